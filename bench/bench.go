@@ -19,8 +19,8 @@ func Quantile(ds []time.Duration, q float64) float64 {
 	return float64(ds[i]) / float64(time.Millisecond)
 }
 
-// mean returns the mean in ms.
-func mean(ds []time.Duration) float64 {
+// meanMillis returns the mean in ms.
+func meanMillis(ds []time.Duration) float64 {
 	var sum time.Duration
 	for _, d := range ds {
 		sum += d
@@ -28,7 +28,7 @@ func mean(ds []time.Duration) float64 {
 	return float64(sum) / float64(len(ds)) / float64(time.Millisecond)
 }
 
-func failure(err error, what string) error {
+func wrapFailure(err error, what string) error {
 	return fault.Wrap(err, fault.Internal, fault.CodeBench, "the measurement stopped: %s", what)
 }
 

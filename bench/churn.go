@@ -72,13 +72,13 @@ func Churn(ctx context.Context, o ChurnOptions, to Reporter) error {
 	defer end()
 	c := &churn{o: o, agent: agent}
 	done := to.Working("launching and destroying %d machines", o.Machines)
-	r, err := c.measure(ctx)
+	r, err := c.measureChurn(ctx)
 	done()
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
 	if err != nil {
-		return failure(err, "a machine did not come or go as it should")
+		return wrapFailure(err, "a machine did not come or go as it should")
 	}
 	to.Row(r)
 	return nil
@@ -98,7 +98,7 @@ func roomyAgent(ctx context.Context, to Reporter, flags ...string) (a *live.Agen
 func roomyAgents(ctx context.Context, to Reporter, flags ...string) (agents *live.Agents, dir string, end func(),
 	err error) {
 	if dir, err = os.MkdirTemp("", "souk-bench-*"); err != nil {
-		return nil, "", nil, failure(err, "no temporary directory can be made")
+		return nil, "", nil, wrapFailure(err, "no temporary directory can be made")
 	}
 	done := to.Working("starting an agent")
 	agents, err = live.StartAgents(ctx, dir, to.Stderr(), []string{"a"},
@@ -106,12 +106,12 @@ func roomyAgents(ctx context.Context, to Reporter, flags ...string) (agents *liv
 	done()
 	if err != nil {
 		os.RemoveAll(dir)
-		return nil, "", nil, failure(err, "the agent did not come up")
+		return nil, "", nil, wrapFailure(err, "the agent did not come up")
 	}
 	end = func() { agents.Close(); os.RemoveAll(dir) }
 	if _, err := agents.List[0].Client.CreateApp(ctx, live.App); err != nil {
 		end()
-		return nil, "", nil, failure(err, "the app could not be made")
+		return nil, "", nil, wrapFailure(err, "the app could not be made")
 	}
 	return agents, dir, end, nil
 }
@@ -122,12 +122,12 @@ type churn struct {
 	agent *live.Agent
 }
 
-func (c *churn) measure(ctx context.Context) (r ChurnRow, err error) {
+func (c *churn) measureChurn(ctx context.Context) (r ChurnRow, err error) {
 	r = ChurnRow{Name: "churn", Machines: c.o.Machines, Wanted: fmt.Sprintf("<= %d MB after", churnLimit)}
 	if err := wait.For(ctx, c.o.Settle); err != nil {
 		return r, err
 	}
-	if r.Floor, err = c.memory("VmRSS"); err != nil {
+	if r.Floor, err = c.readMemory("VmRSS"); err != nil {
 		return r, err
 	}
 	used, err := live.CPU(c.agent.PID())
@@ -135,7 +135,7 @@ func (c *churn) measure(ctx context.Context) (r ChurnRow, err error) {
 		return r, err
 	}
 	begin := time.Now()
-	if r.Most, err = c.all(ctx); err != nil {
+	if r.Most, err = c.churnAll(ctx); err != nil {
 		return r, err
 	}
 	r.PerSec = float64(c.o.Machines) / time.Since(begin).Seconds()
@@ -147,23 +147,23 @@ func (c *churn) measure(ctx context.Context) (r ChurnRow, err error) {
 	if err := wait.For(ctx, c.o.Settle); err != nil {
 		return r, err
 	}
-	if r.After, err = c.memory("VmRSS"); err != nil {
+	if r.After, err = c.readMemory("VmRSS"); err != nil {
 		return r, err
 	}
-	r.Heap, err = c.memory("RssAnon")
+	r.Heap, err = c.readMemory("RssAnon")
 	r.Ratio, r.Met = r.After/r.Floor, r.After <= churnLimit
 	return r, err
 }
 
-// all has the machines come and go, and returns the most memory that was seen meanwhile.
-func (c *churn) all(ctx context.Context) (most float64, err error) {
+// churnAll has the machines come and go, and returns the most memory that was seen meanwhile.
+func (c *churn) churnAll(ctx context.Context) (most float64, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	watched := make(chan float64, 1)
 	go func() {
 		most := 0.0
 		for {
-			if now, err := c.memory("VmRSS"); err == nil {
+			if now, err := c.readMemory("VmRSS"); err == nil {
 				most = max(most, now)
 			}
 			if wait.For(ctx, time.Second) != nil {
@@ -172,13 +172,13 @@ func (c *churn) all(ctx context.Context) (most float64, err error) {
 			}
 		}
 	}()
-	_, err = timed(c.o.Concurrency, c.o.Machines, func(int) error { return c.one(ctx) })
+	_, err = timeConcurrent(c.o.Concurrency, c.o.Machines, func(int) error { return c.churnOne(ctx) })
 	cancel()
 	return <-watched, err
 }
 
-// one launches a machine and destroys it.
-func (c *churn) one(ctx context.Context) error {
+// churnOne launches a machine and destroys it.
+func (c *churn) churnOne(ctx context.Context) error {
 	m, err := c.agent.Client.Launch(ctx, live.App, live.LaunchOf(live.Stays(), false), client.LaunchOptions{})
 	if err != nil {
 		return err
@@ -191,8 +191,8 @@ func (c *churn) one(ctx context.Context) error {
 	return err
 }
 
-// memory reads a field of the agent's status, in MB.
-func (c *churn) memory(field string) (float64, error) {
+// readMemory reads a field of the agent's status, in MB.
+func (c *churn) readMemory(field string) (float64, error) {
 	b, there, err := live.FieldOf(c.agent.PID(), "status", field)
 	if err == nil && !there {
 		err = fault.New(fault.Unavailable, fault.CodeBench, "the kernel does not tell %s of a process", field)

@@ -92,33 +92,33 @@ func Decide(ctx context.Context, workers, decisions int, seed uint64) (*Rates, e
 	p := placement.Default()
 	d := synth.NewDecider(synth.New(synth.Options{Workers: workers, Seed: seed}), &p)
 	begin := time.Now()
-	warm(d)
+	warmIndex(d)
 	o.Warm = time.Since(begin).Seconds()
-	if err := o.decide(ctx, d, decisions); err != nil {
+	if err := o.measureDecisions(ctx, d, decisions); err != nil {
 		return nil, err
 	}
-	o.rest(d)
-	if err := o.expressions(ctx, d, decisions/10); err != nil {
+	o.measureRest(d)
+	if err := o.measureExpressions(ctx, d, decisions/10); err != nil {
 		return nil, err
 	}
-	if err := o.logged(ctx, d, decisions/2); err != nil {
+	if err := o.measureLogged(ctx, d, decisions/2); err != nil {
 		return nil, err
 	}
 	o.MemoryMB = peakMemory()
 	return o, nil
 }
 
-// warm lets the index meet the shapes.
-func warm(d *synth.Decider) {
+// warmIndex lets the index meet the shapes.
+func warmIndex(d *synth.Decider) {
 	for range 20_000 {
 		d.Step()
 	}
 	d.Placed, d.Refused, d.Examined = 0, 0, 0
 }
 
-// decide measures in rounds, and holds some decisions after each against the scan. Rounds are so long that the scans,
-// which push all else out of the processor's caches, are little of what is measured.
-func (o *Rates) decide(ctx context.Context, d *synth.Decider, decisions int) error {
+// measureDecisions measures in rounds, and holds some decisions after each against the scan. Rounds are so long that
+// the scans, which push all else out of the processor's caches, are little of what is measured.
+func (o *Rates) measureDecisions(ctx context.Context, d *synth.Decider, decisions int) error {
 	round := min(5000, decisions)
 	const compared = 10
 	var took, cpu time.Duration
@@ -141,7 +141,7 @@ func (o *Rates) decide(ctx context.Context, d *synth.Decider, decisions int) err
 		}
 		o.FullLowest, o.FullMost = min(o.FullLowest, d.Fleet.Full()), max(o.FullMost, d.Fleet.Full())
 		for range compared {
-			o.compare(d)
+			o.compareWithScan(d)
 		}
 	}
 	n := float64(decisions / round * round)
@@ -153,7 +153,7 @@ func (o *Rates) decide(ctx context.Context, d *synth.Decider, decisions int) err
 	return nil
 }
 
-func (o *Rates) compare(d *synth.Decider) {
+func (o *Rates) compareWithScan(d *synth.Decider) {
 	switch q := d.Judge(); {
 	case !q.Agrees:
 		o.Disagreement++
@@ -165,8 +165,8 @@ func (o *Rates) compare(d *synth.Decider) {
 	}
 }
 
-// rest measures the scan, the stream without decisions, and records that come in whole.
-func (o *Rates) rest(d *synth.Decider) {
+// measureRest measures the scan, the stream without decisions, and records that come in whole.
+func (o *Rates) measureRest(d *synth.Decider) {
 	constrained := 0
 	begin, n := time.Now(), 0
 	for time.Since(begin) < time.Second {

@@ -38,8 +38,8 @@ weight = 1
 expr = "request.app in worker.apps ? 1.0 / (1 + worker.apps[request.app]) : 1.0"
 `
 
-// expressions measures the default policy written in CEL, over the same fleet.
-func (o *Rates) expressions(ctx context.Context, d *synth.Decider, decisions int) error {
+// measureExpressions measures the default policy written in CEL, over the same fleet.
+func (o *Rates) measureExpressions(ctx context.Context, d *synth.Decider, decisions int) error {
 	source, err := policy.Load([]byte(celSpread))
 	if err != nil {
 		return err
@@ -71,8 +71,8 @@ func (o *Rates) expressions(ctx context.Context, d *synth.Decider, decisions int
 	return nil
 }
 
-// logged measures decisions that are recorded, until the last is on disk.
-func (o *Rates) logged(ctx context.Context, d *synth.Decider, decisions int) error {
+// measureLogged measures decisions that are recorded, until the last is on disk.
+func (o *Rates) measureLogged(ctx context.Context, d *synth.Decider, decisions int) error {
 	dir, err := os.MkdirTemp("", "souk-bench-")
 	if err != nil {
 		return fault.Wrap(err, fault.Internal, fault.CodeBench,
@@ -89,7 +89,7 @@ func (o *Rates) logged(ctx context.Context, d *synth.Decider, decisions int) err
 	defer func() { d.Candidates = 0 }()
 	begin := time.Now()
 	for k := range decisions {
-		rec := w.step()
+		rec := w.nextDecision()
 		for !log.Append(rec) { // the writer is behind, and nothing is to be lost here
 			o.LoggedWaits++
 			if err := log.Flush(ctx); err != nil {
@@ -128,7 +128,7 @@ type recorded struct {
 	written uint64 // handed to the log
 }
 
-func (w *decisionRecorder) worker(id cluster.WorkerID) *recorded {
+func (w *decisionRecorder) recordedWorker(id cluster.WorkerID) *recorded {
 	v := w.workers[id]
 	if v == nil {
 		v = &recorded{version: 1}
@@ -137,7 +137,7 @@ func (w *decisionRecorder) worker(id cluster.WorkerID) *recorded {
 	return v
 }
 
-func (w *decisionRecorder) step() *decision.Decision {
+func (w *decisionRecorder) nextDecision() *decision.Decision {
 	at := time.Now()
 	r, choices, examined := w.d.Decide()
 	w.last = machine.NextULID(w.last, at, w.rng)
@@ -161,7 +161,7 @@ func (w *decisionRecorder) step() *decision.Decision {
 	for i := range choices {
 		c := &choices[i]
 		now, _ := w.d.Index.Chosen(c)
-		known := w.worker(c.Worker)
+		known := w.recordedWorker(c.Worker)
 		ref := decision.Ref{Incarnation: now.Incarnation, Version: known.version}
 		if known.written != ref.Version {
 			known.written = ref.Version
@@ -178,10 +178,10 @@ func (w *decisionRecorder) step() *decision.Decision {
 		rec.Asks = []decision.Ask{{Worker: rec.Winner, Ref: rec.Considered[0].Ref, Result: market.ResultGranted}}
 		rec.Reason = fmt.Sprintf("best score %.2f of %d workers looked at (of %d)", choices[0].Score, examined,
 			rec.Workers)
-		w.worker(rec.Winner).version++
+		w.recordedWorker(rec.Winner).version++
 	}
 	rec.Took.Rank = decision.Millis(time.Since(at))
 	w.d.Enter(r, choices)
-	w.d.End(func(id cluster.WorkerID) { w.worker(id).version++ })
+	w.d.End(func(id cluster.WorkerID) { w.recordedWorker(id).version++ })
 	return rec
 }

@@ -41,7 +41,7 @@ type heard struct {
 	line memberLine
 }
 
-func (m *fleetMember) order(o memberOrder) error {
+func (m *fleetMember) sendOrder(o memberOrder) error {
 	raw, err := json.Marshal(o)
 	if err != nil {
 		return err
@@ -50,7 +50,7 @@ func (m *fleetMember) order(o memberOrder) error {
 	return err
 }
 
-func (m *fleetMember) kill() {
+func (m *fleetMember) killMember() {
 	_ = m.cmd.Process.Kill()
 	_ = m.cmd.Wait() // and it ends by that
 	_ = m.in.Close()
@@ -61,7 +61,7 @@ func startFleet(ctx context.Context, n int, pace string, errs io.Writer) (f *fle
 	f = &fleet{pace: pace, heard: make(chan heard, 1024), expected: map[string]bool{}, stop: make(chan struct{})}
 	defer func() {
 		if err != nil {
-			f.close()
+			f.closeMembers()
 		}
 	}()
 	exe, err := os.Executable()
@@ -75,40 +75,40 @@ func startFleet(ctx context.Context, n int, pace string, errs io.Writer) (f *fle
 	began := time.Now()
 	var addrs []string
 	for i := range n {
-		if err := f.spawn(exe, fmt.Sprintf("w%03d", i), base64.RawURLEncoding.EncodeToString(secret),
+		if err := f.spawnMember(exe, fmt.Sprintf("w%03d", i), base64.RawURLEncoding.EncodeToString(secret),
 			errs); err != nil {
 			return f, err
 		}
 		addr := ""
-		if err := f.until(ctx, startTime, func(from int, x memberLine) bool {
+		if err := f.readUntil(ctx, startTime, func(from int, x memberLine) bool {
 			addr = x.Addr
 			return from == i && x.What == "up"
 		}); err != nil {
 			return f, fmt.Errorf("member %d did not start: %w", i, err)
 		}
-		if err := f.join(ctx, i, addrs); err != nil {
+		if err := f.joinMember(ctx, i, addrs); err != nil {
 			return f, err
 		}
 		addrs = append(addrs, addr)
 		if i%wave == wave-1 { // what joining costs all of them is over before the next come
-			if err := f.meet(ctx); err != nil {
+			if err := f.awaitMeeting(ctx); err != nil {
 				return f, err
 			}
 		}
 	}
-	if err := f.meet(ctx); err != nil {
+	if err := f.awaitMeeting(ctx); err != nil {
 		return f, err
 	}
 	f.joined = time.Since(began)
 	return f, nil
 }
 
-// meet waits until each member knows all, and holds them for alive.
-func (f *fleet) meet(ctx context.Context) error {
+// awaitMeeting waits until each member knows all, and holds them for alive.
+func (f *fleet) awaitMeeting(ctx context.Context) error {
 	n, late := len(f.members), time.Now().Add(meetTime)
 	for {
 		began := time.Now()
-		xs, err := f.stats(ctx)
+		xs, err := f.readStats(ctx)
 		if err != nil {
 			return err
 		}
@@ -141,19 +141,19 @@ const (
 	wave      = 20 // members that join before all are waited for
 )
 
-// join has a member join through one of those before it, each time another: as agents do, it tries again where that
-// one is too busy to answer in time.
-func (f *fleet) join(ctx context.Context, i int, addrs []string) error {
+// joinMember has a member join through one of those before it, each time another: as agents do, it tries again where
+// that one is too busy to answer in time.
+func (f *fleet) joinMember(ctx context.Context, i int, addrs []string) error {
 	var last string
 	for try := range joinTries {
 		if len(addrs) == 0 {
 			return nil
 		}
-		if err := f.members[i].order(memberOrder{Do: "join", Addr: addrs[(i*7+try)%len(addrs)]}); err != nil {
+		if err := f.members[i].sendOrder(memberOrder{Do: "join", Addr: addrs[(i*7+try)%len(addrs)]}); err != nil {
 			return err
 		}
 		last = ""
-		if err := f.until(ctx, startTime, func(from int, x memberLine) bool {
+		if err := f.readUntil(ctx, startTime, func(from int, x memberLine) bool {
 			last = x.Error
 			return from == i && (x.What == "joined" || x.What == "unjoined")
 		}); err != nil {
@@ -166,7 +166,7 @@ func (f *fleet) join(ctx context.Context, i int, addrs []string) error {
 	return fmt.Errorf("member %d could not join in %d tries: %s", i, joinTries, last)
 }
 
-func (f *fleet) spawn(exe, id, key string, errs io.Writer) error {
+func (f *fleet) spawnMember(exe, id, key string, errs io.Writer) error {
 	cmd := exec.Command(exe, "bench-member", id, key, f.pace)
 	cmd.Stderr = errs
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
@@ -200,8 +200,8 @@ func (f *fleet) spawn(exe, id, key string, errs io.Writer) error {
 	return nil
 }
 
-// until reads what the members say until enough says that it is.
-func (f *fleet) until(ctx context.Context, patience time.Duration, enough func(from int, x memberLine) bool) error {
+// readUntil reads what the members say until enough says that it is.
+func (f *fleet) readUntil(ctx context.Context, patience time.Duration, enough func(from int, x memberLine) bool) error {
 	t := time.NewTimer(patience)
 	defer t.Stop()
 	for {
@@ -224,19 +224,19 @@ func (f *fleet) until(ctx context.Context, patience time.Duration, enough func(f
 	}
 }
 
-// stats asks every member for its counts.
-func (f *fleet) stats(ctx context.Context) ([]memberLine, error) {
-	return f.ask(ctx, memberOrder{Do: "stats"})
+// readStats asks every member for its counts.
+func (f *fleet) readStats(ctx context.Context) ([]memberLine, error) {
+	return f.askMembers(ctx, memberOrder{Do: "stats"})
 }
 
-func (f *fleet) ask(ctx context.Context, o memberOrder) ([]memberLine, error) {
+func (f *fleet) askMembers(ctx context.Context, o memberOrder) ([]memberLine, error) {
 	out, got := make([]memberLine, len(f.members)), 0
 	for _, m := range f.members {
-		if err := m.order(o); err != nil {
+		if err := m.sendOrder(o); err != nil {
 			return nil, err
 		}
 	}
-	err := f.until(ctx, startTime, func(from int, x memberLine) bool {
+	err := f.readUntil(ctx, startTime, func(from int, x memberLine) bool {
 		if x.What == "stats" {
 			out[from] = x
 			got++
@@ -246,11 +246,11 @@ func (f *fleet) ask(ctx context.Context, o memberOrder) ([]memberLine, error) {
 	return out, err
 }
 
-// close ends all members.
-func (f *fleet) close() {
+// closeMembers ends all members.
+func (f *fleet) closeMembers() {
 	close(f.stop)
 	for _, m := range f.members {
-		m.kill()
+		m.killMember()
 	}
 	f.readers.Wait()
 }

@@ -32,7 +32,7 @@ type flooded struct {
 	CPU     time.Duration `json:"cpu_ns"` // of the flood's process
 }
 
-func (d *flooded) add(x flooded) {
+func (d *flooded) addCounts(x flooded) {
 	d.Opened, d.Resets = d.Opened+x.Opened, d.Resets+x.Resets
 	d.Seconds, d.CPU = d.Seconds+x.Seconds, d.CPU+x.CPU
 }
@@ -63,26 +63,26 @@ func FloodMain(argv []string) (mine bool, err error) {
 		_, _ = io.Copy(io.Discard, os.Stdin) // an error ends it as well
 		cancel()
 	}()
-	out, err := f.run(ctx)
+	out, err := f.runFlood(ctx)
 	if err != nil {
 		return true, err
 	}
 	return true, json.NewEncoder(os.Stdout).Encode(out)
 }
 
-// run floods until ctx ends.
-func (f *flood) run(ctx context.Context) (out flooded, err error) {
+// runFlood floods until ctx ends.
+func (f *flood) runFlood(ctx context.Context) (out flooded, err error) {
 	begin := time.Now()
 	turns := make(chan struct{}) // one for each connection, or chunk of resets, that may be begun
 	var all sync.WaitGroup
-	all.Go(func() { f.pace(ctx, turns) })
+	all.Go(func() { f.pacePermits(ctx, turns) })
 	var opened, reset atomic.Int64
 	for _, port := range f.ports {
 		for range f.conns {
 			all.Go(func() {
 				for range turns {
 					opened.Add(1)
-					f.once(ctx, port, turns, &reset)
+					f.floodConnection(ctx, port, turns, &reset)
 				}
 			})
 		}
@@ -96,8 +96,8 @@ func (f *flood) run(ctx context.Context) (out flooded, err error) {
 		CPU: time.Duration(use.Utime.Nano() + use.Stime.Nano())}, nil
 }
 
-// pace gives turns at the rate until ctx ends, and then closes the channel.
-func (f *flood) pace(ctx context.Context, turns chan<- struct{}) {
+// pacePermits gives turns at the rate until ctx ends, and then closes the channel.
+func (f *flood) pacePermits(ctx context.Context, turns chan<- struct{}) {
 	defer close(turns)
 	per := float64(f.rate)
 	if f.kind == floodResets {
@@ -122,8 +122,8 @@ func (f *flood) pace(ctx context.Context, turns chan<- struct{}) {
 	}
 }
 
-// once has one connection until the other end closes it.
-func (f *flood) once(ctx context.Context, port string, turns <-chan struct{}, reset *atomic.Int64) {
+// floodConnection has one connection until the other end closes it.
+func (f *flood) floodConnection(ctx context.Context, port string, turns <-chan struct{}, reset *atomic.Int64) {
 	d := net.Dialer{Timeout: 5 * time.Second}
 	conn, err := d.DialContext(ctx, "tcp", port)
 	if err != nil {
@@ -134,7 +134,7 @@ func (f *flood) once(ctx context.Context, port string, turns <-chan struct{}, re
 	defer stop()
 	switch f.kind {
 	case floodResets:
-		resets(ctx, conn, turns, reset)
+		resetStreams(ctx, conn, turns, reset)
 		return
 	case floodAPI:
 		if _, err := io.WriteString(conn, "GET /livez HTTP/1.1\r\nHost: "+port+"\r\n\r\n"); err != nil {
@@ -146,8 +146,8 @@ func (f *flood) once(ctx context.Context, port string, turns <-chan struct{}, re
 
 const resetChunk = 64 // questions that are begun and taken back in one write
 
-// resets begins questions over HTTP/2 and takes each back at once, one chunk a turn, until the connection ends.
-func resets(ctx context.Context, raw net.Conn, turns <-chan struct{}, reset *atomic.Int64) {
+// resetStreams begins questions over HTTP/2 and takes each back at once, one chunk a turn, until the connection ends.
+func resetStreams(ctx context.Context, raw net.Conn, turns <-chan struct{}, reset *atomic.Int64) {
 	//nolint:gosec // who attacks does not care whom
 	conn := tls.Client(raw, &tls.Config{ServerName: "join.souk", InsecureSkipVerify: true, NextProtos: []string{"h2"}})
 	if err := conn.HandshakeContext(ctx); err != nil {

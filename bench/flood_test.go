@@ -29,7 +29,7 @@ func TestAFloodKeepsItsRate(t *testing.T) {
 		ln.Close()
 	})
 	f := &flood{kind: floodAPI, conns: 8, rate: 100, ports: []string{ln.Addr().String()}}
-	did, err := f.run(ctx)
+	did, err := f.runFlood(ctx)
 	all.Wait()
 	if err != nil || did.Opened < 30 || float64(did.Opened) > 1+did.Seconds*float64(f.rate) || did.CPU == 0 {
 		t.Errorf("%v: %+v", err, did)

@@ -79,14 +79,14 @@ func floodKinds() []flood {
 // Known reports whether any of the floods that are asked for exists.
 func (o *FloodsOptions) Known() bool {
 	for _, k := range floodKinds() {
-		if o.wants(k.kind) {
+		if o.wantsKind(k.kind) {
 			return true
 		}
 	}
 	return false
 }
 
-func (o *FloodsOptions) wants(kind string) bool {
+func (o *FloodsOptions) wantsKind(kind string) bool {
 	return len(o.Only) == 0 || strings.Contains(","+strings.Join(o.Only, ",")+",", ","+kind+",")
 }
 
@@ -94,7 +94,7 @@ func (o *FloodsOptions) wants(kind string) bool {
 func Floods(ctx context.Context, o *FloodsOptions, to Reporter) error {
 	dir, err := os.MkdirTemp("", "souk-bench-*")
 	if err != nil {
-		return failure(err, "no temporary directory can be made")
+		return wrapFailure(err, "no temporary directory can be made")
 	}
 	defer os.RemoveAll(dir)
 	done := to.Working("starting two agents")
@@ -102,25 +102,25 @@ func Floods(ctx context.Context, o *FloodsOptions, to Reporter) error {
 		[]string{"--cpus", "1000", "--memory", "1000000"}, nil)
 	done()
 	if err != nil {
-		return failure(err, "the agents did not come up")
+		return wrapFailure(err, "the agents did not come up")
 	}
 	defer agents.Close()
 	f := &flooding{forwarding{agents}, o}
-	if err := f.ready(ctx); err != nil {
-		return failure(err, "the agents do not meet")
+	if err := f.awaitReady(ctx); err != nil {
+		return wrapFailure(err, "the agents do not meet")
 	}
 	for _, kind := range floodKinds() {
-		if !o.wants(kind.kind) {
+		if !o.wantsKind(kind.kind) {
 			continue
 		}
 		done := to.Working("flooding %s", kind.kind)
-		row, err := f.measure(ctx, kind)
+		row, err := f.measureFlood(ctx, kind)
 		done()
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
 		if err != nil {
-			return failure(err, "an ordinary command was not answered")
+			return wrapFailure(err, "an ordinary command was not answered")
 		}
 		to.Row(row)
 	}
@@ -135,30 +135,30 @@ type flooding struct {
 // floodTurns is how often it is measured without and with a flood, in turns: a host has other things to do at times.
 const floodTurns = 5
 
-// measure launches without the flood and with it.
-func (f *flooding) measure(ctx context.Context, kind flood) (r FloodRow, err error) {
-	if _, err = f.round(ctx, 0, time.Second); err != nil { // what is not measured
+// measureFlood launches without the flood and with it.
+func (f *flooding) measureFlood(ctx context.Context, kind flood) (r FloodRow, err error) {
+	if _, err = f.launchRound(ctx, 0, time.Second); err != nil { // what is not measured
 		return r, err
 	}
 	var quiet, with round
 	var did flooded
 	for range floodTurns {
-		without, err := f.round(ctx, f.o.N/floodTurns, f.o.For/floodTurns)
+		without, err := f.launchRound(ctx, f.o.N/floodTurns, f.o.For/floodTurns)
 		if err != nil {
 			return r, err
 		}
-		quiet.add(without)
-		end, err := f.begin(ctx, kind)
+		quiet.addRound(without)
+		end, err := f.beginFlood(ctx, kind)
 		if err != nil {
 			return r, err
 		}
-		during, err := f.round(ctx, f.o.N/floodTurns, f.o.For/floodTurns)
+		during, err := f.launchRound(ctx, f.o.N/floodTurns, f.o.For/floodTurns)
 		done, ended := end()
 		if err = errors.Join(err, ended); err != nil {
 			return r, err
 		}
-		with.add(during)
-		did.add(done)
+		with.addRound(during)
+		did.addCounts(done)
 	}
 	rss, _, err := live.FieldOf(f.List[0].PID(), "status", "VmRSS")
 	if err != nil {
@@ -175,8 +175,8 @@ func (f *flooding) measure(ctx context.Context, kind flood) (r FloodRow, err err
 	return r, nil
 }
 
-// begin starts a flood in a process of its own. end ends it, and says what it did.
-func (f *flooding) begin(ctx context.Context, kind flood) (end func() (flooded, error), err error) {
+// beginFlood starts a flood in a process of its own. end ends it, and says what it did.
+func (f *flooding) beginFlood(ctx context.Context, kind flood) (end func() (flooded, error), err error) {
 	exe, err := os.Executable()
 	if err != nil {
 		return nil, err
@@ -220,13 +220,13 @@ func (f *flooding) begin(ctx context.Context, kind flood) (end func() (flooded, 
 // round is what was measured in one turn.
 type round struct{ launches, api, wire, gossip []time.Duration }
 
-func (r *round) add(x round) {
+func (r *round) addRound(x round) {
 	r.launches, r.api = append(r.launches, x.launches...), append(r.api, x.api...)
 	r.wire, r.gossip = append(r.wire, x.wire...), append(r.gossip, x.gossip...)
 }
 
-// round launches so often and for so long, and asks for other things meanwhile.
-func (f *flooding) round(ctx context.Context, n int, atLeast time.Duration) (r round, err error) {
+// launchRound launches so often and for so long, and asks for other things meanwhile.
+func (f *flooding) launchRound(ctx context.Context, n int, atLeast time.Duration) (r round, err error) {
 	probing, stop := context.WithCancel(ctx)
 	var all sync.WaitGroup
 	errs := make([]error, 3)
@@ -236,12 +236,12 @@ func (f *flooding) round(ctx context.Context, n int, atLeast time.Duration) (r r
 		ask   func(ctx context.Context, turn int) error
 	}{{&r.api, 50 * time.Millisecond, f.askAPI}, {&r.wire, 100 * time.Millisecond, f.askWire},
 		{&r.gossip, 200 * time.Millisecond, f.tellObject}} {
-		all.Go(func() { *p.took, errs[i] = probe(ctx, probing.Done(), p.every, p.ask) })
+		all.Go(func() { *p.took, errs[i] = probeUntil(ctx, probing.Done(), p.every, p.ask) })
 	}
 	begin := time.Now()
 	for i := 0; err == nil && (i < n || time.Since(begin) < atLeast); i++ {
 		var took time.Duration
-		if took, err = f.once(ctx, floodedMember); err == nil {
+		if took, err = f.launchOnce(ctx, floodedMember); err == nil {
 			r.launches = append(r.launches, took)
 		}
 	}
@@ -258,8 +258,8 @@ func (f *flooding) round(ctx context.Context, n int, atLeast time.Duration) (r r
 // patience is how long a probe is tried again before the measurement is given up.
 const patience = time.Minute
 
-// probe asks again and again until done, and returns how long each took until it was answered.
-func probe(ctx context.Context, done <-chan struct{}, every time.Duration,
+// probeUntil asks again and again until done, and returns how long each took until it was answered.
+func probeUntil(ctx context.Context, done <-chan struct{}, every time.Duration,
 	ask func(ctx context.Context, turn int) error) (took []time.Duration, err error) {
 	tick := time.NewTicker(every)
 	defer tick.Stop()

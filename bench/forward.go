@@ -45,7 +45,7 @@ const (
 func Forward(ctx context.Context, n, refused int, to Reporter) error {
 	dir, err := os.MkdirTemp("", "souk-bench-*")
 	if err != nil {
-		return failure(err, "no temporary directory can be made")
+		return wrapFailure(err, "no temporary directory can be made")
 	}
 	defer os.RemoveAll(dir)
 	room := []string{"--cpus", "1000", "--memory", "1000000"}
@@ -54,12 +54,12 @@ func Forward(ctx context.Context, n, refused int, to Reporter) error {
 		asked: room, narrow: {"--cpus", "1000", "--memory", fmt.Sprint(narrowMemory)}, wide: room})
 	done()
 	if err != nil {
-		return failure(err, "the agents did not come up")
+		return wrapFailure(err, "the agents did not come up")
 	}
 	defer agents.Close()
 	f := &forwarding{agents}
 	for _, step := range []func() (ForwardRow, error){
-		func() (ForwardRow, error) { return f.forward(ctx, n) },
+		func() (ForwardRow, error) { return f.measureForward(ctx, n) },
 		func() (ForwardRow, error) { return f.refusedFirst(ctx, refused) },
 	} {
 		row, err := step()
@@ -67,7 +67,7 @@ func Forward(ctx context.Context, n, refused int, to Reporter) error {
 			return context.Cause(ctx)
 		}
 		if err != nil {
-			return failure(err, "a launch did not go as it should")
+			return wrapFailure(err, "a launch did not go as it should")
 		}
 		to.Row(row)
 	}
@@ -112,8 +112,8 @@ func pinnedTo(workers ...string) *machine.Launch {
 // forwarding is three agents whose launches are measured.
 type forwarding struct{ *live.Agents }
 
-// ready waits until the agents know each other, and the app.
-func (c *forwarding) ready(ctx context.Context) error {
+// awaitReady waits until the agents know each other, and the app.
+func (c *forwarding) awaitReady(ctx context.Context) error {
 	if err := c.Meet(ctx); err != nil {
 		return err
 	}
@@ -126,9 +126,9 @@ func (c *forwarding) ready(ctx context.Context) error {
 	})
 }
 
-// forward launches at the asked agent's own worker and at another's, in turns.
-func (c *forwarding) forward(ctx context.Context, n int) (r ForwardRow, err error) {
-	if err := c.ready(ctx); err != nil {
+// measureForward launches at the asked agent's own worker and at another's, in turns.
+func (c *forwarding) measureForward(ctx context.Context, n int) (r ForwardRow, err error) {
+	if err := c.awaitReady(ctx); err != nil {
 		return r, err
 	}
 	kinds := []struct {
@@ -138,7 +138,7 @@ func (c *forwarding) forward(ctx context.Context, n int) (r ForwardRow, err erro
 	}{{worker: asked}, {worker: narrow}}
 	for i := range warmups + n {
 		for k := range kinds {
-			d, err := c.once(ctx, kinds[k].worker)
+			d, err := c.launchOnce(ctx, kinds[k].worker)
 			if err != nil {
 				return r, err
 			}
@@ -149,8 +149,8 @@ func (c *forwarding) forward(ctx context.Context, n int) (r ForwardRow, err erro
 	}
 	for range min(n, 20) { // counted apart, for reading metrics would be part of what is measured
 		for k := range kinds {
-			calls, _, err := c.counted(ctx,
-				func() error { return c.launched(ctx, pinnedTo(kinds[k].worker), kinds[k].worker) })
+			calls, _, err := c.countCalls(ctx,
+				func() error { return c.launchAt(ctx, pinnedTo(kinds[k].worker), kinds[k].worker) })
 			if err != nil {
 				return r, err
 			}
@@ -177,8 +177,8 @@ func (c *forwarding) forward(ctx context.Context, n int) (r ForwardRow, err erro
 	return r, nil
 }
 
-// once launches a machine at a worker, and destroys it.
-func (c *forwarding) once(ctx context.Context, worker string) (time.Duration, error) {
+// launchOnce launches a machine at a worker, and destroys it.
+func (c *forwarding) launchOnce(ctx context.Context, worker string) (time.Duration, error) {
 	l, begin := pinnedTo(worker), time.Now()
 	m, err := c.List[0].Client.Launch(ctx, live.App, l, client.LaunchOptions{})
 	took := time.Since(begin)
@@ -194,7 +194,7 @@ func (c *forwarding) once(ctx context.Context, worker string) (time.Duration, er
 	return took, err
 }
 
-func (c *forwarding) launched(ctx context.Context, l *machine.Launch, worker string) error {
+func (c *forwarding) launchAt(ctx context.Context, l *machine.Launch, worker string) error {
 	m, err := c.List[0].Client.Launch(ctx, live.App, l, client.LaunchOptions{})
 	if err == nil && string(m.Worker) != worker {
 		return fault.New(fault.Internal, fault.CodeBench, "a machine is on %s, not on %s", m.Worker, worker)
@@ -202,9 +202,9 @@ func (c *forwarding) launched(ctx context.Context, l *machine.Launch, worker str
 	return err
 }
 
-// counted returns the round trips to other members that f takes at the agent that is asked, and how many grants were
+// countCalls returns the round trips to other members that f takes at the agent that is asked, and how many grants were
 // refused. Reading the metrics takes some, too: those for the other workers' counts are left out.
-func (c *forwarding) counted(ctx context.Context, f func() error) (calls, refused float64, err error) {
+func (c *forwarding) countCalls(ctx context.Context, f func() error) (calls, refused float64, err error) {
 	const trips, bids = "souk_member_calls_total", "souk_bids_total"
 	before, err := c.List[0].Counters(ctx, trips, bids)
 	if err != nil {
@@ -232,7 +232,7 @@ func (c *forwarding) counted(ctx context.Context, f func() error) (calls, refuse
 // refusedFirst fills the narrow worker through its own agent, and launches through the other one before that has
 // heard of it. Where it has, nothing is refused: the try does not count.
 func (c *forwarding) refusedFirst(ctx context.Context, n int) (r ForwardRow, err error) {
-	if err := c.ready(ctx); err != nil {
+	if err := c.awaitReady(ctx); err != nil {
 		return r, err
 	}
 	big := live.LaunchOf(live.Stays(), false)
@@ -250,7 +250,7 @@ func (c *forwarding) refusedFirst(ctx context.Context, n int) (r ForwardRow, err
 		var d time.Duration
 		var home string
 		var hold api.Held
-		calls, refused, err := c.counted(ctx, func() error {
+		calls, refused, err := c.countCalls(ctx, func() error {
 			var err error
 			if hold, err = c.List[1].Client.Hold(ctx, narrow,
 				api.Bid{App: live.App, Launch: big, TTL: 20}); err != nil {

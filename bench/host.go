@@ -28,7 +28,7 @@ type rig struct {
 func newRig(ctx context.Context, o *LaunchOptions, stderr io.Writer) (*rig, error) {
 	dir, err := os.MkdirTemp("", "souk-bench-*")
 	if err != nil {
-		return nil, failure(err, "no temporary directory can be made")
+		return nil, wrapFailure(err, "no temporary directory can be made")
 	}
 	b := &rig{o: o, dir: dir}
 	// With capacity to spare: what is measured is souk, not how full a host is.
@@ -41,7 +41,7 @@ func newRig(ctx context.Context, o *LaunchOptions, stderr io.Writer) (*rig, erro
 	}
 	if err != nil {
 		b.close()
-		return nil, failure(err, "it could not begin")
+		return nil, wrapFailure(err, "it could not begin")
 	}
 	return b, nil
 }
@@ -70,12 +70,12 @@ func (b *rig) sumField(file, field string) (int64, error) {
 	return sum, nil
 }
 
-func (b *rig) pss() (int64, error) { return b.sumField("smaps_rollup", "Pss") }
+func (b *rig) proportionalMemory() (int64, error) { return b.sumField("smaps_rollup", "Pss") }
 
-func (b *rig) rss() (int64, error) { return b.sumField("status", "VmRSS") }
+func (b *rig) residentMemory() (int64, error) { return b.sumField("status", "VmRSS") }
 
-// busy returns the CPU that souk's processes take while nobody asks for anything, in percent of a core.
-func (b *rig) busy(ctx context.Context) (float64, error) {
+// busyShare returns the CPU that souk's processes take while nobody asks for anything, in percent of a core.
+func (b *rig) busyShare(ctx context.Context) (float64, error) {
 	quiet := time.NewTimer(3 * time.Second) // what came before may still be tidied up
 	defer quiet.Stop()
 	select {
@@ -83,9 +83,9 @@ func (b *rig) busy(ctx context.Context) (float64, error) {
 		return 0, context.Cause(ctx)
 	case <-quiet.C:
 	}
-	before, err := b.cpu()
+	before, err := b.processesCPU()
 	if err != nil {
-		return 0, failure(err, "the CPU time of souk could not be read")
+		return 0, wrapFailure(err, "the CPU time of souk could not be read")
 	}
 	begin := time.Now()
 	quiet.Reset(b.o.Idle)
@@ -94,15 +94,15 @@ func (b *rig) busy(ctx context.Context) (float64, error) {
 		return 0, context.Cause(ctx)
 	case <-quiet.C:
 	}
-	after, err := b.cpu()
+	after, err := b.processesCPU()
 	if err != nil {
-		return 0, failure(err, "the CPU time of souk could not be read")
+		return 0, wrapFailure(err, "the CPU time of souk could not be read")
 	}
 	return 100 * (after - before).Seconds() / time.Since(begin).Seconds(), nil
 }
 
-// cpu returns the CPU time that all processes of souk have taken.
-func (b *rig) cpu() (time.Duration, error) {
+// processesCPU returns the CPU time that all processes of souk have taken.
+func (b *rig) processesCPU() (time.Duration, error) {
 	var sum time.Duration
 	for _, pid := range b.Processes() {
 		d, err := live.CPU(pid)
@@ -151,8 +151,8 @@ func newFloor(file string) (*floor, error) {
 	return fl, nil
 }
 
-// once does one round trip, one fork and exec of argv, and one append with fsync, and gives how long they took.
-func (f *floor) once(argv []string) (time.Duration, error) {
+// measureOnce does one round trip, one fork and exec of argv, and one append with fsync, and gives how long they took.
+func (f *floor) measureOnce(argv []string) (time.Duration, error) {
 	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	record := make([]byte, 1024)

@@ -42,24 +42,24 @@ type launchStep struct {
 func launchSteps(o *LaunchOptions) []launchStep {
 	named := func(s string, n int) string { return fmt.Sprintf("%s_%d", s, n) }
 	return []launchStep{
-		{[]string{"idle_cpu", "idle_memory"}, (*rig).idle},
-		{[]string{"launch_sequential"}, (*rig).sequential},
-		{[]string{"launch_volume"}, (*rig).volume},
+		{[]string{"idle_cpu", "idle_memory"}, (*rig).measureIdleSouk},
+		{[]string{"launch_sequential"}, (*rig).measureSequential},
+		{[]string{"launch_volume"}, (*rig).measureVolume},
 		{[]string{"start_stopped"}, (*rig).startStopped},
-		{[]string{"resize"}, (*rig).resize},
-		{[]string{named("launch_concurrent", o.Concurrency)}, (*rig).concurrent},
+		{[]string{"resize"}, (*rig).measureResize},
+		{[]string{named("launch_concurrent", o.Concurrency)}, (*rig).measureConcurrent},
 		{[]string{named("ps", o.Machines), named("memory", o.Machines), fmt.Sprintf("idle_%d_cpu", o.Machines)},
-			(*rig).many},
+			(*rig).measureMany},
 	}
 }
 
-// wants reports whether a step measures one of the rows that are asked for.
-func (o *LaunchOptions) wants(s launchStep) bool {
+// wantsStep reports whether a step measures one of the rows that are asked for.
+func (o *LaunchOptions) wantsStep(s launchStep) bool {
 	return len(o.Only) == 0 || slices.ContainsFunc(s.rows, func(r string) bool { return slices.Contains(o.Only, r) })
 }
 
 // Known reports whether any of the rows that are asked for exists.
-func (o *LaunchOptions) Known() bool { return slices.ContainsFunc(launchSteps(o), o.wants) }
+func (o *LaunchOptions) Known() bool { return slices.ContainsFunc(launchSteps(o), o.wantsStep) }
 
 // Launch measures launches in a souk of its own.
 func Launch(ctx context.Context, o *LaunchOptions, to Reporter) error {
@@ -69,7 +69,7 @@ func Launch(ctx context.Context, o *LaunchOptions, to Reporter) error {
 	}
 	defer b.close()
 	for _, s := range launchSteps(o) {
-		if !o.wants(s) {
+		if !o.wantsStep(s) {
 			continue
 		}
 		done := to.Working("measuring %s", strings.Join(s.rows, ", "))
@@ -108,15 +108,15 @@ func (r LaunchRow) Text() string {
 	if r.Value != nil {
 		text += fmt.Sprintf("%.2f %s, ", *r.Value, r.Unit)
 	}
-	wish, met := wish(r)
+	wish, met := rowWish(r)
 	if !met {
 		wish += "  MISSED"
 	}
 	return text + wish
 }
 
-// wish returns what a row is wanted to show, and whether it does.
-func wish(r LaunchRow) (string, bool) {
+// rowWish returns what a row is wanted to show, and whether it does.
+func rowWish(r LaunchRow) (string, bool) {
 	at := func(f *float64) float64 {
 		if f == nil {
 			return math.NaN() // compares false with everything
@@ -149,8 +149,8 @@ func wish(r LaunchRow) (string, bool) {
 // timedRow makes the row of operations measured in turns with their floor.
 func timedRow(name string, took, floor []time.Duration) LaunchRow {
 	p50, p99, f50 := Quantile(took, 0.50), Quantile(took, 0.99), Quantile(floor, 0.50)
-	r50, r99, per := p50/f50, p99/f50, 1000/mean(took)
-	fper := 1000 / mean(floor)
+	r50, r99, per := p50/f50, p99/f50, 1000/meanMillis(took)
+	fper := 1000 / meanMillis(floor)
 	return LaunchRow{
 		Name:     name,
 		N:        len(took),

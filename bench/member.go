@@ -57,7 +57,7 @@ type lines struct {
 	out *json.Encoder
 }
 
-func (l *lines) say(x memberLine) {
+func (l *lines) writeLine(x memberLine) {
 	if x.At == 0 {
 		x.At = time.Now().UnixNano()
 	}
@@ -97,7 +97,7 @@ func runMember(id, key, pace string) error {
 	go followRecords(ctx, g, self, out)
 	go followMembers(ctx, g, out)
 	<-g.Ready()
-	out.say(memberLine{What: "up", Addr: g.Addr()})
+	out.writeLine(memberLine{What: "up", Addr: g.Addr()})
 	in := bufio.NewScanner(os.Stdin)
 	for in.Scan() {
 		var o memberOrder
@@ -105,7 +105,7 @@ func runMember(id, key, pace string) error {
 			break
 		}
 		if err := carryOut(ctx, g, self, o, out); err != nil {
-			out.say(memberLine{What: "failed", Error: err.Error()})
+			out.writeLine(memberLine{What: "failed", Error: err.Error()})
 		}
 	}
 	cancel()
@@ -116,10 +116,10 @@ func carryOut(ctx context.Context, g *gossip.Cluster, self cluster.WorkerID, o m
 	switch o.Do {
 	case "join":
 		if err := g.Join(ctx, []string{o.Addr}); err != nil {
-			out.say(memberLine{What: "unjoined", Error: err.Error()})
+			out.writeLine(memberLine{What: "unjoined", Error: err.Error()})
 			return nil
 		}
-		out.say(memberLine{What: "joined"})
+		out.writeLine(memberLine{What: "joined"})
 	case "change":
 		at := time.Now()
 		err := g.AnnounceMachine(gossip.Machine{
@@ -134,7 +134,7 @@ func carryOut(ctx context.Context, g *gossip.Cluster, self cluster.WorkerID, o m
 		if err != nil {
 			return err
 		}
-		out.say(memberLine{What: "changed", Key: o.Key, At: at.UnixNano()})
+		out.writeLine(memberLine{What: "changed", Key: o.Key, At: at.UnixNano()})
 	case "stats":
 		var use syscall.Rusage
 		if err := syscall.Getrusage(syscall.RUSAGE_SELF, &use); err != nil {
@@ -157,7 +157,7 @@ func carryOut(ctx context.Context, g *gossip.Cluster, self cluster.WorkerID, o m
 				x.Alive++
 			}
 		}
-		out.say(x)
+		out.writeLine(x)
 	}
 	return nil
 }
@@ -174,7 +174,7 @@ func followRecords(ctx context.Context, g *gossip.Cluster, self cluster.WorkerID
 		at := time.Now().UnixNano()
 		for _, c := range changes {
 			if c.Kind == registry.Machine && c.Owner != self {
-				out.say(memberLine{What: "saw", Key: c.Key, At: at})
+				out.writeLine(memberLine{What: "saw", Key: c.Key, At: at})
 			}
 		}
 	}
@@ -188,7 +188,8 @@ func followMembers(ctx context.Context, g *gossip.Cluster, out *lines) {
 		for _, f := range g.Facts(last) {
 			last = f.Index
 			if f.State == cluster.MemberDead || f.State == cluster.MemberSuspect {
-				out.say(memberLine{What: "member", Key: string(f.Member), State: string(f.State), At: f.At.UnixNano()})
+				out.writeLine(memberLine{What: "member", Key: string(f.Member), State: string(f.State),
+					At: f.At.UnixNano()})
 			}
 		}
 		select {

@@ -43,24 +43,26 @@ func Propagation(ctx context.Context, o *PropagationOptions, to Reporter) error 
 	f, err := startFleet(ctx, o.Nodes, o.Pace, to.Stderr())
 	done()
 	if err != nil {
-		return failure(err, "the members did not come up")
+		return wrapFailure(err, "the members did not come up")
 	}
-	defer f.close()
-	f.row(to, PropagationRow{Name: "join", N: o.Nodes, Value: new(f.joined.Seconds()), Unit: "s until all had all"})
-	for _, step := range []func(context.Context, Reporter, *PropagationOptions) error{f.idle, f.changes, f.deaths} {
+	defer f.closeMembers()
+	f.writeRow(to, PropagationRow{Name: "join", N: o.Nodes, Value: new(f.joined.Seconds()),
+		Unit: "s until all had all"})
+	for _, step := range []func(context.Context, Reporter, *PropagationOptions) error{f.measureIdle, f.measureChanges,
+		f.measureDeaths} {
 		if err := step(ctx, to, o); err != nil {
 			if ctx.Err() != nil {
 				return context.Cause(ctx)
 			}
-			return failure(err, "a member did not do as it should")
+			return wrapFailure(err, "a member did not do as it should")
 		}
 	}
-	f.row(to, PropagationRow{Name: "false_suspicions", N: f.wrong, Unit: "members", Wanted: "0",
+	f.writeRow(to, PropagationRow{Name: "false_suspicions", N: f.wrong, Unit: "members", Wanted: "0",
 		Met: new(f.wrong == 0)})
 	return nil
 }
 
-func (f *fleet) row(to Reporter, r PropagationRow) {
+func (f *fleet) writeRow(to Reporter, r PropagationRow) {
 	r.Nodes, r.Pace = len(f.members), f.pace
 	to.Row(r)
 }
@@ -86,8 +88,8 @@ func (r PropagationRow) Text() string {
 	return text
 }
 
-// wanted returns a limit on times where there is one: at a LAN's pace.
-func (f *fleet) wanted(limit string) string {
+// wantedLimit returns a limit on times where there is one: at a LAN's pace.
+func (f *fleet) wantedLimit(limit string) string {
 	if f.pace != "lan" {
 		return ""
 	}
@@ -103,19 +105,19 @@ func timesRow(name string, ds []time.Duration, wanted string, limit float64) Pro
 	return r
 }
 
-// changes changes something at a random member, and waits until all others have seen it, again and again.
-func (f *fleet) changes(ctx context.Context, to Reporter, o *PropagationOptions) error {
+// measureChanges changes something at a random member, and waits until all others have seen it, again and again.
+func (f *fleet) measureChanges(ctx context.Context, to Reporter, o *PropagationOptions) error {
 	rng := rand.New(rand.NewPCG(1, uint64(os.Getpid())))
 	var all, each []time.Duration
 	for i := range o.N {
 		key := fmt.Sprintf("m%06d", i)
 		at := rng.IntN(len(f.members))
-		if err := f.members[at].order(memberOrder{Do: "change", Key: key}); err != nil {
+		if err := f.members[at].sendOrder(memberOrder{Do: "change", Key: key}); err != nil {
 			return err
 		}
 		var began int64
 		var seen []int64
-		err := f.until(ctx, time.Minute, func(_ int, x memberLine) bool {
+		err := f.readUntil(ctx, time.Minute, func(_ int, x memberLine) bool {
 			switch {
 			case x.What == "changed" && x.Key == key:
 				began = x.At
@@ -136,17 +138,17 @@ func (f *fleet) changes(ctx context.Context, to Reporter, o *PropagationOptions)
 			return err
 		}
 	}
-	f.row(to, timesRow("propagation", all, f.wanted("p99 < 200 ms"), 200))
-	f.row(to, timesRow("propagation_each", each, "", 0))
+	f.writeRow(to, timesRow("propagation", all, f.wantedLimit("p99 < 200 ms"), 200))
+	f.writeRow(to, timesRow("propagation_each", each, "", 0))
 	return nil
 }
 
-// idle measures what members cost while nothing changes.
-func (f *fleet) idle(ctx context.Context, to Reporter, o *PropagationOptions) error {
+// measureIdle measures what members cost while nothing changes.
+func (f *fleet) measureIdle(ctx context.Context, to Reporter, o *PropagationOptions) error {
 	if err := wait.For(ctx, 3*time.Second); err != nil { // what joining began may still be going on
 		return err
 	}
-	before, err := f.stats(ctx)
+	before, err := f.readStats(ctx)
 	if err != nil {
 		return err
 	}
@@ -154,7 +156,7 @@ func (f *fleet) idle(ctx context.Context, to Reporter, o *PropagationOptions) er
 	if err := wait.For(ctx, o.Idle); err != nil {
 		return err
 	}
-	after, err := f.stats(ctx)
+	after, err := f.readStats(ctx)
 	if err != nil {
 		return err
 	}
@@ -171,9 +173,9 @@ func (f *fleet) idle(ctx context.Context, to Reporter, o *PropagationOptions) er
 	for _, x := range before {
 		joining, worstJoining = joining+x.CPU.Seconds(), max(worstJoining, x.CPU.Seconds())
 	}
-	f.row(to, PropagationRow{Name: "join_cpu", N: len(before), Value: new(joining / n), Worst: &worstJoining,
+	f.writeRow(to, PropagationRow{Name: "join_cpu", N: len(before), Value: new(joining / n), Worst: &worstJoining,
 		Unit: "s"})
-	f.row(to, PropagationRow{
+	f.writeRow(to, PropagationRow{
 		Name:   "idle_cpu",
 		N:      len(after),
 		Value:  new(cpu / n),
@@ -182,10 +184,10 @@ func (f *fleet) idle(ctx context.Context, to Reporter, o *PropagationOptions) er
 		Wanted: "< 1 %",
 		Met:    new(cpu/n < 1),
 	})
-	if err := f.memory(ctx, to); err != nil {
+	if err := f.measureMemory(ctx, to); err != nil {
 		return err
 	}
-	f.row(to, PropagationRow{
+	f.writeRow(to, PropagationRow{
 		Name:   "idle_bytes",
 		N:      len(after),
 		Value:  new(bytes / n),
@@ -197,9 +199,9 @@ func (f *fleet) idle(ctx context.Context, to Reporter, o *PropagationOptions) er
 	return nil
 }
 
-// memory measures what members have.
-func (f *fleet) memory(ctx context.Context, to Reporter) error {
-	xs, err := f.ask(ctx, memberOrder{Do: "stats", Memory: true})
+// measureMemory measures what members have.
+func (f *fleet) measureMemory(ctx context.Context, to Reporter) error {
+	xs, err := f.askMembers(ctx, memberOrder{Do: "stats", Memory: true})
 	if err != nil {
 		return err
 	}
@@ -207,22 +209,22 @@ func (f *fleet) memory(ctx context.Context, to Reporter) error {
 	for _, x := range xs {
 		sum, worst = sum+float64(x.PSS)/1e6, max(worst, float64(x.PSS)/1e6)
 	}
-	f.row(to,
+	f.writeRow(to,
 		PropagationRow{Name: "idle_memory", N: len(xs), Value: new(sum / float64(len(xs))), Worst: &worst, Unit: "MB"})
 	return nil
 }
 
-// deaths kills members one after another, each time until all others hold it for dead.
-func (f *fleet) deaths(ctx context.Context, to Reporter, o *PropagationOptions) error {
+// measureDeaths kills members one after another, each time until all others hold it for dead.
+func (f *fleet) measureDeaths(ctx context.Context, to Reporter, o *PropagationOptions) error {
 	var all []time.Duration
 	for range o.Deaths {
 		victim := f.members[len(f.members)-1]
 		f.members = f.members[:len(f.members)-1]
 		began := time.Now().UnixNano()
-		victim.kill()
+		victim.killMember()
 		var seen []int64
 		f.expected[victim.id] = true
-		err := f.until(ctx, time.Minute, func(from int, x memberLine) bool {
+		err := f.readUntil(ctx, time.Minute, func(from int, x memberLine) bool {
 			if x.What == "member" && x.Key == victim.id && x.State == "dead" {
 				seen = append(seen, x.At)
 			}
@@ -235,7 +237,7 @@ func (f *fleet) deaths(ctx context.Context, to Reporter, o *PropagationOptions) 
 		all = append(all, time.Duration(slices.Max(seen)-began))
 	}
 	if len(all) > 0 {
-		f.row(to, timesRow("death", all, f.wanted("< 3 s"), 3000))
+		f.writeRow(to, timesRow("death", all, f.wantedLimit("< 3 s"), 3000))
 	}
 	return nil
 }

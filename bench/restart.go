@@ -69,13 +69,13 @@ func Restart(ctx context.Context, o RestartOptions, to Reporter) error {
 	b := &restart{o: o, dir: dir, agents: agents, agent: agents.List[0]}
 	done := to.Working("making %d machines", o.Machines)
 	if err = b.makeApps(ctx); err == nil {
-		err = b.fill(ctx)
+		err = b.fillMachines(ctx)
 	}
 	done()
 	for round := 0; err == nil && round < o.Rounds; round++ {
 		done := to.Working("killing the agent and starting it anew")
 		var r RestartRow
-		r, err = b.measure(ctx)
+		r, err = b.measureRestart(ctx)
 		done()
 		if err == nil {
 			to.Row(r)
@@ -85,7 +85,7 @@ func Restart(ctx context.Context, o RestartOptions, to Reporter) error {
 		return context.Cause(ctx)
 	}
 	if err != nil {
-		return failure(err, "the agent or a machine of it did not do as it should")
+		return wrapFailure(err, "the agent or a machine of it did not do as it should")
 	}
 	return nil
 }
@@ -131,18 +131,18 @@ func (b *restart) makeApps(ctx context.Context) error {
 	return nil
 }
 
-// fill makes the machines, and then changes some of them: the journal's log is not empty when it is needed.
-func (b *restart) fill(ctx context.Context) error {
+// fillMachines makes the machines, and then changes some of them: the journal's log is not empty when it is needed.
+func (b *restart) fillMachines(ctx context.Context) error {
 	made := make([]*machine.Machine, b.o.Machines)
-	if _, err := timed(b.o.Concurrency, b.o.Machines, func(i int) error {
-		m, err := b.launch(ctx, b.apps[i/machinesOfApp], i < b.o.Running)
+	if _, err := timeConcurrent(b.o.Concurrency, b.o.Machines, func(i int) error {
+		m, err := b.launchMachine(ctx, b.apps[i/machinesOfApp], i < b.o.Running)
 		made[i] = m
 		return err
 	}); err != nil {
 		return err
 	}
 	b.made = b.o.Machines
-	_, err := timed(b.o.Concurrency, b.o.Changes, func(i int) error {
+	_, err := timeConcurrent(b.o.Concurrency, b.o.Changes, func(i int) error {
 		at, value := i%len(made), fmt.Sprint(i)
 		return b.agent.Client.PatchMetadata(ctx, b.apps[at/machinesOfApp], made[at].ID, "",
 			map[string]*string{"changed": &value})
@@ -150,12 +150,12 @@ func (b *restart) fill(ctx context.Context) error {
 	return err
 }
 
-func (b *restart) launch(ctx context.Context, app string, runs bool) (*machine.Machine, error) {
+func (b *restart) launchMachine(ctx context.Context, app string, runs bool) (*machine.Machine, error) {
 	return b.agent.Client.Launch(ctx, app, live.LaunchOf(live.Stays(), !runs), client.LaunchOptions{})
 }
 
-// measure kills the agent, and starts it anew.
-func (b *restart) measure(ctx context.Context) (r RestartRow, err error) {
+// measureRestart kills the agent, and starts it anew.
+func (b *restart) measureRestart(ctx context.Context) (r RestartRow, err error) {
 	r = RestartRow{Name: "restart", Machines: b.made, Running: b.o.Running,
 		Wanted: fmt.Sprintf("<= %d ms with 20000 machines", restartLimit)}
 	b.agents.Kill(b.agent)
@@ -176,7 +176,7 @@ func (b *restart) measure(ctx context.Context) (r RestartRow, err error) {
 		}
 	}
 	r.Listed = since()
-	if _, err := b.launch(ctx, b.apps[len(b.apps)-1], false); err != nil {
+	if _, err := b.launchMachine(ctx, b.apps[len(b.apps)-1], false); err != nil {
 		return r, err
 	}
 	r.Created = since()
@@ -186,16 +186,16 @@ func (b *restart) measure(ctx context.Context) (r RestartRow, err error) {
 		return r, err
 	}
 	r.CPU = float64(used) / float64(time.Millisecond)
-	floor, err := b.floor(ctx, lists, r.Machines)
+	floor, err := b.measureFloor(ctx, lists, r.Machines)
 	r.Floor = float64(floor) / float64(time.Millisecond)
 	r.Ratio = r.Created / r.Floor
 	r.Met = r.Machines > 20_100 || r.Created <= restartLimit
 	return r, err
 }
 
-// floor does what no restart can avoid, one after the other: the program is executed, the bytes of the agent's journals
-// are read, and its machines are decoded once. They must be as many as there are.
-func (b *restart) floor(ctx context.Context, lists [][]byte, machines int) (time.Duration, error) {
+// measureFloor does what no restart can avoid, one after the other: the program is executed, the bytes of the agent's
+// journals are read, and its machines are decoded once. They must be as many as there are.
+func (b *restart) measureFloor(ctx context.Context, lists [][]byte, machines int) (time.Duration, error) {
 	exe, err := os.Executable()
 	if err != nil {
 		return 0, err

@@ -16,13 +16,13 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// sequential launches one machine after the other, each in turn with one floor.
-func (b *rig) sequential(ctx context.Context) ([]LaunchRow, error) {
+// measureSequential launches one machine after the other, each in turn with one floor.
+func (b *rig) measureSequential(ctx context.Context) ([]LaunchRow, error) {
 	return b.oneByOne(ctx, "launch_sequential", live.LaunchOf(live.Stays(), false))
 }
 
-// volume launches one machine after the other with the same volume, at a path that the host lacks.
-func (b *rig) volume(ctx context.Context) ([]LaunchRow, error) {
+// measureVolume launches one machine after the other with the same volume, at a path that the host lacks.
+func (b *rig) measureVolume(ctx context.Context) ([]LaunchRow, error) {
 	v, err := b.Client.CreateVolume(ctx, live.App, api.NewVolume{Name: "bench", SizeGB: new(1)})
 	if err != nil {
 		return nil, err
@@ -35,9 +35,9 @@ func (b *rig) volume(ctx context.Context) ([]LaunchRow, error) {
 func (b *rig) oneByOne(ctx context.Context, name string, l *machine.Launch) ([]LaunchRow, error) {
 	var took, floors []time.Duration
 	for i := range b.o.N + warmups {
-		floor, err := b.floor.once(live.Stays())
+		floor, err := b.floor.measureOnce(live.Stays())
 		if err != nil {
-			return nil, failure(err, "the floor failed")
+			return nil, wrapFailure(err, "the floor failed")
 		}
 		begin := time.Now()
 		m, err := b.Client.Launch(ctx, live.App, l, client.LaunchOptions{})
@@ -76,9 +76,9 @@ func (b *rig) startStopped(ctx context.Context) ([]LaunchRow, error) {
 	var took, floors []time.Duration
 	for i := range b.o.N + warmups {
 		id := ids[i%pool]
-		floor, err := b.floor.once(live.Stays())
+		floor, err := b.floor.measureOnce(live.Stays())
 		if err != nil {
-			return nil, failure(err, "the floor failed")
+			return nil, wrapFailure(err, "the floor failed")
 		}
 		begin := time.Now()
 		_, err = b.Client.Start(ctx, live.App, id, "")
@@ -102,9 +102,9 @@ func (b *rig) startStopped(ctx context.Context) ([]LaunchRow, error) {
 	return []LaunchRow{timedRow("start_stopped", took, floors)}, live.DestroyAll(ctx, b.Client, live.App)
 }
 
-// resize changes the CPU and memory of a machine that runs, there and back, each in turn with a read of it: the floor
-// is the round trip alone.
-func (b *rig) resize(ctx context.Context) ([]LaunchRow, error) {
+// measureResize changes the CPU and memory of a machine that runs, there and back, each in turn with a read of it: the
+// floor is the round trip alone.
+func (b *rig) measureResize(ctx context.Context) ([]LaunchRow, error) {
 	m, err := b.Client.Launch(ctx, live.App, live.LaunchOf(live.Stays(), false), client.LaunchOptions{})
 	if err != nil {
 		return nil, err
@@ -142,20 +142,20 @@ func (b *rig) mustBe(ctx context.Context, id string, want machine.State) error {
 	return err
 }
 
-// concurrent compares launches of a program that ends at once with a bare loop of fork, exec and wait. Half of the
-// bare loop is measured before and half after, so that a machine that grows slower meanwhile is fair to both.
-func (b *rig) concurrent(ctx context.Context) ([]LaunchRow, error) {
+// measureConcurrent compares launches of a program that ends at once with a bare loop of fork, exec and wait. Half of
+// the bare loop is measured before and half after, so that a machine that grows slower meanwhile is fair to both.
+func (b *rig) measureConcurrent(ctx context.Context) ([]LaunchRow, error) {
 	n := 5 * b.o.N
 	bare := func() (time.Duration, error) {
-		return timed(b.o.Concurrency, n/2, func(int) error { return exec.Command(live.Ends()[0]).Run() })
+		return timeConcurrent(b.o.Concurrency, n/2, func(int) error { return exec.Command(live.Ends()[0]).Run() })
 	}
 	before, err := bare()
 	if err != nil {
-		return nil, failure(err, "the bare loop failed")
+		return nil, wrapFailure(err, "the bare loop failed")
 	}
 	l := live.LaunchOf(live.Ends(), false)
 	each := make([]time.Duration, n)
-	took, err := timed(b.o.Concurrency, n, func(i int) error {
+	took, err := timeConcurrent(b.o.Concurrency, n, func(i int) error {
 		begin := time.Now()
 		m, err := b.Client.Launch(ctx, live.App, l, client.LaunchOptions{})
 		each[i] = time.Since(begin)
@@ -169,7 +169,7 @@ func (b *rig) concurrent(ctx context.Context) ([]LaunchRow, error) {
 	}
 	after, err := bare()
 	if err != nil {
-		return nil, failure(err, "the bare loop failed")
+		return nil, wrapFailure(err, "the bare loop failed")
 	}
 	per, floor := float64(n)/took.Seconds(), float64(n/2*2)/(before+after).Seconds()
 	ratio, p50, p99 := per/floor, Quantile(each, 0.5), Quantile(each, 0.99)
@@ -185,8 +185,8 @@ func (b *rig) concurrent(ctx context.Context) ([]LaunchRow, error) {
 	return []LaunchRow{row}, live.DestroyAll(ctx, b.Client, live.App)
 }
 
-// timed does f n times, width at once, and gives how long all of it took.
-func timed(width, n int, f func(i int) error) (time.Duration, error) {
+// timeConcurrent does f n times, width at once, and gives how long all of it took.
+func timeConcurrent(width, n int, f func(i int) error) (time.Duration, error) {
 	var next atomic.Int64
 	var g errgroup.Group
 	begin := time.Now()
@@ -207,15 +207,15 @@ func timed(width, n int, f func(i int) error) (time.Duration, error) {
 	return time.Since(begin), err
 }
 
-// many measures what a worker full of machines costs.
-func (b *rig) many(ctx context.Context) ([]LaunchRow, error) {
+// measureMany measures what a worker full of machines costs.
+func (b *rig) measureMany(ctx context.Context) ([]LaunchRow, error) {
 	n := b.o.Machines
-	baseline, err := b.pss()
+	baseline, err := b.proportionalMemory()
 	if err != nil {
-		return nil, failure(err, "the memory of souk could not be read")
+		return nil, wrapFailure(err, "the memory of souk could not be read")
 	}
 	l := live.LaunchOf(live.Stays(), false)
-	if _, err := timed(16, n, func(int) error {
+	if _, err := timeConcurrent(16, n, func(int) error {
 		_, err := b.Client.Launch(ctx, live.App, l, client.LaunchOptions{})
 		return err
 	}); err != nil {
@@ -228,7 +228,7 @@ func (b *rig) many(ctx context.Context) ([]LaunchRow, error) {
 		out, err := b.Command(ctx, "ps", "--app", live.App).Output()
 		took[i] = time.Since(begin)
 		if err != nil {
-			return nil, failure(err, "souk ps failed")
+			return nil, wrapFailure(err, "souk ps failed")
 		}
 		if lines := countLines(out); lines != n+1 {
 			return nil, fault.New(fault.Internal, fault.CodeBench, "souk ps printed %d lines for %d machines", lines, n)
@@ -236,28 +236,29 @@ func (b *rig) many(ctx context.Context) ([]LaunchRow, error) {
 	}
 	p50, p99 := Quantile(took, 0.5), Quantile(took, 0.99)
 	ps := LaunchRow{Name: fmt.Sprintf("ps_%d", n), N: asks, P50: &p50, P99: &p99}
-	busy, err := b.busy(ctx)
+	busy, err := b.busyShare(ctx)
 	if err != nil {
 		return nil, err
 	}
-	full, err := b.pss() // after the quiet time, so that what launching took has been given back as far as it will be
+	// after the quiet time, so that what launching took has been given back as far as it will be
+	full, err := b.proportionalMemory()
 	if err != nil {
-		return nil, failure(err, "the memory of souk could not be read")
+		return nil, wrapFailure(err, "the memory of souk could not be read")
 	}
 	memory := valueRow(fmt.Sprintf("memory_%d", n), n, float64(full-baseline)/1024/float64(n), "KB a machine")
 	idle := valueRow(fmt.Sprintf("idle_%d_cpu", n), n, busy, "% of a core")
 	return []LaunchRow{ps, memory, idle}, live.DestroyAll(ctx, b.Client, live.App)
 }
 
-// idle measures a souk without machines.
-func (b *rig) idle(ctx context.Context) ([]LaunchRow, error) {
-	busy, err := b.busy(ctx)
+// measureIdleSouk measures a souk without machines.
+func (b *rig) measureIdleSouk(ctx context.Context) ([]LaunchRow, error) {
+	busy, err := b.busyShare(ctx)
 	if err != nil {
 		return nil, err
 	}
-	rss, err := b.rss()
+	rss, err := b.residentMemory()
 	if err != nil {
-		return nil, failure(err, "the memory of souk could not be read")
+		return nil, wrapFailure(err, "the memory of souk could not be read")
 	}
 	return []LaunchRow{
 		valueRow("idle_cpu", 0, busy, "% of a core"),

@@ -89,12 +89,12 @@ func Soak(ctx context.Context, o SoakOptions, to Reporter) error {
 	defer end()
 	s := &soak{o: o, dir: dir, agent: agent, seen: map[string][]look{}}
 	done := to.Working("working for %v, and looking every %v", o.For, o.Every)
-	err = s.run(ctx)
+	err = s.runSoak(ctx)
 	done()
 	if err != nil {
-		return failure(err, "work was refused")
+		return wrapFailure(err, "work was refused")
 	}
-	rows := s.rows()
+	rows := s.usageRows()
 	grows := 0
 	for _, r := range rows {
 		if to.Row(r); !r.Met {
@@ -126,7 +126,7 @@ type look struct {
 	value float64
 }
 
-func (s *soak) run(ctx context.Context) error {
+func (s *soak) runSoak(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, s.o.For)
 	defer cancel()
 	g, working := errgroup.WithContext(ctx)
@@ -135,7 +135,7 @@ func (s *soak) run(ctx context.Context) error {
 			rng := rand.New(rand.NewPCG(1, uint64(n)))
 			for working.Err() == nil {
 				s.rests.RLock()
-				err := s.round(working, n, rng)
+				err := s.soakRound(working, n, rng)
 				s.rests.RUnlock()
 				if err != nil && working.Err() == nil {
 					return err
@@ -148,7 +148,7 @@ func (s *soak) run(ctx context.Context) error {
 	g.Go(func() error {
 		begin := time.Now()
 		for wait.For(working, s.o.Every) == nil {
-			if err := s.look(working, time.Since(begin)); err != nil && working.Err() == nil {
+			if err := s.readUsage(working, time.Since(begin)); err != nil && working.Err() == nil {
 				return err
 			}
 		}
@@ -157,8 +157,8 @@ func (s *soak) run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// round does one of everything that leaves something behind while it goes on.
-func (s *soak) round(ctx context.Context, n int, rng *rand.Rand) error {
+// soakRound does one of everything that leaves something behind while it goes on.
+func (s *soak) soakRound(ctx context.Context, n int, rng *rand.Rand) error {
 	cl := s.agent.Client
 	m, err := cl.Launch(ctx, live.App, live.LaunchOf(live.Stays(), false), client.LaunchOptions{})
 	if err != nil {
@@ -212,9 +212,9 @@ var oneOfMany = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`[0-9a-f]{14}|[0-9A-HJKMNP-TV-Z]{26}|[0-9]+`)
 })
 
-// look reads all that may grow, between two rounds of all: how many machines there are at once says more about what
+// readUsage reads all that may grow, between two rounds of all: how many machines there are at once says more about what
 // else the host does than about souk.
-func (s *soak) look(ctx context.Context, at time.Duration) error {
+func (s *soak) readUsage(ctx context.Context, at time.Duration) error {
 	s.rests.Lock()
 	defer s.rests.Unlock()
 	now := map[string]float64{}
@@ -294,8 +294,8 @@ func (s *soak) lookAtFiles(now map[string]float64) error {
 	})
 }
 
-// rows says of all that was seen whether it grows.
-func (s *soak) rows() (rows []SoakRow) {
+// usageRows says of all that was seen whether it grows.
+func (s *soak) usageRows() (rows []SoakRow) {
 	for _, name := range slices.Sorted(maps.Keys(s.seen)) {
 		rows = append(rows, soakRow(name, s.seen[name], s.o.For/3))
 	}

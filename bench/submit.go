@@ -42,7 +42,7 @@ const taskMemory = 256
 func Submit(ctx context.Context, o *SubmitOptions, to Reporter) error {
 	dir, err := os.MkdirTemp("", "souk-bench-*")
 	if err != nil {
-		return failure(err, "no temporary directory can be made")
+		return wrapFailure(err, "no temporary directory can be made")
 	}
 	defer os.RemoveAll(dir)
 	each := o.Concurrency / o.Workers
@@ -51,7 +51,7 @@ func Submit(ctx context.Context, o *SubmitOptions, to Reporter) error {
 		"10000",
 		"--memory", fmt.Sprint(o.Concurrency*taskMemory))
 	if err != nil {
-		return failure(err, "it could not begin")
+		return wrapFailure(err, "it could not begin")
 	}
 	defer own.End()
 	for _, r := range []SubmitRow{
@@ -87,10 +87,10 @@ func measureSubmit(ctx context.Context, own *live.Souk, o *SubmitOptions, r *Sub
 	r.Tasks, r.Workers, r.Concurrency, r.Rounds = o.Tasks, o.Workers, o.Concurrency, o.Rounds
 	var took, floor []time.Duration
 	for round := range o.Rounds + 1 {
-		bare, err := timed(o.Concurrency, o.Tasks,
+		bare, err := timeConcurrent(o.Concurrency, o.Tasks,
 			func(int) error { return exec.CommandContext(ctx, r.Command[0], r.Command[1:]...).Run() })
 		if err != nil {
-			return failure(err, "the bare loop failed")
+			return wrapFailure(err, "the bare loop failed")
 		}
 		d, err := runArray(ctx, own, o.Tasks, r.Command)
 		if err != nil {

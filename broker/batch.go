@@ -32,30 +32,30 @@ func newBatcher(b *Broker, name string, order market.Order) *batcher {
 // machines wait already.
 func (s *batcher) Buy(_ context.Context, o *Order) error {
 	w := &waiting{p: o.Purchases[0], settled: make(chan struct{})}
-	if err := s.join(w); err != nil {
+	if err := s.joinBatch(w); err != nil {
 		return err
 	}
 	<-w.settled
 	return w.err
 }
 
-func (s *batcher) join(w *waiting) error {
+func (s *batcher) joinBatch(w *waiting) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.waiting) >= market.Backlog {
 		return &fault.Error{Kind: fault.Exhausted, Code: fault.CodeBusy, Op: "broker.batching", RetryAfter: time.Second,
 			Text: "4096 machines wait to be placed already, the most that are kept waiting; try again in a second"}
 	}
-	if !s.leading && !s.begin(s.lead) {
-		return closing()
+	if !s.leading && !s.beginWork(s.leadBatches) {
+		return closingError()
 	}
 	s.leading = true
 	s.waiting = append(s.waiting, w)
 	return nil
 }
 
-// lead places batch after batch until nothing waits.
-func (s *batcher) lead() {
+// leadBatches places batch after batch until nothing waits.
+func (s *batcher) leadBatches() {
 	for {
 		_ = wait.For(s.life, market.Gather)
 		s.mu.Lock()
@@ -68,14 +68,14 @@ func (s *batcher) lead() {
 		}
 		ctx, cancel := context.WithTimeout(s.life, createTimeout)
 		for _, same := range byPolicy(list) {
-			s.place(ctx, same)
+			s.placeBatch(ctx, same)
 		}
 		cancel()
 	}
 }
 
-// place places purchases of one policy together.
-func (s *batcher) place(ctx context.Context, list []*waiting) {
+// placeBatch places purchases of one policy together.
+func (s *batcher) placeBatch(ctx context.Context, list []*waiting) {
 	if s.together != nil {
 		purchases := make([]*Purchase, len(list))
 		for i, w := range list {
@@ -92,7 +92,7 @@ func (s *batcher) place(ctx context.Context, list []*waiting) {
 		defer release()
 	}
 	t := transaction{Broker: s.Broker, name: s.name, order: s.order, list: list, unnamed: s.together != nil}
-	t.run(ctx, s.fleet.View(ctx))
+	t.placeAll(ctx, s.fleet.View(ctx))
 }
 
 // byPolicy splits purchases by their policy, which ranks a whole transaction.

@@ -25,7 +25,7 @@ type bid struct{ *Broker }
 // Buy places the one machine of an order.
 func (s bid) Buy(ctx context.Context, o *Order) error {
 	p := o.Purchases[0]
-	w, err := s.worker(o.Bid.Worker)
+	w, err := s.workerByID(o.Bid.Worker)
 	if err != nil {
 		return err
 	}
@@ -33,23 +33,23 @@ func (s bid) Buy(ctx context.Context, o *Order) error {
 	if err != nil {
 		return err
 	}
-	see(cluster.View{Workers: []cluster.Record{rec}, At: time.Now()}, p)
+	noteView(cluster.View{Workers: []cluster.Record{rec}, At: time.Now()}, p)
 	p.Ranked = placement.Rank(p.Request, p.View, p.Policy)
-	p.Consent = cmp.Or(clip(o.Bid.Reason, 300), "chosen by a scheduler outside of souk")
+	p.Consent = cmp.Or(clipText(o.Bid.Reason, 300), "chosen by a scheduler outside of souk")
 	why := &machine.Placement{Policy: bidPolicy, Worker: string(o.Bid.Worker), Reason: p.Consent,
 		Candidates: []machine.Candidate{}}
-	m, err := w.Grant(ctx, p.grant(why, rec.Region, o.Bid.Hold, o.Bid.Evict))
+	m, err := w.Grant(ctx, p.grantRequest(why, rec.Region, o.Bid.Hold, o.Bid.Evict))
 	got := reply{Answer: answerOf(err), machine: m, took: time.Since(p.record.viewed)}
-	s.metrics.bid(got.Answer)
-	s.metrics.conflict("outside", got.Refused != nil)
-	p.ask(market.Ask{Act: market.ActGrant, Worker: o.Bid.Worker}, got)
+	s.metrics.countBid(got.Answer)
+	s.metrics.countConflict("outside", got.Refused != nil)
+	p.enterAsk(market.Ask{Act: market.ActGrant, Worker: o.Bid.Worker}, got)
 	p.Machine = m
 	return err
 }
 
-// redeem makes a replica's machine in the room that a worker holds for it. over is false where none does any more: then
-// the order's strategy places it.
-func (b *Broker) redeem(ctx context.Context, o *Order) (err error, over bool) {
+// redeemHold makes a replica's machine in the room that a worker holds for it. over is false where none does any more:
+// then the order's strategy places it.
+func (b *Broker) redeemHold(ctx context.Context, o *Order) (err error, over bool) {
 	if o.Replica == nil || o.Replica.Token == "" {
 		return nil, false
 	}
@@ -62,12 +62,12 @@ func (b *Broker) redeem(ctx context.Context, o *Order) (err error, over bool) {
 	if err != nil {
 		return nil, false
 	}
-	see(cluster.View{Workers: []cluster.Record{rec}, At: time.Now()}, p)
+	noteView(cluster.View{Workers: []cluster.Record{rec}, At: time.Now()}, p)
 	p.Ranked, p.Consent = placement.Rank(p.Request, p.View, p.Policy), "it holds the room since the release was planned"
 	why := &machine.Placement{Policy: p.Policy.Name, Worker: string(at), Reason: p.Consent,
 		Candidates: []machine.Candidate{}}
-	got := b.grant(ctx, w, p, why, o.Replica.Token, false)
-	p.ask(market.Ask{Act: market.ActGrant, Worker: at}, got)
+	got := b.askGrant(ctx, w, p, why, o.Replica.Token, false)
+	p.enterAsk(market.Ask{Act: market.ActGrant, Worker: at}, got)
 	switch {
 	case got.Done:
 		p.Machine = got.machine
@@ -90,7 +90,7 @@ type Offer struct {
 
 // Quote asks a worker what it would say to a launch now. Nothing is reserved.
 func (b *Broker) Quote(ctx context.Context, of Offer) (market.Quote, error) {
-	w, req, err := b.offer(ctx, of)
+	w, req, err := b.findOffer(ctx, of)
 	if err != nil {
 		return market.Quote{}, err
 	}
@@ -106,12 +106,12 @@ type Held struct {
 
 // Hold has a worker keep room for a launch. token "" draws one.
 func (b *Broker) Hold(ctx context.Context, of Offer, token string, ttl time.Duration) (Held, error) {
-	w, req, err := b.offer(ctx, of)
+	w, req, err := b.findOffer(ctx, of)
 	if err != nil {
 		return Held{}, err
 	}
 	if token == "" {
-		token = b.token()
+		token = b.newHoldToken()
 	}
 	until, err := w.Hold(ctx, lifecycle.HoldCommand{Request: req, Token: token, TTL: ttl})
 	return Held{token, until, req.Machine}, err
@@ -119,34 +119,34 @@ func (b *Broker) Hold(ctx context.Context, of Offer, token string, ttl time.Dura
 
 // Release gives held room back.
 func (b *Broker) Release(ctx context.Context, worker cluster.WorkerID, token string) error {
-	w, err := b.worker(worker)
+	w, err := b.workerByID(worker)
 	if err != nil {
 		return err
 	}
 	return w.Release(ctx, token)
 }
 
-// offer finds the worker, and resolves the request as Place does.
-func (b *Broker) offer(ctx context.Context, of Offer) (Worker, placement.Request, error) {
+// findOffer finds the worker, and resolves the request as Place does.
+func (b *Broker) findOffer(ctx context.Context, of Offer) (Worker, placement.Request, error) {
 	var none placement.Request
-	w, err := b.worker(of.Worker)
+	w, err := b.workerByID(of.Worker)
 	if err != nil {
 		return nil, none, err
 	}
-	o, err := b.open(Intent{App: of.App, Launch: of.Launch, Bid: &Bid{Worker: of.Worker}})
+	o, err := b.openOrder(Intent{App: of.App, Launch: of.Launch, Bid: &Bid{Worker: of.Worker}})
 	if err != nil {
 		return nil, none, err
 	}
-	if err := b.prepare(ctx, o); err != nil {
+	if err := b.prepareOrder(ctx, o); err != nil {
 		return nil, none, err
 	}
 	return w, o.Purchases[0].Request, nil
 }
 
-func (b *Broker) worker(id cluster.WorkerID) (Worker, error) {
+func (b *Broker) workerByID(id cluster.WorkerID) (Worker, error) {
 	if w := b.fleet.Worker(id); w != nil {
 		return w, nil
 	}
 	return nil, fault.New(fault.NotFound, fault.CodeWorkerNotFound, "there is no worker %s; see GET /v1/souk/workers",
-		clip(string(id), 80))
+		clipText(string(id), 80))
 }

@@ -73,7 +73,7 @@ func New(o Options) *Broker {
 	b.strategies = map[string]Strategy{
 		Direct: direct{b}, Race: race{b}, Shared: shared{b},
 		Batching:  newBatcher(b, Batching, market.LargestFirst),
-		FairShare: newBatcher(b, FairShare, b.fair),
+		FairShare: newBatcher(b, FairShare, b.orderByShares),
 	}
 	b.gang, b.spread = gang{b}, &spreads{Broker: b, apps: map[string]*appSpread{}}
 	return b
@@ -94,8 +94,8 @@ func (b *Broker) Close() {
 	b.end()
 }
 
-// begin starts work that Close waits for; false when the broker is closed.
-func (b *Broker) begin(f func()) bool {
+// beginWork starts work that Close waits for; false when the broker is closed.
+func (b *Broker) beginWork(f func()) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed {
@@ -111,12 +111,12 @@ func (b *Broker) isClosed() bool {
 	return b.closed
 }
 
-func closing() error {
+func closingError() error {
 	return fault.New(fault.Unavailable, codeClosing, "this souk is ending; ask another member, or again in a moment")
 }
 
-// token draws a name that no other buyer's hold has.
-func (b *Broker) token() string {
+// newHoldToken draws a name that no other buyer's hold has.
+func (b *Broker) newHoldToken() string {
 	var raw [12]byte
 	if _, err := io.ReadFull(b.rand, raw[:]); err != nil {
 		panic("broker: the source of chance failed: " + err.Error())
@@ -136,5 +136,5 @@ func (e entropy) Uint64() uint64 {
 	return binary.BigEndian.Uint64(b[:])
 }
 
-// clip returns the first n bytes of what others sent, for a sentence that names it.
-func clip(s string, n int) string { return s[:min(n, len(s))] }
+// clipText returns the first n bytes of what others sent, for a sentence that names it.
+func clipText(s string, n int) string { return s[:min(n, len(s))] }

@@ -22,25 +22,25 @@ const (
 	capTries = 3
 )
 
-// refusedByOldNews reports whether a worker has refused an order for a cap that it is within: what was given back elsewhere that
-// worker has not been told yet.
+// refusedByOldNews reports whether a worker has refused an order for a cap that it is within: what was given back
+// elsewhere that worker has not been told yet.
 func (o *Order) refusedByOldNews(err error) bool {
 	return o.capped != "" && fault.Is(err, fault.Exhausted) && o.Purchases[0].Request.Funds.Enough() &&
 		slices.ContainsFunc(o.Purchases, func(p *Purchase) bool { return p.overCap })
 }
 
-// refused notes whether a worker has refused a purchase for its namespace's quota.
-func (p *Purchase) refused(r *market.Refusal) {
+// noteQuotaRefusal notes whether a worker has refused a purchase for its namespace's quota.
+func (p *Purchase) noteQuotaRefusal(r *market.Refusal) {
 	p.overCap = r != nil && slices.ContainsFunc(r.Verdict.Failing,
 		func(c machine.Clause) bool { return c.Code == placement.CodeQuota })
 }
 
-// keepCaps has one order of a namespace with caps go on at a time, at all members together, and asks all workers that can
-// be asked what they have, so that what the orders before have made is counted. Of one that cannot be asked counts what it
-// has told, and what was made there since. Each worker judges again when it grants. An order that may wait for room holds
-// up nobody: it is judged by its worker alone.
+// keepCaps has one order of a namespace with caps go on at a time, at all members together, and asks all workers that
+// can be asked what they have, so that what the orders before have made is counted. Of one that cannot be asked counts
+// what it has told, and what was made there since. Each worker judges again when it grants. An order that may wait for
+// room holds up nobody: it is judged by its worker alone.
 func (b *Broker) keepCaps(ctx context.Context, o *Order) error {
-	if o.capped == "" || o.patience() > 0 {
+	if o.capped == "" || o.waitPatience() > 0 {
 		return nil
 	}
 	placed, done, err := b.claims.Spread(ctx, "namespace/"+o.capped) // no app has such a name
@@ -57,17 +57,17 @@ func (b *Broker) keepCaps(ctx context.Context, o *Order) error {
 		}
 		done(made)
 	})
-	known := b.learn(ctx, o.Purchases[0].Request)
+	known := b.learnRecords(ctx, o.Purchases[0].Request)
 	for _, p := range placed {
 		if !known[p.Worker] {
 			o.occupied = o.occupied.Add(p.Used)
 		}
 	}
-	return b.fund(ctx, o)
+	return b.addFunds(ctx, o)
 }
 
-// learn asks all workers for their records by way of a request, and returns those that have answered.
-func (b *Broker) learn(ctx context.Context, r placement.Request) map[cluster.WorkerID]bool {
+// learnRecords asks all workers for their records by way of a request, and returns those that have answered.
+func (b *Broker) learnRecords(ctx context.Context, r placement.Request) map[cluster.WorkerID]bool {
 	known := map[cluster.WorkerID]bool{}
 	view := b.fleet.View(ctx)
 	if len(view.Workers) > capWorkers {

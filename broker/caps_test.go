@@ -25,7 +25,7 @@ func TestWhatOthersOccupy(t *testing.T) {
 		o := &Order{Purchases: []*Purchase{{Launch: &machine.Launch{}}}, occupied: cluster.Resources{CPU: occupied}}
 		req := &o.Purchases[0].Request
 		req.Resources = cluster.Resources{CPU: 150}
-		if err := b.fund(t.Context(), o); err != nil {
+		if err := b.addFunds(t.Context(), o); err != nil {
 			t.Fatal(err)
 		}
 		got := ""

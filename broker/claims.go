@@ -48,11 +48,11 @@ func NewClaimant(self cluster.WorkerID, peers Peers, decider *Decider, d Directo
 
 // Name keeps a name for a machine while it is made. It waits for another create that is about to take the name.
 func (c *Claimant) Name(ctx context.Context, app, name, id string) (func(*machine.Machine), error) {
-	unlock, err := c.locks.lock(ctx, "name/"+app+"/"+name)
+	unlock, err := c.locks.lockKey(ctx, "name/"+app+"/"+name)
 	if err != nil {
 		return nil, err
 	}
-	claim := cluster.Claim{Kind: cluster.ClaimName, App: app, Value: name, Machine: id, Holder: c.holder(id)}
+	claim := cluster.Claim{Kind: cluster.ClaimName, App: app, Value: name, Machine: id, Holder: c.holderName(id)}
 	at, err := c.takeName(ctx, claim)
 	if err != nil {
 		unlock()
@@ -64,7 +64,7 @@ func (c *Claimant) Name(ctx context.Context, app, name, id string) (func(*machin
 		if made != nil {
 			claim.Step, claim.Machine = cluster.ClaimSettle, made.ID
 		}
-		c.end(ctx, at, claim)
+		c.endClaim(ctx, at, claim)
 	}, nil
 }
 
@@ -72,11 +72,11 @@ func (c *Claimant) Name(ctx context.Context, app, name, id string) (func(*machin
 func (c *Claimant) takeName(ctx context.Context, claim cluster.Claim) (at cluster.WorkerID, err error) {
 	began := time.Now()
 	for tries := 0; ; tries++ {
-		got, at, err := c.take(ctx, claim)
+		got, at, err := c.takeClaim(ctx, claim)
 		switch {
 		case err != nil || got.Granted:
 			return at, err
-		case got.Made && got.Machine != claim.Over && c.over(ctx, claim.App, got.Machine):
+		case got.Made && got.Machine != claim.Over && c.isDestroyed(ctx, claim.App, got.Machine):
 			claim.Over = got.Machine // who decides has not heard of that
 			continue
 		case got.Made || time.Since(began) > claimPatience:
@@ -88,28 +88,28 @@ func (c *Claimant) takeName(ctx context.Context, claim cluster.Claim) (at cluste
 	}
 }
 
-// over reports whether a machine's own worker says that it is destroyed.
-func (c *Claimant) over(ctx context.Context, app, id string) bool {
+// isDestroyed reports whether a machine's own worker says that it is destroyed.
+func (c *Claimant) isDestroyed(ctx context.Context, app, id string) bool {
 	_, m, err := c.directory.Find(ctx, app, id)
 	return fault.Is(err, fault.NotFound) || err == nil && m.State == machine.Destroyed
 }
 
 // Key binds a key, and waits for another create with the same key: it may make the machine that this one is to answer.
 func (c *Claimant) Key(ctx context.Context, claim cluster.Claim) (Bound, func(cluster.Creation), error) {
-	unlock, err := c.locks.lock(ctx, "key/"+claim.App+"/"+claim.Value)
+	unlock, err := c.locks.lockKey(ctx, "key/"+claim.App+"/"+claim.Value)
 	if err != nil {
 		return Bound{}, nil, err
 	}
-	claim.Kind, claim.Holder = cluster.ClaimKey, c.holder(claim.Machine)
+	claim.Kind, claim.Holder = cluster.ClaimKey, c.holderName(claim.Machine)
 	for tries := 0; ; tries++ {
-		got, at, err := c.take(ctx, claim)
+		got, at, err := c.takeClaim(ctx, claim)
 		if err == nil && got.Granted {
 			return Bound{got.Machine, got.Made, got.Bound, got.Other}, func(came cluster.Creation) {
 				defer unlock()
 				if claim.Step, claim.Came = cluster.ClaimSettle, came; came == cluster.NotMade {
 					claim.Step = cluster.ClaimDrop
 				}
-				c.end(ctx, at, claim)
+				c.endClaim(ctx, at, claim)
 			}, nil
 		}
 		if err == nil {
@@ -126,18 +126,18 @@ func (c *Claimant) Key(ctx context.Context, claim cluster.Claim) (Bound, func(cl
 // creates placed in the last seconds, since the fleet may not have heard of them yet. release ends the wait of the next
 // create, and takes the machines that this one has placed.
 func (c *Claimant) Spread(ctx context.Context, app string) ([]cluster.Placed, func([]cluster.Placed), error) {
-	unlock, err := c.locks.lock(ctx, "spread/"+app)
+	unlock, err := c.locks.lockKey(ctx, "spread/"+app)
 	if err != nil {
 		return nil, nil, err
 	}
-	claim := cluster.Claim{Kind: cluster.ClaimSpread, App: app, Holder: c.holder("")}
+	claim := cluster.Claim{Kind: cluster.ClaimSpread, App: app, Holder: c.holderName("")}
 	for tries := 0; ; tries++ {
-		got, at, err := c.take(ctx, claim)
+		got, at, err := c.takeClaim(ctx, claim)
 		if err == nil && got.Granted {
 			return got.Placed, func(made []cluster.Placed) {
 				defer unlock()
 				claim.Step, claim.Placed = cluster.ClaimSettle, made[:min(len(made), cluster.MaxPlaced)]
-				c.end(ctx, at, claim)
+				c.endClaim(ctx, at, claim)
 			}, nil
 		}
 		if err == nil {
@@ -150,14 +150,14 @@ func (c *Claimant) Spread(ctx context.Context, app string) ([]cluster.Placed, fu
 	}
 }
 
-// holder names a create among all that may ask for the same thing.
-func (c *Claimant) holder(machine string) string { return machine + "@" + string(c.self) }
+// holderName names a create among all that may ask for the same thing.
+func (c *Claimant) holderName(machine string) string { return machine + "@" + string(c.self) }
 
-// take asks the first of the claim's deciders that can be asked.
-func (c *Claimant) take(ctx context.Context, claim cluster.Claim) (cluster.Claimed, cluster.WorkerID, error) {
+// takeClaim asks the first of the claim's deciders that can be asked.
+func (c *Claimant) takeClaim(ctx context.Context, claim cluster.Claim) (cluster.Claimed, cluster.WorkerID, error) {
 	claim.Step = cluster.ClaimTake
-	for _, id := range c.deciders(claim) {
-		got, err := c.ask(ctx, id, claim)
+	for _, id := range c.decidersOf(claim) {
+		got, err := c.askDecider(ctx, id, claim)
 		old := claim.Kind == cluster.ClaimSpread && fault.Is(err, fault.Invalid) // it knows no such claims
 		if id != c.self && (passedOver(err) || old) && ctx.Err() == nil {
 			claim.Instead = claim.Instead || fault.Is(err, fault.Unavailable) || fault.Is(err, fault.Timeout)
@@ -180,14 +180,14 @@ func passedOver(err error) bool {
 	return false
 }
 
-func (c *Claimant) deciders(claim cluster.Claim) []cluster.WorkerID {
+func (c *Claimant) decidersOf(claim cluster.Claim) []cluster.WorkerID {
 	if c.peers == nil {
 		return nil
 	}
 	return claim.Deciders(c.peers.Deciders())
 }
 
-func (c *Claimant) ask(ctx context.Context, id cluster.WorkerID, claim cluster.Claim) (cluster.Claimed, error) {
+func (c *Claimant) askDecider(ctx context.Context, id cluster.WorkerID, claim cluster.Claim) (cluster.Claimed, error) {
 	if id == c.self || c.peers == nil {
 		return c.decider.Decide(ctx, claim)
 	}
@@ -197,16 +197,16 @@ func (c *Claimant) ask(ctx context.Context, id cluster.WorkerID, claim cluster.C
 // Decide answers another member's claim.
 func (c *Claimant) Decide(ctx context.Context, claim cluster.Claim) (cluster.Claimed, error) {
 	if claim.Step == cluster.ClaimStood {
-		return cluster.Claimed{Stood: c.stood()}, nil
+		return cluster.Claimed{Stood: c.standInClaims()}, nil
 	}
 	return c.decider.Decide(ctx, claim)
 }
 
-// stood lists the keys that were decided here, and that another member decides when it can be asked.
-func (c *Claimant) stood() (out []cluster.Claim) {
+// standInClaims lists the keys that were decided here, and that another member decides when it can be asked.
+func (c *Claimant) standInClaims() (out []cluster.Claim) {
 	c.decider.keys.BoundKeys(func(app, key, machine string) bool {
 		claim := cluster.Claim{Kind: cluster.ClaimKey, App: app, Value: key, Machine: machine}
-		if order := c.deciders(claim); len(order) > 0 && order[0] != c.self {
+		if order := c.decidersOf(claim); len(order) > 0 && order[0] != c.self {
 			out = append(out, claim)
 		}
 		return len(out) < cluster.MaxStood
@@ -240,9 +240,9 @@ func (c *Claimant) KeyPairs(ctx context.Context) (out []Pair) {
 				pairs[key] = &Pair{Kind: cluster.ClaimKey, App: claim.App, Value: claim.Value}
 			}
 			claim.Step = cluster.ClaimLook
-			pairs[key].add(claim.Machine)
-			if first, err := c.ask(ctx, c.deciders(claim)[0], claim); err == nil {
-				pairs[key].add(first.Machine)
+			pairs[key].addMachine(claim.Machine)
+			if first, err := c.askDecider(ctx, c.decidersOf(claim)[0], claim); err == nil {
+				pairs[key].addMachine(first.Machine)
 			}
 		}
 	}
@@ -256,20 +256,20 @@ func (c *Claimant) KeyPairs(ctx context.Context) (out []Pair) {
 
 func (c *Claimant) askStood(ctx context.Context, id cluster.WorkerID) (cluster.Claimed, error) {
 	if id == c.self {
-		return cluster.Claimed{Stood: c.stood()}, nil
+		return cluster.Claimed{Stood: c.standInClaims()}, nil
 	}
 	return c.peers.Claim(ctx, id, cluster.Claim{Kind: cluster.ClaimKey, Step: cluster.ClaimStood})
 }
 
-func (p *Pair) add(machine string) {
+func (p *Pair) addMachine(machine string) {
 	if machine != "" && !slices.Contains(p.Machines, machine) {
 		p.Machines = append(p.Machines, machine)
 	}
 }
 
-// end tells who decided what came of the create. Where that is not heard, the claim ends by itself.
-func (c *Claimant) end(ctx context.Context, at cluster.WorkerID, claim cluster.Claim) {
+// endClaim tells who decided what came of the create. Where that is not heard, the claim ends by itself.
+func (c *Claimant) endClaim(ctx context.Context, at cluster.WorkerID, claim cluster.Claim) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), claimTime)
 	defer cancel()
-	_, _ = c.ask(ctx, at, claim)
+	_, _ = c.askDecider(ctx, at, claim)
 }

@@ -203,7 +203,7 @@ func TestANameIsFreeAgain(t *testing.T) {
 				t.Fatalf("at %s after %s: %v", id, last, err)
 			}
 			m := placed.Machines[0]
-			if err := destroy(t.Context(), w.fleet.workers[string(m.Worker)], "a", m.ID); err != nil {
+			if err := destroyMachine(t.Context(), w.fleet.workers[string(m.Worker)], "a", m.ID); err != nil {
 				t.Fatal(err)
 			}
 			last = m.ID
@@ -250,7 +250,7 @@ func TestOnceMeansOnce(t *testing.T) {
 			t.Fatal(what, err)
 		}
 		m := placed.Machines[0]
-		if err := destroy(t.Context(), w.fleet.workers[string(m.Worker)], "a", m.ID); err != nil {
+		if err := destroyMachine(t.Context(), w.fleet.workers[string(m.Worker)], "a", m.ID); err != nil {
 			t.Fatal(err)
 		}
 		w.forget()

@@ -63,19 +63,19 @@ func NewDecider(d Directory, k Keys) *Decider {
 func (d *Decider) Decide(ctx context.Context, c cluster.Claim) (cluster.Claimed, error) {
 	switch c.Step {
 	case cluster.ClaimTake:
-		return d.take(ctx, c)
+		return d.takeClaim(ctx, c)
 	case cluster.ClaimSettle, cluster.ClaimDrop:
-		return d.end(c), nil
+		return d.endClaim(c), nil
 	case cluster.ClaimLook:
 		return cluster.Claimed{Machine: d.keys.BoundKey(c.App, c.Value)}, nil
 	}
 	return cluster.Claimed{}, fault.New(fault.Unimplemented, cluster.CodeClaim, "a claim has no step %q here",
-		clip(string(c.Step), 40))
+		clipText(string(c.Step), 40))
 }
 
 func claimKey(c cluster.Claim) string { return string(c.Kind) + "/" + c.App + "/" + c.Value }
 
-func (d *Decider) take(ctx context.Context, c cluster.Claim) (cluster.Claimed, error) {
+func (d *Decider) takeClaim(ctx context.Context, c cluster.Claim) (cluster.Claimed, error) {
 	var known string // the machine that has the name
 	if c.Kind == cluster.ClaimName {
 		var err error
@@ -83,17 +83,17 @@ func (d *Decider) take(ctx context.Context, c cluster.Claim) (cluster.Claimed, e
 			return cluster.Claimed{}, err
 		}
 	}
-	made, err := d.made(ctx, c)
+	made, err := d.madeUnderKey(ctx, c)
 	if err != nil {
 		return cluster.Claimed{}, err
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	now := time.Now()
-	d.sweep(now)
+	d.sweepClaims(now)
 	h := d.held[claimKey(c)]
-	if h != nil && (h.over(now, c) || h.made && d.directory.Gone(h.machine)) {
-		d.drop(claimKey(c), h, cluster.MayBeMade)
+	if h != nil && (h.isOver(now, c) || h.made && d.directory.Gone(h.machine)) {
+		d.dropClaim(claimKey(c), h, cluster.MayBeMade)
 		h = nil
 	}
 	switch {
@@ -103,7 +103,7 @@ func (d *Decider) take(ctx context.Context, c cluster.Claim) (cluster.Claimed, e
 		return cluster.Claimed{Machine: known, Made: true}, nil
 	case h != nil:
 		h.until = now.Add(cluster.ClaimLife) // it is asked again: the first answer was lost
-		return d.granted(h, c, now), nil
+		return d.grantedClaim(h, c, now), nil
 	case len(d.held) >= maxClaims:
 		return cluster.Claimed{}, &fault.Error{Kind: fault.Exhausted, Code: codeTooManyClaims, RetryAfter: time.Second,
 			Text: "65536 named creates are under way or just over, the most that are remembered; try again in a second"}
@@ -121,14 +121,14 @@ func (d *Decider) take(ctx context.Context, c cluster.Claim) (cluster.Claimed, e
 		}
 	}
 	d.held[claimKey(c)] = h
-	return d.granted(h, c, now), nil
+	return d.grantedClaim(h, c, now), nil
 }
 
-// made returns the machine that was made under a key which is not bound here; nil where none is known. Another member may
-// have decided about the key before: this one has just joined, or the other cannot be asked. What that one let make
-// last the workers may not have told yet, so they are asked then, unless the client says that the key is new. A worker that
-// was dead before the key was drawn need not be asked.
-func (d *Decider) made(ctx context.Context, c cluster.Claim) (*Keyed, error) {
+// madeUnderKey returns the machine that was made under a key which is not bound here; nil where none is known. Another
+// member may have decided about the key before: this one has just joined, or the other cannot be asked. What that one
+// let make last the workers may not have told yet, so they are asked then, unless the client says that the key is new.
+// A worker that was dead before the key was drawn need not be asked.
+func (d *Decider) madeUnderKey(ctx context.Context, c cluster.Claim) (*Keyed, error) {
 	if c.Kind != cluster.ClaimKey || cluster.IsOwnID(c.Value) || d.keys.BoundKey(c.App, c.Value) != "" {
 		return nil, nil
 	}
@@ -150,8 +150,8 @@ func (d *Decider) made(ctx context.Context, c cluster.Claim) (*Keyed, error) {
 	return made, nil
 }
 
-// granted is the answer to the create that has the claim.
-func (d *Decider) granted(h *heldClaim, c cluster.Claim, now time.Time) cluster.Claimed {
+// grantedClaim is the answer to the create that has the claim.
+func (d *Decider) grantedClaim(h *heldClaim, c cluster.Claim, now time.Time) cluster.Claimed {
 	out := cluster.Claimed{Granted: true, Machine: h.machine}
 	if h.key != nil {
 		out.Made, out.Bound, out.Other = h.key.Made, h.key.Bound, h.key.Other
@@ -165,8 +165,8 @@ func (d *Decider) granted(h *heldClaim, c cluster.Claim, now time.Time) cluster.
 	return out
 }
 
-// place remembers machines that were made for a spread, to tell the create that places the next of them.
-func (d *Decider) place(c cluster.Claim, now time.Time) {
+// notePlaced remembers machines that were made for a spread, to tell the create that places the next of them.
+func (d *Decider) notePlaced(c cluster.Claim, now time.Time) {
 	for _, p := range c.Placed {
 		d.placed[c.App] = append(d.placed[c.App], placedAt{p, now})
 	}
@@ -187,10 +187,10 @@ func (d *Decider) forgetPlaced(app string, now time.Time) {
 	}
 }
 
-// over reports whether a held claim stands in nobody's way any more. One of a key is over when the same member claims
+// isOver reports whether a held claim stands in nobody's way any more. One of a key is over when the same member claims
 // the key for another create: a member has one create of a key under way (Claimant.Key), so its word that the one
 // before has ended was lost.
-func (h *heldClaim) over(now time.Time, c cluster.Claim) bool {
+func (h *heldClaim) isOver(now time.Time, c cluster.Claim) bool {
 	next := c.Kind == cluster.ClaimKey && h.holder != c.Holder && memberOf(h.holder) == memberOf(c.Holder)
 	return next || now.After(h.until) || h.made && h.machine == c.Over
 }
@@ -198,9 +198,9 @@ func (h *heldClaim) over(now time.Time, c cluster.Claim) bool {
 // memberOf returns the member that a holder names: see Claimant.holder.
 func memberOf(holder string) string { return holder[strings.LastIndexByte(holder, '@')+1:] }
 
-// end takes in what came of a create. A name is known by its claim for a while yet: the decider may not have heard of
-// the machine.
-func (d *Decider) end(c cluster.Claim) cluster.Claimed {
+// endClaim takes in what came of a create. A name is known by its claim for a while yet: the decider may not have heard
+// of the machine.
+func (d *Decider) endClaim(c cluster.Claim) cluster.Claimed {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	key := claimKey(c)
@@ -212,22 +212,22 @@ func (d *Decider) end(c cluster.Claim) cluster.Claimed {
 		h.machine, h.made, h.until = c.Machine, true, time.Now().Add(cluster.KeepClaim)
 		return cluster.Claimed{}
 	}
-	d.place(c, time.Now())
+	d.notePlaced(c, time.Now())
 	came := c.Came
 	if c.Step == cluster.ClaimDrop {
 		came = cluster.NotMade
 	}
-	d.drop(key, h, came)
+	d.dropClaim(key, h, came)
 	return cluster.Claimed{}
 }
 
-func (d *Decider) drop(key string, h *heldClaim, came cluster.Creation) {
+func (d *Decider) dropClaim(key string, h *heldClaim, came cluster.Creation) {
 	h.key.End(came)
 	delete(d.held, key)
 }
 
-// sweep forgets claims whose time is over. It walks all of them, once a second at most.
-func (d *Decider) sweep(now time.Time) {
+// sweepClaims forgets claims whose time is over. It walks all of them, once a second at most.
+func (d *Decider) sweepClaims(now time.Time) {
 	if now.Sub(d.swept) < time.Second {
 		return
 	}
@@ -237,7 +237,7 @@ func (d *Decider) sweep(now time.Time) {
 	}
 	for key, h := range d.held {
 		if now.After(h.until) {
-			d.drop(key, h, cluster.MayBeMade)
+			d.dropClaim(key, h, cluster.MayBeMade)
 		}
 	}
 }

@@ -31,12 +31,12 @@ func (s direct) Buy(ctx context.Context, o *Order) error {
 		}
 		var got reply
 		if w := s.fleet.Worker(out.Ask); w != nil {
-			got = s.grant(ctx, w, p, buyer.Placement(out.Ask), "", out.Evict)
+			got = s.askGrant(ctx, w, p, buyer.Placement(out.Ask), "", out.Evict)
 		} else {
 			got.NotSent = true // it has gone since the view was read
 		}
-		p.record.timed(out.Ask, got.took)
-		p.refused(got.Answer.Refused)
+		p.record.noteTime(out.Ask, got.took)
+		p.noteQuotaRefusal(got.Answer.Refused)
 		p.Machine, in = got.machine, inOf(out.Ask, got.Answer)
 		if in.Refused != nil {
 			s.fleet.Refused(out.Ask, in.Refused.Record)

@@ -19,7 +19,7 @@ import (
 // by each one's own policy and the judge that the workers judge with. Large ones come first, as small ones fit in what
 // is left. It tells the tasks and volumes there, too. Nothing is moved.
 func (b *Broker) DrainPlan(ctx context.Context, worker cluster.WorkerID) (*api.DrainPlan, error) {
-	w, err := b.worker(worker)
+	w, err := b.workerByID(worker)
 	if err != nil {
 		return nil, err
 	}
@@ -34,16 +34,16 @@ func (b *Broker) DrainPlan(ctx context.Context, worker cluster.WorkerID) (*api.D
 	if plan.Tasks, err = tasksByJob(ctx, w); err != nil {
 		return nil, err
 	}
-	there := newDrainView(without(b.fleet.View(ctx), worker), "drain")
+	there := newDrainView(viewWithout(b.fleet.View(ctx), worker), "drain")
 	slices.SortStableFunc(machines, func(x, y *machine.Machine) int {
 		return cmp.Or(cmp.Compare(sizeOf(y), sizeOf(x)), cmp.Compare(x.ID, y.ID))
 	})
 	for _, m := range machines {
 		d := api.DrainMove{App: m.App, Machine: m.ID, Name: m.Name, State: m.State, Fate: api.FateStays}
-		switch d.Reason = b.tied(ctx, Machine{Machine: m, At: w}); {
+		switch d.Reason = b.whatTies(ctx, Machine{Machine: m, At: w}); {
 		case d.Reason == "":
 			b.planMove(ctx, &d, Machine{Machine: m, At: w}, there)
-		case busy(m):
+		case isBusy(m):
 			d.Fate = api.FateWaits
 		}
 		plan.Moves = append(plan.Moves, d)
@@ -99,8 +99,8 @@ func newDrainView(v cluster.View, of string) drainView {
 	return drainView{v, of, map[string][]machine.Publish{}, map[string][]machine.Publish{}}
 }
 
-// take enters a machine that is planned to a worker.
-func (v drainView) take(worker string, r *placement.Request) {
+// takeMachine enters a machine that is planned to a worker.
+func (v drainView) takeMachine(worker string, r *placement.Request) {
 	v.ports[worker] = append(v.ports[worker], r.Publish...)
 	for i := range v.Workers {
 		k := &v.Workers[i]
@@ -123,9 +123,9 @@ func (b *Broker) planMove(ctx context.Context, d *api.DrainMove, m Machine, view
 		d.Fate, d.Reason = api.FateWaits, "it runs once, and its end is waited for"
 		return
 	}
-	o := b.order(Intent{App: m.App, Launch: relaunch(m.Machine, successorID(m.ID, 0)),
+	o := b.newOrder(Intent{App: m.App, Launch: relaunchOf(m.Machine, successorID(m.ID, 0)),
 		Replaces: &m}) // under the id that it will have: it decides among workers that are alike
-	if err := b.prepare(ctx, o); err != nil {
+	if err := b.prepareOrder(ctx, o); err != nil {
 		d.Reason = err.Error()
 		return
 	}
@@ -136,7 +136,7 @@ func (b *Broker) planMove(ctx context.Context, d *api.DrainMove, m Machine, view
 		return
 	}
 	best := ranked[0]
-	view.take(best.Worker, &p.Request)
+	view.takeMachine(best.Worker, &p.Request)
 	if m.Replica != nil {
 		d.Fate, d.Reason = api.FateAnew, "its service makes another where there is room, and then removes it"
 		return
@@ -208,8 +208,8 @@ func stuckReason(ranked []machine.Candidate) string {
 	return text
 }
 
-// without returns a copy of a view without one worker.
-func without(view cluster.View, id cluster.WorkerID) cluster.View {
+// viewWithout returns a copy of a view without one worker.
+func viewWithout(view cluster.View, id cluster.WorkerID) cluster.View {
 	view.Workers = slices.DeleteFunc(slices.Clone(view.Workers), func(r cluster.Record) bool { return r.Worker == id })
 	return view
 }

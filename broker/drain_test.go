@@ -101,8 +101,8 @@ func TestDrainAsksNoMoreThanABuyer(t *testing.T) {
 	}
 }
 
-// TestMoveTo: a machine goes to the worker that is named, and to no other: where that does not take it, it is not even stopped,
-// and the error says all that is against it. What the machine requires stays as it was.
+// TestMoveTo: a machine goes to the worker that is named, and to no other: where that does not take it, it is not even
+// stopped, and the error says all that is against it. What the machine requires stays as it was.
 func TestMoveTo(t *testing.T) {
 	port := machine.Publish{HostPort: 7100, Port: 80}
 	f := newFakeFleet("w1", "w2", "w3")
@@ -125,7 +125,7 @@ func TestMoveTo(t *testing.T) {
 			t.Fatal(to, err)
 		}
 	}
-	in := Intent{App: "a", Launch: relaunch(m, "00000000000009"), At: "w2"}
+	in := Intent{App: "a", Launch: relaunchOf(m, "00000000000009"), At: "w2"}
 	if err := b.Takes(t.Context(), in, m.ID, "w1"); err == nil || !strings.Contains(err.Error(), no) {
 		t.Fatal(err)
 	}

@@ -6,8 +6,8 @@ import (
 	"github.com/soukhq/souk/core/quota"
 )
 
-// fair is the market.Order of fair shares, as the namespaces are weighted now.
-func (b *Broker) fair(reqs []placement.Request, view cluster.View) []int {
+// orderByShares is the market.Order of fair shares, as the namespaces are weighted now.
+func (b *Broker) orderByShares(reqs []placement.Request, view cluster.View) []int {
 	return fairOrder(b.funds.Shares(), reqs, view)
 }
 

@@ -44,7 +44,7 @@ func (s gang) Buy(ctx context.Context, o *Order) error {
 	if c.buyer, err = market.NewGangBuyer(req, c.view, o.Purchases[0].Policy, chance); err != nil {
 		return err
 	}
-	c.look(req)
+	c.enterView(req)
 	batch := c.buyer.Step(time.Now(), nil)
 	for !batch.Done {
 		if !batch.Refresh {
@@ -55,7 +55,7 @@ func (s gang) Buy(ctx context.Context, o *Order) error {
 			}
 			release()
 			release = func() {}
-			if c.wait(ctx, batch.After) {
+			if c.waitBetween(ctx, batch.After) {
 				return fault.New(fault.Unavailable, fault.CodeCancelled,
 					"the caller went away before there was room for the gang")
 			}
@@ -63,7 +63,7 @@ func (s gang) Buy(ctx context.Context, o *Order) error {
 				release = func() {}
 				return err
 			}
-			c.refresh(ctx, req)
+			c.refreshTry(ctx, req)
 		}
 		batch = c.buyer.Step(time.Now(), c.askAll(ctx, batch.Asks))
 	}
@@ -76,10 +76,10 @@ func (s gang) Buy(ctx context.Context, o *Order) error {
 	return batch.Err
 }
 
-// look enters the view, and where the policy that only watches would have placed the gang on it.
-func (c *gangPurchase) look(req market.GangRequest) {
-	see(c.view, c.Purchases...)
-	c.watch(c.Purchases, func(reqs []placement.Request, watcher placement.Policy) []cluster.WorkerID {
+// enterView enters the view, and where the policy that only watches would have placed the gang on it.
+func (c *gangPurchase) enterView(req market.GangRequest) {
+	noteView(c.view, c.Purchases...)
+	c.watchByShadow(c.Purchases, func(reqs []placement.Request, watcher placement.Policy) []cluster.WorkerID {
 		req.Members = reqs
 		homes, ok := market.PlanGang(req, c.view, watcher)
 		if !ok {
@@ -89,19 +89,19 @@ func (c *gangPurchase) look(req market.GangRequest) {
 	})
 }
 
-// refresh begins another try, with a newer view and other ids: one that was undone is used up.
-func (c *gangPurchase) refresh(ctx context.Context, req market.GangRequest) {
+// refreshTry begins another try, with a newer view and other ids: one that was undone is used up.
+func (c *gangPurchase) refreshTry(ctx context.Context, req market.GangRequest) {
 	c.view = c.fleet.View(ctx)
 	c.buyer.SetView(c.view)
 	for i, p := range c.Purchases {
-		p.rename(machine.NewID(c.rand))
+		p.renameMachine(machine.NewID(c.rand))
 		c.buyer.Rename(i, p.Request.Machine)
 	}
-	c.look(req)
+	c.enterView(req)
 }
 
-// wait pauses between two tries, and reports whether the caller has gone away meanwhile.
-func (c *gangPurchase) wait(ctx context.Context, d time.Duration) (gone bool) {
+// waitBetween pauses between two tries, and reports whether the caller has gone away meanwhile.
+func (c *gangPurchase) waitBetween(ctx context.Context, d time.Duration) (gone bool) {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
@@ -123,14 +123,14 @@ func (c *gangPurchase) askAll(ctx context.Context, asks []market.Ask) []market.A
 	}
 	for i, a := range asks {
 		p := c.Purchases[a.Member]
-		p.beside(a.Fleet)
+		p.setPlannedFleet(a.Fleet)
 		mine := *p
 		var why *machine.Placement
 		if a.Act == market.ActGrant {
-			mine.Launch = layout.launch(p.Launch, a.Member)
-			why = c.judge(p, a.Worker, len(layout.rank))
+			mine.Launch = layout.memberLaunch(p.Launch, a.Member)
+			why = c.judgeMember(p, a.Worker, len(layout.rank))
 		}
-		all.Go(func() { got[i] = c.ask(ctx, &mine, a, why) })
+		all.Go(func() { got[i] = c.askForPurchase(ctx, &mine, a, why) })
 	}
 	all.Wait()
 	answers := make([]market.Answer, len(asks))
@@ -139,25 +139,25 @@ func (c *gangPurchase) askAll(ctx context.Context, asks []market.Ask) []market.A
 		if got[i].machine != nil {
 			p.Machine = got[i].machine
 		}
-		p.ask(a, got[i])
+		p.enterAsk(a, got[i])
 		answers[i] = got[i].Answer
-		c.metrics.conflict(GangStrategy, got[i].Refused != nil && a.Act != market.ActRelease)
+		c.metrics.countConflict(GangStrategy, got[i].Refused != nil && a.Act != market.ActRelease)
 	}
 	return answers
 }
 
-// judge ranks the workers for a member that is granted, and begins the record of its decision at once: to keep the
+// judgeMember ranks the workers for a member that is granted, and begins the record of its decision at once: to keep the
 // rankings of a thousand members over a thousand workers until all have answered would take too much room.
-func (c *gangPurchase) judge(p *Purchase, w cluster.WorkerID, placed int) *machine.Placement {
+func (c *gangPurchase) judgeMember(p *Purchase, w cluster.WorkerID, placed int) *machine.Placement {
 	how := fmt.Sprintf("one of a gang of %d that started together", placed)
 	p.Ranked, p.Consent = placement.Rank(p.Request, p.View, p.Policy), ""
-	why := p.explain(w, how)
+	why := p.explainPlacement(w, how)
 	if c.log != nil {
 		expected := *p
 		expected.Consent = how
 		expected.Asks = append(expected.Asks[:len(expected.Asks):len(expected.Asks)],
-			market.Asked{Worker: w, Before: p.before(w), Result: market.ResultGranted})
-		p.record.expected = expected.decision(GangStrategy, nil)
+			market.Asked{Worker: w, Before: p.viewedRecord(w), Result: market.ResultGranted})
+		p.record.expected = expected.makeDecision(GangStrategy, nil)
 	}
 	p.Ranked = nil
 	return why
@@ -169,21 +169,21 @@ func (b *Broker) recordGang(o *Order, err error) error {
 	if err == nil {
 		for _, p := range o.Purchases {
 			if d := p.record.expected; d != nil && p.Machine != nil {
-				p.record.finish(d)
-				b.note(d)
+				p.record.finishDecision(d)
+				b.logDecision(d)
 			}
 		}
 		return nil
 	}
 	p := o.Purchases[0]
 	p.Ranked = placement.Rank(p.Request, p.View, p.Policy)
-	d := p.decision(GangStrategy, err)
+	d := p.makeDecision(GangStrategy, err)
 	if d.Outcome == decision.Refused {
 		d.Reason = fault.As(err).Text
 		if d.Fitting > 0 { // for itself it would have had a place
 			d.Pending = decision.WaitingForGang
 		}
 	}
-	b.note(d)
-	return explained(d, err, &p.Request)
+	b.logDecision(d)
+	return explainError(d, err, &p.Request)
 }

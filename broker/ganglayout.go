@@ -57,9 +57,9 @@ func addressOf(view cluster.View, w cluster.WorkerID) string {
 // it.
 const HostFile = "hostfile"
 
-// launch returns the launch of a member with what torchrun's and MPI's programs expect in their environment, beside
-// souk's own names.
-func (c *gangLayout) launch(base *machine.Launch, member int) *machine.Launch {
+// memberLaunch returns the launch of a member with what torchrun's and MPI's programs expect in their environment,
+// beside souk's own names.
+func (c *gangLayout) memberLaunch(base *machine.Launch, member int) *machine.Launch {
 	l, rank := base.Clone(), c.rank[member]
 	if l.Config.Env == nil {
 		l.Config.Env = map[string]string{}

@@ -24,7 +24,8 @@ type Intent struct {
 	Bid      *Bid            // at a worker that somebody else has chosen
 	Replaces *Machine        // the machine is to take the place of this one
 	Replica  *Replica        // it is one of a service's, which no other order makes
-	// At is the only worker that may have the machines; "": any may. It is no term of their own: later they may go elsewhere.
+	// At is the only worker that may have the machines; "": any may. It is no term of their own: later they may go
+	// elsewhere.
 	At cluster.WorkerID
 
 	why string // what the decision is made for; "": decision.Create
@@ -50,7 +51,7 @@ func (g *Gang) Valid(l *machine.Launch) error {
 			g.Size, g.Min)
 	case g.Same != "" && !cluster.ValidAttribute(g.Same):
 		return fault.New(fault.Invalid, fault.CodeGang, "same names an attribute of workers, such as rack; got %q",
-			clip(g.Same, 60))
+			clipText(g.Same, 60))
 	case !(g.Wait >= 0 && g.Wait <= MaxGangWait):
 		return fault.New(fault.Invalid, fault.CodeGang, "wait is 0 to %v seconds; got %v", MaxGangWait.Seconds(),
 			g.Wait.Seconds())
@@ -133,24 +134,24 @@ type Purchase struct {
 	record *recorder
 }
 
-// open makes the order of an intent, for an app that takes new machines.
-func (b *Broker) open(in Intent) (*Order, error) {
+// openOrder makes the order of an intent, for an app that takes new machines.
+func (b *Broker) openOrder(in Intent) (*Order, error) {
 	id, err := b.apps.OpenApp(in.App)
 	if err != nil {
 		return nil, err
 	}
-	o := b.order(in)
+	o := b.newOrder(in)
 	o.AppID = id
 	return o, nil
 }
 
-// order makes a purchase for each machine of an intent, and gives it an id.
-func (b *Broker) order(in Intent) *Order {
+// newOrder makes a purchase for each machine of an intent, and gives it an id.
+func (b *Broker) newOrder(in Intent) *Order {
 	o := &Order{Intent: in}
 	n := 1
 	if in.Gang != nil {
 		n = in.Gang.Size
-		o.gang = b.token()
+		o.gang = b.newHoldToken()
 	}
 	for i := range n {
 		l := *in.Launch
@@ -164,7 +165,7 @@ func (b *Broker) order(in Intent) *Order {
 		case in.Replica != nil:
 			p.fresh = true
 		}
-		p.replica = in.replica()
+		p.replica = in.replicaOf()
 		if l.Name != "" && n > 1 {
 			l.Name += "-" + strconv.Itoa(i)
 		}
@@ -174,8 +175,8 @@ func (b *Broker) order(in Intent) *Order {
 	return o
 }
 
-// release gives back what the order has claimed.
-func (o *Order) release() {
+// releaseClaims gives back what the order has claimed.
+func (o *Order) releaseClaims() {
 	for i := len(o.releases) - 1; i >= 0; i-- {
 		o.releases[i]()
 	}
@@ -191,11 +192,12 @@ func (o *Order) shareOut() {
 	}
 }
 
-// rename gives a purchase another id, where the machine that had the first was undone.
-func (p *Purchase) rename(id string) { p.Launch.ID, p.Request.Machine = id, id }
+// renameMachine gives a purchase another id, where the machine that had the first was undone.
+func (p *Purchase) renameMachine(id string) { p.Launch.ID, p.Request.Machine = id, id }
 
-// grant is what a worker is asked to make. The token is of a hold to be redeemed, "" for none.
-func (p *Purchase) grant(why *machine.Placement, region cluster.Region, token string, evict bool) lifecycle.Grant {
+// grantRequest is what a worker is asked to make. The token is of a hold to be redeemed, "" for none.
+func (p *Purchase) grantRequest(why *machine.Placement, region cluster.Region, token string,
+	evict bool) lifecycle.Grant {
 	why.Shadow = p.Shadow
 	g := lifecycle.Grant{Request: p.Request, Launch: p.Launch, Placement: why, Region: string(region), Hold: token,
 		Evict: evict, Source: machine.SourceUser, NewID: p.fresh && !p.keyed, KeyMark: p.mark}
@@ -208,9 +210,9 @@ func (p *Purchase) grant(why *machine.Placement, region cluster.Region, token st
 	return g
 }
 
-// replica returns which replica the machine of an intent is; nil: none. One that takes the place of a replica is the next
-// machine of its slot.
-func (in *Intent) replica() *Replica {
+// replicaOf returns which replica the machine of an intent is; nil: none. One that takes the place of a replica is the
+// next machine of its slot.
+func (in *Intent) replicaOf() *Replica {
 	if in.Replaces == nil || in.Replaces.Replica == nil {
 		return in.Replica
 	}
@@ -219,15 +221,15 @@ func (in *Intent) replica() *Replica {
 	return &Replica{Replica: next}
 }
 
-// beside enters what a request knows of the fleet that was planned together with others.
-func (p *Purchase) beside(f placement.Fleet) {
+// setPlannedFleet enters what a request knows of the fleet that was planned together with others.
+func (p *Purchase) setPlannedFleet(f placement.Fleet) {
 	if f.Affinity != nil || f.Spread != nil {
 		p.Request.Fleet = f
 	}
 }
 
-// before returns what the view of the purchase says of a worker.
-func (p *Purchase) before(w cluster.WorkerID) (rec cluster.Record) {
+// viewedRecord returns what the view of the purchase says of a worker.
+func (p *Purchase) viewedRecord(w cluster.WorkerID) (rec cluster.Record) {
 	for i := range p.View.Workers {
 		if p.View.Workers[i].Worker == w {
 			return p.View.Workers[i]

@@ -18,8 +18,8 @@ type keyLock struct {
 
 func newKeyLocks() *keyLocks { return &keyLocks{held: map[string]*keyLock{}} }
 
-// lock waits for the key until ctx ends. The function it gives unlocks.
-func (l *keyLocks) lock(ctx context.Context, key string) (func(), error) {
+// lockKey waits for the key until ctx ends. The function it gives unlocks.
+func (l *keyLocks) lockKey(ctx context.Context, key string) (func(), error) {
 	l.mu.Lock()
 	k := l.held[key]
 	if k == nil {

@@ -68,8 +68,8 @@ func (b *Broker) Collectors() []prometheus.Collector {
 		m.thinking, m.took}
 }
 
-// ordered counts an order that has ended.
-func (m *metrics) ordered(o *Order, err error, took time.Duration) {
+// countOrder counts an order that has ended.
+func (m *metrics) countOrder(o *Order, err error, took time.Duration) {
 	if o.Bid != nil {
 		return // its asks are counted
 	}
@@ -94,18 +94,18 @@ func (m *metrics) ordered(o *Order, err error, took time.Duration) {
 	m.took.WithLabelValues(o.name).Observe(took.Seconds())
 }
 
-func (m *metrics) conflict(name string, refused bool) {
+func (m *metrics) countConflict(name string, refused bool) {
 	m.asks.WithLabelValues(name).Inc()
 	if refused {
 		m.conflicts.WithLabelValues(name).Inc()
 	}
 }
 
-func (m *metrics) busy(name string, took time.Duration) {
+func (m *metrics) addBusyTime(name string, took time.Duration) {
 	m.thinking.WithLabelValues(name).Add(took.Seconds())
 }
 
-func (m *metrics) bid(a market.Answer) {
+func (m *metrics) countBid(a market.Answer) {
 	result := "failed"
 	switch {
 	case a.Done:
@@ -120,8 +120,8 @@ func (m *metrics) bid(a market.Answer) {
 	m.bids.WithLabelValues(result).Inc()
 }
 
-// shadowed counts what the shadow policy would have done with a machine that was placed.
-func (m *metrics) shadowed(shadow *machine.Shadow, worker cluster.WorkerID) {
+// countShadow counts what the shadow policy would have done with a machine that was placed.
+func (m *metrics) countShadow(shadow *machine.Shadow, worker cluster.WorkerID) {
 	if shadow != nil {
 		m.shadows.WithLabelValues(strconv.FormatBool(shadow.Worker == string(worker))).Inc()
 	}

@@ -37,30 +37,30 @@ const (
 // machine is stopped, made and started there, and only then destroyed here; where no worker takes it, it is started
 // again. Two of one name exist for a moment, never two that run. It goes on when ctx is cancelled.
 //
-// to is the only worker that may take it; "": any other may. The new id follows from the old one, so a move that broke off
-// is gone on with by asking again.
+// to is the only worker that may take it; "": any other may. The new id follows from the old one, so a move that broke
+// off is gone on with by asking again.
 func (b *Broker) Move(ctx context.Context, m Machine, to cluster.WorkerID) (*Moved, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), moveTimeout)
 	defer cancel()
-	unlock, err := b.creates.lock(ctx, "move/"+m.App+"/"+m.ID)
+	unlock, err := b.creates.lockKey(ctx, "move/"+m.App+"/"+m.ID)
 	if err != nil {
 		return nil, err
 	}
 	defer unlock()
-	if err := b.leaves(ctx, m); err != nil {
+	if err := b.whyCannotLeave(ctx, m); err != nil {
 		return nil, err
 	}
-	id, there, err := b.successor(ctx, m)
+	id, there, err := b.successorOf(ctx, m)
 	if err != nil {
 		return nil, err
 	}
 	out := &Moved{From: m.ID, Worker: m.Worker, Machine: there}
 	if there == nil {
-		if err := b.remake(ctx, m, id, to, out); err != nil {
+		if err := b.remakeMachine(ctx, m, id, to, out); err != nil {
 			return nil, err
 		}
 	}
-	if err := destroy(ctx, m.At, m.App, m.ID); err != nil {
+	if err := destroyMachine(ctx, m.At, m.App, m.ID); err != nil {
 		return nil, fault.Wrap(err, fault.KindOf(err), codeHalfMoved,
 			"machine %s is at worker %s now as %s, and the old one is stopped and could not be destroyed; ask again",
 			m.ID, out.Machine.Worker, out.Machine.ID)
@@ -68,14 +68,14 @@ func (b *Broker) Move(ctx context.Context, m Machine, to cluster.WorkerID) (*Mov
 	return out, nil
 }
 
-// leaves returns why a machine cannot go from its worker; nil: it can, if another takes it.
-func (b *Broker) leaves(ctx context.Context, m Machine) error {
+// whyCannotLeave returns why a machine cannot go from its worker; nil: it can, if another takes it.
+func (b *Broker) whyCannotLeave(ctx context.Context, m Machine) error {
 	if m.Replica != nil {
 		return fault.New(fault.Precondition, machine.CodeReplica,
 			"machine %s stands for a replica of a service, which would "+
 				"make another: say to which worker it is to go", m.ID)
 	}
-	if why := b.tied(ctx, m); why != "" {
+	if why := b.whatTies(ctx, m); why != "" {
 		return fault.New(fault.Precondition, fault.CodeStays, "machine %s stays at worker %s: %s", m.ID, m.Worker, why)
 	}
 	return nil
@@ -83,16 +83,16 @@ func (b *Broker) leaves(ctx context.Context, m Machine) error {
 
 // MayMove returns why a Move would leave a machine where it is now; nil: it would not. Nothing is made or reserved.
 func (b *Broker) MayMove(ctx context.Context, m Machine, to cluster.WorkerID) error {
-	if err := b.leaves(ctx, m); err != nil {
+	if err := b.whyCannotLeave(ctx, m); err != nil {
 		return err
 	}
-	in := Intent{App: m.App, Launch: relaunch(m.Machine, successorID(m.ID, 0)), Replaces: &m, At: to}
+	in := Intent{App: m.App, Launch: relaunchOf(m.Machine, successorID(m.ID, 0)), Replaces: &m, At: to}
 	return b.Takes(ctx, in, m.ID, m.Worker)
 }
 
-// remake has another worker make the machine anew, and starts the old one again where none did.
-func (b *Broker) remake(ctx context.Context, m Machine, id string, to cluster.WorkerID, out *Moved) error {
-	placed, err := b.Place(ctx, Intent{App: m.App, Launch: relaunch(m.Machine, id), Replaces: &m, At: to})
+// remakeMachine has another worker make the machine anew, and starts the old one again where none did.
+func (b *Broker) remakeMachine(ctx context.Context, m Machine, id string, to cluster.WorkerID, out *Moved) error {
+	placed, err := b.Place(ctx, Intent{App: m.App, Launch: relaunchOf(m.Machine, id), Replaces: &m, At: to})
 	if err == nil {
 		out.Machine = placed.Machines[0]
 		if m.State == machine.Started {
@@ -102,7 +102,7 @@ func (b *Broker) remake(ctx context.Context, m Machine, id string, to cluster.Wo
 	}
 	// what is left of the app goes too
 	gone := fault.CodeOf(err) == fault.CodeAppNotFound
-	if !m.stopped.IsZero() && wantsUp(m.Machine) && !gone && !uncertain(err) {
+	if !m.stopped.IsZero() && wantsUp(m.Machine) && !gone && !isUncertain(err) {
 		// else it may run there: one that runs is enough
 		c := lifecycle.Command{Verb: lifecycle.Start, App: m.App, Machine: m.ID, Source: machine.SourceUser}
 		if _, again := m.At.Do(ctx, c); again != nil {
@@ -113,20 +113,20 @@ func (b *Broker) remake(ctx context.Context, m Machine, id string, to cluster.Wo
 	return err
 }
 
-// vacate stops the machine that an order replaces, once it is seen that there is room for the order elsewhere.
-func (b *Broker) vacate(ctx context.Context, o *Order) error {
+// vacateOld stops the machine that an order replaces, once it is seen that there is room for the order elsewhere.
+func (b *Broker) vacateOld(ctx context.Context, o *Order) error {
 	if o.Replaces == nil {
 		return nil
 	}
-	if err := b.fits(ctx, o, o.Replaces.ID, o.Replaces.Worker); err != nil {
+	if err := b.checkFits(ctx, o, o.Replaces.ID, o.Replaces.Worker); err != nil {
 		return err
 	}
-	return o.Replaces.stop(ctx)
+	return o.Replaces.stopAndWait(ctx)
 }
 
-// fits returns why no worker takes an order for the place of a machine, which is at one; nil: one does.
-func (b *Broker) fits(ctx context.Context, o *Order, id string, at cluster.WorkerID) error {
-	p, view := o.Purchases[0], without(b.fleet.View(ctx), at)
+// checkFits returns why no worker takes an order for the place of a machine, which is at one; nil: one does.
+func (b *Broker) checkFits(ctx context.Context, o *Order, id string, at cluster.WorkerID) error {
+	p, view := o.Purchases[0], viewWithout(b.fleet.View(ctx), at)
 	why := stuckReason
 	if o.At != "" {
 		view.Workers = slices.DeleteFunc(view.Workers, func(r cluster.Record) bool { return r.Worker != o.At })
@@ -140,17 +140,17 @@ func (b *Broker) fits(ctx context.Context, o *Order, id string, at cluster.Worke
 	return nil
 }
 
-// Takes returns why the worker of an intent does not take a machine now for the place of another, which is at one; nil: it
-// does. Nothing is made or reserved.
+// Takes returns why the worker of an intent does not take a machine now for the place of another, which is at one; nil:
+// it does. Nothing is made or reserved.
 func (b *Broker) Takes(ctx context.Context, in Intent, id string, at cluster.WorkerID) error {
-	o, err := b.open(in)
+	o, err := b.openOrder(in)
 	if err != nil {
 		return err
 	}
-	if err := b.prepare(ctx, o); err != nil {
+	if err := b.prepareOrder(ctx, o); err != nil {
 		return err
 	}
-	return b.fits(ctx, o, id, at)
+	return b.checkFits(ctx, o, id, at)
 }
 
 // refusedAt says all that a worker has against what was ranked for it.
@@ -165,8 +165,8 @@ func refusedAt(w cluster.WorkerID, ranked []machine.Candidate) string {
 	return fmt.Sprintf("worker %s does not take it: %s", w, strings.Join(no, "; "))
 }
 
-// stop stops a machine that runs or is to be started again, and waits until it has.
-func (m *Machine) stop(ctx context.Context) error {
+// stopAndWait stops a machine that runs or is to be started again, and waits until it has.
+func (m *Machine) stopAndWait(ctx context.Context) error {
 	if !wantsUp(m.Machine) && m.State != machine.Suspended {
 		return nil
 	}
@@ -190,8 +190,8 @@ func (m *Machine) stop(ctx context.Context) error {
 	return err
 }
 
-// successor returns the id under which a machine is made anew, and the machine if that has been done already.
-func (b *Broker) successor(ctx context.Context, m Machine) (string, *machine.Machine, error) {
+// successorOf returns the id under which a machine is made anew, and the machine if that has been done already.
+func (b *Broker) successorOf(ctx context.Context, m Machine) (string, *machine.Machine, error) {
 	for i := range maxSuccessors {
 		id := successorID(m.ID, i)
 		_, there, err := b.directory.Find(ctx, m.App, id)
@@ -214,8 +214,8 @@ func successorID(id string, i int) string {
 	return hex.EncodeToString(sum[:7])
 }
 
-// tied says what ties a machine to its worker; "" when nothing does.
-func (b *Broker) tied(ctx context.Context, m Machine) string {
+// whatTies says what ties a machine to its worker; "" when nothing does.
+func (b *Broker) whatTies(ctx context.Context, m Machine) string {
 	switch {
 	case m.Config == nil || m.Config.Image == "":
 		return "its config is not known, as its worker cannot be asked"
@@ -223,7 +223,7 @@ func (b *Broker) tied(ctx context.Context, m Machine) string {
 		return "its volume is there: copy what is on it, destroy both and make them anew"
 	case m.Config.AutoDestroy:
 		return "it goes by itself when it ends (auto_destroy)"
-	case busy(m.Machine):
+	case isBusy(m.Machine):
 		return fmt.Sprintf("it is %s; ask again when that is over", m.State)
 	}
 	if l, err := m.At.CurrentLease(ctx, m.App, m.ID); err == nil {
@@ -232,9 +232,9 @@ func (b *Broker) tied(ctx context.Context, m Machine) string {
 	return ""
 }
 
-// busy reports whether something is being done to a machine that ends by itself. One that is between two tries of its
+// isBusy reports whether something is being done to a machine that ends by itself. One that is between two tries of its
 // restart policy, which may go on for ever, is as good as stopped.
-func busy(m *machine.Machine) bool { return m.State.Transient() && m.State != machine.Restarting }
+func isBusy(m *machine.Machine) bool { return m.State.Transient() && m.State != machine.Restarting }
 
 // wantsUp reports whether a machine runs, or will be started again by itself: after a crash, or after its eviction.
 func wantsUp(m *machine.Machine) bool {
@@ -244,9 +244,9 @@ func wantsUp(m *machine.Machine) bool {
 // MetadataMoved is machine.MetadataMoved.
 const MetadataMoved = machine.MetadataMoved
 
-// relaunch returns the launch that makes a machine anew under an id. It stays in its region, and what is down stays
+// relaunchOf returns the launch that makes a machine anew under an id. It stays in its region, and what is down stays
 // down.
-func relaunch(m *machine.Machine, id string) *machine.Launch {
+func relaunchOf(m *machine.Machine, id string) *machine.Launch {
 	c := *m.Config
 	c.Image = machine.Pinned(m) // the same files, whatever the name means by now
 	c.Metadata = map[string]string{MetadataMoved: m.ID}

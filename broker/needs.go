@@ -55,8 +55,8 @@ type Fleet interface {
 		bind func() (placement.Policy, error)) (few cluster.View, looked int)
 	// Resolve fills in what a request must know of the fleet.
 	Resolve(ctx context.Context, r placement.Request) placement.Request
-	// InUse returns a host name, or a port, of an app's services that requests from outside already reach another app by,
-	// and that app; "" when every name and port is free.
+	// InUse returns a host name, or a port, of an app's services that requests from outside already reach another app
+	// by, and that app; "" when every name and port is free.
 	InUse(app string, services []machine.Service) (host string, port int, by string)
 	// Worker returns a worker by its id; nil where there is none.
 	Worker(id cluster.WorkerID) Worker
@@ -81,8 +81,8 @@ type Directory interface {
 	Gone(machine string) bool
 	// Keyed returns the machine that was made under a key of an app, as far as workers have told; nil where none is
 	// known. With ask all workers are asked too, and one that may have made the machine and cannot be asked makes it
-	// Unavailable; one that was dead when the key was drawn has made nothing with it. hash is cluster.HashKey, drawn is zero
-	// where nobody knows when that was.
+	// Unavailable; one that was dead when the key was drawn has made nothing with it. hash is cluster.HashKey, drawn is
+	// zero where nobody knows when that was.
 	Keyed(ctx context.Context, app, hash string, ask bool, drawn time.Time) (*Keyed, error)
 	// Volumes lists an app's volumes, and those that are known beside an error: a worker that cannot be asked may have
 	// more.
@@ -193,8 +193,8 @@ func answerOf(err error) market.Answer {
 	return market.Answer{Failed: err}
 }
 
-// destroy removes a machine, also where somebody holds its lease. One that is not there is removed already.
-func destroy(ctx context.Context, w Operator, app, id string) error {
+// destroyMachine removes a machine, also where somebody holds its lease. One that is not there is removed already.
+func destroyMachine(ctx context.Context, w Operator, app, id string) error {
 	c := lifecycle.Command{Verb: lifecycle.Destroy, App: app, Machine: id, Kill: true}
 	if l, err := w.CurrentLease(ctx, app, id); err == nil {
 		c.Nonce = l.Nonce

@@ -21,19 +21,19 @@ import (
 // that bound it: as long as a create may take.
 const keyPatience = createTimeout
 
-// once binds the order's key, and returns the machine that there is of its id already: a create that is repeated, after
-// a lost answer or at the same time, finds the first one's machine. One order at a time goes on for each id. What was
-// made once is never made again while its key is kept, wherever it has gone: the binding says so, not a worker.
-func (b *Broker) once(ctx context.Context, o *Order) (*machine.Machine, error) {
+// orderOnce binds the order's key, and returns the machine that there is of its id already: a create that is repeated,
+// after a lost answer or at the same time, finds the first one's machine. One order at a time goes on for each id. What
+// was made once is never made again while its key is kept, wherever it has gone: the binding says so, not a worker.
+func (b *Broker) orderOnce(ctx context.Context, o *Order) (*machine.Machine, error) {
 	p := o.Purchases[0]
 	if o.Gang != nil || o.Key == "" && p.fresh {
 		return nil, nil // nobody else has the id
 	}
-	bound, err := b.bind(ctx, o, p)
+	bound, err := b.bindOrder(ctx, o, p)
 	if err != nil {
 		return nil, err
 	}
-	unlock, err := b.creates.lock(ctx, "id/"+o.App+"/"+p.Launch.ID)
+	unlock, err := b.creates.lockKey(ctx, "id/"+o.App+"/"+p.Launch.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -45,9 +45,9 @@ func (b *Broker) once(ctx context.Context, o *Order) (*machine.Machine, error) {
 		return nil, old.LaunchError()
 	case err == nil:
 		p.came = cluster.IsMade
-		return again(ctx, w, old, p)
+		return answerAgain(ctx, w, old, p)
 	case fault.Is(err, fault.NotFound):
-		return bound.over(o.App, p.Launch)
+		return bound.answerUnknown(o.App, p.Launch)
 	case p.fresh && fault.Is(err, fault.Unavailable):
 		// A machine of a fresh id can only have been made here, while this waited.
 	default:
@@ -56,8 +56,8 @@ func (b *Broker) once(ctx context.Context, o *Order) (*machine.Machine, error) {
 	return nil, nil
 }
 
-// bind binds the order's key, and its machine's id where the client chose that.
-func (b *Broker) bind(ctx context.Context, o *Order, p *Purchase) (bound Bound, err error) {
+// bindOrder binds the order's key, and its machine's id where the client chose that.
+func (b *Broker) bindOrder(ctx context.Context, o *Order, p *Purchase) (bound Bound, err error) {
 	raw, err := json.Marshal(o.Launch) // with the client's own id in it, if any
 	if err != nil {
 		return bound, fault.Wrap(err, fault.Internal, fault.CodeLaunch, "the launch could not be written as JSON")
@@ -69,7 +69,7 @@ func (b *Broker) bind(ctx context.Context, o *Order, p *Purchase) (bound Bound, 
 			return bound, err
 		}
 		p.fresh, p.keyed = p.fresh && bound.Machine == drawn, true
-		p.rename(bound.Machine)
+		p.renameMachine(bound.Machine)
 		at := bound.At
 		if at.IsZero() {
 			at = time.Now()
@@ -86,12 +86,13 @@ func (b *Broker) bindKey(ctx context.Context, o *Order, p *Purchase, key, hash s
 	bound, release, err := b.claims.Key(ctx, cluster.Claim{App: o.App, Value: key, Hash: hash, Machine: p.Launch.ID,
 		New: o.NewKey, Age: ageOf(o.Drawn)})
 	if err == nil {
-		o.releases = append(o.releases, func() { release(p.outcome(o.err)) })
+		o.releases = append(o.releases, func() { release(p.creationOutcome(o.err)) })
 	}
 	return bound, err
 }
 
-// ageOf returns for how long a key has existed; 0 where nobody knows. Members are told an age, since their clocks differ.
+// ageOf returns for how long a key has existed; 0 where nobody knows. Members are told an age, since their clocks
+// differ.
 func ageOf(drawn time.Time) time.Duration {
 	if drawn.IsZero() {
 		return 0
@@ -99,26 +100,26 @@ func ageOf(drawn time.Time) time.Duration {
 	return max(time.Since(drawn), 1)
 }
 
-// outcome says what the order's purchase came to.
-func (p *Purchase) outcome(err error) cluster.Creation {
+// creationOutcome says what the order's purchase came to.
+func (p *Purchase) creationOutcome(err error) cluster.Creation {
 	switch {
 	case p.Machine != nil || p.came == cluster.IsMade:
 		return cluster.IsMade
-	case refused(err) || p.came == cluster.NotMade:
+	case isRefused(err) || p.came == cluster.NotMade:
 		return cluster.NotMade
 	}
 	return cluster.MayBeMade
 }
 
-// refused reports whether an error of an order says that no machine was made, and none is being made. Of other errors
+// isRefused reports whether an error of an order says that no machine was made, and none is being made. Of other errors
 // that is not sure once a worker was asked: a machine whose program is not there is made, and fails.
-func refused(err error) bool {
+func isRefused(err error) bool {
 	return fault.Is(err, fault.Exhausted) || fault.CodeOf(err) == fault.CodeNameInUse
 }
 
-// over answers a create whose machine no worker knows: with what is known of it, where it was made and has been
+// answerUnknown answers a create whose machine no worker knows: with what is known of it, where it was made and has been
 // forgotten. nil says that it is to be made.
-func (bound Bound) over(app string, l *machine.Launch) (*machine.Machine, error) {
+func (bound Bound) answerUnknown(app string, l *machine.Launch) (*machine.Machine, error) {
 	at := bound.At.UTC().Format(time.RFC3339)
 	switch {
 	case bound.Made && bound.Other:
@@ -136,9 +137,9 @@ func (bound Bound) over(app string, l *machine.Launch) (*machine.Machine, error)
 	return nil, nil
 }
 
-// again answers a create whose machine is there. The grant is repeated at its worker, which makes nothing, waits for
-// the start as it did the first time, and knows the lease that the first answer told.
-func again(ctx context.Context, w Granter, old *machine.Machine, p *Purchase) (*machine.Machine, error) {
+// answerAgain answers a create whose machine is there. The grant is repeated at its worker, which makes nothing, waits
+// for the start as it did the first time, and knows the lease that the first answer told.
+func answerAgain(ctx context.Context, w Granter, old *machine.Machine, p *Purchase) (*machine.Machine, error) {
 	if old.State == machine.Destroyed {
 		return old, nil // it was made, and is over
 	}
@@ -178,7 +179,7 @@ func (b *Broker) claimName(ctx context.Context, o *Order, p *Purchase) error {
 }
 
 // drawName gives a machine a name that no other of its app has. Two that draw at the same moment differ, as there are
-// millions; see redraw.
+// millions; see redrawName.
 func (b *Broker) drawName(ctx context.Context, o *Order, p *Purchase) error {
 	for p.Launch.Name == "" {
 		name := machine.NewName(entropy{b.rand})
@@ -196,9 +197,9 @@ func (b *Broker) drawName(ctx context.Context, o *Order, p *Purchase) error {
 // maxDraws bounds how often a name is drawn for one order.
 const maxDraws = 8
 
-// redraw gives the order's machine another name where the one that was drawn turned out to be taken, and reports
+// redrawName gives the order's machine another name where the one that was drawn turned out to be taken, and reports
 // whether it has: who sent no name is not to hear of one.
-func (b *Broker) redraw(ctx context.Context, o *Order, bought error) bool {
+func (b *Broker) redrawName(ctx context.Context, o *Order, bought error) bool {
 	p := o.Purchases[0]
 	if fault.CodeOf(bought) != fault.CodeNameInUse || !p.drawn || len(o.Purchases) > 1 {
 		return false

@@ -26,52 +26,52 @@ func (b *Broker) Place(ctx context.Context, in Intent) (*Placed, error) {
 	if err := b.unfit(); err != nil {
 		return nil, err
 	}
-	o, err := b.open(in)
+	o, err := b.openOrder(in)
 	if err != nil {
 		return nil, err
 	}
 	o.Gone = ctx.Done()
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), createTimeout+o.patience())
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), createTimeout+o.waitPatience())
 	defer cancel()
-	defer o.release()
-	placed, err := b.place(ctx, o)
+	defer o.releaseClaims()
+	placed, err := b.placeOrder(ctx, o)
 	o.err = err
 	return placed, err
 }
 
-// place takes the steps of an order.
-func (b *Broker) place(ctx context.Context, o *Order) (*Placed, error) {
-	if made, err := b.once(ctx, o); made != nil || err != nil {
-		return placed(made), err
+// placeOrder takes the steps of an order.
+func (b *Broker) placeOrder(ctx context.Context, o *Order) (*Placed, error) {
+	if made, err := b.orderOnce(ctx, o); made != nil || err != nil {
+		return placedMachine(made), err
 	}
 	if err := b.claimNames(ctx, o); err != nil {
 		return nil, err
 	}
-	if err := b.prepare(ctx, o); err != nil {
+	if err := b.prepareOrder(ctx, o); err != nil {
 		return nil, err
 	}
 	if err := b.keepCaps(ctx, o); err != nil {
 		return nil, err
 	}
-	if err := b.vacate(ctx, o); err != nil {
+	if err := b.vacateOld(ctx, o); err != nil {
 		return nil, err
 	}
-	if err := b.buy(ctx, o); err != nil {
+	if err := b.buyOrder(ctx, o); err != nil {
 		return nil, err
 	}
 	return b.stillThere(ctx, o)
 }
 
-// reason says what an order's decision is made for.
-func (o *Order) reason() string {
+// reasonText says what an order's decision is made for.
+func (o *Order) reasonText() string {
 	if o.Replica != nil {
 		return decision.Replica
 	}
 	return cmp.Or(o.why, whyCreate)
 }
 
-// patience is for how long an order may wait: for room, or for a machine to stop.
-func (o *Order) patience() time.Duration {
+// waitPatience is for how long an order may wait: for room, or for a machine to stop.
+func (o *Order) waitPatience() time.Duration {
 	switch {
 	case o.Gang != nil:
 		return o.Gang.Wait
@@ -81,70 +81,70 @@ func (o *Order) patience() time.Duration {
 	return 0
 }
 
-func placed(m *machine.Machine) *Placed {
+func placedMachine(m *machine.Machine) *Placed {
 	if m == nil {
 		return nil
 	}
 	return &Placed{Machines: []*machine.Machine{m}}
 }
 
-// prepare resolves an order's request, and says by which policy and strategy it is placed. It is done once, and asks
-// nobody for anything: a plan goes the same way.
-func (b *Broker) prepare(ctx context.Context, o *Order) error {
+// prepareOrder resolves an order's request, and says by which policy and strategy it is placed. It is done once, and
+// asks nobody for anything: a plan goes the same way.
+func (b *Broker) prepareOrder(ctx context.Context, o *Order) error {
 	for _, p := range o.Purchases {
-		p.record = b.newRecorder(o.reason())
+		p.record = b.newRecorder(o.reasonText())
 	}
-	if err := b.resolve(ctx, o); err != nil {
+	if err := b.resolveRequest(ctx, o); err != nil {
 		return err
 	}
-	if err := b.fund(ctx, o); err != nil {
+	if err := b.addFunds(ctx, o); err != nil {
 		return err
 	}
-	return b.choose(o)
+	return b.chooseStrategy(o)
 }
 
-// buy has the order's strategy place it, and records what came of it.
-func (b *Broker) buy(ctx context.Context, o *Order) error {
+// buyOrder has the order's strategy place it, and records what came of it.
+func (b *Broker) buyOrder(ctx context.Context, o *Order) error {
 	began := time.Now()
 	for _, p := range o.Purchases {
 		p.asked = began
 	}
-	err, over := b.redeem(ctx, o)
+	err, over := b.redeemHold(ctx, o)
 	if !over {
 		err = o.strategy.Buy(ctx, o)
 	}
-	for draws := 1; draws < maxDraws && b.redraw(ctx, o, err); draws++ {
+	for draws := 1; draws < maxDraws && b.redrawName(ctx, o, err); draws++ {
 		err = o.strategy.Buy(ctx, o)
 	}
 	for tries := 0; tries < capTries && o.refusedByOldNews(err) && wait.For(ctx, capPause) == nil; tries++ {
 		err = o.strategy.Buy(ctx, o)
 	}
 	if fault.CodeOf(err) == fault.CodeNoCapacity && o.mustEvict() {
-		err = b.evictor(o).Buy(ctx, o) // to evict is decided with one worker at a time, by the worker
+		err = b.evictingStrategy(o).Buy(ctx, o) // to evict is decided with one worker at a time, by the worker
 	}
 	err = b.recordAll(o, err)
-	b.metrics.ordered(o, err, time.Since(began))
-	b.tell(ctx, o.Purchases)
-	return unpaid(err, &o.Purchases[0].Request)
+	b.metrics.countOrder(o, err, time.Since(began))
+	b.enterMade(ctx, o.Purchases)
+	return explainUnpaid(err, &o.Purchases[0].Request)
 }
 
 // lateAfter is how old an order is whose machines may be gone again by the time that its answer comes, and for how long
 // their workers are then asked.
 const lateAfter = time.Second
 
-// tell enters machines that were made in what is known of the fleet, until their workers tell of them. Where the answer came
-// late, another member may have removed the machine meanwhile, and its worker tells of that once only: so the worker is asked
-// whether the machine is still there.
-func (b *Broker) tell(ctx context.Context, list []*Purchase) {
+// enterMade enters machines that were made in what is known of the fleet, until their workers tell of them. Where the
+// answer came late, another member may have removed the machine meanwhile, and its worker tells of that once only: so
+// the worker is asked whether the machine is still there.
+func (b *Broker) enterMade(ctx context.Context, list []*Purchase) {
 	for _, p := range list {
-		if p.Machine != nil && (time.Since(p.asked) < lateAfter || !b.gone(ctx, p.Machine)) {
+		if p.Machine != nil && (time.Since(p.asked) < lateAfter || !b.isGone(ctx, p.Machine)) {
 			b.fleet.Granted(p.Machine, &p.Request)
 		}
 	}
 }
 
-// gone reports whether a machine was removed, as its worker says; one that cannot be asked says nothing.
-func (b *Broker) gone(ctx context.Context, m *machine.Machine) (is bool) {
+// isGone reports whether a machine was removed, as its worker says; one that cannot be asked says nothing.
+func (b *Broker) isGone(ctx context.Context, m *machine.Machine) (is bool) {
 	w := b.fleet.Worker(m.Worker)
 	if w == nil {
 		return false
@@ -158,8 +158,8 @@ func (b *Broker) gone(ctx context.Context, m *machine.Machine) (is bool) {
 	return is || fault.Is(err, fault.NotFound)
 }
 
-// evictor returns the strategy by which an order may have room made.
-func (b *Broker) evictor(o *Order) Strategy {
+// evictingStrategy returns the strategy by which an order may have room made.
+func (b *Broker) evictingStrategy(o *Order) Strategy {
 	if mustSpread(o.Purchases) {
 		return alone{b, direct{b}}
 	}
@@ -196,7 +196,7 @@ func (b *Broker) stillThere(ctx context.Context, o *Order) (*Placed, error) {
 				"app %s was deleted while machine %s was made, and worker %s is not known any more; destroy it there",
 				o.App, m.ID, m.Worker)
 		}
-		if err := destroy(ctx, w, o.App, m.ID); err != nil {
+		if err := destroyMachine(ctx, w, o.App, m.ID); err != nil {
 			return nil, err
 		}
 	}

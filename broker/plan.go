@@ -32,8 +32,8 @@ type Victims struct {
 // Plan goes the way of a create up to its strategy, and has a buyer decide. Workers are asked for quotes, which reserve
 // nothing, and the app need not exist yet.
 func (b *Broker) Plan(ctx context.Context, in Intent) (*Plan, error) {
-	o := b.order(in)
-	if err := b.prepare(ctx, o); err != nil {
+	o := b.newOrder(in)
+	if err := b.prepareOrder(ctx, o); err != nil {
 		return nil, err
 	}
 	p := o.Purchases[0]
@@ -48,10 +48,10 @@ func (b *Broker) Plan(ctx context.Context, in Intent) (*Plan, error) {
 	evicted := map[cluster.WorkerID]*market.Eviction{}
 	out.Plan = decision.ForeseeBuyer(view.At, buyer, req, view, p.Policy, limitsOf(p.Launch),
 		b.wouldAnswer(ctx, req, evicted))
-	out.Sentences, out.Equal = decision.Explain(out.Decision), equals(out.Decision)
+	out.Sentences, out.Equal = decision.Explain(out.Decision), equalWorkers(out.Decision)
 	switch e := evicted[out.Decision.Winner]; {
 	case out.Verdict != decision.FitsNow:
-		out.Victims = b.victims(ctx, req, out.Changes)
+		out.Victims = b.askVictims(ctx, req, out.Changes)
 	case e != nil:
 		out.Victims = []Victims{{out.Decision.Winner, e}}
 	}
@@ -112,8 +112,8 @@ func (b *Broker) wouldAnswer(ctx context.Context, req placement.Request,
 	}
 }
 
-// equals returns the workers that are as good as the winner.
-func equals(d *decision.Decision) (out []cluster.WorkerID) {
+// equalWorkers returns the workers that are as good as the winner.
+func equalWorkers(d *decision.Decision) (out []cluster.WorkerID) {
 	if d.Winner == "" {
 		return nil
 	}
@@ -126,8 +126,8 @@ func equals(d *decision.Decision) (out []cluster.WorkerID) {
 	return out
 }
 
-// victims asks the workers that could make room by eviction whom they would evict.
-func (b *Broker) victims(ctx context.Context, req placement.Request, changes []decision.Change) (out []Victims) {
+// askVictims asks the workers that could make room by eviction whom they would evict.
+func (b *Broker) askVictims(ctx context.Context, req placement.Request, changes []decision.Change) (out []Victims) {
 	for i := range changes {
 		c := &changes[i]
 		if !slices.ContainsFunc(c.Steps, func(s decision.Step) bool { return s.Kind == decision.Evict }) {

@@ -32,15 +32,15 @@ type raced struct {
 // Buy places the one machine of an order.
 func (s race) Buy(ctx context.Context, o *Order) error {
 	if s.isClosed() {
-		return closing()
+		return closingError()
 	}
 	p := o.Purchases[0]
-	see(s.fleet.View(ctx), p)
+	noteView(s.fleet.View(ctx), p)
 	s.watchAlone(ctx, p)
-	c := &contest{Broker: s.Broker, p: p, buyer: market.NewRaceBuyer(p.Request, p.View, p.Policy, s.token(), 0),
+	c := &contest{Broker: s.Broker, p: p, buyer: market.NewRaceBuyer(p.Request, p.View, p.Policy, s.newHoldToken(), 0),
 		answers: make(chan raced, 4*market.MaxAsked)} // more asks than a race can make
 	batch := c.buyer.Begin()
-	c.ask(ctx, batch)
+	c.askSideBySide(ctx, batch)
 	for !batch.Done && c.open > 0 {
 		got := <-c.answers
 		c.open--
@@ -48,33 +48,33 @@ func (s race) Buy(ctx context.Context, o *Order) error {
 			p.Machine = got.machine
 		}
 		batch = c.buyer.Step(time.Now(), got.asked, got.Answer)
-		p.ask(got.asked, got.reply)
-		s.metrics.conflict(Race, got.Refused != nil)
-		c.ask(ctx, batch)
+		p.enterAsk(got.asked, got.reply)
+		s.metrics.countConflict(Race, got.Refused != nil)
+		c.askSideBySide(ctx, batch)
 	}
 	p.View, p.Ranked = c.buyer.Ranking()
-	if c.open > 0 && !s.begin(c.dismiss) {
-		c.dismiss()
+	if c.open > 0 && !s.beginWork(c.dismissLate) {
+		c.dismissLate()
 	}
 	return batch.Err
 }
 
-// dismiss waits for those that have not answered when the race is over, and has them give back what they hold.
-func (c *contest) dismiss() {
+// dismissLate waits for those that have not answered when the race is over, and has them give back what they hold.
+func (c *contest) dismissLate() {
 	for c.open > 0 {
 		got := <-c.answers
 		c.open--
-		c.ask(c.life, c.buyer.Step(time.Now(), got.asked, got.Answer))
+		c.askSideBySide(c.life, c.buyer.Step(time.Now(), got.asked, got.Answer))
 	}
 }
 
-// ask carries out what the buyer asks, side by side.
-func (c *contest) ask(ctx context.Context, batch market.Batch) {
+// askSideBySide carries out what the buyer asks, side by side.
+func (c *contest) askSideBySide(ctx context.Context, batch market.Batch) {
 	for _, a := range batch.Asks {
 		var why *machine.Placement
 		if a.Act == market.ActGrant {
 			c.p.View, c.p.Ranked = c.buyer.Ranking()
-			why = c.p.explain(a.Worker, "the first of those asked to hold room")
+			why = c.p.explainPlacement(a.Worker, "the first of those asked to hold room")
 		}
 		mine := *c.p
 		c.open++
@@ -85,17 +85,17 @@ func (c *contest) ask(ctx context.Context, batch market.Batch) {
 			case over && a.Act == market.ActGrant: // it was asked before, and is not asked again
 				c.answers <- raced{a, reply{Answer: market.Answer{Lost: true}}}
 			default:
-				ctx, cancel := c.patient(ctx, a.Act)
+				ctx, cancel := c.askContext(ctx, a.Act)
 				defer cancel()
-				c.answers <- raced{a, c.Broker.ask(ctx, &mine, a, why)}
+				c.answers <- raced{a, c.Broker.askForPurchase(ctx, &mine, a, why)}
 			}
 		}()
 	}
 }
 
-// patient returns the context of an ask. A hold and a release outlive the order: the worker may have held room already,
-// and the release that it is owed must not be broken off by the answer that went out.
-func (c *contest) patient(ctx context.Context, act market.Act) (context.Context, context.CancelFunc) {
+// askContext returns the context of an ask. A hold and a release outlive the order: the worker may have held room
+// already, and the release that it is owed must not be broken off by the answer that went out.
+func (c *contest) askContext(ctx context.Context, act market.Act) (context.Context, context.CancelFunc) {
 	switch act {
 	case market.ActHold:
 		return context.WithTimeout(c.life, createTimeout)

@@ -38,7 +38,7 @@ type decisionIDs struct {
 	last string
 }
 
-func (d *decisionIDs) next(now time.Time, chance machine.Entropy) string {
+func (d *decisionIDs) nextID(now time.Time, chance machine.Entropy) string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.last = machine.NextULID(d.last, now, chance)
@@ -48,11 +48,11 @@ func (d *decisionIDs) next(now time.Time, chance machine.Entropy) string {
 // newRecorder begins the record of a decision.
 func (b *Broker) newRecorder(why string) *recorder {
 	now := time.Now()
-	return &recorder{id: b.decisions.next(now, entropy{b.rand}), why: why, began: now, viewed: now}
+	return &recorder{id: b.decisions.nextID(now, entropy{b.rand}), why: why, began: now, viewed: now}
 }
 
-// timed notes how long a worker took to answer a grant. Repeats of one ask add up.
-func (r *recorder) timed(w cluster.WorkerID, took time.Duration) {
+// noteTime notes how long a worker took to answer a grant. Repeats of one ask add up.
+func (r *recorder) noteTime(w cluster.WorkerID, took time.Duration) {
 	if n := len(r.asks); n > 0 && r.last == w {
 		r.asks[n-1] += decision.Millis(took)
 		return
@@ -60,19 +60,20 @@ func (r *recorder) timed(w cluster.WorkerID, took time.Duration) {
 	r.asks, r.last = append(r.asks, decision.Millis(took)), w
 }
 
-// ask enters what a worker answered to an ask of a batch, in the purchase and in its record. An undo is no decision.
-func (p *Purchase) ask(a market.Ask, got reply) {
+// enterAsk enters what a worker answered to an ask of a batch, in the purchase and in its record. An undo is no
+// decision.
+func (p *Purchase) enterAsk(a market.Ask, got reply) {
 	r, in := p.record, got.Answer
 	switch a.Act {
 	case market.ActUndo:
 		return
 	case market.ActRelease:
-		r.released(a.Worker, in)
+		r.noteReleased(a.Worker, in)
 		return
 	}
 	r.waited += got.took
-	p.refused(in.Refused)
-	x := market.Asked{Worker: a.Worker, Before: p.before(a.Worker)}
+	p.noteQuotaRefusal(in.Refused)
+	x := market.Asked{Worker: a.Worker, Before: p.viewedRecord(a.Worker)}
 	switch {
 	case in.Done:
 		x.Result = market.ResultGranted
@@ -93,8 +94,8 @@ func (p *Purchase) ask(a market.Ask, got reply) {
 	r.asks, r.waited = append(r.asks, decision.Millis(r.waited)), 0
 }
 
-// released notes that room which was held at a worker has been given back.
-func (r *recorder) released(w cluster.WorkerID, in market.Answer) {
+// noteReleased notes that room which was held at a worker has been given back.
+func (r *recorder) noteReleased(w cluster.WorkerID, in market.Answer) {
 	for i := range slices.Backward(r.holds) {
 		if h := &r.holds[i]; h.Worker == w && in.Done && h.Result == string(market.ResultGranted) {
 			h.Result = "released"
@@ -103,8 +104,8 @@ func (r *recorder) released(w cluster.WorkerID, in market.Answer) {
 	}
 }
 
-// timings says where the time went.
-func (r *recorder) timings() decision.Timings {
+// timingsOf says where the time went.
+func (r *recorder) timingsOf() decision.Timings {
 	took := decision.Timings{View: decision.Millis(r.viewed.Sub(r.began)), Total: decision.Millis(time.Since(r.began))}
 	for _, ms := range r.asks {
 		took.Ask += ms
@@ -113,20 +114,20 @@ func (r *recorder) timings() decision.Timings {
 	return took
 }
 
-// finish enters in a decision that was made beforehand what the worker's answers took.
-func (r *recorder) finish(d *decision.Decision) {
-	d.Holds, d.Took = r.holds, r.timings()
+// finishDecision enters in a decision that was made beforehand what the worker's answers took.
+func (r *recorder) finishDecision(d *decision.Decision) {
+	d.Holds, d.Took = r.holds, r.timingsOf()
 	for i := range min(len(d.Asks), len(r.asks)) {
 		d.Asks[i].Millis = r.asks[i]
 	}
 }
 
-// decision makes the record of a purchase that has ended.
-func (p *Purchase) decision(strategy string, err error) *decision.Decision {
+// makeDecision makes the record of a purchase that has ended.
+func (p *Purchase) makeDecision(strategy string, err error) *decision.Decision {
 	r := p.record
 	d := decision.From(decision.Observation{ID: r.id, Evaluated: r.looked, At: r.viewed, Why: r.why, Strategy: strategy,
 		Purchase: p.Purchase, Err: err,
-		Asked: r.asks, Holds: r.holds, Took: r.timings()})
+		Asked: r.asks, Holds: r.holds, Took: r.timingsOf()})
 	d.Shadow = p.Shadow
 	return d
 }
@@ -140,16 +141,16 @@ func (b *Broker) recordAll(o *Order, err error) error {
 	if b.log == nil && err == nil {
 		return nil
 	}
-	d := p.decision(p.Request.Scheduling.Strategy, err)
+	d := p.makeDecision(p.Request.Scheduling.Strategy, err)
 	if o.Bid != nil {
 		d.Strategy = BidStrategy
 	}
-	b.note(d)
-	return explained(d, err, &p.Request)
+	b.logDecision(d)
+	return explainError(d, err, &p.Request)
 }
 
-// note logs a decision, and counts it by its reason where nothing came of it.
-func (b *Broker) note(d *decision.Decision) {
+// logDecision logs a decision, and counts it by its reason where nothing came of it.
+func (b *Broker) logDecision(d *decision.Decision) {
 	if b.log != nil {
 		b.log.Append(d)
 	}
@@ -166,7 +167,7 @@ type Unplaced struct {
 	Clauses    []machine.Clause // where there is one worker alone to ask: what it said no to
 }
 
-func unplaced(d *decision.Decision) Unplaced {
+func unplacedOf(d *decision.Decision) Unplaced {
 	u := Unplaced{Decision: d.ID, Pending: d.Pending, Candidates: []machine.Candidate{}}
 	for i := range d.Considered {
 		u.Candidates = append(u.Candidates, d.Considered[i].Candidate)
@@ -177,9 +178,9 @@ func unplaced(d *decision.Decision) Unplaced {
 	return u
 }
 
-// explained gives an error the decision as its detail, and puts the words that clients look for in front of it where a
-// volume pins the machine.
-func explained(d *decision.Decision, err error, req *placement.Request) error {
+// explainError gives an error the decision as its detail, and puts the words that clients look for in front of it where
+// a volume pins the machine.
+func explainError(d *decision.Decision, err error, req *placement.Request) error {
 	if err == nil {
 		return nil
 	}
@@ -189,7 +190,7 @@ func explained(d *decision.Decision, err error, req *placement.Request) error {
 		f.Text = "insufficient resources to create new machine with existing volume '" + req.Volumes[0] + "': " + f.Text
 	}
 	if _, candidates := fault.Detail[[]machine.Candidate](err); candidates || f.Detail == nil {
-		f.Detail = unplaced(d)
+		f.Detail = unplacedOf(d)
 	}
 	return &f
 }
@@ -212,9 +213,9 @@ func (b *Broker) AskOwner(why string, do func() (lifecycle.Outcome, error)) (lif
 	if !ok {
 		return out, err
 	}
-	b.note(d)
+	b.logDecision(d)
 	told := *f
-	told.Detail = unplaced(d)
+	told.Detail = unplacedOf(d)
 	return out, &told
 }
 

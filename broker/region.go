@@ -12,7 +12,7 @@ import (
 const anyRegion = cluster.Region("any")
 
 // aliases of the Machines API: groups of its regions' codes. A fleet whose regions have other names uses those.
-func alias(name string) ([]cluster.Region, bool) {
+func regionAlias(name string) ([]cluster.Region, bool) {
 	us := []cluster.Region{"iad", "ord", "dfw", "lax", "sjc", "sea", "ewr", "bos", "atl", "den", "mia", "phx"}
 	switch name {
 	case "us", "usa":
@@ -47,9 +47,9 @@ func (b *Broker) Regions(ctx context.Context, expr string) ([]cluster.Region, er
 		p = strings.Trim(strings.TrimSpace(p), "[]")
 		if p == "" {
 			return nil, fault.New(fault.Invalid, codeRegion,
-				"%q has an empty part; write regions as \"iad,dfw\" or \"any\"", clip(expr, 80))
+				"%q has an empty part; write regions as \"iad,dfw\" or \"any\"", clipText(expr, 80))
 		}
-		if group, ok := alias(p); ok {
+		if group, ok := regionAlias(p); ok {
 			out = append(out, group...)
 			continue
 		}
@@ -58,13 +58,14 @@ func (b *Broker) Regions(ctx context.Context, expr string) ([]cluster.Region, er
 	known := b.fleet.Regions(ctx)
 	if !slices.Contains(out, anyRegion) &&
 		!slices.ContainsFunc(out, func(r cluster.Region) bool { return slices.Contains(known, r) }) {
-		return nil, fault.New(fault.Invalid, codeRegion, "unknown region %q; there are workers in: %s", clip(expr, 80),
-			join(known))
+		return nil, fault.New(fault.Invalid, codeRegion, "unknown region %q; there are workers in: %s",
+			clipText(expr, 80),
+			joinRegions(known))
 	}
 	return out, nil
 }
 
-func join(rs []cluster.Region) string {
+func joinRegions(rs []cluster.Region) string {
 	if len(rs) == 0 {
 		return "no region at all"
 	}

@@ -52,27 +52,27 @@ func (b *Broker) Rehearse(ctx context.Context) *Rehearsal {
 
 // Place places a machine where a buyer would, and takes its room. An error says that it cannot be asked for.
 func (r *Rehearsal) Place(ctx context.Context, app string, l *machine.Launch) (*Trial, error) {
-	o := r.b.order(Intent{App: app, Launch: l})
+	o := r.b.newOrder(Intent{App: app, Launch: l})
 	o.gone, o.ahead, o.occupied = r.gone, max(0, r.rate), r.used
-	if err := r.b.prepare(ctx, o); err != nil {
+	if err := r.b.prepareOrder(ctx, o); err != nil {
 		return nil, err
 	}
 	p := o.Purchases[0]
-	s := &Trial{request: r.resolve(p.Request)}
+	s := &Trial{request: r.resolvePlanned(p.Request)}
 	if s.request.Start && !s.request.Scheduling.Lent {
 		s.rate = r.b.funds.Price().Rate(s.request.Resources, s.request.Scheduling)
 	}
 	plan := decision.ForeseeBuyer(r.view.At, market.NewBuyer(s.request, r.view.View, p.Policy), s.request, r.view.View,
-		p.Policy, limitsOf(p.Launch), r.answers(ctx, &s.request))
+		p.Policy, limitsOf(p.Launch), r.answerByView(ctx, &s.request))
 	if s.Verdict = plan.Verdict; s.Verdict != decision.FitsNow {
 		s.Reason, s.Failing = plan.Decision.Reason, plan.Decision.Groups
 		return s, nil
 	}
 	s.Worker = plan.Decision.Winner
-	s.Evicts = r.evict(s)
+	s.Evicts = r.evictFor(s)
 	r.left[s.Worker] = r.left[s.Worker] || s.Evicts > 0
 	s.waits = r.left[s.Worker]
-	r.view.take(string(s.Worker), &s.request)
+	r.view.takeMachine(string(s.Worker), &s.request)
 	r.rate += s.rate
 	r.used = r.used.Add(s.request.Occupies())
 	r.paid = r.paid || p.Request.Funds != nil
@@ -87,8 +87,8 @@ func (r *Rehearsal) Cost() float64 {
 	return r.rate
 }
 
-// resolve has a request know of the machines that are planned.
-func (r *Rehearsal) resolve(q placement.Request) placement.Request {
+// resolvePlanned has a request know of the machines that are planned.
+func (r *Rehearsal) resolvePlanned(q placement.Request) placement.Request {
 	known := placement.Resolve(q, r.view.View, nil).Fleet
 	q.Fleet.Spread, q.Fleet.Affinity = known.Spread, slices.Clone(q.Fleet.Affinity)
 	for i, a := range q.Scheduling.Affinity {
@@ -99,8 +99,8 @@ func (r *Rehearsal) resolve(q placement.Request) placement.Request {
 	return q
 }
 
-// answers answers as the view has it; of ports, and of the first eviction at each, workers are asked.
-func (r *Rehearsal) answers(ctx context.Context, q *placement.Request) decision.Answer {
+// answerByView answers as the view has it; of ports, and of the first eviction at each, workers are asked.
+func (r *Rehearsal) answerByView(ctx context.Context, q *placement.Request) decision.Answer {
 	recorded := decision.AsRecorded(*q, r.view.View)
 	return func(id cluster.WorkerID, evict bool) market.In {
 		in := recorded(id, evict)
@@ -120,10 +120,11 @@ func (r *Rehearsal) answers(ctx context.Context, q *placement.Request) decision.
 	}
 }
 
-// evictsNone returns what stands against a request at a worker that would evict no machine for it, as it says itself: its
-// summary of lower ranks knows of no budget. One that does not answer, or where others are gone by then, is believed.
+// evictsNone returns what stands against a request at a worker that would evict no machine for it, as it says itself:
+// its summary of lower ranks knows of no budget. One that does not answer, or where others are gone by then, is
+// believed.
 func (r *Rehearsal) evictsNone(ctx context.Context, q *placement.Request, id cluster.WorkerID) []machine.Clause {
-	k, w := r.at(id), r.b.fleet.Worker(id)
+	k, w := r.recordOf(id), r.b.fleet.Worker(id)
 	if k == nil || w == nil || r.left[id] || placement.FitsAt(q, k) {
 		return nil
 	}
@@ -134,8 +135,8 @@ func (r *Rehearsal) evictsNone(ctx context.Context, q *placement.Request, id clu
 	return said.Verdict.Failing
 }
 
-// at returns the record of a worker, nil where it has none.
-func (r *Rehearsal) at(worker cluster.WorkerID) *cluster.Record {
+// recordOf returns the record of a worker, nil where it has none.
+func (r *Rehearsal) recordOf(worker cluster.WorkerID) *cluster.Record {
 	i := slices.IndexFunc(r.view.Workers, func(k cluster.Record) bool { return k.Worker == worker })
 	if i < 0 {
 		return nil
@@ -143,10 +144,10 @@ func (r *Rehearsal) at(worker cluster.WorkerID) *cluster.Record {
 	return &r.view.Workers[i]
 }
 
-// evict takes those of lower rank out that a worker evicts for a machine, and returns how many they are. The record says what
-// the machines of a rank occupy together, so each counts for as much as the others of its rank.
-func (r *Rehearsal) evict(s *Trial) (n int) {
-	k := r.at(s.Worker)
+// evictFor takes those of lower rank out that a worker evicts for a machine, and returns how many they are. The record
+// says what the machines of a rank occupy together, so each counts for as much as the others of its rank.
+func (r *Rehearsal) evictFor(s *Trial) (n int) {
+	k := r.recordOf(s.Worker)
 	for !placement.FitsAt(&s.request, k) && len(k.Evictable) > 0 {
 		first := k.Evictable[0]
 		if first.Rank >= s.request.Scheduling.Rank() {
@@ -166,8 +167,8 @@ func (r *Rehearsal) evict(s *Trial) (n int) {
 	return n
 }
 
-// HoldTrial has the worker where a machine was placed keep its room for a while, under a token. Whichever machine is granted
-// with the token takes it. Room that is there only once others are gone cannot be kept: then held is false.
+// HoldTrial has the worker where a machine was placed keep its room for a while, under a token. Whichever machine is
+// granted with the token takes it. Room that is there only once others are gone cannot be kept: then held is false.
 func (b *Broker) HoldTrial(ctx context.Context, s *Trial, token string, ttl time.Duration) (held bool, err error) {
 	w := b.fleet.Worker(s.Worker)
 	if s.waits || !s.request.Start || w == nil {
@@ -185,7 +186,7 @@ func (b *Broker) HoldTrial(ctx context.Context, s *Trial, token string, ttl time
 // GiveBack takes a machine out again that was placed.
 func (r *Rehearsal) GiveBack(s *Trial) {
 	room := s.request.Occupies()
-	r.release(s.Worker, s.request.App, room)
+	r.releaseAmount(s.Worker, s.request.App, room)
 	r.left[s.Worker] = true // what is placed there from now on has its room only once this one is gone
 	r.rate -= s.rate
 	r.used = r.used.Sub(room)
@@ -217,9 +218,9 @@ func (r *Rehearsal) takeOut(m *machine.Machine) {
 	}
 	r.gone, r.used = append(r.gone, m.ID), r.used.Sub(room)
 	r.left[m.Worker] = true
-	r.release(m.Worker, m.App, room)
+	r.releaseAmount(m.Worker, m.App, room)
 	r.view.freed[string(m.Worker)] = append(r.view.freed[string(m.Worker)], m.Config.HostPorts()...)
-	k := r.at(m.Worker)
+	k := r.recordOf(m.Worker)
 	if k == nil {
 		return
 	}
@@ -247,9 +248,9 @@ func freeGPUs(k *cluster.Record, left int64) {
 	}
 }
 
-// release gives a worker room back.
-func (r *Rehearsal) release(worker cluster.WorkerID, app string, room cluster.Resources) {
-	k := r.at(worker)
+// releaseAmount gives a worker room back.
+func (r *Rehearsal) releaseAmount(worker cluster.WorkerID, app string, room cluster.Resources) {
+	k := r.recordOf(worker)
 	if k == nil {
 		return
 	}

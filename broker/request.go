@@ -13,13 +13,13 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// resolve makes the placement request of an order: what its launch asks for, with all names in it resolved.
-func (b *Broker) resolve(ctx context.Context, o *Order) error {
+// resolveRequest makes the placement request of an order: what its launch asks for, with all names in it resolved.
+func (b *Broker) resolveRequest(ctx context.Context, o *Order) error {
 	p := o.Purchases[0]
 	launch, req := p.Launch, &p.Request
 	req.AskFor(launch.Config)
 	req.Start = !launch.SkipLaunch
-	sched := b.terms(o)
+	sched := b.schedulingTerms(o)
 	if sched != nil {
 		req.Scheduling = *sched
 	}
@@ -62,9 +62,9 @@ func (b *Broker) resolve(ctx context.Context, o *Order) error {
 	return nil
 }
 
-// terms returns the scheduling of the order's launch, with the eviction budget of its app where the launch names none.
-// nil is souk's own. What the client sent is not changed.
-func (b *Broker) terms(o *Order) *machine.Scheduling {
+// schedulingTerms returns the scheduling of the order's launch, with the eviction budget of its app where the launch
+// names none. nil is souk's own. What the client sent is not changed.
+func (b *Broker) schedulingTerms(o *Order) *machine.Scheduling {
 	given := o.Launch.Scheduling
 	if given != nil && given.EvictionBudget != nil {
 		return given
@@ -101,7 +101,7 @@ func (b *Broker) mountedVolumes(ctx context.Context, app string, launch *machine
 		}
 		if i < 0 {
 			return nil, fault.New(fault.NotFound, fault.CodeVolumeNotFound,
-				"volume not found: this app has no volume %s; create it first", clip(m.Volume, 80))
+				"volume not found: this app has no volume %s; create it first", clipText(m.Volume, 80))
 		}
 		if holder := volumes[i].AttachedMachine; holder != nil && *holder != launch.ID &&
 			!slices.Contains(gone, *holder) {
@@ -114,8 +114,8 @@ func (b *Broker) mountedVolumes(ctx context.Context, app string, launch *machine
 	return ids, nil
 }
 
-// FreeOutside refuses a config with a service whose host name or port is another app's already: one of the two apps would
-// lose its requests.
+// FreeOutside refuses a config with a service whose host name or port is another app's already: one of the two apps
+// would lose its requests.
 func (b *Broker) FreeOutside(app string, c *machine.Config) error {
 	host, port, by := b.fleet.InUse(app, c.RoutedServices())
 	switch {
@@ -128,11 +128,11 @@ func (b *Broker) FreeOutside(app string, c *machine.Config) error {
 	}
 	return fault.New(fault.Conflict, api.CodeHostInUse,
 		"requests for %s go to app %s; choose another name, or destroy its machines first",
-		clip(host, 100), by)
+		clipText(host, 100), by)
 }
 
-// choose gives an order its policy and its strategy: as the launch says, else as its policy does.
-func (b *Broker) choose(o *Order) error {
+// chooseStrategy gives an order its policy and its strategy: as the launch says, else as its policy does.
+func (b *Broker) chooseStrategy(o *Order) error {
 	first := o.Purchases[0]
 	switch {
 	case o.Bid != nil:
@@ -176,13 +176,14 @@ func checkStrategy(name string) error {
 	case "", Direct, Race, Shared, Batching, FairShare:
 		return nil
 	}
-	return fault.New(fault.Invalid, codeStrategy, "there is no strategy %q; use %s, %s, %s, %s or %s", clip(name, 60),
+	return fault.New(fault.Invalid, codeStrategy, "there is no strategy %q; use %s, %s, %s, %s or %s",
+		clipText(name, 60),
 		Direct, Race, Shared, Batching, FairShare)
 }
 
-// fund says in an order's request whose means it takes and what there is of them, for all its machines together. One
+// addFunds says in an order's request whose means it takes and what there is of them, for all its machines together. One
 // that cannot be paid for asks on lent terms where its namespace's budget allows that; else the judge will say no.
-func (b *Broker) fund(ctx context.Context, o *Order) error {
+func (b *Broker) addFunds(ctx context.Context, o *Order) error {
 	namespace, account, err := b.funds.Account(ctx, o.App)
 	if err != nil {
 		return err
@@ -226,8 +227,8 @@ func (o *Order) setLent(lent bool) {
 	}
 }
 
-// unpaid puts in front of why a request was not placed that its namespace cannot pay for it, where that is so.
-func unpaid(err error, req *placement.Request) error {
+// explainUnpaid puts in front of why a request was not placed that its namespace cannot pay for it, where that is so.
+func explainUnpaid(err error, req *placement.Request) error {
 	f := fault.As(err)
 	if f == nil || f.Kind != fault.Exhausted {
 		return err

@@ -19,7 +19,7 @@ type shared struct{ *Broker }
 // Buy places the one machine of an order.
 func (s shared) Buy(ctx context.Context, o *Order) error {
 	t := transaction{Broker: s.Broker, name: Shared, order: market.LargestFirst, list: []*waiting{{p: o.Purchases[0]}}}
-	t.run(ctx, s.fleet.View(ctx))
+	t.placeAll(ctx, s.fleet.View(ctx))
 	return t.list[0].err
 }
 
@@ -40,38 +40,38 @@ type transaction struct {
 	unnamed bool
 }
 
-// run places all of them, and settles each.
-func (t transaction) run(ctx context.Context, view cluster.View) {
+// placeAll places all of them, and settles each.
+func (t transaction) placeAll(ctx context.Context, view cluster.View) {
 	began := time.Now()
 	reqs, list := make([]placement.Request, len(t.list)), make([]*Purchase, len(t.list))
 	for i, w := range t.list {
 		reqs[i], list[i] = w.p.Request, w.p
 	}
-	see(view, list...)
-	t.watch(list, func(reqs []placement.Request, watcher placement.Policy) []cluster.WorkerID {
+	noteView(view, list...)
+	t.watchByShadow(list, func(reqs []placement.Request, watcher placement.Policy) []cluster.WorkerID {
 		return market.PlanEach(reqs, view, watcher, t.order)
 	})
 	x := market.NewTransaction(reqs, view, list[0].Policy).InOrder(t.order)
-	t.metrics.busy(t.name, time.Since(began))
+	t.metrics.addBusyTime(t.name, time.Since(began))
 	var answers []market.Answer
 	for {
 		thought := time.Now()
 		batch, settled := x.Step(answers)
 		for _, i := range settled {
-			t.settle(x, i)
+			t.settlePurchase(x, i)
 		}
-		t.metrics.busy(t.name, time.Since(thought))
+		t.metrics.addBusyTime(t.name, time.Since(thought))
 		if batch.Done {
 			return
 		}
 		_ = wait.For(ctx, batch.After) // its callers may be gone; what is under way is brought to its end all the same
-		answers = t.commit(ctx, batch.Asks, x.View())
+		answers = t.commitAsks(ctx, batch.Asks, x.View())
 	}
 }
 
-// settle ends one purchase, of which the workers of the view, as the refusals have healed it, are ranked where none
-// took it.
-func (t transaction) settle(x *market.Transaction, i int) {
+// settlePurchase ends one purchase, of which the workers of the view, as the refusals have healed it, are ranked where
+// none took it.
+func (t transaction) settlePurchase(x *market.Transaction, i int) {
 	w := t.list[i]
 	_, w.err, _ = x.Result(i)
 	if w.err != nil {
@@ -83,19 +83,19 @@ func (t transaction) settle(x *market.Transaction, i int) {
 	}
 }
 
-// commit asks all workers of a batch side by side.
-func (t transaction) commit(ctx context.Context, asks []market.Ask, view cluster.View) []market.Answer {
+// commitAsks asks all workers of a batch side by side.
+func (t transaction) commitAsks(ctx context.Context, asks []market.Ask, view cluster.View) []market.Answer {
 	got := make([]reply, len(asks))
 	var all sync.WaitGroup
 	for i, a := range asks {
 		p := t.list[a.Member].p
-		p.beside(a.Fleet)
+		p.setPlannedFleet(a.Fleet)
 		p.View, p.Ranked = view, placement.Rank(p.Request, view, p.Policy)
 		why := p.Placement(a.Worker)
 		if n := len(t.list) - 1; n > 0 || !t.unnamed {
-			why = p.explain(a.Worker, fmt.Sprintf("planned with %d others by %s", n, t.name))
+			why = p.explainPlacement(a.Worker, fmt.Sprintf("planned with %d others by %s", n, t.name))
 		}
-		all.Go(func() { got[i] = t.ask(ctx, p, a, why) })
+		all.Go(func() { got[i] = t.askForPurchase(ctx, p, a, why) })
 	}
 	all.Wait()
 	answers := make([]market.Answer, len(asks))
@@ -104,16 +104,16 @@ func (t transaction) commit(ctx context.Context, asks []market.Ask, view cluster
 		if got[i].machine != nil {
 			p.Machine = got[i].machine
 		}
-		p.ask(a, got[i])
+		p.enterAsk(a, got[i])
 		answers[i] = got[i].Answer
-		t.metrics.conflict(t.name, got[i].Refused != nil)
+		t.metrics.countConflict(t.name, got[i].Refused != nil)
 	}
 	return answers
 }
 
-// explain tells why a purchase goes to a worker, for the machine's own record: how it came there, and what the ranking
-// says of it.
-func (p *Purchase) explain(w cluster.WorkerID, how string) *machine.Placement {
+// explainPlacement tells why a purchase goes to a worker, for the machine's own record: how it came there, and what the
+// ranking says of it.
+func (p *Purchase) explainPlacement(w cluster.WorkerID, how string) *machine.Placement {
 	d := p.Placement(w)
 	d.Reason = how + ": " + d.Reason
 	return d

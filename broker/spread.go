@@ -26,12 +26,12 @@ type appSpread struct {
 
 // Buy places the one machine of an order with whatever else of its app comes in time.
 func (s *spreads) Buy(ctx context.Context, o *Order) error {
-	a := s.enter(o.App)
-	defer s.leave(o.App)
+	a := s.enterApp(o.App)
+	defer s.leaveApp(o.App)
 	return a.Buy(ctx, o)
 }
 
-func (s *spreads) enter(app string) *appSpread {
+func (s *spreads) enterApp(app string) *appSpread {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	a := s.apps[app]
@@ -44,7 +44,7 @@ func (s *spreads) enter(app string) *appSpread {
 	return a
 }
 
-func (s *spreads) leave(app string) {
+func (s *spreads) leaveApp(app string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	a := s.apps[app]
@@ -60,8 +60,8 @@ func mustSpread(list []*Purchase) bool {
 	})
 }
 
-// keepSpread counts an app's machines before purchases of it are placed. Where the spread must hold, one order of the app
-// is placed at a time, at all members together: this one waits for its place, and release lets the next one go on.
+// keepSpread counts an app's machines before purchases of it are placed. Where the spread must hold, one order of the
+// app is placed at a time, at all members together: this one waits for its place, and release lets the next one go on.
 func (b *Broker) keepSpread(ctx context.Context, list []*Purchase) (release func(), err error) {
 	release = func() {}
 	if mustSpread(list) {
@@ -78,7 +78,7 @@ func (b *Broker) keepSpread(ctx context.Context, list []*Purchase) (release func
 	}
 	told := release
 	release = func() { // before the next of the app are counted
-		b.tell(ctx, list)
+		b.enterMade(ctx, list)
 		told()
 	}
 	for _, p := range list {

@@ -43,8 +43,8 @@ type reply struct {
 	took    time.Duration
 }
 
-// ask asks a worker what a buyer's batch says, for one purchase. why goes with a grant.
-func (b *Broker) ask(ctx context.Context, p *Purchase, a market.Ask, why *machine.Placement) (got reply) {
+// askForPurchase asks a worker what a buyer's batch says, for one purchase. why goes with a grant.
+func (b *Broker) askForPurchase(ctx context.Context, p *Purchase, a market.Ask, why *machine.Placement) (got reply) {
 	began := time.Now()
 	defer func() { got.took = time.Since(began) }()
 	w := b.fleet.Worker(a.Worker)
@@ -59,9 +59,9 @@ func (b *Broker) ask(ctx context.Context, p *Purchase, a market.Ask, why *machin
 	case market.ActRelease:
 		got.Answer = answerOf(w.Release(ctx, a.Token))
 	case market.ActUndo:
-		got.Answer = answerOf(destroy(ctx, w, p.Request.App, p.Request.Machine))
+		got.Answer = answerOf(destroyMachine(ctx, w, p.Request.App, p.Request.Machine))
 	case market.ActGrant:
-		got = b.grant(ctx, w, p, why, a.Token, false)
+		got = b.askGrant(ctx, w, p, why, a.Token, false)
 	}
 	if got.Refused != nil {
 		b.fleet.Refused(a.Worker, got.Refused.Record)
@@ -69,24 +69,25 @@ func (b *Broker) ask(ctx context.Context, p *Purchase, a market.Ask, why *machin
 	return got
 }
 
-// grant asks a worker to make a machine. Whatever the strategy, it comes by here: so the machine is told what the
+// askGrant asks a worker to make a machine. Whatever the strategy, it comes by here: so the machine is told what the
 // shadow policy would have chosen, and it is counted.
-func (b *Broker) grant(ctx context.Context, w Worker, p *Purchase, why *machine.Placement, token string,
+func (b *Broker) askGrant(ctx context.Context, w Worker, p *Purchase, why *machine.Placement, token string,
 	evict bool) reply {
 	began := time.Now()
 	p.came = cluster.MayBeMade
-	m, err := w.Grant(ctx, p.grant(why, p.before(w.ID()).Region, token, evict))
+	m, err := w.Grant(ctx, p.grantRequest(why, p.viewedRecord(w.ID()).Region, token, evict))
 	got := reply{Answer: answerOf(err), machine: m, took: time.Since(began)}
-	b.metrics.bid(got.Answer)
+	b.metrics.countBid(got.Answer)
 	if got.Done {
-		b.metrics.shadowed(p.Shadow, w.ID())
+		b.metrics.countShadow(p.Shadow, w.ID())
 	}
 	return got
 }
 
-// watch asks the policy that only watches, if there is one, where it would have placed purchases that are planned
-// together. plan is how: it gives each one's worker, or "". Nothing is placed.
-func (b *Broker) watch(list []*Purchase, plan func(reqs []placement.Request, p placement.Policy) []cluster.WorkerID) {
+// watchByShadow asks the policy that only watches, if there is one, where it would have placed purchases that are
+// planned together. plan is how: it gives each one's worker, or "". Nothing is placed.
+func (b *Broker) watchByShadow(list []*Purchase, plan func(reqs []placement.Request,
+	p placement.Policy) []cluster.WorkerID) {
 	watcher, ok := b.policies.Watcher()
 	if !ok {
 		return
@@ -102,13 +103,13 @@ func (b *Broker) watch(list []*Purchase, plan func(reqs []placement.Request, p p
 
 // watchAlone is watch for one that is placed for itself.
 func (b *Broker) watchAlone(ctx context.Context, p *Purchase) {
-	b.watch([]*Purchase{p}, func(reqs []placement.Request, watcher placement.Policy) []cluster.WorkerID {
+	b.watchByShadow([]*Purchase{p}, func(reqs []placement.Request, watcher placement.Policy) []cluster.WorkerID {
 		return market.PlanEach(reqs, b.fleet.View(ctx), watcher, market.LargestFirst)
 	})
 }
 
-// see enters the view on which purchases are decided.
-func see(view cluster.View, list ...*Purchase) {
+// noteView enters the view on which purchases are decided.
+func noteView(view cluster.View, list ...*Purchase) {
 	for _, p := range list {
 		p.View, p.record.viewed = view, view.At
 	}
@@ -119,5 +120,7 @@ func endedWaiting(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
 }
 
-// uncertain reports whether a placement ended without anybody knowing whether the machine was made.
-func uncertain(err error) bool { return fault.CodeOf(err) == fault.CodeAmbiguous || endedWaiting(err) }
+// isUncertain reports whether a placement ended without anybody knowing whether the machine was made.
+func isUncertain(err error) bool {
+	return fault.CodeOf(err) == fault.CodeAmbiguous || endedWaiting(err)
+}

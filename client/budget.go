@@ -8,13 +8,13 @@ import (
 
 // AppBudget returns the eviction budget of an app.
 func (c *Client) AppBudget(ctx context.Context, app string) (b api.AppBudget, err error) {
-	err = c.do(ctx, newCall(api.GetAppBudget, app), &b)
+	err = c.doCall(ctx, newCall(api.GetAppBudget, app), &b)
 	return b, err
 }
 
 // SetAppBudget sets the eviction budget for machines that are made from then on; with Default it takes back what was
 // set.
 func (c *Client) SetAppBudget(ctx context.Context, app string, to api.AppBudget) (b api.AppBudget, err error) {
-	err = c.do(ctx, newCall(api.SetAppBudget, app).withBody(to), &b)
+	err = c.doCall(ctx, newCall(api.SetAppBudget, app).withBody(to), &b)
 	return b, err
 }

@@ -52,8 +52,8 @@ type transport struct {
 	doors func(mark string)      // takes the mark of the members' list of doors; may be nil
 }
 
-// OnDoors returns a client that calls f with the mark of the cluster's doors (ListDoors) that answers carry: another mark is
-// another list.
+// OnDoors returns a client that calls f with the mark of the cluster's doors (ListDoors) that answers carry: another
+// mark is another list.
 func (c *Client) OnDoors(f func(mark string)) *Client {
 	t := c.transport
 	t.doors = f
@@ -174,30 +174,30 @@ func (k call) withHeader(name, value string) call {
 	return k
 }
 
-// do makes the request and decodes the answer into out (nil: the answer's body does not matter).
-func (c transport) do(ctx context.Context, k call, out any) error {
-	_, err := c.page(ctx, k, out)
+// doCall makes the request and decodes the answer into out (nil: the answer's body does not matter).
+func (c transport) doCall(ctx context.Context, k call, out any) error {
+	_, err := c.doPage(ctx, k, out)
 	return err
 }
 
-// page is do for a list that is an array: it also returns the cursor of the next page; "": there is none.
-func (c transport) page(ctx context.Context, k call, out any) (string, error) {
-	resp, err := c.send(ctx, k)
+// doPage is do for a list that is an array: it also returns the cursor of the next page; "": there is none.
+func (c transport) doPage(ctx context.Context, k call, out any) (string, error) {
+	resp, err := c.sendCall(ctx, k)
 	if err != nil {
 		return "", err
 	}
 	defer resp.Body.Close()
-	return resp.Header.Get(api.NextCursorHeader), decode(ctx, c.at, resp, k, out)
+	return resp.Header.Get(api.NextCursorHeader), decodeAnswer(ctx, c.at, resp, k, out)
 }
 
-// decode reads an answer into out.
-func decode(ctx context.Context, base string, resp *http.Response, k call, out any) error {
+// decodeAnswer reads an answer into out.
+func decodeAnswer(ctx context.Context, base string, resp *http.Response, k call, out any) error {
 	var b bytes.Buffer
 	if n := resp.ContentLength; n > 0 && n <= MaxAnswer {
 		b.Grow(int(n) + bytes.MinRead) // a long list is read without growing step by step
 	}
 	if _, err := b.ReadFrom(io.LimitReader(resp.Body, MaxAnswer+1)); err != nil {
-		return broken(ctx, err)
+		return brokenError(ctx, err)
 	}
 	if b.Len() > MaxAnswer {
 		return fault.New(fault.Internal, codeAnswerSize, "the answer to %s %s is larger than %d MiB; ask for less",
@@ -217,14 +217,14 @@ func decode(ctx context.Context, base string, resp *http.Response, k call, out a
 	return nil
 }
 
-// send makes the request and returns the answer when it is a 2xx, else the error in it. The caller closes the body.
-func (c transport) send(ctx context.Context, k call) (*http.Response, error) {
+// sendCall makes the request and returns the answer when it is a 2xx, else the error in it. The caller closes the body.
+func (c transport) sendCall(ctx context.Context, k call) (*http.Response, error) {
 	var body io.Reader
 	if k.in != nil {
 		if r, ok := k.in.(io.Reader); ok {
 			body = r
 		} else {
-			raw, err := encode(k.in)
+			raw, err := encodeJSON(k.in)
 			if err != nil {
 				return nil, err
 			}
@@ -254,7 +254,7 @@ func (c transport) send(ctx context.Context, k call) (*http.Response, error) {
 	}
 	resp, err := c.http.Do(req)
 	if err != nil {
-		return nil, c.unreachable(ctx, err)
+		return nil, c.unreachableError(ctx, err)
 	}
 	if resp.StatusCode/100 != 2 {
 		defer resp.Body.Close()
@@ -269,10 +269,10 @@ func (c transport) send(ctx context.Context, k call) (*http.Response, error) {
 	return resp, nil
 }
 
-// unreachable tells a connection that was never made from an answer that was given up.
-func (c transport) unreachable(ctx context.Context, err error) error {
+// unreachableError tells a connection that was never made from an answer that was given up.
+func (c transport) unreachableError(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
-		return ended(ctx)
+		return endedError(ctx)
 	}
 	cause := err
 	if u, ok := errors.AsType[*url.Error](err); ok {
@@ -298,15 +298,15 @@ func errCertificate(cause error, at string) error {
 			"api-root.pem in its directory unless that is your own", at, at)
 }
 
-// broken is an answer that stopped in the middle.
-func broken(ctx context.Context, err error) error {
+// brokenError is an answer that stopped in the middle.
+func brokenError(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
-		return ended(ctx)
+		return endedError(ctx)
 	}
 	return fault.Wrap(err, fault.Unavailable, CodeBrokenOff, "the answer broke off")
 }
 
-func ended(ctx context.Context) error {
+func endedError(ctx context.Context) error {
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return fault.Wrap(ctx.Err(), fault.Timeout, fault.CodeDeadline, "no answer came in the time given")
 	}
@@ -328,10 +328,10 @@ func answerError(resp *http.Response) *fault.Error {
 	if a.Error == "" {
 		a.Error = fmt.Sprintf("the server answered %s without saying why", resp.Status)
 	}
-	return a.fault()
+	return a.asFault()
 }
 
-func (a ErrorAnswer) fault() *fault.Error {
+func (a ErrorAnswer) asFault() *fault.Error {
 	d := a.Souk
 	if d.Kind != "" {
 		a.Error = api.Sentence(a.Error)

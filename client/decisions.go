@@ -17,7 +17,7 @@ func (c *Client) Explain(ctx context.Context, app, ref string, number int) (api.
 	if number != 0 {
 		q.Set("decision", strconv.Itoa(number))
 	}
-	err := c.do(ctx, newCall(api.ExplainMachine, app, ref).withQuery(q), &e)
+	err := c.doCall(ctx, newCall(api.ExplainMachine, app, ref).withQuery(q), &e)
 	return e, err
 }
 
@@ -42,20 +42,20 @@ func (c *Client) Decisions(ctx context.Context, q DecisionQuery) (api.DecisionPa
 		v.Set("limit", strconv.Itoa(q.Limit))
 	}
 	var p api.DecisionPage
-	err := c.do(ctx, newCall(api.ListDecisions).withQuery(v), &p)
+	err := c.doCall(ctx, newCall(api.ListDecisions).withQuery(v), &p)
 	return p, err
 }
 
 // Decision returns one decision by its id.
 func (c *Client) Decision(ctx context.Context, id string) (api.ExplainedDecision, error) {
 	var d api.ExplainedDecision
-	err := c.do(ctx, newCall(api.GetDecision, id), &d)
+	err := c.doCall(ctx, newCall(api.GetDecision, id), &d)
 	return d, err
 }
 
 // Plan asks what a launch would meet now, and what would help. Nothing is reserved.
 func (c *Client) Plan(ctx context.Context, app string, l *machine.Launch) (api.Plan, error) {
 	var p api.Plan
-	err := c.do(ctx, newCall(api.PlanLaunch, app).withBody(l), &p)
+	err := c.doCall(ctx, newCall(api.PlanLaunch, app).withBody(l), &p)
 	return p, err
 }

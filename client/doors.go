@@ -31,9 +31,9 @@ const (
 	doorSearch   = 10 * time.Second // until the search is given up
 )
 
-// Several returns a client of a cluster that has several doors. The first one that answers is used until it fails; then the
-// next one is. A request that a door may have read is sent to another one only where once more does no harm: it reads, or
-// it is a create with a Key.
+// Several returns a client of a cluster that has several doors. The first one that answers is used until it fails; then
+// the next one is. A request that a door may have read is sent to another one only where once more does no harm: it
+// reads, or it is a create with a Key.
 func Several(doors []Door) *Client {
 	s := &several{}
 	var at []string
@@ -60,8 +60,8 @@ func newDoor(d Door) *door {
 	return &door{d, scheme, host}
 }
 
-// send makes a request at this door.
-func (d *door) send(ctx context.Context, req *http.Request, body *onceBody) (*http.Response, error) {
+// sendAt makes a request at this door.
+func (d *door) sendAt(ctx context.Context, req *http.Request, body *onceBody) (*http.Response, error) {
 	out := req.Clone(ctx)
 	if body.body != nil && body.body != http.NoBody {
 		out.Body = body
@@ -71,11 +71,11 @@ func (d *door) send(ctx context.Context, req *http.Request, body *onceBody) (*ht
 		out.Header.Set("Authorization", "Bearer "+d.Token)
 	}
 	resp, err := d.Conns.RoundTrip(out)
-	return resp, d.unbelieved(err)
+	return resp, d.unbelievedError(err)
 }
 
-// unbelieved says of a certificate that is not believed at which door that is.
-func (d *door) unbelieved(err error) error {
+// unbelievedError says of a certificate that is not believed at which door that is.
+func (d *door) unbelievedError(err error) error {
 	if _, wrong := errors.AsType[*tls.CertificateVerificationError](err); wrong {
 		return errCertificate(err, d.Addr)
 	}
@@ -89,28 +89,28 @@ type several struct {
 	mu    sync.Mutex           // held while it is looked for
 }
 
-// RoundTrip makes a request at a door that answers, and where that failed before it read anything, or may read it once more,
-// at another.
+// RoundTrip makes a request at a door that answers, and where that failed before it read anything, or may read it once
+// more, at another.
 func (s *several) RoundTrip(req *http.Request) (*http.Response, error) {
 	body := &onceBody{body: req.Body}
-	resp, err := s.anywhere(req, body)
-	body.leave(err == nil)
+	resp, err := s.sendAnywhere(req, body)
+	body.leaveReader(err == nil)
 	return resp, err
 }
 
-func (s *several) anywhere(req *http.Request, body *onceBody) (*http.Response, error) {
+func (s *several) sendAnywhere(req *http.Request, body *onceBody) (*http.Response, error) {
 	var failed *door
 	for {
-		d, err := s.find(req.Context(), failed)
+		d, err := s.findDoor(req.Context(), failed)
 		if err != nil {
 			return nil, err
 		}
-		resp, sent, err := s.try(d, req, body)
+		resp, sent, err := s.tryDoor(d, req, body)
 		if err == nil {
 			return resp, nil
 		}
 		s.used.CompareAndSwap(d, nil)
-		if failed != nil || req.Context().Err() != nil || sent && !mayRepeat(req) || !body.again(req) {
+		if failed != nil || req.Context().Err() != nil || sent && !mayRepeat(req) || !body.rewindFor(req) {
 			return nil, err
 		}
 		if failed = d; sent {
@@ -120,13 +120,13 @@ func (s *several) anywhere(req *http.Request, body *onceBody) (*http.Response, e
 	}
 }
 
-// try makes a request at a door. sent says that the door may have read something of it.
-func (s *several) try(d *door, req *http.Request, body *onceBody) (resp *http.Response, sent bool, err error) {
+// tryDoor makes a request at a door. sent says that the door may have read something of it.
+func (s *several) tryDoor(d *door, req *http.Request, body *onceBody) (resp *http.Response, sent bool, err error) {
 	var got atomic.Bool
 	ctx := httptrace.WithClientTrace(req.Context(), &httptrace.ClientTrace{
 		GotConn: func(httptrace.GotConnInfo) { got.Store(true) },
 	})
-	resp, err = d.send(ctx, req, body)
+	resp, err = d.sendAt(ctx, req, body)
 	return resp, got.Load(), err
 }
 
@@ -135,8 +135,8 @@ func mayRepeat(req *http.Request) bool {
 	return req.Method == http.MethodGet || req.Method == http.MethodHead || req.Header.Get(api.IdempotencyHeader) != ""
 }
 
-// onceBody is the body of a request, which may be sent to two doors one after the other. It is closed once: when the door that
-// answered has done with it, or no door did.
+// onceBody is the body of a request, which may be sent to two doors one after the other. It is closed once: when the
+// door that answered has done with it, or no door did.
 type onceBody struct {
 	body  io.ReadCloser // nil: the request has none
 	begun atomic.Bool   // something was read
@@ -161,8 +161,8 @@ func (b *onceBody) Close() error {
 	return nil
 }
 
-// again makes the body ready to be sent once more; false: it is a stream that was begun.
-func (b *onceBody) again(req *http.Request) bool {
+// rewindFor makes the body ready to be sent once more; false: it is a stream that was begun.
+func (b *onceBody) rewindFor(req *http.Request) bool {
 	if b.body == nil || !b.begun.Load() {
 		return true
 	}
@@ -177,8 +177,8 @@ func (b *onceBody) again(req *http.Request) bool {
 	return true
 }
 
-// leave has the body end with its reader, if it has one still.
-func (b *onceBody) leave(answered bool) {
+// leaveReader has the body end with its reader, if it has one still.
+func (b *onceBody) leaveReader(answered bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.last = true
@@ -187,9 +187,9 @@ func (b *onceBody) leave(answered bool) {
 	}
 }
 
-// find returns the door to use: the one that was used last, else the first that answers a question that needs no right. A
-// door has doorPatience before the next one is asked beside it. failed is asked last.
-func (s *several) find(ctx context.Context, failed *door) (*door, error) {
+// findDoor returns the door to use: the one that was used last, else the first that answers a question that needs no
+// right. A door has doorPatience before the next one is asked beside it. failed is asked last.
+func (s *several) findDoor(ctx context.Context, failed *door) (*door, error) {
 	if d := s.used.Load(); d != nil {
 		return d, nil
 	}
@@ -199,7 +199,7 @@ func (s *several) find(ctx context.Context, failed *door) (*door, error) {
 		return d, nil
 	}
 	order := slices.Clone(s.doors)
-	slices.SortStableFunc(order, func(a, b *door) int { return cmp.Compare(rank(a == failed), rank(b == failed)) })
+	slices.SortStableFunc(order, func(a, b *door) int { return cmp.Compare(rankOf(a == failed), rankOf(b == failed)) })
 	d, err := firstAlive(ctx, order)
 	if err == nil {
 		s.used.Store(d)
@@ -207,7 +207,7 @@ func (s *several) find(ctx context.Context, failed *door) (*door, error) {
 	return d, err
 }
 
-func rank(last bool) int {
+func rankOf(last bool) int {
 	if last {
 		return 1
 	}
@@ -232,7 +232,7 @@ func firstAlive(ctx context.Context, order []*door) (*door, error) {
 			if asked < len(order) {
 				d := order[asked]
 				asked++
-				go func() { answers <- answer{d, d.alive(ctx)} }()
+				go func() { answers <- answer{d, d.isAlive(ctx)} }()
 				next.Reset(doorPatience)
 			}
 		case a := <-answers:
@@ -240,20 +240,20 @@ func firstAlive(ctx context.Context, order []*door) (*door, error) {
 				return a.of, nil
 			}
 			if errs = append(errs, a.err); len(errs) == len(order) {
-				return nil, worst(errs)
+				return nil, worstError(errs)
 			}
 			next.Reset(0)
 		}
 	}
 }
 
-// alive asks a door whether its process serves.
-func (d *door) alive(ctx context.Context) error {
+// isAlive asks a door whether its process serves.
+func (d *door) isAlive(ctx context.Context) error {
 	req, err := http.NewRequestWithContext(ctx, api.Livez.Method(), "http://souk"+api.Livez.Path(), nil)
 	if err != nil {
 		return err
 	}
-	resp, err := d.send(ctx, req, &onceBody{})
+	resp, err := d.sendAt(ctx, req, &onceBody{})
 	if err != nil {
 		return err
 	}
@@ -265,8 +265,9 @@ func (d *door) alive(ctx context.Context) error {
 	return err
 }
 
-// worst returns one error for those of all doors: that one is not who it should be says more than that the others are away.
-func worst(errs []error) error {
+// worstError returns one error for those of all doors: that one is not who it should be says more than that the others
+// are away.
+func worstError(errs []error) error {
 	if i := slices.IndexFunc(errs, func(err error) bool { return fault.Is(err, fault.Denied) }); i >= 0 {
 		return errs[i]
 	}

@@ -10,9 +10,9 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
-// encode writes a value as JSON. Texts with bytes that are no UTF-8 are refused: encoding/json would put others in their
-// place, and a key or a password would be another.
-func encode(v any) ([]byte, error) {
+// encodeJSON writes a value as JSON. Texts with bytes that are no UTF-8 are refused: encoding/json would put others in
+// their place, and a key or a password would be another.
+func encodeJSON(v any) ([]byte, error) {
 	if at, bad, is := findBytes(reflect.ValueOf(v)); is {
 		return nil, fault.New(fault.Invalid, codeUTF8, "%s has bytes that are no UTF-8 (%s), and a text of a request "+
 			"cannot carry them: encode them, with base64 for example, and have the program decode them", at, bad)
@@ -39,7 +39,7 @@ func findBytes(v reflect.Value) (at, bad string, is bool) {
 		}
 		for i := range v.Len() {
 			if at, bad, is = findBytes(v.Index(i)); is {
-				return join(fmt.Sprintf("[%d]", i), at), bad, true
+				return joinPath(fmt.Sprintf("[%d]", i), at), bad, true
 			}
 		}
 	case reflect.Map:
@@ -48,7 +48,7 @@ func findBytes(v reflect.Value) (at, bad string, is bool) {
 				return fmt.Sprintf("[%q]", key), bad, true
 			}
 			if at, bad, is = findBytes(v.MapIndex(key)); is {
-				return join(fmt.Sprint(key), at), bad, true
+				return joinPath(fmt.Sprint(key), at), bad, true
 			}
 		}
 	case reflect.Struct:
@@ -59,14 +59,14 @@ func findBytes(v reflect.Value) (at, bad string, is bool) {
 			}
 			if at, bad, is = findBytes(v.Field(i)); is {
 				name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-				return join(name, at), bad, true
+				return joinPath(name, at), bad, true
 			}
 		}
 	}
 	return "", "", false
 }
 
-func join(name, at string) string {
+func joinPath(name, at string) string {
 	switch {
 	case name == "":
 		return at

@@ -25,7 +25,7 @@ func TestEncodeRefusesBytes(t *testing.T) {
 		"command[0]":         api.ExecCommand{Command: []string{bad}},
 		"[0].x":              []any{map[string]any{"x": bad}},
 	} {
-		_, err := encode(v)
+		_, err := encodeJSON(v)
 		if !fault.Is(err, fault.Invalid) || !strings.HasPrefix(err.Error(), at) {
 			t.Errorf("%s: %v", at, err)
 		}
@@ -37,7 +37,7 @@ func TestEncodeRefusesBytes(t *testing.T) {
 		`{"a":"�"}`: map[string]string{"a": "\uFFFD"},
 		`"/+4="`:    []byte{0xff, 0xee},
 	} {
-		if got, err := encode(v); err != nil || string(got) != want {
+		if got, err := encodeJSON(v); err != nil || string(got) != want {
 			t.Errorf("%v is sent as %s (%v), not %s", v, got, err, want)
 		}
 	}

@@ -34,7 +34,7 @@ type Command struct {
 // Exec runs a command beside a machine's main process and returns its exit code. Output is written as it
 // comes. Ending ctx ends the command. ref is an id or a name.
 func (c *Client) Exec(ctx context.Context, app, ref string, r Command) (int, error) {
-	head, err := encode(api.ExecCommand{Command: r.Argv, User: r.User, Workdir: r.Dir, Terminal: r.Terminal,
+	head, err := encodeJSON(api.ExecCommand{Command: r.Argv, User: r.User, Workdir: r.Dir, Terminal: r.Terminal,
 		Attach: r.Attach, Backlog: r.Backlog})
 	if err != nil {
 		return 0, err
@@ -45,13 +45,13 @@ func (c *Client) Exec(ctx context.Context, app, ref string, r Command) (int, err
 		defer lines.Close() // ends who feeds it
 		sitting, leave := context.WithCancel(ctx)
 		defer leave()
-		go sit(sitting, feed, &r)
+		go sendTerminal(sitting, feed, &r)
 		body = io.MultiReader(body, lines)
 	} else if r.Stdin != nil {
 		// No length: the transport sends chunks, each as soon as it is read, while the answer comes.
 		body = io.MultiReader(body, r.Stdin)
 	}
-	resp, err := c.send(ctx, newCall(api.StreamExec, app, ref).withBody(body))
+	resp, err := c.sendCall(ctx, newCall(api.StreamExec, app, ref).withBody(body))
 	if err != nil {
 		return 0, err
 	}
@@ -75,9 +75,9 @@ func (c *Client) Exec(ctx context.Context, app, ref string, r Command) (int, err
 	return code, err
 }
 
-// sit sends what happens at a terminal, until ctx ends or nobody reads it. The end of what is typed is not the end of
-// it.
-func sit(ctx context.Context, feed *io.PipeWriter, r *Command) {
+// sendTerminal sends what happens at a terminal, until ctx ends or nobody reads it. The end of what is typed is not the
+// end of it.
+func sendTerminal(ctx context.Context, feed *io.PipeWriter, r *Command) {
 	if r.Stdin != nil {
 		go func() {
 			lines := json.NewEncoder(feed) // each is one write

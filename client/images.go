@@ -19,7 +19,7 @@ func (c ImageCalls) Images(ctx context.Context, workers ...string) (list api.Ima
 	if len(workers) > 0 {
 		k = k.withQuery(url.Values{"worker": workers})
 	}
-	err = c.do(ctx, k, &list)
+	err = c.doCall(ctx, k, &list)
 	return list, err
 }
 
@@ -27,7 +27,7 @@ func (c ImageCalls) Images(ctx context.Context, workers ...string) (list api.Ima
 // each blob. Ending ctx gives the pull up; the next one goes on there.
 func (c ImageCalls) PullImage(ctx context.Context, worker, image string,
 	tell func(cluster.ImageProgress)) (i cluster.StoredImage, err error) {
-	resp, err := c.send(ctx, newCall(api.PullImage, worker).withBody(api.NewPull{Image: image}))
+	resp, err := c.sendCall(ctx, newCall(api.PullImage, worker).withBody(api.NewPull{Image: image}))
 	if err != nil {
 		return i, err
 	}
@@ -58,23 +58,23 @@ func (c ImageCalls) LoadImages(ctx context.Context, worker, name string,
 		k = k.withQuery(url.Values{"name": {name}})
 	}
 	var out api.LoadedImages
-	err := c.do(ctx, k, &out)
+	err := c.doCall(ctx, k, &out)
 	return out.Images, err
 }
 
 // RemoveImage removes an image of a worker by a name or its digest, and returns how many bytes that gave back. Of an
 // image that has several names only the name goes.
 func (c ImageCalls) RemoveImage(ctx context.Context, worker, image string) (bytes int64, err error) {
-	return c.removed(ctx, worker, url.Values{"image": {image}})
+	return c.removeImages(ctx, worker, url.Values{"image": {image}})
 }
 
 // PruneImages removes all images of a worker that nothing needs, and returns how many bytes that gave back.
 func (c ImageCalls) PruneImages(ctx context.Context, worker string) (bytes int64, err error) {
-	return c.removed(ctx, worker, url.Values{"unused": {"true"}})
+	return c.removeImages(ctx, worker, url.Values{"unused": {"true"}})
 }
 
-func (c ImageCalls) removed(ctx context.Context, worker string, q url.Values) (int64, error) {
+func (c ImageCalls) removeImages(ctx context.Context, worker string, q url.Values) (int64, error) {
 	var out api.Freed
-	err := c.do(ctx, newCall(api.RemoveImages, worker).withQuery(q), &out)
+	err := c.doCall(ctx, newCall(api.RemoveImages, worker).withQuery(q), &out)
 	return out.Bytes, err
 }

@@ -16,7 +16,7 @@ import (
 func (c *Client) SubmitJob(ctx context.Context, id string, spec jobs.Spec) (jobs.Job, error) {
 	in := api.NewJob{ID: id, Spec: spec}
 	var j jobs.Job
-	err := c.do(ctx, newCall(api.SubmitJob).withBody(in), &j)
+	err := c.doCall(ctx, newCall(api.SubmitJob).withBody(in), &j)
 	return j, err
 }
 
@@ -27,14 +27,14 @@ func (c *Client) Jobs(ctx context.Context, app string) ([]jobs.Job, error) {
 	if app != "" {
 		q.Set("app", app)
 	}
-	err := c.do(ctx, newCall(api.ListJobs).withQuery(q), &a)
+	err := c.doCall(ctx, newCall(api.ListJobs).withQuery(q), &a)
 	return a.Jobs, err
 }
 
 // Job tells of a job, by its id or its name.
 func (c *Client) Job(ctx context.Context, ref string) (jobs.Job, error) {
 	var j jobs.Job
-	err := c.do(ctx, newCall(api.GetJob, ref), &j)
+	err := c.doCall(ctx, newCall(api.GetJob, ref), &j)
 	return j, err
 }
 
@@ -44,21 +44,21 @@ func (c *Client) WaitJob(ctx context.Context, ref string, done int, limit time.D
 	seconds := min(max(int((limit+time.Second-1)/time.Second), 1), 60)
 	q := url.Values{"timeout": {strconv.Itoa(seconds)}, "done": {strconv.Itoa(done)}}
 	var j jobs.Job
-	err := c.do(ctx, newCall(api.WaitJob, ref).withQuery(q), &j)
+	err := c.doCall(ctx, newCall(api.WaitJob, ref).withQuery(q), &j)
 	return j, err
 }
 
 // CancelJob drops the tasks that wait and ends those that run.
 func (c *Client) CancelJob(ctx context.Context, ref string) (jobs.Job, error) {
 	var j jobs.Job
-	err := c.do(ctx, newCall(api.CancelJob, ref), &j)
+	err := c.doCall(ctx, newCall(api.CancelJob, ref), &j)
 	return j, err
 }
 
 // CancelTasks cancels some tasks of a job: it drops those that wait and ends those that run.
 func (c *Client) CancelTasks(ctx context.Context, ref string, list jobs.Indices) (api.TasksCancelled, error) {
 	var out api.TasksCancelled
-	err := c.do(ctx, newCall(api.CancelTasks, ref, list.String()), &out)
+	err := c.doCall(ctx, newCall(api.CancelTasks, ref, list.String()), &out)
 	return out, err
 }
 
@@ -68,7 +68,7 @@ func (c *Client) JobTasks(ctx context.Context, ref string, states ...string) ([]
 	for from := 0; ; {
 		var a api.TaskPage
 		q := url.Values{"from": {strconv.Itoa(from)}, "state": states}
-		if err := c.do(ctx, newCall(api.ListTasks, ref).withQuery(q), &a); err != nil {
+		if err := c.doCall(ctx, newCall(api.ListTasks, ref).withQuery(q), &a); err != nil {
 			return nil, err
 		}
 		all = append(all, a.Tasks...)
@@ -90,7 +90,7 @@ func (c *Client) TaskLogs(ctx context.Context, ref string, index int, q machine.
 	if q.Follow {
 		v.Set("follow", "true")
 	}
-	resp, err := c.send(ctx, newCall(api.TaskLogs, ref, strconv.Itoa(index)).withQuery(v))
+	resp, err := c.sendCall(ctx, newCall(api.TaskLogs, ref, strconv.Itoa(index)).withQuery(v))
 	if err != nil {
 		return err
 	}

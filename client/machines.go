@@ -20,8 +20,8 @@ type LaunchOptions struct {
 	// NewKey says that the key was drawn for this create and has not been sent before: then it is decided at once, also
 	// where the member that decides about it has just died.
 	NewKey bool
-	// Drawn is when the key was drawn; zero: unsaid. A worker that was dead by then cannot have made a machine with it, so a
-	// create that is repeated need not wait for that worker.
+	// Drawn is when the key was drawn; zero: unsaid. A worker that was dead by then cannot have made a machine with it,
+	// so a create that is repeated need not wait for that worker.
 	Drawn time.Time
 }
 
@@ -35,7 +35,7 @@ func (c *Client) Launch(ctx context.Context, app string, l *machine.Launch, o La
 	if !o.Drawn.IsZero() {
 		k = k.withHeader(api.KeyAgeHeader, strconv.FormatFloat(max(0, time.Since(o.Drawn).Seconds()), 'f', 3, 64))
 	}
-	if err := c.do(ctx, k, m); err != nil {
+	if err := c.doCall(ctx, k, m); err != nil {
 		return nil, err
 	}
 	return m, nil
@@ -46,7 +46,7 @@ func (c *Client) Update(ctx context.Context, app, id string, l *machine.Launch,
 	nonce string) (*machine.Machine, error) {
 	m := new(machine.Machine)
 	k := newCall(api.UpdateMachine, app, id).withBody(l).withHeader(api.NonceHeader, nonce)
-	if err := c.do(ctx, k, m); err != nil {
+	if err := c.doCall(ctx, k, m); err != nil {
 		return nil, err
 	}
 	return m, nil
@@ -57,7 +57,7 @@ func (c *Client) Resize(ctx context.Context, app, id string, to machine.Resize,
 	nonce string) (*machine.Machine, error) {
 	m := new(machine.Machine)
 	k := newCall(api.ResizeMachine, app, id).withBody(to).withHeader(api.NonceHeader, nonce)
-	if err := c.do(ctx, k, m); err != nil {
+	if err := c.doCall(ctx, k, m); err != nil {
 		return nil, err
 	}
 	return m, nil
@@ -66,7 +66,7 @@ func (c *Client) Resize(ctx context.Context, app, id string, to machine.Resize,
 // Machine returns one machine of an app by its id.
 func (c *Client) Machine(ctx context.Context, app, id string) (*machine.Machine, error) {
 	m := new(machine.Machine)
-	if err := c.do(ctx, newCall(api.GetMachine, app, id), m); err != nil {
+	if err := c.doCall(ctx, newCall(api.GetMachine, app, id), m); err != nil {
 		return nil, err
 	}
 	return m, nil
@@ -90,7 +90,7 @@ func (c *Client) Machines(ctx context.Context, app string, o ListOptions) ([]*ma
 	all := []*machine.Machine{}
 	for range maxPages {
 		var page []*machine.Machine
-		next, err := c.page(ctx, newCall(api.ListMachines, app).withQuery(q), &page)
+		next, err := c.doPage(ctx, newCall(api.ListMachines, app).withQuery(q), &page)
 		if err != nil {
 			return nil, err
 		}
@@ -99,12 +99,12 @@ func (c *Client) Machines(ctx context.Context, app string, o ListOptions) ([]*ma
 		}
 		q.Set("cursor", next)
 	}
-	slices.SortFunc(all, older)
+	slices.SortFunc(all, compareAge)
 	return all, nil
 }
 
-// older orders machines by age.
-func older(a, b *machine.Machine) int {
+// compareAge orders machines by age.
+func compareAge(a, b *machine.Machine) int {
 	return cmp.Or(cmp.Compare(a.CreatedAt, b.CreatedAt), cmp.Compare(a.ID, b.ID))
 }
 
@@ -129,7 +129,7 @@ func (c *Client) MachineLines(ctx context.Context, o LineOptions) ([]*machine.Li
 	all := []*machine.Line{}
 	for range maxPages {
 		var page api.MachineLines
-		if err := c.do(ctx, newCall(api.ListMachineLines).withQuery(q), &page); err != nil {
+		if err := c.doCall(ctx, newCall(api.ListMachineLines).withQuery(q), &page); err != nil {
 			return nil, err
 		}
 		all = slices.Grow(all, len(page.Machines))
@@ -166,7 +166,7 @@ func (c *Client) AllMachines(ctx context.Context, o ListOptions) ([]*machine.Mac
 			}
 		}
 	}
-	slices.SortFunc(all, older)
+	slices.SortFunc(all, compareAge)
 	return all, nil
 }
 
@@ -179,7 +179,7 @@ func (c *Client) orgMachines(ctx context.Context, org string, o ListOptions,
 	}
 	for range maxPages {
 		var page api.MachinePage
-		if err := c.do(ctx, newCall(api.ListOrgMachines, org).withQuery(q), &page); err != nil {
+		if err := c.doCall(ctx, newCall(api.ListOrgMachines, org).withQuery(q), &page); err != nil {
 			return nil, err
 		}
 		for _, m := range page.Machines {
@@ -198,7 +198,7 @@ func (c *Client) orgMachines(ctx context.Context, org string, o ListOptions,
 // Start starts a machine that is created, stopped or suspended.
 func (c *Client) Start(ctx context.Context, app, id, nonce string) (api.Started, error) {
 	var s api.Started
-	err := c.do(ctx, newCall(api.StartMachine, app, id).withHeader(api.NonceHeader, nonce), &s)
+	err := c.doCall(ctx, newCall(api.StartMachine, app, id).withHeader(api.NonceHeader, nonce), &s)
 	return s, err
 }
 
@@ -212,7 +212,7 @@ type StopOptions struct {
 func (c *Client) Stop(ctx context.Context, app, id, nonce string, o StopOptions) (api.OK, error) {
 	var ok api.OK
 	in := api.StopRequest{ID: id, Signal: o.Signal, Timeout: machine.Duration{Duration: max(o.Timeout, 0)}}
-	err := c.do(ctx, newCall(api.StopMachine, app, id).withBody(in).withHeader(api.NonceHeader, nonce), &ok)
+	err := c.doCall(ctx, newCall(api.StopMachine, app, id).withBody(in).withHeader(api.NonceHeader, nonce), &ok)
 	return ok, err
 }
 
@@ -229,14 +229,14 @@ func (c *Client) Restart(ctx context.Context, app, id, nonce string, force bool,
 	if o.Timeout > 0 {
 		q.Set("timeout", o.Timeout.String())
 	}
-	err := c.do(ctx, newCall(api.RestartMachine, app, id).withQuery(q).withHeader(api.NonceHeader, nonce), &ok)
+	err := c.doCall(ctx, newCall(api.RestartMachine, app, id).withQuery(q).withHeader(api.NonceHeader, nonce), &ok)
 	return ok, err
 }
 
 // Suspend freezes a machine, memory and all. Start resumes it.
 func (c *Client) Suspend(ctx context.Context, app, id, nonce string) (api.OK, error) {
 	var ok api.OK
-	err := c.do(ctx, newCall(api.SuspendMachine, app, id).withHeader(api.NonceHeader, nonce), &ok)
+	err := c.doCall(ctx, newCall(api.SuspendMachine, app, id).withHeader(api.NonceHeader, nonce), &ok)
 	return ok, err
 }
 
@@ -245,14 +245,14 @@ func (c *Client) Suspend(ctx context.Context, app, id, nonce string) (api.OK, er
 func (c *Client) SuspendToDisk(ctx context.Context, app, id, nonce string) (api.OK, error) {
 	var ok api.OK
 	q := url.Values{"to_disk": {"true"}}
-	err := c.do(ctx, newCall(api.SuspendMachine, app, id).withQuery(q).withHeader(api.NonceHeader, nonce), &ok)
+	err := c.doCall(ctx, newCall(api.SuspendMachine, app, id).withQuery(q).withHeader(api.NonceHeader, nonce), &ok)
 	return ok, err
 }
 
 // Signal sends a signal ("SIGTERM", "TERM", "15") to a machine's main process.
 func (c *Client) Signal(ctx context.Context, app, id, nonce, signal string) error {
 	in := api.SignalRequest{Signal: machine.SignalText(signal)}
-	return c.do(ctx, newCall(api.SignalMachine, app, id).withBody(in).withHeader(api.NonceHeader, nonce), nil)
+	return c.doCall(ctx, newCall(api.SignalMachine, app, id).withBody(in).withHeader(api.NonceHeader, nonce), nil)
 }
 
 // Cordon takes a machine out of routing, or with on false puts it back.
@@ -261,7 +261,7 @@ func (c *Client) Cordon(ctx context.Context, app, id, nonce string, on bool) err
 	if on {
 		op = api.CordonMachine
 	}
-	return c.do(ctx, newCall(op, app, id).withHeader(api.NonceHeader, nonce), nil)
+	return c.doCall(ctx, newCall(op, app, id).withHeader(api.NonceHeader, nonce), nil)
 }
 
 // Destroy removes a machine for ever; with kill also one that runs.
@@ -269,7 +269,7 @@ func (c *Client) Destroy(ctx context.Context, app, id, nonce string, kill bool) 
 	var ok api.OK
 	k := newCall(api.DestroyMachine, app, id).withQuery(url.Values{"kill": {strconv.FormatBool(kill)}}).
 		withHeader(api.NonceHeader, nonce)
-	err := c.do(ctx, k, &ok)
+	err := c.doCall(ctx, k, &ok)
 	return ok, err
 }
 
@@ -279,7 +279,7 @@ const Settled = machine.State("settled")
 // Versions lists the configs a machine has had, newest first: the one that it is at, then those that are kept.
 func (c *Client) Versions(ctx context.Context, app, id string) ([]machine.Version, error) {
 	var list []machine.Version
-	err := c.do(ctx, newCall(api.ListVersions, app, id), &list)
+	err := c.doCall(ctx, newCall(api.ListVersions, app, id), &list)
 	return list, err
 }
 
@@ -291,33 +291,33 @@ func (c *Client) Wait(ctx context.Context, app, id string, timeout time.Duration
 	for _, s := range states {
 		q.Add("state", string(s))
 	}
-	return c.do(ctx, newCall(api.WaitMachine, app, id).withQuery(q), nil)
+	return c.doCall(ctx, newCall(api.WaitMachine, app, id).withQuery(q), nil)
 }
 
 // Processes lists a machine's processes.
 func (c *Client) Processes(ctx context.Context, app, id string) ([]machine.Process, error) {
 	var ps []machine.Process
-	err := c.do(ctx, newCall(api.ListProcesses, app, id), &ps)
+	err := c.doCall(ctx, newCall(api.ListProcesses, app, id), &ps)
 	return ps, err
 }
 
 // Metadata returns a machine's metadata.
 func (c *Client) Metadata(ctx context.Context, app, id string) (map[string]string, error) {
 	var kv map[string]string
-	err := c.do(ctx, newCall(api.GetMetadata, app, id), &kv)
+	err := c.doCall(ctx, newCall(api.GetMetadata, app, id), &kv)
 	return kv, err
 }
 
 // PatchMetadata sets some keys; a nil value deletes its key. Nothing that runs is touched.
 func (c *Client) PatchMetadata(ctx context.Context, app, id, nonce string, kv map[string]*string) error {
 	k := newCall(api.PatchMetadata, app, id).withBody(kv).withHeader(api.NonceHeader, nonce)
-	return c.do(ctx, k, nil)
+	return c.doCall(ctx, k, nil)
 }
 
 // Lease returns the lease in force; NotFound when there is none.
 func (c *Client) Lease(ctx context.Context, app, id string) (machine.Lease, error) {
 	var a api.LeaseAnswer
-	err := c.do(ctx, newCall(api.GetLease, app, id), &a)
+	err := c.doCall(ctx, newCall(api.GetLease, app, id), &a)
 	return a.Data, err
 }
 
@@ -326,11 +326,11 @@ func (c *Client) TakeLease(ctx context.Context, app, id, nonce string, ttl time.
 	var a api.LeaseAnswer
 	k := newCall(api.AcquireLease, app, id).withQuery(url.Values{"ttl": {fmt.Sprint(int(ttl / time.Second))}}).
 		withHeader(api.NonceHeader, nonce)
-	err := c.do(ctx, k, &a)
+	err := c.doCall(ctx, k, &a)
 	return a.Data, err
 }
 
 // ReleaseLease returns the lease back.
 func (c *Client) ReleaseLease(ctx context.Context, app, id, nonce string) error {
-	return c.do(ctx, newCall(api.ReleaseLease, app, id).withHeader(api.NonceHeader, nonce), nil)
+	return c.doCall(ctx, newCall(api.ReleaseLease, app, id).withHeader(api.NonceHeader, nonce), nil)
 }

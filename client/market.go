@@ -11,25 +11,25 @@ import (
 
 // Quote asks a worker what it would say to a bid. Nothing is reserved.
 func (c *Client) Quote(ctx context.Context, w cluster.WorkerID, b api.Bid) (q market.Quote, err error) {
-	err = c.do(ctx, newCall(api.QuoteAt, string(w)).withBody(b), &q)
+	err = c.doCall(ctx, newCall(api.QuoteAt, string(w)).withBody(b), &q)
 	return q, err
 }
 
 // Hold asks a worker to keep room for a bid. Set the launch's id to the answer's Machine before granting.
 func (c *Client) Hold(ctx context.Context, w cluster.WorkerID, b api.Bid) (h api.Held, err error) {
-	err = c.do(ctx, newCall(api.HoldAt, string(w)).withBody(b), &h)
+	err = c.doCall(ctx, newCall(api.HoldAt, string(w)).withBody(b), &h)
 	return h, err
 }
 
 // ReleaseHold returns held room back. It is nil when there is none (any more).
 func (c *Client) ReleaseHold(ctx context.Context, w cluster.WorkerID, hold string) error {
-	return c.do(ctx, newCall(api.ReleaseAt, string(w), hold), nil)
+	return c.doCall(ctx, newCall(api.ReleaseAt, string(w), hold), nil)
 }
 
 // GrantAt makes a machine at one worker.
 func (c *Client) GrantAt(ctx context.Context, w cluster.WorkerID, b api.Bid) (*machine.Machine, error) {
 	m := new(machine.Machine)
-	if err := c.do(ctx, newCall(api.GrantAt, string(w)).withBody(b), m); err != nil {
+	if err := c.doCall(ctx, newCall(api.GrantAt, string(w)).withBody(b), m); err != nil {
 		return nil, err
 	}
 	return m, nil
@@ -38,7 +38,7 @@ func (c *Client) GrantAt(ctx context.Context, w cluster.WorkerID, b api.Bid) (*m
 // LaunchGang places a gang. It answers when all are started, or when there was no room in the time given.
 func (c *Client) LaunchGang(ctx context.Context, app string, r api.GangRequest) (*api.Gang, error) {
 	g := new(api.Gang)
-	if err := c.do(ctx, newCall(api.CreateGang, app).withBody(r), g); err != nil {
+	if err := c.doCall(ctx, newCall(api.CreateGang, app).withBody(r), g); err != nil {
 		return nil, err
 	}
 	return g, nil
@@ -47,6 +47,6 @@ func (c *Client) LaunchGang(ctx context.Context, app string, r api.GangRequest) 
 // Members lists the members of the cluster, as the one that answers knows them; none where souk is alone.
 func (c *Client) Members(ctx context.Context) ([]cluster.Member, error) {
 	var a api.MemberList
-	err := c.do(ctx, newCall(api.ListMembers), &a)
+	err := c.doCall(ctx, newCall(api.ListMembers), &a)
 	return a.Members, err
 }

@@ -15,54 +15,54 @@ type ClusterCalls struct{ transport }
 // CordonWorker makes a worker take nothing new. It returns the worker's record afterwards.
 func (c ClusterCalls) CordonWorker(ctx context.Context, worker string,
 	to api.WorkerCordon) (rec cluster.Record, err error) {
-	err = c.do(ctx, newCall(api.CordonWorker, worker).withBody(to), &rec)
+	err = c.doCall(ctx, newCall(api.CordonWorker, worker).withBody(to), &rec)
 	return rec, err
 }
 
 // UncordonWorker makes a worker take things again.
 func (c ClusterCalls) UncordonWorker(ctx context.Context, worker string) (rec cluster.Record, err error) {
-	err = c.do(ctx, newCall(api.UncordonWorker, worker), &rec)
+	err = c.doCall(ctx, newCall(api.UncordonWorker, worker), &rec)
 	return rec, err
 }
 
 // DrainPlan asks where a worker's machines would go. Nothing is done.
 func (c ClusterCalls) DrainPlan(ctx context.Context, worker string) (p api.DrainPlan, err error) {
-	err = c.do(ctx, newCall(api.PlanDrain, worker), &p)
+	err = c.doCall(ctx, newCall(api.PlanDrain, worker), &p)
 	return p, err
 }
 
-// Move makes a machine anew at another worker, under another id and its own name. to is the only one that may take it; "": any
-// other may. A replica of a service has begun to move when this returns.
+// Move makes a machine anew at another worker, under another id and its own name. to is the only one that may take it;
+// "": any other may. A replica of a service has begun to move when this returns.
 func (c ClusterCalls) Move(ctx context.Context, app, id string, to cluster.WorkerID) (m api.Moved, err error) {
-	err = c.do(ctx, newCall(api.MoveMachine, app, id).withBody(api.MoveRequest{To: to}), &m)
+	err = c.doCall(ctx, newCall(api.MoveMachine, app, id).withBody(api.MoveRequest{To: to}), &m)
 	return m, err
 }
 
 // PlanMove says whether a Move would be done now, or the error that it would have. Nothing changes.
 func (c ClusterCalls) PlanMove(ctx context.Context, app, id string, to cluster.WorkerID) (m api.Moved, err error) {
-	err = c.do(ctx, newCall(api.MoveMachine, app, id).withBody(api.MoveRequest{To: to, Plan: true}), &m)
+	err = c.doCall(ctx, newCall(api.MoveMachine, app, id).withBody(api.MoveRequest{To: to, Plan: true}), &m)
 	return m, err
 }
 
 // Leave has the member that answers say goodbye and end.
 func (c ClusterCalls) Leave(ctx context.Context) error {
-	return c.do(ctx, newCall(api.Leave), nil)
+	return c.doCall(ctx, newCall(api.Leave), nil)
 }
 
 // Lives says that the member that answers is the one that lives, of those with its id.
 func (c ClusterCalls) Lives(ctx context.Context, by, reason string) error {
-	return c.do(ctx, newCall(api.Lives).withBody(api.LivesRequest{By: by, Reason: reason}), nil)
+	return c.doCall(ctx, newCall(api.Lives).withBody(api.LivesRequest{By: by, Reason: reason}), nil)
 }
 
 // MemberList returns the members, and which of them have not signed what they tell.
 func (c ClusterCalls) MemberList(ctx context.Context) (list api.MemberList, err error) {
-	err = c.do(ctx, newCall(api.ListMembers), &list)
+	err = c.doCall(ctx, newCall(api.ListMembers), &list)
 	return list, err
 }
 
 // Doors lists where the members serve the API for other hosts.
 func (c ClusterCalls) Doors(ctx context.Context) (list api.DoorList, err error) {
-	err = c.do(ctx, newCall(api.ListDoors), &list)
+	err = c.doCall(ctx, newCall(api.ListDoors), &list)
 	return list, err
 }
 
@@ -72,7 +72,7 @@ func (c ClusterCalls) RemoveMember(ctx context.Context, id string, o RemoveOptio
 		"end_tokens":      {strconv.FormatBool(o.EndTokens)},
 		"forget_machines": {strconv.FormatBool(o.ForgetMachines)}}
 	var out api.MemberRemoved
-	err := c.do(ctx, newCall(api.RemoveMember, id).withQuery(q), &out)
+	err := c.doCall(ctx, newCall(api.RemoveMember, id).withQuery(q), &out)
 	return out, err
 }
 
@@ -91,19 +91,19 @@ func (c ClusterCalls) Health(ctx context.Context, worker string) (h api.Health, 
 	if worker != "" {
 		q = url.Values{"member": {worker}}
 	}
-	err = c.do(ctx, newCall(api.ClusterHealth).withQuery(q), &h)
+	err = c.doCall(ctx, newCall(api.ClusterHealth).withQuery(q), &h)
 	return h, err
 }
 
 // Disconnect returns what is to become of an app's machines on a worker that cannot be heard: fast, fenced or never.
 func (c ClusterCalls) Disconnect(ctx context.Context, app string) (string, error) {
 	var b api.AppDisconnect
-	err := c.do(ctx, newCall(api.GetAppDisconnect, app), &b)
+	err := c.doCall(ctx, newCall(api.GetAppDisconnect, app), &b)
 	return b.Policy, err
 }
 
 // SetDisconnect sets what is to become of them.
 func (c ClusterCalls) SetDisconnect(ctx context.Context, app, policy string) error {
 	in := api.AppDisconnect{Policy: policy}
-	return c.do(ctx, newCall(api.SetAppDisconnect, app).withBody(in), nil)
+	return c.doCall(ctx, newCall(api.SetAppDisconnect, app).withBody(in), nil)
 }

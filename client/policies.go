@@ -14,7 +14,7 @@ type PolicyCalls struct{ transport }
 // Policies lists the policies.
 func (c PolicyCalls) Policies(ctx context.Context) ([]api.PolicyInfo, error) {
 	var a api.PolicyList
-	err := c.do(ctx, newCall(api.ListPolicies), &a)
+	err := c.doCall(ctx, newCall(api.ListPolicies), &a)
 	return a.Policies, err
 }
 
@@ -25,50 +25,50 @@ func (c PolicyCalls) Policy(ctx context.Context, name string, version int) (api.
 	if version != 0 {
 		q.Set("version", strconv.Itoa(version))
 	}
-	err := c.do(ctx, newCall(api.GetPolicy, name).withQuery(q), &a)
+	err := c.doCall(ctx, newCall(api.GetPolicy, name).withQuery(q), &a)
 	return a, err
 }
 
 // ApplyPolicy puts a policy file in force.
 func (c PolicyCalls) ApplyPolicy(ctx context.Context, text string) (api.PolicyApplied, error) {
 	var a api.PolicyApplied
-	err := c.do(ctx, newCall(api.ApplyPolicy).withBody(api.PolicyText{Text: text}), &a)
+	err := c.doCall(ctx, newCall(api.ApplyPolicy).withBody(api.PolicyText{Text: text}), &a)
 	return a, err
 }
 
 // PlanPolicy asks what a policy would place elsewhere.
 func (c PolicyCalls) PlanPolicy(ctx context.Context, about api.PolicyQuestion) (api.PolicyPlan, error) {
 	var a api.PolicyPlan
-	err := c.do(ctx, newCall(api.PlanPolicy).withBody(about), &a)
+	err := c.doCall(ctx, newCall(api.PlanPolicy).withBody(about), &a)
 	return a, err
 }
 
 // RollbackPolicy puts an earlier version of a policy in force again; 0 is the one before.
 func (c PolicyCalls) RollbackPolicy(ctx context.Context, name string, to int) (api.PolicyApplied, error) {
 	var a api.PolicyApplied
-	err := c.do(ctx, newCall(api.RollbackPolicy, name).withBody(api.Rollback{To: to}), &a)
+	err := c.doCall(ctx, newCall(api.RollbackPolicy, name).withBody(api.Rollback{To: to}), &a)
 	return a, err
 }
 
 // DeletePolicy takes out a policy that nobody uses.
 func (c PolicyCalls) DeletePolicy(ctx context.Context, name string) error {
-	return c.do(ctx, newCall(api.DeletePolicy, name), nil)
+	return c.doCall(ctx, newCall(api.DeletePolicy, name), nil)
 }
 
 // ChoosePolicies sets the default policy and the shadow; nil leaves one as it is, "" gives it up.
 func (c PolicyCalls) ChoosePolicies(ctx context.Context, def, shadow *string) error {
 	in := api.PolicyChoice{Default: def, Shadow: shadow}
-	return c.do(ctx, newCall(api.ChoosePolicies).withBody(in), nil)
+	return c.doCall(ctx, newCall(api.ChoosePolicies).withBody(in), nil)
 }
 
 // AppPolicy returns the policy that an app chose; "" is the default.
 func (c PolicyCalls) AppPolicy(ctx context.Context, app string) (string, error) {
 	var a api.AppPolicy
-	err := c.do(ctx, newCall(api.GetAppPolicy, app), &a)
+	err := c.doCall(ctx, newCall(api.GetAppPolicy, app), &a)
 	return a.Policy, err
 }
 
 // SetAppPolicy chooses an app's policy; "" is the default.
 func (c PolicyCalls) SetAppPolicy(ctx context.Context, app, name string) error {
-	return c.do(ctx, newCall(api.SetAppPolicy, app).withBody(api.AppPolicy{Policy: name}), nil)
+	return c.doCall(ctx, newCall(api.SetAppPolicy, app).withBody(api.AppPolicy{Policy: name}), nil)
 }

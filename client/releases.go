@@ -12,69 +12,69 @@ type ReleaseCalls struct{ transport }
 
 // Deploy makes a release of an app, and has it wanted from now on.
 func (c ReleaseCalls) Deploy(ctx context.Context, app string, in api.NewRelease) (made api.ReleaseMade, err error) {
-	err = c.do(ctx, newCall(api.CreateRelease, app).withBody(in), &made)
+	err = c.doCall(ctx, newCall(api.CreateRelease, app).withBody(in), &made)
 	return made, err
 }
 
 // PlanRelease says what a Deploy would do, and whether there is room for it. Nothing changes; the app need not be there.
 func (c ReleaseCalls) PlanRelease(ctx context.Context, app string, in api.NewRelease) (p api.ReleasePlan, err error) {
-	err = c.do(ctx, newCall(api.PlanRelease, app).withBody(in), &p)
+	err = c.doCall(ctx, newCall(api.PlanRelease, app).withBody(in), &p)
 	return p, err
 }
 
-// HoldRelease plans a release, and has the room of the machines that it makes first held for a minute: the answer's Held,
-// sent with the Deploy, gives it to them.
+// HoldRelease plans a release, and has the room of the machines that it makes first held for a minute: the answer's
+// Held, sent with the Deploy, gives it to them.
 func (c ReleaseCalls) HoldRelease(ctx context.Context, app string, in api.NewRelease) (p api.ReleasePlan, err error) {
-	err = c.do(ctx, newCall(api.HoldRelease, app).withBody(in), &p)
+	err = c.doCall(ctx, newCall(api.HoldRelease, app).withBody(in), &p)
 	return p, err
 }
 
 // Releases lists the releases of an app: the one that is wanted, then the others, newest first.
 func (c ReleaseCalls) Releases(ctx context.Context, app string) ([]api.ReleaseEntry, error) {
 	var list api.ReleaseList
-	err := c.do(ctx, newCall(api.ListReleases, app), &list)
+	err := c.doCall(ctx, newCall(api.ListReleases, app), &list)
 	return list.Releases, err
 }
 
 // Release returns a release whole. ref is its id, or at least the first 6 digits of it.
 func (c ReleaseCalls) Release(ctx context.Context, app, ref string) (r api.Release, err error) {
-	err = c.do(ctx, newCall(api.GetRelease, app, ref), &r)
+	err = c.doCall(ctx, newCall(api.GetRelease, app, ref), &r)
 	return r, err
 }
 
 // WhyService explains each replica of a service.
 func (c ReleaseCalls) WhyService(ctx context.Context, app string) (w api.ServiceWhy, err error) {
-	err = c.do(ctx, newCall(api.WhyService, app), &w)
+	err = c.doCall(ctx, newCall(api.WhyService, app), &w)
 	return w, err
 }
 
 // Change has a service changed by the verb want.Why: scale, restart, rollback, pause, resume or promote.
 func (c ReleaseCalls) Change(ctx context.Context, app string, want release.Change) (h api.RolledBack, err error) {
 	op, body := api.ChangeService(&want)
-	err = c.do(ctx, newCall(op, app).withBody(body), &h)
+	err = c.doCall(ctx, newCall(op, app).withBody(body), &h)
 	return h, err
 }
 
 // PlanRebalance lists the machines of a service that would leave their groups evenly spread at other workers.
 func (c ReleaseCalls) PlanRebalance(ctx context.Context, app string) (r api.Rebalancing, err error) {
-	err = c.do(ctx, newCall(api.PlanRebalance, app), &r)
+	err = c.doCall(ctx, newCall(api.PlanRebalance, app), &r)
 	return r, err
 }
 
 // Rebalance has those machines made at these workers, one after the other.
 func (c ReleaseCalls) Rebalance(ctx context.Context, app string) (r api.Rebalancing, err error) {
-	err = c.do(ctx, newCall(api.Rebalance, app), &r)
+	err = c.doCall(ctx, newCall(api.Rebalance, app), &r)
 	return r, err
 }
 
 // Trigger runs a job of a service now.
 func (c ReleaseCalls) Trigger(ctx context.Context, app string, in api.Trigger) (r api.Triggered, err error) {
-	err = c.do(ctx, newCall(api.TriggerJob, app).withBody(in), &r)
+	err = c.doCall(ctx, newCall(api.TriggerJob, app).withBody(in), &r)
 	return r, err
 }
 
 // Service tells what is wanted of an app, and which machines there are for it.
 func (c ReleaseCalls) Service(ctx context.Context, app string) (s api.ServiceStatus, err error) {
-	err = c.do(ctx, newCall(api.GetService, app), &s)
+	err = c.doCall(ctx, newCall(api.GetService, app), &s)
 	return s, err
 }

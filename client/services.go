@@ -18,19 +18,19 @@ func (c ServiceCalls) Services(ctx context.Context, app string) (list api.Servic
 	if app != "" {
 		k = k.withQuery(url.Values{"app": {app}})
 	}
-	err = c.do(ctx, k, &list)
+	err = c.doCall(ctx, k, &list)
 	return list, err
 }
 
 // Routes lists by which names and ports which apps are reached at the member that answers.
 func (c ServiceCalls) Routes(ctx context.Context) (list api.RouteList, err error) {
-	err = c.do(ctx, newCall(api.ListRoutes), &list)
+	err = c.doCall(ctx, newCall(api.ListRoutes), &list)
 	return list, err
 }
 
 // Request tells what became of a request that the member which answers took a while ago.
 func (c ServiceCalls) Request(ctx context.Context, id string) (q api.ProxiedRequest, err error) {
-	err = c.do(ctx, newCall(api.GetRequest, id), &q)
+	err = c.doCall(ctx, newCall(api.GetRequest, id), &q)
 	return q, err
 }
 
@@ -39,14 +39,14 @@ func (c ServiceCalls) Request(ctx context.Context, id string) (q api.ProxiedRequ
 func (c ServiceCalls) Forward(ctx context.Context, app, ref string, port int, in io.Reader, out io.Writer) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	resp, err := c.send(ctx, newCall(api.DialMachine, app, ref, strconv.Itoa(port)).withBody(in).
+	resp, err := c.sendCall(ctx, newCall(api.DialMachine, app, ref, strconv.Itoa(port)).withBody(in).
 		withHeader("Content-Type", api.Bytes))
 	if err != nil {
 		return err
 	}
 	defer resp.Body.Close()
 	if _, err := io.Copy(out, resp.Body); err != nil {
-		return broken(ctx, err)
+		return brokenError(ctx, err)
 	}
 	return nil
 }

@@ -17,21 +17,21 @@ import (
 // Version asks the server for its version.
 func (c *Client) Version(ctx context.Context) (api.ServerInfo, error) {
 	var v api.ServerInfo
-	err := c.do(ctx, newCall(api.GetVersion), &v)
+	err := c.doCall(ctx, newCall(api.GetVersion), &v)
 	return v, err
 }
 
 // Workers asks every worker for its record.
 func (c *Client) Workers(ctx context.Context) (api.WorkerList, error) {
 	var w api.WorkerList
-	err := c.do(ctx, newCall(api.ListWorkers), &w)
+	err := c.doCall(ctx, newCall(api.ListWorkers), &w)
 	return w, err
 }
 
 // Doctor asks every worker to examine its host.
 func (c *Client) Doctor(ctx context.Context) ([]api.Examination, error) {
 	var a api.Examinations
-	err := c.do(ctx, newCall(api.ExamineWorkers), &a)
+	err := c.doCall(ctx, newCall(api.ExamineWorkers), &a)
 	return a.Workers, err
 }
 
@@ -42,7 +42,7 @@ func (c *Client) Events(ctx context.Context, app string, ready func(), f func(ma
 	if app != "" {
 		q.Set("app", app)
 	}
-	resp, err := c.send(ctx, newCall(api.StreamEvents).withQuery(q))
+	resp, err := c.sendCall(ctx, newCall(api.StreamEvents).withQuery(q))
 	if err != nil {
 		return err
 	}
@@ -68,7 +68,7 @@ func (c *Client) Logs(ctx context.Context, app, ref string, q machine.LogQuery, 
 	if q.Cursor != "" {
 		v.Set("cursor", q.Cursor)
 	}
-	resp, err := c.send(ctx, newCall(api.StreamLogs, app, ref).withQuery(v))
+	resp, err := c.sendCall(ctx, newCall(api.StreamLogs, app, ref).withQuery(v))
 	if err != nil {
 		return err
 	}
@@ -100,7 +100,7 @@ func eachLine[T any](ctx context.Context, r io.Reader, f func(T) error) error {
 		if bytes.HasPrefix(sc.Bytes(), []byte(`{"error":`)) {
 			var a ErrorAnswer
 			if err := json.Unmarshal(sc.Bytes(), &a); err == nil && a.Error != "" {
-				return a.fault()
+				return a.asFault()
 			}
 		}
 		var v T
@@ -112,7 +112,7 @@ func eachLine[T any](ctx context.Context, r io.Reader, f func(T) error) error {
 		}
 	}
 	if err := sc.Err(); err != nil {
-		return broken(ctx, err)
+		return brokenError(ctx, err)
 	}
 	return nil
 }
@@ -120,13 +120,13 @@ func eachLine[T any](ctx context.Context, r io.Reader, f func(T) error) error {
 // CopyOut writes a tar stream of path in the machine to w.
 func (c *Client) CopyOut(ctx context.Context, app, ref, path string, w io.Writer) error {
 	k := newCall(api.CopyOut, app, ref).withQuery(url.Values{"path": {path}})
-	resp, err := c.send(ctx, k)
+	resp, err := c.sendCall(ctx, k)
 	if err != nil {
 		return err
 	}
 	defer resp.Body.Close()
 	if _, err := io.Copy(w, resp.Body); err != nil {
-		return broken(ctx, err)
+		return brokenError(ctx, err)
 	}
 	return nil
 }
@@ -135,5 +135,5 @@ func (c *Client) CopyOut(ctx context.Context, app, ref, path string, w io.Writer
 func (c *Client) CopyIn(ctx context.Context, app, ref, path string, r io.Reader) error {
 	k := newCall(api.CopyIn, app, ref).withQuery(url.Values{"path": {path}}).withBody(r).
 		withHeader("Content-Type", "application/x-tar")
-	return c.do(ctx, k, nil)
+	return c.doCall(ctx, k, nil)
 }

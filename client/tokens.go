@@ -13,13 +13,13 @@ type TokenCalls struct{ transport }
 // Tokens lists the tokens, without their secrets.
 func (c TokenCalls) Tokens(ctx context.Context) ([]api.Token, error) {
 	var out api.TokenList
-	err := c.do(ctx, newCall(api.ListTokens), &out)
+	err := c.doCall(ctx, newCall(api.ListTokens), &out)
 	return out.Tokens, err
 }
 
 // MakeToken makes a token, and returns its secret, which is told this once.
 func (c TokenCalls) MakeToken(ctx context.Context, in api.NewToken) (out api.MadeToken, err error) {
-	err = c.do(ctx, newCall(api.MakeToken).withBody(in), &out)
+	err = c.doCall(ctx, newCall(api.MakeToken).withBody(in), &out)
 	return out, err
 }
 
@@ -27,19 +27,19 @@ func (c TokenCalls) MakeToken(ctx context.Context, in api.NewToken) (out api.Mad
 func (c TokenCalls) RevokeToken(ctx context.Context, ref, by, reason string) ([]api.Token, error) {
 	var out api.TokenList
 	q := url.Values{"by": {by}, "reason": {reason}}
-	err := c.do(ctx, newCall(api.RevokeToken, ref).withQuery(q), &out)
+	err := c.doCall(ctx, newCall(api.RevokeToken, ref).withQuery(q), &out)
 	return out.Tokens, err
 }
 
 // Evict takes from who has a member's disk all that it lets them do, as far as that goes now. Asked again it carries
 // on.
 func (c TokenCalls) Evict(ctx context.Context, member string, in api.EvictRequest) (out api.MemberEviction, err error) {
-	err = c.do(ctx, newCall(api.EvictMember, member).withBody(in), &out)
+	err = c.doCall(ctx, newCall(api.EvictMember, member).withBody(in), &out)
 	return out, err
 }
 
 // CheckEviction tries at every member what the disk of a removed one lets who has it do.
 func (c TokenCalls) CheckEviction(ctx context.Context, member string) (out api.EvictionCheck, err error) {
-	err = c.do(ctx, newCall(api.CheckEviction, member), &out)
+	err = c.doCall(ctx, newCall(api.CheckEviction, member), &out)
 	return out, err
 }

@@ -13,6 +13,6 @@ func (c *Client) Top(ctx context.Context, use bool) (u api.UsageList, err error)
 	if use {
 		k = k.withQuery(url.Values{"use": {"true"}})
 	}
-	err = c.do(ctx, k, &u)
+	err = c.doCall(ctx, k, &u)
 	return u, err
 }

@@ -99,8 +99,8 @@ func plainText(s string) bool {
 	return !strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) })
 }
 
-// valid says why a value cannot be taken; "" when it can.
-func (v Value) valid() string {
+// whyInvalid says why a value cannot be taken; "" when it can.
+func (v Value) whyInvalid() string {
 	switch {
 	case len(v.text) > MaxText:
 		return fmt.Sprintf("holds %d bytes; at most %d", len(v.text), MaxText)
@@ -185,7 +185,7 @@ func (a Attributes) Valid() string {
 		if !ValidAttribute(name) {
 			return fmt.Sprintf("attribute name %q: use 1 to 64 letters, digits and . _ - /", clipText(name))
 		}
-		if why := v.valid(); why != "" {
+		if why := v.whyInvalid(); why != "" {
 			return fmt.Sprintf("attribute %s %s", name, why)
 		}
 	}

@@ -27,11 +27,11 @@ func MarkKey(app, key, request string, at time.Time) KeyMark {
 }
 
 // HashKey returns the hash of an app's key that is in its marks.
-func HashKey(app, key string) string { return letters(app+"\x00"+key, keyLetters) }
+func HashKey(app, key string) string { return encodeLetters(app+"\x00"+key, keyLetters) }
 
-func hashRequest(request string) string { return letters(request, requestLetters) }
+func hashRequest(request string) string { return encodeLetters(request, requestLetters) }
 
-func letters(text string, n int) string {
+func encodeLetters(text string, n int) string {
 	sum := sha256.Sum256([]byte(text))
 	return base64.RawURLEncoding.EncodeToString(sum[:])[:n]
 }

@@ -58,9 +58,9 @@ func (o Outcome) String() string { return [...]string{"unmet", "met", "undefined
 func (q Requirement) Of(v Value, there bool) Outcome {
 	switch q.Op {
 	case Exists:
-		return outcome(there)
+		return outcomeOf(there)
 	case NotExists:
-		return outcome(!there)
+		return outcomeOf(!there)
 	}
 	if !there || len(q.Values) == 0 {
 		return Undefined
@@ -70,12 +70,12 @@ func (q Requirement) Of(v Value, there bool) Outcome {
 		if !slices.ContainsFunc(q.Values, func(w Value) bool { return w.kind == v.kind }) {
 			return Undefined
 		}
-		return outcome(slices.Contains(q.Values, v) == (q.Op == In))
+		return outcomeOf(slices.Contains(q.Values, v) == (q.Op == In))
 	case Equal, Unequal:
 		if v.kind != q.Values[0].kind {
 			return Undefined
 		}
-		return outcome((v == q.Values[0]) == (q.Op == Equal))
+		return outcomeOf((v == q.Values[0]) == (q.Op == Equal))
 	}
 	order, ok := v.Compare(q.Values[0])
 	if !ok {
@@ -83,18 +83,18 @@ func (q Requirement) Of(v Value, there bool) Outcome {
 	}
 	switch q.Op {
 	case Less:
-		return outcome(order < 0)
+		return outcomeOf(order < 0)
 	case AtMost:
-		return outcome(order <= 0)
+		return outcomeOf(order <= 0)
 	case More:
-		return outcome(order > 0)
+		return outcomeOf(order > 0)
 	case AtLeast:
-		return outcome(order >= 0)
+		return outcomeOf(order >= 0)
 	}
 	return Undefined
 }
 
-func outcome(met bool) Outcome {
+func outcomeOf(met bool) Outcome {
 	if met {
 		return Met
 	}
@@ -136,7 +136,7 @@ func (q Requirement) Valid() string {
 		return fmt.Sprintf("%s %s takes %d to %d values, not %d", q.Attribute, q.Op, least, want, n)
 	}
 	for _, v := range q.Values {
-		if why := v.valid(); why != "" {
+		if why := v.whyInvalid(); why != "" {
 			return fmt.Sprintf("%s %s: a value %s", q.Attribute, q.Op, why)
 		}
 	}

@@ -59,12 +59,12 @@ func (r Resources) Get(dim string) int64 {
 }
 
 // Add gives r + o. Neither is changed.
-func (r Resources) Add(o Resources) Resources { return r.combine(o, 1) }
+func (r Resources) Add(o Resources) Resources { return r.combineWith(o, 1) }
 
 // Sub gives r - o; dimensions may go below zero, which Fits then tells.
-func (r Resources) Sub(o Resources) Resources { return r.combine(o, -1) }
+func (r Resources) Sub(o Resources) Resources { return r.combineWith(o, -1) }
 
-func (r Resources) combine(o Resources, sign int64) Resources {
+func (r Resources) combineWith(o Resources, sign int64) Resources {
 	out := Resources{
 		CPU: r.CPU + sign*o.CPU, Memory: r.Memory + sign*o.Memory, Disk: r.Disk + sign*o.Disk,
 		Ports: r.Ports + sign*o.Ports, GPU: r.GPU + sign*o.GPU,

@@ -19,11 +19,11 @@ type Edit struct {
 // within an epoch, and a later epoch replaces all: who carries the record counts up the epoch when a worker begins anew
 // and may have lost count of its own incarnations.
 func (e *Edit) Record(rec cluster.Record, epoch uint64) {
-	w, known := e.worker(rec.Worker)
+	w, known := e.workerByID(rec.Worker)
 	if known && w.Reported && (epoch < w.epoch || epoch == w.epoch && !rec.Newer(*w.Record)) {
 		return
 	}
-	next := blank(rec.Worker)
+	next := unknownWorker(rec.Worker)
 	if known {
 		next = *w
 	}
@@ -31,35 +31,35 @@ func (e *Edit) Record(rec cluster.Record, epoch uint64) {
 	next.granted = slices.DeleteFunc(slices.Clone(next.granted),
 		func(m *Machine) bool { return !e.f.next.onlyGranted(m) })
 	if next.epoch != epoch {
-		e.f.picker.remove(rec.Worker) // or it would compare versions of two lives
+		e.f.picker.removeWorker(rec.Worker) // or it would compare versions of two lives
 		next.epoch = epoch
 	}
-	e.put(&next)
+	e.putWorker(&next)
 }
 
 // Member enters what is believed of a worker's member. One that has told nothing yet must be asked from now on.
 func (e *Edit) Member(m Member) {
-	w, known := e.worker(m.ID)
+	w, known := e.workerByID(m.ID)
 	if known && (w.Own || w.State == m.State && w.Since.Equal(m.Since) && w.Addr == m.Addr) {
 		return
 	}
-	next := blank(m.ID)
+	next := unknownWorker(m.ID)
 	if known {
 		next = *w
 	}
 	next.State, next.Since, next.Addr = m.State, m.Since, m.Addr
-	e.put(&next)
+	e.putWorker(&next)
 }
 
 // MarkUnreported enters that nothing of what a worker has is known any more, though its member may be.
 func (e *Edit) MarkUnreported(id cluster.WorkerID) {
-	w, known := e.worker(id)
+	w, known := e.workerByID(id)
 	if !known || !w.Reported || w.Own {
 		return
 	}
 	next := *w
 	next.Reported, next.Record, next.Heard = false, unreported, time.Time{}
-	e.put(&next)
+	e.putWorker(&next)
 }
 
 // Forget drops a worker and all that it told. It walks all machines, as it is called when a worker is gone for good.
@@ -69,10 +69,10 @@ func (e *Edit) Forget(id cluster.WorkerID) {
 	if !known {
 		return
 	}
-	e.account(old, nil)
+	e.countWorker(old, nil)
 	f.next.roster++
 	f.changed.workers, f.changed.any = true, true
-	f.picker.remove(id)
+	f.picker.removeWorker(id)
 	var gone []*Machine
 	f.next.machines.Ascend(func(m *Machine) bool {
 		if m.Worker == id {
@@ -81,57 +81,57 @@ func (e *Edit) Forget(id cluster.WorkerID) {
 		return true
 	})
 	for _, m := range gone {
-		f.drop(m)
+		f.dropMachine(m)
 	}
 }
 
 // Machine enters what a worker tells of one of its machines. A worker that was not known must be asked what else it
 // has.
 func (e *Edit) Machine(m Machine) {
-	if _, known := e.worker(m.Worker); !known {
-		fresh := blank(m.Worker)
-		e.put(&fresh)
+	if _, known := e.workerByID(m.Worker); !known {
+		fresh := unknownWorker(m.Worker)
+		e.putWorker(&fresh)
 	}
 	if m.State == machine.Destroyed {
 		e.Gone(m.Worker, m.ID)
 		return
 	}
 	m.Granted = time.Time{}
-	e.f.gone.back(m.ID)
-	e.enter(&m)
+	e.f.gone.noteBack(m.ID)
+	e.enterMachine(&m)
 }
 
 // Gone enters that a worker no longer has a machine.
 func (e *Edit) Gone(worker cluster.WorkerID, id string) {
-	e.f.gone.add(id, e.now)
+	e.f.gone.addDeparted(id, e.now)
 	if m, known := e.f.next.machines.Get(&Machine{ID: id, Worker: worker}); known {
-		e.f.drop(m)
+		e.f.dropMachine(m)
 	}
 }
 
-func (e *Edit) worker(id cluster.WorkerID) (*Worker, bool) {
+func (e *Edit) workerByID(id cluster.WorkerID) (*Worker, bool) {
 	e.f.sought.ID = id
 	return e.f.next.workers.Get(&e.f.sought)
 }
 
-// put replaces what is known of a worker, in the picture and in the index.
-func (e *Edit) put(w *Worker) {
+// putWorker replaces what is known of a worker, in the picture and in the index.
+func (e *Edit) putWorker(w *Worker) {
 	f := e.f
 	old, known := f.next.workers.ReplaceOrInsert(w)
 	if !known {
 		f.next.roster++
 	}
-	e.account(old, w)
+	e.countWorker(old, w)
 	f.changed.workers, f.changed.any = true, true
 	if w.Ready() {
-		f.picker.update(w)
+		f.picker.updateWorker(w)
 	} else if old != nil && old.Ready() {
-		f.picker.remove(w.ID)
+		f.picker.removeWorker(w.ID)
 	}
 }
 
-// account keeps the counts of workers and regions when a worker changes; nil stands for none.
-func (e *Edit) account(old, now *Worker) {
+// countWorker keeps the counts of workers and regions when a worker changes; nil stands for none.
+func (e *Edit) countWorker(old, now *Worker) {
 	n := &e.f.next
 	count := func(w *Worker, sign int) (region cluster.Region) {
 		switch {
@@ -164,8 +164,8 @@ func (e *Edit) account(old, now *Worker) {
 	}
 }
 
-// enter puts a machine into the trees.
-func (e *Edit) enter(m *Machine) {
+// enterMachine puts a machine into the trees.
+func (e *Edit) enterMachine(m *Machine) {
 	f := e.f
 	old, known := f.next.machines.ReplaceOrInsert(m)
 	if known && (old.App != m.App || old.Name != m.Name) {
@@ -181,24 +181,24 @@ func (e *Edit) enter(m *Machine) {
 	}
 	f.changed.machines, f.changed.any = true, true
 	if known && !sameOutside(old, m) {
-		f.count(old, -1)
+		f.countMeans(old, -1)
 	}
 	if !known || !sameOutside(old, m) {
-		f.count(m, 1)
+		f.countMeans(m, 1)
 	}
 	if !known || old.App != m.App || old.Name != m.Name {
 		f.shareName(m)
 	}
-	if !known && claims(f.next.machines, m.ID) > 1 {
+	if !known && countClaims(f.next.machines, m.ID) > 1 {
 		f.next.disputed.ReplaceOrInsert(m.ID)
 		f.changed.disputed = true
 	}
 }
 
-// drop takes a machine out of the trees.
-func (f *Fleet) drop(m *Machine) {
+// dropMachine takes a machine out of the trees.
+func (f *Fleet) dropMachine(m *Machine) {
 	if old, known := f.next.machines.Delete(m); known {
-		f.count(old, -1)
+		f.countMeans(old, -1)
 		f.next.keys.Delete(old)
 	}
 	f.next.names.Delete(m)
@@ -206,7 +206,7 @@ func (f *Fleet) drop(m *Machine) {
 	if f.next.shared.Len() > 0 {
 		f.shareName(m)
 	}
-	if f.next.disputed.Len() > 0 && claims(f.next.machines, m.ID) < 2 {
+	if f.next.disputed.Len() > 0 && countClaims(f.next.machines, m.ID) < 2 {
 		f.next.disputed.Delete(m.ID)
 		f.changed.disputed = true
 	}
@@ -218,7 +218,7 @@ func (f *Fleet) shareName(m *Machine) {
 		return
 	}
 	name := Name{m.App, m.Name}
-	if len(holders(f.next.names, name, 2)) > 1 {
+	if len(holdersOf(f.next.names, name, 2)) > 1 {
 		_, known := f.next.shared.ReplaceOrInsert(name)
 		f.changed.shared = f.changed.shared || !known
 	} else if _, known := f.next.shared.Delete(name); known {

@@ -64,7 +64,7 @@ func New() *Fleet {
 		outside: btree.NewG(degree, outsideBefore)}}
 	f.changed, f.changedAt = parts{true, true, true, true, true, true}, time.Now()
 	f.now.Store(&Snapshot{})
-	f.publish()
+	f.publishSnapshot()
 	return f
 }
 
@@ -75,7 +75,7 @@ func (f *Fleet) Snapshot() *Snapshot {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.publish()
+	f.publishSnapshot()
 	return f.now.Load()
 }
 
@@ -95,8 +95,8 @@ func (f *Fleet) Update(edit func(*Edit)) {
 	}
 }
 
-// publish makes a snapshot of what has changed. It is called with the lock.
-func (f *Fleet) publish() {
+// publishSnapshot makes a snapshot of what has changed. It is called with the lock.
+func (f *Fleet) publishSnapshot() {
 	if !f.changed.any {
 		return
 	}
@@ -129,7 +129,7 @@ func (f *Fleet) Refused(worker cluster.WorkerID, rec cluster.Record) {
 		return // no worker speaks for another
 	}
 	f.Update(func(e *Edit) {
-		if w, known := e.worker(worker); known {
+		if w, known := e.workerByID(worker); known {
 			e.Record(rec, w.epoch)
 		}
 	})
@@ -144,32 +144,32 @@ func (f *Fleet) Granted(m *machine.Machine, r *placement.Request) {
 		return
 	}
 	f.Update(func(e *Edit) {
-		if f.gone.has(m.ID, e.now) {
+		if f.gone.hasDeparted(m.ID, e.now) {
 			return
 		}
 		x := Summary(m)
-		if old, known := f.next.machines.Get(&x); known && !old.expired() {
+		if old, known := f.next.machines.Get(&x); known && !old.isExpired() {
 			return
 		}
 		x.Granted = e.now
-		e.enter(&x)
+		e.enterMachine(&x)
 		f.granted = append(f.granted, &x)
-		if w, known := e.worker(m.Worker); known {
+		if w, known := e.workerByID(m.Worker); known {
 			next := *w
 			next.granted = append(slices.Clip(w.granted), &x)
-			e.put(&next)
+			e.putWorker(&next)
 		}
-		f.picker.reserve(m.Worker, r)
+		f.picker.reserveFor(m.Worker, r)
 	})
 }
 
 // forgetGranted drops machines that no worker has told of in time. It is called with the lock.
 func (f *Fleet) forgetGranted() {
 	n := 0
-	for n < len(f.granted) && f.granted[n].expired() {
+	for n < len(f.granted) && f.granted[n].isExpired() {
 		m := f.granted[n]
 		if now, known := f.next.machines.Get(m); known && now == m {
-			f.drop(m)
+			f.dropMachine(m)
 		}
 		n++
 	}

@@ -2,21 +2,21 @@ package fleet
 
 import "time"
 
-// How long, and of how many machines, it is remembered that they are gone: as long as what is known of a machine by its grant
-// alone stands in for its worker's word.
+// How long, and of how many machines, it is remembered that they are gone: as long as what is known of a machine by its
+// grant alone stands in for its worker's word.
 const (
 	keepGone = time.Minute
 	maxGone  = 8192
 )
 
-// departed are the machines that were heard to be gone lately. Without them a machine that another member tells of, from its
-// own making, would count again.
+// departed are the machines that were heard to be gone lately. Without them a machine that another member tells of,
+// from its own making, would count again.
 type departed struct {
 	at    map[string]time.Time
 	order []string // oldest first
 }
 
-func (d *departed) add(id string, now time.Time) {
+func (d *departed) addDeparted(id string, now time.Time) {
 	if d.at == nil {
 		d.at = map[string]time.Time{}
 	}
@@ -30,14 +30,14 @@ func (d *departed) add(id string, now time.Time) {
 	}
 }
 
-// back notes that a worker has told of the machine since.
-func (d *departed) back(id string) {
+// noteBack notes that a worker has told of the machine since.
+func (d *departed) noteBack(id string) {
 	if _, known := d.at[id]; known {
 		d.at[id] = time.Time{} // its place in the order stays
 	}
 }
 
-func (d *departed) has(id string, now time.Time) bool {
+func (d *departed) hasDeparted(id string, now time.Time) bool {
 	at, known := d.at[id]
 	return known && now.Sub(at) < keepGone
 }
@@ -46,5 +46,5 @@ func (d *departed) has(id string, now time.Time) bool {
 func (f *Fleet) Gone(id string) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.gone.has(id, time.Now())
+	return f.gone.hasDeparted(id, time.Now())
 }

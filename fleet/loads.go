@@ -92,7 +92,7 @@ func (l *Loads) Run(ctx context.Context) {
 		}
 		for more := true; more; {
 			var list []Load
-			if list, more = l.take(time.Now()); len(list) > 0 {
+			if list, more = l.takeDue(time.Now()); len(list) > 0 {
 				l.tell(list)
 			}
 			select {
@@ -104,8 +104,8 @@ func (l *Loads) Run(ctx context.Context) {
 	}
 }
 
-// take returns what may be told now, and reports whether something is left.
-func (l *Loads) take(now time.Time) (list []Load, more bool) {
+// takeDue returns what may be told now, and reports whether something is left.
+func (l *Loads) takeDue(now time.Time) (list []Load, more bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	left := l.due[:0]
@@ -122,13 +122,13 @@ func (l *Loads) take(now time.Time) (list []Load, more bool) {
 		}
 	}
 	l.due = left
-	l.sweep(now)
+	l.sweepIdle(now)
 	return list, len(left) > 0
 }
 
-// sweep forgets machines without load, once there are many. A machine reported within the last second is kept, or the
-// limit of one report a second would be forgotten with it. The caller holds the lock.
-func (l *Loads) sweep(now time.Time) {
+// sweepIdle forgets machines without load, once there are many. A machine reported within the last second is kept, or
+// the limit of one report a second would be forgotten with it. The caller holds the lock.
+func (l *Loads) sweepIdle(now time.Time) {
 	if len(l.machines) < l.sweepAt {
 		return
 	}

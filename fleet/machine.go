@@ -56,8 +56,10 @@ type Machine struct {
 // nothing of it. It is far longer than a worker's word takes to get here.
 const keepGranted = time.Minute
 
-// expired reports whether the worker should have told of the machine long ago.
-func (m *Machine) expired() bool { return !m.Granted.IsZero() && time.Since(m.Granted) >= keepGranted }
+// isExpired reports whether the worker should have told of the machine long ago.
+func (m *Machine) isExpired() bool {
+	return !m.Granted.IsZero() && time.Since(m.Granted) >= keepGranted
+}
 
 // Summary returns what a fleet knows of a machine that is known whole.
 func Summary(x *machine.Machine) Machine {
@@ -65,15 +67,16 @@ func Summary(x *machine.Machine) Machine {
 	_, apart := x.OwnAddress()
 	return Machine{ID: x.ID, App: x.App, Name: x.Name, State: x.State, Instance: x.InstanceID, Updated: at,
 		Worker: x.Worker,
-		Region: cluster.Region(x.Region), Apart: apart, KeyMark: x.KeyMark, Services: services(x),
+		Region: cluster.Region(x.Region), Apart: apart, KeyMark: x.KeyMark, Services: servicesOf(x),
 		Replica: x.Replica, Ready: x.Ready(), Died: x.Died, Rests: x.Rests || x.Preempted != nil, Loops: x.Loops(),
-		Deaths: len(x.Deaths), Evicted: x.Preempted != nil, Ended: ended(x), Unfit: unfit(x), Missed: missed(x),
-		Exit:    exit(x),
+		Deaths: len(x.Deaths), Evicted: x.Preempted != nil, Ended: howEnded(x), Unfit: whyUnfit(x),
+		Missed:  whyMissed(x),
+		Exit:    exitCode(x),
 		Failing: x.Failing(), Cordoned: x.Cordoned, From: x.Config.From()}
 }
 
-// exit returns the exit code of a run that has ended.
-func exit(x *machine.Machine) *int {
+// exitCode returns the exit code of a run that has ended.
+func exitCode(x *machine.Machine) *int {
 	if x.Replica == nil || x.Replica.Run == "" {
 		return nil
 	}
@@ -86,29 +89,29 @@ func exit(x *machine.Machine) *int {
 // mostEnded bounds what is told of an end, or of why a machine is not ready, in bytes.
 const mostEnded = 160
 
-// unfit returns why a machine of a service is not ready. Nobody reads it of others.
-func unfit(x *machine.Machine) string {
+// whyUnfit returns why a machine of a service is not ready. Nobody reads it of others.
+func whyUnfit(x *machine.Machine) string {
 	if x.Replica == nil {
 		return ""
 	}
 	return fault.Clip(x.Unfit(), mostEnded)
 }
 
-func missed(x *machine.Machine) string {
+func whyMissed(x *machine.Machine) string {
 	if x.Replica == nil {
 		return ""
 	}
 	return fault.Clip(x.Missed(), mostEnded)
 }
 
-func ended(x *machine.Machine) string {
+func howEnded(x *machine.Machine) string {
 	if len(x.Deaths) == 0 {
 		return ""
 	}
 	return fault.Clip(strings.TrimPrefix(x.Because(), ": "), mostEnded)
 }
 
-func services(x *machine.Machine) []machine.Service {
+func servicesOf(x *machine.Machine) []machine.Service {
 	if x.Config == nil {
 		return nil
 	}

@@ -27,8 +27,8 @@ type Names struct {
 	// Entries returns where connections to an app, or to one of its groups, come in on this host, as names.View says;
 	// nil: nowhere.
 	Entries func(app, group string) (at names.Entry, known bool)
-	// KeepsOut reports whether no machine of an app, or of a group, lets in the container that has an IPv4 address; nil: who
-	// asks is not known.
+	// KeepsOut reports whether no machine of an app, or of a group, lets in the container that has an IPv4 address;
+	// nil: who asks is not known.
 	KeepsOut func(app, group string, asker netip.Addr) bool
 }
 
@@ -57,7 +57,7 @@ func (v *Names) Started(app, group string, most int) (list []names.Machine, know
 			host = v.Host(s, x.Worker)
 			hosts[x.Worker] = host
 		}
-		if host, _ = v.at(x, s, host); !host.IsValid() {
+		if host, _ = v.addressOf(x, s, host); !host.IsValid() {
 			continue
 		}
 		seen++
@@ -80,7 +80,7 @@ func (v *Names) Named(app, label string) (names.Machine, bool) {
 	if !found || x.State != machine.Started {
 		return names.Machine{}, false
 	}
-	host, told := v.at(x, s, v.Host(s, x.Worker))
+	host, told := v.addressOf(x, s, v.Host(s, x.Worker))
 	return v.nameOf(x, s, host), told
 }
 
@@ -111,10 +111,10 @@ func (v *Names) nameOf(x *Machine, s *Snapshot, host netip.Addr) names.Machine {
 	return out
 }
 
-// at returns the address of a machine, given its host's, and whether the machine is told of. It is computed, so that
-// nobody can tell another's. There is none where it would lead nowhere: it is known at its own host alone, unless there
-// is a tunnel.
-func (v *Names) at(x *Machine, s *Snapshot, host netip.Addr) (at netip.Addr, told bool) {
+// addressOf returns the address of a machine, given its host's, and whether the machine is told of. It is computed, so
+// that nobody can tell another's. There is none where it would lead nowhere: it is known at its own host alone, unless
+// there is a tunnel.
+func (v *Names) addressOf(x *Machine, s *Snapshot, host netip.Addr) (at netip.Addr, told bool) {
 	if !x.Apart {
 		return host, host.IsValid()
 	}

@@ -66,8 +66,8 @@ func portsOf(p *machine.Port) (first, last int) {
 	return 0, -1
 }
 
-// count brings up to date what a machine that has come (by 1) or gone (by -1) is meant by.
-func (f *Fleet) count(m *Machine, by int) {
+// countMeans brings up to date what a machine that has come (by 1) or gone (by -1) is meant by.
+func (f *Fleet) countMeans(m *Machine, by int) {
 	if len(m.Services) == 0 {
 		return
 	}
@@ -98,21 +98,21 @@ func (s *Snapshot) InUse(app string, services []machine.Service) (by Outside, is
 		wants = append(wants, Outside{Host: app, App: app})
 	}
 	for _, want := range wants {
-		if s.has(want) {
+		if s.hasOutside(want) {
 			continue
 		}
-		if named := (Outside{Host: want.Host, App: want.Host}); want.Host != "" && s.has(named) {
+		if named := (Outside{Host: want.Host, App: want.Host}); want.Host != "" && s.hasOutside(named) {
 			return named, true
 		}
-		if other, claimed := s.first(want.Host, want.Port); claimed {
+		if other, claimed := s.firstClaimant(want.Host, want.Port); claimed {
 			return Outside{want.Host, want.Port, other}, true
 		}
 	}
 	return Outside{}, false
 }
 
-// has reports whether machines of o.App have the name or the port.
-func (s *Snapshot) has(o Outside) bool {
+// hasOutside reports whether machines of o.App have the name or the port.
+func (s *Snapshot) hasOutside(o Outside) bool {
 	if _, claimed := s.outside.Get(outside{Outside: o}); claimed || o.Host != o.App {
 		return claimed
 	}
@@ -129,8 +129,8 @@ func answersToItsApp(services []machine.Service) bool {
 	return slices.ContainsFunc(services, func(s machine.Service) bool { return len(s.Hosts) == 0 && s.IsHTTP() })
 }
 
-// first returns the first app, by name, that claims a name or a port.
-func (s *Snapshot) first(host string, port int) (app string, claimed bool) {
+// firstClaimant returns the first app, by name, that claims a name or a port.
+func (s *Snapshot) firstClaimant(host string, port int) (app string, claimed bool) {
 	s.outside.AscendGreaterOrEqual(outside{Outside: Outside{Host: host, Port: port}}, func(o outside) bool {
 		if o.Host == host && o.Port == port {
 			app, claimed = o.App, true
@@ -146,7 +146,7 @@ func (s *Snapshot) AppOfHost(host string) (app string, ok bool) {
 	if host == "" {
 		return "", false
 	}
-	return s.first(host, 0)
+	return s.firstClaimant(host, 0)
 }
 
 // Outside iterates over the names and ports by which requests from outside mean apps: ports first, then names. Of one

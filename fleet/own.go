@@ -18,12 +18,12 @@ type Own struct {
 // Own makes the feed of a worker of this process, which from now on counts as alive.
 func (f *Fleet) Own(id cluster.WorkerID) *Own {
 	f.Update(func(e *Edit) {
-		next := blank(id)
-		if w, known := e.worker(id); known {
+		next := unknownWorker(id)
+		if w, known := e.workerByID(id); known {
 			next = *w
 		}
 		next.Own, next.State, next.Since = true, cluster.MemberAlive, time.Now()
-		e.put(&next)
+		e.putWorker(&next)
 	})
 	return &Own{f: f, id: id}
 }
@@ -47,7 +47,7 @@ func (o *Own) Begin(ctx context.Context, w Reporter) error {
 	o.f.Update(func(e *Edit) {
 		e.Record(rec, 0)
 		for _, x := range list {
-			o.machine(e, x)
+			o.ownMachine(e, x)
 		}
 	})
 	return nil
@@ -61,7 +61,7 @@ func (o *Own) Machine(x *machine.Machine) { o.Enter(x) }
 
 // Enter is Machine for who tells others: it returns what the fleet knows of the machine now.
 func (o *Own) Enter(x *machine.Machine) (m Machine) {
-	o.f.Update(func(e *Edit) { m = o.machine(e, x) })
+	o.f.Update(func(e *Edit) { m = o.ownMachine(e, x) })
 	return m
 }
 
@@ -76,7 +76,7 @@ func (o *Own) Load(list []Load) (changed []Machine) {
 			}
 			m := *old
 			m.Load = l.Load
-			e.enter(&m)
+			e.enterMachine(&m)
 			changed = append(changed, m)
 		}
 	})
@@ -99,7 +99,7 @@ func (o *Own) CPU(list []CPU) (changed []Machine) {
 			}
 			m := *old
 			m.CPU = &l.Percent
-			e.enter(&m)
+			e.enterMachine(&m)
 			changed = append(changed, m)
 		}
 	})
@@ -109,7 +109,7 @@ func (o *Own) CPU(list []CPU) (changed []Machine) {
 // Gone enters that the worker no longer keeps a machine.
 func (o *Own) Gone(id string) { o.f.Update(func(e *Edit) { e.Gone(o.id, id) }) }
 
-func (o *Own) machine(e *Edit, x *machine.Machine) Machine {
+func (o *Own) ownMachine(e *Edit, x *machine.Machine) Machine {
 	m := Summary(x)
 	m.Worker = o.id
 	if old, known := o.f.next.machines.Get(&m); known {

@@ -44,22 +44,22 @@ func newPicker() picker {
 		bound: map[policyKey]*placement.Policy{}}
 }
 
-func (x *picker) update(w *Worker) {
+func (x *picker) updateWorker(w *Worker) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if x.index.Update(w.ranked()) {
+	if x.index.Update(w.rankedRecord()) {
 		x.records[w.ID] = w
 	}
 }
 
-func (x *picker) remove(id cluster.WorkerID) {
+func (x *picker) removeWorker(id cluster.WorkerID) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.index.Remove(id)
 	delete(x.records, id)
 }
 
-func (x *picker) reserve(id cluster.WorkerID, r *placement.Request) {
+func (x *picker) reserveFor(id cluster.WorkerID, r *placement.Request) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.index.Reserve(id, r)
@@ -77,11 +77,11 @@ func (f *Fleet) Pick(r *placement.Request, p *placement.Policy, n int,
 	if s.ready < RankAll {
 		return few, 0
 	}
-	few.Workers, looked = f.picker.pick(r, p, min(n, maxPicked), bind)
+	few.Workers, looked = f.picker.pickWorkers(r, p, min(n, maxPicked), bind)
 	return few, looked
 }
 
-func (x *picker) pick(r *placement.Request, p *placement.Policy, n int,
+func (x *picker) pickWorkers(r *placement.Request, p *placement.Policy, n int,
 	bind func() (placement.Policy, error)) (few []cluster.Record, looked int) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -102,7 +102,7 @@ func (x *picker) pick(r *placement.Request, p *placement.Policy, n int,
 	slices.SortFunc(choices, func(a, b index.Choice) int { return cmp.Compare(a.Worker, b.Worker) })
 	few = make([]cluster.Record, len(choices))
 	for i := range choices {
-		few[i] = x.records[choices[i].Worker].ranked()
+		few[i] = x.records[choices[i].Worker].rankedRecord()
 	}
 	return few, looked
 }

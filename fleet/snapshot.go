@@ -66,14 +66,14 @@ func (s *Snapshot) MustAsk() []cluster.WorkerID {
 func (s *Snapshot) Regions() []cluster.Region { return s.regions }
 
 // View returns the records of the workers that are ready, as they are known now. A machine that Fleet.Granted entered
-// counts until its worker tells of it. The first call on a snapshot copies all records: a create among many workers calls
-// Fleet.Pick instead.
+// counts until its worker tells of it. The first call on a snapshot copies all records: a create among many workers
+// calls Fleet.Pick instead.
 func (s *Snapshot) View() cluster.View {
 	s.once.Do(func() {
 		s.view = make([]cluster.Record, 0, s.ready)
 		for w := range s.Workers() {
 			if w.Ready() {
-				s.view = append(s.view, w.counted(s.onlyGranted))
+				s.view = append(s.view, w.countedRecord(s.onlyGranted))
 			}
 		}
 	})
@@ -83,7 +83,7 @@ func (s *Snapshot) View() cluster.View {
 // onlyGranted reports whether a machine is there and known by its grant alone.
 func (p *picture) onlyGranted(m *Machine) bool {
 	now, there := p.machines.Get(m)
-	return there && now == m && !m.expired()
+	return there && now == m && !m.isExpired()
 }
 
 // Machine returns what is known of a machine. Where two workers claim it, as for a moment while it moves, the one that
@@ -94,7 +94,7 @@ func (s *Snapshot) Machine(id string) (*Machine, bool) {
 		if m.ID != id {
 			return false
 		}
-		if !m.expired() && (best == nil || s.outdoes(m, best)) {
+		if !m.isExpired() && (best == nil || s.isMoreCredible(m, best)) {
 			best = m
 		}
 		return true
@@ -102,15 +102,15 @@ func (s *Snapshot) Machine(id string) (*Machine, bool) {
 	return best, best != nil
 }
 
-// outdoes reports whether of two claims to one machine a is the one to believe.
-func (s *Snapshot) outdoes(a, b *Machine) bool {
-	if x, y := s.heard(a.Worker), s.heard(b.Worker); x != y {
+// isMoreCredible reports whether of two claims to one machine a is the one to believe.
+func (s *Snapshot) isMoreCredible(a, b *Machine) bool {
+	if x, y := s.hasHeard(a.Worker), s.hasHeard(b.Worker); x != y {
 		return x
 	}
 	return cmp.Or(a.Updated.Compare(b.Updated), cmp.Compare(a.Worker, b.Worker)) > 0
 }
 
-func (s *Snapshot) heard(id cluster.WorkerID) bool {
+func (s *Snapshot) hasHeard(id cluster.WorkerID) bool {
 	w, known := s.Worker(id)
 	return known && w.Reachable()
 }
@@ -131,7 +131,7 @@ func (s *Snapshot) Named(app, name string) (found *Machine, ok bool) {
 		if m.App != app || m.Name != name {
 			return false
 		}
-		if s.counts(m) {
+		if s.isBelieved(m) {
 			found = m
 		}
 		return found == nil
@@ -146,7 +146,7 @@ func (s *Snapshot) Keyed(hash string) (found *Machine, ok bool) {
 		if m.KeyMark.Key() != hash {
 			return false
 		}
-		if s.counts(m) {
+		if s.isBelieved(m) {
 			found = m
 		}
 		return found == nil
@@ -158,7 +158,7 @@ func (s *Snapshot) Keyed(hash string) (found *Machine, ok bool) {
 func (s *Snapshot) MachinesOf(app string) iter.Seq[*Machine] {
 	return func(yield func(*Machine) bool) {
 		s.names.AscendGreaterOrEqual(&Machine{App: app}, func(m *Machine) bool {
-			return m.App == app && (!s.counts(m) || yield(m))
+			return m.App == app && (!s.isBelieved(m) || yield(m))
 		})
 	}
 }
@@ -166,13 +166,13 @@ func (s *Snapshot) MachinesOf(app string) iter.Seq[*Machine] {
 // AllMachines iterates over all machines by app and name.
 func (s *Snapshot) AllMachines() iter.Seq[*Machine] {
 	return func(yield func(*Machine) bool) {
-		s.names.Ascend(func(m *Machine) bool { return !s.counts(m) || yield(m) })
+		s.names.Ascend(func(m *Machine) bool { return !s.isBelieved(m) || yield(m) })
 	}
 }
 
-// counts reports whether a claim is the one to believe.
-func (s *Snapshot) counts(m *Machine) bool {
-	if m.expired() {
+// isBelieved reports whether a claim is the one to believe.
+func (s *Snapshot) isBelieved(m *Machine) bool {
+	if m.isExpired() {
 		return false
 	}
 	if s.disputed.Len() == 0 || !s.disputed.Has(m.ID) {
@@ -190,7 +190,7 @@ func (s *Snapshot) WorkersOf(app string) []cluster.WorkerID {
 		if m.App != app {
 			return false
 		}
-		if !m.expired() && !seen[m.Worker] {
+		if !m.isExpired() && !seen[m.Worker] {
 			seen[m.Worker] = true
 			out = append(out, m.Worker)
 		}
@@ -218,14 +218,14 @@ func (s *Snapshot) MachinesAt(worker cluster.WorkerID, app string) iter.Seq[*Mac
 func (s *Snapshot) SharedNames() map[Name][]string {
 	out := map[Name][]string{}
 	s.shared.Ascend(func(n Name) bool {
-		out[n] = holders(s.names, n, s.names.Len())
+		out[n] = holdersOf(s.names, n, s.names.Len())
 		return true
 	})
 	return out
 }
 
-// holders lists up to most ids of machines that have a name, each once.
-func holders(names *btree.BTreeG[*Machine], n Name, most int) (ids []string) {
+// holdersOf lists up to most ids of machines that have a name, each once.
+func holdersOf(names *btree.BTreeG[*Machine], n Name, most int) (ids []string) {
 	names.AscendGreaterOrEqual(&Machine{App: n.App, Name: n.Name}, func(m *Machine) bool {
 		if m.App != n.App || m.Name != n.Name {
 			return false
@@ -238,8 +238,8 @@ func holders(names *btree.BTreeG[*Machine], n Name, most int) (ids []string) {
 	return ids
 }
 
-// claims counts the workers that claim a machine, up to two.
-func claims(machines *btree.BTreeG[*Machine], id string) (n int) {
+// countClaims counts the workers that claim a machine, up to two.
+func countClaims(machines *btree.BTreeG[*Machine], id string) (n int) {
 	machines.AscendGreaterOrEqual(&Machine{ID: id}, func(m *Machine) bool {
 		if m.ID == id {
 			n++

@@ -39,8 +39,8 @@ type noted struct {
 	walk uint64 // that found them
 }
 
-// NewWalk returns a walk that notes the machines that takes reports, of the apps that notes reports. notes is called for each
-// app that has such a machine in each walk, and knows nothing yet of their workers: see Worker.
+// NewWalk returns a walk that notes the machines that takes reports, of the apps that notes reports. notes is called
+// for each app that has such a machine in each walk, and knows nothing yet of their workers: see Worker.
 func NewWalk(takes func(*Machine) bool, notes func(app string, list []Seen) bool) *Walk {
 	return &Walk{takes: takes, notes: notes, apps: map[string]*noted{}, workers: map[cluster.WorkerID]WorkerNow{}}
 }
@@ -56,8 +56,8 @@ func (w *Walk) Of(app string) []Seen {
 	return nil
 }
 
-// Look brings the notes up to date, and returns the apps that have other machines than before, or are noted no more. It is
-// valid until the next call.
+// Look brings the notes up to date, and returns the apps that have other machines than before, or are noted no more. It
+// is valid until the next call.
 func (w *Walk) Look(s *Snapshot) (changed []string) {
 	if s == w.snapshot {
 		return nil
@@ -71,12 +71,12 @@ func (w *Walk) Look(s *Snapshot) (changed []string) {
 			continue
 		}
 		if m.App != app {
-			w.note(app)
+			w.noteMachines(app)
 			app = m.App
 		}
 		w.run = append(w.run, Seen{Machine: m})
 	}
-	w.note(app)
+	w.noteMachines(app)
 	maps.DeleteFunc(w.apps, func(app string, x *noted) bool {
 		if x.walk == w.number {
 			return false
@@ -87,8 +87,8 @@ func (w *Walk) Look(s *Snapshot) (changed []string) {
 	return w.changed
 }
 
-// note notes the machines of the app that the walk was at.
-func (w *Walk) note(app string) {
+// noteMachines notes the machines of the app that the walk was at.
+func (w *Walk) noteMachines(app string) {
 	if len(w.run) == 0 {
 		return
 	}

@@ -34,11 +34,11 @@ func (w *Worker) mustBeAsked() bool { return !w.Reported && w.State != cluster.M
 // Ready reports whether the worker can be asked and its record is known, so that it can be ranked.
 func (w *Worker) Ready() bool { return w.Reported && w.Reachable() }
 
-// counted returns the record as requests are ranked by it. It counts the granted machines for which still returns true:
-// those that the worker has not told of. Their resources are not added: counted twice they would make a worker look full,
-// and it would never be asked.
-func (w *Worker) counted(still func(*Machine) bool) cluster.Record {
-	rec, copied := w.ranked(), false
+// countedRecord returns the record as requests are ranked by it. It counts the granted machines for which still returns
+// true: those that the worker has not told of. Their resources are not added: counted twice they would make a worker
+// look full, and it would never be asked.
+func (w *Worker) countedRecord(still func(*Machine) bool) cluster.Record {
+	rec, copied := w.rankedRecord(), false
 	for _, m := range w.granted {
 		if !still(m) {
 			continue
@@ -55,9 +55,9 @@ func (w *Worker) counted(still func(*Machine) bool) cluster.Record {
 	return rec
 }
 
-// ranked returns the record as requests are ranked by it. That of a worker of this process has no time: whatever
+// rankedRecord returns the record as requests are ranked by it. That of a worker of this process has no time: whatever
 // changes there is told at once, so its record does not age.
-func (w *Worker) ranked() cluster.Record {
+func (w *Worker) rankedRecord() cluster.Record {
 	rec := *w.Record
 	if w.Own {
 		rec.At = time.Time{}
@@ -76,7 +76,7 @@ type Member struct {
 // unreported is the record of workers that have told nothing yet.
 var unreported = new(cluster.Record)
 
-// blank returns a worker of which nothing is known.
-func blank(id cluster.WorkerID) Worker { return Worker{ID: id, Record: unreported} }
+// unknownWorker returns a worker of which nothing is known.
+func unknownWorker(id cluster.WorkerID) Worker { return Worker{ID: id, Record: unreported} }
 
 func workerBefore(a, b *Worker) bool { return a.ID < b.ID }

@@ -17,15 +17,15 @@ import (
 )
 
 const (
-	// maxAppSeries bounds the apps of which a member tells by name, those with most first: Prometheus keeps a few series for
-	// each. The others are added up as api.OtherApps.
+	// maxAppSeries bounds the apps of which a member tells by name, those with most first: Prometheus keeps a few
+	// series for each. The others are added up as api.OtherApps.
 	maxAppSeries = 500
 	// jobsTime bounds how long a page of metrics waits for the buyer of tasks.
 	jobsTime = 2 * time.Second
 )
 
-// appCollector tells of apps: of the machines of this process's own workers, and of the replicas of those services that its
-// member carries. So a sum over members counts each machine and each replica once.
+// appCollector tells of apps: of the machines of this process's own workers, and of the replicas of those services that
+// its member carries. So a sum over members counts each machine and each replica once.
 type appCollector struct{ services *releases.Releases }
 
 // Describe describes nothing, as workerCollector's does.
@@ -33,12 +33,12 @@ func (appCollector) Describe(chan<- *prometheus.Desc) {}
 
 // Collect tells them.
 func (c appCollector) Collect(out chan<- prometheus.Metric) {
-	c.machines(out)
-	c.replicas(out)
+	c.collectMachines(out)
+	c.collectReplicas(out)
 }
 
-// machines tells of the machines of the own workers, by app and state.
-func (c appCollector) machines(out chan<- prometheus.Metric) {
+// collectMachines tells of the machines of the own workers, by app and state.
+func (c appCollector) collectMachines(out chan<- prometheus.Metric) {
 	type kind struct {
 		app   string
 		state machine.State
@@ -68,8 +68,8 @@ func (c appCollector) machines(out chan<- prometheus.Metric) {
 // replicaCount is how many replicas of a group there are to be, and how many of those do well.
 type replicaCount struct{ wanted, ready, asleep int }
 
-// replicas tells of the services whose steward this member is.
-func (c appCollector) replicas(out chan<- prometheus.Metric) {
+// collectReplicas tells of the services whose steward this member is.
+func (c appCollector) collectReplicas(out chan<- prometheus.Metric) {
 	groups, sizes := map[[2]string]replicaCount{}, map[string]int{}
 	for app, carried := range c.services.Carried() {
 		for _, g := range carried {

@@ -49,8 +49,8 @@ type appCatalog interface {
 	SetDisconnect(app, policy string) error
 }
 
-// handlers returns what it serves.
-func (a *appsAPI) handlers() handlers {
+// opHandlers returns what it serves.
+func (a *appsAPI) opHandlers() handlers {
 	return handlers{
 		"POST /v1/apps":                           a.createApp,
 		"GET /v1/apps":                            a.listApps,
@@ -75,13 +75,13 @@ func (a *appsAPI) createApp(w http.ResponseWriter, r *http.Request) error {
 		name = in.AppName
 	case in.AppName != "" && in.AppName != name:
 		return fault.New(fault.Invalid, fault.CodeAppName,
-			"name is %q and app_name is %q; send one of them", clip(name, 80), clip(in.AppName, 80))
+			"name is %q and app_name is %q; send one of them", clipText(name, 80), clipText(in.AppName, 80))
 	}
 	app, err := a.catalog.CreateApp(name, in.Org, in.Network, in.Role)
 	if err != nil {
 		return err
 	}
-	answer(w, http.StatusCreated, appAnswer(app, 0, 0))
+	answerJSON(w, http.StatusCreated, appAnswer(app, 0, 0))
 	return nil
 }
 
@@ -104,7 +104,7 @@ func (a *appsAPI) listApps(w http.ResponseWriter, r *http.Request) error {
 		list.Apps = append(list.Apps, count(app))
 	}
 	list.Total = len(list.Apps)
-	answer(w, http.StatusOK, list)
+	answerJSON(w, http.StatusOK, list)
 	return nil
 }
 
@@ -134,7 +134,7 @@ func (a *appsAPI) getApp(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	a.directory.nameMissing(w, silent)
-	answer(w, http.StatusOK, appAnswer(app, machines, len(volumes)))
+	answerJSON(w, http.StatusOK, appAnswer(app, machines, len(volumes)))
 	return nil
 }
 
@@ -160,7 +160,7 @@ func (a *appsAPI) deleteApp(w http.ResponseWriter, r *http.Request) error {
 	if err := a.catalog.DeleteApp(name); err != nil {
 		return err
 	}
-	answer(w, http.StatusAccepted, api.OK{OK: true})
+	answerJSON(w, http.StatusAccepted, api.OK{OK: true})
 	return nil
 }
 
@@ -178,7 +178,7 @@ func emptyWorker(ctx context.Context, w Worker, app string) error {
 		slots <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-slots }()
-			errs[i] = destroy(ctx, w, app, m.ID)
+			errs[i] = destroyMachine(ctx, w, app, m.ID)
 		})
 	}
 	wg.Wait()
@@ -200,8 +200,8 @@ func emptyWorker(ctx context.Context, w Worker, app string) error {
 	return nil
 }
 
-// destroy kills a machine whoever holds its lease: the app it belongs to goes, and takes leases with it.
-func destroy(ctx context.Context, w Worker, app, id string) error {
+// destroyMachine kills a machine whoever holds its lease: the app it belongs to goes, and takes leases with it.
+func destroyMachine(ctx context.Context, w Worker, app, id string) error {
 	c := lifecycle.Command{Verb: lifecycle.Destroy, App: app, Machine: id, Kill: true}
 	if l, err := w.CurrentLease(ctx, app, id); err == nil {
 		c.Nonce = l.Nonce
@@ -218,7 +218,8 @@ func (a *appsAPI) getAppBudget(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	b := app.Budget
-	answer(w, http.StatusOK, api.AppBudget{Budget: machine.Scheduling{EvictionBudget: b}.Budget(), Default: b == nil})
+	answerJSON(w, http.StatusOK, api.AppBudget{Budget: machine.Scheduling{EvictionBudget: b}.Budget(),
+		Default: b == nil})
 	return nil
 }
 
@@ -242,7 +243,7 @@ func (a *appsAPI) getDisconnect(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	answer(w, http.StatusOK, api.AppDisconnect{Policy: cmp.Or(app.Disconnect, catalog.DisconnectNever)})
+	answerJSON(w, http.StatusOK, api.AppDisconnect{Policy: cmp.Or(app.Disconnect, catalog.DisconnectNever)})
 	return nil
 }
 

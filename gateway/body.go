@@ -39,8 +39,8 @@ func (b *handlersBody) Read(p []byte) (int, error) {
 	return b.ReadCloser.Read(p)
 }
 
-// end ends the reads that are under way and lets none begin. What cannot have deadlines has no connection either.
-func (b *handlersBody) end(w http.ResponseWriter) {
+// endReads ends the reads that are under way and lets none begin. What cannot have deadlines has no connection either.
+func (b *handlersBody) endReads(w http.ResponseWriter) {
 	b.mu.Lock()
 	b.over = true
 	busy := b.busy > 0

@@ -36,17 +36,17 @@ func newLines(w http.ResponseWriter, log *slog.Logger) *lines {
 	return &lines{w: w, control: c, soon: pace.New(w, c.Flush), log: log}
 }
 
-// close sends what has not been sent. The client may be gone, which changes nothing then.
-func (l *lines) close() { _ = l.soon.Close() }
+// flushRest sends what has not been sent. The client may be gone, which changes nothing then.
+func (l *lines) flushRest() { _ = l.soon.Close() }
 
-// begin sends the headers, so that the client knows that the stream stands before there is a line.
-func (l *lines) begin() error {
+// sendHeaders sends the headers, so that the client knows that the stream stands before there is a line.
+func (l *lines) sendHeaders() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.open()
+	return l.openStream()
 }
 
-func (l *lines) open() error {
+func (l *lines) openStream() error {
 	if l.begun {
 		return nil
 	}
@@ -56,22 +56,22 @@ func (l *lines) open() error {
 	return l.control.Flush()
 }
 
-func (l *lines) send(v any) error {
+func (l *lines) sendLine(v any) error {
 	raw, err := json.Marshal(v)
 	if err != nil {
 		return fault.Wrap(err, fault.Internal, codeStream, "a line could not be written as JSON")
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if err := l.open(); err != nil {
+	if err := l.openStream(); err != nil {
 		return err
 	}
 	_, err = l.soon.Write(append(raw, '\n'))
 	return err
 }
 
-// end finishes a stream: an error before the first byte is an ordinary error answer, a later one the last line.
-func (l *lines) end(r *http.Request, err error) error {
+// finishStream finishes a stream: an error before the first byte is an ordinary error answer, a later one the last line.
+func (l *lines) finishStream(r *http.Request, err error) error {
 	l.mu.Lock()
 	begun := l.begun
 	l.mu.Unlock()
@@ -80,7 +80,7 @@ func (l *lines) end(r *http.Request, err error) error {
 	}
 	e := asFault(err)
 	_, status := statusOf(e)
-	if sendErr := l.send(bodyOf(e, status, requestID(r))); sendErr != nil {
+	if sendErr := l.sendLine(bodyOf(e, status, requestID(r))); sendErr != nil {
 		l.log.DebugContext(r.Context(), "a stream's reader is gone", "request", requestID(r), "error", sendErr)
 	}
 	return nil
@@ -92,8 +92,8 @@ type consoleAPI struct {
 	log       *slog.Logger
 }
 
-// handlers returns what it serves.
-func (a *consoleAPI) handlers() handlers {
+// opHandlers returns what it serves.
+func (a *consoleAPI) opHandlers() handlers {
 	return handlers{
 		"GET /v1/apps/{app}/machines/{id}/ps":         a.listProcesses,
 		"POST /v1/apps/{app}/machines/{id}/exec":      a.execMachine,
@@ -107,8 +107,8 @@ func (a *consoleAPI) handlers() handlers {
 	}
 }
 
-// streamLogs streams a machine's output until it is all told, or with follow until the client goes. Of a machine that was
-// destroyed it is the last of it, which its worker keeps for a while.
+// streamLogs streams a machine's output until it is all told, or with follow until the client goes. Of a machine that
+// was destroyed it is the last of it, which its worker keeps for a while.
 func (a *consoleAPI) streamLogs(w http.ResponseWriter, r *http.Request) error {
 	tail, err := queryTail(r)
 	if err != nil {
@@ -122,12 +122,12 @@ func (a *consoleAPI) streamLogs(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if hold && !may(r, api.Route{Op: api.StartMachine, Verb: api.VerbOperate, Kind: api.KindMachine}) {
+	if hold && !mayDo(r, api.Route{Op: api.StartMachine, Verb: api.VerbOperate, Kind: api.KindMachine}) {
 		return fault.New(fault.Denied, fault.CodeRole,
 			"hold has the machine's program wait, so it takes a token that may "+
 				"change machines, of the role %s: leave it out to read", api.RoleOperator)
 	}
-	f, err := a.directory.named(r)
+	f, err := a.directory.machineNamed(r)
 	if err != nil {
 		return err
 	}
@@ -135,19 +135,19 @@ func (a *consoleAPI) streamLogs(w http.ResponseWriter, r *http.Request) error {
 		return find.NotFound(find.MachineMissing)
 	}
 	l := newLines(w, a.log)
-	defer l.close()
+	defer l.flushRest()
 	if follow {
-		if err := l.begin(); err != nil {
-			return l.end(r, err)
+		if err := l.sendHeaders(); err != nil {
+			return l.finishStream(r, err)
 		}
 	}
 	q := machine.LogQuery{Cursor: r.URL.Query().Get("cursor"), Tail: tail, Follow: follow, Hold: hold}
 	err = f.Worker.Logs(r.Context(), r.PathValue("app"), f.Machine.ID, q,
-		func(line machine.LogLine) error { return l.send(line) })
+		func(line machine.LogLine) error { return l.sendLine(line) })
 	if err == nil {
-		err = l.begin() // there was not one line
+		err = l.sendHeaders() // there was not one line
 	}
-	return l.end(r, err)
+	return l.finishStream(r, err)
 }
 
 // streamEvents streams the events of every worker, each from now on. A client that reads slowly holds back only itself.
@@ -161,7 +161,7 @@ func (a *consoleAPI) streamEvents(w http.ResponseWriter, r *http.Request) error 
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	l, workers := newLines(w, a.log), a.directory.Workers()
-	defer l.close()
+	defer l.flushRest()
 	var deaf atomic.Int64 // workers that do not listen yet
 	deaf.Store(int64(len(workers)))
 	all := make(chan struct{}) // closed when all listen and the answer has begun
@@ -179,11 +179,11 @@ func (a *consoleAPI) streamEvents(w http.ResponseWriter, r *http.Request) error 
 					return nil
 				}
 				defer close(all)
-				return l.begin()
+				return l.sendHeaders()
 			}
 			select { // the client may count on all once it hears anything
 			case <-all:
-				return l.send(e)
+				return l.sendLine(e)
 			case <-ctx.Done():
 				return ctx.Err()
 			}
@@ -193,7 +193,7 @@ func (a *consoleAPI) streamEvents(w http.ResponseWriter, r *http.Request) error 
 	})
 	for _, err := range errs {
 		if err != nil && !errors.Is(err, context.Canceled) {
-			return l.end(r, err)
+			return l.finishStream(r, err)
 		}
 	}
 	return nil
@@ -206,7 +206,7 @@ type frameWriter struct {
 
 // Write sends one frame.
 func (f frameWriter) Write(p []byte) (int, error) {
-	if err := f.to.send(api.ExecFrame{Stream: f.stream, Data: p}); err != nil {
+	if err := f.to.sendLine(api.ExecFrame{Stream: f.stream, Data: p}); err != nil {
 		return 0, err
 	}
 	return len(p), nil
@@ -225,28 +225,28 @@ func (a *consoleAPI) streamExec(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	f, err := a.directory.named(r)
+	f, err := a.directory.machineNamed(r)
 	if err != nil {
 		return err
 	}
 	l := newLines(w, a.log)
-	defer l.close()
+	defer l.flushRest()
 	req := runtime.ExecRequest{Argv: order.Command, User: order.User, Dir: order.Workdir, Stdin: stdin,
 		Stdout: frameWriter{l, "stdout"}, Stderr: frameWriter{l, "stderr"}}
 	if order.Terminal != nil {
-		if err := l.begin(); err != nil {
-			return l.end(r, err)
+		if err := l.sendHeaders(); err != nil {
+			return l.finishStream(r, err)
 		}
 		keys := newKeys(ctx, stdin, *order.Terminal)
-		defer keys.close()
+		defer keys.closeInput()
 		req.Stdin, req.Terminal = keys.typed, &keys.terminal
 		req.Attach, req.Backlog = order.Attach, order.Backlog
 	}
 	code, err := f.Worker.Exec(ctx, r.PathValue("app"), f.Machine.ID, req)
 	if err == nil {
-		err = l.send(api.ExecFrame{ExitCode: &code})
+		err = l.sendLine(api.ExecFrame{ExitCode: &code})
 	}
-	return l.end(r, err)
+	return l.finishStream(r, err)
 }
 
 // untilGone reads a client's body. One that breaks off means that the client has gone, which the server itself would
@@ -281,7 +281,7 @@ func readOrder(r *bufio.Reader) (api.ExecCommand, error) {
 		return order, fault.New(fault.Invalid, machine.CodeBody,
 			"the body is empty; its first line is {\"command\": [...]}")
 	}
-	if err := decode(line, &order); err != nil {
+	if err := decodeStrict(line, &order); err != nil {
 		return order, err
 	}
 	asked := runtime.ExecRequest{User: order.User, Dir: order.Workdir, Attach: order.Attach}
@@ -341,8 +341,8 @@ func newKeys(ctx context.Context, from *bufio.Reader, t machine.Terminal) *keys 
 	return &keys{typed, runtime.Terminal{Terminal: t, Resize: sizes}}
 }
 
-// close lets go of what is still typed. The goroutine ends with the request.
-func (k *keys) close() { _ = k.typed.Close() }
+// closeInput lets go of what is still typed. The goroutine ends with the request.
+func (k *keys) closeInput() { _ = k.typed.Close() }
 
 func oneInput(ctx context.Context, from *bufio.Reader, typed io.Writer, sizes chan<- machine.WindowSize) error {
 	line, err := readLine(from)
@@ -353,7 +353,7 @@ func oneInput(ctx context.Context, from *bufio.Reader, typed io.Writer, sizes ch
 		return nil
 	}
 	var in api.ExecInput
-	if err := decode(line, &in); err != nil {
+	if err := decodeStrict(line, &in); err != nil {
 		return err
 	}
 	if in.Size != nil {

@@ -27,13 +27,13 @@ type decisionsAPI struct {
 	directory *directory
 }
 
-// handlers returns what it serves.
-func (a *decisionsAPI) handlers() handlers {
+// opHandlers returns what it serves.
+func (a *decisionsAPI) opHandlers() handlers {
 	return handlers{
 		"GET /v1/souk/decisions":                        a.listDecisions,
 		"GET /v1/souk/decisions/{decision}":             a.getDecision,
 		"GET /v1/souk/view":                             a.getView,
-		"GET /v1/souk/apps/{app}/machines/{id}/explain": a.explain,
+		"GET /v1/souk/apps/{app}/machines/{id}/explain": a.explainMachine,
 	}
 }
 
@@ -45,7 +45,7 @@ func (a *decisionsAPI) listDecisions(w http.ResponseWriter, r *http.Request) err
 		n, err := strconv.Atoi(text)
 		if err != nil || n < 1 || n > decisionlog.MaxFound {
 			return fault.New(fault.Invalid, codeLimit,
-				"limit is a number from 1 to %d, not %q", decisionlog.MaxFound, clip(text, 40))
+				"limit is a number from 1 to %d, not %q", decisionlog.MaxFound, clipText(text, 40))
 		}
 		q.Limit = n
 	}
@@ -63,7 +63,7 @@ func (a *decisionsAPI) listDecisions(w http.ResponseWriter, r *http.Request) err
 	if found.More {
 		page.NextCursor = found.Decisions[len(found.Decisions)-1].ID
 	}
-	answer(w, http.StatusOK, page)
+	answerJSON(w, http.StatusOK, page)
 	return nil
 }
 
@@ -75,7 +75,7 @@ func sinceText(text string, now time.Time) (time.Time, error) {
 	t, err := time.Parse(time.RFC3339Nano, text)
 	if err != nil {
 		return t, fault.New(fault.Invalid, codeSince,
-			"since is a time as 2026-01-02T15:04:05Z, or how long ago as 24h, not %q", clip(text, 40))
+			"since is a time as 2026-01-02T15:04:05Z, or how long ago as 24h, not %q", clipText(text, 40))
 	}
 	return t, nil
 }
@@ -104,8 +104,8 @@ func notesOf(f decisionlog.Found) (notes []string) {
 const elsewhere = "each member keeps the decisions that it made itself: ask the one that was asked for this machine, " +
 	"or it was too long ago for its log"
 
-// others reports whether there are other members, which decide too.
-func (a *decisionsAPI) others() bool {
+// hasOtherMembers reports whether there are other members, which decide too.
+func (a *decisionsAPI) hasOtherMembers() bool {
 	for w := range a.directory.Fleet.Snapshot().Workers() {
 		if !w.Own {
 			return true
@@ -124,14 +124,14 @@ func (a *decisionsAPI) getDecision(w http.ResponseWriter, r *http.Request) error
 		if found.Damage != nil {
 			return found.Damage
 		}
-		if a.others() {
+		if a.hasOtherMembers() {
 			return fault.New(fault.NotFound, codeDecision,
-				"no decision has the id %s here; %s", clip(id, 40), elsewhere)
+				"no decision has the id %s here; %s", clipText(id, 40), elsewhere)
 		}
 		return fault.New(fault.NotFound, codeDecision,
-			"no decision has the id %s: it may have been too long ago for the log", clip(id, 40))
+			"no decision has the id %s: it may have been too long ago for the log", clipText(id, 40))
 	}
-	answer(w, http.StatusOK, api.ExplainedDecision{Decision: found.Decisions[0],
+	answerJSON(w, http.StatusOK, api.ExplainedDecision{Decision: found.Decisions[0],
 		Sentences: decision.Explain(found.Decisions[0])})
 	return nil
 }
@@ -147,20 +147,20 @@ func (a *decisionsAPI) getView(w http.ResponseWriter, r *http.Request) error {
 			out.Unreachable = append(out.Unreachable, api.UnreachableWorker{Worker: k.ID, Error: "it does not answer"})
 		}
 	}
-	answer(w, http.StatusOK, out)
+	answerJSON(w, http.StatusOK, out)
 	return nil
 }
 
-// explain tells of a machine that is there, and of one that is gone as long as the log has its decision.
-func (a *decisionsAPI) explain(w http.ResponseWriter, r *http.Request) error {
+// explainMachine tells of a machine that is there, and of one that is gone as long as the log has its decision.
+func (a *decisionsAPI) explainMachine(w http.ResponseWriter, r *http.Request) error {
 	number := 0
 	if text := r.URL.Query().Get("decision"); text != "" {
 		var err error
 		if number, err = strconv.Atoi(text); err != nil || number < 1 {
-			return fault.New(fault.Invalid, codeDecision, "decision is a number from 1, not %q", clip(text, 40))
+			return fault.New(fault.Invalid, codeDecision, "decision is a number from 1, not %q", clipText(text, 40))
 		}
 	}
-	f, missing := a.directory.named(r)
+	f, missing := a.directory.machineNamed(r)
 	if missing != nil && fault.CodeOf(missing) != find.MachineMissing {
 		return missing
 	}
@@ -177,26 +177,26 @@ func (a *decisionsAPI) explain(w http.ResponseWriter, r *http.Request) error {
 		return missing
 	}
 	out.Notes = notesOf(found)
-	if len(found.Decisions) == 0 && a.others() {
+	if len(found.Decisions) == 0 && a.hasOtherMembers() {
 		out.Notes = append(out.Notes, elsewhere)
 	}
 	if number == 0 && missing == nil {
-		number = len(found.Decisions) - overtaken(found.Decisions, f.Machine)
+		number = len(found.Decisions) - countOvertaken(found.Decisions, f.Machine)
 	}
 	if err := chooseDecision(&out, found.Decisions, number); err != nil {
 		return err
 	}
 	if missing == nil {
 		out.Evicted = a.evictedFor(f.Machine)
-		out.Now = a.quotes(r.Context(), explainedRequest(&out, f.Machine))
+		out.Now = a.askQuotes(r.Context(), explainedRequest(&out, f.Machine))
 	}
-	answer(w, http.StatusOK, out)
+	answerJSON(w, http.StatusOK, out)
 	return nil
 }
 
-// overtaken counts the refused starts and updates, of decisions that are newest first, that no longer say how the
+// countOvertaken counts the refused starts and updates, of decisions that are newest first, that no longer say how the
 // machine stands: it has started, or become another instance, since.
-func overtaken(found []*decision.Decision, m *machine.Machine) (n int) {
+func countOvertaken(found []*decision.Decision, m *machine.Machine) (n int) {
 	var last time.Time
 	for _, e := range m.Events {
 		if e.Type == "start" || e.Type == "launch" {
@@ -254,7 +254,7 @@ func (a *decisionsAPI) evictedFor(m *machine.Machine) (out []api.Evictee) {
 			continue
 		}
 		for _, p := range e.Request.Preemptions {
-			out = append(out, a.directory.evictee(market.Victim{Machine: p.Machine, App: p.App, Rank: p.Rank,
+			out = append(out, a.directory.evicteeOf(market.Victim{Machine: p.Machine, App: p.App, Rank: p.Rank,
 				Cost: p.Cost, Why: p.Why}))
 		}
 	}
@@ -265,14 +265,14 @@ func (a *decisionsAPI) evictedFor(m *machine.Machine) (out []api.Evictee) {
 func (a *decisionsAPI) evictionText(e *market.Eviction) string {
 	names := make([]string, len(e.Victims))
 	for i, v := range e.Victims {
-		x := a.directory.evictee(v)
+		x := a.directory.evicteeOf(v)
 		names[i] = fmt.Sprintf("%s of app %s", cmp.Or(x.Name, x.Machine), x.App)
 	}
 	return "it would evict " + strings.Join(names, ", ")
 }
 
-// quotes asks every worker what it would say to the request now.
-func (a *decisionsAPI) quotes(ctx context.Context, req placement.Request) []machine.Candidate {
+// askQuotes asks every worker what it would say to the request now.
+func (a *decisionsAPI) askQuotes(ctx context.Context, req placement.Request) []machine.Candidate {
 	workers := a.directory.Workers()
 	policy, err := a.chosen.PolicyFor(&req)
 	if err != nil {

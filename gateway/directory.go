@@ -20,8 +20,8 @@ type directory struct {
 	pageBytes int
 }
 
-// named finds a machine by its id, or else by its name: people type souk's own paths.
-func (d *directory) named(r *http.Request) (find.Found, error) {
+// machineNamed finds a machine by its id, or else by its name: people type souk's own paths.
+func (d *directory) machineNamed(r *http.Request) (find.Found, error) {
 	ctx, app, id := r.Context(), r.PathValue("app"), r.PathValue("id")
 	f, err := d.Find(ctx, app, id)
 	if fault.CodeOf(err) != find.MachineMissing && !fault.Is(err, fault.Unavailable) {
@@ -33,8 +33,8 @@ func (d *directory) named(r *http.Request) (find.Found, error) {
 	return find.Found{}, err
 }
 
-// do has the machine's owner carry out a command.
-func (d *directory) do(r *http.Request, c lifecycle.Command) (lifecycle.Outcome, error) {
+// doCommand has the machine's owner carry out a command.
+func (d *directory) doCommand(r *http.Request, c lifecycle.Command) (lifecycle.Outcome, error) {
 	return find.Owner(r.Context(), d.Directory, c.App, c.Machine, find.MachineMissing,
 		func(w Worker) (lifecycle.Outcome, error) { return w.Do(r.Context(), c) })
 }
@@ -68,7 +68,7 @@ func (d *directory) workerOf(r *http.Request) (Worker, error) {
 }
 
 func noWorker(id string) error {
-	return fault.New(fault.NotFound, fault.CodeWorkerNotFound, "there is no worker %s; see %s", clip(id, 80),
+	return fault.New(fault.NotFound, fault.CodeWorkerNotFound, "there is no worker %s; see %s", clipText(id, 80),
 		api.ListWorkers)
 }
 

@@ -218,7 +218,7 @@ func TestErrors(t *testing.T) {
 			t.Errorf("%s: %d %s", c.name, r.code, r.raw)
 		}
 		text := strings.NewReplacer(m.ID, "MACHINE", v.ID, "VOLUME", m.InstanceID, "INSTANCE").Replace(r.raw)
-		fmt.Fprintf(&b, "# %s: %s %s\n%d %s\n", c.name, c.request, clip(c.body, 120), r.code,
+		fmt.Fprintf(&b, "# %s: %s %s\n%d %s\n", c.name, c.request, clipText(c.body, 120), r.code,
 			unstable.ReplaceAllString(text, "REQUEST"))
 	}
 	if after := s.want(200, "GET", "/v1/apps/a/machines?include_deleted=true", nil).raw; after != before {

@@ -56,11 +56,11 @@ func readJSON(w http.ResponseWriter, r *http.Request, v any, optional bool) erro
 		}
 		return fault.New(fault.Invalid, machine.CodeBody, "the body is empty; a JSON object is wanted")
 	}
-	return decode(raw, v)
+	return decodeStrict(raw, v)
 }
 
-// decode reads JSON, refusing unknown fields and anything behind the value, and says in a sentence what is wrong.
-func decode(raw []byte, v any) error {
+// decodeStrict reads JSON, refusing unknown fields and anything behind the value, and says in a sentence what is wrong.
+func decodeStrict(raw []byte, v any) error {
 	d := json.NewDecoder(strings.NewReader(string(raw)))
 	d.DisallowUnknownFields()
 	if err := d.Decode(v); err != nil {
@@ -124,7 +124,7 @@ func queryBool(r *http.Request, name string) (bool, error) {
 	}
 	b, err := strconv.ParseBool(s)
 	if err != nil {
-		return false, fault.New(fault.Invalid, codeQuery, "%s=%q is neither true nor false", name, clip(s, 40))
+		return false, fault.New(fault.Invalid, codeQuery, "%s=%q is neither true nor false", name, clipText(s, 40))
 	}
 	return b, nil
 }
@@ -138,7 +138,7 @@ func queryInt(r *http.Request, name string, def, low, high int) (int, error) {
 	n, err := strconv.Atoi(s)
 	if err != nil || n < low || n > high {
 		return 0, fault.New(fault.Invalid, codeQuery,
-			"%s=%q is not a whole number from %d to %d", name, clip(s, 40), low,
+			"%s=%q is not a whole number from %d to %d", name, clipText(s, 40), low,
 			high)
 	}
 	return n, nil
@@ -165,7 +165,7 @@ func queryDuration(r *http.Request, name string, max time.Duration) (time.Durati
 	}
 	if err != nil || d < 0 || d > max {
 		return 0, fault.New(fault.Invalid, codeQuery,
-			"%s=%q is not a duration from 0 to %v; write it as \"10s\"", name, clip(s, 40), max)
+			"%s=%q is not a duration from 0 to %v; write it as \"10s\"", name, clipText(s, 40), max)
 	}
 	return d, nil
 }
@@ -255,8 +255,8 @@ func bodyOf(e *fault.Error, status, request string) api.ErrorBody {
 	return b
 }
 
-// fail answers an error. It is the only place that does, and the only one that logs it.
-func (f *front) fail(w http.ResponseWriter, r *http.Request, err error) {
+// answerError answers an error. It is the only place that does, and the only one that logs it.
+func (f *front) answerError(w http.ResponseWriter, r *http.Request, err error) {
 	if r.Context().Err() != nil && errors.Is(err, context.Canceled) {
 		return // who asked is gone
 	}
@@ -276,7 +276,7 @@ func (f *front) fail(w http.ResponseWriter, r *http.Request, err error) {
 	if !strings.HasPrefix(r.URL.Path, "/v1/souk/") { // it is of the Machines API
 		body.Error = api.StatusWord(e) + body.Error
 	}
-	answer(w, code, body)
+	answerJSON(w, code, body)
 }
 
 // asFault is fault.As that knows a context's end.
@@ -288,8 +288,8 @@ func asFault(err error) *fault.Error {
 	return fault.As(err)
 }
 
-// answer writes a JSON body. An error can only be that nobody reads any more.
-func answer(w http.ResponseWriter, code int, body any) {
+// answerJSON writes a JSON body. An error can only be that nobody reads any more.
+func answerJSON(w http.ResponseWriter, code int, body any) {
 	var b bytes.Buffer
 	if err := json.NewEncoder(&b).Encode(body); err != nil {
 		code = http.StatusInternalServerError
@@ -310,12 +310,12 @@ func answerText(w http.ResponseWriter, code int, body []byte) {
 }
 
 func answerOK(w http.ResponseWriter) error {
-	answer(w, http.StatusOK, api.OK{OK: true})
+	answerJSON(w, http.StatusOK, api.OK{OK: true})
 	return nil
 }
 
 // answerDone answers a verb: that it is done, or that it has begun and what to wait for.
 func answerDone(w http.ResponseWriter, out lifecycle.Outcome) error {
-	answer(w, http.StatusOK, api.OK{OK: true, Begun: out.Begun})
+	answerJSON(w, http.StatusOK, api.OK{OK: true, Begun: out.Begun})
 	return nil
 }

@@ -68,7 +68,7 @@ func (a *consoleAPI) execMachine(w http.ResponseWriter, r *http.Request) error {
 	}
 	if in.Machine != "" && in.Machine != id {
 		return fault.New(fault.Invalid, fault.CodeID,
-			"the body names machine %s and the path %s; send the path's, or none", clip(in.Machine, 40), id)
+			"the body names machine %s and the path %s; send the path's, or none", clipText(in.Machine, 40), id)
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), time.Duration(in.Timeout)*time.Second)
 	defer cancel()
@@ -83,12 +83,12 @@ func (a *consoleAPI) execMachine(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	out := api.ExecResult{ExitCode: code, Stdout: stdout.text(), Stderr: stderr.text()}
+	out := api.ExecResult{ExitCode: code, Stdout: stdout.textSoFar(), Stderr: stderr.textSoFar()}
 	if stdout.cut || stderr.cut {
 		out.Truncated = fmt.Sprintf("stdout and stderr are cut after %d bytes each; the exec stream has no bound",
 			MaxExecOutput)
 	}
-	answer(w, http.StatusOK, out)
+	answerJSON(w, http.StatusOK, out)
 	return nil
 }
 
@@ -111,7 +111,7 @@ func (b *bounded) Write(p []byte) (int, error) {
 	return b.buf.Write(p)
 }
 
-func (b *bounded) text() string {
+func (b *bounded) textSoFar() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.buf.String()
@@ -172,7 +172,7 @@ func filePath(r *http.Request) (string, error) {
 		if part == ".." {
 			return "", fault.New(fault.Invalid, fault.CodePath,
 				"path=%q leaves the machine; name a path without \"..\"",
-				clip(p, 80))
+				clipText(p, 80))
 		}
 	}
 	clean := path.Clean(p)
@@ -202,7 +202,7 @@ func (a *consoleAPI) copyOut(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	f, err := a.directory.named(r)
+	f, err := a.directory.machineNamed(r)
 	if err != nil {
 		return err
 	}
@@ -220,7 +220,7 @@ func (a *consoleAPI) copyIn(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	f, err := a.directory.named(r)
+	f, err := a.directory.machineNamed(r)
 	if err != nil {
 		return err
 	}
@@ -235,13 +235,14 @@ func (a *consoleAPI) copyIn(w http.ResponseWriter, r *http.Request) error {
 func (a *consoleAPI) dialMachine(w http.ResponseWriter, r *http.Request) error {
 	port, err := strconv.Atoi(r.PathValue("port"))
 	if err != nil || port < 1 || port > 65535 {
-		return fault.New(fault.Invalid, machine.CodePort, "a port is 1 to 65535, not %q", clip(r.PathValue("port"), 20))
+		return fault.New(fault.Invalid, machine.CodePort, "a port is 1 to 65535, not %q", clipText(r.PathValue("port"),
+			20))
 	}
 	if err := bothWays(w, r); err != nil {
 		return err
 	}
 	control := http.NewResponseController(w)
-	f, err := a.directory.named(r)
+	f, err := a.directory.machineNamed(r)
 	if err != nil {
 		return err
 	}
@@ -304,7 +305,7 @@ func processOrder(by, order string) (func(a, b machine.Process) int, error) {
 		less = func(a, b machine.Process) int { return cmp.Compare(a.Directory, b.Directory) }
 	default:
 		return nil, fault.New(fault.Invalid, codeQuery,
-			"processes are sorted by pid, stime, rtime, cpu, rss, command or directory, not %q", clip(by, 40))
+			"processes are sorted by pid, stime, rtime, cpu, rss, command or directory, not %q", clipText(by, 40))
 	}
 	switch {
 	case order == "" || order == "asc" || less == nil && order == "desc":
@@ -312,7 +313,7 @@ func processOrder(by, order string) (func(a, b machine.Process) int, error) {
 	case order == "desc":
 		return func(a, b machine.Process) int { return less(b, a) }, nil
 	}
-	return nil, fault.New(fault.Invalid, codeQuery, "order is asc or desc, not %q", clip(order, 40))
+	return nil, fault.New(fault.Invalid, codeQuery, "order is asc or desc, not %q", clipText(order, 40))
 }
 
 func (a *consoleAPI) listProcesses(w http.ResponseWriter, r *http.Request) error {
@@ -335,6 +336,6 @@ func (a *consoleAPI) listProcesses(w http.ResponseWriter, r *http.Request) error
 	if less != nil {
 		slices.SortStableFunc(out, less)
 	}
-	answer(w, http.StatusOK, out)
+	answerJSON(w, http.StatusOK, out)
 	return nil
 }

@@ -51,8 +51,8 @@ type Options struct {
 	LostAfter time.Duration
 	// Evictions take all from members whose disks are in other hands; nil: this process is alone.
 	Evictions Evictions
-	// Agree waits until the other members that can be heard know what this one knows; worker says that a worker has changed,
-	// too. nil: this process is alone.
+	// Agree waits until the other members that can be heard know what this one knows; worker says that a worker has
+	// changed, too. nil: this process is alone.
 	Agree func(ctx context.Context, worker bool)
 	// Images says which images the releases of services mean; nil: they are as they are named.
 	Images releases.Images
@@ -106,7 +106,7 @@ func New(o Options) (*Gateway, error) {
 		return nil, fault.New(fault.Invalid, fault.CodeToken,
 			"a gateway needs a token: without one anybody could run programs here")
 	}
-	o.fill()
+	o.setDefaults()
 	g := &Gateway{log: o.Log, directory: &directory{o.Directory, o.PageBytes}}
 	policies := known.Policies{Apps: o.Catalog.Apps, Catalog: o.Catalog.Policies}
 	services := &releases.Releases{Apps: o.Catalog.Apps, Namespaces: o.Catalog.Namespaces, Catalog: o.Catalog.Services,
@@ -119,17 +119,17 @@ func New(o Options) (*Gateway, error) {
 		counts = append(counts, o.Proxy.Collectors()...)
 	}
 	metrics := newMetrics(append(counts, buildInfo(o.Build))...)
-	front := &front{o.judge(), o.Full, o.doors(), o.Agree, o.Log, metrics}
+	front := &front{o.tokenJudge(), o.Full, o.doorsMark(), o.Agree, o.Log, metrics}
 	var err error
-	if g.mux, err = front.mux(g.nouns(o, policies, services, metrics.serve)); err != nil {
+	if g.mux, err = front.newMux(g.allNouns(o, policies, services, metrics.serve)); err != nil {
 		return nil, err
 	}
-	g.handler = front.serve(g.mux)
+	g.handler = front.wrapRoutes(g.mux)
 	return g, nil
 }
 
-// fill sets what has a default.
-func (o *Options) fill() {
+// setDefaults sets what has a default.
+func (o *Options) setDefaults() {
 	if o.Region == "" {
 		o.Region = "local"
 	}
@@ -153,16 +153,16 @@ func (o *Options) fill() {
 	}
 }
 
-// judge returns what says of which token a secret is, or why it is not let in.
-func (o *Options) judge() func(secret string) (api.Token, error) {
+// tokenJudge returns what says of which token a secret is, or why it is not let in.
+func (o *Options) tokenJudge() func(secret string) (api.Token, error) {
 	if o.Tokens == nil {
 		return oneToken(o.Token)
 	}
 	return o.Tokens.Judge
 }
 
-// doors returns what tells the mark of the list of doors.
-func (o *Options) doors() func() string {
+// doorsMark returns what tells the mark of the list of doors.
+func (o *Options) doorsMark() func() string {
 	if o.Cluster == nil {
 		return func() string { return "" }
 	}
@@ -172,8 +172,8 @@ func (o *Options) doors() func() string {
 	}
 }
 
-// digest returns what finds the digest of a token by its id.
-func (o *Options) digest() func(id string) (digest string, err error) {
+// digestFinder returns what finds the digest of a token by its id.
+func (o *Options) digestFinder() func(id string) (digest string, err error) {
 	if o.Tokens != nil {
 		return o.Tokens.Digest
 	}
@@ -206,8 +206,9 @@ type (
 	}
 )
 
-// nouns returns all that is served, each with what it needs.
-func (g *Gateway) nouns(o Options, policies known.Policies, services *releases.Releases, metrics http.Handler) []noun {
+// allNouns returns all that is served, each with what it needs.
+func (g *Gateway) allNouns(o Options, policies known.Policies, services *releases.Releases,
+	metrics http.Handler) []noun {
 	d, c := g.directory, o.Catalog
 	return []noun{
 		&appsAPI{c.Apps, d},
@@ -234,7 +235,7 @@ func (g *Gateway) nouns(o Options, policies known.Policies, services *releases.R
 		&imagesAPI{d, o.Log},
 		&tokensAPI{c.Apps, o.Tokens, o.Evictions},
 		&healthAPI{o.Cluster, d, o.Claims},
-		&processAPI{o.Build, o.Region, time.Now(), o.Cluster, d, metrics, o.Full, o.digest()},
+		&processAPI{o.Build, o.Region, time.Now(), o.Cluster, d, metrics, o.Full, o.digestFinder()},
 	}
 }
 

@@ -39,8 +39,8 @@ type healthAPI struct {
 	claims    Claims
 }
 
-// handlers returns what it serves.
-func (a *healthAPI) handlers() handlers {
+// opHandlers returns what it serves.
+func (a *healthAPI) opHandlers() handlers {
 	return handlers{
 		"GET /v1/souk/health": a.clusterHealth,
 	}
@@ -57,16 +57,16 @@ func (a *healthAPI) clusterHealth(w http.ResponseWriter, r *http.Request) error 
 	h := api.Health{At: time.Now().UTC(), Findings: []api.HealthFinding{}}
 	if a.cluster != nil {
 		h.Findings = append(h.Findings, a.memberFindings(&h)...)
-		h.Findings = append(h.Findings, a.staleness(r.Context())...)
-		h.Findings = append(h.Findings, a.expiry(h.Member)...)
+		h.Findings = append(h.Findings, a.staleFindings(r.Context())...)
+		h.Findings = append(h.Findings, a.expiryFindings(h.Member)...)
 		pairs := a.namePairs()
 		if thorough {
 			pairs = append(pairs, a.claims.KeyPairs(r.Context())...)
 		}
-		h.Findings = append(h.Findings, a.pairs(r.Context(), pairs)...)
+		h.Findings = append(h.Findings, a.pairFindings(r.Context(), pairs)...)
 	}
 	for x := range a.directory.Fleet.Snapshot().Workers() {
-		h.Findings = append(h.Findings, a.reported(x)...)
+		h.Findings = append(h.Findings, a.reportedFindings(x)...)
 	}
 	asked := a.directory.Those(func(x *fleet.Worker) bool { return thorough || x.Own || x.ID == one })
 	lists, _ := find.AskAll(asked, func(k Worker) ([]api.HealthFinding, error) {
@@ -75,12 +75,12 @@ func (a *healthAPI) clusterHealth(w http.ResponseWriter, r *http.Request) error 
 	h.Findings = append(h.Findings, slices.Concat(lists...)...)
 	slices.SortStableFunc(h.Findings, func(x, b api.HealthFinding) int { return cmp.Compare(x.Member, b.Member) })
 	h.OK = !slices.ContainsFunc(h.Findings, func(f api.HealthFinding) bool { return !f.OK })
-	answer(w, http.StatusOK, h)
+	answerJSON(w, http.StatusOK, h)
 	return nil
 }
 
-// reported finds what a worker has told of itself, and what calls of it have shown.
-func (a *healthAPI) reported(x *fleet.Worker) (out []api.HealthFinding) {
+// reportedFindings finds what a worker has told of itself, and what calls of it have shown.
+func (a *healthAPI) reportedFindings(x *fleet.Worker) (out []api.HealthFinding) {
 	if c := x.Record.Cordon; c != nil && x.Ready() {
 		f := api.HealthFinding{Member: x.ID, Check: "cordon", OK: !c.Until.IsZero(), Have: cordonText(c),
 			Advice: unlessText(!c.Until.IsZero(), "it has no end; souk node uncordon it when the work is done")}
@@ -137,7 +137,7 @@ func (a *healthAPI) memberFindings(h *api.Health) (out []api.HealthFinding) {
 	return out
 }
 
-func (a *healthAPI) staleness(ctx context.Context) (out []api.HealthFinding) {
+func (a *healthAPI) staleFindings(ctx context.Context) (out []api.HealthFinding) {
 	parts := a.cluster.Parts()
 	gap := func(p gossip.Part) bool { return p.Gap }
 	// most are a message that comes in a moment
@@ -168,7 +168,7 @@ func (a *healthAPI) staleness(ctx context.Context) (out []api.HealthFinding) {
 	return out
 }
 
-func (a *healthAPI) expiry(self cluster.WorkerID) (out []api.HealthFinding) {
+func (a *healthAPI) expiryFindings(self cluster.WorkerID) (out []api.HealthFinding) {
 	for _, w := range a.cluster.Expiry() {
 		f := api.HealthFinding{Member: self, Check: "certificate", OK: w.Level == pki.Fine, Have: w.Text}
 		if !f.OK {
@@ -179,9 +179,9 @@ func (a *healthAPI) expiry(self cluster.WorkerID) (out []api.HealthFinding) {
 	return out
 }
 
-// pairs finds machines that have one name in an app, or one Idempotency-Key, as a cut can leave them, and says which of
-// them is the younger.
-func (a *healthAPI) pairs(ctx context.Context, pairs []broker.Pair) (out []api.HealthFinding) {
+// pairFindings finds machines that have one name in an app, or one Idempotency-Key, as a cut can leave them, and says
+// which of them is the younger.
+func (a *healthAPI) pairFindings(ctx context.Context, pairs []broker.Pair) (out []api.HealthFinding) {
 	for _, p := range pairs {
 		var there []*machine.Machine
 		for _, id := range p.Machines {
@@ -196,7 +196,7 @@ func (a *healthAPI) pairs(ctx context.Context, pairs []broker.Pair) (out []api.H
 			old, young := there[0], there[i]
 			out = append(out, api.HealthFinding{Member: young.Worker, Check: string(p.Kind),
 				Have: fmt.Sprintf("app %s has two machines of one %s, %q: %s at %s, made %s, and %s at %s, made %s",
-					p.App, p.Kind, clip(p.Value, 60),
+					p.App, p.Kind, clipText(p.Value, 60),
 					old.ID, old.Worker, old.CreatedAt, young.ID, young.Worker, young.CreatedAt),
 				Advice: fmt.Sprintf("%s is the younger, made while members could not hear each other; destroy the "+
 					"one that is not needed (souk rm %s)", young.ID, young.ID)})
@@ -223,7 +223,7 @@ func (a *healthAPI) workerFindings(ctx context.Context, k Worker, self cluster.W
 		return nil // its member's state says so
 	}
 	if a.cluster != nil && k.ID() != self {
-		out = append(out, a.greeted(ctx, k.ID())...)
+		out = append(out, a.greetedFindings(ctx, k.ID())...)
 	}
 	drift := k.Stats().Drift
 	out = append(out, api.HealthFinding{Member: k.ID(), Check: "drift", OK: drift == 0,
@@ -235,8 +235,8 @@ func (a *healthAPI) workerFindings(ctx context.Context, k Worker, self cluster.W
 	return out
 }
 
-// greeted tells a member's clock and certificate.
-func (a *healthAPI) greeted(ctx context.Context, id cluster.WorkerID) []api.HealthFinding {
+// greetedFindings tells a member's clock and certificate.
+func (a *healthAPI) greetedFindings(ctx context.Context, id cluster.WorkerID) []api.HealthFinding {
 	asked := time.Now()
 	hello, err := a.cluster.Hello(ctx, id)
 	took := time.Since(asked)
@@ -266,10 +266,10 @@ func (a *healthAPI) greeted(ctx context.Context, id cluster.WorkerID) []api.Heal
 // registryDrift compares a worker's machines with those it has told of. A difference counts if it is there twice.
 func (a *healthAPI) registryDrift(ctx context.Context, k Worker) api.HealthFinding {
 	f := api.HealthFinding{Member: k.ID(), Check: "registry"}
-	first, n, err := a.unreported(ctx, k)
+	first, n, err := a.unreportedDiff(ctx, k)
 	if err == nil && len(first) > 0 && wait.For(ctx, settleTime) == nil {
 		var second []string
-		second, n, err = a.unreported(ctx, k)
+		second, n, err = a.unreportedDiff(ctx, k)
 		first = slices.DeleteFunc(first, func(s string) bool { return !slices.Contains(second, s) })
 	}
 	switch {
@@ -279,14 +279,14 @@ func (a *healthAPI) registryDrift(ctx context.Context, k Worker) api.HealthFindi
 		f.OK, f.Have = true, fmt.Sprintf("%d machines, all as told", n)
 	default:
 		f.Have = fmt.Sprintf("%d of its machines are not as told: %s", len(first),
-			clip(fmt.Sprint(first[:min(len(first), 5)]), 300))
+			clipText(fmt.Sprint(first[:min(len(first), 5)]), 300))
 		f.Advice = "others see it otherwise than it is; restarting its agent tells all anew"
 	}
 	return f
 }
 
-// unreported lists what differs, as "id state told".
-func (a *healthAPI) unreported(ctx context.Context, k Worker) (diff []string, n int, err error) {
+// unreportedDiff lists what differs, as "id state told".
+func (a *healthAPI) unreportedDiff(ctx context.Context, k Worker) (diff []string, n int, err error) {
 	told := map[string]string{}
 	for _, m := range a.cluster.LastMachines(k.ID()) {
 		told[m.ID] = m.State

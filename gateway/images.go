@@ -20,8 +20,8 @@ type imagesAPI struct {
 	log       *slog.Logger
 }
 
-// handlers returns what it serves.
-func (a *imagesAPI) handlers() handlers {
+// opHandlers returns what it serves.
+func (a *imagesAPI) opHandlers() handlers {
 	return handlers{
 		"GET /v1/souk/images":                        a.listImages,
 		"POST /v1/souk/workers/{worker}/images/pull": a.pullImage,
@@ -52,7 +52,7 @@ func (a *imagesAPI) listImages(w http.ResponseWriter, r *http.Request) error {
 		stores[i].Worker = id
 		out.Stores = append(out.Stores, stores[i])
 	}
-	answer(w, http.StatusOK, out)
+	answerJSON(w, http.StatusOK, out)
 	return nil
 }
 
@@ -69,14 +69,14 @@ func (a *imagesAPI) pullImage(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	l := newLines(w, a.log)
-	defer l.close()
+	defer l.flushRest()
 	i, err := k.PullImage(r.Context(), in.Image, func(p cluster.ImageProgress) error {
-		return l.send(api.PullLine{Progress: &p})
+		return l.sendLine(api.PullLine{Progress: &p})
 	})
 	if err == nil {
-		err = l.send(api.PullLine{Image: &i})
+		err = l.sendLine(api.PullLine{Image: &i})
 	}
-	return l.end(r, err)
+	return l.finishStream(r, err)
 }
 
 // checkImage refuses what no registry can have, before any worker is asked.
@@ -97,7 +97,7 @@ func (a *imagesAPI) loadImages(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	what := strings.Map(printable, clip(r.URL.Query().Get("name"), 200))
+	what := strings.Map(printableRune, clipText(r.URL.Query().Get("name"), 200))
 	if what == "" {
 		what = "what was sent"
 	}
@@ -107,11 +107,11 @@ func (a *imagesAPI) loadImages(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	out.Images = append(out.Images, all...)
-	answer(w, http.StatusOK, out)
+	answerJSON(w, http.StatusOK, out)
 	return nil
 }
 
-func printable(r rune) rune {
+func printableRune(r rune) rune {
 	if r < ' ' || r == 0x7f {
 		return -1
 	}
@@ -144,7 +144,7 @@ func (a *imagesAPI) removeImages(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	answer(w, http.StatusOK, out)
+	answerJSON(w, http.StatusOK, out)
 	return nil
 }
 

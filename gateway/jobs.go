@@ -52,8 +52,8 @@ type jobCatalog interface {
 	NamespaceOf(app string) (catalog.Namespace, error)
 }
 
-// handlers returns what it serves.
-func (a *jobsAPI) handlers() handlers {
+// opHandlers returns what it serves.
+func (a *jobsAPI) opHandlers() handlers {
 	return handlers{
 		"POST /v1/souk/jobs":                         a.submitJob,
 		"GET /v1/souk/jobs":                          a.listJobs,
@@ -67,8 +67,8 @@ func (a *jobsAPI) handlers() handlers {
 	}
 }
 
-// buyer gives the buyer of tasks, or says that there is none.
-func (a *jobsAPI) buyer() (Jobs, error) {
+// buyerOrError gives the buyer of tasks, or says that there is none.
+func (a *jobsAPI) buyerOrError() (Jobs, error) {
 	if a.jobs == nil {
 		return nil, fault.New(fault.Unimplemented, jobs.CodeJobs, "this gateway takes no jobs; ask one that does")
 	}
@@ -79,7 +79,7 @@ func (a *jobsAPI) buyer() (Jobs, error) {
 const submitTimeout = 2 * time.Minute
 
 func (a *jobsAPI) submitJob(w http.ResponseWriter, r *http.Request) error {
-	b, err := a.buyer()
+	b, err := a.buyerOrError()
 	if err != nil {
 		return err
 	}
@@ -88,7 +88,7 @@ func (a *jobsAPI) submitJob(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	var n api.NewJob
-	if err := decode(raw, &n); err != nil {
+	if err := decodeStrict(raw, &n); err != nil {
 		return err
 	}
 	if err := n.Settle(); err != nil {
@@ -97,7 +97,7 @@ func (a *jobsAPI) submitJob(w http.ResponseWriter, r *http.Request) error {
 	if err := a.fitsEver(r.Context(), n.Spec); err != nil {
 		return err
 	}
-	if err := a.means(&n.Spec); err != nil {
+	if err := a.fillMeans(&n.Spec); err != nil {
 		return err
 	}
 	if n.ID == "" {
@@ -114,13 +114,13 @@ func (a *jobsAPI) submitJob(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	answer(w, http.StatusCreated, j)
+	answerJSON(w, http.StatusCreated, j)
 	return nil
 }
 
-// means says in a job whose means it takes, and how often its tasks may be evicted: that is its app's, not the
+// fillMeans says in a job whose means it takes, and how often its tasks may be evicted: that is its app's, not the
 // client's to say. An app that is not there is the default namespace's, as tasks need none.
-func (a *jobsAPI) means(spec *jobs.Spec) error {
+func (a *jobsAPI) fillMeans(spec *jobs.Spec) error {
 	space, err := a.catalog.NamespaceOf(spec.App)
 	if err != nil {
 		return err
@@ -154,7 +154,7 @@ func (a *jobsAPI) fitsEver(ctx context.Context, spec jobs.Spec) error {
 }
 
 func (a *jobsAPI) listJobs(w http.ResponseWriter, r *http.Request) error {
-	b, err := a.buyer()
+	b, err := a.buyerOrError()
 	if err != nil {
 		return err
 	}
@@ -162,12 +162,12 @@ func (a *jobsAPI) listJobs(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	answer(w, http.StatusOK, api.JobList{Jobs: append([]jobs.Job{}, list...)})
+	answerJSON(w, http.StatusOK, api.JobList{Jobs: append([]jobs.Job{}, list...)})
 	return nil
 }
 
 func (a *jobsAPI) getJob(w http.ResponseWriter, r *http.Request) error {
-	b, err := a.buyer()
+	b, err := a.buyerOrError()
 	if err != nil {
 		return err
 	}
@@ -175,12 +175,12 @@ func (a *jobsAPI) getJob(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	answer(w, http.StatusOK, j)
+	answerJSON(w, http.StatusOK, j)
 	return nil
 }
 
 func (a *jobsAPI) waitJob(w http.ResponseWriter, r *http.Request) error {
-	b, err := a.buyer()
+	b, err := a.buyerOrError()
 	if err != nil {
 		return err
 	}
@@ -198,12 +198,12 @@ func (a *jobsAPI) waitJob(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	answer(w, http.StatusOK, j)
+	answerJSON(w, http.StatusOK, j)
 	return nil
 }
 
 func (a *jobsAPI) cancelJob(w http.ResponseWriter, r *http.Request) error {
-	b, err := a.buyer()
+	b, err := a.buyerOrError()
 	if err != nil {
 		return err
 	}
@@ -211,12 +211,12 @@ func (a *jobsAPI) cancelJob(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	answer(w, http.StatusOK, j)
+	answerJSON(w, http.StatusOK, j)
 	return nil
 }
 
 func (a *jobsAPI) cancelTasks(w http.ResponseWriter, r *http.Request) error {
-	b, err := a.buyer()
+	b, err := a.buyerOrError()
 	if err != nil {
 		return err
 	}
@@ -228,12 +228,12 @@ func (a *jobsAPI) cancelTasks(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	answer(w, http.StatusOK, api.TasksCancelled{Job: j, Tasks: done.Tasks, Ending: done.Ending})
+	answerJSON(w, http.StatusOK, api.TasksCancelled{Job: j, Tasks: done.Tasks, Ending: done.Ending})
 	return nil
 }
 
 func (a *jobsAPI) listTasks(w http.ResponseWriter, r *http.Request) error {
-	b, err := a.buyer()
+	b, err := a.buyerOrError()
 	if err != nil {
 		return err
 	}
@@ -254,12 +254,12 @@ func (a *jobsAPI) listTasks(w http.ResponseWriter, r *http.Request) error {
 	if next >= 0 {
 		out.Next = &next
 	}
-	answer(w, http.StatusOK, out)
+	answerJSON(w, http.StatusOK, out)
 	return nil
 }
 
 func (a *jobsAPI) taskLogs(w http.ResponseWriter, r *http.Request) error {
-	b, err := a.buyer()
+	b, err := a.buyerOrError()
 	if err != nil {
 		return err
 	}
@@ -267,7 +267,7 @@ func (a *jobsAPI) taskLogs(w http.ResponseWriter, r *http.Request) error {
 	if _, err := fmt.Sscanf(r.PathValue("index"), "%d", &index); err != nil ||
 		fmt.Sprint(index) != r.PathValue("index") {
 		return fault.New(fault.Invalid, codeIndex, "%q is no index of a task; write a number",
-			clip(r.PathValue("index"), 40))
+			clipText(r.PathValue("index"), 40))
 	}
 	tail, err := queryTail(r)
 	if err != nil {
@@ -278,16 +278,16 @@ func (a *jobsAPI) taskLogs(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	l := newLines(w, a.log)
-	defer l.close()
+	defer l.flushRest()
 	if follow {
-		if err := l.begin(); err != nil {
-			return l.end(r, err)
+		if err := l.sendHeaders(); err != nil {
+			return l.finishStream(r, err)
 		}
 	}
 	err = b.Logs(r.Context(), r.PathValue("job"), index, machine.LogQuery{Tail: tail, Follow: follow},
-		func(line machine.LogLine) error { return l.send(line) })
+		func(line machine.LogLine) error { return l.sendLine(line) })
 	if err == nil {
-		err = l.begin() // there was not one line
+		err = l.sendHeaders() // there was not one line
 	}
-	return l.end(r, err)
+	return l.finishStream(r, err)
 }

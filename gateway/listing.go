@@ -58,8 +58,8 @@ func answerListed(w http.ResponseWriter, before string, list []find.Listed, afte
 	_ = out.Flush() // an error can only be that nobody reads any more
 }
 
-// around returns what stands before and after the machines of an answer that is encoded without any.
-func around(answer any) (before, after string) {
+// splitAround returns what stands before and after the machines of an answer that is encoded without any.
+func splitAround(answer any) (before, after string) {
 	b, err := json.Marshal(answer)
 	if err != nil {
 		panic("gateway: an answer does not encode: " + err.Error()) // plain data: cannot happen

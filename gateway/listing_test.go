@@ -48,7 +48,7 @@ func TestAnswerListed(t *testing.T) {
 	for n := range 4 {
 		list := someListed(rand.New(rand.NewPCG(3, 4)), n)
 		page := api.MachinePage{Machines: []*machine.Machine{}, NextCursor: `"machines":[]`, LastMachineID: "a"}
-		head, tail := around(page)
+		head, tail := splitAround(page)
 		for _, l := range list {
 			page.Machines = append(page.Machines, l.Machine)
 		}
@@ -170,10 +170,10 @@ func TestAnAppsListIsBoundedInBytes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := whole(all, 10*len(one)); err != nil {
+	if err := refuseTooLarge(all, 10*len(one)); err != nil {
 		t.Error(err)
 	}
-	if err := whole(all, 10*len(one)-1); !fault.Is(err, fault.Invalid) {
+	if err := refuseTooLarge(all, 10*len(one)-1); !fault.Is(err, fault.Invalid) {
 		t.Errorf("a list that is too large: %v", err)
 	}
 }

@@ -41,8 +41,8 @@ type machineBroker interface {
 	Ended(app, id string)
 }
 
-// handlers returns what it serves.
-func (a *machinesAPI) handlers() handlers {
+// opHandlers returns what it serves.
+func (a *machinesAPI) opHandlers() handlers {
 	return handlers{
 		"POST /v1/apps/{app}/machines":              a.createMachine,
 		"GET /v1/apps/{app}/machines":               a.listMachines,
@@ -90,7 +90,7 @@ func (a *machinesAPI) listMachines(w http.ResponseWriter, r *http.Request) error
 			w.Header().Set(api.NextCursorHeader, page[n-1].ID)
 		}
 		all = page
-	} else if err := whole(all, listBytes); err != nil {
+	} else if err := refuseTooLarge(all, listBytes); err != nil {
 		return err
 	}
 	a.directory.nameMissing(w, silent)
@@ -101,8 +101,8 @@ func (a *machinesAPI) listMachines(w http.ResponseWriter, r *http.Request) error
 // listBytes bounds the list of an app's machines where no page is asked for.
 const listBytes = 64 << 20
 
-// whole refuses a list with more than most bytes: a part of it would look like all there is.
-func whole(all []find.Listed, most int) error {
+// refuseTooLarge refuses a list with more than most bytes: a part of it would look like all there is.
+func refuseTooLarge(all []find.Listed, most int) error {
 	if len(withinBytes(all, most)) == len(all) {
 		return nil
 	}
@@ -145,12 +145,12 @@ func (a *machinesAPI) getMachine(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	answer(w, http.StatusOK, f.Machine)
+	answerJSON(w, http.StatusOK, f.Machine)
 	return nil
 }
 
 func (a *machinesAPI) updateMachine(w http.ResponseWriter, r *http.Request) error {
-	c := command(r, lifecycle.Update)
+	c := commandOf(r, lifecycle.Update)
 	f, err := a.directory.Find(r.Context(), c.App, c.Machine)
 	if err != nil {
 		return err
@@ -177,12 +177,12 @@ func (a *machinesAPI) updateMachine(w http.ResponseWriter, r *http.Request) erro
 	if err != nil {
 		return err
 	}
-	answer(w, http.StatusOK, out.Machine)
+	answerJSON(w, http.StatusOK, out.Machine)
 	return nil
 }
 
 func (a *machinesAPI) destroyMachine(w http.ResponseWriter, r *http.Request) error {
-	c := command(r, lifecycle.Destroy)
+	c := commandOf(r, lifecycle.Destroy)
 	kill, err := queryBool(r, "kill")
 	if err != nil {
 		return err
@@ -192,7 +192,7 @@ func (a *machinesAPI) destroyMachine(w http.ResponseWriter, r *http.Request) err
 		return err
 	}
 	c.Kill = kill || force
-	out, err := a.directory.do(r, c)
+	out, err := a.directory.doCommand(r, c)
 	if err != nil {
 		return err
 	}
@@ -213,7 +213,7 @@ func (a *machinesAPI) listEvents(w http.ResponseWriter, r *http.Request) error {
 	if events == nil {
 		events = []machine.Event{}
 	}
-	answer(w, http.StatusOK, events[:min(limit, len(events))])
+	answerJSON(w, http.StatusOK, events[:min(limit, len(events))])
 	return nil
 }
 
@@ -227,7 +227,7 @@ func (a *machinesAPI) listVersions(w http.ResponseWriter, r *http.Request) error
 	if list == nil {
 		list = []machine.Version{}
 	}
-	answer(w, http.StatusOK, list)
+	answerJSON(w, http.StatusOK, list)
 	return nil
 }
 
@@ -252,7 +252,7 @@ func (a *machinesAPI) createMachine(w http.ResponseWriter, r *http.Request) erro
 	if err != nil {
 		return err
 	}
-	answer(w, http.StatusOK, placed.Machines[0])
+	answerJSON(w, http.StatusOK, placed.Machines[0])
 	return nil
 }
 
@@ -267,7 +267,7 @@ func drawnAt(age string) (t time.Time, err error) {
 	s, err := strconv.ParseFloat(age, 64)
 	if err != nil || !(s >= 0 && s <= maxKeyAge.Seconds()) {
 		return t, fault.New(fault.Invalid, codeKeyAge, "%s is how many seconds ago the key was drawn, 0 to %d, not %q",
-			api.KeyAgeHeader, int(maxKeyAge.Seconds()), clip(age, 40))
+			api.KeyAgeHeader, int(maxKeyAge.Seconds()), clipText(age, 40))
 	}
 	return time.Now().Add(-time.Duration(s * float64(time.Second))), nil
 }
@@ -290,8 +290,8 @@ type metadataAPI struct {
 	directory *directory
 }
 
-// handlers returns what it serves.
-func (a *metadataAPI) handlers() handlers {
+// opHandlers returns what it serves.
+func (a *metadataAPI) opHandlers() handlers {
 	return handlers{
 		"GET /v1/apps/{app}/machines/{id}/metadata":          a.getMetadata,
 		"PUT /v1/apps/{app}/machines/{id}/metadata":          a.putMetadata,
@@ -310,7 +310,7 @@ func (a *metadataAPI) getMetadata(w http.ResponseWriter, r *http.Request) error 
 	if c := f.Machine.Config; c != nil && c.Metadata != nil {
 		out = c.Metadata
 	}
-	answer(w, http.StatusOK, out)
+	answerJSON(w, http.StatusOK, out)
 	return nil
 }
 
@@ -345,7 +345,7 @@ func (a *metadataAPI) putMetadata(w http.ResponseWriter, r *http.Request) error 
 	for k, v := range in {
 		if v == nil {
 			return fault.New(fault.Invalid, codeValue, "the key %q has no value; in a whole map every key has one",
-				clip(k, 80))
+				clipText(k, 80))
 		}
 	}
 	return a.changeMetadata(w, r, in, true)
@@ -355,14 +355,14 @@ func (a *metadataAPI) changeMetadata(w http.ResponseWriter, r *http.Request, val
 	whole bool) error {
 	for k, v := range values {
 		value := ""
-		set(&value, v)
+		setIfGiven(&value, v)
 		if err := machine.CheckMetadata(k, value); err != nil {
 			return err
 		}
 	}
-	c := command(r, lifecycle.SetMetadata)
+	c := commandOf(r, lifecycle.SetMetadata)
 	c.Metadata, c.ReplaceMetadata = values, whole
-	if _, err := a.directory.do(r, c); err != nil {
+	if _, err := a.directory.doCommand(r, c); err != nil {
 		return err
 	}
 	w.WriteHeader(http.StatusNoContent)

@@ -24,7 +24,7 @@ func (a *membersAPI) listMembers(w http.ResponseWriter, _ *http.Request) error {
 	if a.cluster != nil {
 		out.Members = append(out.Members, a.cluster.Members()...)
 	}
-	answer(w, http.StatusOK, out)
+	answerJSON(w, http.StatusOK, out)
 	return nil
 }
 
@@ -34,7 +34,7 @@ func (a *membersAPI) listDoors(w http.ResponseWriter, _ *http.Request) error {
 		doors, mark := a.cluster.Doors()
 		out.Doors, out.Mark = append(out.Doors, doors...), mark
 	}
-	answer(w, http.StatusOK, out)
+	answerJSON(w, http.StatusOK, out)
 	return nil
 }
 
@@ -74,8 +74,8 @@ type membersAPI struct {
 	tokens    Tokens // nil: this souk is alone
 }
 
-// handlers returns what it serves.
-func (a *membersAPI) handlers() handlers {
+// opHandlers returns what it serves.
+func (a *membersAPI) opHandlers() handlers {
 	return handlers{
 		"GET /v1/souk/members":                    a.listMembers,
 		"GET /v1/souk/doors":                      a.listDoors,
@@ -114,12 +114,12 @@ func (a *membersAPI) cordon(w http.ResponseWriter, r *http.Request, c lifecycle.
 		return err
 	}
 	a.directory.Fleet.Refused(worker.ID(), rec) // so that who lists the workers next sees it
-	answer(w, http.StatusOK, rec)
+	answerJSON(w, http.StatusOK, rec)
 	return nil
 }
 
-// member gives the cluster that this process is a member of.
-func (a *membersAPI) member() (Cluster, error) {
+// clusterOrError gives the cluster that this process is a member of.
+func (a *membersAPI) clusterOrError() (Cluster, error) {
 	if a.cluster == nil {
 		return nil, noMember()
 	}
@@ -132,7 +132,7 @@ func noMember() error {
 }
 
 func (a *membersAPI) leave(w http.ResponseWriter, r *http.Request) error {
-	c, err := a.member()
+	c, err := a.clusterOrError()
 	if err != nil {
 		return err
 	}
@@ -143,7 +143,7 @@ func (a *membersAPI) leave(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (a *membersAPI) lives(w http.ResponseWriter, r *http.Request) error {
-	c, err := a.member()
+	c, err := a.clusterOrError()
 	if err != nil {
 		return err
 	}
@@ -151,7 +151,7 @@ func (a *membersAPI) lives(w http.ResponseWriter, r *http.Request) error {
 	if err := readJSON(w, r, &in, false); err != nil {
 		return err
 	}
-	by := cluster.Removal{By: clip(in.By, 256), Reason: clip(in.Reason, 256)}
+	by := cluster.Removal{By: clipText(in.By, 256), Reason: clipText(in.Reason, 256)}
 	if err := c.Lives(r.Context(), by); err != nil {
 		return err
 	}
@@ -163,12 +163,12 @@ func (a *membersAPI) listRemoved(w http.ResponseWriter, _ *http.Request) error {
 	if a.cluster != nil {
 		out.Removed = append(out.Removed, a.cluster.Removed()...)
 	}
-	answer(w, http.StatusOK, out)
+	answerJSON(w, http.StatusOK, out)
 	return nil
 }
 
 func (a *membersAPI) removeMember(w http.ResponseWriter, r *http.Request) error {
-	c, err := a.member()
+	c, err := a.clusterOrError()
 	if err != nil {
 		return err
 	}
@@ -193,15 +193,15 @@ func (a *membersAPI) removeMember(w http.ResponseWriter, r *http.Request) error 
 		return fault.New(fault.Precondition, pki.CodeTokens,
 			"with member %s these tokens end, which were made at it: %s; make others at a member that stays (souk "+
 				"token create), give them to their users, and say end_tokens (souk node rm --end-tokens)",
-			clip(string(id), 80), tokenNames(out.Tokens))
+			clipText(string(id), 80), tokenNames(out.Tokens))
 	}
 	q := r.URL.Query()
-	gone := cluster.Removal{Member: id, By: clip(q.Get("by"), 256),
-		Reason: clip(q.Get("reason"), 256), At: time.Now().UTC()}
+	gone := cluster.Removal{Member: id, By: clipText(q.Get("by"), 256),
+		Reason: clipText(q.Get("reason"), 256), At: time.Now().UTC()}
 	if err := c.Remove(gone, force); err != nil {
 		return err
 	}
-	answer(w, http.StatusOK, out)
+	answerJSON(w, http.StatusOK, out)
 	return nil
 }
 
@@ -232,7 +232,7 @@ func keepsMachines(member string, list []api.ForgottenMachine, tokens []api.Toke
 	}
 	return fault.New(fault.Precondition, codeMachines,
 		"with member %s its machines are forgotten: %s; make anew elsewhere what is needed, and say forget_machines "+
-			"(souk node rm --forget-machines)%s", clip(member, 80), someOf(names), also)
+			"(souk node rm --forget-machines)%s", clipText(member, 80), someOf(names), also)
 }
 
 // endingWith lists the tokens that end with a member.
@@ -297,6 +297,6 @@ func (a *membersAPI) top(w http.ResponseWriter, r *http.Request) error {
 		}
 		return u, nil
 	})
-	answer(w, http.StatusOK, out)
+	answerJSON(w, http.StatusOK, out)
 	return nil
 }

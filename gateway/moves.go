@@ -14,8 +14,8 @@ import (
 	"github.com/soukhq/souk/services/releases"
 )
 
-// movesAPI serves machines that go to another worker by hand. One of its own is moved here, and a replica of a service by its
-// steward.
+// movesAPI serves machines that go to another worker by hand. One of its own is moved here, and a replica of a service
+// by its steward.
 type movesAPI struct {
 	broker    moveBroker
 	releases  *releases.Releases
@@ -28,8 +28,8 @@ type moveBroker interface {
 	MayMove(ctx context.Context, m broker.Machine, to cluster.WorkerID) error
 }
 
-// handlers returns what it serves.
-func (a *movesAPI) handlers() handlers {
+// opHandlers returns what it serves.
+func (a *movesAPI) opHandlers() handlers {
 	return handlers{
 		api.MoveMachine:   a.move,
 		api.PlanRebalance: a.plan,
@@ -44,7 +44,7 @@ func (a *movesAPI) move(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	d := a.directory
-	f, err := d.named(r)
+	f, err := d.machineNamed(r)
 	if err != nil {
 		return err
 	}
@@ -57,20 +57,20 @@ func (a *movesAPI) move(w http.ResponseWriter, r *http.Request) error {
 	var out api.Moved
 	switch m := (broker.Machine{Machine: f.Machine, At: f.Worker}); {
 	case in.To != "" && in.To == m.Worker:
-		out, err = a.releases.Stay(m.Machine, in.Plan, caller(r))
+		out, err = a.releases.Stay(m.Machine, in.Plan, callerName(r))
 	case in.To != "" && m.Replica != nil:
-		out, err = a.releases.MoveReplica(r.Context(), m.Machine, &in, caller(r))
+		out, err = a.releases.MoveReplica(r.Context(), m.Machine, &in, callerName(r))
 	case in.Plan:
 		out = api.Moved{From: m.ID, Worker: m.Worker, Machine: m.Machine, Planned: true}
 		err = a.broker.MayMove(r.Context(), m, in.To)
 	default:
-		out, err = a.alone(r, m, in.To)
+		out, err = a.moveAlone(r, m, in.To)
 	}
-	return answered(w, http.StatusOK, out, err)
+	return answerOrFail(w, http.StatusOK, out, err)
 }
 
-// alone moves a machine of its own.
-func (a *movesAPI) alone(r *http.Request, m broker.Machine, to cluster.WorkerID) (api.Moved, error) {
+// moveAlone moves a machine of its own.
+func (a *movesAPI) moveAlone(r *http.Request, m broker.Machine, to cluster.WorkerID) (api.Moved, error) {
 	out, err := a.broker.Move(r.Context(), m, to)
 	if err != nil {
 		return api.Moved{}, err
@@ -81,11 +81,11 @@ func (a *movesAPI) alone(r *http.Request, m broker.Machine, to cluster.WorkerID)
 // plan lists the machines of a service that would leave their groups evenly spread elsewhere.
 func (a *movesAPI) plan(w http.ResponseWriter, r *http.Request) error {
 	out, err := a.releases.Rebalancing(r.PathValue("app"))
-	return answered(w, http.StatusOK, out, err)
+	return answerOrFail(w, http.StatusOK, out, err)
 }
 
 // rebalance has them made there.
 func (a *movesAPI) rebalance(w http.ResponseWriter, r *http.Request) error {
-	out, err := a.releases.Rebalance(r.PathValue("app"), caller(r))
-	return answered(w, http.StatusOK, out, err)
+	out, err := a.releases.Rebalance(r.PathValue("app"), callerName(r))
+	return answerOrFail(w, http.StatusOK, out, err)
 }

@@ -34,8 +34,8 @@ type namespaceCatalog interface {
 	SetPrice(p quota.Price) error
 }
 
-// handlers returns what it serves.
-func (a *namespacesAPI) handlers() handlers {
+// opHandlers returns what it serves.
+func (a *namespacesAPI) opHandlers() handlers {
 	return handlers{
 		"GET /v1/souk/namespaces":                   a.listNamespaces,
 		"POST /v1/souk/namespaces":                  a.createNamespace,
@@ -49,8 +49,8 @@ func (a *namespacesAPI) handlers() handlers {
 	}
 }
 
-// inform tells of namespaces as they stand now.
-func (a *namespacesAPI) inform(rows []catalog.Namespace) []api.Namespace {
+// namespacesNow tells of namespaces as they stand now.
+func (a *namespacesAPI) namespacesNow(rows []catalog.Namespace) []api.Namespace {
 	told := a.accounts.Spendings()
 	apps := a.catalog.AppsByNamespace()
 	now := time.Now()
@@ -88,7 +88,7 @@ func (a *namespacesAPI) inform(rows []catalog.Namespace) []api.Namespace {
 }
 
 func (a *namespacesAPI) listNamespaces(w http.ResponseWriter, _ *http.Request) error {
-	answer(w, http.StatusOK, api.NamespaceList{Namespaces: a.inform(a.catalog.AllNamespaces())})
+	answerJSON(w, http.StatusOK, api.NamespaceList{Namespaces: a.namespacesNow(a.catalog.AllNamespaces())})
 	return nil
 }
 
@@ -108,7 +108,7 @@ func (a *namespacesAPI) answerNamespace(w http.ResponseWriter, name string, code
 	if err != nil {
 		return err
 	}
-	answer(w, code, a.inform([]catalog.Namespace{n})[0])
+	answerJSON(w, code, a.namespacesNow([]catalog.Namespace{n})[0])
 	return nil
 }
 
@@ -148,7 +148,7 @@ func (a *namespacesAPI) setQuota(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (a *namespacesAPI) getPrice(w http.ResponseWriter, _ *http.Request) error {
-	answer(w, http.StatusOK, a.catalog.Price())
+	answerJSON(w, http.StatusOK, a.catalog.Price())
 	return nil
 }
 
@@ -171,7 +171,7 @@ func (a *namespacesAPI) getAppNamespace(w http.ResponseWriter, r *http.Request) 
 	if err != nil {
 		return err
 	}
-	answer(w, http.StatusOK, api.AppNamespace{Namespace: n.Name})
+	answerJSON(w, http.StatusOK, api.AppNamespace{Namespace: n.Name})
 	return nil
 }
 

@@ -29,8 +29,8 @@ type placingBroker interface {
 	DrainPlan(ctx context.Context, worker cluster.WorkerID) (*api.DrainPlan, error)
 }
 
-// handlers returns what it serves.
-func (a *placingAPI) handlers() handlers {
+// opHandlers returns what it serves.
+func (a *placingAPI) opHandlers() handlers {
 	return handlers{
 		"POST /v1/souk/apps/{app}/plan":       a.planLaunch,
 		"GET /v1/souk/workers/{worker}/drain": a.planDrain,
@@ -52,23 +52,23 @@ func (a *placingAPI) planLaunch(w http.ResponseWriter, r *http.Request) error {
 	out := api.Plan{Machine: p.Machine, Verdict: p.Verdict, Worker: d.Winner, Reason: d.Reason, Pending: d.Pending,
 		Sentences: p.Sentences, Changes: p.Changes, Decision: d, Equal: p.Equal, Among: p.Among}
 	for _, v := range p.Victims {
-		out.Victims = append(out.Victims, a.victims(v))
+		out.Victims = append(out.Victims, a.namedVictims(v))
 	}
-	answer(w, http.StatusOK, out)
+	answerJSON(w, http.StatusOK, out)
 	return nil
 }
 
-// victims tells of those that a worker would evict, with the names that they have here.
-func (a *placingAPI) victims(v broker.Victims) api.Victims {
+// namedVictims tells of those that a worker would evict, with the names that they have here.
+func (a *placingAPI) namedVictims(v broker.Victims) api.Victims {
 	out := api.Victims{Worker: v.Worker, Cost: v.Cost}
 	for _, m := range v.Eviction.Victims {
-		out.Victims, out.Evicted = append(out.Victims, m.Machine), append(out.Evicted, a.directory.evictee(m))
+		out.Victims, out.Evicted = append(out.Victims, m.Machine), append(out.Evicted, a.directory.evicteeOf(m))
 	}
 	return out
 }
 
-// evictee tells of a machine that is evicted, with the name that it has here.
-func (d *directory) evictee(v market.Victim) api.Evictee {
+// evicteeOf tells of a machine that is evicted, with the name that it has here.
+func (d *directory) evicteeOf(v market.Victim) api.Evictee {
 	x := api.Evictee{Machine: v.Machine, App: v.App, Band: machine.BandOfRank(v.Rank), Cost: v.Cost, Why: v.Why}
 	if k, there := d.Fleet.Snapshot().Machine(v.Machine); there {
 		x.Name = k.Name
@@ -90,7 +90,7 @@ func (a *placingAPI) planDrain(w http.ResponseWriter, r *http.Request) error {
 			plan.Tasks[i].Name = j.Spec.Name
 		}
 	}
-	answer(w, http.StatusOK, plan)
+	answerJSON(w, http.StatusOK, plan)
 	return nil
 }
 
@@ -112,7 +112,7 @@ func (a *placingAPI) createGang(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	answer(w, http.StatusOK, api.Gang{Gang: placed.Gang, Machines: placed.Machines, Size: body.Size,
+	answerJSON(w, http.StatusOK, api.Gang{Gang: placed.Gang, Machines: placed.Machines, Size: body.Size,
 		Tries: placed.Tries, Refusals: placed.Refusals})
 	return nil
 }
@@ -157,8 +157,8 @@ type bidBroker interface {
 	Release(ctx context.Context, worker cluster.WorkerID, token string) error
 }
 
-// handlers returns what it serves.
-func (a *bidsAPI) handlers() handlers {
+// opHandlers returns what it serves.
+func (a *bidsAPI) opHandlers() handlers {
 	return handlers{
 		"POST /v1/souk/workers/{worker}/quote":          a.quoteAt,
 		"POST /v1/souk/workers/{worker}/holds":          a.holdAt,
@@ -167,8 +167,8 @@ func (a *bidsAPI) handlers() handlers {
 	}
 }
 
-// bid reads the body, and says for which worker it is. Ids match exactly.
-func (a *bidsAPI) bid(w http.ResponseWriter, r *http.Request) (*api.Bid, broker.Offer, error) {
+// readBid reads the body, and says for which worker it is. Ids match exactly.
+func (a *bidsAPI) readBid(w http.ResponseWriter, r *http.Request) (*api.Bid, broker.Offer, error) {
 	var b api.Bid
 	worker, err := a.directory.workerOf(r)
 	if err != nil {
@@ -187,7 +187,7 @@ func (a *bidsAPI) bid(w http.ResponseWriter, r *http.Request) (*api.Bid, broker.
 }
 
 func (a *bidsAPI) quoteAt(w http.ResponseWriter, r *http.Request) error {
-	_, offer, err := a.bid(w, r)
+	_, offer, err := a.readBid(w, r)
 	if err != nil {
 		return err
 	}
@@ -195,12 +195,12 @@ func (a *bidsAPI) quoteAt(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	answer(w, http.StatusOK, q)
+	answerJSON(w, http.StatusOK, q)
 	return nil
 }
 
 func (a *bidsAPI) holdAt(w http.ResponseWriter, r *http.Request) error {
-	b, offer, err := a.bid(w, r)
+	b, offer, err := a.readBid(w, r)
 	if err != nil {
 		return err
 	}
@@ -209,7 +209,7 @@ func (a *bidsAPI) holdAt(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	answer(w, http.StatusOK, api.Held{Hold: h.Token, Expires: h.Expires, Machine: h.Machine})
+	answerJSON(w, http.StatusOK, api.Held{Hold: h.Token, Expires: h.Expires, Machine: h.Machine})
 	return nil
 }
 
@@ -217,12 +217,12 @@ func (a *bidsAPI) releaseAt(w http.ResponseWriter, r *http.Request) error {
 	if err := a.broker.Release(r.Context(), cluster.WorkerID(r.PathValue("worker")), r.PathValue("hold")); err != nil {
 		return err
 	}
-	answer(w, http.StatusOK, api.OK{OK: true})
+	answerJSON(w, http.StatusOK, api.OK{OK: true})
 	return nil
 }
 
 func (a *bidsAPI) grantAt(w http.ResponseWriter, r *http.Request) error {
-	b, offer, err := a.bid(w, r)
+	b, offer, err := a.readBid(w, r)
 	if err != nil {
 		return err
 	}
@@ -231,6 +231,6 @@ func (a *bidsAPI) grantAt(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	answer(w, http.StatusOK, placed.Machines[0])
+	answerJSON(w, http.StatusOK, placed.Machines[0])
 	return nil
 }

@@ -27,8 +27,8 @@ type platformAPI struct {
 	directory *directory
 }
 
-// handlers returns what it serves.
-func (a *platformAPI) handlers() handlers {
+// opHandlers returns what it serves.
+func (a *platformAPI) opHandlers() handlers {
 	return handlers{
 		"GET /v1/platform/regions":     a.listRegions,
 		"POST /v1/platform/placements": a.simulatePlacements,
@@ -60,7 +60,7 @@ func (a *platformAPI) listRegions(w http.ResponseWriter, r *http.Request) error 
 		})
 	}
 	slices.SortFunc(out.Regions, func(x, b api.Region) int { return cmp.Compare(x.Code, b.Code) })
-	answer(w, http.StatusOK, out)
+	answerJSON(w, http.StatusOK, out)
 	return nil
 }
 
@@ -73,7 +73,7 @@ func (a *platformAPI) simulatePlacements(w http.ResponseWriter, r *http.Request)
 	if err := readJSON(w, r, &in, false); err != nil {
 		return err
 	}
-	req, err := a.simulated(r.Context(), in)
+	req, err := a.simulatedRequest(r.Context(), in)
 	if err != nil {
 		return err
 	}
@@ -81,7 +81,7 @@ func (a *platformAPI) simulatePlacements(w http.ResponseWriter, r *http.Request)
 	if err != nil {
 		return err
 	}
-	policy, err = weighted(policy, in.Weights)
+	policy, err = withWeights(policy, in.Weights)
 	if err != nil {
 		return err
 	}
@@ -94,11 +94,11 @@ func (a *platformAPI) simulatePlacements(w http.ResponseWriter, r *http.Request)
 	} else if counts = placement.Spread(req, view, policy, int(in.Count)); counts == nil {
 		counts = map[cluster.Region]int{}
 	}
-	answer(w, http.StatusOK, api.Placements{Regions: regionPlacements(req, view, counts)})
+	answerJSON(w, http.StatusOK, api.Placements{Regions: regionPlacements(req, view, counts)})
 	return nil
 }
 
-func (a *platformAPI) simulated(ctx context.Context, in api.PlacementsRequest) (placement.Request, error) {
+func (a *platformAPI) simulatedRequest(ctx context.Context, in api.PlacementsRequest) (placement.Request, error) {
 	guest := in.Compute
 	if guest == nil {
 		guest = &machine.Guest{CPUKind: machine.Performance, CPUs: 1, MemoryMB: 2048}
@@ -121,14 +121,14 @@ func (a *platformAPI) simulated(ctx context.Context, in api.PlacementsRequest) (
 	return req, err
 }
 
-// weighted gives the policy with other weights for the terms that are named.
-func weighted(p placement.Policy, weights map[string]float64) (placement.Policy, error) {
+// withWeights gives the policy with other weights for the terms that are named.
+func withWeights(p placement.Policy, weights map[string]float64) (placement.Policy, error) {
 	p.Terms = slices.Clone(p.Terms)
 	for name, weight := range weights {
 		i := slices.IndexFunc(p.Terms, func(t placement.Term) bool { return t.Name == name })
 		if i < 0 || weight < 0 || weight > 1000 {
 			return p, fault.New(fault.Invalid, codeWeights,
-				"the weight %q must be one of the policy's terms, from 0 to 1000", clip(name, 40))
+				"the weight %q must be one of the policy's terms, from 0 to 1000", clipText(name, 40))
 		}
 		p.Terms[i].Weight = weight
 	}
@@ -192,8 +192,8 @@ type orgsAPI struct {
 	directory *directory
 }
 
-// handlers returns what it serves.
-func (a *orgsAPI) handlers() handlers {
+// opHandlers returns what it serves.
+func (a *orgsAPI) opHandlers() handlers {
 	return handlers{
 		"GET /v1/orgs/{org}/machines": a.listOrgMachines,
 		"GET /v1/orgs/{org}/volumes":  a.listOrgVolumes,
@@ -243,7 +243,7 @@ func (a *orgsAPI) listOrgMachines(w http.ResponseWriter, r *http.Request) error 
 			out.NextCursor = out.LastMachineID
 		}
 	}
-	head, tail := around(out)
+	head, tail := splitAround(out)
 	answerListed(w, head, page, tail)
 	return nil
 }
@@ -330,7 +330,7 @@ func queryTime(r *http.Request, name string) (time.Time, error) {
 	at, err := time.Parse(time.RFC3339, s)
 	if err != nil {
 		return at, fault.New(fault.Invalid, codeQuery,
-			"%s=%q is not a time; write it as \"2026-01-31T12:00:00Z\"", name, clip(s, 40))
+			"%s=%q is not a time; write it as \"2026-01-31T12:00:00Z\"", name, clipText(s, 40))
 	}
 	return at, nil
 }
@@ -343,6 +343,6 @@ func (a *orgsAPI) listOrgVolumes(w http.ResponseWriter, r *http.Request) error {
 	a.directory.nameMissing(w, silent)
 	apps := a.appsOf(r.PathValue("org"))
 	all = slices.DeleteFunc(all, func(v machine.Volume) bool { return !apps[v.App] })
-	answer(w, http.StatusOK, api.VolumeList{Volumes: all})
+	answerJSON(w, http.StatusOK, api.VolumeList{Volumes: all})
 	return nil
 }

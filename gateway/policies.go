@@ -45,8 +45,8 @@ type policyCatalog interface {
 	ChoosePolicies(def, shadow *string) error
 }
 
-// handlers returns what it serves.
-func (a *policiesAPI) handlers() handlers {
+// opHandlers returns what it serves.
+func (a *policiesAPI) opHandlers() handlers {
 	return handlers{
 		"GET /v1/souk/policies":                    a.listPolicies,
 		"POST /v1/souk/policies":                   a.applyPolicy,
@@ -69,7 +69,7 @@ func (a *policiesAPI) policyInfos() api.PolicyList {
 }
 
 func (a *policiesAPI) listPolicies(w http.ResponseWriter, _ *http.Request) error {
-	answer(w, http.StatusOK, a.policyInfos())
+	answerJSON(w, http.StatusOK, a.policyInfos())
 	return nil
 }
 
@@ -91,7 +91,7 @@ func (a *policiesAPI) getPolicy(w http.ResponseWriter, r *http.Request) error {
 	for _, v := range kept {
 		out.Versions = append(out.Versions, api.PolicyVersion{Version: v.Number, At: v.At, Of: v.Of})
 	}
-	answer(w, http.StatusOK, out)
+	answerJSON(w, http.StatusOK, out)
 	return nil
 }
 
@@ -112,7 +112,7 @@ func (a *policiesAPI) answerApplied(w http.ResponseWriter, name string, changed 
 	if err != nil {
 		return err
 	}
-	answer(w, http.StatusOK, api.PolicyApplied{Policy: api.PolicyInfo(info), Changed: changed})
+	answerJSON(w, http.StatusOK, api.PolicyApplied{Policy: api.PolicyInfo(info), Changed: changed})
 	return nil
 }
 
@@ -151,7 +151,7 @@ func (a *policiesAPI) getAppPolicy(w http.ResponseWriter, r *http.Request) error
 	if err != nil {
 		return err
 	}
-	answer(w, http.StatusOK, api.AppPolicy{Policy: app.Policy})
+	answerJSON(w, http.StatusOK, api.AppPolicy{Policy: app.Policy})
 	return nil
 }
 
@@ -163,7 +163,7 @@ func (a *policiesAPI) setAppPolicy(w http.ResponseWriter, r *http.Request) error
 	if err := a.catalog.SetPolicy(r.PathValue("app"), in.Policy); err != nil {
 		return err
 	}
-	answer(w, http.StatusOK, in)
+	answerJSON(w, http.StatusOK, in)
 	return nil
 }
 
@@ -191,7 +191,7 @@ func (a *policiesAPI) planPolicy(w http.ResponseWriter, r *http.Request) error {
 	}
 	a.directory.nameMissing(w, silent)
 	machines = slices.DeleteFunc(machines, func(m *machine.Machine) bool { return m.State != machine.Started })
-	about := a.about(src.Name, &in)
+	about := a.aboutOf(src.Name, &in)
 	out := api.PolicyPlan{Policy: src.Name, LeftOut: max(0, len(machines)-maxPlanned), Scope: about.text}
 	placed := make([]whatif.Placed, 0, len(machines))
 	for _, m := range machines[:min(len(machines), maxPlanned)] {
@@ -199,7 +199,7 @@ func (a *policiesAPI) planPolicy(w http.ResponseWriter, r *http.Request) error {
 	}
 	view := a.directory.View()
 	next := src.Bind(policy.NewEvaluator())
-	old := a.choosers()
+	old := a.boundChoosers()
 	then := func(r *placement.Request) *placement.Policy {
 		if p := old(r); !about.holds(r, p) {
 			return p
@@ -209,10 +209,10 @@ func (a *policiesAPI) planPolicy(w http.ResponseWriter, r *http.Request) error {
 	if out.Comparison, err = whatif.Compare(ctx.Err, view, placed, old, then); err != nil {
 		return err
 	}
-	if out.Recorded, err = a.replay(ctx, about.stands, &next); err != nil {
+	if out.Recorded, err = a.replayDecisions(ctx, about.stands, &next); err != nil {
 		return err
 	}
-	answer(w, http.StatusOK, out)
+	answerJSON(w, http.StatusOK, out)
 	return nil
 }
 
@@ -252,8 +252,8 @@ type about struct {
 	holds  func(r *placement.Request, by *placement.Policy) bool
 }
 
-// about returns which machines a question is about.
-func (a *policiesAPI) about(name string, in *api.PolicyQuestion) about {
+// aboutOf returns which machines a question is about.
+func (a *policiesAPI) aboutOf(name string, in *api.PolicyQuestion) about {
 	def := cmp.Or(a.catalog.PolicyChoice().Default, policy.DefaultName)
 	inPlaceOf := func(stands, text string) about {
 		return about{text, stands, func(_ *placement.Request, by *placement.Policy) bool { return by.Name == stands }}
@@ -276,8 +276,8 @@ func (a *policiesAPI) about(name string, in *api.PolicyQuestion) about {
 	return inPlaceOf(def, fmt.Sprintf("machines whose policy is the default, %s, as if %s were the default", def, name))
 }
 
-// choosers gives the policies in force, each bound once. One that cannot be had stands for the default of souk.
-func (a *policiesAPI) choosers() whatif.Chooser {
+// boundChoosers gives the policies in force, each bound once. One that cannot be had stands for the default of souk.
+func (a *policiesAPI) boundChoosers() whatif.Chooser {
 	bound := map[string]*placement.Policy{}
 	return func(r *placement.Request) *placement.Policy {
 		key := r.App + "/" + r.Scheduling.Policy
@@ -319,9 +319,9 @@ const (
 	mostReplayed  = 500 // newest decisions
 )
 
-// recorded gives the newest decisions that a policy made within a day: those whose whole view was kept, and whose
-// first ask was granted, so that another winner can only be another policy's.
-func (a *policiesAPI) recorded(ctx context.Context, by string) ([]whatif.Decided, error) {
+// recordedDecisions gives the newest decisions that a policy made within a day: those whose whole view was kept, and
+// whose first ask was granted, so that another winner can only be another policy's.
+func (a *policiesAPI) recordedDecisions(ctx context.Context, by string) ([]whatif.Decided, error) {
 	if a.decisions == nil {
 		return nil, nil
 	}
@@ -352,9 +352,10 @@ func (a *policiesAPI) recorded(ctx context.Context, by string) ([]whatif.Decided
 	return out[max(0, len(out)-mostReplayed):], ctx.Err()
 }
 
-// replay says which of the recorded decisions of a policy another would have made otherwise.
-func (a *policiesAPI) replay(ctx context.Context, by string, then *placement.Policy) (*whatif.Comparison, error) {
-	decided, err := a.recorded(ctx, by)
+// replayDecisions says which of the recorded decisions of a policy another would have made otherwise.
+func (a *policiesAPI) replayDecisions(ctx context.Context, by string, then *placement.Policy) (*whatif.Comparison,
+	error) {
+	decided, err := a.recordedDecisions(ctx, by)
 	if err != nil || len(decided) == 0 {
 		return nil, err
 	}

@@ -36,8 +36,8 @@ type processAPI struct {
 	digest    func(id string) (digest string, err error) // of a token
 }
 
-// handlers returns what it serves.
-func (a *processAPI) handlers() handlers {
+// opHandlers returns what it serves.
+func (a *processAPI) opHandlers() handlers {
 	return handlers{
 		"GET /v1/souk/version":      a.getVersion,
 		"GET /v1/souk/openapi.json": a.getOpenAPI,
@@ -51,7 +51,7 @@ func (a *processAPI) handlers() handlers {
 }
 
 func (a *processAPI) getVersion(w http.ResponseWriter, _ *http.Request) error {
-	answer(w, http.StatusOK, api.ServerInfo{Build: a.build, Go: goruntime.Version(), Region: string(a.region),
+	answerJSON(w, http.StatusOK, api.ServerInfo{Build: a.build, Go: goruntime.Version(), Region: string(a.region),
 		Workers: a.directory.Fleet.Snapshot().Len(), Started: a.started})
 	return nil
 }
@@ -62,15 +62,15 @@ func (a *processAPI) listWorkers(w http.ResponseWriter, _ *http.Request) error {
 		if k.Ready() {
 			out.Workers = append(out.Workers, *k.Record)
 		} else {
-			out.Unreachable = append(out.Unreachable, api.UnreachableWorker{Worker: k.ID, Error: silence(k)})
+			out.Unreachable = append(out.Unreachable, api.UnreachableWorker{Worker: k.ID, Error: silenceReason(k)})
 		}
 	}
-	answer(w, http.StatusOK, out)
+	answerJSON(w, http.StatusOK, out)
 	return nil
 }
 
-// silence says why a worker's record is not known, or not to be relied on.
-func silence(k *fleet.Worker) string {
+// silenceReason says why a worker's record is not known, or not to be relied on.
+func silenceReason(k *fleet.Worker) string {
 	if k.Reachable() {
 		return fmt.Sprintf("worker %s has not told yet what it has", k.ID)
 	}
@@ -87,7 +87,7 @@ func (a *processAPI) examine(w http.ResponseWriter, r *http.Request) error {
 		out.Workers = append(out.Workers,
 			api.Examination{Worker: k.ID(), Findings: append([]cluster.Finding{}, found[i]...)})
 	}
-	answer(w, http.StatusOK, out)
+	answerJSON(w, http.StatusOK, out)
 	return nil
 }
 
@@ -110,7 +110,7 @@ func (a *processAPI) prove(w http.ResponseWriter, r *http.Request) error {
 	if local, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr); ok {
 		at = api.ProvenAt(local.AddrPort())
 	}
-	answer(w, http.StatusOK, api.ProofOf(digest, at, nonce))
+	answerJSON(w, http.StatusOK, api.ProofOf(digest, at, nonce))
 	return nil
 }
 
@@ -163,8 +163,8 @@ func (a *processAPI) getOpenAPI(w http.ResponseWriter, _ *http.Request) error {
 	return err
 }
 
-// metrics are the gateway's own, and its workers'. No label has the name of a machine, whose number has no bound; of apps
-// see maxAppSeries.
+// metrics are the gateway's own, and its workers'. No label has the name of a machine, whose number has no bound; of
+// apps see maxAppSeries.
 type metrics struct {
 	requests *prometheus.HistogramVec
 	serve    http.Handler
@@ -196,7 +196,7 @@ func newMetrics(others ...prometheus.Collector) *metrics {
 	return m
 }
 
-func (m *metrics) request(method, route string, code int, took time.Duration) {
+func (m *metrics) observeRequest(method, route string, code int, took time.Duration) {
 	switch method {
 	case "GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS":
 	default:
@@ -239,8 +239,8 @@ func (c decisionCollector) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-// workerCollector tells of this process's own workers, and of no others: each member tells of its own, so that a sum over
-// members counts each thing once.
+// workerCollector tells of this process's own workers, and of no others: each member tells of its own, so that a sum
+// over members counts each thing once.
 type workerCollector struct{ *directory }
 
 // Describe describes nothing: what there is depends on the workers.

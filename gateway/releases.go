@@ -23,20 +23,20 @@ type releaseCatalog interface {
 	RollSecrets(app string, values map[string]*string, by string, parent *string, now time.Time) (catalog.Rolled, error)
 }
 
-// handlers returns what it serves.
-func (a *releasesAPI) handlers() handlers {
+// opHandlers returns what it serves.
+func (a *releasesAPI) opHandlers() handlers {
 	return handlers{
 		api.CreateRelease:   a.create,
 		api.PlanRelease:     a.plan,
 		api.HoldRelease:     a.planAndHold,
 		api.ListReleases:    a.list,
 		api.GetRelease:      a.get,
-		api.ScaleService:    changes[api.Scale](a, release.WhyScale),
-		api.RestartService:  changes[api.RolloutChange](a, release.WhyRestart),
-		api.RollbackService: changes[api.ServiceRollback](a, release.WhyBack),
-		api.PauseRollout:    changes[api.RolloutChange](a, release.WhyPause),
-		api.ResumeRollout:   changes[api.RolloutChange](a, release.WhyResume),
-		api.PromoteRollout:  changes[api.Promotion](a, release.WhyPromote),
+		api.ScaleService:    changeHandler[api.Scale](a, release.WhyScale),
+		api.RestartService:  changeHandler[api.RolloutChange](a, release.WhyRestart),
+		api.RollbackService: changeHandler[api.ServiceRollback](a, release.WhyBack),
+		api.PauseRollout:    changeHandler[api.RolloutChange](a, release.WhyPause),
+		api.ResumeRollout:   changeHandler[api.RolloutChange](a, release.WhyResume),
+		api.PromoteRollout:  changeHandler[api.Promotion](a, release.WhyPromote),
 		api.TriggerJob:      a.trigger,
 		api.GetService:      a.status,
 		api.WhyService:      a.why,
@@ -54,21 +54,21 @@ func (a *releasesAPI) create(w http.ResponseWriter, r *http.Request) error {
 	if err := readJSON(w, r, &in, false); err != nil {
 		return err
 	}
-	made, err := a.releases.Deploy(r.Context(), &app, &in, asker(r))
-	return answered(w, http.StatusCreated, made, err)
+	made, err := a.releases.Deploy(r.Context(), &app, &in, askerOf(r))
+	return answerOrFail(w, http.StatusCreated, made, err)
 }
 
 // plan says what a new release would do, and whether there is room for its first step. It changes nothing.
 func (a *releasesAPI) plan(w http.ResponseWriter, r *http.Request) error {
-	return a.foresee(w, r, false)
+	return a.foreseeRelease(w, r, false)
 }
 
 // planAndHold is plan, and has workers hold that room for a while.
 func (a *releasesAPI) planAndHold(w http.ResponseWriter, r *http.Request) error {
-	return a.foresee(w, r, true)
+	return a.foreseeRelease(w, r, true)
 }
 
-func (a *releasesAPI) foresee(w http.ResponseWriter, r *http.Request, hold bool) error {
+func (a *releasesAPI) foreseeRelease(w http.ResponseWriter, r *http.Request, hold bool) error {
 	app, err := a.catalog.OpenApp(r.PathValue("app"))
 	switch {
 	case fault.CodeOf(err) == fault.CodeAppNotFound:
@@ -80,18 +80,18 @@ func (a *releasesAPI) foresee(w http.ResponseWriter, r *http.Request, hold bool)
 	if err := readJSON(w, r, &in, false); err != nil {
 		return err
 	}
-	plan, err := a.releases.Plan(r.Context(), &app, &in, asker(r), hold)
-	return answered(w, http.StatusOK, plan, err)
+	plan, err := a.releases.Plan(r.Context(), &app, &in, askerOf(r), hold)
+	return answerOrFail(w, http.StatusOK, plan, err)
 }
 
-// asker tells of who sent a request.
-func asker(r *http.Request) releases.Asker {
-	return releases.Asker{Name: caller(r),
-		Deploys: may(r, api.Route{Op: api.CreateRelease, Verb: api.VerbCreate, Kind: api.KindService})}
+// askerOf tells of who sent a request.
+func askerOf(r *http.Request) releases.Asker {
+	return releases.Asker{Name: callerName(r),
+		Deploys: mayDo(r, api.Route{Op: api.CreateRelease, Verb: api.VerbCreate, Kind: api.KindService})}
 }
 
-// caller returns the name of the token that a request came with.
-func caller(r *http.Request) string {
+// callerName returns the name of the token that a request came with.
+func callerName(r *http.Request) string {
 	for _, t := range of(r).who {
 		if t.Name != "" {
 			return t.Name
@@ -100,32 +100,32 @@ func caller(r *http.Request) string {
 	return ""
 }
 
-// answered answers with a value, or returns the error.
-func answered(w http.ResponseWriter, code int, value any, err error) error {
+// answerOrFail answers with a value, or returns the error.
+func answerOrFail(w http.ResponseWriter, code int, value any, err error) error {
 	if err == nil {
-		answer(w, code, value)
+		answerJSON(w, code, value)
 	}
 	return err
 }
 
 func (a *releasesAPI) list(w http.ResponseWriter, r *http.Request) error {
 	list, err := a.releases.List(r.PathValue("app"))
-	return answered(w, http.StatusOK, list, err)
+	return answerOrFail(w, http.StatusOK, list, err)
 }
 
 func (a *releasesAPI) get(w http.ResponseWriter, r *http.Request) error {
 	release, err := a.releases.Get(r.PathValue("app"), r.PathValue("release"))
-	return answered(w, http.StatusOK, release, err)
+	return answerOrFail(w, http.StatusOK, release, err)
 }
 
 func (a *releasesAPI) status(w http.ResponseWriter, r *http.Request) error {
 	_, status, err := a.releases.Status(r.PathValue("app"))
-	return answered(w, http.StatusOK, status, err)
+	return answerOrFail(w, http.StatusOK, status, err)
 }
 
 func (a *releasesAPI) why(w http.ResponseWriter, r *http.Request) error {
 	why, err := a.releases.Why(r.Context(), r.PathValue("app"))
-	return answered(w, http.StatusOK, why, err)
+	return answerOrFail(w, http.StatusOK, why, err)
 }
 
 // trigger runs a job now.
@@ -139,20 +139,20 @@ func (a *releasesAPI) trigger(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	run, err := a.releases.Trigger(r.Context(), &app, in.Group)
-	return answered(w, http.StatusCreated, run, err)
+	return answerOrFail(w, http.StatusCreated, run, err)
 }
 
-// changes returns what has a service changed by a verb, as a body says.
-func changes[T interface{ Change() release.Change }](a *releasesAPI, why string) handler {
+// changeHandler returns what has a service changed by a verb, as a body says.
+func changeHandler[T interface{ Change() release.Change }](a *releasesAPI, why string) handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		var in T
 		if err := readJSON(w, r, &in, why != release.WhyScale); err != nil {
 			return err
 		}
 		want := in.Change()
-		want.Why, want.By, want.At = why, caller(r), time.Now()
+		want.Why, want.By, want.At = why, callerName(r), time.Now()
 		out, err := a.releases.Change(r.PathValue("app"), want)
-		return answered(w, http.StatusOK, out, err)
+		return answerOrFail(w, http.StatusOK, out, err)
 	}
 }
 
@@ -162,7 +162,7 @@ func (a *releasesAPI) rollSecrets(w http.ResponseWriter, r *http.Request) error 
 	if err := readJSON(w, r, &in, true); err != nil {
 		return err
 	}
-	x, err := a.catalog.RollSecrets(r.PathValue("app"), in.Values, caller(r), in.Parent, time.Now())
+	x, err := a.catalog.RollSecrets(r.PathValue("app"), in.Values, callerName(r), in.Parent, time.Now())
 	if err != nil {
 		return err
 	}
@@ -171,7 +171,7 @@ func (a *releasesAPI) rollSecrets(w http.ResponseWriter, r *http.Request) error 
 		h := releases.HeadAnswer(x.Head)
 		out.Head = &h
 	}
-	answer(w, http.StatusOK, out)
+	answerJSON(w, http.StatusOK, out)
 	return nil
 }
 
@@ -181,6 +181,6 @@ func (a *releasesAPI) planSecrets(w http.ResponseWriter, r *http.Request) error 
 	if err := readJSON(w, r, &in, true); err != nil {
 		return err
 	}
-	plan, err := a.releases.PlanSecrets(r.Context(), r.PathValue("app"), &in, caller(r))
-	return answered(w, http.StatusOK, plan, err)
+	plan, err := a.releases.PlanSecrets(r.Context(), r.PathValue("app"), &in, callerName(r))
+	return answerOrFail(w, http.StatusOK, plan, err)
 }

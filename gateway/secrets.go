@@ -29,8 +29,8 @@ type secretCatalog interface {
 	SecretsReach(app string, version uint64) error
 }
 
-// handlers returns what it serves.
-func (a *secretsAPI) handlers() handlers {
+// opHandlers returns what it serves.
+func (a *secretsAPI) opHandlers() handlers {
 	return handlers{
 		"GET /v1/apps/{app}/secrets":           a.listSecrets,
 		"POST /v1/apps/{app}/secrets":          a.updateSecrets,
@@ -59,7 +59,7 @@ func (a *secretsAPI) readableSecrets(r *http.Request) (api.SecretList, error) {
 		want, err := strconv.ParseUint(s, 10, 64)
 		if err != nil {
 			return api.SecretList{}, fault.New(fault.Invalid, codeQuery,
-				"version=%q is not a whole number", clip(s, 40))
+				"version=%q is not a whole number", clipText(s, 40))
 		}
 		if err := a.catalog.SecretsReach(app, want); err != nil {
 			return api.SecretList{}, err
@@ -73,7 +73,7 @@ func (a *secretsAPI) listSecrets(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	answer(w, http.StatusOK, list)
+	answerJSON(w, http.StatusOK, list)
 	return nil
 }
 
@@ -84,7 +84,7 @@ func (a *secretsAPI) getSecret(w http.ResponseWriter, r *http.Request) error {
 	}
 	for _, s := range list.Secrets {
 		if s.Name == r.PathValue("name") {
-			answer(w, http.StatusOK, s)
+			answerJSON(w, http.StatusOK, s)
 			return nil
 		}
 	}
@@ -105,7 +105,7 @@ func (a *secretsAPI) updateSecrets(w http.ResponseWriter, r *http.Request) error
 	if err != nil {
 		return err
 	}
-	answer(w, http.StatusOK, api.SecretList{Secrets: appSecrets(set), Version: version})
+	answerJSON(w, http.StatusOK, api.SecretList{Secrets: appSecrets(set), Version: version})
 	return nil
 }
 
@@ -121,7 +121,7 @@ func (a *secretsAPI) setSecret(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	answer(w, http.StatusOK, api.SecretSet{Secret: api.Secret(set[0]), Version: version})
+	answerJSON(w, http.StatusOK, api.SecretSet{Secret: api.Secret(set[0]), Version: version})
 	return nil
 }
 
@@ -137,7 +137,7 @@ func (a *secretsAPI) deleteSecret(w http.ResponseWriter, r *http.Request) error 
 			if err != nil {
 				return err
 			}
-			answer(w, http.StatusOK, api.SecretVersion{Version: version})
+			answerJSON(w, http.StatusOK, api.SecretVersion{Version: version})
 			return nil
 		}
 	}

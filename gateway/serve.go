@@ -76,9 +76,9 @@ type front struct {
 	metrics *metrics
 }
 
-// serve puts around the routes what every request gets: an id, a limit, a check of who asks, a record in the log and
-// the metrics, and an answer also when the handler panics.
-func (f *front) serve(next http.Handler) http.Handler {
+// wrapRoutes puts around the routes what every request gets: an id, a limit, a check of who asks, a record in the log
+// and the metrics, and an answer also when the handler panics.
+func (f *front) wrapRoutes(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		begin := time.Now()
 		q := &request{id: ulid.Make().String(), route: "unmatched"}
@@ -86,7 +86,7 @@ func (f *front) serve(next http.Handler) http.Handler {
 		if r.Body != nil && r.Body != http.NoBody {
 			body := &handlersBody{ReadCloser: r.Body}
 			r.Body = body // of this handler's own copy of the request
-			defer body.end(w)
+			defer body.endReads(w)
 		}
 		rec := &recorder{ResponseWriter: w}
 		rec.Header().Set(api.RequestIDHeader, q.id)
@@ -94,23 +94,23 @@ func (f *front) serve(next http.Handler) http.Handler {
 		rec.Header().Set("Cache-Control", "no-store")
 		defer func() {
 			if p := recover(); p != nil {
-				f.panicked(rec, r, p)
+				f.answerPanic(rec, r, p)
 			}
-			f.record(r, rec, time.Since(begin))
+			f.recordRequest(r, rec, time.Since(begin))
 		}()
-		if err := f.admit(rec, r); err != nil {
+		if err := f.admitRequest(rec, r); err != nil {
 			// The server would read the rest of the body before it answers: whoever sends none would stay.
 			_ = http.NewResponseController(w).SetReadDeadline(time.Now()) // what cannot has no connection
 			rec.Header().Set("Connection", "close")
-			f.fail(rec, r, err)
+			f.answerError(rec, r, err)
 			return
 		}
 		next.ServeHTTP(rec, r)
 	})
 }
 
-// admit says whether a request may go on to the routes.
-func (f *front) admit(w http.ResponseWriter, r *http.Request) error {
+// admitRequest says whether a request may go on to the routes.
+func (f *front) admitRequest(w http.ResponseWriter, r *http.Request) error {
 	switch r.URL.Path {
 	case "/livez", "/readyz", "/v1/souk/proof":
 		return nil
@@ -137,25 +137,26 @@ func noSuchPath() error {
 		"there is nothing at this path; GET /v1/souk/openapi.json lists what there is")
 }
 
-func (f *front) panicked(w *recorder, r *http.Request, p any) {
+func (f *front) answerPanic(w *recorder, r *http.Request, p any) {
 	if err, ok := p.(error); ok && errors.Is(err, http.ErrAbortHandler) {
 		panic(p) // a stream broken off on purpose
 	}
 	f.log.ErrorContext(r.Context(), "a handler panicked", "request", requestID(r), "panic", p, "stack",
 		string(debug.Stack()))
 	if w.code == 0 {
-		f.fail(w, r, fault.New(fault.Internal, fault.CodePanic, "a fault inside souk ended this request; report it"))
+		f.answerError(w, r, fault.New(fault.Internal, fault.CodePanic,
+			"a fault inside souk ended this request; report it"))
 	}
 }
 
-// record writes the access log and the metrics. Neither holds a query, a header or a body: they may be secret.
-func (f *front) record(r *http.Request, w *recorder, took time.Duration) {
+// recordRequest writes the access log and the metrics. Neither holds a query, a header or a body: they may be secret.
+func (f *front) recordRequest(r *http.Request, w *recorder, took time.Duration) {
 	q := of(r)
 	code := w.code
 	if code == 0 {
 		code = 499 // the client was gone before there was an answer
 	}
-	f.metrics.request(r.Method, q.route, code, took)
+	f.metrics.observeRequest(r.Method, q.route, code, took)
 	level := slog.LevelInfo
 	if q.route == "/livez" || q.route == "/readyz" || q.route == "/metrics" {
 		level = slog.LevelDebug
@@ -164,10 +165,10 @@ func (f *front) record(r *http.Request, w *recorder, took time.Duration) {
 		slog.String("route", q.route), slog.String("app", r.PathValue("app")),
 		slog.String("machine", r.PathValue("id")),
 		slog.Int("code", code), slog.Int64("bytes", w.bytes), slog.Duration("took", took),
-		slog.String("remote", r.RemoteAddr), slog.String("agent", clip(r.UserAgent(), 80)))
+		slog.String("remote", r.RemoteAddr), slog.String("agent", clipText(r.UserAgent(), 80)))
 }
 
-func clip(s string, n int) string {
+func clipText(s string, n int) string {
 	if len(s) > n {
 		return s[:n]
 	}
@@ -248,7 +249,8 @@ func (f *front) forWhoMay(to api.Route, do handler) handler {
 	}
 }
 
-// appOf returns the app that a request is about: that of its path, else the one that its query names; "": none, or several.
+// appOf returns the app that a request is about: that of its path, else the one that its query names; "": none, or
+// several.
 func appOf(r *http.Request) string {
 	if app := r.PathValue("app"); app != "" {
 		return app
@@ -259,8 +261,8 @@ func appOf(r *http.Request) string {
 	return ""
 }
 
-// may reports whether a request has a token that may do what a route does with the request's app.
-func may(r *http.Request, to api.Route) bool {
+// mayDo reports whether a request has a token that may do what a route does with the request's app.
+func mayDo(r *http.Request, to api.Route) bool {
 	app := appOf(r)
 	return slices.ContainsFunc(of(r).who, func(t api.Token) bool { return t.May(to, app) })
 }
@@ -306,21 +308,21 @@ type handlers map[api.Op]handler
 
 // noun is a kind of thing that the API serves.
 type noun interface {
-	handlers() handlers
+	opHandlers() handlers
 }
 
 // servedBy returns what nouns serve together.
 func servedBy(nouns []noun) handlers {
 	all := handlers{}
 	for _, n := range nouns {
-		maps.Copy(all, n.handlers())
+		maps.Copy(all, n.opHandlers())
 	}
 	return all
 }
 
-// mux registers the routes, and behind each path an answer for methods it does not know. Each route has a handler,
+// newMux registers the routes, and behind each path an answer for methods it does not know. Each route has a handler,
 // and each handler a route.
-func (f *front) mux(nouns []noun) (*http.ServeMux, error) {
+func (f *front) newMux(nouns []noun) (*http.ServeMux, error) {
 	mux, served := http.NewServeMux(), servedBy(nouns)
 	allow := map[string][]string{}
 	for _, rt := range api.Routes() {
@@ -333,10 +335,10 @@ func (f *front) mux(nouns []noun) (*http.ServeMux, error) {
 			do = f.unlessFull(do)
 		}
 		if rt.Shared() {
-			do = f.agreed(rt, do)
+			do = f.awaitAgreement(rt, do)
 		}
 		do = f.forWhoMay(rt, do)
-		mux.Handle(string(rt.Op), f.handle(path, do))
+		mux.Handle(string(rt.Op), f.asHTTP(path, do))
 		allow[path] = append(allow[path], rt.Op.Method())
 		if rt.Op.Method() == http.MethodGet {
 			allow[path] = append(allow[path], http.MethodHead)
@@ -347,14 +349,14 @@ func (f *front) mux(nouns []noun) (*http.ServeMux, error) {
 	}
 	f.refuseUnimplemented(mux, allow)
 	for path, methods := range allow {
-		mux.Handle(path, f.handle(path, func(w http.ResponseWriter, r *http.Request) error {
+		mux.Handle(path, f.asHTTP(path, func(w http.ResponseWriter, r *http.Request) error {
 			slices.Sort(methods)
 			w.Header().Set("Allow", strings.Join(methods, ", "))
 			return fault.New(fault.Invalid, fault.CodeMethod,
-				"%s is not possible here; use %s", clip(r.Method, 20), strings.Join(methods, " or "))
+				"%s is not possible here; use %s", clipText(r.Method, 20), strings.Join(methods, " or "))
 		}))
 	}
-	mux.Handle("/", f.handle("unmatched", func(http.ResponseWriter, *http.Request) error { return noSuchPath() }))
+	mux.Handle("/", f.asHTTP("unmatched", func(http.ResponseWriter, *http.Request) error { return noSuchPath() }))
 	return mux, nil
 }
 
@@ -368,9 +370,9 @@ func (f *front) unlessFull(do handler) handler {
 	}
 }
 
-// agreed answers a change when all members that can be heard know of it: a client that was answered here may ask any of them
-// next.
-func (f *front) agreed(rt api.Route, do handler) handler {
+// awaitAgreement answers a change when all members that can be heard know of it: a client that was answered here may
+// ask any of them next.
+func (f *front) awaitAgreement(rt api.Route, do handler) handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		return do(&agreeing{ResponseWriter: w, agree: func() { f.agree(r.Context(), rt.AtWorker()) }}, r)
 	}
@@ -407,22 +409,22 @@ func (f *front) refuseUnimplemented(mux *http.ServeMux, allow map[string][]strin
 		do := func(http.ResponseWriter, *http.Request) error {
 			return fault.New(fault.Unimplemented, codeUnimplemented, "%s", sentence)
 		}
-		mux.Handle(path, f.handle(path, do))
+		mux.Handle(path, f.asHTTP(path, do))
 		if allow[bare] == nil {
-			mux.Handle(bare, f.handle(bare, do))
+			mux.Handle(bare, f.asHTTP(bare, do))
 		} else {
-			mux.Handle("POST "+bare, f.handle(bare, do))
+			mux.Handle("POST "+bare, f.asHTTP(bare, do))
 			allow[bare] = append(allow[bare], http.MethodPost)
 		}
 	}
 }
 
-// handle makes an HTTP handler of a route's function.
-func (f *front) handle(path string, do handler) http.Handler {
+// asHTTP makes an HTTP handler of a route's function.
+func (f *front) asHTTP(path string, do handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		of(r).route = path
 		if err := do(w, r); err != nil {
-			f.fail(w, r, err)
+			f.answerError(w, r, err)
 		}
 	})
 }
@@ -431,6 +433,6 @@ func (a *appsAPI) listIPs(w http.ResponseWriter, r *http.Request) error {
 	if _, err := a.catalog.App(r.PathValue("app")); err != nil {
 		return err
 	}
-	answer(w, http.StatusOK, api.AddressList{IPs: []string{}})
+	answerJSON(w, http.StatusOK, api.AddressList{IPs: []string{}})
 	return nil
 }

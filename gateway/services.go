@@ -46,8 +46,8 @@ type servicesAPI struct {
 	directory *directory
 }
 
-// handlers returns what it serves.
-func (a *servicesAPI) handlers() handlers {
+// opHandlers returns what it serves.
+func (a *servicesAPI) opHandlers() handlers {
 	return handlers{
 		"GET /v1/souk/services":           a.listServices,
 		"GET /v1/souk/routes":             a.listRoutes,
@@ -79,7 +79,7 @@ func (a *servicesAPI) listServices(w http.ResponseWriter, r *http.Request) error
 		}
 		out.Services = append(out.Services, *s)
 	}
-	answer(w, http.StatusOK, out)
+	answerJSON(w, http.StatusOK, out)
 	return nil
 }
 
@@ -92,9 +92,9 @@ func (a *servicesAPI) getRequest(w http.ResponseWriter, r *http.Request) error {
 	if !known {
 		return fault.New(fault.NotFound, codeRequestNotFound, "nothing is kept here of the request %s: the member "+
 			"that took a request keeps it, for a while, where a machine was woken for it or it failed; ask that "+
-			"member, or look in its access log", clip(id, 80))
+			"member, or look in its access log", clipText(id, 80))
 	}
-	answer(w, http.StatusOK, q)
+	answerJSON(w, http.StatusOK, q)
 	return nil
 }
 
@@ -289,7 +289,7 @@ func (a *servicesAPI) listRoutes(w http.ResponseWriter, _ *http.Request) error {
 	for _, x := range order {
 		out.Routes = append(out.Routes, *x)
 	}
-	answer(w, http.StatusOK, out)
+	answerJSON(w, http.StatusOK, out)
 	return nil
 }
 

@@ -40,8 +40,8 @@ type tokensAPI struct {
 	evictions Evictions // nil: this souk is alone
 }
 
-// handlers returns what it serves.
-func (a *tokensAPI) handlers() handlers {
+// opHandlers returns what it serves.
+func (a *tokensAPI) opHandlers() handlers {
 	return handlers{
 		api.ListTokens:  a.list,
 		api.MakeToken:   a.make,
@@ -52,7 +52,7 @@ func (a *tokensAPI) handlers() handlers {
 	}
 }
 
-func (a *tokensAPI) all() (Tokens, error) {
+func (a *tokensAPI) tokensOrError() (Tokens, error) {
 	if a.tokens == nil {
 		return nil, fault.New(fault.Precondition, codeAlone,
 			"this souk is alone, and has the one token in its directory; a cluster has several (\"souk init\")")
@@ -61,16 +61,16 @@ func (a *tokensAPI) all() (Tokens, error) {
 }
 
 func (a *tokensAPI) list(w http.ResponseWriter, _ *http.Request) error {
-	t, err := a.all()
+	t, err := a.tokensOrError()
 	if err != nil {
 		return err
 	}
-	answer(w, http.StatusOK, api.TokenList{Tokens: append([]api.Token{}, t.List()...)})
+	answerJSON(w, http.StatusOK, api.TokenList{Tokens: append([]api.Token{}, t.List()...)})
 	return nil
 }
 
 func (a *tokensAPI) make(w http.ResponseWriter, r *http.Request) error {
-	t, err := a.all()
+	t, err := a.tokensOrError()
 	if err != nil {
 		return err
 	}
@@ -83,16 +83,16 @@ func (a *tokensAPI) make(w http.ResponseWriter, r *http.Request) error {
 			return err
 		}
 	}
-	out, err := t.Make(admin(r), in)
+	out, err := t.Make(adminToken(r), in)
 	if err != nil {
 		return err
 	}
-	answer(w, http.StatusCreated, out)
+	answerJSON(w, http.StatusCreated, out)
 	return nil
 }
 
-// admin returns the token with which a request of an admin was let in.
-func admin(r *http.Request) (t api.Token) {
+// adminToken returns the token with which a request of an admin was let in.
+func adminToken(r *http.Request) (t api.Token) {
 	for _, x := range of(r).who {
 		if x.Role == api.RoleAdmin && x.App == "" {
 			return x
@@ -102,17 +102,17 @@ func admin(r *http.Request) (t api.Token) {
 }
 
 func (a *tokensAPI) revoke(w http.ResponseWriter, r *http.Request) error {
-	t, err := a.all()
+	t, err := a.tokensOrError()
 	if err != nil {
 		return err
 	}
 	q := r.URL.Query()
-	by := clip(cmp.Or(q.Get("by"), admin(r).Name), 256)
-	gone, err := t.Revoke(r.PathValue("token"), by, clip(q.Get("reason"), 256))
+	by := clipText(cmp.Or(q.Get("by"), adminToken(r).Name), 256)
+	gone, err := t.Revoke(r.PathValue("token"), by, clipText(q.Get("reason"), 256))
 	if err != nil {
 		return err
 	}
-	answer(w, http.StatusOK, api.TokenList{Tokens: append([]api.Token{}, gone...)})
+	answerJSON(w, http.StatusOK, api.TokenList{Tokens: append([]api.Token{}, gone...)})
 	return nil
 }
 
@@ -124,12 +124,12 @@ func (a *tokensAPI) evict(w http.ResponseWriter, r *http.Request) error {
 	if err := readJSON(w, r, &in, false); err != nil {
 		return err
 	}
-	in.By, in.Reason = clip(in.By, 256), clip(in.Reason, 256)
+	in.By, in.Reason = clipText(in.By, 256), clipText(in.Reason, 256)
 	out, err := a.evictions.Evict(r.Context(), cluster.WorkerID(r.PathValue("member")), in)
 	if err != nil {
 		return err
 	}
-	answer(w, http.StatusOK, out)
+	answerJSON(w, http.StatusOK, out)
 	return nil
 }
 
@@ -141,6 +141,6 @@ func (a *tokensAPI) checkEviction(w http.ResponseWriter, r *http.Request) error 
 	if err != nil {
 		return err
 	}
-	answer(w, http.StatusOK, out)
+	answerJSON(w, http.StatusOK, out)
 	return nil
 }

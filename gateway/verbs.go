@@ -24,8 +24,8 @@ type verbBroker interface {
 	AskOwner(why string, do func() (lifecycle.Outcome, error)) (lifecycle.Outcome, error)
 }
 
-// handlers returns what it serves.
-func (a *verbsAPI) handlers() handlers {
+// opHandlers returns what it serves.
+func (a *verbsAPI) opHandlers() handlers {
 	return handlers{
 		"POST /v1/apps/{app}/machines/{id}/start":    a.startMachine,
 		"POST /v1/apps/{app}/machines/{id}/stop":     a.stopMachine,
@@ -33,14 +33,14 @@ func (a *verbsAPI) handlers() handlers {
 		"POST /v1/apps/{app}/machines/{id}/signal":   a.signalMachine,
 		"POST /v1/apps/{app}/machines/{id}/resize":   a.resizeMachine,
 		"POST /v1/apps/{app}/machines/{id}/suspend":  a.suspendMachine,
-		"POST /v1/apps/{app}/machines/{id}/cordon":   a.plain(lifecycle.Cordon),
-		"POST /v1/apps/{app}/machines/{id}/uncordon": a.plain(lifecycle.Uncordon),
+		"POST /v1/apps/{app}/machines/{id}/cordon":   a.plainVerb(lifecycle.Cordon),
+		"POST /v1/apps/{app}/machines/{id}/uncordon": a.plainVerb(lifecycle.Uncordon),
 	}
 }
 
-// command begins a command for the machine of the path. Verbs that may take as long as a machine's grace are answered
+// commandOf begins a command for the machine of the path. Verbs that may take as long as a machine's grace are answered
 // when they have begun, where the client prefers that (RFC 7240, section 4.1).
-func command(r *http.Request, v lifecycle.Verb) lifecycle.Command {
+func commandOf(r *http.Request, v lifecycle.Verb) lifecycle.Command {
 	slow := v == lifecycle.Start || v == lifecycle.Stop || v == lifecycle.Restart || v == lifecycle.Suspend
 	return lifecycle.Command{
 		Verb: v, App: r.PathValue("app"), Machine: r.PathValue("id"), Nonce: r.Header.Get(api.NonceHeader),
@@ -49,16 +49,16 @@ func command(r *http.Request, v lifecycle.Verb) lifecycle.Command {
 	}
 }
 
-// plain serves the verbs that take nothing and tell nothing.
-func (a *verbsAPI) plain(v lifecycle.Verb) handler {
+// plainVerb serves the verbs that take nothing and tell nothing.
+func (a *verbsAPI) plainVerb(v lifecycle.Verb) handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
-		return a.carryOut(w, r, command(r, v))
+		return a.carryOut(w, r, commandOf(r, v))
 	}
 }
 
 // carryOut has a command done and answers whether it is, or has begun.
 func (a *verbsAPI) carryOut(w http.ResponseWriter, r *http.Request, c lifecycle.Command) error {
-	out, err := a.directory.do(r, c)
+	out, err := a.directory.doCommand(r, c)
 	if err != nil {
 		return err
 	}
@@ -67,7 +67,7 @@ func (a *verbsAPI) carryOut(w http.ResponseWriter, r *http.Request, c lifecycle.
 
 func (a *verbsAPI) startMachine(w http.ResponseWriter, r *http.Request) error {
 	out, err := a.broker.AskOwner(decision.Start,
-		func() (lifecycle.Outcome, error) { return a.directory.do(r, command(r, lifecycle.Start)) })
+		func() (lifecycle.Outcome, error) { return a.directory.doCommand(r, commandOf(r, lifecycle.Start)) })
 	if err != nil {
 		return err
 	}
@@ -75,7 +75,8 @@ func (a *verbsAPI) startMachine(w http.ResponseWriter, r *http.Request) error {
 	if out.Begun != nil {
 		message += "; it is on its way to " + string(out.Begun.Until)
 	}
-	answer(w, http.StatusOK, api.Started{Status: "success", Message: message, Previous: out.Previous, Begun: out.Begun})
+	answerJSON(w, http.StatusOK, api.Started{Status: "success", Message: message, Previous: out.Previous,
+		Begun: out.Begun})
 	return nil
 }
 
@@ -86,7 +87,8 @@ func (a *verbsAPI) stopMachine(w http.ResponseWriter, r *http.Request) error {
 	}
 	if in.ID != "" && in.ID != r.PathValue("id") {
 		return fault.New(fault.Invalid, fault.CodeID,
-			"the body names machine %s and the path %s; send the path's, or none", clip(in.ID, 40), r.PathValue("id"))
+			"the body names machine %s and the path %s; send the path's, or none", clipText(in.ID, 40),
+			r.PathValue("id"))
 	}
 	if in.Timeout.Duration < 0 || in.Timeout.Duration > machine.MaxStopTimeout {
 		return fault.New(fault.Invalid, lifecycle.CodeTimeout,
@@ -95,13 +97,13 @@ func (a *verbsAPI) stopMachine(w http.ResponseWriter, r *http.Request) error {
 	if err := checkSignal(in.Signal); err != nil {
 		return err
 	}
-	c := command(r, lifecycle.Stop)
+	c := commandOf(r, lifecycle.Stop)
 	c.Signal, c.Timeout = in.Signal, in.Timeout.Duration
 	return a.carryOut(w, r, c)
 }
 
 func (a *verbsAPI) suspendMachine(w http.ResponseWriter, r *http.Request) (err error) {
-	c := command(r, lifecycle.Suspend)
+	c := commandOf(r, lifecycle.Suspend)
 	if c.ToDisk, err = queryBool(r, "to_disk"); err != nil {
 		return err
 	}
@@ -109,7 +111,7 @@ func (a *verbsAPI) suspendMachine(w http.ResponseWriter, r *http.Request) (err e
 }
 
 func (a *verbsAPI) restartMachine(w http.ResponseWriter, r *http.Request) error {
-	c := command(r, lifecycle.Restart)
+	c := commandOf(r, lifecycle.Restart)
 	var err error
 	if c.Kill, err = queryBool(r, "force_stop"); err != nil {
 		return err
@@ -122,7 +124,7 @@ func (a *verbsAPI) restartMachine(w http.ResponseWriter, r *http.Request) error 
 		return err
 	}
 	out, err := a.broker.AskOwner(decision.Restart,
-		func() (lifecycle.Outcome, error) { return a.directory.do(r, c) })
+		func() (lifecycle.Outcome, error) { return a.directory.doCommand(r, c) })
 	if err != nil {
 		return err
 	}
@@ -149,23 +151,23 @@ func (a *verbsAPI) signalMachine(w http.ResponseWriter, r *http.Request) error {
 	if _, err := machine.ParseSignal(string(in.Signal)); err != nil {
 		return err
 	}
-	c := command(r, lifecycle.Signal)
+	c := commandOf(r, lifecycle.Signal)
 	c.Signal = string(in.Signal)
 	return a.carryOut(w, r, c)
 }
 
 func (a *verbsAPI) resizeMachine(w http.ResponseWriter, r *http.Request) error {
-	c := command(r, lifecycle.Resize)
+	c := commandOf(r, lifecycle.Resize)
 	c.Resize = new(machine.Resize)
 	if err := readJSON(w, r, c.Resize, false); err != nil {
 		return err
 	}
 	out, err := a.broker.AskOwner(decision.Resize,
-		func() (lifecycle.Outcome, error) { return a.directory.do(r, c) })
+		func() (lifecycle.Outcome, error) { return a.directory.doCommand(r, c) })
 	if err != nil {
 		return err
 	}
-	answer(w, http.StatusOK, out.Machine)
+	answerJSON(w, http.StatusOK, out.Machine)
 	return nil
 }
 
@@ -180,8 +182,8 @@ type leasesAPI struct {
 	directory *directory
 }
 
-// handlers returns what it serves.
-func (a *leasesAPI) handlers() handlers {
+// opHandlers returns what it serves.
+func (a *leasesAPI) opHandlers() handlers {
 	return handlers{
 		"GET /v1/apps/{app}/machines/{id}/lease":    a.getLease,
 		"POST /v1/apps/{app}/machines/{id}/lease":   a.acquireLease,
@@ -196,7 +198,7 @@ func (a *leasesAPI) getLease(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	answer(w, http.StatusOK, api.LeaseAnswer{Status: "success", Data: l})
+	answerJSON(w, http.StatusOK, api.LeaseAnswer{Status: "success", Data: l})
 	return nil
 }
 
@@ -219,18 +221,18 @@ func (a *leasesAPI) acquireLease(w http.ResponseWriter, r *http.Request) error {
 	}
 	c := leaseCommand(r)
 	c.TTL, c.Owner = time.Duration(ttl)*time.Second, leaseOwner(in)
-	l, err := a.lease(r, c)
+	l, err := a.leaseMachine(r, c)
 	if err != nil {
 		return err
 	}
-	answer(w, http.StatusCreated, api.LeaseAnswer{Status: "success", Data: l})
+	answerJSON(w, http.StatusCreated, api.LeaseAnswer{Status: "success", Data: l})
 	return nil
 }
 
 func (a *leasesAPI) releaseLease(w http.ResponseWriter, r *http.Request) error {
 	c := leaseCommand(r)
 	c.Release = true
-	if _, err := a.lease(r, c); err != nil {
+	if _, err := a.leaseMachine(r, c); err != nil {
 		return err
 	}
 	return answerOK(w)
@@ -245,14 +247,14 @@ func leaseCommand(r *http.Request) lifecycle.LeaseCommand {
 func leaseOwner(in api.LeaseRequest) string {
 	switch {
 	case in.Owner != "":
-		return clip(in.Owner, 100)
+		return clipText(in.Owner, 100)
 	case in.Description != "":
-		return clip(in.Description, 100)
+		return clipText(in.Description, 100)
 	}
 	return "api"
 }
 
-func (a *leasesAPI) lease(r *http.Request, c lifecycle.LeaseCommand) (machine.Lease, error) {
+func (a *leasesAPI) leaseMachine(r *http.Request, c lifecycle.LeaseCommand) (machine.Lease, error) {
 	return find.Owner(r.Context(), a.directory.Directory, c.App, c.Machine, find.MachineMissing,
 		func(w Worker) (machine.Lease, error) { return w.Lease(r.Context(), c) })
 }

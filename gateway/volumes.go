@@ -22,8 +22,8 @@ import (
 // mibPerGB is how many MiB a GB of a volume has.
 const mibPerGB = 1024
 
-// set puts a value in the place of another where there is one.
-func set[T any](to *T, from *T) {
+// setIfGiven puts a value in the place of another where there is one.
+func setIfGiven[T any](to *T, from *T) {
 	if from != nil {
 		*to = *from
 	}
@@ -50,8 +50,8 @@ type regionBroker interface {
 	Regions(ctx context.Context, expr string) ([]cluster.Region, error)
 }
 
-// handlers returns what it serves.
-func (a *volumesAPI) handlers() handlers {
+// opHandlers returns what it serves.
+func (a *volumesAPI) opHandlers() handlers {
 	return handlers{
 		"GET /v1/apps/{app}/volumes":                     a.listVolumes,
 		"POST /v1/apps/{app}/volumes":                    a.createVolume,
@@ -74,7 +74,7 @@ func (a *volumesAPI) listVolumes(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	a.directory.nameMissing(w, silent)
-	answer(w, http.StatusOK, list)
+	answerJSON(w, http.StatusOK, list)
 	return nil
 }
 
@@ -99,14 +99,14 @@ func (a *volumesAPI) createVolume(w http.ResponseWriter, r *http.Request) error 
 	if c.Spec, err = in.Spec(); err != nil {
 		return err
 	}
-	set(&c.Snapshot, in.SnapshotID)
-	set(&c.SourceVol, in.SourceVolumeID)
+	setIfGiven(&c.Snapshot, in.SnapshotID)
+	setIfGiven(&c.SourceVol, in.SourceVolumeID)
 	v, err := a.placeVolume(ctx, c, in)
 	if err != nil {
 		return err
 	}
 	if now, err := a.catalog.OpenApp(app.Name); err != nil || now.ID != app.ID {
-		if _, err := a.volume(r.WithContext(context.WithoutCancel(ctx)),
+		if _, err := a.doVolume(r.WithContext(context.WithoutCancel(ctx)),
 			lifecycle.VolumeCommand{Verb: "destroy", App: app.Name, Volume: v.ID}); err != nil &&
 			!fault.Is(err, fault.NotFound) {
 			return err
@@ -114,7 +114,7 @@ func (a *volumesAPI) createVolume(w http.ResponseWriter, r *http.Request) error 
 		return catalog.NoApp()
 	}
 	v.Warnings = machine.VolumeWarnings(&v)
-	answer(w, http.StatusOK, v)
+	answerJSON(w, http.StatusOK, v)
 	return nil
 }
 
@@ -228,11 +228,11 @@ func (a *volumesAPI) volumeSource(ctx context.Context, c lifecycle.VolumeCommand
 		return nil, 0, a.directory.Nowhere(find.VolumeMissing, silent)
 	}
 	return nil, 0, fault.New(fault.NotFound, lifecycle.CodeSourceNotFound,
-		"volume not found: this app has no volume or snapshot %q to copy", clip(c.Snapshot+c.SourceVol, 60))
+		"volume not found: this app has no volume or snapshot %q to copy", clipText(c.Snapshot+c.SourceVol, 60))
 }
 
-// volume has the volume's owner carry out a command.
-func (a *volumesAPI) volume(r *http.Request, c lifecycle.VolumeCommand) (machine.Volume, error) {
+// doVolume has the volume's owner carry out a command.
+func (a *volumesAPI) doVolume(r *http.Request, c lifecycle.VolumeCommand) (machine.Volume, error) {
 	return find.Owner(r.Context(), a.directory.Directory, c.App, c.Volume, find.VolumeMissing,
 		func(w Worker) (machine.Volume, error) { return w.Volume(r.Context(), c) })
 }
@@ -263,7 +263,7 @@ func (a *volumesAPI) getVolume(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	answer(w, http.StatusOK, v)
+	answerJSON(w, http.StatusOK, v)
 	return nil
 }
 
@@ -278,27 +278,27 @@ func (a *volumesAPI) updateVolume(w http.ResponseWriter, r *http.Request) error 
 	}
 	c := volumeCommand(r, "update")
 	c.Spec.SnapshotRetention, c.Spec.AutoBackupEnabled = old.SnapshotRetention, old.AutoBackupEnabled
-	set(&c.Spec.SnapshotRetention, in.SnapshotRetention)
-	set(&c.Spec.AutoBackupEnabled, in.AutoBackupEnabled)
+	setIfGiven(&c.Spec.SnapshotRetention, in.SnapshotRetention)
+	setIfGiven(&c.Spec.AutoBackupEnabled, in.AutoBackupEnabled)
 	if in.SnapshotRetention != nil {
 		if err := api.CheckRetention(c.Spec.SnapshotRetention); err != nil {
 			return err
 		}
 	}
-	v, err := a.volume(r, c)
+	v, err := a.doVolume(r, c)
 	if err != nil {
 		return err
 	}
-	answer(w, http.StatusOK, v)
+	answerJSON(w, http.StatusOK, v)
 	return nil
 }
 
 func (a *volumesAPI) deleteVolume(w http.ResponseWriter, r *http.Request) error {
-	v, err := a.volume(r, volumeCommand(r, "destroy"))
+	v, err := a.doVolume(r, volumeCommand(r, "destroy"))
 	if err != nil {
 		return err
 	}
-	answer(w, http.StatusOK, v)
+	answerJSON(w, http.StatusOK, v)
 	return nil
 }
 
@@ -313,12 +313,12 @@ func (a *volumesAPI) extendVolume(w http.ResponseWriter, r *http.Request) error 
 	}
 	c := volumeCommand(r, "extend")
 	c.Spec.SizeGB = in.SizeGB
-	v, err := a.volume(r, c)
+	v, err := a.doVolume(r, c)
 	if err != nil {
 		return err
 	}
 	v.Warnings = machine.VolumeWarnings(&v)
-	answer(w, http.StatusOK, api.Extended{Volume: v, NeedsRestart: v.NeedsRestart})
+	answerJSON(w, http.StatusOK, api.Extended{Volume: v, NeedsRestart: v.NeedsRestart})
 	return nil
 }
 
@@ -327,13 +327,13 @@ func (a *volumesAPI) listSnapshots(w http.ResponseWriter, r *http.Request) error
 	if err != nil {
 		return err
 	}
-	answer(w, http.StatusOK, append([]machine.Snapshot{}, v.Snapshots...))
+	answerJSON(w, http.StatusOK, append([]machine.Snapshot{}, v.Snapshots...))
 	return nil
 }
 
 // createSnapshot answers the newest snapshot, which is the one that was just made.
 func (a *volumesAPI) createSnapshot(w http.ResponseWriter, r *http.Request) error {
-	v, err := a.volume(r, volumeCommand(r, "snapshot"))
+	v, err := a.doVolume(r, volumeCommand(r, "snapshot"))
 	if err != nil {
 		return err
 	}
@@ -343,6 +343,6 @@ func (a *volumesAPI) createSnapshot(w http.ResponseWriter, r *http.Request) erro
 			newest = s
 		}
 	}
-	answer(w, http.StatusOK, newest)
+	answerJSON(w, http.StatusOK, newest)
 	return nil
 }

@@ -36,7 +36,7 @@ func readWait(r *http.Request) (awaited, error) {
 		default:
 			return v, fault.New(fault.Invalid, api.CodeState,
 				"%q is not a state a machine can be in; wait for created, started, stopped, "+
-					"suspended, failed, destroyed or settled", clip(s, 40))
+					"suspended, failed, destroyed or settled", clipText(s, 40))
 		}
 	}
 	if len(v.states) == 0 {
@@ -47,10 +47,10 @@ func readWait(r *http.Request) (awaited, error) {
 	return v, err
 }
 
-// judge reports whether m meets the wait. It returns an error when m never can.
-func (v awaited) judge(m *machine.Machine) (bool, error) {
+// isMet reports whether m meets the wait. It returns an error when m never can.
+func (v awaited) isMet(m *machine.Machine) (bool, error) {
 	gone := m.State == machine.Destroyed
-	if gone && v.wants(machine.Destroyed) {
+	if gone && v.wantsState(machine.Destroyed) {
 		return true, nil // every version of it is
 	}
 	if v.version != "" && v.version != m.InstanceID {
@@ -61,9 +61,9 @@ func (v awaited) judge(m *machine.Machine) (bool, error) {
 		if passed {
 			return false, fault.New(fault.Invalid, api.CodeWaitVersion,
 				"machine %s is at version %s, so version %s will not be seen again",
-				m.ID, m.InstanceID, clip(v.version, 40))
+				m.ID, m.InstanceID, clipText(v.version, 40))
 		}
-	} else if v.reached(m) {
+	} else if v.hasReached(m) {
 		return true, nil
 	}
 	if gone {
@@ -73,14 +73,15 @@ func (v awaited) judge(m *machine.Machine) (bool, error) {
 	return false, nil
 }
 
-func (v awaited) wants(s machine.State) bool { return slices.Contains(v.states, string(s)) }
+func (v awaited) wantsState(s machine.State) bool { return slices.Contains(v.states, string(s)) }
 
-// reached reports whether m is in one of the states, or was since the event. One that is made and was never started is
-// at rest, and so as good as stopped: deploy clients make one with skip_launch and wait for that before they start it.
-func (v awaited) reached(m *machine.Machine) bool {
+// hasReached reports whether m is in one of the states, or was since the event. One that is made and was never started
+// is at rest, and so as good as stopped: deploy clients make one with skip_launch and wait for that before they start
+// it.
+func (v awaited) hasReached(m *machine.Machine) bool {
 	settled := slices.Contains(v.states, "settled") && !m.State.Transient()
 	if v.from == "" {
-		return settled || v.wants(m.State) || m.State == machine.Created && v.wants(machine.Stopped)
+		return settled || v.wantsState(m.State) || m.State == machine.Created && v.wantsState(machine.Stopped)
 	}
 	for _, e := range m.Events { // newest first
 		if e.ID <= v.from {
@@ -110,7 +111,7 @@ func (a *machinesAPI) waitMachine(w http.ResponseWriter, r *http.Request) error 
 	var never error
 	err = f.Worker.Watch(ctx, app, id, func(m *machine.Machine) bool {
 		last = m
-		done, never = v.judge(m)
+		done, never = v.isMet(m)
 		return !done && never == nil
 	})
 	switch {
@@ -119,7 +120,7 @@ func (a *machinesAPI) waitMachine(w http.ResponseWriter, r *http.Request) error 
 		if len(last.Events) > 0 {
 			out.EventID = last.Events[0].ID
 		}
-		answer(w, http.StatusOK, out)
+		answerJSON(w, http.StatusOK, out)
 		return nil
 	case never != nil:
 		return never

@@ -81,20 +81,20 @@ func Argv(c *Config) []string {
 	if len(init.Exec) > 0 {
 		return append([]string(nil), init.Exec...)
 	}
-	return append(append([]string(nil), init.entrypoint()...), init.Cmd...)
+	return append(append([]string(nil), init.runEntrypoint()...), init.Cmd...)
 }
 
-// entrypoint returns Entrypoint, which runs with Cmd behind it; nil for [""], which clears the image's own, as it does
-// for docker.
-func (i *Init) entrypoint() []string {
-	if i.clears() {
+// runEntrypoint returns Entrypoint, which runs with Cmd behind it; nil for [""], which clears the image's own, as it
+// does for docker.
+func (i *Init) runEntrypoint() []string {
+	if i.clearsEntrypoint() {
 		return nil
 	}
 	return i.Entrypoint
 }
 
-// clears reports whether the image's entrypoint is not to be run.
-func (i *Init) clears() bool { return len(i.Entrypoint) == 1 && i.Entrypoint[0] == "" }
+// clearsEntrypoint reports whether the image's entrypoint is not to be run.
+func (i *Init) clearsEntrypoint() bool { return len(i.Entrypoint) == 1 && i.Entrypoint[0] == "" }
 
 // Args returns what a machine passes to its image's own entry point, in the place of the image's cmd; nil where it
 // names a program itself, or nothing.
@@ -180,8 +180,8 @@ func Secrets(c *Config, all map[string]string) (env map[string]string, missing [
 	return env, missing
 }
 
-// Reads returns which of its app's secrets a machine reads: all of them, or those of the names alone. names lists, sorted,
-// the secrets that it cannot start without: those that its process and its files name.
+// Reads returns which of its app's secrets a machine reads: all of them, or those of the names alone. names lists,
+// sorted, the secrets that it cannot start without: those that its process and its files name.
 func Reads(c *Config) (all bool, names []string) {
 	all = true
 	if len(c.Processes) == 1 {

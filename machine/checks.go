@@ -72,13 +72,13 @@ func (c *Config) HealthChecks() (out []HealthCheck) {
 	}
 	for _, s := range c.Services {
 		for _, ch := range s.Checks {
-			h := ch.resolve(s.InternalPort)
-			h.Name = fmt.Sprintf("%s%02d-%s-%d", serviceCheck, len(out), h.kind(), h.Port)
+			h := ch.resolveFor(s.InternalPort)
+			h.Name = fmt.Sprintf("%s%02d-%s-%d", serviceCheck, len(out), h.kindText(), h.Port)
 			out = append(out, h)
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.Checks)) {
-		h := c.Checks[name].resolve(c.firstPort())
+		h := c.Checks[name].resolveFor(c.firstPort())
 		h.Name = name
 		out = append(out, h)
 	}
@@ -97,20 +97,20 @@ func (c *Config) firstPort() int {
 	return c.Services[0].InternalPort
 }
 
-func (h *HealthCheck) kind() string {
+func (h *HealthCheck) kindText() string {
 	if h.HTTP {
 		return "http"
 	}
 	return "tcp"
 }
 
-// resolve fills in what is left open. port is that of the service that it belongs to.
-func (ch ServiceCheck) resolve(port int) HealthCheck {
-	h := HealthCheck{Port: port, HTTP: ch.http(), Interval: defaultCheckInterval, Timeout: defaultCheckTimeout,
+// resolveFor fills in what is left open. port is that of the service that it belongs to.
+func (ch ServiceCheck) resolveFor(port int) HealthCheck {
+	h := HealthCheck{Port: port, HTTP: ch.isHTTP(), Interval: defaultCheckInterval, Timeout: defaultCheckTimeout,
 		Grace: defaultCheckGrace, Method: "GET", Path: "/", Headers: ch.Headers}
-	set(&h.Port, ch.Port)
-	set(&h.SkipVerify, ch.TLSSkipVerify)
-	set(&h.ServerName, ch.TLSServerName)
+	setDefault(&h.Port, ch.Port)
+	setDefault(&h.SkipVerify, ch.TLSSkipVerify)
+	setDefault(&h.ServerName, ch.TLSServerName)
 	for _, d := range []struct {
 		to   *time.Duration
 		from *Duration
@@ -134,14 +134,14 @@ func (ch ServiceCheck) resolve(port int) HealthCheck {
 	return h
 }
 
-func set[T any](to, from *T) {
+func setDefault[T any](to, from *T) {
 	if from != nil {
 		*to = *from
 	}
 }
 
-// http reports whether a check asks by HTTP; one that names no type does where it has a path.
-func (ch ServiceCheck) http() bool {
+// isHTTP reports whether a check asks by HTTP; one that names no type does where it has a path.
+func (ch ServiceCheck) isHTTP() bool {
 	if ch.Type == nil || *ch.Type == "" {
 		return ch.Path != nil
 	}
@@ -174,8 +174,9 @@ func (m *Machine) Ready() bool {
 		func(h HealthCheck) bool { return m.Gates(h.Name) })
 }
 
-// Unfit says why the machine is not ready, as far as that is known: what is tried again for it, or which check that requests
-// depend on does not pass. "": nothing is known. A check's answer may have any text in its body, which is left out.
+// Unfit says why the machine is not ready, as far as that is known: what is tried again for it, or which check that
+// requests depend on does not pass. "": nothing is known. A check's answer may have any text in its body, which is left
+// out.
 func (m *Machine) Unfit() string {
 	if m.Retry != nil {
 		return fmt.Sprintf("its %s fails: %s", m.Retry.Operation, m.Retry.Reason)
@@ -195,8 +196,9 @@ func (m *Machine) Unfit() string {
 	return ""
 }
 
-// Missed says which check that requests depend on has failed once while it passed, and how often, in the machine's first
-// minutes; "": none has. One failure unroutes no machine, but a rollout takes it for one that is not ready without a break.
+// Missed says which check that requests depend on has failed once while it passed, and how often, in the machine's
+// first minutes; "": none has. One failure unroutes no machine, but a rollout takes it for one that is not ready
+// without a break.
 func (m *Machine) Missed() string {
 	for _, ch := range m.Checks {
 		if ch.Misses > 0 && m.Gates(ch.Name) {
@@ -229,29 +231,30 @@ func (m *Machine) Gates(check string) bool {
 // checkChecks judges the checks of a config.
 func (c *Config) checkChecks() error {
 	if len(c.Checks) > MaxChecks {
-		return bad("config.checks has %d checks and may have %d", len(c.Checks), MaxChecks)
+		return badConfig("config.checks has %d checks and may have %d", len(c.Checks), MaxChecks)
 	}
 	all := len(c.Checks)
 	for _, s := range c.Services {
 		all += len(s.Checks)
 	}
 	if all > MaxChecks {
-		return bad("config has %d checks with those of its services and may have %d", all, MaxChecks)
+		return badConfig("config has %d checks with those of its services and may have %d", all, MaxChecks)
 	}
 	for _, name := range sortedKeys(c.Checks) {
 		ch := c.Checks[name]
 		at := "config.checks." + shorten(name)
 		switch {
-		case name == "" || len(name) > 64 || !only(name, func(b byte) bool { return b > ' ' && b < 0x7f }):
-			return bad("config.checks: a check's name must be 1 to 64 letters, digits and signs without spaces, not %s",
+		case name == "" || len(name) > 64 || !hasOnly(name, func(b byte) bool { return b > ' ' && b < 0x7f }):
+			return badConfig(
+				"config.checks: a check's name must be 1 to 64 letters, digits and signs without spaces, not %s",
 				quote(name))
 		case strings.HasPrefix(name, serviceCheck):
-			return bad("%s: names that begin with %s are those of services' checks: name it otherwise", at,
+			return badConfig("%s: names that begin with %s are those of services' checks: name it otherwise", at,
 				serviceCheck)
 		case ch.Kind != nil && *ch.Kind != KindInformational && *ch.Kind != KindReadiness:
-			return bad("%s.kind must be informational or readiness, not %s", at, quote(*ch.Kind))
+			return badConfig("%s.kind must be informational or readiness, not %s", at, quote(*ch.Kind))
 		case ch.Port == nil && c.firstPort() == 0:
-			return bad("%s.port is missing: the machine has no service whose port could be checked", at)
+			return badConfig("%s.port is missing: the machine has no service whose port could be checked", at)
 		}
 		if err := ch.ServiceCheck.check(at); err != nil {
 			return err
@@ -267,60 +270,66 @@ func (ch ServiceCheck) check(at string) error {
 		}
 	}
 	if ch.Type != nil && *ch.Type != "tcp" && *ch.Type != "http" {
-		return bad("%s.type must be tcp or http, not %s", at, quote(*ch.Type))
+		return badConfig("%s.type must be tcp or http, not %s", at, quote(*ch.Type))
 	}
 	for _, d := range []struct {
 		name string
 		d    *Duration
 	}{{"interval", ch.Interval}, {"timeout", ch.Timeout}, {"grace_period", ch.GracePeriod}} {
 		if d.d != nil && (d.d.Duration < 0 || d.d.Duration > time.Hour) {
-			return bad("%s.%s must be 0s to 1h, not %v", at, d.name, d.d.Duration)
+			return badConfig("%s.%s must be 0s to 1h, not %v", at, d.name, d.d.Duration)
 		}
 	}
-	return first(ch.checkRequest(at), checkHeaders(at, ch.Headers))
+	return firstError(ch.checkRequest(at), checkHeaders(at, ch.Headers))
 }
 
 // checkRequest judges what an HTTP check asks for. Nothing of it may end a line of the request.
 func (ch ServiceCheck) checkRequest(at string) error {
 	if p := ch.Protocol; p != nil && *p != "" && *p != "http" && *p != "https" {
-		return bad("%s.protocol must be http or https, not %s", at, quote(*p))
+		return badConfig("%s.protocol must be http or https, not %s", at, quote(*p))
 	}
-	if m := ch.Method; m != nil && (len(*m) > 16 || !only(*m, isLetter) || strings.EqualFold(*m, "connect")) {
-		return bad("%s.method must be a method of HTTP such as GET, not %s", at, quote(*m))
+	if m := ch.Method; m != nil && (len(*m) > 16 || !hasOnly(*m, isLetter) || strings.EqualFold(*m, "connect")) {
+		return badConfig("%s.method must be a method of HTTP such as GET, not %s", at, quote(*m))
 	}
 	if p := ch.Path; p != nil && *p != "" {
 		_, err := url.ParseRequestURI(*p)
 		if err != nil || (*p)[0] != '/' || len(*p) > maxCheckPath ||
-			!only(*p, func(b byte) bool { return b > ' ' && b < 0x7f && b != '#' }) {
-			return bad("%s.path must begin with \"/\" and have no spaces, up to %d bytes, not %s", at, maxCheckPath,
+			!hasOnly(*p, func(b byte) bool { return b > ' ' && b < 0x7f && b != '#' }) {
+			return badConfig("%s.path must begin with \"/\" and have no spaces, up to %d bytes, not %s", at,
+				maxCheckPath,
 				quote(*p))
 		}
 	}
 	if n := ch.TLSServerName; n != nil && *n != "" && !ValidHost(strings.ToLower(*n)) {
-		return bad("%s.tls_server_name must be a DNS name such as \"www.example.com\", not %s", at, quote(*n))
+		return badConfig("%s.tls_server_name must be a DNS name such as \"www.example.com\", not %s", at, quote(*n))
 	}
 	return nil
 }
 
 func checkHeaders(at string, list []HTTPHeader) error {
 	if len(list) > maxCheckHeaders {
-		return bad("%s.headers has %d headers and may have %d", at, len(list), maxCheckHeaders)
+		return badConfig("%s.headers has %d headers and may have %d", at, len(list), maxCheckHeaders)
 	}
 	for i, h := range list {
-		if h.Name == "" || len(h.Name) > 256 || !only(h.Name, isToken) {
-			return bad("%s.headers[%d].name must be the name of an HTTP header, not %s", at, i, quote(h.Name))
+		if h.Name == "" || len(h.Name) > 256 || !hasOnly(h.Name, isToken) {
+			return badConfig("%s.headers[%d].name must be the name of an HTTP header, not %s", at, i, quote(h.Name))
 		}
 		if len(h.Values) > maxCheckHeaders {
-			return bad("%s.headers[%d] has %d values and may have %d", at, i, len(h.Values), maxCheckHeaders)
+			return badConfig("%s.headers[%d] has %d values and may have %d", at, i, len(h.Values), maxCheckHeaders)
 		}
 		host := strings.EqualFold(h.Name, "host")
 		for _, v := range h.Values {
 			switch {
-			case len(v) > maxCheckHeader || !only(v, func(b byte) bool { return b >= ' ' && b != 0x7f || b == '\t' }):
-				return bad("%s.headers[%d]: a value must be up to %d bytes without line ends and control characters",
+			case len(v) > maxCheckHeader || !hasOnly(v, func(b byte) bool {
+				return b >= ' ' && b != 0x7f ||
+					b == '\t'
+			}):
+				return badConfig(
+					"%s.headers[%d]: a value must be up to %d bytes without line ends and control characters",
 					at, i, maxCheckHeader)
-			case host && !only(v, func(b byte) bool { return tagByte(b) || b == ':' || b == '[' || b == ']' }):
-				return bad("%s.headers[%d]: the host must be a name with a port if need be, not %s", at, i, quote(v))
+			case host && !hasOnly(v, func(b byte) bool { return tagByte(b) || b == ':' || b == '[' || b == ']' }):
+				return badConfig("%s.headers[%d]: the host must be a name with a port if need be, not %s", at, i,
+					quote(v))
 			}
 		}
 	}

@@ -70,14 +70,14 @@ func (d Decoder[T]) Decode(body []byte) (*T, error) {
 		return nil, fault.New(fault.Invalid, CodeJSON, "the %s is not UTF-8 text: send JSON in UTF-8", d.what)
 	}
 	if !json.Valid(body) {
-		return nil, d.syntax(body)
+		return nil, d.syntaxError(body)
 	}
 	w := walker{body: body, what: d.what}
 	w.space()
 	if body[w.at] != '{' {
 		return nil, fault.New(fault.Invalid, CodeJSON, "the %s must be an object, not %s", d.what, kindName(body[w.at]))
 	}
-	if err := w.value(d.shape, nil, 0); err != nil {
+	if err := w.walkValue(d.shape, nil, 0); err != nil {
 		return nil, err
 	}
 	v := new(T)
@@ -87,8 +87,8 @@ func (d Decoder[T]) Decode(body []byte) (*T, error) {
 	return v, nil
 }
 
-// syntax says why and where a body is not JSON.
-func (d Decoder[T]) syntax(body []byte) error {
+// syntaxError says why and where a body is not JSON.
+func (d Decoder[T]) syntaxError(body []byte) error {
 	var v any
 	err := json.Unmarshal(body, &v)
 	s, ok := errors.AsType[*json.SyntaxError](err)

@@ -27,22 +27,22 @@ func FenceEpoch(m *Machine) uint64 {
 // than that of each life before, and of every life of the machines whose place it took, also of those that are yet to
 // begin where nobody can hear of them. What the machine writes to can refuse any that is smaller than one it has seen.
 //
-// The upper half counts the machines, the lower the lives of this one (attempt, which is never used twice). Two stewards
-// that do not hear each other may give two machines one count: of replicas the lower half begins with a part of the id, so
-// that their tokens differ.
+// The upper half counts the machines, the lower the lives of this one (attempt, which is never used twice). Two
+// stewards that do not hear each other may give two machines one count: of replicas the lower half begins with a part
+// of the id, so that their tokens differ.
 func Fence(m *Machine, attempt uint64) uint64 {
 	if m.Replica == nil {
 		return FenceEpoch(m)<<32 | min(attempt, 1<<32-1)
 	}
-	return FenceEpoch(m)<<32 | twin(m.ID)<<livesBits | min(attempt, 1<<livesBits-1)
+	return FenceEpoch(m)<<32 | twinNumber(m.ID)<<livesBits | min(attempt, 1<<livesBits-1)
 }
 
 // livesBits is for how many lives a replica has tokens.
 const livesBits = 24
 
-// twin returns what tells a machine from one of the same count: the first eight bits of its id. Where ids are ordered, so
-// are the bits.
-func twin(id string) uint64 {
+// twinNumber returns what tells a machine from one of the same count: the first eight bits of its id. Where ids are
+// ordered, so are the bits.
+func twinNumber(id string) uint64 {
 	n, err := strconv.ParseUint(id[:min(2, len(id))], 16, 8)
 	if err != nil {
 		return 0

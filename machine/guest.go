@@ -36,8 +36,8 @@ func MemoryPerCPU(kind string) int {
 	return 256
 }
 
-// presets returns the guests that the deprecated field size names.
-func presets() map[string]Guest {
+// guestPresets returns the guests that the deprecated field size names.
+func guestPresets() map[string]Guest {
 	all := map[string]Guest{}
 	for _, n := range []int{1, 2, 4, 6, 8} {
 		all[fmt.Sprintf("shared-cpu-%dx", n)] = Guest{CPUKind: Shared, CPUs: n, MemoryMB: 256 * n}
@@ -54,10 +54,10 @@ func presets() map[string]Guest {
 
 // Preset returns the guest that a size such as "shared-cpu-2x" names.
 func Preset(size string) (Guest, error) {
-	all := presets()
+	all := guestPresets()
 	g, ok := all[size]
 	if !ok {
-		return g, bad("config.size must be one of %s, not %s: or say it with config.guest",
+		return g, badConfig("config.size must be one of %s, not %s: or say it with config.guest",
 			strings.Join(sortSizes(all), ", "), quote(size))
 	}
 	return g, nil
@@ -91,11 +91,12 @@ func (c *Config) Normalize() {
 	if c.Guest == nil {
 		c.Guest = &Guest{}
 	}
-	c.Guest.normalize()
+	c.Guest.fillDefaults()
 }
 
-// normalize fills in what is left open. CPU in thousandths is a machine's own, and its limit, unless it says otherwise.
-func (g *Guest) normalize() {
+// fillDefaults fills in what is left open. CPU in thousandths is a machine's own, and its limit, unless it says
+// otherwise.
+func (g *Guest) fillDefaults() {
 	if g.CPUKind == "" {
 		g.CPUKind = Shared
 		if g.CPUMilli != 0 {
@@ -127,7 +128,7 @@ func (c *Config) checkSize() error {
 	}
 	if h := c.Guest; h != nil && (h.CPUKind != g.CPUKind || h.CPUs != g.CPUs || h.MemoryMB != g.MemoryMB ||
 		h.CPUMilli != 0) {
-		return bad("config.size and config.guest do not say the same: leave config.size out")
+		return badConfig("config.size and config.guest do not say the same: leave config.size out")
 	}
 	return nil
 }
@@ -137,22 +138,22 @@ func (g *Guest) check() error {
 		return nil
 	}
 	if g.CPUKind != Shared && g.CPUKind != Performance {
-		return bad("config.guest.cpu_kind must be shared or performance, not %s", quote(g.CPUKind))
+		return badConfig("config.guest.cpu_kind must be shared or performance, not %s", quote(g.CPUKind))
 	}
 	if err := g.checkCPU(); err != nil {
 		return err
 	}
 	if g.MemoryMB < MinMemoryMB || g.MemoryMB > MaxMemoryMB {
-		return bad("config.guest.memory_mb must be %d to %d MiB, not %d", MinMemoryMB, MaxMemoryMB, g.MemoryMB)
+		return badConfig("config.guest.memory_mb must be %d to %d MiB, not %d", MinMemoryMB, MaxMemoryMB, g.MemoryMB)
 	}
 	if g.MaxMemoryMB < 0 {
-		return bad("config.guest.max_memory_mb must not be below 0, as %d is", g.MaxMemoryMB)
+		return badConfig("config.guest.max_memory_mb must not be below 0, as %d is", g.MaxMemoryMB)
 	}
 	if g.GPUs < 0 || g.GPUs > MaxGPUs {
-		return bad("config.guest.gpus must be 0 to %d, not %d", MaxGPUs, g.GPUs)
+		return badConfig("config.guest.gpus must be 0 to %d, not %d", MaxGPUs, g.GPUs)
 	}
 	if g.GPUKind != "" && !ValidName(g.GPUKind) {
-		return bad("config.guest.gpu_kind must be a name such as \"a10\", not %s", quote(g.GPUKind))
+		return badConfig("config.guest.gpu_kind must be a name such as \"a10\", not %s", quote(g.GPUKind))
 	}
 	return g.checkExtras()
 }
@@ -161,20 +162,21 @@ func (g *Guest) check() error {
 func (g *Guest) checkCPU() error {
 	switch {
 	case g.CPUMilli != 0 && g.CPUs != 0:
-		return bad("config.guest has both cpus (%d) and cpu_milli (%d): say how much CPU in one of them", g.CPUs,
+		return badConfig("config.guest has both cpus (%d) and cpu_milli (%d): say how much CPU in one of them", g.CPUs,
 			g.CPUMilli)
 	case g.CPUMilli != 0 && (g.CPUMilli < MinCPUMilli || g.CPUMilli > MaxCPUMilli):
-		return bad("config.guest.cpu_milli must be %d to %d thousandths of a core, not %d", MinCPUMilli, MaxCPUMilli,
+		return badConfig("config.guest.cpu_milli must be %d to %d thousandths of a core, not %d", MinCPUMilli,
+			MaxCPUMilli,
 			g.CPUMilli)
 	case g.CPUMilli == 0 && (g.CPUs < 1 || g.CPUs > MaxCPUs):
-		return bad("config.guest.cpus must be 1 to %d, not %d", MaxCPUs, g.CPUs)
+		return badConfig("config.guest.cpus must be 1 to %d, not %d", MaxCPUs, g.CPUs)
 	}
 	return nil
 }
 
 func (g *Guest) checkExtras() error {
 	if len(g.Extras) > MaxExtras {
-		return bad("config.guest.extras has %d names and may have %d", len(g.Extras), MaxExtras)
+		return badConfig("config.guest.extras has %d names and may have %d", len(g.Extras), MaxExtras)
 	}
 	for _, name := range sortedKeys(g.Extras) {
 		if err := CheckExtra("config.guest.extras", name, g.Extras[name]); err != nil {
@@ -188,13 +190,15 @@ func (g *Guest) checkExtras() error {
 func CheckExtra(at, name string, amount int64) error {
 	switch {
 	case !ValidName(name):
-		return bad("%s: the name of an extra is 1 to 63 of a-z, 0-9, \"-\", \"_\" and \".\" with a letter or digit "+
-			"first, not %s", at, quote(name))
+		return badConfig(
+			"%s: the name of an extra is 1 to 63 of a-z, 0-9, \"-\", \"_\" and \".\" with a letter or digit "+
+				"first, not %s", at, quote(name))
 	case slices.Contains([]string{"cpu", "memory", "disk", "ports", "gpu"}, name),
 		strings.HasPrefix(name, GPUKindPrefix):
-		return bad("%s: %s is no extra, for souk has its own way to say that: choose another name", at, quote(name))
+		return badConfig("%s: %s is no extra, for souk has its own way to say that: choose another name", at,
+			quote(name))
 	case amount < 1 || amount > MaxExtra:
-		return bad("%s.%s must be 1 to %d, not %d", at, name, MaxExtra, amount)
+		return badConfig("%s.%s must be 1 to %d, not %d", at, name, MaxExtra, amount)
 	}
 	return nil
 }
@@ -210,7 +214,7 @@ type Resize struct {
 // Of returns the guest that g becomes. g, which may be nil, is not changed.
 func (r *Resize) Of(g *Guest) (*Guest, error) {
 	if *r == (Resize{}) {
-		return nil, bad("a resize says what is to change: cpu_milli or cpus, cpu_kind, memory_mb")
+		return nil, badConfig("a resize says what is to change: cpu_milli or cpus, cpu_kind, memory_mb")
 	}
 	c := Config{Guest: g}
 	to := c.Clone()

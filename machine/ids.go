@@ -15,21 +15,21 @@ type Entropy interface{ Uint64() uint64 }
 // machine, before any worker hears of it, so give crypto/rand.Reader. It panics when random fails.
 func NewID(random io.Reader) string {
 	var b [7]byte
-	draw(random, b[:])
+	drawRandom(random, b[:])
 	return hex.EncodeToString(b[:])
 }
 
 // NewVolumeID draws a volume's id: "vol_" and 18 of 32 letters and digits. It panics when random fails.
 func NewVolumeID(random io.Reader) string {
 	var b [18]byte
-	draw(random, b[:])
+	drawRandom(random, b[:])
 	for i := range b {
 		b[i] = "0123456789abcdefghjkmnpqrstvwxyz"[b[i]%32]
 	}
 	return "vol_" + string(b[:])
 }
 
-func draw(random io.Reader, b []byte) {
+func drawRandom(random io.Reader, b []byte) {
 	if _, err := io.ReadFull(random, b); err != nil {
 		panic(fmt.Sprintf("machine: the source of chance failed: %v", err))
 	}
@@ -37,29 +37,29 @@ func draw(random io.Reader, b []byte) {
 
 // ValidID says whether s has the form of a machine's id.
 func ValidID(s string) bool {
-	return len(s) == 14 && only(s, func(c byte) bool { return c >= '0' && c <= '9' || c >= 'a' && c <= 'f' })
+	return len(s) == 14 && hasOnly(s, func(c byte) bool { return c >= '0' && c <= '9' || c >= 'a' && c <= 'f' })
 }
 
 // ValidVolumeID says whether s has the form of a volume's id.
 func ValidVolumeID(s string) bool {
-	return len(s) > 4 && len(s) <= 64 && s[:4] == "vol_" && only(s[4:], lowerOrDigit)
+	return len(s) > 4 && len(s) <= 64 && s[:4] == "vol_" && hasOnly(s[4:], lowerOrDigit)
 }
 
 // ValidSnapshotID reports whether s has the form of a snapshot's id.
 func ValidSnapshotID(s string) bool {
-	return len(s) > 3 && len(s) <= 64 && s[:3] == "vs_" && only(s[3:], lowerOrDigit)
+	return len(s) > 3 && len(s) <= 64 && s[:3] == "vs_" && hasOnly(s[3:], lowerOrDigit)
 }
 
 // ValidName says whether s can name a machine: 1 to 63 of a-z, 0-9, "-", "_" and ".", a letter or digit first.
 func ValidName(s string) bool {
 	return s != "" && len(s) <= 63 && lowerOrDigit(s[0]) &&
-		only(s, func(c byte) bool { return lowerOrDigit(c) || c == '-' || c == '_' || c == '.' })
+		hasOnly(s, func(c byte) bool { return lowerOrDigit(c) || c == '-' || c == '_' || c == '.' })
 }
 
 // ValidApp says whether s can name an app: 1 to 63 of a-z, 0-9 and "-", a letter or digit first.
 func ValidApp(s string) bool {
 	return s != "" && len(s) <= 63 && lowerOrDigit(s[0]) &&
-		only(s, func(c byte) bool { return lowerOrDigit(c) || c == '-' })
+		hasOnly(s, func(c byte) bool { return lowerOrDigit(c) || c == '-' })
 }
 
 // ValidLabel reports whether s is a DNS label, which is what apps, namespaces and policies are called: 1 to 63 of a-z,
@@ -71,7 +71,7 @@ func ValidRegion(s string) bool { return ValidApp(s) }
 
 func lowerOrDigit(c byte) bool { return c >= 'a' && c <= 'z' || c >= '0' && c <= '9' }
 
-func only(s string, ok func(byte) bool) bool {
+func hasOnly(s string, ok func(byte) bool) bool {
 	for i := range len(s) {
 		if !ok(s[i]) {
 			return false

@@ -114,14 +114,14 @@ func CheckImage(image string) error {
 	}
 	for part := range strings.SplitSeq(r.Repository, "/") {
 		if part == "" || !lowerOrDigit(part[0]) || !lowerOrDigit(part[len(part)-1]) ||
-			!only(part, func(c byte) bool { return lowerOrDigit(c) || c == '-' || c == '_' || c == '.' }) {
+			!hasOnly(part, func(c byte) bool { return lowerOrDigit(c) || c == '-' || c == '_' || c == '.' }) {
 			return wrong("each part of a repository is a-z, 0-9 and, inside, \"-\", \"_\" and \".\"")
 		}
 	}
-	if !only(r.Registry, func(c byte) bool { return tagByte(c) || c == ':' }) {
+	if !hasOnly(r.Registry, func(c byte) bool { return tagByte(c) || c == ':' }) {
 		return wrong("its registry is not a host with a port")
 	}
-	if len(r.Tag) > 128 || r.Tag != "" && (r.Tag[0] == '.' || r.Tag[0] == '-') || !only(r.Tag, tagByte) {
+	if len(r.Tag) > 128 || r.Tag != "" && (r.Tag[0] == '.' || r.Tag[0] == '-') || !hasOnly(r.Tag, tagByte) {
 		return wrong("a tag is up to 128 of letters, digits, \"-\", \"_\" and \".\"")
 	}
 	if r.Digest != "" && !validDigest(r.Digest) {
@@ -136,5 +136,8 @@ func tagByte(c byte) bool {
 
 func validDigest(d string) bool {
 	hex, ok := strings.CutPrefix(d, "sha256:")
-	return ok && len(hex) == 64 && only(hex, func(c byte) bool { return c >= '0' && c <= '9' || c >= 'a' && c <= 'f' })
+	return ok && len(hex) == 64 && hasOnly(hex, func(c byte) bool {
+		return c >= '0' && c <= '9' || c >= 'a' &&
+			c <= 'f'
+	})
 }

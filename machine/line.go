@@ -84,7 +84,7 @@ func commandLine(c *Config) string {
 	}
 	argv := c.Init.Exec
 	if len(argv) == 0 {
-		argv = slices.Concat(c.Init.entrypoint(), c.Init.Cmd)
+		argv = slices.Concat(c.Init.runEntrypoint(), c.Init.Cmd)
 	}
 	if c.Image != "" && !IsHostImage(c.Image) {
 		argv = append([]string{c.Image}, argv...)

@@ -90,10 +90,10 @@ func AppendText(b []byte, s string) []byte {
 // it leaves to encoding/json and returns false. The text is not kept.
 func ParseLines(text []byte) (lines []Line, rest []byte, ok bool) {
 	p := lineParser{text: text}
-	if !p.take('[') {
+	if !p.takeByte('[') {
 		return nil, nil, false
 	}
-	if p.take(']') {
+	if p.takeByte(']') {
 		return []Line{}, p.text[p.at:], true
 	}
 	lines = make([]Line, 0, min(bytes.Count(text, []byte("},{")), len(text)/shortLine)+1)
@@ -101,13 +101,13 @@ func ParseLines(text []byte) (lines []Line, rest []byte, ok bool) {
 	for {
 		lines = append(lines, Line{})
 		l := &lines[len(lines)-1]
-		if !p.line(l, before) {
+		if !p.parseLine(l, before) {
 			return nil, nil, false
 		}
-		if p.take(']') {
+		if p.takeByte(']') {
 			return lines, p.text[p.at:], true
 		}
-		if !p.take(',') {
+		if !p.takeByte(',') {
 			return nil, nil, false
 		}
 		before = l
@@ -123,7 +123,7 @@ type lineParser struct {
 	at   int
 }
 
-func (p *lineParser) take(c byte) bool {
+func (p *lineParser) takeByte(c byte) bool {
 	if p.at < len(p.text) && p.text[p.at] == c {
 		p.at++
 		return true
@@ -131,26 +131,26 @@ func (p *lineParser) take(c byte) bool {
 	return false
 }
 
-// line reads a line. What is as in the line before shares its memory: most of a line's texts are.
-func (p *lineParser) line(l, before *Line) bool {
-	if !p.take('{') {
+// parseLine reads a line. What is as in the line before shares its memory: most of a line's texts are.
+func (p *lineParser) parseLine(l, before *Line) bool {
+	if !p.takeByte('{') {
 		return false
 	}
 	for {
-		key, ok := p.string()
-		if !ok || !p.take(':') || !p.field(l, before, key) {
+		key, ok := p.parseString()
+		if !ok || !p.takeByte(':') || !p.parseField(l, before, key) {
 			return false
 		}
-		if p.take('}') {
+		if p.takeByte('}') {
 			return true
 		}
-		if !p.take(',') {
+		if !p.takeByte(',') {
 			return false
 		}
 	}
 }
 
-func (p *lineParser) field(l, before *Line, key []byte) bool {
+func (p *lineParser) parseField(l, before *Line, key []byte) bool {
 	var to, old *string
 	switch string(key) {
 	case "id":
@@ -180,44 +180,44 @@ func (p *lineParser) field(l, before *Line, key []byte) bool {
 	case "gang":
 		to, old = &l.Gang, &before.Gang
 	case "rank":
-		return p.count(&l.Rank)
+		return p.parseCount(&l.Rank)
 	case "restarts":
-		return p.count(&l.Restarts)
+		return p.parseCount(&l.Restarts)
 	case "tries":
-		return p.count(&l.Tries)
+		return p.parseCount(&l.Tries)
 	case "cpus":
-		return p.count(&l.CPUs)
+		return p.parseCount(&l.CPUs)
 	case "cpu_milli":
-		return p.count(&l.CPUMilli)
+		return p.parseCount(&l.CPUMilli)
 	case "memory_mb":
-		return p.count(&l.MemoryMB)
+		return p.parseCount(&l.MemoryMB)
 	case "exit_code":
 		l.ExitCode = new(int)
-		return p.count(l.ExitCode)
+		return p.parseCount(l.ExitCode)
 	case "oom_killed":
-		return p.yes(&l.OOM)
+		return p.parseTrue(&l.OOM)
 	case "returns":
-		return p.yes(&l.Returns)
+		return p.parseTrue(&l.Returns)
 	case "failing":
-		return p.yes(&l.Failing)
+		return p.parseTrue(&l.Failing)
 	case "silent_ms":
 		var ms int
-		ok := p.count(&ms)
+		ok := p.parseCount(&ms)
 		l.SilentMS = int64(ms)
 		return ok
 	default:
 		return false
 	}
-	s, ok := p.string()
+	s, ok := p.parseString()
 	if *to = *old; string(s) != *old {
 		*to = string(s)
 	}
 	return ok
 }
 
-// string reads a text. One with an escape or beyond ASCII is left to encoding/json.
-func (p *lineParser) string() ([]byte, bool) {
-	if !p.take('"') {
+// parseString reads a text. One with an escape or beyond ASCII is left to encoding/json.
+func (p *lineParser) parseString() ([]byte, bool) {
+	if !p.takeByte('"') {
 		return nil, false
 	}
 	plain := true
@@ -242,15 +242,15 @@ func (p *lineParser) string() ([]byte, bool) {
 	return nil, false
 }
 
-// yes reads "true"; what is false is left out.
-func (p *lineParser) yes(to *bool) bool {
+// parseTrue reads "true"; what is false is left out.
+func (p *lineParser) parseTrue(to *bool) bool {
 	*to = bytes.HasPrefix(p.text[p.at:], []byte("true"))
 	p.at += len("true")
 	return *to
 }
 
-// count reads a whole number that is not negative.
-func (p *lineParser) count(to *int) bool {
+// parseCount reads a whole number that is not negative.
+func (p *lineParser) parseCount(to *int) bool {
 	from := p.at
 	for p.at < len(p.text) && p.text[p.at] >= '0' && p.text[p.at] <= '9' {
 		p.at++

@@ -141,7 +141,7 @@ func (c *Config) From() []string {
 // CheckFrom judges apps that are let in.
 func CheckFrom(apps []string) error {
 	if len(apps) > MaxFrom {
-		return bad("config.network.from has %d apps and may have %d", len(apps), MaxFrom)
+		return badConfig("config.network.from has %d apps and may have %d", len(apps), MaxFrom)
 	}
 	return (&Network{From: apps}).checkFrom()
 }
@@ -155,38 +155,41 @@ func (c *Config) checkNetwork() error {
 	mode := NetworkOf(c).Mode
 	switch {
 	case !slices.Contains(modes, n.Mode):
-		return bad("config.network.mode must be own, none or host, not %s", quote(string(n.Mode)))
+		return badConfig("config.network.mode must be own, none or host, not %s", quote(string(n.Mode)))
 	case IsHostImage(c.Image) && mode != NetworkHost:
-		return unsupported("config.network.mode %q is for images: a program of the worker's host has the host's "+
+		return unsupportedError("config.network.mode %q is for images: a program of the worker's host has the host's "+
 			"network", mode)
 	case mode != NetworkOwn && len(n.Publish)+len(n.From)+len(n.Egress) > 0:
-		return bad("config.network: publish, from and egress are of a network of the machine's own, and this one's "+
-			"mode is %s: what shares the host's network listens on its ports by itself", mode)
+		return badConfig(
+			"config.network: publish, from and egress are of a network of the machine's own, and this one's "+
+				"mode is %s: what shares the host's network listens on its ports by itself", mode)
 	case mode != NetworkHost && n.SharePorts:
-		return bad("config.network.share_ports is for what shares the host's network, and this one's mode is %s: its "+
-			"ports are its own", mode)
+		return badConfig(
+			"config.network.share_ports is for what shares the host's network, and this one's mode is %s: its "+
+				"ports are its own", mode)
 	case len(n.Publish) > MaxPublish:
-		return bad("config.network.publish has %d ports and may have %d", len(n.Publish), MaxPublish)
+		return badConfig("config.network.publish has %d ports and may have %d", len(n.Publish), MaxPublish)
 	case len(n.Egress) > MaxEgress:
-		return bad("config.network.egress has %d networks and may have %d", len(n.Egress), MaxEgress)
+		return badConfig("config.network.egress has %d networks and may have %d", len(n.Egress), MaxEgress)
 	}
-	return first(n.checkPublish(), CheckFrom(n.From), n.checkEgress())
+	return firstError(n.checkPublish(), CheckFrom(n.From), n.checkEgress())
 }
 
 func (n *Network) checkPublish() error {
 	for i, p := range n.Publish {
 		at := fmt.Sprintf("config.network.publish[%d]", i)
 		if !slices.Contains([]string{"", "tcp", "udp"}, p.Protocol) {
-			return bad("%s.protocol must be tcp or udp, not %s", at, quote(p.Protocol))
+			return badConfig("%s.protocol must be tcp or udp, not %s", at, quote(p.Protocol))
 		}
-		if err := first(checkPort(at+".host_port", p.HostPort), checkPort(at+".port", p.Port)); err != nil {
+		if err := firstError(checkPort(at+".host_port", p.HostPort), checkPort(at+".port", p.Port)); err != nil {
 			return err
 		}
 		if err := checkPublishAddress(at+".address", p.Address); err != nil {
 			return err
 		}
 		if slices.ContainsFunc(n.Publish[:i], p.Overlaps) {
-			return bad("%s.host_port %s is published twice: a port of the host leads to one of the machine", at, p)
+			return badConfig("%s.host_port %s is published twice: a port of the host leads to one of the machine", at,
+				p)
 		}
 	}
 	return nil
@@ -202,13 +205,15 @@ func checkPublishAddress(at, text string) error {
 	a, err := netip.ParseAddr(text)
 	switch {
 	case err != nil || a.Zone() != "" || a.Is4In6():
-		return bad("%s must be an IP address of the worker's host, such as 127.0.0.1, or be left out for all of them, "+
-			"not %s", at, quote(text))
+		return badConfig(
+			"%s must be an IP address of the worker's host, such as 127.0.0.1, or be left out for all of them, "+
+				"not %s", at, quote(text))
 	case a == netip.IPv6Loopback():
-		return unsupported("%s ::1 leads to no container: the kernel passes nothing on from the loopback of IPv6; "+
-			"publish at 127.0.0.1", at)
+		return unsupportedError(
+			"%s ::1 leads to no container: the kernel passes nothing on from the loopback of IPv6; "+
+				"publish at 127.0.0.1", at)
 	case a.IsMulticast() || a.IsLinkLocalUnicast() || a == netip.AddrFrom4([4]byte{255, 255, 255, 255}):
-		return bad("%s must be an address that the worker's host alone has, and %s is none", at, a)
+		return badConfig("%s must be an address that the worker's host alone has, and %s is none", at, a)
 	}
 	return nil
 }
@@ -216,7 +221,7 @@ func checkPublishAddress(at, text string) error {
 func (n *Network) checkFrom() error {
 	for i, app := range n.From {
 		if !ValidApp(app) {
-			return bad("config.network.from[%d] must be the name of an app, not %s", i, quote(app))
+			return badConfig("config.network.from[%d] must be the name of an app, not %s", i, quote(app))
 		}
 	}
 	return nil
@@ -228,8 +233,9 @@ func (n *Network) checkEgress() error {
 			continue
 		}
 		if p, err := netip.ParsePrefix(e); err != nil || p != p.Masked() {
-			return bad("config.network.egress[%d] must be a network such as 10.0.0.0/8 or 192.0.2.7/32, or be the "+
-				"only one and none, not %s", i, quote(e))
+			return badConfig(
+				"config.network.egress[%d] must be a network such as 10.0.0.0/8 or 192.0.2.7/32, or be the "+
+					"only one and none, not %s", i, quote(e))
 		}
 	}
 	return nil

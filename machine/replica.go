@@ -44,7 +44,7 @@ const (
 func (r *Replica) Check() error {
 	if !ValidGroup(r.Group) || r.Index < 0 || r.Index >= MaxReplicas || r.Epoch > MaxEpoch || r.Spec == "" ||
 		len(r.Spec) > maxHash || len(r.Release) > maxHash || r.StopAfter < 0 || r.StopAfter > MaxApart ||
-		!r.Run.known() {
+		!r.Run.isKnown() {
 		return fault.New(fault.Invalid, CodeReplica,
 			"a replica has a group of 1 to %d letters, digits and dashes, an index from 0 to %d, an epoch up "+
 				"to %d, a spec and a release of at most %d bytes, is stopped after 0 to %v, and is kept, scheduled, "+
@@ -53,7 +53,7 @@ func (r *Replica) Check() error {
 	return nil
 }
 
-func (r Run) known() bool {
+func (r Run) isKnown() bool {
 	return r == "" || r == RunScheduled || r == RunTriggered || r == RunCommand
 }
 

@@ -117,7 +117,7 @@ func (s Scheduling) Valid() string {
 		if why := p.Requirement.Valid(); why != "" {
 			return why
 		}
-		if !sane(p.Weight) {
+		if !isSane(p.Weight) {
 			return fmt.Sprintf("weight %v of %s: use a number from -%d to %d", p.Weight, p.Attribute, maxWeight,
 				maxWeight)
 		}
@@ -126,13 +126,13 @@ func (s Scheduling) Valid() string {
 		if (a.App == "") == (a.Machine == "") {
 			return "an affinity names either an app or a machine"
 		}
-		if !sane(a.Weight) || (a.Within != "" && !cluster.ValidAttribute(a.Within)) {
+		if !isSane(a.Weight) || (a.Within != "" && !cluster.ValidAttribute(a.Within)) {
 			return fmt.Sprintf("the affinity to %s: its weight is a number from -%d to %d, and within names an "+
 				"attribute", quote(a.App+a.Machine), maxWeight, maxWeight)
 		}
 	}
 	for _, sp := range s.Spread {
-		if !cluster.ValidAttribute(sp.Attribute) || sp.MaxSkew < 0 || !sane(sp.Weight) || sp.Weight < 0 {
+		if !cluster.ValidAttribute(sp.Attribute) || sp.MaxSkew < 0 || !isSane(sp.Weight) || sp.Weight < 0 {
 			return fmt.Sprintf("the spread over %s: name an attribute, a max_skew of 0 or more, and a weight from 0 "+
 				"to %d", quote(sp.Attribute), maxWeight)
 		}
@@ -142,7 +142,7 @@ func (s Scheduling) Valid() string {
 
 const maxWeight = 1000
 
-func sane(w float64) bool { return w >= -maxWeight && w <= maxWeight } // false for what is not a number
+func isSane(w float64) bool { return w >= -maxWeight && w <= maxWeight } // false for what is not a number
 
 // BandName returns the band, the default where none is named.
 func (s Scheduling) BandName() Band {

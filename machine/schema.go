@@ -35,8 +35,8 @@ const (
 	anyJSON // anything
 )
 
-// want says in words what a kind looks like.
-func (s *shape) want() string {
+// wantText says in words what a kind looks like.
+func (s *shape) wantText() string {
 	switch s.kind {
 	case object, dict:
 		return "an object"
@@ -69,7 +69,7 @@ func shapeOf(t reflect.Type) *shape {
 		return shapeOf(t.Elem())
 	case reflect.Struct:
 		s := &shape{kind: object, fields: make(map[string]*field, t.NumField())}
-		s.add(t)
+		s.addFields(t)
 		return s
 	case reflect.Map:
 		return &shape{kind: dict, elem: shapeOf(t.Elem())}
@@ -90,14 +90,14 @@ func shapeOf(t reflect.Type) *shape {
 	panic("machine: no JSON shape for " + t.String())
 }
 
-// add takes in the fields of a struct type, those of embedded structs as its own.
-func (s *shape) add(t reflect.Type) {
+// addFields takes in the fields of a struct type, those of embedded structs as its own.
+func (s *shape) addFields(t reflect.Type) {
 	for i := range t.NumField() {
 		f := t.Field(i)
 		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 		switch {
 		case f.Anonymous && name == "":
-			s.add(f.Type)
+			s.addFields(f.Type)
 			continue
 		case !f.IsExported() || name == "-":
 			continue

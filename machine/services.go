@@ -24,7 +24,7 @@ const (
 // CheckServices judges the services of a config, and what another member says of a machine's.
 func CheckServices(list []Service) error {
 	if len(list) > MaxServices {
-		return bad("config.services has %d services and may have %d", len(list), MaxServices)
+		return badConfig("config.services has %d services and may have %d", len(list), MaxServices)
 	}
 	for i, s := range list {
 		if err := s.check(fmt.Sprintf("config.services[%d]", i)); err != nil {
@@ -36,11 +36,12 @@ func CheckServices(list []Service) error {
 	}
 	raw, err := json.Marshal(Routed(list))
 	if err != nil {
-		return bad("config.services cannot be written as JSON: %v", err)
+		return badConfig("config.services cannot be written as JSON: %v", err)
 	}
 	if len(raw) > MaxServicesBytes {
-		return bad("config.services have %d bytes as JSON without their checks and may have %d, for every member of a "+
-			"cluster keeps them: leave out what is not needed", len(raw), MaxServicesBytes)
+		return badConfig(
+			"config.services have %d bytes as JSON without their checks and may have %d, for every member of a "+
+				"cluster keeps them: leave out what is not needed", len(raw), MaxServicesBytes)
 	}
 	return nil
 }
@@ -48,11 +49,11 @@ func CheckServices(list []Service) error {
 // checkOwn judges what souk has added to a service.
 func (s Service) checkOwn(at string) error {
 	if len(s.Hosts) > MaxHosts {
-		return bad("%s.hosts has %d names and may have %d", at, len(s.Hosts), MaxHosts)
+		return badConfig("%s.hosts has %d names and may have %d", at, len(s.Hosts), MaxHosts)
 	}
 	for i, h := range s.Hosts {
 		if !ValidHost(h) {
-			return bad("%s.hosts[%d] must be a DNS name in lower case such as \"shop\" or \"www.example.com\", "+
+			return badConfig("%s.hosts[%d] must be a DNS name in lower case such as \"shop\" or \"www.example.com\", "+
 				"without a port and a dot at its end, not %s", at, i, quote(h))
 		}
 	}
@@ -62,26 +63,27 @@ func (s Service) checkOwn(at string) error {
 			least = *s.MinMachinesRunning
 		}
 		if *most < max(1, least) {
-			return bad("%s.max_machines_running must be at least %d, not %d", at, max(1, least), *most)
+			return badConfig("%s.max_machines_running must be at least %d, not %d", at, max(1, least), *most)
 		}
 	}
 	if n := s.CreateUpTo; n != nil && (*n < 1 || *n > MaxCreated) {
-		return bad("%s.create_up_to must be 1 to %d machines, not %d", at, MaxCreated, *n)
+		return badConfig("%s.create_up_to must be 1 to %d machines, not %d", at, MaxCreated, *n)
 	}
 	if err := s.checkWarm(at); err != nil {
 		return err
 	}
 	if d := s.AutostopAfter; d != nil && (d.Duration < time.Second || d.Duration > MaxAutostopAfter) {
-		return bad("%s.autostop_after must be 1s to 24h, not %v", at, d.Duration)
+		return badConfig("%s.autostop_after must be 1s to 24h, not %v", at, d.Duration)
 	}
 	if d := s.IdleStream; d != nil && (d.Duration < time.Second || d.Duration > MaxAutostopAfter) {
-		return bad("%s.idle_stream must be 1s to 24h, not %v", at, d.Duration)
+		return badConfig("%s.idle_stream must be 1s to 24h, not %v", at, d.Duration)
 	}
 	if len(s.Ignore) > MaxIgnored {
-		return bad("%s.ignore has %d rules and may have %d", at, len(s.Ignore), MaxIgnored)
+		return badConfig("%s.ignore has %d rules and may have %d", at, len(s.Ignore), MaxIgnored)
 	}
 	if len(s.Ignore) > 0 && !s.IsHTTP() {
-		return bad("%s.ignore is of a service over HTTP: give one of its ports the handler http, or leave it out", at)
+		return badConfig("%s.ignore is of a service over HTTP: give one of its ports the handler http, or leave it out",
+			at)
 	}
 	for i, x := range s.Ignore {
 		if err := x.check(fmt.Sprintf("%s.ignore[%d]", at, i)); err != nil {
@@ -97,12 +99,14 @@ func (s *Service) checkWarm(at string) error {
 	case s.Warm == nil:
 		return nil
 	case *s.Warm < 1 || *s.Warm > MaxCreated:
-		return bad("%s.warm must be 1 to %d spares, not %d; leave it out and none is kept", at, MaxCreated, *s.Warm)
+		return badConfig("%s.warm must be 1 to %d spares, not %d; leave it out and none is kept", at, MaxCreated,
+			*s.Warm)
 	case s.CreateUpTo == nil:
-		return bad("%s.warm keeps %d spares, and nothing bounds how many machines are made for that: give "+
+		return badConfig("%s.warm keeps %d spares, and nothing bounds how many machines are made for that: give "+
 			"create_up_to, at least %d", at, *s.Warm, *s.Warm+1)
 	case *s.Warm >= *s.CreateUpTo:
-		return bad("%s.warm must be less than create_up_to, %d, which counts all machines of the service; not %d", at,
+		return badConfig("%s.warm must be less than create_up_to, %d, which counts all machines of the service; not %d",
+			at,
 			*s.CreateUpTo, *s.Warm)
 	case s.Autostart != nil && !*s.Autostart:
 		return noWake(at + ".autostart is false")
@@ -111,22 +115,23 @@ func (s *Service) checkWarm(at string) error {
 }
 
 func noWake(why string) error {
-	return bad("%s, so no request could wake a spare: leave out warm, or let requests start machines", why)
+	return badConfig("%s, so no request could wake a spare: leave out warm, or let requests start machines", why)
 }
 
 // check judges a rule of requests that are ignored.
 func (x *Ignored) check(at string) error {
 	switch {
 	case x.Path == "" && x.UserAgent == "" && x.Source == "":
-		return bad("%s must say which requests it means by path, user_agent or source", at)
+		return badConfig("%s must say which requests it means by path, user_agent or source", at)
 	case x.Path != "" && (x.Path[0] != '/' || strings.Contains(strings.TrimSuffix(x.Path, "*"), "*")):
-		return bad("%s.path must begin with / and may have * at its end alone, not %s", at, quote(x.Path))
+		return badConfig("%s.path must begin with / and may have * at its end alone, not %s", at, quote(x.Path))
 	case len(x.Path) > MaxIgnoredText || len(x.UserAgent) > MaxIgnoredText:
-		return bad("%s.path and user_agent may have %d bytes each", at, MaxIgnoredText)
+		return badConfig("%s.path and user_agent may have %d bytes each", at, MaxIgnoredText)
 	case x.Source != "" && !x.Network().IsValid():
-		return bad("%s.source must be an address, or a network such as \"192.0.2.0/24\", not %s", at, quote(x.Source))
+		return badConfig("%s.source must be an address, or a network such as \"192.0.2.0/24\", not %s", at,
+			quote(x.Source))
 	case x.Status != 0 && (x.Status < 200 || x.Status > 599):
-		return bad("%s.status must be 200 to 599, not %d", at, x.Status)
+		return badConfig("%s.status must be 200 to 599, not %d", at, x.Status)
 	}
 	return nil
 }
@@ -155,7 +160,7 @@ func ValidHost(s string) bool {
 			return false
 		}
 	}
-	return !only(labels[len(labels)-1], func(c byte) bool { return c >= '0' && c <= '9' })
+	return !hasOnly(labels[len(labels)-1], func(c byte) bool { return c >= '0' && c <= '9' })
 }
 
 // Routed returns what a proxy reads of services: all but their checks. It is the same list where they have none, so
@@ -253,7 +258,7 @@ func (m *Machine) CurrentStart() string {
 func (c *Config) checkCreated() error {
 	for i, s := range c.Services {
 		if s.CreateUpTo != nil && len(c.Mounts) > 0 {
-			return bad("config.services[%d].create_up_to goes without mounts: a volume is one machine's", i)
+			return badConfig("config.services[%d].create_up_to goes without mounts: a volume is one machine's", i)
 		}
 		if s.Warm != nil && c.NoAutostart != nil && *c.NoAutostart {
 			return noWake("config.disable_machine_autostart is true")

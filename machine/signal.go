@@ -10,8 +10,8 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
-// signals are the signals that have a name, by the name without "SIG".
-func signals() map[string]syscall.Signal {
+// namedSignals are the signals that have a name, by the name without "SIG".
+func namedSignals() map[string]syscall.Signal {
 	return map[string]syscall.Signal{
 		"HUP": syscall.SIGHUP, "INT": syscall.SIGINT, "QUIT": syscall.SIGQUIT, "ILL": syscall.SIGILL,
 		"TRAP": syscall.SIGTRAP, "ABRT": syscall.SIGABRT, "BUS": syscall.SIGBUS, "FPE": syscall.SIGFPE,
@@ -42,7 +42,7 @@ func ParseSignal(s string) (syscall.Signal, error) {
 		return syscall.Signal(n), nil
 	}
 	name := strings.TrimPrefix(strings.ToUpper(s), "SIG")
-	if v, ok := signals()[name]; ok {
+	if v, ok := namedSignals()[name]; ok {
 		return v, nil
 	}
 	if v, ok := otherNames()[name]; ok {
@@ -82,7 +82,7 @@ func realTime(name string) (int, bool) {
 // SignalNames lists the signals that have a name of their own, in order.
 func SignalNames() []string {
 	var names []string
-	for n := range signals() {
+	for n := range namedSignals() {
 		names = append(names, "SIG"+n)
 	}
 	slices.Sort(names)
@@ -91,7 +91,7 @@ func SignalNames() []string {
 
 // SignalName returns "SIGTERM" for 15, "SIGRTMIN+3" for 37, and "signal 32" for one without a name.
 func SignalName(sig syscall.Signal) string {
-	for n, v := range signals() {
+	for n, v := range namedSignals() {
 		if v == sig {
 			return "SIG" + n
 		}

@@ -32,18 +32,18 @@ const (
 	MaxStopTimeout = 300 * time.Second
 )
 
-// bad refuses what is wrong in itself.
-func bad(format string, args ...any) error {
+// badConfig refuses what is wrong in itself.
+func badConfig(format string, args ...any) error {
 	return fault.New(fault.Invalid, CodeConfig, format, args...)
 }
 
-// unsupported refuses what would be right elsewhere, and that souk cannot honour.
-func unsupported(format string, args ...any) error {
+// unsupportedError refuses what would be right elsewhere, and that souk cannot honour.
+func unsupportedError(format string, args ...any) error {
 	return fault.New(fault.Invalid, CodeUnsupported, format, args...)
 }
 
-// first returns the first error there is.
-func first(errs ...error) error {
+// firstError returns the first error there is.
+func firstError(errs ...error) error {
 	for _, err := range errs {
 		if err != nil {
 			return err
@@ -65,23 +65,25 @@ func (l *Launch) Normalize() {
 func (l *Launch) Validate() error {
 	switch {
 	case l.ID != "" && !ValidID(l.ID):
-		return bad("id must be 14 of 0-9 and a-f, or be left out, not %s", quote(l.ID))
+		return badConfig("id must be 14 of 0-9 and a-f, or be left out, not %s", quote(l.ID))
 	case l.Name != "" && !ValidName(l.Name):
-		return bad("name must be 1 to 63 of a-z, 0-9, \"-\", \"_\" and \".\" with a letter or digit first, not %s",
+		return badConfig(
+			"name must be 1 to 63 of a-z, 0-9, \"-\", \"_\" and \".\" with a letter or digit first, not %s",
 			quote(l.Name))
 	case l.Region != "" && !ValidRegion(l.Region):
-		return bad("region must be 1 to 63 of a-z, 0-9 and \"-\", such as \"local\", not %s", quote(l.Region))
+		return badConfig("region must be 1 to 63 of a-z, 0-9 and \"-\", such as \"local\", not %s", quote(l.Region))
 	case l.LeaseTTL < 0 || l.LeaseTTL > MaxLeaseTTL:
-		return bad("lease_ttl must be 0 to %d seconds, not %d", MaxLeaseTTL, l.LeaseTTL)
+		return badConfig("lease_ttl must be 0 to %d seconds, not %d", MaxLeaseTTL, l.LeaseTTL)
 	case l.CurrentVersion != "" && !ValidULID(l.CurrentVersion):
-		return bad("current_version must be the instance_id the machine has now, not %s", quote(l.CurrentVersion))
+		return badConfig("current_version must be the instance_id the machine has now, not %s", quote(l.CurrentVersion))
 	case l.Config == nil:
-		return bad("config is missing: send at least {\"config\": {\"image\": \"souk/host\", \"init\": {\"exec\": " +
-			"[\"/bin/sleep\", \"60\"]}}}")
+		return badConfig(
+			"config is missing: send at least {\"config\": {\"image\": \"souk/host\", \"init\": {\"exec\": " +
+				"[\"/bin/sleep\", \"60\"]}}}")
 	}
 	if l.Scheduling != nil {
 		if why := l.Scheduling.Valid(); why != "" {
-			return bad("scheduling: %s", why)
+			return badConfig("scheduling: %s", why)
 		}
 	}
 	return l.Config.Validate()
@@ -89,38 +91,41 @@ func (l *Launch) Validate() error {
 
 // Validate is Launch.Validate for a config alone. Paths begin with "config.".
 func (c *Config) Validate() error {
-	return first(c.supported(), c.checkImage(), c.checkCommand(), c.checkEnv(), c.checkSize(), c.Guest.check(),
+	return firstError(c.checkSupported(), c.checkImage(), c.checkCommand(), c.checkEnv(), c.checkSize(),
+		c.Guest.check(),
 		c.checkMetadata(),
 		c.checkMounts(), c.checkFiles(), c.checkLife(), c.checkServices(), c.checkNetwork())
 }
 
-// supported refuses what would give less isolation or lose data if it were passed over in silence.
-func (c *Config) supported() error {
+// checkSupported refuses what would give less isolation or lose data if it were passed over in silence.
+func (c *Config) checkSupported() error {
 	switch {
 	case len(c.Containers) > 0:
-		return unsupported("config.containers is not supported: start one machine for each container")
+		return unsupportedError("config.containers is not supported: start one machine for each container")
 	case len(c.Volumes) > 0:
-		return unsupported("config.volumes is what config.containers share, and neither is supported: attach a " +
+		return unsupportedError("config.volumes is what config.containers share, and neither is supported: attach a " +
 			"volume with config.mounts")
 	case len(c.Processes) > 1:
-		return unsupported("config.processes has %d entries and may have one: start one machine for each process",
+		return unsupportedError("config.processes has %d entries and may have one: start one machine for each process",
 			len(c.Processes))
 	case c.Guest != nil && c.Guest.HostDedicationID != "":
-		return unsupported("config.guest.host_dedication_id is not supported: souk cannot keep other tenants off a " +
-			"worker")
+		return unsupportedError(
+			"config.guest.host_dedication_id is not supported: souk cannot keep other tenants off a " +
+				"worker")
 	case c.Restart != nil && c.Restart.Policy == "spot-price":
-		return unsupported("config.restart.policy \"spot-price\" is not supported, since souk has no spot prices: " +
-			"choose no, on-failure or always")
+		return unsupportedError(
+			"config.restart.policy \"spot-price\" is not supported, since souk has no spot prices: " +
+				"choose no, on-failure or always")
 	}
 	for i, m := range c.Mounts {
 		if m.Encrypted {
-			return unsupported("config.mounts[%d].encrypted is not supported: souk would keep the data in the "+
+			return unsupportedError("config.mounts[%d].encrypted is not supported: souk would keep the data in the "+
 				"clear; encrypt the worker's disk and leave it out", i)
 		}
 	}
 	for i, f := range c.Files {
 		if f.ImageConfig != nil {
-			return unsupported("config.files[%d].image_config is not supported: give raw_value or secret_name", i)
+			return unsupportedError("config.files[%d].image_config is not supported: give raw_value or secret_name", i)
 		}
 	}
 	return nil
@@ -128,7 +133,7 @@ func (c *Config) supported() error {
 
 func (c *Config) checkImage() error {
 	if c.Image == "" {
-		return bad("config.image is missing: name an image, or \"souk/host\" to run the worker's own files")
+		return badConfig("config.image is missing: name an image, or \"souk/host\" to run the worker's own files")
 	}
 	return CheckImage(c.Image)
 }
@@ -143,7 +148,7 @@ func (c *Config) checkCommand() error {
 		}
 	}
 	if n := c.Init.SwapSizeMB; n != nil && (*n < 0 || *n > MaxSwapMB) {
-		return bad("config.init.swap_size_mb must be 0 to %d, not %d", MaxSwapMB, *n)
+		return badConfig("config.init.swap_size_mb must be 0 to %d, not %d", MaxSwapMB, *n)
 	}
 	for _, p := range c.Processes {
 		if err := p.check(); err != nil {
@@ -152,23 +157,25 @@ func (c *Config) checkCommand() error {
 	}
 	argv := Argv(c)
 	if IsHostImage(c.Image) && len(argv) == 0 {
-		return bad("config.init.exec is missing: image %s brings no command of its own, so say what to run, such as "+
-			"[\"/bin/sleep\", \"60\"]", HostImage)
+		return badConfig(
+			"config.init.exec is missing: image %s brings no command of its own, so say what to run, such as "+
+				"[\"/bin/sleep\", \"60\"]", HostImage)
 	}
-	if init := commandOf(c); len(argv) == 0 && init.clears() {
-		return bad("config.init.entrypoint is [\"\"], which clears the image's own, and there is no other program: " +
-			"name it in config.init.cmd")
+	if init := commandOf(c); len(argv) == 0 && init.clearsEntrypoint() {
+		return badConfig(
+			"config.init.entrypoint is [\"\"], which clears the image's own, and there is no other program: " +
+				"name it in config.init.cmd")
 	}
 	if len(argv) > 0 && argv[0] == "" {
-		return bad("config.init names an empty program: its first word must be a program, such as \"/bin/sh\"")
+		return badConfig("config.init names an empty program: its first word must be a program, such as \"/bin/sh\"")
 	}
 	return nil
 }
 
 func (p ProcessConfig) check() error {
 	const at = "config.processes[0]."
-	if !only(p.User, func(c byte) bool { return tagByte(c) || c == ':' }) || len(p.User) > 64 {
-		return bad(at+"user must be a user's name or number, with \":group\" if need be, not %s", quote(p.User))
+	if !hasOnly(p.User, func(c byte) bool { return tagByte(c) || c == ':' }) || len(p.User) > 64 {
+		return badConfig(at+"user must be a user's name or number, with \":group\" if need be, not %s", quote(p.User))
 	}
 	for i, e := range p.EnvFrom {
 		if err := checkEnvName(fmt.Sprintf(at+"env_from[%d].env_var", i), e.EnvVar); err != nil {
@@ -176,7 +183,7 @@ func (p ProcessConfig) check() error {
 		}
 		refs := []string{"id", "version", "app_name", "private_ip", "region", "image"}
 		if !slices.Contains(refs, e.FieldRef) {
-			return bad(at+"env_from[%d].field_ref must be one of %s, not %s", i, strings.Join(refs, ", "),
+			return badConfig(at+"env_from[%d].field_ref must be one of %s, not %s", i, strings.Join(refs, ", "),
 				quote(e.FieldRef))
 		}
 	}
@@ -185,20 +192,21 @@ func (p ProcessConfig) check() error {
 			return err
 		}
 	}
-	return first(checkArgs(at+"exec", p.Exec), checkArgs(at+"entrypoint", p.Entrypoint), checkArgs(at+"cmd", p.Cmd),
+	return firstError(checkArgs(at+"exec", p.Exec), checkArgs(at+"entrypoint", p.Entrypoint),
+		checkArgs(at+"cmd", p.Cmd),
 		checkEnv(at+"env", p.Env))
 }
 
 func checkArgs(at string, args []string) error {
 	if len(args) > MaxArgs {
-		return bad("%s has %d words and may have %d: put the rest into a file", at, len(args), MaxArgs)
+		return badConfig("%s has %d words and may have %d: put the rest into a file", at, len(args), MaxArgs)
 	}
 	for i, a := range args {
 		switch {
 		case strings.IndexByte(a, 0) >= 0:
-			return bad("%s[%d] holds a zero byte, which no program can be given", at, i)
+			return badConfig("%s[%d] holds a zero byte, which no program can be given", at, i)
 		case len(a) > MaxEnvValue:
-			return bad("%s[%d] is %d bytes long and may be %d: put it into a file", at, i, len(a), MaxEnvValue)
+			return badConfig("%s[%d] is %d bytes long and may be %d: put it into a file", at, i, len(a), MaxEnvValue)
 		}
 	}
 	return nil
@@ -208,7 +216,7 @@ func (c *Config) checkEnv() error { return checkEnv("config.env", c.Env) }
 
 func checkEnv(at string, env map[string]string) error {
 	if len(env) > MaxEnv {
-		return bad("%s has %d variables and may have %d: put the rest into a file", at, len(env), MaxEnv)
+		return badConfig("%s has %d variables and may have %d: put the rest into a file", at, len(env), MaxEnv)
 	}
 	total := 0
 	for _, k := range sortedKeys(env) {
@@ -218,28 +226,29 @@ func checkEnv(at string, env map[string]string) error {
 		}
 		switch total += len(k) + len(v); {
 		case strings.IndexByte(v, 0) >= 0:
-			return bad("%s.%s holds a zero byte, which no variable can: encode the value", at, k)
+			return badConfig("%s.%s holds a zero byte, which no variable can: encode the value", at, k)
 		case len(v) > MaxEnvValue:
-			return bad("%s.%s is %d bytes long and may be %d: put it into a file", at, k, len(v), MaxEnvValue)
+			return badConfig("%s.%s is %d bytes long and may be %d: put it into a file", at, k, len(v), MaxEnvValue)
 		case total > MaxEnvTotal:
-			return bad("%s is larger than %d bytes: put large values into files", at, MaxEnvTotal)
+			return badConfig("%s is larger than %d bytes: put large values into files", at, MaxEnvTotal)
 		}
 	}
 	return nil
 }
 
 func checkEnvName(at, name string) error {
-	ok := name != "" && len(name) <= 255 && (name[0] < '0' || name[0] > '9') && only(name, tagByte)
+	ok := name != "" && len(name) <= 255 && (name[0] < '0' || name[0] > '9') && hasOnly(name, tagByte)
 	if !ok {
-		return bad("%s: a variable's name must be letters, digits, \"_\", \"-\" and \".\" without a digit first, "+
-			"not %s", at, quote(name))
+		return badConfig(
+			"%s: a variable's name must be letters, digits, \"_\", \"-\" and \".\" without a digit first, "+
+				"not %s", at, quote(name))
 	}
 	return nil
 }
 
 func (c *Config) checkMetadata() error {
 	if len(c.Metadata) > MaxMetadata {
-		return bad("config.metadata has %d entries and may have %d", len(c.Metadata), MaxMetadata)
+		return badConfig("config.metadata has %d entries and may have %d", len(c.Metadata), MaxMetadata)
 	}
 	for _, k := range sortedKeys(c.Metadata) {
 		if err := CheckMetadata(k, c.Metadata[k]); err != nil {
@@ -252,10 +261,11 @@ func (c *Config) checkMetadata() error {
 // CheckMetadata says whether one entry of a machine's metadata is within bounds.
 func CheckMetadata(key, value string) error {
 	switch {
-	case key == "" || len(key) > 256 || !only(key, func(c byte) bool { return c > ' ' && c != 0x7f }):
-		return bad("a metadata key must be 1 to 256 bytes without spaces and control characters, not %s", quote(key))
+	case key == "" || len(key) > 256 || !hasOnly(key, func(c byte) bool { return c > ' ' && c != 0x7f }):
+		return badConfig("a metadata key must be 1 to 256 bytes without spaces and control characters, not %s",
+			quote(key))
 	case len(value) > 4096:
-		return bad("the metadata value of %s is %d bytes long and may be 4096", quote(key), len(value))
+		return badConfig("the metadata value of %s is %d bytes long and may be 4096", quote(key), len(value))
 	}
 	return nil
 }
@@ -271,15 +281,15 @@ func checkRuntime(name, image string) error {
 	switch {
 	case name == "":
 		return nil
-	case len(name) > maxRuntime || !only(name, plain):
-		return bad(
+	case len(name) > maxRuntime || !hasOnly(name, plain):
+		return badConfig(
 			"config.runtime is the name of an OCI runtime, as runc or runsc: up to %d letters, digits and . _ -, "+
 				"not %s",
 			maxRuntime,
 			quote(name),
 		)
 	case IsHostImage(image):
-		return bad("config.runtime is for machines of an image: a program of the host is in no container")
+		return badConfig("config.runtime is for machines of an image: a program of the host is in no container")
 	}
 	return nil
 }
@@ -287,36 +297,37 @@ func checkRuntime(name, image string) error {
 // checkLife judges when a machine starts, restarts and stops.
 func (c *Config) checkLife() error {
 	if r := c.Rootfs; r != nil && r.SizeGB > MaxRootfsGB {
-		return bad("config.rootfs.size_gb must be 0 to %d, not %d", MaxRootfsGB, r.SizeGB)
+		return badConfig("config.rootfs.size_gb must be 0 to %d, not %d", MaxRootfsGB, r.SizeGB)
 	}
 	if r := c.Rootfs; r != nil && r.ReadOnly && IsHostImage(c.Image) {
-		return bad("config.rootfs.read_only is for machines of an image: a program of the host has no root of its own")
+		return badConfig(
+			"config.rootfs.read_only is for machines of an image: a program of the host has no root of its own")
 	}
 	if s := c.SuspendTo; s != "" && s != ToMemory && s != ToDisk {
-		return bad("config.suspend_to is %s or %s, not %s", ToMemory, ToDisk, quote(s))
+		return badConfig("config.suspend_to is %s or %s, not %s", ToMemory, ToDisk, quote(s))
 	}
 	if err := checkRuntime(c.Runtime, c.Image); err != nil {
 		return err
 	}
 	if !slices.Contains([]string{"", "hourly", "daily", "weekly", "monthly"}, c.Schedule) {
-		return bad("config.schedule must be hourly, daily, weekly or monthly, or be left out, not %s",
+		return badConfig("config.schedule must be hourly, daily, weekly or monthly, or be left out, not %s",
 			quote(c.Schedule))
 	}
 	if r := c.Restart; r != nil {
 		if !slices.Contains([]string{"", "no", "on-failure", "always"}, r.Policy) {
-			return bad("config.restart.policy must be no, on-failure or always, not %s", quote(r.Policy))
+			return badConfig("config.restart.policy must be no, on-failure or always, not %s", quote(r.Policy))
 		}
 		if r.MaxRetries < 0 || r.MaxRetries > MaxRetries {
-			return bad("config.restart.max_retries must be 0 to %d, not %d", MaxRetries, r.MaxRetries)
+			return badConfig("config.restart.max_retries must be 0 to %d, not %d", MaxRetries, r.MaxRetries)
 		}
 	}
 	if s := c.StopConfig; s != nil {
 		if s.Timeout != nil && (s.Timeout.Duration < 0 || s.Timeout.Duration > MaxStopTimeout) {
-			return bad("config.stop_config.timeout must be 0s to %v, not %v", MaxStopTimeout, s.Timeout.Duration)
+			return badConfig("config.stop_config.timeout must be 0s to %v, not %v", MaxStopTimeout, s.Timeout.Duration)
 		}
 		if s.Signal != nil && *s.Signal != "" {
 			if _, err := ParseSignal(*s.Signal); err != nil {
-				return bad("config.stop_config.signal: %s", fault.As(err).Text)
+				return badConfig("config.stop_config.signal: %s", fault.As(err).Text)
 			}
 		}
 	}

@@ -30,12 +30,12 @@ type frame struct {
 	index int // of a list; -1: key is meant
 }
 
-// path prints "config.files[0].mode".
-func (f *frame) path() string {
+// pathText prints "config.files[0].mode".
+func (f *frame) pathText() string {
 	if f == nil {
 		return ""
 	}
-	up := f.up.path()
+	up := f.up.pathText()
 	switch {
 	case f.index >= 0:
 		return fmt.Sprintf("%s[%d]", up, f.index)
@@ -57,8 +57,8 @@ func shorten(s string) string {
 	return q
 }
 
-func (w *walker) refuse(f *frame, code fault.Code, format string, args ...any) error {
-	return fault.New(fault.Invalid, code, "%s", f.path()+" "+fmt.Sprintf(format, args...))
+func (w *walker) refuseValue(f *frame, code fault.Code, format string, args ...any) error {
+	return fault.New(fault.Invalid, code, "%s", f.pathText()+" "+fmt.Sprintf(format, args...))
 }
 
 func (w *walker) space() {
@@ -72,8 +72,8 @@ func (w *walker) space() {
 	}
 }
 
-// value passes over one value and checks it. null is "not given", whatever is wanted.
-func (w *walker) value(s *shape, f *frame, depth int) error {
+// walkValue passes over one value and checks it. null is "not given", whatever is wanted.
+func (w *walker) walkValue(s *shape, f *frame, depth int) error {
 	w.space()
 	c := w.body[w.at]
 	if c == 'n' {
@@ -81,55 +81,55 @@ func (w *walker) value(s *shape, f *frame, depth int) error {
 		return nil
 	}
 	if depth > MaxDepth {
-		return w.refuse(f, codeDepth, "lies more than %d levels deep: make it flatter", MaxDepth)
+		return w.refuseValue(f, codeDepth, "lies more than %d levels deep: make it flatter", MaxDepth)
 	}
 	start := w.at
 	switch s.kind {
 	case custom:
 		// Its own errors have no path; they are given one here, before encoding/json meets them.
-		if err := w.value(anything, f, depth); err != nil {
+		if err := w.walkValue(anything, f, depth); err != nil {
 			return err
 		}
-		return w.custom(s, f, start)
+		return w.walkCustom(s, f, start)
 	case anyJSON:
 		switch c {
 		case '{':
-			return w.object(&shape{kind: dict, elem: s}, f, depth)
+			return w.walkObject(&shape{kind: dict, elem: s}, f, depth)
 		case '[':
-			return w.list(s, f, depth)
+			return w.walkList(s, f, depth)
 		case '"':
-			w.text()
+			w.walkText()
 		default:
-			w.literal()
+			w.walkLiteral()
 		}
 		return nil
 	case object, dict:
 		if c == '{' {
-			return w.object(s, f, depth)
+			return w.walkObject(s, f, depth)
 		}
 	case list:
 		if c == '[' {
-			return w.list(s.elem, f, depth)
+			return w.walkList(s.elem, f, depth)
 		}
 	case text:
 		if c == '"' {
-			w.text()
+			w.walkText()
 			return nil
 		}
 	case boolean:
 		if c == 't' || c == 'f' {
-			w.literal()
+			w.walkLiteral()
 			return nil
 		}
 	case whole, number:
 		if c == '-' || c >= '0' && c <= '9' {
-			return w.number(s, f)
+			return w.walkNumber(s, f)
 		}
 	}
-	return w.refuse(f, codeWrongType, "must be %s, not %s", s.want(), kindName(c))
+	return w.refuseValue(f, codeWrongType, "must be %s, not %s", s.wantText(), kindName(c))
 }
 
-func (w *walker) object(s *shape, f *frame, depth int) error {
+func (w *walker) walkObject(s *shape, f *frame, depth int) error {
 	w.at++ // {
 	var given uint64
 	var keys map[string]bool
@@ -139,7 +139,7 @@ func (w *walker) object(s *shape, f *frame, depth int) error {
 			w.at++
 			w.space()
 		}
-		key := w.key()
+		key := w.walkKey()
 		w.space()
 		w.at++ // :
 		elem, twice := s.elem, false
@@ -147,7 +147,7 @@ func (w *walker) object(s *shape, f *frame, depth int) error {
 			fd := s.fields[string(key)]
 			if fd == nil {
 				here.key = string(key)
-				return w.unknown(s, &here)
+				return w.refuseUnknown(s, &here)
 			}
 			here.key, elem = fd.name, fd.shape
 			twice = given&(1<<fd.index) != 0
@@ -161,9 +161,9 @@ func (w *walker) object(s *shape, f *frame, depth int) error {
 			keys[here.key] = true
 		}
 		if twice {
-			return w.refuse(&here, codeDuplicate, "is given twice: give it once")
+			return w.refuseValue(&here, codeDuplicate, "is given twice: give it once")
 		}
-		if err := w.value(elem, &here, depth+1); err != nil {
+		if err := w.walkValue(elem, &here, depth+1); err != nil {
 			return err
 		}
 	}
@@ -171,14 +171,14 @@ func (w *walker) object(s *shape, f *frame, depth int) error {
 	return nil
 }
 
-func (w *walker) list(elem *shape, f *frame, depth int) error {
+func (w *walker) walkList(elem *shape, f *frame, depth int) error {
 	w.at++ // [
 	here := frame{up: f}
 	for w.space(); w.body[w.at] != ']'; w.space() {
 		if w.body[w.at] == ',' {
 			w.at++
 		}
-		if err := w.value(elem, &here, depth+1); err != nil {
+		if err := w.walkValue(elem, &here, depth+1); err != nil {
 			return err
 		}
 		here.index++
@@ -187,10 +187,10 @@ func (w *walker) list(elem *shape, f *frame, depth int) error {
 	return nil
 }
 
-// key passes over an object's key and returns it without quotes and escapes.
-func (w *walker) key() []byte {
+// walkKey passes over an object's key and returns it without quotes and escapes.
+func (w *walker) walkKey() []byte {
 	start := w.at
-	raw := w.text()
+	raw := w.walkText()
 	if bytes.IndexByte(raw, '\\') < 0 {
 		return raw
 	}
@@ -201,8 +201,8 @@ func (w *walker) key() []byte {
 	return []byte(s)
 }
 
-// text passes over a string and returns what is between the quotes as it stands.
-func (w *walker) text() []byte {
+// walkText passes over a string and returns what is between the quotes as it stands.
+func (w *walker) walkText() []byte {
 	start := w.at + 1
 	for i := start; ; i++ {
 		switch w.body[i] {
@@ -215,8 +215,8 @@ func (w *walker) text() []byte {
 	}
 }
 
-// literal passes over a number, true or false.
-func (w *walker) literal() []byte {
+// walkLiteral passes over a number, true or false.
+func (w *walker) walkLiteral() []byte {
 	start := w.at
 	for w.at < len(w.body) && !bytes.ContainsRune([]byte(" \t\r\n,]}"), rune(w.body[w.at])) {
 		w.at++
@@ -224,8 +224,8 @@ func (w *walker) literal() []byte {
 	return w.body[start:w.at]
 }
 
-func (w *walker) number(s *shape, f *frame) error {
-	lit := string(w.literal())
+func (w *walker) walkNumber(s *shape, f *frame) error {
+	lit := string(w.walkLiteral())
 	bits := s.typ.Bits()
 	var err error
 	switch {
@@ -240,43 +240,44 @@ func (w *walker) number(s *shape, f *frame) error {
 	case err == nil:
 		return nil
 	case s.kind == whole && strings.ContainsAny(lit, ".eE"):
-		return w.refuse(f, codeWrongType, "must be a whole number in plain digits, not %.40s", lit)
+		return w.refuseValue(f, codeWrongType, "must be a whole number in plain digits, not %.40s", lit)
 	case lit[0] == '-' && s.typ.Kind() >= reflect.Uint && s.typ.Kind() <= reflect.Uint64:
-		return w.refuse(f, codeWrongType, "must not be below 0, as %.40s is", lit)
+		return w.refuseValue(f, codeWrongType, "must not be below 0, as %.40s is", lit)
 	}
-	return w.refuse(f, codeWrongType, "must be a number of at most %d bits, not %.40s", bits, lit)
+	return w.refuseValue(f, codeWrongType, "must be a number of at most %d bits, not %.40s", bits, lit)
 }
 
-func (w *walker) custom(s *shape, f *frame, start int) error {
+func (w *walker) walkCustom(s *shape, f *frame, start int) error {
 	err := json.Unmarshal(w.body[start:w.at], reflect.New(s.typ).Interface())
 	if err == nil {
 		return nil
 	}
 	e := fault.As(err)
-	return w.refuse(f, e.Code, "is wrong: %s", e.Text)
+	return w.refuseValue(f, e.Code, "is wrong: %s", e.Text)
 }
 
-// unknown refuses a field that does not exist, and says which one may be meant.
-func (w *walker) unknown(s *shape, f *frame) error {
+// refuseUnknown refuses a field that does not exist, and says which one may be meant.
+func (w *walker) refuseUnknown(s *shape, f *frame) error {
 	if best := Closest(f.key, maps.Keys(s.fields)); best != "" {
-		return w.refuse(f, codeUnknownField, "is not a field souk knows; did you mean %q?", best)
+		return w.refuseValue(f, codeUnknownField, "is not a field souk knows; did you mean %q?", best)
 	}
-	return w.refuse(f, codeUnknownField, "is not a field souk knows: leave it out (docs/reference/config.md lists all)")
+	return w.refuseValue(f, codeUnknownField,
+		"is not a field souk knows: leave it out (docs/reference/config.md lists all)")
 }
 
 // Closest returns the name that a misspelt word resembles; "" where none does.
 func Closest(word string, names iter.Seq[string]) string {
 	best, far := "", 3
 	for name := range names {
-		if d := distance(strings.ToLower(word), name, far); d < far || d == far && far < 3 && name < best {
+		if d := editDistance(strings.ToLower(word), name, far); d < far || d == far && far < 3 && name < best {
 			best, far = name, d
 		}
 	}
 	return best
 }
 
-// distance counts the edits between two short texts, up to limit.
-func distance(a, b string, limit int) int {
+// editDistance counts the edits between two short texts, up to limit.
+func editDistance(a, b string, limit int) int {
 	if len(a) > 64 || len(a)-len(b) > limit || len(b)-len(a) > limit {
 		return limit + 1
 	}

@@ -31,7 +31,7 @@ const namedVolumes = 4
 func VolumesLacking(c *Config, declared []string) []string {
 	var lacking []string
 	for _, d := range declared {
-		if !slices.ContainsFunc(c.Mounts, func(m Mount) bool { return within(d, path.Clean(m.Path)) }) {
+		if !slices.ContainsFunc(c.Mounts, func(m Mount) bool { return isWithin(d, path.Clean(m.Path)) }) {
 			lacking = append(lacking, d)
 		}
 	}

@@ -12,8 +12,8 @@ import (
 const (
 	agreeTime    = 5 * time.Second // a member that has not answered by then learns by gossip
 	agreedAtOnce = 32              // members that are called side by side
-	// maxAgreed bounds the members of a cluster in which an answer waits for all of them: in a larger one that would cost each
-	// change more than it is worth, and gossip alone brings it.
+	// maxAgreed bounds the members of a cluster in which an answer waits for all of them: in a larger one that would
+	// cost each change more than it is worth, and gossip alone brings it.
 	maxAgreed = 128
 )
 
@@ -34,7 +34,7 @@ type imports struct {
 	moved chan struct{} // closed when index grows; nil: nobody waits
 }
 
-func (i *imports) reached(index uint64) {
+func (i *imports) noteReached(index uint64) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.index = index
@@ -44,8 +44,8 @@ func (i *imports) reached(index uint64) {
 	}
 }
 
-// await waits until all up to an index is in the catalog, or ctx ends.
-func (i *imports) await(ctx context.Context, index uint64) error {
+// awaitIndex waits until all up to an index is in the catalog, or ctx ends.
+func (i *imports) awaitIndex(ctx context.Context, index uint64) error {
 	for {
 		i.mu.Lock()
 		if i.index >= index {
@@ -65,12 +65,13 @@ func (i *imports) await(ctx context.Context, index uint64) error {
 	}
 }
 
-// Agree waits until the members that can be heard know what this one knows, so that what a client is answered here it finds
-// at any of them. worker says that a worker, here or elsewhere, has changed: what it told is fetched first. A member that does
-// not answer is waited for until it is taken for dead, 5 s at most.
+// Agree waits until the members that can be heard know what this one knows, so that what a client is answered here it
+// finds at any of them. worker says that a worker, here or elsewhere, has changed: what it told is fetched first. A
+// member that does not answer is waited for until it is taken for dead, 5 s at most.
 //
-// It returns no error. What was changed is done, and on the disk of who did it: an error would have the client do it again, and
-// one member that takes no calls would have each change fail, at every other. So of such a member the answer promises less:
+// It returns no error. What was changed is done, and on the disk of who did it: an error would have the client do it
+// again, and one member that takes no calls would have each change fail, at every other. So of such a member the answer
+// promises less:
 //
 //   - one that is heard and takes no calls, or is late, learns by gossip, some tenths of a second later;
 //   - one that is dead or cut off learns when it is back;
@@ -94,16 +95,16 @@ func (m *Member) Agree(ctx context.Context, worker bool) {
 	a.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), agreeTime)
 	defer cancel()
-	m.agree(ctx, worker)
+	m.agreeOnce(ctx, worker)
 	a.done = all
 }
 
-// agree is one round: all others learn from this member.
-func (m *Member) agree(ctx context.Context, worker bool) {
+// agreeOnce is one round: all others learn from this member.
+func (m *Member) agreeOnce(ctx context.Context, worker bool) {
 	m.announceNow()
 	var others []*Far
 	for _, f := range m.Others() {
-		if f.unheard() == nil {
+		if f.unheardError() == nil {
 			others = append(others, f)
 		}
 	}
@@ -111,7 +112,7 @@ func (m *Member) agree(ctx context.Context, worker bool) {
 		return
 	}
 	if worker {
-		each(others, func(f *Far) {
+		forEachFar(others, func(f *Far) {
 			ctx, cancel := f.whileHeard(ctx)
 			defer cancel()
 			if f.Link.Agree(ctx, false) == nil {
@@ -120,7 +121,7 @@ func (m *Member) agree(ctx context.Context, worker bool) {
 		})
 		m.catchUp()
 	}
-	each(others, func(f *Far) {
+	forEachFar(others, func(f *Far) {
 		ctx, cancel := f.whileHeard(ctx)
 		defer cancel()
 		_ = f.Link.Agree(ctx, true) // one that cannot be asked learns by gossip
@@ -133,7 +134,7 @@ func (f *Far) whileHeard(ctx context.Context) (context.Context, context.CancelFu
 	go func() {
 		for {
 			past := f.m.fleet.Snapshot().Past()
-			if f.unheard() != nil {
+			if f.unheardError() != nil {
 				cancel()
 			}
 			select {
@@ -146,7 +147,7 @@ func (f *Far) whileHeard(ctx context.Context) (context.Context, context.CancelFu
 	return ctx, cancel
 }
 
-func each(others []*Far, do func(*Far)) {
+func forEachFar(others []*Far, do func(*Far)) {
 	var all sync.WaitGroup
 	free := make(chan struct{}, agreedAtOnce)
 	for _, f := range others {
@@ -159,8 +160,8 @@ func each(others []*Far, do func(*Far)) {
 	all.Wait()
 }
 
-// Learn has this member know what another one knows, and answers when its fleet and its catalog show it. With "" it only tells
-// what it has not told yet itself.
+// Learn has this member know what another one knows, and answers when its fleet and its catalog show it. With "" it
+// only tells what it has not told yet itself.
 func (m *Member) Learn(ctx context.Context, from cluster.WorkerID) error {
 	m.announceNow()
 	if from == "" {
@@ -172,7 +173,7 @@ func (m *Member) Learn(ctx context.Context, from cluster.WorkerID) error {
 	index := m.cluster.Index()
 	remover{m}.refresh() // who was removed is shown nowhere any more
 	m.catchUp()
-	return m.imports.await(ctx, index)
+	return m.imports.awaitIndex(ctx, index)
 }
 
 // announceNow writes to the registry what this member's worker has told and others have not been told yet.

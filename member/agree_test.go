@@ -10,13 +10,13 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// TestAgreeAfterManyDeletions: a worker that has removed more machines than the 1,024 deletions that are kept is understood as
-// before: after a round the others know what it has, and what it has no more.
+// TestAgreeAfterManyDeletions: a worker that has removed more machines than the 1,024 deletions that are kept is
+// understood as before: after a round the others know what it has, and what it has no more.
 func TestAgreeAfterManyDeletions(t *testing.T) {
 	x := newTown(t)
 	a, b := x.add("m1"), x.add("m2")
 	x.meet()
-	b.imports.reached(math.MaxUint64) // it has no catalog
+	b.imports.noteReached(math.MaxUint64) // it has no catalog
 	made := func(i int) *machine.Machine { return started("web", fmt.Sprint("m", i), "", "m2", 0) }
 	remove := func(m *machine.Machine) {
 		m.State = machine.Destroyed
@@ -51,7 +51,7 @@ func TestAgreeEndsWithAMember(t *testing.T) {
 	a, b := x.add("m1"), x.add("m2")
 	x.meet()
 	agreed := make(chan time.Time, 1)
-	b.imports.reached(0) // it answers none before its catalog has all
+	b.imports.noteReached(0) // it answers none before its catalog has all
 	go func() {
 		a.Agree(t.Context(), false)
 		agreed <- time.Now()

@@ -20,8 +20,8 @@ type doorkeeper struct{ *Member }
 
 const signContext = "souk registry"
 
-// reserved says for which kinds the last places are kept: those without which nobody could be shut out.
-func reserved(k registry.Kind) bool {
+// isReserved says for which kinds the last places are kept: those without which nobody could be shut out.
+func isReserved(k registry.Kind) bool {
 	switch k {
 	case KindRemoved, KindToken, KindRevoked, KindIssuer, KindKeys:
 		return true
@@ -48,11 +48,12 @@ func mayWrite(who pki.Name, x registry.Object) error {
 	return nil
 }
 
-func (m doorkeeper) may(x registry.Object) error { return mayWrite(m.identity.Name(), x) }
+func (m doorkeeper) mayWrite(x registry.Object) error { return mayWrite(m.identity.Name(), x) }
 
-// verify keeps out what is not signed by who may say it: records and heads by the worker that they are of, objects by
-// their writer, who must have the role for their kind; and all that is signed with the certificate of a removed member.
-func (m doorkeeper) verify(owner cluster.WorkerID, signed, raw []byte) error {
+// verifySigner keeps out what is not signed by who may say it: records and heads by the worker that they are of,
+// objects by their writer, who must have the role for their kind; and all that is signed with the certificate of a
+// removed member.
+func (m doorkeeper) verifySigner(owner cluster.WorkerID, signed, raw []byte) error {
 	if len(raw) <= ed25519.SignatureSize {
 		return fault.New(fault.Denied, codeUnsigned, "what is told of %s is not signed", owner)
 	}
@@ -65,7 +66,7 @@ func (m doorkeeper) verify(owner cluster.WorkerID, signed, raw []byte) error {
 	if err != nil {
 		return fault.Wrap(err, fault.Denied, pki.CodeSignature, "the certificate of %s cannot be read", who.ID)
 	}
-	if m.denied(who.ID, c.NotBefore) {
+	if m.isDenied(who.ID, c.NotBefore) {
 		return fault.New(fault.Denied, fault.CodeRemoved,
 			"member %s was removed from the cluster; it must join anew", who.ID)
 	}
@@ -144,17 +145,17 @@ func (m *Member) Refused() map[string]int64 { return m.cluster.Stats().Refused }
 // tokenWait is for how long the tokens of a member that was removed are shown as such.
 const tokenWait = 10 * time.Minute
 
-// adopt has this member stand in for what members wrote that were removed since: their signatures are not believed any
-// more by who hears of it for the first time. Their tokens are let in nowhere, and go. Members do so at different
-// moments, so that mostly one does it for all.
-func (m remover) adopt() {
+// adoptObjects has this member stand in for what members wrote that were removed since: their signatures are not
+// believed any more by who hears of it for the first time. Their tokens are let in nowhere, and go. Members do so at
+// different moments, so that mostly one does it for all.
+func (m remover) adoptObjects() {
 	keeper := doorkeeper{m.Member}
-	if len(m.removalList()) == 0 || keeper.may(registry.Object{Kind: KindRemoved}) != nil || rand.IntN(4) > 0 {
+	if len(m.removalList()) == 0 || keeper.mayWrite(registry.Object{Kind: KindRemoved}) != nil || rand.IntN(4) > 0 {
 		return
 	}
 	for _, x := range m.cluster.Objects().All("") {
-		r, removed := m.removal(string(x.Stamp.Writer))
-		if !removed || fault.CodeOf(keeper.verify(x.Stamp.Writer, x.SigningBytes(), x.Sig)) != fault.CodeRemoved {
+		r, removed := m.removalOf(string(x.Stamp.Writer))
+		if !removed || fault.CodeOf(keeper.verifySigner(x.Stamp.Writer, x.SigningBytes(), x.Sig)) != fault.CodeRemoved {
 			continue
 		}
 		var err error

@@ -113,7 +113,7 @@ func TestWhoHasOnlyTheKeyOfGossip(t *testing.T) {
 		if _, err := NewTokens(m.Member, nil).Judge("mine"); err == nil {
 			t.Error("the ghost has a token")
 		}
-		if m.denied("m1", time.Now()) || m.cluster.Incarnation("m2") != inc || len(m.cluster.Known()) != 2 {
+		if m.isDenied("m1", time.Now()) || m.cluster.Incarnation("m2") != inc || len(m.cluster.Known()) != 2 {
 			t.Error(m.Removed(), m.cluster.Incarnation("m2"), len(m.cluster.Known()))
 		}
 		if n := len(m.cluster.Objects().All("")); n != before {
@@ -152,7 +152,7 @@ func TestWhoMayWriteWhat(t *testing.T) {
 		return o
 	}
 	verify := func(o registry.Object) fault.Code {
-		return fault.CodeOf(doorkeeper{a.Member}.verify(o.Stamp.Writer, o.SigningBytes(), o.Sig))
+		return fault.CodeOf(doorkeeper{a.Member}.verifySigner(o.Stamp.Writer, o.SigningBytes(), o.Sig))
 	}
 	now := registry.Stamp{Wall: time.Now().UnixMilli()}
 	for _, kind := range []registry.Kind{KindToken, KindRevoked, KindRemoved, kindApp, "policy", "junk"} {
@@ -227,7 +227,7 @@ func TestTheKeyOfAnEndedCertificate(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			return fault.CodeOf(doorkeeper{a.Member}.verify(owner, raw, append(s.Signature, s.Certificate...)))
+			return fault.CodeOf(doorkeeper{a.Member}.verifySigner(owner, raw, append(s.Signature, s.Certificate...)))
 		}
 	}
 	check := func(what string, got, want fault.Code) {
@@ -291,7 +291,7 @@ func TestWhatARemovedMemberWrote(t *testing.T) {
 		t.Fatal(err)
 	}
 	waittest.Until(t, "m1 stands in for what m2 wrote", func() bool {
-		remover{a.Member}.adopt()
+		remover{a.Member}.adoptObjects()
 		o, there := a.cluster.Objects().Get(kindApp, "web")
 		return there && o.Stamp.Writer == "m1"
 	})
@@ -307,7 +307,7 @@ func TestWhatARemovedMemberWrote(t *testing.T) {
 		t.Fatal(err)
 	}
 	waittest.Until(t, "m2 may not take back its own removal", func() bool {
-		err := doorkeeper{c.Member}.verify("m2", gone.SigningBytes(), append(s.Signature, s.Certificate...))
+		err := doorkeeper{c.Member}.verifySigner("m2", gone.SigningBytes(), append(s.Signature, s.Certificate...))
 		return fault.CodeOf(err) == "removed"
 	})
 }
@@ -337,7 +337,7 @@ func BenchmarkVerify(b *testing.B) {
 	sig := append(s.Signature, s.Certificate...)
 
 	for b.Loop() {
-		if err := (doorkeeper{m}).verify("m1", raw, sig); err != nil {
+		if err := (doorkeeper{m}).verifySigner("m1", raw, sig); err != nil {
 			b.Fatal(err)
 		}
 	}

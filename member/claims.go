@@ -22,7 +22,7 @@ func (m *Member) Stuck(ctx context.Context, id cluster.WorkerID) (time.Duration,
 	if !known {
 		return 0, fault.New(fault.NotFound, codeMemberNotFound, "no member %s is known here", id)
 	}
-	if err := f.unheard(); err != nil {
+	if err := f.unheardError(); err != nil {
 		return 0, err
 	}
 	return f.Link.Stuck(ctx)
@@ -39,12 +39,12 @@ func (m *Member) Stewards() (ids []cluster.WorkerID) {
 	return ids
 }
 
-// LostAfter returns for how long a worker is not heard until its machines are lost, where their group does not say it. It
-// follows from the member's pace.
+// LostAfter returns for how long a worker is not heard until its machines are lost, where their group does not say it.
+// It follows from the member's pace.
 func (m *Member) LostAfter() time.Duration { return m.o.Knobs.Lost }
 
-// Apart returns for how long this member has heard no other one; 0 where it belongs to a cluster of one, or all others have
-// left or were removed. One that it has known before its start counts.
+// Apart returns for how long this member has heard no other one; 0 where it belongs to a cluster of one, or all others
+// have left or were removed. One that it has known before its start counts.
 func (m *Member) Apart() time.Duration {
 	others := slices.ContainsFunc(m.cluster.Expected(), func(id cluster.WorkerID) bool { return !m.removedFor(id) }) ||
 		slices.ContainsFunc(m.cluster.Members(), func(x cluster.Member) bool {
@@ -73,7 +73,7 @@ func (m *Member) Claim(ctx context.Context, id cluster.WorkerID, c cluster.Claim
 	if !known {
 		return cluster.Claimed{}, fault.New(fault.NotFound, codeMemberNotFound, "no member %s is known here", id)
 	}
-	if err := f.unheard(); err != nil {
+	if err := f.unheardError(); err != nil {
 		return cluster.Claimed{}, err
 	}
 	return f.Link.Claim(ctx, c)

@@ -10,7 +10,8 @@ import (
 	"github.com/soukhq/souk/core/registry"
 )
 
-// KindDoor is the kind of objects that say where a member serves the API for other hosts. Their keys are the members' ids.
+// KindDoor is the kind of objects that say where a member serves the API for other hosts. Their keys are the members'
+// ids.
 const KindDoor = registry.Kind("door")
 
 const schemaDoor = 1
@@ -27,8 +28,8 @@ type doorRow struct {
 	Root string `json:"root,omitempty"` // PEM
 }
 
-// good reports whether a door can be told to clients, which send tokens to it.
-func (d doorRow) good() bool {
+// isGood reports whether a door can be told to clients, which send tokens to it.
+func (d doorRow) isGood() bool {
 	return strings.HasPrefix(d.Addr, "https://") && len(d.Addr) <= maxDoorAddr && len(d.Root) <= maxDoorRoot
 }
 
@@ -38,12 +39,12 @@ type doorList struct {
 	mark  string
 }
 
-// TellDoor tells all members where this one serves the API for other hosts, and the root of its certificate where that is
-// souk's own. An address without TLS is of this host alone, and is not told.
+// TellDoor tells all members where this one serves the API for other hosts, and the root of its certificate where that
+// is souk's own. An address without TLS is of this host alone, and is not told.
 func (m *Member) TellDoor(addr, root string) error {
 	objects := m.cluster.Objects()
 	row := doorRow{addr, root}
-	if !row.good() {
+	if !row.isGood() {
 		if _, told := objects.Get(KindDoor, string(m.ID())); told {
 			return objects.Delete(KindDoor, string(m.ID()))
 		}
@@ -71,7 +72,7 @@ func (m *Member) readDoors() {
 	for _, o := range m.cluster.Objects().List(KindDoor) {
 		var row doorRow
 		id := cluster.WorkerID(o.Key)
-		if json.Unmarshal(o.Payload, &row) != nil || !row.good() || m.removedFor(id) {
+		if json.Unmarshal(o.Payload, &row) != nil || !row.isGood() || m.removedFor(id) {
 			continue
 		}
 		list.doors = append(list.doors, cluster.Door{Member: id, Addr: row.Addr, Root: row.Root})

@@ -50,10 +50,10 @@ func NewEvictions(m *Member, t *Tokens, c *catalog.Catalog) *Evictions { return 
 // Evict does what is due now, and says how far it has come.
 func (e *Evictions) Evict(ctx context.Context, id cluster.WorkerID, in api.EvictRequest) (api.MemberEviction, error) {
 	out := api.MemberEviction{Member: id, Steps: []api.EvictionStep{}}
-	if err := e.here(); err != nil {
+	if err := e.checkAuthority(); err != nil {
 		return out, err
 	}
-	r, step, err := e.remove(id, in)
+	r, step, err := e.removeMember(id, in)
 	if err != nil {
 		return out, err
 	}
@@ -63,15 +63,15 @@ func (e *Evictions) Evict(ctx context.Context, id cluster.WorkerID, in api.Evict
 		names = append(names, t.Name)
 	}
 	out.Steps = append(out.Steps, api.EvictionStep{Name: stepTokens, Done: true,
-		Text: "its tokens are let in no more: " + listed(names)})
-	step, err = e.rotate(ctx, r, in.Force)
+		Text: "its tokens are let in no more: " + listNames(names)})
+	step, err = e.rotateKey(ctx, r, in.Force)
 	if err != nil {
 		return out, err
 	}
 	if out.Steps = append(out.Steps, step); !step.Done {
 		return out, nil
 	}
-	all, anew, err := e.reseal()
+	all, anew, err := e.resealSecrets()
 	if err != nil {
 		return out, err
 	}
@@ -81,7 +81,7 @@ func (e *Evictions) Evict(ctx context.Context, id cluster.WorkerID, in api.Evict
 	return out, nil
 }
 
-func listed(names []string) string {
+func listNames(names []string) string {
 	if len(names) == 0 {
 		return "none are known"
 	}
@@ -89,11 +89,11 @@ func listed(names []string) string {
 	return strings.Join(slices.Compact(names), ", ")
 }
 
-// here refuses where the CA is not, and says where it is.
-func (e *Evictions) here() error { return authority(e.m) }
+// checkAuthority refuses where the CA is not, and says where it is.
+func (e *Evictions) checkAuthority() error { return lacksAuthority(e.m) }
 
-// authority says why a member cannot do what only the cluster's authority may.
-func authority(m *Member) error {
+// lacksAuthority says why a member cannot do what only the cluster's authority may.
+func lacksAuthority(m *Member) error {
 	if m.issuer != nil {
 		return nil
 	}
@@ -103,13 +103,13 @@ func authority(m *Member) error {
 	}
 	return fault.New(fault.Precondition, codeAuthority,
 		"%s does not hold the cluster's authority, which is needed for it; ask where that is: %s", m.ID(),
-		listed(ids))
+		listNames(ids))
 }
 
-// remove writes that the member was removed, unless that is so already.
-func (e *Evictions) remove(id cluster.WorkerID, in api.EvictRequest) (r cluster.Removal, s api.EvictionStep,
+// removeMember writes that the member was removed, unless that is so already.
+func (e *Evictions) removeMember(id cluster.WorkerID, in api.EvictRequest) (r cluster.Removal, s api.EvictionStep,
 	err error) {
-	r, removed := e.m.removal(string(id))
+	r, removed := e.m.removalOf(string(id))
 	switch {
 	case removed && r.Rejoined.IsZero() && e.m.removedFor(id):
 	case removed && !in.Again && id != e.m.ID():
@@ -121,16 +121,16 @@ func (e *Evictions) remove(id cluster.WorkerID, in api.EvictRequest) (r cluster.
 		if err := e.m.Remove(r, true); err != nil {
 			return r, s, err
 		}
-		r, _ = e.m.removal(string(id))
+		r, _ = e.m.removalOf(string(id))
 	}
 	since := r.At.UTC().Format(time.RFC3339)
 	return r, api.EvictionStep{Name: stepRemoved, Done: true,
 		Text: fmt.Sprintf("%s is removed since %s; its certificate is refused", id, since)}, nil
 }
 
-// rotate sees to it that the key of gossip is one that was made after the removal. One that was on its way before may
+// rotateKey sees to it that the key of gossip is one that was made after the removal. One that was on its way before may
 // have reached the member that is evicted, so that rotation is ended first, and another begun.
-func (e *Evictions) rotate(ctx context.Context, r cluster.Removal, force bool) (api.EvictionStep, error) {
+func (e *Evictions) rotateKey(ctx context.Context, r cluster.Removal, force bool) (api.EvictionStep, error) {
 	ca, s := e.m.issuer, api.EvictionStep{Name: stepKey}
 	k, err := ca.Gossip()
 	if err == nil && force && k.Step != "" {
@@ -175,8 +175,8 @@ func (e *Evictions) rotate(ctx context.Context, r cluster.Removal, force bool) (
 	return s, nil
 }
 
-// reseal seals the secrets as they travel with the key of gossip that is in use. Whoever sets one meanwhile wins.
-func (e *Evictions) reseal() (all, anew int, err error) {
+// resealSecrets seals the secrets as they travel with the key of gossip that is in use. Whoever sets one meanwhile wins.
+func (e *Evictions) resealSecrets() (all, anew int, err error) {
 	objects := e.m.cluster.Objects()
 	for _, o := range append(objects.List(kindSecret), objects.List(kindOldSecret)...) {
 		sealed, changed, failed := e.catalog.Secrets.Resealed(o.Key, o.Payload)
@@ -196,10 +196,10 @@ func (e *Evictions) reseal() (all, anew int, err error) {
 // like its own, and the keys of gossip of before.
 func (e *Evictions) Check(ctx context.Context, id cluster.WorkerID) (api.EvictionCheck, error) {
 	out := api.EvictionCheck{Member: id, OK: true, Left: []string{}}
-	if err := e.here(); err != nil {
+	if err := e.checkAuthority(); err != nil {
 		return out, err
 	}
-	r, removed := e.m.removal(string(id))
+	r, removed := e.m.removalOf(string(id))
 	if !removed {
 		return out, fault.New(fault.Precondition, codeNotRemoved, "%s was not removed; evict it first", id)
 	}
@@ -215,7 +215,7 @@ func (e *Evictions) Check(ctx context.Context, id cluster.WorkerID) (api.Evictio
 	all.SetLimit(16)
 	found := make(chan []api.EvictionTry, len(states))
 	for _, x := range states {
-		all.Go(func() error { found <- t.at(ctx, x); return nil })
+		all.Go(func() error { found <- t.tryAt(ctx, x); return nil })
 	}
 	_ = all.Wait() // what came of each is told
 	close(found)
@@ -224,12 +224,12 @@ func (e *Evictions) Check(ctx context.Context, id cluster.WorkerID) (api.Evictio
 	}
 	slices.SortStableFunc(out.Tries, func(a, b api.EvictionTry) int { return cmp.Compare(a.At, b.At) })
 	out.OK = !slices.ContainsFunc(out.Tries, func(x api.EvictionTry) bool { return !x.Refused })
-	out.Left = append(out.Left, e.left(r)...)
+	out.Left = append(out.Left, e.leftToDo(r)...)
 	return out, nil
 }
 
-// left says what no command can do.
-func (e *Evictions) left(r cluster.Removal) (left []string) {
+// leftToDo says what no command can do.
+func (e *Evictions) leftToDo(r cluster.Removal) (left []string) {
 	if _, was := e.m.cluster.Objects().Get(KindIssuer, string(r.Member)); was {
 		left = append(left, fmt.Sprintf("the disk of %s held the cluster's authority: who has it can make members; "+
 			"make a new one, and let every member join anew (docs/break-glass.md)", r.Member))
@@ -246,7 +246,7 @@ func (e *Evictions) left(r cluster.Removal) (left []string) {
 	if len(read) > 0 {
 		left = append(left,
 			fmt.Sprintf("the values of %d secrets were on its disk: set them anew (souk secrets set): %s", len(read),
-				listed(read)))
+				listNames(read)))
 	}
 	return left
 }
@@ -259,8 +259,8 @@ type tryer struct {
 	tokens []api.Token
 }
 
-// at tries it all at one member.
-func (t tryer) at(ctx context.Context, x cluster.Member) (out []api.EvictionTry) {
+// tryAt tries it all at one member.
+func (t tryer) tryAt(ctx context.Context, x cluster.Member) (out []api.EvictionTry) {
 	for _, what := range []struct {
 		name string
 		try  func(context.Context, cluster.Member) (refused bool, have string)

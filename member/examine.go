@@ -40,7 +40,7 @@ func (m *Member) Findings() []cluster.Finding {
 	all := []cluster.Finding{{Name: FindingRegistry, OK: gaps == 0,
 		Have: fmt.Sprintf("%s%016x of %d workers; incomplete: %d", DigestWord, m.cluster.Root(), len(known),
 			gaps)}}
-	if why := m.twins.why(); why != "" {
+	if why := m.twins.whyTwin(); why != "" {
 		all = append(all, cluster.Finding{Name: FindingTwin, Have: why})
 	}
 	return all

@@ -81,8 +81,8 @@ func (m *Member) Other(id cluster.WorkerID) (f *Far, known bool) {
 	return f, known
 }
 
-// unheard is the error of a member that cannot be heard; nil while it can.
-func (f *Far) unheard() error {
+// unheardError is the error of a member that cannot be heard; nil while it can.
+func (f *Far) unheardError() error {
 	if w, known := f.m.fleet.Snapshot().Worker(f.id); known && w.Reachable() {
 		return nil
 	}
@@ -93,7 +93,7 @@ func (f *Far) unheard() error {
 
 // Record is what the worker last told: nobody is asked.
 func (f *Far) Record(context.Context) (cluster.Record, error) {
-	if err := f.unheard(); err != nil {
+	if err := f.unheardError(); err != nil {
 		return cluster.Record{}, err
 	}
 	if w, known := f.m.fleet.Snapshot().Worker(f.id); known && w.Reported {
@@ -105,7 +105,7 @@ func (f *Far) Record(context.Context) (cluster.Record, error) {
 
 // Machine asks the worker. One that cannot be heard is not asked: a machine that another is known to have it has not.
 func (f *Far) Machine(ctx context.Context, app, id string) (*machine.Machine, error) {
-	unheard := f.unheard()
+	unheard := f.unheardError()
 	if unheard == nil {
 		return f.Worker.Machine(ctx, app, id)
 	}
@@ -118,7 +118,7 @@ func (f *Far) Machine(ctx context.Context, app, id string) (*machine.Machine, er
 // Events listens to the worker. Of one that cannot be heard there are none, until it is back: then the stream ends, for
 // who listens must list the machines anew.
 func (f *Far) Events(ctx context.Context, app string, emit func(machine.EventOf) error) error {
-	if f.unheard() == nil {
+	if f.unheardError() == nil {
 		return f.Worker.Events(ctx, app, emit)
 	}
 	if err := emit(machine.EventOf{}); err != nil {
@@ -126,7 +126,7 @@ func (f *Far) Events(ctx context.Context, app string, emit func(machine.EventOf)
 	}
 	for {
 		past := f.m.fleet.Snapshot().Past()
-		if f.unheard() == nil {
+		if f.unheardError() == nil {
 			return fault.New(fault.Unavailable, codeWorkerBack,
 				"worker %s is heard of again; list the machines and listen again", f.id)
 		}
@@ -140,7 +140,7 @@ func (f *Far) Events(ctx context.Context, app string, emit func(machine.EventOf)
 
 // Grant is not tried at a worker that cannot be heard.
 func (f *Far) Grant(ctx context.Context, g lifecycle.Grant) (*machine.Machine, error) {
-	if err := f.unheard(); err != nil {
+	if err := f.unheardError(); err != nil {
 		return nil, err
 	}
 	return f.Worker.Grant(ctx, g)
@@ -148,7 +148,7 @@ func (f *Far) Grant(ctx context.Context, g lifecycle.Grant) (*machine.Machine, e
 
 // Do is Grant for verbs.
 func (f *Far) Do(ctx context.Context, c lifecycle.Command) (lifecycle.Outcome, error) {
-	if err := f.unheard(); err != nil {
+	if err := f.unheardError(); err != nil {
 		return lifecycle.Outcome{}, err
 	}
 	return f.Worker.Do(ctx, c)
@@ -156,7 +156,7 @@ func (f *Far) Do(ctx context.Context, c lifecycle.Command) (lifecycle.Outcome, e
 
 // Machines is Grant for lists.
 func (f *Far) Machines(ctx context.Context, app string, destroyed bool) ([]*machine.Machine, error) {
-	if err := f.unheard(); err != nil {
+	if err := f.unheardError(); err != nil {
 		return nil, err
 	}
 	return f.Worker.Machines(ctx, app, destroyed)
@@ -164,7 +164,7 @@ func (f *Far) Machines(ctx context.Context, app string, destroyed bool) ([]*mach
 
 // Volumes is Machines for volumes.
 func (f *Far) Volumes(ctx context.Context, app string) ([]machine.Volume, error) {
-	if err := f.unheard(); err != nil {
+	if err := f.unheardError(); err != nil {
 		return nil, err
 	}
 	return f.Worker.Volumes(ctx, app)

@@ -64,7 +64,7 @@ func (m remover) followRemovals(ctx context.Context) {
 	for {
 		moved := m.cluster.Moved()
 		m.refresh()
-		m.forget()
+		m.forgetRemoved()
 		m.readDoors()
 		select {
 		case <-ctx.Done():

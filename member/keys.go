@@ -59,7 +59,7 @@ const keysPatience = 12
 // keepKeys does once what is due now.
 func (m gossipKeys) keepKeys(ctx context.Context) error {
 	failed := m.newerKeys(ctx)
-	remover{m.Member}.adopt()
+	remover{m.Member}.adoptObjects()
 	if err := m.leadKeys(ctx); err != nil {
 		failed = err
 	}

@@ -49,17 +49,17 @@ func TestWhoIsDenied(t *testing.T) {
 		at := time.Unix(rapid.Int64Range(0, 1<<33).Draw(t, "removed"), 0)
 		made := time.Unix(rapid.Int64Range(0, 1<<33).Draw(t, "made"), 0)
 		m.removals.Store(&map[string]cluster.Removal{"m2": {Member: "m2", At: at}})
-		if got, want := m.denied("m2", made.Add(-clockSlack)), !made.After(at); got != want {
+		if got, want := m.isDenied("m2", made.Add(-clockSlack)), !made.After(at); got != want {
 			t.Fatalf("made %v, removed %v: denied %v", made, at, got)
 		}
-		if m.denied("m3", made) || m.denied("m", made) || m.denied("", made) {
+		if m.isDenied("m3", made) || m.isDenied("m", made) || m.isDenied("", made) {
 			t.Fatal("somebody else is denied")
 		}
 	})
 }
 
-// TestApart: a member that is alone in its cluster is never apart; one whose others do not answer is, and no more when they
-// have left or were removed.
+// TestApart: a member that is alone in its cluster is never apart; one whose others do not answer is, and no more when
+// they have left or were removed.
 func TestApart(t *testing.T) {
 	t.Parallel()
 	x := newTown(t)
@@ -126,7 +126,7 @@ func TestARemovalIsShownAtOnce(t *testing.T) {
 	if err := a.Remove(cluster.Removal{Member: "m2", At: time.Now()}, false); err != nil {
 		t.Fatal(err)
 	}
-	c.imports.reached(math.MaxUint64) // nothing is imported here
+	c.imports.noteReached(math.MaxUint64) // nothing is imported here
 	if err := c.Learn(t.Context(), "m1"); err != nil {
 		t.Fatal(err)
 	}
@@ -153,7 +153,7 @@ func TestRemovedAndBack(t *testing.T) {
 	for _, m := range []*at{a, c} {
 		waittest.Until(t, "m2 is forgotten", func() bool {
 			_, known := m.fleet.Snapshot().Machine(hers)
-			return m.far("m2") == nil && !known && len(m.LastMachines("m2")) == 0 && !m.known("m2")
+			return m.far("m2") == nil && !known && len(m.LastMachines("m2")) == 0 && !m.isKnown("m2")
 		})
 	}
 	x.run(b) // with what it had
@@ -231,7 +231,7 @@ func TestOddObjects(t *testing.T) {
 	}
 	x.meet()
 	waittest.Until(t, "the odd removal lets nobody in", func() bool {
-		return a.denied("m9", time.Now().Add(time.Hour))
+		return a.isDenied("m9", time.Now().Add(time.Hour))
 	})
 	tokens, hers := NewTokens(a.Member, nil), NewTokens(b.Member, nil)
 	for _, d := range append(hers.List(), api.Token{Digest: api.TokenDigest("")}, api.Token{Digest: "k"}) {

@@ -139,7 +139,7 @@ func New(o Options) (m *Member, err error) {
 	}
 	m.client = wire.NewClient(m.identity, o.Now)
 	m.client.Deny(deniedAt(m))
-	m.api = reachable(m.listener.Addr().String(), o.Host)
+	m.api = reachableAt(m.listener.Addr().String(), o.Host)
 	m.twins = openTwins(m)
 	if err := m.openGossip(); err != nil {
 		return nil, errors.Join(err, m.listener.Close())
@@ -165,9 +165,9 @@ func (m *Member) openGossip() (err error) {
 		Advertise: advertise(m.o.Gossip, m.o.Host),
 		Keys:      keys.Keys, KeysGeneration: keys.Generation, Dir: filepath.Join(m.o.Dir, gossipDir), Peers: m.o.Peers,
 		Knobs: m.o.Knobs, Log: m.o.Log,
-		Sign: sign, Verify: doorkeeper{m}.verify, May: doorkeeper{m}.may, Incarnation: m.born(),
-		Registry: registry.Options{Reserved: reserved, SigSize: ed25519.SignatureSize},
-		Conflict: m.twins.claim,
+		Sign: sign, Verify: doorkeeper{m}.verifySigner, May: doorkeeper{m}.mayWrite, Incarnation: m.firstIncarnation(),
+		Registry: registry.Options{Reserved: isReserved, SigSize: ed25519.SignatureSize},
+		Conflict: m.twins.noteClaim,
 		Stuck: func(consumer string, since time.Duration) {
 			m.o.Log.Error("something does not move", "who", consumer, "since", since)
 		},
@@ -180,10 +180,10 @@ func advertise(listen, host string) string {
 	if host == "" {
 		return ""
 	}
-	return reachable(listen, host)
+	return reachableAt(listen, host)
 }
 
-func reachable(listen, host string) string {
+func reachableAt(listen, host string) string {
 	if host == "" {
 		return listen
 	}
@@ -225,7 +225,7 @@ func (m *Member) Attach(ctx context.Context, w Worker) error {
 	}
 	summaries := make([]gossip.Machine, len(ms))
 	for i, x := range ms {
-		summaries[i] = summary(fleet.Summary(x))
+		summaries[i] = summaryOf(fleet.Summary(x))
 	}
 	m.own = m.fleet.Own(m.ID())
 	var begin errgroup.Group
@@ -254,10 +254,10 @@ func (m *Member) Attach(ctx context.Context, w Worker) error {
 // Run serves and carries on until ctx ends. It says no goodbye: the member may come back, and its machines go on.
 func (m *Member) Run(ctx context.Context) error {
 	server, err := wire.NewServer(wire.Options{Identity: m.identity, Worker: examinedWorker{m.worker, m},
-		Signer:  m.signer(),
-		Members: m.addresses,
-		Known:   m.known, Denied: deniedAt(m), Claims: m.decider, Stewards: m.stewards, Learner: m,
-		Log: m.o.Log, Now: m.o.Now, Boot: m.client.Boot(), Twin: m.twins.meet, Proxy: m.proxy, Certs: m.certs,
+		Signer:  m.certSigner(),
+		Members: m.gossipAddresses,
+		Known:   m.isKnown, Denied: deniedAt(m), Claims: m.decider, Stewards: m.stewards, Learner: m,
+		Log: m.o.Log, Now: m.o.Now, Boot: m.client.Boot(), Twin: m.twins.noteTwin, Proxy: m.proxy, Certs: m.certs,
 		MemberAt:  m.cluster.MemberAt,
 		LetsIn:    func(digests []string) []string { return m.tokens.Load().letIn(digests) },
 		NewerKeys: m.issuers.announced,
@@ -268,9 +268,9 @@ func (m *Member) Run(ctx context.Context) error {
 	upkeep := upkeepOf(m)
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return server.Serve(ctx, m.listener) })
-	g.Go(func() error { return m.twins.gossip(ctx) })
-	g.Go(func() error { m.twins.run(ctx); return nil })
-	g.Go(func() error { m.twins.tell(ctx); return nil })
+	g.Go(func() error { return m.twins.runGossip(ctx) })
+	g.Go(func() error { m.twins.examineClaims(ctx); return nil })
+	g.Go(func() error { m.twins.tellWhereabouts(ctx); return nil })
 	g.Go(func() error { m.follow(ctx); return nil })
 	g.Go(func() error { remover{m}.followRemovals(ctx); return nil })
 	g.Go(func() error { m.tellRecords(ctx); return nil })
@@ -285,15 +285,15 @@ func (m *Member) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
-func (m *Member) signer() wire.Signer {
+func (m *Member) certSigner() wire.Signer {
 	if m.issuer == nil {
 		return nil // a nil *pki.CA in an interface would not be nil
 	}
 	return readmitting{m.issuer, m}
 }
 
-// addresses are the gossip addresses that a member which joins is told.
-func (m *Member) addresses() []string {
+// gossipAddresses are the gossip addresses that a member which joins is told.
+func (m *Member) gossipAddresses() []string {
 	var out []string
 	for _, x := range m.cluster.Members() {
 		if x.State == cluster.MemberAlive {
@@ -303,7 +303,7 @@ func (m *Member) addresses() []string {
 	return out
 }
 
-func (m *Member) known(id string) bool {
+func (m *Member) isKnown(id string) bool {
 	if m.removedFor(cluster.WorkerID(id)) {
 		return m.stateOf(cluster.WorkerID(id)) == cluster.MemberAlive
 	}

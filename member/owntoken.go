@@ -31,17 +31,19 @@ func (t *Tokens) Own(secret string) error {
 	}
 	for _, x := range t.List() {
 		if x.Own && x.Member == t.m.ID() && x.Digest != d && x.State == api.TokenGood {
-			if err := t.revoke(x, string(t.m.ID()), "the member has another one"); err != nil {
+			if err := t.revokeToken(x, string(t.m.ID()), "the member has another one"); err != nil {
 				return err
 			}
 		}
 	}
-	return t.put(d, t.ownRow())
+	return t.putToken(d, t.ownRow())
 }
 
 // isLocal reports whether this member may tell of no tokens, as one that is a worker only: its own is let in here, and
 // nowhere else.
-func (t *Tokens) isLocal() bool { return doorkeeper{t.m}.may(registry.Object{Kind: KindToken}) != nil }
+func (t *Tokens) isLocal() bool {
+	return doorkeeper{t.m}.mayWrite(registry.Object{Kind: KindToken}) != nil
+}
 
 func (t *Tokens) ownRow() tokenRow {
 	now := t.now().UTC()
@@ -58,7 +60,7 @@ func (t *Tokens) Keep(ctx context.Context) {
 		moved := t.m.cluster.Moved()
 		err := t.renewOwn()
 		if now := time.Now(); now.Sub(forgot) >= forgetEvery {
-			forgot, err = now, errors.Join(err, t.forget())
+			forgot, err = now, errors.Join(err, t.forgetEnded())
 		}
 		if err != nil {
 			t.m.o.Log.Warn("the tokens could not be looked after", "err", err)
@@ -84,14 +86,14 @@ func (t *Tokens) renewOwn() error {
 	t.mu.Lock()
 	own, pending := t.own, t.pending
 	t.mu.Unlock()
-	if t.keep == nil || t.isLocal() || !t.due(own) {
+	if t.keep == nil || t.isLocal() || !t.isDue(own) {
 		return nil
 	}
-	if m := t.m; m.denied(string(m.ID()), m.identity.Begins()) {
+	if m := t.m; m.isDenied(string(m.ID()), m.identity.Begins()) {
 		return nil // it was removed, and no token of its own is let in elsewhere
 	}
 	if pending == "" {
-		secret, err := t.tell(t.ownRow())
+		secret, err := t.tellToken(t.ownRow())
 		if err != nil {
 			return err
 		}
@@ -109,24 +111,24 @@ func (t *Tokens) renewOwn() error {
 	return nil
 }
 
-// due reports whether another one is to take an own token's place.
-func (t *Tokens) due(own string) bool {
+// isDue reports whether another one is to take an own token's place.
+func (t *Tokens) isDue(own string) bool {
 	o, there := t.m.cluster.Objects().Get(KindToken, own)
 	if own == "" || !there {
 		return own != ""
 	}
 	r, now := t.rowOf(o), t.now()
-	_, revoked := t.revocation(own)
+	_, revoked := t.revocationOf(own)
 	keys := t.m.identity.GossipKeys()
 	// what is told now is not heard with the key of before
 	unheard := len(keys.Keys) == 1 && keys.Generation > r.row.Keys
 	return revoked || unheard || r.err != nil || !now.Before(r.row.Made.Add(ownRenewed)) ||
-		t.m.denied(string(o.Stamp.Writer), r.since)
+		t.m.isDenied(string(o.Stamp.Writer), r.since)
 }
 
-// forget deletes the tokens that ended long ago, and revocations of what would be over anyway: each its own, and those
-// of others where the CA is.
-func (t *Tokens) forget() (failed error) {
+// forgetEnded deletes the tokens that ended long ago, and revocations of what would be over anyway: each its own, and
+// those of others where the CA is.
+func (t *Tokens) forgetEnded() (failed error) {
 	now := t.now()
 	over := func(o registry.Object) bool {
 		if o.Kind == KindToken {

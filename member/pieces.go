@@ -52,7 +52,7 @@ func deleteRow(objects gossip.Objects, bucket, key string) error {
 	if err := objects.Delete(registry.Kind(bucket), key); err != nil {
 		return err
 	}
-	n, _ := pieces(old)
+	n, _ := countPieces(old)
 	for i := 1; i < n; i++ {
 		if err := objects.Delete(kindPiece, pieceKey(bucket, key, i)); err != nil {
 			return err
@@ -61,9 +61,9 @@ func deleteRow(objects gossip.Objects, bucket, key string) error {
 	return nil
 }
 
-// pieces returns in how many objects a row travels, and what of it is in o, the first of them. A number that no member
-// writes counts as one, and what is in o is then refused as any row that does not read.
-func pieces(o registry.Object) (n int, first []byte) {
+// countPieces returns in how many objects a row travels, and what of it is in o, the first of them. A number that no
+// member writes counts as one, and what is in o is then refused as any row that does not read.
+func countPieces(o registry.Object) (n int, first []byte) {
 	if o.Schema != schemaPieces {
 		return 1, o.Payload
 	}
@@ -74,9 +74,9 @@ func pieces(o registry.Object) (n int, first []byte) {
 	return int(count), o.Payload[size:]
 }
 
-// joined returns a row whole; there is false while one of its pieces has not come.
-func joined(objects gossip.Objects, bucket string, o registry.Object) (value []byte, there bool) {
-	n, value := pieces(o)
+// joinPieces returns a row whole; there is false while one of its pieces has not come.
+func joinPieces(objects gossip.Objects, bucket string, o registry.Object) (value []byte, there bool) {
+	n, value := countPieces(o)
 	value = append([]byte{}, value...) // an object without content is not one that is gone
 	for i := 1; i < n; i++ {
 		piece, there := objects.Get(kindPiece, pieceKey(bucket, o.Key, i))

@@ -62,7 +62,7 @@ func TestARowInPieces(t *testing.T) {
 		if _, err := reader.Put(o.Kind, o.Key, o.Schema, o.Payload); err != nil {
 			t.Fatal(err)
 		}
-		i.changes([]registry.Change{{Kind: o.Kind, Key: o.Key}})
+		i.importChanged([]registry.Change{{Kind: o.Kind, Key: o.Key}})
 		s, there := b.Services.Service("shop")
 		if last := n == len(all)-1; there && (s.Release != nil) != last {
 			t.Fatalf("after %s/%s: %v", o.Kind, o.Key, s.Why)
@@ -70,7 +70,7 @@ func TestARowInPieces(t *testing.T) {
 	}
 	s, _ := b.Services.Service("shop")
 	raw, _ := reader.Get("release", key)
-	if value, whole := joined(reader, "release", raw); !whole || !bytes.Equal(value, rows["release/"+key]) ||
+	if value, whole := joinPieces(reader, "release", raw); !whole || !bytes.Equal(value, rows["release/"+key]) ||
 		s.Release.ID() != h.Release {
 		t.Fatal("the release is another")
 	}
@@ -96,7 +96,7 @@ func TestOddPieces(t *testing.T) {
 		if _, err := objects.Put("release", key, schemaPieces, []byte(payload)); err != nil {
 			t.Fatal(err)
 		}
-		i.changes([]registry.Change{{Kind: "release", Key: key}})
+		i.importChanged([]registry.Change{{Kind: "release", Key: key}})
 	}
 	if journal.commits != before || len(i.waiting) != 1 {
 		t.Errorf("%d commits, %v", journal.commits-before, i.waiting)

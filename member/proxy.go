@@ -29,10 +29,10 @@ func (p Proxies) DialProxy(ctx context.Context, id cluster.WorkerID) (net.Conn, 
 // ServeCerts has c answer what other members' proxies ask of certificates. It is called before Member.Run.
 func (p Proxies) ServeCerts(c wire.Certs) { p.m.certs = c }
 
-// heard lists the other members that can be asked now.
-func (p Proxies) heard() (list []*Far) {
+// heardMembers lists the other members that can be asked now.
+func (p Proxies) heardMembers() (list []*Far) {
 	for _, f := range p.m.Others() {
-		if f.unheard() == nil {
+		if f.unheardError() == nil {
 			list = append(list, f)
 		}
 	}
@@ -50,7 +50,7 @@ func (p Proxies) Challenge(ctx context.Context, name, token string) (proof strin
 	proofs := make(chan string, 1)
 	var g errgroup.Group
 	g.SetLimit(askAtOnce)
-	for _, f := range p.heard() {
+	for _, f := range p.heardMembers() {
 		g.Go(func() error {
 			// one that was asked in vain has nothing to prove; once one has answered, ctx has ended
 			if s, has, err := f.Link.Challenge(ctx, name, token); err == nil && has {
@@ -76,7 +76,7 @@ func (p Proxies) Challenge(ctx context.Context, name, token string) (proof strin
 // those that do so before this one, and those after it.
 func (p Proxies) Ranked(name string) (before, after []cluster.WorkerID) {
 	ids := []cluster.WorkerID{p.m.ID()}
-	for _, f := range p.heard() {
+	for _, f := range p.heardMembers() {
 		ids = append(ids, f.id)
 	}
 	ids = cluster.Rendezvous(ids, "certificate\x00"+name)

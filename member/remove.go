@@ -43,21 +43,21 @@ func (m remover) readRemovals() {
 	m.removals.Store(&all)
 }
 
-// removal gives what is written of a member that was removed.
-func (m *Member) removal(id string) (cluster.Removal, bool) {
+// removalOf gives what is written of a member that was removed.
+func (m *Member) removalOf(id string) (cluster.Removal, bool) {
 	r, removed := (*m.removals.Load())[id]
 	return r, removed
 }
 
-// denied says whether a certificate of id that began at since is one of before the member's removal.
-func (m *Member) denied(id string, since time.Time) bool {
-	r, removed := m.removal(id)
+// isDenied says whether a certificate of id that began at since is one of before the member's removal.
+func (m *Member) isDenied(id string, since time.Time) bool {
+	r, removed := m.removalOf(id)
 	return removed && !since.Add(clockSlack).After(r.At)
 }
 
 // deniedAt returns what tells whether a member is denied, for whoever serves or asks it.
 func deniedAt(m *Member) func(wire.Peer) bool {
-	return func(p wire.Peer) bool { return m.denied(p.ID, p.Since) }
+	return func(p wire.Peer) bool { return m.isDenied(p.ID, p.Since) }
 }
 
 // Removed lists the members that may not come back, by id.
@@ -96,7 +96,7 @@ func (m *Member) Remove(r cluster.Removal, force bool) error {
 			id, s)
 	}
 	// The removal is not before what the member has begun, by whichever clock.
-	old, _ := m.removal(string(id))
+	old, _ := m.removalOf(string(id))
 	for _, begun := range []time.Time{old.Rejoined, time.Unix(int64(m.cluster.Incarnation(id)&(1<<40-1)), 0)} {
 		if begun.After(r.At) && begun.Sub(r.At) < maxAhead {
 			r.At = begun
@@ -144,7 +144,7 @@ type readmitting struct {
 
 // Redeem is the CA's.
 func (s readmitting) Redeem(now time.Time, secret string, n pki.Name, csr []byte) (pki.Credentials, error) {
-	r, removed := s.m.removal(n.ID)
+	r, removed := s.m.removalOf(n.ID)
 	if !removed {
 		return s.CA.Redeem(now, secret, n, csr)
 	}
@@ -172,15 +172,15 @@ func (s readmitting) Redeem(now time.Time, secret string, n pki.Name, csr []byte
 // Unfit returns why this member is not to be relied on; nil: it is. One that was removed is told so by gossip, or where
 // it hears none any more by the issuer that it asks.
 func (m *Member) Unfit() error {
-	r, removed := m.removal(string(m.ID()))
-	removed = removed && m.denied(string(m.ID()), m.identity.Begins())
-	if why := m.twins.why(); why != "" && !m.twins.displaced() {
+	r, removed := m.removalOf(string(m.ID()))
+	removed = removed && m.isDenied(string(m.ID()), m.identity.Begins())
+	if why := m.twins.whyTwin(); why != "" && !m.twins.isDisplaced() {
 		return fault.New(fault.Precondition, fault.CodeTwin, "%s", why)
 	}
 	if !removed && !m.outcast.Load() {
 		return nil
 	}
-	if m.twins.displaced() {
+	if m.twins.isDisplaced() {
 		return fault.New(fault.Precondition, fault.CodeRemoved,
 			"the id %s lives on another host, as was said on %s by %s (%s): nothing is granted or started here, and "+
 				"nobody else can ask for what runs here; let it join anew with another id (souk token join), or end "+
@@ -212,11 +212,11 @@ func (m *Member) hasReported(id cluster.WorkerID) bool {
 	return false
 }
 
-// forget drops what removed members told, once they are gone, and lets their ids be taken anew where certificates are
-// signed. Of one that has joined anew it drops what the life before told, and no more.
-func (m remover) forget() {
+// forgetRemoved drops what removed members told, once they are gone, and lets their ids be taken anew where
+// certificates are signed. Of one that has joined anew it drops what the life before told, and no more.
+func (m remover) forgetRemoved() {
 	for _, r := range m.removalList() {
-		m.recheck(r)
+		m.dropUnverified(r)
 		s, told := m.stateOf(r.Member), m.cluster.Incarnation(r.Member)
 		if s == cluster.MemberAlive || s == cluster.MemberSuspect || m.forgotten[r.Member].Equal(r.At) ||
 			told > incarnationAt(r.At) || told == 0 && !r.Rejoined.IsZero() {
@@ -236,9 +236,10 @@ func (m remover) forget() {
 	}
 }
 
-// recheck drops what a member told with a certificate that is refused, where its id lives on with a younger one: while
-// it is held, what the other tells may never be taken in. It looks for some seconds, for something may be on its way.
-func (m remover) recheck(r cluster.Removal) {
+// dropUnverified drops what a member told with a certificate that is refused, where its id lives on with a younger one:
+// while it is held, what the other tells may never be taken in. It looks for some seconds, for something may be on its
+// way.
+func (m remover) dropUnverified(r cluster.Removal) {
 	if r.Rejoined.IsZero() || r.Member == m.ID() {
 		return
 	}
@@ -260,25 +261,25 @@ type rechecks struct{ at, since time.Time }
 const recheckTime = 10 * time.Second
 
 // removedFor says whether nothing of a worker is to be shown, nor anything asked of it: it was removed, and has not
-// joined anew. That it has an issuer wrote down, or it has told something as of its newer certificate: see born.
+// joined anew. That it has an issuer wrote down, or it has told something as of its newer certificate: see firstIncarnation.
 // Whether it can be heard now does not matter: one that joined anew and died has machines that run.
 func (m *Member) removedFor(id cluster.WorkerID) bool {
-	r, removed := m.removal(string(id))
+	r, removed := m.removalOf(string(id))
 	return removed && r.Rejoined.IsZero() && m.hasOldWord(id)
 }
 
 // hasOldWord reports whether all that is known of what a member told is of before its removal.
 func (m *Member) hasOldWord(id cluster.WorkerID) bool {
-	r, removed := m.removal(string(id))
+	r, removed := m.removalOf(string(id))
 	return removed && m.cluster.Incarnation(id) <= incarnationAt(r.At)
 }
 
 // incarnationAt returns the greatest incarnation that a member with a certificate of that time has.
 func incarnationAt(t time.Time) uint64 { return uint64(max(0, t.Unix())) }
 
-// born gives the incarnation that a member with its certificate begins with at least. One that joined anew after its
-// disk was lost so begins beyond all that it told before, which the others have forgotten and refuse.
-func (m *Member) born() uint64 {
+// firstIncarnation gives the incarnation that a member with its certificate begins with at least. One that joined anew
+// after its disk was lost so begins beyond all that it told before, which the others have forgotten and refuse.
+func (m *Member) firstIncarnation() uint64 {
 	return incarnationAt(m.identity.Begins().Add(clockSlack))
 }
 

@@ -45,7 +45,7 @@ func (m *Member) Share(c *catalog.Catalog) error {
 	starting = false
 	if err == nil {
 		i := importer{objects: objects, catalog: c, log: m.o.Log, waiting: map[rowKey]bool{}}
-		i.all()
+		i.importAll()
 	}
 	return err
 }
@@ -61,11 +61,11 @@ func (m *Member) Import(ctx context.Context, c *catalog.Catalog) {
 			return
 		}
 		if resync {
-			i.all()
+			i.importAll()
 		} else {
-			i.changes(changes)
+			i.importChanged(changes)
 		}
-		m.imports.reached(watch.Index())
+		m.imports.noteReached(watch.Index())
 	}
 }
 
@@ -80,8 +80,8 @@ type importer struct {
 	waiting map[rowKey]bool // rows that hang on another which is not here, as a secret on its app, or lack a piece
 }
 
-// all imports every object that is not the catalog's already.
-func (i *importer) all() {
+// importAll imports every object that is not the catalog's already.
+func (i *importer) importAll() {
 	clear(i.waiting)
 	for _, bucket := range catalog.SharedBuckets() {
 		var rows []rowKey
@@ -89,14 +89,14 @@ func (i *importer) all() {
 			rows = append(rows, rowKey{bucket, o.Key})
 		}
 		for some := range slices.Chunk(rows, mostTogether) {
-			i.rows(some)
+			i.importRows(some)
 		}
 	}
-	i.retry()
+	i.retryWaiting()
 }
 
-// changes imports the objects that changed, and then what waited for them.
-func (i *importer) changes(changes []registry.Change) {
+// importChanged imports the objects that changed, and then what waited for them.
+func (i *importer) importChanged(changes []registry.Change) {
 	some := false
 	var rows []rowKey
 	for _, x := range changes {
@@ -112,23 +112,23 @@ func (i *importer) changes(changes []registry.Change) {
 		rows = append(rows, rowKey{string(x.Kind), x.Key})
 		some = true
 	}
-	i.rows(rows)
+	i.importRows(rows)
 	if some {
-		i.retry()
+		i.retryWaiting()
 	}
 }
 
 // mostTogether bounds the rows that are imported with one write, as others wait meanwhile who write to the catalog.
 const mostTogether = 256
 
-// rows imports rows, in order.
-func (i *importer) rows(rows []rowKey) {
+// importRows imports rows, in order.
+func (i *importer) importRows(rows []rowKey) {
 	if len(rows) == 0 {
 		return
 	}
 	err := i.catalog.ImportMany(func(one catalog.Importing) {
 		for _, row := range rows {
-			i.row(one, row)
+			i.importRow(one, row)
 		}
 	})
 	if err != nil {
@@ -136,14 +136,14 @@ func (i *importer) rows(rows []rowKey) {
 	}
 }
 
-func (i *importer) row(one catalog.Importing, row rowKey) {
+func (i *importer) importRow(one catalog.Importing, row rowKey) {
 	lacks := false
 	err := one(row.bucket, row.key, func() ([]byte, bool) {
 		o, there := i.objects.Newest(registry.Kind(row.bucket), row.key)
 		if !there || o.Deleted {
 			return nil, there
 		}
-		value, whole := joined(i.objects, row.bucket, o)
+		value, whole := joinPieces(i.objects, row.bucket, o)
 		lacks = !whole
 		return value, whole
 	})
@@ -156,8 +156,8 @@ func (i *importer) row(one catalog.Importing, row rowKey) {
 	}
 }
 
-// retry imports what waited, which is rare: an object that overtook the one it hangs on.
-func (i *importer) retry() {
+// retryWaiting imports what waited, which is rare: an object that overtook the one it hangs on.
+func (i *importer) retryWaiting() {
 	byKey := func(a, b rowKey) int { return cmp.Compare(a.key, b.key) }
-	i.rows(slices.SortedFunc(maps.Keys(i.waiting), byKey))
+	i.importRows(slices.SortedFunc(maps.Keys(i.waiting), byKey))
 }

@@ -63,7 +63,7 @@ func TestImportIsByRow(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		i.changes(changes)
+		i.importChanged(changes)
 		return journal.commits - before
 	}
 	for n := range 20 {
@@ -104,7 +104,7 @@ func TestImportIsByRow(t *testing.T) {
 		if err := objects.Delete(x.Kind, x.Key); err != nil {
 			t.Fatal(err)
 		}
-		i.changes([]registry.Change{x})
+		i.importChanged([]registry.Change{x})
 	}
 	if got, err := reader.Secrets.OpenSecrets(m); err == nil || len(got) > 0 {
 		t.Errorf("an app that another member deleted is still here, with %v", got)
@@ -115,7 +115,7 @@ func TestImportIsByRow(t *testing.T) {
 	if _, err := objects.Put("app", "odd", 1, []byte("{}")); err != nil {
 		t.Fatal(err)
 	}
-	i.all()
+	i.importAll()
 	if len(i.waiting) != 0 {
 		t.Errorf("what can never be used waits: %v", i.waiting)
 	}

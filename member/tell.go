@@ -27,7 +27,7 @@ type reporter struct {
 	telling sync.Mutex // held while rec is taken and told
 }
 
-func (t *reporter) put(r cluster.Record) {
+func (t *reporter) putRecord(r cluster.Record) {
 	t.mu.Lock()
 	t.rec = &r
 	t.mu.Unlock()
@@ -37,7 +37,7 @@ func (t *reporter) put(r cluster.Record) {
 	}
 }
 
-func (t *reporter) take() (r *cluster.Record) {
+func (t *reporter) takeRecord() (r *cluster.Record) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	r, t.rec = t.rec, nil
@@ -65,8 +65,8 @@ func (m *Member) tellRecords(ctx context.Context) {
 func (m *Member) tellRecord() {
 	m.tell.telling.Lock() // or who comes second would find nothing to tell that is not told yet
 	defer m.tell.telling.Unlock()
-	if r := m.tell.take(); r != nil {
-		m.failed("record", m.cluster.Announce(*r))
+	if r := m.tell.takeRecord(); r != nil {
+		m.logUnreported("record", m.cluster.Announce(*r))
 	}
 }
 
@@ -74,7 +74,7 @@ func (m *Member) tellRecord() {
 func (m *Member) Worker(r cluster.Record) {
 	if m.begun.Load() {
 		m.own.Worker(r)
-		m.tell.put(r)
+		m.tell.putRecord(r)
 	}
 }
 
@@ -87,10 +87,10 @@ func (m *Member) Machine(x *machine.Machine) {
 	defer m.telling.Unlock()
 	f := m.own.Enter(x)
 	if x.State == machine.Destroyed {
-		m.failed("machine", m.cluster.RemoveMachine(x.ID))
+		m.logUnreported("machine", m.cluster.RemoveMachine(x.ID))
 		return
 	}
-	m.failed("machine", m.cluster.AnnounceMachine(summary(f)))
+	m.logUnreported("machine", m.cluster.AnnounceMachine(summaryOf(f)))
 }
 
 // Load is told by the proxy how many requests or connections it has under way at a machine of the member's own worker,
@@ -105,7 +105,7 @@ func tellLoads(m *Member, list []fleet.Load) {
 	m.telling.Lock()
 	defer m.telling.Unlock()
 	for _, f := range m.own.Load(list) {
-		m.failed("machine", m.cluster.AnnounceMachine(summary(f)))
+		m.logUnreported("machine", m.cluster.AnnounceMachine(summaryOf(f)))
 	}
 }
 
@@ -117,7 +117,7 @@ func (m *Member) CPU(list []fleet.CPU) {
 	m.telling.Lock()
 	defer m.telling.Unlock()
 	for _, f := range m.own.CPU(list) {
-		m.failed("machine", m.cluster.AnnounceMachine(summary(f)))
+		m.logUnreported("machine", m.cluster.AnnounceMachine(summaryOf(f)))
 	}
 }
 
@@ -127,19 +127,19 @@ func (m *Member) Gone(id string) {
 		m.telling.Lock()
 		defer m.telling.Unlock()
 		m.own.Gone(id)
-		m.failed("machine", m.cluster.RemoveMachine(id))
+		m.logUnreported("machine", m.cluster.RemoveMachine(id))
 	}
 }
 
-// failed logs what could not be told: others then see what was, until it is told again whole at the next start.
-func (m *Member) failed(what string, err error) {
+// logUnreported logs what could not be told: others then see what was, until it is told again whole at the next start.
+func (m *Member) logUnreported(what string, err error) {
 	if err != nil && !fault.Is(err, fault.NotFound) {
 		m.o.Log.Error("the cluster could not be told", "of", what, "err", err)
 	}
 }
 
-// summary returns what the others are told of a machine.
-func summary(f fleet.Machine) gossip.Machine {
+// summaryOf returns what the others are told of a machine.
+func summaryOf(f fleet.Machine) gossip.Machine {
 	return gossip.Machine{ID: f.ID, App: f.App, Name: f.Name, State: string(f.State), Instance: f.Instance,
 		UpdatedAt: f.Updated, Worker: f.Worker, Region: f.Region, Apart: f.Apart, KeyMark: f.KeyMark,
 		Replica: f.Replica, Ready: f.Ready, Died: f.Died, Rests: f.Rests, Loops: f.Loops,

@@ -136,7 +136,7 @@ func TestWhatIsToldOfAMachineIsSmall(t *testing.T) {
 	size := func(services ...machine.Service) int {
 		m := started("shop", "00000000000001", "web", "m1", 0)
 		m.Config.Services = services
-		raw, err := json.Marshal(summary(fleet.Summary(m)))
+		raw, err := json.Marshal(summaryOf(fleet.Summary(m)))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -146,7 +146,7 @@ func TestWhatIsToldOfAMachineIsSmall(t *testing.T) {
 	if n := size(service(t)) - bare; n > 240 {
 		t.Errorf("a usual service takes %d bytes more", n)
 	}
-	raw, err := json.Marshal(summary(fleet.Machine{ID: "m"}))
+	raw, err := json.Marshal(summaryOf(fleet.Machine{ID: "m"}))
 	if err != nil || strings.Contains(string(raw), "services") || strings.Contains(string(raw), "load") ||
 		strings.Contains(string(raw), "replica") || strings.Contains(string(raw), "death") {
 		t.Errorf("of a machine without services is told: %s", raw)
@@ -176,8 +176,8 @@ func TestOddServicesAreLeftOut(t *testing.T) {
 	}
 }
 
-// TestOddAppsAreNotLetIn: of apps that another member says are let in, all are believed or, where a launch could not have
-// said so, none.
+// TestOddAppsAreNotLetIn: of apps that another member says are let in, all are believed or, where a launch could not
+// have said so, none.
 func TestOddAppsAreNotLetIn(t *testing.T) {
 	t.Parallel()
 	for raw, want := range map[string]int{

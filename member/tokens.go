@@ -130,7 +130,7 @@ func (t *Tokens) Digest(id string) (digest string, err error) {
 
 // JudgeDigest is Judge for who knows of the secret no more than its digest.
 func (t *Tokens) JudgeDigest(d string) (api.Token, error) {
-	x, there := t.find(d)
+	x, there := t.findToken(d)
 	switch {
 	case !there:
 		return x, fault.New(fault.Denied, fault.CodeUnauthenticated,
@@ -142,8 +142,8 @@ func (t *Tokens) JudgeDigest(d string) (api.Token, error) {
 		"the token %s is let in no more: %s; use another one", x.Name, x.Why)
 }
 
-// find returns what is known of a token.
-func (t *Tokens) find(d string) (x api.Token, there bool) {
+// findToken returns what is known of a token.
+func (t *Tokens) findToken(d string) (x api.Token, there bool) {
 	o, there := t.m.cluster.Objects().Get(KindToken, d)
 	if !there && t.isOwn(d) && t.isLocal() {
 		return api.Token{ID: api.TokenID(d), Name: ownPrefix + string(t.m.ID()), Role: api.RoleAdmin, Member: t.m.ID(),
@@ -164,8 +164,8 @@ func (t *Tokens) find(d string) (x api.Token, there bool) {
 
 // stateOf says whether a token is let in, and if not why.
 func (t *Tokens) stateOf(x api.Token, r readToken) (api.TokenState, string) {
-	if why, revoked := t.revocation(x.Digest); revoked {
-		return api.TokenRevoked, why.text()
+	if why, revoked := t.revocationOf(x.Digest); revoked {
+		return api.TokenRevoked, why.whyText()
 	}
 	if t.isOwn(x.Digest) { // as long as this member runs it is to be asked, whatever the others hold of it
 		return api.TokenGood, ""
@@ -173,32 +173,32 @@ func (t *Tokens) stateOf(x api.Token, r readToken) (api.TokenState, string) {
 	if !t.now().Before(x.Ends) {
 		return api.TokenEnded, "it ended on " + x.Ends.UTC().Format(time.RFC3339)
 	}
-	if t.denied(string(x.Member), r.since) {
+	if t.isDenied(string(x.Member), r.since) {
 		return api.TokenRemoved, fmt.Sprintf("member %s, which made it, was removed", x.Member)
 	}
 	for _, f := range r.row.Line {
-		if why, revoked := t.revocation(f.Token); revoked {
-			return api.TokenRevoked, "one that it was made with: " + why.text()
+		if why, revoked := t.revocationOf(f.Token); revoked {
+			return api.TokenRevoked, "one that it was made with: " + why.whyText()
 		}
-		if t.denied(f.Member, f.Since) {
+		if t.isDenied(f.Member, f.Since) {
 			return api.TokenRemoved, fmt.Sprintf("member %s, with whose token it was made, was removed", f.Member)
 		}
 	}
 	return api.TokenGood, ""
 }
 
-// denied reports whether what a member made with a certificate that began at since counts no more, as it was removed.
+// isDenied reports whether what a member made with a certificate that began at since counts no more, as it was removed.
 // One that was said to live, of two of one id, wrote a removal of itself: its tokens stay, and it makes its own anew.
-func (t *Tokens) denied(id string, since time.Time) bool {
-	if !t.m.denied(id, since) {
+func (t *Tokens) isDenied(id string, since time.Time) bool {
+	if !t.m.isDenied(id, since) {
 		return false
 	}
 	o, _ := t.m.cluster.Objects().Get(KindRemoved, id)
 	if string(o.Stamp.Writer) != id {
 		return true
 	}
-	by, err := t.signed(o)
-	return err != nil || t.m.denied(id, by)
+	by, err := t.signedSince(o)
+	return err != nil || t.m.isDenied(id, by)
 }
 
 func (t *Tokens) isOwn(d string) bool {
@@ -216,7 +216,7 @@ func (t *Tokens) rowOf(o registry.Object) readToken {
 		return r
 	}
 	r = readToken{stamp: o.Stamp}
-	if r.since, r.err = t.signed(o); r.err == nil {
+	if r.since, r.err = t.signedSince(o); r.err == nil {
 		r.err = json.Unmarshal(o.Payload, &r.row)
 	}
 	if r.err == nil && (len(r.row.Line) > maxLine || !slices.Contains(api.Roles(), r.row.Role)) {
@@ -232,9 +232,9 @@ func (t *Tokens) rowOf(o registry.Object) readToken {
 	return r
 }
 
-// signed returns when the certificate began with which an object of tokens was signed: by who wrote it, which must be
-// one that serves the API or issues certificates.
-func (t *Tokens) signed(o registry.Object) (since time.Time, err error) {
+// signedSince returns when the certificate began with which an object of tokens was signed: by who wrote it, which must
+// be one that serves the API or issues certificates.
+func (t *Tokens) signedSince(o registry.Object) (since time.Time, err error) {
 	if len(o.Sig) <= ed25519.SignatureSize {
 		return since, fault.New(fault.Denied, pki.CodeSignature, "a token of %s is not signed", o.Stamp.Writer)
 	}
@@ -253,22 +253,22 @@ func (t *Tokens) signed(o registry.Object) (since time.Time, err error) {
 	return c.NotBefore, nil
 }
 
-// revocation returns what is written of a token that was revoked. What a member wrote after it was removed counts for
+// revocationOf returns what is written of a token that was revoked. What a member wrote after it was removed counts for
 // nothing; what it wrote before stays.
-func (t *Tokens) revocation(d string) (r revokedRow, revoked bool) {
+func (t *Tokens) revocationOf(d string) (r revokedRow, revoked bool) {
 	o, there := t.m.cluster.Objects().Get(KindRevoked, d)
 	if !there {
 		return r, false
 	}
-	since, err := t.signed(o)
+	since, err := t.signedSince(o)
 	if err != nil || json.Unmarshal(o.Payload, &r) != nil {
 		return r, false
 	}
-	removal, _ := t.m.removal(string(o.Stamp.Writer))
-	return r, !t.m.denied(string(o.Stamp.Writer), since) || o.Stamp.Wall <= removal.At.UnixMilli()
+	removal, _ := t.m.removalOf(string(o.Stamp.Writer))
+	return r, !t.m.isDenied(string(o.Stamp.Writer), since) || o.Stamp.Wall <= removal.At.UnixMilli()
 }
 
-func (r revokedRow) text() string {
+func (r revokedRow) whyText() string {
 	return fmt.Sprintf("it was revoked on %s by %s (%s)", r.At.UTC().Format(time.RFC3339), cmp.Or(r.By, "somebody"),
 		cmp.Or(r.Reason, "no reason given"))
 }
@@ -276,7 +276,7 @@ func (r revokedRow) text() string {
 // List returns all tokens that are known, by name.
 func (t *Tokens) List() (out []api.Token) {
 	for _, o := range t.m.cluster.Objects().List(KindToken) {
-		if x, there := t.find(o.Key); there {
+		if x, there := t.findToken(o.Key); there {
 			out = append(out, x)
 		}
 	}
@@ -302,15 +302,15 @@ func (t *Tokens) letIn(digests []string) (in []string) {
 // endedWith returns the tokens that are let in no more and were made by a member, or with one of its tokens.
 func (t *Tokens) endedWith(id cluster.WorkerID) (out []api.Token) {
 	for _, o := range t.m.cluster.Objects().List(KindToken) {
-		if x, there := t.find(o.Key); there && t.isOf(o, id) && x.State != api.TokenGood {
+		if x, there := t.findToken(o.Key); there && t.isOf(o, id) && x.State != api.TokenGood {
 			out = append(out, x)
 		}
 	}
 	return out
 }
 
-// EndingWith lists the good tokens that end when a member is removed: those that it made, and those made with them. Its own
-// is not among them.
+// EndingWith lists the good tokens that end when a member is removed: those that it made, and those made with them. Its
+// own is not among them.
 func (t *Tokens) EndingWith(id cluster.WorkerID) (out []api.Token) {
 	for _, x := range t.List() {
 		o, there := t.m.cluster.Objects().Get(KindToken, x.Digest)
@@ -366,8 +366,8 @@ func (t *Tokens) Make(by api.Token, in api.NewToken) (out api.MadeToken, err err
 	now := t.now().UTC()
 	row := tokenRow{Name: in.Name, Role: in.Role, App: in.App, By: by.Name,
 		Made: now, Ends: now.Add(life), Line: line}
-	if out.Secret, err = t.tell(row); err == nil {
-		out.Token, _ = t.find(api.TokenDigest(out.Secret))
+	if out.Secret, err = t.tellToken(row); err == nil {
+		out.Token, _ = t.findToken(api.TokenDigest(out.Secret))
 	}
 	return out, err
 }
@@ -393,13 +393,13 @@ func NewSecret() string {
 	return "souk_" + base64.RawURLEncoding.EncodeToString(raw)
 }
 
-// tell draws a secret, and tells all members of its token.
-func (t *Tokens) tell(row tokenRow) (secret string, err error) {
+// tellToken draws a secret, and tells all members of its token.
+func (t *Tokens) tellToken(row tokenRow) (secret string, err error) {
 	secret = NewSecret()
-	return secret, t.put(api.TokenDigest(secret), row)
+	return secret, t.putToken(api.TokenDigest(secret), row)
 }
 
-func (t *Tokens) put(d string, row tokenRow) error {
+func (t *Tokens) putToken(d string, row tokenRow) error {
 	raw, err := json.Marshal(row)
 	if err != nil {
 		return fault.Wrap(err, fault.Internal, fault.CodeToken, "the token cannot be written")
@@ -414,10 +414,10 @@ func (t *Tokens) Revoke(ref, by, reason string) (out []api.Token, err error) {
 		if x.Name != ref && x.ID != ref || x.State != api.TokenGood {
 			continue
 		}
-		if err := t.revoke(x, by, reason); err != nil {
+		if err := t.revokeToken(x, by, reason); err != nil {
 			return out, err
 		}
-		x, _ = t.find(x.Digest)
+		x, _ = t.findToken(x.Digest)
 		out = append(out, x)
 	}
 	if len(out) == 0 {
@@ -426,7 +426,7 @@ func (t *Tokens) Revoke(ref, by, reason string) (out []api.Token, err error) {
 	return out, nil
 }
 
-func (t *Tokens) revoke(x api.Token, by, reason string) error {
+func (t *Tokens) revokeToken(x api.Token, by, reason string) error {
 	now := t.now().UTC()
 	raw, err := json.Marshal(revokedRow{By: by, Reason: reason, At: now, Until: now.Add(MaxTokenLife)})
 	if err == nil {

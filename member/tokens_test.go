@@ -122,7 +122,7 @@ func TestATokenEndsByItself(t *testing.T) {
 		at := time.Now().Add(d)
 		ta.now = func() time.Time { return at }
 		tb.now = ta.now
-		if err := ta.forget(); err != nil {
+		if err := ta.forgetEnded(); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -159,7 +159,7 @@ func TestARevocationReachesWhoWasAway(t *testing.T) {
 	x.run(b)
 	tb = NewTokens(b.Member, nil)
 	row := tokenRow{Name: "ci", Role: api.RoleAdmin, Made: time.Now(), Ends: time.Now().Add(time.Hour)}
-	if err := tb.put(api.TokenDigest(ci), row); err != nil { // a newer word of the token itself
+	if err := tb.putToken(api.TokenDigest(ci), row); err != nil { // a newer word of the token itself
 		t.Fatal(err)
 	}
 	x.meet()
@@ -220,7 +220,7 @@ func TestOwnTokens(t *testing.T) {
 	if _, err := tb.Revoke(second.ID, "", ""); err != nil {
 		t.Fatal(err)
 	}
-	waittest.Until(t, "m1 hears of it", func() bool { _, revoked := ta.revocation(second.Digest); return revoked })
+	waittest.Until(t, "m1 hears of it", func() bool { _, revoked := ta.revocationOf(second.Digest); return revoked })
 	gone := look(true)
 	refused(t, gone, "token_revoked", ta, tb)
 

@@ -58,7 +58,7 @@ const maxClaimed = 16
 func openTwins(m *Member) *twins {
 	t := &twins{m: m, wake: make(chan struct{}, 1), elsewhere: make(chan struct{}, 1), claimed: map[string]bool{},
 		changed: make(chan struct{})}
-	raw, err := os.ReadFile(t.file())
+	raw, err := os.ReadFile(t.twinsFile())
 	if errors.Is(err, fs.ErrNotExist) {
 		return t
 	}
@@ -68,35 +68,35 @@ func openTwins(m *Member) *twins {
 	return t
 }
 
-func (t *twins) file() string { return filepath.Join(t.m.o.Dir, twinFile) }
+func (t *twins) twinsFile() string { return filepath.Join(t.m.o.Dir, twinFile) }
 
-// claim enters that somebody has the member's name at another address, as gossip says.
-func (t *twins) claim(_, api string) {
+// noteClaim enters that somebody has the member's name at another address, as gossip says.
+func (t *twins) noteClaim(_, api string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if api == "" || api == t.m.api || len(t.claimed) >= maxClaimed {
 		return
 	}
 	t.claimed[api] = true
-	poke(t.wake)
+	wakeLoop(t.wake)
 }
 
-// poke wakes a loop; one that was woken already looks again.
-func poke(ch chan struct{}) {
+// wakeLoop wakes a loop; one that was woken already looks again.
+func wakeLoop(ch chan struct{}) {
 	select {
 	case ch <- struct{}{}:
 	default:
 	}
 }
 
-// run looks at what is claimed until ctx ends.
-func (t *twins) run(ctx context.Context) {
+// examineClaims looks at what is claimed until ctx ends.
+func (t *twins) examineClaims(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-t.wake:
-			t.examine(ctx)
+			t.examineClaimed(ctx)
 		}
 		select { // a claim is repeated as long as it stands
 		case <-ctx.Done():
@@ -106,17 +106,17 @@ func (t *twins) run(ctx context.Context) {
 	}
 }
 
-// tell tells others where this member is, when they may remember it where nobody is it any more, until ctx ends. They
-// believe it once they have lost who was there, which takes them some seconds, and by themselves they would ask only
-// with one of memberlist's exchanges, half a minute later.
-func (t *twins) tell(ctx context.Context) {
+// tellWhereabouts tells others where this member is, when they may remember it where nobody is it any more, until ctx
+// ends. They believe it once they have lost who was there, which takes them some seconds, and by themselves they would
+// ask only with one of memberlist's exchanges, half a minute later.
+func (t *twins) tellWhereabouts(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-t.elsewhere:
 		}
-		for pause := t.m.o.Knobs.Probe; pause < t.m.o.Knobs.PushPull && !t.displaced(); pause *= 2 {
+		for pause := t.m.o.Knobs.Probe; pause < t.m.o.Knobs.PushPull && !t.isDisplaced(); pause *= 2 {
 			if err := t.m.cluster.Exchange(ctx); err != nil && ctx.Err() == nil {
 				t.m.o.Log.Debug("another member could not be told where this one is", "err", err)
 			}
@@ -129,9 +129,9 @@ func (t *twins) tell(ctx context.Context) {
 	}
 }
 
-// examine asks at the addresses that were claimed who is there. It returns when all that were claimed before have
+// examineClaimed asks at the addresses that were claimed who is there. It returns when all that were claimed before have
 // been asked.
-func (t *twins) examine(ctx context.Context) {
+func (t *twins) examineClaimed(ctx context.Context) {
 	t.examines.Lock()
 	defer t.examines.Unlock()
 	t.mu.Lock()
@@ -140,37 +140,37 @@ func (t *twins) examine(ctx context.Context) {
 	t.mu.Unlock()
 	var all sync.WaitGroup
 	for api := range claimed {
-		all.Go(func() { t.ask(ctx, api) })
+		all.Go(func() { t.askTwin(ctx, api) })
 	}
 	all.Wait()
 }
 
-// ask asks at an address who is there. What answers is to have the member's own id, by a certificate that is not of
+// askTwin asks at an address who is there. What answers is to have the member's own id, by a certificate that is not of
 // before its removal.
-func (t *twins) ask(ctx context.Context, api string) {
+func (t *twins) askTwin(ctx context.Context, api string) {
 	who, err := t.m.client.WhoIs(ctx, api, string(t.m.ID()))
 	switch {
 	case err != nil:
 		t.m.o.Log.Warn("others remember a member of this id at another address, where nobody answers as it",
 			"address", api, "err", err)
-		poke(t.elsewhere)
+		wakeLoop(t.elsewhere)
 	case who.Boot == t.m.client.Boot(): // itself
 	default:
-		t.meet(api)
+		t.noteTwin(api)
 	}
 }
 
-// meet enters that another of the member's id is alive.
-func (t *twins) meet(addr string) {
+// noteTwin enters that another of the member's id is alive.
+func (t *twins) noteTwin(addr string) {
 	x := &Twin{At: addr, Since: time.Now().UTC()}
 	if !t.found.CompareAndSwap(nil, x) {
 		return
 	}
 	t.m.cluster.Yield(true)
-	err := journal.WriteWhole(t.file(), mustJSON(x), 0o600)
+	err := journal.WriteWhole(t.twinsFile(), mustJSON(x), 0o600)
 	t.m.o.Log.Error("another of this member's id is alive; nothing is granted or started here any more", "at", addr,
 		"err", err)
-	t.raise()
+	t.raiseAlarm()
 }
 
 func mustJSON(v any) []byte {
@@ -181,21 +181,21 @@ func mustJSON(v any) []byte {
 	return raw
 }
 
-func (t *twins) raise() {
+func (t *twins) raiseAlarm() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	close(t.changed)
 	t.changed = make(chan struct{})
 }
 
-func (t *twins) past() <-chan struct{} {
+func (t *twins) pastAlarm() <-chan struct{} {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.changed
 }
 
-// why says that another was found; "" where none was.
-func (t *twins) why() string {
+// whyTwin says that another was found; "" where none was.
+func (t *twins) whyTwin() string {
 	x := t.found.Load()
 	if x == nil {
 		return ""
@@ -210,7 +210,7 @@ func (t *twins) why() string {
 // alone, or cut off, begins. One whose lives run here was no copy when they began, and does not wait.
 func (m *Member) MayBegin(ctx context.Context, goesOn bool) string {
 	t := m.twins
-	if why := t.why(); why != "" || goesOn || m.cluster.Alone() {
+	if why := t.whyTwin(); why != "" || goesOn || m.cluster.Alone() {
 		return why
 	}
 	silence := time.NewTimer(contactTime)
@@ -219,20 +219,20 @@ func (m *Member) MayBegin(ctx context.Context, goesOn bool) string {
 	case <-m.cluster.Contact():
 		asking, cancel := context.WithTimeout(ctx, examineTime)
 		defer cancel()
-		t.examine(asking)
-	case <-t.past():
+		t.examineClaimed(asking)
+	case <-t.pastAlarm():
 	case <-silence.C:
 	case <-ctx.Done():
 	}
-	return t.why()
+	return t.whyTwin()
 }
 
 // FollowTwins calls halt whenever it has changed why the worker may begin nothing, with what returns why; "": it may.
 // It ends with ctx.
 func (m *Member) FollowTwins(ctx context.Context, halt func(ctx context.Context, why func() string) error) error {
 	for {
-		past := m.twins.past()
-		if err := halt(ctx, m.twins.why); err != nil && ctx.Err() == nil {
+		past := m.twins.pastAlarm()
+		if err := halt(ctx, m.twins.whyTwin); err != nil && ctx.Err() == nil {
 			return err
 		}
 		select {
@@ -272,52 +272,53 @@ func (m *Member) Lives(ctx context.Context, by cluster.Removal) error {
 	if err := (remover{m}).writeRemoval(by); err != nil {
 		return err
 	}
-	if err := os.Remove(t.file()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := os.Remove(t.twinsFile()); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fault.Wrap(err, fault.Unavailable, fault.CodeDisk, "it cannot be written down that this member lives")
 	}
 	m.o.Log.Warn("this member was said to be the one that lives of those with its id", "by", by.By, "reason", by.Reason)
 	t.found.Store(nil)
-	t.raise()
-	poke(t.elsewhere)
+	t.raiseAlarm()
+	wakeLoop(t.elsewhere)
 	return nil
 }
 
 func upkeepOf(m *Member) *wire.Upkeep {
-	return &wire.Upkeep{Client: m.client, Issuers: m.issuers.all, Local: m.signer(), Renewed: doorkeeper{m}.renewed}
+	return &wire.Upkeep{Client: m.client, Issuers: m.issuers.all, Local: m.certSigner(),
+		Renewed: doorkeeper{m}.retellAll}
 }
 
-// renewed tells all that this member has anew, with its new certificate: so none of its records has a signature of one
+// retellAll tells all that this member has anew, with its new certificate: so none of its records has a signature of one
 // that has ended, and who has the key of that can say nothing more.
-func (m doorkeeper) renewed() {
+func (m doorkeeper) retellAll() {
 	if !m.begun.Load() || m.twins.found.Load() != nil { // twins do not outbid each other
 		return
 	}
-	if err := m.cluster.BeginAnew(m.born()); err != nil {
+	if err := m.cluster.BeginAnew(m.firstIncarnation()); err != nil {
 		m.o.Log.Warn("what this member has could not be told anew with its new certificate", "err", err)
 	}
 }
 
-// displaced reports whether the member's id lives on elsewhere: another was met, and the cluster has been told to
+// isDisplaced reports whether the member's id lives on elsewhere: another was met, and the cluster has been told to
 // refuse the certificate of this one, and to let in a younger one. The word alone is not enough: whoever has the key of
 // gossip can write it.
-func (t *twins) displaced() bool {
+func (t *twins) isDisplaced() bool {
 	if t.found.Load() == nil {
 		return false
 	}
-	r, removed := t.m.removal(string(t.m.ID()))
-	return removed && !r.Rejoined.IsZero() && t.m.denied(string(t.m.ID()), t.m.identity.Begins())
+	r, removed := t.m.removalOf(string(t.m.ID()))
+	return removed && !r.Rejoined.IsZero() && t.m.isDenied(string(t.m.ID()), t.m.identity.Begins())
 }
 
-// gossip has the member take part in gossip until ctx ends, or its id lives on elsewhere: then it says goodbye, so that
-// the others find the one that lives.
-func (t *twins) gossip(ctx context.Context) error {
+// runGossip has the member take part in gossip until ctx ends, or its id lives on elsewhere: then it says goodbye, so
+// that the others find the one that lives.
+func (t *twins) runGossip(ctx context.Context) error {
 	own, end := context.WithCancel(context.WithoutCancel(ctx)) // no goodbye can be said behind the end
 	defer end()
 	done := make(chan error, 1)
 	go func() { done <- t.m.cluster.Run(own) }()
 	for {
 		moved := t.m.cluster.Moved()
-		if (remover{t.m}).readRemovals(); t.displaced() {
+		if (remover{t.m}).readRemovals(); t.isDisplaced() {
 			break
 		}
 		select {

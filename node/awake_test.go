@@ -34,7 +34,7 @@ func TestNothingIsSavedBesideAKeyFromOutside(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			why, err := awake()
+			why, err := whyNoHibernate()
 			if (why != nil) != x.why || (err != nil) != x.fails {
 				t.Errorf("%v, %v", why, err)
 			}

@@ -73,8 +73,8 @@ func (n *Node) openBetween() error {
 	return nil
 }
 
-// tell enters what the others must know in the attributes of this host's worker.
-func (b *between) tell(a cluster.Attributes) {
+// addAttributes enters what the others must know in the attributes of this host's worker.
+func (b *between) addAttributes(a cluster.Attributes) {
 	a[cluster.BetweenAttribute] = cluster.Text(string(b.way))
 	a[cluster.BetweenAddressAttribute] = cluster.Text(b.at.String())
 	if key := b.tunnel.Public(); key != (wgtypes.Key{}) {
@@ -86,13 +86,13 @@ func (b *between) tell(a cluster.Attributes) {
 func (b *between) run(ctx context.Context) {
 	mend := time.NewTicker(mendEvery)
 	defer mend.Stop()
-	removed := removals(ctx, b.tunnel.Watch)
+	removed := watchRemovals(ctx, b.tunnel.Watch)
 	for anew := true; ; {
 		s := b.fleet.Snapshot()
-		b.follow(s, anew)
+		b.followPeers(s, anew)
 		select {
 		case <-ctx.Done():
-			b.leave()
+			b.removeTunnel()
 			return
 		case <-s.Past():
 			anew = false
@@ -108,7 +108,7 @@ func (b *between) run(ctx context.Context) {
 	}
 }
 
-func (b *between) leave() {
+func (b *between) removeTunnel() {
 	if _, any := b.peersOf(b.fleet.Snapshot()); any {
 		return
 	}
@@ -117,8 +117,8 @@ func (b *between) leave() {
 	}
 }
 
-// follow has the tunnel be as the fleet shows the others. What fails is told once, and tried again.
-func (b *between) follow(s *fleet.Snapshot, anew bool) {
+// followPeers has the tunnel be as the fleet shows the others. What fails is told once, and tried again.
+func (b *between) followPeers(s *fleet.Snapshot, anew bool) {
 	peers, _ := b.peersOf(s)
 	err := b.tunnel.Apply(peers, anew)
 	b.mu.Lock()
@@ -150,7 +150,7 @@ func (b *between) peersOf(s *fleet.Snapshot) (peers []hostnet.Peer, used bool) {
 			continue
 		}
 		p := hostnet.Peer{ID: string(w.ID), Partial: !w.Reported || time.Since(b.begun) < betweenGrace}
-		if w.Reported && !b.enter(&p, w.Record.Attributes) {
+		if w.Reported && !b.readTunnelEnd(&p, w.Record.Attributes) {
 			others = append(others, p.ID)
 			continue
 		}
@@ -167,14 +167,14 @@ func (b *between) peersOf(s *fleet.Snapshot) (peers []hostnet.Peer, used bool) {
 	return peers, len(own) > 0
 }
 
-// leads reports whether the tunnel is to lead to the containers of another worker.
-func (b *between) leads(s *fleet.Snapshot, id cluster.WorkerID) bool {
+// needsTunnelTo reports whether the tunnel is to lead to the containers of another worker.
+func (b *between) needsTunnelTo(s *fleet.Snapshot, id cluster.WorkerID) bool {
 	w, known := s.Worker(id)
-	return known && w.Reported && b.enter(new(hostnet.Peer), w.Record.Attributes)
+	return known && w.Reported && b.readTunnelEnd(new(hostnet.Peer), w.Record.Attributes)
 }
 
-// enter takes what a worker tells of its end of the tunnel, and reports whether it has one of the same way.
-func (b *between) enter(p *hostnet.Peer, a cluster.Attributes) bool {
+// readTunnelEnd takes what a worker tells of its end of the tunnel, and reports whether it has one of the same way.
+func (b *between) readTunnelEnd(p *hostnet.Peer, a cluster.Attributes) bool {
 	text := func(name string) string {
 		s, _ := a[name].Any().(string)
 		return s

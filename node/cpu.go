@@ -25,9 +25,9 @@ type cpuUse struct {
 	reported int // per cent; -1: nothing yet
 }
 
-// note takes what machines use, and returns those of which to tell. cpus says for each machine to measure how much CPU it
-// may use, in thousandths of a CPU; others are forgotten.
-func (c cpuMeter) note(uses []machine.Use, cpus map[string]int64) (list []fleet.CPU) {
+// noteUses takes what machines use, and returns those of which to tell. cpus says for each machine to measure how much
+// CPU it may use, in thousandths of a CPU; others are forgotten.
+func (c cpuMeter) noteUses(uses []machine.Use, cpus map[string]int64) (list []fleet.CPU) {
 	maps.DeleteFunc(c, func(id string, _ *cpuUse) bool { return cpus[id] == 0 })
 	for _, u := range uses {
 		if cpus[u.Machine] == 0 {
@@ -52,8 +52,8 @@ func (c cpuMeter) note(uses []machine.Use, cpus map[string]int64) (list []fleet.
 	return list
 }
 
-// measure tells how much of their CPUs those machines of this process use that are scaled by it, until ctx ends.
-func (n *Node) measure(ctx context.Context) {
+// measureCPUs tells how much of their CPUs those machines of this process use that are scaled by it, until ctx ends.
+func (n *Node) measureCPUs(ctx context.Context) {
 	meters := make([]cpuMeter, len(n.workers))
 	for wait.For(ctx, cpuEvery) == nil {
 		for i, w := range n.workers {
@@ -70,7 +70,7 @@ func (n *Node) measure(ctx context.Context) {
 				n.o.Log.Warn("machines that are scaled by their CPU cannot be measured", "worker", w.ID(), "err", err)
 				continue
 			}
-			list := meters[i].note(uses, cpus)
+			list := meters[i].noteUses(uses, cpus)
 			switch {
 			case len(list) == 0:
 			case n.o.Member != nil:

@@ -20,13 +20,13 @@ func TestWhatOfCPUIsTold(t *testing.T) {
 			{Machine: "a", Percent: 55}}}, {40, 136, []fleet.CPU{{Machine: "a", Percent: 50}}},
 		{50, 0, nil}, {60, 0, []fleet.CPU{{Machine: "a"}}}, {70, 0, nil},
 	} {
-		got := c.note([]machine.Use{{Machine: "a", CPU: tt.cpu * 1e6, At: tt.at * 1e6},
+		got := c.noteUses([]machine.Use{{Machine: "a", CPU: tt.cpu * 1e6, At: tt.at * 1e6},
 			{Machine: "b", CPU: tt.cpu * 1e6, At: tt.at * 1e6}}, cpus)
 		if !slices.Equal(got, tt.want) {
 			t.Errorf("look %d: %+v, want %+v", i, got, tt.want)
 		}
 	}
-	if c.note(nil, nil); len(c) > 0 {
+	if c.noteUses(nil, nil); len(c) > 0 {
 		t.Errorf("%d machines are remembered", len(c))
 	}
 }

@@ -110,12 +110,12 @@ func (n *Node) openEntry() error {
 	if err != nil {
 		return err
 	}
-	e := &entry{proxy: n.proxy, fleet: n.fleet, addresses: n.network.Addresses, lns: lns, file: n.below(entryFile),
+	e := &entry{proxy: n.proxy, fleet: n.fleet, addresses: n.network.Addresses, lns: lns, file: n.pathBelow(entryFile),
 		log: n.o.Log, few: strangers.Few(n.o.Log, 5, 10*time.Second), begun: time.Now(),
 		byName: map[entryName]*entered{}, byAddr: map[netip.Addr]*entered{},
 		askers: map[netip.Addr]asker{},
 		rules:  hostnet.NewEntry(&netplan.Network{Cluster: n.network.Addresses.Of, Realm: n.network.Realm}, ats...)}
-	e.read()
+	e.readEntries()
 	n.entry = e
 	n.closers = append(n.closers, e.rules.Release)
 	return nil
@@ -145,8 +145,8 @@ func (n *Node) keepsOut(app, group string, asker netip.Addr) bool {
 	return n.entry != nil && n.entry.keepsOut(app, group, asker)
 }
 
-// keepsOut reports whether no machine of an app, or of a group, lets the container in that has an IPv4 address. Where the
-// app has no service that could be asked for at the entry, which would say so, it is said here.
+// keepsOut reports whether no machine of an app, or of a group, lets the container in that has an IPv4 address. Where
+// the app has no service that could be asked for at the entry, which would say so, it is said here.
 func (e *entry) keepsOut(app, group string, asker netip.Addr) bool {
 	who, known := e.askerAt(e.owners.Of(asker.Unmap()))
 	if !known || who.app == app {
@@ -163,9 +163,9 @@ func (e *entry) keepsOut(app, group string, asker netip.Addr) bool {
 	return true
 }
 
-// read takes over what an earlier process has told. What it wrote and cannot be read is forgotten: then a client that
-// keeps an address has to ask for the name again.
-func (e *entry) read() {
+// readEntries takes over what an earlier process has told. What it wrote and cannot be read is forgotten: then a client
+// that keeps an address has to ask for the name again.
+func (e *entry) readEntries() {
 	raw, err := os.ReadFile(e.file)
 	var list []*entered
 	if err == nil {
@@ -183,8 +183,8 @@ func (e *entry) read() {
 	}
 }
 
-// write keeps what is told for the next process. It is called with the lock.
-func (e *entry) write() {
+// writeEntries keeps what is told for the next process. It is called with the lock.
+func (e *entry) writeEntries() {
 	list := make([]*entered, 0, len(e.byName))
 	for _, x := range e.byName {
 		list = append(list, x)
@@ -209,15 +209,15 @@ func (e *entry) at(app, group string) (at names.Entry, known bool) {
 	defer e.mu.Unlock()
 	x := e.byName[entryName{app, group}]
 	if x == nil {
-		x = e.enter(entryName{app, group})
+		x = e.assignAddress(entryName{app, group})
 	}
 	x.used = time.Now()
 	if !slices.Equal(ports, x.Ports) {
 		x.Ports = ports
-		e.write()
-		e.apply(false)
+		e.writeEntries()
+		e.applyPorts(false)
 	} else if e.failed != "" {
-		e.apply(false)
+		e.applyPorts(false)
 	}
 	if at.Ports = ports; e.failed == "" {
 		if at.V4 = x.At; len(e.lns) > 1 {
@@ -227,9 +227,9 @@ func (e *entry) at(app, group string) (at names.Entry, known bool) {
 	return at, true
 }
 
-// enter gives an app or a group an address: the one that follows from its name, or the next one that is free. It is
-// called with the lock.
-func (e *entry) enter(name entryName) *entered {
+// assignAddress gives an app or a group an address: the one that follows from its name, or the next one that is free.
+// It is called with the lock.
+func (e *entry) assignAddress(name entryName) *entered {
 	if len(e.byName) >= maxEntered {
 		var oldest *entered
 		for _, x := range e.byName {
@@ -237,7 +237,7 @@ func (e *entry) enter(name entryName) *entered {
 				oldest = x
 			}
 		}
-		e.forget(oldest)
+		e.forgetEntry(oldest)
 	}
 	sum := sha256.Sum256([]byte(name.App + "\x00" + name.Group))
 	base := hostnet.Entries.Addr().As4()
@@ -255,13 +255,13 @@ func (e *entry) enter(name entryName) *entered {
 	}
 }
 
-func (e *entry) forget(x *entered) {
+func (e *entry) forgetEntry(x *entered) {
 	delete(e.byName, x.entryName)
 	delete(e.byAddr, x.At)
 }
 
-// apply has the ports be open that those are said to have who have an address. It is called with the lock.
-func (e *entry) apply(anew bool) {
+// applyPorts has the ports be open that those are said to have who have an address. It is called with the lock.
+func (e *entry) applyPorts(anew bool) {
 	e.open = e.open[:0]
 	for _, x := range e.byName {
 		for _, port := range x.Ports {
@@ -277,19 +277,19 @@ func (e *entry) apply(anew bool) {
 	e.failed = why
 }
 
-// run serves connections, and has the ports be open that services have, until ctx ends.
-func (e *entry) run(ctx context.Context) error {
+// serveConns serves connections, and has the ports be open that services have, until ctx ends.
+func (e *entry) serveConns(ctx context.Context) error {
 	served := make(chan error, 1)
-	go func() { served <- e.proxy.ServeInside(ctx, e.asked, e.lns...) }()
+	go func() { served <- e.proxy.ServeInside(ctx, e.targetOf, e.lns...) }()
 	mend := time.NewTicker(mendEvery)
 	defer mend.Stop()
-	removed := removals(ctx, e.rules.Watch)
+	removed := watchRemovals(ctx, e.rules.Watch)
 	for anew := true; ; {
 		s := e.fleet.Snapshot()
-		e.follow(anew)
+		e.followServices(anew)
 		select {
 		case err := <-served:
-			e.leave()
+			e.removeRules()
 			return err
 		case <-s.Past():
 			anew = false
@@ -305,8 +305,8 @@ func (e *entry) run(ctx context.Context) error {
 	}
 }
 
-// follow has the ports be open that services have now.
-func (e *entry) follow(anew bool) {
+// followServices has the ports be open that services have now.
+func (e *entry) followServices(anew bool) {
 	e.mu.Lock()
 	list := make([]*entered, 0, len(e.byName))
 	for _, x := range e.byName {
@@ -331,15 +331,15 @@ func (e *entry) follow(anew bool) {
 		x.Ports, changed = now, true
 	}
 	if changed {
-		e.write()
+		e.writeEntries()
 	}
 	if changed || anew || e.failed != "" {
-		e.apply(anew)
+		e.applyPorts(anew)
 	}
 }
 
-// leave removes the rules where no container is left that could use them.
-func (e *entry) leave() {
+// removeRules removes the rules where no container is left that could use them.
+func (e *entry) removeRules() {
 	s := e.fleet.Snapshot()
 	for w := range s.Workers() {
 		if !w.Own {
@@ -356,9 +356,9 @@ func (e *entry) leave() {
 	}
 }
 
-// asked tells what a connection is for, and whose it is: by where it was made to, which the kernel knows, and by the
+// targetOf tells what a connection is for, and whose it is: by where it was made to, which the kernel knows, and by the
 // address that it comes from, with which nobody else may send.
-func (e *entry) asked(c net.Conn) (to proxy.Inside, err error) {
+func (e *entry) targetOf(c net.Conn) (to proxy.Inside, err error) {
 	tcp, is := c.(*net.TCPConn)
 	if !is {
 		return to, fault.New(fault.Internal, codeEntry, "the connection is none of the kernel's")

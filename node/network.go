@@ -46,7 +46,7 @@ func (n *Node) openNetwork() error {
 	if err := n.openFirewall(dir, c.ForwardChain); err != nil {
 		return err
 	}
-	view := n.names()
+	view := n.dnsView()
 	open, dns, err := n.listenInside(view, netip.AddrPortFrom(insideAddress(dir), insidePort))
 	if err != nil {
 		return err
@@ -84,13 +84,13 @@ func insideAddress(dir string) netip.Addr {
 	return netip.AddrFrom4([4]byte{127, 64 + sum[0]%64, sum[1], 1 + sum[2]%254})
 }
 
-// names is what containers' DNS server answers from. A process that is alone tells nothing of machines that share its
+// dnsView is what containers' DNS server answers from. A process that is alone tells nothing of machines that share its
 // host's network: containers do not reach the host.
-func (n *Node) names() names.View {
+func (n *Node) dnsView() names.View {
 	neighbours := new(hostnet.Neighbours).Beside
 	if m := n.o.Member; m != nil {
 		v := m.Names(n.network.Addresses, func(s *fleet.Snapshot, w cluster.WorkerID) bool {
-			return n.between != nil && n.between.leads(s, w)
+			return n.between != nil && n.between.needsTunnelTo(s, w)
 		}, neighbours)
 		v.Entries, v.KeepsOut = n.entryOf, n.keepsOut
 		return v
@@ -115,8 +115,8 @@ func (n *Node) openFirewall(dir, chain string) (err error) {
 	return nil
 }
 
-// removals watches rules in the host's firewall until ctx ends. After they were removed the channel has a value.
-func removals(ctx context.Context, watch func(context.Context, func())) <-chan struct{} {
+// watchRemovals watches rules in the host's firewall until ctx ends. After they were removed the channel has a value.
+func watchRemovals(ctx context.Context, watch func(context.Context, func())) <-chan struct{} {
 	removed := make(chan struct{}, 1)
 	go watch(ctx, func() {
 		select {

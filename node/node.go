@@ -158,13 +158,13 @@ func New(ctx context.Context, o Options) (*Node, error) {
 	if o.Member != nil {
 		n.fleet = o.Member.Fleet()
 	}
-	if err := n.open(ctx); err != nil {
+	if err := n.openParts(ctx); err != nil {
 		return nil, errors.Join(err, n.Close())
 	}
 	return n, nil
 }
 
-func (n *Node) open(ctx context.Context) error {
+func (n *Node) openParts(ctx context.Context) error {
 	if err := CheckPieces(n.o.Dir); err != nil {
 		return err
 	}
@@ -248,4 +248,4 @@ func (n *Node) Close() error {
 	return errors.Join(errs...)
 }
 
-func (n *Node) below(name string) string { return filepath.Join(n.o.Dir, name) }
+func (n *Node) pathBelow(name string) string { return filepath.Join(n.o.Dir, name) }

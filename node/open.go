@@ -30,11 +30,11 @@ import (
 )
 
 func (n *Node) openCatalog() error {
-	j, err := n.openJournal(n.below(catalogFile))
+	j, err := n.openJournal(n.pathBelow(catalogFile))
 	if err != nil {
 		return err
 	}
-	n.catalog, err = catalog.Open(j, n.below(secretsFile))
+	n.catalog, err = catalog.Open(j, n.pathBelow(secretsFile))
 	return err
 }
 
@@ -75,9 +75,9 @@ func (n *Node) openWorker(ctx context.Context, p Worker) error {
 	n.offerEngines(&p)
 	n.offerDevices(&p)
 	if n.between != nil {
-		n.between.tell(p.Offer.Attributes)
+		n.between.addAttributes(p.Offer.Attributes)
 	}
-	anew, err := n.anew(p)
+	anew, err := n.canBeginAnew(p)
 	if err != nil {
 		return err
 	}
@@ -109,13 +109,13 @@ func (n *Node) openWorker(ctx context.Context, p Worker) error {
 			Sized:    n.o.Sized,
 			Secrets:  awaitSecrets(ctx, n.catalog.Secrets.OpenSecrets),
 			Tasks:    tasks,
-			Drain:    n.drain,
+			Drain:    n.drainMachine,
 			MayBegin: mayBegin,
 			Log:      n.o.Log,
 			Pace:     n.o.Pace,
 			Anew:     anew,
 			Full:     n.reserve.Full,
-			Findings: n.findings(len(n.workers)),
+			Findings: n.findingsOf(len(n.workers)),
 		},
 	)
 	if err != nil {
@@ -129,8 +129,8 @@ func (n *Node) openWorker(ctx context.Context, p Worker) error {
 	return own.Begin(ctx, w)
 }
 
-// offerDevices has the first worker offer the devices of the host, unless the operator has named what it has. Two workers
-// would give away each of them twice.
+// offerDevices has the first worker offer the devices of the host, unless the operator has named what it has. Two
+// workers would give away each of them twice.
 func (n *Node) offerDevices(p *Worker) {
 	if p.Offer.Found = p.Offer.Found && len(n.workers) == 0; p.Offer.Found {
 		p.Offer.GPUs = n.o.Devices.Offer()
@@ -168,7 +168,7 @@ func (n *Node) openImages() (err error) {
 	if c == nil {
 		return nil
 	}
-	n.images, err = image.Open(image.Options{Dir: n.below(imagesDir), Budget: c.Budget, KeepFree: disk.Bytes,
+	n.images, err = image.Open(image.Options{Dir: n.pathBelow(imagesDir), Budget: c.Budget, KeepFree: disk.Bytes,
 		Remote: remote.Options{Credentials: c.Credentials, Registries: c.Registries}})
 	if err == nil {
 		n.closers = append(n.closers, n.images.Close)
@@ -183,7 +183,7 @@ func (n *Node) openRuntime(w Worker, dir string) (Runtime, error) {
 	case n.o.Runtime != nil:
 		return n.o.Runtime(w, dir)
 	case n.images != nil:
-		awake, err := awake()
+		awake, err := whyNoHibernate()
 		if err != nil {
 			return nil, err
 		}
@@ -193,9 +193,9 @@ func (n *Node) openRuntime(w Worker, dir string) (Runtime, error) {
 	return process.Open(p)
 }
 
-// awake returns why no machine is suspended to disk, where it has its secrets in clear, and err where that cannot be
-// known; nil where nobody keeps secrets from the disk.
-func awake() (why, err error) {
+// whyNoHibernate returns why no machine is suspended to disk, where it has its secrets in clear, and err where that
+// cannot be known; nil where nobody keeps secrets from the disk.
+func whyNoHibernate() (why, err error) {
 	seals, err := atrest.Seals()
 	if seals {
 		why = fault.New(fault.Precondition, atrest.Fault, "its secrets would lie on the disk in clear, and this "+
@@ -206,12 +206,12 @@ func awake() (why, err error) {
 
 // openBuyer opens the buyer of tasks and connects it with the runners, before anything else is granted.
 func (n *Node) openBuyer() error {
-	j, err := n.openJournal(n.below(jobsFile))
+	j, err := n.openJournal(n.pathBelow(jobsFile))
 	if err != nil {
 		return err
 	}
 	n.buyer, err = batch.OpenBuyer(
-		batch.BuyerOptions{Journal: j, Dir: n.below(jobsDir), Boot: proc.BootID(),
+		batch.BuyerOptions{Journal: j, Dir: n.pathBelow(jobsDir), Boot: proc.BootID(),
 			Write: n.reserve.Write, Log: n.o.Log})
 	if err != nil {
 		return err
@@ -232,7 +232,7 @@ func (n *Node) openDecisions() (*decisionlog.Log, error) {
 		return nil, nil
 	}
 	l, err := decisionlog.Open(
-		decisionlog.Options{Dir: n.below(DecisionsDir), MaxBytes: n.o.DecisionMB << 20, Log: n.o.Log})
+		decisionlog.Options{Dir: n.pathBelow(DecisionsDir), MaxBytes: n.o.DecisionMB << 20, Log: n.o.Log})
 	if err != nil {
 		return nil, err
 	}
@@ -249,7 +249,7 @@ func (n *Node) openBroker(ctx context.Context, decisions *decisionlog.Log) error
 	}
 	o := known.Options{Catalog: n.catalog, Region: n.o.Region, Log: decisions}
 	if m := n.o.Member; m != nil {
-		if err := n.enter(ctx, m); err != nil {
+		if err := n.connectMember(ctx, m); err != nil {
 			return err
 		}
 		own[m.ID()] = ownWorker{n.workers[0], m}
@@ -319,8 +319,8 @@ func (n *Node) openGateway(decisions *decisionlog.Log) error {
 	return nil
 }
 
-// enter connects the member with what it tells the others of: its worker, its catalog and its token.
-func (n *Node) enter(ctx context.Context, m *member.Member) error {
+// connectMember connects the member with what it tells the others of: its worker, its catalog and its token.
+func (n *Node) connectMember(ctx context.Context, m *member.Member) error {
 	if err := m.Attach(ctx, n.workers[0]); err != nil {
 		return err
 	}

@@ -68,8 +68,8 @@ func readPieces(dir string) (*pieces, error) {
 
 func checksum(text []byte) string { return fmt.Sprintf("%08x", crc32.ChecksumIEEE(text)) }
 
-// write puts the lines in place of the file, durably.
-func (p *pieces) write() error {
+// writePieces puts the lines in place of the file, durably.
+func (p *pieces) writePieces() error {
 	var b bytes.Buffer
 	b.WriteString(piecesHead)
 	for _, name := range slices.Sorted(maps.Keys(p.of)) {
@@ -123,7 +123,7 @@ func (n *Node) notePieces() error {
 	if maps.Equal(before, p.of) {
 		return nil
 	}
-	return p.write()
+	return p.writePieces()
 }
 
 // pieceNames returns what a process of this kind may keep below its directory.
@@ -143,8 +143,8 @@ func (n *Node) pieceNames() []string {
 	return names
 }
 
-// anew reports whether a person has said that a worker's journal is lost, so that an empty one may be made.
-func (n *Node) anew(w Worker) (bool, error) {
+// canBeginAnew reports whether a person has said that a worker's journal is lost, so that an empty one may be made.
+func (n *Node) canBeginAnew(w Worker) (bool, error) {
 	p, err := readPieces(n.o.Dir)
 	if err != nil {
 		return false, err
@@ -169,7 +169,7 @@ func GiveUp(dir, path string, now time.Time) (aside []string, err error) {
 			"%s is no file that souk must find in %s; %s lists them", name, dir, filepath.Join(dir, piecesFile))
 	}
 	p.of[name] = pieceLost
-	if err := p.write(); err != nil {
+	if err := p.writePieces(); err != nil {
 		return nil, err
 	}
 	for _, old := range []string{path, path + ".log-a", path + ".log-b", path + ".mark"} {

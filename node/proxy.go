@@ -54,19 +54,19 @@ func (n *Node) openCerts(ctx context.Context, c *Proxy) (err error) {
 	if c.Certs == nil {
 		return nil
 	}
-	dir := n.below(certsDir)
+	dir := n.pathBelow(certsDir)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fault.Wrap(err, fault.Unavailable, fault.CodeDir, "the directory %s cannot be made", dir)
 	}
 	n.certs, err = certs.New(ctx, certs.Options{Dir: dir, Files: c.Certs.Files, ACME: c.Certs.ACME, Local: c.Domains,
-		Allowed: n.answers, Others: n.otherProxies(), Log: n.o.Log})
+		Allowed: n.canAnswerFor, Others: n.otherProxies(), Log: n.o.Log})
 	if err == nil {
 		n.closers = append(n.closers, func() error { n.certs.Close(); return nil })
 	}
 	return err
 }
 
-func (n *Node) answers(name string) bool { return n.proxy.Answers(name) }
+func (n *Node) canAnswerFor(name string) bool { return n.proxy.Answers(name) }
 
 // otherProxies returns what this process's proxy asks those of other members; nil where it is alone.
 func (n *Node) otherProxies() certs.Others {
@@ -76,12 +76,12 @@ func (n *Node) otherProxies() certs.Others {
 	return member.ProxiesOf(n.o.Member)
 }
 
-// front stands before the doors for HTTP in the clear: an ACME authority may look at any member.
-func (n *Node) front(h http.Handler) http.Handler {
+// serveChallenges stands before the doors for HTTP in the clear: an ACME authority may look at any member.
+func (n *Node) serveChallenges(h http.Handler) http.Handler {
 	if n.certs != nil {
 		return n.certs.HTTPChallenge(h)
 	}
-	return certs.Respond(h, n.answers, n.otherProxies())
+	return certs.Respond(h, n.canAnswerFor, n.otherProxies())
 }
 
 // openProxy makes the proxy, which is the owner of the machines of this process's workers.
@@ -91,8 +91,8 @@ func (n *Node) openProxy(ctx context.Context) error {
 		return nil
 	}
 	o := proxy.Options{Fleet: n.fleet, Region: n.o.Region, Domains: c.Domains, Trusted: c.Trusted,
-		ProxyProtocol: c.ProxyProtocol, Listen: c.Listen, Access: c.Access, Sample: c.Sample, Front: n.front,
-		Log: n.o.Log, Make: n.another, Kept: n.kept}
+		ProxyProtocol: c.ProxyProtocol, Listen: c.Listen, Access: c.Access, Sample: c.Sample, Front: n.serveChallenges,
+		Log: n.o.Log, Make: n.makeAnother, Kept: n.keptService}
 	if err := n.openCerts(ctx, c); err != nil {
 		return err
 	}
@@ -122,15 +122,15 @@ func (n *Node) openProxy(ctx context.Context) error {
 	return nil
 }
 
-// drain has the proxy drain a machine of this process. Workers run once the proxy is there.
-func (n *Node) drain(ctx context.Context, app, machine string, most time.Duration) {
+// drainMachine has the proxy drain a machine of this process. Workers run once the proxy is there.
+func (n *Node) drainMachine(ctx context.Context, app, machine string, most time.Duration) {
 	if n.proxy != nil {
 		n.proxy.Drain(ctx, app, machine, most)
 	}
 }
 
-// kept returns what is kept of an app as a service.
-func (n *Node) kept(app string) (k proxy.Kept) {
+// keptService returns what is kept of an app as a service.
+func (n *Node) keptService(app string) (k proxy.Kept) {
 	s, is := n.catalog.Services.Service(app)
 	if !is || s.Head == nil || s.App.Deleting {
 		return k
@@ -153,9 +153,9 @@ func (n *Node) kept(app string) (k proxy.Kept) {
 	return k
 }
 
-// another makes a machine for requests; "" where there is one of its name already. The broker is there before the first
-// request.
-func (n *Node) another(ctx context.Context, a proxy.Another) (id string, err error) {
+// makeAnother makes a machine for requests; "" where there is one of its name already. The broker is there before the
+// first request.
+func (n *Node) makeAnother(ctx context.Context, a proxy.Another) (id string, err error) {
 	m, err := n.broker.Another(ctx, a.App, a.Like, a.Name, a.Warm)
 	if fault.CodeOf(err) == fault.CodeNameInUse {
 		return "", nil
@@ -187,8 +187,9 @@ func (n *Node) runProxy(ctx context.Context) error {
 // mostNamed bounds the certificates that a finding names.
 const mostNamed = 3
 
-// findings returns what the worker of a number, counted from 0, tells of the process: all of it is the first one's to tell.
-func (n *Node) findings(worker int) func() []cluster.Finding {
+// findingsOf returns what the worker of a number, counted from 0, tells of the process: all of it is the first one's to
+// tell.
+func (n *Node) findingsOf(worker int) func() []cluster.Finding {
 	if worker > 0 || n.o.Proxy == nil || n.o.Proxy.Certs == nil {
 		return nil
 	}

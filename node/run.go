@@ -38,7 +38,7 @@ func (n *Node) Run(ctx context.Context, at ...net.Listener) error {
 		g.Go(func() error { return s.Run(gctx) })
 	}
 	if n.entry != nil {
-		g.Go(func() error { return n.entry.run(requests) })
+		g.Go(func() error { return n.entry.serveConns(requests) })
 	}
 	if n.loads != nil {
 		g.Go(func() error { n.loads.Run(gctx); return nil })
@@ -53,7 +53,7 @@ func (n *Node) Run(ctx context.Context, at ...net.Listener) error {
 		g.Go(func() error { n.followDevices(gctx); return nil })
 	}
 	g.Go(func() error { n.services.Run(gctx); return nil })
-	g.Go(func() error { n.measure(gctx); return nil })
+	g.Go(func() error { n.measureCPUs(gctx); return nil })
 	g.Go(func() error { n.tellBudgets(gctx); return nil })
 	if n.o.Member != nil {
 		g.Go(func() error { n.tellApart(gctx); return nil })
@@ -78,7 +78,7 @@ func (n *Node) Run(ctx context.Context, at ...net.Listener) error {
 	}
 	g.Go(func() error { return n.watchCatalog(gctx) })
 	g.Go(func() error { n.catalog.Keys.Tend(gctx); return nil })
-	g.Go(func() error { <-gctx.Done(); return n.shutdown(gctx) })
+	g.Go(func() error { <-gctx.Done(); return n.shutDownAPI(gctx) })
 	return g.Wait()
 }
 
@@ -110,9 +110,9 @@ func (n *Node) watchCatalog(ctx context.Context) error {
 	}
 }
 
-// shutdown ends the API, and cuts off requests that take longer than Grace: streams that follow something never end by
-// themselves.
-func (n *Node) shutdown(ctx context.Context) error {
+// shutDownAPI ends the API, and cuts off requests that take longer than Grace: streams that follow something never end
+// by themselves.
+func (n *Node) shutDownAPI(ctx context.Context) error {
 	if n.o.Grace == 0 {
 		return n.server.Close()
 	}

@@ -13,45 +13,46 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
-func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1e3 }
+func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1e3 }
 
 const maxField = 256 // bytes of what a client chose, in the log
 
-// record keeps what became of a request.
-func (p *Proxy) record(x *exchange) {
+// recordExchange keeps what became of a request.
+func (p *Proxy) recordExchange(x *exchange) {
 	took := time.Since(x.began)
-	p.metrics.request(x.key.app, x.code, took)
+	p.metrics.countRequest(x.key.app, x.code, took)
 	if x.err != nil {
 		p.metrics.refused.WithLabelValues(string(fault.CodeOf(x.err))).Inc()
 	}
 	worth := x.err != nil || x.woke != nil || x.replays > 0
-	if worth && x.key.app == "" && !p.strays.allow(x.began) { // a scanner asks for thousands of names
+	if worth && x.key.app == "" && !p.strays.allowLine(x.began) { // a scanner asks for thousands of names
 		return
 	}
-	if !p.access.wants(worth) && !worth {
+	if !p.access.wantsLine(worth) && !worth {
 		return
 	}
 	a := api.ProxiedRequest{Time: x.began, ID: x.id, Client: x.client, Proto: x.r.Proto,
 		Method: fault.Clip(x.r.Method, 20), Host: fault.Clip(x.r.Host, maxField),
-		Path: fault.Clip(x.r.URL.Path, maxField), App: x.key.app, Code: x.code, Bytes: x.bytes, TookMS: ms(took),
-		HeldMS: ms(x.held), Replays: x.replays}
+		Path: fault.Clip(x.r.URL.Path, maxField), App: x.key.app, Code: x.code, Bytes: x.bytes,
+		TookMS: milliseconds(took),
+		HeldMS: milliseconds(x.held), Replays: x.replays}
 	if x.backend != nil {
 		a.Machine, a.Worker = x.backend.Machine, x.backend.worker
 	}
 	if !x.first.IsZero() {
-		a.FirstMS = ms(x.first.Sub(x.began))
+		a.FirstMS = milliseconds(x.first.Sub(x.began))
 	}
 	if x.woke != nil {
-		a.StartMS, a.ReadyMS = ms(x.woke.Start), ms(x.woke.Ready)
+		a.StartMS, a.ReadyMS = milliseconds(x.woke.Start), milliseconds(x.woke.Ready)
 	}
 	if x.err != nil {
 		f := fault.As(x.err)
 		a.Error, a.Why = string(f.Code), f.Text
 	}
 	if worth {
-		p.recent.put(a)
+		p.recent.addRequest(a)
 	}
-	p.access.put(logLine{a, worth})
+	p.access.queueLine(logLine{a, worth})
 }
 
 // strayLines is how many requests for no app are in the log in a second.
@@ -64,7 +65,7 @@ type strays struct {
 	n      int
 }
 
-func (s *strays) allow(now time.Time) bool {
+func (s *strays) allowLine(now time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if now.Sub(s.second) >= time.Second {
@@ -107,12 +108,12 @@ func newAccessLog(w io.Writer, sample float64) *accessLog {
 	return a
 }
 
-// wants reports whether a request is to be in the log.
-func (a *accessLog) wants(worth bool) bool {
+// wantsLine reports whether a request is to be in the log.
+func (a *accessLog) wantsLine(worth bool) bool {
 	return a.w != nil && (worth || a.sample >= 1 || rand.Float64() < a.sample)
 }
 
-func (a *accessLog) put(x logLine) {
+func (a *accessLog) queueLine(x logLine) {
 	if a.w == nil {
 		return
 	}
@@ -172,7 +173,7 @@ type recent struct {
 
 const maxRecent = 1024
 
-func (r *recent) put(a api.ProxiedRequest) {
+func (r *recent) addRequest(a api.ProxiedRequest) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(r.list) < maxRecent {

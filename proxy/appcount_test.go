@@ -42,11 +42,11 @@ func TestRequestsByApp(t *testing.T) {
 	machines := map[string]bool{"shop": true}
 	a := &appRequests{has: func(app string) bool { return machines[app] }, apps: map[string]*classes{}}
 	for range 3 {
-		a.count("shop", 2)
+		a.countClass("shop", 2)
 	}
-	a.count("shop", 5)
-	a.count("nobody", 5)
-	a.count("", 4)
+	a.countClass("shop", 5)
+	a.countClass("nobody", 5)
+	a.countClass("", 4)
 	got := countedRequests(t, a)
 	if len(got) != 3 || got["shop 2xx"] != 3 || got["shop 5xx"] != 1 || got[api.OtherApps+" 5xx"] != 1 {
 		t.Fatal(got)
@@ -54,7 +54,7 @@ func TestRequestsByApp(t *testing.T) {
 	for i := range 2 * mostApps {
 		app := fmt.Sprint("app-", i)
 		machines[app] = true
-		a.count(app, 2)
+		a.countClass(app, 2)
 	}
 	got = countedRequests(t, a)
 	if len(got) != mostApps+3 || got[api.OtherApps+" 2xx"] != mostApps+1 {
@@ -63,7 +63,7 @@ func TestRequestsByApp(t *testing.T) {
 	clear(machines)
 	machines["new"] = true
 	_ = countedRequests(t, a)
-	a.count("new", 3)
+	a.countClass("new", 3)
 	if got := countedRequests(t, a); got["new 3xx"] != 1 {
 		t.Error(got["new 3xx"], len(got))
 	}

@@ -32,7 +32,7 @@ func (b *replayable) Read(to []byte) (int, error) {
 	if b.end { // who read it first may have closed it
 		return 0, io.EOF
 	}
-	if !b.begin() {
+	if !b.beginReading() {
 		return 0, errReadOn
 	}
 	n, err := b.from.Read(to)
@@ -58,7 +58,7 @@ func (b *replayable) Again() (io.ReadCloser, error) {
 	b.mu.Lock()
 	closed := b.closed
 	b.mu.Unlock()
-	if closed && !b.end || !b.rewind() {
+	if closed && !b.end || !b.rewindBody() {
 		return nil, errReadOn
 	}
 	return b, nil
@@ -66,8 +66,8 @@ func (b *replayable) Again() (io.ReadCloser, error) {
 
 var errReadOn = errors.New("the body was broken off, or is too large to be kept") //nolint:gochecknoglobals // a constant
 
-// begin reports whether the request's own body may be read, and says that somebody does.
-func (b *replayable) begin() bool {
+// beginReading reports whether the request's own body may be read, and says that somebody does.
+func (b *replayable) beginReading() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.reading = !b.closed
@@ -87,11 +87,11 @@ func (b *replayable) Close() error {
 	return nil
 }
 
-// whole reports whether nothing of it is left to be read.
-func (b *replayable) whole() bool { return b == nil || b.end }
+// isRead reports whether nothing of it is left to be read.
+func (b *replayable) isRead() bool { return b == nil || b.end }
 
-// rewind has it read from the beginning again, and reports whether it can be.
-func (b *replayable) rewind() bool {
+// rewindBody has it read from the beginning again, and reports whether it can be.
+func (b *replayable) rewindBody() bool {
 	if b == nil {
 		return true
 	}

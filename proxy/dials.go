@@ -11,9 +11,9 @@ import (
 	"github.com/soukhq/souk/proxy/hop"
 )
 
-// dials sends requests over kept connections, and bounds those that are made at once to one end. Each costs both ends more
-// than a request over one that is there, so of a burst most wait for a moment, and find one that another request has come
-// back on.
+// dials sends requests over kept connections, and bounds those that are made at once to one end. Each costs both ends
+// more than a request over one that is there, so of a burst most wait for a moment, and find one that another request
+// has come back on.
 type dials struct {
 	conns *hop.Conns
 	lines limit.Lines[string] // of those that make connections, by the end
@@ -22,7 +22,7 @@ type dials struct {
 // end is what a request is sent to.
 type end interface {
 	// dial makes a new connection.
-	dial(ctx context.Context) (net.Conn, error)
+	dialMachine(ctx context.Context) (net.Conn, error)
 	// goesOver says which connection the request goes over now.
 	goesOver(c net.Conn)
 }
@@ -36,9 +36,9 @@ const (
 // maxStale bounds the kept connections that one request finds closed.
 const maxStale = 3
 
-// exchange sends a request over a kept connection of a key, or a new one where there is none, or the kept one turned out
-// to be closed before anything was done with the request.
-func (d *dials) exchange(ctx context.Context, w http.ResponseWriter, r *hop.Request, key string,
+// sendRequest sends a request over a kept connection of a key, or a new one where there is none, or the kept one turned
+// out to be closed before anything was done with the request.
+func (d *dials) sendRequest(ctx context.Context, w http.ResponseWriter, r *hop.Request, key string,
 	to end) (res hop.Result, err error) {
 	for tries := 0; ; tries++ {
 		var c *hop.Conn
@@ -50,7 +50,7 @@ func (d *dials) exchange(ctx context.Context, w http.ResponseWriter, r *hop.Requ
 			}
 		}
 		if c == nil {
-			if c, err = d.connect(ctx, key, to); err != nil {
+			if c, err = d.takeConn(ctx, key, to); err != nil {
 				return hop.Result{}, err
 			}
 		}
@@ -69,8 +69,8 @@ func (d *dials) exchange(ctx context.Context, w http.ResponseWriter, r *hop.Requ
 	}
 }
 
-// connect returns a connection of a key: a new one, or one that has become free meanwhile.
-func (d *dials) connect(ctx context.Context, key string, to end) (*hop.Conn, error) {
+// takeConn returns a connection of a key: a new one, or one that has become free meanwhile.
+func (d *dials) takeConn(ctx context.Context, key string, to end) (*hop.Conn, error) {
 	if err := d.lines.Enter(ctx, key); err != nil {
 		return nil, err
 	}
@@ -78,7 +78,7 @@ func (d *dials) connect(ctx context.Context, key string, to end) (*hop.Conn, err
 	if c := d.conns.Get(key, true); c != nil {
 		return c, nil
 	}
-	c, err := to.dial(ctx)
+	c, err := to.dialMachine(ctx)
 	if err != nil {
 		return nil, err
 	}

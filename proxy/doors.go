@@ -29,8 +29,8 @@ type Door struct {
 	Port int         // of the app's service; with App
 }
 
-// outside returns the port that clients know a door by.
-func (d *Door) outside() string {
+// outsidePort returns the port that clients know a door by.
+func (d *Door) outsidePort() string {
 	if d.Port != 0 {
 		return strconv.Itoa(d.Port)
 	}
@@ -70,7 +70,7 @@ func (p *Proxy) ServeHTTPAt(ctx context.Context, ln net.Listener, conf *tls.Conf
 	p.doors.open.Enter()
 	defer p.doors.open.Leave()
 	if conf != nil {
-		conf = p.shown.follow(conf)
+		conf = p.shown.rememberShown(conf)
 	}
 	d := &Door{p: p, addr: ln.Addr(), TLS: conf}
 	p.doors.mu.Lock()
@@ -85,7 +85,7 @@ func (p *Proxy) ServeHTTPAt(ctx context.Context, ln net.Listener, conf *tls.Conf
 	if conf == nil && p.o.Front != nil {
 		h = p.o.Front(d)
 	}
-	s := d.server(h)
+	s := d.newServer(h)
 	ln = proxyproto.Listen(ln, p.o.ProxyProtocol, p.o.Log)
 	if conf != nil {
 		s.TLSConfig = conf
@@ -101,8 +101,8 @@ const (
 	drainTime = 5 * time.Second        // for requests under way
 )
 
-// server returns the HTTP server of a door.
-func (d *Door) server(h http.Handler) *http.Server {
+// newServer returns the HTTP server of a door.
+func (d *Door) newServer(h http.Handler) *http.Server {
 	p := d.p
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)

@@ -10,16 +10,16 @@ import (
 // being stopped. Connections that are no requests, upgraded ones too, are not waited for: they have no end of their own,
 // and the program may care for them when it gets its signal.
 func (p *Proxy) Drain(ctx context.Context, app, id string, most time.Duration) {
-	p.owner.drain(ctx, Target{App: app, Machine: id}, most)
+	p.owner.drainMachine(ctx, Target{App: app, Machine: id}, most)
 }
 
-func (o *owner) drain(ctx context.Context, t Target, most time.Duration) {
-	_, m, err := o.find(ctx, t)
+func (o *owner) drainMachine(ctx context.Context, t Target, most time.Duration) {
+	_, m, err := o.findMachine(ctx, t)
 	if err != nil {
 		return // it is not here, so nothing is sent to it
 	}
 	o.mu.Lock()
-	g := o.gate(t.Machine)
+	g := o.gateOf(t.Machine)
 	g.leaving, g.left = true, lastUp(m)
 	unnamed := g.left == ""
 	o.mu.Unlock()
@@ -30,7 +30,7 @@ func (o *owner) drain(ctx context.Context, t Target, most time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
 	for {
-		n, again, fewer := o.awaited(t.Machine)
+		n, again, fewer := o.awaitedRequests(t.Machine)
 		if n == 0 {
 			return
 		}
@@ -43,16 +43,16 @@ func (o *owner) drain(ctx context.Context, t Target, most time.Duration) {
 	}
 }
 
-// awaited counts the requests that a machine has. They may be fewer when the channel is closed, and after a time, in which
-// one of them can have been silent for as long as its stream may be.
-func (o *owner) awaited(id string) (n int, again time.Duration, fewer <-chan struct{}) {
+// awaitedRequests counts the requests that a machine has. They may be fewer when the channel is closed, and after a
+// time, in which one of them can have been silent for as long as its stream may be.
+func (o *owner) awaitedRequests(id string) (n int, again time.Duration, fewer <-chan struct{}) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	g, again := o.gate(id), time.Hour
+	g, again := o.gateOf(id), time.Hour
 	for v := range g.visits {
 		left := again
 		if v.stream > 0 {
-			left = v.stream - v.silent()
+			left = v.stream - v.silentFor()
 		}
 		if !v.raw && left > 0 {
 			n++

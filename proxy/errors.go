@@ -95,8 +95,8 @@ func statusOf(f *fault.Error) int {
 	return http.StatusServiceUnavailable
 }
 
-// fail answers an error: as JSON to who wants that, else as one line.
-func fail(w http.ResponseWriter, r *http.Request, id string, err error) (code int) {
+// answerError answers an error: as JSON to who wants that, else as one line.
+func answerError(w http.ResponseWriter, r *http.Request, id string, err error) (code int) {
 	f := fault.As(err)
 	code = statusOf(f)
 	h := w.Header()

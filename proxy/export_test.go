@@ -9,7 +9,7 @@ import (
 
 // Pools returns how many pools there are.
 func (p *Proxy) Pools() (n int) {
-	p.pools.each(func(key, *pool) { n++ })
+	p.pools.forEach(func(key, *pool) { n++ })
 	return n
 }
 
@@ -27,11 +27,11 @@ func (p *Proxy) Load(id string) int {
 
 // Rest lets a machine rest now, if it has nothing to do.
 func (p *Proxy) Rest(ctx context.Context, app, machine string) error {
-	_, m, err := p.owner.find(ctx, Target{App: app, Machine: machine})
+	_, m, err := p.owner.findMachine(ctx, Target{App: app, Machine: machine})
 	if err != nil || m.State != "started" {
 		return err
 	}
-	return p.owner.rest(ctx, Target{App: app, Machine: machine}, false)
+	return p.owner.restMachine(ctx, Target{App: app, Machine: machine}, false)
 }
 
 // Looks returns what looks at the fleet for idle machines and missing spares, once each time it is called.
@@ -39,9 +39,9 @@ func (p *Proxy) Looks() func() {
 	seen := newWatch()
 	spares := newWarmer(p, seen)
 	return func() {
-		spares.take(seen.look(p.o.Fleet.Snapshot()))
-		p.restless(seen)
-		spares.look(time.Now())
+		spares.takeChanged(seen.findChanged(p.o.Fleet.Snapshot()))
+		p.servicesToRest(seen)
+		spares.refillSpares(time.Now())
 	}
 }
 
@@ -51,7 +51,7 @@ func (p *Proxy) EndHalted(now time.Time) { p.owner.endHalted(context.Background(
 // InsidePlaces counts connections of machines in and out, of which there may be so many.
 func InsidePlaces(most int) (enter func(machine string) bool, leave func(machine string)) {
 	var d insideDoor
-	d.bound(most)
+	d.setBounds(most)
 	enter = func(machine string) bool {
 		if !d.all.Enter() {
 			return false

@@ -93,10 +93,12 @@ type farEnd struct {
 	id cluster.WorkerID
 }
 
-func (e farEnd) dial(ctx context.Context) (net.Conn, error) { return e.farOwners.dial(ctx, e.id) }
-func (farEnd) goesOver(net.Conn)                            {}
+func (e farEnd) dialMachine(ctx context.Context) (net.Conn, error) {
+	return e.farOwners.dialMember(ctx, e.id)
+}
+func (farEnd) goesOver(net.Conn) {}
 
-func (f *farOwners) dial(ctx context.Context, id cluster.WorkerID) (net.Conn, error) {
+func (f *farOwners) dialMember(ctx context.Context, id cluster.WorkerID) (net.Conn, error) {
 	if f.reach == nil {
 		return nil, &correction{routing.NoAnswer, fault.New(fault.Unavailable, fault.CodeUnreachable,
 			"worker %s is of another member, and this process is alone", id)}
@@ -121,25 +123,26 @@ func (f *farOwners) dial(ctx context.Context, id cluster.WorkerID) (net.Conn, er
 
 const farTime = 5 * time.Second // for a connection to another member
 
-// carry sends a request to the owner of a machine. A connection that breaks before an answer says nothing of what
+// carryRequest sends a request to the owner of a machine. A connection that breaks before an answer says nothing of what
 // became of the request, so it is not sent elsewhere, unless it was a kept one that was closed at the other end.
-func (f *farOwners) carry(ctx context.Context, w http.ResponseWriter, r *hop.Request, b *backend) (hop.Result, error) {
+func (f *farOwners) carryRequest(ctx context.Context, w http.ResponseWriter, r *hop.Request, b *backend) (hop.Result,
+	error) {
 	if b.h2 {
-		return hop.RoundTrip(w, r, f.h2.to(b, func(ctx context.Context) (net.Conn, error) {
-			return f.tunnel(ctx, b.worker, b.Target, false)
+		return hop.RoundTrip(w, r, f.h2.clientFor(b, func(ctx context.Context) (net.Conn, error) {
+			return f.openTunnel(ctx, b.worker, b.Target, false)
 		}))
 	}
 	r.Header += farTime
-	res, err := f.dials.exchange(ctx, w, r, "@"+string(b.worker), farEnd{f, b.worker})
+	res, err := f.dials.sendRequest(ctx, w, r, "@"+string(b.worker), farEnd{f, b.worker})
 	if _, said := errors.AsType[*correction](err); !said && err != nil && f.noteLost(b.worker, err) && res.Code == 0 {
 		err = fellSilent(b.worker, r, err)
 	}
 	return res, err
 }
 
-// corrected returns the owner's correction that an answer is, or its error; nil: it is the machine's answer. Over HTTP/2
-// a machine is asked through a tunnel, so all answers are the machine's.
-func (x *exchange) corrected(b *backend, resp *http.Response) error {
+// correctionOf returns the owner's correction that an answer is, or its error; nil: it is the machine's answer. Over
+// HTTP/2 a machine is asked through a tunnel, so all answers are the machine's.
+func (x *exchange) correctionOf(b *backend, resp *http.Response) error {
 	if b.own || b.h2 || len(resp.Header[correctHeader])+len(resp.Header[failHeader]) == 0 {
 		return nil
 	}
@@ -172,8 +175,8 @@ func problemOf(resp *http.Response) error {
 
 const maxProblem = 8 << 10 // bytes
 
-// wake has a machine of another member woken.
-func (f *farOwners) wake(ctx context.Context, id cluster.WorkerID, t Target) (p Phases, err error) {
+// wakeMachine has a machine of another member woken.
+func (f *farOwners) wakeMachine(ctx context.Context, id cluster.WorkerID, t Target) (p Phases, err error) {
 	err = f.untilAnswered(ctx, id, func() error { p, err = f.wakeOnce(ctx, id, t); return err })
 	return p, err
 }
@@ -181,7 +184,7 @@ func (f *farOwners) wake(ctx context.Context, id cluster.WorkerID, t Target) (p 
 func (f *farOwners) wakeOnce(ctx context.Context, id cluster.WorkerID, t Target) (Phases, error) {
 	c := f.conns.Get("@"+string(id), true)
 	if c == nil {
-		raw, err := f.dial(ctx, id)
+		raw, err := f.dialMember(ctx, id)
 		if err != nil {
 			return Phases{}, err
 		}
@@ -217,15 +220,15 @@ func (f *farOwners) wakeOnce(ctx context.Context, id cluster.WorkerID, t Target)
 	return out, err
 }
 
-// tunnel connects to a port of a machine of another member. raw says that what passes is no request, so nobody waits for
-// its end.
-func (f *farOwners) tunnel(ctx context.Context, id cluster.WorkerID, t Target, raw bool) (c net.Conn, err error) {
+// openTunnel connects to a port of a machine of another member. raw says that what passes is no request, so nobody
+// waits for its end.
+func (f *farOwners) openTunnel(ctx context.Context, id cluster.WorkerID, t Target, raw bool) (c net.Conn, err error) {
 	err = f.untilAnswered(ctx, id, func() error { c, err = f.tunnelOnce(ctx, id, t, raw); return err })
 	return c, err
 }
 
 func (f *farOwners) tunnelOnce(ctx context.Context, id cluster.WorkerID, t Target, isRaw bool) (net.Conn, error) {
-	raw, err := f.dial(ctx, id)
+	raw, err := f.dialMember(ctx, id)
 	if err != nil {
 		return nil, err
 	}

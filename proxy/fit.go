@@ -12,8 +12,8 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// The pace at which the checks of a machine that a request waits for are asked for again: after this part of the time for which
-// it is waited. The worker makes those of a program that answers more seldom.
+// The pace at which the checks of a machine that a request waits for are asked for again: after this part of the time
+// for which it is waited. The worker makes those of a program that answers more seldom.
 const (
 	pressLeast = 500 * time.Microsecond
 	pressPart  = 32
@@ -22,9 +22,9 @@ const (
 // codeExited says that the machine ended by itself before it was ready.
 const codeExited fault.Code = "exited"
 
-// settled returns a machine once no operation has it on its way up any more. Where its program ended, and it is started again
-// in a while, that is told at once; the first time that is not waited for, as it is a tenth of a second.
-func (o *owner) settled(ctx context.Context, w Worker, t Target) (m *machine.Machine, err error) {
+// awaitSettled returns a machine once no operation has it on its way up any more. Where its program ended, and it is
+// started again in a while, that is told at once; the first time that is not waited for, as it is a tenth of a second.
+func (o *owner) awaitSettled(ctx context.Context, w Worker, t Target) (m *machine.Machine, err error) {
 	var died *machine.Event
 	err = w.Watch(ctx, t.App, t.Machine, func(now *machine.Machine) bool {
 		m = now
@@ -42,17 +42,17 @@ func (o *owner) settled(ctx context.Context, w Worker, t Target) (m *machine.Mac
 	})
 	switch {
 	case died != nil:
-		return nil, o.exited(ctx, w, m, died)
+		return nil, o.exitError(ctx, w, m, died)
 	case err != nil && ctx.Err() != nil:
 		return nil, fault.New(fault.Timeout, codeWake, "machine %s is on its way up, and not there yet", t.Machine)
 	}
 	return m, err
 }
 
-// awaitFit returns when a machine whose port accepts has passed the checks that requests depend on. They are made at once,
-// and soon again.
+// awaitFit returns when a machine whose port accepts has passed the checks that requests depend on. They are made at
+// once, and soon again.
 func (o *owner) awaitFit(ctx context.Context, w Worker, m *machine.Machine, patience time.Duration) error {
-	if fit(m) {
+	if isFit(m) {
 		return nil
 	}
 	for _, h := range m.Config.HealthChecks() {
@@ -63,11 +63,11 @@ func (o *owner) awaitFit(ctx context.Context, w Worker, m *machine.Machine, pati
 	defer pressing.Wait()
 	defer cancel()
 	w.CheckNow(m.ID)
-	pressing.Go(func() { press(waits, func() { w.CheckNow(m.ID) }) })
+	pressing.Go(func() { pressChecks(waits, func() { w.CheckNow(m.ID) }) })
 	now, ended := m, error(nil)
 	err := w.Watch(waits, m.App, m.ID, func(next *machine.Machine) bool {
 		now, ended = next, o.goesOn(ctx, w, m, next)
-		return ended == nil && !fit(next)
+		return ended == nil && !isFit(next)
 	})
 	switch {
 	case ended != nil:
@@ -78,15 +78,15 @@ func (o *owner) awaitFit(ctx context.Context, w Worker, m *machine.Machine, pati
 		why, _ := notPassed(now)
 		return notFit(now, why, lastStart(now))
 	}
-	_, _, gone := o.find(ctx, Target{App: m.App, Machine: m.ID})
+	_, _, gone := o.findMachine(ctx, Target{App: m.App, Machine: m.ID})
 	return cmp.Or(gone, err)
 }
 
-// fit reports whether requests may go to a machine, as far as its checks say.
-func fit(m *machine.Machine) bool { return m.Ready() && !m.Failing() }
+// isFit reports whether requests may go to a machine, as far as its checks say.
+func isFit(m *machine.Machine) bool { return m.Ready() && !m.Failing() }
 
-// press has the checks of a machine made that do not pass, soon and then ever more seldom, until ctx ends.
-func press(ctx context.Context, check func()) {
+// pressChecks has the checks of a machine made that do not pass, soon and then ever more seldom, until ctx ends.
+func pressChecks(ctx context.Context, check func()) {
 	began := time.Now()
 	timer := time.NewTimer(pressLeast)
 	defer timer.Stop()
@@ -101,8 +101,8 @@ func press(ctx context.Context, check func()) {
 	}
 }
 
-// notPassed returns a check that requests depend on and that has not passed since a machine was started, with the first line
-// of what it says, and whether it has said something since its grace ended.
+// notPassed returns a check that requests depend on and that has not passed since a machine was started, with the first
+// line of what it says, and whether it has said something since its grace ended.
 func notPassed(m *machine.Machine) (check string, judged bool) {
 	for _, ch := range m.Checks {
 		if ch.Passed || ch.Status == machine.CheckPassing || !m.Gates(ch.Name) {
@@ -125,10 +125,10 @@ func notFit(m *machine.Machine, check string, since time.Duration) error {
 		"see souk status %s", m.ID, check, since.Round(100*time.Millisecond), m.ID)
 }
 
-// again looks at a machine that is awaited: one that has ended is not waited for. The code of the error is "ended" where that
-// was asked for, so that it may be started.
-func (o *owner) again(ctx context.Context, m *machine.Machine) (*machine.Machine, error) {
-	w, now, err := o.find(ctx, Target{App: m.App, Machine: m.ID})
+// lookAgain looks at a machine that is awaited: one that has ended is not waited for. The code of the error is "ended"
+// where that was asked for, so that it may be started.
+func (o *owner) lookAgain(ctx context.Context, m *machine.Machine) (*machine.Machine, error) {
+	w, now, err := o.findMachine(ctx, Target{App: m.App, Machine: m.ID})
 	if err != nil {
 		return nil, err
 	}
@@ -138,7 +138,7 @@ func (o *owner) again(ctx context.Context, m *machine.Machine) (*machine.Machine
 // goesOn returns an error where a machine that is awaited has ended, as it is now. See again.
 func (o *owner) goesOn(ctx context.Context, w Worker, m, now *machine.Machine) error {
 	if e := diedAfter(now, startEvent(m)); e != nil {
-		return o.exited(ctx, w, now, e)
+		return o.exitError(ctx, w, now, e)
 	}
 	if now.State == machine.Started || now.State.Transient() && now.State != machine.Stopping &&
 		now.State != machine.Destroying {
@@ -161,8 +161,8 @@ func startEvent(m *machine.Machine) string {
 
 func beginsLife(e *machine.Event) bool { return e.Type == "start" || e.Type == "restart" }
 
-// diedAfter returns the newest end of a machine that nobody had asked for, after an event; "": at all. nil: there is none.
-// Ids of events sort as the events happened.
+// diedAfter returns the newest end of a machine that nobody had asked for, after an event; "": at all. nil: there is
+// none. Ids of events sort as the events happened.
 func diedAfter(m *machine.Machine, event string) *machine.Event {
 	for i := range m.Events {
 		e := &m.Events[i]
@@ -179,8 +179,8 @@ func diedAfter(m *machine.Machine, event string) *machine.Event {
 	return nil
 }
 
-// exited says how a machine ended, with the last line of what it wrote, and when it is started again.
-func (o *owner) exited(ctx context.Context, w Worker, m *machine.Machine, end *machine.Event) error {
+// exitError says how a machine ended, with the last line of what it wrote, and when it is started again.
+func (o *owner) exitError(ctx context.Context, w Worker, m *machine.Machine, end *machine.Event) error {
 	f := &fault.Error{Kind: fault.Unavailable, Code: codeExited}
 	x := end.Request.ExitEvent
 	f.Text = fmt.Sprintf("machine %s ended with exit code %d", m.ID, x.ExitCode)

@@ -38,7 +38,7 @@ func failGRPC(w http.ResponseWriter, id string, err error) (code int) {
 	}
 	h.Set("Content-Type", "application/grpc")
 	h.Set("Grpc-Status", strconv.Itoa(grpcStatus(code, f)))
-	h.Set("Grpc-Message", percented(f.Text))
+	h.Set("Grpc-Message", percentEncode(f.Text))
 	w.WriteHeader(http.StatusOK)
 	return code
 }
@@ -59,8 +59,8 @@ func grpcStatus(code int, f *fault.Error) int {
 	return grpcUnavailable
 }
 
-// percented writes a text as the field Grpc-Message has it.
-func percented(s string) string {
+// percentEncode writes a text as the field Grpc-Message has it.
+func percentEncode(s string) string {
 	var b strings.Builder
 	for i := range len(s) {
 		if c := s[i]; c < ' ' || c > '~' || c == '%' {

@@ -22,8 +22,8 @@ type h2Client struct {
 	conn atomic.Pointer[net.Conn] // that was made last
 }
 
-// newest returns the connection that requests go over; nil: there is none yet.
-func (c *h2Client) newest() net.Conn {
+// newestConn returns the connection that requests go over; nil: there is none yet.
+func (c *h2Client) newestConn() net.Conn {
 	if p := c.conn.Load(); p != nil {
 		return *p
 	}
@@ -36,8 +36,8 @@ const h2Idle = keptTime
 // streamBuffer is how much of an answer is kept here of which its client reads nothing.
 const streamBuffer = 64 << 10
 
-// to returns the client of a machine's port. dial connects to it.
-func (h *h2Clients) to(b *backend, dial func(context.Context) (net.Conn, error)) *h2Client {
+// clientFor returns the client of a machine's port. dial connects to it.
+func (h *h2Clients) clientFor(b *backend, dial func(context.Context) (net.Conn, error)) *h2Client {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	c := h.byID[b.conn]
@@ -64,8 +64,8 @@ func (h *h2Clients) to(b *backend, dial func(context.Context) (net.Conn, error))
 	return c
 }
 
-// sweep drops clients that nobody has used for a while.
-func (h *h2Clients) sweep() {
+// dropUnused drops clients that nobody has used for a while.
+func (h *h2Clients) dropUnused() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for id, c := range h.byID {

@@ -7,8 +7,8 @@ import (
 )
 
 // haltedAfter is how long a request waits for the head of its answer before it is looked whether what listens at the
-// machine's port is stopped by a signal. The kernel takes connections and requests for a program that is, so nothing else
-// tells it from one that thinks.
+// machine's port is stopped by a signal. The kernel takes connections and requests for a program that is, so nothing
+// else tells it from one that thinks.
 const haltedAfter = 5 * time.Second
 
 // halter is a worker that can tell that.
@@ -20,29 +20,29 @@ type halter interface {
 func (o *owner) endHalted(ctx context.Context, now time.Time) {
 	ctx, cancel := context.WithTimeout(ctx, lookEvery)
 	defer cancel()
-	for id, port := range o.slow(now) {
+	for id, port := range o.slowMachines(now) {
 		if !o.isHalted(ctx, id, port) {
 			continue
 		}
 		o.mu.Lock()
-		for v := range o.gate(id).visits {
-			if v.waits(now) && v.port == port {
+		for v := range o.gateOf(id).visits {
+			if v.waitsForHead(now) && v.port == port {
 				v.halted.Store(true)
-				v.connection().Close()
+				v.currentConn().Close()
 			}
 		}
 		o.mu.Unlock()
 	}
 }
 
-// slow returns machines with a request that has waited for long, and a port of each at which it does.
-func (o *owner) slow(now time.Time) map[string]int {
+// slowMachines returns machines with a request that has waited for long, and a port of each at which it does.
+func (o *owner) slowMachines(now time.Time) map[string]int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	var out map[string]int
 	for id, g := range o.gates {
 		for v := range g.visits {
-			if v.waits(now) {
+			if v.waitsForHead(now) {
 				if out == nil {
 					out = map[string]int{}
 				}
@@ -54,9 +54,10 @@ func (o *owner) slow(now time.Time) map[string]int {
 	return out
 }
 
-// waits reports whether a request has waited for long for the head of its answer. It is called with the owner's lock.
-func (v *visit) waits(now time.Time) bool {
-	return !v.raw && !v.head.Load() && v.connection() != nil && now.Sub(v.began) >= haltedAfter
+// waitsForHead reports whether a request has waited for long for the head of its answer. It is called with the owner's
+// lock.
+func (v *visit) waitsForHead(now time.Time) bool {
+	return !v.raw && !v.head.Load() && v.currentConn() != nil && now.Sub(v.began) >= haltedAfter
 }
 
 func (o *owner) isHalted(ctx context.Context, id string, port int) bool {

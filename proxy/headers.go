@@ -24,7 +24,7 @@ const (
 	timingHeader  = "Souk-Timing" // of a request: it wants Souk-Wake in any case
 	toHeader      = "Souk-To"     // between members: app, machine, port
 	askHeader     = "Souk-Ask"    // between members: what is asked of the owner and not of the machine
-	whoseHeader   = "Souk-Whose"  // between members: the client, see whose
+	whoseHeader   = "Souk-Whose"  // between members: the client, see clientKey
 	correctHeader = "Souk-Correction"
 )
 
@@ -86,14 +86,14 @@ func isTarget(r *http.Request) bool {
 	return strings.HasPrefix(u.Path, "/") || u.Path == "" || u.Path == "*" && r.Method == http.MethodOptions
 }
 
-// headers returns what a machine is told of a request beside its own headers.
-func (x *exchange) headers(b *backend) []hop.Field {
-	proto, port := "http", x.door.outside()
+// headersFor returns what a machine is told of a request beside its own headers.
+func (x *exchange) headersFor(b *backend) []hop.Field {
+	proto, port := "http", x.door.outsidePort()
 	if x.r.TLS != nil {
 		proto = "https"
 	}
 	for_ := x.peer
-	if x.p.trusts(x.r.RemoteAddr) {
+	if x.p.trustsClient(x.r.RemoteAddr) {
 		if prior := x.r.Header["X-Forwarded-For"]; len(prior) > 0 {
 			for_ = strings.Join(prior, ", ") + ", " + x.peer
 		}
@@ -111,28 +111,28 @@ func (x *exchange) headers(b *backend) []hop.Field {
 		hop.Field{Name: "Fly-Forwarded-Port", Value: port},
 		hop.Field{Name: requestHeader, Value: x.id},
 		hop.Field{Name: "Fly-Region", Value: string(x.p.o.Region)},
-		hop.Field{Name: "Via", Value: via(x.r)},
+		hop.Field{Name: "Via", Value: viaHeader(x.r)},
 	)
 	if x.replays > 0 && x.replayed != "" {
 		out = append(out, hop.Field{Name: "Fly-Replay-Src", Value: x.replayed})
 	}
 	if !b.own {
 		out = append(out, hop.Field{Name: toHeader, Value: b.Target.String()},
-			hop.Field{Name: whoseHeader, Value: x.p.name + " " + x.whose()})
+			hop.Field{Name: whoseHeader, Value: x.p.name + " " + x.clientKey()})
 	}
 	return out
 }
 
-// whose names the client among those that this process has now: by its connection, and where that is a trusted front's,
-// which several share, by its address, too. Another member is told the process as well.
-func (x *exchange) whose() string {
+// clientKey names the client among those that this process has now: by its connection, and where that is a trusted
+// front's, which several share, by its address, too. Another member is told the process as well.
+func (x *exchange) clientKey() string {
 	if x.client == x.peer {
 		return x.r.RemoteAddr
 	}
 	return x.r.RemoteAddr + " " + x.client
 }
 
-func via(r *http.Request) string {
+func viaHeader(r *http.Request) string {
 	v := "1.1 souk"
 	if r.ProtoMajor == 2 {
 		v = "2.0 souk"
@@ -143,9 +143,9 @@ func via(r *http.Request) string {
 	return v
 }
 
-// dropped reports whether a header is not passed on: nobody but the proxy may say what these say.
-func (x *exchange) dropped(name string) bool {
-	return ours(name) || saysWhose(name) && !x.p.trusts(x.r.RemoteAddr)
+// isDropped reports whether a header is not passed on: nobody but the proxy may say what these say.
+func (x *exchange) isDropped(name string) bool {
+	return isReserved(name) || saysWhose(name) && !x.p.trustsClient(x.r.RemoteAddr)
 }
 
 // saysWhose reports whether a header is one by which proxies in front of other systems say whose a request is. Many an
@@ -172,7 +172,7 @@ func isLast(r *http.Request) bool {
 	return r.ProtoMajor == 1 && (len(r.TransferEncoding) > 0 || r.ProtoMinor == 0)
 }
 
-func ours(name string) bool {
+func isReserved(name string) bool {
 	if strings.Contains(name, "_") { // many an app reads it as the other one
 		name = textproto.CanonicalMIMEHeaderKey(strings.ReplaceAll(name, "_", "-"))
 		switch name {
@@ -189,14 +189,14 @@ func ours(name string) bool {
 	return name == "Forwarded" || name == "X-Real-Ip"
 }
 
-// edit changes the head of an answer on its way to the client.
-func (x *exchange) edit(h http.Header) {
+// editAnswer changes the head of an answer on its way to the client.
+func (x *exchange) editAnswer(h http.Header) {
 	dropSouk(h)
 	h[requestHeader] = []string{x.id}
 	if x.woke != nil || x.r.Header.Get(timingHeader) != "" {
-		h[wakeHeader] = []string{x.timing()}
+		h[wakeHeader] = []string{x.serverTiming()}
 	}
-	x.backend.answers.apply(h)
+	x.backend.answers.applyTo(h)
 }
 
 // dropSouk drops from a machine's answer what only a proxy says.
@@ -208,8 +208,8 @@ func dropSouk(h http.Header) {
 	}
 }
 
-// timing says where the time went until the head of the answer came, as Server-Timing does.
-func (x *exchange) timing() string {
+// serverTiming says where the time went until the head of the answer came, as Server-Timing does.
+func (x *exchange) serverTiming() string {
 	total := x.first.Sub(x.began)
 	parts := []string{"total;dur=" + millis(total)}
 	rest := total
@@ -256,7 +256,7 @@ func answersOf(s *machine.Service) *answers {
 	return &answers{out}
 }
 
-func (a *answers) apply(h http.Header) {
+func (a *answers) applyTo(h http.Header) {
 	if a == nil {
 		return
 	}
@@ -296,7 +296,7 @@ func (x *exchange) toHTTPS() bool {
 // forcesHTTPS reports whether the service that a key means wants its requests over TLS.
 func (p *Proxy) forcesHTTPS(k key) bool {
 	for m := range p.o.Fleet.Snapshot().MachinesOf(k.app) {
-		if s := k.match(m.Services); s != nil {
+		if s := k.serviceIn(m.Services); s != nil {
 			for i := range s.Ports {
 				if s.Ports[i].ForceHTTPS {
 					return true

@@ -32,8 +32,8 @@ func ignoredOf(s *machine.Service) (out []ignored) {
 	return out
 }
 
-// means reports whether a rule is of a request.
-func (i *ignored) means(r *http.Request, client string) bool {
+// matches reports whether a rule is of a request.
+func (i *ignored) matches(r *http.Request, client string) bool {
 	if i.whole && r.URL.Path != i.path || !strings.HasPrefix(r.URL.Path, i.path) {
 		return false
 	}
@@ -47,19 +47,19 @@ func (i *ignored) means(r *http.Request, client string) bool {
 	return err == nil && i.source.Contains(a.Unmap())
 }
 
-// ignores answers a request that a service names as one that its machines do not see, and reports whether it is one.
-// A probe still learns something: where no machine could serve a request now, it is told so.
-func (x *exchange) ignores() bool {
-	pool := x.p.pool(x.key)
+// answersIgnored answers a request that a service names as one that its machines do not see, and reports whether it is
+// one. A probe still learns something: where no machine could serve a request now, it is told so.
+func (x *exchange) answersIgnored() bool {
+	pool := x.p.poolOf(x.key)
 	now := time.Now()
 	pool.mu.Lock()
 	pool.used = now
-	pool.refresh(now)
+	pool.refreshBackends(now)
 	rules, able := pool.ignored, pool.able
 	pool.mu.Unlock()
 	for i := range rules {
 		rule := &rules[i]
-		if !rule.means(x.r, x.client) {
+		if !rule.matches(x.r, x.client) {
 			continue
 		}
 		x.code = rule.status

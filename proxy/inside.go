@@ -67,7 +67,7 @@ func (p *Proxy) PortsInside(app, group string) (ports []uint16) {
 			add(m.Services)
 		}
 	}
-	for _, g := range p.kept(app).Groups {
+	for _, g := range p.keptOf(app).Groups {
 		if group == "" || g.Name == group {
 			add(g.Services)
 		}
@@ -79,28 +79,28 @@ func (p *Proxy) PortsInside(app, group string) (ports []uint16) {
 // ServeInside serves connections of machines of this host until ctx ends. asked tells what one is for.
 func (p *Proxy) ServeInside(ctx context.Context, asked func(net.Conn) (Inside, error), lns ...net.Listener) error {
 	in := &insideDoor{p: p, asked: asked, log: strangers.Few(p.o.Log, deniedLines, deniedEvery)}
-	in.bound(mostInside())
+	in.setBounds(mostInside())
 	defer in.served.Wait()
 	all, ctx := errgroup.WithContext(ctx)
 	for _, ln := range lns {
-		all.Go(func() error { return in.accept(ctx, ln) })
+		all.Go(func() error { return in.acceptConns(ctx, ln) })
 	}
 	return all.Wait()
 }
 
-// accept serves the connections of a listener until ctx ends.
-func (d *insideDoor) accept(ctx context.Context, ln net.Listener) error {
+// acceptConns serves the connections of a listener until ctx ends.
+func (d *insideDoor) acceptConns(ctx context.Context, ln net.Listener) error {
 	defer context.AfterFunc(ctx, func() { ln.Close() })()
 	for {
 		c, err := ln.Accept()
 		switch {
 		case err == nil && !d.all.Enter():
-			reset(c)
+			resetConn(c)
 		case err == nil:
-			d.served.Go(func() { defer d.all.Leave(); d.serve(ctx, c) })
+			d.served.Go(func() { defer d.all.Leave(); d.serveConn(ctx, c) })
 		case ctx.Err() != nil:
 			return nil
-		case !passes(err):
+		case !isTransient(err):
 			return fault.Wrap(err, fault.Unavailable, fault.CodeListen,
 				"connections of containers are not taken any more")
 		default: // out of descriptors: wait for some to be closed
@@ -130,27 +130,27 @@ type insideDoor struct {
 	of     limit.Shares[string] // those of a machine, by whichever address it asks
 }
 
-// bound has so many connections be taken at once.
-func (d *insideDoor) bound(most int) { d.all.Most, d.of.Each = most, max(1, most/insideShare) }
+// setBounds has so many connections be taken at once.
+func (d *insideDoor) setBounds(most int) { d.all.Most, d.of.Each = most, max(1, most/insideShare) }
 
-// reset closes a connection so that the other end sees that it was refused.
-func reset(c net.Conn) {
+// resetConn closes a connection so that the other end sees that it was refused.
+func resetConn(c net.Conn) {
 	if t, is := c.(interface{ SetLinger(sec int) error }); is {
 		_ = t.SetLinger(0)
 	}
 	c.Close()
 }
 
-// serve leads one connection to a machine, and closes it.
-func (d *insideDoor) serve(ctx context.Context, client net.Conn) {
+// serveConn leads one connection to a machine, and closes it.
+func (d *insideDoor) serveConn(ctx context.Context, client net.Conn) {
 	to, err := d.asked(client)
 	if err != nil {
 		d.log.Warn("a connection of a container is for nobody", "from", client.RemoteAddr().String(), "err", err)
-		reset(client)
+		resetConn(client)
 		return
 	}
 	if !d.of.Enter(to.Machine) {
-		reset(client)
+		resetConn(client)
 		return
 	}
 	defer d.of.Leave(to.Machine)
@@ -162,11 +162,11 @@ func (d *insideDoor) serve(ctx context.Context, client net.Conn) {
 	x := &exchange{p: d.p, door: &Door{p: d.p}, began: time.Now(), id: ulid.Make().String(), client: to.Client.String(),
 		key: key{app: to.App, inside: inside{to.Port, to.Group, to.From}},
 		r:   &http.Request{Proto: "tcp", Host: net.JoinHostPort(name+".souk", strconv.Itoa(to.Port)), URL: noURL}}
-	defer d.p.record(x)
-	err = x.p.admits(to)
+	defer d.p.recordExchange(x)
+	err = x.p.admissionError(to)
 	if err == nil {
-		err = x.connect(ctx, routing.Ask{Not: x.p.besides(x.key, to.Machine)}, func(c net.Conn) {
-			x.pipe(client, c)
+		err = x.connectToOne(ctx, routing.Ask{Not: x.p.selfToAvoid(x.key, to.Machine)}, func(c net.Conn) {
+			x.pipeBoth(client, c)
 			client.Close()
 		})
 	}
@@ -175,13 +175,13 @@ func (d *insideDoor) serve(ctx context.Context, client net.Conn) {
 		x.code = statusOf(f)
 		d.log.Warn("a connection of a machine to another is refused", "from", to.From, "machine", to.Machine,
 			"to", x.r.Host, "why", f.Text)
-		reset(client)
+		resetConn(client)
 	}
 }
 
-// admits returns why a machine may not connect to an app; nil: some machine of that lets it in, or one that is about to
-// come.
-func (p *Proxy) admits(to Inside) error {
+// admissionError returns why a machine may not connect to an app; nil: some machine of that lets it in, or one that is
+// about to come.
+func (p *Proxy) admissionError(to Inside) error {
 	switch x := p.Admission(to.App, to.Group, to.Port, to.From); {
 	case x.Lets || x.Will:
 		return nil
@@ -199,11 +199,11 @@ type Admission struct {
 	Will bool // so will one that is to be
 }
 
-// Admission is the one rule of who may connect to whom: whether machines of an app, or of one of its groups where group is
-// not "", let those of another app in, at a port of a service where port is not 0.
+// Admission is the one rule of who may connect to whom: whether machines of an app, or of one of its groups where group
+// is not "", let those of another app in, at a port of a service where port is not 0.
 func (p *Proxy) Admission(app, group string, port int, from string) (x Admission) {
 	may := func(services []machine.Service, lets []string) bool {
-		if port != 0 && (key{inside: inside{port: port}}).match(services) == nil {
+		if port != 0 && (key{inside: inside{port: port}}).serviceIn(services) == nil {
 			return false
 		}
 		x.Any = true
@@ -215,7 +215,7 @@ func (p *Proxy) Admission(app, group string, port int, from string) (x Admission
 			return x
 		}
 	}
-	for _, g := range p.kept(app).Groups {
+	for _, g := range p.keptOf(app).Groups {
 		if (group == "" || g.Name == group) && may(g.Services, g.From) {
 			x.Will = true
 			return x
@@ -231,9 +231,9 @@ func NotLetIn(app, from string) error {
 		from, from)
 }
 
-// besides returns the id of a machine that asks for its own app where another machine can serve it, so that it does not
-// get itself.
-func (p *Proxy) besides(k key, asks string) string {
+// selfToAvoid returns the id of a machine that asks for its own app where another machine can serve it, so that it does
+// not get itself.
+func (p *Proxy) selfToAvoid(k key, asks string) string {
 	s, self := p.o.Fleet.Snapshot(), false
 	for m := range s.MachinesOf(k.app) {
 		if m.ID == asks {

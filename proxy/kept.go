@@ -32,22 +32,22 @@ type Held struct {
 // keptEvery bounds how often it is asked what is kept of a service that has no machine for requests.
 const keptEvery = 50 * time.Millisecond
 
-// kept returns what is kept of an app.
-func (p *Proxy) kept(app string) Kept {
+// keptOf returns what is kept of an app.
+func (p *Proxy) keptOf(app string) Kept {
 	if p.o.Kept == nil {
 		return Kept{}
 	}
 	return p.o.Kept(app)
 }
 
-// has reports whether a group that is to have machines answers to a key.
-func (k *Kept) has(key key) bool {
+// hasGroupFor reports whether a group that is to have machines answers to a key.
+func (k *Kept) hasGroupFor(key key) bool {
 	for _, g := range k.Groups {
 		if key.inside.port != 0 && (key.group != "" && key.group != g.Name ||
 			!machine.Admits(key.app, g.From, key.from)) {
 			continue
 		}
-		if key.match(g.Services) != nil {
+		if key.serviceIn(g.Services) != nil {
 			return true
 		}
 	}
@@ -56,8 +56,8 @@ func (k *Kept) has(key key) bool {
 
 // comesBack reports whether an app is to have machines with a port, though none has it now.
 func (p *Proxy) comesBack(app string, port int) bool {
-	kept := p.kept(app)
-	return kept.has(key{app: app, port: port})
+	kept := p.keptOf(app)
+	return kept.hasGroupFor(key{app: app, port: port})
 }
 
 // keyKept returns which machines a name means that no machine has now: those of an app that is kept, which are about to
@@ -66,7 +66,7 @@ func (p *Proxy) keyKept(name string) (key, bool) {
 	labels := []string{name}
 	for _, domain := range p.o.Domains {
 		if label, below := strings.CutSuffix(name, "."+domain); below && label != "" {
-			if k, kept := (key{app: label}), p.kept(label); kept.has(k) {
+			if k, kept := (key{app: label}), p.keptOf(label); kept.hasGroupFor(k) {
 				return k, true
 			}
 			labels = append(labels, label)
@@ -77,7 +77,7 @@ func (p *Proxy) keyKept(name string) (key, bool) {
 		k, known := p.pools.byHost[host]
 		p.pools.mu.RUnlock()
 		if known {
-			if kept := p.kept(k.app); kept.has(k) {
+			if kept := p.keptOf(k.app); kept.hasGroupFor(k) {
 				return k, true
 			}
 		}
@@ -85,15 +85,15 @@ func (p *Proxy) keyKept(name string) (key, bool) {
 	return key{}, false
 }
 
-// keep asks what is kept of the service, of which no machine can serve requests, and reports whether other machines are held
-// than before. It is called with the lock.
-func (x *pool) keep(now time.Time) bool {
+// askKept asks what is kept of the service, of which no machine can serve requests, and reports whether other machines
+// are held than before. It is called with the lock.
+func (x *pool) askKept(now time.Time) bool {
 	if now.Sub(x.keptAt) < keptEvery {
 		return false
 	}
 	x.keptAt = now
-	kept := x.p.kept(x.key.app)
-	x.routes.Expect(kept.has(x.key))
+	kept := x.p.keptOf(x.key.app)
+	x.routes.Expect(kept.hasGroupFor(x.key))
 	if maps.Equal(kept.Held, x.held) {
 		return false
 	}
@@ -101,8 +101,8 @@ func (x *pool) keep(now time.Time) bool {
 	return true
 }
 
-// hold marks the machines that are held. It is called with the lock.
-func (x *pool) hold(list []routing.Backend) {
+// markHeld marks the machines that are held. It is called with the lock.
+func (x *pool) markHeld(list []routing.Backend) {
 	for i := range list {
 		if h, held := x.held[list[i].Machine]; held && list[i].Power == routing.Asleep {
 			list[i].Held = &fault.Error{Kind: fault.Unavailable, Code: codeHeldDown, Text: h.Why}

@@ -13,7 +13,8 @@ import (
 	"github.com/soukhq/souk/proxy/hop"
 )
 
-// Members serves what other members' proxies send here for machines of this process. Its caller has checked who they are.
+// Members serves what other members' proxies send here for machines of this process. Its caller has checked who they
+// are.
 type Members struct{ p *Proxy }
 
 // Members returns what serves the proxies of other members.
@@ -42,13 +43,13 @@ func (m Members) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (p *Proxy) serveMember(w http.ResponseWriter, r *http.Request) {
 	t, err := targetOf(r.Header)
 	if err != nil {
-		correct(w, err)
+		answerCorrection(w, err)
 		return
 	}
 	if r.Header.Get(askHeader) == askWake {
-		phases, err := p.owner.wake(r.Context(), t)
+		phases, err := p.owner.wakeMachine(r.Context(), t)
 		if err != nil {
-			correct(w, err)
+			answerCorrection(w, err)
 			return
 		}
 		raw, _ := json.Marshal(phases) // numbers can be
@@ -57,13 +58,13 @@ func (p *Proxy) serveMember(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if r.Method == http.MethodConnect {
-		p.tunnel(w, r, t)
+		p.serveTunnel(w, r, t)
 		return
 	}
 	b := &backend{Target: t, own: true, conn: connKey(t.Machine, t.Port), idle: idleTime}
 	req := &hop.Request{Request: r, Drop: isTo, Header: farIdle, Idle: farIdle, Whose: r.Header.Get(whoseHeader),
 		Answer: func(resp *http.Response) error { dropSouk(resp.Header); return nil }}
-	res, err := p.owner.carry(r.Context(), w, req, b)
+	res, err := p.owner.carryRequest(r.Context(), w, req, b)
 	switch {
 	case err == nil:
 	case res.Code != 0 || r.Context().Err() != nil:
@@ -72,7 +73,7 @@ func (p *Proxy) serveMember(w http.ResponseWriter, r *http.Request) {
 		if _, is := errors.AsType[*correction](err); !is && errors.Is(err, hop.ErrAnswer) {
 			err = badAnswer(err, t.Machine)
 		}
-		correct(w, err)
+		answerCorrection(w, err)
 	}
 }
 
@@ -81,8 +82,8 @@ const farIdle = time.Hour
 
 func isTo(name string) bool { return name == toHeader || name == whoseHeader }
 
-// correct tells another entry why a machine was not asked, or did not answer.
-func correct(w http.ResponseWriter, err error) {
+// answerCorrection tells another entry why a machine was not asked, or did not answer.
+func answerCorrection(w http.ResponseWriter, err error) {
 	q := problem{Kind: fault.Unavailable, Code: codeBadAnswer,
 		Text: "the machine broke off, or what it answers is no HTTP"}
 	if f, is := errors.AsType[*fault.Error](err); is {
@@ -102,13 +103,13 @@ func correct(w http.ResponseWriter, err error) {
 // failHeader says that the owner asked the machine, and had no answer of it.
 const failHeader = "Souk-Failed"
 
-// tunnel makes a connection one to a machine.
-func (p *Proxy) tunnel(w http.ResponseWriter, r *http.Request, t Target) {
+// serveTunnel makes a connection one to a machine.
+func (p *Proxy) serveTunnel(w http.ResponseWriter, r *http.Request, t Target) {
 	raw := r.Header.Get(askHeader) == askRaw
-	err := p.owner.visit(r.Context(), t, raw, func(c net.Conn) {
+	err := p.owner.visitMachine(r.Context(), t, raw, func(c net.Conn) {
 		client, ahead, err := http.NewResponseController(w).Hijack()
 		if err != nil {
-			correct(w, err)
+			answerCorrection(w, err)
 			return
 		}
 		defer client.Close()
@@ -119,7 +120,7 @@ func (p *Proxy) tunnel(w http.ResponseWriter, r *http.Request, t Target) {
 		hop.Pipe(hop.Half{Conn: client, Ahead: ahead.Reader}, hop.Half{Conn: c})
 	})
 	if err != nil {
-		correct(w, err)
+		answerCorrection(w, err)
 	}
 }
 

@@ -66,11 +66,11 @@ func (p *Proxy) Collectors() []prometheus.Collector {
 	return []prometheus.Collector{m.requests, m.took, m.wakes, m.wakeTime, m.rests, m.creates, m.spares, m.warm,
 		m.refused, &m.apps,
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "souk_proxy_held_requests",
-			Help: "Requests that wait for a machine now."}, func() float64 { return float64(p.held()) })}
+			Help: "Requests that wait for a machine now."}, func() float64 { return float64(p.countHeld()) })}
 }
 
-func (p *Proxy) held() (n int) {
-	p.pools.each(func(_ key, x *pool) {
+func (p *Proxy) countHeld() (n int) {
+	p.pools.forEach(func(_ key, x *pool) {
 		x.mu.Lock()
 		n += x.routes.Held()
 		x.mu.Unlock()
@@ -78,29 +78,29 @@ func (p *Proxy) held() (n int) {
 	return n
 }
 
-func result(err error) string {
+func resultOf(err error) string {
 	if err != nil {
 		return "failed"
 	}
 	return "ok"
 }
 
-func (m *metrics) woken(p Phases, err error) {
-	m.wakes.WithLabelValues(result(err)).Inc()
+func (m *metrics) countWake(p Phases, err error) {
+	m.wakes.WithLabelValues(resultOf(err)).Inc()
 	if err == nil {
 		m.wakeTime.WithLabelValues("start").Observe(p.Start.Seconds())
 		m.wakeTime.WithLabelValues("ready").Observe(p.Ready.Seconds())
 	}
 }
 
-func (m *metrics) made(err error) { m.creates.WithLabelValues(result(err)).Inc() }
+func (m *metrics) countMade(err error) { m.creates.WithLabelValues(resultOf(err)).Inc() }
 
-func (m *metrics) rested(err error) { m.rests.WithLabelValues(result(err)).Inc() }
+func (m *metrics) countRest(err error) { m.rests.WithLabelValues(resultOf(err)).Inc() }
 
-func (m *metrics) request(app string, code int, took time.Duration) {
+func (m *metrics) countRequest(app string, code int, took time.Duration) {
 	if c := code / 100; c > 0 && c < len(m.classes) {
 		m.classes[c].Inc()
-		m.apps.count(app, c)
+		m.apps.countClass(app, c)
 	}
 	m.took.Observe(took.Seconds())
 }
@@ -121,7 +121,7 @@ type appRequests struct {
 // classes counts requests by class of code.
 type classes [6]atomic.Uint64
 
-func (a *appRequests) count(app string, class int) {
+func (a *appRequests) countClass(app string, class int) {
 	if app == "" {
 		return // it was for no app
 	}
@@ -132,14 +132,14 @@ func (a *appRequests) count(app string, class int) {
 	if c == nil {
 		c = &a.rest
 		if !full && a.has(app) {
-			c = a.enter(app)
+			c = a.countersOf(app)
 		}
 	}
 	c[class].Add(1)
 }
 
-// enter returns where the requests of an app are counted from now on.
-func (a *appRequests) enter(app string) *classes {
+// countersOf returns where the requests of an app are counted from now on.
+func (a *appRequests) countersOf(app string) *classes {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if c := a.apps[app]; c != nil {

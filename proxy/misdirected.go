@@ -20,8 +20,8 @@ type shownCerts struct {
 	byName map[string]*x509.Certificate
 }
 
-// follow returns a config that remembers what it shows.
-func (s *shownCerts) follow(conf *tls.Config) *tls.Config {
+// rememberShown returns a config that remembers what it shows.
+func (s *shownCerts) rememberShown(conf *tls.Config) *tls.Config {
 	conf = conf.Clone()
 	get, fixed := conf.GetCertificate, conf.Certificates
 	conf.GetCertificate = func(hello *tls.ClientHelloInfo) (c *tls.Certificate, err error) {
@@ -30,16 +30,16 @@ func (s *shownCerts) follow(conf *tls.Config) *tls.Config {
 		}
 		switch {
 		case c != nil:
-			s.note(hello.ServerName, c.Leaf)
+			s.noteShown(hello.ServerName, c.Leaf)
 		case err == nil && len(fixed) == 1:
-			s.note(hello.ServerName, fixed[0].Leaf)
+			s.noteShown(hello.ServerName, fixed[0].Leaf)
 		}
 		return c, err
 	}
 	return conf
 }
 
-func (s *shownCerts) note(name string, leaf *x509.Certificate) {
+func (s *shownCerts) noteShown(name string, leaf *x509.Certificate) {
 	if leaf == nil || name == "" {
 		return
 	}
@@ -58,16 +58,16 @@ func (s *shownCerts) note(name string, leaf *x509.Certificate) {
 	s.byName[name] = leaf
 }
 
-func (s *shownCerts) of(name string) *x509.Certificate {
+func (s *shownCerts) shownFor(name string) *x509.Certificate {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.byName[name]
 }
 
-// misdirected refuses a request for a host that the certificate of its connection does not vouch for (RFC 9110, 7.4).
-// Which app is meant is the authority's to say and not the connection's: a browser sends requests for all names of a
-// certificate over one connection. Who named no host when it connected was not shown a certificate for one.
-func (x *exchange) misdirected() error {
+// refuseMisdirected refuses a request for a host that the certificate of its connection does not vouch for (RFC 9110,
+// 7.4). Which app is meant is the authority's to say and not the connection's: a browser sends requests for all names
+// of a certificate over one connection. Who named no host when it connected was not shown a certificate for one.
+func (x *exchange) refuseMisdirected() error {
 	if x.r.TLS == nil || x.r.TLS.ServerName == "" || x.door.App != "" {
 		return nil
 	}
@@ -75,7 +75,7 @@ func (x *exchange) misdirected() error {
 	if host == named {
 		return nil
 	}
-	if leaf := x.p.shown.of(named); leaf != nil && leaf.VerifyHostname(host) == nil {
+	if leaf := x.p.shown.shownFor(named); leaf != nil && leaf.VerifyHostname(host) == nil {
 		return nil
 	}
 	return fault.New(fault.Invalid, codeMisdirected,

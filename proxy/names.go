@@ -24,7 +24,7 @@ func (p *Proxy) keyOf(d *Door, host string) (key, error) {
 	for _, domain := range p.o.Domains {
 		label, below := strings.CutSuffix(name, domain)
 		if label, below2 := strings.CutSuffix(label, "."); below && below2 && label != "" {
-			if k, known := named(s, label); known {
+			if k, known := keyOfLabel(s, label); known {
 				return k, nil
 			}
 		}
@@ -80,11 +80,11 @@ func (p *Proxy) Answers(name string) bool {
 	return err == nil
 }
 
-// named returns whose a name below one of the domains is: an app's own, before what services say of themselves.
-func named(s *fleet.Snapshot, label string) (key, bool) {
+// keyOfLabel returns whose a name below one of the domains is: an app's own, before what services say of themselves.
+func keyOfLabel(s *fleet.Snapshot, label string) (key, bool) {
 	own := key{app: label}
 	for m := range s.MachinesOf(label) {
-		if own.match(m.Services) != nil {
+		if own.serviceIn(m.Services) != nil {
 			return own, true
 		}
 	}
@@ -119,8 +119,8 @@ func regionOf(s string) cluster.Region {
 	return cluster.Region(strings.TrimSpace(first))
 }
 
-// trusts reports whether who is at an address may say for whom it asks.
-func (p *Proxy) trusts(remote string) bool {
+// trustsClient reports whether who is at an address may say for whom it asks.
+func (p *Proxy) trustsClient(remote string) bool {
 	if len(p.o.Trusted) == 0 {
 		return false
 	}
@@ -140,7 +140,7 @@ func (p *Proxy) trustsAddr(a netip.Addr) bool {
 // clientOf returns for whom a request asks: who sent it, or, where that is one who may say so, the last one of
 // X-Forwarded-For who may not. What stands before that one anybody can have written.
 func (p *Proxy) clientOf(r *http.Request, peer string) string {
-	if !p.trusts(r.RemoteAddr) {
+	if !p.trustsClient(r.RemoteAddr) {
 		return peer
 	}
 	list := strings.Split(strings.Join(r.Header["X-Forwarded-For"], ","), ",")

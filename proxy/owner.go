@@ -107,8 +107,8 @@ const (
 
 const dialTime = 10 * time.Second // to a machine of this host, which may be busy: one that is not there refuses at once
 
-// find returns a machine of this process's workers, and its worker.
-func (o *owner) find(ctx context.Context, t Target) (Worker, *machine.Machine, error) {
+// findMachine returns a machine of this process's workers, and its worker.
+func (o *owner) findMachine(ctx context.Context, t Target) (Worker, *machine.Machine, error) {
 	for _, w := range o.workers {
 		m, err := w.Machine(ctx, t.App, t.Machine)
 		if err == nil && m.State != machine.Destroyed {
@@ -143,9 +143,9 @@ func silenceOf(s *machine.Service) time.Duration {
 	return silentTime
 }
 
-// admit counts a visit in, beside hard others at most (0: any number), and returns how many there are. It is called with
-// the lock.
-func (g *gate) admit(v *visit, hard int) (load int, err error) {
+// admitVisit counts a visit in, beside hard others at most (0: any number), and returns how many there are. It is
+// called with the lock.
+func (g *gate) admitVisit(v *visit, hard int) (load int, err error) {
 	m := v.machine
 	switch {
 	case g.resting != nil || g.waking != nil:
@@ -177,8 +177,8 @@ func isStopped(m *machine.Machine) error {
 		"machine %s is being stopped", m.ID)}
 }
 
-// lastUp names the last time that a machine came up. Unlike Machine.CurrentStart it is the same until that has happened again, whatever
-// is on its way.
+// lastUp names the last time that a machine came up. Unlike Machine.CurrentStart it is the same until that has happened
+// again, whatever is on its way.
 func lastUp(m *machine.Machine) string {
 	for _, e := range m.Events {
 		if e.Type == "start" {
@@ -188,8 +188,8 @@ func lastUp(m *machine.Machine) string {
 	return ""
 }
 
-// gate returns a machine's. It is called with the lock.
-func (o *owner) gate(machine string) *gate {
+// gateOf returns a machine's. It is called with the lock.
+func (o *owner) gateOf(machine string) *gate {
 	g := o.gates[machine]
 	if g == nil {
 		g = &gate{visits: map[*visit]struct{}{}}
@@ -198,13 +198,13 @@ func (o *owner) gate(machine string) *gate {
 	return g
 }
 
-// dial connects to a machine that is visited. That nothing listens means that it is not ready, or never will be: then
-// whoever wants it has it woken, which waits for that.
-func (o *owner) dial(ctx context.Context, m *machine.Machine, port int) (net.Conn, error) {
+// dialMachine connects to a machine that is visited. That nothing listens means that it is not ready, or never will be:
+// then whoever wants it has it woken, which waits for that.
+func (o *owner) dialMachine(ctx context.Context, m *machine.Machine, port int) (net.Conn, error) {
 	c, err := o.dialer.Try(ctx, m, port)
 	if err == nil {
 		o.mu.Lock()
-		g := o.gate(m.ID)
+		g := o.gateOf(m.ID)
 		g.port, g.of = port, m.CurrentStart()
 		o.mu.Unlock()
 		return c, nil
@@ -218,14 +218,15 @@ func (o *owner) dial(ctx context.Context, m *machine.Machine, port int) (net.Con
 	}
 	why := ""
 	if kind == routing.NoAnswer {
-		why = o.elsewhere(m, port, err)
+		why = o.listensElsewhere(m, port, err)
 	}
 	return nil, &correction{kind, fault.Wrap(err, fault.Unavailable, fault.CodeNoListener,
 		"machine %s runs, and nothing answers at its port %d%s; see souk logs %s", m.ID, port, why, m.ID)}
 }
 
-// elsewhere says where a machine that refuses listens instead, to be put behind the sentence that it does not answer.
-func (o *owner) elsewhere(m *machine.Machine, port int, err error) string {
+// listensElsewhere says where a machine that refuses listens instead, to be put behind the sentence that it does not
+// answer.
+func (o *owner) listensElsewhere(m *machine.Machine, port int, err error) string {
 	if why := o.dialer.Explain(m, port, err); why != "" {
 		return ": " + why
 	}
@@ -242,8 +243,8 @@ func (o *owner) lastReady(m *machine.Machine) int {
 	return 0
 }
 
-// forget drops the gates of machines that are not here any more. kept reports which are.
-func (o *owner) forget(kept func(machine string) bool) {
+// forgetGates drops the gates of machines that are not here any more. kept reports which are.
+func (o *owner) forgetGates(kept func(machine string) bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for id, g := range o.gates {
@@ -259,7 +260,7 @@ func (o *owner) loadOf(machine string) (load int, since time.Time) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if g := o.gates[machine]; g != nil {
-		load, since = g.busy(time.Now())
+		load, since = g.busyVisits(time.Now())
 		if g.waking != nil {
 			load++
 		}
@@ -268,16 +269,16 @@ func (o *owner) loadOf(machine string) (load int, since time.Time) {
 	return 0, time.Time{}
 }
 
-// rest stops or suspends a machine, unless something has come for it meanwhile. What comes while that is under way
-// wakes it again.
-func (o *owner) rest(ctx context.Context, t Target, suspend bool) error {
-	w, _, err := o.find(ctx, t)
+// restMachine stops or suspends a machine, unless something has come for it meanwhile. What comes while that is under
+// way wakes it again.
+func (o *owner) restMachine(ctx context.Context, t Target, suspend bool) error {
+	w, _, err := o.findMachine(ctx, t)
 	if err != nil {
 		return err
 	}
 	o.mu.Lock()
-	g := o.gate(t.Machine)
-	if !g.idle() {
+	g := o.gateOf(t.Machine)
+	if !g.isIdle() {
 		o.mu.Unlock()
 		return nil
 	}

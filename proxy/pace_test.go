@@ -9,8 +9,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestLooksAreBounded: a machine that takes t to listen is waited for 1/32 of t longer, or 0.25 ms, and never 0.1 s longer. One
-// that never listens is looked at 190 times in its first second and 530 times in half a minute.
+// TestLooksAreBounded: a machine that takes t to listen is waited for 1/32 of t longer, or 0.25 ms, and never 0.1 s
+// longer. One that never listens is looked at 190 times in its first second and 530 times in half a minute.
 func TestLooksAreBounded(t *testing.T) {
 	looks := func(until time.Duration) (n int) {
 		for at := time.Duration(0); at < until; at += lookPause(at, 1) {
@@ -43,7 +43,7 @@ func TestPressIsBounded(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), readyTime)
 		defer cancel()
 		n, began, last := 0, time.Now(), time.Duration(0)
-		press(ctx, func() {
+		pressChecks(ctx, func() {
 			at := time.Since(began)
 			if at-last > max(last/32, 500*time.Microsecond) {
 				t.Errorf("after %v it is asked for at %v", last, at)
@@ -57,31 +57,32 @@ func TestPressIsBounded(t *testing.T) {
 	})
 }
 
-// TestExpected: a start that was slow puts the next first look off by less than an eighth of that, and after a few starts a machine
-// is looked at before it is ready, however long it took before.
+// TestExpected: a start that was slow puts the next first look off by less than an eighth of that, and after a few
+// starts a machine is looked at before it is ready, however long it took before.
 func TestExpected(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		took := rapid.Custom(func(t *rapid.T) time.Duration {
 			return time.Duration(rapid.Int64Range(int64(time.Millisecond), int64(time.Second)).Draw(t, "took"))
 		})
 		var e expected
-		if e.look() != 0 {
-			t.Fatalf("a machine that was never started is first looked at after %v", e.look())
+		if e.firstLook() != 0 {
+			t.Fatalf("a machine that was never started is first looked at after %v", e.firstLook())
 		}
 		for n := range rapid.IntRange(1, 30).Draw(t, "starts") {
-			d, before := took.Draw(t, "start"), e.look()
+			d, before := took.Draw(t, "start"), e.firstLook()
 			seen := max(d, before)
-			e.learn(seen)
-			if e.look() > firstMost || e.look() > seen*3/4 || n > 0 && e.look() > before+seen/8 {
-				t.Fatalf("after a start of %v it is first looked at after %v, and it was %v", seen, e.look(), before)
+			e.learnStart(seen)
+			if e.firstLook() > firstMost || e.firstLook() > seen*3/4 || n > 0 && e.firstLook() > before+seen/8 {
+				t.Fatalf("after a start of %v it is first looked at after %v, and it was %v", seen, e.firstLook(),
+					before)
 			}
 		}
 		usual := took.Draw(t, "usual")
 		for range 24 { // each shortens what is too long by a quarter
-			e.learn(max(usual, e.look()))
+			e.learnStart(max(usual, e.firstLook()))
 		}
-		if e.look() > usual {
-			t.Fatalf("a machine that takes %v is first looked at after %v", usual, e.look())
+		if e.firstLook() > usual {
+			t.Fatalf("a machine that takes %v is first looked at after %v", usual, e.firstLook())
 		}
 	})
 }

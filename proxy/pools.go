@@ -25,8 +25,8 @@ type key struct {
 	inside
 }
 
-// match returns the service of a machine that a key means; nil: it has none.
-func (k key) match(services []machine.Service) *machine.Service {
+// serviceIn returns the service of a machine that a key means; nil: it has none.
+func (k key) serviceIn(services []machine.Service) *machine.Service {
 	for i := range services {
 		s := &services[i]
 		switch {
@@ -51,7 +51,7 @@ func (k key) serviceOf(m *fleet.Machine) *machine.Service {
 	if k.inside.port != 0 && (!m.IsOf(k.group) || !m.Admits(k.from)) {
 		return nil
 	}
-	return k.match(m.Services)
+	return k.serviceIn(m.Services)
 }
 
 func hasPort(s *machine.Service, port int) bool {
@@ -147,8 +147,8 @@ type pools struct {
 	come   chan struct{}  // has a place for who says that one has come
 }
 
-// waits says that requests wait at a pool.
-func (p *pools) waits(x *pool) {
+// addWaiting says that requests wait at a pool.
+func (p *pools) addWaiting(x *pool) {
 	p.waitMu.Lock()
 	p.wait[x] = true
 	p.waitMu.Unlock()
@@ -165,15 +165,15 @@ func (p *pools) waitsNoMore(x *pool) {
 	delete(p.wait, x)
 }
 
-// waiting returns the pools at which requests may wait.
-func (p *pools) waiting() []*pool {
+// listWaiting returns the pools at which requests may wait.
+func (p *pools) listWaiting() []*pool {
 	p.waitMu.Lock()
 	defer p.waitMu.Unlock()
 	return slices.Collect(maps.Keys(p.wait))
 }
 
-// pool returns the pool of a key, which is made when it is first asked for.
-func (p *Proxy) pool(k key) *pool {
+// poolOf returns the pool of a key, which is made when it is first asked for.
+func (p *Proxy) poolOf(k key) *pool {
 	p.pools.mu.RLock()
 	x := p.pools.byKey[k]
 	p.pools.mu.RUnlock()
@@ -193,11 +193,11 @@ func (p *Proxy) pool(k key) *pool {
 	return x
 }
 
-// refresh brings a pool up to date. It is called with its lock.
-func (x *pool) refresh(now time.Time) {
+// refreshBackends brings a pool up to date. It is called with its lock.
+func (x *pool) refreshBackends(now time.Time) {
 	s := x.p.o.Fleet.Snapshot()
 	late := !x.due.IsZero() && !now.Before(x.due)
-	if x.backends != nil && !x.able && x.keep(now) {
+	if x.backends != nil && !x.able && x.askKept(now) {
 		late = true
 	}
 	if s == x.snapshot && !late {
@@ -220,7 +220,7 @@ func (x *pool) refresh(now time.Time) {
 	x.ignored, x.able, x.due = nil, false, time.Time{}
 	for i, f := range facts {
 		m, w, known := f.machine, f.worker, f.worker != nil
-		svc := x.key.match(m.Services)
+		svc := x.key.serviceIn(m.Services)
 		if i == 0 {
 			policy, x.ignored, x.named = routing.PolicyOf(svc), ignoredOf(svc), nameOf(x.key.app, svc)
 			if x.p.o.Make == nil {
@@ -232,23 +232,23 @@ func (x *pool) refresh(now time.Time) {
 		b.h2, b.idle = optionsOf(svc)
 		b.answers = answersOf(svc)
 		backends[m.ID] = b
-		one := backendOf(m, svc, known && w.Reachable() || x.returns(now, m.Worker))
-		one.Where = x.p.where(m, b)
+		one := backendOf(m, svc, known && w.Reachable() || x.awaitsSuccessor(now, m.Worker))
+		one.Where = x.p.whereIs(m, b)
 		x.able = x.able || one.Able()
 		list = append(list, one)
 	}
 	if !x.able {
-		x.keep(now)
-		x.hold(list)
+		x.askKept(now)
+		x.markHeld(list)
 	}
 	x.facts, x.backends = facts, backends
 	maps.DeleteFunc(x.wakes, func(id string, _ wake) bool { return backends[id] == nil })
-	x.do(x.routes.View(now, x.rng, policy, list))
+	x.carryOut(x.routes.View(now, x.rng, policy, list))
 }
 
-// returns reports whether the successor of a member is waited for, and has the pool looked at again when that ends. It is
-// called with the lock.
-func (x *pool) returns(now time.Time, id cluster.WorkerID) bool {
+// awaitsSuccessor reports whether the successor of a member is waited for, and has the pool looked at again when that
+// ends. It is called with the lock.
+func (x *pool) awaitsSuccessor(now time.Time, id cluster.WorkerID) bool {
 	by := x.p.far.returnsBy(id)
 	if !now.Before(by) {
 		return false
@@ -267,7 +267,7 @@ func backendOf(m *fleet.Machine, s *machine.Service, heard bool) routing.Backend
 		Unproven: m.State == machine.Started && !m.Ready || m.State == machine.Restarting}
 }
 
-func (p *Proxy) where(m *fleet.Machine, b *backend) routing.Where {
+func (p *Proxy) whereIs(m *fleet.Machine, b *backend) routing.Where {
 	switch {
 	case b.own:
 		return routing.Here
@@ -291,15 +291,15 @@ func optionsOf(s *machine.Service) (h2 bool, idle time.Duration) {
 	return h2, idle
 }
 
-// do carries out what the pool's router says: whoever waits is told, and machines are woken. It is called with the
+// carryOut carries out what the pool's router says: whoever waits is told, and machines are woken. It is called with the
 // lock.
-func (x *pool) do(outs []routing.Out) {
+func (x *pool) carryOut(outs []routing.Out) {
 	for _, o := range outs {
 		switch o.Do {
 		case routing.Wake:
-			go x.wake(x.backends[o.Machine])
+			go x.wakeMachine(x.backends[o.Machine])
 		case routing.Create:
-			go x.make(o.Machine, x.freeName())
+			go x.makeMachine(o.Machine, x.freeName())
 		case routing.Send, routing.Refuse:
 			if ch := x.waiting[o.Ticket]; ch != nil {
 				delete(x.waiting, o.Ticket)
@@ -309,18 +309,18 @@ func (x *pool) do(outs []routing.Out) {
 	}
 }
 
-// acquire returns a machine for a request, which may have to wait for one. An error says why there is none.
+// acquireMachine returns a machine for a request, which may have to wait for one. An error says why there is none.
 // It waits until a time at most.
-func (x *pool) acquire(ctx context.Context, until time.Time, ask routing.Ask) (*grant, error) {
+func (x *pool) acquireMachine(ctx context.Context, until time.Time, ask routing.Ask) (*grant, error) {
 	ask.Ticket = routing.Ticket(x.p.pools.ticket.Add(1))
-	return x.await(ctx, until, ask.Ticket, func(now time.Time) []routing.Out {
-		x.refresh(now)
+	return x.awaitTicket(ctx, until, ask.Ticket, func(now time.Time) []routing.Out {
+		x.refreshBackends(now)
 		return x.routes.Arrive(now, x.rng, ask)
 	})
 }
 
-// await steps the router, and waits until it says what becomes of a ticket.
-func (x *pool) await(ctx context.Context, until time.Time, t routing.Ticket, step func(time.Time) []routing.Out,
+// awaitTicket steps the router, and waits until it says what becomes of a ticket.
+func (x *pool) awaitTicket(ctx context.Context, until time.Time, t routing.Ticket, step func(time.Time) []routing.Out,
 ) (*grant, error) {
 	now := time.Now()
 	x.mu.Lock()
@@ -333,7 +333,7 @@ func (x *pool) await(ctx context.Context, until time.Time, t routing.Ticket, ste
 	}
 	ch := make(chan verdict, 1)
 	x.waiting[t] = ch
-	x.do(outs)
+	x.carryOut(outs)
 	held := x.waiting[t] != nil
 	if held && !x.p.pools.places.Enter(x.key.app) {
 		delete(x.waiting, t)
@@ -341,7 +341,7 @@ func (x *pool) await(ctx context.Context, until time.Time, t routing.Ticket, ste
 		x.mu.Unlock()
 		return nil, refusalOf(x.key, &routing.Out{Reason: routing.Full, After: time.Second})
 	}
-	x.p.pools.waits(x)
+	x.p.pools.addWaiting(x)
 	x.mu.Unlock()
 	if held {
 		defer x.p.pools.places.Leave(x.key.app)
@@ -350,7 +350,7 @@ func (x *pool) await(ctx context.Context, until time.Time, t routing.Ticket, ste
 	defer cancel()
 	select {
 	case o := <-ch:
-		return x.granted(o, t, now)
+		return x.grantOf(o, t, now)
 	case <-ctx.Done():
 	}
 	x.mu.Lock()
@@ -359,14 +359,14 @@ func (x *pool) await(ctx context.Context, until time.Time, t routing.Ticket, ste
 	select {
 	case o := <-ch: // just now
 		x.mu.Unlock()
-		return x.granted(o, t, now)
+		return x.grantOf(o, t, now)
 	default:
 	}
 	x.mu.Unlock()
 	return nil, heldTooLong(ctx, x.key.app, time.Since(now))
 }
 
-func (x *pool) granted(o verdict, t routing.Ticket, since time.Time) (*grant, error) {
+func (x *pool) grantOf(o verdict, t routing.Ticket, since time.Time) (*grant, error) {
 	if o.Do == routing.Refuse {
 		return nil, refusalOf(x.key, &o.Out)
 	}
@@ -379,20 +379,20 @@ func (x *pool) granted(o verdict, t routing.Ticket, since time.Time) (*grant, er
 	return g, nil
 }
 
-// done gives a machine back.
-func (g *grant) done() {
+// giveBack gives a machine back.
+func (g *grant) giveBack() {
 	x := g.pool
 	now := time.Now()
 	x.mu.Lock()
-	x.do(x.routes.Done(now, x.rng, g.ticket))
+	x.carryOut(x.routes.Done(now, x.rng, g.ticket))
 	x.mu.Unlock()
 }
 
-// again gives a machine back that did not take the request, and returns another.
-func (g *grant) again(ctx context.Context, until time.Time, c *correction) (*grant, error) {
+// tryAnother gives a machine back that did not take the request, and returns another.
+func (g *grant) tryAnother(ctx context.Context, until time.Time, c *correction) (*grant, error) {
 	x := g.pool
-	next, err := x.await(ctx, until, g.ticket, func(now time.Time) []routing.Out {
-		x.refresh(now)
+	next, err := x.awaitTicket(ctx, until, g.ticket, func(now time.Time) []routing.Out {
+		x.refreshBackends(now)
 		return x.routes.Corrected(now, x.rng, g.ticket, c.kind, c.err)
 	})
 	if next != nil {
@@ -401,36 +401,36 @@ func (g *grant) again(ctx context.Context, until time.Time, c *correction) (*gra
 	return next, err
 }
 
-// wake has a machine woken by its owner.
-func (x *pool) wake(b *backend) {
+// wakeMachine has a machine woken by its owner.
+func (x *pool) wakeMachine(b *backend) {
 	ctx, cancel := context.WithTimeout(x.p.ctx, wakeTime)
 	defer cancel()
 	phases, err := x.p.wakeAt(ctx, b)
-	x.p.metrics.woken(phases, err)
+	x.p.metrics.countWake(phases, err)
 	now := time.Now()
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if err == nil {
 		x.wakes[b.Machine] = wake{phases, now}
 	}
-	x.refresh(now)
-	x.do(x.routes.Woken(now, x.rng, b.Machine, err))
+	x.refreshBackends(now)
+	x.carryOut(x.routes.Woken(now, x.rng, b.Machine, err))
 }
 
 // makeTime bounds the making of a machine, whose image may have to be fetched.
 const makeTime = 2 * time.Minute
 
-// make has another machine made, like one that is there.
-func (x *pool) make(like, name string) {
+// makeMachine has another machine made, like one that is there.
+func (x *pool) makeMachine(like, name string) {
 	ctx, cancel := context.WithTimeout(x.p.ctx, makeTime)
 	defer cancel()
 	id, err := x.p.o.Make(ctx, Another{App: x.key.app, Like: like, Name: name})
-	x.p.metrics.made(err)
+	x.p.metrics.countMade(err)
 	now := time.Now()
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.refresh(now)
-	x.do(x.routes.Made(now, x.rng, id, err))
+	x.refreshBackends(now)
+	x.carryOut(x.routes.Made(now, x.rng, id, err))
 }
 
 // freeName returns the name of the next machine that is made for the load. It is called with the lock.
@@ -452,7 +452,7 @@ func nameOf(app string, s *machine.Service) string {
 // wakeAt wakes a machine here or at the member that has it.
 func (p *Proxy) wakeAt(ctx context.Context, b *backend) (Phases, error) {
 	if b.own {
-		return p.owner.wake(ctx, b.Target)
+		return p.owner.wakeMachine(ctx, b.Target)
 	}
-	return p.far.wake(ctx, b.worker, b.Target)
+	return p.far.wakeMachine(ctx, b.worker, b.Target)
 }

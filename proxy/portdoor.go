@@ -17,8 +17,8 @@ type portDoor struct {
 	web      *inlet // of the server of HTTP; nil: connections are led to machines as they are
 }
 
-// begin gets a door ready to take connections.
-func (d *portDoor) begin(a *ports) error {
+// openDoor gets a door ready to take connections.
+func (d *portDoor) openDoor(a *ports) error {
 	web := slices.Contains(d.handlers, "http")
 	if slices.Contains(d.handlers, "tls") {
 		if d.p.o.TLS == nil {
@@ -36,30 +36,30 @@ func (d *portDoor) begin(a *ports) error {
 	return nil
 }
 
-// end has the door take no more connections. Those that it has go on.
-func (d *portDoor) end() {
+// closeDoor has the door take no more connections. Those that it has go on.
+func (d *portDoor) closeDoor() {
 	if d.web != nil {
 		d.web.Close()
 	}
 }
 
-// take serves a connection, and reports whether it does: a door that has ended does not.
-func (d *portDoor) take(ctx context.Context, c net.Conn) bool {
+// takeConn serves a connection, and reports whether it does: a door that has ended does not.
+func (d *portDoor) takeConn(ctx context.Context, c net.Conn) bool {
 	if d.web != nil {
-		return d.web.give(c)
+		return d.web.handOver(c)
 	}
 	if d.TLS != nil {
 		c = tls.Server(c, d.TLS)
 	}
-	d.lead(ctx, c)
+	d.leadConn(ctx, c)
 	return true
 }
 
 // serveWeb serves HTTP until the door has ended and its last connection with it, or ctx ends. Of an ended door requests
 // go on, and what they were upgraded to; connections without a request are closed.
 func (d *portDoor) serveWeb(ctx context.Context) {
-	s := d.server(&d.Door)
-	defer context.AfterFunc(ctx, d.end)()
+	s := d.newServer(&d.Door)
+	defer context.AfterFunc(ctx, d.closeDoor)()
 	var ln net.Listener = d.web
 	if d.TLS != nil {
 		ln = tls.NewListener(ln, d.TLS)
@@ -86,8 +86,8 @@ type inlet struct {
 
 func newInlet() *inlet { return &inlet{conns: make(chan net.Conn), closed: make(chan struct{})} }
 
-// give hands a connection over, and reports whether somebody took it.
-func (l *inlet) give(c net.Conn) bool {
+// handOver hands a connection over, and reports whether somebody took it.
+func (l *inlet) handOver(c net.Conn) bool {
 	select {
 	case l.conns <- c:
 		return true

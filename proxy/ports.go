@@ -59,12 +59,12 @@ func (p *Proxy) openPorts(ctx context.Context) {
 	defer all.served.Wait()
 	defer func() {
 		for _, x := range all.open {
-			x.close()
+			x.closeListener()
 		}
 	}()
 	for {
 		s := p.o.Fleet.Snapshot()
-		again := all.follow(portsOfApps(s.Outside()))
+		again := all.followServices(portsOfApps(s.Outside()))
 		select {
 		case <-s.Past():
 		case <-all.ended:
@@ -94,16 +94,16 @@ func portsOfApps(outside iter.Seq[fleet.Outside]) map[int]string {
 	return wanted
 }
 
-// follow opens and closes ports, and returns when to look again though nothing changes.
-func (a *ports) follow(wanted map[int]string) (again time.Duration) {
+// followServices opens and closes ports, and returns when to look again though nothing changes.
+func (a *ports) followServices(wanted map[int]string) (again time.Duration) {
 	for port, x := range a.open {
 		if _, is := wanted[port]; !is {
 			if app := x.door.Load().App; a.p.comesBack(app, port) {
 				wanted[port] = app
 				continue
 			}
-			x.close()
-			x.door.Load().end()
+			x.closeListener()
+			x.door.Load().closeDoor()
 			delete(a.open, port)
 		}
 	}
@@ -114,16 +114,16 @@ func (a *ports) follow(wanted map[int]string) (again time.Duration) {
 			x = &openPort{ports: a, port: port}
 			a.open[port] = x
 		}
-		if x.follow(app, time.Now()); x.failed != nil {
+		if x.followService(app, time.Now()); x.failed != nil {
 			again = min(again, max(time.Until(x.tried.Add(x.wait)), time.Millisecond))
 		}
 	}
-	a.tell()
+	a.tellDoors()
 	return again
 }
 
-// tell has Doors say what is open.
-func (a *ports) tell() {
+// tellDoors has Doors say what is open.
+func (a *ports) tellDoors() {
 	list := make([]api.DoorPort, 0, len(a.open))
 	for _, port := range slices.Sorted(maps.Keys(a.open)) {
 		x := a.open[port]
@@ -139,11 +139,11 @@ func (a *ports) tell() {
 	d.ports = list
 }
 
-// follow has the port be as the services say.
-func (x *openPort) follow(app string, now time.Time) {
+// followService has the port be as the services say.
+func (x *openPort) followService(app string, now time.Time) {
 	if why := x.ended.Swap(nil); why != nil {
-		x.close()
-		x.fail(*why, app, now)
+		x.closeListener()
+		x.noteFailure(*why, app, now)
 	}
 	handlers, version := x.ports.p.handlersOf(key{app: app, port: x.port})
 	old := x.door.Load()
@@ -152,24 +152,24 @@ func (x *openPort) follow(app string, now time.Time) {
 		return
 	}
 	d := &portDoor{Door: Door{p: x.ports.p, App: app, Port: x.port}, handlers: handlers, proxy: version}
-	err := d.begin(x.ports)
+	err := d.openDoor(x.ports)
 	x.door.Store(d)
 	if err == nil && x.ln == nil {
-		err = x.listen()
+		err = x.startListening()
 	}
 	if err != nil {
-		x.close()
-		x.fail(err, app, now)
+		x.closeListener()
+		x.noteFailure(err, app, now)
 	} else {
 		x.failed, x.wait = nil, 0
 	}
 	if old != nil {
-		old.end()
+		old.closeDoor()
 	}
 }
 
-// fail keeps why the port is not open, and logs it once.
-func (x *openPort) fail(err error, app string, now time.Time) {
+// noteFailure keeps why the port is not open, and logs it once.
+func (x *openPort) noteFailure(err error, app string, now time.Time) {
 	if x.failed == nil || x.failed.Error() != err.Error() {
 		x.ports.p.o.Log.Warn("a port that a service asks for cannot be opened here", "app", app, "port", x.port, "err",
 			err)
@@ -179,7 +179,7 @@ func (x *openPort) fail(err error, app string, now time.Time) {
 	x.wait = min(max(2*x.wait, portsFirst), portsAgain)
 }
 
-func (x *openPort) listen() error {
+func (x *openPort) startListening() error {
 	p := x.ports.p
 	ln, err := p.o.Listen(x.port)
 	if err != nil {
@@ -187,29 +187,29 @@ func (x *openPort) listen() error {
 	}
 	x.ln = proxyproto.Listen(ln, p.o.ProxyProtocol, p.o.Log)
 	accepting := x.ln
-	x.ports.served.Go(func() { x.accept(accepting) })
+	x.ports.served.Go(func() { x.acceptConns(accepting) })
 	return nil
 }
 
-// close closes the port. Connections that are open go on.
-func (x *openPort) close() {
+// closeListener closes the port. Connections that are open go on.
+func (x *openPort) closeListener() {
 	if x.ln != nil {
 		x.ln.Close()
 		x.ln = nil
 	}
 }
 
-// accept takes what comes in, until the listener is closed or fails.
-func (x *openPort) accept(ln net.Listener) {
+// acceptConns takes what comes in, until the listener is closed or fails.
+func (x *openPort) acceptConns(ln net.Listener) {
 	ctx := x.ports.ctx
 	for {
 		c, err := ln.Accept()
 		switch {
 		case err == nil:
-			x.ports.served.Go(func() { x.take(c) })
+			x.ports.served.Go(func() { x.serveConn(c) })
 		case errors.Is(err, net.ErrClosed) || ctx.Err() != nil:
 			return
-		case !passes(err):
+		case !isTransient(err):
 			x.ended.Store(&err)
 			select {
 			case x.ports.ended <- struct{}{}:
@@ -225,11 +225,11 @@ func (x *openPort) accept(ln net.Listener) {
 	}
 }
 
-// take has the door that there is now serve a connection.
-func (x *openPort) take(c net.Conn) {
+// serveConn has the door that there is now serve a connection.
+func (x *openPort) serveConn(c net.Conn) {
 	for {
 		d := x.door.Load()
-		if d.take(x.ports.ctx, c) {
+		if d.takeConn(x.ports.ctx, c) {
 			return
 		}
 		if d == x.door.Load() { // the port is closed
@@ -242,7 +242,7 @@ func (x *openPort) take(c net.Conn) {
 // handlersOf returns what is done to the connections of a port of an app.
 func (p *Proxy) handlersOf(k key) (handlers []string, proxyProtocol int) {
 	for m := range p.o.Fleet.Snapshot().MachinesOf(k.app) {
-		s := k.match(m.Services)
+		s := k.serviceIn(m.Services)
 		if s == nil {
 			continue
 		}

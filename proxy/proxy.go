@@ -39,8 +39,8 @@ type Options struct {
 	Domains []string
 	// Trusted are who may say for whom they ask (X-Forwarded-For and the like): other proxies in front.
 	Trusted []netip.Prefix
-	// ProxyProtocol are those whose connections begin with a header of the PROXY protocol, at each door: proxies in front
-	// that pass on bytes.
+	// ProxyProtocol are those whose connections begin with a header of the PROXY protocol, at each door: proxies in
+	// front that pass on bytes.
 	ProxyProtocol []netip.Prefix
 	// Listen opens a port that some app's service asks for, and TLS is what those have that end TLS here. nil: only
 	// HTTP is served, by name.
@@ -121,9 +121,9 @@ func (p *Proxy) Run(ctx context.Context) error {
 	carry, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
 	var g, beside errgroup.Group
-	beside.Go(func() error { p.follow(carry); return nil })
-	beside.Go(func() error { p.tidy(carry); return nil })
-	g.Go(func() error { p.keep(ctx); return nil })
+	beside.Go(func() error { p.followPools(carry); return nil })
+	beside.Go(func() error { p.dropUnused(carry); return nil })
+	g.Go(func() error { p.restIdle(ctx); return nil })
 	g.Go(func() error { p.openPorts(ctx); return nil })
 	g.Go(func() error { p.endMembers(ctx); return nil })
 	err := g.Wait()
@@ -144,17 +144,17 @@ const (
 	tickEvery   = 50 * time.Millisecond
 )
 
-// follow brings those pools up to date at which requests wait.
-func (p *Proxy) follow(ctx context.Context) {
+// followPools brings those pools up to date at which requests wait.
+func (p *Proxy) followPools(ctx context.Context) {
 	for {
 		past := p.o.Fleet.Snapshot().Past()
 		now := time.Now()
-		waiting := p.pools.waiting()
+		waiting := p.pools.listWaiting()
 		for _, x := range waiting {
 			x.mu.Lock()
 			if x.routes.Held() > 0 {
-				x.refresh(now)
-				x.do(x.routes.Tick(now, x.rng))
+				x.refreshBackends(now)
+				x.carryOut(x.routes.Tick(now, x.rng))
 			} else {
 				p.pools.waitsNoMore(x)
 			}
@@ -181,8 +181,8 @@ func (p *Proxy) follow(ctx context.Context) {
 	}
 }
 
-// tidy drops what is not in use any more.
-func (p *Proxy) tidy(ctx context.Context) {
+// dropUnused drops what is not in use any more.
+func (p *Proxy) dropUnused(ctx context.Context) {
 	every := time.NewTicker(10 * time.Second)
 	defer every.Stop()
 	for {
@@ -194,20 +194,20 @@ func (p *Proxy) tidy(ctx context.Context) {
 		p.owner.conns.Sweep()
 		p.far.conns.Sweep()
 		p.owner.closeSilent()
-		p.owner.h2.sweep()
-		p.far.h2.sweep()
+		p.owner.h2.dropUnused()
+		p.far.h2.dropUnused()
 		now := time.Now()
-		p.pools.drop(func(x *pool) bool {
+		p.pools.dropUseless(func(x *pool) bool {
 			x.mu.Lock()
 			defer x.mu.Unlock()
 			return now.Sub(x.used) > poolTime && x.routes.Held() == 0 && x.routes.Load() == 0
 		})
 		s := p.o.Fleet.Snapshot()
-		p.owner.forget(func(id string) bool { _, known := s.Machine(id); return known })
+		p.owner.forgetGates(func(id string) bool { _, known := s.Machine(id); return known })
 	}
 }
 
-func (p *pools) each(f func(key, *pool)) {
+func (p *pools) forEach(f func(key, *pool)) {
 	p.mu.RLock()
 	list := make(map[key]*pool, len(p.byKey))
 	for k, x := range p.byKey {
@@ -219,8 +219,8 @@ func (p *pools) each(f func(key, *pool)) {
 	}
 }
 
-// drop drops the pools that are of no use. One that was found before it was dropped works on, and is forgotten.
-func (p *pools) drop(useless func(*pool) bool) {
+// dropUseless drops the pools that are of no use. One that was found before it was dropped works on, and is forgotten.
+func (p *pools) dropUseless(useless func(*pool) bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for k, x := range p.byKey {

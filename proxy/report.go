@@ -25,7 +25,7 @@ func (p *Proxy) Doors() api.Doors {
 
 // Held returns how many requests for an app wait for a machine.
 func (p *Proxy) Held(app string) (n int) {
-	p.pools.each(func(k key, x *pool) {
+	p.pools.forEach(func(k key, x *pool) {
 		if k.app == app {
 			x.mu.Lock()
 			n += x.routes.Held()
@@ -37,7 +37,7 @@ func (p *Proxy) Held(app string) (n int) {
 
 // Usage returns what the proxy does: how many requests it has answered, and how many wait.
 func (p *Proxy) Usage() api.ProxyUsage {
-	out := api.ProxyUsage{Held: p.held()}
+	out := api.ProxyUsage{Held: p.countHeld()}
 	for _, c := range p.metrics.classes {
 		var m dto.Metric
 		if c.Write(&m) == nil {

@@ -14,9 +14,9 @@ import (
 // lookEvery is how often it is looked which machines have nothing to do, and where spares are missing.
 const lookEvery = time.Second
 
-// keep stops and suspends machines of this process's workers that have had nothing to do for as long as their services
-// say, and has spares made, until ctx ends.
-func (p *Proxy) keep(ctx context.Context) {
+// restIdle stops and suspends machines of this process's workers that have had nothing to do for as long as their
+// services say, and has spares made, until ctx ends.
+func (p *Proxy) restIdle(ctx context.Context) {
 	idle, seen := routing.NewIdle(), newWatch()
 	spares := newWarmer(p, seen)
 	every := time.NewTicker(lookEvery)
@@ -25,34 +25,34 @@ func (p *Proxy) keep(ctx context.Context) {
 		select {
 		case <-every.C:
 		case r := <-spares.results:
-			spares.ended(time.Now(), r)
+			spares.takeResult(time.Now(), r)
 			continue
 		case <-ctx.Done():
 			return
 		}
 		now := time.Now()
-		spares.take(seen.look(p.o.Fleet.Snapshot()))
-		services, targets := p.restless(seen)
+		spares.takeChanged(seen.findChanged(p.o.Fleet.Snapshot()))
+		services, targets := p.servicesToRest(seen)
 		rests, _ := idle.Step(now, services)
 		for _, r := range rests {
 			go p.letRest(ctx, targets[r.Machine], r)
 		}
-		spares.look(now)
+		spares.refillSpares(now)
 		p.owner.endHalted(ctx, now)
 	}
 }
 
 func (p *Proxy) letRest(ctx context.Context, t Target, r routing.Rest) {
-	err := p.owner.rest(ctx, t, r.Suspend)
-	p.metrics.rested(err)
+	err := p.owner.restMachine(ctx, t, r.Suspend)
+	p.metrics.countRest(err)
 	if err != nil && fault.CodeOf(err) != lifecycle.CodeLeaseHeld &&
 		ctx.Err() == nil { // a deploy has it: looked at again
 		p.o.Log.Warn("a machine with nothing to do could not be stopped", "machine", r.Machine, "err", err)
 	}
 }
 
-// restless returns the services that have a machine of this process which is up and may rest, and those machines.
-func (p *Proxy) restless(seen *watch) (list []routing.Service, targets map[string]Target) {
+// servicesToRest returns the services that have a machine of this process which is up and may rest, and those machines.
+func (p *Proxy) servicesToRest(seen *watch) (list []routing.Service, targets map[string]Target) {
 	targets = map[string]Target{}
 	for _, app := range seen.restless {
 		list = p.servicesOf(seen.walk.Snapshot(), app, targets, list)

@@ -50,8 +50,8 @@ func (d *Door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	x := &exchange{p: p, w: w, r: r, door: d, began: time.Now(), id: requestID(r, p, d)}
 	x.peer, _, _ = net.SplitHostPort(r.RemoteAddr)
 	x.client = p.clientOf(r, x.peer)
-	defer p.record(x)
-	if x.err = x.serve(); x.err == nil {
+	defer p.recordExchange(x)
+	if x.err = x.serveRequest(); x.err == nil {
 		return
 	}
 	switch {
@@ -61,28 +61,28 @@ func (d *Door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case x.code != 0: // some of the answer is on its way
 		panic(http.ErrAbortHandler)
 	}
-	if !x.body.whole() && r.ProtoMajor == 1 { // what is left of it is no request
+	if !x.body.isRead() && r.ProtoMajor == 1 { // what is left of it is no request
 		w.Header().Set("Connection", "close")
 	}
 	if isGRPC(r) {
 		x.code = failGRPC(w, x.id, x.err)
 		return
 	}
-	x.code = fail(w, r, x.id, x.err)
+	x.code = answerError(w, r, x.id, x.err)
 }
 
 func requestID(r *http.Request, p *Proxy, d *Door) string {
-	if id := r.Header.Get(requestHeader); id != "" && len(id) <= 64 && p.trusts(r.RemoteAddr) {
+	if id := r.Header.Get(requestHeader); id != "" && len(id) <= 64 && p.trustsClient(r.RemoteAddr) {
 		return id
 	}
 	return ulid.Make().String()
 }
 
-func (x *exchange) serve() error {
+func (x *exchange) serveRequest() error {
 	if err := wellFormed(x.r); err != nil {
 		return err
 	}
-	if err := x.misdirected(); err != nil {
+	if err := x.refuseMisdirected(); err != nil {
 		return err
 	}
 	k, err := x.p.keyOnce(x.r.Context(), x.door, x.r.Host)
@@ -96,12 +96,12 @@ func (x *exchange) serve() error {
 	if done := x.toHTTPS(); done {
 		return nil
 	}
-	if x.ignores() {
+	if x.answersIgnored() {
 		return nil
 	}
-	ask := x.ask()
+	ask := x.routingAsk()
 	for {
-		again, err := x.try(ask)
+		again, err := x.tryMachines(ask)
 		if again == nil {
 			return err
 		}
@@ -111,8 +111,8 @@ func (x *exchange) serve() error {
 		}
 		if x.key, ask = k, again.ask; again.app != k.app {
 			x.key = key{app: again.app}
-			kept := x.p.kept(again.app)
-			if !kept.has(x.key) && !x.p.hasMachines(again.app) { // a name that nobody has gets no pool
+			kept := x.p.keptOf(again.app)
+			if !kept.hasGroupFor(x.key) && !x.p.hasMachines(again.app) { // a name that nobody has gets no pool
 				return refusalOf(x.key, &routing.Out{Reason: routing.NoMachine})
 			}
 		}
@@ -127,33 +127,34 @@ func (p *Proxy) hasMachines(app string) bool {
 	return false
 }
 
-// ask returns what a request's headers say about who is to serve it.
-func (x *exchange) ask() routing.Ask {
+// routingAsk returns what a request's headers say about who is to serve it.
+func (x *exchange) routingAsk() routing.Ask {
 	return routing.Ask{Source: sourceOf(x.client), Only: x.r.Header.Get("Fly-Force-Instance-Id"),
 		Region: regionOf(x.r.Header.Get("Fly-Prefer-Region"))}
 }
 
-// try has one machine after another asked until one answers. It returns another ask where the answer was fly-replay.
-func (x *exchange) try(ask routing.Ask) (*replay, error) {
+// tryMachines has one machine after another asked until one answers. It returns another ask where the answer was
+// fly-replay.
+func (x *exchange) tryMachines(ask routing.Ask) (*replay, error) {
 	ctx, before := x.r.Context(), x.held
 	until := x.holdUntil()
-	g, err := x.p.pool(x.key).acquire(ctx, until, ask)
+	g, err := x.p.poolOf(x.key).acquireMachine(ctx, until, ask)
 	for err == nil {
 		x.backend, x.held = g.backend, before+g.held
 		if g.woke != nil {
 			x.woke = g.woke
 		}
 		var again *replay
-		again, err = x.send(ctx, g.backend)
+		again, err = x.sendTo(ctx, g.backend)
 		c, corrected := errors.AsType[*correction](err)
 		if corrected && ctx.Err() != nil { // that nobody was reached says nothing of the machine
 			err, corrected = errClientGone, false
 		}
-		if !corrected || !x.body.rewind() {
-			g.done()
+		if !corrected || !x.body.rewindBody() {
+			g.giveBack()
 			return again, err
 		}
-		g, err = g.again(ctx, until, c)
+		g, err = g.tryAnother(ctx, until, c)
 	}
 	return nil, err
 }
@@ -168,11 +169,11 @@ func (x *exchange) holdUntil() time.Time {
 	return until
 }
 
-// send asks one machine. A correction says that it has not been asked.
-func (x *exchange) send(ctx context.Context, b *backend) (*replay, error) {
+// sendTo asks one machine. A correction says that it has not been asked.
+func (x *exchange) sendTo(ctx context.Context, b *backend) (*replay, error) {
 	var again *replay
-	req := &hop.Request{Request: x.r, Set: x.headers(b), Drop: x.dropped, Header: b.idle, Idle: b.idle,
-		Whose: x.whose()}
+	req := &hop.Request{Request: x.r, Set: x.headersFor(b), Drop: x.isDropped, Header: b.idle, Idle: b.idle,
+		Whose: x.clientKey()}
 	if x.body != nil {
 		r := *x.r
 		r.Body = x.body
@@ -180,7 +181,7 @@ func (x *exchange) send(ctx context.Context, b *backend) (*replay, error) {
 	}
 	req.Answer = func(resp *http.Response) error {
 		x.first = time.Now()
-		if err := x.corrected(b, resp); err != nil {
+		if err := x.correctionOf(b, resp); err != nil {
 			return err
 		}
 		if v := resp.Header.Get(replayHeader); v != "" {
@@ -190,31 +191,31 @@ func (x *exchange) send(ctx context.Context, b *backend) (*replay, error) {
 			}
 			return err
 		}
-		x.edit(resp.Header)
+		x.editAnswer(resp.Header)
 		return nil
 	}
 	var res hop.Result
 	err := x.p.far.untilAnswered(ctx, b.worker, func() (err error) {
 		once := *req
-		res, err = x.p.carry(ctx, x.w, &once, b)
-		if errors.Is(err, errLeaving) && !x.body.rewind() {
+		res, err = x.p.carryRequest(ctx, x.w, &once, b)
+		if errors.Is(err, errLeaving) && !x.body.rewindBody() {
 			err = badAnswer(err, b.Machine)
 		}
 		return err
 	})
 	x.code, x.bytes = res.Code, res.Bytes
 	if errors.Is(err, errReplay) {
-		if !x.body.rewind() {
+		if !x.body.rewindBody() {
 			return nil, fault.New(fault.Invalid, codeReplayBody,
 				"the request was to be handed on by fly-replay, and its body is larger than %d bytes", maxReplayed)
 		}
 		return again, nil
 	}
-	return nil, x.explain(ctx, b, err)
+	return nil, x.explainError(ctx, b, err)
 }
 
-// explain makes an error of a hop one of the proxy's.
-func (x *exchange) explain(ctx context.Context, b *backend, err error) error {
+// explainError makes an error of a hop one of the proxy's.
+func (x *exchange) explainError(ctx context.Context, b *backend, err error) error {
 	if err == nil {
 		return nil
 	}
@@ -238,10 +239,11 @@ func (x *exchange) explain(ctx context.Context, b *backend, err error) error {
 	return badAnswer(err, b.Machine)
 }
 
-// carry sends a request to a machine of this process, or to the member that has it.
-func (p *Proxy) carry(ctx context.Context, w http.ResponseWriter, r *hop.Request, b *backend) (hop.Result, error) {
+// carryRequest sends a request to a machine of this process, or to the member that has it.
+func (p *Proxy) carryRequest(ctx context.Context, w http.ResponseWriter, r *hop.Request, b *backend) (hop.Result,
+	error) {
 	if b.own {
-		return p.owner.carry(ctx, w, r, b)
+		return p.owner.carryRequest(ctx, w, r, b)
 	}
-	return p.far.carry(ctx, w, r, b)
+	return p.far.carryRequest(ctx, w, r, b)
 }

@@ -30,8 +30,8 @@ type warmApp struct {
 	ripening map[string]*ripening    // by machine
 }
 
-// busy reports whether something is being done for it.
-func (a *warmApp) busy() bool {
+// isBusy reports whether something is being done for it.
+func (a *warmApp) isBusy() bool {
 	for _, s := range a.services {
 		if s.making {
 			return true
@@ -88,8 +88,8 @@ func newWarmer(p *Proxy, seen *watch) *warmer {
 	return x
 }
 
-// take takes which apps have other machines than before.
-func (x *warmer) take(changed []string) {
+// takeChanged takes which apps have other machines than before.
+func (x *warmer) takeChanged(changed []string) {
 	for _, app := range changed {
 		a := x.apps[app]
 		if a == nil {
@@ -100,13 +100,13 @@ func (x *warmer) take(changed []string) {
 	}
 }
 
-// look begins what is to be done for spares.
-func (x *warmer) look(now time.Time) {
+// refillSpares begins what is to be done for spares.
+func (x *warmer) refillSpares(now time.Time) {
 	for app, a := range x.apps {
 		if a.changed || !a.due.IsZero() && !now.Before(a.due) {
 			x.lookAt(now, a)
 		}
-		if len(a.machines) == 0 && !a.busy() {
+		if len(a.machines) == 0 && !a.isBusy() {
 			delete(x.apps, app)
 		}
 	}
@@ -118,34 +118,35 @@ func (x *warmer) look(now time.Time) {
 // lookAt looks at one app.
 func (x *warmer) lookAt(now time.Time, a *warmApp) {
 	a.changed, a.due = false, time.Time{}
-	a.group()
+	a.groupMachines()
 	for group, s := range a.services {
 		r := s.spares.Step(now, &s.policy, s.list)
-		own := x.owns(a, r)
-		x.count(s, r, own)
+		own := x.actsFor(a, r)
+		x.countSpares(s, r, own)
 		if len(s.list) == 0 {
 			if !s.making {
 				delete(a.services, group)
 			}
 			continue
 		}
-		a.again(r.Again)
+		a.lookAgainAt(r.Again)
 		if own && r.Like != "" {
-			x.make(now, a, group, s, r.Like)
+			x.makeSpare(now, a, group, s, r.Like)
 		}
 	}
-	x.ripen(now, a)
+	x.ripenSpares(now, a)
 }
 
-// again has an app looked at, at a time at the latest; zero: there is no need.
-func (a *warmApp) again(at time.Time) {
+// lookAgainAt has an app looked at, at a time at the latest; zero: there is no need.
+func (a *warmApp) lookAgainAt(at time.Time) {
 	if !at.IsZero() && (a.due.IsZero() || at.Before(a.due)) {
 		a.due = at
 	}
 }
 
-// group sorts an app's machines by the services that keep spares. The first machine of a service says how it is kept.
-func (a *warmApp) group() {
+// groupMachines sorts an app's machines by the services that keep spares. The first machine of a service says how it is
+// kept.
+func (a *warmApp) groupMachines() {
 	for _, s := range a.services {
 		s.policy, s.list = routing.Policy{}, s.list[:0]
 	}
@@ -168,13 +169,13 @@ func (a *warmApp) group() {
 	}
 }
 
-// owns reports whether this member acts for a service.
-func (x *warmer) owns(a *warmApp, r routing.Refill) bool {
+// actsFor reports whether this member acts for a service.
+func (x *warmer) actsFor(a *warmApp, r routing.Refill) bool {
 	return slices.ContainsFunc(a.machines, func(m fleet.Seen) bool { return m.Own && m.Worker == r.At })
 }
 
-// count brings the gauges up to date.
-func (x *warmer) count(s *warmService, r routing.Refill, own bool) {
+// countSpares brings the gauges up to date.
+func (x *warmer) countSpares(s *warmService, r routing.Refill, own bool) {
 	var now [3]int
 	if own && s.policy.Warm > 0 {
 		now = [3]int{r.Asleep, r.Coming, r.Lacks}
@@ -185,13 +186,13 @@ func (x *warmer) count(s *warmService, r routing.Refill, own bool) {
 	s.counts = now
 }
 
-// make has a spare made, like a machine that is there.
-func (x *warmer) make(now time.Time, a *warmApp, group string, s *warmService, like string) {
+// makeSpare has a spare made, like a machine that is there.
+func (x *warmer) makeSpare(now time.Time, a *warmApp, group string, s *warmService, like string) {
 	if x.p.o.Make == nil {
 		return
 	}
-	if x.under >= mostSpares || now.Before(x.quiet) || x.unreported() {
-		a.again(now.Add(lookEvery))
+	if x.under >= mostSpares || now.Before(x.quiet) || x.hasUnreported() {
+		a.lookAgainAt(now.Add(lookEvery))
 		return
 	}
 	x.under++
@@ -221,8 +222,8 @@ func warmText(id string, err error) string {
 	return "ok"
 }
 
-// unreported reports whether a worker that can be asked has not told yet what it has: spares, it may be.
-func (x *warmer) unreported() bool {
+// hasUnreported reports whether a worker that can be asked has not told yet what it has: spares, it may be.
+func (x *warmer) hasUnreported() bool {
 	s := x.seen.walk.Snapshot()
 	if len(s.MustAsk()) == 0 {
 		return false
@@ -235,8 +236,8 @@ func (x *warmer) unreported() bool {
 	return false
 }
 
-// ended takes the end of what was begun. An app whose spare was made is looked at with the machine that has come.
-func (x *warmer) ended(now time.Time, r warmResult) {
+// takeResult takes the end of what was begun. An app whose spare was made is looked at with the machine that has come.
+func (x *warmer) takeResult(now time.Time, r warmResult) {
 	x.under--
 	a := x.apps[r.app]
 	after := time.Duration(0)
@@ -252,18 +253,18 @@ func (x *warmer) ended(now time.Time, r warmResult) {
 			y.at = now.Add(max(after, ripenAgain.After(y.failures)))
 			y.failures++
 		}
-		a.again(y.at)
+		a.lookAgainAt(y.at)
 		return
 	}
 	s := a.services[r.service]
 	s.making = false
 	s.spares.Made(now, r.err != nil, after)
-	x.take(x.seen.look(x.p.o.Fleet.Snapshot()))
+	x.takeChanged(x.seen.findChanged(x.p.o.Fleet.Snapshot()))
 	x.lookAt(now, a)
 }
 
-// ripen has spares of this process suspended that were made for a service whose machines rest so, and never ran.
-func (x *warmer) ripen(now time.Time, a *warmApp) {
+// ripenSpares has spares of this process suspended that were made for a service whose machines rest so, and never ran.
+func (x *warmer) ripenSpares(now time.Time, a *warmApp) {
 	maps.DeleteFunc(a.ripening, func(id string, r *ripening) bool {
 		return !r.busy && !slices.ContainsFunc(a.machines, func(m fleet.Seen) bool { return m.ID == id })
 	})
@@ -293,17 +294,17 @@ func (x *warmer) ripenOne(now time.Time, a *warmApp, t Target) {
 	switch {
 	case r.busy:
 	case now.Before(r.at):
-		a.again(r.at)
+		a.lookAgainAt(r.at)
 	case x.under >= mostSpares:
-		a.again(now.Add(lookEvery))
+		a.lookAgainAt(now.Add(lookEvery))
 	default:
 		r.busy = true
 		x.under++
 		go func() {
 			ctx, cancel := context.WithTimeout(x.p.ctx, makeTime)
 			defer cancel()
-			err := x.p.owner.ripen(ctx, t)
-			x.p.metrics.rested(err)
+			err := x.p.owner.ripenSpare(ctx, t)
+			x.p.metrics.countRest(err)
 			if err != nil && ctx.Err() == nil {
 				x.p.o.Log.Warn("a spare could not be started and suspended", "machine", t.Machine, "err", err)
 			}

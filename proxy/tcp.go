@@ -23,8 +23,8 @@ var noURL = &url.URL{} //nolint:gochecknoglobals // a constant
 var errNoTLS = fault.New(fault.Precondition, codeNoTLS, //nolint:gochecknoglobals // a constant
 	"a service wants its port over TLS, and this proxy has no certificates")
 
-// passes reports whether an error of Accept is one that passes.
-func passes(err error) bool {
+// isTransient reports whether an error of Accept is one that passes.
+func isTransient(err error) bool {
 	for _, e := range []error{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM, syscall.ECONNABORTED,
 		syscall.EINTR} {
 		if errors.Is(err, e) {
@@ -34,15 +34,15 @@ func passes(err error) bool {
 	return false
 }
 
-// lead leads one connection to a machine, and closes it.
-func (d *portDoor) lead(ctx context.Context, client net.Conn) {
+// leadConn leads one connection to a machine, and closes it.
+func (d *portDoor) leadConn(ctx context.Context, client net.Conn) {
 	defer client.Close()
 	stop := context.AfterFunc(ctx, func() { client.Close() })
 	defer stop()
 	x := &exchange{p: d.p, door: &d.Door, began: time.Now(), id: ulid.Make().String(),
-		key: key{app: d.App, port: d.Port}, r: &http.Request{Proto: "tcp", Host: d.outside(), URL: noURL}}
+		key: key{app: d.App, port: d.Port}, r: &http.Request{Proto: "tcp", Host: d.outsidePort(), URL: noURL}}
 	x.client, _, _ = net.SplitHostPort(client.RemoteAddr().String())
-	defer d.p.record(x)
+	defer d.p.recordExchange(x)
 	if t, is := client.(*tls.Conn); is {
 		_ = client.SetDeadline(time.Now().Add(headTime))
 		if x.err = t.HandshakeContext(ctx); x.err != nil {
@@ -51,48 +51,48 @@ func (d *portDoor) lead(ctx context.Context, client net.Conn) {
 		}
 		_ = client.SetDeadline(time.Time{})
 	}
-	err := x.connect(ctx, routing.Ask{Source: sourceOf(x.client)}, func(c net.Conn) {
+	err := x.connectToOne(ctx, routing.Ask{Source: sourceOf(x.client)}, func(c net.Conn) {
 		if d.proxy != 0 {
 			head := proxyproto.Header(d.proxy, client.RemoteAddr(), client.LocalAddr())
 			if _, x.err = c.Write(head); x.err != nil {
 				return
 			}
 		}
-		x.pipe(client, c)
+		x.pipeBoth(client, c)
 	})
 	if err != nil {
 		x.err, x.code = err, statusOf(fault.As(err))
 	}
 }
 
-// connect connects to one machine after another until one takes the connection, and has use do with it what it likes until
-// it returns. An error says that it was not called.
-func (x *exchange) connect(ctx context.Context, ask routing.Ask, use func(net.Conn)) error {
+// connectToOne connects to one machine after another until one takes the connection, and has use do with it what it
+// likes until it returns. An error says that it was not called.
+func (x *exchange) connectToOne(ctx context.Context, ask routing.Ask, use func(net.Conn)) error {
 	until := x.holdUntil()
-	g, err := x.p.pool(x.key).acquire(ctx, until, ask)
+	g, err := x.p.poolOf(x.key).acquireMachine(ctx, until, ask)
 	for err == nil {
 		x.backend, x.held = g.backend, g.held
 		if g.woke != nil {
 			x.woke = g.woke
 		}
-		err = x.p.visit(ctx, g.backend, use)
+		err = x.p.visitMachine(ctx, g.backend, use)
 		k, corrected := errors.AsType[*correction](err)
 		if !corrected {
-			g.done()
+			g.giveBack()
 			return err
 		}
-		g, err = g.again(ctx, until, k)
+		g, err = g.tryAnother(ctx, until, k)
 	}
 	return err
 }
 
-// visit connects to a machine's port, here or at the member that has it. The connection counts as the machine's load
-// until use returns.
-func (p *Proxy) visit(ctx context.Context, b *backend, use func(net.Conn)) error {
+// visitMachine connects to a machine's port, here or at the member that has it. The connection counts as the machine's
+// load until use returns.
+func (p *Proxy) visitMachine(ctx context.Context, b *backend, use func(net.Conn)) error {
 	if b.own {
-		return p.owner.visit(ctx, b.Target, true, use)
+		return p.owner.visitMachine(ctx, b.Target, true, use)
 	}
-	c, err := p.far.tunnel(ctx, b.worker, b.Target, true)
+	c, err := p.far.openTunnel(ctx, b.worker, b.Target, true)
 	if err != nil {
 		return err
 	}
@@ -101,8 +101,8 @@ func (p *Proxy) visit(ctx context.Context, b *backend, use func(net.Conn)) error
 	return nil
 }
 
-// pipe leads a client's connection to a machine, until both have ended.
-func (x *exchange) pipe(client, machine net.Conn) {
+// pipeBoth leads a client's connection to a machine, until both have ended.
+func (x *exchange) pipeBoth(client, machine net.Conn) {
 	x.code, x.first = http.StatusOK, time.Now()
 	x.bytes, _ = hop.Pipe(hop.Half{Conn: client}, hop.Half{Conn: machine})
 }

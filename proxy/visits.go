@@ -16,8 +16,8 @@ import (
 	"github.com/soukhq/souk/proxy/hop"
 )
 
-// visit is a request or a connection that is under way at a machine. Its fields are under the owner's lock, but for those
-// that each request sets or asks for.
+// visit is a request or a connection that is under way at a machine. Its fields are under the owner's lock, but for
+// those that each request sets or asks for.
 type visit struct {
 	owner   *owner
 	gate    *gate            // which stays as long as it has visits
@@ -33,15 +33,15 @@ type visit struct {
 	halted  atomic.Bool // it was ended, as the machine is: see endHalted
 }
 
-// visit connects to a machine, and has use do with the connection what it likes until it returns: that counts as the
-// machine's load. raw says that what passes is no request. An error is a correction: use was not called.
-func (o *owner) visit(ctx context.Context, t Target, raw bool, use func(net.Conn)) error {
-	v, err := o.enter(ctx, t)
+// visitMachine connects to a machine, and has use do with the connection what it likes until it returns: that counts as
+// the machine's load. raw says that what passes is no request. An error is a correction: use was not called.
+func (o *owner) visitMachine(ctx context.Context, t Target, raw bool, use func(net.Conn)) error {
+	v, err := o.beginVisit(ctx, t)
 	if err != nil {
 		return err
 	}
-	defer v.leave()
-	c, err := v.dial(ctx)
+	defer v.endVisit()
+	c, err := v.dialMachine(ctx)
 	if err != nil {
 		return err
 	}
@@ -54,14 +54,14 @@ func (o *owner) visit(ctx context.Context, t Target, raw bool, use func(net.Conn
 	return nil
 }
 
-// carry sends a request to a machine. It is a visit as long as that lasts.
-func (o *owner) carry(ctx context.Context, w http.ResponseWriter, r *hop.Request, b *backend) (res hop.Result,
+// carryRequest sends a request to a machine. It is a visit as long as that lasts.
+func (o *owner) carryRequest(ctx context.Context, w http.ResponseWriter, r *hop.Request, b *backend) (res hop.Result,
 	err error) {
-	v, err := o.enter(ctx, b.Target)
+	v, err := o.beginVisit(ctx, b.Target)
 	if err != nil {
 		return res, err
 	}
-	defer v.leave()
+	defer v.endVisit()
 	answer := r.Answer
 	r.Answer = func(resp *http.Response) error {
 		v.head.Store(true)
@@ -72,13 +72,16 @@ func (o *owner) carry(ctx context.Context, w http.ResponseWriter, r *hop.Request
 	}
 	if b.h2 {
 		m := v.machine // the visit may be over long before the client
-		client := o.h2.to(b, func(ctx context.Context) (net.Conn, error) { return o.dial(ctx, m, b.Port) })
+		client := o.h2.clientFor(b, func(ctx context.Context) (net.Conn, error) {
+			return o.dialMachine(ctx, m,
+				b.Port)
+		})
 		o.mu.Lock()
 		v.over = client
 		o.mu.Unlock()
 		res, err = hop.RoundTrip(w, r, client)
 	} else {
-		res, err = o.dials.exchange(ctx, w, r, b.conn, v)
+		res, err = o.dials.sendRequest(ctx, w, r, b.conn, v)
 	}
 	if v.halted.Load() {
 		err = haltedError(v.machine.ID, r.IsRepeatable())
@@ -86,9 +89,9 @@ func (o *owner) carry(ctx context.Context, w http.ResponseWriter, r *hop.Request
 	return res, err
 }
 
-// enter begins a visit, which leave ends. An error is a correction: nothing was done.
-func (o *owner) enter(ctx context.Context, t Target) (*visit, error) {
-	_, m, err := o.find(ctx, t)
+// beginVisit begins a visit, which endVisit ends. An error is a correction: nothing was done.
+func (o *owner) beginVisit(ctx context.Context, t Target) (*visit, error) {
+	_, m, err := o.findMachine(ctx, t)
 	if err != nil {
 		return nil, err
 	}
@@ -112,8 +115,8 @@ func (o *owner) enter(ctx context.Context, t Target) (*visit, error) {
 		hard = s.Concurrency.HardLimit
 	}
 	o.mu.Lock()
-	v.gate = o.gate(m.ID)
-	load, err := v.gate.admit(v, hard)
+	v.gate = o.gateOf(m.ID)
+	load, err := v.gate.admitVisit(v, hard)
 	o.mu.Unlock()
 	if err != nil {
 		return nil, err
@@ -122,8 +125,8 @@ func (o *owner) enter(ctx context.Context, t Target) (*visit, error) {
 	return v, nil
 }
 
-// leave ends a visit.
-func (v *visit) leave() {
+// endVisit ends a visit.
+func (v *visit) endVisit() {
 	v.owner.mu.Lock()
 	delete(v.gate.visits, v)
 	v.gate.tellFewer()
@@ -143,12 +146,12 @@ func (g *gate) tellFewer() {
 	}
 }
 
-// dial makes the connection of a visit.
-func (v *visit) dial(ctx context.Context) (net.Conn, error) {
+// dialMachine makes the connection of a visit.
+func (v *visit) dialMachine(ctx context.Context) (net.Conn, error) {
 	if v.halted.Load() { // another connection is of no more use
 		return nil, errHalted
 	}
-	return v.owner.dial(ctx, v.machine, v.port)
+	return v.owner.dialMachine(ctx, v.machine, v.port)
 }
 
 // goesOver says which connection a visit goes over.
@@ -166,18 +169,18 @@ func (v *visit) becomeRaw() {
 	v.owner.mu.Unlock()
 }
 
-// connection returns what a visit goes over; nil: nothing yet. It is called with the lock.
-func (v *visit) connection() net.Conn {
+// currentConn returns what a visit goes over; nil: nothing yet. It is called with the lock.
+func (v *visit) currentConn() net.Conn {
 	if v.over != nil {
-		return v.over.newest()
+		return v.over.newestConn()
 	}
 	return v.conn
 }
 
-// silent returns for how long no byte has passed a visit's connection, either way, by what the kernel keeps of it: so
+// silentFor returns for how long no byte has passed a visit's connection, either way, by what the kernel keeps of it: so
 // nothing is counted where the bytes are. It is called with the lock.
-func (v *visit) silent() time.Duration {
-	c, is := v.connection().(syscall.Conn)
+func (v *visit) silentFor() time.Duration {
+	c, is := v.currentConn().(syscall.Conn)
 	if !is {
 		return 0
 	}
@@ -194,14 +197,14 @@ func (v *visit) silent() time.Duration {
 	return silent
 }
 
-// busy returns how many visits keep a machine up, and when the last of the others ceased to. It is called with the
+// busyVisits returns how many visits keep a machine up, and when the last of the others ceased to. It is called with the
 // lock.
-func (g *gate) busy(now time.Time) (n int, since time.Time) {
+func (g *gate) busyVisits(now time.Time) (n int, since time.Time) {
 	since = g.since
 	for v := range g.visits {
 		silent := time.Duration(0)
 		if v.stream > 0 {
-			silent = v.silent()
+			silent = v.silentFor()
 		}
 		if v.stream == 0 || silent < v.stream {
 			n++
@@ -212,9 +215,9 @@ func (g *gate) busy(now time.Time) (n int, since time.Time) {
 	return n, since
 }
 
-// idle reports whether nothing keeps a machine from being stopped for want of requests. It is called with the lock.
-func (g *gate) idle() bool {
-	busy, _ := g.busy(time.Now())
+// isIdle reports whether nothing keeps a machine from being stopped for want of requests. It is called with the lock.
+func (g *gate) isIdle() bool {
+	busy, _ := g.busyVisits(time.Now())
 	return busy == 0 && g.waking == nil && g.resting == nil
 }
 
@@ -224,8 +227,8 @@ func (o *owner) closeSilent() {
 	defer o.mu.Unlock()
 	for _, g := range o.gates {
 		for v := range g.visits {
-			if v.most > 0 && v.silent() > v.most {
-				v.connection().Close()
+			if v.most > 0 && v.silentFor() > v.most {
+				v.currentConn().Close()
 			}
 		}
 	}
@@ -237,7 +240,7 @@ func (o *owner) comesUp(ctx context.Context, t Target, changed time.Time) bool {
 	if time.Since(changed) > wakeTime {
 		return false
 	}
-	_, m, err := o.find(ctx, t)
+	_, m, err := o.findMachine(ctx, t)
 	if err != nil || m.State != machine.Started || o.lastReady(m) != 0 {
 		return false
 	}
@@ -246,15 +249,15 @@ func (o *owner) comesUp(ctx context.Context, t Target, changed time.Time) bool {
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if g := o.gate(m.ID); !g.looking {
+	if g := o.gateOf(m.ID); !g.looking {
 		g.looking = true
-		go o.look(ctx, m, t.Port)
+		go o.probePort(ctx, m, t.Port)
 	}
 	return true
 }
 
-// look looks whether a machine's port accepts, and says so of it.
-func (o *owner) look(ctx context.Context, m *machine.Machine, port int) {
+// probePort looks whether a machine's port accepts, and says so of it.
+func (o *owner) probePort(ctx context.Context, m *machine.Machine, port int) {
 	ctx, cancel := context.WithTimeout(ctx, lookEvery)
 	defer cancel()
 	c, err := o.dialer.Try(ctx, m, port)
@@ -267,7 +270,7 @@ func (o *owner) look(ctx context.Context, m *machine.Machine, port int) {
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	g := o.gate(m.ID)
+	g := o.gateOf(m.ID)
 	g.looking = false
 	if err == nil {
 		g.port, g.of, g.since = port, m.CurrentStart(), time.Now()

@@ -21,8 +21,8 @@ const (
 	readyTime = 30 * time.Second       // for the port to accept, of a machine that was just started
 	lateTime  = time.Second            // the same, of one that has been up for longer than readyTime
 	firstMost = 200 * time.Millisecond // from the command to the first look, however long it took before
-	// between two looks: a part of the time for which it was waited, so that a wake takes that part longer than its program
-	// does, at most, and a slow one is looked at seldom
+	// between two looks: a part of the time for which it was waited, so that a wake takes that part longer than its
+	// program does, at most, and a slow one is looked at seldom
 	lookPart  = 32
 	lookLeast = 250 * time.Microsecond // of so many that are looked at; of more it is longer, in proportion
 	lookFew   = 2
@@ -37,10 +37,10 @@ type Phases struct {
 	Ready time.Duration `json:"ready_ns"` // from there until its port accepted and it passed its checks
 }
 
-// wake starts or resumes a machine and returns when its port accepts. All that ask for it at once wait for one wake,
-// which goes on when they leave.
-func (o *owner) wake(ctx context.Context, t Target) (Phases, error) {
-	w, m, err := o.find(ctx, t)
+// wakeMachine starts or resumes a machine and returns when its port accepts. All that ask for it at once wait for one
+// wake, which goes on when they leave.
+func (o *owner) wakeMachine(ctx context.Context, t Target) (Phases, error) {
+	w, m, err := o.findMachine(ctx, t)
 	if err != nil {
 		return Phases{}, err
 	}
@@ -55,7 +55,7 @@ func (o *owner) wake(ctx context.Context, t Target) (Phases, error) {
 			m.ID)
 	}
 	o.mu.Lock()
-	g := o.gate(t.Machine)
+	g := o.gateOf(t.Machine)
 	k := g.waking
 	if k == nil {
 		k = &waking{done: make(chan struct{})}
@@ -72,11 +72,11 @@ func (o *owner) wake(ctx context.Context, t Target) (Phases, error) {
 	}
 }
 
-// ripen starts a spare that has never run and suspends it as soon as its port accepts, so that a request need not wait
-// for its start. No request goes to it meanwhile; where one has it woken, it stays up. One that cannot be suspended, or
-// whose port does not accept, is stopped. A machine that is no spare is left as it is.
-func (o *owner) ripen(ctx context.Context, t Target) error {
-	w, m, err := o.find(ctx, t)
+// ripenSpare starts a spare that has never run and suspends it as soon as its port accepts, so that a request need not
+// wait for its start. No request goes to it meanwhile; where one has it woken, it stays up. One that cannot be
+// suspended, or whose port does not accept, is stopped. A machine that is no spare is left as it is.
+func (o *owner) ripenSpare(ctx context.Context, t Target) error {
+	w, m, err := o.findMachine(ctx, t)
 	if err != nil {
 		return err
 	}
@@ -84,8 +84,8 @@ func (o *owner) ripen(ctx context.Context, t Target) error {
 		return nil
 	}
 	o.mu.Lock()
-	g := o.gate(t.Machine)
-	if !g.idle() {
+	g := o.gateOf(t.Machine)
+	if !g.isIdle() {
 		o.mu.Unlock()
 		return nil
 	}
@@ -100,12 +100,12 @@ func (o *owner) ripen(ctx context.Context, t Target) error {
 		return nil
 	}
 	if k.err == nil {
-		if k.err = o.rest(ctx, t, true); k.err == nil {
+		if k.err = o.restMachine(ctx, t, true); k.err == nil {
 			return nil
 		}
 	}
 	if m, err = w.Machine(ctx, t.App, t.Machine); err == nil && m.State == machine.Started {
-		err = o.rest(ctx, t, false)
+		err = o.restMachine(ctx, t, false)
 	}
 	return errors.Join(k.err, err)
 }
@@ -124,7 +124,7 @@ func (o *owner) carryOut(ctx context.Context, k *waking, g *gate, w Worker, t Ta
 		}
 	}
 	var m *machine.Machine
-	k.phases, m, k.err = o.start(ctx, w, t)
+	k.phases, m, k.err = o.startMachine(ctx, w, t)
 	o.mu.Lock()
 	g.waking, g.since = nil, time.Now()
 	if k.err == nil {
@@ -134,9 +134,9 @@ func (o *owner) carryOut(ctx context.Context, k *waking, g *gate, w Worker, t Ta
 	close(k.done)
 }
 
-func (o *owner) start(ctx context.Context, w Worker, t Target) (p Phases, m *machine.Machine, err error) {
+func (o *owner) startMachine(ctx context.Context, w Worker, t Target) (p Phases, m *machine.Machine, err error) {
 	began := time.Now()
-	if m, err = o.settled(ctx, w, t); err != nil {
+	if m, err = o.awaitSettled(ctx, w, t); err != nil {
 		return p, nil, err
 	}
 	if m.State == machine.Started {
@@ -172,12 +172,12 @@ func (o *owner) start(ctx context.Context, w Worker, t Target) (p Phases, m *mac
 		return p, m, err
 	}
 	o.mu.Lock()
-	first := o.gate(m.ID).ready.look()
+	first := o.gateOf(m.ID).ready.firstLook()
 	o.mu.Unlock()
 	err = o.awaitReady(ctx, m, t.Port, readyTime, first-p.Start)
 	if p.Ready = time.Since(began) - p.Start; err == nil {
 		o.mu.Lock()
-		o.gate(m.ID).ready.learn(p.Start + p.Ready)
+		o.gateOf(m.ID).ready.learnStart(p.Start + p.Ready)
 		o.mu.Unlock()
 		err = o.awaitFit(ctx, w, m, readyTime)
 		p.Ready = time.Since(began) - p.Start
@@ -188,13 +188,13 @@ func (o *owner) start(ctx context.Context, w Worker, t Target) (p Phases, m *mac
 // expected is how long a machine is thought to take from the command to start it until its port accepts.
 type expected time.Duration
 
-// look returns how long after the command a machine is looked at for the first time: a little earlier than it is thought to be
-// ready, as each look takes CPU from its program.
-func (e expected) look() time.Duration { return min(time.Duration(e)*3/4, firstMost) }
+// firstLook returns how long after the command a machine is looked at for the first time: a little earlier than it is
+// thought to be ready, as each look takes CPU from its program.
+func (e expected) firstLook() time.Duration { return min(time.Duration(e)*3/4, firstMost) }
 
-// learn takes how long it was until a machine was seen to be ready. One start that was slow says little of the next; one that
-// was faster was so at the first look, or before.
-func (e *expected) learn(took time.Duration) {
+// learnStart takes how long it was until a machine was seen to be ready. One start that was slow says little of the
+// next; one that was faster was so at the first look, or before.
+func (e *expected) learnStart(took time.Duration) {
 	if t := expected(took); *e == 0 || t < *e {
 		*e = t
 	} else {
@@ -202,8 +202,8 @@ func (e *expected) learn(took time.Duration) {
 	}
 }
 
-// lookPause returns how long a port is left alone that did not accept after a time, where so many are waited for: all together
-// are looked at 8 times a ms at most, which takes about half a core.
+// lookPause returns how long a port is left alone that did not accept after a time, where so many are waited for: all
+// together are looked at 8 times a ms at most, which takes about half a core.
 func lookPause(waited time.Duration, ports int) time.Duration {
 	return max(min(waited/lookPart, lookMost), lookLeast*time.Duration(max(ports, lookFew))/lookFew)
 }
@@ -253,9 +253,9 @@ func (o *owner) awaitReady(ctx context.Context, m *machine.Machine, port int, pa
 		if ctx.Err() != nil {
 			return fault.Wrap(err, fault.Timeout, fault.CodeNotReady,
 				"machine %s was started, and does not answer at its port %d after %v%s; see souk logs %s", m.ID, port,
-				patience, o.elsewhere(m, port, refused), m.ID)
+				patience, o.listensElsewhere(m, port, refused), m.ID)
 		}
-		if now, err := o.again(ctx, m); err != nil {
+		if now, err := o.lookAgain(ctx, m); err != nil {
 			return err
 		} else if now != nil {
 			m = now

@@ -15,22 +15,23 @@ type watch struct {
 
 func newWatch() *watch {
 	w := &watch{}
-	w.walk = fleet.NewWalk(func(m *fleet.Machine) bool { return len(m.Services) > 0 }, w.note)
+	w.walk = fleet.NewWalk(func(m *fleet.Machine) bool { return len(m.Services) > 0 }, w.noteApp)
 	return w
 }
 
-// look brings the notes up to date, and returns the apps that keep spares, or did, and have other machines than before.
-func (w *watch) look(s *fleet.Snapshot) (changed []string) {
+// findChanged brings the notes up to date, and returns the apps that keep spares, or did, and have other machines than
+// before.
+func (w *watch) findChanged(s *fleet.Snapshot) (changed []string) {
 	if s != w.walk.Snapshot() {
 		w.restless = w.restless[:0]
 	}
 	return w.walk.Look(s)
 }
 
-// note notes whether an app has a machine that may rest, and reports whether it keeps spares.
-func (w *watch) note(app string, list []fleet.Seen) bool {
+// noteApp notes whether an app has a machine that may rest, and reports whether it keeps spares.
+func (w *watch) noteApp(app string, list []fleet.Seen) bool {
 	if slices.ContainsFunc(list, func(m fleet.Seen) bool {
-		return m.State == machine.Started && rests(m.Machine) && w.walk.Worker(m.Worker).Own
+		return m.State == machine.Started && mayRest(m.Machine) && w.walk.Worker(m.Worker).Own
 	}) {
 		w.restless = append(w.restless, app)
 	}
@@ -39,8 +40,8 @@ func (w *watch) note(app string, list []fleet.Seen) bool {
 	})
 }
 
-// rests reports whether some service of a machine has it rest.
-func rests(m *fleet.Machine) bool {
+// mayRest reports whether some service of a machine has it rest.
+func mayRest(m *fleet.Machine) bool {
 	for i := range m.Services {
 		if a := m.Services[i].Autostop; a != nil && *a != "off" {
 			return true

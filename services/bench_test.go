@@ -29,7 +29,8 @@ func BenchmarkLook(b *testing.B) {
 	}
 	s := New(Options{Self: "w1", Members: v, Catalog: v, Fleet: f, Hands: h})
 	for quiet := 0; quiet < 3; { // until all are made
-		if _, next, _ := s.look(context.Background()); next == time.Hour && len(s.turns) == 0 && len(s.ends) == 0 {
+		if _, next, _ := s.lookAtChanged(context.Background()); next == time.Hour && len(s.turns) == 0 &&
+			len(s.ends) == 0 {
 			quiet++
 		}
 		select {
@@ -49,12 +50,12 @@ func BenchmarkLook(b *testing.B) {
 	b.Run("look", func(b *testing.B) {
 		for i := 0; b.Loop(); i++ {
 			change(i)
-			s.look(context.Background())
+			s.lookAtChanged(context.Background())
 		}
 	})
 	b.Run("rest", func(b *testing.B) {
 		for b.Loop() {
-			s.look(context.Background())
+			s.lookAtChanged(context.Background())
 		}
 	})
 	b.Run("floor", func(b *testing.B) {

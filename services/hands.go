@@ -72,15 +72,15 @@ func (m Market) Obey(ctx context.Context, app string, t cluster.Term,
 // CarryOut does what a steward ordered.
 func (m Market) CarryOut(ctx context.Context, app string, r *release.Release, o rollout.Order) error {
 	if o.Verb == rollout.Make {
-		return m.make(ctx, app, r, &o)
+		return m.makeMachine(ctx, app, r, &o)
 	}
 	w, known := m.Worker(o.Worker)
 	if !known {
 		return fault.New(fault.Unavailable, fault.CodeWorker, "worker %s, which has machine %s, is not known any more",
 			o.Worker, o.Machine)
 	}
-	for _, v := range verbs(&o) {
-		switch err := do(ctx, w, app, &o, v); {
+	for _, v := range orderVerbs(&o) {
+		switch err := doVerb(ctx, w, app, &o, v); {
 		case o.Verb == rollout.Remove && fault.Is(err, fault.NotFound):
 			return nil
 		case err != nil:
@@ -93,9 +93,9 @@ func (m Market) CarryOut(ctx context.Context, app string, r *release.Release, o 
 // alone are the verbs of orders that take one.
 var alone = map[rollout.Verb]lifecycle.Verb{rollout.Start: lifecycle.Start, rollout.Admit: lifecycle.Uncordon}
 
-// verbs returns what a worker does for an order. Before a machine is stopped requests go elsewhere, and those that it has
-// are answered.
-func verbs(o *rollout.Order) []lifecycle.Verb {
+// orderVerbs returns what a worker does for an order. Before a machine is stopped requests go elsewhere, and those that
+// it has are answered.
+func orderVerbs(o *rollout.Order) []lifecycle.Verb {
 	switch {
 	case o.Verb == rollout.Remove && o.Kill:
 		return []lifecycle.Verb{lifecycle.Destroy}
@@ -109,8 +109,8 @@ func verbs(o *rollout.Order) []lifecycle.Verb {
 	return []lifecycle.Verb{alone[o.Verb]}
 }
 
-// make has a machine placed.
-func (m Market) make(ctx context.Context, app string, r *release.Release, o *rollout.Order) error {
+// makeMachine has a machine placed.
+func (m Market) makeMachine(ctx context.Context, app string, r *release.Release, o *rollout.Order) error {
 	in := broker.Intent{App: app, Launch: o.Launch(r),
 		Replica: &broker.Replica{Replica: o.Replica, Term: o.Term, Booked: o.Booked, Token: o.Token}}
 	if o.Only {
@@ -120,8 +120,8 @@ func (m Market) make(ctx context.Context, app string, r *release.Release, o *rol
 	return err
 }
 
-// do has a worker carry out one verb, to its end.
-func do(ctx context.Context, w Operator, app string, o *rollout.Order, v lifecycle.Verb) error {
+// doVerb has a worker carry out one verb, to its end.
+func doVerb(ctx context.Context, w Operator, app string, o *rollout.Order, v lifecycle.Verb) error {
 	ctx, cancel := context.WithTimeout(ctx, verbTime)
 	defer cancel()
 	out, err := w.Do(ctx, lifecycle.Command{Verb: v, App: app, Machine: o.Machine, Source: machine.SourceUser,

@@ -28,8 +28,9 @@ type oversight struct {
 	takes  bool // it is stuck, so this member carries the service
 }
 
-// oversee looks on at the steward of a service, if this member is the next, and reports whether to take its place.
-func (s *Services) oversee(ctx context.Context, now time.Time, k *kept, wanted *catalog.Service,
+// overseeSteward looks on at the steward of a service, if this member is the next, and reports whether to take its
+// place.
+func (s *Services) overseeSteward(ctx context.Context, now time.Time, k *kept, wanted *catalog.Service,
 	steward cluster.WorkerID) bool {
 	others := slices.DeleteFunc(slices.Clone(s.members), func(id cluster.WorkerID) bool { return id == steward })
 	if release.StewardOf(wanted.App.ID, others, release.Tenure{}) != s.o.Self {
@@ -50,29 +51,29 @@ func (s *Services) oversee(ctx context.Context, now time.Time, k *kept, wanted *
 	}
 	if !x.asking && !now.Before(x.since.Add(askEvery)) {
 		x.asking = true
-		s.ask(ctx, k, steward)
+		s.askSteward(ctx, k, steward)
 	}
 	k.due = now.Add(askEvery)
 	return false
 }
 
-// hasWork reports whether something is to be done for a service, as far as this member sees it; again is when there may be
-// where there is not, zero: it is told.
+// hasWork reports whether something is to be done for a service, as far as this member sees it; again is when there may
+// be where there is not, zero: it is told.
 func (s *Services) hasWork(now time.Time, k *kept, wanted *catalog.Service) (work bool, again time.Time) {
 	if wanted.Tenure.Busy {
 		return true, again
 	}
-	n := rollout.NewSteward(wanted.Tenure.Term).Step(now, s.want(wanted), s.watch.standing(k.app))
+	n := rollout.NewSteward(wanted.Tenure.Term).Step(now, s.wantedOf(wanted), s.watch.standingOf(k.app))
 	return n.Busy, n.Again
 }
 
-// ask asks a steward whether it goes on. It does not go through the turns of orders, which may all be waited for.
-func (s *Services) ask(ctx context.Context, k *kept, steward cluster.WorkerID) {
+// askSteward asks a steward whether it goes on. It does not go through the turns of orders, which may all be waited for.
+func (s *Services) askSteward(ctx context.Context, k *kept, steward cluster.WorkerID) {
 	go func() {
 		asked, cancel := context.WithTimeout(ctx, askTime)
 		defer cancel()
 		stuck, err := s.o.Members.Stuck(asked, steward)
-		s.end(ctx, func(now time.Time) {
+		s.endAside(ctx, func(now time.Time) {
 			x := &k.over
 			x.asking = false
 			switch {
@@ -83,7 +84,7 @@ func (s *Services) ask(ctx context.Context, k *kept, steward cluster.WorkerID) {
 				s.o.Log.Warn("the steward of a service makes no way, and this member goes on in its place", "app",
 					k.app, "steward", steward, "stuck", stuck, "err", err)
 				x.takes = true
-				s.changed(k.app)
+				s.markChanged(k.app)
 			}
 		})
 	}()

@@ -24,8 +24,8 @@ import (
 
 // Bounds of a process's services.
 const (
-	// settleFor is how long a member of a cluster leaves services alone after its start: what the others have it is about to
-	// hear.
+	// settleFor is how long a member of a cluster leaves services alone after its start: what the others have it is
+	// about to hear.
 	settleFor = 3 * time.Second
 	// awaitFor is how long it then waits for workers that belong to the cluster and of which nothing was heard since its
 	// start: after a power cut hosts come back one after the other, with what they had.
@@ -68,8 +68,8 @@ type Catalog interface {
 	Service(app string) (catalog.Service, bool)
 	// ServicesMoved returns a channel that is closed when TakeMovedServices has something new. It is called before that.
 	ServicesMoved() <-chan struct{}
-	// TakeMovedServices lists the apps of which something else is wanted, or that another steward carries, since the last
-	// call.
+	// TakeMovedServices lists the apps of which something else is wanted, or that another steward carries, since the
+	// last call.
 	TakeMovedServices() []string
 	// SetTenure has all know of a term, durably.
 	SetTenure(app string, t release.Tenure) error
@@ -97,7 +97,7 @@ type Services struct {
 	patient time.Time                 // no worker is awaited after that
 	doubted map[cluster.WorkerID]bool // workers that this member has cordoned, or is about to
 	begun   map[string]uint64         // the highest term that this process has begun, by the app's id
-	last    map[string]uint64         // the highest term that was heard of, by the app's name; see remembers
+	last    map[string]uint64         // the highest term that was heard of, by the app's name; see rememberTerm
 	since   atomic.Int64              // when the loop began to look, nanoseconds since 1970; 0: it waits
 }
 
@@ -131,7 +131,7 @@ func (s *Services) Run(ctx context.Context) {
 		s.quiet, s.patient = began.Add(settleFor), began.Add(awaitFor)
 	}
 	for _, app := range s.o.Catalog.AllServices() {
-		s.changed(app)
+		s.markChanged(app)
 	}
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
@@ -139,7 +139,7 @@ func (s *Services) Run(ctx context.Context) {
 		began := time.Now()
 		s.since.Store(began.UnixNano())
 		moved := s.o.Catalog.ServicesMoved()
-		past, next, busy := s.look(ctx)
+		past, next, busy := s.lookAtChanged(ctx)
 		s.since.Store(0)
 		took := time.Since(began)
 		timer.Reset(next)
@@ -171,8 +171,8 @@ func (s *Services) Stuck() time.Duration {
 	return max(0, time.Since(time.Unix(0, since)))
 }
 
-// changed has a service looked at.
-func (s *Services) changed(app string) *kept {
+// markChanged has a service looked at.
+func (s *Services) markChanged(app string) *kept {
 	k := s.apps[app]
 	if k == nil {
 		k = &kept{app: app}
@@ -182,25 +182,25 @@ func (s *Services) changed(app string) *kept {
 	return k
 }
 
-// look looks at the services of which something has changed, or whose time has come. It returns when the fleet is past
-// what was looked at, for how long there is nothing to do if it is not, and whether orders were given of late.
-func (s *Services) look(ctx context.Context) (past <-chan struct{}, next time.Duration, busy bool) {
+// lookAtChanged looks at the services of which something has changed, or whose time has come. It returns when the fleet
+// is past what was looked at, for how long there is nothing to do if it is not, and whether orders were given of late.
+func (s *Services) lookAtChanged(ctx context.Context) (past <-chan struct{}, next time.Duration, busy bool) {
 	for _, app := range s.o.Catalog.TakeMovedServices() {
-		s.changed(app)
+		s.markChanged(app)
 	}
 	for len(s.ends) > 0 {
 		(<-s.ends)(time.Now())
 	}
 	now := time.Now()
 	snapshot := s.o.Fleet.Snapshot()
-	changed := s.watch.look(snapshot)
+	changed := s.watch.lookAtFleet(snapshot)
 	for _, app := range changed {
-		s.changed(app)
+		s.markChanged(app)
 	}
-	if len(changed) > 0 && len(s.watch.loops) > 0 && s.knows(now) {
-		s.suspect(ctx, now, snapshot)
+	if len(changed) > 0 && len(s.watch.loops) > 0 && s.isUpToDate(now) {
+		s.suspectWorkers(ctx, now, snapshot)
 	}
-	if members := s.stewards(); !slices.Equal(members, s.members) || s.watch.moved {
+	if members := s.possibleStewards(); !slices.Equal(members, s.members) || s.watch.moved {
 		s.members, s.watch.moved = members, false
 		for _, k := range s.apps {
 			k.changed = true
@@ -223,8 +223,8 @@ func (s *Services) look(ctx context.Context) (past <-chan struct{}, next time.Du
 	return snapshot.Past(), max(next, 0), busy
 }
 
-// stewards lists the members that may carry services.
-func (s *Services) stewards() []cluster.WorkerID {
+// possibleStewards lists the members that may carry services.
+func (s *Services) possibleStewards() []cluster.WorkerID {
 	if s.o.Members == nil {
 		return []cluster.WorkerID{s.o.Self}
 	}
@@ -238,13 +238,13 @@ func (s *Services) lookAt(ctx context.Context, now time.Time, k *kept) bool {
 		k.steward = nil
 		return k.writing
 	}
-	s.remembers(k.app, wanted.Tenure.Term.Number)
-	if !s.knows(now) {
-		k.due = later(s.quiet, now.Add(time.Second))
+	s.rememberTerm(k.app, wanted.Tenure.Term.Number)
+	if !s.isUpToDate(now) {
+		k.due = laterTime(s.quiet, now.Add(time.Second))
 		return true
 	}
 	if steward := release.StewardOf(wanted.App.ID, s.members, wanted.Tenure); steward != s.o.Self &&
-		!s.oversee(ctx, now, k, &wanted, steward) {
+		!s.overseeSteward(ctx, now, k, &wanted, steward) {
 		k.steward = nil // what it has under way ends by itself, in its term
 		return k.writing || k.over.of != "" || !k.due.IsZero()
 	}
@@ -254,7 +254,7 @@ func (s *Services) lookAt(ctx context.Context, now time.Time, k *kept) bool {
 	if k.writing {
 		return true // it is looked at when that is done
 	}
-	n := k.steward.Step(now, s.want(&wanted), s.watch.standing(k.app))
+	n := k.steward.Step(now, s.wantedOf(&wanted), s.watch.standingOf(k.app))
 	k.due = n.Again
 	if len(n.Orders) > 0 {
 		k.ordered = now
@@ -262,8 +262,8 @@ func (s *Services) lookAt(ctx context.Context, now time.Time, k *kept) bool {
 	next := wanted.Tenure
 	switch {
 	case n.Term > 0:
-		next.Term, next.Busy = s.term(n.Term, k.steward, &wanted), true
-		s.tell(ctx, k, next)
+		next.Term, next.Busy = s.beginTerm(n.Term, k.steward, &wanted), true
+		s.writeTenure(ctx, k, next)
 	case n.Tell:
 		if n.Progress.State != next.Progress.State || n.Progress.Undo != next.Progress.Undo {
 			s.o.Log.Info("a rollout came to something", "app", k.app, "release", n.Progress.Release, "state",
@@ -271,27 +271,27 @@ func (s *Services) lookAt(ctx context.Context, now time.Time, k *kept) bool {
 		}
 		s.noteScaled(k.app, next.Scaled, n.Scaled)
 		next.Notes, next.Busy = n.Notes, n.Busy
-		s.tell(ctx, k, next)
+		s.writeTenure(ctx, k, next)
 	case !n.Busy && next.Busy:
 		next.Busy = false
-		s.tell(ctx, k, next)
+		s.writeTenure(ctx, k, next)
 	}
 	for i := range n.Orders {
-		s.order(ctx, k, &wanted, n.Orders[i])
+		s.carryOutOrder(ctx, k, &wanted, n.Orders[i])
 	}
 	for _, worker := range n.Obey {
-		s.obey(ctx, k, worker)
+		s.imposeTerm(ctx, k, worker)
 	}
 	if n.Busy || !n.Again.IsZero() || k.writing {
 		k.rests = time.Time{}
 		return true
 	}
-	return k.remember(now)
+	return k.isRemembered(now)
 }
 
-// remember reports whether the steward of a service at rest is kept. It is for a while: the fleet may not have told of all
-// that it ordered. Later ones read the same off the machines.
-func (k *kept) remember(now time.Time) bool {
+// isRemembered reports whether the steward of a service at rest is kept. It is for a while: the fleet may not have told
+// of all that it ordered. Later ones read the same off the machines.
+func (k *kept) isRemembered(now time.Time) bool {
 	if k.rests.IsZero() {
 		k.rests = now
 	}
@@ -303,8 +303,8 @@ func (k *kept) remember(now time.Time) bool {
 	return false
 }
 
-// want returns what is wanted, as a steward reads it.
-func (s *Services) want(x *catalog.Service) *rollout.Want {
+// wantedOf returns what is wanted, as a steward reads it.
+func (s *Services) wantedOf(x *catalog.Service) *rollout.Want {
 	w := rollout.WantOf(&x.Service, x.App.ID)
 	w.LostAfter, w.Places = s.o.LostAfter, s.o.Fleet.Snapshot().Places()
 	if x.Release.Fences() || x.Before != nil && x.Before.Fences() {
@@ -313,9 +313,10 @@ func (s *Services) want(x *catalog.Service) *rollout.Want {
 	return w
 }
 
-// term returns the term that this member begins: its number is at least least, and beyond that of any other member. A steward
-// begins none that an earlier one of this process had, whatever the cluster remembers of it: its orders may be on their way.
-func (s *Services) term(least uint64, of *rollout.Steward, wanted *catalog.Service) cluster.Term {
+// beginTerm returns the term that this member begins: its number is at least least, and beyond that of any other
+// member. A steward begins none that an earlier one of this process had, whatever the cluster remembers of it: its
+// orders may be on their way.
+func (s *Services) beginTerm(least uint64, of *rollout.Steward, wanted *catalog.Service) cluster.Term {
 	if newest := wanted.Tenure.Term; newest.Member != s.o.Self {
 		least = max(least, newest.Number+1)
 	}
@@ -332,31 +333,31 @@ func (s *Services) term(least uint64, of *rollout.Steward, wanted *catalog.Servi
 // mostLast bounds the apps whose last term is remembered.
 const mostLast = 1 << 16
 
-// remembers notes a term of an app. It is remembered when the app is gone: workers go on to refuse what is lower, so that
-// the first term of another app of that name is to be higher.
-func (s *Services) remembers(app string, term uint64) {
+// rememberTerm notes a term of an app. It is remembered when the app is gone: workers go on to refuse what is lower, so
+// that the first term of another app of that name is to be higher.
+func (s *Services) rememberTerm(app string, term uint64) {
 	if _, known := s.last[app]; term > s.last[app] && (known || len(s.last) < mostLast) {
 		s.last[app] = term
 	}
 }
 
-// knows reports whether this process has heard by now what the others have.
-func (s *Services) knows(now time.Time) bool {
+// isUpToDate reports whether this process has heard by now what the others have.
+func (s *Services) isUpToDate(now time.Time) bool {
 	return !now.Before(s.quiet) && s.watch.reported && (!s.watch.awaited || !now.Before(s.patient))
 }
 
-func later(a, b time.Time) time.Time {
+func laterTime(a, b time.Time) time.Time {
 	if a.After(b) {
 		return a
 	}
 	return b
 }
 
-// tell has all know of the service's steward, and then has the service looked at again.
-func (s *Services) tell(ctx context.Context, k *kept, t release.Tenure) {
+// writeTenure has all know of the service's steward, and then has the service looked at again.
+func (s *Services) writeTenure(ctx context.Context, k *kept, t release.Tenure) {
 	k.writing = true
 	steward := k.steward
-	s.begin(ctx, func() func(time.Time) {
+	s.beginAside(ctx, func() func(time.Time) {
 		err := s.o.Catalog.SetTenure(k.app, t)
 		return func(now time.Time) {
 			k.writing = false
@@ -370,33 +371,33 @@ func (s *Services) tell(ctx context.Context, k *kept, t release.Tenure) {
 			default:
 				steward.Rest()
 			}
-			s.changed(k.app)
+			s.markChanged(k.app)
 		}
 	})
 }
 
-// order has an order carried out.
-func (s *Services) order(ctx context.Context, k *kept, wanted *catalog.Service, o rollout.Order) {
+// carryOutOrder has an order carried out.
+func (s *Services) carryOutOrder(ctx context.Context, k *kept, wanted *catalog.Service, o rollout.Order) {
 	steward, r := k.steward, wanted.Release
 	if wanted.Head.Release != o.Replica.Release {
 		r = wanted.Before
 	}
-	s.begin(ctx, func() func(time.Time) {
+	s.beginAside(ctx, func() func(time.Time) {
 		err := s.o.Hands.CarryOut(ctx, k.app, r, o)
 		return func(now time.Time) {
 			steward.Done(now, &o, err)
 			if ctx.Err() == nil {
-				s.note(k.app, &o, err, steward.Outbid())
+				s.logOrder(k.app, &o, err, steward.Outbid())
 			}
-			s.changed(k.app)
+			s.markChanged(k.app)
 		}
 	})
 }
 
-// obey has a worker obey the steward's term.
-func (s *Services) obey(ctx context.Context, k *kept, worker cluster.WorkerID) {
+// imposeTerm has a worker obey the steward's term.
+func (s *Services) imposeTerm(ctx context.Context, k *kept, worker cluster.WorkerID) {
 	steward, term := k.steward, k.steward.Term()
-	s.begin(ctx, func() func(time.Time) {
+	s.beginAside(ctx, func() func(time.Time) {
 		has, err := s.o.Hands.Obey(ctx, k.app, term, worker)
 		return func(now time.Time) {
 			steward.Obeyed(now, term, worker, has, err)
@@ -404,14 +405,14 @@ func (s *Services) obey(ctx context.Context, k *kept, worker cluster.WorkerID) {
 				s.o.Log.Log(ctx, levelOf(err, steward.Outbid()), "a worker does not obey the steward of a service yet",
 					"app", k.app, "worker", worker, "term", term, "err", err)
 			}
-			s.changed(k.app)
+			s.markChanged(k.app)
 		}
 	})
 }
 
-// levelOf returns how an order that failed is logged. That a worker has obeyed a higher term is nothing wrong where it is
-// the first time: another member carried the service before, or an app of its name, and the steward's next term is higher.
-// outbid is how often that came in a row.
+// levelOf returns how an order that failed is logged. That a worker has obeyed a higher term is nothing wrong where it
+// is the first time: another member carried the service before, or an app of its name, and the steward's next term is
+// higher. outbid is how often that came in a row.
 func levelOf(err error, outbid int) slog.Level {
 	if fault.CodeOf(err) == cluster.CodeOldTerm && outbid <= 1 {
 		return slog.LevelInfo
@@ -419,8 +420,8 @@ func levelOf(err error, outbid int) slog.Level {
 	return slog.LevelWarn
 }
 
-// note logs what came of an order.
-func (s *Services) note(app string, o *rollout.Order, err error, outbid int) {
+// logOrder logs what came of an order.
+func (s *Services) logOrder(app string, o *rollout.Order, err error, outbid int) {
 	if err != nil {
 		s.o.Log.Log(context.Background(), levelOf(err, outbid), "a service is not as it is wanted yet", "app",
 			app, "replica", o.Slot().String(), "order", o.Verb, "machine", o.Machine, "err", err)
@@ -440,8 +441,8 @@ func (s *Services) noteScaled(app string, old, now map[string]release.Scaled) {
 	}
 }
 
-// begin does something beside the loop, in its turn; the loop then is told how it ended.
-func (s *Services) begin(ctx context.Context, do func() func(now time.Time)) {
+// beginAside does something beside the loop, in its turn; the loop then is told how it ended.
+func (s *Services) beginAside(ctx context.Context, do func() func(now time.Time)) {
 	go func() {
 		select {
 		case s.turns <- struct{}{}:
@@ -450,12 +451,12 @@ func (s *Services) begin(ctx context.Context, do func() func(now time.Time)) {
 		}
 		end := do()
 		<-s.turns
-		s.end(ctx, end)
+		s.endAside(ctx, end)
 	}()
 }
 
-// end has the loop told how something ended.
-func (s *Services) end(ctx context.Context, end func(now time.Time)) {
+// endAside has the loop told how something ended.
+func (s *Services) endAside(ctx context.Context, end func(now time.Time)) {
 	select {
 	case s.ends <- end:
 	case <-ctx.Done():

@@ -13,11 +13,11 @@ import (
 // cordonOwner is who cordons a worker at which machines of several services die.
 const cordonOwner = "souk services"
 
-// suspect cordons workers that seem to be at fault for what dies there. Of each it is one member that does.
-func (s *Services) suspect(ctx context.Context, now time.Time, snapshot *fleet.Snapshot) {
+// suspectWorkers cordons workers that seem to be at fault for what dies there. Of each it is one member that does.
+func (s *Services) suspectWorkers(ctx context.Context, now time.Time, snapshot *fleet.Snapshot) {
 	services := map[string][]release.Standing{}
 	for _, app := range s.watch.loops {
-		services[app] = s.watch.standing(app)
+		services[app] = s.watch.standingOf(app)
 	}
 	cordoned := map[cluster.WorkerID]bool{}
 	for w := range snapshot.Workers() {
@@ -35,7 +35,7 @@ func (s *Services) suspect(ctx context.Context, now time.Time, snapshot *fleet.S
 			continue
 		}
 		s.doubted[x.Worker] = true
-		s.begin(ctx, func() func(time.Time) {
+		s.beginAside(ctx, func() func(time.Time) {
 			err := s.o.Hands.Cordon(ctx, x.Worker, x.Why)
 			s.o.Log.Warn("a worker seems to be at fault, so it is cordoned", "worker", x.Worker, "why", x.Why, "err",
 				err)

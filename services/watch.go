@@ -24,22 +24,22 @@ type watch struct {
 
 func newWatch() *watch {
 	w := &watch{}
-	w.walk = fleet.NewWalk(func(m *fleet.Machine) bool { return m.Replica != nil }, w.note)
+	w.walk = fleet.NewWalk(func(m *fleet.Machine) bool { return m.Replica != nil }, w.noteMachines)
 	return w
 }
 
-// look brings the notes up to date, and returns the apps that have other machines than before.
-func (w *watch) look(s *fleet.Snapshot) []string {
+// lookAtFleet brings the notes up to date, and returns the apps that have other machines than before.
+func (w *watch) lookAtFleet(s *fleet.Snapshot) []string {
 	if s == w.walk.Snapshot() {
 		return nil
 	}
 	w.loops = w.loops[:0]
-	w.ask(s)
+	w.noteReachable(s)
 	return w.walk.Look(s)
 }
 
-// ask notes which workers can be asked.
-func (w *watch) ask(s *fleet.Snapshot) {
+// noteReachable notes which workers can be asked.
+func (w *watch) noteReachable(s *fleet.Snapshot) {
 	w.reported, w.awaited = true, false
 	silent := map[cluster.WorkerID]time.Time{}
 	workers := make([]rollout.Peer, 0, s.Len())
@@ -65,16 +65,16 @@ func (w *watch) ask(s *fleet.Snapshot) {
 	}
 }
 
-// note has the machines of each service noted, and notes which of them die again and again.
-func (w *watch) note(app string, list []fleet.Seen) bool {
+// noteMachines has the machines of each service noted, and notes which of them die again and again.
+func (w *watch) noteMachines(app string, list []fleet.Seen) bool {
 	if slices.ContainsFunc(list, func(x fleet.Seen) bool { return x.Loops }) {
 		w.loops = append(w.loops, app)
 	}
 	return true
 }
 
-// standing returns a service's machines as its steward sees them.
-func (w *watch) standing(app string) []release.Standing {
+// standingOf returns a service's machines as its steward sees them.
+func (w *watch) standingOf(app string) []release.Standing {
 	list := w.walk.Of(app)
 	if list == nil {
 		return nil

@@ -104,7 +104,7 @@ func Each(open Opener, s Setup, n int, after func(Row)) (Summary, error) {
 		}
 		rows = append(rows, row)
 	}
-	return summarise(rows), nil
+	return summariseRows(rows), nil
 }
 
 func runOnce(open Opener, s Setup) (Row, error) {
@@ -119,7 +119,7 @@ func runOnce(open Opener, s Setup) (Row, error) {
 	return row, err
 }
 
-func summarise(rows []Row) Summary {
+func summariseRows(rows []Row) Summary {
 	s := Summary{Scheduler: rows[0].Scheduler, Seeds: len(rows), ShortTimes: rows[0].ShortTimes,
 		LongTimes: rows[0].LongTimes, Load: rows[0].Load}
 	n := float64(len(rows))
@@ -128,7 +128,7 @@ func summarise(rows []Row) Summary {
 		for i, r := range rows {
 			xs[i] = f(r)
 		}
-		m = mean(xs)
+		m = meanOf(xs)
 		if len(xs) < 2 {
 			return m, 0
 		}
@@ -136,7 +136,7 @@ func summarise(rows []Row) Summary {
 		for _, x := range xs {
 			ss += (x - m) * (x - m)
 		}
-		return m, student(len(xs)-1) * math.Sqrt(ss/(n-1)/n)
+		return m, studentQuantile(len(xs)-1) * math.Sqrt(ss/(n-1)/n)
 	}
 	ci := &Interval{}
 	classes := func(of func(Row) Class) (m, half Class) {
@@ -169,8 +169,8 @@ func summarise(rows []Row) Summary {
 	return s
 }
 
-// student gives the 97.5 % point of Student's distribution with n degrees of freedom.
-func student(n int) float64 {
+// studentQuantile gives the 97.5 % point of Student's distribution with n degrees of freedom.
+func studentQuantile(n int) float64 {
 	points := []float64{12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160,
 		2.145, 2.131}
 	if n <= len(points) {
@@ -205,7 +205,7 @@ func Yardsticks(open Opener, s Setup) (Bounds, error) {
 		return Bounds{}, err
 	}
 	zero := Row{ShortTimes: short, LongTimes: long}
-	zero.fill(slots.Totals{}, 1)
+	zero.fillTotals(slots.Totals{}, 1)
 	src, done, err := open(s.Seed)
 	if err != nil {
 		return Bounds{}, err
@@ -217,15 +217,15 @@ func Yardsticks(open Opener, s Setup) (Bounds, error) {
 	if err != nil {
 		return Bounds{}, err
 	}
-	b := Bounds{A: summarise([]Row{zero}), B: fluid, C: summarise([]Row{row})}
+	b := Bounds{A: summariseRows([]Row{zero}), B: fluid, C: summariseRows([]Row{row})}
 	b.A.Scheduler, b.C.Scheduler = "bound A (zero wait)", "bound C (clairvoyant SJF)"
 	return b, nil
 }
 
 // Regret gives how much more than the bound's a scheduler's mean is, as a share of it.
-func Regret(s, bound Summary) float64 { return over(s.Mean, bound.Mean) }
+func Regret(s, bound Summary) float64 { return isOverBound(s.Mean, bound.Mean) }
 
-func over(x, bound float64) float64 {
+func isOverBound(x, bound float64) float64 {
 	if bound == 0 {
 		return 0
 	}
@@ -235,10 +235,11 @@ func over(x, bound float64) float64 {
 // Regrets gives the same for every figure.
 func Regrets(s, bound Summary) Times {
 	class := func(a, b Class) Class {
-		return Class{P50: over(a.P50, b.P50), P90: over(a.P90, b.P90), P99: over(a.P99, b.P99),
-			Mean: over(a.Mean, b.Mean)}
+		return Class{P50: isOverBound(a.P50, b.P50), P90: isOverBound(a.P90, b.P90), P99: isOverBound(a.P99, b.P99),
+			Mean: isOverBound(a.Mean, b.Mean)}
 	}
-	return Times{Short: class(s.Short, bound.Short), Long: class(s.Long, bound.Long), Mean: over(s.Mean, bound.Mean)}
+	return Times{Short: class(s.Short, bound.Short), Long: class(s.Long, bound.Long), Mean: isOverBound(s.Mean,
+		bound.Mean)}
 }
 
 // Closed gives how much of the way from one scheduler's mean to a better one, mostly bound C's, another has gone.

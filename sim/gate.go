@@ -54,7 +54,7 @@ func ParseGate(text string) (Gate, error) {
 	return g, nil
 }
 
-func (g Gate) of(s Summary) float64 {
+func (g Gate) metricOf(s Summary) float64 {
 	class := s.Short
 	if g.class == "long" {
 		class = s.Long
@@ -79,8 +79,8 @@ func (g Gate) of(s Summary) float64 {
 
 // Fails says whether a row meets the condition, beside the baseline's row, and so fails.
 func (g Gate) Fails(row, baseline Summary) (value, limit float64, fails bool) {
-	value = g.of(row)
-	limit, fails = g.limit.Fails(value, g.of(baseline))
+	value = g.metricOf(row)
+	limit, fails = g.limit.Fails(value, g.metricOf(baseline))
 	return value, limit, fails
 }
 

@@ -39,10 +39,10 @@ th:first-child,td:first-child{text-align:left}svg{max-width:100%%;height:auto}@m
 			r.Fairness, 100*r.Busy, r.Makespan, r.Seeds)
 	}
 	fmt.Fprint(out, "</table>")
-	cdf(out, "Short jobs", list, func(s Summary) []float64 { return s.ShortTimes })
-	cdf(out, "Long jobs", list, func(s Summary) []float64 { return s.LongTimes })
-	usage(out, rows)
-	frontier(out, rows)
+	drawCDF(out, "Short jobs", list, func(s Summary) []float64 { return s.ShortTimes })
+	drawCDF(out, "Long jobs", list, func(s Summary) []float64 { return s.LongTimes })
+	drawUsage(out, rows)
+	drawFrontier(out, rows)
 	fmt.Fprint(out, "</html>\n")
 	return out.Flush()
 }

@@ -42,98 +42,101 @@ type architecture struct {
 	make    func(fleet scheduler.Fleet, compat bool, n int) (scheduler.Strategy, error)
 }
 
-func sure[T scheduler.Strategy](f func(scheduler.Fleet, bool, int) T) func(scheduler.Fleet, bool,
+func withoutError[T scheduler.Strategy](f func(scheduler.Fleet, bool, int) T) func(scheduler.Fleet, bool,
 	int) (scheduler.Strategy, error) {
 	return func(fleet scheduler.Fleet, compat bool, n int) (scheduler.Strategy, error) {
 		return f(fleet, compat, n), nil
 	}
 }
 
-func queue(order central.Order) func(scheduler.Fleet, bool, int) (scheduler.Strategy, error) {
-	return sure(func(f scheduler.Fleet, _ bool, _ int) *central.Queue { return central.NewQueue(f, order) })
+func newQueue(order central.Order) func(scheduler.Fleet, bool, int) (scheduler.Strategy, error) {
+	return withoutError(func(f scheduler.Fleet, _ bool, _ int) *central.Queue { return central.NewQueue(f, order) })
 }
 
-func sampling(m sparrow.Mode) func(scheduler.Fleet, bool, int) (scheduler.Strategy, error) {
-	return sure(func(f scheduler.Fleet, _ bool, _ int) *sparrow.Sampling { return sparrow.NewSampling(f, m) })
+func newSampling(m sparrow.Mode) func(scheduler.Fleet, bool, int) (scheduler.Strategy, error) {
+	return withoutError(func(f scheduler.Fleet, _ bool, _ int) *sparrow.Sampling { return sparrow.NewSampling(f, m) })
 }
 
-func probes(cancel bool) func(scheduler.Fleet, bool, int) (scheduler.Strategy, error) {
-	return sure(func(f scheduler.Fleet, compat bool, n int) *sparrow.Sparrow {
+func newProbes(cancel bool) func(scheduler.Fleet, bool, int) (scheduler.Strategy, error) {
+	return withoutError(func(f scheduler.Fleet, compat bool, n int) *sparrow.Sparrow {
 		return sparrow.New(f, sparrow.Options{Ratio: n, Replacement: compat, Cancel: cancel})
 	})
 }
 
-func flows(m flow.Model) func(scheduler.Fleet, bool, int) (scheduler.Strategy, error) {
+func newFlows(m flow.Model) func(scheduler.Fleet, bool, int) (scheduler.Strategy, error) {
 	return func(f scheduler.Fleet, _ bool, n int) (scheduler.Strategy, error) {
 		return firmament.New(f, firmament.Options{Model: m, Round: scheduler.Time(n) * scheduler.Second / 1000})
 	}
 }
 
-func seconds(n int) scheduler.Time { return scheduler.Time(n) * scheduler.Second }
+func secondsToTime(n int) scheduler.Time { return scheduler.Time(n) * scheduler.Second }
 
-// architectures lists what can be run, ours first.
-func architectures() []architecture {
+// allArchitectures lists what can be run, ours first.
+func allArchitectures() []architecture {
 	return []architecture{
 		{"market", "buyers", []int{1, 3, 10, 30}, atBuyers, false,
-			sure(func(f scheduler.Fleet, _ bool, n int) *pull.Market {
+			withoutError(func(f scheduler.Fleet, _ bool, n int) *pull.Market {
 				if n == 0 {
 					n = pull.Buyers
 				}
 				return pull.New(f, auction.DefaultRules(f.Workers*f.Slots), n)
 			})},
-		{"random", "", nil, atBuyers, false, sampling(sparrow.Random)},
-		{"per-task", "", nil, atBuyers, false, sampling(sparrow.PerTask)},
-		{"batch", "", nil, atBuyers, false, sampling(sparrow.Batch)},
-		{"sparrow", "probes for each task", []int{2, 4, 8, 16}, atBuyers, true, probes(false)},
-		{"sparrow-cancel", "probes for each task", []int{2, 4, 8, 16}, atBuyers, true, probes(true)},
+		{"random", "", nil, atBuyers, false, newSampling(sparrow.Random)},
+		{"per-task", "", nil, atBuyers, false, newSampling(sparrow.PerTask)},
+		{"batch", "", nil, atBuyers, false, newSampling(sparrow.Batch)},
+		{"sparrow", "probes for each task", []int{2, 4, 8, 16}, atBuyers, true, newProbes(false)},
+		{"sparrow-cancel", "probes for each task", []int{2, 4, 8, 16}, atBuyers, true, newProbes(true)},
 		{"hawk", "workers that an idle one asks", []int{1, 10, 40}, longInOne, false,
-			sure(func(f scheduler.Fleet, compat bool, n int) *hawk.Hawk {
+			withoutError(func(f scheduler.Fleet, compat bool, n int) *hawk.Hawk {
 				return hawk.New(f, hawk.Options{Attempts: n, Free: compat})
 			})},
 		{"eagle", "probes of a job at least", []int{10, 20, 80, 320}, longInOne, false,
-			sure(func(f scheduler.Fleet, _ bool, n int) *eagle.Eagle {
+			withoutError(func(f scheduler.Fleet, _ bool, n int) *eagle.Eagle {
 				return eagle.New(f, eagle.Options{Least: n})
 			})},
 		{"pigeon", "workers of a group", []int{25, 100, 400}, atBuyers, false,
-			sure(func(f scheduler.Fleet, _ bool, n int) *pigeon.Pigeon {
+			withoutError(func(f scheduler.Fleet, _ bool, n int) *pigeon.Pigeon {
 				return pigeon.New(f, pigeon.Options{Group: n})
 			})},
 		{"apollo", "seconds between two publications of the waits", []int{1, 10, 60}, atBuyers, false,
-			sure(func(f scheduler.Fleet, _ bool, n int) *apollo.Apollo {
-				return apollo.New(f, apollo.Options{Publish: seconds(n)})
+			withoutError(func(f scheduler.Fleet, _ bool, n int) *apollo.Apollo {
+				return apollo.New(f, apollo.Options{Publish: secondsToTime(n)})
 			})},
 		{"yarn", "seconds between two heartbeats", nil, atBuyers, false,
-			sure(func(f scheduler.Fleet, _ bool, n int) *yarn.YARN {
-				return yarn.New(f, yarn.Options{Beat: seconds(n)})
+			withoutError(func(f scheduler.Fleet, _ bool, n int) *yarn.YARN {
+				return yarn.New(f, yarn.Options{Beat: secondsToTime(n)})
 			})},
 		{"condor", "seconds between two cycles", nil, atBuyers, false,
-			sure(func(f scheduler.Fleet, _ bool, n int) *condor.Condor {
-				return condor.New(f, condor.Options{Interval: seconds(n), Gap: seconds(n) / 3})
+			withoutError(func(f scheduler.Fleet, _ bool, n int) *condor.Condor {
+				return condor.New(f, condor.Options{Interval: secondsToTime(n), Gap: secondsToTime(n) / 3})
 			})},
-		{"firmament", "milliseconds between two rounds", nil, inOnePlace, false, flows(flow.LoadSpreading)},
-		{"quincy", "milliseconds between two rounds", nil, inOnePlace, false, flows(flow.Quincy)},
-		{"coco", "milliseconds between two rounds", nil, inOnePlace, false, flows(flow.Interfering)},
+		{"firmament", "milliseconds between two rounds", nil, inOnePlace, false, newFlows(flow.LoadSpreading)},
+		{"quincy", "milliseconds between two rounds", nil, inOnePlace, false, newFlows(flow.Quincy)},
+		{"coco", "milliseconds between two rounds", nil, inOnePlace, false, newFlows(flow.Interfering)},
 		{"clwl", "", nil, inOnePlace, false,
-			sure(func(f scheduler.Fleet, _ bool, _ int) *central.LeastWait { return central.NewLeastWait(f, 0) })},
+			withoutError(func(f scheduler.Fleet, _ bool, _ int) *central.LeastWait {
+				return central.NewLeastWait(f,
+					0)
+			})},
 		{"dlwl", "seconds between two looks", []int{2, 8, 32, 128}, atBuyers, false,
-			sure(func(f scheduler.Fleet, _ bool, n int) *central.LeastWait {
+			withoutError(func(f scheduler.Fleet, _ bool, n int) *central.LeastWait {
 				if n == 0 {
 					n = 8
 				}
-				return central.NewLeastWait(f, seconds(n))
+				return central.NewLeastWait(f, secondsToTime(n))
 			})},
-		{"fifo", "", nil, multiPath, false, queue(central.Arrival)},
-		{"sjf", "", nil, multiPath, false, queue(central.Shortest)},
-		{"srtf", "", nil, multiPath, false, queue(central.Remaining)},
-		{"monolithic", "", nil, inOnePlace, false, queue(central.Arrival)},
-		{"multipath", "", nil, multiPath, false, queue(central.Arrival)},
+		{"fifo", "", nil, multiPath, false, newQueue(central.Arrival)},
+		{"sjf", "", nil, multiPath, false, newQueue(central.Shortest)},
+		{"srtf", "", nil, multiPath, false, newQueue(central.Remaining)},
+		{"monolithic", "", nil, inOnePlace, false, newQueue(central.Arrival)},
+		{"multipath", "", nil, multiPath, false, newQueue(central.Arrival)},
 	}
 }
 
 // Schedulers lists the names that NewScheduler knows, ours first.
 func Schedulers() []string {
 	var names []string
-	for _, a := range architectures() {
+	for _, a := range allArchitectures() {
 		names = append(names, a.name)
 	}
 	return names
@@ -142,7 +145,7 @@ func Schedulers() []string {
 // Params tells what N means in NAME:N, by name.
 func Params() map[string]string {
 	out := map[string]string{}
-	for _, a := range architectures() {
+	for _, a := range allArchitectures() {
 		if a.param != "" {
 			out[a.name] = a.param
 		}
@@ -172,7 +175,7 @@ const maxParam = 100_000
 // lookUp finds what NAME or NAME:N means.
 func lookUp(name string) (architecture, int, error) {
 	base, rest, has := strings.Cut(name, ":")
-	all := architectures()
+	all := allArchitectures()
 	i := slices.IndexFunc(all, func(a architecture) bool { return a.name == base })
 	if i < 0 {
 		return architecture{}, 0, unknownScheduler(base)

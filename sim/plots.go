@@ -11,21 +11,21 @@ import (
 // The size of a plot, and of its margins.
 const plotWidth, plotHeight, plotLeft, plotRight, plotBottom = 900.0, 380.0, 50.0, 150.0, 40.0
 
-func begin(w io.Writer, title string) {
+func beginPlot(w io.Writer, title string) {
 	fmt.Fprintf(w, `<h2>%s</h2><svg viewBox="0 0 %g %g" role="img" aria-label="%s"><g stroke="#8884" font-size="12" fill="currentColor">`,
 		title, plotWidth, plotHeight, title)
 }
 
-// line draws the i-th of n lines, and its name in the margin.
-func line(w io.Writer, i, n int, d, name string) {
+// drawLine draws the i-th of n lines, and its name in the margin.
+func drawLine(w io.Writer, i, n int, d, name string) {
 	hue := i * 360 / n
 	fmt.Fprintf(w, `<path d="%s" fill="none" stroke="hsl(%d 70%% 45%%)" stroke-width="2"/>`, d, hue)
 	fmt.Fprintf(w, `<text x="%g" y="%d" font-size="13" fill="hsl(%d 70%% 45%%)">%s</text>`, plotWidth-plotRight+10,
 		20+18*i, hue, html.EscapeString(name))
 }
 
-// cdf draws the share of jobs that took at most so long, the time on a logarithmic axis.
-func cdf(w io.Writer, title string, rows []Summary, of func(Summary) []float64) {
+// drawCDF draws the share of jobs that took at most so long, the time on a logarithmic axis.
+func drawCDF(w io.Writer, title string, rows []Summary, of func(Summary) []float64) {
 	lo, hi := math.Inf(1), 0.0
 	for _, r := range rows {
 		if t := of(r); len(t) > 0 {
@@ -40,7 +40,7 @@ func cdf(w io.Writer, title string, rows []Summary, of func(Summary) []float64) 
 		return plotLeft + (plotWidth-plotLeft-plotRight)*math.Log(max(v, lo)/lo)/math.Log(hi/lo)
 	}
 	y := func(p float64) float64 { return (plotHeight - plotBottom) * (1 - p*0.97) }
-	begin(w, title)
+	beginPlot(w, title)
 	for e := math.Ceil(math.Log10(lo)); e <= math.Log10(hi); e++ {
 		v := math.Pow(10, e)
 		fmt.Fprintf(w, `<path d="M%.1f 0V%.1f"/><text stroke="none" x="%.1f" y="%.1f" text-anchor="middle">%g s</text>`,
@@ -61,15 +61,15 @@ func cdf(w io.Writer, title string, rows []Summary, of func(Summary) []float64) 
 		for k := range points + 1 {
 			p := float64(k) / points
 			v := t[min(len(t)-1, int(p*float64(len(t))))]
-			fmt.Fprintf(&d, "%c%.1f %.1f", "LM"[btoi(k == 0)], x(v), y(p))
+			fmt.Fprintf(&d, "%c%.1f %.1f", "LM"[boolToInt(k == 0)], x(v), y(p))
 		}
-		line(w, i, len(rows), d.String(), r.Scheduler)
+		drawLine(w, i, len(rows), d.String(), r.Scheduler)
 	}
 	fmt.Fprint(w, "</svg>")
 }
 
-// usage draws the share of the slots that is busy, over the time of the first seed's run.
-func usage(w io.Writer, rows []Summary) {
+// drawUsage draws the share of the slots that is busy, over the time of the first seed's run.
+func drawUsage(w io.Writer, rows []Summary) {
 	end := 0.0
 	for _, r := range rows {
 		end = max(end, r.Makespan)
@@ -79,7 +79,7 @@ func usage(w io.Writer, rows []Summary) {
 	}
 	x := func(t float64) float64 { return plotLeft + (plotWidth-plotLeft-plotRight)*min(1, t/end) }
 	y := func(p float64) float64 { return (plotHeight - plotBottom) * (1 - p*0.97) }
-	begin(w, "Slots busy over time")
+	beginPlot(w, "Slots busy over time")
 	for k := range 6 {
 		t := end * float64(k) / 5
 		fmt.Fprintf(w, `<path d="M%.1f 0V%.1f"/><text stroke="none" x="%.1f" y="%.1f" text-anchor="middle">%.3g s</text>`,
@@ -93,18 +93,18 @@ func usage(w io.Writer, rows []Summary) {
 	for i, r := range rows {
 		var d strings.Builder
 		for k, b := range r.Load.Busy {
-			fmt.Fprintf(&d, "%c%.1f %.1f", "LM"[btoi(k == 0)], x((float64(k)+0.5)*float64(r.Load.Width)/1e6), y(b))
+			fmt.Fprintf(&d, "%c%.1f %.1f", "LM"[boolToInt(k == 0)], x((float64(k)+0.5)*float64(r.Load.Width)/1e6), y(b))
 		}
 		if d.Len() > 0 {
-			line(w, i, len(rows), d.String(), r.Scheduler)
+			drawLine(w, i, len(rows), d.String(), r.Scheduler)
 		}
 	}
 	fmt.Fprint(w, "</svg>")
 }
 
-// frontier draws each row's mean runtime against its messages, both on logarithmic axes. Rows of one scheduler with
+// drawFrontier draws each row's mean runtime against its messages, both on logarithmic axes. Rows of one scheduler with
 // several values of its number are joined: that is what more messages buy.
-func frontier(w io.Writer, rows []Summary) {
+func drawFrontier(w io.Writer, rows []Summary) {
 	minX, maxX, minY, maxY := math.Inf(1), 0.0, math.Inf(1), 0.0
 	var points []Summary
 	for _, r := range rows {
@@ -123,7 +123,7 @@ func frontier(w io.Writer, rows []Summary) {
 	y := func(v float64) float64 {
 		return (plotHeight - plotBottom) * (1 - 0.97*math.Log(v/minY)/math.Log(maxY/minY))
 	}
-	begin(w, "Mean runtime against messages a task")
+	beginPlot(w, "Mean runtime against messages a task")
 	for k := range 5 {
 		f := float64(k) / 4
 		vx, vy := minX*math.Pow(maxX/minX, f), minY*math.Pow(maxY/minY, f)
@@ -149,7 +149,7 @@ func frontier(w io.Writer, rows []Summary) {
 	fmt.Fprint(w, "</svg>")
 }
 
-func btoi(b bool) int {
+func boolToInt(b bool) int {
 	if b {
 		return 1
 	}

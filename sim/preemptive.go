@@ -23,8 +23,8 @@ type fluid struct {
 	long   bool
 }
 
-// settle makes left true again.
-func (f *fluid) settle() {
+// updateLeft makes left true again.
+func (f *fluid) updateLeft() {
 	if f.served == 0 {
 		return
 	}
@@ -34,8 +34,8 @@ func (f *fluid) settle() {
 	f.served = 0
 }
 
-// next gives how long until the first of its running tasks ends.
-func (f *fluid) next() ticks.Time {
+// nextEnd gives how long until the first of its running tasks ends.
+func (f *fluid) nextEnd() ticks.Time {
 	switch n := len(f.left); f.runs {
 	case 0:
 		return math.MaxInt64
@@ -46,8 +46,8 @@ func (f *fluid) next() ticks.Time {
 	}
 }
 
-// advance lets time pass for it, and drops the tasks that have ended.
-func (f *fluid) advance(dt ticks.Time) {
+// advanceTime lets time pass for it, and drops the tasks that have ended.
+func (f *fluid) advanceTime(dt ticks.Time) {
 	defer func() { f.work = f.mean * ticks.Time(len(f.left)) }()
 	n := len(f.left)
 	if f.runs == n {
@@ -69,26 +69,26 @@ func (f *fluid) advance(dt ticks.Time) {
 	f.runs = kept
 }
 
-// allot gives it n slots. What it loses is taken from the tasks that have most left, and what it gains goes to those of
-// the others that have most left.
-func (f *fluid) allot(n int) {
+// allotSlots gives it n slots. What it loses is taken from the tasks that have most left, and what it gains goes to
+// those of the others that have most left.
+func (f *fluid) allotSlots(n int) {
 	n = min(n, len(f.left))
 	if n == f.runs {
 		return
 	}
-	f.settle()
+	f.updateLeft()
 	if n < f.runs {
 		slices.Sort(f.left[:f.runs])
 	} else {
-		slices.SortFunc(f.left[f.runs:], longest)
+		slices.SortFunc(f.left[f.runs:], compareLongest)
 	}
 	if n == len(f.left) {
-		slices.SortFunc(f.left, longest)
+		slices.SortFunc(f.left, compareLongest)
 	}
 	f.runs = n
 }
 
-func longest(a, b ticks.Time) int { return cmp.Compare(b, a) }
+func compareLongest(a, b ticks.Time) int { return cmp.Compare(b, a) }
 
 // Preemptive is bound B: a clairvoyant scheduler that at every arrival and every end of a task gives the slots, without
 // delay, to the jobs of least remaining work, taking them from others at no cost. It is near the best mean there is.
@@ -96,15 +96,15 @@ func longest(a, b ticks.Time) int { return cmp.Compare(b, a) }
 // the longest job of all waits for a third longer.
 func Preemptive(src trace.Source, slotCount int, cutoff float64, whole bool) (Summary, error) {
 	p := &preemptive{src: src, slots: slotCount, cutoff: cutoff, whole: whole}
-	if err := p.read(); err != nil {
+	if err := p.readJob(); err != nil {
 		return Summary{}, err
 	}
 	for len(p.active) > 0 || p.has {
-		if err := p.step(); err != nil {
+		if err := p.nextEvent(); err != nil {
 			return Summary{}, err
 		}
 	}
-	s := summarise([]Row{p.row()})
+	s := summariseRows([]Row{p.resultRow()})
 	s.Scheduler = "bound B (preemptive SRPT)"
 	return s, nil
 }
@@ -122,7 +122,7 @@ type preemptive struct {
 	short, long []float64
 }
 
-func (p *preemptive) row() (r Row) {
+func (p *preemptive) resultRow() (r Row) {
 	r.ShortTimes, r.LongTimes = p.short, p.long
 	r.Short, r.Long = ClassOf(p.short), ClassOf(p.long)
 	r.Mean = (r.Short.Mean*float64(len(p.short)) + r.Long.Mean*float64(len(p.long))) / float64(max(1,
@@ -130,7 +130,7 @@ func (p *preemptive) row() (r Row) {
 	return r
 }
 
-func (p *preemptive) read() error {
+func (p *preemptive) readJob() error {
 	p.has = false
 	j, err := p.src.Next()
 	if errors.Is(err, io.EOF) {
@@ -159,11 +159,11 @@ func (p *preemptive) read() error {
 	return nil
 }
 
-// step goes to the next arrival or end of a task.
-func (p *preemptive) step() error {
+// nextEvent goes to the next arrival or end of a task.
+func (p *preemptive) nextEvent() error {
 	dt := ticks.Time(math.MaxInt64)
 	for _, f := range p.active {
-		dt = min(dt, f.next())
+		dt = min(dt, f.nextEnd())
 	}
 	arrives := p.has && p.pending.submit-p.now <= dt
 	if arrives {
@@ -174,10 +174,10 @@ func (p *preemptive) step() error {
 	kept := p.active[:0]
 	for _, f := range p.active {
 		if f.runs > 0 {
-			f.advance(dt)
+			f.advanceTime(dt)
 		}
 		if len(f.left) == 0 {
-			p.end(f)
+			p.endJob(f)
 			continue
 		}
 		p.tasks += len(f.left)
@@ -188,15 +188,15 @@ func (p *preemptive) step() error {
 	if arrives {
 		p.active = append(p.active, p.pending)
 		p.tasks += len(p.pending.left)
-		if err := p.read(); err != nil {
+		if err := p.readJob(); err != nil {
 			return err
 		}
 	}
-	p.share()
+	p.shareSlots()
 	return nil
 }
 
-func (p *preemptive) end(f *fluid) {
+func (p *preemptive) endJob(f *fluid) {
 	took := ticks.Seconds(p.now - f.submit)
 	if f.long {
 		p.long = append(p.long, took)
@@ -205,8 +205,8 @@ func (p *preemptive) end(f *fluid) {
 	}
 }
 
-// share gives the slots out.
-func (p *preemptive) share() {
+// shareSlots gives the slots out.
+func (p *preemptive) shareSlots() {
 	if p.tasks > p.slots {
 		for i := 1; i < len(p.active); i++ { // nearly sorted already
 			f := p.active[i]
@@ -219,7 +219,7 @@ func (p *preemptive) share() {
 	}
 	free := p.slots
 	for _, f := range p.active {
-		f.allot(free)
+		f.allotSlots(free)
 		free -= f.runs
 	}
 }

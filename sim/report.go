@@ -22,14 +22,15 @@ func ClassOf(runtimes []float64) Class {
 		return Class{}
 	}
 	slices.Sort(runtimes)
-	return Class{P50: rank(runtimes, 0.50), P90: rank(runtimes, 0.90), P99: rank(runtimes, 0.99), Mean: mean(runtimes)}
+	return Class{P50: nearestRank(runtimes, 0.50), P90: nearestRank(runtimes, 0.90), P99: nearestRank(runtimes, 0.99),
+		Mean: meanOf(runtimes)}
 }
 
-func rank(sorted []float64, p float64) float64 {
+func nearestRank(sorted []float64, p float64) float64 {
 	return sorted[max(0, int(math.Ceil(p*float64(len(sorted))))-1)]
 }
 
-func mean(xs []float64) float64 {
+func meanOf(xs []float64) float64 {
 	if len(xs) == 0 {
 		return 0
 	}

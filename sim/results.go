@@ -24,8 +24,8 @@ func Results(w io.Writer, dir string, seeds int, version string, tell func(strin
 			return err
 		}
 	}
-	r.summary()
-	if err := r.chain(); err != nil {
+	r.writeSummary()
+	if err := r.writeChain(); err != nil {
 		return err
 	}
 	fmt.Fprint(r.out, resultsFoot)
@@ -100,22 +100,22 @@ was tried. Its properties (every job ends under loss of messages and death of wo
 dies) are tested with random fleets, jobs and faults.
 `
 
-func (r *results) row(name string, short, long [4]float64, all float64, more string) {
+func (r *results) writeRow(name string, short, long [4]float64, all float64, more string) {
 	fmt.Fprintf(r.out, "| %s |", name)
 	for _, v := range append(append(short[:], long[:]...), all) {
-		fmt.Fprintf(r.out, " %s |", brief(v))
+		fmt.Fprintf(r.out, " %s |", formatBrief(v))
 	}
 	fmt.Fprintf(r.out, " %s |\n", more)
 }
 
-func brief(v float64) string {
+func formatBrief(v float64) string {
 	if v >= 1000 {
 		return strconv.FormatFloat(math.Round(v), 'f', 0, 64)
 	}
 	return strconv.FormatFloat(v, 'f', 1, 64)
 }
 
-func list(c Class) [4]float64 { return [4]float64{c.P50, c.P90, c.P99, c.Mean} }
+func classFigures(c Class) [4]float64 { return [4]float64{c.P50, c.P90, c.P99, c.Mean} }
 
 func (r *results) oneCase(c Case) error {
 	open := FromFile(filepath.Join(r.dir, c.File))
@@ -142,12 +142,13 @@ func (r *results) oneCase(c Case) error {
 		if err != nil {
 			return err
 		}
-		r.outside(c, name, rows)
-		r.row(name, list(s.Short), list(s.Long), s.Mean, fmt.Sprintf("%.1f, %.2f M, %.2f", s.Messages,
+		r.noteOutside(c, name, rows)
+		r.writeRow(name, classFigures(s.Short), classFigures(s.Long), s.Mean, fmt.Sprintf("%.1f, %.2f M, %.2f",
+			s.Messages,
 			float64(s.Events)/1e6, s.CPU))
 		for _, p := range c.Peers {
 			if p.Scheduler == name {
-				r.row("*"+name+", peer's*", p.Short, p.Long, p.Mean, "")
+				r.writeRow("*"+name+", peer's*", p.Short, p.Long, p.Mean, "")
 			}
 		}
 		switch name {
@@ -158,9 +159,9 @@ func (r *results) oneCase(c Case) error {
 			eagle = s.Mean
 		}
 		if name == "apollo" || name == "yarn" || name == "condor" {
-			more = more.add(worseThan(ours, s))
+			more = more.sumLosses(worseThan(ours, s))
 		} else {
-			worse = worse.add(worseThan(ours, s))
+			worse = worse.sumLosses(worseThan(ours, s))
 		}
 	}
 	setup.Scheduler, setup.Error = "market", 0.5
@@ -169,17 +170,17 @@ func (r *results) oneCase(c Case) error {
 	if err != nil {
 		return err
 	}
-	r.row("market, estimates ±50 % wrong", list(wrong.Short), list(wrong.Long), wrong.Mean,
+	r.writeRow("market, estimates ±50 % wrong", classFigures(wrong.Short), classFigures(wrong.Long), wrong.Mean,
 		fmt.Sprintf("%.1f", wrong.Messages))
-	r.row("bound C", list(bounds.C.Short), list(bounds.C.Long), bounds.C.Mean, "")
-	r.row("bound B", list(bounds.B.Short), list(bounds.B.Long), bounds.B.Mean, "")
-	r.row("bound A", list(bounds.A.Short), list(bounds.A.Long), bounds.A.Mean, "")
+	r.writeRow("bound C", classFigures(bounds.C.Short), classFigures(bounds.C.Long), bounds.C.Mean, "")
+	r.writeRow("bound B", classFigures(bounds.B.Short), classFigures(bounds.B.Long), bounds.B.Mean, "")
+	r.writeRow("bound A", classFigures(bounds.A.Short), classFigures(bounds.A.Long), bounds.A.Mean, "")
 	half := 0.0
 	if ours.Interval != nil {
 		half = ours.Interval.Mean
 	}
 	r.notes = append(r.notes, fmt.Sprintf("| %s | %s | %s | %s ± %.1f | %+.1f %% | %.0f %% | %.1f | %+.0f %% |", c.Name,
-		worse, more, brief(ours.Mean), half,
+		worse, more, formatBrief(ours.Mean), half,
 		100*Regret(ours, bounds.C), 100*(eagle-ours.Mean)/(eagle-bounds.C.Mean), ours.Messages,
 		100*(wrong.Mean-eagle)/eagle))
 	fmt.Fprintln(r.out)
@@ -190,7 +191,7 @@ func (r *results) oneCase(c Case) error {
 // intervals lie apart.
 type losses struct{ means, disjoint int }
 
-func (l losses) add(m losses) losses { return losses{l.means + m.means, l.disjoint + m.disjoint} }
+func (l losses) sumLosses(m losses) losses { return losses{l.means + m.means, l.disjoint + m.disjoint} }
 
 // String gives the means, and how many lie apart where that differs.
 func (l losses) String() string {
@@ -222,7 +223,7 @@ func worseThan(a, b Summary) (l losses) {
 	return l
 }
 
-func (r *results) summary() {
+func (r *results) writeSummary() {
 	fmt.Fprint(r.out, `## market against all of them
 
 Of the seven figures (short and long p50, p90, p99, and the mean of all), in the same run: how many of the 49 comparisons
@@ -250,8 +251,8 @@ for a p99).
 	fmt.Fprintln(r.out)
 }
 
-// outside notes the figures of a scheduler that are farther from the peer's than the limits: 5 %, and 10 % of a p99.
-func (r *results) outside(c Case, name string, rows []Row) {
+// noteOutside notes the figures of a scheduler that are farther from the peer's than the limits: 5 %, and 10 % of a p99.
+func (r *results) noteOutside(c Case, name string, rows []Row) {
 	for _, p := range c.Peers {
 		if p.Scheduler != name {
 			continue
@@ -259,7 +260,7 @@ func (r *results) outside(c Case, name string, rows []Row) {
 		names := [9]string{"short p50", "short p90", "short p99", "short mean", "long p50", "long p90", "long p99",
 			"long mean", "mean of all"}
 		figures := func(row Row) []float64 {
-			short, long := list(row.Short), list(row.Long)
+			short, long := classFigures(row.Short), classFigures(row.Long)
 			return append(append(short[:], long[:]...), row.Mean)
 		}
 		want := append(append(append([]float64(nil), p.Short[:]...), p.Long[:]...), p.Mean)
@@ -275,13 +276,13 @@ func (r *results) outside(c Case, name string, rows []Row) {
 			}
 			if off := (m - w) / w; math.Abs(off) > limit {
 				r.far = append(r.far, fmt.Sprintf("| %s | %s | %s | %s | %s | %+.0f %% | %s to %s |", c.Name, name,
-					names[i], brief(w), brief(m), 100*off, brief(low), brief(high)))
+					names[i], formatBrief(w), formatBrief(m), 100*off, formatBrief(low), formatBrief(high)))
 			}
 		}
 	}
 }
 
-func (r *results) chain() error {
+func (r *results) writeChain() error {
 	fmt.Fprint(r.out, `## Sparrow's chain
 
 10,000 workers of 4 slots, 10,000 jobs of 100 tasks, tasks of a job equal, exponential of 100 ms between jobs; jobs of the
@@ -300,7 +301,7 @@ first 500 ms do not count. Milliseconds; beside ours the peer's: Sparrow's own s
 				Seed: seed})
 			return src, func() error { return nil }, err
 		}
-		for _, l := range chain()[load] {
+		for _, l := range publishedChain()[load] {
 			r.tell("Sparrow's chain, load " + load + ": " + l.scheduler)
 			s, err := Each(open, Setup{Scheduler: l.scheduler, Workers: 10_000, Slots: 4, Warmup: 0.5,
 				Options: slots.Options{Cutoff: 1000}}, r.seeds, nil)

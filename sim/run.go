@@ -64,9 +64,9 @@ func Run(src trace.Source, s Setup) (Row, error) {
 	if err != nil {
 		return Row{}, err
 	}
-	s.Decide = a.decides.who()
+	s.Decide = a.decides.decideBy()
 	if a.decides == inOnePlace { // one path, in which every job waits for the slowest decision
-		s.Think = [2]slots.Think{slower(s.Think), slower(s.Think)}
+		s.Think = [2]slots.Think{slowerThink(s.Think), slowerThink(s.Think)}
 	}
 	if s.Shared = 1; a.name == "market" { // market counts slots as workers
 		s.Shared = fleet.Slots
@@ -83,7 +83,7 @@ func Run(src trace.Source, s Setup) (Row, error) {
 			return
 		}
 		took := ticks.Seconds(r.Ended - r.Submitted)
-		jain.add(took / max(ticks.Seconds(r.Longest), shortest))
+		jain.addShare(took / max(ticks.Seconds(r.Longest), shortest))
 		if r.Long {
 			row.LongTimes = append(row.LongTimes, took)
 		} else {
@@ -93,20 +93,20 @@ func Run(src trace.Source, s Setup) (Row, error) {
 			each(r)
 		}
 	}
-	began := cpu()
+	began := cpuSeconds()
 	tot, err := slots.Run(arch, s.Workers*fleet.Slots, src, s.Options)
 	if err != nil {
 		return row, err
 	}
-	row.CPU = cpu() - began
-	row.Fairness = jain.index()
-	row.fill(tot, s.Workers*max(1, s.Slots))
+	row.CPU = cpuSeconds() - began
+	row.Fairness = jain.jainIndex()
+	row.fillTotals(tot, s.Workers*max(1, s.Slots))
 	return row, nil
 }
 
-// cpu gives the seconds of processor time that the program has taken. The simulator runs on one goroutine; what the
-// garbage collector does beside it counts.
-func cpu() float64 {
+// cpuSeconds gives the seconds of processor time that the program has taken. The simulator runs on one goroutine; what
+// the garbage collector does beside it counts.
+func cpuSeconds() float64 {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
 		return 0
@@ -115,7 +115,7 @@ func cpu() float64 {
 	return seconds(u.Utime) + seconds(u.Stime)
 }
 
-func (r *Row) fill(tot slots.Totals, slotCount int) {
+func (r *Row) fillTotals(tot slots.Totals, slotCount int) {
 	r.Short, r.Long = ClassOf(r.ShortTimes), ClassOf(r.LongTimes)
 	if n := float64(len(r.ShortTimes) + len(r.LongTimes)); n > 0 {
 		r.Mean = (r.Short.Mean*float64(len(r.ShortTimes)) + r.Long.Mean*float64(len(r.LongTimes))) / n
@@ -134,8 +134,8 @@ func (r *Row) fill(tot slots.Totals, slotCount int) {
 	}
 }
 
-// who gives who decides on a job; nil is its buyer.
-func (d deciders) who() func(*scheduler.Job) int32 {
+// decideBy gives who decides on a job; nil is its buyer.
+func (d deciders) decideBy() func(*scheduler.Job) int32 {
 	switch d {
 	case inOnePlace, multiPath:
 		return func(*scheduler.Job) int32 { return 0 }
@@ -150,7 +150,7 @@ func (d deciders) who() func(*scheduler.Job) int32 {
 	return nil
 }
 
-func slower(by [2]slots.Think) slots.Think {
+func slowerThink(by [2]slots.Think) slots.Think {
 	return slots.Think{PerJob: max(by[0].PerJob, by[1].PerJob), PerTask: max(by[0].PerTask, by[1].PerTask)}
 }
 
@@ -161,9 +161,9 @@ const shortest = 0.1
 // slowed down alike, 1/n when one of n has it all.
 type fairness struct{ n, sum, squares float64 }
 
-func (f *fairness) add(x float64) { f.n, f.sum, f.squares = f.n+1, f.sum+x, f.squares+x*x }
+func (f *fairness) addShare(x float64) { f.n, f.sum, f.squares = f.n+1, f.sum+x, f.squares+x*x }
 
-func (f *fairness) index() float64 {
+func (f *fairness) jainIndex() float64 {
 	if f.squares == 0 {
 		return 1
 	}

@@ -34,7 +34,7 @@ func (a *acks) add(x runtime.Exit) {
 	}
 }
 
-func (a *acks) take() []runtime.Exit {
+func (a *acks) takeAll() []runtime.Exit {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	all := a.list
@@ -50,13 +50,13 @@ func (a *acks) run(ctx context.Context) {
 			return
 		case <-a.wake:
 		}
-		if err := a.tell(ctx, a.take()); err != nil {
+		if err := a.ackExits(ctx, a.takeAll()); err != nil {
 			a.log.Warn("exits could not be acknowledged; the runtime will tell them again", "err", err)
 		}
 	}
 }
 
-func (a *acks) tell(ctx context.Context, exits []runtime.Exit) error {
+func (a *acks) ackExits(ctx context.Context, exits []runtime.Exit) error {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	if many, ok := a.runtime.(runtime.Acker); ok && len(exits) > 1 {

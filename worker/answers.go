@@ -19,7 +19,7 @@ type answers struct {
 	waiting map[uint64]chan lifecycle.Reply
 }
 
-func (a *answers) expect(ticket uint64) chan lifecycle.Reply {
+func (a *answers) expectReply(ticket uint64) chan lifecycle.Reply {
 	ch := make(chan lifecycle.Reply, 1)
 	a.mu.Lock()
 	a.waiting[ticket] = ch
@@ -27,7 +27,7 @@ func (a *answers) expect(ticket uint64) chan lifecycle.Reply {
 	return ch
 }
 
-func (a *answers) give(r lifecycle.Reply) {
+func (a *answers) deliverReply(r lifecycle.Reply) {
 	a.mu.Lock()
 	ch := a.waiting[r.Ticket]
 	delete(a.waiting, r.Ticket)
@@ -37,21 +37,22 @@ func (a *answers) give(r lifecycle.Reply) {
 	}
 }
 
-func (a *answers) forget(ticket uint64) {
+func (a *answers) forgetTicket(ticket uint64) {
 	a.mu.Lock()
 	delete(a.waiting, ticket)
 	a.mu.Unlock()
 }
 
-// call gives the supervisor a command and waits for its reply. When patience runs out first the reply is that the
-// operation has begun, or that it does not; either way it is the supervisor's, and durable.
-func (l *loop) call(ctx context.Context, f func(now time.Time, ticket uint64) lifecycle.Out) (lifecycle.Reply, error) {
+// callSupervisor gives the supervisor a command and waits for its reply. When patience runs out first the reply is that
+// the operation has begun, or that it does not; either way it is the supervisor's, and durable.
+func (l *loop) callSupervisor(ctx context.Context, f func(now time.Time, ticket uint64) lifecycle.Out) (lifecycle.Reply,
+	error) {
 	ticket := l.tickets.Add(1)
-	ch := l.answers.expect(ticket)
-	defer l.answers.forget(ticket)
+	ch := l.answers.expectReply(ticket)
+	defer l.answers.forgetTicket(ticket)
 	in := input{f: func(now time.Time) lifecycle.Out { return f(now, ticket) }}
 	for range 2 {
-		r, answered, err := l.await(ctx, in, ch)
+		r, answered, err := l.awaitReply(ctx, in, ch)
 		if answered || err != nil {
 			return r, cmp.Or(err, r.Err)
 		}
@@ -62,8 +63,8 @@ func (l *loop) call(ctx context.Context, f func(now time.Time, ticket uint64) li
 		2*l.o.Patience)
 }
 
-// await gives the loop an input and waits for the reply to a ticket for as long as there is patience.
-func (l *loop) await(ctx context.Context, in input, reply <-chan lifecycle.Reply) (
+// awaitReply gives the loop an input and waits for the reply to a ticket for as long as there is patience.
+func (l *loop) awaitReply(ctx context.Context, in input, reply <-chan lifecycle.Reply) (
 	r lifecycle.Reply, answered bool, err error) {
 	patience := time.NewTimer(l.o.Patience)
 	defer patience.Stop()
@@ -87,7 +88,7 @@ func (l *loop) await(ctx context.Context, in input, reply <-chan lifecycle.Reply
 // commitStats counts what the journal was asked to do.
 type commitStats struct{ commits, records, nanos atomic.Uint64 }
 
-func (c *commitStats) add(records int, took time.Duration) {
+func (c *commitStats) addCommit(records int, took time.Duration) {
 	c.commits.Add(1)
 	c.records.Add(uint64(records))
 	c.nanos.Add(uint64(took))

@@ -33,19 +33,19 @@ func (w *Worker) Record(context.Context) (cluster.Record, error) {
 
 // Quote returns what Grant would say now, and reserves nothing.
 func (w *Worker) Quote(ctx context.Context, r placement.Request) (market.Quote, error) {
-	return read(ctx, w.loop, func(now time.Time) (market.Quote, error) { return w.loop.sup.Ask(now, r), nil })
+	return readState(ctx, w.loop, func(now time.Time) (market.Quote, error) { return w.loop.sup.Ask(now, r), nil })
 }
 
 // Hold reserves room for a request until the time it gives back; see market.Seller. Holds are not journalled: a worker
 // that restarts has none, which costs a buyer a refusal and nobody room.
 func (w *Worker) Hold(ctx context.Context, c lifecycle.HoldCommand) (until time.Time, err error) {
 	c.By = cmp.Or(c.By, w.o.ID)
-	return read(ctx, w.loop, func(now time.Time) (time.Time, error) { return w.loop.sup.Hold(now, c) })
+	return readState(ctx, w.loop, func(now time.Time) (time.Time, error) { return w.loop.sup.Hold(now, c) })
 }
 
 // Release ends a hold.
 func (w *Worker) Release(ctx context.Context, token string) error {
-	return w.loop.inspect(ctx, func(now time.Time) { w.loop.sup.Release(now, token) })
+	return w.loop.inspectState(ctx, func(now time.Time) { w.loop.sup.Release(now, token) })
 }
 
 // Grant makes a machine and answers once it is started, or has failed to, or Patience has run out. The answer is
@@ -55,12 +55,12 @@ func (w *Worker) Grant(ctx context.Context, g lifecycle.Grant) (*machine.Machine
 		return nil, fault.New(fault.Invalid, machine.CodeConfig, "a machine needs a config")
 	}
 	if err := w.o.Runtime.CanRun(g.Launch.Config.Image, g.Launch.Config.Runtime); err != nil {
-		return nil, named(err, w.o.ID)
+		return nil, nameWorker(err, w.o.ID)
 	}
 	var done func()
-	g.Connection, done = w.connection(ctx, g.Request.App, g.Request.Machine, g.Launch.Config)
+	g.Connection, done = w.machineConnection(ctx, g.Request.App, g.Request.Machine, g.Launch.Config)
 	defer done()
-	r, err := w.loop.call(ctx, func(now time.Time, ticket uint64) lifecycle.Out {
+	r, err := w.loop.callSupervisor(ctx, func(now time.Time, ticket uint64) lifecycle.Out {
 		return w.loop.sup.Grant(now, ticket, g)
 	})
 	if err != nil {
@@ -72,11 +72,11 @@ func (w *Worker) Grant(ctx context.Context, g lifecycle.Grant) (*machine.Machine
 			nonce = l.Nonce
 		}
 	}
-	return answered(r.Outcome, nonce), nil
+	return withAnswer(r.Outcome, nonce), nil
 }
 
-// answered returns a machine with what only an answer has.
-func answered(o lifecycle.Outcome, nonce string) *machine.Machine {
+// withAnswer returns a machine with what only an answer has.
+func withAnswer(o lifecycle.Outcome, nonce string) *machine.Machine {
 	if o.Begun == nil && nonce == "" {
 		return o.Machine
 	}
@@ -89,7 +89,7 @@ func answered(o lifecycle.Outcome, nonce string) *machine.Machine {
 func (w *Worker) Do(ctx context.Context, c lifecycle.Command) (lifecycle.Outcome, error) {
 	if c.Verb == lifecycle.Update && c.Launch != nil && c.Launch.Config != nil {
 		if err := w.o.Runtime.CanRun(c.Launch.Config.Image, c.Launch.Config.Runtime); err != nil {
-			return lifecycle.Outcome{}, named(err, w.o.ID)
+			return lifecycle.Outcome{}, nameWorker(err, w.o.ID)
 		}
 		var err error
 		if c.Pulled, err = w.pullFor(ctx, c); err != nil {
@@ -99,17 +99,17 @@ func (w *Worker) Do(ctx context.Context, c lifecycle.Command) (lifecycle.Outcome
 			return lifecycle.Outcome{}, err
 		}
 		var done func()
-		c.Connection, done = w.connection(ctx, c.App, c.Machine, c.Launch.Config)
+		c.Connection, done = w.machineConnection(ctx, c.App, c.Machine, c.Launch.Config)
 		defer done()
 	}
-	r, err := w.loop.call(ctx, func(now time.Time, ticket uint64) lifecycle.Out {
+	r, err := w.loop.callSupervisor(ctx, func(now time.Time, ticket uint64) lifecycle.Out {
 		return w.loop.sup.Do(now, ticket, c)
 	})
 	if err != nil {
 		return lifecycle.Outcome{}, err
 	}
 	if r.Outcome.Begun != nil {
-		r.Outcome.Machine = answered(r.Outcome, "")
+		r.Outcome.Machine = withAnswer(r.Outcome, "")
 	}
 	return r.Outcome, nil
 }
@@ -121,7 +121,7 @@ func (w *Worker) mayBecome(ctx context.Context, c lifecycle.Command) error {
 	if !ok || c.Launch.SkipLaunch {
 		return nil
 	}
-	was, err := w.live(ctx, c.App, c.Machine)
+	was, err := w.liveMachine(ctx, c.App, c.Machine)
 	if err != nil {
 		return err
 	}
@@ -130,7 +130,7 @@ func (w *Worker) mayBecome(ctx context.Context, c lifecycle.Command) error {
 	if c.Pulled.Digest != "" {
 		is.ImageRef.Digest = c.Pulled.Digest
 	}
-	spec, err := w.loop.effects.spec(lifecycle.Target{ID: is.ID, App: is.App, Machine: &is,
+	spec, err := w.loop.effects.runtimeSpec(lifecycle.Target{ID: is.ID, App: is.App, Machine: &is,
 		SkipSecrets: c.Launch.SkipSecrets}, true)
 	if err == nil {
 		err = r.Check(ctx, spec)
@@ -138,7 +138,7 @@ func (w *Worker) mayBecome(ctx context.Context, c lifecycle.Command) error {
 	if err == nil {
 		return nil
 	}
-	e := *fault.As(named(err, w.o.ID))
+	e := *fault.As(nameWorker(err, w.o.ID))
 	e.Text = "machine " + c.Machine + " stays as it is, at version " + was.InstanceID + ": " + e.Text
 	return &e
 }
@@ -172,7 +172,7 @@ func (w *Worker) pullFor(ctx context.Context, c lifecycle.Command) (out lifecycl
 
 // Lease takes, refreshes or releases.
 func (w *Worker) Lease(ctx context.Context, c lifecycle.LeaseCommand) (machine.Lease, error) {
-	r, err := w.loop.call(ctx, func(now time.Time, ticket uint64) lifecycle.Out {
+	r, err := w.loop.callSupervisor(ctx, func(now time.Time, ticket uint64) lifecycle.Out {
 		return w.loop.sup.Lease(now, ticket, c)
 	})
 	return r.Lease, err
@@ -180,14 +180,14 @@ func (w *Worker) Lease(ctx context.Context, c lifecycle.LeaseCommand) (machine.L
 
 // CurrentLease returns the lease in force; NotFound when there is none.
 func (w *Worker) CurrentLease(ctx context.Context, app, id string) (machine.Lease, error) {
-	return read(ctx, w.loop, func(now time.Time) (machine.Lease, error) {
+	return readState(ctx, w.loop, func(now time.Time) (machine.Lease, error) {
 		return w.loop.sup.CurrentLease(now, app, id)
 	})
 }
 
 // Keyed returns the machine of an app that was made under the key of a hash, destroyed ones too.
 func (w *Worker) Keyed(_ context.Context, app, hash string) (*machine.Machine, error) {
-	for _, e := range w.loop.view.list(app, true) {
+	for _, e := range w.loop.view.listEntries(app, true) {
 		if e.m.KeyMark.Key() == hash {
 			return e.m, nil
 		}
@@ -215,15 +215,15 @@ func (w *Worker) Volumes(_ context.Context, app string) ([]machine.Volume, error
 
 // Volume makes or changes a volume and answers when that is done.
 func (w *Worker) Volume(ctx context.Context, c lifecycle.VolumeCommand) (machine.Volume, error) {
-	r, err := w.loop.call(ctx, func(now time.Time, ticket uint64) lifecycle.Out {
+	r, err := w.loop.callSupervisor(ctx, func(now time.Time, ticket uint64) lifecycle.Out {
 		return w.loop.sup.Volume(now, ticket, c)
 	})
 	return r.Volume, err
 }
 
-// running returns a machine that has a process now.
-func (w *Worker) running(ctx context.Context, app, id string) (*machine.Machine, error) {
-	m, err := w.live(ctx, app, id)
+// runningMachine returns a machine that has a process now.
+func (w *Worker) runningMachine(ctx context.Context, app, id string) (*machine.Machine, error) {
+	m, err := w.liveMachine(ctx, app, id)
 	if err == nil && m.State != machine.Started && m.State != machine.Stopping {
 		return nil, fault.New(fault.Precondition, fault.CodeNotRunning,
 			"machine not running; it is %s, so start it first", m.State)
@@ -231,8 +231,8 @@ func (w *Worker) running(ctx context.Context, app, id string) (*machine.Machine,
 	return m, err
 }
 
-// live returns a machine that is not destroyed.
-func (w *Worker) live(ctx context.Context, app, id string) (*machine.Machine, error) {
+// liveMachine returns a machine that is not destroyed.
+func (w *Worker) liveMachine(ctx context.Context, app, id string) (*machine.Machine, error) {
 	m, err := w.Machine(ctx, app, id)
 	if err == nil && m.State == machine.Destroyed {
 		return nil, noMachine()
@@ -245,16 +245,16 @@ func (w *Worker) Exec(ctx context.Context, app, id string, r runtime.ExecRequest
 	if err := r.Check(); err != nil {
 		return 0, err
 	}
-	if _, err := w.running(ctx, app, id); err != nil {
+	if _, err := w.runningMachine(ctx, app, id); err != nil {
 		return 0, err
 	}
 	code, err := w.o.Runtime.Exec(ctx, id, r)
-	return code, named(err, w.o.ID)
+	return code, nameWorker(err, w.o.ID)
 }
 
 // Processes lists a machine's processes; none when it does not run.
 func (w *Worker) Processes(ctx context.Context, app, id string) ([]machine.Process, error) {
-	if _, err := w.running(ctx, app, id); err != nil {
+	if _, err := w.runningMachine(ctx, app, id); err != nil {
 		return nil, err
 	}
 	return w.o.Runtime.Processes(ctx, id)
@@ -266,12 +266,12 @@ func (w *Worker) Logs(ctx context.Context, app, id string, q machine.LogQuery, e
 	if err != nil {
 		return err
 	}
-	return w.logs(ctx, m, q, emit)
+	return w.readLogs(ctx, m, q, emit)
 }
 
 // CopyOut writes a path of the machine to out as a tar stream.
 func (w *Worker) CopyOut(ctx context.Context, app, id, path string, out io.Writer) error {
-	c, from, err := w.copier(ctx, app, id, path)
+	c, from, err := w.copierFor(ctx, app, id, path)
 	if err != nil {
 		return err
 	}
@@ -280,16 +280,16 @@ func (w *Worker) CopyOut(ctx context.Context, app, id, path string, out io.Write
 
 // CopyIn reads a tar stream into a path of the machine.
 func (w *Worker) CopyIn(ctx context.Context, app, id, path string, in io.Reader) error {
-	c, to, err := w.copier(ctx, app, id, path)
+	c, to, err := w.copierFor(ctx, app, id, path)
 	if err != nil {
 		return err
 	}
 	return c.CopyIn(ctx, to, in)
 }
 
-func (w *Worker) copier(ctx context.Context, app, id, path string) (runtime.Copier, runtime.Place, error) {
+func (w *Worker) copierFor(ctx context.Context, app, id, path string) (runtime.Copier, runtime.Place, error) {
 	at := runtime.Place{Machine: id, Path: path}
-	m, err := w.live(ctx, app, id)
+	m, err := w.liveMachine(ctx, app, id)
 	if err != nil {
 		return nil, at, err
 	}
@@ -315,7 +315,7 @@ func (w *Worker) copier(ctx context.Context, app, id, path string) (runtime.Copi
 
 // Examine is the worker's own part of `souk doctor`.
 func (w *Worker) Examine(ctx context.Context) []cluster.Finding {
-	out := w.loop.pulse.examine(ctx)
+	out := w.loop.pulse.examineNow(ctx)
 	if why := w.o.Full(); why != nil {
 		out = append(out, cluster.Finding{Name: "worker: its disk has room", Have: why.Error(),
 			Advice: "list, stop and destroy work; souk takes new things by itself once there is room"})
@@ -334,11 +334,11 @@ func (w *Worker) Examine(ctx context.Context) []cluster.Finding {
 }
 
 // Silence returns why the worker cannot do anything now, as far as it has noticed; nil when it can.
-func (w *Worker) Silence() error { return w.loop.pulse.silence(unready * w.o.Pulse) }
+func (w *Worker) Silence() error { return w.loop.pulse.whySilent(unready * w.o.Pulse) }
 
 // Stats are counters for metrics. They are zero once the worker has stopped.
 func (w *Worker) Stats() (s lifecycle.Stats) {
-	err := w.loop.inspect(context.Background(), func(now time.Time) {
+	err := w.loop.inspectState(context.Background(), func(now time.Time) {
 		s = w.loop.sup.Stats(now)
 	})
 	if err != nil {

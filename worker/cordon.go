@@ -12,7 +12,7 @@ import (
 // durable.
 func (w *Worker) Cordon(ctx context.Context, c lifecycle.CordonCommand) (cluster.Record, error) {
 	var refused error
-	err := w.loop.change(ctx, func(now time.Time) (out lifecycle.Out) {
+	err := w.loop.changeState(ctx, func(now time.Time) (out lifecycle.Out) {
 		out, refused = w.loop.sup.Cordon(now, c)
 		return out
 	})

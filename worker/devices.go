@@ -19,15 +19,15 @@ func (w *Worker) Devices(found []cluster.GPU) {
 		return
 	}
 	l := w.loop
-	l.post(func(now time.Time) lifecycle.Out {
-		next := numbered(l.me.Devices, found)
+	l.postInput(func(now time.Time) lifecycle.Out {
+		next := numberDevices(l.me.Devices, found)
 		if slices.Equal(next, l.me.Devices) {
 			return lifecycle.Out{}
 		}
 		out := l.sup.Devices(now, next)
 		if !sameNumbers(l.me.Devices, next) {
 			l.me.Devices = next
-			if rec, err := l.me.record(); err == nil { // it encoded before
+			if rec, err := l.me.recordNow(); err == nil { // it encoded before
 				out.Records = append(out.Records, rec)
 			}
 		}
@@ -39,9 +39,9 @@ func (w *Worker) Devices(found []cluster.GPU) {
 // missing is the health of a device that a worker had and its host has not.
 const missing = "it is not there any more"
 
-// numbered puts devices in the order of their numbers: one that was there before keeps its own, also while it is
+// numberDevices puts devices in the order of their numbers: one that was there before keeps its own, also while it is
 // missing, since a machine may hold it; and if it has another name now.
-func numbered(known, found []cluster.GPU) []cluster.GPU {
+func numberDevices(known, found []cluster.GPU) []cluster.GPU {
 	out := make([]cluster.GPU, len(known), max(len(known), len(found)))
 	entered := make([]bool, len(found))
 	enter := func(same func(k, f *cluster.GPU) bool) {
@@ -73,18 +73,18 @@ func sameNumbers(a, b []cluster.GPU) bool {
 	return slices.EqualFunc(a, b, func(p, q cluster.GPU) bool { return p.ID == q.ID })
 }
 
-// begin numbers the devices that were found before the worker began. Those that are missing stay as long as a machine
-// may hold one of them or of those behind.
-func (s *self) begin(found []cluster.GPU, held func(number int) bool) {
-	s.Devices = numbered(s.Devices, found)
+// beginDevices numbers the devices that were found before the worker began. Those that are missing stay as long as a
+// machine may hold one of them or of those behind.
+func (s *self) beginDevices(found []cluster.GPU, held func(number int) bool) {
+	s.Devices = numberDevices(s.Devices, found)
 	for n := len(s.Devices) - 1; n >= 0 && s.Devices[n].Health == missing && !held(n); n-- {
 		s.Devices = s.Devices[:n]
 	}
 }
 
-// forget is called where the operator names what devices there are: numbers mean those then. What a machine holds of
-// those that were found it would go on to use, while nobody counted it.
-func (s *self) forget(held func(number int) bool) error {
+// forgetDevices is called where the operator names what devices there are: numbers mean those then. What a machine
+// holds of those that were found it would go on to use, while nobody counted it.
+func (s *self) forgetDevices(held func(number int) bool) error {
 	for n, d := range s.Devices {
 		if held(n) {
 			return fault.New(fault.Conflict, codeDevicesHeld, "a machine of worker %s holds the device %s, which was "+

@@ -34,15 +34,15 @@ const imageSuffix = ".ext4"
 // carryOut makes, copies and removes what is behind volumes. Each step can be repeated: what is made is made beside its
 // place and renamed into it.
 func (d disks) carryOut(ctx context.Context, kind string, t lifecycle.VolumeTarget) (any, error) {
-	at := d.at(d.volumeBase(t.Volume.ID))
+	at := d.pathOf(d.volumeBase(t.Volume.ID))
 	switch kind {
 	case lifecycle.EffVolumeMake:
-		err := d.make(ctx, t)
+		err := d.makeVolume(ctx, t)
 		return isImage(d.volumeAt(t.Volume.ID)), err
 	case lifecycle.EffVolumeRemove:
-		return nil, d.remove(t.Volume.ID)
+		return nil, d.removeVolume(t.Volume.ID)
 	case lifecycle.EffVolumeCopy:
-		return d.snapshot(ctx, at, t)
+		return d.snapshotVolume(ctx, at, t)
 	case lifecycle.EffVolumeGrow:
 		if !isImage(at) {
 			return false, nil
@@ -54,8 +54,8 @@ func (d disks) carryOut(ctx context.Context, kind string, t lifecycle.VolumeTarg
 
 func bytesOf(gb int) int64 { return int64(gb) << 30 }
 
-// remove removes a volume, what was begun of it, and its snapshots.
-func (d disks) remove(volume string) error {
+// removeVolume removes a volume, what was begun of it, and its snapshots.
+func (d disks) removeVolume(volume string) error {
 	base := d.volumeBase(volume)
 	begun, err := filepath.Glob(base + ".*")
 	for _, at := range append(begun, base, d.snapshotBase(volume, "")) {
@@ -66,25 +66,25 @@ func (d disks) remove(volume string) error {
 
 func isImage(at string) bool { return strings.HasSuffix(at, imageSuffix) }
 
-// at returns where what has a name is: a directory of that name, or a file with a file system.
-func (disks) at(base string) string {
+// pathOf returns where what has a name is: a directory of that name, or a file with a file system.
+func (disks) pathOf(base string) string {
 	if _, err := os.Lstat(base + imageSuffix); err == nil {
 		return base + imageSuffix
 	}
 	return base
 }
 
-// settle makes a volume fit to be mounted: where it could not grow while it was in use, it does.
-func (d disks) settle(ctx context.Context, volume string) error {
+// settleVolume makes a volume fit to be mounted: where it could not grow while it was in use, it does.
+func (d disks) settleVolume(ctx context.Context, volume string) error {
 	if at := d.volumeAt(volume); isImage(at) {
 		return loopfs.Settle(ctx, at)
 	}
 	return nil
 }
 
-func (d disks) make(ctx context.Context, t lifecycle.VolumeTarget) error {
+func (d disks) makeVolume(ctx context.Context, t lifecycle.VolumeTarget) error {
 	base := d.volumeBase(t.Volume.ID)
-	if _, err := os.Stat(d.at(base)); err == nil {
+	if _, err := os.Stat(d.pathOf(base)); err == nil {
 		return nil
 	}
 	from := ""
@@ -109,7 +109,7 @@ func (d disks) make(ctx context.Context, t lifecycle.VolumeTarget) error {
 	case isImage(from):
 		return d.makeOf(ctx, from, base+imageSuffix, size)
 	case !d.sized:
-		return fill(ctx, from, base)
+		return fillDirectory(ctx, from, base)
 	case from == "":
 		return loopfs.Make(ctx, base+imageSuffix, size)
 	default:
@@ -132,11 +132,11 @@ func (disks) makeOf(ctx context.Context, from, to string, size int64) error {
 	if err == nil {
 		_, err = loopfs.Grow(ctx, part, st.Size(), size)
 	}
-	return finish(err, part, to)
+	return finishVolume(err, part, to)
 }
 
-// finish gives a volume that is whole its name; one that is not takes no room.
-func finish(err error, part, to string) error {
+// finishVolume gives a volume that is whole its name; one that is not takes no room.
+func finishVolume(err error, part, to string) error {
 	if err == nil {
 		err = diskError(os.Rename(part, to))
 	}
@@ -153,7 +153,7 @@ func (disks) makeFrom(ctx context.Context, from, to string, size int64) error {
 	if err == nil {
 		err = copyInto(ctx, from, part)
 	}
-	return finish(err, part, to)
+	return finishVolume(err, part, to)
 }
 
 // copyInto copies a directory into the file system of a file.
@@ -180,8 +180,8 @@ func copyError(err error, from string, said []byte) error {
 	return fault.Wrap(err, fault.Unavailable, fault.CodeDisk, "copying %s failed (%s)", filepath.Base(from), said)
 }
 
-// fill makes directory dir with the contents of from ("" for none).
-func fill(ctx context.Context, from, dir string) error {
+// fillDirectory makes directory dir with the contents of from ("" for none).
+func fillDirectory(ctx context.Context, from, dir string) error {
 	part := dir + ".part"
 	if err := cmp.Or(os.RemoveAll(part), os.MkdirAll(part, 0o700)); err != nil {
 		return diskError(err)
@@ -197,7 +197,7 @@ func fill(ctx context.Context, from, dir string) error {
 	return diskError(os.Rename(part, dir))
 }
 
-func (d disks) snapshot(ctx context.Context, from string, t lifecycle.VolumeTarget) (any, error) {
+func (d disks) snapshotVolume(ctx context.Context, from string, t lifecycle.VolumeTarget) (any, error) {
 	to := d.snapshotBase(t.Volume.ID, t.Snapshot)
 	if isImage(from) {
 		to += imageSuffix
@@ -209,7 +209,7 @@ func (d disks) snapshot(ctx context.Context, from string, t lifecycle.VolumeTarg
 		if isImage(from) {
 			err = loopfs.Copy(ctx, from, to)
 		} else {
-			err = fill(ctx, from, to)
+			err = fillDirectory(ctx, from, to)
 		}
 		if err != nil {
 			return nil, err
@@ -251,7 +251,7 @@ func (d disks) snapshotBase(volume, id string) string {
 func (d disks) volumeBase(id string) string { return filepath.Join(d.dir, "volumes", id) }
 
 // volumeAt returns the directory of a volume, or the file with its file system.
-func (d disks) volumeAt(id string) string { return d.at(d.volumeBase(id)) }
+func (d disks) volumeAt(id string) string { return d.pathOf(d.volumeBase(id)) }
 
 func (d disks) findSnapshot(id string) string {
 	for _, name := range []string{id, id + imageSuffix} {

@@ -51,9 +51,9 @@ type effectQueue struct {
 	cancel  context.CancelFunc // of the one being carried out
 }
 
-// cancel ends what an operation wants for key and has not yet. Its deadline is the engine's, which knows in which time
-// something could be done.
-func (e *effects) cancel(key string) {
+// cancelEffect ends what an operation wants for key and has not yet. Its deadline is the engine's, which knows in which
+// time something could be done.
+func (e *effects) cancelEffect(key string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	q := e.queues[key]
@@ -66,10 +66,10 @@ func (e *effects) cancel(key string) {
 	}
 }
 
-func (e *effects) wait() { e.done.Wait() }
+func (e *effects) waitUntilDone() { e.done.Wait() }
 
-// next takes the key's next effect; without one it closes the queue.
-func (e *effects) next(ctx context.Context, key string) (fsm.Effect, context.Context, context.CancelFunc, bool) {
+// nextEffect takes the key's next effect; without one it closes the queue.
+func (e *effects) nextEffect(ctx context.Context, key string) (fsm.Effect, context.Context, context.CancelFunc, bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	q := e.queues[key]
@@ -87,8 +87,8 @@ func (e *effects) next(ctx context.Context, key string) (fsm.Effect, context.Con
 	return eff, ectx, cancel, true
 }
 
-// dispatch has an effect carried out; it does not wait.
-func (e *effects) dispatch(ctx context.Context, eff fsm.Effect) {
+// dispatchEffect has an effect carried out; it does not wait.
+func (e *effects) dispatchEffect(ctx context.Context, eff fsm.Effect) {
 	if t, ok := eff.Args.(lifecycle.Target); ok && eff.Kind == lifecycle.EffAck {
 		e.acks.add(runtime.Exit{Machine: t.ID, Attempt: t.Attempt})
 		return
@@ -102,21 +102,21 @@ func (e *effects) dispatch(ctx context.Context, eff fsm.Effect) {
 	e.queues[eff.Key] = &effectQueue{waiting: []fsm.Effect{eff}}
 	e.done.Go(func() {
 		for {
-			eff, ectx, cancel, ok := e.next(ctx, eff.Key)
+			eff, ectx, cancel, ok := e.nextEffect(ctx, eff.Key)
 			if !ok {
 				return
 			}
 			began := time.Now()
 			data, err := e.carryOut(ectx, eff)
-			err = named(err, e.disks.worker)
+			err = nameWorker(err, e.disks.worker)
 			cancel()
-			e.report(eff, data, err, time.Since(began))
+			e.reportEffect(eff, data, err, time.Since(began))
 		}
 	})
 }
 
-// report says what came of an effect, to who wants to know.
-func (e *effects) report(eff fsm.Effect, data any, err error, took time.Duration) {
+// reportEffect says what came of an effect, to who wants to know.
+func (e *effects) reportEffect(eff fsm.Effect, data any, err error, took time.Duration) {
 	if err != nil {
 		e.log.Warn("an effect failed", "key", eff.Key, "effect", eff.Kind, "err", err)
 	}
@@ -135,25 +135,25 @@ func (e *effects) carryOut(ctx context.Context, eff fsm.Effect) (data any, err e
 	case lifecycle.Target:
 		switch eff.Kind {
 		case lifecycle.EffPrepare:
-			spec, err := e.spec(a, false)
+			spec, err := e.runtimeSpec(a, false)
 			if err != nil {
 				return nil, err
 			}
 			return nil, rt.Prepare(ctx, spec)
 		case lifecycle.EffPull:
-			return e.pull(ctx, a.ID, machine.Pinned(a.Machine))
+			return e.pullImage(ctx, a.ID, machine.Pinned(a.Machine))
 		case lifecycle.EffReady:
-			return nil, e.ready(a)
+			return nil, e.makeReady(a)
 		case lifecycle.EffLaunch:
 			if err := e.mayStart(); err != nil {
 				return nil, err
 			}
-			spec, err := e.spec(a, true)
+			spec, err := e.runtimeSpec(a, true)
 			if err != nil {
 				return nil, err
 			}
 			for _, mt := range spec.Mounts {
-				if err := e.disks.settle(ctx, mt.Volume); err != nil {
+				if err := e.disks.settleVolume(ctx, mt.Volume); err != nil {
 					return nil, err
 				}
 			}
@@ -170,7 +170,7 @@ func (e *effects) carryOut(ctx context.Context, eff fsm.Effect) (data any, err e
 			if st.Exit != nil { // it is told ahead, so that nobody is answered that the machine has started
 				e.exited(*st.Exit)
 			}
-			return life(st), nil
+			return lifecycleLife(st), nil
 		case lifecycle.EffSignal:
 			if a.Drain > 0 && e.drain != nil {
 				e.drain(ctx, a.App, a.ID, a.Drain)
@@ -183,30 +183,30 @@ func (e *effects) carryOut(ctx context.Context, eff fsm.Effect) (data any, err e
 			return nil, rt.Kill(ctx, a.ID)
 		case lifecycle.EffRemove:
 			if a.Machine != nil { // else nobody knows whose output it is
-				e.kept.keep(ctx, a.Machine)
+				e.kept.keepOutput(ctx, a.Machine)
 			}
 			return nil, rt.Remove(ctx, a.ID)
 		case lifecycle.EffResize:
-			return nil, e.resize(ctx, a)
+			return nil, e.resizeMachine(ctx, a)
 		case lifecycle.EffHibernate:
-			return e.hibernate(ctx, a)
+			return e.hibernateMachine(ctx, a)
 		case lifecycle.EffWake:
-			return e.wake(ctx, a)
+			return e.wakeMachine(ctx, a)
 		case lifecycle.EffPause, lifecycle.EffResume:
-			return nil, pause(ctx, rt, eff.Kind, a.ID)
+			return nil, pauseMachine(ctx, rt, eff.Kind, a.ID)
 		}
 	}
 	return nil, fault.New(fault.Internal, codeEffect, "the worker knows no effect %q", eff.Kind)
 }
 
-// ready has the runtime make ahead what a start needs. A machine that lacks a secret is not made ready: the start says
-// that it does.
-func (e *effects) ready(t lifecycle.Target) error {
+// makeReady has the runtime make ahead what a start needs. A machine that lacks a secret is not made ready: the start
+// says that it does.
+func (e *effects) makeReady(t lifecycle.Target) error {
 	r, ok := e.runtime.(runtime.Readier)
 	if !ok || e.mayStart() != nil {
 		return nil
 	}
-	spec, err := e.spec(t, true)
+	spec, err := e.runtimeSpec(t, true)
 	if err == nil {
 		r.Ready(spec)
 	}
@@ -216,8 +216,8 @@ func (e *effects) ready(t lifecycle.Target) error {
 	return err
 }
 
-// pull has the runtime make an image ready for a machine.
-func (e *effects) pull(ctx context.Context, id, image string) (lifecycle.Pulled, error) {
+// pullImage has the runtime make an image ready for a machine.
+func (e *effects) pullImage(ctx context.Context, id, image string) (lifecycle.Pulled, error) {
 	p, ok := e.runtime.(runtime.Puller)
 	if !ok {
 		return lifecycle.Pulled{}, e.runtime.CanRun(image, "")
@@ -226,15 +226,15 @@ func (e *effects) pull(ctx context.Context, id, image string) (lifecycle.Pulled,
 	return lifecycle.Pulled(out), err
 }
 
-// resize has the runtime hold what runs of a machine to what its config says.
-func (e *effects) resize(ctx context.Context, t lifecycle.Target) error {
+// resizeMachine has the runtime hold what runs of a machine to what its config says.
+func (e *effects) resizeMachine(ctx context.Context, t lifecycle.Target) error {
 	r, ok := e.runtime.(runtime.Resizer)
 	if !ok {
 		return fault.New(fault.Precondition, lifecycle.CodeResize,
 			"the %s runtime cannot resize machine %s while it runs; stop it first, or update it",
 			e.runtime.Name(), t.ID)
 	}
-	spec, err := e.spec(t, false)
+	spec, err := e.runtimeSpec(t, false)
 	if err != nil {
 		return err
 	}
@@ -244,8 +244,8 @@ func (e *effects) resize(ctx context.Context, t lifecycle.Target) error {
 	return err
 }
 
-// hibernate suspends a machine to disk, or in memory where that cannot be.
-func (e *effects) hibernate(ctx context.Context, t lifecycle.Target) (lifecycle.Suspension, error) {
+// hibernateMachine suspends a machine to disk, or in memory where that cannot be.
+func (e *effects) hibernateMachine(ctx context.Context, t lifecycle.Target) (lifecycle.Suspension, error) {
 	h, ok := e.runtime.(runtime.Hibernator)
 	err := error(fault.New(fault.Precondition, runtime.CodeAwake, "the %s runtime cannot suspend machines to disk",
 		e.runtime.Name()))
@@ -258,24 +258,24 @@ func (e *effects) hibernate(ctx context.Context, t lifecycle.Target) (lifecycle.
 	if fault.CodeOf(err) != runtime.CodeAwake {
 		return lifecycle.Suspension{}, err
 	}
-	return lifecycle.Suspension{Why: fault.As(err).Error()}, pause(ctx, e.runtime, lifecycle.EffPause, t.ID)
+	return lifecycle.Suspension{Why: fault.As(err).Error()}, pauseMachine(ctx, e.runtime, lifecycle.EffPause, t.ID)
 }
 
-// wake has a machine go on, from disk or from where it was frozen.
-func (e *effects) wake(ctx context.Context, t lifecycle.Target) (w lifecycle.Waking, err error) {
+// wakeMachine has a machine go on, from disk or from where it was frozen.
+func (e *effects) wakeMachine(ctx context.Context, t lifecycle.Target) (w lifecycle.Waking, err error) {
 	h, ok := e.runtime.(runtime.Hibernator)
 	if !ok {
-		return w, pause(ctx, e.runtime, lifecycle.EffResume, t.ID)
+		return w, pauseMachine(ctx, e.runtime, lifecycle.EffResume, t.ID)
 	}
 	if err := e.mayStart(); err != nil {
 		return w, err
 	}
-	spec, err := e.spec(t, true)
+	spec, err := e.runtimeSpec(t, true)
 	if err != nil {
 		return w, err
 	}
 	for _, mt := range spec.Mounts {
-		if err := e.disks.settle(ctx, mt.Volume); err != nil {
+		if err := e.disks.settleVolume(ctx, mt.Volume); err != nil {
 			return w, err
 		}
 	}
@@ -283,10 +283,10 @@ func (e *effects) wake(ctx context.Context, t lifecycle.Target) (w lifecycle.Wak
 	if fault.CodeOf(err) == runtime.CodeForgotten {
 		return lifecycle.Waking{Forgotten: fault.As(err).Error()}, nil
 	}
-	return lifecycle.Waking{Life: life(st)}, err
+	return lifecycle.Waking{Life: lifecycleLife(st)}, err
 }
 
-func pause(ctx context.Context, rt runtime.Runtime, kind, id string) error {
+func pauseMachine(ctx context.Context, rt runtime.Runtime, kind, id string) error {
 	p, ok := rt.(runtime.Pauser)
 	switch {
 	case !ok:
@@ -305,9 +305,9 @@ func launchError(m *machine.Machine, err error) error {
 	return &e
 }
 
-// named puts the worker's id into a sentence that says "this worker": its runtime does not know whose it is, and who reads that
-// may be anywhere.
-func named(err error, id cluster.WorkerID) error {
+// nameWorker puts the worker's id into a sentence that says "this worker": its runtime does not know whose it is, and
+// who reads that may be anywhere.
+func nameWorker(err error, id cluster.WorkerID) error {
 	f, is := errors.AsType[*fault.Error](err)
 	if !is || !strings.Contains(f.Text, thisWorker) {
 		return err

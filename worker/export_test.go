@@ -14,7 +14,7 @@ func (w *Worker) DropRenderings() {
 }
 
 // Between is between.
-func Between(cursor string, l *machine.LogLine) int64 { return between(cursor, l) }
+func Between(cursor string, l *machine.LogLine) int64 { return bytesBetween(cursor, l) }
 
 // CarryOut carries out an effect on a volume.
 func CarryOut(ctx context.Context, dir string, sized bool, kind string, t lifecycle.VolumeTarget) (any, error) {

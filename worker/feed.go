@@ -23,7 +23,7 @@ type subscriber struct {
 
 const maxBehind = 1024
 
-func (f *feed) send(e machine.EventOf) {
+func (f *feed) sendEvent(e machine.EventOf) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for s := range f.subs {
@@ -39,9 +39,9 @@ func (f *feed) send(e machine.EventOf) {
 	}
 }
 
-// listen calls f with every event of app ("" = all) from now on, until ctx ends, stopped is closed or f errs. The first
-// call is with the zero EventOf and says that it listens.
-func (f *feed) listen(
+// listenEvents calls f with every event of app ("" = all) from now on, until ctx ends, stopped is closed or f errs. The
+// first call is with the zero EventOf and says that it listens.
+func (f *feed) listenEvents(
 	ctx context.Context, app string, stopped <-chan struct{}, emit func(machine.EventOf) error,
 ) error {
 	s := &subscriber{app: app, ch: make(chan machine.EventOf, maxBehind), cut: make(chan struct{})}
@@ -76,7 +76,7 @@ func (f *feed) listen(
 // Events calls f with every event of every machine of app ("" = all) from now on, until ctx ends or f errs. The first
 // call is with the zero EventOf and says that it listens.
 func (w *Worker) Events(ctx context.Context, app string, f func(machine.EventOf) error) error {
-	if err := w.loop.feed.listen(ctx, app, w.loop.stopped, f); err != nil {
+	if err := w.loop.feed.listenEvents(ctx, app, w.loop.stopped, f); err != nil {
 		return err
 	}
 	return w.loop.errStopped()

@@ -16,7 +16,7 @@ func (w *Worker) Halt(ctx context.Context, why func() string) error {
 		w.loop.effects.halted.Store(&reason) // first: what is on its way must not start either
 	}
 	reason := ""
-	err := w.loop.change(ctx, func(now time.Time) lifecycle.Out {
+	err := w.loop.changeState(ctx, func(now time.Time) lifecycle.Out {
 		reason = why()
 		return w.loop.sup.Halt(now, reason)
 	})

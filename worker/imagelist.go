@@ -21,9 +21,9 @@ type imageList struct {
 func newImageList(l *loop) *imageList { return &imageList{l, make(chan struct{}, 1)} }
 
 // imagesChanged says that there may be other images in the store than before.
-func (w *Worker) imagesChanged() { w.loop.images.look() }
+func (w *Worker) imagesChanged() { w.loop.images.lookAtImages() }
 
-func (i *imageList) look() {
+func (i *imageList) lookAtImages() {
 	select {
 	case i.changed <- struct{}{}:
 	default: // it will look anyway
@@ -35,24 +35,24 @@ func (i *imageList) run(ctx context.Context) {
 	if i.l.o.Images == nil {
 		return
 	}
-	i.look()
+	i.lookAtImages()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-i.changed:
 		}
-		names, err := i.names()
+		names, err := i.recentNames()
 		if err != nil {
 			i.l.o.Log.Warn("the images that are here cannot be listed", "err", err)
 			continue
 		}
-		i.l.post(func(now time.Time) lifecycle.Out { return i.l.sup.Images(now, names) })
+		i.l.postInput(func(now time.Time) lifecycle.Out { return i.l.sup.Images(now, names) })
 	}
 }
 
-// names lists, in order, the names of the images that were used last.
-func (i *imageList) names() (names []string, err error) {
+// recentNames lists, in order, the names of the images that were used last.
+func (i *imageList) recentNames() (names []string, err error) {
 	all, err := i.l.o.Images.List()
 	for _, img := range all {
 		for _, name := range img.Names {

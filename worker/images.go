@@ -20,8 +20,8 @@ import (
 // tellPull is how often a pull's progress is passed on.
 const tellPull = 100 * time.Millisecond
 
-// images returns the store of images, or says why there is none.
-func (w *Worker) images() (*image.Store, error) {
+// imageStore returns the store of images, or says why there is none.
+func (w *Worker) imageStore() (*image.Store, error) {
 	if w.o.Images == nil {
 		return nil, fault.New(fault.Precondition, fault.CodeImages,
 			"worker %s keeps no images, because its souk cannot run containers: that takes root and runc; install "+
@@ -30,9 +30,9 @@ func (w *Worker) images() (*image.Store, error) {
 	return w.o.Images, nil
 }
 
-// taking returns the store for something new, which must have room.
-func (w *Worker) taking() (*image.Store, error) {
-	s, err := w.images()
+// imageStoreForNew returns the store for something new, which must have room.
+func (w *Worker) imageStoreForNew() (*image.Store, error) {
+	s, err := w.imageStore()
 	if err == nil {
 		err = w.o.Full()
 	}
@@ -41,7 +41,7 @@ func (w *Worker) taking() (*image.Store, error) {
 
 // Images lists what the worker's host keeps of images, those used last first.
 func (w *Worker) Images(context.Context) (out cluster.ImageStore, err error) {
-	s, err := w.images()
+	s, err := w.imageStore()
 	if err != nil {
 		return out, err
 	}
@@ -51,7 +51,7 @@ func (w *Worker) Images(context.Context) (out cluster.ImageStore, err error) {
 		return out, err
 	}
 	for _, i := range all {
-		out.Images = append(out.Images, stored(i))
+		out.Images = append(out.Images, storedImage(i))
 	}
 	out.Bytes, err = s.Bytes()
 	return out, err
@@ -71,7 +71,7 @@ func storeName(boot, dir string) string {
 	return hex.EncodeToString(sum[:6])
 }
 
-func stored(i *image.Image) cluster.StoredImage {
+func storedImage(i *image.Image) cluster.StoredImage {
 	return cluster.StoredImage{Digest: i.Digest, Names: append([]string{}, i.Names...), Size: i.Size,
 		Layers: len(i.Layers), Used: i.Used.UTC(), Pins: i.Pins}
 }
@@ -80,7 +80,7 @@ func stored(i *image.Image) cluster.StoredImage {
 // tell's error ends the pull; what has come stays, and the next pull goes on there.
 func (w *Worker) PullImage(ctx context.Context, name string,
 	tell func(cluster.ImageProgress) error) (out cluster.StoredImage, err error) {
-	s, err := w.taking()
+	s, err := w.imageStoreForNew()
 	if err != nil {
 		return out, err
 	}
@@ -89,13 +89,13 @@ func (w *Worker) PullImage(ctx context.Context, name string,
 	var n news
 	over, told := make(chan struct{}), make(chan error, 1)
 	go func() {
-		err := n.tell(over, tell)
+		err := n.reportProgress(over, tell)
 		if err != nil {
 			cancel()
 		}
 		told <- err
 	}()
-	i, err := s.Pull(ctx, name, image.PullOptions{Progress: n.note})
+	i, err := s.Pull(ctx, name, image.PullOptions{Progress: n.noteProgress})
 	close(over)
 	if gone := <-told; gone != nil {
 		return out, gone
@@ -104,7 +104,7 @@ func (w *Worker) PullImage(ctx context.Context, name string,
 		return out, err
 	}
 	w.imagesChanged()
-	return stored(i), nil
+	return storedImage(i), nil
 }
 
 // news is how far a pull is with each blob of which that was not told yet.
@@ -114,8 +114,8 @@ type news struct {
 	of    map[string]cluster.ImageProgress
 }
 
-// note keeps what is newest of a blob. It never waits for who is told.
-func (n *news) note(p image.Progress) {
+// noteProgress keeps what is newest of a blob. It never waits for who is told.
+func (n *news) noteProgress(p image.Progress) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.of == nil {
@@ -127,7 +127,7 @@ func (n *news) note(p image.Progress) {
 	n.of[p.Blob] = cluster.ImageProgress{Blob: p.Blob, Done: p.Done, Size: p.Size, Here: p.Here}
 }
 
-func (n *news) take() []cluster.ImageProgress {
+func (n *news) takeAll() []cluster.ImageProgress {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	out := make([]cluster.ImageProgress, 0, len(n.order))
@@ -138,8 +138,8 @@ func (n *news) take() []cluster.ImageProgress {
 	return out
 }
 
-// tell passes on what there is, until it is over and all was told.
-func (n *news) tell(over <-chan struct{}, to func(cluster.ImageProgress) error) error {
+// reportProgress passes on what there is, until it is over and all was told.
+func (n *news) reportProgress(over <-chan struct{}, to func(cluster.ImageProgress) error) error {
 	every := time.NewTicker(tellPull)
 	defer every.Stop()
 	for last := false; !last; {
@@ -148,7 +148,7 @@ func (n *news) tell(over <-chan struct{}, to func(cluster.ImageProgress) error) 
 		case <-over:
 			last = true
 		}
-		for _, p := range n.take() {
+		for _, p := range n.takeAll() {
 			if err := to(p); err != nil {
 				return err
 			}
@@ -160,7 +160,7 @@ func (n *news) tell(over <-chan struct{}, to func(cluster.ImageProgress) error) 
 // LoadImages takes the images of an archive (docker save, an OCI layout; also compressed) that is read once. what names
 // it in errors.
 func (w *Worker) LoadImages(ctx context.Context, what string, in io.Reader) ([]cluster.StoredImage, error) {
-	s, err := w.taking()
+	s, err := w.imageStoreForNew()
 	if err != nil {
 		return nil, err
 	}
@@ -171,7 +171,7 @@ func (w *Worker) LoadImages(ctx context.Context, what string, in io.Reader) ([]c
 	w.imagesChanged()
 	out := make([]cluster.StoredImage, 0, len(all))
 	for _, i := range all {
-		out = append(out, stored(i))
+		out = append(out, storedImage(i))
 	}
 	return out, nil
 }
@@ -179,7 +179,7 @@ func (w *Worker) LoadImages(ctx context.Context, what string, in io.Reader) ([]c
 // RemoveImage takes a name from an image, or, by its last name or its digest, removes it, and returns how many bytes
 // that gave back. While a machine needs it, it is refused.
 func (w *Worker) RemoveImage(ctx context.Context, name string) (freed int64, err error) {
-	s, err := w.images()
+	s, err := w.imageStore()
 	if err != nil {
 		return 0, err
 	}
@@ -192,7 +192,7 @@ func (w *Worker) RemoveImage(ctx context.Context, name string) (freed int64, err
 // PruneImages removes all that no machine needs, nothing under way and no service that is wanted (Options.Wanted), and
 // returns how many bytes that gave back.
 func (w *Worker) PruneImages(ctx context.Context) (freed int64, err error) {
-	s, err := w.images()
+	s, err := w.imageStore()
 	if err != nil {
 		return 0, err
 	}

@@ -54,14 +54,15 @@ const keptSuffix = ".jsonl"
 
 func (k *kept) path(id string) string { return filepath.Join(k.dir, id+keptSuffix) }
 
-// recover takes up what was kept before the start of souk. of returns a machine; nil: the worker does not know it any more.
-func (k *kept) recover(of func(id string) *machine.Machine) {
+// recoverKept takes up what was kept before the start of souk. of returns a machine; nil: the worker does not know it
+// any more.
+func (k *kept) recoverKept(of func(id string) *machine.Machine) {
 	es, err := os.ReadDir(k.dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		k.log.Warn("the kept output of destroyed machines cannot be read", "dir", k.dir, "err", err)
 	}
 	slices.SortFunc(es, func(a, b os.DirEntry) int {
-		return cmp.Or(written(a).Compare(written(b)), strings.Compare(a.Name(), b.Name()))
+		return cmp.Or(writtenAt(a).Compare(writtenAt(b)), strings.Compare(a.Name(), b.Name()))
 	})
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -69,14 +70,14 @@ func (k *kept) recover(of func(id string) *machine.Machine) {
 		id, is := strings.CutSuffix(e.Name(), keptSuffix)
 		m := of(id)
 		if !is || m == nil {
-			k.delete(filepath.Join(k.dir, e.Name()))
+			k.deleteFile(filepath.Join(k.dir, e.Name()))
 			continue
 		}
-		k.enter(id, m.Replica != nil)
+		k.addFile(id, m.Replica != nil)
 	}
 }
 
-func written(e os.DirEntry) time.Time {
+func writtenAt(e os.DirEntry) time.Time {
 	st, err := e.Info()
 	if err != nil {
 		return time.Time{} // it has just gone
@@ -84,9 +85,9 @@ func written(e os.DirEntry) time.Time {
 	return st.ModTime()
 }
 
-// keep keeps the last output of a machine that is about to be removed. A machine is not kept for it: what fails is
+// keepOutput keeps the last output of a machine that is about to be removed. A machine is not kept for it: what fails is
 // logged. It may be called again, also after the machine has gone from the runtime.
-func (k *kept) keep(ctx context.Context, m *machine.Machine) {
+func (k *kept) keepOutput(ctx context.Context, m *machine.Machine) {
 	if k.full() != nil { // the machine goes so that there is room
 		return
 	}
@@ -114,20 +115,20 @@ func (k *kept) keep(ctx context.Context, m *machine.Machine) {
 			panic("worker: a line of output does not encode: " + err.Error()) // plain data: cannot happen
 		}
 	}
-	if err := k.write(m.ID, text.Bytes()); err != nil {
+	if err := k.writeKept(m.ID, text.Bytes()); err != nil {
 		k.log.Warn("the output of a destroyed machine is not kept", "machine", m.ID, "err", err)
 		return
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.enter(m.ID, m.Replica != nil)
+	k.addFile(m.ID, m.Replica != nil)
 }
 
 // keptSize is how many bytes of output a line holds.
 func keptSize(l *machine.LogLine) int { return max(len(l.Text), len(l.Bytes)) + 1 }
 
-// write writes a file whole, beside its place at first.
-func (k *kept) write(id string, text []byte) error {
+// writeKept writes a file whole, beside its place at first.
+func (k *kept) writeKept(id string, text []byte) error {
 	if err := os.Mkdir(k.dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
@@ -138,37 +139,37 @@ func (k *kept) write(id string, text []byte) error {
 	return os.Rename(part, k.path(id))
 }
 
-// enter counts a file, and deletes the oldest that is too many. It is called with k.mu held.
-func (k *kept) enter(id string, service bool) {
+// addFile counts a file, and deletes the oldest that is too many. It is called with k.mu held.
+func (k *kept) addFile(id string, service bool) {
 	list := append(slices.DeleteFunc(k.ids[service], func(old string) bool { return old == id }), id)
 	for len(list) > KeptOutputs {
-		k.delete(k.path(list[0]))
+		k.deleteFile(k.path(list[0]))
 		list = list[1:]
 	}
 	k.ids[service] = list
 }
 
-// forget deletes what is kept of a machine that the worker does not know any more.
-func (k *kept) forget(id string) {
+// forgetMachine deletes what is kept of a machine that the worker does not know any more.
+func (k *kept) forgetMachine(id string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for service, list := range k.ids {
 		if i := slices.Index(list, id); i >= 0 {
 			k.ids[service] = slices.Delete(list, i, i+1)
-			k.delete(k.path(id))
+			k.deleteFile(k.path(id))
 		}
 	}
 }
 
-func (k *kept) delete(path string) {
+func (k *kept) deleteFile(path string) {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		k.log.Warn("the kept output of a machine cannot be removed", "file", path, "err", err)
 	}
 }
 
-// read emits what is kept of a machine's output: the lines behind the query's cursor, or else the last ones. There is
-// never more, so that Follow changes nothing. false: nothing is kept.
-func (k *kept) read(id string, q machine.LogQuery, emit func(machine.LogLine) error) (bool, error) {
+// readKept emits what is kept of a machine's output: the lines behind the query's cursor, or else the last ones. There
+// is never more, so that Follow changes nothing. false: nothing is kept.
+func (k *kept) readKept(id string, q machine.LogQuery, emit func(machine.LogLine) error) (bool, error) {
 	text, err := os.ReadFile(k.path(id))
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
@@ -189,7 +190,7 @@ func (k *kept) read(id string, q machine.LogQuery, emit func(machine.LogLine) er
 	case q.Cursor != "":
 		at := slices.IndexFunc(lines, func(l machine.LogLine) bool { return l.Cursor == q.Cursor })
 		if at < 0 && len(lines) > 0 {
-			lines[0].Lost += max(0, between(q.Cursor, &lines[0]))
+			lines[0].Lost += max(0, bytesBetween(q.Cursor, &lines[0]))
 		}
 		lines = lines[at+1:]
 	case q.Tail != nil:
@@ -203,8 +204,8 @@ func (k *kept) read(id string, q machine.LogQuery, emit func(machine.LogLine) er
 	return true, nil
 }
 
-// between returns how many bytes of output there were behind a cursor and before a line; 0: it is not known.
-func between(cursor string, l *machine.LogLine) int64 {
+// bytesBetween returns how many bytes of output there were behind a cursor and before a line; 0: it is not known.
+func bytesBetween(cursor string, l *machine.LogLine) int64 {
 	from, known := output.Total(cursor)
 	to, also := output.Total(l.Cursor)
 	if !known || !also {
@@ -213,9 +214,9 @@ func between(cursor string, l *machine.LogLine) int64 {
 	return to - int64(len(l.Raw())) - from
 }
 
-// logs is Worker.Logs. Of a machine that is destroyed it reads what is kept, also of one that is destroyed while its
+// readLogs is Worker.Logs. Of a machine that is destroyed it reads what is kept, also of one that is destroyed while its
 // output is followed.
-func (w *Worker) logs(ctx context.Context, m *machine.Machine, q machine.LogQuery,
+func (w *Worker) readLogs(ctx context.Context, m *machine.Machine, q machine.LogQuery,
 	emit func(machine.LogLine) error) error {
 	if m.State != machine.Destroyed {
 		err := w.o.Runtime.Logs(ctx, m.ID, q, func(l machine.LogLine) error {
@@ -226,12 +227,12 @@ func (w *Worker) logs(ctx context.Context, m *machine.Machine, q machine.LogQuer
 		if !gone || q.Hold {
 			return err
 		}
-		if there, kerr := w.loop.kept.read(m.ID, q, emit); there || kerr != nil {
+		if there, kerr := w.loop.kept.readKept(m.ID, q, emit); there || kerr != nil {
 			return kerr
 		}
 		return err
 	}
-	there, err := w.loop.kept.read(m.ID, q, emit)
+	there, err := w.loop.kept.readKept(m.ID, q, emit)
 	if !there && err == nil {
 		return fault.New(fault.NotFound, fault.CodeOutputGone,
 			"machine %s was destroyed at %s, and no output of it is kept: it printed nothing, or others were "+

@@ -77,17 +77,17 @@ func newLoop(o Options, explain func(*machine.Machine, int, error) error) *loop 
 		feed: &feed{subs: map[*subscriber]struct{}{}}, acks: newAcks(&o), kept: newKept(&o),
 		answers: &answers{waiting: map[uint64]chan lifecycle.Reply{}}}
 	exited := func(ex runtime.Exit) {
-		l.post(func(now time.Time) lifecycle.Out { return l.exit(ex).f(now) })
+		l.postInput(func(now time.Time) lifecycle.Out { return l.exitInput(ex).f(now) })
 	}
 	l.effects = newEffects(&o, l.acks, l.kept, exited, func(res fsm.Result) {
 		if _, pulled := res.Data.(string); pulled {
-			l.images.look()
+			l.images.lookAtImages()
 		}
-		l.post(func(now time.Time) lifecycle.Out { return l.sup.Effected(now, res) })
+		l.postInput(func(now time.Time) lifecycle.Out { return l.sup.Effected(now, res) })
 	})
 	l.pulse, l.images = newPulse(l), newImageList(l)
 	l.health = health.New(health.Options{Dial: o.Dial, Explain: explain, Report: func(list []lifecycle.CheckResult) {
-		l.post(func(now time.Time) lifecycle.Out { return l.sup.Checked(now, list) })
+		l.postInput(func(now time.Time) lifecycle.Out { return l.sup.Checked(now, list) })
 	}})
 	return l
 }
@@ -98,20 +98,20 @@ func (l *loop) run(ctx context.Context) error {
 	defer func() {
 		l.stopOnce.Do(func() { close(l.stopped) })
 		cancel()
-		l.effects.wait()
+		l.effects.waitUntilDone()
 	}()
 	l.settleWhoItIs(ctx)
-	if err := l.settle(ctx, []lifecycle.Out{l.first}, true); err != nil {
+	if err := l.settleOuts(ctx, []lifecycle.Out{l.first}, true); err != nil {
 		return err
 	}
 	l.first = lifecycle.Out{}
 	l.ahead = l.o.Boot != "" // not before it is on disk which numbers were passed over
 	if l.halt != "" {
-		if err := l.settle(ctx, []lifecycle.Out{l.sup.Halt(time.Now(), l.halt)}, true); err != nil {
+		if err := l.settleOuts(ctx, []lifecycle.Out{l.sup.Halt(time.Now(), l.halt)}, true); err != nil {
 			return err
 		}
 	}
-	l.effects.done.Go(func() { l.audit(ctx) })
+	l.effects.done.Go(func() { l.auditRuntime(ctx) })
 	l.effects.done.Go(func() { l.acks.run(ctx) })
 	l.effects.done.Go(func() { l.pulse.run(ctx) })
 	l.effects.done.Go(func() { l.images.run(ctx) })
@@ -123,29 +123,29 @@ func (l *loop) run(ctx context.Context) error {
 		var batch []input
 		select {
 		case <-ctx.Done():
-			return l.flush()
+			return l.flushJournal()
 		case in := <-l.inputs:
-			batch = l.drain(append(batch, in))
+			batch = l.addWaiting(append(batch, in))
 		case ex := <-l.o.Runtime.Exits():
-			batch = l.drain(append(batch, l.exit(ex)))
+			batch = l.addWaiting(append(batch, l.exitInput(ex)))
 		case <-timer.C:
-			batch = append(batch, input{f: l.tick})
+			batch = append(batch, input{f: l.tickSupervisor})
 		}
-		if err := l.take(ctx, batch); err != nil {
+		if err := l.takeBatch(ctx, batch); err != nil {
 			return err
 		}
 	}
 }
 
-// tick lets the supervisor act on what has come due, and writes what has waited long enough.
-func (l *loop) tick(now time.Time) lifecycle.Out {
+// tickSupervisor lets the supervisor act on what has come due, and writes what has waited long enough.
+func (l *loop) tickSupervisor(now time.Time) lifecycle.Out {
 	out := l.sup.Tick(now)
 	out.Sync = out.Sync || len(l.pending) > 0
 	return out
 }
 
-func (l *loop) exit(ex runtime.Exit) input {
-	if l.tasks.exited(ex) {
+func (l *loop) exitInput(ex runtime.Exit) input {
+	if l.tasks.forwardExit(ex) {
 		return input{f: func(time.Time) lifecycle.Out { return lifecycle.Out{} }}
 	}
 	e := lifecycle.Exit{Machine: ex.Machine, Attempt: ex.Attempt, Code: ex.Code, Signal: ex.Signal, OOM: ex.OOM,
@@ -153,8 +153,8 @@ func (l *loop) exit(ex runtime.Exit) input {
 	return input{f: func(now time.Time) lifecycle.Out { return l.sup.Exited(now, e) }}
 }
 
-// audit looks for drift between runtime and journal until ctx ends.
-func (l *loop) audit(ctx context.Context) {
+// auditRuntime looks for drift between runtime and journal until ctx ends.
+func (l *loop) auditRuntime(ctx context.Context) {
 	every := time.NewTicker(auditEvery)
 	defer every.Stop()
 	for {
@@ -170,20 +170,20 @@ func (l *loop) audit(ctx context.Context) {
 			l.o.Log.Warn("the audit could not list what runs", "err", err)
 			continue
 		}
-		known, tasks := l.tasks.split(known)
-		l.tasks.known(asked, tasks)
-		l.post(func(now time.Time) lifecycle.Out { return l.sup.Audit(now, asked, lives(known)) })
+		known, tasks := l.tasks.splitLives(known)
+		l.tasks.reportKnown(asked, tasks)
+		l.postInput(func(now time.Time) lifecycle.Out { return l.sup.Audit(now, asked, lifecycleLives(known)) })
 	}
 }
 
-// drain adds the inputs that are waiting already, so that they share one commit.
-func (l *loop) drain(batch []input) []input {
+// addWaiting adds the inputs that are waiting already, so that they share one commit.
+func (l *loop) addWaiting(batch []input) []input {
 	for len(batch) < maxBatch {
 		select {
 		case in := <-l.inputs:
 			batch = append(batch, in)
 		case ex := <-l.o.Runtime.Exits():
-			batch = append(batch, l.exit(ex))
+			batch = append(batch, l.exitInput(ex))
 		default:
 			return batch
 		}
@@ -191,11 +191,11 @@ func (l *loop) drain(batch []input) []input {
 	return batch
 }
 
-// take steps the supervisor through a batch and settles what comes out.
-func (l *loop) take(ctx context.Context, batch []input) error {
+// takeBatch steps the supervisor through a batch and settles what comes out.
+func (l *loop) takeBatch(ctx context.Context, batch []input) error {
 	now := time.Now()
 	outs := make([]lifecycle.Out, 0, len(batch)+1)
-	if missed := l.pulse.take(now); missed > 0 {
+	if missed := l.pulse.missedSinceAsked(now); missed > 0 {
 		outs = append(outs, l.sup.Missed(now, missed))
 	}
 	if why := l.o.Full(); why != l.full { //nolint:errorlint // the same one as before
@@ -207,7 +207,7 @@ func (l *loop) take(ctx context.Context, batch []input) error {
 		outs = append(outs, in.f(now))
 		waited = waited || in.done != nil
 	}
-	if err := l.settle(ctx, outs, waited); err != nil {
+	if err := l.settleOuts(ctx, outs, waited); err != nil {
 		return err
 	}
 	for _, in := range batch {
@@ -230,7 +230,7 @@ func (l *loop) untilNext() time.Duration {
 	if len(l.unshown) > 0 {
 		d = min(d, showWithin)
 	}
-	if l.pulse.silence(l.o.Pulse) != nil {
+	if l.pulse.whySilent(l.o.Pulse) != nil {
 		d = max(d, l.o.Pulse/beatsPerPeriod) // what comes due meanwhile moves away as time passes
 	}
 	return max(d, 0)
@@ -241,32 +241,32 @@ func (l *loop) errStopped() error {
 	return fault.New(fault.Unavailable, fault.CodeStopped, "worker %s has stopped; try again when it is back", l.o.ID)
 }
 
-// post gives the loop an input that nobody waits for.
-func (l *loop) post(f func(now time.Time) lifecycle.Out) {
+// postInput gives the loop an input that nobody waits for.
+func (l *loop) postInput(f func(now time.Time) lifecycle.Out) {
 	select {
 	case l.inputs <- input{f: f}:
 	case <-l.stopped:
 	}
 }
 
-// inspect runs f where the supervisor may be read.
-func (l *loop) inspect(ctx context.Context, f func(now time.Time)) error {
-	return l.change(ctx, func(now time.Time) lifecycle.Out { f(now); return lifecycle.Out{} })
+// inspectState runs f where the supervisor may be read.
+func (l *loop) inspectState(ctx context.Context, f func(now time.Time)) error {
+	return l.changeState(ctx, func(now time.Time) lifecycle.Out { f(now); return lifecycle.Out{} })
 }
 
-// read runs f where the supervisor may be read, and returns what it returned. Who goes before that reads nothing of it:
-// it is the loop's then.
-func read[T any](ctx context.Context, l *loop, f func(now time.Time) (T, error)) (T, error) {
+// readState runs f where the supervisor may be read, and returns what it returned. Who goes before that reads nothing
+// of it: it is the loop's then.
+func readState[T any](ctx context.Context, l *loop, f func(now time.Time) (T, error)) (T, error) {
 	var got, none T
 	var refused error
-	if err := l.inspect(ctx, func(now time.Time) { got, refused = f(now) }); err != nil {
+	if err := l.inspectState(ctx, func(now time.Time) { got, refused = f(now) }); err != nil {
 		return none, err
 	}
 	return got, refused
 }
 
-// change runs f where the supervisor may be stepped, and waits until what came of it is settled.
-func (l *loop) change(ctx context.Context, f func(now time.Time) lifecycle.Out) error {
+// changeState runs f where the supervisor may be stepped, and waits until what came of it is settled.
+func (l *loop) changeState(ctx context.Context, f func(now time.Time) lifecycle.Out) error {
 	done := make(chan struct{})
 	in := input{done: done, f: f}
 	select {
@@ -293,15 +293,15 @@ func callerGone(ctx context.Context) error {
 	return fault.New(fault.Unavailable, fault.CodeCancelled, "the caller went away before the answer")
 }
 
-func lives(known []runtime.Status) []lifecycle.Life {
+func lifecycleLives(known []runtime.Status) []lifecycle.Life {
 	out := make([]lifecycle.Life, 0, len(known))
 	for _, s := range known {
-		out = append(out, life(s))
+		out = append(out, lifecycleLife(s))
 	}
 	return out
 }
 
-func life(s runtime.Status) lifecycle.Life {
+func lifecycleLife(s runtime.Status) lifecycle.Life {
 	if s.StartedAt.IsZero() && s.Attempt > 0 { // the runtime does not know, and the time is charged for
 		s.StartedAt = time.Now()
 	}

@@ -18,7 +18,7 @@ type Ports struct {
 	asked   map[string][]machine.Publish // by machine whose grant is under way
 }
 
-func (p *Ports) join(w *Worker) {
+func (p *Ports) addWorker(w *Worker) {
 	if p != nil {
 		p.mu.Lock()
 		defer p.mu.Unlock()
@@ -26,9 +26,10 @@ func (p *Ports) join(w *Worker) {
 	}
 }
 
-// claim keeps the ports that a machine needs for itself until done is called, by when it is among the worker's machines or
-// was refused; no are those that machines of the other workers have. The one whose place it takes has been stopped.
-func (p *Ports) claim(w *Worker, app, id string, c *machine.Config) (no []machine.Clause, done func()) {
+// claimPorts keeps the ports that a machine needs for itself until done is called, by when it is among the worker's
+// machines or was refused; no are those that machines of the other workers have. The one whose place it takes has been
+// stopped.
+func (p *Ports) claimPorts(w *Worker, app, id string, c *machine.Config) (no []machine.Clause, done func()) {
 	if p == nil || !c.OnHostPorts() || len(c.Services) == 0 {
 		return nil, func() {}
 	}
@@ -36,7 +37,7 @@ func (p *Ports) claim(w *Worker, app, id string, c *machine.Config) (no []machin
 	defer p.mu.Unlock()
 	ports := c.HostPorts()
 	for _, port := range ports {
-		if had := p.has(w, app, port, id, c.Metadata[machine.MetadataMoved]); had != "" {
+		if had := p.whoHasPort(w, app, port, id, c.Metadata[machine.MetadataMoved]); had != "" {
 			no = append(no, inUse(port, had))
 		}
 	}
@@ -54,8 +55,9 @@ func (p *Ports) claim(w *Worker, app, id string, c *machine.Config) (no []machin
 	}
 }
 
-// has says what has a port at the other workers, but for some machines; "": nothing has. It is called with the lock.
-func (p *Ports) has(w *Worker, app string, port machine.Publish, but ...string) string {
+// whoHasPort says what has a port at the other workers, but for some machines; "": nothing has. It is called with the
+// lock.
+func (p *Ports) whoHasPort(w *Worker, app string, port machine.Publish, but ...string) string {
 	for id, theirs := range p.asked {
 		if !slices.Contains(but, id) && slices.ContainsFunc(theirs, port.Overlaps) {
 			return "a machine that is being made on this host"
@@ -65,7 +67,7 @@ func (p *Ports) has(w *Worker, app string, port machine.Publish, but ...string) 
 		if other == w {
 			continue
 		}
-		for _, e := range other.loop.view.list("", false) {
+		for _, e := range other.loop.view.listEntries("", false) {
 			if slices.Contains(but, e.m.ID) || !slices.ContainsFunc(e.m.Config.HostPorts(), port.Overlaps) {
 				continue
 			}
@@ -83,17 +85,18 @@ func inUse(port machine.Publish, had string) machine.Clause {
 	return machine.Clause{Code: placement.CodePort, Wanted: port.String() + " free", Had: had}
 }
 
-// Halted reports whether what listens on a machine's port is stopped by a signal. False: it is not, or that cannot be told.
+// Halted reports whether what listens on a machine's port is stopped by a signal. False: it is not, or that cannot be
+// told.
 func (w *Worker) Halted(ctx context.Context, id string, port int) bool {
 	h, can := w.o.Runtime.(runtime.Halter)
 	return can && h.Halted(ctx, id, port)
 }
 
-// connection asks the runtime about a machine's network, where it gives any, and who else has ports of the host that the
-// machine needs for itself. Those are kept for it until done is called.
-func (w *Worker) connection(ctx context.Context, app, id string, c *machine.Config) (out lifecycle.Connection,
+// machineConnection asks the runtime about a machine's network, where it gives any, and who else has ports of the host
+// that the machine needs for itself. Those are kept for it until done is called.
+func (w *Worker) machineConnection(ctx context.Context, app, id string, c *machine.Config) (out lifecycle.Connection,
 	done func()) {
-	no, done := w.o.Ports.claim(w, app, id, c)
+	no, done := w.o.Ports.claimPorts(w, app, id, c)
 	if r, ok := w.o.Runtime.(runtime.Connector); ok {
 		out.Address, out.No = r.Connect(app, id, c)
 	}

@@ -43,7 +43,7 @@ func newPulse(l *loop) *pulse {
 	if rt, ok := l.o.Runtime.(runtime.Pinger); ok {
 		p.runtime = rt.Ping
 	}
-	p.loop = func(ctx context.Context) error { return l.inspect(ctx, func(time.Time) {}) }
+	p.loop = func(ctx context.Context) error { return l.inspectState(ctx, func(time.Time) {}) }
 	return p
 }
 
@@ -59,17 +59,18 @@ func (p *pulse) run(ctx context.Context) {
 			return
 		case <-beats.C:
 		}
-		p.beat(time.Now())
+		p.countBeat(time.Now())
 		if k%beatsPerPeriod == 0 {
-			p.ask(ctx, &asking, asksLoop, p.loop)
-			p.ask(ctx, &asking, asksRuntime, p.runtime)
+			p.askInBackground(ctx, &asking, asksLoop, p.loop)
+			p.askInBackground(ctx, &asking, asksRuntime, p.runtime)
 		}
 	}
 }
 
-// ask asks one of the two, unless a question to it is under way. An error is an answer, but for one that has taken
-// long.
-func (p *pulse) ask(ctx context.Context, asking *sync.WaitGroup, who string, f func(context.Context) error) {
+// askInBackground asks one of the two, unless a question to it is under way. An error is an answer, but for one that
+// has taken long.
+func (p *pulse) askInBackground(ctx context.Context, asking *sync.WaitGroup, who string,
+	f func(context.Context) error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.asking[who] || f == nil {
@@ -82,7 +83,7 @@ func (p *pulse) ask(ctx context.Context, asking *sync.WaitGroup, who string, f f
 	}
 	asking.Go(func() {
 		err := f(ctx)
-		p.beat(time.Now())
+		p.countBeat(time.Now())
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		delete(p.asking, who)
@@ -92,8 +93,8 @@ func (p *pulse) ask(ctx context.Context, asking *sync.WaitGroup, who string, f f
 	})
 }
 
-// beat counts the time since the last beat.
-func (p *pulse) beat(now time.Time) {
+// countBeat counts the time since the last beat.
+func (p *pulse) countBeat(now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	gap := now.Sub(p.last)
@@ -114,9 +115,9 @@ func (p *pulse) beat(now time.Time) {
 	}
 }
 
-// take returns the time that was missed since it was last asked.
-func (p *pulse) take(now time.Time) time.Duration {
-	p.beat(now)
+// missedSinceAsked returns the time that was missed since it was last asked.
+func (p *pulse) missedSinceAsked(now time.Time) time.Duration {
+	p.countBeat(now)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	d := p.missed
@@ -127,8 +128,8 @@ func (p *pulse) take(now time.Time) time.Duration {
 // unready is after how many periods without an answer a worker counts as not ready. One is too few on a busy host.
 const unready = 5
 
-// silence returns why a worker has not been able to do anything for longer than d; nil when it was.
-func (p *pulse) silence(d time.Duration) error {
+// whySilent returns why a worker has not been able to do anything for longer than d; nil when it was.
+func (p *pulse) whySilent(d time.Duration) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, who := range []string{asksLoop, asksRuntime} {
@@ -144,8 +145,8 @@ func (p *pulse) silence(d time.Duration) error {
 // examineTime bounds each round trip of an examination.
 const examineTime = 5 * time.Second
 
-// examine makes a round trip through the loop and one through the runtime, now.
-func (p *pulse) examine(ctx context.Context) (out []cluster.Finding) {
+// examineNow makes a round trip through the loop and one through the runtime, now.
+func (p *pulse) examineNow(ctx context.Context) (out []cluster.Finding) {
 	for _, x := range []struct {
 		name, advice string
 		ask          func(context.Context) error

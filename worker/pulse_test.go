@@ -21,14 +21,14 @@ func TestPulse(t *testing.T) {
 		var asking sync.WaitGroup
 		missed := func(want time.Duration) {
 			t.Helper()
-			if got := p.take(time.Now()); got != want {
+			if got := p.missedSinceAsked(time.Now()); got != want {
 				t.Errorf("%v are missed, want %v", got, want)
 			}
 		}
 		pass := func(d time.Duration) {
 			for range d / (time.Second / 4) {
 				<-time.After(time.Second / 4)
-				p.beat(time.Now())
+				p.countBeat(time.Now())
 			}
 		}
 		pass(time.Minute)
@@ -36,28 +36,28 @@ func TestPulse(t *testing.T) {
 		<-time.After(45 * time.Second) // souk is stopped: no beat
 		missed(45 * time.Second)
 		missed(0)
-		p.ask(t.Context(), &asking, asksRuntime, p.runtime)
+		p.askInBackground(t.Context(), &asking, asksRuntime, p.runtime)
 		pass(time.Second)
 		missed(0) // it may yet answer
-		if err := p.silence(p.period); err != nil {
+		if err := p.whySilent(p.period); err != nil {
 			t.Error(err)
 		}
 		pass(29 * time.Second)
-		p.ask(t.Context(), &asking, asksRuntime, p.runtime) // one question at a time
+		p.askInBackground(t.Context(), &asking, asksRuntime, p.runtime) // one question at a time
 		missed(30 * time.Second)
-		if p.silence(p.period) == nil {
+		if p.whySilent(p.period) == nil {
 			t.Error("the runtime's silence is not told")
 		}
 		answer <- errors.New("the connection broke after a long time") // no answer
 		asking.Wait()
 		pass(10 * time.Second)
 		missed(10 * time.Second)
-		p.ask(t.Context(), &asking, asksRuntime, p.runtime)
+		p.askInBackground(t.Context(), &asking, asksRuntime, p.runtime)
 		answer <- nil
 		asking.Wait()
 		pass(time.Minute)
 		missed(0)
-		if err := p.silence(p.period); err != nil {
+		if err := p.whySilent(p.period); err != nil {
 			t.Error(err)
 		}
 	})
@@ -71,7 +71,7 @@ func TestExamineIsBounded(t *testing.T) {
 			loop:    func(context.Context) error { return nil },
 			runtime: func(context.Context) error { <-never; return nil }}
 		began := time.Now()
-		found := p.examine(t.Context())
+		found := p.examineNow(t.Context())
 		if len(found) != 2 || !found[0].OK || found[1].OK || found[1].Advice == "" || time.Since(began) > examineTime {
 			t.Errorf("%+v, after %v", found, time.Since(began))
 		}

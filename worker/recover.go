@@ -27,7 +27,7 @@ type self struct {
 	Devices []cluster.GPU `json:"devices,omitempty"`
 }
 
-func (s self) record() (fsm.Record, error) {
+func (s self) recordNow() (fsm.Record, error) {
 	b, err := json.Marshal(s)
 	if err != nil {
 		return fsm.Record{}, fault.Wrap(err, fault.Internal, fault.CodeJournal,
@@ -36,8 +36,8 @@ func (s self) record() (fsm.Record, error) {
 	return fsm.Record{Bucket: selfBucket, Key: "self", Value: b}, nil
 }
 
-// load gives the supervisor every record, and counts this start of the worker. known is what the runtime has.
-func (l *loop) load(known []runtime.Status) error {
+// loadRecords gives the supervisor every record, and counts this start of the worker. known is what the runtime has.
+func (l *loop) loadRecords(known []runtime.Status) error {
 	var records []fsm.Record
 	me := self{ID: l.o.ID}
 	err := l.o.Journal.Load(func(r fsm.Record) error {
@@ -64,14 +64,14 @@ func (l *loop) load(known []runtime.Status) error {
 	}
 	capacity, gpus := l.o.Capacity, l.o.Offer.GPUs
 	if held := heldDevices(records); l.o.Offer.Found {
-		me.begin(gpus, held)
+		me.beginDevices(gpus, held)
 		gpus, capacity = me.Devices, withDevices(capacity, me.Devices)
-	} else if err := me.forget(held); err != nil {
+	} else if err := me.forgetDevices(held); err != nil {
 		return err
 	}
 	me.Incarnation++
 	l.rebooted = me.Boot != l.o.Boot && me.Incarnation > 1
-	rec, err := me.record()
+	rec, err := me.recordNow()
 	if err != nil {
 		return err
 	}
@@ -81,7 +81,7 @@ func (l *loop) load(known []runtime.Status) error {
 	}
 	// That the host has booted is written down together with what follows from it, or else is seen again.
 	me.Boot = l.o.Boot
-	if rec, err = me.record(); err != nil {
+	if rec, err = me.recordNow(); err != nil {
 		return err
 	}
 	l.pending, l.me = append(l.pending, rec), me
@@ -123,35 +123,35 @@ func decodeAll(records []fsm.Record) []lifecycle.Decoded {
 	return out
 }
 
-// recover brings what the journal has and what the runtime has together.
-func (l *loop) recover(ctx context.Context) error {
+// recoverLives brings what the journal has and what the runtime has together.
+func (l *loop) recoverLives(ctx context.Context) error {
 	asked := time.Now()
 	known, err := l.o.Runtime.List(ctx)
 	if err != nil {
 		return fault.Wrap(err, fault.KindOf(err), codeRuntime,
 			"the runtime does not say what it runs, so worker %s cannot start", l.o.ID)
 	}
-	if err := l.load(known); err != nil {
+	if err := l.loadRecords(known); err != nil {
 		return err
 	}
 	for _, s := range known {
 		l.goesOn = l.goesOn || s.Running
 	}
-	known, tasks := l.tasks.split(known)
+	known, tasks := l.tasks.splitLives(known)
 	for _, s := range tasks {
-		if want, _ := l.tasks.occupies(s.Machine); s.Exit == nil { // it runs, or is about to
+		if want, _ := l.tasks.taskOccupies(s.Machine); s.Exit == nil { // it runs, or is about to
 			l.sup.TaskKnown(s.Machine, want)
 		}
 	}
-	l.tasks.known(asked, tasks)
-	l.first = l.sup.Recover(time.Now(), lives(known), l.rebooted)
+	l.tasks.reportKnown(asked, tasks)
+	l.first = l.sup.Recover(time.Now(), lifecycleLives(known), l.rebooted)
 	rec := l.sup.Record(time.Now())
 	l.record.Store(&rec)
 	l.showVolumes(l.first.Volumes)
 	for _, id := range l.first.Changed {
-		l.show(id)
+		l.showMachine(id)
 	}
-	l.kept.recover(l.sup.MachineOf)
+	l.kept.recoverKept(l.sup.MachineOf)
 	l.first.Changed, l.first.Volumes = nil, nil // run need not show them again: these are all there are
 	return nil
 }

@@ -12,11 +12,11 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// settle commits, then lets go of the effects, publishes and answers: in this order. That the commit is first is the
+// settleOuts commits, then lets go of the effects, publishes and answers: in this order. That the commit is first is the
 // durability promise; that the view is before the answers lets everybody read what was answered. The effects go before
 // the view because the runtime works on them meanwhile; those that may go ahead of the disk do so while it works.
 // waited says that somebody waits for an input to be settled, beside those who wait for replies.
-func (l *loop) settle(ctx context.Context, outs []lifecycle.Out, waited bool) error {
+func (l *loop) settleOuts(ctx context.Context, outs []lifecycle.Out, waited bool) error {
 	commit := false
 	for _, o := range outs {
 		l.pending = append(l.pending, o.Records...)
@@ -24,7 +24,7 @@ func (l *loop) settle(ctx context.Context, outs []lifecycle.Out, waited bool) er
 	}
 	gone := false
 	if commit {
-		err := l.flush(func() {
+		err := l.flushJournal(func() {
 			if gone = l.ahead && mayGoAhead(outs); gone {
 				l.letGoAhead(ctx, outs)
 				goruntime.Gosched() // the disk keeps this processor, which may be the only one
@@ -38,18 +38,18 @@ func (l *loop) settle(ctx context.Context, outs []lifecycle.Out, waited bool) er
 		goruntime.Gosched() // they wait for a turn, and souk may have one core
 	}
 	l.unshown = append(l.unshown, outs...)
-	if gone && !waited && !slices.ContainsFunc(outs, owes) {
+	if gone && !waited && !slices.ContainsFunc(outs, needsAnswer) {
 		return nil // what has gone ahead needs the processor now, and its result is here soon
 	}
 	l.tellAll(l.unshown)
 	clear(l.unshown)
 	l.unshown = l.unshown[:0]
-	l.answer(outs)
+	l.answerInputs(outs)
 	return nil
 }
 
-// owes reports whether somebody is to hear of an Out now.
-func owes(o lifecycle.Out) bool { return len(o.Replies) > 0 || len(o.Evict) > 0 }
+// needsAnswer reports whether somebody is to hear of an Out now.
+func needsAnswer(o lifecycle.Out) bool { return len(o.Replies) > 0 || len(o.Evict) > 0 }
 
 // tellAll makes what is durable visible: the record, the machines and volumes that changed, and what happened to them.
 func (l *loop) tellAll(outs []lifecycle.Out) {
@@ -59,9 +59,9 @@ func (l *loop) tellAll(outs []lifecycle.Out) {
 		l.observed = rec.Version
 		l.o.Observer.Worker(rec)
 	}
-	l.tasks.changed(&rec)
+	l.tasks.reportChanged(&rec)
 	for _, o := range outs {
-		l.publish(o)
+		l.publishOut(o)
 	}
 }
 
@@ -82,7 +82,7 @@ func (l *loop) letGoAhead(ctx context.Context, outs []lifecycle.Out) {
 	for _, o := range outs {
 		for _, e := range o.Effects {
 			if e.Ahead {
-				l.effects.dispatch(ctx, e)
+				l.effects.dispatchEffect(ctx, e)
 			}
 		}
 	}
@@ -93,7 +93,7 @@ func (l *loop) letGoAhead(ctx context.Context, outs []lifecycle.Out) {
 func (l *loop) letGo(ctx context.Context, outs []lifecycle.Out, gone bool) (any bool) {
 	for _, o := range outs {
 		for _, key := range o.Cancels {
-			l.effects.cancel(key)
+			l.effects.cancelEffect(key)
 		}
 		for _, e := range o.Effects {
 			if e.Ahead && gone {
@@ -102,25 +102,25 @@ func (l *loop) letGo(ctx context.Context, outs []lifecycle.Out, gone bool) (any 
 			if e.Durable && len(l.pending) > 0 {
 				l.held = append(l.held, e)
 			} else {
-				l.effects.dispatch(ctx, e)
+				l.effects.dispatchEffect(ctx, e)
 				any = true
 			}
 		}
 	}
 	if len(l.pending) == 0 {
 		for _, e := range l.held {
-			l.effects.dispatch(ctx, e)
+			l.effects.dispatchEffect(ctx, e)
 		}
 		l.held = l.held[:0]
 	}
 	return any
 }
 
-// answer answers the inputs, and has the tasks go that they evict.
-func (l *loop) answer(outs []lifecycle.Out) {
+// answerInputs answers the inputs, and has the tasks go that they evict.
+func (l *loop) answerInputs(outs []lifecycle.Out) {
 	for _, o := range outs {
 		for _, r := range o.Replies {
-			l.answers.give(r)
+			l.answers.deliverReply(r)
 		}
 		for _, p := range o.Evict {
 			l.tasks.Evict(p)
@@ -128,14 +128,14 @@ func (l *loop) answer(outs []lifecycle.Out) {
 	}
 }
 
-// publish makes what an Out has changed visible, tells the observer of it, and wakes who watches.
-func (l *loop) publish(out lifecycle.Out) {
+// publishOut makes what an Out has changed visible, tells the observer of it, and wakes who watches.
+func (l *loop) publishOut(out lifecycle.Out) {
 	l.showVolumes(out.Volumes)
 	for _, id := range out.Changed {
-		l.tell(id, l.show(id))
+		l.notifyObserver(id, l.showMachine(id))
 	}
 	for _, e := range out.Events {
-		l.feed.send(e)
+		l.feed.sendEvent(e)
 	}
 }
 
@@ -146,8 +146,8 @@ func (l *loop) showVolumes(ids []string) {
 	}
 }
 
-// show makes a machine visible as it is now, wakes who watches it, and returns it; nil: it is no longer kept.
-func (l *loop) show(id string) *machine.Machine {
+// showMachine makes a machine visible as it is now, wakes who watches it, and returns it; nil: it is no longer kept.
+func (l *loop) showMachine(id string) *machine.Machine {
 	m := l.sup.MachineOf(id)
 	var e *entry
 	if m != nil {
@@ -155,16 +155,16 @@ func (l *loop) show(id string) *machine.Machine {
 		l.health.Set(m, l.sup.CheckedAttempt(id))
 	} else {
 		l.health.Forget(id)
-		l.kept.forget(id)
+		l.kept.forgetMachine(id)
 	}
-	if old := l.view.set(id, e); old != nil {
+	if old := l.view.setEntry(id, e); old != nil {
 		close(old.changed)
 	}
 	return m
 }
 
-// tell tells the observer of a machine; nil: it is no longer kept.
-func (l *loop) tell(id string, m *machine.Machine) {
+// notifyObserver tells the observer of a machine; nil: it is no longer kept.
+func (l *loop) notifyObserver(id string, m *machine.Machine) {
 	switch {
 	case l.o.Observer == nil:
 	case m == nil:
@@ -174,8 +174,8 @@ func (l *loop) tell(id string, m *machine.Machine) {
 	}
 }
 
-// flush makes durable what is pending. written is called before it is, see journal.Journal; not where nothing is.
-func (l *loop) flush(written ...func()) error {
+// flushJournal makes durable what is pending. written is called before it is, see journal.Journal; not where nothing is.
+func (l *loop) flushJournal(written ...func()) error {
 	if len(l.pending) == 0 {
 		return nil
 	}
@@ -185,7 +185,7 @@ func (l *loop) flush(written ...func()) error {
 			"worker %s stops, because its journal cannot be written",
 			l.o.ID)
 	}
-	l.commits.add(len(l.pending), time.Since(began))
+	l.commits.addCommit(len(l.pending), time.Since(began))
 	l.pending = l.pending[:0]
 	return nil
 }

@@ -15,9 +15,9 @@ import (
 // defaultPath is the PATH of a machine that runs a program of the host and whose config gives none.
 const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// spec turns a machine into what a runtime is told. Secrets are fetched for a launch only, at that moment, and go
+// runtimeSpec turns a machine into what a runtime is told. Secrets are fetched for a launch only, at that moment, and go
 // nowhere else.
-func (e *effects) spec(t lifecycle.Target, launch bool) (runtime.Spec, error) {
+func (e *effects) runtimeSpec(t lifecycle.Target, launch bool) (runtime.Spec, error) {
 	m := t.Machine
 	c := m.Config
 	s := runtime.Spec{
@@ -54,14 +54,14 @@ func (e *effects) spec(t lifecycle.Target, launch bool) (runtime.Spec, error) {
 			"the machine wants the secrets %q, and the app has none of these names; set them first", missing)
 	}
 	var err error
-	s.Env = environment(m, string(e.disks.worker), t, given)
-	s.Files, err = files(c, secrets)
+	s.Env = environmentOf(m, string(e.disks.worker), t, given)
+	s.Files, err = configFiles(c, secrets)
 	return s, err
 }
 
-// environment returns a machine's whole environment: the platform's names, then the app's secrets, then the config's
+// environmentOf returns a machine's whole environment: the platform's names, then the app's secrets, then the config's
 // own, and the GPUs it was given and its fencing token, which neither may hide.
-func environment(m *machine.Machine, worker string, t lifecycle.Target, secrets map[string]string) []string {
+func environmentOf(m *machine.Machine, worker string, t lifecycle.Target, secrets map[string]string) []string {
 	n := strconv.FormatUint(t.Attempt, 10)
 	env := map[string]string{
 		"FLY_APP_NAME": m.App, runtime.EnvMachine: m.ID, "FLY_ALLOC_ID": m.ID,
@@ -91,12 +91,12 @@ func environment(m *machine.Machine, worker string, t lifecycle.Target, secrets 
 	return out
 }
 
-// files returns the files of a config with their contents.
-func files(c *machine.Config, secrets map[string]string) ([]runtime.File, error) {
+// configFiles returns the files of a config with their contents.
+func configFiles(c *machine.Config, secrets map[string]string) ([]runtime.File, error) {
 	out := make([]runtime.File, 0, len(c.Files))
 	for _, f := range c.Files {
-		raw := deref(f.RawValue)
-		if name := deref(f.SecretName); name != "" {
+		raw := stringOf(f.RawValue)
+		if name := stringOf(f.SecretName); name != "" {
 			v, ok := secrets[name]
 			if !ok {
 				return nil, fault.New(fault.Precondition, fault.CodeSecret,
@@ -111,7 +111,7 @@ func files(c *machine.Config, secrets map[string]string) ([]runtime.File, error)
 		mode := f.Mode
 		switch {
 		case mode != 0:
-		case deref(f.SecretName) != "":
+		case stringOf(f.SecretName) != "":
 			mode = 0o600
 		default:
 			mode = 0o644
@@ -121,7 +121,7 @@ func files(c *machine.Config, secrets map[string]string) ([]runtime.File, error)
 	return out, nil
 }
 
-func deref(s *string) string {
+func stringOf(s *string) string {
 	if s == nil {
 		return ""
 	}

@@ -28,7 +28,7 @@ type Tasks interface {
 // AdmitTask gives a task its room until ReleaseTask; see lifecycle.Supervisor for the refusal.
 func (w *Worker) AdmitTask(ctx context.Context, t lifecycle.Task) error {
 	var refused error
-	err := w.loop.change(ctx, func(now time.Time) (out lifecycle.Out) {
+	err := w.loop.changeState(ctx, func(now time.Time) (out lifecycle.Out) {
 		out, refused = w.loop.sup.AdmitTask(now, t)
 		return out
 	})
@@ -40,7 +40,7 @@ func (w *Worker) AdmitTask(ctx context.Context, t lifecycle.Task) error {
 
 // TaskDevices returns the GPU devices that a task has, by number, and by what their host knows them.
 func (w *Worker) TaskDevices(ctx context.Context, name string) (numbers []int, ids []string, err error) {
-	_, err = read(ctx, w.loop, func(time.Time) (any, error) {
+	_, err = readState(ctx, w.loop, func(time.Time) (any, error) {
 		numbers, ids = w.loop.sup.TaskDevices(name)
 		return nil, nil
 	})
@@ -49,34 +49,34 @@ func (w *Worker) TaskDevices(ctx context.Context, name string) (numbers []int, i
 
 // AdoptTask tells whose a task is that has run since before this process.
 func (w *Worker) AdoptTask(ctx context.Context, t lifecycle.Task) error {
-	return w.loop.change(ctx, func(now time.Time) lifecycle.Out { return w.loop.sup.AdoptTask(now, t) })
+	return w.loop.changeState(ctx, func(now time.Time) lifecycle.Out { return w.loop.sup.AdoptTask(now, t) })
 }
 
 // ReleaseTask gives a task's room back.
 func (w *Worker) ReleaseTask(ctx context.Context, name string) error {
-	return w.loop.change(ctx, func(now time.Time) lifecycle.Out { return w.loop.sup.ReleaseTask(now, name) })
+	return w.loop.changeState(ctx, func(now time.Time) lifecycle.Out { return w.loop.sup.ReleaseTask(now, name) })
 }
 
 // RunningTasks lists the tasks that have room here, by name: those that run, and those that are about to.
 func (w *Worker) RunningTasks(ctx context.Context) ([]lifecycle.Task, error) {
-	return read(ctx, w.loop, func(time.Time) ([]lifecycle.Task, error) { return w.loop.sup.Tasks(), nil })
+	return readState(ctx, w.loop, func(time.Time) ([]lifecycle.Task, error) { return w.loop.sup.Tasks(), nil })
 }
 
 // taskHost is who runs tasks, as the loop sees it; nobody may.
 type taskHost struct{ Tasks }
 
-// occupies reports whether a name of the runtime is a task's, and what it occupies while it runs.
-func (h taskHost) occupies(name string) (want cluster.Resources, mine bool) {
+// taskOccupies reports whether a name of the runtime is a task's, and what it occupies while it runs.
+func (h taskHost) taskOccupies(name string) (want cluster.Resources, mine bool) {
 	if h.Tasks == nil {
 		return cluster.Resources{}, false
 	}
 	return h.Occupies(name)
 }
 
-// split parts the lives of machines from those of tasks.
-func (h taskHost) split(known []runtime.Status) (machines, tasks []runtime.Status) {
+// splitLives parts the lives of machines from those of tasks.
+func (h taskHost) splitLives(known []runtime.Status) (machines, tasks []runtime.Status) {
 	for _, s := range known {
-		if _, mine := h.occupies(s.Machine); mine {
+		if _, mine := h.taskOccupies(s.Machine); mine {
 			tasks = append(tasks, s)
 		} else {
 			machines = append(machines, s)
@@ -85,24 +85,24 @@ func (h taskHost) split(known []runtime.Status) (machines, tasks []runtime.Statu
 	return machines, tasks
 }
 
-// known tells what the runtime has of tasks.
-func (h taskHost) known(asked time.Time, lives []runtime.Status) {
+// reportKnown tells what the runtime has of tasks.
+func (h taskHost) reportKnown(asked time.Time, lives []runtime.Status) {
 	if h.Tasks != nil {
 		h.Known(asked, lives)
 	}
 }
 
-// exited hands a task's exit on; false: it is no task's.
-func (h taskHost) exited(x runtime.Exit) bool {
-	_, mine := h.occupies(x.Machine)
+// forwardExit hands a task's exit on; false: it is no task's.
+func (h taskHost) forwardExit(x runtime.Exit) bool {
+	_, mine := h.taskOccupies(x.Machine)
 	if mine {
 		h.Exited(x)
 	}
 	return mine
 }
 
-// changed tells that the worker's record is another.
-func (h taskHost) changed(rec *cluster.Record) {
+// reportChanged tells that the worker's record is another.
+func (h taskHost) reportChanged(rec *cluster.Record) {
 	if h.Tasks != nil {
 		h.Changed(rec)
 	}

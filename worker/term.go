@@ -11,7 +11,7 @@ import (
 // Obey makes a steward's term that in force for an app, durably, and tells which machines of its service there are then.
 func (w *Worker) Obey(ctx context.Context, app string, t cluster.Term) (has []lifecycle.Replica, err error) {
 	var refused error
-	err = w.loop.change(ctx, func(now time.Time) (out lifecycle.Out) {
+	err = w.loop.changeState(ctx, func(now time.Time) (out lifecycle.Out) {
 		out, refused = w.loop.sup.Obey(now, app, t)
 		has = w.loop.sup.Replicas(app)
 		return out

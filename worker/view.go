@@ -54,8 +54,8 @@ func (v *view) get(id string) *entry {
 	return nil
 }
 
-// set enters a machine; nil: it is no longer kept. It returns the entry before.
-func (v *view) set(id string, e *entry) (old *entry) {
+// setEntry enters a machine; nil: it is no longer kept. It returns the entry before.
+func (v *view) setEntry(id string, e *entry) (old *entry) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	s := v.machines[id]
@@ -63,7 +63,7 @@ func (v *view) set(id string, e *entry) (old *entry) {
 	case s == nil && e == nil:
 		return nil
 	case s == nil:
-		v.insert(&slot{created: e.m.CreatedAt, id: id, entry: e})
+		v.insertLast(&slot{created: e.m.CreatedAt, id: id, entry: e})
 		return nil
 	case e == nil:
 		delete(v.machines, id)
@@ -77,32 +77,32 @@ func (v *view) set(id string, e *entry) (old *entry) {
 	return old
 }
 
-func (a *slot) compare(b *slot) int {
+func (a *slot) compareOrder(b *slot) int {
 	return cmp.Or(strings.Compare(a.created, b.created), strings.Compare(a.id, b.id))
 }
 
-// insert puts a machine at the end of the order, where a new one belongs.
-func (v *view) insert(s *slot) {
+// insertLast puts a machine at the end of the order, where a new one belongs.
+func (v *view) insertLast(s *slot) {
 	v.machines[s.id] = s
 	n := len(v.order)
-	v.unsorted = v.unsorted || n > 0 && s.compare(v.order[n-1]) < 0
+	v.unsorted = v.unsorted || n > 0 && s.compareOrder(v.order[n-1]) < 0
 	v.order = append(v.order, s)
 }
 
-// rlock locks the view for reading, with its order sorted.
-func (v *view) rlock() {
+// lockSorted locks the view for reading, with its order sorted.
+func (v *view) lockSorted() {
 	for v.mu.RLock(); v.unsorted; v.mu.RLock() {
 		v.mu.RUnlock()
 		v.mu.Lock()
-		slices.SortFunc(v.order, (*slot).compare)
+		slices.SortFunc(v.order, (*slot).compareOrder)
 		v.unsorted = false
 		v.mu.Unlock()
 	}
 }
 
-// list returns the entries of an app's machines ("" for all), oldest first; destroyed ones only when asked for.
-func (v *view) list(app string, destroyed bool) []*entry {
-	v.rlock()
+// listEntries returns the entries of an app's machines ("" for all), oldest first; destroyed ones only when asked for.
+func (v *view) listEntries(app string, destroyed bool) []*entry {
+	v.lockSorted()
 	defer v.mu.RUnlock()
 	out := make([]*entry, 0, len(v.machines))
 	for _, s := range v.order {
@@ -165,7 +165,7 @@ func (v *view) dropRenderings() {
 
 // Machines lists an app's machines, "" for all apps, oldest first; destroyed ones only when asked for.
 func (w *Worker) Machines(_ context.Context, app string, destroyed bool) ([]*machine.Machine, error) {
-	entries := w.loop.view.list(app, destroyed)
+	entries := w.loop.view.listEntries(app, destroyed)
 	out := make([]*machine.Machine, len(entries))
 	for i, e := range entries {
 		out[i] = e.m
@@ -178,7 +178,7 @@ func (w *Worker) Machines(_ context.Context, app string, destroyed bool) ([]*mac
 func (w *Worker) Listing(app string, destroyed bool) iter.Seq2[*machine.Machine, json.Marshaler] {
 	return func(yield func(*machine.Machine, json.Marshaler) bool) {
 		w.loop.view.listed.Store(true)
-		for _, e := range w.loop.view.list(app, destroyed) {
+		for _, e := range w.loop.view.listEntries(app, destroyed) {
 			if !yield(e.m, e) {
 				return
 			}

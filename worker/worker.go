@@ -144,11 +144,11 @@ func New(ctx context.Context, o Options) (*Worker, error) {
 		o.Rand = systemRand()
 	}
 	l := newLoop(o, explain)
-	if err := l.recover(ctx); err != nil {
+	if err := l.recoverLives(ctx); err != nil {
 		return nil, err
 	}
 	w := &Worker{o, l, dialer, own}
-	o.Ports.join(w)
+	o.Ports.addWorker(w)
 	return w, nil
 }
 

@@ -62,7 +62,8 @@ func newBare(dir string) (*bare, error) {
 	return b, nil
 }
 
-// Image returns an image with busybox of a name, as "docker save" writes it. Its root is made in dir, which must not exist.
+// Image returns an image with busybox of a name, as "docker save" writes it. Its root is made in dir, which must not
+// exist.
 func Image(dir, name string) (io.Reader, error) {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return nil, fault.Wrap(err, fault.Unavailable, fault.CodeBench, "the benchmark's directory cannot be written")
@@ -71,7 +72,7 @@ func Image(dir, name string) (io.Reader, error) {
 	if err != nil {
 		return nil, err
 	}
-	layer, err := b.layer()
+	layer, err := b.packLayer()
 	if err != nil {
 		return nil, err
 	}
@@ -80,13 +81,13 @@ func Image(dir, name string) (io.Reader, error) {
 
 func (b *bare) close() {}
 
-func (b *bare) root() string { return filepath.Join(b.dir, "root") }
+func (b *bare) rootPath() string { return filepath.Join(b.dir, "root") }
 
-// bundle writes the specification that a machine of the benchmark has, with another program.
-func (b *bare) bundle(argv ...string) (string, error) {
+// writeBundle writes the specification that a machine of the benchmark has, with another program.
+func (b *bare) writeBundle(argv ...string) (string, error) {
 	b.runs++
 	dir := filepath.Join(b.dir, "bundle-"+strconv.Itoa(b.runs))
-	c, err := spec.New(spec.Container{Argv: argv, Env: []string{"PATH=/bin"}, Rootfs: b.root(),
+	c, err := spec.New(spec.Container{Argv: argv, Env: []string{"PATH=/bin"}, Rootfs: b.rootPath(),
 		IDs: []users.ID{{Inside: 0, Outside: 0, Size: 1 << 16}}, Cgroup: "/souk-bench/bare"})
 	if err != nil {
 		return "", err
@@ -102,8 +103,8 @@ func (b *bare) bundle(argv ...string) (string, error) {
 	return dir, err
 }
 
-// runc runs a command of the OCI runtime.
-func (b *bare) runc(ctx context.Context, args ...string) error {
+// callRunc runs a command of the OCI runtime.
+func (b *bare) callRunc(ctx context.Context, args ...string) error {
 	cmd := exec.CommandContext(ctx, "runc", append([]string{"--root", filepath.Join(b.dir, "runc")}, args...)...)
 	if err := cmd.Run(); err != nil { // no pipes: what it makes would hold them open
 		return fault.Wrap(err, fault.Internal, fault.CodeBench, "runc %s failed", args[0])
@@ -113,36 +114,36 @@ func (b *bare) runc(ctx context.Context, args ...string) error {
 
 // createStart returns how long `runc create` and `runc start` take.
 func (b *bare) createStart(ctx context.Context) (create, start time.Duration, err error) {
-	dir, err := b.bundle("sleep", "100000")
+	dir, err := b.writeBundle("sleep", "100000")
 	if err != nil {
 		return 0, 0, err
 	}
 	begin := time.Now()
-	err = b.runc(ctx, "create", "--bundle", dir, "bare")
+	err = b.callRunc(ctx, "create", "--bundle", dir, "bare")
 	create = time.Since(begin)
 	begin = time.Now()
 	if err == nil {
-		err = b.runc(ctx, "start", "bare")
+		err = b.callRunc(ctx, "start", "bare")
 	}
 	start = time.Since(begin)
-	return create, start, errors.Join(err, b.runc(ctx, "delete", "--force", "bare"))
+	return create, start, errors.Join(err, b.callRunc(ctx, "delete", "--force", "bare"))
 }
 
-// run returns how long `runc run` takes of a program that ends at once, with what it tidies up.
-func (b *bare) run(ctx context.Context) (time.Duration, error) {
-	dir, err := b.bundle("true")
+// timeRun returns how long `runc run` takes of a program that ends at once, with what it tidies up.
+func (b *bare) timeRun(ctx context.Context) (time.Duration, error) {
+	dir, err := b.writeBundle("true")
 	if err != nil {
 		return 0, err
 	}
 	begin := time.Now()
-	err = b.runc(ctx, "run", "--bundle", dir, "bare")
+	err = b.callRunc(ctx, "run", "--bundle", dir, "bare")
 	return time.Since(begin), err
 }
 
-// clone returns how long the kernel takes to make a process in namespaces of its own execute the program.
-func (b *bare) clone() (time.Duration, error) {
+// timeClone returns how long the kernel takes to make a process in namespaces of its own execute the program.
+func (b *bare) timeClone() (time.Duration, error) {
 	cmd := exec.Command("/bin/true")
-	cmd.SysProcAttr = &syscall.SysProcAttr{Chroot: b.root(),
+	cmd.SysProcAttr = &syscall.SysProcAttr{Chroot: b.rootPath(),
 		Cloneflags: syscall.CLONE_NEWUSER | syscall.CLONE_NEWNS | syscall.CLONE_NEWPID | syscall.CLONE_NEWIPC |
 			syscall.CLONE_NEWUTS | syscall.CLONE_NEWNET | syscall.CLONE_NEWCGROUP,
 		UidMappings: []syscall.SysProcIDMap{{Size: 1 << 16}}, GidMappings: []syscall.SysProcIDMap{{Size: 1 << 16}}}
@@ -158,11 +159,11 @@ func (b *bare) clone() (time.Duration, error) {
 	return took, err
 }
 
-// layer returns the root as a tar.
-func (b *bare) layer() ([]byte, error) {
+// packLayer returns the root as a tar.
+func (b *bare) packLayer() ([]byte, error) {
 	var out bytes.Buffer
 	w := tar.NewWriter(&out)
-	err := errors.Join(w.AddFS(os.DirFS(b.root())), w.Close())
+	err := errors.Join(w.AddFS(os.DirFS(b.rootPath())), w.Close())
 	return out.Bytes(), err
 }
 
@@ -187,8 +188,8 @@ func filesLayer(rng io.Reader, files, size int) ([]byte, error) {
 	return out.Bytes(), err
 }
 
-// gzipped compresses as registries' layers are.
-func gzipped(raw []byte) ([]byte, error) {
+// compressLayer compresses as registries' layers are.
+func compressLayer(raw []byte) ([]byte, error) {
 	var out bytes.Buffer
 	w, err := gzip.NewWriterLevel(&out, gzip.BestSpeed)
 	if err != nil {
@@ -199,21 +200,21 @@ func gzipped(raw []byte) ([]byte, error) {
 	return out.Bytes(), err
 }
 
-func digest(raw []byte) string {
+func digestOf(raw []byte) string {
 	sum := sha256.Sum256(raw)
 	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
-// config returns the document of an image of one layer, which runs sleep.
-func config(layer []byte) ([]byte, error) {
+// imageConfig returns the document of an image of one layer, which runs sleep.
+func imageConfig(layer []byte) ([]byte, error) {
 	return json.Marshal(map[string]any{"architecture": goruntime.GOARCH, "os": "linux",
 		"config": map[string]any{"Env": []string{"PATH=/bin"}, "Cmd": []string{"sleep", "100000"}},
-		"rootfs": map[string]any{"type": "layers", "diff_ids": []string{digest(layer)}}})
+		"rootfs": map[string]any{"type": "layers", "diff_ids": []string{digestOf(layer)}}})
 }
 
 // dockerArchive returns an image of one layer as "docker save" writes it.
 func dockerArchive(name string, layer []byte) (io.Reader, error) {
-	conf, err := config(layer)
+	conf, err := imageConfig(layer)
 	if err != nil {
 		return nil, err
 	}

@@ -68,8 +68,8 @@ func (r Row) Text() string {
 	return strings.TrimRight(s, " ")
 }
 
-// timed makes a row of durations. met judges its p50 and its floor's, in milliseconds.
-func timed(name string, took, floors []time.Duration, want string, met func(p50, floor float64) bool) Row {
+// timedRow makes a row of durations. met judges its p50 and its floor's, in milliseconds.
+func timedRow(name string, took, floors []time.Duration, want string, met func(p50, floor float64) bool) Row {
 	p50, p99, floor := bench.Quantile(took, 0.5), bench.Quantile(took, 0.99), math.NaN()
 	r := Row{Name: name, N: len(took), P50: &p50, P99: &p99, Want: want}
 	if len(floors) > 0 {
@@ -102,22 +102,22 @@ type step struct {
 	run  func(*rig, context.Context) ([]Row, error)
 }
 
-func steps() []step {
+func allSteps() []step {
 	return []step{
-		{[]string{"create_start", "clone_exec", "runc_run"}, (*rig).create},
-		{[]string{"start_prepared"}, (*rig).start},
-		{[]string{"wake_prepared"}, (*rig).wake},
-		{[]string{"thaw"}, (*rig).thaw},
-		{[]string{"resize"}, (*rig).resize},
-		{[]string{"unpack"}, (*rig).unpack},
-		{[]string{"start_beside_pull"}, (*rig).pull},
-		{[]string{"memory"}, (*rig).memory},
+		{[]string{"create_start", "clone_exec", "runc_run"}, (*rig).measureCreate},
+		{[]string{"start_prepared"}, (*rig).measureStart},
+		{[]string{"wake_prepared"}, (*rig).measureWake},
+		{[]string{"thaw"}, (*rig).measureThaw},
+		{[]string{"resize"}, (*rig).measureResize},
+		{[]string{"unpack"}, (*rig).measureUnpack},
+		{[]string{"start_beside_pull"}, (*rig).measurePull},
+		{[]string{"memory"}, (*rig).measureMemory},
 	}
 }
 
 // Rows lists the names of all rows.
 func Rows() (all []string) {
-	for _, s := range steps() {
+	for _, s := range allSteps() {
 		all = append(all, s.rows...)
 	}
 	return all
@@ -130,7 +130,7 @@ func Run(ctx context.Context, o Options, to bench.Reporter) error {
 		return err
 	}
 	defer r.close()
-	for _, s := range steps() {
+	for _, s := range allSteps() {
 		if len(o.Only) > 0 && !slices.ContainsFunc(s.rows, func(n string) bool { return slices.Contains(o.Only, n) }) {
 			continue
 		}
@@ -179,12 +179,12 @@ func newRig(ctx context.Context, o Options, stderr io.Writer) (r *rig, err error
 		return nil, err
 	}
 	r.worker = string(list.Workers[0].Worker)
-	return r, r.load(ctx)
+	return r, r.loadImage(ctx)
 }
 
-// load gives the souk the image that is started.
-func (r *rig) load(ctx context.Context) error {
-	layer, err := r.bare.layer()
+// loadImage gives the souk the image that is started.
+func (r *rig) loadImage(ctx context.Context) error {
+	layer, err := r.bare.packLayer()
 	if err != nil {
 		return err
 	}
@@ -206,8 +206,8 @@ func (r *rig) close() {
 	_ = os.RemoveAll(r.dir) // it is below the temporary directory anyway
 }
 
-// launch makes and starts a container, and returns how long that took.
-func (r *rig) launch(ctx context.Context) (*machine.Machine, time.Duration, error) {
+// launchContainer makes and starts a container, and returns how long that took.
+func (r *rig) launchContainer(ctx context.Context) (*machine.Machine, time.Duration, error) {
 	l := &machine.Launch{Config: &machine.Config{Image: name, Restart: &machine.Restart{Policy: "no"},
 		Guest: &machine.Guest{CPUMilli: 1000, MemoryMB: 64}}}
 	begin := time.Now()
@@ -220,8 +220,8 @@ func (r *rig) launch(ctx context.Context) (*machine.Machine, time.Duration, erro
 	return m, took, err
 }
 
-// destroy ends a machine and removes all of it.
-func (r *rig) destroy(ctx context.Context, id string) error {
+// destroyMachine ends a machine and removes all of it.
+func (r *rig) destroyMachine(ctx context.Context, id string) error {
 	_, err := r.Client.Destroy(ctx, live.App, id, "", true)
 	return err
 }

@@ -21,11 +21,11 @@ func TestRowsSayWhatIsMissed(t *testing.T) {
 		row  Row
 		want string
 	}{
-		{timed("start", ms(9, 12, 30), ms(8, 10, 10), "<= 15 ms", within),
+		{timedRow("start", ms(9, 12, 30), ms(8, 10, 10), "<= 15 ms", within),
 			"start                      3     12.00     30.00     10.00    1.20  <= 15 ms"},
-		{timed("start", ms(9, 16, 30), ms(8, 10, 10), "<= 15 ms", within),
+		{timedRow("start", ms(9, 16, 30), ms(8, 10, 10), "<= 15 ms", within),
 			"start                      3     16.00     30.00     10.00    1.60  <= 15 ms  MISSED"},
-		{timed("floor", ms(1), nil, "", nil), "floor                      1      1.00      1.00         -       -"},
+		{timedRow("floor", ms(1), nil, "", nil), "floor                      1      1.00      1.00         -       -"},
 		{Row{Name: "memory", N: 2, Value: new(151.0), Unit: "KB", Want: "< 150 KB", Met: new(false)},
 			"memory                     2         -         -         -       -  151.00 KB, < 150 KB  MISSED"},
 	} {
@@ -41,11 +41,11 @@ func TestWhatIsMeasuredIsAnImage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	packed, err := gzipped(raw)
+	packed, err := compressLayer(raw)
 	if err != nil {
 		t.Fatal(err)
 	}
-	reg, err := serve(name, raw, packed)
+	reg, err := serveImage(name, raw, packed)
 	if err != nil {
 		t.Fatal(err)
 	}

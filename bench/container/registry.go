@@ -18,21 +18,21 @@ type registry struct {
 
 const manifestType = "application/vnd.oci.image.manifest.v1+json"
 
-// serve serves an image of one layer, compressed, under a name of which the registry is replaced by its own.
-func serve(name string, layer, packed []byte) (*registry, error) {
-	conf, err := config(layer)
+// serveImage serves an image of one layer, compressed, under a name of which the registry is replaced by its own.
+func serveImage(name string, layer, packed []byte) (*registry, error) {
+	conf, err := imageConfig(layer)
 	if err != nil {
 		return nil, err
 	}
 	manifest, err := json.Marshal(map[string]any{"schemaVersion": 2, "mediaType": manifestType,
 		"config": map[string]any{"mediaType": "application/vnd.oci.image.config.v1+json", "size": len(conf),
-			"digest": digest(conf)},
+			"digest": digestOf(conf)},
 		"layers": []map[string]any{{"mediaType": "application/vnd.oci.image.layer.v1.tar+gzip", "size": len(packed),
-			"digest": digest(packed)}}})
+			"digest": digestOf(packed)}}})
 	if err != nil {
 		return nil, err
 	}
-	blobs := map[string][]byte{digest(conf): conf, digest(packed): packed, digest(manifest): manifest}
+	blobs := map[string][]byte{digestOf(conf): conf, digestOf(packed): packed, digestOf(manifest): manifest}
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, fault.Wrap(err, fault.Unavailable, fault.CodeBench, "no registry can be served on loopback")

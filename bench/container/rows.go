@@ -21,27 +21,27 @@ import (
 // warmups are starts that are not counted.
 const warmups = 3
 
-// create makes and starts one container after the other, each in turn with what the floors are.
-func (r *rig) create(ctx context.Context) ([]Row, error) {
+// measureCreate makes and starts one container after the other, each in turn with what the floors are.
+func (r *rig) measureCreate(ctx context.Context) ([]Row, error) {
 	var ours, floors, clones, runs []time.Duration
 	for i := range r.o.N + warmups {
 		create, start, err := r.bare.createStart(ctx)
 		if err != nil {
 			return nil, err
 		}
-		run, err := r.bare.run(ctx)
+		run, err := r.bare.timeRun(ctx)
 		if err != nil {
 			return nil, err
 		}
-		clone, err := r.bare.clone()
+		clone, err := r.bare.timeClone()
 		if err != nil {
 			return nil, err
 		}
-		m, took, err := r.launch(ctx)
+		m, took, err := r.launchContainer(ctx)
 		if err != nil {
 			return nil, err
 		}
-		if err := r.destroy(ctx, m.ID); err != nil {
+		if err := r.destroyMachine(ctx, m.ID); err != nil {
 			return nil, err
 		}
 		if i >= warmups {
@@ -50,17 +50,17 @@ func (r *rig) create(ctx context.Context) ([]Row, error) {
 		}
 	}
 	return []Row{
-		timed("create_start", ours, floors, "<= 1.15 of runc create and start",
+		timedRow("create_start", ours, floors, "<= 1.15 of runc create and start",
 			func(p50, floor float64) bool { return p50 <= 1.15*floor }),
-		timed("clone_exec", clones, nil, "floor: the kernel alone, to exec", nil),
-		timed("runc_run", runs, nil, "floor: runc run of true, to its end", nil),
+		timedRow("clone_exec", clones, nil, "floor: the kernel alone, to exec", nil),
+		timedRow("runc_run", runs, nil, "floor: runc run of true, to its end", nil),
 	}, nil
 }
 
-// start starts a stopped machine for which a container has been made ahead, again and again, each in turn with the
-// start of a container that runc has created.
-func (r *rig) start(ctx context.Context) ([]Row, error) {
-	m, _, err := r.launch(ctx)
+// measureStart starts a stopped machine for which a container has been made ahead, again and again, each in turn with
+// the start of a container that runc has created.
+func (r *rig) measureStart(ctx context.Context) ([]Row, error) {
+	m, _, err := r.launchContainer(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -90,8 +90,8 @@ func (r *rig) start(ctx context.Context) ([]Row, error) {
 			return nil, err
 		}
 	}
-	return []Row{timed("start_prepared", ours, floors, "<= runc start + 5 ms",
-		func(p50, floor float64) bool { return p50 <= floor+5 })}, r.destroy(ctx, m.ID)
+	return []Row{timedRow("start_prepared", ours, floors, "<= runc start + 5 ms",
+		func(p50, floor float64) bool { return p50 <= floor+5 })}, r.destroyMachine(ctx, m.ID)
 }
 
 // awaitReady waits until a container waits for its start: its process executes the runtime's init.
@@ -127,9 +127,9 @@ func (r *rig) mustBe(ctx context.Context, id string, want machine.State) error {
 	return err
 }
 
-// thaw suspends a machine and starts it again. The floor is a read of it.
-func (r *rig) thaw(ctx context.Context) ([]Row, error) {
-	m, _, err := r.launch(ctx)
+// measureThaw suspends a machine and starts it again. The floor is a read of it.
+func (r *rig) measureThaw(ctx context.Context) ([]Row, error) {
+	m, _, err := r.launchContainer(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -154,13 +154,13 @@ func (r *rig) thaw(ctx context.Context) ([]Row, error) {
 			ours, floors = append(ours, took), append(floors, floor)
 		}
 	}
-	return []Row{timed("thaw", ours, floors, "<= 10 ms", func(p50, _ float64) bool { return p50 <= 10 })},
-		r.destroy(ctx, m.ID)
+	return []Row{timedRow("thaw", ours, floors, "<= 10 ms", func(p50, _ float64) bool { return p50 <= 10 })},
+		r.destroyMachine(ctx, m.ID)
 }
 
-// resize changes the CPU and memory of a container that runs, there and back. The floor is a read of it.
-func (r *rig) resize(ctx context.Context) ([]Row, error) {
-	m, _, err := r.launch(ctx)
+// measureResize changes the CPU and memory of a container that runs, there and back. The floor is a read of it.
+func (r *rig) measureResize(ctx context.Context) ([]Row, error) {
+	m, _, err := r.launchContainer(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -180,8 +180,8 @@ func (r *rig) resize(ctx context.Context) ([]Row, error) {
 			ours, floors = append(ours, took), append(floors, floor)
 		}
 	}
-	return []Row{timed("resize", ours, floors, "<= 5 ms", func(p50, _ float64) bool { return p50 <= 5 })},
-		r.destroy(ctx, m.ID)
+	return []Row{timedRow("resize", ours, floors, "<= 5 ms", func(p50, _ float64) bool { return p50 <= 5 })},
+		r.destroyMachine(ctx, m.ID)
 }
 
 // Sizes of the layer that is unpacked.
@@ -191,8 +191,8 @@ const (
 	unpackTurns = 3
 )
 
-// unpack has a store unpack a layer of small files, in turns with tar.
-func (r *rig) unpack(ctx context.Context) ([]Row, error) {
+// measureUnpack has a store unpack a layer of small files, in turns with tar.
+func (r *rig) measureUnpack(ctx context.Context) ([]Row, error) {
 	var ours, floors []time.Duration
 	for i := range unpackTurns {
 		raw, err := filesLayer(rand.Reader, unpackFiles, unpackBytes)
@@ -209,7 +209,7 @@ func (r *rig) unpack(ctx context.Context) ([]Row, error) {
 		}
 		ours, floors = append(ours, took), append(floors, floor)
 	}
-	return []Row{timed("unpack", ours, floors, ">= 0.7 of the speed of tar x",
+	return []Row{timedRow("unpack", ours, floors, ">= 0.7 of the speed of tar x",
 		func(p50, floor float64) bool { return floor/p50 >= 0.7 })}, nil
 }
 
@@ -219,7 +219,7 @@ func unpackOnce(ctx context.Context, dir string, raw []byte) (ours, floor time.D
 	if err := os.MkdirAll(to, 0o700); err != nil {
 		return 0, 0, fault.Wrap(err, fault.Unavailable, fault.CodeBench, "the benchmark's directory cannot be written")
 	}
-	packed, err := gzipped(raw)
+	packed, err := compressLayer(raw)
 	if err != nil {
 		return 0, 0, err
 	}
@@ -227,7 +227,7 @@ func unpackOnce(ctx context.Context, dir string, raw []byte) (ours, floor time.D
 	if err := os.WriteFile(file, packed, 0o600); err != nil {
 		return 0, 0, fault.Wrap(err, fault.Unavailable, fault.CodeBench, "the layer cannot be written")
 	}
-	reg, err := serve(name, raw, packed)
+	reg, err := serveImage(name, raw, packed)
 	if err != nil {
 		return 0, 0, err
 	}
@@ -251,22 +251,22 @@ func unpackOnce(ctx context.Context, dir string, raw []byte) (ours, floor time.D
 	return time.Since(begin), floor, err
 }
 
-// pull starts containers while nothing else goes on, then while a large image is pulled.
-func (r *rig) pull(ctx context.Context) ([]Row, error) {
+// measurePull starts containers while nothing else goes on, then while a large image is pulled.
+func (r *rig) measurePull(ctx context.Context) ([]Row, error) {
 	raw, err := filesLayer(rand.Reader, r.o.PullMB, 1<<20)
 	if err != nil {
 		return nil, err
 	}
-	packed, err := gzipped(raw)
+	packed, err := compressLayer(raw)
 	if err != nil {
 		return nil, err
 	}
-	reg, err := serve("souk-bench/large:1", raw, packed)
+	reg, err := serveImage("souk-bench/large:1", raw, packed)
 	if err != nil {
 		return nil, err
 	}
 	defer reg.close()
-	quiet, err := r.starts(ctx, r.o.N)
+	quiet, err := r.startMany(ctx, r.o.N)
 	if err != nil {
 		return nil, err
 	}
@@ -278,7 +278,7 @@ func (r *rig) pull(ctx context.Context) ([]Row, error) {
 		_, pulled = r.Client.PullImage(ctx, r.worker, reg.name, nil)
 		took = time.Since(begin)
 	})
-	beside, err := r.starts(ctx, r.o.N)
+	beside, err := r.startMany(ctx, r.o.N)
 	pull.Wait()
 	if err == nil {
 		err = pulled
@@ -286,21 +286,21 @@ func (r *rig) pull(ctx context.Context) ([]Row, error) {
 	if err != nil {
 		return nil, err
 	}
-	row := timed("start_beside_pull", beside, quiet, "<= 1.2 of starts without", func(p50, floor float64) bool {
+	row := timedRow("start_beside_pull", beside, quiet, "<= 1.2 of starts without", func(p50, floor float64) bool {
 		return p50 <= 1.2*floor
 	})
 	row.Value, row.Unit = new(took.Seconds()), fmt.Sprintf("s for %d MB", r.o.PullMB)
 	return []Row{row}, nil
 }
 
-// starts makes n containers one after the other.
-func (r *rig) starts(ctx context.Context, n int) (all []time.Duration, err error) {
+// startMany makes n containers one after the other.
+func (r *rig) startMany(ctx context.Context, n int) (all []time.Duration, err error) {
 	for range n {
-		m, took, err := r.launch(ctx)
+		m, took, err := r.launchContainer(ctx)
 		if err != nil {
 			return nil, err
 		}
-		if err := r.destroy(ctx, m.ID); err != nil {
+		if err := r.destroyMachine(ctx, m.ID); err != nil {
 			return nil, err
 		}
 		all = append(all, took)
@@ -308,21 +308,21 @@ func (r *rig) starts(ctx context.Context, n int) (all []time.Duration, err error
 	return all, nil
 }
 
-// memory returns what souk and its reaper take for each of many containers, beyond what they take without.
-func (r *rig) memory(ctx context.Context) ([]Row, error) {
-	if _, err := r.starts(ctx, 20); err != nil { // what the first ones bring stays
+// measureMemory returns what souk and its reaper take for each of many containers, beyond what they take without.
+func (r *rig) measureMemory(ctx context.Context) ([]Row, error) {
+	if _, err := r.startMany(ctx, 20); err != nil { // what the first ones bring stays
 		return nil, err
 	}
-	before, err := r.pss()
+	before, err := r.proportionalMemory()
 	if err != nil {
 		return nil, err
 	}
 	for range r.o.Many {
-		if _, _, err := r.launch(ctx); err != nil {
+		if _, _, err := r.launchContainer(ctx); err != nil {
 			return nil, err
 		}
 	}
-	after, err := r.pss()
+	after, err := r.proportionalMemory()
 	if err != nil {
 		return nil, err
 	}
@@ -331,8 +331,8 @@ func (r *rig) memory(ctx context.Context) ([]Row, error) {
 		Met: new(each < 150)}}, live.DestroyAll(ctx, r.Client, live.App)
 }
 
-// pss adds up what souk's processes take, in bytes.
-func (r *rig) pss() (sum int64, err error) {
+// proportionalMemory adds up what souk's processes take, in bytes.
+func (r *rig) proportionalMemory() (sum int64, err error) {
 	for _, pid := range r.Processes() {
 		one, _, err := live.FieldOf(pid, "smaps_rollup", "Pss")
 		if err != nil {

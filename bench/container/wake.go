@@ -17,9 +17,9 @@ import (
 // webPort is where the machine listens that requests wake.
 const webPort = 8080
 
-// wake wakes a stopped machine by a request, again and again, for which a container has been made ahead, each in turn
-// with a start by the API until its port accepts.
-func (r *rig) wake(ctx context.Context) ([]Row, error) {
+// measureWake wakes a stopped machine by a request, again and again, for which a container has been made ahead, each in
+// turn with a start by the API until its port accepts.
+func (r *rig) measureWake(ctx context.Context) ([]Row, error) {
 	m, err := r.Client.Launch(ctx, live.App, &machine.Launch{Name: "web", Config: &machine.Config{Image: name,
 		Init:    machine.Init{Exec: []string{"/bin/httpd", "-f", "-p", "8080", "-h", "/etc"}},
 		Restart: &machine.Restart{Policy: "no"},
@@ -52,8 +52,8 @@ func (r *rig) wake(ctx context.Context) ([]Row, error) {
 			ours, floors = append(ours, took), append(floors, floor)
 		}
 	}
-	return []Row{timed("wake_prepared", ours, floors, "<= prepared start + 5 ms",
-		func(p50, floor float64) bool { return p50 <= floor+5 })}, r.destroy(ctx, m.ID)
+	return []Row{timedRow("wake_prepared", ours, floors, "<= prepared start + 5 ms",
+		func(p50, floor float64) bool { return p50 <= floor+5 })}, r.destroyMachine(ctx, m.ID)
 }
 
 // afterStop measures what starts a machine that was stopped and whose next container is there.

@@ -55,7 +55,7 @@ func StartAgents(ctx context.Context, dir string, stderr io.Writer, ids []string
 	}
 	c := &Agents{exe: exe, dir: dir, err: stderr}
 	for i, id := range ids {
-		if err := c.add(ctx, i, id, append(flags[:len(flags):len(flags)], each[id]...)); err != nil {
+		if err := c.addAgent(ctx, i, id, append(flags[:len(flags):len(flags)], each[id]...)); err != nil {
 			c.Close()
 			return nil, err
 		}
@@ -63,18 +63,18 @@ func StartAgents(ctx context.Context, dir string, stderr io.Writer, ids []string
 	return c, nil
 }
 
-func (c *Agents) add(ctx context.Context, i int, id string, flags []string) error {
+func (c *Agents) addAgent(ctx context.Context, i int, id string, flags []string) error {
 	home := filepath.Join(c.dir, id)
 	if i == 0 {
-		if _, err := c.souk(ctx, "init", "--dir", home, "--id", id); err != nil {
+		if _, err := c.runSouk(ctx, "init", "--dir", home, "--id", id); err != nil {
 			return err
 		}
 	} else {
-		token, err := c.souk(ctx, "token", "join", "--dir", filepath.Join(c.dir, c.List[0].id))
+		token, err := c.runSouk(ctx, "token", "join", "--dir", filepath.Join(c.dir, c.List[0].id))
 		if err != nil {
 			return err
 		}
-		if _, err := c.souk(ctx, "join", c.List[0].said.Wire, "--dir", home, "--id", id, "--token",
+		if _, err := c.runSouk(ctx, "join", c.List[0].said.Wire, "--dir", home, "--id", id, "--token",
 			strings.TrimSpace(token)); err != nil {
 			return err
 		}
@@ -82,15 +82,15 @@ func (c *Agents) add(ctx context.Context, i int, id string, flags []string) erro
 	const any = "127.0.0.1:0"
 	a := &Agent{id: id, args: append([]string{"agent", "--json", "--dir", home, "--addr", any, "--wire", any,
 		"--gossip", any}, flags...)}
-	err := c.start(a)
+	err := c.startAgent(a)
 	if a.cmd.Process != nil {
 		c.List = append(c.List, a) // to be ended, whether or not it became ready
 	}
 	return err
 }
 
-// start starts an agent's process, and answers when it serves.
-func (c *Agents) start(a *Agent) error {
+// startAgent starts an agent's process, and answers when it serves.
+func (c *Agents) startAgent(a *Agent) error {
 	a.cmd = exec.Command(c.exe, a.args...)
 	a.cmd.Stderr = c.err
 	a.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
@@ -109,10 +109,10 @@ func (c *Agents) Kill(a *Agent) {
 }
 
 // Restart starts an agent anew that was killed, and answers when it serves.
-func (c *Agents) Restart(a *Agent) error { return c.start(a) }
+func (c *Agents) Restart(a *Agent) error { return c.startAgent(a) }
 
-// souk runs a command of this program and gives what it prints.
-func (c *Agents) souk(ctx context.Context, args ...string) (string, error) {
+// runSouk runs a command of this program and gives what it prints.
+func (c *Agents) runSouk(ctx context.Context, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, c.exe, args...)
 	cmd.Stderr = c.err
 	out, err := cmd.Output()
@@ -168,24 +168,24 @@ func (a *Agent) Doors() (api, wire, gossip string) { return a.said.Addr, a.said.
 // Get asks the agent for a path of its API, and returns the body of what it answers. Another status than 200 is an
 // error.
 func (a *Agent) Get(ctx context.Context, path string) ([]byte, error) {
-	r, err := a.request(ctx, path)
+	r, err := a.newRequest(ctx, path)
 	if err != nil {
 		return nil, err
 	}
-	return a.do(http.DefaultClient, r)
+	return a.sendRequest(http.DefaultClient, r)
 }
 
 // GetAnew is Get over a connection of its own.
 func (a *Agent) GetAnew(ctx context.Context, path string) ([]byte, error) {
 	via := &http.Transport{DisableKeepAlives: true}
-	r, err := a.request(ctx, path)
+	r, err := a.newRequest(ctx, path)
 	if err != nil {
 		return nil, err
 	}
-	return a.do(&http.Client{Transport: via}, r)
+	return a.sendRequest(&http.Client{Transport: via}, r)
 }
 
-func (a *Agent) request(ctx context.Context, path string) (*http.Request, error) {
+func (a *Agent) newRequest(ctx context.Context, path string) (*http.Request, error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+a.said.Addr+path, nil)
 	if err != nil {
 		return nil, fault.Wrap(err, fault.Internal, codeOwn, "%s of %s cannot be asked for", path, a.id)
@@ -194,7 +194,7 @@ func (a *Agent) request(ctx context.Context, path string) (*http.Request, error)
 	return r, nil
 }
 
-func (a *Agent) do(via *http.Client, r *http.Request) ([]byte, error) {
+func (a *Agent) sendRequest(via *http.Client, r *http.Request) ([]byte, error) {
 	path := r.URL.Path
 	res, err := via.Do(r)
 	if err != nil {

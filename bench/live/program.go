@@ -19,7 +19,7 @@ func Program(dir string) (string, error) {
 	if err := copyProgram(path); err != nil {
 		return "", fault.Wrap(err, fault.Internal, codeOwn, "this program could not be copied to %s", path)
 	}
-	return path, executable(path)
+	return path, checkExecutable(path)
 }
 
 func copyProgram(to string) (err error) {
@@ -39,8 +39,8 @@ func copyProgram(to string) (err error) {
 	return err
 }
 
-// executable refuses a program that machines may not execute: where souk is root, each runs as a user of its own.
-func executable(path string) error {
+// checkExecutable refuses a program that machines may not execute: where souk is root, each runs as a user of its own.
+func checkExecutable(path string) error {
 	const advice = "set TMPDIR to a directory that every user may enter, such as /tmp"
 	var fs unix.Statfs_t
 	if err := unix.Statfs(path, &fs); err == nil && fs.Flags&unix.ST_NOEXEC != 0 {

@@ -14,14 +14,14 @@ import (
 
 func defaultCallers() int { return runtime.GOMAXPROCS(0) }
 
-// floor measures grants at workers chosen by turns: what a create costs when nobody has to decide, to check or to
+// measureFloor measures grants at workers chosen by turns: what a create costs when nobody has to decide, to check or to
 // record anything.
-func (t *testbed) floor(o Options) (us float64, err error) {
+func (t *testbed) measureFloor(o Options) (us float64, err error) {
 	var c cost
 	for c.creates < o.Creates {
 		launches := make([]*machine.Launch, endEvery)
 		for i := range launches {
-			launches[i] = t.launch(true)
+			launches[i] = t.newLaunch(true)
 		}
 		made := make([]*machine.Machine, 0, endEvery)
 		begin, used := time.Now(), cpuTime()
@@ -38,8 +38,8 @@ func (t *testbed) floor(o Options) (us float64, err error) {
 		}
 		c.wall, c.use, c.creates = c.wall+time.Since(begin), c.use+cpuTime()-used, c.creates+endEvery
 		for _, m := range made {
-			t.byID[m.Worker].end(m.ID)
+			t.byID[m.Worker].endMachine(m.ID)
 		}
 	}
-	return c.cpu(), nil
+	return c.cpuMicros(), nil
 }

@@ -101,23 +101,23 @@ func Run(ctx context.Context, o Options) (r *Result, err error) {
 	if err := r.atTen(ctx, o, each); err != nil {
 		return nil, err
 	}
-	t, err := open(o.Workers, o.Machines)
+	t, err := openTestbed(o.Workers, o.Machines)
 	if err != nil {
 		return nil, err
 	}
 	defer t.close()
-	if r.Floor, err = t.floor(o); err != nil {
+	if r.Floor, err = t.measureFloor(o); err != nil {
 		return nil, err
 	}
 	var named, unnamed cost
-	if unnamed, err = t.measure(ctx, o, false); err == nil {
-		named, err = t.measure(ctx, o, true)
+	if unnamed, err = t.measureCreates(ctx, o, false); err == nil {
+		named, err = t.measureCreates(ctx, o, true)
 	}
 	if err != nil {
 		return nil, err
 	}
-	r.PerSecond, r.CPU, r.NamedPerSecond, r.CPUNamed = unnamed.perSecond(), unnamed.cpu(), named.perSecond(),
-		named.cpu()
+	r.PerSecond, r.CPU, r.NamedPerSecond, r.CPUNamed = unnamed.perSecond(), unnamed.cpuMicros(), named.perSecond(),
+		named.cpuMicros()
 	r.ToTen, r.Ratio = r.CPU/r.CPUAtTen, r.CPU/r.Floor
 	r.Asked = unnamed.asked
 	r.Dropped = t.log.Stats().Dropped
@@ -125,29 +125,29 @@ func Run(ctx context.Context, o Options) (r *Result, err error) {
 }
 
 func (r *Result) atTen(ctx context.Context, o Options, each int) error {
-	t, err := open(10, 10*each)
+	t, err := openTestbed(10, 10*each)
 	if err != nil {
 		return err
 	}
 	defer t.close()
-	unnamed, err := t.measure(ctx, o, false)
+	unnamed, err := t.measureCreates(ctx, o, false)
 	if err != nil {
 		return err
 	}
-	named, err := t.measure(ctx, o, true)
-	r.CPUAtTen, r.CPUNamedAtTen = unnamed.cpu(), named.cpu()
+	named, err := t.measureCreates(ctx, o, true)
+	r.CPUAtTen, r.CPUNamedAtTen = unnamed.cpuMicros(), named.cpuMicros()
 	return err
 }
 
-// open makes workers, and machines on them that the fleet knows.
-func open(workers, machines int) (t *testbed, err error) {
+// openTestbed makes workers, and machines on them that the fleet knows.
+func openTestbed(workers, machines int) (t *testbed, err error) {
 	t = &testbed{fleet: fleet.New(), byID: map[cluster.WorkerID]*seller{}, chance: rand.New(rand.NewPCG(1, 2))}
 	if t.dir, err = os.MkdirTemp("", "souk-bench-"); err != nil {
 		return nil, fault.Wrap(err, fault.Internal, fault.CodeBench,
 			"no temporary directory can be made for the decision log")
 	}
 	for i := range workers {
-		s := newSeller(t.record(i), t.fleet)
+		s := newSeller(t.workerRecord(i), t.fleet)
 		t.sellers, t.byID[s.id] = append(t.sellers, s), s
 	}
 	rows, err := catalog.Open(mem.New(), filepath.Join(t.dir, "key"))
@@ -164,7 +164,7 @@ func open(workers, machines int) (t *testbed, err error) {
 		if i%large == 0 {
 			app = appName(0)
 		}
-		if err := t.stock(t.sellers[i%workers], app); err != nil {
+		if err := t.stockWorker(t.sellers[i%workers], app); err != nil {
 			return nil, err
 		}
 	}
@@ -196,8 +196,8 @@ func (t *testbed) close() {
 	os.RemoveAll(t.dir)
 }
 
-// record is that of a worker of one of three sizes and four regions.
-func (t *testbed) record(i int) cluster.Record {
+// workerRecord is that of a worker of one of three sizes and four regions.
+func (t *testbed) workerRecord(i int) cluster.Record {
 	size := int64(1 + i%3)
 	return cluster.Record{Worker: cluster.WorkerID(fmt.Sprintf("w%05d", i)),
 		Region: cluster.Region([]string{"iad", "fra", "nrt", "syd"}[i%4]),
@@ -209,8 +209,8 @@ func (t *testbed) record(i int) cluster.Record {
 
 func appName(i int) string { return fmt.Sprintf("app-%03d", i) }
 
-// stock gives a worker a machine that is known from before.
-func (t *testbed) stock(s *seller, app string) error {
+// stockWorker gives a worker a machine that is known from before.
+func (t *testbed) stockWorker(s *seller, app string) error {
 	id := fmt.Sprintf("%014x", t.made.Add(1))
 	req := placement.Request{App: app, Machine: id, Start: true, Resources: cluster.Resources{CPU: 100, Memory: 256,
 		Disk: 1000}}
@@ -230,29 +230,29 @@ type cost struct {
 }
 
 func (c cost) perSecond() float64 { return float64(c.creates) / c.wall.Seconds() }
-func (c cost) cpu() float64       { return float64(c.use.Nanoseconds()) / 1000 / float64(c.creates) }
+func (c cost) cpuMicros() float64 { return float64(c.use.Nanoseconds()) / 1000 / float64(c.creates) }
 
-// measure makes creates, in rounds: after each the machines that were made are taken away again.
-func (t *testbed) measure(ctx context.Context, o Options, named bool) (c cost, err error) {
-	if err := t.round(ctx, o.Callers, endEvery, named, nil); err != nil { // the caches of index and runtime fill
+// measureCreates makes creates, in rounds: after each the machines that were made are taken away again.
+func (t *testbed) measureCreates(ctx context.Context, o Options, named bool) (c cost, err error) {
+	if err := t.createRound(ctx, o.Callers, endEvery, named, nil); err != nil { // the caches of index and runtime fill
 		return c, err
 	}
-	before := t.calls()
+	before := t.countCalls()
 	for c.creates < o.Creates {
-		if err := t.round(ctx, o.Callers, endEvery, named, &c); err != nil {
+		if err := t.createRound(ctx, o.Callers, endEvery, named, &c); err != nil {
 			return c, err
 		}
 	}
-	c.asked = float64(t.calls()-before) / float64(c.creates)
+	c.asked = float64(t.countCalls()-before) / float64(c.creates)
 	return c, t.log.Flush(ctx)
 }
 
-// round makes n machines with some callers, adds what it took to c, and takes them away again.
-func (t *testbed) round(ctx context.Context, callers, n int, named bool, c *cost) error {
+// createRound makes n machines with some callers, adds what it took to c, and takes them away again.
+func (t *testbed) createRound(ctx context.Context, callers, n int, named bool, c *cost) error {
 	made := make([]*machine.Machine, n)
 	launches := make([]*machine.Launch, n)
 	for i := range launches {
-		launches[i] = t.launch(named)
+		launches[i] = t.newLaunch(named)
 	}
 	var next atomic.Int64
 	var failed atomic.Pointer[error]
@@ -282,13 +282,13 @@ func (t *testbed) round(ctx context.Context, callers, n int, named bool, c *cost
 		return *err
 	}
 	for _, m := range made {
-		t.byID[m.Worker].end(m.ID)
+		t.byID[m.Worker].endMachine(m.ID)
 	}
 	return nil
 }
 
-// launch is one of 24 shapes.
-func (t *testbed) launch(named bool) *machine.Launch {
+// newLaunch is one of 24 shapes.
+func (t *testbed) newLaunch(named bool) *machine.Launch {
 	n := t.made.Add(1)
 	guest := machine.Guest{CPUKind: "shared", CPUs: 1 + int(n%4), MemoryMB: 256 * (1 + int(n%6))}
 	l := &machine.Launch{Config: &machine.Config{Image: "souk/host", Guest: &guest,
@@ -299,8 +299,8 @@ func (t *testbed) launch(named bool) *machine.Launch {
 	return l
 }
 
-// calls counts what workers were asked beside grants.
-func (t *testbed) calls() (n int64) {
+// countCalls counts what workers were asked beside grants.
+func (t *testbed) countCalls() (n int64) {
 	for _, s := range t.sellers {
 		s.mu.Lock()
 		n += s.seen

@@ -84,8 +84,8 @@ func (s *seller) CurrentLease(context.Context, string, string) (machine.Lease, e
 	return machine.Lease{}, fault.New(fault.NotFound, lifecycle.CodeLeaseNotFound, "lease not found")
 }
 
-// end frees what a machine has.
-func (s *seller) end(id string) {
+// endMachine frees what a machine has.
+func (s *seller) endMachine(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.sell.Free(id)

@@ -30,14 +30,14 @@ func Main(argv []string) (mine bool, err error) {
 		if slow, err := time.ParseDuration(os.Getenv(slowVar)); err == nil {
 			time.Sleep(slow) // as a program that has much to do before it listens
 		}
-		return true, serve(":"+os.Getenv("PORT"), http.HandlerFunc(answer))
+		return true, serveBackend(":"+os.Getenv("PORT"), http.HandlerFunc(answerRequest))
 	case len(argv) == 3 && argv[0] == proxyWord:
-		return true, serve(argv[1], reverseProxy(argv[2]))
+		return true, serveBackend(argv[1], reverseProxy(argv[2]))
 	}
 	return false, nil
 }
 
-func serve(addr string, h http.Handler) error {
+func serveBackend(addr string, h http.Handler) error {
 	ln, err := net.Listen("tcp", addr)
 	if err != nil {
 		return err
@@ -48,7 +48,7 @@ func serve(addr string, h http.Handler) error {
 // body is what each request is answered with: a kilobyte.
 var body = []byte(strings.Repeat("souk answers. ", 74)[:1024]) //nolint:gochecknoglobals // a constant
 
-func answer(w http.ResponseWriter, _ *http.Request) {
+func answerRequest(w http.ResponseWriter, _ *http.Request) {
 	w.Header()["Content-Length"] = []string{"1024"}
 	_, _ = w.Write(body) // who asked may be gone
 }
@@ -81,8 +81,8 @@ func (b *buffers) Get() []byte {
 // Put takes one back.
 func (b *buffers) Put(x []byte) { b.Pool.Put(&x) }
 
-// get asks once, over a connection of its own, and returns how long that took.
-func get(ctx context.Context, addr, host string) (time.Duration, http.Header, error) {
+// askOnce asks once, over a connection of its own, and returns how long that took.
+func askOnce(ctx context.Context, addr, host string) (time.Duration, http.Header, error) {
 	begin := time.Now()
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+addr+"/", nil)
 	if err != nil {

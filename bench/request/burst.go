@@ -20,9 +20,9 @@ import (
 // slowStart is how long a program of usual weight takes until it listens: the benchmark's own takes 40 ms.
 const slowStart = 500 * time.Millisecond
 
-// burst asks many times at once for one machine that sleeps: for one that starts as fast as can be, and for one that
-// takes as long as programs in an interpreter do.
-func (r *rig) burst(ctx context.Context, o WakeOptions) ([]WakeRow, error) {
+// measureBurst asks many times at once for one machine that sleeps: for one that starts as fast as can be, and for one
+// that takes as long as programs in an interpreter do.
+func (r *rig) measureBurst(ctx context.Context, o WakeOptions) ([]WakeRow, error) {
 	fast, err := r.burstOf(ctx, o, fmt.Sprint("burst_", o.Burst), 0)
 	if err != nil {
 		return nil, err
@@ -39,17 +39,17 @@ func (r *rig) burstOf(ctx context.Context, o WakeOptions, name string, slow time
 		return nil, err
 	}
 	host := strings.ReplaceAll(name, "_", "-")
-	l := r.server(host, port, "stop", true)
+	l := r.serverLaunch(host, port, "stop", true)
 	l.Config.Env[slowVar] = slow.String()
-	m, err := r.launch(ctx, l)
+	m, err := r.launchMachine(ctx, l)
 	if err != nil {
 		return nil, err
 	}
-	bare, addr, err := r.program(ctx)
+	bare, addr, err := r.startProgram(ctx)
 	if err != nil {
-		return nil, failure(err, "the floor failed")
+		return nil, wrapFailure(err, "the floor failed")
 	}
-	defer bare.end()
+	defer bare.endProgram()
 	var single, last, direct []time.Duration
 	starts := 0
 	for range max(1, o.N/10) {
@@ -59,15 +59,15 @@ func (r *rig) burstOf(ctx context.Context, o WakeOptions, name string, slow time
 		}
 		alone, err := atOnce(ctx, addr, addr, o.Burst)
 		if err != nil {
-			return nil, failure(err, "the floor failed")
+			return nil, wrapFailure(err, "the floor failed")
 		}
 		single, last, direct, starts = append(single, one), append(last, all), append(direct, alone), starts+n
 	}
-	row := timed(name, last, single, "", 0, 0)
+	row := timedRow(name, last, single, "", 0, 0)
 	ratio := *row.P50 / *row.FloorP50
 	row.Value, row.Unit = &ratio, "of one wake for all"
 	row.Want, row.Met = "<= 1.3", ratio <= 1.3
-	work := timed(name+"_work", last, direct, "", 0, 0)
+	work := timedRow(name+"_work", last, direct, "", 0, 0)
 	share := *row.P50 / (*row.FloorP50 + *work.FloorP50)
 	work.Value, work.Unit = &share, "of one wake and as many requests to the program itself"
 	wakes := float64(starts) / float64(len(last))
@@ -79,20 +79,20 @@ func (r *rig) burstOf(ctx context.Context, o WakeOptions, name string, slow time
 // machine was started for the n.
 func (r *rig) oneBurst(ctx context.Context, n int, m *machine.Machine, host string) (
 	one, all time.Duration, starts int, err error) {
-	if one, _, err = get(ctx, r.http, host); err != nil {
+	if one, _, err = askOnce(ctx, r.http, host); err != nil {
 		return 0, 0, 0, r.noAnswer(ctx, m.ID, err)
 	}
-	if err := r.stop(ctx, m); err != nil {
+	if err := r.stopMachine(ctx, m); err != nil {
 		return 0, 0, 0, err
 	}
-	before, err := r.starts(ctx, m.ID)
+	before, err := r.startEvents(ctx, m.ID)
 	if err != nil {
 		return 0, 0, 0, err
 	}
 	if all, err = atOnce(ctx, r.http, host, n); err != nil {
-		return 0, 0, 0, failure(err, "a request of a burst failed")
+		return 0, 0, 0, wrapFailure(err, "a request of a burst failed")
 	}
-	after, err := r.starts(ctx, m.ID)
+	after, err := r.startEvents(ctx, m.ID)
 	if err != nil {
 		return 0, 0, 0, err
 	}
@@ -101,11 +101,11 @@ func (r *rig) oneBurst(ctx context.Context, n int, m *machine.Machine, host stri
 			starts++
 		}
 	}
-	return one, all, starts, r.stop(ctx, m)
+	return one, all, starts, r.stopMachine(ctx, m)
 }
 
-// starts returns the ids of the events that tell of a machine's starts, of those that are kept.
-func (r *rig) starts(ctx context.Context, id string) (map[string]bool, error) {
+// startEvents returns the ids of the events that tell of a machine's starts, of those that are kept.
+func (r *rig) startEvents(ctx context.Context, id string) (map[string]bool, error) {
 	m, err := r.Client.Machine(ctx, live.App, id)
 	if err != nil {
 		return nil, err

@@ -7,9 +7,9 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// checked wakes stopped machines that have a check, which must pass before the request goes there. The floor makes the same
-// check once.
-func (r *rig) checked(ctx context.Context, o WakeOptions) (rows []WakeRow, err error) {
+// measureChecked wakes stopped machines that have a check, which must pass before the request goes there. The floor
+// makes the same check once.
+func (r *rig) measureChecked(ctx context.Context, o WakeOptions) (rows []WakeRow, err error) {
 	connect := func(ctx context.Context, addr string) error {
 		c, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
 		if err != nil {
@@ -18,7 +18,7 @@ func (r *rig) checked(ctx context.Context, o WakeOptions) (rows []WakeRow, err e
 		return c.Close()
 	}
 	ask := func(ctx context.Context, addr string) error {
-		_, _, err := get(ctx, addr, addr)
+		_, _, err := askOnce(ctx, addr, addr)
 		return err
 	}
 	for _, k := range []struct {
@@ -30,7 +30,7 @@ func (r *rig) checked(ctx context.Context, o WakeOptions) (rows []WakeRow, err e
 		{"checked_tcp_service", "tcp", true, connect}, {"checked_http_service", "http", true, ask},
 		{"checked_tcp", "tcp", false, connect}, {"checked_http", "http", false, ask},
 	} {
-		row, err := r.wakes(ctx, o.N, k.name, func(c *machine.Config) {
+		row, err := r.measureWakes(ctx, o.N, k.name, func(c *machine.Config) {
 			ch := machine.ServiceCheck{Type: &k.typ}
 			if k.service {
 				c.Services[0].Checks = []machine.ServiceCheck{ch}

@@ -89,22 +89,22 @@ func Proxy(ctx context.Context, o ProxyOptions, to bench.Reporter) error {
 	if err != nil {
 		return err
 	}
-	m, err := r.launch(ctx, r.server("proxy", port, "off", false))
+	m, err := r.launchMachine(ctx, r.serverLaunch("proxy", port, "off", false))
 	if err != nil {
 		return err
 	}
 	backend := fmt.Sprint("127.0.0.1:", port)
-	if _, _, err := get(ctx, r.http, hostOf("proxy")); err != nil {
+	if _, _, err := askOnce(ctx, r.http, hostOf("proxy")); err != nil {
 		return r.noAnswer(ctx, m.ID, err)
 	}
 	ways := []*way{{name: "souk", addr: r.http, host: hostOf("proxy"), pid: r.Cmd.Process.Pid},
 		{name: "direct", addr: backend, host: backend}}
-	peers, end := r.peers(ctx, backend)
+	peers, end := r.startPeers(ctx, backend)
 	defer end()
 	ways = append(ways, peers...)
 	for _, n := range o.Connections {
 		done := to.Working("measuring %d connections", n)
-		row, err := r.row(ctx, o, n, ways)
+		row, err := r.measureRow(ctx, o, n, ways)
 		done()
 		if err != nil {
 			return err
@@ -114,8 +114,8 @@ func Proxy(ctx context.Context, o ProxyOptions, to bench.Reporter) error {
 	return nil
 }
 
-// row measures all ways in turns, and takes the middle of the rounds.
-func (r *rig) row(ctx context.Context, o ProxyOptions, n int, ways []*way) (ProxyRow, error) {
+// measureRow measures all ways in turns, and takes the middle of the rounds.
+func (r *rig) measureRow(ctx context.Context, o ProxyOptions, n int, ways []*way) (ProxyRow, error) {
 	out := ProxyRow{Name: fmt.Sprint("proxy_", n), Peers: map[string]float64{}, Load: "souk's own"}
 	for _, w := range ways {
 		w.runs, w.cpu = nil, nil
@@ -135,7 +135,7 @@ func (r *rig) row(ctx context.Context, o ProxyOptions, n int, ways []*way) (Prox
 				per, err = byOwn(ctx, w, n, o.For)
 			}
 			if err != nil {
-				return out, failure(err, "the load through "+w.name+" failed")
+				return out, wrapFailure(err, "the load through "+w.name+" failed")
 			}
 			w.runs = append(w.runs, per)
 			w.cpu = append(w.cpu, float64((cpuOf(w.pid)-before).Microseconds())/(per*o.For.Seconds()))
@@ -143,9 +143,9 @@ func (r *rig) row(ctx context.Context, o ProxyOptions, n int, ways []*way) (Prox
 	}
 	for _, w := range ways {
 		if w.name == "souk" {
-			out.PerSec, out.CPU = middle(w.runs), middle(w.cpu)
+			out.PerSec, out.CPU = medianOf(w.runs), medianOf(w.cpu)
 		} else {
-			out.Peers[w.name] = middle(w.runs)
+			out.Peers[w.name] = medianOf(w.runs)
 		}
 	}
 	return out, nil
@@ -159,7 +159,7 @@ func cpuOf(pid int) time.Duration {
 	return d
 }
 
-func middle(v []float64) float64 {
+func medianOf(v []float64) float64 {
 	slices.Sort(v)
 	return v[len(v)/2]
 }
@@ -194,7 +194,7 @@ func byOwn(ctx context.Context, w *way, n int, d time.Duration) (float64, error)
 	begin := time.Now()
 	for range n {
 		all.Go(func() {
-			if err := loop(ctx, w, &count); err != nil && ctx.Err() == nil {
+			if err := askInLoop(ctx, w, &count); err != nil && ctx.Err() == nil {
 				once.Do(func() { failed = err })
 			}
 		})
@@ -203,7 +203,7 @@ func byOwn(ctx context.Context, w *way, n int, d time.Duration) (float64, error)
 	return float64(count.Load()) / time.Since(begin).Seconds(), failed
 }
 
-func loop(ctx context.Context, w *way, count *atomic.Int64) error {
+func askInLoop(ctx context.Context, w *way, count *atomic.Int64) error {
 	var d net.Dialer
 	c, err := d.DialContext(ctx, "tcp", w.addr)
 	if err != nil {
@@ -233,12 +233,12 @@ func loop(ctx context.Context, w *way, count *atomic.Int64) error {
 	return nil
 }
 
-// peers starts the other proxies that are on this host, each in front of the same backend. What does not start is left
-// out.
-func (r *rig) peers(ctx context.Context, backend string) (ways []*way, end func()) {
+// startPeers starts the other proxies that are on this host, each in front of the same backend. What does not start is
+// left out.
+func (r *rig) startPeers(ctx context.Context, backend string) (ways []*way, end func()) {
 	var started []*program
 	add := func(name string, argv ...string) {
-		p, addr, err := r.program(ctx, argv...)
+		p, addr, err := r.startProgram(ctx, argv...)
 		if err != nil {
 			return
 		}
@@ -247,7 +247,7 @@ func (r *rig) peers(ctx context.Context, backend string) (ways []*way, end func(
 	}
 	add("reverse_proxy", r.exe, proxyWord, "ADDR", backend)
 	for name, write := range map[string]func(listen, backend string) (file, text string, argv []string){
-		"nginx": nginx, "haproxy": haproxy, "caddy": caddy} {
+		"nginx": nginxConfig, "haproxy": haproxyConfig, "caddy": caddyConfig} {
 		if _, err := exec.LookPath(name); err != nil {
 			continue
 		}
@@ -280,12 +280,12 @@ func (r *rig) peers(ctx context.Context, backend string) (ways []*way, end func(
 	}
 	return ways, func() {
 		for _, p := range started {
-			p.end()
+			p.endProgram()
 		}
 	}
 }
 
-func nginx(listen, backend string) (file, text string, argv []string) {
+func nginxConfig(listen, backend string) (file, text string, argv []string) {
 	return "nginx.conf", `daemon off; master_process off; worker_processes 1; pid DIR/nginx.pid; error_log DIR/nginx.log;
 events { worker_connections 4096; }
 http { access_log DIR/nginx-access.log;
@@ -297,7 +297,7 @@ http { access_log DIR/nginx-access.log;
 `, []string{"nginx", "-c", "FILE", "-p", "."}
 }
 
-func haproxy(listen, backend string) (file, text string, argv []string) {
+func haproxyConfig(listen, backend string) (file, text string, argv []string) {
 	return "haproxy.cfg", `global
   maxconn 4096
 defaults
@@ -315,7 +315,7 @@ backend b
 `, []string{"haproxy", "-db", "-f", "FILE"}
 }
 
-func caddy(listen, backend string) (file, text string, argv []string) {
+func caddyConfig(listen, backend string) (file, text string, argv []string) {
 	return "Caddyfile", `{
   admin off
   auto_https off

@@ -27,21 +27,21 @@ type rig struct {
 func newRig(ctx context.Context, stderr io.Writer) (*rig, error) {
 	dir, err := os.MkdirTemp("", "souk-bench-")
 	if err != nil {
-		return nil, failure(err, "no directory could be made")
+		return nil, wrapFailure(err, "no directory could be made")
 	}
 	if err := os.Chmod(dir, 0o755); err != nil { //nolint:gosec // machines' users pass through it
-		return nil, failure(err, "its directory could not be opened to machines")
+		return nil, wrapFailure(err, "its directory could not be opened to machines")
 	}
 	port, err := live.FreePort()
 	if err != nil {
-		return nil, failure(err, "there is no free port")
+		return nil, wrapFailure(err, "there is no free port")
 	}
 	r := &rig{dir: dir, http: fmt.Sprintf("127.0.0.1:%d", port)}
 	if r.exe, err = live.Program(dir); err == nil {
 		r.Souk, err = live.Start(dir+"/state", stderr, "--http", r.http, "--access-log", dir+"/access")
 	}
 	if err != nil {
-		return nil, failure(errors.Join(err, os.RemoveAll(dir)), "it could not begin")
+		return nil, wrapFailure(errors.Join(err, os.RemoveAll(dir)), "it could not begin")
 	}
 	if _, err := r.Client.CreateApp(ctx, live.App); err != nil {
 		r.close()
@@ -55,7 +55,7 @@ func (r *rig) close() {
 	_ = os.RemoveAll(r.dir) // a temporary directory
 }
 
-func failure(err error, what string) error {
+func wrapFailure(err error, what string) error {
 	return fault.Wrap(err, fault.Internal, fault.CodeBench, "the measurement stopped: %s", what)
 }
 
@@ -66,11 +66,11 @@ func (r *rig) noAnswer(ctx context.Context, id string, err error) error {
 	if asked == nil && m.State != machine.Started {
 		err = fmt.Errorf("machine %s is %s%s (%w)", id, m.State, m.Because(), err)
 	}
-	return failure(err, "a request failed")
+	return wrapFailure(err, "a request failed")
 }
 
-// server returns a launch of a machine that answers at a port, for requests to name.localhost.
-func (r *rig) server(name string, port int, stop machine.Autostop, skip bool) *machine.Launch {
+// serverLaunch returns a launch of a machine that answers at a port, for requests to name.localhost.
+func (r *rig) serverLaunch(name string, port int, stop machine.Autostop, skip bool) *machine.Launch {
 	return &machine.Launch{Name: name, SkipLaunch: skip, Config: &machine.Config{Image: machine.HostImage,
 		Init:    machine.Init{Exec: []string{r.exe, serveWord}},
 		Env:     map[string]string{"PORT": fmt.Sprint(port), "GOMAXPROCS": "2"},
@@ -80,7 +80,7 @@ func (r *rig) server(name string, port int, stop machine.Autostop, skip bool) *m
 			Ports:         []machine.Port{{Port: new(80), Handlers: []string{"http"}}}}}}}
 }
 
-func (r *rig) launch(ctx context.Context, l *machine.Launch) (*machine.Machine, error) {
+func (r *rig) launchMachine(ctx context.Context, l *machine.Launch) (*machine.Machine, error) {
 	m, err := r.Client.Launch(ctx, live.App, l, client.LaunchOptions{})
 	if err == nil && !l.SkipLaunch && m.State != machine.Started {
 		err = fault.New(fault.Internal, fault.CodeBench,

@@ -86,8 +86,9 @@ func Wake(ctx context.Context, o WakeOptions, to bench.Reporter) error {
 	for _, s := range []struct {
 		name string
 		run  func(context.Context, WakeOptions) ([]WakeRow, error)
-	}{{"stopped", r.stopped}, {"checked", r.checked}, {"suspended", r.suspended}, {"burst", r.burst},
-		{"asleep", r.asleep}} {
+	}{{"stopped", r.measureStopped}, {"checked", r.measureChecked}, {"suspended", r.measureSuspended},
+		{"burst", r.measureBurst},
+		{"asleep", r.measureAsleep}} {
 		if len(o.Only) > 0 && !slices.Contains(o.Only, s.name) {
 			continue
 		}
@@ -107,26 +108,26 @@ func Wake(ctx context.Context, o WakeOptions, to bench.Reporter) error {
 	return nil
 }
 
-// stopped wakes a stopped machine again and again, each in turn with its floor: fork and exec of the same program until
-// its port accepts.
-func (r *rig) stopped(ctx context.Context, o WakeOptions) ([]WakeRow, error) {
-	row, err := r.wakes(ctx, o.N, "stopped", func(*machine.Config) {}, func(context.Context, string) error {
+// measureStopped wakes a stopped machine again and again, each in turn with its floor: fork and exec of the same
+// program until its port accepts.
+func (r *rig) measureStopped(ctx context.Context, o WakeOptions) ([]WakeRow, error) {
+	row, err := r.measureWakes(ctx, o.N, "stopped", func(*machine.Config) {}, func(context.Context, string) error {
 		return nil
 	})
 	return []WakeRow{row}, err
 }
 
-// wakes wakes a stopped machine again and again. check is what the floor does once its port accepts.
-func (r *rig) wakes(ctx context.Context, n int, name string, edit func(*machine.Config),
+// measureWakes wakes a stopped machine again and again. check is what the floor does once its port accepts.
+func (r *rig) measureWakes(ctx context.Context, n int, name string, edit func(*machine.Config),
 	check func(ctx context.Context, addr string) error) (none WakeRow, err error) {
 	port, err := live.FreePort()
 	if err != nil {
 		return none, err
 	}
 	host := strings.ReplaceAll(name, "_", "-")
-	l := r.server(host, port, "stop", true)
+	l := r.serverLaunch(host, port, "stop", true)
 	edit(l.Config)
-	m, err := r.launch(ctx, l)
+	m, err := r.launchMachine(ctx, l)
 	if err != nil {
 		return none, err
 	}
@@ -134,26 +135,26 @@ func (r *rig) wakes(ctx context.Context, n int, name string, edit func(*machine.
 	for i := range n + warmups {
 		floor, err := r.forkUntilReady(ctx, check)
 		if err != nil {
-			return none, failure(err, "the floor failed")
+			return none, wrapFailure(err, "the floor failed")
 		}
-		d, _, err := get(ctx, r.http, hostOf(host))
+		d, _, err := askOnce(ctx, r.http, hostOf(host))
 		if err != nil {
 			return none, r.noAnswer(ctx, m.ID, err)
 		}
-		if err := r.stop(ctx, m); err != nil {
+		if err := r.stopMachine(ctx, m); err != nil {
 			return none, err
 		}
 		if i >= warmups {
 			took, floors = append(took, d), append(floors, floor)
 		}
 	}
-	return timed(name, took, floors, "p50 <= floor + 3 ms, p99 <= floor + 15 ms", 3, 15), nil
+	return timedRow(name, took, floors, "p50 <= floor + 3 ms, p99 <= floor + 15 ms", 3, 15), nil
 }
 
 // warmups are not counted.
 const warmups = 5
 
-func (r *rig) stop(ctx context.Context, m *machine.Machine) error {
+func (r *rig) stopMachine(ctx context.Context, m *machine.Machine) error {
 	if _, err := r.Client.Stop(ctx, live.App, m.ID, "", client.StopOptions{Signal: "SIGKILL"}); err != nil {
 		return err
 	}
@@ -208,23 +209,23 @@ func (r *rig) forkOnce(ctx context.Context, check func(ctx context.Context, addr
 	return d, err
 }
 
-// suspended thaws a suspended machine again and again, each in turn with its floor: SIGCONT to a stopped program of the
-// same kind, and its answer.
-func (r *rig) suspended(ctx context.Context, o WakeOptions) ([]WakeRow, error) {
+// measureSuspended thaws a suspended machine again and again, each in turn with its floor: SIGCONT to a stopped program
+// of the same kind, and its answer.
+func (r *rig) measureSuspended(ctx context.Context, o WakeOptions) ([]WakeRow, error) {
 	port, err := live.FreePort()
 	if err != nil {
 		return nil, err
 	}
-	m, err := r.launch(ctx, r.server("suspended", port, "suspend", false))
+	m, err := r.launchMachine(ctx, r.serverLaunch("suspended", port, "suspend", false))
 	if err != nil {
 		return nil, err
 	}
-	bare, addr, err := r.program(ctx)
+	bare, addr, err := r.startProgram(ctx)
 	if err != nil {
-		return nil, failure(err, "the floor failed")
+		return nil, wrapFailure(err, "the floor failed")
 	}
-	defer bare.end()
-	if _, _, err := get(ctx, r.http, hostOf("suspended")); err != nil {
+	defer bare.endProgram()
+	if _, _, err := askOnce(ctx, r.http, hostOf("suspended")); err != nil {
 		return nil, r.noAnswer(ctx, m.ID, err)
 	}
 	var took, floors []time.Duration
@@ -232,14 +233,14 @@ func (r *rig) suspended(ctx context.Context, o WakeOptions) ([]WakeRow, error) {
 		_ = bare.cmd.Process.Signal(syscall.SIGSTOP) // it is this process's child
 		begin := time.Now()
 		_ = bare.cmd.Process.Signal(syscall.SIGCONT)
-		if _, _, err := get(ctx, addr, addr); err != nil {
-			return nil, failure(err, "the floor failed")
+		if _, _, err := askOnce(ctx, addr, addr); err != nil {
+			return nil, wrapFailure(err, "the floor failed")
 		}
 		floor := time.Since(begin)
 		if _, err := r.Client.Suspend(ctx, live.App, m.ID, ""); err != nil {
 			return nil, err
 		}
-		d, _, err := get(ctx, r.http, hostOf("suspended"))
+		d, _, err := askOnce(ctx, r.http, hostOf("suspended"))
 		if err != nil {
 			return nil, r.noAnswer(ctx, m.ID, err)
 		}
@@ -247,18 +248,18 @@ func (r *rig) suspended(ctx context.Context, o WakeOptions) ([]WakeRow, error) {
 			took, floors = append(took, d), append(floors, floor)
 		}
 	}
-	return []WakeRow{timed("suspended", took, floors, "p50 <= floor of the thaw + 2 ms", 2, math.Inf(1))}, nil
+	return []WakeRow{timedRow("suspended", took, floors, "p50 <= floor of the thaw + 2 ms", 2, math.Inf(1))}, nil
 }
 
 // program is the server as a program of the host.
 type program struct{ cmd *exec.Cmd }
 
-func (p *program) end() {
+func (p *program) endProgram() {
 	_ = p.cmd.Process.Kill()
 	_ = p.cmd.Wait() // it was killed
 }
 
-func (r *rig) program(ctx context.Context, argv ...string) (*program, string, error) {
+func (r *rig) startProgram(ctx context.Context, argv ...string) (*program, string, error) {
 	port, err := live.FreePort()
 	if err != nil {
 		return nil, "", err
@@ -283,19 +284,19 @@ func (r *rig) program(ctx context.Context, argv ...string) (*program, string, er
 	up, cancel := context.WithTimeout(ctx, 20*time.Second) // its port may have been taken meanwhile
 	defer cancel()
 	if err := live.AwaitPort(up, addr); err != nil {
-		p.end()
+		p.endProgram()
 		return nil, "", err
 	}
 	return p, addr, nil
 }
 
-// asleep has many apps asleep, and measures what they take, and a wake beside them.
-func (r *rig) asleep(ctx context.Context, o WakeOptions) ([]WakeRow, error) {
-	alone, err := r.stopped(ctx, o)
+// measureAsleep has many apps asleep, and measures what they take, and a wake beside them.
+func (r *rig) measureAsleep(ctx context.Context, o WakeOptions) ([]WakeRow, error) {
+	alone, err := r.measureStopped(ctx, o)
 	if err != nil {
 		return nil, err
 	}
-	before, _, err := r.quiet(ctx)
+	before, _, err := r.measureQuiet(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -309,22 +310,22 @@ func (r *rig) asleep(ctx context.Context, o WakeOptions) ([]WakeRow, error) {
 	for i := range o.Apps {
 		g.Go(func() error {
 			app := fmt.Sprintf("sleeper-%d", i/100)
-			l := r.server(fmt.Sprint("s", i), 8080, "stop", true)
+			l := r.serverLaunch(fmt.Sprint("s", i), 8080, "stop", true)
 			_, err := r.Client.Launch(ctx, app, l, client.LaunchOptions{})
 			return err
 		})
 	}
 	if err := g.Wait(); err != nil {
-		return nil, failure(err, "a machine could not be made")
+		return nil, wrapFailure(err, "a machine could not be made")
 	}
-	after, share, err := r.quiet(ctx)
+	after, share, err := r.measureQuiet(ctx)
 	if err != nil {
 		return nil, err
 	}
 	if _, err := r.launchAgain(ctx); err != nil {
 		return nil, err
 	}
-	beside, err := r.stopped(ctx, o)
+	beside, err := r.measureStopped(ctx, o)
 	if err != nil {
 		return nil, err
 	}
@@ -344,9 +345,9 @@ func (r *rig) launchAgain(ctx context.Context) (*machine.Machine, error) {
 	return nil, live.DestroyAll(ctx, r.Client, live.App)
 }
 
-// quiet leaves souk alone for a while, and returns the bytes that it takes then and which share of a core it used, in
-// hundredths. A process that has nothing to do gives memory back after twice ten seconds.
-func (r *rig) quiet(ctx context.Context) (bytes int64, share float64, err error) {
+// measureQuiet leaves souk alone for a while, and returns the bytes that it takes then and which share of a core it
+// used, in hundredths. A process that has nothing to do gives memory back after twice ten seconds.
+func (r *rig) measureQuiet(ctx context.Context) (bytes int64, share float64, err error) {
 	const settle, idle = 21 * time.Second, 10 * time.Second
 	if err := wait.For(ctx, settle); err != nil {
 		return 0, 0, err
@@ -362,13 +363,13 @@ func (r *rig) quiet(ctx context.Context) (bytes int64, share float64, err error)
 	if err != nil {
 		return 0, 0, err
 	}
-	bytes, err = r.memory()
+	bytes, err = r.memoryBytes()
 	return bytes, 100 * (after - before).Seconds() / idle.Seconds(), err
 }
 
-// memory returns the bytes that souk and its reaper take and nobody can take back: pages of files, such as the journal's,
-// are the kernel's to drop.
-func (r *rig) memory() (int64, error) {
+// memoryBytes returns the bytes that souk and its reaper take and nobody can take back: pages of files, such as the
+// journal's, are the kernel's to drop.
+func (r *rig) memoryBytes() (int64, error) {
 	sum := int64(0)
 	for _, pid := range r.Processes() {
 		n, there, err := live.FieldOf(pid, "smaps_rollup", "Pss_Anon")
@@ -382,7 +383,7 @@ func (r *rig) memory() (int64, error) {
 	return sum, nil
 }
 
-func timed(name string, took, floor []time.Duration, want string, extra50, extra99 float64) WakeRow {
+func timedRow(name string, took, floor []time.Duration, want string, extra50, extra99 float64) WakeRow {
 	p50, p99, f50 := bench.Quantile(took, .5), bench.Quantile(took, .99), bench.Quantile(floor, .5)
 	e50, e99 := p50-f50, p99-f50
 	return WakeRow{Name: name, N: len(took), P50: &p50, P99: &p99, FloorP50: &f50, ExtraP50: &e50, ExtraP99: &e99,

@@ -24,24 +24,24 @@ const (
 )
 
 const (
-	// settleTime is after so many writes: what they left is collected at the latest two minutes later, and given back to the
-	// host in the minute after that.
+	// settleTime is after so many writes: what they left is collected at the latest two minutes later, and given back
+	// to the host in the minute after that.
 	settleTime = 200 * time.Second
 	restTime   = 30 * time.Second
 )
 
-// rest makes many services of one replica that is not started, on two members, and measures what each member takes for
-// them while nothing changes, and what they say to each other, beside what they did before.
-func rest(ctx context.Context, o Options, to bench.Reporter) (rows []Row, err error) {
+// measureRest makes many services of one replica that is not started, on two members, and measures what each member
+// takes for them while nothing changes, and what they say to each other, beside what they did before.
+func measureRest(ctx context.Context, o Options, to bench.Reporter) (rows []Row, err error) {
 	dir, err := os.MkdirTemp("", "souk-bench-")
 	if err != nil {
-		return nil, failure(err, "no temporary directory can be made")
+		return nil, wrapFailure(err, "no temporary directory can be made")
 	}
 	defer os.RemoveAll(dir)
 	agents, err := live.StartAgents(ctx, dir, to.Stderr(), []string{"m1", "m2"}, []string{"--http", "off",
 		"--containers", "off", "--cpus", "100000", "--memory", "100000000"}, nil)
 	if err != nil {
-		return nil, failure(err, "the agents did not come up")
+		return nil, wrapFailure(err, "the agents did not come up")
 	}
 	defer agents.Close()
 	if err := agents.Meet(ctx); err != nil {
@@ -53,9 +53,9 @@ func rest(ctx context.Context, o Options, to bench.Reporter) (rows []Row, err er
 		_, err := cl.CreateApp(ctx, name(i))
 		return err
 	}); err != nil {
-		return nil, failure(err, "an app was not made")
+		return nil, wrapFailure(err, "an app was not made")
 	}
-	before, err := look(ctx, agents)
+	before, err := readIdle(ctx, agents)
 	if err != nil {
 		return nil, err
 	}
@@ -67,15 +67,15 @@ func rest(ctx context.Context, o Options, to bench.Reporter) (rows []Row, err er
 		_, err := cl.Deploy(ctx, name(i), release)
 		return err
 	}); err != nil {
-		return nil, failure(err, "a release was not made")
+		return nil, wrapFailure(err, "a release was not made")
 	}
 	if err := live.Until(ctx, func() bool {
 		_, err := agents.List[1].Client.Service(ctx, name(o.Services-1))
 		return err == nil
 	}); err != nil {
-		return nil, failure(err, "the other member did not hear of all services")
+		return nil, wrapFailure(err, "the other member did not hear of all services")
 	}
-	after, err := look(ctx, agents)
+	after, err := readIdle(ctx, agents)
 	if err != nil {
 		return nil, err
 	}
@@ -97,24 +97,24 @@ type idle struct {
 	packets float64 // a second that this host sends
 }
 
-func look(ctx context.Context, agents *live.Agents) (x idle, err error) {
+func readIdle(ctx context.Context, agents *live.Agents) (x idle, err error) {
 	if err := wait.For(ctx, settleTime); err != nil {
 		return x, err
 	}
 	var began [2]time.Duration
 	for i, a := range agents.List {
 		if began[i], err = live.CPU(a.PID()); err != nil {
-			return x, failure(err, "the kernel does not tell what a process takes")
+			return x, wrapFailure(err, "the kernel does not tell what a process takes")
 		}
 	}
-	sent, err := packets()
+	sent, err := packetsSent()
 	if err != nil {
 		return x, err
 	}
 	if err := wait.For(ctx, restTime); err != nil {
 		return x, err
 	}
-	now, err := packets()
+	now, err := packetsSent()
 	if err != nil {
 		return x, err
 	}
@@ -122,23 +122,23 @@ func look(ctx context.Context, agents *live.Agents) (x idle, err error) {
 	for i, a := range agents.List {
 		took, err := live.CPU(a.PID())
 		if err != nil {
-			return x, failure(err, "the kernel does not tell what a process takes")
+			return x, wrapFailure(err, "the kernel does not tell what a process takes")
 		}
 		x.cpu = max(x.cpu, 100*(took-began[i]).Seconds()/restTime.Seconds())
 		has, _, err := live.FieldOf(a.PID(), "status", "RssAnon")
 		if err != nil {
-			return x, failure(err, "the kernel does not tell how much memory a process has")
+			return x, wrapFailure(err, "the kernel does not tell how much memory a process has")
 		}
 		x.memory = max(x.memory, has)
 	}
 	return x, nil
 }
 
-// packets returns how many datagrams and segments of TCP this host has sent.
-func packets() (n int64, err error) {
+// packetsSent returns how many datagrams and segments of TCP this host has sent.
+func packetsSent() (n int64, err error) {
 	raw, err := os.ReadFile("/proc/net/snmp")
 	if err != nil {
-		return 0, failure(err, "the kernel does not tell what was sent")
+		return 0, wrapFailure(err, "the kernel does not tell what was sent")
 	}
 	var names []string
 	for line := range strings.Lines(string(raw)) {

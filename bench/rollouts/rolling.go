@@ -26,16 +26,16 @@ const (
 // wantRolling is what a rollout may take of what a client takes for the same updates.
 const wantRolling = 1.2
 
-// rolling replaces a service's machines a few at a time, in turns with a client that replaces as many by itself: each
-// machine's successor is made, then the machine is cordoned, stopped and destroyed.
-func rolling(ctx context.Context, o Options, to bench.Reporter) (row Row, err error) {
+// measureRolling replaces a service's machines a few at a time, in turns with a client that replaces as many by itself:
+// each machine's successor is made, then the machine is cordoned, stopped and destroyed.
+func measureRolling(ctx context.Context, o Options, to bench.Reporter) (row Row, err error) {
 	dir, err := os.MkdirTemp("", "souk-bench-")
 	if err != nil {
-		return row, failure(err, "no temporary directory can be made")
+		return row, wrapFailure(err, "no temporary directory can be made")
 	}
 	defer os.RemoveAll(dir)
 	if err := os.Chmod(dir, 0o755); err != nil { //nolint:gosec // machines' users pass through it
-		return row, failure(err, "its directory could not be opened to machines")
+		return row, wrapFailure(err, "its directory could not be opened to machines")
 	}
 	s, err := live.Start(dir+"/state", to.Stderr(), "--http", "off", "--cpus", "100000", "--memory", "100000000")
 	if err != nil {
@@ -47,25 +47,25 @@ func rolling(ctx context.Context, o Options, to bench.Reporter) (row Row, err er
 			return row, err
 		}
 	}
-	if _, err := roll(ctx, s.Client, kept, rollingRelease(o, 0)); err != nil {
-		return row, failure(err, "the service did not come up")
+	if _, err := rollOut(ctx, s.Client, kept, rollingRelease(o, 0)); err != nil {
+		return row, wrapFailure(err, "the service did not come up")
 	}
 	have := make([]string, o.Machines)
 	if err := atOnce(o.Machines, o.At, func(i int) (err error) {
-		have[i], err = launch(ctx, s.Client)
+		have[i], err = launchMachine(ctx, s.Client)
 		return err
 	}); err != nil {
-		return row, failure(err, "a machine was not made")
+		return row, wrapFailure(err, "a machine was not made")
 	}
 	var took, floors []time.Duration
 	for i := range o.Rounds + 1 {
 		floor, err := updateByHand(ctx, s.Client, have, o.At)
 		if err != nil {
-			return row, failure(err, "the floor failed")
+			return row, wrapFailure(err, "the floor failed")
 		}
-		d, err := roll(ctx, s.Client, kept, rollingRelease(o, i+1))
+		d, err := rollOut(ctx, s.Client, kept, rollingRelease(o, i+1))
 		if err != nil {
-			return row, failure(err, "a rollout failed")
+			return row, wrapFailure(err, "a rollout failed")
 		}
 		if i > 0 { // the first warms up
 			took, floors = append(took, d), append(floors, floor)
@@ -92,7 +92,7 @@ func rollingRelease(o Options, version int) api.NewRelease {
 func updateByHand(ctx context.Context, cl *client.Client, have []string, at int) (time.Duration, error) {
 	began := time.Now()
 	err := atOnce(len(have), at, func(i int) error {
-		next, err := launch(ctx, cl)
+		next, err := launchMachine(ctx, cl)
 		if err != nil {
 			return err
 		}
@@ -113,7 +113,7 @@ func updateByHand(ctx context.Context, cl *client.Client, have []string, at int)
 	return time.Since(began), err
 }
 
-func launch(ctx context.Context, cl *client.Client) (string, error) {
+func launchMachine(ctx context.Context, cl *client.Client) (string, error) {
 	m, err := cl.Launch(ctx, byHand, live.LaunchOf(live.Stays(), false), client.LaunchOptions{})
 	if err == nil && m.State != machine.Started {
 		err = fault.New(fault.Internal, fault.CodeBench,

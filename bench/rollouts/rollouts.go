@@ -77,7 +77,7 @@ func Run(ctx context.Context, o Options, to bench.Reporter) error {
 	for _, s := range []struct {
 		name string
 		run  func(context.Context, Options, bench.Reporter) ([]Row, error)
-	}{{"rolling", one(rolling)}, {"bluegreen_switch", one(switches)}, {"rest", rest}} {
+	}{{"rolling", oneRow(measureRolling)}, {"bluegreen_switch", oneRow(measureSwitches)}, {"rest", measureRest}} {
 		if len(o.Only) > 0 && !slices.Contains(o.Only, s.name) {
 			continue
 		}
@@ -97,8 +97,8 @@ func Run(ctx context.Context, o Options, to bench.Reporter) error {
 	return nil
 }
 
-// one is a measurement of one row.
-func one(f func(context.Context, Options, bench.Reporter) (Row, error)) func(context.Context, Options,
+// oneRow is a measurement of one row.
+func oneRow(f func(context.Context, Options, bench.Reporter) (Row, error)) func(context.Context, Options,
 	bench.Reporter) ([]Row, error) {
 	return func(ctx context.Context, o Options, to bench.Reporter) ([]Row, error) {
 		row, err := f(ctx, o, to)
@@ -109,8 +109,8 @@ func one(f func(context.Context, Options, bench.Reporter) (Row, error)) func(con
 // rolloutTime bounds one rollout.
 const rolloutTime = 2 * time.Minute
 
-// roll makes a release of an app, and returns how long its rollout took.
-func roll(ctx context.Context, cl *client.Client, app string, r api.NewRelease) (time.Duration, error) {
+// rollOut makes a release of an app, and returns how long its rollout took.
+func rollOut(ctx context.Context, cl *client.Client, app string, r api.NewRelease) (time.Duration, error) {
 	ctx, cancel := context.WithTimeout(ctx, rolloutTime)
 	defer cancel()
 	began := time.Now()
@@ -133,6 +133,6 @@ func roll(ctx context.Context, cl *client.Client, app string, r api.NewRelease) 
 	return took, nil
 }
 
-func failure(err error, what string) error {
+func wrapFailure(err error, what string) error {
 	return fault.Wrap(err, fault.Internal, fault.CodeBench, "the measurement stopped: %s", what)
 }

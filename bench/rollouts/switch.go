@@ -31,24 +31,24 @@ const (
 	webImage = "localhost/souk-bench:1"
 )
 
-// switches makes blue-green rollouts of a service of as many replicas as members, and measures of each how long requests
-// were answered by both: from the first answer of a new machine, through any member, until the last request was sent that an
-// old one answered.
-func switches(ctx context.Context, o Options, to bench.Reporter) (row Row, err error) {
+// measureSwitches makes blue-green rollouts of a service of as many replicas as members, and measures of each how long
+// requests were answered by both: from the first answer of a new machine, through any member, until the last request
+// was sent that an old one answered.
+func measureSwitches(ctx context.Context, o Options, to bench.Reporter) (row Row, err error) {
 	dir, err := os.MkdirTemp("", "souk-bench-")
 	if err != nil {
-		return row, failure(err, "no temporary directory can be made")
+		return row, wrapFailure(err, "no temporary directory can be made")
 	}
 	defer os.RemoveAll(dir)
 	if err := os.Chmod(dir, 0o755); err != nil { //nolint:gosec // machines' users pass through it
-		return row, failure(err, "its directory could not be opened to machines")
+		return row, wrapFailure(err, "its directory could not be opened to machines")
 	}
 	ids, each := make([]string, o.Members), map[string][]string{}
 	doors := make([]string, o.Members)
 	for i := range ids {
 		port, err := live.FreePort()
 		if err != nil {
-			return row, failure(err, "there is no free port")
+			return row, wrapFailure(err, "there is no free port")
 		}
 		ids[i], doors[i] = fmt.Sprint("m", i+1), fmt.Sprint("127.0.0.1:", port)
 		each[ids[i]] = []string{"--http", doors[i]}
@@ -56,7 +56,7 @@ func switches(ctx context.Context, o Options, to bench.Reporter) (row Row, err e
 	agents, err := live.StartAgents(ctx, dir, to.Stderr(), ids, []string{"--containers", "runc", "--cpus", "1000",
 		"--memory", "100000"}, each)
 	if err != nil {
-		return row, failure(err, "the agents did not come up")
+		return row, wrapFailure(err, "the agents did not come up")
 	}
 	defer agents.Close()
 	if err := agents.Meet(ctx); err != nil {
@@ -68,8 +68,8 @@ func switches(ctx context.Context, o Options, to bench.Reporter) (row Row, err e
 	if _, err := agents.List[0].Client.CreateApp(ctx, colours); err != nil {
 		return row, err
 	}
-	if _, err := roll(ctx, agents.List[0].Client, colours, colouredRelease(o, 0)); err != nil {
-		return row, failure(err, "the service did not come up")
+	if _, err := rollOut(ctx, agents.List[0].Client, colours, colouredRelease(o, 0)); err != nil {
+		return row, wrapFailure(err, "the service did not come up")
 	}
 	return switchAll(ctx, o, agents, doors)
 }
@@ -82,11 +82,11 @@ func giveImage(ctx context.Context, dir string, agents *live.Agents, ids []strin
 	}
 	raw, err := io.ReadAll(archive)
 	if err != nil {
-		return failure(err, "the image cannot be made")
+		return wrapFailure(err, "the image cannot be made")
 	}
 	for i, a := range agents.List {
 		if _, err := a.Client.LoadImages(ctx, ids[i], "the benchmark's", bytes.NewReader(raw)); err != nil {
-			return failure(err, "a member did not take the image")
+			return wrapFailure(err, "a member did not take the image")
 		}
 	}
 	return nil
@@ -123,11 +123,11 @@ func switchAll(ctx context.Context, o Options, agents *live.Agents, doors []stri
 		for m, door := range doors {
 			all.Go(func() { found[m] = askOn(rolling, door, fmt.Sprintln(i+1)) })
 		}
-		_, err := roll(ctx, agents.List[i%len(agents.List)].Client, colours, colouredRelease(o, i+1))
+		_, err := rollOut(ctx, agents.List[i%len(agents.List)].Client, colours, colouredRelease(o, i+1))
 		over()
 		all.Wait()
 		if err != nil {
-			return row, failure(err, "a rollout failed")
+			return row, wrapFailure(err, "a rollout failed")
 		}
 		if i == 0 {
 			continue // it warms up
@@ -157,7 +157,7 @@ func askOn(ctx context.Context, door, next string) (out seen) {
 	defer via.CloseIdleConnections()
 	for ctx.Err() == nil {
 		sent := time.Now()
-		got, err := version(via, door)
+		got, err := askVersion(via, door)
 		out.asked++
 		switch {
 		case err != nil:
@@ -174,8 +174,8 @@ func askOn(ctx context.Context, door, next string) (out seen) {
 	return out
 }
 
-// version asks which version answers at a door.
-func version(via *http.Client, door string) (string, error) {
+// askVersion asks which version answers at a door.
+func askVersion(via *http.Client, door string) (string, error) {
 	q, err := http.NewRequest(http.MethodGet, "http://"+door+"/version", nil) //nolint:noctx // it is not to be cut off
 	if err != nil {
 		return "", err
@@ -188,7 +188,7 @@ func version(via *http.Client, door string) (string, error) {
 	defer resp.Body.Close()
 	raw, err := io.ReadAll(io.LimitReader(resp.Body, 1<<10))
 	if err == nil && resp.StatusCode != http.StatusOK {
-		err = failure(nil, resp.Status)
+		err = wrapFailure(nil, resp.Status)
 	}
 	return string(raw), err
 }

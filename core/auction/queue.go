@@ -68,8 +68,8 @@ func (q *TaskQueue) Add(l JobTasks) {
 	*j = l
 	j.heapIndex = [3]int{-1, -1, -1}
 	q.jobs[l.Job] = j
-	q.count(j, j.Left())
-	q.rerank(j)
+	q.countTasks(j, j.Left())
+	q.rerankJob(j)
 }
 
 // Return puts a task back that was given out. terms are those of its job, whose tasks may all have been given out.
@@ -81,8 +81,8 @@ func (q *TaskQueue) Return(terms JobTasks, task int32) {
 		return
 	}
 	j.returned = append(j.returned, task)
-	q.count(j, 1)
-	q.rerank(j)
+	q.countTasks(j, 1)
+	q.rerankJob(j)
 }
 
 // Take takes the best task of the queue in an order that Choose gave.
@@ -110,49 +110,49 @@ func (q *TaskQueue) takeFrom(j *JobTasks) (JobTasks, int32, bool) {
 		task = j.Next
 		j.Next++
 	}
-	q.count(j, -1)
+	q.countTasks(j, -1)
 	terms := *j
 	terms.returned = nil
 	if j.Left() > 0 {
-		q.rerank(j)
+		q.rerankJob(j)
 	} else {
-		q.drop(j)
+		q.dropJob(j)
 	}
 	return terms, task, true
 }
 
-func (q *TaskQueue) count(l *JobTasks, tasks int32) {
+func (q *TaskQueue) countTasks(l *JobTasks, tasks int32) {
 	q.tasks += tasks
 	if l.Long {
 		q.work += int64(tasks) * l.Estimate
 	}
 }
 
-// rerank puts a job where its remaining work says.
-func (q *TaskQueue) rerank(l *JobTasks) {
+// rerankJob puts a job where its remaining work says.
+func (q *TaskQueue) rerankJob(l *JobTasks) {
 	fleet := float64(int64(l.Left())*l.Estimate) / float64(q.rules.Workers) // time of all workers for it
 	work := l.Submitted + int64(float64(q.rules.Haste)*fleet)
 	if !l.Long {
-		q.put(ByShort, l, work)
+		q.putInHeap(ByShort, l, work)
 		return
 	}
-	q.put(ByLong, l, work)
-	q.put(ByAge, l, l.Submitted-l.Estimate+int64(float64(q.rules.Patient)*fleet))
+	q.putInHeap(ByLong, l, work)
+	q.putInHeap(ByAge, l, l.Submitted-l.Estimate+int64(float64(q.rules.Patient)*fleet))
 }
 
-func (q *TaskQueue) drop(l *JobTasks) {
-	q.unlist(l)
+func (q *TaskQueue) dropJob(l *JobTasks) {
+	q.removeFromHeaps(l)
 	delete(q.jobs, l.Job)
 	q.free = append(q.free, l)
 }
 
-func (q *TaskQueue) put(h Order, l *JobTasks, rank int64) {
+func (q *TaskQueue) putInHeap(h Order, l *JobTasks, rank int64) {
 	l.rank[h] = rank
 	if l.heapIndex[h] < 0 {
 		l.heapIndex[h] = len(q.heaps[h])
 		q.heaps[h] = append(q.heaps[h], l)
 	}
-	q.settle(h, l.heapIndex[h])
+	q.settleInHeap(h, l.heapIndex[h])
 }
 
 // less orders by rank, equal ranks by job, so that a run repeats.
@@ -167,7 +167,7 @@ func (q *TaskQueue) swap(h Order, i, j int) {
 	hp[i].heapIndex[h], hp[j].heapIndex[h] = i, j
 }
 
-func (q *TaskQueue) settle(h Order, i int) {
+func (q *TaskQueue) settleInHeap(h Order, i int) {
 	for p := (i - 1) / 2; i > 0 && q.less(h, i, p); p = (i - 1) / 2 {
 		q.swap(h, i, p)
 		i = p

@@ -10,14 +10,14 @@ func (q *TaskQueue) Revise(job int32, long bool, estimate int64) {
 		return
 	}
 	n := l.Left()
-	q.count(l, -n)
+	q.countTasks(l, -n)
 	if l.Long != long {
-		q.unlist(l)
+		q.removeFromHeaps(l)
 		q.Observe(JobTasks{Long: long, Estimate: estimate})
 	}
 	l.Long, l.Estimate = long, estimate
-	q.count(l, n)
-	q.rerank(l)
+	q.countTasks(l, n)
+	q.rerankJob(l)
 }
 
 // rememberedJobs is how many long jobs a queue remembers the tasks of: at twice as many what it has seen counts half.
@@ -43,8 +43,8 @@ func (q *TaskQueue) Withdraw(job int32) int32 {
 		return 0
 	}
 	n := l.Left()
-	q.count(l, -n)
-	q.drop(l)
+	q.countTasks(l, -n)
+	q.dropJob(l)
 	return n
 }
 
@@ -52,7 +52,7 @@ func (q *TaskQueue) Withdraw(job int32) int32 {
 // is left out: it concerns few.
 func (q *TaskQueue) Ahead(rank int64, job int32) (tasks, jobs int32) {
 	for id, l := range q.jobs {
-		if r := l.work(); id != job && (r < rank || (r == rank && id < job)) {
+		if r := l.remainingWork(); id != job && (r < rank || (r == rank && id < job)) {
 			tasks += l.Left()
 			jobs++
 		}
@@ -63,20 +63,20 @@ func (q *TaskQueue) Ahead(rank int64, job int32) (tasks, jobs int32) {
 // Rank returns a job's place by remaining work, for Ahead, and NoWork when the job is not in the queue.
 func (q *TaskQueue) Rank(job int32) int64 {
 	if l := q.jobs[job]; l != nil {
-		return l.work()
+		return l.remainingWork()
 	}
 	return NoWork
 }
 
-func (l *JobTasks) work() int64 {
+func (l *JobTasks) remainingWork() int64 {
 	if l.Long {
 		return l.rank[ByLong]
 	}
 	return l.rank[ByShort]
 }
 
-// unlist takes a job out of the heaps.
-func (q *TaskQueue) unlist(l *JobTasks) {
+// removeFromHeaps takes a job out of the heaps.
+func (q *TaskQueue) removeFromHeaps(l *JobTasks) {
 	for h := ByShort; h <= ByAge; h++ {
 		i := l.heapIndex[h]
 		if i < 0 {
@@ -87,7 +87,7 @@ func (q *TaskQueue) unlist(l *JobTasks) {
 		q.heaps[h] = q.heaps[h][:last]
 		l.heapIndex[h] = -1
 		if i < last {
-			q.settle(h, i)
+			q.settleInHeap(h, i)
 		}
 	}
 }

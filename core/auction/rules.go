@@ -66,7 +66,7 @@ const (
 	ByAge
 )
 
-func (b Bid) by(w Order) int64 { return [...]int64{b.Short, b.Long, b.Age}[w] }
+func (b Bid) orderValue(w Order) int64 { return [...]int64{b.Short, b.Long, b.Age}[w] }
 
 // Choose returns whose bid wins a worker, and in which order. Reserved workers take short jobs only; aged is whether
 // this task goes by age if it is of a long job, but for jobs that need few workers beside the one that is first by age.
@@ -75,7 +75,7 @@ func Choose(bids []Bid, reserved, aged bool) (who int, order Order, ok bool) {
 	least := [...]int{0, 0, 0}
 	for i, b := range bids {
 		for w := range least {
-			if b.by(Order(w)) < bids[least[w]].by(Order(w)) {
+			if b.orderValue(Order(w)) < bids[least[w]].orderValue(Order(w)) {
 				least[w] = i
 			}
 		}
@@ -92,7 +92,7 @@ func Choose(bids []Bid, reserved, aged bool) (who int, order Order, ok bool) {
 		}
 	}
 	who = least[order]
-	return who, order, bids[who].by(order) != NoWork
+	return who, order, bids[who].orderValue(order) != NoWork
 }
 
 // leastOfFew returns the bid of the long job of least remaining work among those that have at most so many tasks left.

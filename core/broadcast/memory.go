@@ -8,7 +8,7 @@ type trip struct {
 	mean, spread time.Duration
 }
 
-func (t *trip) took(d time.Duration) {
+func (t *trip) addRoundTrip(d time.Duration) {
 	if t.mean == 0 {
 		t.mean, t.spread = d, d/2
 		return
@@ -17,11 +17,11 @@ func (t *trip) took(d time.Duration) {
 	t.mean += (d - t.mean) / 8
 }
 
-// patience returns how long an acknowledgement is waited for.
-func (t *trip) patience() time.Duration { return min(max(t.mean+4*t.spread, t.least), maxPatience) }
+// ackPatience returns how long an acknowledgement is waited for.
+func (t *trip) ackPatience() time.Duration { return min(max(t.mean+4*t.spread, t.least), maxPatience) }
 
-// key stands for a message together with its arc.
-func (m Message) key() uint64 {
+// arcKey stands for a message together with its arc.
+func (m Message) arcKey() uint64 {
 	x := m.ID ^ (uint64(m.Arc.From)<<32|uint64(m.Arc.To))*0x9e3779b97f4a7c15
 	return x ^ x>>29 ^ 1
 }
@@ -29,7 +29,7 @@ func (m Message) key() uint64 {
 // recent remembers numbers for a while: the newest of two generations is filled, then the older one is let go of.
 type recent struct{ now, before map[uint64]struct{} }
 
-func (r *recent) add(x uint64) {
+func (r *recent) addKey(x uint64) {
 	if r.now == nil {
 		r.now = map[uint64]struct{}{}
 	}
@@ -38,7 +38,7 @@ func (r *recent) add(x uint64) {
 	}
 }
 
-func (r *recent) has(x uint64) bool {
+func (r *recent) hasKey(x uint64) bool {
 	_, now := r.now[x]
 	_, before := r.before[x]
 	return now || before

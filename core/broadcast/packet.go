@@ -91,26 +91,26 @@ func (a Ack) Encode() []byte {
 // point into raw.
 func Decode(raw []byte) (*Packet, *Ack, error) {
 	if len(raw) == 0 || raw[0] != tagPacket && raw[0] != tagAck {
-		return nil, nil, malformed("it is neither a packet nor an acknowledgement")
+		return nil, nil, malformedPacket("it is neither a packet nor an acknowledgement")
 	}
 	r := reader{rest: raw[1:]}
-	from := cluster.WorkerID(r.bytes(maxName))
+	from := cluster.WorkerID(r.readBytes(maxName))
 	if raw[0] == tagAck {
 		a := &Ack{From: from}
-		for range r.count(maxSeqs) {
-			a.Seqs = append(a.Seqs, r.fixed32())
+		for range r.readCount(maxSeqs) {
+			a.Seqs = append(a.Seqs, r.readFixed32())
 		}
 		return nil, a, r.err
 	}
-	p := &Packet{From: from, Seq: r.fixed32()}
-	for range r.count(maxMessages) {
-		arc := Arc{From: r.fixed32(), To: r.fixed32()}
-		p.Messages = append(p.Messages, NewMessage(arc, r.bytes(len(r.rest))))
+	p := &Packet{From: from, Seq: r.readFixed32()}
+	for range r.readCount(maxMessages) {
+		arc := Arc{From: r.readFixed32(), To: r.readFixed32()}
+		p.Messages = append(p.Messages, NewMessage(arc, r.readBytes(len(r.rest))))
 	}
 	return p, nil, r.err
 }
 
-func malformed(format string, args ...any) error {
+func malformedPacket(format string, args ...any) error {
 	return fault.New(fault.Invalid, fault.CodeMalformed, format, args...)
 }
 
@@ -120,10 +120,10 @@ type reader struct {
 	err  error
 }
 
-func (r *reader) take(n int) []byte {
+func (r *reader) takeBytes(n int) []byte {
 	if r.err != nil || n > len(r.rest) {
 		if r.err == nil {
-			r.err = malformed("a packet of a broadcast is cut off")
+			r.err = malformedPacket("a packet of a broadcast is cut off")
 		}
 		r.rest = nil
 		return nil
@@ -133,17 +133,17 @@ func (r *reader) take(n int) []byte {
 	return out
 }
 
-func (r *reader) fixed32() uint32 {
-	if b := r.take(4); b != nil {
+func (r *reader) readFixed32() uint32 {
+	if b := r.takeBytes(4); b != nil {
 		return binary.LittleEndian.Uint32(b)
 	}
 	return 0
 }
 
-func (r *reader) count(most int) int {
+func (r *reader) readCount(most int) int {
 	n, used := binary.Uvarint(r.rest)
 	if r.err == nil && (used <= 0 || n > uint64(most)) {
-		r.err = malformed("a packet of a broadcast has a length that is cut off or more than %d", most)
+		r.err = malformedPacket("a packet of a broadcast has a length that is cut off or more than %d", most)
 	}
 	if r.err != nil {
 		return 0
@@ -152,4 +152,4 @@ func (r *reader) count(most int) int {
 	return int(n)
 }
 
-func (r *reader) bytes(most int) []byte { return r.take(r.count(most)) }
+func (r *reader) readBytes(most int) []byte { return r.takeBytes(r.readCount(most)) }

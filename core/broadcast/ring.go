@@ -27,15 +27,15 @@ type Ring struct{ places []place }
 func NewRing(ids []cluster.WorkerID) *Ring {
 	r := &Ring{places: make([]place, len(ids))}
 	for i, id := range ids {
-		r.places[i] = place{position(id), id}
+		r.places[i] = place{ringPosition(id), id}
 	}
 	slices.SortFunc(r.places, func(a, b place) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.id, b.id)) })
 	r.places = slices.Compact(r.places)
 	return r
 }
 
-// position returns where a member stands on every ring.
-func position(id cluster.WorkerID) uint32 {
+// ringPosition returns where a member stands on every ring.
+func ringPosition(id cluster.WorkerID) uint32 {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(id)) // never fails
 	x := h.Sum64()
@@ -47,10 +47,10 @@ func position(id cluster.WorkerID) uint32 {
 // Len returns the number of members.
 func (r *Ring) Len() int { return len(r.places) }
 
-// has reports whether a member is on the ring.
-func (r *Ring) has(id cluster.WorkerID) bool {
-	at := position(id)
-	for i := r.search(at); i < len(r.places) && r.places[i].at == at; i++ {
+// hasMember reports whether a member is on the ring.
+func (r *Ring) hasMember(id cluster.WorkerID) bool {
+	at := ringPosition(id)
+	for i := r.searchPosition(at); i < len(r.places) && r.places[i].at == at; i++ {
 		if r.places[i].id == id {
 			return true
 		}
@@ -58,8 +58,8 @@ func (r *Ring) has(id cluster.WorkerID) bool {
 	return false
 }
 
-// search returns the first index at a position or after it.
-func (r *Ring) search(at uint32) int {
+// searchPosition returns the first index at a position or after it.
+func (r *Ring) searchPosition(at uint32) int {
 	return sort.Search(len(r.places), func(i int) bool { return r.places[i].at >= at })
 }
 
@@ -70,11 +70,11 @@ type run struct {
 	n     int
 }
 
-func (x run) at(i int) place { return x.ring.places[(x.first+i)%len(x.ring.places)] }
+func (x run) placeAt(i int) place { return x.ring.places[(x.first+i)%len(x.ring.places)] }
 
-// within returns the places of an arc.
-func (r *Ring) within(a Arc) run {
-	first, end := r.search(a.From), r.search(a.To)
+// placesWithin returns the places of an arc.
+func (r *Ring) placesWithin(a Arc) run {
+	first, end := r.searchPosition(a.From), r.searchPosition(a.To)
 	switch {
 	case a.From == a.To:
 		return run{r, 0, 0}
@@ -84,11 +84,11 @@ func (r *Ring) within(a Arc) run {
 	return run{r, first, end - first}
 }
 
-// around returns all places but a member's own, from the one after it on. Whoever is not on the ring begins where it
-// would stand.
-func (r *Ring) around(id cluster.WorkerID) run {
-	at := position(id)
-	i := r.search(at)
+// placesAround returns all places but a member's own, from the one after it on. Whoever is not on the ring begins where
+// it would stand.
+func (r *Ring) placesAround(id cluster.WorkerID) run {
+	at := ringPosition(id)
+	i := r.searchPosition(at)
 	for ; i < len(r.places) && r.places[i].at == at; i++ {
 		if r.places[i].id == id {
 			return run{r, i + 1, len(r.places) - 1}
@@ -97,10 +97,10 @@ func (r *Ring) around(id cluster.WorkerID) run {
 	return run{r, i, len(r.places)}
 }
 
-// without cuts a member out: what comes before it and what comes after.
-func (x run) without(id cluster.WorkerID) (before, after run) {
-	at := position(id)
-	for i := x.ring.search(at); i < x.ring.Len() && x.ring.places[i].at == at; i++ {
+// cutMember cuts a member out: what comes before it and what comes after.
+func (x run) cutMember(id cluster.WorkerID) (before, after run) {
+	at := ringPosition(id)
+	for i := x.ring.searchPosition(at); i < x.ring.Len() && x.ring.places[i].at == at; i++ {
 		k := i - x.first
 		if k < 0 {
 			k += x.ring.Len()
@@ -118,16 +118,16 @@ type part struct {
 	arc   Arc // empty: nobody but the relay
 }
 
-// divide makes up to ways parts of about equally many members; end is the position behind the last.
-func (x run) divide(ways int, end uint32, rng *rand.Rand) (out []part) {
+// divideIntoParts makes up to ways parts of about equally many members; end is the position behind the last.
+func (x run) divideIntoParts(ways int, end uint32, rng *rand.Rand) (out []part) {
 	ways = min(ways, x.n)
 	for i := range ways {
 		lo, hi := i*x.n/ways, (i+1)*x.n/ways
-		p := part{relay: x.at(lo + rng.IntN(hi-lo)).id}
+		p := part{relay: x.placeAt(lo + rng.IntN(hi-lo)).id}
 		if hi-lo > 1 {
-			p.arc = Arc{From: x.at(lo).at, To: end}
+			p.arc = Arc{From: x.placeAt(lo).at, To: end}
 			if hi < x.n {
-				p.arc.To = x.at(hi).at
+				p.arc.To = x.placeAt(hi).at
 			}
 		}
 		out = append(out, p)
@@ -135,8 +135,8 @@ func (x run) divide(ways int, end uint32, rng *rand.Rand) (out []part) {
 	return out
 }
 
-// shares divides ways between two runs by their lengths, at least one for each that is not empty.
-func shares(ways int, a, b run) (int, int) {
+// divideWays divides ways between two runs by their lengths, at least one for each that is not empty.
+func divideWays(ways int, a, b run) (int, int) {
 	switch {
 	case a.n == 0:
 		return 0, ways

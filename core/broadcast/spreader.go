@@ -82,10 +82,10 @@ func (s *Spreader) InFlight() int { return len(s.flights) }
 // Publish tells all others. Flush gives what is to be sent.
 func (s *Spreader) Publish(body []byte) {
 	m := NewMessage(Arc{}, body)
-	s.recent.add(m.ID)
-	all := s.ring.around(s.o.Self)
-	for _, p := range all.divide(s.o.Ways, position(s.o.Self), s.rng) {
-		s.put(p.relay, Message{Arc: p.arc, Body: body, ID: m.ID})
+	s.recent.addKey(m.ID)
+	all := s.ring.placesAround(s.o.Self)
+	for _, p := range all.divideIntoParts(s.o.Ways, ringPosition(s.o.Self), s.rng) {
+		s.queueMessage(p.relay, Message{Arc: p.arc, Body: body, ID: m.ID})
 	}
 }
 
@@ -97,7 +97,7 @@ func (s *Spreader) Receive(p Packet) (out []Message) {
 	}
 	s.acks[p.From] = append(s.acks[p.From], p.Seq)
 	for _, m := range p.Messages {
-		if !s.recent.has(m.key()) {
+		if !s.recent.hasKey(m.arcKey()) {
 			out = append(out, m)
 		}
 	}
@@ -105,25 +105,25 @@ func (s *Spreader) Receive(p Packet) (out []Message) {
 }
 
 // Known reports whether a message's body was relayed or published here a short while ago.
-func (s *Spreader) Known(m Message) bool { return s.recent.has(m.ID) }
+func (s *Spreader) Known(m Message) bool { return s.recent.hasKey(m.ID) }
 
 // Relay passes on what is good.
 func (s *Spreader) Relay(m Message) {
-	s.recent.add(m.ID)
-	s.recent.add(m.key())
-	before, after := s.ring.within(m.Arc).without(s.o.Self)
-	first, second := shares(s.o.Ways, before, after)
+	s.recent.addKey(m.ID)
+	s.recent.addKey(m.arcKey())
+	before, after := s.ring.placesWithin(m.Arc).cutMember(s.o.Self)
+	first, second := divideWays(s.o.Ways, before, after)
 	middle := m.Arc.To
 	if after.ring != nil {
-		middle = position(s.o.Self)
+		middle = ringPosition(s.o.Self)
 	}
-	parts := append(before.divide(first, middle, s.rng), after.divide(second, m.Arc.To, s.rng)...)
+	parts := append(before.divideIntoParts(first, middle, s.rng), after.divideIntoParts(second, m.Arc.To, s.rng)...)
 	for _, p := range parts {
-		s.put(p.relay, Message{Arc: p.arc, Body: m.Body, ID: m.ID})
+		s.queueMessage(p.relay, Message{Arc: p.arc, Body: m.Body, ID: m.ID})
 	}
 }
 
-func (s *Spreader) put(to cluster.WorkerID, m Message) {
+func (s *Spreader) queueMessage(to cluster.WorkerID, m Message) {
 	if len(s.outgoing[to]) == 0 {
 		s.order = append(s.order, to)
 	}
@@ -138,7 +138,7 @@ func (s *Spreader) Acked(now time.Time, a Ack) {
 			continue
 		}
 		if f.tries == 1 { // of others it is not known which try is acknowledged (Karn)
-			s.trip.took(now.Sub(f.sent))
+			s.trip.addRoundTrip(now.Sub(f.sent))
 		}
 		delete(s.flights, seq)
 	}
@@ -146,9 +146,9 @@ func (s *Spreader) Acked(now time.Time, a Ack) {
 
 // Flush returns what is to be sent now: what is new, what must be sent again, and acknowledgements.
 func (s *Spreader) Flush(now time.Time) (packets []Packet, acks []Ack) {
-	again := s.resend(now)
+	again := s.resendLate(now)
 	for _, to := range s.order {
-		packets = append(packets, s.pack(now, to, s.outgoing[to])...)
+		packets = append(packets, s.packMessages(now, to, s.outgoing[to])...)
 		delete(s.outgoing, to)
 	}
 	s.order = s.order[:0]
@@ -164,8 +164,8 @@ func (s *Spreader) Flush(now time.Time) (packets []Packet, acks []Ack) {
 	return packets, acks
 }
 
-// pack makes packets of messages to one member and has them in flight.
-func (s *Spreader) pack(now time.Time, to cluster.WorkerID, ms []Message) (out []Packet) {
+// packMessages makes packets of messages to one member and has them in flight.
+func (s *Spreader) packMessages(now time.Time, to cluster.WorkerID, ms []Message) (out []Packet) {
 	for len(ms) > 0 {
 		n, size := 0, 0
 		for n < len(ms) && n < maxMessages && (n == 0 || size+messageHead+len(ms[n].Body) <= s.o.Size) {
@@ -174,21 +174,21 @@ func (s *Spreader) pack(now time.Time, to cluster.WorkerID, ms []Message) (out [
 		}
 		s.seq++
 		p := Packet{From: s.o.Self, To: to, Seq: s.seq, Messages: ms[:n:n]}
-		f := &flight{packet: p, tries: 1, sent: now, due: now.Add(s.trip.patience())}
+		f := &flight{packet: p, tries: 1, sent: now, due: now.Add(s.trip.ackPatience())}
 		s.flights[p.Seq] = f
 		s.wakeAt(f.due)
 		out, ms = append(out, p), ms[n:]
 	}
 	for len(s.flights) > maxInFlight {
 		if f := s.flights[s.oldest]; f != nil {
-			s.drop(f)
+			s.dropFlight(f)
 		}
 		s.oldest++
 	}
 	return out
 }
 
-func (s *Spreader) drop(f *flight) {
+func (s *Spreader) dropFlight(f *flight) {
 	s.stats.Lost += len(f.packet.Messages)
 	delete(s.flights, f.packet.Seq)
 }
@@ -204,8 +204,8 @@ func (s *Spreader) Next() (t time.Time, ok bool) {
 	return s.next, !s.next.IsZero() && len(s.flights) > 0
 }
 
-// resend returns what must be sent again, to whom it was sent or to another relay.
-func (s *Spreader) resend(now time.Time) (out []Packet) {
+// resendLate returns what must be sent again, to whom it was sent or to another relay.
+func (s *Spreader) resendLate(now time.Time) (out []Packet) {
 	if s.next.IsZero() || now.Before(s.next) {
 		return nil
 	}
@@ -221,15 +221,15 @@ func (s *Spreader) resend(now time.Time) (out []Packet) {
 	// not in the order of a map
 	slices.SortFunc(late, func(a, b *flight) int { return int(int32(a.packet.Seq - b.packet.Seq)) })
 	for _, f := range late {
-		if f.tries >= relayTries || !s.ring.has(f.packet.To) {
-			s.move(f)
+		if f.tries >= relayTries || !s.ring.hasMember(f.packet.To) {
+			s.moveArcs(f)
 		}
-		if len(f.packet.Messages) == 0 || f.tries >= leafTries || !s.ring.has(f.packet.To) {
-			s.drop(f)
+		if len(f.packet.Messages) == 0 || f.tries >= leafTries || !s.ring.hasMember(f.packet.To) {
+			s.dropFlight(f)
 			continue
 		}
 		f.tries++
-		f.due = now.Add(s.trip.patience() << max(f.tries-evenTries, 0))
+		f.due = now.Add(s.trip.ackPatience() << max(f.tries-evenTries, 0))
 		s.wakeAt(f.due)
 		s.stats.Again++
 		out = append(out, f.packet)
@@ -237,22 +237,22 @@ func (s *Spreader) resend(now time.Time) (out []Packet) {
 	return out
 }
 
-// move returns the arcs of a packet to other relays. What is for its receiver alone stays in it.
-func (s *Spreader) move(f *flight) {
+// moveArcs returns the arcs of a packet to other relays. What is for its receiver alone stays in it.
+func (s *Spreader) moveArcs(f *flight) {
 	var stay []Message
 	for _, m := range f.packet.Messages {
-		x := s.ring.within(m.Arc)
+		x := s.ring.placesWithin(m.Arc)
 		if x.n < 2 || m.moves >= maxMoves {
 			stay = append(stay, m)
 			continue
 		}
 		i := s.rng.IntN(x.n)
-		if x.at(i).id == f.packet.To {
+		if x.placeAt(i).id == f.packet.To {
 			i = (i + 1) % x.n
 		}
 		m.moves++
 		s.stats.Moved++
-		s.put(x.at(i).id, m)
+		s.queueMessage(x.placeAt(i).id, m)
 	}
 	f.packet.Messages = stay
 }

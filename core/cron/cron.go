@@ -20,10 +20,10 @@ type Schedule struct {
 // set has bit n where n is in it.
 type set uint64
 
-func (s set) has(n int) bool { return s>>n&1 == 1 }
+func (s set) hasNumber(n int) bool { return s>>n&1 == 1 }
 
-// horizon is beyond the longest time between two runs, in days: a 29th of February that is one day of the week comes once in
-// 28 years, or in 40 where one of them has no such day.
+// horizon is beyond the longest time between two runs, in days: a 29th of February that is one day of the week comes
+// once in 28 years, or in 40 where one of them has no such day.
 const horizon = 41 * 366
 
 // day is as long as no offset of a zone is, with its changes.
@@ -39,14 +39,14 @@ func (s *Schedule) Next(after time.Time) time.Time {
 	for n := -2; n < horizon; n++ { // what a day leaves out may be due at the next one
 		y, m, d := from.Date()
 		date := time.Date(y, m, d+n, 0, 0, 0, 0, time.UTC)
-		if !s.on(date) || !s.at(date.Add(day-time.Minute)).After(after) {
+		if !s.isDueOn(date) || !s.firstShowing(date.Add(day-time.Minute)).After(after) {
 			continue
 		}
 		for minute := range 24 * 60 {
-			if !s.hours.has(minute/60) || !s.minutes.has(minute%60) {
+			if !s.hours.hasNumber(minute/60) || !s.minutes.hasNumber(minute%60) {
 				continue
 			}
-			if t := s.at(date.Add(time.Duration(minute) * time.Minute)); t.After(after) {
+			if t := s.firstShowing(date.Add(time.Duration(minute) * time.Minute)); t.After(after) {
 				return t
 			}
 		}
@@ -59,27 +59,27 @@ func (s *Schedule) nextShown(after time.Time) time.Time {
 	end := after.Add(horizon * day)
 	for t := after.Truncate(time.Minute).Add(time.Minute); t.Before(end); {
 		shown := t.In(s.zone)
-		if s.on(shown) {
-			if s.hours.has(shown.Hour()) && s.minutes.has(shown.Minute()) {
+		if s.isDueOn(shown) {
+			if s.hours.hasNumber(shown.Hour()) && s.minutes.hasNumber(shown.Minute()) {
 				return t.UTC()
 			}
 			t = t.Add(time.Minute)
 			continue
 		}
 		y, m, d := shown.Date()
-		t = t.Add(max(time.Minute, s.at(time.Date(y, m, d+1, 0, 0, 0, 0, time.UTC)).Sub(t)))
+		t = t.Add(max(time.Minute, s.firstShowing(time.Date(y, m, d+1, 0, 0, 0, 0, time.UTC)).Sub(t)))
 	}
 	return time.Time{}
 }
 
-// on reports whether the job is due on a date.
-func (s *Schedule) on(date time.Time) bool {
-	inMonth, inWeek := s.days.has(date.Day()), s.weekdays.has(int(date.Weekday()))
-	return s.months.has(int(date.Month())) && (inMonth && inWeek || s.either && (inMonth || inWeek))
+// isDueOn reports whether the job is due on a date.
+func (s *Schedule) isDueOn(date time.Time) bool {
+	inMonth, inWeek := s.days.hasNumber(date.Day()), s.weekdays.hasNumber(int(date.Weekday()))
+	return s.months.hasNumber(int(date.Month())) && (inMonth && inWeek || s.either && (inMonth || inWeek))
 }
 
-// at returns when a clock in the zone first shows a time, which is given as if it were of UTC, or a later one.
-func (s *Schedule) at(shown time.Time) time.Time {
+// firstShowing returns when a clock in the zone first shows a time, which is given as if it were of UTC, or a later one.
+func (s *Schedule) firstShowing(shown time.Time) time.Time {
 	for t := shown.Add(-2 * day); ; {
 		local := t.In(s.zone)
 		_, offset := local.Zone()
@@ -94,11 +94,11 @@ func (s *Schedule) at(shown time.Time) time.Time {
 	}
 }
 
-// possible reports whether there is a date on which the job is due.
-func (s *Schedule) possible() bool {
+// hasPossibleDate reports whether there is a date on which the job is due.
+func (s *Schedule) hasPossibleDate() bool {
 	for n := range 366 { // each date is each day of the week in some year
 		d := time.Date(2024, 1, 1+n, 0, 0, 0, 0, time.UTC)
-		if s.months.has(int(d.Month())) && (s.days.has(d.Day()) || s.either) {
+		if s.months.hasNumber(int(d.Month())) && (s.days.hasNumber(d.Day()) || s.either) {
 			return true
 		}
 	}

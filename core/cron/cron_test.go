@@ -112,7 +112,9 @@ func watch(zone *time.Location, from, to time.Time) (out []watched) {
 
 // due is the oracle: when whoever watches a clock has a job due.
 func due(s *Schedule, minutes []watched) (out []time.Time) {
-	is := func(w time.Time) bool { return s.hours.has(w.Hour()) && s.minutes.has(w.Minute()) && s.on(w) }
+	is := func(w time.Time) bool {
+		return s.hours.hasNumber(w.Hour()) && s.minutes.hasNumber(w.Minute()) && s.isDueOn(w)
+	}
 	newest := minutes[0].shows // the latest time that the clock has shown
 	for _, x := range minutes[1:] {
 		hit := s.elapsed && is(x.shows)

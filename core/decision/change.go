@@ -66,7 +66,7 @@ func (c *Change) Apply(r placement.Request, w cluster.Record) (placement.Request
 		s := &c.Steps[i]
 		switch s.Kind {
 		case Less:
-			r.Resources = with(r.Resources, s.Dim, s.To)
+			r.Resources = withDimension(r.Resources, s.Dim, s.To)
 		case DropRequire, DropNear, DropSpread:
 			drop[s.Kind] = append(drop[s.Kind], s.Index)
 		case AddRegion:
@@ -88,11 +88,11 @@ func (c *Change) Apply(r placement.Request, w cluster.Record) (placement.Request
 			w.Starting = max(0, w.MaxStarting-1)
 		}
 	}
-	r.Scheduling.Require = without(r.Scheduling.Require, drop[DropRequire])
-	r.Scheduling.Affinity, r.Fleet.Affinity = without(r.Scheduling.Affinity, drop[DropNear]),
-		without(r.Fleet.Affinity, drop[DropNear])
-	r.Scheduling.Spread, r.Fleet.Spread = without(r.Scheduling.Spread, drop[DropSpread]),
-		without(r.Fleet.Spread, drop[DropSpread])
+	r.Scheduling.Require = withoutIndices(r.Scheduling.Require, drop[DropRequire])
+	r.Scheduling.Affinity, r.Fleet.Affinity = withoutIndices(r.Scheduling.Affinity, drop[DropNear]),
+		withoutIndices(r.Fleet.Affinity, drop[DropNear])
+	r.Scheduling.Spread, r.Fleet.Spread = withoutIndices(r.Scheduling.Spread, drop[DropSpread]),
+		withoutIndices(r.Fleet.Spread, drop[DropSpread])
 	return r, w
 }
 
@@ -106,7 +106,7 @@ func cloneScheduling(s machine.Scheduling) machine.Scheduling {
 	return s
 }
 
-func without[T any](list []T, indices []int) []T {
+func withoutIndices[T any](list []T, indices []int) []T {
 	if len(indices) == 0 {
 		return list
 	}
@@ -119,8 +119,8 @@ func without[T any](list []T, indices []int) []T {
 	return out
 }
 
-// with gives r with one dimension set.
-func with(r cluster.Resources, dim string, to int64) cluster.Resources {
+// withDimension gives r with one dimension set.
+func withDimension(r cluster.Resources, dim string, to int64) cluster.Resources {
 	by := to - r.Get(dim)
 	switch dim {
 	case "cpu":
@@ -137,30 +137,30 @@ func with(r cluster.Resources, dim string, to int64) cluster.Resources {
 	return r.Add(cluster.Resources{Named: map[string]int64{dim: by}})
 }
 
-// text says the change in one sentence.
-func (c *Change) text(r *placement.Request) string {
+// changeSentence says the change in one sentence.
+func (c *Change) changeSentence(r *placement.Request) string {
 	var parts []string
 	fewer := slices.ContainsFunc(c.Steps, func(s Step) bool { return s.Kind == Less && s.Dim == "gpu" })
 	for i := range c.Steps {
 		if s := &c.Steps[i]; fewer && s.Kind == Less && s.Dim == machine.GPUKindPrefix+r.GPUKind {
 			continue // that many fewer are asked for in all
 		}
-		parts = append(parts, c.Steps[i].text(r, c.Worker))
+		parts = append(parts, c.Steps[i].stepSentence(r, c.Worker))
 	}
 	return strings.Join(parts, ", and ") + ": then it fits on " + string(c.Worker)
 }
 
-func (s *Step) text(r *placement.Request, w cluster.WorkerID) string {
+func (s *Step) stepSentence(r *placement.Request, w cluster.WorkerID) string {
 	switch s.Kind {
 	case Less:
 		if s.Dim == "cpu" && s.Each > 0 && s.From%s.Each == 0 {
 			return fmt.Sprintf("ask for --cpus %d instead of %d", s.To/s.Each, s.From/s.Each)
 		}
 		if s.Dim == "cpu" {
-			return fmt.Sprintf("ask for --cpu %s instead of %s", amount(s.Dim, s.To), amount(s.Dim, s.From))
+			return fmt.Sprintf("ask for --cpu %s instead of %s", formatAmount(s.Dim, s.To), formatAmount(s.Dim, s.From))
 		}
-		return fmt.Sprintf("ask for less %s: %s instead of %s (%s less)", dimWord(s.Dim), amount(s.Dim, s.To),
-			amount(s.Dim, s.From), amount(s.Dim, s.From-s.To))
+		return fmt.Sprintf("ask for less %s: %s instead of %s (%s less)", dimWord(s.Dim), formatAmount(s.Dim, s.To),
+			formatAmount(s.Dim, s.From), formatAmount(s.Dim, s.From-s.To))
 	case DropRequire:
 		return fmt.Sprintf("drop the requirement %q", r.Scheduling.Require[s.Index].String())
 	case AddRegion:
@@ -183,7 +183,8 @@ func (s *Step) text(r *placement.Request, w cluster.WorkerID) string {
 		if !r.Scheduling.MayPreempt() {
 			band = fmt.Sprintf(" (say band %s, so that it may)", r.Scheduling.BandName())
 		}
-		return fmt.Sprintf("evict up to %s of lower rank from %s, which frees %s%s", count(s.Machines, "machine"), w,
+		return fmt.Sprintf("evict up to %s of lower rank from %s, which frees %s%s", countNoun(s.Machines, "machine"),
+			w,
 			s.Frees, band)
 	case Uncordon:
 		return fmt.Sprintf("open %s, which is %s", w, s.Name)
@@ -208,8 +209,8 @@ func nearText(a *machine.Affinity) string {
 	return kind + who
 }
 
-// amount prints an amount of a dimension as people write it: "512 MiB", "0.25", "3".
-func amount(dim string, n int64) string {
+// formatAmount prints an amount of a dimension as people write it: "512 MiB", "0.25", "3".
+func formatAmount(dim string, n int64) string {
 	switch {
 	case dim == "cpu", dim == "gpu", strings.HasPrefix(dim, machine.GPUKindPrefix):
 		return strconv.FormatFloat(float64(n)/1000, 'f', -1, 64)

@@ -17,28 +17,28 @@ import (
 // property holds it to that), several times faster: the log is written beside a hundred thousand decisions a second.
 // What is rare in a decision is left to encoding/json.
 func AppendLine(b []byte, l *Line) ([]byte, error) {
-	if l.End != nil || trues(l.Record != nil, l.Decision != nil, l.Changed != nil) != 1 {
+	if l.End != nil || countTrue(l.Record != nil, l.Decision != nil, l.Changed != nil) != 1 {
 		raw, err := json.Marshal(l)
 		return append(b, raw...), err
 	}
 	e := encoder{b: b}
 	switch {
 	case l.Changed != nil:
-		e.raw(`{"changed":`)
-		e.changed(l.Changed)
+		e.writeRaw(`{"changed":`)
+		e.writeChanged(l.Changed)
 	case l.Record != nil:
-		e.raw(`{"record":`)
-		e.record(l.Record)
+		e.writeRaw(`{"record":`)
+		e.writeRecord(l.Record)
 	default:
-		e.raw(`{"decision":`)
-		e.decision(l.Decision)
+		e.writeRaw(`{"decision":`)
+		e.writeDecision(l.Decision)
 	}
-	e.raw(`}`)
+	e.writeRaw(`}`)
 	return e.b, e.err
 }
 
-// trues counts those that are true.
-func trues(is ...bool) (n int) {
+// countTrue counts those that are true.
+func countTrue(is ...bool) (n int) {
 	for _, b := range is {
 		if b {
 			n++
@@ -52,10 +52,10 @@ type encoder struct {
 	err error
 }
 
-func (e *encoder) raw(s string) { e.b = append(e.b, s...) }
+func (e *encoder) writeRaw(s string) { e.b = append(e.b, s...) }
 
-// other leaves a value to encoding/json.
-func (e *encoder) other(v any) {
+// writeByJSON leaves a value to encoding/json.
+func (e *encoder) writeByJSON(v any) {
 	raw, err := json.Marshal(v)
 	if err != nil && e.err == nil {
 		e.err = err
@@ -63,55 +63,58 @@ func (e *encoder) other(v any) {
 	e.b = append(e.b, raw...)
 }
 
-// some writes a value that may be left out, where it is there.
-func (e *encoder) some(name string, there bool, v any) {
+// writeOptional writes a value that may be left out, where it is there.
+func (e *encoder) writeOptional(name string, there bool, v any) {
 	if there {
-		e.key(name)
-		e.other(v)
+		e.writeKey(name)
+		e.writeByJSON(v)
 	}
 }
 
-func (e *encoder) text(s string) { e.b = machine.AppendText(e.b, s) }
+func (e *encoder) writeText(s string) { e.b = machine.AppendText(e.b, s) }
 
-func (e *encoder) key(name string) {
-	e.raw(`,"`)
-	e.raw(name)
-	e.raw(`":`)
+func (e *encoder) writeKey(name string) {
+	e.writeRaw(`,"`)
+	e.writeRaw(name)
+	e.writeRaw(`":`)
 }
 
-func (e *encoder) str(name, v string) { e.key(name); e.text(v) }
+func (e *encoder) writeString(name, v string) { e.writeKey(name); e.writeText(v) }
 
-// opt writes a field that is left out when empty.
-func (e *encoder) opt(name, v string) {
+// writeNonEmpty writes a field that is left out when empty.
+func (e *encoder) writeNonEmpty(name, v string) {
 	if v != "" {
-		e.str(name, v)
+		e.writeString(name, v)
 	}
 }
 
-func (e *encoder) integer(name string, v int64) { e.key(name); e.b = strconv.AppendInt(e.b, v, 10) }
+func (e *encoder) writeInteger(name string, v int64) {
+	e.writeKey(name)
+	e.b = strconv.AppendInt(e.b, v, 10)
+}
 
 func (e *encoder) optInt(name string, v int64) {
 	if v != 0 {
-		e.integer(name, v)
+		e.writeInteger(name, v)
 	}
 }
 
-func (e *encoder) float(name string, v float64) { e.key(name); e.number(v) }
+func (e *encoder) writeFloatField(name string, v float64) { e.writeKey(name); e.writeNumber(v) }
 
-// number writes a float as encoding/json does: shortest, with an exponent only where it is very large or small.
-func (e *encoder) number(v float64) {
+// writeNumber writes a float as encoding/json does: shortest, with an exponent only where it is very large or small.
+func (e *encoder) writeNumber(v float64) {
 	abs := math.Abs(v)
 	if math.IsInf(v, 0) || math.IsNaN(v) || (abs != 0 && (abs < 1e-6 || abs >= 1e21)) {
-		e.other(v)
+		e.writeByJSON(v)
 		return
 	}
 	e.b = strconv.AppendFloat(e.b, v, 'f', -1, 64)
 }
 
-func (e *encoder) when(name string, t time.Time) {
-	e.key(name)
+func (e *encoder) writeTime(name string, t time.Time) {
+	e.writeKey(name)
 	if _, offset := t.Zone(); offset != 0 || t.Year() < 1 || t.Year() > 9999 {
-		e.other(t)
+		e.writeByJSON(t)
 		return
 	}
 	e.b = append(e.b, '"')
@@ -119,119 +122,120 @@ func (e *encoder) when(name string, t time.Time) {
 	e.b = append(e.b, '"')
 }
 
-func (e *encoder) ref(r Ref) {
-	e.key("incarnation")
+func (e *encoder) writeRef(r Ref) {
+	e.writeKey("incarnation")
 	e.b = strconv.AppendUint(e.b, r.Incarnation, 10)
-	e.key("version")
+	e.writeKey("version")
 	e.b = strconv.AppendUint(e.b, r.Version, 10)
 }
 
-func (e *encoder) decision(d *Decision) {
-	e.raw(`{"id":`)
-	e.text(d.ID)
-	e.when("at", d.At)
-	e.str("why", d.Why)
-	e.key("request")
-	e.request(&d.Request)
-	e.raw(`,"policy":{"name":`)
-	e.text(d.Policy.Name)
-	e.integer("version", int64(d.Policy.Version))
-	e.raw(`}`)
-	e.str("strategy", d.Strategy)
-	e.integer("workers", int64(d.Workers))
-	e.integer("fitting", int64(d.Fitting))
-	e.list("considered", len(d.Considered), d.Considered == nil, func(i int) { e.considered(&d.Considered[i]) })
+func (e *encoder) writeDecision(d *Decision) {
+	e.writeRaw(`{"id":`)
+	e.writeText(d.ID)
+	e.writeTime("at", d.At)
+	e.writeString("why", d.Why)
+	e.writeKey("request")
+	e.writeRequest(&d.Request)
+	e.writeRaw(`,"policy":{"name":`)
+	e.writeText(d.Policy.Name)
+	e.writeInteger("version", int64(d.Policy.Version))
+	e.writeRaw(`}`)
+	e.writeString("strategy", d.Strategy)
+	e.writeInteger("workers", int64(d.Workers))
+	e.writeInteger("fitting", int64(d.Fitting))
+	e.writeList("considered", len(d.Considered), d.Considered == nil,
+		func(i int) { e.writeConsidered(&d.Considered[i]) })
 	if len(d.Groups) > 0 {
-		e.list("groups", len(d.Groups), false, func(i int) { e.group(&d.Groups[i]) })
+		e.writeList("groups", len(d.Groups), false, func(i int) { e.writeGroup(&d.Groups[i]) })
 	}
 	e.optInt("evaluated", int64(d.Evaluated))
 	e.optInt("candidates", int64(d.Candidates))
-	e.some("own", d.Own != nil, d.Own)
+	e.writeOptional("own", d.Own != nil, d.Own)
 	if len(d.Asks) > 0 {
-		e.list("asks", len(d.Asks), false, func(i int) { e.ask(&d.Asks[i]) })
+		e.writeList("asks", len(d.Asks), false, func(i int) { e.writeAsk(&d.Asks[i]) })
 	}
-	e.some("holds", len(d.Holds) > 0, d.Holds)
-	e.some("evictions", len(d.Evictions) > 0, d.Evictions)
-	e.opt("winner", string(d.Winner))
-	e.str("outcome", string(d.Outcome))
-	e.str("reason", d.Reason)
-	e.opt("pending", string(d.Pending))
-	e.some("shadow", d.Shadow != nil, d.Shadow)
-	e.raw(`,"took":{"view_ms":`)
-	e.number(d.Took.View)
-	e.float("rank_ms", d.Took.Rank)
-	e.float("ask_ms", d.Took.Ask)
-	e.float("total_ms", d.Took.Total)
-	e.raw(`}}`)
+	e.writeOptional("holds", len(d.Holds) > 0, d.Holds)
+	e.writeOptional("evictions", len(d.Evictions) > 0, d.Evictions)
+	e.writeNonEmpty("winner", string(d.Winner))
+	e.writeString("outcome", string(d.Outcome))
+	e.writeString("reason", d.Reason)
+	e.writeNonEmpty("pending", string(d.Pending))
+	e.writeOptional("shadow", d.Shadow != nil, d.Shadow)
+	e.writeRaw(`,"took":{"view_ms":`)
+	e.writeNumber(d.Took.View)
+	e.writeFloatField("rank_ms", d.Took.Rank)
+	e.writeFloatField("ask_ms", d.Took.Ask)
+	e.writeFloatField("total_ms", d.Took.Total)
+	e.writeRaw(`}}`)
 }
 
-// list writes a list of n things; one that is nil is null.
-func (e *encoder) list(name string, n int, null bool, each func(i int)) {
-	e.key(name)
+// writeList writes a list of n things; one that is nil is null.
+func (e *encoder) writeList(name string, n int, null bool, each func(i int)) {
+	e.writeKey(name)
 	if null {
-		e.raw("null")
+		e.writeRaw("null")
 		return
 	}
-	e.raw("[")
+	e.writeRaw("[")
 	for i := range n {
 		if i > 0 {
-			e.raw(",")
+			e.writeRaw(",")
 		}
 		each(i)
 	}
-	e.raw("]")
+	e.writeRaw("]")
 }
 
-// request writes a request; its wishes, which most have none of, are left to encoding/json.
-func (e *encoder) request(r *placement.Request) {
-	e.raw(`{"app":`)
-	e.text(r.App)
-	e.str("machine", r.Machine)
+// writeRequest writes a request; its wishes, which most have none of, are left to encoding/json.
+func (e *encoder) writeRequest(r *placement.Request) {
+	e.writeRaw(`{"app":`)
+	e.writeText(r.App)
+	e.writeString("machine", r.Machine)
 	if len(r.Regions) > 0 {
-		e.list("regions", len(r.Regions), false, func(i int) { e.text(string(r.Regions[i])) })
+		e.writeList("regions", len(r.Regions), false, func(i int) { e.writeText(string(r.Regions[i])) })
 	}
-	e.key("resources")
-	e.resources(r.Resources)
-	e.opt("image", r.Image)
+	e.writeKey("resources")
+	e.writeResources(r.Resources)
+	e.writeNonEmpty("image", r.Image)
 	if len(r.Volumes) > 0 {
-		e.list("volumes", len(r.Volumes), false, func(i int) { e.text(r.Volumes[i]) })
+		e.writeList("volumes", len(r.Volumes), false, func(i int) { e.writeText(r.Volumes[i]) })
 	}
-	e.some("publish", len(r.Publish) > 0, r.Publish)
-	e.key("start")
+	e.writeOptional("publish", len(r.Publish) > 0, r.Publish)
+	e.writeKey("start")
 	e.b = strconv.AppendBool(e.b, r.Start)
 	if r.Wakes {
-		e.key("wakes")
-		e.raw("true")
+		e.writeKey("wakes")
+		e.writeRaw("true")
 	}
-	e.opt("namespace", r.Namespace)
-	e.opt("gpu_kind", r.GPUKind)
+	e.writeNonEmpty("namespace", r.Namespace)
+	e.writeNonEmpty("gpu_kind", r.GPUKind)
 	if !reflect.ValueOf(&r.Scheduling).Elem().IsZero() {
-		e.key("scheduling")
-		e.scheduling(&r.Scheduling)
+		e.writeKey("scheduling")
+		e.writeScheduling(&r.Scheduling)
 	}
 	if r.Fleet.Affinity != nil || r.Fleet.Spread != nil {
-		e.key("fleet")
-		e.other(&r.Fleet)
+		e.writeKey("fleet")
+		e.writeByJSON(&r.Fleet)
 	}
-	e.some("funds", r.Funds != nil, r.Funds)
-	e.raw(`}`)
+	e.writeOptional("funds", r.Funds != nil, r.Funds)
+	e.writeRaw(`}`)
 }
 
-// scheduling writes wishes; all but the band and the priority, which is what most have, are left to encoding/json.
-func (e *encoder) scheduling(s *machine.Scheduling) {
+// writeScheduling writes wishes; all but the band and the priority, which is what most have, are left to encoding/json.
+func (e *encoder) writeScheduling(s *machine.Scheduling) {
 	if rest := (machine.Scheduling{Band: s.Band, Priority: s.Priority}); !reflect.DeepEqual(&rest, s) {
-		e.other(s)
+		e.writeByJSON(s)
 		return
 	}
 	at := len(e.b)
-	e.opt("band", string(s.Band))
+	e.writeNonEmpty("band", string(s.Band))
 	e.optInt("priority", int64(s.Priority))
-	e.object(at)
+	e.wrapAsObject(at)
 }
 
-func (e *encoder) resources(r cluster.Resources) {
+func (e *encoder) writeResources(r cluster.Resources) {
 	if r.Named != nil {
-		e.other(r)
+		e.writeByJSON(r)
 		return
 	}
 	at := len(e.b)
@@ -240,49 +244,49 @@ func (e *encoder) resources(r cluster.Resources) {
 	e.optInt("disk_mib", r.Disk)
 	e.optInt("ports", r.Ports)
 	e.optInt("gpu_milli", r.GPU)
-	e.object(at)
+	e.wrapAsObject(at)
 }
 
-// object turns the fields written since at, each with a comma before it, into an object.
-func (e *encoder) object(at int) {
+// wrapAsObject turns the fields written since at, each with a comma before it, into an object.
+func (e *encoder) wrapAsObject(at int) {
 	if len(e.b) == at {
-		e.raw("{}")
+		e.writeRaw("{}")
 		return
 	}
 	e.b[at] = '{'
-	e.raw("}")
+	e.writeRaw("}")
 }
 
-func (e *encoder) considered(c *Considered) {
-	e.raw(`{"worker":`)
-	e.text(c.Worker)
-	e.key("fits")
+func (e *encoder) writeConsidered(c *Considered) {
+	e.writeRaw(`{"worker":`)
+	e.writeText(c.Worker)
+	e.writeKey("fits")
 	e.b = strconv.AppendBool(e.b, c.Fits)
-	e.float("score", c.Score)
-	e.terms(c.Terms)
-	e.failing(c.Failing)
-	e.some("notes", len(c.Notes) > 0, c.Notes)
-	e.ref(c.Ref)
-	e.float("age_ms", c.Age)
+	e.writeFloatField("score", c.Score)
+	e.writeTerms(c.Terms)
+	e.writeFailing(c.Failing)
+	e.writeOptional("notes", len(c.Notes) > 0, c.Notes)
+	e.writeRef(c.Ref)
+	e.writeFloatField("age_ms", c.Age)
 	if c.Never {
-		e.raw(`,"never":true`)
+		e.writeRaw(`,"never":true`)
 	}
-	e.raw(`}`)
+	e.writeRaw(`}`)
 }
 
-func (e *encoder) terms(terms machine.Terms) {
+func (e *encoder) writeTerms(terms machine.Terms) {
 	if len(terms) == 0 {
 		return
 	}
-	e.key("terms")
+	e.writeKey("terms")
 	b, err := terms.AppendJSON(e.b)
 	if e.b = b; err != nil && e.err == nil {
 		e.err = err
 	}
 }
 
-// counts writes a map of counts, which is not empty.
-func (e *encoder) counts(counts map[string]int) {
+// writeCounts writes a map of counts, which is not empty.
+func (e *encoder) writeCounts(counts map[string]int) {
 	byName(e, counts, func(n int) { e.b = strconv.AppendInt(e.b, int64(n), 10) })
 }
 
@@ -296,57 +300,57 @@ func byName[V any](e *encoder, m map[string]V, value func(V)) {
 	slices.Sort(names)
 	at := len(e.b)
 	for _, name := range names {
-		e.raw(",")
-		e.text(name)
-		e.raw(":")
+		e.writeRaw(",")
+		e.writeText(name)
+		e.writeRaw(":")
 		value(m[name])
 	}
-	e.object(at)
+	e.wrapAsObject(at)
 }
 
-func (e *encoder) failing(cs []machine.Clause) {
+func (e *encoder) writeFailing(cs []machine.Clause) {
 	if len(cs) == 0 {
 		return
 	}
-	e.list("failing", len(cs), false, func(i int) { e.clause(&cs[i]) })
+	e.writeList("failing", len(cs), false, func(i int) { e.writeClause(&cs[i]) })
 }
 
-func (e *encoder) clause(c *machine.Clause) {
-	e.raw(`{"code":`)
-	e.text(c.Code)
-	e.str("wanted", c.Wanted)
-	e.str("had", c.Had)
-	e.raw(`}`)
+func (e *encoder) writeClause(c *machine.Clause) {
+	e.writeRaw(`{"code":`)
+	e.writeText(c.Code)
+	e.writeString("wanted", c.Wanted)
+	e.writeString("had", c.Had)
+	e.writeRaw(`}`)
 }
 
-func (e *encoder) group(g *Group) {
+func (e *encoder) writeGroup(g *Group) {
 	at := len(e.b)
-	e.list("codes", len(g.Codes), g.Codes == nil, func(i int) { e.text(g.Codes[i]) })
-	e.integer("count", int64(g.Count))
-	e.str("example", string(g.Example))
-	e.ref(g.Ref)
-	e.list("failing", len(g.Failing), g.Failing == nil, func(i int) { e.clause(&g.Failing[i]) })
+	e.writeList("codes", len(g.Codes), g.Codes == nil, func(i int) { e.writeText(g.Codes[i]) })
+	e.writeInteger("count", int64(g.Count))
+	e.writeString("example", string(g.Example))
+	e.writeRef(g.Ref)
+	e.writeList("failing", len(g.Failing), g.Failing == nil, func(i int) { e.writeClause(&g.Failing[i]) })
 	if g.Never {
-		e.raw(`,"never":true`)
+		e.writeRaw(`,"never":true`)
 	}
-	e.object(at)
+	e.wrapAsObject(at)
 }
 
-func (e *encoder) ask(a *Ask) {
+func (e *encoder) writeAsk(a *Ask) {
 	at := len(e.b)
-	e.str("worker", string(a.Worker))
-	e.ref(a.Ref)
-	e.str("result", string(a.Result))
+	e.writeString("worker", string(a.Worker))
+	e.writeRef(a.Ref)
+	e.writeString("result", string(a.Result))
 	if a.Evict {
-		e.raw(`,"evict":true`)
+		e.writeRaw(`,"evict":true`)
 	}
-	e.failing(a.Failing)
+	e.writeFailing(a.Failing)
 	if a.Healed != nil {
-		e.key("healed")
+		e.writeKey("healed")
 		healed := len(e.b)
-		e.ref(*a.Healed)
-		e.object(healed)
+		e.writeRef(*a.Healed)
+		e.wrapAsObject(healed)
 	}
-	e.float("ms", a.Millis)
-	e.object(at)
+	e.writeFloatField("ms", a.Millis)
+	e.wrapAsObject(at)
 }

@@ -6,132 +6,132 @@ import (
 	"github.com/soukhq/souk/cluster"
 )
 
-// record writes a worker's record, whole. Beside a hundred thousand decisions a second a large fleet's records are as
-// much to write as its decisions are, whenever a file begins.
-func (e *encoder) record(r *cluster.Record) {
+// writeRecord writes a worker's record, whole. Beside a hundred thousand decisions a second a large fleet's records are
+// as much to write as its decisions are, whenever a file begins.
+func (e *encoder) writeRecord(r *cluster.Record) {
 	at := len(e.b)
-	e.str("worker", string(r.Worker))
-	e.str("region", string(r.Region))
-	e.str("state", string(r.State))
-	e.ref(RefOf(r))
-	e.key("capacity")
-	e.resources(r.Capacity)
-	e.key("used")
-	e.resources(r.Used)
-	e.integer("machines", int64(r.Machines))
-	e.integer("starting", int64(r.Starting))
-	e.integer("max_starting", int64(r.MaxStarting))
+	e.writeString("worker", string(r.Worker))
+	e.writeString("region", string(r.Region))
+	e.writeString("state", string(r.State))
+	e.writeRef(RefOf(r))
+	e.writeKey("capacity")
+	e.writeResources(r.Capacity)
+	e.writeKey("used")
+	e.writeResources(r.Used)
+	e.writeInteger("machines", int64(r.Machines))
+	e.writeInteger("starting", int64(r.Starting))
+	e.writeInteger("max_starting", int64(r.MaxStarting))
 	if len(r.Apps) > 0 {
-		e.key("apps")
-		e.counts(r.Apps)
+		e.writeKey("apps")
+		e.writeCounts(r.Apps)
 	}
 	if len(r.Images) > 0 {
-		e.list("images", len(r.Images), false, func(i int) { e.text(r.Images[i]) })
+		e.writeList("images", len(r.Images), false, func(i int) { e.writeText(r.Images[i]) })
 	}
-	e.some("volumes", len(r.Volumes) > 0, r.Volumes)
-	e.some("volumes_of", len(r.VolumesOf) > 0, r.VolumesOf)
+	e.writeOptional("volumes", len(r.Volumes) > 0, r.Volumes)
+	e.writeOptional("volumes_of", len(r.VolumesOf) > 0, r.VolumesOf)
 	if len(r.Attributes) > 0 {
-		e.key("attributes")
-		e.attributes(r.Attributes)
+		e.writeKey("attributes")
+		e.writeAttributes(r.Attributes)
 	}
-	e.some("require", len(r.Require) > 0, r.Require)
-	e.some("prefer", len(r.Prefer) > 0, r.Prefer)
+	e.writeOptional("require", len(r.Require) > 0, r.Require)
+	e.writeOptional("prefer", len(r.Prefer) > 0, r.Prefer)
 	if len(r.Reserved) > 0 {
-		e.list("reserved", len(r.Reserved), false, func(i int) { e.text(r.Reserved[i]) })
+		e.writeList("reserved", len(r.Reserved), false, func(i int) { e.writeText(r.Reserved[i]) })
 	}
 	if !r.Headroom.IsZero() {
-		e.key("headroom")
-		e.resources(r.Headroom)
+		e.writeKey("headroom")
+		e.writeResources(r.Headroom)
 	}
 	if len(r.GPUs) > 0 {
-		e.key("gpus")
-		e.devices(r.GPUs)
+		e.writeKey("gpus")
+		e.writeDevices(r.GPUs)
 	}
-	e.some("evictable", len(r.Evictable) > 0, r.Evictable)
-	e.some("cordon", r.Cordon != nil, r.Cordon)
+	e.writeOptional("evictable", len(r.Evictable) > 0, r.Evictable)
+	e.writeOptional("cordon", r.Cordon != nil, r.Cordon)
 	e.optInt("backlog", r.Backlog)
-	e.when("at", r.At)
-	e.some("spending", len(r.Spending) > 0, r.Spending)
-	e.some("full", len(r.Full) > 0, r.Full)
+	e.writeTime("at", r.At)
+	e.writeOptional("spending", len(r.Spending) > 0, r.Spending)
+	e.writeOptional("full", len(r.Full) > 0, r.Full)
 	if !r.Promised.IsZero() {
-		e.key("promised")
-		e.resources(r.Promised)
+		e.writeKey("promised")
+		e.writeResources(r.Promised)
 	}
 	e.optInt("promise_limit_milli", r.PromiseLimit)
-	e.object(at)
+	e.wrapAsObject(at)
 }
 
-func (e *encoder) attributes(attributes cluster.Attributes) {
+func (e *encoder) writeAttributes(attributes cluster.Attributes) {
 	byName(e, attributes, func(v cluster.Value) {
 		switch v := v.Any().(type) {
 		case string:
-			e.text(v)
+			e.writeText(v)
 		case float64:
-			e.number(v)
+			e.writeNumber(v)
 		case bool:
 			e.b = strconv.AppendBool(e.b, v)
 		}
 	})
 }
 
-// devices writes GPUs; a list that is nil is null.
-func (e *encoder) devices(gpus []cluster.GPU) {
+// writeDevices writes GPUs; a list that is nil is null.
+func (e *encoder) writeDevices(gpus []cluster.GPU) {
 	if gpus == nil {
-		e.raw("null")
+		e.writeRaw("null")
 		return
 	}
-	e.raw("[")
+	e.writeRaw("[")
 	for i := range gpus {
 		if i > 0 {
-			e.raw(",")
+			e.writeRaw(",")
 		}
-		e.raw(`{"kind":`)
-		e.text(gpus[i].Kind)
-		e.integer("free_milli", gpus[i].Free)
-		e.opt("id", gpus[i].ID)
-		e.opt("node", gpus[i].Node)
-		e.opt("model", gpus[i].Model)
+		e.writeRaw(`{"kind":`)
+		e.writeText(gpus[i].Kind)
+		e.writeInteger("free_milli", gpus[i].Free)
+		e.writeNonEmpty("id", gpus[i].ID)
+		e.writeNonEmpty("node", gpus[i].Node)
+		e.writeNonEmpty("model", gpus[i].Model)
 		e.optInt("memory_mib", gpus[i].Memory)
-		e.opt("health", gpus[i].Health)
-		e.raw("}")
+		e.writeNonEmpty("health", gpus[i].Health)
+		e.writeRaw("}")
 	}
-	e.raw("]")
+	e.writeRaw("]")
 }
 
-// changed writes a record as what differs.
-func (e *encoder) changed(c *Changed) {
+// writeChanged writes a record as what differs.
+func (e *encoder) writeChanged(c *Changed) {
 	at := len(e.b)
-	e.str("worker", string(c.Worker))
-	e.key("version")
+	e.writeString("worker", string(c.Worker))
+	e.writeKey("version")
 	e.b = strconv.AppendUint(e.b, c.Version, 10)
 	if c.Used != nil {
-		e.key("used")
-		e.resources(*c.Used)
+		e.writeKey("used")
+		e.writeResources(*c.Used)
 	}
 	if c.Counts != nil {
-		e.key("counts")
+		e.writeKey("counts")
 		counts := len(e.b)
-		e.integer("machines", int64(c.Counts.Machines))
-		e.integer("starting", int64(c.Counts.Starting))
+		e.writeInteger("machines", int64(c.Counts.Machines))
+		e.writeInteger("starting", int64(c.Counts.Starting))
 		e.optInt("backlog", c.Counts.Backlog)
-		e.object(counts)
+		e.wrapAsObject(counts)
 	}
 	if len(c.Apps) > 0 {
-		e.key("apps")
-		e.counts(c.Apps)
+		e.writeKey("apps")
+		e.writeCounts(c.Apps)
 	}
-	e.when("at", c.At)
+	e.writeTime("at", c.At)
 	if c.GPUs != nil {
-		e.key("gpus")
-		e.devices(*c.GPUs)
+		e.writeKey("gpus")
+		e.writeDevices(*c.GPUs)
 	}
 	if c.Evictable != nil {
-		e.key("evictable")
-		e.other(*c.Evictable)
+		e.writeKey("evictable")
+		e.writeByJSON(*c.Evictable)
 	}
 	if c.Promised != nil {
-		e.key("promised")
-		e.resources(*c.Promised)
+		e.writeKey("promised")
+		e.writeResources(*c.Promised)
 	}
-	e.object(at)
+	e.wrapAsObject(at)
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// reason says in one sentence what was decided.
-func reason(d *Decision) string {
+// reasonSentence says in one sentence what was decided.
+func reasonSentence(d *Decision) string {
 	if d.Winner == "" {
 		switch d.Outcome {
 		case Ambiguous:
@@ -22,7 +22,7 @@ func reason(d *Decision) string {
 		case Broken:
 			return "the request was given up before a worker had said yes or no"
 		}
-		if name := d.undefined(); name != "" && d.Pending == Misconfigured {
+		if name := d.undefinedAttribute(); name != "" && d.Pending == Misconfigured {
 			return fmt.Sprintf("no worker has the attribute %s that it requires", name)
 		}
 		if text := d.portInUse(); text != "" && d.Pending == Held {
@@ -30,8 +30,8 @@ func reason(d *Decision) string {
 		}
 		return PendingText(d.Pending)
 	}
-	refused := d.refusals()
-	won := d.considered(string(d.Winner))
+	refused := d.countRefusals()
+	won := d.consideredWorker(string(d.Winner))
 	switch {
 	case won == nil:
 		return "chosen by hand"
@@ -43,12 +43,12 @@ func reason(d *Decision) string {
 	case d.Fitting == 1 && refused == 0:
 		return fmt.Sprintf("the only one of %d workers that fits", d.Workers)
 	case refused > 0:
-		return fmt.Sprintf("best score %.2f after %s", won.Score, count(refused, "refusal"))
+		return fmt.Sprintf("best score %.2f after %s", won.Score, countNoun(refused, "refusal"))
 	}
 	return fmt.Sprintf("best score %.2f of %d workers that fit (of %d)", won.Score, d.Fitting, d.Workers)
 }
 
-func (d *Decision) refusals() (n int) {
+func (d *Decision) countRefusals() (n int) {
 	for i := range d.Asks {
 		if d.Asks[i].Result == market.ResultRefused {
 			n++
@@ -72,13 +72,13 @@ func (d *Decision) portInUse() (text string) {
 		}
 	}
 	if more > 0 {
-		text += fmt.Sprintf(", and it is taken at %s", count(more, "other worker"))
+		text += fmt.Sprintf(", and it is taken at %s", countNoun(more, "other worker"))
 	}
 	return text
 }
 
-// undefined returns the attribute that it requires and the workers do not have; "" for none.
-func (d *Decision) undefined() string {
+// undefinedAttribute returns the attribute that it requires and the workers do not have; "" for none.
+func (d *Decision) undefinedAttribute() string {
 	for i := range d.Groups {
 		for _, c := range d.Groups[i].Failing {
 			if name, is := strings.CutPrefix(c.Had, placement.Undefined); is && c.Code == placement.CodeRequirement {
@@ -89,13 +89,13 @@ func (d *Decision) undefined() string {
 	return ""
 }
 
-// evicts reports whether the winner takes it only by evicting.
-func (d *Decision) evicts() bool {
+// isByEviction reports whether the winner takes it only by evicting.
+func (d *Decision) isByEviction() bool {
 	n := len(d.Asks)
 	return d.Winner != "" && n > 0 && d.Asks[n-1].Evict
 }
 
-func (d *Decision) considered(worker string) *Considered {
+func (d *Decision) consideredWorker(worker string) *Considered {
 	for i := range d.Considered {
 		if d.Considered[i].Worker == worker {
 			return &d.Considered[i]
@@ -147,7 +147,7 @@ func Explain(d *Decision) []string {
 	}
 	for i := range d.Asks {
 		if a := &d.Asks[i]; a.Result == market.ResultRefused && d.Own == nil {
-			say("%s was asked and said no%s%s.", a.Worker, because(a), healedText(a))
+			say("%s was asked and said no%s%s.", a.Worker, refusalSentence(a), healedText(a))
 		}
 	}
 	for _, e := range d.Evictions {
@@ -160,7 +160,7 @@ func Explain(d *Decision) []string {
 		}
 		say("The policy %s, which only watches, would have chosen %s.", d.Shadow.Policy, where)
 	}
-	if age := oldest(d); age >= 1000 {
+	if age := oldestRecordAge(d); age >= 1000 {
 		say("What the workers had last said of themselves was up to %s old; they say it when something changes.",
 			(time.Duration(age) * time.Millisecond).Round(100*time.Millisecond))
 	}
@@ -185,14 +185,14 @@ func policyText(d *Decision) string {
 	return fmt.Sprintf("%s, version %d", d.Policy.Name, d.Policy.Version)
 }
 
-func oldest(d *Decision) (age float64) {
+func oldestRecordAge(d *Decision) (age float64) {
 	for i := range d.Considered {
 		age = max(age, d.Considered[i].Age)
 	}
 	return age
 }
 
-func because(a *Ask) string {
+func refusalSentence(a *Ask) string {
 	if len(a.Failing) == 0 {
 		return ""
 	}
@@ -211,14 +211,14 @@ func healedText(a *Ask) string {
 		return ", having begun anew since the view was read"
 	}
 	if n := a.Healed.Version - a.Version; a.Healed.Version > a.Version {
-		return ": it had changed " + count(int(n), "time") + " since the view was read"
+		return ": it had changed " + countNoun(int(n), "time") + " since the view was read"
 	}
 	return ""
 }
 
 // whyNotNext compares the winner with the best of the others that fit.
 func whyNotNext(d *Decision) []string {
-	won := d.considered(string(d.Winner))
+	won := d.consideredWorker(string(d.Winner))
 	var next *Considered
 	for i := range d.Considered {
 		c := &d.Considered[i]
@@ -239,10 +239,11 @@ func whyNotNext(d *Decision) []string {
 			"policy says.",
 			next.Worker, next.Score, won.Score, won.Worker)}
 	}
-	name, by := decisive(won, next)
+	name, by := decisiveTerm(won, next)
 	return []string{fmt.Sprintf("Next best was %s with %.3f, %.3f less: the term %s made the difference (%.3f here, "+
 		"%.3f there%s).",
-		next.Worker, next.Score, less, name, termOf(won, name), termOf(next, name), against(won, next, name, by, less))}
+		next.Worker, next.Score, less, name, termOf(won, name), termOf(next, name), opposingTerm(won, next, name, by,
+			less))}
 }
 
 func (d *Decision) wasRefused(worker string) bool {
@@ -254,8 +255,8 @@ func (d *Decision) wasRefused(worker string) bool {
 	return false
 }
 
-// decisive gives the term in which won is most ahead of next.
-func decisive(won, next *Considered) (name string, by float64) {
+// decisiveTerm gives the term in which won is most ahead of next.
+func decisiveTerm(won, next *Considered) (name string, by float64) {
 	by = math.Inf(-1)
 	for _, t := range termNames(won.Terms, next.Terms) {
 		if diff := termOf(won, t) - termOf(next, t); diff > by {
@@ -265,8 +266,8 @@ func decisive(won, next *Considered) (name string, by float64) {
 	return name, by
 }
 
-// against names the term that spoke most for the other, where one did.
-func against(won, next *Considered, name string, by, less float64) string {
+// opposingTerm names the term that spoke most for the other, where one did.
+func opposingTerm(won, next *Considered, name string, by, less float64) string {
 	if by <= less {
 		return ""
 	}
@@ -302,7 +303,7 @@ func groupText(d *Decision, g *Group) string {
 	if g.Count == 1 {
 		who = string(g.Example) + " could not"
 	}
-	if d.evicts() {
+	if d.isByEviction() {
 		who = "Without an eviction " + who
 	}
 	if g.Codes[0] == Other {
@@ -319,8 +320,8 @@ func groupText(d *Decision, g *Group) string {
 	return who + example + ": " + strings.Join(parts, "; ") + "."
 }
 
-// count prints a number of things: "1 refusal", "2 refusals".
-func count(n int, what string) string {
+// countNoun prints a number of things: "1 refusal", "2 refusals".
+func countNoun(n int, what string) string {
 	if n == 1 {
 		return "1 " + what
 	}

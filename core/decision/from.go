@@ -44,15 +44,15 @@ func From(t Observation) *Decision {
 	d.Considered = make([]Considered, 0, kept)
 	d.Records = make([]*cluster.Record, 0, kept+2*len(t.Purchase.Asks))
 	k := newKeeper(d, &t)
-	k.asks()
-	k.outcome()
-	k.consider()
+	k.keepAsks()
+	k.keepOutcome()
+	k.keepConsidered()
 	if t.Purchase.Fleet > 0 {
 		d.Workers, d.Candidates = t.Purchase.Fleet, len(t.Purchase.View.Workers)
 	}
 	d.Workers, d.Fitting, d.Evaluated = max(d.Workers, t.Workers), max(d.Fitting, t.Fitting), t.Evaluated
 	if d.Reason = t.Purchase.Consent; d.Reason == "" || d.Winner == "" {
-		d.Reason = reason(d)
+		d.Reason = reasonSentence(d)
 		if n := t.Purchase.Policy.Best; n > 1 && d.Winner != "" && d.Strategy == Direct && d.Fitting > 1 {
 			d.Reason += fmt.Sprintf("; chosen at random among the best %d", min(n, d.Fitting))
 		}
@@ -86,8 +86,8 @@ func newKeeper(d *Decision, t *Observation) *keeper {
 	return k
 }
 
-// known returns what the view says of a worker; nil where it is not in it.
-func (k *keeper) known(id string) *cluster.Record {
+// knownRecord returns what the view says of a worker; nil where it is not in it.
+func (k *keeper) knownRecord(id string) *cluster.Record {
 	view := k.t.Purchase.View.Workers
 	if k.narrow {
 		for i := range view {
@@ -103,8 +103,8 @@ func (k *keeper) known(id string) *cluster.Record {
 	return nil
 }
 
-// keep has the log write a record, and returns its version. There are some tens of them at most.
-func (k *keeper) keep(r *cluster.Record) Ref {
+// keepRecord has the log write a record, and returns its version. There are some tens of them at most.
+func (k *keeper) keepRecord(r *cluster.Record) Ref {
 	ref := RefOf(r)
 	for _, x := range k.d.Records {
 		if x.Worker == r.Worker && RefOf(x) == ref {
@@ -118,22 +118,22 @@ func (k *keeper) keep(r *cluster.Record) Ref {
 	return ref
 }
 
-func (k *keeper) asks() {
+func (k *keeper) keepAsks() {
 	for i := range k.t.Purchase.Asks {
 		a := &k.t.Purchase.Asks[i]
-		ask := Ask{Worker: a.Worker, Ref: k.keep(&a.Before), Result: a.Result, Evict: a.Evict}
+		ask := Ask{Worker: a.Worker, Ref: k.keepRecord(&a.Before), Result: a.Result, Evict: a.Evict}
 		if i < len(k.t.Asked) {
 			ask.Millis = k.t.Asked[i]
 		}
 		if a.Refusal != nil {
-			healed := k.keep(&a.Refusal.Record)
+			healed := k.keepRecord(&a.Refusal.Record)
 			ask.Failing, ask.Healed = a.Refusal.Verdict.Failing, &healed
 		}
 		k.d.Asks = append(k.d.Asks, ask)
 	}
 }
 
-func (k *keeper) outcome() {
+func (k *keeper) keepOutcome() {
 	d, err := k.d, k.t.Err
 	switch {
 	case err == nil:
@@ -154,14 +154,14 @@ func (k *keeper) outcome() {
 	}
 }
 
-// consider keeps of the ranking what the bounds allow, and counts the rest in groups.
-func (k *keeper) consider() {
+// keepConsidered keeps of the ranking what the bounds allow, and counts the rest in groups.
+func (k *keeper) keepConsidered() {
 	d, ranked := k.d, k.t.Purchase.Ranked
 	groups := groupList{index: map[string]int{}}
 	losers := 0
 	for i := range ranked {
 		c := &ranked[i]
-		w := k.known(c.Worker)
+		w := k.knownRecord(c.Worker)
 		if w == nil {
 			continue
 		}
@@ -175,15 +175,15 @@ func (k *keeper) consider() {
 			}
 		} else {
 			never = placement.JudgeAt(&d.Request, w).Never
-			groups.add(c, w, never, &d.Request)
+			groups.addFailing(c, w, never, &d.Request)
 		}
 		if keep {
-			d.Considered = append(d.Considered, Considered{Candidate: *c, Ref: k.keep(w), Age: ageOf(k.t.At, w),
+			d.Considered = append(d.Considered, Considered{Candidate: *c, Ref: k.keepRecord(w), Age: ageOf(k.t.At, w),
 				Never: never})
 		}
 	}
 	for i := range groups.list {
-		groups.list[i].Ref = k.keep(groups.examples[i])
+		groups.list[i].Ref = k.keepRecord(groups.examples[i])
 	}
 	d.Groups = groups.list
 }
@@ -202,9 +202,9 @@ type groupList struct {
 	index    map[string]int
 }
 
-// add counts a worker that fails. The example of its group is the one that lacks least of what the first clause is
-// about.
-func (g *groupList) add(c *machine.Candidate, w *cluster.Record, never bool, r *placement.Request) {
+// addFailing counts a worker that fails. The example of its group is the one that lacks least of what the first clause
+// is about.
+func (g *groupList) addFailing(c *machine.Candidate, w *cluster.Record, never bool, r *placement.Request) {
 	key := groupKey(c.Failing, never)
 	if i, there := g.index[key]; there {
 		g.list[i].Count++

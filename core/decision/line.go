@@ -79,7 +79,7 @@ func (t *LineEncoder) Line(r *cluster.Record) (Line, bool) {
 	}
 	line := Line{Record: r}
 	if w.newest != nil {
-		if c, ok := diff(w.newest, r); ok {
+		if c, ok := diffRecords(w.newest, r); ok {
 			line = Line{Changed: c}
 		}
 	}
@@ -120,19 +120,19 @@ func (b *RecordCache) Get(w cluster.WorkerID, ref Ref) (cluster.Record, bool) {
 func (b *RecordCache) Read(l *Line) bool {
 	switch {
 	case l.Record != nil:
-		b.put(l.Record)
+		b.putRecord(l.Record)
 	case l.Changed != nil:
 		versions := b.workers[l.Changed.Worker]
 		if len(versions) == 0 {
 			return false
 		}
-		r := l.Changed.apply(*versions[len(versions)-1])
-		b.put(&r)
+		r := l.Changed.applyTo(*versions[len(versions)-1])
+		b.putRecord(&r)
 	}
 	return true
 }
 
-func (b *RecordCache) put(r *cluster.Record) {
+func (b *RecordCache) putRecord(r *cluster.Record) {
 	versions, known := b.workers[r.Worker]
 	if !known && len(b.workers) >= MaxCachedWorkers {
 		return
@@ -143,8 +143,8 @@ func (b *RecordCache) put(r *cluster.Record) {
 	b.workers[r.Worker] = append(versions, r)
 }
 
-// diff tells r by what differs from old; false when more does than a Changed can tell.
-func diff(old, r *cluster.Record) (*Changed, bool) {
+// diffRecords tells r by what differs from old; false when more does than a Changed can tell.
+func diffRecords(old, r *cluster.Record) (*Changed, bool) {
 	if old.Incarnation != r.Incarnation || old.Region != r.Region || old.State != r.State ||
 		old.MaxStarting != r.MaxStarting || old.PromiseLimit != r.PromiseLimit || !old.Cordon.Same(r.Cordon) ||
 		!sameAmounts(old.Capacity, r.Capacity) || !sameAmounts(old.Headroom, r.Headroom) ||
@@ -204,7 +204,7 @@ func diffApps(old, now map[string]int) (out map[string]int) {
 	return out
 }
 
-func (c *Changed) apply(old cluster.Record) cluster.Record {
+func (c *Changed) applyTo(old cluster.Record) cluster.Record {
 	old.Version, old.At = c.Version, c.At
 	if c.Used != nil {
 		old.Used = *c.Used

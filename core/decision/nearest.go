@@ -20,7 +20,7 @@ type Limits struct {
 
 // What each kind of step costs: less of something by the share that goes, beside a little for doing it at all. What an
 // operator must do costs more than what whoever asks can do.
-func cost(s *Step) float64 {
+func stepCost(s *Step) float64 {
 	switch s.Kind {
 	case Less:
 		return 0.1 + float64(s.From-s.To)/float64(max(1, s.From))
@@ -57,15 +57,15 @@ func Nearest(r placement.Request, view cluster.View, p placement.Policy, limits 
 			return nil
 		}
 		for _, evict := range []bool{false, true} {
-			c, ok := mend(&r, w, v, p, limits, evict)
+			c, ok := changeForWorker(&r, w, v, p, limits, evict)
 			if !ok {
 				continue
 			}
-			key := c.key()
+			key := c.kindsKey()
 			switch old := best[key]; {
 			case old == nil:
 				best[key] = &c
-			case c.below(old):
+			case c.isBelow(old):
 				c.Also = old.Also + 1
 				best[key] = &c
 			default:
@@ -77,27 +77,28 @@ func Nearest(r placement.Request, view cluster.View, p placement.Policy, limits 
 	for _, c := range best {
 		dominated := false
 		for _, o := range best {
-			dominated = dominated || (o != c && o.dominates(c))
+			dominated = dominated || (o != c && o.dominatesChange(c))
 		}
 		if !dominated {
-			c.Text = c.text(&r)
+			c.Text = c.changeSentence(&r)
 			out = append(out, *c)
 		}
 	}
 	slices.SortFunc(out, func(a, b Change) int {
-		return cmp.Or(cmp.Compare(a.Cost, b.Cost), cmp.Compare(a.Worker, b.Worker), cmp.Compare(a.key(), b.key()))
+		return cmp.Or(cmp.Compare(a.Cost, b.Cost), cmp.Compare(a.Worker, b.Worker), cmp.Compare(a.kindsKey(),
+			b.kindsKey()))
 	})
 	return out[:min(len(out), MaxChanges)]
 }
 
-// mend makes the change for one worker, room made by eviction or by asking for less.
-func mend(r *placement.Request, w *cluster.Record, v placement.Verdict, p placement.Policy, limits Limits,
+// changeForWorker makes the change for one worker, room made by eviction or by asking for less.
+func changeForWorker(r *placement.Request, w *cluster.Record, v placement.Verdict, p placement.Policy, limits Limits,
 	evict bool) (Change, bool) {
 	c := Change{Worker: w.Worker}
 	if v.Fits {
 		return c, false // a filter of the policy says no, and that is no matter of the request
 	}
-	if !constraints(r, w, v, &c) {
+	if !addConstraintSteps(r, w, v, &c) {
 		return c, false
 	}
 	// What is left is room: judge again with the constraints out of the way.
@@ -111,7 +112,7 @@ func mend(r *placement.Request, w *cluster.Record, v placement.Verdict, p placem
 		if evict {
 			ok = c.evictOneMore(&r2, &w2)
 		} else {
-			ok = c.lower(&r2, &w2, left.Failing[0].Code, left.Failing[0].Wanted, limits)
+			ok = c.lowerForClause(&r2, &w2, left.Failing[0].Code, left.Failing[0].Wanted, limits)
 		}
 		if !ok {
 			return c, false
@@ -121,17 +122,17 @@ func mend(r *placement.Request, w *cluster.Record, v placement.Verdict, p placem
 	if evict != slices.ContainsFunc(c.Steps, func(s Step) bool { return s.Kind == Evict }) || !p.Judge(&r2, &w2).Fits {
 		return c, false
 	}
-	slices.SortFunc(c.Steps, func(a, b Step) int { return cmp.Compare(a.key(), b.key()) })
+	slices.SortFunc(c.Steps, func(a, b Step) int { return cmp.Compare(a.kindKey(), b.kindKey()) })
 	for i := range c.Steps {
-		c.Cost += cost(&c.Steps[i])
+		c.Cost += stepCost(&c.Steps[i])
 	}
 	return c, true
 }
 
-// constraints adds a step for each failing clause that is no matter of room; false when one cannot be mended.
-func constraints(r *placement.Request, w *cluster.Record, v placement.Verdict, c *Change) bool {
+// addConstraintSteps adds a step for each failing clause that is no matter of room; false when one cannot be mended.
+func addConstraintSteps(r *placement.Request, w *cluster.Record, v placement.Verdict, c *Change) bool {
 	steps := map[string]Step{}
-	add := func(s Step) { steps[s.key()] = s }
+	add := func(s Step) { steps[s.kindKey()] = s }
 	for _, f := range v.Failing {
 		switch f.Code {
 		case placement.CodeState:
@@ -157,7 +158,7 @@ func constraints(r *placement.Request, w *cluster.Record, v placement.Verdict, c
 	for i := range w.Require {
 		q := &w.Require[i]
 		if got, there := r.Label(q.Attribute); q.Of(got, there) != cluster.Met {
-			if (q.Op != cluster.Equal && q.Op != cluster.In) || len(q.Values) == 0 || builtin(q.Attribute) {
+			if (q.Op != cluster.Equal && q.Op != cluster.In) || len(q.Values) == 0 || isBuiltinLabel(q.Attribute) {
 				return false
 			}
 			add(Step{Kind: SetLabel, Name: q.Attribute, Value: q.Values[0].String()})
@@ -168,15 +169,15 @@ func constraints(r *placement.Request, w *cluster.Record, v placement.Verdict, c
 			add(Step{Kind: Tolerate, Name: name})
 		}
 	}
-	neighbours(r, w, add)
+	addNeighbourSteps(r, w, add)
 	for _, s := range steps {
 		c.Steps = append(c.Steps, s)
 	}
 	return true
 }
 
-// neighbours adds the affinities and spreads that fail, each judged alone.
-func neighbours(r *placement.Request, w *cluster.Record, add func(Step)) {
+// addNeighbourSteps adds the affinities and spreads that fail, each judged alone.
+func addNeighbourSteps(r *placement.Request, w *cluster.Record, add func(Step)) {
 	alone := placement.Request{App: r.App, Machine: r.Machine}
 	for i := range r.Scheduling.Affinity {
 		one := alone
@@ -184,7 +185,7 @@ func neighbours(r *placement.Request, w *cluster.Record, add func(Step)) {
 		if i < len(r.Fleet.Affinity) {
 			one.Fleet.Affinity = r.Fleet.Affinity[i : i+1]
 		}
-		if fails(&one, w, placement.CodeAffinity, placement.CodeAntiAffinity) {
+		if failsWithCode(&one, w, placement.CodeAffinity, placement.CodeAntiAffinity) {
 			add(Step{Kind: DropNear, Index: i})
 		}
 	}
@@ -194,13 +195,13 @@ func neighbours(r *placement.Request, w *cluster.Record, add func(Step)) {
 		if i < len(r.Fleet.Spread) {
 			one.Fleet.Spread = r.Fleet.Spread[i : i+1]
 		}
-		if fails(&one, w, placement.CodeSpread) {
+		if failsWithCode(&one, w, placement.CodeSpread) {
 			add(Step{Kind: DropSpread, Index: i})
 		}
 	}
 }
 
-func fails(r *placement.Request, w *cluster.Record, codes ...string) bool {
+func failsWithCode(r *placement.Request, w *cluster.Record, codes ...string) bool {
 	for _, f := range placement.JudgeAt(r, w).Failing {
 		if slices.Contains(codes, f.Code) {
 			return true
@@ -209,13 +210,13 @@ func fails(r *placement.Request, w *cluster.Record, codes ...string) bool {
 	return false
 }
 
-// builtin says whether a label is one that labels cannot set.
-func builtin(name string) bool {
+// isBuiltinLabel says whether a label is one that labels cannot set.
+func isBuiltinLabel(name string) bool {
 	return slices.Contains([]string{"app", "namespace", "band", "priority", "image", "gpu_kind"}, name)
 }
 
-// lower asks for less of the dimension that a clause names, to the most that is free.
-func (c *Change) lower(r *placement.Request, w *cluster.Record, code, wanted string, limits Limits) bool {
+// lowerForClause asks for less of the dimension that a clause names, to the most that is free.
+func (c *Change) lowerForClause(r *placement.Request, w *cluster.Record, code, wanted string, limits Limits) bool {
 	dim, free := code, w.Free()
 	to := free.Get(dim)
 	switch code {
@@ -241,11 +242,11 @@ func (c *Change) lower(r *placement.Request, w *cluster.Record, code, wanted str
 	if grain := limits.Grain.Get(dim); grain > 1 {
 		to -= to % grain
 	}
-	return c.less(r, dim, to, limits)
+	return c.askForLess(r, dim, to, limits)
 }
 
-// less asks for so much of a dimension; false when that is nothing, too little, or no less than before.
-func (c *Change) less(r *placement.Request, dim string, to int64, limits Limits) bool {
+// askForLess asks for so much of a dimension; false when that is nothing, too little, or no less than before.
+func (c *Change) askForLess(r *placement.Request, dim string, to int64, limits Limits) bool {
 	from := r.Resources.Get(dim)
 	if to <= 0 || to < limits.Least.Get(dim) || to >= from {
 		return false
@@ -315,16 +316,16 @@ func (c *Change) evictOneMore(r *placement.Request, w *cluster.Record) bool {
 	return false
 }
 
-// key is equal for changes that do the same kinds of things to the same parts of the request.
-func (c *Change) key() string {
+// kindsKey is equal for changes that do the same kinds of things to the same parts of the request.
+func (c *Change) kindsKey() string {
 	out := ""
 	for i := range c.Steps {
-		out += c.Steps[i].key() + ";"
+		out += c.Steps[i].kindKey() + ";"
 	}
 	return out
 }
 
-func (s *Step) key() string {
+func (s *Step) kindKey() string {
 	switch s.Kind {
 	case Evict, Wait, Uncordon, AnyGPU, NoWake:
 		return string(s.Kind)
@@ -334,20 +335,20 @@ func (s *Step) key() string {
 	return fmt.Sprintf("%s %s %d %s", s.Kind, s.Name, s.Index, s.Value)
 }
 
-// below says whether c, of the same key as o, is the one to propose.
-func (c *Change) below(o *Change) bool {
-	if c.dominates(o) {
+// isBelow says whether c, of the same key as o, is the one to propose.
+func (c *Change) isBelow(o *Change) bool {
+	if c.dominatesChange(o) {
 		return true
 	}
-	return !o.dominates(c) && (c.Cost < o.Cost || (c.Cost == o.Cost && c.Worker < o.Worker))
+	return !o.dominatesChange(c) && (c.Cost < o.Cost || (c.Cost == o.Cost && c.Worker < o.Worker))
 }
 
-// dominates says whether c does a part of what o does, each step no larger, and something less.
-func (c *Change) dominates(o *Change) bool {
+// dominatesChange says whether c does a part of what o does, each step no larger, and something less.
+func (c *Change) dominatesChange(o *Change) bool {
 	smaller := len(c.Steps) < len(o.Steps)
 	for i := range c.Steps {
 		s := &c.Steps[i]
-		j := slices.IndexFunc(o.Steps, func(t Step) bool { return t.key() == s.key() })
+		j := slices.IndexFunc(o.Steps, func(t Step) bool { return t.kindKey() == s.kindKey() })
 		if j < 0 {
 			return false
 		}

@@ -22,14 +22,14 @@ func FromOwner(id string, at time.Time, why string, refusal *market.Refusal, too
 	rest := refusal.Footprint.RecordWithout(w)
 	d := &Decision{ID: id, At: at, Why: why, Request: r, Policy: Policy{Name: Owner}, Strategy: Owner,
 		Own: refusal.Footprint, Workers: 1, Took: took,
-		Outcome: Refused, Pending: hardest(&r, &rest, v.Failing), Records: []*cluster.Record{&w}}
+		Outcome: Refused, Pending: hardestReason(&r, &rest, v.Failing), Records: []*cluster.Record{&w}}
 	d.Considered = []Considered{{Candidate: machine.Candidate{Worker: string(w.Worker), Failing: v.Failing},
 		Ref: RefOf(&w), Never: v.Never}}
 	ref := RefOf(&w)
 	d.Asks = []Ask{{Worker: w.Worker, Ref: ref, Result: market.ResultRefused, Evict: r.Scheduling.MayPreempt(),
 		Failing: v.Failing, Healed: &ref, Millis: took.Ask}}
 	groups := groupList{index: map[string]int{}}
-	groups.add(&d.Considered[0].Candidate, &w, v.Never, &r)
+	groups.addFailing(&d.Considered[0].Candidate, &w, v.Never, &r)
 	groups.list[0].Ref = ref
 	d.Groups = groups.list
 	d.Reason = "its own worker, " + string(w.Worker) + ", said no: " + placement.VerdictText(v)

@@ -35,7 +35,7 @@ func PendingOrder() []Pending {
 		ImagePull, PendingEvaluation}
 }
 
-func precedence(p Pending) int {
+func reasonPrecedence(p Pending) int {
 	for i, q := range PendingOrder() {
 		if p == q {
 			return i
@@ -76,7 +76,7 @@ const CodeQuota = placement.CodeQuota
 
 // Classify says why no worker of the view takes the request under a policy.
 func Classify(r *placement.Request, view cluster.View, policy *placement.Policy) Pending {
-	if !r.Resources.Valid() || misspelt(r, view) {
+	if !r.Resources.Valid() || hasUnknownAttribute(r, view) {
 		return Misconfigured
 	}
 	if len(view.Workers) == 0 {
@@ -97,7 +97,7 @@ func Classify(r *placement.Request, view cluster.View, policy *placement.Policy)
 			full++
 			free = free.Add(w.Free().Max(cluster.Resources{}))
 		}
-		if matching++; matching == 1 || precedence(p) > precedence(nearest) {
+		if matching++; matching == 1 || reasonPrecedence(p) > reasonPrecedence(nearest) {
 			nearest = p
 		}
 	}
@@ -112,8 +112,8 @@ func Classify(r *placement.Request, view cluster.View, policy *placement.Policy)
 	return nearest
 }
 
-// misspelt says whether the request requires an attribute that no worker has, of that type.
-func misspelt(r *placement.Request, view cluster.View) bool {
+// hasUnknownAttribute says whether the request requires an attribute that no worker has, of that type.
+func hasUnknownAttribute(r *placement.Request, view cluster.View) bool {
 	for _, q := range r.Scheduling.Require {
 		defined := q.Op == cluster.NotExists || len(view.Workers) == 0
 		for i := range view.Workers {
@@ -132,10 +132,10 @@ func misspelt(r *placement.Request, view cluster.View) bool {
 
 // ofWorker gives the hardest of one worker's reasons.
 func ofWorker(r *placement.Request, w *cluster.Record, policy *placement.Policy) Pending {
-	return hardest(r, w, policy.Judge(r, w).Failing)
+	return hardestReason(r, w, policy.Judge(r, w).Failing)
 }
 
-func hardest(r *placement.Request, w *cluster.Record, failing []machine.Clause) Pending {
+func hardestReason(r *placement.Request, w *cluster.Record, failing []machine.Clause) Pending {
 	p := PendingEvaluation
 	for _, c := range failing {
 		q := ofCode(c.Code)
@@ -146,7 +146,7 @@ func hardest(r *placement.Request, w *cluster.Record, failing []machine.Clause) 
 		if q == NoMatch {
 			return NoMatch
 		}
-		if precedence(q) < precedence(p) {
+		if reasonPrecedence(q) < reasonPrecedence(p) {
 			p = q
 		}
 	}

@@ -24,16 +24,16 @@ type Recorded func(cluster.WorkerID, Ref) (cluster.Record, bool)
 func Verify(d *Decision, at Recorded, p placement.Policy) []string {
 	v := verifier{d: d, at: at, p: p}
 	if d.Own != nil {
-		v.own()
+		v.verifyOwnWorker()
 		return v.wrong
 	}
 	for i := range d.Considered {
-		v.candidate(&d.Considered[i])
+		v.verifyCandidate(&d.Considered[i])
 	}
 	for i := range d.Groups {
 		g := &d.Groups[i]
-		if w, ok := v.record(g.Example, g.Ref); ok {
-			v.clauses(string(g.Example), p.Judge(&d.Request, &w).Failing, g.Failing)
+		if w, ok := v.recordedVersion(g.Example, g.Ref); ok {
+			v.compareClauses(string(g.Example), p.Judge(&d.Request, &w).Failing, g.Failing)
 		}
 	}
 	for i := range d.Asks {
@@ -41,28 +41,29 @@ func Verify(d *Decision, at Recorded, p placement.Policy) []string {
 		if a.Healed == nil || len(a.Failing) == 0 {
 			continue
 		}
-		if w, ok := v.record(a.Worker, *a.Healed); ok {
-			v.clauses("the refusal of "+string(a.Worker), placement.JudgeAt(&d.Request, &w).Failing, a.Failing)
+		if w, ok := v.recordedVersion(a.Worker, *a.Healed); ok {
+			v.compareClauses("the refusal of "+string(a.Worker), placement.JudgeAt(&d.Request, &w).Failing, a.Failing)
 		}
 	}
 	if d.Strategy == Direct && d.Evaluated == 0 && d.Candidates == 0 && p.Best <= 1 && len(v.wrong) == 0 {
-		v.replay()
+		v.replayDecision()
 	}
 	return v.wrong
 }
 
-// own computes again what a machine's own worker said to it.
-func (v *verifier) own() {
+// verifyOwnWorker computes again what a machine's own worker said to it.
+func (v *verifier) verifyOwnWorker() {
 	for i := range v.d.Considered {
 		c := &v.d.Considered[i]
-		w, ok := v.record(cluster.WorkerID(c.Worker), c.Ref)
+		w, ok := v.recordedVersion(cluster.WorkerID(c.Worker), c.Ref)
 		if !ok {
 			continue
 		}
 		got := v.d.Own.Judge(v.d.Request, w)
-		v.clauses(c.Worker, got.Failing, c.Failing)
+		v.compareClauses(c.Worker, got.Failing, c.Failing)
 		if got.Fits != c.Fits || got.Fits {
-			v.say("%s: fits is recorded as %v, and the judge says %v; a start that fits is not recorded", c.Worker,
+			v.addProblem("%s: fits is recorded as %v, and the judge says %v; a start that fits is not recorded",
+				c.Worker,
 				c.Fits, got.Fits)
 		}
 	}
@@ -75,40 +76,41 @@ type verifier struct {
 	wrong []string
 }
 
-func (v *verifier) say(format string, args ...any) {
+func (v *verifier) addProblem(format string, args ...any) {
 	v.wrong = append(v.wrong, fmt.Sprintf(format, args...))
 }
 
-func (v *verifier) record(worker cluster.WorkerID, ref Ref) (cluster.Record, bool) {
+func (v *verifier) recordedVersion(worker cluster.WorkerID, ref Ref) (cluster.Record, bool) {
 	w, ok := v.at(worker, ref)
 	if !ok {
-		v.say("the log has no record of %s at version %d of incarnation %d", worker, ref.Version, ref.Incarnation)
+		v.addProblem("the log has no record of %s at version %d of incarnation %d", worker, ref.Version,
+			ref.Incarnation)
 	}
 	return w, ok
 }
 
-func (v *verifier) clauses(who string, got, recorded []machine.Clause) {
+func (v *verifier) compareClauses(who string, got, recorded []machine.Clause) {
 	if !slices.Equal(got, recorded) {
-		v.say("%s: recorded %v, and the judge says %v", who, recorded, got)
+		v.addProblem("%s: recorded %v, and the judge says %v", who, recorded, got)
 	}
 }
 
-func (v *verifier) candidate(c *Considered) {
-	w, ok := v.record(cluster.WorkerID(c.Worker), c.Ref)
+func (v *verifier) verifyCandidate(c *Considered) {
+	w, ok := v.recordedVersion(cluster.WorkerID(c.Worker), c.Ref)
 	if !ok {
 		return
 	}
 	verdict := v.p.Judge(&v.d.Request, &w)
-	v.clauses(c.Worker, verdict.Failing, c.Failing)
+	v.compareClauses(c.Worker, verdict.Failing, c.Failing)
 	if verdict.Fits != c.Fits {
-		v.say("%s: fits is recorded as %v, and the judge says %v", c.Worker, c.Fits, verdict.Fits)
+		v.addProblem("%s: fits is recorded as %v, and the judge says %v", c.Worker, c.Fits, verdict.Fits)
 	}
 	if !c.Fits || !verdict.Fits {
 		return
 	}
 	score, terms := v.p.Score(v.d.Request, w)
 	if score != c.Score || !slices.Equal(terms, c.Terms) {
-		v.say("%s: the score is recorded as %v %v, and is %v %v", c.Worker, c.Score, c.Terms, score, terms)
+		v.addProblem("%s: the score is recorded as %v %v, and is %v %v", c.Worker, c.Score, c.Terms, score, terms)
 	}
 }
 
@@ -138,12 +140,12 @@ func View(d *Decision, at Recorded) (cluster.View, bool) {
 	return view, true
 }
 
-// replay has a buyer go through the decision again, with the answers that were recorded.
-func (v *verifier) replay() {
+// replayDecision has a buyer go through the decision again, with the answers that were recorded.
+func (v *verifier) replayDecision() {
 	d := v.d
 	view, ok := View(d, v.at)
 	if !ok {
-		v.say("the log lacks records of workers that were asked")
+		v.addProblem("the log lacks records of workers that were asked")
 		return
 	}
 	b := market.NewBuyer(d.Request, view, v.p)
@@ -151,26 +153,26 @@ func (v *verifier) replay() {
 	for i := range d.Asks {
 		a := &d.Asks[i]
 		if out.Done || out.Ask != a.Worker {
-			v.say("ask %d went to %s, and the buyer would ask %q", i+1, a.Worker, out.Ask)
+			v.addProblem("ask %d went to %s, and the buyer would ask %q", i+1, a.Worker, out.Ask)
 			return
 		}
-		if out, ok = v.answer(b, a); !ok {
+		if out, ok = v.recordedAnswer(b, a); !ok {
 			return
 		}
 	}
 	switch {
 	case d.Outcome == Broken:
 	case !out.Done:
-		v.say("the decision ended, and the buyer would ask %s", out.Ask)
+		v.addProblem("the decision ended, and the buyer would ask %s", out.Ask)
 	case (out.Err == nil) != (d.Outcome == Placed):
-		v.say("the outcome is recorded as %s, and the buyer ends with: %v", d.Outcome, out.Err)
+		v.addProblem("the outcome is recorded as %s, and the buyer ends with: %v", d.Outcome, out.Err)
 	case d.Outcome == Ambiguous && fault.CodeOf(out.Err) != fault.CodeAmbiguous:
-		v.say("the outcome is recorded as ambiguous, and the buyer ends with: %v", out.Err)
+		v.addProblem("the outcome is recorded as ambiguous, and the buyer ends with: %v", out.Err)
 	}
 }
 
-// answer gives the buyer the recorded answer to an ask.
-func (v *verifier) answer(b *market.Buyer, a *Ask) (market.Out, bool) {
+// recordedAnswer gives the buyer the recorded answer to an ask.
+func (v *verifier) recordedAnswer(b *market.Buyer, a *Ask) (market.Out, bool) {
 	in := market.In{Worker: a.Worker}
 	switch a.Result {
 	case market.ResultGranted:
@@ -178,7 +180,7 @@ func (v *verifier) answer(b *market.Buyer, a *Ask) (market.Out, bool) {
 	case market.ResultRefused:
 		in.Refused = &market.Refusal{Verdict: placement.Verdict{Failing: a.Failing}}
 		if a.Healed != nil {
-			w, ok := v.record(a.Worker, *a.Healed)
+			w, ok := v.recordedVersion(a.Worker, *a.Healed)
 			if !ok {
 				return market.Out{}, false
 			}

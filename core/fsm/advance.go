@@ -13,16 +13,16 @@ import (
 // stepPause is the pause between tries of one step, give or take a fifth.
 var stepPause = backoff.Doubling{Base: 50 * time.Millisecond, Most: 5 * time.Second}
 
-// advance asks for the effect of the current step, or goes on over steps that have nothing to ask for.
-func (e *Engine[H]) advance(now time.Time, r *Run, o *Out) {
+// advanceRun asks for the effect of the current step, or goes on over steps that have nothing to ask for.
+func (e *Engine[H]) advanceRun(now time.Time, r *Run, o *Out) {
 	d := e.defs[r.Op]
 	for {
 		if r.Undoing && r.At < 0 {
-			e.finish(now, r, r.err(), o)
+			e.finishRun(now, r, r.causeError(), o)
 			return
 		}
 		if r.At >= len(d.Steps) {
-			e.finish(now, r, nil, o)
+			e.finishRun(now, r, nil, o)
 			return
 		}
 		var eff *Effect
@@ -34,24 +34,24 @@ func (e *Engine[H]) advance(now time.Time, r *Run, o *Out) {
 			eff = s.Undo(e.host, now, r)
 		}
 		if eff == nil {
-			e.leave(now, r, o)
+			e.leaveStep(now, r, o)
 			continue
 		}
-		o.Records = append(o.Records, r.record())
+		o.Records = append(o.Records, r.encodeRecord())
 		if eff.Kind == Await {
 			return
 		}
 		e.seq++
 		r.seq, r.out = e.seq, true
 		eff.Key, eff.Seq = r.Key, r.seq
-		eff.Timeout = max(0, e.due(s, r).Sub(now))
+		eff.Timeout = max(0, e.stepDue(s, r).Sub(now))
 		o.Effects = append(o.Effects, *eff)
 		return
 	}
 }
 
-// leave closes the current step and moves to the one after it, or before it when undoing.
-func (e *Engine[H]) leave(now time.Time, r *Run, o *Out) {
+// leaveStep closes the current step and moves to the one after it, or before it when undoing.
+func (e *Engine[H]) leaveStep(now time.Time, r *Run, o *Out) {
 	r.Done = append(r.Done, DoneStep{Step: r.Step(), Took: now.Sub(r.StepBegan), Effect: r.took, Tries: r.Tries,
 		Undo: r.Undoing})
 	if r.Tries > 0 {
@@ -63,55 +63,55 @@ func (e *Engine[H]) leave(now time.Time, r *Run, o *Out) {
 	} else {
 		r.At++
 	}
-	r.restep(now)
+	r.restartStepClock(now)
 	if !r.Undoing {
 		r.Reason = ""
 	}
 }
 
-func (e *Engine[H]) passed(now time.Time, r *Run, o *Out) {
-	e.leave(now, r, o)
-	e.advance(now, r, o)
+func (e *Engine[H]) passStep(now time.Time, r *Run, o *Out) {
+	e.leaveStep(now, r, o)
+	e.advanceRun(now, r, o)
 }
 
-// failed deals with an effect that did not work: try again, or give the step up.
-func (e *Engine[H]) failed(now time.Time, r *Run, s *Step[H], err error, o *Out) {
+// handleFailure deals with an effect that did not work: try again, or give the step up.
+func (e *Engine[H]) handleFailure(now time.Time, r *Run, s *Step[H], err error, o *Out) {
 	r.Tries++
-	wait := e.backoff(r.Tries)
-	last := s.Tries > 0 && r.Tries >= s.Tries || !now.Add(wait).Before(e.due(s, r))
-	giveUp := last && !s.insists(r) || final(err) && !(s.insists(r) && e.irreversible(r))
+	wait := e.backoffAfter(r.Tries)
+	last := s.Tries > 0 && r.Tries >= s.Tries || !now.Add(wait).Before(e.stepDue(s, r))
+	giveUp := last && !s.retriesForever(r) || isFinal(err) && !(s.retriesForever(r) && e.isIrreversible(r))
 	if !giveUp {
 		changed := r.Reason != err.Error()
 		r.Reason, r.retryAt = err.Error(), now.Add(wait)
 		o.Retries = append(o.Retries, r.Key)
 		if changed {
-			o.Records = append(o.Records, r.record())
+			o.Records = append(o.Records, r.encodeRecord())
 		}
 		return
 	}
-	if s.BestEffort && !r.Undoing && !final(err) {
-		e.passed(now, r, o)
+	if s.BestEffort && !r.Undoing && !isFinal(err) {
+		e.passStep(now, r, o)
 		return
 	}
 	e.beginUndo(now, r, err, o)
 }
 
-// irreversible reports whether a run goes forward and has steps behind it that nothing takes back. "No" would be untrue
-// then, so a step that insists is tried on even when what is wrong must be put right by somebody first.
-func (e *Engine[H]) irreversible(r *Run) bool {
+// isIrreversible reports whether a run goes forward and has steps behind it that nothing takes back. "No" would be
+// untrue then, so a step that insists is tried on even when what is wrong must be put right by somebody first.
+func (e *Engine[H]) isIrreversible(r *Run) bool {
 	return !r.Undoing && slices.ContainsFunc(e.defs[r.Op].Steps[:r.At], func(s Step[H]) bool { return s.Undo == nil })
 }
 
-// late deals with a step whose deadline has passed.
-func (e *Engine[H]) late(now time.Time, r *Run, s *Step[H], o *Out) {
+// handleOverdue deals with a step whose deadline has passed.
+func (e *Engine[H]) handleOverdue(now time.Time, r *Run, s *Step[H], o *Out) {
 	if s.BestEffort && !r.Undoing {
-		e.passed(now, r, o)
+		e.passStep(now, r, o)
 		return
 	}
-	text := "it took longer than " + e.deadline(s, r).String()
-	if s.insists(r) {
+	text := "it took longer than " + e.stepDeadline(s, r).String()
+	if s.retriesForever(r) {
 		r.Tries++
-		r.Extra += e.deadline(s, r)
+		r.Extra += e.stepDeadline(s, r)
 		r.retryAt = time.Time{}
 		if r.Reason == "" {
 			r.Reason = text
@@ -121,7 +121,7 @@ func (e *Engine[H]) late(now time.Time, r *Run, s *Step[H], o *Out) {
 			r.late = true
 			s.Late(e.host, now, r)
 		}
-		e.advance(now, r, o)
+		e.advanceRun(now, r, o)
 		return
 	}
 	if r.Reason != "" {
@@ -137,18 +137,18 @@ func (e *Engine[H]) beginUndo(now time.Time, r *Run, err error, o *Out) {
 	r.Reason = err.Error()
 	if r.Undoing {
 		r.Cause.Text += "; and step " + r.Step() + " could not be undone: " + err.Error()
-		e.passed(now, r, o)
+		e.passStep(now, r, o)
 		return
 	}
 	r.Undoing, r.Cause = true, causeOf(err)
-	r.restep(now)
+	r.restartStepClock(now)
 	o.Sync = true // durable before anything is taken back
-	e.advance(now, r, o)
+	e.advanceRun(now, r, o)
 }
 
-// finish ends a run. Its records are not Sync: the run's beginning is durable and its effects are there, so after a
+// finishRun ends a run. Its records are not Sync: the run's beginning is durable and its effects are there, so after a
 // crash it goes on from where it was, finds them done, and ends the same way.
-func (e *Engine[H]) finish(now time.Time, r *Run, err error, o *Out) {
+func (e *Engine[H]) finishRun(now time.Time, r *Run, err error, o *Out) {
 	delete(e.runs, r.Key)
 	outcome := "ok"
 	switch {
@@ -174,8 +174,8 @@ func (e *Engine[H]) finish(now time.Time, r *Run, err error, o *Out) {
 	o.Finished = append(o.Finished, Finished{Key: r.Key, Op: r.Op, ID: r.ID, Err: err})
 }
 
-// final reports whether err will be the same at the next try.
-func final(err error) bool {
+// isFinal reports whether err will be the same at the next try.
+func isFinal(err error) bool {
 	switch fault.KindOf(err) {
 	case fault.Unavailable, fault.Timeout, fault.Internal:
 		return false
@@ -183,7 +183,7 @@ func final(err error) bool {
 	return true
 }
 
-func (e *Engine[H]) backoff(tries int) time.Duration {
+func (e *Engine[H]) backoffAfter(tries int) time.Duration {
 	d := stepPause.After(tries - 1)
 	return d*4/5 + time.Duration(e.rand.Int64N(int64(d)*2/5+1))
 }

@@ -45,15 +45,15 @@ type Result struct {
 	Took time.Duration // how long the effect itself took, 0 when not known
 }
 
-// Out is what a transition asks of the owner, who carries its fields out in the order in which they stand. All of it is the
-// owner's from then on: the engine neither keeps nor changes any of it.
+// Out is what a transition asks of the owner, who carries its fields out in the order in which they stand. All of it is
+// the owner's from then on: the engine neither keeps nor changes any of it.
 type Out struct {
-	// Records are to be committed, those of one Out together and those of several in their order. They need not be on the
-	// disk before anything else happens unless Sync is set or an Effect is Durable; they are on it before whatever is asked
-	// for later.
+	// Records are to be committed, those of one Out together and those of several in their order. They need not be on
+	// the disk before anything else happens unless Sync is set or an Effect is Durable; they are on it before whatever
+	// is asked for later.
 	Records []Record
-	// Sync says that Records, and all that were given before, are on the disk before anything below is carried out. Without
-	// Records it concerns those given before.
+	// Sync says that Records, and all that were given before, are on the disk before anything below is carried out.
+	// Without Records it concerns those given before.
 	Sync bool
 	// Cancels are the keys of runs whose effect is not wanted any more. It may have ended meanwhile; its result, which
 	// comes all the same, is ignored.
@@ -64,8 +64,8 @@ type Out struct {
 	// Finished are runs that have ended. What they have done is in Records, so nobody is told before these are committed
 	// where Sync is set.
 	Finished []Finished
-	// Retries are the keys of runs whose step failed and is tried again, or is done after tries that failed: what is shown
-	// of them has changed. They ask for nothing.
+	// Retries are the keys of runs whose step failed and is tried again, or is done after tries that failed: what is
+	// shown of them has changed. They ask for nothing.
 	Retries []string
 }
 
@@ -97,7 +97,7 @@ type Step[H any] struct {
 	Undo func(h H, now time.Time, r *Run) *Effect
 }
 
-func (e *Engine[H]) deadline(s *Step[H], r *Run) time.Duration {
+func (e *Engine[H]) stepDeadline(s *Step[H], r *Run) time.Duration {
 	d := s.Deadline
 	if s.DeadlineOf != nil {
 		d = s.DeadlineOf(r)
@@ -105,14 +105,16 @@ func (e *Engine[H]) deadline(s *Step[H], r *Run) time.Duration {
 	return d / e.haste
 }
 
-func (e *Engine[H]) due(s *Step[H], r *Run) time.Time {
-	return r.StepBegan.Add(e.deadline(s, r) + r.Extra)
+func (e *Engine[H]) stepDue(s *Step[H], r *Run) time.Time {
+	return r.StepBegan.Add(e.stepDeadline(s, r) + r.Extra)
 }
 
 // Hasten makes all deadlines shorter, for tests that cannot wait for them.
 func (e *Engine[H]) Hasten(by int) { e.haste = time.Duration(max(1, by)) }
 
-func (s *Step[H]) insists(r *Run) bool { return r.Undoing && s.InsistsUndo || !r.Undoing && s.Insists }
+func (s *Step[H]) retriesForever(r *Run) bool {
+	return r.Undoing && s.InsistsUndo || !r.Undoing && s.Insists
+}
 
 // Def is an operation.
 type Def[H any] struct {
@@ -190,7 +192,7 @@ func (e *Engine[H]) Start(now time.Time, op, key, id string, args any, o *Out) e
 	r := &Run{ID: id, Op: op, Key: key, Args: raw, Steps: stepNames(d), Began: now, StepBegan: now}
 	e.runs[key] = r
 	o.Sync = true
-	e.advance(now, r, o)
+	e.advanceRun(now, r, o)
 	return nil
 }
 
@@ -204,19 +206,19 @@ func (e *Engine[H]) Result(now time.Time, res Result, o *Out) {
 	r.took += res.Took
 	s := &e.defs[r.Op].Steps[r.At]
 	if res.Err != nil {
-		e.failed(now, r, s, res.Err, o)
+		e.handleFailure(now, r, s, res.Err, o)
 		return
 	}
 	if s.Done != nil && !r.Undoing {
 		s.Done(e.host, now, r, res.Data)
 	}
-	e.passed(now, r, o)
+	e.passStep(now, r, o)
 }
 
 // Notify says that the host's facts about key have changed: a step that awaits looks again.
 func (e *Engine[H]) Notify(now time.Time, key string, o *Out) {
 	if r, ok := e.runs[key]; ok && !r.out && r.retryAt.IsZero() {
-		e.advance(now, r, o)
+		e.advanceRun(now, r, o)
 	}
 }
 
@@ -226,15 +228,15 @@ func (e *Engine[H]) Tick(now time.Time, o *Out) {
 		r := e.runs[key]
 		s := &e.defs[r.Op].Steps[r.At]
 		switch {
-		case !now.Before(e.due(s, r)):
+		case !now.Before(e.stepDue(s, r)):
 			if r.out {
 				o.Cancels = append(o.Cancels, key)
 			}
 			r.out = false
-			e.late(now, r, s, o)
+			e.handleOverdue(now, r, s, o)
 		case !r.retryAt.IsZero() && !now.Before(r.retryAt):
 			r.retryAt = time.Time{}
-			e.advance(now, r, o)
+			e.advanceRun(now, r, o)
 		}
 	}
 }
@@ -261,7 +263,7 @@ func (e *Engine[H]) Abort(now time.Time, key, why string, o *Out) {
 		o.Cancels = append(o.Cancels, key)
 	}
 	r.out = false
-	e.finish(now, r, &fault.Error{Kind: fault.Conflict, Code: codeAborted, Text: why}, o)
+	e.finishRun(now, r, &fault.Error{Kind: fault.Conflict, Code: codeAborted, Text: why}, o)
 }
 
 // codeAborted says that the run was aborted.
@@ -300,7 +302,7 @@ func (e *Engine[H]) Park(key, why string) {
 func (e *Engine[H]) Next() time.Time {
 	var first time.Time
 	for _, r := range e.runs {
-		at := e.due(&e.defs[r.Op].Steps[r.At], r)
+		at := e.stepDue(&e.defs[r.Op].Steps[r.At], r)
 		if !r.retryAt.IsZero() && r.retryAt.Before(at) {
 			at = r.retryAt
 		}
@@ -352,7 +354,7 @@ func (e *Engine[H]) Resume(now time.Time, o *Out) {
 	for _, key := range slices.Sorted(maps.Keys(e.runs)) {
 		r := e.runs[key]
 		r.Extra = max(0, now.Sub(r.StepBegan)) // nobody says how much of it souk was up
-		e.advance(now, r, o)
+		e.advanceRun(now, r, o)
 	}
 }
 

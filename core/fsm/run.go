@@ -82,19 +82,19 @@ func (r *Run) Step() string {
 // RetryAt returns when the current step is tried again; zero while it is being tried.
 func (r *Run) RetryAt() time.Time { return r.retryAt }
 
-// restep begins the time of a step.
-func (r *Run) restep(now time.Time) {
+// restartStepClock begins the time of a step.
+func (r *Run) restartStepClock(now time.Time) {
 	r.StepBegan, r.Extra, r.Tries, r.retryAt, r.late = now, 0, 0, time.Time{}, false
 }
 
-func (r *Run) err() error {
+func (r *Run) causeError() error {
 	if r.Cause == nil {
 		return nil
 	}
 	return &fault.Error{Kind: r.Cause.Kind, Code: r.Cause.Code, Text: r.Cause.Text}
 }
 
-func (r *Run) record() Record {
+func (r *Run) encodeRecord() Record {
 	b, err := json.Marshal(r)
 	if err != nil {
 		panic("fsm: a run does not encode: " + err.Error()) // plain data, valid Args: cannot happen

@@ -156,7 +156,7 @@ func (d *Dispatcher) Take() Out {
 	return out
 }
 
-func (d *Dispatcher) to(w cluster.WorkerID) *Orders {
+func (d *Dispatcher) ordersTo(w cluster.WorkerID) *Orders {
 	for _, o := range d.out.Orders {
 		if o.Worker == w {
 			return o
@@ -167,7 +167,7 @@ func (d *Dispatcher) to(w cluster.WorkerID) *Orders {
 	return o
 }
 
-func (d *Dispatcher) changed(j *job) {
+func (d *Dispatcher) noteChanged(j *job) {
 	if d.out.Changed == nil {
 		d.out.Changed = map[string]bool{}
 	}
@@ -183,22 +183,22 @@ func (d *Dispatcher) Submit(now time.Time, id string, spec Spec) error {
 	if old := d.jobs[id]; old != nil {
 		return nil
 	}
-	if err := d.bounded(&spec); err != nil {
+	if err := d.checkJobBounds(&spec); err != nil {
 		return err
 	}
-	j := d.enter(id, spec, now)
+	j := d.enterJob(id, spec, now)
 	j.headDirty, j.fresh = true, true
 	d.dirty[j] = true
-	d.changed(j)
+	d.noteChanged(j)
 	return nil
 }
 
-// bounded refuses a job where there are as many unfinished ones, or as many tasks of these, as there may be.
-func (d *Dispatcher) bounded(spec *Spec) error {
+// checkJobBounds refuses a job where there are as many unfinished ones, or as many tasks of these, as there may be.
+func (d *Dispatcher) checkJobBounds(spec *Spec) error {
 	space := cmp.Or(spec.Namespace, cluster.DefaultNamespace)
 	jobs, tasks, own, ownTasks := 0, 0, 0, 0
 	for _, j := range d.order {
-		if j.over() {
+		if j.isOver() {
 			continue
 		}
 		jobs, tasks = jobs+1, tasks+len(j.tasks)
@@ -222,12 +222,12 @@ func (d *Dispatcher) bounded(spec *Spec) error {
 	return e
 }
 
-// enter makes a job's record, without any of its tasks in a queue.
-func (d *Dispatcher) enter(id string, spec Spec, submitted time.Time) *job {
+// enterJob makes a job's record, without any of its tasks in a queue.
+func (d *Dispatcher) enterJob(id string, spec Spec, submitted time.Time) *job {
 	d.next++
-	j := &job{id: id, number: d.next, spec: spec, terms: spec.terms(id), submitted: submitted,
+	j := &job{id: id, number: d.next, spec: spec, terms: spec.termsOf(id), submitted: submitted,
 		tasks: make([]task, spec.Tasks()), firstFail: -1}
-	j.learn()
+	j.updateEstimate()
 	d.jobs[id], d.numbers[j.number] = j, j
 	d.order = append(d.order, j)
 	d.tasks += len(j.tasks)
@@ -247,16 +247,16 @@ func (d *Dispatcher) queueOf(shape cluster.Resources) *shapeQueue {
 
 // Cancel ends a job: what waits is dropped, what runs is killed.
 func (d *Dispatcher) Cancel(now time.Time, id, why string) error {
-	j := d.named(id)
+	j := d.jobNamed(id)
 	if j == nil {
 		return noJob(id)
 	}
-	d.cancel(now, j, why)
+	d.cancelJob(now, j, why)
 	return nil
 }
 
-func (d *Dispatcher) cancel(now time.Time, j *job, why string) {
-	if j.over() || j.why != "" {
+func (d *Dispatcher) cancelJob(now time.Time, j *job, why string) {
+	if j.isOver() || j.why != "" {
 		return
 	}
 	j.why = why
@@ -266,13 +266,13 @@ func (d *Dispatcher) cancel(now time.Time, j *job, why string) {
 	for i := range j.tasks {
 		switch t := &j.tasks[i]; t.state {
 		case waiting:
-			d.end(now, j, i, cancelled)
+			d.endTask(now, j, i, cancelled)
 		case running:
-			o := d.to(t.worker)
-			o.Kill = append(o.Kill, j.life(i))
+			o := d.ordersTo(t.worker)
+			o.Kill = append(o.Kill, j.lifeOf(i))
 		}
 	}
-	d.changed(j)
+	d.noteChanged(j)
 }
 
 // TasksCancelled counts tasks that were cancelled alone.
@@ -283,7 +283,7 @@ type TasksCancelled struct {
 
 // CancelTasks ends tasks of a job: what waits of them is dropped, what runs is killed. All of them must be the job's.
 func (d *Dispatcher) CancelTasks(now time.Time, id string, list Indices) (out TasksCancelled, err error) {
-	j := d.named(id)
+	j := d.jobNamed(id)
 	if j == nil {
 		return out, noJob(id)
 	}
@@ -299,13 +299,13 @@ func (d *Dispatcher) CancelTasks(now time.Time, id string, list Indices) (out Ta
 		for index := r.First; index <= r.Last; index++ {
 			i := index - j.spec.First
 			switch t := &j.tasks[i]; {
-			case t.state >= finished || j.unwanted(i):
+			case t.state >= finished || j.isUnwanted(i):
 				continue
 			case t.state == waiting:
-				d.end(now, j, i, cancelled)
+				d.endTask(now, j, i, cancelled)
 			case t.state == running:
-				o := d.to(t.worker)
-				o.Kill = append(o.Kill, j.life(i))
+				o := d.ordersTo(t.worker)
+				o.Kill = append(o.Kill, j.lifeOf(i))
 			} // one that is granted is killed when its worker has answered
 			out.Tasks++
 			if j.tasks[i].state < finished {
@@ -324,8 +324,8 @@ func (d *Dispatcher) CancelTasks(now time.Time, id string, list Indices) (out Ta
 	j.dropped = j.dropped.With(dropped)
 	j.headDirty = true
 	d.dirty[j] = true
-	d.requeue(j)
-	d.changed(j)
+	d.requeueWaiting(j)
+	d.noteChanged(j)
 	return out, nil
 }
 

@@ -104,13 +104,13 @@ func (r *Result) Life() Life {
 	return Life{Job: r.Job, Index: r.Index, Attempt: r.Attempt, CPU: r.CPU, Memory: r.Memory, GPUs: r.GPUs}
 }
 
-func (r *Result) good() bool { return r.Code == 0 && r.Error == "" && !r.Lost && r.Evicted == "" }
+func (r *Result) isSuccess() bool { return r.Code == 0 && r.Error == "" && !r.Lost && r.Evicted == "" }
 
-// unwanted reports whether a task is to run no more, as it or its job was cancelled.
-func (j *job) unwanted(i int) bool { return j.why != "" || j.dropped.Has(j.spec.First+i) }
+// isUnwanted reports whether a task is to run no more, as it or its job was cancelled.
+func (j *job) isUnwanted(i int) bool { return j.why != "" || j.dropped.Has(j.spec.First+i) }
 
-// rest lists the places of the tasks that wait.
-func (j *job) rest() (list []int32) {
+// waitingPlaces lists the places of the tasks that wait.
+func (j *job) waitingPlaces() (list []int32) {
 	for i := range j.tasks {
 		if j.tasks[i].state == waiting {
 			list = append(list, int32(i))
@@ -119,33 +119,33 @@ func (j *job) rest() (list []int32) {
 	return list
 }
 
-func (j *job) over() bool { return j.counts[finished]+j.counts[cancelled] == len(j.tasks) }
+func (j *job) isOver() bool { return j.counts[finished]+j.counts[cancelled] == len(j.tasks) }
 
-func (j *job) life(i int) Life {
+func (j *job) lifeOf(i int) Life {
 	return Life{Job: j.id, Index: j.spec.First + i, Attempt: int(j.tasks[i].attempt),
 		CPU: j.terms.Shape.CPU, Memory: j.terms.Shape.Memory, GPUs: j.spec.GPUs}
 }
 
-// at gives the place of a task by its index.
-func (j *job) at(index int) (int, bool) {
+// placeOf gives the place of a task by its index.
+func (j *job) placeOf(index int) (int, bool) {
 	i := index - j.spec.First
 	return i, i >= 0 && i < len(j.tasks)
 }
 
-func (j *job) set(i int, s state) {
+func (j *job) setState(i int, s state) {
 	j.counts[j.tasks[i].state]--
 	j.tasks[i].state = s
 	j.counts[s]++
 }
 
-// took adds a task that ended well.
-func (j *job) took(us int64) {
+// addRuntime adds a task that ended well.
+func (j *job) addRuntime(us int64) {
 	j.sum += us
-	j.times.add(us)
+	j.times.addTime(us)
 }
 
-// learn sets the estimate of a task: the mean of those that have finished well, else what the user said.
-func (j *job) learn() {
+// updateEstimate sets the estimate of a task: the mean of those that have finished well, else what the user said.
+func (j *job) updateEstimate() {
 	switch {
 	case j.ok > 0:
 		j.estimate = max(1, j.sum/int64(j.ok))
@@ -162,5 +162,5 @@ func (j *job) learn() {
 // tasksOf is the job as the queue has it, all tasks not given out.
 func (j *job) tasksOf() auction.JobTasks {
 	return auction.JobTasks{Job: j.number, Tasks: int32(len(j.tasks)), Long: j.estimate >= LongTask,
-		Submitted: j.submitted.UnixMicro() + j.spec.Priority.start(), Estimate: j.estimate}
+		Submitted: j.submitted.UnixMicro() + j.spec.Priority.startRank(), Estimate: j.estimate}
 }

@@ -20,16 +20,16 @@ func (d *Dispatcher) pumpAll(now time.Time) {
 	for more := true; more; {
 		more = false
 		for _, s := range d.inOrder {
-			more = d.pump(now, s) || more
+			more = d.matchOffer(now, s) || more
 		}
 	}
 }
 
-// pump gives one resting offer of a worker to the best task that fits there. It is false when there is none.
+// matchOffer gives one resting offer of a worker to the best task that fits there. It is false when there is none.
 //
 // Each shape of task bids for itself (auction.Choose), so a shape without room does not stand in the way of the others;
 // one that would otherwise have won for passPatience has a worker saved for it.
-func (d *Dispatcher) pump(now time.Time, s *workerState) bool {
+func (d *Dispatcher) matchOffer(now time.Time, s *workerState) bool {
 	if !d.ready || !s.here || len(s.resting) == 0 {
 		return false
 	}
@@ -52,7 +52,7 @@ func (d *Dispatcher) pump(now time.Time, s *workerState) bool {
 		}
 	}
 	if best >= 0 && bids[best] == auction.NoBid() {
-		d.pass(now, s, d.queues[best])
+		d.notePassedOver(now, s, d.queues[best])
 	}
 	if !any {
 		return false
@@ -64,12 +64,12 @@ func (d *Dispatcher) pump(now time.Time, s *workerState) bool {
 	if !ok {
 		return false
 	}
-	d.give(s, d.queues[who], order)
+	d.grantTask(s, d.queues[who], order)
 	return true
 }
 
-// pass notes that a shape was passed over for want of room, and after a while saves this worker for it.
-func (d *Dispatcher) pass(now time.Time, s *workerState, sh *shapeQueue) {
+// notePassedOver notes that a shape was passed over for want of room, and after a while saves this worker for it.
+func (d *Dispatcher) notePassedOver(now time.Time, s *workerState, sh *shapeQueue) {
 	switch {
 	case s.saving == sh && !now.After(s.until):
 	case sh.passed.IsZero():
@@ -85,7 +85,7 @@ func (d *Dispatcher) pass(now time.Time, s *workerState, sh *shapeQueue) {
 	}
 }
 
-func (d *Dispatcher) give(s *workerState, sh *shapeQueue, order auction.Order) {
+func (d *Dispatcher) grantTask(s *workerState, sh *shapeQueue, order auction.Order) {
 	next, n, _ := sh.queue.Take(order)
 	j, i := d.numbers[next.Job], int(n)
 	last := len(s.resting) - 1
@@ -96,20 +96,20 @@ func (d *Dispatcher) give(s *workerState, sh *shapeQueue, order auction.Order) {
 	}
 	sh.passed = time.Time{}
 	t := &j.tasks[i]
-	j.set(i, granted)
+	j.setState(i, granted)
 	t.attempt++
 	t.worker = s.id
 	g := auction.TaskGrant{Offer: offer.Number, Job: next.Job, Task: n}
-	s.open[offer] = &openGrant{job: j, index: i, life: j.life(i)}
+	s.open[offer] = &openGrant{job: j, index: i, life: j.lifeOf(i)}
 	s.ahead = s.ahead.Add(sh.shape)
-	o := d.to(s.id)
-	o.Grants = append(o.Grants, Grant{Slot: offer.Slot, Granted: g, Life: j.life(i), Terms: j.terms})
-	d.changed(j)
+	o := d.ordersTo(s.id)
+	o.Grants = append(o.Grants, Grant{Slot: offer.Slot, Granted: g, Life: j.lifeOf(i), Terms: j.terms})
+	d.noteChanged(j)
 }
 
-// back puts a task that did not run into the queue again.
-func (d *Dispatcher) back(j *job, i int) {
-	j.set(i, waiting)
+// putTaskBack puts a task that did not run into the queue again.
+func (d *Dispatcher) putTaskBack(j *job, i int) {
+	j.setState(i, waiting)
 	j.tasks[i].worker = ""
 	if j.unpaid.IsZero() {
 		d.queueOf(j.terms.Shape).queue.Return(j.tasksOf(), int32(i))
@@ -123,32 +123,32 @@ const (
 	unpaidMost  = 10 * time.Second
 )
 
-// hold takes a job's tasks out of the queue until its namespace may be able to pay for one.
-func (d *Dispatcher) hold(now time.Time, j *job, wait time.Duration) {
+// holdBackJob takes a job's tasks out of the queue until its namespace may be able to pay for one.
+func (d *Dispatcher) holdBackJob(now time.Time, j *job, wait time.Duration) {
 	if j.unpaid.IsZero() {
 		d.queueOf(j.terms.Shape).queue.Withdraw(j.number)
 		d.unpaid = append(d.unpaid, j)
 	}
 	j.unpaid = now.Add(min(max(wait, unpaidLeast), unpaidMost))
-	d.changed(j)
+	d.noteChanged(j)
 }
 
 // tryUnpaid puts the tasks of jobs back whose wait is over.
 func (d *Dispatcher) tryUnpaid(now time.Time) {
 	d.unpaid = slices.DeleteFunc(d.unpaid, func(j *job) bool {
-		if now.Before(j.unpaid) && !j.over() && j.why == "" {
+		if now.Before(j.unpaid) && !j.isOver() && j.why == "" {
 			return false
 		}
 		j.unpaid = time.Time{}
-		d.queueOf(j.terms.Shape).queue.AddTasks(j.tasksOf(), j.rest())
+		d.queueOf(j.terms.Shape).queue.AddTasks(j.tasksOf(), j.waitingPlaces())
 		return true
 	})
 }
 
-// revise lets the queue know what has been learned of a job's tasks.
-func (d *Dispatcher) revise(j *job) {
+// reviseQueue lets the queue know what has been learned of a job's tasks.
+func (d *Dispatcher) reviseQueue(j *job) {
 	before := j.estimate
-	j.learn()
+	j.updateEstimate()
 	if diff := j.estimate - before; diff > before/16 || -diff > before/16 {
 		d.queueOf(j.terms.Shape).queue.Revise(j.number, j.estimate >= LongTask, j.estimate)
 	}

@@ -45,7 +45,7 @@ func (d *Dispatcher) Flush() ([]fsm.Record, error) {
 	if len(d.saving) > 0 {
 		return nil, nil
 	}
-	out := d.purge()
+	out := d.purgeFinished()
 	for _, j := range slices.SortedFunc(maps.Keys(d.dirty),
 		func(a, b *job) int { return cmp.Compare(a.number, b.number) }) {
 		if len(j.unsaved) > 0 {
@@ -79,7 +79,7 @@ func (d *Dispatcher) Flush() ([]fsm.Record, error) {
 func (d *Dispatcher) Saved(now time.Time) {
 	for _, j := range d.saving {
 		for _, r := range j.saving {
-			o := d.to(r.Worker)
+			o := d.ordersTo(r.Worker)
 			o.Recorded = append(o.Recorded, r.Life())
 		}
 		j.saving = nil
@@ -93,18 +93,18 @@ func (d *Dispatcher) Saved(now time.Time) {
 			if len(j.dropped) == 0 {
 				queue.Add(j.tasksOf())
 			} else { // some were cancelled meanwhile
-				queue.AddTasks(j.tasksOf(), j.rest())
+				queue.AddTasks(j.tasksOf(), j.waitingPlaces())
 			}
 		}
 		j.fresh = false
-		d.changed(j)
+		d.noteChanged(j)
 	}
 	d.saving = nil
 	d.pumpAll(now)
 }
 
-// purge forgets the oldest finished jobs when there are more than are kept.
-func (d *Dispatcher) purge() []fsm.Record {
+// purgeFinished forgets the oldest finished jobs when there are more than are kept.
+func (d *Dispatcher) purgeFinished() []fsm.Record {
 	var out []fsm.Record
 	for len(d.done) > 0 && (len(d.done) > MaxKept || d.tasks > MaxAllTasks*9/10) && d.done[0].sealed {
 		j := d.done[0]
@@ -170,14 +170,14 @@ func (d *Dispatcher) Resume() {
 		return cmp.Or(a.Submitted.Compare(b.Submitted), cmp.Compare(a.id, b.id))
 	})
 	for _, h := range d.heads {
-		j := d.enter(h.id, h.Spec, h.Submitted)
+		j := d.enterJob(h.id, h.Spec, h.Submitted)
 		j.why, j.dropped, j.ended = h.Cancelled, h.Dropped, h.Ended
 		groups := d.groups[h.id]
 		slices.SortFunc(groups, func(a, b group) int { return cmp.Compare(a.number, b.number) })
 		for _, g := range groups {
 			j.records = max(j.records, g.number+1)
 			for _, r := range g.results {
-				d.replay(j, r)
+				d.replayResult(j, r)
 			}
 		}
 		d.queueRestored(j)
@@ -186,9 +186,9 @@ func (d *Dispatcher) Resume() {
 	d.heads, d.groups = nil, nil
 }
 
-// replay applies one result of the journal.
-func (d *Dispatcher) replay(j *job, r Result) {
-	i, ok := j.at(r.Index)
+// replayResult applies one result of the journal.
+func (d *Dispatcher) replayResult(j *job, r Result) {
+	i, ok := j.placeOf(r.Index)
 	if !ok || j.tasks[i].state != waiting {
 		return
 	}
@@ -205,12 +205,12 @@ func (d *Dispatcher) replay(j *job, r Result) {
 		t.fails++
 		j.retried++
 	case r.Dropped:
-		j.set(i, cancelled)
+		j.setState(i, cancelled)
 	default:
-		j.set(i, finished)
-		if r.good() {
+		j.setState(i, finished)
+		if r.isSuccess() {
 			j.ok++
-			j.took(max(0, r.Ended-r.Began))
+			j.addRuntime(max(0, r.Ended-r.Began))
 		} else if j.firstFail < 0 {
 			j.firstFail = i
 		}
@@ -219,13 +219,13 @@ func (d *Dispatcher) replay(j *job, r Result) {
 
 // queueRestored puts what is left of a restored job into the queue.
 func (d *Dispatcher) queueRestored(j *job) {
-	j.learn()
+	j.updateEstimate()
 	for i := range j.tasks {
-		if j.tasks[i].state == waiting && j.unwanted(i) {
-			j.set(i, cancelled)
+		if j.tasks[i].state == waiting && j.isUnwanted(i) {
+			j.setState(i, cancelled)
 		}
 	}
-	if rest := j.rest(); len(rest) > 0 {
+	if rest := j.waitingPlaces(); len(rest) > 0 {
 		queue := d.queueOf(j.terms.Shape).queue
 		queue.Observe(j.tasksOf())
 		queue.AddTasks(j.tasksOf(), rest)
@@ -251,7 +251,7 @@ func (d *Dispatcher) NoteAttempt(id string, index, attempt int) {
 	if j == nil {
 		return
 	}
-	if i, ok := j.at(index); ok && j.tasks[i].state < finished {
+	if i, ok := j.placeOf(index); ok && j.tasks[i].state < finished {
 		j.tasks[i].attempt = max(j.tasks[i].attempt, int32(min(attempt, MaxAttempt)))
 	}
 }

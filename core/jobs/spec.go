@@ -68,7 +68,7 @@ const (
 // headStart is what one priority has over the next, in microseconds: more than any job's work makes up for.
 const headStart = int64(1) << 60
 
-func (p Priority) start() int64 {
+func (p Priority) startRank() int64 {
 	switch p {
 	case High:
 		return -headStart
@@ -181,7 +181,7 @@ type Terms struct {
 	Scheduling machine.Scheduling
 }
 
-func (s *Spec) terms(id string) *Terms {
+func (s *Spec) termsOf(id string) *Terms {
 	t := &Terms{Job: id, App: s.App, Command: s.Command, Shape: s.Shape(), Shared: s.CPUKind != machine.Performance,
 		Timeout: time.Duration(s.TimeoutMS) * time.Millisecond, Namespace: s.Namespace, Scheduling: s.Scheduling()}
 	env := map[string]string{"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",

@@ -85,15 +85,15 @@ type Task struct {
 
 // Status tells of a job, by its id or its name.
 func (d *Dispatcher) Status(now time.Time, id string) (Job, error) {
-	j := d.named(id)
+	j := d.jobNamed(id)
 	if j == nil {
 		return Job{}, noJob(id)
 	}
-	return d.status(now, j, true), nil
+	return d.statusOf(now, j, true), nil
 }
 
-// named gives a job by its id, or the newest of a name.
-func (d *Dispatcher) named(ref string) *job {
+// jobNamed gives a job by its id, or the newest of a name.
+func (d *Dispatcher) jobNamed(ref string) *job {
 	if j := d.jobs[ref]; j != nil || ref == "" {
 		return j
 	}
@@ -110,13 +110,13 @@ func (d *Dispatcher) List(now time.Time, app string) []Job {
 	out := []Job{}
 	for _, j := range d.order {
 		if app == "" || j.spec.App == app {
-			out = append(out, d.status(now, j, false))
+			out = append(out, d.statusOf(now, j, false))
 		}
 	}
 	return out
 }
 
-func (d *Dispatcher) status(now time.Time, j *job, why bool) Job {
+func (d *Dispatcher) statusOf(now time.Time, j *job, why bool) Job {
 	s := Job{ID: j.id, Spec: j.spec, Tasks: len(j.tasks), Waiting: j.counts[waiting], Running: j.counts[granted] +
 		j.counts[running],
 		Succeeded: j.ok, Failed: j.counts[finished] - j.ok, Cancelled: j.counts[cancelled], Retried: j.retried,
@@ -124,7 +124,7 @@ func (d *Dispatcher) status(now time.Time, j *job, why bool) Job {
 		TaskMS: float64(j.estimate) / 1000, Why: j.why}
 	end := now
 	switch {
-	case j.over() && j.sealed:
+	case j.isOver() && j.sealed:
 		s.State, end = Succeeded, j.ended
 		if s.Ended = &j.ended; j.why != "" {
 			s.State = Cancelled
@@ -142,21 +142,21 @@ func (d *Dispatcher) status(now time.Time, j *job, why bool) Job {
 	if ran := s.Succeeded + s.Failed; ran > 0 && s.Elapsed > 0 {
 		s.PerSecond = 1000 * float64(ran) / s.Elapsed
 	}
-	s.Took, s.Left = j.spans(s.Waiting, s.Running)
+	s.Took, s.Left = j.taskSpans(s.Waiting, s.Running)
 	if i := j.firstFail; i >= 0 {
 		r := j.tasks[i].result
-		s.FirstFail = &FirstFail{r.Index, r.Code, detail(r)}
+		s.FirstFail = &FirstFail{r.Index, r.Code, exitDetail(r)}
 	}
 	if why && s.Waiting > 0 && j.why == "" {
-		s.Why = d.why(j)
+		s.Why = d.explainWaiting(j)
 	}
 	return s
 }
 
-// spans says what tasks of a job took, and how long it is until the last has ended: those that run may end at once, or
-// have begun just now.
-func (j *job) spans(waiting, running int) (took, left *Span) {
-	low, high, known := j.times.span()
+// taskSpans says what tasks of a job took, and how long it is until the last has ended: those that run may end at once,
+// or have begun just now.
+func (j *job) taskSpans(waiting, running int) (took, left *Span) {
+	low, high, known := j.times.usualSpan()
 	if !known {
 		return nil, nil
 	}
@@ -168,8 +168,9 @@ func (j *job) spans(waiting, running int) (took, left *Span) {
 	return took, left
 }
 
-// why says in one sentence what a job's tasks wait for: what the judge says of each worker, and who comes before.
-func (d *Dispatcher) why(j *job) string {
+// explainWaiting says in one sentence what a job's tasks wait for: what the judge says of each worker, and who comes
+// before.
+func (d *Dispatcher) explainWaiting(j *job) string {
 	if !j.unpaid.IsZero() {
 		return "namespace " + cmp.Or(j.spec.Namespace, "default") +
 			" cannot pay for another task of it now; it is tried again every few seconds"
@@ -197,17 +198,18 @@ func (d *Dispatcher) why(j *job) string {
 	if here == 0 {
 		return "no worker is connected"
 	}
-	text := fmt.Sprintf("%s busy with %s", count(here, "worker is", "workers are"), count(tasks, "task", "tasks"))
+	text := fmt.Sprintf("%s busy with %s", countNoun(here, "worker is", "workers are"),
+		countNoun(tasks, "task", "tasks"))
 	switch {
 	case room > 0:
-		text = fmt.Sprintf("%s room, so it is about to begin", count(room, "worker has", "workers have"))
+		text = fmt.Sprintf("%s room, so it is about to begin", countNoun(room, "worker has", "workers have"))
 	case len(clauses) > 0:
 		no := fmt.Sprintf("%s (on %d of %d)", placement.ClauseText(clauses[0]), len(clauses), here)
 		if text += "; " + no; tasks == 0 {
 			text = no
 		}
 	case tasks == 0:
-		text = count(here, "worker has", "workers have") + " not asked for a task yet"
+		text = countNoun(here, "worker has", "workers have") + " not asked for a task yet"
 	case saved > 0:
 		text += fmt.Sprintf("; %d of them keep room for a larger task", saved)
 	default:
@@ -220,14 +222,14 @@ func (d *Dispatcher) why(j *job) string {
 		ahead, lots = ahead+t, lots+l
 	}
 	if ahead > 0 {
-		text += fmt.Sprintf("; %s of %s come before these", count(int(ahead), "task", "tasks"),
-			count(int(lots), "job", "jobs"))
+		text += fmt.Sprintf("; %s of %s come before these", countNoun(int(ahead), "task", "tasks"),
+			countNoun(int(lots), "job", "jobs"))
 	}
 	return text
 }
 
-// count writes a number with its noun: "1 task", "1,200 tasks".
-func count(n int, one, many string) string {
+// countNoun writes a number with its noun: "1 task", "1,200 tasks".
+func countNoun(n int, one, many string) string {
 	if n == 1 {
 		return "1 " + one
 	}
@@ -251,7 +253,7 @@ type TaskQuery struct {
 
 // Tasks tells of a job's tasks, in order of index. next is the index to go on with, -1 at the end.
 func (d *Dispatcher) Tasks(now time.Time, id string, q TaskQuery) (out []Task, next int, err error) {
-	j := d.named(id)
+	j := d.jobNamed(id)
 	if j == nil {
 		return nil, -1, noJob(id)
 	}
@@ -274,17 +276,17 @@ func (d *Dispatcher) Tasks(now time.Time, id string, q TaskQuery) (out []Task, n
 // Output tells where one task's output is: in the job's file, with the result of its newest attempt that ended, or with
 // the worker on which a life runs.
 func (d *Dispatcher) Output(id string, index int) (r *Result, live *Life, worker cluster.WorkerID, err error) {
-	j := d.named(id)
+	j := d.jobNamed(id)
 	if j == nil {
 		return nil, nil, "", noJob(id)
 	}
-	i, ok := j.at(index)
+	i, ok := j.placeOf(index)
 	if !ok {
 		return nil, nil, "", noTask(j, index)
 	}
 	t := &j.tasks[i]
 	if t.state == running {
-		l := j.life(i)
+		l := j.lifeOf(i)
 		live, worker = &l, t.worker
 	}
 	return t.result, live, worker, nil
@@ -301,10 +303,10 @@ func (j *job) taskStatus(now time.Time, i int) Task {
 	}
 	if r := t.result; r != nil && t.state != running {
 		code := r.Code
-		s.ExitCode, s.Worker, s.Detail, s.Output = &code, r.Worker, detail(r), r.Bytes
+		s.ExitCode, s.Worker, s.Detail, s.Output = &code, r.Worker, exitDetail(r), r.Bytes
 		s.TookMS = float64(r.Ended-r.Began) / 1000
 		if t.state == finished {
-			if s.State = "failed"; r.good() {
+			if s.State = "failed"; r.isSuccess() {
 				s.State = "succeeded"
 			}
 		}
@@ -312,8 +314,8 @@ func (j *job) taskStatus(now time.Time, i int) Task {
 	return s
 }
 
-// detail says what an exit code does not.
-func detail(r *Result) string {
+// exitDetail says what an exit code does not.
+func exitDetail(r *Result) string {
 	switch {
 	case r.Error != "":
 		return r.Error

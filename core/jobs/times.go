@@ -11,13 +11,13 @@ type times struct {
 // enoughTimes is how many tasks must have ended before anything is said of those that have not.
 const enoughTimes = 5
 
-func (t *times) add(took int64) {
+func (t *times) addTime(took int64) {
 	t.last[t.n%len(t.last)] = took
 	t.n++
 }
 
-// span returns what eight of ten tasks were between; nothing before enough have ended.
-func (t *times) span() (low, high int64, known bool) {
+// usualSpan returns what eight of ten tasks were between; nothing before enough have ended.
+func (t *times) usualSpan() (low, high int64, known bool) {
 	if t.n < enoughTimes {
 		return 0, 0, false
 	}

@@ -24,9 +24,9 @@ type accounts struct {
 // payers are the machines, the tasks or the volumes, as the accounts see them.
 type payers interface {
 	// charges calls f with what each of them costs as it stands.
-	charges(f func(id string, c quota.Charge))
+	eachCharge(f func(id string, c quota.Charge))
 	// standing returns how one of them stands; false when it is none of them.
-	standing(id string) (standing, bool)
+	standingOf(id string) (standing, bool)
 	// setUnpaid changes whether one of them is paid for.
 	setUnpaid(id string, unpaid bool, why string)
 }
@@ -40,20 +40,20 @@ type standing struct {
 
 func newAccounts(c *core) *accounts { return &accounts{core: c, Accounts: quota.NewAccounts()} }
 
-func (s *accounts) restore(d Decoded) error {
+func (s *accounts) restoreRecords(d Decoded) error {
 	rec := d.rec
 	var v quota.Saved
-	if err := decode(rec, &v, "what namespace "+rec.Key+" has spent"); err != nil {
+	if err := decodeRecord(rec, &v, "what namespace "+rec.Key+" has spent"); err != nil {
 		return err
 	}
 	s.Restore(rec.Key, v)
 	return nil
 }
 
-// find returns how whoever has an id stands, and those it belongs to.
-func (s *accounts) find(id string) (standing, payers) {
+// findPayer returns how whoever has an id stands, and those it belongs to.
+func (s *accounts) findPayer(id string) (standing, payers) {
 	for _, p := range s.payers {
-		if st, ok := p.standing(id); ok {
+		if st, ok := p.standingOf(id); ok {
 			return st, p
 		}
 	}
@@ -66,15 +66,15 @@ func (s *accounts) setLimits(b quota.Limits) {
 		return
 	}
 	for _, p := range s.payers {
-		p.charges(func(id string, c quota.Charge) { s.Put(s.now, id, c) })
+		p.eachCharge(func(id string, c quota.Charge) { s.Put(s.now, id, c) })
 	}
 }
 
-// funds returns what a request takes of its namespace's budget, as this worker knows it; see market.Funding.
-func (s *accounts) funds(now time.Time, id string, r *placement.Request) *placement.Funds {
+// fundsFor returns what a request takes of its namespace's budget, as this worker knows it; see market.Funding.
+func (s *accounts) fundsFor(now time.Time, id string, r *placement.Request) *placement.Funds {
 	name, sc, has, more := r.Namespace, r.Scheduling, 0.0, r.Resources
 	if id != "" {
-		st, p := s.find(id)
+		st, p := s.findPayer(id)
 		if p == nil {
 			return nil
 		}
@@ -95,49 +95,50 @@ func (s *accounts) funds(now time.Time, id string, r *placement.Request) *placem
 	return a.Means(name, rate, more)
 }
 
-// record puts into the worker's record what is to be told, and plans when the counters are written.
-func (s *accounts) record() {
+// writeChanges puts into the worker's record what is to be told, and plans when the counters are written.
+func (s *accounts) writeChanges() {
 	s.Plan(s.now)
 	if told, changed := s.News(); changed {
 		s.seller.SetSpending(told)
 	}
 }
 
-func (s *accounts) next() time.Time { return s.NextWrite() }
+func (s *accounts) nextStep() time.Time { return s.NextWrite() }
 
-// step writes the counters, and looks whether what runs can still be paid for.
-func (s *accounts) step() {
+// stepDue writes the counters, and looks whether what runs can still be paid for.
+func (s *accounts) stepDue() {
 	counters, due := s.Write(s.now)
 	if !due {
 		return
 	}
 	for _, name := range slices.Sorted(maps.Keys(counters)) {
-		s.put(MeterBucket, name, counters[name])
+		s.putRecord(MeterBucket, name, counters[name])
 		s.out.Sync = true // before it is told
 	}
 	for _, name := range s.Limited() {
 		if a, limited := s.Account(s.now, name); limited {
-			s.shift(name, a)
+			s.shiftUnpaid(name, a)
 		}
 	}
 }
 
-// shift lets machines of a namespace that has overdrawn run unpaid, and takes that back where its balance has grown.
-func (s *accounts) shift(namespace string, a quota.Account) {
+// shiftUnpaid lets machines of a namespace that has overdrawn run unpaid, and takes that back where its balance has
+// grown.
+func (s *accounts) shiftUnpaid(namespace string, a quota.Account) {
 	var all []quota.Payer
 	for _, id := range s.Payers(namespace) {
-		st, _ := s.find(id)
+		st, _ := s.findPayer(id)
 		c := s.Charge(id)
 		st.scheduling.Lent = false
 		all = append(all, quota.Payer{ID: id, Rate: c.Rate, Lent: c.Lent, Rank: st.scheduling.Rank(), Since: st.since})
 	}
 	unpaid, paid := quota.Shift(a, all)
 	for _, id := range unpaid {
-		_, p := s.find(id)
+		_, p := s.findPayer(id)
 		p.setUnpaid(id, true, "namespace "+namespace+" has overdrawn: "+a.String())
 	}
 	for _, id := range paid {
-		_, p := s.find(id)
+		_, p := s.findPayer(id)
 		p.setUnpaid(id, false, a.String())
 	}
 }
@@ -145,9 +146,9 @@ func (s *accounts) shift(namespace string, a quota.Account) {
 // Budgets tells the worker what there is in the catalog and what others spend. It may be told at any time, and as
 // often.
 func (s *Supervisor) Budgets(now time.Time, b quota.Limits) Out {
-	s.open(now)
+	s.openOut(now)
 	s.accounts.setLimits(b)
-	return s.close()
+	return s.closeOut()
 }
 
 // Account returns how a namespace stands, as far as this worker has heard; false where it has no budget.

@@ -12,15 +12,16 @@ const CodeApart fault.Code = "apart"
 
 // Apart tells the worker for how long it has heard no other member of its cluster; 0: it hears one, or there is none. A
 // replica whose StopAfter is over is killed, with no grace, and stays down until a steward has it started: meanwhile
-// another machine may have taken its place. The worker is told again while it hears nobody, and so stops what has come up
-// since. That a machine was stopped is durable; for how long nobody was heard is not, so that a restart counts from 0.
+// another machine may have taken its place. The worker is told again while it hears nobody, and so stops what has come
+// up since. That a machine was stopped is durable; for how long nobody was heard is not, so that a restart counts from
+// 0.
 func (s *Supervisor) Apart(now time.Time, silent time.Duration) Out {
-	s.open(now)
+	s.openOut(now)
 	s.core.apart = silent
 	if silent > 0 {
 		s.lives.stopApart()
 	}
-	return s.close()
+	return s.closeOut()
 }
 
 // isApart reports whether the machine may not run, as the worker has heard nobody for too long.
@@ -41,7 +42,7 @@ func (c *core) refuseApart(of *machine.Replica) error {
 // refuseWake refuses that a request starts a machine that was stopped since nobody was heard: its steward knows whether
 // another stands in its place.
 func (r *row) refuseWake(c *Command) error {
-	if !r.Apart || !c.wakes() {
+	if !r.Apart || !c.isWakeForRequest() {
 		return nil
 	}
 	return fault.New(fault.Precondition, CodeApart, "machine %s was stopped as its worker heard "+
@@ -52,20 +53,20 @@ func (r *row) refuseWake(c *Command) error {
 func (s *lives) stopApart() {
 	for _, id := range sortedKeys(s.rows) {
 		r := s.rows[id]
-		if !s.isApart(r.Machine.Replica) || r.destroyed() {
+		if !s.isApart(r.Machine.Replica) || r.isDestroyed() {
 			continue
 		}
-		run := s.run(id)
+		run := s.runOf(id)
 		switch {
 		case r.Life != nil && r.Life.Paused, run != nil && run.Op == opDestroy:
 		case run != nil && run.Op == opStop && argsOf(run).Kill:
-		case r.acts():
+		case r.hasProcesses():
 			s.killApart(r)
 		case run == nil && !r.RestartAt.IsZero():
 			r.RestartAt, r.Restarts, r.Apart = time.Time{}, 0, true
-			r.Machine.State = r.settle()
+			r.Machine.State = r.settledState()
 			s.settleLedger(r)
-			s.note(r, "stop", r.Machine.State, machine.SourceFlyd, s.whyApart())
+			s.writeEvent(r, "stop", r.Machine.State, machine.SourceFlyd, s.whyApart())
 			s.out.Sync = true
 		}
 	}
@@ -73,13 +74,13 @@ func (s *lives) stopApart() {
 
 // killApart kills a machine that may not run. What was asked of it meanwhile ends.
 func (s *lives) killApart(r *row) {
-	if parked, _ := s.parked(r.Machine.ID); parked != nil || s.run(r.Machine.ID) != nil {
-		s.abort(machineKey(r.Machine.ID), s.whyApart())
+	if parked, _ := s.parkedRun(r.Machine.ID); parked != nil || s.runOf(r.Machine.ID) != nil {
+		s.abortRun(machineKey(r.Machine.ID), s.whyApart())
 	}
 	r.Apart = true
-	s.note(r, "stop", machine.Stopping, machine.SourceFlyd, s.whyApart())
+	s.writeEvent(r, "stop", machine.Stopping, machine.SourceFlyd, s.whyApart())
 	r.Machine.State = machine.Stopping
-	if err := s.begin(r, opStop, opArgs{Source: machine.SourceFlyd, Kill: true}); err != nil {
+	if err := s.beginOperation(r, opStop, opArgs{Source: machine.SourceFlyd, Kill: true}); err != nil {
 		s.noteRefused(r, "it is not stopped", err)
 	}
 }

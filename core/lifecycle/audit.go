@@ -10,23 +10,23 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// reconcile holds the runtime's facts, as they were at asked, against what should be. Machines that changed since are
-// left for the next time.
-func (s *lives) reconcile(seen map[string]Life, asked time.Time) {
+// reconcileFacts holds the runtime's facts, as they were at asked, against what should be. Machines that changed since
+// are left for the next time.
+func (s *lives) reconcileFacts(seen map[string]Life, asked time.Time) {
 	for _, id := range sortedKeys(seen) {
 		l, r := seen[id], s.rows[id]
 		switch {
 		case r != nil && r.changed.After(asked):
-		case r == nil || r.destroyed():
+		case r == nil || r.isDestroyed():
 			s.drift++
-			s.effect(machineKey(id), EffRemove, Target{ID: id})
-		case s.run(id) != nil || !l.Running:
+			s.askEffect(machineKey(id), EffRemove, Target{ID: id})
+		case s.runOf(id) != nil || !l.Running:
 			// its run asks the runtime itself; an exit comes by Exited
 		case r.Life == nil || r.Life.Attempt != l.Attempt:
 			s.drift++
-			s.effect(machineKey(id), EffKill, Target{ID: id, Attempt: l.Attempt})
+			s.askEffect(machineKey(id), EffKill, Target{ID: id, Attempt: l.Attempt})
 		default:
-			s.agree(r, l)
+			s.takeOverLife(r, l)
 		}
 	}
 	for _, id := range sortedKeys(s.rows) {
@@ -34,18 +34,18 @@ func (s *lives) reconcile(seen map[string]Life, asked time.Time) {
 		if s.strays[id] && !seen[id].Running {
 			s.strayEnded(r)
 		}
-		if r.Life == nil || r.destroyed() || r.changed.After(asked) {
+		if r.Life == nil || r.isDestroyed() || r.changed.After(asked) {
 			continue
 		}
 		if l, ok := seen[id]; !ok || l.Attempt != r.Life.Attempt || (!l.Running && !l.HasExit) {
 			s.drift++
-			s.exited(r, Exit{Machine: id, Attempt: r.Life.Attempt, Code: -1, Lost: true, At: s.now})
+			s.enterExit(r, Exit{Machine: id, Attempt: r.Life.Attempt, Code: -1, Lost: true, At: s.now})
 		}
 	}
 }
 
-// agree takes over how the runtime has a life. One that is not on disk as it should be is let run where it fits.
-func (s *lives) agree(r *row, l Life) {
+// takeOverLife takes over how the runtime has a life. One that is not on disk as it should be is let run where it fits.
+func (s *lives) takeOverLife(r *row, l Life) {
 	id := r.Machine.ID
 	r.Life.Paused, r.Life.PID = l.Paused, l.PID
 	if l.OnDisk == r.Life.OnDisk {
@@ -53,7 +53,7 @@ func (s *lives) agree(r *row, l Life) {
 	}
 	s.drift++
 	if !l.OnDisk && s.seller.SetUp(s.now, id, true) != nil {
-		s.effect(machineKey(id), EffKill, Target{ID: id, Attempt: l.Attempt})
+		s.askEffect(machineKey(id), EffKill, Target{ID: id, Attempt: l.Attempt})
 		return
 	}
 	r.Life.OnDisk = l.OnDisk
@@ -86,7 +86,7 @@ func (s *lives) strayEnded(r *row) {
 		return
 	}
 	delete(s.strays, id)
-	if !r.destroyed() && s.run(id) == nil {
+	if !r.isDestroyed() && s.runOf(id) == nil {
 		s.settleLedger(r)
 		s.dirty[id] = true // for the meter
 	}
@@ -105,7 +105,7 @@ func (s *lives) parkMisfits() {
 		kind, id, _ := strings.Cut(r.Key, "/")
 		ok := false
 		switch row, ofVolume := s.rows[id], strings.HasPrefix(r.Op, "volume_"); {
-		case kind == "m" && row != nil && !row.destroyed() && !ofVolume:
+		case kind == "m" && row != nil && !row.isDestroyed() && !ofVolume:
 			ok = json.Unmarshal(r.Args, &opArgs{}) == nil
 		case kind == "v" && s.volumes.rows[id] != nil && ofVolume:
 			ok = json.Unmarshal(r.Args, &volumeArgs{}) == nil
@@ -117,10 +117,10 @@ func (s *lives) parkMisfits() {
 	})
 }
 
-// adopt takes over the life that a parked launch has begun, before its result was written: it runs, or has ended
+// adoptLaunched takes over the life that a parked launch has begun, before its result was written: it runs, or has ended
 // unheard.
-func (s *lives) adopt(r *row, l Life) {
-	run, _ := s.parked(r.Machine.ID)
+func (s *lives) adoptLaunched(r *row, l Life) {
+	run, _ := s.parkedRun(r.Machine.ID)
 	known := r.Life != nil || r.LastExit != nil && r.LastExit.Attempt == l.Attempt
 	if run == nil || run.Undoing || known || l.Attempt == 0 || l.Attempt != r.Attempt || !l.Running && !l.HasExit {
 		return
@@ -133,10 +133,10 @@ func (s *lives) adopt(r *row, l Life) {
 // and have been lost: nobody can say that they were not, and an attempt is begun once.
 func (s *lives) giveUpStarts(seen map[string]Life) {
 	s.engine.Each(func(run *fsm.Run) {
-		if !launches(run) || run.Undoing || run.Step() != stepLaunch {
+		if !startsAttempt(run) || run.Undoing || run.Step() != stepLaunch {
 			return
 		}
-		r, attempt := s.of(run), argsOf(run).Attempt
+		r, attempt := s.machineOf(run), argsOf(run).Attempt
 		if attempt == 0 || r.Life != nil || seen[r.Machine.ID].Attempt == attempt {
 			return
 		}
@@ -149,7 +149,7 @@ func (s *lives) giveUpStarts(seen map[string]Life) {
 // machine at most: who begins one waits for the disk before he begins the next.
 func (s *lives) passOver() {
 	for id, r := range s.rows {
-		if !r.destroyed() {
+		if !r.isDestroyed() {
 			r.Attempt++
 			s.dirty[id] = true
 		}
@@ -160,8 +160,8 @@ func (s *lives) passOver() {
 // settleStates brings the machines that no operation works on to the states that their facts add up to, at start-up.
 func (s *lives) settleStates() {
 	for _, id := range sortedKeys(s.rows) {
-		if r := s.rows[id]; s.run(id) == nil && !r.destroyed() {
-			r.Machine.State = r.settle()
+		if r := s.rows[id]; s.runOf(id) == nil && !r.isDestroyed() {
+			r.Machine.State = r.settledState()
 			s.noteParked(r)
 		}
 	}
@@ -169,46 +169,46 @@ func (s *lives) settleStates() {
 
 // noteParked tells of a machine's parked operation in its events, once.
 func (s *lives) noteParked(r *row) {
-	run, why := s.parked(r.Machine.ID)
+	run, why := s.parkedRun(r.Machine.ID)
 	told := func(e machine.Event) bool { return e.Type == EventParked && e.Message == why }
 	if run != nil && !slices.ContainsFunc(r.Machine.Events, told) {
-		s.note(r, EventParked, r.Machine.State, machine.SourceFlyd, why)
+		s.writeEvent(r, EventParked, r.Machine.State, machine.SourceFlyd, why)
 	}
 }
 
 // holdTimers lets pass what has come due for a machine whose operation is parked.
 func (s *lives) holdTimers(r *row, why string) {
-	if s.due(r.RestartAt) || s.due(r.ReturnAt) {
+	if s.isDue(r.RestartAt) || s.isDue(r.ReturnAt) {
 		r.RestartAt, r.ReturnAt = time.Time{}, time.Time{}
-		s.rest(r, nil)
-		s.note(r, EventParked, r.Machine.State, machine.SourceFlyd, "it does not start again: "+why)
+		s.bringToRest(r, nil)
+		s.writeEvent(r, EventParked, r.Machine.State, machine.SourceFlyd, "it does not start again: "+why)
 	}
-	if s.due(r.DestroyAt) {
+	if s.isDue(r.DestroyAt) {
 		r.DestroyAt = time.Time{}
-		s.note(r, EventParked, r.Machine.State, machine.SourceFlyd, "it is not destroyed: "+why)
+		s.writeEvent(r, EventParked, r.Machine.State, machine.SourceFlyd, "it is not destroyed: "+why)
 	}
-	if s.due(r.ScheduleAt) {
+	if s.isDue(r.ScheduleAt) {
 		r.ScheduleAt = scheduleAfter(r.Machine.Config.Schedule, r.ScheduleAt, s.now)
-		s.note(r, EventParked, r.Machine.State, machine.SourceFlyd, "its schedule does not start it: "+why)
+		s.writeEvent(r, EventParked, r.Machine.State, machine.SourceFlyd, "its schedule does not start it: "+why)
 	}
 }
 
 // Audit holds the runtime's facts, as they were at asked, against what should be, as Recover does: nothing that drifted
 // apart stays so.
 func (s *Supervisor) Audit(now, asked time.Time, list []Life) Out {
-	s.open(now)
-	s.lives.reconcile(byMachine(list), asked)
-	return s.close()
+	s.openOut(now)
+	s.lives.reconcileFacts(byMachine(list), asked)
+	return s.closeOut()
 }
 
 // Exited takes an exit from the runtime. It is acknowledged by an effect once it is durable; hearing it twice is
 // harmless.
 func (s *Supervisor) Exited(now time.Time, ex Exit) Out {
-	s.open(now)
-	if r := s.machines.rows[ex.Machine]; r != nil && !r.destroyed() {
-		s.lives.exited(r, ex)
+	s.openOut(now)
+	if r := s.machines.rows[ex.Machine]; r != nil && !r.isDestroyed() {
+		s.lives.enterExit(r, ex)
 	} else {
-		s.ack(ex)
+		s.acknowledgeExit(ex)
 	}
-	return s.close()
+	return s.closeOut()
 }

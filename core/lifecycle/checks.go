@@ -24,30 +24,30 @@ type CheckResult struct {
 // Checked takes what health checks have said. It belongs to the attempt that was checked: of one that has ended, is
 // suspended or is about to end it means nothing, and is dropped.
 func (s *Supervisor) Checked(now time.Time, list []CheckResult) Out {
-	s.open(now)
+	s.openOut(now)
 	for _, c := range list {
-		s.machines.checked(c)
+		s.machines.enterCheckResult(c)
 	}
-	return s.close()
+	return s.closeOut()
 }
 
 // CheckedAttempt returns the attempt of a machine that is to be checked now; 0: none is.
 func (s *Supervisor) CheckedAttempt(id string) uint64 {
-	if r := s.machines.rows[id]; r != nil && r.checkable() {
+	if r := s.machines.rows[id]; r != nil && r.hasChecks() {
 		return r.Life.Attempt
 	}
 	return 0
 }
 
-func (r *row) checkable() bool {
+func (r *row) hasChecks() bool {
 	return r.Life != nil && !r.Life.Paused && r.Machine.State == machine.Started
 }
 
-// checked enters one result. A status that is another one is an event, and written down with the next commit; another
-// output alone is only shown.
-func (s *machines) checked(c CheckResult) {
+// enterCheckResult enters one result. A status that is another one is an event, and written down with the next commit;
+// another output alone is only shown.
+func (s *machines) enterCheckResult(c CheckResult) {
 	r := s.rows[c.Machine]
-	if r == nil || !r.checkable() || r.Life.Attempt != c.Attempt {
+	if r == nil || !r.hasChecks() || r.Life.Attempt != c.Attempt {
 		return
 	}
 	list := slices.Clone(r.Machine.Checks)

@@ -30,59 +30,60 @@ type pendingCommand struct {
 	c      Command
 }
 
-// do carries out a command, or lets it wait for the machine's operation to end.
-func (s *commands) do(ticket uint64, c Command) {
-	r, err := s.admit(c)
+// carryOut carries out a command, or lets it wait for the machine's operation to end.
+func (s *commands) carryOut(ticket uint64, c Command) {
+	r, err := s.admitCommand(c)
 	if err != nil {
-		s.reply(ticket, nil, "", err)
+		s.replyTo(ticket, nil, "", err)
 		return
 	}
 	previous := r.Machine.State
-	if s.immediate(r, c) {
-		s.reply(ticket, r, previous, nil)
+	if s.doImmediate(r, c) {
+		s.replyTo(ticket, r, previous, nil)
 		return
 	}
-	if run := s.run(c.Machine); run != nil && s.duringRun(ticket, r, c, run) {
+	if run := s.runOf(c.Machine); run != nil && s.duringRun(ticket, r, c, run) {
 		return
 	}
 	previous = r.Machine.State
-	begun, err := s.judge(r, c)
-	if err != nil || !begun || s.run(c.Machine) == nil { // or it has ended within this very input
-		s.reply(ticket, r, previous, err)
+	begun, err := s.judgeVerb(r, c)
+	if err != nil || !begun || s.runOf(c.Machine) == nil { // or it has ended within this very input
+		s.replyTo(ticket, r, previous, err)
 		return
 	}
-	s.answer(ticket, r, previous, c.Begun)
+	s.answerAtEnd(ticket, r, previous, c.Begun)
 }
 
-// admit returns the machine of a command, where neither a newer steward, another instance, a lease nor a halt stands
-// against it. A command that waits for its turn is judged again then: any of them may have come meanwhile.
-func (s *commands) admit(c Command) (*row, error) {
+// admitCommand returns the machine of a command, where neither a newer steward, another instance, a lease nor a halt
+// stands against it. A command that waits for its turn is judged again then: any of them may have come meanwhile.
+func (s *commands) admitCommand(c Command) (*row, error) {
 	if err := c.checkOrder(); err != nil {
 		return nil, err
 	}
-	if err := s.terms.obey(c.App, c.Term); err != nil {
+	if err := s.terms.obeyTerm(c.App, c.Term); err != nil {
 		return nil, err
 	}
-	r, err := s.find(c.App, c.Machine)
+	r, err := s.findMachine(c.App, c.Machine)
 	if err == nil && c.Expect != "" && c.Expect != r.Machine.InstanceID {
 		err = fault.New(fault.Conflict, codeOtherInstance,
 			"the %s is meant for instance %s of machine %s, which is at instance %s now; look at the machine again",
 			c.Verb, c.Expect, c.Machine, r.Machine.InstanceID)
 	}
 	if err == nil && c.Term == nil && c.Replica == nil && (c.Verb == Update || c.Verb == Resize) {
-		err = kept(r)
+		err = refuseReplicaChange(r)
 	}
-	if err == nil && leased(c.Verb) && !c.wakes() {
-		err = s.leases.check(c.Machine, c.Nonce)
+	if err == nil && needsLease(c.Verb) && !c.isWakeForRequest() {
+		err = s.leases.checkNonce(c.Machine, c.Nonce)
 	}
-	if err == nil && c.Verb.starts() {
-		err = cmp.Or(s.halt.refuse(), s.refuseApart(r.Machine.Replica), r.refuseWake(&c))
+	if err == nil && c.Verb.startsLife() {
+		err = cmp.Or(s.halt.refuseIfHalted(), s.refuseApart(r.Machine.Replica), r.refuseWake(&c))
 	}
 	return r, err
 }
 
-// kept refuses that somebody changes what a replica is: its steward would not know, and change nothing back.
-func kept(r *row) error {
+// refuseReplicaChange refuses that somebody changes what a replica is: its steward would not know, and change nothing
+// back.
+func refuseReplicaChange(r *row) error {
 	of := r.Machine.Replica
 	if of == nil {
 		return nil
@@ -96,19 +97,19 @@ func kept(r *row) error {
 // or ends it. It reports whether that is all; if not, the machine is free for the command.
 func (s *commands) duringRun(ticket uint64, r *row, c Command, run *fsm.Run) bool {
 	id := r.Machine.ID
-	same := string(c.Verb) == run.Op || c.Verb == Start && (run.Op == opStartEvict || wakes(run.Op))
+	same := string(c.Verb) == run.Op || c.Verb == Start && (run.Op == opStartEvict || wakesLife(run.Op))
 	switch {
 	case c.Verb == Destroy && c.Kill && run.Op != opDestroy:
 		if _, err := argsFor(r, c); err != nil {
-			s.reply(ticket, r, r.Machine.State, err)
+			s.replyTo(ticket, r, r.Machine.State, err)
 			return true
 		}
-		s.abort(run.Key, "the machine is being destroyed")
+		s.abortRun(run.Key, "the machine is being destroyed")
 		return false
 	case same && (c.Verb == Start || c.Verb == Stop || c.Verb == Destroy):
-		s.answer(ticket, r, r.Machine.State, c.Begun)
+		s.answerAtEnd(ticket, r, r.Machine.State, c.Begun)
 	case len(s.pending[id]) >= MaxPending:
-		s.reply(ticket, r, "", &fault.Error{Kind: fault.Conflict, Code: fault.CodeBusy, RetryAfter: time.Second,
+		s.replyTo(ticket, r, "", &fault.Error{Kind: fault.Conflict, Code: fault.CodeBusy, RetryAfter: time.Second,
 			Text: "too many commands wait for machine " + id + " already; try again when its " + run.Op + " has ended"})
 	default:
 		s.pending[id] = append(s.pending[id], pendingCommand{ticket, c})
@@ -118,20 +119,20 @@ func (s *commands) duringRun(ticket uint64, r *row, c Command, run *fsm.Run) boo
 
 // doPending carries out the commands that waited for a machine's operation, up to the first that begins another.
 func (s *commands) doPending(id string) {
-	for s.run(id) == nil && len(s.pending[id]) > 0 {
+	for s.runOf(id) == nil && len(s.pending[id]) > 0 {
 		p := s.pending[id][0]
 		s.pending[id] = s.pending[id][1:]
-		s.do(p.ticket, p.c)
+		s.carryOut(p.ticket, p.c)
 	}
 	if len(s.pending[id]) == 0 {
 		delete(s.pending, id)
 	}
 }
 
-// answer has ticket answered when the machine's operation ends; now, if it is enough that it has begun.
-func (s *commands) answer(ticket uint64, r *row, previous machine.State, begun bool) {
+// answerAtEnd has ticket answered when the machine's operation ends; now, if it is enough that it has begun.
+func (s *commands) answerAtEnd(ticket uint64, r *row, previous machine.State, begun bool) {
 	if !begun {
-		s.waiters.add(machineKey(r.Machine.ID), ticket, previous)
+		s.waiters.addWaiter(machineKey(r.Machine.ID), ticket, previous)
 		return
 	}
 	s.out.Sync = true
@@ -140,25 +141,27 @@ func (s *commands) answer(ticket uint64, r *row, previous machine.State, begun b
 
 // replyBegun answers a command whose operation is on its way.
 func (s *commands) replyBegun(ticket uint64, r *row, previous machine.State) {
-	out := Outcome{Machine: r.public(), Previous: previous}
-	if run := s.run(r.Machine.ID); run != nil {
-		out.Begun = &machine.Begun{Operation: run.Op, Until: aim(run)}
+	out := Outcome{Machine: r.publicMachine(), Previous: previous}
+	if run := s.runOf(r.Machine.ID); run != nil {
+		out.Begun = &machine.Begun{Operation: run.Op, Until: finalState(run)}
 	}
 	s.out.Replies = append(s.out.Replies, Reply{Ticket: ticket, Outcome: out})
 }
 
-// overdue answers a command that has waited for long: that its operation has begun, or, when it still waits for its
-// turn, that it is not carried out. One that is answered already is no harm.
-func (s *commands) overdue(ticket uint64) {
-	if key, w, ok := s.waiters.take(ticket); ok {
+// answerOverdue answers a command that has waited for long: that its operation has begun, or, when it still waits for
+// its turn, that it is not carried out. One that is answered already is no harm.
+func (s *commands) answerOverdue(ticket uint64) {
+	if key, w, ok := s.waiters.takeWaiter(ticket); ok {
 		id, isMachine := strings.CutPrefix(key, "m/")
 		if isMachine {
 			s.replyBegun(ticket, s.rows[id], w.previous)
 			return
 		}
 		v := s.volumes.rows[strings.TrimPrefix(key, "v/")]
-		s.out.Replies = append(s.out.Replies, Reply{Ticket: ticket, Volume: v.public(), Err: fault.New(fault.Timeout,
-			fault.CodeDeadline, "volume %s is not ready yet; it is being worked on, so look again later", v.Volume.ID)})
+		s.out.Replies = append(s.out.Replies, Reply{Ticket: ticket, Volume: v.publicVolume(),
+			Err: fault.New(fault.Timeout,
+				fault.CodeDeadline, "volume %s is not ready yet; it is being worked on, so look again later",
+				v.Volume.ID)})
 		return
 	}
 	for id, list := range s.pending {
@@ -170,25 +173,25 @@ func (s *commands) overdue(ticket uint64) {
 		if s.pending[id] = slices.Delete(list, i, i+1); len(s.pending[id]) == 0 {
 			delete(s.pending, id)
 		}
-		if run := s.run(id); run != nil {
+		if run := s.runOf(id); run != nil {
 			op = run.Op
 		}
-		s.reply(ticket, nil, "", &fault.Error{Kind: fault.Conflict, Code: fault.CodeBusy, RetryAfter: time.Second,
+		s.replyTo(ticket, nil, "", &fault.Error{Kind: fault.Conflict, Code: fault.CodeBusy, RetryAfter: time.Second,
 			Text: fmt.Sprintf("the %s of machine %s has not begun, and does not: its %s takes long; ask again when "+
 				"that has ended", verb, id, op)})
 		return
 	}
 }
 
-// wakes reports whether a command starts a machine because a request came for it. A lease does not keep that off: who
-// holds one is at work on the machine, and the request cannot wait for the end of that.
-func (c *Command) wakes() bool { return c.Verb == Start && c.Source == machine.SourceProxy }
+// isWakeForRequest reports whether a command starts a machine because a request came for it. A lease does not keep that
+// off: who holds one is at work on the machine, and the request cannot wait for the end of that.
+func (c *Command) isWakeForRequest() bool { return c.Verb == Start && c.Source == machine.SourceProxy }
 
-// leased lists the verbs that a lease keeps from others, as the Machines API has it.
-func leased(v Verb) bool { return v != Signal && v != SetMetadata }
+// needsLease lists the verbs that a lease keeps from others, as the Machines API has it.
+func needsLease(v Verb) bool { return v != Signal && v != SetMetadata }
 
-// immediate carries out the verbs that touch nothing that runs.
-func (s *commands) immediate(r *row, c Command) bool {
+// doImmediate carries out the verbs that touch nothing that runs.
+func (s *commands) doImmediate(r *row, c Command) bool {
 	switch c.Verb {
 	case Cordon, Uncordon:
 		r.Machine.Cordoned = c.Verb == Cordon
@@ -213,7 +216,7 @@ func (s *commands) immediate(r *row, c Command) bool {
 	default:
 		return false
 	}
-	r.Machine.UpdatedAt = stamp(s.now)
+	r.Machine.UpdatedAt = formatTime(s.now)
 	s.dirty[r.Machine.ID] = true
 	s.out.Sync = true
 	return true
@@ -232,13 +235,13 @@ type waiter struct {
 	failed   error         // why the operation before failed that this one makes good
 }
 
-// add has ticket answered when the operation that is on its way for key ends.
-func (s *waiters) add(key string, ticket uint64, previous machine.State) {
+// addWaiter has ticket answered when the operation that is on its way for key ends.
+func (s *waiters) addWaiter(key string, ticket uint64, previous machine.State) {
 	s.byKey[key] = append(s.byKey[key], waiter{ticket: ticket, run: s.engine.Active(key).ID, previous: previous})
 }
 
-// take returns the waiter of a ticket, who then waits no more, and the key of the operation.
-func (s *waiters) take(ticket uint64) (key string, w waiter, ok bool) {
+// takeWaiter returns the waiter of a ticket, who then waits no more, and the key of the operation.
+func (s *waiters) takeWaiter(ticket uint64) (key string, w waiter, ok bool) {
 	for key, list := range s.byKey {
 		if i := slices.IndexFunc(list, func(w waiter) bool { return w.ticket == ticket }); i >= 0 {
 			w = list[i]
@@ -251,8 +254,8 @@ func (s *waiters) take(ticket uint64) (key string, w waiter, ok bool) {
 	return "", w, false
 }
 
-// drain calls f with those who wait for the run of key, who then wait no more.
-func (s *waiters) drain(key string, f func(waiter)) {
+// drainWaiters calls f with those who wait for the run of key, who then wait no more.
+func (s *waiters) drainWaiters(key string, f func(waiter)) {
 	list := s.byKey[key]
 	delete(s.byKey, key)
 	for _, w := range list {
@@ -260,8 +263,8 @@ func (s *waiters) drain(key string, f func(waiter)) {
 	}
 }
 
-// carry has those who waited for a run that failed wait for the one that makes it good.
-func (s *waiters) carry(f fsm.Finished, to *fsm.Run) {
+// carryOver has those who waited for a run that failed wait for the one that makes it good.
+func (s *waiters) carryOver(f fsm.Finished, to *fsm.Run) {
 	for i, w := range s.byKey[f.Key] {
 		if w.run == f.ID {
 			s.byKey[f.Key][i].run, s.byKey[f.Key][i].failed = to.ID, f.Err
@@ -269,8 +272,8 @@ func (s *waiters) carry(f fsm.Finished, to *fsm.Run) {
 	}
 }
 
-// answer answers those who waited for a run. reply says what they get to see.
-func (s *waiters) answer(f fsm.Finished, reply func(*Reply)) {
+// answerWaiters answers those who waited for a run. reply says what they get to see.
+func (s *waiters) answerWaiters(f fsm.Finished, reply func(*Reply)) {
 	var others []waiter // of the operation that follows on one that was aborted
 	for _, w := range s.byKey[f.Key] {
 		if w.run != f.ID {
@@ -292,15 +295,15 @@ func (s *waiters) answer(f fsm.Finished, reply func(*Reply)) {
 // Do takes a command. Its reply comes when the operation it begins ends (or has begun, if that is asked for), or at
 // once when there is nothing to do.
 func (s *Supervisor) Do(now time.Time, ticket uint64, c Command) Out {
-	s.open(now)
-	s.commands.do(ticket, c)
-	return s.close()
+	s.openOut(now)
+	s.commands.carryOut(ticket, c)
+	return s.closeOut()
 }
 
 // Overdue answers the command of a ticket that has waited for long enough: with what has begun and goes on, or with why
 // it is not carried out. Where the command has been answered nothing happens.
 func (s *Supervisor) Overdue(now time.Time, ticket uint64) Out {
-	s.open(now)
-	s.commands.overdue(ticket)
-	return s.close()
+	s.openOut(now)
+	s.commands.answerOverdue(ticket)
+	return s.closeOut()
 }

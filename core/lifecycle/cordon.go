@@ -22,8 +22,9 @@ type cordon struct {
 	own *cluster.Cordon // that somebody set; nil: none
 }
 
-// show has the ledger's record say why nothing new is taken: a halt goes before a cordon, and that before a full disk.
-func (s *cordon) show() {
+// showReason has the ledger's record say why nothing new is taken: a halt goes before a cordon, and that before a full
+// disk.
+func (s *cordon) showReason() {
 	c := s.own
 	switch {
 	case s.halt.why != "":
@@ -36,19 +37,19 @@ func (s *cordon) show() {
 	}
 }
 
-func (s *cordon) restore(d Decoded) error {
+func (s *cordon) restoreRecords(d Decoded) error {
 	rec := d.rec
 	var c cluster.Cordon
-	if err := decode(rec, &c, "the cordon"); err != nil {
+	if err := decodeRecord(rec, &c, "the cordon"); err != nil {
 		return err
 	}
 	s.own = &c
-	s.show()
+	s.showReason()
 	return nil
 }
 
-// next returns when the cordon ends by itself; zero when it does not.
-func (s *cordon) next() time.Time {
+// nextStep returns when the cordon ends by itself; zero when it does not.
+func (s *cordon) nextStep() time.Time {
 	if s.halt.why != "" {
 		return time.Time{}
 	}
@@ -58,27 +59,27 @@ func (s *cordon) next() time.Time {
 	return time.Time{}
 }
 
-// step ends a cordon whose time is over.
-func (s *cordon) step() {
-	if ends := s.next(); !ends.IsZero() && !s.now.Before(ends) {
-		s.set(nil)
+// stepDue ends a cordon whose time is over.
+func (s *cordon) stepDue() {
+	if ends := s.nextStep(); !ends.IsZero() && !s.now.Before(ends) {
+		s.setCordon(nil)
 	}
 }
 
-func (s *cordon) set(c *cluster.Cordon) {
+func (s *cordon) setCordon(c *cluster.Cordon) {
 	s.own = c
-	s.show()
+	s.showReason()
 	if c != nil {
-		s.put(CordonBucket, "worker", c)
+		s.putRecord(CordonBucket, "worker", c)
 	} else {
-		s.remove(CordonBucket, "worker")
+		s.removeRecord(CordonBucket, "worker")
 	}
 	s.out.Sync = true
 }
 
-// change carries out a command. The same again renews the time, and keeps since when the worker is cordoned.
-func (s *cordon) change(c CordonCommand) error {
-	if err := s.halt.refuse(); err != nil {
+// changeCordon carries out a command. The same again renews the time, and keeps since when the worker is cordoned.
+func (s *cordon) changeCordon(c CordonCommand) error {
+	if err := s.halt.refuseIfHalted(); err != nil {
 		return err
 	}
 	old := s.own
@@ -86,7 +87,7 @@ func (s *cordon) change(c CordonCommand) error {
 	case c.End && old == nil:
 		return nil
 	case c.End:
-		s.set(nil)
+		s.setCordon(nil)
 		return nil
 	case c.Owner == "" || c.Reason == "":
 		return fault.New(fault.Invalid, codeCordon,
@@ -106,17 +107,17 @@ func (s *cordon) change(c CordonCommand) error {
 	if c.TTL > 0 {
 		next.Until = s.now.Add(c.TTL).UTC()
 	}
-	s.set(next)
+	s.setCordon(next)
 	return nil
 }
 
 // Cordon carries out a command; the record it leads to is durable when the Out is. Out.Evict has the tasks that are to
 // end for it.
 func (s *Supervisor) Cordon(now time.Time, c CordonCommand) (Out, error) {
-	s.open(now)
-	err := s.cordon.change(c)
+	s.openOut(now)
+	err := s.cordon.changeCordon(c)
 	if err == nil && c.EndTasks {
-		s.tasks.clear(c.Owner + ": " + c.Reason)
+		s.tasks.evictAllTasks(c.Owner + ": " + c.Reason)
 	}
-	return s.close(), err
+	return s.closeOut(), err
 }

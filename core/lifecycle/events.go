@@ -6,8 +6,8 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// note writes an event and the time of the change into a machine.
-func (s *machines) note(r *row, typ string, status machine.State, source, message string) {
+// writeEvent writes an event and the time of the change into a machine.
+func (s *machines) writeEvent(r *row, typ string, status machine.State, source, message string) {
 	s.noteEvent(r, machine.Event{Type: typ, Status: string(status), Source: source, Message: message})
 }
 
@@ -31,9 +31,9 @@ func (s *machines) noteEvent(r *row, e machine.Event) {
 	if e.Source == "" {
 		e.Source = machine.SourceUser
 	}
-	e.ID, e.Timestamp = s.ulid(), s.now.UnixMilli()
+	e.ID, e.Timestamp = s.newULID(), s.now.UnixMilli()
 	r.addEvent(e)
-	r.Machine.UpdatedAt = stamp(s.now)
+	r.Machine.UpdatedAt = formatTime(s.now)
 	s.dirty[r.Machine.ID] = true
 	s.out.Events = append(s.out.Events, machine.EventOf{App: r.Machine.App, Machine: r.Machine.ID, Name: r.Machine.Name,
 		Event: e})
@@ -41,19 +41,19 @@ func (s *machines) noteEvent(r *row, e machine.Event) {
 
 // noteRefused tells of something that the worker would have done by itself.
 func (s *machines) noteRefused(r *row, what string, err error) {
-	if s.run(r.Machine.ID) == nil {
-		r.Machine.State = r.settle()
+	if s.runOf(r.Machine.ID) == nil {
+		r.Machine.State = r.settledState()
 	}
-	s.note(r, EventParked, r.Machine.State, machine.SourceFlyd, what+": "+err.Error())
+	s.writeEvent(r, EventParked, r.Machine.State, machine.SourceFlyd, what+": "+err.Error())
 }
 
-// warn says in events, one a sentence, what whoever made this version may not have meant.
-func (s *machines) warn(r *row, sentences []string) {
+// warnInEvents says in events, one a sentence, what whoever made this version may not have meant.
+func (s *machines) warnInEvents(r *row, sentences []string) {
 	for _, w := range sentences {
-		s.note(r, machine.EventWarning, r.Machine.State, machine.SourceFlyd, w)
+		s.writeEvent(r, machine.EventWarning, r.Machine.State, machine.SourceFlyd, w)
 	}
 }
 
-func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
+func formatTime(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
 
 func versionKey(id, instance string) string { return id + "|" + instance }

@@ -12,8 +12,8 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// MetaCheckpoint is the key of a machine's metadata that says until when its work is not lost by its eviction: RFC 3339 or
-// seconds since 1970. What its gang says of that: machine.MetadataGang.
+// MetaCheckpoint is the key of a machine's metadata that says until when its work is not lost by its eviction: RFC 3339
+// or seconds since 1970. What its gang says of that: machine.MetadataGang.
 const MetaCheckpoint = "souk.checkpoint_at"
 
 // Times of the way back of a machine that was evicted: it tries to start again when there is room, as its restart
@@ -33,19 +33,19 @@ type evictions struct {
 	count uint64 // since the worker started
 }
 
-func (s *evictions) restore(d Decoded) error {
+func (s *evictions) restoreRecords(d Decoded) error {
 	rec := d.rec
 	var list []machine.Preemption
-	if err := decode(rec, &list, "the evictions of app "+rec.Key); err != nil {
+	if err := decodeRecord(rec, &list, "the evictions of app "+rec.Key); err != nil {
 		return err
 	}
 	s.seller.RestoreEvictions(rec.Key, list)
 	return nil
 }
 
-// claim makes room for a machine by eviction, where it does not fit and consent has been given. It returns whom it
-// evicts; the ledger has the claim already, and none of it is undone.
-func (s *evictions) claim(req placement.Request, hold string) ([]machine.Preemption, error) {
+// claimByEviction makes room for a machine by eviction, where it does not fit and consent has been given. It returns
+// whom it evicts; the ledger has the claim already, and none of it is undone.
+func (s *evictions) claimByEviction(req placement.Request, hold string) ([]machine.Preemption, error) {
 	list, err := s.seller.Claim(s.now, req, hold)
 	if err != nil {
 		return nil, err
@@ -56,20 +56,20 @@ func (s *evictions) claim(req placement.Request, hold string) ([]machine.Preempt
 			continue
 		}
 		apps[p.App] = true
-		s.put(EvictionBucket, p.App, s.seller.Evictions(p.App))
+		s.putRecord(EvictionBucket, p.App, s.seller.Evictions(p.App))
 		s.out.Sync = true // with the operations below, in one commit: a budget that is spent stays spent
 	}
 	return list, nil
 }
 
-// evict ends those who leave for a machine, whose own operation waits already.
-func (s *evictions) evict(list []machine.Preemption) {
+// evictAll ends those who leave for a machine, whose own operation waits already.
+func (s *evictions) evictAll(list []machine.Preemption) {
 	for _, p := range list {
-		if s.tasks.evict(p) {
+		if s.tasks.evictTask(p) {
 			s.count++
 			continue
 		}
-		if s.busy(p.Machine) {
+		if s.isBusy(p.Machine) {
 			continue // the seller was told who is busy; whoever waits for it gives up in time
 		}
 		s.count++
@@ -79,7 +79,7 @@ func (s *evictions) evict(list []machine.Preemption) {
 
 func (s *evictions) evictOne(p machine.Preemption) {
 	v := s.rows[p.Machine]
-	a := graceful(v)
+	a := evictionArgs(v)
 	a.For = p.By
 	v.Machine.Preempted = &p
 	v.Evictions++
@@ -88,13 +88,13 @@ func (s *evictions) evictOne(p machine.Preemption) {
 	s.noteEvent(v, machine.Event{Type: "preempt", Status: string(machine.Stopping), Source: machine.SourceFlyd,
 		Message: p.String(),
 		Request: &machine.EventRequest{Preemptions: []machine.Preemption{p}}})
-	if err := s.begin(v, opPreempt, a); err != nil {
+	if err := s.beginOperation(v, opPreempt, a); err != nil {
 		s.noteRefused(v, "it does not make room", err)
 	}
 }
 
-// graceful returns the arguments of an eviction: the machine's own signal, else SIGTERM, and its own time to end.
-func graceful(r *row) opArgs {
+// evictionArgs returns the arguments of an eviction: the machine's own signal, else SIGTERM, and its own time to end.
+func evictionArgs(r *row) opArgs {
 	c := Command{Verb: Stop, Source: machine.SourceFlyd}
 	if sc := r.Machine.Config.StopConfig; sc == nil || sc.Signal == nil {
 		c.Signal = "SIGTERM"
@@ -107,7 +107,7 @@ func graceful(r *row) opArgs {
 func (s *evictions) graceOf(list []machine.Preemption) (grace time.Duration) {
 	for _, p := range list {
 		if r := s.rows[p.Machine]; r != nil {
-			a := graceful(r)
+			a := evictionArgs(r)
 			grace = max(grace, a.Drain+a.Grace)
 		} else {
 			grace = max(grace, TaskGrace)
@@ -134,38 +134,39 @@ func (s *evictions) noteEvict(r *row, list []machine.Preemption) {
 func (s *evictions) launchEvicting(r *row, op string, a opArgs, state machine.State, list []machine.Preemption) error {
 	a.Grace = s.graceOf(list)
 	s.noteEvict(r, list)
-	if err := s.launch(r, op, a, state); err != nil {
+	if err := s.beginLaunch(r, op, a, state); err != nil {
 		return err
 	}
-	s.evict(list)
+	s.evictAll(list)
 	return nil
 }
 
 // occupyOrEvict gives a machine that is to start its room. Where there is none and it may evict, an operation has begun
 // when this returns, which waits and then starts it.
 func (s *evictions) occupyOrEvict(r *row, op string, a opArgs) error {
-	if !r.scheduling().MayPreempt() {
+	if !r.schedulingTerms().MayPreempt() {
 		return s.seller.SetUp(s.now, r.Machine.ID, true)
 	}
-	list, err := s.claim(placement.Request{App: r.Machine.App, Machine: r.Machine.ID, Resources: r.Want, Start: true,
-		GPUKind: r.tenant().GPUKind, Scheduling: r.scheduling()}, "")
+	list, err := s.claimByEviction(placement.Request{App: r.Machine.App, Machine: r.Machine.ID, Resources: r.Want,
+		Start:   true,
+		GPUKind: r.ledgerTenant().GPUKind, Scheduling: r.schedulingTerms()}, "")
 	if err != nil || len(list) == 0 {
 		return err
 	}
 	return s.launchEvicting(r, op, a, machine.Starting, list)
 }
 
-// ended follows on the end of a machine's eviction. The machine is stopped and its restart policy holds its peace: to
-// start again is a new bid. Where its policy would restart it, it bids by itself, later. One whose eviction was
-// cancelled, too late for it to live on, bids at once: its room is its own again.
-func (s *evictions) ended(r *row, cancelled bool) {
+// afterEviction follows on the end of a machine's eviction. The machine is stopped and its restart policy holds its
+// peace: to start again is a new bid. Where its policy would restart it, it bids by itself, later. One whose eviction
+// was cancelled, too late for it to live on, bids at once: its room is its own again.
+func (s *evictions) afterEviction(r *row, cancelled bool) {
 	s.seller.Stay(r.Machine.ID)
 	if r.Life != nil {
 		s.killAgain(r)
 		return
 	}
 	r.Restarts = 0
-	if policy, _ := r.policy(); policy != "no" {
+	if policy, _ := r.restartPolicy(); policy != "no" {
 		r.ReturnAt = s.now.Add(returnBase)
 		if cancelled {
 			r.ReturnAt = s.now
@@ -182,7 +183,7 @@ func (s *evictions) killAgain(r *row) {
 		return
 	}
 	r.Machine.State = machine.Stopping
-	if err := s.begin(r, opPreempt, opArgs{Source: machine.SourceFlyd, Kill: true,
+	if err := s.beginOperation(r, opPreempt, opArgs{Source: machine.SourceFlyd, Kill: true,
 		For: r.Machine.Preempted.By}); err != nil {
 		s.noteRefused(r, "it does not make room", err)
 	}
@@ -201,7 +202,7 @@ func (s *evictions) comeBack(r *row) {
 		r.Returns++
 		return
 	}
-	if err := s.launch(r, opRelaunch, opArgs{Source: machine.SourceFlyd}, machine.Restarting); err != nil {
+	if err := s.beginLaunch(r, opRelaunch, opArgs{Source: machine.SourceFlyd}, machine.Restarting); err != nil {
 		s.noteRefused(r, "it does not start again", err)
 	}
 }
@@ -215,12 +216,12 @@ func (s *evictions) cancelWait(r *row) {
 	if err := s.seller.SetUp(s.now, id, false); err != nil {
 		panic("lifecycle: a machine cannot stop waiting: " + err.Error())
 	}
-	s.cancel(id)
+	s.cancelClaim(id)
 }
 
-// cancel lets those go on living who leave for a machine that no longer wants their room and have not been told to end.
-// Who has been told ends, and ended sees to the rest.
-func (s *evictions) cancel(by string) {
+// cancelClaim lets those go on living who leave for a machine that no longer wants their room and have not been told to
+// end. Who has been told ends, and ended sees to the rest.
+func (s *evictions) cancelClaim(by string) {
 	var keys []string
 	s.engine.Each(func(r *fsm.Run) {
 		if r.Op == opPreempt && argsOf(r).For == by && r.Step() == "thaw" {
@@ -230,17 +231,17 @@ func (s *evictions) cancel(by string) {
 	slices.Sort(keys)
 	for _, key := range keys {
 		r := s.rows[strings.TrimPrefix(key, "m/")]
-		s.abort(key, "machine "+by+" no longer wants its room")
-		r.Machine.Preempted, r.Machine.State = nil, r.settle()
+		s.abortRun(key, "machine "+by+" no longer wants its room")
+		r.Machine.Preempted, r.Machine.State = nil, r.settledState()
 		s.settleLedger(r)
-		s.note(r, "spared", r.Machine.State, machine.SourceFlyd, "machine "+by+" no longer wants its room")
+		s.writeEvent(r, "spared", r.Machine.State, machine.SourceFlyd, "machine "+by+" no longer wants its room")
 	}
 }
 
-// resume brings the claims back whose machines still wait: those leave for one that were evicted for it and are still
-// up.
-func (s *evictions) resume() {
-	leaving, again := s.tasks.leaving()
+// resumeClaims brings the claims back whose machines still wait: those leave for one that were evicted for it and are
+// still up.
+func (s *evictions) resumeClaims() {
+	leaving, again := s.tasks.leavingTasks()
 	for id, r := range s.rows {
 		if p := r.Machine.Preempted; p != nil {
 			leaving[p.By] = append(leaving[p.By], id)

@@ -8,9 +8,9 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// finish brings a machine to the state its facts add up to, and says why an operation failed.
-func finish(s *Supervisor, _ time.Time, run *fsm.Run, err error) {
-	r := s.machines.of(run)
+// finishRun brings a machine to the state its facts add up to, and says why an operation failed.
+func finishRun(s *Supervisor, _ time.Time, run *fsm.Run, err error) {
+	r := s.machines.machineOf(run)
 	s.machines.dirty[r.Machine.ID] = true
 	if fsm.Aborted(err) {
 		s.evictions.cancelWait(r)
@@ -19,31 +19,31 @@ func finish(s *Supervisor, _ time.Time, run *fsm.Run, err error) {
 	early := r.early
 	r.early = nil
 	if err != nil {
-		s.core.unlaunched(run)
+		s.core.writeFailedLaunch(run)
 		r.Failure = err.Error()
-		s.machines.note(r, run.Op+"_failed", r.settle(), machine.SourceFlyd, r.Failure)
+		s.machines.writeEvent(r, run.Op+"_failed", r.settledState(), machine.SourceFlyd, r.Failure)
 	}
-	r.Machine.State = r.settle()
+	r.Machine.State = r.settledState()
 	if r.Machine.State == machine.Started { // it was resumed, or what was to end it has failed
 		r.WantUp, r.Machine.Rests = true, false
 	}
-	s.machines.ready(r)
-	if launches(run) {
-		r.Machine.Phases = phases(run, s.now)
+	s.machines.prepareStart(r)
+	if startsAttempt(run) {
+		r.Machine.Phases = stepDurations(run, s.now)
 	}
 	s.evictions.cancelWait(r)
 	s.machines.settleLedger(r)
 	if early != nil {
-		s.lives.exited(r, *early)
+		s.lives.enterExit(r, *early)
 	}
 }
 
-// unlaunched has the end of a launch that failed written down at once: the room that it gives back may go to a task,
-// which writes nothing, and a restart must not find it taken twice.
-func (c *core) unlaunched(run *fsm.Run) { c.out.Sync = c.out.Sync || launches(run) }
+// writeFailedLaunch has the end of a launch that failed written down at once: the room that it gives back may go to a
+// task, which writes nothing, and a restart must not find it taken twice.
+func (c *core) writeFailedLaunch(run *fsm.Run) { c.out.Sync = c.out.Sync || startsAttempt(run) }
 
-// phases returns what the steps of a run took, as a machine shows it.
-func phases(run *fsm.Run, now time.Time) map[string]string {
+// stepDurations returns what the steps of a run took, as a machine shows it.
+func stepDurations(run *fsm.Run, now time.Time) map[string]string {
 	p := map[string]string{}
 	total := now.Sub(run.Began)
 	journal, retries := total, time.Duration(0)
@@ -71,58 +71,58 @@ func phases(run *fsm.Run, now time.Time) map[string]string {
 // finishCreate leaves nothing behind of what could not be made but its tombstone, with the reason.
 func finishCreate(s *Supervisor, now time.Time, run *fsm.Run, err error) {
 	if err == nil || fsm.Aborted(err) {
-		finish(s, now, run, err)
+		finishRun(s, now, run, err)
 		return
 	}
-	r := s.machines.of(run)
-	s.core.unlaunched(run)
+	r := s.machines.machineOf(run)
+	s.core.writeFailedLaunch(run)
 	r.Failure = err.Error()
 	s.machines.noteEvent(r, machine.Event{Type: machine.EventLaunchFailed, Status: string(machine.Destroyed),
 		Source: machine.SourceFlyd, Message: r.Failure, Kind: fault.KindOf(err)})
 	s.evictions.cancelWait(r)
 	s.machines.markDestroyed(r)
 	if r.early != nil {
-		s.ack(*r.early)
+		s.acknowledgeExit(*r.early)
 	}
 }
 
 func finishDestroy(s *Supervisor, _ time.Time, run *fsm.Run, err error) {
-	r := s.machines.of(run)
+	r := s.machines.machineOf(run)
 	s.machines.dirty[r.Machine.ID] = true
 	if err != nil {
 		r.Failure = err.Error()
-		s.machines.note(r, "destroy_failed", r.settle(), machine.SourceFlyd, r.Failure)
-		r.Machine.State = r.settle()
+		s.machines.writeEvent(r, "destroy_failed", r.settledState(), machine.SourceFlyd, r.Failure)
+		r.Machine.State = r.settledState()
 		s.machines.settleLedger(r)
 		if r.Life != nil {
 			s.evictions.killAgain(r)
 		}
 		return
 	}
-	s.machines.note(r, "destroy", machine.Destroyed, argsOf(run).Source, "")
+	s.machines.writeEvent(r, "destroy", machine.Destroyed, argsOf(run).Source, "")
 	s.machines.markDestroyed(r)
 }
 
 func finishPreempt(s *Supervisor, now time.Time, run *fsm.Run, err error) {
-	r := s.machines.of(run)
+	r := s.machines.machineOf(run)
 	cancelled := s.seller.Leaving(r.Machine.ID) == ""
-	finish(s, now, run, err)
+	finishRun(s, now, run, err)
 	if !fsm.Aborted(err) {
-		s.evictions.ended(r, cancelled)
+		s.evictions.afterEviction(r, cancelled)
 	}
 }
 
 // Readies has EffReady asked for: the runtime can make ahead what a start needs.
 func (s *Supervisor) Readies() { s.readies = true }
 
-// ready asks that what the next start of a machine needs is made ahead, where the machine has come to rest and may be
-// started again. It comes to nothing where souk or its host goes down: the start does without.
-func (s *machines) ready(r *row) {
+// prepareStart asks that what the next start of a machine needs is made ahead, where the machine has come to rest and
+// may be started again. It comes to nothing where souk or its host goes down: the start does without.
+func (s *machines) prepareStart(r *row) {
 	m := r.Machine
 	if !s.readies || m.Config.AutoDestroy || machine.IsHostImage(m.Config.Image) {
 		return
 	}
 	if m.State == machine.Stopped || m.State == machine.Created {
-		s.effect(machineKey(m.ID), EffReady, s.target(r, opArgs{Attempt: r.Attempt + 1}))
+		s.askEffect(machineKey(m.ID), EffReady, s.targetOf(r, opArgs{Attempt: r.Attempt + 1}))
 	}
 }

@@ -11,14 +11,14 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// grant makes a machine, or answers with the one that is there. A worker that is halted refuses it by its ledger, as a
-// cordoned one does, so that who asks goes on to another one.
-func (s *commands) grant(ticket uint64, g Grant) error {
+// grantMachine makes a machine, or answers with the one that is there. A worker that is halted refuses it by its
+// ledger, as a cordoned one does, so that who asks goes on to another one.
+func (s *commands) grantMachine(ticket uint64, g Grant) error {
 	id, app := g.Request.Machine, g.Request.App
 	if err := checkOrder(nil, g.Replica); err != nil {
 		return err
 	}
-	if err := s.terms.obey(app, g.Term); err != nil {
+	if err := s.terms.obeyTerm(app, g.Term); err != nil {
 		return err
 	}
 	if r := s.rows[id]; r != nil {
@@ -34,7 +34,7 @@ func (s *commands) grant(ticket uint64, g Grant) error {
 	if err := s.checkName(app, l.Name); err != nil {
 		return err
 	}
-	if err := s.volumes.check(app, id, l.Config.Mounts); err != nil {
+	if err := s.volumes.checkMounts(app, id, l.Config.Mounts); err != nil {
 		return err
 	}
 	req := g.Request
@@ -42,20 +42,20 @@ func (s *commands) grant(ticket uint64, g Grant) error {
 	if err := s.refuseApart(g.Replica); err != nil {
 		return err
 	}
-	if no := s.against(id, app, l.Config, g.Connection); len(no) > 0 {
+	if no := s.networkClauses(id, app, l.Config, g.Connection); len(no) > 0 {
 		return market.Refuse(s.seller, s.now, req, no)
 	}
 	if g.Evict && req.Start {
-		evicted, err := s.evictions.claim(req, g.Hold)
+		evicted, err := s.evictions.claimByEviction(req, g.Hold)
 		if err != nil {
 			return err
 		}
-		return s.create(ticket, g, evicted)
+		return s.createMachine(ticket, g, evicted)
 	}
 	if err := s.seller.Grant(s.now, req, g.Hold, req.Start); err != nil {
 		return err
 	}
-	return s.create(ticket, g, nil)
+	return s.createMachine(ticket, g, nil)
 }
 
 // grantedBefore answers a grant that is repeated, when its machine has been made.
@@ -63,26 +63,26 @@ func (s *commands) grantedBefore(ticket uint64, r *row, app string) error {
 	switch {
 	case r.Machine.App != app:
 		return fault.New(fault.Conflict, fault.CodeIDInUse, "machine id %s is in use; choose another", r.Machine.ID)
-	case r.destroyed() && !r.Launched && r.Failure != "": // whoever asks again has not heard that it failed
+	case r.isDestroyed() && !r.Launched && r.Failure != "": // whoever asks again has not heard that it failed
 		if err := r.Machine.LaunchError(); err != nil {
 			return err
 		}
 		return fault.New(fault.Precondition, machine.CodeLaunchFailed, "%s", r.Failure)
-	case s.run(r.Machine.ID) != nil:
-		s.waiters.add(machineKey(r.Machine.ID), ticket, "")
+	case s.runOf(r.Machine.ID) != nil:
+		s.waiters.addWaiter(machineKey(r.Machine.ID), ticket, "")
 	default:
-		s.reply(ticket, r, "", nil)
+		s.replyTo(ticket, r, "", nil)
 	}
 	return nil
 }
 
-// create enters the machine and begins the operation; evicted are those who leave for it.
-func (s *commands) create(ticket uint64, g Grant, evicted []machine.Preemption) error {
-	r := s.enter(g)
+// createMachine enters the machine and begins the operation; evicted are those who leave for it.
+func (s *commands) createMachine(ticket uint64, g Grant, evicted []machine.Preemption) error {
+	r := s.enterMachine(g)
 	if err := s.beginCreate(r, g, evicted); err != nil {
 		return err
 	}
-	s.waiters.add(machineKey(r.Machine.ID), ticket, "")
+	s.waiters.addWaiter(machineKey(r.Machine.ID), ticket, "")
 	return nil
 }
 
@@ -96,22 +96,22 @@ func (s *commands) beginCreate(r *row, g Grant, evicted []machine.Preemption) er
 	case len(evicted) > 0:
 		return s.evictions.launchEvicting(r, evicting, a, machine.Creating, evicted)
 	case g.Launch.SkipLaunch:
-		return s.begin(r, op, a)
+		return s.beginOperation(r, op, a)
 	}
-	return s.launch(r, op, a, machine.Creating)
+	return s.beginLaunch(r, op, a, machine.Creating)
 }
 
-// enter makes the row of a machine that has been granted.
-func (s *commands) enter(g Grant) *row {
+// enterMachine makes the row of a machine that has been granted.
+func (s *commands) enterMachine(g Grant) *row {
 	l, id := g.Launch, g.Request.Machine
 	r := &row{Want: g.Request.Resources, SkipSecrets: l.SkipSecrets, Attached: l.Attach,
 		Namespace: g.Request.Namespace}
-	instance := s.ulid()
+	instance := s.newULID()
 	r.Machine = machine.Machine{
 		ID: id, Name: l.Name, App: g.Request.App, State: machine.Creating, Region: g.Region,
 		InstanceID: instance, Version: instance,
-		ImageRef: machine.ParseImage(l.Config.Image), PrivateIP: g.Connection.address(),
-		CreatedAt: stamp(s.now), Config: l.Config,
+		ImageRef: machine.ParseImage(l.Config.Image), PrivateIP: g.Connection.addressOr(),
+		CreatedAt: formatTime(s.now), Config: l.Config,
 		HostStatus: "ok", Cordoned: l.SkipServiceRegistration, Worker: s.seller.Record(s.now).Worker,
 		Placement:  g.Placement,
 		Scheduling: l.Scheduling, KeyMark: g.KeyMark, Replica: g.Replica, Rests: l.SkipLaunch,
@@ -121,18 +121,18 @@ func (s *commands) enter(g Grant) *row {
 	}
 	s.rows[id] = r
 	s.names[fullName{r.Machine.App, r.Machine.Name}] = id
-	for _, v := range r.mounts() {
-		s.volumes.attach(v, id)
+	for _, v := range r.mountedVolumes() {
+		s.volumes.attachTo(v, id)
 	}
 	r.ScheduleAt = nextSchedule(l.Config.Schedule, s.now)
-	s.note(r, "launch", machine.Created, g.Source, machine.MadeText(l.Config))
-	s.warn(r, machine.Warnings(l.Config))
-	s.warn(r, machine.PortWarnings(l.Config))
-	if r.scheduling().Lent {
-		s.setUnpaid(id, true, "namespace "+r.namespace()+" cannot pay for it now")
+	s.writeEvent(r, "launch", machine.Created, g.Source, machine.MadeText(l.Config))
+	s.warnInEvents(r, machine.Warnings(l.Config))
+	s.warnInEvents(r, machine.PortWarnings(l.Config))
+	if r.schedulingTerms().Lent {
+		s.setUnpaid(id, true, "namespace "+r.payingNamespace()+" cannot pay for it now")
 	}
 	if l.LeaseTTL > 0 {
-		s.leases.set(id, machine.Lease{Nonce: s.token(), Owner: "the creator", Version: instance,
+		s.leases.setLease(id, machine.Lease{Nonce: s.newToken(), Owner: "the creator", Version: instance,
 			ExpiresAt: s.now.Add(time.Duration(l.LeaseTTL) * time.Second).Unix()})
 	}
 	return r
@@ -141,11 +141,11 @@ func (s *commands) enter(g Grant) *row {
 // Grant makes a machine. The reply comes when it has been started (or made, with SkipLaunch), or when that failed.
 // The same id again, of the same app, is answered with the machine that is there: nothing is made twice.
 func (s *Supervisor) Grant(now time.Time, ticket uint64, g Grant) Out {
-	s.open(now)
-	if err := s.commands.grant(ticket, g); err != nil {
-		s.reply(ticket, nil, "", err)
+	s.openOut(now)
+	if err := s.commands.grantMachine(ticket, g); err != nil {
+		s.replyTo(ticket, nil, "", err)
 	}
-	return s.close()
+	return s.closeOut()
 }
 
 // Connection is what the worker's runtime says of the network that a config asks for (runtime.Connector).
@@ -157,12 +157,12 @@ type Connection struct {
 // hostAddress is where what shares its host's network finds itself.
 const hostAddress = "127.0.0.1"
 
-func (c Connection) address() string { return cmp.Or(c.Address, hostAddress) }
+func (c Connection) addressOr() string { return cmp.Or(c.Address, hostAddress) }
 
-// against returns all that stands against the network of a machine's config: what its runtime says, and ports of the
-// host that another machine here has. A machine has its ports for as long as it exists, so that it can be started
+// networkClauses returns all that stands against the network of a machine's config: what its runtime says, and ports of
+// the host that another machine here has. A machine has its ports for as long as it exists, so that it can be started
 // again.
-func (s *commands) against(id, app string, c *machine.Config, to Connection) []machine.Clause {
+func (s *commands) networkClauses(id, app string, c *machine.Config, to Connection) []machine.Clause {
 	no := slices.Clone(to.No)
 	for _, port := range s.portsInUse(id, app, c.HostPorts()) { // which knows more than the runtime: whose it is
 		no = slices.DeleteFunc(no, func(c machine.Clause) bool {
@@ -183,7 +183,7 @@ func (s *commands) portsInUse(id, app string, ports []machine.Publish) []machine
 	}
 	by := make([]*row, len(ports)) // of each port: the machine that has it, the one with the least id
 	for _, other := range s.rows {
-		if other.Machine.ID == id || other.destroyed() {
+		if other.Machine.ID == id || other.isDestroyed() {
 			continue
 		}
 		theirs := other.hostPorts()
@@ -198,19 +198,19 @@ func (s *commands) portsInUse(id, app string, ports []machine.Publish) []machine
 	for i, p := range ports {
 		if by[i] != nil {
 			no = append(no, machine.Clause{Code: placement.CodePort, Wanted: p.String() + " free",
-				Had: publisher(by[i], app, p)})
+				Had: describePublisher(by[i], app, p)})
 		}
 	}
 	return no
 }
 
-// publisher says to an app which machine has a port that overlaps one, and which port where it is another.
-func publisher(r *row, app string, p machine.Publish) string {
+// describePublisher says to an app which machine has a port that overlaps one, and which port where it is another.
+func describePublisher(r *row, app string, p machine.Publish) string {
 	who, what := "a machine of another app", "it"
 	if r.Machine.App == app {
 		who = "machine " + r.Machine.ID
 	}
-	for _, c := range r.configs() {
+	for _, c := range r.possibleConfigs() {
 		theirs := c.HostPorts()
 		i := slices.IndexFunc(theirs, p.Overlaps)
 		if i < 0 {

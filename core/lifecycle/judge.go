@@ -15,8 +15,8 @@ const (
 	MaxGrace     = 300 * time.Second
 )
 
-// judge holds a command against the machine's state and begins the operation; false: there is nothing to do.
-func (s *commands) judge(r *row, c Command) (begun bool, err error) {
+// judgeVerb holds a command against the machine's state and begins the operation; false: there is nothing to do.
+func (s *commands) judgeVerb(r *row, c Command) (begun bool, err error) {
 	if err := s.engine.Free(machineKey(c.Machine)); err != nil && c.Verb != Destroy {
 		return false, err
 	}
@@ -36,8 +36,8 @@ func (s *commands) judge(r *row, c Command) (begun bool, err error) {
 		if err := s.seller.SetUp(s.now, r.Machine.ID, true); err != nil { // one on disk has no room
 			return false, hostFull(err)
 		}
-		s.note(r, "restart", machine.Restarting, a.Source, "")
-		return true, s.launch(r, opRestart, a, machine.Restarting)
+		s.writeEvent(r, "restart", machine.Restarting, a.Source, "")
+		return true, s.beginLaunch(r, opRestart, a, machine.Restarting)
 	case Suspend:
 		return s.judgeSuspend(r, c, a)
 	case Signal:
@@ -45,17 +45,17 @@ func (s *commands) judge(r *row, c Command) (begun bool, err error) {
 			return false, fault.New(fault.Precondition, fault.CodeNotRunning,
 				"machine not running; it is %s, so start it first", r.Machine.State)
 		}
-		if !r.acts() {
+		if !r.hasProcesses() {
 			return false, fault.New(fault.Precondition, fault.CodeNotRunning,
 				"machine not running; it is suspended to disk, so start it first")
 		}
-		return true, s.begin(r, opSignal, a)
+		return true, s.beginOperation(r, opSignal, a)
 	case Update:
-		return s.update(r, c, a)
+		return s.updateConfig(r, c, a)
 	case Resize:
-		return s.resize(r, c, a)
+		return s.resizeGuest(r, c, a)
 	case Destroy:
-		if _, why := s.parked(c.Machine); r.Life != nil && !c.Kill && why != "" {
+		if _, why := s.parkedRun(c.Machine); r.Life != nil && !c.Kill && why != "" {
 			return false, fault.New(fault.Precondition, fsm.CodeParked, "%s; it runs, so destroy it with force", why)
 		} else if r.Life != nil && !c.Kill {
 			return false, fault.New(fault.Precondition, codeWrongState,
@@ -63,10 +63,10 @@ func (s *commands) judge(r *row, c Command) (begun bool, err error) {
 					"%s: stop it "+
 					"first, or destroy it with force", r.Machine.State)
 		}
-		s.abort(machineKey(c.Machine), "the machine is being destroyed") // a parked one
+		s.abortRun(machineKey(c.Machine), "the machine is being destroyed") // a parked one
 		r.RestartAt, r.ReturnAt = time.Time{}, time.Time{}
 		r.Machine.State = machine.Destroying
-		return true, s.begin(r, opDestroy, a)
+		return true, s.beginOperation(r, opDestroy, a)
 	}
 	return false, fault.New(fault.Invalid, codeVerb, "no command is named %q", c.Verb)
 }
@@ -78,7 +78,7 @@ func (s *commands) judgeStart(r *row, a opArgs) (bool, error) {
 		op, evicting = opWake, opWakeEvict
 	case r.Life != nil && r.Life.Paused:
 		r.Machine.State = machine.Starting
-		return true, s.begin(r, opResume, a)
+		return true, s.beginOperation(r, opResume, a)
 	case r.Life != nil:
 		return false, nil
 	}
@@ -87,10 +87,10 @@ func (s *commands) judgeStart(r *row, a opArgs) (bool, error) {
 		return false, hostFull(err)
 	}
 	r.RestartAt, r.Restarts, r.ReturnAt, r.Returns = time.Time{}, 0, time.Time{}, 0
-	if s.run(r.Machine.ID) != nil {
+	if s.runOf(r.Machine.ID) != nil {
 		return true, nil
 	}
-	return true, s.launch(r, op, a, machine.Starting)
+	return true, s.beginLaunch(r, op, a, machine.Starting)
 }
 
 func (s *commands) judgeStop(r *row, c Command, a opArgs) (bool, error) {
@@ -101,16 +101,16 @@ func (s *commands) judgeStop(r *row, c Command, a opArgs) (bool, error) {
 	if r.Life == nil {
 		if !r.RestartAt.IsZero() || !r.ReturnAt.IsZero() { // between two restarts, or on its way back: it stays down
 			r.RestartAt, r.Restarts, r.ReturnAt = time.Time{}, 0, time.Time{}
-			r.Machine.State = r.settle()
+			r.Machine.State = r.settledState()
 			s.settleLedger(r)
-			s.note(r, "stop", r.Machine.State, a.Source, "")
+			s.writeEvent(r, "stop", r.Machine.State, a.Source, "")
 			s.out.Sync = true
 		}
 		return false, nil
 	}
-	s.note(r, "stop", machine.Stopping, a.Source, "")
+	s.writeEvent(r, "stop", machine.Stopping, a.Source, "")
 	r.Machine.State = machine.Stopping
-	return true, s.begin(r, opStop, a)
+	return true, s.beginOperation(r, opStop, a)
 }
 
 func (s *commands) judgeSuspend(r *row, c Command, a opArgs) (bool, error) {
@@ -123,9 +123,9 @@ func (s *commands) judgeSuspend(r *row, c Command, a opArgs) (bool, error) {
 	}
 	r.Machine.State, r.WantUp, r.Machine.Rests = machine.Suspending, false, c.Term == nil
 	if c.ToDisk || r.Machine.Config.SuspendTo == machine.ToDisk {
-		return true, s.begin(r, opHibernate, a)
+		return true, s.beginOperation(r, opHibernate, a)
 	}
-	return true, s.begin(r, opSuspend, a)
+	return true, s.beginOperation(r, opSuspend, a)
 }
 
 // argsFor turns a command into an operation's arguments; what the command leaves open the config says.

@@ -24,39 +24,39 @@ type leases struct {
 
 func newLeases(c *core) *leases { return &leases{core: c, held: map[string]machine.Lease{}} }
 
-func (s *leases) restore(d Decoded) error {
+func (s *leases) restoreRecords(d Decoded) error {
 	rec := d.rec
 	var l machine.Lease
-	if err := decode(rec, &l, "the lease of "+rec.Key); err != nil {
+	if err := decodeRecord(rec, &l, "the lease of "+rec.Key); err != nil {
 		return err
 	}
 	s.held[rec.Key] = l
 	return nil
 }
 
-// current returns the lease in force on a machine.
-func (s *leases) current(id string) (machine.Lease, bool) {
+// currentLease returns the lease in force on a machine.
+func (s *leases) currentLease(id string) (machine.Lease, bool) {
 	l, ok := s.held[id]
 	return l, ok && s.now.Unix() < l.ExpiresAt
 }
 
-// check refuses a change of a machine by anyone but the holder of its lease. A nonce that is not in force is an error
-// of its own: who sends one believes to be alone, and is not. One that its holder gave back, with no lease taken since,
-// counts as none: nobody else has been let in by it.
-func (s *leases) check(id, nonce string) error {
-	l, held := s.current(id)
+// checkNonce refuses a change of a machine by anyone but the holder of its lease. A nonce that is not in force is an
+// error of its own: who sends one believes to be alone, and is not. One that its holder gave back, with no lease taken
+// since, counts as none: nobody else has been let in by it.
+func (s *leases) checkNonce(id, nonce string) error {
+	l, held := s.currentLease(id)
 	if nonce != "" && s.givenBack(id) == nonce {
 		nonce = ""
 	}
 	if held && nonce == l.Nonce || !held && nonce == "" {
 		return nil
 	}
-	return s.refuse(id, nonce)
+	return s.refuseNonce(id, nonce)
 }
 
-// refuse says why a nonce, "" for none, is not the one in force.
-func (s *leases) refuse(id, nonce string) error {
-	l, held := s.current(id)
+// refuseNonce says why a nonce, "" for none, is not the one in force.
+func (s *leases) refuseNonce(id, nonce string) error {
+	l, held := s.currentLease(id)
 	switch {
 	case held && nonce == "":
 		return heldError(id, l)
@@ -84,13 +84,13 @@ func heldError(id string, l machine.Lease) *fault.Error {
 		"machine ID %s lease currently held by %s, expires at %s", id, l.Owner, until)
 }
 
-// change takes, refreshes or releases the lease of a machine.
-func (s *leases) change(c LeaseCommand, m *machine.Machine) (machine.Lease, error) {
+// changeLease takes, refreshes or releases the lease of a machine.
+func (s *leases) changeLease(c LeaseCommand, m *machine.Machine) (machine.Lease, error) {
 	ttl := c.TTL
 	if ttl == 0 {
 		ttl = defaultLease
 	}
-	l, held := s.current(c.Machine)
+	l, held := s.currentLease(c.Machine)
 	switch {
 	case ttl < time.Second || ttl > MaxLease:
 		return machine.Lease{}, fault.New(fault.Invalid, fault.CodeTTL,
@@ -99,55 +99,55 @@ func (s *leases) change(c LeaseCommand, m *machine.Machine) (machine.Lease, erro
 	case c.Release && !held:
 		return machine.Lease{}, noLease()
 	case held && c.Nonce != l.Nonce, !held && c.Nonce != "":
-		return machine.Lease{}, s.refuse(c.Machine, c.Nonce)
+		return machine.Lease{}, s.refuseNonce(c.Machine, c.Nonce)
 	case c.Release:
 		back := l
 		back.ExpiresAt = released
-		s.set(c.Machine, back)
+		s.setLease(c.Machine, back)
 		return l, nil
 	case !held:
-		l = machine.Lease{Nonce: s.token(), Owner: c.Owner}
+		l = machine.Lease{Nonce: s.newToken(), Owner: c.Owner}
 	}
 	l.Version, l.ExpiresAt = m.InstanceID, s.now.Add(ttl+time.Second-1).Unix()
-	s.set(c.Machine, l)
+	s.setLease(c.Machine, l)
 	return l, nil
 }
 
 func noLease() error { return fault.New(fault.NotFound, CodeLeaseNotFound, "lease not found") }
 
-func (s *leases) set(id string, l machine.Lease) {
+func (s *leases) setLease(id string, l machine.Lease) {
 	s.held[id] = l
-	s.put(LeaseBucket, id, l)
+	s.putRecord(LeaseBucket, id, l)
 	s.out.Sync = true
 }
 
-// drop ends a machine's lease, if there is one.
-func (s *leases) drop(id string) {
+// dropLease ends a machine's lease, if there is one.
+func (s *leases) dropLease(id string) {
 	if _, ok := s.held[id]; ok {
 		delete(s.held, id)
-		s.remove(LeaseBucket, id)
+		s.removeRecord(LeaseBucket, id)
 	}
 }
 
 // Lease takes, refreshes or releases a lease. The answer is durable.
 func (s *Supervisor) Lease(now time.Time, ticket uint64, c LeaseCommand) Out {
-	s.open(now)
+	s.openOut(now)
 	var l machine.Lease
-	r, err := s.machines.find(c.App, c.Machine)
+	r, err := s.machines.findMachine(c.App, c.Machine)
 	if err == nil {
-		l, err = s.leases.change(c, &r.Machine)
+		l, err = s.leases.changeLease(c, &r.Machine)
 	}
 	s.out.Replies = append(s.out.Replies, Reply{Ticket: ticket, Lease: l, Err: err})
-	return s.close()
+	return s.closeOut()
 }
 
 // CurrentLease returns the lease in force; NotFound when there is none.
 func (s *Supervisor) CurrentLease(now time.Time, app, id string) (machine.Lease, error) {
 	s.now = now
-	if _, err := s.machines.find(app, id); err != nil {
+	if _, err := s.machines.findMachine(app, id); err != nil {
 		return machine.Lease{}, err
 	}
-	if l, ok := s.leases.current(id); ok {
+	if l, ok := s.leases.currentLease(id); ok {
 		return l, nil
 	}
 	return machine.Lease{}, noLease()

@@ -26,21 +26,22 @@ type lives struct {
 	drift     uint64          // differences that were found and mended
 }
 
-// exited takes the end of a life into account. An exit that belongs to no life known is only acknowledged, but for one
-// that overtook the launch it belongs to, which waits for it.
-func (s *lives) exited(r *row, ex Exit) {
-	run := s.run(r.Machine.ID)
+// enterExit takes the end of a life into account. An exit that belongs to no life known is only acknowledged, but for
+// one that overtook the launch it belongs to, which waits for it.
+func (s *lives) enterExit(r *row, ex Exit) {
+	run := s.runOf(r.Machine.ID)
 	if r.Life == nil || r.Life.Attempt != ex.Attempt {
-		if run != nil && launches(run) && argsOf(run).Attempt == ex.Attempt {
+		if run != nil && startsAttempt(run) && argsOf(run).Attempt == ex.Attempt {
 			r.early = &ex // not acknowledged: if we crash now it is told again
 			return
 		}
-		s.ack(ex)
+		s.acknowledgeExit(ex)
 		s.strayEnded(r)
 		return
 	}
-	parked, why := s.parked(r.Machine.ID)
-	requested := run != nil && (stops(run.Op) || wakes(run.Op) && r.Life.OnDisk) || parked != nil && stops(parked.Op)
+	parked, why := s.parkedRun(r.Machine.ID)
+	requested := run != nil && (stopsLife(run.Op) || wakesLife(run.Op) && r.Life.OnDisk) || parked != nil &&
+		stopsLife(parked.Op)
 	if ex.At.Sub(r.Life.StartedAt) >= restartHealthy {
 		r.Restarts = 0
 	}
@@ -49,35 +50,36 @@ func (s *lives) exited(r *row, ex Exit) {
 		r.Occupies = cluster.Resources{}
 	}
 	again := !requested && parked == nil && r.wantsRestart(ex)
-	if again && !r.acts() { // it was on disk, and has no room
+	if again && !r.hasProcesses() { // it was on disk, and has no room
 		again = s.seller.SetUp(s.now, r.Machine.ID, true) == nil
 	}
 	if !requested {
 		r.addDeath(ex.At)
 	}
 	s.noteExit(r, ex, requested, again)
-	s.ack(ex)
+	s.acknowledgeExit(ex)
 	s.dirty[r.Machine.ID] = true
 	switch {
 	case parked != nil:
-		s.rest(r, nil)
-		s.note(r, EventParked, r.Machine.State, machine.SourceFlyd, "it has ended, and nothing follows from that: "+why)
+		s.bringToRest(r, nil)
+		s.writeEvent(r, EventParked, r.Machine.State, machine.SourceFlyd,
+			"it has ended, and nothing follows from that: "+why)
 	case requested:
 		r.Restarts = 0
 		s.out.Sync = true // the run goes on to replace or remove what this was the exit of
-		s.notify(machineKey(r.Machine.ID))
+		s.notifyRun(machineKey(r.Machine.ID))
 	case again:
 		r.RestartAt = s.now.Add(restartWait(r.Restarts))
 		r.Restarts++
-		s.rest(r, run)
+		s.bringToRest(r, run)
 	default:
 		r.Restarts = 0
-		s.rest(r, run)
+		s.bringToRest(r, run)
 		if r.Machine.Config.AutoDestroy && run == nil {
 			if r.Attached {
 				r.DestroyAt = s.now.Add(readerPatience)
 			} else {
-				s.destroy(r)
+				s.destroyAtEnd(r)
 			}
 		}
 	}
@@ -87,100 +89,100 @@ func (s *lives) exited(r *row, ex Exit) {
 // (machine.Launch.Attach). The reader destroys it when it has all; a reader that was killed does not.
 const readerPatience = 30 * time.Second
 
-// destroy destroys a machine at its end.
-func (s *lives) destroy(r *row) {
+// destroyAtEnd destroys a machine at its end.
+func (s *lives) destroyAtEnd(r *row) {
 	r.DestroyAt = time.Time{}
 	if r.Life != nil { // it was started again
 		return
 	}
-	if err := s.begin(r, opDestroy, opArgs{Source: machine.SourceFlyd}); err != nil {
+	if err := s.beginOperation(r, opDestroy, opArgs{Source: machine.SourceFlyd}); err != nil {
 		s.noteRefused(r, "it is not destroyed", err)
 	}
 }
 
-// stops reports whether an operation ends the life that it finds.
-func stops(op string) bool {
+// stopsLife reports whether an operation ends the life that it finds.
+func stopsLife(op string) bool {
 	return op == opStop || op == opRestart || op == opUpdate || op == opDestroy || op == opPreempt
 }
 
-// wakes reports whether an operation has a life go on from disk, or launches another where it cannot.
-func wakes(op string) bool { return op == opWake || op == opWakeEvict }
+// wakesLife reports whether an operation has a life go on from disk, or launches another where it cannot.
+func wakesLife(op string) bool { return op == opWake || op == opWakeEvict }
 
-// rest brings a machine whose life has just ended to rest, unless an operation is on its way that will.
-func (s *lives) rest(r *row, run *fsm.Run) {
+// bringToRest brings a machine whose life has just ended to rest, unless an operation is on its way that will.
+func (s *lives) bringToRest(r *row, run *fsm.Run) {
 	if run != nil {
-		s.notify(machineKey(r.Machine.ID))
+		s.notifyRun(machineKey(r.Machine.ID))
 		return
 	}
-	r.Machine.State = r.settle()
+	r.Machine.State = r.settledState()
 	s.settleLedger(r)
-	s.machines.ready(r)
+	s.machines.prepareStart(r)
 }
 
 func restartWait(restarts int) time.Duration {
 	return backoff.Doubling{Base: restartBase, Most: restartCap}.After(restarts)
 }
 
-// next returns when a machine has a restart, a return, a schedule or its end to come; zero when none has.
-func (s *lives) next() (first time.Time) {
+// nextStep returns when a machine has a restart, a return, a schedule or its end to come; zero when none has.
+func (s *lives) nextStep() (first time.Time) {
 	if s.halt.why != "" {
 		return first
 	}
 	for id := range s.timed {
-		if r := s.rows[id]; s.run(id) == nil {
+		if r := s.rows[id]; s.runOf(id) == nil {
 			for _, at := range []time.Time{r.RestartAt, r.ReturnAt, r.ScheduleAt, r.DestroyAt} {
-				first = sooner(first, at)
+				first = earlierTime(first, at)
 			}
 		}
 	}
 	return first
 }
 
-// sooner returns the earlier of two times; one that is zero does not count.
-func sooner(a, b time.Time) time.Time {
+// earlierTime returns the earlier of two times; one that is zero does not count.
+func earlierTime(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		return b
 	}
 	return a
 }
 
-// step begins the lives that have come due.
-func (s *lives) step() {
+// stepDue begins the lives that have come due.
+func (s *lives) stepDue() {
 	if s.halt.why != "" {
 		return
 	}
 	for _, id := range sortedKeys(s.timed) {
 		r := s.rows[id]
-		if r.destroyed() || s.run(id) != nil {
+		if r.isDestroyed() || s.runOf(id) != nil {
 			continue
 		}
-		if parked, why := s.parked(id); parked != nil {
+		if parked, why := s.parkedRun(id); parked != nil {
 			s.holdTimers(r, why)
 			continue
 		}
-		s.timers(r)
+		s.runDueTimers(r)
 	}
 }
 
-func (s *lives) due(t time.Time) bool { return !t.IsZero() && !s.now.Before(t) }
+func (s *lives) isDue(t time.Time) bool { return !t.IsZero() && !s.now.Before(t) }
 
-// timers acts on a machine's end, restart, return and schedule that have come due.
-func (s *lives) timers(r *row) {
-	if s.due(r.DestroyAt) {
-		s.destroy(r)
+// runDueTimers acts on a machine's end, restart, return and schedule that have come due.
+func (s *lives) runDueTimers(r *row) {
+	if s.isDue(r.DestroyAt) {
+		s.destroyAtEnd(r)
 		return
 	}
-	if s.due(r.RestartAt) {
+	if s.isDue(r.RestartAt) {
 		r.RestartAt = time.Time{}
-		if err := s.launch(r, opRelaunch, opArgs{Source: machine.SourceFlyd}, machine.Restarting); err != nil {
+		if err := s.beginLaunch(r, opRelaunch, opArgs{Source: machine.SourceFlyd}, machine.Restarting); err != nil {
 			s.noteRefused(r, "it does not restart", err)
 		}
 		return
 	}
-	if s.due(r.ReturnAt) {
+	if s.isDue(r.ReturnAt) {
 		s.evictions.comeBack(r)
 	}
-	if s.due(r.ScheduleAt) {
+	if s.isDue(r.ScheduleAt) {
 		r.ScheduleAt = scheduleAfter(r.Machine.Config.Schedule, r.ScheduleAt, s.now)
 		s.dirty[r.Machine.ID] = true
 		s.startScheduled(r)
@@ -188,15 +190,15 @@ func (s *lives) timers(r *row) {
 }
 
 func (s *lives) startScheduled(r *row) {
-	if r.Life != nil || s.run(r.Machine.ID) != nil {
+	if r.Life != nil || s.runOf(r.Machine.ID) != nil {
 		return
 	}
 	s.runUnpaid(r)
 	if err := s.seller.SetUp(s.now, r.Machine.ID, true); err != nil {
-		s.note(r, "schedule_failed", r.Machine.State, machine.SourceFlyd, err.Error())
+		s.writeEvent(r, "schedule_failed", r.Machine.State, machine.SourceFlyd, err.Error())
 		return
 	}
-	if err := s.launch(r, opStart, opArgs{Source: machine.SourceFlyd}, machine.Starting); err != nil {
+	if err := s.beginLaunch(r, opStart, opArgs{Source: machine.SourceFlyd}, machine.Starting); err != nil {
 		s.noteRefused(r, "its schedule does not start it", err)
 	}
 }

@@ -45,7 +45,7 @@ func newMachines(c *core, v *volumes, l *leases, a *accounts) *machines {
 		launching: map[string]bool{}, timed: map[string]bool{}, dirty: map[string]bool{}}
 }
 
-func (s *machines) restore(d Decoded) error {
+func (s *machines) restoreRecords(d Decoded) error {
 	if d.err != nil {
 		return d.err
 	}
@@ -71,31 +71,31 @@ func (s *machines) dropRowless() {
 	maps.DeleteFunc(s.rows, func(_ string, r *row) bool { return r.Machine.ID == "" })
 }
 
-// resume enters what was restored into the indices. up says whether a machine has its room now.
-func (s *machines) resume(up func(*row) bool) {
+// resumeAll enters what was restored into the indices. up says whether a machine has its room now.
+func (s *machines) resumeAll(up func(*row) bool) {
 	for _, id := range sortedKeys(s.rows) {
 		r := s.rows[id]
 		s.out.Changed = append(s.out.Changed, id) // so that the view has it
-		if r.timed() {
+		if r.hasTimers() {
 			s.timed[id] = true
 		}
-		if r.destroyed() {
+		if r.isDestroyed() {
 			s.destroyed = append(s.destroyed, id)
 			continue
 		}
 		s.names[fullName{r.Machine.App, r.Machine.Name}] = id
-		s.seller.Restore(id, r.Machine.App, r.footprint(), up(r), r.Devices...)
-		s.seller.Describe(id, r.tenant())
-		for _, v := range r.mounts() {
-			s.volumes.attach(v, id)
+		s.seller.Restore(id, r.Machine.App, r.ledgerFootprint(), up(r), r.Devices...)
+		s.seller.Describe(id, r.ledgerTenant())
+		for _, v := range r.mountedVolumes() {
+			s.volumes.attachTo(v, id)
 		}
 	}
 	slices.SortFunc(s.destroyed, func(a, b string) int { return s.rows[a].DestroyedAt.Compare(s.rows[b].DestroyedAt) })
 	s.engine.Each(func(run *fsm.Run) {
 		if r := s.rows[strings.TrimPrefix(run.Key, "m/")]; r != nil && run.Reason != "" {
-			s.follow(r, run)
+			s.showRetries(r, run)
 		}
-		if launches(run) {
+		if startsAttempt(run) {
 			s.launching[strings.TrimPrefix(run.Key, "m/")] = true
 		}
 	})
@@ -105,7 +105,7 @@ func (s *machines) resume(up func(*row) bool) {
 func (s *machines) resumeMeter(seen map[string]Life) {
 	for _, id := range sortedKeys(s.rows) {
 		r := s.rows[id]
-		c := s.charge(r)
+		c := s.machineCharge(r)
 		switch {
 		case c.Namespace == "":
 		case r.Life == nil || !seen[id].Running || seen[id].Attempt != r.Life.Attempt:
@@ -116,43 +116,43 @@ func (s *machines) resumeMeter(seen map[string]Life) {
 	}
 }
 
-// record writes down the machines that this input has changed.
-func (s *machines) record() {
+// writeChanges writes down the machines that this input has changed.
+func (s *machines) writeChanges() {
 	for _, id := range sortedKeys(s.dirty) {
 		c := quota.Charge{}
 		if r := s.rows[id]; r != nil {
-			s.seller.Describe(id, r.tenant())
+			s.seller.Describe(id, r.ledgerTenant())
 			r.setDevices(s.seller.Devices(id))
 			r.changed = s.now
-			s.put(MachineBucket, id, r)
-			if s.timed[id] = r.timed(); !s.timed[id] {
+			s.putRecord(MachineBucket, id, r)
+			if s.timed[id] = r.hasTimers(); !s.timed[id] {
 				delete(s.timed, id)
 			}
-			c = s.charge(r)
+			c = s.machineCharge(r)
 		}
 		s.accounts.Put(s.now, id, c)
 		s.out.Changed = append(s.out.Changed, id)
 	}
 	clear(s.dirty)
 	for _, f := range s.out.Finished {
-		if run := s.engine.Active(f.Key); run == nil || !launches(run) {
+		if run := s.engine.Active(f.Key); run == nil || !startsAttempt(run) {
 			delete(s.launching, strings.TrimPrefix(f.Key, "m/"))
 		}
 	}
 	s.seller.SetStarting(len(s.launching))
 }
 
-// find returns an app's machine that is not destroyed.
-func (s *machines) find(app, id string) (*row, error) {
+// findMachine returns an app's machine that is not destroyed.
+func (s *machines) findMachine(app, id string) (*row, error) {
 	r := s.rows[id]
-	if r == nil || r.Machine.App != app || r.destroyed() {
+	if r == nil || r.Machine.App != app || r.isDestroyed() {
 		return nil, fault.New(fault.NotFound, fault.CodeMachineNotFound, "machine not found")
 	}
 	return r, nil
 }
 
-// apps returns the apps that have machines here, those that were destroyed not long ago among them.
-func (s *machines) apps() map[string]bool {
+// appsHere returns the apps that have machines here, those that were destroyed not long ago among them.
+func (s *machines) appsHere() map[string]bool {
 	out := map[string]bool{}
 	for _, r := range s.rows {
 		out[r.Machine.App] = true
@@ -160,16 +160,16 @@ func (s *machines) apps() map[string]bool {
 	return out
 }
 
-// of returns the machine that a run is about.
-func (s *machines) of(r *fsm.Run) *row { return s.rows[strings.TrimPrefix(r.Key, "m/")] }
+// machineOf returns the machine that a run is about.
+func (s *machines) machineOf(r *fsm.Run) *row { return s.rows[strings.TrimPrefix(r.Key, "m/")] }
 
-func (s *machines) named(app, name string) *row { return s.rows[s.names[fullName{app, name}]] }
+func (s *machines) machineNamed(app, name string) *row { return s.rows[s.names[fullName{app, name}]] }
 
 func (s *machines) checkName(app, name string) error {
 	if name == "" {
 		return nil
 	}
-	if r := s.named(app, name); r != nil {
+	if r := s.machineNamed(app, name); r != nil {
 		e := fault.New(fault.Conflict, fault.CodeNameInUse,
 			"unique machine name violation, machine ID %s already exists with name %q", r.Machine.ID,
 			name)
@@ -181,19 +181,19 @@ func (s *machines) checkName(app, name string) error {
 
 func (s *machines) freeName(app string) string {
 	for {
-		if n := machine.NewName(s.rand); s.named(app, n) == nil {
+		if n := machine.NewName(s.rand); s.machineNamed(app, n) == nil {
 			// ends: there are millions of names, and bounded machines
 			return n
 		}
 	}
 }
 
-// busy reports whether something is being done to a machine, or is parked, so that it cannot be evicted now.
-func (s *machines) busy(id string) bool { return s.engine.Free(machineKey(id)) != nil }
+// isBusy reports whether something is being done to a machine, or is parked, so that it cannot be evicted now.
+func (s *machines) isBusy(id string) bool { return s.engine.Free(machineKey(id)) != nil }
 
-// launch begins an operation that will start a new attempt. The attempt's number is durable before the runtime hears
-// it.
-func (s *machines) launch(r *row, op string, a opArgs, state machine.State) error {
+// beginLaunch begins an operation that will start a new attempt. The attempt's number is durable before the runtime
+// hears it.
+func (s *machines) beginLaunch(r *row, op string, a opArgs, state machine.State) error {
 	if err := s.engine.Free(machineKey(r.Machine.ID)); err != nil {
 		return err
 	}
@@ -201,43 +201,45 @@ func (s *machines) launch(r *row, op string, a opArgs, state machine.State) erro
 	a.Attempt, r.DestroyAt = r.Attempt, time.Time{}
 	r.Machine.State, r.Machine.Preempted, r.WantUp, r.Apart = state, nil, true, false
 	r.Machine.Rests = false
-	return s.begin(r, op, a)
+	return s.beginOperation(r, op, a)
 }
 
-// begin begins an operation on a machine; nothing else does. Where one is on its way, or is parked, it is refused.
-func (s *machines) begin(r *row, op string, a opArgs) error {
+// beginOperation begins an operation on a machine; nothing else does. Where one is on its way, or is parked, it is
+// refused.
+func (s *machines) beginOperation(r *row, op string, a opArgs) error {
 	id := r.Machine.ID
 	s.dirty[id] = true
-	err := s.engine.Start(s.now, op, machineKey(id), s.ulid(), a, &s.out.Out)
-	if run := s.run(id); run != nil && launches(run) {
+	err := s.engine.Start(s.now, op, machineKey(id), s.newULID(), a, &s.out.Out)
+	if run := s.runOf(id); run != nil && startsAttempt(run) {
 		s.launching[id] = true
 	}
 	return err
 }
 
-// occupies reports whether a machine takes its whole footprint: while it runs, is about to, or waits for its restart.
-func (s *machines) occupies(r *row) bool {
-	if r.acts() || !r.RestartAt.IsZero() {
+// occupiesWhole reports whether a machine takes its whole footprint: while it runs, is about to, or waits for its
+// restart.
+func (s *machines) occupiesWhole(r *row) bool {
+	if r.hasProcesses() || !r.RestartAt.IsZero() {
 		return true
 	}
-	run := s.run(r.Machine.ID)
-	return run != nil && launches(run)
+	run := s.runOf(r.Machine.ID)
+	return run != nil && startsAttempt(run)
 }
 
 // settleLedger makes the ledger say what a machine occupies now that no operation is on its way. Giving back cannot
 // fail, and whatever an operation grew into it had been granted before.
 func (s *machines) settleLedger(r *row) {
 	id := r.Machine.ID
-	if err := s.seller.SetUp(s.now, id, r.acts() || !r.RestartAt.IsZero()); err != nil {
+	if err := s.seller.SetUp(s.now, id, r.hasProcesses() || !r.RestartAt.IsZero()); err != nil {
 		panic("lifecycle: a running machine has no room: " + err.Error())
 	}
-	if err := s.seller.Resize(s.now, id, r.footprint()); err != nil {
+	if err := s.seller.Resize(s.now, id, r.ledgerFootprint()); err != nil {
 		panic("lifecycle: a machine's room does not shrink: " + err.Error())
 	}
 }
 
-// gpus returns the devices that a machine may use. An update that shrinks gives back the others when it has ended.
-func (s *machines) gpus(r *row) []int {
+// usableGPUs returns the devices that a machine may use. An update that shrinks gives back the others when it has ended.
+func (s *machines) usableGPUs(r *row) []int {
 	var out []int
 	for _, d := range s.seller.Devices(r.Machine.ID) {
 		if int64(len(out)) < max(1, r.Want.GPU/1000) {
@@ -254,40 +256,40 @@ func (s *machines) markDestroyed(r *row) {
 	r.Life, r.RestartAt, r.ScheduleAt, r.ReturnAt = nil, time.Time{}, time.Time{}, time.Time{}
 	r.DestroyAt = time.Time{}
 	r.Machine.Checks = nil
-	for _, v := range r.mounts() {
-		s.volumes.detach(v, id)
+	for _, v := range r.mountedVolumes() {
+		s.volumes.detachFrom(v, id)
 	}
 	delete(s.names, fullName{r.Machine.App, r.Machine.Name})
 	s.seller.Free(id)
-	s.leases.drop(id)
+	s.leases.dropLease(id)
 	s.destroyed = append(s.destroyed, id)
 	s.dirty[id] = true
-	s.step()
+	s.stepDue()
 }
 
-// next returns when a destroyed machine is to be forgotten.
-func (s *machines) next() time.Time {
+// nextStep returns when a destroyed machine is to be forgotten.
+func (s *machines) nextStep() time.Time {
 	if len(s.destroyed) == 0 {
 		return time.Time{}
 	}
 	return s.rows[s.destroyed[0]].DestroyedAt.Add(KeepDestroyed)
 }
 
-// step forgets destroyed machines that have been readable long enough.
-func (s *machines) step() {
-	for len(s.destroyed) > 0 && (len(s.destroyed) > MaxDestroyed || !s.now.Before(s.next())) {
-		s.forget(s.rows[s.destroyed[0]])
+// stepDue forgets destroyed machines that have been readable long enough.
+func (s *machines) stepDue() {
+	for len(s.destroyed) > 0 && (len(s.destroyed) > MaxDestroyed || !s.now.Before(s.nextStep())) {
+		s.forgetMachine(s.rows[s.destroyed[0]])
 		s.destroyed = s.destroyed[1:]
 	}
 }
 
-// forget drops all that is known of a machine. An audit asked before this may still see its directory: that was removed
-// when the machine was destroyed.
-func (s *machines) forget(r *row) {
+// forgetMachine drops all that is known of a machine. An audit asked before this may still see its directory: that was
+// removed when the machine was destroyed.
+func (s *machines) forgetMachine(r *row) {
 	id := r.Machine.ID
-	s.remove(MachineBucket, id)
+	s.removeRecord(MachineBucket, id)
 	for _, v := range r.versions {
-		s.remove(VersionBucket, versionKey(id, v.Version))
+		s.removeRecord(VersionBucket, versionKey(id, v.Version))
 	}
 	s.engine.Forget(machineKey(id), &s.out.Out)
 	delete(s.rows, id)
@@ -296,30 +298,31 @@ func (s *machines) forget(r *row) {
 	s.out.Changed = append(s.out.Changed, id)
 }
 
-// charge is what a machine costs as it stands.
-func (s *machines) charge(r *row) quota.Charge {
-	if r.destroyed() || r.Machine.ID == "" {
+// machineCharge is what a machine costs as it stands.
+func (s *machines) machineCharge(r *row) quota.Charge {
+	if r.isDestroyed() || r.Machine.ID == "" {
 		return quota.Charge{}
 	}
-	has, sc := s.seller.Occupied(r.Machine.ID), r.scheduling()
+	has, sc := s.seller.Occupied(r.Machine.ID), r.schedulingTerms()
 	if has.IsZero() {
 		return quota.Charge{}
 	}
-	return quota.Charge{Namespace: r.namespace(), Rate: s.accounts.Price().Rate(has, sc), Lent: sc.Lent, Used: has}
+	return quota.Charge{Namespace: r.payingNamespace(), Rate: s.accounts.Price().Rate(has, sc), Lent: sc.Lent,
+		Used: has}
 }
 
-func (s *machines) charges(f func(id string, c quota.Charge)) {
+func (s *machines) eachCharge(f func(id string, c quota.Charge)) {
 	for id, r := range s.rows {
-		f(id, s.charge(r))
+		f(id, s.machineCharge(r))
 	}
 }
 
-func (s *machines) standing(id string) (standing, bool) {
+func (s *machines) standingOf(id string) (standing, bool) {
 	r := s.rows[id]
 	if r == nil {
 		return standing{}, false
 	}
-	st := standing{namespace: r.namespace(), scheduling: r.scheduling()}
+	st := standing{namespace: r.payingNamespace(), scheduling: r.schedulingTerms()}
 	if r.Life != nil {
 		st.since = r.Life.StartedAt
 	}
@@ -329,22 +332,22 @@ func (s *machines) standing(id string) (standing, bool) {
 // setUnpaid changes whether a machine is paid for.
 func (s *machines) setUnpaid(id string, unpaid bool, why string) {
 	r := s.rows[id]
-	sc := r.scheduling()
+	sc := r.schedulingTerms()
 	sc.Lent = unpaid
 	r.Machine.Scheduling = &sc
-	s.seller.Describe(id, r.tenant())
-	typ, text := "paid", "namespace "+r.namespace()+" pays for it again: "
+	s.seller.Describe(id, r.ledgerTenant())
+	typ, text := "paid", "namespace "+r.payingNamespace()+" pays for it again: "
 	if unpaid {
 		typ, text = "lent", "it is lent to, and is the first to be evicted: "
 	}
-	s.note(r, typ, r.Machine.State, machine.SourceFlyd, text+why)
+	s.writeEvent(r, typ, r.Machine.State, machine.SourceFlyd, text+why)
 }
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
 // runUnpaid lets a machine that is about to start, and cannot be paid for, run unpaid where its budget allows that.
 func (s *machines) runUnpaid(r *row) {
-	f := s.accounts.funds(s.now, r.Machine.ID, &placement.Request{Resources: r.Want})
+	f := s.accounts.fundsFor(s.now, r.Machine.ID, &placement.Request{Resources: r.Want})
 	if f.Enough() || !s.accounts.MayRunUnpaid(f.Namespace) {
 		return
 	}

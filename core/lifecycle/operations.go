@@ -71,8 +71,8 @@ func argsOf(r *fsm.Run) opArgs {
 	return a
 }
 
-// launches reports whether a run will start an attempt, so that the machine occupies its whole room meanwhile.
-func launches(r *fsm.Run) bool {
+// startsAttempt reports whether a run will start an attempt, so that the machine occupies its whole room meanwhile.
+func startsAttempt(r *fsm.Run) bool {
 	switch r.Op {
 	case opResume:
 		return true
@@ -83,10 +83,10 @@ func launches(r *fsm.Run) bool {
 	return false // of a volume, whose arguments are others
 }
 
-// aim returns the state that a run on a machine ends in when it does what it is to do; "" when it changes none.
-func aim(r *fsm.Run) machine.State {
+// finalState returns the state that a run on a machine ends in when it does what it is to do; "" when it changes none.
+func finalState(r *fsm.Run) machine.State {
 	switch {
-	case launches(r):
+	case startsAttempt(r):
 		return machine.Started
 	case r.Op == opDestroy:
 		return machine.Destroyed
@@ -105,29 +105,29 @@ type (
 	def  = fsm.Def[*Supervisor]
 )
 
-// definitions lists every operation. A change to the steps of one parks the runs that are on their way during the
-// upgrade (fsm refuses to replay them), so give a changed operation a new name and keep the old one for a release.
-func definitions() []*def {
+// operationDefinitions lists every operation. A change to the steps of one parks the runs that are on their way during
+// the upgrade (fsm refuses to replay them), so give a changed operation a new name and keep the old one for a release.
+func operationDefinitions() []*def {
 	d := []*def{
 		{Op: opCreate, Steps: []step{createStep()}, Finish: finishCreate},
 		{Op: opCreateImage, Steps: []step{pullStep(), createStep()}, Finish: finishCreate},
 		{Op: opCreateImageEvict, Steps: []step{vacateStep(), pullStep(), createStep()}, Finish: finishCreate},
-		{Op: opStart, Steps: []step{launchStep()}, Finish: finish},
-		{Op: opResume, Steps: []step{thawStep(false)}, Finish: finish},
-		{Op: opStop, Steps: stopSteps(), Finish: finish},
-		{Op: opRestart, Steps: append(stopSteps(), launchStep()), Finish: finish},
-		{Op: opRelaunch, Steps: []step{launchStep()}, Finish: finish},
-		{Op: opSuspend, Steps: []step{pauseStep()}, Finish: finish},
+		{Op: opStart, Steps: []step{launchStep()}, Finish: finishRun},
+		{Op: opResume, Steps: []step{thawStep(false)}, Finish: finishRun},
+		{Op: opStop, Steps: stopSteps(), Finish: finishRun},
+		{Op: opRestart, Steps: append(stopSteps(), launchStep()), Finish: finishRun},
+		{Op: opRelaunch, Steps: []step{launchStep()}, Finish: finishRun},
+		{Op: opSuspend, Steps: []step{pauseStep()}, Finish: finishRun},
 		{Op: opHibernate, Steps: []step{hibernateStep()}, Finish: finishHibernate},
-		{Op: opWake, Steps: []step{wakeStep(), launchDeadStep()}, Finish: finish},
-		{Op: opWakeEvict, Steps: []step{vacateStep(), wakeStep(), launchDeadStep()}, Finish: finish},
+		{Op: opWake, Steps: []step{wakeStep(), launchDeadStep()}, Finish: finishRun},
+		{Op: opWakeEvict, Steps: []step{vacateStep(), wakeStep(), launchDeadStep()}, Finish: finishRun},
 		{Op: opUpdate, Steps: append(stopSteps(), prepareStep(), launchStep()), Finish: finishUpdate},
 		{Op: opRevert, Steps: []step{launchStep()}, Finish: finishRevert},
 		{Op: opDestroy, Steps: []step{killStep(), goneStep(true), removeStep()}, Finish: finishDestroy},
-		{Op: opSignal, Steps: []step{sendStep()}, Finish: finish},
+		{Op: opSignal, Steps: []step{sendStep()}, Finish: finishRun},
 		{Op: opResize, Steps: []step{resizeStep()}, Finish: finishResize},
 		{Op: opCreateEvict, Steps: []step{vacateStep(), createStep()}, Finish: finishCreate},
-		{Op: opStartEvict, Steps: []step{vacateStep(), launchStep()}, Finish: finish},
+		{Op: opStartEvict, Steps: []step{vacateStep(), launchStep()}, Finish: finishRun},
 		{Op: opPreempt, Steps: stopSteps(), Finish: finishPreempt},
 	}
 	return append(d, volumeDefinitions()...)
@@ -145,32 +145,33 @@ func vacateStep() step {
 		}}
 }
 
-func (s *machines) target(r *row, a opArgs) Target {
-	devices := s.gpus(r)
+func (s *machines) targetOf(r *row, a opArgs) Target {
+	devices := s.usableGPUs(r)
 	return Target{Devices: devices, DeviceIDs: s.seller.DeviceIDs(devices), ID: r.Machine.ID,
-		App: r.Machine.App, Machine: r.public(), Attempt: a.Attempt, Signal: a.Signal, Drain: a.Drain,
+		App: r.Machine.App, Machine: r.publicMachine(), Attempt: a.Attempt, Signal: a.Signal, Drain: a.Drain,
 		SkipSecrets: r.SkipSecrets, Attach: r.Attached && a.Attempt == 1}
 }
 
-// want makes a Do that asks for one effect on the machine, unless there is nothing to do.
-func want(kind string, idle func(*row, opArgs) bool) func(*Supervisor, time.Time, *fsm.Run) *fsm.Effect {
+// wantEffect makes a Do that asks for one effect on the machine, unless there is nothing to do.
+func wantEffect(kind string, idle func(*row, opArgs) bool) func(*Supervisor, time.Time, *fsm.Run) *fsm.Effect {
 	return func(s *Supervisor, _ time.Time, r *fsm.Run) *fsm.Effect {
-		row, a := s.machines.of(r), argsOf(r)
+		row, a := s.machines.machineOf(r), argsOf(r)
 		if idle != nil && idle(row, a) {
 			return nil
 		}
-		return &fsm.Effect{Kind: kind, Args: s.machines.target(row, a)}
+		return &fsm.Effect{Kind: kind, Args: s.machines.targetOf(row, a)}
 	}
 }
 
-func dead(r *row, _ opArgs) bool { return r.Life == nil }
+func hasNoLife(r *row, _ opArgs) bool { return r.Life == nil }
 
 // createStep makes the machine's directory and, unless it is only to be made, starts it, in one call: the way to a
 // running machine is the one that people wait for. What fails leaves nothing behind.
 func createStep() step {
-	launch, prepare := launchStep(), want(EffPrepare, nil)
+	launch, prepare := launchStep(), wantEffect(EffPrepare, nil)
 	return step{
-		Name: stepLaunch, Deadline: 60 * time.Second, Undo: want(EffRemove, nil), InsistsUndo: true, Late: noteLate,
+		Name: stepLaunch, Deadline: 60 * time.Second, Undo: wantEffect(EffRemove, nil), InsistsUndo: true,
+		Late: noteLate,
 		Do: func(s *Supervisor, now time.Time, r *fsm.Run) *fsm.Effect {
 			if argsOf(r).Attempt == 0 {
 				return prepare(s, now, r)
@@ -205,18 +206,18 @@ func pullStep() step {
 		Name:        "pull",
 		Deadline:    pullPatience,
 		Tries:       pullTries,
-		Do:          want(EffPull, nil),
-		Undo:        want(EffRemove, nil),
+		Do:          wantEffect(EffPull, nil),
+		Undo:        wantEffect(EffRemove, nil),
 		InsistsUndo: true,
 		Late:        noteLate,
 		Done: func(s *Supervisor, _ time.Time, r *fsm.Run, data any) {
-			row := s.machines.of(r)
+			row := s.machines.machineOf(r)
 			pulled, ok := data.(Pulled)
 			if !ok {
 				panic("lifecycle: the result of a pull is not a Pulled")
 			}
 			row.Machine.ImageRef.Digest = pulled.Digest
-			s.machines.warn(row, machine.VolumesLacking(row.Machine.Config, pulled.Volumes))
+			s.machines.warnInEvents(row, machine.VolumesLacking(row.Machine.Config, pulled.Volumes))
 			s.machines.dirty[row.Machine.ID] = true
 		},
 	}
@@ -224,7 +225,7 @@ func pullStep() step {
 
 // prepareStep makes sure of the machine's directory.
 func prepareStep() step {
-	return step{Name: "prepare", Deadline: 60 * time.Second, Do: want(EffPrepare, nil)}
+	return step{Name: "prepare", Deadline: 60 * time.Second, Do: wantEffect(EffPrepare, nil)}
 }
 
 // stepLaunch is the name of the step that starts an attempt, in every operation that does.
@@ -233,7 +234,7 @@ const stepLaunch = "launch"
 // launchStep starts the attempt. Whether it did is not known when it fails late, so it is undone by a kill, for as long
 // as it takes: a machine at rest has no process.
 func launchStep() step {
-	launch := want(EffLaunch, func(r *row, a opArgs) bool {
+	launch := wantEffect(EffLaunch, func(r *row, a opArgs) bool {
 		return a.Attempt == 0 || (r.Life != nil && r.Life.Attempt == a.Attempt)
 	})
 	return step{
@@ -246,7 +247,7 @@ func launchStep() step {
 			return e
 		},
 		Done: func(s *Supervisor, now time.Time, r *fsm.Run, data any) {
-			row := s.machines.of(r)
+			row := s.machines.machineOf(r)
 			life, ok := data.(Life)
 			if !ok {
 				panic("lifecycle: the result of a launch is not a Life")
@@ -254,11 +255,11 @@ func launchStep() step {
 			row.Life, row.Launched, row.Failure = &life, true, ""
 			row.Machine.Checks = unheardChecks(row.Machine.Config, s.now)
 			row.Returns, row.Occupies = 0, cluster.Resources{}
-			s.volumes.restarted(row.Machine.Config.Mounts)
+			s.volumes.noteRestarted(row.Machine.Config.Mounts)
 			s.machines.dirty[row.Machine.ID] = true
-			s.machines.note(row, "start", machine.Started, argsOf(r).Source, "")
+			s.machines.writeEvent(row, "start", machine.Started, argsOf(r).Source, "")
 		},
-		Undo: want(EffKill, func(_ *row, a opArgs) bool { return a.Attempt == 0 }),
+		Undo: wantEffect(EffKill, func(_ *row, a opArgs) bool { return a.Attempt == 0 }),
 	}
 }
 
@@ -270,11 +271,11 @@ func stopSteps() []step {
 		thawStep(true),
 		{Name: "signal", Deadline: signalTime, BestEffort: true,
 			DeadlineOf: func(r *fsm.Run) time.Duration { return signalTime + argsOf(r).Drain },
-			Do:         want(EffSignal, func(r *row, a opArgs) bool { return !r.acts() || a.Kill })},
+			Do:         wantEffect(EffSignal, func(r *row, a opArgs) bool { return !r.hasProcesses() || a.Kill })},
 		{Name: "exit", Deadline: time.Second, BestEffort: true,
 			DeadlineOf: func(r *fsm.Run) time.Duration { return argsOf(r).Grace },
 			Do: func(s *Supervisor, _ time.Time, r *fsm.Run) *fsm.Effect {
-				if !s.machines.of(r).acts() || argsOf(r).Kill {
+				if !s.machines.machineOf(r).hasProcesses() || argsOf(r).Kill {
 					return nil
 				}
 				return &fsm.Effect{Kind: fsm.Await}
@@ -288,14 +289,15 @@ func stopSteps() []step {
 const signalTime = 5 * time.Second
 
 func killStep() step {
-	return step{Name: "kill", Deadline: 30 * time.Second, Insists: true, Late: noteLate, Do: want(EffKill, dead)}
+	return step{Name: "kill", Deadline: 30 * time.Second, Insists: true, Late: noteLate,
+		Do: wantEffect(EffKill, hasNoLife)}
 }
 
 // goneStep waits for the exit of what was killed. A destroy goes on without it: removing makes sure.
 func goneStep(bestEffort bool) step {
 	return step{Name: "gone", Deadline: 30 * time.Second, BestEffort: bestEffort, Insists: !bestEffort, Late: noteLate,
 		Do: func(s *Supervisor, _ time.Time, r *fsm.Run) *fsm.Effect {
-			if s.machines.of(r).Life == nil {
+			if s.machines.machineOf(r).Life == nil {
 				return nil
 			}
 			return &fsm.Effect{Kind: fsm.Await}
@@ -306,9 +308,9 @@ func goneStep(bestEffort bool) step {
 // be thawed.
 func thawStep(bestEffort bool) step {
 	return step{Name: "thaw", Deadline: 10 * time.Second, BestEffort: bestEffort,
-		Do: want(EffResume, func(r *row, _ opArgs) bool { return !r.acts() || !r.Life.Paused }),
+		Do: wantEffect(EffResume, func(r *row, _ opArgs) bool { return !r.hasProcesses() || !r.Life.Paused }),
 		Done: func(s *Supervisor, _ time.Time, r *fsm.Run, _ any) {
-			row := s.machines.of(r)
+			row := s.machines.machineOf(r)
 			if row.Life != nil {
 				life := *row.Life
 				life.Paused = false
@@ -316,37 +318,38 @@ func thawStep(bestEffort bool) step {
 				s.machines.dirty[row.Machine.ID] = true
 			}
 			if r.Op == opResume {
-				s.machines.note(row, "start", machine.Started, argsOf(r).Source, "resumed where it was suspended")
+				s.machines.writeEvent(row, "start", machine.Started, argsOf(r).Source, "resumed where it was suspended")
 			}
 		}}
 }
 
 func pauseStep() step {
-	return step{Name: "pause", Deadline: 10 * time.Second, Do: want(EffPause, dead),
+	return step{Name: "pause", Deadline: 10 * time.Second, Do: wantEffect(EffPause, hasNoLife),
 		Done: func(s *Supervisor, _ time.Time, r *fsm.Run, _ any) {
-			row := s.machines.of(r)
+			row := s.machines.machineOf(r)
 			if row.Life == nil {
 				return // it ended meanwhile
 			}
 			life := *row.Life
 			life.Paused = true
 			row.Life = &life
-			s.machines.note(row, "suspend", machine.Suspended, argsOf(r).Source, "")
+			s.machines.writeEvent(row, "suspend", machine.Suspended, argsOf(r).Source, "")
 		},
-		Undo: want(EffResume, dead), InsistsUndo: true, Late: noteLate}
+		Undo: wantEffect(EffResume, hasNoLife), InsistsUndo: true, Late: noteLate}
 }
 
 // noteLate says in a machine's events why an operation that goes on until it is done is not done yet.
 func noteLate(s *Supervisor, _ time.Time, r *fsm.Run) {
-	row := s.machines.of(r)
-	s.machines.note(row, r.Op+"_late", row.Machine.State, machine.SourceFlyd,
+	row := s.machines.machineOf(r)
+	s.machines.writeEvent(row, r.Op+"_late", row.Machine.State, machine.SourceFlyd,
 		"step "+r.Step()+" is tried until it is done: "+r.Reason)
 }
 
 func removeStep() step {
-	return step{Name: "remove", Deadline: 120 * time.Second, Insists: true, Late: noteLate, Do: want(EffRemove, nil)}
+	return step{Name: "remove", Deadline: 120 * time.Second, Insists: true, Late: noteLate, Do: wantEffect(EffRemove,
+		nil)}
 }
 
 func sendStep() step {
-	return step{Name: "send", Deadline: 5 * time.Second, Tries: 1, Do: want(EffSignal, dead)}
+	return step{Name: "send", Deadline: 5 * time.Second, Tries: 1, Do: wantEffect(EffSignal, hasNoLife)}
 }

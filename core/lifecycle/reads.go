@@ -13,7 +13,7 @@ import (
 // Machine returns a machine as it stands, or nil. App must match.
 func (s *Supervisor) Machine(app, id string) *machine.Machine {
 	if r := s.machines.rows[id]; r != nil && r.Machine.App == app {
-		return r.public()
+		return r.publicMachine()
 	}
 	return nil
 }
@@ -21,7 +21,7 @@ func (s *Supervisor) Machine(app, id string) *machine.Machine {
 // MachineOf returns a machine by its id alone, or nil: for the owner's own view, never for a caller who names an app.
 func (s *Supervisor) MachineOf(id string) *machine.Machine {
 	if r := s.machines.rows[id]; r != nil {
-		return r.public()
+		return r.publicMachine()
 	}
 	return nil
 }
@@ -63,7 +63,7 @@ func (s *Supervisor) Record(now time.Time) cluster.Record { return s.seller.Reco
 func (s *Supervisor) Check() {
 	s.seller.Check()
 	for id, r := range s.machines.rows {
-		if r.destroyed() && r.Life != nil {
+		if r.isDestroyed() && r.Life != nil {
 			panic("lifecycle: machine " + id + " is destroyed and lives")
 		}
 	}

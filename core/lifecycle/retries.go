@@ -28,24 +28,24 @@ type retrying struct {
 	events int
 }
 
-// retried takes note of runs whose step has failed and is tried again, or is done after all.
-func (s *commands) retried() {
+// noteRetries takes note of runs whose step has failed and is tried again, or is done after all.
+func (s *commands) noteRetries() {
 	for _, key := range s.out.Retries {
 		id, isMachine := strings.CutPrefix(key, "m/")
 		r, run := s.rows[id], s.core.engine.Active(key)
 		if !isMachine || r == nil || run == nil {
 			continue
 		}
-		s.machines.follow(r, run)
-		begun := launches(run) && run.Op != opRevert // whose waiters are to hear why the update failed
+		s.machines.showRetries(r, run)
+		begun := startsAttempt(run) && run.Op != opRevert // whose waiters are to hear why the update failed
 		if begun && run.Tries == triesBegun && !run.Undoing && !run.RetryAt().IsZero() {
-			s.waiters.drain(key, func(w waiter) { s.replyBegun(w.ticket, r, w.previous) })
+			s.waiters.drainWaiters(key, func(w waiter) { s.replyBegun(w.ticket, r, w.previous) })
 		}
 	}
 }
 
-// follow has a machine show what its run is trying again.
-func (s *machines) follow(r *row, run *fsm.Run) {
+// showRetries has a machine show what its run is trying again.
+func (s *machines) showRetries(r *row, run *fsm.Run) {
 	s.out.Changed = append(s.out.Changed, r.Machine.ID)
 	if run.Reason == "" || run.Tries == 0 {
 		r.retry = nil
@@ -62,7 +62,8 @@ func (s *machines) follow(r *row, run *fsm.Run) {
 		return
 	}
 	r.retry.noted, r.retry.events = run.Reason, r.retry.events+1
-	s.note(r, machine.EventRetry, r.Machine.State, machine.SourceFlyd, verbOf(run.Op)+" is tried again: "+run.Reason)
+	s.writeEvent(r, machine.EventRetry, r.Machine.State, machine.SourceFlyd, verbOf(run.Op)+" is tried again: "+
+		run.Reason)
 }
 
 // verbOf returns what an operation is in a person's words: several of one verb differ in how room is made, or in the
@@ -85,11 +86,11 @@ func (r *row) shownRetry() *machine.Retry {
 		return nil
 	}
 	return &machine.Retry{Operation: "restart", Tries: r.Restarts, Next: stampOf(r.RestartAt),
-		Reason: r.LastExit.text()}
+		Reason: r.LastExit.describeEnd()}
 }
 
-// text says how a life ended.
-func (x *Exit) text() string {
+// describeEnd says how a life ended.
+func (x *Exit) describeEnd() string {
 	switch {
 	case x.Lost:
 		return "its end was not seen"
@@ -103,5 +104,5 @@ func stampOf(t time.Time) string {
 	if t.IsZero() {
 		return ""
 	}
-	return stamp(t)
+	return formatTime(t)
 }

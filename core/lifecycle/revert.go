@@ -27,14 +27,14 @@ type former struct {
 	Rests       bool                `json:"rests,omitempty"`
 }
 
-// up reports whether a machine runs, or does so again by its restart policy.
-func (r *row) up() bool { return r.Life != nil || !r.RestartAt.IsZero() }
+// isUp reports whether a machine runs, or does so again by its restart policy.
+func (r *row) isUp() bool { return r.Life != nil || !r.RestartAt.IsZero() }
 
 func formerOf(r *row) *former {
 	m := &r.Machine
 	return &former{Version: m.InstanceID, UpdatedAt: m.UpdatedAt, Config: m.Config, ImageRef: m.ImageRef,
 		PrivateIP: m.PrivateIP, Scheduling: m.Scheduling, Replica: m.Replica, Want: r.Want, SkipSecrets: r.SkipSecrets,
-		ScheduleAt: r.ScheduleAt, Up: r.up(), WantUp: r.WantUp, Rests: m.Rests}
+		ScheduleAt: r.ScheduleAt, Up: r.isUp(), WantUp: r.WantUp, Rests: m.Rests}
 }
 
 // dropFormer lets go of what a machine was before its update.
@@ -50,43 +50,43 @@ func (s *machines) dropFormer(r *row) {
 
 // swapVolumes has a change of what a machine mounts seen by its volumes.
 func (s *machines) swapVolumes(r *row, change func()) {
-	for _, v := range r.mounts() {
-		s.volumes.detach(v, r.Machine.ID)
+	for _, v := range r.mountedVolumes() {
+		s.volumes.detachFrom(v, r.Machine.ID)
 	}
 	change()
-	for _, v := range r.mounts() {
-		s.volumes.attach(v, r.Machine.ID)
+	for _, v := range r.mountedVolumes() {
+		s.volumes.attachTo(v, r.Machine.ID)
 	}
 }
 
 // finishUpdate puts the former version back where the new one did not start, and starts it again if it ran. What was
 // stopped for nothing is so for no longer than two starts take.
 func finishUpdate(s *Supervisor, now time.Time, run *fsm.Run, err error) {
-	r := s.machines.of(run)
+	r := s.machines.machineOf(run)
 	was := r.Former
 	if err == nil || fsm.Aborted(err) || was == nil {
 		s.machines.dropFormer(r)
-		finish(s, now, run, err)
+		finishRun(s, now, run, err)
 		return
 	}
 	early := r.early
 	r.early = nil
 	s.core.out.Sync = true // the new version is gone for good before anybody hears of it
 	failed := r.Machine.InstanceID
-	s.machines.note(r, machine.EventUpdateFailed, r.settle(), machine.SourceFlyd, err.Error())
+	s.machines.writeEvent(r, machine.EventUpdateFailed, r.settledState(), machine.SourceFlyd, err.Error())
 	s.machines.putBack(r)
-	s.machines.note(r, machine.EventRevert, machine.Updating, machine.SourceFlyd,
+	s.machines.writeEvent(r, machine.EventRevert, machine.Updating, machine.SourceFlyd,
 		"version "+failed+" does not start, so it is at version "+was.Version+" again")
 	if why := s.machines.startFormer(r, was, argsOf(run)); why != nil {
 		s.machines.noteRefused(r, "it is not started again", why)
 		r.ending = ", and was not started: " + why.Error()
 	}
-	if s.machines.run(r.Machine.ID) == nil {
+	if s.machines.runOf(r.Machine.ID) == nil {
 		r.ending = "; it is at version " + was.Version + " again" + r.ending
 		s.machines.restFormer(r)
 	}
 	if early != nil {
-		s.lives.exited(r, *early)
+		s.lives.enterExit(r, *early)
 	}
 }
 
@@ -102,7 +102,7 @@ func (s *machines) putBack(r *row) {
 	r.Want, r.SkipSecrets, r.ScheduleAt, r.WantUp = was.Want, was.SkipSecrets, was.ScheduleAt, was.WantUp
 	r.Machine.Rests = was.Rests
 	if n := len(r.versions); n > 0 && r.versions[n-1].Version == was.Version {
-		s.remove(VersionBucket, versionKey(r.Machine.ID, was.Version))
+		s.removeRecord(VersionBucket, versionKey(r.Machine.ID, was.Version))
 		r.versions = r.versions[:n-1]
 	}
 	s.dirty[r.Machine.ID] = true
@@ -113,32 +113,32 @@ func (s *machines) startFormer(r *row, was *former, a opArgs) error {
 	if !was.Up {
 		return nil
 	}
-	return s.launch(r, opRevert, opArgs{Source: machine.SourceFlyd, Grace: a.Grace}, machine.Updating)
+	return s.beginLaunch(r, opRevert, opArgs{Source: machine.SourceFlyd, Grace: a.Grace}, machine.Updating)
 }
 
 // restFormer brings a machine to rest that is not started again. As one that is down it is not judged anew.
 func (s *machines) restFormer(r *row) {
 	id := r.Machine.ID
 	r.Occupies = cluster.Resources{}
-	s.seller.Restore(id, r.Machine.App, r.footprint(), r.acts())
-	s.seller.Describe(id, r.tenant())
-	r.Machine.State = r.settle()
-	s.ready(r)
+	s.seller.Restore(id, r.Machine.App, r.ledgerFootprint(), r.hasProcesses())
+	s.seller.Describe(id, r.ledgerTenant())
+	r.Machine.State = r.settledState()
+	s.prepareStart(r)
 }
 
 // finishRevert ends an update that came to nothing.
 func finishRevert(s *Supervisor, now time.Time, run *fsm.Run, err error) {
-	r := s.machines.of(run)
+	r := s.machines.machineOf(run)
 	r.ending = "; version " + r.Machine.InstanceID + " runs again"
 	if err != nil {
 		r.Occupies = cluster.Resources{}
 		r.ending = "; and version " + r.Machine.InstanceID + ", which ran before, does not start again: " + err.Error()
 	}
-	finish(s, now, run, err)
+	finishRun(s, now, run, err)
 }
 
-// ended returns the error of an operation with what came of the machine behind it.
-func (r *row) ended(err error) error {
+// errorWithOutcome returns the error of an operation with what came of the machine behind it.
+func (r *row) errorWithOutcome(err error) error {
 	if err == nil || r.ending == "" || fsm.Aborted(err) {
 		return err
 	}

@@ -55,26 +55,26 @@ func (r *row) configBytes() int64 {
 	return n
 }
 
-// footprint returns what the machine takes of the ledger while it is up: what its config asks for, and no less than
-// what the instance before has that still lives.
-func (r *row) footprint() cluster.Resources { return r.Want.Max(r.Occupies) }
+// ledgerFootprint returns what the machine takes of the ledger while it is up: what its config asks for, and no less
+// than what the instance before has that still lives.
+func (r *row) ledgerFootprint() cluster.Resources { return r.Want.Max(r.Occupies) }
 
-// acts reports whether a life has processes.
-func (r *row) acts() bool { return r.Life != nil && !r.Life.OnDisk }
+// hasProcesses reports whether a life has processes.
+func (r *row) hasProcesses() bool { return r.Life != nil && !r.Life.OnDisk }
 
-func (r *row) destroyed() bool { return r.Machine.State == machine.Destroyed }
+func (r *row) isDestroyed() bool { return r.Machine.State == machine.Destroyed }
 
-// public returns the machine as others may see it. The value is never changed afterwards: events, config and placement
-// are replaced, not edited.
-func (r *row) public() *machine.Machine {
+// publicMachine returns the machine as others may see it. The value is never changed afterwards: events, config and
+// placement are replaced, not edited.
+func (r *row) publicMachine() *machine.Machine {
 	m := r.Machine
 	m.Returns = m.Preempted != nil && !r.ReturnAt.IsZero()
-	m.Restarts, m.Retry, m.Died = r.Restarts, r.shownRetry(), r.died()
+	m.Restarts, m.Retry, m.Died = r.Restarts, r.shownRetry(), r.hasDied()
 	return &m
 }
 
-// died reports whether a machine is down though nobody has asked for that, and stays so until somebody starts it.
-func (r *row) died() bool {
+// hasDied reports whether a machine is down though nobody has asked for that, and stays so until somebody starts it.
+func (r *row) hasDied() bool {
 	down := r.Machine.State == machine.Stopped || r.Machine.State == machine.Failed
 	again := !r.RestartAt.IsZero() || !r.ReturnAt.IsZero() || !r.ScheduleAt.IsZero()
 	return down && r.WantUp && !again && r.Machine.Preempted == nil
@@ -87,10 +87,10 @@ func (r *row) addDeath(at time.Time) {
 		old[:min(len(old), machine.MaxDeaths-1)])
 }
 
-// settle returns the persistent state that the facts add up to when no operation is on its way.
-func (r *row) settle() machine.State {
+// settledState returns the persistent state that the facts add up to when no operation is on its way.
+func (r *row) settledState() machine.State {
 	switch {
-	case r.destroyed():
+	case r.isDestroyed():
 		return machine.Destroyed
 	case r.Life != nil && r.Life.Paused:
 		return machine.Suspended
@@ -106,8 +106,8 @@ func (r *row) settle() machine.State {
 	return machine.Created
 }
 
-// timed reports whether something of the machine comes due by itself.
-func (r *row) timed() bool {
+// hasTimers reports whether something of the machine comes due by itself.
+func (r *row) hasTimers() bool {
 	return !r.RestartAt.IsZero() || !r.ScheduleAt.IsZero() || !r.ReturnAt.IsZero() || !r.DestroyAt.IsZero()
 }
 
@@ -119,8 +119,8 @@ func (r *row) setDevices(has []market.Share) {
 	}
 }
 
-// policy returns the restart policy and how many restarts in a row it allows; 0: without end.
-func (r *row) policy() (string, int) {
+// restartPolicy returns the restart policy and how many restarts in a row it allows; 0: without end.
+func (r *row) restartPolicy() (string, int) {
 	p, n := "on-failure", 10
 	if c := r.Machine.Config.Restart; c != nil {
 		if c.Policy != "" {
@@ -138,7 +138,7 @@ func (r *row) policy() (string, int) {
 
 // wantsRestart reports whether an exit that nobody asked for is followed by another attempt.
 func (r *row) wantsRestart(ex Exit) bool {
-	policy, most := r.policy()
+	policy, most := r.restartPolicy()
 	switch policy {
 	case "always":
 		return true
@@ -148,18 +148,18 @@ func (r *row) wantsRestart(ex Exit) bool {
 	return false
 }
 
-// configs returns the config of the machine, and the one that it may have again.
-func (r *row) configs() []*machine.Config {
+// possibleConfigs returns the config of the machine, and the one that it may have again.
+func (r *row) possibleConfigs() []*machine.Config {
 	if r.Former == nil {
 		return []*machine.Config{r.Machine.Config}
 	}
 	return []*machine.Config{r.Machine.Config, r.Former.Config}
 }
 
-// mounts returns the volumes that the machine has, each once.
-func (r *row) mounts() []string {
+// mountedVolumes returns the volumes that the machine has, each once.
+func (r *row) mountedVolumes() []string {
 	var ids []string
-	for _, c := range r.configs() {
+	for _, c := range r.possibleConfigs() {
 		for _, m := range c.Mounts {
 			if !slices.Contains(ids, m.Volume) {
 				ids = append(ids, m.Volume)
@@ -171,7 +171,7 @@ func (r *row) mounts() []string {
 
 // hostPorts returns the ports of the host that the machine has.
 func (r *row) hostPorts() (list []machine.Publish) {
-	for _, c := range r.configs() {
+	for _, c := range r.possibleConfigs() {
 		list = append(list, c.HostPorts()...)
 	}
 	return list
@@ -189,25 +189,25 @@ func (r *row) addEvent(e machine.Event) {
 	r.Machine.Events = slices.Concat([]machine.Event{e}, old)
 }
 
-// namespace returns the namespace that pays for the machine: that of its app when it was made.
-func (r *row) namespace() string {
+// payingNamespace returns the namespace that pays for the machine: that of its app when it was made.
+func (r *row) payingNamespace() string {
 	if r.Namespace == "" {
 		return quota.Default
 	}
 	return r.Namespace
 }
 
-func (r *row) scheduling() machine.Scheduling {
+func (r *row) schedulingTerms() machine.Scheduling {
 	if r.Machine.Scheduling == nil {
 		return machine.Scheduling{}
 	}
 	return *r.Machine.Scheduling
 }
 
-// tenant returns what the ledger is to know of the machine.
-func (r *row) tenant() market.Tenant {
-	sc := r.scheduling()
-	t := market.Tenant{Namespace: r.namespace(), Bytes: r.configBytes(), Rank: sc.Rank(), Budget: sc.Budget(),
+// ledgerTenant returns what the ledger is to know of the machine.
+func (r *row) ledgerTenant() market.Tenant {
+	sc := r.schedulingTerms()
+	t := market.Tenant{Namespace: r.payingNamespace(), Bytes: r.configBytes(), Rank: sc.Rank(), Budget: sc.Budget(),
 		Lost: r.Evictions, Gang: r.Machine.Config.Metadata[machine.MetadataGang],
 		Evicted: r.Machine.Preempted != nil, Wakes: r.Machine.Config.Wakes()}
 	if g := r.Machine.Config.Guest; g != nil {
@@ -215,15 +215,15 @@ func (r *row) tenant() market.Tenant {
 	}
 	if r.Life != nil {
 		t.Since = r.Life.StartedAt
-		if at := checkpoint(r.Machine.Config.Metadata[MetaCheckpoint]); at.After(t.Since) {
+		if at := parseCheckpointTime(r.Machine.Config.Metadata[MetaCheckpoint]); at.After(t.Since) {
 			t.Since = at
 		}
 	}
 	return t
 }
 
-// checkpoint reads a time; zero for what is none.
-func checkpoint(s string) time.Time {
+// parseCheckpointTime reads a time; zero for what is none.
+func parseCheckpointTime(s string) time.Time {
 	if n, err := strconv.ParseInt(s, 10, 64); err == nil && n > 0 && n < 1<<40 {
 		return time.Unix(n, 0)
 	}
@@ -236,14 +236,14 @@ func checkpoint(s string) time.Time {
 
 func decodeRow(rec fsm.Record) (*row, error) {
 	var r row
-	if err := decode(rec, &r, "machine "+rec.Key); err != nil {
+	if err := decodeRecord(rec, &r, "machine "+rec.Key); err != nil {
 		return nil, err
 	}
 	if r.Machine.ID != rec.Key || r.Machine.Config == nil {
-		return nil, misfiled("machine "+rec.Key, r.Machine.ID)
+		return nil, misfiledRecord("machine "+rec.Key, r.Machine.ID)
 	}
 	r.Restarts, r.Returns = max(0, r.Restarts), max(0, r.Returns)
-	if r.destroyed() {
+	if r.isDestroyed() {
 		r.Life = nil
 	}
 	return &r, nil

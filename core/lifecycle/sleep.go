@@ -17,7 +17,7 @@ func hibernateStep() step {
 	return step{Name: "hibernate", Deadline: sleepPatience, Do: ofLife(EffHibernate), Undo: ofLife(EffWake),
 		InsistsUndo: true, Late: noteLate,
 		Done: func(s *Supervisor, _ time.Time, r *fsm.Run, data any) {
-			row := s.machines.of(r)
+			row := s.machines.machineOf(r)
 			got, ok := data.(Suspension)
 			if !ok {
 				panic("lifecycle: the result of a hibernation is not a Suspension")
@@ -33,18 +33,18 @@ func hibernateStep() step {
 				text = "its memory stays where it is: " + got.Why
 			}
 			row.Life = &life
-			s.machines.note(row, "suspend", machine.Suspended, argsOf(r).Source, text)
+			s.machines.writeEvent(row, "suspend", machine.Suspended, argsOf(r).Source, text)
 		}}
 }
 
 // ofLife makes a Do that asks for one effect on the attempt that lives, if any does.
 func ofLife(kind string) func(*Supervisor, time.Time, *fsm.Run) *fsm.Effect {
 	return func(s *Supervisor, _ time.Time, r *fsm.Run) *fsm.Effect {
-		row := s.machines.of(r)
+		row := s.machines.machineOf(r)
 		if row.Life == nil {
 			return nil
 		}
-		t := s.machines.target(row, argsOf(r))
+		t := s.machines.targetOf(row, argsOf(r))
 		t.Attempt = row.Life.Attempt
 		return &fsm.Effect{Kind: kind, Args: t}
 	}
@@ -56,7 +56,7 @@ func finishHibernate(s *Supervisor, now time.Time, run *fsm.Run, err error) {
 	if !fsm.Aborted(err) {
 		s.core.out.Sync = true
 	}
-	finish(s, now, run, err)
+	finishRun(s, now, run, err)
 }
 
 // wakeStep has a life go on from disk, as the same attempt. Where its memory is lost it has ended. When it fails late
@@ -65,13 +65,13 @@ func wakeStep() step {
 	wake := ofLife(EffWake)
 	return step{Name: "wake", Deadline: sleepPatience, Undo: ofLife(EffHibernate), InsistsUndo: true, Late: noteLate,
 		Do: func(s *Supervisor, now time.Time, r *fsm.Run) *fsm.Effect {
-			if s.machines.of(r).acts() {
+			if s.machines.machineOf(r).hasProcesses() {
 				return nil
 			}
 			return wake(s, now, r)
 		},
 		Done: func(s *Supervisor, now time.Time, r *fsm.Run, data any) {
-			row := s.machines.of(r)
+			row := s.machines.machineOf(r)
 			got, ok := data.(Waking)
 			if !ok {
 				panic("lifecycle: the result of a wake is not a Waking")
@@ -82,13 +82,13 @@ func wakeStep() step {
 				ex := Exit{Machine: row.Machine.ID, Attempt: row.Life.Attempt, Code: -1, Lost: true, At: now}
 				row.Life, row.LastExit = nil, &ex // the runtime's own is acknowledged when it comes
 				s.machines.noteExit(row, ex, true, true)
-				s.machines.note(row, "wake_failed", row.Machine.State, machine.SourceFlyd,
+				s.machines.writeEvent(row, "wake_failed", row.Machine.State, machine.SourceFlyd,
 					"it begins anew: "+got.Forgotten)
 			default:
 				life := got.Life
 				life.Paused, life.OnDisk = false, false
 				row.Life, row.Failure = &life, ""
-				s.machines.note(row, "start", machine.Started, argsOf(r).Source,
+				s.machines.writeEvent(row, "start", machine.Started, argsOf(r).Source,
 					"resumed from disk, where it was suspended")
 			}
 		}}
@@ -99,7 +99,7 @@ func launchDeadStep() step {
 	launch := launchStep()
 	do := launch.Do
 	launch.Do = func(s *Supervisor, now time.Time, r *fsm.Run) *fsm.Effect {
-		if s.machines.of(r).Life != nil {
+		if s.machines.machineOf(r).Life != nil {
 			return nil
 		}
 		return do(s, now, r)

@@ -51,18 +51,18 @@ type Supervisor struct {
 
 // A restorer takes back what it has written into its buckets of the journal.
 type restorer interface {
-	restore(d Decoded) error
+	restoreRecords(d Decoded) error
 }
 
 // A stepper acts by itself when the time has come.
 type stepper interface {
-	next() time.Time // when there is something to do; zero when nothing waits
-	step()
+	nextStep() time.Time // when there is something to do; zero when nothing waits
+	stepDue()
 }
 
 // A recorder writes down, and tells, what an input has changed, once that is done.
 type recorder interface {
-	record()
+	writeChanges()
 }
 
 // New makes the supervisor of a worker that has nothing yet. rec says who it is and its capacity.
@@ -72,7 +72,7 @@ func New(rec cluster.Record, rng *rand.Rand) *Supervisor {
 	s.volumes = newVolumes(c, s.accounts)
 	s.tasks = newTasks(c, s.accounts)
 	s.machines = newMachines(c, s.volumes, s.leases, s.accounts)
-	s.terms = newTerms(c, s.machines.apps)
+	s.terms = newTerms(c, s.machines.appsHere)
 	s.evictions = &evictions{machines: s.machines, tasks: s.tasks}
 	s.lives = &lives{machines: s.machines, evictions: s.evictions, strays: map[string]bool{}}
 	s.waiters = &waiters{core: c, byKey: map[string][]waiter{}}
@@ -87,9 +87,9 @@ func New(rec cluster.Record, rng *rand.Rand) *Supervisor {
 	}
 	s.steppers = []stepper{s.lives, s.machines, s.accounts, s.cordon}
 	s.recorders = []recorder{s.machines, s.accounts}
-	c.engine = fsm.NewEngine(s, rng, definitions()...)
-	c.seller.Busy(s.machines.busy)
-	c.seller.Funding(s.accounts.funds)
+	c.engine = fsm.NewEngine(s, rng, operationDefinitions()...)
+	c.seller.Busy(s.machines.isBusy)
+	c.seller.Funding(s.accounts.fundsFor)
 	return s
 }
 
@@ -112,7 +112,7 @@ func Decode(rec fsm.Record) Decoded {
 	case MachineBucket:
 		d.row, d.err = decodeRow(rec)
 	case VersionBucket:
-		d.err = decode(rec, &d.version, "version "+rec.Key)
+		d.err = decodeRecord(rec, &d.version, "version "+rec.Key)
 	}
 	return d
 }
@@ -128,7 +128,7 @@ func (s *Supervisor) Restore(d Decoded) error {
 		return s.engine.Restore(rec)
 	}
 	if r := s.restorers[rec.Bucket]; r != nil {
-		return r.restore(d)
+		return r.restoreRecords(d)
 	}
 	return fault.New(fault.Internal, fault.CodeJournalDamaged,
 		"the journal has a bucket %q that this souk does not know; it was written by a newer souk, so run that one",
@@ -142,54 +142,54 @@ func (s *Supervisor) Restore(d Decoded) error {
 // the page cache, so a start that was under way and that it does not know counts as a life that has ended. So may what
 // the journal had of the newest attempt of each machine (see fsm.Effect.Ahead): its number is passed over.
 func (s *Supervisor) Recover(now time.Time, list []Life, rebooted bool) Out {
-	s.open(now)
+	s.openOut(now)
 	seen := byMachine(list)
 	s.machines.dropRowless()
-	s.tasks.forget()
+	s.tasks.forgetUnknown()
 	s.lives.parkMisfits()
 	if rebooted {
 		s.lives.giveUpStarts(seen)
 	}
-	s.machines.resume(func(r *row) bool {
-		s.lives.adopt(r, seen[r.Machine.ID])
-		return s.machines.occupies(r) || s.lives.keepStray(r, seen[r.Machine.ID])
+	s.machines.resumeAll(func(r *row) bool {
+		s.lives.adoptLaunched(r, seen[r.Machine.ID])
+		return s.machines.occupiesWhole(r) || s.lives.keepStray(r, seen[r.Machine.ID])
 	})
 	if rebooted {
 		s.lives.passOver()
 	}
-	s.evictions.resume()
+	s.evictions.resumeClaims()
 	s.accounts.Begin(now)
 	s.machines.resumeMeter(seen)
-	s.volumes.resume()
+	s.volumes.resumeVolumes()
 	s.engine.Resume(now, &s.out.Out)
-	s.lives.reconcile(seen, now)
+	s.lives.reconcileFacts(seen, now)
 	s.lives.settleStates()
-	return s.close()
+	return s.closeOut()
 }
 
 // Effected takes the result of an effect.
 func (s *Supervisor) Effected(now time.Time, res fsm.Result) Out {
-	s.open(now)
+	s.openOut(now)
 	s.engine.Result(now, res, &s.out.Out)
-	return s.close()
+	return s.closeOut()
 }
 
 // Tick acts on everything that has come due.
 func (s *Supervisor) Tick(now time.Time) Out {
-	s.open(now)
+	s.openOut(now)
 	s.engine.Tick(now, &s.out.Out)
 	for _, p := range s.steppers {
-		p.step()
+		p.stepDue()
 	}
-	return s.close()
+	return s.closeOut()
 }
 
 // Missed says that for d until now nobody could carry anything out, since souk did not run or its runtime did not
 // answer. That time counts for no deadline.
 func (s *Supervisor) Missed(now time.Time, d time.Duration) Out {
-	s.open(now)
+	s.openOut(now)
 	s.engine.Missed(now, d)
-	return s.close()
+	return s.closeOut()
 }
 
 // Hasten makes the deadlines of operations shorter, for tests that cannot wait for them.
@@ -197,19 +197,19 @@ func (s *Supervisor) Hasten(by int) { s.engine.Hasten(by) }
 
 // Next returns when Tick has something to do; zero when nothing waits.
 func (s *Supervisor) Next() time.Time {
-	first := sooner(s.engine.Next(), s.seller.NextExpiry())
+	first := earlierTime(s.engine.Next(), s.seller.NextExpiry())
 	for _, p := range s.steppers {
-		first = sooner(first, p.next())
+		first = earlierTime(first, p.nextStep())
 	}
 	return first
 }
 
-// close follows up on the runs that ended, has what changed written down, and returns the Out.
-func (s *Supervisor) close() Out {
+// closeOut follows up on the runs that ended, has what changed written down, and returns the Out.
+func (s *Supervisor) closeOut() Out {
 	s.followUp()
-	s.commands.retried()
+	s.commands.noteRetries()
 	for _, r := range s.recorders {
-		r.record()
+		r.writeChanges()
 	}
 	out := s.out
 	s.out = Out{}
@@ -223,26 +223,29 @@ func (s *Supervisor) followUp() {
 		for _, id := range ready {
 			s.machines.dirty[id] = true
 			s.out.Sync = true // who has left has left for good before anybody takes the place
-			s.notify(machineKey(id))
+			s.notifyRun(machineKey(id))
 		}
 		for ; i < len(s.out.Finished); i++ {
-			s.finished(s.out.Finished[i])
+			s.answerFinished(s.out.Finished[i])
 		}
 	}
 }
 
-// finished answers those who waited for a run, and lets the next command have its turn.
-func (s *Supervisor) finished(f fsm.Finished) {
+// answerFinished answers those who waited for a run, and lets the next command have its turn.
+func (s *Supervisor) answerFinished(f fsm.Finished) {
 	if id, isMachine := strings.CutPrefix(f.Key, "m/"); isMachine {
 		row := s.machines.rows[id]
 		if row != nil { // else it has been forgotten
 			row.retry = nil
 		}
-		if next := s.run(id); next != nil && next.Op == opRevert && f.Op == opUpdate {
-			s.waiters.carry(f, next)
+		if next := s.runOf(id); next != nil && next.Op == opRevert && f.Op == opUpdate {
+			s.waiters.carryOver(f, next)
 			return
 		}
-		s.waiters.answer(f, func(r *Reply) { r.Outcome.Machine, r.Err = row.public(), row.ended(r.Err) })
+		s.waiters.answerWaiters(f, func(r *Reply) {
+			r.Outcome.Machine, r.Err = row.publicMachine(),
+				row.errorWithOutcome(r.Err)
+		})
 		if row != nil {
 			row.ending = ""
 		}
@@ -250,6 +253,6 @@ func (s *Supervisor) finished(f fsm.Finished) {
 		return
 	}
 	v := s.volumes.rows[strings.TrimPrefix(f.Key, "v/")]
-	s.waiters.answer(f, func(r *Reply) { r.Volume = v.public() })
-	s.volumes.forget(v)
+	s.waiters.answerWaiters(f, func(r *Reply) { r.Volume = v.publicVolume() })
+	s.volumes.forgetVolume(v)
 }

@@ -28,11 +28,11 @@ type Task struct {
 // TaskGrace is how long a task has between the signal and the kill when it is evicted, at the most.
 const TaskGrace = 5 * time.Second
 
-func (t *Task) tenant() market.Tenant {
+func (t *Task) ledgerTenant() market.Tenant {
 	return market.Tenant{Rank: t.Scheduling.Rank(), Since: t.Since, Budget: t.Scheduling.Budget()}
 }
 
-func (t *Task) namespace() string {
+func (t *Task) payingNamespace() string {
 	if t.Namespace == "" {
 		return quota.Default
 	}
@@ -54,67 +54,67 @@ func newTasks(c *core, a *accounts) *tasks {
 	return &tasks{core: c, accounts: a, all: map[string]*Task{}, noted: map[string][]market.Share{}}
 }
 
-func (s *tasks) restore(d Decoded) error {
+func (s *tasks) restoreRecords(d Decoded) error {
 	var has []market.Share
-	if err := decode(d.rec, &has, "the devices of task "+d.rec.Key); err != nil {
+	if err := decodeRecord(d.rec, &has, "the devices of task "+d.rec.Key); err != nil {
 		return err
 	}
 	s.noted[d.rec.Key] = has
 	return nil
 }
 
-// forget drops what is noted of tasks that the runtime does not know.
-func (s *tasks) forget() {
+// forgetUnknown drops what is noted of tasks that the runtime does not know.
+func (s *tasks) forgetUnknown() {
 	for _, name := range slices.Sorted(maps.Keys(s.noted)) {
 		if s.all[name] == nil {
-			s.remove(TaskDevicesBucket, name)
+			s.removeRecord(TaskDevicesBucket, name)
 		}
 	}
 	clear(s.noted)
 }
 
-// begin gives a task its room. One that cannot be paid for runs unpaid, where its namespace's budget says so.
-func (s *tasks) begin(t Task) error {
+// beginTask gives a task its room. One that cannot be paid for runs unpaid, where its namespace's budget says so.
+func (s *tasks) beginTask(t Task) error {
 	if s.all[t.Name] != nil {
 		return nil
 	}
-	r := placement.Request{App: t.App, Machine: t.Name, Resources: t.Want, Namespace: t.namespace(),
+	r := placement.Request{App: t.App, Machine: t.Name, Resources: t.Want, Namespace: t.payingNamespace(),
 		Scheduling: t.Scheduling}
-	if f := s.accounts.funds(s.now, "", &r); !f.Enough() && f.Beyond() == nil &&
+	if f := s.accounts.fundsFor(s.now, "", &r); !f.Enough() && f.Beyond() == nil &&
 		s.accounts.MayRunUnpaid(f.Namespace) {
 		r.Scheduling.Lent, t.Scheduling.Lent = true, true
 	}
 	t.Since = s.now
-	if err := s.seller.GrantTask(s.now, r, t.tenant()); err != nil {
+	if err := s.seller.GrantTask(s.now, r, t.ledgerTenant()); err != nil {
 		return err
 	}
 	s.all[t.Name] = &t
 	if has := s.seller.Devices(t.Name); len(has) > 0 {
-		s.put(TaskDevicesBucket, t.Name, has)
+		s.putRecord(TaskDevicesBucket, t.Name, has)
 	}
-	s.accounts.Put(s.now, t.Name, s.charge(&t))
+	s.accounts.Put(s.now, t.Name, s.taskCharge(&t))
 	return nil
 }
 
-// describe tells whose a task is that has run since before, and charges the time that it ran unseen.
-func (s *tasks) describe(t Task) {
+// describeTask tells whose a task is that has run since before, and charges the time that it ran unseen.
+func (s *tasks) describeTask(t Task) {
 	old := s.all[t.Name]
 	if old == nil || old.App != "" {
 		return // it is over, or known
 	}
 	t.Want = old.Want
 	*old = t
-	s.seller.DescribeTask(t.Name, t.App, t.tenant())
-	c := s.charge(old)
+	s.seller.DescribeTask(t.Name, t.App, t.ledgerTenant())
+	c := s.taskCharge(old)
 	s.accounts.Resume(s.now, t.Name, c, t.Since)
 	s.accounts.Put(s.now, t.Name, c)
 }
 
-// end gives a task's room back.
-func (s *tasks) end(name string) {
+// endTask gives a task's room back.
+func (s *tasks) endTask(name string) {
 	if s.all[name] != nil {
 		if len(s.seller.Devices(name)) > 0 {
-			s.remove(TaskDevicesBucket, name)
+			s.removeRecord(TaskDevicesBucket, name)
 		}
 		s.seller.Free(name)
 		s.accounts.Put(s.now, name, quota.Charge{})
@@ -122,38 +122,39 @@ func (s *tasks) end(name string) {
 	}
 }
 
-func (s *tasks) charge(t *Task) quota.Charge {
+func (s *tasks) taskCharge(t *Task) quota.Charge {
 	if t.App == "" {
 		return quota.Charge{}
 	}
-	return quota.Charge{Namespace: t.namespace(), Rate: s.accounts.Price().Rate(t.Want, t.Scheduling),
+	return quota.Charge{Namespace: t.payingNamespace(), Rate: s.accounts.Price().Rate(t.Want, t.Scheduling),
 		Lent: t.Scheduling.Lent,
 		Used: t.Want, Kind: quota.Task}
 }
 
-func (s *tasks) charges(f func(id string, c quota.Charge)) {
+func (s *tasks) eachCharge(f func(id string, c quota.Charge)) {
 	for name, t := range s.all {
-		f(name, s.charge(t))
+		f(name, s.taskCharge(t))
 	}
 }
 
-func (s *tasks) standing(id string) (standing, bool) {
+func (s *tasks) standingOf(id string) (standing, bool) {
 	t := s.all[id]
 	if t == nil {
 		return standing{}, false
 	}
-	return standing{t.namespace(), t.Scheduling, t.Since}, true
+	return standing{t.payingNamespace(), t.Scheduling, t.Since}, true
 }
 
 func (s *tasks) setUnpaid(id string, unpaid bool, _ string) {
 	t := s.all[id]
 	t.Scheduling.Lent = unpaid
-	s.seller.DescribeTask(t.Name, t.App, t.tenant())
-	s.accounts.Put(s.now, t.Name, s.charge(t))
+	s.seller.DescribeTask(t.Name, t.App, t.ledgerTenant())
+	s.accounts.Put(s.now, t.Name, s.taskCharge(t))
 }
 
-// evict asks for a task to go; false: it is none. Who runs it ends it, hands it back to its queue and says ReleaseTask.
-func (s *tasks) evict(p machine.Preemption) bool {
+// evictTask asks for a task to go; false: it is none. Who runs it ends it, hands it back to its queue and says
+// ReleaseTask.
+func (s *tasks) evictTask(p machine.Preemption) bool {
 	if s.all[p.Machine] == nil {
 		return false
 	}
@@ -161,17 +162,17 @@ func (s *tasks) evict(p machine.Preemption) bool {
 	return true
 }
 
-// clear asks all tasks to go, as the worker is being emptied: each goes back to its queue. why says who wants that, and
-// what for.
-func (s *tasks) clear(why string) {
-	for _, t := range s.list() {
+// evictAllTasks asks all tasks to go, as the worker is being emptied: each goes back to its queue. why says who wants
+// that, and what for.
+func (s *tasks) evictAllTasks(why string) {
+	for _, t := range s.listByName() {
 		s.out.Evict = append(s.out.Evict, machine.Preemption{Rule: machine.RuleDrain, Machine: t.Name, App: t.App,
 			Rank: t.Scheduling.Rank(), Why: why, At: s.now.UTC()})
 	}
 }
 
-// list returns the tasks by name.
-func (s *tasks) list() []Task {
+// listByName returns the tasks by name.
+func (s *tasks) listByName() []Task {
 	out := make([]Task, 0, len(s.all))
 	for _, name := range slices.Sorted(maps.Keys(s.all)) {
 		out = append(out, *s.all[name])
@@ -179,9 +180,9 @@ func (s *tasks) list() []Task {
 	return out
 }
 
-// leaving returns the tasks that were about to go for a machine when the worker's process ended, by that machine; and
-// the evictions that are to be asked for again.
-func (s *tasks) leaving() (by map[string][]string, again []machine.Preemption) {
+// leavingTasks returns the tasks that were about to go for a machine when the worker's process ended, by that machine;
+// and the evictions that are to be asked for again.
+func (s *tasks) leavingTasks() (by map[string][]string, again []machine.Preemption) {
 	by = map[string][]string{}
 	seen := map[string]bool{}
 	for _, app := range s.seller.EvictedApps() {
@@ -200,9 +201,9 @@ func (s *tasks) leaving() (by map[string][]string, again []machine.Preemption) {
 // AdmitTask gives a task its room until ReleaseTask. It is judged like a grant; a task that has its room already keeps
 // it.
 func (s *Supervisor) AdmitTask(now time.Time, t Task) (Out, error) {
-	s.open(now)
-	err := s.tasks.begin(t)
-	return s.close(), err
+	s.openOut(now)
+	err := s.tasks.beginTask(t)
+	return s.closeOut(), err
 }
 
 // TaskKnown enters the room of a task that runs since before, at start-up: it is a fact and is not judged. Whose it is
@@ -222,20 +223,20 @@ func (s *Supervisor) TaskDevices(name string) (numbers []int, ids []string) {
 
 // AdoptTask tells whose a task is that runs since before. The time that it ran unseen is charged.
 func (s *Supervisor) AdoptTask(now time.Time, t Task) Out {
-	s.open(now)
-	s.tasks.describe(t)
-	return s.close()
+	s.openOut(now)
+	s.tasks.describeTask(t)
+	return s.closeOut()
 }
 
 // ReleaseTask gives the room back: to a machine that waits for it, if there is one. Nothing happens when there is none.
 func (s *Supervisor) ReleaseTask(now time.Time, name string) Out {
-	s.open(now)
-	s.tasks.end(name)
-	return s.close()
+	s.openOut(now)
+	s.tasks.endTask(name)
+	return s.closeOut()
 }
 
 // Tasks returns the tasks that have room, by name: those that run, and those that are about to.
-func (s *Supervisor) Tasks() []Task { return s.tasks.list() }
+func (s *Supervisor) Tasks() []Task { return s.tasks.listByName() }
 
 // Leaving returns the machine that a task or a machine is being evicted for; "" when it is not.
 func (s *Supervisor) Leaving(name string) string { return s.seller.Leaving(name) }

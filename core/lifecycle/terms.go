@@ -34,22 +34,22 @@ func newTerms(c *core, used func() map[string]bool) *terms {
 	return &terms{core: c, used: used, most: MaxTerms, held: map[string]heldTerm{}}
 }
 
-func (s *terms) restore(d Decoded) error {
+func (s *terms) restoreRecords(d Decoded) error {
 	var t heldTerm
-	if err := decode(d.rec, &t, "the term of app "+d.rec.Key); err != nil {
+	if err := decodeRecord(d.rec, &t, "the term of app "+d.rec.Key); err != nil {
 		return err
 	}
 	if t.Check() != nil {
-		return misfiled("the term of app "+d.rec.Key, t.String())
+		return misfiledRecord("the term of app "+d.rec.Key, t.String())
 	}
 	s.held[d.rec.Key] = t
 	return nil
 }
 
-// obey refuses an order of a term that is lower than the one in force for the app, and makes a higher one that in
+// obeyTerm refuses an order of a term that is lower than the one in force for the app, and makes a higher one that in
 // force. That holds from then on, whatever else is wrong with the order: its steward is there, and has counted on. nil
 // is of an order of nobody's, which no term keeps off.
-func (s *terms) obey(app string, t *cluster.Term) error {
+func (s *terms) obeyTerm(app string, t *cluster.Term) error {
 	if t == nil {
 		return nil
 	}
@@ -67,20 +67,20 @@ func (s *terms) obey(app string, t *cluster.Term) error {
 		return nil
 	}
 	if !known {
-		if err := s.shed(); err != nil {
+		if err := s.shedTerms(); err != nil {
 			return err
 		}
 	}
 	held = heldTerm{Term: *t, Raised: s.now.UTC()}
 	s.held[app] = held
-	s.put(TermBucket, app, held)
+	s.putRecord(TermBucket, app, held)
 	s.out.Sync = true
 	return nil
 }
 
-// shed forgets terms until one more can be kept. An app without machines here has nothing that an old order could
+// shedTerms forgets terms until one more can be kept. An app without machines here has nothing that an old order could
 // change; that one could make a machine is the price of the bound.
-func (s *terms) shed() error {
+func (s *terms) shedTerms() error {
 	over := len(s.held) - s.most + 1
 	if over <= 0 {
 		return nil
@@ -102,7 +102,7 @@ func (s *terms) shed() error {
 	})
 	for _, app := range idle[:over] {
 		delete(s.held, app)
-		s.remove(TermBucket, app)
+		s.removeRecord(TermBucket, app)
 	}
 	return nil
 }
@@ -124,9 +124,9 @@ func checkOrder(t *cluster.Term, r *machine.Replica) error {
 // on what it sees there. A term that is lower than the one in force is refused, as each order of it is: with
 // cluster.CodeOldTerm. What is in force is durable when the Out is.
 func (s *Supervisor) Obey(now time.Time, app string, t cluster.Term) (Out, error) {
-	s.open(now)
-	err := s.terms.obey(app, &t)
-	return s.close(), err
+	s.openOut(now)
+	err := s.terms.obeyTerm(app, &t)
+	return s.closeOut(), err
 }
 
 // Replica is a machine that stands for a replica of a service.
@@ -140,7 +140,7 @@ type Replica struct {
 // after Obey, and before anything else is, it misses none that an earlier steward had made.
 func (s *Supervisor) Replicas(app string) (out []Replica) {
 	for id, r := range s.machines.rows {
-		if of := r.Machine.Replica; of != nil && r.Machine.App == app && !r.destroyed() {
+		if of := r.Machine.Replica; of != nil && r.Machine.App == app && !r.isDestroyed() {
 			out = append(out, Replica{id, r.Machine.State, *of})
 		}
 	}

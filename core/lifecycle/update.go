@@ -10,9 +10,9 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// update replaces the config. The new instance is durable before the old one is stopped, and the old one is kept until
-// the new one has started: where that fails the machine is what it was (finishUpdate).
-func (s *commands) update(r *row, c Command, a opArgs) (bool, error) {
+// updateConfig replaces the config. The new instance is durable before the old one is stopped, and the old one is kept
+// until the new one has started: where that fails the machine is what it was (finishUpdate).
+func (s *commands) updateConfig(r *row, c Command, a opArgs) (bool, error) {
 	l := c.Launch
 	if l == nil || l.Config == nil || c.Resources == nil {
 		return false, fault.New(fault.Invalid, machine.CodeConfig, "an update needs the whole new config")
@@ -22,13 +22,13 @@ func (s *commands) update(r *row, c Command, a opArgs) (bool, error) {
 			"machine update failed due to concurrent update; the machine is at %s now, not at %s",
 			r.Machine.InstanceID, l.CurrentVersion)
 	}
-	if err := s.volumes.check(r.Machine.App, r.Machine.ID, l.Config.Mounts); err != nil {
+	if err := s.volumes.checkMounts(r.Machine.App, r.Machine.ID, l.Config.Mounts); err != nil {
 		return false, err
 	}
 	if err := sameDevices(r, l.Config); err != nil {
 		return false, err
 	}
-	no := s.against(r.Machine.ID, r.Machine.App, l.Config, c.Connection)
+	no := s.networkClauses(r.Machine.ID, r.Machine.App, l.Config, c.Connection)
 	if err := refuseNetwork(r.Machine.ID, no); err != nil {
 		return false, err
 	}
@@ -40,34 +40,34 @@ func (s *commands) update(r *row, c Command, a opArgs) (bool, error) {
 	if err := s.seller.Promise(s.now, r.Machine.ID, *c.Resources, l.Config.Wakes()); err != nil {
 		return false, hostFull(err)
 	}
-	if err := s.grow(r, c); err != nil {
+	if err := s.growGrant(r, c); err != nil {
 		return false, hostFull(err)
 	}
 	s.keepVersion(r)
-	s.replace(r, l, *c.Resources)
+	s.replaceInstance(r, l, *c.Resources)
 	if c.Replica != nil {
 		r.Machine.Replica = c.Replica
 	}
-	r.Machine.PrivateIP = c.Connection.address()
+	r.Machine.PrivateIP = c.Connection.addressOr()
 	if c.Pulled.Digest != "" {
 		r.Machine.ImageRef.Digest = c.Pulled.Digest
 	}
-	s.note(r, "update", machine.Replacing, a.Source, "")
-	s.note(r, "launch", machine.Created, a.Source, "")
-	s.warn(r, machine.Warnings(r.Machine.Config))
-	s.warn(r, machine.PortWarnings(r.Machine.Config))
-	s.warn(r, machine.VolumesLacking(r.Machine.Config, c.Pulled.Volumes))
+	s.writeEvent(r, "update", machine.Replacing, a.Source, "")
+	s.writeEvent(r, "launch", machine.Created, a.Source, "")
+	s.warnInEvents(r, machine.Warnings(r.Machine.Config))
+	s.warnInEvents(r, machine.PortWarnings(r.Machine.Config))
+	s.warnInEvents(r, machine.VolumesLacking(r.Machine.Config, c.Pulled.Volumes))
 	if !l.SkipLaunch {
-		return true, s.launch(r, opUpdate, a, machine.Updating)
+		return true, s.beginLaunch(r, opUpdate, a, machine.Updating)
 	}
 	r.Machine.State = machine.Updating
-	return true, s.begin(r, opUpdate, a)
+	return true, s.beginOperation(r, opUpdate, a)
 }
 
-// replace puts a new instance in the place of the old one, which may still run.
-func (s *commands) replace(r *row, l *machine.Launch, want cluster.Resources) {
-	if r.up() { // until it is gone, and its successor is there
-		r.Occupies = r.footprint().Max(want)
+// replaceInstance puts a new instance in the place of the old one, which may still run.
+func (s *commands) replaceInstance(r *row, l *machine.Launch, want cluster.Resources) {
+	if r.isUp() { // until it is gone, and its successor is there
+		r.Occupies = r.ledgerFootprint().Max(want)
 	}
 	var was *former
 	if !l.SkipLaunch {
@@ -77,11 +77,11 @@ func (s *commands) replace(r *row, l *machine.Launch, want cluster.Resources) {
 	r.RestartAt, r.Restarts, r.ReturnAt = time.Time{}, 0, time.Time{}
 	if l.Scheduling != nil { // one that says nothing of it keeps what there is
 		sc := *l.Scheduling
-		sc.Lent = r.scheduling().Lent // whether it is paid for is not the client's to say
+		sc.Lent = r.schedulingTerms().Lent // whether it is paid for is not the client's to say
 		r.Machine.Scheduling = &sc
 	}
 	s.swapVolumes(r, func() { r.Machine.Config, r.Former = l.Config, was })
-	r.Machine.InstanceID = s.ulid()
+	r.Machine.InstanceID = s.newULID()
 	r.Machine.Version = r.Machine.InstanceID
 	r.Machine.ImageRef = machine.ParseImage(l.Config.Image)
 	r.SkipSecrets = l.SkipSecrets
@@ -96,7 +96,7 @@ func sameDevices(r *row, to *machine.Config) error {
 		}
 		return c.Guest.GPUKind
 	}
-	if was, is := kind(r.Machine.Config), kind(to); r.up() && was != is {
+	if was, is := kind(r.Machine.Config), kind(to); r.isUp() && was != is {
 		return fault.New(fault.Precondition, codeGPUKind,
 			"machine %s runs with GPUs of kind %q, not %q; stop it first, then update it",
 			r.Machine.ID, was, is)
@@ -104,11 +104,11 @@ func sameDevices(r *row, to *machine.Config) error {
 	return nil
 }
 
-// grow makes room for the new config beside what the old one still occupies; on refusal nothing has changed.
-func (s *commands) grow(r *row, c Command) error {
+// growGrant makes room for the new config beside what the old one still occupies; on refusal nothing has changed.
+func (s *commands) growGrant(r *row, c Command) error {
 	id, room := r.Machine.ID, *c.Resources
-	if r.up() {
-		room = room.Max(r.footprint())
+	if r.isUp() {
+		room = room.Max(r.ledgerFootprint())
 	}
 	if err := s.seller.Resize(s.now, id, room); err != nil {
 		return err
@@ -116,8 +116,8 @@ func (s *commands) grow(r *row, c Command) error {
 	if !c.Launch.SkipLaunch {
 		if err := s.seller.SetUp(s.now, id, true); err != nil {
 			// as it was: it is down, and that is not judged again
-			s.seller.Restore(id, r.Machine.App, r.footprint(), false)
-			s.seller.Describe(id, r.tenant())
+			s.seller.Restore(id, r.Machine.App, r.ledgerFootprint(), false)
+			s.seller.Describe(id, r.ledgerTenant())
 			return err
 		}
 	}
@@ -128,17 +128,17 @@ func (s *commands) grow(r *row, c Command) error {
 func (s *commands) keepVersion(r *row) {
 	v := r.Machine.AsVersion()
 	r.versions = append(r.versions, v)
-	s.put(VersionBucket, versionKey(r.Machine.ID, v.Version), v)
+	s.putRecord(VersionBucket, versionKey(r.Machine.ID, v.Version), v)
 	for len(r.versions) >= MaxVersions {
-		s.remove(VersionBucket, versionKey(r.Machine.ID, r.versions[0].Version))
+		s.removeRecord(VersionBucket, versionKey(r.Machine.ID, r.versions[0].Version))
 		r.versions = r.versions[1:]
 	}
 }
 
-// resize changes what a machine may have. One that runs goes on with it: until the runtime holds it to the new limits
-// the ledger has the larger of old and new in each dimension, so it grows before them and shrinks behind them. One
-// that does not run changes in its config alone.
-func (s *commands) resize(r *row, c Command, a opArgs) (bool, error) {
+// resizeGuest changes what a machine may have. One that runs goes on with it: until the runtime holds it to the new
+// limits the ledger has the larger of old and new in each dimension, so it grows before them and shrinks behind them.
+// One that does not run changes in its config alone.
+func (s *commands) resizeGuest(r *row, c Command, a opArgs) (bool, error) {
 	if c.Resize == nil {
 		return false, fault.New(fault.Invalid, CodeResize, "a resize needs what the machine is to have")
 	}
@@ -149,10 +149,10 @@ func (s *commands) resize(r *row, c Command, a opArgs) (bool, error) {
 	if reflect.DeepEqual(to, r.Machine.Config.Guest) {
 		return false, nil
 	}
-	id, want := r.Machine.ID, resized(r, to)
+	id, want := r.Machine.ID, resourcesWithGuest(r, to)
 	room := want
-	if r.acts() {
-		room = want.Max(r.footprint())
+	if r.hasProcesses() {
+		room = want.Max(r.ledgerFootprint())
 	}
 	if err := s.seller.Promise(s.now, id, want, r.Machine.Config.Wakes()); err != nil {
 		return false, hostFull(err)
@@ -160,31 +160,31 @@ func (s *commands) resize(r *row, c Command, a opArgs) (bool, error) {
 	if err := s.seller.Resize(s.now, id, room); err != nil {
 		return false, hostFull(err)
 	}
-	if !r.acts() {
-		s.reshape(r, to, a.Source)
+	if !r.hasProcesses() {
+		s.setGuest(r, to, a.Source)
 		s.settleLedger(r)
 		s.out.Sync = true
 		return false, nil
 	}
 	r.Occupies = room
 	a.Guest, a.Attempt = to, r.Life.Attempt
-	return true, s.begin(r, opResize, a)
+	return true, s.beginOperation(r, opResize, a)
 }
 
-// resized returns what a machine would ask for with another guest.
-func resized(r *row, to *machine.Guest) cluster.Resources {
+// resourcesWithGuest returns what a machine would ask for with another guest.
+func resourcesWithGuest(r *row, to *machine.Guest) cluster.Resources {
 	cfg := *r.Machine.Config
 	cfg.Guest = to
 	return machine.Resources(&cfg)
 }
 
-// reshape makes a guest the machine's own. It is the same version of the machine: nothing is started anew.
-func (s *machines) reshape(r *row, to *machine.Guest, source string) {
+// setGuest makes a guest the machine's own. It is the same version of the machine: nothing is started anew.
+func (s *machines) setGuest(r *row, to *machine.Guest, source string) {
 	was := r.Want
 	cfg := *r.Machine.Config
 	cfg.Guest = to
 	r.Machine.Config, r.Want = &cfg, machine.Resources(&cfg)
-	s.note(r, "resize", r.Machine.State, source, "from "+was.String()+" to "+r.Want.String())
+	s.writeEvent(r, "resize", r.Machine.State, source, "from "+was.String()+" to "+r.Want.String())
 }
 
 // resizeStep has the runtime hold the attempt to its new limits, for as long as it takes: whether it did is not known
@@ -192,12 +192,12 @@ func (s *machines) reshape(r *row, to *machine.Guest, source string) {
 func resizeStep() step {
 	return step{Name: "resize", Deadline: 10 * time.Second, Insists: true, Late: noteLate,
 		Do: func(s *Supervisor, _ time.Time, r *fsm.Run) *fsm.Effect {
-			row, a := s.machines.of(r), argsOf(r)
+			row, a := s.machines.machineOf(r), argsOf(r)
 			if row.Life == nil || row.Life.Attempt != a.Attempt {
-				s.machines.reshape(row, a.Guest, a.Source) // it has ended: the next one will have it
+				s.machines.setGuest(row, a.Guest, a.Source) // it has ended: the next one will have it
 				return nil
 			}
-			t := s.machines.target(row, a)
+			t := s.machines.targetOf(row, a)
 			m := *t.Machine
 			cfg := *m.Config
 			cfg.Guest = a.Guest
@@ -205,7 +205,7 @@ func resizeStep() step {
 			return &fsm.Effect{Kind: EffResize, Args: t}
 		},
 		Done: func(s *Supervisor, _ time.Time, r *fsm.Run, _ any) {
-			s.machines.reshape(s.machines.of(r), argsOf(r).Guest, argsOf(r).Source)
+			s.machines.setGuest(s.machines.machineOf(r), argsOf(r).Guest, argsOf(r).Source)
 		}}
 }
 
@@ -213,8 +213,8 @@ func resizeStep() step {
 // that takes it writes nothing, and a restart must not find it taken twice.
 func finishResize(s *Supervisor, now time.Time, run *fsm.Run, err error) {
 	if !fsm.Aborted(err) {
-		s.machines.of(run).Occupies = cluster.Resources{}
+		s.machines.machineOf(run).Occupies = cluster.Resources{}
 		s.core.out.Sync = true
 	}
-	finish(s, now, run, err)
+	finishRun(s, now, run, err)
 }

@@ -24,7 +24,7 @@ type volumeArgs struct {
 	Source   string `json:"source,omitempty"`
 }
 
-func (s *volumes) of(r *fsm.Run) *volumeRow { return s.rows[strings.TrimPrefix(r.Key, "v/")] }
+func (s *volumes) volumeOf(r *fsm.Run) *volumeRow { return s.rows[strings.TrimPrefix(r.Key, "v/")] }
 
 func volumeDefinitions() []*def {
 	return []*def{
@@ -48,8 +48,8 @@ func askVolume(kind string) func(*Supervisor, time.Time, *fsm.Run) *fsm.Effect {
 			// those of a journal are read before: parkMisfits
 			panic("lifecycle: a run's arguments do not read: " + err.Error())
 		}
-		row := s.volumes.of(r)
-		return &fsm.Effect{Kind: kind, Args: VolumeTarget{Volume: row.public(), Snapshot: a.Snapshot,
+		row := s.volumes.volumeOf(r)
+		return &fsm.Effect{Kind: kind, Args: VolumeTarget{Volume: row.publicVolume(), Snapshot: a.Snapshot,
 			SourceVolume: a.Source, GrowGB: row.Growing}}
 	}
 }
@@ -59,7 +59,7 @@ func volumeMade(s *Supervisor, _ time.Time, r *fsm.Run, data any) {
 	if !ok {
 		panic("lifecycle: the result of making a volume is not a bool")
 	}
-	s.volumes.of(r).Volume.SizeHeld = held
+	s.volumes.volumeOf(r).Volume.SizeHeld = held
 }
 
 func volumeGrown(s *Supervisor, _ time.Time, r *fsm.Run, data any) {
@@ -67,23 +67,23 @@ func volumeGrown(s *Supervisor, _ time.Time, r *fsm.Run, data any) {
 	if !ok {
 		panic("lifecycle: the result of a volume's growth is not a bool")
 	}
-	v := s.volumes.of(r)
+	v := s.volumes.volumeOf(r)
 	v.Volume.SizeGB, v.Volume.NeedsRestart = v.Growing, restart
 }
 
 // finishVolumeGrow gives the room back that was taken for nothing.
 func finishVolumeGrow(s *Supervisor, now time.Time, r *fsm.Run, err error) {
-	v := s.volumes.of(r)
+	v := s.volumes.volumeOf(r)
 	v.Growing = 0
 	if err != nil {
 		_ = s.seller.Resize(s.now, v.Volume.ID, volumeDisk(v.Volume.SizeGB)) // less always fits
-		s.volumes.meter(v)
+		s.volumes.meterVolume(v)
 	}
 	finishVolume(s, now, r, err)
 }
 
 func volumeCopied(s *Supervisor, _ time.Time, r *fsm.Run, data any) {
-	v := s.volumes.of(r)
+	v := s.volumes.volumeOf(r)
 	snap, ok := data.(machine.Snapshot)
 	if !ok {
 		panic("lifecycle: the result of a volume copy is not a Snapshot")
@@ -92,9 +92,9 @@ func volumeCopied(s *Supervisor, _ time.Time, r *fsm.Run, data any) {
 }
 
 func finishVolume(s *Supervisor, _ time.Time, r *fsm.Run, _ error) {
-	v := s.volumes.of(r)
+	v := s.volumes.volumeOf(r)
 	v.Volume.State = "created"
-	s.volumes.write(v)
+	s.volumes.writeVolume(v)
 }
 
 func finishVolumeMake(s *Supervisor, now time.Time, r *fsm.Run, err error) {
@@ -106,15 +106,15 @@ func finishVolumeMake(s *Supervisor, now time.Time, r *fsm.Run, err error) {
 }
 
 func finishVolumeRemove(s *Supervisor, now time.Time, r *fsm.Run, err error) {
-	v := s.volumes.of(r)
+	v := s.volumes.volumeOf(r)
 	if err != nil {
 		finishVolume(s, now, r, err)
 		return
 	}
 	v.Volume.State = "destroyed"
 	s.seller.Free(v.Volume.ID)
-	s.volumes.meter(v)
+	s.volumes.meterVolume(v)
 	s.seller.ForgetVolume(v.Volume.ID, v.Volume.App)
-	s.remove(VolumeBucket, v.Volume.ID)
+	s.removeRecord(VolumeBucket, v.Volume.ID)
 	s.engine.Forget(r.Key, &s.out.Out)
 }

@@ -31,16 +31,16 @@ type volumeRow struct {
 	Growing   int            `json:"growing,omitempty"`   // GB that it is to have; 0: it does not grow
 }
 
-func (v *volumeRow) namespace() string {
+func (v *volumeRow) payingNamespace() string {
 	if v.Namespace == "" {
 		return quota.Default
 	}
 	return v.Namespace
 }
 
-func (v *volumeRow) public() machine.Volume { return v.Volume }
+func (v *volumeRow) publicVolume() machine.Volume { return v.Volume }
 
-func (v *volumeRow) destroyed() bool { return v.Volume.State == "destroyed" }
+func (v *volumeRow) isDestroyed() bool { return v.Volume.State == "destroyed" }
 
 // volumes are the worker's volumes, by id.
 type volumes struct {
@@ -53,14 +53,14 @@ func newVolumes(c *core, a *accounts) *volumes {
 	return &volumes{core: c, accounts: a, rows: map[string]*volumeRow{}}
 }
 
-func (s *volumes) restore(d Decoded) error {
+func (s *volumes) restoreRecords(d Decoded) error {
 	rec := d.rec
 	var v volumeRow
-	if err := decode(rec, &v, "volume "+rec.Key); err != nil {
+	if err := decodeRecord(rec, &v, "volume "+rec.Key); err != nil {
 		return err
 	}
 	if v.Volume.ID != rec.Key {
-		return misfiled("volume "+rec.Key, v.Volume.ID)
+		return misfiledRecord("volume "+rec.Key, v.Volume.ID)
 	}
 	s.rows[rec.Key] = &v
 	v.Volume.AttachedMachine = nil // the machines say so themselves
@@ -69,92 +69,96 @@ func (s *volumes) restore(d Decoded) error {
 	return nil
 }
 
-// write writes a volume down. What is written is durable before it is answered.
-func (s *volumes) write(v *volumeRow) {
-	s.put(VolumeBucket, v.Volume.ID, v)
+// writeVolume writes a volume down. What is written is durable before it is answered.
+func (s *volumes) writeVolume(v *volumeRow) {
+	s.putRecord(VolumeBucket, v.Volume.ID, v)
 	s.out.Sync = true
-	s.changed(v.Volume.ID)
+	s.noteChanged(v.Volume.ID)
 }
 
-// changed says that others are to see a volume anew.
-func (s *volumes) changed(id string) { s.out.Volumes = append(s.out.Volumes, id) }
+// noteChanged says that others are to see a volume anew.
+func (s *volumes) noteChanged(id string) { s.out.Volumes = append(s.out.Volumes, id) }
 
-// resume has all volumes seen, and charges what was there while souk was not: a disk is occupied whether or not it is.
-func (s *volumes) resume() {
+// resumeVolumes has all volumes seen, and charges what was there while souk was not: a disk is occupied whether or not
+// it is.
+func (s *volumes) resumeVolumes() {
 	for _, id := range sortedKeys(s.rows) {
 		v := s.rows[id]
-		s.changed(id)
-		if c := s.charge(v); c.Namespace != "" {
+		s.noteChanged(id)
+		if c := s.volumeCharge(v); c.Namespace != "" {
 			s.accounts.Resume(s.now, id, c, v.Volume.CreatedAt)
 		}
 	}
 }
 
-// charge is what a volume costs: its disk, as long as it is there. Nobody can take it back, so it never runs unpaid.
-func (s *volumes) charge(v *volumeRow) quota.Charge {
+// volumeCharge is what a volume costs: its disk, as long as it is there. Nobody can take it back, so it never runs
+// unpaid.
+func (s *volumes) volumeCharge(v *volumeRow) quota.Charge {
 	has := s.seller.Occupied(v.Volume.ID)
 	if has.IsZero() {
 		return quota.Charge{}
 	}
-	return quota.Charge{Namespace: v.namespace(), Rate: s.accounts.Price().Rate(has, machine.Scheduling{}), Used: has,
+	return quota.Charge{Namespace: v.payingNamespace(), Rate: s.accounts.Price().Rate(has, machine.Scheduling{}),
+		Used: has,
 		Kind: quota.Volume}
 }
 
-func (s *volumes) charges(f func(id string, c quota.Charge)) {
+func (s *volumes) eachCharge(f func(id string, c quota.Charge)) {
 	for id, v := range s.rows {
-		f(id, s.charge(v))
+		f(id, s.volumeCharge(v))
 	}
 }
 
-func (s *volumes) standing(id string) (standing, bool) {
+func (s *volumes) standingOf(id string) (standing, bool) {
 	v := s.rows[id]
 	if v == nil {
 		return standing{}, false
 	}
-	return standing{namespace: v.namespace()}, true
+	return standing{namespace: v.payingNamespace()}, true
 }
 
 func (s *volumes) setUnpaid(string, bool, string) {}
 
-// meter brings the accounts up to date with a volume.
-func (s *volumes) meter(v *volumeRow) { s.accounts.Put(s.now, v.Volume.ID, s.charge(v)) }
+// meterVolume brings the accounts up to date with a volume.
+func (s *volumes) meterVolume(v *volumeRow) { s.accounts.Put(s.now, v.Volume.ID, s.volumeCharge(v)) }
 
-// command carries out a command; begun says that it has begun an operation, or that one goes on that it asks for.
-func (s *volumes) command(c VolumeCommand) (v machine.Volume, begun bool, err error) {
+// doCommand carries out a command; begun says that it has begun an operation, or that one goes on that it asks for.
+func (s *volumes) doCommand(c VolumeCommand) (v machine.Volume, begun bool, err error) {
 	row := s.rows[c.Volume]
 	if c.Verb == volumeCreate {
-		if row != nil && row.Volume.App == c.App && !row.destroyed() {
-			return row.public(), s.engine.Active(volumeKey(c.Volume)) != nil, nil // asked again
+		if row != nil && row.Volume.App == c.App && !row.isDestroyed() {
+			return row.publicVolume(), s.engine.Active(volumeKey(c.Volume)) != nil, nil // asked again
 		}
-		return s.create(c)
+		return s.createVolume(c)
 	}
-	if row == nil || row.Volume.App != c.App || row.destroyed() {
+	if row == nil || row.Volume.App != c.App || row.isDestroyed() {
 		return machine.Volume{}, false, fault.New(fault.NotFound, fault.CodeVolumeNotFound, "volume not found")
 	}
 	if run := s.engine.Active(volumeKey(c.Volume)); run != nil {
-		return row.public(), false, &fault.Error{Kind: fault.Conflict, Code: fault.CodeBusy, RetryAfter: time.Second,
-			Text: "volume " + c.Volume + " is busy with " + run.Op + "; try again when it has ended"}
+		return row.publicVolume(), false, &fault.Error{Kind: fault.Conflict, Code: fault.CodeBusy,
+			RetryAfter: time.Second,
+			Text:       "volume " + c.Volume + " is busy with " + run.Op + "; try again when it has ended"}
 	}
 	if err := s.engine.Free(volumeKey(c.Volume)); err != nil && c.Verb != volumeDestroy {
-		return row.public(), false, err
+		return row.publicVolume(), false, err
 	}
 	switch c.Verb {
 	case volumeUpdate:
 		row.Volume.SnapshotRetention, row.Volume.AutoBackupEnabled = c.Spec.SnapshotRetention, c.Spec.AutoBackupEnabled
-		s.write(row)
+		s.writeVolume(row)
 	case volumeExtend:
-		begun, err = s.extend(row, c.Spec.SizeGB)
+		begun, err = s.extendVolume(row, c.Spec.SizeGB)
 	case volumeSnapshot:
-		begun, err = true, s.snapshot(row)
+		begun, err = true, s.takeSnapshot(row)
 	case volumeDestroy:
-		begun, err = true, s.destroy(row)
+		begun, err = true, s.destroyVolume(row)
 	default:
 		err = fault.New(fault.Invalid, codeVerb, "no command on volumes is named %q", c.Verb)
 	}
-	return row.public(), begun && err == nil, err
+	return row.publicVolume(), begun && err == nil, err
 }
 
-func (s *volumes) create(c VolumeCommand) (machine.Volume, bool, error) {
+func (s *volumes) createVolume(c VolumeCommand) (machine.Volume, bool, error) {
 	if c.Volume == "" || c.App == "" || c.Spec.SizeGB < 1 {
 		return machine.Volume{}, false,
 			fault.New(fault.Invalid, fault.CodeSize, "a volume needs an id, an app and at least 1 GB")
@@ -175,9 +179,10 @@ func (s *volumes) create(c VolumeCommand) (machine.Volume, bool, error) {
 	v.Volume.Worker, v.Volume.Region, v.Volume.Zone = rec.Worker, string(rec.Region), string(rec.Worker)
 	v.Volume.CreatedAt, v.Volume.AttachedMachine, v.Volume.Snapshots = s.now.UTC(), nil, nil
 	s.rows[c.Volume] = v
-	s.meter(v)
+	s.meterVolume(v)
 	s.seller.SetVolume(c.Volume, c.App, "")
-	return v.public(), true, s.begin(v, opVolumeMake, volumeArgs{Snapshot: c.Snapshot, Source: c.SourceVol})
+	return v.publicVolume(), true, s.beginVolumeOperation(v, opVolumeMake, volumeArgs{Snapshot: c.Snapshot,
+		Source: c.SourceVol})
 }
 
 // mayCopy returns an error where what a new volume is to be a copy of is not here, or is another app's.
@@ -193,7 +198,7 @@ func (s *volumes) mayCopy(c VolumeCommand) error {
 			func(x machine.Snapshot) bool { return x.ID == c.Snapshot }) {
 			return nil
 		}
-		if c.Snapshot == "" && id == c.SourceVol && !v.destroyed() {
+		if c.Snapshot == "" && id == c.SourceVol && !v.isDestroyed() {
 			return nil
 		}
 	}
@@ -201,8 +206,8 @@ func (s *volumes) mayCopy(c VolumeCommand) error {
 		"this worker; a volume can be copied only where it lies", cmp.Or(c.Snapshot, c.SourceVol))
 }
 
-// extend takes the room from the ledger, then has the volume grow.
-func (s *volumes) extend(v *volumeRow, sizeGB int) (begun bool, err error) {
+// extendVolume takes the room from the ledger, then has the volume grow.
+func (s *volumes) extendVolume(v *volumeRow, sizeGB int) (begun bool, err error) {
 	switch {
 	case sizeGB < v.Volume.SizeGB:
 		return false, fault.New(fault.Invalid, fault.CodeSize,
@@ -214,42 +219,42 @@ func (s *volumes) extend(v *volumeRow, sizeGB int) (begun bool, err error) {
 		return false, hostFull(err)
 	}
 	v.Growing = sizeGB
-	s.meter(v)
-	return true, s.begin(v, opVolumeGrow, volumeArgs{})
+	s.meterVolume(v)
+	return true, s.beginVolumeOperation(v, opVolumeGrow, volumeArgs{})
 }
 
-func (s *volumes) snapshot(v *volumeRow) error {
+func (s *volumes) takeSnapshot(v *volumeRow) error {
 	if len(v.Volume.Snapshots) >= MaxSnapshots {
 		return fault.New(fault.Exhausted, codeSnapshots,
 			"volume %s has %d snapshots, the most that are kept; a volume's snapshots go with it", v.Volume.ID,
 			MaxSnapshots)
 	}
-	return s.begin(v, opVolumeCopy, volumeArgs{Snapshot: "vs_" + s.token()[:14]})
+	return s.beginVolumeOperation(v, opVolumeCopy, volumeArgs{Snapshot: "vs_" + s.newToken()[:14]})
 }
 
-func (s *volumes) destroy(v *volumeRow) error {
+func (s *volumes) destroyVolume(v *volumeRow) error {
 	if v.Volume.AttachedMachine != nil {
 		return fault.New(fault.Precondition, CodeVolumeAttached,
 			"volume %s is attached to machine %s; destroy the machine first",
 			v.Volume.ID, *v.Volume.AttachedMachine)
 	}
-	s.abort(volumeKey(v.Volume.ID), "the volume is being destroyed") // a parked one
+	s.abortRun(volumeKey(v.Volume.ID), "the volume is being destroyed") // a parked one
 	v.Volume.State = "pending_destroy"
-	return s.begin(v, opVolumeRemove, volumeArgs{})
+	return s.beginVolumeOperation(v, opVolumeRemove, volumeArgs{})
 }
 
-// begin begins an operation on a volume; nothing else does.
-func (s *volumes) begin(v *volumeRow, op string, a volumeArgs) error {
-	s.write(v)
-	return s.engine.Start(s.now, op, volumeKey(v.Volume.ID), s.ulid(), a, &s.out.Out)
+// beginVolumeOperation begins an operation on a volume; nothing else does.
+func (s *volumes) beginVolumeOperation(v *volumeRow, op string, a volumeArgs) error {
+	s.writeVolume(v)
+	return s.engine.Start(s.now, op, volumeKey(v.Volume.ID), s.newULID(), a, &s.out.Out)
 }
 
-// check returns whether a config's mounts can be had: each volume is here, the app's own, and free.
-func (s *volumes) check(app, machine string, mounts []machine.Mount) error {
+// checkMounts returns whether a config's mounts can be had: each volume is here, the app's own, and free.
+func (s *volumes) checkMounts(app, machine string, mounts []machine.Mount) error {
 	for _, m := range mounts {
 		v := s.rows[m.Volume]
 		switch {
-		case v == nil || v.Volume.App != app || v.destroyed():
+		case v == nil || v.Volume.App != app || v.isDestroyed():
 			return fault.New(fault.NotFound, fault.CodeVolumeNotFound,
 				"volume %s not found; create it first, or name one of the app's own", m.Volume)
 		case v.Volume.State != "created":
@@ -264,37 +269,37 @@ func (s *volumes) check(app, machine string, mounts []machine.Mount) error {
 	return nil
 }
 
-func (s *volumes) attach(volume, machine string) {
+func (s *volumes) attachTo(volume, machine string) {
 	if v := s.rows[volume]; v != nil {
 		v.Volume.AttachedMachine = &machine
 		s.seller.SetVolume(volume, v.Volume.App, machine)
-		s.changed(volume)
+		s.noteChanged(volume)
 	}
 }
 
-func (s *volumes) detach(volume, machine string) {
+func (s *volumes) detachFrom(volume, machine string) {
 	if v := s.rows[volume]; v != nil && v.Volume.AttachedMachine != nil && *v.Volume.AttachedMachine == machine {
 		v.Volume.AttachedMachine, v.Volume.NeedsRestart = nil, false
 		s.seller.SetVolume(volume, v.Volume.App, "")
-		s.changed(volume)
+		s.noteChanged(volume)
 	}
 }
 
-// restarted says of volumes that who has them has been started since they grew.
-func (s *volumes) restarted(mounts []machine.Mount) {
+// noteRestarted says of volumes that who has them has been started since they grew.
+func (s *volumes) noteRestarted(mounts []machine.Mount) {
 	for _, m := range mounts {
 		if v := s.rows[m.Volume]; v != nil && v.Volume.NeedsRestart {
 			v.Volume.NeedsRestart = false
-			s.write(v)
+			s.writeVolume(v)
 		}
 	}
 }
 
-// forget drops a volume that has been destroyed.
-func (s *volumes) forget(v *volumeRow) {
-	if v.destroyed() {
+// forgetVolume drops a volume that has been destroyed.
+func (s *volumes) forgetVolume(v *volumeRow) {
+	if v.isDestroyed() {
 		delete(s.rows, v.Volume.ID)
-		s.changed(v.Volume.ID)
+		s.noteChanged(v.Volume.ID)
 	}
 }
 
@@ -302,29 +307,29 @@ func volumeDisk(sizeGB int) cluster.Resources { return cluster.Resources{Disk: i
 
 // Volume takes a command on a volume. The reply is durable.
 func (s *Supervisor) Volume(now time.Time, ticket uint64, c VolumeCommand) Out {
-	s.open(now)
+	s.openOut(now)
 	v, begun, err := machine.Volume{}, false, error(nil)
 	if c.Verb == "create" {
-		err = s.halt.refuse()
+		err = s.halt.refuseIfHalted()
 	}
 	if err == nil && (c.Verb == "create" || c.Verb == "snapshot") {
 		err = s.full.why
 	}
 	if err == nil {
-		v, begun, err = s.volumes.command(c)
+		v, begun, err = s.volumes.doCommand(c)
 	}
 	if begun && s.engine.Active(volumeKey(c.Volume)) != nil {
-		s.waiters.add(volumeKey(c.Volume), ticket, "")
+		s.waiters.addWaiter(volumeKey(c.Volume), ticket, "")
 	} else {
 		s.out.Replies = append(s.out.Replies, Reply{Ticket: ticket, Volume: v, Err: err})
 	}
-	return s.close()
+	return s.closeOut()
 }
 
 // VolumeOf returns a volume by its id alone: for the owner's own view, never for a caller who names an app.
 func (s *Supervisor) VolumeOf(id string) (v machine.Volume, exists bool) {
-	if row := s.volumes.rows[id]; row != nil && !row.destroyed() {
-		return row.public(), true
+	if row := s.volumes.rows[id]; row != nil && !row.isDestroyed() {
+		return row.publicVolume(), true
 	}
 	return machine.Volume{}, false
 }

@@ -37,7 +37,7 @@ func constraintAdvice(r *placement.Request, view cluster.View, verdicts []placem
 		}
 	}
 	for _, q := range r.Scheduling.Require {
-		if text := nowhere(q.Attribute, view); text != "" && q.Op != cluster.NotExists {
+		if text := explainMissing(q.Attribute, view); text != "" && q.Op != cluster.NotExists {
 			return text
 		}
 	}
@@ -49,8 +49,8 @@ func constraintAdvice(r *placement.Request, view cluster.View, verdicts []placem
 	return ""
 }
 
-// nowhere says that no worker has an attribute, and which one may be meant; "" where one has it.
-func nowhere(attribute string, view cluster.View) string {
+// explainMissing says that no worker has an attribute, and which one may be meant; "" where one has it.
+func explainMissing(attribute string, view cluster.View) string {
 	names := map[string]bool{"worker": true, "region": true, "state": true}
 	for i := range view.Workers {
 		w := &view.Workers[i]

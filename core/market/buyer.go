@@ -64,8 +64,8 @@ func NewNarrowBuyer(r placement.Request, few cluster.View, size int, fleet func(
 	return &Buyer{req: r, view: few, policy: p, asked: map[cluster.WorkerID]bool{}, size: size, fleet: fleet}
 }
 
-// widen goes over to the whole fleet, with what refusals have told; false when the view is whole.
-func (b *Buyer) widen() bool {
+// widenView goes over to the whole fleet, with what refusals have told; false when the view is whole.
+func (b *Buyer) widenView() bool {
 	if b.fleet == nil {
 		return false
 	}
@@ -118,17 +118,17 @@ func (b *Buyer) Step(in In) Out {
 		}
 		return Out{Ask: in.Worker, Evict: b.consent != "", After: lostPause(b.lost)}
 	case in.Refused != nil:
-		b.heal(in.Worker, *in.Refused)
+		b.healRecord(in.Worker, *in.Refused)
 	}
-	return b.next()
+	return b.askNext()
 }
 
-func (b *Buyer) heal(w cluster.WorkerID, r Refusal) {
+func (b *Buyer) healRecord(w cluster.WorkerID, r Refusal) {
 	b.lost, b.last = 0, &r
 	healView(&b.view, w, r)
 }
 
-func (b *Buyer) next() Out {
+func (b *Buyer) askNext() Out {
 	b.decided, b.consent = placement.Rank(b.req, b.view, b.policy), ""
 	if len(b.asked) < MaxAsked {
 		for _, c := range b.decided {
@@ -138,14 +138,14 @@ func (b *Buyer) next() Out {
 			}
 		}
 	}
-	if b.widen() {
-		return b.next()
+	if b.widenView() {
+		return b.askNext()
 	}
-	if id, ok := b.evicting(); ok {
+	if id, ok := b.nextToEvict(); ok {
 		b.noteAsk(id)
 		return Out{Ask: id, Evict: true}
 	}
-	return Out{Done: true, Err: b.exhausted()}
+	return Out{Done: true, Err: b.exhaustedError()}
 }
 
 // refusedFor reports whether workers were asked, and one clause is all that each of them said no for.
@@ -163,9 +163,9 @@ func (b *Buyer) refusedFor(code string) bool {
 	return len(b.purchased) > 0
 }
 
-// unconnected makes the error of a machine that no worker takes for its network that of a port that is taken
+// networkError makes the error of a machine that no worker takes for its network that of a port that is taken
 // everywhere, or of a network that there is nowhere.
-func unconnected(e *fault.Error, port bool) *fault.Error {
+func networkError(e *fault.Error, port bool) *fault.Error {
 	e.Scope, e.Kind, e.Code = "", fault.Precondition, fault.CodeNetwork
 	if port {
 		e.Kind, e.Code = fault.Conflict, fault.CodePortInUse
@@ -189,15 +189,15 @@ func (b *Buyer) bandWouldHelp() bool {
 	return false
 }
 
-// exhausted is the error of a request that no worker takes; no are those that said so when they were asked.
-func exhausted(r placement.Request, view cluster.View, p placement.Policy, no []Asked) error {
+// noWorkerError is the error of a request that no worker takes; no are those that said so when they were asked.
+func noWorkerError(r placement.Request, view cluster.View, p placement.Policy, no []Asked) error {
 	b := NewBuyer(r, view, p)
 	b.purchased = no
-	return b.exhausted()
+	return b.exhaustedError()
 }
 
-// exhausted tells that no worker takes the machine, with the clauses that failed and how often.
-func (b *Buyer) exhausted() error {
+// exhaustedError tells that no worker takes the machine, with the clauses that failed and how often.
+func (b *Buyer) exhaustedError() error {
 	e := &fault.Error{Kind: fault.Exhausted, Code: fault.CodeNoCapacity, Scope: fault.ScopeRegion, Op: "market.buyer"}
 	if len(b.view.Workers) == 0 {
 		e.Text = "could not find a candidate host: no worker is known; start one"
@@ -238,11 +238,12 @@ func (b *Buyer) exhausted() error {
 	}
 	unseen := b.refusedFor(placement.CodePort) || b.refusedFor(placement.CodeNetwork) // by no record
 	if len(parts) == 0 || unseen {
-		parts = append(parts, fmt.Sprintf("every worker asked refused: %s", strings.Join(refusals(b.purchased), " | ")))
+		parts = append(parts, fmt.Sprintf("every worker asked refused: %s", strings.Join(describeRefusals(b.purchased),
+			" | ")))
 	}
 	e.Text = "could not find a candidate host: " + strings.Join(parts, "; ")
 	if unseen {
-		return unconnected(e, b.refusedFor(placement.CodePort))
+		return networkError(e, b.refusedFor(placement.CodePort))
 	}
 	advice := constraintAdvice(&b.req, b.view, verdicts)
 	if never {

@@ -38,9 +38,9 @@ func kindsOf(rec *cluster.Record) (k kinds) {
 	return k
 }
 
-// amount returns what a machine takes that wants so much and has these devices. Of each kind of GPU that is what its
+// amountOf returns what a machine takes that wants so much and has these devices. Of each kind of GPU that is what its
 // devices are of: one that named no kind takes some, too.
-func (k kinds) amount(want cluster.Resources, gpus []Share) amount {
+func (k kinds) amountOf(want cluster.Resources, gpus []Share) amount {
 	if len(k) == 0 {
 		return amount{res: want, gpus: gpus}
 	}
@@ -62,16 +62,16 @@ func (k kinds) amount(want cluster.Resources, gpus []Share) amount {
 }
 
 func (a amount) add(b amount) amount {
-	return amount{a.res.Add(b.res), combine(a.gpus, b.gpus, 1), a.promised.Add(b.promised)}
+	return amount{a.res.Add(b.res), combineShares(a.gpus, b.gpus, 1), a.promised.Add(b.promised)}
 }
 
 func (a amount) sub(b amount) amount {
-	return amount{a.res.Sub(b.res), combine(a.gpus, b.gpus, -1), a.promised.Sub(b.promised)}
+	return amount{a.res.Sub(b.res), combineShares(a.gpus, b.gpus, -1), a.promised.Sub(b.promised)}
 }
 
-// least gives the smaller room of two amounts in each dimension and on each device; where devices are told apart, GPUs
+// leastOf gives the smaller room of two amounts in each dimension and on each device; where devices are told apart, GPUs
 // are what these have of them. No room may be below zero.
-func (k kinds) least(a, b amount) amount {
+func (k kinds) leastOf(a, b amount) amount {
 	out := amount{res: a.res.Add(b.res).Sub(a.res.Max(b.res))}
 	if len(k) == 0 {
 		return out
@@ -83,14 +83,14 @@ func (k kinds) least(a, b amount) amount {
 			out.res.GPU += m
 		}
 	}
-	return k.amount(out.res, out.gpus)
+	return k.amountOf(out.res, out.gpus)
 }
 
 // isZero reports whether there is no room in it.
 func (a amount) isZero() bool { return a.res.IsZero() && len(a.gpus) == 0 }
 
-// combine gives a + sign*b. Neither is changed; what comes to nothing is left out.
-func combine(a, b []Share, sign int64) []Share {
+// combineShares gives a + sign*b. Neither is changed; what comes to nothing is left out.
+func combineShares(a, b []Share, sign int64) []Share {
 	if len(b) == 0 {
 		return a
 	}
@@ -114,11 +114,11 @@ func milliOf(list []Share, device int) int64 {
 	return 0
 }
 
-// pick chooses devices for want thousandths of a GPU of a kind ("" is any), where the judge has said that they are
-// there: a part of one comes from the device where it leaves least over, so that whole devices stay whole (best fit);
-// more than one come whole. What is kept is taken first: a machine that runs stays on the devices it was given. nil:
-// they cannot be had that way.
-func pick(devices []cluster.GPU, want int64, kind string, kept []Share) []Share {
+// pickDevices chooses devices for want thousandths of a GPU of a kind ("" is any), where the judge has said that they
+// are there: a part of one comes from the device where it leaves least over, so that whole devices stay whole (best
+// fit); more than one come whole. What is kept is taken first: a machine that runs stays on the devices it was given.
+// nil: they cannot be had that way.
+func pickDevices(devices []cluster.GPU, want int64, kind string, kept []Share) []Share {
 	if want <= 0 || len(devices) == 0 {
 		return nil
 	}
@@ -156,7 +156,7 @@ func pick(devices []cluster.GPU, want int64, kind string, kept []Share) []Share 
 	return out
 }
 
-// covers says whether the list has at least what every one of parts has.
-func covers(list, parts []Share) bool {
+// coversShares says whether the list has at least what every one of parts has.
+func coversShares(list, parts []Share) bool {
 	return !slices.ContainsFunc(parts, func(s Share) bool { return milliOf(list, s.Device) < s.Milli })
 }

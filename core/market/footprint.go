@@ -18,7 +18,7 @@ type Footprint struct {
 
 // RecordWithout returns the worker's record without what the machine occupies. rec is not changed.
 func (o *Footprint) RecordWithout(rec cluster.Record) cluster.Record {
-	return asPlaced(without(rec, amount{res: o.Has, gpus: o.GPUs}))
+	return asPlaced(recordWithoutGone(rec, amount{res: o.Has, gpus: o.GPUs}))
 }
 
 // asPlaced returns the record as a machine is judged by that has its place here: whom the worker takes, and how many,
@@ -35,8 +35,8 @@ func (o *Footprint) Judge(r placement.Request, rec cluster.Record) placement.Ver
 	rest := o.RecordWithout(rec)
 	v := placement.Judge(r, rest)
 	if want := r.Resources.GPU; v.Fits && len(rest.GPUs) > 0 && want > 0 && want != o.Has.GPU {
-		p := pick(rest.GPUs, want, r.GPUKind, o.GPUs)
-		if p != nil && (want < o.Has.GPU || covers(p, o.GPUs)) {
+		p := pickDevices(rest.GPUs, want, r.GPUKind, o.GPUs)
+		if p != nil && (want < o.Has.GPU || coversShares(p, o.GPUs)) {
 			return v
 		}
 		v = placement.Verdict{Failing: []machine.Clause{{Code: placement.CodeGPUDevice,
@@ -45,20 +45,20 @@ func (o *Footprint) Judge(r placement.Request, rec cluster.Record) placement.Ver
 	return v
 }
 
-// footprint returns what a machine occupies; nil for one that is not here.
-func (s *Seller) footprint(id string) *Footprint {
+// footprintOf returns what a machine occupies; nil for one that is not here.
+func (s *Seller) footprintOf(id string) *Footprint {
 	g, here := s.grants[id]
 	if !here {
 		return nil
 	}
-	o := g.occupies()
+	o := g.occupiedAmount()
 	return &Footprint{Has: o.res, GPUs: o.gpus}
 }
 
 // refuseFootprint is refuse for a machine that has its place here: the refusal tells by what it was judged. o is
 // nil for one that is not here.
 func (s *Seller) refuseFootprint(now time.Time, r placement.Request, v placement.Verdict, o *Footprint) *fault.Error {
-	e := s.refuse(now, r, v, "")
+	e := s.refuseRequest(now, r, v, "")
 	if o != nil {
 		refusal, _ := fault.Detail[Refusal](e)
 		refusal.Footprint, refusal.Request = o, &r

@@ -45,15 +45,15 @@ func newKeptMachines() keptMachines {
 	return keptMachines{of: map[keptOf]kept{}, full: map[keptOf]bool{}}
 }
 
-// come enters a machine more in the record (sign 1), or one less (-1).
-func (k *keptMachines) come(g *grant, sign int, rec *cluster.Record) {
+// countMachine enters a machine more in the record (sign 1), or one less (-1).
+func (k *keptMachines) countMachine(g *grant, sign int, rec *cluster.Record) {
 	k.all += sign
-	k.note(keptOf{}, rec)
-	k.rest(g, sign, rec)
+	k.noteCounts(keptOf{}, rec)
+	k.countResting(g, sign, rec)
 }
 
-// rest enters a machine in the counts of those that are not up (sign 1), or takes it out (-1).
-func (k *keptMachines) rest(g *grant, sign int, rec *cluster.Record) {
+// countResting enters a machine in the counts of those that are not up (sign 1), or takes it out (-1).
+func (k *keptMachines) countResting(g *grant, sign int, rec *cluster.Record) {
 	if g.volume || g.up {
 		return
 	}
@@ -63,13 +63,13 @@ func (k *keptMachines) rest(g *grant, sign int, rec *cluster.Record) {
 		if k.of[of] = n; n.machines == 0 {
 			delete(k.of, of)
 		}
-		k.note(of, rec)
+		k.noteCounts(of, rec)
 	}
 }
 
-// note brings the record's Full up to date with the counts of one.
-func (k *keptMachines) note(of keptOf, rec *cluster.Record) {
-	f := k.count(of)
+// noteCounts brings the record's Full up to date with the counts of one.
+func (k *keptMachines) noteCounts(of keptOf, rec *cluster.Record) {
+	f := k.countOf(of)
 	machines, bytes := mostOf(of)
 	is := f.Machines >= machines || f.Bytes >= bytes
 	if !is && !k.full[of] {
@@ -80,7 +80,7 @@ func (k *keptMachines) note(of keptOf, rec *cluster.Record) {
 	}
 	list := make([]cluster.Full, 0, len(k.full)) // nobody's record is changed
 	for of := range k.full {
-		list = append(list, k.count(of))
+		list = append(list, k.countOf(of))
 	}
 	slices.SortFunc(list, func(a, b cluster.Full) int {
 		return cmp.Or(cmp.Compare(a.App, b.App), cmp.Compare(a.Namespace, b.Namespace))
@@ -91,8 +91,8 @@ func (k *keptMachines) note(of keptOf, rec *cluster.Record) {
 	rec.Version++
 }
 
-// count returns what there is of one. Of all, machines that are up count too.
-func (k *keptMachines) count(of keptOf) cluster.Full {
+// countOf returns what there is of one. Of all, machines that are up count too.
+func (k *keptMachines) countOf(of keptOf) cluster.Full {
 	n := k.of[of]
 	f := cluster.Full{App: of.app, Namespace: of.namespace, Machines: n.machines, Bytes: n.bytes}
 	if of == (keptOf{}) {
@@ -126,7 +126,7 @@ func (s *Seller) KeepMore(now time.Time, id string) error {
 	}
 	var v placement.Verdict
 	for _, of := range keptOfs(g) {
-		f := s.kept.count(of)
+		f := s.kept.countOf(of)
 		if _, bytes := mostOf(of); f.Bytes >= bytes {
 			v.Failing = append(v.Failing, placement.FullClause(&f))
 		}
@@ -134,5 +134,5 @@ func (s *Seller) KeepMore(now time.Time, id string) error {
 	if len(v.Failing) == 0 {
 		return nil
 	}
-	return s.refuse(now, s.requestOf(id, cluster.Resources{}), v, "")
+	return s.refuseRequest(now, s.requestOf(id, cluster.Resources{}), v, "")
 }

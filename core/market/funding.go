@@ -15,9 +15,9 @@ type Funding func(now time.Time, machine string, r *placement.Request) *placemen
 // Funding gives the seller what it judges a namespace's means by, beside the room.
 func (s *Seller) Funding(f Funding) { s.funds = f }
 
-// fund puts what the worker itself knows in the place of what the buyer has heard. What a buyer says of means is no
+// setFunds puts what the worker itself knows in the place of what the buyer has heard. What a buyer says of means is no
 // more than that: it may be old.
-func (s *Seller) fund(now time.Time, r *placement.Request) {
+func (s *Seller) setFunds(now time.Time, r *placement.Request) {
 	if r.Funds = nil; s.funds == nil {
 		return
 	}
@@ -31,13 +31,13 @@ func (s *Seller) fund(now time.Time, r *placement.Request) {
 // SetSpending puts the worker's counters into its record. The map is not changed afterwards.
 func (s *Seller) SetSpending(told map[string]cluster.Spending) {
 	s.rec.Spending = told
-	s.touch()
+	s.bumpVersion()
 }
 
 // Occupied gives what a machine takes of the ledger now.
 func (s *Seller) Occupied(id string) cluster.Resources {
 	if g := s.grants[id]; g != nil {
-		return g.occupies().res
+		return g.occupiedAmount().res
 	}
 	return cluster.Resources{}
 }

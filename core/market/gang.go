@@ -118,31 +118,31 @@ func (g *GangBuyer) Step(now time.Time, in []Answer) Batch {
 	g.asked = nil
 	switch g.phase {
 	case gangPlanning:
-		return g.plans(now)
+		return g.planWorkers(now)
 	case gangHolding:
-		return g.holds(now, asked, in)
+		return g.answerHolds(now, asked, in)
 	case gangGranting:
-		return g.grants(now, asked, in)
+		return g.answerGrants(now, asked, in)
 	case gangReleasing:
-		return g.released(now, asked, in)
+		return g.afterRelease(now, asked, in)
 	}
 	return Batch{Done: true}
 }
 
-func (g *GangBuyer) ask(out Batch) Batch {
+func (g *GangBuyer) rememberAsks(out Batch) Batch {
 	g.asked = out.Asks
 	return out
 }
 
-// plans chooses a worker for each member, and asks the first worker of the plan for holds.
-func (g *GangBuyer) plans(now time.Time) Batch {
+// planWorkers chooses a worker for each member, and asks the first worker of the plan for holds.
+func (g *GangBuyer) planWorkers(now time.Time) Batch {
 	if g.try > 0 && !now.Before(g.req.Until) {
-		return g.fail()
+		return g.failGang()
 	}
 	g.try++
 	p := planGang(g.req, g.view, g.policy)
 	if p.n < max(1, g.req.Min) {
-		return g.pause(now)
+		return g.pauseBeforeRetry(now)
 	}
 	plan := p.homes
 	g.fleets, g.home, g.workers, g.plan, g.at, g.expires = p.fleets, plan, nil, nil, 0, time.Time{}
@@ -165,16 +165,19 @@ func (g *GangBuyer) plans(now time.Time) Batch {
 func (g *GangBuyer) askHolds() Batch {
 	var asks []Ask
 	for _, m := range g.plan[g.at] {
-		asks = append(asks, Ask{Act: ActHold, Worker: g.workers[g.at], Member: m, Token: g.token(m), TTL: GangHoldTTL,
+		asks = append(asks, Ask{Act: ActHold, Worker: g.workers[g.at], Member: m, Token: g.holdToken(m),
+			TTL:   GangHoldTTL,
 			Fleet: g.fleets[m]})
 	}
-	return g.ask(Batch{Asks: asks})
+	return g.rememberAsks(Batch{Asks: asks})
 }
 
-func (g *GangBuyer) token(member int) string { return fmt.Sprintf("%s.%d.%d", g.req.ID, g.try, member) }
+func (g *GangBuyer) holdToken(member int) string {
+	return fmt.Sprintf("%s.%d.%d", g.req.ID, g.try, member)
+}
 
-// holds takes a worker's answers. A single no, or no answer, and all is released.
-func (g *GangBuyer) holds(now time.Time, asked []Ask, in []Answer) Batch {
+// answerHolds takes a worker's answers. A single no, or no answer, and all is released.
+func (g *GangBuyer) answerHolds(now time.Time, asked []Ask, in []Answer) Batch {
 	whole := true
 	for i, a := range in {
 		m := asked[i].Member
@@ -185,7 +188,7 @@ func (g *GangBuyer) holds(now time.Time, asked []Ask, in []Answer) Batch {
 				g.expires = a.Expires
 			}
 		case a.Refused != nil:
-			g.heal(asked[i].Worker, a.Refused)
+			g.healRecord(asked[i].Worker, a.Refused)
 		case a.Failed != nil:
 			g.failed = cmp.Or(g.failed, a.Failed)
 		}
@@ -193,13 +196,13 @@ func (g *GangBuyer) holds(now time.Time, asked []Ask, in []Answer) Batch {
 		whole = whole && a.Done
 	}
 	if !whole {
-		return g.release(now)
+		return g.releaseAll(now)
 	}
 	if g.at++; g.at < len(g.plan) {
 		return g.askHolds()
 	}
 	if now.Add(gangMargin).After(g.expires) {
-		return g.release(now) // too slow: some hold could end before its grant
+		return g.releaseAll(now) // too slow: some hold could end before its grant
 	}
 	g.phase, g.lost = gangGranting, 0
 	return g.askGrants(0)
@@ -210,17 +213,17 @@ func (g *GangBuyer) askGrants(after time.Duration) Batch {
 	for i, members := range g.plan {
 		for _, m := range members {
 			if !g.granted[m] {
-				asks = append(asks, Ask{Act: ActGrant, Worker: g.workers[i], Member: m, Token: g.token(m),
+				asks = append(asks, Ask{Act: ActGrant, Worker: g.workers[i], Member: m, Token: g.holdToken(m),
 					Fleet: g.fleets[m]})
 			}
 		}
 	}
-	return g.ask(Batch{Asks: asks, After: after})
+	return g.rememberAsks(Batch{Asks: asks, After: after})
 }
 
-// grants takes the answers to grants. A lost one is asked for again at the same worker; a refused one (its hold has
-// ended, or the worker came up anew) undoes the gang.
-func (g *GangBuyer) grants(now time.Time, asked []Ask, in []Answer) Batch {
+// answerGrants takes the answers to grants. A lost one is asked for again at the same worker; a refused one (its hold
+// has ended, or the worker came up anew) undoes the gang.
+func (g *GangBuyer) answerGrants(now time.Time, asked []Ask, in []Answer) Batch {
 	broken, lost := false, false
 	for i, a := range in {
 		m := asked[i].Member
@@ -233,7 +236,7 @@ func (g *GangBuyer) grants(now time.Time, asked []Ask, in []Answer) Batch {
 			lost = true
 		default:
 			if a.Refused != nil {
-				g.heal(asked[i].Worker, a.Refused)
+				g.healRecord(asked[i].Worker, a.Refused)
 			} else {
 				g.failed = cmp.Or(g.failed, a.Failed)
 			}
@@ -250,14 +253,14 @@ func (g *GangBuyer) grants(now time.Time, asked []Ask, in []Answer) Batch {
 		g.granted[asked[i].Member] = g.granted[asked[i].Member] || (broken && a.Refused == nil)
 	}
 	if broken {
-		return g.release(now)
+		return g.releaseAll(now)
 	}
 	g.phase = gangOver
 	return Batch{Done: true}
 }
 
-// release lets go of all that is held, and undoes what was granted.
-func (g *GangBuyer) release(now time.Time) Batch {
+// releaseAll lets go of all that is held, and undoes what was granted.
+func (g *GangBuyer) releaseAll(now time.Time) Batch {
 	g.phase = gangReleasing
 	var asks []Ask
 	for m, w := range g.home {
@@ -268,19 +271,19 @@ func (g *GangBuyer) release(now time.Time) Batch {
 			asks = append(asks, Ask{Act: ActUndo, Worker: w, Member: m})
 		}
 		if g.held[m] { // also where a grant failed that is undone to be sure: its hold stands
-			asks = append(asks, Ask{Act: ActRelease, Worker: w, Member: m, Token: g.token(m)})
+			asks = append(asks, Ask{Act: ActRelease, Worker: w, Member: m, Token: g.holdToken(m)})
 		}
 	}
 	g.lost = 0
 	if len(asks) == 0 {
-		return g.pause(now)
+		return g.pauseBeforeRetry(now)
 	}
-	return g.ask(Batch{Asks: asks})
+	return g.rememberAsks(Batch{Asks: asks})
 }
 
-// released goes on outside once what was granted is undone. Answers to releases do not matter: holds end by themselves.
-// A machine does not, so it is asked again.
-func (g *GangBuyer) released(now time.Time, asked []Ask, in []Answer) Batch {
+// afterRelease goes on outside once what was granted is undone. Answers to releases do not matter: holds end by
+// themselves. A machine does not, so it is asked again.
+func (g *GangBuyer) afterRelease(now time.Time, asked []Ask, in []Answer) Batch {
 	var again []Ask
 	for i, a := range in {
 		if asked[i].Act == ActUndo && !a.Done {
@@ -288,7 +291,7 @@ func (g *GangBuyer) released(now time.Time, asked []Ask, in []Answer) Batch {
 		}
 	}
 	if len(again) == 0 {
-		return g.pause(now)
+		return g.pauseBeforeRetry(now)
 	}
 	if g.lost++; g.lost > MaxLost {
 		g.phase = gangOver
@@ -297,28 +300,28 @@ func (g *GangBuyer) released(now time.Time, asked []Ask, in []Answer) Batch {
 			"the gang could not be whole, and worker %s does not answer, so machine %s of it may be left there; "+
 				"destroy it when the worker is back", left.Worker, g.req.Members[left.Member].Machine)}
 	}
-	return g.ask(Batch{Asks: again, After: lostPause(g.lost)})
+	return g.rememberAsks(Batch{Asks: again, After: lostPause(g.lost)})
 }
 
-// pause waits for longer each time, at random, so that gangs that met do not meet again.
-func (g *GangBuyer) pause(now time.Time) Batch {
+// pauseBeforeRetry waits for longer each time, at random, so that gangs that met do not meet again.
+func (g *GangBuyer) pauseBeforeRetry(now time.Time) Batch {
 	g.phase = gangPlanning
 	if g.failed != nil {
 		g.phase = gangOver
 		return Batch{Done: true, Err: g.failed}
 	}
 	if !now.Before(g.req.Until) {
-		return g.fail()
+		return g.failGang()
 	}
 	most := backoff.Doubling{Base: gangBackoff, Most: gangPatience}.After(g.try)
 	wait := time.Duration(g.chance.Int64N(int64(most))) + 1
 	if left := g.req.Until.Sub(now); wait > left {
 		wait = left
 	}
-	return g.ask(Batch{After: wait, Refresh: true})
+	return g.rememberAsks(Batch{After: wait, Refresh: true})
 }
 
-func (g *GangBuyer) fail() Batch {
+func (g *GangBuyer) failGang() Batch {
 	g.phase = gangOver
 	e := &fault.Error{Kind: fault.Exhausted, Code: fault.CodeNoCapacity, Scope: fault.ScopeRegion, Op: "market.gang",
 		RetryAfter: 5 * time.Second}
@@ -330,7 +333,7 @@ func (g *GangBuyer) fail() Batch {
 		e.Code, e.RetryAfter = fault.CodeNeverFits, 0
 	}
 	e.Text = fmt.Sprintf("no room for %d of %d machines at once after %s: %s", g.req.Min, len(g.req.Members), tries,
-		g.shortfall())
+		g.describeShortfall())
 	return Batch{Done: true, Err: e}
 }
 
@@ -344,9 +347,9 @@ func (g *GangBuyer) neverFits() bool {
 	return len(g.view.Workers) > 0
 }
 
-// shortfall says how many members the view has room for, and what stops the next.
-func (g *GangBuyer) shortfall() string {
-	best, stop := g.fits()
+// describeShortfall says how many members the view has room for, and what stops the next.
+func (g *GangBuyer) describeShortfall() string {
+	best, stop := g.membersThatFit()
 	where := ""
 	if g.req.Same != "" {
 		where = " with one value of " + g.req.Same
@@ -361,23 +364,23 @@ func (g *GangBuyer) shortfall() string {
 	return text + "; ask for fewer or smaller machines, or wait for longer"
 }
 
-func (g *GangBuyer) fits() (best int, stop string) {
+func (g *GangBuyer) membersThatFit() (best int, stop string) {
 	for _, group := range groupsOf(g.view.Workers, g.req.Same) {
-		if one := pack(g.req.Members, group, g.policy, LargestFirst, nil); one.n >= best {
+		if one := packRequests(g.req.Members, group, g.policy, LargestFirst, nil); one.n >= best {
 			best, stop = one.n, one.stop
 		}
 	}
 	return best, stop
 }
 
-func (g *GangBuyer) heal(w cluster.WorkerID, r *Refusal) {
-	g.note(w, placement.VerdictText(r.Verdict))
+func (g *GangBuyer) healRecord(w cluster.WorkerID, r *Refusal) {
+	g.noteWorker(w, placement.VerdictText(r.Verdict))
 	healView(&g.view, w, *r)
 }
 
 const maxNoted = 32 // refusals kept, the newest
 
-func (g *GangBuyer) note(w cluster.WorkerID, text string) {
+func (g *GangBuyer) noteWorker(w cluster.WorkerID, text string) {
 	if len(g.refusals) == maxNoted {
 		g.refusals = g.refusals[1:]
 	}

@@ -19,7 +19,7 @@ func PlanGang(r GangRequest, view cluster.View, p placement.Policy) (homes []clu
 
 func planGang(r GangRequest, view cluster.View, p placement.Policy) (best packing) {
 	for _, group := range groupsOf(view.Workers, r.Same) {
-		if one := pack(r.Members, group, p, LargestFirst, nil); one.n > best.n || best.homes == nil {
+		if one := packRequests(r.Members, group, p, LargestFirst, nil); one.n > best.n || best.homes == nil {
 			best = one
 		}
 		if best.n == len(r.Members) {
@@ -68,7 +68,7 @@ func LargestFirst(reqs []placement.Request, _ cluster.View) []int {
 // PlanEach chooses a worker for each of some requests that are planned together, as a Transaction does first on this
 // view; "" for one that finds none.
 func PlanEach(reqs []placement.Request, view cluster.View, p placement.Policy, order Order) []cluster.WorkerID {
-	return pack(reqs, view.Workers, p, order, nil).homes
+	return packRequests(reqs, view.Workers, p, order, nil).homes
 }
 
 // packing is where requests go that are planned together.
@@ -79,9 +79,9 @@ type packing struct {
 	stop   string             // what the first worker says, as it is then, to the first that did not
 }
 
-// pack places requests one after the other on a ledger of its own, each on the worker that placement.Rank would put
-// first. avoid names workers that a request does not go to; it may be nil.
-func pack(reqs []placement.Request, workers []cluster.Record, p placement.Policy, order Order,
+// packRequests places requests one after the other on a ledger of its own, each on the worker that placement.Rank would
+// put first. avoid names workers that a request does not go to; it may be nil.
+func packRequests(reqs []placement.Request, workers []cluster.Record, p placement.Policy, order Order,
 	avoid func(i int, w cluster.WorkerID) bool) packing {
 	room := cluster.View{Workers: slices.Clone(workers)}
 	out := packing{homes: make([]cluster.WorkerID, len(reqs)), fleets: make([]placement.Fleet, len(reqs))}
@@ -100,7 +100,7 @@ func pack(reqs []placement.Request, workers []cluster.Record, p placement.Policy
 		}
 		out.homes[m], out.fleets[m] = room.Workers[best].Worker, r.Fleet
 		out.n++
-		occupy(&room.Workers[best], r)
+		occupyWorker(&room.Workers[best], r)
 	}
 	return out
 }
@@ -120,10 +120,10 @@ func resolveBeside(r placement.Request, room cluster.View) placement.Request {
 	return r
 }
 
-// occupy enters a request in a copy of a worker's record, as its seller would.
-func occupy(w *cluster.Record, r placement.Request) {
-	takes := kindsOf(w).amount(r.Resources, pick(w.GPUs, r.Resources.GPU, r.GPUKind, nil))
-	w.Used, w.GPUs = w.Used.Add(takes.res), freed(w.GPUs, takes.gpus, -1)
+// occupyWorker enters a request in a copy of a worker's record, as its seller would.
+func occupyWorker(w *cluster.Record, r placement.Request) {
+	takes := kindsOf(w).amountOf(r.Resources, pickDevices(w.GPUs, r.Resources.GPU, r.GPUKind, nil))
+	w.Used, w.GPUs = w.Used.Add(takes.res), devicesFreed(w.GPUs, takes.gpus, -1)
 	w.Machines++
 	if r.Start {
 		w.Starting++

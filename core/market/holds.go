@@ -38,8 +38,8 @@ type hold struct {
 	expires time.Time
 }
 
-// unused returns how long the hold has kept the whole worker at now, or what comes to the same.
-func (h *hold) unused(now time.Time) time.Duration {
+// unusedFor returns how long the hold has kept the whole worker at now, or what comes to the same.
+func (h *hold) unusedFor(now time.Time) time.Duration {
 	if now.After(h.expires) {
 		now = h.expires
 	}
@@ -52,8 +52,8 @@ type unused struct {
 	at   time.Time
 }
 
-// left returns what is not forgiven at now.
-func (u unused) left(now time.Time) time.Duration {
+// leftAt returns what is not forgiven at now.
+func (u unused) leftAt(now time.Time) time.Duration {
 	return max(0, u.held-time.Duration(forgiven*float64(now.Sub(u.at))))
 }
 
@@ -66,8 +66,8 @@ type holds struct {
 
 func newHolds() holds { return holds{byToken: map[string]hold{}, unused: map[string]unused{}} }
 
-// of counts the holds of a caller.
-func (s *holds) of(by string) (n int) {
+// heldBy counts the holds of a caller.
+func (s *holds) heldBy(by string) (n int) {
 	for _, h := range s.byToken {
 		if h.by == by {
 			n++
@@ -76,19 +76,19 @@ func (s *holds) of(by string) (n int) {
 	return n
 }
 
-// refuse returns why a new hold is beyond the bounds, and when to ask again; "" where it is not.
-func (s *holds) refuse(now time.Time, h *hold) (why string, wait time.Duration) {
-	if n, all := s.of(h.by), len(s.byToken); n >= MaxHoldsEach || all >= MaxHolds {
+// refuseHold returns why a new hold is beyond the bounds, and when to ask again; "" where it is not.
+func (s *holds) refuseHold(now time.Time, h *hold) (why string, wait time.Duration) {
+	if n, all := s.heldBy(h.by), len(s.byToken); n >= MaxHoldsEach || all >= MaxHolds {
 		return fmt.Sprintf("the worker has %d holds already, %d of them by %s; it keeps %d, and %d of one caller: "+
 			"try again when some have ended", all, n, h.by, MaxHolds, MaxHoldsEach), time.Second
 	}
-	held := s.unused[h.by].left(now)
+	held := s.unused[h.by].leftAt(now)
 	for _, other := range s.byToken {
 		if other.by == h.by {
-			held += other.unused(now)
+			held += other.unusedFor(now)
 		}
 	}
-	over := held + h.unused(h.expires) - maxUnused
+	over := held + h.unusedFor(h.expires) - maxUnused
 	if over <= 0 {
 		return "", 0
 	}
@@ -97,20 +97,20 @@ func (s *holds) refuse(now time.Time, h *hold) (why string, wait time.Duration) 
 		wait), wait
 }
 
-// end takes a hold out; redeemed says that a machine was granted in it.
-func (s *holds) end(now time.Time, token string, redeemed bool) (h hold, known bool) {
+// takeHold takes a hold out; redeemed says that a machine was granted in it.
+func (s *holds) takeHold(now time.Time, token string, redeemed bool) (h hold, known bool) {
 	h, known = s.byToken[token]
 	delete(s.byToken, token)
 	if known && !redeemed {
-		s.unused[h.by] = unused{s.unused[h.by].left(now) + h.unused(now), now}
+		s.unused[h.by] = unused{s.unused[h.by].leftAt(now) + h.unusedFor(now), now}
 	}
 	return h, known
 }
 
-// sweep forgets callers to whom all is forgiven.
-func (s *holds) sweep(now time.Time) {
+// sweepForgiven forgets callers to whom all is forgiven.
+func (s *holds) sweepForgiven(now time.Time) {
 	if len(s.unused) > MaxHolds {
-		maps.DeleteFunc(s.unused, func(_ string, u unused) bool { return u.left(now) == 0 })
+		maps.DeleteFunc(s.unused, func(_ string, u unused) bool { return u.leftAt(now) == 0 })
 	}
 }
 
@@ -121,7 +121,7 @@ func (s *holds) sweep(now time.Time) {
 // a while: what is held is refused to all others.
 func (s *Seller) Hold(now time.Time, by string, r placement.Request, token string, ttl time.Duration) (time.Time,
 	error) {
-	s.expire(now)
+	s.expireHolds(now)
 	if token == "" || ttl <= 0 || ttl > MaxHoldTTL {
 		return time.Time{}, fault.New(fault.Invalid, codeHold, "a hold needs a token and a time of at most %v; got %v",
 			MaxHoldTTL, ttl)
@@ -135,19 +135,19 @@ func (s *Seller) Hold(now time.Time, by string, r placement.Request, token strin
 	}
 	h := hold{by: by, machine: r.Machine, share: shareOf(r.Resources, s.rec.Capacity), since: now,
 		expires: now.Add(ttl)}
-	if why, wait := s.holds.refuse(now, &h); why != "" {
-		e := s.refuse(now, r, placement.Verdict{}, "%s", why)
+	if why, wait := s.holds.refuseHold(now, &h); why != "" {
+		e := s.refuseRequest(now, r, placement.Verdict{}, "%s", why)
 		e.RetryAfter = wait
 		return time.Time{}, e
 	}
-	s.fund(now, &r)
+	s.setFunds(now, &r)
 	// Judged whole, also where the machine has a grant already: a hold is room beside what is granted.
 	if v := placement.Judge(r, s.rec); !v.Fits {
-		return time.Time{}, s.refuse(now, r, v, "")
+		return time.Time{}, s.refuseRequest(now, r, v, "")
 	}
-	h.amount = s.kinds.amount(r.Resources, pick(s.rec.GPUs, r.Resources.GPU, r.GPUKind, nil))
+	h.amount = s.kinds.amountOf(r.Resources, pickDevices(s.rec.GPUs, r.Resources.GPU, r.GPUKind, nil))
 	s.holds.byToken[token] = h
-	s.use(h.amount, 1)
+	s.useAmount(h.amount, 1)
 	return h.expires, nil
 }
 
@@ -163,7 +163,7 @@ func shareOf(want, of cluster.Resources) (most float64) {
 
 // Release ends a hold. It is nil when there is none (any more).
 func (s *Seller) Release(now time.Time, token string) {
-	s.expire(now)
+	s.expireHolds(now)
 	s.endHold(now, token, "")
 }
 
@@ -178,15 +178,15 @@ func (s *Seller) NextExpiry() time.Time {
 	return first
 }
 
-// expire ends the holds whose time is over.
-func (s *Seller) expire(now time.Time) {
+// expireHolds ends the holds whose time is over.
+func (s *Seller) expireHolds(now time.Time) {
 	for token, h := range s.holds.byToken {
 		if !now.Before(h.expires) {
 			s.endHold(now, token, "")
 			s.holds.expired++
 		}
 	}
-	s.holds.sweep(now)
+	s.holds.sweepForgiven(now)
 }
 
 // endHold gives back what a token holds, if it holds anything. Where a machine is being granted, only its own hold
@@ -195,7 +195,7 @@ func (s *Seller) endHold(now time.Time, token, granted string) {
 	if h := s.holds.byToken[token]; granted != "" && h.machine != "" && h.machine != granted {
 		return
 	}
-	if h, known := s.holds.end(now, token, granted != ""); known {
-		s.use(h.amount, -1)
+	if h, known := s.holds.takeHold(now, token, granted != ""); known {
+		s.useAmount(h.amount, -1)
 	}
 }

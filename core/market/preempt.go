@@ -75,13 +75,13 @@ func (s *Seller) Describe(id string, t Tenant) {
 	if !ok || g.tenant == t {
 		return
 	}
-	s.tally(id, g, -1)
-	s.kept.rest(g, -1, &s.rec)
-	s.use(g.occupies(), -1)
+	s.tallyEvictable(id, g, -1)
+	s.kept.countResting(g, -1, &s.rec)
+	s.useAmount(g.occupiedAmount(), -1)
 	g.tenant = t
-	s.use(g.occupies(), 1)
-	s.tally(id, g, 1)
-	s.kept.rest(g, 1, &s.rec)
+	s.useAmount(g.occupiedAmount(), 1)
+	s.tallyEvictable(id, g, 1)
+	s.kept.countResting(g, 1, &s.rec)
 }
 
 // Busy gives the seller the predicate of machines that cannot be evicted now, because something is being done to them.
@@ -106,26 +106,26 @@ type victimSearch struct {
 	gang map[string]int // machines of each gang that are here
 }
 
-// search gives the cheapest set of machines that it finds whose room, freed, makes the judge say yes; nil when there is
-// none, or the request may not preempt. It is greedy, by rank and cost and then by cost per room that is missing,
-// leaves out again what turns out not to be needed, and takes the better of both. rec is the ledger's, without what the
-// request's own machine occupies.
-func (s *Seller) search(now time.Time, r *placement.Request, rec cluster.Record) *Eviction {
+// searchVictims gives the cheapest set of machines that it finds whose room, freed, makes the judge say yes; nil when
+// there is none, or the request may not preempt. It is greedy, by rank and cost and then by cost per room that is
+// missing, leaves out again what turns out not to be needed, and takes the better of both. rec is the ledger's, without
+// what the request's own machine occupies.
+func (s *Seller) searchVictims(now time.Time, r *placement.Request, rec cluster.Record) *Eviction {
 	if !s.mayEvict(r) || r.Resources.IsZero() {
 		return nil
 	}
 	h := &victimSearch{now: now, req: r, rec: rec, gang: map[string]int{}}
-	h.all = s.evictees(h)
+	h.all = s.listEvictees(h)
 	freed, tried := amount{}, 0
 	for i := range h.all {
 		freed = freed.add(h.all[i].frees)
 		last := i == len(h.all)-1 || h.all[i+1].g.tenant.Rank > h.all[i].g.tenant.Rank
-		if !last || !h.fits(freed) {
+		if !last || !h.requestFits(freed) {
 			continue // with all of this rank and below: more only helps
 		}
 		var best *Eviction
 		for _, value := range []func(e *evictee, cost float64, missing []cluster.Dim) float64{byCost, byWorth} {
-			if e := h.greedy(h.all[:i+1], value); e != nil && e.Cheaper(best) {
+			if e := h.chooseGreedily(h.all[:i+1], value); e != nil && e.Cheaper(best) {
 				best = e
 			}
 		}
@@ -142,27 +142,27 @@ func (s *Seller) mayEvict(r *placement.Request) bool {
 	return r.Scheduling.MayPreempt() && (g == nil || !g.tenant.Evicted)
 }
 
-// evictees lists whom the request may evict: strictly lower rank, up, nothing being done to them, room left in their
+// listEvictees lists whom the request may evict: strictly lower rank, up, nothing being done to them, room left in their
 // budget, and no machine of an app that evicted the request's own machine lately.
-func (s *Seller) evictees(h *victimSearch) []*evictee {
+func (s *Seller) listEvictees(h *victimSearch) []*evictee {
 	rank := h.req.Scheduling.Rank()
 	var out []*evictee
 	for id, g := range s.grants {
 		if g.tenant.Gang != "" {
 			h.gang[g.app+"/"+g.tenant.Gang]++
 		}
-		if id == h.req.Machine || g.tenant.Rank >= rank || !s.stands(id, g) || (s.busy != nil && s.busy(id)) {
+		if id == h.req.Machine || g.tenant.Rank >= rank || !s.isStaying(id, g) || (s.busy != nil && s.busy(id)) {
 			continue
 		}
 		left := s.budgetLeft(g, h.now)
-		if left <= 0 || s.returns(h.req.Machine, h.req.App, g.app, h.now) {
+		if left <= 0 || s.wouldEvictBack(h.req.Machine, h.req.App, g.app, h.now) {
 			continue
 		}
-		out = append(out, &evictee{id: id, g: g, frees: s.frees(g), left: left,
-			recent: s.recent(g.app, h.now)})
+		out = append(out, &evictee{id: id, g: g, frees: s.freedByStop(g), left: left,
+			recent: s.recentEvictions(g.app, h.now)})
 	}
 	for _, e := range out {
-		e.alone = h.cost(e, nil)
+		e.alone = h.evictionCost(e, nil)
 	}
 	slices.SortFunc(out, func(a, b *evictee) int {
 		return cmp.Or(cmp.Compare(a.g.tenant.Rank, b.g.tenant.Rank), cmp.Compare(a.alone, b.alone),
@@ -171,20 +171,20 @@ func (s *Seller) evictees(h *victimSearch) []*evictee {
 	return out[:min(len(out), MaxEvictees)]
 }
 
-// stands says whether a machine, or a task, is where it is to stay: up, and neither leaving nor waiting for room
+// isStaying says whether a machine, or a task, is where it is to stay: up, and neither leaving nor waiting for room
 // itself.
-func (s *Seller) stands(id string, g *grant) bool {
+func (s *Seller) isStaying(id string, g *grant) bool {
 	return g.up && (!g.volume || g.task) && g.claim == nil && s.leaving[id] == ""
 }
 
-func (h *victimSearch) fits(freed amount) bool {
-	rec := without(h.rec, freed)
+func (h *victimSearch) requestFits(freed amount) bool {
+	rec := recordWithoutGone(h.rec, freed)
 	return placement.JudgeAt(h.req, &rec).Fits
 }
 
-// cost is what the eviction of e loses beside those of a set that is chosen already: seconds of work, weighed by rank
-// so that within a set a free machine costs half of a batch one.
-func (h *victimSearch) cost(e *evictee, chosen []*evictee) float64 {
+// evictionCost is what the eviction of e loses beside those of a set that is chosen already: seconds of work, weighed
+// by rank so that within a set a free machine costs half of a batch one.
+func (h *victimSearch) evictionCost(e *evictee, chosen []*evictee) float64 {
 	t := &e.g.tenant
 	work := 0.0
 	if !t.Since.IsZero() {
@@ -222,12 +222,13 @@ func byWorth(e *evictee, cost float64, missing []cluster.Dim) float64 {
 	return cost / share
 }
 
-// greedy adds machines, always the one of least value, until the request fits, and then leaves out what is not needed.
-func (h *victimSearch) greedy(from []*evictee,
+// chooseGreedily adds machines, always the one of least value, until the request fits, and then leaves out what is not
+// needed.
+func (h *victimSearch) chooseGreedily(from []*evictee,
 	value func(e *evictee, cost float64, missing []cluster.Dim) float64) *Eviction {
 	var chosen []*evictee
 	taken, freed := make([]bool, len(from)), amount{}
-	for !h.fits(freed) {
+	for !h.requestFits(freed) {
 		if len(chosen) == MaxVictims {
 			return nil
 		}
@@ -235,8 +236,8 @@ func (h *victimSearch) greedy(from []*evictee,
 			func(d cluster.Dim) bool { return d.Amount <= 0 })
 		best, least := -1, math.Inf(1)
 		for i := range from {
-			if !taken[i] && h.within(from[i], chosen) {
-				if v := value(from[i], h.cost(from[i], chosen), missing); v < least {
+			if !taken[i] && h.isWithinBudgets(from[i], chosen) {
+				if v := value(from[i], h.evictionCost(from[i], chosen), missing); v < least {
 					best, least = i, v
 				}
 			}
@@ -247,11 +248,11 @@ func (h *victimSearch) greedy(from []*evictee,
 		taken[best] = true
 		chosen, freed = append(chosen, from[best]), freed.add(from[best].frees)
 	}
-	return h.eviction(h.needed(chosen, freed))
+	return h.evictionOf(h.neededVictims(chosen, freed))
 }
 
-// within says whether the budgets of an app's machines let one more of them go beside those chosen.
-func (h *victimSearch) within(e *evictee, chosen []*evictee) bool {
+// isWithinBudgets says whether the budgets of an app's machines let one more of them go beside those chosen.
+func (h *victimSearch) isWithinBudgets(e *evictee, chosen []*evictee) bool {
 	n, left := 1, e.left
 	for _, c := range chosen {
 		if c.g.app == e.g.app {
@@ -261,15 +262,15 @@ func (h *victimSearch) within(e *evictee, chosen []*evictee) bool {
 	return n <= left
 }
 
-// needed leaves out, dearest first, whoever the request fits without.
-func (h *victimSearch) needed(chosen []*evictee, freed amount) []*evictee {
+// neededVictims leaves out, dearest first, whoever the request fits without.
+func (h *victimSearch) neededVictims(chosen []*evictee, freed amount) []*evictee {
 	order := slices.Clone(chosen)
 	slices.SortStableFunc(order, func(a, b *evictee) int {
 		return cmp.Or(cmp.Compare(b.g.tenant.Rank, a.g.tenant.Rank), cmp.Compare(b.alone, a.alone),
 			strings.Compare(b.id, a.id))
 	})
 	for _, e := range order {
-		if rest := freed.sub(e.frees); h.fits(rest) {
+		if rest := freed.sub(e.frees); h.requestFits(rest) {
 			freed = rest
 			chosen = slices.DeleteFunc(slices.Clone(chosen), func(c *evictee) bool { return c == e })
 		}
@@ -277,11 +278,11 @@ func (h *victimSearch) needed(chosen []*evictee, freed amount) []*evictee {
 	return chosen
 }
 
-func (h *victimSearch) eviction(chosen []*evictee) *Eviction {
+func (h *victimSearch) evictionOf(chosen []*evictee) *Eviction {
 	out := &Eviction{}
 	for i, e := range chosen {
 		t := &e.g.tenant
-		v := Victim{Machine: e.id, App: e.g.app, Rank: t.Rank, Cost: math.Round(h.cost(e, chosen[:i])*10) / 10}
+		v := Victim{Machine: e.id, App: e.g.app, Rank: t.Rank, Cost: math.Round(h.evictionCost(e, chosen[:i])*10) / 10}
 		v.Why = "the cheapest of lower rank whose room is needed"
 		switch {
 		case t.Since.IsZero():

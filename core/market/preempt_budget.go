@@ -26,17 +26,17 @@ type EvictionHistory struct {
 // budgetLeft returns how many evictions the budget of a machine still allows its app on this worker.
 func (h *EvictionHistory) budgetLeft(g *grant, now time.Time) int {
 	b := g.tenant.Budget
-	return b.Max - h.since(g.app, now.Add(-b.Window.Duration))
+	return b.Max - h.evictionsSince(g.app, now.Add(-b.Window.Duration))
 }
 
-// recent counts an app's evictions here within the hour.
-func (h *EvictionHistory) recent(app string, now time.Time) int {
-	return h.since(app, now.Add(-costSpell))
+// recentEvictions counts an app's evictions here within the hour.
+func (h *EvictionHistory) recentEvictions(app string, now time.Time) int {
+	return h.evictionsSince(app, now.Add(-costSpell))
 }
 
-// since counts an app's evictions after a time. One that seems to be yet to come counts: clocks go back, and a
+// evictionsSince counts an app's evictions after a time. One that seems to be yet to come counts: clocks go back, and a
 // budget must not be overdrawn by that.
-func (h *EvictionHistory) since(app string, t time.Time) int {
+func (h *EvictionHistory) evictionsSince(app string, t time.Time) int {
 	n := 0
 	for i := len(h.byApp[app]) - 1; i >= 0; i-- {
 		if h.byApp[app][i].At.After(t) {
@@ -46,9 +46,9 @@ func (h *EvictionHistory) since(app string, t time.Time) int {
 	return n
 }
 
-// returns reports whether the eviction of a machine of app victim would be an answer to one that it gained by: machine
-// id of that app was evicted for it lately.
-func (h *EvictionHistory) returns(id, app, victim string, now time.Time) bool {
+// wouldEvictBack reports whether the eviction of a machine of app victim would be an answer to one that it gained by:
+// machine id of that app was evicted for it lately.
+func (h *EvictionHistory) wouldEvictBack(id, app, victim string, now time.Time) bool {
 	for _, p := range h.byApp[app] {
 		if p.Machine == id && p.ByApp == victim && p.At.After(now.Add(-NoReturn)) {
 			return true
@@ -57,9 +57,9 @@ func (h *EvictionHistory) returns(id, app, victim string, now time.Time) bool {
 	return false
 }
 
-// remember enters evictions in the victims' apps' histories, of which the newest machine.MaxEvictionBudget are kept: no
-// budget is larger, so what is dropped can only make budgets seem more used than they are, never less.
-func (h *EvictionHistory) remember(list []machine.Preemption) {
+// rememberEvictions enters evictions in the victims' apps' histories, of which the newest machine.MaxEvictionBudget are
+// kept: no budget is larger, so what is dropped can only make budgets seem more used than they are, never less.
+func (h *EvictionHistory) rememberEvictions(list []machine.Preemption) {
 	for _, p := range list {
 		list := append(slices.Clone(h.byApp[p.App]), p)
 		h.byApp[p.App] = list[max(0, len(list)-machine.MaxEvictionBudget):]
@@ -83,15 +83,15 @@ type evictableRanks struct {
 	sorted []cluster.Evictable // of byRank; nil: to be made anew
 }
 
-// tally keeps the summary of what could be evicted, by rank.
-func (s *Seller) tally(id string, g *grant, sign int) {
-	if s.stands(id, g) {
-		s.evictable.add(g.tenant.Rank, g.occupies().sub(g.asleep()).res, sign)
+// tallyEvictable keeps the summary of what could be evicted, by rank.
+func (s *Seller) tallyEvictable(id string, g *grant, sign int) {
+	if s.isStaying(id, g) {
+		s.evictable.addMachine(g.tenant.Rank, g.occupiedAmount().sub(g.asleepAmount()).res, sign)
 	}
 }
 
-// add enters a machine that frees so much (sign 1) or takes it out (-1).
-func (r *evictableRanks) add(rank int, frees cluster.Resources, sign int) {
+// addMachine enters a machine that frees so much (sign 1) or takes it out (-1).
+func (r *evictableRanks) addMachine(rank int, frees cluster.Resources, sign int) {
 	e := r.byRank[rank]
 	if e == nil {
 		e = &cluster.Evictable{Rank: rank}
@@ -108,8 +108,8 @@ func (r *evictableRanks) add(rank int, frees cluster.Resources, sign int) {
 	r.sorted = nil
 }
 
-// list returns the summary, lowest rank first.
-func (r *evictableRanks) list() []cluster.Evictable {
+// listByRank returns the summary, lowest rank first.
+func (r *evictableRanks) listByRank() []cluster.Evictable {
 	if r.sorted != nil || len(r.byRank) == 0 {
 		return r.sorted
 	}

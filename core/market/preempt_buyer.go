@@ -24,11 +24,11 @@ type prospect struct {
 	score    float64 // the policy's, with them gone
 }
 
-// evicting gives the worker to be asked next to evict for the request, where none has room; ok is false when there is
+// nextToEvict gives the worker to be asked next to evict for the request, where none has room; ok is false when there is
 // none, or the request may not preempt. The order is that of the cheapest eviction, as the view has it: lowest rank
 // first, then fewest machines, then the policy's score. It looks until it has MaxProspects, from a place in the view
 // that its machine's id decides, so that buyers of one view differ. The worker chooses whom, anew.
-func (b *Buyer) evicting() (cluster.WorkerID, bool) {
+func (b *Buyer) nextToEvict() (cluster.WorkerID, bool) {
 	if !b.req.Scheduling.MayPreempt() || !b.req.Start || len(b.evicted) >= MaxEvictAsks {
 		return "", false
 	}

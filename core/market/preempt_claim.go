@@ -25,7 +25,7 @@ type evictionClaim struct {
 //
 // A machine that has a grant already and is down claims what it needs to go up.
 func (s *Seller) Claim(now time.Time, r placement.Request, token string) ([]machine.Preemption, error) {
-	s.expire(now)
+	s.expireHolds(now)
 	old, here := s.grants[r.Machine]
 	if here {
 		if err := sameApp(old, r); err != nil || old.up {
@@ -39,7 +39,7 @@ func (s *Seller) Claim(now time.Time, r placement.Request, token string) ([]mach
 		grown.Scheduling.Band, grown.Scheduling.Priority = r.Scheduling.Band, r.Scheduling.Priority
 		r, rec = grown, asPlaced(rec)
 	}
-	s.fund(now, &r)
+	s.setFunds(now, &r)
 	v := placement.Judge(r, rec)
 	if v.Fits {
 		if here {
@@ -47,16 +47,16 @@ func (s *Seller) Claim(now time.Time, r placement.Request, token string) ([]mach
 		}
 		return nil, s.Grant(now, r, token, true)
 	}
-	e := s.search(now, &r, rec)
+	e := s.searchVictims(now, &r, rec)
 	if e == nil {
 		return nil, s.refuseEvict(now, r, v)
 	}
-	return s.claim(now, r, e), nil
+	return s.enterClaim(now, r, e), nil
 }
 
 // refuseEvict is refuse for one that would have evicted others.
 func (s *Seller) refuseEvict(now time.Time, r placement.Request, v placement.Verdict) error {
-	e := s.refuseFootprint(now, r, v, s.footprint(r.Machine))
+	e := s.refuseFootprint(now, r, v, s.footprintOf(r.Machine))
 	switch {
 	case !r.Scheduling.MayPreempt():
 	case !s.mayEvict(&r):
@@ -71,34 +71,34 @@ func (s *Seller) refuseEvict(now time.Time, r placement.Request, v placement.Ver
 func (s *Seller) Stay(id string) {
 	if to, leaving := s.leaving[id]; leaving && !s.Waiting(to) {
 		delete(s.leaving, id)
-		s.tally(id, s.grants[id], 1)
+		s.tallyEvictable(id, s.grants[id], 1)
 	}
 }
 
-// claim enters the grant and the claim, and remembers the evictions.
-func (s *Seller) claim(now time.Time, r placement.Request, e *Eviction) []machine.Preemption {
+// enterClaim enters the grant and the claim, and remembers the evictions.
+func (s *Seller) enterClaim(now time.Time, r placement.Request, e *Eviction) []machine.Preemption {
 	freed := amount{}
 	out := make([]machine.Preemption, 0, len(e.Victims))
 	victims := make([]string, 0, len(e.Victims))
 	for _, v := range e.Victims {
 		g := s.grants[v.Machine]
-		freed = freed.add(s.frees(g))
+		freed = freed.add(s.freedByStop(g))
 		victims = append(victims, v.Machine)
 		out = append(out, machine.Preemption{Rule: machine.RuleLowerRank, Machine: v.Machine, App: v.App, Rank: v.Rank,
 			By: r.Machine, ByApp: r.App,
 			ByRank: r.Scheduling.Rank(), Cost: v.Cost, Why: v.Why, At: now})
 	}
-	gpus := pick(without(s.recordWithout(r.Machine), freed).GPUs, r.Resources.GPU, r.GPUKind, nil)
-	c := &evictionClaim{need: s.kinds.least(s.kinds.amount(r.Resources, gpus), freed), victims: victims}
-	s.leave(r.Machine, victims)
+	gpus := pickDevices(recordWithoutGone(s.recordWithout(r.Machine), freed).GPUs, r.Resources.GPU, r.GPUKind, nil)
+	c := &evictionClaim{need: s.kinds.leastOf(s.kinds.amountOf(r.Resources, gpus), freed), victims: victims}
+	s.markLeaving(r.Machine, victims)
 	if s.grants[r.Machine] != nil {
-		s.edit(r.Machine, func(g *grant) { g.up, g.gpus, g.claim = true, gpus, c })
+		s.editGrant(r.Machine, func(g *grant) { g.up, g.gpus, g.claim = true, gpus, c })
 	} else {
 		g := grantOf(r, true)
 		g.gpus, g.claim = gpus, c
-		s.enter(r.Machine, g)
+		s.enterGrant(r.Machine, g)
 	}
-	s.remember(out)
+	s.rememberEvictions(out)
 	return out
 }
 
@@ -112,31 +112,32 @@ func (s *Seller) RestoreClaim(id string, victims []string) {
 	freed := amount{}
 	victims = slices.DeleteFunc(slices.Clone(victims), func(v string) bool {
 		other := s.grants[v]
-		return other == nil || !s.stands(v, other)
+		return other == nil || !s.isStaying(v, other)
 	})
 	for _, v := range victims { // what is ill of it was not, when the claim was made
-		freed = freed.add(s.grants[v].occupies().sub(s.grants[v].asleep()))
+		freed = freed.add(s.grants[v].occupiedAmount().sub(s.grants[v].asleepAmount()))
 	}
 	if len(victims) == 0 {
 		return
 	}
-	s.leave(id, victims)
-	s.edit(id, func(g *grant) {
-		g.claim = &evictionClaim{need: s.kinds.least(s.kinds.amount(g.want, g.gpus), freed), victims: victims}
+	s.markLeaving(id, victims)
+	s.editGrant(id, func(g *grant) {
+		g.claim = &evictionClaim{need: s.kinds.leastOf(s.kinds.amountOf(g.want, g.gpus), freed), victims: victims}
 	})
-	s.settle(id)
+	s.settleClaim(id)
 }
 
-// leave marks machines as leaving for one that gets their room.
-func (s *Seller) leave(id string, victims []string) {
+// markLeaving marks machines as leaving for one that gets their room.
+func (s *Seller) markLeaving(id string, victims []string) {
 	for _, v := range victims {
-		s.tally(v, s.grants[v], -1)
+		s.tallyEvictable(v, s.grants[v], -1)
 		s.leaving[v] = id
 	}
 }
 
-// pass gives what a leaving machine has given back to the machine it leaves for. gone says that it gives no more.
-func (s *Seller) pass(id string, back amount, gone bool) {
+// passToBeneficiary gives what a leaving machine has given back to the machine it leaves for. gone says that it gives
+// no more.
+func (s *Seller) passToBeneficiary(id string, back amount, gone bool) {
 	to, leaving := s.leaving[id]
 	if !leaving {
 		return
@@ -148,38 +149,38 @@ func (s *Seller) pass(id string, back amount, gone bool) {
 	if g == nil || g.claim == nil {
 		return
 	}
-	got := s.kinds.least(g.claim.need, back)
+	got := s.kinds.leastOf(g.claim.need, back)
 	g.claim.need = g.claim.need.sub(got)
-	s.use(got, 1)
+	s.useAmount(got, 1)
 	if gone {
 		g.claim.victims = slices.DeleteFunc(g.claim.victims, func(v string) bool { return v == id })
 	}
-	s.settle(to)
+	s.settleClaim(to)
 }
 
-// settle ends a claim that has what it wants.
-func (s *Seller) settle(id string) {
+// settleClaim ends a claim that has what it wants.
+func (s *Seller) settleClaim(id string) {
 	g := s.grants[id]
 	if g.claim == nil || !g.claim.need.isZero() {
 		return
 	}
 	g.claim = nil
-	s.tally(id, g, 1)
+	s.tallyEvictable(id, g, 1)
 	s.ready = append(s.ready, id)
-	s.touch()
+	s.bumpVersion()
 }
 
-// drop ends a claim that nobody wants any more. Its victims stay, as far as nobody has stopped them.
-func (s *Seller) drop(id string) {
+// dropClaim ends a claim that nobody wants any more. Its victims stay, as far as nobody has stopped them.
+func (s *Seller) dropClaim(id string) {
 	for _, v := range s.grants[id].claim.victims {
 		delete(s.leaving, v)
-		s.tally(v, s.grants[v], 1)
+		s.tallyEvictable(v, s.grants[v], 1)
 	}
-	had := s.grants[id].occupies()
-	s.use(had, -1)
+	had := s.grants[id].occupiedAmount()
+	s.useAmount(had, -1)
 	s.grants[id].claim, s.grants[id].up, s.grants[id].gpus = nil, false, nil
-	s.kept.rest(s.grants[id], 1, &s.rec)
-	s.use(s.grants[id].occupies(), 1)
+	s.kept.countResting(s.grants[id], 1, &s.rec)
+	s.useAmount(s.grants[id].occupiedAmount(), 1)
 }
 
 // Waiting says whether a machine waits for the room of others.
@@ -218,9 +219,9 @@ func (s *Seller) checkClaims() {
 			if o == nil || !o.up || s.leaving[v] != id {
 				panic(fmt.Sprintf("market: machine %s waits for the room of %s, which is not on its way to it", id, v))
 			}
-			coming = coming.add(o.occupies().sub(o.asleep()))
+			coming = coming.add(o.occupiedAmount().sub(o.asleepAmount()))
 		}
-		if left := g.claim.need.sub(s.kinds.least(g.claim.need, coming)); !left.isZero() {
+		if left := g.claim.need.sub(s.kinds.leastOf(g.claim.need, coming)); !left.isZero() {
 			panic(fmt.Sprintf("market: machine %s waits for %v, and the machines that leave for it (%s) have only %v",
 				id, g.claim.need.res, strings.Join(g.claim.victims, ", "), coming.res))
 		}

@@ -14,12 +14,12 @@ func (s *Seller) Promise(now time.Time, id string, want cluster.Resources, wakes
 	if g == nil || !wakes || g.tenant.Wakes && want.Fits(g.want) {
 		return nil
 	}
-	s.expire(now)
+	s.expireHolds(now)
 	r := s.requestOf(id, want)
 	r.Wakes = true
-	rec := without(s.rec, g.occupies())
+	rec := recordWithoutGone(s.rec, g.occupiedAmount())
 	if failing := placement.Promises(&r, &rec); len(failing) > 0 {
-		return s.refuse(now, r, placement.Verdict{Failing: failing}, "")
+		return s.refuseRequest(now, r, placement.Verdict{Failing: failing}, "")
 	}
 	return nil
 }

@@ -49,64 +49,64 @@ func NewRaceBuyer(r placement.Request, view cluster.View, p placement.Policy, to
 // Ranking returns the view as the refusals have healed it, and its workers ranked. The view is not changed afterwards.
 func (b *RaceBuyer) Ranking() (cluster.View, []machine.Candidate) {
 	if b.healed {
-		b.rank()
+		b.rankWorkers()
 	}
 	return b.view, b.decided
 }
 
-func (b *RaceBuyer) rank() {
+func (b *RaceBuyer) rankWorkers() {
 	b.decided, b.healed = placement.Rank(b.req, b.view, b.policy), false
 }
 
-// heal puts a refusal's record into a view of its own.
-func (b *RaceBuyer) heal(w cluster.WorkerID, r Refusal) {
+// healRecord puts a refusal's record into a view of its own.
+func (b *RaceBuyer) healRecord(w cluster.WorkerID, r Refusal) {
 	b.view.Workers, b.healed = slices.Clone(b.view.Workers), true
 	b.no = append(b.no, Asked{Worker: w, Result: ResultRefused, Refusal: &r})
 	healView(&b.view, w, r)
 }
 
 // Begin gives the first asks.
-func (b *RaceBuyer) Begin() Batch { return b.next() }
+func (b *RaceBuyer) Begin() Batch { return b.askNext() }
 
 // Step takes the answer to one ask.
 func (b *RaceBuyer) Step(now time.Time, asked Ask, in Answer) Batch {
 	switch asked.Act {
 	case ActHold:
-		return b.held(asked, in.resolveUnsent(&b.view, asked.Worker, 0))
+		return b.answerHold(asked, in.resolveUnsent(&b.view, asked.Worker, 0))
 	case ActGrant:
 		in = in.resolveUnsent(&b.view, asked.Worker, b.lost)
-		return b.granted(asked, in)
+		return b.answerGrant(asked, in)
 	}
 	return Batch{} // a release has no answer that matters
 }
 
-func (b *RaceBuyer) held(asked Ask, in Answer) Batch {
+func (b *RaceBuyer) answerHold(asked Ask, in Answer) Batch {
 	delete(b.open, asked.Worker)
 	switch {
 	case b.winner != "": // too late: it gives back what it got, also where the answer was lost
 		if in.Refused == nil {
-			return Batch{Asks: []Ask{b.release(asked.Worker, asked.Token)}}
+			return Batch{Asks: []Ask{b.releaseHold(asked.Worker, asked.Token)}}
 		}
 		return Batch{}
 	case in.Done:
 		b.winner = asked.Worker
 		return Batch{Asks: []Ask{{Act: ActGrant, Worker: asked.Worker, Token: asked.Token}}}
 	case in.Refused != nil:
-		b.heal(asked.Worker, *in.Refused)
+		b.healRecord(asked.Worker, *in.Refused)
 	case in.Failed != nil && len(b.open) == 0:
 		return Batch{Done: true, Err: in.Failed}
 	}
 	var t Batch
 	if len(b.open) == 0 {
-		t = b.next()
+		t = b.askNext()
 	}
 	if in.Lost { // it may have been a yes
-		t.Asks = append(t.Asks, b.release(asked.Worker, asked.Token))
+		t.Asks = append(t.Asks, b.releaseHold(asked.Worker, asked.Token))
 	}
 	return t
 }
 
-func (b *RaceBuyer) granted(asked Ask, in Answer) Batch {
+func (b *RaceBuyer) answerGrant(asked Ask, in Answer) Batch {
 	switch {
 	case in.Done:
 		return Batch{Done: true}
@@ -118,21 +118,21 @@ func (b *RaceBuyer) granted(asked Ask, in Answer) Batch {
 		}
 		return Batch{Asks: []Ask{asked}, After: lostPause(b.lost)}
 	}
-	b.heal(asked.Worker, *in.Refused)
+	b.healRecord(asked.Worker, *in.Refused)
 	b.winner = "" // its hold had ended
 	if len(b.open) > 0 {
 		return Batch{}
 	}
-	return b.next()
+	return b.askNext()
 }
 
-func (b *RaceBuyer) release(w cluster.WorkerID, token string) Ask {
+func (b *RaceBuyer) releaseHold(w cluster.WorkerID, token string) Ask {
 	return Ask{Act: ActRelease, Worker: w, Token: token}
 }
 
-// next asks the best workers that were not asked before.
-func (b *RaceBuyer) next() Batch {
-	b.rank()
+// askNext asks the best workers that were not asked before.
+func (b *RaceBuyer) askNext() Batch {
+	b.rankWorkers()
 	var t Batch
 	for _, c := range b.decided {
 		w := cluster.WorkerID(c.Worker)
@@ -146,7 +146,7 @@ func (b *RaceBuyer) next() Batch {
 		t.Asks = append(t.Asks, Ask{Act: ActHold, Worker: w, Token: b.token, TTL: RaceHoldTTL})
 	}
 	if len(t.Asks) == 0 {
-		return Batch{Done: true, Err: exhausted(b.req, b.view, b.policy, b.no)}
+		return Batch{Done: true, Err: noWorkerError(b.req, b.view, b.policy, b.no)}
 	}
 	return t
 }

@@ -21,8 +21,8 @@ func (b *Buyer) Placement(worker cluster.WorkerID) *machine.Placement {
 // Placement tells why a purchase goes to a worker, and what the workers that were ranked scored.
 func (p *Purchase) Placement(worker cluster.WorkerID) *machine.Placement {
 	out := &machine.Placement{Policy: p.Policy.Name, Worker: string(worker),
-		Candidates: p.Ranked[:min(len(p.Ranked), MaxListed)], Refusals: refusals(p.Asks)}
-	out.Reason = p.reason(worker, len(out.Refusals))
+		Candidates: p.Ranked[:min(len(p.Ranked), MaxListed)], Refusals: describeRefusals(p.Asks)}
+	out.Reason = p.describeChoice(worker, len(out.Refusals))
 	if p.Request.Scheduling.Lent {
 		out.Reason += "; lent, for namespace " + p.Request.Namespace +
 			" cannot pay for it now: it is the first to be evicted"
@@ -30,8 +30,8 @@ func (p *Purchase) Placement(worker cluster.WorkerID) *machine.Placement {
 	return out
 }
 
-// refusals tells who said no, and why.
-func refusals(asks []Asked) (texts []string) {
+// describeRefusals tells who said no, and why.
+func describeRefusals(asks []Asked) (texts []string) {
 	for i := range asks {
 		if a := &asks[i]; a.Refusal != nil {
 			texts = append(texts, fmt.Sprintf("%s: %s", a.Worker, placement.VerdictText(a.Refusal.Verdict)))
@@ -40,7 +40,7 @@ func refusals(asks []Asked) (texts []string) {
 	return texts
 }
 
-func (p *Purchase) reason(worker cluster.WorkerID, refused int) string {
+func (p *Purchase) describeChoice(worker cluster.WorkerID, refused int) string {
 	fit := 0
 	var won *machine.Candidate
 	for i, c := range p.Ranked {
@@ -57,7 +57,7 @@ func (p *Purchase) reason(worker cluster.WorkerID, refused int) string {
 	case p.Consent != "":
 		return p.Consent
 	case p.Fleet > 0 && refused == 0:
-		return fmt.Sprintf("score %.2f, %s the %d candidates of an index of %d workers", won.Score, p.drawn(),
+		return fmt.Sprintf("score %.2f, %s the %d candidates of an index of %d workers", won.Score, p.describeDraw(),
 			len(p.Ranked), p.Fleet)
 	case len(p.Ranked) == 1:
 		return "the only worker, and it has room"
@@ -78,8 +78,8 @@ func (p *Purchase) reason(worker cluster.WorkerID, refused int) string {
 	return fmt.Sprintf("best score %.2f of %d workers that fit (of %d)", won.Score, fit, len(p.Ranked))
 }
 
-// drawn says how the first of the candidates came to be that.
-func (p *Purchase) drawn() string {
+// describeDraw says how the first of the candidates came to be that.
+func (p *Purchase) describeDraw() string {
 	if p.Policy.Best > 1 {
 		return fmt.Sprintf("chosen at random among the best %d of", min(p.Policy.Best, len(p.Ranked)))
 	}

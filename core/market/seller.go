@@ -48,19 +48,19 @@ type grant struct {
 	claim  *evictionClaim // it waits for the room of others; nil: it has what it wants
 }
 
-// occupies gives what the grant takes of the ledger now.
-func (g *grant) occupies() amount {
+// occupiedAmount gives what the grant takes of the ledger now.
+func (g *grant) occupiedAmount() amount {
 	switch {
 	case !g.up:
-		return g.asleep()
+		return g.asleepAmount()
 	case g.claim != nil:
-		return g.kinds.amount(g.want, g.gpus).sub(g.claim.need)
+		return g.kinds.amountOf(g.want, g.gpus).sub(g.claim.need)
 	}
-	return g.kinds.amount(g.want, g.gpus)
+	return g.kinds.amountOf(g.want, g.gpus)
 }
 
-// asleep gives what it takes while it is down.
-func (g *grant) asleep() amount {
+// asleepAmount gives what it takes while it is down.
+func (g *grant) asleepAmount() amount {
 	a := amount{res: cluster.Resources{Disk: g.want.Disk}}
 	if g.tenant.Wakes {
 		a.promised = g.want.Sub(a.res)
@@ -88,10 +88,10 @@ func NewSeller(rec cluster.Record) *Seller {
 
 // Record gives the worker's record as it stands at now. Nothing in it is changed afterwards.
 func (s *Seller) Record(now time.Time) cluster.Record {
-	s.expire(now)
+	s.expireHolds(now)
 	r := s.rec
 	r.Apps, r.Volumes, r.VolumesOf = maps.Clone(s.rec.Apps), maps.Clone(s.rec.Volumes), maps.Clone(s.rec.VolumesOf)
-	r.Evictable, r.At = s.evictable.list(), now
+	r.Evictable, r.At = s.evictable.listByRank(), now
 	return r
 }
 
@@ -99,18 +99,18 @@ func (s *Seller) Record(now time.Time) cluster.Record {
 func (s *Seller) SetImages(names []string) {
 	if !slices.Equal(s.rec.Images, names) {
 		s.rec.Images = names
-		s.touch()
+		s.bumpVersion()
 	}
 }
 
 // Ask says what Grant would say now, and reserves nothing. Where that is no, and the request may preempt, it says what
 // Claim would evict.
 func (s *Seller) Ask(now time.Time, r placement.Request) Quote {
-	s.expire(now)
-	s.fund(now, &r)
+	s.expireHolds(now)
+	s.setFunds(now, &r)
 	q := Quote{Verdict: placement.Judge(r, s.recordWithout(r.Machine)), Record: s.Record(now)}
 	if !q.Verdict.Fits {
-		q.Evict = s.search(now, &r, s.recordWithout(r.Machine))
+		q.Evict = s.searchVictims(now, &r, s.recordWithout(r.Machine))
 	}
 	return q
 }
@@ -119,22 +119,22 @@ func (s *Seller) Ask(now time.Time, r placement.Request) Quote {
 // only what it does not yet occupy.
 func (s *Seller) recordWithout(machine string) cluster.Record {
 	if g, here := s.grants[machine]; here {
-		rec := without(s.rec, g.occupies())
+		rec := recordWithoutGone(s.rec, g.occupiedAmount())
 		rec.Full, rec.PromiseLimit = nil, 0 // it is no machine more, and has its promise
 		return rec
 	}
 	return s.rec
 }
 
-// without gives the record as it would be if nobody had what is gone. The record given is not changed.
-func without(rec cluster.Record, gone amount) cluster.Record {
+// recordWithoutGone gives the record as it would be if nobody had what is gone. The record given is not changed.
+func recordWithoutGone(rec cluster.Record, gone amount) cluster.Record {
 	rec.Used, rec.Promised = rec.Used.Sub(gone.res), rec.Promised.Sub(gone.promised)
-	rec.GPUs = freed(rec.GPUs, gone.gpus, 1)
+	rec.GPUs = devicesFreed(rec.GPUs, gone.gpus, 1)
 	return rec
 }
 
-// freed gives the devices with what shares have of them given back (sign 1) or taken (-1).
-func freed(devices []cluster.GPU, shares []Share, sign int64) []cluster.GPU {
+// devicesFreed gives the devices with what shares have of them given back (sign 1) or taken (-1).
+func devicesFreed(devices []cluster.GPU, shares []Share, sign int64) []cluster.GPU {
 	if len(shares) == 0 {
 		return devices
 	}
@@ -149,20 +149,20 @@ func freed(devices []cluster.GPU, shares []Share, sign int64) []cluster.GPU {
 // disk. A grant for a machine that has one already changes nothing and is nil: grants may be repeated. A hold token
 // redeems the hold; one that has expired counts for nothing, and the request is judged like any other.
 func (s *Seller) Grant(now time.Time, r placement.Request, token string, up bool) error {
-	s.expire(now)
+	s.expireHolds(now)
 	if g, here := s.grants[r.Machine]; here {
 		return sameApp(g, r)
 	}
 	s.endHold(now, token, r.Machine)
-	s.fund(now, &r)
+	s.setFunds(now, &r)
 	if v := placement.Judge(r, s.recordWithout(r.Machine)); !v.Fits {
-		return s.refuse(now, r, v, "")
+		return s.refuseRequest(now, r, v, "")
 	}
 	g := grantOf(r, up)
 	if up {
-		g.gpus = pick(s.rec.GPUs, r.Resources.GPU, r.GPUKind, nil)
+		g.gpus = pickDevices(s.rec.GPUs, r.Resources.GPU, r.GPUKind, nil)
 	}
-	s.enter(r.Machine, g)
+	s.enterGrant(r.Machine, g)
 	return nil
 }
 
@@ -185,13 +185,13 @@ func (s *Seller) Restore(machine, app string, want cluster.Resources, up bool, g
 	s.Free(machine)
 	g := grantOf(placement.Request{App: app, Resources: want}, up)
 	if up {
-		g.gpus = s.restored(want, gpus)
+		g.gpus = s.restoredShares(want, gpus)
 	}
-	s.enter(machine, g)
+	s.enterGrant(machine, g)
 }
 
-// restored returns the devices of a grant from before.
-func (s *Seller) restored(want cluster.Resources, gpus []Share) []Share {
+// restoredShares returns the devices of a grant from before.
+func (s *Seller) restoredShares(want cluster.Resources, gpus []Share) []Share {
 	if len(s.rec.GPUs) == 0 {
 		return nil
 	}
@@ -199,50 +199,50 @@ func (s *Seller) restored(want cluster.Resources, gpus []Share) []Share {
 		return sh.Device < 0 || sh.Device >= len(s.rec.GPUs) || sh.Milli <= 0 || sh.Milli > 1000
 	})
 	if len(gpus) == 0 {
-		return pick(s.rec.GPUs, want.GPU, "", nil)
+		return pickDevices(s.rec.GPUs, want.GPU, "", nil)
 	}
-	return combine(nil, gpus, 1)
+	return combineShares(nil, gpus, 1)
 }
 
-// enter puts a new grant into the ledger.
-func (s *Seller) enter(id string, g *grant) {
+// enterGrant puts a new grant into the ledger.
+func (s *Seller) enterGrant(id string, g *grant) {
 	s.grants[id], g.kinds = g, s.kinds
-	s.use(g.occupies(), 1)
-	s.tally(id, g, 1)
+	s.useAmount(g.occupiedAmount(), 1)
+	s.tallyEvictable(id, g, 1)
 	if !g.volume {
 		s.rec.Machines++
 		s.rec.Apps[g.app]++
-		s.kept.come(g, 1, &s.rec)
+		s.kept.countMachine(g, 1, &s.rec)
 	}
 }
 
-// edit changes a grant and keeps the sums in step. What a machine that is being evicted gives back goes to the one that
-// it is evicted for.
-func (s *Seller) edit(id string, f func(g *grant)) {
+// editGrant changes a grant and keeps the sums in step. What a machine that is being evicted gives back goes to the one
+// that it is evicted for.
+func (s *Seller) editGrant(id string, f func(g *grant)) {
 	g := s.grants[id]
-	before := g.occupies()
-	s.tally(id, g, -1)
-	s.kept.rest(g, -1, &s.rec)
+	before := g.occupiedAmount()
+	s.tallyEvictable(id, g, -1)
+	s.kept.countResting(g, -1, &s.rec)
 	f(g)
-	after := g.occupies()
-	s.tally(id, g, 1)
-	s.kept.rest(g, 1, &s.rec)
-	s.use(before, -1)
-	s.use(after, 1)
-	s.pass(id, before.sub(s.kinds.least(before, after)), !g.up)
+	after := g.occupiedAmount()
+	s.tallyEvictable(id, g, 1)
+	s.kept.countResting(g, 1, &s.rec)
+	s.useAmount(before, -1)
+	s.useAmount(after, 1)
+	s.passToBeneficiary(id, before.sub(s.kinds.leastOf(before, after)), !g.up)
 }
 
-// use enters an amount (sign 1) or takes it out (-1).
-func (s *Seller) use(r amount, sign int64) {
+// useAmount enters an amount (sign 1) or takes it out (-1).
+func (s *Seller) useAmount(r amount, sign int64) {
 	if sign > 0 {
 		s.rec.Used, s.rec.Promised = s.rec.Used.Add(r.res), s.rec.Promised.Add(r.promised)
 	} else {
 		s.rec.Used, s.rec.Promised = s.rec.Used.Sub(r.res), s.rec.Promised.Sub(r.promised)
 	}
-	if s.rec.GPUs = freed(s.rec.GPUs, r.gpus, -sign); len(r.gpus) > 0 {
+	if s.rec.GPUs = devicesFreed(s.rec.GPUs, r.gpus, -sign); len(r.gpus) > 0 {
 		s.setApart()
 	}
-	s.touch()
+	s.bumpVersion()
 }
 
 // SetUp makes a granted machine occupy its whole room, or only its disk. To go up may be refused. One that waits for
@@ -252,7 +252,7 @@ func (s *Seller) SetUp(now time.Time, machine string, up bool) error {
 	if !ok || g.up == up {
 		return nil
 	}
-	return s.change(now, machine, g.want, up)
+	return s.changeGrant(now, machine, g.want, up)
 }
 
 // Resize changes what a granted machine may occupy. To grow may be refused, and then nothing has changed.
@@ -261,37 +261,37 @@ func (s *Seller) Resize(now time.Time, machine string, want cluster.Resources) e
 	if !ok {
 		return fault.New(fault.Internal, codeLedger, "the ledger has no machine %s", machine)
 	}
-	return s.change(now, machine, want, g.up)
+	return s.changeGrant(now, machine, want, g.up)
 }
 
-func (s *Seller) change(now time.Time, id string, want cluster.Resources, up bool) error {
-	s.expire(now)
+func (s *Seller) changeGrant(now time.Time, id string, want cluster.Resources, up bool) error {
+	s.expireHolds(now)
 	g := s.grants[id]
 	to := grant{kinds: s.kinds, want: want, up: up, gpus: g.gpus}
 	rec := s.recordWithout(id)
 	if !up {
 		to.gpus = nil
 	} else if !g.up || want.GPU != g.want.GPU { // one that runs keeps the devices it has
-		if to.gpus = pick(rec.GPUs, want.GPU, g.tenant.GPUKind, g.gpus); want.GPU > g.want.GPU &&
-			!covers(to.gpus, g.gpus) {
+		if to.gpus = pickDevices(rec.GPUs, want.GPU, g.tenant.GPUKind, g.gpus); want.GPU > g.want.GPU &&
+			!coversShares(to.gpus, g.gpus) {
 			to.gpus = nil
 		}
 	}
-	if grown := to.occupies(); g.claim == nil && !grown.res.Fits(g.occupies().res) {
+	if grown := to.occupiedAmount(); g.claim == nil && !grown.res.Fits(g.occupiedAmount().res) {
 		// only the growth must fit, whatever the worker's state
 		r := s.requestOf(id, grown.res)
 		if s.funds != nil {
 			r.Funds = s.funds(now, id, &r)
 		}
-		footprint := s.footprint(id)
+		footprint := s.footprintOf(id)
 		if v := footprint.Judge(r, s.rec); !v.Fits {
 			return s.refuseFootprint(now, r, v, footprint)
 		}
 	}
 	if g.claim != nil && !up {
-		s.drop(id)
+		s.dropClaim(id)
 	}
-	s.edit(id, func(g *grant) { g.want, g.up, g.gpus = to.want, to.up, to.gpus })
+	s.editGrant(id, func(g *grant) { g.want, g.up, g.gpus = to.want, to.up, to.gpus })
 	return nil
 }
 
@@ -308,17 +308,17 @@ func (s *Seller) Free(machine string) {
 		return
 	}
 	if g.claim != nil {
-		s.drop(machine)
+		s.dropClaim(machine)
 	}
-	had := g.occupies()
-	s.tally(machine, g, -1)
+	had := g.occupiedAmount()
+	s.tallyEvictable(machine, g, -1)
 	delete(s.grants, machine)
-	s.use(had, -1)
-	s.pass(machine, had, true)
+	s.useAmount(had, -1)
+	s.passToBeneficiary(machine, had, true)
 	if g.volume {
 		return
 	}
-	s.kept.come(g, -1, &s.rec)
+	s.kept.countMachine(g, -1, &s.rec)
 	s.rec.Machines--
 	if s.rec.Apps[g.app]--; s.rec.Apps[g.app] <= 0 {
 		delete(s.rec.Apps, g.app)
@@ -329,14 +329,14 @@ func (s *Seller) Free(machine string) {
 func (s *Seller) SetStarting(n int) {
 	if s.rec.Starting != n {
 		s.rec.Starting = n
-		s.touch()
+		s.bumpVersion()
 	}
 }
 
 // SetCordon cordons the worker; nil opens it. What is given is not changed afterwards.
 func (s *Seller) SetCordon(c *cluster.Cordon) {
 	s.rec.Cordon, s.rec.State = c, c.State()
-	s.touch()
+	s.bumpVersion()
 }
 
 // Cordon gives the cordon; nil when there is none.
@@ -348,7 +348,7 @@ func (s *Seller) SetVolume(id, app, holder string) {
 		s.rec.VolumesOf[app]++
 	}
 	s.rec.Volumes[id] = holder
-	s.touch()
+	s.bumpVersion()
 }
 
 // ForgetVolume takes out a volume of an app.
@@ -360,7 +360,7 @@ func (s *Seller) ForgetVolume(id, app string) {
 	if s.rec.VolumesOf[app]--; s.rec.VolumesOf[app] <= 0 {
 		delete(s.rec.VolumesOf, app)
 	}
-	s.touch()
+	s.bumpVersion()
 }
 
 // Counters gives how many holds have expired, and the refusals by failing clause.
@@ -370,9 +370,9 @@ func (s *Seller) Counters() (expired uint64, refusals map[string]uint64) {
 
 // Check panics when the ledger does not add up or is overdrawn: a broken invariant, kept in production.
 func (s *Seller) Check() {
-	sum := s.apart(s.sick)
+	sum := s.sharesAmount(s.sick)
 	for _, g := range s.grants {
-		sum = sum.add(g.occupies())
+		sum = sum.add(g.occupiedAmount())
 	}
 	for _, h := range s.holds.byToken {
 		sum = sum.add(h.amount)
@@ -393,16 +393,16 @@ func (s *Seller) Check() {
 	s.checkClaims()
 }
 
-func (s *Seller) touch() { s.rec.Version++ }
+func (s *Seller) bumpVersion() { s.rec.Version++ }
 
 // Refuse returns the typed no of a seller's worker to what no record tells of, so that who asks goes on to the next.
 func Refuse(s *Seller, now time.Time, r placement.Request, failing []machine.Clause) error {
-	s.expire(now)
-	return s.refuse(now, r, placement.Verdict{Failing: failing}, "")
+	s.expireHolds(now)
+	return s.refuseRequest(now, r, placement.Verdict{Failing: failing}, "")
 }
 
-// refuse makes the typed no: which clauses failed, and the record that heals the buyer's view.
-func (s *Seller) refuse(now time.Time, r placement.Request, v placement.Verdict, format string,
+// refuseRequest makes the typed no: which clauses failed, and the record that heals the buyer's view.
+func (s *Seller) refuseRequest(now time.Time, r placement.Request, v placement.Verdict, format string,
 	args ...any) *fault.Error {
 	e := &fault.Error{Kind: fault.Exhausted, Code: fault.CodeNoCapacity, Scope: fault.ScopeHost, Op: "market.seller"}
 	e.Text = "the worker cannot take the machine: " + placement.VerdictText(v)

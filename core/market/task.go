@@ -17,13 +17,13 @@ func (s *Seller) GrantVolume(now time.Time, r placement.Request) error {
 
 // RestoreVolume enters a volume's disk that was granted before, at start-up: it is not judged.
 func (s *Seller) RestoreVolume(id string, want cluster.Resources) {
-	s.enter(id, &grant{want: want, up: true, volume: true})
+	s.enterGrant(id, &grant{want: want, up: true, volume: true})
 }
 
 // RestoreTask enters the room of a task that runs and of which nothing else is known, at start-up: it is not judged.
 // gpus are the devices that it has; where nobody has noted them, they are chosen.
 func (s *Seller) RestoreTask(id string, want cluster.Resources, gpus ...Share) {
-	s.enter(id, &grant{want: want, up: true, volume: true, gpus: s.restored(want, gpus)})
+	s.enterGrant(id, &grant{want: want, up: true, volume: true, gpus: s.restoredShares(want, gpus)})
 }
 
 // GrantTask gives a task its room until it is freed. Repeating it changes nothing.
@@ -32,18 +32,18 @@ func (s *Seller) GrantTask(now time.Time, r placement.Request, t Tenant) error {
 }
 
 func (s *Seller) grantOther(now time.Time, r placement.Request, g *grant) error {
-	s.expire(now)
+	s.expireHolds(now)
 	if _, here := s.grants[r.Machine]; here {
 		return nil
 	}
-	s.fund(now, &r)
+	s.setFunds(now, &r)
 	rec := s.rec
 	rec.Full = nil // it is no machine
 	if v := placement.Judge(r, rec); !v.Fits {
-		return s.refuse(now, r, v, "")
+		return s.refuseRequest(now, r, v, "")
 	}
-	g.gpus = pick(s.rec.GPUs, r.Resources.GPU, r.GPUKind, nil)
-	s.enter(r.Machine, g)
+	g.gpus = pickDevices(s.rec.GPUs, r.Resources.GPU, r.GPUKind, nil)
+	s.enterGrant(r.Machine, g)
 	return nil
 }
 
@@ -54,8 +54,8 @@ func (s *Seller) DescribeTask(id, app string, t Tenant) {
 	if !ok || !g.volume || g.task && g.app == app && g.tenant == t {
 		return
 	}
-	s.tally(id, g, -1)
+	s.tallyEvictable(id, g, -1)
 	g.task, g.app, g.tenant = true, app, t
-	s.tally(id, g, 1)
-	s.touch()
+	s.tallyEvictable(id, g, 1)
+	s.bumpVersion()
 }

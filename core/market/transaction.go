@@ -83,7 +83,7 @@ func (t *Transaction) Step(in []Answer) (batch Batch, settled []int) {
 			settled = append(settled, ask.Member)
 		}
 	}
-	fresh, none := t.plan(again)
+	fresh, none := t.planAsks(again)
 	settled = append(settled, none...)
 	batch.Asks = append(again, fresh...)
 	t.asked = batch.Asks
@@ -91,8 +91,8 @@ func (t *Transaction) Step(in []Answer) (batch Batch, settled []int) {
 	return batch, settled
 }
 
-// plan finds a worker for each request that is open and not asked for again. none lists those that have none.
-func (t *Transaction) plan(again []Ask) (asks []Ask, none []int) {
+// planAsks finds a worker for each request that is open and not asked for again. none lists those that have none.
+func (t *Transaction) planAsks(again []Ask) (asks []Ask, none []int) {
 	busy := make(map[int]bool, len(again))
 	for _, a := range again {
 		busy[a.Member] = true
@@ -107,7 +107,7 @@ func (t *Transaction) plan(again []Ask) (asks []Ask, none []int) {
 	if len(reqs) == 0 {
 		return nil, nil
 	}
-	plan := pack(reqs, t.view.Workers, t.policy, t.order, func(k int, w cluster.WorkerID) bool {
+	plan := packRequests(reqs, t.view.Workers, t.policy, t.order, func(k int, w cluster.WorkerID) bool {
 		asked := t.state[members[k]].asked
 		return len(asked) >= MaxAsked || slices.Contains(asked, w)
 	})
@@ -124,7 +124,7 @@ func (t *Transaction) plan(again []Ask) (asks []Ask, none []int) {
 	}
 	for _, i := range members {
 		s := &t.state[i]
-		s.over, s.err = true, exhausted(t.reqs[i], t.view, t.policy, s.no)
+		s.over, s.err = true, noWorkerError(t.reqs[i], t.view, t.policy, s.no)
 	}
 	return nil, members
 }

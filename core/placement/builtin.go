@@ -34,9 +34,9 @@ func Builtins() []Builtin {
 	}
 }
 
-// filled calls f with the share of each dimension that would be used after the request, where the worker has any of it.
-// GPUs count only for a request that wants some: who wants none leaves them as they are.
-func filled(r *Request, w *cluster.Record, f func(share float64)) {
+// eachFilledShare calls f with the share of each dimension that would be used after the request, where the worker has
+// any of it. GPUs count only for a request that wants some: who wants none leaves them as they are.
+func eachFilledShare(r *Request, w *cluster.Record, f func(share float64)) {
 	one := func(c, used, want int64) {
 		if c > 0 {
 			f(min(1, max(0, float64(used+want)/float64(c))))
@@ -52,7 +52,7 @@ func filled(r *Request, w *cluster.Record, f func(share float64)) {
 
 func packedTerm(r *Request, w *cluster.Record) float64 {
 	sum, n := 0.0, 0.0
-	filled(r, w, func(share float64) { sum, n = sum+share, n+1 })
+	eachFilledShare(r, w, func(share float64) { sum, n = sum+share, n+1 })
 	return sum / max(1, n)
 }
 
@@ -60,7 +60,7 @@ func packedTerm(r *Request, w *cluster.Record) float64 {
 // is full (the hybrid of Verma et al., EuroSys 2015, section 3.2, wants little of it).
 func balanceTerm(r *Request, w *cluster.Record) float64 {
 	low, high := 1.0, 0.0
-	filled(r, w, func(share float64) { low, high = min(low, share), max(high, share) })
+	eachFilledShare(r, w, func(share float64) { low, high = min(low, share), max(high, share) })
 	return 1 - max(0, high-low)
 }
 

@@ -45,14 +45,15 @@ func judgeGPUs(r *Request, w *cluster.Record, out *judging) {
 	switch {
 	case (kinds >= need || r.GPUKind == "") && !parts && enough:
 		// they fit
-	case !out.refuse():
+	case !out.refuseClause():
 		return
 	case kinds < need && r.GPUKind != "":
-		out.no(true, CodeGPUKind, fmt.Sprintf("%d of kind %s", need, r.GPUKind), GPUText(w))
+		out.addRefusal(true, CodeGPUKind, fmt.Sprintf("%d of kind %s", need, r.GPUKind), GPUText(w))
 	case parts:
-		out.no(true, CodeGPUDevice, fmt.Sprintf("%dm of GPUs", want), "whole devices; more than one is given out whole")
+		out.addRefusal(true, CodeGPUDevice, fmt.Sprintf("%dm of GPUs", want),
+			"whole devices; more than one is given out whole")
 	default:
-		out.no(kinds < need, CodeGPUDevice, fmt.Sprintf("%d devices with %dm free each", need, min(want, 1000)),
+		out.addRefusal(kinds < need, CodeGPUDevice, fmt.Sprintf("%d devices with %dm free each", need, min(want, 1000)),
 			fmt.Sprintf("%d such", fitting)+sickText(w, r.GPUKind))
 	}
 }
@@ -93,20 +94,20 @@ func judgeAttributes(r *Request, w *cluster.Record, out *judging) {
 	for i := range r.Scheduling.Require {
 		q := &r.Scheduling.Require[i]
 		v, there := w.Attribute(q.Attribute)
-		if q.Of(v, there) != cluster.Met && out.refuse() {
-			out.no(true, CodeRequirement, q.String(), hadText(q, v, there))
+		if q.Of(v, there) != cluster.Met && out.refuseClause() {
+			out.addRefusal(true, CodeRequirement, q.String(), hadText(q, v, there))
 		}
 	}
 	for i := range w.Require {
 		q := &w.Require[i]
 		v, there := r.Label(q.Attribute)
-		if q.Of(v, there) != cluster.Met && out.refuse() {
-			out.no(true, CodeWorkerRequires, "a request with "+q.String(), hadText(q, v, there))
+		if q.Of(v, there) != cluster.Met && out.refuseClause() {
+			out.addRefusal(true, CodeWorkerRequires, "a request with "+q.String(), hadText(q, v, there))
 		}
 	}
 	for _, reserved := range w.Reserved {
-		if !slices.Contains(r.Scheduling.Tolerate, reserved) && out.refuse() {
-			out.no(true, CodeReserved, "a worker that is not reserved", "reserved for "+reserved)
+		if !slices.Contains(r.Scheduling.Tolerate, reserved) && out.refuseClause() {
+			out.addRefusal(true, CodeReserved, "a worker that is not reserved", "reserved for "+reserved)
 		}
 	}
 }
@@ -153,8 +154,8 @@ func judgeNeighbours(r *Request, w *cluster.Record, out *judging) {
 		if a.Weight != 0 {
 			continue
 		}
-		near := r.near(i, w)
-		if near != a.Anti || !out.refuse() {
+		near := r.isNear(i, w)
+		if near != a.Anti || !out.refuseClause() {
 			continue
 		}
 		who := "app " + a.App
@@ -162,9 +163,9 @@ func judgeNeighbours(r *Request, w *cluster.Record, out *judging) {
 			who = "machine " + a.Machine
 		}
 		if a.Anti {
-			out.no(false, CodeAntiAffinity, "away from "+who+within(a.Within), "it is here")
+			out.addRefusal(false, CodeAntiAffinity, "away from "+who+withinSuffix(a.Within), "it is here")
 		} else {
-			out.no(false, CodeAffinity, "near to "+who+within(a.Within), "it is not here")
+			out.addRefusal(false, CodeAffinity, "near to "+who+withinSuffix(a.Within), "it is not here")
 		}
 	}
 	for i := range r.Scheduling.Spread {
@@ -174,29 +175,30 @@ func judgeNeighbours(r *Request, w *cluster.Record, out *judging) {
 		}
 		v, there := w.Attribute(sp.Attribute)
 		if !there {
-			if out.refuse() {
-				out.no(true, CodeSpread, "a worker with the attribute "+sp.Attribute, "undefined: there is no "+
+			if out.refuseClause() {
+				out.addRefusal(true, CodeSpread, "a worker with the attribute "+sp.Attribute, "undefined: there is no "+
 					sp.Attribute)
 			}
 			continue
 		}
-		if fewest := r.Fewest(i); !r.WithinSkew(i, fewest, v.String()) && out.refuse() {
-			out.no(false, CodeSpread, fmt.Sprintf("at most %d more of app %s on one %s than on another", sp.MaxSkew,
+		if fewest := r.Fewest(i); !r.WithinSkew(i, fewest, v.String()) && out.refuseClause() {
+			out.addRefusal(false, CodeSpread, fmt.Sprintf("at most %d more of app %s on one %s than on another",
+				sp.MaxSkew,
 				r.App, sp.Attribute),
 				fmt.Sprintf("%d on %s, %d where there are fewest and it may go", r.placedAt(i, v.String()), v, fewest))
 		}
 	}
 }
 
-func within(attribute string) string {
+func withinSuffix(attribute string) string {
 	if attribute == "" {
 		return ""
 	}
 	return " (same " + attribute + ")"
 }
 
-// near says whether affinity i finds what it names at worker w. On the worker itself, its own record is the newest.
-func (r *Request) near(i int, w *cluster.Record) bool {
+// isNear says whether affinity i finds what it names at worker w. On the worker itself, its own record is the newest.
+func (r *Request) isNear(i int, w *cluster.Record) bool {
 	a := &r.Scheduling.Affinity[i]
 	if a.App != "" && a.Within == "" {
 		return w.Apps[a.App] > 0
@@ -280,13 +282,13 @@ func Resolve(r Request, view cluster.View, where func(machine string) cluster.Wo
 	return r
 }
 
-// OpenAt reports whether a worker may take the request as soon as it has room: it is ready, in a region that is wanted, large
-// enough, has the volumes, and neither side's requirements nor a reservation say no. A spread that must hold counts the values
-// of such workers alone: one at a cordoned worker would stay empty, and would refuse the next machine everywhere else. A
-// worker that is full counts, since it has room again when something ends.
+// OpenAt reports whether a worker may take the request as soon as it has room: it is ready, in a region that is wanted,
+// large enough, has the volumes, and neither side's requirements nor a reservation say no. A spread that must hold
+// counts the values of such workers alone: one at a cordoned worker would stay empty, and would refuse the next machine
+// everywhere else. A worker that is full counts, since it has room again when something ends.
 func (r *Request) OpenAt(w *cluster.Record) bool {
 	if w.State != cluster.Ready || !r.Resources.Fits(w.Capacity) ||
-		len(r.Regions) > 0 && nearness(r.Regions, w.Region) < 0 {
+		len(r.Regions) > 0 && regionNearness(r.Regions, w.Region) < 0 {
 		return false
 	}
 	for _, id := range r.Volumes {

@@ -12,9 +12,9 @@ import (
 // judges by a record without Full.
 func judgeFull(r *Request, w *cluster.Record, out *judging) {
 	for i := range w.Full {
-		if f := &w.Full[i]; fullFor(f, r) && out.refuse() {
+		if f := &w.Full[i]; fullFor(f, r) && out.refuseClause() {
 			c := FullClause(f)
-			out.no(false, c.Code, c.Wanted, c.Had)
+			out.addRefusal(false, c.Code, c.Wanted, c.Had)
 		}
 	}
 }

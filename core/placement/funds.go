@@ -47,8 +47,8 @@ func (f *Funds) Beyond() *Cap {
 	return nil
 }
 
-// text gives an amount of a cap's resource.
-func (c *Cap) text(amount int64) string {
+// formatAmount gives an amount of a cap's resource.
+func (c *Cap) formatAmount(amount int64) string {
 	plural := "s"
 	if amount == 1000 {
 		plural = ""
@@ -67,8 +67,9 @@ func (c *Cap) text(amount int64) string {
 // Clause gives what was wanted and had, in words.
 func (f *Funds) Clause() (wanted, had string) {
 	if c := f.Beyond(); c != nil {
-		wanted = c.text(c.Wanted) + " of namespace " + f.Namespace
-		had = fmt.Sprintf("%s left, as at most %s are allowed", c.text(max(0, c.Max-c.Used)), c.text(c.Max))
+		wanted = c.formatAmount(c.Wanted) + " of namespace " + f.Namespace
+		had = fmt.Sprintf("%s left, as at most %s are allowed", c.formatAmount(max(0, c.Max-c.Used)),
+			c.formatAmount(c.Max))
 		return wanted, had
 	}
 	wanted = fmt.Sprintf("%s credits of namespace %s", creditText(f.Wanted), f.Namespace)
@@ -92,9 +93,9 @@ func creditText(c float64) string {
 }
 
 func judgeFunds(r *Request, out *judging) {
-	if f := r.Funds; !f.Enough() && out.refuse() {
+	if f := r.Funds; !f.Enough() && out.refuseClause() {
 		wanted, had := f.Clause()
 		c := f.Beyond()
-		out.no(f.Never || c != nil && c.Wanted > c.Max, CodeQuota, wanted, had)
+		out.addRefusal(f.Never || c != nil && c.Wanted > c.Max, CodeQuota, wanted, had)
 	}
 }

@@ -21,8 +21,8 @@ type Request struct {
 	Resources cluster.Resources `json:"resources"`
 	Image     string            `json:"image,omitempty"`
 	Volumes   []string          `json:"volumes,omitempty"` // must all be on the worker, and free
-	// ports of the worker's host that it needs for itself (machine.Config.HostPorts); no record says which are free, so a
-	// worker's quote does
+	// ports of the worker's host that it needs for itself (machine.Config.HostPorts); no record says which are free, so
+	// a worker's quote does
 	Publish []machine.Publish `json:"publish,omitempty"`
 	// will be started at once, so it counts against the worker's start limit
 	Start     bool   `json:"start"`
@@ -112,7 +112,7 @@ func Judge(r Request, w cluster.Record) Verdict { return JudgeAt(&r, &w) }
 // JudgeAt is Judge without copying its arguments, for those who judge many. It changes neither.
 func JudgeAt(r *Request, w *cluster.Record) Verdict {
 	var j judging
-	j.judge(r, w)
+	j.judgeWorker(r, w)
 	j.Fits = !j.refused
 	return j.Verdict
 }
@@ -120,7 +120,7 @@ func JudgeAt(r *Request, w *cluster.Record) Verdict {
 // FitsAt is JudgeAt for those who want no reasons: the same clauses in the same order, up to the first that says no.
 func FitsAt(r *Request, w *cluster.Record) bool {
 	j := judging{brief: true}
-	j.judge(r, w)
+	j.judgeWorker(r, w)
 	return !j.refused
 }
 
@@ -131,40 +131,42 @@ type judging struct {
 	refused bool
 }
 
-// refuse notes that a clause says no, and reports whether its words are wanted.
-func (j *judging) refuse() bool {
+// refuseClause notes that a clause says no, and reports whether its words are wanted.
+func (j *judging) refuseClause() bool {
 	j.refused = true
 	return !j.brief
 }
 
-// no notes the words of a clause that said no; never is whether it would even if the worker were empty and ready.
-func (j *judging) no(never bool, code, wanted, had string) {
+// addRefusal notes the words of a clause that said no; never is whether it would even if the worker were empty and
+// ready.
+func (j *judging) addRefusal(never bool, code, wanted, had string) {
 	j.Failing = append(j.Failing, machine.Clause{Code: code, Wanted: wanted, Had: had})
 	j.Never = j.Never || never
 }
 
-func (j *judging) judge(r *Request, w *cluster.Record) {
-	if w.State != cluster.Ready && j.refuse() {
+func (j *judging) judgeWorker(r *Request, w *cluster.Record) {
+	if w.State != cluster.Ready && j.refuseClause() {
 		had := string(w.State)
 		if w.State == w.Cordon.State() {
 			had = w.Cordon.Text()
 		}
-		j.no(false, CodeState, string(cluster.Ready), had)
+		j.addRefusal(false, CodeState, string(cluster.Ready), had)
 	}
-	if len(r.Regions) > 0 && nearness(r.Regions, w.Region) < 0 && j.refuse() {
-		j.no(true, CodeRegion, RegionText(r.Regions), string(w.Region))
+	if len(r.Regions) > 0 && regionNearness(r.Regions, w.Region) < 0 && j.refuseClause() {
+		j.addRefusal(true, CodeRegion, RegionText(r.Regions), string(w.Region))
 	}
 	for _, id := range r.Volumes {
 		switch holder, here := w.Volumes[id]; {
-		case !here && j.refuse():
-			j.no(true, CodeVolume, id, "not on this worker")
-		case here && holder != "" && holder != r.Machine && j.refuse():
-			j.no(false, CodeAttached, id+" free", "attached to "+holder)
+		case !here && j.refuseClause():
+			j.addRefusal(true, CodeVolume, id, "not on this worker")
+		case here && holder != "" && holder != r.Machine && j.refuseClause():
+			j.addRefusal(false, CodeAttached, id+" free", "attached to "+holder)
 		}
 	}
-	if r.Start && w.MaxStarting > 0 && w.Starting >= w.MaxStarting && j.refuse() {
-		j.no(false, CodeStartRate, "fewer than "+strconv.Itoa(w.MaxStarting)+" starting", strconv.Itoa(w.Starting)+
-			" starting")
+	if r.Start && w.MaxStarting > 0 && w.Starting >= w.MaxStarting && j.refuseClause() {
+		j.addRefusal(false, CodeStartRate, "fewer than "+strconv.Itoa(w.MaxStarting)+" starting",
+			strconv.Itoa(w.Starting)+
+				" starting")
 	}
 	judgeFull(r, w, j)
 	judgeResources(r, w, j)
@@ -178,8 +180,8 @@ func (j *judging) judge(r *Request, w *cluster.Record) {
 	judgeFunds(r, j)
 }
 
-// roomy says whether there is room for both want and keep in the dimensions that are built in.
-func roomy(want, keep *cluster.Resources, w *cluster.Record) bool {
+// fitsBoth says whether there is room for both want and keep in the dimensions that are built in.
+func fitsBoth(want, keep *cluster.Resources, w *cluster.Record) bool {
 	c, u := &w.Capacity, &w.Used
 	in := func(want, keep, free int64) bool { return want >= 0 && want <= cluster.MaxAmount && want+keep <= free }
 	return in(want.CPU, keep.CPU, c.CPU-u.CPU) && in(want.Memory, keep.Memory, c.Memory-u.Memory) &&
@@ -193,7 +195,7 @@ func judgeResources(r *Request, w *cluster.Record, out *judging) {
 	if h := &w.Headroom; !h.IsZero() && h.Valid() && !asLarge(*want, *h) { // headroom that is no amount keeps nothing
 		keep = *h
 	}
-	if len(keep.Named) == 0 && len(want.Named) == 0 && roomy(want, &keep, w) {
+	if len(keep.Named) == 0 && len(want.Named) == 0 && fitsBoth(want, &keep, w) {
 		return // the common case, without making the list of dimensions
 	}
 	free := w.Free()
@@ -202,19 +204,20 @@ func judgeResources(r *Request, w *cluster.Record, out *judging) {
 		case d.Amount >= 0 && d.Amount <= free.Get(d.Name) &&
 			(d.Amount == 0 || d.Amount+keep.Get(d.Name) <= free.Get(d.Name)) && d.Amount <= cluster.MaxAmount:
 			// it fits
-		case !out.refuse():
+		case !out.refuseClause():
 			return
 		case d.Amount < 0 || d.Amount > cluster.MaxAmount:
-			out.no(true, d.Name, "an amount from 0 to "+strconv.FormatInt(cluster.MaxAmount, 10),
+			out.addRefusal(true, d.Name, "an amount from 0 to "+strconv.FormatInt(cluster.MaxAmount, 10),
 				strconv.FormatInt(d.Amount, 10))
 		case d.Amount > free.Get(d.Name):
 			had := d.Format(free.Get(d.Name)) + " free of " + d.Format(w.Capacity.Get(d.Name))
 			if d.Name == "gpu" {
 				had += sickText(w, r.GPUKind)
 			}
-			out.no(d.Amount+keep.Get(d.Name) > w.Capacity.Get(d.Name), d.Name, d.Format(d.Amount), had)
+			out.addRefusal(d.Amount+keep.Get(d.Name) > w.Capacity.Get(d.Name), d.Name, d.Format(d.Amount), had)
 		default:
-			out.no(d.Amount+keep.Get(d.Name) > w.Capacity.Get(d.Name), CodeHeadroom, d.Name+" "+d.Format(d.Amount)+
+			out.addRefusal(d.Amount+keep.Get(d.Name) > w.Capacity.Get(d.Name), CodeHeadroom, d.Name+" "+
+				d.Format(d.Amount)+
 				" beside "+d.Format(keep.Get(d.Name))+
 				" kept for larger requests", d.Format(free.Get(d.Name))+" free")
 		}
@@ -227,10 +230,10 @@ func Nearness(r Request, w cluster.Record) int {
 	if len(r.Regions) == 0 {
 		return 0
 	}
-	return nearness(r.Regions, w.Region)
+	return regionNearness(r.Regions, w.Region)
 }
 
-func nearness(wanted []cluster.Region, is cluster.Region) int {
+func regionNearness(wanted []cluster.Region, is cluster.Region) int {
 	if i := slices.Index(wanted, is); i >= 0 {
 		return i
 	}
@@ -271,13 +274,13 @@ func InUnits(c machine.Clause) machine.Clause {
 	switch {
 	case c.Code == "cpu", c.Code == "gpu", c.Code == CodeGPUDevice, c.Code == CodeHeadroom, c.Code == CodePromised,
 		named:
-		c.Wanted, c.Had = whole(c.Wanted, named), whole(c.Had, named)
+		c.Wanted, c.Had = wholeUnits(c.Wanted, named), wholeUnits(c.Had, named)
 	}
 	return c
 }
 
-// whole replaces the thousandths in a text, "1000m" or, where they have no unit, "1000".
-func whole(text string, bare bool) string {
+// wholeUnits replaces the thousandths in a text, "1000m" or, where they have no unit, "1000".
+func wholeUnits(text string, bare bool) string {
 	words := strings.Fields(text)
 	for i, w := range words {
 		digits, milli := strings.CutSuffix(w, "m")

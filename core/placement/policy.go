@@ -91,22 +91,22 @@ func regionTerm(r *Request, w *cluster.Record) float64 {
 	if len(r.Regions) == 0 {
 		return 1
 	}
-	return 1 / float64(1+max(0, nearness(r.Regions, w.Region)))
+	return 1 / float64(1+max(0, regionNearness(r.Regions, w.Region)))
 }
 
 // headroomTerm is the share of the scarcest dimension that would be left free after the request.
 func headroomTerm(r *Request, w *cluster.Record) float64 {
 	c, u, want := &w.Capacity, &w.Used, &r.Resources
-	least := min(1, left(c.CPU, u.CPU, want.CPU), left(c.Memory, u.Memory, want.Memory),
-		left(c.Disk, u.Disk, want.Disk), left(c.Ports, u.Ports, want.Ports))
+	least := min(1, freeShare(c.CPU, u.CPU, want.CPU), freeShare(c.Memory, u.Memory, want.Memory),
+		freeShare(c.Disk, u.Disk, want.Disk), freeShare(c.Ports, u.Ports, want.Ports))
 	if want.GPU > 0 {
-		least = min(least, left(c.GPU, u.GPU, want.GPU))
+		least = min(least, freeShare(c.GPU, u.GPU, want.GPU))
 	}
 	return least
 }
 
-// left gives the share of a capacity that stays free; 1 where there is none.
-func left(capacity, used, want int64) float64 {
+// freeShare gives the share of a capacity that stays free; 1 where there is none.
+func freeShare(capacity, used, want int64) float64 {
 	if capacity <= 0 {
 		return 1
 	}
@@ -184,20 +184,21 @@ func Wishes(r *Request, w *cluster.Record) float64 {
 		}
 	}
 	for i := range s.Affinity {
-		if a := &s.Affinity[i]; a.Weight != 0 && r.near(i, w) != a.Anti {
+		if a := &s.Affinity[i]; a.Weight != 0 && r.isNear(i, w) != a.Anti {
 			total += a.Weight
 		}
 	}
 	for i := range s.Spread {
 		if sp := &s.Spread[i]; sp.MaxSkew == 0 {
-			total += cmp.Or(sp.Weight, 1) * r.evenness(i, w)
+			total += cmp.Or(sp.Weight, 1) * r.spreadEvenness(i, w)
 		}
 	}
 	return total
 }
 
-// evenness is 1 less the share of the app's machines that have the worker's value of spread i; 0 where it has none.
-func (r *Request) evenness(i int, w *cluster.Record) float64 {
+// spreadEvenness is 1 less the share of the app's machines that have the worker's value of spread i; 0 where it has
+// none.
+func (r *Request) spreadEvenness(i int, w *cluster.Record) float64 {
 	v, there := w.Attribute(r.Scheduling.Spread[i].Attribute)
 	if !there || i >= len(r.Fleet.Spread) {
 		return 0

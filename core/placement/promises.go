@@ -5,9 +5,9 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// judgePromises refuses a machine that requests may wake where the worker has no more to promise: it counts what would be
-// used if all such machines were awake. Disk is no promise, for a machine keeps it while it sleeps. Who asks for one that
-// is there already judges by a record without a limit.
+// judgePromises refuses a machine that requests may wake where the worker has no more to promise: it counts what would
+// be used if all such machines were awake. Disk is no promise, for a machine keeps it while it sleeps. Who asks for one
+// that is there already judges by a record without a limit.
 func judgePromises(r *Request, w *cluster.Record, out *judging) {
 	if !r.Wakes || w.PromiseLimit <= 0 {
 		return
@@ -18,10 +18,10 @@ func judgePromises(r *Request, w *cluster.Record, out *judging) {
 		switch {
 		case d.Name == "disk" || d.Amount <= max(0, left):
 			// it can be promised
-		case !out.refuse():
+		case !out.refuseClause():
 			return
 		default:
-			out.no(d.Amount > most, CodePromised, d.Name+" "+d.Format(d.Amount),
+			out.addRefusal(d.Amount > most, CodePromised, d.Name+" "+d.Format(d.Amount),
 				d.Format(max(0, left))+" left to promise of "+d.Format(most))
 		}
 	}

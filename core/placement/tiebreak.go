@@ -42,13 +42,13 @@ func SortByTieBreak[T any](list []T, machineID string, worker func(*T) string) {
 	}
 	slices.SortFunc(list, func(a, b T) int {
 		x, y := worker(&a), worker(&b)
-		return cmp.Or(cmp.Compare(mixed(TieBreak(machineID, x)), mixed(TieBreak(machineID, y))), cmp.Compare(x, y))
+		return cmp.Or(cmp.Compare(mixBits(TieBreak(machineID, x)), mixBits(TieBreak(machineID, y))), cmp.Compare(x, y))
 	})
 }
 
-// mixed spreads what the low bits of a tie break say over all (the last steps of MurmurHash3): FNV leaves ids that
+// mixBits spreads what the low bits of a tie break say over all (the last steps of MurmurHash3): FNV leaves ids that
 // differ in their last digit close together.
-func mixed(h uint64) uint64 {
+func mixBits(h uint64) uint64 {
 	h = (h ^ h>>33) * 0xff51afd7ed558ccd
 	h = (h ^ h>>33) * 0xc4ceb9fe1a85ec53
 	return h ^ h>>33

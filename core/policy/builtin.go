@@ -57,7 +57,7 @@ func builtinNames() []string {
 
 func findBuiltin(name string, typical []typicalText) *placement.Builtin {
 	if name == gpuFragmentation {
-		return fragmentation(typical)
+		return fragmentationScore(typical)
 	}
 	for _, b := range placement.Builtins() {
 		if b.Name == name {
@@ -67,7 +67,7 @@ func findBuiltin(name string, typical []typicalText) *placement.Builtin {
 	return nil
 }
 
-func indexed(table string, i int) string { return fmt.Sprintf("%s[%d]", table, i) }
+func indexedPath(table string, i int) string { return fmt.Sprintf("%s[%d]", table, i) }
 
 // Summary says what a policy is in one line: its filters, and its scores with their weights.
 func (s *Source) Summary() string {

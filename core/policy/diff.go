@@ -28,8 +28,8 @@ func (c Change) String() string {
 
 // Changes lists what differs in meaning, filters first, then scores, then the rest. A comment is no change.
 func Changes(from, to *Source) []Change {
-	out := changes("filter", from.filters, to.filters)
-	out = append(out, changes("score", from.scores, to.scores)...)
+	out := changedClauses("filter", from.filters, to.filters)
+	out = append(out, changedClauses("score", from.scores, to.scores)...)
 	one := func(item, a, b string) {
 		if a != b {
 			out = append(out, Change{"changed", item, a, b})
@@ -48,10 +48,10 @@ func orDirect(s string) string {
 	return s
 }
 
-func changes(kind string, from, to []clause) []Change {
+func changedClauses(kind string, from, to []clause) []Change {
 	var out []Change
 	for _, a := range from {
-		b := named(to, a.name)
+		b := clauseNamed(to, a.name)
 		switch {
 		case b == nil:
 			out = append(out, Change{"removed", kind + " " + a.name, a.String(), ""})
@@ -60,14 +60,14 @@ func changes(kind string, from, to []clause) []Change {
 		}
 	}
 	for _, b := range to {
-		if named(from, b.name) == nil {
+		if clauseNamed(from, b.name) == nil {
 			out = append(out, Change{"added", kind + " " + b.name, "", b.String()})
 		}
 	}
 	return out
 }
 
-func named(list []clause, name string) *clause {
+func clauseNamed(list []clause, name string) *clause {
 	for i := range list {
 		if list[i].name == name {
 			return &list[i]

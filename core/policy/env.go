@@ -50,20 +50,20 @@ func newEnv() (*cel.Env, error) {
 		cel.ParserErrorRecoveryLimit(4),
 		cel.ExpressionNodeLimit(maxNodes),
 		cel.RegexProgramSizeLimit(maxRegex),
-		extreme("min", func(a, b float64) float64 { return min(a, b) }),
-		extreme("max", func(a, b float64) float64 { return max(a, b) }),
+		extremeFunction("min", func(a, b float64) float64 { return min(a, b) }),
+		extremeFunction("max", func(a, b float64) float64 { return max(a, b) }),
 	}
 	for _, op := range mixed {
-		opts = append(opts, arithmetic(op))
+		opts = append(opts, arithmeticOperator(op))
 	}
 	for _, op := range []string{operators.Equals, operators.NotEquals} {
-		opts = append(opts, equality(op))
+		opts = append(opts, equalityOperator(op))
 	}
 	return cel.NewCustomEnv(opts...)
 }
 
-// arithmetic declares an operator for whole numbers, for others, and for one of each.
-func arithmetic(op string) cel.EnvOption {
+// arithmeticOperator declares an operator for whole numbers, for others, and for one of each.
+func arithmeticOperator(op string) cel.EnvOption {
 	id := strings.Trim(op, "_") // as unlike CEL's own ids as need be
 	name := map[string]string{"+": "add", "-": "subtract", "*": "multiply", "/": "divide"}[id]
 	both := func(a, b ref.Val) ref.Val { return calculate(op, a, b) }
@@ -82,9 +82,9 @@ func arithmetic(op string) cel.EnvOption {
 	return cel.Function(op, overloads...)
 }
 
-// equality declares == and != for values of one type, and for numbers of both: a worker's machines are compared with 3.
-// CEL itself carries them out. What can never be equal, as a region and 3, is refused.
-func equality(op string) cel.EnvOption {
+// equalityOperator declares == and != for values of one type, and for numbers of both: a worker's machines are compared
+// with 3. CEL itself carries them out. What can never be equal, as a region and 3, is refused.
+func equalityOperator(op string) cel.EnvOption {
 	name := map[string]string{operators.Equals: "same", operators.NotEquals: "differ"}[op]
 	var overloads []cel.FunctionOpt
 	for _, t := range []*types.Type{types.BoolType, types.StringType, types.DoubleType, types.IntType, textsType} {
@@ -97,7 +97,7 @@ func equality(op string) cel.EnvOption {
 }
 
 func calculate(op string, a, b ref.Val) ref.Val {
-	if x, y, ok := pair(a, b); ok && (a.Type() != types.IntType || b.Type() != types.IntType) {
+	if x, y, ok := numberPair(a, b); ok && (a.Type() != types.IntType || b.Type() != types.IntType) {
 		switch op {
 		case operators.Add:
 			return types.Double(x + y)
@@ -129,7 +129,7 @@ func calculate(op string, a, b ref.Val) ref.Val {
 	return types.NoSuchOverloadErr()
 }
 
-func pair(a, b ref.Val) (x, y float64, ok bool) {
+func numberPair(a, b ref.Val) (x, y float64, ok bool) {
 	x, okX := asNumber(a)
 	y, okY := asNumber(b)
 	return x, y, okX && okY
@@ -147,9 +147,9 @@ func asNumber(v ref.Val) (float64, bool) {
 	return 0, false
 }
 
-func extreme(name string, of func(a, b float64) float64) cel.EnvOption {
+func extremeFunction(name string, of func(a, b float64) float64) cel.EnvOption {
 	both := cel.BinaryBinding(func(a, b ref.Val) ref.Val {
-		x, y, ok := pair(a, b)
+		x, y, ok := numberPair(a, b)
 		if !ok {
 			return types.NoSuchOverloadErr()
 		}
@@ -182,21 +182,21 @@ func (sizes) EstimateSize(element cost.AstNode) *cost.SizeEstimate {
 	return &most
 }
 
-// paths lists the longest chains of fields that an expression reads of the variables: what a filter that says no tells.
-// At most eight, in the order of the expression.
-func paths(root celast.Expr) [][]string {
+// fieldPaths lists the longest chains of fields that an expression reads of the variables: what a filter that says no
+// tells. At most eight, in the order of the expression.
+func fieldPaths(root celast.Expr) [][]string {
 	var out [][]string
 	seen := map[string]bool{}
 	var visit func(e celast.Expr)
 	visit = func(e celast.Expr) {
-		if p := chain(e); len(p) > 1 {
+		if p := fieldChain(e); len(p) > 1 {
 			if key := strings.Join(p, "."); !seen[key] && len(out) < 8 {
 				seen[key] = true
 				out = append(out, p)
 			}
 			return
 		}
-		for _, sub := range parts(e) {
+		for _, sub := range childExprs(e) {
 			visit(sub)
 		}
 	}
@@ -204,15 +204,15 @@ func paths(root celast.Expr) [][]string {
 	return out
 }
 
-// chain gives the fields and constant keys of e from a variable on, or nil.
-func chain(e celast.Expr) []string {
+// fieldChain gives the fields and constant keys of e from a variable on, or nil.
+func fieldChain(e celast.Expr) []string {
 	switch e.Kind() {
 	case celast.IdentKind:
 		if name := e.AsIdent(); name == "worker" || name == "request" {
 			return []string{name}
 		}
 	case celast.SelectKind:
-		if head := chain(e.AsSelect().Operand()); head != nil {
+		if head := fieldChain(e.AsSelect().Operand()); head != nil {
 			return append(head, e.AsSelect().FieldName())
 		}
 	case celast.CallKind:
@@ -221,15 +221,15 @@ func chain(e celast.Expr) []string {
 			return nil
 		}
 		key, isText := c.Args()[1].AsLiteral().(types.String)
-		if head := chain(c.Args()[0]); head != nil && isText {
+		if head := fieldChain(c.Args()[0]); head != nil && isText {
 			return append(head, string(key))
 		}
 	}
 	return nil
 }
 
-// parts gives the expressions right below e.
-func parts(e celast.Expr) []celast.Expr {
+// childExprs gives the expressions right below e.
+func childExprs(e celast.Expr) []celast.Expr {
 	switch e.Kind() {
 	case celast.SelectKind:
 		return []celast.Expr{e.AsSelect().Operand()}

@@ -34,10 +34,10 @@ func NewEvaluator() *Evaluator {
 	e.worker.attrBoxes = map[string]attrBox{}
 	e.request.labels = attributesOf("request", "label",
 		func() cluster.Attributes { return e.request.of.r.Scheduling.Labels },
-		func(_ string, v cluster.Value) ref.Val { return boxed(v) }, &e.read)
+		func(_ string, v cluster.Value) ref.Val { return boxValue(v) }, &e.read)
 	e.request.named = countsOf(func() map[string]int64 { return e.request.of.r.Resources.Named })
 	e.worker.attributes = attributesOf("worker", "attribute",
-		func() cluster.Attributes { return e.worker.of.Attributes }, e.worker.attribute, &e.read)
+		func() cluster.Attributes { return e.worker.of.Attributes }, e.worker.attributeValue, &e.read)
 	e.worker.apps = countsOf(func() map[string]int { return e.worker.of.Apps })
 	return e
 }
@@ -45,13 +45,13 @@ func NewEvaluator() *Evaluator {
 // mostBoxed bounds the attributes whose boxed values are kept.
 const mostBoxed = 1024
 
-func (w *workerValue) attribute(name string, v cluster.Value) ref.Val {
+func (w *workerValue) attributeValue(name string, v cluster.Value) ref.Val {
 	b, ok := w.attrBoxes[name]
 	if !ok || b.raw != v {
 		if len(w.attrBoxes) >= mostBoxed {
 			clear(w.attrBoxes)
 		}
-		b = attrBox{v, boxed(v)}
+		b = attrBox{v, boxValue(v)}
 		w.attrBoxes[name] = b
 	}
 	return b.val
@@ -71,7 +71,7 @@ func (e *Evaluator) ResolveName(name string) (any, bool) {
 // Parent is nil: there are no other variables.
 func (e *Evaluator) Parent() cel.Activation { return nil }
 
-func (e *Evaluator) eval(p cel.Program, r *placement.Request, w *cluster.Record) (ref.Val, error) {
+func (e *Evaluator) evalProgram(p cel.Program, r *placement.Request, w *cluster.Record) (ref.Val, error) {
 	e.request.of.r, e.request.regions, e.worker.of = r, nil, w
 	e.read.reset()
 	out, _, err := p.Eval(e)
@@ -85,7 +85,7 @@ func (s *Source) Bind(e *Evaluator) placement.Policy {
 	for i := range s.filters {
 		c := &s.filters[i]
 		p.Filters = append(p.Filters, placement.Filter{Name: c.name, Wanted: c.text,
-			Of: func(r *placement.Request, w *cluster.Record) (bool, string) { return e.filter(c, r, w) }})
+			Of: func(r *placement.Request, w *cluster.Record) (bool, string) { return e.evalFilter(c, r, w) }})
 	}
 	for i := range s.scores {
 		c := &s.scores[i]
@@ -93,8 +93,8 @@ func (s *Source) Bind(e *Evaluator) placement.Policy {
 		if c.builtin != nil {
 			t.Of, t.Note, t.OwnApp = c.builtin.Of, c.builtin.Note, true // none of them looks at other apps
 		} else {
-			t.Of = func(r *placement.Request, w *cluster.Record) float64 { x, _ := e.score(c, r, w); return x }
-			t.Note = func(r *placement.Request, w *cluster.Record) string { _, say := e.score(c, r, w); return say }
+			t.Of = func(r *placement.Request, w *cluster.Record) float64 { x, _ := e.evalScore(c, r, w); return x }
+			t.Note = func(r *placement.Request, w *cluster.Record) string { _, say := e.evalScore(c, r, w); return say }
 		}
 		p.Terms = append(p.Terms, t)
 	}
@@ -111,25 +111,25 @@ func (s *Source) Shared() bool {
 	return len(s.filters) == 0
 }
 
-func (e *Evaluator) filter(c *clause, r *placement.Request, w *cluster.Record) (ok bool, had string) {
-	out, err := e.eval(c.program, r, w)
+func (e *Evaluator) evalFilter(c *clause, r *placement.Request, w *cluster.Record) (ok bool, had string) {
+	out, err := e.evalProgram(c.program, r, w)
 	if err != nil {
-		return false, e.undefined(err)
+		return false, e.explainUndefined(err)
 	}
 	switch out {
 	case types.True:
 		return true, ""
 	case types.False:
-		return false, e.had(c)
+		return false, e.describeValues(c)
 	}
 	return false, "undefined: it is neither true nor false but " + valueText(out)
 }
 
-// score gives the value of an expression, from 0 to 1, and what is to be said of it.
-func (e *Evaluator) score(c *clause, r *placement.Request, w *cluster.Record) (float64, string) {
-	out, err := e.eval(c.program, r, w)
+// evalScore gives the value of an expression, from 0 to 1, and what is to be said of it.
+func (e *Evaluator) evalScore(c *clause, r *placement.Request, w *cluster.Record) (float64, string) {
+	out, err := e.evalProgram(c.program, r, w)
 	if err != nil {
-		return 0, e.undefined(err) + "; counts 0"
+		return 0, e.explainUndefined(err) + "; counts 0"
 	}
 	x, ok := asNumber(out)
 	if b, truth := out.(types.Bool); truth {
@@ -150,8 +150,8 @@ func (e *Evaluator) score(c *clause, r *placement.Request, w *cluster.Record) (f
 	return x, ""
 }
 
-// undefined says why an expression has no value.
-func (e *Evaluator) undefined(err error) string {
+// explainUndefined says why an expression has no value.
+func (e *Evaluator) explainUndefined(err error) string {
 	text := err.Error()
 	if name, ok := strings.CutPrefix(text, "no such key: "); ok {
 		for _, m := range e.read.missing {
@@ -165,20 +165,20 @@ func (e *Evaluator) undefined(err error) string {
 		parts := make([]string, len(e.read.touched))
 		for i, t := range e.read.touched {
 			parts[i] = fmt.Sprintf("%s %s of the %s is the %s %s", t.what, t.name, t.whose, t.value.Type(),
-				clip(t.value.String()))
+				clipText(t.value.String()))
 		}
 		return "undefined: the types do not go together; " + strings.Join(parts, ", ")
 	case strings.Contains(text, "cost limit exceeded"):
 		return fmt.Sprintf("undefined: it costs more than %d here", MaxCost)
 	}
-	return "undefined: " + clip(oneLine(text))
+	return "undefined: " + clipText(oneLine(text))
 }
 
-// had gives the values that a filter read: "worker.free.memory is 512, worker.attributes.zone is b".
-func (e *Evaluator) had(c *clause) string {
+// describeValues gives the values that a filter read: "worker.free.memory is 512, worker.attributes.zone is b".
+func (e *Evaluator) describeValues(c *clause) string {
 	parts := make([]string, 0, len(c.paths))
 	for _, p := range c.paths {
-		if v := e.value(p); v != nil {
+		if v := e.readPath(p); v != nil {
 			parts = append(parts, p.text+" is "+valueText(v))
 		}
 	}
@@ -227,8 +227,8 @@ func newPath(names []string) path {
 	return p
 }
 
-// value reads a path; nil where a key is not there.
-func (e *Evaluator) value(p path) ref.Val {
+// readPath reads a path; nil where a key is not there.
+func (e *Evaluator) readPath(p path) ref.Val {
 	var at any = &e.worker
 	if p.of == "request" {
 		at = &e.request
@@ -249,20 +249,20 @@ func valueText(v ref.Val) string {
 	case types.Double:
 		return numberText(float64(x))
 	case types.String:
-		return clip(strconv.Quote(string(x)))
+		return clipText(strconv.Quote(string(x)))
 	case *mapValue:
 		return fmt.Sprintf("a map of %d", x.size())
 	case *types.Err:
-		return clip(x.Error())
+		return clipText(x.Error())
 	}
 	if v.Type() == types.ListType {
 		list, _ := v.Value().([]string)
 		if len(list) == 0 {
 			return "an empty list"
 		}
-		return clip(strings.Join(list, ","))
+		return clipText(strings.Join(list, ","))
 	}
-	return clip(fmt.Sprint(v.Value()))
+	return clipText(fmt.Sprint(v.Value()))
 }
 
 func numberText(x float64) string { return strconv.FormatFloat(x, 'g', 6, 64) }

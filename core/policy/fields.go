@@ -28,22 +28,22 @@ var (
 	textsType     = types.NewListType(types.StringType)
 )
 
-func number(name, about string, i int, of func(*workerValue) float64) field {
+func numberField(name, about string, i int, of func(*workerValue) float64) field {
 	return field{name, types.DoubleType, about,
-		func(v any) ref.Val { w := v.(*workerValue); return w.numbers[i].of(of(w)) }}
+		func(v any) ref.Val { w := v.(*workerValue); return w.numbers[i].boxNumber(of(w)) }}
 }
 
-func text(name, about string, i int, of func(*cluster.Record) string) field {
+func textField(name, about string, i int, of func(*cluster.Record) string) field {
 	return field{name, types.StringType, about,
-		func(v any) ref.Val { w := v.(*workerValue); return w.texts[i].of(of(w.of)) }}
+		func(v any) ref.Val { w := v.(*workerValue); return w.texts[i].boxText(of(w.of)) }}
 }
 
 // workerFields are the fields of worker.
 func workerFields() []field {
 	return []field{
-		text("id", "the worker's id", 0, func(r *cluster.Record) string { return string(r.Worker) }),
-		text("region", "its region", 1, func(r *cluster.Record) string { return string(r.Region) }),
-		text("state", "ready, cordoned or draining", 2, func(r *cluster.Record) string { return string(r.State) }),
+		textField("id", "the worker's id", 0, func(r *cluster.Record) string { return string(r.Worker) }),
+		textField("region", "its region", 1, func(r *cluster.Record) string { return string(r.Region) }),
+		textField("state", "ready, cordoned or draining", 2, func(r *cluster.Record) string { return string(r.State) }),
 		{"free", resourcesType, "what is neither granted nor held", func(v any) ref.Val {
 			w := v.(*workerValue)
 			w.free.now = w.of.Free()
@@ -59,12 +59,13 @@ func workerFields() []field {
 			w.used.now = w.of.Used
 			return &w.used
 		}},
-		number("machines", "machines that exist", 0, func(w *workerValue) float64 { return float64(w.of.Machines) }),
-		number("starting", "machines on their way up", 1,
+		numberField("machines", "machines that exist", 0,
+			func(w *workerValue) float64 { return float64(w.of.Machines) }),
+		numberField("starting", "machines on their way up", 1,
 			func(w *workerValue) float64 { return float64(w.of.Starting) }),
-		number("max_starting", "most that may be on their way up; 0: no limit", 2,
+		numberField("max_starting", "most that may be on their way up; 0: no limit", 2,
 			func(w *workerValue) float64 { return float64(w.of.MaxStarting) }),
-		number("backlog", "milliseconds of work that waits here, estimated", 3,
+		numberField("backlog", "milliseconds of work that waits here, estimated", 3,
 			func(w *workerValue) float64 { return float64(w.of.Backlog) }),
 		{"apps", countsType, "machines here by app; 0 for an app that has none",
 			func(v any) ref.Val { return v.(*workerValue).apps }},
@@ -86,33 +87,37 @@ type requestFields struct {
 	r *placement.Request
 }
 
-func wish(name, about string, i int, of func(*placement.Request) float64) field {
+func requestNumberField(name, about string, i int, of func(*placement.Request) float64) field {
 	return field{name, types.DoubleType, about,
-		func(v any) ref.Val { q := v.(*requestValue); return q.numbers[i].of(of(q.of.r)) }}
+		func(v any) ref.Val { q := v.(*requestValue); return q.numbers[i].boxNumber(of(q.of.r)) }}
 }
 
-func word(name, about string, i int, of func(*placement.Request) string) field {
+func requestTextField(name, about string, i int, of func(*placement.Request) string) field {
 	return field{name, types.StringType, about,
-		func(v any) ref.Val { q := v.(*requestValue); return q.texts[i].of(of(q.of.r)) }}
+		func(v any) ref.Val { q := v.(*requestValue); return q.texts[i].boxText(of(q.of.r)) }}
 }
 
 // fieldsOfRequest are the fields of request.
 func fieldsOfRequest() []field {
 	return []field{
-		word("app", "its app", 0, func(r *placement.Request) string { return r.App }),
-		word("namespace", "its namespace", 1, func(r *placement.Request) string { return r.Namespace }),
-		word("band", "free, batch, service or system", 2,
+		requestTextField("app", "its app", 0, func(r *placement.Request) string { return r.App }),
+		requestTextField("namespace", "its namespace", 1, func(r *placement.Request) string { return r.Namespace }),
+		requestTextField("band", "free, batch, service or system", 2,
 			func(r *placement.Request) string { return string(r.Scheduling.BandName()) }),
-		word("image", "its image", 3, func(r *placement.Request) string { return r.Image }),
-		word("gpu_kind", "the kind of GPU it wants; empty: any", 4,
+		requestTextField("image", "its image", 3, func(r *placement.Request) string { return r.Image }),
+		requestTextField("gpu_kind", "the kind of GPU it wants; empty: any", 4,
 			func(r *placement.Request) string { return r.GPUKind }),
-		wish("priority", "within the band, 0 to 999", 0,
+		requestNumberField("priority", "within the band, 0 to 999", 0,
 			func(r *placement.Request) float64 { return float64(r.Scheduling.Priority) }),
-		wish("cpu", "thousandths of a core", 1, func(r *placement.Request) float64 { return float64(r.Resources.CPU) }),
-		wish("memory", "MiB", 2, func(r *placement.Request) float64 { return float64(r.Resources.Memory) }),
-		wish("disk", "MiB", 3, func(r *placement.Request) float64 { return float64(r.Resources.Disk) }),
-		wish("ports", "listening ports", 4, func(r *placement.Request) float64 { return float64(r.Resources.Ports) }),
-		wish("gpu", "thousandths of a GPU", 5, func(r *placement.Request) float64 { return float64(r.Resources.GPU) }),
+		requestNumberField("cpu", "thousandths of a core", 1,
+			func(r *placement.Request) float64 { return float64(r.Resources.CPU) }),
+		requestNumberField("memory", "MiB", 2,
+			func(r *placement.Request) float64 { return float64(r.Resources.Memory) }),
+		requestNumberField("disk", "MiB", 3, func(r *placement.Request) float64 { return float64(r.Resources.Disk) }),
+		requestNumberField("ports", "listening ports", 4,
+			func(r *placement.Request) float64 { return float64(r.Resources.Ports) }),
+		requestNumberField("gpu", "thousandths of a GPU", 5,
+			func(r *placement.Request) float64 { return float64(r.Resources.GPU) }),
 		{"named", countsType, "the operator's own extras; 0 for one that it does not want",
 			func(v any) ref.Val { return v.(*requestValue).named }},
 		{"labels", dynMapType, "what it says of itself: texts, numbers, true or false",
@@ -131,19 +136,19 @@ func fieldsOfRequest() []field {
 	}
 }
 
-func amount(name, about string, i int, of func(*cluster.Resources) int64) field {
+func amountField(name, about string, i int, of func(*cluster.Resources) int64) field {
 	return field{name, types.DoubleType, about,
-		func(v any) ref.Val { a := v.(*amounts); return a.boxes[i].of(float64(of(&a.now))) }}
+		func(v any) ref.Val { a := v.(*amounts); return a.boxes[i].boxNumber(float64(of(&a.now))) }}
 }
 
 // resourceFields are the fields of worker.free, worker.capacity and worker.used.
 func resourceFields() []field {
 	return []field{
-		amount("cpu", "thousandths of a core", 0, func(r *cluster.Resources) int64 { return r.CPU }),
-		amount("memory", "MiB", 1, func(r *cluster.Resources) int64 { return r.Memory }),
-		amount("disk", "MiB", 2, func(r *cluster.Resources) int64 { return r.Disk }),
-		amount("ports", "listening ports", 3, func(r *cluster.Resources) int64 { return r.Ports }),
-		amount("gpu", "thousandths of a GPU", 4, func(r *cluster.Resources) int64 { return r.GPU }),
+		amountField("cpu", "thousandths of a core", 0, func(r *cluster.Resources) int64 { return r.CPU }),
+		amountField("memory", "MiB", 1, func(r *cluster.Resources) int64 { return r.Memory }),
+		amountField("disk", "MiB", 2, func(r *cluster.Resources) int64 { return r.Disk }),
+		amountField("ports", "listening ports", 3, func(r *cluster.Resources) int64 { return r.Ports }),
+		amountField("gpu", "thousandths of a GPU", 4, func(r *cluster.Resources) int64 { return r.GPU }),
 		{"named", countsType, "the operator's own extras; 0 for one that is not there", func(v any) ref.Val {
 			now := v.(*amounts).now
 			return countsOf(func() map[string]int64 { return now.Named })

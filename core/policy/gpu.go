@@ -29,43 +29,45 @@ func typicalDefault() []typicalText {
 	}
 }
 
-func (l *loader) typical(list []typicalText) []typicalText {
+func (l *loader) loadTypical(list []typicalText) []typicalText {
 	if len(list) == 0 {
 		return typicalDefault()
 	}
 	if len(list) > MaxTypical {
-		l.at("typical", "there are %d typical requests; at most %d", len(list), MaxTypical)
+		l.noteProblem("typical", "there are %d typical requests; at most %d", len(list), MaxTypical)
 		return nil
 	}
 	for i, t := range list {
 		switch {
 		case !(t.Share > 0 && t.Share <= 1e9):
-			l.at(indexed("typical", i)+".share", "the share is %v; use a number above 0", t.Share)
+			l.noteProblem(indexedPath("typical", i)+".share", "the share is %v; use a number above 0", t.Share)
 		case t.CPU < 0 || t.CPU > 1e9 || t.Mem < 0 || t.Mem > 1e9:
-			l.at(indexed("typical", i), "cpu (thousandths of a core) and memory (MiB) are from 0 to 1000000000")
+			l.noteProblem(indexedPath("typical", i),
+				"cpu (thousandths of a core) and memory (MiB) are from 0 to 1000000000")
 		case t.GPU < 0 || t.GPU > 1000*fgd.MaxGPUs || (t.GPU > 1000 && t.GPU%1000 != 0):
-			l.at(indexed("typical", i)+".gpu", "gpu is %d thousandths; use less than one, or up to %d whole ones",
+			l.noteProblem(indexedPath("typical", i)+".gpu",
+				"gpu is %d thousandths; use less than one, or up to %d whole ones",
 				t.GPU, fgd.MaxGPUs)
 		}
 	}
 	return list
 }
 
-// fragmentation is the built-in gpu-fragmentation: 1 where placing the request leaves GPU that the typical requests can
-// use, 0 where it makes what is left useless to them (fragmentation gradient descent, Weng et al., ATC'23, section
-// 4.2).
-func fragmentation(list []typicalText) *placement.Builtin {
+// fragmentationScore is the built-in gpu-fragmentation: 1 where placing the request leaves GPU that the typical
+// requests can use, 0 where it makes what is left useless to them (fragmentation gradient descent, Weng et al., ATC'23,
+// section 4.2).
+func fragmentationScore(list []typicalText) *placement.Builtin {
 	typical, sum := make([]fgd.Typical, 0, len(list)), 0.0
 	for _, t := range list {
 		sum += t.Share
 	}
 	for _, t := range list {
-		typical = append(typical, fgd.Typical{Demand: demand(t.CPU, t.Mem, t.GPU), Share: t.Share / sum})
+		typical = append(typical, fgd.Typical{Demand: demandOf(t.CPU, t.Mem, t.GPU), Share: t.Share / sum})
 	}
 	of := fgd.FGD(typical)
 	return &placement.Builtin{Name: gpuFragmentation, About: aboutFragmentation,
 		Of: func(r *placement.Request, w *cluster.Record) float64 {
-			worker, d := freeOn(r, w), demand(r.Resources.CPU, r.Resources.Memory, r.Resources.GPU)
+			worker, d := freeOn(r, w), demandOf(r.Resources.CPU, r.Resources.Memory, r.Resources.GPU)
 			if !worker.Fits(&d) {
 				return 0 // the judge knows better where devices are only counted, and there it is a guess
 			}
@@ -74,36 +76,36 @@ func fragmentation(list []typicalText) *placement.Builtin {
 		}}
 }
 
-func demand(cpu, mem, gpu int64) fgd.Demand {
-	d := fgd.Demand{CPU: clamp(cpu), Mem: clamp(mem)}
+func demandOf(cpu, mem, gpu int64) fgd.Demand {
+	d := fgd.Demand{CPU: clampInt32(cpu), Mem: clampInt32(mem)}
 	switch {
 	case gpu <= 0:
 	case gpu <= fgd.Whole:
 		d.GPUs, d.Milli = 1, int32(gpu)
 	default:
-		d.GPUs, d.Milli = clamp(gpu/fgd.Whole), fgd.Whole
+		d.GPUs, d.Milli = clampInt32(gpu/fgd.Whole), fgd.Whole
 	}
 	return d
 }
 
-func clamp(n int64) int32 { return int32(min(max(n, 0), 1<<30)) }
+func clampInt32(n int64) int32 { return int32(min(max(n, 0), 1<<30)) }
 
 // freeOn gives what is free on a worker as FGD sees it: of its devices those that the request can use, the eight with
 // most free when there are more. A worker that only counts its GPUs is taken to have whole ones free, and a part of
 // one.
 func freeOn(r *placement.Request, w *cluster.Record) fgd.Worker {
 	free := w.Free()
-	out := fgd.Worker{CPU: clamp(free.CPU), Mem: clamp(free.Memory), CPUCap: clamp(w.Capacity.CPU),
-		MemCap: clamp(w.Capacity.Memory)}
+	out := fgd.Worker{CPU: clampInt32(free.CPU), Mem: clampInt32(free.Memory), CPUCap: clampInt32(w.Capacity.CPU),
+		MemCap: clampInt32(w.Capacity.Memory)}
 	var left []int32
 	for _, g := range w.GPUs {
 		if r.GPUKind == "" || g.Kind == r.GPUKind {
-			left = append(left, clamp(min(g.Free, fgd.Whole)))
+			left = append(left, clampInt32(min(g.Free, fgd.Whole)))
 		}
 	}
 	if len(w.GPUs) == 0 {
 		for n := free.GPU; n > 0 && len(left) < fgd.MaxGPUs; n -= fgd.Whole {
-			left = append(left, clamp(min(n, fgd.Whole)))
+			left = append(left, clampInt32(min(n, fgd.Whole)))
 		}
 	}
 	if len(left) > fgd.MaxGPUs {

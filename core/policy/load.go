@@ -92,20 +92,20 @@ func validTerm(name string) bool {
 // fault.Invalid with the code CodeInvalid, and tells every problem with its line and column (Problems).
 func Load(text []byte) (*Source, error) {
 	l := loader{text: text}
-	if why := readable(text); why != "" {
-		return nil, invalid([]Problem{{1, 1, why}})
+	if why := checkReadable(text); why != "" {
+		return nil, invalidPolicy([]Problem{{1, 1, why}})
 	}
 	var f fileText
 	if err := toml.NewDecoder(bytes.NewReader(text)).DisallowUnknownFields().Decode(&f); err != nil {
 		l.problems = tomlProblems(text, err)
 		if _, unknown := errors.AsType[*toml.StrictMissingError](err); !unknown {
-			return nil, invalid(l.problems)
+			return nil, invalidPolicy(l.problems)
 		}
 		if err := toml.Unmarshal(text, &f); err != nil { // the rest has its mistakes told with the unknown keys
-			return nil, invalid(append(l.problems, tomlProblems(text, err)...))
+			return nil, invalidPolicy(append(l.problems, tomlProblems(text, err)...))
 		}
 	}
-	l.places = places(text)
+	l.places = keyPlaces(text)
 	e, err := newEnv()
 	if err != nil {
 		return nil, err
@@ -113,18 +113,18 @@ func Load(text []byte) (*Source, error) {
 	l.env = e
 	s := &Source{Name: f.Name, Description: f.Description, Text: string(text), Sample: f.Sample, Best: f.Best,
 		Strategy: f.Strategy}
-	l.head(&f)
-	typical := l.typical(f.Typical)
+	l.loadHead(&f)
+	typical := l.loadTypical(f.Typical)
 	seen := map[string]bool{placement.TermWishes: true}
 	for i, t := range f.Filter {
-		s.filters = append(s.filters, l.filter(indexed("filter", i), t, seen))
+		s.filters = append(s.filters, l.loadFilter(indexedPath("filter", i), t, seen))
 	}
 	for i, t := range f.Score {
-		s.scores = append(s.scores, l.score(indexed("score", i), t, typical, seen))
+		s.scores = append(s.scores, l.loadScore(indexedPath("score", i), t, typical, seen))
 	}
 	if len(l.problems) > 0 {
 		slices.SortStableFunc(l.problems, func(a, b Problem) int { return cmp.Or(a.Line-b.Line, a.Column-b.Column) })
-		return nil, invalid(l.problems[:min(len(l.problems), mostProblems)])
+		return nil, invalidPolicy(l.problems[:min(len(l.problems), mostProblems)])
 	}
 	for _, c := range slices.Concat(s.filters, s.scores) {
 		s.Cost += c.cost
@@ -133,8 +133,8 @@ func Load(text []byte) (*Source, error) {
 	return s, nil
 }
 
-// readable refuses what need not be parsed to be refused.
-func readable(text []byte) string {
+// checkReadable refuses what need not be parsed to be refused.
+func checkReadable(text []byte) string {
 	switch {
 	case len(text) > MaxFile:
 		return fmt.Sprintf("the file has %d bytes; a policy has at most %d", len(text), MaxFile)
@@ -154,8 +154,8 @@ type loader struct {
 	idle     []Problem
 }
 
-// at notes a problem at a key of the file; the nearest key above it that is there.
-func (l *loader) at(path, format string, args ...any) {
+// noteProblem notes a problem at a key of the file; the nearest key above it that is there.
+func (l *loader) noteProblem(path, format string, args ...any) {
 	for {
 		if pl, ok := l.places[path]; ok {
 			line, column := lineColumn(l.text, pl.key)
@@ -171,88 +171,93 @@ func (l *loader) at(path, format string, args ...any) {
 	}
 }
 
-func (l *loader) head(f *fileText) {
+func (l *loader) loadHead(f *fileText) {
 	switch {
 	case f.Name == "":
-		l.at("name", "the policy has no name; write name = \"...\"")
+		l.noteProblem("name", "the policy has no name; write name = \"...\"")
 	case !machine.ValidLabel(f.Name):
-		l.at("name", "%q cannot be a policy's name; use 1 to 63 lower-case letters, digits and dashes, with no dash "+
-			"at the ends", clip(f.Name))
+		l.noteProblem(
+			"name", "%q cannot be a policy's name; use 1 to 63 lower-case letters, digits and dashes, with no dash "+
+				"at the ends", clipText(f.Name))
 	}
 	if len(f.Description) > 1000 {
-		l.at("description", "the description has %d bytes; at most 1000", len(f.Description))
+		l.noteProblem("description", "the description has %d bytes; at most 1000", len(f.Description))
 	}
 	if f.Sample < 0 || f.Sample > MaxSample {
-		l.at("sample", "sample is %d; use 0 (all workers) to %d", f.Sample, MaxSample)
+		l.noteProblem("sample", "sample is %d; use 0 (all workers) to %d", f.Sample, MaxSample)
 	}
 	if f.Best < 0 || f.Best > MaxBest {
-		l.at("best", "best is %d; use 0 or 1 (the best) to %d", f.Best, MaxBest)
+		l.noteProblem("best", "best is %d; use 0 or 1 (the best) to %d", f.Best, MaxBest)
 	}
 	if !slices.Contains([]string{"", "direct", "race", "shared", "batching", "fair-share"}, f.Strategy) {
-		l.at("strategy", "there is no strategy %q; use direct, race, shared, batching or fair-share", clip(f.Strategy))
+		l.noteProblem("strategy", "there is no strategy %q; use direct, race, shared, batching or fair-share",
+			clipText(f.Strategy))
 	}
 	switch n := len(f.Filter) + len(f.Score); {
 	case n == 0:
-		l.at("filter", "the policy decides nothing; give it at least one [[filter]] or [[score]]")
+		l.noteProblem("filter", "the policy decides nothing; give it at least one [[filter]] or [[score]]")
 	case n > MaxTerms:
-		l.at("filter", "the policy has %d filters and scores; at most %d", n, MaxTerms)
+		l.noteProblem("filter", "the policy has %d filters and scores; at most %d", n, MaxTerms)
 	}
 }
 
-func (l *loader) name(path, name string, seen map[string]bool) {
+func (l *loader) loadName(path, name string, seen map[string]bool) {
 	switch {
 	case name == "":
-		l.at(path, "a filter or score needs a name; write name = \"...\"")
+		l.noteProblem(path, "a filter or score needs a name; write name = \"...\"")
 	case !validTerm(name):
-		l.at(path+".name", "%q cannot be its name; use 1 to 40 lower-case letters, digits, _ and -", clip(name))
+		l.noteProblem(path+".name", "%q cannot be its name; use 1 to 40 lower-case letters, digits, _ and -",
+			clipText(name))
 	case seen[name]:
-		l.at(path+".name", "the name %s is taken; names of filters and scores differ, and wishes is what requests "+
-			"prefer", name)
+		l.noteProblem(
+			path+".name", "the name %s is taken; names of filters and scores differ, and wishes is what requests "+
+				"prefer", name)
 	}
 	seen[name] = true
 }
 
-func (l *loader) filter(path string, t filterText, seen map[string]bool) clause {
-	l.name(path, t.Name, seen)
+func (l *loader) loadFilter(path string, t filterText, seen map[string]bool) clause {
+	l.loadName(path, t.Name, seen)
 	c := clause{name: t.Name, text: oneLine(t.Expr)}
 	if strings.TrimSpace(t.Expr) == "" {
-		l.at(path, "the filter has no expr; write expr = 'worker...'")
+		l.noteProblem(path, "the filter has no expr; write expr = 'worker...'")
 		return c
 	}
-	l.compile(path+".expr", t.Expr, &c, "true or false", types.BoolType)
+	l.compileExpr(path+".expr", t.Expr, &c, "true or false", types.BoolType)
 	return c
 }
 
-func (l *loader) score(path string, t scoreText, typical []typicalText, seen map[string]bool) clause {
-	l.name(path, t.Name, seen)
+func (l *loader) loadScore(path string, t scoreText, typical []typicalText, seen map[string]bool) clause {
+	l.loadName(path, t.Name, seen)
 	c := clause{name: t.Name, scores: true, weight: 1, text: oneLine(t.Expr)}
 	if t.Weight != nil {
 		c.weight = *t.Weight
 	}
 	if !(c.weight >= -MaxWeight && c.weight <= MaxWeight) {
-		l.at(path+".weight", "the weight is %v; use a number from -%d to %d", c.weight, MaxWeight, MaxWeight)
+		l.noteProblem(path+".weight", "the weight is %v; use a number from -%d to %d", c.weight, MaxWeight, MaxWeight)
 	}
 	switch {
 	case (strings.TrimSpace(t.Expr) == "") == (t.Builtin == ""):
-		l.at(path, "a score has either an expr or a builtin; the built-ins are %s", strings.Join(builtinNames(), ", "))
+		l.noteProblem(path, "a score has either an expr or a builtin; the built-ins are %s",
+			strings.Join(builtinNames(), ", "))
 	case t.Builtin != "":
 		c.text = t.Builtin
 		if c.builtin = findBuiltin(t.Builtin, typical); c.builtin == nil {
-			l.at(path+".builtin", "there is no built-in %q; there are %s", clip(t.Builtin),
+			l.noteProblem(path+".builtin", "there is no built-in %q; there are %s", clipText(t.Builtin),
 				strings.Join(builtinNames(), ", "))
 		}
 	default:
-		l.compile(path+".expr", t.Expr, &c, "a number", types.DoubleType, types.IntType, types.BoolType)
+		l.compileExpr(path+".expr", t.Expr, &c, "a number", types.DoubleType, types.IntType, types.BoolType)
 	}
 	return c
 }
 
-// compile parses, checks, estimates and plans one expression.
-func (l *loader) compile(path, expr string, c *clause, want string, results ...*types.Type) {
+// compileExpr parses, checks, estimates and plans one expression.
+func (l *loader) compileExpr(path, expr string, c *clause, want string, results ...*types.Type) {
 	ast, issues := l.env.Compile(expr)
 	if issues != nil && issues.Err() != nil {
 		for _, e := range issues.Errors() {
-			l.inExpr(path, expr, e.Location.Line(), e.Location.Column(), hint(e.Message))
+			l.inExpr(path, expr, e.Location.Line(), e.Location.Column(), withHint(e.Message))
 		}
 		return
 	}
@@ -268,11 +273,11 @@ func (l *loader) compile(path, expr string, c *clause, want string, results ...*
 	}
 	program, err := l.env.Program(ast, cel.EvalOptions(cel.OptOptimize), cel.CostLimit(MaxCost))
 	if err != nil {
-		l.inExpr(path, expr, 1, 0, hint(err.Error()))
+		l.inExpr(path, expr, 1, 0, withHint(err.Error()))
 		return
 	}
 	c.program, c.cost = program, estimate.Max
-	for _, names := range paths(ast.NativeRep().Expr()) {
+	for _, names := range fieldPaths(ast.NativeRep().Expr()) {
 		c.paths = append(c.paths, newPath(names))
 	}
 	if len(c.paths) == 0 {
@@ -287,15 +292,15 @@ func (l *loader) compile(path, expr string, c *clause, want string, results ...*
 func (l *loader) inExpr(path, expr string, line, column int, what string) {
 	pl, ok := l.places[path]
 	if !ok || pl.raw == nil || line < 1 || column < 0 {
-		l.at(path, "%s", what)
+		l.noteProblem(path, "%s", what)
 		return
 	}
-	row, col := lineColumn(l.text, pl.within(expr, line, column))
+	row, col := lineColumn(l.text, pl.byteOffset(expr, line, column))
 	l.problems = append(l.problems, Problem{row, col, what})
 }
 
-// hint puts what to do behind CEL's own words.
-func hint(message string) string {
+// withHint puts what to do behind CEL's own words.
+func withHint(message string) string {
 	message = oneLine(strings.TrimPrefix(message, "Syntax error: "))
 	add := ""
 	switch {

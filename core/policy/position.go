@@ -36,7 +36,7 @@ func Problems(err error) []Problem {
 	return ps
 }
 
-func invalid(ps []Problem) error {
+func invalidPolicy(ps []Problem) error {
 	texts := make([]string, len(ps))
 	for i, p := range ps {
 		texts[i] = p.String()
@@ -52,9 +52,9 @@ type place struct {
 	raw   []byte // the value as it is written, quotes and all
 }
 
-// places finds the keys of the file by their paths: "name", "filter[0].expr". What is written as an inline table has
+// keyPlaces finds the keys of the file by their paths: "name", "filter[0].expr". What is written as an inline table has
 // only the place of the key that it belongs to.
-func places(text []byte) map[string]place {
+func keyPlaces(text []byte) map[string]place {
 	out, count, table := map[string]place{}, map[string]int{}, ""
 	p := unstable.Parser{}
 	p.Reset(text)
@@ -104,9 +104,9 @@ func lineColumn(text []byte, offset int) (line, column int) {
 	return line, 1 + utf8.RuneCountInString(before)
 }
 
-// within gives the byte offset in the file of a line (from 1) and a column (from 0, in characters) of a string's
+// byteOffset gives the byte offset in the file of a line (from 1) and a column (from 0, in characters) of a string's
 // content.
-func (pl place) within(content string, line, column int) int {
+func (pl place) byteOffset(content string, line, column int) int {
 	at := 0
 	for ; line > 1; line-- {
 		at += strings.IndexByte(content[at:], '\n') + 1
@@ -133,7 +133,7 @@ func rawOffset(raw string, n int) int {
 		return i + n
 	}
 	for content := 0; i < len(raw); {
-		written, means := escape(raw[i:])
+		written, means := escapeLength(raw[i:])
 		if means > 0 && content+means > n {
 			return i
 		}
@@ -143,8 +143,8 @@ func rawOffset(raw string, n int) int {
 	return i
 }
 
-// escape gives how many bytes the first character of s is written with, and how many it means.
-func escape(s string) (written, means int) {
+// escapeLength gives how many bytes the first character of s is written with, and how many it means.
+func escapeLength(s string) (written, means int) {
 	if s[0] != '\\' || len(s) == 1 {
 		return 1, 1
 	}
@@ -177,7 +177,7 @@ func tomlProblems(text []byte, err error) []Problem {
 	if e, ok := errors.AsType[*toml.StrictMissingError](err); ok {
 		for i := range e.Errors {
 			key := strings.Join(e.Errors[i].Key(), ".")
-			add(&e.Errors[i], fmt.Sprintf("there is no key %q in a policy; %s", clip(key), knownKeys(key)))
+			add(&e.Errors[i], fmt.Sprintf("there is no key %q in a policy; %s", clipText(key), knownKeys(key)))
 		}
 		return out
 	}
@@ -185,16 +185,16 @@ func tomlProblems(text []byte, err error) []Problem {
 		what := strings.TrimPrefix(e.Error(), "toml: ")
 		wrongType := regexp.MustCompile(`^cannot decode TOML (\w+) into struct field \w+\.\w+\.(\w+) of type (\S+)$`)
 		if m := wrongType.FindStringSubmatch(what); m != nil {
-			what = fmt.Sprintf("%s is written as %s where %s is wanted", strings.ToLower(m[2]), article(m[1]),
+			what = fmt.Sprintf("%s is written as %s where %s is wanted", strings.ToLower(m[2]), withArticle(m[1]),
 				wantedKind(m[3]))
 		}
 		add(e, what)
 		return out
 	}
-	return []Problem{{1, 1, "it cannot be read: " + clip(err.Error())}}
+	return []Problem{{1, 1, "it cannot be read: " + clipText(err.Error())}}
 }
 
-func article(noun string) string {
+func withArticle(noun string) string {
 	if strings.ContainsAny(noun[:1], "aeiou") {
 		return "an " + noun
 	}
@@ -225,7 +225,7 @@ func knownKeys(key string) string {
 	return "there are name, description, sample, best, strategy, [[filter]], [[score]] and [[typical]]"
 }
 
-func clip(s string) string {
+func clipText(s string) string {
 	if len(s) > 120 {
 		return strings.ToValidUTF8(s[:120], "") + "..."
 	}

@@ -20,7 +20,7 @@ type box struct {
 	val ref.Val
 }
 
-func (b *box) of(x float64) ref.Val {
+func (b *box) boxNumber(x float64) ref.Val {
 	if b.val == nil || b.raw != x {
 		b.raw, b.val = x, types.Double(x)
 	}
@@ -33,7 +33,7 @@ type textBox struct {
 	val ref.Val
 }
 
-func (b *textBox) of(x string) ref.Val {
+func (b *textBox) boxText(x string) ref.Val {
 	if b.val == nil || b.raw != x {
 		b.raw, b.val = x, types.String(x)
 	}
@@ -114,13 +114,13 @@ const mostReads = 16
 
 func (r *reads) reset() { r.missing, r.touched = r.missing[:0], r.touched[:0] }
 
-func (r *reads) miss(whose, what, name string) {
+func (r *reads) noteMissing(whose, what, name string) {
 	if len(r.missing) < mostReads {
 		r.missing = append(r.missing, missing{whose, what, name})
 	}
 }
 
-func (r *reads) touch(whose, what, name string, v cluster.Value) {
+func (r *reads) noteRead(whose, what, name string, v cluster.Value) {
 	if len(r.touched) < mostReads {
 		r.touched = append(r.touched, touch{whose, what, name, v})
 	}
@@ -187,10 +187,10 @@ func attributesOf(whose, what string, get func() cluster.Attributes, boxes func(
 		find: func(k string) (ref.Val, bool) {
 			v, ok := get()[k]
 			if !ok {
-				read.miss(whose, what, k)
+				read.noteMissing(whose, what, k)
 				return nil, false
 			}
-			read.touch(whose, what, k, v)
+			read.noteRead(whose, what, k, v)
 			return boxes(k, v), true
 		},
 	}
@@ -207,7 +207,7 @@ func countsOf[N int | int64](get func() map[string]N) *mapValue {
 	}
 }
 
-func boxed(v cluster.Value) ref.Val {
+func boxValue(v cluster.Value) ref.Val {
 	switch x := v.Any().(type) {
 	case float64:
 		return types.Double(x)

@@ -89,7 +89,7 @@ func (s *VersionStore) Get(name string, number int) (Version, error) {
 	}
 	if len(list) == 0 {
 		return Version{}, fault.New(fault.NotFound, CodePolicyNotFound,
-			"there is no policy %q; \"souk policy ls\" lists them", clip(name))
+			"there is no policy %q; \"souk policy ls\" lists them", clipText(name))
 	}
 	return Version{}, fault.New(fault.NotFound, CodePolicyVersion, "policy %s has no version %d; kept are %d to %d",
 		name, number, list[0].Number, list[len(list)-1].Number)
@@ -123,7 +123,7 @@ func (s *VersionStore) Rollback(name string, to int, at time.Time) (Version, err
 		}
 	}
 	for _, v := range s.versions[name] {
-		if to == 0 && v.Of == 0 && v.Number < live.origin() {
+		if to == 0 && v.Of == 0 && v.Number < live.firstApplied() {
 			target = v // the last one wins
 		}
 	}
@@ -131,11 +131,11 @@ func (s *VersionStore) Rollback(name string, to int, at time.Time) (Version, err
 		return target, fault.New(fault.Precondition, fault.CodeNoEarlierVersion,
 			"policy %s is at version %d, and no earlier one is kept", name, live.Number)
 	}
-	return Version{Policy: name, Number: live.Number + 1, Text: target.Text, At: at, Of: target.origin()}, nil
+	return Version{Policy: name, Number: live.Number + 1, Text: target.Text, At: at, Of: target.firstApplied()}, nil
 }
 
-// origin gives the version in which the text was first applied.
-func (v Version) origin() int {
+// firstApplied gives the version in which the text was first applied.
+func (v Version) firstApplied() int {
 	if v.Of != 0 {
 		return v.Of
 	}

@@ -42,7 +42,7 @@ func Of(b Budget, told []cluster.Spending, now time.Time) Account {
 	for _, s := range told {
 		hours := max(0, now.Sub(s.At).Hours())
 		known := min(hours, maxStale)
-		a.Owed += later(later(s.Owed, s.Rate, known, b.tau()), 0, hours-known, b.tau())
+		a.Owed += owedAfter(owedAfter(s.Owed, s.Rate, known, b.decayHours()), 0, hours-known, b.decayHours())
 		a.Rate += s.Rate
 		a.Spent += s.Spent + s.Rate*known
 		a.Lent += s.Lent + s.LentRate*known
@@ -51,8 +51,8 @@ func Of(b Budget, told []cluster.Spending, now time.Time) Account {
 	return a
 }
 
-// later returns what is owed after some hours in which rate is spent.
-func later(owed, rate, hours, tau float64) float64 {
+// owedAfter returns what is owed after some hours in which rate is spent.
+func owedAfter(owed, rate, hours, tau float64) float64 {
 	if math.IsInf(tau, 1) {
 		return owed + rate*hours
 	}
@@ -71,24 +71,25 @@ func (a Account) Afford(namespace string, rate float64) *placement.Funds {
 	if rate <= 0 {
 		return nil
 	}
-	tau := a.Budget.tau()
-	f := &placement.Funds{Namespace: namespace, Wanted: later(0, rate, Ahead, tau), Had: a.Budget.Burst - later(a.Owed,
-		a.Rate, Ahead, tau)}
+	tau := a.Budget.decayHours()
+	f := &placement.Funds{Namespace: namespace, Wanted: owedAfter(0, rate, Ahead, tau),
+		Had: a.Budget.Burst - owedAfter(a.Owed,
+			a.Rate, Ahead, tau)}
 	f.Never = f.Wanted > a.Budget.Burst
 	if !f.Enough() {
-		f.Wait = a.until(f.Wanted)
+		f.Wait = a.timeUntilHad(f.Wanted)
 	}
 	return f
 }
 
-// until returns when Had will be wanted if nothing starts or ends meanwhile; 0 when that will not be.
-func (a Account) until(wanted float64) time.Duration {
-	tau := a.Budget.tau()
+// timeUntilHad returns when Had will be wanted if nothing starts or ends meanwhile; 0 when that will not be.
+func (a Account) timeUntilHad(wanted float64) time.Duration {
+	tau := a.Budget.decayHours()
 	if math.IsInf(tau, 1) || tau <= 0 {
 		return 0
 	}
 	// Owed moves from where it is towards rate*tau, and must be at most rim for the rest to be left after Ahead.
-	rim := (a.Budget.Burst - wanted - later(0, a.Rate, Ahead, tau)) / math.Exp(-Ahead/tau)
+	rim := (a.Budget.Burst - wanted - owedAfter(0, a.Rate, Ahead, tau)) / math.Exp(-Ahead/tau)
 	limit := a.Rate * tau
 	if limit >= rim || a.Owed <= rim {
 		return 0

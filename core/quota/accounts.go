@@ -29,7 +29,7 @@ func (a *Accounts) SetLimits(now time.Time, b Limits) (repriced bool) {
 	repriced = a.limits == nil || !samePrice(a.price, b.Price)
 	a.limits, a.price = &b, b.Price
 	for _, name := range a.meter.Namespaces() {
-		a.limit(now, name)
+		a.setMeterBudget(now, name)
 	}
 	return repriced
 }
@@ -41,8 +41,8 @@ func samePrice(a, b Price) bool {
 // Price returns the price in force.
 func (a *Accounts) Price() Price { return a.price }
 
-// limit tells the meter a namespace's budget.
-func (a *Accounts) limit(now time.Time, namespace string) {
+// setMeterBudget tells the meter a namespace's budget.
+func (a *Accounts) setMeterBudget(now time.Time, namespace string) {
 	if a.limits == nil {
 		return
 	}
@@ -57,7 +57,7 @@ func (a *Accounts) limit(now time.Time, namespace string) {
 func (a *Accounts) Put(now time.Time, id string, c Charge) {
 	a.meter.Put(now, id, c)
 	if c.Namespace != "" {
-		a.limit(now, c.Namespace)
+		a.setMeterBudget(now, c.Namespace)
 	}
 }
 
@@ -77,7 +77,7 @@ func (a *Accounts) Account(now time.Time, namespace string) (Account, bool) {
 	if !limited && len(caps) == 0 {
 		return Account{}, false
 	}
-	a.limit(now, namespace)
+	a.setMeterBudget(now, namespace)
 	told := []cluster.Spending{a.meter.Now(now, namespace)}
 	if o, some := a.limits.Others[namespace]; some {
 		told = append(told, o)

@@ -13,12 +13,12 @@ import (
 )
 
 // Caps is how much a namespace may occupy at once, by the name of the resource, in the units of prices: cores, GiB of
-// memory and of disk, GPUs, and extras by their names. What it does not name has no cap. Credits are another matter: they
-// bound what is spent over time.
+// memory and of disk, GPUs, and extras by their names. What it does not name has no cap. Credits are another matter:
+// they bound what is spent over time.
 type Caps map[string]float64
 
-// unit returns how many units of a resource's amount are one of what prices and caps count.
-func unit(resource string) float64 {
+// unitOf returns how many units of a resource's amount are one of what prices and caps count.
+func unitOf(resource string) float64 {
 	switch resource {
 	case "cpu", "gpu":
 		return 1000
@@ -34,9 +34,9 @@ func (c Caps) Valid() string {
 		return fmt.Sprintf("%d caps are too many; at most %d", len(c), cluster.MaxAttributes)
 	}
 	for _, name := range slices.Sorted(maps.Keys(c)) {
-		if v := c[name]; !cluster.ValidAttribute(name) || !(v >= 0 && v <= MaxPrice/unit(name)) {
+		if v := c[name]; !cluster.ValidAttribute(name) || !(v >= 0 && v <= MaxPrice/unitOf(name)) {
 			return fmt.Sprintf("the cap of %.64q is %v; use a number from 0 to %.0f, of cores, GiB, GPUs or an extra",
-				name, v, MaxPrice/unit(name))
+				name, v, MaxPrice/unitOf(name))
 		}
 	}
 	return ""
@@ -67,7 +67,7 @@ func (a Account) Means(namespace string, rate float64, more cluster.Resources) *
 			f = &placement.Funds{Namespace: namespace}
 		}
 		f.Caps = append(f.Caps, placement.Cap{Name: name, Wanted: wanted, Used: a.Used.Get(name),
-			Max: int64(math.Round(a.Max[name] * unit(name)))})
+			Max: int64(math.Round(a.Max[name] * unitOf(name)))})
 	}
 	return f
 }

@@ -23,7 +23,7 @@ type Wish struct {
 // wishes.
 func Order(shares map[string]Share, capacity cluster.Resources, wishes []Wish) []int {
 	dims := capacity.Dims()
-	total := vector(capacity, dims)
+	total := usedDimensions(capacity, dims)
 	type tenant struct {
 		used   []float64
 		weight float64
@@ -40,7 +40,7 @@ func Order(shares map[string]Share, capacity cluster.Resources, wishes []Wish) [
 			}
 			k = len(all)
 			at[w.Namespace] = k
-			all = append(all, &tenant{used: vector(s.Used, dims), weight: s.Weight})
+			all = append(all, &tenant{used: usedDimensions(s.Used, dims), weight: s.Weight})
 		}
 		all[k].next = append(all[k].next, i)
 	}
@@ -58,7 +58,7 @@ func Order(shares map[string]Share, capacity cluster.Resources, wishes []Wish) [
 		}
 		i := best.next[0]
 		best.next = best.next[1:]
-		for k, v := range vector(wishes[i].Want, dims) {
+		for k, v := range usedDimensions(wishes[i].Want, dims) {
 			best.used[k] += v
 		}
 		out = append(out, i)
@@ -66,8 +66,8 @@ func Order(shares map[string]Share, capacity cluster.Resources, wishes []Wish) [
 	return out
 }
 
-// vector returns the dimensions in which there is anything at all; what nobody has decides nothing.
-func vector(r cluster.Resources, dims []cluster.Dim) []float64 {
+// usedDimensions returns the dimensions in which there is anything at all; what nobody has decides nothing.
+func usedDimensions(r cluster.Resources, dims []cluster.Dim) []float64 {
 	out := make([]float64, 0, len(dims))
 	for _, d := range dims {
 		if d.Amount > 0 {

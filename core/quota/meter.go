@@ -75,19 +75,19 @@ func (m *Meter) Begin(now time.Time) {
 		s.before, s.away = s.Owed, max(0, now.Sub(s.At).Hours())
 		s.At = later0(s.At, now)
 	}
-	m.tell()
+	m.rebuildReport()
 }
 
 // Resume enters a machine that has run on while the worker was away, since when it started, and charges that time.
 func (m *Meter) Resume(now time.Time, id string, c Charge, since time.Time) {
-	s := m.space(now, c.Namespace)
+	s := m.spaceOf(now, c.Namespace)
 	if from := later0(s.saved, since); now.After(from) {
-		s.charge(c, now.Sub(from).Hours())
+		s.addCharge(c, now.Sub(from).Hours())
 	}
 	m.Put(now, id, c)
 }
 
-func (s *space) charge(c Charge, hours float64) {
+func (s *space) addCharge(c Charge, hours float64) {
 	switch {
 	case c.Lent:
 		s.Lent += c.Rate * hours
@@ -104,18 +104,18 @@ func later0(a, b time.Time) time.Time {
 	return a
 }
 
-func (m *Meter) space(now time.Time, namespace string) *space {
+func (m *Meter) spaceOf(now time.Time, namespace string) *space {
 	s := m.spaces[namespace]
 	if s == nil {
 		s = &space{Saved: Saved{At: now}, tau: math.Inf(1)}
 		m.spaces[namespace] = s
 	}
-	s.advance(now)
+	s.advanceTo(now)
 	return s
 }
 
-// advance counts up to now. A clock that goes back counts nothing, so counters never fall.
-func (s *space) advance(now time.Time) {
+// advanceTo counts up to now. A clock that goes back counts nothing, so counters never fall.
+func (s *space) advanceTo(now time.Time) {
 	hours := now.Sub(s.At).Hours()
 	if hours <= 0 {
 		return
@@ -123,33 +123,33 @@ func (s *space) advance(now time.Time) {
 	rate, lent := max(0, s.rate), max(0, s.lentRate) // sums that come back to 0 may miss it by a rounding
 	s.Spent += rate * hours
 	s.Lent += lent * hours
-	s.Owed = later(s.Owed, rate, hours, s.tau)
+	s.Owed = owedAfter(s.Owed, rate, hours, s.tau)
 	s.At = now
 }
 
 // Put enters what a machine costs from now on. The zero Charge takes it out.
 func (m *Meter) Put(now time.Time, id string, c Charge) {
 	old, had := m.charges[id]
-	if had && same(old, c) {
+	if had && sameCharge(old, c) {
 		return
 	}
 	if had {
-		m.enter(now, old, -1)
+		m.enterCharge(now, old, -1)
 		delete(m.charges, id)
 	}
 	if c.Namespace != "" {
-		m.enter(now, c, 1)
+		m.enterCharge(now, c, 1)
 		m.charges[id] = c
 	}
 }
 
-func same(a, b Charge) bool {
+func sameCharge(a, b Charge) bool {
 	diff := a.Used.Sub(b.Used)
 	return a.Namespace == b.Namespace && a.Rate == b.Rate && a.Lent == b.Lent && a.Kind == b.Kind && diff.IsZero()
 }
 
-func (m *Meter) enter(now time.Time, c Charge, sign int) {
-	s := m.space(now, c.Namespace)
+func (m *Meter) enterCharge(now time.Time, c Charge, sign int) {
+	s := m.spaceOf(now, c.Namespace)
 	if c.Lent {
 		s.lentRate += float64(sign) * c.Rate
 	} else {
@@ -178,14 +178,14 @@ func (m *Meter) enter(now time.Time, c Charge, sign int) {
 func (m *Meter) Budget(now time.Time, namespace string, b *Budget) {
 	if b == nil {
 		if s := m.spaces[namespace]; s != nil {
-			s.advance(now)
+			s.advanceTo(now)
 			s.tau, s.Owed = 0, 0
 		}
 		return
 	}
-	s := m.space(now, namespace)
-	if s.tau = b.tau(); s.away > 0 {
-		s.Owed += later(s.before, 0, s.away, s.tau) - s.before
+	s := m.spaceOf(now, namespace)
+	if s.tau = b.decayHours(); s.away > 0 {
+		s.Owed += owedAfter(s.before, 0, s.away, s.tau) - s.before
 		s.away = 0
 	}
 }
@@ -196,7 +196,7 @@ func (m *Meter) Now(now time.Time, namespace string) cluster.Spending {
 	if s == nil {
 		return cluster.Spending{At: now}
 	}
-	s.advance(now)
+	s.advanceTo(now)
 	return cluster.Spending{Spent: s.Spent, Lent: s.Lent, Owed: s.Owed, Rate: max(0, s.rate),
 		LentRate: max(0, s.lentRate),
 		Used:     s.used, Machines: s.machines, At: s.At}
@@ -207,7 +207,7 @@ func (m *Meter) Now(now time.Time, namespace string) cluster.Spending {
 func (m *Meter) Write(now time.Time) map[string]Saved {
 	out := map[string]Saved{}
 	for name, s := range m.spaces {
-		s.advance(now)
+		s.advanceTo(now)
 		if s.Spent == s.written.Spent && s.Lent == s.written.Lent {
 			continue
 		}
@@ -215,13 +215,13 @@ func (m *Meter) Write(now time.Time) map[string]Saved {
 		out[name] = s.Saved
 	}
 	if len(out) > 0 {
-		m.tell()
+		m.rebuildReport()
 	}
 	return out
 }
 
-// tell makes what is told anew, from what was written.
-func (m *Meter) tell() {
+// rebuildReport makes what is told anew, from what was written.
+func (m *Meter) rebuildReport() {
 	told := make(map[string]cluster.Spending, len(m.spaces))
 	for name, s := range m.spaces {
 		told[name] = cluster.Spending{Spent: s.written.Spent, Lent: s.written.Lent, Owed: s.written.Owed,

@@ -39,7 +39,7 @@ func (p Price) Valid() string {
 		return fmt.Sprintf("%d prices are too many; at most %d", len(p.PerHour), cluster.MaxAttributes)
 	}
 	for _, name := range slices.Sorted(maps.Keys(p.PerHour)) {
-		if v := p.PerHour[name]; !cluster.ValidAttribute(name) || !amount(v) {
+		if v := p.PerHour[name]; !cluster.ValidAttribute(name) || !isAmount(v) {
 			return fmt.Sprintf("the price of %.64q is %v; use credits an hour from 0 to %.0f", name, v, MaxPrice)
 		}
 	}
@@ -47,14 +47,14 @@ func (p Price) Valid() string {
 		if why := (machine.Scheduling{Band: b}).Valid(); b == "" || why != "" {
 			return fmt.Sprintf("there is no band %.64q; use batch, service or system", b)
 		}
-		if v := p.Bands[b]; !amount(v) || b == machine.BandFree && v != 0 {
+		if v := p.Bands[b]; !isAmount(v) || b == machine.BandFree && v != 0 {
 			return fmt.Sprintf("band %s counts %v; use a factor from 0 to %.0f, and free is always 0", b, v, MaxPrice)
 		}
 	}
 	return ""
 }
 
-func amount(v float64) bool { return v >= 0 && v <= MaxPrice } // false for what is not a number
+func isAmount(v float64) bool { return v >= 0 && v <= MaxPrice } // false for what is not a number
 
 // Rate returns what resources cost in credits an hour, for a machine of this scheduling that is not lent to.
 func (p Price) Rate(want cluster.Resources, s machine.Scheduling) float64 {
@@ -64,7 +64,7 @@ func (p Price) Rate(want cluster.Resources, s machine.Scheduling) float64 {
 	}
 	sum := 0.0
 	for _, d := range want.Dims() {
-		sum += p.PerHour[d.Name] * float64(max(0, d.Amount)) / unit(d.Name)
+		sum += p.PerHour[d.Name] * float64(max(0, d.Amount)) / unitOf(d.Name)
 	}
 	return sum * factor
 }
@@ -92,7 +92,7 @@ type Budget struct {
 // Valid returns why a budget cannot be taken; "" when it can.
 func (b Budget) Valid() string {
 	switch {
-	case !amount(b.PerHour) || !amount(b.Burst):
+	case !isAmount(b.PerHour) || !isAmount(b.Burst):
 		return fmt.Sprintf("a budget has credits an hour and a burst from 0 to %.0f; got %v and %v", MaxPrice,
 			b.PerHour,
 			b.Burst)
@@ -104,9 +104,9 @@ func (b Budget) Valid() string {
 	return ""
 }
 
-// tau is how long the budget takes to make good all but a third (1/e) of what is owed, in hours; infinite for one that
-// makes nothing good.
-func (b Budget) tau() float64 {
+// decayHours is how long the budget takes to make good all but a third (1/e) of what is owed, in hours; infinite for
+// one that makes nothing good.
+func (b Budget) decayHours() float64 {
 	if b.PerHour == 0 {
 		return math.Inf(1)
 	}

@@ -28,17 +28,17 @@ func (r *Registry) Own(now time.Time, incarnation uint64, recs []Record) error {
 		if err := rec.Check(); err != nil {
 			return err
 		}
-		l.put(rec, 0, now)
+		l.putRecord(rec, 0, now)
 	}
 	l.known, l.seen = l.full, l.full
 	if old != nil {
 		r.replaceOwn(old, l)
 	}
-	for _, k := range l.ids() {
-		r.index(l.entries[k].rec)
+	for _, k := range l.sortedIDs() {
+		r.indexRecord(l.entries[k].rec)
 	}
 	r.owners[r.self], r.tombstones, r.announced, r.contest = l, nil, 0, 0
-	r.settle(l)
+	r.settleLedger(l)
 	return nil
 }
 
@@ -71,7 +71,7 @@ func Numbered(self cluster.WorkerID, incarnation uint64, recs []Record) []Record
 	return out
 }
 
-func (r *Registry) index(rec Record) {
+func (r *Registry) indexRecord(rec Record) {
 	k := id{rec.Kind, rec.Key}
 	m := r.where[k]
 	if m == nil {
@@ -79,15 +79,15 @@ func (r *Registry) index(rec Record) {
 		r.where[k] = m
 	}
 	m[rec.Owner] = true
-	r.watch.add(Change{Kind: rec.Kind, Owner: rec.Owner, Key: rec.Key})
+	r.watch.addChange(Change{Kind: rec.Kind, Owner: rec.Owner, Key: rec.Key})
 }
 
 func (r *Registry) replaceOwn(old, l *ledger) {
-	for _, k := range old.ids() {
+	for _, k := range old.sortedIDs() {
 		rec := old.entries[k].rec
-		r.unindex(rec)
+		r.unindexRecord(rec)
 		if !rec.Deleted && l.entries[k] == nil {
-			r.watch.add(Change{Kind: rec.Kind, Owner: rec.Owner, Key: rec.Key, Deleted: true})
+			r.watch.addChange(Change{Kind: rec.Kind, Owner: rec.Owner, Key: rec.Key, Deleted: true})
 		}
 	}
 	l.sum = old.sum // which is in the bucket now
@@ -159,13 +159,13 @@ func (r *Registry) Commit(now time.Time, rec Record) error {
 	if err := rec.Check(); err != nil {
 		return err
 	}
-	r.put(l, rec, l.compacted, now)
+	r.putInLedger(l, rec, l.compacted, now)
 	l.known, l.seen, l.heard = rec.Version, rec.Version, now
 	if rec.Deleted {
 		r.tombstones = append(r.tombstones, tombstone{now, rec.Version})
-		r.expire(now, l)
+		r.expireDeletions(now, l)
 	}
-	r.settle(l)
+	r.settleLedger(l)
 	return nil
 }
 
@@ -177,9 +177,9 @@ func (r *Registry) ownLedger() (*ledger, error) {
 		"this worker has not yet announced what it has; that comes first")
 }
 
-// expire forgets deletions of our own that are too old or too many.
-func (r *Registry) expire(now time.Time, l *ledger) {
-	n := r.overdue(now, 0)
+// expireDeletions forgets deletions of our own that are too old or too many.
+func (r *Registry) expireDeletions(now time.Time, l *ledger) {
+	n := r.countOverdue(now, 0)
 	if n == 0 {
 		return
 	}
@@ -187,14 +187,14 @@ func (r *Registry) expire(now time.Time, l *ledger) {
 	r.tombstones = r.tombstones[n:]
 	for k, e := range l.entries {
 		if e.rec.Deleted && e.rec.Version <= l.compacted {
-			l.drop(k)
+			l.dropRecord(k)
 		}
 	}
-	r.settle(l)
+	r.settleLedger(l)
 }
 
-// overdue returns how many of our deletions are too old or too many, when there are so many more.
-func (r *Registry) overdue(now time.Time, more int) (n int) {
+// countOverdue returns how many of our deletions are too old or too many, when there are so many more.
+func (r *Registry) countOverdue(now time.Time, more int) (n int) {
 	for n < len(r.tombstones) && (len(r.tombstones)+more-n > r.o.Tombstones ||
 		now.Sub(r.tombstones[n].at) > r.o.TombstoneAge) {
 		n++
@@ -205,9 +205,9 @@ func (r *Registry) overdue(now time.Time, more int) (n int) {
 // Tidy forgets deletions that are older than the bounds. Call it once a minute or so.
 func (r *Registry) Tidy(now time.Time) {
 	if l := r.owners[r.self]; l != nil {
-		r.expire(now, l)
+		r.expireDeletions(now, l)
 	}
-	r.objects.expire(now)
+	r.objects.expireTombstones(now)
 }
 
 // News returns what we have written since the last News, in updates of at most size bytes each, and at most updates
@@ -220,7 +220,7 @@ func (r *Registry) News(size, updates int) []Update {
 	}
 	var out []Update
 	for r.announced < l.known && len(out) < updates {
-		update, _ := l.since(max(r.announced, l.compacted), size)
+		update, _ := l.updateSince(max(r.announced, l.compacted), size)
 		if update.Size() > size { // those who know the head, which are nearly all, can do without
 			update.Head = Head{}
 		}
@@ -245,7 +245,7 @@ func (r *Registry) News(size, updates int) []Update {
 // back with an old disk sees its own last words; whoever it is, the answer is to begin a greater incarnation (Own).
 func (r *Registry) Contested() uint64 { return r.contest }
 
-func (r *Registry) contested(incarnation, version uint64) {
+func (r *Registry) noteContested(incarnation, version uint64) {
 	l := r.owners[r.self]
 	if l == nil || incarnation > l.inc || incarnation == l.inc && version > l.known {
 		r.contest = max(r.contest, incarnation)
@@ -258,7 +258,7 @@ func (r *Registry) OwnRecords() (out []Record) {
 	if l == nil {
 		return nil
 	}
-	for _, k := range l.ids() {
+	for _, k := range l.sortedIDs() {
 		if e := l.entries[k]; !e.rec.Deleted {
 			out = append(out, e.rec)
 		}

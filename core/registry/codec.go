@@ -94,10 +94,10 @@ func appendObject(b []byte, o Object) []byte {
 	return appendBytes(b, o.Sig)
 }
 
-func (o Object) fingerprint() uint64 {
+func (o Object) fingerprintOf() uint64 {
 	h := fnv.New64a()
 	_, _ = h.Write(appendObject(nil, o)) // never fails
-	return mix(h.Sum64())
+	return mixBits(h.Sum64())
 }
 
 // EncodeUpdate returns an update as a broadcast carries it.
@@ -106,9 +106,9 @@ func EncodeUpdate(r Update) []byte { return appendUpdate([]byte{tagUpdate}, r) }
 // DecodeUpdate reads an update and checks it.
 func DecodeUpdate(raw []byte) (Update, error) {
 	d := decoder{rest: raw}
-	d.tag(tagUpdate)
-	r := d.update()
-	if err := d.end("update"); err != nil {
+	d.readTag(tagUpdate)
+	r := d.readUpdate()
+	if err := d.finishDecoding("update"); err != nil {
 		return Update{}, err
 	}
 	return r, r.Check()
@@ -139,28 +139,28 @@ func EncodeDigest(d Digest) []byte {
 // DecodeDigest reads a digest.
 func DecodeDigest(raw []byte) (Digest, error) {
 	d := decoder{rest: raw}
-	d.tag(tagDigest)
-	out := Digest{Root: d.fixed64(), Owners: d.bytes(Buckets)}
-	for range d.count(13) {
-		out.Marks = append(out.Marks, Mark{Owner: cluster.WorkerID(d.bytes(MaxName)), Incarnation: d.uint(),
-			Known: d.uint(), Base: d.uint(), Hash: d.fixed64(), Beyond: d.spans()})
+	d.readTag(tagDigest)
+	out := Digest{Root: d.readFixed64(), Owners: d.readBytes(Buckets)}
+	for range d.readCount(13) {
+		out.Marks = append(out.Marks, Mark{Owner: cluster.WorkerID(d.readBytes(MaxName)), Incarnation: d.readUint(),
+			Known: d.readUint(), Base: d.readUint(), Hash: d.readFixed64(), Beyond: d.readSpans()})
 	}
-	out.Objects = d.bytes(Buckets)
-	for range d.count(8) {
-		out.Have = append(out.Have, d.fixed64())
+	out.Objects = d.readBytes(Buckets)
+	for range d.readCount(8) {
+		out.Have = append(out.Have, d.readFixed64())
 	}
-	return out, d.end("digest")
+	return out, d.finishDecoding("digest")
 }
 
-// spans reads what an asker knows beyond a gap.
-func (d *decoder) spans() (out []Span) {
-	n := d.count(2)
+// readSpans reads what an asker knows beyond a gap.
+func (d *decoder) readSpans() (out []Span) {
+	n := d.readCount(2)
 	if n > maxSpans {
-		d.fail("%d pieces are more than the %d allowed", n, maxSpans)
+		d.failWith("%d pieces are more than the %d allowed", n, maxSpans)
 		return nil
 	}
 	for range n {
-		out = append(out, Span{d.uint(), d.uint()})
+		out = append(out, Span{d.readUint(), d.readUint()})
 	}
 	return out
 }
@@ -192,22 +192,22 @@ func EncodeDelta(x Delta) []byte {
 // DecodeDelta reads a delta. What is in it is checked when it is merged.
 func DecodeDelta(raw []byte) (Delta, error) {
 	d := decoder{rest: raw}
-	d.tag(tagDelta)
-	out := Delta{Same: d.bool(), More: d.bool(), Owners: d.hashes(), Things: d.hashes()}
-	for range d.count(8) {
-		in := decoder{rest: d.bytes(2 * MaxDelta), err: d.err}
-		out.Updates = append(out.Updates, in.update())
-		d.take(in.err)
+	d.readTag(tagDelta)
+	out := Delta{Same: d.readBool(), More: d.readBool(), Owners: d.readHashes(), Things: d.readHashes()}
+	for range d.readCount(8) {
+		in := decoder{rest: d.readBytes(2 * MaxDelta), err: d.err}
+		out.Updates = append(out.Updates, in.readUpdate())
+		d.noteError(in.err)
 	}
-	for range d.count(8) {
-		in := decoder{rest: d.bytes(2 * MaxDelta), err: d.err}
-		out.Objects = append(out.Objects, in.object())
-		d.take(in.err)
+	for range d.readCount(8) {
+		in := decoder{rest: d.readBytes(2 * MaxDelta), err: d.err}
+		out.Objects = append(out.Objects, in.readObject())
+		d.noteError(in.err)
 	}
-	for range d.count(1) {
-		out.Diverged = append(out.Diverged, cluster.WorkerID(d.bytes(MaxName)))
+	for range d.readCount(1) {
+		out.Diverged = append(out.Diverged, cluster.WorkerID(d.readBytes(MaxName)))
 	}
-	return out, d.end("delta")
+	return out, d.finishDecoding("delta")
 }
 
 // EncodeObject returns an object by itself, as a file keeps it.
@@ -216,8 +216,8 @@ func EncodeObject(o Object) []byte { return appendObject(nil, o) }
 // DecodeObject reads and checks an object.
 func DecodeObject(raw []byte) (Object, error) {
 	d := decoder{rest: raw}
-	o := d.object()
-	if err := d.end("object"); err != nil {
+	o := d.readObject()
+	if err := d.finishDecoding("object"); err != nil {
 		return Object{}, err
 	}
 	return o, o.Check()
@@ -229,57 +229,57 @@ type decoder struct {
 	err  error
 }
 
-func (d *decoder) fail(format string, args ...any) {
+func (d *decoder) failWith(format string, args ...any) {
 	if d.err == nil {
 		d.err = fault.New(fault.Invalid, fault.CodeMalformed, format, args...)
 	}
 	d.rest = nil
 }
 
-func (d *decoder) take(err error) {
+func (d *decoder) noteError(err error) {
 	if d.err == nil && err != nil {
 		d.err, d.rest = err, nil
 	}
 }
 
-// end returns the first error. Bytes left over are of a later version, and are let be.
-func (d *decoder) end(what string) error {
+// finishDecoding returns the first error. Bytes left over are of a later version, and are let be.
+func (d *decoder) finishDecoding(what string) error {
 	if d.err != nil {
 		return fault.Wrap(d.err, fault.Invalid, fault.CodeMalformed, "a %s cannot be read", what)
 	}
 	return nil
 }
 
-func (d *decoder) tag(want byte) {
+func (d *decoder) readTag(want byte) {
 	if len(d.rest) == 0 || d.rest[0] != want {
-		d.fail("it is no message of kind %#x", want)
+		d.failWith("it is no message of kind %#x", want)
 		return
 	}
 	d.rest = d.rest[1:]
 }
 
-func (d *decoder) uint() uint64 {
+func (d *decoder) readUint() uint64 {
 	n, used := binary.Uvarint(d.rest)
 	if used <= 0 {
-		d.fail("a number is cut off or too long")
+		d.failWith("a number is cut off or too long")
 		return 0
 	}
 	d.rest = d.rest[used:]
 	return n
 }
 
-func (d *decoder) uint32() uint32 {
-	n := d.uint()
+func (d *decoder) readUint32() uint32 {
+	n := d.readUint()
 	if n > 1<<32-1 {
-		d.fail("the number %d does not fit in 32 bits", n)
+		d.failWith("the number %d does not fit in 32 bits", n)
 		return 0
 	}
 	return uint32(n)
 }
 
-func (d *decoder) fixed64() uint64 {
+func (d *decoder) readFixed64() uint64 {
 	if len(d.rest) < 8 {
-		d.fail("a hash is cut off")
+		d.failWith("a hash is cut off")
 		return 0
 	}
 	h := binary.LittleEndian.Uint64(d.rest)
@@ -287,36 +287,36 @@ func (d *decoder) fixed64() uint64 {
 	return h
 }
 
-func (d *decoder) bool() bool {
-	switch n := d.uint(); n {
+func (d *decoder) readBool() bool {
+	switch n := d.readUint(); n {
 	case 0:
 		return false
 	case 1:
 		return true
 	default:
-		d.fail("%d is neither yes nor no", n)
+		d.failWith("%d is neither yes nor no", n)
 		return false
 	}
 }
 
-// count reads how many entries follow, of which each takes at least so many bytes.
-func (d *decoder) count(least int) int {
-	n := d.uint()
+// readCount reads how many entries follow, of which each takes at least so many bytes.
+func (d *decoder) readCount(least int) int {
+	n := d.readUint()
 	if n > maxPerMessage || n*uint64(least) > uint64(len(d.rest)) {
-		d.fail("%d entries are more than there can be", n)
+		d.failWith("%d entries are more than there can be", n)
 		return 0
 	}
 	return int(n)
 }
 
-func (d *decoder) bytes(most int) []byte {
-	n := d.uint()
+func (d *decoder) readBytes(most int) []byte {
+	n := d.readUint()
 	if n > uint64(most) {
-		d.fail("%d bytes are more than the %d allowed", n, most)
+		d.failWith("%d bytes are more than the %d allowed", n, most)
 		return nil
 	}
 	if n > uint64(len(d.rest)) {
-		d.fail("it is cut off")
+		d.failWith("it is cut off")
 		return nil
 	}
 	if n == 0 {
@@ -327,51 +327,52 @@ func (d *decoder) bytes(most int) []byte {
 	return out
 }
 
-func (d *decoder) hashes() (out []uint32) {
-	for range d.count(4) {
+func (d *decoder) readHashes() (out []uint32) {
+	for range d.readCount(4) {
 		out = append(out, binary.LittleEndian.Uint32(d.rest))
 		d.rest = d.rest[4:]
 	}
 	if len(out) != 0 && len(out) != Buckets {
-		d.fail("%d hashes came where %d are expected", len(out), Buckets)
+		d.failWith("%d hashes came where %d are expected", len(out), Buckets)
 	}
 	return out
 }
 
-func (d *decoder) update() Update {
-	r := Update{Owner: cluster.WorkerID(d.bytes(MaxName)), Incarnation: d.uint(), From: d.uint(), To: d.uint(),
-		Full:      d.uint(),
-		Compacted: d.uint(), Upto: d.uint(), Reset: d.bool()}
-	for range d.count(8) {
-		in := decoder{rest: d.bytes(2 * MaxPayload), err: d.err}
-		rec := Record{Owner: r.Owner, Kind: Kind(in.bytes(MaxKind)), Key: string(in.bytes(MaxName)),
-			Incarnation: r.Incarnation, Version: in.uint(),
+func (d *decoder) readUpdate() Update {
+	r := Update{Owner: cluster.WorkerID(d.readBytes(MaxName)), Incarnation: d.readUint(), From: d.readUint(),
+		To:        d.readUint(),
+		Full:      d.readUint(),
+		Compacted: d.readUint(), Upto: d.readUint(), Reset: d.readBool()}
+	for range d.readCount(8) {
+		in := decoder{rest: d.readBytes(2 * MaxPayload), err: d.err}
+		rec := Record{Owner: r.Owner, Kind: Kind(in.readBytes(MaxKind)), Key: string(in.readBytes(MaxName)),
+			Incarnation: r.Incarnation, Version: in.readUint(),
 			// not keeping the message alive
-			Schema: in.uint32(), Deleted: in.bool(), Payload: bytes.Clone(in.bytes(MaxPayload)),
-			Sig: bytes.Clone(in.bytes(MaxSig))}
-		if d.take(in.err); d.err != nil {
+			Schema: in.readUint32(), Deleted: in.readBool(), Payload: bytes.Clone(in.readBytes(MaxPayload)),
+			Sig: bytes.Clone(in.readBytes(MaxSig))}
+		if d.noteError(in.err); d.err != nil {
 			return Update{}
 		}
 		r.Records = append(r.Records, rec)
 	}
-	r.Head = d.head(r.Records)
+	r.Head = d.readHead(r.Records)
 	return r
 }
 
-func (d *decoder) object() Object {
-	o := Object{Kind: Kind(d.bytes(MaxKind)), Key: string(d.bytes(MaxName))}
-	wall := d.uint()
+func (d *decoder) readObject() Object {
+	o := Object{Kind: Kind(d.readBytes(MaxKind)), Key: string(d.readBytes(MaxName))}
+	wall := d.readUint()
 	if wall > 1<<62 {
-		d.fail("a stamp is beyond all time")
+		d.failWith("a stamp is beyond all time")
 	}
-	o.Stamp = Stamp{Wall: int64(wall), Count: d.uint32(), Writer: cluster.WorkerID(d.bytes(MaxName))}
-	o.Schema, o.Deleted, o.Payload, o.Sig = d.uint32(), d.bool(), bytes.Clone(d.bytes(MaxPayload)),
-		bytes.Clone(d.bytes(MaxSig))
+	o.Stamp = Stamp{Wall: int64(wall), Count: d.readUint32(), Writer: cluster.WorkerID(d.readBytes(MaxName))}
+	o.Schema, o.Deleted, o.Payload, o.Sig = d.readUint32(), d.readBool(), bytes.Clone(d.readBytes(MaxPayload)),
+		bytes.Clone(d.readBytes(MaxSig))
 	return o
 }
 
-// printable shortens and quotes a name that has not been checked.
-func printable[S ~string](s S) string {
+// quoteName shortens and quotes a name that has not been checked.
+func quoteName[S ~string](s S) string {
 	if len(s) > 40 {
 		return fmt.Sprintf("%s... (%d bytes)", strconv.Quote(string(s[:40])), len(s))
 	}

@@ -49,10 +49,10 @@ func (d Delta) Empty() bool { return len(d.Updates) == 0 && len(d.Objects) == 0 
 func (r *Registry) Root() uint64 {
 	var h uint64
 	for i, b := range r.buckets {
-		h ^= mix(b + uint64(i))
+		h ^= mixBits(b + uint64(i))
 	}
 	for i, b := range r.objects.buckets {
-		h ^= mix(b + uint64(i) + Buckets)
+		h ^= mixBits(b + uint64(i) + Buckets)
 	}
 	return h
 }
@@ -63,24 +63,24 @@ func (r *Registry) Digest(answer Delta) Digest {
 	if len(answer.Owners) == Buckets {
 		differ := map[int]bool{}
 		for i, h := range answer.Owners {
-			if h != fold(r.buckets[i]) {
+			if h != foldHash(r.buckets[i]) {
 				d.Owners = append(d.Owners, byte(i))
 				differ[i] = true
 			}
 		}
 		for _, owner := range slices.Sorted(maps.Keys(r.owners)) {
 			if differ[bucketOf(owner)] {
-				d.Marks = append(d.Marks, r.owners[owner].mark())
+				d.Marks = append(d.Marks, r.owners[owner].currentMark())
 			}
 		}
 	}
 	if len(answer.Things) == Buckets {
 		for i, h := range answer.Things {
-			if h != fold(r.objects.buckets[i]) {
+			if h != foldHash(r.objects.buckets[i]) {
 				d.Objects = append(d.Objects, byte(i))
 			}
 		}
-		d.Have = r.objects.have(d.Objects)
+		d.Have = r.objects.fingerprintsIn(d.Objects)
 	}
 	return d
 }
@@ -90,23 +90,23 @@ func (r *Registry) DigestOf(owner cluster.WorkerID) Digest {
 	d := Digest{Root: r.Root(), Owners: []byte{byte(bucketOf(owner))}}
 	for o, l := range r.owners {
 		if bucketOf(o) == bucketOf(owner) {
-			d.Marks = append(d.Marks, l.mark())
+			d.Marks = append(d.Marks, l.currentMark())
 		}
 	}
 	slices.SortFunc(d.Marks, func(a, b Mark) int { return compareStrings(a.Owner, b.Owner) })
 	return d
 }
 
-func (l *ledger) mark() Mark {
+func (l *ledger) currentMark() Mark {
 	m := Mark{Owner: l.owner, Incarnation: l.inc, Known: l.known, Base: l.base, Beyond: l.beyond}
-	if l.settled() {
+	if l.isSettled() {
 		m.Hash = max(l.hash, 1)
 	}
 	return m
 }
 
-// fold makes 32 bits of a hash: a difference that it hides shows when anything changes.
-func fold(h uint64) uint32 { return uint32(h ^ h>>32) }
+// foldHash makes 32 bits of a hash: a difference that it hides shows when anything changes.
+func foldHash(h uint64) uint32 { return uint32(h ^ h>>32) }
 
 // Delta answers a digest with about most bytes. While More is true the asker merges what it got and asks again: each
 // answer has at least one record that it lacked.
@@ -117,8 +117,8 @@ func (r *Registry) Delta(d Digest, most int) Delta {
 	var out Delta
 	if len(d.Owners) == 0 && len(d.Objects) == 0 {
 		for i := range Buckets {
-			out.Owners = append(out.Owners, fold(r.buckets[i]))
-			out.Things = append(out.Things, fold(r.objects.buckets[i]))
+			out.Owners = append(out.Owners, foldHash(r.buckets[i]))
+			out.Things = append(out.Things, foldHash(r.objects.buckets[i]))
 		}
 		return out
 	}
@@ -131,7 +131,7 @@ func (r *Registry) Delta(d Digest, most int) Delta {
 	for _, m := range d.Marks {
 		marks[m.Owner] = m
 		if m.Owner == r.self && !r.o.Signed { // where it is signed a pull shows it, and an asker's word proves nothing
-			r.contested(m.Incarnation, m.Known) // somebody was told what we never said
+			r.noteContested(m.Incarnation, m.Known) // somebody was told what we never said
 		}
 	}
 	left := most
@@ -144,7 +144,7 @@ func (r *Registry) Delta(d Digest, most int) Delta {
 			break
 		}
 		l := r.owners[owner]
-		update, more, diverged := l.answer(marks[owner], owner == r.self, left)
+		update, more, diverged := l.answerMark(marks[owner], owner == r.self, left)
 		if diverged {
 			out.Diverged = append(out.Diverged, owner)
 		}
@@ -156,17 +156,17 @@ func (r *Registry) Delta(d Digest, most int) Delta {
 		out.More = out.More || more
 	}
 	if !out.More {
-		r.beyond(&out, asked, marks, &left)
+		r.addBeyondMarks(&out, asked, marks, &left)
 	}
 	if !out.More {
-		out.Objects, out.More = r.objects.lacking(d.Objects, d.Have, left)
+		out.Objects, out.More = r.objects.lackingObjects(d.Objects, d.Have, left)
 	}
 	return out
 }
 
-// beyond adds to an answer what the asker lacks of what is known beyond gaps. An owner that is dead fills them no more, and
-// what it said last all are to know.
-func (r *Registry) beyond(out *Delta, asked map[int]bool, marks map[cluster.WorkerID]Mark, left *int) {
+// addBeyondMarks adds to an answer what the asker lacks of what is known beyond gaps. An owner that is dead fills them
+// no more, and what it said last all are to know.
+func (r *Registry) addBeyondMarks(out *Delta, asked map[int]bool, marks map[cluster.WorkerID]Mark, left *int) {
 	for _, owner := range slices.Sorted(maps.Keys(r.gaps)) {
 		l, m := r.owners[owner], marks[owner]
 		if !asked[bucketOf(owner)] || m.Incarnation > l.inc {
@@ -177,12 +177,12 @@ func (r *Registry) beyond(out *Delta, asked map[int]bool, marks map[cluster.Work
 			has = append([]Span{{0, m.Known}}, m.Beyond...)
 		}
 		for _, piece := range l.beyond {
-			for _, s := range piece.lacking(has) {
+			for _, s := range piece.lackingIn(has) {
 				if *left <= 0 {
 					out.More = true
 					return
 				}
-				u, more := l.between(s, *left)
+				u, more := l.updateBetween(s, *left)
 				if u.To > u.From {
 					out.Updates = append(out.Updates, u)
 				}
@@ -193,8 +193,8 @@ func (r *Registry) beyond(out *Delta, asked map[int]bool, marks map[cluster.Work
 	}
 }
 
-// answer returns what somebody with this mark lacks of the owner, or nil.
-func (l *ledger) answer(m Mark, owner bool, most int) (update *Update, more, diverged bool) {
+// answerMark returns what somebody with this mark lacks of the owner, or nil.
+func (l *ledger) answerMark(m Mark, owner bool, most int) (update *Update, more, diverged bool) {
 	from := m.Known
 	switch {
 	case l.inc == 0 || m.Incarnation > l.inc || m.Incarnation == l.inc && m.Base > l.compacted && m.Known >= l.known:
@@ -204,8 +204,9 @@ func (l *ledger) answer(m Mark, owner bool, most int) (update *Update, more, div
 	case m.Known > l.known:
 		return nil, false, false
 	case m.Known == l.known:
-		if m.Hash == 0 || !l.settled() || m.Hash == max(l.hash, 1) {
-			if m.Hash == 0 && l.complete() && l.settled() { // its resync ends with somebody telling it that this is all
+		if m.Hash == 0 || !l.isSettled() || m.Hash == max(l.hash, 1) {
+			if m.Hash == 0 && l.isComplete() &&
+				l.isSettled() { // its resync ends with somebody telling it that this is all
 				out := Update{Owner: l.owner, Incarnation: l.inc, From: l.known, To: l.known, Full: l.full,
 					Compacted: l.compacted, Upto: l.known}
 				if l.headHolds() {
@@ -218,7 +219,7 @@ func (l *ledger) answer(m Mark, owner bool, most int) (update *Update, more, div
 		if !owner {
 			return nil, false, true
 		}
-		out, more := l.since(0, most)
+		out, more := l.updateSince(0, most)
 		out.Reset = true
 		return &out, more, false
 	case m.Known < l.compacted && m.Base < l.compacted:
@@ -227,7 +228,7 @@ func (l *ledger) answer(m Mark, owner bool, most int) (update *Update, more, div
 	if l.known == 0 {
 		return nil, false, false
 	}
-	out, more := l.since(from, most)
+	out, more := l.updateSince(from, most)
 	return &out, more, false
 }
 

@@ -34,13 +34,13 @@ func PositionOf(signed []byte) (p Position, ok bool) {
 		}
 	}
 	d := decoder{rest: raw}
-	d.bytes(MaxName)
-	p.Incarnation = d.uint()
+	d.readBytes(MaxName)
+	p.Incarnation = d.readUint()
 	if !head {
-		d.bytes(MaxKind)
-		d.bytes(MaxName)
+		d.readBytes(MaxKind)
+		d.readBytes(MaxName)
 	}
-	p.Version = d.uint()
+	p.Version = d.readUint()
 	return p, d.err == nil
 }
 
@@ -77,8 +77,8 @@ func (r Update) HeadBytes() []byte {
 	return OwnHead{r.Incarnation, r.Head.Version, r.Full, r.Compacted}.SigningBytes(r.Owner)
 }
 
-// evidence returns the highest version that the update shows its owner to have come to.
-func (r Update) evidence() uint64 {
+// provenVersion returns the highest version that the update shows its owner to have come to.
+func (r Update) provenVersion() uint64 {
 	v := r.Head.Version
 	if n := len(r.Records); n > 0 {
 		v = max(v, r.Records[n-1].Version)
@@ -87,7 +87,7 @@ func (r Update) evidence() uint64 {
 }
 
 // Proven reports whether a receiver can see that the owner has come as far as the update says.
-func (r Update) Proven() bool { return r.To <= r.evidence() }
+func (r Update) Proven() bool { return r.To <= r.provenVersion() }
 
 // OwnHead returns our own head as it is now, and whether it is another than what was signed last. There is none before
 // Own.
@@ -99,9 +99,9 @@ func (r *Registry) OwnHead() (h OwnHead, due bool) {
 	return OwnHead{l.inc, l.known, l.full, l.compacted}, !l.headHolds()
 }
 
-// HeadAfter returns our own head as it is once a draft is committed at this time, or Tidy is called where the draft is the zero
-// Record, and whether it is another than what was signed last. It is signed before, and set with the change: with a head that
-// is not signed all that we have told since the last one is refused by who pulls it.
+// HeadAfter returns our own head as it is once a draft is committed at this time, or Tidy is called where the draft is
+// the zero Record, and whether it is another than what was signed last. It is signed before, and set with the change:
+// with a head that is not signed all that we have told since the last one is refused by who pulls it.
 func (r *Registry) HeadAfter(now time.Time, draft Record) (h OwnHead, due bool) {
 	l := r.owners[r.self]
 	if l == nil {
@@ -111,9 +111,9 @@ func (r *Registry) HeadAfter(now time.Time, draft Record) (h OwnHead, due bool) 
 	n := 0
 	switch {
 	case draft.Deleted:
-		n = r.overdue(now, 1)
+		n = r.countOverdue(now, 1)
 	case draft.Version == 0:
-		n = r.overdue(now, 0)
+		n = r.countOverdue(now, 0)
 	}
 	if n > 0 {
 		h.Compacted = r.tombstones[n-1].version
@@ -149,9 +149,9 @@ const maxJump = 24 * time.Hour
 // MostIncarnation returns the greatest incarnation that is believed now.
 func MostIncarnation(now time.Time) uint64 { return uint64(max(1, now.Add(maxJump).Unix())) }
 
-// proven returns up to which version the owner has signed that it has come, or why the update is refused. Records were
-// verified before, each by itself.
-func (r *Registry) proven(now time.Time, u Update) (proof uint64, err error) {
+// checkProof returns up to which version the owner has signed that it has come, or why the update is refused. Records
+// were verified before, each by itself.
+func (r *Registry) checkProof(now time.Time, u Update) (proof uint64, err error) {
 	if most := MostIncarnation(now); u.Incarnation > most {
 		return 0, fault.New(fault.Invalid, codeIncarnationAhead,
 			"an update of %s has incarnation %d, which is more than a day ahead; at most %d is believed now", u.Owner,
@@ -159,7 +159,7 @@ func (r *Registry) proven(now time.Time, u Update) (proof uint64, err error) {
 	}
 	l := r.owners[u.Owner]
 	same := l != nil && l.inc == u.Incarnation
-	if proof = u.evidence(); same {
+	if proof = u.provenVersion(); same {
 		proof = max(proof, l.seen)
 	}
 	signed := same && l.headHolds() && u.Full == l.full && u.Compacted <= l.compacted // all that the head would say
@@ -190,7 +190,8 @@ func lastSig(recs []Record) []byte {
 	return recs[len(recs)-1].Sig
 }
 
-// appendHead writes the head behind an update, if it has one. The end that its signature has in common with the last record's is not repeated.
+// appendHead writes the head behind an update, if it has one. The end that its signature has in common with the last
+// record's is not repeated.
 func appendHead(b []byte, r Update) []byte {
 	if len(r.Head.Sig) == 0 {
 		return b
@@ -201,14 +202,14 @@ func appendHead(b []byte, r Update) []byte {
 	return appendBytes(b, r.Head.Sig[:len(r.Head.Sig)-common])
 }
 
-func (d *decoder) head(recs []Record) (h Head) {
+func (d *decoder) readHead(recs []Record) (h Head) {
 	if d.err != nil || len(d.rest) == 0 {
 		return h
 	}
-	h.Version = d.uint()
-	common, sig, last := d.uint(), d.bytes(MaxSig), lastSig(recs)
+	h.Version = d.readUint()
+	common, sig, last := d.readUint(), d.readBytes(MaxSig), lastSig(recs)
 	if common > uint64(len(last)) || uint64(len(sig))+common > MaxSig {
-		d.fail("a head's signature has an end that is not there")
+		d.failWith("a head's signature has an end that is not there")
 		return Head{}
 	}
 	h.Sig = append(append(h.Sig, sig...), last[len(last)-int(common):]...)

@@ -45,27 +45,27 @@ func newLedger(owner cluster.WorkerID) *ledger {
 	return &ledger{owner: owner, entries: map[id]*entry{}}
 }
 
-// settled reports whether known tells all there is to say of what is held.
-func (l *ledger) settled() bool {
+// isSettled reports whether known tells all there is to say of what is held.
+func (l *ledger) isSettled() bool {
 	return !l.stale && len(l.beyond) == 0 && max(l.seen, l.rumoured) <= l.known
 }
 
-// gap reports whether something is missing that was heard of.
-func (l *ledger) gap() bool { return l.seen > l.known || !l.complete() }
+// hasGap reports whether something is missing that was heard of.
+func (l *ledger) hasGap() bool { return l.seen > l.known || !l.isComplete() }
 
-// complete reports whether the incarnation has told all its owner had when it began.
-func (l *ledger) complete() bool { return l.full > 0 && l.known >= l.full }
+// isComplete reports whether the incarnation has told all its owner had when it began.
+func (l *ledger) isComplete() bool { return l.full > 0 && l.known >= l.full }
 
-func (l *ledger) summary() uint64 {
+func (l *ledger) hashSummary() uint64 {
 	if l.inc == 0 {
 		return 0
 	}
-	return mix(hashName(string(l.owner)) ^ mix(l.inc) ^ mix(l.known+0x9e3779b97f4a7c15) ^ l.hash)
+	return mixBits(hashName(string(l.owner)) ^ mixBits(l.inc) ^ mixBits(l.known+0x9e3779b97f4a7c15) ^ l.hash)
 }
 
-// begin starts to know an incarnation, or the same one anew, from nothing. What is held stays until it is replaced or
-// the new knowledge is complete, so that a reader does not see things vanish and come back.
-func (l *ledger) begin(inc, compacted uint64) {
+// beginIncarnation starts to know an incarnation, or the same one anew, from nothing. What is held stays until it is
+// replaced or the new knowledge is complete, so that a reader does not see things vanish and come back.
+func (l *ledger) beginIncarnation(inc, compacted uint64) {
 	if inc != l.inc {
 		l.inc, l.full, l.compacted, l.seen, l.rumoured, l.head = inc, 0, 0, 0, 0, Head{}
 	}
@@ -74,12 +74,12 @@ func (l *ledger) begin(inc, compacted uint64) {
 	l.stale = len(l.entries) > 0
 }
 
-// put keeps a record if it is newer than what is held. senderCompacted is what its sender knew to be compacted.
-func (l *ledger) put(rec Record, senderCompacted uint64, now time.Time) (changed bool) {
+// putRecord keeps a record if it is newer than what is held. senderCompacted is what its sender knew to be compacted.
+func (l *ledger) putRecord(rec Record, senderCompacted uint64, now time.Time) (changed bool) {
 	k := id{rec.Kind, rec.Key}
 	old := l.entries[k]
 	switch {
-	case rec.Incarnation < l.inc && !l.stale && l.complete():
+	case rec.Incarnation < l.inc && !l.stale && l.isComplete():
 		return false // of an incarnation whose successor has told everything
 	case rec.Incarnation == l.inc && old != nil && old.rec.Incarnation == l.inc && old.rec.Version == rec.Version &&
 		!rec.Newer(old.rec):
@@ -97,7 +97,7 @@ func (l *ledger) put(rec Record, senderCompacted uint64, now time.Time) (changed
 		l.hash ^= old.hash
 		l.live--
 	}
-	e := &entry{rec: rec, hash: rec.fingerprint(), resync: l.resync, at: now}
+	e := &entry{rec: rec, hash: rec.fingerprintOf(), resync: l.resync, at: now}
 	if rec.Incarnation < l.inc {
 		e.resync--
 		l.stale = true
@@ -113,7 +113,7 @@ func (l *ledger) put(rec Record, senderCompacted uint64, now time.Time) (changed
 	return true
 }
 
-func (l *ledger) drop(k id) {
+func (l *ledger) dropRecord(k id) {
 	if e := l.entries[k]; e != nil {
 		if !e.rec.Deleted {
 			l.hash ^= e.hash
@@ -123,24 +123,24 @@ func (l *ledger) drop(k id) {
 	}
 }
 
-// learn takes what an update says was complete, and gives what therefore is gone.
-func (l *ledger) learn(r Update, proof uint64) (gone []Record) {
+// learnUpdate takes what an update says was complete, and gives what therefore is gone.
+func (l *ledger) learnUpdate(r Update, proof uint64) (gone []Record) {
 	l.full, l.seen, l.rumoured = max(l.full, r.Full), max(l.seen, min(r.Upto, proof)), max(l.rumoured, r.Upto)
 	// An update that may lack deletions after From says nothing to somebody who does not know them, and in a resync
 	// only those count who know the deletions that the resync was begun for.
 	if r.From > 0 && r.From < r.Compacted && l.base < r.Compacted || l.stale && r.Compacted < l.base {
 		return nil
 	}
-	l.known, l.beyond = cover(l.known, l.beyond, r.From, r.To)
+	l.known, l.beyond = coverSpan(l.known, l.beyond, r.From, r.To)
 	if l.known >= r.Compacted {
 		// not before: what we give must not promise deletions that we missed
 		l.compacted = max(l.compacted, r.Compacted)
 	}
-	if l.stale && l.complete() && l.known >= max(l.base, r.Upto) {
+	if l.stale && l.isComplete() && l.known >= max(l.base, r.Upto) {
 		for k, e := range l.entries {
 			if e.resync != l.resync && (e.rec.Incarnation < l.inc || e.rec.Version <= l.known) {
 				gone = append(gone, e.rec)
-				l.drop(k)
+				l.dropRecord(k)
 			}
 			e.resync = l.resync
 		}
@@ -149,7 +149,7 @@ func (l *ledger) learn(r Update, proof uint64) (gone []Record) {
 	if !l.stale && l.compacted > 0 {
 		for k, e := range l.entries {
 			if e.rec.Deleted && e.rec.Version <= l.compacted && e.rec.Incarnation == l.inc {
-				l.drop(k)
+				l.dropRecord(k)
 			}
 		}
 	}
@@ -161,13 +161,14 @@ func compareRecords(a, b Record) int {
 	return cmp.Or(cmp.Compare(a.Version, b.Version), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Key, b.Key))
 }
 
-// since returns the update after from, with at most max bytes of records but at least one, and whether there is more.
-func (l *ledger) since(from uint64, most int) (update Update, more bool) {
-	return l.between(Span{from, l.known}, most)
+// updateSince returns the update after from, with at most max bytes of records but at least one, and whether there is
+// more.
+func (l *ledger) updateSince(from uint64, most int) (update Update, more bool) {
+	return l.updateBetween(Span{from, l.known}, most)
 }
 
-// between is since for a piece that is known.
-func (l *ledger) between(s Span, most int) (update Update, more bool) {
+// updateBetween is since for a piece that is known.
+func (l *ledger) updateBetween(s Span, most int) (update Update, more bool) {
 	update = Update{Owner: l.owner, Incarnation: l.inc, From: s.From, To: s.To, Full: l.full,
 		Compacted: l.compacted, Upto: max(l.known, l.seen, l.rumoured)}
 	for _, e := range l.entries {
@@ -187,7 +188,7 @@ func (l *ledger) between(s Span, most int) (update Update, more bool) {
 		}
 	}
 	if len(update.Head.Sig) > 0 { // what was known of a version that is replaced beyond a gap cannot be shown
-		update.To = min(update.To, max(update.evidence(), s.From))
+		update.To = min(update.To, max(update.provenVersion(), s.From))
 	}
 	return update, false
 }

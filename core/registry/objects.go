@@ -56,12 +56,12 @@ func (o Object) Check() error {
 		return err
 	}
 	if o.Stamp.Wall < 0 {
-		return odd("object %s has a stamp before 1970", printable(o.Kind))
+		return invalidRecord("object %s has a stamp before 1970", quoteName(o.Kind))
 	}
 	return checkShape("an object", o.Kind, o.Key, o.Payload, o.Sig, o.Deleted)
 }
 
-func (o Object) newer(p Object) bool {
+func (o Object) isNewer(p Object) bool {
 	if c := o.Stamp.Compare(p.Stamp); c != 0 {
 		return c > 0
 	}
@@ -71,7 +71,8 @@ func (o Object) newer(p Object) bool {
 	return cmp.Or(cmp.Compare(o.Schema, p.Schema), cmp.Compare(string(o.Payload), string(p.Payload))) > 0
 }
 
-// object is an Object as it is kept, which is without what many have: there are many of them. Its id is its key in the map.
+// object is an Object as it is kept, which is without what many have: there are many of them. Its id is its key in the
+// map.
 type object struct {
 	stamp   Stamp
 	schema  uint32
@@ -82,20 +83,20 @@ type object struct {
 	print   uint64
 }
 
-// keep returns an object as it is kept. own is how many bytes of a signature are the object's own; 0: all.
-func keep(o *Object, own int) *object {
+// keptForm returns an object as it is kept. own is how many bytes of a signature are the object's own; 0: all.
+func keptForm(o *Object, own int) *object {
 	sig := o.Sig
 	if own > 0 {
 		sig = sig[:min(own, len(sig))]
 	}
-	x := &object{stamp: o.Stamp, schema: o.Schema, deleted: o.Deleted, said: len(o.Payload), print: o.fingerprint(),
+	x := &object{stamp: o.Stamp, schema: o.Schema, deleted: o.Deleted, said: len(o.Payload), print: o.fingerprintOf(),
 		body: slices.Concat(o.Payload, sig), rest: unique.Make(string(o.Sig[len(sig):]))}
 	x.stamp.Writer = cluster.WorkerID(unique.Make(string(o.Stamp.Writer)).Value())
 	return x
 }
 
-// whole returns the object as it was written.
-func (x *object) whole(k id) Object {
+// wholeObject returns the object as it was written.
+func (x *object) wholeObject(k id) Object {
 	o := Object{Kind: k.kind, Key: k.key, Stamp: x.stamp, Schema: x.schema, Deleted: x.deleted}
 	if x.said > 0 {
 		o.Payload = x.body[:x.said:x.said]
@@ -122,10 +123,10 @@ func newObjects(self cluster.WorkerID, o Options) *objects {
 	return &objects{self: self, o: o, kinds: map[Kind]map[string]*object{}, writers: map[cluster.WorkerID]int{}}
 }
 
-func (x *objects) get(k id) *object { return x.kinds[k.kind][k.key] }
+func (x *objects) getObject(k id) *object { return x.kinds[k.kind][k.key] }
 
-// each gives the objects of a kind, in any order; all of them for "".
-func (x *objects) each(kind Kind) iter.Seq2[id, *object] {
+// eachOfKind gives the objects of a kind, in any order; all of them for "".
+func (x *objects) eachOfKind(kind Kind) iter.Seq2[id, *object] {
 	return func(yield func(id, *object) bool) {
 		for is, of := range x.kinds {
 			if kind != "" && is != kind {
@@ -140,12 +141,12 @@ func (x *objects) each(kind Kind) iter.Seq2[id, *object] {
 	}
 }
 
-func (x *objects) ahead(now time.Time) int64 { return now.Add(x.o.MaxAhead).UnixMilli() }
+func (x *objects) latestWall(now time.Time) int64 { return now.Add(x.o.MaxAhead).UnixMilli() }
 
-// tick makes the stamp of a write.
-func (x *objects) tick(now time.Time) (Stamp, error) {
+// nextStamp makes the stamp of a write.
+func (x *objects) nextStamp(now time.Time) (Stamp, error) {
 	wall := now.UnixMilli()
-	if x.last.Wall > x.ahead(now) {
+	if x.last.Wall > x.latestWall(now) {
 		return Stamp{}, fault.New(fault.Unavailable, codeClockBehind,
 			"this worker's clock is %v behind what it has already written; set it right, or wait",
 			time.Duration(x.last.Wall-wall)*time.Millisecond)
@@ -161,27 +162,27 @@ func (x *objects) tick(now time.Time) (Stamp, error) {
 	return s, nil
 }
 
-func (x *objects) apply(now time.Time, o Object) (bool, error) {
-	if o.Stamp.Wall > x.ahead(now) {
+func (x *objects) applyObject(now time.Time, o Object) (bool, error) {
+	if o.Stamp.Wall > x.latestWall(now) {
 		return false, fault.New(fault.Invalid, codeClockAhead,
 			"%s %s was written %v in the future by %s; more than %v is refused: compare the clocks", o.Kind, o.Key,
 			time.Duration(o.Stamp.Wall-now.UnixMilli())*time.Millisecond, o.Stamp.Writer, x.o.MaxAhead)
 	}
 	k := id{o.Kind, o.Key}
-	old := x.get(k)
+	old := x.getObject(k)
 	if old == nil {
 		if err := x.mayAdd(o.Kind, o.Stamp.Writer, 1); err != nil {
 			return false, err
 		}
 	}
-	if old != nil && !o.newer(old.whole(k)) || old == nil && o.Deleted && x.forgotten(now, o.Stamp) {
+	if old != nil && !o.isNewer(old.wholeObject(k)) || old == nil && o.Deleted && x.isForgotten(now, o.Stamp) {
 		return false, nil
 	}
 	if o.Stamp.Compare(x.last) > 0 {
 		x.last = o.Stamp
 	}
-	x.remove(k)
-	n := keep(&o, x.o.SigSize)
+	x.removeObject(k)
+	n := keptForm(&o, x.o.SigSize)
 	if x.kinds[k.kind] == nil {
 		x.kinds[k.kind] = map[string]*object{}
 	}
@@ -213,8 +214,8 @@ func (x *objects) mayAdd(kind Kind, writer cluster.WorkerID, n int) error {
 	return nil
 }
 
-func (x *objects) remove(k id) {
-	if old := x.get(k); old != nil {
+func (x *objects) removeObject(k id) {
+	if old := x.getObject(k); old != nil {
 		if x.writers[old.stamp.Writer]--; x.writers[old.stamp.Writer] <= 0 {
 			delete(x.writers, old.stamp.Writer)
 		}
@@ -230,38 +231,38 @@ func (x *objects) remove(k id) {
 	}
 }
 
-// forgotten reports whether a deletion is so old that it is no longer kept anywhere.
-func (x *objects) forgotten(now time.Time, written Stamp) bool {
-	return now.UnixMilli()-written.Wall > x.keep().Milliseconds()
+// isForgotten reports whether a deletion is so old that it is no longer kept anywhere.
+func (x *objects) isForgotten(now time.Time, written Stamp) bool {
+	return now.UnixMilli()-written.Wall > x.keepDuration().Milliseconds()
 }
 
-func (x *objects) keep() time.Duration { return 24 * x.o.TombstoneAge }
+func (x *objects) keepDuration() time.Duration { return 24 * x.o.TombstoneAge }
 
-// expire forgets deletions that are too old or too many.
-func (x *objects) expire(now time.Time) {
+// expireTombstones forgets deletions that are too old or too many.
+func (x *objects) expireTombstones(now time.Time) {
 	if x.dead == 0 {
 		return
 	}
 	var dead []id
-	for k, o := range x.each("") {
+	for k, o := range x.eachOfKind("") {
 		if o.deleted {
 			dead = append(dead, k)
 		}
 	}
-	slices.SortFunc(dead, func(a, b id) int { return x.get(a).stamp.Compare(x.get(b).stamp) })
+	slices.SortFunc(dead, func(a, b id) int { return x.getObject(a).stamp.Compare(x.getObject(b).stamp) })
 	for i, k := range dead {
-		if len(dead)-i > 4*x.o.Tombstones || x.forgotten(now, x.get(k).stamp) {
-			x.remove(k)
+		if len(dead)-i > 4*x.o.Tombstones || x.isForgotten(now, x.getObject(k).stamp) {
+			x.removeObject(k)
 		}
 	}
 }
 
-func (x *objects) have(buckets []byte) (out []uint64) {
+func (x *objects) fingerprintsIn(buckets []byte) (out []uint64) {
 	in := map[int]bool{}
 	for _, b := range buckets {
 		in[int(b)] = true
 	}
-	for k, o := range x.each("") {
+	for k, o := range x.eachOfKind("") {
 		if in[bucketOfObject(k)] {
 			out = append(out, o.print)
 		}
@@ -270,8 +271,8 @@ func (x *objects) have(buckets []byte) (out []uint64) {
 	return out
 }
 
-// lacking returns the objects in the buckets that are not among have, about most bytes of them and at least one.
-func (x *objects) lacking(buckets []byte, have []uint64, most int) (out []Object, more bool) {
+// lackingObjects returns the objects in the buckets that are not among have, about most bytes of them and at least one.
+func (x *objects) lackingObjects(buckets []byte, have []uint64, most int) (out []Object, more bool) {
 	if len(buckets) == 0 {
 		return nil, false
 	}
@@ -283,7 +284,7 @@ func (x *objects) lacking(buckets []byte, have []uint64, most int) (out []Object
 		known[h] = true
 	}
 	var lacks []id
-	for k, o := range x.each("") {
+	for k, o := range x.eachOfKind("") {
 		if in[bucketOfObject(k)] && !known[o.print] {
 			lacks = append(lacks, k)
 		}
@@ -293,7 +294,7 @@ func (x *objects) lacking(buckets []byte, have []uint64, most int) (out []Object
 		if most <= 0 && len(out) > 0 {
 			return out, true
 		}
-		o := x.get(k).whole(k)
+		o := x.getObject(k).wholeObject(k)
 		most -= sizeOfObject(o)
 		out = append(out, o)
 	}
@@ -313,8 +314,8 @@ func (r *Registry) ApplyObject(now time.Time, o Object) (changed bool, err error
 	if err := o.Check(); err != nil {
 		return false, err
 	}
-	if changed, err = r.objects.apply(now, o); changed {
-		r.watch.add(Change{Kind: o.Kind, Key: o.Key, Deleted: o.Deleted})
+	if changed, err = r.objects.applyObject(now, o); changed {
+		r.watch.addChange(Change{Kind: o.Kind, Key: o.Key, Deleted: o.Deleted})
 	}
 	return changed, err
 }
@@ -340,7 +341,7 @@ func (r *Registry) DraftObject(now time.Time, kind Kind, key string, schema uint
 		return old, false, nil
 	}
 	o = Object{Kind: kind, Key: key, Schema: schema, Payload: payload}
-	o.Stamp, err = r.objects.tick(now)
+	o.Stamp, err = r.objects.nextStamp(now)
 	return o, true, err
 }
 
@@ -356,7 +357,7 @@ func (r *Registry) DeleteObject(now time.Time, kind Kind, key string) (Object, e
 // DraftObjectDelete is DraftObject for DeleteObject.
 func (r *Registry) DraftObjectDelete(now time.Time, kind Kind, key string) (o Object, err error) {
 	o = Object{Kind: kind, Key: key, Deleted: true}
-	o.Stamp, err = r.objects.tick(now)
+	o.Stamp, err = r.objects.nextStamp(now)
 	return o, err
 }
 
@@ -371,8 +372,8 @@ func (r *Registry) Object(kind Kind, key string) (Object, bool) {
 // Newest is Object for who has to know of a deletion too.
 func (r *Registry) Newest(kind Kind, key string) (Object, bool) {
 	k := id{kind, key}
-	if o := r.objects.get(k); o != nil {
-		return o.whole(k), true
+	if o := r.objects.getObject(k); o != nil {
+		return o.wholeObject(k), true
 	}
 	return Object{}, false
 }
@@ -381,14 +382,14 @@ func (r *Registry) Newest(kind Kind, key string) (Object, bool) {
 // whoever keeps them on disk.
 func (r *Registry) Objects(kind Kind, deleted bool) (out []Object) {
 	var wanted []id
-	for k, o := range r.objects.each(kind) {
+	for k, o := range r.objects.eachOfKind(kind) {
 		if deleted || !o.deleted {
 			wanted = append(wanted, k)
 		}
 	}
 	slices.SortFunc(wanted, compareIDs)
 	for _, k := range wanted {
-		out = append(out, r.objects.get(k).whole(k))
+		out = append(out, r.objects.getObject(k).wholeObject(k))
 	}
 	return out
 }
@@ -398,19 +399,19 @@ func (r *Registry) Objects(kind Kind, deleted bool) (out []Object) {
 // workers wrote so is gone for good, for its writer has it and does the same.
 func (r *Registry) Restamp(now time.Time) (drafts []Object, err error) {
 	x := r.objects
-	if x.last.Wall <= x.ahead(now) {
+	if x.last.Wall <= x.latestWall(now) {
 		return nil, nil // none is newer than that
 	}
 	x.last = Stamp{}
 	all := make([]id, 0, x.count)
-	for k := range x.each("") {
+	for k := range x.eachOfKind("") {
 		all = append(all, k)
 	}
 	slices.SortFunc(all, compareIDs)
 	for _, k := range all {
-		o := x.get(k).whole(k)
+		o := x.getObject(k).wholeObject(k)
 		switch {
-		case o.Stamp.Wall <= x.ahead(now):
+		case o.Stamp.Wall <= x.latestWall(now):
 			if o.Stamp.Compare(x.last) > 0 {
 				x.last = o.Stamp
 			}
@@ -419,10 +420,10 @@ func (r *Registry) Restamp(now time.Time) (drafts []Object, err error) {
 			o.Sig = nil
 			drafts = append(drafts, o)
 		}
-		x.remove(k)
+		x.removeObject(k)
 	}
 	for i := range drafts {
-		if drafts[i].Stamp, err = x.tick(now); err != nil {
+		if drafts[i].Stamp, err = x.nextStamp(now); err != nil {
 			return drafts[:i], err
 		}
 	}

@@ -77,7 +77,7 @@ func (r Record) Check() error {
 		return err
 	}
 	if r.Incarnation < 1 || r.Incarnation > MaxIncarnation || r.Version < 1 || r.Version > MaxVersion {
-		return odd("record %s/%s of %s has version (%d, %d); both parts are at least 1, at most %d and %d",
+		return invalidRecord("record %s/%s of %s has version (%d, %d); both parts are at least 1, at most %d and %d",
 			r.Kind, r.Key, r.Owner, r.Incarnation, r.Version, uint64(MaxIncarnation), uint64(MaxVersion))
 	}
 	return nil
@@ -92,11 +92,12 @@ func checkShape(what string, k Kind, key string, payload, sig []byte, deleted bo
 	}
 	switch {
 	case len(payload) > MaxPayload:
-		return odd("the payload of %s/%s has %d bytes; %d is the most", k, key, len(payload), MaxPayload)
+		return invalidRecord("the payload of %s/%s has %d bytes; %d is the most", k, key, len(payload), MaxPayload)
 	case len(sig) > MaxSig:
-		return odd("the signature of %s/%s has %d bytes; %d is the most", k, key, len(sig), MaxSig)
+		return invalidRecord("the signature of %s/%s has %d bytes; %d is the most", k, key, len(sig), MaxSig)
 	case deleted && len(payload) > 0:
-		return odd("%s/%s is deleted and has a payload of %d bytes; send one or the other", k, key, len(payload))
+		return invalidRecord("%s/%s is deleted and has a payload of %d bytes; send one or the other", k, key,
+			len(payload))
 	}
 	return nil
 }
@@ -104,17 +105,17 @@ func checkShape(what string, k Kind, key string, payload, sig []byte, deleted bo
 // checkName wants 1 to most bytes of printable UTF-8 without blanks. The name is not repeated: it may be anything.
 func checkName(what, s string, most int) error {
 	if len(s) < 1 || len(s) > most {
-		return odd("%s has %d bytes; 1 to %d are allowed", what, len(s), most)
+		return invalidRecord("%s has %d bytes; 1 to %d are allowed", what, len(s), most)
 	}
 	for _, c := range s {
 		if c <= ' ' || c == 0x7f || c == utf8.RuneError {
-			return odd("%s is no printable UTF-8 without blanks", what)
+			return invalidRecord("%s is no printable UTF-8 without blanks", what)
 		}
 	}
 	return nil
 }
 
-func odd(format string, args ...any) *fault.Error {
+func invalidRecord(format string, args ...any) *fault.Error {
 	return fault.New(fault.Invalid, codeOddRecord, format, args...)
 }
 
@@ -123,15 +124,15 @@ type id struct {
 	key  string
 }
 
-// fingerprint stands for a record in hashes: it has its version and its content.
-func (r Record) fingerprint() uint64 {
+// fingerprintOf stands for a record in hashes: it has its version and its content.
+func (r Record) fingerprintOf() uint64 {
 	h := fnv.New64a()
 	_, _ = h.Write(appendRecord(nil, r)) // never fails
-	return mix(h.Sum64())
+	return mixBits(h.Sum64())
 }
 
-// mix spreads a hash over all its bits, so that XORing many keeps telling them apart (the finalizer of SplitMix64).
-func mix(x uint64) uint64 {
+// mixBits spreads a hash over all its bits, so that XORing many keeps telling them apart (the finalizer of SplitMix64).
+func mixBits(x uint64) uint64 {
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
 	x = (x ^ x>>27) * 0x94d049bb133111eb
 	return x ^ x>>31
@@ -140,5 +141,5 @@ func mix(x uint64) uint64 {
 func hashName(s string) uint64 {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(s)) // never fails
-	return mix(h.Sum64())
+	return mixBits(h.Sum64())
 }

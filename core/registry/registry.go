@@ -18,8 +18,8 @@ type Options struct {
 	WatchCapacity int           // changes that a watcher may be behind; 0: 8,192
 	FirstIndex    uint64        // of the watch: greater than any index of an earlier life
 	Signed        bool          // updates and objects are verified before they come here: believe what is signed
-	// SigSize is how many bytes of an object's signature are its own. Those behind them, such as a certificate, are in memory
-	// once for all objects that have the same. 0: all are its own.
+	// SigSize is how many bytes of an object's signature are its own. Those behind them, such as a certificate, are in
+	// memory once for all objects that have the same. 0: all are its own.
 	SigSize int
 	// Kinds of objects for which the last places are kept; nil: none.
 	Reserved func(Kind) bool
@@ -71,21 +71,21 @@ func (r *Registry) Apply(now time.Time, rec Record) (changed bool, err error) {
 		return false, err
 	}
 	if rec.Owner == r.self {
-		r.contested(rec.Incarnation, rec.Version)
+		r.noteContested(rec.Incarnation, rec.Version)
 		return false, nil
 	}
 	if rec.Incarnation <= r.forgot[rec.Owner] {
 		return false, nil
 	}
-	l, err := r.ledger(rec.Owner)
+	l, err := r.ledgerOf(rec.Owner)
 	if err != nil {
 		return false, err
 	}
 	if rec.Incarnation > l.inc {
-		l.begin(rec.Incarnation, 0)
+		l.beginIncarnation(rec.Incarnation, 0)
 	}
-	changed = r.put(l, rec, 0, now)
-	r.settle(l)
+	changed = r.putInLedger(l, rec, 0, now)
+	r.settleLedger(l)
 	return changed, nil
 }
 
@@ -93,7 +93,7 @@ func (r *Registry) Apply(now time.Time, rec Record) (changed bool, err error) {
 func (r *Registry) Announced(now time.Time, sender cluster.WorkerID, update Update) (changed int, err error) {
 	if update.Owner != sender {
 		return 0, fault.New(fault.Denied, codeNotOwner,
-			"%s may announce only its own records, and these are %s's", sender, printable(update.Owner))
+			"%s may announce only its own records, and these are %s's", sender, quoteName(update.Owner))
 	}
 	return r.mergeUpdate(now, sender, update)
 }
@@ -126,18 +126,18 @@ func (r *Registry) mergeUpdate(now time.Time, from cluster.WorkerID, update Upda
 	}
 	proof := update.Upto
 	if r.o.Signed {
-		if proof, err = r.proven(now, update); err != nil {
+		if proof, err = r.checkProof(now, update); err != nil {
 			return 0, err
 		}
 	}
 	if update.Owner == r.self {
-		r.contested(update.Incarnation, min(update.Upto, proof))
+		r.noteContested(update.Incarnation, min(update.Upto, proof))
 		return 0, nil
 	}
 	if update.Incarnation <= r.forgot[update.Owner] {
 		return 0, nil
 	}
-	l, err := r.ledger(update.Owner)
+	l, err := r.ledgerOf(update.Owner)
 	if err != nil {
 		return 0, err
 	}
@@ -151,13 +151,13 @@ func (r *Registry) mergeUpdate(now time.Time, from cluster.WorkerID, update Upda
 		if update.From == 0 {
 			base = update.Compacted
 		}
-		l.begin(update.Incarnation, base)
+		l.beginIncarnation(update.Incarnation, base)
 	case update.Incarnation == l.inc && update.From == 0 && l.known < update.Compacted && l.base < update.Compacted,
 		update.Incarnation == l.inc && update.Reset && from == update.Owner:
-		l.begin(update.Incarnation, update.Compacted)
+		l.beginIncarnation(update.Incarnation, update.Compacted)
 	}
 	for _, rec := range update.Records {
-		if r.put(l, rec, update.Compacted, now) {
+		if r.putInLedger(l, rec, update.Compacted, now) {
 			changed++
 		}
 	}
@@ -166,27 +166,27 @@ func (r *Registry) mergeUpdate(now time.Time, from cluster.WorkerID, update Upda
 		if from == update.Owner { // it knows best what it has said
 			l.rumoured = 0
 		}
-		for _, rec := range l.learn(update, proof) {
-			r.unindex(rec)
+		for _, rec := range l.learnUpdate(update, proof) {
+			r.unindexRecord(rec)
 			if !rec.Deleted {
-				r.watch.add(Change{Kind: rec.Kind, Owner: rec.Owner, Key: rec.Key, Deleted: true})
+				r.watch.addChange(Change{Kind: rec.Kind, Owner: rec.Owner, Key: rec.Key, Deleted: true})
 				changed++
 			}
 		}
 		l.keepHead(update)
 	}
-	r.settle(l)
+	r.settleLedger(l)
 	return changed, nil
 }
 
-// put keeps a record in its ledger and in the index, and tells watchers.
-func (r *Registry) put(l *ledger, rec Record, compacted uint64, now time.Time) bool {
+// putInLedger keeps a record in its ledger and in the index, and tells watchers.
+func (r *Registry) putInLedger(l *ledger, rec Record, compacted uint64, now time.Time) bool {
 	k := id{rec.Kind, rec.Key}
-	if !l.put(rec, compacted, now) {
+	if !l.putRecord(rec, compacted, now) {
 		return false
 	}
 	if rec.Deleted { // watchers are told though it was not known here: they may know it from the owner itself
-		r.unindex(rec)
+		r.unindexRecord(rec)
 	} else {
 		m := r.where[k]
 		if m == nil {
@@ -195,11 +195,11 @@ func (r *Registry) put(l *ledger, rec Record, compacted uint64, now time.Time) b
 		}
 		m[rec.Owner] = true
 	}
-	r.watch.add(Change{Kind: rec.Kind, Owner: rec.Owner, Key: rec.Key, Deleted: rec.Deleted})
+	r.watch.addChange(Change{Kind: rec.Kind, Owner: rec.Owner, Key: rec.Key, Deleted: rec.Deleted})
 	return true
 }
 
-func (r *Registry) unindex(rec Record) {
+func (r *Registry) unindexRecord(rec Record) {
 	k := id{rec.Kind, rec.Key}
 	if m := r.where[k]; m != nil {
 		if delete(m, rec.Owner); len(m) == 0 {
@@ -208,7 +208,7 @@ func (r *Registry) unindex(rec Record) {
 	}
 }
 
-func (r *Registry) ledger(owner cluster.WorkerID) (*ledger, error) {
+func (r *Registry) ledgerOf(owner cluster.WorkerID) (*ledger, error) {
 	l := r.owners[owner]
 	if l == nil {
 		if len(r.owners) >= MaxOwners {
@@ -221,16 +221,16 @@ func (r *Registry) ledger(owner cluster.WorkerID) (*ledger, error) {
 	return l, nil
 }
 
-// settle brings the owner's summary in its bucket, and what is known of its gaps, up to date.
-func (r *Registry) settle(l *ledger) {
-	if l.owner != r.self && l.gap() {
+// settleLedger brings the owner's summary in its bucket, and what is known of its gaps, up to date.
+func (r *Registry) settleLedger(l *ledger) {
+	if l.owner != r.self && l.hasGap() {
 		r.gaps[l.owner] = true
 	} else {
 		delete(r.gaps, l.owner)
 	}
 	b := bucketOf(l.owner)
 	r.buckets[b] ^= l.sum
-	l.sum = l.summary()
+	l.sum = l.hashSummary()
 	r.buckets[b] ^= l.sum
 }
 
@@ -254,11 +254,11 @@ func (r *Registry) Drop(owner cluster.WorkerID) {
 	if l == nil || owner == r.self {
 		return
 	}
-	for _, k := range l.ids() {
+	for _, k := range l.sortedIDs() {
 		rec := l.entries[k].rec
-		r.unindex(rec)
+		r.unindexRecord(rec)
 		if !rec.Deleted {
-			r.watch.add(Change{Kind: rec.Kind, Owner: owner, Key: rec.Key, Deleted: true})
+			r.watch.addChange(Change{Kind: rec.Kind, Owner: owner, Key: rec.Key, Deleted: true})
 		}
 	}
 	r.buckets[bucketOf(owner)] ^= l.sum
@@ -272,12 +272,12 @@ func (r *Registry) WholeUpdate(owner cluster.WorkerID) (u Update, known bool) {
 	if l == nil || l.inc == 0 {
 		return u, false
 	}
-	u, _ = l.since(0, math.MaxInt)
+	u, _ = l.updateSince(0, math.MaxInt)
 	return u, true
 }
 
-// ids returns the ledger's keys in order.
-func (l *ledger) ids() []id {
+// sortedIDs returns the ledger's keys in order.
+func (l *ledger) sortedIDs() []id {
 	return slices.SortedFunc(maps.Keys(l.entries), compareIDs)
 }
 
@@ -307,7 +307,8 @@ func (r *Registry) Owner(owner cluster.WorkerID) (Known, bool) {
 	if l == nil {
 		return Known{}, false
 	}
-	return Known{Owner: owner, Incarnation: l.inc, Version: l.known, Gap: l.gap(), Heard: l.heard, Live: l.live}, true
+	return Known{Owner: owner, Incarnation: l.inc, Version: l.known, Gap: l.hasGap(), Heard: l.heard, Live: l.live},
+		true
 }
 
 // OwnerCount returns of how many owners something is known.
@@ -346,7 +347,7 @@ func (r *Registry) Records(kind Kind) []Record {
 	var out []Record
 	for _, owner := range slices.Sorted(maps.Keys(r.owners)) {
 		l := r.owners[owner]
-		for _, k := range l.ids() {
+		for _, k := range l.sortedIDs() {
 			if e := l.entries[k]; !e.rec.Deleted && (kind == "" || e.rec.Kind == kind) {
 				out = append(out, e.rec)
 			}

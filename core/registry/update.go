@@ -22,17 +22,18 @@ func (r Update) Check() error {
 	}
 	switch {
 	case r.Incarnation < 1 || r.Incarnation > MaxIncarnation:
-		return odd(
+		return invalidRecord(
 			"an update of %s has incarnation %d; 1 to %d are allowed", r.Owner, r.Incarnation, uint64(MaxIncarnation))
 	case r.From > r.To || r.To > r.Upto || r.Upto > MaxVersion || r.Full > MaxVersion || r.Compacted > MaxVersion:
-		return odd(
+		return invalidRecord(
 			"an update of %s from %d to %d of %d, full at %d, compacted %d, contradicts itself",
 			r.Owner, r.From, r.To, r.Upto, r.Full, r.Compacted)
 	case len(r.Head.Sig) > MaxSig || r.Head.Version > MaxVersion:
-		return odd("the head of an update of %s is at version %d, with a signature of %d bytes; %d and %d are the most",
+		return invalidRecord(
+			"the head of an update of %s is at version %d, with a signature of %d bytes; %d and %d are the most",
 			r.Owner, r.Head.Version, len(r.Head.Sig), uint64(MaxVersion), MaxSig)
 	case len(r.Records) > MaxRecords:
-		return odd("an update of %s has %d records; %d is the most", r.Owner, len(r.Records), MaxRecords)
+		return invalidRecord("an update of %s has %d records; %d is the most", r.Owner, len(r.Records), MaxRecords)
 	}
 	last := r.From
 	for _, rec := range r.Records {
@@ -40,7 +41,7 @@ func (r Update) Check() error {
 			return err
 		}
 		if rec.Owner != r.Owner || rec.Incarnation != r.Incarnation || rec.Version <= last || rec.Version > r.To {
-			return odd(
+			return invalidRecord(
 				"an update of %s has a record that is not of it: version (%d, %d) of %s",
 				r.Owner, rec.Incarnation, rec.Version, rec.Owner)
 		}
@@ -52,11 +53,11 @@ func (r Update) Check() error {
 // Span is a piece (From, To] that is known beyond a gap.
 type Span struct{ From, To uint64 }
 
-// cover notes that (from, to] is known, and gives the new end of what is known without a gap.
-func cover(known uint64, beyond []Span, from, to uint64) (uint64, []Span) {
+// coverSpan notes that (from, to] is known, and gives the new end of what is known without a gap.
+func coverSpan(known uint64, beyond []Span, from, to uint64) (uint64, []Span) {
 	if from > known {
 		if to > from {
-			beyond = insert(beyond, Span{from, to})
+			beyond = insertSpan(beyond, Span{from, to})
 		}
 		return known, beyond
 	}
@@ -68,8 +69,8 @@ func cover(known uint64, beyond []Span, from, to uint64) (uint64, []Span) {
 	return known, beyond
 }
 
-// insert puts a span among others, in order and joined. The highest is let go of when there are too many.
-func insert(spans []Span, s Span) []Span {
+// insertSpan puts a span among others, in order and joined. The highest is let go of when there are too many.
+func insertSpan(spans []Span, s Span) []Span {
 	out := make([]Span, 0, len(spans)+1)
 	placed := false
 	for _, o := range spans {
@@ -91,8 +92,8 @@ func insert(spans []Span, s Span) []Span {
 	return out[:min(len(out), maxSpans)]
 }
 
-// lacking returns what of a piece is in none of others, which are in order.
-func (s Span) lacking(others []Span) (out []Span) {
+// lackingIn returns what of a piece is in none of others, which are in order.
+func (s Span) lackingIn(others []Span) (out []Span) {
 	for _, o := range others {
 		if o.To <= s.From || o.From >= s.To {
 			continue

@@ -28,7 +28,7 @@ func Verified(v Verify, d Delta) (Delta, error) {
 		for _, rec := range update.Records {
 			if err := v(rec.Owner, rec.SigningBytes(), rec.Sig); err != nil {
 				return refused(fault.Wrap(err, fault.Denied, codeBadSignature,
-					"a record said to be %s's is not signed by it", printable(rec.Owner)))
+					"a record said to be %s's is not signed by it", quoteName(rec.Owner)))
 			}
 		}
 		if len(update.Head.Sig) == 0 {
@@ -36,12 +36,12 @@ func Verified(v Verify, d Delta) (Delta, error) {
 		}
 		err := v(update.Owner, update.HeadBytes(), update.Head.Sig)
 		return err != nil && refused(fault.Wrap(err, fault.Denied, codeBadSignature,
-			"the head of an update said to be %s's is not signed by it", printable(update.Owner)))
+			"the head of an update said to be %s's is not signed by it", quoteName(update.Owner)))
 	})
 	d.Objects = slices.DeleteFunc(slices.Clone(d.Objects), func(o Object) bool {
 		err := v(o.Stamp.Writer, o.SigningBytes(), o.Sig)
 		return err != nil && refused(fault.Wrap(err, fault.Denied, codeBadSignature,
-			"an object said to be written by %s is not signed by it", printable(o.Stamp.Writer)))
+			"an object said to be written by %s is not signed by it", quoteName(o.Stamp.Writer)))
 	})
 	return d, first
 }

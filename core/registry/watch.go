@@ -24,7 +24,7 @@ func newWatch(capacity int, first uint64) watch {
 	return watch{ring: make([]Change, 0, capacity), first: first, next: first}
 }
 
-func (w *watch) add(c Change) {
+func (w *watch) addChange(c Change) {
 	c.Index = w.next
 	w.next++
 	if len(w.ring) < cap(w.ring) {
@@ -34,10 +34,10 @@ func (w *watch) add(c Change) {
 	w.ring[(c.Index-w.first)%uint64(cap(w.ring))] = c
 }
 
-func (w *watch) at(index uint64) Change { return w.ring[(index-w.first)%uint64(cap(w.ring))] }
+func (w *watch) changeAt(index uint64) Change { return w.ring[(index-w.first)%uint64(cap(w.ring))] }
 
-// low returns the lowest index that can be read.
-func (w *watch) low() uint64 { return w.next - uint64(len(w.ring)) }
+// lowestIndex returns the lowest index that can be read.
+func (w *watch) lowestIndex() uint64 { return w.next - uint64(len(w.ring)) }
 
 // Index returns the index of the last change.
 func (r *Registry) Index() uint64 { return r.watch.next - 1 }
@@ -46,11 +46,11 @@ func (r *Registry) Index() uint64 { return r.watch.next - 1 }
 // known, or never were: then read the whole view, which is as of Index, and go on from there.
 func (r *Registry) Since(index uint64, most int) (changes []Change, ok bool) {
 	w := &r.watch
-	if index+1 < w.low() || index >= w.next {
+	if index+1 < w.lowestIndex() || index >= w.next {
 		return nil, false
 	}
 	for i := index + 1; i < w.next && len(changes) < most; i++ {
-		changes = append(changes, w.at(i))
+		changes = append(changes, w.changeAt(i))
 	}
 	return changes, true
 }

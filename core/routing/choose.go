@@ -6,15 +6,15 @@ import (
 	"time"
 )
 
-// up reports whether a machine is taken to run.
-func (b *backend) up(now time.Time) bool {
+// isUp reports whether a machine is taken to run.
+func (b *backend) isUp(now time.Time) bool {
 	return !now.Before(b.asleepTill) && !b.waking && (b.Power == Up || b.Power != Gone && now.Before(b.awakeUntil))
 }
 
-// usable reports whether a request may be sent to a machine now, but for its load.
-func (b *backend) usable(now time.Time) bool {
+// isUsable reports whether a request may be sent to a machine now, but for its load.
+func (b *backend) isUsable(now time.Time) bool {
 	fit := !b.Failing && !b.Unproven || now.Before(b.provenTill)
-	return b.up(now) && fit && !b.Cordoned && !b.Unheard && !now.Before(b.avoidUntil)
+	return b.isUp(now) && fit && !b.Cordoned && !b.Unheard && !now.Before(b.avoidUntil)
 }
 
 // prospect is what a machine may become for requests, as far as is known here. grow wakes by it, and hopeless refuses by
@@ -22,21 +22,22 @@ func (b *backend) usable(now time.Time) bool {
 type prospect struct {
 	serves bool // a request may be sent to it now, but for its load
 	comes  bool // it is on its way to that
-	// wakes says that it could be woken, now or when that is tried again. One that the fleet says is up is only waited for,
-	// so it need not be one that may be started.
+	// wakes says that it could be woken, now or when that is tried again. One that the fleet says is up is only waited
+	// for, so it need not be one that may be started.
 	wakes bool
 	// doubts says that it is up, or on its way, and nobody here knows if it will ever be fit: its owner can say.
 	doubts bool
 }
 
-// prospect returns that of a machine. One whose worker cannot be asked has none: nobody can wait for what it does there.
-func (b *backend) prospect(now time.Time) (x prospect) {
+// prospectOf returns that of a machine. One whose worker cannot be asked has none: nobody can wait for what it does
+// there.
+func (b *backend) prospectOf(now time.Time) (x prospect) {
 	if b.Unheard {
 		return x
 	}
-	up, open := b.up(now), !b.Cordoned && !now.Before(b.avoidUntil)
+	up, open := b.isUp(now), !b.Cordoned && !now.Before(b.avoidUntil)
 	sleeps := b.Power == Asleep && b.Autostart || b.Power == Up && now.Before(b.asleepTill)
-	x.serves = b.usable(now)
+	x.serves = b.isUsable(now)
 	x.wakes = sleeps && !up && !b.Cordoned
 	x.doubts = b.Unproven && (b.Power == Up || b.Power == Coming) && !b.waking && open && !now.Before(b.provenTill)
 	x.comes = b.waking || x.doubts && b.looks == 0 || !x.doubts && b.Power == Coming && !b.Unproven && !up
@@ -57,11 +58,12 @@ func (b *Backend) Able() bool {
 	return b.Power == Coming
 }
 
-// load returns what a machine has to do, as far as is known here: its owner told what all entries sent a moment ago.
-func (b *backend) load() int { return max(b.sent, b.Load) }
+// knownLoad returns what a machine has to do, as far as is known here: its owner told what all entries sent a moment
+// ago.
+func (b *backend) knownLoad() int { return max(b.sent, b.Load) }
 
-// rank says how welcome a region is to a request: smaller goes first.
-func (h *held) rank(b *backend) int {
+// regionRank says how welcome a region is to a request: smaller goes first.
+func (h *held) regionRank(b *backend) int {
 	switch {
 	case h.Region != "" && b.Region == h.Region:
 		return 0
@@ -71,20 +73,20 @@ func (h *held) rank(b *backend) int {
 	return 2
 }
 
-// allows reports whether a machine may serve a request at all.
-func (h *held) allows(b *backend) bool {
+// allowsBackend reports whether a machine may serve a request at all.
+func (h *held) allowsBackend(b *backend) bool {
 	if h.Only != "" {
 		return b.Machine == h.Only
 	}
 	return b.Machine != h.Not && !slices.Contains(h.tries, b.Machine)
 }
 
-// choose returns the machine that a request is sent to; nil: there is none now. Of the nearest region that has one
-// below its hard limit it is the less loaded of two, drawn among those that the region's load needs (Needed); where
+// chooseBackend returns the machine that a request is sent to; nil: there is none now. Of the nearest region that has
+// one below its hard limit it is the less loaded of two, drawn among those that the region's load needs (Needed); where
 // both are at their soft limit, the least loaded of all.
-func (p *Pool) choose(now time.Time, rng *rand.Rand, h *held) *backend {
+func (p *Pool) chooseBackend(now time.Time, rng *rand.Rand, h *held) *backend {
 	if h.Only != "" {
-		if b := p.byID[h.Only]; b != nil && b.usable(now) && p.takes(now, b) {
+		if b := p.byID[h.Only]; b != nil && b.isUsable(now) && p.isBelowHardLimit(now, b) {
 			return b
 		}
 		return nil
@@ -97,9 +99,9 @@ func (p *Pool) choose(now time.Time, rng *rand.Rand, h *held) *backend {
 	return nil
 }
 
-// takes reports whether a machine is taken to be below its hard limit. What the owner said of its load is too old for
-// that, so only what was sent from here counts, and that the owner has just refused one.
-func (p *Pool) takes(now time.Time, b *backend) bool {
+// isBelowHardLimit reports whether a machine is taken to be below its hard limit. What the owner said of its load is
+// too old for that, so only what was sent from here counts, and that the owner has just refused one.
+func (p *Pool) isBelowHardLimit(now time.Time, b *backend) bool {
 	return p.policy.Hard == 0 || b.sent < p.policy.Hard && !now.Before(b.fullUntil)
 }
 
@@ -107,9 +109,9 @@ func (p *Pool) takes(now time.Time, b *backend) bool {
 func (p *Pool) chooseAt(now time.Time, rng *rand.Rand, h *held, rank int) *backend {
 	n, load := 0, 0
 	for _, b := range p.list {
-		if h.rank(b) == rank && b.usable(now) && h.allows(b) && p.takes(now, b) {
+		if h.regionRank(b) == rank && b.isUsable(now) && h.allowsBackend(b) && p.isBelowHardLimit(now, b) {
 			n++
-			load += b.load()
+			load += b.knownLoad()
 		}
 	}
 	if n == 0 {
@@ -128,7 +130,7 @@ func (p *Pool) chooseAt(now time.Time, rng *rand.Rand, h *held, rank int) *backe
 	var one, other, least, last *backend
 	at := 0
 	for _, b := range p.list {
-		if h.rank(b) != rank || !b.usable(now) || !h.allows(b) || !p.takes(now, b) {
+		if h.regionRank(b) != rank || !b.isUsable(now) || !h.allowsBackend(b) || !p.isBelowHardLimit(now, b) {
 			continue
 		}
 		if at == i {
@@ -136,7 +138,7 @@ func (p *Pool) chooseAt(now time.Time, rng *rand.Rand, h *held, rank int) *backe
 		} else if at == j {
 			other = b
 		}
-		if least == nil || b.load() < least.load() {
+		if least == nil || b.knownLoad() < least.knownLoad() {
 			least = b
 		}
 		if at < first && (last == nil || b.last < last.last) {
@@ -144,10 +146,10 @@ func (p *Pool) chooseAt(now time.Time, rng *rand.Rand, h *held, rank int) *backe
 		}
 		at++
 	}
-	if p.overdue(last, least, first) {
+	if p.isOverdue(last, least, first) {
 		return last
 	}
-	if best := better(one, other); p.policy.Soft == 0 || best.load() < p.policy.Soft {
+	if best := lessLoaded(one, other); p.policy.Soft == 0 || best.knownLoad() < p.policy.Soft {
 		return best
 	}
 	return least
@@ -156,21 +158,22 @@ func (p *Pool) chooseAt(now time.Time, rng *rand.Rand, h *held, rank int) *backe
 // mostAhead is how many requests more than another a machine may have of this entry and still have its turn.
 const mostAhead = 2
 
-// overdue reports whether it is a machine's turn of n, whatever it has under way: all others were sent requests since its
-// last, and it has hardly more than the least loaded one. Else one that is slow for a moment, as its host is busy, would
-// get nothing for as long.
-func (p *Pool) overdue(b, least *backend, n int) bool {
-	return p.sends-b.last >= uint64(n) && b.sent <= least.sent+mostAhead && !muchLess(least.load(), b.load()) &&
-		(p.policy.Soft == 0 || b.load() < p.policy.Soft)
+// isOverdue reports whether it is a machine's turn of n, whatever it has under way: all others were sent requests since
+// its last, and it has hardly more than the least loaded one. Else one that is slow for a moment, as its host is busy,
+// would get nothing for as long.
+func (p *Pool) isOverdue(b, least *backend, n int) bool {
+	return p.sends-b.last >= uint64(n) && b.sent <= least.sent+mostAhead && !muchLess(least.knownLoad(),
+		b.knownLoad()) &&
+		(p.policy.Soft == 0 || b.knownLoad() < p.policy.Soft)
 }
 
-// better returns the less loaded of two, and of equals the one that was sent a request longer ago. A machine that is here
-// is not preferred: it would get two thirds of what comes in here, and all of it where the load is low.
-func better(a, b *backend) *backend {
+// lessLoaded returns the less loaded of two, and of equals the one that was sent a request longer ago. A machine that
+// is here is not preferred: it would get two thirds of what comes in here, and all of it where the load is low.
+func lessLoaded(a, b *backend) *backend {
 	switch {
-	case b == nil || muchLess(a.load(), b.load()):
+	case b == nil || muchLess(a.knownLoad(), b.knownLoad()):
 		return a
-	case muchLess(b.load(), a.load()):
+	case muchLess(b.knownLoad(), a.knownLoad()):
 		return b
 	case a.sent != b.sent:
 		if a.sent < b.sent {
@@ -183,12 +186,12 @@ func better(a, b *backend) *backend {
 	return b
 }
 
-// muchLess reports whether a load is less than another one by more than chance: what an owner told is up to a second old,
-// and whoever told 1 because a request was just there would get nothing for that second.
+// muchLess reports whether a load is less than another one by more than chance: what an owner told is up to a second
+// old, and whoever told 1 because a request was just there would get nothing for that second.
 func muchLess(a, b int) bool { return 2*a+4 < b }
 
-// grow wakes as many machines as the load needs that are not up yet, for a request that was sent or is held.
-func (p *Pool) grow(now time.Time, h *held) {
+// wakeForLoad wakes as many machines as the load needs that are not up yet, for a request that was sent or is held.
+func (p *Pool) wakeForLoad(now time.Time, h *held) {
 	if h.Only != "" {
 		p.growOnly(now, h)
 		return
@@ -198,23 +201,24 @@ func (p *Pool) grow(now time.Time, h *held) {
 	}
 	up, coming, load, some := 0, 0, len(p.waits), false
 	for _, b := range p.list {
-		switch x := b.prospect(now); {
+		switch x := b.prospectOf(now); {
 		case x.comes:
 			coming++
 		case x.serves:
 			up++
-			load += b.load()
-			some = some || h.allows(b)
+			load += b.knownLoad()
+			some = some || h.allowsBackend(b)
 		}
 	}
-	need := p.need(load, up)
+	need := p.machinesNeeded(load, up)
 	if len(p.waits) > 0 && !some {
 		coming += p.lookAround(now, h)
 	}
 	for rank := 0; rank < 3 && up+coming < need; rank++ {
 		for _, b := range p.list {
-			if up+coming < need && !b.waking && h.rank(b) == rank && h.allows(b) && b.prospect(now).wakes &&
-				p.wake(now, b) {
+			if up+coming < need && !b.waking && h.regionRank(b) == rank && h.allowsBackend(b) &&
+				b.prospectOf(now).wakes &&
+				p.wakeBackend(now, b) {
 				coming++
 			}
 		}
@@ -230,15 +234,15 @@ func (p *Pool) growOnly(now time.Time, h *held) {
 	if b == nil || p.waits[h.Ticket] == nil {
 		return
 	}
-	if x := b.prospect(now); x.doubts {
-		p.look(now, b)
+	if x := b.prospectOf(now); x.doubts {
+		p.askOwner(now, b)
 	} else if x.wakes {
-		p.wake(now, b)
+		p.wakeBackend(now, b)
 	}
 }
 
-// need returns how many machines a load needs, of which so many are up.
-func (p *Pool) need(load, up int) int {
+// machinesNeeded returns how many machines a load needs, of which so many are up.
+func (p *Pool) machinesNeeded(load, up int) int {
 	need := 1 // nobody waits for more than one
 	if p.policy.Soft > 0 {
 		need = (load + p.policy.Soft - 1) / p.policy.Soft
@@ -255,7 +259,7 @@ func (p *Pool) need(load, up int) int {
 // makeAnother has another machine made where the policy allows that, beside so many that are up or on their way.
 func (p *Pool) makeAnother(now time.Time, coming int) {
 	c := &p.create
-	if c.busy(now) || now.Before(c.at) || len(p.list) >= p.policy.CreateUpTo ||
+	if c.isUnderWay(now) || now.Before(c.at) || len(p.list) >= p.policy.CreateUpTo ||
 		p.policy.Max > 0 && coming >= p.policy.Max {
 		return
 	}
@@ -268,13 +272,13 @@ func (p *Pool) makeAnother(now time.Time, coming int) {
 	}
 }
 
-// busy reports whether a machine is being made, or was made a moment ago.
-func (c *creation) busy(now time.Time) bool {
+// isUnderWay reports whether a machine is being made, or was made a moment ago.
+func (c *creation) isUnderWay(now time.Time) bool {
 	return c.like != "" || now.Before(c.until)
 }
 
-// wake has a machine woken, unless it has just failed to. It reports whether that is under way.
-func (p *Pool) wake(now time.Time, b *backend) bool {
+// wakeBackend has a machine woken, unless it has just failed to. It reports whether that is under way.
+func (p *Pool) wakeBackend(now time.Time, b *backend) bool {
 	if !b.waking && !now.Before(b.wakeAt) {
 		b.waking, b.looked = true, false
 		p.out = append(p.out, Out{Do: Wake, Machine: b.Machine})
@@ -282,19 +286,19 @@ func (p *Pool) wake(now time.Time, b *backend) bool {
 	return b.waking
 }
 
-// lookAround has the owners asked of all machines that may become fit for a request that waits. It returns how many of those
-// do so that were not thought to come.
+// lookAround has the owners asked of all machines that may become fit for a request that waits. It returns how many of
+// those do so that were not thought to come.
 func (p *Pool) lookAround(now time.Time, h *held) (more int) {
 	for _, b := range p.list {
-		if x := b.prospect(now); x.doubts && h.allows(b) && p.look(now, b) && !x.comes {
+		if x := b.prospectOf(now); x.doubts && h.allowsBackend(b) && p.askOwner(now, b) && !x.comes {
 			more++
 		}
 	}
 	return more
 }
 
-// look has the owner of a machine asked whether it comes up, unless it has just said that it does not.
-func (p *Pool) look(now time.Time, b *backend) bool {
+// askOwner has the owner of a machine asked whether it comes up, unless it has just said that it does not.
+func (p *Pool) askOwner(now time.Time, b *backend) bool {
 	if now.Before(b.lookAt) {
 		return false
 	}
@@ -303,9 +307,9 @@ func (p *Pool) look(now time.Time, b *backend) bool {
 	return true
 }
 
-// hopeless returns why a request that is held waits for nothing; 0: there is something to wait for.
-func (p *Pool) hopeless(now time.Time, h *held) (why Reason, after time.Duration, cause error) {
-	if h.Only == "" && p.create.busy(now) {
+// whyHopeless returns why a request that is held waits for nothing; 0: there is something to wait for.
+func (p *Pool) whyHopeless(now time.Time, h *held) (why Reason, after time.Duration, cause error) {
+	if h.Only == "" && p.create.isUnderWay(now) {
 		return 0, 0, nil
 	}
 	why = NoMachine
@@ -321,13 +325,13 @@ func (p *Pool) hopeless(now time.Time, h *held) (why Reason, after time.Duration
 		if h.Only != "" && b.Machine != h.Only {
 			continue
 		}
-		x, allowed := b.prospect(now), h.allows(b)
+		x, allowed := b.prospectOf(now), h.allowsBackend(b)
 		if x.comes || x.serves && allowed { // what serves is at its limit, and a request will end
 			return 0, 0, nil
 		}
-		worst(b.refusal(now, x, allowed))
+		worst(b.refusalOf(now, x, allowed))
 	}
-	if (why == NoMachine || why == Sleeping) && p.expects(now) {
+	if (why == NoMachine || why == Sleeping) && p.expectsMachine(now) {
 		return 0, 0, nil
 	}
 	if h.Only == "" && p.create.cause != nil && len(p.list) < p.policy.CreateUpTo {
@@ -336,8 +340,9 @@ func (p *Pool) hopeless(now time.Time, h *held) (why Reason, after time.Duration
 	return why, after, cause
 }
 
-// refusal returns why a machine of a prospect is nothing to wait for, and when to come again; 0: for no reason of its own.
-func (b *backend) refusal(now time.Time, x prospect, allowed bool) (why Reason, again time.Time, cause error) {
+// refusalOf returns why a machine of a prospect is nothing to wait for, and when to come again; 0: for no reason of its
+// own.
+func (b *backend) refusalOf(now time.Time, x prospect, allowed bool) (why Reason, again time.Time, cause error) {
 	switch {
 	case b.Unheard, now.Before(b.avoidUntil), !allowed:
 		return Unreachable, now.Add(avoidFor.Base), b.cause
@@ -347,7 +352,7 @@ func (b *backend) refusal(now time.Time, x prospect, allowed bool) (why Reason, 
 		return WakeFailed, b.lookAt, b.cause
 	case x.doubts:
 		return Unhealthy, b.lookAt, b.cause
-	case b.up(now) && b.Failing:
+	case b.isUp(now) && b.Failing:
 		return Unhealthy, now.Add(time.Second), nil
 	case b.Held != nil:
 		return HeldDown, b.HeldTill, b.Held
@@ -357,8 +362,9 @@ func (b *backend) refusal(now time.Time, x prospect, allowed bool) (why Reason, 
 	return 0, now, nil
 }
 
-// expects reports whether a machine of the service is about to come, though none is there that could be waited for.
-func (p *Pool) expects(now time.Time) bool {
+// expectsMachine reports whether a machine of the service is about to come, though none is there that could be waited
+// for.
+func (p *Pool) expectsMachine(now time.Time) bool {
 	if !p.wanted {
 		return false
 	}

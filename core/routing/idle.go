@@ -49,7 +49,7 @@ func (x *Idle) Step(now time.Time, services []Service) (rest []Rest, next time.T
 	seen, stays := map[string]bool{}, map[string]bool{}
 	out := map[string]Rest{}
 	for _, s := range services {
-		free := s.unneeded()
+		free := s.unneededMachines()
 		for _, m := range s.Machines {
 			if !m.Own {
 				continue
@@ -70,7 +70,7 @@ func (x *Idle) Step(now time.Time, services []Service) (rest []Rest, next time.T
 			idle := now.Sub(x.since[m.Machine])
 			if idle < s.Policy.IdleAfter {
 				stays[m.Machine] = true
-				next = earlier(next, x.since[m.Machine].Add(s.Policy.IdleAfter))
+				next = earlierTime(next, x.since[m.Machine].Add(s.Policy.IdleAfter))
 				continue
 			}
 			out[m.Machine] = Rest{Machine: m.Machine, Suspend: s.Policy.Autostop == IsSuspended, Idle: idle}
@@ -90,8 +90,9 @@ func (x *Idle) Step(now time.Time, services []Service) (rest []Rest, next time.T
 	return rest, next
 }
 
-// unneeded returns the machines that the load of their region does not need, and that are beyond those that stay up.
-func (s *Service) unneeded() map[string]bool {
+// unneededMachines returns the machines that the load of their region does not need, and that are beyond those that
+// stay up.
+func (s *Service) unneededMachines() map[string]bool {
 	load, up := map[cluster.Region]int{}, []Member{}
 	for _, m := range s.Machines {
 		if m.Up {
@@ -116,7 +117,7 @@ func (s *Service) unneeded() map[string]bool {
 	return out
 }
 
-func earlier(a, b time.Time) time.Time {
+func earlierTime(a, b time.Time) time.Time {
 	if a.IsZero() || b.Before(a) {
 		return b
 	}

@@ -20,8 +20,8 @@ const (
 	fullFor      = 50 * time.Millisecond // a machine that had no place for another request gets none for so long
 	// a machine that was woken counts as awake, whatever the fleet tells meanwhile
 	believeFor = 10 * time.Second
-	// an owner's word that a machine does not run, or is not ready, counts for so long where the fleet says that it is up:
-	// it may be ready soon after, and the fleet has nothing to tell of that
+	// an owner's word that a machine does not run, or is not ready, counts for so long where the fleet says that it is
+	// up: it may be ready soon after, and the fleet has nothing to tell of that
 	notReadyFor = 250 * time.Millisecond
 	// and the fleet tells within so long of one that was made
 	believeMade = 2 * time.Second
@@ -74,7 +74,8 @@ type Backend struct {
 	Unproven bool
 	Held     error     // it is kept down, and why; nil: it is not
 	HeldTill time.Time // when it is tried again
-	// Moved is when its state last changed, as its worker tells: another time says that marks of an earlier one are void.
+	// Moved is when its state last changed, as its worker tells: another time says that marks of an earlier one are
+	// void.
 	Moved time.Time
 }
 
@@ -225,18 +226,18 @@ func (p *Pool) View(now time.Time, rng *rand.Rand, policy Policy, list []Backend
 			return false
 		}
 		b.listed, b.Power = false, Gone
-		p.forget(b)
+		p.forgetBackend(b)
 		return true
 	})
 	slices.SortFunc(p.list, func(a, b *backend) int { return cmp.Compare(a.Machine, b.Machine) })
-	p.release(now, rng)
+	p.releaseHeld(now, rng)
 	return p.out
 }
 
 // Arrive takes a request: it is sent, held (nothing of its ticket is returned) or refused.
 func (p *Pool) Arrive(now time.Time, rng *rand.Rand, a Ask) []Out {
 	p.out = p.out[:0]
-	p.place(now, rng, &held{Ask: a})
+	p.placeRequest(now, rng, &held{Ask: a})
 	return p.out
 }
 
@@ -245,8 +246,8 @@ func (p *Pool) Done(now time.Time, rng *rand.Rand, t Ticket) []Out {
 	p.out = p.out[:0]
 	if s := p.sent[t]; s != nil {
 		s.to.missed = 0
-		p.unsend(s)
-		p.release(now, rng)
+		p.removeSent(s)
+		p.releaseHeld(now, rng)
 	}
 	return p.out
 }
@@ -270,7 +271,7 @@ func (p *Pool) Corrected(now time.Time, rng *rand.Rand, t Ticket, c Correction, 
 	if s == nil {
 		return p.out
 	}
-	p.unsend(s)
+	p.removeSent(s)
 	b := s.to
 	switch c {
 	case DoesNotRun:
@@ -288,24 +289,24 @@ func (p *Pool) Corrected(now time.Time, rng *rand.Rand, t Ticket, c Correction, 
 		h.tries = append(h.tries, b.Machine)
 	}
 	if h.corrected >= MaxCorrected { // what could not be reached is tried once each, and costs nothing but the next
-		p.refuse(h.Ticket, Unreachable, avoidFor.Base, cause)
+		p.refuseRequest(h.Ticket, Unreachable, avoidFor.Base, cause)
 		return p.out
 	}
-	p.place(now, rng, &h)
+	p.placeRequest(now, rng, &h)
 	return p.out
 }
 
 // Tick takes that time has passed: who is held is sent on, or refused. It is called now and then while some are.
 func (p *Pool) Tick(now time.Time, rng *rand.Rand) []Out {
 	p.out = p.out[:0]
-	p.release(now, rng)
+	p.releaseHeld(now, rng)
 	return p.out
 }
 
 // Left takes that the client of a request that is held has gone away. A wake that is under way goes on.
 func (p *Pool) Left(t Ticket) {
 	if h := p.waits[t]; h != nil {
-		p.unhold(h)
+		p.removeHeld(h)
 	}
 }
 
@@ -331,13 +332,13 @@ func (p *Pool) Woken(now time.Time, rng *rand.Rand, machine string, err error) [
 		}
 		b.looks++
 	}
-	p.forget(b)
-	p.release(now, rng)
+	p.forgetBackend(b)
+	p.releaseHeld(now, rng)
 	return p.out
 }
 
-// Expect says whether machines of the service are kept by somebody: where there is none, or none that may be started, requests
-// then wait for a while, as one is about to come.
+// Expect says whether machines of the service are kept by somebody: where there is none, or none that may be started,
+// requests then wait for a while, as one is about to come.
 func (p *Pool) Expect(wanted bool) { p.wanted = wanted }
 
 // Made takes the end of a creation: the id of the new machine, or "" where another entry had made it already, or why
@@ -355,7 +356,7 @@ func (p *Pool) Made(now time.Time, rng *rand.Rand, id string, err error) []Out {
 		c.at = now.Add(wakeAgain.After(c.failures))
 		c.failures++
 	}
-	p.release(now, rng)
+	p.releaseHeld(now, rng)
 	return p.out
 }
 
@@ -365,26 +366,26 @@ func (p *Pool) Held() int { return len(p.waits) }
 // Load returns how many requests of this entry are under way.
 func (p *Pool) Load() int { return len(p.sent) }
 
-// place sends a request, holds it or refuses it.
-func (p *Pool) place(now time.Time, rng *rand.Rand, h *held) {
-	if b := p.choose(now, rng, h); b != nil {
-		p.send(b, h)
-		p.grow(now, h)
+// placeRequest sends a request, holds it or refuses it.
+func (p *Pool) placeRequest(now time.Time, rng *rand.Rand, h *held) {
+	if b := p.chooseBackend(now, rng, h); b != nil {
+		p.sendTo(b, h)
+		p.wakeForLoad(now, h)
 		return
 	}
 	if len(p.waits) >= MaxHeld || p.source[h.Source] >= MaxHeldSource {
-		p.refuse(h.Ticket, Full, time.Second, nil)
+		p.refuseRequest(h.Ticket, Full, time.Second, nil)
 		return
 	}
-	p.hold(h)
-	p.grow(now, h)
-	if reason, after, cause := p.hopeless(now, h); reason != 0 {
-		p.unhold(h)
-		p.refuse(h.Ticket, reason, after, cause)
+	p.holdRequest(h)
+	p.wakeForLoad(now, h)
+	if reason, after, cause := p.whyHopeless(now, h); reason != 0 {
+		p.removeHeld(h)
+		p.refuseRequest(h.Ticket, reason, after, cause)
 	}
 }
 
-func (p *Pool) send(b *backend, h *held) {
+func (p *Pool) sendTo(b *backend, h *held) {
 	b.sent++
 	p.sends++
 	b.last = p.sends
@@ -392,38 +393,38 @@ func (p *Pool) send(b *backend, h *held) {
 	p.out = append(p.out, Out{Do: Send, Ticket: h.Ticket, Machine: b.Machine})
 }
 
-func (p *Pool) unsend(s *sent) {
+func (p *Pool) removeSent(s *sent) {
 	s.to.sent--
 	delete(p.sent, s.Ticket)
-	p.forget(s.to)
+	p.forgetBackend(s.to)
 }
 
-// forget drops a machine that the fleet does not know any more, once nothing of it is under way.
-func (p *Pool) forget(b *backend) {
+// forgetBackend drops a machine that the fleet does not know any more, once nothing of it is under way.
+func (p *Pool) forgetBackend(b *backend) {
 	if !b.listed && b.sent == 0 && !b.waking {
 		delete(p.byID, b.Machine)
 	}
 }
 
-func (p *Pool) refuse(t Ticket, why Reason, after time.Duration, cause error) {
+func (p *Pool) refuseRequest(t Ticket, why Reason, after time.Duration, cause error) {
 	p.out = append(p.out, Out{Do: Refuse, Ticket: t, Reason: why, After: after, Cause: cause,
 		Wanted: p.wanted})
 }
 
-func (p *Pool) hold(h *held) {
+func (p *Pool) holdRequest(h *held) {
 	h.gone = false
 	p.held = append(p.held, h)
 	p.waits[h.Ticket] = h
 	p.source[h.Source]++
-	if h.choosy() {
+	if h.isChoosy() {
 		p.choosy++
 	}
 }
 
-func (p *Pool) unhold(h *held) {
+func (p *Pool) removeHeld(h *held) {
 	h.gone = true
 	delete(p.waits, h.Ticket)
-	if h.choosy() {
+	if h.isChoosy() {
 		p.choosy--
 	}
 	if p.source[h.Source]--; p.source[h.Source] == 0 {
@@ -431,14 +432,14 @@ func (p *Pool) unhold(h *held) {
 	}
 }
 
-// choosy reports whether not just any machine may serve a request.
-func (h *held) choosy() bool {
+// isChoosy reports whether not just any machine may serve a request.
+func (h *held) isChoosy() bool {
 	return h.Only != "" || h.Not != "" || h.Region != "" || len(h.tries) > 0
 }
 
-// release sends those that wait, oldest first, as far as there are machines for them, and refuses those that wait for
-// nothing. Those that have a wish of their own are passed over by the others.
-func (p *Pool) release(now time.Time, rng *rand.Rand) {
+// releaseHeld sends those that wait, oldest first, as far as there are machines for them, and refuses those that wait
+// for nothing. Those that have a wish of their own are passed over by the others.
+func (p *Pool) releaseHeld(now time.Time, rng *rand.Rand) {
 	keep := p.held[:0]
 	full := false // there is nothing for those without a wish
 	for i, h := range p.held {
@@ -449,22 +450,22 @@ func (p *Pool) release(now time.Time, rng *rand.Rand) {
 		if h.gone {
 			continue
 		}
-		if full && !h.choosy() {
+		if full && !h.isChoosy() {
 			keep = append(keep, h)
 			continue
 		}
-		if b := p.choose(now, rng, h); b != nil {
-			p.unhold(h)
-			p.send(b, h)
+		if b := p.chooseBackend(now, rng, h); b != nil {
+			p.removeHeld(h)
+			p.sendTo(b, h)
 			continue
 		}
-		p.grow(now, h)
-		if reason, after, cause := p.hopeless(now, h); reason != 0 {
-			p.unhold(h)
-			p.refuse(h.Ticket, reason, after, cause)
+		p.wakeForLoad(now, h)
+		if reason, after, cause := p.whyHopeless(now, h); reason != 0 {
+			p.removeHeld(h)
+			p.refuseRequest(h.Ticket, reason, after, cause)
 			continue
 		}
-		full = full || !h.choosy()
+		full = full || !h.isChoosy()
 		keep = append(keep, h)
 	}
 	clear(p.held[len(keep):])

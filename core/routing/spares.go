@@ -57,27 +57,27 @@ type Refill struct {
 	Again  time.Time        // when to look again where nothing changes; zero: there is no need
 }
 
-// Step looks at all machines of a service, in an order that is the same at each member. Of the workers of those that can be
-// asked the steward's member acts (cluster.Steward), and the first of them says how a new one is to be: so no two members
-// act that see the same machines. Where they see different ones, both choose the same name for the next machine, and one
-// gets it.
+// Step looks at all machines of a service, in an order that is the same at each member. Of the workers of those that
+// can be asked the steward's member acts (cluster.Steward), and the first of them says how a new one is to be: so no
+// two members act that see the same machines. Where they see different ones, both choose the same name for the next
+// machine, and one gets it.
 func (s *Spares) Step(now time.Time, p *Policy, list []Standing) Refill {
 	var r Refill
 	leaving, first, heard := false, "", []cluster.WorkerID(nil)
-	s.meet(now, list)
+	s.noteComings(now, list)
 	for i := range list {
 		m := &list[i]
 		leaving = leaving || m.Leaving
 		if !m.Unheard && m.Power != Gone {
 			first, heard = cmp.Or(first, m.Machine), append(heard, m.Worker)
 		}
-		ripens, until := s.ripens(now, p, m)
+		ripens, until := s.isRipening(now, p, m)
 		switch {
 		case m.Sleeps():
 			r.Asleep++
 		case ripens:
 			r.Coming++
-			r.Again = earlier(r.Again, until)
+			r.Again = earlierTime(r.Again, until)
 		case m.Power == Coming && !m.Unheard && !m.Cordoned:
 			r.Coming++
 		}
@@ -89,7 +89,7 @@ func (s *Spares) Step(now time.Time, p *Policy, list []Standing) Refill {
 	}
 	for _, t := range []time.Time{s.settle, s.until, s.at} {
 		if now.Before(t) {
-			r.Again = earlier(r.Again, t)
+			r.Again = earlierTime(r.Again, t)
 			return r
 		}
 	}
@@ -97,9 +97,9 @@ func (s *Spares) Step(now time.Time, p *Policy, list []Standing) Refill {
 	return r
 }
 
-// ripens reports whether a machine is up for the first time, and only until it is suspended as a spare. After until it
-// counts as up.
-func (s *Spares) ripens(now time.Time, p *Policy, m *Standing) (yes bool, until time.Time) {
+// isRipening reports whether a machine is up for the first time, and only until it is suspended as a spare. After until
+// it counts as up.
+func (s *Spares) isRipening(now time.Time, p *Policy, m *Standing) (yes bool, until time.Time) {
 	if p.Autostop != IsSuspended || p.Warm == 0 || !m.Made {
 		return false, until
 	}
@@ -126,8 +126,8 @@ func (s *Spares) setFresh(machine string, since time.Time) {
 	s.fresh[machine] = since
 }
 
-// meet notes which machines have come, and which have gone or cannot be asked any more.
-func (s *Spares) meet(now time.Time, list []Standing) {
+// noteComings notes which machines have come, and which have gone or cannot be asked any more.
+func (s *Spares) noteComings(now time.Time, list []Standing) {
 	heard, known := 0, 0
 	for i := range list {
 		if !list[i].Unheard {

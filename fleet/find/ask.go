@@ -35,9 +35,10 @@ func AskSome[T any](most int, workers []Worker, ask func(Worker) (T, error)) ([]
 	return out, errs
 }
 
-// gather asks workers for lists and joins them. Of one that gives no answer, or none to us, what is known stands in, and it is
-// returned: a list that silently lacks some would let its reader believe that they are gone. Another error fails all.
-func gather[T any](d *Directory, workers []Worker, ask func(Worker) ([]T, error),
+// gatherLists asks workers for lists and joins them. Of one that gives no answer, or none to us, what is known stands
+// in, and it is returned: a list that silently lacks some would let its reader believe that they are gone. Another
+// error fails all.
+func gatherLists[T any](d *Directory, workers []Worker, ask func(Worker) ([]T, error),
 	known func(cluster.WorkerID) []T) (all []T, silent []Unanswered, err error) {
 	lists, errs := AskAll(workers, ask)
 	all = []T{}

@@ -52,7 +52,7 @@ func (d *Directory) Those(keep func(*fleet.Worker) bool) (out []Worker) {
 // Owner has the worker answer that has a machine, or a volume. Where nobody has it, that is NotFound; see Nowhere.
 func Owner[T any](ctx context.Context, g *Directory, app, id string, missing fault.Code,
 	ask func(Worker) (T, error)) (T, error) {
-	out, silent, err := search(ctx, g, app, id, missing, ask)
+	out, silent, err := searchWorkers(ctx, g, app, id, missing, ask)
 	if len(silent) > 0 {
 		err = g.Nowhere(missing, silent)
 	}
@@ -65,12 +65,12 @@ type Unanswered struct {
 	Err    error
 }
 
-// search has the worker answer that has a machine, or a volume: the one that the fleet says, and where that one says no
-// or the fleet does not know, whichever of all does not say no. Where all that could be asked said no, it returns those
-// that could not.
-func search[T any](ctx context.Context, g *Directory, app, id string, missing fault.Code,
+// searchWorkers has the worker answer that has a machine, or a volume: the one that the fleet says, and where that one
+// says no or the fleet does not know, whichever of all does not say no. Where all that could be asked said no, it
+// returns those that could not.
+func searchWorkers[T any](ctx context.Context, g *Directory, app, id string, missing fault.Code,
 	ask func(Worker) (T, error)) (none T, silent []Unanswered, err error) {
-	if _, err := g.Apps.App(app); err != nil && !g.has(app, id) {
+	if _, err := g.Apps.App(app); err != nil && !g.hasMachine(app, id) {
 		return none, nil, err
 	}
 	if missing == MachineMissing && !machine.ValidID(id) {
@@ -105,9 +105,9 @@ func search[T any](ctx context.Context, g *Directory, app, id string, missing fa
 	return none, silent, NotFound(missing)
 }
 
-// has reports whether the fleet knows a machine as the app's. A member that has just begun may hear of machines before
-// it hears of their apps.
-func (d *Directory) has(app, machine string) bool {
+// hasMachine reports whether the fleet knows a machine as the app's. A member that has just begun may hear of machines
+// before it hears of their apps.
+func (d *Directory) hasMachine(app, machine string) bool {
 	x, known := d.Fleet.Snapshot().Machine(machine)
 	return known && x.App == app
 }
@@ -117,8 +117,8 @@ func NoAnswer(err error) bool {
 	return fault.Is(err, fault.Unavailable) || fault.Is(err, fault.Timeout)
 }
 
-// mayNotAsk reports whether an error is that a worker answers no member of our role: one that is a worker only. Its own lists
-// then have what others have told, and do not fail.
+// mayNotAsk reports whether an error is that a worker answers no member of our role: one that is a worker only. Its own
+// lists then have what others have told, and do not fail.
 func mayNotAsk(err error) bool {
 	return fault.Is(err, fault.Denied) && fault.CodeOf(err) == fault.CodeRole
 }
@@ -216,14 +216,14 @@ func (d *Directory) Find(ctx context.Context, app, id string) (Found, error) {
 	}
 	if x, known := d.Fleet.Snapshot().Machine(id); known && x.App == app && NoAnswer(err) && ctx.Err() == nil {
 		if w, there := d.Worker(x.Worker); there {
-			return Found{w, x.LastKnown(d.silence(x.Worker))}, nil
+			return Found{w, x.LastKnown(d.silentFor(x.Worker))}, nil
 		}
 	}
 	return f, err
 }
 
-// silence returns for how long a worker that cannot be asked has not been heard; 0 where nobody knows.
-func (d *Directory) silence(id cluster.WorkerID) time.Duration {
+// silentFor returns for how long a worker that cannot be asked has not been heard; 0 where nobody knows.
+func (d *Directory) silentFor(id cluster.WorkerID) time.Duration {
 	since, _ := d.Contact.Lost(id)
 	if x, known := d.Fleet.Snapshot().Worker(id); known && !x.Reachable() && !x.Since.IsZero() &&
 		(since.IsZero() || x.Since.Before(since)) {
@@ -237,7 +237,7 @@ func (d *Directory) silence(id cluster.WorkerID) time.Duration {
 
 // FindSurely is Find for who acts on NotFound: where a worker could not be asked, it is returned, whatever is known.
 func (d *Directory) FindSurely(ctx context.Context, app, id string) (Found, []Unanswered, error) {
-	return search(ctx, d, app, id, MachineMissing, func(w Worker) (Found, error) {
+	return searchWorkers(ctx, d, app, id, MachineMissing, func(w Worker) (Found, error) {
 		m, err := w.Machine(ctx, app, id)
 		return Found{w, m}, err
 	})

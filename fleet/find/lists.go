@@ -10,13 +10,14 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// fewWorkers is how many workers are all asked for a list of machines, so that it has what another member made a moment ago, for
-// which no answer waits. Of more only those are asked that the fleet says have something.
+// fewWorkers is how many workers are all asked for a list of machines, so that it has what another member made a moment
+// ago, for which no answer waits. Of more only those are asked that the fleet says have something.
 const fewWorkers = 16
 
-// having returns the workers that have machines of an app, "" for any, as far as the fleet knows, those of this process, and
-// where there are few all that can be heard. Of destroyed machines the fleet knows nothing, so for them it is all workers.
-func (d *Directory) having(app string, destroyed bool) []Worker {
+// workersHaving returns the workers that have machines of an app, "" for any, as far as the fleet knows, those of this
+// process, and where there are few all that can be heard. Of destroyed machines the fleet knows nothing, so for them it
+// is all workers.
+func (d *Directory) workersHaving(app string, destroyed bool) []Worker {
 	if app == "" || destroyed {
 		return d.Workers()
 	}
@@ -40,18 +41,18 @@ func (d *Directory) MayHave(id cluster.WorkerID, app string) bool {
 
 // Machines lists all machines as their workers tell of them, and the workers that could not be asked.
 func (d *Directory) Machines(ctx context.Context) ([]*machine.Machine, []Unanswered, error) {
-	return gather(d, d.Workers(), func(w Worker) ([]*machine.Machine, error) { return w.Machines(ctx, "", false) },
+	return gatherLists(d, d.Workers(), func(w Worker) ([]*machine.Machine, error) { return w.Machines(ctx, "", false) },
 		func(cluster.WorkerID) []*machine.Machine { return nil })
 }
 
 // Volumes lists an app's volumes, "" for all, of the workers that have any, and those that could not be asked.
 func (d *Directory) Volumes(ctx context.Context, app string) ([]machine.Volume, []Unanswered, error) {
-	return gather(d, d.WithVolumes(app), func(w Worker) ([]machine.Volume, error) { return w.Volumes(ctx, app) },
+	return gatherLists(d, d.WithVolumes(app), func(w Worker) ([]machine.Volume, error) { return w.Volumes(ctx, app) },
 		func(cluster.WorkerID) []machine.Volume { return nil }) // of volumes too little is told to list them
 }
 
-// WithVolumes returns the workers that have volumes of an app, "" for any, or may have. Of a volume that was made a moment ago
-// the fleet knows, also at another member: see broker.Options.Agree.
+// WithVolumes returns the workers that have volumes of an app, "" for any, or may have. Of a volume that was made a
+// moment ago the fleet knows, also at another member: see broker.Options.Agree.
 func (d *Directory) WithVolumes(app string) []Worker {
 	return d.Those(func(x *fleet.Worker) bool {
 		has := len(x.Record.Volumes)
@@ -95,19 +96,19 @@ func (d *Directory) Listing(
 			return out, nil
 		}
 		ms, err := w.Machines(ctx, app, destroyed)
-		return plainly(ms, keep), err
+		return listPlainly(ms, keep), err
 	}
-	return gather(d, d.having(app, destroyed), ask, func(id cluster.WorkerID) []Listed {
+	return gatherLists(d, d.workersHaving(app, destroyed), ask, func(id cluster.WorkerID) []Listed {
 		var known []*machine.Machine
 		for x := range d.Fleet.Snapshot().MachinesAt(id, app) {
-			known = append(known, x.LastKnown(d.silence(id)))
+			known = append(known, x.LastKnown(d.silentFor(id)))
 		}
-		return plainly(known, keep)
+		return listPlainly(known, keep)
 	})
 }
 
-// plainly lists those machines that keep wants.
-func plainly(ms []*machine.Machine, keep func(*machine.Machine) bool) (out []Listed) {
+// listPlainly lists those machines that keep wants.
+func listPlainly(ms []*machine.Machine, keep func(*machine.Machine) bool) (out []Listed) {
 	for _, m := range ms {
 		if keep(m) {
 			out = append(out, Listed{m, (*Plain)(m)})

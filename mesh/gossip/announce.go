@@ -17,7 +17,7 @@ func payloadOf(kind registry.Kind, key string, v any) ([]byte, error) {
 }
 
 // AnnounceNow writes what was announced to the registry, where others find it.
-func (c *Cluster) AnnounceNow() { c.announcer.announce() }
+func (c *Cluster) AnnounceNow() { c.announcer.announceWaiting() }
 
 // Announce tells what this worker is now. A record that differs only in its time and version is not told. Like the
 // other announcements it hands over and returns: the record is signed, is in this member's own view and goes to the
@@ -25,8 +25,8 @@ func (c *Cluster) AnnounceNow() { c.announcer.announce() }
 func (c *Cluster) Announce(w cluster.Record) error {
 	w.Worker = c.o.Self
 	raw, err := payloadOf(registry.Worker, string(c.o.Self), w)
-	if err == nil && c.announcer.outbox.worker(w, raw) {
-		poke(c.announcer.wake)
+	if err == nil && c.announcer.outbox.putWorker(w, raw) {
+		wakeLoop(c.announcer.wake)
 	}
 	return err
 }
@@ -35,21 +35,22 @@ func (c *Cluster) Announce(w cluster.Record) error {
 func (c *Cluster) AnnounceMachine(m Machine) error {
 	raw, err := payloadOf(registry.Machine, m.ID, m)
 	if err == nil {
-		c.announcer.outbox.put(announcement{kind: registry.Machine, key: m.ID, schema: schemaMachine, payload: raw})
-		poke(c.announcer.wake)
+		c.announcer.outbox.putAnnouncement(announcement{kind: registry.Machine, key: m.ID, schema: schemaMachine,
+			payload: raw})
+		wakeLoop(c.announcer.wake)
 	}
 	return err
 }
 
 // RemoveMachine tells that a machine of this worker is no more.
 func (c *Cluster) RemoveMachine(id string) error {
-	c.announcer.outbox.put(announcement{kind: registry.Machine, key: id})
-	poke(c.announcer.wake)
+	c.announcer.outbox.putAnnouncement(announcement{kind: registry.Machine, key: id})
+	wakeLoop(c.announcer.wake)
 	return nil
 }
 
-// sign signs what of returns, where the cluster signs. It is called without the registry's lock.
-func (c *Cluster) sign(of func() []byte) []byte {
+// signBytes signs what of returns, where the cluster signs. It is called without the registry's lock.
+func (c *Cluster) signBytes(of func() []byte) []byte {
 	if c.o.Sign == nil {
 		return nil
 	}
@@ -79,6 +80,6 @@ func (c *Cluster) Begin(worker *cluster.Record, machines []Machine) error {
 	}
 	c.announcer.writer.Lock()
 	defer c.announcer.writer.Unlock()
-	c.announcer.outbox.begin(said)
-	return c.announcer.begin(recs, 0)
+	c.announcer.outbox.beginAnew(said)
+	return c.announcer.beginIncarnation(recs, 0)
 }

@@ -29,24 +29,24 @@ type announcer struct {
 	budget time.Time // until when the bytes broadcast so far take at Rate; guarded by the registry's lock
 }
 
-// announce writes what waits in the outbox to the registry.
-func (a *announcer) announce() {
+// announceWaiting writes what waits in the outbox to the registry.
+func (a *announcer) announceWaiting() {
 	a.writer.Lock()
 	defer a.writer.Unlock()
-	for _, x := range a.outbox.take() {
-		if err := a.write(x); err != nil {
+	for _, x := range a.outbox.takeAll() {
+		if err := a.writeRecord(x); err != nil {
 			a.c.o.Log.Error("the cluster could not be told", "kind", x.kind, "key", x.key, "err", err)
 		}
 	}
 	a.c.mu.Lock()
-	a.c.changed()
+	a.c.afterChange()
 	a.c.mu.Unlock()
-	poke(a.flushes)
+	wakeLoop(a.flushes)
 }
 
-// write writes one record of ours, with the head where that changes. It is called with the writer's lock, so that the draft
-// stays the newest while it is signed.
-func (a *announcer) write(x announcement) error {
+// writeRecord writes one record of ours, with the head where that changes. It is called with the writer's lock, so that
+// the draft stays the newest while it is signed.
+func (a *announcer) writeRecord(x announcement) error {
 	now := time.Now()
 	a.c.mu.Lock()
 	draft := func() (registry.Record, bool, error) {
@@ -61,7 +61,7 @@ func (a *announcer) write(x announcement) error {
 	if err != nil || !changed {
 		return err
 	}
-	rec.Sig = a.c.sign(rec.SigningBytes)
+	rec.Sig = a.c.signBytes(rec.SigningBytes)
 	head := a.headSig(h, due)
 	a.c.mu.Lock()
 	defer a.c.mu.Unlock()
@@ -77,11 +77,11 @@ func (a *announcer) headSig(h registry.OwnHead, due bool) []byte {
 	if !due {
 		return nil
 	}
-	return a.c.sign(func() []byte { return h.SigningBytes(a.c.o.Self) })
+	return a.c.signBytes(func() []byte { return h.SigningBytes(a.c.o.Self) })
 }
 
-// tidy forgets deletions that are old, ours with a head that says so.
-func (a *announcer) tidy(now time.Time) {
+// forgetDeletions forgets deletions that are old, ours with a head that says so.
+func (a *announcer) forgetDeletions(now time.Time) {
 	a.writer.Lock()
 	defer a.writer.Unlock()
 	a.c.mu.Lock()
@@ -94,15 +94,15 @@ func (a *announcer) tidy(now time.Time) {
 	a.c.reg.SetHead(h, head)
 }
 
-// begin starts an incarnation that is greater than all we know of, and durable before it is used. It is called with the
-// writer's lock.
-func (a *announcer) begin(recs []registry.Record, atLeast uint64) error {
+// beginIncarnation starts an incarnation that is greater than all we know of, and durable before it is used. It is
+// called with the writer's lock.
+func (a *announcer) beginIncarnation(recs []registry.Record, atLeast uint64) error {
 	a.c.mu.Lock()
-	inc := a.incarnation(time.Now(), atLeast)
+	inc := a.nextIncarnation(time.Now(), atLeast)
 	err := a.c.reg.CheckOwn(inc, len(recs)) // what would be refused is not written down
 	a.c.mu.Unlock()
 	if err == nil {
-		err = a.c.keeper.begun(inc)
+		err = a.c.keeper.keepIncarnation(inc)
 	}
 	if err != nil {
 		return err
@@ -110,7 +110,7 @@ func (a *announcer) begin(recs []registry.Record, atLeast uint64) error {
 	recs = registry.Numbered(a.c.o.Self, inc, recs)
 	a.signAll(recs)
 	head := registry.FirstHead(inc, len(recs))
-	sig := a.c.sign(func() []byte { return head.SigningBytes(a.c.o.Self) })
+	sig := a.c.signBytes(func() []byte { return head.SigningBytes(a.c.o.Self) })
 	a.c.mu.Lock()
 	defer a.c.mu.Unlock()
 	if err := a.c.reg.Own(time.Now(), inc, recs); err != nil {
@@ -118,18 +118,18 @@ func (a *announcer) begin(recs []registry.Record, atLeast uint64) error {
 	}
 	a.c.reg.SetHead(head, sig)
 	a.begun = true
-	a.c.changed()
-	poke(a.flushes)
+	a.c.afterChange()
+	wakeLoop(a.flushes)
 	return nil
 }
 
-// incarnation returns one that is greater than all that this member has begun or is said to have begun. A number that
-// nobody else would believe was told to us, or to our disk, by somebody who wished us gone: it does not count, and the
-// clock, which is beyond all that we can have begun, stands in. It is called with the lock.
-func (a *announcer) incarnation(now time.Time, atLeast uint64) uint64 {
+// nextIncarnation returns one that is greater than all that this member has begun or is said to have begun. A number
+// that nobody else would believe was told to us, or to our disk, by somebody who wished us gone: it does not count, and
+// the clock, which is beyond all that we can have begun, stands in. It is called with the lock.
+func (a *announcer) nextIncarnation(now time.Time, atLeast uint64) uint64 {
 	known, _ := a.c.reg.Owner(a.c.o.Self)
 	inc := max(a.c.o.Incarnation, 1)
-	for _, n := range []uint64{a.c.keeper.incarnation() + 1, atLeast, known.Incarnation + 1} {
+	for _, n := range []uint64{a.c.keeper.lastIncarnation() + 1, atLeast, known.Incarnation + 1} {
 		if n > registry.MostIncarnation(now) {
 			a.c.o.Log.Warn("an incarnation that is far ahead of the clock is not gone on from", "incarnation", n)
 			n = uint64(max(1, now.Unix()))
@@ -147,7 +147,7 @@ func (a *announcer) signHead(always bool) registry.Head {
 	if a.c.o.Sign == nil || h.Incarnation == 0 || !due && !always {
 		return registry.Head{}
 	}
-	sig := a.c.sign(func() []byte { return h.SigningBytes(a.c.o.Self) })
+	sig := a.c.signBytes(func() []byte { return h.SigningBytes(a.c.o.Self) })
 	a.c.mu.Lock()
 	defer a.c.mu.Unlock()
 	a.c.reg.SetHead(h, sig)
@@ -161,7 +161,7 @@ func (a *announcer) signAll(recs []registry.Record) {
 	for first := range n {
 		each.Go(func() {
 			for i := first; i < len(recs); i += n {
-				recs[i].Sig = a.c.sign(recs[i].SigningBytes)
+				recs[i].Sig = a.c.signBytes(recs[i].SigningBytes)
 			}
 		})
 	}
@@ -190,7 +190,7 @@ func (a *announcer) mindContest() {
 		return
 	}
 	a.c.o.Log.Warn("somebody else has announced records of this worker; all is told anew", "incarnation", inc+1)
-	if err := a.begin(mine, inc+1); err != nil {
+	if err := a.beginIncarnation(mine, inc+1); err != nil {
 		a.c.o.Log.Error("this worker's records could not be told anew", "err", err)
 	}
 }
@@ -205,7 +205,7 @@ func (c *Cluster) BeginAnew(atLeast uint64) error {
 	c.mu.Lock()
 	mine := c.reg.OwnRecords()
 	c.mu.Unlock()
-	return c.announcer.begin(mine, atLeast)
+	return c.announcer.beginIncarnation(mine, atLeast)
 }
 
 // beginEmpty announces that this member has nothing, where nobody has begun.
@@ -215,7 +215,7 @@ func (a *announcer) beginEmpty() error {
 	if a.begun {
 		return nil
 	}
-	return a.begin(nil, 0)
+	return a.beginIncarnation(nil, 0)
 }
 
 // run writes what is announced, and begins anew when somebody else speaks as us.
@@ -225,15 +225,15 @@ func (a *announcer) run(ctx context.Context, l *loop) {
 		case <-ctx.Done():
 			return
 		case <-a.wake:
-			l.do(a.announce, a.c.o)
+			l.runGuarded(a.announceWaiting, a.c.o)
 		case <-a.contests:
-			l.do(a.mindContest, a.c.o)
+			l.runGuarded(a.mindContest, a.c.o)
 		}
 	}
 }
 
-// flush broadcasts what we announced, coalesced, and no faster than Rate.
-func (a *announcer) flush(ctx context.Context, l *loop) {
+// broadcastAnnounced broadcasts what we announced, coalesced, and no faster than Rate.
+func (a *announcer) broadcastAnnounced(ctx context.Context, l *loop) {
 	for {
 		select {
 		case <-ctx.Done():
@@ -246,7 +246,7 @@ func (a *announcer) flush(ctx context.Context, l *loop) {
 		if wait.For(ctx, after) != nil {
 			return
 		}
-		l.do(a.flushNow, a.c.o)
+		l.runGuarded(a.flushNow, a.c.o)
 	}
 }
 
@@ -271,5 +271,5 @@ func (a *announcer) flushNow() {
 		}
 		bodies[i] = registry.EncodeUpdate(r)
 	}
-	a.c.dissemination.publish(bodies...)
+	a.c.dissemination.publishBodies(bodies...)
 }

@@ -19,8 +19,8 @@ type antiEntropy struct {
 	wake   chan struct{} // there is a sign of a difference
 }
 
-// synchronize pulls differences: when there is a sign of one, and now and then without.
-func (e *antiEntropy) synchronize(ctx context.Context, l *loop) {
+// pullDifferences pulls differences: when there is a sign of one, and now and then without.
+func (e *antiEntropy) pullDifferences(ctx context.Context, l *loop) {
 	every := time.NewTimer(jitter(e.c.o.Knobs.Sync))
 	defer every.Stop()
 	for {
@@ -36,19 +36,19 @@ func (e *antiEntropy) synchronize(ctx context.Context, l *loop) {
 				return
 			}
 		}
-		if m, ok := e.whom(regular); ok {
-			l.do(func() { e.exchange(ctx, m) }, e.c.o)
+		if m, ok := e.pickMember(regular); ok {
+			l.runGuarded(func() { e.pullFrom(ctx, m) }, e.c.o)
 		}
 	}
 }
 
-// whom picks a member to pull from: one that has something else, the owner of something that we lack, or anybody.
-func (e *antiEntropy) whom(regular bool) (cluster.Member, bool) {
-	anybody, ok := e.c.members.any()
+// pickMember picks a member to pull from: one that has something else, the owner of something that we lack, or anybody.
+func (e *antiEntropy) pickMember(regular bool) (cluster.Member, bool) {
+	anybody, ok := e.c.members.anyMember()
 	if !ok {
 		return cluster.Member{}, false
 	}
-	if id, differs := e.c.roots.take(); differs {
+	if id, differs := e.c.roots.takeDifferingMember(); differs {
 		if m, _ := e.c.members.get(id); m.State == cluster.MemberAlive {
 			return m, true
 		}
@@ -65,8 +65,8 @@ func (e *antiEntropy) whom(regular bool) (cluster.Member, bool) {
 	return anybody, regular || owners < int(e.c.members.count.Load()-1)/2
 }
 
-// PullFrom learns all that a member knows which is heard, be it suspected: one that was late with an answer to a probe is not
-// gone, and an answer to a client waits for what it knows.
+// PullFrom learns all that a member knows which is heard, be it suspected: one that was late with an answer to a probe
+// is not gone, and an answer to a client waits for what it knows.
 func (c *Cluster) PullFrom(ctx context.Context, id cluster.WorkerID) error {
 	m, known := c.members.get(id)
 	if !known || !m.Heard() {
@@ -79,8 +79,8 @@ func (c *Cluster) PullFrom(ctx context.Context, id cluster.WorkerID) error {
 	return err
 }
 
-// exchange pulls all that a member knows and we do not.
-func (e *antiEntropy) exchange(ctx context.Context, m cluster.Member) {
+// pullFrom pulls all that a member knows and we do not.
+func (e *antiEntropy) pullFrom(ctx context.Context, m cluster.Member) {
 	ctx, cancel := context.WithTimeout(ctx, pullTimeout)
 	defer cancel()
 	diverged, err := e.pullAll(ctx, m, func(a registry.Delta) registry.Digest { return e.c.reg.Digest(a) })
@@ -95,7 +95,7 @@ func (e *antiEntropy) exchange(ctx context.Context, m cluster.Member) {
 		e.c.o.Log.Debug("a pull failed", "member", m.ID, "err", err)
 		return
 	}
-	e.c.roots.agree()
+	e.c.roots.noteAgreement()
 }
 
 func (e *antiEntropy) pullAll(ctx context.Context, m cluster.Member,
@@ -112,12 +112,12 @@ func (e *antiEntropy) pullAll(ctx context.Context, m cluster.Member,
 			continue
 		}
 		diverged = append(diverged, answer.Diverged...)
-		verified, refused := e.c.verified(answer)
+		verified, refused := e.c.verifyDelta(answer)
 		e.c.mu.Lock()
 		_, err := e.c.reg.Merge(time.Now(), m.ID, verified)
-		e.c.refusals.count(err)
-		e.c.keep(verified.Objects)
-		e.c.changed()
+		e.c.refusals.countRefusal(err)
+		e.c.keepObjects(verified.Objects)
+		e.c.afterChange()
 		e.c.mu.Unlock()
 		if refused = cmp.Or(refused, err); refused != nil {
 			e.c.o.Log.Info("something a member told is refused", "member", m.ID, "err", refused)

@@ -27,7 +27,7 @@ const (
 	maxCodes  = 32 // of refusals; more are counted together
 )
 
-func (r *refusals) count(err error) {
+func (r *refusals) countRefusal(err error) {
 	if err == nil {
 		return
 	}
@@ -52,14 +52,14 @@ func (r *refusals) all() map[string]int64 {
 	return maps.Clone(r.counts)
 }
 
-func (r *refusals) knows(head [sha256.Size]byte, now time.Time) bool {
+func (r *refusals) isKnown(head [sha256.Size]byte, now time.Time) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	at, known := r.heads[head]
 	return known && now.Sub(at) < headsLast
 }
 
-func (r *refusals) remember(head [sha256.Size]byte, now time.Time) {
+func (r *refusals) rememberHead(head [sha256.Size]byte, now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.heads == nil || len(r.heads) >= maxHeads {
@@ -68,14 +68,14 @@ func (r *refusals) remember(head [sha256.Size]byte, now time.Time) {
 	r.heads[head] = now
 }
 
-// verified returns what of a delta is to be believed, and the first refusal; what is refused is counted. It is called
+// verifyDelta returns what of a delta is to be believed, and the first refusal; what is refused is counted. It is called
 // without the lock.
-func (c *Cluster) verified(d registry.Delta) (registry.Delta, error) {
+func (c *Cluster) verifyDelta(d registry.Delta) (registry.Delta, error) {
 	if c.o.Verify == nil {
 		return d, nil
 	}
 	kept, err := registry.Verified(c.verifyOnce, d)
-	c.refusals.count(err)
+	c.refusals.countRefusal(err)
 	return kept, err
 }
 
@@ -85,12 +85,12 @@ func (c *Cluster) verifyOnce(by cluster.WorkerID, signed, sig []byte) error {
 		return c.o.Verify(by, signed, sig)
 	}
 	now, sum := time.Now(), sha256.Sum256(bytes.Join([][]byte{signed, sig}, []byte{0}))
-	if c.refusals.knows(sum, now) {
+	if c.refusals.isKnown(sum, now) {
 		return nil
 	}
 	err := c.o.Verify(by, signed, sig)
 	if err == nil {
-		c.refusals.remember(sum, now)
+		c.refusals.rememberHead(sum, now)
 	}
 	return err
 }

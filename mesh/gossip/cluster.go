@@ -80,9 +80,9 @@ func New(o Options) (*Cluster, error) {
 	c.announcer = &announcer{c: c, wake: newWake(), flushes: newWake(), contests: newWake()}
 	c.antiEntropy = &antiEntropy{c: c, puller: cmp.Or[Puller](o.Puller, ownPuller{c}), wake: newWake()}
 	c.upkeep = &upkeep{c: c, saves: newWake(), suspects: newWake()}
-	c.members = newMembership(o.Self, d.saved.addresses, hooks{changed: c.moved.raise,
-		joined:  func() { poke(c.antiEntropy.wake) },
-		unknown: func() { poke(c.upkeep.saves) }, suspect: func() { poke(c.upkeep.suspects) }})
+	c.members = newMembership(o.Self, d.saved.addresses, hooks{changed: c.moved.signalChange,
+		joined:  func() { wakeLoop(c.antiEntropy.wake) },
+		unknown: func() { wakeLoop(c.upkeep.saves) }, suspect: func() { wakeLoop(c.upkeep.suspects) }})
 	c.dissemination = newDissemination(c)
 	c.seal.Store(seal)
 	c.keys.Store(int64(o.KeysGeneration))
@@ -92,33 +92,33 @@ func New(o Options) (*Cluster, error) {
 	}
 	ro.Signed = o.Verify != nil
 	c.reg = registry.New(o.Self, ro)
-	c.cache.reset(c.reg.Index())
-	c.restore(d)
-	if c.net, err = listen(o.Bind, o.Advertise); err != nil {
+	c.cache.resetTo(c.reg.Index())
+	c.restoreObjects(d)
+	if c.net, err = listenTransport(o.Bind, o.Advertise); err != nil {
 		return nil, errors.Join(err, c.keeper.close())
 	}
-	c.net.pulls, c.net.member = c.serve, c.members.isAt
-	c.changed()
+	c.net.pulls, c.net.member = c.servePull, c.members.isAt
+	c.afterChange()
 	return c, nil
 }
 
-// restore takes in the objects that were kept.
-func (c *Cluster) restore(d *disk) {
-	kept, refused := c.verified(registry.Delta{Objects: d.objects})
+// restoreObjects takes in the objects that were kept.
+func (c *Cluster) restoreObjects(d *disk) {
+	kept, refused := c.verifyDelta(registry.Delta{Objects: d.objects})
 	d.objects = nil
 	if _, err := c.reg.Merge(time.Now(), "", kept); err != nil && refused == nil {
 		refused = err
 	}
 	if refused != nil {
 		c.o.Log.Warn("not all objects that were kept are taken in", "err", refused)
-		c.keeper.renew(c.allObjects)
+		c.keeper.renewObjects(c.allObjects)
 	}
 }
 
 // Addr returns host:port of this member's gossip, as others reach it.
 func (c *Cluster) Addr() string { return c.net.advertise.String() }
 
-func (c *Cluster) config() *memberlist.Config {
+func (c *Cluster) memberlistConfig() *memberlist.Config {
 	k, conf := c.o.Knobs, memberlist.DefaultLANConfig()
 	conf.Name, conf.Transport = string(c.o.Self), c.net
 	conf.LogOutput = logWriter{c}
@@ -142,8 +142,8 @@ func (c *Cluster) Run(ctx context.Context) error {
 	if err := c.announcer.beginEmpty(); err != nil {
 		return err
 	}
-	c.net.start()
-	conf := c.config()
+	c.net.startReading()
+	conf := c.memberlistConfig()
 	conf.Keyring = c.ring
 	var err error
 	if c.ml, err = memberlist.Create(conf); err != nil {
@@ -154,17 +154,17 @@ func (c *Cluster) Run(ctx context.Context) error {
 	for i, x := range [loopCount]struct {
 		name string
 		run  func(context.Context, *loop)
-	}{{"announce", c.announcer.run}, {"flush", c.announcer.flush}, {"take in", c.dissemination.takeIn},
-		{"resend", c.dissemination.resend}, {"synchronize", c.antiEntropy.synchronize}, {"reconnect",
-			c.upkeep.reconnect},
-		{"tend", c.upkeep.tend}, {"suspects", c.upkeep.askSuspects}} {
+	}{{"announce", c.announcer.run}, {"flush", c.announcer.broadcastAnnounced}, {"take in", c.dissemination.takeIn},
+		{"resend", c.dissemination.resendUnacked}, {"synchronize", c.antiEntropy.pullDifferences}, {"reconnect",
+			c.upkeep.reconnectLost},
+		{"tend", c.upkeep.runUpkeep}, {"suspects", c.upkeep.askSuspects}} {
 		c.loops[i].name = x.name
 		all.Go(func() { x.run(ctx, &c.loops[i]) })
 	}
 	<-ctx.Done()
 	err = c.ml.Shutdown()
 	all.Wait()
-	return errors.Join(err, c.upkeep.save(), c.keeper.close())
+	return errors.Join(err, c.upkeep.saveMembers(), c.keeper.close())
 }
 
 // Ready is closed when the member can join others.
@@ -188,7 +188,7 @@ func (c *Cluster) Join(ctx context.Context, addrs []string) error {
 		return fault.Wrap(err, fault.Unavailable, codeJoin,
 			"none of the %d addresses answers as a member of a cluster with our gossip key", len(addrs))
 	}
-	poke(c.antiEntropy.wake)
+	wakeLoop(c.antiEntropy.wake)
 	return nil
 }
 
@@ -221,20 +221,20 @@ func (c *Cluster) Leave(ctx context.Context) error {
 	return nil
 }
 
-// changed is called with the lock after anything in the registry may have changed.
-func (c *Cluster) changed() {
-	c.roots.set(c.reg.Root())
+// afterChange is called with the lock after anything in the registry may have changed.
+func (c *Cluster) afterChange() {
+	c.roots.setOwnRoot(c.reg.Root())
 	if c.reg.Contested() > 0 {
-		poke(c.announcer.contests)
+		wakeLoop(c.announcer.contests)
 	}
-	c.absorb()
-	c.moved.raise()
+	c.absorbChanges()
+	c.moved.signalChange()
 }
 
 func newWake() chan struct{} { return make(chan struct{}, 1) }
 
-// poke wakes a loop; one that was woken already looks at everything.
-func poke(ch chan struct{}) {
+// wakeLoop wakes a loop; one that was woken already looks at everything.
+func wakeLoop(ch chan struct{}) {
 	select {
 	case ch <- struct{}{}:
 	default:
@@ -258,7 +258,7 @@ type Stats struct {
 
 // Stats returns the counts.
 func (c *Cluster) Stats() Stats {
-	counts, waiting := c.dissemination.stats()
+	counts, waiting := c.dissemination.spreadStats()
 	return Stats{Broadcast: counts, Sent: c.net.sent.Load(), Received: c.net.got.Load(),
 		Dropped: c.dissemination.dropped.Load(), Queued: waiting, Refused: c.refusals.all()}
 }

@@ -48,7 +48,7 @@ func (d delegate) LocalState(bool) []byte { return append(d.AckPayload(), d.c.o.
 func (d delegate) MergeRemoteState(b []byte, _ bool) {
 	d.c.met.Do(func() { close(d.c.contact) })
 	if len(b) > 8 {
-		d.compare(cluster.WorkerID(b[8:]), binary.BigEndian.Uint64(b))
+		d.compareRoot(cluster.WorkerID(b[8:]), binary.BigEndian.Uint64(b))
 	}
 }
 
@@ -60,27 +60,27 @@ func (d delegate) AckPayload() []byte {
 // NotifyPingComplete is a probe of ours that was answered.
 func (d delegate) NotifyPingComplete(n *memberlist.Node, rtt time.Duration, payload []byte) {
 	id := cluster.WorkerID(n.Name)
-	d.c.members.answered(id, rtt)
+	d.c.members.noteAnswer(id, rtt)
 	if len(payload) == 8 {
-		d.compare(id, binary.BigEndian.Uint64(payload))
+		d.compareRoot(id, binary.BigEndian.Uint64(payload))
 	}
 }
 
-func (d delegate) compare(id cluster.WorkerID, root uint64) {
-	if d.c.roots.compare(id, root) {
-		poke(d.c.antiEntropy.wake)
+func (d delegate) compareRoot(id cluster.WorkerID, root uint64) {
+	if d.c.roots.noteRoot(id, root) {
+		wakeLoop(d.c.antiEntropy.wake)
 	}
 }
 
 // NotifyJoin is memberlist telling that a member is there. It holds memberlist's lock: nothing of memberlist may be
 // called.
-func (d delegate) NotifyJoin(n *memberlist.Node) { d.c.members.noted(n, cluster.MemberAlive) }
+func (d delegate) NotifyJoin(n *memberlist.Node) { d.c.members.noteState(n, cluster.MemberAlive) }
 
 // NotifyUpdate is memberlist telling that a member's meta changed.
-func (d delegate) NotifyUpdate(n *memberlist.Node) { d.c.members.noted(n, cluster.MemberAlive) }
+func (d delegate) NotifyUpdate(n *memberlist.Node) { d.c.members.noteState(n, cluster.MemberAlive) }
 
 // NotifyLeave is memberlist telling that a member is gone.
-func (d delegate) NotifyLeave(n *memberlist.Node) { d.c.members.noted(n, cluster.MemberDead) }
+func (d delegate) NotifyLeave(n *memberlist.Node) { d.c.members.noteState(n, cluster.MemberDead) }
 
 // NotifyConflict is memberlist telling that somebody has a member's name and another address. Where the name is ours,
 // it may be what others remember of an earlier life of ours, or another who is us.
@@ -88,7 +88,7 @@ func (d delegate) NotifyConflict(_, other *memberlist.Node) {
 	if other.Name != string(d.c.o.Self) {
 		return
 	}
-	d.conflict(other)
+	d.noteConflict(other)
 }
 
 // NotifyMerge is memberlist telling whom another knows, before it is taken in. Of whom that one suspects at the moment,
@@ -96,13 +96,13 @@ func (d delegate) NotifyConflict(_, other *memberlist.Node) {
 func (d delegate) NotifyMerge(known []*memberlist.Node) error {
 	for _, n := range known {
 		if n.Name == string(d.c.o.Self) && n.State != memberlist.StateLeft && n.Address() != d.c.Addr() {
-			d.conflict(n)
+			d.noteConflict(n)
 		}
 	}
 	return nil
 }
 
-func (d delegate) conflict(other *memberlist.Node) {
+func (d delegate) noteConflict(other *memberlist.Node) {
 	var m meta
 	if err := json.Unmarshal(other.Meta, &m); err != nil {
 		m = meta{} // of another version: nobody can be asked

@@ -64,14 +64,14 @@ func openDisk(dir string) (*disk, error) {
 	if dir == "" {
 		return d, nil
 	}
-	if err := d.open(); err != nil {
+	if err := d.openFiles(); err != nil {
 		return nil, fault.Wrap(err, fault.Unavailable, codeGossipDir,
 			"the directory %s cannot be used for the members and objects of the cluster", dir)
 	}
 	return d, nil
 }
 
-func (d *disk) open() error {
+func (d *disk) openFiles() error {
 	if err := os.MkdirAll(d.dir, 0o700); err != nil {
 		return err
 	}
@@ -89,7 +89,7 @@ func (d *disk) open() error {
 	for len(raw) >= 8 {
 		n := binary.BigEndian.Uint32(raw)
 		if !wholeFrame(raw) {
-			if another(raw[1:]) {
+			if hasWholeFrame(raw[1:]) {
 				return fault.New(fault.Internal, codeObjectsDamaged,
 					"the file %s is damaged in its middle and was left as it is: restore it from a backup, or give up "+
 						"what it holds and the other members do not know: souk agent without %s",
@@ -110,7 +110,7 @@ func (d *disk) open() error {
 		}
 		raw = raw[8+n:]
 	}
-	return d.rewrite(d.objects)
+	return d.rewriteObjects(d.objects)
 }
 
 // wholeFrame reports whether b begins with a frame that was written whole. None is empty.
@@ -120,8 +120,8 @@ func wholeFrame(b []byte) bool {
 		crc32.ChecksumIEEE(b[8:8+n]) == binary.BigEndian.Uint32(b[4:])
 }
 
-// another reports whether a frame that was written whole begins anywhere in b.
-func another(b []byte) bool {
+// hasWholeFrame reports whether a frame that was written whole begins anywhere in b.
+func hasWholeFrame(b []byte) bool {
 	for ; len(b) > 8; b = b[1:] {
 		if wholeFrame(b) {
 			return true
@@ -130,8 +130,8 @@ func another(b []byte) bool {
 	return false
 }
 
-// rewrite makes the file of objects anew, with these alone.
-func (d *disk) rewrite(objs []registry.Object) error {
+// rewriteObjects makes the file of objects anew, with these alone.
+func (d *disk) rewriteObjects(objs []registry.Object) error {
 	if d.dir == "" {
 		return nil
 	}
@@ -140,7 +140,7 @@ func (d *disk) rewrite(objs []registry.Object) error {
 		raw = appendFrame(raw, o)
 	}
 	path := filepath.Join(d.dir, ObjectsFile)
-	if err := replace(path, raw); err != nil {
+	if err := replaceFile(path, raw); err != nil {
 		return err
 	}
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0o600)
@@ -161,8 +161,8 @@ func appendFrame(b []byte, o registry.Object) []byte {
 	return append(b, x...)
 }
 
-// append writes objects behind the others, to the platter when sync is set.
-func (d *disk) append(sync bool, objs ...registry.Object) error {
+// appendObjects writes objects behind the others, to the platter when sync is set.
+func (d *disk) appendObjects(sync bool, objs ...registry.Object) error {
 	if d.file == nil || len(objs) == 0 {
 		return nil
 	}
@@ -183,17 +183,17 @@ func (d *disk) append(sync bool, objs ...registry.Object) error {
 	return nil
 }
 
-// grown reports whether most of the file is of the past.
-func (d *disk) grown() bool { return d.file != nil && d.size > 2*d.live+(1<<20) }
+// needsRewrite reports whether most of the file is of the past.
+func (d *disk) needsRewrite() bool { return d.file != nil && d.size > 2*d.live+(1<<20) }
 
-// write replaces members.json.
-func (d *disk) write(s saved) error {
+// writeMembers replaces members.json.
+func (d *disk) writeMembers(s saved) error {
 	if d.dir == "" {
 		return nil
 	}
 	raw, err := json.MarshalIndent(s, "", "  ")
 	if err == nil {
-		err = replace(filepath.Join(d.dir, MembersFile), raw)
+		err = replaceFile(filepath.Join(d.dir, MembersFile), raw)
 	}
 	if err != nil {
 		return fault.Wrap(err, fault.Unavailable, fault.CodeDisk, "the members of the cluster cannot be saved")
@@ -210,8 +210,8 @@ func (d *disk) close() error {
 	return err
 }
 
-// replace writes a file whole or not at all.
-func replace(path string, raw []byte) error {
+// replaceFile writes a file whole or not at all.
+func replaceFile(path string, raw []byte) error {
 	tmp := path + ".new"
 	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {

@@ -21,7 +21,7 @@ func TestDamagedObjects(t *testing.T) {
 	for i := range 20 {
 		o := registry.Object{Kind: "app", Key: fmt.Sprint("app-", i), Payload: []byte(strings.Repeat("x", 200)),
 			Stamp: registry.Stamp{Wall: int64(i + 1), Writer: "w1"}, Schema: 1}
-		if err := d.append(true, o); err != nil {
+		if err := d.appendObjects(true, o); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -28,8 +28,8 @@ func newDissemination(c *Cluster) *dissemination {
 		out: broadcast.New(o, rng)}
 }
 
-// with calls f with the spreader, which knows the members as they are now, and returns what is to be sent then.
-func (d *dissemination) with(f func(*broadcast.Spreader)) ([]broadcast.Packet, []broadcast.Ack) {
+// withSpreader calls f with the spreader, which knows the members as they are now, and returns what is to be sent then.
+func (d *dissemination) withSpreader(f func(*broadcast.Spreader)) ([]broadcast.Packet, []broadcast.Ack) {
 	ring := d.c.members.currentRing()
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -38,40 +38,40 @@ func (d *dissemination) with(f func(*broadcast.Spreader)) ([]broadcast.Packet, [
 	return d.out.Flush(time.Now())
 }
 
-// next returns when something must be sent again.
-func (d *dissemination) next() (time.Time, bool) {
+// nextResend returns when something must be sent again.
+func (d *dissemination) nextResend() (time.Time, bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.out.Next()
 }
 
-// stats returns the counts, and how many packets are not acknowledged.
-func (d *dissemination) stats() (broadcast.Stats, int) {
+// spreadStats returns the counts, and how many packets are not acknowledged.
+func (d *dissemination) spreadStats() (broadcast.Stats, int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.out.Stats(), d.out.InFlight()
 }
 
-// spread changes the tree and sends what follows.
-func (d *dissemination) spread(f func(*broadcast.Spreader)) {
-	packets, acks := d.with(f)
+// changeAndSend changes the tree and sends what follows.
+func (d *dissemination) changeAndSend(f func(*broadcast.Spreader)) {
+	packets, acks := d.withSpreader(f)
 	for _, p := range packets {
-		if n := d.c.members.node(p.To); n != nil {
+		if n := d.c.members.nodeOf(p.To); n != nil {
 			_ = d.c.ml.SendBestEffort(n, p.Encode()) // it is sent again when nobody acknowledges it
 		}
 	}
 	for _, a := range acks {
-		if n := d.c.members.node(a.To); n != nil {
+		if n := d.c.members.nodeOf(a.To); n != nil {
 			_ = d.c.ml.SendBestEffort(n, a.Encode())
 		}
 	}
 	if len(packets) > 0 {
-		poke(d.resends)
+		wakeLoop(d.resends)
 	}
 }
 
-// publish tells all others, as soon as there can be others.
-func (d *dissemination) publish(bodies ...[]byte) {
+// publishBodies tells all others, as soon as there can be others.
+func (d *dissemination) publishBodies(bodies ...[]byte) {
 	select {
 	case <-d.c.ready:
 	default: // whoever we join will pull it
@@ -80,15 +80,15 @@ func (d *dissemination) publish(bodies ...[]byte) {
 	if len(bodies) == 0 || d.c.members.count.Load() < 2 {
 		return
 	}
-	d.spread(func(s *broadcast.Spreader) {
+	d.changeAndSend(func(s *broadcast.Spreader) {
 		for _, b := range bodies {
 			s.Publish(b)
 		}
 	})
 }
 
-// resend sends again what nobody acknowledged.
-func (d *dissemination) resend(ctx context.Context, l *loop) {
+// resendUnacked sends again what nobody acknowledged.
+func (d *dissemination) resendUnacked(ctx context.Context, l *loop) {
 	due := time.NewTimer(time.Hour)
 	defer due.Stop()
 	for {
@@ -97,9 +97,9 @@ func (d *dissemination) resend(ctx context.Context, l *loop) {
 			return
 		case <-d.resends:
 		case <-due.C:
-			l.do(func() { d.spread(func(*broadcast.Spreader) {}) }, d.c.o)
+			l.runGuarded(func() { d.changeAndSend(func(*broadcast.Spreader) {}) }, d.c.o)
 		}
-		if next, ok := d.next(); ok {
+		if next, ok := d.nextResend(); ok {
 			due.Reset(max(time.Until(next), time.Millisecond))
 		}
 	}

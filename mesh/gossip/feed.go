@@ -47,11 +47,11 @@ func (c *Cluster) Feed() *Feed {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for id := range c.workers {
-		f.add(thing{owner: id})
+		f.addThing(thing{owner: id})
 	}
 	for id, claims := range c.machines {
 		for owner := range claims {
-			f.add(thing{owner, id})
+			f.addThing(thing{owner, id})
 		}
 	}
 	c.feeds = append(c.feeds, f)
@@ -88,16 +88,16 @@ func (f *Feed) Take(most int) (n News) {
 	return n
 }
 
-// add is called with the cluster's lock.
-func (f *Feed) add(x thing) {
+// addThing is called with the cluster's lock.
+func (f *Feed) addThing(x thing) {
 	if x.owner != f.c.o.Self && !f.in[x] {
 		f.in[x] = true
 		f.waiting = append(f.waiting, x)
 	}
 }
 
-// feed tells the feeds that a record has changed, or is gone. It is called with the lock.
-func (c *Cluster) feed(kind registry.Kind, owner cluster.WorkerID, key string) {
+// notifyFeeds tells the feeds that a record has changed, or is gone. It is called with the lock.
+func (c *Cluster) notifyFeeds(kind registry.Kind, owner cluster.WorkerID, key string) {
 	x := thing{owner: owner}
 	switch kind {
 	case registry.Worker:
@@ -107,6 +107,6 @@ func (c *Cluster) feed(kind registry.Kind, owner cluster.WorkerID, key string) {
 		return
 	}
 	for _, f := range c.feeds {
-		f.add(x)
+		f.addThing(x)
 	}
 }

@@ -98,7 +98,7 @@ func TestAnUnsealedLengthAllocatesNothing(t *testing.T) {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	for range 64 {
-		if _, err := s.read(strings.NewReader(frame), question); err == nil {
+		if _, err := s.readFrame(strings.NewReader(frame), question); err == nil {
 			t.Fatal("half a frame is a frame")
 		}
 	}

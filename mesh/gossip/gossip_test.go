@@ -252,7 +252,7 @@ func TestASuspectIsAskedUntilItAnswers(t *testing.T) {
 			state(b, "a") == cluster.MemberAlive
 	})
 	b.link.cut.Store(true)
-	a.members.suspect("b")
+	a.members.noteSuspicion("b")
 	waittest.Until(t, "a suspects b", func() bool { return state(a, "b") == cluster.MemberSuspect })
 	b.link.cut.Store(false)
 	waittest.Until(t, "b has answered", func() bool { return state(a, "b") == cluster.MemberAlive })
@@ -267,7 +267,8 @@ func TestASuspectIsAskedUntilItAnswers(t *testing.T) {
 	}
 }
 
-// TestASuspectIsPulledFrom: what an answer waits for is not left out since its member was late with an answer to a probe.
+// TestASuspectIsPulledFrom: what an answer waits for is not left out since its member was late with an answer to a
+// probe.
 func TestASuspectIsPulledFrom(t *testing.T) {
 	k := fast()
 	k.Probe, k.Reprobe, k.Gossip = time.Hour, time.Hour, time.Hour
@@ -275,9 +276,9 @@ func TestASuspectIsPulledFrom(t *testing.T) {
 	a := start(t, Options{Self: "a", Knobs: k})
 	b := start(t, Options{Self: "b", Knobs: k}, a)
 	waittest.Until(t, "a knows b", func() bool { return state(a, "b") == cluster.MemberAlive })
-	a.members.suspect("b")
+	a.members.noteSuspicion("b")
 	b.machine("m1", "started")
-	b.announcer.announce()
+	b.announcer.announceWaiting()
 	if err := a.PullFrom(t.Context(), "b"); err != nil {
 		t.Fatal(err)
 	}
@@ -290,7 +291,7 @@ func TestWhoIsAloneRepeatsNothing(t *testing.T) {
 	a := start(t, Options{Self: "a"})
 	<-a.Ready()
 	a.machine("m1", "started")
-	a.announcer.announce()
+	a.announcer.announceWaiting()
 	a.announcer.flushNow()
 	if n := a.Stats().Queued; n != 0 {
 		t.Errorf("%d broadcasts wait for nobody", n)
@@ -421,7 +422,7 @@ func TestAStrangersKeyOpensNothing(t *testing.T) {
 	if err := e.Join(t.Context(), []string{a.Addr()}); err == nil {
 		t.Fatal("it could join")
 	}
-	if _, err := e.net.pull(t.Context(), e.seal.Load(), a.Addr(), registry.Digest{}); err == nil {
+	if _, err := e.net.pullDelta(t.Context(), e.seal.Load(), a.Addr(), registry.Digest{}); err == nil {
 		t.Fatal("it could pull")
 	}
 	if len(a.Members()) != 1 {
@@ -452,8 +453,8 @@ func TestOddThingsWedgeNobody(t *testing.T) {
 	if _, err := a.reg.Put(time.Now(), "of-the-future", "x", 99, []byte("??")); err != nil {
 		t.Error(err)
 	}
-	a.changed()
-	poke(a.announcer.flushes)
+	a.afterChange()
+	wakeLoop(a.announcer.flushes)
 	a.mu.Unlock()
 	a.machine("m1", "started")
 	waittest.Until(t, "b knows of m1", func() bool { _, ok := b.Where("m1"); return ok })

@@ -11,10 +11,10 @@ import (
 
 // storage is what a keeper writes to: disk.
 type storage interface {
-	append(sync bool, objs ...registry.Object) error
-	rewrite(objs []registry.Object) error
-	grown() bool
-	write(s saved) error
+	appendObjects(sync bool, objs ...registry.Object) error
+	rewriteObjects(objs []registry.Object) error
+	needsRewrite() bool
+	writeMembers(s saved) error
 	close() error
 }
 
@@ -53,8 +53,8 @@ func newKeeper(s storage, was saved, log *slog.Logger) *keeper {
 	return &keeper{storage: s, log: log, saved: was}
 }
 
-// do adds to what is written next. It waits for nothing; the channel tells when that is done.
-func (k *keeper) do(add func(*batch)) <-chan error {
+// addToBatch adds to what is written next. It waits for nothing; the channel tells when that is done.
+func (k *keeper) addToBatch(add func(*batch)) <-chan error {
 	done := make(chan error, 1)
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -72,18 +72,18 @@ func (k *keeper) do(add func(*batch)) <-chan error {
 	return done
 }
 
-// put keeps an object, and returns when it is on the platter.
-func (k *keeper) put(o registry.Object) error {
-	return <-k.do(func(b *batch) { b.objects, b.sync = append(b.objects, o), true })
+// putObject keeps an object, and returns when it is on the platter.
+func (k *keeper) putObject(o registry.Object) error {
+	return <-k.addToBatch(func(b *batch) { b.objects, b.sync = append(b.objects, o), true })
 }
 
-// keep hands over objects that others wrote. Who wrote them has them on disk; they are synced here too, though nobody
-// waits for that, for a host that lost its power must know its tokens and apps before it has heard of anybody.
-func (k *keeper) keep(objs []registry.Object, all func() []registry.Object) {
+// keepObjects hands over objects that others wrote. Who wrote them has them on disk; they are synced here too, though
+// nobody waits for that, for a host that lost its power must know its tokens and apps before it has heard of anybody.
+func (k *keeper) keepObjects(objs []registry.Object, all func() []registry.Object) {
 	if len(objs) == 0 {
 		return
 	}
-	k.do(func(b *batch) {
+	k.addToBatch(func(b *batch) {
 		b.unheard, b.sync = true, true
 		if len(b.objects)+len(objs) > maxWaiting {
 			b.all, b.whole = all, true
@@ -93,31 +93,31 @@ func (k *keeper) keep(objs []registry.Object, all func() []registry.Object) {
 	})
 }
 
-// compact makes the file of objects anew when most of it is of the past.
-func (k *keeper) compact(all func() []registry.Object) {
-	k.do(func(b *batch) { b.all, b.unheard = all, true })
+// compactObjects makes the file of objects anew when most of it is of the past.
+func (k *keeper) compactObjects(all func() []registry.Object) {
+	k.addToBatch(func(b *batch) { b.all, b.unheard = all, true })
 }
 
-// renew makes the file of objects anew: it has some that are not believed.
-func (k *keeper) renew(all func() []registry.Object) {
-	k.do(func(b *batch) { b.all, b.whole, b.unheard = all, true, true })
+// renewObjects makes the file of objects anew: it has some that are not believed.
+func (k *keeper) renewObjects(all func() []registry.Object) {
+	k.addToBatch(func(b *batch) { b.all, b.whole, b.unheard = all, true, true })
 }
 
-// begun notes an incarnation, and returns when that is on the platter: before it is used.
-func (k *keeper) begun(incarnation uint64) error {
-	return <-k.do(func(b *batch) { k.saved.Incarnation, b.saved = incarnation, true })
+// keepIncarnation notes an incarnation, and returns when that is on the platter: before it is used.
+func (k *keeper) keepIncarnation(incarnation uint64) error {
+	return <-k.addToBatch(func(b *batch) { k.saved.Incarnation, b.saved = incarnation, true })
 }
 
-// incarnation returns the last one begun.
-func (k *keeper) incarnation() uint64 {
+// lastIncarnation returns the last one begun.
+func (k *keeper) lastIncarnation() uint64 {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.saved.Incarnation
 }
 
-// members saves who the others are.
-func (k *keeper) members(a addresses) error {
-	return <-k.do(func(b *batch) { k.saved.addresses, b.saved = a, true })
+// saveMembers saves who the others are.
+func (k *keeper) saveMembers(a addresses) error {
+	return <-k.addToBatch(func(b *batch) { k.saved.addresses, b.saved = a, true })
 }
 
 // run writes until nothing waits.
@@ -132,7 +132,7 @@ func (k *keeper) run() {
 			return
 		}
 		k.mu.Unlock()
-		err := k.write(b, s)
+		err := k.writeBatch(b, s)
 		if err != nil && b.unheard {
 			k.log.Error("what the cluster must know after a restart is not kept", "err", err)
 		}
@@ -142,16 +142,16 @@ func (k *keeper) run() {
 	}
 }
 
-func (k *keeper) write(b batch, s saved) error {
+func (k *keeper) writeBatch(b batch, s saved) error {
 	var errs []error
 	if len(b.objects) > 0 {
-		errs = append(errs, k.storage.append(b.sync, b.objects...))
+		errs = append(errs, k.storage.appendObjects(b.sync, b.objects...))
 	}
 	if b.saved {
-		errs = append(errs, k.storage.write(s))
+		errs = append(errs, k.storage.writeMembers(s))
 	}
-	if b.all != nil && (b.whole || k.storage.grown()) {
-		errs = append(errs, k.storage.rewrite(b.all()))
+	if b.all != nil && (b.whole || k.storage.needsRewrite()) {
+		errs = append(errs, k.storage.rewriteObjects(b.all()))
 	}
 	return errors.Join(errs...)
 }

@@ -40,19 +40,19 @@ type gatedDisk struct {
 	*gate
 }
 
-func (d gatedDisk) append(sync bool, objs ...registry.Object) error {
+func (d gatedDisk) appendObjects(sync bool, objs ...registry.Object) error {
 	d.pass()
-	return d.storage.append(sync, objs...)
+	return d.storage.appendObjects(sync, objs...)
 }
 
-func (d gatedDisk) rewrite(objs []registry.Object) error {
+func (d gatedDisk) rewriteObjects(objs []registry.Object) error {
 	d.pass()
-	return d.storage.rewrite(objs)
+	return d.storage.rewriteObjects(objs)
 }
 
-func (d gatedDisk) write(s saved) error {
+func (d gatedDisk) writeMembers(s saved) error {
 	d.pass()
-	return d.storage.write(s)
+	return d.storage.writeMembers(s)
 }
 
 // promptly fails the test when f waits for something.
@@ -81,8 +81,12 @@ func (m *member) goesOn() {
 		"a full exchange":           func() { d.MergeRemoteState(append(make([]byte, 8), 'b'), false) },
 		"news of a member":          func() { d.NotifyUpdate(b); d.NodeMeta(512) },
 		"a broadcast":               func() { d.NotifyMsg([]byte("odd")) },
-		"a suspicion":               func() { m.members.suspect("b"); m.members.answered("b", time.Millisecond) },
-		"the view":                  func() { m.View(); m.Members(); m.Expected(); m.Machines(""); m.Known() },
+		"a suspicion": func() {
+			m.members.noteSuspicion("b")
+			m.members.noteAnswer("b",
+				time.Millisecond)
+		},
+		"the view": func() { m.View(); m.Members(); m.Expected(); m.Machines(""); m.Known() },
 		"an announcement": func() {
 			_ = m.Announce(m.record(99))
 			m.machine("mine",
@@ -172,7 +176,7 @@ func TestManyWritersShareAnFsync(t *testing.T) {
 	var all sync.WaitGroup
 	put := func(i int) {
 		all.Go(func() {
-			if err := k.put(registry.Object{Kind: "app", Key: fmt.Sprint(i)}); err != nil {
+			if err := k.putObject(registry.Object{Kind: "app", Key: fmt.Sprint(i)}); err != nil {
 				t.Error(err)
 			}
 		})
@@ -193,7 +197,7 @@ func TestManyWritersShareAnFsync(t *testing.T) {
 	if err := k.close(); err != nil || d.syncs != 2 || d.objects != 101 {
 		t.Errorf("%d objects took %d fsyncs: %v", d.objects, d.syncs, err)
 	}
-	if err := k.put(registry.Object{}); err == nil {
+	if err := k.putObject(registry.Object{}); err == nil {
 		t.Error("something is kept after the end")
 	}
 }
@@ -202,7 +206,7 @@ func TestManyWritersShareAnFsync(t *testing.T) {
 func TestWhatOthersWroteIsSyncedToo(t *testing.T) {
 	d := &countedDisk{}
 	k := newKeeper(d, saved{}, nil)
-	k.keep([]registry.Object{{Kind: "token", Key: "x"}}, nil)
+	k.keepObjects([]registry.Object{{Kind: "token", Key: "x"}}, nil)
 	if err := k.close(); err != nil || d.objects != 1 || d.syncs != 1 {
 		t.Errorf("%d objects were kept with %d fsyncs: %v", d.objects, d.syncs, err)
 	}
@@ -214,7 +218,7 @@ type countedDisk struct {
 	err                              error
 }
 
-func (d *countedDisk) append(sync bool, objs ...registry.Object) error {
+func (d *countedDisk) appendObjects(sync bool, objs ...registry.Object) error {
 	d.objects += len(objs)
 	if sync {
 		d.syncs++
@@ -222,20 +226,20 @@ func (d *countedDisk) append(sync bool, objs ...registry.Object) error {
 	return d.err
 }
 
-func (d *countedDisk) rewrite(objs []registry.Object) error { d.rewrites++; return d.err }
-func (d *countedDisk) grown() bool                          { return false }
-func (d *countedDisk) write(saved) error                    { d.writes++; return d.err }
-func (d *countedDisk) close() error                         { return nil }
+func (d *countedDisk) rewriteObjects(objs []registry.Object) error { d.rewrites++; return d.err }
+func (d *countedDisk) needsRewrite() bool                          { return false }
+func (d *countedDisk) writeMembers(saved) error                    { d.writes++; return d.err }
+func (d *countedDisk) close() error                                { return nil }
 
 // TestADiskThatStandsStillCostsNoMemory: what nobody waits for is bounded, and found again in the registry.
 func TestADiskThatStandsStillCostsNoMemory(t *testing.T) {
 	g, d := newGate(), &countedDisk{}
 	k := newKeeper(gatedDisk{d, g}, saved{}, nil)
 	g.shut.Store(true)
-	done := k.do(func(b *batch) { b.objects = append(b.objects, registry.Object{}) })
+	done := k.addToBatch(func(b *batch) { b.objects = append(b.objects, registry.Object{}) })
 	<-g.waiting
 	for range 3 * maxWaiting {
-		k.keep([]registry.Object{{Kind: "app", Key: "x"}}, func() []registry.Object { return nil })
+		k.keepObjects([]registry.Object{{Kind: "app", Key: "x"}}, func() []registry.Object { return nil })
 	}
 	k.mu.Lock()
 	n := len(k.waiting.objects)
@@ -267,7 +271,7 @@ type refusing struct {
 	err error
 }
 
-func (d refusing) append(bool, ...registry.Object) error { return d.err }
+func (d refusing) appendObjects(bool, ...registry.Object) error { return d.err }
 
 // TestMemberlistTellsOfASuspicion: its log is the only way, so a version that says it in other words must fail here.
 func TestMemberlistTellsOfASuspicion(t *testing.T) {

@@ -76,7 +76,7 @@ func Knock(ctx context.Context, addr string, key []byte) (answered bool, err err
 	}
 	defer conn.Close()
 	_ = conn.SetDeadline(time.Now().Add(tellTime))
-	if err := s.write(conn, []byte{pullByte}, question, registry.EncodeDigest(registry.Digest{})); err != nil {
+	if err := s.writeFrame(conn, []byte{pullByte}, question, registry.EncodeDigest(registry.Digest{})); err != nil {
 		return false, fault.Wrap(err, fault.Unavailable, fault.CodeUnreachable,
 			"the gossip at %s takes no question", addr)
 	}

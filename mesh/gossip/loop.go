@@ -16,9 +16,9 @@ type loop struct {
 	warned bool
 }
 
-// do runs one turn of a loop. A turn that panics is one that something odd was sent for: it is dropped, the loop goes
-// on.
-func (l *loop) do(f func(), o Options) {
+// runGuarded runs one turn of a loop. A turn that panics is one that something odd was sent for: it is dropped, the
+// loop goes on.
+func (l *loop) runGuarded(f func(), o Options) {
 	l.busy.Store(time.Now().UnixNano())
 	defer func() {
 		l.busy.Store(0)

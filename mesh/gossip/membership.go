@@ -102,8 +102,8 @@ func (s *membership) listHosts() {
 // isAt reports whether a member is at an address.
 func (s *membership) isAt(a netip.Addr) bool { return (*s.hosts.Load())[a] }
 
-// noted takes in what memberlist says of a member.
-func (s *membership) noted(n *memberlist.Node, state cluster.MemberState) {
+// noteState takes in what memberlist says of a member.
+func (s *membership) noteState(n *memberlist.Node, state cluster.MemberState) {
 	var m meta
 	if err := json.Unmarshal(n.Meta, &m); err != nil {
 		m = meta{} // of another version: it is a member all the same
@@ -172,8 +172,8 @@ func (s *membership) currentRing() *broadcast.Ring {
 	return s.ring
 }
 
-// node returns how memberlist reaches a member that can be told something; nil if there is none.
-func (s *membership) node(id cluster.WorkerID) *memberlist.Node {
+// nodeOf returns how memberlist reaches a member that can be told something; nil if there is none.
+func (s *membership) nodeOf(id cluster.WorkerID) *memberlist.Node {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if m := s.all[id]; m != nil && m.Heard() {
@@ -182,13 +182,13 @@ func (s *membership) node(id cluster.WorkerID) *memberlist.Node {
 	return nil
 }
 
-// suspect notes a suspicion of ours. Alive is noted by the next answer.
-func (s *membership) suspect(id cluster.WorkerID) {
+// noteSuspicion notes a suspicion of ours. Alive is noted by the next answer.
+func (s *membership) noteSuspicion(id cluster.WorkerID) {
 	s.mu.Lock()
 	m := s.all[id]
 	news := m != nil && m.State == cluster.MemberAlive
 	if news {
-		s.becomes(m, cluster.MemberSuspect)
+		s.changeState(m, cluster.MemberSuspect)
 	}
 	s.mu.Unlock()
 	if news {
@@ -197,8 +197,8 @@ func (s *membership) suspect(id cluster.WorkerID) {
 	}
 }
 
-// answered notes that a member answered us.
-func (s *membership) answered(id cluster.WorkerID, rtt time.Duration) {
+// noteAnswer notes that a member answered us.
+func (s *membership) noteAnswer(id cluster.WorkerID, rtt time.Duration) {
 	now := time.Now()
 	s.heard.Store(&now)
 	s.mu.Lock()
@@ -207,7 +207,7 @@ func (s *membership) answered(id cluster.WorkerID, rtt time.Duration) {
 	if m != nil {
 		m.RTT = rtt
 		if refuted = m.State == cluster.MemberSuspect; refuted {
-			s.becomes(m, cluster.MemberAlive)
+			s.changeState(m, cluster.MemberAlive)
 		}
 	}
 	s.mu.Unlock()
@@ -216,13 +216,14 @@ func (s *membership) answered(id cluster.WorkerID, rtt time.Duration) {
 	}
 }
 
-// absolve takes for alive whom we have suspected for longer than any suspicion lasts: it has told others that it lives.
-func (s *membership) absolve(now time.Time, patience time.Duration) {
+// absolveSuspects takes for alive whom we have suspected for longer than any suspicion lasts: it has told others that
+// it lives.
+func (s *membership) absolveSuspects(now time.Time, patience time.Duration) {
 	s.mu.Lock()
 	news := false
 	for _, m := range s.all {
 		if m.State == cluster.MemberSuspect && now.Sub(m.Since) > patience {
-			s.becomes(m, cluster.MemberAlive)
+			s.changeState(m, cluster.MemberAlive)
 			news = true
 		}
 	}
@@ -232,8 +233,8 @@ func (s *membership) absolve(now time.Time, patience time.Duration) {
 	}
 }
 
-// becomes is called with the lock.
-func (s *membership) becomes(m *seen, state cluster.MemberState) {
+// changeState is called with the lock.
+func (s *membership) changeState(m *seen, state cluster.MemberState) {
 	m.State, m.Since = state, time.Now()
 	s.facts.add(Fact{Member: m.ID, State: state, At: m.Since})
 	s.turns.Add(1)
@@ -254,8 +255,8 @@ func (s *membership) anySuspect() (out *memberlist.Node) {
 	return out
 }
 
-// any returns one of them.
-func (s *membership) any() (cluster.Member, bool) {
+// anyMember returns one of them.
+func (s *membership) anyMember() (cluster.Member, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.peers) == 0 {
@@ -286,8 +287,8 @@ func (s *membership) list() []cluster.Member {
 	return out
 }
 
-// forget drops a member that is gone for good.
-func (s *membership) forget(id cluster.WorkerID) {
+// forgetMember drops a member that is gone for good.
+func (s *membership) forgetMember(id cluster.WorkerID) {
 	s.mu.Lock()
 	delete(s.all, id)
 	delete(s.saved.Gossip, id)
@@ -337,10 +338,10 @@ func (s *membership) notSaved() {
 	s.unsaved = true
 }
 
-// lost returns the addresses to try, in a random order: of members that are gone, and of those that were saved and
-// have not been met since. The latter may know us as alive from before our restart: they would not look for us. seeds
-// may be the way to a part of the cluster that we never met.
-func (s *membership) lost(self string, seeds []string) []string {
+// lostAddresses returns the addresses to try, in a random order: of members that are gone, and of those that were saved
+// and have not been met since. The latter may know us as alive from before our restart: they would not look for us.
+// seeds may be the way to a part of the cluster that we never met.
+func (s *membership) lostAddresses(self string, seeds []string) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var out []string
@@ -367,8 +368,8 @@ func (s *membership) lost(self string, seeds []string) []string {
 	return out
 }
 
-// since returns the facts after an index, as far as they are still known.
-func (s *membership) since(after uint64) (out []Fact) {
+// factsSince returns the facts after an index, as far as they are still known.
+func (s *membership) factsSince(after uint64) (out []Fact) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, f := range s.facts.ring {
@@ -389,7 +390,7 @@ func (c *Cluster) Members() []cluster.Member { return c.members.list() }
 func (c *Cluster) Member(id cluster.WorkerID) (cluster.Member, bool) { return c.members.get(id) }
 
 // Facts returns the changes after an index, as far as they are still known.
-func (c *Cluster) Facts(after uint64) []Fact { return c.members.since(after) }
+func (c *Cluster) Facts(after uint64) []Fact { return c.members.factsSince(after) }
 
 // Silent returns for how long no other member has answered us, by the monotonic clock, and since we began at most.
 func (c *Cluster) Silent() time.Duration { return time.Since(*c.members.heard.Load()) }

@@ -22,7 +22,7 @@ func (o Objects) Put(kind registry.Kind, key string, schema uint32, payload []by
 	if err != nil || !changed {
 		return x, err
 	}
-	return o.write(x)
+	return o.writeObject(x)
 }
 
 // MayAdd says why this member cannot write n more objects of a kind; nil: it can.
@@ -39,7 +39,7 @@ func (o Objects) Delete(kind registry.Kind, key string) error {
 	x, err := c.reg.DraftObjectDelete(time.Now(), kind, key)
 	c.mu.Unlock()
 	if err == nil {
-		_, err = o.write(x)
+		_, err = o.writeObject(x)
 	}
 	return err
 }
@@ -49,31 +49,31 @@ func (o Objects) Delete(kind registry.Kind, key string) error {
 func (o Objects) Amend(old registry.Object, payload []byte) error {
 	old.Stamp.Count++
 	old.Stamp.Writer, old.Payload, old.Sig = o.c.o.Self, payload, nil
-	_, err := o.write(old)
+	_, err := o.writeObject(old)
 	return err
 }
 
-// write signs a draft, takes it in, waits until it is on the platter, and tells the others.
-func (o Objects) write(x registry.Object) (registry.Object, error) {
+// writeObject signs a draft, takes it in, waits until it is on the platter, and tells the others.
+func (o Objects) writeObject(x registry.Object) (registry.Object, error) {
 	c := o.c
 	if c.o.May != nil {
 		if err := c.o.May(x); err != nil {
 			return registry.Object{}, err
 		}
 	}
-	x.Sig = c.sign(x.SigningBytes)
+	x.Sig = c.signBytes(x.SigningBytes)
 	c.mu.Lock()
 	_, err := c.reg.ApplyObject(time.Now(), x)
-	c.changed()
+	c.afterChange()
 	c.mu.Unlock()
 	if err == nil {
-		err = c.keeper.put(x)
+		err = c.keeper.putObject(x)
 	}
 	if err != nil {
 		return registry.Object{}, err
 	}
 	if raw := registry.EncodeDelta(registry.Delta{Objects: []registry.Object{x}}); len(raw) <= messageSize {
-		c.dissemination.publish(raw)
+		c.dissemination.publishBodies(raw)
 	} // a larger one is pulled: the answer to the next probe shows that there is something
 	return x, nil
 }
@@ -83,7 +83,7 @@ func (o Objects) write(x registry.Object) (registry.Object, error) {
 func (o Objects) Adopt(x registry.Object) error {
 	x.Stamp.Count++
 	x.Stamp.Writer = o.c.o.Self
-	_, err := o.write(x)
+	_, err := o.writeObject(x)
 	return err
 }
 
@@ -115,8 +115,8 @@ func (o Objects) All(kind registry.Kind) []registry.Object {
 	return o.c.reg.Objects(kind, true)
 }
 
-// keep has objects that others wrote kept on disk, without waiting for it.
-func (c *Cluster) keep(objs []registry.Object) { c.keeper.keep(objs, c.allObjects) }
+// keepObjects has objects that others wrote kept on disk, without waiting for it.
+func (c *Cluster) keepObjects(objs []registry.Object) { c.keeper.keepObjects(objs, c.allObjects) }
 
 // allObjects returns what the file of objects should have.
 func (c *Cluster) allObjects() []registry.Object {

@@ -14,8 +14,8 @@ type announcement struct {
 	key     string
 	schema  uint32
 	payload []byte // nil: the thing is gone
-	// came is the thing as it came, where it is gone before that was written. Both are written then: who had it made knows it
-	// without our word, and is to hear that it is gone.
+	// came is the thing as it came, where it is gone before that was written. Both are written then: who had it made
+	// knows it without our word, and is to hear that it is gone.
 	came *announcement
 }
 
@@ -24,8 +24,8 @@ type recordKey struct {
 	key  string
 }
 
-// outbox is what this worker has announced and the announcer has not written yet: of each record the newest, and of a thing that
-// has come and gone meanwhile that it came, too. Announcing waits for neither a signature nor the registry.
+// outbox is what this worker has announced and the announcer has not written yet: of each record the newest, and of a
+// thing that has come and gone meanwhile that it came, too. Announcing waits for neither a signature nor the registry.
 type outbox struct {
 	mu      sync.Mutex
 	said    cluster.Record // as last announced
@@ -33,15 +33,15 @@ type outbox struct {
 	order   []recordKey // in which they were first announced
 }
 
-func (b *outbox) put(a announcement) {
+func (b *outbox) putAnnouncement(a announcement) {
 	k := recordKey{a.kind, a.key}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.enter(k, a)
+	b.enterAnnouncement(k, a)
 }
 
-// enter is called with the lock.
-func (b *outbox) enter(k recordKey, a announcement) {
+// enterAnnouncement is called with the lock.
+func (b *outbox) enterAnnouncement(k recordKey, a announcement) {
 	old, waits := b.waiting[k]
 	switch {
 	case !waits:
@@ -57,21 +57,21 @@ func (b *outbox) enter(k recordKey, a announcement) {
 	b.waiting[k] = a
 }
 
-// worker enters the worker's record, unless it says what the last one said.
-func (b *outbox) worker(w cluster.Record, payload []byte) (news bool) {
+// putWorker enters the worker's record, unless it says what the last one said.
+func (b *outbox) putWorker(w cluster.Record, payload []byte) (news bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if sameButTime(b.said, w) {
 		return false
 	}
 	b.said = w
-	b.enter(recordKey{registry.Worker, string(w.Worker)},
+	b.enterAnnouncement(recordKey{registry.Worker, string(w.Worker)},
 		announcement{kind: registry.Worker, key: string(w.Worker), schema: schemaWorker, payload: payload})
 	return true
 }
 
-// take empties the outbox.
-func (b *outbox) take() (out []announcement) {
+// takeAll empties the outbox.
+func (b *outbox) takeAll() (out []announcement) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, k := range b.order {
@@ -85,8 +85,8 @@ func (b *outbox) take() (out []announcement) {
 	return out
 }
 
-// begin empties the outbox: all is told anew, with this worker's record among it.
-func (b *outbox) begin(said cluster.Record) {
+// beginAnew empties the outbox: all is told anew, with this worker's record among it.
+func (b *outbox) beginAnew(said cluster.Record) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.said, b.waiting, b.order = said, nil, nil

@@ -44,7 +44,7 @@ func TestADiskThatWasToldNonsense(t *testing.T) {
 	}
 	junk := registry.Object{Kind: "junk", Key: "k", Stamp: registry.Stamp{Wall: 1, Writer: "ghost"},
 		Payload: []byte("x")}
-	if err := d.append(true, junk); err != nil {
+	if err := d.appendObjects(true, junk); err != nil {
 		t.Fatal(err)
 	}
 	if err := d.close(); err != nil {
@@ -79,8 +79,8 @@ func TestWhatIsRefusedIsNotWrittenDown(t *testing.T) {
 		}
 		_ = c.net.Shutdown()
 	}()
-	was := c.keeper.incarnation()
-	if err := c.Begin(nil, make([]Machine, registry.MaxRecords+1)); err == nil || c.keeper.incarnation() != was {
-		t.Fatalf("%v: incarnation %d is written down", err, c.keeper.incarnation())
+	was := c.keeper.lastIncarnation()
+	if err := c.Begin(nil, make([]Machine, registry.MaxRecords+1)); err == nil || c.keeper.lastIncarnation() != was {
+		t.Fatalf("%v: incarnation %d is written down", err, c.keeper.lastIncarnation())
 	}
 }

@@ -40,9 +40,9 @@ func newSealer(keys [][]byte) (*sealer, error) {
 	return s, nil
 }
 
-// write sends one frame: its length, a nonce, and the sealed text. what keeps a question from being taken for an
+// writeFrame sends one frame: its length, a nonce, and the sealed text. what keeps a question from being taken for an
 // answer.
-func (s *sealer) write(w io.Writer, head []byte, what string, text []byte) error {
+func (s *sealer) writeFrame(w io.Writer, head []byte, what string, text []byte) error {
 	body := text
 	if len(s.ciphers) > 0 {
 		nonce := make([]byte, s.ciphers[0].NonceSize())
@@ -56,7 +56,7 @@ func (s *sealer) write(w io.Writer, head []byte, what string, text []byte) error
 	return err
 }
 
-func (s *sealer) read(r io.Reader, what string) ([]byte, error) {
+func (s *sealer) readFrame(r io.Reader, what string) ([]byte, error) {
 	var size [4]byte
 	if _, err := io.ReadFull(r, size[:]); err != nil {
 		return nil, err
@@ -92,7 +92,7 @@ const (
 )
 
 // Pull is our own Puller: one connection for one question.
-func (t *transport) pull(ctx context.Context, s *sealer, addr string, d registry.Digest) (registry.Delta, error) {
+func (t *transport) pullDelta(ctx context.Context, s *sealer, addr string, d registry.Digest) (registry.Delta, error) {
 	conn, err := t.DialTimeout(addr, pullTimeout)
 	if err != nil {
 		return registry.Delta{}, err
@@ -101,10 +101,10 @@ func (t *transport) pull(ctx context.Context, s *sealer, addr string, d registry
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
 	_ = conn.SetDeadline(time.Now().Add(pullTimeout))
-	if err := s.write(conn, []byte{pullByte}, question, registry.EncodeDigest(d)); err != nil {
+	if err := s.writeFrame(conn, []byte{pullByte}, question, registry.EncodeDigest(d)); err != nil {
 		return registry.Delta{}, err
 	}
-	text, err := s.read(conn, answer)
+	text, err := s.readFrame(conn, answer)
 	if err != nil {
 		return registry.Delta{}, err
 	}
@@ -115,13 +115,13 @@ type ownPuller struct{ c *Cluster }
 
 // Pull asks over a stream of our own.
 func (p ownPuller) Pull(ctx context.Context, m cluster.Member, d registry.Digest) (registry.Delta, error) {
-	return p.c.net.pull(ctx, p.c.seal.Load(), m.Addr, d)
+	return p.c.net.pullDelta(ctx, p.c.seal.Load(), m.Addr, d)
 }
 
-// serve answers one question of a member.
-func (c *Cluster) serve(conn net.Conn) {
+// servePull answers one question of a member.
+func (c *Cluster) servePull(conn net.Conn) {
 	defer conn.Close()
-	text, err := c.seal.Load().read(conn, question)
+	text, err := c.seal.Load().readFrame(conn, question)
 	var d registry.Digest
 	if err == nil {
 		d, err = registry.DecodeDigest(text)
@@ -133,7 +133,7 @@ func (c *Cluster) serve(conn net.Conn) {
 		case <-c.net.stop:
 			return
 		}
-		err = c.seal.Load().write(conn, nil, answer, registry.EncodeDelta(c.Answer(d)))
+		err = c.seal.Load().writeFrame(conn, nil, answer, registry.EncodeDelta(c.Answer(d)))
 	}
 	if err != nil && !errors.Is(err, io.EOF) {
 		c.o.Log.Debug("a pull was not answered", "from", conn.RemoteAddr(), "err", err)
@@ -146,7 +146,7 @@ func (c *Cluster) Answer(d registry.Digest) registry.Delta {
 	defer c.mu.Unlock()
 	out := c.reg.Delta(d, pullSize)
 	if c.reg.Contested() > 0 {
-		poke(c.announcer.contests)
+		wakeLoop(c.announcer.contests)
 	}
 	return out
 }

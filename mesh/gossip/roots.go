@@ -22,8 +22,8 @@ type roots struct {
 	agreed time.Time        // when a member was last seen to have what we have, or its difference was taken in
 }
 
-// set notes our hash.
-func (r *roots) set(root uint64) {
+// setOwnRoot notes our hash.
+func (r *roots) setOwnRoot(root uint64) {
 	if root == r.now.Load() {
 		return
 	}
@@ -34,9 +34,9 @@ func (r *roots) set(root uint64) {
 	r.recent[r.at] = root
 }
 
-// compare notes that a member had this hash a moment ago, and reports whether that is a sign of something that we
+// noteRoot notes that a member had this hash a moment ago, and reports whether that is a sign of something that we
 // lack: one that we had lately is behind us, not before.
-func (r *roots) compare(id cluster.WorkerID, root uint64) (differs bool) {
+func (r *roots) noteRoot(id cluster.WorkerID, root uint64) (differs bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if root == r.now.Load() {
@@ -50,16 +50,16 @@ func (r *roots) compare(id cluster.WorkerID, root uint64) (differs bool) {
 	return true
 }
 
-// take returns who was seen to have something else that we have not had since, and forgets it.
-func (r *roots) take() (id cluster.WorkerID, ok bool) {
+// takeDifferingMember returns who was seen to have something else that we have not had since, and forgets it.
+func (r *roots) takeDifferingMember() (id cluster.WorkerID, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	id, r.other = r.other, ""
 	return id, id != "" && !slices.Contains(r.recent[:], r.theirs)
 }
 
-// agree notes that a difference was taken in.
-func (r *roots) agree() {
+// noteAgreement notes that a difference was taken in.
+func (r *roots) noteAgreement() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.agreed = time.Now()
@@ -80,14 +80,14 @@ type signal struct {
 
 func newSignal() *signal { return &signal{ch: make(chan struct{})} }
 
-// next returns a channel that is closed at the next change.
-func (s *signal) next() <-chan struct{} {
+// nextChange returns a channel that is closed at the next change.
+func (s *signal) nextChange() <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.ch
 }
 
-func (s *signal) raise() {
+func (s *signal) signalChange() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	close(s.ch)

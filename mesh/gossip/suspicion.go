@@ -23,7 +23,7 @@ func (w logWriter) Write(line []byte) (int, error) {
 		text = text[i:]
 	}
 	if m := suspected().FindSubmatch(text); m != nil {
-		w.c.members.suspect(cluster.WorkerID(m[1]))
+		w.c.members.noteSuspicion(cluster.WorkerID(m[1]))
 	}
 	level, rest, _ := bytes.Cut(text, []byte("] memberlist: "))
 	switch string(level) {

@@ -22,17 +22,17 @@ func (d *dissemination) takeIn(ctx context.Context, l *loop) {
 		case <-ctx.Done():
 			return
 		case raw := <-d.inbox:
-			l.do(func() { d.take(raw) }, d.c.o)
+			l.runGuarded(func() { d.receiveBroadcast(raw) }, d.c.o)
 		}
 	}
 }
 
-// take merges a broadcast and all that wait behind it, and passes on what is good, in as few packets as hold it. What
-// it decodes and verifies it does before it takes the registry's lock.
-func (d *dissemination) take(raw []byte) {
-	arrivals := d.receive(raw)
+// receiveBroadcast merges a broadcast and all that wait behind it, and passes on what is good, in as few packets as
+// hold it. What it decodes and verifies it does before it takes the registry's lock.
+func (d *dissemination) receiveBroadcast(raw []byte) {
+	arrivals := d.receivePacket(raw)
 	for i := range arrivals {
-		d.judge(&arrivals[i])
+		d.judgeArrival(&arrivals[i])
 	}
 	d.c.mu.Lock()
 	news := false
@@ -42,33 +42,33 @@ func (d *dissemination) take(raw []byte) {
 			continue
 		}
 		changed, err := d.c.reg.Merge(time.Now(), "", a.delta)
-		if d.c.refusals.count(err); err != nil {
+		if d.c.refusals.countRefusal(err); err != nil {
 			d.c.o.Log.Debug("a broadcast is refused", "err", err)
 		}
 		a.good = err == nil || changed > 0
 		if changed > 0 {
 			news = true
-			d.c.keep(a.delta.Objects)
+			d.c.keepObjects(a.delta.Objects)
 		}
 	}
 	if news || d.c.reg.Root() != d.c.roots.now.Load() { // an update may say only that something is complete
-		d.c.changed()
+		d.c.afterChange()
 	} else if d.c.reg.Contested() > 0 {
-		poke(d.c.announcer.contests)
+		wakeLoop(d.c.announcer.contests)
 	}
 	gaps := d.c.reg.HasGaps()
 	d.c.mu.Unlock()
 	d.passOn(arrivals)
 	if gaps {
-		poke(d.c.antiEntropy.wake)
+		wakeLoop(d.c.antiEntropy.wake)
 	}
 }
 
-// receive decodes a packet and all that wait behind it, acknowledges them, and returns what is to be judged.
-func (d *dissemination) receive(raw []byte) (out []arrival) {
-	d.spread(func(s *broadcast.Spreader) {
+// receivePacket decodes a packet and all that wait behind it, acknowledges them, and returns what is to be judged.
+func (d *dissemination) receivePacket(raw []byte) (out []arrival) {
+	d.changeAndSend(func(s *broadcast.Spreader) {
 		for taken := 1; raw != nil; taken++ {
-			out = append(out, d.open(s, raw)...)
+			out = append(out, d.openPacket(s, raw)...)
 			raw = nil
 			if taken < takeMost {
 				select {
@@ -81,7 +81,7 @@ func (d *dissemination) receive(raw []byte) (out []arrival) {
 	return out
 }
 
-func (d *dissemination) open(s *broadcast.Spreader, raw []byte) (out []arrival) {
+func (d *dissemination) openPacket(s *broadcast.Spreader, raw []byte) (out []arrival) {
 	packet, ack, err := broadcast.Decode(raw)
 	switch {
 	case err != nil:
@@ -96,14 +96,14 @@ func (d *dissemination) open(s *broadcast.Spreader, raw []byte) (out []arrival) 
 	return out
 }
 
-// judge decodes and verifies a message, if it was not judged before.
-func (d *dissemination) judge(a *arrival) {
+// judgeArrival decodes and verifies a message, if it was not judged before.
+func (d *dissemination) judgeArrival(a *arrival) {
 	if a.good {
 		return
 	}
 	delta, err := decodeBroadcast(a.Body)
 	if err == nil {
-		delta, err = d.c.verified(delta)
+		delta, err = d.c.verifyDelta(delta)
 	}
 	if err != nil {
 		d.c.o.Log.Debug("a broadcast is refused", "err", err)
@@ -114,7 +114,7 @@ func (d *dissemination) judge(a *arrival) {
 
 // passOn relays what is good over the tree.
 func (d *dissemination) passOn(arrivals []arrival) {
-	d.spread(func(s *broadcast.Spreader) {
+	d.changeAndSend(func(s *broadcast.Spreader) {
 		for _, a := range arrivals {
 			if a.good {
 				s.Relay(a.Message)

@@ -43,8 +43,8 @@ type packetConn interface {
 
 var _ memberlist.NodeAwareTransport = (*transport)(nil)
 
-// listen takes the sockets. start begins to read them.
-func listen(bind, advertise string) (*transport, error) {
+// listenTransport takes the sockets. start begins to read them.
+func listenTransport(bind, advertise string) (*transport, error) {
 	at, err := net.ResolveTCPAddr("tcp", bind)
 	var tcp *net.TCPListener
 	var udp *net.UDPConn
@@ -66,7 +66,7 @@ func listen(bind, advertise string) (*transport, error) {
 	}
 	var reached netip.AddrPort
 	if err == nil {
-		reached, err = advertised(advertise, tcp.Addr().(*net.TCPAddr))
+		reached, err = advertisedAddress(advertise, tcp.Addr().(*net.TCPAddr))
 	}
 	if err != nil {
 		if tcp != nil {
@@ -86,14 +86,15 @@ func listen(bind, advertise string) (*transport, error) {
 		streams: make(chan net.Conn), answers: make(chan struct{}, maxAnswers), stop: make(chan struct{})}, nil
 }
 
-// start reads what comes. Until then the kernel keeps it.
-func (t *transport) start() {
+// startReading reads what comes. Until then the kernel keeps it.
+func (t *transport) startReading() {
 	t.done.Go(t.readPackets)
-	t.done.Go(t.accept)
+	t.done.Go(t.acceptConns)
 }
 
-// advertised returns the address that others are told: the one asked for, the one bound, or a private one of the host.
-func advertised(want string, bound *net.TCPAddr) (netip.AddrPort, error) {
+// advertisedAddress returns the address that others are told: the one asked for, the one bound, or a private one of the
+// host.
+func advertisedAddress(want string, bound *net.TCPAddr) (netip.AddrPort, error) {
 	if want != "" {
 		a, err := netip.ParseAddrPort(want)
 		if err == nil && a.Port() == 0 {
@@ -167,7 +168,7 @@ func (t *transport) hallOf(c net.Conn) *hall {
 	return &t.halls[0]
 }
 
-func (t *transport) accept() {
+func (t *transport) acceptConns() {
 	for {
 		conn, err := t.tcp.Accept()
 		if errors.Is(err, net.ErrClosed) {
@@ -183,19 +184,19 @@ func (t *transport) accept() {
 		}
 		c := &stream{Conn: conn, t: t, hall: t.hallOf(conn)}
 		c.hall[silent].Enter(conn)
-		t.done.Go(func() { t.sort(c) })
+		t.done.Go(func() { t.sortConn(c) })
 	}
 }
 
-// sort returns a connection to whom its first byte says.
-func (t *transport) sort(c *stream) {
+// sortConn returns a connection to whom its first byte says.
+func (t *transport) sortConn(c *stream) {
 	_ = c.SetDeadline(time.Now().Add(firstTime))
 	first := make([]byte, 1)
 	if _, err := io.ReadFull(c, first); err != nil {
 		_ = c.Close()
 		return
 	}
-	c.moves(speaking)
+	c.moveTo(speaking)
 	_ = c.SetDeadline(time.Now().Add(pullTimeout))
 	if first[0] == pullByte {
 		t.pulls(c)
@@ -240,13 +241,13 @@ func (c *stream) Read(b []byte) (int, error) {
 	}
 	n, err := counted{c.Conn, c.t}.Read(b)
 	if c.heard += n; c.at == speaking && c.heard > smallStream {
-		c.moves(large)
+		c.moveTo(large)
 	}
 	return n, err
 }
 
-// moves gives the stream another place. It is called by who reads from it.
-func (c *stream) moves(to stage) {
+// moveTo gives the stream another place. It is called by who reads from it.
+func (c *stream) moveTo(to stage) {
 	c.hall[c.at].Leave(c.Conn)
 	c.at = to
 	c.hall[to].Enter(c.Conn)

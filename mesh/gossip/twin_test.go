@@ -23,7 +23,7 @@ func TestASuspectOfOurNameIsToldOf(t *testing.T) {
 	if err != nil || !slices.Equal(told, []string{"https://a-10.0.0.1", "https://a-10.0.0.2"}) {
 		t.Errorf("told of %v, %v", told, err)
 	}
-	if conf := m.config(); conf.Merge == nil {
+	if conf := m.memberlistConfig(); conf.Merge == nil {
 		t.Error("memberlist does not tell whom others know")
 	}
 }

@@ -20,8 +20,8 @@ type upkeep struct {
 	suspects chan struct{} // somebody is suspected
 }
 
-// tend does what must be done now and then: saving, forgetting, looking for what is stuck.
-func (u *upkeep) tend(ctx context.Context, l *loop) {
+// runUpkeep does what must be done now and then: saving, forgetting, looking for what is stuck.
+func (u *upkeep) runUpkeep(ctx context.Context, l *loop) {
 	every := time.NewTicker(min(u.c.o.Knobs.Save, u.c.o.Knobs.StuckAfter/2))
 	defer every.Stop()
 	for {
@@ -29,13 +29,13 @@ func (u *upkeep) tend(ctx context.Context, l *loop) {
 		case <-ctx.Done():
 			return
 		case <-every.C:
-			u.watchdog(time.Now())
-			l.do(u.tidy, u.c.o)
+			u.watchLoops(time.Now())
+			l.runGuarded(u.forgetOld, u.c.o)
 		case <-u.saves: // a new member is saved soon: after a power loss it must be known that there is one to be asked
 			if wait.For(ctx, saveSoon) != nil {
 				return
 			}
-			l.do(u.saveOrLog, u.c.o)
+			l.runGuarded(u.saveOrLog, u.c.o)
 		}
 	}
 }
@@ -43,68 +43,69 @@ func (u *upkeep) tend(ctx context.Context, l *loop) {
 // saveSoon is how long new members are waited for, to be saved together.
 const saveSoon = 50 * time.Millisecond
 
-func (u *upkeep) tidy() {
+func (u *upkeep) forgetOld() {
 	now := time.Now()
-	u.c.members.absolve(now, u.patience())
-	u.c.announcer.tidy(now)
+	u.c.members.absolveSuspects(now, u.suspicionPatience())
+	u.c.announcer.forgetDeletions(now)
 	u.c.mu.Lock()
 	drafts, err := u.c.reg.Restamp(now)
-	u.c.changed()
+	u.c.afterChange()
 	u.c.mu.Unlock()
 	if err != nil || len(drafts) > 0 {
 		u.c.o.Log.Warn("objects written while the clock was ahead are written anew", "objects", len(drafts), "err", err)
 	}
 	for _, x := range drafts {
-		if _, err := u.c.Objects().write(x); err != nil {
+		if _, err := u.c.Objects().writeObject(x); err != nil {
 			u.c.o.Log.Error("an object could not be written anew", "kind", x.Kind, "key", x.Key, "err", err)
 		}
 	}
-	u.c.keeper.compact(u.c.allObjects)
+	u.c.keeper.compactObjects(u.c.allObjects)
 	u.saveOrLog()
 }
 
 func (u *upkeep) saveOrLog() {
-	if err := u.save(); err != nil {
+	if err := u.saveMembers(); err != nil {
 		u.c.o.Log.Error("the members were not saved", "err", err)
 	}
 }
 
-// patience is the longest that a suspicion lasts: memberlist's formula, with the logarithm of any possible size.
-func (u *upkeep) patience() time.Duration {
+// suspicionPatience is the longest that a suspicion lasts: memberlist's formula, with the logarithm of any possible
+// size.
+func (u *upkeep) suspicionPatience() time.Duration {
 	k := u.c.o.Knobs
 	return time.Duration(k.Suspicion*k.SuspicionMax*5) * k.Probe
 }
 
-// save writes who the others are, when that has changed.
-func (u *upkeep) save() error {
+// saveMembers writes who the others are, when that has changed.
+func (u *upkeep) saveMembers() error {
 	addrs, changed := u.c.members.toSave()
 	if !changed {
 		return nil
 	}
-	err := u.c.keeper.members(addrs)
+	err := u.c.keeper.saveMembers(addrs)
 	if err != nil {
 		u.c.members.notSaved()
 	}
 	return err
 }
 
-// reconnect looks for members that are gone, so that a cluster that was cut in two becomes one again, and for all
+// reconnectLost looks for members that are gone, so that a cluster that was cut in two becomes one again, and for all
 // that are not met yet after a restart. memberlist itself forgets who is dead.
-func (u *upkeep) reconnect(ctx context.Context, l *loop) {
-	l.do(func() { u.meet(ctx) }, u.c.o)
+func (u *upkeep) reconnectLost(ctx context.Context, l *loop) {
+	l.runGuarded(func() { u.meetAny(ctx) }, u.c.o)
 	every := u.c.o.Knobs.Reconnect / 4
 	for wait.For(ctx, jitter(every)) == nil {
 		every = u.c.o.Knobs.Reconnect
-		if len(u.lost()) > 0 && rand.IntN(1+int(u.c.members.count.Load())/seekers) == 0 {
-			l.do(func() { u.lookForLost(ctx) }, u.c.o)
+		if len(u.lostAddresses()) > 0 && rand.IntN(1+int(u.c.members.count.Load())/seekers) == 0 {
+			l.runGuarded(func() { u.lookForLost(ctx) }, u.c.o)
 		}
 	}
 }
 
-// meet tries several addresses at once: a worker that has just begun waits until it has heard somebody, and must not
+// meetAny tries several addresses at once: a worker that has just begun waits until it has heard somebody, and must not
 // wait for those that are gone.
-func (u *upkeep) meet(ctx context.Context) {
-	addrs := u.lost()
+func (u *upkeep) meetAny(ctx context.Context) {
+	addrs := u.lostAddresses()
 	var all sync.WaitGroup
 	for _, addr := range addrs[:min(len(addrs), meetAtOnce)] {
 		all.Go(func() {
@@ -127,7 +128,7 @@ const seekers = 16
 func (u *upkeep) lookForLost(ctx context.Context) {
 	tried := map[string]bool{}
 	for range 3 {
-		addrs := slices.DeleteFunc(u.lost(), func(a string) bool { return tried[a] })
+		addrs := slices.DeleteFunc(u.lostAddresses(), func(a string) bool { return tried[a] })
 		if len(addrs) == 0 {
 			return
 		}
@@ -140,7 +141,7 @@ func (u *upkeep) lookForLost(ctx context.Context) {
 	}
 }
 
-func (u *upkeep) lost() []string { return u.c.members.lost(u.c.Addr(), u.c.o.Peers) }
+func (u *upkeep) lostAddresses() []string { return u.c.members.lostAddresses(u.c.Addr(), u.c.o.Peers) }
 
 // askSuspects asks those we suspect now and then. A suspicion that was refuted memberlist tells to nobody, and its
 // own next probe of one of some hundred members comes half a minute later.
@@ -159,18 +160,18 @@ func (u *upkeep) askSuspects(ctx context.Context, l *loop) {
 			if n == nil {
 				break
 			}
-			l.do(func() {
+			l.runGuarded(func() {
 				addr := net.UDPAddr{IP: n.Addr, Port: int(n.Port)}
 				if rtt, err := u.c.ml.Ping(n.Name, &addr); err == nil {
-					u.c.members.answered(cluster.WorkerID(n.Name), rtt)
+					u.c.members.noteAnswer(cluster.WorkerID(n.Name), rtt)
 				}
 			}, u.c.o)
 		}
 	}
 }
 
-// watchdog tells which loops and which readers do not move.
-func (u *upkeep) watchdog(now time.Time) {
+// watchLoops tells which loops and which readers do not move.
+func (u *upkeep) watchLoops(now time.Time) {
 	stuck := func(name string, since time.Duration) {
 		u.c.o.Log.Error("gossip: somebody does not move", "who", name, "for", since)
 		u.c.o.Stuck(name, since)

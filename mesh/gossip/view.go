@@ -82,13 +82,13 @@ type cache struct {
 	feeds    []*Feed
 }
 
-func (x *cache) reset(index uint64) {
+func (x *cache) resetTo(index uint64) {
 	x.index, x.workers, x.machines, x.view = index, map[cluster.WorkerID]cluster.Record{},
 		map[string]map[cluster.WorkerID]Machine{}, nil
 }
 
-// absorb decodes what changed. It is called with the lock.
-func (c *Cluster) absorb() {
+// absorbChanges decodes what changed. It is called with the lock.
+func (c *Cluster) absorbChanges() {
 	changes, ok := c.reg.Since(c.index, int(min(c.reg.Index()-c.index, 1<<20)))
 	if !ok {
 		c.absorbAll()
@@ -99,9 +99,9 @@ func (c *Cluster) absorb() {
 		if x.Owner == "" {
 			continue
 		}
-		c.feed(x.Kind, x.Owner, x.Key)
+		c.notifyFeeds(x.Kind, x.Owner, x.Key)
 		if rec, ok := c.reg.Get(x.Owner, x.Kind, x.Key); ok {
-			c.decode(rec)
+			c.decodeRecord(rec)
 			continue
 		}
 		switch x.Kind {
@@ -119,22 +119,22 @@ func (c *Cluster) absorb() {
 // absorbAll decodes all that is known, where it is not known any more what has changed. It is called with the lock.
 func (c *Cluster) absorbAll() {
 	for id := range c.workers { // what was known before may be gone
-		c.feed(registry.Worker, id, "")
+		c.notifyFeeds(registry.Worker, id, "")
 	}
 	for id, claims := range c.machines {
 		for owner := range claims {
-			c.feed(registry.Machine, owner, id)
+			c.notifyFeeds(registry.Machine, owner, id)
 		}
 	}
-	c.cache.reset(c.reg.Index())
+	c.cache.resetTo(c.reg.Index())
 	for _, rec := range c.reg.Records("") {
-		c.feed(rec.Kind, rec.Owner, rec.Key)
-		c.decode(rec)
+		c.notifyFeeds(rec.Kind, rec.Owner, rec.Key)
+		c.decodeRecord(rec)
 	}
 }
 
-// decode takes in a record whose schema we know. One that cannot be read is left out, whoever wrote it.
-func (c *Cluster) decode(rec registry.Record) {
+// decodeRecord takes in a record whose schema we know. One that cannot be read is left out, whoever wrote it.
+func (c *Cluster) decodeRecord(rec registry.Record) {
 	switch {
 	case rec.Kind == registry.Worker && rec.Schema == schemaWorker && rec.Key == string(rec.Owner):
 		var w cluster.Record
@@ -167,14 +167,14 @@ func (c *Cluster) View() View {
 		c.viewed = turns
 		c.view = make([]cluster.Record, 0, len(c.workers))
 		for _, id := range slices.Sorted(maps.Keys(c.workers)) {
-			if c.heard(id) {
+			if c.canHear(id) {
 				c.view = append(c.view, c.workers[id])
 			}
 		}
 	}
 	v := View{View: cluster.View{Workers: slices.Clip(c.view), At: now}}
 	for _, id := range slices.Sorted(maps.Keys(c.workers)) {
-		v.Parts = append(v.Parts, c.part(id, now))
+		v.Parts = append(v.Parts, c.partOf(id, now))
 	}
 	return v
 }
@@ -184,16 +184,16 @@ func (c *Cluster) Record(id cluster.WorkerID) (cluster.Record, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	rec, told := c.workers[id]
-	return rec, told && c.heard(id)
+	return rec, told && c.canHear(id)
 }
 
-// heard reports whether a worker's member can be heard. It is called with the lock.
-func (c *Cluster) heard(id cluster.WorkerID) bool {
+// canHear reports whether a worker's member can be heard. It is called with the lock.
+func (c *Cluster) canHear(id cluster.WorkerID) bool {
 	m, _ := c.members.get(id)
 	return id == c.o.Self || m.Heard()
 }
 
-func (c *Cluster) part(id cluster.WorkerID, now time.Time) Part {
+func (c *Cluster) partOf(id cluster.WorkerID, now time.Time) Part {
 	known, _ := c.reg.Owner(id)
 	p := Part{Worker: id, State: cluster.MemberDead, Gap: known.Gap}
 	if m, ok := c.members.get(id); ok {
@@ -222,12 +222,12 @@ func (c *Cluster) Where(id string) (cluster.WorkerID, bool) {
 func (c *Cluster) Machine(id string) (Machine, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.machine(id)
+	return c.newestMachine(id)
 }
 
-func (c *Cluster) machine(id string) (best Machine, ok bool) {
+func (c *Cluster) newestMachine(id string) (best Machine, ok bool) {
 	gone := func(w cluster.WorkerID) bool {
-		return !c.heard(w)
+		return !c.canHear(w)
 	}
 	for owner, m := range c.machines[id] {
 		switch {
@@ -246,7 +246,7 @@ func (c *Cluster) Machines(app string) (out []Machine) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for id := range c.machines {
-		if m, ok := c.machine(id); ok && (app == "" || m.App == app) {
+		if m, ok := c.newestMachine(id); ok && (app == "" || m.App == app) {
 			out = append(out, m)
 		}
 	}
@@ -279,10 +279,10 @@ func (c *Cluster) Forget(id cluster.WorkerID) error {
 	k, known := c.reg.Owner(id)
 	if known {
 		c.reg.Forget(id, k.Incarnation)
-		c.changed()
+		c.afterChange()
 	}
 	c.mu.Unlock()
-	c.members.forget(id)
+	c.members.forgetMember(id)
 	return nil
 }
 
@@ -302,6 +302,6 @@ func (c *Cluster) Recheck(id cluster.WorkerID) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.reg.Drop(id)
-	c.changed()
+	c.afterChange()
 	return true
 }

@@ -45,7 +45,7 @@ func (w *Watch) Index() uint64 {
 // read, and Next goes on from there.
 func (w *Watch) Next(ctx context.Context) (changes []registry.Change, resync bool, err error) {
 	for {
-		moved := w.c.moved.next()
+		moved := w.c.moved.nextChange()
 		w.c.mu.Lock()
 		w.read, w.warned = time.Now(), false
 		changes, ok := w.c.reg.Since(w.pos, 256)
@@ -74,4 +74,4 @@ func (c *Cluster) Index() uint64 {
 }
 
 // Moved returns a channel that is closed when anything changes: records, objects, members.
-func (c *Cluster) Moved() <-chan struct{} { return c.moved.next() }
+func (c *Cluster) Moved() <-chan struct{} { return c.moved.nextChange() }

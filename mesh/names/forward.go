@@ -32,14 +32,14 @@ type Forwarder struct {
 	read    time.Time
 }
 
-// forward answers a query whose name lies outside of the zone. An answer that no server gives is SERVFAIL.
-func (f *Forwarder) forward(ctx context.Context, q *dns.Msg, asker netip.Addr, tcp bool) *dns.Msg {
+// forwardQuery answers a query whose name lies outside of the zone. An answer that no server gives is SERVFAIL.
+func (f *Forwarder) forwardQuery(ctx context.Context, q *dns.Msg, asker netip.Addr, tcp bool) *dns.Msg {
 	failed := new(dns.Msg)
 	failed.SetRcode(q, dns.RcodeServerFailure)
-	if !f.enter(asker) {
+	if !f.addQuery(asker) {
 		return failed
 	}
-	defer f.leave(asker)
+	defer f.removeQuery(asker)
 	ask := new(dns.Msg)
 	ask.Id = dns.Id()
 	ask.RecursionDesired, ask.CheckingDisabled, ask.AuthenticatedData = q.RecursionDesired, q.CheckingDisabled,
@@ -51,9 +51,9 @@ func (f *Forwarder) forward(ctx context.Context, q *dns.Msg, asker netip.Addr, t
 	if tcp {
 		c.Net = "tcp"
 	}
-	for _, server := range f.where() {
+	for _, server := range f.serversToAsk() {
 		a, _, err := c.ExchangeContext(ctx, ask, server)
-		if err != nil || !answers(a, ask) || a.Rcode == dns.RcodeServerFailure || a.Rcode == dns.RcodeRefused {
+		if err != nil || !isAnswerTo(a, ask) || a.Rcode == dns.RcodeServerFailure || a.Rcode == dns.RcodeRefused {
 			continue
 		}
 		a.Id, a.Question = q.Id, q.Question
@@ -65,8 +65,8 @@ func (f *Forwarder) forward(ctx context.Context, q *dns.Msg, asker netip.Addr, t
 	return failed
 }
 
-// answers reports whether a message answers a query: another may have been sent by whoever guesses.
-func answers(a, ask *dns.Msg) bool {
+// isAnswerTo reports whether a message answers a query: another may have been sent by whoever guesses.
+func isAnswerTo(a, ask *dns.Msg) bool {
 	return a.Response && a.Id == ask.Id && len(a.Question) == 1 && a.Question[0].Qtype == ask.Question[0].Qtype &&
 		dns.CanonicalName(a.Question[0].Name) == dns.CanonicalName(ask.Question[0].Name)
 }
@@ -80,8 +80,8 @@ func withoutEdns(list []dns.RR) (out []dns.RR) {
 	return out
 }
 
-// enter counts a query in, unless too many are under way.
-func (f *Forwarder) enter(asker netip.Addr) bool {
+// addQuery counts a query in, unless too many are under way.
+func (f *Forwarder) addQuery(asker netip.Addr) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.all >= MaxForwarded || f.by[asker] >= MaxForwardedOne {
@@ -95,7 +95,7 @@ func (f *Forwarder) enter(asker netip.Addr) bool {
 	return true
 }
 
-func (f *Forwarder) leave(asker netip.Addr) {
+func (f *Forwarder) removeQuery(asker netip.Addr) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.all--
@@ -104,8 +104,8 @@ func (f *Forwarder) leave(asker netip.Addr) {
 	}
 }
 
-// where returns the servers to be asked.
-func (f *Forwarder) where() (out []string) {
+// serversToAsk returns the servers to be asked.
+func (f *Forwarder) serversToAsk() (out []string) {
 	if f.Servers != nil {
 		return f.Servers()
 	}

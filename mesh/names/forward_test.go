@@ -136,7 +136,7 @@ func TestForwardingIsBounded(t *testing.T) {
 	for i := range 2 * MaxForwarded {
 		who := netip.AddrFrom4([4]byte{198, 18, 0, byte(i / 40)})
 		free := f.all < MaxForwarded
-		if got := f.enter(who); got != (free && i%40 < MaxForwardedOne) {
+		if got := f.addQuery(who); got != (free && i%40 < MaxForwardedOne) {
 			t.Fatalf("query %d is entered: %v", i, got)
 		}
 	}
@@ -145,7 +145,7 @@ func TestForwardingIsBounded(t *testing.T) {
 	}
 	for who, n := range f.by {
 		for range n {
-			f.leave(who)
+			f.removeQuery(who)
 		}
 	}
 	if f.all != 0 || len(f.by) != 0 {

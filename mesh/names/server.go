@@ -71,7 +71,7 @@ func (s *Server) Close() error {
 
 // Run answers until ctx ends.
 func (s *Server) Run(ctx context.Context) error {
-	handler := dns.HandlerFunc(func(w dns.ResponseWriter, q *dns.Msg) { s.serve(ctx, w, q) })
+	handler := dns.HandlerFunc(func(w dns.ResponseWriter, q *dns.Msg) { s.serveQuery(ctx, w, q) })
 	udp := &dns.Server{PacketConn: s.udp, Handler: handler, UDPSize: maxUDP, ReadTimeout: idleTime,
 		WriteTimeout: idleTime}
 	tcp := &dns.Server{Listener: s.tcp, Handler: handler, MaxTCPQueries: maxPerConn, ReadTimeout: idleTime,
@@ -106,8 +106,8 @@ func (s *Server) Run(ctx context.Context) error {
 	return fault.Wrap(err, fault.Unavailable, CodeDNS, "the DNS server stopped")
 }
 
-// serve answers one query, if there is a free slot.
-func (s *Server) serve(ctx context.Context, w dns.ResponseWriter, q *dns.Msg) {
+// serveQuery answers one query, if there is a free slot.
+func (s *Server) serveQuery(ctx context.Context, w dns.ResponseWriter, q *dns.Msg) {
 	select {
 	case s.slots <- struct{}{}:
 		defer func() { <-s.slots }()
@@ -121,7 +121,7 @@ func (s *Server) serve(ctx context.Context, w dns.ResponseWriter, q *dns.Msg) {
 	}
 	var m *dns.Msg
 	if s.others != nil && forwardable(q) {
-		m = s.others.forward(ctx, q, asker, !udp)
+		m = s.others.forwardQuery(ctx, q, asker, !udp)
 	} else if m = Answer(s.view, q, asker); m == nil {
 		return
 	}

@@ -94,20 +94,20 @@ func Answer(v View, q *dns.Msg, asker netip.Addr) *dns.Msg {
 	rand.Shuffle(len(x.list), func(i, j int) { x.list[i], x.list[j] = x.list[j], x.list[i] })
 	list, self := x.list, false
 	if x.single && (ask.Qtype == dns.TypeA || ask.Qtype == dns.TypeAAAA) {
-		list, self = one(x.list, ask, asker)
+		list, self = keepFirst(x.list, ask, asker)
 	}
 	for _, one := range list {
-		m.Answer, m.Extra = add(m.Answer, m.Extra, ask, x.app, one)
+		m.Answer, m.Extra = appendAnswer(m.Answer, m.Extra, ask, x.app, one)
 	}
 	only := len(m.Answer) == 0 || self && len(x.list) > 1 || x.entered && v.Refuses(x.app, x.group, asker)
 	if only || ask.Qtype == dns.TypeAAAA {
-		x.enter(v, m, ask, only)
+		x.addEntry(v, m, ask, only)
 	}
 	if !x.known {
 		m.Rcode = dns.RcodeNameError
 	}
 	if len(m.Answer) == 0 {
-		m.Ns = append(m.Ns, soa())
+		m.Ns = append(m.Ns, soaRecord())
 		if ask.Qtype == dns.TypeSOA && name == Zone {
 			m.Answer, m.Ns = m.Ns, nil
 		}
@@ -115,13 +115,13 @@ func Answer(v View, q *dns.Msg, asker netip.Addr) *dns.Msg {
 	return m
 }
 
-// one leaves of machines in random order the first that has an address of the kind that is asked for. Of several most
-// resolvers take the one that is most like their own, always: so a client would not spread what it asks, and a machine
-// that is one of them would ask itself. It is told itself only where there is no other.
-func one(list []Machine, ask dns.Question, asker netip.Addr) (_ []Machine, itself bool) {
+// keepFirst leaves of machines in random order the first that has an address of the kind that is asked for. Of several
+// most resolvers take the one that is most like their own, always: so a client would not spread what it asks, and a
+// machine that is one of them would ask itself. It is told itself only where there is no other.
+func keepFirst(list []Machine, ask dns.Question, asker netip.Addr) (_ []Machine, itself bool) {
 	var self []Machine
 	for i, m := range list {
-		if m.address(ask.Name, ask.Qtype) == nil {
+		if m.addressRecord(ask.Name, ask.Qtype) == nil {
 			continue
 		}
 		if m.V4.IsValid() && m.V4 == asker.Unmap() {
@@ -172,9 +172,10 @@ func lookup(v View, name string) (x meant) {
 	return x
 }
 
-// enter has an answer tell of the entry: of nothing else where no machine is to be told, or the one that asks alone. By IPv6 it stands
-// behind a machine's address, too: a server that listens by IPv4 alone refuses there, and the client goes on to the entry.
-func (x *meant) enter(v View, m *dns.Msg, ask dns.Question, only bool) {
+// addEntry has an answer tell of the entry: of nothing else where no machine is to be told, or the one that asks alone.
+// By IPv6 it stands behind a machine's address, too: a server that listens by IPv4 alone refuses there, and the client
+// goes on to the entry.
+func (x *meant) addEntry(v View, m *dns.Msg, ask dns.Question, only bool) {
 	if !x.entered {
 		return
 	}
@@ -188,32 +189,32 @@ func (x *meant) enter(v View, m *dns.Msg, ask dns.Question, only bool) {
 		if only {
 			m.Answer = nil
 		}
-		m.Answer = at.add(m.Answer, ask.Name, ask.Qtype)
+		m.Answer = at.appendRecord(m.Answer, ask.Name, ask.Qtype)
 	case dns.TypeSRV:
 		if len(at.Ports) > 0 {
 			head := dns.RR_Header{Name: ask.Name, Rrtype: ask.Qtype, Class: dns.ClassINET, Ttl: ttl}
 			m.Answer = []dns.RR{&dns.SRV{Hdr: head, Priority: 1, Weight: 1, Port: at.Ports[0], Target: ask.Name}}
-			m.Extra = at.add(at.add(nil, ask.Name, dns.TypeAAAA), ask.Name, dns.TypeA)
+			m.Extra = at.appendRecord(at.appendRecord(nil, ask.Name, dns.TypeAAAA), ask.Name, dns.TypeA)
 		}
 	}
 }
 
-// add appends the record of a kind, A or AAAA, that the entry has by a name.
-func (e *Entry) add(to []dns.RR, name string, kind uint16) []dns.RR {
+// appendRecord appends the record of a kind, A or AAAA, that the entry has by a name.
+func (e *Entry) appendRecord(to []dns.RR, name string, kind uint16) []dns.RR {
 	for _, a := range []netip.Addr{e.V6, e.V4} {
-		if rr := address(name, a); rr != nil && rr.Header().Rrtype == kind {
+		if rr := newAddressRecord(name, a); rr != nil && rr.Header().Rrtype == kind {
 			to = append(to, rr)
 		}
 	}
 	return to
 }
 
-// add appends what a machine answers to the question.
-func add(answer, extra []dns.RR, ask dns.Question, app string, m Machine) (_, _ []dns.RR) {
+// appendAnswer appends what a machine answers to the question.
+func appendAnswer(answer, extra []dns.RR, ask dns.Question, app string, m Machine) (_, _ []dns.RR) {
 	head := dns.RR_Header{Name: ask.Name, Rrtype: ask.Qtype, Class: dns.ClassINET, Ttl: ttl}
 	switch ask.Qtype {
 	case dns.TypeA, dns.TypeAAAA:
-		if rr := m.address(ask.Name, ask.Qtype); rr != nil && !has(answer, rr) {
+		if rr := m.addressRecord(ask.Name, ask.Qtype); rr != nil && !hasRecord(answer, rr) {
 			answer = append(answer, rr)
 		}
 	case dns.TypeSRV:
@@ -223,39 +224,40 @@ func add(answer, extra []dns.RR, ask dns.Question, app string, m Machine) (_, _ 
 		target := m.ID + "." + app + "." + Zone
 		answer = append(answer, &dns.SRV{Hdr: head, Priority: 1, Weight: 1, Port: m.Port, Target: target})
 		for _, kind := range []uint16{dns.TypeAAAA, dns.TypeA} {
-			if rr := m.address(target, kind); rr != nil {
+			if rr := m.addressRecord(target, kind); rr != nil {
 				extra = append(extra, rr)
 			}
 		}
 	case dns.TypeTXT:
 		answer = append(answer,
-			&dns.TXT{Hdr: head, Txt: []string{text("id", m.ID), text("name", m.Name), text("worker", m.Worker),
-				text("region", m.Region)}})
+			&dns.TXT{Hdr: head, Txt: []string{txtString("id", m.ID), txtString("name", m.Name),
+				txtString("worker", m.Worker),
+				txtString("region", m.Region)}})
 	}
 	return answer, extra
 }
 
-// text returns one string of a TXT record, of at most 255 bytes.
-func text(key, value string) string {
+// txtString returns one string of a TXT record, of at most 255 bytes.
+func txtString(key, value string) string {
 	s := key + "=" + value
 	return s[:min(len(s), 255)]
 }
 
-// address returns the record of a kind, A or AAAA, that a machine has by a name; nil: it has none.
-func (m *Machine) address(name string, kind uint16) dns.RR {
+// addressRecord returns the record of a kind, A or AAAA, that a machine has by a name; nil: it has none.
+func (m *Machine) addressRecord(name string, kind uint16) dns.RR {
 	led := m.V4
 	if m.Unled {
 		led = netip.Addr{}
 	}
 	for _, a := range []netip.Addr{m.Addr, led} {
-		if rr := address(name, a); rr != nil && rr.Header().Rrtype == kind {
+		if rr := newAddressRecord(name, a); rr != nil && rr.Header().Rrtype == kind {
 			return rr
 		}
 	}
 	return nil
 }
 
-func address(name string, a netip.Addr) dns.RR {
+func newAddressRecord(name string, a netip.Addr) dns.RR {
 	a = a.Unmap()
 	switch {
 	case a.Is4():
@@ -267,8 +269,8 @@ func address(name string, a netip.Addr) dns.RR {
 	return nil
 }
 
-// has reports whether an address is told already: several machines of one app may be on one host.
-func has(list []dns.RR, rr dns.RR) bool {
+// hasRecord reports whether an address is told already: several machines of one app may be on one host.
+func hasRecord(list []dns.RR, rr dns.RR) bool {
 	for _, x := range list {
 		if dns.IsDuplicate(x, rr) {
 			return true
@@ -277,8 +279,8 @@ func has(list []dns.RR, rr dns.RR) bool {
 	return false
 }
 
-// soa returns what a negative answer carries (RFC 2308): for how long it may be believed.
-func soa() dns.RR {
+// soaRecord returns what a negative answer carries (RFC 2308): for how long it may be believed.
+func soaRecord() dns.RR {
 	return &dns.SOA{Hdr: dns.RR_Header{Name: Zone, Rrtype: dns.TypeSOA, Class: dns.ClassINET, Ttl: ttl},
 		Ns: "ns." + Zone, Mbox: "nobody." + Zone,
 		Serial: 1, Refresh: 3600, Retry: 600, Expire: 86400, Minttl: ttl}

@@ -81,7 +81,7 @@ func Init(dir string, now time.Time) (*CA, error) {
 	}
 	key := make([]byte, gossipKeySize)
 	rand.Read(key)
-	if err := writeKeys(c.path(gossipFile), GossipKeys{Keys: [][]byte{key}}.pem()); err != nil {
+	if err := writeKeys(c.path(gossipFile), GossipKeys{Keys: [][]byte{key}}.encodePEM()); err != nil {
 		return nil, err
 	}
 	// Last: a CA that has no active root was never finished, and is made anew.
@@ -94,7 +94,7 @@ func Init(dir string, now time.Time) (*CA, error) {
 // OpenCA opens the CA in dir; NotFound when there is none.
 func OpenCA(dir string) (*CA, error) {
 	c := &CA{dir}
-	if _, err := c.active(); err != nil {
+	if _, err := c.readActive(); err != nil {
 		return nil, err
 	}
 	return c, nil
@@ -111,7 +111,7 @@ func (c *CA) path(names ...string) string { return filepath.Join(append([]string
 
 func (c *CA) rootFile(n int) string { return c.path("root-" + strconv.Itoa(n) + ".pem") }
 
-func (c *CA) active() (a active, err error) {
+func (c *CA) readActive() (a active, err error) {
 	err = readJSON(c.path("active"), &a)
 	if errors.Is(err, fs.ErrNotExist) {
 		err = fault.New(fault.NotFound, codeCA,
@@ -123,7 +123,7 @@ func (c *CA) active() (a active, err error) {
 func (c *CA) makeRoot(n int, now time.Time) error {
 	pub, key, _ := ed25519.GenerateKey(rand.Reader) // fails never: the source ends the program instead
 	t := &x509.Certificate{
-		SerialNumber: serial(), Subject: pkix.Name{CommonName: fmt.Sprintf("souk CA %d", n)},
+		SerialNumber: randomSerial(), Subject: pkix.Name{CommonName: fmt.Sprintf("souk CA %d", n)},
 		NotBefore: now.Add(-skew), NotAfter: now.Add(RootLife),
 		IsCA: true, BasicConstraintsValid: true, MaxPathLenZero: true,
 		KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
@@ -139,8 +139,8 @@ func (c *CA) makeRoot(n int, now time.Time) error {
 	return writeKeys(c.rootFile(n), slices.Concat(keyPEM(key), certPEM(cert)))
 }
 
-// roots gives all roots, oldest first. What is no root of ours is passed over.
-func (c *CA) roots() ([]root, error) {
+// allRoots gives all roots, oldest first. What is no root of ours is passed over.
+func (c *CA) allRoots() ([]root, error) {
 	files, err := os.ReadDir(c.dir)
 	if err != nil {
 		return nil, fileFault(err, c.dir)
@@ -152,7 +152,7 @@ func (c *CA) roots() ([]root, error) {
 		if !ok || err != nil || n < 1 {
 			continue
 		}
-		r, err := c.root(n)
+		r, err := c.readRoot(n)
 		if err != nil {
 			return nil, err
 		}
@@ -162,7 +162,7 @@ func (c *CA) roots() ([]root, error) {
 	return out, nil
 }
 
-func (c *CA) root(n int) (root, error) {
+func (c *CA) readRoot(n int) (root, error) {
 	file := c.rootFile(n)
 	raw, err := readKeys(file)
 	if fault.CodeOf(err) == atrest.Fault {
@@ -181,18 +181,18 @@ func (c *CA) root(n int) (root, error) {
 	return root{n, b.certs[0], b.key}, nil
 }
 
-// signer gives the root that signs now.
-func (c *CA) signer() (root, error) {
-	a, err := c.active()
+// signingRoot gives the root that signs now.
+func (c *CA) signingRoot() (root, error) {
+	a, err := c.readActive()
 	if err != nil {
 		return root{}, err
 	}
-	return c.root(a.Root)
+	return c.readRoot(a.Root)
 }
 
 // Bundle gives the roots to trust now and the keys of gossip, without a certificate.
 func (c *CA) Bundle() (Credentials, error) {
-	roots, err := c.roots()
+	roots, err := c.allRoots()
 	if err != nil {
 		return Credentials{}, err
 	}
@@ -205,19 +205,19 @@ func (c *CA) Bundle() (Credentials, error) {
 	return out, err
 }
 
-// issue signs a certificate for the key in csr (DER). Nothing of the csr counts but its key.
-func (c *CA) issue(now time.Time, pub ed25519.PublicKey, n Name) (Credentials, error) {
-	by, err := c.signer()
+// issueCertificate signs a certificate for the key in csr (DER). Nothing of the csr counts but its key.
+func (c *CA) issueCertificate(now time.Time, pub ed25519.PublicKey, n Name) (Credentials, error) {
+	by, err := c.signingRoot()
 	if err != nil {
 		return Credentials{}, err
 	}
 	if now.After(by.cert.NotAfter) {
 		return Credentials{}, fault.New(fault.Unavailable, codeCAExpired,
-			"the CA's root ended on %s; see docs/break-glass.md", day(by.cert.NotAfter))
+			"the CA's root ended on %s; see docs/break-glass.md", formatMinute(by.cert.NotAfter))
 	}
 	t := &x509.Certificate{
-		SerialNumber: serial(), Subject: pkix.Name{CommonName: n.ID}, URIs: n.uris(),
-		NotBefore: now.Add(-skew), NotAfter: earlier(now.Add(CertificateLife), by.cert.NotAfter),
+		SerialNumber: randomSerial(), Subject: pkix.Name{CommonName: n.ID}, URIs: n.nameURIs(),
+		NotBefore: now.Add(-skew), NotAfter: earlierOf(now.Add(CertificateLife), by.cert.NotAfter),
 		BasicConstraintsValid: true,
 		KeyUsage:              x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth,
@@ -243,9 +243,9 @@ func (c *CA) Renew(now time.Time, peer Name, csr []byte) (Credentials, error) {
 	if err != nil {
 		return Credentials{}, err
 	}
-	out, err := c.issue(now, pub, peer)
+	out, err := c.issueCertificate(now, pub, peer)
 	if err == nil {
-		err = c.note(peer, pub, now)
+		err = c.noteIssued(peer, pub, now)
 	}
 	return out, err
 }
@@ -266,9 +266,9 @@ func (c *CA) IssueTo(dir string, n Name, now time.Time) error {
 	if err != nil {
 		return err
 	}
-	cred, err := c.issue(now, pub, n)
+	cred, err := c.issueCertificate(now, pub, n)
 	if err == nil {
-		err = c.note(n, pub, now)
+		err = c.noteIssued(n, pub, now)
 	}
 	if err != nil {
 		return err
@@ -284,7 +284,7 @@ func (c *CA) Imitate(n Name, now time.Time) (*Identity, error) {
 		return nil, err
 	}
 	pub, key, _ := ed25519.GenerateKey(rand.Reader) // fails never: the source ends the program instead
-	cred, err := c.issue(now, pub, n)
+	cred, err := c.issueCertificate(now, pub, n)
 	if err != nil {
 		return nil, err
 	}
@@ -292,7 +292,7 @@ func (c *CA) Imitate(n Name, now time.Time) (*Identity, error) {
 	if err != nil {
 		return nil, err
 	}
-	h, err := newHeld(key, b.certs, cred.gossip())
+	h, err := newHeld(key, b.certs, cred.gossipKeys())
 	if err != nil {
 		return nil, err
 	}
@@ -319,7 +319,7 @@ func requestKey(csr []byte) (ed25519.PublicKey, error) {
 	return pub, nil
 }
 
-func serial() *big.Int {
+func randomSerial() *big.Int {
 	var b [16]byte
 	rand.Read(b[:])
 	b[0] &= 0x7f // positive
@@ -331,11 +331,11 @@ func fingerprint(pub ed25519.PublicKey) string {
 	return hex.EncodeToString(h[:])
 }
 
-func earlier(a, b time.Time) time.Time {
+func earlierOf(a, b time.Time) time.Time {
 	if a.Before(b) {
 		return a
 	}
 	return b
 }
 
-func day(t time.Time) string { return t.UTC().Format("2006-01-02 15:04 UTC") }
+func formatMinute(t time.Time) string { return t.UTC().Format("2006-01-02 15:04 UTC") }

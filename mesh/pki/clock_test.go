@@ -40,11 +40,11 @@ func TestTwoYearsOfRenewals(t *testing.T) {
 				renewals++
 			}
 			if w := i.Expiry(now)[0]; w.Level != Fine {
-				t.Fatalf("on %s: %+v", day(now), w)
+				t.Fatalf("on %s: %+v", formatMinute(now), w)
 			}
 		}
 		if !talk(t, a, b, now) {
-			t.Fatalf("on %s they do not talk", day(now))
+			t.Fatalf("on %s they do not talk", formatMinute(now))
 		}
 	}
 	if renewals < 40 || renewals > 50 { // each 35 days, the first week behind a third of 90
@@ -98,7 +98,7 @@ func TestRotation(t *testing.T) {
 				must(t, i.Trust(bundle, now))
 			}
 			if !talk(t, a, b, now) {
-				t.Fatalf("on %s they do not talk", day(now))
+				t.Fatalf("on %s they do not talk", formatMinute(now))
 			}
 		}
 	}

@@ -30,18 +30,19 @@ type Warning struct {
 // Expiry tells when the member's certificate and each root end: the certificate first.
 func (i *Identity) Expiry(now time.Time) []Warning {
 	h := i.now.Load()
-	leaf := warning("certificate", h.tls.Leaf, now, 7*24*time.Hour, CertificateLife-RenewAfter-7*24*time.Hour,
+	leaf := expiryWarning("certificate", h.tls.Leaf, now, 7*24*time.Hour, CertificateLife-RenewAfter-7*24*time.Hour,
 		"renew it: an issuer must be reachable", "give it a new one by hand, as docs/break-glass.md says")
 	out := []Warning{leaf}
 	for _, r := range h.roots {
-		d := digest(r)
-		out = append(out, warning(fmt.Sprintf("root %x", d[:4]), r, now, 90*24*time.Hour, 365*24*time.Hour,
+		d := certificateDigest(r)
+		out = append(out, expiryWarning(fmt.Sprintf("root %x", d[:4]), r, now, 90*24*time.Hour, 365*24*time.Hour,
 			"rotate the CA: prepare, activate, retire", "make a new CA root, as docs/break-glass.md says"))
 	}
 	return out
 }
 
-func warning(what string, c *x509.Certificate, now time.Time, urgent, soon time.Duration, mend, rescue string) Warning {
+func expiryWarning(what string, c *x509.Certificate, now time.Time, urgent, soon time.Duration, mend,
+	rescue string) Warning {
 	w := Warning{What: what, Ends: c.NotAfter, Left: c.NotAfter.Sub(now), Level: Fine}
 	switch {
 	case w.Left <= 0:
@@ -51,13 +52,13 @@ func warning(what string, c *x509.Certificate, now time.Time, urgent, soon time.
 	case w.Left <= soon:
 		w.Level = Soon
 	default:
-		w.Text = fmt.Sprintf("the %s holds until %s", what, day(w.Ends))
+		w.Text = fmt.Sprintf("the %s holds until %s", what, formatMinute(w.Ends))
 		return w
 	}
 	verb := "ends"
 	if w.Level == Over {
 		verb = "ended"
 	}
-	w.Text = fmt.Sprintf("the %s %s on %s; %s", what, verb, day(w.Ends), mend)
+	w.Text = fmt.Sprintf("the %s %s on %s; %s", what, verb, formatMinute(w.Ends), mend)
 	return w
 }

@@ -160,7 +160,7 @@ func parseBlocks(raw []byte, file string) (b blocks, err error) {
 				b.certs = append(b.certs, c)
 			}
 		case gossipBlock:
-			err = b.gossip.read(p)
+			err = b.gossip.readBlock(p)
 		}
 		if err != nil {
 			return b, fault.Wrap(err, fault.Invalid, fault.CodeFile,

@@ -47,8 +47,8 @@ const (
 	headerMade       = "Made"
 )
 
-// pem writes the keys; generation and step stand in the first block.
-func (k GossipKeys) pem() []byte {
+// encodePEM writes the keys; generation and step stand in the first block.
+func (k GossipKeys) encodePEM() []byte {
 	var out []byte
 	for i, key := range slices.Concat(k.Keys, k.Retired) {
 		b := &pem.Block{Type: gossipBlock, Bytes: key, Headers: map[string]string{}}
@@ -69,8 +69,8 @@ func (k GossipKeys) pem() []byte {
 	return out
 }
 
-// read takes in one block.
-func (k *GossipKeys) read(p *pem.Block) (err error) {
+// readBlock takes in one block.
+func (k *GossipKeys) readBlock(p *pem.Block) (err error) {
 	if len(p.Bytes) != gossipKeySize {
 		return fmt.Errorf("a key of gossip has %d bytes, not %d", len(p.Bytes), gossipKeySize)
 	}
@@ -98,14 +98,14 @@ func (k *GossipKeys) read(p *pem.Block) (err error) {
 // All gives every key that anything may be sealed with, the one in use first.
 func (k GossipKeys) All() [][]byte { return slices.Concat(k.Keys, k.Retired) }
 
-// gossip gives the keys of an issuer's answer.
-func (c *Credentials) gossip() GossipKeys {
+// gossipKeys gives the keys of an issuer's answer.
+func (c *Credentials) gossipKeys() GossipKeys {
 	return GossipKeys{Generation: c.GossipGeneration, Keys: c.GossipKeys, Retired: c.GossipRetired}
 }
 
-// keep puts the member's own keys in place of an issuer's that are older: a copy of the CA may not have heard of a
-// rotation.
-func (i *Identity) keep(c *Credentials) {
+// keepNewerKeys puts the member's own keys in place of an issuer's that are older: a copy of the CA may not have heard
+// of a rotation.
+func (i *Identity) keepNewerKeys(c *Credentials) {
 	if k := i.GossipKeys(); k.Generation > c.GossipGeneration {
 		c.GossipKeys, c.GossipGeneration, c.GossipRetired = k.Keys, k.Generation, k.Retired
 	}
@@ -144,7 +144,7 @@ func (c *CA) RotateGossip(now time.Time) (GossipKeys, error) {
 	k.Keys = append(k.Keys, key)
 	k.Generation++
 	k.Step, k.Made = StepInstalled, now
-	return k, writeKeys(c.path(gossipFile), k.pem())
+	return k, writeKeys(c.path(gossipFile), k.encodePEM())
 }
 
 // AdvanceGossip takes the next step of a rotation, if one is under way: that every member has taken the step before is
@@ -176,7 +176,7 @@ func (c *CA) AdvanceGossip(of int) (GossipKeys, error) {
 		return k, fault.New(fault.Precondition, fault.CodeRotation, "no rotation of the keys of gossip is under way")
 	}
 	k.Generation++
-	return k, writeKeys(c.path(gossipFile), k.pem())
+	return k, writeKeys(c.path(gossipFile), k.encodePEM())
 }
 
 // AdoptGossip takes keys that are newer than the CA's own: another copy of the CA has rotated them.
@@ -194,7 +194,7 @@ func (c *CA) AdoptGossip(k GossipKeys) error {
 		return nil
 	}
 	k.Step, k.Made = "", time.Time{}
-	return writeKeys(c.path(gossipFile), k.pem())
+	return writeKeys(c.path(gossipFile), k.encodePEM())
 }
 
 // lockGossip lets one process at a time change the keys: the command line and an agent use one directory. The kernel

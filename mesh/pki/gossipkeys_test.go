@@ -70,7 +70,7 @@ func TestGossipKeysRotate(t *testing.T) {
 				t.Errorf("another rotation at step %q: %v", k.Step, err)
 			}
 			if k.Step == "" {
-				must(t, os.WriteFile(ca.path(gossipFile), k.pem(), 0o600)) // as it was
+				must(t, os.WriteFile(ca.path(gossipFile), k.encodePEM(), 0o600)) // as it was
 			}
 			if _, err := ca.AdvanceGossip(before.Generation); k.Step != "" && !fault.Is(err, fault.Conflict) {
 				t.Errorf("a step that is over, at %q: %v", k.Step, err)
@@ -117,9 +117,9 @@ func TestOlderGossipKeysAreNotTaken(t *testing.T) {
 
 // TestOddGossipKeys: what is no file of keys is refused.
 func TestOddGossipKeys(t *testing.T) {
-	good := string(GossipKeys{Generation: 3, Keys: [][]byte{make([]byte, gossipKeySize)}}.pem())
+	good := string(GossipKeys{Generation: 3, Keys: [][]byte{make([]byte, gossipKeySize)}}.encodePEM())
 	for _, raw := range []string{strings.Replace(good, "3", "three", 1),
-		string(GossipKeys{Keys: [][]byte{[]byte("short")}}.pem())} {
+		string(GossipKeys{Keys: [][]byte{[]byte("short")}}.encodePEM())} {
 		if b, err := parseBlocks([]byte(raw), "keys"); !fault.Is(err, fault.Invalid) {
 			t.Errorf("%q gives %+v, %v", raw, b.gossip, err)
 		}

@@ -20,37 +20,37 @@ type Grantee struct {
 	Ends time.Time `json:"ends"`
 }
 
-func (c *CA) grantee(id string) string { return c.path("issued", id+".json") }
+func (c *CA) granteeFile(id string) string { return c.path("issued", id+".json") }
 
-// claim takes an id for a key. An id that another key has a certificate for is a Conflict; fresh says that nobody had
+// claimID takes an id for a key. An id that another key has a certificate for is a Conflict; fresh says that nobody had
 // it.
-func (c *CA) claim(n Name, pub ed25519.PublicKey, now time.Time) (fresh bool, err error) {
+func (c *CA) claimID(n Name, pub ed25519.PublicKey, now time.Time) (fresh bool, err error) {
 	g := Grantee{n, fingerprint(pub), now.Add(CertificateLife)}
-	err = writeNew(c.grantee(n.ID), mustJSON(g))
+	err = writeNew(c.granteeFile(n.ID), mustJSON(g))
 	if !errors.Is(err, fs.ErrExist) {
 		return err == nil, err
 	}
 	var has Grantee
-	if err := readJSON(c.grantee(n.ID), &has); err != nil {
+	if err := readJSON(c.granteeFile(n.ID), &has); err != nil {
 		return false, fault.As(err)
 	}
 	if has.Key != g.Key && now.Before(has.Ends) {
 		return false, fault.New(fault.Conflict, fault.CodeIDInUse,
 			"the id %s has a certificate until %s; join with another id, or let the cluster forget that one first "+
-				"(`souk node rm %s`)", n.ID, day(has.Ends), n.ID)
+				"(`souk node rm %s`)", n.ID, formatMinute(has.Ends), n.ID)
 	}
-	return false, c.note(n, pub, now)
+	return false, c.noteIssued(n, pub, now)
 }
 
-// given reports whether the newest certificate of an id is for a key.
-func (c *CA) given(id, key string) bool {
+// isIssuedTo reports whether the newest certificate of an id is for a key.
+func (c *CA) isIssuedTo(id, key string) bool {
 	var has Grantee
-	return readJSON(c.grantee(id), &has) == nil && has.Key == key
+	return readJSON(c.granteeFile(id), &has) == nil && has.Key == key
 }
 
-// note enters a certificate that was given.
-func (c *CA) note(n Name, pub ed25519.PublicKey, now time.Time) error {
-	return writeWhole(c.grantee(n.ID), mustJSON(Grantee{n, fingerprint(pub), now.Add(CertificateLife)}))
+// noteIssued enters a certificate that was given.
+func (c *CA) noteIssued(n Name, pub ed25519.PublicKey, now time.Time) error {
+	return writeWhole(c.granteeFile(n.ID), mustJSON(Grantee{n, fingerprint(pub), now.Add(CertificateLife)}))
 }
 
 // Forget lets an id be taken anew. It takes no certificate away: who serves must refuse the old one (wire's Denied).
@@ -58,8 +58,8 @@ func (c *CA) Forget(id string) error {
 	if !ValidID(id) {
 		return fault.New(fault.Invalid, fault.CodeID, "%q cannot name a member", clip(id))
 	}
-	if err := os.Remove(c.grantee(id)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fileFault(err, c.grantee(id))
+	if err := os.Remove(c.granteeFile(id)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fileFault(err, c.granteeFile(id))
 	}
 	return fileFault(syncDir(c.path("issued")), c.dir)
 }

@@ -62,25 +62,25 @@ func newRequest(dir string, write func(file string, data []byte) error) (*Reques
 
 // Accept checks what the issuer answered and makes it the member's own, on disk, in one step.
 func (r *Request) Accept(dir string, c Credentials, now time.Time) error {
-	h, err := r.check(c, now)
+	h, err := r.checkCredentials(c, now)
 	if err != nil {
 		return err
 	}
-	if err := r.write(filepath.Join(dir, MemberFile), h.pem(r.key)); err != nil {
+	if err := r.write(filepath.Join(dir, MemberFile), h.encodePEM(r.key)); err != nil {
 		return err
 	}
 	os.Remove(filepath.Join(dir, pendingFile)) // left over it costs nothing but a key used for two certificates
 	return nil
 }
 
-func (r *Request) check(c Credentials, now time.Time) (*held, error) {
+func (r *Request) checkCredentials(c Credentials, now time.Time) (*held, error) {
 	b, err := parseBlocks(slices.Concat(c.Certificate, c.Roots), "the issuer's answer")
 	if err != nil {
 		return nil, err
 	}
-	h, err := newHeld(r.key, b.certs, c.gossip())
+	h, err := newHeld(r.key, b.certs, c.gossipKeys())
 	if err == nil {
-		_, err = verify(h.tls.Leaf, h.roots, now)
+		_, err = verifyCertificate(h.tls.Leaf, h.roots, now)
 	}
 	return h, err
 }
@@ -119,8 +119,8 @@ func newHeld(key ed25519.PrivateKey, certs []*x509.Certificate, gossip GossipKey
 	return h, err
 }
 
-func (h *held) pem(key ed25519.PrivateKey) []byte {
-	return slices.Concat(keyPEM(key), certPEM(h.tls.Leaf), certPEM(h.roots...), h.gossip.pem())
+func (h *held) encodePEM(key ed25519.PrivateKey) []byte {
+	return slices.Concat(keyPEM(key), certPEM(h.tls.Leaf), certPEM(h.roots...), h.gossip.encodePEM())
 }
 
 // Identity is a member's own certificate and what it trusts, as they stand in its directory. They may change while they
@@ -186,11 +186,11 @@ func (i *Identity) Request() (*Request, error) { return NewRequest(i.dir) }
 
 // Accept ends a renewal. The certificate must name who the member is already.
 func (i *Identity) Accept(r *Request, c Credentials, now time.Time) error {
-	h, err := r.check(c, now)
+	h, err := r.checkCredentials(c, now)
 	if err != nil {
 		return err
 	}
-	i.keep(&c)
+	i.keepNewerKeys(&c)
 	if n := i.Name(); h.name.ID != n.ID || !slices.Equal(h.name.Roles, n.Roles) {
 		return fault.New(fault.Denied, fault.CodeCertificate,
 			"the issuer answered with a certificate of %s %v, and this is %s %v", h.name.ID, h.name.Roles, n.ID,
@@ -205,22 +205,22 @@ func (i *Identity) Accept(r *Request, c Credentials, now time.Time) error {
 // Trust takes a new bundle, of roots and keys of gossip, from an issuer. One that does not hold the root of the
 // member's own certificate is refused: it would be alone.
 func (i *Identity) Trust(c Credentials, now time.Time) error {
-	i.keep(&c)
+	i.keepNewerKeys(&c)
 	h := i.now.Load()
 	b, err := parseBlocks(c.Roots, "the issuer's bundle")
 	if err != nil {
 		return err
 	}
 	next, err := newHeld(h.tls.PrivateKey.(ed25519.PrivateKey), append([]*x509.Certificate{h.tls.Leaf}, b.certs...),
-		c.gossip())
+		c.gossipKeys())
 	if err != nil {
 		return err
 	}
-	if _, err := verify(next.tls.Leaf, next.roots, now); err != nil {
+	if _, err := verifyCertificate(next.tls.Leaf, next.roots, now); err != nil {
 		return err
 	}
 	if err := writeKeys(filepath.Join(i.dir, MemberFile),
-		next.pem(h.tls.PrivateKey.(ed25519.PrivateKey))); err != nil {
+		next.encodePEM(h.tls.PrivateKey.(ed25519.PrivateKey))); err != nil {
 		return err
 	}
 	return i.Reload()

@@ -60,7 +60,7 @@ func (n Name) check() (Name, error) {
 		return n, fault.New(fault.Invalid, fault.CodeRole, "a member needs a role: worker, gateway, issuer")
 	}
 	for _, r := range n.Roles {
-		if !r.known() {
+		if !r.isKnown() {
 			return n, fault.New(fault.Invalid, fault.CodeRole,
 				"%q is no role; use worker, gateway, issuer", clip(string(r)))
 		}
@@ -68,9 +68,9 @@ func (n Name) check() (Name, error) {
 	return n, nil
 }
 
-func (r Role) known() bool { return r == Worker || r == Gateway || r == Issuer }
+func (r Role) isKnown() bool { return r == Worker || r == Gateway || r == Issuer }
 
-func (n Name) uris() []*url.URL {
+func (n Name) nameURIs() []*url.URL {
 	out := make([]*url.URL, len(n.Roles))
 	for i, r := range n.Roles {
 		out[i] = &url.URL{Scheme: scheme, Host: string(r), Path: "/" + n.ID}
@@ -87,7 +87,7 @@ func nameOf(c *x509.Certificate) (Name, error) {
 			id = u.Path[1:]
 		}
 		plain := url.URL{Scheme: scheme, Host: u.Host, Path: u.Path}
-		if *u != plain || !role.known() || !ValidID(id) || n.ID != "" && n.ID != id {
+		if *u != plain || !role.isKnown() || !ValidID(id) || n.ID != "" && n.ID != id {
 			return Name{}, fault.New(fault.Denied, fault.CodeCertificate,
 				"the certificate names %q, which is no role of one member", clip(u.String()))
 		}

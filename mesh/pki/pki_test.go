@@ -361,7 +361,7 @@ func TestTokensAndNamesComeBack(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if back, err := nameOf(&x509.Certificate{URIs: n.uris()}); err != nil || back.ID != n.ID ||
+		if back, err := nameOf(&x509.Certificate{URIs: n.nameURIs()}); err != nil || back.ID != n.ID ||
 			len(back.Roles) != len(n.Roles) {
 			t.Fatalf("%v became %v, %v", n, back, err)
 		}

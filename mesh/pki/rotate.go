@@ -14,17 +14,17 @@ const Overlap = 7 * 24 * time.Hour
 // Prepare makes the next root. It is in the bundle from now on, and signs nothing yet. Conflict when there is one
 // already.
 func (c *CA) Prepare(now time.Time) error {
-	next, old, _, err := c.rotation()
+	next, old, _, err := c.readRotation()
 	switch {
 	case err != nil:
 		return err
 	case next != nil:
 		return fault.New(fault.Conflict, fault.CodeRotation, "the next root was made on %s; activate it, from %s on",
-			day(made(*next)), day(made(*next).Add(Overlap)))
+			formatMinute(madeAt(*next)), formatMinute(madeAt(*next).Add(Overlap)))
 	case len(old) > 0:
 		return fault.New(fault.Conflict, fault.CodeRotation, "an old root is still trusted; retire it first")
 	}
-	a, err := c.active()
+	a, err := c.readActive()
 	if err != nil {
 		return err
 	}
@@ -37,16 +37,16 @@ func (c *CA) Prepare(now time.Time) error {
 // Issuers must renew their own certificates afterwards (IssueTo); join tokens made before are void, for they name the
 // old root.
 func (c *CA) Activate(now time.Time, force bool) error {
-	next, _, _, err := c.rotation()
+	next, _, _, err := c.readRotation()
 	switch {
 	case err != nil:
 		return err
 	case next == nil:
 		return fault.New(fault.Precondition, fault.CodeRotation, "there is no next root; prepare one first")
-	case now.Before(made(*next).Add(Overlap)) && !force:
+	case now.Before(madeAt(*next).Add(Overlap)) && !force:
 		return fault.New(fault.Precondition, fault.CodeRotation,
-			"the next root is trusted since %s only; members need until %s to hear of it", day(made(*next)),
-			day(made(*next).Add(Overlap)))
+			"the next root is trusted since %s only; members need until %s to hear of it", formatMinute(madeAt(*next)),
+			formatMinute(madeAt(*next).Add(Overlap)))
 	}
 	return writeWhole(c.path("active"), mustJSON(active{next.number, now}))
 }
@@ -54,7 +54,7 @@ func (c *CA) Activate(now time.Time, force bool) error {
 // Retire takes the roots before the active one out of the bundle, once all certificates they signed have ended. Members
 // drop them with their next look at the bundle.
 func (c *CA) Retire(now time.Time) error {
-	_, old, since, err := c.rotation()
+	_, old, since, err := c.readRotation()
 	switch {
 	case err != nil:
 		return err
@@ -62,7 +62,7 @@ func (c *CA) Retire(now time.Time) error {
 		return fault.New(fault.Precondition, fault.CodeRotation, "there is no old root")
 	case now.Before(since.Add(CertificateLife)):
 		return fault.New(fault.Precondition, fault.CodeRotation,
-			"certificates of the old root may hold until %s; retire it then", day(since.Add(CertificateLife)))
+			"certificates of the old root may hold until %s; retire it then", formatMinute(since.Add(CertificateLife)))
 	}
 	for _, r := range old {
 		if err := os.Remove(c.rootFile(r.number)); err != nil {
@@ -72,14 +72,14 @@ func (c *CA) Retire(now time.Time) error {
 	return fileFault(syncDir(c.dir), c.dir)
 }
 
-// rotation gives the root that will sign, if there is one, those that signed before, and since when the active one
+// readRotation gives the root that will sign, if there is one, those that signed before, and since when the active one
 // signs.
-func (c *CA) rotation() (next *root, old []root, since time.Time, err error) {
-	a, err := c.active()
+func (c *CA) readRotation() (next *root, old []root, since time.Time, err error) {
+	a, err := c.readActive()
 	if err != nil {
 		return nil, nil, since, err
 	}
-	roots, err := c.roots()
+	roots, err := c.allRoots()
 	for i, r := range roots {
 		switch {
 		case r.number > a.Root:
@@ -91,4 +91,4 @@ func (c *CA) rotation() (next *root, old []root, since time.Time, err error) {
 	return next, old, a.Since, err
 }
 
-func made(r root) time.Time { return r.cert.NotBefore.Add(skew) }
+func madeAt(r root) time.Time { return r.cert.NotBefore.Add(skew) }

@@ -70,7 +70,7 @@ func ParseToken(s string) (Token, error) {
 	return Token{[sha256.Size]byte(digest), parts[2]}, nil
 }
 
-func digest(c *x509.Certificate) [sha256.Size]byte { return sha256.Sum256(c.Raw) }
+func certificateDigest(c *x509.Certificate) [sha256.Size]byte { return sha256.Sum256(c.Raw) }
 
 // NewToken makes a token and keeps the hash of its secret until it ends. Only tokens that have ended are swept.
 func (c *CA) NewToken(now time.Time, o TokenOptions) (Token, error) {
@@ -91,16 +91,16 @@ func (c *CA) NewToken(now time.Time, o TokenOptions) (Token, error) {
 	if _, err := probe.check(); err != nil {
 		return Token{}, err
 	}
-	if err := c.sweep(now); err != nil {
+	if err := c.sweepEnded(now); err != nil {
 		return Token{}, err
 	}
-	by, err := c.signer()
+	by, err := c.signingRoot()
 	if err != nil {
 		return Token{}, err
 	}
 	var secret [secretBytes]byte
 	rand.Read(secret[:])
-	t := Token{digest(by.cert), base64.RawURLEncoding.EncodeToString(secret[:])}
+	t := Token{certificateDigest(by.cert), base64.RawURLEncoding.EncodeToString(secret[:])}
 	return t, writeWhole(c.tokenFile(t.Secret), mustJSON(tokenEntry{Ends: now.Add(o.TTL), ID: o.ID, Roles: o.Roles}))
 }
 
@@ -109,8 +109,8 @@ func (c *CA) tokenFile(secret string) string {
 	return c.path("tokens", hex.EncodeToString(h[:]))
 }
 
-// sweep removes what has ended, and counts what is left.
-func (c *CA) sweep(now time.Time) error {
+// sweepEnded removes what has ended, and counts what is left.
+func (c *CA) sweepEnded(now time.Time) error {
 	files, err := os.ReadDir(c.path("tokens"))
 	if err != nil {
 		return fileFault(err, c.dir)
@@ -148,24 +148,24 @@ func (c *CA) Redeem(now time.Time, secret string, n Name, csr []byte) (Credentia
 		return Credentials{}, err
 	}
 	key := fingerprint(pub)
-	if err := c.admits(now, secret, n, key); err != nil {
+	if err := c.checkToken(now, secret, n, key); err != nil {
 		return Credentials{}, err
 	}
-	fresh, err := c.claim(n, pub, now)
+	fresh, err := c.claimID(n, pub, now)
 	if err != nil {
 		return Credentials{}, err
 	}
-	if err := c.use(secret, key); err != nil {
+	if err := c.markUsed(secret, key); err != nil {
 		if fresh {
-			os.Remove(c.grantee(n.ID))
+			os.Remove(c.granteeFile(n.ID))
 		}
 		return Credentials{}, err
 	}
-	return c.issue(now, pub, n)
+	return c.issueCertificate(now, pub, n)
 }
 
-// admits says whether the token is good for this name and key.
-func (c *CA) admits(now time.Time, secret string, n Name, key string) error {
+// checkToken says whether the token is good for this name and key.
+func (c *CA) checkToken(now time.Time, secret string, n Name, key string) error {
 	var e tokenEntry
 	switch err := readJSON(c.tokenFile(secret), &e); {
 	case errors.Is(err, fs.ErrNotExist):
@@ -176,7 +176,7 @@ func (c *CA) admits(now time.Time, secret string, n Name, key string) error {
 		return err
 	case !now.Before(e.Ends):
 		return fault.New(fault.Denied, codeTokenExpired,
-			"the join token ended on %s; make another with `souk token join`", day(e.Ends))
+			"the join token ended on %s; make another with `souk token join`", formatMinute(e.Ends))
 	case e.ID != "" && e.ID != n.ID:
 		return fault.New(fault.Denied, codeTokenID, "the join token is for %s, not for %s", e.ID, n.ID)
 	}
@@ -188,14 +188,15 @@ func (c *CA) admits(now time.Time, secret string, n Name, key string) error {
 		}
 	}
 	var used tokenEntry
-	if err := readJSON(c.tokenFile(secret)+".used", &used); err == nil && (used.Key != key || !c.given(n.ID, key)) {
+	if err := readJSON(c.tokenFile(secret)+".used", &used); err == nil &&
+		(used.Key != key || !c.isIssuedTo(n.ID, key)) {
 		return usedUp()
 	}
 	return nil
 }
 
-// use marks the token as used by a key. Of two that try at once one succeeds, in whatever processes they are.
-func (c *CA) use(secret, key string) error {
+// markUsed marks the token as used by a key. Of two that try at once one succeeds, in whatever processes they are.
+func (c *CA) markUsed(secret, key string) error {
 	file := c.tokenFile(secret) + ".used"
 	err := writeNew(file, mustJSON(tokenEntry{Key: key}))
 	if !errors.Is(err, fs.ErrExist) {

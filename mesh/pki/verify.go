@@ -14,8 +14,9 @@ import (
 // joinServer is the name by which a caller that has no certificate yet asks for the door that is open to it.
 const joinServer = "join.souk"
 
-// verify says whose certificate c is, if one of the roots signed it and it holds at now; Denied with the reason if not.
-func verify(c *x509.Certificate, roots []*x509.Certificate, now time.Time) (Name, error) {
+// verifyCertificate says whose certificate c is, if one of the roots signed it and it holds at now; Denied with the
+// reason if not.
+func verifyCertificate(c *x509.Certificate, roots []*x509.Certificate, now time.Time) (Name, error) {
 	pool := x509.NewCertPool()
 	for _, r := range roots {
 		pool.AddCert(r)
@@ -26,11 +27,11 @@ func verify(c *x509.Certificate, roots []*x509.Certificate, now time.Time) (Name
 		if now.Before(c.NotBefore) {
 			return Name{}, fault.Wrap(err, fault.Denied, codeCertificateEarly,
 				"the certificate of %s begins on %s and it is %s here; set the clocks right",
-				clip(c.Subject.CommonName), day(c.NotBefore), day(now))
+				clip(c.Subject.CommonName), formatMinute(c.NotBefore), formatMinute(now))
 		}
 		return Name{}, fault.Wrap(err, fault.Denied, CodeCertificateExpired,
 			"the certificate of %s, or its root, has ended (%s); see docs/break-glass.md", clip(c.Subject.CommonName),
-			day(c.NotAfter))
+			formatMinute(c.NotAfter))
 	}
 	if err != nil {
 		return Name{}, fault.Wrap(err, fault.Denied, fault.CodeCertificate,
@@ -49,14 +50,15 @@ func (i *Identity) NameOf(cs *tls.ConnectionState, now time.Time) (Name, error) 
 	c := cs.PeerCertificates[0]
 	if now.After(c.NotAfter) {
 		return Name{}, fault.New(fault.Denied, CodeCertificateExpired,
-			"the certificate of %s ended on %s; connect anew with another", clip(c.Subject.CommonName), day(c.NotAfter))
+			"the certificate of %s ended on %s; connect anew with another", clip(c.Subject.CommonName),
+			formatMinute(c.NotAfter))
 	}
 	return nameOf(c)
 }
 
-// base is what both ends have in common. Chains are verified by VerifyConnection alone: it has the roots of the moment,
-// and ids in place of host names. Resumption is off: a session would carry an old certificate along.
-func base(alpn []string, check func(tls.ConnectionState) error) *tls.Config {
+// baseConfig is what both ends have in common. Chains are verified by VerifyConnection alone: it has the roots of the
+// moment, and ids in place of host names. Resumption is off: a session would carry an old certificate along.
+func baseConfig(alpn []string, check func(tls.ConnectionState) error) *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS13, NextProtos: alpn, SessionTicketsDisabled: true,
 		InsecureSkipVerify: true, VerifyConnection: check, //nolint:gosec // VerifyConnection does it
@@ -68,7 +70,7 @@ func base(alpn []string, check func(tls.ConnectionState) error) *tls.Config {
 // filling the house.
 func (i *Identity) ServerTLS(now func() time.Time, join bool, alpn ...string) *tls.Config {
 	mine := func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return &i.now.Load().tls, nil }
-	members := base(alpn, func(cs tls.ConnectionState) error {
+	members := baseConfig(alpn, func(cs tls.ConnectionState) error {
 		_, err := i.verifyPeer(cs, now())
 		return err
 	})
@@ -76,7 +78,7 @@ func (i *Identity) ServerTLS(now func() time.Time, join bool, alpn ...string) *t
 	if !join {
 		return members
 	}
-	strangers := base(alpn, nil)
+	strangers := baseConfig(alpn, nil)
 	strangers.ClientAuth, strangers.GetCertificate = tls.NoClientCert, mine
 	out := members.Clone()
 	out.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
@@ -92,12 +94,12 @@ func (i *Identity) verifyPeer(cs tls.ConnectionState, now time.Time) (Name, erro
 	if len(cs.PeerCertificates) == 0 {
 		return Name{}, fault.New(fault.Denied, fault.CodeCertificate, "the other end showed no certificate")
 	}
-	return verify(cs.PeerCertificates[0], i.now.Load().roots, now)
+	return verifyCertificate(cs.PeerCertificates[0], i.now.Load().roots, now)
 }
 
 // ClientTLS is the configuration to call a member: the other end must be id and have the role; "" is any.
 func (i *Identity) ClientTLS(now func() time.Time, id string, role Role, alpn ...string) *tls.Config {
-	c := base(alpn, func(cs tls.ConnectionState) error {
+	c := baseConfig(alpn, func(cs tls.ConnectionState) error {
 		n, err := i.verifyPeer(cs, now())
 		if err == nil && (id != "" && n.ID != id || role != "" && !n.Has(role)) {
 			err = fault.New(fault.Denied, fault.CodePeer,
@@ -116,16 +118,16 @@ func (i *Identity) ClientTLS(now func() time.Time, id string, role Role, alpn ..
 // JoinTLS is the configuration to call an issuer with a token: the other end must be an issuer by the root that the
 // token names. Nothing is sent before that is known.
 func JoinTLS(t Token, now func() time.Time, alpn ...string) *tls.Config {
-	c := base(alpn, func(cs tls.ConnectionState) error {
+	c := baseConfig(alpn, func(cs tls.ConnectionState) error {
 		at := slices.IndexFunc(cs.PeerCertificates, func(c *x509.Certificate) bool {
 			return c.IsCA &&
-				digest(c) == t.Root
+				certificateDigest(c) == t.Root
 		})
 		if at < 0 {
 			return fault.New(fault.Denied, codeCA,
 				"what answers there is not of the cluster that the token is for; nothing was sent to it")
 		}
-		n, err := verify(cs.PeerCertificates[0], cs.PeerCertificates[at:at+1], now())
+		n, err := verifyCertificate(cs.PeerCertificates[0], cs.PeerCertificates[at:at+1], now())
 		if err == nil && !n.Has(Issuer) {
 			err = fault.New(fault.Denied, CodeIssuer,
 				"%s is a member, and its certificate is not an issuer's; join at the one that holds the CA, or where "+
@@ -159,7 +161,7 @@ func (i *Identity) Sign(context string, message []byte) (Signature, error) {
 // Authored gives who signed the message under the context, also where the signer's certificate has ended since: what a
 // member once said is still its own word. The certificates of those who say much are judged once an hour.
 func (i *Identity) Authored(context string, message []byte, s Signature, now time.Time) (Name, error) {
-	a, err := i.author(s.Certificate, now)
+	a, err := i.verifyAuthor(s.Certificate, now)
 	if err != nil {
 		return Name{}, err
 	}
@@ -182,7 +184,7 @@ const (
 	authorsLast = time.Hour
 )
 
-func (i *Identity) author(der []byte, now time.Time) (author, error) {
+func (i *Identity) verifyAuthor(der []byte, now time.Time) (author, error) {
 	h := i.now.Load()
 	i.authorsMu.Lock()
 	a, known := i.authors[string(der)]
@@ -198,7 +200,7 @@ func (i *Identity) author(der []byte, now time.Time) (author, error) {
 	if at.After(c.NotAfter) {
 		at = c.NotAfter
 	}
-	n, err := verify(c, h.roots, at)
+	n, err := verifyCertificate(c, h.roots, at)
 	if err != nil {
 		return a, err
 	}

@@ -32,7 +32,7 @@ func OpenAuthority(dir string, domains []string, now time.Time) (*Authority, err
 	if wrong := slices.DeleteFunc(slices.Clone(domains), a.Covers); len(wrong) > 0 {
 		return nil, fault.New(fault.Precondition, codeTLSHosts,
 			"the proxy's root in %s can vouch for names below %s, and not for %s: remove it and %s, and give the new "+
-				"root to the clients", filepath.Join(dir, AuthorityFile), strings.Join(r.vouches(), ", "),
+				"root to the clients", filepath.Join(dir, AuthorityFile), strings.Join(r.vouchedHosts(), ", "),
 			strings.Join(wrong, ", "), filepath.Join(dir, authorityKey))
 	}
 	return a, nil
@@ -40,7 +40,7 @@ func OpenAuthority(dir string, domains []string, now time.Time) (*Authority, err
 
 // Covers reports whether the authority can vouch for a name.
 func (a *Authority) Covers(name string) bool {
-	return slices.ContainsFunc(a.root.vouches(), func(domain string) bool {
+	return slices.ContainsFunc(a.root.vouchedHosts(), func(domain string) bool {
 		above, below := strings.CutSuffix(strings.ToLower(name), domain)
 		return below && (above == "" || strings.HasSuffix(above, "."))
 	})
@@ -48,7 +48,7 @@ func (a *Authority) Covers(name string) bool {
 
 // Issue makes a certificate for a name that it covers, with a key that is never on a disk.
 func (a *Authority) Issue(name string, now time.Time) (*tls.Certificate, error) {
-	c, err := a.root.issue([]string{name}, now)
+	c, err := a.root.issueFor([]string{name}, now)
 	if err != nil {
 		return nil, fault.Wrap(err, fault.Internal, CodeTLS, "no certificate for %s could be made", name)
 	}

@@ -10,12 +10,14 @@ import (
 type Source struct{ s source }
 
 // Certificate returns what is shown at a time.
-func (s Source) Certificate(now time.Time) (*tls.Certificate, error) { return s.s.certificate(now) }
+func (s Source) Certificate(now time.Time) (*tls.Certificate, error) {
+	return s.s.currentCertificate(now)
+}
 
 // OpenFiles is Files for tests that have a clock.
 func OpenFiles(cert, key string, log *slog.Logger) (Source, error) {
 	f := &files{pair: Pair{Cert: cert, Key: key}, log: log}
-	return Source{f}, f.load(time.Now())
+	return Source{f}, f.loadChanged(time.Now())
 }
 
 // Forge makes a certificate with a root that was stolen.
@@ -24,5 +26,5 @@ func Forge(dir, host string) (*tls.Certificate, error) {
 	if err != nil {
 		return nil, err
 	}
-	return r.issue([]string{host}, time.Now())
+	return r.issueFor([]string{host}, time.Now())
 }

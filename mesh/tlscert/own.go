@@ -60,23 +60,23 @@ func Own(dir string, hosts, others []string, now time.Time) (*tls.Config, error)
 	if err != nil {
 		return nil, err
 	}
-	if wrong := slices.DeleteFunc(slices.Clone(hosts), r.covers); len(wrong) > 0 {
+	if wrong := slices.DeleteFunc(slices.Clone(hosts), r.canVouchFor); len(wrong) > 0 {
 		return nil, fault.New(fault.Precondition, codeTLSHosts,
 			"the API's root in %s can vouch for %s, and not for %s: listen there, or remove it and %s and give the "+
-				"new root to the clients", filepath.Join(dir, RootFile), strings.Join(r.vouches(), ", "),
+				"new root to the clients", filepath.Join(dir, RootFile), strings.Join(r.vouchedHosts(), ", "),
 			strings.Join(wrong, ", "), filepath.Join(dir, keyFile))
 	}
-	others = slices.DeleteFunc(slices.Clone(others), func(h string) bool { return !r.covers(h) })
+	others = slices.DeleteFunc(slices.Clone(others), func(h string) bool { return !r.canVouchFor(h) })
 	o := &own{root: r, hosts: slices.Concat(hosts, others)}
 	if len(o.hosts) == 0 {
 		return nil, fault.New(fault.Precondition, codeTLSHosts, "the API's root in %s can vouch for %s, and for "+
 			"nothing that this host has; remove it and %s and give the new root to the clients",
-			filepath.Join(dir, RootFile), strings.Join(r.vouches(), ", "), filepath.Join(dir, keyFile))
+			filepath.Join(dir, RootFile), strings.Join(r.vouchedHosts(), ", "), filepath.Join(dir, keyFile))
 	}
-	if _, err := o.certificate(now); err != nil {
+	if _, err := o.currentCertificate(now); err != nil {
 		return nil, err
 	}
-	return config(o), nil
+	return serverConfig(o), nil
 }
 
 // root is an authority for a few hosts.
@@ -94,13 +94,13 @@ type own struct {
 	shown *tls.Certificate
 }
 
-func (o *own) certificate(now time.Time) (*tls.Certificate, error) {
+func (o *own) currentCertificate(now time.Time) (*tls.Certificate, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.shown != nil && now.Before(o.shown.Leaf.NotAfter.Add(-leafRenew)) {
 		return o.shown, nil
 	}
-	c, err := o.root.issue(o.hosts, now)
+	c, err := o.root.issueFor(o.hosts, now)
 	if err != nil {
 		return o.shown, fault.Wrap(err, fault.Internal, CodeTLS, "no certificate for the API could be made")
 	}
@@ -169,16 +169,17 @@ func makeRoot(k kind, dir string, hosts []string, now time.Time) (*root, error) 
 	if err != nil {
 		return nil, fault.Wrap(err, fault.Internal, CodeTLS, "no key can be made")
 	}
-	names, addrs := split(hosts)
-	t := &x509.Certificate{SerialNumber: serial(), Subject: pkix.Name{CommonName: "souk " + k.of + " of " + hosts[0]},
+	names, addrs := splitHosts(hosts)
+	t := &x509.Certificate{SerialNumber: randomSerial(), Subject: pkix.Name{CommonName: "souk " + k.of + " of " +
+		hosts[0]},
 		NotBefore: now.Add(-skew), NotAfter: now.Add(rootLife), IsCA: true, BasicConstraintsValid: true,
 		MaxPathLenZero: true, KeyUsage: x509.KeyUsageCertSign, PermittedDNSDomainsCritical: true,
-		PermittedDNSDomains: names, PermittedIPRanges: ranges(addrs)}
+		PermittedDNSDomains: names, PermittedIPRanges: singleAddressNets(addrs)}
 	if len(names) == 0 {
 		t.PermittedDNSDomains = []string{"invalid"} // none: what is not named at all would be free
 	}
 	if len(addrs) == 0 {
-		t.PermittedIPRanges = ranges([]net.IP{net.IPv4zero})
+		t.PermittedIPRanges = singleAddressNets([]net.IP{net.IPv4zero})
 	}
 	der, err := x509.CreateCertificate(rand.Reader, t, t, priv.Public(), priv)
 	if err != nil {
@@ -204,18 +205,18 @@ func makeRoot(k kind, dir string, hosts []string, now time.Time) (*root, error) 
 
 const maxCommonName = 64 // RFC 5280, appendix A.1
 
-// issue makes a certificate for hosts, with a key of its own.
-func (r *root) issue(hosts []string, now time.Time) (*tls.Certificate, error) {
+// issueFor makes a certificate for hosts, with a key of its own.
+func (r *root) issueFor(hosts []string, now time.Time) (*tls.Certificate, error) {
 	priv, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return nil, err
 	}
-	names, addrs := split(hosts)
+	names, addrs := splitHosts(hosts)
 	var subject pkix.Name
 	if len(hosts[0]) <= maxCommonName {
 		subject.CommonName = hosts[0]
 	}
-	t := &x509.Certificate{SerialNumber: serial(), Subject: subject, NotBefore: now.Add(-skew),
+	t := &x509.Certificate{SerialNumber: randomSerial(), Subject: subject, NotBefore: now.Add(-skew),
 		NotAfter: now.Add(leafLife), KeyUsage: x509.KeyUsageDigitalSignature, DNSNames: names, IPAddresses: addrs,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}
 	der, err := x509.CreateCertificate(rand.Reader, t, r.cert, priv.Public(), r.key)
@@ -226,8 +227,8 @@ func (r *root) issue(hosts []string, now time.Time) (*tls.Certificate, error) {
 	return &tls.Certificate{Certificate: [][]byte{der, r.cert.Raw}, PrivateKey: priv, Leaf: leaf}, err
 }
 
-// vouches lists the hosts that a root can vouch for.
-func (r *root) vouches() (hosts []string) {
+// vouchedHosts lists the hosts that a root can vouch for.
+func (r *root) vouchedHosts() (hosts []string) {
 	for _, n := range r.cert.PermittedDNSDomains {
 		if n != "invalid" {
 			hosts = append(hosts, n)
@@ -241,16 +242,16 @@ func (r *root) vouches() (hosts []string) {
 	return hosts
 }
 
-// covers reports whether a root can vouch for a host.
-func (r *root) covers(host string) bool {
+// canVouchFor reports whether a root can vouch for a host.
+func (r *root) canVouchFor(host string) bool {
 	if ip := net.ParseIP(host); ip != nil {
 		return slices.ContainsFunc(r.cert.PermittedIPRanges, func(n *net.IPNet) bool { return n.IP.Equal(ip) })
 	}
 	return slices.Contains(r.cert.PermittedDNSDomains, strings.ToLower(host))
 }
 
-// split tells names from addresses, each once and in an order of their own.
-func split(hosts []string) (names []string, addrs []net.IP) {
+// splitHosts tells names from addresses, each once and in an order of their own.
+func splitHosts(hosts []string) (names []string, addrs []net.IP) {
 	for _, h := range hosts {
 		switch ip := net.ParseIP(h); {
 		case ip == nil:
@@ -266,15 +267,15 @@ func split(hosts []string) (names []string, addrs []net.IP) {
 	return slices.Compact(names), slices.CompactFunc(addrs, net.IP.Equal)
 }
 
-// ranges are the networks of one address each.
-func ranges(addrs []net.IP) (out []*net.IPNet) {
+// singleAddressNets are the networks of one address each.
+func singleAddressNets(addrs []net.IP) (out []*net.IPNet) {
 	for _, ip := range addrs {
 		out = append(out, &net.IPNet{IP: ip, Mask: net.CIDRMask(8*len(ip), 8*len(ip))})
 	}
 	return out
 }
 
-func serial() *big.Int {
+func randomSerial() *big.Int {
 	b := make([]byte, 16)
 	rand.Read(b) // never fails: the program is ended instead
 	b[0] &= 0x7f

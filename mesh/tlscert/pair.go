@@ -37,7 +37,7 @@ func (p *Pair) Load(now time.Time) error {
 		st, err := os.Stat(name)
 		if err != nil {
 			p.of = [2]stamp{}
-			return p.unusable(err)
+			return p.unusableError(err)
 		}
 		of[i] = stamp{st.ModTime(), st.Size()}
 	}
@@ -50,13 +50,13 @@ func (p *Pair) Load(now time.Time) error {
 		err = errors.New("it ended on " + c.Leaf.NotAfter.UTC().Format(time.DateTime) + " UTC")
 	}
 	if err != nil {
-		return p.unusable(err)
+		return p.unusableError(err)
 	}
 	p.shown, p.failed = &c, nil
 	return nil
 }
 
-func (p *Pair) unusable(err error) error {
+func (p *Pair) unusableError(err error) error {
 	p.failed = fault.Wrap(err, fault.Invalid, CodeTLS,
 		"the certificate in %s with the key in %s cannot be used", p.Cert,
 		p.Key)

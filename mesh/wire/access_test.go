@@ -21,7 +21,7 @@ import (
 // post sends a raw question and gives the error it was answered with; nil for an answer.
 func post(t *testing.T, l *Link, path string, body io.Reader, size int64, headers ...string) error {
 	t.Helper()
-	r := l.request(t.Context(), path, nil)
+	r := l.newRequest(t.Context(), path, nil)
 	r.Body, r.GetBody, r.ContentLength, r.Header = io.NopCloser(body), nil, size, l.header.Clone()
 	if c, ok := body.(io.ReadCloser); ok {
 		r.Body = c
@@ -29,7 +29,7 @@ func post(t *testing.T, l *Link, path string, body io.Reader, size int64, header
 	for i := 0; i < len(headers); i += 2 {
 		r.Header.Set(headers[i], headers[i+1])
 	}
-	_, err := l.raw(t.Context(), l.wires().calls, r)
+	_, err := l.rawAnswer(t.Context(), l.currentWires().calls, r)
 	return err
 }
 
@@ -46,7 +46,7 @@ func TestWhoMayAskWhat(t *testing.T) {
 		l := NewClient(c.all[id], nil).Link("i1", pki.Worker, func() string { return addr })
 		t.Cleanup(l.Close)
 		gateway, issuer := c.all[id].Name().Has(pki.Gateway), c.all[id].Name().Has(pki.Issuer)
-		for path := range routes() {
+		for path := range allRoutes() {
 			before := k.total()
 			err := post(t, l, path, strings.NewReader("{}"), 2)
 			may := gateway && path != pathKeys || slices.Contains(anyone, path) || issuer && path == pathKeys
@@ -63,12 +63,12 @@ func TestWhoMayAskWhat(t *testing.T) {
 	must(t, err)
 	l := NewClient(nil, nil).Link("", "", func() string { return addr })
 	conf := pki.JoinTLS(token, time.Now, "h2")
-	door := transport(func(ctx context.Context, _, _ string) (net.Conn, error) {
+	door := newTransport(func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return dialTLS(ctx, (&net.Dialer{}).DialContext, addr, conf)
 	})
 	l.now.Store(&wires{calls: door, streams: door})
 	defer l.Close()
-	for path := range routes() {
+	for path := range allRoutes() {
 		want := fault.Code("certificate")
 		if path == pathJoin {
 			want = "id" // the arguments are looked at
@@ -179,13 +179,13 @@ func TestBadQuestions(t *testing.T) {
 			}
 		})
 	}
-	r := w.request(t.Context(), pathMachine, nil)
+	r := w.newRequest(t.Context(), pathMachine, nil)
 	r.Method = "GET"
-	_, err := w.raw(t.Context(), w.wires().calls, r)
+	_, err := w.rawAnswer(t.Context(), w.currentWires().calls, r)
 	wantFault(t, err, fault.Invalid, "method")
-	r = w.request(t.Context(), pathMachine, nil)
+	r = w.newRequest(t.Context(), pathMachine, nil)
 	r.Header = http.Header{capabilityHeader: w.header[capabilityHeader], "X": {long + long}}
-	if _, err := w.raw(t.Context(), w.wires().calls, r); !fault.Is(err, fault.Unavailable) {
+	if _, err := w.rawAnswer(t.Context(), w.currentWires().calls, r); !fault.Is(err, fault.Unavailable) {
 		t.Errorf("128 KB of headers: %v", err)
 	}
 	if n := k.total(); n != 0 {

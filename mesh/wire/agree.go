@@ -31,7 +31,7 @@ func (s *Server) agree(w http.ResponseWriter, r *http.Request, by Peer) error {
 		return fault.New(fault.Unimplemented, codeAgree, "%s learns from no other member", s.o.Identity.Name().ID)
 	}
 	var in agreeArgs
-	if err := s.read(w, r, &in); err != nil {
+	if err := s.readArgs(w, r, &in); err != nil {
 		return err
 	}
 	from := cluster.WorkerID("")
@@ -43,10 +43,10 @@ func (s *Server) agree(w http.ResponseWriter, r *http.Request, by Peer) error {
 	if err := s.o.Learner.Learn(ctx, from); err != nil {
 		return err
 	}
-	return s.answer(w, none{})
+	return s.answerJSON(w, none{})
 }
 
 // Agree has the member tell what it has not told yet and, with learn, learn what the one that asks knows.
 func (l *Link) Agree(ctx context.Context, learn bool) error {
-	return l.call(ctx, pathAgree, agreeTime, agreeArgs{learn}, &none{})
+	return l.callMember(ctx, pathAgree, agreeTime, agreeArgs{learn}, &none{})
 }

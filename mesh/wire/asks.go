@@ -54,15 +54,15 @@ type askInFlight struct {
 
 func newAsks() *asks { return &asks{callers: map[string]*asker{}} }
 
-// begin waits until no other ask of the machine is under way and begins one; nil with no error: it is late. Number 0 is
-// an ask without a number, which is never late.
-func (a *asks) begin(ctx context.Context, caller, machine string, number uint64) (*askInFlight, error) {
+// beginAsk waits until no other ask of the machine is under way and begins one; nil with no error: it is late. Number 0
+// is an ask without a number, which is never late.
+func (a *asks) beginAsk(ctx context.Context, caller, machine string, number uint64) (*askInFlight, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	by := a.callers[caller]
 	if by == nil {
 		if len(a.callers) >= maxAskers {
-			return nil, busy(fault.Unavailable, "asked")
+			return nil, busyError(fault.Unavailable, "asked")
 		}
 		by = &asker{over: map[string]last{}, under: map[string]*askInFlight{}}
 		a.callers[caller] = by
@@ -81,7 +81,7 @@ func (a *asks) begin(ctx context.Context, caller, machine string, number uint64)
 		}
 		if u.waiting >= maxWaiting {
 			return nil, fault.New(fault.Unavailable, fault.CodeBusy,
-				"machine %s is being asked for already; wait for the answer", clip(machine, 80))
+				"machine %s is being asked for already; wait for the answer", clipText(machine, 80))
 		}
 		u.waiting++
 		a.mu.Unlock()
@@ -89,7 +89,7 @@ func (a *asks) begin(ctx context.Context, caller, machine string, number uint64)
 		select {
 		case <-u.done:
 		case <-ctx.Done():
-			err = gone(ctx)
+			err = callerGone(ctx)
 		}
 		a.mu.Lock()
 		if u.waiting--; err != nil {
@@ -98,17 +98,17 @@ func (a *asks) begin(ctx context.Context, caller, machine string, number uint64)
 	}
 }
 
-// end lets the next one begin. unsure says that the worker may still act on this one.
-func (t *askInFlight) end(unsure bool) {
+// endAsk lets the next one begin. unsure says that the worker may still act on this one.
+func (t *askInFlight) endAsk(unsure bool) {
 	t.of.mu.Lock()
 	defer t.of.mu.Unlock()
 	delete(t.by.under, t.machine)
 	close(t.done)
-	t.by.keep(t.machine, last{max(t.by.over[t.machine].number, t.number), unsure})
+	t.by.remember(t.machine, last{max(t.by.over[t.machine].number, t.number), unsure})
 }
 
-// keep remembers s, and forgets the oldest when there are too many; its number becomes the floor.
-func (b *asker) keep(machine string, s last) {
+// remember remembers s, and forgets the oldest when there are too many; its number becomes the floor.
+func (b *asker) remember(machine string, s last) {
 	if _, there := b.over[machine]; !there {
 		if len(b.order) < maxOver {
 			b.order = append(b.order, machine)

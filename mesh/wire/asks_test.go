@@ -40,9 +40,9 @@ func refusal() error {
 // numberedAsk asks as a buyer would whose ask had this number, however late it arrives.
 func numberedAsk(t *testing.T, w *Worker, number uint64) error {
 	t.Helper()
-	r := w.request(t.Context(), pathGrant, grantBody(t, testID))
-	r.Header = w.numbered(number)
-	return w.ask(t.Context(), r, nil)
+	r := w.newRequest(t.Context(), pathGrant, grantBody(t, testID))
+	r.Header = w.numberedHeader(number)
+	return w.askMember(t.Context(), r, nil)
 }
 
 func wantRefusal(t *testing.T, err error, code fault.Code) {
@@ -168,14 +168,14 @@ func TestBusyIsNoRefusalWhileTheWorkerMayStillAct(t *testing.T) {
 	k.give["Record"], k.give["Grant"] = aRecord(), fault.New(fault.Timeout, "deadline", "slow")
 	_, err := w.Grant(t.Context(), aGrant(testID))
 	wantFault(t, err, fault.Timeout, "deadline")
-	if !server.gates[change].enter("g1") {
+	if !server.gates[change].enterCaller("g1") {
 		t.Fatal("no room for the only call")
 	}
 	_, err = w.Grant(t.Context(), aGrant(testID))
 	wantFault(t, err, fault.Unavailable, "busy")
 	_, err = w.Grant(t.Context(), aGrant(strings.Repeat("0", 14)))
 	wantRefusal(t, err, "busy")
-	server.gates[change].leave("g1")
+	server.gates[change].leaveCaller("g1")
 	k.give["Grant"] = refusal()
 	_, err = w.Grant(t.Context(), aGrant(testID))
 	wantFault(t, err, fault.Exhausted, "no_capacity")
@@ -196,7 +196,7 @@ func TestNothingThatIsOverIsBought(t *testing.T) {
 				number = rapid.Uint64Range(1, high).Draw(t, "number")
 			}
 			high = max(high, number)
-			turn, err := a.begin(context.Background(), "g", m, number)
+			turn, err := a.beginAsk(context.Background(), "g", m, number)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -209,7 +209,7 @@ func TestNothingThatIsOverIsBought(t *testing.T) {
 			if number <= over[m] {
 				t.Fatalf("ask %d of %s reached the worker after %d was answered", number, m, over[m])
 			}
-			turn.end(false)
+			turn.endAsk(false)
 			over[m] = number
 		}
 		if by := a.callers["g"]; len(by.over) > maxOver || len(by.order) > maxOver || len(by.under) != 0 {
@@ -220,13 +220,13 @@ func TestNothingThatIsOverIsBought(t *testing.T) {
 
 func TestRepeatsThatWaitAreBounded(t *testing.T) {
 	a := newAsks()
-	first, err := a.begin(t.Context(), "g", "m", 1)
+	first, err := a.beginAsk(t.Context(), "g", "m", 1)
 	must(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
 	for n := range maxWaiting {
 		wg.Go(func() {
-			if _, err := a.begin(ctx, "g", "m", uint64(2+n)); !fault.Is(err, fault.Unavailable) {
+			if _, err := a.beginAsk(ctx, "g", "m", uint64(2+n)); !fault.Is(err, fault.Unavailable) {
 				t.Error(err)
 			}
 		})
@@ -236,12 +236,12 @@ func TestRepeatsThatWaitAreBounded(t *testing.T) {
 		waiting = first.waiting
 		a.mu.Unlock()
 	}
-	_, err = a.begin(t.Context(), "g", "m", 99)
+	_, err = a.beginAsk(t.Context(), "g", "m", 99)
 	wantFault(t, err, fault.Unavailable, "busy")
 	cancel()
 	wg.Wait()
-	first.end(false)
-	turn, err := a.begin(t.Context(), "g", "m", 0) // without a number: an older caller
+	first.endAsk(false)
+	turn, err := a.beginAsk(t.Context(), "g", "m", 0) // without a number: an older caller
 	must(t, err)
-	turn.end(true)
+	turn.endAsk(true)
 }

@@ -35,7 +35,7 @@ func BenchmarkFloor(b *testing.B) {
 	go func() { _ = srv.ServeTLS(ln, "", "") }()
 	b.Cleanup(func() { srv.Close() })
 	conf := c.all["g1"].ClientTLS(time.Now, "w1", pki.Worker, "h2")
-	tr := transport(func(ctx context.Context, _, _ string) (net.Conn, error) {
+	tr := newTransport(func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return dialTLS(ctx, (&net.Dialer{}).DialContext, ln.Addr().String(), conf)
 	})
 	b.Cleanup(tr.CloseIdleConnections)

@@ -37,8 +37,8 @@ func parseCapability(s string) (c capability, ok bool) {
 	return c, found && err1 == nil && err2 == nil && len(s) < 64 && c.oldest <= c.speaks
 }
 
-// understands says why this end and one that speaks other cannot talk. The newer end says which must be upgraded.
-func (c capability) understands(h http.Header, who string) error {
+// checkPeer says why this end and one that speaks other cannot talk. The newer end says which must be upgraded.
+func (c capability) checkPeer(h http.Header, who string) error {
 	text := ""
 	if v := h[capabilityHeader]; len(v) == 1 {
 		text = v[0]

@@ -43,7 +43,7 @@ func (a *challengeArgs) check() error {
 			"the token of a challenge has %d bytes; at most %d", len(a.Token),
 			maxToken)
 	}
-	return short(a.Name)
+	return checkLengths(a.Name)
 }
 
 type challengeProof struct {
@@ -56,7 +56,7 @@ type certArgs struct {
 	Kept bool   `json:"kept,omitempty"`
 }
 
-func (a *certArgs) check() error { return short(a.Name) }
+func (a *certArgs) check() error { return checkLengths(a.Name) }
 
 type certPair struct {
 	Chain []byte `json:"chain"`
@@ -66,7 +66,7 @@ type certPair struct {
 // certificate gives the caller a key. So the route is for gateways alone: what they may change is more.
 func (s *Server) certificate(w http.ResponseWriter, r *http.Request, _ Peer) error {
 	var in certArgs
-	if err := s.read(w, r, &in); err != nil {
+	if err := s.readArgs(w, r, &in); err != nil {
 		return err
 	}
 	if s.o.Certs == nil {
@@ -77,7 +77,7 @@ func (s *Server) certificate(w http.ResponseWriter, r *http.Request, _ Peer) err
 	if err != nil {
 		return err
 	}
-	return s.answer(w, certPair{chain, key})
+	return s.answerJSON(w, certPair{chain, key})
 }
 
 // Certificate asks the member for the certificate for a name with its chain, and its key, as PEM. It orders one where it
@@ -90,20 +90,20 @@ func (l *Link) Certificate(ctx context.Context, name string, kept bool) (chain, 
 	ctx, cancel := context.WithTimeoutCause(ctx, within, errSlow(within))
 	defer cancel()
 	var out certPair
-	err = l.askGateway(ctx, l.wires().streams, pathCertificate, maxCert, certArgs{name, kept}, &out)
+	err = l.askGateway(ctx, l.currentWires().streams, pathCertificate, maxCert, certArgs{name, kept}, &out)
 	return out.Chain, out.Key, err
 }
 
 func (s *Server) challenge(w http.ResponseWriter, r *http.Request, _ Peer) error {
 	var in challengeArgs
-	if err := s.read(w, r, &in); err != nil {
+	if err := s.readArgs(w, r, &in); err != nil {
 		return err
 	}
 	var out challengeProof
 	if s.o.Certs != nil {
 		out.Proof, out.Known = s.o.Certs.Challenge(in.Name, in.Token)
 	}
-	return s.answer(w, out)
+	return s.answerJSON(w, out)
 }
 
 // Challenge asks the member what an ACME authority gave it to prove that a name is its own.
@@ -111,7 +111,7 @@ func (l *Link) Challenge(ctx context.Context, name, token string) (proof string,
 	ctx, cancel := context.WithTimeoutCause(ctx, challengeTime, errSlow(challengeTime))
 	defer cancel()
 	var out challengeProof
-	err = l.askGateway(ctx, l.wires().calls, pathChallenge, maxProof, challengeArgs{name, token}, &out)
+	err = l.askGateway(ctx, l.currentWires().calls, pathChallenge, maxProof, challengeArgs{name, token}, &out)
 	return out.Proof, out.Known, err
 }
 
@@ -122,7 +122,7 @@ func (l *Link) askGateway(ctx context.Context, via *http.Transport, path string,
 	if err != nil {
 		return err
 	}
-	res, err := l.send(ctx, via, l.request(ctx, path, raw))
+	res, err := l.sendRequest(ctx, via, l.newRequest(ctx, path, raw))
 	if err != nil {
 		return err
 	}
@@ -137,10 +137,11 @@ func (l *Link) askGateway(ctx context.Context, via *http.Transport, path string,
 		return err
 	}
 	if raw, err = io.ReadAll(io.LimitReader(res.Body, most)); err != nil {
-		return l.lost(ctx, err)
+		return l.lostError(ctx, err)
 	}
 	if err := json.Unmarshal(raw, out); err != nil {
-		return fault.Wrap(err, fault.Unavailable, fault.CodeLost, "the answer of %s cannot be understood", l.name())
+		return fault.Wrap(err, fault.Unavailable, fault.CodeLost, "the answer of %s cannot be understood",
+			l.memberName())
 	}
 	return nil
 }

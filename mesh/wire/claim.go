@@ -25,7 +25,7 @@ func (s *Server) claim(w http.ResponseWriter, r *http.Request, _ Peer) error {
 		return fault.New(fault.Unimplemented, cluster.CodeClaim, "%s decides no claims", s.o.Identity.Name().ID)
 	}
 	var in cluster.Claim
-	if err := s.read(w, r, &in); err != nil {
+	if err := s.readArgs(w, r, &in); err != nil {
 		return err
 	}
 	if err := in.Check(); err != nil {
@@ -35,11 +35,11 @@ func (s *Server) claim(w http.ResponseWriter, r *http.Request, _ Peer) error {
 	if err != nil {
 		return err
 	}
-	return s.answer(w, out)
+	return s.answerJSON(w, out)
 }
 
 // Claim asks the member for what must be unique in an app.
 func (l *Link) Claim(ctx context.Context, c cluster.Claim) (out cluster.Claimed, err error) {
-	err = l.call(ctx, pathClaim, claimTime, c, &out)
+	err = l.callMember(ctx, pathClaim, claimTime, c, &out)
 	return out, err
 }

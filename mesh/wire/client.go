@@ -56,7 +56,7 @@ func NewClient(identity *pki.Identity, now func() time.Time) *Client {
 	c := &Client{identity: identity, now: now, speaks: capability{Capability, Oldest}, boot: rand.Text(),
 		dial:  silence.New(dialTime, silentTime).Dial,
 		calls: map[string]*atomic.Uint64{}}
-	for path := range routes() {
+	for path := range allRoutes() {
 		c.calls[path] = new(atomic.Uint64)
 	}
 	// Asks of this life of the process are numbered behind those of its lives before. Where the clock has gone back in
@@ -69,8 +69,8 @@ func NewClient(identity *pki.Identity, now func() time.Time) *Client {
 // called at any time.
 func (c *Client) Deny(denied func(Peer) bool) { c.denied.Store(&denied) }
 
-// denies reports whether who is at the other end of a connection is not to be asked.
-func (c *Client) denies(cs *tls.ConnectionState) bool {
+// isDenied reports whether who is at the other end of a connection is not to be asked.
+func (c *Client) isDenied(cs *tls.ConnectionState) bool {
 	denied := c.denied.Load()
 	if denied == nil || cs == nil || len(cs.PeerCertificates) == 0 {
 		return false
@@ -94,8 +94,8 @@ func (c *Client) Calls() map[string]uint64 {
 	return out
 }
 
-// ends is when the client's own certificate ends; zero for one that has none yet.
-func (c *Client) ends() time.Time {
+// certificateEnds is when the client's own certificate ends; zero for one that has none yet.
+func (c *Client) certificateEnds() time.Time {
 	if c.identity == nil {
 		return time.Time{}
 	}
@@ -128,16 +128,16 @@ func (c *Client) Link(id string, role pki.Role, addr func() string) *Link {
 	l := &Link{client: c, id: id, role: role, addr: addr}
 	l.header = http.Header{capabilityHeader: {c.speaks.String()}, "Content-Type": {"application/json"},
 		"User-Agent": {"souk"}, bootHeader: {c.boot}}
-	l.now.Store(l.lay(c.ends()))
+	l.now.Store(l.newWires(c.certificateEnds()))
 	return l
 }
 
-// wires gives the connections to use now: others, once there is another certificate, or who was there is not to be
-// asked any more. What is under way ends on the old ones; so no connection is asked over when the certificate it was
+// currentWires gives the connections to use now: others, once there is another certificate, or who was there is not to
+// be asked any more. What is under way ends on the old ones; so no connection is asked over when the certificate it was
 // made with has ended.
-func (l *Link) wires() *wires {
-	ends := l.client.ends()
-	good := func(w *wires) bool { return w.ends.Equal(ends) && !l.client.denies(w.there.Load()) }
+func (l *Link) currentWires() *wires {
+	ends := l.client.certificateEnds()
+	good := func(w *wires) bool { return w.ends.Equal(ends) && !l.client.isDenied(w.there.Load()) }
 	w := l.now.Load()
 	if good(w) {
 		return w
@@ -146,14 +146,14 @@ func (l *Link) wires() *wires {
 	defer l.mu.Unlock()
 	if w = l.now.Load(); !good(w) {
 		l.Close()
-		w = l.lay(ends)
+		w = l.newWires(ends)
 		l.now.Store(w)
 	}
 	return w
 }
 
-// lay makes wires without a connection yet.
-func (l *Link) lay(ends time.Time) *wires {
+// newWires makes wires without a connection yet.
+func (l *Link) newWires(ends time.Time) *wires {
 	w := &wires{ends: ends}
 	conf := l.client.identity.ClientTLS(l.client.now, l.id, l.role, "h2")
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -166,18 +166,18 @@ func (l *Link) lay(ends time.Time) *wires {
 			return nil, err
 		}
 		there := conn.ConnectionState()
-		if l.client.denies(&there) {
+		if l.client.isDenied(&there) {
 			conn.Close()
 			return nil, &unreachable{errors.New("who is there was removed from the cluster")}
 		}
 		w.there.Store(&there)
 		return conn, nil
 	}
-	w.calls, w.streams = transport(dial), transport(dial)
+	w.calls, w.streams = newTransport(dial), newTransport(dial)
 	return w
 }
 
-func transport(dial func(ctx context.Context, network, addr string) (net.Conn, error)) *http.Transport {
+func newTransport(dial func(ctx context.Context, network, addr string) (net.Conn, error)) *http.Transport {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP2(true)
 	return &http.Transport{
@@ -220,15 +220,15 @@ func (l *Link) Close() {
 	w.streams.CloseIdleConnections()
 }
 
-func (l *Link) name() string {
+func (l *Link) memberName() string {
 	if l.id == "" {
 		return "the member at " + l.addr()
 	}
 	return fmt.Sprintf("%s at %s", l.id, l.addr())
 }
 
-// request is a POST to the member. The host stands for nothing: the transport knows one member.
-func (l *Link) request(ctx context.Context, path string, body []byte) *http.Request {
+// newRequest is a POST to the member. The host stands for nothing: the transport knows one member.
+func (l *Link) newRequest(ctx context.Context, path string, body []byte) *http.Request {
 	r := &http.Request{
 		Method: http.MethodPost, URL: &url.URL{Scheme: "https", Host: "souk", Path: path}, Host: "souk",
 		Header: l.header,
@@ -239,63 +239,64 @@ func (l *Link) request(ctx context.Context, path string, body []byte) *http.Requ
 	return r.WithContext(ctx)
 }
 
-// call asks one question with one answer. out is nil when the answer is of no interest.
-func (l *Link) call(ctx context.Context, path string, within time.Duration, in, out any) error {
+// callMember asks one question with one answer. out is nil when the answer is of no interest.
+func (l *Link) callMember(ctx context.Context, path string, within time.Duration, in, out any) error {
 	raw, err := marshal(in)
 	if err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, within, errSlow(within))
 	defer cancel()
-	return l.ask(ctx, l.request(ctx, path, raw), out)
+	return l.askMember(ctx, l.newRequest(ctx, path, raw), out)
 }
 
-func (l *Link) ask(ctx context.Context, r *http.Request, out any) error {
-	raw, err := l.raw(ctx, l.wires().calls, r)
+func (l *Link) askMember(ctx context.Context, r *http.Request, out any) error {
+	raw, err := l.rawAnswer(ctx, l.currentWires().calls, r)
 	if err != nil || out == nil {
 		return err
 	}
 	if err := json.Unmarshal(raw, out); err != nil {
-		return fault.Wrap(err, fault.Unavailable, fault.CodeLost, "the answer of %s cannot be understood", l.name())
+		return fault.Wrap(err, fault.Unavailable, fault.CodeLost, "the answer of %s cannot be understood",
+			l.memberName())
 	}
 	return nil
 }
 
-// raw gives the bytes of an answer that is no error.
-func (l *Link) raw(ctx context.Context, via *http.Transport, r *http.Request) ([]byte, error) {
-	res, err := l.send(ctx, via, r)
+// rawAnswer gives the bytes of an answer that is no error.
+func (l *Link) rawAnswer(ctx context.Context, via *http.Transport, r *http.Request) ([]byte, error) {
+	res, err := l.sendRequest(ctx, via, r)
 	if err != nil {
 		return nil, err
 	}
 	defer res.Body.Close()
 	if res.ContentLength > maxAnswer {
 		return nil, fault.New(fault.Unavailable, fault.CodeTooLarge,
-			"%s answers with more than %d bytes", l.name(), maxAnswer)
+			"%s answers with more than %d bytes", l.memberName(), maxAnswer)
 	}
 	raw, err := readAll(io.LimitReader(res.Body, maxAnswer), res.ContentLength)
 	if err != nil {
-		return nil, l.lost(ctx, err)
+		return nil, l.lostError(ctx, err)
 	}
 	return raw, nil
 }
 
-// send gives the answer to a request, if it is no error; its body is the caller's to close.
-func (l *Link) send(ctx context.Context, via *http.Transport, r *http.Request) (*http.Response, error) {
+// sendRequest gives the answer to a request, if it is no error; its body is the caller's to close.
+func (l *Link) sendRequest(ctx context.Context, via *http.Transport, r *http.Request) (*http.Response, error) {
 	if n := l.client.calls[r.URL.Path]; n != nil {
 		n.Add(1)
 	}
 	res, err := via.RoundTrip(r)
 	if err != nil {
-		return nil, l.lost(ctx, err)
+		return nil, l.lostError(ctx, err)
 	}
-	if l.client.denies(res.TLS) {
+	if l.client.isDenied(res.TLS) {
 		res.Body.Close()
 		return nil, fault.New(fault.Unavailable, fault.CodeLost,
-			"%s was removed from the cluster while it was asked", l.name())
+			"%s was removed from the cluster while it was asked", l.memberName())
 	}
-	if err := l.client.speaks.understands(res.Header, l.name()); err != nil {
+	if err := l.client.speaks.checkPeer(res.Header, l.memberName()); err != nil {
 		res.Body.Close()
-		return nil, fault.Wrap(err, fault.Unavailable, codeCapability, "%s cannot be understood", l.name())
+		return nil, fault.Wrap(err, fault.Unavailable, codeCapability, "%s cannot be understood", l.memberName())
 	}
 	if res.StatusCode == http.StatusOK {
 		return res, nil
@@ -303,57 +304,58 @@ func (l *Link) send(ctx context.Context, via *http.Transport, r *http.Request) (
 	defer res.Body.Close()
 	raw, err := io.ReadAll(io.LimitReader(res.Body, maxLine))
 	if err != nil {
-		return nil, l.lost(ctx, err)
+		return nil, l.lostError(ctx, err)
 	}
 	var p problem
 	if err := json.Unmarshal(raw, &p); err != nil || p.Kind == "" {
 		return nil, fault.New(fault.Unavailable, fault.CodeLost,
-			"%s answers with the status %d and no reason", l.name(),
+			"%s answers with the status %d and no reason", l.memberName(),
 			res.StatusCode)
 	}
-	return nil, p.err()
+	return nil, p.asError()
 }
 
-// open asks a question and gives the stream of its answer.
-func (l *Link) open(ctx context.Context, path string, in any) (io.ReadCloser, error) {
+// openStream asks a question and gives the stream of its answer.
+func (l *Link) openStream(ctx context.Context, path string, in any) (io.ReadCloser, error) {
 	raw, err := marshal(in)
 	if err != nil {
 		return nil, err
 	}
-	res, err := l.send(ctx, l.wires().streams, l.request(ctx, path, raw))
+	res, err := l.sendRequest(ctx, l.currentWires().streams, l.newRequest(ctx, path, raw))
 	if err != nil {
 		return nil, err
 	}
 	return res.Body, nil
 }
 
-// lost says what it means that there was no answer.
-func (l *Link) lost(ctx context.Context, err error) error {
+// lostError says what it means that there was no answer.
+func (l *Link) lostError(ctx context.Context, err error) error {
 	if slow, ok := errors.AsType[*fault.Error](context.Cause(ctx)); ok { // our own time ran out, not the caller's
-		return fault.Wrap(slow, fault.Unavailable, fault.CodeLost, "%s does not answer", l.name())
+		return fault.Wrap(slow, fault.Unavailable, fault.CodeLost, "%s does not answer", l.memberName())
 	}
 	if ctx.Err() != nil {
-		return gone(ctx)
+		return callerGone(ctx)
 	}
 	if no, ok := errors.AsType[*unreachable](err); ok {
 		return fault.Wrap(no.err, fault.Unavailable, fault.CodeUnreachable,
-			"%s cannot be reached, and was not asked", l.name())
+			"%s cannot be reached, and was not asked", l.memberName())
 	}
 	if no, ok := errors.AsType[*net.OpError](err); ok && no.Op == "remote error" {
 		// a TLS alert: nothing was read there
 		return fault.Wrap(err, fault.Unavailable, fault.CodeUnreachable,
 			"%s does not take this member's certificate, which ends on %s, and was not asked",
-			l.name(), l.client.ends().UTC().Format(time.RFC3339))
+			l.memberName(), l.client.certificateEnds().UTC().Format(time.RFC3339))
 	}
-	return fault.Wrap(err, fault.Unavailable, fault.CodeLost, "the connection to %s broke before the answer", l.name())
+	return fault.Wrap(err, fault.Unavailable, fault.CodeLost, "the connection to %s broke before the answer",
+		l.memberName())
 }
 
 func errSlow(d time.Duration) error {
 	return fault.New(fault.Timeout, fault.CodeDeadline, "there was no answer within %v", d)
 }
 
-// gone is the answer to a caller that no longer waits.
-func gone(ctx context.Context) error {
+// callerGone is the answer to a caller that no longer waits.
+func callerGone(ctx context.Context) error {
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return fault.Wrap(ctx.Err(), fault.Timeout, fault.CodeDeadline,
 			"there was no answer in the time given")
@@ -363,7 +365,7 @@ func gone(ctx context.Context) error {
 
 // Hello asks the member who it is. It also makes the connection for calls, so that the next one is quick.
 func (l *Link) Hello(ctx context.Context) (g Greeting, err error) {
-	err = l.call(ctx, pathHello, readTime, none{}, &g)
+	err = l.callMember(ctx, pathHello, readTime, none{}, &g)
 	return g, err
 }
 
@@ -371,11 +373,11 @@ func (l *Link) Hello(ctx context.Context) (g Greeting, err error) {
 func (l *Link) Pull(ctx context.Context, body []byte) ([]byte, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, pullTime, errSlow(pullTime))
 	defer cancel()
-	return l.raw(ctx, l.wires().streams, l.request(ctx, pathPull, body))
+	return l.rawAnswer(ctx, l.currentWires().streams, l.newRequest(ctx, pathPull, body))
 }
 
-// numbered gives the link's header with an ask's number.
-func (l *Link) numbered(n uint64) http.Header {
+// numberedHeader gives the link's header with an ask's number.
+func (l *Link) numberedHeader(n uint64) http.Header {
 	h := l.header.Clone()
 	h[askHeader] = []string{strconv.FormatUint(n, 10)}
 	return h

@@ -13,7 +13,7 @@ import (
 // copyOut streams a tar. How it ended stands behind it: a stream that just stops would look whole.
 func (s *Server) copyOut(w http.ResponseWriter, r *http.Request, _ Peer) error {
 	var in pathArgs
-	if err := s.read(w, r, &in); err != nil {
+	if err := s.readArgs(w, r, &in); err != nil {
 		return err
 	}
 	b := &begun{w: w}
@@ -54,7 +54,7 @@ func (l *Link) copyOut(ctx context.Context, in pathArgs, to io.Writer) error {
 	if err != nil {
 		return err
 	}
-	res, err := l.send(ctx, l.wires().streams, l.request(ctx, pathCopyOut, raw))
+	res, err := l.sendRequest(ctx, l.currentWires().streams, l.newRequest(ctx, pathCopyOut, raw))
 	if err != nil {
 		return err
 	}
@@ -62,7 +62,7 @@ func (l *Link) copyOut(ctx context.Context, in pathArgs, to io.Writer) error {
 	from := &failing{r: res.Body}
 	if _, err := io.Copy(to, from); err != nil {
 		if from.err != nil {
-			return l.lost(ctx, from.err)
+			return l.lostError(ctx, from.err)
 		}
 		return err // the reader's own
 	}
@@ -72,9 +72,9 @@ func (l *Link) copyOut(ctx context.Context, in pathArgs, to io.Writer) error {
 	default:
 		var p problem
 		if err := json.Unmarshal([]byte(end), &p); err != nil {
-			return fault.New(fault.Unavailable, fault.CodeLost, "the copy from %s broke off", l.name())
+			return fault.New(fault.Unavailable, fault.CodeLost, "the copy from %s broke off", l.memberName())
 		}
-		return p.err()
+		return p.asError()
 	}
 }
 
@@ -103,7 +103,7 @@ func (s *Server) copyIn(w http.ResponseWriter, r *http.Request, _ Peer) error {
 	if err := s.o.Worker.CopyIn(r.Context(), in.App, in.Machine, in.Path, r.Body); err != nil {
 		return err
 	}
-	return s.answer(w, none{})
+	return s.answerJSON(w, none{})
 }
 
 // copyIn sends a tar. Where the reader waits for more when the worker has answered already, the one goroutine that
@@ -122,10 +122,10 @@ func (l *Link) copyIn(ctx context.Context, in pathArgs, from io.Reader) error {
 		}
 		feed.CloseWithError(err)
 	}()
-	r := l.request(ctx, pathCopyIn, nil)
+	r := l.newRequest(ctx, pathCopyIn, nil)
 	r.URL.RawQuery = url.Values{"app": {in.App}, "machine": {in.Machine}, "path": {in.Path}}.Encode()
 	r.Body, r.GetBody, r.ContentLength = body, nil, -1
-	_, err := l.raw(ctx, l.wires().streams, r)
+	_, err := l.rawAnswer(ctx, l.currentWires().streams, r)
 	select {
 	case cause := <-broke:
 		return cause // the caller's own reader: there was no whole tar to send

@@ -11,6 +11,6 @@ const pathCordon = "/wire/cordon"
 
 // Cordon makes the worker take nothing new, or ends that, and gives its record afterwards.
 func (w *Worker) Cordon(ctx context.Context, c lifecycle.CordonCommand) (rec cluster.Record, err error) {
-	err = w.call(ctx, pathCordon, readTime, c, &rec)
+	err = w.callMember(ctx, pathCordon, readTime, c, &rec)
 	return rec, err
 }

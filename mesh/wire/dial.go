@@ -21,7 +21,7 @@ func (s *Server) dial(w http.ResponseWriter, r *http.Request, _ Peer) error {
 	in := bufio.NewReader(r.Body)
 	o := &out{w: w, control: http.NewResponseController(w)}
 	var order dialOrder
-	if err := s.order(o.control, in, &order); err != nil {
+	if err := s.readOrder(o.control, in, &order); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithCancel(r.Context())
@@ -31,7 +31,7 @@ func (s *Server) dial(w http.ResponseWriter, r *http.Request, _ Peer) error {
 		return err
 	}
 	defer c.Close()
-	if err := o.begin("application/octet-stream"); err != nil {
+	if err := o.beginStream("application/octet-stream"); err != nil {
 		return nil //nolint:nilerr // who asked is gone
 	}
 	go func() {
@@ -52,7 +52,7 @@ type sending struct{ to *out }
 
 // Write sends p.
 func (s sending) Write(p []byte) (int, error) {
-	if err := s.to.write(p); err != nil {
+	if err := s.to.writeNow(p); err != nil {
 		return 0, err
 	}
 	return len(p), nil
@@ -70,12 +70,12 @@ func (w *Worker) Dial(ctx context.Context, app, id string, port int) (runtime.Co
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	body, feed := io.Pipe()
-	r := w.request(ctx, pathDial, nil)
+	r := w.newRequest(ctx, pathDial, nil)
 	r.Body, r.GetBody, r.ContentLength = struct {
 		io.Reader
 		io.Closer
 	}{io.MultiReader(&order, body), body}, nil, -1
-	res, err := w.send(ctx, w.wires().streams, r)
+	res, err := w.sendRequest(ctx, w.currentWires().streams, r)
 	if err != nil {
 		cancel()
 		body.Close()

@@ -65,8 +65,8 @@ func newDoor(s *Server, ln net.Listener) *door {
 // connection for made before that is read here, and may have asked already.
 const greetTime = 500 * time.Millisecond
 
-// run lets in until ctx ends or the listener fails.
-func (d *door) run(ctx context.Context) error {
+// acceptGuests lets in until ctx ends or the listener fails.
+func (d *door) acceptGuests(ctx context.Context) error {
 	inside, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	var greetings sync.WaitGroup
 	defer func() {
@@ -84,7 +84,7 @@ func (d *door) run(ctx context.Context) error {
 			}
 			return nil
 		}
-		if passes(err) { // out of descriptors: wait for some to be closed
+		if isTransient(err) { // out of descriptors: wait for some to be closed
 			select {
 			case <-ctx.Done():
 			case <-time.After(50 * time.Millisecond):
@@ -94,18 +94,18 @@ func (d *door) run(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if d.inside.full() { // closed before it could ask anything
+		if d.inside.isFull() { // closed before it could ask anything
 			conn.Close()
 			continue
 		}
 		g := &guest{Conn: conn, hall: d.hallOf(conn)}
-		g.moves(g.hall.silent)
-		greetings.Go(func() { d.greet(inside, g) })
+		g.moveTo(g.hall.silent)
+		greetings.Go(func() { d.greetGuest(inside, g) })
 	}
 }
 
-// passes reports whether an error of Accept is one that passes.
-func passes(err error) bool {
+// isTransient reports whether an error of Accept is one that passes.
+func isTransient(err error) bool {
 	for _, e := range []error{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM, syscall.ECONNABORTED,
 		syscall.EINTR} {
 		if errors.Is(err, e) {
@@ -122,8 +122,8 @@ func (d *door) hallOf(c net.Conn) *hall {
 	return &d.halls[0]
 }
 
-// greet hears who connects, and hands them to the server that is for them.
-func (d *door) greet(ctx context.Context, g *guest) {
+// greetGuest hears who connects, and hands them to the server that is for them.
+func (d *door) greetGuest(ctx context.Context, g *guest) {
 	conn := tls.Server(g, d.conf)
 	_ = g.SetDeadline(time.Now().Add(d.s.headTime))
 	if err := conn.HandshakeContext(ctx); err != nil {
@@ -133,28 +133,28 @@ func (d *door) greet(ctx context.Context, g *guest) {
 	}
 	_ = g.SetDeadline(time.Time{})
 	cs := conn.ConnectionState()
-	by, err := d.s.peer(&cs)
+	by, err := d.s.peerOf(&cs)
 	isProxy := cs.NegotiatedProtocol == proxyProtocol
-	if err != nil && isProxy || err == nil && isProxy && !d.proxied.enter(by.ID) {
+	if err != nil && isProxy || err == nil && isProxy && !d.proxied.enterCaller(by.ID) {
 		g.Close()
 		return
 	}
 	if isProxy {
-		g.isKnown(func() { d.proxied.leave(by.ID) })
-		d.proxies.hand(ctx, conn)
+		g.isKnown(func() { d.proxied.leaveCaller(by.ID) })
+		d.proxies.handOver(ctx, conn)
 		return
 	}
 	if err != nil { // the server that is for strangers tells why
-		g.stays()
-		d.unknown.hand(ctx, conn)
+		g.stayStranger()
+		d.unknown.handOver(ctx, conn)
 		return
 	}
-	if !d.inside.enter(by.ID) {
+	if !d.inside.enterCaller(by.ID) {
 		g.Close()
 		return
 	}
-	g.isKnown(func() { d.inside.leave(by.ID) })
-	d.members.hand(ctx, conn)
+	g.isKnown(func() { d.inside.leaveCaller(by.ID) })
+	d.members.handOver(ctx, conn)
 }
 
 // guest is a connection that came. It has a place until it is known, and is cut off when it sends more than a stranger
@@ -179,7 +179,7 @@ func (g *guest) Read(b []byte) (int, error) {
 		return n, err
 	}
 	if g.heard == 0 && n > 0 {
-		g.moves(g.hall.greeting)
+		g.moveTo(g.hall.greeting)
 	}
 	if g.heard += n; g.heard > strangerBytes {
 		g.Close()
@@ -188,8 +188,8 @@ func (g *guest) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// moves gives a stranger another place; nil: none.
-func (g *guest) moves(to *strangers.Places) {
+// moveTo gives a stranger another place; nil: none.
+func (g *guest) moveTo(to *strangers.Places) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.gone {
@@ -203,9 +203,9 @@ func (g *guest) moves(to *strangers.Places) {
 	}
 }
 
-// stays says that it is a stranger's for good.
-func (g *guest) stays() {
-	g.moves(g.hall.unknown)
+// stayStranger says that it is a stranger's for good.
+func (g *guest) stayStranger() {
+	g.moveTo(g.hall.unknown)
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if !g.gone {
@@ -216,7 +216,7 @@ func (g *guest) stays() {
 // isKnown says that it is a member's.
 func (g *guest) isKnown(left func()) {
 	g.known.Store(true)
-	g.moves(nil)
+	g.moveTo(nil)
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.gone {
@@ -228,7 +228,7 @@ func (g *guest) isKnown(left func()) {
 
 // Close makes room for another.
 func (g *guest) Close() error {
-	g.moves(nil)
+	g.moveTo(nil)
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if !g.gone {
@@ -255,8 +255,8 @@ func newInlet(of net.Listener) inlet {
 	return inlet{of, make(chan net.Conn), make(chan struct{}), new(sync.Once)}
 }
 
-// hand gives a connection to whoever accepts, or closes it.
-func (l inlet) hand(ctx context.Context, c *tls.Conn) {
+// handOver gives a connection to whoever accepts, or closes it.
+func (l inlet) handOver(ctx context.Context, c *tls.Conn) {
 	select {
 	case l.come <- c:
 	case <-ctx.Done():
@@ -287,8 +287,8 @@ func (l inlet) Addr() net.Addr { return l.of.Addr() }
 
 type guestKey struct{}
 
-// strange answers strangers, so many questions on each connection.
-func (s *Server) strange() (http.Handler, func(context.Context, net.Conn) context.Context) {
+// strangersHandler answers strangers, so many questions on each connection.
+func (s *Server) strangersHandler() (http.Handler, func(context.Context, net.Conn) context.Context) {
 	handler := func(w http.ResponseWriter, r *http.Request) {
 		if g, ok := r.Context().Value(guestKey{}).(*guest); ok && g.asks.Add(1) > strangerAsks {
 			g.Close()

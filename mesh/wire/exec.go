@@ -134,10 +134,10 @@ func (s *Server) exec(w http.ResponseWriter, r *http.Request, _ Peer) error {
 	in := bufio.NewReader(r.Body)
 	o := &out{w: w, control: http.NewResponseController(w)}
 	var order execOrder
-	if err := s.order(o.control, in, &order); err != nil {
+	if err := s.readOrder(o.control, in, &order); err != nil {
 		return err
 	}
-	if err := o.begin("application/octet-stream"); err != nil {
+	if err := o.beginStream("application/octet-stream"); err != nil {
 		return nil //nolint:nilerr // who asked is gone
 	}
 	var mu sync.Mutex
@@ -153,7 +153,7 @@ func (s *Server) exec(w http.ResponseWriter, r *http.Request, _ Peer) error {
 		ctx, over = context.WithCancel(ctx)
 		defer over()
 		var typed *io.PipeReader
-		req.Terminal, typed = order.sit(ctx, stdin)
+		req.Terminal, typed = order.splitInput(ctx, stdin)
 		req.Attach, req.Backlog = order.Attach, order.Backlog
 		defer typed.Close()
 		if order.Stdin {
@@ -173,9 +173,9 @@ func (s *Server) exec(w http.ResponseWriter, r *http.Request, _ Peer) error {
 	return nil
 }
 
-// sit takes apart what happens at the terminal of who asked: what is typed, and the sizes of its window, which come
-// whether or not what is typed is read. The goroutine ends with the request.
-func (o *execOrder) sit(ctx context.Context, stdin *stdinReader) (*runtime.Terminal, *io.PipeReader) {
+// splitInput takes apart what happens at the terminal of who asked: what is typed, and the sizes of its window, which
+// come whether or not what is typed is read. The goroutine ends with the request.
+func (o *execOrder) splitInput(ctx context.Context, stdin *stdinReader) (*runtime.Terminal, *io.PipeReader) {
 	sizes := make(chan machine.WindowSize)
 	stdin.size = func(size machine.WindowSize) {
 		select {
@@ -191,8 +191,8 @@ func (o *execOrder) sit(ctx context.Context, stdin *stdinReader) (*runtime.Termi
 	return &runtime.Terminal{Terminal: *o.Terminal, Resize: sizes}, typed
 }
 
-// order reads the first frame, within bodyTime. What follows may take any time: a person may be typing it.
-func (s *Server) order(control *http.ResponseController, in io.Reader, order checked) error {
+// readOrder reads the first frame, within bodyTime. What follows may take any time: a person may be typing it.
+func (s *Server) readOrder(control *http.ResponseController, in io.Reader, order checked) error {
 	if err := control.SetReadDeadline(time.Now().Add(s.bodyTime)); err != nil {
 		return fault.Wrap(err, fault.Internal, fault.CodeDeadline, "this connection cannot be given a deadline")
 	}
@@ -212,9 +212,9 @@ func (s *Server) order(control *http.ResponseController, in io.Reader, order che
 	return order.check()
 }
 
-// exec runs a command over there. Where the request's Stdin waits for input when the command ends, the one goroutine
-// that reads it waits on, until there is input or it is closed; nothing it reads then is used.
-func (l *Link) exec(ctx context.Context, order execOrder, req runtime.ExecRequest) (int, error) {
+// runCommand runs a command over there. Where the request's Stdin waits for input when the command ends, the one
+// goroutine that reads it waits on, until there is input or it is closed; nothing it reads then is used.
+func (l *Link) runCommand(ctx context.Context, order execOrder, req runtime.ExecRequest) (int, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	raw, err := marshal(order)
@@ -236,9 +236,9 @@ func (l *Link) exec(ctx context.Context, order execOrder, req runtime.ExecReques
 		}
 		feed.CloseWithError(err)
 	}()
-	r := l.request(ctx, pathExec, nil)
+	r := l.newRequest(ctx, pathExec, nil)
 	r.Body, r.GetBody, r.ContentLength = body, nil, -1
-	res, err := l.send(ctx, l.wires().streams, r)
+	res, err := l.sendRequest(ctx, l.currentWires().streams, r)
 	if err != nil {
 		return 0, err
 	}
@@ -249,15 +249,15 @@ func (l *Link) exec(ctx context.Context, order execOrder, req runtime.ExecReques
 	for {
 		kind, payload, err := readFrame(from)
 		if err != nil {
-			return 0, l.lost(ctx, err)
+			return 0, l.lostError(ctx, err)
 		}
 		switch kind {
 		case frameStdout:
-			err = give(req.Stdout, payload)
+			err = writeAll(req.Stdout, payload)
 		case frameStderr:
-			err = give(req.Stderr, payload)
+			err = writeAll(req.Stderr, payload)
 		case frameExit:
-			return l.ended(payload)
+			return l.exitOf(payload)
 		}
 		if err != nil {
 			return 0, err
@@ -280,13 +280,13 @@ func sendSizes(ctx context.Context, feed io.Writer, sizes <-chan machine.WindowS
 	}
 }
 
-func (l *Link) ended(payload []byte) (int, error) {
+func (l *Link) exitOf(payload []byte) (int, error) {
 	var end execEnd
 	if err := json.Unmarshal(payload, &end); err != nil {
 		return 0, fault.Wrap(err, fault.Unavailable, fault.CodeLost, "how the command ended cannot be understood")
 	}
 	if end.Problem != nil {
-		return 0, end.Problem.err()
+		return 0, end.Problem.asError()
 	}
 	return end.Code, nil
 }
@@ -309,7 +309,7 @@ func sendStdin(feed io.Writer, from io.Reader) error {
 	}
 }
 
-func give(w io.Writer, p []byte) error {
+func writeAll(w io.Writer, p []byte) error {
 	if w == nil {
 		return nil
 	}

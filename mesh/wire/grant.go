@@ -28,55 +28,55 @@ const (
 // Once the worker has been asked it is waited for, even when the caller goes: a later ask must not overtake it.
 func (s *Server) grant(w http.ResponseWriter, r *http.Request, by Peer) error {
 	var g lifecycle.Grant
-	if err := s.read(w, r, &g); err != nil {
+	if err := s.readArgs(w, r, &g); err != nil {
 		return err
 	}
-	if err := cmp.Or(short(g.Request.App, g.Hold, g.Source, g.Region), g.Check()); err != nil {
+	if err := cmp.Or(checkLengths(g.Request.App, g.Hold, g.Source, g.Region), g.Check()); err != nil {
 		return err
 	}
 	number, err := askNumber(r.Header)
 	if err != nil {
 		return err
 	}
-	t, err := s.asks.begin(r.Context(), by.ID, g.Request.Machine, number)
+	t, err := s.asks.beginAsk(r.Context(), by.ID, g.Request.Machine, number)
 	if err != nil {
 		return err
 	}
 	if t == nil {
-		return s.refuse(r.Context(), CodeLate, "an ask later than this", "this one",
+		return s.refuseGrant(r.Context(), CodeLate, "an ask later than this", "this one",
 			"the ask came after a later one of the same machine was answered; nobody waits for it")
 	}
 	unsure := t.unsure
-	defer func() { t.end(unsure) }()
+	defer func() { t.endAsk(unsure) }()
 	if r.Context().Err() != nil { // given up while it waited: the worker never hears of it
-		return gone(r.Context())
+		return callerGone(r.Context())
 	}
-	if gate := s.gates[change]; gate.enter(by.ID) {
-		defer gate.leave(by.ID)
+	if gate := s.gates[change]; gate.enterCaller(by.ID) {
+		defer gate.leaveCaller(by.ID)
 	} else if t.unsure { // the worker may still act on the ask before: only it may refuse
-		return busy(fault.Unavailable, string(s.o.Worker.ID()))
+		return busyError(fault.Unavailable, string(s.o.Worker.ID()))
 	} else {
-		return s.refuse(r.Context(), CodeBusy, "a free call", "none",
-			busy(fault.Exhausted, string(s.o.Worker.ID())).Text)
+		return s.refuseGrant(r.Context(), CodeBusy, "a free call", "none",
+			busyError(fault.Exhausted, string(s.o.Worker.ID())).Text)
 	}
 	unsure = true // until it has answered; also when it panics
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), grantTime)
 	defer cancel()
 	m, err := s.o.Worker.Grant(ctx, g)
-	unsure = doubtful(err)
+	unsure = isDoubtful(err)
 	if err != nil {
 		return err
 	}
-	return s.answer(w, m)
+	return s.answerJSON(w, m)
 }
 
-// doubtful says whether an answer leaves open if there is, or will be, a machine.
-func doubtful(err error) bool {
+// isDoubtful says whether an answer leaves open if there is, or will be, a machine.
+func isDoubtful(err error) bool {
 	return fault.Is(err, fault.Unavailable) || fault.Is(err, fault.Timeout) || fault.Is(err, fault.Internal)
 }
 
-// refuse is a refusal that the wire makes itself. It carries the worker's record, as the worker's own do.
-func (s *Server) refuse(ctx context.Context, code fault.Code, wanted, had, text string) error {
+// refuseGrant is a refusal that the wire makes itself. It carries the worker's record, as the worker's own do.
+func (s *Server) refuseGrant(ctx context.Context, code fault.Code, wanted, had, text string) error {
 	rec, err := s.o.Worker.Record(ctx)
 	if err != nil {
 		return err
@@ -94,7 +94,7 @@ func askNumber(h http.Header) (uint64, error) {
 	}
 	n, err := strconv.ParseUint(v[0], 10, 64)
 	if err != nil {
-		return 0, fault.New(fault.Invalid, codeAsk, "%s must be a number, not %q", askHeader, clip(v[0], 40))
+		return 0, fault.New(fault.Invalid, codeAsk, "%s must be a number, not %q", askHeader, clipText(v[0], 40))
 	}
 	return n, nil
 }

@@ -38,7 +38,7 @@ func (o *imageOrder) check() error {
 	}
 	return fault.New(fault.Unimplemented, fault.CodeImages,
 		"images are not to be had by %q here; upgrade the souk that has "+
-			"to do it", clip(o.Do, 40))
+			"to do it", clipText(o.Do, 40))
 }
 
 // imageNews is a line of the answer: one of these.
@@ -53,7 +53,7 @@ func (s *Server) images(w http.ResponseWriter, r *http.Request, _ Peer) error {
 	in := bufio.NewReader(r.Body)
 	o := &out{w: w, control: http.NewResponseController(w)}
 	var order imageOrder
-	if err := s.order(o.control, in, &order); err != nil {
+	if err := s.readOrder(o.control, in, &order); err != nil {
 		return err
 	}
 	writeLines(o, func(emit func(imageNews) error) error {
@@ -138,9 +138,9 @@ func (l *Link) imagesOf(ctx context.Context, order imageOrder, from io.Reader, f
 		}
 		feed.CloseWithError(err)
 	}()
-	r := l.request(ctx, pathImages, nil)
+	r := l.newRequest(ctx, pathImages, nil)
 	r.Body, r.GetBody, r.ContentLength = body, nil, -1
-	res, err := l.send(ctx, l.wires().streams, r)
+	res, err := l.sendRequest(ctx, l.currentWires().streams, r)
 	if err == nil {
 		defer res.Body.Close()
 		err = readLines(ctx, l, res.Body, f)
@@ -198,15 +198,15 @@ func (w *Worker) LoadImages(ctx context.Context, what string, in io.Reader) (out
 
 // RemoveImage takes a name from an image, or removes it.
 func (w *Worker) RemoveImage(ctx context.Context, name string) (int64, error) {
-	return w.freed(ctx, imageOrder{imagesRemove, name})
+	return w.freeImages(ctx, imageOrder{imagesRemove, name})
 }
 
 // PruneImages removes all images that nobody needs.
 func (w *Worker) PruneImages(ctx context.Context) (int64, error) {
-	return w.freed(ctx, imageOrder{Do: imagesPrune})
+	return w.freeImages(ctx, imageOrder{Do: imagesPrune})
 }
 
-func (w *Worker) freed(ctx context.Context, order imageOrder) (bytes int64, err error) {
+func (w *Worker) freeImages(ctx context.Context, order imageOrder) (bytes int64, err error) {
 	err = w.imagesOf(ctx, order, nil, func(n imageNews) error {
 		if n.Freed != nil {
 			bytes = *n.Freed

@@ -86,7 +86,7 @@ func TestImagesCross(t *testing.T) {
 	if got, err := w.Images(ctx); err != nil || got.Images == nil || len(got.Images) != 0 {
 		t.Errorf("no images are %v, %v", got, err)
 	}
-	_, err := w.freed(ctx, imageOrder{Do: "polish"})
+	_, err := w.freeImages(ctx, imageOrder{Do: "polish"})
 	wantFault(t, err, fault.Unimplemented, "images")
 	_, err = w.RemoveImage(ctx, strings.Repeat("x", maxPath+1))
 	wantFault(t, err, fault.Invalid, "image")

@@ -40,14 +40,14 @@ func Join(ctx context.Context, o JoinOptions) (members []string, err error) {
 	c := NewClient(nil, o.Now)
 	l := c.Link("", "", func() string { return o.Addr })
 	conf := pki.JoinTLS(token, o.Now, "h2")
-	door := transport(func(ctx context.Context, _,
+	door := newTransport(func(ctx context.Context, _,
 		_ string) (net.Conn, error) {
 		return dialTLS(ctx, c.dial, o.Addr, conf)
 	})
 	l.now.Store(&wires{calls: door, streams: door})
 	defer l.Close()
 	var got joined
-	if err := l.call(ctx, pathJoin, joinTime, joinArgs{o.Name, token.Secret, req.CSR}, &got); err != nil {
+	if err := l.callMember(ctx, pathJoin, joinTime, joinArgs{o.Name, token.Secret, req.CSR}, &got); err != nil {
 		return nil, err
 	}
 	return got.Members, req.Accept(o.Dir, got.Credentials, o.Now())
@@ -60,7 +60,7 @@ func (c *Client) Renew(ctx context.Context, addr string) error {
 		return err
 	}
 	var got pki.Credentials
-	if err := c.issuer(ctx, addr, pathRenew, renewArgs{req.CSR}, &got); err != nil {
+	if err := c.askIssuer(ctx, addr, pathRenew, renewArgs{req.CSR}, &got); err != nil {
 		return err
 	}
 	return c.identity.Accept(req, got, c.now())
@@ -69,16 +69,16 @@ func (c *Client) Renew(ctx context.Context, addr string) error {
 // Refresh gets this member the roots and keys of gossip that hold now, from the issuer at addr.
 func (c *Client) Refresh(ctx context.Context, addr string) error {
 	var got pki.Credentials
-	if err := c.issuer(ctx, addr, pathBundle, none{}, &got); err != nil {
+	if err := c.askIssuer(ctx, addr, pathBundle, none{}, &got); err != nil {
 		return err
 	}
 	return c.identity.Trust(got, c.now())
 }
 
-func (c *Client) issuer(ctx context.Context, addr, path string, in, out any) error {
+func (c *Client) askIssuer(ctx context.Context, addr, path string, in, out any) error {
 	l := c.Link("", pki.Issuer, func() string { return addr })
 	defer l.Close()
-	return l.call(ctx, path, joinTime, in, out)
+	return l.callMember(ctx, path, joinTime, in, out)
 }
 
 // Times of KeepRenewed.
@@ -128,7 +128,7 @@ func (u *Upkeep) Look(ctx context.Context) error {
 	}
 	now := c.now()
 	if c.identity.RenewalDue(now) {
-		if err := u.renew(ctx, now); err != nil {
+		if err := u.renewCertificate(ctx, now); err != nil {
 			return err
 		}
 		u.refreshed = now // a renewal brings the bundle along
@@ -136,7 +136,7 @@ func (u *Upkeep) Look(ctx context.Context) error {
 	if now.Sub(u.refreshed) < RefreshEvery {
 		return nil
 	}
-	if err := u.refresh(ctx, now); err != nil {
+	if err := u.refreshBundle(ctx, now); err != nil {
 		return err
 	}
 	u.refreshed = now
@@ -144,11 +144,11 @@ func (u *Upkeep) Look(ctx context.Context) error {
 }
 
 // Renew gets another certificate now.
-func (u *Upkeep) Renew(ctx context.Context) error { return u.renew(ctx, u.Client.now()) }
+func (u *Upkeep) Renew(ctx context.Context) error { return u.renewCertificate(ctx, u.Client.now()) }
 
-func (u *Upkeep) renew(ctx context.Context, now time.Time) error {
+func (u *Upkeep) renewCertificate(ctx context.Context, now time.Time) error {
 	if u.Local == nil {
-		return u.any(ctx, u.Client.Renew)
+		return u.tryIssuers(ctx, u.Client.Renew)
 	}
 	id := u.Client.identity
 	req, err := id.Request()
@@ -162,9 +162,9 @@ func (u *Upkeep) renew(ctx context.Context, now time.Time) error {
 	return id.Accept(req, got, now)
 }
 
-func (u *Upkeep) refresh(ctx context.Context, now time.Time) error {
+func (u *Upkeep) refreshBundle(ctx context.Context, now time.Time) error {
 	if u.Local == nil {
-		return u.any(ctx, u.Client.Refresh)
+		return u.tryIssuers(ctx, u.Client.Refresh)
 	}
 	got, err := u.Local.Bundle()
 	if err != nil {
@@ -173,8 +173,8 @@ func (u *Upkeep) refresh(ctx context.Context, now time.Time) error {
 	return u.Client.identity.Trust(got, now)
 }
 
-// any tries one issuer after the other.
-func (u *Upkeep) any(ctx context.Context, f func(ctx context.Context, addr string) error) error {
+// tryIssuers tries one issuer after the other.
+func (u *Upkeep) tryIssuers(ctx context.Context, f func(ctx context.Context, addr string) error) error {
 	err := error(fault.New(fault.Unavailable, pki.CodeIssuer, "no issuer is known; see that a member with the CA runs"))
 	for _, addr := range u.Issuers() {
 		if err = f(ctx, addr); err == nil || ctx.Err() != nil {

@@ -50,7 +50,7 @@ type gate struct {
 
 func newGate(most int) *gate { return &gate{most: most, by: map[string]int{}} }
 
-func (g *gate) enter(caller string) bool {
+func (g *gate) enterCaller(caller string) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.total >= g.most || g.by[caller] >= max(1, g.most/2) {
@@ -61,13 +61,13 @@ func (g *gate) enter(caller string) bool {
 	return true
 }
 
-func (g *gate) full() bool {
+func (g *gate) isFull() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.total >= g.most
 }
 
-func (g *gate) leave(caller string) {
+func (g *gate) leaveCaller(caller string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.total--
@@ -79,7 +79,7 @@ func (g *gate) leave(caller string) {
 // busyWait is when to ask again: about as long as a short queue of starts takes.
 const busyWait = 100 * time.Millisecond
 
-func busy(kind fault.Kind, id string) *fault.Error {
+func busyError(kind fault.Kind, id string) *fault.Error {
 	return &fault.Error{Kind: kind, Code: fault.CodeBusy,
 		Scope: fault.ScopeHost, Op: "wire.server", RetryAfter: busyWait,
 		Text: "worker " + id + " is busy with as many calls as it takes at once; ask elsewhere, or again in a moment"}

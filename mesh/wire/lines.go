@@ -25,14 +25,14 @@ const maxLine = MaxBody
 // maxItems bounds a list that is gathered from a stream.
 const maxItems = 1 << 18
 
-// lines is a verb of the worker that answers with a stream. The headers leave before the worker is asked, so that the
-// caller knows that it stands; items leave as soon as pace.Writer sends them. A caller that reads slowly holds up its
-// own stream only.
-func lines[In, T any](f func(ctx context.Context, k Served, in In, emit func(T) error) error) route {
+// streamVerb is a verb of the worker that answers with a stream. The headers leave before the worker is asked, so that
+// the caller knows that it stands; items leave as soon as pace.Writer sends them. A caller that reads slowly holds up
+// its own stream only.
+func streamVerb[In, T any](f func(ctx context.Context, k Served, in In, emit func(T) error) error) route {
 	return route{role: pki.Gateway, class: stream, serve: func(s *Server, w http.ResponseWriter, r *http.Request,
 		_ Peer) error {
 		var in In
-		if err := s.read(w, r, &in); err != nil {
+		if err := s.readArgs(w, r, &in); err != nil {
 			return err
 		}
 		o := &out{w: w, control: http.NewResponseController(w)}
@@ -41,9 +41,9 @@ func lines[In, T any](f func(ctx context.Context, k Served, in In, emit func(T) 
 	}}
 }
 
-// listed is a verb of the worker that answers with a list, of any length.
-func listed[In, T any](f func(ctx context.Context, k Served, in In) ([]T, error)) route {
-	return lines(func(ctx context.Context, k Served, in In, emit func(T) error) error {
+// listVerb is a verb of the worker that answers with a list, of any length.
+func listVerb[In, T any](f func(ctx context.Context, k Served, in In) ([]T, error)) route {
+	return streamVerb(func(ctx context.Context, k Served, in In, emit func(T) error) error {
 		list, err := f(ctx, k, in)
 		for _, v := range list {
 			if err == nil {
@@ -56,7 +56,7 @@ func listed[In, T any](f func(ctx context.Context, k Served, in In) ([]T, error)
 
 // writeLines answers with the lines that f emits, and their end.
 func writeLines[T any](o *out, f func(emit func(T) error) error) {
-	if o.begin("application/x-ndjson") != nil {
+	if o.beginStream("application/x-ndjson") != nil {
 		return // who asked is gone
 	}
 	soon := pace.New(o.w, o.control.Flush)
@@ -85,14 +85,14 @@ type out struct {
 	control *http.ResponseController
 }
 
-func (o *out) begin(kind string) error {
+func (o *out) beginStream(kind string) error {
 	o.w.Header().Set("Content-Type", kind)
 	o.w.WriteHeader(http.StatusOK)
 	return o.control.Flush()
 }
 
-// write sends at once.
-func (o *out) write(raw []byte) error {
+// writeNow sends at once.
+func (o *out) writeNow(raw []byte) error {
 	_, err := o.w.Write(raw)
 	if err == nil {
 		err = o.control.Flush()
@@ -107,11 +107,11 @@ func writeError(err error) error {
 	return nil
 }
 
-// follow reads a stream and calls f with each item, until it ends, f errs, or ctx ends.
-func follow[T any](ctx context.Context, l *Link, path string, in any, f func(T) error) error {
+// followStream reads a stream and calls f with each item, until it ends, f errs, or ctx ends.
+func followStream[T any](ctx context.Context, l *Link, path string, in any, f func(T) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	body, err := l.open(ctx, path, in)
+	body, err := l.openStream(ctx, path, in)
 	if err != nil {
 		return err
 	}
@@ -127,11 +127,11 @@ func readLines[T any](ctx context.Context, l *Link, body io.Reader, f func(T) er
 		limited.N = maxLine
 		var got line[T]
 		if err := d.Decode(&got); err != nil {
-			return l.lost(ctx, err)
+			return l.lostError(ctx, err)
 		}
 		switch {
 		case got.Problem != nil:
-			return got.Problem.err()
+			return got.Problem.asError()
 		case got.End:
 			return nil
 		case got.Item != nil:
@@ -142,12 +142,13 @@ func readLines[T any](ctx context.Context, l *Link, body io.Reader, f func(T) er
 	}
 }
 
-// gather reads a stream that is a list.
-func gather[T any](ctx context.Context, l *Link, path string, in any) ([]T, error) {
+// gatherStream reads a stream that is a list.
+func gatherStream[T any](ctx context.Context, l *Link, path string, in any) ([]T, error) {
 	list := []T{}
-	err := follow(ctx, l, path, in, func(v T) error {
+	err := followStream(ctx, l, path, in, func(v T) error {
 		if list = append(list, v); len(list) > maxItems {
-			return fault.New(fault.Unavailable, fault.CodeTooLarge, "%s lists more than %d items", l.name(), maxItems)
+			return fault.New(fault.Unavailable, fault.CodeTooLarge, "%s lists more than %d items", l.memberName(),
+				maxItems)
 		}
 		return nil
 	})

@@ -41,10 +41,10 @@ func (s *Server) meetsItself(r *http.Request, by Peer) (addr string, another boo
 }
 
 func (s *Server) hello(w http.ResponseWriter, r *http.Request, _ Peer) error {
-	if err := s.read(w, r, &none{}); err != nil {
+	if err := s.readArgs(w, r, &none{}); err != nil {
 		return err
 	}
-	return s.answer(w, Greeting{s.o.Identity.Name(), s.speaks.speaks, s.o.Now(), s.o.Identity.Ends(),
+	return s.answerJSON(w, Greeting{s.o.Identity.Name(), s.speaks.speaks, s.o.Now(), s.o.Identity.Ends(),
 		s.o.Boot, s.o.Keys()})
 }
 
@@ -60,25 +60,25 @@ func (a *tokenArgs) check() error {
 		return fault.New(fault.Invalid, pki.CodeTokens,
 			"%d tokens are asked about; at most %d", len(a.Digests), maxDigests)
 	}
-	return short(a.Digests...)
+	return checkLengths(a.Digests...)
 }
 
 // LetsIn returns which of some tokens of the API the member lets in, all by their digests.
 func (l *Link) LetsIn(ctx context.Context, digests []string) (in []string, err error) {
-	err = l.call(ctx, pathTokens, readTime, tokenArgs{digests}, &in)
+	err = l.callMember(ctx, pathTokens, readTime, tokenArgs{digests}, &in)
 	return in, err
 }
 
 func (s *Server) tokens(w http.ResponseWriter, r *http.Request, _ Peer) error {
 	var in tokenArgs
-	if err := s.read(w, r, &in); err != nil {
+	if err := s.readArgs(w, r, &in); err != nil {
 		return err
 	}
 	out := []string{}
 	if s.o.LetsIn != nil {
 		out = append(out, s.o.LetsIn(in.Digests)...)
 	}
-	return s.answer(w, out)
+	return s.answerJSON(w, out)
 }
 
 type keysArgs struct {
@@ -90,24 +90,24 @@ func (a *keysArgs) check() error {
 	if _, _, err := net.SplitHostPort(a.At); err != nil || a.Generation < 1 {
 		return fault.New(fault.Invalid, codeKeys, "keys have a generation from 1 up, and an issuer has an address")
 	}
-	return short(a.At)
+	return checkLengths(a.At)
 }
 
 // NewerKeys tells the member that keys of gossip of a generation are to be had from this one, an issuer that is called
 // at an address. It may know neither from gossip, which it cannot read without the keys.
 func (l *Link) NewerKeys(ctx context.Context, generation int, addr string) error {
-	return l.call(ctx, pathKeys, readTime, keysArgs{generation, addr}, &none{})
+	return l.callMember(ctx, pathKeys, readTime, keysArgs{generation, addr}, &none{})
 }
 
 func (s *Server) keys(w http.ResponseWriter, r *http.Request, by Peer) error {
 	var in keysArgs
-	if err := s.read(w, r, &in); err != nil {
+	if err := s.readArgs(w, r, &in); err != nil {
 		return err
 	}
 	if s.o.NewerKeys != nil {
 		s.o.NewerKeys(by, in.Generation, in.At)
 	}
-	return s.answer(w, none{})
+	return s.answerJSON(w, none{})
 }
 
 func (s *Server) pull(w http.ResponseWriter, r *http.Request, by Peer) error {
@@ -122,7 +122,7 @@ func (s *Server) pull(w http.ResponseWriter, r *http.Request, by Peer) error {
 	if err != nil {
 		return err
 	}
-	s.send(w, out, "application/octet-stream")
+	s.sendBody(w, out, "application/octet-stream")
 	return nil
 }
 
@@ -138,7 +138,7 @@ type joined struct {
 	Members []string `json:"members"`
 }
 
-func (s *Server) signer() (Signer, error) {
+func (s *Server) signerOrError() (Signer, error) {
 	if s.o.Signer == nil {
 		return nil, fault.New(fault.NotFound, pki.CodeIssuer, "%s is no issuer; ask a member that holds the CA",
 			s.o.Identity.Name().ID)
@@ -148,21 +148,21 @@ func (s *Server) signer() (Signer, error) {
 
 // join is the one thing that may be asked without a certificate; the token's secret stands in for it.
 func (s *Server) join(w http.ResponseWriter, r *http.Request, _ Peer) error {
-	if !s.joins.enter("") {
-		return busy(fault.Unavailable, s.o.Identity.Name().ID)
+	if !s.joins.enterCaller("") {
+		return busyError(fault.Unavailable, s.o.Identity.Name().ID)
 	}
-	defer s.joins.leave("")
-	signer, err := s.signer()
+	defer s.joins.leaveCaller("")
+	signer, err := s.signerOrError()
 	if err != nil {
 		return err
 	}
 	var in joinArgs
-	if err := s.read(w, r, &in); err != nil {
+	if err := s.readArgs(w, r, &in); err != nil {
 		return err
 	}
 	if s.o.Known != nil && s.o.Known(in.ID) {
 		return fault.New(fault.Conflict, fault.CodeIDInUse,
-			"a member with the id %s is known; join with another id, or remove that one first", clip(in.ID, 80))
+			"a member with the id %s is known; join with another id, or remove that one first", clipText(in.ID, 80))
 	}
 	out := joined{}
 	if out.Credentials, err = signer.Redeem(s.o.Now(), in.Secret, in.Name, in.CSR); err != nil {
@@ -172,7 +172,7 @@ func (s *Server) join(w http.ResponseWriter, r *http.Request, _ Peer) error {
 		out.Members = s.o.Members()
 	}
 	s.o.Log.InfoContext(r.Context(), "a member joined", "id", in.ID, "roles", in.Roles)
-	return s.answer(w, out)
+	return s.answerJSON(w, out)
 }
 
 type renewArgs struct {
@@ -181,24 +181,24 @@ type renewArgs struct {
 
 // renew gives the caller another certificate of the name it has. It cannot ask for another name.
 func (s *Server) renew(w http.ResponseWriter, r *http.Request, by Peer) error {
-	signer, err := s.signer()
+	signer, err := s.signerOrError()
 	if err != nil {
 		return err
 	}
 	var in renewArgs
-	if err := s.read(w, r, &in); err != nil {
+	if err := s.readArgs(w, r, &in); err != nil {
 		return err
 	}
 	out, err := signer.Renew(s.o.Now(), by.Name, in.CSR)
 	if err != nil {
 		return err
 	}
-	return s.answer(w, out)
+	return s.answerJSON(w, out)
 }
 
 // bundle gives the roots and the keys of gossip that hold now.
 func (s *Server) bundle(w http.ResponseWriter, _ *http.Request, _ Peer) error {
-	signer, err := s.signer()
+	signer, err := s.signerOrError()
 	if err != nil {
 		return err
 	}
@@ -206,5 +206,5 @@ func (s *Server) bundle(w http.ResponseWriter, _ *http.Request, _ Peer) error {
 	if err != nil {
 		return err
 	}
-	return s.answer(w, out)
+	return s.answerJSON(w, out)
 }

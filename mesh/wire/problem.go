@@ -37,10 +37,10 @@ const maxSentence = 8 << 10
 
 func problemOf(err error) problem {
 	e := fault.As(err)
-	p := problem{Kind: e.Kind, Code: e.Code, Op: e.Op, Text: clip(e.Text, maxSentence), Scope: e.Scope,
+	p := problem{Kind: e.Kind, Code: e.Code, Op: e.Op, Text: clipText(e.Text, maxSentence), Scope: e.Scope,
 		Resource: e.Resource, RetryAfter: e.RetryAfter}
 	if e.Err != nil {
-		p.Cause = clip(e.Err.Error(), maxSentence)
+		p.Cause = clipText(e.Err.Error(), maxSentence)
 	}
 	p.Refusal, p.Record, p.Term = detail[market.Refusal](e), detail[cluster.Record](e), detail[cluster.Term](e)
 	p.Candidates, _ = fault.Detail[[]machine.Candidate](e)
@@ -57,8 +57,8 @@ func detail[T any](e *fault.Error) *T {
 	return nil
 }
 
-// err gives the error as it was. A kind that is not known here is Internal.
-func (p problem) err() *fault.Error {
+// asError gives the error as it was. A kind that is not known here is Internal.
+func (p problem) asError() *fault.Error {
 	e := &fault.Error{Kind: p.Kind, Code: p.Code, Op: p.Op, Text: p.Text, Scope: p.Scope, Resource: p.Resource,
 		RetryAfter: p.RetryAfter}
 	if _, known := statusOf(p.Kind); !known {
@@ -119,7 +119,7 @@ func marshal(v any) ([]byte, error) {
 	return raw, nil
 }
 
-func clip(s string, n int) string {
+func clipText(s string, n int) string {
 	if len(s) > n {
 		return s[:n] + "..."
 	}

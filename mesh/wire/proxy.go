@@ -22,8 +22,8 @@ const proxyProtocol = "http/1.1"
 // Proxied serves what other members' proxies send here.
 type Proxied interface {
 	http.Handler
-	// Goodbye returns the answer, head and body, to a request of another member's proxy that is not taken any more. It is
-	// sent unasked over every connection that is kept when the server ends: a request that is on its way then has an
+	// Goodbye returns the answer, head and body, to a request of another member's proxy that is not taken any more. It
+	// is sent unasked over every connection that is kept when the server ends: a request that is on its way then has an
 	// answer, which says that nothing was done.
 	Goodbye() []byte
 }
@@ -41,8 +41,8 @@ type kept struct {
 // it, and what was said may be lost.
 const farewell = 300 * time.Millisecond
 
-// noted follows a connection.
-func (k *kept) noted(c net.Conn, s http.ConnState) {
+// noteState follows a connection.
+func (k *kept) noteState(c net.Conn, s http.ConnState) {
 	k.mu.Lock()
 	is := s == http.StateNew || s == http.StateIdle
 	if is {
@@ -53,11 +53,11 @@ func (k *kept) noted(c net.Conn, s http.ConnState) {
 	ending := k.ending
 	k.mu.Unlock()
 	if is && ending {
-		k.bye(c)
+		k.sayGoodbye(c)
 	}
 }
 
-func (k *kept) bye(c net.Conn) {
+func (k *kept) sayGoodbye(c net.Conn) {
 	_ = c.SetWriteDeadline(time.Now().Add(farewell))
 	_, _ = c.Write(k.goodbye)
 	if t, is := c.(*tls.Conn); is {
@@ -65,8 +65,8 @@ func (k *kept) bye(c net.Conn) {
 	}
 }
 
-// end says goodbye, and returns when the others have had time to read it.
-func (k *kept) end() {
+// endAll says goodbye, and returns when the others have had time to read it.
+func (k *kept) endAll() {
 	k.mu.Lock()
 	k.ending = true
 	list := slices.Collect(maps.Keys(k.conns))
@@ -75,7 +75,7 @@ func (k *kept) end() {
 		return
 	}
 	for _, c := range list {
-		k.bye(c)
+		k.sayGoodbye(c)
 	}
 	<-time.After(farewell)
 }
@@ -87,7 +87,7 @@ func (s *Server) proxyServer(ctx context.Context, conf *tls.Config) (*http.Serve
 	if s.o.Proxy != nil {
 		k.goodbye = s.o.Proxy.Goodbye()
 	}
-	x.ConnState = k.noted
+	x.ConnState = k.noteState
 	x.HTTP2, x.Protocols = nil, new(http.Protocols)
 	x.Protocols.SetHTTP1(true)
 	x.IdleTimeout = 2 * time.Minute
@@ -96,14 +96,14 @@ func (s *Server) proxyServer(ctx context.Context, conf *tls.Config) (*http.Serve
 }
 
 func (s *Server) serveProxy(w http.ResponseWriter, r *http.Request) {
-	by, err := s.peer(r.TLS)
+	by, err := s.peerOf(r.TLS)
 	if err == nil && !by.Has(pki.Gateway) {
 		err = fault.New(fault.Denied, fault.CodeRole,
 			"%s has the roles %v, and this is for the role %s", by.ID, by.Roles,
 			pki.Gateway)
 	}
 	if err != nil {
-		s.fail(w, r, by, err)
+		s.answerError(w, r, by, err)
 		return
 	}
 	if r.Method == http.MethodConnect { // it lasts, so it is judged again as long as it does
@@ -127,7 +127,7 @@ func (c *Client) DialProxy(ctx context.Context, id, addr string) (net.Conn, erro
 	}
 	there := conn.ConnectionState()
 	switch {
-	case c.denies(&there):
+	case c.isDenied(&there):
 		err = errors.New("who is there was removed from the cluster")
 	case there.NegotiatedProtocol != proxyProtocol:
 		err = errors.New("it has no proxy")

@@ -134,7 +134,7 @@ func NewServer(o Options) (*Server, error) {
 		gates: [classes]*gate{newGate(l.Reads), newGate(l.Changes), newGate(l.Streams)}}
 	s.headTime, s.bodyTime = headTime, bodyTime
 	s.setCapability(capability{Capability, Oldest})
-	s.routes = routes()
+	s.routes = allRoutes()
 	return s, nil
 }
 
@@ -146,14 +146,14 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	members, unknown := s.httpServer(ctx, d.conf), s.httpServer(ctx, d.conf)
 	members.Handler = s
 	members.HTTP2.MaxConcurrentStreams = s.o.Limits.Reads + s.o.Limits.Changes + s.o.Limits.Streams
-	unknown.Handler, unknown.ConnContext = s.strange()
+	unknown.Handler, unknown.ConnContext = s.strangersHandler()
 	unknown.HTTP2.MaxConcurrentStreams, unknown.IdleTimeout = strangerStreams, s.bodyTime
 	g, until := errgroup.WithContext(ctx)
 	shut := make(chan struct{})
-	g.Go(func() error { defer close(shut); return d.run(until) })
+	g.Go(func() error { defer close(shut); return d.acceptGuests(until) })
 	proxies, kept := s.proxyServer(ctx, d.conf)
 	parted := make(chan struct{})
-	g.Go(func() error { <-shut; kept.end(); close(parted); return nil }) // who is at the door yet hears it too
+	g.Go(func() error { <-shut; kept.endAll(); close(parted); return nil }) // who is at the door yet hears it too
 	for _, x := range []struct {
 		srv *http.Server
 		in  inlet
@@ -201,18 +201,18 @@ func (s *Server) httpServer(ctx context.Context, conf *tls.Config) *http.Server 
 // ServeHTTP answers one question.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header()[capabilityHeader] = s.header
-	rt, by, err := s.admit(r)
+	rt, by, err := s.admitCaller(r)
 	if err == nil {
-		err = s.run(rt, w, r, by)
+		err = s.runRoute(rt, w, r, by)
 	}
 	if err != nil {
-		s.fail(w, r, by, err)
+		s.answerError(w, r, by, err)
 	}
 }
 
 // run carries a question out. A panic of the worker's is a fault of souk's own, told like any other.
 
-func (s *Server) run(rt route, w http.ResponseWriter, r *http.Request, by Peer) (err error) {
+func (s *Server) runRoute(rt route, w http.ResponseWriter, r *http.Request, by Peer) (err error) {
 	defer func() {
 		p := recover()
 		if p == any(http.ErrAbortHandler) { //nolint:errorlint // recovered values are no chains
@@ -228,10 +228,10 @@ func (s *Server) run(rt route, w http.ResponseWriter, r *http.Request, by Peer) 
 	if rt.class == change { // enters its own gate once it has been read: how it is refused depends on what it is
 		g = s.arriving
 	}
-	if !g.enter(by.ID) {
-		return busy(fault.Unavailable, s.o.Identity.Name().ID)
+	if !g.enterCaller(by.ID) {
+		return busyError(fault.Unavailable, s.o.Identity.Name().ID)
 	}
-	defer g.leave(by.ID)
+	defer g.leaveCaller(by.ID)
 	if rt.class == stream {
 		ctx, end := s.whileMember(r, by)
 		defer end()
@@ -243,7 +243,7 @@ func (s *Server) run(rt route, w http.ResponseWriter, r *http.Request, by Peer) 
 // whileMember returns the context of a stream, which ends when the caller's certificate does, or it is removed.
 func (s *Server) whileMember(r *http.Request, by Peer) (context.Context, func()) {
 	return strangers.While(r.Context(), func(ctx context.Context) bool {
-		_, err := s.peer(r.TLS)
+		_, err := s.peerOf(r.TLS)
 		if err != nil {
 			s.o.Log.WarnContext(ctx, "a member's stream is ended", "peer", by.ID, "path", r.URL.Path, "error", err)
 		}
@@ -251,14 +251,14 @@ func (s *Server) whileMember(r *http.Request, by Peer) (context.Context, func())
 	})
 }
 
-// admit says whether the caller may ask this at all. Nothing of the body has been read.
-func (s *Server) admit(r *http.Request) (rt route, by Peer, err error) {
+// admitCaller says whether the caller may ask this at all. Nothing of the body has been read.
+func (s *Server) admitCaller(r *http.Request) (rt route, by Peer, err error) {
 	rt, known := s.routes[r.URL.Path]
 	if r.TLS == nil || r.ProtoMajor != 2 {
 		return rt, by, fault.New(fault.Invalid, runtime.CodeProtocol, "members talk HTTP/2 over TLS")
 	}
 	if len(r.TLS.PeerCertificates) > 0 || !rt.open {
-		if by, err = s.peer(r.TLS); err != nil {
+		if by, err = s.peerOf(r.TLS); err != nil {
 			return rt, by, err
 		}
 	}
@@ -269,11 +269,12 @@ func (s *Server) admit(r *http.Request) (rt route, by Peer, err error) {
 	case !known:
 		return rt, by, fault.New(fault.NotFound, codeRoute,
 			"there is no %q here; upgrade the souk that has to answer it",
-			clip(r.URL.Path, 80))
+			clipText(r.URL.Path, 80))
 	case r.Method != http.MethodPost:
-		return rt, by, fault.New(fault.Invalid, fault.CodeMethod, "members ask by POST, not by %q", clip(r.Method, 16))
+		return rt, by, fault.New(fault.Invalid, fault.CodeMethod, "members ask by POST, not by %q",
+			clipText(r.Method, 16))
 	}
-	if err := s.speaks.understands(r.Header, "the caller "+by.ID); err != nil {
+	if err := s.speaks.checkPeer(r.Header, "the caller "+by.ID); err != nil {
 		return rt, by, err
 	}
 	if rt.role != "" && !by.Has(rt.role) {
@@ -287,7 +288,7 @@ func (s *Server) admit(r *http.Request) (rt route, by Peer, err error) {
 	return rt, by, nil
 }
 
-func (s *Server) peer(cs *tls.ConnectionState) (Peer, error) {
+func (s *Server) peerOf(cs *tls.ConnectionState) (Peer, error) {
 	n, err := s.o.Identity.NameOf(cs, s.o.Now())
 	if err != nil {
 		return Peer{}, err
@@ -299,15 +300,15 @@ func (s *Server) peer(cs *tls.ConnectionState) (Peer, error) {
 	return by, nil
 }
 
-// fail answers an error. Faults of souk's own are logged here and nowhere else; the sentence crosses.
-func (s *Server) fail(w http.ResponseWriter, r *http.Request, by Peer, err error) {
+// answerError answers an error. Faults of souk's own are logged here and nowhere else; the sentence crosses.
+func (s *Server) answerError(w http.ResponseWriter, r *http.Request, by Peer, err error) {
 	p := problemOf(err)
 	if p.Kind == fault.Internal || p.Kind == fault.Denied {
 		log := s.o.Log
 		if _, stranger := r.Context().Value(guestKey{}).(*guest); stranger {
 			log = s.odd
 		}
-		log.WarnContext(r.Context(), "a member's question failed", "peer", by.ID, "path", clip(r.URL.Path, 80),
+		log.WarnContext(r.Context(), "a member's question failed", "peer", by.ID, "path", clipText(r.URL.Path, 80),
 			"kind", p.Kind, "code", p.Code, "error", err)
 	}
 	h := w.Header()
@@ -362,8 +363,8 @@ func tooLarge(limit int64) error {
 		"the question is larger than %d bytes, the most that is read", limit)
 }
 
-// read reads a question's arguments. Fields that are not known here are passed over: the caller may be newer.
-func (s *Server) read(w http.ResponseWriter, r *http.Request, v any) error {
+// readArgs reads a question's arguments. Fields that are not known here are passed over: the caller may be newer.
+func (s *Server) readArgs(w http.ResponseWriter, r *http.Request, v any) error {
 	raw, err := s.readBody(w, r, MaxBody)
 	if err != nil {
 		return err
@@ -377,16 +378,16 @@ func (s *Server) read(w http.ResponseWriter, r *http.Request, v any) error {
 	return nil
 }
 
-func (s *Server) answer(w http.ResponseWriter, v any) error {
+func (s *Server) answerJSON(w http.ResponseWriter, v any) error {
 	raw, err := marshal(v)
 	if err != nil {
 		return err
 	}
-	s.send(w, raw, "application/json")
+	s.sendBody(w, raw, "application/json")
 	return nil
 }
 
-func (s *Server) send(w http.ResponseWriter, raw []byte, kind string) {
+func (s *Server) sendBody(w http.ResponseWriter, raw []byte, kind string) {
 	h := w.Header()
 	h["Content-Type"] = []string{kind}
 	h["Content-Length"] = []string{strconv.Itoa(len(raw))}

@@ -29,12 +29,12 @@ func (s *Server) steward(w http.ResponseWriter, _ *http.Request, _ Peer) error {
 	if s.o.Stewards == nil {
 		return fault.New(fault.Unimplemented, codeSteward, "%s carries no services", s.o.Identity.Name().ID)
 	}
-	return s.answer(w, stewardAnswer{s.o.Stewards.Stuck()})
+	return s.answerJSON(w, stewardAnswer{s.o.Stewards.Stuck()})
 }
 
 // Stuck asks the member for how long the services that it carries have not come round.
 func (l *Link) Stuck(ctx context.Context) (time.Duration, error) {
 	var out stewardAnswer
-	err := l.call(ctx, pathSteward, stewardTime, none{}, &out)
+	err := l.callMember(ctx, pathSteward, stewardTime, none{}, &out)
 	return out.Stuck, err
 }

@@ -64,7 +64,7 @@ const (
 	maxPath = 4096
 )
 
-func short(names ...string) error {
+func checkLengths(names ...string) error {
 	for _, n := range names {
 		if len(n) > maxName {
 			return fault.New(fault.Invalid, fault.CodeName, "a name or token has %d bytes; at most %d", len(n), maxName)
@@ -80,21 +80,21 @@ type ref struct {
 	Machine string `json:"machine"`
 }
 
-func (a *ref) check() error { return short(a.App, a.Machine) }
+func (a *ref) check() error { return checkLengths(a.App, a.Machine) }
 
 type listArgs struct {
 	App       string `json:"app"`
 	Destroyed bool   `json:"destroyed,omitempty"`
 }
 
-func (a *listArgs) check() error { return short(a.App) }
+func (a *listArgs) check() error { return checkLengths(a.App) }
 
 type keyedArgs struct {
 	App  string `json:"app"`
 	Hash string `json:"hash"`
 }
 
-func (a *keyedArgs) check() error { return short(a.App, a.Hash) }
+func (a *keyedArgs) check() error { return checkLengths(a.App, a.Hash) }
 
 type holdArgs struct {
 	Request placement.Request `json:"request"`
@@ -102,7 +102,7 @@ type holdArgs struct {
 	TTL     time.Duration     `json:"ttl,omitempty"`
 }
 
-func (a *holdArgs) check() error { return short(a.Token, a.Request.App, a.Request.Machine) }
+func (a *holdArgs) check() error { return checkLengths(a.Token, a.Request.App, a.Request.Machine) }
 
 type logArgs struct {
 	ref
@@ -112,7 +112,7 @@ type logArgs struct {
 	Hold   bool   `json:"hold,omitempty"`
 }
 
-func (a *logArgs) check() error { return short(a.App, a.Machine, a.Cursor) }
+func (a *logArgs) check() error { return checkLengths(a.App, a.Machine, a.Cursor) }
 
 type pathArgs struct {
 	ref
@@ -123,27 +123,27 @@ func (a *pathArgs) check() error {
 	if len(a.Path) > maxPath {
 		return fault.New(fault.Invalid, fault.CodePath, "a path has %d bytes; at most %d", len(a.Path), maxPath)
 	}
-	return short(a.App, a.Machine)
+	return checkLengths(a.App, a.Machine)
 }
 
 type commandArgs struct{ lifecycle.Command }
 
 func (a *commandArgs) check() error {
-	return cmp.Or(short(a.App, a.Machine, a.Nonce, a.Expect, a.Signal, a.Source), a.Check())
+	return cmp.Or(checkLengths(a.App, a.Machine, a.Nonce, a.Expect, a.Signal, a.Source), a.Check())
 }
 
 type leaseArgs struct{ lifecycle.LeaseCommand }
 
-func (a *leaseArgs) check() error { return short(a.App, a.Machine, a.Nonce, a.Owner) }
+func (a *leaseArgs) check() error { return checkLengths(a.App, a.Machine, a.Nonce, a.Owner) }
 
 type volumeArgs struct{ lifecycle.VolumeCommand }
 
 func (a *volumeArgs) check() error {
-	return cmp.Or(short(a.Verb, a.App, a.Volume, a.Snapshot, a.SourceVol, a.Spec.Name), a.Check())
+	return cmp.Or(checkLengths(a.Verb, a.App, a.Volume, a.Snapshot, a.SourceVol, a.Spec.Name), a.Check())
 }
 
-// routes gives everything that a server answers, with who may ask it.
-func routes() map[string]route {
+// allRoutes gives everything that a server answers, with who may ask it.
+func allRoutes() map[string]route {
 	all := map[string]route{
 		pathHello:   {serve: (*Server).hello},
 		pathPull:    {serve: (*Server).pull},
@@ -159,19 +159,19 @@ func routes() map[string]route {
 		pathChallenge:   {role: pki.Gateway, serve: (*Server).challenge},
 		pathCertificate: {role: pki.Gateway, class: stream, serve: (*Server).certificate},
 	}
-	maps.Copy(all, verbs())
-	maps.Copy(all, streams())
+	maps.Copy(all, workerVerbs())
+	maps.Copy(all, workerStreams())
 	return all
 }
 
-// verbs are the worker's calls that have one answer.
-func verbs() map[string]route {
+// workerVerbs are the worker's calls that have one answer.
+func workerVerbs() map[string]route {
 	return map[string]route{
-		pathRecord: unary(read, func(ctx context.Context, k Served,
+		pathRecord: unaryVerb(read, func(ctx context.Context, k Served,
 			_ none) (cluster.Record, error) {
 			return k.Record(ctx)
 		}),
-		pathQuote: unary(read, func(ctx context.Context, k Served,
+		pathQuote: unaryVerb(read, func(ctx context.Context, k Served,
 			r placement.Request) (market.Quote, error) {
 			return k.Quote(ctx, r)
 		}),
@@ -179,69 +179,70 @@ func verbs() map[string]route {
 			return k.Hold(ctx, lifecycle.HoldCommand{Request: a.Request, Token: a.Token, TTL: a.TTL,
 				By: cluster.WorkerID(by.ID)})
 		}),
-		pathRelease: unary(read, func(ctx context.Context, k Served, a holdArgs) (none, error) {
+		pathRelease: unaryVerb(read, func(ctx context.Context, k Served, a holdArgs) (none, error) {
 			// never busy: it makes room
 			return none{}, k.Release(ctx, a.Token)
 		}),
-		pathCordon: unary(read, func(ctx context.Context, k Served, c lifecycle.CordonCommand) (cluster.Record, error) {
+		pathCordon: unaryVerb(read, func(ctx context.Context, k Served, c lifecycle.CordonCommand) (cluster.Record,
+			error) {
 			return k.Cordon(ctx, c) // never busy: it makes room
 		}),
-		pathTerm: unary(read, func(ctx context.Context, k Served, a termArgs) (termAnswer, error) {
+		pathTerm: unaryVerb(read, func(ctx context.Context, k Served, a termArgs) (termAnswer, error) {
 			has, err := k.Obey(ctx, a.App, a.Term) // never busy: no load may keep an old steward's orders in force
 			return termAnswer{has}, err
 		}),
 		pathGrant: {role: pki.Gateway, class: change, serve: (*Server).grant},
-		pathDo: unary(change, func(ctx context.Context, k Served, a commandArgs) (lifecycle.Outcome, error) {
+		pathDo: unaryVerb(change, func(ctx context.Context, k Served, a commandArgs) (lifecycle.Outcome, error) {
 			return k.Do(ctx, a.Command)
 		}),
-		pathLease: unary(change, func(ctx context.Context, k Served, a leaseArgs) (machine.Lease, error) {
+		pathLease: unaryVerb(change, func(ctx context.Context, k Served, a leaseArgs) (machine.Lease, error) {
 			return k.Lease(ctx, a.LeaseCommand)
 		}),
-		pathLeaseNow: unary(read, func(ctx context.Context, k Served, a ref) (machine.Lease, error) {
+		pathLeaseNow: unaryVerb(read, func(ctx context.Context, k Served, a ref) (machine.Lease, error) {
 			return k.CurrentLease(ctx, a.App, a.Machine)
 		}),
-		pathMachine: unary(read, func(ctx context.Context, k Served, a ref) (*machine.Machine, error) {
+		pathMachine: unaryVerb(read, func(ctx context.Context, k Served, a ref) (*machine.Machine, error) {
 			return k.Machine(ctx, a.App, a.Machine)
 		}),
-		pathKeyed: unary(read, func(ctx context.Context, k Served, a keyedArgs) (*machine.Machine, error) {
+		pathKeyed: unaryVerb(read, func(ctx context.Context, k Served, a keyedArgs) (*machine.Machine, error) {
 			return k.Keyed(ctx, a.App, a.Hash)
 		}),
-		pathVersions: unary(read, func(ctx context.Context, k Served, a ref) ([]machine.Version, error) {
+		pathVersions: unaryVerb(read, func(ctx context.Context, k Served, a ref) ([]machine.Version, error) {
 			return k.Versions(ctx, a.App, a.Machine)
 		}),
-		pathProcesses: unary(read, func(ctx context.Context, k Served, a ref) ([]machine.Process, error) {
+		pathProcesses: unaryVerb(read, func(ctx context.Context, k Served, a ref) ([]machine.Process, error) {
 			return k.Processes(ctx, a.App, a.Machine)
 		}),
-		pathVolume: unary(change, func(ctx context.Context, k Served, a volumeArgs) (machine.Volume, error) {
+		pathVolume: unaryVerb(change, func(ctx context.Context, k Served, a volumeArgs) (machine.Volume, error) {
 			return k.Volume(ctx, a.VolumeCommand)
 		}),
-		pathExamine: unary(read, func(ctx context.Context, k Served,
+		pathExamine: unaryVerb(read, func(ctx context.Context, k Served,
 			_ none) ([]cluster.Finding, error) {
 			return k.Examine(ctx), nil
 		}),
-		pathStats: unary(read, func(_ context.Context, k Served, _ none) (lifecycle.Stats, error) {
+		pathStats: unaryVerb(read, func(_ context.Context, k Served, _ none) (lifecycle.Stats, error) {
 			return k.Stats(),
 				nil
 		}),
 	}
 }
 
-// streams are the worker's calls that answer piece by piece.
-func streams() map[string]route {
+// workerStreams are the worker's calls that answer piece by piece.
+func workerStreams() map[string]route {
 	return map[string]route{
-		pathMachines: listed(func(ctx context.Context, k Served, a listArgs) ([]*machine.Machine, error) {
+		pathMachines: listVerb(func(ctx context.Context, k Served, a listArgs) ([]*machine.Machine, error) {
 			return k.Machines(ctx, a.App, a.Destroyed)
 		}),
-		pathUse: listed(func(ctx context.Context, k Served, _ none) ([]machine.Use, error) {
+		pathUse: listVerb(func(ctx context.Context, k Served, _ none) ([]machine.Use, error) {
 			return k.Use(ctx)
 		}),
-		pathTasks: listed(func(ctx context.Context, k Served, _ none) ([]lifecycle.Task, error) {
+		pathTasks: listVerb(func(ctx context.Context, k Served, _ none) ([]lifecycle.Task, error) {
 			return k.RunningTasks(ctx)
 		}),
-		pathVolumes: listed(func(ctx context.Context, k Served, a listArgs) ([]machine.Volume, error) {
+		pathVolumes: listVerb(func(ctx context.Context, k Served, a listArgs) ([]machine.Volume, error) {
 			return k.Volumes(ctx, a.App)
 		}),
-		pathWatch: lines(func(ctx context.Context, k Served, a ref, emit func(*machine.Machine) error) error {
+		pathWatch: streamVerb(func(ctx context.Context, k Served, a ref, emit func(*machine.Machine) error) error {
 			var sent error
 			err := k.Watch(ctx, a.App, a.Machine, func(m *machine.Machine) bool {
 				sent = emit(m)
@@ -252,10 +253,10 @@ func streams() map[string]route {
 			}
 			return err
 		}),
-		pathEvents: lines(func(ctx context.Context, k Served, a listArgs, emit func(machine.EventOf) error) error {
+		pathEvents: streamVerb(func(ctx context.Context, k Served, a listArgs, emit func(machine.EventOf) error) error {
 			return k.Events(ctx, a.App, emit)
 		}),
-		pathLogs: lines(func(ctx context.Context, k Served, a logArgs, emit func(machine.LogLine) error) error {
+		pathLogs: streamVerb(func(ctx context.Context, k Served, a logArgs, emit func(machine.LogLine) error) error {
 			return k.Logs(ctx, a.App, a.Machine,
 				machine.LogQuery{Cursor: a.Cursor, Tail: a.Tail, Follow: a.Follow, Hold: a.Hold}, emit)
 		}),
@@ -267,8 +268,8 @@ func streams() map[string]route {
 	}
 }
 
-// unary is a verb of the worker with one answer.
-func unary[In, Out any](c class, f func(ctx context.Context, k Served, in In) (Out, error)) route {
+// unaryVerb is a verb of the worker with one answer.
+func unaryVerb[In, Out any](c class, f func(ctx context.Context, k Served, in In) (Out, error)) route {
 	return unaryBy(c, func(ctx context.Context, k Served, _ Peer, in In) (Out, error) { return f(ctx, k, in) })
 }
 
@@ -277,20 +278,20 @@ func unaryBy[In, Out any](c class, f func(ctx context.Context, k Served, by Peer
 	return route{role: pki.Gateway, class: c, serve: func(s *Server, w http.ResponseWriter, r *http.Request,
 		by Peer) error {
 		var in In
-		if err := s.read(w, r, &in); err != nil {
+		if err := s.readArgs(w, r, &in); err != nil {
 			return err
 		}
 		if c == change {
 			g := s.gates[change]
-			if !g.enter(by.ID) {
-				return busy(fault.Exhausted, string(s.o.Worker.ID()))
+			if !g.enterCaller(by.ID) {
+				return busyError(fault.Exhausted, string(s.o.Worker.ID()))
 			}
-			defer g.leave(by.ID)
+			defer g.leaveCaller(by.ID)
 		}
 		out, err := f(r.Context(), s.o.Worker, by, in)
 		if err != nil {
 			return err
 		}
-		return s.answer(w, out)
+		return s.answerJSON(w, out)
 	}}
 }

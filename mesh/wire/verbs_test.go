@@ -179,7 +179,7 @@ func TestErrorsCrossWhole(t *testing.T) {
 	if _, err = w.Machine(t.Context(), "a", testID); len(err.Error()) > maxSentence+10 {
 		t.Errorf("a sentence of %d bytes crossed", len(err.Error()))
 	}
-	if e := (problem{Kind: "of tomorrow", Text: "t"}).err(); e.Kind != fault.Internal {
+	if e := (problem{Kind: "of tomorrow", Text: "t"}).asError(); e.Kind != fault.Internal {
 		t.Errorf("an unknown kind became %s", e.Kind)
 	}
 }

@@ -31,25 +31,25 @@ func (w *Worker) ID() cluster.WorkerID { return cluster.WorkerID(w.id) }
 
 // Record is what the worker says of itself now.
 func (w *Worker) Record(ctx context.Context) (rec cluster.Record, err error) {
-	err = w.call(ctx, pathRecord, readTime, none{}, &rec)
+	err = w.callMember(ctx, pathRecord, readTime, none{}, &rec)
 	return rec, err
 }
 
 // Quote says what Grant would say now, and reserves nothing.
 func (w *Worker) Quote(ctx context.Context, r placement.Request) (q market.Quote, err error) {
-	err = w.call(ctx, pathQuote, readTime, r, &q)
+	err = w.callMember(ctx, pathQuote, readTime, r, &q)
 	return q, err
 }
 
 // Hold reserves room for a request until the time it gives back.
 func (w *Worker) Hold(ctx context.Context, c lifecycle.HoldCommand) (until time.Time, err error) {
-	err = w.call(ctx, pathHold, readTime, holdArgs{c.Request, c.Token, c.TTL}, &until)
+	err = w.callMember(ctx, pathHold, readTime, holdArgs{c.Request, c.Token, c.TTL}, &until)
 	return until, err
 }
 
 // Release ends a hold.
 func (w *Worker) Release(ctx context.Context, token string) error {
-	return w.call(ctx, pathRelease, readTime, holdArgs{Token: token}, nil)
+	return w.callMember(ctx, pathRelease, readTime, holdArgs{Token: token}, nil)
 }
 
 // Grant makes a machine. Each ask has a number higher than all before it, so that one that was given up and arrives
@@ -61,10 +61,10 @@ func (w *Worker) Grant(ctx context.Context, g lifecycle.Grant) (*machine.Machine
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, changeTime, errSlow(changeTime))
 	defer cancel()
-	r := w.request(ctx, pathGrant, raw)
-	r.Header = w.numbered(w.client.asked.Add(1))
+	r := w.newRequest(ctx, pathGrant, raw)
+	r.Header = w.numberedHeader(w.client.asked.Add(1))
 	m := new(machine.Machine)
-	if err := w.ask(ctx, r, m); err != nil {
+	if err := w.askMember(ctx, r, m); err != nil {
 		return nil, err
 	}
 	return m, nil
@@ -72,26 +72,26 @@ func (w *Worker) Grant(ctx context.Context, g lifecycle.Grant) (*machine.Machine
 
 // Do carries out a verb.
 func (w *Worker) Do(ctx context.Context, c lifecycle.Command) (o lifecycle.Outcome, err error) {
-	err = w.call(ctx, pathDo, changeTime, c, &o)
+	err = w.callMember(ctx, pathDo, changeTime, c, &o)
 	return o, err
 }
 
 // Lease takes, refreshes or releases.
 func (w *Worker) Lease(ctx context.Context, c lifecycle.LeaseCommand) (l machine.Lease, err error) {
-	err = w.call(ctx, pathLease, changeTime, c, &l)
+	err = w.callMember(ctx, pathLease, changeTime, c, &l)
 	return l, err
 }
 
 // CurrentLease gives the lease in force; NotFound when there is none.
 func (w *Worker) CurrentLease(ctx context.Context, app, id string) (l machine.Lease, err error) {
-	err = w.call(ctx, pathLeaseNow, readTime, ref{app, id}, &l)
+	err = w.callMember(ctx, pathLeaseNow, readTime, ref{app, id}, &l)
 	return l, err
 }
 
 // Machine gives one machine.
 func (w *Worker) Machine(ctx context.Context, app, id string) (*machine.Machine, error) {
 	m := new(machine.Machine)
-	if err := w.call(ctx, pathMachine, readTime, ref{app, id}, m); err != nil {
+	if err := w.callMember(ctx, pathMachine, readTime, ref{app, id}, m); err != nil {
 		return nil, err
 	}
 	return m, nil
@@ -100,7 +100,7 @@ func (w *Worker) Machine(ctx context.Context, app, id string) (*machine.Machine,
 // Keyed gives the machine that was made under a key.
 func (w *Worker) Keyed(ctx context.Context, app, hash string) (*machine.Machine, error) {
 	m := new(machine.Machine)
-	if err := w.call(ctx, pathKeyed, readTime, keyedArgs{app, hash}, m); err != nil {
+	if err := w.callMember(ctx, pathKeyed, readTime, keyedArgs{app, hash}, m); err != nil {
 		return nil, err
 	}
 	return m, nil
@@ -108,12 +108,12 @@ func (w *Worker) Keyed(ctx context.Context, app, hash string) (*machine.Machine,
 
 // Machines lists an app's machines, "" for all apps, oldest first; destroyed ones only when asked for.
 func (w *Worker) Machines(ctx context.Context, app string, destroyed bool) ([]*machine.Machine, error) {
-	return gather[*machine.Machine](ctx, w.Link, pathMachines, listArgs{app, destroyed})
+	return gatherStream[*machine.Machine](ctx, w.Link, pathMachines, listArgs{app, destroyed})
 }
 
 // Versions lists the configs a machine has had, newest first.
 func (w *Worker) Versions(ctx context.Context, app, id string) (v []machine.Version, err error) {
-	err = w.call(ctx, pathVersions, readTime, ref{app, id}, &v)
+	err = w.callMember(ctx, pathVersions, readTime, ref{app, id}, &v)
 	return v, err
 }
 
@@ -125,7 +125,7 @@ func (errEnough) Error() string { return "enough" }
 
 // Watch calls f with the machine now and after every change, until f returns false or ctx ends.
 func (w *Worker) Watch(ctx context.Context, app, id string, f func(*machine.Machine) bool) error {
-	err := follow(ctx, w.Link, pathWatch, ref{app, id}, func(m *machine.Machine) error {
+	err := followStream(ctx, w.Link, pathWatch, ref{app, id}, func(m *machine.Machine) error {
 		if f(m) {
 			return nil
 		}
@@ -139,18 +139,18 @@ func (w *Worker) Watch(ctx context.Context, app, id string, f func(*machine.Mach
 
 // Events calls f with every event of every machine of app ("" = all) from now on, until ctx ends or f errs.
 func (w *Worker) Events(ctx context.Context, app string, f func(machine.EventOf) error) error {
-	return follow(ctx, w.Link, pathEvents, listArgs{App: app}, f)
+	return followStream(ctx, w.Link, pathEvents, listArgs{App: app}, f)
 }
 
 // Processes lists a machine's processes.
 func (w *Worker) Processes(ctx context.Context, app, id string) (p []machine.Process, err error) {
-	err = w.call(ctx, pathProcesses, readTime, ref{app, id}, &p)
+	err = w.callMember(ctx, pathProcesses, readTime, ref{app, id}, &p)
 	return p, err
 }
 
 // Logs gives a machine's output.
 func (w *Worker) Logs(ctx context.Context, app, id string, q machine.LogQuery, emit func(machine.LogLine) error) error {
-	return follow(ctx, w.Link, pathLogs, logArgs{ref{app, id}, q.Cursor, q.Tail, q.Follow, q.Hold}, emit)
+	return followStream(ctx, w.Link, pathLogs, logArgs{ref{app, id}, q.Cursor, q.Tail, q.Follow, q.Hold}, emit)
 }
 
 // CopyOut writes a path of the machine to out as a tar stream.
@@ -169,37 +169,37 @@ func (w *Worker) Exec(ctx context.Context, app, id string, r runtime.ExecRequest
 	if r.Terminal != nil {
 		order.Terminal, order.Attach, order.Backlog = &r.Terminal.Terminal, r.Attach, r.Backlog
 	}
-	return w.exec(ctx, order, r)
+	return w.runCommand(ctx, order, r)
 }
 
 // Use reads what each machine and task that runs uses.
 func (w *Worker) Use(ctx context.Context) ([]machine.Use, error) {
 	ctx, cancel := context.WithTimeout(ctx, readTime)
 	defer cancel()
-	return gather[machine.Use](ctx, w.Link, pathUse, none{})
+	return gatherStream[machine.Use](ctx, w.Link, pathUse, none{})
 }
 
 // RunningTasks lists the tasks that have room there.
 func (w *Worker) RunningTasks(ctx context.Context) ([]lifecycle.Task, error) {
 	ctx, cancel := context.WithTimeout(ctx, readTime)
 	defer cancel()
-	return gather[lifecycle.Task](ctx, w.Link, pathTasks, none{})
+	return gatherStream[lifecycle.Task](ctx, w.Link, pathTasks, none{})
 }
 
 // Volumes lists an app's volumes, "" for all.
 func (w *Worker) Volumes(ctx context.Context, app string) ([]machine.Volume, error) {
-	return gather[machine.Volume](ctx, w.Link, pathVolumes, listArgs{App: app})
+	return gatherStream[machine.Volume](ctx, w.Link, pathVolumes, listArgs{App: app})
 }
 
 // Volume makes or changes a volume and answers when that is done.
 func (w *Worker) Volume(ctx context.Context, c lifecycle.VolumeCommand) (v machine.Volume, err error) {
-	err = w.call(ctx, pathVolume, changeTime, c, &v)
+	err = w.callMember(ctx, pathVolume, changeTime, c, &v)
 	return v, err
 }
 
 // Examine is the worker's own part of `souk doctor`. A worker that does not answer is a finding.
 func (w *Worker) Examine(ctx context.Context) (f []cluster.Finding) {
-	if err := w.call(ctx, pathExamine, pullTime, none{}, &f); err != nil {
+	if err := w.callMember(ctx, pathExamine, pullTime, none{}, &f); err != nil {
 		return []cluster.Finding{{Name: "worker " + w.id, Have: fault.As(err).Text,
 			Advice: "see that it runs and can be reached from here"}}
 	}
@@ -208,7 +208,7 @@ func (w *Worker) Examine(ctx context.Context) (f []cluster.Finding) {
 
 // Stats are counters for metrics. They are zero when the worker does not answer.
 func (w *Worker) Stats() (s lifecycle.Stats) {
-	if err := w.call(context.Background(), pathStats, readTime, none{}, &s); err != nil {
+	if err := w.callMember(context.Background(), pathStats, readTime, none{}, &s); err != nil {
 		return lifecycle.Stats{}
 	}
 	return s

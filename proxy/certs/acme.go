@@ -106,7 +106,7 @@ func openACME(ctx context.Context, o *Options) (*acmeCerts, error) {
 	}
 	a := &acmeCerts{o: o.ACME, allowed: o.Allowed, others: o.Others, log: o.Log, ctx: ctx, failed: map[string]failure{},
 		copies: map[string]shared{}, left: orders, since: time.Now(), store: newStorage(filepath.Join(o.Dir, "acme"))}
-	if err := a.store.readable(); err != nil {
+	if err := a.store.openKeys(); err != nil {
 		return nil, err
 	}
 	a.issuer = newIssuer(a)
@@ -119,15 +119,15 @@ func openACME(ctx context.Context, o *Options) (*acmeCerts, error) {
 	return a, nil
 }
 
-// run clears away what has ended, until ctx ends.
-func (a *acmeCerts) run(ctx context.Context) {
+// dropEnded clears away what has ended, until ctx ends.
+func (a *acmeCerts) dropEnded(ctx context.Context) {
 	defer func() {
 		a.mu.Lock()
 		a.ended = true
 		a.mu.Unlock()
 		a.work.Wait()
 		a.cache.Stop()
-		a.issuer.close()
+		a.issuer.closeIdle()
 	}()
 	if a.others != nil {
 		a.work.Go(func() { a.renewCopies(ctx) })
@@ -148,25 +148,25 @@ func (a *acmeCerts) run(ctx context.Context) {
 	}
 }
 
-// may reports whether the authority is asked about a name.
-func (a *acmeCerts) may(name string) bool {
+// mayAskFor reports whether the authority is asked about a name.
+func (a *acmeCerts) mayAskFor(name string) bool {
 	return strings.Contains(name, ".") && certmagic.SubjectQualifiesForPublicCert(name)
 }
 
-// get returns the certificate for a name, which is got where there is none.
-func (a *acmeCerts) get(ctx context.Context, name string) (*tls.Certificate, error) {
-	if c := a.kept(name, time.Now()); c != nil {
+// getOrIssue returns the certificate for a name, which is got where there is none.
+func (a *acmeCerts) getOrIssue(ctx context.Context, name string) (*tls.Certificate, error) {
+	if c := a.keptCert(name, time.Now()); c != nil {
 		return c, nil
 	}
-	return a.renewed(ctx, name)
+	return a.getOrRenew(ctx, name)
 }
 
-// renewed returns the certificate for a name, which is got where what there is does not last.
-func (a *acmeCerts) renewed(ctx context.Context, name string) (*tls.Certificate, error) {
-	if err := a.begin(name, time.Now()); err != nil {
+// getOrRenew returns the certificate for a name, which is got where what there is does not last.
+func (a *acmeCerts) getOrRenew(ctx context.Context, name string) (*tls.Certificate, error) {
+	if err := a.beginWait(name, time.Now()); err != nil {
 		return nil, err
 	}
-	got := a.getting.DoChan(name, func() (any, error) { return a.fetch(name) })
+	got := a.getting.DoChan(name, func() (any, error) { return a.fetchCert(name) })
 	select {
 	case r := <-got:
 		a.work.Done()
@@ -178,8 +178,8 @@ func (a *acmeCerts) renewed(ctx context.Context, name string) (*tls.Certificate,
 	}
 }
 
-// begin says that somebody waits for a name from now on, until work.Done. It returns why it is not to be tried now.
-func (a *acmeCerts) begin(name string, now time.Time) error {
+// beginWait says that somebody waits for a name from now on, until work.Done. It returns why it is not to be tried now.
+func (a *acmeCerts) beginWait(name string, now time.Time) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.ended {
@@ -192,20 +192,20 @@ func (a *acmeCerts) begin(name string, now time.Time) error {
 	return nil
 }
 
-// fetch gets the certificate for a name. A failure of the authority's was recorded by the issuer.
-func (a *acmeCerts) fetch(name string) (*tls.Certificate, error) {
+// fetchCert gets the certificate for a name. A failure of the authority's was recorded by the issuer.
+func (a *acmeCerts) fetchCert(name string) (*tls.Certificate, error) {
 	ctx, cancel := context.WithTimeout(a.ctx, orderTime)
 	defer cancel()
-	err := a.load(ctx, name)
+	err := a.loadCert(ctx, name)
 	_, issued := errors.AsType[certmagic.ErrNoRetry](err)
 	if refused, far := errors.AsType[errFar](err); far {
 		err = refused.error
 		a.recordFar(name, err, time.Now())
 	} else if !issued {
 		err = errGetting(name, err)
-		a.record(name, err, time.Now())
+		a.recordOutcome(name, err, time.Now())
 	}
-	c := a.kept(name, time.Now())
+	c := a.keptCert(name, time.Now())
 	switch {
 	case c != nil:
 		return c, nil
@@ -217,8 +217,8 @@ func (a *acmeCerts) fetch(name string) (*tls.Certificate, error) {
 	return nil, err
 }
 
-// kept returns the certificate for a name that is in memory and has not ended.
-func (a *acmeCerts) kept(name string, now time.Time) *tls.Certificate {
+// keptCert returns the certificate for a name that is in memory and has not ended.
+func (a *acmeCerts) keptCert(name string, now time.Time) *tls.Certificate {
 	var best *tls.Certificate
 	for _, c := range a.cache.AllMatchingCertificates(name) {
 		if now.Before(c.Leaf.NotAfter) && (best == nil || c.Leaf.NotAfter.After(best.Leaf.NotAfter)) {
@@ -232,9 +232,9 @@ func (a *acmeCerts) kept(name string, now time.Time) *tls.Certificate {
 	return best
 }
 
-// load brings the certificate for a name into memory: from disk, from the member that cares for the name, or from the
-// authority. What this process has on its disk certmagic renews from then on.
-func (a *acmeCerts) load(ctx context.Context, name string) error {
+// loadCert brings the certificate for a name into memory: from disk, from the member that cares for the name, or from
+// the authority. What this process has on its disk certmagic renews from then on.
+func (a *acmeCerts) loadCert(ctx context.Context, name string) error {
 	c, err := a.conf.CacheManagedCertificate(ctx, name)
 	if err == nil && !c.Expired() {
 		return nil
@@ -265,8 +265,8 @@ func errGetting(name string, err error) error {
 		name)
 }
 
-// record keeps what became of a name, and logs a failure.
-func (a *acmeCerts) record(name string, err error, now time.Time) {
+// recordOutcome keeps what became of a name, and logs a failure.
+func (a *acmeCerts) recordOutcome(name string, err error, now time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if err == nil {
@@ -291,8 +291,8 @@ func (a *acmeCerts) record(name string, err error, now time.Time) {
 	a.log.Warn("no certificate was got", "name", name, "again_in", wait, "err", err)
 }
 
-// order reports whether one more order may be made now.
-func (a *acmeCerts) order(now time.Time) bool {
+// mayOrder reports whether one more order may be made now.
+func (a *acmeCerts) mayOrder(now time.Time) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.left = min(orders, a.left+float64(now.Sub(a.since))/float64(orderEvery))
@@ -304,9 +304,9 @@ func (a *acmeCerts) order(now time.Time) bool {
 	return true
 }
 
-// list lists the certificates on disk, and the copies of those that other members have.
-func (a *acmeCerts) list() (list []Info) {
-	certs, failed := a.store.certificates(a.ctx), map[string]failure{}
+// listCerts lists the certificates on disk, and the copies of those that other members have.
+func (a *acmeCerts) listCerts() (list []Info) {
+	certs, failed := a.store.certsOnDisk(a.ctx), map[string]failure{}
 	a.mu.Lock()
 	for _, c := range a.copies {
 		certs = append(certs, c.Leaf)

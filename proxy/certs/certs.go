@@ -48,14 +48,14 @@ func New(ctx context.Context, o Options) (*Certs, error) {
 	}
 	c := &Certs{o: o}
 	ctx, c.stop = context.WithCancel(ctx)
-	if err := c.open(ctx); err != nil {
+	if err := c.openSources(ctx); err != nil {
 		c.Close()
 		return nil, err
 	}
 	return c, nil
 }
 
-func (c *Certs) open(ctx context.Context) (err error) {
+func (c *Certs) openSources(ctx context.Context) (err error) {
 	if len(c.o.Local) > 0 {
 		a, err := tlscert.OpenAuthority(c.o.Dir, c.o.Local, time.Now())
 		if err != nil {
@@ -65,16 +65,16 @@ func (c *Certs) open(ctx context.Context) (err error) {
 	}
 	if c.o.Files != "" {
 		c.files = &files{dir: c.o.Files, log: c.o.Log}
-		if err := c.files.look(time.Now()); err != nil {
+		if err := c.files.reloadChanged(time.Now()); err != nil {
 			return err
 		}
-		c.done.Go(func() { c.files.follow(ctx) })
+		c.done.Go(func() { c.files.followDir(ctx) })
 	}
 	if c.o.ACME != nil {
 		if c.acme, err = openACME(ctx, &c.o); err != nil {
 			return err
 		}
-		c.done.Go(func() { c.acme.run(ctx) })
+		c.done.Go(func() { c.acme.dropEnded(ctx) })
 	}
 	return nil
 }
@@ -97,7 +97,7 @@ func (c *Certs) TLS() *tls.Config {
 // orNone returns what is shown to a client. Where there is nothing it returns neither a certificate nor an error: then
 // crypto/tls tells the client so (the alert unrecognized_name), and of an error only that something is wrong here.
 func (c *Certs) orNone(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
-	got, err := c.certificate(hello)
+	got, err := c.certificateFor(hello)
 	if fault.Is(err, fault.NotFound) {
 		c.o.Log.Debug("a client was shown no certificate", "err", err)
 		return nil, nil
@@ -108,16 +108,16 @@ func (c *Certs) orNone(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 // handshakeWait is how long a handshake waits for a certificate that is being got. The getting goes on.
 const handshakeWait = 20 * time.Second
 
-// certificate returns what is shown to a client.
-func (c *Certs) certificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
+// certificateFor returns what is shown to a client.
+func (c *Certs) certificateFor(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 	if len(hello.SupportedProtos) == 1 && hello.SupportedProtos[0] == acmeProtocol && c.acme != nil {
-		return c.acme.challenges.certificate(strings.ToLower(hello.ServerName))
+		return c.acme.challenges.challengeCert(strings.ToLower(hello.ServerName))
 	}
 	name, isName := nameOf(hello)
 	now := time.Now()
-	own := c.files.find(name, hello, now)
+	own := c.files.findCert(name, hello, now)
 	if own == nil && !isName {
-		own = c.files.standard(hello, now)
+		own = c.files.standardCert(hello, now)
 	}
 	if own != nil && now.Before(own.Leaf.NotAfter) {
 		return own, nil
@@ -130,13 +130,13 @@ func (c *Certs) certificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error
 	}
 	var got *tls.Certificate
 	err := errNone(name)
-	if c.acme != nil && c.acme.may(name) {
+	if c.acme != nil && c.acme.mayAskFor(name) {
 		ctx, cancel := context.WithTimeout(hello.Context(), handshakeWait)
-		got, err = c.acme.get(ctx, name)
+		got, err = c.acme.getOrIssue(ctx, name)
 		cancel()
 	}
 	if got == nil && c.local != nil && c.local.authority.Covers(name) {
-		got, err = c.local.get(name, now)
+		got, err = c.local.getCert(name, now)
 	}
 	if got == nil {
 		got = own
@@ -221,12 +221,12 @@ func (c *Certs) Failures() uint64 {
 
 // Certificates lists those that there are, by source and name.
 func (c *Certs) Certificates() []Info {
-	list := c.files.list()
+	list := c.files.listCerts()
 	if c.acme != nil {
-		list = append(list, c.acme.list()...)
+		list = append(list, c.acme.listCerts()...)
 	}
 	if c.local != nil {
-		list = append(list, c.local.list()...)
+		list = append(list, c.local.listCerts()...)
 	}
 	order := []string{"file", "acme", "local"}
 	slices.SortFunc(list, func(a, b Info) int {
@@ -256,7 +256,7 @@ type localCerts struct {
 	byName map[string]*tls.Certificate
 }
 
-func (l *localCerts) get(name string, now time.Time) (*tls.Certificate, error) {
+func (l *localCerts) getCert(name string, now time.Time) (*tls.Certificate, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if c := l.byName[name]; c != nil && !l.authority.Due(c, now) {
@@ -276,7 +276,7 @@ func (l *localCerts) get(name string, now time.Time) (*tls.Certificate, error) {
 	return c, nil
 }
 
-func (l *localCerts) list() (list []Info) {
+func (l *localCerts) listCerts() (list []Info) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, c := range l.byName {

@@ -39,7 +39,7 @@ func (c *Certs) HTTPChallenge(h http.Handler) http.Handler {
 	if c.acme == nil || !c.acme.o.HTTP {
 		return Respond(h, c.o.Allowed, c.o.Others)
 	}
-	return newResponder(h, c.acme.challenges.proof, c.o.Allowed, c.o.Others)
+	return newResponder(h, c.acme.challenges.proofOf, c.o.Allowed, c.o.Others)
 }
 
 // Respond returns HTTPChallenge's handler for a process that asks no authority itself: the authority may look at it for
@@ -69,7 +69,7 @@ func newResponder(h http.Handler, own func(string, string) (string, bool), allow
 func (s *responder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	token, is := strings.CutPrefix(r.URL.Path, challengePath)
 	if is && r.Method == http.MethodGet && validToken(token) {
-		if proof, known := s.proof(r.Context(), hostOf(r.Host), token); known {
+		if proof, known := s.proofOf(r.Context(), hostOf(r.Host), token); known {
 			w.Header().Set("Content-Type", "text/plain")
 			_, _ = w.Write([]byte(proof)) // the authority asks again
 			return
@@ -78,8 +78,8 @@ func (s *responder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.next.ServeHTTP(w, r)
 }
 
-// proof returns what proves that a name is this process's, or another member's.
-func (s *responder) proof(ctx context.Context, name, token string) (string, bool) {
+// proofOf returns what proves that a name is this process's, or another member's.
+func (s *responder) proofOf(ctx context.Context, name, token string) (string, bool) {
 	if !validName(name) {
 		return "", false
 	}
@@ -100,7 +100,7 @@ func (c *Certs) Challenge(name, token string) (proof string, known bool) {
 	if c.acme == nil {
 		return "", false
 	}
-	return c.acme.challenges.proof(name, token)
+	return c.acme.challenges.proofOf(name, token)
 }
 
 // hostOf returns the name in a Host header.
@@ -149,8 +149,8 @@ func (c *challenges) CleanUp(_ context.Context, x acme.Challenge) error {
 	return nil
 }
 
-// proof returns what is answered over HTTP.
-func (c *challenges) proof(name, token string) (string, bool) {
+// proofOf returns what is answered over HTTP.
+func (c *challenges) proofOf(name, token string) (string, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	x, is := c.open[token]
@@ -160,8 +160,8 @@ func (c *challenges) proof(name, token string) (string, bool) {
 	return x.KeyAuthorization, true
 }
 
-// certificate returns what is answered over TLS (RFC 8737).
-func (c *challenges) certificate(name string) (*tls.Certificate, error) {
+// challengeCert returns what is answered over TLS (RFC 8737).
+func (c *challenges) challengeCert(name string) (*tls.Certificate, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, x := range c.open {

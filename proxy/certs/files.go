@@ -51,14 +51,14 @@ type ownPair struct {
 	ended *tls.Certificate // that its end was logged of
 }
 
-// follow looks at the directory again and again until ctx ends.
-func (f *files) follow(ctx context.Context) {
+// followDir looks at the directory again and again until ctx ends.
+func (f *files) followDir(ctx context.Context) {
 	every := time.NewTicker(lookEvery)
 	defer every.Stop()
 	for {
 		select {
 		case now := <-every.C:
-			err := f.look(now)
+			err := f.reloadChanged(now)
 			f.mu.Lock()
 			if text := textOf(err); text != f.err {
 				if f.err = text; err != nil {
@@ -79,8 +79,8 @@ func textOf(err error) string {
 	return err.Error()
 }
 
-// look brings what is shown up to date with the directory.
-func (f *files) look(now time.Time) error {
+// reloadChanged brings what is shown up to date with the directory.
+func (f *files) reloadChanged(now time.Time) error {
 	found, err := pairsIn(f.dir)
 	if err != nil {
 		return fault.Wrap(err, fault.Unavailable, tlscert.CodeTLS,
@@ -95,7 +95,7 @@ func (f *files) look(now time.Time) error {
 			p = &ownPair{Pair: tlscert.Pair{Cert: cert, Key: key}}
 		}
 		next[cert] = p
-		f.load(p, now)
+		f.loadPair(p, now)
 	}
 	index := map[string][]*tls.Certificate{}
 	for _, file := range slices.Sorted(maps.Keys(next)) {
@@ -119,8 +119,8 @@ func (f *files) look(now time.Time) error {
 	return nil
 }
 
-// load reads a pair where it has changed, and logs what is wrong with it once.
-func (f *files) load(p *ownPair, now time.Time) {
+// loadPair reads a pair where it has changed, and logs what is wrong with it once.
+func (f *files) loadPair(p *ownPair, now time.Time) {
 	_ = p.Load(now) // is kept in Failed
 	err := p.Failed()
 	if text := textOf(err); text != p.err {
@@ -165,25 +165,25 @@ func pairsIn(dir string) (map[string]string, error) {
 	return pairs, nil
 }
 
-// find returns the certificate for a name: of those that the client can use the one that lasts longest, under its own
-// name before under a wildcard. nil: there is none.
-func (f *files) find(name string, hello *tls.ClientHelloInfo, now time.Time) *tls.Certificate {
+// findCert returns the certificate for a name: of those that the client can use the one that lasts longest, under its
+// own name before under a wildcard. nil: there is none.
+func (f *files) findCert(name string, hello *tls.ClientHelloInfo, now time.Time) *tls.Certificate {
 	if f == nil || name == "" {
 		return nil
 	}
 	_, parent, _ := strings.Cut(name, ".")
-	return f.best(hello, now, name, "*."+parent)
+	return f.bestCert(hello, now, name, "*."+parent)
 }
 
-// standard returns what is shown to clients that name no host.
-func (f *files) standard(hello *tls.ClientHelloInfo, now time.Time) *tls.Certificate {
+// standardCert returns what is shown to clients that name no host.
+func (f *files) standardCert(hello *tls.ClientHelloInfo, now time.Time) *tls.Certificate {
 	if f == nil {
 		return nil
 	}
-	return f.best(hello, now, standardKey)
+	return f.bestCert(hello, now, standardKey)
 }
 
-func (f *files) best(hello *tls.ClientHelloInfo, now time.Time, keys ...string) *tls.Certificate {
+func (f *files) bestCert(hello *tls.ClientHelloInfo, now time.Time, keys ...string) *tls.Certificate {
 	index := *f.index.Load()
 	var best *tls.Certificate
 	for _, key := range keys {
@@ -204,7 +204,7 @@ func (f *files) best(hello *tls.ClientHelloInfo, now time.Time, keys ...string) 
 	return best
 }
 
-func (f *files) list() (list []Info) {
+func (f *files) listCerts() (list []Info) {
 	if f == nil {
 		return nil
 	}

@@ -49,18 +49,18 @@ func (i *issuer) Issue(ctx context.Context, csr *x509.CertificateRequest) (*cert
 		name = csr.DNSNames[0]
 	}
 	began := time.Now()
-	c, err := i.issue(ctx, name, csr)
+	c, err := i.issueCert(ctx, name, csr)
 	if err != nil {
 		err = errGetting(name, err)
-		i.a.record(name, err, time.Now())
+		i.a.recordOutcome(name, err, time.Now())
 		return nil, certmagic.ErrNoRetry{Err: err}
 	}
 	i.a.log.Info("the ACME authority gave a certificate", "name", name, "after", time.Since(began))
-	i.a.record(name, nil, time.Now())
+	i.a.recordOutcome(name, nil, time.Now())
 	return c, nil
 }
 
-func (i *issuer) issue(ctx context.Context, name string, csr *x509.CertificateRequest) (
+func (i *issuer) issueCert(ctx context.Context, name string, csr *x509.CertificateRequest) (
 	*certmagic.IssuedCertificate, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -70,12 +70,12 @@ func (i *issuer) issue(ctx context.Context, name string, csr *x509.CertificateRe
 	}
 	// a renewal is not held up by orders for names that may prove to be nobody's
 	renewal := i.a.store.Exists(ctx, certmagic.StorageKeys.SiteCert(i.key, name))
-	if !renewal && !i.a.order(time.Now()) {
+	if !renewal && !i.a.mayOrder(time.Now()) {
 		return nil, fault.New(fault.Unavailable, codeOrders,
 			"the ACME authority was asked for %d certificates in a short time, so %s has to wait", orders, name)
 	}
 	for again := false; ; again = true {
-		client, account, err := i.registered(ctx, again)
+		client, account, err := i.registeredClient(ctx, again)
 		if err != nil {
 			return nil, err
 		}
@@ -99,15 +99,16 @@ func (i *issuer) issue(ctx context.Context, name string, csr *x509.CertificateRe
 
 // GetRenewalInfo returns when the authority would have a certificate renewed (RFC 9773).
 func (i *issuer) GetRenewalInfo(ctx context.Context, c certmagic.Certificate) (acme.RenewalInfo, error) {
-	client, _, err := i.registered(ctx, false)
+	client, _, err := i.registeredClient(ctx, false)
 	if err != nil {
 		return acme.RenewalInfo{}, err
 	}
 	return client.GetRenewalInfo(ctx, c.Leaf)
 }
 
-// registered returns a client and the account with the authority. To register again is to hear of the same account.
-func (i *issuer) registered(ctx context.Context, anew bool) (*acmez.Client, acme.Account, error) {
+// registeredClient returns a client and the account with the authority. To register again is to hear of the same
+// account.
+func (i *issuer) registeredClient(ctx context.Context, anew bool) (*acmez.Client, acme.Account, error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if i.client != nil && !anew {
@@ -150,8 +151,8 @@ func (i *issuer) registered(ctx context.Context, anew bool) (*acmez.Client, acme
 	return client, account, nil
 }
 
-// close closes the connections to the authority.
-func (i *issuer) close() {
+// closeIdle closes the connections to the authority.
+func (i *issuer) closeIdle() {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if i.client != nil {

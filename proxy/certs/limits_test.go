@@ -17,7 +17,7 @@ func TestOrdersAreBounded(t *testing.T) {
 	now := time.Unix(1e9, 0)
 	a := &acmeCerts{left: orders, since: now}
 	for n := range orders {
-		if !a.order(now) {
+		if !a.mayOrder(now) {
 			t.Fatalf("none after %d", n)
 		}
 	}
@@ -26,7 +26,7 @@ func TestOrdersAreBounded(t *testing.T) {
 		may   bool
 	}{{0, false}, {orderEvery - time.Second, false}, {2 * time.Second, true}, {0, false}, {3 * orderEvery, true}} {
 		now = now.Add(step.after)
-		if may := a.order(now); may != step.may {
+		if may := a.mayOrder(now); may != step.may {
 			t.Errorf("%s later: %v", step.after, may)
 		}
 	}
@@ -38,21 +38,21 @@ func TestFailuresAreKept(t *testing.T) {
 	a := &acmeCerts{ctx: context.Background(), failed: map[string]failure{}, log: slog.New(slog.DiscardHandler)}
 	wait := againAfter
 	for range 10 {
-		a.record("a.example", why, now)
-		if err := a.begin("a.example", now.Add(wait-time.Second)); !errors.Is(err, why) {
+		a.recordOutcome("a.example", why, now)
+		if err := a.beginWait("a.example", now.Add(wait-time.Second)); !errors.Is(err, why) {
 			t.Fatalf("within %s: %v", wait, err)
 		}
-		if err := a.begin("a.example", now.Add(wait+time.Second)); err != nil {
+		if err := a.beginWait("a.example", now.Add(wait+time.Second)); err != nil {
 			t.Fatalf("after %s: %v", wait, err)
 		}
 		wait = min(2*wait, againAtMost)
 	}
-	a.record("a.example", nil, now)
-	if err := a.begin("a.example", now); err != nil {
+	a.recordOutcome("a.example", nil, now)
+	if err := a.beginWait("a.example", now); err != nil {
 		t.Errorf("after it went well: %v", err)
 	}
 	for range 2 * maxFailed {
-		a.record(rand.Text(), why, now)
+		a.recordOutcome(rand.Text(), why, now)
 	}
 	if len(a.failed) > maxFailed {
 		t.Errorf("%d names are kept", len(a.failed))
@@ -98,7 +98,7 @@ func TestStorageSealsKeys(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Setenv("SOUK_KEY_FILE", key)
-	if err := s.readable(); err != nil {
+	if err := s.openKeys(); err != nil {
 		t.Fatal(err)
 	}
 	for file, sealed := range map[string]bool{"a/a.key": true, "a/a.crt": false} {
@@ -111,7 +111,7 @@ func TestStorageSealsKeys(t *testing.T) {
 		}
 	}
 	t.Setenv("SOUK_KEY_FILE", "")
-	if err := s.readable(); err == nil {
+	if err := s.openKeys(); err == nil {
 		t.Error("sealed keys are read without the key")
 	}
 }

@@ -39,8 +39,8 @@ type shared struct {
 // errFar is why the authority gave another member no certificate.
 type errFar struct{ error }
 
-// lasts reports whether more than a part of a certificate's life is left.
-func lasts(c *tls.Certificate, part time.Duration, now time.Time) bool {
+// stillLasts reports whether more than a part of a certificate's life is left.
+func stillLasts(c *tls.Certificate, part time.Duration, now time.Time) bool {
 	return c.Leaf.NotAfter.Sub(now) > c.Leaf.NotAfter.Sub(c.Leaf.NotBefore)/part
 }
 
@@ -50,18 +50,18 @@ func (c *Certs) Shared(ctx context.Context, name string, kept bool) (chain, key 
 	if c.acme == nil {
 		return nil, nil, fault.New(fault.Unimplemented, fault.CodeCertificate, "this member orders no certificates")
 	}
-	if !validName(name) || !c.acme.may(name) {
+	if !validName(name) || !c.acme.mayAskFor(name) {
 		return nil, nil, fault.New(fault.Invalid, fault.CodeName,
 			"%.80q is no name that an ACME authority vouches for", name)
 	}
-	got := c.acme.kept(name, time.Now())
+	got := c.acme.keptCert(name, time.Now())
 	switch {
-	case got != nil && lasts(got, lastPart, time.Now()):
+	case got != nil && stillLasts(got, lastPart, time.Now()):
 	case !kept:
-		got, err = c.acme.renewed(ctx, name)
+		got, err = c.acme.getOrRenew(ctx, name)
 	case got == nil:
 		if _, err := c.acme.conf.CacheManagedCertificate(ctx, name); err == nil { // on disk since an earlier life
-			got = c.acme.kept(name, time.Now())
+			got = c.acme.keptCert(name, time.Now())
 		}
 	}
 	if err == nil && got == nil {
@@ -106,7 +106,7 @@ func (a *acmeCerts) fromOthers(ctx context.Context, name string) (settled bool, 
 		return true, nil
 	}
 	c := a.copyOf(name)
-	return c != nil && lasts(c, lastPart, time.Now()), nil
+	return c != nil && stillLasts(c, lastPart, time.Now()), nil
 }
 
 // copyFrom takes a copy of another member's certificate, which it gets where it has none. It may not have heard of the
@@ -114,7 +114,7 @@ func (a *acmeCerts) fromOthers(ctx context.Context, name string) (settled bool, 
 func (a *acmeCerts) copyFrom(ctx context.Context, id cluster.WorkerID, name string) error {
 	until := time.Now().Add(appWait)
 	for {
-		c, err := a.ask(ctx, id, name, false)
+		c, err := a.askMember(ctx, id, name, false)
 		if err == nil {
 			a.keepCopy(name, c)
 			return nil
@@ -138,8 +138,8 @@ func (a *acmeCerts) copyThatHasLasted(ctx context.Context, ids []cluster.WorkerI
 	var best *tls.Certificate
 	for _, id := range ids {
 		g.Go(func() error {
-			c, err := a.ask(ctx, id, name, true)
-			if err != nil || !lasts(c, lastPart, time.Now()) {
+			c, err := a.askMember(ctx, id, name, true)
+			if err != nil || !stillLasts(c, lastPart, time.Now()) {
 				return nil
 			}
 			mu.Lock()
@@ -158,8 +158,9 @@ func (a *acmeCerts) copyThatHasLasted(ctx context.Context, ids []cluster.WorkerI
 	return true
 }
 
-// ask returns another member's certificate for a name, which it has checked.
-func (a *acmeCerts) ask(ctx context.Context, id cluster.WorkerID, name string, kept bool) (*tls.Certificate, error) {
+// askMember returns another member's certificate for a name, which it has checked.
+func (a *acmeCerts) askMember(ctx context.Context, id cluster.WorkerID, name string, kept bool) (*tls.Certificate,
+	error) {
 	chain, key, err := a.others.Certificate(ctx, id, name, kept)
 	if err != nil {
 		return nil, err
@@ -226,7 +227,7 @@ func (a *acmeCerts) renewCopies(ctx context.Context) {
 		case <-every.C:
 		}
 		for _, name := range a.dueCopies(time.Now()) {
-			if _, err := a.renewed(ctx, name); err != nil && ctx.Err() == nil {
+			if _, err := a.getOrRenew(ctx, name); err != nil && ctx.Err() == nil {
 				a.log.Debug("no newer certificate was got of another member", "name", name, "err", err)
 			}
 		}
@@ -242,7 +243,7 @@ func (a *acmeCerts) dueCopies(now time.Time) (names []string) {
 		switch {
 		case now.After(c.Leaf.NotAfter) || !a.allowed(name):
 			delete(a.copies, name)
-		case !lasts(c.Certificate, renewedPart, now), now.Sub(c.looked) > lookAgain:
+		case !stillLasts(c.Certificate, renewedPart, now), now.Sub(c.looked) > lookAgain:
 			names = append(names, name)
 		}
 	}

@@ -98,9 +98,9 @@ func (s *storage) Load(ctx context.Context, file string) ([]byte, error) {
 
 const certsFolder = "certificates" // certmagic's
 
-// readable makes the directory where there is none, and opens the keys that are there, which are sealed anew where that
+// openKeys makes the directory where there is none, and opens the keys that are there, which are sealed anew where that
 // is due. So a key from outside that is missing is told at the start.
-func (s *storage) readable() error {
+func (s *storage) openKeys() error {
 	if err := os.MkdirAll(s.Path, 0o700); err != nil {
 		return fault.Wrap(err, fault.Unavailable, fault.CodeDir,
 			"the directory %s of ACME certificates cannot be made", s.Path)
@@ -120,8 +120,8 @@ func (s *storage) readable() error {
 	})
 }
 
-// certificates returns those on disk.
-func (s *storage) certificates(ctx context.Context) (leaves []*x509.Certificate) {
+// certsOnDisk returns those on disk.
+func (s *storage) certsOnDisk(ctx context.Context) (leaves []*x509.Certificate) {
 	files, _ := s.List(ctx, certsFolder, true) // none: nothing was got yet
 	for _, f := range files {
 		if path.Ext(f) != ".crt" {

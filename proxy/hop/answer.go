@@ -35,16 +35,16 @@ func readHead(w http.ResponseWriter, br *bufio.Reader, r *http.Request, mayGo fu
 		case http.StatusContinue:
 			mayGo()
 		case http.StatusEarlyHints:
-			hint(w, r, resp.Header)
+			passHints(w, r, resp.Header)
 		}
 	}
 	return nil, errors.New("it sends one 1xx after another")
 }
 
-// hint passes early hints on: their links alone, and nothing to HTTP/1.0, which would take them for the answer.
-func hint(w http.ResponseWriter, r *http.Request, from http.Header) {
+// passHints passes early hints on: their links alone, and nothing to HTTP/1.0, which would take them for the answer.
+func passHints(w http.ResponseWriter, r *http.Request, from http.Header) {
 	links := from["Link"]
-	if len(links) == 0 || !r.ProtoAtLeast(1, 1) || has(named(from), "Link") {
+	if len(links) == 0 || !r.ProtoAtLeast(1, 1) || hasName(connectionNames(from), "Link") {
 		return
 	}
 	h := w.Header()
@@ -87,9 +87,9 @@ func isBodyless(resp *http.Response) bool {
 		resp.StatusCode == http.StatusNotModified
 }
 
-// drained reads what is left of an answer that is not wanted, if that is little, and reports whether the connection may
-// be used again.
-func drained(resp *http.Response) bool {
+// drainRest reads what is left of an answer that is not wanted, if that is little, and reports whether the connection
+// may be used again.
+func drainRest(resp *http.Response) bool {
 	if resp.Close {
 		return false
 	}
@@ -100,9 +100,9 @@ func drained(resp *http.Response) bool {
 // passOn writes an answer to the client.
 func passOn(w http.ResponseWriter, resp *http.Response, c *Conn, idle time.Duration) (n int64, err error) {
 	h := w.Header()
-	drop := named(resp.Header)
+	drop := connectionNames(resp.Header)
 	for name, values := range resp.Header {
-		if !hopByHop(name) && !has(drop, name) {
+		if !hopByHop(name) && !hasName(drop, name) {
 			if old := h[name]; old != nil && name != "Date" {
 				values = append(old[:len(old):len(old)], values...)
 			}
@@ -155,7 +155,7 @@ func hasLengthItself(resp *http.Response) bool { return len(resp.Header["Content
 func copyBody(w http.ResponseWriter, resp *http.Response, c *Conn, idle time.Duration) (n int64, err error) {
 	buf := buffers.Get().(*[]byte) //nolint:forcetypeassert // nothing else is put there
 	defer buffers.Put(buf)
-	flush := flusher(w)
+	flush := flusherOf(w)
 	waits := func() bool { // and no more of the body is there yet
 		return n != resp.ContentLength && (c == nil || resp.ContentLength < 0 || c.br.Buffered() == 0)
 	}
@@ -164,7 +164,7 @@ func copyBody(w http.ResponseWriter, resp *http.Response, c *Conn, idle time.Dur
 	}
 	for {
 		if idle > 0 && c != nil && c.br.Buffered() == 0 {
-			c.awaits(idle)
+			c.setPatience(idle)
 		}
 		m, rerr := resp.Body.Read(*buf)
 		if m > 0 {
@@ -187,7 +187,7 @@ func copyBody(w http.ResponseWriter, resp *http.Response, c *Conn, idle time.Dur
 	}
 }
 
-func flusher(w http.ResponseWriter) func() {
+func flusherOf(w http.ResponseWriter) func() {
 	if f, is := w.(http.Flusher); is {
 		return f.Flush
 	}
@@ -210,9 +210,9 @@ func switchOver(w http.ResponseWriter, r *Request, c *Conn, resp *http.Response,
 	_ = c.SetDeadline(time.Time{})
 	head := buffered.Writer
 	head.WriteString("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\n")
-	drop := named(resp.Header)
+	drop := connectionNames(resp.Header)
 	for name, values := range resp.Header {
-		if httpguts.ValidHeaderFieldName(name) && (!hopByHop(name) && !has(drop, name) || name == "Upgrade") {
+		if httpguts.ValidHeaderFieldName(name) && (!hopByHop(name) && !hasName(drop, name) || name == "Upgrade") {
 			for _, v := range values {
 				writeField(head, name, v)
 			}
@@ -235,7 +235,7 @@ func switchOver(w http.ResponseWriter, r *Request, c *Conn, resp *http.Response,
 func Ask(r *http.Request, c *Conn, set ...Field) (*http.Response, error) {
 	stop := context.AfterFunc(r.Context(), func() { c.Close() })
 	defer stop()
-	c.awaits(0)
+	c.setPatience(0)
 	if err := writeHead(c.bw, &Request{Request: r, Set: set}, ""); err != nil {
 		return nil, err
 	}
@@ -250,4 +250,4 @@ func Ask(r *http.Request, c *Conn, set ...Field) (*http.Response, error) {
 }
 
 // Drained reads what is left of an answer, if that is little, and reports whether its connection may be used again.
-func Drained(resp *http.Response) bool { return drained(resp) }
+func Drained(resp *http.Response) bool { return drainRest(resp) }

@@ -6,9 +6,9 @@ import (
 )
 
 // asking is how a request without a body goes over a connection: within one wait for the answer it is looked whether
-// nothing has come since the last one, the request is written, and the answer is waited for. A read of its own before the
-// request, as peek does it, would cost a proxy a fiftieth of what it can do; this one takes the place of the read that
-// net makes in vain behind each request, before it waits.
+// nothing has come since the last one, the request is written, and the answer is waited for. A read of its own before
+// the request, as peek does it, would cost a proxy a fiftieth of what it can do; this one takes the place of the read
+// that net makes in vain behind each request, before it waits.
 type asking struct {
 	step func(fd uintptr) (done bool) // askAt; nil: the connection is none of plain TCP
 
@@ -27,8 +27,8 @@ const maxHeldHead = 8 << 10
 // looksWhenItAsks reports whether a request without a body may go over the connection without a look before.
 func (c *Conn) looksWhenItAsks() bool { return c.asks.step != nil && c.br.Buffered() == 0 }
 
-// hold has what is written wait for the next read, if that is wanted and the connection can do it.
-func (c *Conn) hold(wanted bool) {
+// holdWrites has what is written wait for the next read, if that is wanted and the connection can do it.
+func (c *Conn) holdWrites(wanted bool) {
 	c.asks.holds, c.asks.sent = wanted && c.asks.step != nil, false
 	if c.asks.head = c.asks.head[:0]; cap(c.asks.head) > maxHeldHead {
 		c.asks.head = nil
@@ -49,8 +49,8 @@ func (o *outgoing) Write(b []byte) (int, error) {
 	return o.Conn.Write(b)
 }
 
-// read reads from the connection, and sends before what is held.
-func (b *bounded) read(to []byte) (int, error) {
+// readOrAsk reads from the connection, and sends before what is held.
+func (b *bounded) readOrAsk(to []byte) (int, error) {
 	a := &b.asks
 	if !a.holds || len(a.head) == 0 {
 		return b.Conn.Read(to)

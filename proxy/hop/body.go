@@ -60,8 +60,8 @@ func (s *source) isWhole() bool {
 	return s.end || s.length >= 0 && s.n >= s.length
 }
 
-// untouched reports whether nobody has read any of the body.
-func (s *sending) untouched() bool {
+// isUntouched reports whether nobody has read any of the body.
+func (s *sending) isUntouched() bool {
 	s.from.mu.Lock()
 	defer s.from.mu.Unlock()
 	return !s.from.used
@@ -71,9 +71,9 @@ func newSending(r *Request) *sending {
 	return &sending{done: make(chan struct{}), from: &source{Reader: r.Body, length: r.ContentLength}}
 }
 
-// start begins to copy a body, unless that has been begun. The head has gone before it: a backend that wants to refuse
-// has it at once.
-func (s *sending) start(c *Conn, r *Request) { s.once.Do(func() { s.copy(c, r) }) }
+// startCopy begins to copy a body, unless that has been begun. The head has gone before it: a backend that wants to
+// refuse has it at once.
+func (s *sending) startCopy(c *Conn, r *Request) { s.once.Do(func() { s.copyBody(c, r) }) }
 
 // continueTime is how long a body that waits to be asked for waits: many a server never asks.
 const continueTime = time.Second
@@ -85,9 +85,9 @@ func (s *sending) startAfter(c *Conn, r *Request) {
 	if r.Header > 0 {
 		wait = min(wait, r.Header)
 	}
-	c.awaits(wait)
+	c.setPatience(wait)
 	if _, err := c.br.Peek(1); errors.Is(err, os.ErrDeadlineExceeded) {
-		s.start(c, r)
+		s.startCopy(c, r)
 	}
 }
 
@@ -96,10 +96,10 @@ func (s *sending) mayGo(c *Conn, r *Request) func() {
 	if s == nil {
 		return func() {}
 	}
-	return func() { s.start(c, r) }
+	return func() { s.startCopy(c, r) }
 }
 
-func (s *sending) copy(c *Conn, r *Request) {
+func (s *sending) copyBody(c *Conn, r *Request) {
 	go func() {
 		defer close(s.done)
 		buf := buffers.Get().(*[]byte) //nolint:forcetypeassert // nothing else is put there
@@ -167,14 +167,14 @@ const (
 	lingerTime    = 500 * time.Millisecond // for what its client has sent already, so that it reads the answer
 )
 
-// end waits until nobody reads the body any more, and reports whether it was sent whole. One that is not is given up,
-// and the connection with it: the answer came before its end, or there is none.
-func (s *sending) end(w http.ResponseWriter, r *http.Request, c *Conn, failed bool) bool {
+// endBody waits until nobody reads the body any more, and reports whether it was sent whole. One that is not is given
+// up, and the connection with it: the answer came before its end, or there is none.
+func (s *sending) endBody(w http.ResponseWriter, r *http.Request, c *Conn, failed bool) bool {
 	s.once.Do(func() { s.err = errNotSent; close(s.done) }) // it was never asked for
 	select {
 	case <-s.done:
 		if s.err != nil {
-			linger(w, r)
+			boundLinger(w, r)
 		}
 		return s.err == nil
 	default:
@@ -200,12 +200,12 @@ func (s *sending) end(w http.ResponseWriter, r *http.Request, c *Conn, failed bo
 	rc := http.NewResponseController(w)
 	_ = rc.SetReadDeadline(time.Now()) // a connection that was taken over has none
 	<-s.done
-	linger(w, r)
+	boundLinger(w, r)
 	return false
 }
 
-// linger bounds how long net/http reads what is left of a body before it closes the connection.
-func linger(w http.ResponseWriter, r *http.Request) {
+// boundLinger bounds how long net/http reads what is left of a body before it closes the connection.
+func boundLinger(w http.ResponseWriter, r *http.Request) {
 	if r.ProtoMajor == 1 {
 		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(lingerTime))
 	}

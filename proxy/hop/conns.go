@@ -95,17 +95,17 @@ func (b *bounded) Read(to []byte) (int, error) {
 	if b.left <= 0 {
 		return 0, ErrLargeHead
 	}
-	n, err := b.read(to)
+	n, err := b.readOrAsk(to)
 	b.left -= int64(n)
 	return n, err
 }
 
-// patiencePart is the part of a patience by which a read may wait longer: so a deadline that is there serves for the next
-// request, too, as setting one costs a fiftieth of what a request does.
+// patiencePart is the part of a patience by which a read may wait longer: so a deadline that is there serves for the
+// next request, too, as setting one costs a fiftieth of what a request does.
 const patiencePart = 32
 
-// awaits has a read of a connection end that has waited for as long as patience; 0: it waits for however long.
-func (c *Conn) awaits(patience time.Duration) {
+// setPatience has a read of a connection end that has waited for as long as patience; 0: it waits for however long.
+func (c *Conn) setPatience(patience time.Duration) {
 	if patience <= 0 {
 		if !c.until.IsZero() {
 			c.until = time.Time{}
@@ -156,18 +156,18 @@ type store struct {
 // Get is GetFor for nobody who is known.
 func (k *Conns) Get(key string, once bool) *Conn { return k.GetFor(key, "", once) }
 
-// GetToAsk is GetFor for a request that has no body and may be sent twice. Exchange looks at the connection when it sends
-// (see asking), and has sent nothing where it finds something.
-func (k *Conns) GetToAsk(key, whose string) *Conn { return k.get(key, whose, false, true) }
+// GetToAsk is GetFor for a request that has no body and may be sent twice. Exchange looks at the connection when it
+// sends (see asking), and has sent nothing where it finds something.
+func (k *Conns) GetToAsk(key, whose string) *Conn { return k.getConn(key, whose, false, true) }
 
 // GetFor returns a kept connection for a client's request, on which nothing has come since its last answer, neither its
 // end nor bytes that no request asked for, as far as the kernel knows; nil: there is none. once: the request cannot be
 // sent twice. A doubtful connection is its client's alone: what comes late on it reaches nobody else. Where there is no
 // other one the oldest is closed, since there are servers that have one connection at a time.
-func (k *Conns) GetFor(key, whose string, once bool) *Conn { return k.get(key, whose, once, false) }
+func (k *Conns) GetFor(key, whose string, once bool) *Conn { return k.getConn(key, whose, once, false) }
 
-// get is GetFor. later: the look may be left to Exchange.
-func (k *Conns) get(key, whose string, once, later bool) *Conn {
+// getConn is GetFor. later: the look may be left to Exchange.
+func (k *Conns) getConn(key, whose string, once, later bool) *Conn {
 	for {
 		now := time.Now()
 		k.mu.Lock()
@@ -176,7 +176,7 @@ func (k *Conns) get(key, whose string, once, later bool) *Conn {
 			k.mu.Unlock()
 			return nil
 		}
-		c := s.take(whose, now, func(c *Conn) bool { return !once || k.Once == 0 || now.Sub(c.idle) <= k.Once })
+		c := s.takeConn(whose, now, func(c *Conn) bool { return !once || k.Once == 0 || now.Sub(c.idle) <= k.Once })
 		var way *Conn
 		if c == nil && len(s.tied) > 0 && now.Sub(s.shut) >= closeMin {
 			s.shut = now
@@ -184,27 +184,27 @@ func (k *Conns) get(key, whose string, once, later bool) *Conn {
 		}
 		k.mu.Unlock()
 		if c == nil {
-			way.reset()
+			way.resetConn()
 			return nil
 		}
-		if now.Sub(c.idle) <= k.keep(c) {
+		if now.Sub(c.idle) <= k.keepTime(c) {
 			if later && c.looksWhenItAsks() {
 				return c
 			}
-			switch c.peek() {
+			switch c.peekIdle() {
 			case silent:
 				return c
 			case spoke:
-				k.mark(key, now)
+				k.markDoubtful(key, now)
 			}
 		}
 		c.Close()
 	}
 }
 
-// reset closes a connection on which all is said, so that its port is free at once: a closed one has it for a minute. nil
-// is none.
-func (c *Conn) reset() {
+// resetConn closes a connection on which all is said, so that its port is free at once: a closed one has it for a
+// minute. nil is none.
+func (c *Conn) resetConn() {
 	if c == nil {
 		return
 	}
@@ -214,9 +214,10 @@ func (c *Conn) reset() {
 	c.Close()
 }
 
-// take returns the client's own connection, else the free one that was used last, else one that has rested for long, if it
-// is good. Behind an answer that had no body many a server sends one all the same, and so the client's own rests, too.
-func (s *store) take(whose string, now time.Time, good func(*Conn) bool) *Conn {
+// takeConn returns the client's own connection, else the free one that was used last, else one that has rested for
+// long, if it is good. Behind an answer that had no body many a server sends one all the same, and so the client's own
+// rests, too.
+func (s *store) takeConn(whose string, now time.Time, good func(*Conn) bool) *Conn {
 	for i := len(s.tied) - 1; i >= 0 && whose != ""; i-- {
 		if c := s.tied[i]; c.whose == whose && (!c.bodyless || now.Sub(c.idle) >= restFor) && good(c) {
 			s.tied = slices.Delete(s.tied, i, i+1)
@@ -237,9 +238,9 @@ func (s *store) take(whose string, now time.Time, good func(*Conn) bool) *Conn {
 	return nil
 }
 
-// mark notes that bytes came from the other end of a key that no request asked for: what is behind the last answers on
-// its other connections nobody knows either.
-func (k *Conns) mark(key string, now time.Time) {
+// markDoubtful notes that bytes came from the other end of a key that no request asked for: what is behind the last
+// answers on its other connections nobody knows either.
+func (k *Conns) markDoubtful(key string, now time.Time) {
 	if k.Believed {
 		return
 	}
@@ -260,19 +261,19 @@ func (k *Conns) mark(key string, now time.Time) {
 	slices.SortStableFunc(s.tied, func(a, b *Conn) int { return a.idle.Compare(b.idle) })
 	slices.SortStableFunc(s.resting, func(a, b *Conn) int { return a.idle.Compare(b.idle) })
 	s.free = nil
-	s.bound()
+	s.boundResting()
 }
 
-// bound has those free that have rested longest, where too many rest.
-func (s *store) bound() {
+// boundResting has those free that have rested longest, where too many rest.
+func (s *store) boundResting() {
 	if n := len(s.resting) - maxRests; n > 0 {
 		s.free = append(s.free, s.resting[:n]...)
 		s.resting = slices.Delete(s.resting, 0, n)
 	}
 }
 
-// put keeps a connection, and returns one that is to be closed for it: that one, or another; nil: none is.
-func (s *store) put(c *Conn, now time.Time) *Conn {
+// putConn keeps a connection, and returns one that is to be closed for it: that one, or another; nil: none is.
+func (s *store) putConn(c *Conn, now time.Time) *Conn {
 	switch doubtful := c.unsure || c.tied || now.Before(s.unsureTill); {
 	case len(s.free)+len(s.resting)+len(s.tied) >= maxKept:
 		return c
@@ -291,12 +292,12 @@ func (s *store) put(c *Conn, now time.Time) *Conn {
 		return c
 	}
 	s.resting = append(s.resting, c)
-	s.bound()
+	s.boundResting()
 	return nil
 }
 
-// keep returns how long a connection is kept without a request.
-func (k *Conns) keep(c *Conn) time.Duration {
+// keepTime returns how long a connection is kept without a request.
+func (k *Conns) keepTime(c *Conn) time.Duration {
 	most := cmp.Or(k.Unused, keptFor)
 	if c.keep > 0 {
 		return min(most, c.keep)
@@ -304,9 +305,9 @@ func (k *Conns) keep(c *Conn) time.Duration {
 	return most
 }
 
-// learn takes what the other end says of how long it keeps a connection (Keep-Alive: timeout=N): souk keeps it for a
-// second less, since the two clocks do not begin together.
-func (c *Conn) learn(h http.Header) {
+// learnKeepAlive takes what the other end says of how long it keeps a connection (Keep-Alive: timeout=N): souk keeps it
+// for a second less, since the two clocks do not begin together.
+func (c *Conn) learnKeepAlive(h http.Header) {
 	for _, v := range h["Keep-Alive"] {
 		for part := range strings.SplitSeq(v, ",") {
 			name, value, _ := strings.Cut(strings.TrimSpace(part), "=")
@@ -337,19 +338,19 @@ func (k *Conns) Put(c *Conn) {
 			k.kept[c.key] = s
 		}
 		if !behind {
-			over = s.put(c, now)
+			over = s.putConn(c, now)
 		}
 	}
-	old := k.sweep(now)
+	old := k.sweepOld(now)
 	k.mu.Unlock()
 	switch {
 	case over == c:
 		c.Close()
 		if behind {
-			k.mark(c.key, now)
+			k.markDoubtful(c.key, now)
 		}
 	default:
-		over.reset()
+		over.resetConn()
 	}
 	for _, x := range old {
 		x.Close()
@@ -360,29 +361,29 @@ func (k *Conns) Put(c *Conn) {
 func (k *Conns) Discard(c *Conn) {
 	c.Close()
 	if c.strange {
-		k.mark(c.key, time.Now())
+		k.markDoubtful(c.key, time.Now())
 	}
 }
 
 // Sweep closes the connections that nobody has used for a while. Whoever keeps Conns calls it now and then.
 func (k *Conns) Sweep() {
 	k.mu.Lock()
-	old := k.sweep(time.Now())
+	old := k.sweepOld(time.Now())
 	k.mu.Unlock()
 	for _, x := range old {
 		x.Close()
 	}
 }
 
-// sweep takes out what is old. It is called with the lock.
-func (k *Conns) sweep(now time.Time) (old []*Conn) {
+// sweepOld takes out what is old. It is called with the lock.
+func (k *Conns) sweepOld(now time.Time) (old []*Conn) {
 	if now.Sub(k.swept) < sweepMin {
 		return nil
 	}
 	k.swept = now
 	rest := func(list []*Conn) []*Conn {
 		n := 0
-		for n < len(list) && now.Sub(list[n].idle) > k.keep(list[n]) {
+		for n < len(list) && now.Sub(list[n].idle) > k.keepTime(list[n]) {
 			n++
 		}
 		old = append(old, list[:n]...)
@@ -441,9 +442,9 @@ const (
 	spoke                // bytes have come that no request asked for
 )
 
-// peek looks at a connection that is not in use, which costs one call of the kernel's. What comes between the look and
-// the request is taken for its answer: nothing in HTTP/1.1 tells the two apart.
-func (c *Conn) peek() peeked {
+// peekIdle looks at a connection that is not in use, which costs one call of the kernel's. What comes between the look
+// and the request is taken for its answer: nothing in HTTP/1.1 tells the two apart.
+func (c *Conn) peekIdle() peeked {
 	if c.br.Buffered() > 0 {
 		return spoke
 	}

@@ -63,7 +63,7 @@ func Exchange(w http.ResponseWriter, r *Request, c *Conn) (res Result, err error
 		}
 	}()
 	upgrade := upgradeOf(r.Request)
-	c.hold(!hasBody(r.Request))
+	c.holdWrites(!hasBody(r.Request))
 	if err := writeHead(c.bw, r, upgrade); err != nil {
 		return Result{Unsent: true}, err
 	}
@@ -74,14 +74,14 @@ func Exchange(w http.ResponseWriter, r *Request, c *Conn) (res Result, err error
 		if err := c.bw.Flush(); err != nil {
 			return Result{Unsent: true}, err
 		}
-		if !expects(r.Request) {
-			body.start(c, r)
+		if !expectsContinue(r.Request) {
+			body.startCopy(c, r)
 		}
 		defer func() {
-			if !body.end(w, r.Request, c, err != nil) {
+			if !body.endBody(w, r.Request, c, err != nil) {
 				res.Reusable = false
 			}
-			res.Unsent = res.Unsent && body.untouched()
+			res.Unsent = res.Unsent && body.isUntouched()
 			if err != nil && res.Code == 0 && body.from.err != nil {
 				err = errors.Join(ErrBody, body.from.err)
 			}
@@ -97,7 +97,7 @@ func Exchange(w http.ResponseWriter, r *Request, c *Conn) (res Result, err error
 	early = body != nil && !body.from.isWhole()
 	if r.Answer != nil {
 		if err := r.Answer(resp); err != nil {
-			res.Reusable = drained(resp)
+			res.Reusable = drainRest(resp)
 			return res, err
 		}
 	}
@@ -112,7 +112,7 @@ func Exchange(w http.ResponseWriter, r *Request, c *Conn) (res Result, err error
 		w.Header().Set("Connection", "close")
 	}
 	if r.Idle == 0 {
-		c.awaits(0)
+		c.setPatience(0)
 	}
 	res.Bytes, err = passOn(w, resp, c, r.Idle)
 	res.Reusable = err == nil && !resp.Close
@@ -128,10 +128,10 @@ var errLeft = errors.New("what came is left of an answer before") //nolint:goche
 func awaitHead(w http.ResponseWriter, r *Request, c *Conn, body *sending) (resp *http.Response, unsent bool,
 	err error) {
 	c.left = MaxHead + readAhead
-	if body != nil && expects(r.Request) {
+	if body != nil && expectsContinue(r.Request) {
 		body.startAfter(c, r)
 	}
-	c.awaits(r.Header)
+	c.setPatience(r.Header)
 	again := c.used && IsSafe(r.Method)
 	if first, err := c.br.Peek(len(anAnswer)); err != nil && len(first) == 0 {
 		return nil, c.isUnsent() || again && !errors.Is(err, os.ErrDeadlineExceeded), err
@@ -140,7 +140,7 @@ func awaitHead(w http.ResponseWriter, r *Request, c *Conn, body *sending) (resp 
 		return nil, again, errLeft
 	}
 	if body == nil {
-		c.hold(false)
+		c.holdWrites(false)
 	}
 	head, _ := c.br.Peek(c.br.Buffered()) // if it is whole, it stays as it is while it is parsed
 	whole := isWholeHead(head)
@@ -150,7 +150,7 @@ func awaitHead(w http.ResponseWriter, r *Request, c *Conn, body *sending) (resp 
 		c.whose, c.bodyless = r.Whose, isBodyless(resp)
 		c.unsure = body != nil || c.bodyless || resp.TransferEncoding != nil && !whole
 		c.used, c.left = true, math.MaxInt64
-		c.learn(resp.Header)
+		c.learnKeepAlive(resp.Header)
 	}
 	return resp, false, err
 }
@@ -185,8 +185,8 @@ func hopByHop(name string) bool {
 // OfOneHop reports whether a header, by its canonical name, is one of a hop or frames a message: it is not passed on.
 func OfOneHop(name string) bool { return hopByHop(name) }
 
-// named returns the headers that Connection names, canonical; they are of this hop, too.
-func named(h http.Header) (names []string) {
+// connectionNames returns the headers that Connection names, canonical; they are of this hop, too.
+func connectionNames(h http.Header) (names []string) {
 	for _, v := range h["Connection"] {
 		for n := range strings.SplitSeq(v, ",") {
 			if n = textproto.TrimString(n); n != "" {
@@ -203,7 +203,7 @@ func upgradeOf(r *http.Request) string {
 	if r.ProtoMajor != 1 || hasBody(r) { // of what is behind its head nobody could say whose it is
 		return ""
 	}
-	for _, n := range named(r.Header) {
+	for _, n := range connectionNames(r.Header) {
 		if n == "Upgrade" {
 			if u := r.Header.Get("Upgrade"); !strings.EqualFold(u, "h2c") && !strings.Contains(u, ",") {
 				return u
@@ -225,9 +225,9 @@ func writeHead(bw *bufio.Writer, r *Request, upgrade string) error {
 	bw.WriteString(" HTTP/1.1\r\nHost: ")
 	writeValue(bw, r.Host)
 	bw.WriteString("\r\n")
-	drop := named(r.Request.Header)
+	drop := connectionNames(r.Request.Header)
 	for name, values := range r.Request.Header {
-		if hopByHop(name) || r.Drop != nil && r.Drop(name) || has(drop, name) || isSet(r.Set, name) {
+		if hopByHop(name) || r.Drop != nil && r.Drop(name) || hasName(drop, name) || isSet(r.Set, name) {
 			continue
 		}
 		for _, v := range values {
@@ -250,7 +250,7 @@ func writeHead(bw *bufio.Writer, r *Request, upgrade string) error {
 		writeField(bw, "Content-Length", "0")
 	}
 	if hasBody(r.Request) {
-		if expects(r.Request) {
+		if expectsContinue(r.Request) {
 			writeField(bw, "Expect", "100-continue")
 		}
 		if r.ContentLength > 0 {
@@ -284,8 +284,8 @@ func Target(r *http.Request) string {
 	return raw
 }
 
-// expects reports whether who asks sends the body only when he is told to.
-func expects(r *http.Request) bool {
+// expectsContinue reports whether who asks sends the body only when he is told to.
+func expectsContinue(r *http.Request) bool {
 	return r.ProtoMajor == 1 && r.ProtoMinor > 0 &&
 		httpguts.HeaderValuesContainsToken(r.Header["Expect"], "100-continue")
 }
@@ -314,7 +314,7 @@ func acceptsTrailers(h http.Header) bool {
 	return false
 }
 
-func has(names []string, name string) bool {
+func hasName(names []string, name string) bool {
 	for _, n := range names {
 		if n == name {
 			return true

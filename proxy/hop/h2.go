@@ -27,9 +27,9 @@ func RoundTrip(w http.ResponseWriter, r *Request, rt http.RoundTripper) (res Res
 		out.URL.Opaque = "//" + r.Host + target // as it was written
 	}
 	out.URL.Scheme, out.URL.Host, out.RequestURI, out.Close = "http", r.Host, "", false
-	drop := named(r.Request.Header)
+	drop := connectionNames(r.Request.Header)
 	for name := range r.Request.Header {
-		if hopByHop(name) || r.Drop != nil && r.Drop(name) || has(drop, name) {
+		if hopByHop(name) || r.Drop != nil && r.Drop(name) || hasName(drop, name) {
 			delete(out.Header, name)
 		}
 	}
@@ -87,7 +87,7 @@ func withHints(w http.ResponseWriter, r, out *http.Request, rt http.RoundTripper
 			mu.Lock()
 			defer mu.Unlock()
 			if code == http.StatusEarlyHints && !over {
-				hint(w, r, http.Header(h))
+				passHints(w, r, http.Header(h))
 			}
 			return nil
 		}})))

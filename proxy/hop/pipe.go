@@ -16,16 +16,16 @@ type Half struct {
 // how many bytes went to each.
 func Pipe(a, b Half) (toA, toB int64) {
 	done := make(chan int64, 1)
-	go func() { done <- pour(a.Conn, b) }()
-	toB = pour(b.Conn, a)
+	go func() { done <- pourHalf(a.Conn, b) }()
+	toB = pourHalf(b.Conn, a)
 	toA = <-done
 	a.Close()
 	b.Close()
 	return toA, toB
 }
 
-// pour copies one direction, and passes its end on; where it fails both directions end.
-func pour(to net.Conn, from Half) (n int64) {
+// pourHalf copies one direction, and passes its end on; where it fails both directions end.
+func pourHalf(to net.Conn, from Half) (n int64) {
 	var err error
 	if from.Ahead != nil && from.Ahead.Buffered() > 0 {
 		ahead := int64(from.Ahead.Buffered())

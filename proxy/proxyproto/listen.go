@@ -44,7 +44,7 @@ func Listen(ln net.Listener, trusted []netip.Prefix, log *slog.Logger) net.Liste
 	}
 	l := &listener{Listener: ln, trusted: trusted, log: strangers.Few(log, 20, time.Second), ready: make(chan accepted),
 		reading: make(chan struct{}, maxReading), closed: make(chan struct{})}
-	go l.run()
+	go l.acceptLoop()
 	return l
 }
 
@@ -64,31 +64,31 @@ func (l *listener) Close() error {
 	return l.Listener.Close()
 }
 
-func (l *listener) run() {
+func (l *listener) acceptLoop() {
 	for {
 		c, err := l.Listener.Accept()
 		if err != nil {
-			l.give(nil, err)
+			l.handOver(nil, err)
 			if errors.Is(err, net.ErrClosed) {
 				return
 			}
 			continue
 		}
-		if !l.trusts(c) {
-			l.give(c, nil)
+		if !l.trustsConn(c) {
+			l.handOver(c, nil)
 			continue
 		}
 		select {
 		case l.reading <- struct{}{}:
-			go l.read(c)
+			go l.readHeader(c)
 		case <-l.closed:
 			c.Close()
 		}
 	}
 }
 
-// give hands a connection over, or closes it where nobody wants it any more.
-func (l *listener) give(c net.Conn, err error) {
+// handOver hands a connection over, or closes it where nobody wants it any more.
+func (l *listener) handOver(c net.Conn, err error) {
 	select {
 	case l.ready <- accepted{c, err}:
 	case <-l.closed:
@@ -98,7 +98,7 @@ func (l *listener) give(c net.Conn, err error) {
 	}
 }
 
-func (l *listener) trusts(c net.Conn) bool {
+func (l *listener) trustsConn(c net.Conn) bool {
 	host := strangers.HostOf(c)
 	for _, t := range l.trusted {
 		if t.Contains(host) {
@@ -108,7 +108,7 @@ func (l *listener) trusts(c net.Conn) bool {
 	return false
 }
 
-func (l *listener) read(c net.Conn) {
+func (l *listener) readHeader(c net.Conn) {
 	_ = c.SetReadDeadline(time.Now().Add(headTime)) // one that cannot be set is of a connection that is closed
 	ended := make(chan struct{})
 	go func() { // ends a read that goes on when the listener is closed
@@ -130,7 +130,7 @@ func (l *listener) read(c net.Conn) {
 	if a.Known {
 		c = &conn{c, net.TCPAddrFromAddrPort(a.From), net.TCPAddrFromAddrPort(a.To)}
 	}
-	l.give(c, nil)
+	l.handOver(c, nil)
 }
 
 // conn is a connection of whom a header says.

@@ -87,31 +87,31 @@ type Addrs struct {
 func Read(r io.Reader) (Addrs, error) {
 	head := make([]byte, len(signature), maxLine)
 	if _, err := io.ReadFull(r, head); err != nil {
-		return Addrs{}, refuse("it ended too early")
+		return Addrs{}, refuseHeader("it ended too early")
 	}
 	if string(head) == signature {
 		return read2(r)
 	}
 	if !strings.HasPrefix(string(head), first) {
-		return Addrs{}, refuse("there was none")
+		return Addrs{}, refuseHeader("there was none")
 	}
 	for head[len(head)-1] != '\n' {
 		if len(head) == maxLine {
-			return Addrs{}, refuse("its line is too long")
+			return Addrs{}, refuseHeader("its line is too long")
 		}
 		head = append(head, 0)
 		if _, err := io.ReadFull(r, head[len(head)-1:]); err != nil {
-			return Addrs{}, refuse("it ended too early")
+			return Addrs{}, refuseHeader("it ended too early")
 		}
 	}
 	line, whole := strings.CutSuffix(string(head), "\r\n")
 	if !whole {
-		return Addrs{}, refuse("its line has another end")
+		return Addrs{}, refuseHeader("its line has another end")
 	}
 	return parse1(line)
 }
 
-func refuse(why string) error {
+func refuseHeader(why string) error {
 	return fault.New(fault.Invalid, codeProxyProtocol, "a trusted proxy sent no header of the PROXY protocol: %s", why)
 }
 
@@ -122,18 +122,18 @@ func parse1(line string) (a Addrs, err error) {
 		return a, nil // whatever follows is to be ignored
 	}
 	if len(f) != 6 || f[1] != "TCP4" && f[1] != "TCP6" {
-		return a, refuse("its line does not say from where and to where")
+		return a, refuseHeader("its line does not say from where and to where")
 	}
 	var addr [2]netip.Addr
 	var port [2]uint16
 	for i := range addr {
 		addr[i], err = netip.ParseAddr(f[2+i])
 		if err != nil || addr[i].Is4() != (f[1] == "TCP4") || addr[i].Zone() != "" {
-			return a, refuse("its line has a wrong address")
+			return a, refuseHeader("its line has a wrong address")
 		}
 		n, err := strconv.ParseUint(f[4+i], 10, 16)
 		if err != nil || strconv.FormatUint(n, 10) != f[4+i] {
-			return a, refuse("its line has a wrong port")
+			return a, refuseHeader("its line has a wrong port")
 		}
 		port[i] = uint16(n)
 	}
@@ -144,21 +144,21 @@ func parse1(line string) (a Addrs, err error) {
 func read2(r io.Reader) (a Addrs, err error) {
 	head := make([]byte, 4)
 	if _, err := io.ReadFull(r, head); err != nil {
-		return a, refuse("it ended too early")
+		return a, refuseHeader("it ended too early")
 	}
 	n := int(binary.BigEndian.Uint16(head[2:]))
 	if n > maxRest {
-		return a, refuse("it is too long")
+		return a, refuseHeader("it is too long")
 	}
 	body := make([]byte, n)
 	if _, err := io.ReadFull(r, body); err != nil {
-		return a, refuse("it ended too early")
+		return a, refuseHeader("it ended too early")
 	}
 	if head[0] == local {
 		return a, nil // whatever follows is to be ignored
 	}
 	if head[0] != proxied {
-		return a, refuse("its version or command is not known")
+		return a, refuseHeader("its version or command is not known")
 	}
 	var size int
 	switch head[1] {
@@ -170,10 +170,10 @@ func read2(r io.Reader) (a Addrs, err error) {
 	case unixStream:
 		size = addrsU
 	default:
-		return a, refuse("its family or transport is not known")
+		return a, refuseHeader("its family or transport is not known")
 	}
 	if n < size {
-		return a, refuse("its addresses are cut off")
+		return a, refuseHeader("its addresses are cut off")
 	}
 	if head[1] == tcp4 || head[1] == tcp6 {
 		a = addrs2(body[:size])
@@ -200,21 +200,21 @@ func addrs2(b []byte) Addrs {
 func checkExtras(head, body []byte, size int) error {
 	for at := size; at < len(body); {
 		if len(body)-at < 3 {
-			return refuse("it has an extra that is cut off")
+			return refuseHeader("it has an extra that is cut off")
 		}
 		n := int(binary.BigEndian.Uint16(body[at+1:]))
 		value := at + 3
 		if len(body)-value < n {
-			return refuse("it has an extra that is cut off")
+			return refuseHeader("it has an extra that is cut off")
 		}
 		if body[at] == typeCRC {
 			if n != crc32.Size {
-				return refuse("its checksum is cut off")
+				return refuseHeader("its checksum is cut off")
 			}
 			want := binary.BigEndian.Uint32(body[value:])
 			clear(body[value : value+n])
 			if crc32.Checksum(append(head, body...), crc32.MakeTable(crc32.Castagnoli)) != want {
-				return refuse("its checksum is wrong")
+				return refuseHeader("its checksum is wrong")
 			}
 		}
 		at = value + n

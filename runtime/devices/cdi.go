@@ -33,14 +33,14 @@ type described struct {
 	from  int // the number of its directory
 }
 
-// specifications reads what CDI describes on this host.
-func (h *Host) specifications(out *Found) []described {
+// readSpecifications reads what CDI describes on this host.
+func (h *Host) readSpecifications(out *Found) []described {
 	var all []described
 	fault := func(format string, args ...any) { out.Faults = append(out.Faults, fmt.Sprintf(format, args...)) }
 	for from, dir := range h.CDI {
 		entries, err := fs.ReadDir(h.Files, strings.TrimPrefix(path.Clean(dir), "/"))
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			fault("the directory of CDI specifications %s cannot be read: %v", dir, cause(err))
+			fault("the directory of CDI specifications %s cannot be read: %v", dir, lastCause(err))
 		}
 		n := 0
 		for _, e := range entries {
@@ -53,7 +53,7 @@ func (h *Host) specifications(out *Found) []described {
 					e.Name())
 				break
 			}
-			got, hooks, err := h.specification(file)
+			got, hooks, err := h.readSpecification(file)
 			if err != nil {
 				fault("the CDI specification %.200q is left out: %s", file, oneLine(err))
 				continue
@@ -70,7 +70,7 @@ func (h *Host) specifications(out *Found) []described {
 			}
 		}
 	}
-	return distinct(all, fault)
+	return distinctDevices(all, fault)
 }
 
 // judged is a device of a specification, and what is wrong with it.
@@ -79,9 +79,9 @@ type judged struct {
 	wrong error
 }
 
-// specification reads one, and says whether it has hooks.
-func (h *Host) specification(file string) (out []judged, hooks bool, err error) {
-	raw, err := h.regular(file)
+// readSpecification reads one, and says whether it has hooks.
+func (h *Host) readSpecification(file string) (out []judged, hooks bool, err error) {
+	raw, err := h.readRegular(file)
 	if err != nil {
 		return nil, false, err
 	}
@@ -98,7 +98,7 @@ func (h *Host) specification(file string) (out []judged, hooks bool, err error) 
 		return nil, false, err
 	}
 	shared := described{class: s.Kind}
-	if err := h.edit(&shared, &s.ContainerEdits); err != nil {
+	if err := h.judgeEdits(&shared, &s.ContainerEdits); err != nil {
 		return nil, false, fmt.Errorf("what is of all its devices is not fit: %w", err)
 	}
 	if len(s.Devices) > maxEdits {
@@ -110,7 +110,7 @@ func (h *Host) specification(file string) (out []judged, hooks bool, err error) 
 		d.ID, d.order = parser.QualifiedName(vendor, class, s.Devices[i].Name), i
 		d.Kind, d.Model = validKind(strings.ReplaceAll(s.Kind, "/", "-")), s.Kind
 		d.wrong = errors.Join(parser.ValidateDeviceName(s.Devices[i].Name),
-			h.edit(&d.described, &s.Devices[i].ContainerEdits))
+			h.judgeEdits(&d.described, &s.Devices[i].ContainerEdits))
 		if d.wrong == nil && !validID(d.ID) {
 			d.wrong = errors.New("its name is too long")
 		}
@@ -123,13 +123,13 @@ func (h *Host) specification(file string) (out []judged, hooks bool, err error) 
 	return out, hooks, nil
 }
 
-// regular reads a file that is one: not a pipe that never ends, and no more than maxFile.
-func (h *Host) regular(file string) ([]byte, error) {
+// readRegular reads a file that is one: not a pipe that never ends, and no more than maxFile.
+func (h *Host) readRegular(file string) ([]byte, error) {
 	name := strings.TrimPrefix(path.Clean(file), "/")
 	st, err := fs.Stat(h.Files, name)
 	switch {
 	case err != nil:
-		return nil, cause(err)
+		return nil, lastCause(err)
 	case !st.Mode().IsRegular():
 		return nil, errors.New("it is no regular file")
 	case st.Size() > maxFile:
@@ -137,12 +137,12 @@ func (h *Host) regular(file string) ([]byte, error) {
 	}
 	f, err := h.Files.Open(name)
 	if err != nil {
-		return nil, cause(err)
+		return nil, lastCause(err)
 	}
 	defer f.Close()
 	raw, err := io.ReadAll(io.LimitReader(f, maxFile))
 	if err != nil {
-		return nil, cause(err)
+		return nil, lastCause(err)
 	}
 	if len(bytes.TrimSpace(raw)) == 0 {
 		return nil, errors.New("it is empty")
@@ -150,8 +150,8 @@ func (h *Host) regular(file string) ([]byte, error) {
 	return raw, nil
 }
 
-// edit judges what a specification wants of a container, and notes it in d.
-func (h *Host) edit(d *described, e *specs.ContainerEdits) error {
+// judgeEdits judges what a specification wants of a container, and notes it in d.
+func (h *Host) judgeEdits(d *described, e *specs.ContainerEdits) error {
 	if err := (&cdi.ContainerEdits{ContainerEdits: e}).Validate(); err != nil {
 		return err
 	}
@@ -162,7 +162,7 @@ func (h *Host) edit(d *described, e *specs.ContainerEdits) error {
 		return errors.New("it asks for network devices or Intel RDT, which souk does not give")
 	}
 	for _, n := range e.DeviceNodes {
-		node, err := h.node(n)
+		node, err := h.lookAtNode(n)
 		if err != nil {
 			return err
 		}
@@ -180,17 +180,17 @@ func (h *Host) edit(d *described, e *specs.ContainerEdits) error {
 		d.Env = append(d.Env, kv)
 	}
 	for _, m := range e.Mounts {
-		if !fit(m.HostPath) || !fit(m.ContainerPath) || m.Type != "" && m.Type != "bind" {
+		if !canMount(m.HostPath) || !canMount(m.ContainerPath) || m.Type != "" && m.Type != "bind" {
 			return fmt.Errorf("it mounts %.80q at %.80q: both must be paths without '..', not /, and not below /proc, "+
 				"/sys or /dev", m.HostPath, m.ContainerPath)
 		}
-		if !h.exists(m.HostPath) {
+		if !h.pathExists(m.HostPath) {
 			return fmt.Errorf("it mounts %.80q, which is not there", m.HostPath)
 		}
 		d.Mounts = append(d.Mounts, Mount{m.HostPath, m.ContainerPath})
 	}
 	for _, k := range e.Hooks {
-		if !fit(k.Path) {
+		if !canMount(k.Path) {
 			return fmt.Errorf("its hook %.80q is no path of a program", k.Path)
 		}
 		d.Hooks = append(d.Hooks, Hook{k.HookName, k.Path, k.Args, k.Env})
@@ -198,26 +198,26 @@ func (h *Host) edit(d *described, e *specs.ContainerEdits) error {
 	return nil
 }
 
-// fit reports whether a path is one that may be mounted, or mounted over.
-func fit(p string) bool {
-	return clean(p) && p != "/" && !below(p, "/proc") && !below(p, "/sys") && !below(p, "/dev")
+// canMount reports whether a path is one that may be mounted, or mounted over.
+func canMount(p string) bool {
+	return isCleanPath(p) && p != "/" && !isBelow(p, "/proc") && !isBelow(p, "/sys") && !isBelow(p, "/dev")
 }
 
-func clean(p string) bool {
+func isCleanPath(p string) bool {
 	return path.IsAbs(p) && path.Clean(p) == p && len(p) <= maxText && !strings.ContainsFunc(p, unicode.IsControl)
 }
 
-func below(p, dir string) bool { return p == dir || strings.HasPrefix(p, dir+"/") }
+func isBelow(p, dir string) bool { return p == dir || strings.HasPrefix(p, dir+"/") }
 
-// node looks at a node that a specification names.
-func (h *Host) node(n *specs.DeviceNode) (Node, error) {
+// lookAtNode looks at a node that a specification names.
+func (h *Host) lookAtNode(n *specs.DeviceNode) (Node, error) {
 	at := cmp.Or(n.HostPath, n.Path)
-	if !clean(n.Path) || !below(n.Path, "/dev") || n.Path == "/dev" || !clean(at) {
+	if !isCleanPath(n.Path) || !isBelow(n.Path, "/dev") || n.Path == "/dev" || !isCleanPath(at) {
 		return Node{}, fmt.Errorf("its node %.80q must be a path below /dev, without '..'", n.Path)
 	}
 	node, err := h.Node(at)
 	if err != nil {
-		return node, fmt.Errorf("its node %.80q cannot be found: %w", at, cause(err))
+		return node, fmt.Errorf("its node %.80q cannot be found: %w", at, lastCause(err))
 	}
 	node.Path, node.Host = n.Path, at
 	k := node.Kernel
@@ -226,14 +226,14 @@ func (h *Host) node(n *specs.DeviceNode) (Node, error) {
 		return node, fmt.Errorf("its node %.80q is %s %d:%d, and not %.4q %d:%d", at, kind, k.Major, k.Minor, n.Type,
 			n.Major, n.Minor)
 	}
-	if everyones(node) {
+	if isForAll(node) {
 		return node, fmt.Errorf("its node %.80q is one that every machine has", at)
 	}
 	return node, nil
 }
 
-// everyones reports whether programs cannot do without a node: to give it to one is to take it from all others.
-func everyones(n Node) bool {
+// isForAll reports whether programs cannot do without a node: to give it to one is to take it from all others.
+func isForAll(n Node) bool {
 	k := n.Kernel
 	return !k.Block && (k.Major == 1 && (k.Minor == 3 || k.Minor == 8 || k.Minor == 9) || // null, random, urandom
 		k.Major == 5 || k.Major >= 136 && k.Major <= 143) // tty, console, ptmx, and terminals
@@ -249,9 +249,9 @@ func oneLine(err error) string {
 	}, strings.ReplaceAll(err.Error(), "\n", "; "))), "")
 }
 
-// distinct leaves each device once: one of a later directory counts before one of the same name in an earlier, two of
-// one directory count for nothing, and one that has the nodes of another is that under another name.
-func distinct(all []described, fault func(string, ...any)) (out []described) {
+// distinctDevices leaves each device once: one of a later directory counts before one of the same name in an earlier,
+// two of one directory count for nothing, and one that has the nodes of another is that under another name.
+func distinctDevices(all []described, fault func(string, ...any)) (out []described) {
 	named := map[string][]described{}
 	for _, d := range all {
 		named[d.ID] = append(named[d.ID], d)
@@ -280,25 +280,25 @@ func distinct(all []described, fault func(string, ...any)) (out []described) {
 	return out
 }
 
-// shares reports whether two devices have a node of their own in common.
-func shares(a, b []Node) bool {
+// hasSharedNode reports whether two devices have a node of their own in common.
+func hasSharedNode(a, b []Node) bool {
 	return slices.ContainsFunc(a, func(n Node) bool {
 		return slices.ContainsFunc(b, func(o Node) bool { return n.Kernel == o.Kernel })
 	})
 }
 
-// merge brings what the vendor tells and what specifications describe together.
-func merge(gpus []Device, all []described, out *Found) []Device {
+// mergeDevices brings what the vendor tells and what specifications describe together.
+func mergeDevices(gpus []Device, all []described, out *Found) []Device {
 	list := slices.Clone(gpus)
 	for i := range list {
-		if d := describing(list[i], all); d != nil {
+		if d := findDescription(list[i], all); d != nil {
 			g := &list[i]
 			for _, n := range d.Nodes {
 				if !slices.ContainsFunc(g.Nodes, func(o Node) bool { return o.Kernel == n.Kernel }) {
 					g.Nodes = append(g.Nodes, n)
 				}
 			}
-			g.Env, g.Mounts, g.Hooks = append(slices.Clone(d.Env), visible(g.ID)...), d.Mounts, d.Hooks
+			g.Env, g.Mounts, g.Hooks = append(slices.Clone(d.Env), visibleVariables(g.ID)...), d.Mounts, d.Hooks
 		}
 	}
 	slices.SortStableFunc(all, func(a, b described) int {
@@ -309,9 +309,12 @@ func merge(gpus []Device, all []described, out *Found) []Device {
 		if d.class == nvidiaClass && len(gpus) > 0 {
 			continue // the driver has told of them
 		}
-		i := slices.IndexFunc(taken, func(o described) bool { return shares(o.own, d.own) })
+		i := slices.IndexFunc(taken, func(o described) bool { return hasSharedNode(o.own, d.own) })
 		switch {
-		case slices.ContainsFunc(gpus, func(g Device) bool { return len(g.Nodes) > 0 && shares(g.Nodes[:1], d.own) }):
+		case slices.ContainsFunc(gpus, func(g Device) bool {
+			return len(g.Nodes) > 0 && hasSharedNode(g.Nodes[:1],
+				d.own)
+		}):
 			out.Faults = append(out.Faults, fmt.Sprintf("the device %s of %.200q is left out: it has a node of a GPU",
 				d.ID, d.file))
 		case i < 0:
@@ -332,8 +335,8 @@ func merge(gpus []Device, all []described, out *Found) []Device {
 
 const nvidiaClass = "nvidia.com/gpu"
 
-// describing finds what a specification says of a GPU, or of a part of one; nil: nothing.
-func describing(g Device, all []described) *described {
+// findDescription finds what a specification says of a GPU, or of a part of one; nil: nothing.
+func findDescription(g Device, all []described) *described {
 	own := func(nodes []Node) (out []Node) { // GPUs, and what parts have
 		for _, n := range nodes {
 			if strings.HasPrefix(n.Host, "/dev/nvidia-caps/") || n.Kernel.Major == nvidiaMajor && n.Kernel.Minor < 254 {
@@ -346,7 +349,7 @@ func describing(g Device, all []described) *described {
 	for i := range all {
 		got := own(all[i].own)
 		if all[i].class == nvidiaClass && len(want) > 0 && len(got) == len(want) && !slices.ContainsFunc(want,
-			func(n Node) bool { return !shares([]Node{n}, got) }) {
+			func(n Node) bool { return !hasSharedNode([]Node{n}, got) }) {
 			return &all[i]
 		}
 	}

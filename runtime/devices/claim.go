@@ -18,19 +18,19 @@ type claims struct {
 // elsewhere is the health of a device that another souk of the host grants.
 const elsewhere = "another souk of this host grants it"
 
-// claim returns why a device is not this process's to grant; "" when it is.
-func (c *claims) claim(id string) string {
+// claimDevice returns why a device is not this process's to grant; "" when it is.
+func (c *claims) claimDevice(id string) string {
 	if c.dir == "" || c.held[id] != nil {
 		return ""
 	}
 	sum := sha256.Sum256([]byte(id))
 	if err := os.MkdirAll(c.dir, 0o700); err != nil {
-		return "it cannot be seen whether another souk of this host grants it: " + cause(err).Error()
+		return "it cannot be seen whether another souk of this host grants it: " + lastCause(err).Error()
 	}
 	f, err := os.OpenFile(filepath.Join(c.dir, hex.EncodeToString(sum[:8])),
 		os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW, 0o600)
 	if err != nil {
-		return "it cannot be seen whether another souk of this host grants it: " + cause(err).Error()
+		return "it cannot be seen whether another souk of this host grants it: " + lastCause(err).Error()
 	}
 	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
 		_ = f.Close()

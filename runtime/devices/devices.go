@@ -1,6 +1,6 @@
 // Package devices finds what a worker can give machines beside CPU and memory: GPUs, parts of GPUs (MIG), and whatever
-// a CDI specification describes; and says what a machine needs to use those that it was granted, and what is to be denied
-// to all who were not.
+// a CDI specification describes; and says what a machine needs to use those that it was granted, and what is to be
+// denied to all who were not.
 //
 // # Where devices are found
 //
@@ -11,9 +11,9 @@
 //
 // # What is never believed
 //
-// A specification is a file that some installer wrote. It is read up to a bound, each part is judged, and what is not fit
-// is left out with a sentence (Found.Faults); the other devices go on. Its hooks are programs that would run as root at
-// each start: they are not run unless the operator says so.
+// A specification is a file that some installer wrote. It is read up to a bound, each part is judged, and what is not
+// fit is left out with a sentence (Found.Faults); the other devices go on. Its hooks are programs that would run as
+// root at each start: they are not run unless the operator says so.
 package devices
 
 import (
@@ -48,15 +48,15 @@ type Device struct {
 	order  int    // among those of a kind
 }
 
-// key is the node that no other device has, as a text; "" of one that has none.
-func (d *Device) key() string {
+// nodeKey is the node that no other device has, as a text; "" of one that has none.
+func (d *Device) nodeKey() string {
 	switch n := len(d.Nodes); {
 	case n == 0:
 		return ""
 	case strings.HasPrefix(d.ID, "MIG-"): // its GPU's node is that of others, too
-		return string(Deny(kernels(d.Nodes[n-1:])))
+		return string(Deny(kernelNumbers(d.Nodes[n-1:])))
 	}
-	return string(Deny(kernels(d.Nodes[:1])))
+	return string(Deny(kernelNumbers(d.Nodes[:1])))
 }
 
 // Node is a device's file.
@@ -102,7 +102,8 @@ type Host struct {
 // DefaultCDI are the directories that every runtime looks into.
 func DefaultCDI() []string { return []string{"/etc/cdi", "/var/run/cdi"} }
 
-// patience bounds how long the vendor's tool may take; it takes 20 ms, and a device that has hung can make it wait for ever.
+// patience bounds how long the vendor's tool may take; it takes 20 ms, and a device that has hung can make it wait for
+// ever.
 const patience = 10 * time.Second
 
 // maxOutput bounds what is read of it.
@@ -113,7 +114,7 @@ func This(cdi []string) Host {
 	if cdi == nil {
 		cdi = DefaultCDI()
 	}
-	return Host{Files: os.DirFS("/"), Node: nodeAt, Run: run, CDI: cdi, Arch: arch()}
+	return Host{Files: os.DirFS("/"), Node: nodeAt, Run: runProgram, CDI: cdi, Arch: libraryArch()}
 }
 
 // nodeAt looks at a node; a link is followed.
@@ -132,8 +133,8 @@ func nodeAt(path string) (Node, error) {
 
 var errNoDevice = errors.New("it is no device")
 
-// run runs a program of the host. What it leaves running is not waited for.
-func run(ctx context.Context, name string, args ...string) ([]byte, error) {
+// runProgram runs a program of the host. What it leaves running is not waited for.
+func runProgram(ctx context.Context, name string, args ...string) ([]byte, error) {
 	path, err := exec.LookPath(name)
 	if err != nil {
 		for _, dir := range []string{nvidiaFolder + "/bin", "/usr/bin", "/opt/bin", "/run/nvidia/driver/usr/bin"} {
@@ -168,8 +169,8 @@ func (b *bounded) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// read returns a file of the host, within a bound; no file is "".
-func (h *Host) read(path string) string {
+// readFile returns a file of the host, within a bound; no file is "".
+func (h *Host) readFile(path string) string {
 	f, err := h.Files.Open(strings.TrimPrefix(path, "/"))
 	if err != nil {
 		return ""
@@ -182,8 +183,8 @@ func (h *Host) read(path string) string {
 // maxFile bounds what is read of one file.
 const maxFile = 1 << 20
 
-// glob lists the paths of the host that match, sorted.
-func (h *Host) glob(pattern string) []string {
+// globPaths lists the paths of the host that match, sorted.
+func (h *Host) globPaths(pattern string) []string {
 	found, _ := fs.Glob(h.Files, strings.TrimPrefix(pattern, "/")) // the pattern is ours
 	for i := range found {
 		found[i] = "/" + found[i]
@@ -191,8 +192,8 @@ func (h *Host) glob(pattern string) []string {
 	return found
 }
 
-// exists reports whether there is a path on the host.
-func (h *Host) exists(path string) bool {
+// pathExists reports whether there is a path on the host.
+func (h *Host) pathExists(path string) bool {
 	_, err := fs.Stat(h.Files, strings.TrimPrefix(path, "/"))
 	return err == nil
 }
@@ -200,19 +201,19 @@ func (h *Host) exists(path string) bool {
 // Find looks at the host. It takes as long as the vendor's tool, at most patience.
 func (h *Host) Find(ctx context.Context) Found {
 	out := Found{}
-	gpus := h.nvidia(ctx, &out)
-	specs := h.specifications(&out)
-	out.Devices = merge(gpus, specs, &out)
-	out.Devices = append(out.Devices, h.drm(out.Devices)...)
-	out.bound()
+	gpus := h.findNVIDIA(ctx, &out)
+	specs := h.readSpecifications(&out)
+	out.Devices = mergeDevices(gpus, specs, &out)
+	out.Devices = append(out.Devices, h.findDRM(out.Devices)...)
+	out.limitDevices()
 	return out
 }
 
 // Most is how many devices a worker has at the most.
 const Most = 64
 
-// bound leaves out what is more than Most.
-func (f *Found) bound() {
+// limitDevices leaves out what is more than Most.
+func (f *Found) limitDevices() {
 	if n := len(f.Devices); n > Most {
 		f.Faults = append(f.Faults, tooMany(n))
 		f.Devices = f.Devices[:Most]
@@ -238,8 +239,8 @@ func validKind(model string) string {
 	return strings.TrimRight(kind[:min(len(kind), 63)], "-._")
 }
 
-// kernels lists the nodes of devices as the kernel knows them.
-func kernels(nodes []Node) []Number {
+// kernelNumbers lists the nodes of devices as the kernel knows them.
+func kernelNumbers(nodes []Node) []Number {
 	out := make([]Number, len(nodes))
 	for i, n := range nodes {
 		out[i] = n.Kernel
@@ -253,12 +254,12 @@ func (f *Found) Denied(held []string) Denied {
 	var may []Number
 	for i := range f.Devices {
 		if slices.Contains(held, f.Devices[i].ID) {
-			may = append(may, kernels(f.Devices[i].Nodes)...)
+			may = append(may, kernelNumbers(f.Devices[i].Nodes)...)
 		}
 	}
 	var deny []Number
 	for i := range f.Devices {
-		for _, n := range kernels(f.Devices[i].Nodes) {
+		for _, n := range kernelNumbers(f.Devices[i].Nodes) {
 			if !slices.Contains(may, n) {
 				deny = append(deny, n)
 			}
@@ -270,7 +271,7 @@ func (f *Found) Denied(held []string) Denied {
 			deny = append(slices.DeleteFunc(deny, one), Number{Major: major, Minor: AnyMinor})
 			continue
 		}
-		for _, minor := range minors(f.uvm == major) { // a hole cannot be made in what is denied as a whole
+		for _, minor := range deniedMinors(f.uvm == major) { // a hole cannot be made in what is denied as a whole
 			if n := (Number{Major: major, Minor: minor}); !slices.Contains(may, n) {
 				deny = append(deny, n)
 			}
@@ -279,9 +280,10 @@ func (f *Found) Denied(held []string) Denied {
 	return Deny(deny)
 }
 
-// minors are the numbers of a driver's nodes that are denied one by one to who may use some of them, whether they are
-// there yet or not: GPUs, what parts of GPUs are opened by, and what lights screens. What all GPUs share is not among them.
-func minors(shared bool) (out []int64) {
+// deniedMinors are the numbers of a driver's nodes that are denied one by one to who may use some of them, whether they
+// are there yet or not: GPUs, what parts of GPUs are opened by, and what lights screens. What all GPUs share is not
+// among them.
+func deniedMinors(shared bool) (out []int64) {
 	if shared {
 		return nil
 	}

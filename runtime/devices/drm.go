@@ -7,16 +7,16 @@ import (
 	"strings"
 )
 
-// drm finds the GPUs that have a render node and that nothing else has told of. Their card, by which screens are lit,
-// goes with it.
-func (h *Host) drm(known []Device) (out []Device) {
+// findDRM finds the GPUs that have a render node and that nothing else has told of. Their card, by which screens are
+// lit, goes with it.
+func (h *Host) findDRM(known []Device) (out []Device) {
 	has := func(n Node) bool {
 		return slices.ContainsFunc(known, func(d Device) bool {
 			return slices.ContainsFunc(d.Nodes, func(o Node) bool { return o.Kernel == n.Kernel })
 		})
 	}
-	for _, dir := range h.glob("/sys/class/drm/renderD*") {
-		about := h.uevent(dir)
+	for _, dir := range h.globPaths("/sys/class/drm/renderD*") {
+		about := h.readUevent(dir)
 		driver, nodes := about["DRIVER"], h.drmNodes(dir)
 		// NVIDIA's driver tells of its own, and one without a driver is of nobody
 		if len(nodes) == 0 || has(nodes[0]) || driver == "nvidia" || driver == "" {
@@ -27,7 +27,7 @@ func (h *Host) drm(known []Device) (out []Device) {
 		if slot := about["PCI_SLOT_NAME"]; validID(slot) {
 			d.ID = "pci/" + slot
 		}
-		bytes := strings.TrimSpace(h.read(dir + "/device/mem_info_vram_total")) // of amdgpu
+		bytes := strings.TrimSpace(h.readFile(dir + "/device/mem_info_vram_total")) // of amdgpu
 		if total, err := strconv.ParseInt(bytes, 10, 64); err == nil {
 			d.Memory = max(0, total>>20)
 		}
@@ -38,10 +38,10 @@ func (h *Host) drm(known []Device) (out []Device) {
 	return out
 }
 
-// uevent reads what the kernel says of the device of a render node.
-func (h *Host) uevent(dir string) map[string]string {
+// readUevent reads what the kernel says of the device of a render node.
+func (h *Host) readUevent(dir string) map[string]string {
 	about := map[string]string{}
-	for line := range strings.Lines(h.read(dir + "/device/uevent")) {
+	for line := range strings.Lines(h.readFile(dir + "/device/uevent")) {
 		key, value, _ := strings.Cut(strings.TrimSpace(line), "=")
 		about[key] = value
 	}
@@ -51,16 +51,16 @@ func (h *Host) uevent(dir string) map[string]string {
 // drmNodes returns a render node, and the card that it is of.
 func (h *Host) drmNodes(dir string) []Node {
 	paths := []string{"/dev/dri/" + path.Base(dir)}
-	for _, card := range h.glob(dir + "/device/drm/card*") {
+	for _, card := range h.globPaths(dir + "/device/drm/card*") {
 		paths = append(paths, "/dev/dri/"+path.Base(card))
 	}
-	return h.nodes(paths...)
+	return h.existingNodes(paths...)
 }
 
 // drmOf returns the render node and the card of a device by its place on the PCI bus, if it has any.
 func (h *Host) drmOf(slot string) []Node {
-	for _, dir := range h.glob("/sys/class/drm/renderD*") {
-		if strings.EqualFold(h.uevent(dir)["PCI_SLOT_NAME"], slot) {
+	for _, dir := range h.globPaths("/sys/class/drm/renderD*") {
+		if strings.EqualFold(h.readUevent(dir)["PCI_SLOT_NAME"], slot) {
 			return h.drmNodes(dir)
 		}
 	}

@@ -27,7 +27,7 @@ const (
 	nvidiaMajor = 195 // of /dev/nvidia0 and its like, and of nvidiactl
 )
 
-func arch() string {
+func libraryArch() string {
 	switch goruntime.GOARCH {
 	case "amd64":
 		return "x86_64-linux-gnu"
@@ -55,23 +55,23 @@ type part struct {
 	gi, ci  int
 }
 
-// nvidia finds NVIDIA's GPUs by what its driver tells.
-func (h *Host) nvidia(ctx context.Context, out *Found) []Device {
-	infos := h.glob(nvidiaGPUs)
-	if len(infos) == 0 && !h.exists("/dev/nvidiactl") {
+// findNVIDIA finds NVIDIA's GPUs by what its driver tells.
+func (h *Host) findNVIDIA(ctx context.Context, out *Found) []Device {
+	infos := h.globPaths(nvidiaGPUs)
+	if len(infos) == 0 && !h.pathExists("/dev/nvidiactl") {
 		return nil
 	}
 	out.majors, out.uvm = h.nvidiaMajors()
-	known, err := h.smi(ctx)
+	known, err := h.querySMI(ctx)
 	if err != nil {
 		out.Faults = append(out.Faults, fmt.Sprintf("nvidia-smi does not say how NVIDIA's GPUs are: %v; they are "+
 			"given to nobody until it does", err))
 	}
-	shared := h.nodes("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools")
+	shared := h.existingNodes("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools")
 	mounts := h.nvidiaLibraries()
 	var all []Device
 	for _, info := range infos {
-		fields := colons(h.read(info))
+		fields := parseColonLines(h.readFile(info))
 		uuid, minor := fields["GPU UUID"], fields["Device Minor"]
 		n, wrong := strconv.Atoi(minor)
 		if wrong != nil || n < 0 || !validID(uuid) {
@@ -88,37 +88,38 @@ func (h *Host) nvidia(ctx context.Context, out *Found) []Device {
 		}
 		own, wrong := h.Node("/dev/nvidia" + minor)
 		if wrong != nil {
-			d.Health = cmp.Or(d.Health, fmt.Sprintf("its node /dev/nvidia%s cannot be found: %v", minor, cause(wrong)))
+			d.Health = cmp.Or(d.Health, fmt.Sprintf("its node /dev/nvidia%s cannot be found: %v", minor,
+				lastCause(wrong)))
 		} else {
 			d.Nodes = append(d.Nodes, own)
 		}
 		d.Nodes = slices.Concat(d.Nodes, h.drmOf(path.Base(path.Dir(info))), shared)
 		if d.Kind = cmp.Or(d.Kind, "nvidia"); i >= 0 && known[i].mig {
-			all = append(all, h.parts(d, known[i], n)...)
+			all = append(all, h.partDevices(d, known[i], n)...)
 			continue
 		}
-		d.Env = visible(d.ID)
+		d.Env = visibleVariables(d.ID)
 		all = append(all, d)
 	}
 	slices.SortStableFunc(all, func(a, b Device) int { return a.order - b.order })
 	return all
 }
 
-// visible are the variables by which CUDA and NVIDIA's own container tools see one device, and no other.
-func visible(id string) []string {
+// visibleVariables are the variables by which CUDA and NVIDIA's own container tools see one device, and no other.
+func visibleVariables(id string) []string {
 	return []string{"NVIDIA_VISIBLE_DEVICES=" + id, "CUDA_VISIBLE_DEVICES=" + id}
 }
 
-// parts makes a device of each part of a GPU.
-func (h *Host) parts(whole Device, g gpu, minor int) (out []Device) {
+// partDevices makes a device of each part of a GPU.
+func (h *Host) partDevices(whole Device, g gpu, minor int) (out []Device) {
 	for _, p := range g.parts {
 		d := whole
 		d.ID, d.Kind = p.uuid, validKind(whole.Kind+"-"+p.profile)
 		d.Model, d.Memory = whole.Model+" MIG "+p.profile, p.memory
-		d.Nodes, d.Env = slices.Clone(whole.Nodes), visible(p.uuid)
+		d.Nodes, d.Env = slices.Clone(whole.Nodes), visibleVariables(p.uuid)
 		dir := fmt.Sprintf("%s/gpu%d/mig/gi%d", nvidiaCaps, minor, p.gi)
 		for _, access := range []string{dir + "/access", fmt.Sprintf("%s/ci%d/access", dir, p.ci)} {
-			number := colons(h.read(access))["DeviceFileMinor"]
+			number := parseColonLines(h.readFile(access))["DeviceFileMinor"]
 			node, err := h.Node("/dev/nvidia-caps/nvidia-cap" + number)
 			if number == "" || err != nil {
 				d.Health = cmp.Or(d.Health, "the driver names no node for what "+access+" allows")
@@ -134,31 +135,31 @@ func (h *Host) parts(whole Device, g gpu, minor int) (out []Device) {
 // smiFields are asked of nvidia-smi, in this order.
 const smiFields = "uuid,name,memory.total,mig.mode.current,ecc.errors.uncorrected.volatile.total"
 
-// smi asks the vendor's tool for all GPUs and their parts.
-func (h *Host) smi(ctx context.Context) ([]gpu, error) {
+// querySMI asks the vendor's tool for all GPUs and their parts.
+func (h *Host) querySMI(ctx context.Context) ([]gpu, error) {
 	if h.Run == nil {
 		return nil, errors.New("there is no such program")
 	}
 	raw, err := h.Run(ctx, "nvidia-smi", "--query-gpu="+smiFields, "--format=csv,noheader,nounits")
 	if err != nil && len(raw) == 0 {
-		return nil, cause(err)
+		return nil, lastCause(err)
 	}
 	gpus, err := parseSMI(string(raw))
 	if err != nil || !slices.ContainsFunc(gpus, func(g gpu) bool { return g.mig }) {
 		return gpus, err
 	}
 	if raw, err = h.Run(ctx, "nvidia-smi", "-L"); err != nil {
-		return gpus, cause(err)
+		return gpus, lastCause(err)
 	}
 	list := string(raw)
 	if raw, err = h.Run(ctx, "nvidia-smi", "-q", "-x"); err != nil {
-		return gpus, cause(err)
+		return gpus, lastCause(err)
 	}
 	return gpus, parseMIG(gpus, list, raw)
 }
 
-// cause is the last error of a chain: what is of use to a reader of one sentence.
-func cause(err error) error {
+// lastCause is the last error of a chain: what is of use to a reader of one sentence.
+func lastCause(err error) error {
 	if missing := (*exec.Error)(nil); errors.As(err, &missing) {
 		return errors.New("there is no such program")
 	}
@@ -260,8 +261,8 @@ func profileMiB(profile string) int64 {
 	return n * 1024
 }
 
-// colons reads lines of "name: value".
-func colons(text string) map[string]string {
+// parseColonLines reads lines of "name: value".
+func parseColonLines(text string) map[string]string {
 	out := map[string]string{}
 	for line := range strings.Lines(text) {
 		if name, value, is := strings.Cut(line, ":"); is {
@@ -276,8 +277,8 @@ func validID(id string) bool {
 	return id != "" && len(id) <= 128 && !strings.ContainsFunc(id, func(r rune) bool { return r <= ' ' || r > '~' })
 }
 
-// nodes looks at those of these paths that there are.
-func (h *Host) nodes(paths ...string) (out []Node) {
+// existingNodes looks at those of these paths that there are.
+func (h *Host) existingNodes(paths ...string) (out []Node) {
 	for _, p := range paths {
 		if n, err := h.Node(p); err == nil {
 			out = append(out, n)
@@ -289,7 +290,7 @@ func (h *Host) nodes(paths ...string) (out []Node) {
 // nvidiaMajors returns the numbers of all drivers of NVIDIA, and which of them is that of unified memory.
 func (h *Host) nvidiaMajors() (out []int64, uvm int64) {
 	out = []int64{nvidiaMajor}
-	for line := range strings.Lines(h.read("/proc/devices")) {
+	for line := range strings.Lines(h.readFile("/proc/devices")) {
 		number, name, _ := strings.Cut(strings.TrimSpace(line), " ")
 		n, err := strconv.ParseInt(number, 10, 32)
 		if err == nil && strings.HasPrefix(name, "nvidia") && !slices.Contains(out, n) {
@@ -308,14 +309,14 @@ func (h *Host) nvidiaMajors() (out []int64, uvm int64) {
 // nvidiaLibraries returns what a container needs of the driver where no specification says so: the driver's own folder,
 // or else its libraries among those of the host, which a container finds in that folder.
 func (h *Host) nvidiaLibraries() []Mount {
-	if h.exists(nvidiaFolder+"/lib64/libcuda.so.1") || h.exists(nvidiaFolder+"/lib/libcuda.so.1") {
+	if h.pathExists(nvidiaFolder+"/lib64/libcuda.so.1") || h.pathExists(nvidiaFolder+"/lib/libcuda.so.1") {
 		return []Mount{{nvidiaFolder, nvidiaFolder}}
 	}
 	var out []Mount
 	for _, dir := range []string{"/usr/lib/" + h.Arch, "/usr/lib64", "/run/nvidia/driver/usr/lib/" + h.Arch} {
 		for _, name := range []string{"libcuda.so*", "libcudadebugger.so*", "libnvidia-*.so*", "libnvcuvid.so*",
 			"libnvoptix.so*"} {
-			for _, lib := range h.glob(dir + "/" + name) {
+			for _, lib := range h.globPaths(dir + "/" + name) {
 				out = append(out, Mount{lib, nvidiaFolder + "/lib64/" + path.Base(lib)})
 			}
 		}
@@ -324,7 +325,7 @@ func (h *Host) nvidiaLibraries() []Mount {
 		}
 	}
 	for _, program := range []string{"/usr/bin/nvidia-smi", "/run/nvidia/driver/usr/bin/nvidia-smi"} {
-		if len(out) > 0 && h.exists(program) {
+		if len(out) > 0 && h.pathExists(program) {
 			return append(out, Mount{program, nvidiaFolder + "/bin/nvidia-smi"})
 		}
 	}

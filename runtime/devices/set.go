@@ -22,8 +22,8 @@ type Options struct {
 	Hooks bool // those of specifications are run
 	// Withheld is why no device is granted to anybody; "": those that are well are
 	Withheld string
-	// Claims is a directory, for the lifetime of the host's kernel, by which the souks of a host see who of them grants a
-	// device; "": nobody else does
+	// Claims is a directory, for the lifetime of the host's kernel, by which the souks of a host see who of them grants
+	// a device; "": nobody else does
 	Claims string
 	Log    *slog.Logger
 }
@@ -71,20 +71,20 @@ func (s *Set) Look(ctx context.Context) (changed bool) {
 	}
 	had := s.offerLocked()
 	for _, d := range s.found.Devices {
-		if !there(found.Devices, d.ID) {
+		if !hasDevice(found.Devices, d.ID) {
 			s.o.Log.Warn("devices: a device is gone", "device", d.ID, "kind", d.Kind)
 			s.gone = append(s.gone, d)
 		}
 	}
 	s.gone = slices.DeleteFunc(s.gone, func(d Device) bool { // it is back, maybe by another name
 		return slices.ContainsFunc(found.Devices, func(o Device) bool {
-			return o.ID == d.ID || o.key() != "" && o.key() == d.key()
+			return o.ID == d.ID || o.nodeKey() != "" && o.nodeKey() == d.nodeKey()
 		})
 	})
 	if s.o.Withheld == "" {
 		for i := range found.Devices {
 			d := &found.Devices[i]
-			d.Health = cmp.Or(s.own.claim(d.ID), d.Health)
+			d.Health = cmp.Or(s.own.claimDevice(d.ID), d.Health)
 		}
 	}
 	for _, d := range found.Devices {
@@ -101,7 +101,7 @@ func (s *Set) Look(ctx context.Context) (changed bool) {
 const hooked = "it has hooks, which are not run: what they would do is missing in containers, links to libraries for " +
 	"the most part; souk agent --cdi-hooks has them run as root"
 
-func there(list []Device, id string) bool {
+func hasDevice(list []Device, id string) bool {
 	return slices.ContainsFunc(list, func(d Device) bool { return d.ID == id })
 }
 
@@ -121,16 +121,16 @@ const Gone = "it is not there any more"
 func (s *Set) offerLocked() []cluster.GPU {
 	var out []cluster.GPU
 	for _, d := range s.found.Devices {
-		out = append(out, offered(d, cmp.Or(d.Health, s.o.Withheld)))
+		out = append(out, offeredGPU(d, cmp.Or(d.Health, s.o.Withheld)))
 	}
 	for _, d := range s.gone {
-		out = append(out, offered(d, Gone))
+		out = append(out, offeredGPU(d, Gone))
 	}
 	return out
 }
 
-func offered(d Device, health string) cluster.GPU {
-	return cluster.GPU{Kind: d.Kind, Free: 1000, ID: d.ID, Node: d.key(), Model: d.Model, Memory: d.Memory,
+func offeredGPU(d Device, health string) cluster.GPU {
+	return cluster.GPU{Kind: d.Kind, Free: 1000, ID: d.ID, Node: d.nodeKey(), Model: d.Model, Memory: d.Memory,
 		Health: health}
 }
 
@@ -195,7 +195,7 @@ func (s *Set) Give(held []string) (Given, error) {
 		g.Env = append(g.Env, d.Env...)
 	}
 	if len(visibles) > 0 {
-		g.Env = append(g.Env, visible(strings.Join(visibles, ","))...)
+		g.Env = append(g.Env, visibleVariables(strings.Join(visibles, ","))...)
 	}
 	return g, nil
 }
@@ -203,7 +203,7 @@ func (s *Set) Give(held []string) (Given, error) {
 // Libraries is the directory in which a container finds the driver's, "" where a specification has them elsewhere.
 func (g *Given) Libraries() string {
 	for _, m := range g.Mounts {
-		if below(m.To, nvidiaFolder) {
+		if isBelow(m.To, nvidiaFolder) {
 			return nvidiaFolder + "/lib64"
 		}
 	}

@@ -16,7 +16,7 @@ import (
 // network namespace that nothing is in, with rules for a host that is none.
 func Able() error {
 	result := make(chan error)
-	osthread.Go(func() { result <- try() }) // what it has made ends with the thread
+	osthread.Go(func() { result <- tryNetwork() }) // what it has made ends with the thread
 	if err := <-result; err != nil {
 		return fault.Wrap(err, fault.Precondition, fault.CodeNetwork,
 			"containers can be given no network on this host, which "+
@@ -25,7 +25,7 @@ func Able() error {
 	return nil
 }
 
-func try() error {
+func tryNetwork() error {
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 		return err
 	}
@@ -36,18 +36,18 @@ func try() error {
 	defer inside.Close()
 	p := &netplan.Network{Cluster: netip.MustParsePrefix("fd00::/48"), App: netip.MustParsePrefix("fd00::/96")}
 	n := New("souk-able")
-	if err := n.lay(p); err != nil {
+	if err := n.layHostRules(p); err != nil {
 		return err
 	}
-	l := &link{name: "skable", of: n.tree, group: group(p), inside: inside}
-	if err := l.make(); err != nil {
+	l := &link{name: "skable", of: n.tree, group: groupNumber(p), inside: inside}
+	if err := l.makePair(); err != nil {
 		return err
 	}
-	defer l.close()
+	defer l.removeLink()
 	c, err := nftables.New()
 	if err != nil {
 		return err
 	}
-	lay(c, c.AddTable(&nftables.Table{Name: "souk", Family: nftables.TableFamilyINet}), ofContainer(p))
+	layChains(c, c.AddTable(&nftables.Table{Name: "souk", Family: nftables.TableFamilyINet}), ofContainer(p))
 	return c.Flush()
 }

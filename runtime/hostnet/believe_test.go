@@ -60,7 +60,7 @@ func TestWhatPeersAreBelieved(t *testing.T) {
 		{"vxlan by another kind of address", tunnel(netplan.VXLAN), []Peer{{ID: "a", At: at("2001:db8::1")}}, nil},
 	} {
 		var ids []string
-		for _, p := range c.of.bounded(c.list) {
+		for _, p := range c.of.enterablePeers(c.list) {
 			ids = append(ids, p.ID)
 		}
 		if !slices.Equal(ids, c.want) {
@@ -69,7 +69,7 @@ func TestWhatPeersAreBelieved(t *testing.T) {
 	}
 	outside := at("2001:db8::5")
 	liar := Peer{ID: "liar", At: at("10.0.0.4"), Key: other, Machines: []netip.Addr{m2, m1, outside, m2}}
-	got := wg.bounded([]Peer{victim, liar})
+	got := wg.enterablePeers([]Peer{victim, liar})
 	if len(got) != 2 || !slices.Equal(got[1].Machines, []netip.Addr{m2}) {
 		t.Errorf("of what is another's, twice there or of no machine is entered: %v", got)
 	}
@@ -79,7 +79,7 @@ func TestWhatPeersAreBelieved(t *testing.T) {
 		a[13], a[14], a[15] = byte(i>>16), byte(i>>8), byte(i)
 		many.Machines = append(many.Machines, netip.AddrFrom16(a))
 	}
-	if n := len(wg.bounded([]Peer{many})[0].Machines); n != maxRemote {
+	if n := len(wg.enterablePeers([]Peer{many})[0].Machines); n != maxRemote {
 		t.Errorf("%d machines are entered; at most %d", n, maxRemote)
 	}
 	for _, x := range []TunnelOptions{{Way: netplan.VXLAN}, {Way: "carrier pigeon", At: at("10.0.0.1")},
@@ -95,20 +95,20 @@ func TestWhatOnlyComesTakesNothingAway(t *testing.T) {
 	app := cluster.AppNetwork(cluster.Network("test"), "web")
 	m1, m2 := cluster.MachineAddress(app, "m1"), cluster.MachineAddress(app, "m2")
 	p := Peer{ID: "p", At: netip.MustParseAddr("10.0.0.2"), Key: key(t), Machines: []netip.Addr{m1}}
-	set, due := change(p, wgtypes.Peer{}, false)
+	set, due := peerChange(p, wgtypes.Peer{}, false)
 	if !due || set.Endpoint == nil || len(set.AllowedIPs) != 1 {
 		t.Errorf("one that is new: %v, %v", set, due)
 	}
 	was := wgtypes.Peer{PublicKey: p.Key, Endpoint: set.Endpoint, AllowedIPs: set.AllowedIPs}
-	if set, due = change(p, was, true); due {
+	if set, due = peerChange(p, was, true); due {
 		t.Errorf("one that is as it was: %v", set)
 	}
 	p.Machines = []netip.Addr{m1, m2}
-	if set, due = change(p, was, true); !due || set.ReplaceAllowedIPs || len(set.AllowedIPs) != 1 {
+	if set, due = peerChange(p, was, true); !due || set.ReplaceAllowedIPs || len(set.AllowedIPs) != 1 {
 		t.Errorf("one more: %v, %v", set, due)
 	}
 	p.Machines = []netip.Addr{m2}
-	if set, due = change(p, was, true); !due || !set.ReplaceAllowedIPs || len(set.AllowedIPs) != 1 {
+	if set, due = peerChange(p, was, true); !due || !set.ReplaceAllowedIPs || len(set.AllowedIPs) != 1 {
 		t.Errorf("another: %v, %v", set, due)
 	}
 }

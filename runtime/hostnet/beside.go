@@ -10,10 +10,10 @@ import (
 )
 
 // Beside returns the IPv4 address of the container of this host that has an IPv6 address; not valid: there is none.
-func Beside(v6 netip.Addr) netip.Addr { return pairs()[v6] }
+func Beside(v6 netip.Addr) netip.Addr { return addressPairs()[v6] }
 
-// pairs are the IPv4 addresses of this host's containers by their IPv6 ones.
-func pairs() map[netip.Addr]netip.Addr {
+// addressPairs are the IPv4 addresses of this host's containers by their IPv6 ones.
+func addressPairs() map[netip.Addr]netip.Addr {
 	all := byLink()
 	out := make(map[netip.Addr]netip.Addr, len(all))
 	for _, at := range all {
@@ -71,14 +71,14 @@ func (n *Neighbours) Beside(v6 netip.Addr) netip.Addr {
 	defer n.mu.Unlock()
 	v4, is := n.pairs[v6]
 	if old := time.Since(n.when); old >= keepFound || !is && old >= keepAbsent {
-		n.pairs, n.when = pairs(), time.Now()
+		n.pairs, n.when = addressPairs(), time.Now()
 		v4 = n.pairs[v6]
 	}
 	return v4
 }
 
-// Owners tells which container has an IPv4 address now. What is kept is by links, whose numbers the kernel gives once, so
-// an address that was another container's a moment ago is never taken for that one's.
+// Owners tells which container has an IPv4 address now. What is kept is by links, whose numbers the kernel gives once,
+// so an address that was another container's a moment ago is never taken for that one's.
 type Owners struct {
 	mu    sync.Mutex
 	links map[int]Addresses

@@ -21,14 +21,15 @@ import (
 	"github.com/soukhq/souk/runtime/hostnet/netplan"
 )
 
-// Entries6 are Entries by IPv6: private addresses (RFC 4193) that no cluster gives its machines. They have less in common
-// with a machine's own than those of other machines have, so of an entry's and a machine's a resolver puts the machine's
-// first (RFC 6724, rule 9).
+// Entries6 are Entries by IPv6: private addresses (RFC 4193) that no cluster gives its machines. They have less in
+// common with a machine's own than those of other machines have, so of an entry's and a machine's a resolver puts the
+// machine's first (RFC 6724, rule 9).
 var Entries6 = netip.MustParsePrefix("fd73:6f75:6b00::/96")
 
-// Entry brings what the containers of one souk send to addresses of Entries, and to those of Entries6, to a server of the
-// host. Only ports that are open there are led to it: the kernel refuses the others as a machine would at which nothing
-// listens, so a client that has another address goes on to that one. Its table of rules stays when this process ends.
+// Entry brings what the containers of one souk send to addresses of Entries, and to those of Entries6, to a server of
+// the host. Only ports that are open there are led to it: the kernel refuses the others as a machine would at which
+// nothing listens, so a client that has another address goes on to that one. Its table of rules stays when this process
+// ends.
 type Entry struct {
 	name  string
 	group uint32
@@ -43,14 +44,14 @@ type Entry struct {
 // entryTable is what the names of entries' tables begin with.
 const entryTable = "souk-in-"
 
-// HoldEntry6 gives the host's loopback device the IPv6 address that the server of a realm's entry is to have, and returns
-// it. Linux leads nothing to ::1 that came by another device. The host itself never speaks by the address, since it is
-// deprecated (RFC 6724, rule 3); it stays until the entry is removed.
+// HoldEntry6 gives the host's loopback device the IPv6 address that the server of a realm's entry is to have, and
+// returns it. Linux leads nothing to ::1 that came by another device. The host itself never speaks by the address,
+// since it is deprecated (RFC 6724, rule 3); it stays until the entry is removed.
 func HoldEntry6(realm string) (at netip.Addr, err error) {
 	at = entry6(realm)
 	lo, err := netlink.LinkByName("lo")
 	if err == nil {
-		err = netlink.AddrReplace(lo, &netlink.Addr{IPNet: ipNet(host(at)), Flags: unix.IFA_F_NODAD,
+		err = netlink.AddrReplace(lo, &netlink.Addr{IPNet: ipNet(hostPrefix(at)), Flags: unix.IFA_F_NODAD,
 			ValidLft: math.MaxUint32})
 	}
 	if err != nil {
@@ -77,7 +78,7 @@ func IsEntryServer(at netip.Addr) bool { return servers6.Contains(at) }
 func dropEntry6(at netip.Addr) error {
 	lo, err := netlink.LinkByName("lo")
 	if err == nil {
-		err = netlink.AddrDel(lo, &netlink.Addr{IPNet: ipNet(host(at))})
+		err = netlink.AddrDel(lo, &netlink.Addr{IPNet: ipNet(hostPrefix(at))})
 	}
 	if errors.Is(err, unix.EADDRNOTAVAIL) || errors.Is(err, unix.EOPNOTSUPP) { // the second: the host has no IPv6
 		return nil
@@ -85,10 +86,10 @@ func dropEntry6(at netip.Addr) error {
 	return err
 }
 
-// NewEntry is that of the containers of a network, whose server is at an address of the host's loopback device by IPv4 or
-// by IPv6, or at one of each. By what it has no address all is refused. It does nothing yet.
+// NewEntry is that of the containers of a network, whose server is at an address of the host's loopback device by IPv4
+// or by IPv6, or at one of each. By what it has no address all is refused. It does nothing yet.
 func NewEntry(p *netplan.Network, at ...netip.AddrPort) *Entry {
-	e := &Entry{name: entryName(p.Realm), group: group(p)}
+	e := &Entry{name: entryName(p.Realm), group: groupNumber(p)}
 	for _, a := range at {
 		if a.Addr().Is4() {
 			e.to = a
@@ -123,8 +124,8 @@ type entered struct {
 	six               bool
 }
 
-// entered are the entries by IPv4, and by IPv6.
-func (e *Entry) entered(t *nftables.Table) []entered {
+// enteredSets are the entries by IPv4, and by IPv6.
+func (e *Entry) enteredSets(t *nftables.Table) []entered {
 	open := func(name string, kind nftables.SetDatatype) *nftables.Set {
 		return &nftables.Set{Table: t, Name: name, Concatenation: true,
 			KeyType: nftables.MustConcatSetType(kind, nftables.TypeInetService)}
@@ -135,7 +136,7 @@ func (e *Entry) entered(t *nftables.Table) []entered {
 	}
 }
 
-func (x *entered) elements(open []netip.AddrPort) (es []nftables.SetElement) {
+func (x *entered) setElements(open []netip.AddrPort) (es []nftables.SetElement) {
 	if !x.to.IsValid() {
 		return nil
 	}
@@ -150,8 +151,8 @@ func (x *entered) elements(open []netip.AddrPort) (es []nftables.SetElement) {
 	return es
 }
 
-// among asks whether a packet is for one that is open, or for none.
-func (x *entered) among(is bool) rule {
+// isAmong asks whether a packet is for one that is open, or for none.
+func (x *entered) isAmong(is bool) rule {
 	return rule{
 		&expr.Payload{DestRegister: reg32x0, Base: expr.PayloadBaseNetworkHeader, Offset: x.destination,
 			Len: uint32(x.at.Addr().BitLen() / 8)},
@@ -160,10 +161,10 @@ func (x *entered) among(is bool) rule {
 	}
 }
 
-// chains are the entry's rules.
-func (e *Entry) chains(all []entered) []chain {
+// entryChains are the entry's rules.
+func (e *Entry) entryChains(all []entered) []chain {
 	protocol := expr.MetaKeyL4PROTO
-	tcp, notTCP := meta(protocol, equal(unix.IPPROTO_TCP)), meta(protocol, other(unix.IPPROTO_TCP))
+	tcp, notTCP := metaIs(protocol, equalTo(unix.IPPROTO_TCP)), metaIs(protocol, notEqualTo(unix.IPPROTO_TCP))
 	const flags, syn, ack = 13, 2, 16 // in the headers
 	begins := rule{
 		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseTransportHeader, Offset: flags, Len: 1},
@@ -172,26 +173,28 @@ func (e *Entry) chains(all []entered) []chain {
 	}
 	var refused, arriving, rest []rule
 	for _, x := range all {
-		mine := both(fromGroup(e.group), to(x.at))
-		refused = append(refused, both(mine, tcp, begins, x.among(false), reset()), both(mine, notTCP, refuse()))
+		mine := allOf(fromGroup(e.group), toPrefix(x.at))
+		refused = append(refused, allOf(mine, tcp, begins, x.isAmong(false), resetConn()),
+			allOf(mine, notTCP, refuse()))
 		if x.to.IsValid() {
-			arriving = append(arriving, both(mine, tcp, x.among(true), toServer(x.to)))
+			arriving = append(arriving, allOf(mine, tcp, x.isAmong(true), toServer(x.to)))
 		}
-		rest = append(rest, both(mine, drop())) // of connections that nobody knows any more
+		rest = append(rest, allOf(mine, drop())) // of connections that nobody knows any more
 	}
 	if e.to6.IsValid() { // of no network that others are in, but another host may send to it
-		rest = append(rest, both(notFrom(e.group), to(host(e.to6.Addr())), drop()))
+		rest = append(rest, allOf(notFrom(e.group), toPrefix(hostPrefix(e.to6.Addr())), drop()))
 	}
 	return []chain{
-		// Before the kernel begins to follow the connection: of one that it follows, and whose addresses it may change, it
-		// loses the reset that is sent from here (Linux 6.18).
+		// Before the kernel begins to follow the connection: of one that it follows, and whose addresses it may change,
+		// it loses the reset that is sent from here (Linux 6.18).
 		{"refused", nftables.ChainTypeFilter, nftables.ChainHookPrerouting, nftables.ChainPriorityRaw, refused},
 		{"arriving", nftables.ChainTypeNAT, nftables.ChainHookPrerouting, nftables.ChainPriorityNATDest, arriving},
 		{"rest", nftables.ChainTypeFilter, nftables.ChainHookPrerouting, nftables.ChainPriorityFilter, rest},
 	}
 }
 
-// Apply has these ports of addresses of Entries be open, also by IPv6, and no others. With anew it is looked at whether the rules are as they were laid.
+// Apply has these ports of addresses of Entries be open, also by IPv6, and no others. With anew it is looked at whether
+// the rules are as they were laid.
 func (e *Entry) Apply(open []netip.AddrPort, anew bool) error {
 	open = slices.Clone(open)
 	slices.SortFunc(open, netip.AddrPort.Compare)
@@ -200,7 +203,7 @@ func (e *Entry) Apply(open []netip.AddrPort, anew bool) error {
 	if e.open != nil && !anew && slices.Equal(open, e.open) {
 		return nil
 	}
-	if err := e.lay(open); err != nil {
+	if err := e.layEntryRules(open); err != nil {
 		e.open = nil
 		return fault.Wrap(err, fault.Unavailable, fault.CodeNetwork,
 			"the rules of the entry of containers cannot be laid")
@@ -209,15 +212,15 @@ func (e *Entry) Apply(open []netip.AddrPort, anew bool) error {
 	return nil
 }
 
-// lay lays the rules, where they are not there, and what the sets lack or have too much of.
-func (e *Entry) lay(open []netip.AddrPort) error {
+// layEntryRules lays the rules, where they are not there, and what the sets lack or have too much of.
+func (e *Entry) layEntryRules(open []netip.AddrPort) error {
 	c, err := nftables.New()
 	if err != nil {
 		return err
 	}
 	t := &nftables.Table{Name: e.name, Family: nftables.TableFamilyINet}
-	all := e.entered(t)
-	stand, err := chainsStand(c, t, e.chains(all))
+	all := e.enteredSets(t)
+	stand, err := chainsStand(c, t, e.entryChains(all))
 	if err != nil {
 		return err
 	}
@@ -226,22 +229,22 @@ func (e *Entry) lay(open []netip.AddrPort) error {
 		c.AddTable(t)
 	}
 	for _, x := range all {
-		if err := x.lay(c, open, stand); err != nil {
+		if err := x.laySet(c, open, stand); err != nil {
 			return err
 		}
 	}
 	if !stand {
-		lay(c, t, e.chains(all))
+		layChains(c, t, e.entryChains(all))
 	}
 	return c.Flush()
 }
 
-// lay has the set have what is open. Where the rules do not stand the set is laid, too.
-func (x *entered) lay(c *nftables.Conn, open []netip.AddrPort, stand bool) error {
+// laySet has the set have what is open. Where the rules do not stand the set is laid, too.
+func (x *entered) laySet(c *nftables.Conn, open []netip.AddrPort, stand bool) error {
 	var has map[string]nftables.SetElement
 	var err error
 	if stand {
-		has, err = elements(c, x.set)
+		has, err = readElements(c, x.set)
 	} else if err = c.AddSet(x.set, nil); err == nil {
 		c.FlushSet(x.set)
 	}
@@ -249,7 +252,7 @@ func (x *entered) lay(c *nftables.Conn, open []netip.AddrPort, stand bool) error
 		return err
 	}
 	var more, less []nftables.SetElement
-	for _, one := range x.elements(open) {
+	for _, one := range x.setElements(open) {
 		if _, is := has[string(one.Key)]; !is {
 			more = append(more, one)
 		}

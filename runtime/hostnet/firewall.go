@@ -70,8 +70,8 @@ func (g gate) String() string {
 	return fmt.Sprintf("chain %s of nftables", g.place)
 }
 
-// remedy is the commands that let packets of containers pass.
-func (g gate) remedy() string {
+// remedyCommands is the commands that let packets of containers pass.
+func (g gate) remedyCommands() string {
 	chain, tool := g.chain, "iptables"
 	if g.docker {
 		chain = dockerUser
@@ -89,8 +89,8 @@ func (g gate) remedy() string {
 	return fmt.Sprintf("%s -I %s -i %s+ -j ACCEPT; %[1]s -I %[2]s -o %[3]s+ -j ACCEPT", tool, chain, devices)
 }
 
-// gates finds those of the host that are not souk's.
-func gates() ([]gate, error) {
+// findGates finds those of the host that are not souk's.
+func findGates() ([]gate, error) {
 	c, err := nftables.New()
 	if err != nil {
 		return nil, err
@@ -108,7 +108,7 @@ func gates() ([]gate, error) {
 		}
 		g := gate{place: place{ch.Table.Family, ch.Table.Name, ch.Name},
 			drops: ch.Policy != nil && *ch.Policy == nftables.ChainPolicyDrop}
-		if err := g.look(c, all); err != nil {
+		if err := g.readChains(c, all); err != nil {
 			return nil, err
 		}
 		if g.drops || g.has {
@@ -126,8 +126,8 @@ func gates() ([]gate, error) {
 	return out, nil
 }
 
-// look finds what is in a gate's chain, and in those of its table that it may lead to.
-func (g *gate) look(c *nftables.Conn, all []*nftables.Chain) error {
+// readChains finds what is in a gate's chain, and in those of its table that it may lead to.
+func (g *gate) readChains(c *nftables.Conn, all []*nftables.Chain) error {
 	for _, ch := range all {
 		if ch.Table.Name != g.table || ch.Table.Family != g.family {
 			continue
@@ -167,13 +167,13 @@ func opensFor(r *nftables.Rule, key expr.MetaKey) bool {
 // as that is seen. Where there is a chain that may, packets are sent through the host, between namespaces that are made
 // for that. Where the host passes nothing on yet, that is not changed, and a chain whose policy is drop counts.
 func Blocked() error {
-	gs, err := gates()
+	gs, err := findGates()
 	if err != nil || len(gs) == 0 {
 		return nil //nolint:nilerr // no nftables is Able's to say
 	}
 	var closed []gate
 	var what []string
-	if is(forward4, "1") && is(forward6, "1") {
+	if isSetTo(forward4, "1") && isSetTo(forward6, "1") {
 		lost, err := tryForward()
 		if err != nil {
 			return fault.Wrap(err, fault.Unavailable, codeFirewall, "whether the host's firewall lets packets of "+
@@ -196,7 +196,7 @@ func Blocked() error {
 	}
 	var names, remedies []string
 	for _, g := range closed {
-		names, remedies = append(names, g.String()), append(remedies, g.remedy())
+		names, remedies = append(names, g.String()), append(remedies, g.remedyCommands())
 	}
 	return fault.New(fault.Precondition, codeFirewall, "the host's firewall drops packets of containers (%s): %s; let "+
 		"them pass (%s)", strings.Join(what, ", "), strings.Join(names, ", "), strings.Join(remedies, "; "))

@@ -41,7 +41,7 @@ func TestBlocked(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			h := apart(t)
-			forwarding(t)
+			forwardingEntry(t)
 			for _, r := range c.rules {
 				h.run(strings.Fields(r)...)
 			}
@@ -72,8 +72,8 @@ func TestBlocked(t *testing.T) {
 	}
 }
 
-// forwarding has the test's host pass packets on, as one with Docker does.
-func forwarding(t *testing.T) {
+// forwardingEntry has the test's host pass packets on, as one with Docker does.
+func forwardingEntry(t *testing.T) {
 	t.Helper()
 	for _, file := range []string{"ipv4/ip_forward", "ipv6/conf/all/forwarding"} {
 		must(t, os.WriteFile("/proc/sys/net/"+file, []byte("1"), 0))
@@ -101,7 +101,7 @@ func TestOpening(t *testing.T) {
 		}
 	}
 	must(t, hostnet.Blocked())
-	forwarding(t)
+	forwardingEntry(t)
 	must(t, hostnet.Blocked())
 	shown := h.run("iptables-nft", "-S", "FORWARD")
 	for _, way := range []string{"i", "o"} {

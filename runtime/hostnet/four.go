@@ -29,27 +29,27 @@ func fourSetsOf(t *nftables.Table) fourSets {
 	}
 }
 
-func (f fourSets) both() []*nftables.Set { return []*nftables.Set{f.apps, f.admits} }
+func (f fourSets) bothSets() []*nftables.Set { return []*nftables.Set{f.apps, f.admits} }
 
-// judge are the rules for IPv4 packets between two devices of a group, which from and to ask for: they are accepted
+// admitRules are the rules for IPv4 packets between two devices of a group, which from and to ask for: they are accepted
 // where the app that a packet comes from may connect to where it goes. The number goes by the packet's mark, so that
 // nft can print the rules, and the mark is none before and after.
-func (f fourSets) judge(between rule) []rule {
+func (f fourSets) admitRules(between rule) []rule {
 	const source, destination = 12, 16 // in the header
 	mark := func(load ...expr.Any) rule {
 		return append(rule(load), &expr.Meta{Key: expr.MetaKeyMARK, SourceRegister: true, Register: 1})
 	}
-	unmark := mark(&expr.Immediate{Register: 1, Data: number(0)})
+	unmark := mark(&expr.Immediate{Register: 1, Data: nativeUint32(0)})
 	at := func(register, offset uint32) *expr.Payload {
 		return &expr.Payload{DestRegister: register, Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: 4}
 	}
 	return []rule{
-		both(between, ipv4(), unmark),
-		both(between, ipv4(), mark(at(1, source), &expr.Lookup{SourceRegister: 1, DestRegister: 1, IsDestRegSet: true,
+		allOf(between, ipv4(), unmark),
+		allOf(between, ipv4(), mark(at(1, source), &expr.Lookup{SourceRegister: 1, DestRegister: 1, IsDestRegSet: true,
 			SetName: f.apps.Name, SetID: f.apps.ID})),
-		both(between, ipv4(), rule{&expr.Meta{Key: expr.MetaKeyMARK, Register: reg32x0}, at(reg32x1, destination),
+		allOf(between, ipv4(), rule{&expr.Meta{Key: expr.MetaKeyMARK, Register: reg32x0}, at(reg32x1, destination),
 			&expr.Lookup{SourceRegister: reg32x0, SetName: f.admits.Name, SetID: f.admits.ID}}, unmark, accept()),
-		both(between, meta(expr.MetaKeyL4PROTO, equal(unix.IPPROTO_TCP)), reset()),
+		allOf(between, metaIs(expr.MetaKeyL4PROTO, equalTo(unix.IPPROTO_TCP)), resetConn()),
 	}
 }
 
@@ -60,25 +60,25 @@ type numbers map[uint32]netip.Prefix
 // maxNumbers is how many apps are numbered until all rules are laid again, with new numbers.
 const maxNumbers = 65536
 
-func (n numbers) of(app netip.Prefix) []byte {
+func (n numbers) numberOf(app netip.Prefix) []byte {
 	a := app.Addr().As16()
 	for at := binary.BigEndian.Uint32(a[8:]); ; at++ { // an app's 48 bits end there
 		has, taken := n[at]
 		if at != 0 && (!taken || has == app) {
 			n[at] = app
-			return number(at)
+			return nativeUint32(at)
 		}
 	}
 }
 
-// elements are a container's, of each set.
-func (k kept) elements(n numbers) (apps, admits []nftables.SetElement) {
+// setElements are a container's, of each set.
+func (k kept) setElements(n numbers) (apps, admits []nftables.SetElement) {
 	if !k.at.V4.IsValid() || len(k.from) == 0 {
 		return nil, nil
 	}
-	apps = []nftables.SetElement{{Key: k.at.V4.AsSlice(), Val: n.of(k.from[0])}}
+	apps = []nftables.SetElement{{Key: k.at.V4.AsSlice(), Val: n.numberOf(k.from[0])}}
 	for _, p := range k.from {
-		admits = append(admits, nftables.SetElement{Key: append(n.of(p), k.at.V4.AsSlice()...)})
+		admits = append(admits, nftables.SetElement{Key: append(n.numberOf(p), k.at.V4.AsSlice()...)})
 	}
 	return apps, admits
 }
@@ -89,10 +89,10 @@ func (f fourSets) addressOf(e nftables.SetElement) netip.Addr {
 	return a
 }
 
-// drop removes the elements about addresses that gone reports.
-func (f fourSets) drop(c *nftables.Conn, gone func(netip.Addr) bool) error {
-	for _, s := range f.both() {
-		es, err := elements(c, s)
+// dropElements removes the elements about addresses that gone reports.
+func (f fourSets) dropElements(c *nftables.Conn, gone func(netip.Addr) bool) error {
+	for _, s := range f.bothSets() {
+		es, err := readElements(c, s)
 		if err != nil {
 			return err
 		}
@@ -111,19 +111,19 @@ func (f fourSets) drop(c *nftables.Conn, gone func(netip.Addr) bool) error {
 	return nil
 }
 
-// enter adds those of a container, in the place of those that a container before it has left.
-func (f fourSets) enter(c *nftables.Conn, k kept, n numbers) error {
-	apps, admits := k.elements(n)
+// enterContainer adds those of a container, in the place of those that a container before it has left.
+func (f fourSets) enterContainer(c *nftables.Conn, k kept, n numbers) error {
+	apps, admits := k.setElements(n)
 	if len(apps) == 0 {
 		return nil
 	}
-	return errors.Join(f.drop(c, func(a netip.Addr) bool { return a == k.at.V4 }),
+	return errors.Join(f.dropElements(c, func(a netip.Addr) bool { return a == k.at.V4 }),
 		c.SetAddElements(f.apps, apps), c.SetAddElements(f.admits, admits))
 }
 
-// hold reports whether the sets have what they should of a container.
-func (f fourSets) hold(has [2]map[string]nftables.SetElement, k kept, n numbers) bool {
-	apps, admits := k.elements(n)
+// hasContainer reports whether the sets have what they should of a container.
+func (f fourSets) hasContainer(has [2]map[string]nftables.SetElement, k kept, n numbers) bool {
+	apps, admits := k.setElements(n)
 	return !slices.ContainsFunc(apps, func(e nftables.SetElement) bool {
 		there, is := has[0][string(e.Key)]
 		return !is || !slices.Equal(there.Val, e.Val)
@@ -133,16 +133,16 @@ func (f fourSets) hold(has [2]map[string]nftables.SetElement, k kept, n numbers)
 	})
 }
 
-// lay has the sets be what they should be of all containers, and no more.
-func (f fourSets) lay(c *nftables.Conn, all map[string]kept, n numbers) error {
-	for _, s := range f.both() {
+// laySets has the sets be what they should be of all containers, and no more.
+func (f fourSets) laySets(c *nftables.Conn, all map[string]kept, n numbers) error {
+	for _, s := range f.bothSets() {
 		if err := c.AddSet(s, nil); err != nil {
 			return err
 		}
 		c.FlushSet(s)
 	}
 	for _, k := range all {
-		apps, admits := k.elements(n)
+		apps, admits := k.setElements(n)
 		if len(apps) == 0 {
 			continue
 		}

@@ -38,13 +38,13 @@ func keptOf(p *netplan.Network, at Addresses) kept {
 func (n *Net) Keep(container string, p *netplan.Network, at Addresses) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.keep(container, keptOf(p, at))
+	n.keepContainer(container, keptOf(p, at))
 	want := rulesOf(p)
 	n.laid = &want
 }
 
-// keep is Keep, with mu held.
-func (n *Net) keep(container string, k kept) {
+// keepContainer is Keep, with mu held.
+func (n *Net) keepContainer(container string, k kept) {
 	if n.kept == nil {
 		n.kept = make(map[string]kept)
 	}
@@ -64,56 +64,56 @@ func (n *Net) Mend() (mended bool, err error) {
 	if n.laid == nil || len(n.kept) == 0 {
 		return false, nil
 	}
-	if ok, err := n.stands(*n.laid); ok || err != nil {
+	if ok, err := n.hasRules(*n.laid); ok || err != nil {
 		return false, err
 	}
 	return true, n.layAll(*n.laid)
 }
 
-// stands reports whether the rules are as they were laid: each chain has its rules, and each port leads to its
+// hasRules reports whether the rules are as they were laid: each chain has its rules, and each port leads to its
 // container.
-func (n *Net) stands(want rules) (bool, error) {
-	if !is(forward4, "1") || !is(forward6, "1") {
+func (n *Net) hasRules(want rules) (bool, error) {
+	if !isSetTo(forward4, "1") || !isSetTo(forward6, "1") {
 		return false, nil
 	}
 	c, err := nftables.New()
 	if err != nil {
 		return false, err
 	}
-	maps, four := portMaps(n.table()), fourSetsOf(n.table())
-	if ok, err := chainsStand(c, n.table(), ofHost(want, maps, four)); !ok || err != nil {
+	maps, four := portMaps(n.rulesTable()), fourSetsOf(n.rulesTable())
+	if ok, err := chainsStand(c, n.rulesTable(), ofHost(want, maps, four)); !ok || err != nil {
 		return false, err
 	}
 	for _, m := range maps {
-		led, err := elements(c, m.Set)
+		led, err := readElements(c, m.Set)
 		if err != nil {
 			return false, err
 		}
-		for _, e := range n.published(m) {
+		for _, e := range n.publishedElements(m) {
 			if there, is := led[string(e.Key)]; !is || !slices.Equal(there.Val, e.Val) {
 				return false, nil
 			}
 		}
 	}
 	var has [2]map[string]nftables.SetElement
-	for i, s := range four.both() {
-		if has[i], err = elements(c, s); err != nil {
+	for i, s := range four.bothSets() {
+		if has[i], err = readElements(c, s); err != nil {
 			return false, err
 		}
 	}
 	for _, k := range n.kept {
-		if !four.hold(has, k, n.apps) {
+		if !four.hasContainer(has, k, n.apps) {
 			return false, nil
 		}
 	}
 	return true, nil
 }
 
-// there reports whether the table has all its chains: whoever removes rules by a flush of all takes those, too. It is
-// what a start waits for, and takes a tenth of the time that stands does.
-func (n *Net) there(want rules) (bool, error) {
+// hasChains reports whether the table has all its chains: whoever removes rules by a flush of all takes those, too. It
+// is what a start waits for, and takes a tenth of the time that stands does.
+func (n *Net) hasChains(want rules) (bool, error) {
 	has, err := chainsOf()
-	return has[n.tree] == len(ofHost(want, portMaps(n.table()), fourSetsOf(n.table()))), err
+	return has[n.tree] == len(ofHost(want, portMaps(n.rulesTable()), fourSetsOf(n.rulesTable()))), err
 }
 
 // chainsOf counts the chains of the host's tables, by name.
@@ -150,8 +150,8 @@ func chainsStand(c *nftables.Conn, t *nftables.Table, chains []chain) (bool, err
 	return true, nil
 }
 
-// published are the elements of one of the maps of ports, for all containers.
-func (n *Net) published(m portMap) (es []nftables.SetElement) {
+// publishedElements are the elements of one of the maps of ports, for all containers.
+func (n *Net) publishedElements(m portMap) (es []nftables.SetElement) {
 	for _, k := range n.kept {
 		es = append(es, elementsFor(k.ports, k.at, m)...)
 	}
@@ -160,29 +160,29 @@ func (n *Net) published(m portMap) (es []nftables.SetElement) {
 
 // layAll makes the host's rules, and has all ports lead to their containers, in one step.
 func (n *Net) layAll(want rules) error {
-	if err := route(); err != nil {
+	if err := enableForwarding(); err != nil {
 		return err
 	}
 	c, err := nftables.New()
 	if err != nil {
 		return err
 	}
-	t := c.AddTable(n.table())
+	t := c.AddTable(n.rulesTable())
 	maps := portMaps(t)
 	for _, m := range maps {
 		if err := c.AddSet(m.Set, nil); err != nil {
 			return err
 		}
-		if err := lead(c, m.Set, n.published(m)); err != nil {
+		if err := leadPorts(c, m.Set, n.publishedElements(m)); err != nil {
 			return err
 		}
 	}
 	four := fourSetsOf(t)
 	n.apps = numbers{}
-	if err := four.lay(c, n.kept, n.apps); err != nil {
+	if err := four.laySets(c, n.kept, n.apps); err != nil {
 		return err
 	}
-	lay(c, t, ofHost(want, maps, four))
+	layChains(c, t, ofHost(want, maps, four))
 	if err := c.Flush(); err != nil {
 		return fmt.Errorf("the host's rules: %w", err)
 	}
@@ -229,13 +229,13 @@ func (n *Net) Guard(ctx context.Context, log *slog.Logger) {
 // ends.
 func Watch(ctx context.Context, table string, removed func()) {
 	for ctx.Err() == nil {
-		if err := watch(ctx, table, removed); err != nil {
+		if err := watchTable(ctx, table, removed); err != nil {
 			_ = wait.For(ctx, time.Second) // its end is the loop's
 		}
 	}
 }
 
-func watch(ctx context.Context, table string, removed func()) error {
+func watchTable(ctx context.Context, table string, removed func()) error {
 	s, err := nl.Subscribe(unix.NETLINK_NETFILTER, unix.NFNLGRP_NFTABLES)
 	if err != nil {
 		return err
@@ -254,7 +254,7 @@ func watch(ctx context.Context, table string, removed func()) error {
 			return err
 		}
 		for _, m := range list {
-			if removes(m.Header.Type, m.Data, table) {
+			if isRemovalOf(m.Header.Type, m.Data, table) {
 				removed()
 				break
 			}
@@ -262,9 +262,9 @@ func watch(ctx context.Context, table string, removed func()) error {
 	}
 }
 
-// removes reports whether a message of nftables says that something of a table has been removed. The table's name is
+// isRemovalOf reports whether a message of nftables says that something of a table has been removed. The table's name is
 // the first attribute of each of them (linux/netfilter/nf_tables.h).
-func removes(kind uint16, data []byte, table string) bool {
+func isRemovalOf(kind uint16, data []byte, table string) bool {
 	if kind>>8 != unix.NFNL_SUBSYS_NFTABLES {
 		return false
 	}

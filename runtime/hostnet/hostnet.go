@@ -61,7 +61,7 @@ type rules struct {
 }
 
 func rulesOf(p *netplan.Network) rules {
-	r := rules{group: group(p), tunnel: tunnelGroup(p), cluster: p.Cluster}
+	r := rules{group: groupNumber(p), tunnel: tunnelGroup(p), cluster: p.Cluster}
 	if p.DNS != nil {
 		r.dns = *p.DNS
 	}
@@ -74,9 +74,9 @@ func rulesOf(p *netplan.Network) rules {
 // New is the network of a worker; its table of rules has that name. It does nothing yet.
 func New(tree string) *Net { return &Net{tree: tree, apps: numbers{}} }
 
-// group is the number of the group that the host's ends of links are in: all of those whose containers may reach each
-// other, of however many workers.
-func group(p *netplan.Network) uint32 { return groupOf(p.Cluster.String() + "\x00" + p.Realm) }
+// groupNumber is the number of the group that the host's ends of links are in: all of those whose containers may reach
+// each other, of however many workers.
+func groupNumber(p *netplan.Network) uint32 { return groupOf(p.Cluster.String() + "\x00" + p.Realm) }
 
 // tunnelGroup is the number of the group that the tunnel to the other hosts of these containers is in.
 func tunnelGroup(p *netplan.Network) uint32 {
@@ -88,12 +88,12 @@ func groupOf(name string) uint32 {
 	return binary.BigEndian.Uint32(sum[:])>>1 | 1 // not 0, which all others are in
 }
 
-func (n *Net) table() *nftables.Table {
+func (n *Net) rulesTable() *nftables.Table {
 	return &nftables.Table{Name: n.tree, Family: nftables.TableFamilyINet}
 }
 
-// device is the name of the host's end of a container's link.
-func (n *Net) device(container string) string {
+// deviceName is the name of the host's end of a container's link.
+func (n *Net) deviceName(container string) string {
 	sum := sha256.Sum256([]byte(n.tree + "\x00" + container))
 	return devices + strings.ToLower(base32.HexEncoding.WithPadding(base32.NoPadding).EncodeToString(sum[:8]))
 }
@@ -107,7 +107,7 @@ func (n *Net) Attach(pid int, container string, p *netplan.Network) (Addresses, 
 	if err := p.Check(); err != nil {
 		return Addresses{}, err
 	}
-	at, err := n.attach(pid, container, p)
+	at, err := n.attachContainer(pid, container, p)
 	if err != nil && fault.CodeOf(err) == "" {
 		return at, fault.Wrap(err, fault.Precondition, fault.CodeNetwork,
 			"container %s cannot be given a network: this takes veth, nftables with NAT, and IPv6 in the host's kernel",
@@ -116,8 +116,8 @@ func (n *Net) Attach(pid int, container string, p *netplan.Network) (Addresses, 
 	return at, err
 }
 
-func (n *Net) attach(pid int, container string, p *netplan.Network) (at Addresses, err error) {
-	if err := n.lay(p); err != nil {
+func (n *Net) attachContainer(pid int, container string, p *netplan.Network) (at Addresses, err error) {
+	if err := n.layHostRules(p); err != nil {
 		return at, err
 	}
 	inside, err := netns.GetFromPid(pid)
@@ -130,16 +130,16 @@ func (n *Net) attach(pid int, container string, p *netplan.Network) (at Addresse
 
 // attachTo is attach for a namespace, with the host's rules laid.
 func (n *Net) attachTo(inside netns.NsHandle, container string, p *netplan.Network) (at Addresses, err error) {
-	l := &link{name: n.device(container), of: n.tree, group: group(p), inside: inside}
-	if err := l.make(); err != nil {
+	l := &link{name: n.deviceName(container), of: n.tree, group: groupNumber(p), inside: inside}
+	if err := l.makePair(); err != nil {
 		return at, err
 	}
-	defer l.close()
-	if err := l.loopback(); err != nil {
+	defer l.removeLink()
+	if err := l.setUpLoopback(); err != nil {
 		return at, err
 	}
 	at.V6 = p.Address
-	if at.V4, err = l.address(container, at.V6); err != nil {
+	if at.V4, err = l.assignAddress(container, at.V6); err != nil {
 		return at, err
 	}
 	c, err := nftables.New(nftables.WithNetNSFd(int(inside)))
@@ -147,35 +147,36 @@ func (n *Net) attachTo(inside netns.NsHandle, container string, p *netplan.Netwo
 		return at, err
 	}
 	t := c.AddTable(&nftables.Table{Name: "souk", Family: nftables.TableFamilyINet})
-	lay(c, t, ofContainer(p))
+	layChains(c, t, ofContainer(p))
 	if err := c.Flush(); err != nil {
 		return at, fmt.Errorf("the container's own rules: %w", err)
 	}
-	if err := l.up(at); err != nil {
+	if err := l.bringUp(at); err != nil {
 		return at, err
 	}
-	return at, n.enter(container, keptOf(p, at))
+	return at, n.enterContainer(container, keptOf(p, at))
 }
 
-// lay makes the host's rules, when they are not there or what they are made of has changed.
-func (n *Net) lay(p *netplan.Network) error {
+// layHostRules makes the host's rules, when they are not there or what they are made of has changed.
+func (n *Net) layHostRules(p *netplan.Network) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	want := rulesOf(p)
 	if n.ours && *n.laid == want && len(n.apps) < maxNumbers {
-		if is, err := n.there(want); is || err != nil { // Guard looks closer, as soon as a rule goes
+		if is, err := n.hasChains(want); is || err != nil { // Guard looks closer, as soon as a rule goes
 			return err
 		}
 	}
 	return n.layAll(want)
 }
 
-// route has the host pass packets on. A host that learns its own way by IPv6 router advertisements goes on doing so.
-func route() error {
-	if err := set(forward4, "1"); err != nil {
+// enableForwarding has the host pass packets on. A host that learns its own way by IPv6 router advertisements goes on
+// doing so.
+func enableForwarding() error {
+	if err := writeSetting(forward4, "1"); err != nil {
 		return err
 	}
-	if is(forward6, "1") {
+	if isSetTo(forward6, "1") {
 		return nil
 	}
 	const conf = "/proc/sys/net/ipv6/conf/"
@@ -184,13 +185,13 @@ func route() error {
 		return err
 	}
 	for _, e := range es {
-		if accept := conf + e.Name() + "/accept_ra"; is(accept, "1") && e.Name() != "all" {
-			if err := set(accept, "2"); err != nil && !errors.Is(err, os.ErrNotExist) { // it may go meanwhile
+		if accept := conf + e.Name() + "/accept_ra"; isSetTo(accept, "1") && e.Name() != "all" {
+			if err := writeSetting(accept, "2"); err != nil && !errors.Is(err, os.ErrNotExist) { // it may go meanwhile
 				return err
 			}
 		}
 	}
-	return set(forward6, "1")
+	return writeSetting(forward6, "1")
 }
 
 // What says whether the host passes packets on.
@@ -199,26 +200,28 @@ const (
 	forward6 = "/proc/sys/net/ipv6/conf/all/forwarding"
 )
 
-func is(file, want string) bool {
+func isSetTo(file, want string) bool {
 	b, err := os.ReadFile(file)
 	return err == nil && strings.TrimSpace(string(b)) == want
 }
 
-// set writes a setting of the kernel that is another.
-func set(file, to string) error {
-	if is(file, to) {
+// writeSetting writes a setting of the kernel that is another.
+func writeSetting(file, to string) error {
+	if isSetTo(file, to) {
 		return nil
 	}
 	return os.WriteFile(file, []byte(to), 0o644)
 }
 
-// enter says who may connect to a container by IPv4, and has ports of the host lead to it. It is kept from then on.
-func (n *Net) enter(container string, k kept) error {
+// enterContainer says who may connect to a container by IPv4, and has ports of the host lead to it. It is kept from
+// then on.
+func (n *Net) enterContainer(container string, k kept) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	ports, at := k.ports, k.at
 	if len(ports) > 0 {
-		if err := errors.Join(sweep(n.table()), n.sweepOthers()); err != nil { // what led to who is gone is free
+		if err := errors.Join(sweepPorts(n.rulesTable()),
+			n.sweepOthers()); err != nil { // what led to who is gone is free
 			return err
 		}
 	}
@@ -226,17 +229,17 @@ func (n *Net) enter(container string, k kept) error {
 	if err != nil {
 		return err
 	}
-	if err := fourSetsOf(n.table()).enter(c, k, n.apps); err != nil {
+	if err := fourSetsOf(n.rulesTable()).enterContainer(c, k, n.apps); err != nil {
 		return err
 	}
 	if len(ports) == 0 {
 		if err := c.Flush(); err != nil {
 			return err
 		}
-		n.keep(container, k)
+		n.keepContainer(container, k)
 		return nil
 	}
-	maps := portMaps(n.table())
+	maps := portMaps(n.rulesTable())
 	taken, err := portsInUse(c, ports, at.V6)
 	if err != nil {
 		return err
@@ -246,22 +249,22 @@ func (n *Net) enter(container string, k kept) error {
 			"port %d is not free: there is %s; publish another, or run it elsewhere", p.Host, why)
 	}
 	for _, m := range maps {
-		if err := lead(c, m.Set, elementsFor(ports, at, m)); err != nil {
+		if err := leadPorts(c, m.Set, elementsFor(ports, at, m)); err != nil {
 			return err
 		}
 	}
 	if err := c.Flush(); err != nil {
 		return err
 	}
-	n.keep(container, k)
-	forget(ports)
+	n.keepContainer(container, k)
+	forgetFlows(ports)
 	return nil
 }
 
-// forget has the kernel look anew where packets to UDP ports of the host go. Else a client that keeps its own port is
-// led where its first packet was, for as long as it sends: to a container that is gone, or to the host, of before the
-// port was published. Where the kernel does not do that, a client is led right with another port.
-func forget(ports []netplan.Port) {
+// forgetFlows has the kernel look anew where packets to UDP ports of the host go. Else a client that keeps its own port
+// is led where its first packet was, for as long as it sends: to a container that is gone, or to the host, of before
+// the port was published. Where the kernel does not do that, a client is led right with another port.
+func forgetFlows(ports []netplan.Port) {
 	for _, p := range ports {
 		if !p.UDP {
 			continue
@@ -284,19 +287,19 @@ func elementsFor(ports []netplan.Port, at Addresses, m portMap) (es []nftables.S
 	}
 	for _, p := range ports {
 		if narrow := p.Address.IsValid(); narrow == m.narrow && (!narrow || m.v6 || p.Address.Is4()) {
-			es = append(es, element(p, to))
+			es = append(es, portElement(p, to))
 		}
 	}
 	return es
 }
 
-// lead enters elements into a map, in the place of those that lead elsewhere: to the machine's container before, which
-// is on its way out.
-func lead(c *nftables.Conn, m *nftables.Set, es []nftables.SetElement) error {
+// leadPorts enters elements into a map, in the place of those that lead elsewhere: to the machine's container before,
+// which is on its way out.
+func leadPorts(c *nftables.Conn, m *nftables.Set, es []nftables.SetElement) error {
 	if len(es) == 0 {
 		return nil
 	}
-	led, err := elements(c, m)
+	led, err := readElements(c, m)
 	var old []nftables.SetElement
 	for _, e := range es {
 		if o, is := led[string(e.Key)]; is {
@@ -325,7 +328,7 @@ func PortsInUse(ports []netplan.Port, of netip.Addr) (map[netplan.Port]string, e
 func portsInUse(c *nftables.Conn, ports []netplan.Port, of netip.Addr) (map[netplan.Port]string, error) {
 	out := map[netplan.Port]string{}
 	for _, p := range ports {
-		why, err := unusable(p)
+		why, err := whyUnusable(p)
 		if err != nil {
 			return nil, err
 		}
@@ -343,7 +346,7 @@ func portsInUse(c *nftables.Conn, ports []netplan.Port, of netip.Addr) (map[netp
 			continue // it is not of souk's making
 		}
 		for _, p := range ports {
-			there, err := leads(led, p, of, t.Name)
+			there, err := leadsElsewhere(led, p, of, t.Name)
 			if err != nil {
 				return nil, err
 			}
@@ -362,7 +365,7 @@ func ledBy(c *nftables.Conn, t *nftables.Table) (map[netplan.Port]netip.Addr, er
 		if !m.v6 {
 			continue // it has no other ports
 		}
-		es, err := elements(c, m.Set)
+		es, err := readElements(c, m.Set)
 		if err != nil {
 			return nil, err
 		}
@@ -374,22 +377,22 @@ func ledBy(c *nftables.Conn, t *nftables.Table) (map[netplan.Port]netip.Addr, er
 	return out, nil
 }
 
-// leads reports whether a port, or one that overlaps it, leads to a container of the table's worker that has another
-// IPv6 address, and is there.
-func leads(led map[netplan.Port]netip.Addr, p netplan.Port, of netip.Addr, tree string) (bool, error) {
+// leadsElsewhere reports whether a port, or one that overlaps it, leads to a container of the table's worker that has
+// another IPv6 address, and is there.
+func leadsElsewhere(led map[netplan.Port]netip.Addr, p netplan.Port, of netip.Addr, tree string) (bool, error) {
 	for other, to := range led {
 		if to == of || !p.Overlaps(other) {
 			continue
 		}
-		if there, err := addresses(tree); err != nil || there[to] { // else what led there is gone
+		if there, err := containerAddresses(tree); err != nil || there[to] { // else what led there is gone
 			return true, err
 		}
 	}
 	return false, nil
 }
 
-// unusable says what stands against publishing a port of the host; "": nothing, as far as programs of the host go.
-func unusable(p netplan.Port) (why string, err error) {
+// whyUnusable says what stands against publishing a port of the host; "": nothing, as far as programs of the host go.
+func whyUnusable(p netplan.Port) (why string, err error) {
 	var at net.IP // nil: all addresses
 	if p.Address.IsValid() {
 		at = p.Address.AsSlice()
@@ -415,8 +418,8 @@ func unusable(p netplan.Port) (why string, err error) {
 // it was looked for. Of the kernel's error the library gives the text alone.
 func isGone(err error) bool { return err != nil && strings.HasSuffix(err.Error(), unix.ENOENT.Error()) }
 
-// elements gives the values of a map by their keys; none of a map that is not there.
-func elements(c *nftables.Conn, m *nftables.Set) (map[string]nftables.SetElement, error) {
+// readElements gives the values of a map by their keys; none of a map that is not there.
+func readElements(c *nftables.Conn, m *nftables.Set) (map[string]nftables.SetElement, error) {
 	if !hasTable(c, m.Table.Name) { // the error of what is not there does not say so
 		return nil, nil
 	}
@@ -444,7 +447,7 @@ func (n *Net) Detach(container string) error {
 	ports := n.kept[container].ports
 	delete(n.kept, container)
 	n.mu.Unlock()
-	l, err := netlink.LinkByName(n.device(container))
+	l, err := netlink.LinkByName(n.deviceName(container))
 	if err == nil {
 		err = netlink.LinkDel(l)
 	}
@@ -452,7 +455,7 @@ func (n *Net) Detach(container string) error {
 		return err
 	}
 	err = n.Sweep()
-	forget(ports)
+	forgetFlows(ports)
 	return err
 }
 

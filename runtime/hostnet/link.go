@@ -40,8 +40,8 @@ var (
 
 const peerName = "eth0"
 
-// make makes the pair, each end where it belongs: it is never half there.
-func (l *link) make() error {
+// makePair makes the pair, each end where it belongs: it is never half there.
+func (l *link) makePair() error {
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name, attrs.Group, attrs.HardwareAddr = l.name, l.group, hostMAC
 	mtu, err := wayOut()
@@ -67,9 +67,9 @@ func (l *link) make() error {
 	return err
 }
 
-// loopback sees to what a namespace has of itself, which runsc leaves as the kernel made it: the loopback device, that
-// anybody in there may listen on each port, and ask who answers.
-func (l *link) loopback() error {
+// setUpLoopback sees to what a namespace has of itself, which runsc leaves as the kernel made it: the loopback device,
+// that anybody in there may listen on each port, and ask who answers.
+func (l *link) setUpLoopback() error {
 	lo, err := l.in.LinkByName("lo")
 	if err == nil {
 		err = l.in.LinkSetUp(lo)
@@ -77,12 +77,15 @@ func (l *link) loopback() error {
 	if err != nil {
 		return fmt.Errorf("bring the loopback device up: %w", err)
 	}
-	return within(l.inside, func() error { return set("/proc/sys/net/ipv4/ip_unprivileged_port_start", "0") })
+	return doInNamespace(l.inside, func() error {
+		return writeSetting("/proc/sys/net/ipv4/ip_unprivileged_port_start",
+			"0")
+	})
 }
 
-// within does something in a network namespace, on the caller's thread: whoever is out of processes has that one. The
-// thread stays the caller's alone, and ends with it, should it not find back.
-func within(ns netns.NsHandle, do func() error) error {
+// doInNamespace does something in a network namespace, on the caller's thread: whoever is out of processes has that
+// one. The thread stays the caller's alone, and ends with it, should it not find back.
+func doInNamespace(ns netns.NsHandle, do func() error) error {
 	goruntime.LockOSThread()
 	own, err := netns.Get()
 	if err != nil {
@@ -100,12 +103,12 @@ func within(ns netns.NsHandle, do func() error) error {
 	return err
 }
 
-func (l *link) close() { l.in.Close() }
+func (l *link) removeLink() { l.in.Close() }
 
 // wayOut is how large packets may be on the host's way out, so that no larger ones arrive there.
 func wayOut() (mtu int, err error) {
 	const usual = 1500
-	rs, err := routes(netlink.FAMILY_V4, &netlink.Route{}, netlink.RT_FILTER_DST)
+	rs, err := listRoutes(netlink.FAMILY_V4, &netlink.Route{}, netlink.RT_FILTER_DST)
 	if err != nil || len(rs) == 0 || rs[0].LinkIndex == 0 {
 		return usual, err
 	}
@@ -116,15 +119,15 @@ func wayOut() (mtu int, err error) {
 	return min(usual, out.Attrs().MTU), nil
 }
 
-// address brings the host's end up and has its addresses lead there. The table of routes is what says which IPv4
+// assignAddress brings the host's end up and has its addresses lead there. The table of routes is what says which IPv4
 // address is free: whoever enters a route first has it, and loses it with the device.
-func (l *link) address(container string, v6 netip.Addr) (v4 netip.Addr, err error) {
+func (l *link) assignAddress(container string, v6 netip.Addr) (v4 netip.Addr, err error) {
 	for _, s := range [][2]string{
 		{"ipv6/conf/" + l.name + "/accept_ra", "0"},
 		{"ipv6/conf/" + l.name + "/addr_gen_mode", "1"},  // none: the one that is given here is all
 		{"ipv4/conf/" + l.name + "/route_localnet", "1"}, // the resolver, and ports from the host itself
 	} {
-		if err := set("/proc/sys/net/"+s[0], s[1]); err != nil {
+		if err := writeSetting("/proc/sys/net/"+s[0], s[1]); err != nil {
 			return v4, err
 		}
 	}
@@ -136,21 +139,21 @@ func (l *link) address(container string, v6 netip.Addr) (v4 netip.Addr, err erro
 		return v4, err
 	}
 	// What the host itself has to say comes from the link's own address, which is there at once and on each host.
-	r := &netlink.Route{LinkIndex: l.host.Attrs().Index, Dst: ipNet(host(v6)), Src: gateway6.AsSlice()}
+	r := &netlink.Route{LinkIndex: l.host.Attrs().Index, Dst: ipNet(hostPrefix(v6)), Src: gateway6.AsSlice()}
 	if err := netlink.RouteReplace(r); err != nil {
 		return v4, fmt.Errorf("a route to %s: %w", v6, err)
 	}
 	for i := range uint32(maxTries) {
 		var usable bool
-		if v4, usable = candidate(container, i); !usable {
+		if v4, usable = candidateAddress(container, i); !usable {
 			continue
 		}
 		// What the host itself says by IPv4 comes from its loopback, and so by its rules from the link's own address: a
 		// host need not have any other.
-		err = netlink.RouteAdd(&netlink.Route{LinkIndex: l.host.Attrs().Index, Dst: ipNet(host(v4)),
+		err = netlink.RouteAdd(&netlink.Route{LinkIndex: l.host.Attrs().Index, Dst: ipNet(hostPrefix(v4)),
 			Scope: netlink.SCOPE_LINK, Src: loopback.Addr().Next().AsSlice()})
 		if err == nil {
-			return v4, l.tell(v4, v6)
+			return v4, l.announceAddrs(v4, v6)
 		}
 		if !errors.Is(err, os.ErrExist) {
 			return v4, fmt.Errorf("a route to %s: %w", v4, err)
@@ -162,8 +165,8 @@ func (l *link) address(container string, v6 netip.Addr) (v4 netip.Addr, err erro
 
 const maxTries = 4096
 
-// candidate is the address that a container gets where those before it are taken.
-func candidate(container string, i uint32) (v4 netip.Addr, usable bool) {
+// candidateAddress is the address that a container gets where those before it are taken.
+func candidateAddress(container string, i uint32) (v4 netip.Addr, usable bool) {
 	sum, base := sha256.Sum256([]byte(container)), Private.Addr().As4()
 	size := uint32(1)<<(32-Private.Bits()) - uint32(1)<<(32-Entries.Bits())
 	n := (binary.BigEndian.Uint32(sum[:]) + i) % size
@@ -172,10 +175,10 @@ func candidate(container string, i uint32) (v4 netip.Addr, usable bool) {
 	return netip.AddrFrom4(b), b[3] != 0 && b[3] != 255 // some think of all others there
 }
 
-// tell tells the host's end who is at the other.
-func (l *link) tell(addrs ...netip.Addr) error {
+// announceAddrs tells the host's end who is at the other.
+func (l *link) announceAddrs(addrs ...netip.Addr) error {
 	for _, a := range addrs {
-		err := netlink.NeighSet(neighbour(l.host.Attrs().Index, a, peerMAC))
+		err := netlink.NeighSet(neighbourEntry(l.host.Attrs().Index, a, peerMAC))
 		if err != nil {
 			return fmt.Errorf("a neighbour at %s: %w", a, err)
 		}
@@ -183,7 +186,7 @@ func (l *link) tell(addrs ...netip.Addr) error {
 	return nil
 }
 
-func neighbour(link int, a netip.Addr, mac net.HardwareAddr) *netlink.Neigh {
+func neighbourEntry(link int, a netip.Addr, mac net.HardwareAddr) *netlink.Neigh {
 	family := unix.AF_INET
 	if a.Is6() {
 		family = unix.AF_INET6
@@ -192,10 +195,10 @@ func neighbour(link int, a netip.Addr, mac net.HardwareAddr) *netlink.Neigh {
 		HardwareAddr: mac}
 }
 
-// up gives the container's end its addresses and its way out.
-func (l *link) up(at Addresses) error {
+// bringUp gives the container's end its addresses and its way out.
+func (l *link) bringUp(at Addresses) error {
 	for _, a := range []netip.Addr{at.V4, at.V6} {
-		addr := &netlink.Addr{IPNet: ipNet(host(a))}
+		addr := &netlink.Addr{IPNet: ipNet(hostPrefix(a))}
 		if a.Is6() {
 			addr.Flags = unix.IFA_F_NODAD // nobody else is on the link
 		}
@@ -208,7 +211,7 @@ func (l *link) up(at Addresses) error {
 	}
 	i := l.peer.Attrs().Index
 	for _, gw := range []netip.Addr{netplan.Resolver, gateway6} {
-		if err := l.in.NeighSet(neighbour(i, gw, hostMAC)); err != nil {
+		if err := l.in.NeighSet(neighbourEntry(i, gw, hostMAC)); err != nil {
 			return fmt.Errorf("a neighbour at %s: %w", gw, err)
 		}
 		all := netip.PrefixFrom(netip.IPv4Unspecified(), 0)
@@ -223,12 +226,13 @@ func (l *link) up(at Addresses) error {
 			return fmt.Errorf("the way out by %s: %w", gw, err)
 		}
 	}
-	return l.settle()
+	return l.waitUntilUp()
 }
 
-// settle waits until the host's end has seen that the other is up, which the kernel does by the by. Before, it drops
-// what it is to send, and the first answer that a container waits for would come with a second try, after a second.
-func (l *link) settle() error {
+// waitUntilUp waits until the host's end has seen that the other is up, which the kernel does by the by. Before, it
+// drops what it is to send, and the first answer that a container waits for would come with a second try, after a
+// second.
+func (l *link) waitUntilUp() error {
 	limit := time.NewTimer(settlePatience)
 	defer limit.Stop()
 	t := time.NewTicker(100 * time.Microsecond)

@@ -9,9 +9,9 @@ import (
 // listTries bounds how often a list of the kernel's is read that changes while it is read.
 const listTries = 20
 
-// whole returns what list returns, read again where the kernel says that something changed meanwhile: some of it may be
-// missing then. On a busy host that is no error.
-func whole[T any](list func() ([]T, error)) (out []T, err error) {
+// listWhole returns what list returns, read again where the kernel says that something changed meanwhile: some of it
+// may be missing then. On a busy host that is no error.
+func listWhole[T any](list func() ([]T, error)) (out []T, err error) {
 	for range listTries {
 		if out, err = list(); !errors.Is(err, netlink.ErrDumpInterrupted) {
 			return out, err
@@ -20,16 +20,16 @@ func whole[T any](list func() ([]T, error)) (out []T, err error) {
 	return out, err
 }
 
-func allLinks() ([]netlink.Link, error) { return whole(netlink.LinkList) }
+func allLinks() ([]netlink.Link, error) { return listWhole(netlink.LinkList) }
 
 func neighboursAt(link, family int) ([]netlink.Neigh, error) {
-	return whole(func() ([]netlink.Neigh, error) { return netlink.NeighList(link, family) })
+	return listWhole(func() ([]netlink.Neigh, error) { return netlink.NeighList(link, family) })
 }
 
-func routes(family int, like *netlink.Route, mask uint64) ([]netlink.Route, error) {
-	return whole(func() ([]netlink.Route, error) { return netlink.RouteListFiltered(family, like, mask) })
+func listRoutes(family int, like *netlink.Route, mask uint64) ([]netlink.Route, error) {
+	return listWhole(func() ([]netlink.Route, error) { return netlink.RouteListFiltered(family, like, mask) })
 }
 
 func addressesOf(l netlink.Link) ([]netlink.Addr, error) {
-	return whole(func() ([]netlink.Addr, error) { return netlink.AddrList(l, netlink.FAMILY_ALL) })
+	return listWhole(func() ([]netlink.Addr, error) { return netlink.AddrList(l, netlink.FAMILY_ALL) })
 }

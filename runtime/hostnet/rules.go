@@ -16,8 +16,8 @@ import (
 // rule is what a packet is asked one after the other; the last says what is to be done with it.
 type rule []expr.Any
 
-// both puts parts of rules together.
-func both(parts ...rule) rule {
+// allOf puts parts of rules together.
+func allOf(parts ...rule) rule {
 	var out rule
 	for _, p := range parts {
 		out = append(out, p...)
@@ -25,24 +25,26 @@ func both(parts ...rule) rule {
 	return out
 }
 
-func equal(b ...byte) rule { return rule{&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: b}} }
-func other(b ...byte) rule { return rule{&expr.Cmp{Op: expr.CmpOpNeq, Register: 1, Data: b}} }
+func equalTo(b ...byte) rule    { return rule{&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: b}} }
+func notEqualTo(b ...byte) rule { return rule{&expr.Cmp{Op: expr.CmpOpNeq, Register: 1, Data: b}} }
 
-func meta(key expr.MetaKey, is rule) rule { return both(rule{&expr.Meta{Key: key, Register: 1}}, is) }
+func metaIs(key expr.MetaKey, is rule) rule {
+	return allOf(rule{&expr.Meta{Key: key, Register: 1}}, is)
+}
 
-// number is how a 32-bit number of the kernel's own lies in a register.
-func number(n uint32) []byte { return binary.NativeEndian.AppendUint32(nil, n) }
+// nativeUint32 is how a 32-bit number of the kernel's own lies in a register.
+func nativeUint32(n uint32) []byte { return binary.NativeEndian.AppendUint32(nil, n) }
 
-func fromGroup(g uint32) rule { return meta(expr.MetaKeyIIFGROUP, equal(number(g)...)) }
-func toGroup(g uint32) rule   { return meta(expr.MetaKeyOIFGROUP, equal(number(g)...)) }
-func notTo(g uint32) rule     { return meta(expr.MetaKeyOIFGROUP, other(number(g)...)) }
-func notFrom(g uint32) rule   { return meta(expr.MetaKeyIIFGROUP, other(number(g)...)) }
+func fromGroup(g uint32) rule { return metaIs(expr.MetaKeyIIFGROUP, equalTo(nativeUint32(g)...)) }
+func toGroup(g uint32) rule   { return metaIs(expr.MetaKeyOIFGROUP, equalTo(nativeUint32(g)...)) }
+func notTo(g uint32) rule     { return metaIs(expr.MetaKeyOIFGROUP, notEqualTo(nativeUint32(g)...)) }
+func notFrom(g uint32) rule   { return metaIs(expr.MetaKeyIIFGROUP, notEqualTo(nativeUint32(g)...)) }
 
-func ipv4() rule { return meta(expr.MetaKeyNFPROTO, equal(unix.NFPROTO_IPV4)) }
-func ipv6() rule { return meta(expr.MetaKeyNFPROTO, equal(unix.NFPROTO_IPV6)) }
+func ipv4() rule { return metaIs(expr.MetaKeyNFPROTO, equalTo(unix.NFPROTO_IPV4)) }
+func ipv6() rule { return metaIs(expr.MetaKeyNFPROTO, equalTo(unix.NFPROTO_IPV6)) }
 
-// field says where the source or the destination of a packet stands, and what of a prefix lies there.
-func field(p netip.Prefix, source bool) (load rule, want []byte) {
+// addressField says where the source or the destination of a packet stands, and what of a prefix lies there.
+func addressField(p netip.Prefix, source bool) (load rule, want []byte) {
 	p = p.Masked()
 	offset, want, head := uint32(16), p.Addr().AsSlice(), ipv4()
 	if source {
@@ -59,92 +61,99 @@ func field(p netip.Prefix, source bool) (load rule, want []byte) {
 	for i := range p.Bits() {
 		mask[i/8] |= 0x80 >> (i % 8)
 	}
-	return both(head, rule{
+	return allOf(head, rule{
 		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: size},
 		&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: size, Mask: mask, Xor: make([]byte, size)},
 	}), want
 }
 
-func from(p netip.Prefix) rule {
-	load, want := field(p, true)
-	return both(load, equal(want...))
+func fromPrefix(p netip.Prefix) rule {
+	load, want := addressField(p, true)
+	return allOf(load, equalTo(want...))
 }
 
-func to(p netip.Prefix) rule {
-	load, want := field(p, false)
-	return both(load, equal(want...))
+func toPrefix(p netip.Prefix) rule {
+	load, want := addressField(p, false)
+	return allOf(load, equalTo(want...))
 }
 
 func notToNet(p netip.Prefix) rule {
-	load, want := field(p, false)
-	return both(load, other(want...))
+	load, want := addressField(p, false)
+	return allOf(load, notEqualTo(want...))
 }
 
 func notFromNet(p netip.Prefix) rule {
-	load, want := field(p, true)
-	return both(load, other(want...))
+	load, want := addressField(p, true)
+	return allOf(load, notEqualTo(want...))
 }
 
-func host(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
+func hostPrefix(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
 
-// ct asks whether one of the bits of what is known of a packet's connection is set.
-func ct(key expr.CtKey, bits uint32) rule {
-	return both(rule{
+// ctHasBits asks whether one of the bits of what is known of a packet's connection is set.
+func ctHasBits(key expr.CtKey, bits uint32) rule {
+	return allOf(rule{
 		&expr.Ct{Register: 1, Key: key},
-		&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: 4, Mask: number(bits), Xor: number(0)},
-	}, other(number(0)...))
+		&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: 4, Mask: nativeUint32(bits), Xor: nativeUint32(0)},
+	}, notEqualTo(nativeUint32(0)...))
 }
 
-func known() rule { return ct(expr.CtKeySTATE, expr.CtStateBitESTABLISHED|expr.CtStateBitRELATED) }
+func isKnownConn() rule {
+	return ctHasBits(expr.CtKeySTATE, expr.CtStateBitESTABLISHED|expr.CtStateBitRELATED)
+}
 
-// replies asks whether a packet answers one of a connection that the other side began.
-func replies() rule { return both(rule{&expr.Ct{Register: 1, Key: expr.CtKeyDIRECTION}}, equal(1)) }
+// isReply asks whether a packet answers one of a connection that the other side began.
+func isReply() rule { return allOf(rule{&expr.Ct{Register: 1, Key: expr.CtKeyDIRECTION}}, equalTo(1)) }
 
-func forwarded() rule { return ct(expr.CtKeySTATUS, 1<<5) } // IPS_DST_NAT of linux/netfilter/nf_conntrack_common.h
+func isForwarded() rule {
+	return ctHasBits(expr.CtKeySTATUS,
+		1<<5)
+} // IPS_DST_NAT of linux/netfilter/nf_conntrack_common.h
 
-// neighbours are the questions and answers about who has an address on a link.
-func neighbours() rule {
-	return both(meta(expr.MetaKeyL4PROTO, equal(unix.IPPROTO_ICMPV6)), rule{
+// isNeighbourPacket are the questions and answers about who has an address on a link.
+func isNeighbourPacket() rule {
+	return allOf(metaIs(expr.MetaKeyL4PROTO, equalTo(unix.IPPROTO_ICMPV6)), rule{
 		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseTransportHeader, Len: 1},
 		&expr.Range{Op: expr.CmpOpEq, Register: 1, FromData: []byte{135}, ToData: []byte{136}},
 	})
 }
 
-// forged asks whether the interface is not the way back to who claims to have sent the packet.
-func forged() rule {
-	return both(rule{&expr.Fib{Register: 1, FlagSADDR: true, FlagIIF: true, ResultOIF: true}}, equal(number(0)...))
+// isForged asks whether the interface is not the way back to who claims to have sent the packet.
+func isForged() rule {
+	return allOf(rule{&expr.Fib{Register: 1, FlagSADDR: true, FlagIIF: true, ResultOIF: true}},
+		equalTo(nativeUint32(0)...))
 }
 
-// local asks whether the host itself is the destination.
-func local() rule {
-	return both(rule{&expr.Fib{Register: 1, FlagDADDR: true, ResultADDRTYPE: true}}, equal(number(unix.RTN_LOCAL)...))
+// toLocalHost asks whether the host itself is the destination.
+func toLocalHost() rule {
+	return allOf(rule{&expr.Fib{Register: 1, FlagDADDR: true, ResultADDRTYPE: true}},
+		equalTo(nativeUint32(unix.RTN_LOCAL)...))
 }
 
 func toPort(protocol byte, port uint16) rule {
-	return both(meta(expr.MetaKeyL4PROTO, equal(protocol)), rule{
+	return allOf(metaIs(expr.MetaKeyL4PROTO, equalTo(protocol)), rule{
 		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2},
-	}, equal(binary.BigEndian.AppendUint16(nil, port)...))
+	}, equalTo(binary.BigEndian.AppendUint16(nil, port)...))
 }
 
-func do(k expr.VerdictKind) rule { return rule{&expr.Verdict{Kind: k}} }
+func verdictRule(k expr.VerdictKind) rule { return rule{&expr.Verdict{Kind: k}} }
 
-func accept() rule { return do(expr.VerdictAccept) }
-func drop() rule   { return do(expr.VerdictDrop) }
+func accept() rule { return verdictRule(expr.VerdictAccept) }
+func drop() rule   { return verdictRule(expr.VerdictDrop) }
 
 // refuse drops a packet and says so: who asked need not wait.
 func refuse() rule {
 	return rule{&expr.Reject{Type: unix.NFT_REJECT_ICMPX_UNREACH, Code: unix.NFT_REJECT_ICMPX_ADMIN_PROHIBITED}}
 }
 
-// refused are the rules that refuse what when asks for. A client's connection by IPv6 gets a reset: of an error by ICMP
-// the kernel takes no note while connect is busy, and tries again after a second.
-func refused(when rule) []rule {
-	tcp6 := both(ipv6(), meta(expr.MetaKeyL4PROTO, equal(unix.IPPROTO_TCP)))
-	return []rule{both(tcp6, when, reset()), both(when, refuse())}
+// refusedRules are the rules that refuse what when asks for. A client's connection by IPv6 gets a reset: of an error by
+// ICMP the kernel takes no note while connect is busy, and tries again after a second.
+func refusedRules(when rule) []rule {
+	tcp6 := allOf(ipv6(), metaIs(expr.MetaKeyL4PROTO, equalTo(unix.IPPROTO_TCP)))
+	return []rule{allOf(tcp6, when, resetConn()), allOf(when, refuse())}
 }
 
-// reset refuses a connection as a port does where nothing listens: a client tries its next address at once.
-func reset() rule { return rule{&expr.Reject{Type: unix.NFT_REJECT_TCP_RST}} }
+// resetConn refuses a connection as a port does where nothing listens: a client tries its next address at once.
+func resetConn() rule { return rule{&expr.Reject{Type: unix.NFT_REJECT_TCP_RST}} }
 
 func masquerade() rule { return rule{&expr.Masq{}} }
 
@@ -157,13 +166,13 @@ const (
 	reg32x5 = unix.NFT_REG32_05
 )
 
-// resolving brings what containers ask at an address of their links to a server.
-func resolving(g uint32, at netip.Addr, server netip.AddrPort) (out []rule) {
+// redirectDNS brings what containers ask at an address of their links to a server.
+func redirectDNS(g uint32, at netip.Addr, server netip.AddrPort) (out []rule) {
 	if !server.IsValid() {
 		return nil
 	}
 	for _, p := range []byte{unix.IPPROTO_UDP, unix.IPPROTO_TCP} {
-		out = append(out, both(fromGroup(g), to(host(at)), toPort(p, 53), toServer(server)))
+		out = append(out, allOf(fromGroup(g), toPrefix(hostPrefix(at)), toPort(p, 53), toServer(server)))
 	}
 	return out
 }
@@ -191,11 +200,11 @@ func speakAs(a netip.Addr) rule {
 		&expr.NAT{Type: expr.NATTypeSourceNAT, Family: family, RegAddrMin: reg32x0}}
 }
 
-// published looks a port of the host up, and goes where that leads.
-func published(m portMap) rule {
+// toPublishedPort looks a port of the host up, and goes where that leads.
+func toPublishedPort(m portMap) rule {
 	head, family, port := ipv4(), uint32(unix.NFPROTO_IPV4), uint32(reg32x1)
 	if m.v6 {
-		head, family, port = both(notToNet(host(netip.IPv6Loopback()))), unix.NFPROTO_IPV6, reg32x4
+		head, family, port = allOf(notToNet(hostPrefix(netip.IPv6Loopback()))), unix.NFPROTO_IPV6, reg32x4
 	}
 	key := rule{&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: reg32x0}}
 	after := uint32(reg32x1) // where the port lies
@@ -208,7 +217,7 @@ func published(m portMap) rule {
 		key = append(key, &expr.Payload{DestRegister: reg32x1, Base: expr.PayloadBaseNetworkHeader, Offset: offset,
 			Len: size})
 	}
-	return both(head, local(), key, rule{
+	return allOf(head, toLocalHost(), key, rule{
 		&expr.Payload{DestRegister: after, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2},
 		&expr.Lookup{SourceRegister: reg32x0, DestRegister: reg32x0, IsDestRegSet: true, SetName: m.Name, SetID: m.ID},
 		&expr.NAT{Type: expr.NATTypeDestNAT, Family: family, RegAddrMin: reg32x0, RegProtoMin: port, Specified: true},
@@ -239,8 +248,8 @@ func portMaps(t *nftables.Table) []portMap {
 	}
 }
 
-// element is a port of the host, and where it leads.
-func element(p netplan.Port, a netip.Addr) nftables.SetElement {
+// portElement is a port of the host, and where it leads.
+func portElement(p netplan.Port, a netip.Addr) nftables.SetElement {
 	protocol := byte(unix.IPPROTO_TCP)
 	if p.UDP {
 		protocol = unix.IPPROTO_UDP
@@ -291,8 +300,8 @@ type chain struct {
 	rules []rule
 }
 
-// lay puts chains into a table, in the place of the rules that are there.
-func lay(c *nftables.Conn, t *nftables.Table, chains []chain) {
+// layChains puts chains into a table, in the place of the rules that are there.
+func layChains(c *nftables.Conn, t *nftables.Table, chains []chain) {
 	for _, ch := range chains {
 		made := c.AddChain(&nftables.Chain{Name: ch.name, Table: t, Type: ch.kind, Hooknum: ch.hook, Priority: ch.prio})
 		c.FlushChain(made)
@@ -308,57 +317,58 @@ func ofHost(r rules, maps []portMap, four fourSets) []chain {
 	g, cluster := r.group, r.cluster
 	var ports, in []rule
 	for _, m := range maps {
-		ports = append(ports, published(m))
+		ports = append(ports, toPublishedPort(m))
 		if m.narrow && !m.v6 { // a neighbour may send to the host's loopback, too: nothing has refused that here
-			in = append(in, both(notToNet(loopback), published(m)))
+			in = append(in, allOf(notToNet(loopback), toPublishedPort(m)))
 			continue
 		}
-		in = append(in, published(m))
+		in = append(in, toPublishedPort(m))
 	}
-	in = slices.Concat(resolving(g, netplan.Resolver, r.dns), resolving(g, netplan.NarrowResolver, r.narrow), in)
+	in = slices.Concat(redirectDNS(g, netplan.Resolver, r.dns), redirectDNS(g, netplan.NarrowResolver, r.narrow), in)
 	forward := []rule{
 		// What containers begin is asked anew with each packet: it may be older than these rules.
-		both(toGroup(g), known(), accept()),
-		both(fromGroup(g), known(), replies(), accept()),
-		both(fromGroup(g), toGroup(g), forwarded(), accept()), // a port of the host's that is published, as for anybody
-		both(fromGroup(g), forwarded(), refuse()),             // one that leads on, to whatever
+		allOf(toGroup(g), isKnownConn(), accept()),
+		allOf(fromGroup(g), isKnownConn(), isReply(), accept()),
+		allOf(fromGroup(g), toGroup(g), isForwarded(), accept()),
+		// a port of the host's that is published, as for anybody
+		allOf(fromGroup(g), isForwarded(), refuse()), // one that leads on, to whatever
 	}
 	for _, p := range metadata {
-		forward = append(forward, refused(both(fromGroup(g), to(p)))...)
+		forward = append(forward, refusedRules(allOf(fromGroup(g), toPrefix(p)))...)
 	}
 	forward = append(forward,
-		both(fromGroup(g), toGroup(g), ipv6(), accept()), // whom it comes to decides
+		allOf(fromGroup(g), toGroup(g), ipv6(), accept()), // whom it comes to decides
 	)
-	forward = append(forward, four.judge(both(fromGroup(g), toGroup(g)))...)
+	forward = append(forward, four.admitRules(allOf(fromGroup(g), toGroup(g)))...)
 	forward = append(forward,
-		both(fromGroup(g), toGroup(g), refuse()),
-		both(fromGroup(g), toGroup(r.tunnel), ipv6(), accept()),
+		allOf(fromGroup(g), toGroup(g), refuse()),
+		allOf(fromGroup(g), toGroup(r.tunnel), ipv6(), accept()),
 	)
-	forward = append(forward, refused(both(fromGroup(g), to(cluster)))...) // nobody has this address
+	forward = append(forward, refusedRules(allOf(fromGroup(g), toPrefix(cluster)))...) // nobody has this address
 	forward = append(forward,
-		both(fromGroup(g), accept()),
-		both(fromGroup(r.tunnel), toGroup(g), from(cluster), accept()), // whom it comes to decides
-		both(toGroup(g), forwarded(), accept()),
-		both(toGroup(g), drop()),
+		allOf(fromGroup(g), accept()),
+		allOf(fromGroup(r.tunnel), toGroup(g), fromPrefix(cluster), accept()), // whom it comes to decides
+		allOf(toGroup(g), isForwarded(), accept()),
+		allOf(toGroup(g), drop()),
 	)
 	return []chain{
 		{"forged", nftables.ChainTypeFilter, nftables.ChainHookPrerouting, nftables.ChainPriorityRaw,
-			[]rule{both(fromGroup(g), forged(), drop())}},
+			[]rule{allOf(fromGroup(g), isForged(), drop())}},
 		{"arriving", nftables.ChainTypeNAT, nftables.ChainHookPrerouting, nftables.ChainPriorityNATDest, in},
 		{"leaving", nftables.ChainTypeNAT, nftables.ChainHookOutput, nftables.ChainPriorityNATDest, ports},
 		{"behind", nftables.ChainTypeNAT, nftables.ChainHookPostrouting, nftables.ChainPriorityNATSource, []rule{
 			// What comes by a published port comes from the host, also from a container: it is asked for as by anybody.
-			both(toGroup(g), from(loopback), speakAs(netplan.Resolver)),
-			both(toGroup(g), forwarded(), from(Private), speakAs(netplan.Resolver)),
-			both(toGroup(g), forwarded(), from(cluster), speakAs(gateway6)),
-			both(notTo(g), from(Private), masquerade()),
-			both(notTo(g), from(cluster), notToNet(cluster), masquerade()),
+			allOf(toGroup(g), fromPrefix(loopback), speakAs(netplan.Resolver)),
+			allOf(toGroup(g), isForwarded(), fromPrefix(Private), speakAs(netplan.Resolver)),
+			allOf(toGroup(g), isForwarded(), fromPrefix(cluster), speakAs(gateway6)),
+			allOf(notTo(g), fromPrefix(Private), masquerade()),
+			allOf(notTo(g), fromPrefix(cluster), notToNet(cluster), masquerade()),
 		}},
 		{"input", nftables.ChainTypeFilter, nftables.ChainHookInput, nftables.ChainPriorityFilter, []rule{
-			both(fromGroup(g), known(), replies(), accept()),
-			both(fromGroup(g), forwarded(), accept()), // to the resolver; nothing else ends here
-			both(fromGroup(g), neighbours(), accept()),
-			both(fromGroup(g), refuse()),
+			allOf(fromGroup(g), isKnownConn(), isReply(), accept()),
+			allOf(fromGroup(g), isForwarded(), accept()), // to the resolver; nothing else ends here
+			allOf(fromGroup(g), isNeighbourPacket(), accept()),
+			allOf(fromGroup(g), refuse()),
 		}},
 		{"forward", nftables.ChainTypeFilter, nftables.ChainHookForward, nftables.ChainPriorityFilter, forward},
 	}
@@ -370,38 +380,39 @@ var loopback = netip.MustParsePrefix("127.0.0.0/8")
 // ofContainer are the rules inside: who may connect, and where to. Its root has no right to change them.
 func ofContainer(n *netplan.Network) []chain {
 	in := []rule{
-		both(meta(expr.MetaKeyIIFNAME, equal([]byte("lo\x00")...)), accept()),
-		both(known(), accept()),
-		both(neighbours(), accept()),
-		both(from(n.App), accept()),
+		allOf(metaIs(expr.MetaKeyIIFNAME, equalTo([]byte("lo\x00")...)), accept()),
+		allOf(isKnownConn(), accept()),
+		allOf(isNeighbourPacket(), accept()),
+		allOf(fromPrefix(n.App), accept()),
 	}
 	for _, p := range n.Allow {
-		in = append(in, both(from(p), accept()))
+		in = append(in, allOf(fromPrefix(p), accept()))
 	}
-	in = append(in, refused(from(n.Cluster))...) // by IPv4 the host decides: see fourSets
+	in = append(in, refusedRules(fromPrefix(n.Cluster))...) // by IPv4 the host decides: see fourSets
 	out := []rule{
-		both(meta(expr.MetaKeyOIFNAME, equal([]byte("lo\x00")...)), accept()),
-		both(known(), accept()),
-		both(neighbours(), accept()),
-		both(to(n.Cluster), accept()), // whom it comes to decides
+		allOf(metaIs(expr.MetaKeyOIFNAME, equalTo([]byte("lo\x00")...)), accept()),
+		allOf(isKnownConn(), accept()),
+		allOf(isNeighbourPacket(), accept()),
+		allOf(toPrefix(n.Cluster), accept()), // whom it comes to decides
 	}
 	if !n.Closed {
-		out = append(out, both(to(Private), accept()))
+		out = append(out, allOf(toPrefix(Private), accept()))
 	}
-	out = append(out, both(to(Entries), accept()), both(to(Entries6), accept())) // whom it leads to decides
+	out = append(out, allOf(toPrefix(Entries), accept()), allOf(toPrefix(Entries6),
+		accept())) // whom it leads to decides
 	if at := n.Nameserver(); at.IsValid() {
 		for _, p := range []byte{unix.IPPROTO_UDP, unix.IPPROTO_TCP} {
-			out = append(out, both(to(host(at)), toPort(p, 53), accept()))
+			out = append(out, allOf(toPrefix(hostPrefix(at)), toPort(p, 53), accept()))
 		}
 	}
 	for _, p := range metadata { // the host refuses them, too; but its rules are everybody's
-		out = append(out, refused(to(p))...)
+		out = append(out, refusedRules(toPrefix(p))...)
 	}
 	if n.Closed {
 		for _, p := range n.Egress {
-			out = append(out, both(to(p), accept()))
+			out = append(out, allOf(toPrefix(p), accept()))
 		}
-		out = append(out, refused(nil)...)
+		out = append(out, refusedRules(nil)...)
 	}
 	return []chain{
 		{"input", nftables.ChainTypeFilter, nftables.ChainHookInput, nftables.ChainPriorityFilter, in},

@@ -13,7 +13,7 @@ import (
 func (n *Net) Sweep() error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return sweep(n.table())
+	return sweepPorts(n.rulesTable())
 }
 
 // sweepOthers removes ports that lead to containers of other workers that are gone: a worker that was removed does not.
@@ -25,7 +25,7 @@ func (n *Net) sweepOthers() error {
 	ts, err := c.ListTablesOfFamily(nftables.TableFamilyINet)
 	for _, t := range ts {
 		if t.Name != n.tree && strings.HasPrefix(t.Name, "souk-") {
-			err = errors.Join(err, sweep(t))
+			err = errors.Join(err, sweepPorts(t))
 		}
 	}
 	return err
@@ -35,9 +35,9 @@ func (n *Net) sweepOthers() error {
 // found gone.
 const sweepTries = 10
 
-// sweep removes ports from a table that lead to containers that are gone. Other workers of the host do so, too: where one
-// was faster the kernel refuses the whole of what was to be removed, and it is looked again at what is left.
-func sweep(t *nftables.Table) (err error) {
+// sweepPorts removes ports from a table that lead to containers that are gone. Other workers of the host do so, too:
+// where one was faster the kernel refuses the whole of what was to be removed, and it is looked again at what is left.
+func sweepPorts(t *nftables.Table) (err error) {
 	for range sweepTries {
 		var c *nftables.Conn
 		if c, err = nftables.New(); err != nil {
@@ -53,12 +53,12 @@ func sweep(t *nftables.Table) (err error) {
 func sweepOnce(c *nftables.Conn, t *nftables.Table) error {
 	var there map[netip.Addr]bool
 	for _, m := range portMaps(t) {
-		es, err := elements(c, m.Set)
+		es, err := readElements(c, m.Set)
 		if err != nil {
 			return err
 		}
 		if len(es) > 0 && there == nil {
-			if there, err = addresses(t.Name); err != nil {
+			if there, err = containerAddresses(t.Name); err != nil {
 				return err
 			}
 		}
@@ -75,9 +75,9 @@ func sweepOnce(c *nftables.Conn, t *nftables.Table) error {
 		}
 	}
 	four := fourSetsOf(t)
-	if err := four.drop(c, func(a netip.Addr) bool {
+	if err := four.dropElements(c, func(a netip.Addr) bool {
 		if there == nil {
-			if all, err := addresses(t.Name); err == nil {
+			if all, err := containerAddresses(t.Name); err == nil {
 				there = all
 			}
 		}
@@ -88,8 +88,8 @@ func sweepOnce(c *nftables.Conn, t *nftables.Table) error {
 	return c.Flush()
 }
 
-// addresses are those that lead to a container of the worker whose table has this name.
-func addresses(tree string) (map[netip.Addr]bool, error) {
+// containerAddresses are those that lead to a container of the worker whose table has this name.
+func containerAddresses(tree string) (map[netip.Addr]bool, error) {
 	ours := map[int]bool{}
 	ls, err := allLinks()
 	if err != nil {
@@ -98,7 +98,7 @@ func addresses(tree string) (map[netip.Addr]bool, error) {
 	for _, l := range ls {
 		ours[l.Attrs().Index] = l.Attrs().Alias == tree
 	}
-	rs, err := routes(netlink.FAMILY_ALL, new(netlink.Route), 0)
+	rs, err := listRoutes(netlink.FAMILY_ALL, new(netlink.Route), 0)
 	if err != nil {
 		return nil, err
 	}

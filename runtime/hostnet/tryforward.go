@@ -43,11 +43,11 @@ func tryForward() (l lost, err error) {
 	var id [6]byte
 	_, _ = rand.Read(id[:]) // never fails
 	t := &trial{net: New("souk-" + hex.EncodeToString(id[:]))}
-	defer func() { err = errors.Join(err, t.close()) }()
-	if err := t.open(); err != nil {
+	defer func() { err = errors.Join(err, t.removeNamespaces()) }()
+	if err := t.openNamespaces(); err != nil {
 		return l, err
 	}
-	in := func(i int, to netip.AddrPort) func() bool { return func() bool { return answered(t.spaces[i], to) } }
+	in := func(i int, to netip.AddrPort) func() bool { return func() bool { return isAnswered(t.spaces[i], to) } }
 	checks := []struct {
 		name string
 		v6   bool
@@ -73,15 +73,15 @@ func tryForward() (l lost, err error) {
 	return l, nil
 }
 
-// open makes the namespaces, connects them, and has each answer.
-func (t *trial) open() error {
+// openNamespaces makes the namespaces, connects them, and has each answer.
+func (t *trial) openNamespaces() error {
 	for range 3 {
 		ns, err := newNamespace()
 		if err != nil {
 			return err
 		}
 		t.spaces = append(t.spaces, ns)
-		if err := within(ns, echo(t)); err != nil {
+		if err := doInNamespace(ns, startEcho(t)); err != nil {
 			return err
 		}
 	}
@@ -92,7 +92,7 @@ func (t *trial) open() error {
 	p := netplan.Network{Cluster: netip.MustParsePrefix("fdff:ffff:ffff::/48"),
 		App: netip.MustParsePrefix("fdff:ffff:ffff::/96"), Address: netip.MustParseAddr("fdff:ffff:ffff::1"),
 		Realm: t.net.tree, Publish: []netplan.Port{{UDP: true, Host: t.port, To: trialPort}}}
-	if err := t.net.lay(&p); err != nil {
+	if err := t.net.layHostRules(&p); err != nil {
 		return err
 	}
 	if t.a, err = t.net.attachTo(t.spaces[0], "a", &p); err != nil {
@@ -104,26 +104,26 @@ func (t *trial) open() error {
 	}
 	t.host = netip.AddrFrom4([4]byte{192, 0, 2, 1}) // of nobody (RFC 5737)
 	// By its name no rule for containers is for the third.
-	t.outside = &link{name: "so" + t.net.device("outside")[len(devices):], of: t.net.tree,
+	t.outside = &link{name: "so" + t.net.deviceName("outside")[len(devices):], of: t.net.tree,
 		group: groupOf("outside" + t.net.tree), inside: t.spaces[2]}
-	if err := t.outside.make(); err != nil {
+	if err := t.outside.makePair(); err != nil {
 		return err
 	}
-	if t.out, err = t.outside.address("outside", p.Address.Next()); err != nil {
+	if t.out, err = t.outside.assignAddress("outside", p.Address.Next()); err != nil {
 		return err
 	}
-	if err := netlink.AddrAdd(t.outside.host, &netlink.Addr{IPNet: ipNet(host(t.host))}); err != nil {
+	if err := netlink.AddrAdd(t.outside.host, &netlink.Addr{IPNet: ipNet(hostPrefix(t.host))}); err != nil {
 		return err
 	}
-	return t.outside.up(Addresses{V4: t.out, V6: p.Address.Next()})
+	return t.outside.bringUp(Addresses{V4: t.out, V6: p.Address.Next()})
 }
 
-// close removes what open has made.
-func (t *trial) close() error {
+// removeNamespaces removes what open has made.
+func (t *trial) removeNamespaces() error {
 	err := errors.Join(t.net.Detach("a"), t.net.Detach("b"))
 	if l := t.outside; l != nil {
 		if l.in != nil {
-			l.close()
+			l.removeLink()
 		}
 		if dev, wrong := netlink.LinkByName(l.name); wrong == nil {
 			err = errors.Join(err, netlink.LinkDel(dev))
@@ -151,8 +151,8 @@ func newNamespace() (ns netns.NsHandle, err error) {
 	return ns, err
 }
 
-// echo has the namespace that it is called in send back what comes, until the trial is over.
-func echo(t *trial) func() error {
+// startEcho has the namespace that it is called in send back what comes, until the trial is over.
+func startEcho(t *trial) func() error {
 	return func() error {
 		c, err := net.ListenUDP("udp", &net.UDPAddr{Port: trialPort})
 		if err != nil {
@@ -179,10 +179,10 @@ const (
 	trialPause   = 100 * time.Millisecond
 )
 
-// answered reports whether an address answers what is sent from a namespace.
-func answered(ns netns.NsHandle, to netip.AddrPort) bool {
+// isAnswered reports whether an address answers what is sent from a namespace.
+func isAnswered(ns netns.NsHandle, to netip.AddrPort) bool {
 	var c *net.UDPConn
-	err := within(ns, func() (err error) {
+	err := doInNamespace(ns, func() (err error) {
 		c, err = net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(to))
 		return err
 	})

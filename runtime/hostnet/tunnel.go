@@ -71,15 +71,15 @@ type Tunnel struct {
 // carrier is how a tunnel's packets cross the network between the hosts.
 type carrier interface {
 	// open finds the device, or makes it, up and with its own settings.
-	open() (netlink.Link, error)
+	openDevice() (netlink.Link, error)
 	// peers tells whom the device knows, by gateway. have is which machines are behind which gateway.
-	peers(l netlink.Link, have map[netip.Addr]netip.Addr) (map[netip.Addr]Peer, error)
+	knownPeers(l netlink.Link, have map[netip.Addr]netip.Addr) (map[netip.Addr]Peer, error)
 	// enter has the device know these peers, and no others.
-	enter(l netlink.Link, peers []Peer) error
+	setPeers(l netlink.Link, peers []Peer) error
 	// public is the key that others must know; zero: there is none.
-	public() wgtypes.Key
+	publicKey() wgtypes.Key
 	// how tells what it is.
-	how() string
+	describeCarrier() string
 }
 
 // OpenTunnel looks for the tunnel that an earlier process has made. It is made with the first Apply.
@@ -95,7 +95,7 @@ func OpenTunnel(o TunnelOptions) (*Tunnel, error) {
 		t.carrier = vxlan{t}
 	case netplan.WireGuard:
 		w := &wireguard{t: t}
-		if err := w.begin(); err != nil {
+		if err := w.loadKey(); err != nil {
 			return nil, err
 		}
 		t.carrier = w
@@ -111,13 +111,13 @@ func tunnelName(of string) string {
 }
 
 // Public returns the key that the others must know; zero: there is none.
-func (t *Tunnel) Public() wgtypes.Key { return t.carrier.public() }
+func (t *Tunnel) Public() wgtypes.Key { return t.carrier.publicKey() }
 
 // How tells what carries the packets, once Apply has made it.
 func (t *Tunnel) How() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.carrier.how()
+	return t.carrier.describeCarrier()
 }
 
 // gatewayOf is what stands for a host in routes: nobody has it as an address.
@@ -137,13 +137,13 @@ func (t *Tunnel) Apply(peers []Peer, anew bool) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if anew || t.applied == nil {
-		t.forget()
+		t.forgetState()
 	} else if slices.EqualFunc(peers, t.applied, samePeer) {
 		return nil
 	}
-	err := t.apply(peers)
+	err := t.applyPeers(peers)
 	if err != nil {
-		t.forget()
+		t.forgetState()
 		if fault.CodeOf(err) == "" {
 			err = fault.Wrap(err, fault.Unavailable, CodeNetworkBetween,
 				"the tunnel to the containers of other workers cannot be had now; it is tried again")
@@ -156,34 +156,34 @@ func (t *Tunnel) Apply(peers []Peer, anew bool) error {
 // Apply is to look at all then.
 func (t *Tunnel) Watch(ctx context.Context, removed func()) { Watch(ctx, t.name, removed) }
 
-// forget has all be looked at again.
-func (t *Tunnel) forget() { t.link, t.have, t.applied, t.let = nil, nil, nil, nil }
+// forgetState has all be looked at again.
+func (t *Tunnel) forgetState() { t.link, t.have, t.applied, t.let = nil, nil, nil, nil }
 
-func (t *Tunnel) apply(peers []Peer) (err error) {
+func (t *Tunnel) applyPeers(peers []Peer) (err error) {
 	if t.link == nil {
-		if t.link, err = t.carrier.open(); err != nil {
+		if t.link, err = t.carrier.openDevice(); err != nil {
 			return err
 		}
 	}
 	if t.have == nil {
-		if t.have, err = t.routes(); err != nil {
+		if t.have, err = t.readRoutes(); err != nil {
 			return err
 		}
 	}
 	whole := peers
 	if slices.ContainsFunc(peers, func(p Peer) bool { return p.Partial }) {
-		if whole, err = t.remember(peers); err != nil {
+		if whole, err = t.addRemembered(peers); err != nil {
 			return err
 		}
 	}
-	whole = t.bounded(whole)
-	if err := t.guard(whole); err != nil {
+	whole = t.enterablePeers(whole)
+	if err := t.layGuardRules(whole); err != nil {
 		return err
 	}
-	if err := t.carrier.enter(t.link, whole); err != nil {
+	if err := t.carrier.setPeers(t.link, whole); err != nil {
 		return err
 	}
-	if err := t.route(whole); err != nil {
+	if err := t.setRoutes(whole); err != nil {
 		return err
 	}
 	t.applied = slices.Clone(peers)
@@ -195,9 +195,10 @@ func samePeer(a, b Peer) bool {
 		slices.Equal(a.Machines, b.Machines)
 }
 
-// remember adds, for those of which not all is known, what the kernel has from before and nobody has told otherwise.
-func (t *Tunnel) remember(peers []Peer) ([]Peer, error) {
-	before, err := t.carrier.peers(t.link, t.have)
+// addRemembered adds, for those of which not all is known, what the kernel has from before and nobody has told
+// otherwise.
+func (t *Tunnel) addRemembered(peers []Peer) ([]Peer, error) {
+	before, err := t.carrier.knownPeers(t.link, t.have)
 	if err != nil {
 		return nil, err
 	}
@@ -224,9 +225,10 @@ func (t *Tunnel) remember(peers []Peer) ([]Peer, error) {
 	return out, nil
 }
 
-// bounded leaves out what cannot be entered: peers that have no address, the second of two with one key, a machine that
-// another peer has, what is beyond the bounds. Whoever has a key already keeps it from those who say that it is theirs.
-func (t *Tunnel) bounded(peers []Peer) (out []Peer) {
+// enterablePeers leaves out what cannot be entered: peers that have no address, the second of two with one key, a
+// machine that another peer has, what is beyond the bounds. Whoever has a key already keeps it from those who say that
+// it is theirs.
+func (t *Tunnel) enterablePeers(peers []Peer) (out []Peer) {
 	owners := map[wgtypes.Key]string{t.Public(): t.o.ID}
 	for _, p := range peers {
 		if t.owners[p.Key] == p.ID {
@@ -265,9 +267,9 @@ func (t *Tunnel) leadsTo(a netip.Addr) bool {
 	return a.IsGlobalUnicast() && a != t.o.At && (t.o.Way != netplan.VXLAN || a.Is4() == t.o.At.Is4())
 }
 
-// routes reads which machines are behind which gateway.
-func (t *Tunnel) routes() (map[netip.Addr]netip.Addr, error) {
-	rs, err := routes(netlink.FAMILY_V6, &netlink.Route{LinkIndex: t.link.Attrs().Index},
+// readRoutes reads which machines are behind which gateway.
+func (t *Tunnel) readRoutes() (map[netip.Addr]netip.Addr, error) {
+	rs, err := listRoutes(netlink.FAMILY_V6, &netlink.Route{LinkIndex: t.link.Attrs().Index},
 		netlink.RT_FILTER_OIF)
 	if err != nil {
 		return nil, err
@@ -286,8 +288,8 @@ func (t *Tunnel) routes() (map[netip.Addr]netip.Addr, error) {
 	return have, nil
 }
 
-// route has the routes be those to the machines of the peers.
-func (t *Tunnel) route(peers []Peer) error {
+// setRoutes has the routes be those to the machines of the peers.
+func (t *Tunnel) setRoutes(peers []Peer) error {
 	want := map[netip.Addr]netip.Addr{}
 	for _, p := range peers {
 		for _, a := range p.Machines {
@@ -316,20 +318,20 @@ func (t *Tunnel) route(peers []Peer) error {
 }
 
 func (t *Tunnel) routeTo(a, gateway netip.Addr) *netlink.Route {
-	return &netlink.Route{LinkIndex: t.link.Attrs().Index, Dst: ipNet(host(a)), Gw: gateway.AsSlice(),
+	return &netlink.Route{LinkIndex: t.link.Attrs().Index, Dst: ipNet(hostPrefix(a)), Gw: gateway.AsSlice(),
 		Priority: tunnelMetric, Flags: int(netlink.FLAG_ONLINK)}
 }
 
-// settings are those of the device that are the same whatever carries the packets. It has no address: nothing of the
-// host's own speaks through it, nor is spoken to.
-func (t *Tunnel) settings(l netlink.Link) error {
+// applySettings are those of the device that are the same whatever carries the packets. It has no address: nothing of
+// the host's own speaks through it, nor is spoken to.
+func (t *Tunnel) applySettings(l netlink.Link) error {
 	for _, s := range []string{"accept_ra=0", "addr_gen_mode=1", "forwarding=1"} {
 		name, to, _ := strings.Cut(s, "=")
-		if err := set("/proc/sys/net/ipv6/conf/"+t.name+"/"+name, to); err != nil {
+		if err := writeSetting("/proc/sys/net/ipv6/conf/"+t.name+"/"+name, to); err != nil {
 			return err
 		}
 	}
-	mtu, err := t.mtu()
+	mtu, err := t.tunnelMTU()
 	if err != nil {
 		return err
 	}
@@ -349,8 +351,8 @@ func (t *Tunnel) settings(l netlink.Link) error {
 // overhead is what a tunnel adds to a packet, with either way, over IPv6.
 const overhead = 80
 
-// mtu is how large packets may be in the tunnel.
-func (t *Tunnel) mtu() (int, error) {
+// tunnelMTU is how large packets may be in the tunnel.
+func (t *Tunnel) tunnelMTU() (int, error) {
 	mtu, err := wayOut()
 	if err != nil {
 		return 0, err
@@ -377,7 +379,7 @@ func (t *Tunnel) mtu() (int, error) {
 func (t *Tunnel) Remove() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.forget()
+	t.forgetState()
 	return RemoveTunnel(t.o.Name)
 }
 

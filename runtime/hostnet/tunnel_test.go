@@ -106,7 +106,9 @@ func (h *far) apply(peers ...hostnet.Peer) {
 	h.in(func() { must(h.t, h.tunnel.Apply(peers, false)) })
 }
 
-func to(app, name string) string { return net.JoinHostPort(plan(app, name).Address.String(), "80") }
+func toPrefix(app, name string) string {
+	return net.JoinHostPort(plan(app, name).Address.String(), "80")
+}
 
 // TestBetweenHosts is the story of two apps on two hosts, and of a third that is no member, each way.
 func TestBetweenHosts(t *testing.T) {
@@ -136,15 +138,15 @@ func betweenHosts(t *testing.T, way netplan.Way) {
 			t.Errorf("%s: %s answers %q, %v; want %q", what, where, got, err, want)
 		}
 	}
-	reaches("its own app on another host", a1, to("shop", "a2"), "a2")
-	reaches("the way back", a2, to("shop", "a1"), "a1")
+	reaches("its own app on another host", a1, toPrefix("shop", "a2"), "a2")
+	reaches("the way back", a2, toPrefix("shop", "a1"), "a1")
 	reaches("what is large", a1, net.JoinHostPort(plan("shop", "a2").Address.String(), "81"), large)
-	reaches("another app", x, to("shop", "a1"), "")
-	reaches("another app, back", a1, to("other", "x"), "")
-	reaches("an app that allows it", a1, to("friend", "friend"), "friend")
-	reaches("the app that it allows", friend, to("shop", "a1"), "")
-	reaches("the host itself", a.space, to("shop", "a2"), "")
-	reaches("a machine that nobody has", a1, to("shop", "nobody"), "")
+	reaches("another app", x, toPrefix("shop", "a1"), "")
+	reaches("another app, back", a1, toPrefix("other", "x"), "")
+	reaches("an app that allows it", a1, toPrefix("friend", "friend"), "friend")
+	reaches("the app that it allows", friend, toPrefix("shop", "a1"), "")
+	reaches("the host itself", a.space, toPrefix("shop", "a2"), "")
+	reaches("a machine that nobody has", a1, toPrefix("shop", "nobody"), "")
 	strangers(t, way, a, b, c, a2)
 
 	first := a.tunnel.Public()
@@ -153,20 +155,20 @@ func betweenHosts(t *testing.T, way netplan.Way) {
 		t.Error("the next process has another key, though the tunnel goes on")
 	}
 	a.apply(hostnet.Peer{ID: "b", Partial: true})
-	reaches("a host that has told nothing yet", a1, to("shop", "a2"), "a2")
+	reaches("a host that has told nothing yet", a1, toPrefix("shop", "a2"), "a2")
 	b.plans = b.plans[1:] // without a2
 	cross()
 	if routes := a.run("ip", "-6", "route"); strings.Contains(routes, plan("shop", "a2").Address.String()) {
 		t.Errorf("a machine that is gone has a route:\n%s", routes)
 	}
-	reaches("a machine that is gone", a1, to("shop", "a2"), "")
-	reaches("one that is not", a1, to("friend", "friend"), "friend")
+	reaches("a machine that is gone", a1, toPrefix("shop", "a2"), "")
+	reaches("one that is not", a1, toPrefix("friend", "friend"), "friend")
 	a.run("ip", "link", "del", tunnelOf(a)) // by whomever
 	a.in(func() { must(t, a.tunnel.Apply([]hostnet.Peer{b.peer()}, true)) })
-	reaches("after a mending", a1, to("friend", "friend"), "friend")
+	reaches("after a mending", a1, toPrefix("friend", "friend"), "friend")
 	a.apply()
 	b.apply()
-	reaches("a host that is removed", a1, to("friend", "friend"), "")
+	reaches("a host that is removed", a1, toPrefix("friend", "friend"), "")
 	for h, want := range before {
 		h.in(func() { must(t, h.tunnel.Remove()); must(t, h.tunnel.Remove()) })
 		h.end()

@@ -18,8 +18,8 @@ const (
 	peers6 = "peers6"
 )
 
-// guard lays the tunnel's rules, where they are not those that are there. They stand before the first packet.
-func (t *Tunnel) guard(peers []Peer) error {
+// layGuardRules lays the tunnel's rules, where they are not those that are there. They stand before the first packet.
+func (t *Tunnel) layGuardRules(peers []Peer) error {
 	let := []netip.Addr{}
 	for _, p := range peers {
 		let = append(let, p.At)
@@ -43,7 +43,7 @@ func (t *Tunnel) layRules(let []netip.Addr) error {
 		return err
 	}
 	table := &nftables.Table{Name: t.name, Family: nftables.TableFamilyINet}
-	chains := ofTunnel(t.name, tunnelGroup(&t.o.Network), group(&t.o.Network), t.o.Network.Cluster)
+	chains := ofTunnel(t.name, tunnelGroup(&t.o.Network), groupNumber(&t.o.Network), t.o.Network.Cluster)
 	var sets []*nftables.Set
 	if t.o.Way == netplan.VXLAN { // who sends it proves nothing
 		sets = []*nftables.Set{{Table: table, Name: peers4, KeyType: nftables.TypeIPAddr},
@@ -55,7 +55,7 @@ func (t *Tunnel) layRules(let []netip.Addr) error {
 		if !stand || err != nil {
 			break
 		}
-		stand, err = holds(c, s, elementsOf(let, i == 0))
+		stand, err = hasElements(c, s, elementsOf(let, i == 0))
 	}
 	if stand || err != nil {
 		return err
@@ -73,13 +73,13 @@ func (t *Tunnel) layRules(let []netip.Addr) error {
 	if len(sets) > 0 { // by the numbers that they have now
 		chains[len(chains)-1] = ofCarrier([2]*nftables.Set(sets))
 	}
-	lay(c, table, chains)
+	layChains(c, table, chains)
 	return c.Flush()
 }
 
-// holds reports whether a set has these elements, and no others.
-func holds(c *nftables.Conn, s *nftables.Set, want []nftables.SetElement) (bool, error) {
-	has, err := elements(c, s)
+// hasElements reports whether a set has these elements, and no others.
+func hasElements(c *nftables.Conn, s *nftables.Set, want []nftables.SetElement) (bool, error) {
+	has, err := readElements(c, s)
 	if err != nil || len(has) != len(want) {
 		return false, err
 	}
@@ -101,13 +101,13 @@ func elementsOf(all []netip.Addr, v4 bool) (es []nftables.SetElement) {
 	return es
 }
 
-// among asks whether the source of a packet is one of a set.
-func among(s *nftables.Set) rule {
+// isInSet asks whether the source of a packet is one of a set.
+func isInSet(s *nftables.Set) rule {
 	head, offset, size := ipv4(), uint32(12), uint32(4)
 	if s.Name == peers6 {
 		head, offset, size = ipv6(), 8, 16
 	}
-	return both(head, rule{
+	return allOf(head, rule{
 		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: size},
 		&expr.Lookup{SourceRegister: 1, SetName: s.Name, SetID: s.ID},
 	})
@@ -117,16 +117,16 @@ func among(s *nftables.Set) rule {
 func backElsewhere(device string) rule {
 	name := make([]byte, unix.IFNAMSIZ)
 	copy(name, device)
-	return both(rule{&expr.Fib{Register: 1, FlagSADDR: true, ResultOIFNAME: true}}, other(name...))
+	return allOf(rule{&expr.Fib{Register: 1, FlagSADDR: true, ResultOIFNAME: true}}, notEqualTo(name...))
 }
 
 // ofCarrier has packets of the tunnel, as they are between the hosts, come from those alone that are known.
 func ofCarrier(sets [2]*nftables.Set) chain {
 	port := toPort(unix.IPPROTO_UDP, TunnelPort)
 	return chain{"outer", nftables.ChainTypeFilter, nftables.ChainHookInput, nftables.ChainPriorityFilter, []rule{
-		both(port, among(sets[0]), accept()),
-		both(port, among(sets[1]), accept()),
-		both(port, drop()),
+		allOf(port, isInSet(sets[0]), accept()),
+		allOf(port, isInSet(sets[1]), accept()),
+		allOf(port, drop()),
 	}}
 }
 
@@ -135,22 +135,22 @@ func ofCarrier(sets [2]*nftables.Set) chain {
 func ofTunnel(name string, t, g uint32, cluster netip.Prefix) []chain {
 	return []chain{
 		{"forged", nftables.ChainTypeFilter, nftables.ChainHookPrerouting, nftables.ChainPriorityRaw, []rule{
-			both(fromGroup(t), ipv4(), drop()),
-			both(fromGroup(t), notFromNet(cluster), drop()),
-			both(fromGroup(t), forged(), drop()),
-			both(fromGroup(t), backElsewhere(name), drop()), // it is of a container here, whoever says otherwise
+			allOf(fromGroup(t), ipv4(), drop()),
+			allOf(fromGroup(t), notFromNet(cluster), drop()),
+			allOf(fromGroup(t), isForged(), drop()),
+			allOf(fromGroup(t), backElsewhere(name), drop()), // it is of a container here, whoever says otherwise
 		}},
 		{"input", nftables.ChainTypeFilter, nftables.ChainHookInput, nftables.ChainPriorityFilter, []rule{
-			both(fromGroup(t), drop()),
+			allOf(fromGroup(t), drop()),
 		}},
 		{"forward", nftables.ChainTypeFilter, nftables.ChainHookForward, nftables.ChainPriorityFilter, []rule{
-			both(fromGroup(t), notTo(g), drop()),
-			both(toGroup(t), notFrom(g), drop()),
-			both(toGroup(t), ipv4(), drop()),
-			both(toGroup(t), notFromNet(cluster), drop()),
+			allOf(fromGroup(t), notTo(g), drop()),
+			allOf(toGroup(t), notFrom(g), drop()),
+			allOf(toGroup(t), ipv4(), drop()),
+			allOf(toGroup(t), notFromNet(cluster), drop()),
 		}},
 		{"output", nftables.ChainTypeFilter, nftables.ChainHookOutput, nftables.ChainPriorityFilter, []rule{
-			both(toGroup(t), refuse()), // of the host itself nobody would take it
+			allOf(toGroup(t), refuse()), // of the host itself nobody would take it
 		}},
 	}
 }

@@ -17,8 +17,8 @@ import (
 // vxlan carries packets in clear (RFC 7348). Nothing is learned from what comes: who is where is entered.
 type vxlan struct{ t *Tunnel }
 
-func (v vxlan) how() string         { return "vxlan, not encrypted" }
-func (v vxlan) public() wgtypes.Key { return wgtypes.Key{} }
+func (v vxlan) describeCarrier() string { return "vxlan, not encrypted" }
+func (v vxlan) publicKey() wgtypes.Key  { return wgtypes.Key{} }
 
 // macOf is what a peer's end of the tunnel is called there.
 func macOf(gateway netip.Addr) net.HardwareAddr {
@@ -26,12 +26,12 @@ func macOf(gateway netip.Addr) net.HardwareAddr {
 	return append(net.HardwareAddr{0x02}, a[8:13]...)
 }
 
-func (v vxlan) open() (netlink.Link, error) {
+func (v vxlan) openDevice() (netlink.Link, error) {
 	sum := sha256.Sum256([]byte(v.t.o.Network.Cluster.String()))
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name, attrs.HardwareAddr = v.t.name, macOf(gatewayOf(v.t.o.ID))
 	attrs.Group = tunnelGroup(&v.t.o.Network)
-	mtu, err := v.t.mtu()
+	mtu, err := v.t.tunnelMTU()
 	if err != nil {
 		return nil, err
 	}
@@ -47,7 +47,7 @@ func (v vxlan) open() (netlink.Link, error) {
 		err = netlink.LinkNotFoundError{}
 	}
 	if err != nil {
-		if err := errors.Join(portFree(), v.t.guard(nil)); err != nil {
+		if err := errors.Join(portFree(), v.t.layGuardRules(nil)); err != nil {
 			return nil, err
 		}
 		if err := netlink.LinkAdd(want); err != nil {
@@ -57,11 +57,11 @@ func (v vxlan) open() (netlink.Link, error) {
 			return nil, err
 		}
 	}
-	return l, v.t.settings(l)
+	return l, v.t.applySettings(l)
 }
 
-// entries are what the kernel knows of peers: their ends by gateway, and where each end is.
-func (v vxlan) entries(l netlink.Link) (ends map[netip.Addr]string, at map[string]netip.Addr, err error) {
+// readEntries are what the kernel knows of peers: their ends by gateway, and where each end is.
+func (v vxlan) readEntries(l netlink.Link) (ends map[netip.Addr]string, at map[string]netip.Addr, err error) {
 	ends, at = map[netip.Addr]string{}, map[string]netip.Addr{}
 	for _, family := range []int{unix.AF_INET6, unix.AF_BRIDGE} {
 		ns, err := neighboursAt(l.Attrs().Index, family)
@@ -82,8 +82,8 @@ func (v vxlan) entries(l netlink.Link) (ends map[netip.Addr]string, at map[strin
 	return ends, at, nil
 }
 
-func (v vxlan) peers(l netlink.Link, _ map[netip.Addr]netip.Addr) (map[netip.Addr]Peer, error) {
-	ends, at, err := v.entries(l)
+func (v vxlan) knownPeers(l netlink.Link, _ map[netip.Addr]netip.Addr) (map[netip.Addr]Peer, error) {
+	ends, at, err := v.readEntries(l)
 	if err != nil {
 		return nil, err
 	}
@@ -94,8 +94,8 @@ func (v vxlan) peers(l netlink.Link, _ map[netip.Addr]netip.Addr) (map[netip.Add
 	return out, nil
 }
 
-func (v vxlan) enter(l netlink.Link, peers []Peer) error {
-	ends, at, err := v.entries(l)
+func (v vxlan) setPeers(l netlink.Link, peers []Peer) error {
+	ends, at, err := v.readEntries(l)
 	if err != nil {
 		return err
 	}
@@ -107,12 +107,12 @@ func (v vxlan) enter(l netlink.Link, peers []Peer) error {
 		mac := macOf(g)
 		want[g], wantMAC[mac.String()] = true, true
 		if ends[g] != mac.String() {
-			if err := netlink.NeighSet(neighbour(i, g, mac)); err != nil {
+			if err := netlink.NeighSet(neighbourEntry(i, g, mac)); err != nil {
 				return fmt.Errorf("a neighbour at %s: %w", g, err)
 			}
 		}
 		if at[mac.String()] != p.At {
-			if err := netlink.NeighSet(forwarding(i, mac, p.At)); err != nil {
+			if err := netlink.NeighSet(forwardingEntry(i, mac, p.At)); err != nil {
 				return fmt.Errorf("the way to %s: %w", p.At, err)
 			}
 		}
@@ -121,28 +121,28 @@ func (v vxlan) enter(l netlink.Link, peers []Peer) error {
 	for g, mac := range ends {
 		if !want[g] {
 			hw, _ := net.ParseMAC(mac) // as the kernel has written it
-			errs = append(errs, gone(netlink.NeighDel(neighbour(i, g, hw))))
+			errs = append(errs, ignoreGone(netlink.NeighDel(neighbourEntry(i, g, hw))))
 		}
 	}
 	for mac, a := range at {
 		if !wantMAC[mac] {
 			hw, _ := net.ParseMAC(mac)
-			errs = append(errs, gone(netlink.NeighDel(forwarding(i, hw, a))))
+			errs = append(errs, ignoreGone(netlink.NeighDel(forwardingEntry(i, hw, a))))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// gone is nil for what was to be removed and is not there.
-func gone(err error) error {
+// ignoreGone is nil for what was to be removed and is not there.
+func ignoreGone(err error) error {
 	if errors.Is(err, unix.ENOENT) {
 		return nil
 	}
 	return err
 }
 
-// forwarding says to which host packets for an end go.
-func forwarding(link int, mac net.HardwareAddr, at netip.Addr) *netlink.Neigh {
+// forwardingEntry says to which host packets for an end go.
+func forwardingEntry(link int, mac net.HardwareAddr, at netip.Addr) *netlink.Neigh {
 	return &netlink.Neigh{LinkIndex: link, Family: unix.AF_BRIDGE, State: netlink.NUD_PERMANENT,
 		Flags: netlink.NTF_SELF, IP: at.AsSlice(), HardwareAddr: mac}
 }

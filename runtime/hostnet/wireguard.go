@@ -33,18 +33,18 @@ type wireguard struct {
 	helper bool        // it is in user space
 }
 
-func (w *wireguard) public() wgtypes.Key { return w.key.PublicKey() }
+func (w *wireguard) publicKey() wgtypes.Key { return w.key.PublicKey() }
 
-func (w *wireguard) how() string {
+func (w *wireguard) describeCarrier() string {
 	if w.helper {
 		return "wireguard in user space, as the kernel has none"
 	}
 	return "wireguard, the kernel's"
 }
 
-// begin takes the key of the device that is there, or makes one.
-func (w *wireguard) begin() error {
-	d, err := w.device()
+// loadKey takes the key of the device that is there, or makes one.
+func (w *wireguard) loadKey() error {
+	d, err := w.readDevice()
 	if err == nil && d.PrivateKey != (wgtypes.Key{}) {
 		w.key = d.PrivateKey
 		return nil
@@ -55,8 +55,8 @@ func (w *wireguard) begin() error {
 	return nil
 }
 
-// control does something with the devices of the host.
-func control(f func(*wgctrl.Client) error) error {
+// withControl does something with the devices of the host.
+func withControl(f func(*wgctrl.Client) error) error {
 	c, err := wgctrl.New()
 	if err != nil {
 		return err
@@ -64,30 +64,30 @@ func control(f func(*wgctrl.Client) error) error {
 	return errors.Join(f(c), c.Close())
 }
 
-func (w *wireguard) device() (d *wgtypes.Device, err error) {
-	err = control(func(c *wgctrl.Client) error {
+func (w *wireguard) readDevice() (d *wgtypes.Device, err error) {
+	err = withControl(func(c *wgctrl.Client) error {
 		d, err = c.Device(w.t.name)
 		return err
 	})
 	return d, err
 }
 
-func (w *wireguard) open() (netlink.Link, error) {
-	l, err := w.find()
+func (w *wireguard) openDevice() (netlink.Link, error) {
+	l, err := w.findDevice()
 	if err != nil {
 		if err := RemoveTunnel(w.t.o.Name); err != nil { // what answers nobody
 			return nil, err
 		}
-		if l, err = w.make(); err != nil {
+		if l, err = w.makeDevice(); err != nil {
 			return nil, err
 		}
 	}
 	_, kernel := l.(*netlink.Wireguard)
 	w.helper = !kernel
-	if err := control(w.setUp); err != nil {
+	if err := withControl(w.setUp); err != nil {
 		return nil, fmt.Errorf("set WireGuard up: %w", err)
 	}
-	return l, w.t.settings(l)
+	return l, w.t.applySettings(l)
 }
 
 // setUp gives the device its key and its port. What it has already is not given again: it would listen anew.
@@ -100,8 +100,8 @@ func (w *wireguard) setUp(c *wgctrl.Client) error {
 	return c.ConfigureDevice(w.t.name, wgtypes.Config{PrivateKey: &w.key, ListenPort: &port})
 }
 
-// find finds a device that works, and is of this build where that matters.
-func (w *wireguard) find() (netlink.Link, error) {
+// findDevice finds a device that works, and is of this build where that matters.
+func (w *wireguard) findDevice() (netlink.Link, error) {
 	l, err := netlink.LinkByName(w.t.name)
 	if err != nil {
 		return nil, err
@@ -109,26 +109,26 @@ func (w *wireguard) find() (netlink.Link, error) {
 	if _, kernel := l.(*netlink.Wireguard); !kernel && l.Attrs().Alias != w.t.o.Build {
 		return nil, errors.New("another build")
 	}
-	if _, err := w.device(); err != nil {
+	if _, err := w.readDevice(); err != nil {
 		return nil, err
 	}
 	return l, nil
 }
 
-// make makes the device, by the kernel where it can.
-func (w *wireguard) make() (netlink.Link, error) {
-	mtu, err := w.t.mtu()
+// makeDevice makes the device, by the kernel where it can.
+func (w *wireguard) makeDevice() (netlink.Link, error) {
+	mtu, err := w.t.tunnelMTU()
 	if err != nil {
 		return nil, err
 	}
-	if err := errors.Join(portFree(), w.t.guard(nil)); err != nil {
+	if err := errors.Join(portFree(), w.t.layGuardRules(nil)); err != nil {
 		return nil, err
 	}
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name, attrs.MTU, attrs.Group = w.t.name, mtu, tunnelGroup(&w.t.o.Network)
 	err = netlink.LinkAdd(&netlink.Wireguard{LinkAttrs: attrs})
 	if errors.Is(err, unix.EOPNOTSUPP) { // the kernel has none
-		err = w.help(mtu)
+		err = w.startHelper(mtu)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("make a WireGuard device: %w", err)
@@ -153,9 +153,9 @@ func portFree() error {
 // helperPatience bounds how long a helper may take until its device is there.
 const helperPatience = 15 * time.Second
 
-// help starts WireGuard in user space, in a session of its own and with nothing of souk's environment, and waits until
-// its device is there.
-func (w *wireguard) help(mtu int) error {
+// startHelper starts WireGuard in user space, in a session of its own and with nothing of souk's environment, and waits
+// until its device is there.
+func (w *wireguard) startHelper(mtu int) error {
 	if len(w.t.o.Helper) == 0 {
 		return fault.New(fault.Precondition, CodeNetworkBetween, "the kernel of this host has no WireGuard")
 	}
@@ -203,8 +203,8 @@ func removeSocket(name string) error {
 	return nil
 }
 
-func (w *wireguard) peers(_ netlink.Link, have map[netip.Addr]netip.Addr) (map[netip.Addr]Peer, error) {
-	d, err := w.device()
+func (w *wireguard) knownPeers(_ netlink.Link, have map[netip.Addr]netip.Addr) (map[netip.Addr]Peer, error) {
+	d, err := w.readDevice()
 	if err != nil {
 		return nil, err
 	}
@@ -227,8 +227,8 @@ func addrOf(at *net.UDPAddr) (none netip.Addr) {
 	return at.AddrPort().Addr().Unmap()
 }
 
-func (w *wireguard) enter(_ netlink.Link, peers []Peer) error {
-	d, err := w.device()
+func (w *wireguard) setPeers(_ netlink.Link, peers []Peer) error {
+	d, err := w.readDevice()
 	if err != nil {
 		return err
 	}
@@ -240,7 +240,7 @@ func (w *wireguard) enter(_ netlink.Link, peers []Peer) error {
 	for _, p := range peers {
 		was, known := before[p.Key]
 		delete(before, p.Key)
-		if set, due := change(p, was, known); due {
+		if set, due := peerChange(p, was, known); due {
 			c.Peers = append(c.Peers, set)
 		}
 	}
@@ -250,11 +250,11 @@ func (w *wireguard) enter(_ netlink.Link, peers []Peer) error {
 	if len(c.Peers) == 0 {
 		return nil
 	}
-	return control(func(x *wgctrl.Client) error { return x.ConfigureDevice(w.t.name, c) })
+	return withControl(func(x *wgctrl.Client) error { return x.ConfigureDevice(w.t.name, c) })
 }
 
-// change returns what is to be set of a peer, if anything. What is only added takes nothing away meanwhile.
-func change(p Peer, was wgtypes.Peer, known bool) (c wgtypes.PeerConfig, due bool) {
+// peerChange returns what is to be set of a peer, if anything. What is only added takes nothing away meanwhile.
+func peerChange(p Peer, was wgtypes.Peer, known bool) (c wgtypes.PeerConfig, due bool) {
 	c = wgtypes.PeerConfig{PublicKey: p.Key}
 	if addrOf(was.Endpoint) != p.At {
 		c.Endpoint = net.UDPAddrFromAddrPort(netip.AddrPortFrom(p.At, TunnelPort))
@@ -266,7 +266,7 @@ func change(p Peer, was wgtypes.Peer, known bool) (c wgtypes.PeerConfig, due boo
 	}
 	var all, added []net.IPNet
 	for _, a := range p.Machines {
-		n := *ipNet(host(a))
+		n := *ipNet(hostPrefix(a))
 		all = append(all, n)
 		if !before[a] {
 			added = append(added, n)

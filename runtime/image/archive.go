@@ -42,7 +42,7 @@ type archived struct {
 	mediaType types.MediaType
 }
 
-func (a *archive) real(name string) string {
+func (a *archive) resolveLink(name string) string {
 	for range maxLinks {
 		to, ok := a.links[path.Clean(name)]
 		if !ok {
@@ -53,11 +53,11 @@ func (a *archive) real(name string) string {
 	return path.Clean(name)
 }
 
-func (a *archive) has(name string) bool { return a.files[a.real(name)] != nil }
+func (a *archive) hasFile(name string) bool { return a.files[a.resolveLink(name)] != nil }
 
-// document returns a small file.
-func (a *archive) document(name string) ([]byte, error) {
-	f := a.files[a.real(name)]
+// readDocument returns a small file.
+func (a *archive) readDocument(name string) ([]byte, error) {
+	f := a.files[a.resolveLink(name)]
 	if f == nil {
 		return nil, fault.New(fault.Invalid, fault.CodeImageFile,
 			"%s is not whole: %q is missing; save the image again",
@@ -76,8 +76,8 @@ func (a *archive) document(name string) ([]byte, error) {
 	return raw, nil
 }
 
-// add copies one file.
-func (a *archive) add(ctx context.Context, dir, name string, r io.Reader) error {
+// copyFile copies one file.
+func (a *archive) copyFile(ctx context.Context, dir, name string, r io.Reader) error {
 	if len(a.files) == maxArchived {
 		return fault.New(fault.Invalid, fault.CodeImageFile,
 			"%s has more than %d files; is it an image?", a.what, maxArchived)
@@ -94,14 +94,14 @@ func (a *archive) add(ctx context.Context, dir, name string, r io.Reader) error 
 		if _, ours := errors.AsType[*fault.Error](err); ours {
 			return err
 		}
-		return a.broken(err)
+		return a.brokenError(err)
 	}
 	a.files[path.Clean(name)] = &archived{path: f.Name(), size: n,
 		digest: v1.Hash{Algorithm: "sha256", Hex: hex.EncodeToString(sum.Sum(nil))}}
 	return nil
 }
 
-func (a *archive) broken(err error) error {
+func (a *archive) brokenError(err error) error {
 	return fault.Wrap(err, fault.Invalid, fault.CodeImageFile,
 		"%s breaks off or is damaged; save the image again, or copy the file again", a.what)
 }
@@ -129,7 +129,7 @@ func readArchive(ctx context.Context, dir string, r io.Reader, what string) (*ar
 	a := &archive{files: map[string]*archived{}, links: map[string]string{}, what: what}
 	plain, packed, err := layer.Decompress(r)
 	if err != nil {
-		return nil, a.broken(err)
+		return nil, a.brokenError(err)
 	}
 	defer plain.Close()
 	in := tar.NewReader(plain)
@@ -145,11 +145,11 @@ func readArchive(ctx context.Context, dir string, r io.Reader, what string) (*ar
 					"an OCI layout", what)
 		}
 		if err != nil {
-			return nil, a.broken(err)
+			return nil, a.brokenError(err)
 		}
 		switch h.Typeflag {
 		case tar.TypeReg:
-			if err := a.add(ctx, dir, h.Name, in); err != nil {
+			if err := a.copyFile(ctx, dir, h.Name, in); err != nil {
 				return nil, err
 			}
 		case tar.TypeSymlink:
@@ -187,9 +187,9 @@ func copyLayout(ctx context.Context, dir, from string) (*archive, error) {
 	for _, n := range names {
 		f, err := root.Open(n)
 		if err != nil {
-			return nil, a.broken(err)
+			return nil, a.brokenError(err)
 		}
-		err = a.add(ctx, dir, n, f)
+		err = a.copyFile(ctx, dir, n, f)
 		_ = f.Close()
 		if err != nil {
 			return nil, err

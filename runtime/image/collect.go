@@ -30,16 +30,16 @@ const (
 // Collect removes what no image needs, and then images that nobody has pinned, the least recently used first, until no
 // more than a budget of bytes is left. It returns how many it freed.
 func (s *Store) Collect(ctx context.Context, budget int64) (freed int64, err error) {
-	return s.collect(ctx, budget, nil)
+	return s.collectBy(ctx, budget, nil)
 }
 
-// Prune removes all that nobody has pinned and nothing under way needs, but for images that are wanted: names, or names with
-// a digest. One that is loaded comes back from nowhere, and a registry may be away.
+// Prune removes all that nobody has pinned and nothing under way needs, but for images that are wanted: names, or names
+// with a digest. One that is loaded comes back from nowhere, and a registry may be away.
 func (s *Store) Prune(ctx context.Context, wanted []string) (freed int64, err error) {
-	return s.collect(ctx, 0, func(all []candidate, k known) error {
+	return s.collectBy(ctx, 0, func(all []candidate, k known) error {
 		keep := map[string]bool{}
 		for _, name := range wanted {
-			r, err := s.find(name)
+			r, err := s.findRecord(name)
 			switch {
 			case err == nil:
 				keep[r.Digest] = true
@@ -57,8 +57,8 @@ func (s *Store) Prune(ctx context.Context, wanted []string) (freed int64, err er
 // Remove takes a name from an image, or, by its last name or its digest, removes the image. It is refused while the
 // image is pinned.
 func (s *Store) Remove(ctx context.Context, name string) (freed int64, err error) {
-	return s.collect(ctx, math.MaxInt64, func(all []candidate, k known) error {
-		r, err := s.find(name)
+	return s.collectBy(ctx, math.MaxInt64, func(all []candidate, k known) error {
+		r, err := s.findRecord(name)
 		if err != nil {
 			return err
 		}
@@ -68,7 +68,7 @@ func (s *Store) Remove(ctx context.Context, name string) (freed int64, err error
 		}
 		if owners := k.pins[r.Digest]; len(owners) > 0 {
 			return fault.New(fault.Conflict, codeImagePinned,
-				"the image %s is in use by %s; destroy what uses it first", name, few(owners))
+				"the image %s is in use by %s; destroy what uses it first", name, listSome(owners))
 		}
 		for i, c := range all {
 			if c.digest == r.Digest && c.fixed {
@@ -82,32 +82,32 @@ func (s *Store) Remove(ctx context.Context, name string) (freed int64, err error
 	})
 }
 
-// few lists some of many.
-func few(all []string) string {
+// listSome lists some of many.
+func listSome(all []string) string {
 	if len(all) > 5 {
 		return fmt.Sprintf("%s and %d more", strings.Join(all[:5], ", "), len(all)-5)
 	}
 	return strings.Join(all, ", ")
 }
 
-// collect removes by a plan, after what first does to the images.
-func (s *Store) collect(ctx context.Context, budget int64, first func([]candidate, known) error) (freed int64,
+// collectBy removes by a plan, after what first does to the images.
+func (s *Store) collectBy(ctx context.Context, budget int64, first func([]candidate, known) error) (freed int64,
 	err error) {
-	w, err := s.workshop()
+	w, err := s.newWorkshop()
 	if err != nil {
 		return 0, err
 	}
-	defer w.end() // the trees of layers are removed when others may go on already
-	return freed, s.change(ctx, func() error {
-		k, err := s.known()
+	defer w.removeWorkshop() // the trees of layers are removed when others may go on already
+	return freed, s.withStoreLock(ctx, func() error {
+		k, err := s.readKnown()
 		if err != nil {
 			return err
 		}
-		busy, err := s.leased()
+		busy, err := s.leasedParts()
 		if err != nil {
 			return err
 		}
-		all, err := s.candidates(k, busy)
+		all, err := s.listCandidates(k, busy)
 		if err != nil {
 			return err
 		}
@@ -116,7 +116,7 @@ func (s *Store) collect(ctx context.Context, budget int64, first func([]candidat
 				return err
 			}
 		}
-		sizes, err := s.parts(busy)
+		sizes, err := s.partSizes(busy)
 		if err != nil {
 			return err
 		}
@@ -137,19 +137,19 @@ func (s *Store) collect(ctx context.Context, budget int64, first func([]candidat
 	})
 }
 
-// candidates lists the images. One whose documents are damaged needs nothing, for it must be pulled again.
-func (s *Store) candidates(k known, busy map[string]bool) (out []candidate, err error) {
+// listCandidates lists the images. One whose documents are damaged needs nothing, for it must be pulled again.
+func (s *Store) listCandidates(k known, busy map[string]bool) (out []candidate, err error) {
 	records, err := readDir[record](s, imagesDir)
 	if err != nil {
 		return nil, err
 	}
 	for _, r := range records {
 		c := candidate{digest: r.Digest, fixed: len(k.pins[r.Digest]) > 0 || busy[hexOf(r.Digest)]}
-		i, err := s.read(r, k)
+		i, err := s.readImage(r, k)
 		code := fault.CodeOf(err)
 		switch {
 		case err == nil:
-			c.used, c.parts = i.Used, s.needs(i)
+			c.used, c.parts = i.Used, s.partsNeeded(i)
 		case code == blobs.CodeImageDamaged || code == blobs.CodeImageBlob || code == codeImagePlatform:
 			c.parts = []string{filepath.Join(blobsDir, hexOf(r.Digest))}
 		default:
@@ -160,7 +160,7 @@ func (s *Store) candidates(k known, busy map[string]bool) (out []candidate, err 
 	return out, nil
 }
 
-func (s *Store) needs(i *Image) []string {
+func (s *Store) partsNeeded(i *Image) []string {
 	blob := func(h v1.Hash) string { return filepath.Join(blobsDir, h.Hex) }
 	out := []string{filepath.Join(blobsDir, hexOf(i.Digest)), blob(i.manifest.Config.Digest)}
 	for n, l := range i.manifest.Layers {
@@ -170,8 +170,8 @@ func (s *Store) needs(i *Image) []string {
 	return out
 }
 
-// parts lists what takes disk, and how much of it.
-func (s *Store) parts(busy map[string]bool) (map[string]int64, error) {
+// partSizes lists what takes disk, and how much of it.
+func (s *Store) partSizes(busy map[string]bool) (map[string]int64, error) {
 	out := map[string]int64{}
 	for _, dir := range []string{blobsDir, partialDir, layersDir, userLayers} {
 		entries, err := os.ReadDir(s.path(dir))
@@ -183,7 +183,7 @@ func (s *Store) parts(busy map[string]bool) (map[string]int64, error) {
 		}
 		for _, e := range entries {
 			info, err := e.Info()
-			if err != nil || dir == partialDir && s.underway(info, busy) {
+			if err != nil || dir == partialDir && s.isUnderWay(info, busy) {
 				continue // it went, or somebody writes it
 			}
 			size := info.Size()
@@ -199,8 +199,8 @@ func (s *Store) parts(busy map[string]bool) (map[string]int64, error) {
 	return out, nil
 }
 
-// underway reports whether somebody writes a file of partial.
-func (s *Store) underway(info fs.FileInfo, busy map[string]bool) bool {
+// isUnderWay reports whether somebody writes a file of partial.
+func (s *Store) isUnderWay(info fs.FileInfo, busy map[string]bool) bool {
 	if busy[info.Name()] {
 		return true
 	}
@@ -245,7 +245,7 @@ func (s *Store) removeFile(dir, name string) error {
 
 // Bytes returns how many bytes the images take: blobs, unpacked layers and what is half pulled.
 func (s *Store) Bytes() (total int64, err error) {
-	sizes, err := s.parts(map[string]bool{})
+	sizes, err := s.partSizes(map[string]bool{})
 	for _, n := range sizes {
 		total += n
 	}
@@ -255,7 +255,7 @@ func (s *Store) Bytes() (total int64, err error) {
 // Check reads all that is kept and returns a sentence for each thing that is not what it was. Damaged blobs are
 // removed, so that the next pull brings them.
 func (s *Store) Check(ctx context.Context) (wrong []string, err error) {
-	sizes, err := s.parts(map[string]bool{})
+	sizes, err := s.partSizes(map[string]bool{})
 	if err != nil {
 		return nil, err
 	}

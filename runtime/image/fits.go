@@ -12,8 +12,8 @@ import (
 	"github.com/soukhq/souk/runtime/image/blobs"
 )
 
-// free is how many bytes the store's disk has left.
-func (s *Store) free() (int64, error) {
+// freeBytes is how many bytes the store's disk has left.
+func (s *Store) freeBytes() (int64, error) {
 	var st unix.Statfs_t
 	if err := unix.Statfs(s.o.Dir, &st); err != nil {
 		return 0, blobs.Disk(err, "see how full the disk of the images is")
@@ -23,11 +23,11 @@ func (s *Store) free() (int64, error) {
 
 // Relieve removes images that nobody uses, the least recently used first, while less than Options.KeepFree is free. It
 // returns how many bytes it freed, and looks no further where there is enough.
-func (s *Store) Relieve(ctx context.Context) (freed int64, err error) { return s.relieve(ctx, 0) }
+func (s *Store) Relieve(ctx context.Context) (freed int64, err error) { return s.relieveDisk(ctx, 0) }
 
-// relieve is Relieve before n bytes are written.
-func (s *Store) relieve(ctx context.Context, n int64) (freed int64, err error) {
-	free, err := s.free()
+// relieveDisk is Relieve before n bytes are written.
+func (s *Store) relieveDisk(ctx context.Context, n int64) (freed int64, err error) {
+	free, err := s.freeBytes()
 	lacks := n + s.o.KeepFree - free
 	if err != nil || lacks <= 0 {
 		return 0, err
@@ -44,10 +44,10 @@ func (s *Store) checkFits(ctx context.Context, n int64, what string) error {
 	if n == 0 {
 		return nil
 	}
-	if _, err := s.relieve(ctx, n); err != nil {
+	if _, err := s.relieveDisk(ctx, n); err != nil {
 		return err
 	}
-	free, err := s.free()
+	free, err := s.freeBytes()
 	if err != nil || free >= n+s.o.KeepFree {
 		return err
 	}
@@ -67,10 +67,10 @@ func (s *Store) dropFailed(err error) {
 	}
 }
 
-// lacking is how many bytes of an image are not here: what is to be pulled, and what is to be unpacked, which takes as
-// many as it is packed, or more.
-func (s *Store) lacking(m *v1.Manifest, chains []v1.Hash) (n int64, err error) {
-	form, err := s.form()
+// lackingBytes is how many bytes of an image are not here: what is to be pulled, and what is to be unpacked, which
+// takes as many as it is packed, or more.
+func (s *Store) lackingBytes(m *v1.Manifest, chains []v1.Hash) (n int64, err error) {
+	form, err := s.layerForm()
 	if err != nil {
 		return 0, err
 	}

@@ -18,9 +18,9 @@ type lease struct {
 	lock *filelock.Lock
 }
 
-func (s *Store) lease(ctx context.Context) (*lease, error) {
+func (s *Store) newLease(ctx context.Context) (*lease, error) {
 	l := &lease{s: s}
-	return l, s.change(ctx, func() error {
+	return l, s.withStoreLock(ctx, func() error {
 		f, err := os.CreateTemp(s.path(leasesDir), "")
 		if err != nil {
 			return blobs.Disk(err, "write in the directory of images")
@@ -34,9 +34,9 @@ func (s *Store) lease(ctx context.Context) (*lease, error) {
 	})
 }
 
-// add keeps blobs and layers. What is not there by now may come; what is there stays.
-func (l *lease) add(ctx context.Context, all ...v1.Hash) error {
-	return l.s.change(ctx, func() error {
+// leaseAll keeps blobs and layers. What is not there by now may come; what is there stays.
+func (l *lease) leaseAll(ctx context.Context, all ...v1.Hash) error {
+	return l.s.withStoreLock(ctx, func() error {
 		var b strings.Builder
 		for _, h := range all {
 			b.WriteString(h.Hex + "\n")
@@ -48,15 +48,15 @@ func (l *lease) add(ctx context.Context, all ...v1.Hash) error {
 	})
 }
 
-func (l *lease) end() {
+func (l *lease) endLease() {
 	if l.lock != nil {
 		_ = os.Remove(l.lock.File().Name())
 		l.lock.Release()
 	}
 }
 
-// leased returns what living processes need, and removes the leases of dead ones. The store's lock is held.
-func (s *Store) leased() (map[string]bool, error) {
+// leasedParts returns what living processes need, and removes the leases of dead ones. The store's lock is held.
+func (s *Store) leasedParts() (map[string]bool, error) {
 	entries, err := os.ReadDir(s.path(leasesDir))
 	if err != nil {
 		return nil, blobs.Disk(err, "read the directory of images")
@@ -84,10 +84,10 @@ func (s *Store) leased() (map[string]bool, error) {
 	return out, nil
 }
 
-// sweep removes what dead processes left. What living ones are making stands in a directory that is locked.
-func (s *Store) sweep(ctx context.Context) error {
-	return s.change(ctx, func() error {
-		if _, err := s.leased(); err != nil {
+// sweepLeftovers removes what dead processes left. What living ones are making stands in a directory that is locked.
+func (s *Store) sweepLeftovers(ctx context.Context) error {
+	return s.withStoreLock(ctx, func() error {
+		if _, err := s.leasedParts(); err != nil {
 			return err
 		}
 		if err := s.sweepLocks(); err != nil {

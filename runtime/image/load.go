@@ -25,24 +25,24 @@ func (s *Store) LoadPath(ctx context.Context, path string) ([]*Image, error) {
 			"there is no image in %s that souk can read", path)
 	}
 	if info.IsDir() {
-		return s.load(ctx, path, func(w *workshop) (*archive, error) { return copyLayout(ctx, w.dir, path) })
+		return s.loadOnce(ctx, path, func(w *workshop) (*archive, error) { return copyLayout(ctx, w.dir, path) })
 	}
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, fault.Wrap(err, fault.Denied, fault.CodeImageFile, "the image in %s cannot be read", path)
 	}
 	defer f.Close()
-	return s.load(ctx, path, func(w *workshop) (*archive, error) { return readArchive(ctx, w.dir, f, path) })
+	return s.loadOnce(ctx, path, func(w *workshop) (*archive, error) { return readArchive(ctx, w.dir, f, path) })
 }
 
 // Load loads the images of an archive (docker-archive or OCI layout, also compressed) that is read once. what names it
 // in errors.
 func (s *Store) Load(ctx context.Context, r io.Reader, what string) ([]*Image, error) {
-	return s.load(ctx, what, func(w *workshop) (*archive, error) { return readArchive(ctx, w.dir, r, what) })
+	return s.loadOnce(ctx, what, func(w *workshop) (*archive, error) { return readArchive(ctx, w.dir, r, what) })
 }
 
-// load is loadAll. Where the disk is too full nothing of it stays.
-func (s *Store) load(ctx context.Context, what string, read func(*workshop) (*archive, error)) ([]*Image, error) {
+// loadOnce is loadAll. Where the disk is too full nothing of it stays.
+func (s *Store) loadOnce(ctx context.Context, what string, read func(*workshop) (*archive, error)) ([]*Image, error) {
 	all, err := s.loadAll(ctx, what, read)
 	s.dropFailed(err)
 	return all, err
@@ -50,27 +50,27 @@ func (s *Store) load(ctx context.Context, what string, read func(*workshop) (*ar
 
 // loadAll puts what an archive has into the store.
 func (s *Store) loadAll(ctx context.Context, what string, read func(*workshop) (*archive, error)) ([]*Image, error) {
-	w, err := s.workshop()
+	w, err := s.newWorkshop()
 	if err != nil {
 		return nil, err
 	}
-	defer w.end()
+	defer w.removeWorkshop()
 	a, err := read(w)
 	if err != nil {
 		return nil, err
 	}
-	l, err := s.lease(ctx)
-	defer l.end()
+	l, err := s.newLease(ctx)
+	defer l.endLease()
 	if err != nil {
 		return nil, err
 	}
 	in := &loading{s: s, a: a, what: what, lease: l}
 	var found []loaded
 	switch {
-	case a.has("index.json"):
-		found, err = in.layout(ctx)
-	case a.has("manifest.json"):
-		found, err = in.docker(ctx)
+	case a.hasFile("index.json"):
+		found, err = in.loadLayout(ctx)
+	case a.hasFile("manifest.json"):
+		found, err = in.loadDocker(ctx)
 	default:
 		err = fault.New(fault.Invalid, fault.CodeImageFile,
 			"%s has neither an index.json (OCI layout) nor a manifest.json (docker save); is it an image?", what)
@@ -80,10 +80,10 @@ func (s *Store) loadAll(ctx context.Context, what string, read func(*workshop) (
 	}
 	var out []*Image
 	for _, f := range found {
-		if err := s.keep(ctx, f.record, f.names); err != nil {
+		if err := s.keepImage(ctx, f.record, f.names); err != nil {
 			return nil, err
 		}
-		s.touch(f.record.Digest)
+		s.touchImage(f.record.Digest)
 		i, err := s.Get(f.record.Digest)
 		if err != nil {
 			return nil, err
@@ -109,14 +109,14 @@ type loading struct {
 	lease *lease
 }
 
-func (in *loading) wrong(format string, args ...any) error {
+func (in *loading) wrongArchive(format string, args ...any) error {
 	return fault.New(fault.Invalid, fault.CodeImageFile, "%s is not whole: %s; save the image again", in.what,
 		fmt.Sprintf(format, args...))
 }
 
-// layout loads an OCI layout: what its index lists for this host.
-func (in *loading) layout(ctx context.Context) ([]loaded, error) {
-	raw, err := in.a.document("index.json")
+// loadLayout loads an OCI layout: what its index lists for this host.
+func (in *loading) loadLayout(ctx context.Context) ([]loaded, error) {
+	raw, err := in.a.readDocument("index.json")
 	if err != nil {
 		return nil, err
 	}
@@ -125,13 +125,13 @@ func (in *loading) layout(ctx context.Context) ([]loaded, error) {
 		return nil, err
 	}
 	if d.index == nil {
-		return nil, in.wrong("its index.json is no index")
+		return nil, in.wrongArchive("its index.json is no index")
 	}
 	var out []loaded
 	var foreign error
 	at := map[string]int{}
 	for _, m := range d.index.Manifests {
-		l, err := in.described(ctx, m)
+		l, err := in.loadDescribed(ctx, m)
 		if fault.CodeOf(err) == codeImagePlatform {
 			foreign = err // another one may be for this host
 			continue
@@ -147,7 +147,7 @@ func (in *loading) layout(ctx context.Context) ([]loaded, error) {
 		out = append(out, l)
 	}
 	if len(out) == 0 && foreign == nil {
-		return nil, in.wrong("it lists no image")
+		return nil, in.wrongArchive("it lists no image")
 	}
 	if len(out) == 0 {
 		return nil, foreign
@@ -155,19 +155,20 @@ func (in *loading) layout(ctx context.Context) ([]loaded, error) {
 	return out, nil
 }
 
-// described loads what a descriptor in an OCI layout names.
-func (in *loading) described(ctx context.Context, d v1.Descriptor) (out loaded, err error) {
-	out.names = in.names(d.Annotations["io.containerd.image.name"], d.Annotations["org.opencontainers.image.ref.name"])
-	if p := d.Platform; p != nil && p.OS != "unknown" && fits(*p, in.s.o.Platform) == 0 {
-		return out, foreign(in.what, []string{p.String()}, in.s.o.Platform)
+// loadDescribed loads what a descriptor in an OCI layout names.
+func (in *loading) loadDescribed(ctx context.Context, d v1.Descriptor) (out loaded, err error) {
+	out.names = in.fullNames(d.Annotations["io.containerd.image.name"],
+		d.Annotations["org.opencontainers.image.ref.name"])
+	if p := d.Platform; p != nil && p.OS != "unknown" && platformFit(*p, in.s.o.Platform) == 0 {
+		return out, foreignPlatform(in.what, []string{p.String()}, in.s.o.Platform)
 	}
 	for depth := 0; depth <= maxIndexes; depth++ {
-		raw, err := in.a.document("blobs/sha256/" + d.Digest.Hex)
+		raw, err := in.a.readDocument("blobs/sha256/" + d.Digest.Hex)
 		if err != nil {
 			return out, err
 		}
 		if have := hashOf(raw); have != d.Digest {
-			return out, in.wrong("the blob %s has the digest %s", d.Digest, have)
+			return out, in.wrongArchive("the blob %s has the digest %s", d.Digest, have)
 		}
 		doc, err := parseDocument(raw, in.what)
 		if err != nil {
@@ -175,21 +176,21 @@ func (in *loading) described(ctx context.Context, d v1.Descriptor) (out loaded, 
 		}
 		if doc.manifest != nil {
 			out.record.Digest = d.Digest.String()
-			return out, in.add(ctx, raw, d.Digest, doc.manifest)
+			return out, in.addImage(ctx, raw, d.Digest, doc.manifest)
 		}
 		if out.record.Index == "" {
 			out.record.Index = d.Digest.String()
 		}
-		if d, err = choose(doc.index, in.s.o.Platform, in.what); err != nil {
+		if d, err = choosePlatform(doc.index, in.s.o.Platform, in.what); err != nil {
 			return out, err
 		}
 	}
-	return out, in.wrong("it is an index of indexes of indexes")
+	return out, in.wrongArchive("it is an index of indexes of indexes")
 }
 
-// names returns those of the names in an archive that are some, in full. A bare tag, which OCI layouts may have, names
-// nothing.
-func (in *loading) names(all ...string) (out []string) {
+// fullNames returns those of the names in an archive that are some, in full. A bare tag, which OCI layouts may have,
+// names nothing.
+func (in *loading) fullNames(all ...string) (out []string) {
 	for i, n := range all {
 		if i == len(all)-1 && !strings.ContainsAny(n, ":/") {
 			continue
@@ -201,28 +202,28 @@ func (in *loading) names(all ...string) (out []string) {
 	return out
 }
 
-// add moves an image's blobs into the store, all of which are in the archive or already here.
-func (in *loading) add(ctx context.Context, raw []byte, h v1.Hash, m *v1.Manifest) error {
+// addImage moves an image's blobs into the store, all of which are in the archive or already here.
+func (in *loading) addImage(ctx context.Context, raw []byte, h v1.Hash, m *v1.Manifest) error {
 	all := []v1.Hash{h, m.Config.Digest}
 	for _, l := range m.Layers {
 		all = append(all, l.Digest)
 	}
-	if err := in.lease.add(ctx, all...); err != nil {
+	if err := in.lease.leaseAll(ctx, all...); err != nil {
 		return err
 	}
 	for _, d := range append([]v1.Descriptor{m.Config}, m.Layers...) {
 		f, there := in.a.files["blobs/sha256/"+d.Digest.Hex]
 		if !there {
-			if size, here := in.s.blobs.Size(d.Digest); here && in.s.sound(d, size) {
+			if size, here := in.s.blobs.Size(d.Digest); here && in.s.isSound(d, size) {
 				continue
 			}
-			return in.wrong("the blob %s is missing", d.Digest)
+			return in.wrongArchive("the blob %s is missing", d.Digest)
 		}
 		if f.digest != d.Digest || f.size != d.Size {
-			return in.wrong("the blob %s of %d bytes has the digest %s and %d bytes", d.Digest, d.Size, f.digest,
+			return in.wrongArchive("the blob %s of %d bytes has the digest %s and %d bytes", d.Digest, d.Size, f.digest,
 				f.size)
 		}
-		if err := in.move(ctx, f); err != nil {
+		if err := in.moveBlob(ctx, f); err != nil {
 			return err
 		}
 	}
@@ -237,12 +238,12 @@ func (in *loading) add(ctx context.Context, raw []byte, h v1.Hash, m *v1.Manifes
 	return err
 }
 
-// move makes a file of the archive a blob; whoever wants the same one at this moment waits.
-func (in *loading) move(ctx context.Context, f *archived) error {
+// moveBlob makes a file of the archive a blob; whoever wants the same one at this moment waits.
+func (in *loading) moveBlob(ctx context.Context, f *archived) error {
 	if f.moved {
 		return nil
 	}
-	only, err := in.s.one(ctx, "blob", f.digest.Hex)
+	only, err := in.s.lockOne(ctx, "blob", f.digest.Hex)
 	if err != nil {
 		return err
 	}
@@ -254,10 +255,10 @@ func (in *loading) move(ctx context.Context, f *archived) error {
 	return nil
 }
 
-// docker loads what "docker save" wrote before it wrote OCI layouts. It has no manifest, so one is made: always the
+// loadDocker loads what "docker save" wrote before it wrote OCI layouts. It has no manifest, so one is made: always the
 // same of the same image.
-func (in *loading) docker(ctx context.Context) ([]loaded, error) {
-	raw, err := in.a.document("manifest.json")
+func (in *loading) loadDocker(ctx context.Context) ([]loaded, error) {
+	raw, err := in.a.readDocument("manifest.json")
 	if err != nil {
 		return nil, err
 	}
@@ -266,24 +267,25 @@ func (in *loading) docker(ctx context.Context) ([]loaded, error) {
 		RepoTags, Layers []string
 	}
 	if err := json.Unmarshal(raw, &list); err != nil || len(list) == 0 {
-		return nil, in.wrong("its manifest.json is not a list of images")
+		return nil, in.wrongArchive("its manifest.json is not a list of images")
 	}
 	var out []loaded
 	for _, e := range list {
 		if len(e.Layers) > maxLayers {
-			return nil, in.wrong("it has %d layers, and no more than %d can be mounted", len(e.Layers), maxLayers)
+			return nil, in.wrongArchive("it has %d layers, and no more than %d can be mounted", len(e.Layers),
+				maxLayers)
 		}
 		m := &v1.Manifest{SchemaVersion: 2, MediaType: types.OCIManifestSchema1}
-		config, err := in.a.document(e.Config)
+		config, err := in.a.readDocument(e.Config)
 		if err != nil {
 			return nil, err
 		}
 		m.Config = v1.Descriptor{MediaType: types.OCIConfigJSON, Size: int64(len(config)), Digest: hashOf(config)}
 		named := strings.TrimSuffix(e.Config[strings.LastIndexByte(e.Config, '/')+1:], ".json")
 		if want, ok := parseDigest("sha256:" + named); ok && want != m.Config.Digest {
-			return nil, in.wrong("its config %s has the digest %s", e.Config, m.Config.Digest)
+			return nil, in.wrongArchive("its config %s has the digest %s", e.Config, m.Config.Digest)
 		}
-		in.a.files["blobs/sha256/"+m.Config.Digest.Hex] = in.a.files[in.a.real(e.Config)]
+		in.a.files["blobs/sha256/"+m.Config.Digest.Hex] = in.a.files[in.a.resolveLink(e.Config)]
 		if m.Layers, err = in.dockerLayers(ctx, e.Layers, config); err != nil {
 			return nil, err
 		}
@@ -293,9 +295,9 @@ func (in *loading) docker(ctx context.Context) ([]loaded, error) {
 		}
 		l := loaded{record: record{Digest: hashOf(raw).String()}}
 		for _, t := range e.RepoTags {
-			l.names = append(l.names, in.names(t, "")...)
+			l.names = append(l.names, in.fullNames(t, "")...)
 		}
-		if err := in.add(ctx, raw, hashOf(raw), m); err != nil {
+		if err := in.addImage(ctx, raw, hashOf(raw), m); err != nil {
 			return nil, err
 		}
 		out = append(out, l)
@@ -308,20 +310,20 @@ func (in *loading) docker(ctx context.Context) ([]loaded, error) {
 func (in *loading) dockerLayers(ctx context.Context, names []string, config []byte) ([]v1.Descriptor, error) {
 	c, err := v1.ParseConfigFile(bytes.NewReader(config))
 	if err != nil || len(c.RootFS.DiffIDs) != len(names) {
-		return nil, in.wrong("its config and its manifest.json do not agree on the layers")
+		return nil, in.wrongArchive("its config and its manifest.json do not agree on the layers")
 	}
 	out := make([]v1.Descriptor, 0, len(names))
 	for i, n := range names {
-		f, there := in.a.files[in.a.real(n)]
+		f, there := in.a.files[in.a.resolveLink(n)]
 		if !there {
-			return nil, in.wrong("the layer %q is missing", fault.Clip(n, 200))
+			return nil, in.wrongArchive("the layer %q is missing", fault.Clip(n, 200))
 		}
 		have, mediaType, err := diffIDOf(ctx, f)
 		if err != nil {
 			return nil, err
 		}
 		if have != c.RootFS.DiffIDs[i] {
-			return nil, in.wrong("the layer %q is not %s but %s", fault.Clip(n, 200), c.RootFS.DiffIDs[i], have)
+			return nil, in.wrongArchive("the layer %q is not %s but %s", fault.Clip(n, 200), c.RootFS.DiffIDs[i], have)
 		}
 		out = append(out, v1.Descriptor{MediaType: mediaType, Size: f.size, Digest: f.digest})
 		in.a.files["blobs/sha256/"+f.digest.Hex] = f

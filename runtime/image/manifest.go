@@ -134,8 +134,8 @@ func isLayerType(t types.MediaType) bool {
 	return false
 }
 
-// choose returns the image of an index that is for a platform.
-func choose(index *v1.IndexManifest, want v1.Platform, what string) (v1.Descriptor, error) {
+// choosePlatform returns the image of an index that is for a platform.
+func choosePlatform(index *v1.IndexManifest, want v1.Platform, what string) (v1.Descriptor, error) {
 	best, at := 0, -1
 	var there []string
 	for i, m := range index.Manifests {
@@ -151,18 +151,18 @@ func choose(index *v1.IndexManifest, want v1.Platform, what string) (v1.Descript
 		if name := m.Platform.String(); !slices.Contains(there, name) {
 			there = append(there, name)
 		}
-		if fit := fits(*m.Platform, want); fit > best {
+		if fit := platformFit(*m.Platform, want); fit > best {
 			best, at = fit, i
 		}
 	}
 	if at < 0 {
-		return v1.Descriptor{}, foreign(what, there, want)
+		return v1.Descriptor{}, foreignPlatform(what, there, want)
 	}
 	return index.Manifests[at], nil
 }
 
-// fits says how well an image's platform is what is wanted: 0 is not at all.
-func fits(have, want v1.Platform) int {
+// platformFit says how well an image's platform is what is wanted: 0 is not at all.
+func platformFit(have, want v1.Platform) int {
 	if have.OS != want.OS || have.Architecture != want.Architecture {
 		return 0
 	}
@@ -180,7 +180,7 @@ func fits(have, want v1.Platform) int {
 	return 0 // amd64/v3, say: this host's processor may lack what it takes
 }
 
-func foreign(what string, there []string, want v1.Platform) error {
+func foreignPlatform(what string, there []string, want v1.Platform) error {
 	for i := range there {
 		there[i] = fault.Clip(there[i], 40)
 	}
@@ -223,8 +223,8 @@ func parseConfig(raw []byte, m *v1.Manifest, want v1.Platform, what string) (Con
 			return Config{}, nil, err
 		}
 	}
-	if p := file.Platform(); p != nil && p.Architecture != "" && fits(*p, want) == 0 {
-		return Config{}, nil, foreign(what, []string{p.String()}, want)
+	if p := file.Platform(); p != nil && p.Architecture != "" && platformFit(*p, want) == 0 {
+		return Config{}, nil, foreignPlatform(what, []string{p.String()}, want)
 	}
 	c := file.Config
 	all := slices.Concat(c.Entrypoint, c.Cmd, c.Env, []string{c.User, c.WorkingDir, c.StopSignal})
@@ -248,9 +248,9 @@ func sortedKeys(m map[string]struct{}) (out []string) {
 	return out
 }
 
-// chains returns what each layer is known by on disk: itself and all that are below it, for what a layer's links and
+// chainIDs returns what each layer is known by on disk: itself and all that are below it, for what a layer's links and
 // whiteouts mean depends on those.
-func chains(diffIDs []v1.Hash) []v1.Hash {
+func chainIDs(diffIDs []v1.Hash) []v1.Hash {
 	out := make([]v1.Hash, len(diffIDs))
 	for i, d := range diffIDs {
 		out[i] = d

@@ -24,12 +24,12 @@ func (s *Store) Pin(ctx context.Context, name, owner string) error {
 	if owner == "" || len(owner) > 256 {
 		return fault.New(fault.Invalid, codeImagePin, "a pin needs an owner of 1 to 256 bytes, such as a machine's id")
 	}
-	return s.change(ctx, func() error {
-		r, err := s.find(name)
+	return s.withStoreLock(ctx, func() error {
+		r, err := s.findRecord(name)
 		if err != nil {
 			return err
 		}
-		s.touch(r.Digest)
+		s.touchImage(r.Digest)
 		if _, err := os.Lstat(s.path(pinsDir, pinFile(owner, r.Digest))); err == nil {
 			return nil
 		}
@@ -42,22 +42,22 @@ func (s *Store) PinOnly(ctx context.Context, name, owner string) error {
 	if err := s.Pin(ctx, name, owner); err != nil {
 		return err
 	}
-	return s.change(ctx, func() error {
-		r, err := s.find(name)
+	return s.withStoreLock(ctx, func() error {
+		r, err := s.findRecord(name)
 		if err != nil {
 			return err
 		}
-		return s.unpin(owner, r.Digest)
+		return s.removePins(owner, r.Digest)
 	})
 }
 
 // Unpin takes back all pins of an owner. That there are none is no error: it is so.
 func (s *Store) Unpin(ctx context.Context, owner string) error {
-	return s.change(ctx, func() error { return s.unpin(owner, "") })
+	return s.withStoreLock(ctx, func() error { return s.removePins(owner, "") })
 }
 
-// unpin takes back an owner's pins, but that of one digest. The store is this process's to change.
-func (s *Store) unpin(owner, but string) error {
+// removePins takes back an owner's pins, but that of one digest. The store is this process's to change.
+func (s *Store) removePins(owner, but string) error {
 	all, err := readDir[pin](s, pinsDir)
 	if err != nil {
 		return err

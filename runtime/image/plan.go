@@ -21,7 +21,7 @@ func planCollection(all []candidate, sizes map[string]int64, kept func(part stri
 	parts []string) {
 	needed, total := map[string]int{}, int64(0)
 	for _, c := range all {
-		for _, p := range unique(c.parts) {
+		for _, p := range sortUnique(c.parts) {
 			needed[p]++
 		}
 	}
@@ -47,7 +47,7 @@ func planCollection(all []candidate, sizes map[string]int64, kept func(part stri
 			continue
 		}
 		images = append(images, c.digest)
-		for _, p := range unique(c.parts) {
+		for _, p := range sortUnique(c.parts) {
 			needed[p]--
 			if size, there := sizes[p]; there && needed[p] == 0 && !kept(p) {
 				parts = append(parts, p)
@@ -59,6 +59,6 @@ func planCollection(all []candidate, sizes map[string]int64, kept func(part stri
 	return images, parts
 }
 
-func unique(parts []string) []string {
+func sortUnique(parts []string) []string {
 	return slices.Compact(slices.Sorted(slices.Values(parts)))
 }

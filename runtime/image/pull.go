@@ -32,33 +32,33 @@ type pull struct {
 // here. A pull that was interrupted goes on where it was.
 // Where the disk is too full for it nothing of it stays.
 func (s *Store) Pull(ctx context.Context, name string, o PullOptions) (*Image, error) {
-	i, err := s.pull(ctx, name, o)
+	i, err := s.pullImage(ctx, name, o)
 	s.dropFailed(err)
 	return i, err
 }
 
-func (s *Store) pull(ctx context.Context, name string, o PullOptions) (*Image, error) {
+func (s *Store) pullImage(ctx context.Context, name string, o PullOptions) (*Image, error) {
 	ref, err := Parse(name)
 	if err != nil {
 		return nil, err
 	}
-	only, err := s.one(ctx, "pull", hashOf([]byte(ref.String())).Hex)
+	only, err := s.lockOne(ctx, "pull", hashOf([]byte(ref.String())).Hex)
 	if err != nil {
 		return nil, err
 	}
 	defer only.Release()
 	if ref.Digest != "" {
-		if i, err := s.whole(name); i != nil || err != nil {
+		if i, err := s.wholeImage(name); i != nil || err != nil {
 			return i, err
 		}
 	}
-	l, err := s.lease(ctx)
-	defer l.end()
+	l, err := s.newLease(ctx)
+	defer l.endLease()
 	if err != nil {
 		return nil, err
 	}
 	p := &pull{s: s, ref: ref, o: o, lease: l}
-	r, err := p.bring(ctx)
+	r, err := p.fetchMissing(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -66,10 +66,10 @@ func (s *Store) pull(ctx context.Context, name string, o PullOptions) (*Image, e
 	if ref.Digest == "" {
 		names = []string{ref.String()}
 	}
-	if err := s.keep(ctx, r, names); err != nil {
+	if err := s.keepImage(ctx, r, names); err != nil {
 		return nil, err
 	}
-	s.touch(r.Digest)
+	s.touchImage(r.Digest)
 	i, err := s.Get(r.Digest)
 	if err == nil && s.o.Budget > 0 {
 		_, err = s.Collect(ctx, s.o.Budget)
@@ -77,8 +77,8 @@ func (s *Store) pull(ctx context.Context, name string, o PullOptions) (*Image, e
 	return i, err
 }
 
-// whole returns an image of which all is here; nil: something is missing.
-func (s *Store) whole(name string) (*Image, error) {
+// wholeImage returns an image of which all is here; nil: something is missing.
+func (s *Store) wholeImage(name string) (*Image, error) {
 	i, err := s.Get(name)
 	switch {
 	case fault.Is(err, fault.NotFound) || fault.CodeOf(err) == blobs.CodeImageDamaged:
@@ -91,14 +91,14 @@ func (s *Store) whole(name string) (*Image, error) {
 			return nil, nil
 		}
 	}
-	s.touch(i.Digest)
+	s.touchImage(i.Digest)
 	return i, nil
 }
 
-// bring gets whatever is missing of the image.
-func (p *pull) bring(ctx context.Context) (r record, err error) {
+// fetchMissing gets whatever is missing of the image.
+func (p *pull) fetchMissing(ctx context.Context) (r record, err error) {
 	r.Source = p.ref.Registry + "/" + p.ref.Repository
-	manifest, digest, err := p.resolve(ctx, &r)
+	manifest, digest, err := p.resolveManifest(ctx, &r)
 	if err != nil {
 		return r, err
 	}
@@ -107,11 +107,11 @@ func (p *pull) bring(ctx context.Context) (r record, err error) {
 	for _, l := range manifest.Layers {
 		all = append(all, l.Digest)
 	}
-	if err := p.lease.add(ctx, all...); err != nil {
+	if err := p.lease.leaseAll(ctx, all...); err != nil {
 		return r, err
 	}
 	// The config first: it says whether the image is for this host.
-	if err := p.blob(ctx, manifest.Config); err != nil {
+	if err := p.fetchBlob(ctx, manifest.Config); err != nil {
 		return r, err
 	}
 	raw, err := p.s.blobs.Read(manifest.Config.Digest, maxDocument)
@@ -122,7 +122,7 @@ func (p *pull) bring(ctx context.Context) (r record, err error) {
 	if err != nil {
 		return r, err
 	}
-	lacks, err := p.s.lacking(manifest, chains(diffIDs))
+	lacks, err := p.s.lackingBytes(manifest, chainIDs(diffIDs))
 	if err == nil {
 		err = p.s.checkFits(ctx, lacks, "the image "+p.ref.String())
 	}
@@ -130,23 +130,23 @@ func (p *pull) bring(ctx context.Context) (r record, err error) {
 		return r, err
 	}
 	for _, l := range manifest.Layers { // so that who is told knows from the beginning how much there is
-		p.say(Progress{Blob: l.Digest.String(), Size: l.Size})
+		p.reportProgress(Progress{Blob: l.Digest.String(), Size: l.Size})
 	}
 	g, within := errgroup.WithContext(ctx)
 	g.SetLimit(p.s.o.Parallel)
 	for _, l := range slices.CompactFunc(slices.Clone(manifest.Layers), func(a, b v1.Descriptor) bool {
 		return a.Digest == b.Digest
 	}) {
-		g.Go(func() error { return p.blob(within, l) })
+		g.Go(func() error { return p.fetchBlob(within, l) })
 	}
 	return r, g.Wait()
 }
 
-// resolve returns the manifest that the name means on this host's platform.
-func (p *pull) resolve(ctx context.Context, r *record) (*v1.Manifest, v1.Hash, error) {
+// resolveManifest returns the manifest that the name means on this host's platform.
+func (p *pull) resolveManifest(ctx context.Context, r *record) (*v1.Manifest, v1.Hash, error) {
 	ref := p.ref
 	for depth := 0; ; depth++ {
-		raw, h, err := p.document(ctx, ref)
+		raw, h, err := p.fetchDocument(ctx, ref)
 		if err != nil {
 			return nil, h, err
 		}
@@ -156,7 +156,7 @@ func (p *pull) resolve(ctx context.Context, r *record) (*v1.Manifest, v1.Hash, e
 		}
 		if d.manifest != nil {
 			// Its lease comes before it is there, so that nobody finds it and collects it.
-			if err := p.lease.add(ctx, h); err != nil {
+			if err := p.lease.leaseAll(ctx, h); err != nil {
 				return nil, h, err
 			}
 			_, err := p.s.blobs.Put(raw)
@@ -169,7 +169,7 @@ func (p *pull) resolve(ctx context.Context, r *record) (*v1.Manifest, v1.Hash, e
 		if depth == 0 {
 			r.Index = h.String()
 		}
-		chosen, err := choose(d.index, p.s.o.Platform, p.ref.String())
+		chosen, err := choosePlatform(d.index, p.s.o.Platform, p.ref.String())
 		if err != nil {
 			return nil, h, err
 		}
@@ -177,8 +177,8 @@ func (p *pull) resolve(ctx context.Context, r *record) (*v1.Manifest, v1.Hash, e
 	}
 }
 
-// document returns a manifest or an index: from here if it has a digest and is here, else from the registry.
-func (p *pull) document(ctx context.Context, ref machine.ImageRef) ([]byte, v1.Hash, error) {
+// fetchDocument returns a manifest or an index: from here if it has a digest and is here, else from the registry.
+func (p *pull) fetchDocument(ctx context.Context, ref machine.ImageRef) ([]byte, v1.Hash, error) {
 	want, pinned := parseDigest(ref.Digest)
 	if pinned {
 		if raw, err := p.s.blobs.Read(want, maxDocument); err == nil {
@@ -198,16 +198,16 @@ func (p *pull) document(ctx context.Context, ref machine.ImageRef) ([]byte, v1.H
 	return doc.Raw, have, nil
 }
 
-// blob brings one blob, unless it is here. Others who want the same one wait.
-func (p *pull) blob(ctx context.Context, d v1.Descriptor) error {
-	only, err := p.s.one(ctx, "blob", d.Digest.Hex)
+// fetchBlob brings one blob, unless it is here. Others who want the same one wait.
+func (p *pull) fetchBlob(ctx context.Context, d v1.Descriptor) error {
+	only, err := p.s.lockOne(ctx, "blob", d.Digest.Hex)
 	if err != nil {
 		return err
 	}
 	defer only.Release()
 	if size, there := p.s.blobs.Size(d.Digest); there {
-		if p.s.sound(d, size) {
-			p.say(Progress{Blob: d.Digest.String(), Done: d.Size, Size: d.Size, Here: true})
+		if p.s.isSound(d, size) {
+			p.reportProgress(Progress{Blob: d.Digest.String(), Done: d.Size, Size: d.Size, Here: true})
 			return nil
 		}
 		if err := p.s.blobs.Remove(d.Digest); err != nil {
@@ -222,13 +222,13 @@ func (p *pull) blob(ctx context.Context, d v1.Descriptor) error {
 	if err := p.s.remote.Fetch(ctx, p.ref, d.Digest, d.Size, &counted{Partial: to, p: p, d: d}); err != nil {
 		return err
 	}
-	p.say(Progress{Blob: d.Digest.String(), Done: d.Size, Size: d.Size})
+	p.reportProgress(Progress{Blob: d.Digest.String(), Done: d.Size, Size: d.Size})
 	return nil
 }
 
-// sound reports whether a blob that is here is what it should be: small ones are read, of large ones the size is
+// isSound reports whether a blob that is here is what it should be: small ones are read, of large ones the size is
 // compared, for they are verified when they are unpacked.
-func (s *Store) sound(d v1.Descriptor, size int64) bool {
+func (s *Store) isSound(d v1.Descriptor, size int64) bool {
 	if size != d.Size {
 		return false
 	}
@@ -239,7 +239,7 @@ func (s *Store) sound(d v1.Descriptor, size int64) bool {
 	return err == nil
 }
 
-func (p *pull) say(x Progress) {
+func (p *pull) reportProgress(x Progress) {
 	if p.o.Progress == nil {
 		return
 	}
@@ -257,12 +257,12 @@ type counted struct {
 
 func (c *counted) Write(b []byte) (int, error) {
 	n, err := c.Partial.Write(b)
-	c.p.say(Progress{Blob: c.d.Digest.String(), Done: c.Offset(), Size: c.d.Size})
+	c.p.reportProgress(Progress{Blob: c.d.Digest.String(), Done: c.Offset(), Size: c.d.Size})
 	return n, err
 }
 
-// refetch brings a blob anew that was damaged, if it is known from where.
-func (s *Store) refetch(ctx context.Context, i *Image, d v1.Descriptor) error {
+// refetchBlob brings a blob anew that was damaged, if it is known from where.
+func (s *Store) refetchBlob(ctx context.Context, i *Image, d v1.Descriptor) error {
 	if err := s.blobs.Remove(d.Digest); err != nil {
 		return err
 	}
@@ -276,5 +276,5 @@ func (s *Store) refetch(ctx context.Context, i *Image, d v1.Descriptor) error {
 	if err != nil {
 		return err
 	}
-	return (&pull{s: s, ref: ref}).blob(ctx, d)
+	return (&pull{s: s, ref: ref}).fetchBlob(ctx, d)
 }

@@ -83,7 +83,7 @@ func Open(o Options) (*Store, error) {
 		return nil, err
 	}
 	s := &Store{o: o, blobs: b, remote: remote.New(o.Remote)}
-	return s, s.sweep(context.Background())
+	return s, s.sweepLeftovers(context.Background())
 }
 
 // Dir returns the store's directory.
@@ -99,8 +99,8 @@ func (s *Store) path(parts ...string) string {
 	return filepath.Join(append([]string{s.o.Dir}, parts...)...)
 }
 
-// change runs do while no other process changes what is kept.
-func (s *Store) change(ctx context.Context, do func() error) error {
+// withStoreLock runs do while no other process changes what is kept.
+func (s *Store) withStoreLock(ctx context.Context, do func() error) error {
 	l, err := filelock.Acquire(ctx, s.path(lockFile))
 	if err != nil {
 		return lockError(ctx, err)
@@ -109,8 +109,8 @@ func (s *Store) change(ctx context.Context, do func() error) error {
 	return do()
 }
 
-// one waits until it is this caller's to make a thing.
-func (s *Store) one(ctx context.Context, kind, name string) (*filelock.Lock, error) {
+// lockOne waits until it is this caller's to make a thing.
+func (s *Store) lockOne(ctx context.Context, kind, name string) (*filelock.Lock, error) {
 	l, err := filelock.AcquireNamed(ctx, s.path(locksDir, kind+"-"+name))
 	if err != nil {
 		return nil, lockError(ctx, err)
@@ -201,9 +201,9 @@ type named struct {
 	Digest string `json:"digest"`
 }
 
-// keep makes an image known, under its names, once all of it is there.
-func (s *Store) keep(ctx context.Context, r record, names []string) error {
-	return s.change(ctx, func() error {
+// keepImage makes an image known, under its names, once all of it is there.
+func (s *Store) keepImage(ctx context.Context, r record, names []string) error {
+	return s.withStoreLock(ctx, func() error {
 		if err := s.writeFile(imagesDir, hexOf(r.Digest), r); err != nil {
 			return err
 		}
@@ -220,21 +220,21 @@ func hexOf(digest string) string { return strings.TrimPrefix(digest, "sha256:") 
 
 // Get returns the image that a name or a digest means in this store. No registry is asked.
 func (s *Store) Get(name string) (*Image, error) {
-	r, err := s.find(name)
+	r, err := s.findRecord(name)
 	if err != nil {
 		return nil, err
 	}
-	k, err := s.known()
+	k, err := s.readKnown()
 	if err != nil {
 		return nil, err
 	}
-	return s.read(r, k)
+	return s.readImage(r, k)
 }
 
 // known is what is kept of images by their digests.
 type known struct{ names, pins map[string][]string }
 
-func (s *Store) known() (k known, err error) {
+func (s *Store) readKnown() (k known, err error) {
 	names, err := readDir[named](s, namesDir)
 	if err != nil {
 		return k, err
@@ -258,7 +258,7 @@ func (s *Store) known() (k known, err error) {
 	return k, nil
 }
 
-func (s *Store) find(name string) (record, error) {
+func (s *Store) findRecord(name string) (record, error) {
 	digest := name
 	if _, ok := parseDigest(name); !ok {
 		ref, err := Parse(name)
@@ -272,7 +272,7 @@ func (s *Store) find(name string) (record, error) {
 				return record{}, blobs.Disk(err, "read the name %s", ref)
 			}
 			if digest = n.Digest; digest == "" {
-				return record{}, absent(name)
+				return record{}, absentError(name)
 			}
 		}
 	}
@@ -292,26 +292,26 @@ func (s *Store) find(name string) (record, error) {
 			return r, nil
 		}
 	}
-	return record{}, absent(name)
+	return record{}, absentError(name)
 }
 
-func absent(name string) error {
+func absentError(name string) error {
 	return fault.New(fault.NotFound, machine.CodeImage,
 		"the image %s is not on this host; pull it from its registry or load it from a file", name)
 }
 
-// read returns the image of a record, its documents verified.
-func (s *Store) read(r record, k known) (*Image, error) {
+// readImage returns the image of a record, its documents verified.
+func (s *Store) readImage(r record, k known) (*Image, error) {
 	h, ok := parseDigest(r.Digest)
 	if !ok {
-		return nil, absent(r.Digest)
+		return nil, absentError(r.Digest)
 	}
-	m, c, diffIDs, err := s.documents(h, r.Digest)
+	m, c, diffIDs, err := s.readDocuments(h, r.Digest)
 	if err != nil {
 		return nil, err
 	}
 	i := &Image{Digest: r.Digest, Index: r.Index, Config: c, Names: k.names[r.Digest],
-		Pins: k.pins[r.Digest], manifest: m, chains: chains(diffIDs), source: r.Source}
+		Pins: k.pins[r.Digest], manifest: m, chains: chainIDs(diffIDs), source: r.Source}
 	for n, l := range m.Layers {
 		i.Layers = append(i.Layers, Layer{Digest: l.Digest.String(), DiffID: diffIDs[n].String(),
 			Chain: i.chains[n].String(), Size: l.Size})
@@ -327,8 +327,8 @@ func (s *Store) read(r record, k known) (*Image, error) {
 	return i, nil
 }
 
-// documents reads an image's manifest and config.
-func (s *Store) documents(h v1.Hash, what string) (*v1.Manifest, Config, []v1.Hash, error) {
+// readDocuments reads an image's manifest and config.
+func (s *Store) readDocuments(h v1.Hash, what string) (*v1.Manifest, Config, []v1.Hash, error) {
 	raw, err := s.blobs.Read(h, maxDocument)
 	if err != nil {
 		return nil, Config{}, nil, err
@@ -354,13 +354,13 @@ func (s *Store) List() ([]*Image, error) {
 	if err != nil {
 		return nil, err
 	}
-	k, err := s.known()
+	k, err := s.readKnown()
 	if err != nil {
 		return nil, err
 	}
 	var out []*Image
 	for _, r := range all {
-		i, err := s.read(r, k)
+		i, err := s.readImage(r, k)
 		if err != nil {
 			if k := fault.KindOf(err); k == fault.NotFound || fault.CodeOf(err) == blobs.CodeImageDamaged {
 				continue // it went meanwhile, or must be pulled again; Check says so
@@ -378,8 +378,8 @@ func (s *Store) List() ([]*Image, error) {
 	return out, nil
 }
 
-// touch says that an image was used now.
-func (s *Store) touch(digest string) {
+// touchImage says that an image was used now.
+func (s *Store) touchImage(digest string) {
 	now := s.o.Now()
 	_ = os.Chtimes(s.path(imagesDir, hexOf(digest)), now, now) // gone meanwhile, or a disk that is read only
 }

@@ -16,8 +16,8 @@ type workshop struct {
 	lock *filelock.Lock
 }
 
-// workshop makes one. The store's lock need not be held: who sweeps sees either no lock file or one that is held.
-func (s *Store) workshop() (*workshop, error) {
+// newWorkshop makes one. The store's lock need not be held: who sweeps sees either no lock file or one that is held.
+func (s *Store) newWorkshop() (*workshop, error) {
 	for {
 		f, err := os.CreateTemp(s.path(tmpDir), "work-*.lock")
 		if err != nil {
@@ -33,15 +33,15 @@ func (s *Store) workshop() (*workshop, error) {
 		}
 		w := &workshop{dir: strings.TrimSuffix(f.Name(), ".lock"), lock: l}
 		if err := os.Mkdir(w.dir, 0o700); err != nil {
-			w.end()
+			w.removeWorkshop()
 			return nil, blobs.Disk(err, "write in the directory of images")
 		}
 		return w, nil
 	}
 }
 
-// end removes what is still in it.
-func (w *workshop) end() {
+// removeWorkshop removes what is still in it.
+func (w *workshop) removeWorkshop() {
 	removeTree(w.dir)
 	if _, err := os.Lstat(w.dir); os.IsNotExist(err) { // else the next Open tries again
 		_ = os.Remove(w.lock.File().Name())
@@ -68,7 +68,7 @@ func (s *Store) sweepTmp() error {
 		if err != nil || l == nil {
 			continue
 		}
-		(&workshop{dir: strings.TrimSuffix(path, ".lock"), lock: l}).end()
+		(&workshop{dir: strings.TrimSuffix(path, ".lock"), lock: l}).removeWorkshop()
 	}
 	return nil
 }

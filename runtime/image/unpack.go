@@ -41,34 +41,34 @@ const (
 // else it may be collected.
 // Where the disk is full images that nobody uses give way.
 func (s *Store) Unpack(ctx context.Context, name string) (*Root, error) {
-	r, err := s.unpack(ctx, name)
+	r, err := s.unpackImage(ctx, name)
 	if f := fault.As(err); f == nil || f.Code != fault.CodeImageDisk || f.Kind != fault.Exhausted {
 		return r, err
 	}
-	_, l, uerr := s.using(ctx, name) // it is none of those that go
-	defer l.end()
+	_, l, uerr := s.useImage(ctx, name) // it is none of those that go
+	defer l.endLease()
 	if uerr != nil {
 		return r, err
 	}
 	if freed, perr := s.Collect(ctx, 0); freed == 0 || perr != nil {
 		return r, err
 	}
-	return s.unpack(ctx, name)
+	return s.unpackImage(ctx, name)
 }
 
-func (s *Store) unpack(ctx context.Context, name string) (*Root, error) {
-	form, err := s.form()
+func (s *Store) unpackImage(ctx context.Context, name string) (*Root, error) {
+	form, err := s.layerForm()
 	if err != nil {
 		return nil, err
 	}
-	i, l, err := s.using(ctx, name)
-	defer l.end()
+	i, l, err := s.useImage(ctx, name)
+	defer l.endLease()
 	if err != nil {
 		return nil, err
 	}
 	out := &Root{Image: i, Xattrs: form.User()}
 	for n := range i.Layers {
-		u, err := s.layer(ctx, i, n, out.Lower, form)
+		u, err := s.makeLayer(ctx, i, n, out.Lower, form)
 		if err != nil {
 			return nil, err
 		}
@@ -77,13 +77,13 @@ func (s *Store) unpack(ctx context.Context, name string) (*Root, error) {
 		}
 		out.Lower = append([]string{filepath.Join(s.layerPath(form, i.chains[n]), diffDir)}, out.Lower...)
 	}
-	s.touch(i.Digest)
+	s.touchImage(i.Digest)
 	return out, nil
 }
 
-// using returns an image and keeps all of it from being collected until the lease ends, also when there is an error.
-func (s *Store) using(ctx context.Context, name string) (*Image, *lease, error) {
-	l, err := s.lease(ctx)
+// useImage returns an image and keeps all of it from being collected until the lease ends, also when there is an error.
+func (s *Store) useImage(ctx context.Context, name string) (*Image, *lease, error) {
+	l, err := s.newLease(ctx)
 	if err != nil {
 		return nil, l, err
 	}
@@ -95,25 +95,25 @@ func (s *Store) using(ctx context.Context, name string) (*Image, *lease, error) 
 	for _, d := range i.manifest.Layers {
 		all = append(all, d.Digest)
 	}
-	if err := l.add(ctx, all...); err != nil {
+	if err := l.leaseAll(ctx, all...); err != nil {
 		return nil, l, err
 	}
 	i, err = s.Get(name) // still, now that it stays
 	return i, l, err
 }
 
-// form returns how layers are written in this store.
-func (s *Store) form() (layer.Form, error) {
+// layerForm returns how layers are written in this store.
+func (s *Store) layerForm() (layer.Form, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.probed != nil {
 		return *s.probed, nil
 	}
-	w, err := s.workshop() // which is swept, should this process be killed
+	w, err := s.newWorkshop() // which is swept, should this process be killed
 	if err != nil {
 		return layer.Form{}, err
 	}
-	defer w.end()
+	defer w.removeWorkshop()
 	f, err := layer.Probe(w.dir)
 	if err != nil {
 		return f, err
@@ -129,10 +129,10 @@ func (s *Store) layerPath(f layer.Form, chain v1.Hash) string {
 	return s.path(layersDir, chain.Hex)
 }
 
-// layer makes one layer's directory, on those below it, unless it is there.
-func (s *Store) layer(ctx context.Context, i *Image, n int, lower []string, form layer.Form) (unpacked, error) {
+// makeLayer makes one layer's directory, on those below it, unless it is there.
+func (s *Store) makeLayer(ctx context.Context, i *Image, n int, lower []string, form layer.Form) (unpacked, error) {
 	dir := s.layerPath(form, i.chains[n])
-	only, err := s.one(ctx, "layer", i.chains[n].Hex)
+	only, err := s.lockOne(ctx, "layer", i.chains[n].Hex)
 	if err != nil {
 		return unpacked{}, err
 	}
@@ -144,13 +144,13 @@ func (s *Store) layer(ctx context.Context, i *Image, n int, lower []string, form
 	if !errors.Is(err, fs.ErrNotExist) && !isSyntax(err) {
 		return u, blobs.Disk(err, "read %s", dir)
 	}
-	w, err := s.workshop()
+	w, err := s.newWorkshop()
 	if err != nil {
 		return u, err
 	}
-	defer w.end()
+	defer w.removeWorkshop()
 	tmp := filepath.Join(w.dir, diffDir)
-	err = s.tar(ctx, i, n, func(in *layer.Stream) error {
+	err = s.withLayerTar(ctx, i, n, func(in *layer.Stream) error {
 		removeTree(tmp) // of an attempt with a damaged blob
 		if err := os.Mkdir(tmp, 0o755); err != nil {
 			return blobs.Disk(err, "make a layer's directory")
@@ -162,11 +162,11 @@ func (s *Store) layer(ctx context.Context, i *Image, n int, lower []string, form
 	if err != nil {
 		return u, err
 	}
-	return u, s.settle(w, dir, u)
+	return u, s.settleLayer(w, dir, u)
 }
 
-// settle makes an unpacked layer durable, and then one that counts.
-func (s *Store) settle(w *workshop, dir string, u unpacked) error {
+// settleLayer makes an unpacked layer durable, and then one that counts.
+func (s *Store) settleLayer(w *workshop, dir string, u unpacked) error {
 	removeTree(dir) // a layer without its record, which no process left: it was damaged
 	if err := os.MkdirAll(filepath.Dir(dir), 0o700); err != nil {
 		return blobs.Disk(err, "make the directory of layers")
@@ -196,28 +196,28 @@ func (s *Store) settle(w *workshop, dir string, u unpacked) error {
 	return nil
 }
 
-// tar calls use with a layer's tar, and says afterwards whether that was what the image says. A blob that is damaged is
-// brought anew, once.
-func (s *Store) tar(ctx context.Context, i *Image, n int, use func(*layer.Stream) error) error {
+// withLayerTar calls use with a layer's tar, and says afterwards whether that was what the image says. A blob that is
+// damaged is brought anew, once.
+func (s *Store) withLayerTar(ctx context.Context, i *Image, n int, use func(*layer.Stream) error) error {
 	err := s.tarOnce(ctx, i, n, use)
 	if code := fault.CodeOf(err); code != blobs.CodeImageDamaged && code != blobs.CodeImageBlob {
 		return err
 	}
-	if err := s.refetch(ctx, i, i.manifest.Layers[n]); err != nil {
+	if err := s.refetchBlob(ctx, i, i.manifest.Layers[n]); err != nil {
 		return err
 	}
 	return s.tarOnce(ctx, i, n, use)
 }
 
-// mend brings a layer's blob anew if it is damaged.
-func (s *Store) mend(ctx context.Context, i *Image, n int) error {
+// mendLayer brings a layer's blob anew if it is damaged.
+func (s *Store) mendLayer(ctx context.Context, i *Image, n int) error {
 	blob, err := s.blobs.Open(i.manifest.Layers[n].Digest)
 	if err == nil {
 		err = blob.Verify()
 		_ = blob.Close()
 	}
 	if code := fault.CodeOf(err); code == blobs.CodeImageDamaged || code == blobs.CodeImageBlob {
-		return s.refetch(ctx, i, i.manifest.Layers[n])
+		return s.refetchBlob(ctx, i, i.manifest.Layers[n])
 	}
 	return err
 }
@@ -240,20 +240,20 @@ func (s *Store) tarOnce(ctx context.Context, i *Image, n int, use func(*layer.St
 	}
 	if err != nil {
 		f := *fault.As(err)
-		f.Text = fmt.Sprintf("the image %s cannot be unpacked: %s", i.name(), f.Text)
+		f.Text = fmt.Sprintf("the image %s cannot be unpacked: %s", i.displayName(), f.Text)
 		return &f
 	}
 	if have := in.DiffID(); have.String() != i.Layers[n].DiffID {
 		return fault.New(fault.Invalid, layer.CodeImageLayer,
 			"the image %s cannot be unpacked: its layer %s has the tar %s, and its config says %s; build or push it "+
 				"again",
-			i.name(), i.Layers[n].Digest, have, i.Layers[n].DiffID)
+			i.displayName(), i.Layers[n].Digest, have, i.Layers[n].DiffID)
 	}
 	return nil
 }
 
-// name returns what people call the image.
-func (i *Image) name() string {
+// displayName returns what people call the image.
+func (i *Image) displayName() string {
 	if len(i.Names) > 0 {
 		return i.Names[0]
 	}
@@ -263,8 +263,8 @@ func (i *Image) name() string {
 // Flatten unpacks all of an image into a directory that is not there yet: for file systems and kernels without
 // overlayfs. What an earlier attempt left beside it is removed.
 func (s *Store) Flatten(ctx context.Context, name, dir string) (*Image, error) {
-	i, l, err := s.using(ctx, name)
-	defer l.end()
+	i, l, err := s.useImage(ctx, name)
+	defer l.endLease()
 	if err != nil {
 		return nil, err
 	}
@@ -286,7 +286,7 @@ func (s *Store) Flatten(ctx context.Context, name, dir string) (*Image, error) {
 	form := layer.Form{Owners: os.Geteuid() == 0}
 	for n := range i.Layers {
 		// A layer must not be applied twice, as it would be if its blob turned out to be damaged in the middle.
-		if err := s.mend(ctx, i, n); err != nil {
+		if err := s.mendLayer(ctx, i, n); err != nil {
 			return nil, err
 		}
 		if err := s.tarOnce(ctx, i, n, func(in *layer.Stream) error {
@@ -311,6 +311,6 @@ func (s *Store) Flatten(ctx context.Context, name, dir string) (*Image, error) {
 		return nil, blobs.Disk(err, "flatten the image into %s", dir)
 	}
 	done = true
-	s.touch(i.Digest)
+	s.touchImage(i.Digest)
 	return i, nil
 }

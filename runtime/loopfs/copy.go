@@ -26,19 +26,19 @@ func Copy(ctx context.Context, from, to string) error {
 	}
 	defer m.Close()
 	part := to + ".part"
-	if err := remove(part); err != nil {
+	if err := removeFile(part); err != nil {
 		return diskFault(err, to)
 	}
-	thaw, err := m.freeze(src)
+	thaw, err := m.freezeWrites(src)
 	if err != nil {
 		return diskFault(err, from)
 	}
 	err = errors.Join(copyFile(ctx, src, part), thaw())
 	if err == nil {
-		err = settle(part, to)
+		err = moveInPlace(part, to)
 	}
 	if err != nil {
-		return errors.Join(diskFault(err, from), remove(part))
+		return errors.Join(diskFault(err, from), removeFile(part))
 	}
 	return nil
 }

@@ -64,21 +64,21 @@ func Make(ctx context.Context, file string, size int64) error {
 			size)
 	}
 	part := file + ".part"
-	err := format(ctx, part, size)
+	err := formatFile(ctx, part, size)
 	if err == nil {
-		err = empty(part)
+		err = emptyVolume(part)
 	}
 	if err == nil {
-		err = settle(part, file)
+		err = moveInPlace(part, file)
 	}
 	if err != nil {
-		return errors.Join(diskFault(err, file), remove(part))
+		return errors.Join(diskFault(err, file), removeFile(part))
 	}
 	return nil
 }
 
-// format makes a file with a file system. Where one who was killed has left somebody doing so, it waits for that.
-func format(ctx context.Context, file string, size int64) error {
+// formatFile makes a file with a file system. Where one who was killed has left somebody doing so, it waits for that.
+func formatFile(ctx context.Context, file string, size int64) error {
 	f, err := lockFile(file, os.O_CREATE)
 	if err != nil {
 		return err
@@ -87,15 +87,15 @@ func format(ctx context.Context, file string, size int64) error {
 	if err := f.Truncate(0); err != nil {
 		return err
 	}
-	if err := reserve(f, size); err != nil {
+	if err := reserveDisk(f, size); err != nil {
 		return err
 	}
-	return run(ctx, f, "mkfs.ext4", "-q", "-F", "-m", "0", "-e", "remount-ro", "-E", "lazy_itable_init=1,nodiscard",
+	return runTool(ctx, f, "mkfs.ext4", "-q", "-F", "-m", "0", "-e", "remount-ro", "-E", "lazy_itable_init=1,nodiscard",
 		file)
 }
 
-// empty removes what mkfs leaves: programs expect a new volume to be empty.
-func empty(file string) (err error) {
+// emptyVolume removes what mkfs leaves: programs expect a new volume to be empty.
+func emptyVolume(file string) (err error) {
 	m, err := Mount(file)
 	if err != nil {
 		return err
@@ -104,8 +104,8 @@ func empty(file string) (err error) {
 	return errors.Join(os.Remove(filepath.Join(m.Dir(), "lost+found")), os.Chmod(m.Dir(), 0o700))
 }
 
-// settle gives a file that is whole its name, also for after a power loss.
-func settle(part, file string) error {
+// moveInPlace gives a file that is whole its name, also for after a power loss.
+func moveInPlace(part, file string) error {
 	f, err := os.OpenFile(part, os.O_RDWR, 0)
 	if err != nil {
 		return err
@@ -120,8 +120,8 @@ func settle(part, file string) error {
 	return errors.Join(dir.Sync(), dir.Close())
 }
 
-// reserve has a file take its size of the disk, holes in it too. What is in it stays.
-func reserve(f *os.File, size int64) error {
+// reserveDisk has a file take its size of the disk, holes in it too. What is in it stays.
+func reserveDisk(f *os.File, size int64) error {
 	for {
 		err := unix.Fallocate(int(f.Fd()), 0, 0, size)
 		if errors.Is(err, unix.EOPNOTSUPP) { // the disk makes no promises
@@ -137,14 +137,14 @@ func reserve(f *os.File, size int64) error {
 // it keeps what it had. pending says that the kernel does not let it grow while it is mounted (souk has no
 // CAP_SYS_RESOURCE): Settle does, before it is mounted the next time.
 func Grow(ctx context.Context, file string, had, size int64) (pending bool, err error) {
-	if err := lengthen(file, had, size); err != nil {
+	if err := lengthenFile(file, had, size); err != nil {
 		return false, diskFault(err, file)
 	}
 	m, err := Mount(file)
 	if err != nil {
 		return false, err
 	}
-	err = m.fill()
+	err = m.growToFile()
 	busy := m.busy
 	if err := errors.Join(err, m.Close()); err == nil || !errors.Is(err, unix.EPERM) {
 		return false, diskFault(err, file)
@@ -155,15 +155,15 @@ func Grow(ctx context.Context, file string, had, size int64) (pending bool, err 
 	return false, Settle(ctx, file)
 }
 
-// lengthen makes a file as long as its file system is to be. Part of it would be a file system that fills the disk the
-// next time it is settled.
-func lengthen(file string, had, size int64) error {
+// lengthenFile makes a file as long as its file system is to be. Part of it would be a file system that fills the disk
+// the next time it is settled.
+func lengthenFile(file string, had, size int64) error {
 	f, err := os.OpenFile(file, os.O_RDWR|unix.O_NOFOLLOW, 0)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	if err = reserve(f, size); err == nil {
+	if err = reserveDisk(f, size); err == nil {
 		return nil
 	}
 	used, short := lengthOf(f)
@@ -185,26 +185,26 @@ func Settle(ctx context.Context, file string) error {
 	if err != nil || !short {
 		return diskFault(err, file)
 	}
-	if err := unused(ctx, lock); err != nil {
+	if err := checkUnused(ctx, lock); err != nil {
 		return diskFault(err, file)
 	}
-	err = run(ctx, lock, "e2fsck", "-f", "-p", file)
+	err = runTool(ctx, lock, "e2fsck", "-f", "-p", file)
 	if exit, is := errors.AsType[*exec.ExitError](err); is && exit.ExitCode() == 1 { // it has repaired something
 		err = nil
 	}
 	if err == nil {
-		err = run(ctx, lock, "resize2fs", file)
+		err = runTool(ctx, lock, "resize2fs", file)
 	}
 	if err == nil {
-		err = unlost(lock)
+		err = removeLostFound(lock)
 	}
 	return diskFault(err, file)
 }
 
-// unlost removes the directory that e2fsck makes for what it finds, where it found nothing: programs expect nobody's
-// files in their volume.
-func unlost(lock *os.File) (err error) {
-	m, err := mount(lock)
+// removeLostFound removes the directory that e2fsck makes for what it finds, where it found nothing: programs expect
+// nobody's files in their volume.
+func removeLostFound(lock *os.File) (err error) {
+	m, err := mountFile(lock)
 	if err != nil {
 		return err
 	}
@@ -219,7 +219,7 @@ func unlost(lock *os.File) (err error) {
 // unusedPatience bounds how long a namespace that has ended may take to let go of a file system.
 const unusedPatience = 10 * time.Second
 
-func unused(ctx context.Context, file *os.File) error {
+func checkUnused(ctx context.Context, file *os.File) error {
 	ctx, cancel := context.WithTimeout(ctx, unusedPatience)
 	defer cancel()
 	tick := time.NewTicker(5 * time.Millisecond)
@@ -273,9 +273,9 @@ func lengthOf(file *os.File) (int64, error) {
 	return blocks << (10 + u32(blockBits)), nil
 }
 
-// run runs a tool on a file. The tool keeps the lock of the file should this process be killed, so that nobody mounts
-// what it changes.
-func run(ctx context.Context, lock *os.File, name string, args ...string) error {
+// runTool runs a tool on a file. The tool keeps the lock of the file should this process be killed, so that nobody
+// mounts what it changes.
+func runTool(ctx context.Context, lock *os.File, name string, args ...string) error {
 	var said bytes.Buffer
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Stdout, cmd.Stderr, cmd.ExtraFiles = &said, &said, []*os.File{lock}
@@ -285,7 +285,7 @@ func run(ctx context.Context, lock *os.File, name string, args ...string) error 
 	return nil
 }
 
-func remove(file string) error { return ignoreAbsent(os.Remove(file)) }
+func removeFile(file string) error { return ignoreAbsent(os.Remove(file)) }
 
 func ignoreAbsent(err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
@@ -310,4 +310,4 @@ func diskFault(err error, file string) error {
 		"the worker's disk does not do for %s what it should", name)
 }
 
-func device(n int) string { return "/dev/loop" + strconv.Itoa(n) }
+func devicePath(n int) string { return "/dev/loop" + strconv.Itoa(n) }

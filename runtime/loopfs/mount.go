@@ -28,14 +28,14 @@ func Mount(file string) (*Mounted, error) {
 		return nil, diskFault(err, file)
 	}
 	defer lock.Close()
-	m, err := mount(lock)
+	m, err := mountFile(lock)
 	if err != nil {
 		return nil, diskFault(err, file)
 	}
 	return m, nil
 }
 
-func mount(file *os.File) (m *Mounted, err error) {
+func mountFile(file *os.File) (m *Mounted, err error) {
 	st, err := file.Stat()
 	if err != nil {
 		return nil, err
@@ -43,7 +43,7 @@ func mount(file *os.File) (m *Mounted, err error) {
 	dev, err := deviceOf(file)
 	busy := dev != nil
 	if err == nil && !busy {
-		dev, err = attach(file)
+		dev, err = attachLoop(file)
 	}
 	if err != nil {
 		return nil, err
@@ -132,8 +132,8 @@ func deviceOf(file *os.File) (*os.File, error) {
 // attachTries bounds how often somebody else may take the device that was free.
 const attachTries = 64
 
-// attach makes a loop device of a file, which goes with the last who has it open or mounted.
-func attach(file *os.File) (*os.File, error) {
+// attachLoop makes a loop device of a file, which goes with the last who has it open or mounted.
+func attachLoop(file *os.File) (*os.File, error) {
 	ctl, err := os.OpenFile(control, os.O_RDWR, 0)
 	if err != nil {
 		return nil, err
@@ -150,7 +150,7 @@ func attach(file *os.File) (*os.File, error) {
 		if err != nil {
 			return nil, fmt.Errorf("find a loop device: %w", err)
 		}
-		dev, err := os.OpenFile(device(n), os.O_RDWR, 0)
+		dev, err := os.OpenFile(devicePath(n), os.O_RDWR, 0)
 		if err != nil {
 			return nil, err
 		}
@@ -180,12 +180,12 @@ const (
 	blockSize  = 4096 // of what mkfs.ext4 makes, but for small ones: Settle sees to those
 )
 
-// fill has the file system grow to the size of its file.
-func (m *Mounted) fill() error {
+// growToFile has the file system grow to the size of its file.
+func (m *Mounted) growToFile() error {
 	if _, err := unix.IoctlRetInt(int(m.loop.Fd()), unix.LOOP_SET_CAPACITY); err != nil {
 		return fmt.Errorf("grow a loop device: %w", err)
 	}
-	d, err := m.open()
+	d, err := m.openRoot()
 	if err != nil {
 		return err
 	}
@@ -198,7 +198,7 @@ func (m *Mounted) fill() error {
 	return ioctl(d, ext4Resize, unsafe.Pointer(&blocks))
 }
 
-func (m *Mounted) open() (*os.File, error) {
+func (m *Mounted) openRoot() (*os.File, error) {
 	fd, err := unix.Openat(m.fd, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, err
@@ -206,10 +206,10 @@ func (m *Mounted) open() (*os.File, error) {
 	return os.NewFile(uintptr(fd), m.Dir()), nil
 }
 
-// freeze has all wait that writes, until thaw. A process of its own lets it go on should this one end before; it has the
-// lock of who copies until then, or it would let it go on for the next who does.
-func (m *Mounted) freeze(lock *os.File) (thaw func() error, err error) {
-	d, err := m.open()
+// freezeWrites has all wait that writes, until thaw. A process of its own lets it go on should this one end before; it
+// has the lock of who copies until then, or it would let it go on for the next who does.
+func (m *Mounted) freezeWrites(lock *os.File) (thaw func() error, err error) {
+	d, err := m.openRoot()
 	if err != nil {
 		return nil, err
 	}

@@ -35,8 +35,8 @@ func newAhead(do func(context.Context, runtime.Spec) error, most int) *ahead {
 	return a
 }
 
-// after has a container made when the machine has been at rest for a while.
-func (a *ahead) after(rest time.Duration, s runtime.Spec) {
+// makeAfter has a container made when the machine has been at rest for a while.
+func (a *ahead) makeAfter(rest time.Duration, s runtime.Spec) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if t := a.waiting[s.Machine]; t != nil {
@@ -62,8 +62,8 @@ func (a *ahead) after(rest time.Duration, s runtime.Spec) {
 	a.waiting[s.Machine] = t
 }
 
-// forget gives up what has not been begun for a machine.
-func (a *ahead) forget(id string) {
+// forgetMachine gives up what has not been begun for a machine.
+func (a *ahead) forgetMachine(id string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if t := a.waiting[id]; t != nil {
@@ -77,7 +77,7 @@ func (a *ahead) forget(id string) {
 func (r *Runtime) Ready(s runtime.Spec) {
 	shares := len(s.Mounts) > 0 || len(s.Network.Publish) > 0
 	if r.ahead.most > 0 && !machine.IsHostImage(s.Image) && !shares && !s.TTY {
-		r.ahead.after(restBefore, s)
+		r.ahead.makeAfter(restBefore, s)
 	}
 }
 
@@ -86,7 +86,7 @@ func (r *Runtime) makeReady(ctx context.Context, s runtime.Spec) error {
 	if err != nil {
 		return err
 	}
-	in, err := r.inside(&s, img)
+	in, err := r.completeSpec(&s, img)
 	if err != nil {
 		return err
 	}

@@ -26,8 +26,8 @@ type Network struct {
 	Between func() cluster.Finding
 }
 
-// connect enters the network of a machine into what its container is to be.
-func (r *Runtime) connect(s runtime.Spec, e program, in *frame.Container) error {
+// connectNetwork enters the network of a machine into what its container is to be.
+func (r *Runtime) connectNetwork(s runtime.Spec, e program, in *frame.Container) error {
 	n := r.network
 	switch {
 	case s.Network.Mode == machine.NetworkNone:
@@ -50,7 +50,7 @@ func (r *Runtime) connect(s runtime.Spec, e program, in *frame.Container) error 
 	}
 	app := n.Addresses.App(s.App)
 	out := &netplan.Network{Cluster: n.Addresses.Of, App: app, Address: cluster.MachineAddress(app, s.Machine),
-		Realm: n.Realm, DNS: n.DNS, Narrow: n.Narrow, Publish: ports(s.Network.Publish)}
+		Realm: n.Realm, DNS: n.DNS, Narrow: n.Narrow, Publish: planPorts(s.Network.Publish)}
 	if n.DNS != nil { // a machine of its own app, then another app
 		out.Search = []string{s.App + ".souk", "souk"}
 	}
@@ -75,7 +75,7 @@ func (r *Runtime) connect(s runtime.Spec, e program, in *frame.Container) error 
 const hostDenied = "the worker lets no machine share its host's network: start its souk with --allow-host-network, " +
 	"or give the machine a network of its own"
 
-func ports(list []machine.Publish) (out []netplan.Port) {
+func planPorts(list []machine.Publish) (out []netplan.Port) {
 	for _, p := range list {
 		out = append(out, netplan.Port{UDP: p.Protocol == "udp", Address: p.At(), Host: uint16(p.HostPort),
 			To: uint16(p.Port)})
@@ -92,7 +92,7 @@ func (r *Runtime) Connect(app, id string, c *machine.Config) (address string, no
 		no = append(no, machine.Clause{Code: placement.CodeNetwork, Wanted: string(want.Mode), Had: had})
 	}
 	n := r.network
-	e, err := r.engine(c.Runtime)
+	e, err := r.engineNamed(c.Runtime)
 	if err != nil { // the requirement that goes with the wish says so
 		return "", nil
 	}
@@ -118,7 +118,7 @@ func (r *Runtime) Connect(app, id string, c *machine.Config) (address string, no
 		lacks("none: " + fault.As(e.unconnected).Text)
 		return "", no
 	}
-	at, list := n.Addresses.Machine(app, id), ports(want.Publish)
+	at, list := n.Addresses.Machine(app, id), planPorts(want.Publish)
 	taken, err := hostnet.PortsInUse(list, at)
 	if err != nil {
 		lacks("an error of the host's rules: " + err.Error())

@@ -123,8 +123,8 @@ func Open(o Options) (*Runtime, error) {
 	return r, nil
 }
 
-// engine is the one that a machine asks for; "" is that of those who do not.
-func (r *Runtime) engine(name string) (program, error) {
+// engineNamed is the one that a machine asks for; "" is that of those who do not.
+func (r *Runtime) engineNamed(name string) (program, error) {
 	if name == "" {
 		return r.engines[0], nil
 	}
@@ -163,7 +163,7 @@ func (r *Runtime) CanRun(image, by string) error {
 	if machine.IsHostImage(image) {
 		return nil
 	}
-	if _, err := r.engine(by); err != nil {
+	if _, err := r.engineNamed(by); err != nil {
 		return err
 	}
 	return machine.CheckImage(image)
@@ -179,7 +179,7 @@ func (r *Runtime) Pull(ctx context.Context, id, image string) (runtime.Pulled, e
 
 // Remove removes the machine, and lets go of its image.
 func (r *Runtime) Remove(ctx context.Context, id string) error {
-	r.ahead.forget(id)
+	r.ahead.forgetMachine(id)
 	if err := r.Runtime.Remove(ctx, id); err != nil {
 		return err
 	}
@@ -191,7 +191,7 @@ func (r *Runtime) Start(ctx context.Context, s runtime.Spec) (runtime.Status, er
 	if machine.IsHostImage(s.Image) {
 		return r.Runtime.Start(ctx, s)
 	}
-	r.ahead.forget(s.Machine)
+	r.ahead.forgetMachine(s.Machine)
 	img, err := r.images.Hold(ctx, s.Machine, s.Image)
 	if fault.Is(err, fault.NotFound) { // somebody removed it: it is pinned, so not by a command
 		if _, err = r.images.Bring(ctx, s.Machine, s.Image); err == nil {
@@ -201,7 +201,7 @@ func (r *Runtime) Start(ctx context.Context, s runtime.Spec) (runtime.Status, er
 	if err != nil {
 		return runtime.Status{}, err
 	}
-	in, err := r.inside(&s, img)
+	in, err := r.completeSpec(&s, img)
 	if err != nil {
 		return runtime.Status{}, err
 	}
@@ -218,15 +218,15 @@ func (r *Runtime) Check(ctx context.Context, s runtime.Spec) error {
 	if err != nil {
 		return err
 	}
-	in, err := r.inside(&s, img)
+	in, err := r.completeSpec(&s, img)
 	if err != nil {
 		return err
 	}
 	return r.CheckIn(ctx, s, in)
 }
 
-// inside completes a specification with what the image says, and returns the container that it is for.
-func (r *Runtime) inside(s *runtime.Spec, img Image) (*frame.Container, error) {
+// completeSpec completes a specification with what the image says, and returns the container that it is for.
+func (r *Runtime) completeSpec(s *runtime.Spec, img Image) (*frame.Container, error) {
 	if len(s.Argv) == 0 && s.Args != nil {
 		img.Cmd = s.Args
 	}
@@ -242,7 +242,7 @@ func (r *Runtime) inside(s *runtime.Spec, img Image) (*frame.Container, error) {
 		s.User = img.User
 	}
 	s.Home = false // it is that of the user, inside
-	e, err := r.engine(s.Runtime)
+	e, err := r.engineNamed(s.Runtime)
 	if err != nil {
 		return nil, err
 	}
@@ -250,7 +250,7 @@ func (r *Runtime) inside(s *runtime.Spec, img Image) (*frame.Container, error) {
 		Engine: e.path, Layers: img.Layers, Dir: img.Dir, Hostname: s.Machine, Init: r.init, ReadOnly: s.ReadOnly,
 		StopSignal: stopSignal(img.StopSignal), Volumes: img.Volumes,
 	}
-	if err := r.connect(*s, e, in); err != nil {
+	if err := r.connectNetwork(*s, e, in); err != nil {
 		return nil, err
 	}
 	return in, nil

@@ -26,7 +26,7 @@ func (r *Runtime) Wake(ctx context.Context, s runtime.Spec) (runtime.Status, err
 		if err != nil {
 			return runtime.Status{}, err
 		}
-		if in, err = r.inside(&s, img); err != nil {
+		if in, err = r.completeSpec(&s, img); err != nil {
 			return runtime.Status{}, err
 		}
 	}

@@ -35,7 +35,7 @@ func Try(ctx context.Context, path string) error {
 
 // tryAs is Try by a container with an id, which no other on this host has.
 func tryAs(ctx context.Context, path, id string) (err error) {
-	program := end()
+	program := exitProgram()
 	if program == nil {
 		return nil // there is none for this processor
 	}
@@ -47,11 +47,11 @@ func tryAs(ctx context.Context, path, id string) (err error) {
 	for _, d := range []string{space.Dir, dir, root, filepath.Join(root, "dev"), filepath.Join(root, "proc"),
 		filepath.Join(root, "sys")} {
 		if err := os.Mkdir(d, 0o755); err != nil && !(d == space.Dir && os.IsExist(err)) {
-			return unready(err)
+			return unreadyError(err)
 		}
 	}
 	if err := os.WriteFile(filepath.Join(root, "end"), program, 0o755); err != nil {
-		return unready(err)
+		return unreadyError(err)
 	}
 	full, err := spec.New(spec.Container{Hostname: "try", Argv: []string{"/end"}, Env: []string{}, Rootfs: root,
 		IDs: []users.ID{{Inside: 0, Outside: tryUsers, Size: 65536}}, Cgroup: "/" + id})
@@ -63,18 +63,18 @@ func tryAs(ctx context.Context, path, id string) (err error) {
 		err = os.WriteFile(filepath.Join(dir, "config.json"), raw, 0o600)
 	}
 	if err != nil {
-		return unready(err)
+		return unreadyError(err)
 	}
 	return engine.Engine{Path: path, State: filepath.Join(dir, "state")}.Run(ctx, id, dir)
 }
 
-func unready(err error) error {
+func unreadyError(err error) error {
 	return fault.Wrap(err, fault.Unavailable, runtime.CodeContainers, "no container can be made ready to be tried")
 }
 
-// end is a program that ends at once, and needs nothing of a system: an ELF file with three instructions. nil: there is
-// none for this processor.
-func end() []byte {
+// exitProgram is a program that ends at once, and needs nothing of a system: an ELF file with three instructions. nil:
+// there is none for this processor.
+func exitProgram() []byte {
 	var machine uint16
 	var code []byte
 	switch goruntime.GOARCH {

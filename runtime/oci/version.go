@@ -52,9 +52,9 @@ func (l least) String() string {
 	return strings.Join(s, ".")
 }
 
-// met reports whether what a program says of itself is not older; one that says nothing that is understood, as a
+// isMet reports whether what a program says of itself is not older; one that says nothing that is understood, as a
 // runsc that somebody built, is not older.
-func (l least) met(said string) bool {
+func (l least) isMet(said string) bool {
 	find := numbers
 	if len(l.version) == 1 {
 		find = dates
@@ -75,8 +75,8 @@ var (
 // versionPatience bounds how long an OCI runtime may take to say its version.
 const versionPatience = 5 * time.Second
 
-// version returns the first line of what a runtime says of itself: "runc version 1.1.5+ds1".
-func version(ctx context.Context, path string) (string, error) {
+// readVersion returns the first line of what a runtime says of itself: "runc version 1.1.5+ds1".
+func readVersion(ctx context.Context, path string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, versionPatience)
 	defer cancel()
 	out, err := exec.CommandContext(ctx, path, "--version").Output()
@@ -86,14 +86,14 @@ func version(ctx context.Context, path string) (string, error) {
 
 // examineEngine says which version of an OCI runtime there is, and whether it is new enough.
 func examineEngine(ctx context.Context, path string) cluster.Finding {
-	v, err := version(ctx, path)
+	v, err := readVersion(ctx, path)
 	f := cluster.Finding{Name: "containers: " + filepath.Base(path), OK: err == nil, Have: path + ", " + v}
 	if err != nil {
 		f.Have = path + ": " + err.Error()
 		f.Advice = "no container starts by it until it works: reinstall it, or name another (--containers)"
 		return f
 	}
-	if l := leastOf(path); !l.met(v) {
+	if l := leastOf(path); !l.isMet(v) {
 		f.OK = false
 		f.Advice = "it is older than " + l.String() + ", which is the least, for " + l.because +
 			": install a newer one"
@@ -105,9 +105,9 @@ func examineEngine(ctx context.Context, path string) cluster.Finding {
 			"put right what it says"
 		return f
 	}
-	if err := connectable(path, v); err != nil {
+	if err := checkConnectable(path, v); err != nil {
 		f.Advice = fault.As(err).Text
-	} else if filepath.Base(path) == DefaultEngine && !mended(v) {
+	} else if filepath.Base(path) == DefaultEngine && !isMended(v) {
 		f.Advice = "it may have the holes of November 2025 (CVE-2025-31133, CVE-2025-52565, CVE-2025-52881), " +
 			"by which a container could write below /proc of its host. souk's user namespaces stand before them; " +
 			"install runc " + leastMended.String() + " or newer, or your distribution's update"
@@ -115,11 +115,11 @@ func examineEngine(ctx context.Context, path string) cluster.Finding {
 	return f
 }
 
-// mended reports whether a runc that says this of itself has no holes that are known: of the line 1.3, too, the first
+// isMended reports whether a runc that says this of itself has no holes that are known: of the line 1.3, too, the first
 // versions had those that leastMended has not.
-func mended(said string) bool {
-	of13 := least{version: []int{1, 3}}.met(said) && !least{version: []int{1, 4}}.met(said)
-	return leastMended.met(said) && (!of13 || least{version: []int{1, 3, 3}}.met(said))
+func isMended(said string) bool {
+	of13 := least{version: []int{1, 3}}.isMet(said) && !least{version: []int{1, 4}}.isMet(said)
+	return leastMended.isMet(said) && (!of13 || least{version: []int{1, 3, 3}}.isMet(said))
 }
 
 // Connectable returns why the containers of an OCI runtime ("": DefaultEngine) can have no network; nil when they can,
@@ -129,7 +129,7 @@ func Connectable(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	v, err := version(ctx, path)
+	v, err := readVersion(ctx, path)
 	if err != nil {
 		return fault.Wrap(
 			err,
@@ -139,11 +139,11 @@ func Connectable(ctx context.Context, name string) error {
 			path,
 		)
 	}
-	return connectable(path, v)
+	return checkConnectable(path, v)
 }
 
-func connectable(path, said string) error {
-	if leastOf(path).version == nil || !(engine.Engine{Path: path}).Sandboxes() || leastConnected.met(said) {
+func checkConnectable(path, said string) error {
+	if leastOf(path).version == nil || !(engine.Engine{Path: path}).Sandboxes() || leastConnected.isMet(said) {
 		return nil
 	}
 	return fault.New(fault.Precondition, fault.CodeNetwork,

@@ -14,10 +14,10 @@ import (
 	"github.com/soukhq/souk/runtime/reaper/pty"
 )
 
-// attach shows a machine's terminal. What is typed goes there by its near end, which souk has a copy of; what is
+// attachTerminal shows a machine's terminal. What is typed goes there by its near end, which souk has a copy of; what is
 // written comes from the reaper, which also writes it to the log. A reaper that goes away is asked again when there is
 // another: the terminal has outlived it.
-func (r *Runtime) attach(ctx context.Context, id string, q runtime.ExecRequest) (int, error) {
+func (r *Runtime) attachTerminal(ctx context.Context, id string, q runtime.ExecRequest) (int, error) {
 	if q.Terminal == nil {
 		return 0, fault.New(fault.Invalid, fault.CodeTerminal,
 			"nobody can be attached to machine %s without a terminal", id)
@@ -35,7 +35,7 @@ func (r *Runtime) attach(ctx context.Context, id string, q runtime.ExecRequest) 
 				"nobody looks at machine %s any more; it goes on", id)
 		case !again:
 			return code, err
-		case r.done.Err() != nil || !r.link.moment(ctx):
+		case r.done.Err() != nil || !r.link.waitMoment(ctx):
 			return 0, fault.New(fault.Unavailable, fault.CodeClosed, "the process runtime was closed")
 		}
 		k.q.Backlog = true // of the next reaper: what nobody has been shown yet
@@ -44,10 +44,10 @@ func (r *Runtime) attach(ctx context.Context, id string, q runtime.ExecRequest) 
 
 // attachOnce is attach with one reaper. again says that it went away.
 func (r *Runtime) attachOnce(ctx context.Context, id string, k *keyboard) (code int, again bool, err error) {
-	if _, err := r.link.session(ctx); err != nil { // the reaper is there, and this souk's where it can be
+	if _, err := r.link.liveSession(ctx); err != nil { // the reaper is there, and this souk's where it can be
 		return 0, false, err
 	}
-	conn, err := r.link.dial(ctx)
+	conn, err := r.link.dialReaper(ctx)
 	if err != nil {
 		return 0, true, nil
 	}
@@ -55,7 +55,7 @@ func (r *Runtime) attachOnce(ctx context.Context, id string, k *keyboard) (code 
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
 	defer context.AfterFunc(r.done, func() { _ = conn.Close() })()
 	if err := frame.Write(conn, 1, frame.KindRequest, frame.Request{Op: frame.OpAttach, Machine: id,
-		Backlog: k.q.Backlog, Hello: hello(false)}); err != nil {
+		Backlog: k.q.Backlog, Hello: newHello(false)}); err != nil {
 		return 0, true, nil
 	}
 	from := &frame.Receiver{Conn: conn}
@@ -81,7 +81,7 @@ func (r *Runtime) attachOnce(ctx context.Context, id string, k *keyboard) (code 
 		if len(from.FDs) == 0 {
 			return a.Code, false, a.Error.Err()
 		}
-		k.take(pty.Near(from.FDs[0]))
+		k.useTerminal(pty.Near(from.FDs[0]))
 		from.FDs = nil
 	}
 }
@@ -94,8 +94,8 @@ type keyboard struct {
 	over chan struct{}
 }
 
-// take begins with the terminal's near end. One is as good as another: the first is used.
-func (k *keyboard) take(near *os.File) {
+// useTerminal begins with the terminal's near end. One is as good as another: the first is used.
+func (k *keyboard) useTerminal(near *os.File) {
 	mine := false
 	k.once.Do(func() { k.near, mine = near, true })
 	if !mine {

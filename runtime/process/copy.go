@@ -44,7 +44,7 @@ func (r *Runtime) openRoot(ctx context.Context, at runtime.Place) (*tree, string
 			"the path %q does not lie below the machine's directory: use one without '..'", p)
 	}
 	dir := reaper.RootDir(r.o.Dir, id)
-	if err := r.exists(id, dir); err != nil {
+	if err := r.checkPrepared(id, dir); err != nil {
 		return nil, "", err
 	}
 	if at.Mount != nil {
@@ -83,7 +83,7 @@ func isFile(at string) bool {
 func (r *Runtime) openContainer(ctx context.Context, id string) (*os.Root, error) {
 	var root *os.Root
 	for pid, at := 0, 0; ; {
-		a, err := r.link.call(ctx, frame.Request{Op: frame.OpLife, Machine: id}, false)
+		a, err := r.link.callReaper(ctx, frame.Request{Op: frame.OpLife, Machine: id}, false)
 		switch {
 		case err != nil:
 		case a.Status == nil || !a.Status.Running:
@@ -95,7 +95,7 @@ func (r *Runtime) openContainer(ctx context.Context, id string) (*os.Root, error
 		case a.Status.PID == pid:
 			return root, nil
 		case a.Sandbox != nil:
-			if at, err = r.serves(ctx, id); err != nil {
+			if at, err = r.serverOf(ctx, id); err != nil {
 				return nil, errors.Join(err, closeRoot(root))
 			}
 		default:
@@ -112,9 +112,9 @@ func (r *Runtime) openContainer(ctx context.Context, id string) (*os.Root, error
 	}
 }
 
-// serves finds the process that has the files of a machine that runs in a sandbox.
-func (r *Runtime) serves(ctx context.Context, id string) (int, error) {
-	in, err := r.inside(ctx, id)
+// serverOf finds the process that has the files of a machine that runs in a sandbox.
+func (r *Runtime) serverOf(ctx context.Context, id string) (int, error) {
+	in, err := r.findInside(ctx, id)
 	if err != nil {
 		return 0, err
 	}
@@ -166,13 +166,13 @@ func (r *Runtime) CopyOut(ctx context.Context, from runtime.Place, w io.Writer) 
 		return err
 	}
 	defer root.Close()
-	at, err := root.resolve(rel, strings.HasSuffix(p, "/"))
+	at, err := root.resolvePath(rel, strings.HasSuffix(p, "/"))
 	if err != nil {
 		return pathFault(err, p)
 	}
 	if st, err := root.Lstat(at); err != nil {
 		return pathFault(err, p)
-	} else if kind := special(st.Mode()); kind != "" {
+	} else if kind := specialKind(st.Mode()); kind != "" {
 		return fault.New(fault.Precondition, fault.CodeFileKind,
 			"%s is %s, and only files, directories and symlinks are copied", p, kind)
 	}
@@ -181,7 +181,7 @@ func (r *Runtime) CopyOut(ctx context.Context, from runtime.Place, w io.Writer) 
 		shown = path.Base(from.Mount.Path)
 	}
 	o := &packing{root: root, out: tar.NewWriter(w), shown: p}
-	if err := o.all(ctx, at, shown); err != nil {
+	if err := o.packAll(ctx, at, shown); err != nil {
 		return pathFault(err, p)
 	}
 	if err := o.out.Close(); err != nil {
@@ -199,8 +199,8 @@ type packing struct {
 	bytes   int64
 }
 
-// all writes a file, or a directory and all below it in order of names.
-func (o *packing) all(ctx context.Context, at, shown string) error {
+// packAll writes a file, or a directory and all below it in order of names.
+func (o *packing) packAll(ctx context.Context, at, shown string) error {
 	type item struct{ at, shown string }
 	pending := []item{{at, shown}}
 	for len(pending) > 0 {
@@ -237,8 +237,8 @@ func (o *packing) all(ctx context.Context, at, shown string) error {
 	return nil
 }
 
-// special says what kind of thing cannot be copied; "" is a file, a directory or a symlink.
-func special(m fs.FileMode) string {
+// specialKind says what kind of thing cannot be copied; "" is a file, a directory or a symlink.
+func specialKind(m fs.FileMode) string {
 	switch {
 	case m&fs.ModeNamedPipe != 0:
 		return "a FIFO"
@@ -316,7 +316,7 @@ func (r *Runtime) CopyIn(ctx context.Context, to runtime.Place, src io.Reader) e
 	if sys, ok := st.Sys().(*syscall.Stat_t); ok && os.Geteuid() == 0 && sys.Uid != 0 {
 		u.uid, u.gid = int(sys.Uid), int(sys.Gid)
 	}
-	if u.base, err = root.resolve(rel, true); err != nil {
+	if u.base, err = root.resolvePath(rel, true); err != nil {
 		return pathFault(err, p)
 	}
 	if u.base != "." {
@@ -331,7 +331,7 @@ func (r *Runtime) CopyIn(ctx context.Context, to runtime.Place, src io.Reader) e
 		}
 		h, err := t.Next()
 		if err == io.EOF {
-			return u.finish()
+			return u.finishDirs()
 		}
 		if err != nil {
 			return fault.Wrap(err, fault.Invalid, fault.CodeTar, "what came is not a tar stream")
@@ -339,7 +339,7 @@ func (r *Runtime) CopyIn(ctx context.Context, to runtime.Place, src io.Reader) e
 		if entries > maxCopyEntries {
 			return fault.New(fault.Invalid, fault.CodeTar, "the tar stream holds more than %d files", maxCopyEntries)
 		}
-		if err := u.entry(h, t); err != nil {
+		if err := u.unpackEntry(h, t); err != nil {
 			return pathFault(err, h.Name)
 		}
 	}
@@ -360,8 +360,8 @@ type dirEntry struct {
 	time time.Time
 }
 
-// finish gives the directories their modes and times, the last first, so that none closes the way to another.
-func (u *unpacking) finish() error {
+// finishDirs gives the directories their modes and times, the last first, so that none closes the way to another.
+func (u *unpacking) finishDirs() error {
 	for _, d := range slices.Backward(u.dirs) {
 		st, err := u.root.Lstat(d.name)
 		if err != nil || !st.IsDir() {
@@ -378,7 +378,7 @@ func (u *unpacking) finish() error {
 	return nil
 }
 
-func (u *unpacking) entry(h *tar.Header, t io.Reader) error {
+func (u *unpacking) unpackEntry(h *tar.Header, t io.Reader) error {
 	rel := path.Clean(h.Name)
 	if !filepath.IsLocal(rel) {
 		return fault.New(fault.Invalid, fault.CodeTar,
@@ -389,7 +389,7 @@ func (u *unpacking) entry(h *tar.Header, t io.Reader) error {
 		return fault.New(fault.Invalid, fault.CodeTar,
 			"%s has a setuid, setgid or sticky bit, which is not taken over: clear it", h.Name)
 	}
-	name, err := u.root.resolve(path.Join(u.base, rel), false)
+	name, err := u.root.resolvePath(path.Join(u.base, rel), false)
 	if err != nil {
 		return err
 	}
@@ -401,7 +401,7 @@ func (u *unpacking) entry(h *tar.Header, t io.Reader) error {
 	}
 	switch h.Typeflag {
 	case tar.TypeDir:
-		if name, err = u.root.resolve(name, true); err != nil { // a link to a directory is one
+		if name, err = u.root.resolvePath(name, true); err != nil { // a link to a directory is one
 			return err
 		}
 		if err := u.root.MkdirAll(name, 0o755); err != nil {
@@ -410,7 +410,7 @@ func (u *unpacking) entry(h *tar.Header, t io.Reader) error {
 		if rel != "." { // where it is unpacked stays as it is
 			u.dirs = append(u.dirs, dirEntry{name, mode, h.ModTime})
 		}
-		return u.give(name)
+		return u.chownEntry(name)
 	case tar.TypeSymlink:
 		if err := u.root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
@@ -418,22 +418,22 @@ func (u *unpacking) entry(h *tar.Header, t io.Reader) error {
 		if err := u.root.Symlink(h.Linkname, name); err != nil {
 			return err
 		}
-		return u.give(name)
+		return u.chownEntry(name)
 	case tar.TypeReg:
-		return u.file(name, mode, h, t)
+		return u.unpackFile(name, mode, h, t)
 	}
 	return fault.New(fault.Invalid, fault.CodeTar,
 		"%s is neither a file nor a directory nor a symlink, and nothing else is taken over", h.Name)
 }
 
-func (u *unpacking) give(name string) error {
+func (u *unpacking) chownEntry(name string) error {
 	if u.uid < 0 {
 		return nil
 	}
 	return u.root.Lchown(name, u.uid, u.gid)
 }
 
-func (u *unpacking) file(name string, mode fs.FileMode, h *tar.Header, t io.Reader) error {
+func (u *unpacking) unpackFile(name string, mode fs.FileMode, h *tar.Header, t io.Reader) error {
 	size := h.Size
 	if u.bytes += size; u.bytes > maxCopyBytes {
 		return fault.New(fault.Invalid, fault.CodeTar, "the tar stream holds more than %d bytes", int64(maxCopyBytes))

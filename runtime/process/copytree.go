@@ -9,8 +9,8 @@ import (
 	"syscall"
 )
 
-// tree is the files of a machine or a volume, of which nothing outside can be reached: os.Root sees to that, whatever the
-// machine does meanwhile.
+// tree is the files of a machine or a volume, of which nothing outside can be reached: os.Root sees to that, whatever
+// the machine does meanwhile.
 type tree struct {
 	*os.Root
 	whole bool // it is a container's root, so that an absolute symlink begins there
@@ -19,13 +19,13 @@ type tree struct {
 // maxLinks is how many symlinks may be on the way to one file, as in Linux.
 const maxLinks = 40
 
-// resolve returns a path below the tree with no symlink on the way, as a process of the container would go it: an absolute
-// one begins at the container's root, and ".." ends there. What is not there is as its name says. The last name is
-// followed where last is set. It decides nothing about safety, since the machine may change a link right behind it: what
-// it returns is opened by os.Root, which then refuses.
+// resolvePath returns a path below the tree with no symlink on the way, as a process of the container would go it: an
+// absolute one begins at the container's root, and ".." ends there. What is not there is as its name says. The last
+// name is followed where last is set. It decides nothing about safety, since the machine may change a link right behind
+// it: what it returns is opened by os.Root, which then refuses.
 //
 // Where the tree is not a whole root, p is returned as it is: os.Root follows symlinks that stay inside.
-func (t *tree) resolve(p string, last bool) (string, error) {
+func (t *tree) resolvePath(p string, last bool) (string, error) {
 	if !t.whole {
 		return p, nil
 	}

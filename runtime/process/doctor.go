@@ -32,11 +32,11 @@ func (r *Runtime) Examine(ctx context.Context) []cluster.Finding {
 	add("process: root", root, fmt.Sprintf("souk runs as user %d", os.Geteuid()),
 		"without root, machines run as souk's own user and can do what souk can, a config's user is refused, and "+
 			"volumes and files are below a machine's directory only; run souk as root to have them")
-	s, err := r.link.session(ctx)
+	s, err := r.link.liveSession(ctx)
 	if err != nil {
 		add("process: reaper", false, err.Error(), "machines cannot be started until it runs; see "+reaper.LogFile+
 			" in "+r.o.Dir)
-		return append(out, r.disk())
+		return append(out, r.diskFinding())
 	}
 	add("process: reaper", true, fmt.Sprintf("pid %d, protocol %d", s.welcome.PID, s.welcome.Version), "")
 	if root {
@@ -51,7 +51,7 @@ func (r *Runtime) Examine(ctx context.Context) []cluster.Finding {
 	out = append(out, examineTree(s.welcome.Tree, s.welcome.Lacks)...)
 	out = append(out, r.examineDevices(s.welcome.Tree)...)
 	if s.welcome.Tree == nil {
-		out = append(out, r.strays(ctx, s.welcome.PID))
+		out = append(out, r.findStrays(ctx, s.welcome.PID))
 	}
 	fd, err := unix.PidfdOpen(os.Getpid(), 0)
 	if err == nil {
@@ -63,7 +63,7 @@ func (r *Runtime) Examine(ctx context.Context) []cluster.Finding {
 		"when the reaper itself was killed, a machine that ends later is told as lost, without its code (Linux 6.15 "+
 			"has it)")
 	add("process: logs", true, fmt.Sprintf("%d files of %d KiB a machine", r.o.LogFiles, r.o.LogFileBytes>>10), "")
-	return append(out, r.disk())
+	return append(out, r.diskFinding())
 }
 
 // examineDevices tells what the host has beside CPU and memory, and whether those who were not granted it are kept from
@@ -121,10 +121,10 @@ func examineTree(t *cgroup.Tree, lacks []string) []cluster.Finding {
 	return append(out, f)
 }
 
-// strays finds processes that machines left behind and that no machine answers for: without cgroups one that leaves
+// findStrays finds processes that machines left behind and that no machine answers for: without cgroups one that leaves
 // its session and its directory, and lets go of its environment, cannot be told from another. They are the reaper's
 // children, since it is the parent of orphans.
-func (r *Runtime) strays(ctx context.Context, parent int) cluster.Finding {
+func (r *Runtime) findStrays(ctx context.Context, parent int) cluster.Finding {
 	f := cluster.Finding{Name: "process: strays", OK: true, Have: "none"}
 	all, err := r.List(ctx)
 	if err != nil {
@@ -153,7 +153,7 @@ func (r *Runtime) strays(ctx context.Context, parent int) cluster.Finding {
 // minFree is how much room on disk a worker should have, in bytes.
 const minFree = 1 << 30
 
-func (r *Runtime) disk() cluster.Finding {
+func (r *Runtime) diskFinding() cluster.Finding {
 	f := cluster.Finding{Name: "process: disk"}
 	var st unix.Statfs_t
 	if err := unix.Statfs(r.o.Dir, &st); err != nil {

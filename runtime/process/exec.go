@@ -31,18 +31,18 @@ func (r *Runtime) Exec(ctx context.Context, id string, q runtime.ExecRequest) (i
 		return 0, timeout(ctx, "run the command")
 	}
 	if q.Attach {
-		return r.attach(ctx, id, q)
+		return r.attachTerminal(ctx, id, q)
 	}
-	ask := frame.Request{Op: frame.OpExec, Machine: id, Argv: q.Argv, User: q.User, Dir: q.Dir, Hello: hello(false)}
+	ask := frame.Request{Op: frame.OpExec, Machine: id, Argv: q.Argv, User: q.User, Dir: q.Dir, Hello: newHello(false)}
 	if q.Terminal != nil {
 		ask.Terminal = &q.Terminal.Terminal
 	}
-	if _, err := r.link.session(ctx); err != nil { // the reaper is there, and this souk's where it can be
+	if _, err := r.link.liveSession(ctx); err != nil { // the reaper is there, and this souk's where it can be
 		return 0, err
 	}
-	conn, err := r.link.dial(ctx)
+	conn, err := r.link.dialReaper(ctx)
 	if err != nil {
-		return 0, undialed(ctx, err)
+		return 0, undialedError(ctx, err)
 	}
 	defer conn.Close()
 	p, err := newPlumbing(q)
@@ -53,7 +53,7 @@ func (r *Runtime) Exec(ctx context.Context, id string, q runtime.ExecRequest) (i
 	err = frame.Write(&frame.Sender{Conn: conn, Files: p.far}, 1, frame.KindRequest, ask)
 	p.closeFar()
 	if err != nil {
-		return 0, gone(err)
+		return 0, reaperGone(err)
 	}
 	stop := context.AfterFunc(ctx, func() { hangUp(conn) })
 	defer stop()
@@ -62,32 +62,32 @@ func (r *Runtime) Exec(ctx context.Context, id string, q runtime.ExecRequest) (i
 	in := bufio.NewReader(from)
 	var a frame.Reply
 	if q.Terminal != nil {
-		if a, err = answer(in); err == nil && a.Error == nil {
-			err = p.take(from)
+		if a, err = readAnswer(in); err == nil && a.Error == nil {
+			err = p.takeTerminal(from)
 		}
 	}
 	if err == nil && a.Error == nil {
-		p.pump(q)
-		a, err = answer(in)
+		p.pumpStreams(q)
+		a, err = readAnswer(in)
 	}
 	if err != nil {
 		p.closeNear()
 		p.out.Wait()
 		if ctx.Err() != nil {
-			return 0, killed(ctx)
+			return 0, killedError(ctx)
 		}
 		return 0, fault.Wrap(err, fault.Unavailable, codeExecLost,
 			"the reaper went away while the command ran, so how it ended is not known")
 	}
-	p.drain()
+	p.awaitOutput()
 	if ctx.Err() != nil && a.Code == 128+int(syscall.SIGKILL) {
-		return 0, killed(ctx)
+		return 0, killedError(ctx)
 	}
 	return a.Code, a.Error.Err()
 }
 
-// answer reads the next answer.
-func answer(in io.Reader) (a frame.Reply, err error) {
+// readAnswer reads the next answer.
+func readAnswer(in io.Reader) (a frame.Reply, err error) {
 	f, err := frame.Read(in)
 	if err == nil {
 		err = json.Unmarshal(f.Head, &a)
@@ -105,7 +105,7 @@ func hangUp(conn *net.UnixConn) {
 	}
 }
 
-func killed(ctx context.Context) error {
+func killedError(ctx context.Context) error {
 	return fault.Wrap(ctx.Err(), fault.Timeout, runtime.CodeExecTimeout,
 		"the command did not end in the time given and was killed")
 }
@@ -130,7 +130,8 @@ func newPlumbing(q runtime.ExecRequest) (*plumbing, error) {
 	for i, used := range []bool{q.Stdin != nil, q.Stdout != nil, q.Stderr != nil} {
 		var err error
 		switch {
-		case i == 2 && used && same(q.Stdout, q.Stderr): // one pipe, so that nothing is written at the same time
+		case i == 2 && used && isSameWriter(q.Stdout,
+			q.Stderr): // one pipe, so that nothing is written at the same time
 			p.far[2], err = dup(p.far[1])
 		case !used:
 			p.far[i], err = os.OpenFile(os.DevNull, os.O_RDWR, 0)
@@ -140,7 +141,7 @@ func newPlumbing(q runtime.ExecRequest) (*plumbing, error) {
 			p.near[i], p.far[i], err = os.Pipe()
 		}
 		if err == nil {
-			err = block(p.far[i])
+			err = setBlocking(p.far[i])
 		}
 		if err != nil {
 			p.closeFar()
@@ -151,8 +152,8 @@ func newPlumbing(q runtime.ExecRequest) (*plumbing, error) {
 	return p, nil
 }
 
-// take makes the descriptor that came with an answer the terminal.
-func (p *plumbing) take(from *frame.Receiver) error {
+// takeTerminal makes the descriptor that came with an answer the terminal.
+func (p *plumbing) takeTerminal(from *frame.Receiver) error {
 	if len(from.FDs) != 1 {
 		return fault.New(fault.Internal, runtime.CodeDescriptors,
 			"a terminal came with %d descriptors, want 1", len(from.FDs))
@@ -161,15 +162,15 @@ func (p *plumbing) take(from *frame.Receiver) error {
 	return nil
 }
 
-// same says whether both are one writer. Writers that cannot be compared are two.
-func same(a, b io.Writer) (yes bool) {
+// isSameWriter says whether both are one writer. Writers that cannot be compared are two.
+func isSameWriter(a, b io.Writer) (yes bool) {
 	defer func() { _ = recover() }() // of comparing what has no ==
 	return a == b
 }
 
-// block makes reads and writes of a file wait, which programs rely on: package os makes both ends of a pipe such that
-// do not, and that goes along with a descriptor that is sent.
-func block(f *os.File) error {
+// setBlocking makes reads and writes of a file wait, which programs rely on: package os makes both ends of a pipe such
+// that do not, and that goes along with a descriptor that is sent.
+func setBlocking(f *os.File) error {
 	raw, err := f.SyscallConn()
 	if err != nil {
 		return err
@@ -187,9 +188,9 @@ func dup(f *os.File) (*os.File, error) {
 	return os.NewFile(uintptr(fd), f.Name()), nil
 }
 
-// pump copies. The copying of stdin ends when the reader gives an end or the command has gone; a reader that blocks
-// for ever keeps one goroutine.
-func (p *plumbing) pump(q runtime.ExecRequest) {
+// pumpStreams copies. The copying of stdin ends when the reader gives an end or the command has gone; a reader that
+// blocks for ever keeps one goroutine.
+func (p *plumbing) pumpStreams(q runtime.ExecRequest) {
 	if p.terminal != nil {
 		p.pumpTerminal(q)
 		return
@@ -238,8 +239,8 @@ func (p *plumbing) pumpTerminal(q runtime.ExecRequest) {
 	}()
 }
 
-// drain waits for the last output.
-func (p *plumbing) drain() {
+// awaitOutput waits for the last output.
+func (p *plumbing) awaitOutput() {
 	all := make(chan struct{})
 	go func() {
 		p.out.Wait()

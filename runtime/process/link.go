@@ -55,9 +55,9 @@ func newLink(done context.Context, o Options) *link {
 	return &link{o: o, done: done, connecting: make(chan struct{}, 1), more: make(chan struct{}, 1)}
 }
 
-// session gives the live connection, and makes one when there is none.
-func (l *link) session(ctx context.Context) (*session, error) {
-	if s := l.live(); s != nil {
+// liveSession gives the live connection, and makes one when there is none.
+func (l *link) liveSession(ctx context.Context) (*session, error) {
+	if s := l.currentSession(); s != nil {
 		return s, nil
 	}
 	select {
@@ -68,7 +68,7 @@ func (l *link) session(ctx context.Context) (*session, error) {
 	case <-l.done.Done():
 		return nil, fault.New(fault.Unavailable, fault.CodeClosed, "the process runtime was closed")
 	}
-	if s := l.live(); s != nil {
+	if s := l.currentSession(); s != nil {
 		return s, nil
 	}
 	if l.done.Err() != nil {
@@ -76,20 +76,20 @@ func (l *link) session(ctx context.Context) (*session, error) {
 	}
 	var last error
 	for range 5 {
-		s, err := l.connect(ctx)
+		s, err := l.connectSession(ctx)
 		if err == nil {
 			return s, nil
 		}
 		// A reaper that is being killed still takes connections for a moment.
-		if last = err; !fault.Is(err, fault.Unavailable) || !l.moment(ctx) {
+		if last = err; !fault.Is(err, fault.Unavailable) || !l.waitMoment(ctx) {
 			break
 		}
 	}
 	return nil, last
 }
 
-// moment waits before the next try; false when there is no time for one.
-func (l *link) moment(ctx context.Context) bool {
+// waitMoment waits before the next try; false when there is no time for one.
+func (l *link) waitMoment(ctx context.Context) bool {
 	t := time.NewTimer(20 * time.Millisecond)
 	defer t.Stop()
 	select {
@@ -102,25 +102,25 @@ func (l *link) moment(ctx context.Context) bool {
 	}
 }
 
-func (l *link) connect(ctx context.Context) (*session, error) {
-	conn, err := l.reach(ctx)
+func (l *link) connectSession(ctx context.Context) (*session, error) {
+	conn, err := l.reachReaper(ctx)
 	if err != nil {
 		return nil, err
 	}
 	s := &session{conn: conn, dead: make(chan struct{}), pending: make(map[uint32]chan frame.Frame)}
 	in := bufio.NewReaderSize(conn, 16<<10)
-	if err := s.greet(in); err != nil {
+	if err := s.greetReaper(in); err != nil {
 		_ = conn.Close()
 		return nil, err
 	}
 	l.mu.Lock()
 	l.cur = s
 	l.mu.Unlock()
-	go l.receive(s, in)
-	go l.watch(s)
-	switch moved := l.moved(s.welcome.Dir); {
+	go l.receiveFrames(s, in)
+	go l.watchReaper(s)
+	switch moved := l.hasMoved(s.welcome.Dir); {
 	case moved:
-		if n := l.upgrade(ctx, s); n != nil {
+		if n := l.upgradeReaper(ctx, s); n != nil {
 			return n, nil
 		}
 		_ = s.conn.Close()
@@ -129,16 +129,16 @@ func (l *link) connect(ctx context.Context) (*session, error) {
 				"run in its machines, or move it back", s.welcome.Dir, l.o.Dir)
 	case s.welcome.Build != Build() && !l.asked:
 		l.asked = true // once: it either works now or with the next start of souk
-		if n := l.upgrade(ctx, s); n != nil {
+		if n := l.upgradeReaper(ctx, s); n != nil {
 			return n, nil
 		}
 	}
 	return s, nil
 }
 
-// moved reports whether the reaper takes another directory for its own than the one that its socket is in: that was
+// hasMoved reports whether the reaper takes another directory for its own than the one that its socket is in: that was
 // renamed, and nothing is where the reaper looks for it. Two names of one directory are no move.
-func (l *link) moved(said string) bool {
+func (l *link) hasMoved(said string) bool {
 	if said == "" || said == l.o.Dir {
 		return false
 	}
@@ -150,11 +150,11 @@ func (l *link) moved(said string) bool {
 	return err != nil || !os.SameFile(here, there)
 }
 
-// upgrade asks a reaper of another build to become this one, and gives the connection to it. nil when it stays what
-// it is, which is no harm: it speaks a protocol that is understood.
-func (l *link) upgrade(ctx context.Context, s *session) *session {
+// upgradeReaper asks a reaper of another build to become this one, and gives the connection to it. nil when it stays
+// what it is, which is no harm: it speaks a protocol that is understood.
+func (l *link) upgradeReaper(ctx context.Context, s *session) *session {
 	s.let.Store(true) // the reaper that becomes another ends its connections, and answers no more
-	a, err := s.ask(ctx, frame.Request{Op: frame.OpUpgrade, Argv: append(slices.Clone(l.o.ReaperCommand), l.o.Dir)},
+	a, err := s.askOnce(ctx, frame.Request{Op: frame.OpUpgrade, Argv: append(slices.Clone(l.o.ReaperCommand), l.o.Dir)},
 		nil)
 	if err == nil {
 		s.let.Store(false)
@@ -165,18 +165,18 @@ func (l *link) upgrade(ctx context.Context, s *session) *session {
 	<-s.dead
 	deadline := time.Now().Add(spawnPatience)
 	for time.Now().Before(deadline) {
-		if n, err := l.connect(ctx); err == nil {
+		if n, err := l.connectSession(ctx); err == nil {
 			l.o.Log.Info("the reaper was upgraded", "from", s.welcome.Build, "to", n.welcome.Build)
 			return n
 		}
-		if !l.moment(ctx) {
+		if !l.waitMoment(ctx) {
 			return nil
 		}
 	}
 	return nil
 }
 
-func (l *link) live() *session {
+func (l *link) currentSession() *session {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.cur == nil {
@@ -190,21 +190,21 @@ func (l *link) live() *session {
 	}
 }
 
-func hello(exits bool) *frame.Hello {
+func newHello(exits bool) *frame.Hello {
 	return &frame.Hello{Version: frame.Version, Oldest: frame.Oldest, Build: Build(), Exits: exits}
 }
 
-func (s *session) greet(in *bufio.Reader) error {
+func (s *session) greetReaper(in *bufio.Reader) error {
 	if err := s.conn.SetDeadline(time.Now().Add(frame.HelloTimeout)); err != nil {
-		return gone(err)
+		return reaperGone(err)
 	}
 	if err := frame.Write(s.conn, 0, frame.KindRequest,
-		frame.Request{Op: frame.OpHello, Hello: hello(true)}); err != nil {
-		return gone(err)
+		frame.Request{Op: frame.OpHello, Hello: newHello(true)}); err != nil {
+		return reaperGone(err)
 	}
 	f, err := frame.Read(in)
 	if err != nil {
-		return gone(err)
+		return reaperGone(err)
 	}
 	var a frame.Reply
 	if err := json.Unmarshal(f.Head, &a); err != nil {
@@ -218,14 +218,14 @@ func (s *session) greet(in *bufio.Reader) error {
 	}
 	s.welcome = *a.Welcome
 	if err := s.conn.SetDeadline(time.Time{}); err != nil {
-		return gone(err)
+		return reaperGone(err)
 	}
 	return nil
 }
 
-// watch closes the connection when the reaper has ended: a child of it that stopped between fork and exec has its
+// watchReaper closes the connection when the reaper has ended: a child of it that stopped between fork and exec has its
 // descriptors, so the connection may not end by itself. A kernel without pidfds leaves it at that.
-func (l *link) watch(s *session) {
+func (l *link) watchReaper(s *session) {
 	ended, stop, err := untilEnd(s.welcome.PID)
 	if err != nil {
 		if errors.Is(err, unix.ESRCH) {
@@ -237,7 +237,7 @@ func (l *link) watch(s *session) {
 	select {
 	case <-ended:
 		_ = s.conn.Close()
-		reap(s.welcome.PID)
+		reapChild(s.welcome.PID)
 	case <-s.dead:
 		l.reapEnding(s.welcome.PID, ended)
 	}
@@ -267,8 +267,8 @@ func untilEnd(pid int) (ended <-chan struct{}, stop func(), err error) {
 	return over, func() { _ = f.Close(); <-over }, nil
 }
 
-// receive hands answers to those who wait and exits to the queue, until the connection ends.
-func (l *link) receive(s *session, in *bufio.Reader) {
+// receiveFrames hands answers to those who wait and exits to the queue, until the connection ends.
+func (l *link) receiveFrames(s *session, in *bufio.Reader) {
 	defer close(s.dead)
 	defer s.conn.Close()
 	for {
@@ -299,16 +299,16 @@ func (l *link) receive(s *session, in *bufio.Reader) {
 	}
 }
 
-// call asks and waits. Requests are idempotent, so when the reaper goes away meanwhile the next one is asked, but for
-// once requests, which may have been carried out.
-func (l *link) call(ctx context.Context, q frame.Request, once bool, body ...[]byte) (frame.Reply, error) {
+// callReaper asks and waits. Requests are idempotent, so when the reaper goes away meanwhile the next one is asked, but
+// for once requests, which may have been carried out.
+func (l *link) callReaper(ctx context.Context, q frame.Request, once bool, body ...[]byte) (frame.Reply, error) {
 	var last error
 	for range 3 {
-		s, err := l.session(ctx)
+		s, err := l.liveSession(ctx)
 		if err != nil {
 			return frame.Reply{}, err
 		}
-		a, err := s.ask(ctx, q, body)
+		a, err := s.askOnce(ctx, q, body)
 		if err == nil {
 			return a, a.Error.Err()
 		}
@@ -319,12 +319,12 @@ func (l *link) call(ctx context.Context, q frame.Request, once bool, body ...[]b
 			break
 		}
 	}
-	return frame.Reply{}, gone(last)
+	return frame.Reply{}, reaperGone(last)
 }
 
 var errDead = errors.New("the connection ended")
 
-func (s *session) ask(ctx context.Context, q frame.Request, body [][]byte) (frame.Reply, error) {
+func (s *session) askOnce(ctx context.Context, q frame.Request, body [][]byte) (frame.Reply, error) {
 	c := make(chan frame.Frame, 1)
 	s.mu.Lock()
 	s.nextID++
@@ -362,15 +362,15 @@ func (s *session) ask(ctx context.Context, q frame.Request, body [][]byte) (fram
 	return a, nil
 }
 
-// keep connects again whenever the connection ends, so that exits go on coming and machines are never long without a
-// reaper.
-func (l *link) keep() {
+// keepConnected connects again whenever the connection ends, so that exits go on coming and machines are never long
+// without a reaper.
+func (l *link) keepConnected() {
 	wait := time.Duration(0)
 	for {
-		s := l.live()
+		s := l.currentSession()
 		if s == nil {
 			var err error
-			if s, err = l.session(l.done); err != nil {
+			if s, err = l.liveSession(l.done); err != nil {
 				if l.done.Err() != nil {
 					return
 				}
@@ -393,8 +393,8 @@ func (l *link) keep() {
 	}
 }
 
-// shut ends the connection for good.
-func (l *link) shut() error {
+// shutDown ends the connection for good.
+func (l *link) shutDown() error {
 	l.connecting <- struct{}{} // nobody is connecting, and nobody will: done has ended
 	defer func() { <-l.connecting }()
 	l.mu.Lock()
@@ -443,7 +443,7 @@ func (l *link) nextExit(ctx context.Context) (runtime.Exit, bool) {
 	}
 }
 
-// dial opens a connection to a reaper that runs.
-func (l *link) dial(ctx context.Context) (*net.UnixConn, error) {
+// dialReaper opens a connection to a reaper that runs.
+func (l *link) dialReaper(ctx context.Context) (*net.UnixConn, error) {
 	return unixsock.Dial(ctx, filepath.Join(l.o.Dir, reaper.SocketFile))
 }

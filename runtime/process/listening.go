@@ -19,7 +19,7 @@ func (r *Runtime) Listening(ctx context.Context, id string, port int) ([]runtime
 	if len(sockets) == 0 {
 		return nil, nil
 	}
-	in, err := r.inside(ctx, id)
+	in, err := r.findInside(ctx, id)
 	if err != nil && !fault.Is(err, fault.NotFound) {
 		return nil, err
 	}
@@ -50,10 +50,10 @@ func (r *Runtime) Listening(ctx context.Context, id string, port int) ([]runtime
 	return out, nil
 }
 
-// Halted reports whether all processes that have a socket of the machine's which listens on a port are stopped by a signal
-// (SIGSTOP, a debugger): the kernel takes connections there, and nobody answers.
+// Halted reports whether all processes that have a socket of the machine's which listens on a port are stopped by a
+// signal (SIGSTOP, a debugger): the kernel takes connections there, and nobody answers.
 func (r *Runtime) Halted(ctx context.Context, id string, port int) bool {
-	in, err := r.inside(ctx, id)
+	in, err := r.findInside(ctx, id)
 	if err != nil || len(in.pids) == 0 || in.sandbox != nil || in.paused {
 		return false
 	}

@@ -21,7 +21,7 @@ func (r *Runtime) Logs(ctx context.Context, id string, q machine.LogQuery, emit 
 		return err
 	}
 	dir := reaper.LogDir(r.o.Dir, id)
-	if err := r.exists(id, reaper.RootDir(r.o.Dir, id)); err != nil {
+	if err := r.checkPrepared(id, reaper.RootDir(r.o.Dir, id)); err != nil {
 		return err
 	}
 	rd, err := output.NewReader(dir, q)
@@ -33,7 +33,7 @@ func (r *Runtime) Logs(ctx context.Context, id string, q machine.LogQuery, emit 
 		err = r.readLog(ctx, rd, emit, false)
 	}
 	for more := q.Follow; more && err == nil && ctx.Err() == nil; {
-		more, err = r.follow(ctx, id, rd, emit)
+		more, err = r.followLog(ctx, id, rd, emit)
 	}
 	if errors.Is(err, output.ErrAgain) { // who asked asks again
 		return nil
@@ -53,18 +53,18 @@ func (r *Runtime) readLog(ctx context.Context, rd *output.Reader, emit func(mach
 	return err
 }
 
-// follow emits lines as they come. more is true when the reaper went away and is to be asked again.
-func (r *Runtime) follow(ctx context.Context, id string, rd *output.Reader,
+// followLog emits lines as they come. more is true when the reaper went away and is to be asked again.
+func (r *Runtime) followLog(ctx context.Context, id string, rd *output.Reader,
 	emit func(machine.LogLine) error) (more bool, err error) {
-	if _, err := r.link.session(ctx); err != nil {
+	if _, err := r.link.liveSession(ctx); err != nil {
 		if ctx.Err() != nil {
 			return false, nil
 		}
 		return false, err
 	}
-	conn, err := r.link.dial(ctx)
+	conn, err := r.link.dialReaper(ctx)
 	if err != nil {
-		return r.link.moment(ctx), nil
+		return r.link.waitMoment(ctx), nil
 	}
 	defer conn.Close()
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
@@ -72,8 +72,8 @@ func (r *Runtime) follow(ctx context.Context, id string, rd *output.Reader,
 	closed := context.AfterFunc(r.done, func() { _ = conn.Close() })
 	defer closed()
 	if err := frame.Write(conn, 1, frame.KindRequest, frame.Request{Op: frame.OpWatch, Machine: id,
-		Hello: hello(false)}); err != nil {
-		return r.link.moment(ctx), nil
+		Hello: newHello(false)}); err != nil {
+		return r.link.waitMoment(ctx), nil
 	}
 	in := bufio.NewReaderSize(conn, 512)
 	for {
@@ -84,7 +84,7 @@ func (r *Runtime) follow(ctx context.Context, id string, rd *output.Reader,
 		case r.done.Err() != nil:
 			return false, fault.New(fault.Unavailable, fault.CodeClosed, "the process runtime was closed")
 		case err != nil:
-			return r.link.moment(ctx), nil
+			return r.link.waitMoment(ctx), nil
 		}
 		if err := r.readLog(ctx, rd, emit, true); err != nil {
 			return false, err

@@ -106,23 +106,23 @@ func Open(o Options) (*Runtime, error) {
 		return nil, fault.New(fault.Internal, codeReaper,
 			"a reaper must not open a runtime: call process.ReaperHook first thing in main or TestMain")
 	}
-	if err := settle(&o); err != nil {
+	if err := settleOptions(&o); err != nil {
 		return nil, err
 	}
 	r := &Runtime{o: o, exits: make(chan runtime.Exit)}
 	r.done, r.close = context.WithCancel(context.Background())
 	r.link = newLink(r.done, o)
-	if _, err := r.link.session(r.done); err != nil {
+	if _, err := r.link.liveSession(r.done); err != nil {
 		r.close()
 		return nil, err
 	}
-	r.wg.Go(r.feed)
-	r.wg.Go(r.link.keep)
+	r.wg.Go(r.feedExits)
+	r.wg.Go(r.link.keepConnected)
 	return r, nil
 }
 
-// settle fills in defaults and makes the directory.
-func settle(o *Options) error {
+// settleOptions fills in defaults and makes the directory.
+func settleOptions(o *Options) error {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
@@ -201,8 +201,8 @@ func (*Runtime) CanRun(image, _ string) error {
 // Exits delivers each exit that is not acknowledged. The channel is closed by Close.
 func (r *Runtime) Exits() <-chan runtime.Exit { return r.exits }
 
-// feed hands exits to whoever reads them, in the order they came.
-func (r *Runtime) feed() {
+// feedExits hands exits to whoever reads them, in the order they came.
+func (r *Runtime) feedExits() {
 	defer close(r.exits)
 	for {
 		x, ok := r.link.nextExit(r.done)
@@ -220,7 +220,7 @@ func (r *Runtime) feed() {
 // Close lets go of the reaper, which lives on with the machines.
 func (r *Runtime) Close() error {
 	r.close()
-	err := r.link.shut()
+	err := r.link.shutDown()
 	r.wg.Wait()
 	return err
 }
@@ -238,7 +238,7 @@ func (r *Runtime) StopReaper(ctx context.Context) error {
 				"machine %s still runs: remove it before its reaper is stopped", s.Machine)
 		}
 	}
-	s, err := r.link.session(ctx)
+	s, err := r.link.liveSession(ctx)
 	if err != nil {
 		return err
 	}
@@ -249,7 +249,7 @@ func (r *Runtime) StopReaper(ctx context.Context) error {
 	if err := syscall.Kill(pid, syscall.SIGTERM); err != nil && !errors.Is(err, syscall.ESRCH) {
 		return fault.Wrap(err, fault.Internal, codeReaper, "the reaper cannot be ended")
 	}
-	if err := r.link.gone(ctx, pid); err != nil {
+	if err := r.link.waitUntilGone(ctx, pid); err != nil {
 		return err
 	}
 	if t := s.welcome.Tree; t != nil {
@@ -260,8 +260,8 @@ func (r *Runtime) StopReaper(ctx context.Context) error {
 	return nil
 }
 
-// exists says whether the machine was prepared, by its directory.
-func (r *Runtime) exists(id, dir string) error {
+// checkPrepared says whether the machine was prepared, by its directory.
+func (r *Runtime) checkPrepared(id, dir string) error {
 	if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
 		return fault.New(fault.NotFound, runtime.CodeUnknownMachine,
 			"the process runtime does not know a machine %s: it was never prepared here, or was removed", id)
@@ -272,16 +272,16 @@ func (r *Runtime) exists(id, dir string) error {
 	return nil
 }
 
-func gone(err error) error {
+func reaperGone(err error) error {
 	return fault.Wrap(err, fault.Unavailable, codeReaper, "the reaper did not answer; it is started again")
 }
 
-// undialed is the error for a connection to the reaper that could not be made.
-func undialed(ctx context.Context, err error) error {
+// undialedError is the error for a connection to the reaper that could not be made.
+func undialedError(ctx context.Context, err error) error {
 	if ctx.Err() != nil || errors.Is(err, context.DeadlineExceeded) { // which a connection may see first
 		return fault.Wrap(err, fault.Timeout, "", "the reaper did not answer in the time given")
 	}
-	return gone(err)
+	return reaperGone(err)
 }
 
 func timeout(ctx context.Context, what string) error {

@@ -21,8 +21,8 @@ import (
 // spawnPatience bounds how long a new reaper may take until it listens.
 const spawnPatience = 15 * time.Second
 
-// reach connects to the reaper, and starts it when there is none.
-func (l *link) reach(ctx context.Context) (*net.UnixConn, error) {
+// reachReaper connects to the reaper, and starts it when there is none.
+func (l *link) reachReaper(ctx context.Context) (*net.UnixConn, error) {
 	c, err := l.dialAlive(ctx)
 	if err == nil || fault.Is(err, fault.Denied) {
 		return c, err
@@ -40,27 +40,27 @@ func (l *link) reach(ctx context.Context) (*net.UnixConn, error) {
 	if c, err = l.dialAlive(ctx); err == nil {
 		return c, nil
 	}
-	if err := l.spawn(); err != nil {
+	if err := l.spawnReaper(); err != nil {
 		return nil, err
 	}
-	if c, err = l.dial(ctx); err != nil {
-		return nil, undialed(ctx, err)
+	if c, err = l.dialReaper(ctx); err != nil {
+		return nil, undialedError(ctx, err)
 	}
 	return c, nil
 }
 
 // dialAlive connects to a reaper that is not only a socket: see reaper.Alive.
 func (l *link) dialAlive(ctx context.Context) (*net.UnixConn, error) {
-	c, err := l.dial(ctx)
+	c, err := l.dialReaper(ctx)
 	if err == nil && !reaper.Alive(l.o.Dir) {
 		return nil, errors.Join(errDead, c.Close())
 	}
 	return c, err
 }
 
-// spawn starts a reaper in a session of its own and waits until it listens. It gets none of souk's environment but
+// spawnReaper starts a reaper in a session of its own and waits until it listens. It gets none of souk's environment but
 // what is listed here: souk's may hold a token.
-func (l *link) spawn() error {
+func (l *link) spawnReaper() error {
 	argv := append(append([]string(nil), l.o.ReaperCommand...), l.o.Dir)
 	out, err := os.OpenFile(filepath.Join(l.o.Dir, reaper.LogFile), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 	if err != nil {
@@ -146,21 +146,21 @@ func (l *link) reapEnding(pid int, ended <-chan struct{}) {
 	case <-t.C:
 	case <-l.done.Done():
 	}
-	reap(pid)
+	reapChild(pid)
 }
 
-// reap takes the end of a process that has ended, where it is this one's child.
-func reap(pid int) {
+// reapChild takes the end of a process that has ended, where it is this one's child.
+func reapChild(pid int) {
 	var ws syscall.WaitStatus
 	_, _ = syscall.Wait4(pid, &ws, syscall.WNOHANG, nil) // ECHILD: another process started it
 }
 
-// gone waits until a reaper has ended.
-func (l *link) gone(ctx context.Context, pid int) error {
+// waitUntilGone waits until a reaper has ended.
+func (l *link) waitUntilGone(ctx context.Context, pid int) error {
 	t := time.NewTicker(2 * time.Millisecond)
 	defer t.Stop()
 	for {
-		reap(pid)
+		reapChild(pid)
 		if err := syscall.Kill(pid, 0); errors.Is(err, syscall.ESRCH) {
 			return nil
 		}

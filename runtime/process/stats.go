@@ -28,8 +28,8 @@ type inside struct {
 	paused  bool
 }
 
-func (r *Runtime) inside(ctx context.Context, id string) (inside, error) {
-	a, err := r.life(ctx, id)
+func (r *Runtime) findInside(ctx context.Context, id string) (inside, error) {
+	a, err := r.latestLife(ctx, id)
 	if err != nil || !a.Status.Running {
 		return inside{}, err
 	}
@@ -37,7 +37,7 @@ func (r *Runtime) inside(ctx context.Context, id string) (inside, error) {
 		return inside{sandbox: a.Sandbox, paused: true}, nil
 	}
 	st, g := a.Status, a.Group
-	s, err := r.link.session(ctx)
+	s, err := r.link.liveSession(ctx)
 	if err != nil {
 		return inside{}, err
 	}
@@ -56,7 +56,7 @@ func (r *Runtime) inside(ctx context.Context, id string) (inside, error) {
 
 // Processes lists what runs in the machine; nothing when it does not run.
 func (r *Runtime) Processes(ctx context.Context, id string) ([]machine.Process, error) {
-	in, err := r.inside(ctx, id)
+	in, err := r.findInside(ctx, id)
 	if err != nil {
 		return nil, err
 	}
@@ -68,7 +68,7 @@ func (r *Runtime) Processes(ctx context.Context, id string) ([]machine.Process, 
 		}
 		out, err := inSandbox(ctx, in)
 		if err != nil {
-			if a, wrong := r.life(ctx, id); wrong == nil && !a.Status.Running {
+			if a, wrong := r.latestLife(ctx, id); wrong == nil && !a.Status.Running {
 				return nil, nil // it has ended meanwhile
 			}
 		}
@@ -117,7 +117,7 @@ func inSandbox(ctx context.Context, in inside) ([]machine.Process, error) {
 
 // Usage counts what the machine uses: by its cgroups, else by adding up its processes (what ended is left out then).
 func (r *Runtime) Usage(ctx context.Context, id string) (runtime.Usage, error) {
-	in, err := r.inside(ctx, id)
+	in, err := r.findInside(ctx, id)
 	if err != nil {
 		return runtime.Usage{}, err
 	}

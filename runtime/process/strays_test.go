@@ -34,7 +34,7 @@ func leaves(t *testing.T, r *process.Runtime, s runtime.Spec, how string) int {
 	return pid
 }
 
-func gone(pid int) bool {
+func reaperGone(pid int) bool {
 	p, err := proc.Read(pid)
 	return err != nil || p.State == 'Z'
 }
@@ -85,14 +85,14 @@ func TestStraysEndWithTheirMachine(t *testing.T) {
 			if err := r.Remove(t.Context(), s.Machine); err != nil {
 				t.Fatal(err)
 			}
-			waittest.Until(t, "the stray is ended", func() bool { return gone(pid) })
+			waittest.Until(t, "the stray is ended", func() bool { return reaperGone(pid) })
 		})
 	}
 	pid := leaves(t, r, s, "env -i")
 	if err := r.Remove(t.Context(), s.Machine); err != nil {
 		t.Fatal(err)
 	}
-	if f := found(); gone(pid) || f.OK || !strings.Contains(f.Have, strconv.Itoa(pid)+" (sleep)") {
+	if f := found(); reaperGone(pid) || f.OK || !strings.Contains(f.Have, strconv.Itoa(pid)+" (sleep)") {
 		t.Errorf("what cannot be told to be a machine's: %+v", f)
 	}
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {

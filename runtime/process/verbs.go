@@ -16,7 +16,7 @@ import (
 
 // Prepare makes the machine's directories.
 func (r *Runtime) Prepare(ctx context.Context, s runtime.Spec) error {
-	_, err := r.link.call(ctx, frame.Request{Op: frame.OpPrepare, Machine: s.Machine}, false)
+	_, err := r.link.callReaper(ctx, frame.Request{Op: frame.OpPrepare, Machine: s.Machine}, false)
 	return err
 }
 
@@ -27,7 +27,7 @@ func (r *Runtime) Start(ctx context.Context, s runtime.Spec) (runtime.Status, er
 
 // StartIn is Start in a container; nil is none. What it runs is a machine like any other from there on.
 func (r *Runtime) StartIn(ctx context.Context, s runtime.Spec, in *frame.Container) (runtime.Status, error) {
-	a, err := r.ask(ctx, frame.Request{Op: frame.OpStart}, s, in)
+	a, err := r.askStart(ctx, frame.Request{Op: frame.OpStart}, s, in)
 	if err != nil {
 		return runtime.Status{}, err
 	}
@@ -37,7 +37,7 @@ func (r *Runtime) StartIn(ctx context.Context, s runtime.Spec, in *frame.Contain
 // ReadyIn makes the container that StartIn will start, when it is asked with the same. keep is how many machines may
 // have one that waits.
 func (r *Runtime) ReadyIn(ctx context.Context, s runtime.Spec, in *frame.Container, keep int) error {
-	_, err := r.ask(ctx, frame.Request{Op: frame.OpReady, Keep: keep}, s, in)
+	_, err := r.askStart(ctx, frame.Request{Op: frame.OpReady, Keep: keep}, s, in)
 	return err
 }
 
@@ -46,12 +46,13 @@ func (r *Runtime) Check(ctx context.Context, s runtime.Spec) error { return r.Ch
 
 // CheckIn is Check in a container; nil is none.
 func (r *Runtime) CheckIn(ctx context.Context, s runtime.Spec, in *frame.Container) error {
-	_, err := r.ask(ctx, frame.Request{Op: frame.OpCheck}, s, in)
+	_, err := r.askStart(ctx, frame.Request{Op: frame.OpCheck}, s, in)
 	return err
 }
 
-// ask sends a request that has all that a start needs.
-func (r *Runtime) ask(ctx context.Context, q frame.Request, s runtime.Spec, in *frame.Container) (frame.Reply, error) {
+// askStart sends a request that has all that a start needs.
+func (r *Runtime) askStart(ctx context.Context, q frame.Request, s runtime.Spec, in *frame.Container) (frame.Reply,
+	error) {
 	st := &frame.Start{
 		Argv: s.Argv, Env: s.Env, User: s.User, Mounts: s.Mounts, Fresh: s.Fresh, Home: s.Home,
 		Apart: true, Root: r.o.AllowRoot, Container: in,
@@ -89,7 +90,7 @@ func (r *Runtime) ask(ctx context.Context, q frame.Request, s runtime.Spec, in *
 			size)
 	}
 	q.Machine, q.Attempt, q.Start = s.Machine, s.Attempt, st
-	return r.link.call(ctx, q, false, data...)
+	return r.link.callReaper(ctx, q, false, data...)
 }
 
 // libraries is where a container's programs look for a driver's libraries, where nothing says where else.
@@ -119,31 +120,31 @@ func (r *Runtime) giveDevices(s runtime.Spec, st *frame.Start) error {
 
 // Signal sends sig to the main process; 0 is the one that it is to be stopped by.
 func (r *Runtime) Signal(ctx context.Context, id string, sig syscall.Signal) error {
-	_, err := r.link.call(ctx, frame.Request{Op: frame.OpSignal, Machine: id, Signal: int(sig)}, true)
+	_, err := r.link.callReaper(ctx, frame.Request{Op: frame.OpSignal, Machine: id, Signal: int(sig)}, true)
 	return err
 }
 
 // Kill ends every process of the machine and answers when they have ended.
 func (r *Runtime) Kill(ctx context.Context, id string) error {
-	_, err := r.link.call(ctx, frame.Request{Op: frame.OpKill, Machine: id}, false)
+	_, err := r.link.callReaper(ctx, frame.Request{Op: frame.OpKill, Machine: id}, false)
 	return err
 }
 
 // Remove kills and deletes all there is of the machine.
 func (r *Runtime) Remove(ctx context.Context, id string) error {
-	_, err := r.link.call(ctx, frame.Request{Op: frame.OpRemove, Machine: id}, false)
+	_, err := r.link.callReaper(ctx, frame.Request{Op: frame.OpRemove, Machine: id}, false)
 	return err
 }
 
 // List gives every machine, in order of id.
 func (r *Runtime) List(ctx context.Context) ([]runtime.Status, error) {
-	a, err := r.link.call(ctx, frame.Request{Op: frame.OpList}, false)
+	a, err := r.link.callReaper(ctx, frame.Request{Op: frame.OpList}, false)
 	return a.List, err
 }
 
 // Ack forgets an exit.
 func (r *Runtime) Ack(ctx context.Context, id string, attempt uint64) error {
-	_, err := r.link.call(ctx, frame.Request{Op: frame.OpAck, Machine: id, Attempt: attempt}, false)
+	_, err := r.link.callReaper(ctx, frame.Request{Op: frame.OpAck, Machine: id, Attempt: attempt}, false)
 	return err
 }
 
@@ -153,24 +154,24 @@ func (r *Runtime) AckAll(ctx context.Context, exits []runtime.Exit) error {
 	for _, x := range exits {
 		q.Acks = append(q.Acks, frame.Ack{Machine: x.Machine, Attempt: x.Attempt})
 	}
-	_, err := r.link.call(ctx, q, false)
+	_, err := r.link.callReaper(ctx, q, false)
 	return err
 }
 
 // Ping makes a round trip to where the reaper forks.
 func (r *Runtime) Ping(ctx context.Context) error {
-	_, err := r.link.call(ctx, frame.Request{Op: frame.OpPing}, false)
+	_, err := r.link.callReaper(ctx, frame.Request{Op: frame.OpPing}, false)
 	return err
 }
 
 // Leave says that souk is about to end and expects nothing to go on: a reaper that has nothing to do ends as soon as
 // nobody is connected, and does not wait for the next souk.
 func (r *Runtime) Leave(ctx context.Context) error {
-	s := r.link.live()
+	s := r.link.currentSession()
 	if s == nil {
 		return nil // none is begun for that
 	}
-	a, err := s.ask(ctx, frame.Request{Op: frame.OpLeave}, nil)
+	a, err := s.askOnce(ctx, frame.Request{Op: frame.OpLeave}, nil)
 	if err == nil && a.Error != nil {
 		err = a.Error.Err()
 	}
@@ -179,25 +180,25 @@ func (r *Runtime) Leave(ctx context.Context) error {
 
 // Pause suspends all processes of the machine: by the cgroup freezer, else by SIGSTOP.
 func (r *Runtime) Pause(ctx context.Context, id string) error {
-	_, err := r.link.call(ctx, frame.Request{Op: frame.OpPause, Machine: id}, false)
+	_, err := r.link.callReaper(ctx, frame.Request{Op: frame.OpPause, Machine: id}, false)
 	return err
 }
 
 // Resume lets a suspended machine go on.
 func (r *Runtime) Resume(ctx context.Context, id string) error {
-	_, err := r.link.call(ctx, frame.Request{Op: frame.OpResume, Machine: id}, false)
+	_, err := r.link.callReaper(ctx, frame.Request{Op: frame.OpResume, Machine: id}, false)
 	return err
 }
 
 // HibernateIn suspends a container to disk; see runtime.Hibernator.
 func (r *Runtime) HibernateIn(ctx context.Context, id string, attempt uint64) error {
-	_, err := r.link.call(ctx, frame.Request{Op: frame.OpHibernate, Machine: id, Attempt: attempt}, false)
+	_, err := r.link.callReaper(ctx, frame.Request{Op: frame.OpHibernate, Machine: id, Attempt: attempt}, false)
 	return err
 }
 
 // WakeIn has a machine that is suspended go on, in the container that StartIn would start it in.
 func (r *Runtime) WakeIn(ctx context.Context, s runtime.Spec, in *frame.Container) (runtime.Status, error) {
-	a, err := r.ask(ctx, frame.Request{Op: frame.OpWake}, s, in)
+	a, err := r.askStart(ctx, frame.Request{Op: frame.OpWake}, s, in)
 	if err != nil {
 		return runtime.Status{}, err
 	}
@@ -213,14 +214,15 @@ func limitsOf(s runtime.Spec) cgroup.Limits {
 // Resize changes the limits of the machine's cgroup. The reaper does it, which keeps the groups for other machines.
 func (r *Runtime) Resize(ctx context.Context, s runtime.Spec) error {
 	l := limitsOf(s)
-	_, err := r.link.call(ctx, frame.Request{Op: frame.OpResize, Machine: s.Machine, Attempt: s.Attempt, Limits: &l},
+	_, err := r.link.callReaper(ctx, frame.Request{Op: frame.OpResize, Machine: s.Machine, Attempt: s.Attempt,
+		Limits: &l},
 		false)
 	return err
 }
 
-// life asks for a machine's latest life: its status, its cgroup where it runs in one, and its sandbox likewise.
-func (r *Runtime) life(ctx context.Context, id string) (frame.Reply, error) {
-	a, err := r.link.call(ctx, frame.Request{Op: frame.OpLife, Machine: id}, false)
+// latestLife asks for a machine's latest life: its status, its cgroup where it runs in one, and its sandbox likewise.
+func (r *Runtime) latestLife(ctx context.Context, id string) (frame.Reply, error) {
+	a, err := r.link.callReaper(ctx, frame.Request{Op: frame.OpLife, Machine: id}, false)
 	if err == nil && a.Status == nil {
 		a.Status = &runtime.Status{}
 	}

@@ -30,10 +30,10 @@ func (r *Reaper) adoptAll() error {
 	if err != nil {
 		return err
 	}
-	if err := r.home.check(was, all); err != nil {
+	if err := r.home.refuseCopy(was, all); err != nil {
 		return err
 	}
-	sameBoot := r.home.same(was)
+	sameBoot := r.home.isSameBoot(was)
 	r.lives = file
 	var found []*life
 	var lost []runtime.Exit
@@ -60,20 +60,20 @@ func (r *Reaper) adoptAll() error {
 			}
 			if r.tree != nil {
 				l.slot.group = r.tree.Group(l.rec.Group)
-				r.slots.claim(l.rec.Group)
+				r.slots.claimSlot(l.rec.Group)
 				l.slot.killed = l.rec.Container != "" // its group is the runtime's too
 			}
 			m.life = l
 			found = append(found, l)
 		case k.life != nil:
-			x := unseen(id, k, sameBoot)
+			x := unseenExit(id, k, sameBoot)
 			m.exits[x.Attempt] = x
 			lost = append(lost, x)
 		}
 		if k.intent != 0 {
 			unrecorded = append(unrecorded, id)
 		}
-		k.lose(id, time.Now())
+		k.markLost(id, time.Now())
 		m.seen, m.started, m.exits = k.seen, k.started, k.exits
 	}
 	r.sweepGroups()
@@ -82,8 +82,8 @@ func (r *Reaper) adoptAll() error {
 		return err
 	}
 	r.out = openOutputs(r.dir, r.log, r.machines, sameBoot)
-	for _, l := range slices.SortedFunc(slices.Values(found), older) {
-		r.adopt(l)
+	for _, l := range slices.SortedFunc(slices.Values(found), compareAge) {
+		r.adoptLife(l)
 	}
 	if len(found)+len(lost)+len(unrecorded) > 0 {
 		r.log.Info("machines of an earlier reaper", "running", len(found), "ended unseen", len(lost),
@@ -92,8 +92,8 @@ func (r *Reaper) adoptAll() error {
 	return nil
 }
 
-// older puts the life first that began first.
-func older(a, b *life) int { return a.rec.StartedAt.Compare(b.rec.StartedAt) }
+// compareAge puts the life first that began first.
+func compareAge(a, b *life) int { return a.rec.StartedAt.Compare(b.rec.StartedAt) }
 
 // listDirs makes the directories, and knows of the machines that have one.
 func (r *Reaper) listDirs() error {
@@ -112,9 +112,9 @@ func (r *Reaper) listDirs() error {
 	return nil
 }
 
-// unseen tells of a life that ended while there was no reaper. When nobody has waited for the process yet, the kernel
-// still says how.
-func unseen(id string, k *known, sameBoot bool) runtime.Exit {
+// unseenExit tells of a life that ended while there was no reaper. When nobody has waited for the process yet, the
+// kernel still says how.
+func unseenExit(id string, k *known, sameBoot bool) runtime.Exit {
 	x := runtime.Exit{Machine: id, Attempt: k.seen, Code: -1, Lost: true, At: time.Now()}
 	if !sameBoot {
 		return x
@@ -145,7 +145,7 @@ func (r *Reaper) endUnrecorded(ids []string, sameBoot bool) {
 		return
 	}
 	left := func() (pids []int) {
-		pids = unexecuted(r.dir)
+		pids = findUnexecuted(r.dir)
 		for _, id := range ids {
 			pids = append(pids, proc.Within(RootDir(r.dir, id))...)
 			pids = append(pids, proc.Within(r.apart.workDir(id))...)
@@ -167,9 +167,9 @@ func (r *Reaper) endUnrecorded(ids []string, sameBoot bool) {
 	}
 }
 
-// unexecuted finds children of a reaper before this one that have not executed their program yet: they are still called
-// as it was, and have its environment.
-func unexecuted(dir string) (pids []int) {
+// findUnexecuted finds children of a reaper before this one that have not executed their program yet: they are still
+// called as it was, and have its environment.
+func findUnexecuted(dir string) (pids []int) {
 	all, err := proc.All()
 	if err != nil {
 		return nil
@@ -200,8 +200,8 @@ func (r *Reaper) sweepGroups() {
 		if r.slots.used[id] {
 			continue
 		}
-		if err := r.sweep(id); err != nil {
-			r.slots.discard(id)
+		if err := r.sweepGroup(id); err != nil {
+			r.slots.discardSlot(id)
 			r.log.Warn("a cgroup that belongs to nothing could not be removed", "group", id, "err", err)
 		}
 	}
@@ -213,15 +213,15 @@ func isChild(rec *lifeRecord) bool {
 	return err == nil && st.Start == rec.Ticks && st.Parent == os.Getpid()
 }
 
-// adopt goes on with a life that runs.
-func (r *Reaper) adopt(l *life) {
+// adoptLife goes on with a life that runs.
+func (r *Reaper) adoptLife(l *life) {
 	r.containers.adoptNet(l)
-	l.log = output.Open(LogDir(r.dir, l.m.id), l.rec.LogBytes, l.rec.LogFiles, l.m.grown)
+	l.log = output.Open(LogDir(r.dir, l.m.id), l.rec.LogBytes, l.rec.LogFiles, l.m.notifyWatchers)
 	for i, name := range []string{"stdout", "stderr"} {
 		if l.rec.Terminal && i > 0 {
 			break
 		}
-		sink := r.out.sink(l, name)
+		sink := r.out.sinkFor(l, name)
 		s, err := r.pipeOf(l, i, name, sink)
 		if err != nil {
 			sink.Cut(time.Now())
@@ -230,7 +230,7 @@ func (r *Reaper) adopt(l *life) {
 			continue
 		}
 		l.streams[i] = s
-		l.pumps.start(s)
+		l.pumps.startPump(s)
 	}
 	if l.child {
 		r.mu.Lock()
@@ -257,9 +257,9 @@ func (r *Reaper) pipeOf(l *life, i int, name string, sink *output.Sink) (*stream
 	inode := []uint64{l.rec.Out, l.rec.Err}[i]
 	fds, ok := r.old.Pipes[l.m.id]
 	if !ok {
-		s, err := reopen([]int{l.rec.PID}, i+1, name, inode, sink)
+		s, err := reopenPipe([]int{l.rec.PID}, i+1, name, inode, sink)
 		if err != nil {
-			s, err = reopen(r.pids(l), i+1, name, inode, sink)
+			s, err = reopenPipe(r.lifePIDs(l), i+1, name, inode, sink)
 		}
 		return s, err
 	}

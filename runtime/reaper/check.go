@@ -12,10 +12,11 @@ import (
 	"github.com/soukhq/souk/runtime/reaper/frame"
 )
 
-// check refuses what a start of a machine would refuse, as far as that can be seen while another attempt of it runs. It
-// changes nothing that one has. A machine that is not known here is prepared by its start, so nothing is said of it.
-func check(r *Reaper, id string, s *frame.Start) error {
-	m, err := r.find(id)
+// checkStart refuses what a start of a machine would refuse, as far as that can be seen while another attempt of it
+// runs. It changes nothing that one has. A machine that is not known here is prepared by its start, so nothing is said
+// of it.
+func checkStart(r *Reaper, id string, s *frame.Start) error {
+	m, err := r.findMachine(id)
 	if fault.Is(err, fault.NotFound) {
 		return nil
 	}
@@ -25,21 +26,21 @@ func check(r *Reaper, id string, s *frame.Start) error {
 	if s == nil {
 		return fault.New(fault.Invalid, fault.CodeCheck, "a check of machine %s needs the start that is meant", id)
 	}
-	if err := r.lock(m); err != nil {
+	if err := r.lockMachine(m); err != nil {
 		return err
 	}
 	defer m.op.Unlock()
 	if s.Container != nil {
-		return r.containers.check(m, s)
+		return r.containers.checkImage(m, s)
 	}
 	if _, err := r.apart.ownerOf(m, s); err != nil {
 		return err
 	}
-	if _, err := r.apart.shows(s); err != nil {
+	if _, err := r.apart.planShown(s); err != nil {
 		return err
 	}
 	for _, f := range s.Files {
-		if err := outside(f.Path, s.Mounts); err != nil && s.Apart && os.Geteuid() == 0 {
+		if err := checkOutsideVolumes(f.Path, s.Mounts); err != nil && s.Apart && os.Geteuid() == 0 {
 			return err
 		}
 	}
@@ -49,8 +50,8 @@ func check(r *Reaper, id string, s *frame.Start) error {
 // checkProgram looks for a program among the host's files, and those that the machine has. What comes with its volumes
 // and files is seen only by its start.
 func (a *apart) checkProgram(id string, s *frame.Start) error {
-	path, err := program(s.Argv, s.Env, RootDir(a.dir, id))
-	brought := func(p string) bool { return container.Brings(s, p) || container.Brings(s, a.inside(id, p)) }
+	path, err := findProgram(s.Argv, s.Env, RootDir(a.dir, id))
+	brought := func(p string) bool { return container.Brings(s, p) || container.Brings(s, a.pathInside(id, p)) }
 	if err == nil {
 		if brought(path) {
 			return nil
@@ -74,17 +75,17 @@ func (a *apart) checkProgram(id string, s *frame.Start) error {
 	return err
 }
 
-// inside returns a path of the host below a machine's directory as one from there on; others it returns as they are.
-func (a *apart) inside(id, path string) string {
+// pathInside returns a path of the host below a machine's directory as one from there on; others it returns as they are.
+func (a *apart) pathInside(id, path string) string {
 	if rest, below := strings.CutPrefix(path, RootDir(a.dir, id)); below && strings.HasPrefix(rest, "/") {
 		return rest
 	}
 	return path
 }
 
-// check looks for a container's program and user in its image, which is mounted for that where nobody else sees it.
-func (c *containers) check(m *machine, s *frame.Start) error {
-	if err := c.able(); err != nil {
+// checkImage looks for a container's program and user in its image, which is mounted for that where nobody else sees it.
+func (c *containers) checkImage(m *machine, s *frame.Start) error {
+	if err := c.unableReason(); err != nil {
 		return err
 	}
 	if err := errors.Join(container.Check(s), c.store.Open()); err != nil {
@@ -95,6 +96,6 @@ func (c *containers) check(m *machine, s *frame.Start) error {
 	}
 	return c.withEngine(func(context.Context) error {
 		return c.store.Examine(m.id, container.Plan{Name: container.Name{ID: m.id}, Start: s, UID: m.uid,
-			Users: c.r.namespaces.of})
+			Users: c.r.namespaces.openNamespace})
 	})
 }

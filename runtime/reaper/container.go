@@ -78,20 +78,20 @@ func nameOf(l *life) container.Name {
 // silentTries is how often a container is made whose runtime says that its first process ended without a word.
 const silentTries = 3
 
-// launch does the work of a start of a container, as far as it has not been done ahead.
-func (c *containers) launch(m *machine, attempt uint64, s *frame.Start, data []byte,
+// launchContainer does the work of a start of a container, as far as it has not been done ahead.
+func (c *containers) launchContainer(m *machine, attempt uint64, s *frame.Start, data []byte,
 	tell func(runtime.Status)) error {
 	if a := c.takeReady(m.id); a != nil {
 		if key, err := keyOf(attempt, s, data); err == nil && key == a.key && c.startReady(a, tell) {
 			return nil
 		}
-		c.discard(a)
+		c.discardReady(a)
 	}
 	var before error
 	for n := 1; ; n++ {
 		try := *s // what it mounts leads elsewhere with each
 		try.Mounts = slices.Clone(s.Mounts)
-		err := c.begin(m, attempt, &try, data, tell)
+		err := c.beginContainer(m, attempt, &try, data, tell)
 		if why := engine.Refused(before, err); why != nil {
 			return why
 		}
@@ -104,36 +104,37 @@ func (c *containers) launch(m *machine, attempt uint64, s *frame.Start, data []b
 	}
 }
 
-// begin makes a container and starts it. Where that fails nothing is left of it. Only the start can use up the attempt:
-// what a reaper that is killed before has made is swept away by the next one, and has run nothing of the image.
-func (c *containers) begin(m *machine, attempt uint64, s *frame.Start, data []byte,
+// beginContainer makes a container and starts it. Where that fails nothing is left of it. Only the start can use up the
+// attempt: what a reaper that is killed before has made is swept away by the next one, and has run nothing of the
+// image.
+func (c *containers) beginContainer(m *machine, attempt uint64, s *frame.Start, data []byte,
 	tell func(runtime.Status)) error {
 	held, err := openVolumes(s)
 	if err != nil {
 		return err
 	}
 	defer held.close()
-	l, err := c.conceive(m, attempt, s)
+	l, err := c.planLife(m, attempt, s)
 	if err != nil {
 		return err
 	}
-	return c.r.born(l, s, func(ends [2]int) error {
+	return c.r.startLife(l, s, func(ends [2]int) error {
 		return c.withEngine(func(ctx context.Context) error {
-			pid, err := c.make(ctx, l, s, held, data, ends, "")
+			pid, err := c.makeContainer(ctx, l, s, held, data, ends, "")
 			if err != nil {
 				return err
 			}
-			err = l.begin(c.r, func() error { return c.run(ctx, l, pid, s.Container.Init != "", tell) })
+			err = l.beginProgram(c.r, func() error { return c.startProgram(ctx, l, pid, s.Container.Init != "", tell) })
 			if err != nil {
-				c.over(l) // it may not have come to run
+				c.removeContainerOf(l) // it may not have come to run
 			}
 			return err
 		})
 	})
 }
 
-// able returns why this reaper can make no containers; nil when it can.
-func (c *containers) able() error {
+// unableReason returns why this reaper can make no containers; nil when it can.
+func (c *containers) unableReason() error {
 	if os.Geteuid() != 0 || c.r.tree == nil || c.r.apart.users == nil {
 		return fault.New(fault.Precondition, runtime.CodeContainers,
 			"this worker cannot run containers: souk must run as root there, and be able to make cgroups")
@@ -141,11 +142,11 @@ func (c *containers) able() error {
 	return nil
 }
 
-// conceive says what life a container is to have. It runs as its own machine's user, whoever it is inside. Two
+// planLife says what life a container is to have. It runs as its own machine's user, whoever it is inside. Two
 // containers never have the same name: what is left of one may still be being removed.
-func (c *containers) conceive(m *machine, attempt uint64, s *frame.Start) (*life, error) {
+func (c *containers) planLife(m *machine, attempt uint64, s *frame.Start) (*life, error) {
 	r := c.r
-	if err := c.able(); err != nil {
+	if err := c.unableReason(); err != nil {
 		return nil, err
 	}
 	if err := errors.Join(container.Check(s), c.store.Open()); err != nil {
@@ -166,9 +167,9 @@ func (c *containers) conceive(m *machine, attempt uint64, s *frame.Start) (*life
 	return l, nil
 }
 
-// make makes the container of a life, and returns its process, which waits for its start, or goes on from the
+// makeContainer makes the container of a life, and returns its process, which waits for its start, or goes on from the
 // checkpoint in a directory. It is called with the engine.
-func (c *containers) make(ctx context.Context, l *life, s *frame.Start, all held, data []byte,
+func (c *containers) makeContainer(ctx context.Context, l *life, s *frame.Start, all held, data []byte,
 	ends [2]int, from string) (pid int, err error) {
 	out := engine.Files{c.r.null}
 	for i, fd := range ends {
@@ -182,7 +183,7 @@ func (c *containers) make(ctx context.Context, l *life, s *frame.Start, all held
 	}
 	p := container.Plan{
 		Checkpoint: from, Name: nameOf(l), Dir: space.Root(l.m.id), Start: s, Data: data, UID: l.m.uid,
-		Cgroup: "/" + c.r.home.tree + "/" + l.rec.Group, Files: out, Volumes: all, Users: c.r.namespaces.of,
+		Cgroup: "/" + c.r.home.tree + "/" + l.rec.Group, Files: out, Volumes: all, Users: c.r.namespaces.openNamespace,
 	}
 	if p.Into, err = l.slot.group.OpenV2(); err != nil {
 		return 0, fault.Wrap(err, fault.Unavailable, runtime.CodeCgroup,
@@ -202,24 +203,24 @@ func (c *containers) make(ctx context.Context, l *life, s *frame.Start, all held
 		}
 	}
 	if err != nil {
-		c.over(l)
+		c.removeContainerOf(l)
 	}
 	return pid, err
 }
 
-// run has a container that was made execute its program, registers it as the life, and tells of it. Where that fails
-// nothing is left of the container.
-func (c *containers) run(ctx context.Context, l *life, pid int, init bool, tell func(runtime.Status)) error {
+// startProgram has a container that was made execute its program, registers it as the life, and tells of it. Where that
+// fails nothing is left of the container.
+func (c *containers) startProgram(ctx context.Context, l *life, pid int, init bool, tell func(runtime.Status)) error {
 	if err := c.store.Start(ctx, nameOf(l)); err != nil {
-		c.over(l)
+		c.removeContainerOf(l)
 		return err
 	}
 	if init {
 		awaitProgram(ctx, pid)
 	}
-	c.note(pid, l, func() { c.r.register(l, pid, 0) })
+	c.noteProcess(pid, l, func() { c.r.registerLife(l, pid, 0) })
 	c.r.mu.Lock()
-	st := l.status()
+	st := l.statusNow()
 	c.r.mu.Unlock()
 	tell(st)
 	return nil
@@ -255,7 +256,7 @@ const enginePatience = time.Minute
 // withEngine has job done on a thread in a mount namespace of its own, where the machines' directories are to be seen
 // at the same path as for their users. Children that nobody is registered for are not forgotten meanwhile.
 func (c *containers) withEngine(job func(ctx context.Context) error) error {
-	t, err := c.r.threads.make(func() error {
+	t, err := c.r.threads.makeThread(func() error {
 		if err := errors.Join(sysmon.Exact(), rootfs.Apart()); err != nil {
 			return err
 		}
@@ -264,16 +265,16 @@ func (c *containers) withEngine(job func(ctx context.Context) error) error {
 	if err != nil {
 		return err
 	}
-	defer t.leave()
-	ctx, cancel := c.r.patience(enginePatience)
+	defer t.giveUpThread()
+	ctx, cancel := c.r.withPatience(enginePatience)
 	defer cancel()
-	c.working(1)
-	defer c.working(-1)
-	return t.run(func() error { return job(ctx) })
+	c.addWorking(1)
+	defer c.addWorking(-1)
+	return t.runInGroup(func() error { return job(ctx) })
 }
 
-// working counts the runtimes that are at work.
-func (c *containers) working(n int) {
+// addWorking counts the runtimes that are at work.
+func (c *containers) addWorking(n int) {
 	c.r.mu.Lock()
 	defer c.r.mu.Unlock()
 	if c.atWork += n; c.atWork == 0 {
@@ -293,8 +294,8 @@ func (c *containers) strayLocked(pid int, x runtime.Exit) {
 	c.ended[pid] = x
 }
 
-// note registers what a runtime made, and has it end at once when it has ended already.
-func (c *containers) note(pid int, who any, register func()) {
+// noteProcess registers what a runtime made, and has it end at once when it has ended already.
+func (c *containers) noteProcess(pid int, who any, register func()) {
 	r := c.r
 	r.forkMu.Lock()
 	defer r.forkMu.Unlock()
@@ -316,13 +317,13 @@ func (c *containers) note(pid int, who any, register func()) {
 	case *execution:
 		x.ended <- exit.Code
 	case *life:
-		exit = r.ended(x, exit)
-		r.pool.do(func() { r.finish(x, exit) })
+		exit = r.recordEnd(x, exit)
+		r.pool.runBeside(func() { r.finishLife(x, exit) })
 	}
 }
 
-// execute runs a command in the container of a life.
-func (c *containers) execute(l *life, q *frame.Request, fds *frame.Receiver) (*execution, error) {
+// executeCommand runs a command in the container of a life.
+func (c *containers) executeCommand(l *life, q *frame.Request, fds *frame.Receiver) (*execution, error) {
 	files := engine.Files{c.r.null, c.r.null, c.r.null} // of a command with a terminal nobody uses them
 	for i, fd := range fds.FDs {
 		files[i] = os.NewFile(uintptr(fd), "exec")
@@ -348,7 +349,7 @@ func (c *containers) execute(l *life, q *frame.Request, fds *frame.Receiver) (*e
 		if made.Inside != 0 {
 			x.kill = func(ctx context.Context) error { return c.store.Kill(ctx, nameOf(l), made) }
 		}
-		c.note(x.pid, x, func() {
+		c.noteProcess(x.pid, x, func() {
 			c.r.mu.Lock()
 			defer c.r.mu.Unlock()
 			c.r.procs[x.pid] = x
@@ -373,25 +374,26 @@ func (c *containers) rootOf(l *life) (*os.File, error) {
 		return nil, fault.Wrap(err, fault.Unavailable, runtime.CodeDirectory,
 			"the root of machine %s cannot be opened", l.m.id)
 	}
-	if err := c.r.awake(l); err != nil { // the number may be another's since
+	if err := c.r.checkAwake(l); err != nil { // the number may be another's since
 		return nil, errors.Join(err, root.Close())
 	}
 	return root, nil
 }
 
-// over removes what is of the container of a life that has ended, or has not begun. It does nothing for other lives.
-func (c *containers) over(l *life) {
+// removeContainerOf removes what is of the container of a life that has ended, or has not begun. It does nothing for
+// other lives.
+func (c *containers) removeContainerOf(l *life) {
 	if l.rec.Container != "" {
-		c.remove(nameOf(l))
+		c.removeContainer(nameOf(l))
 	}
 }
 
 // removeAgain is the pause before a removal is tried again that failed: the host may be out of files or processes.
 var removeAgain = backoff.Doubling{Base: 100 * time.Millisecond, Most: 5 * time.Second}
 
-// remove removes what is of a container, and of its network. What fails is tried in the background until it is done: a
-// container has no other life, and nobody else asks for it.
-func (c *containers) remove(n container.Name) {
+// removeContainer removes what is of a container, and of its network. What fails is tried in the background until it is
+// done: a container has no other life, and nobody else asks for it.
+func (c *containers) removeContainer(n container.Name) {
 	err := c.tryRemove(n)
 	if err == nil {
 		return
@@ -408,7 +410,7 @@ func (c *containers) remove(n container.Name) {
 }
 
 func (c *containers) tryRemove(n container.Name) error {
-	ctx, cancel := c.r.patience(enginePatience)
+	ctx, cancel := c.r.withPatience(enginePatience)
 	defer cancel()
 	err := c.store.Delete(ctx, n)
 	if n.Network {
@@ -417,9 +419,9 @@ func (c *containers) tryRemove(n container.Name) error {
 	return err
 }
 
-// leftovers lists the containers that no life answers for: a reaper before this one was killed. It is asked before
+// listLeftovers lists the containers that no life answers for: a reaper before this one was killed. It is asked before
 // there are new ones.
-func (c *containers) leftovers() []container.Name {
+func (c *containers) listLeftovers() []container.Name {
 	mine := make(map[string]bool)
 	for _, l := range c.r.runningLives() {
 		if l.rec.Sleep != asleep {
@@ -435,7 +437,7 @@ func (c *containers) leftovers() []container.Name {
 
 // sweepAll removes what is left of containers of a reaper that was killed. What it returns is closed when that is done.
 func (c *containers) sweepAll() <-chan struct{} {
-	left, done := c.leftovers(), make(chan struct{})
+	left, done := c.listLeftovers(), make(chan struct{})
 	go func() {
 		defer close(done)
 		if c.store.Exists() {
@@ -444,7 +446,7 @@ func (c *containers) sweepAll() <-chan struct{} {
 			}
 		}
 		for _, n := range left {
-			c.remove(n) // its link goes with its process
+			c.removeContainer(n) // its link goes with its process
 		}
 	}()
 	return done

@@ -27,39 +27,39 @@ type execution struct {
 	kill func(context.Context) error
 }
 
-// exec runs a command whose stdin, stdout and stderr came along with the request, or whose terminal goes back with the
-// first answer: its output never passes through the reaper. When the worker closes the connection first, the command
-// and its process group are killed.
-func (c *conn) exec(id uint32, q frame.Request) {
+// serveExec runs a command whose stdin, stdout and stderr came along with the request, or whose terminal goes back with
+// the first answer: its output never passes through the reaper. When the worker closes the connection first, the
+// command and its process group are killed.
+func (c *conn) serveExec(id uint32, q frame.Request) {
 	if c.hungUp() {
 		return // it was given up while this process stood still, and souk has said so
 	}
 	c.r.gate.RLock() // until it is registered: then an upgrade sees it
-	x, err := c.r.execute(&q, c.fds)
+	x, err := c.r.executeCommand(&q, c.fds)
 	c.r.gate.RUnlock()
 	if err != nil {
-		c.fail(id, err)
+		c.sendError(id, err)
 		return
 	}
 	if x.terminal != nil {
-		c.send(id, frame.KindReply, frame.Reply{}, x.terminal)
+		c.sendFrame(id, frame.KindReply, frame.Reply{}, x.terminal)
 		_ = x.terminal.Close() // once souk lets go of it, the command is told so
 	}
 	go func() {
 		_, _ = c.in.ReadByte() // nothing is sent: it ends with the connection
-		c.r.end(x)
+		c.r.killExecution(x)
 	}()
 	code := <-x.ended
-	c.send(id, frame.KindReply, frame.Reply{Code: code})
+	c.sendFrame(id, frame.KindReply, frame.Reply{Code: code})
 }
 
-// attach shows a machine's terminal until the machine has ended, and says how; what is typed goes there directly, by
-// the near end that goes with the first answer. When the worker closes the connection first, nothing happens to the
+// serveAttach shows a machine's terminal until the machine has ended, and says how; what is typed goes there directly,
+// by the near end that goes with the first answer. When the worker closes the connection first, nothing happens to the
 // machine.
-func (c *conn) attach(id uint32, q *frame.Request) {
-	l, err := c.r.running(q.Machine)
+func (c *conn) serveAttach(id uint32, q *frame.Request) {
+	l, err := c.r.runningLife(q.Machine)
 	if err != nil {
-		c.fail(id, err)
+		c.sendError(id, err)
 		return
 	}
 	c.r.mu.Lock()
@@ -67,22 +67,22 @@ func (c *conn) attach(id uint32, q *frame.Request) {
 	c.r.mu.Unlock()
 	switch {
 	case over:
-		c.fail(id, notRunning(q.Machine))
+		c.sendError(id, notRunning(q.Machine))
 		return
 	case l.rec.Terminal && s == nil:
-		c.fail(id, fault.New(fault.Precondition, runtime.CodeNoTerminal,
+		c.sendError(id, fault.New(fault.Precondition, runtime.CodeNoTerminal,
 			"machine %s has lost its terminal, for the reaper and "+
 				"the keeper of terminals were killed at once: start it again", q.Machine))
 		return
 	case s.screen == nil:
-		c.fail(id, fault.New(fault.Precondition, runtime.CodeNoTerminal,
+		c.sendError(id, fault.New(fault.Precondition, runtime.CodeNoTerminal,
 			"machine %s has no terminal: souk run -t gives one to a new machine, souk exec -t to a command beside "+
 				"this one, and souk logs -f shows what it writes", q.Machine))
 		return
 	}
-	s.screen.join(c, id, q.Backlog) // before anything can be typed, for what follows from that is to be shown
-	defer s.screen.leave(c)
-	c.send(id, frame.KindReply, frame.Reply{}, s.file)
+	s.screen.addConn(c, id, q.Backlog) // before anything can be typed, for what follows from that is to be shown
+	defer s.screen.removeConn(c)
+	c.sendFrame(id, frame.KindReply, frame.Reply{}, s.file)
 	gone := make(chan struct{})
 	go func() {
 		defer close(gone)
@@ -93,14 +93,14 @@ func (c *conn) attach(id uint32, q *frame.Request) {
 		c.r.mu.Lock()
 		code := l.code
 		c.r.mu.Unlock()
-		c.send(id, frame.KindReply, frame.Reply{Code: code})
+		c.sendFrame(id, frame.KindReply, frame.Reply{Code: code})
 	case <-gone:
 	}
 }
 
-func (r *Reaper) execute(q *frame.Request, fds *frame.Receiver) (*execution, error) {
+func (r *Reaper) executeCommand(q *frame.Request, fds *frame.Receiver) (*execution, error) {
 	id := q.Machine
-	l, err := r.running(id)
+	l, err := r.runningLife(id)
 	if err != nil {
 		return nil, err
 	}
@@ -116,18 +116,18 @@ func (r *Reaper) execute(q *frame.Request, fds *frame.Receiver) (*execution, err
 	if l.rec.Container != "" {
 		l.slotMu.Lock()
 		defer l.slotMu.Unlock()
-		if err := r.awake(l); err != nil {
+		if err := r.checkAwake(l); err != nil {
 			return nil, err
 		}
-		return r.containers.execute(l, q, fds)
+		return r.containers.executeCommand(l, q, fds)
 	}
-	k, err := r.beside(l, q)
+	k, err := r.commandBeside(l, q)
 	if err != nil {
 		return nil, err
 	}
 	l.slotMu.Lock() // it is neither suspended nor cleared away from here on
 	defer l.slotMu.Unlock()
-	if err := r.awake(l); err != nil {
+	if err := r.checkAwake(l); err != nil {
 		return nil, err
 	}
 	if r.tree != nil {
@@ -139,7 +139,7 @@ func (r *Reaper) execute(q *frame.Request, fds *frame.Receiver) (*execution, err
 	defer k.join.Close() // nil says that it is invalid
 	x := &execution{ended: make(chan int, 1)}
 	if q.Terminal != nil {
-		far, err := x.open(k, q)
+		far, err := x.makeTerminal(k, q)
 		if err != nil {
 			return nil, err
 		}
@@ -156,14 +156,15 @@ func (r *Reaper) execute(q *frame.Request, fds *frame.Receiver) (*execution, err
 		defer r.mu.Unlock()
 		r.procs[pid] = x
 	}
-	if err := r.fork(k); err != nil {
+	if err := r.forkChild(k); err != nil {
 		return nil, errors.Join(err, x.hangUp())
 	}
 	return x, nil
 }
 
-// beside returns a command beside a program of the host: as the same user, in its directory unless another is asked for.
-func (r *Reaper) beside(l *life, q *frame.Request) (*child, error) {
+// commandBeside returns a command beside a program of the host: as the same user, in its directory unless another is
+// asked for.
+func (r *Reaper) commandBeside(l *life, q *frame.Request) (*child, error) {
 	if q.User != "" {
 		return nil, fault.New(fault.Precondition, runtime.CodeUser,
 			"machine %s is a program of the host, and the commands beside it "+
@@ -186,8 +187,8 @@ func (r *Reaper) beside(l *life, q *frame.Request) (*child, error) {
 	return k, nil
 }
 
-// open makes a terminal of the host for a command. The caller closes the far end once the command has it.
-func (x *execution) open(k *child, q *frame.Request) (far *os.File, err error) {
+// makeTerminal makes a terminal of the host for a command. The caller closes the far end once the command has it.
+func (x *execution) makeTerminal(k *child, q *frame.Request) (far *os.File, err error) {
 	if x.terminal, far, err = pty.Open(q.Terminal.Size); err != nil {
 		return nil, fault.Wrap(err, fault.Unavailable, fault.CodeTerminal,
 			"this worker has no terminal for the command now")
@@ -259,9 +260,9 @@ func isTerminal(dev uint64) bool {
 	return major >= first && major <= last
 }
 
-// awake refuses a command in a life that is over or suspended: what is forked into a frozen group stops before it
+// checkAwake refuses a command in a life that is over or suspended: what is forked into a frozen group stops before it
 // executes anything, and who forks it waits. l.slotMu is held.
-func (r *Reaper) awake(l *life) error {
+func (r *Reaper) checkAwake(l *life) error {
 	r.mu.Lock()
 	paused, over := l.rec.Paused, l.ended
 	r.mu.Unlock()
@@ -274,13 +275,13 @@ func (r *Reaper) awake(l *life) error {
 	return nil
 }
 
-// end kills the command's session leader and group, unless it has been waited for already.
-func (r *Reaper) end(x *execution) {
+// killExecution kills the command's session leader and group, unless it has been waited for already.
+func (r *Reaper) killExecution(x *execution) {
 	r.mu.Lock()
 	runs := r.procs[x.pid] == any(x)
 	r.mu.Unlock()
 	if runs && x.kill != nil {
-		ctx, cancel := r.patience(killPatience)
+		ctx, cancel := r.withPatience(killPatience)
 		defer cancel()
 		if err := x.kill(ctx); err != nil {
 			r.log.Info("a command that was given up could not be ended", "err", err)

@@ -14,9 +14,9 @@ import (
 	"github.com/soukhq/souk/runtime/reaper/spec"
 )
 
-// relative makes a machine's path one below its root: "/etc/app.conf" -> "etc/app.conf". Paths that would leave it
+// relativePath makes a machine's path one below its root: "/etc/app.conf" -> "etc/app.conf". Paths that would leave it
 // are refused, not bent.
-func relative(p, what string) (string, error) {
+func relativePath(p, what string) (string, error) {
 	if p == "" || strings.ContainsRune(p, 0) {
 		return "", fault.New(fault.Invalid, fault.CodePath,
 			"a %s has no usable path (%q): name one below the machine's directory, like /etc/app.conf", what, p)
@@ -30,10 +30,10 @@ func relative(p, what string) (string, error) {
 	return path.Clean(rel), nil
 }
 
-// place writes files and mounts below dir. Everything goes through os.Root: whatever symlinks the machine left there,
-// nothing outside is touched. Mounts come first, so that a file that lies in one is refused, not hidden. A mount is a
-// link to the volume, or with spaced an empty directory, over which it will be mounted.
-func place(dir string, files []frame.File, data []byte, mounts []runtime.Mount, o *owner, spaced bool) error {
+// placeFiles writes files and mounts below dir. Everything goes through os.Root: whatever symlinks the machine left
+// there, nothing outside is touched. Mounts come first, so that a file that lies in one is refused, not hidden. A mount
+// is a link to the volume, or with spaced an empty directory, over which it will be mounted.
+func placeFiles(dir string, files []frame.File, data []byte, mounts []runtime.Mount, o *owner, spaced bool) error {
 	if len(files) == 0 && len(mounts) == 0 {
 		return nil
 	}
@@ -48,7 +48,7 @@ func place(dir string, files []frame.File, data []byte, mounts []runtime.Mount, 
 		}
 	}
 	for _, f := range files {
-		if err := outside(f.Path, mounts); err != nil && spaced {
+		if err := checkOutsideVolumes(f.Path, mounts); err != nil && spaced {
 			return err
 		}
 		if f.Size < 0 || f.Size > len(data) {
@@ -67,7 +67,7 @@ func place(dir string, files []frame.File, data []byte, mounts []runtime.Mount, 
 // placeFile removes what is there and creates the file anew. It never opens what is there: that may be a FIFO, which
 // would hold the reaper up, or a hard link to something else.
 func placeFile(root *os.Root, f frame.File, data []byte, o *owner) error {
-	name, err := relative(f.Path, "file")
+	name, err := relativePath(f.Path, "file")
 	if err != nil {
 		return err
 	}
@@ -103,8 +103,8 @@ func placeFile(root *os.Root, f frame.File, data []byte, o *owner) error {
 	return nil
 }
 
-// outside refuses a file that lies in a volume.
-func outside(file string, mounts []runtime.Mount) error {
+// checkOutsideVolumes refuses a file that lies in a volume.
+func checkOutsideVolumes(file string, mounts []runtime.Mount) error {
 	file = path.Clean("/" + file)
 	for _, m := range mounts {
 		if at := path.Clean("/" + m.Path); file == at || strings.HasPrefix(file, at+"/") {
@@ -133,7 +133,7 @@ func mkdirs(root *os.Root, dir string, o *owner) error {
 
 // placeMount makes the symlink root/PATH -> volume, or the directory root/PATH.
 func placeMount(root *os.Root, m runtime.Mount, o *owner, spaced bool) error {
-	name, err := relative(m.Path, "mount")
+	name, err := relativePath(m.Path, "mount")
 	if err != nil {
 		return err
 	}

@@ -46,14 +46,14 @@ type child struct {
 	forked func()
 }
 
-// fork executes c in a session of its own and, from its first instruction on, in its cgroups: on v2 the kernel puts
+// forkChild executes c in a session of its own and, from its first instruction on, in its cgroups: on v2 the kernel puts
 // it there (CLONE_INTO_CGROUP); v1 has no such thing, so a thread that sits in there forks it. No helper program is
 // needed.
 //
 // That is for groups that have nothing in them yet. What is forked into one that is busy gets to its program when it is
 // its turn there, and nothing else is forked meanwhile. So a command beside others is forked out here, and stopped, as
 // a debugger does, before its first instruction; then it is moved.
-func (r *Reaper) fork(c *child) error {
+func (r *Reaper) forkChild(c *child) error {
 	job := func() error {
 		err := r.forkHere(c)
 		if err == nil && c.forked != nil {
@@ -65,20 +65,20 @@ func (r *Reaper) fork(c *child) error {
 	switch {
 	case r.threads == nil:
 		return job()
-	case t == nil || c.owner.root(): // what waits in a group can fork no root
+	case t == nil || c.owner.isRoot(): // what waits in a group can fork no root
 		var err error
 		if t, err = r.threads.parkFor(c.owner, c.group); err != nil {
 			return err
 		}
 		defer func() {
-			if c.owner.root() || c.group != nil || c.spoiled {
-				t.leave()
+			if c.owner.isRoot() || c.group != nil || c.spoiled {
+				t.giveUpThread()
 			} else {
-				r.threads.back(t)
+				r.threads.giveBackThread(t)
 			}
 		}()
 	}
-	return t.run(job)
+	return t.runInGroup(job)
 }
 
 // goThere puts this thread where the child is to be, and finds its program there.
@@ -97,12 +97,12 @@ func (c *child) goThere(v *space.View) (err error) {
 		}
 	}
 	if c.chosen {
-		if err := enterable(c.dir); err != nil {
+		if err := checkEnterable(c.dir); err != nil {
 			return err
 		}
 	}
 	if c.path == "" {
-		c.path, err = program(c.argv, c.env, c.dir)
+		c.path, err = findProgram(c.argv, c.env, c.dir)
 	}
 	return err
 }
@@ -112,7 +112,7 @@ func (r *Reaper) forkHere(c *child) error {
 	if c.space != nil {
 		defer func() { c.spoiled = r.apart.view.Return() != nil }()
 	}
-	if err := c.goThere(r.apart.seen()); err != nil {
+	if err := c.goThere(r.apart.seenView()); err != nil {
 		return err
 	}
 	sys := &syscall.SysProcAttr{Setsid: true, Setctty: c.terminal} // of descriptor 0
@@ -144,7 +144,7 @@ func (r *Reaper) forkHere(c *child) error {
 	if err != nil || c.into == nil {
 		return err
 	}
-	return c.move(pid)
+	return c.moveToGroups(pid)
 }
 
 // forkExec forks and executes. Nobody else forks meanwhile, or waits for a process.
@@ -210,9 +210,9 @@ func untilStopped(pid int) error {
 	}
 }
 
-// move puts a stopped child of this thread where it belongs, and lets it go on. A child that does not get there is
-// ended: who waits for it is told.
-func (c *child) move(pid int) error {
+// moveToGroups puts a stopped child of this thread where it belongs, and lets it go on. A child that does not get there
+// is ended: who waits for it is told.
+func (c *child) moveToGroups(pid int) error {
 	moved := c.into.Add(pid)
 	if moved != nil {
 		_ = syscall.Kill(pid, syscall.SIGKILL) // ESRCH: it has ended meanwhile

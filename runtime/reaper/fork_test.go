@@ -34,7 +34,7 @@ func TestForkIsBounded(t *testing.T) {
 	c.registered = func(pid int, _ uint64) { t.Errorf("process %d is registered", pid) }
 	c.forked = func() { t.Error("a fork is told of that did not get to its program") }
 	result := make(chan error, 1)
-	go func() { result <- r.fork(c) }()
+	go func() { result <- r.forkChild(c) }()
 	select {
 	case err = <-result:
 	case <-time.After(time.Minute):
@@ -44,11 +44,11 @@ func TestForkIsBounded(t *testing.T) {
 	if !fault.Is(err, fault.Unavailable) {
 		t.Fatalf("%v; want a refusal that may be tried again", err)
 	}
-	r.reap()
+	r.reapChildren()
 	forked := 0
 	c.group, c.forked = nil, nil
 	c.registered = func(pid int, _ uint64) { forked = pid }
-	if err := r.fork(c); err != nil || forked == 0 {
+	if err := r.forkChild(c); err != nil || forked == 0 {
 		t.Fatalf("the next fork: process %d, %v", forked, err)
 	}
 	if p, err := os.FindProcess(forked); err == nil {

@@ -34,7 +34,7 @@ func findHome(dir string) home {
 	}
 	defer f.Close()
 	raw, err := bufio.NewReader(f).ReadBytes('\n')
-	if was, ok := decodeLine(raw); err == nil && ok && h.same(was) && was.Tree != "" {
+	if was, ok := decodeLine(raw); err == nil && ok && h.isSameBoot(was) && was.Tree != "" {
 		h.tree = was.Tree
 	}
 	return h
@@ -52,23 +52,23 @@ func nodeOf(dir string) string {
 	return fmt.Sprintf("%d:%d", sys.Dev, sys.Ino)
 }
 
-// replaced reports whether the directory was removed and made anew: then it has another reaper, whose cgroups have the
-// same name.
-func (h home) replaced() bool {
+// wasReplaced reports whether the directory was removed and made anew: then it has another reaper, whose cgroups have
+// the same name.
+func (h home) wasReplaced() bool {
 	now := nodeOf(h.dir)
 	return now != "" && now != h.node
 }
 
-// same reports whether a file of lives was written in this directory since the host is up.
-func (h home) same(was line) bool {
-	return was.Kind == lineBoot && was.ID == proc.BootID() && !h.copied(was)
+// isSameBoot reports whether a file of lives was written in this directory since the host is up.
+func (h home) isSameBoot(was line) bool {
+	return was.Kind == lineBoot && was.ID == proc.BootID() && !h.isCopy(was)
 }
 
-func (h home) copied(was line) bool { return was.Node != "" && h.node != "" && was.Node != h.node }
+func (h home) isCopy(was line) bool { return was.Node != "" && h.node != "" && was.Node != h.node }
 
-// check refuses a copy of a directory whose machines run: they would run twice.
-func (h home) check(was line, all map[string]*known) error {
-	if !h.copied(was) || was.ID != proc.BootID() {
+// refuseCopy refuses a copy of a directory whose machines run: they would run twice.
+func (h home) refuseCopy(was line, all map[string]*known) error {
+	if !h.isCopy(was) || was.ID != proc.BootID() {
 		return nil
 	}
 	for id, k := range all {
@@ -87,7 +87,7 @@ func (h home) check(was line, all map[string]*known) error {
 	return nil
 }
 
-func (h home) line() line {
+func (h home) bootLine() line {
 	return line{Kind: lineBoot, ID: proc.BootID(), Tree: h.tree, Dir: h.dir, Node: h.node}
 }
 
@@ -115,7 +115,7 @@ func makeApart(dir string) error {
 	if _, err := os.Lstat(dir); !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	spread(parent)
+	hintUnrelated(parent)
 	made, err := os.MkdirTemp(parent, prefix) // for this user only
 	if err != nil {
 		return err
@@ -123,8 +123,8 @@ func makeApart(dir string) error {
 	return os.Rename(made, dir)
 }
 
-// spread hints that the directories below dir are not related. It is no error where nobody listens.
-func spread(dir string) {
+// hintUnrelated hints that the directories below dir are not related. It is no error where nobody listens.
+func hintUnrelated(dir string) {
 	f, err := os.Open(dir)
 	if err != nil {
 		return

@@ -50,11 +50,11 @@ func newIdleness(r *Reaper, ln *net.UnixListener, after time.Duration) *idleness
 	return &idleness{r: r, ln: ln, after: after, tick: time.NewTicker(max(after/4, time.Millisecond))}
 }
 
-// over reports whether the reaper is to end, and if so has closed its socket: nobody can connect any more.
-func (i *idleness) over() bool {
+// isOver reports whether the reaper is to end, and if so has closed its socket: nobody can connect any more.
+func (i *idleness) isOver() bool {
 	r := i.r
 	now, leaving := time.Now(), r.leaving.Load()
-	switch why := i.wanted(); {
+	switch why := i.whyWanted(); {
 	case why != "":
 		i.since = time.Time{}
 		if leaving && why != i.stays {
@@ -70,7 +70,7 @@ func (i *idleness) over() bool {
 	}
 	since := i.since
 	i.since = time.Time{} // should it not come to it, it is not tried again at once
-	if i.discards() {
+	if i.discardReady() {
 		return false
 	}
 	if nodeOf(r.dir) != r.home.node {
@@ -82,7 +82,7 @@ func (i *idleness) over() bool {
 		return false
 	}
 	_ = i.ln.Close() // accept ends with it
-	if i.wanted() == "" {
+	if i.whyWanted() == "" {
 		r.log.Info("the reaper ends: nobody is connected and nothing runs", "for", now.Sub(since), "left", leaving)
 		return true
 	}
@@ -96,19 +96,19 @@ func (i *idleness) over() bool {
 	return false
 }
 
-// tend reaps until the reaper is to end and what a killed one left is removed.
-func (i *idleness) tend(ctx context.Context, swept <-chan struct{}, children, hup <-chan os.Signal) error {
+// tendChildren reaps until the reaper is to end and what a killed one left is removed.
+func (i *idleness) tendChildren(ctx context.Context, swept <-chan struct{}, children, hup <-chan os.Signal) error {
 	defer i.close()
 	r := i.r
 	done, ending := ctx.Done(), false
 	tooLong := time.NewTimer(sweepPatience)
 	defer tooLong.Stop()
 	for {
-		r.reap()
+		r.reapChildren()
 		select {
 		case <-done:
 			done, ending = nil, true // what is swept away needs somebody who waits for its processes
-			swept = both(swept, r.containers.discardAll())
+			swept = whenBothClosed(swept, r.containers.discardAll())
 			tooLong.Reset(sweepPatience)
 		case <-swept:
 			swept = nil
@@ -119,12 +119,12 @@ func (i *idleness) tend(ctx context.Context, swept <-chan struct{}, children, hu
 			}
 			swept = nil
 		case <-i.tick.C:
-			if swept == nil && i.over() {
-				return r.shut()
+			if swept == nil && i.isOver() {
+				return r.shutDown()
 			}
 		case <-r.idle:
-			if swept == nil && i.over() {
-				return r.shut()
+			if swept == nil && i.isOver() {
+				return r.shutDown()
 			}
 		case <-children:
 		case <-hup:
@@ -134,7 +134,7 @@ func (i *idleness) tend(ctx context.Context, swept <-chan struct{}, children, hu
 			}
 		}
 		if ending && swept == nil {
-			return r.shut()
+			return r.shutDown()
 		}
 	}
 }
@@ -205,8 +205,8 @@ func clearTables(ctx context.Context, log *slog.Logger, mounts []cgroup.Mount, a
 	}
 }
 
-// both is closed when both are; nil is.
-func both(a, b <-chan struct{}) <-chan struct{} {
+// whenBothClosed is closed when both are; nil is.
+func whenBothClosed(a, b <-chan struct{}) <-chan struct{} {
 	out := make(chan struct{})
 	go func() {
 		defer close(out)
@@ -219,8 +219,8 @@ func both(a, b <-chan struct{}) <-chan struct{} {
 	return out
 }
 
-// discards has containers removed that wait for their start, and reports whether there were any.
-func (i *idleness) discards() bool {
+// discardReady has containers removed that wait for their start, and reports whether there were any.
+func (i *idleness) discardReady() bool {
 	i.r.mu.Lock()
 	any := len(i.r.containers.ready) > 0
 	i.r.mu.Unlock()
@@ -234,8 +234,8 @@ func (i *idleness) discards() bool {
 	return any
 }
 
-// wanted says who is connected or what runs; "": nobody and nothing.
-func (i *idleness) wanted() string {
+// whyWanted says who is connected or what runs; "": nobody and nothing.
+func (i *idleness) whyWanted() string {
 	r := i.r
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -248,7 +248,7 @@ func (i *idleness) wanted() string {
 // runsLocked says what runs, or may soon; "": nothing. Reaper.mu is held.
 func (r *Reaper) runsLocked() string {
 	for id, m := range r.machines {
-		if m.intent != 0 || m.life != nil && !m.life.over && !m.life.sleeps() {
+		if m.intent != 0 || m.life != nil && !m.life.over && !m.life.isAsleep() {
 			return "machine " + id
 		}
 	}
@@ -269,17 +269,17 @@ const sweepPatience = 5 * time.Minute
 // milliseconds.
 const keeperPatience = 5 * time.Second
 
-// shut lets go of everything at the end of the reaper. Its cgroups go with it, unless something runs in them.
-func (r *Reaper) shut() error {
+// shutDown lets go of everything at the end of the reaper. Its cgroups go with it, unless something runs in them.
+func (r *Reaper) shutDown() error {
 	r.closeConns()
 	r.stock.close()
 	if r.slots != nil {
-		r.slots.close()
+		r.slots.removeFree()
 	}
 	r.mu.Lock()
 	runs := r.runsLocked()
 	r.mu.Unlock()
-	if r.tree != nil && runs == "" && !r.home.replaced() {
+	if r.tree != nil && runs == "" && !r.home.wasReplaced() {
 		ctx, cancel := context.WithTimeout(context.Background(), keeperPatience)
 		defer cancel()
 		err := errors.Join(r.keeper.Gone(ctx), r.tree.Leave(os.Getpid()))

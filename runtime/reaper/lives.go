@@ -108,9 +108,9 @@ type known struct {
 	exits   map[uint64]runtime.Exit
 }
 
-// lose makes an attempt that was about to run one that was started and got lost: whether it ever ran cannot be
+// markLost makes an attempt that was about to run one that was started and got lost: whether it ever ran cannot be
 // told, so its number is used up. It does nothing where there is none.
-func (k *known) lose(machine string, now time.Time) {
+func (k *known) markLost(machine string, now time.Time) {
 	if k.intent == 0 {
 		return
 	}
@@ -144,7 +144,7 @@ func openLives(dir string) (l *lives, all map[string]*known, was line, err error
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, nil, was, fmt.Errorf("read the lives file: %w", err)
 	}
-	all, was = replay(b)
+	all, was = replayLives(b)
 	l.file, err = os.OpenFile(l.path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 	if err != nil {
 		return nil, nil, was, fmt.Errorf("open the lives file: %w", err)
@@ -160,8 +160,8 @@ func openLives(dir string) (l *lives, all map[string]*known, was line, err error
 	return l, all, was, nil
 }
 
-// replay applies the lines one after the other.
-func replay(b []byte) (all map[string]*known, boot line) {
+// replayLives applies the lines one after the other.
+func replayLives(b []byte) (all map[string]*known, boot line) {
 	all = make(map[string]*known)
 	for raw := range bytes.Lines(b) {
 		n, ok := decodeLine(raw)
@@ -239,7 +239,7 @@ func encodeLine(b []byte, n line) ([]byte, error) {
 	begin := len(b)
 	b = append(b, sum...)
 	text := begin + len(sum)
-	if n.plain() {
+	if n.isPlain() {
 		b = n.appendPlain(b)
 	} else {
 		enc, err := json.Marshal(n)
@@ -254,8 +254,8 @@ func encodeLine(b []byte, n line) ([]byte, error) {
 	return append(b, '\n'), nil
 }
 
-// plain reports whether appendPlain encodes the line: the two that every start waits for are of this kind.
-func (n line) plain() bool {
+// isPlain reports whether appendPlain encodes the line: the two that every start waits for are of this kind.
+func (n line) isPlain() bool {
 	if n.ID != "" || n.Exit != nil || n.Frozen || CheckID(n.Machine) != nil {
 		return false
 	}
@@ -319,8 +319,8 @@ func (n line) appendPlain(b []byte) []byte {
 	return append(b, "}}"...)
 }
 
-// add appends one line.
-func (l *lives) add(n line) error {
+// appendLine appends one line.
+func (l *lives) appendLine(n line) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var err error
@@ -342,8 +342,8 @@ func (l *lives) add(n line) error {
 	return nil
 }
 
-// sync has what was added survive the host's going down. It is for lives that do.
-func (l *lives) sync() error {
+// syncFile has what was added survive the host's going down. It is for lives that do.
+func (l *lives) syncFile() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err := l.file.Sync(); err != nil {
@@ -363,15 +363,15 @@ func (l *lives) takeAhead() {
 	_ = unix.Fallocate(int(l.file.Fd()), unix.FALLOC_FL_KEEP_SIZE, 0, l.ahead)
 }
 
-// full says whether most lines of the file are out of date.
-func (l *lives) full(machines int) bool {
+// needsRewrite says whether most lines of the file are out of date.
+func (l *lives) needsRewrite(machines int) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.lines > 4096+8*machines
 }
 
-// rewrite puts the lines given in place of the file. The caller sees to it that nothing is added meanwhile.
-func (l *lives) rewrite(now []line) error {
+// rewriteFile puts the lines given in place of the file. The caller sees to it that nothing is added meanwhile.
+func (l *lives) rewriteFile(now []line) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var b []byte

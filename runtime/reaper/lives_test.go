@@ -58,7 +58,7 @@ func story() []line {
 }
 
 func TestReplay(t *testing.T) {
-	all, boot := replay(encoded(t, story()...))
+	all, boot := replayLives(encoded(t, story()...))
 	at := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
 	want := map[string]*known{
 		"a": {seen: 1, started: at, life: &lifeRecord{PID: 77, Ticks: 1234, StartedAt: at, UID: -1, LogBytes: 1,
@@ -97,7 +97,7 @@ func TestRewriteKeepsIntents(t *testing.T) {
 	if a == nil || a.seen != 3 || !a.started.Equal(at) || a.intent != 4 {
 		t.Fatalf("%+v, want attempt 3 seen and 4 about to be forked", a)
 	}
-	a.lose("a", at.Add(time.Minute))
+	a.markLost("a", at.Add(time.Minute))
 	if a.seen != 4 || a.intent != 0 || !a.started.Equal(at.Add(time.Second)) || !a.exits[4].Lost {
 		t.Errorf("%+v, want attempt 4 lost", a)
 	}
@@ -115,7 +115,7 @@ func TestTorn(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := l.add(line{Kind: lineSeen, Machine: "z", Attempt: 9}); err != nil {
+		if err := l.appendLine(line{Kind: lineSeen, Machine: "z", Attempt: 9}); err != nil {
 			t.Fatal(err)
 		}
 		if err := l.close(); err != nil {
@@ -137,7 +137,7 @@ func FuzzReplay(f *testing.F) {
 	f.Add([]byte("\n\n00000000 {}\nx"))
 	f.Add([]byte("fe87d8c1 null\n"))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		all, _ := replay(b)
+		all, _ := replayLives(b)
 		for id, k := range all {
 			if k == nil {
 				t.Fatalf("%q is nil", id)
@@ -164,7 +164,7 @@ func TestRelative(t *testing.T) {
 		"/etc/x": "etc/x", "etc/x": "etc/x", "///x": "x", "/a/./b//c": "a/b/c", "a/../b": "b",
 		"": "", "/": "", ".": "", "..": "", "/..": "", "../x": "", "a/../../b": "", "/a/../..": "", "a\x00": "",
 	} {
-		got, err := relative(p, "file")
+		got, err := relativePath(p, "file")
 		if (err != nil) != (want == "") || got != want {
 			t.Errorf("%q gives %q, %v; want %q", p, got, err, want)
 		}
@@ -197,7 +197,7 @@ func TestPlainLines(t *testing.T) {
 				LogBytes: rapid.Int64().Draw(t, "log"), LogFiles: rapid.Int().Draw(t, "files"),
 			}
 		}
-		if !n.plain() {
+		if !n.isPlain() {
 			t.Fatalf("%+v is not encoded by hand", n)
 		}
 		want, err := json.Marshal(n)
@@ -244,7 +244,7 @@ func TestLivesOnAFullDisk(t *testing.T) {
 	}
 	added := 0
 	for err = nil; err == nil; added++ {
-		err = l.add(line{Kind: lineSeen, Machine: fmt.Sprint("m", added), Attempt: 1})
+		err = l.appendLine(line{Kind: lineSeen, Machine: fmt.Sprint("m", added), Attempt: 1})
 	}
 	added--
 	if !errors.Is(err, unix.ENOSPC) || added < 1000 {
@@ -253,7 +253,7 @@ func TestLivesOnAFullDisk(t *testing.T) {
 	if err := os.Remove(ballast); err != nil {
 		t.Fatal(err)
 	}
-	if err := l.add(line{Kind: lineSeen, Machine: "last", Attempt: 1}); err != nil {
+	if err := l.appendLine(line{Kind: lineSeen, Machine: "last", Attempt: 1}); err != nil {
 		t.Fatal(err)
 	}
 	if err := l.close(); err != nil {

@@ -17,8 +17,8 @@ import (
 
 const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// program finds what argv names: with a slash it is a path (relative to dir), else it is looked for in env's PATH.
-func program(argv, env []string, dir string) (string, error) {
+// findProgram finds what argv names: with a slash it is a path (relative to dir), else it is looked for in env's PATH.
+func findProgram(argv, env []string, dir string) (string, error) {
 	if len(argv) == 0 || argv[0] == "" {
 		return "", fault.New(fault.Invalid, runtime.CodeArgv,
 			"no program is named: give a command to run, like /bin/sh -c '...'")
@@ -35,7 +35,7 @@ func program(argv, env []string, dir string) (string, error) {
 		if !filepath.IsAbs(p) {
 			p = filepath.Join(dir, p)
 		}
-		return p, executable(p, name)
+		return p, checkExecutable(p, name)
 	}
 	path := defaultPath
 	for _, kv := range env {
@@ -48,7 +48,7 @@ func program(argv, env []string, dir string) (string, error) {
 			d = filepath.Join(dir, d)
 		}
 		p := filepath.Join(d, name)
-		if executable(p, name) == nil {
+		if checkExecutable(p, name) == nil {
 			return p, nil
 		}
 	}
@@ -57,9 +57,9 @@ func program(argv, env []string, dir string) (string, error) {
 		path)
 }
 
-// enterable refuses a directory that a command cannot begin in because it is missing, or is none. Whether its user may
-// enter it execFault says.
-func enterable(dir string) error {
+// checkEnterable refuses a directory that a command cannot begin in because it is missing, or is none. Whether its user
+// may enter it execFault says.
+func checkEnterable(dir string) error {
 	st, err := os.Stat(dir)
 	switch {
 	case errors.Is(err, fs.ErrNotExist) || err == nil && !st.IsDir():
@@ -71,7 +71,7 @@ func enterable(dir string) error {
 	return nil
 }
 
-func executable(p, name string) error {
+func checkExecutable(p, name string) error {
 	st, err := os.Stat(p)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -133,7 +133,7 @@ func lookupUser(s string) (*owner, error) {
 		}
 	}
 	if err == nil {
-		if o.uid, o.gid, o.groups, err = ids(u); err != nil {
+		if o.uid, o.gid, o.groups, err = userIDs(u); err != nil {
 			return nil, err
 		}
 	} else if o.uid < 0 {
@@ -156,7 +156,7 @@ func lookupUser(s string) (*owner, error) {
 	return o, nil
 }
 
-func ids(u *user.User) (uid, gid int, groups []uint32, err error) {
+func userIDs(u *user.User) (uid, gid int, groups []uint32, err error) {
 	uid, err1 := strconv.Atoi(u.Uid)
 	gid, err2 := strconv.Atoi(u.Gid)
 	if err := errors.Join(err1, err2); err != nil {

@@ -66,10 +66,10 @@ type life struct {
 	code  int  // how it ended, once it is over
 }
 
-func (l *life) status() runtime.Status {
+func (l *life) statusNow() runtime.Status {
 	s := runtime.Status{Machine: l.m.id, Attempt: l.attempt, StartedAt: l.rec.StartedAt}
 	switch {
-	case !l.over && l.sleeps():
+	case !l.over && l.isAsleep():
 		s.Running, s.Paused, s.OnDisk = true, true, true
 		return s
 	case !l.over:
@@ -85,7 +85,7 @@ func (l *life) status() runtime.Status {
 // statusLocked tells of the machine's latest attempt.
 func (m *machine) statusLocked() runtime.Status {
 	if m.life != nil {
-		return m.life.status()
+		return m.life.statusNow()
 	}
 	s := runtime.Status{Machine: m.id, Attempt: m.seen, StartedAt: m.started}
 	if x, ok := m.exits[m.seen]; ok {
@@ -97,8 +97,8 @@ func (m *machine) statusLocked() runtime.Status {
 	return s
 }
 
-// grown tells the watchers that there is more log. It never waits.
-func (m *machine) grown() {
+// notifyWatchers tells the watchers that there is more log. It never waits.
+func (m *machine) notifyWatchers() {
 	m.watchMu.Lock()
 	defer m.watchMu.Unlock()
 	for c := range m.watchers {
@@ -109,8 +109,8 @@ func (m *machine) grown() {
 	}
 }
 
-// watch gives a channel that gets a value when the log has grown, and is closed when the machine is removed.
-func (m *machine) watch() (c chan struct{}, stop func()) {
+// watchLog gives a channel that gets a value when the log has grown, and is closed when the machine is removed.
+func (m *machine) watchLog() (c chan struct{}, stop func()) {
 	c = make(chan struct{}, 1)
 	m.watchMu.Lock()
 	defer m.watchMu.Unlock()
@@ -154,8 +154,8 @@ func RootDir(dir, id string) string { return filepath.Join(machinesDir(dir), id)
 // LogDir is where a machine's output is kept, once there is any. The machine cannot write it.
 func LogDir(dir, id string) string { return filepath.Join(logsDir(dir), id) }
 
-// find gives a machine that was prepared.
-func (r *Reaper) find(id string) (*machine, error) {
+// findMachine gives a machine that was prepared.
+func (r *Reaper) findMachine(id string) (*machine, error) {
 	if err := CheckID(id); err != nil {
 		return nil, err
 	}
@@ -168,8 +168,8 @@ func (r *Reaper) find(id string) (*machine, error) {
 		"the process runtime does not know a machine %s: it was never prepared here, or was removed", id)
 }
 
-// lock takes the machine for a change, unless it is removed meanwhile.
-func (r *Reaper) lock(m *machine) error {
+// lockMachine takes the machine for a change, unless it is removed meanwhile.
+func (r *Reaper) lockMachine(m *machine) error {
 	m.op.Lock()
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -180,15 +180,15 @@ func (r *Reaper) lock(m *machine) error {
 	return nil
 }
 
-// prepare makes the machine's directories.
-func (r *Reaper) prepare(id string) error {
+// prepareMachine makes the machine's directories.
+func (r *Reaper) prepareMachine(id string) error {
 	if err := CheckID(id); err != nil {
 		return err
 	}
 	r.mu.Lock()
 	_, there := r.machines[id]
 	r.mu.Unlock()
-	uid, err := r.stock.mkdir(id)
+	uid, err := r.stock.makeMachineDir(id)
 	if err != nil {
 		return fault.Wrap(err, fault.Unavailable, runtime.CodeDirectory,
 			"the directory of machine %s cannot be made", id)
@@ -204,8 +204,8 @@ func (r *Reaper) prepare(id string) error {
 	return nil
 }
 
-// list tells of every machine, in order of id.
-func (r *Reaper) list() []runtime.Status {
+// listStatuses tells of every machine, in order of id.
+func (r *Reaper) listStatuses() []runtime.Status {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	out := make([]runtime.Status, 0, len(r.machines))
@@ -221,8 +221,8 @@ func (r *Reaper) list() []runtime.Status {
 	return out
 }
 
-// ack forgets an exit.
-func (r *Reaper) ack(id string, attempt uint64) error {
+// forgetExit forgets an exit.
+func (r *Reaper) forgetExit(id string, attempt uint64) error {
 	if err := CheckID(id); err != nil {
 		return err
 	}
@@ -237,19 +237,19 @@ func (r *Reaper) ack(id string, attempt uint64) error {
 	if !ok {
 		return nil
 	}
-	return r.record(line{Kind: lineAck, Machine: id, Attempt: attempt}, func() { delete(m.exits, attempt) })
+	return r.recordLine(line{Kind: lineAck, Machine: id, Attempt: attempt}, func() { delete(m.exits, attempt) })
 }
 
-// record writes a line of the lives file and applies the same change to memory (under Reaper.mu), so that a rewrite
+// recordLine writes a line of the lives file and applies the same change to memory (under Reaper.mu), so that a rewrite
 // of the file sees both or neither.
-func (r *Reaper) record(n line, apply func()) error {
+func (r *Reaper) recordLine(n line, apply func()) error {
 	r.compact.RLock()
-	err := r.lives.add(n)
+	err := r.lives.appendLine(n)
 	r.mu.Lock()
 	if err == nil && apply != nil {
 		apply()
 	}
-	full := r.lives.full(len(r.machines))
+	full := r.lives.needsRewrite(len(r.machines))
 	r.mu.Unlock()
 	r.compact.RUnlock()
 	if err != nil {
@@ -265,8 +265,8 @@ func (r *Reaper) record(n line, apply func()) error {
 	return nil
 }
 
-// kill ends all processes of a machine and waits until its life is over.
-func (r *Reaper) kill(id string) error {
+// killMachine ends all processes of a machine and waits until its life is over.
+func (r *Reaper) killMachine(id string) error {
 	if err := CheckID(id); err != nil {
 		return err
 	}
@@ -276,7 +276,7 @@ func (r *Reaper) kill(id string) error {
 	if m != nil && m.life != nil && !m.life.over {
 		l = m.life
 	}
-	sleeps := l != nil && l.sleeps()
+	sleeps := l != nil && l.isAsleep()
 	r.mu.Unlock()
 	if l == nil {
 		return nil
@@ -285,12 +285,12 @@ func (r *Reaper) kill(id string) error {
 		return endAsleep(r, l, runtime.Exit{Code: 128 + int(syscall.SIGKILL), Signal: int(syscall.SIGKILL)})
 	}
 	r.killAll(l)
-	return l.wait(killPatience)
+	return l.waitUntilOver(killPatience)
 }
 
 const killPatience = 10 * time.Second
 
-func (l *life) wait(d time.Duration) error {
+func (l *life) waitUntilOver(d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
@@ -303,8 +303,8 @@ func (l *life) wait(d time.Duration) error {
 	}
 }
 
-// pids lists the running processes of a life.
-func (r *Reaper) pids(l *life) []int {
+// lifePIDs lists the running processes of a life.
+func (r *Reaper) lifePIDs(l *life) []int {
 	if r.tree != nil {
 		return l.slot.group.PIDs()
 	}
@@ -321,16 +321,16 @@ func (r *Reaper) pids(l *life) []int {
 		return pids
 	}
 	for _, s := range all {
-		if s.State != 'Z' && !slices.Contains(pids, s.PID) && l.owns(s.PID) {
+		if s.State != 'Z' && !slices.Contains(pids, s.PID) && l.hasProcess(s.PID) {
 			pids = append(pids, s.PID)
 		}
 	}
 	return pids
 }
 
-// owns reports whether a process is one of the life's for certain, wherever it went: nobody else has its user, or it
-// still has the environment that the machine was given.
-func (l *life) owns(pid int) bool {
+// hasProcess reports whether a process is one of the life's for certain, wherever it went: nobody else has its user, or
+// it still has the environment that the machine was given.
+func (l *life) hasProcess(pid int) bool {
 	if l.owner != nil && users.Is(l.owner.uid) {
 		return proc.User(pid) == l.owner.uid
 	}

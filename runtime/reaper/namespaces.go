@@ -31,16 +31,16 @@ type namespace struct {
 	file *os.File
 }
 
-// of returns a namespace that maps ids. The caller closes it.
-func (n *namespaces) of(ids []users.ID) (*os.File, error) {
-	if f, err := n.kept(ids); f != nil || err != nil {
+// openNamespace returns a namespace that maps ids. The caller closes it.
+func (n *namespaces) openNamespace(ids []users.ID) (*os.File, error) {
+	if f, err := n.keptNamespace(ids); f != nil || err != nil {
 		return f, err
 	}
 	f, err := n.make(ids)
 	if err != nil {
 		return nil, err
 	}
-	own, err := again(f)
+	own, err := reopenFile(f)
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
@@ -54,7 +54,7 @@ func (n *namespaces) of(ids []users.ID) (*os.File, error) {
 	return own, nil
 }
 
-func (n *namespaces) kept(ids []users.ID) (*os.File, error) {
+func (n *namespaces) keptNamespace(ids []users.ID) (*os.File, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	i := slices.IndexFunc(n.latest, func(x namespace) bool { return slices.Equal(x.ids, ids) })
@@ -64,11 +64,11 @@ func (n *namespaces) kept(ids []users.ID) (*os.File, error) {
 	x := n.latest[i]
 	copy(n.latest[1:], n.latest[:i])
 	n.latest[0] = x
-	return again(x.file)
+	return reopenFile(x.file)
 }
 
-// again opens what a file is once more.
-func again(f *os.File) (*os.File, error) {
+// reopenFile opens what a file is once more.
+func reopenFile(f *os.File) (*os.File, error) {
 	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("keep a user namespace: %w", err)

@@ -17,7 +17,7 @@ func TestNamespacesAreKept(t *testing.T) {
 	}}
 	use := func(uid int) {
 		t.Helper()
-		f, err := n.of([]users.ID{{Outside: uint32(uid), Size: 1}})
+		f, err := n.openNamespace([]users.ID{{Outside: uint32(uid), Size: 1}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -46,7 +46,7 @@ func TestNamespacesAreKept(t *testing.T) {
 		t.Errorf("%d more were made, and %d are kept", made-before, len(n.latest))
 	}
 	n.make = func([]users.ID) (*os.File, error) { return nil, errors.New("no") }
-	if _, err := n.of([]users.ID{{Outside: 7777, Size: 1}}); err == nil {
+	if _, err := n.openNamespace([]users.ID{{Outside: 7777, Size: 1}}); err == nil {
 		t.Error("one that could not be made was given out")
 	}
 }

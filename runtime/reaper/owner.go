@@ -29,16 +29,16 @@ type apart struct {
 	noUsers error
 }
 
-// root reports whether it is the user who may do everything.
-func (o *owner) root() bool {
+// isRoot reports whether it is the user who may do everything.
+func (o *owner) isRoot() bool {
 	if o == nil {
 		return os.Geteuid() == 0
 	}
 	return o.uid == 0
 }
 
-// settle makes a thread that can fork machines of users other than root.
-func (p *threads) settle() error {
+// settleThread makes a thread that can fork machines of users other than root.
+func (p *threads) settleThread() error {
 	if err := space.Confine(os.Geteuid() == 0); err != nil {
 		return err
 	}
@@ -67,8 +67,8 @@ func openApart(dir string, log *slog.Logger) *apart {
 	return a
 }
 
-// seen is the view; nil where there is none.
-func (a *apart) seen() *space.View {
+// seenView is the view; nil where there is none.
+func (a *apart) seenView() *space.View {
 	if a == nil { // in tests
 		return nil
 	}
@@ -186,10 +186,10 @@ func (a *apart) letIn(m *machine, o *owner) error {
 	return nil
 }
 
-// plan says what a machine of its own user is shown; nil: nothing beside the host's files. Without a view volumes and
-// files are below the machine's directory only.
-func (a *apart) plan(m *machine, s *frame.Start, all held) (*space.Plan, error) {
-	p, err := a.shows(s)
+// planSpace says what a machine of its own user is shown; nil: nothing beside the host's files. Without a view volumes
+// and files are below the machine's directory only.
+func (a *apart) planSpace(m *machine, s *frame.Start, all held) (*space.Plan, error) {
+	p, err := a.planShown(s)
 	if p == nil || err != nil {
 		return nil, err
 	}
@@ -200,8 +200,8 @@ func (a *apart) plan(m *machine, s *frame.Start, all held) (*space.Plan, error) 
 	return p, nil
 }
 
-// shows is plan without what is open, so that paths can be refused before anything is.
-func (a *apart) shows(s *frame.Start) (*space.Plan, error) {
+// planShown is plan without what is open, so that paths can be refused before anything is.
+func (a *apart) planShown(s *frame.Start) (*space.Plan, error) {
 	if len(s.Mounts)+len(s.Files) == 0 || !s.Apart || os.Geteuid() != 0 {
 		return nil, nil
 	}
@@ -213,14 +213,14 @@ func (a *apart) shows(s *frame.Start) (*space.Plan, error) {
 	}
 	p := new(space.Plan)
 	for _, v := range s.Mounts {
-		rel, err := relative(v.Path, "mount")
+		rel, err := relativePath(v.Path, "mount")
 		if err != nil {
 			return nil, err
 		}
 		p.Volumes = append(p.Volumes, space.Volume{Path: rel})
 	}
 	for _, f := range s.Files {
-		rel, err := relative(f.Path, "file")
+		rel, err := relativePath(f.Path, "file")
 		if err != nil {
 			return nil, err
 		}
@@ -229,10 +229,10 @@ func (a *apart) shows(s *frame.Start) (*space.Plan, error) {
 	return p, nil
 }
 
-// program finds what a start without a space of its own executes, as the machine sees it.
-func (a *apart) program(id string, s *frame.Start) (string, error) {
+// programPath finds what a start without a space of its own executes, as the machine sees it.
+func (a *apart) programPath(id string, s *frame.Start) (string, error) {
 	dir := RootDir(a.dir, id)
-	path, err := program(s.Argv, s.Env, dir)
+	path, err := findProgram(s.Argv, s.Env, dir)
 	if rest, below := strings.CutPrefix(path, dir+"/"); below {
 		path = filepath.Join(a.workDir(id), rest)
 	}

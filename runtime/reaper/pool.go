@@ -14,8 +14,8 @@ const maxIdle = 64
 
 func newWorkerPool() *workerPool { return &workerPool{jobs: make(chan func())} }
 
-// do has f done beside the caller, at once.
-func (c *workerPool) do(f func()) {
+// runBeside has f done beside the caller, at once.
+func (c *workerPool) runBeside(f func()) {
 	select {
 	case c.jobs <- f:
 	default:

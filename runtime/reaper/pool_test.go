@@ -15,7 +15,7 @@ func TestWorkerPool(t *testing.T) {
 		begun.Add(many)
 		for range many {
 			done.Add(1)
-			c.do(func() {
+			c.runBeside(func() {
 				defer done.Done()
 				begun.Done()
 				begun.Wait() // until all have begun: none waits for another's end

@@ -48,11 +48,11 @@ func (c *containers) getReady(q frame.Request, data []byte) error {
 	if err != nil {
 		return err
 	}
-	m, err := r.find(q.Machine)
+	m, err := r.findMachine(q.Machine)
 	if err != nil {
 		return err
 	}
-	if err := r.lock(m); err != nil {
+	if err := r.lockMachine(m); err != nil {
 		return err
 	}
 	defer m.op.Unlock()
@@ -63,14 +63,14 @@ func (c *containers) getReady(q frame.Request, data []byte) error {
 		return nil // it runs, or has
 	}
 	if got := c.takeReady(m.id); got != nil {
-		if got.key == key && got.waits() {
+		if got.key == key && got.isWaiting() {
 			c.keepReady(got)
 			return nil
 		}
-		c.discard(got)
+		c.discardReady(got)
 	}
 	for _, old := range c.tooMany(q.Keep - 1) {
-		c.discard(old)
+		c.discardReady(old)
 	}
 	got, err := c.makeReady(m, q.Attempt, q.Start, data)
 	if err != nil {
@@ -82,21 +82,21 @@ func (c *containers) getReady(q frame.Request, data []byte) error {
 }
 
 func (c *containers) makeReady(m *machine, attempt uint64, s *frame.Start, data []byte) (*readyContainer, error) {
-	l, err := c.conceive(m, attempt, s)
+	l, err := c.planLife(m, attempt, s)
 	if err != nil {
 		return nil, err
 	}
-	ends, closeEnds, err := l.outfit(c.r, s)
+	ends, closeEnds, err := l.equipLife(c.r, s)
 	if err != nil {
 		return nil, err
 	}
 	defer closeEnds()
 	err = c.withEngine(func(ctx context.Context) error {
-		l.rec.PID, err = c.make(ctx, l, s, nil, data, ends, "")
+		l.rec.PID, err = c.makeContainer(ctx, l, s, nil, data, ends, "")
 		return err
 	})
 	if err != nil {
-		l.strip(c.r)
+		l.unequipLife(c.r)
 		return nil, err
 	}
 	got := &readyContainer{life: l, init: s.Container.Init != ""}
@@ -106,18 +106,18 @@ func (c *containers) makeReady(m *machine, attempt uint64, s *frame.Start, data 
 	return got, nil
 }
 
-// waits reports whether the container's process is still there.
-func (a *readyContainer) waits() bool { return proc.Running(a.rec.PID, a.ticks) }
+// isWaiting reports whether the container's process is still there.
+func (a *readyContainer) isWaiting() bool { return proc.Running(a.rec.PID, a.ticks) }
 
 // startReady starts a container that is ready, and reports whether it could: its process may have been killed
 // meanwhile.
 func (c *containers) startReady(a *readyContainer, tell func(runtime.Status)) bool {
-	err := a.begin(c.r, func() error {
-		ctx, cancel := c.r.patience(enginePatience)
+	err := a.beginProgram(c.r, func() error {
+		ctx, cancel := c.r.withPatience(enginePatience)
 		defer cancel()
-		c.working(1)
-		defer c.working(-1)
-		return c.run(ctx, a.life, a.rec.PID, a.init, tell)
+		c.addWorking(1)
+		defer c.addWorking(-1)
+		return c.startProgram(ctx, a.life, a.rec.PID, a.init, tell)
 	})
 	if err != nil {
 		c.r.log.Info("a container that was ready did not start, and is made anew", "machine", a.m.id, "err", err)
@@ -158,13 +158,13 @@ func (c *containers) tooMany(keep int) []*readyContainer {
 	return old
 }
 
-// discard removes what is ready, and of whom nobody else knows any more; nil is nothing.
-func (c *containers) discard(a *readyContainer) {
+// discardReady removes what is ready, and of whom nobody else knows any more; nil is nothing.
+func (c *containers) discardReady(a *readyContainer) {
 	if a == nil {
 		return
 	}
-	c.over(a.life)
-	a.strip(c.r)
+	c.removeContainerOf(a.life)
+	a.unequipLife(c.r)
 }
 
 // discardAll removes all that is ready. What it returns is closed when that is done.
@@ -173,7 +173,7 @@ func (c *containers) discardAll() <-chan struct{} {
 	go func() {
 		defer close(done)
 		for _, a := range c.tooMany(0) {
-			c.discard(a)
+			c.discardReady(a)
 		}
 	}()
 	return done

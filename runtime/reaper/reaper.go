@@ -134,7 +134,7 @@ func Run(ctx context.Context, o Options) error {
 	if r.at == nil {
 		r.at = func(Point) {}
 	}
-	if err := r.settle(o); err != nil {
+	if err := r.settleProcess(o); err != nil {
 		return err
 	}
 	r.containers, r.namespaces = newContainers(r), &namespaces{make: r.userNamespace}
@@ -155,13 +155,13 @@ func Run(ctx context.Context, o Options) error {
 	}
 	r.log.Info("reaper listens", "dir", r.dir, "pid", os.Getpid(), "machines", len(r.machines), "lacks", r.lacks,
 		"upgraded", upgraded)
-	r.stock.restock(r.pool)
+	r.stock.makeMissing(r.pool)
 	swept := r.containers.sweepAll()
 	go r.accept(ln)
 	if o.Ready != nil {
 		o.Ready()
 	}
-	return newIdleness(r, ln, o.Idle).tend(ctx, swept, children, hup)
+	return newIdleness(r, ln, o.Idle).tendChildren(ctx, swept, children, hup)
 }
 
 // openKeeper finds what a reaper before this one had of terminals.
@@ -203,8 +203,8 @@ func startApart(r *Reaper) func(*exec.Cmd) (pid int, err error) {
 	}
 }
 
-// settle makes the process what a parent of machines must be.
-func (r *Reaper) settle(o Options) error {
+// settleProcess makes the process what a parent of machines must be.
+func (r *Reaper) settleProcess(o Options) error {
 	// Machines inherit what the reaper has, which is to be the same whoever started souk.
 	syscall.Umask(0o022)
 	if err := unix.CloseRange(3, math.MaxInt32, unix.CLOSE_RANGE_CLOEXEC); err != nil {
@@ -280,11 +280,11 @@ func (r *Reaper) rewriteLives() error {
 	defer r.compact.Unlock()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.lives.rewrite(r.linesLocked())
+	return r.lives.rewriteFile(r.linesLocked())
 }
 
 func (r *Reaper) linesLocked() []line {
-	out := []line{r.home.line()}
+	out := []line{r.home.bootLine()}
 	for id, m := range r.machines {
 		if m.seen > 0 {
 			out = append(out, line{Kind: lineSeen, Machine: id, Attempt: m.seen, At: m.started})
@@ -303,8 +303,8 @@ func (r *Reaper) linesLocked() []line {
 	return out
 }
 
-// announce tells everyone who listens of an exit.
-func (r *Reaper) announce(x runtime.Exit) {
+// announceExit tells everyone who listens of an exit.
+func (r *Reaper) announceExit(x runtime.Exit) {
 	r.mu.Lock()
 	var to []*conn
 	for c := range r.subs {

@@ -56,12 +56,12 @@ func (r *Reaper) accept(ln *net.UnixListener) {
 		}
 		c := &conn{r: r, unix: u, fds: &frame.Receiver{Conn: u}}
 		c.in = bufio.NewReaderSize(c.fds, 4096)
-		if err := errors.Join(unixsock.CheckPeer(u), c.enter("")); err != nil {
+		if err := errors.Join(unixsock.CheckPeer(u), c.enterOperation("")); err != nil {
 			r.log.Warn("a connection was refused", "err", err)
 			c.close()
 			continue
 		}
-		go c.serve()
+		go c.serveConn()
 	}
 }
 
@@ -74,8 +74,8 @@ func (c *conn) close() {
 	c.r.lookIdle()
 }
 
-// enter gives the connection a place among those of an operation, instead of the one that it has.
-func (c *conn) enter(op string) error {
+// enterOperation gives the connection a place among those of an operation, instead of the one that it has.
+func (c *conn) enterOperation(op string) error {
 	r := c.r
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -117,9 +117,9 @@ func (r *Reaper) closeConns() {
 	}
 }
 
-// send writes one frame, and descriptors with it. A worker that does not read for sendPatience is cut off; it connects
-// again when it lives.
-func (c *conn) send(id uint32, kind frame.Kind, head any, files ...*os.File) {
+// sendFrame writes one frame, and descriptors with it. A worker that does not read for sendPatience is cut off; it
+// connects again when it lives.
+func (c *conn) sendFrame(id uint32, kind frame.Kind, head any, files ...*os.File) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	_ = c.unix.SetWriteDeadline(time.Now().Add(sendPatience))
@@ -138,52 +138,52 @@ func (c *conn) sendOutput(id uint32, p []byte, by time.Time) {
 	}
 }
 
-func (c *conn) sendExit(x runtime.Exit) { c.send(0, frame.KindExit, x) }
+func (c *conn) sendExit(x runtime.Exit) { c.sendFrame(0, frame.KindExit, x) }
 
-func (c *conn) fail(id uint32, err error) {
-	c.send(id, frame.KindReply, frame.Reply{Error: frame.ToError(err)})
+func (c *conn) sendError(id uint32, err error) {
+	c.sendFrame(id, frame.KindReply, frame.Reply{Error: frame.ToError(err)})
 }
 
-// serve reads the first request, which says what the connection is for.
-func (c *conn) serve() {
+// serveConn reads the first request, which says what the connection is for.
+func (c *conn) serveConn() {
 	defer c.close()
 	defer c.fds.Close()
 	_ = c.unix.SetReadDeadline(time.Now().Add(frame.HelloTimeout))
-	f, q, err := c.next()
+	f, q, err := c.nextRequest()
 	if err != nil || q.Hello == nil {
 		return
 	}
 	_ = c.unix.SetReadDeadline(time.Time{})
 	if q.Hello.Version < frame.Oldest || q.Hello.Oldest > frame.Version {
-		c.fail(f.ID, fault.New(fault.Unavailable, runtime.CodeProtocol,
+		c.sendError(f.ID, fault.New(fault.Unavailable, runtime.CodeProtocol,
 			"the reaper speaks protocol %d to %d and souk %d to %d: use a souk between the two",
 			frame.Oldest, frame.Version, q.Hello.Oldest, q.Hello.Version))
 		return
 	}
 	if _, known := places[q.Op]; known {
-		if err := c.enter(q.Op); err != nil {
+		if err := c.enterOperation(q.Op); err != nil {
 			c.r.log.Warn("a connection was refused", "err", err)
-			c.fail(f.ID, err)
+			c.sendError(f.ID, err)
 			return
 		}
 	}
 	switch q.Op {
 	case frame.OpHello:
 		c.r.leaving.Store(false)
-		c.welcome(f.ID, q.Hello)
-		c.loop()
+		c.answerHello(f.ID, q.Hello)
+		c.serveRequests()
 	case frame.OpWatch:
-		c.watch(f.ID, q.Machine)
+		c.watchLog(f.ID, q.Machine)
 	case frame.OpExec:
-		c.exec(f.ID, q)
+		c.serveExec(f.ID, q)
 	case frame.OpAttach:
-		c.attach(f.ID, &q)
+		c.serveAttach(f.ID, &q)
 	default:
-		c.fail(f.ID, fault.New(fault.Invalid, fault.CodeOp, "a connection cannot begin with %q", q.Op))
+		c.sendError(f.ID, fault.New(fault.Invalid, fault.CodeOp, "a connection cannot begin with %q", q.Op))
 	}
 }
 
-func (c *conn) next() (frame.Frame, frame.Request, error) {
+func (c *conn) nextRequest() (frame.Frame, frame.Request, error) {
 	var q frame.Request
 	f, err := frame.Read(c.in)
 	if err != nil {
@@ -195,9 +195,9 @@ func (c *conn) next() (frame.Frame, frame.Request, error) {
 	return f, q, json.Unmarshal(f.Head, &q)
 }
 
-// welcome answers hello and, to whoever wants exits, sends those that are over and not acknowledged. The rest follow
+// answerHello answers hello and, to whoever wants exits, sends those that are over and not acknowledged. The rest follow
 // as they are announced.
-func (c *conn) welcome(id uint32, h *frame.Hello) {
+func (c *conn) answerHello(id uint32, h *frame.Hello) {
 	r := c.r
 	w := &frame.Welcome{
 		Version: frame.Version, Build: r.build, PID: os.Getpid(), Dir: r.dir, Tree: r.tree, Lacks: r.lacks,
@@ -206,7 +206,7 @@ func (c *conn) welcome(id uint32, h *frame.Hello) {
 	if r.apart.noUsers != nil {
 		w.NoUsers = r.apart.noUsers.Error()
 	}
-	c.send(id, frame.KindReply, frame.Reply{Welcome: w})
+	c.sendFrame(id, frame.KindReply, frame.Reply{Welcome: w})
 	if !h.Exits {
 		return
 	}
@@ -226,11 +226,11 @@ func (c *conn) welcome(id uint32, h *frame.Hello) {
 	}
 }
 
-// loop serves requests until the worker goes. Those of different machines are carried out beside each other.
-func (c *conn) loop() {
+// serveRequests serves requests until the worker goes. Those of different machines are carried out beside each other.
+func (c *conn) serveRequests() {
 	slots := make(chan struct{}, maxRequests)
 	for {
-		f, q, err := c.next()
+		f, q, err := c.nextRequest()
 		if err != nil {
 			if !errors.Is(err, io.EOF) && !errors.Is(err, net.ErrClosed) && !errors.Is(err, syscall.ECONNRESET) {
 				c.r.log.Warn("a worker's connection was cut off", "err", err)
@@ -238,40 +238,40 @@ func (c *conn) loop() {
 			return
 		}
 		slots <- struct{}{}
-		wait, done := c.r.turns.take(&q)
-		c.r.pool.do(func() {
+		wait, done := c.r.turns.queueRequest(&q)
+		c.r.pool.runBeside(func() {
 			defer func() { <-slots }()
 			defer done()
-			interrupt(c.r, &q)
+			interruptSave(c.r, &q)
 			if err := wait(); err != nil {
-				c.fail(f.ID, err)
+				c.sendError(f.ID, err)
 				return
 			}
-			c.request(f, q)
+			c.serveRequest(f, q)
 		})
 	}
 }
 
-// request carries out one request and answers it.
-func (c *conn) request(f frame.Frame, q frame.Request) {
+// serveRequest carries out one request and answers it.
+func (c *conn) serveRequest(f frame.Frame, q frame.Request) {
 	if q.Op == frame.OpUpgrade {
 		// When it succeeds, the connection is what ends.
-		err := c.r.upgrade(q.Argv)
-		c.fail(f.ID, err)
+		err := c.r.upgradeTo(q.Argv)
+		c.sendError(f.ID, err)
 		return
 	}
 	c.r.gate.RLock()
 	defer c.r.gate.RUnlock()
 	if q.Op == frame.OpStart {
-		tell := func(st runtime.Status) { c.send(f.ID, frame.KindReply, frame.Reply{Status: &st}) }
-		if err := c.r.start(q.Machine, q.Attempt, q.Start, f.Body, tell); err != nil {
-			c.fail(f.ID, err)
+		tell := func(st runtime.Status) { c.sendFrame(f.ID, frame.KindReply, frame.Reply{Status: &st}) }
+		if err := c.r.startAttempt(q.Machine, q.Attempt, q.Start, f.Body, tell); err != nil {
+			c.sendError(f.ID, err)
 		}
 		return
 	}
 	if q.Op == frame.OpWake {
-		st, err := wake(c.r, q, f.Body)
-		c.send(f.ID, frame.KindReply, frame.Reply{Status: &st, Error: frame.ToError(err)})
+		st, err := wakeLife(c.r, q, f.Body)
+		c.sendFrame(f.ID, frame.KindReply, frame.Reply{Status: &st, Error: frame.ToError(err)})
 		return
 	}
 	var a frame.Reply
@@ -279,30 +279,30 @@ func (c *conn) request(f frame.Frame, q frame.Request) {
 		if err := c.r.containers.getReady(q, f.Body); err != nil {
 			a = frame.Reply{Error: frame.ToError(err)}
 		}
-	} else if err := c.r.do(q, &a); err != nil {
+	} else if err := c.r.doRequest(q, &a); err != nil {
 		a = frame.Reply{Error: frame.ToError(err)}
 	}
-	c.send(f.ID, frame.KindReply, a)
+	c.sendFrame(f.ID, frame.KindReply, a)
 }
 
-// do carries out one request other than start.
-func (r *Reaper) do(q frame.Request, a *frame.Reply) error {
+// doRequest carries out one request other than start.
+func (r *Reaper) doRequest(q frame.Request, a *frame.Reply) error {
 	switch q.Op {
 	case frame.OpPrepare:
-		return r.prepare(q.Machine)
+		return r.prepareMachine(q.Machine)
 	case frame.OpCheck:
-		return check(r, q.Machine, q.Start)
+		return checkStart(r, q.Machine, q.Start)
 	case frame.OpSignal:
-		return r.signal(q.Machine, syscall.Signal(q.Signal))
+		return r.signalMachine(q.Machine, syscall.Signal(q.Signal))
 	case frame.OpKill:
-		return r.kill(q.Machine)
+		return r.killMachine(q.Machine)
 	case frame.OpRemove:
-		return r.remove(q.Machine)
+		return r.removeMachine(q.Machine)
 	case frame.OpList:
-		a.List = r.list()
+		a.List = r.listStatuses()
 		return nil
 	case frame.OpLife:
-		m, err := r.find(q.Machine)
+		m, err := r.findMachine(q.Machine)
 		if err != nil {
 			return err
 		}
@@ -321,14 +321,14 @@ func (r *Reaper) do(q frame.Request, a *frame.Reply) error {
 		return nil
 	case frame.OpAck:
 		for _, a := range q.Acks {
-			if err := r.ack(a.Machine, a.Attempt); err != nil {
+			if err := r.forgetExit(a.Machine, a.Attempt); err != nil {
 				return err
 			}
 		}
 		if q.Machine == "" {
 			return nil
 		}
-		return r.ack(q.Machine, q.Attempt)
+		return r.forgetExit(q.Machine, q.Attempt)
 	case frame.OpPing:
 		r.forkMu.Lock() // whoever has it for long holds up all
 		r.mu.Lock()
@@ -339,41 +339,41 @@ func (r *Reaper) do(q frame.Request, a *frame.Reply) error {
 		r.leaving.Store(true) // it is looked at when the connection is closed
 		return nil
 	case frame.OpPause:
-		return r.pause(q.Machine, true)
+		return r.pauseMachine(q.Machine, true)
 	case frame.OpResume:
-		return r.pause(q.Machine, false)
+		return r.pauseMachine(q.Machine, false)
 	case frame.OpHibernate:
-		return hibernate(r, q.Machine, q.Attempt)
+		return hibernateLife(r, q.Machine, q.Attempt)
 	case frame.OpResize:
-		return resize(r, q.Machine, q.Attempt, q.Limits)
+		return resizeLife(r, q.Machine, q.Attempt, q.Limits)
 	}
 	return fault.New(fault.Unimplemented, fault.CodeOp,
 		"this reaper does not know the request %q: it is older than souk", q.Op)
 }
 
-// watch tells a worker whenever a machine's log has grown, until it closes the connection or the machine is removed.
-func (c *conn) watch(id uint32, machine string) {
-	m, err := c.r.find(machine)
+// watchLog tells a worker whenever a machine's log has grown, until it closes the connection or the machine is removed.
+func (c *conn) watchLog(id uint32, machine string) {
+	m, err := c.r.findMachine(machine)
 	if err != nil {
-		c.fail(id, err)
+		c.sendError(id, err)
 		return
 	}
-	grown, stop := m.watch()
+	grown, stop := m.watchLog()
 	defer stop()
 	gone := make(chan struct{})
 	go func() {
 		defer close(gone)
 		_, _ = c.in.ReadByte() // nothing is sent: it ends with the connection
 	}()
-	c.send(id, frame.KindGrown, nil)
+	c.sendFrame(id, frame.KindGrown, nil)
 	for {
 		select {
 		case _, ok := <-grown:
 			if !ok {
-				c.send(id, frame.KindReply, frame.Reply{})
+				c.sendFrame(id, frame.KindReply, frame.Reply{})
 				return
 			}
-			c.send(id, frame.KindGrown, nil)
+			c.sendFrame(id, frame.KindGrown, nil)
 		case <-gone:
 			return
 		}

@@ -37,19 +37,19 @@ const keptFree = 256 << 20
 // reads one makes it refuse, too.
 const maxRefusals = 3
 
-// sleeps reports whether a life has no process, but a checkpoint. Reaper.mu is held.
-func (l *life) sleeps() bool { return l.rec.Sleep == asleep || l.rec.Sleep == waking }
+// isAsleep reports whether a life has no process, but a checkpoint. Reaper.mu is held.
+func (l *life) isAsleep() bool { return l.rec.Sleep == asleep || l.rec.Sleep == waking }
 
 // awakeFor is the error of a machine that cannot be suspended to disk, and goes on.
 func awakeFor(id string, why error) error {
 	return fault.Wrap(why, fault.Precondition, runtime.CodeAwake, "machine %s cannot be suspended to disk", id)
 }
 
-// hibernate suspends a life to disk.
-func hibernate(r *Reaper, id string, attempt uint64) error {
-	m, err := r.find(id)
+// hibernateLife suspends a life to disk.
+func hibernateLife(r *Reaper, id string, attempt uint64) error {
+	m, err := r.findMachine(id)
 	if err == nil {
-		err = r.lock(m)
+		err = r.lockMachine(m)
 	}
 	if err != nil {
 		return err
@@ -58,7 +58,7 @@ func hibernate(r *Reaper, id string, attempt uint64) error {
 	r.mu.Lock()
 	l := m.life
 	there := l != nil && !l.over && l.attempt == attempt
-	done := there && l.sleeps()
+	done := there && l.isAsleep()
 	r.mu.Unlock()
 	if done {
 		return nil
@@ -66,17 +66,17 @@ func hibernate(r *Reaper, id string, attempt uint64) error {
 	if !there {
 		return notRunning(id)
 	}
-	if l, err = r.running(id); err != nil {
+	if l, err = r.runningLife(id); err != nil {
 		return err
 	}
-	if err := sleepless(r, l); err != nil {
+	if err := whyNoHibernate(r, l); err != nil {
 		return awakeFor(id, err)
 	}
-	return save(r, l)
+	return saveCheckpoint(r, l)
 }
 
-// sleepless returns why a life cannot be suspended to disk; nil when it can, as far as that is seen before.
-func sleepless(r *Reaper, l *life) error {
+// whyNoHibernate returns why a life cannot be suspended to disk; nil when it can, as far as that is seen before.
+func whyNoHibernate(r *Reaper, l *life) error {
 	r.mu.Lock()
 	rec := l.rec
 	r.mu.Unlock()
@@ -108,11 +108,11 @@ func sleepless(r *Reaper, l *life) error {
 	return nil
 }
 
-// save has the checkpoint of a life written, and returns when it is asleep. Where a save was begun before, by a reaper
-// that was killed, that is waited for.
-func save(r *Reaper, l *life) error {
+// saveCheckpoint has the checkpoint of a life written, and returns when it is asleep. Where a save was begun before, by
+// a reaper that was killed, that is waited for.
+func saveCheckpoint(r *Reaper, l *life) error {
 	id, dir := l.m.id, checkpointDir(r.dir, l.m.id)
-	ctx, cancel := r.patience(hibernatePatience)
+	ctx, cancel := r.withPatience(hibernatePatience)
 	defer cancel()
 	r.mu.Lock()
 	begun := l.rec.Sleep == saving
@@ -126,28 +126,28 @@ func save(r *Reaper, l *life) error {
 			return fault.Wrap(err, fault.Unavailable, runtime.CodeDirectory,
 				"the checkpoint of machine %s cannot be written", id)
 		}
-		if err := r.record(line{Kind: lineSaving, Machine: id, Attempt: l.attempt, Frozen: true},
+		if err := r.recordLine(line{Kind: lineSaving, Machine: id, Attempt: l.attempt, Frozen: true},
 			func() { l.rec.Sleep = saving }); err != nil {
 			return err
 		}
-		err = r.containers.checkpoint(ctx, l, dir)
+		err = r.containers.writeCheckpoint(ctx, l, dir)
 		if err != nil && !wasKilled(err) {
-			return stay(r, l, awakeFor(id, err))
+			return cancelSave(r, l, awakeFor(id, err))
 		}
 		if err != nil && !isWritten(ctx, dir) {
-			return stay(r, l, late(id, err)) // it was killed before it had asked for anything
+			return cancelSave(r, l, retryLater(id, err)) // it was killed before it had asked for anything
 		}
 	}
 	select {
 	case err := <-l.saved:
 		return err
 	case <-ctx.Done():
-		return stay(r, l, late(id, ctx.Err()))
+		return cancelSave(r, l, retryLater(id, ctx.Err()))
 	}
 }
 
-// checkpoint has the runtime write a checkpoint, and gives that up when the life ends.
-func (c *containers) checkpoint(ctx context.Context, l *life, dir string) error {
+// writeCheckpoint has the runtime write a checkpoint, and gives that up when the life ends.
+func (c *containers) writeCheckpoint(ctx context.Context, l *life, dir string) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	go func() {
@@ -157,13 +157,13 @@ func (c *containers) checkpoint(ctx context.Context, l *life, dir string) error 
 		case <-ctx.Done():
 		}
 	}()
-	c.working(1)
-	defer c.working(-1)
+	c.addWorking(1)
+	defer c.addWorking(-1)
 	return c.store.Checkpoint(ctx, nameOf(l), dir)
 }
 
-// interrupt ends a life that is being saved, for whoever wants it to end: its turn would come when it is.
-func interrupt(r *Reaper, q *frame.Request) {
+// interruptSave ends a life that is being saved, for whoever wants it to end: its turn would come when it is.
+func interruptSave(r *Reaper, q *frame.Request) {
 	if q.Op != frame.OpKill && q.Op != frame.OpRemove {
 		return
 	}
@@ -176,8 +176,8 @@ func interrupt(r *Reaper, q *frame.Request) {
 	}
 }
 
-// late is the error of what may be asked for again.
-func late(id string, why error) error {
+// retryLater is the error of what may be asked for again.
+func retryLater(id string, why error) error {
 	return fault.Wrap(why, fault.Unavailable, codeCheckpoint, "machine %s is not suspended to disk yet", id)
 }
 
@@ -206,8 +206,9 @@ func wasKilled(err error) bool {
 	return is && exit.Status > 128
 }
 
-// stay takes back that a life is being saved, unless its process has ended meanwhile: then what came of it is told.
-func stay(r *Reaper, l *life, why error) error {
+// cancelSave takes back that a life is being saved, unless its process has ended meanwhile: then what came of it is
+// told.
+func cancelSave(r *Reaper, l *life, why error) error {
 	r.mu.Lock()
 	ended := l.ended
 	if !ended {
@@ -217,7 +218,7 @@ func stay(r *Reaper, l *life, why error) error {
 	if ended {
 		return <-l.saved
 	}
-	err := r.record(line{Kind: lineSaving, Machine: l.m.id, Attempt: l.attempt}, nil)
+	err := r.recordLine(line{Kind: lineSaving, Machine: l.m.id, Attempt: l.attempt}, nil)
 	return errors.Join(why, err, os.RemoveAll(checkpointDir(r.dir, l.m.id)))
 }
 
@@ -241,14 +242,14 @@ func settleSaved(r *Reaper, l *life, x runtime.Exit) {
 	}
 	if err != nil {
 		_ = os.RemoveAll(dir) // with the machine at the latest
-		r.finish(l, r.ended(l, x))
+		r.finishLife(l, r.recordEnd(l, x))
 		l.saved <- err
 		return
 	}
 	clearAway(r, l)
-	err = r.record(line{Kind: lineAsleep, Machine: l.m.id, Attempt: l.attempt}, func() { l.rec.Sleep = asleep })
+	err = r.recordLine(line{Kind: lineAsleep, Machine: l.m.id, Attempt: l.attempt}, func() { l.rec.Sleep = asleep })
 	if err == nil {
-		err = r.lives.sync()
+		err = r.lives.syncFile()
 	}
 	if err != nil { // it is asleep, and only the next reaper might not know
 		r.log.Error("that a machine is suspended to disk could not be recorded", "machine", l.m.id, "err", err)
@@ -298,11 +299,11 @@ func syncDisk(dir string) error {
 	return errors.Join(unix.Syncfs(int(f.Fd())), f.Close())
 }
 
-// wake has a life go on: from its checkpoint, or from where it was frozen.
-func wake(r *Reaper, q frame.Request, data []byte) (runtime.Status, error) {
-	m, err := r.find(q.Machine)
+// wakeLife has a life go on: from its checkpoint, or from where it was frozen.
+func wakeLife(r *Reaper, q frame.Request, data []byte) (runtime.Status, error) {
+	m, err := r.findMachine(q.Machine)
 	if err == nil {
-		err = r.lock(m)
+		err = r.lockMachine(m)
 	}
 	if err != nil {
 		return runtime.Status{}, err
@@ -311,16 +312,16 @@ func wake(r *Reaper, q frame.Request, data []byte) (runtime.Status, error) {
 	r.mu.Lock()
 	l := m.life
 	there := l != nil && !l.over && l.attempt == q.Attempt
-	sleeps := there && l.sleeps()
+	sleeps := there && l.isAsleep()
 	r.mu.Unlock()
 	switch {
 	case !there || q.Start == nil:
 		return runtime.Status{}, notRunning(q.Machine)
 	case !sleeps:
-		err = freeze(r, q.Machine, false)
+		err = freezeLife(r, q.Machine, false)
 	default:
 		r.startSlots <- struct{}{}
-		err = r.containers.wake(m, l, q.Start, data)
+		err = r.containers.wakeContainer(m, l, q.Start, data)
 		<-r.startSlots
 	}
 	r.mu.Lock()
@@ -328,8 +329,8 @@ func wake(r *Reaper, q frame.Request, data []byte) (runtime.Status, error) {
 	return m.statusLocked(), err
 }
 
-// wake makes a container that goes on from the checkpoint of a life, which has ended when that cannot be.
-func (c *containers) wake(m *machine, old *life, s *frame.Start, data []byte) error {
+// wakeContainer makes a container that goes on from the checkpoint of a life, which has ended when that cannot be.
+func (c *containers) wakeContainer(m *machine, old *life, s *frame.Start, data []byte) error {
 	r := c.r
 	forget := func(why error) error {
 		if err := endAsleep(r, old, runtime.Exit{Code: -1, Lost: true}); err != nil {
@@ -346,38 +347,39 @@ func (c *containers) wake(m *machine, old *life, s *frame.Start, data []byte) er
 		return err
 	}
 	defer held.close()
-	l, err := c.conceive(m, old.attempt, s)
+	l, err := c.planLife(m, old.attempt, s)
 	if err != nil {
 		return err
 	}
 	l.rec.StartedAt = old.rec.StartedAt
-	ends, closeEnds, err := l.outfit(r, s)
+	ends, closeEnds, err := l.equipLife(r, s)
 	if err != nil {
 		return err
 	}
 	defer closeEnds()
-	err = r.record(line{Kind: lineWaking, Machine: m.id, Attempt: l.attempt}, func() { old.rec.Sleep = waking })
+	err = r.recordLine(line{Kind: lineWaking, Machine: m.id, Attempt: l.attempt}, func() { old.rec.Sleep = waking })
 	if err == nil {
-		err = r.lives.sync()
+		err = r.lives.syncFile()
 	}
 	if err == nil {
 		err = c.withEngine(func(ctx context.Context) error {
-			pid, err := c.make(ctx, l, s, held, data, ends, checkpointDir(r.dir, m.id))
+			pid, err := c.makeContainer(ctx, l, s, held, data, ends, checkpointDir(r.dir, m.id))
 			if err == nil {
-				c.note(pid, l, func() { r.register(l, pid, 0) })
+				c.noteProcess(pid, l, func() { r.registerLife(l, pid, 0) })
 			}
 			return err
 		})
 	}
 	if err != nil {
-		l.strip(r)
+		l.unequipLife(r)
 		if old.refusals++; fault.CodeOf(err) == engine.CodeRestore && old.refusals >= maxRefusals {
 			return forget(err)
 		}
-		again := r.record(line{Kind: lineAsleep, Machine: m.id, Attempt: l.attempt}, func() { old.rec.Sleep = asleep })
-		return errors.Join(err, again, r.lives.sync())
+		again := r.recordLine(line{Kind: lineAsleep, Machine: m.id, Attempt: l.attempt},
+			func() { old.rec.Sleep = asleep })
+		return errors.Join(err, again, r.lives.syncFile())
 	}
-	r.attend(l)
+	r.attendLife(l)
 	close(old.done)
 	if err := os.RemoveAll(checkpointDir(r.dir, m.id)); err != nil { // no line of the file of lives leads to it
 		r.log.Warn("a checkpoint that was used could not be removed yet", "machine", m.id, "err", err)
@@ -388,26 +390,26 @@ func (c *containers) wake(m *machine, old *life, s *frame.Start, data []byte) er
 // endAsleep ends a life that is suspended to disk.
 func endAsleep(r *Reaper, l *life, x runtime.Exit) error {
 	x.Machine, x.Attempt, x.At = l.m.id, l.attempt, time.Now()
-	r.ended(l, x)
-	if err := errors.Join(r.lives.sync(), os.RemoveAll(checkpointDir(r.dir, l.m.id))); err != nil {
+	r.recordEnd(l, x)
+	if err := errors.Join(r.lives.syncFile(), os.RemoveAll(checkpointDir(r.dir, l.m.id))); err != nil {
 		r.log.Warn("a checkpoint could not be removed yet", "machine", l.m.id, "err", err)
 	}
 	r.mu.Lock()
 	l.over, l.code = true, x.Code
 	r.mu.Unlock()
 	close(l.done)
-	l.m.grown()
-	r.announce(x)
+	l.m.notifyWatchers()
+	r.announceExit(x)
 	return nil
 }
 
 // sleepsOn reports whether a life that was on its way to disk or from there, as a reaper before this one wrote, is to
 // be found there.
 func sleepsOn(r *Reaper, id string, rec *lifeRecord, was line) bool {
-	sameBoot := r.home.same(was)
+	sameBoot := r.home.isSameBoot(was)
 	switch rec.Sleep {
 	case asleep:
-		return !r.home.copied(was) && engine.HasCheckpoint(checkpointDir(r.dir, id))
+		return !r.home.isCopy(was) && engine.HasCheckpoint(checkpointDir(r.dir, id))
 	case waking: // what may have gone on is in a cgroup that belongs to nothing, and is ended before anything else
 		return sameBoot && r.tree != nil && engine.HasCheckpoint(checkpointDir(r.dir, id))
 	case saving:

@@ -52,8 +52,8 @@ func newSlots(t *cgroup.Tree, p *threads) *slots {
 	return &slots{tree: t, threads: p, used: make(map[string]bool)}
 }
 
-// take gives a group with the limits asked for: one that has them, else any that is free, else a new one.
-func (s *slots) take(l cgroup.Limits) (slot, error) {
+// takeSlot gives a group with the limits asked for: one that has them, else any that is free, else a new one.
+func (s *slots) takeSlot(l cgroup.Limits) (slot, error) {
 	s.mu.Lock()
 	var got slot
 	i := s.bestLocked(l)
@@ -66,10 +66,10 @@ func (s *slots) take(l cgroup.Limits) (slot, error) {
 	s.used[got.group.Name()] = true
 	if len(s.free) < minFreeSlots && !s.made && !s.closed {
 		s.made = true
-		go s.stock()
+		go s.stockSlots()
 	}
 	s.mu.Unlock()
-	err := got.make(s.threads)
+	err := got.makeGroup(s.threads)
 	switch {
 	case err != nil:
 	case got.limits == cgroup.Limits{}:
@@ -82,14 +82,14 @@ func (s *slots) take(l cgroup.Limits) (slot, error) {
 	}
 	got.limits = l
 	if err != nil {
-		err = errors.Join(err, s.drop(got))
+		err = errors.Join(err, s.removeSlot(got))
 	}
 	return got, err
 }
 
-// fresh gives a new group with the limits asked for, which is given back to nobody: an OCI runtime removes it, with
+// freshSlot gives a new group with the limits asked for, which is given back to nobody: an OCI runtime removes it, with
 // what it makes of that name in other hierarchies.
-func (s *slots) fresh(l cgroup.Limits) (slot, error) {
+func (s *slots) freshSlot(l cgroup.Limits) (slot, error) {
 	s.mu.Lock()
 	got := slot{group: s.tree.Group(s.nameLocked()), killed: true}
 	s.used[got.group.Name()] = true
@@ -100,19 +100,19 @@ func (s *slots) fresh(l cgroup.Limits) (slot, error) {
 		err = got.group.Limit(l)
 	}
 	if err != nil {
-		err = errors.Join(err, s.drop(got))
+		err = errors.Join(err, s.removeSlot(got))
 	}
 	return got, err
 }
 
-// make makes the group and sits a thread down in it, unless that is so.
-func (g *slot) make(p *threads) (err error) {
+// makeGroup makes the group and sits a thread down in it, unless that is so.
+func (g *slot) makeGroup(p *threads) (err error) {
 	if !g.there {
 		err = g.group.Make()
 	}
 	if err == nil && g.thread == nil {
 		g.there = true
-		g.thread, err = p.park(g.group)
+		g.thread, err = p.parkThread(g.group)
 	}
 	return err
 }
@@ -145,8 +145,8 @@ func (s *slots) nameLocked() string {
 	}
 }
 
-// stock makes groups for the next starts, so that a single one does not wait for it.
-func (s *slots) stock() {
+// stockSlots makes groups for the next starts, so that a single one does not wait for it.
+func (s *slots) stockSlots() {
 	for {
 		s.mu.Lock()
 		if len(s.free) >= minFreeSlots || s.closed {
@@ -157,7 +157,7 @@ func (s *slots) stock() {
 		got := slot{group: s.tree.Group(s.nameLocked())}
 		s.used[got.group.Name()] = true
 		s.mu.Unlock()
-		err := got.make(s.threads)
+		err := got.makeGroup(s.threads)
 		s.mu.Lock()
 		ok := err == nil && !s.closed
 		if ok {
@@ -168,35 +168,35 @@ func (s *slots) stock() {
 		}
 		s.mu.Unlock()
 		if !ok {
-			_ = s.drop(got) // what stays is tried again with the next
+			_ = s.removeSlot(got) // what stays is tried again with the next
 			return
 		}
 	}
 }
 
-// claim marks the group of an adopted life as used.
-func (s *slots) claim(name string) {
+// claimSlot marks the group of an adopted life as used.
+func (s *slots) claimSlot(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.used[name] = true
 }
 
-// discard keeps the name of a group that could not be removed from being given to a life. It is tried again.
-func (s *slots) discard(name string) {
+// discardSlot keeps the name of a group that could not be removed from being given to a life. It is tried again.
+func (s *slots) discardSlot(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.used[name] = true
 	s.junk = append(s.junk, name)
 }
 
-// give takes a group back whose processes have ended.
-func (s *slots) give(g slot) error {
+// giveBackSlot takes a group back whose processes have ended.
+func (s *slots) giveBackSlot(g slot) error {
 	if g.killed {
-		return s.drop(g)
+		return s.removeSlot(g)
 	}
-	u, empty := s.look(&g)
+	u, empty := s.readUsage(&g)
 	if u.OOMKills > 0 || u.Cached > maxCharge || g.limits == (cgroup.Limits{}) || !empty {
-		return s.drop(g)
+		return s.removeSlot(g)
 	}
 	s.mu.Lock()
 	full := len(s.free) >= maxFreeSlots
@@ -207,13 +207,14 @@ func (s *slots) give(g slot) error {
 	}
 	s.mu.Unlock()
 	if full {
-		return s.drop(g)
+		return s.removeSlot(g)
 	}
 	return nil
 }
 
-// look reads a group's counters, and whether nothing is left in it. Groups that come back often keep the files open.
-func (s *slots) look(g *slot) (u cgroup.Usage, empty bool) {
+// readUsage reads a group's counters, and whether nothing is left in it. Groups that come back often keep the files
+// open.
+func (s *slots) readUsage(g *slot) (u cgroup.Usage, empty bool) {
 	if g.meter == nil {
 		s.mu.Lock()
 		if s.meters < maxFreeSlots {
@@ -230,8 +231,8 @@ func (s *slots) look(g *slot) (u cgroup.Usage, empty bool) {
 	return g.meter.Counters(), g.meter.Empty()
 }
 
-// forget closes a group's meter, if it has one.
-func (s *slots) forget(g *slot) {
+// closeMeter closes a group's meter, if it has one.
+func (s *slots) closeMeter(g *slot) {
 	if g.meter == nil {
 		return
 	}
@@ -242,10 +243,10 @@ func (s *slots) forget(g *slot) {
 	s.mu.Unlock()
 }
 
-// drop removes a group, and those that could not be removed before. Its name is not used again until it is gone.
-func (s *slots) drop(g slot) error {
-	g.thread.leave()
-	s.forget(&g)
+// removeSlot removes a group, and those that could not be removed before. Its name is not used again until it is gone.
+func (s *slots) removeSlot(g slot) error {
+	g.thread.giveUpThread()
+	s.closeMeter(&g)
 	err := g.group.Remove() // patient: the thread may need a moment to be gone
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -264,12 +265,12 @@ func (s *slots) drop(g slot) error {
 	return nil
 }
 
-// close removes the groups that are free, at the end of the reaper.
-func (s *slots) close() {
+// removeFree removes the groups that are free, at the end of the reaper.
+func (s *slots) removeFree() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, f := range s.free {
-		f.thread.leave()
+		f.thread.giveUpThread()
 		f.meter.Close()
 	}
 	for _, f := range s.free {

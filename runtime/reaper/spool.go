@@ -37,8 +37,8 @@ func openOutputs(dir string, log *slog.Logger, machines map[string]*machine, sam
 			return
 		}
 		l := &life{m: m, attempt: src.Attempt}
-		l.log = output.Open(LogDir(dir, m.id), logBytes, logFiles, m.grown)
-		o.sink(l, src.Stream).Cut(time.Now())
+		l.log = output.Open(LogDir(dir, m.id), logBytes, logFiles, m.notifyWatchers)
+		o.sinkFor(l, src.Stream).Cut(time.Now())
 		if err := l.log.Close(); err != nil {
 			log.Warn("a log could not be closed", "machine", m.id, "err", err)
 		}
@@ -46,8 +46,8 @@ func openOutputs(dir string, log *slog.Logger, machines map[string]*machine, sam
 	return o
 }
 
-// sink gives the writer of one stream of a life.
-func (o *outputs) sink(l *life, stream string) *output.Sink {
+// sinkFor gives the writer of one stream of a life.
+func (o *outputs) sinkFor(l *life, stream string) *output.Sink {
 	s, err := o.spool.Sink(l.log, output.Source{Machine: l.m.id, Attempt: l.attempt, Stream: stream})
 	if err != nil {
 		o.log.Error("output was lost", "machine", l.m.id, "stream", stream, "err", err)

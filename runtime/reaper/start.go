@@ -21,26 +21,26 @@ import (
 // them.
 const maxStarting = 4
 
-// start starts an attempt, or finds the one that was started. Unless it fails it tells, once, what came of it: as soon
-// as that is so, and before what else a start brings with it is done.
-func (r *Reaper) start(id string, attempt uint64, s *frame.Start, data []byte, tell func(runtime.Status)) error {
+// startAttempt starts an attempt, or finds the one that was started. Unless it fails it tells, once, what came of it:
+// as soon as that is so, and before what else a start brings with it is done.
+func (r *Reaper) startAttempt(id string, attempt uint64, s *frame.Start, data []byte, tell func(runtime.Status)) error {
 	if s != nil && s.Fresh {
-		if err := r.prepare(id); err != nil {
+		if err := r.prepareMachine(id); err != nil {
 			return err
 		}
 	}
-	m, err := r.find(id)
+	m, err := r.findMachine(id)
 	if err != nil {
 		return err
 	}
 	if attempt == 0 || s == nil {
 		return fault.New(fault.Invalid, runtime.CodeAttempt, "a start of machine %s needs an attempt from 1 up", id)
 	}
-	if err := r.lock(m); err != nil {
+	if err := r.lockMachine(m); err != nil {
 		return err
 	}
 	defer m.op.Unlock()
-	st, done, err := r.judge(m, attempt)
+	st, done, err := r.judgeAttempt(m, attempt)
 	if err != nil {
 		return err
 	}
@@ -50,15 +50,15 @@ func (r *Reaper) start(id string, attempt uint64, s *frame.Start, data []byte, t
 	}
 	r.startSlots <- struct{}{}
 	defer func() { <-r.startSlots }()
-	return r.launch(m, attempt, s, data, tell)
+	return r.launchAttempt(m, attempt, s, data, tell)
 }
 
-// judge decides by attempt: done means that the answer is known already.
-func (r *Reaper) judge(m *machine, attempt uint64) (st runtime.Status, done bool, err error) {
+// judgeAttempt decides by attempt: done means that the answer is known already.
+func (r *Reaper) judgeAttempt(m *machine, attempt uint64) (st runtime.Status, done bool, err error) {
 	r.mu.Lock()
 	l, seen := m.life, m.seen
 	busy := l != nil && !l.over
-	ending := busy && l.ended && !l.sleeps()
+	ending := busy && l.ended && !l.isAsleep()
 	r.mu.Unlock()
 	if attempt < seen {
 		return st, false, fault.New(fault.Conflict, runtime.CodeAttemptOld,
@@ -69,7 +69,7 @@ func (r *Reaper) judge(m *machine, attempt uint64) (st runtime.Status, done bool
 			"attempt %d of machine %s still runs: stop it before attempt %d is started", l.attempt, m.id, attempt)
 	}
 	if ending {
-		if err := l.wait(killPatience); err != nil {
+		if err := l.waitUntilOver(killPatience); err != nil {
 			return st, false, err
 		}
 	}
@@ -85,10 +85,11 @@ func (r *Reaper) judge(m *machine, attempt uint64) (st runtime.Status, done bool
 	return st, false, nil
 }
 
-// launch does the work of a start. Nothing is left behind when it fails.
-func (r *Reaper) launch(m *machine, attempt uint64, s *frame.Start, data []byte, tell func(runtime.Status)) error {
+// launchAttempt does the work of a start. Nothing is left behind when it fails.
+func (r *Reaper) launchAttempt(m *machine, attempt uint64, s *frame.Start, data []byte,
+	tell func(runtime.Status)) error {
 	if s.Container != nil {
-		return r.containers.launch(m, attempt, s, data, tell)
+		return r.containers.launchContainer(m, attempt, s, data, tell)
 	}
 	held, err := openVolumes(s)
 	if err != nil {
@@ -99,20 +100,20 @@ func (r *Reaper) launch(m *machine, attempt uint64, s *frame.Start, data []byte,
 	if err != nil {
 		return err
 	}
-	shown, err := r.apart.plan(m, s, held)
+	shown, err := r.apart.planSpace(m, s, held)
 	if err != nil {
 		return err
 	}
 	path := "" // with a space of its own, only that tells what is there
 	if shown == nil {
-		if path, err = r.apart.program(m.id, s); err != nil {
+		if path, err = r.apart.programPath(m.id, s); err != nil {
 			return err
 		}
 	}
 	if err := r.apart.letIn(m, o); err != nil {
 		return err
 	}
-	if err := place(RootDir(r.dir, m.id), s.Files, data, s.Mounts, o, shown != nil); err != nil {
+	if err := placeFiles(RootDir(r.dir, m.id), s.Files, data, s.Mounts, o, shown != nil); err != nil {
 		return err
 	}
 	if err := r.giveVolumes(held, s, o); err != nil {
@@ -123,8 +124,8 @@ func (r *Reaper) launch(m *machine, attempt uint64, s *frame.Start, data []byte,
 	}
 	l := newLife(r.dir, m, attempt, s, o)
 	l.env, l.rec.View = s.Env, r.apart.view != nil
-	return r.born(l, s, func(ends [2]int) error {
-		return l.begin(r, func() error { return r.forkMain(l, path, shown, s, ends, tell) })
+	return r.startLife(l, s, func(ends [2]int) error {
+		return l.beginProgram(r, func() error { return r.forkMain(l, path, shown, s, ends, tell) })
 	})
 }
 
@@ -134,27 +135,27 @@ func newLife(dir string, m *machine, attempt uint64, s *frame.Start, o *owner) *
 	if o != nil {
 		l.rec.UID, l.rec.GID, l.rec.Groups = o.uid, o.gid, o.groups
 	}
-	l.log = output.Open(LogDir(dir, m.id), s.LogBytes, s.LogFiles, m.grown)
+	l.log = output.Open(LogDir(dir, m.id), s.LogBytes, s.LogFiles, m.notifyWatchers)
 	return l
 }
 
-// born makes pipes or a terminal, and a cgroup, and calls start, which makes the first process and begins the life.
-func (r *Reaper) born(l *life, s *frame.Start, start func(ends [2]int) error) error {
-	ends, closeEnds, err := l.outfit(r, s)
+// startLife makes pipes or a terminal, and a cgroup, and calls start, which makes the first process and begins the life.
+func (r *Reaper) startLife(l *life, s *frame.Start, start func(ends [2]int) error) error {
+	ends, closeEnds, err := l.equipLife(r, s)
 	if err != nil {
 		return err
 	}
 	defer closeEnds()
 	if err := start(ends); err != nil {
-		l.strip(r)
+		l.unequipLife(r)
 		return err
 	}
 	return nil
 }
 
-// outfit gives a life that is to be what it writes to and its cgroup, with the limits set. Where it fails nothing is
+// equipLife gives a life that is to be what it writes to and its cgroup, with the limits set. Where it fails nothing is
 // left.
-func (l *life) outfit(r *Reaper, s *frame.Start) (ends [2]int, closeEnds func(), err error) {
+func (l *life) equipLife(r *Reaper, s *frame.Start) (ends [2]int, closeEnds func(), err error) {
 	if s.Attach && s.Terminal == nil { // what is shown on a terminal waits for who looks at it
 		if err := output.Expect(LogDir(r.dir, l.m.id)); err != nil {
 			_ = l.log.Close() // nothing was written
@@ -171,9 +172,9 @@ func (l *life) outfit(r *Reaper, s *frame.Start) (ends [2]int, closeEnds func(),
 	}
 	err = givePipes(l.owner, ends[:]...)
 	if err == nil && r.tree != nil {
-		take := r.slots.take
+		take := r.slots.takeSlot
 		if l.rec.Container != "" {
-			take = r.slots.fresh
+			take = r.slots.freshSlot
 		}
 		if l.slot, err = take(s.Limits); err != nil {
 			err = fault.Wrap(err, fault.Unavailable, runtime.CodeCgroup,
@@ -185,37 +186,37 @@ func (l *life) outfit(r *Reaper, s *frame.Start) (ends [2]int, closeEnds func(),
 	}
 	if err != nil {
 		closeEnds()
-		l.strip(r)
+		l.unequipLife(r)
 	}
 	return ends, closeEnds, err
 }
 
-// strip takes from a life that is not to be what outfit gave it.
-func (l *life) strip(r *Reaper) {
+// unequipLife takes from a life that is not to be what outfit gave it.
+func (l *life) unequipLife(r *Reaper) {
 	if l.rec.Group != "" {
-		_ = r.slots.drop(l.slot) // it is tried again with the next
+		_ = r.slots.removeSlot(l.slot) // it is tried again with the next
 	}
 	l.closeStreams()
 	r.keeper.Drop(l.String())
 	_ = l.log.Close() // nothing was written
 }
 
-// begin writes down that the program of an attempt is about to run, then calls do, which has it run, registers the life
-// and tells of it. A reaper that is killed in between uses up the attempt, so nothing that takes long belongs into do.
-// Where do fails the attempt may be started again.
-func (l *life) begin(r *Reaper, do func() error) error {
+// beginProgram writes down that the program of an attempt is about to run, then calls do, which has it run, registers
+// the life and tells of it. A reaper that is killed in between uses up the attempt, so nothing that takes long belongs
+// into do. Where do fails the attempt may be started again.
+func (l *life) beginProgram(r *Reaper, do func() error) error {
 	l.rec.StartedAt = time.Now()
-	err := r.record(line{Kind: lineIntent, Machine: l.m.id, Attempt: l.attempt, At: l.rec.StartedAt},
+	err := r.recordLine(line{Kind: lineIntent, Machine: l.m.id, Attempt: l.attempt, At: l.rec.StartedAt},
 		func() { l.m.intent, l.m.meant = l.attempt, l.rec.StartedAt })
 	if err != nil {
 		return err
 	}
 	r.at(PointIntent)
 	if err := do(); err != nil {
-		r.abandon(l)
+		r.abandonIntent(l)
 		return err
 	}
-	r.attend(l)
+	r.attendLife(l)
 	return nil
 }
 
@@ -223,11 +224,11 @@ func (l *life) begin(r *Reaper, do func() error) error {
 func openEnds(r *Reaper, l *life, s *frame.Start) (ends [2]int, done func(), err error) {
 	switch {
 	case s.Terminal == nil:
-		pair, err := r.stock.pipes()
+		pair, err := r.stock.takePipes()
 		if err != nil {
 			return ends, nil, err
 		}
-		l.streams = pair.streams(func(name string) *output.Sink { return r.out.sink(l, name) })
+		l.streams = pair.openStreams(func(name string) *output.Sink { return r.out.sinkFor(l, name) })
 		l.rec.Out, l.rec.Err = l.streams[0].inode, l.streams[1].inode
 		return [2]int{pair[0].end, pair[1].end}, pair.closeEnds, nil
 	case s.Container != nil:
@@ -264,10 +265,10 @@ func (r *Reaper) forkMain(l *life, path string, shown *space.Plan, s *frame.Star
 		path: path, argv: s.Argv, env: s.Env, dir: r.apart.workDir(l.m.id), owner: l.owner, space: shown,
 		thread: l.slot.thread, v2: l.slot.meter.Dir(),
 		files:      [3]int{int(r.null.Fd()), ends[0], ends[1]},
-		registered: func(pid int, ticks uint64) { r.register(l, pid, ticks) },
+		registered: func(pid int, ticks uint64) { r.registerLife(l, pid, ticks) },
 		forked: func() {
 			r.mu.Lock()
-			st := l.status()
+			st := l.statusNow()
 			r.mu.Unlock()
 			tell(st)
 		},
@@ -279,17 +280,17 @@ func (r *Reaper) forkMain(l *life, path string, shown *space.Plan, s *frame.Star
 	if r.tree != nil {
 		c.group = &l.slot.group
 	}
-	err := r.fork(c)
+	err := r.forkChild(c)
 	if err == nil && c.spoiled {
 		r.freeThread(l)
 	}
 	return err
 }
 
-// abandon takes an intent back: no program has run, and the attempt may be started again.
-func (r *Reaper) abandon(l *life) {
+// abandonIntent takes an intent back: no program has run, and the attempt may be started again.
+func (r *Reaper) abandonIntent(l *life) {
 	took := func() { l.m.intent = 0 }
-	if err := r.record(line{Kind: lineAbandon, Machine: l.m.id, Attempt: l.attempt}, took); err != nil {
+	if err := r.recordLine(line{Kind: lineAbandon, Machine: l.m.id, Attempt: l.attempt}, took); err != nil {
 		r.log.Warn("a start that failed could not be recorded", "machine", l.m.id, "attempt", l.attempt, "err", err)
 		r.mu.Lock()
 		defer r.mu.Unlock()
@@ -297,15 +298,15 @@ func (r *Reaper) abandon(l *life) {
 	}
 }
 
-// attend begins what goes on beside a life once its start is answered.
-func (r *Reaper) attend(l *life) {
-	r.young.add(l)
+// attendLife begins what goes on beside a life once its start is answered.
+func (r *Reaper) attendLife(l *life) {
+	r.young.addLife(l)
 	r.mu.Lock()
 	streams := l.streams
 	r.mu.Unlock()
 	for _, st := range streams {
 		if st != nil {
-			l.pumps.run(st)
+			l.pumps.runPump(st)
 		}
 	}
 }
@@ -314,19 +315,19 @@ func (r *Reaper) attend(l *life) {
 // at its end: they are of use to those who come and go.
 func (r *Reaper) freeThread(l *life) {
 	s := r.takeBack(l)
-	s.thread.leave()
-	r.slots.forget(&s)
-	r.stock.restock(r.pool)
+	s.thread.giveUpThread()
+	r.slots.closeMeter(&s)
+	r.stock.makeMissing(r.pool)
 }
 
-// register makes a process the machine's life. It runs before the process can be waited for. ticks is when it began;
+// registerLife makes a process the machine's life. It runs before the process can be waited for. ticks is when it began;
 // 0: that must be asked. The pumps count from here on: the end of the life waits for them, however soon it comes.
-func (r *Reaper) register(l *life, pid int, ticks uint64) {
+func (r *Reaper) registerLife(l *life, pid int, ticks uint64) {
 	l.rec.PID, l.rec.Ticks = pid, ticks
 	r.at(PointForked)
 	for _, st := range l.streams {
 		if st != nil {
-			l.pumps.expect(1)
+			l.pumps.expectPumps(1)
 		}
 	}
 	if ticks == 0 {
@@ -335,7 +336,7 @@ func (r *Reaper) register(l *life, pid int, ticks uint64) {
 		}
 	}
 	rec := l.rec
-	err := r.record(line{Kind: lineRun, Machine: l.m.id, Attempt: l.attempt, Life: &rec}, func() {
+	err := r.recordLine(line{Kind: lineRun, Machine: l.m.id, Attempt: l.attempt, Life: &rec}, func() {
 		l.m.seen, l.m.started, l.m.life, l.m.intent = l.attempt, l.rec.StartedAt, l, 0
 		r.procs[pid] = l
 	})

@@ -53,7 +53,7 @@ func openStock(dir string) (*stock, error) {
 	names, err := f.Readdirnames(-1)
 	for _, name := range names {
 		if err == nil && strings.HasPrefix(name, stockPrefix) {
-			err = s.remove(name)
+			err = s.removeEmptyDir(name)
 		}
 	}
 	if err != nil {
@@ -63,18 +63,18 @@ func openStock(dir string) (*stock, error) {
 	return s, nil
 }
 
-func (s *stock) fd() int { return int(s.dir.Fd()) }
+func (s *stock) dirFD() int { return int(s.dir.Fd()) }
 
-// remove removes an empty directory.
-func (s *stock) remove(name string) error {
-	if err := unix.Unlinkat(s.fd(), name, unix.AT_REMOVEDIR); err != nil {
+// removeEmptyDir removes an empty directory.
+func (s *stock) removeEmptyDir(name string) error {
+	if err := unix.Unlinkat(s.dirFD(), name, unix.AT_REMOVEDIR); err != nil {
 		return &fs.PathError{Op: "rmdir", Path: filepath.Join(s.dir.Name(), name), Err: err}
 	}
 	return nil
 }
 
-// mkdir makes a machine's directory, unless it is there, and gives whose it is; 0: the reaper's, or not known.
-func (s *stock) mkdir(id string) (uid int, err error) {
+// makeMachineDir makes a machine's directory, unless it is there, and gives whose it is; 0: the reaper's, or not known.
+func (s *stock) makeMachineDir(id string) (uid int, err error) {
 	s.mu.Lock()
 	var unused unusedDir
 	if n := len(s.dirs); n > 0 {
@@ -83,11 +83,11 @@ func (s *stock) mkdir(id string) (uid int, err error) {
 	s.mu.Unlock()
 	if unused.name != "" {
 		// A directory that is there must not be replaced: a machine may work in it.
-		err := unix.Renameat2(s.fd(), unused.name, s.fd(), id, unix.RENAME_NOREPLACE)
+		err := unix.Renameat2(s.dirFD(), unused.name, s.dirFD(), id, unix.RENAME_NOREPLACE)
 		if err == nil {
 			return unused.uid, nil
 		}
-		s.discard(unused)
+		s.discardDir(unused)
 	}
 	uid, err = s.makeDir(id)
 	if errors.Is(err, fs.ErrExist) {
@@ -98,7 +98,7 @@ func (s *stock) mkdir(id string) (uid int, err error) {
 
 // makeDir makes a directory, and with users one of a user of its own, whom nobody else has.
 func (s *stock) makeDir(name string) (uid int, err error) {
-	if err := unix.Mkdirat(s.fd(), name, 0o700); err != nil {
+	if err := unix.Mkdirat(s.dirFD(), name, 0o700); err != nil {
 		return 0, &fs.PathError{Op: "mkdir", Path: filepath.Join(s.dir.Name(), name), Err: err}
 	}
 	if s.users == nil {
@@ -107,22 +107,22 @@ func (s *stock) makeDir(name string) (uid int, err error) {
 	if uid, err = s.users.Take(); err != nil {
 		return 0, nil // the start that needs it says why
 	}
-	if err := unix.Fchownat(s.fd(), name, uid, uid, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+	if err := unix.Fchownat(s.dirFD(), name, uid, uid, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 		s.users.Give(uid)
 		return 0, nil // so does the start
 	}
 	return uid, nil
 }
 
-// discard removes a directory of the stock.
-func (s *stock) discard(d unusedDir) {
-	if s.remove(d.name) == nil && s.users != nil { // where it stays, the next reaper removes it
+// discardDir removes a directory of the stock.
+func (s *stock) discardDir(d unusedDir) {
+	if s.removeEmptyDir(d.name) == nil && s.users != nil { // where it stays, the next reaper removes it
 		s.users.Give(d.uid)
 	}
 }
 
-// pipes gives the pipes for one life.
-func (s *stock) pipes() (pipePair, error) {
+// takePipes gives the pipes for one life.
+func (s *stock) takePipes() (pipePair, error) {
 	s.mu.Lock()
 	if n := len(s.pairs); n > 0 {
 		p := s.pairs[n-1]
@@ -134,18 +134,18 @@ func (s *stock) pipes() (pipePair, error) {
 	return newPipePair()
 }
 
-// restock makes what is missing, beside the caller.
-func (s *stock) restock(pool *workerPool) {
+// makeMissing makes what is missing, beside the caller.
+func (s *stock) makeMissing(pool *workerPool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed || s.making || len(s.pairs) >= minStock && len(s.dirs) >= minStock {
 		return
 	}
 	s.making = true
-	pool.do(s.fill)
+	pool.runBeside(s.fillStock)
 }
 
-func (s *stock) fill() {
+func (s *stock) fillStock() {
 	for s.makeOne() {
 	}
 }
@@ -176,7 +176,7 @@ func (s *stock) makeOne() bool {
 	case err != nil:
 		s.making = false
 	case dir && s.closed:
-		s.discard(made)
+		s.discardDir(made)
 	case dir:
 		s.dirs = append(s.dirs, made)
 	default:
@@ -190,7 +190,7 @@ func (s *stock) close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, d := range s.dirs {
-		s.discard(d)
+		s.discardDir(d)
 	}
 	s.dirs, s.closed = nil, true
 }
@@ -241,8 +241,8 @@ func newPipe(name string) (pipe, error) {
 	return pipe{s, end}, nil
 }
 
-// streams gives the reaper's ends, each with its sink.
-func (p pipePair) streams(sink func(name string) *output.Sink) (s [2]*stream) {
+// openStreams gives the reaper's ends, each with its sink.
+func (p pipePair) openStreams(sink func(name string) *output.Sink) (s [2]*stream) {
 	for i := range p {
 		s[i] = p[i].s
 		s[i].sink = sink(s[i].name)

@@ -18,7 +18,7 @@ func stocked(t *testing.T) *stock {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.fill()
+	s.fillStock()
 	t.Cleanup(func() {
 		for _, p := range s.pairs {
 			p.closeEnds()
@@ -38,7 +38,7 @@ func stocked(t *testing.T) *stock {
 func TestStockOfDirectories(t *testing.T) {
 	s := stocked(t)
 	for _, id := range []string{"a", "b", "c", "d", "e", "f"} {
-		if _, err := s.mkdir(id); err != nil {
+		if _, err := s.makeMachineDir(id); err != nil {
 			t.Fatal(err)
 		}
 		st, err := os.Lstat(filepath.Join(s.dir.Name(), id))
@@ -49,13 +49,13 @@ func TestStockOfDirectories(t *testing.T) {
 	if len(s.dirs) != 0 {
 		t.Errorf("%d unused directories are left", len(s.dirs))
 	}
-	s.fill()
+	s.fillStock()
 	at := filepath.Join(s.dir.Name(), "a")
 	before, err := os.Stat(at)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.mkdir("a"); err != nil {
+	if _, err := s.makeMachineDir("a"); err != nil {
 		t.Fatal(err)
 	}
 	after, err := os.Stat(at)
@@ -74,7 +74,7 @@ func umask() os.FileMode {
 // directories are not.
 func TestStockOfBefore(t *testing.T) {
 	old := stocked(t)
-	if _, err := old.mkdir("a"); err != nil {
+	if _, err := old.makeMachineDir("a"); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.WriteFile(filepath.Join(old.dir.Name(), "a", "kept"), nil, 0o600); err != nil {
@@ -85,9 +85,9 @@ func TestStockOfBefore(t *testing.T) {
 		t.Fatal(err)
 	}
 	onlyA(t, old.dir.Name())
-	young.fill()
+	young.fillStock()
 	young.close()
-	young.fill() // that was asked for before
+	young.fillStock() // that was asked for before
 	onlyA(t, old.dir.Name())
 	if _, err := os.Stat(filepath.Join(old.dir.Name(), "a", "kept")); err != nil {
 		t.Error(err)
@@ -111,7 +111,7 @@ func TestStockOfADirectoryThatIsGone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	second.fill()
+	second.fillStock()
 	if _, err := first.makeDir(stockPrefix + "9"); err == nil {
 		t.Error("a directory was made in another's place")
 	}
@@ -134,15 +134,15 @@ func onlyA(t *testing.T, dir string) {
 func TestStockOfPipes(t *testing.T) {
 	s := stocked(t)
 	for range minStock + 1 {
-		p, err := s.pipes()
+		p, err := s.takePipes()
 		if err != nil {
 			t.Fatal(err)
 		}
 		dir := filepath.Join(t.TempDir(), "log")
 		log := output.Open(dir, 1<<20, 2, func() {})
 		var pumps pumps
-		streams := p.streams(log.Sink)
-		pumps.expect(len(streams))
+		streams := p.openStreams(log.Sink)
+		pumps.expectPumps(len(streams))
 		for i, name := range streamNames {
 			if _, err := syscall.Write(p[i].end, []byte("on "+name+"\n")); err != nil {
 				t.Fatal(err)
@@ -150,10 +150,10 @@ func TestStockOfPipes(t *testing.T) {
 		}
 		p.closeEnds() // before the pumps: what was written is there all the same
 		for _, one := range streams {
-			pumps.run(one)
+			pumps.runPump(one)
 		}
 		select {
-		case <-pumps.rested():
+		case <-pumps.whenRested():
 		case <-time.After(time.Minute):
 			t.Fatal("a pipe whose ends are closed has no end")
 		}
@@ -171,9 +171,9 @@ func TestStockOfPipes(t *testing.T) {
 // TestPumpsAreWaitedForBeforeTheyRun: the end of a life that is shorter than its start waits for its output.
 func TestPumpsAreWaitedForBeforeTheyRun(t *testing.T) {
 	var p pumps
-	p.expect(1)
+	p.expectPumps(1)
 	select {
-	case <-p.rested():
+	case <-p.whenRested():
 		t.Error("a pump that is to run is not waited for")
 	default:
 	}

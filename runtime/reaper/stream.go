@@ -42,8 +42,8 @@ type screen struct {
 // maxBacklog bounds what is remembered of a terminal, in bytes.
 const maxBacklog = 64 << 10
 
-// show shows what was written. p is not kept.
-func (s *screen) show(p []byte) {
+// showOutput shows what was written. p is not kept.
+func (s *screen) showOutput(p []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.backlog = append(s.backlog, p...)
@@ -56,8 +56,8 @@ func (s *screen) show(p []byte) {
 	}
 }
 
-// join has a connection shown what is written from now on.
-func (s *screen) join(c *conn, id uint32, backlog bool) {
+// addConn has a connection shown what is written from now on.
+func (s *screen) addConn(c *conn, id uint32, backlog bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if backlog && len(s.backlog) > 0 {
@@ -69,7 +69,7 @@ func (s *screen) join(c *conn, id uint32, backlog bool) {
 	s.viewers[c] = id
 }
 
-func (s *screen) leave(c *conn) {
+func (s *screen) removeConn(c *conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.viewers, c)
@@ -88,8 +88,8 @@ func openTerminal(near *os.File, sink *output.Sink) (*stream, error) {
 	return s, errors.Join(err, cerr)
 }
 
-// take moves what there is into the log, and shows it.
-func (s *stream) take(fd int, buf []byte) error {
+// takeOutput moves what there is into the log, and shows it.
+func (s *stream) takeOutput(fd int, buf []byte) error {
 	if s.screen == nil {
 		return s.sink.Take(fd, buf)
 	}
@@ -101,7 +101,7 @@ func (s *stream) take(fd int, buf []byte) error {
 		return err
 	}
 	s.sink.Write(buf[:n], time.Now())
-	s.screen.show(buf[:n])
+	s.screen.showOutput(buf[:n])
 	return nil
 }
 
@@ -119,10 +119,10 @@ func openStream(name string, fd int, sink *output.Sink) (*stream, error) {
 	return &stream{name: name, fd: fd, file: os.NewFile(uintptr(fd), name), inode: st.Ino, sink: sink}, nil
 }
 
-// reopen finds the pipe of a life whose reaper is gone. It must be the very pipe that was recorded: the machine may
+// reopenPipe finds the pipe of a life whose reaper is gone. It must be the very pipe that was recorded: the machine may
 // have put something else in its place, for good or, as a shell does while it redirects one command, for a moment.
 // Then it has it under another number, or another process of the machine does.
-func reopen(pids []int, fd int, name string, inode uint64, sink *output.Sink) (*stream, error) {
+func reopenPipe(pids []int, fd int, name string, inode uint64, sink *output.Sink) (*stream, error) {
 	for range 5 { // descriptors that are moved about may be missed
 		for _, pid := range pids {
 			f, err := openPipe(fmt.Sprintf("/proc/%d/fd/%d", pid, fd), inode)
@@ -164,23 +164,23 @@ type pumps struct {
 	none chan struct{} // closed when n is 0 again; nil: nobody asked yet
 }
 
-// start reads a stream.
-func (p *pumps) start(s *stream) {
-	p.expect(1)
-	p.run(s)
+// startPump reads a stream.
+func (p *pumps) startPump(s *stream) {
+	p.expectPumps(1)
+	p.runPump(s)
 }
 
-// expect counts n pumps that will run: rested waits for them from here on.
-func (p *pumps) expect(n int) {
+// expectPumps counts n pumps that will run: rested waits for them from here on.
+func (p *pumps) expectPumps(n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.n += n
 }
 
-// run reads a stream that was expected.
-func (p *pumps) run(s *stream) {
+// runPump reads a stream that was expected.
+func (p *pumps) runPump(s *stream) {
 	go func() {
-		s.pump()
+		s.pumpOutput()
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		if p.n--; p.n == 0 && p.none != nil {
@@ -190,8 +190,8 @@ func (p *pumps) run(s *stream) {
 	}()
 }
 
-// rested gives a channel that is closed when no pump runs.
-func (p *pumps) rested() <-chan struct{} {
+// whenRested gives a channel that is closed when no pump runs.
+func (p *pumps) whenRested() <-chan struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.n == 0 {
@@ -206,14 +206,14 @@ func (p *pumps) rested() <-chan struct{} {
 // closed holds no state: it is what a channel is that nobody waits for.
 var closed = func() chan struct{} { c := make(chan struct{}); close(c); return c }() //nolint:gochecknoglobals // a constant
 
-// pump reads until every writer is gone, or the file is closed.
-func (s *stream) pump() { s.pumpWith(&shared) }
+// pumpOutput reads until every writer is gone, or the file is closed.
+func (s *stream) pumpOutput() { s.pumpWith(&shared) }
 
 // shared holds no state, only memory that is not in use.
 var shared = buffers{pool: sync.Pool{New: func() any { b := make([]byte, readSize); return &b }}}
 
-// await waits for the log's reader. What is not taken from the pipe has the program wait.
-func (s *stream) await() {
+// awaitReader waits for the log's reader. What is not taken from the pipe has the program wait.
+func (s *stream) awaitReader() {
 	for wait := time.Millisecond; s.sink.Full() && !s.resting.Load() && !s.over.Load(); wait = min(2*wait, slowest) {
 		time.Sleep(wait) // the reader is another process, which tells nobody how far it is
 	}
@@ -225,12 +225,12 @@ const slowest = 32 * time.Millisecond
 func (s *stream) pumpWith(bufs *buffers) {
 	raw, err := s.file.SyscallConn()
 	for err == nil {
-		s.await()
+		s.awaitReader()
 		var rerr error
 		err = raw.Read(func(fd uintptr) bool {
 			b := bufs.pool.Get().(*[]byte)
 			defer bufs.pool.Put(b)
-			switch e := s.take(int(fd), *b); {
+			switch e := s.takeOutput(int(fd), *b); {
 			case errors.Is(e, syscall.EAGAIN):
 				return false
 			case e != nil && !errors.Is(e, syscall.EINTR):

@@ -35,12 +35,12 @@ func newThread(settle func() error, made *atomic.Int64) (*parkedThread, error) {
 	made.Add(1)
 	osthread.Go(func() {
 		defer made.Add(-1)
-		s.sit(settle, sits)
+		s.sitInGroup(settle, sits)
 	})
 	return s, <-sits
 }
 
-func (s *parkedThread) sit(settle func() error, sits chan<- error) {
+func (s *parkedThread) sitInGroup(settle func() error, sits chan<- error) {
 	err := settle()
 	sits <- err
 	if err != nil {
@@ -51,15 +51,15 @@ func (s *parkedThread) sit(settle func() error, sits chan<- error) {
 	}
 }
 
-// run has job done in the group.
-func (s *parkedThread) run(job func() error) error {
+// runInGroup has job done in the group.
+func (s *parkedThread) runInGroup(job func() error) error {
 	done := make(chan error, 1)
 	s.jobs <- func() { done <- job() }
 	return <-done
 }
 
-// leave gives the parked thread up. nil has nothing to give up.
-func (s *parkedThread) leave() {
+// giveUpThread gives the parked thread up. nil has nothing to give up.
+func (s *parkedThread) giveUpThread() {
 	if s != nil {
 		close(s.jobs)
 	}
@@ -74,16 +74,16 @@ type young struct {
 	lives []*life // oldest first; some may have ended
 }
 
-func (y *young) add(l *life) {
+func (y *young) addLife(l *life) {
 	y.mu.Lock()
 	defer y.mu.Unlock()
 	y.lives = append(y.lives, l)
 	if len(y.lives) == 1 {
-		time.AfterFunc(threadPatience, y.age)
+		time.AfterFunc(threadPatience, y.retireYoung)
 	}
 }
 
-func (y *young) age() {
+func (y *young) retireYoung() {
 	since := time.Now().Add(-threadPatience)
 	y.mu.Lock()
 	n := 0
@@ -92,7 +92,7 @@ func (y *young) age() {
 	}
 	lives := y.lives[:n:n]
 	if y.lives = y.lives[n:]; len(y.lives) > 0 {
-		time.AfterFunc(y.lives[0].rec.StartedAt.Sub(since), y.age)
+		time.AfterFunc(y.lives[0].rec.StartedAt.Sub(since), y.retireYoung)
 	} else {
 		y.lives = nil
 	}
@@ -123,10 +123,10 @@ const (
 	readyThreads = 4
 	minHeadroom  = 16 // processes that others may make while a thread is made
 
-	// idleThreads are the Go runtime's own, made beforehand: it makes one when more calls wait in the kernel than it has
-	// threads for. One that parks is taken from them and ends. Below idleThreads they are made again, moreThreads more than
-	// that at once: while the runtime makes one, what machines take meanwhile ends the process, so that it is to be rare.
-	// It tries for 0.2 s.
+	// idleThreads are the Go runtime's own, made beforehand: it makes one when more calls wait in the kernel than it
+	// has threads for. One that parks is taken from them and ends. Below idleThreads they are made again, moreThreads
+	// more than that at once: while the runtime makes one, what machines take meanwhile ends the process, so that it is
+	// to be rare. It tries for 0.2 s.
 	idleThreads = 16
 	moreThreads = 8
 )
@@ -144,14 +144,14 @@ func newThreads(ctx context.Context, t *cgroup.Tree, v *space.View, log *slog.Lo
 func newThreadsWithin(ctx context.Context, headroom func() int64, v *space.View, log *slog.Logger) *threads {
 	p := &threads{log: log, view: v, headroom: headroom, ready: make(chan *parkedThread, readyThreads),
 		low: make(chan struct{}, 1)}
-	p.warm(p.lacking(), moreThreads+readyThreads) // before a machine is there that could take the room
+	p.warmThreads(p.lackingThreads(), moreThreads+readyThreads) // before a machine is there that could take the room
 	p.low <- struct{}{}
-	go p.keep(ctx)
+	go p.keepThreads(ctx)
 	return p
 }
 
-// lacking is how many threads fewer the Go runtime has for itself than it should.
-func (p *threads) lacking() int64 {
+// lackingThreads is how many threads fewer the Go runtime has for itself than it should.
+func (p *threads) lackingThreads() int64 {
 	st, err := proc.Read(os.Getpid())
 	if err != nil {
 		return 0
@@ -159,24 +159,24 @@ func (p *threads) lacking() int64 {
 	return max(0, idleThreads-int64(st.Threads)+p.made.Load())
 }
 
-// fits reports whether a thread may be made: beside those that the Go runtime lacks, should it want them all.
-func (p *threads) fits() bool { return p.allows(p.lacking()) }
+// canMakeThread reports whether a thread may be made: beside those that the Go runtime lacks, should it want them all.
+func (p *threads) canMakeThread() bool { return p.canMakeThreads(p.lackingThreads()) }
 
-// allows reports whether so many threads may be made.
-func (p *threads) allows(n int64) bool { return p.headroom() >= minHeadroom+n }
+// canMakeThreads reports whether so many threads may be made.
+func (p *threads) canMakeThreads(n int64) bool { return p.headroom() >= minHeadroom+n }
 
-// warm has the Go runtime make the threads that it lacks, and more than that where there is room.
-func (p *threads) warm(lacks, more int64) {
+// warmThreads has the Go runtime make the threads that it lacks, and more than that where there is room.
+func (p *threads) warmThreads(lacks, more int64) {
 	switch {
-	case p.allows(lacks + more):
-		warm(idleThreads + int(more))
-	case p.allows(lacks):
-		warm(idleThreads)
+	case p.canMakeThreads(lacks + more):
+		warmRuntimeThreads(idleThreads + int(more))
+	case p.canMakeThreads(lacks):
+		warmRuntimeThreads(idleThreads)
 	}
 }
 
-// warm has the Go runtime make threads, which it keeps.
-func warm(n int) {
+// warmRuntimeThreads has the Go runtime make threads, which it keeps.
+func warmRuntimeThreads(n int) {
 	var all, done sync.WaitGroup
 	all.Add(n)
 	for range n {
@@ -190,63 +190,63 @@ func warm(n int) {
 	done.Wait()
 }
 
-// park puts a thread into g, where groups must be entered.
-func (p *threads) park(g cgroup.Group) (*parkedThread, error) {
-	s, err := p.take()
+// parkThread puts a thread into g, where groups must be entered.
+func (p *threads) parkThread(g cgroup.Group) (*parkedThread, error) {
+	s, err := p.takeThread()
 	if err != nil {
 		return nil, err
 	}
-	return s, enter(s, g)
+	return s, enterGroup(s, g)
 }
 
 // parkFor is park for what runs as a user. Threads that are ready can fork none who is root.
 func (p *threads) parkFor(o *owner, g *cgroup.Group) (s *parkedThread, err error) {
-	if !o.root() {
-		s, err = p.take()
-	} else if s, err = p.make(p.settleRoot); err != nil {
+	if !o.isRoot() {
+		s, err = p.takeThread()
+	} else if s, err = p.makeThread(p.settleRoot); err != nil {
 		return nil, err
 	}
 	if err != nil || g == nil {
 		return s, err
 	}
-	return s, enter(s, *g)
+	return s, enterGroup(s, *g)
 }
 
-func enter(s *parkedThread, g cgroup.Group) error {
+func enterGroup(s *parkedThread, g cgroup.Group) error {
 	if !g.NeedsEnter() {
 		return nil
 	}
-	if err := s.run(g.Enter); err != nil {
-		s.leave() // Enter has left again what it had entered
+	if err := s.runInGroup(g.Enter); err != nil {
+		s.giveUpThread() // Enter has left again what it had entered
 		return err
 	}
 	return nil
 }
 
-func (p *threads) take() (*parkedThread, error) {
-	p.fewer()
+func (p *threads) takeThread() (*parkedThread, error) {
+	p.requestCheck()
 	select {
 	case s := <-p.ready:
 		return s, nil
 	default:
 	}
-	return p.make(p.settle)
+	return p.makeThread(p.settleThread)
 }
 
-// fewer has keep look whether there are as many threads as there should be.
-func (p *threads) fewer() {
+// requestCheck has keep look whether there are as many threads as there should be.
+func (p *threads) requestCheck() {
 	select {
 	case p.low <- struct{}{}:
 	default:
 	}
 }
 
-// make makes a thread where there is room for one.
-func (p *threads) make(settle func() error) (*parkedThread, error) {
-	if !p.fits() {
+// makeThread makes a thread where there is room for one.
+func (p *threads) makeThread(settle func() error) (*parkedThread, error) {
+	if !p.canMakeThread() {
 		return nil, fault.New(fault.Unavailable, codeFork, "this worker has no room for another process now")
 	}
-	defer p.fewer()
+	defer p.requestCheck()
 	s, err := newThread(settle, &p.made)
 	if err != nil {
 		return nil, fault.Wrap(err, fault.Unavailable, codeThread, "no thread can be made that starts machines")
@@ -254,17 +254,17 @@ func (p *threads) make(settle func() error) (*parkedThread, error) {
 	return s, nil
 }
 
-// back takes a thread that is in no group for the next.
-func (p *threads) back(s *parkedThread) {
+// giveBackThread takes a thread that is in no group for the next.
+func (p *threads) giveBackThread(s *parkedThread) {
 	select {
 	case p.ready <- s:
 	default:
-		s.leave()
+		s.giveUpThread()
 	}
 }
 
-// keep makes threads beforehand, so that a start does not wait for it.
-func (p *threads) keep(ctx context.Context) {
+// keepThreads makes threads beforehand, so that a start does not wait for it.
+func (p *threads) keepThreads(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
@@ -272,22 +272,22 @@ func (p *threads) keep(ctx context.Context) {
 		case <-p.low:
 		}
 		for len(p.ready) < readyThreads {
-			if !p.fits() {
+			if !p.canMakeThread() {
 				if !p.short.Swap(true) {
 					p.log.Warn("there is no room for more processes; starts are refused")
 				}
 				break
 			}
 			p.short.Store(false)
-			s, err := newThread(p.settle, &p.made)
+			s, err := newThread(p.settleThread, &p.made)
 			if err != nil {
 				p.log.Error("no thread can be made that starts machines", "err", err)
 				break
 			}
-			p.back(s)
+			p.giveBackThread(s)
 		}
-		if n := p.lacking(); n > 0 {
-			p.warm(n, moreThreads)
+		if n := p.lackingThreads(); n > 0 {
+			p.warmThreads(n, moreThreads)
 		}
 	}
 }

@@ -22,11 +22,11 @@ func TestThreadsThatEnd(t *testing.T) {
 	use := func(n int) {
 		t.Helper()
 		for range n {
-			s, err := p.make(settled)
+			s, err := p.makeThread(settled)
 			if err != nil {
 				t.Fatal(err)
 			}
-			s.leave()
+			s.giveUpThread()
 		}
 	}
 	use(4 * idleThreads)
@@ -39,12 +39,12 @@ func TestThreadsThatEnd(t *testing.T) {
 	}, func(lacks string) bool { return lacks == "" })
 
 	room.Store(minHeadroom - 1)
-	if _, err := p.make(settled); !fault.Is(err, fault.Unavailable) {
+	if _, err := p.makeThread(settled); !fault.Is(err, fault.Unavailable) {
 		t.Errorf("with no room a thread is made: %v", err)
 	}
 	room.Store(minHeadroom)
 	p.made.Add(1000) // as if the runtime had none
-	if _, err := p.make(settled); !fault.Is(err, fault.Unavailable) {
+	if _, err := p.makeThread(settled); !fault.Is(err, fault.Unavailable) {
 		t.Errorf("where the runtime's own cannot be made again, a thread is made: %v", err)
 	}
 	room.Store(minHeadroom + 1000 + idleThreads)
@@ -64,7 +64,7 @@ func TestThreadsAreMadeBeforehand(t *testing.T) {
 	}
 	before := count()
 	waittest.Until(t, "they are parked", func() bool { return len(p.ready) == readyThreads })
-	if n := p.lacking(); n > 0 {
+	if n := p.lackingThreads(); n > 0 {
 		t.Errorf("the Go runtime lacks %d", n)
 	}
 	if now := count(); now > before {

@@ -23,9 +23,9 @@ type queued struct {
 // maxTurns bounds the requests that wait for one machine. What hangs in the kernel is asked for again and again.
 const maxTurns = 16
 
-// take gives a request its place. wait returns when its turn has come, and errs when there is no place for it; done is
-// called in either case.
-func (t *turns) take(q *frame.Request) (wait func() error, done func()) {
+// queueRequest gives a request its place. wait returns when its turn has come, and errs when there is no place for it;
+// done is called in either case.
+func (t *turns) queueRequest(q *frame.Request) (wait func() error, done func()) {
 	switch q.Op {
 	case frame.OpPrepare, frame.OpCheck, frame.OpReady, frame.OpStart, frame.OpSignal, frame.OpKill, frame.OpRemove,
 		frame.OpPause, frame.OpResume, frame.OpResize, frame.OpHibernate, frame.OpWake:
@@ -58,10 +58,10 @@ func (t *turns) take(q *frame.Request) (wait func() error, done func()) {
 		}
 		return nil
 	}
-	return wait, func() { t.end(id, l, mine) }
+	return wait, func() { t.leaveQueue(id, l, mine) }
 }
 
-func (t *turns) end(id string, l *queued, mine chan struct{}) {
+func (t *turns) leaveQueue(id string, l *queued, mine chan struct{}) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	close(mine)

@@ -32,15 +32,15 @@ type handover struct {
 
 const quietPatience = 5 * time.Second
 
-// upgrade executes argv in the reaper's place. It returns only when that was not possible; then all is as before.
-func (r *Reaper) upgrade(argv []string) error {
+// upgradeTo executes argv in the reaper's place. It returns only when that was not possible; then all is as before.
+func (r *Reaper) upgradeTo(argv []string) error {
 	if len(argv) == 0 {
 		return fault.New(fault.Invalid, fault.CodeUpgrade, "no program is named that the reaper should become")
 	}
 	if err := syscall.Access(argv[0], 1); err != nil { // X_OK
 		return fault.Wrap(err, fault.Precondition, fault.CodeUpgrade, "the reaper cannot become %s", argv[0])
 	}
-	if err := r.quiet(); err != nil {
+	if err := r.lockGateIfIdle(); err != nil {
 		return err
 	}
 	defer r.gate.Unlock()
@@ -48,14 +48,14 @@ func (r *Reaper) upgrade(argv []string) error {
 	defer r.forkMu.Unlock()
 	lives := r.runningLives()
 	for _, l := range lives {
-		l.rest()
+		l.stopPumps()
 	}
 	resume := func() {
 		for _, l := range lives {
 			l.goOn()
 		}
 	}
-	fd, err := r.leave(lives)
+	fd, err := r.writeHandover(lives)
 	if err != nil {
 		resume()
 		return fault.Wrap(err, fault.Unavailable, fault.CodeUpgrade, "the reaper cannot be upgraded now")
@@ -73,8 +73,8 @@ func (r *Reaper) upgrade(argv []string) error {
 	return fault.Wrap(err, fault.Unavailable, fault.CodeUpgrade, "the reaper cannot become %s", argv[0])
 }
 
-// quiet takes the gate when no request is under way, no command runs and no life is being cleared away.
-func (r *Reaper) quiet() error {
+// lockGateIfIdle takes the gate when no request is under way, no command runs and no life is being cleared away.
+func (r *Reaper) lockGateIfIdle() error {
 	deadline := time.Now().Add(quietPatience)
 	for {
 		r.gate.Lock()
@@ -86,7 +86,7 @@ func (r *Reaper) quiet() error {
 			}
 		}
 		for _, m := range r.machines {
-			if m.life != nil && m.life.ended && !m.life.over && !m.life.sleeps() {
+			if m.life != nil && m.life.ended && !m.life.over && !m.life.isAsleep() {
 				busy = "machine " + m.id + " is ending"
 			}
 		}
@@ -115,15 +115,15 @@ func (r *Reaper) runningLives() []*life {
 	return out
 }
 
-// rest stops the pumps: what they have read is in the log then, an unfinished line as a part.
-func (l *life) rest() {
+// stopPumps stops the pumps: what they have read is in the log then, an unfinished line as a part.
+func (l *life) stopPumps() {
 	for _, s := range l.streams {
 		if s != nil {
 			s.resting.Store(true)
 			_ = s.file.SetReadDeadline(time.Unix(1, 0)) // a pipe that was closed has no pump either
 		}
 	}
-	<-l.pumps.rested()
+	<-l.pumps.whenRested()
 	for _, s := range l.streams {
 		if s != nil {
 			s.sink.Cut(time.Now())
@@ -136,13 +136,13 @@ func (l *life) goOn() {
 	for _, s := range l.streams {
 		if s != nil && s.resting.Swap(false) && !s.ended {
 			_ = s.file.SetReadDeadline(time.Time{})
-			l.pumps.start(s)
+			l.pumps.startPump(s)
 		}
 	}
 }
 
-// leave writes the handover into memory that has no name, and lets go through exec what must.
-func (r *Reaper) leave(lives []*life) (int, error) {
+// writeHandover writes the handover into memory that has no name, and lets go through exec what must.
+func (r *Reaper) writeHandover(lives []*life) (int, error) {
 	h := handover{Lock: int(r.held.Fd()), Pipes: make(map[string][2]int)}
 	for _, l := range lives {
 		fds := [2]int{-1, -1}

@@ -27,16 +27,16 @@ func suspendedFault(id string) error {
 		"machine %s is suspended: resume it before a command is run in it", id)
 }
 
-// running gives the life that runs now.
-func (r *Reaper) running(id string) (*life, error) {
-	m, err := r.find(id)
+// runningLife gives the life that runs now.
+func (r *Reaper) runningLife(id string) (*life, error) {
+	m, err := r.findMachine(id)
 	if err != nil {
 		return nil, err
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch l := m.life; {
-	case l != nil && !l.over && l.sleeps():
+	case l != nil && !l.over && l.isAsleep():
 		return nil, suspendedFault(id)
 	case l == nil || l.ended:
 		return nil, notRunning(id)
@@ -44,12 +44,12 @@ func (r *Reaper) running(id string) (*life, error) {
 	return m.life, nil
 }
 
-// signal sends sig to the main process.
-func (r *Reaper) signal(id string, sig syscall.Signal) error {
+// signalMachine sends sig to the main process.
+func (r *Reaper) signalMachine(id string, sig syscall.Signal) error {
 	if sig < 0 || sig > 64 {
 		return fault.New(fault.Invalid, fault.CodeSignal, "there is no signal %d: use 1 to 64", sig)
 	}
-	l, err := r.running(id)
+	l, err := r.runningLife(id)
 	if err != nil {
 		return err
 	}
@@ -66,7 +66,7 @@ func (r *Reaper) signal(id string, sig syscall.Signal) error {
 		return notRunning(id)
 	}
 	if sig == syscall.SIGKILL {
-		l.shoot(r)
+		l.noteKill(r)
 	}
 	if (sig == syscall.SIGTTIN || sig == syscall.SIGTTOU) && l.rec.Container != "" && signalBehindInit(l.rec.PID, sig) {
 		return nil
@@ -102,28 +102,28 @@ func signalBehindInit(first int, sig syscall.Signal) bool {
 
 const freezePatience = 5 * time.Second
 
-// pause suspends or resumes.
-func (r *Reaper) pause(id string, on bool) error {
-	m, err := r.find(id)
+// pauseMachine suspends or resumes.
+func (r *Reaper) pauseMachine(id string, on bool) error {
+	m, err := r.findMachine(id)
 	if err != nil {
 		return err
 	}
-	if err := r.lock(m); err != nil {
+	if err := r.lockMachine(m); err != nil {
 		return err
 	}
 	defer m.op.Unlock()
 	r.mu.Lock()
-	sleeps := on && m.life != nil && !m.life.over && m.life.sleeps()
+	sleeps := on && m.life != nil && !m.life.over && m.life.isAsleep()
 	r.mu.Unlock()
 	if sleeps {
 		return nil // it is suspended
 	}
-	return freeze(r, id, on)
+	return freezeLife(r, id, on)
 }
 
-// freeze does it. machine.op is held.
-func freeze(r *Reaper, id string, on bool) error {
-	l, err := r.running(id)
+// freezeLife does it. machine.op is held.
+func freezeLife(r *Reaper, id string, on bool) error {
+	l, err := r.runningLife(id)
 	if err != nil {
 		return err
 	}
@@ -141,7 +141,7 @@ func freeze(r *Reaper, id string, on bool) error {
 	if l.slotGone {
 		return notRunning(id)
 	}
-	ctx, cancel := r.patience(freezePatience)
+	ctx, cancel := r.withPatience(freezePatience)
 	defer cancel()
 	if r.tree != nil && l.slot.group.CanFreeze() {
 		if err := l.slot.group.Freeze(ctx, on); err != nil {
@@ -156,34 +156,34 @@ func freeze(r *Reaper, id string, on bool) error {
 		if on {
 			sig = syscall.SIGSTOP
 		}
-		for _, pid := range r.pids(l) {
+		for _, pid := range r.lifePIDs(l) {
 			if err := syscall.Kill(pid, sig); err != nil && err != syscall.ESRCH {
 				return fault.Wrap(err, fault.Unavailable, codeFreeze,
 					"machine %s cannot be suspended or resumed now", id)
 			}
 		}
 	}
-	return r.record(line{Kind: lineFrozen, Machine: id, Attempt: l.attempt, Frozen: on}, func() {
+	return r.recordLine(line{Kind: lineFrozen, Machine: id, Attempt: l.attempt, Frozen: on}, func() {
 		if !l.ended {
 			l.rec.Paused = on
 		}
 	})
 }
 
-// resize gives a life other limits of CPU and memory. Where there are no cgroups there are none to change.
-func resize(r *Reaper, id string, attempt uint64, to *cgroup.Limits) error {
-	m, err := r.find(id)
+// resizeLife gives a life other limits of CPU and memory. Where there are no cgroups there are none to change.
+func resizeLife(r *Reaper, id string, attempt uint64, to *cgroup.Limits) error {
+	m, err := r.findMachine(id)
 	if err != nil {
 		return err
 	}
 	if to == nil || to.CPUMilli <= 0 || to.MemoryMiB <= 0 {
 		return fault.New(fault.Invalid, runtime.CodeLimits, "a resize of machine %s needs CPU and memory above 0", id)
 	}
-	if err := r.lock(m); err != nil {
+	if err := r.lockMachine(m); err != nil {
 		return err
 	}
 	defer m.op.Unlock()
-	l, err := r.running(id)
+	l, err := r.runningLife(id)
 	if err != nil {
 		return err
 	}
@@ -218,8 +218,8 @@ func resize(r *Reaper, id string, attempt uint64, to *cgroup.Limits) error {
 	return nil
 }
 
-// remove ends whatever runs of the machine, then deletes all there is of it.
-func (r *Reaper) remove(id string) error {
+// removeMachine ends whatever runs of the machine, then deletes all there is of it.
+func (r *Reaper) removeMachine(id string) error {
 	if err := CheckID(id); err != nil {
 		return err
 	}
@@ -229,13 +229,13 @@ func (r *Reaper) remove(id string) error {
 	if m != nil {
 		m.op.Lock()
 		defer m.op.Unlock()
-		if err := r.kill(id); err != nil {
+		if err := r.killMachine(id); err != nil {
 			return err
 		}
-		r.containers.discard(r.containers.takeReady(id))
+		r.containers.discardReady(r.containers.takeReady(id))
 	}
 	if m != nil {
-		err := r.record(line{Kind: lineGone, Machine: id}, func() {
+		err := r.recordLine(line{Kind: lineGone, Machine: id}, func() {
 			m.gone = true
 			delete(r.machines, id)
 		})
@@ -255,9 +255,9 @@ func (r *Reaper) remove(id string) error {
 	return nil
 }
 
-// sweep kills and removes a group that no life answers for.
-func (r *Reaper) sweep(name string) error {
-	ctx, cancel := r.patience(killPatience)
+// sweepGroup kills and removes a group that no life answers for.
+func (r *Reaper) sweepGroup(name string) error {
+	ctx, cancel := r.withPatience(killPatience)
 	defer cancel()
 	g := r.tree.Group(name)
 	if err := g.Kill(ctx); err != nil {
@@ -266,7 +266,7 @@ func (r *Reaper) sweep(name string) error {
 	return g.Remove()
 }
 
-// patience bounds work that is not any caller's.
-func (r *Reaper) patience(d time.Duration) (context.Context, context.CancelFunc) {
+// withPatience bounds work that is not any caller's.
+func (r *Reaper) withPatience(d time.Duration) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(r.ctx), d)
 }

@@ -65,7 +65,7 @@ func (r *Reaper) giveVolumes(all held, s *frame.Start, o *owner) error {
 		return nil
 	}
 	ids := users.Numbers(o.uid)
-	ns, err := r.namespaces.of(ids)
+	ns, err := r.namespaces.openNamespace(ids)
 	if err != nil {
 		return fault.Wrap(err, fault.Unavailable, fault.CodeVolume, "volumes cannot be shown to the machine's user")
 	}

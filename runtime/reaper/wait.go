@@ -26,10 +26,10 @@ type siginfo struct {
 // si_code values of SIGCHLD.
 const cldExited = 1
 
-// reap waits for every child that has ended: main processes, execs, and orphans, of which the reaper is the parent
-// because it is a subreaper. The exit of a life is written down before the kernel is told to forget it, so that a
-// kill -9 of the reaper in between loses nothing but the process entry.
-func (r *Reaper) reap() {
+// reapChildren waits for every child that has ended: main processes, execs, and orphans, of which the reaper is the
+// parent because it is a subreaper. The exit of a life is written down before the kernel is told to forget it, so that
+// a kill -9 of the reaper in between loses nothing but the process entry.
+func (r *Reaper) reapChildren() {
 	r.forkMu.Lock()
 	defer r.forkMu.Unlock()
 	for {
@@ -61,7 +61,7 @@ func (r *Reaper) reap() {
 		if saves {
 			exit = runtime.Exit{Code: code, Signal: signal, At: time.Now()}
 		} else if is {
-			exit = r.ended(l, runtime.Exit{Code: code, Signal: signal, At: time.Now()})
+			exit = r.recordEnd(l, runtime.Exit{Code: code, Signal: signal, At: time.Now()})
 		} else if x, is := who.(*execution); is {
 			x.ended <- code
 		}
@@ -73,9 +73,9 @@ func (r *Reaper) reap() {
 		}
 		switch {
 		case saves:
-			r.pool.do(func() { settleSaved(r, l, exit) })
+			r.pool.runBeside(func() { settleSaved(r, l, exit) })
 		case is:
-			r.pool.do(func() { r.finish(l, exit) })
+			r.pool.runBeside(func() { r.finishLife(l, exit) })
 		}
 	}
 }
@@ -86,11 +86,12 @@ func mainEnded(r *Reaper, l *life, x runtime.Exit) {
 		settleSaved(r, l, x)
 		return
 	}
-	r.finish(l, r.ended(l, x))
+	r.finishLife(l, r.recordEnd(l, x))
 }
 
-// ended writes down how the main process of a life ended. The rest is cleared away by finish, which gets what it gives.
-func (r *Reaper) ended(l *life, x runtime.Exit) runtime.Exit {
+// recordEnd writes down how the main process of a life ended. The rest is cleared away by finish, which gets what it
+// gives.
+func (r *Reaper) recordEnd(l *life, x runtime.Exit) runtime.Exit {
 	x.Machine, x.Attempt = l.m.id, l.attempt
 	r.mu.Lock()
 	shot := l.shot
@@ -105,7 +106,7 @@ func (r *Reaper) ended(l *life, x runtime.Exit) runtime.Exit {
 		}
 		l.m.exits[x.Attempt] = x
 	}
-	if err := r.record(line{Kind: lineExit, Machine: x.Machine, Attempt: x.Attempt, Exit: &x}, apply); err != nil {
+	if err := r.recordLine(line{Kind: lineExit, Machine: x.Machine, Attempt: x.Attempt, Exit: &x}, apply); err != nil {
 		r.log.Error("an exit could not be recorded; it is kept in memory", "machine", x.Machine, "err", err)
 		r.mu.Lock()
 		apply()
@@ -117,16 +118,16 @@ func (r *Reaper) ended(l *life, x runtime.Exit) runtime.Exit {
 // drainPatience bounds how long the end of a life waits for the last of its output.
 const drainPatience = 2 * time.Second
 
-// finish ends what the main process left running, takes in the last output, and announces the exit.
-func (r *Reaper) finish(l *life, x runtime.Exit) {
+// finishLife ends what the main process left running, takes in the last output, and announces the exit.
+func (r *Reaper) finishLife(l *life, x runtime.Exit) {
 	clearAway(r, l)
 	r.mu.Lock()
 	l.over, l.env, l.code = true, nil, x.Code
 	r.mu.Unlock()
 	close(l.done)
-	l.m.grown()
-	r.announce(x)
-	r.stock.restock(r.pool)
+	l.m.notifyWatchers()
+	r.announceExit(x)
+	r.stock.makeMissing(r.pool)
 	r.lookIdle()
 }
 
@@ -142,7 +143,7 @@ func clearAway(r *Reaper, l *life) {
 			s.over.Store(true)
 		}
 	}
-	drained := l.pumps.rested()
+	drained := l.pumps.whenRested()
 	t := time.NewTimer(drainPatience)
 	select {
 	case <-drained:
@@ -151,7 +152,7 @@ func clearAway(r *Reaper, l *life) {
 		<-drained
 	}
 	t.Stop()
-	r.containers.over(l)
+	r.containers.removeContainerOf(l)
 	r.keeper.Drop(l.String())
 	if err := l.log.Close(); err != nil {
 		r.log.Warn("a log could not be closed", "machine", l.m.id, "err", err)
@@ -163,7 +164,7 @@ func clearAway(r *Reaper, l *life) {
 		r.mu.Unlock()
 		l.slotGone = true
 		l.slotMu.Unlock()
-		if err := r.slots.give(slot); err != nil {
+		if err := r.slots.giveBackSlot(slot); err != nil {
 			r.log.Warn("a cgroup could not be removed yet", "machine", l.m.id, "err", err)
 		}
 	}
@@ -181,8 +182,8 @@ func (r *Reaper) takeBack(l *life) slot {
 	return s
 }
 
-// shoot notes that SIGKILL is sent to a life.
-func (l *life) shoot(r *Reaper) {
+// noteKill notes that SIGKILL is sent to a life.
+func (l *life) noteKill(r *Reaper) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	l.shot = true
@@ -190,8 +191,8 @@ func (l *life) shoot(r *Reaper) {
 
 // killAll sends SIGKILL to all processes of a life.
 func (r *Reaper) killAll(l *life) {
-	l.shoot(r)
-	ctx, cancel := r.patience(killPatience)
+	l.noteKill(r)
+	ctx, cancel := r.withPatience(killPatience)
 	defer cancel()
 	if r.tree != nil {
 		if r.killMain(ctx, l) {
@@ -259,7 +260,7 @@ func (r *Reaper) killTree(l *life) {
 		return
 	}
 	for range 100 { // new ones may be forked meanwhile
-		left := r.leftovers(l, dir)
+		left := r.listLeftovers(l, dir)
 		if len(left) == 0 {
 			return
 		}
@@ -270,18 +271,18 @@ func (r *Reaper) killTree(l *life) {
 	}
 }
 
-// leftovers lists what runs of a life whose main process has ended.
-func (r *Reaper) leftovers(l *life, dir string) []int {
+// listLeftovers lists what runs of a life whose main process has ended.
+func (r *Reaper) listLeftovers(l *life, dir string) []int {
 	kids, ok := proc.Children(os.Getpid())
 	if !ok || !l.child {
-		return r.pids(l)
+		return r.lifePIDs(l)
 	}
 	var out []int
 	for _, pid := range kids {
 		r.mu.Lock()
 		_, known := r.procs[pid]
 		r.mu.Unlock()
-		if !known && (proc.In(pid, l.rec.PID, dir) || l.owns(pid)) {
+		if !known && (proc.In(pid, l.rec.PID, dir) || l.hasProcess(pid)) {
 			out = append(out, proc.Tree(pid)...)
 		}
 	}

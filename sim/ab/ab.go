@@ -107,12 +107,12 @@ func (r *Run) Add(d *decision.Decision, at decision.Recorded) {
 		o.Partial++
 	}
 	old, then := r.old(&d.Request), r.then(&d.Request)
-	from, to := best(&d.Request, view, &old), best(&d.Request, view, &then)
-	if first := d.Winner; from.id() == first || (len(d.Asks) > 0 && from.id() == d.Asks[0].Worker) {
+	from, to := bestChoice(&d.Request, view, &old), bestChoice(&d.Request, view, &then)
+	if first := d.Winner; from.workerID() == first || (len(d.Asks) > 0 && from.workerID() == d.Asks[0].Worker) {
 		o.As++
 	}
 	switch {
-	case from.id() == to.id():
+	case from.workerID() == to.workerID():
 		o.Same++
 	case from.rec == nil:
 		r.lostOld++
@@ -122,24 +122,24 @@ func (r *Run) Add(d *decision.Decision, at decision.Recorded) {
 		r.moved++
 	}
 	if from.rec != nil && to.rec != nil {
-		r.compare(&d.Request, &then, from.rec, to.rec)
+		r.compareChoices(&d.Request, &then, from.rec, to.rec)
 	}
-	if from.id() != to.id() {
-		r.note(d, &then, from, to)
+	if from.workerID() != to.workerID() {
+		r.noteDifference(d, &then, from, to)
 	}
 }
 
 // chosen is the worker that a policy ranks first, nil where none fits.
 type chosen struct{ rec *cluster.Record }
 
-func (c chosen) id() cluster.WorkerID {
+func (c chosen) workerID() cluster.WorkerID {
 	if c.rec == nil {
 		return ""
 	}
 	return c.rec.Worker
 }
 
-func best(q *placement.Request, view cluster.View, p *placement.Policy) chosen {
+func bestChoice(q *placement.Request, view cluster.View, p *placement.Policy) chosen {
 	ranked := placement.Rank(*q, view, *p)
 	if len(ranked) == 0 || !ranked[0].Fits {
 		return chosen{}
@@ -148,16 +148,16 @@ func best(q *placement.Request, view cluster.View, p *placement.Policy) chosen {
 	return chosen{&view.Workers[i]}
 }
 
-// compare measures both choices alike.
-func (r *Run) compare(q *placement.Request, then *placement.Policy, from, to *cluster.Record) {
-	r.score.add(then.ScoreAt(q, from), then.ScoreAt(q, to))
-	r.headroom.add(headroom(q, from), headroom(q, to))
-	r.region.add(float64(placement.Nearness(*q, *from)), float64(placement.Nearness(*q, *to)))
-	r.mates.add(float64(from.Apps[q.App]), float64(to.Apps[q.App]))
+// compareChoices measures both choices alike.
+func (r *Run) compareChoices(q *placement.Request, then *placement.Policy, from, to *cluster.Record) {
+	r.score.addPair(then.ScoreAt(q, from), then.ScoreAt(q, to))
+	r.headroom.addPair(scarcestHeadroom(q, from), scarcestHeadroom(q, to))
+	r.region.addPair(float64(placement.Nearness(*q, *from)), float64(placement.Nearness(*q, *to)))
+	r.mates.addPair(float64(from.Apps[q.App]), float64(to.Apps[q.App]))
 }
 
-// headroom is the share of the scarcest dimension that the request leaves free.
-func headroom(q *placement.Request, w *cluster.Record) float64 {
+// scarcestHeadroom is the share of the scarcest dimension that the request leaves free.
+func scarcestHeadroom(q *placement.Request, w *cluster.Record) float64 {
 	least := 1.0
 	free := w.Free()
 	for _, d := range w.Capacity.Dims() {
@@ -168,8 +168,9 @@ func headroom(q *placement.Request, w *cluster.Record) float64 {
 	return max(0, least)
 }
 
-func (r *Run) note(d *decision.Decision, then *placement.Policy, from, to chosen) {
-	m := Move{Decision: d.ID, At: d.At, App: d.Request.App, Machine: d.Request.Machine, From: from.id(), To: to.id()}
+func (r *Run) noteDifference(d *decision.Decision, then *placement.Policy, from, to chosen) {
+	m := Move{Decision: d.ID, At: d.At, App: d.Request.App, Machine: d.Request.Machine, From: from.workerID(),
+		To: to.workerID()}
 	switch {
 	case to.rec == nil:
 		m.Why = placement.VerdictText(then.Judge(&d.Request, from.rec))
@@ -178,7 +179,7 @@ func (r *Run) note(d *decision.Decision, then *placement.Policy, from, to chosen
 		}
 		return
 	case from.rec != nil:
-		m.Gain, m.Term = gain(&d.Request, then, from.rec, to.rec)
+		m.Gain, m.Term = policyGain(&d.Request, then, from.rec, to.rec)
 	}
 	r.apps[m.App]++
 	r.into[string(m.To)]++
@@ -187,8 +188,8 @@ func (r *Run) note(d *decision.Decision, then *placement.Policy, from, to chosen
 	}
 }
 
-// gain is how much more the policy gives to than from, and the term that made most of it.
-func gain(q *placement.Request, p *placement.Policy, from, to *cluster.Record) (float64, string) {
+// policyGain is how much more the policy gives to than from, and the term that made most of it.
+func policyGain(q *placement.Request, p *placement.Policy, from, to *cluster.Record) (float64, string) {
 	a, was := p.Score(*q, *from)
 	b, is := p.Score(*q, *to)
 	term, most := "", 0.0
@@ -204,10 +205,11 @@ func gain(q *placement.Request, p *placement.Policy, from, to *cluster.Record) (
 // Report gives what has come so far.
 func (r *Run) Report() Report {
 	o := r.out
-	o.Moved = share(r.moved, o.Decisions)
-	o.OnlyBy = Refusal{New: share(r.lostNew, o.Decisions), Old: share(r.lostOld, o.Decisions)}
-	o.Score, o.Headroom, o.Region, o.Mates = r.score.paired(), r.headroom.paired(), r.region.paired(), r.mates.paired()
-	o.Apps, o.Into = counts(r.apps), counts(r.into)
+	o.Moved = shareOf(r.moved, o.Decisions)
+	o.OnlyBy = Refusal{New: shareOf(r.lostNew, o.Decisions), Old: shareOf(r.lostOld, o.Decisions)}
+	o.Score, o.Headroom, o.Region, o.Mates = r.score.pairedResult(), r.headroom.pairedResult(), r.region.pairedResult(),
+		r.mates.pairedResult()
+	o.Apps, o.Into = sortedCounts(r.apps), sortedCounts(r.into)
 	if o.Moves == nil {
 		o.Moves = []Move{}
 	}
@@ -217,7 +219,7 @@ func (r *Run) Report() Report {
 	return o
 }
 
-func counts(of map[string]int) []Count {
+func sortedCounts(of map[string]int) []Count {
 	out := make([]Count, 0, len(of))
 	for name, n := range of {
 		out = append(out, Count{name, n})

@@ -13,7 +13,7 @@ type Share struct {
 
 const z95 = 1.959964
 
-func share(n, of int) Share {
+func shareOf(n, of int) Share {
 	if of == 0 {
 		return Share{}
 	}
@@ -40,7 +40,7 @@ type pairs struct {
 	mean, squaresM float64
 }
 
-func (p *pairs) add(old, then float64) {
+func (p *pairs) addPair(old, then float64) {
 	p.n++
 	p.old += (old - p.old) / p.n
 	p.then += (then - p.then) / p.n
@@ -50,7 +50,7 @@ func (p *pairs) add(old, then float64) {
 	p.squaresM += delta * (d - p.mean)
 }
 
-func (p *pairs) paired() Paired {
+func (p *pairs) pairedResult() Paired {
 	out := Paired{Old: p.old, New: p.then, Diff: p.mean}
 	if p.n > 1 {
 		out.Half = z95 * math.Sqrt(p.squaresM/(p.n-1)/p.n)

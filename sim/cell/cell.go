@@ -52,7 +52,7 @@ const (
 // Think is the time of one decision.
 type Think struct{ PerJob, PerTask ticks.Time }
 
-func (t Think) of(tasks int32) ticks.Time { return t.PerJob + t.PerTask*ticks.Time(tasks) }
+func (t Think) thinkTime(tasks int32) ticks.Time { return t.PerJob + t.PerTask*ticks.Time(tasks) }
 
 // Config describes a run.
 type Config struct {
@@ -119,11 +119,11 @@ type sched struct {
 	holding int64    // Offers: CPU its running tasks have, for fairness
 }
 
-func (s *sched) empty() bool { return s.head == len(s.queue) }
+func (s *sched) isEmpty() bool { return s.head == len(s.queue) }
 
-func (s *sched) put(j int32) { s.queue = append(s.queue, j) }
+func (s *sched) putJob(j int32) { s.queue = append(s.queue, j) }
 
-func (s *sched) take() int32 {
+func (s *sched) takeJob() int32 {
 	j := s.queue[s.head]
 	s.head++
 	if s.head > 1024 && 2*s.head > len(s.queue) {
@@ -180,11 +180,11 @@ type run struct {
 
 // Run simulates jobs, which are sorted by submission.
 func Run(cfg Config, jobs []Job) (Report, error) {
-	if err := check(cfg, jobs); err != nil {
+	if err := checkConfig(cfg, jobs); err != nil {
 		return Report{}, err
 	}
 	r := &run{cfg: cfg, rng: rand.New(rand.NewPCG(cfg.Seed, 0x50_75_6b)), cell: omega.NewState(cfg.Workers, cfg.Each)}
-	r.hire()
+	r.addSchedulers()
 	r.jobs = make([]job, len(jobs))
 	turn := [2]int{}
 	for i, j := range jobs {
@@ -205,7 +205,7 @@ func Run(cfg Config, jobs []Job) (Report, error) {
 			if r.now = jobs[next].Submit; r.now > cfg.Until {
 				break
 			}
-			r.arrive(int32(next))
+			r.enqueueJob(int32(next))
 			next++
 			continue
 		}
@@ -214,14 +214,14 @@ func Run(cfg Config, jobs []Job) (Report, error) {
 		}
 		_, e, _ := r.heap.Pop()
 		r.now = at
-		r.step(e)
+		r.handleEvent(e)
 	}
 	r.now = cfg.Until
-	r.close(next)
+	r.sumUp(next)
 	return r.report, nil
 }
 
-func check(cfg Config, jobs []Job) error {
+func checkConfig(cfg Config, jobs []Job) error {
 	bad := func(format string, args ...any) error {
 		return fault.New(fault.Invalid, codeCellConfig, format, args...)
 	}
@@ -236,7 +236,7 @@ func check(cfg Config, jobs []Job) error {
 			cfg.Schedulers)
 	case cfg.Until <= 0:
 		return bad("A run needs an end after its start.")
-	case cfg.ViewAge < 0 || cfg.Delay < 0 || cfg.Think[0].of(1) < 0 || cfg.Think[1].of(1) < 0:
+	case cfg.ViewAge < 0 || cfg.Delay < 0 || cfg.Think[0].thinkTime(1) < 0 || cfg.Think[1].thinkTime(1) < 0:
 		return bad("Times of decisions, views and round trips cannot be below zero.")
 	}
 	switch cfg.Architecture {
@@ -255,7 +255,7 @@ func check(cfg Config, jobs []Job) error {
 	return nil
 }
 
-func (r *run) hire() {
+func (r *run) addSchedulers() {
 	n := [2]int{r.cfg.Schedulers[0], r.cfg.Schedulers[1]}
 	if r.cfg.Architecture == Monolithic {
 		n = [2]int{1, 0}
@@ -268,13 +268,15 @@ func (r *run) hire() {
 	}
 }
 
-func (r *run) after(d ticks.Time, k kind, n int32) { r.heap.Push(r.now+d, event{kind: k, n: n}) }
+func (r *run) scheduleEvent(d ticks.Time, k kind, n int32) {
+	r.heap.Push(r.now+d, event{kind: k, n: n})
+}
 
-func (r *run) step(e event) {
+func (r *run) handleEvent(e event) {
 	r.report.Events++
 	switch e.kind {
 	case arrives, returns:
-		r.arrive(e.n)
+		r.enqueueJob(e.n)
 	case looks:
 		r.scheds[e.n].view.CopyFrom(r.cell)
 	case decided:
@@ -282,16 +284,16 @@ func (r *run) step(e event) {
 		case Monolithic:
 			r.decideMonolithic(e.n)
 		case Requests:
-			r.request(e.n)
+			r.requestOffer(e.n)
 		case Market:
-			r.ask(e.n)
+			r.askWorkers(e.n)
 		default:
 			r.decideShared(e.n)
 		}
 	case answered:
-		r.answer(e.n)
+		r.takeAnswers(e.n)
 	case ends:
-		r.end(e.n)
+		r.endTask(e.n)
 	case offering:
 		r.alloc.waiting = false
 		r.makeOffer()
@@ -299,34 +301,34 @@ func (r *run) step(e event) {
 		r.scheds[e.n].offers = append(r.scheds[e.n].offers, e.offer)
 		r.lookAtOffers(e.n)
 	case replied:
-		r.reply(e.n, e.offer)
+		r.replyToOffer(e.n, e.offer)
 	case manages:
-		r.serve()
+		r.serveNext()
 	}
 }
 
-// arrive puts a job into its scheduler's queue, new or again.
-func (r *run) arrive(j int32) {
+// enqueueJob puts a job into its scheduler's queue, new or again.
+func (r *run) enqueueJob(j int32) {
 	r.jobs[j].queued = r.now
 	n := r.home[j]
-	r.scheds[n].put(j)
+	r.scheds[n].putJob(j)
 	if r.cfg.Architecture == Offers {
 		r.wantOffer(n)
 		return
 	}
-	r.begin(n)
+	r.beginJob(n)
 }
 
-// begin takes the next job in hand, if the scheduler is free.
-func (r *run) begin(n int32) {
+// beginJob takes the next job in hand, if the scheduler is free.
+func (r *run) beginJob(n int32) {
 	s := &r.scheds[n]
-	if s.busy || s.empty() {
+	if s.busy || s.isEmpty() {
 		return
 	}
 	s.busy = true
-	s.now = s.take()
-	j := r.attempt(s.now)
-	s.think, s.round = r.cfg.Think[j.Class].of(j.left), 0
+	s.now = s.takeJob()
+	j := r.countAttempt(s.now)
+	s.think, s.round = r.cfg.Think[j.Class].thinkTime(j.left), 0
 	switch r.cfg.Architecture {
 	case SharedView:
 		s.view.CopyFrom(r.cell)
@@ -334,13 +336,13 @@ func (r *run) begin(n int32) {
 		if j.attempts > 1 { // the job has been thought about: only tasks are placed
 			s.think = r.cfg.Think[j.Class].PerTask * ticks.Time(j.left)
 		}
-		r.after(max(0, s.think-r.cfg.ViewAge), looks, n)
+		r.scheduleEvent(max(0, s.think-r.cfg.ViewAge), looks, n)
 	}
-	r.after(s.think, decided, n)
+	r.scheduleEvent(s.think, decided, n)
 }
 
-// attempt counts an attempt at a job that leaves its queue now, and the time it spent there.
-func (r *run) attempt(n int32) *job {
+// countAttempt counts an attempt at a job that leaves its queue now, and the time it spent there.
+func (r *run) countAttempt(n int32) *job {
 	j := &r.jobs[n]
 	if j.attempts == 0 {
 		j.first = r.now - j.queued
@@ -350,8 +352,8 @@ func (r *run) attempt(n int32) *job {
 	return j
 }
 
-// settle sends a job that is not wholly placed back, or gives it up.
-func (r *run) settle(n int32) {
+// settleJob sends a job that is not wholly placed back, or gives it up.
+func (r *run) settleJob(n int32) {
 	j := &r.jobs[n]
 	switch {
 	case j.left == 0:
@@ -360,19 +362,19 @@ func (r *run) settle(n int32) {
 		j.gone = true
 		r.dropHoard(j)
 	default:
-		r.after(retryAfter, returns, n)
+		r.scheduleEvent(retryAfter, returns, n)
 	}
 }
 
-// finish frees the scheduler for its next job.
-func (r *run) finish(n int32) {
-	r.settle(r.scheds[n].now)
+// finishJob frees the scheduler for its next job.
+func (r *run) finishJob(n int32) {
+	r.settleJob(r.scheds[n].now)
 	r.scheds[n].busy = false
-	r.begin(n)
+	r.beginJob(n)
 }
 
-// start runs the tasks that claims name, whose room has been taken.
-func (r *run) start(n, sched int32, claims []omega.Claim) {
+// startTasks runs the tasks that claims name, whose room has been taken.
+func (r *run) startTasks(n, sched int32, claims []omega.Claim) {
 	var g int32
 	if k := len(r.endedGroups); k > 0 {
 		g, r.endedGroups = r.endedGroups[k-1], r.endedGroups[:k-1]
@@ -390,10 +392,10 @@ func (r *run) start(n, sched int32, claims []omega.Claim) {
 	r.report.Placed += len(claims)
 	r.report.used += int64(len(claims)) * int64(j.Want.CPU) * min(j.Duration, r.cfg.Until-r.now)
 	r.scheds[sched].holding += int64(len(claims)) * int64(j.Want.CPU)
-	r.after(j.Duration, ends, g)
+	r.scheduleEvent(j.Duration, ends, g)
 }
 
-func (r *run) end(g int32) {
+func (r *run) endTask(g int32) {
 	gr := &r.groups[g]
 	want := r.jobs[gr.job].Want
 	for _, w := range gr.workers {

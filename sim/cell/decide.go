@@ -13,11 +13,11 @@ func (r *run) decideMonolithic(n int32) {
 	if len(s.claims) > 0 {
 		s.useful += s.think
 		s.won++
-		r.start(s.now, n, s.claims)
+		r.startTasks(s.now, n, s.claims)
 	} else {
 		s.idle += s.think
 	}
-	r.finish(n)
+	r.finishJob(n)
 }
 
 // decideShared places on the view taken when the decision began, and commits.
@@ -27,7 +27,7 @@ func (r *run) decideShared(n int32) {
 	s.claims = s.view.Place(r.rng, s.pool, j.Want, int(j.left), s.claims[:0])
 	if len(s.claims) == 0 {
 		s.idle += s.think
-		r.finish(n)
+		r.finishJob(n)
 		return
 	}
 	held := r.cell.Commit(r.cfg.Rules, j.Want, s.claims)
@@ -39,14 +39,14 @@ func (r *run) decideShared(n int32) {
 		s.wasted += s.think
 	}
 	if held > 0 {
-		r.start(s.now, n, s.claims[:held])
+		r.startTasks(s.now, n, s.claims[:held])
 	}
-	r.finish(n)
+	r.finishJob(n)
 }
 
-// ask sends a Market decision's choices to the workers. They are on their way for half of Delay, in which the cell
-// changes; for that the answers are judged when they are back.
-func (r *run) ask(n int32) {
+// askWorkers sends a Market decision's choices to the workers. They are on their way for half of Delay, in which the
+// cell changes; for that the answers are judged when they are back.
+func (r *run) askWorkers(n int32) {
 	s := &r.scheds[n]
 	j := &r.jobs[s.now]
 	if s.round == 0 {
@@ -57,7 +57,7 @@ func (r *run) ask(n int32) {
 		r.giveUp(n)
 		return
 	}
-	r.after(r.cfg.Delay, answered, n)
+	r.scheduleEvent(r.cfg.Delay, answered, n)
 }
 
 // giveUp ends a Market attempt for which there is no room: a gang's holds are released at once.
@@ -70,12 +70,12 @@ func (r *run) giveUp(n int32) {
 	}
 	s.held = s.held[:0]
 	s.idle += s.think
-	r.finish(n)
+	r.finishJob(n)
 }
 
-// answer takes the workers' answers: what was confirmed starts (a gang's is held), and what was refused is chosen anew
-// at once on the view that the refusals have healed, at the cost of the tasks refused.
-func (r *run) answer(n int32) {
+// takeAnswers takes the workers' answers: what was confirmed starts (a gang's is held), and what was refused is chosen
+// anew at once on the view that the refusals have healed, at the cost of the tasks refused.
+func (r *run) takeAnswers(n int32) {
 	s := &r.scheds[n]
 	j := &r.jobs[s.now]
 	held := r.cell.Commit(omega.Rules{}, j.Want, s.claims)
@@ -103,11 +103,11 @@ func (r *run) answer(n int32) {
 			for _, w := range s.held {
 				s.claims = append(s.claims, omega.Claim{Worker: w})
 			}
-			r.start(s.now, n, s.claims)
+			r.startTasks(s.now, n, s.claims)
 			s.held = s.held[:0]
 		}
 	} else if held > 0 {
-		r.start(s.now, n, s.claims[:held])
+		r.startTasks(s.now, n, s.claims[:held])
 	}
 	if len(refused) == 0 || s.round >= maxRounds {
 		s.think = 0
@@ -115,12 +115,12 @@ func (r *run) answer(n int32) {
 			r.giveUp(n)
 			return
 		}
-		r.finish(n)
+		r.finishJob(n)
 		return
 	}
 	s.round++
 	s.think = r.cfg.Think[j.Class].PerTask * ticks.Time(len(refused))
-	r.after(s.think, decided, n)
+	r.scheduleEvent(s.think, decided, n)
 }
 
 // manager is the central manager of request-based two-level scheduling, as YARN has it: it serves one request after the
@@ -134,22 +134,22 @@ type manager struct {
 // managerThinks is the manager's time for one request, that of Mesos' allocator in Omega's simulator.
 const managerThinks = ticks.Millisecond
 
-func (r *run) request(n int32) {
+func (r *run) requestOffer(n int32) {
 	m := &r.manager
 	m.queue = append(m.queue, n)
 	if !m.busy {
 		m.busy = true
-		r.after(managerThinks, manages, 0)
+		r.scheduleEvent(managerThinks, manages, 0)
 	}
 }
 
-func (r *run) serve() {
+func (r *run) serveNext() {
 	m := &r.manager
 	n := m.queue[m.head]
 	if m.head++; m.head == len(m.queue) {
 		m.queue, m.head, m.busy = m.queue[:0], 0, false
 	} else {
-		r.after(managerThinks, manages, 0)
+		r.scheduleEvent(managerThinks, manages, 0)
 	}
 	s := &r.scheds[n]
 	j := &r.jobs[s.now]
@@ -165,7 +165,7 @@ func (r *run) serve() {
 	default:
 		s.useful += s.think
 		s.won++
-		r.start(s.now, n, s.claims)
+		r.startTasks(s.now, n, s.claims)
 	}
-	r.finish(n)
+	r.finishJob(n)
 }

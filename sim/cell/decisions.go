@@ -21,7 +21,7 @@ func FromDecisions(placed []trace.Placed) ([]Job, error) {
 		if p.Want.CPU <= 0 && p.Want.Memory <= 0 {
 			continue
 		}
-		j := Job{Submit: micros(p.Submit), Duration: micros(p.Duration), Tasks: 1, Class: Service,
+		j := Job{Submit: secondsToTicks(p.Submit), Duration: secondsToTicks(p.Duration), Tasks: 1, Class: Service,
 			Want: omega.Amount{CPU: int32(p.Want.CPU), Mem: int32(p.Want.Memory)}}
 		if p.Batch {
 			j.Class = Batch

@@ -39,7 +39,7 @@ func (r *run) wantOffer(n int32) {
 func (r *run) wakeAllocator() {
 	if !r.alloc.waiting {
 		r.alloc.waiting = true
-		r.after(offerBatch, offering, 0)
+		r.scheduleEvent(offerBatch, offering, 0)
 	}
 }
 
@@ -83,10 +83,10 @@ func (r *run) lookAtOffers(n int32) {
 		o := s.offers[0]
 		s.offers = s.offers[1:]
 		var think ticks.Time
-		for o.cpu > 0 && o.mem > 0 && !s.empty() {
-			think += r.useOffer(n, s.take(), o, think)
+		for o.cpu > 0 && o.mem > 0 && !s.isEmpty() {
+			think += r.useOffer(n, s.takeJob(), o, think)
 		}
-		if s.empty() {
+		if s.isEmpty() {
 			s.wants = false
 		}
 		r.heap.Push(r.now+think, event{kind: replied, n: n, offer: o})
@@ -97,8 +97,8 @@ func (r *run) lookAtOffers(n int32) {
 // useOffer places a job in an offer, after the time the jobs before it took, and gives the time that it takes.
 func (r *run) useOffer(n, jn int32, o *offer, before ticks.Time) ticks.Time {
 	s := &r.scheds[n]
-	j := r.attempt(jn)
-	think := r.cfg.Think[j.Class].of(j.left)
+	j := r.countAttempt(jn)
+	think := r.cfg.Think[j.Class].thinkTime(j.left)
 	spent := min(think, max(0, r.cfg.Until-r.now-before)) // what is after the end of the run is not part of it
 	claims := o.view.Place(r.rng, s.pool, j.Want, int(j.left), nil)
 	if len(claims) > 0 {
@@ -111,13 +111,13 @@ func (r *run) useOffer(n, jn int32, o *offer, before ticks.Time) ticks.Time {
 	} else {
 		s.idle += spent
 	}
-	r.settle(jn)
+	r.settleJob(jn)
 	return think
 }
 
-// reply unlocks an offer and starts what was placed in it. A gang that is not complete keeps what it has and starts
-// nothing: that is how gangs hoard under offers.
-func (r *run) reply(n int32, o *offer) {
+// replyToOffer unlocks an offer and starts what was placed in it. A gang that is not complete keeps what it has and
+// starts nothing: that is how gangs hoard under offers.
+func (r *run) replyToOffer(n int32, o *offer) {
 	for w, f := range o.locked {
 		r.cell.Give(int32(w), f)
 	}
@@ -128,10 +128,10 @@ func (r *run) reply(n int32, o *offer) {
 		}
 		j.left += int32(len(t.claims)) // start counts them
 		if r.cfg.Gang {
-			r.hoard(t.job, n, t.claims)
+			r.hoardClaims(t.job, n, t.claims)
 			continue
 		}
-		r.start(t.job, n, t.claims)
+		r.startTasks(t.job, n, t.claims)
 	}
 	if !r.cfg.Parallel {
 		r.scheds[n].busy, r.scheds[n].offered = false, false
@@ -140,8 +140,8 @@ func (r *run) reply(n int32, o *offer) {
 	r.wakeAllocator()
 }
 
-// hoard adds claims to what a gang holds, and starts the gang when it is complete.
-func (r *run) hoard(jn, n int32, claims []omega.Claim) {
+// hoardClaims adds claims to what a gang holds, and starts the gang when it is complete.
+func (r *run) hoardClaims(jn, n int32, claims []omega.Claim) {
 	j := &r.jobs[jn]
 	j.left -= int32(len(claims))
 	if j.gone {
@@ -163,7 +163,7 @@ func (r *run) hoard(jn, n int32, claims []omega.Claim) {
 		all[i].Worker = w
 	}
 	j.left, j.hoard, j.placed = j.Tasks, nil, r.now
-	r.start(jn, n, all)
+	r.startTasks(jn, n, all)
 }
 
 // dropHoard gives back what a gang held that is given up.

@@ -63,7 +63,7 @@ func readJob(f []string) (Job, error) {
 		return Job{}, fault.New(fault.Invalid, codeCellTrace,
 			"%.40q is not a number of tasks from 1 to %d", f[3], 1<<24)
 	}
-	j := Job{Submit: micros(v[0]), Duration: micros(v[1]), Tasks: int32(tasks)}
+	j := Job{Submit: secondsToTicks(v[0]), Duration: secondsToTicks(v[1]), Tasks: int32(tasks)}
 	if v[2] > 1e6 || v[3] > 1e6 {
 		return Job{}, fault.New(fault.Invalid, codeCellTrace, "a task of %g cores and %g GB is larger than any worker",
 			v[2], v[3])
@@ -79,4 +79,4 @@ func readJob(f []string) (Job, error) {
 	return j, nil
 }
 
-func micros(s float64) ticks.Time { return ticks.Time(math.Round(s * float64(ticks.Second))) }
+func secondsToTicks(s float64) ticks.Time { return ticks.Time(math.Round(s * float64(ticks.Second))) }

@@ -39,7 +39,7 @@ type Waits struct {
 	P90  float64 `json:"p90"`
 }
 
-func waits(ts []ticks.Time) Waits {
+func summariseWaits(ts []ticks.Time) Waits {
 	if len(ts) == 0 {
 		return Waits{}
 	}
@@ -51,8 +51,8 @@ func waits(ts []ticks.Time) Waits {
 	return Waits{Mean: ticks.Seconds(sum) / float64(len(ts)), P90: ticks.Seconds(ts[int(float64(len(ts)-1)*0.9)])}
 }
 
-// close sums the run up; next is the first job that has not arrived.
-func (r *run) close(next int) {
+// sumUp sums the run up; next is the first job that has not arrived.
+func (r *run) sumUp(next int) {
 	rep := &r.report
 	for w := range int32(r.cfg.Workers) {
 		if f := r.cell.Free(w); f.CPU < 0 || f.Mem < 0 {
@@ -93,7 +93,7 @@ func (r *run) close(next int) {
 	}
 	for k := range rep.Class {
 		c := &rep.Class[k]
-		c.Wait, c.FullWait = waits(first[k]), waits(full[k])
+		c.Wait, c.FullWait = summariseWaits(first[k]), summariseWaits(full[k])
 		if n := float64(scheds[k]); n > 0 {
 			c.Busy, c.Wasted, c.Blocked = c.Busy/n, c.Wasted/n, c.Blocked/n
 		}

@@ -78,8 +78,8 @@ func fgdPublished() map[string]map[string]Figures {
 	}
 }
 
-func (w *writer) gpus() error {
-	w.f(`## GPU sharing (FGD, ATC'23): 1,213 workers, 6,212 GPUs, 130 %% of them asked for
+func (w *writer) writeGPUs() error {
+	w.writeFormatted(`## GPU sharing (FGD, ATC'23): 1,213 workers, 6,212 GPUs, 130 %% of them asked for
 
 Percent of all GPU allocated when 100 and 130 %% have arrived, and percent of all that is left and that typical tasks cannot
 use when 90 %% have (published figures in brackets). Five of the published seventeen lists are in the traces. *Priced* is
@@ -102,19 +102,19 @@ souk's: FGD with a price on GPUs of the models that tasks name, and coarser scor
 		for _, p := range Policies(workers, typical) {
 			before := CPU()
 			f := Evaluate(workers, tasks, typical, p, seeds)
-			w.f("| %s | %s ", list, p.Name)
+			w.writeFormatted("| %s | %s ", list, p.Name)
 			peer := lists[list][p.Name]
 			for _, x := range [][2]float64{{f.At100, peer.At100}, {f.At130, peer.At130}, {f.Waste90, peer.Waste90}} {
-				w.f("| %.2f", x[0])
+				w.writeFormatted("| %.2f", x[0])
 				if x[1] > 0 {
-					w.f(" (%.2f)", x[1])
+					w.writeFormatted(" (%.2f)", x[1])
 				}
-				w.f(" ")
+				w.writeFormatted(" ")
 			}
-			w.f("| %.2f |\n", (CPU()-before).Seconds()/seeds)
+			w.writeFormatted("| %.2f |\n", (CPU()-before).Seconds()/seeds)
 		}
 	}
-	w.f(`
+	w.writeFormatted(`
 The published runs' order of workers is not that of the lists: many workers score alike, the first is taken, and in the
 order of the lists packing policies come out up to a point lower. Here each seed shuffles the workers, and FGD comes out
 within 0.1 points of what was published on every list. Priced allocates more than FGD on all lists but gpushare40, most
@@ -124,8 +124,8 @@ where a third of the tasks name models (gpuspec33), whose GPUs FGD gives to task
 	return nil
 }
 
-func (w *writer) flow() error {
-	w.f(`## Min-cost flow
+func (w *writer) writeFlow() error {
+	w.writeFormatted(`## Min-cost flow
 
 The 17 networks of Firmament's own solver: costs are the listed optima (a test holds them).
 Networks of Quincy's shape are generated here; the published figures for LEMON 1.3.1 are on networks of the same size from
@@ -159,24 +159,25 @@ another generator that is not public, so their costs cannot be compared. CPU sec
 		if err := q.Graph.Verify(); err != nil {
 			return err
 		}
-		w.f("| %s, seed %d | %d | %d | %d | %.2f | %d + %d local%s | %s |\n", s.name, s.seed, s.shape.Tasks,
+		w.writeFormatted("| %s, seed %d | %d | %d | %d | %.2f | %d + %d local%s | %s |\n", s.name, s.seed,
+			s.shape.Tasks,
 			q.Graph.Arcs(), r.Cost, took, r.Stats.Searches, r.Stats.Local,
 			strings.Repeat(" + auction", r.Stats.Auctions), s.peer)
 		if s.seed == 3 {
-			if err := w.rounds(q, rng); err != nil {
+			if err := w.measureRounds(q, rng); err != nil {
 				return err
 			}
 		}
 	}
-	w.f(`
+	w.writeFormatted(`
 Every answer is proved optimal by its prices (Verify: bounds, conservation, complementary slackness). At 110 %% almost all
 tasks are tied and each search walks over the ties, so what the first searches leave over is auctioned (cost scaling).
 `)
 	return nil
 }
 
-// rounds measures rounds of 1,000 completions and 1,000 arrivals.
-func (w *writer) rounds(q *mincost.Quincy, rng *rand.Rand) error {
+// measureRounds measures rounds of 1,000 completions and 1,000 arrivals.
+func (w *writer) measureRounds(q *mincost.Quincy, rng *rand.Rand) error {
 	const rounds = 30
 	var took []float64
 	for range rounds {
@@ -203,7 +204,8 @@ func (w *writer) rounds(q *mincost.Quincy, rng *rand.Rand) error {
 		return err
 	}
 	slices.Sort(took)
-	w.f("| a round of 1,000 completions and 1,000 arrivals on it, changes counted | | | | p50 %.2f, worst of %d "+
-		"%.2f | | |\n", took[rounds/2], rounds, took[rounds-1])
+	w.writeFormatted(
+		"| a round of 1,000 completions and 1,000 arrivals on it, changes counted | | | | p50 %.2f, worst of %d "+
+			"%.2f | | |\n", took[rounds/2], rounds, took[rounds-1])
 	return nil
 }

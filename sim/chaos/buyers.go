@@ -12,20 +12,20 @@ import (
 	"github.com/soukhq/souk/sim/ticks"
 )
 
-// buy places one machine by a real buyer on a stale view, and destroys some of them later.
-func (r *run) buy(id string) error {
-	q := r.request(id)
-	b := market.NewBuyer(q, r.view(), placement.Default())
-	return r.follow(b, q, b.Step(market.In{}))
+// buyMachine places one machine by a real buyer on a stale view, and destroys some of them later.
+func (r *run) buyMachine(id string) error {
+	q := r.drawRequest(id)
+	b := market.NewBuyer(q, r.staleView(), placement.Default())
+	return r.followBuyer(b, q, b.Step(market.In{}))
 }
 
-func (r *run) follow(b *market.Buyer, q placement.Request, o market.Out) error {
+func (r *run) followBuyer(b *market.Buyer, q placement.Request, o market.Out) error {
 	if o.Done {
 		return r.endPurchase(q, o.Err)
 	}
-	w := r.find(o.Ask)
+	w := r.findWorker(o.Ask)
 	ask := func() error {
-		r.call(w, func() error { return r.grant(w, q, "", o.Evict) }, func(err error, lost bool) error {
+		r.callWorker(w, func() error { return r.askGrant(w, q, "", o.Evict) }, func(err error, lost bool) error {
 			in := market.In{Worker: o.Ask}
 			switch {
 			case lost:
@@ -42,7 +42,7 @@ func (r *run) follow(b *market.Buyer, q placement.Request, o market.Out) error {
 					in.Failed = err
 				}
 			}
-			return r.follow(b, q, b.Step(in))
+			return r.followBuyer(b, q, b.Step(in))
 		})
 		return nil
 	}
@@ -61,11 +61,11 @@ func (r *run) endPurchase(q placement.Request, err error) error {
 			fmt.Sprintf("the buyer of %s is done and no worker said yes", q.Machine))
 	}
 	if placed && r.rng.IntN(2) == 0 {
-		w := r.find(at)
+		w := r.findWorker(at)
 		r.heap.Push(r.now+r.rng.Int64N(10*ticks.Second), func() error {
 			if !w.down { // destroying is an operation of the worker: one that is down does it when it is back
 				r.gone[q.Machine] = true
-				w.forget(q.Machine)
+				w.destroyMachine(q.Machine)
 			}
 			return nil
 		})
@@ -89,34 +89,34 @@ type gang struct {
 	err     error
 }
 
-func (r *run) gang(id string) error {
+func (r *run) placeGang(id string) error {
 	r.rep.Gangs++
 	g := &gang{r: r, id: id}
 	for i := range 2 + r.rng.IntN(4) {
-		g.members = append(g.members, r.request(fmt.Sprintf("%s-%d", id, i)))
+		g.members = append(g.members, r.drawRequest(fmt.Sprintf("%s-%d", id, i)))
 	}
 	g.least = 1 + r.rng.IntN(len(g.members))
 	var err error
 	g.buyer, err = market.NewGangBuyer(market.GangRequest{ID: id, Members: g.members, Min: g.least,
-		Until: r.time().Add(5 * time.Second)}, r.view(), placement.Default(), r.rng)
+		Until: r.clockTime().Add(5 * time.Second)}, r.staleView(), placement.Default(), r.rng)
 	if err != nil {
 		return err
 	}
 	r.gangs = append(r.gangs, g)
-	return g.step(nil)
+	return g.stepBuyer(nil)
 }
 
-// step carries out what the buyer asks side by side, and steps it with the answers.
-func (g *gang) step(in []market.Answer) error {
-	t := g.buyer.Step(g.r.time(), in)
+// stepBuyer carries out what the buyer asks side by side, and steps it with the answers.
+func (g *gang) stepBuyer(in []market.Answer) error {
+	t := g.buyer.Step(g.r.clockTime(), in)
 	if t.Done {
 		g.over, g.err, g.homes = true, t.Err, g.buyer.Placed()
-		return g.settled()
+		return g.countPlaced()
 	}
 	if len(t.Asks) == 0 {
 		g.r.heap.Push(g.r.now+t.After.Microseconds()+1, func() error {
-			g.renew()
-			return g.step(nil)
+			g.renewBuyer()
+			return g.stepBuyer(nil)
 		})
 		return nil
 	}
@@ -130,10 +130,10 @@ func (g *gang) step(in []market.Answer) error {
 	return nil
 }
 
-// renew gives the buyer a newer view, and its members other ids: one that was undone has used its own up.
-func (g *gang) renew() {
+// renewBuyer gives the buyer a newer view, and its members other ids: one that was undone has used its own up.
+func (g *gang) renewBuyer() {
 	g.tries++
-	g.buyer.SetView(g.r.view())
+	g.buyer.SetView(g.r.staleView())
 	for i := range g.members {
 		g.members[i].Machine = fmt.Sprintf("%s-%d-%d", g.id, i, g.tries)
 		g.buyer.Rename(i, g.members[i].Machine)
@@ -142,19 +142,19 @@ func (g *gang) renew() {
 
 func (g *gang) carryOut(i int) {
 	r, a := g.r, g.asked[i]
-	w, q := r.find(a.Worker), g.members[a.Member]
+	w, q := r.findWorker(a.Worker), g.members[a.Member]
 	in := market.Answer{Done: true}
-	r.call(w, func() (err error) {
+	r.callWorker(w, func() (err error) {
 		switch a.Act {
 		case market.ActHold:
-			in.Expires, err = w.seller.Hold(r.time(), g.id, q, a.Token, a.TTL)
+			in.Expires, err = w.seller.Hold(r.clockTime(), g.id, q, a.Token, a.TTL)
 		case market.ActGrant:
-			err = r.grant(w, q, a.Token, false)
+			err = r.askGrant(w, q, a.Token, false)
 		case market.ActRelease:
-			w.seller.Release(r.time(), a.Token)
+			w.seller.Release(r.clockTime(), a.Token)
 		case market.ActUndo:
 			r.gone[q.Machine] = true
-			w.forget(q.Machine)
+			w.destroyMachine(q.Machine)
 		}
 		return err
 	}, func(err error, lost bool) error {
@@ -172,12 +172,12 @@ func (g *gang) carryOut(i int) {
 		if g.left--; g.left > 0 {
 			return nil
 		}
-		return g.step(g.answers)
+		return g.stepBuyer(g.answers)
 	})
 }
 
-// settled counts a gang that was placed, and enters what it was promised.
-func (g *gang) settled() error {
+// countPlaced counts a gang that was placed, and enters what it was promised.
+func (g *gang) countPlaced() error {
 	if g.err != nil {
 		return nil
 	}
@@ -197,9 +197,9 @@ func (g *gang) settled() error {
 	return nil
 }
 
-// stranded says whether a gang that did not come about has left machines behind; "" when not. One whose buyer could not
-// undo it says so itself.
-func (g *gang) stranded(where map[string]cluster.WorkerID) string {
+// strandedMachines says whether a gang that did not come about has left machines behind; "" when not. One whose buyer
+// could not undo it says so itself.
+func (g *gang) strandedMachines(where map[string]cluster.WorkerID) string {
 	switch {
 	case !g.over:
 		return fmt.Sprintf("gang %s never ends", g.id)

@@ -91,35 +91,35 @@ func Run(seed uint64) (rep Report, err error) {
 			Capacity:    cluster.Resources{CPU: 1000 + 1000*r.rng.Int64N(4), Memory: 4096}}
 		w := &worker{seller: market.NewSeller(rec), cap: rec, durable: map[string]placement.Request{},
 			stopped: map[string]bool{}, leaving: map[string]string{}}
-		w.seller.Busy(w.busy)
-		w.past = append(w.past, w.seller.Record(r.time()))
+		w.seller.Busy(w.isLeaving)
+		w.past = append(w.past, w.seller.Record(r.clockTime()))
 		r.workers = append(r.workers, w)
 	}
 	for n := range machines {
 		at := r.rng.Int64N(20 * ticks.Second)
 		if r.rng.IntN(6) == 0 {
-			r.heap.Push(at, func() error { return r.gang(fmt.Sprintf("g%d", n)) })
+			r.heap.Push(at, func() error { return r.placeGang(fmt.Sprintf("g%d", n)) })
 		} else {
-			r.heap.Push(at, func() error { return r.buy(fmt.Sprintf("m%d", n)) })
+			r.heap.Push(at, func() error { return r.buyMachine(fmt.Sprintf("m%d", n)) })
 		}
 	}
 	for range r.rng.IntN(20) {
-		r.heap.Push(r.rng.Int64N(20*ticks.Second), r.rerank)
+		r.heap.Push(r.rng.Int64N(20*ticks.Second), r.changeRank)
 	}
 	for range r.rng.IntN(6) {
 		w := r.workers[r.rng.IntN(len(r.workers))]
-		r.heap.Push(r.rng.Int64N(20*ticks.Second), func() error { return r.crash(w) })
+		r.heap.Push(r.rng.Int64N(20*ticks.Second), func() error { return r.crashWorker(w) })
 	}
-	return r.loop()
+	return r.runLoop()
 }
 
-func (r *run) time() time.Time { return time.UnixMicro(r.now) }
+func (r *run) clockTime() time.Time { return time.UnixMicro(r.now) }
 
-func (r *run) loop() (Report, error) {
+func (r *run) runLoop() (Report, error) {
 	for {
 		at, what, ok := r.heap.Pop()
 		if !ok {
-			return r.rep, r.final()
+			return r.rep, r.checkFinal()
 		}
 		if r.rep.Ticks++; r.rep.Ticks > maxTicks {
 			return r.rep, fault.New(fault.Internal, CodeChaos, broken, 3, "it does not come to an end")
@@ -128,19 +128,19 @@ func (r *run) loop() (Report, error) {
 		if err := what(); err != nil {
 			return r.rep, err
 		}
-		if err := r.check(); err != nil {
+		if err := r.checkLedgers(); err != nil {
 			return r.rep, err
 		}
 	}
 }
 
-// check holds after every step: no ledger is beyond its worker's capacity, and each adds up.
-func (r *run) check() error {
+// checkLedgers holds after every step: no ledger is beyond its worker's capacity, and each adds up.
+func (r *run) checkLedgers() error {
 	for _, w := range r.workers {
 		if w.down {
 			continue
 		}
-		rec := w.seller.Record(r.time())
+		rec := w.seller.Record(r.clockTime())
 		if rec.Version != w.checked {
 			w.checked = rec.Version
 			w.seller.Check()
@@ -154,7 +154,7 @@ func (r *run) check() error {
 			w.past = append(w.past, rec)
 		}
 		for ; w.judged < len(w.evicted); w.judged++ {
-			if why := unjust(w.evicted[:w.judged+1]); why != "" {
+			if why := unjustEviction(w.evicted[:w.judged+1]); why != "" {
 				return fault.New(fault.Internal, CodeChaos, broken, 7, why)
 			}
 		}
@@ -162,13 +162,13 @@ func (r *run) check() error {
 	return nil
 }
 
-// final holds at the end: every yes is true and at one place, and no hold has outlived its time.
-func (r *run) final() error {
+// checkFinal holds at the end: every yes is true and at one place, and no hold has outlived its time.
+func (r *run) checkFinal() error {
 	r.now += ticks.Time(market.MaxHoldTTL / time.Microsecond)
 	where := map[string]cluster.WorkerID{}
 	for _, w := range r.workers {
 		if w.down {
-			r.restart(w)
+			r.restartWorker(w)
 		}
 		sum := cluster.Resources{}
 		for id, q := range w.durable {
@@ -186,13 +186,13 @@ func (r *run) final() error {
 			}
 			where[id] = w.cap.Worker
 		}
-		if used := w.seller.Record(r.time()).Used; !used.Sub(sum).IsZero() {
+		if used := w.seller.Record(r.clockTime()).Used; !used.Sub(sum).IsZero() {
 			return fault.New(fault.Internal, CodeChaos, broken, 6, fmt.Sprintf("%s has %v in use, its machines take %v",
 				w.cap.Worker, used, sum))
 		}
 	}
 	for _, g := range r.gangs {
-		if why := g.stranded(where); why != "" {
+		if why := g.strandedMachines(where); why != "" {
 			return fault.New(fault.Internal, CodeChaos, broken, 6, why)
 		}
 	}
@@ -205,34 +205,34 @@ func (r *run) final() error {
 	return nil
 }
 
-func (r *run) crash(w *worker) error {
+func (r *run) crashWorker(w *worker) error {
 	if w.down {
 		return nil
 	}
 	r.rep.Crashes++
 	w.down = true
-	r.heap.Push(r.now+r.rng.Int64N(3*ticks.Second), func() error { r.restart(w); return nil })
+	r.heap.Push(r.now+r.rng.Int64N(3*ticks.Second), func() error { r.restartWorker(w); return nil })
 	return nil
 }
 
-// restart makes a worker anew from what it had made durable.
-func (r *run) restart(w *worker) {
+// restartWorker makes a worker anew from what it had made durable.
+func (r *run) restartWorker(w *worker) {
 	if !w.down {
 		return
 	}
 	w.down, w.checked = false, 0
 	w.cap.Incarnation++
 	w.seller = market.NewSeller(w.cap)
-	w.seller.Busy(w.busy)
+	w.seller.Busy(w.isLeaving)
 	for id, q := range w.durable {
 		w.seller.Restore(id, q.App, q.Resources, !w.stopped[id])
-		w.seller.Describe(id, tenant(q, w.stopped[id] || w.leaving[id] != ""))
+		w.seller.Describe(id, tenantOf(q, w.stopped[id] || w.leaving[id] != ""))
 	}
 	r.recoverEvictions(w)
 }
 
-// view gives the records as some moment of the last seconds had them, each worker's of its own.
-func (r *run) view() (v cluster.View) {
+// staleView gives the records as some moment of the last seconds had them, each worker's of its own.
+func (r *run) staleView() (v cluster.View) {
 	age := r.rng.Int64N(mostViews)
 	for _, w := range r.workers {
 		rec := w.past[0]
@@ -246,7 +246,7 @@ func (r *run) view() (v cluster.View) {
 	return v
 }
 
-func (r *run) find(id cluster.WorkerID) *worker {
+func (r *run) findWorker(id cluster.WorkerID) *worker {
 	for _, w := range r.workers {
 		if w.cap.Worker == id {
 			return w
@@ -255,13 +255,13 @@ func (r *run) find(id cluster.WorkerID) *worker {
 	panic("chaos: a buyer asks a worker that was in no view")
 }
 
-// call carries a request to a worker and its answer back. Either may be late or lost; done is called once, with lost
-// when no answer came in time.
+// callWorker carries a request to a worker and its answer back. Either may be late or lost; done is called once, with
+// lost when no answer came in time.
 //
 // An answer may come after its caller has given up on it, a request may not: shells cancel what they no longer wait
 // for. If it could, an ask that was given up, repeated and then refused might still be granted, and the machine be
 // bought twice: market.Buyer takes a refusal as the answer to all of its asks of that worker.
-func (r *run) call(w *worker, do func() error, done func(err error, lost bool) error) {
+func (r *run) callWorker(w *worker, do func() error, done func(err error, lost bool) error) {
 	settled := false
 	settle := func(err error, lost bool) error {
 		if settled {
@@ -279,7 +279,7 @@ func (r *run) call(w *worker, do func() error, done func(err error, lost bool) e
 	if r.rng.Float64() < r.loss {
 		return
 	}
-	r.heap.Push(r.now+min(r.late(), patience-1), func() error {
+	r.heap.Push(r.now+min(r.messageDelay(), patience-1), func() error {
 		if w.down {
 			return nil
 		}
@@ -287,38 +287,38 @@ func (r *run) call(w *worker, do func() error, done func(err error, lost bool) e
 		if r.rng.Float64() < r.loss {
 			return nil
 		}
-		r.heap.Push(r.now+r.late(), func() error { return settle(err, false) })
+		r.heap.Push(r.now+r.messageDelay(), func() error { return settle(err, false) })
 		return nil
 	})
 }
 
-// late is a message's delay: mostly short, at times beyond its caller's patience.
-func (r *run) late() ticks.Time {
+// messageDelay is a message's delay: mostly short, at times beyond its caller's patience.
+func (r *run) messageDelay() ticks.Time {
 	if r.rng.IntN(20) == 0 {
 		return r.rng.Int64N(2 * patience)
 	}
 	return r.rng.Int64N(2 * ticks.Millisecond)
 }
 
-func (r *run) request(id string) placement.Request {
+func (r *run) drawRequest(id string) placement.Request {
 	sc := machine.Scheduling{Band: []machine.Band{"", machine.BandFree, machine.BandBatch, machine.BandService,
-		machine.BandSystem}[r.rng.IntN(5)], EvictionBudget: budget()}
+		machine.BandSystem}[r.rng.IntN(5)], EvictionBudget: evictionBudget()}
 	return placement.Request{App: fmt.Sprint("app", r.rng.IntN(4)), Machine: id, Start: true, Scheduling: sc,
 		Resources: cluster.Resources{CPU: 100 + r.rng.Int64N(900), Memory: r.rng.Int64N(1000)}}
 }
 
-// grant asks a worker for a machine, which is durable before the answer.
-func (r *run) grant(w *worker, q placement.Request, token string, evict bool) error {
+// askGrant asks a worker for a machine, which is durable before the answer.
+func (r *run) askGrant(w *worker, q placement.Request, token string, evict bool) error {
 	if _, here := w.durable[q.Machine]; here {
 		return nil // a repeat is answered with the machine that is there, up or evicted since, as lifecycle does
 	}
 	if evict {
-		list, err := w.seller.Claim(r.time(), q, token)
+		list, err := w.seller.Claim(r.clockTime(), q, token)
 		if err != nil {
 			return err
 		}
-		r.evict(w, list)
-	} else if err := w.seller.Grant(r.time(), q, token, true); err != nil {
+		r.beginEvictions(w, list)
+	} else if err := w.seller.Grant(r.clockTime(), q, token, true); err != nil {
 		return err
 	}
 	if !r.gone[q.Machine] {

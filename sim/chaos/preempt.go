@@ -12,39 +12,40 @@ import (
 	"github.com/soukhq/souk/sim/ticks"
 )
 
-// budget is that of all machines: small, so that it is used up.
-func budget() *machine.EvictionBudget {
+// evictionBudget is that of all machines: small, so that it is used up.
+func evictionBudget() *machine.EvictionBudget {
 	return &machine.EvictionBudget{Max: 3, Window: machine.Duration{Duration: 5 * time.Second}}
 }
 
-func tenant(q placement.Request, evicted bool) market.Tenant {
+func tenantOf(q placement.Request, evicted bool) market.Tenant {
 	return market.Tenant{Rank: q.Scheduling.Rank(), Budget: q.Scheduling.Budget(), Evicted: evicted}
 }
 
-// busy are those who are on their way out already.
-func (w *worker) busy(id string) bool { return w.leaving[id] != "" }
+// isLeaving are those who are on their way out already.
+func (w *worker) isLeaving(id string) bool { return w.leaving[id] != "" }
 
-// evict begins to stop those who leave for a machine. That they leave is durable with the grant, and so is the count.
-func (r *run) evict(w *worker, list []machine.Preemption) {
+// beginEvictions begins to stop those who leave for a machine. That they leave is durable with the grant, and so is the
+// count.
+func (r *run) beginEvictions(w *worker, list []machine.Preemption) {
 	r.rep.Evicted += len(list)
 	w.evicted = append(w.evicted, list...)
 	for _, p := range list {
 		w.leaving[p.Machine] = p.By
 		q := w.durable[p.Machine]
-		w.seller.Describe(p.Machine, tenant(q, true))
-		r.leave(w, p.Machine)
+		w.seller.Describe(p.Machine, tenantOf(q, true))
+		r.endAfterGrace(w, p.Machine)
 	}
 }
 
-// leave has a machine end after its grace. A worker that is down meanwhile sees to it when it is back.
-func (r *run) leave(w *worker, id string) {
+// endAfterGrace has a machine end after its grace. A worker that is down meanwhile sees to it when it is back.
+func (r *run) endAfterGrace(w *worker, id string) {
 	r.heap.Push(r.now+r.rng.Int64N(2*ticks.Second), func() error {
 		if w.down || w.leaving[id] == "" {
 			return nil
 		}
 		delete(w.leaving, id)
 		w.stopped[id] = true
-		if err := w.seller.SetUp(r.time(), id, false); err != nil {
+		if err := w.seller.SetUp(r.clockTime(), id, false); err != nil {
 			return err
 		}
 		w.seller.Ready()
@@ -58,14 +59,14 @@ func (r *run) leave(w *worker, id string) {
 func (r *run) comeBack(w *worker, id string, tries int) {
 	r.heap.Push(r.now+r.rng.Int64N(4*ticks.Second), func() error {
 		if q, here := w.durable[id]; here && w.stopped[id] && !w.down {
-			if list, err := w.seller.Claim(r.time(), q, ""); err == nil {
+			if list, err := w.seller.Claim(r.clockTime(), q, ""); err == nil {
 				if len(list) > 0 && !r.ranAgain(w, id) {
 					return fmt.Errorf(broken, 7, fmt.Sprintf("%s evicts %s, and was evicted and has not run since", id,
 						list[0].Machine))
 				}
 				delete(w.stopped, id)
-				w.seller.Describe(id, tenant(q, false))
-				r.evict(w, list)
+				w.seller.Describe(id, tenantOf(q, false))
+				r.beginEvictions(w, list)
 				return nil
 			}
 		}
@@ -79,8 +80,8 @@ func (r *run) comeBack(w *worker, id string, tries int) {
 // ranAgain says whether a machine that was evicted has been up since. A machine that is down here always was evicted.
 func (r *run) ranAgain(w *worker, id string) bool { return !w.stopped[id] }
 
-// rerank gives a machine another rank: that alone could close a cycle of evictions.
-func (r *run) rerank() error {
+// changeRank gives a machine another rank: that alone could close a cycle of evictions.
+func (r *run) changeRank() error {
 	w := r.workers[r.rng.IntN(len(r.workers))]
 	ids := slices.Sorted(maps.Keys(w.durable))
 	if w.down || len(ids) == 0 {
@@ -91,12 +92,12 @@ func (r *run) rerank() error {
 	q.Scheduling.Band = []machine.Band{machine.BandFree, machine.BandBatch, machine.BandService,
 		machine.BandSystem}[r.rng.IntN(4)]
 	w.durable[id] = q
-	w.seller.Describe(id, tenant(q, w.stopped[id] || w.leaving[id] != ""))
+	w.seller.Describe(id, tenantOf(q, w.stopped[id] || w.leaving[id] != ""))
 	return nil
 }
 
-// forget destroys a machine. Who leaves for it is told so already, and leaves.
-func (w *worker) forget(id string) {
+// destroyMachine destroys a machine. Who leaves for it is told so already, and leaves.
+func (w *worker) destroyMachine(id string) {
 	w.seller.Free(id)
 	w.seller.Ready()
 	delete(w.durable, id)
@@ -115,7 +116,7 @@ func (r *run) recoverEvictions(w *worker) {
 	}
 	for _, id := range slices.Sorted(maps.Keys(w.leaving)) {
 		waits[w.leaving[id]] = append(waits[w.leaving[id]], id)
-		r.leave(w, id)
+		r.endAfterGrace(w, id)
 	}
 	for _, id := range slices.Sorted(maps.Keys(waits)) {
 		w.seller.RestoreClaim(id, waits[id])
@@ -126,15 +127,15 @@ func (r *run) recoverEvictions(w *worker) {
 	}
 }
 
-// unjust says what is wrong with a worker's evictions so far: one that is not of lower rank, a budget that is
+// unjustEviction says what is wrong with a worker's evictions so far: one that is not of lower rank, a budget that is
 // overdrawn, one without its stamp, or two that answer each other. The newest is looked at, as the others were before.
-func unjust(all []machine.Preemption) string {
+func unjustEviction(all []machine.Preemption) string {
 	if len(all) == 0 {
 		return ""
 	}
 	p, n := all[len(all)-1], 0
 	for _, q := range all {
-		if q.App == p.App && q.At.After(p.At.Add(-budget().Window.Duration)) {
+		if q.App == p.App && q.At.After(p.At.Add(-evictionBudget().Window.Duration)) {
 			n++
 		}
 		if p.By == q.Machine && p.App == q.ByApp && q.At.After(p.At.Add(-market.NoReturn)) {
@@ -144,9 +145,9 @@ func unjust(all []machine.Preemption) string {
 	switch {
 	case p.Rank >= p.ByRank:
 		return fmt.Sprintf("%s of rank %d was evicted for %s of rank %d", p.Machine, p.Rank, p.By, p.ByRank)
-	case n > budget().Max:
-		return fmt.Sprintf("app %s lost %d machines within %v, and its budget is %d", p.App, n, budget().Window,
-			budget().Max)
+	case n > evictionBudget().Max:
+		return fmt.Sprintf("app %s lost %d machines within %v, and its budget is %d", p.App, n, evictionBudget().Window,
+			evictionBudget().Max)
 	case p.Rule == "" || p.By == "" || p.ByApp == "" || p.Why == "":
 		return fmt.Sprintf("the eviction of %s is not stamped: %+v", p.Machine, p)
 	}

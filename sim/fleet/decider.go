@@ -26,7 +26,7 @@ type Decider struct {
 func NewDecider(f *Fleet, p *placement.Policy) *Decider {
 	d := &Decider{Fleet: f, Index: index.New(), Policy: p, rng: rand.New(rand.NewPCG(1, 2))}
 	for i := range f.Records {
-		d.Index.Update(f.copied(i))
+		d.Index.Update(f.copyRecord(i))
 	}
 	return d
 }

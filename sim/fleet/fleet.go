@@ -60,31 +60,31 @@ func New(o Options) *Fleet {
 	f := &Fleet{rng: rand.New(rand.NewPCG(o.Seed, uint64(o.Workers))), low: o.Low, high: o.High}
 	f.makeShapes(o.Shapes, o.Apps)
 	for i := range o.Workers {
-		w := f.worker(i)
+		w := f.newWorker(i)
 		f.capacity = f.capacity.Add(w.Capacity)
 		f.Records = append(f.Records, w)
 	}
 	for i := range f.Records {
-		f.fill(&f.Records[i], o.Low+(o.High-o.Low)*f.rng.Float64())
+		f.fillWorker(&f.Records[i], o.Low+(o.High-o.Low)*f.rng.Float64())
 	}
 	return f
 }
 
-// fill puts machines on a worker until its fullest dimension has the share.
-func (f *Fleet) fill(w *cluster.Record, share float64) {
-	for misses := 0; misses < 20 && fullness(w) < share; {
+// fillWorker puts machines on a worker until its fullest dimension has the share.
+func (f *Fleet) fillWorker(w *cluster.Record, share float64) {
+	for misses := 0; misses < 20 && workerFullness(w) < share; {
 		r := f.Next()
 		r.Start, r.Regions = false, nil
 		if len(r.Scheduling.Affinity)+len(r.Scheduling.Spread) > 0 || !placement.JudgeAt(&r, w).Fits {
 			misses++
 			continue
 		}
-		f.put(w, &r)
+		f.putMachine(w, &r)
 	}
 }
 
-// fullness is the share of a worker's fullest dimension of CPU and memory.
-func fullness(w *cluster.Record) float64 {
+// workerFullness is the share of a worker's fullest dimension of CPU and memory.
+func workerFullness(w *cluster.Record) float64 {
 	return max(float64(w.Used.CPU)/float64(w.Capacity.CPU), float64(w.Used.Memory)/float64(w.Capacity.Memory))
 }
 
@@ -93,34 +93,34 @@ func (f *Fleet) Full() float64 {
 	return max(float64(f.used.CPU)/float64(f.capacity.CPU), float64(f.used.Memory)/float64(f.capacity.Memory))
 }
 
-// copied gives worker i's record with maps of its own.
-func (f *Fleet) copied(i int) cluster.Record {
+// copyRecord gives worker i's record with maps of its own.
+func (f *Fleet) copyRecord(i int) cluster.Record {
 	w := f.Records[i]
 	w.Apps, w.GPUs = maps.Clone(w.Apps), slices.Clone(w.GPUs)
 	return w
 }
 
-// put enters the machine of the newest request in a worker's record.
-func (f *Fleet) put(w *cluster.Record, r *placement.Request) {
+// putMachine enters the machine of the newest request in a worker's record.
+func (f *Fleet) putMachine(w *cluster.Record, r *placement.Request) {
 	w.Used = w.Used.Add(r.Resources)
 	if w.Apps == nil {
 		w.Apps = map[string]int{}
 	}
 	w.Apps[r.App]++
 	w.Machines++
-	take(w.GPUs, r)
+	takeDevices(w.GPUs, r)
 	f.Place(w.Worker)
 }
 
 // Place notes that the newest request was placed. Records do not change: the index has them now.
 func (f *Fleet) Place(id cluster.WorkerID) {
-	f.last.worker = number(id)
+	f.last.worker = workerNumber(id)
 	f.used = f.used.Add(f.shapes[f.last.shape].request.Resources)
 	f.machines = append(f.machines, f.last)
 }
 
-// number gives the place of a worker by its id, which ends in it.
-func number(id cluster.WorkerID) (n int32) {
+// workerNumber gives the place of a worker by its id, which ends in it.
+func workerNumber(id cluster.WorkerID) (n int32) {
 	for i := len("worker-"); i < len(id); i++ {
 		n = n*10 + int32(id[i]-'0')
 	}
@@ -149,8 +149,8 @@ func (f *Fleet) Release() (id cluster.WorkerID, r placement.Request, ok bool) {
 	return f.Records[m.worker].Worker, r, true
 }
 
-// take gives devices out: first the fullest that fits.
-func take(gpus []cluster.GPU, r *placement.Request) {
+// takeDevices gives devices out: first the fullest that fits.
+func takeDevices(gpus []cluster.GPU, r *placement.Request) {
 	for want := r.Resources.GPU; want > 0 && len(gpus) > 0; want -= 1000 {
 		part, best := min(want, 1000), -1
 		for i, g := range gpus {
@@ -180,15 +180,15 @@ func (f *Fleet) Next() placement.Request {
 	a := f.rng.IntN(len(f.apps[low]))
 	f.last = placed{shape: int32(low), app: int32(a)}
 	r.App, r.Image = f.apps[low][a], f.images[low][a]
-	r.Machine = f.id()
+	r.Machine = f.newID()
 	if len(r.Scheduling.Affinity) > 0 { // away from its own
 		r.Scheduling.Affinity = f.shapes[low].away[a]
 	}
 	return r
 }
 
-// id makes an id as machines have: 14 hexadecimal digits.
-func (f *Fleet) id() string {
+// newID makes an id as machines have: 14 hexadecimal digits.
+func (f *Fleet) newID() string {
 	const hex = "0123456789abcdef"
 	var b [14]byte
 	n := f.rng.Uint64()

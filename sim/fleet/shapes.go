@@ -19,10 +19,10 @@ type shape struct {
 // constrained is the share of requests that have conditions.
 const constrained = 0.05
 
-func regions() []cluster.Region { return []cluster.Region{"iad", "ams", "nrt", "gru"} }
+func allRegions() []cluster.Region { return []cluster.Region{"iad", "ams", "nrt", "gru"} }
 
-// sizes of workers: most are plain; one in twelve has GPUs.
-func sizes() []cluster.Resources {
+// workerSizes of workers: most are plain; one in twelve has GPUs.
+func workerSizes() []cluster.Resources {
 	return []cluster.Resources{
 		{CPU: 16_000, Memory: 64 << 10, Disk: 500 << 10, Ports: 2000},
 		{CPU: 32_000, Memory: 128 << 10, Disk: 1000 << 10, Ports: 2000},
@@ -32,13 +32,13 @@ func sizes() []cluster.Resources {
 	}
 }
 
-// worker makes worker number i, empty.
-func (f *Fleet) worker(i int) cluster.Record {
-	region := regions()[i%4]
+// newWorker makes worker number i, empty.
+func (f *Fleet) newWorker(i int) cluster.Record {
+	region := allRegions()[i%4]
 	size := f.rng.IntN(5)
 	w := cluster.Record{Worker: cluster.WorkerID(fmt.Sprintf("worker-%06d", i)), Region: region, State: cluster.Ready,
 		Incarnation: 1, Version: 1,
-		Capacity: sizes()[size], MaxStarting: 64}
+		Capacity: workerSizes()[size], MaxStarting: 64}
 	pick := func(vs ...string) cluster.Value { return cluster.Text(vs[f.rng.IntN(len(vs))]) }
 	number := func(n int) cluster.Value { return cluster.Number(float64(f.rng.IntN(n))) }
 	zone := string(region) + "-" + string(rune('a'+f.rng.IntN(3)))
@@ -89,8 +89,8 @@ func (f *Fleet) makeShapes(n, apps int) {
 			f.shapes = append(f.shapes, shape{request: draw(k), weight: share / math.Pow(float64(k+1), 0.8) / sum})
 		}
 	}
-	add(n, 1-constrained, func(int) placement.Request { return f.plain() })
-	add(max(10, n/5), constrained, f.condition)
+	add(n, 1-constrained, func(int) placement.Request { return f.plainRequest() })
+	add(max(10, n/5), constrained, f.conditionedRequest)
 	at := 0.0
 	for i, s := range f.shapes {
 		at += s.weight
@@ -107,14 +107,14 @@ func (f *Fleet) makeShapes(n, apps int) {
 	}
 }
 
-// plain draws a shape that has a size and perhaps regions: small machines are many, large ones few.
-func (f *Fleet) plain() placement.Request {
+// plainRequest draws a shape that has a size and perhaps regions: small machines are many, large ones few.
+func (f *Fleet) plainRequest() placement.Request {
 	cpu := int64(125) << f.rng.IntN(7) // 125m to 8 cores
 	memory := min(64<<10, max(128, cpu*int64(1+f.rng.IntN(8))*1024/2000))
 	r := placement.Request{Start: true, Namespace: []string{"default", "shop", "data"}[f.rng.IntN(3)],
 		Resources: cluster.Resources{CPU: cpu + int64(f.rng.IntN(5))*25, Memory: memory,
 			Disk: int64(1+f.rng.IntN(20)) << 9, Ports: int64(f.rng.IntN(3))}}
-	all := regions()
+	all := allRegions()
 	switch f.rng.IntN(5) {
 	case 0, 1:
 		r.Regions = []cluster.Region{all[f.rng.IntN(4)]}
@@ -128,9 +128,9 @@ func (f *Fleet) plain() placement.Request {
 	return r
 }
 
-// condition draws a shape of one of ten kinds of condition.
-func (f *Fleet) condition(k int) placement.Request {
-	r := f.plain()
+// conditionedRequest draws a shape of one of ten kinds of condition.
+func (f *Fleet) conditionedRequest(k int) placement.Request {
+	r := f.plainRequest()
 	s := &r.Scheduling
 	text := func(name string, op cluster.Op, vs ...string) cluster.Requirement {
 		q := cluster.Requirement{Attribute: name, Op: op}
@@ -162,7 +162,7 @@ func (f *Fleet) condition(k int) placement.Request {
 			Values: []cluster.Value{cluster.Number(4)}}}
 	case 7:
 		s.Prefer = []cluster.Preference{{Weight: 2,
-			Requirement: text("zone", cluster.Equal, string(regions()[f.rng.IntN(4)])+"-a")},
+			Requirement: text("zone", cluster.Equal, string(allRegions()[f.rng.IntN(4)])+"-a")},
 			{Weight: -1, Requirement: cluster.Requirement{Attribute: "spot", Op: cluster.Equal,
 				Values: []cluster.Value{cluster.Truth(true)}}}}
 	case 8: // hard: about one worker in a hundred

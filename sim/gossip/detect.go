@@ -124,33 +124,33 @@ func Detect(o DetectOptions) DetectReport {
 			return s.rep
 		}
 		s.now = at
-		s.step(t)
+		s.handleTick(t)
 	}
 }
 
-func (s *swim) step(t swimTick) {
+func (s *swim) handleTick(t swimTick) {
 	m := s.all[t.who]
 	switch {
 	case t.what == tickKill:
 		m.down = true
 	case m.down:
 	case t.what == tickProbe:
-		s.probe(m)
+		s.probeNext(m)
 	case t.what == tickTimeout:
-		s.indirect(m, t.target)
+		s.probeIndirectly(m, t.target)
 	case t.what == tickDeadline:
-		s.deadline(m, t.target)
+		s.suspectUnanswered(m, t.target)
 	case t.what == tickGossip:
-		s.gossip(m)
+		s.gossipNotes(m)
 	case t.what == tickArrive:
-		s.take(m, t.note)
+		s.takeNote(m, t.note)
 	case t.what == tickExpire:
-		s.expire(m, t)
+		s.expireSuspicion(m, t)
 	}
 }
 
-// packet reports whether one packet from a to b arrives, with what a has to tell on it.
-func (s *swim) packet(a, b *swimmer) bool {
+// sendPacket reports whether one packet from a to b arrives, with what a has to tell on it.
+func (s *swim) sendPacket(a, b *swimmer) bool {
 	arrives := !b.down && s.rng.Float64() >= s.o.Loss
 	for i := range min(len(a.queue), notesPerPacket) {
 		a.queue[i].sent++
@@ -158,23 +158,23 @@ func (s *swim) packet(a, b *swimmer) bool {
 			s.heap.Send(s.now+ticks.Millisecond/2, swimTick{what: tickArrive, who: b.id, note: a.queue[i].note})
 		}
 	}
-	limit := retransmits(s.o.Knobs.Retransmit, s.o.Members)
+	limit := retransmitLimit(s.o.Knobs.Retransmit, s.o.Members)
 	a.queue = slices.DeleteFunc(a.queue, func(q queued) bool { return q.sent >= limit })
 	slices.SortStableFunc(a.queue, func(x, y queued) int { return x.sent - y.sent })
 	return arrives
 }
 
-// round reports whether a question and its answer both arrive.
-func (s *swim) round(a, b *swimmer) bool { return s.packet(a, b) && s.packet(b, a) }
+// sendRoundTrip reports whether a question and its answer both arrive.
+func (s *swim) sendRoundTrip(a, b *swimmer) bool { return s.sendPacket(a, b) && s.sendPacket(b, a) }
 
-func (s *swim) believes(m *swimmer, about int32) opinion {
+func (s *swim) opinionOf(m *swimmer, about int32) opinion {
 	if b := m.beliefs[about]; b != nil {
 		return b.what
 	}
 	return alive
 }
 
-func (s *swim) probe(m *swimmer) {
+func (s *swim) probeNext(m *swimmer) {
 	k := s.o.Knobs
 	for range len(m.order) {
 		if m.next >= len(m.order) {
@@ -183,12 +183,12 @@ func (s *swim) probe(m *swimmer) {
 		}
 		target := m.order[m.next]
 		m.next++
-		if what := s.believes(m, target); what != dead {
+		if what := s.opinionOf(m, target); what != dead {
 			s.rep.Probes++
 			if what == suspect { // the suspicion goes with the question, so that it can be refuted at once
-				s.offer(m, note{about: target, from: m.id, inc: m.beliefs[target].inc, what: suspect}, target)
+				s.offerNote(m, note{about: target, from: m.id, inc: m.beliefs[target].inc, what: suspect}, target)
 			}
-			if s.round(m, s.all[target]) {
+			if s.sendRoundTrip(m, s.all[target]) {
 				m.score = max(m.score-1, 0)
 				break
 			}
@@ -199,27 +199,28 @@ func (s *swim) probe(m *swimmer) {
 	s.heap.Push(s.now+k.Probe, swimTick{what: tickProbe, who: m.id})
 }
 
-// offer sends a note straight to one member, when the packet arrives.
-func (s *swim) offer(m *swimmer, n note, to int32) {
+// offerNote sends a note straight to one member, when the packet arrives.
+func (s *swim) offerNote(m *swimmer, n note, to int32) {
 	if b := s.all[to]; !b.down && s.rng.Float64() >= s.o.Loss {
 		s.heap.Send(s.now+ticks.Millisecond/2, swimTick{what: tickArrive, who: b.id, note: n})
 	}
 }
 
-// indirect asks others to probe, and tries TCP: its four packets must all arrive, for there is no time to repeat any.
-func (s *swim) indirect(m *swimmer, target int32) {
+// probeIndirectly asks others to probe, and tries TCP: its four packets must all arrive, for there is no time to repeat
+// any.
+func (s *swim) probeIndirectly(m *swimmer, target int32) {
 	k := s.o.Knobs
 	t := s.all[target]
 	end := s.now - k.ProbeTimeout + ticks.Time(m.score+1)*k.Probe // of the probe, stretched by our health
 	m.answered = !t.down && s.rng.Float64() < (1-s.o.Loss)*(1-s.o.Loss)*(1-s.o.Loss)*(1-s.o.Loss)
 	missing := 0
-	for _, h := range s.random(m, k.Indirect, target) {
-		if h.down || !s.packet(m, h) {
+	for _, h := range s.randomMembers(m, k.Indirect, target) {
+		if h.down || !s.sendPacket(m, h) {
 			missing++
 			continue
 		}
-		acked := s.round(h, t)
-		back := s.packet(h, m) // the answer, or the word that there is none
+		acked := s.sendRoundTrip(h, t)
+		back := s.sendPacket(h, m) // the answer, or the word that there is none
 		m.answered = m.answered || acked && back
 		if !back {
 			missing++
@@ -233,39 +234,39 @@ func (s *swim) indirect(m *swimmer, target int32) {
 	s.heap.Push(end, swimTick{what: tickDeadline, who: m.id, target: target})
 }
 
-func (s *swim) deadline(m *swimmer, target int32) {
+func (s *swim) suspectUnanswered(m *swimmer, target int32) {
 	if !m.answered {
 		s.rep.Suspicions++
 		inc := uint32(0)
 		if b := m.beliefs[target]; b != nil {
 			inc = b.inc
 		}
-		s.take(m, note{about: target, from: m.id, inc: inc, what: suspect})
+		s.takeNote(m, note{about: target, from: m.id, inc: inc, what: suspect})
 	}
 	s.heap.Push(s.now+s.rng.Int64N(s.o.Knobs.Probe), swimTick{what: tickProbe, who: m.id}) // at its ticker's next tick
 }
 
-// random picks up to k members that m does not hold for dead, without m and without.
-func (s *swim) random(m *swimmer, k int, without int32) (out []*swimmer) {
+// randomMembers picks up to k members that m does not hold for dead, without m and without.
+func (s *swim) randomMembers(m *swimmer, k int, without int32) (out []*swimmer) {
 	for range 3 * len(s.all) { // as memberlist's kRandomNodes does
 		if len(out) == k {
 			break
 		}
 		c := s.all[s.rng.IntN(len(s.all))]
-		if c != m && c.id != without && s.believes(m, c.id) != dead && !slices.Contains(out, c) {
+		if c != m && c.id != without && s.opinionOf(m, c.id) != dead && !slices.Contains(out, c) {
 			out = append(out, c)
 		}
 	}
 	return out
 }
 
-func (s *swim) gossip(m *swimmer) {
+func (s *swim) gossipNotes(m *swimmer) {
 	m.ticking = false
-	for _, b := range s.random(m, s.o.Knobs.Fanout, -1) {
+	for _, b := range s.randomMembers(m, s.o.Knobs.Fanout, -1) {
 		if len(m.queue) == 0 {
 			return
 		}
-		s.packet(m, b)
+		s.sendPacket(m, b)
 	}
 	s.tickGossip(m)
 }
@@ -277,20 +278,20 @@ func (s *swim) tickGossip(m *swimmer) {
 	}
 }
 
-// tell queues a note, in place of any other about the same member.
-func (s *swim) tell(m *swimmer, n note) {
+// queueNote queues a note, in place of any other about the same member.
+func (s *swim) queueNote(m *swimmer, n note) {
 	m.queue = slices.DeleteFunc(m.queue, func(q queued) bool { return q.about == n.about })
 	m.queue = slices.Insert(m.queue, 0, queued{note: n})
 	s.tickGossip(m)
 }
 
-// take is memberlist's aliveNode, suspectNode and deadNode.
-func (s *swim) take(m *swimmer, n note) {
+// takeNote is memberlist's aliveNode, suspectNode and deadNode.
+func (s *swim) takeNote(m *swimmer, n note) {
 	if n.about == m.id {
 		if n.what != alive && n.inc >= m.inc { // refute
 			m.inc = n.inc + 1
 			m.score = min(m.score+1, s.o.Knobs.Awareness-1)
-			s.tell(m, note{about: m.id, from: m.id, inc: m.inc, what: alive})
+			s.queueNote(m, note{about: m.id, from: m.id, inc: m.inc, what: alive})
 		}
 		return
 	}
@@ -304,21 +305,21 @@ func (s *swim) take(m *swimmer, n note) {
 	case n.what == alive:
 		*b = belief{inc: n.inc}
 	case n.what == suspect && b.what == suspect:
-		s.confirm(m, b, n)
+		s.confirmSuspicion(m, b, n)
 		return
 	case n.what == suspect && b.what == alive:
-		s.suspect(m, b, n)
+		s.suspectMember(m, b, n)
 	case n.what == dead && b.what != dead:
 		*b = belief{inc: n.inc, what: dead}
-		s.died(n.about)
+		s.noteDeath(n.about)
 	default:
 		return
 	}
 	m.beliefs[n.about] = b
-	s.tell(m, n)
+	s.queueNote(m, n)
 }
 
-func (s *swim) suspect(m *swimmer, b *belief, n note) {
+func (s *swim) suspectMember(m *swimmer, b *belief, n note) {
 	k := s.o.Knobs
 	*b = belief{inc: n.inc, what: suspect, confirm: []int32{n.from}, begun: s.now, k: k.Suspicion - 2}
 	if s.o.Members-2 < b.k {
@@ -333,18 +334,18 @@ func (s *swim) suspect(m *swimmer, b *belief, n note) {
 	s.heap.Push(b.expires, swimTick{what: tickExpire, who: m.id, target: n.about, at: b.expires})
 }
 
-// confirm is another's suspicion of one that we suspect: it brings the end nearer.
-func (s *swim) confirm(m *swimmer, b *belief, n note) {
+// confirmSuspicion is another's suspicion of one that we suspect: it brings the end nearer.
+func (s *swim) confirmSuspicion(m *swimmer, b *belief, n note) {
 	if len(b.confirm)-1 >= b.k || slices.Contains(b.confirm, n.from) {
 		return
 	}
 	b.confirm = append(b.confirm, n.from)
-	b.expires = max(b.begun+remaining(len(b.confirm)-1, b.k, b.least, b.most), s.now)
+	b.expires = max(b.begun+remainingSuspicion(len(b.confirm)-1, b.k, b.least, b.most), s.now)
 	s.heap.Push(b.expires, swimTick{what: tickExpire, who: m.id, target: n.about, at: b.expires})
-	s.tell(m, n)
+	s.queueNote(m, n)
 }
 
-func (s *swim) expire(m *swimmer, t swimTick) {
+func (s *swim) expireSuspicion(m *swimmer, t swimTick) {
 	b := m.beliefs[t.target]
 	if b == nil || b.what != suspect || b.expires != t.at {
 		return
@@ -352,10 +353,10 @@ func (s *swim) expire(m *swimmer, t swimTick) {
 	if !s.all[t.target].down {
 		s.rep.False++
 	}
-	s.take(m, note{about: t.target, from: m.id, inc: b.inc, what: dead})
+	s.takeNote(m, note{about: t.target, from: m.id, inc: b.inc, what: dead})
 }
 
-func (s *swim) died(about int32) {
+func (s *swim) noteDeath(about int32) {
 	if !s.all[about].down {
 		return
 	}

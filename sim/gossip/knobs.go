@@ -16,8 +16,8 @@ type Knobs struct {
 	Push, Fanout                                             int
 }
 
-// retransmits is memberlist's retransmitLimit.
-func retransmits(mult, n int) int { return mult * int(math.Ceil(math.Log10(float64(n+1)))) }
+// retransmitLimit is memberlist's retransmitLimit.
+func retransmitLimit(mult, n int) int { return mult * int(math.Ceil(math.Log10(float64(n+1)))) }
 
 // suspicionTime is memberlist's suspicionTimeout.
 func suspicionTime(mult, n int, probe ticks.Time) ticks.Time {
@@ -28,7 +28,7 @@ func suspicionTime(mult, n int, probe ticks.Time) ticks.Time {
 // Times are a distribution of durations, as samples in order.
 type Times []ticks.Time
 
-func sorted(ts []ticks.Time) Times {
+func sortedTimes(ts []ticks.Time) Times {
 	slices.Sort(ts)
 	return ts
 }
@@ -58,14 +58,14 @@ func (t Times) Delay(rng *rand.Rand) ticks.Time {
 	return t[rng.IntN(len(t))]
 }
 
-// remaining is Lifeguard's timeout after n of k confirmations, as memberlist's remainingSuspicionTime has it.
-func remaining(n, k int, least, most ticks.Time) ticks.Time {
+// remainingSuspicion is Lifeguard's timeout after n of k confirmations, as memberlist's remainingSuspicionTime has it.
+func remainingSuspicion(n, k int, least, most ticks.Time) ticks.Time {
 	frac := math.Log(float64(n)+1) / math.Log(float64(k)+1)
 	return max(least, most-ticks.Time(frac*float64(most-least)))
 }
 
 // Sorted puts samples of several runs in order.
-func (t Times) Sorted() Times { return sorted(t) }
+func (t Times) Sorted() Times { return sortedTimes(t) }
 
 // entryBytes is what a member takes in memberlist's full exchange, as measured with the live package's meta.
 const entryBytes = 110

@@ -113,7 +113,7 @@ func Propagate(o PropagateOptions) (PropagateReport, error) {
 	s := &spread{o: o, rng: rand.New(rand.NewPCG(o.Seed, 0x676f73736970)), index: map[cluster.WorkerID]int32{},
 		updates: map[uint64]registry.Update{},
 		changes: map[string]*change{}, had: map[string][]bool{}}
-	if err := s.populate(); err != nil {
+	if err := s.makeMembers(); err != nil {
 		return s.rep, err
 	}
 	at := o.Idle
@@ -137,15 +137,15 @@ func Propagate(o PropagateOptions) (PropagateReport, error) {
 				m.bytes = 0
 			}
 		}
-		if err := s.step(t); err != nil {
+		if err := s.handleTick(t); err != nil {
 			return s.rep, err
 		}
 	}
-	s.finish(max(idle, 0), end)
+	s.finishRun(max(idle, 0), end)
 	return s.rep, nil
 }
 
-func (s *spread) finish(idle float64, end ticks.Time) {
+func (s *spread) finishRun(idle float64, end ticks.Time) {
 	n, changes := float64(s.o.Members), float64(len(s.changes))
 	// that probes cost a member meanwhile
 	rest := 2 * probeBytes * ticks.Seconds(end-s.o.Idle) / ticks.Seconds(s.o.Knobs.Probe)
@@ -161,24 +161,24 @@ func (s *spread) finish(idle float64, end ticks.Time) {
 		s.rep.Missing += s.o.Members - 1 - c.seen
 		all = append(all, c.last-c.at)
 	}
-	s.rep.All, s.rep.Each, s.rep.Same = sorted(all), sorted(s.each), true
+	s.rep.All, s.rep.Each, s.rep.Same = sortedTimes(all), sortedTimes(s.each), true
 	for _, m := range s.all {
 		s.rep.Same = s.rep.Same && m.root == s.all[0].root
 		s.rep.Again += m.out.Stats().Again
 	}
 }
 
-func (s *spread) time() time.Time { return time.UnixMicro(s.now) }
+func (s *spread) clockTime() time.Time { return time.UnixMicro(s.now) }
 
-// sends counts bytes on their way from one member to another.
-func (s *spread) sends(from, to *carrier, bytes float64) {
+// countBytes counts bytes on their way from one member to another.
+func (s *spread) countBytes(from, to *carrier, bytes float64) {
 	s.bytes += bytes
 	from.bytes += bytes
 	to.bytes += bytes
 }
 
-// populate makes the members, all of whom know what the owners have.
-func (s *spread) populate() error {
+// makeMembers makes the members, all of whom know what the owners have.
+func (s *spread) makeMembers() error {
 	var first []registry.Update
 	var ids []cluster.WorkerID
 	for i := range s.o.Members {
@@ -199,25 +199,26 @@ func (s *spread) populate() error {
 			recs = append(recs, registry.Record{Kind: registry.Machine, Key: fmt.Sprintf("%s-%d", m.id, k), Schema: 1,
 				Payload: make([]byte, 180)})
 		}
-		if err := m.reg.Own(s.time(), 1, recs); err != nil {
+		if err := m.reg.Own(s.clockTime(), 1, recs); err != nil {
 			return err
 		}
 		first = append(first, m.reg.News(registry.MaxDelta, 16)...)
 	}
 	ring := broadcast.NewRing(ids)
 	for _, m := range s.all {
-		m.out = broadcast.New(broadcast.Options{Self: m.id, Ways: s.o.Knobs.Push, Patience: us(s.o.Knobs.Patience),
-			Size: packetBytes}, s.rng)
+		m.out = broadcast.New(broadcast.Options{Self: m.id, Ways: s.o.Knobs.Push,
+			Patience: ticksToDuration(s.o.Knobs.Patience),
+			Size:     packetBytes}, s.rng)
 		m.out.SetRing(ring)
-		if _, err := m.reg.Merge(s.time(), "", registry.Delta{Updates: first}); err != nil {
+		if _, err := m.reg.Merge(s.clockTime(), "", registry.Delta{Updates: first}); err != nil {
 			return err
 		}
-		s.rooted(m)
+		s.noteRoot(m)
 	}
 	return nil
 }
 
-func (s *spread) rooted(m *carrier) {
+func (s *spread) noteRoot(m *carrier) {
 	if root := m.reg.Root(); root != m.root {
 		m.root = root
 		m.at = (m.at + 1) % len(m.roots)
@@ -225,66 +226,66 @@ func (s *spread) rooted(m *carrier) {
 	}
 }
 
-func (s *spread) step(t spreadTick) error {
+func (s *spread) handleTick(t spreadTick) error {
 	m := s.all[t.who]
 	switch t.what {
 	case spreadChange:
-		return s.change(m)
+		return s.makeMachine(m)
 	case spreadFlush:
 		for _, update := range m.reg.News(messageBytes, 4) {
 			body := registry.EncodeUpdate(update)
 			s.updates[broadcast.NewMessage(broadcast.Arc{}, body).ID] = update
 			m.out.Publish(body)
 		}
-		s.flush(m)
+		s.flushMember(m)
 	case spreadArrive:
-		return s.arrive(t.who, m, t)
+		return s.handleArrival(t.who, m, t)
 	case spreadWake:
 		if m.wakes == s.now {
 			m.wakes = 0
-			s.flush(m)
+			s.flushMember(m)
 		}
 	case spreadProbe:
-		s.probe(t.who, m)
+		s.probeRandom(t.who, m)
 	case spreadPull:
-		return s.pull(t.who, m, s.all[t.from])
+		return s.pullFrom(t.who, m, s.all[t.from])
 	}
 	return nil
 }
 
-// change makes a machine at its owner, as a launch does: the worker's record changes with it.
-func (s *spread) change(m *carrier) error {
+// makeMachine makes a machine at its owner, as a launch does: the worker's record changes with it.
+func (s *spread) makeMachine(m *carrier) error {
 	key := fmt.Sprintf("c%06d", len(s.changes))
 	s.changes[key] = &change{at: s.now, last: s.now}
 	s.had[key] = make([]bool, s.o.Members)
 	rec, err := json.Marshal(cluster.Record{Worker: m.id, Region: "local", State: cluster.Ready,
 		Version:  uint64(len(s.changes)),
-		Capacity: cluster.Resources{CPU: 64000, Memory: 256 << 10}, Machines: len(s.changes), At: s.time()})
+		Capacity: cluster.Resources{CPU: 64000, Memory: 256 << 10}, Machines: len(s.changes), At: s.clockTime()})
 	if err != nil {
 		return err
 	}
 	for _, r := range []registry.Record{{Kind: registry.Machine, Key: key, Payload: make([]byte, 180)},
 		{Kind: registry.Worker, Key: string(m.id), Payload: rec}} {
-		written, err := m.reg.Put(s.time(), r.Kind, r.Key, 1, r.Payload)
+		written, err := m.reg.Put(s.clockTime(), r.Kind, r.Key, 1, r.Payload)
 		if err != nil {
 			return err
 		}
 		s.record += float64(written.Size())
 	}
-	s.rooted(m)
+	s.noteRoot(m)
 	s.heap.Push(s.now+s.o.Knobs.Flush, spreadTick{what: spreadFlush, who: s.index[m.id]})
 	return nil
 }
 
-// flush puts on its way what a member has to send.
-func (s *spread) flush(m *carrier) {
-	packets, acks := m.out.Flush(s.time())
+// flushMember puts on its way what a member has to send.
+func (s *spread) flushMember(m *carrier) {
+	packets, acks := m.out.Flush(s.clockTime())
 	s.rep.Broadcasts += len(packets) + len(acks)
 	for _, p := range packets {
-		s.send(m, p.To, p.Size(), spreadTick{packet: &p})
+		s.sendMessage(m, p.To, p.Size(), spreadTick{packet: &p})
 	}
 	for _, a := range acks {
-		s.send(m, a.To, a.Size(), spreadTick{ack: &a})
+		s.sendMessage(m, a.To, a.Size(), spreadTick{ack: &a})
 	}
 	if next, ok := m.out.Next(); ok {
 		if at := max(next.UnixMicro(), s.now+1); m.wakes == 0 || at < m.wakes {
@@ -294,9 +295,9 @@ func (s *spread) flush(m *carrier) {
 	}
 }
 
-func (s *spread) send(m *carrier, to cluster.WorkerID, size int, t spreadTick) {
+func (s *spread) sendMessage(m *carrier, to cluster.WorkerID, size int, t spreadTick) {
 	t.what, t.who, t.from = spreadArrive, s.index[to], s.index[m.id]
-	s.sends(m, s.all[t.who], float64(size+broadcastBytes))
+	s.countBytes(m, s.all[t.who], float64(size+broadcastBytes))
 	lost := s.rng.Float64() < s.o.Loss
 	late := leastLatency + s.rng.Int64N(mostLatency-leastLatency)
 	if !lost {
@@ -304,36 +305,36 @@ func (s *spread) send(m *carrier, to cluster.WorkerID, size int, t spreadTick) {
 	}
 }
 
-func (s *spread) arrive(who int32, m *carrier, t spreadTick) error {
+func (s *spread) handleArrival(who int32, m *carrier, t spreadTick) error {
 	if t.ack != nil {
-		m.out.Acked(s.time(), *t.ack)
+		m.out.Acked(s.clockTime(), *t.ack)
 		return nil
 	}
 	for _, b := range m.out.Receive(*t.packet) {
 		if !m.out.Known(b) {
 			update := s.updates[b.ID]
-			n, err := m.reg.Merge(s.time(), "", registry.Delta{Updates: []registry.Update{update}})
+			n, err := m.reg.Merge(s.clockTime(), "", registry.Delta{Updates: []registry.Update{update}})
 			if err != nil {
 				return err
 			}
 			if n > 0 {
-				s.rooted(m)
+				s.noteRoot(m)
 			}
 			for _, rec := range update.Records {
-				s.saw(who, m, rec.Key)
+				s.noteSeen(who, m, rec.Key)
 			}
 		}
 		m.out.Relay(b)
 	}
-	s.flush(m)
+	s.flushMember(m)
 	if m.reg.HasGaps() {
 		s.toPull(who, m, int32(s.rng.IntN(len(s.all))))
 	}
 	return nil
 }
 
-// saw notes that a member has a change.
-func (s *spread) saw(who int32, m *carrier, key string) {
+// noteSeen notes that a member has a change.
+func (s *spread) noteSeen(who int32, m *carrier, key string) {
 	c := s.changes[key]
 	if c == nil || s.had[key][who] {
 		return
@@ -344,11 +345,11 @@ func (s *spread) saw(who int32, m *carrier, key string) {
 	s.each = append(s.each, s.now-c.at)
 }
 
-// probe asks a random member whether it lives; its answer has its root.
-func (s *spread) probe(who int32, m *carrier) {
+// probeRandom asks a random member whether it lives; its answer has its root.
+func (s *spread) probeRandom(who int32, m *carrier) {
 	s.heap.Push(s.now+s.o.Knobs.Probe, spreadTick{what: spreadProbe, who: who})
 	other := int32(s.rng.IntN(len(s.all)))
-	s.sends(m, s.all[other], probeBytes)
+	s.countBytes(m, s.all[other], probeBytes)
 	if other == who || s.rng.Float64() < 2*s.o.Loss {
 		return
 	}
@@ -365,28 +366,28 @@ func (s *spread) toPull(who int32, m *carrier, from int32) {
 	}
 }
 
-// pull takes what another has and we do not, if that has not come meanwhile.
-func (s *spread) pull(who int32, m, from *carrier) error {
+// pullFrom takes what another has and we do not, if that has not come meanwhile.
+func (s *spread) pullFrom(who int32, m, from *carrier) error {
 	m.pulling = false
 	if m == from || slices.Contains(m.roots[:], from.root) {
 		return nil
 	}
 	s.rep.Questions++
-	n, err := m.reg.Exchange(s.time(), from.id, 64, func(d registry.Digest) (registry.Delta, error) {
+	n, err := m.reg.Exchange(s.clockTime(), from.id, 64, func(d registry.Digest) (registry.Delta, error) {
 		x := from.reg.Delta(d, 256<<10)
-		s.sends(m, from, float64(len(registry.EncodeDigest(d))+len(registry.EncodeDelta(x))+2*pullBytes))
+		s.countBytes(m, from, float64(len(registry.EncodeDigest(d))+len(registry.EncodeDelta(x))+2*pullBytes))
 		for _, update := range x.Updates {
 			for _, rec := range update.Records {
-				s.saw(who, m, rec.Key)
+				s.noteSeen(who, m, rec.Key)
 			}
 		}
 		return x, nil
 	})
 	if n > 0 {
 		s.rep.Pulls++
-		s.rooted(m)
+		s.noteRoot(m)
 	}
 	return err
 }
 
-func us(t ticks.Time) time.Duration { return time.Duration(t) * time.Microsecond }
+func ticksToDuration(t ticks.Time) time.Duration { return time.Duration(t) * time.Microsecond }

@@ -34,7 +34,7 @@ type Models map[string]uint8
 func ReadWorkers(in io.Reader) ([]fgd.Worker, Models, error) {
 	models := Models{}
 	var out []fgd.Worker
-	err := rows(in, []string{"sn", "cpu_milli", "memory_mib", "gpu", "model"}, func(f []string, n []int32) error {
+	err := eachRow(in, []string{"sn", "cpu_milli", "memory_mib", "gpu", "model"}, func(f []string, n []int32) error {
 		if n[3] > fgd.MaxGPUs {
 			return fault.New(fault.Invalid, codeOpenb,
 				"a worker has %d GPUs at most, and this one %d", fgd.MaxGPUs, n[3])
@@ -59,7 +59,7 @@ func ReadWorkers(in io.Reader) ([]fgd.Worker, Models, error) {
 // ReadTasks reads name,cpu_milli,memory_mib,num_gpu,gpu_milli and, where it is there, gpu_spec: models with | between.
 func ReadTasks(in io.Reader, models Models) ([]fgd.Demand, error) {
 	var out []fgd.Demand
-	err := rows(in, []string{"name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli"},
+	err := eachRow(in, []string{"name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli"},
 		func(f []string, n []int32) error {
 			d := fgd.Demand{CPU: n[1], Mem: n[2], GPUs: n[3], Milli: n[4]}
 			if d.GPUs > fgd.MaxGPUs || d.Milli > fgd.Whole || d.GPUs > 1 && d.Milli != fgd.Whole ||
@@ -80,8 +80,8 @@ func ReadTasks(in io.Reader, models Models) ([]fgd.Demand, error) {
 	return out, err
 }
 
-// rows calls f for each row with its fields, and those that are numbers.
-func rows(in io.Reader, head []string, f func(fields []string, numbers []int32) error) error {
+// eachRow calls f for each row with its fields, and those that are numbers.
+func eachRow(in io.Reader, head []string, f func(fields []string, numbers []int32) error) error {
 	c := csv.NewReader(in)
 	c.ReuseRecord = true
 	first, err := c.Read()
@@ -211,12 +211,12 @@ func Run(workers []fgd.Worker, arrivals []fgd.Demand, p fgd.Policy, typical []fg
 		arrived += float64(d.Total())
 		w, device := -1, -1
 		if p.Score == nil {
-			w, device = drawn(workers, d, rng)
+			w, device = drawWorker(workers, d, rng)
 		} else {
 			if scores[*d] == nil {
 				scores[*d] = make([]cached, len(workers))
 			}
-			w, device = best(workers, version, d, p, scores[*d])
+			w, device = bestWorker(workers, version, d, p, scores[*d])
 		}
 		if w < 0 {
 			rep.Refused++
@@ -244,8 +244,8 @@ func Run(workers []fgd.Worker, arrivals []fgd.Demand, p fgd.Policy, typical []fg
 	return rep
 }
 
-// best gives the worker with the highest score. A worker is scored again only when it has changed.
-func best(workers []fgd.Worker, version []int32, d *fgd.Demand, p fgd.Policy, scores []cached) (w, device int) {
+// bestWorker gives the worker with the highest score. A worker is scored again only when it has changed.
+func bestWorker(workers []fgd.Worker, version []int32, d *fgd.Demand, p fgd.Policy, scores []cached) (w, device int) {
 	w, top := -1, math.Inf(-1)
 	for i := range scores {
 		s := &scores[i]
@@ -263,8 +263,8 @@ func best(workers []fgd.Worker, version []int32, d *fgd.Demand, p fgd.Policy, sc
 	return w, device
 }
 
-// drawn gives one of the workers that fit, and one of its devices.
-func drawn(workers []fgd.Worker, d *fgd.Demand, rng *rand.Rand) (w, device int) {
+// drawWorker gives one of the workers that fit, and one of its devices.
+func drawWorker(workers []fgd.Worker, d *fgd.Demand, rng *rand.Rand) (w, device int) {
 	w, device = -1, -1
 	n := 0
 	for i := range workers {

@@ -9,8 +9,8 @@ import (
 // task.
 type Think struct{ PerJob, PerTask ticks.Time }
 
-// think has a job wait for who decides on it, who takes one job after the other, and then for the decision.
-func (r *runner) think(job int32) {
+// thinkAbout has a job wait for who decides on it, who takes one job after the other, and then for the decision.
+func (r *runner) thinkAbout(job int32) {
 	j := &r.env.Jobs[job]
 	who := j.Buyer
 	if r.opt.Decide != nil {
@@ -19,22 +19,22 @@ func (r *runner) think(job int32) {
 	if r.minds == nil {
 		r.minds = map[int32]ticks.Time{}
 	}
-	t := r.opt.Think[class(j)]
+	t := r.opt.Think[classOf(j)]
 	took := t.PerJob + t.PerTask*ticks.Time(j.Tasks)
 	r.tot.Thought += took
 	r.minds[who] = max(r.minds[who], r.env.Now) + took
 	r.heap.Push(r.minds[who], tick{kind: kindDecided, msg: scheduler.Msg{Job: job}})
 }
 
-func class(j *scheduler.Job) int {
+func classOf(j *scheduler.Job) int {
 	if j.Long {
 		return 1
 	}
 	return 0
 }
 
-// hash mixes a tick into the hash of the run: two runs with one hash did the same in the same order.
-func (r *runner) hash(at ticks.Time, t *tick) {
+// hashTick mixes a tick into the hash of the run: two runs with one hash did the same in the same order.
+func (r *runner) hashTick(at ticks.Time, t *tick) {
 	const prime = 0x9e3779b97f4a7c15
 	m := &t.msg
 	h := r.tot.Hash ^ uint64(at)
@@ -62,8 +62,8 @@ type meter struct {
 	last  ticks.Time
 }
 
-// change tells that so many slots more are busy from now on.
-func (m *meter) change(now ticks.Time, by int64) {
+// changeBusy tells that so many slots more are busy from now on.
+func (m *meter) changeBusy(now ticks.Time, by int64) {
 	m.upTo(now)
 	m.busy += by
 }
@@ -92,8 +92,8 @@ func (m *meter) upTo(now ticks.Time) {
 	}
 }
 
-// done gives the load until the end of the run.
-func (m *meter) done(end ticks.Time) Load {
+// loadUntil gives the load until the end of the run.
+func (m *meter) loadUntil(end ticks.Time) Load {
 	m.upTo(max(end, m.last))
 	l := Load{Width: m.width}
 	for k, s := range m.sums {

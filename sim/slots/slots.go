@@ -148,12 +148,12 @@ func Run(arch scheduler.Strategy, workers int, src trace.Source, opt Options) (T
 	for _, x := range opt.Deaths {
 		r.heap.Push(x.At, tick{kind: kindDie, msg: scheduler.Msg{To: x.Worker, Time: x.Back}})
 	}
-	if err := r.read(); err != nil {
+	if err := r.readJob(); err != nil {
 		return r.tot, err
 	}
-	err := r.loop()
+	err := r.runLoop()
 	r.tot.Messages, r.tot.Conflicts, r.tot.Idled = r.env.Messages, r.env.Conflicts, r.env.Idled
-	r.tot.Load = r.meter.done(r.tot.End)
+	r.tot.Load = r.meter.loadUntil(r.tot.End)
 	for i := range r.env.Jobs {
 		if j := &r.env.Jobs[i]; j.Ended < j.Tasks {
 			r.tot.Unfinished++
@@ -162,7 +162,7 @@ func Run(arch scheduler.Strategy, workers int, src trace.Source, opt Options) (T
 	return r.tot, err
 }
 
-func (r *runner) loop() error {
+func (r *runner) runLoop() error {
 	for {
 		at, t, ok := r.heap.Pop()
 		if !ok {
@@ -175,7 +175,7 @@ func (r *runner) loop() error {
 				continue
 			}
 		}
-		r.hash(at, &t)
+		r.hashTick(at, &t)
 		if r.tot.Ticks++; r.tot.Ticks&0xffff == 0 && r.opt.Watch != nil {
 			if err := r.opt.Watch(at, r.tot.Ticks); err != nil {
 				return err
@@ -186,28 +186,28 @@ func (r *runner) loop() error {
 			r.arch.Deliver(&r.env, t.msg)
 		case kindEnd:
 			if t.life == r.life[t.msg.To] {
-				r.end(t.msg)
+				r.endTask(t.msg)
 			}
 		case kindArrive:
 			if r.opt.Think == [2]Think{} {
 				r.arch.Arrive(&r.env, t.msg.Job)
 			} else {
-				r.think(t.msg.Job)
+				r.thinkAbout(t.msg.Job)
 			}
-			if err := r.read(); err != nil {
+			if err := r.readJob(); err != nil {
 				return err
 			}
 		case kindDecided:
 			r.arch.Arrive(&r.env, t.msg.Job)
 		default:
-			r.lives(t)
+			r.handleDeaths(t)
 		}
-		r.drain()
+		r.drainOuts()
 	}
 }
 
-// read takes the next job of the trace and lets it arrive at its time.
-func (r *runner) read() error {
+// readJob takes the next job of the trace and lets it arrive at its time.
+func (r *runner) readJob() error {
 	in, err := r.src.Next()
 	if errors.Is(err, io.EOF) {
 		return nil
@@ -219,7 +219,7 @@ func (r *runner) read() error {
 	if n == math.MaxInt32 {
 		return fault.New(fault.Exhausted, trace.CodeTrace, "the trace has more than %d jobs; cut it", n)
 	}
-	at, mean := micro(in.Submit), in.Mean
+	at, mean := secondsToTicks(in.Submit), in.Mean
 	if r.opt.Whole {
 		mean = math.Trunc(mean)
 		if at == r.last && !r.opt.Sight {
@@ -236,16 +236,16 @@ func (r *runner) read() error {
 		if r.opt.Whole {
 			x = math.Trunc(x)
 		}
-		durs[i] = micro(x)
+		durs[i] = secondsToTicks(x)
 		longest = max(longest, durs[i])
 	}
-	est := micro(mean)
+	est := secondsToTicks(mean)
 	if r.opt.Sight {
 		slices.SortFunc(durs, func(a, b ticks.Time) int { return cmp.Compare(b, a) })
-		est = sum(durs) / ticks.Time(len(durs))
+		est = sumTimes(durs) / ticks.Time(len(durs))
 	}
 	if r.opt.Error > 0 {
-		est = micro(mean * (1 + r.opt.Error*(2*r.rng.Float64()-1)))
+		est = secondsToTicks(mean * (1 + r.opt.Error*(2*r.rng.Float64()-1)))
 	}
 	job := scheduler.Job{Submitted: at, Estimate: est, Tasks: int32(len(durs)), Long: mean > r.opt.Cutoff,
 		Buyer: r.rng.Int32N(int32(max(1, r.opt.Buyers)))}
@@ -259,22 +259,22 @@ func (r *runner) read() error {
 	return nil
 }
 
-func sum(ts []ticks.Time) (total ticks.Time) {
+func sumTimes(ts []ticks.Time) (total ticks.Time) {
 	for _, t := range ts {
 		total += t
 	}
 	return total
 }
 
-func micro(seconds float64) ticks.Time { return ticks.Time(math.Round(seconds * 1e6)) }
+func secondsToTicks(seconds float64) ticks.Time { return ticks.Time(math.Round(seconds * 1e6)) }
 
-func (r *runner) drain() {
+func (r *runner) drainOuts() {
 	now := r.env.Now
 	for i := range r.env.Outs {
 		o := &r.env.Outs[i]
 		switch {
 		case o.Run:
-			r.begin(o)
+			r.beginTask(o)
 		case o.Msg.Note:
 			r.heap.Push(now+o.After, tick{kind: kindNote, msg: o.Msg})
 		case r.opt.Loss > 0 && r.rng.Float64() < r.opt.Loss:
@@ -289,7 +289,7 @@ func (r *runner) drain() {
 	r.env.Outs = r.env.Outs[:0]
 }
 
-func (r *runner) begin(o *scheduler.Out) {
+func (r *runner) beginTask(o *scheduler.Out) {
 	w := o.Msg.To
 	d := r.durs[o.Msg.Job][o.Msg.Task]
 	if r.life[w]&1 == 1 {
@@ -307,15 +307,15 @@ func (r *runner) begin(o *scheduler.Out) {
 		*on++
 	}
 	r.tot.Busy += d
-	r.meter.change(r.env.Now, 1)
+	r.meter.changeBusy(r.env.Now, 1)
 	r.heap.Push(r.env.Now+o.After+d, tick{kind: kindEnd, msg: o.Msg, life: r.life[w]})
 }
 
-func (r *runner) end(m scheduler.Msg) {
+func (r *runner) endTask(m scheduler.Msg) {
 	if r.runs != nil {
-		r.runs[m.To].forget(m.Job, m.Task)
+		r.runs[m.To].forgetTask(m.Job, m.Task)
 	}
-	r.meter.change(r.env.Now, -1)
+	r.meter.changeBusy(r.env.Now, -1)
 	if r.beside != nil {
 		r.beside[int(m.To)/r.opt.Shared]--
 	}
@@ -344,8 +344,8 @@ func (r *runner) end(m scheduler.Msg) {
 	r.arch.Ended(&r.env, m.To, m.Job, m.Task)
 }
 
-// lives lets workers die, lets that be noticed, and lets them come back.
-func (r *runner) lives(t tick) {
+// handleDeaths lets workers die, lets that be noticed, and lets them come back.
+func (r *runner) handleDeaths(t tick) {
 	w := t.msg.To
 	switch t.kind {
 	case kindDie:
@@ -354,7 +354,7 @@ func (r *runner) lives(t tick) {
 		}
 		r.life[w]++
 		n := len(r.runs[w].tasks)
-		r.meter.change(r.env.Now, -int64(n))
+		r.meter.changeBusy(r.env.Now, -int64(n))
 		if r.beside != nil {
 			r.beside[int(w)/r.opt.Shared] -= int32(n)
 		}
@@ -376,7 +376,7 @@ func (r *runner) lives(t tick) {
 	}
 }
 
-func (x *running) forget(job, n int32) {
+func (x *running) forgetTask(job, n int32) {
 	for i, t := range x.tasks {
 		if t == [2]int32{job, n} {
 			x.tasks = append(x.tasks[:i], x.tasks[i+1:]...)

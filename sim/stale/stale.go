@@ -132,7 +132,7 @@ func Run(o Options) (Report, error) {
 		r.p.Best = 8
 	}
 	r.rep.Mode, r.rep.StaleMS = o.Mode, float64(o.Stale)/float64(time.Millisecond)
-	r.fill()
+	r.makeFleet()
 	warm := ticks.Second/2 + 2*r.o.Stale.Microseconds()
 	r.begun = warm
 	end := warm + ticks.Time(o.Seconds*float64(ticks.Second))
@@ -145,12 +145,12 @@ func Run(o Options) (Report, error) {
 			return r.rep, err
 		}
 	}
-	r.finish()
+	r.finishRun()
 	return r.rep, nil
 }
 
-// fill makes the fleet, and the ends of what runs on it.
-func (r *run) fill() {
+// makeFleet makes the fleet, and the ends of what runs on it.
+func (r *run) makeFleet() {
 	for i := range r.o.Workers {
 		id := cluster.WorkerID(fmt.Sprintf("w%03d", i))
 		c := cluster.Resources{CPU: 32_000, Memory: 128 << 10, Disk: 1 << 20}
@@ -163,10 +163,10 @@ func (r *run) fill() {
 		r  placement.Request
 	}
 	var there []running
-	for misses := 0; misses < 10_000 && r.full() < r.o.Full; {
-		q := r.request()
+	for misses := 0; misses < 10_000 && r.fullShare() < r.o.Full; {
+		q := r.drawRequest()
 		id := r.ids[r.rng.IntN(len(r.ids))]
-		if r.sellers[id].Grant(r.time(), q, "", true) != nil {
+		if r.sellers[id].Grant(r.clockTime(), q, "", true) != nil {
 			misses++
 			continue
 		}
@@ -176,7 +176,7 @@ func (r *run) fill() {
 	for range r.o.Buyers {
 		b := &buyer{view: map[cluster.WorkerID]int{}, index: index.New()}
 		for i, id := range r.ids {
-			rec := r.sellers[id].Record(r.time())
+			rec := r.sellers[id].Record(r.clockTime())
 			b.view[id], b.recs = i, append(b.recs, rec)
 			b.index.Update(rec)
 		}
@@ -184,29 +184,29 @@ func (r *run) fill() {
 	}
 	life := float64(len(there)) / r.o.Rate // seconds, mean
 	for _, m := range there {
-		r.ends(m.id, m.r, life)
+		r.endAfter(m.id, m.r, life)
 	}
 }
 
-// ends lets a machine end after a while; its room is then told of, and wanted again.
-func (r *run) ends(id cluster.WorkerID, q placement.Request, life float64) {
+// endAfter lets a machine end after a while; its room is then told of, and wanted again.
+func (r *run) endAfter(id cluster.WorkerID, q placement.Request, life float64) {
 	r.heap.Push(r.now+ticks.Time(r.rng.ExpFloat64()*life*float64(ticks.Second)), func() error {
 		r.sellers[id].Free(q.Machine)
 		r.used = r.used.Sub(q.Resources)
-		r.tell(id)
-		again := r.request()
+		r.tellBuyers(id)
+		again := r.drawRequest()
 		again.Resources = q.Resources // so that the mix of sizes, and the fullness, stay
-		return r.buy(&purchase{b: r.buyers[r.rng.IntN(len(r.buyers))], r: again, began: r.now}, life)
+		return r.buyMachine(&purchase{b: r.buyers[r.rng.IntN(len(r.buyers))], r: again, began: r.now}, life)
 	})
 }
 
-// tell has all buyers hear of a worker's record as it is now, when the staleness has passed.
-func (r *run) tell(id cluster.WorkerID) {
-	rec := r.sellers[id].Record(r.time())
+// tellBuyers has all buyers hear of a worker's record as it is now, when the staleness has passed.
+func (r *run) tellBuyers(id cluster.WorkerID) {
+	rec := r.sellers[id].Record(r.clockTime())
 	if r.o.Delays != nil {
 		for _, b := range r.buyers {
 			r.heap.Push(r.now+r.o.Delays.Delay(r.rng), func() error {
-				b.hear(rec, r.o.Mode)
+				b.takeRecord(rec, r.o.Mode)
 				return nil
 			})
 		}
@@ -214,13 +214,13 @@ func (r *run) tell(id cluster.WorkerID) {
 	}
 	r.heap.Push(r.now+r.o.Stale.Microseconds(), func() error {
 		for _, b := range r.buyers {
-			b.hear(rec, r.o.Mode)
+			b.takeRecord(rec, r.o.Mode)
 		}
 		return nil
 	})
 }
 
-func (b *buyer) hear(rec cluster.Record, mode string) {
+func (b *buyer) takeRecord(rec cluster.Record, mode string) {
 	if mode != Ranked {
 		if known, there := b.index.Record(rec.Worker); !there || rec.Newer(*known) {
 			// what was told first may come last
@@ -231,69 +231,69 @@ func (b *buyer) hear(rec cluster.Record, mode string) {
 	}
 }
 
-// buy begins a purchase, or begins it again.
-func (r *run) buy(p *purchase, life float64) error {
+// buyMachine begins a purchase, or begins it again.
+func (r *run) buyMachine(p *purchase, life float64) error {
 	p.asked = map[cluster.WorkerID]bool{}
 	if r.o.Mode == Ranked {
 		p.real = market.NewBuyer(p.r, cluster.View{Workers: p.b.recs}, r.p)
-		return r.follow(p, p.real.Step(market.In{}), life)
+		return r.followBuyer(p, p.real.Step(market.In{}), life)
 	}
-	return r.pick(p, life)
+	return r.askBest(p, life)
 }
 
-// pick asks the best worker of the buyer's index that it has not asked.
-func (r *run) pick(p *purchase, life float64) error {
+// askBest asks the best worker of the buyer's index that it has not asked.
+func (r *run) askBest(p *purchase, life float64) error {
 	if len(p.asked) < market.MaxAsked {
 		best, _ := p.b.index.PickN(&p.r, &r.p, 1, func(id cluster.WorkerID) bool { return p.asked[id] }, r.rng)
 		if len(best) > 0 {
 			p.asked[best[0].Worker] = true
-			r.ask(p, best[0].Worker, life)
+			r.askWorker(p, best[0].Worker, life)
 			return nil
 		}
 	}
-	r.rests(p, life)
+	r.retryLater(p, life)
 	return nil
 }
 
-func (r *run) follow(p *purchase, out market.Out, life float64) error {
+func (r *run) followBuyer(p *purchase, out market.Out, life float64) error {
 	switch {
 	case out.Done && out.Err == nil:
 		return nil
 	case out.Done:
-		r.rests(p, life)
+		r.retryLater(p, life)
 		return nil
 	}
-	r.ask(p, out.Ask, life)
+	r.askWorker(p, out.Ask, life)
 	return nil
 }
 
-// rests lets a buyer that found nothing wait, and then try again.
-func (r *run) rests(p *purchase, life float64) {
+// retryLater lets a buyer that found nothing wait, and then try again.
+func (r *run) retryLater(p *purchase, life float64) {
 	if r.now >= r.begun {
 		r.rep.GaveUp++
 	}
-	r.heap.Push(r.now+rest, func() error { return r.buy(p, life) })
+	r.heap.Push(r.now+rest, func() error { return r.buyMachine(p, life) })
 }
 
-// ask is one round trip.
-func (r *run) ask(p *purchase, id cluster.WorkerID, life float64) {
+// askWorker is one round trip.
+func (r *run) askWorker(p *purchase, id cluster.WorkerID, life float64) {
 	r.heap.Send(r.now+oneWay, func() error {
-		err := r.sellers[id].Grant(r.time(), p.r, "", true)
+		err := r.sellers[id].Grant(r.clockTime(), p.r, "", true)
 		if err == nil {
-			if err := r.granted(id, p.r); err != nil {
+			if err := r.checkGrant(id, p.r); err != nil {
 				return err
 			}
 		}
-		r.heap.Send(r.now+oneWay, func() error { return r.answered(p, id, err, life) })
+		r.heap.Send(r.now+oneWay, func() error { return r.takeAnswer(p, id, err, life) })
 		return nil
 	})
 }
 
-// granted checks the worker that has said yes.
-func (r *run) granted(id cluster.WorkerID, q placement.Request) error {
+// checkGrant checks the worker that has said yes.
+func (r *run) checkGrant(id cluster.WorkerID, q placement.Request) error {
 	s := r.sellers[id]
 	s.Check()
-	rec := s.Record(r.time())
+	rec := s.Record(r.clockTime())
 	for _, d := range rec.Used.Dims() {
 		if c := rec.Capacity.Get(d.Name); c > 0 {
 			r.rep.Most = max(r.rep.Most, float64(d.Amount)/float64(c))
@@ -304,12 +304,12 @@ func (r *run) granted(id cluster.WorkerID, q placement.Request) error {
 		return fault.New(fault.Internal, codeStale, "worker %s has granted %v of %v", id, rec.Used, rec.Capacity)
 	}
 	r.used = r.used.Add(q.Resources)
-	r.tell(id)
+	r.tellBuyers(id)
 	return nil
 }
 
-// answered takes what came of an ask back to the buyer.
-func (r *run) answered(p *purchase, id cluster.WorkerID, err error, life float64) error {
+// takeAnswer takes what came of an ask back to the buyer.
+func (r *run) takeAnswer(p *purchase, id cluster.WorkerID, err error, life float64) error {
 	counted := r.now >= r.begun
 	if counted {
 		r.rep.Asks++
@@ -324,7 +324,7 @@ func (r *run) answered(p *purchase, id cluster.WorkerID, err error, life float64
 		} else {
 			p.b.index.Reserve(id, &p.r)
 		}
-		r.ends(id, p.r, life)
+		r.endAfter(id, p.r, life)
 		return nil
 	}
 	refusal, ok := fault.Detail[market.Refusal](err)
@@ -340,30 +340,30 @@ func (r *run) answered(p *purchase, id cluster.WorkerID, err error, life float64
 		r.rep.Refusals++
 		r.rep.Explained++
 	}
-	p.b.hear(refusal.Record, r.o.Mode)
+	p.b.takeRecord(refusal.Record, r.o.Mode)
 	if r.o.Mode == Ranked {
-		return r.follow(p, p.real.Step(market.In{Refused: &refusal, Worker: id}), life)
+		return r.followBuyer(p, p.real.Step(market.In{Refused: &refusal, Worker: id}), life)
 	}
-	return r.pick(p, life)
+	return r.askBest(p, life)
 }
 
-// request draws a machine of one of a few sizes.
-func (r *run) request() placement.Request {
+// drawRequest draws a machine of one of a few sizes.
+func (r *run) drawRequest() placement.Request {
 	r.next++
 	cpu := int64(250) << r.rng.IntN(4) // 250m to 2 cores
 	return placement.Request{App: fmt.Sprintf("app-%d", r.rng.IntN(200)), Machine: fmt.Sprintf("m%07d", r.next),
 		Resources: cluster.Resources{CPU: cpu, Memory: cpu * int64(2+r.rng.IntN(4)), Disk: 1024}}
 }
 
-func (r *run) full() float64 {
+func (r *run) fullShare() float64 {
 	return max(float64(r.used.CPU)/float64(r.capacity.CPU), float64(r.used.Memory)/float64(r.capacity.Memory))
 }
 
-func (r *run) time() time.Time { return time.UnixMicro(r.now) }
+func (r *run) clockTime() time.Time { return time.UnixMicro(r.now) }
 
-func (r *run) finish() {
+func (r *run) finishRun() {
 	p := &r.rep
-	p.Full = r.full()
+	p.Full = r.fullShare()
 	if p.Placed == 0 {
 		return
 	}

@@ -23,7 +23,7 @@ type entry[T any] struct {
 	what T
 }
 
-func (e *entry[T]) before(f *entry[T]) bool {
+func (e *entry[T]) isBefore(f *entry[T]) bool {
 	return e.at < f.at || (e.at == f.at && e.seq < f.seq)
 }
 
@@ -47,7 +47,7 @@ func (h *Heap[T]) Len() int { return len(h.tree) + h.size }
 func (h *Heap[T]) Push(at Time, what T) {
 	h.seq++
 	h.tree = append(h.tree, entry[T]{at, h.seq, what})
-	h.up(len(h.tree) - 1)
+	h.siftUp(len(h.tree) - 1)
 }
 
 // Send is Push for ticks that are mostly put in in the order of their times, as messages of one delay are.
@@ -57,7 +57,7 @@ func (h *Heap[T]) Send(at Time, what T) {
 		return
 	}
 	if h.size == len(h.ring) {
-		h.grow()
+		h.growHeap()
 	}
 	h.seq++
 	h.ring[(h.head+h.size)&(len(h.ring)-1)] = entry[T]{at, h.seq, what}
@@ -93,27 +93,27 @@ func (h *Heap[T]) Pop() (at Time, what T, ok bool) {
 	h.tree[n] = entry[T]{} // let go of what it points to
 	h.tree = h.tree[:n]
 	if n > 0 {
-		h.down(last)
+		h.siftDown(last)
 	}
 	return at, what, true
 }
 
 func (h *Heap[T]) ringFirst() bool {
-	return h.size > 0 && (len(h.tree) == 0 || h.ring[h.head].before(&h.tree[0]))
+	return h.size > 0 && (len(h.tree) == 0 || h.ring[h.head].isBefore(&h.tree[0]))
 }
 
-func (h *Heap[T]) grow() {
+func (h *Heap[T]) growHeap() {
 	bigger := make([]entry[T], max(64, 2*len(h.ring)))
 	n := copy(bigger, h.ring[h.head:])
 	copy(bigger[n:], h.ring[:h.head])
 	h.ring, h.head = bigger, 0
 }
 
-func (h *Heap[T]) up(i int) {
+func (h *Heap[T]) siftUp(i int) {
 	e := h.tree[i]
 	for i > 0 {
 		p := (i - 1) / 4
-		if !e.before(&h.tree[p]) {
+		if !e.isBefore(&h.tree[p]) {
 			break
 		}
 		h.tree[i] = h.tree[p]
@@ -122,8 +122,8 @@ func (h *Heap[T]) up(i int) {
 	h.tree[i] = e
 }
 
-// down puts e into the hole at the root.
-func (h *Heap[T]) down(e entry[T]) {
+// siftDown puts e into the hole at the root.
+func (h *Heap[T]) siftDown(e entry[T]) {
 	i, n := 0, len(h.tree)
 	for {
 		first := 4*i + 1
@@ -132,11 +132,11 @@ func (h *Heap[T]) down(e entry[T]) {
 		}
 		least := first
 		for c := first + 1; c < min(first+4, n); c++ {
-			if h.tree[c].before(&h.tree[least]) {
+			if h.tree[c].isBefore(&h.tree[least]) {
 				least = c
 			}
 		}
-		if !h.tree[least].before(&e) {
+		if !h.tree[least].isBefore(&e) {
 			break
 		}
 		h.tree[i] = h.tree[least]

@@ -28,7 +28,7 @@ func NewCSV(name string, r io.Reader) *CSV {
 // Next implements Source.
 func (c *CSV) Next() (Job, error) {
 	for {
-		line, err := c.l.read()
+		line, err := c.l.readLine()
 		if err != nil {
 			return Job{}, err
 		}
@@ -36,16 +36,16 @@ func (c *CSV) Next() (Job, error) {
 			continue
 		}
 		if c.columns == 0 {
-			if err := c.heading(string(line)); err != nil {
+			if err := c.readHeading(string(line)); err != nil {
 				return Job{}, err
 			}
 			continue
 		}
-		return c.job(line)
+		return c.readJob(line)
 	}
 }
 
-func (c *CSV) heading(line string) error {
+func (c *CSV) readHeading(line string) error {
 	names := strings.Split(line, ",")
 	for i, n := range names {
 		switch strings.TrimSpace(n) {
@@ -63,37 +63,38 @@ func (c *CSV) heading(line string) error {
 	}
 	if pods := c.submit >= 0 && c.scheduled >= 0 && c.deleted >= 0; !pods &&
 		(c.submit < 0 || c.tasks < 0 || c.duration < 0) {
-		return c.l.bad("the heading is %.60q; it must name the columns submit_s, tasks and duration_s, or be that "+
+		return c.l.badLine("the heading is %.60q; it must name the columns submit_s, tasks and duration_s, or be that "+
 			"of openb's pods", line)
 	}
 	c.columns = len(names)
 	return nil
 }
 
-func (c *CSV) job(line []byte) (j Job, err error) {
+func (c *CSV) readJob(line []byte) (j Job, err error) {
 	fields := bytes.Split(line, []byte(","))
 	if len(fields) != c.columns {
-		return j, c.l.bad("it has %d fields, the heading %d", len(fields), c.columns)
+		return j, c.l.badLine("it has %d fields, the heading %d", len(fields), c.columns)
 	}
-	if j.Submit, err = c.l.number(bytes.TrimSpace(fields[c.submit]), "submit_s"); err != nil {
+	if j.Submit, err = c.l.readNumber(bytes.TrimSpace(fields[c.submit]), "submit_s"); err != nil {
 		return j, err
 	}
 	if j.Submit < c.last {
-		return j, c.l.bad("the job arrives at %g, before the one above it at %g; sort the trace by submit_s", j.Submit,
+		return j, c.l.badLine("the job arrives at %g, before the one above it at %g; sort the trace by submit_s",
+			j.Submit,
 			c.last)
 	}
 	c.last = j.Submit
 	if c.deleted >= 0 {
-		return c.pod(j, fields)
+		return c.readPod(j, fields)
 	}
-	n, err := c.l.number(bytes.TrimSpace(fields[c.tasks]), "tasks")
+	n, err := c.l.readNumber(bytes.TrimSpace(fields[c.tasks]), "tasks")
 	if err != nil {
 		return j, err
 	}
 	if n < 1 || n > MaxTasks || n != math.Trunc(n) {
-		return j, c.l.bad("tasks is %g; it must be a whole number from 1 to %d", n, MaxTasks)
+		return j, c.l.badLine("tasks is %g; it must be a whole number from 1 to %d", n, MaxTasks)
 	}
-	if j.Mean, err = c.l.number(bytes.TrimSpace(fields[c.duration]), "duration_s"); err != nil {
+	if j.Mean, err = c.l.readNumber(bytes.TrimSpace(fields[c.duration]), "duration_s"); err != nil {
 		return j, err
 	}
 	c.durs = c.durs[:0]
@@ -104,21 +105,21 @@ func (c *CSV) job(line []byte) (j Job, err error) {
 	return j, nil
 }
 
-// pod makes a job of a line of openb's list.
-func (c *CSV) pod(j Job, fields [][]byte) (Job, error) {
+// readPod makes a job of a line of openb's list.
+func (c *CSV) readPod(j Job, fields [][]byte) (Job, error) {
 	began := j.Submit
 	var err error
 	if f := bytes.TrimSpace(fields[c.scheduled]); len(f) > 0 {
-		if began, err = c.l.number(f, "scheduled_time"); err != nil {
+		if began, err = c.l.readNumber(f, "scheduled_time"); err != nil {
 			return j, err
 		}
 	}
-	end, err := c.l.number(bytes.TrimSpace(fields[c.deleted]), "deletion_time")
+	end, err := c.l.readNumber(bytes.TrimSpace(fields[c.deleted]), "deletion_time")
 	if err != nil {
 		return j, err
 	}
 	if end < began || began < j.Submit {
-		return j, c.l.bad("the pod is created at %g, scheduled at %g and deleted at %g; it must be in this order",
+		return j, c.l.badLine("the pod is created at %g, scheduled at %g and deleted at %g; it must be in this order",
 			j.Submit, began, end)
 	}
 	j.Mean = end - began

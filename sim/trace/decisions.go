@@ -32,7 +32,7 @@ const MaxPlaced = 1 << 24
 func ReadDecisions(name string, files ...io.Reader) ([]Placed, error) {
 	g := &gathered{byID: map[string]*lived{}, last: math.Inf(-1), first: math.Inf(1)}
 	for _, r := range files {
-		if err := g.file(name, r); err != nil {
+		if err := g.readFile(name, r); err != nil {
 			return nil, err
 		}
 	}
@@ -71,8 +71,8 @@ type gathered struct {
 	last, first float64
 }
 
-// file reads one file of a log.
-func (g *gathered) file(name string, r io.Reader) error {
+// readFile reads one file of a log.
+func (g *gathered) readFile(name string, r io.Reader) error {
 	in := bufio.NewReaderSize(r, 1<<18)
 	for n := 1; ; n++ {
 		raw, err := in.ReadSlice('\n')
@@ -96,15 +96,15 @@ func (g *gathered) file(name string, r io.Reader) error {
 		if err := json.Unmarshal(raw, &line); err != nil {
 			return fault.New(fault.Invalid, CodeTrace, "%s, line %d: it is no line of a decision log: %v", name, n, err)
 		}
-		if !g.line(&line) {
+		if !g.takeLine(&line) {
 			return fault.New(fault.Invalid, CodeTrace, "%s, line %d: it is about more than %d machines", name, n,
 				MaxPlaced)
 		}
 	}
 }
 
-// line takes a line; false when there are too many machines.
-func (g *gathered) line(l *decision.Line) bool {
+// takeLine takes a line; false when there are too many machines.
+func (g *gathered) takeLine(l *decision.Line) bool {
 	switch {
 	case l.Decision != nil:
 		d := l.Decision
@@ -113,7 +113,7 @@ func (g *gathered) line(l *decision.Line) bool {
 		key := d.Request.App + "/" + d.Request.Machine
 		if g.byID[key] == nil && d.Own == nil { // a refused start of one that is there is no arrival
 			s := &lived{at: at, end: math.NaN(), want: d.Request.Resources,
-				batch: below(d.Request.Scheduling.BandName())}
+				batch: isBelowService(d.Request.Scheduling.BandName())}
 			g.byID[key], g.order = s, append(g.order, s)
 		}
 	case l.End != nil:
@@ -126,8 +126,8 @@ func (g *gathered) line(l *decision.Line) bool {
 	return len(g.order) <= MaxPlaced
 }
 
-// below says whether a band is below that of services.
-func below(b machine.Band) bool { return b == machine.BandFree || b == machine.BandBatch }
+// isBelowService says whether a band is below that of services.
+func isBelowService(b machine.Band) bool { return b == machine.BandFree || b == machine.BandBatch }
 
 // decisions is a decision log as a Source: each machine is a job of one task.
 type decisions struct {

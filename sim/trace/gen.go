@@ -30,9 +30,9 @@ type mix struct {
 	sigma       float64 // of both logarithms
 }
 
-// shapes gives the classes of the shapes by name. The centres are of the kind published for each company's cluster
+// shapeClasses gives the classes of the shapes by name. The centres are of the kind published for each company's cluster
 // (Chen et al., VLDB'12 for Facebook and Cloudera): rounded, and meant to have their form, not their figures.
-func shapes() map[string][]mix {
+func shapeClasses() map[string][]mix {
 	return map[string][]mix{
 		"yahoo":    {{0.90, 25, 12, 0.6}, {0.09, 900, 60, 0.8}, {0.01, 3500, 900, 0.7}},
 		"facebook": {{0.98, 20, 8, 0.7}, {0.017, 700, 150, 0.9}, {0.003, 4000, 600, 0.9}},
@@ -44,7 +44,7 @@ func shapes() map[string][]mix {
 // Shapes lists the names that Generate knows.
 func Shapes() []string {
 	names := []string{"sparrow"}
-	for n := range shapes() {
+	for n := range shapeClasses() {
 		names = append(names, n)
 	}
 	slices.Sort(names)
@@ -64,7 +64,7 @@ func Generate(s Shape) (Source, error) {
 		g.gap = 0.1 * 100 / (s.Load * float64(s.Slots))
 		return g, nil
 	}
-	if g.mixes = shapes()[s.Name]; g.mixes == nil {
+	if g.mixes = shapeClasses()[s.Name]; g.mixes == nil {
 		return nil, fault.New(fault.Invalid, codeShape, "no shape is named %q; there are %q", s.Name, Shapes())
 	}
 	work := 0.0 // of a job, on average

@@ -80,8 +80,8 @@ func (g *Google) readAll() error {
 	}
 	count := 0
 	for _, l := range g.jobs {
-		if err := events(l, 4, 3, func(at int64, f [][]byte, kind int64) error {
-			id, err := l.whole(f[2], "the job's number")
+		if err := eachEvent(l, 4, 3, func(at int64, f [][]byte, kind int64) error {
+			id, err := l.readWhole(f[2], "the job's number")
 			if err == nil && kind == googleSubmit {
 				job(id).submit = at
 			}
@@ -91,36 +91,37 @@ func (g *Google) readAll() error {
 		}
 	}
 	for _, l := range g.tasks {
-		if err := events(l, googleFields, 5, func(at int64, f [][]byte, kind int64) error {
-			id, err := l.whole(f[2], "the job's number")
+		if err := eachEvent(l, googleFields, 5, func(at int64, f [][]byte, kind int64) error {
+			id, err := l.readWhole(f[2], "the job's number")
 			if err != nil {
 				return err
 			}
-			index, err := l.whole(f[3], "the task's index")
+			index, err := l.readWhole(f[3], "the task's index")
 			if err != nil {
 				return err
 			}
 			j := job(id)
 			if _, known := j.begun[index]; !known && kind == googleSchedule {
 				if count++; count > googleMost {
-					return l.bad("there are more than %d tasks; read fewer parts", googleMost)
+					return l.badLine("there are more than %d tasks; read fewer parts", googleMost)
 				}
 			}
-			j.event(at, index, kind)
+			j.addEvent(at, index, kind)
 			return nil
 		}); err != nil {
 			return err
 		}
 	}
-	g.make(all)
+	g.makeJobs(all)
 	if len(g.made) == 0 && len(all) > 0 {
-		return g.tasks[len(g.tasks)-1].bad("of %d jobs no task is seen to be scheduled and to end; read more parts "+
-			"of task_events", len(all))
+		return g.tasks[len(g.tasks)-1].badLine(
+			"of %d jobs no task is seen to be scheduled and to end; read more parts "+
+				"of task_events", len(all))
 	}
 	return nil
 }
 
-func (j *googleJob) event(at, index, kind int64) {
+func (j *googleJob) addEvent(at, index, kind int64) {
 	switch {
 	case at == googleNever || kind >= 7:
 	case kind == googleSubmit:
@@ -137,8 +138,8 @@ func (j *googleJob) event(at, index, kind int64) {
 	}
 }
 
-// make turns what was read into jobs, in the order of their submission.
-func (g *Google) make(all map[int64]*googleJob) {
+// makeJobs turns what was read into jobs, in the order of their submission.
+func (g *Google) makeJobs(all map[int64]*googleJob) {
 	list := make([]*googleJob, 0, len(all))
 	for _, j := range all {
 		if len(j.took) > 0 {
@@ -165,12 +166,12 @@ func (g *Google) make(all map[int64]*googleJob) {
 	}
 }
 
-// events calls f with the moment in microseconds, the fields and the kind of every event of a table, whose lines have
+// eachEvent calls f with the moment in microseconds, the fields and the kind of every event of a table, whose lines have
 // at least so many fields. A first line of the columns' names is passed over.
-func events(l *lines, least, kindAt int, f func(at int64, fields [][]byte, kind int64) error) error {
+func eachEvent(l *lines, least, kindAt int, f func(at int64, fields [][]byte, kind int64) error) error {
 	last := int64(0)
 	for {
-		line, err := l.read()
+		line, err := l.readLine()
 		if errors.Is(err, io.EOF) {
 			return nil
 		}
@@ -182,27 +183,27 @@ func events(l *lines, least, kindAt int, f func(at int64, fields [][]byte, kind 
 		}
 		fields := bytes.Split(line, []byte(","))
 		if len(fields) < least {
-			return l.bad("it has %d fields, and at least %d are needed", len(fields), least)
+			return l.badLine("it has %d fields, and at least %d are needed", len(fields), least)
 		}
-		at, err := l.whole(fields[0], "the time stamp")
+		at, err := l.readWhole(fields[0], "the time stamp")
 		if err != nil {
 			return err
 		}
 		if at < last {
-			return l.bad("its time stamp %d is before that of the line above, %d", at, last)
+			return l.badLine("its time stamp %d is before that of the line above, %d", at, last)
 		}
 		if at != googleNever {
 			last = at
 			if float64(at)/1e6 > maxTime {
-				return l.bad("the time stamp is %d microseconds; it must be up to %g seconds", at, maxTime)
+				return l.badLine("the time stamp is %d microseconds; it must be up to %g seconds", at, maxTime)
 			}
 		}
-		kind, err := l.whole(fields[kindAt], "the event type")
+		kind, err := l.readWhole(fields[kindAt], "the event type")
 		if err != nil {
 			return err
 		}
 		if kind > googleLast {
-			return l.bad("the event type is %d; it is from 0 to %d", kind, googleLast)
+			return l.badLine("the event type is %d; it is from 0 to %d", kind, googleLast)
 		}
 		if err := f(at, fields, kind); err != nil {
 			return err
@@ -210,11 +211,11 @@ func events(l *lines, least, kindAt int, f func(at int64, fields [][]byte, kind 
 	}
 }
 
-// whole reads a whole number of at least 0.
-func (l *lines) whole(field []byte, what string) (int64, error) {
+// readWhole reads a whole number of at least 0.
+func (l *lines) readWhole(field []byte, what string) (int64, error) {
 	v, err := strconv.ParseInt(string(field), 10, 64)
 	if err != nil || v < 0 {
-		return 0, l.bad("%s is %.40q; it must be a whole number of at least 0", what, field)
+		return 0, l.badLine("%s is %.40q; it must be a whole number of at least 0", what, field)
 	}
 	return v, nil
 }
@@ -235,8 +236,8 @@ func ReadMachines(name string, r io.Reader) (Machines, error) {
 	type size struct{ cpu, memory float64 }
 	have := map[int64]size{}
 	l := newLines(name, r)
-	err := events(l, 3, 2, func(_ int64, f [][]byte, kind int64) error {
-		id, err := l.whole(f[1], "the machine's number")
+	err := eachEvent(l, 3, 2, func(_ int64, f [][]byte, kind int64) error {
+		id, err := l.readWhole(f[1], "the machine's number")
 		if err != nil {
 			return err
 		}
@@ -245,14 +246,14 @@ func ReadMachines(name string, r io.Reader) (Machines, error) {
 			return nil
 		}
 		if kind > 2 {
-			return l.bad("the event type is %d; a machine's is 0, 1 or 2", kind)
+			return l.badLine("the event type is %d; a machine's is 0, 1 or 2", kind)
 		}
 		var s size
 		if len(f) >= 6 && len(f[4]) > 0 && len(f[5]) > 0 {
-			if s.cpu, err = l.number(f[4], "the CPU"); err != nil {
+			if s.cpu, err = l.readNumber(f[4], "the CPU"); err != nil {
 				return err
 			}
-			if s.memory, err = l.number(f[5], "the memory"); err != nil {
+			if s.memory, err = l.readNumber(f[5], "the memory"); err != nil {
 				return err
 			}
 		}

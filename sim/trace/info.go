@@ -65,11 +65,11 @@ func Scan(src Source, cutoff float64) (Info, error) {
 		return in, nil
 	}
 	slices.Sort(ends)
-	in.Peak = peak(starts, ends)
-	in.Load = load(starts, ends, in.First, in.Last)
+	in.Peak = peakTasks(starts, ends)
+	in.Load = meanLoad(starts, ends, in.First, in.Last)
 	long, longWork := 0, 0.0
 	if in.Cutoff = cutoff; cutoff == 0 {
-		in.Cutoff = spread(slices.Clone(means)).P90
+		in.Cutoff = spreadOf(slices.Clone(means)).P90
 	}
 	for i, m := range means {
 		if m > in.Cutoff {
@@ -81,7 +81,7 @@ func Scan(src Source, cutoff float64) (Info, error) {
 	if in.SlotSeconds > 0 {
 		in.LongSeconds = longWork / in.SlotSeconds
 	}
-	in.Means, in.Sizes = spread(means), spread(sizes)
+	in.Means, in.Sizes = spreadOf(means), spreadOf(sizes)
 	return in, nil
 }
 
@@ -89,7 +89,7 @@ func Scan(src Source, cutoff float64) (Info, error) {
 // slot seconds, rounded up.
 func (in Info) Reserve() float64 { return min(50, math.Ceil(100*(1-in.LongSeconds))) }
 
-func spread(xs []float64) Spread {
+func spreadOf(xs []float64) Spread {
 	slices.Sort(xs)
 	n := len(xs)
 	sum := 0.0
@@ -100,8 +100,8 @@ func spread(xs []float64) Spread {
 	return Spread{Mean: sum / float64(n), P50: at(0.5), P90: at(0.9), P99: at(0.99), Max: xs[n-1]}
 }
 
-// peak gives the most tasks at once; both lists are sorted.
-func peak(starts, ends []float64) (most int64) {
+// peakTasks gives the most tasks at once; both lists are sorted.
+func peakTasks(starts, ends []float64) (most int64) {
 	over := 0
 	for i, s := range starts {
 		for over < len(ends) && ends[over] <= s {
@@ -112,8 +112,8 @@ func peak(starts, ends []float64) (most int64) {
 	return most
 }
 
-// load gives the mean number of tasks at once in each part of the time from first to last.
-func load(starts, ends []float64, first, last float64) []float64 {
+// meanLoad gives the mean number of tasks at once in each part of the time from first to last.
+func meanLoad(starts, ends []float64, first, last float64) []float64 {
 	width := (last - first) / parts
 	if width <= 0 {
 		return nil

@@ -22,33 +22,33 @@ func NewSWF(name string, r io.Reader) *SWF { return &SWF{l: newLines(name, r)} }
 // Next implements Source.
 func (s *SWF) Next() (Job, error) {
 	for {
-		line, err := s.l.read()
+		line, err := s.l.readLine()
 		if err != nil {
 			return Job{}, err
 		}
 		if line = bytes.TrimSpace(line); len(line) == 0 || line[0] == ';' {
 			continue
 		}
-		j, ran, err := s.job(line)
+		j, ran, err := s.readJob(line)
 		if err != nil || ran {
 			return j, err
 		}
 	}
 }
 
-func (s *SWF) job(line []byte) (j Job, ran bool, err error) {
+func (s *SWF) readJob(line []byte) (j Job, ran bool, err error) {
 	var v [9]float64 // number, submit, wait, run, processors, cpu, memory, processors asked, time asked
 	rest := line
 	for i := range v {
 		var f []byte
-		if f, rest = field(rest); len(f) == 0 {
-			return j, false, s.l.bad("it has %d fields; a line of SWF has 18", i)
+		if f, rest = cutField(rest); len(f) == 0 {
+			return j, false, s.l.badLine("it has %d fields; a line of SWF has 18", i)
 		}
 		if bytes.HasPrefix(f, []byte("-")) {
 			v[i] = -1 // not known
 			continue
 		}
-		if v[i], err = s.l.number(f, "a field"); err != nil {
+		if v[i], err = s.l.readNumber(f, "a field"); err != nil {
 			return j, false, err
 		}
 	}
@@ -60,7 +60,7 @@ func (s *SWF) job(line []byte) (j Job, ran bool, err error) {
 		return j, false, nil
 	}
 	if procs > MaxTasks || procs != math.Trunc(procs) {
-		return j, false, s.l.bad("it has %g processors; souk takes whole numbers up to %d", procs, MaxTasks)
+		return j, false, s.l.badLine("it has %g processors; souk takes whole numbers up to %d", procs, MaxTasks)
 	}
 	s.last = max(s.last, submit) // some archives are out of order by seconds
 	if asked <= 0 {

@@ -44,7 +44,7 @@ func newLines(name string, r io.Reader) *lines {
 	return &lines{name: name, r: bufio.NewReaderSize(r, 1<<18)}
 }
 
-func (l *lines) read() ([]byte, error) {
+func (l *lines) readLine() ([]byte, error) {
 	l.n++
 	line, err := l.r.ReadSlice('\n')
 	if err == nil {
@@ -57,7 +57,7 @@ func (l *lines) read() ([]byte, error) {
 	}
 	switch {
 	case len(l.long) > maxLine:
-		return nil, l.bad("the line is longer than %d bytes", maxLine)
+		return nil, l.badLine("the line is longer than %d bytes", maxLine)
 	case errors.Is(err, io.EOF) && len(l.long) > 0:
 		return l.long, nil
 	case err != nil && !errors.Is(err, io.EOF):
@@ -66,34 +66,34 @@ func (l *lines) read() ([]byte, error) {
 	return l.long, err
 }
 
-func (l *lines) bad(format string, args ...any) error {
+func (l *lines) badLine(format string, args ...any) error {
 	args = append([]any{l.name, l.n}, args...)
 	return fault.New(fault.Invalid, CodeTrace, "%s, line %d: "+format, args...)
 }
 
-// number reads a decimal number of at least 0; what names it in the error.
-func (l *lines) number(field []byte, what string) (float64, error) {
+// readNumber reads a decimal number of at least 0; what names it in the error.
+func (l *lines) readNumber(field []byte, what string) (float64, error) {
 	v, err := strconv.ParseFloat(string(field), 64)
 	if err != nil || !(v >= 0 && v <= maxTime) {
-		return 0, l.bad("%s is %.40q; it must be a number from 0 to %g", what, field, maxTime)
+		return 0, l.badLine("%s is %.40q; it must be a number from 0 to %g", what, field, maxTime)
 	}
 	return v, nil
 }
 
-// field cuts the next field off a line.
-func field(line []byte) (first, rest []byte) {
+// cutField cuts the next field off a line.
+func cutField(line []byte) (first, rest []byte) {
 	i := 0
-	for i < len(line) && blank(line[i]) {
+	for i < len(line) && isBlank(line[i]) {
 		i++
 	}
 	j := i
-	for j < len(line) && !blank(line[j]) {
+	for j < len(line) && !isBlank(line[j]) {
 		j++
 	}
 	return line[i:j], line[j:]
 }
 
-func blank(c byte) bool { return c == ' ' || c == '\t' || c == '\r' || c == '\n' }
+func isBlank(c byte) bool { return c == ' ' || c == '\t' || c == '\r' || c == '\n' }
 
 // TR reads the format of Hawk and Eagle: one job a line, `arrival n mean d1 ... dn`, sorted by arrival.
 type TR struct {
@@ -108,55 +108,56 @@ func NewTR(name string, r io.Reader) *TR { return &TR{l: newLines(name, r)} }
 // Next implements Source. Lines that are empty or begin with # are passed over.
 func (t *TR) Next() (Job, error) {
 	for {
-		line, err := t.l.read()
+		line, err := t.l.readLine()
 		if err != nil {
 			return Job{}, err
 		}
 		if line = bytes.TrimSpace(line); len(line) > 0 && line[0] != '#' {
-			return t.job(line)
+			return t.readJob(line)
 		}
 	}
 }
 
-func (t *TR) job(line []byte) (Job, error) {
+func (t *TR) readJob(line []byte) (Job, error) {
 	var j Job
 	var err error
-	f, rest := field(line)
-	if j.Submit, err = t.l.number(f, "the arrival"); err != nil {
+	f, rest := cutField(line)
+	if j.Submit, err = t.l.readNumber(f, "the arrival"); err != nil {
 		return j, err
 	}
 	if j.Submit < t.last {
-		return j, t.l.bad("the job arrives at %g, before the one above it at %g; sort the trace by arrival", j.Submit,
+		return j, t.l.badLine("the job arrives at %g, before the one above it at %g; sort the trace by arrival",
+			j.Submit,
 			t.last)
 	}
 	t.last = j.Submit
-	f, rest = field(rest)
+	f, rest = cutField(rest)
 	n, err := strconv.Atoi(string(f))
 	if err != nil || n < 1 || n > MaxTasks {
-		return j, t.l.bad("the number of tasks is %.40q; it must be a whole number from 1 to %d", f, MaxTasks)
+		return j, t.l.badLine("the number of tasks is %.40q; it must be a whole number from 1 to %d", f, MaxTasks)
 	}
-	if f, rest = field(rest); len(f) == 0 {
-		return j, t.l.bad("the mean is missing; a line is `arrival n mean d1 ... dn`")
+	if f, rest = cutField(rest); len(f) == 0 {
+		return j, t.l.badLine("the mean is missing; a line is `arrival n mean d1 ... dn`")
 	}
-	if j.Mean, err = t.l.number(f, "the mean"); err != nil {
+	if j.Mean, err = t.l.readNumber(f, "the mean"); err != nil {
 		return j, err
 	}
 	t.durs = t.durs[:0]
 	for {
-		if f, rest = field(rest); len(f) == 0 {
+		if f, rest = cutField(rest); len(f) == 0 {
 			break
 		}
 		if len(t.durs) == n {
-			return j, t.l.bad("there are more durations than the %d tasks it announces", n)
+			return j, t.l.badLine("there are more durations than the %d tasks it announces", n)
 		}
-		d, err := t.l.number(f, "a duration")
+		d, err := t.l.readNumber(f, "a duration")
 		if err != nil {
 			return j, err
 		}
 		t.durs = append(t.durs, d)
 	}
 	if len(t.durs) != n {
-		return j, t.l.bad("it announces %d tasks and has %d durations", n, len(t.durs))
+		return j, t.l.badLine("it announces %d tasks and has %d durations", n, len(t.durs))
 	}
 	j.Durations = t.durs
 	return j, nil

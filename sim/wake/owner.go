@@ -9,8 +9,8 @@ import (
 	"github.com/soukhq/souk/core/routing"
 )
 
-// take has a machine serve a request, or sends it back with a correction.
-func (b *box) take(e *entry, t routing.Ticket, r *request) {
+// takeRequest has a machine serve a request, or sends it back with a correction.
+func (b *box) takeRequest(e *entry, t routing.Ticket, r *request) {
 	w := b.owner.w
 	var c routing.Correction
 	switch {
@@ -20,35 +20,35 @@ func (b *box) take(e *entry, t routing.Ticket, r *request) {
 		c = routing.AtItsLimit
 	default:
 		b.load++
-		b.tell()
-		w.in([2]time.Duration{r.Takes, r.Takes}, func() { b.end(e, t, r) })
+		b.tellOthers()
+		w.scheduleWithin([2]time.Duration{r.Takes, r.Takes}, func() { b.endRequest(e, t, r) })
 		return
 	}
 	w.res.Corrected++
-	w.hop(e, b.id, func() { e.do(e.pool.Corrected(w.clock(), w.rng, t, c, nil)) })
+	w.doAfterHop(e, b.id, func() { e.carryOut(e.pool.Corrected(w.clockTime(), w.rng, t, c, nil)) })
 }
 
-// end is the end of a request at its machine.
-func (b *box) end(e *entry, t routing.Ticket, r *request) {
+// endRequest is the end of a request at its machine.
+func (b *box) endRequest(e *entry, t routing.Ticket, r *request) {
 	w := b.owner.w
 	if b.power != routing.Up || b.rests {
 		w.res.Broken = append(w.res.Broken, fmt.Sprintf("%s was stopped with a request", b.id))
 	}
 	if b.load--; b.load == 0 {
-		b.since = w.clock()
+		b.since = w.clockTime()
 	}
-	b.tell()
-	w.hop(e, b.id, func() {
+	b.tellOthers()
+	w.doAfterHop(e, b.id, func() {
 		delete(e.waiting, t)
 		w.res.Answered++
 		w.res.LastEnd = time.Duration(w.now) * time.Microsecond
 		w.res.Waits = append(w.res.Waits, time.Duration(w.now-r.since)*time.Microsecond-r.Takes)
-		e.do(e.pool.Done(w.clock(), w.rng, t))
+		e.carryOut(e.pool.Done(w.clockTime(), w.rng, t))
 	})
 }
 
-// wake starts a machine, once for all that want it, and has them called when it is ready.
-func (b *box) wake(then func(error)) {
+// wakeMachine starts a machine, once for all that want it, and has them called when it is ready.
+func (b *box) wakeMachine(then func(error)) {
 	w := b.owner.w
 	if b.power == routing.Up && !b.rests {
 		then(nil)
@@ -59,19 +59,19 @@ func (b *box) wake(then func(error)) {
 		return
 	}
 	w.res.Wakes++
-	w.in(w.c.Start, b.ready)
+	w.scheduleWithin(w.c.Start, b.becomeReady)
 }
 
-// ready is when a machine is up. One that was being stopped meanwhile is up only once that has ended.
-func (b *box) ready() {
+// becomeReady is when a machine is up. One that was being stopped meanwhile is up only once that has ended.
+func (b *box) becomeReady() {
 	w := b.owner.w
 	if b.rests {
-		w.in(w.c.Start, b.ready)
+		w.scheduleWithin(w.c.Start, b.becomeReady)
 		return
 	}
-	b.power, b.since = routing.Up, w.clock()
-	w.res.Peak = max(w.res.Peak, w.up())
-	b.tell()
+	b.power, b.since = routing.Up, w.clockTime()
+	w.res.Peak = max(w.res.Peak, w.countUp())
+	b.tellOthers()
 	list := b.woken
 	b.woken = nil
 	for _, then := range list {
@@ -79,8 +79,8 @@ func (b *box) ready() {
 	}
 }
 
-// look has an owner decide which of its machines rest.
-func (o *owner) look() {
+// decideRests has an owner decide which of its machines rest.
+func (o *owner) decideRests() {
 	s := routing.Service{Policy: o.w.c.Policy}
 	for _, b := range o.machines {
 		load := b.load
@@ -93,48 +93,48 @@ func (o *owner) look() {
 	for _, id := range slices.Sorted(maps.Keys(o.facts)) { // in one order, so that a run repeats
 		s.Machines = append(s.Machines, o.facts[id])
 	}
-	rests, _ := o.idle.Step(o.w.clock(), []routing.Service{s})
+	rests, _ := o.idle.Step(o.w.clockTime(), []routing.Service{s})
 	for _, r := range rests {
-		b := o.w.box(r.Machine)
+		b := o.w.boxByID(r.Machine)
 		if b.load > 0 {
 			o.w.res.Broken = append(o.w.res.Broken, b.id+" was to rest with a request")
 			continue
 		}
 		b.rests = true
 		o.w.res.Rests++
-		o.w.in(o.w.c.Stop, func() {
+		o.w.scheduleWithin(o.w.c.Stop, func() {
 			b.rests, b.power = false, routing.Asleep
-			b.tell()
-			if o.w.up() <= o.w.c.Policy.Min {
+			b.tellOthers()
+			if o.w.countUp() <= o.w.c.Policy.Min {
 				o.w.res.AllAsleep = time.Duration(o.w.now) * time.Microsecond
 			}
 		})
 	}
 }
 
-// tell has the entries and the other owners know of a machine, each a while later. What was told later is believed
+// tellOthers has the entries and the other owners know of a machine, each a while later. What was told later is believed
 // over what was told before, as a record of the fleet has a version.
-func (b *box) tell() {
+func (b *box) tellOthers() {
 	w := b.owner.w
 	fact := routing.Member{Machine: b.id, Region: b.owner.region, Up: b.power == routing.Up, Load: b.load}
 	power, load, when := b.power, b.load, w.now
 	for _, e := range w.entries {
-		w.in(w.c.News, func() { e.hear(b.id, power, load, when) })
+		w.scheduleWithin(w.c.News, func() { e.hearMachine(b.id, power, load, when) })
 	}
 	for _, o := range w.owners {
 		if o != b.owner {
-			w.in(w.c.News, func() { o.hear(fact, when) })
+			w.scheduleWithin(w.c.News, func() { o.hearMember(fact, when) })
 		}
 	}
 }
 
-func (o *owner) hear(m routing.Member, when int64) {
+func (o *owner) hearMember(m routing.Member, when int64) {
 	if when >= o.heard[m.Machine] {
 		o.heard[m.Machine], o.facts[m.Machine] = when, m
 	}
 }
 
-func (e *entry) hear(id string, power routing.Power, load int, when int64) {
+func (e *entry) hearMachine(id string, power routing.Power, load int, when int64) {
 	if when < e.heard[id] {
 		return
 	}
@@ -144,5 +144,5 @@ func (e *entry) hear(id string, power routing.Power, load int, when int64) {
 			e.facts[i].Power, e.facts[i].Load = power, load
 		}
 	}
-	e.view()
+	e.refreshPool()
 }

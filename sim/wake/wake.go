@@ -106,15 +106,15 @@ type box struct {
 func Run(c Config, seed uint64) Result {
 	w := &world{c: c, rng: rand.New(rand.NewPCG(seed, 1)), start: time.Unix(1e9, 0)}
 	w.res.Refused = map[routing.Reason]int{}
-	w.make()
+	w.makeWorld()
 	for _, a := range c.Arrivals {
-		w.at(a.At, func() { w.arrive(a) })
+		w.scheduleAt(a.At, func() { w.arriveAtEntry(a) })
 	}
 	for _, o := range w.owners {
-		w.every(time.Second, o.look)
+		w.scheduleEvery(time.Second, o.decideRests)
 	}
 	for _, e := range w.entries {
-		w.every(100*time.Millisecond, func() { e.do(e.pool.Tick(w.clock(), w.rng)) })
+		w.scheduleEvery(100*time.Millisecond, func() { e.carryOut(e.pool.Tick(w.clockTime(), w.rng)) })
 	}
 	for {
 		at, do, more := w.heap.Pop()
@@ -127,13 +127,13 @@ func Run(c Config, seed uint64) Result {
 	for _, e := range w.entries {
 		w.res.Waiting += len(e.waiting)
 	}
-	w.res.Up = w.up()
+	w.res.Up = w.countUp()
 	return w.res
 }
 
-func (w *world) make() {
+func (w *world) makeWorld() {
 	for i := range w.c.Workers {
-		w.owners = append(w.owners, &owner{w: w, id: cluster.WorkerID(fmt.Sprint("w", i)), region: w.region(i),
+		w.owners = append(w.owners, &owner{w: w, id: cluster.WorkerID(fmt.Sprint("w", i)), region: w.regionOf(i),
 			idle: routing.NewIdle(), facts: map[string]routing.Member{}, heard: map[string]int64{}})
 	}
 	var all []routing.Backend
@@ -145,7 +145,7 @@ func (w *world) make() {
 			Autostart: w.c.Policy.Autostart})
 	}
 	for i := range w.c.Entries {
-		e := &entry{w: w, at: i, region: w.region(i), pool: routing.NewPool(), waiting: map[routing.Ticket]*request{},
+		e := &entry{w: w, at: i, region: w.regionOf(i), pool: routing.NewPool(), waiting: map[routing.Ticket]*request{},
 			heard: map[string]ticks.Time{}}
 		for _, b := range all {
 			switch {
@@ -158,20 +158,20 @@ func (w *world) make() {
 			}
 			e.facts = append(e.facts, b)
 		}
-		e.view()
+		e.refreshPool()
 		w.entries = append(w.entries, e)
 	}
 }
 
-func (w *world) region(i int) cluster.Region {
+func (w *world) regionOf(i int) cluster.Region {
 	return cluster.Region(fmt.Sprint("r", i%max(1, w.c.Regions)))
 }
 
-func (w *world) clock() time.Time { return w.start.Add(time.Duration(w.now) * time.Microsecond) }
+func (w *world) clockTime() time.Time { return w.start.Add(time.Duration(w.now) * time.Microsecond) }
 
-func (w *world) at(d time.Duration, do func()) { w.heap.Push(int64(d/time.Microsecond), do) }
+func (w *world) scheduleAt(d time.Duration, do func()) { w.heap.Push(int64(d/time.Microsecond), do) }
 
-func (w *world) in(d [2]time.Duration, do func()) {
+func (w *world) scheduleWithin(d [2]time.Duration, do func()) {
 	wait := d[0]
 	if d[1] > d[0] {
 		wait += time.Duration(w.rng.Int64N(int64(d[1] - d[0])))
@@ -179,16 +179,16 @@ func (w *world) in(d [2]time.Duration, do func()) {
 	w.heap.Push(w.now+int64(wait/time.Microsecond), do)
 }
 
-func (w *world) every(d time.Duration, do func()) {
+func (w *world) scheduleEvery(d time.Duration, do func()) {
 	var again func()
 	again = func() {
 		do()
 		w.heap.Push(w.now+int64(d/time.Microsecond), again)
 	}
-	w.in([2]time.Duration{0, d}, again)
+	w.scheduleWithin([2]time.Duration{0, d}, again)
 }
 
-func (w *world) up() (n int) {
+func (w *world) countUp() (n int) {
 	for _, o := range w.owners {
 		for _, b := range o.machines {
 			if b.power == routing.Up && !b.rests {
@@ -199,7 +199,7 @@ func (w *world) up() (n int) {
 	return n
 }
 
-func (w *world) box(id string) *box {
+func (w *world) boxByID(id string) *box {
 	for _, o := range w.owners {
 		for _, b := range o.machines {
 			if b.id == id {
@@ -210,31 +210,32 @@ func (w *world) box(id string) *box {
 	panic("no such machine: " + id)
 }
 
-// arrive is a request at an entry.
-func (w *world) arrive(a Arrival) {
+// arriveAtEntry is a request at an entry.
+func (w *world) arriveAtEntry(a Arrival) {
 	e := w.entries[a.Entry]
 	w.ticket++
 	t := w.ticket
 	e.waiting[t] = &request{a, w.now}
-	e.do(e.pool.Arrive(w.clock(), w.rng, routing.Ask{Ticket: t, Source: "s"}))
+	e.carryOut(e.pool.Arrive(w.clockTime(), w.rng, routing.Ask{Ticket: t, Source: "s"}))
 }
 
-// view has an entry's pool look at what is known.
-func (e *entry) view() {
-	e.do(e.pool.View(e.w.clock(), e.w.rng, e.w.c.Policy, e.facts))
+// refreshPool has an entry's pool look at what is known.
+func (e *entry) refreshPool() {
+	e.carryOut(e.pool.View(e.w.clockTime(), e.w.rng, e.w.c.Policy, e.facts))
 }
 
-// do carries out what a pool says. Each hop takes its time.
-func (e *entry) do(outs []routing.Out) {
+// carryOut carries out what a pool says. Each hop takes its time.
+func (e *entry) carryOut(outs []routing.Out) {
 	for _, o := range slices.Clone(outs) {
 		switch o.Do {
 		case routing.Send:
 			r := e.waiting[o.Ticket]
-			e.w.hop(e, o.Machine, func() { e.w.box(o.Machine).take(e, o.Ticket, r) })
+			e.w.doAfterHop(e, o.Machine, func() { e.w.boxByID(o.Machine).takeRequest(e, o.Ticket, r) })
 		case routing.Wake:
-			e.w.hop(e, o.Machine, func() {
-				e.w.box(o.Machine).wake(func(err error) {
-					e.w.hop(e, o.Machine, func() { e.do(e.pool.Woken(e.w.clock(), e.w.rng, o.Machine, err)) })
+			e.w.doAfterHop(e, o.Machine, func() {
+				e.w.boxByID(o.Machine).wakeMachine(func(err error) {
+					e.w.doAfterHop(e, o.Machine,
+						func() { e.carryOut(e.pool.Woken(e.w.clockTime(), e.w.rng, o.Machine, err)) })
 				})
 			})
 		case routing.Refuse:
@@ -244,11 +245,11 @@ func (e *entry) do(outs []routing.Out) {
 	}
 }
 
-// hop does something at the other end of the way between an entry and a machine.
-func (w *world) hop(e *entry, machine string, do func()) {
-	if w.box(machine).owner.id == cluster.WorkerID(fmt.Sprint("w", e.at)) {
+// doAfterHop does something at the other end of the way between an entry and a machine.
+func (w *world) doAfterHop(e *entry, machine string, do func()) {
+	if w.boxByID(machine).owner.id == cluster.WorkerID(fmt.Sprint("w", e.at)) {
 		do()
 		return
 	}
-	w.in(w.c.Hop, do)
+	w.scheduleWithin(w.c.Hop, do)
 }

@@ -54,7 +54,7 @@ func Find(ctx context.Context, path string, q Query) (Found, error) {
 	}
 	f := finder{ctx: ctx, q: q}
 	for _, name := range slices.Backward(names) {
-		err := f.file(name)
+		err := f.searchFile(name)
 		switch code := fault.CodeOf(err); {
 		case code == CodeLogDamaged:
 			f.out.Damage = errors.Join(f.out.Damage, err)
@@ -79,13 +79,13 @@ type finder struct {
 	out Found
 }
 
-func (f *finder) file(name string) error {
+func (f *finder) searchFile(name string) error {
 	r, err := openFile(name)
 	if err != nil {
 		return err
 	}
 	defer r.close()
-	frames, torn, damage := r.frames()
+	frames, torn, damage := r.readFrames()
 	if torn != nil {
 		f.out.Torn = append(f.out.Torn, *torn)
 	}
@@ -93,10 +93,10 @@ func (f *finder) file(name string) error {
 		if err := context.Cause(f.ctx); err != nil {
 			return err
 		}
-		if !f.may(&frame.meta) {
+		if !f.mayHold(&frame.meta) {
 			continue
 		}
-		plain, err := r.read(&frame)
+		plain, err := r.readFrame(&frame)
 		if err != nil {
 			torn, err := r.tornBody(&frame, err)
 			if torn != nil {
@@ -105,7 +105,7 @@ func (f *finder) file(name string) error {
 			damage = errors.Join(damage, err)
 			continue
 		}
-		if err := f.frame(r, &frame, plain); err != nil {
+		if err := f.searchFrame(r, &frame, plain); err != nil {
 			return err
 		}
 		if len(f.out.Decisions) > f.q.Limit {
@@ -115,8 +115,8 @@ func (f *finder) file(name string) error {
 	return damage
 }
 
-// may says whether a frame can have what is looked for.
-func (f *finder) may(m *meta) bool {
+// mayHold says whether a frame can have what is looked for.
+func (f *finder) mayHold(m *meta) bool {
 	q := &f.q
 	if at, ok := millisOf(q.ID); ok && (m.last < at || m.first > at+idSlack) {
 		return false
@@ -125,7 +125,7 @@ func (f *finder) may(m *meta) bool {
 		return false
 	}
 	return (q.Since.IsZero() || m.last >= q.Since.UnixMilli()) &&
-		(q.App == "" || m.has(mark(q.App))) && (q.Machine == "" || m.has(mark(q.Machine)))
+		(q.App == "" || m.mayHaveMark(nameMark(q.App))) && (q.Machine == "" || m.mayHaveMark(nameMark(q.Machine)))
 }
 
 // idSlack is how many milliseconds a decision's time may lie behind that of its id, which is drawn before the view is
@@ -147,18 +147,18 @@ func millisOf(id string) (ms int64, ok bool) {
 	return ms, true
 }
 
-func (f *finder) frame(r *reader, at *frameAt, plain []byte) error {
+func (f *finder) searchFrame(r *reader, at *frameAt, plain []byte) error {
 	var here []*decision.Decision
 	err := eachLine(plain, func(raw []byte) error {
-		if !bytes.HasPrefix(raw, []byte(`{"decision":`)) || !contains(raw, f.q.ID) || !contains(raw, f.q.Machine) ||
-			!contains(raw, f.q.App) {
+		if !bytes.HasPrefix(raw, []byte(`{"decision":`)) || !containsText(raw, f.q.ID) || !containsText(raw, f.q.Machine) ||
+			!containsText(raw, f.q.App) {
 			return nil
 		}
 		var l decision.Line
 		if err := json.Unmarshal(raw, &l); err != nil || l.Decision == nil {
-			return r.damaged(at.at, "a line is no decision")
+			return r.damagedAt(at.at, "a line is no decision")
 		}
-		if f.match(l.Decision) {
+		if f.matchesDecision(l.Decision) {
 			here = append(here, l.Decision)
 		}
 		return nil
@@ -168,9 +168,11 @@ func (f *finder) frame(r *reader, at *frameAt, plain []byte) error {
 	return err
 }
 
-func contains(raw []byte, what string) bool { return what == "" || bytes.Contains(raw, []byte(what)) }
+func containsText(raw []byte, what string) bool {
+	return what == "" || bytes.Contains(raw, []byte(what))
+}
 
-func (f *finder) match(d *decision.Decision) bool {
+func (f *finder) matchesDecision(d *decision.Decision) bool {
 	q := &f.q
 	return (q.ID == "" || d.ID == q.ID) && (q.App == "" || d.Request.App == q.App) &&
 		(q.Machine == "" || d.Request.Machine == q.Machine) &&

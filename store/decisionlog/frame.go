@@ -33,14 +33,14 @@ type meta struct {
 	marks         []uint32
 }
 
-// mark is how a frame's header names an app or a machine: a fingerprint, so it may name one too many.
-func mark(s string) uint32 {
+// nameMark is how a frame's header names an app or a machine: a fingerprint, so it may name one too many.
+func nameMark(s string) uint32 {
 	h := fnv.New32a()
 	h.Write([]byte(s))
 	return h.Sum32()
 }
 
-func castagnoli() *crc32.Table { return crc32.MakeTable(crc32.Castagnoli) }
+func castagnoliTable() *crc32.Table { return crc32.MakeTable(crc32.Castagnoli) }
 
 // appendHeader writes the skippable frame for m: its magic, length, kind, format, the fields, the marks, a checksum.
 func appendHeader(b []byte, kind byte, m meta) []byte {
@@ -59,13 +59,13 @@ func appendHeader(b []byte, kind byte, m meta) []byte {
 	for _, x := range m.marks {
 		b = le.AppendUint32(b, x)
 	}
-	return le.AppendUint32(b, crc32.Checksum(b[at:], castagnoli()))
+	return le.AppendUint32(b, crc32.Checksum(b[at:], castagnoliTable()))
 }
 
 // parseHeader reads a header's payload; the kind is 0 when it is damaged.
 func parseHeader(p []byte) (kind byte, m meta, err error) {
 	le := binary.LittleEndian
-	if len(p) < headFixed+4 || crc32.Checksum(p[:len(p)-4], castagnoli()) != le.Uint32(p[len(p)-4:]) {
+	if len(p) < headFixed+4 || crc32.Checksum(p[:len(p)-4], castagnoliTable()) != le.Uint32(p[len(p)-4:]) {
 		return 0, m, nil
 	}
 	if p[1] != version {
@@ -86,8 +86,8 @@ func parseHeader(p []byte) (kind byte, m meta, err error) {
 	return p[0], m, nil
 }
 
-// has says whether the frame may be about an app or a machine.
-func (m *meta) has(x uint32) bool {
+// mayHaveMark says whether the frame may be about an app or a machine.
+func (m *meta) mayHaveMark(x uint32) bool {
 	_, found := slices.BinarySearch(m.marks, x)
 	return found || len(m.marks) == maxMarks
 }

@@ -63,25 +63,25 @@ func (r *reader) close() {
 	r.f.Close()
 }
 
-// damaged is the error for a file whose bytes are not those that were written.
-func (r *reader) damaged(at int64, what string) error {
+// damagedAt is the error for a file whose bytes are not those that were written.
+func (r *reader) damagedAt(at int64, what string) error {
 	return fault.New(fault.Invalid, CodeLogDamaged,
 		"the decision log's file %s is damaged at byte %d: %s; what lies before is whole, and so are the other files: "+
 			"move this one away, or bring it back from a copy", r.name, at, what)
 }
 
-// frames reads the headers of a file. A file that was not ended in order may have a torn end, which is told and passed
-// over; what is wrong anywhere else is damage. What was read before the damage is given with it.
-func (r *reader) frames() (list []frameAt, torn *Torn, err error) {
-	list, torn, err = r.headers()
-	if torn != nil && r.ended() {
-		return list, nil, r.damaged(torn.At, "a frame is longer than the file, which was ended in order")
+// readFrames reads the headers of a file. A file that was not ended in order may have a torn end, which is told and
+// passed over; what is wrong anywhere else is damage. What was read before the damage is given with it.
+func (r *reader) readFrames() (list []frameAt, torn *Torn, err error) {
+	list, torn, err = r.readHeaders()
+	if torn != nil && r.hasEndMark() {
+		return list, nil, r.damagedAt(torn.At, "a frame is longer than the file, which was ended in order")
 	}
 	return list, torn, err
 }
 
-// ended says whether the file's last bytes are an end mark.
-func (r *reader) ended() bool {
+// hasEndMark says whether the file's last bytes are an end mark.
+func (r *reader) hasEndMark() bool {
 	tail := make([]byte, len(appendHeader(nil, kindEnd, meta{})))
 	if _, err := r.f.ReadAt(tail, r.size-int64(len(tail))); err != nil {
 		return false
@@ -90,29 +90,29 @@ func (r *reader) ended() bool {
 	return err == nil && kind == kindEnd
 }
 
-func (r *reader) headers() (list []frameAt, torn *Torn, err error) {
+func (r *reader) readHeaders() (list []frameAt, torn *Torn, err error) {
 	at, ended := int64(0), false
 	var fixed [8]byte
 	for at < r.size {
 		if ended {
-			return list, nil, r.damaged(at, "there is more behind its end mark")
+			return list, nil, r.damagedAt(at, "there is more behind its end mark")
 		}
 		if r.size-at < 8 {
 			return list, r.tornAt(at), nil
 		}
 		if _, err := r.f.ReadAt(fixed[:], at); err != nil {
-			return list, nil, r.damaged(at, err.Error())
+			return list, nil, r.damagedAt(at, err.Error())
 		}
 		n := int64(binary.LittleEndian.Uint32(fixed[4:]))
 		if binary.LittleEndian.Uint32(fixed[:]) != skipMagic || n > headFixed+4*maxMarks+4 {
-			return list, nil, r.damaged(at, "no frame begins here")
+			return list, nil, r.damagedAt(at, "no frame begins here")
 		}
 		if at+8+n > r.size {
 			return list, r.tornAt(at), nil
 		}
 		payload := make([]byte, n)
 		if _, err := r.f.ReadAt(payload, at+8); err != nil {
-			return list, nil, r.damaged(at, err.Error())
+			return list, nil, r.damagedAt(at, err.Error())
 		}
 		kind, m, err := parseHeader(payload)
 		switch {
@@ -122,7 +122,7 @@ func (r *reader) headers() (list []frameAt, torn *Torn, err error) {
 			ended = true
 			at += 8 + n
 		case kind != kindFrame:
-			return list, nil, r.damaged(at, "a frame's header has another checksum")
+			return list, nil, r.damagedAt(at, "a frame's header has another checksum")
 		case at+8+n+int64(m.packed) > r.size:
 			return list, r.tornAt(at), nil
 		default:
@@ -137,21 +137,21 @@ func (r *reader) tornAt(at int64) *Torn {
 	return &Torn{File: filepath.Base(r.name), At: at, Bytes: r.size - at}
 }
 
-// read unpacks a frame. The bytes are valid until the next call.
-func (r *reader) read(f *frameAt) ([]byte, error) {
+// readFrame unpacks a frame. The bytes are valid until the next call.
+func (r *reader) readFrame(f *frameAt) ([]byte, error) {
 	if cap(r.packed) < int(f.packed) {
 		r.packed = make([]byte, f.packed)
 	}
 	r.packed = r.packed[:f.packed]
 	if _, err := r.f.ReadAt(r.packed, f.at); err != nil && !errors.Is(err, io.EOF) {
-		return nil, r.damaged(f.at, err.Error())
+		return nil, r.damagedAt(f.at, err.Error())
 	}
-	if crc32.Checksum(r.packed, castagnoli()) != f.sum {
-		return nil, r.damaged(f.at, "a frame has another checksum")
+	if crc32.Checksum(r.packed, castagnoliTable()) != f.sum {
+		return nil, r.damagedAt(f.at, "a frame has another checksum")
 	}
 	plain, err := r.unpack.DecodeAll(r.packed, r.plain[:0])
 	if err != nil || len(plain) != int(f.plain) {
-		return nil, r.damaged(f.at, "a frame cannot be unpacked")
+		return nil, r.damagedAt(f.at, "a frame cannot be unpacked")
 	}
 	r.plain = plain
 	return plain, nil
@@ -202,20 +202,20 @@ func scanFile(name string, f func(*decision.Line, *decision.RecordCache) error) 
 		return nil, err
 	}
 	defer r.close()
-	frames, torn, damage := r.frames()
+	frames, torn, damage := r.readFrames()
 	records := decision.NewRecordCache()
 	for i := range frames {
-		plain, err := r.read(&frames[i])
+		plain, err := r.readFrame(&frames[i])
 		if err != nil {
 			return r.tornBody(&frames[i], err)
 		}
 		err = eachLine(plain, func(raw []byte) error {
 			var l decision.Line
 			if err := json.Unmarshal(raw, &l); err != nil {
-				return r.damaged(frames[i].at, "a line is no JSON: "+err.Error())
+				return r.damagedAt(frames[i].at, "a line is no JSON: "+err.Error())
 			}
 			if !records.Read(&l) {
-				return r.damaged(frames[i].at, "it tells a change of a record that it has not")
+				return r.damagedAt(frames[i].at, "it tells a change of a record that it has not")
 			}
 			if l.Decision == nil && l.End == nil {
 				return nil

@@ -47,7 +47,7 @@ func newWriter(l *Log, maxBytes int64) (*writer, error) {
 	each := maxBytes / filesPerLog
 	w := &writer{l: l, pack: pack, fileBytes: each, keepBytes: maxBytes - each - min(frameBytes, each),
 		marks: map[uint32]bool{}}
-	return w, w.drop()
+	return w, w.dropOldest()
 }
 
 // run writes until the queue is closed. A frame is written when it is full, when it is old, and when somebody waits.
@@ -58,80 +58,80 @@ func (w *writer) run(queue <-chan item) {
 		select {
 		case it, open := <-queue:
 			if !open {
-				_ = w.flush() // logged, and counted
-				w.end()
+				_ = w.flushFrame() // logged, and counted
+				w.endFile()
 				return
 			}
-			w.take(it)
+			w.takeItem(it)
 		case <-tick.C:
-			_ = w.flush()
+			_ = w.flushFrame()
 		}
 	}
 }
 
-func (w *writer) take(it item) {
+func (w *writer) takeItem(it item) {
 	switch {
 	case it.flushed != nil:
-		it.flushed <- w.flush()
+		it.flushed <- w.flushFrame()
 	case it.end != nil:
-		w.line(decision.Line{End: it.end})
-		w.about(it.end.At, it.end.App, it.end.Machine)
+		w.appendLine(decision.Line{End: it.end})
+		w.noteAbout(it.end.At, it.end.App, it.end.Machine)
 	default:
-		w.decision(it.decision)
+		w.writeDecision(it.decision)
 	}
 	if len(w.lines) >= int(min(frameBytes, w.fileBytes/2)) || len(w.marks) >= maxMarks/2 {
-		_ = w.flush()
+		_ = w.flushFrame()
 	}
 }
 
-func (w *writer) decision(d *decision.Decision) {
+func (w *writer) writeDecision(d *decision.Decision) {
 	if w.encoder == nil {
 		w.encoder = decision.NewLineEncoder()
 	}
 	// The second time tells again what the first pushed out of the readers' caches: an old version that this decision
 	// refers to beside new ones of the same worker.
-	if w.records(d.Records) {
-		w.records(d.Records)
+	if w.writeRecords(d.Records) {
+		w.writeRecords(d.Records)
 	}
-	w.line(decision.Line{Decision: d})
-	w.about(d.At, d.Request.App, d.Request.Machine)
+	w.appendLine(decision.Line{Decision: d})
+	w.noteAbout(d.At, d.Request.App, d.Request.Machine)
 	w.count++
 }
 
-// records tells the records that readers lack, and reports whether there was one.
-func (w *writer) records(rs []*cluster.Record) (told bool) {
+// writeRecords tells the records that readers lack, and reports whether there was one.
+func (w *writer) writeRecords(rs []*cluster.Record) (told bool) {
 	for _, r := range rs {
 		if line, fresh := w.encoder.Line(r); fresh {
-			w.line(line)
+			w.appendLine(line)
 			told = true
 		}
 	}
 	return told
 }
 
-// line appends one line to the frame.
-func (w *writer) line(l decision.Line) {
+// appendLine appends one line to the frame.
+func (w *writer) appendLine(l decision.Line) {
 	lines, err := decision.AppendLine(w.lines, &l)
 	if err != nil {
-		w.failed(err)
+		w.logFailure(err)
 		return
 	}
 	w.lines = append(lines, '\n')
 }
 
-// about enters whom the frame is about, and when.
-func (w *writer) about(at time.Time, app, machine string) {
+// noteAbout enters whom the frame is about, and when.
+func (w *writer) noteAbout(at time.Time, app, machine string) {
 	ms := at.UnixMilli()
 	if len(w.marks) == 0 {
 		w.first, w.last = ms, ms
 	}
 	w.first, w.last = min(w.first, ms), max(w.last, ms)
-	w.marks[mark(app)], w.marks[mark(machine)] = true, true
+	w.marks[nameMark(app)], w.marks[nameMark(machine)] = true, true
 }
 
-// flush writes the frame that is being filled. What the disk refuses is counted and dropped. Without one it returns
+// flushFrame writes the frame that is being filled. What the disk refuses is counted and dropped. Without one it returns
 // what became of the last: who waits for a decision may find that it was tried, and dropped, before.
-func (w *writer) flush() error {
+func (w *writer) flushFrame() error {
 	if len(w.lines) == 0 {
 		return w.lost
 	}
@@ -142,15 +142,15 @@ func (w *writer) flush() error {
 	slices.Sort(m.marks)
 	body := w.pack.EncodeAll(w.lines, w.packed[:0])
 	w.packed = body
-	m.packed, m.sum = uint32(len(body)), crc32.Checksum(body, castagnoli())
+	m.packed, m.sum = uint32(len(body)), crc32.Checksum(body, castagnoliTable())
 	frame := append(appendHeader(nil, kindFrame, m), body...)
 	count := w.count
 	w.lines, w.count = w.lines[:0], 0
 	clear(w.marks)
-	err := w.write(frame)
+	err := w.writeFrame(frame)
 	if err != nil {
 		w.l.failed.Add(count)
-		w.failed(err)
+		w.logFailure(err)
 		w.lost = fault.Wrap(err, fault.Unavailable, codeDecisionLog,
 			"the decision log in %s cannot be written", w.l.dir)
 		return w.lost
@@ -159,30 +159,30 @@ func (w *writer) flush() error {
 	w.l.recorded.Add(count)
 	// A file is ended only between frames: the next one begins with a new teller, which it must be written with.
 	if w.size >= w.fileBytes-frameBytes/4 || w.size+int64(len(frame)) > w.fileBytes {
-		w.end()
+		w.endFile()
 	}
 	return nil
 }
 
-func (w *writer) write(frame []byte) error {
+func (w *writer) writeFrame(frame []byte) error {
 	if w.file == nil {
-		if err := w.begin(); err != nil {
+		if err := w.beginFile(); err != nil {
 			w.encoder = nil
 			return err
 		}
 	}
 	n, err := w.file.Write(frame)
 	if err != nil {
-		return errors.Join(err, w.leave(n > 0))
+		return errors.Join(err, w.leaveFile(n > 0))
 	}
 	w.size += int64(n)
 	w.l.bytes.Add(int64(n))
 	return nil
 }
 
-// leave ends a file that could not be written, with what was written before, and removes it where that is nothing: what
-// its lines refer to may have been in the frame that is lost, so another one is begun.
-func (w *writer) leave(torn bool) (err error) {
+// leaveFile ends a file that could not be written, with what was written before, and removes it where that is nothing:
+// what its lines refer to may have been in the frame that is lost, so another one is begun.
+func (w *writer) leaveFile(torn bool) (err error) {
 	if w.size == 0 {
 		err = os.Remove(w.file.Name())
 		w.l.files.Add(-1)
@@ -194,9 +194,9 @@ func (w *writer) leave(torn bool) (err error) {
 	return err
 }
 
-// begin makes the next file, after the oldest have made room for it.
-func (w *writer) begin() error {
-	if err := w.drop(); err != nil {
+// beginFile makes the next file, after the oldest have made room for it.
+func (w *writer) beginFile() error {
+	if err := w.dropOldest(); err != nil {
 		return err
 	}
 	for {
@@ -215,8 +215,8 @@ func (w *writer) begin() error {
 	}
 }
 
-// end closes the file with its end mark.
-func (w *writer) end() {
+// endFile closes the file with its end mark.
+func (w *writer) endFile() {
 	if w.file == nil {
 		return
 	}
@@ -224,13 +224,13 @@ func (w *writer) end() {
 	_, err := w.file.Write(tail)
 	w.l.bytes.Add(int64(len(tail)))
 	if err := cmp.Or(err, w.file.Sync(), w.file.Close()); err != nil {
-		w.failed(err)
+		w.logFailure(err)
 	}
 	w.file, w.encoder = nil, nil
 }
 
-// drop removes the oldest files until the rest and one more are within the bound.
-func (w *writer) drop() error {
+// dropOldest removes the oldest files until the rest and one more are within the bound.
+func (w *writer) dropOldest() error {
 	names, err := Files(w.l.dir)
 	if err != nil {
 		return err
@@ -256,8 +256,8 @@ func (w *writer) drop() error {
 	return nil
 }
 
-// failed logs trouble with the disk, once until it is over.
-func (w *writer) failed(err error) {
+// logFailure logs trouble with the disk, once until it is over.
+func (w *writer) logFailure(err error) {
 	if !w.trouble {
 		w.trouble = true
 		w.l.log.Error("the decision log cannot be written; decisions are counted and not recorded", "dir", w.l.dir,

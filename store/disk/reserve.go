@@ -75,14 +75,14 @@ type Reserve struct {
 // Open takes the reserve of a directory, as far as its disk has room for that.
 func Open(dir string, log *slog.Logger) *Reserve {
 	r := &Reserve{dir: dir, log: log}
-	if info, err := os.Lstat(r.path()); err == nil {
+	if info, err := os.Lstat(r.filePath()); err == nil {
 		r.held = info.Size()
 	}
-	r.look()
+	r.checkSpace()
 	return r
 }
 
-func (r *Reserve) path() string { return filepath.Join(r.dir, file) }
+func (r *Reserve) filePath() string { return filepath.Join(r.dir, file) }
 
 // Full returns why nothing new is taken; nil when it is.
 func (r *Reserve) Full() error {
@@ -132,14 +132,14 @@ func (r *Reserve) giveUp() (gave bool, keeping <-chan struct{}) {
 	defer r.mu.Unlock()
 	if r.held > 0 {
 		left := max(0, r.held-piece)
-		if err := os.Truncate(r.path(), left); err != nil {
+		if err := os.Truncate(r.filePath(), left); err != nil {
 			r.log.Error("the disk is full, and the room that is kept for that cannot be given up", "dir", r.dir,
 				"err", err)
 		} else {
 			r.held, gave = left, true
 		}
 	}
-	r.judge(0)
+	r.judgeFree(0)
 	return gave, r.keeping
 }
 
@@ -160,13 +160,13 @@ func (r *Reserve) Keep(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-every.C:
-			r.look()
+			r.checkSpace()
 		}
 	}
 }
 
-// look makes the reserve whole where there is room for twice what it lacks, and judges.
-func (r *Reserve) look() {
+// checkSpace makes the reserve whole where there is room for twice what it lacks, and judges.
+func (r *Reserve) checkSpace() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	free, err := freeBytes(r.dir)
@@ -175,19 +175,19 @@ func (r *Reserve) look() {
 		return
 	}
 	if lacks := Bytes - r.held; lacks > 0 && free >= lacks+Bytes && !r.unable {
-		if err := r.grow(); err == nil {
+		if err := r.growFile(); err == nil {
 			free -= lacks
 		} else if !IsFull(err) {
 			r.unable = true
 			r.log.Warn("no room can be kept for a full disk", "dir", r.dir, "err", err)
 		}
 	}
-	r.judge(free)
+	r.judgeFree(free)
 }
 
-// grow makes the file whole, or leaves it as it was.
-func (r *Reserve) grow() error {
-	f, err := os.OpenFile(r.path(), os.O_WRONLY|os.O_CREATE, 0o600)
+// growFile makes the file whole, or leaves it as it was.
+func (r *Reserve) growFile() error {
+	f, err := os.OpenFile(r.filePath(), os.O_WRONLY|os.O_CREATE, 0o600)
 	if err != nil {
 		return err
 	}
@@ -199,8 +199,8 @@ func (r *Reserve) grow() error {
 	return errors.Join(err, f.Close())
 }
 
-// judge says whether new things are taken. What was said of a full disk stays as it is until they are taken again.
-func (r *Reserve) judge(free int64) {
+// judgeFree says whether new things are taken. What was said of a full disk stays as it is until they are taken again.
+func (r *Reserve) judgeFree(free int64) {
 	was := r.full.Load()
 	full := r.held < Bytes && !r.unable || free < low || was != nil && free < Bytes
 	switch {

@@ -11,10 +11,10 @@ import (
 
 // Submit takes a job in. The answer is durable; the same id again is answered with the job that is there.
 func (b *Buyer) Submit(ctx context.Context, id string, spec jobs.Spec) (s jobs.Job, err error) {
-	err = b.durably(ctx, func(now time.Time) error {
+	err = b.doDurably(ctx, func(now time.Time) error {
 		err := b.dispatcher.Submit(now, id, spec)
 		if err == nil {
-			b.files.enter(id, spec.Namespace, 0)
+			b.files.addJob(id, spec.Namespace, 0)
 		}
 		return err
 	})
@@ -26,12 +26,12 @@ func (b *Buyer) Submit(ctx context.Context, id string, spec jobs.Spec) (s jobs.J
 
 // Status tells of a job.
 func (b *Buyer) Status(ctx context.Context, id string) (jobs.Job, error) {
-	return ask(ctx, b, func(now time.Time) (jobs.Job, error) { return b.dispatcher.Status(now, id) })
+	return askLoop(ctx, b, func(now time.Time) (jobs.Job, error) { return b.dispatcher.Status(now, id) })
 }
 
 // List tells of the jobs of an app, "" for all, oldest first.
 func (b *Buyer) List(ctx context.Context, app string) ([]jobs.Job, error) {
-	return ask(ctx, b, func(now time.Time) ([]jobs.Job, error) { return b.dispatcher.List(now, app), nil })
+	return askLoop(ctx, b, func(now time.Time) ([]jobs.Job, error) { return b.dispatcher.List(now, app), nil })
 }
 
 // Tasks tells of a job's tasks in order; next is the index to go on with, -1 at the end.
@@ -40,7 +40,7 @@ func (b *Buyer) Tasks(ctx context.Context, id string, q jobs.TaskQuery) (out []j
 		tasks []jobs.Task
 		next  int
 	}
-	p, err := ask(ctx, b, func(now time.Time) (page, error) {
+	p, err := askLoop(ctx, b, func(now time.Time) (page, error) {
 		tasks, next, err := b.dispatcher.Tasks(now, id, q)
 		return page{tasks, next}, err
 	})
@@ -49,7 +49,7 @@ func (b *Buyer) Tasks(ctx context.Context, id string, q jobs.TaskQuery) (out []j
 
 // Cancel ends a job. The answer is durable; tasks that ran are given a moment to end.
 func (b *Buyer) Cancel(ctx context.Context, id string) (s jobs.Job, err error) {
-	err = b.durably(ctx, func(now time.Time) error { return b.dispatcher.Cancel(now, id, "it was cancelled") })
+	err = b.doDurably(ctx, func(now time.Time) error { return b.dispatcher.Cancel(now, id, "it was cancelled") })
 	if err != nil {
 		return s, err
 	}
@@ -60,7 +60,7 @@ func (b *Buyer) Cancel(ctx context.Context, id string) (s jobs.Job, err error) {
 // moment to end.
 func (b *Buyer) CancelTasks(ctx context.Context, id string, list jobs.Indices) (s jobs.Job, out jobs.TasksCancelled,
 	err error) {
-	err = b.durably(ctx, func(now time.Time) (err error) {
+	err = b.doDurably(ctx, func(now time.Time) (err error) {
 		out, err = b.dispatcher.CancelTasks(now, id, list)
 		return err
 	})
@@ -78,10 +78,10 @@ func (b *Buyer) Wait(ctx context.Context, id string, done int) (jobs.Job, error)
 	}
 	id = first.ID
 	for {
-		changed := b.changes.next(id)
+		changed := b.changes.nextChange(id)
 		s, err := b.Status(context.WithoutCancel(ctx), id)
 		if err != nil || s.State.Final() {
-			b.changes.over(id)
+			b.changes.forgetJob(id)
 			return s, err
 		}
 		if s.Done() > done {
@@ -92,7 +92,7 @@ func (b *Buyer) Wait(ctx context.Context, id string, done int) (jobs.Job, error)
 		case <-ctx.Done():
 			return s, nil
 		case <-b.stopped:
-			return s, gone(errStopped)
+			return s, goneError(errStopped)
 		}
 	}
 }
@@ -110,7 +110,7 @@ func (b *Buyer) Logs(ctx context.Context, id string, index int, q machine.LogQue
 		live   *jobs.Life
 		conn   RunnerConn
 	}
-	p, err := ask(ctx, b, func(time.Time) (p place, err error) {
+	p, err := askLoop(ctx, b, func(time.Time) (p place, err error) {
 		r, live, worker, err := b.dispatcher.Output(id, index)
 		if r != nil {
 			copied := *r
@@ -132,5 +132,5 @@ func (b *Buyer) Logs(ctx context.Context, id string, index int, q machine.LogQue
 	case p.result == nil:
 		return nil
 	}
-	return b.files.read(p.result, id, q.Tail, emit)
+	return b.files.readOutput(p.result, id, q.Tail, emit)
 }

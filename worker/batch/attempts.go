@@ -38,7 +38,7 @@ func openAttemptLog(dir string, write journal.Writing,
 	g := &attemptLog{path: filepath.Join(dir, attemptsFile), write: write}
 	raw, err := os.ReadFile(g.path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, g.fault(err)
+		return nil, g.wrapFault(err)
 	}
 	for line := range bytes.Lines(raw) {
 		var job string
@@ -50,13 +50,13 @@ func openAttemptLog(dir string, write journal.Writing,
 	return g, nil
 }
 
-func (g *attemptLog) fault(err error) error {
+func (g *attemptLog) wrapFault(err error) error {
 	return fault.Wrap(err, fault.Unavailable, codeGiven, "the file %s of tasks that were given out cannot be used",
 		g.path)
 }
 
-// note writes the grants of orders down.
-func (g *attemptLog) note(orders []*jobs.Orders) error {
+// noteGrants writes the grants of orders down.
+func (g *attemptLog) noteGrants(orders []*jobs.Orders) error {
 	g.buf = g.buf[:0]
 	for _, o := range orders {
 		for _, t := range o.Grants {
@@ -67,14 +67,14 @@ func (g *attemptLog) note(orders []*jobs.Orders) error {
 	if len(g.buf) == 0 {
 		return nil
 	}
-	if err := g.write(g.append); err != nil {
-		return g.fault(err)
+	if err := g.write(g.appendBuffer); err != nil {
+		return g.wrapFault(err)
 	}
 	return nil
 }
 
-// append writes buf behind the others, whole or not at all: half a line would hide what comes after it.
-func (g *attemptLog) append() error {
+// appendBuffer writes buf behind the others, whole or not at all: half a line would hide what comes after it.
+func (g *attemptLog) appendBuffer() error {
 	n, err := g.f.Write(g.buf)
 	if err != nil && n > 0 {
 		return errors.Join(err, g.f.Truncate(g.size))
@@ -83,18 +83,18 @@ func (g *attemptLog) append() error {
 	return err
 }
 
-// grown reports whether most of the file is of the past.
-func (g *attemptLog) grown() bool { return g.lines > 2*g.live+maxAttemptLines }
+// needsRewrite reports whether most of the file is of the past.
+func (g *attemptLog) needsRewrite() bool { return g.lines > 2*g.live+maxAttemptLines }
 
-// rewrite puts the attempts that still count in place of the file.
-func (g *attemptLog) rewrite(each func(f func(job string, index, attempt int))) error {
+// rewriteFile puts the attempts that still count in place of the file.
+func (g *attemptLog) rewriteFile(each func(f func(job string, index, attempt int))) error {
 	return g.write(func() error { return g.rewriteOnce(each) })
 }
 
 func (g *attemptLog) rewriteOnce(each func(f func(job string, index, attempt int))) error {
 	f, err := os.OpenFile(g.path+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC|os.O_APPEND, 0o600)
 	if err != nil {
-		return g.fault(err)
+		return g.wrapFault(err)
 	}
 	w, lines, size := bufio.NewWriter(f), 0, 0
 	each(func(job string, index, attempt int) {
@@ -105,7 +105,7 @@ func (g *attemptLog) rewriteOnce(each func(f func(job string, index, attempt int
 		err = os.Rename(g.path+".new", g.path)
 	}
 	if err != nil {
-		return g.fault(errors.Join(err, f.Close()))
+		return g.wrapFault(errors.Join(err, f.Close()))
 	}
 	err = g.close()
 	g.f, g.size, g.lines, g.live = f, int64(size), lines, lines

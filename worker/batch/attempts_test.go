@@ -35,7 +35,7 @@ func TestAttemptsOnAFullDisk(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := g.rewrite(func(func(string, int, int)) {}); err != nil {
+	if err := g.rewriteFile(func(func(string, int, int)) {}); err != nil {
 		t.Fatal(err)
 	}
 	const each = 100
@@ -44,7 +44,7 @@ func TestAttemptsOnAFullDisk(t *testing.T) {
 		for i := range each {
 			o.Grants = append(o.Grants, jobs.Grant{Life: jobs.Life{Job: "job", Index: n*each + i, Attempt: 1}})
 		}
-		if err := g.note([]*jobs.Orders{o}); err != nil {
+		if err := g.noteGrants([]*jobs.Orders{o}); err != nil {
 			t.Fatal(err)
 		}
 	}

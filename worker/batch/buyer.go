@@ -93,7 +93,7 @@ func OpenBuyer(o BuyerOptions) (*Buyer, error) {
 		return nil, err
 	}
 	b.dispatcher.Resume()
-	if err := b.files.restore(b.dispatcher.List(time.Time{}, "")); err != nil {
+	if err := b.files.restoreFiles(b.dispatcher.List(time.Time{}, "")); err != nil {
 		return nil, err
 	}
 	if b.attempts, err = openAttemptLog(o.Dir, o.Write, b.dispatcher.NoteAttempt); err != nil {
@@ -102,7 +102,7 @@ func OpenBuyer(o BuyerOptions) (*Buyer, error) {
 	if boot != "" && o.Boot != "" && boot != o.Boot {
 		b.dispatcher.SkipAttempts()
 	}
-	if err := b.attempts.rewrite(b.dispatcher.EachAttempt); err != nil {
+	if err := b.attempts.rewriteFile(b.dispatcher.EachAttempt); err != nil {
 		return nil, err
 	}
 	if raw, err := json.Marshal(o.Boot); err == nil && boot != o.Boot {
@@ -142,7 +142,7 @@ func (b *Buyer) Detach(w cluster.WorkerID) {
 	b.connsMu.Lock()
 	delete(b.conns, w)
 	b.connsMu.Unlock()
-	b.post(func(now time.Time) {
+	b.postFunc(func(now time.Time) {
 		b.dispatcher.Silent(now, w)
 		b.silent[w] = now
 	})
@@ -153,15 +153,15 @@ func (b *Buyer) Detach(w cluster.WorkerID) {
 func (b *Buyer) Report(m Message) {
 	for i, out := range m.Outputs {
 		r := &m.Results[i]
-		r.Offset, r.Bytes, r.Cut = b.files.keep(r.Job, out, r.Cut)
+		r.Offset, r.Bytes, r.Cut = b.files.keepOutput(r.Job, out, r.Cut)
 	}
-	b.post(func(now time.Time) {
+	b.postFunc(func(now time.Time) {
 		delete(b.silent, m.Worker)
 		b.dispatcher.Report(now, m.Report)
 	})
 }
 
-func (b *Buyer) post(f func(now time.Time)) {
+func (b *Buyer) postFunc(f func(now time.Time)) {
 	select {
 	case b.inputs <- f:
 	case <-b.stopped:
@@ -174,7 +174,7 @@ func (b *Buyer) Run(ctx context.Context) error {
 	defer b.once.Do(func() { close(b.stopped) })
 	tick := time.NewTicker(tickEvery)
 	defer tick.Stop()
-	b.post(func(now time.Time) { b.dispatcher.Open(now) }) // behind the first reports of those who are attached
+	b.postFunc(func(now time.Time) { b.dispatcher.Open(now) }) // behind the first reports of those who are attached
 	for {
 		now := time.Now()
 		select {
@@ -184,7 +184,7 @@ func (b *Buyer) Run(ctx context.Context) error {
 			}
 			return nil
 		case f := <-b.inputs:
-			b.drain(f, time.Now())
+			b.runWaiting(f, time.Now())
 		case err := <-b.saved:
 			if err != nil {
 				return fault.Wrap(err, fault.Unavailable, fault.CodeJournal,
@@ -192,11 +192,11 @@ func (b *Buyer) Run(ctx context.Context) error {
 			}
 			b.busy = false
 			b.dispatcher.Saved(time.Now())
-			b.committed(nil)
+			b.reportCommitted(nil)
 		case now = <-tick.C:
-			b.tick(now)
+			b.tickDispatcher(now)
 		}
-		if err := b.settle(); err != nil {
+		if err := b.settleOrders(); err != nil {
 			return err
 		}
 	}
@@ -205,7 +205,7 @@ func (b *Buyer) Run(ctx context.Context) error {
 // Close lets go of files. Run must have ended.
 func (b *Buyer) Close() error { return errors.Join(b.files.close(), b.attempts.close()) }
 
-func (b *Buyer) drain(f func(time.Time), now time.Time) {
+func (b *Buyer) runWaiting(f func(time.Time), now time.Time) {
 	for n := 0; ; n++ {
 		f(now)
 		if n == maxBatch {
@@ -219,7 +219,7 @@ func (b *Buyer) drain(f func(time.Time), now time.Time) {
 	}
 }
 
-func (b *Buyer) tick(now time.Time) {
+func (b *Buyer) tickDispatcher(now time.Time) {
 	for w, since := range b.silent {
 		if now.Sub(since) >= GoneAfter {
 			delete(b.silent, w)
@@ -229,14 +229,14 @@ func (b *Buyer) tick(now time.Time) {
 	b.dispatcher.Open(now) // room that was kept back may be free again
 }
 
-// settle sends orders, and commits when the journal is free: everything that came in meanwhile shares one commit.
-func (b *Buyer) settle() error {
+// settleOrders sends orders, and commits when the journal is free: everything that came in meanwhile shares one commit.
+func (b *Buyer) settleOrders() error {
 	out := b.dispatcher.Take()
-	if err := b.attempts.note(out.Orders); err != nil {
+	if err := b.attempts.noteGrants(out.Orders); err != nil {
 		return err
 	}
-	if b.attempts.grown() {
-		if err := b.attempts.rewrite(b.dispatcher.EachAttempt); err != nil {
+	if b.attempts.needsRewrite() {
+		if err := b.attempts.rewriteFile(b.dispatcher.EachAttempt); err != nil {
 			return err
 		}
 	}
@@ -248,8 +248,8 @@ func (b *Buyer) settle() error {
 			s.Order(o)
 		}
 	}
-	b.files.end(out.Ended)
-	b.changes.tell(out.Changed)
+	b.files.endJobs(out.Ended)
+	b.changes.notifyChanged(out.Changed)
 	if b.busy {
 		return nil
 	}
@@ -260,9 +260,9 @@ func (b *Buyer) settle() error {
 	for i := range b.waiters {
 		b.waiters[i].behind = 0
 	}
-	b.files.purge(b.dispatcher.Take().Purged)
+	b.files.purgeJobs(b.dispatcher.Take().Purged)
 	if len(batch) == 0 {
-		b.committed(nil)
+		b.reportCommitted(nil)
 		return nil
 	}
 	b.busy = true
@@ -270,8 +270,8 @@ func (b *Buyer) settle() error {
 	return nil
 }
 
-// committed tells those whose doing was in the commit that has ended.
-func (b *Buyer) committed(err error) {
+// reportCommitted tells those whose doing was in the commit that has ended.
+func (b *Buyer) reportCommitted(err error) {
 	var later []commitWaiter
 	for _, s := range b.waiters {
 		if s.behind == 0 {
@@ -291,31 +291,31 @@ type answered[T any] struct {
 	err   error
 }
 
-// ask runs f in the loop and waits for what it gives.
-func ask[T any](ctx context.Context, b *Buyer, f func(now time.Time) (T, error)) (T, error) {
+// askLoop runs f in the loop and waits for what it gives.
+func askLoop[T any](ctx context.Context, b *Buyer, f func(now time.Time) (T, error)) (T, error) {
 	done := make(chan answered[T], 1) // f's own: whoever asked may be gone
 	var none T
 	select {
 	case b.inputs <- func(now time.Time) { v, err := f(now); done <- answered[T]{v, err} }:
 	case <-b.stopped:
-		return none, gone(errStopped)
+		return none, goneError(errStopped)
 	case <-ctx.Done():
-		return none, late(ctx)
+		return none, lateError(ctx)
 	}
 	select {
 	case a := <-done:
 		return a.value, a.err
 	case <-b.stopped:
-		return none, gone(errStopped)
+		return none, goneError(errStopped)
 	case <-ctx.Done():
-		return none, late(ctx)
+		return none, lateError(ctx)
 	}
 }
 
-// durably runs f in the loop, and unless it fails waits until what it did is in the journal.
-func (b *Buyer) durably(ctx context.Context, f func(now time.Time) error) error {
+// doDurably runs f in the loop, and unless it fails waits until what it did is in the journal.
+func (b *Buyer) doDurably(ctx context.Context, f func(now time.Time) error) error {
 	done := make(chan error, 1)
-	_, err := ask(ctx, b, func(now time.Time) (struct{}, error) {
+	_, err := askLoop(ctx, b, func(now time.Time) (struct{}, error) {
 		err := f(now)
 		if err == nil {
 			b.waiters = append(b.waiters, commitWaiter{1, done})
@@ -329,18 +329,18 @@ func (b *Buyer) durably(ctx context.Context, f func(now time.Time) error) error 
 	case err := <-done:
 		return err
 	case <-b.stopped:
-		return gone(errStopped)
+		return goneError(errStopped)
 	case <-ctx.Done():
-		return late(ctx)
+		return lateError(ctx)
 	}
 }
 
-func gone(err error) error {
+func goneError(err error) error {
 	return fault.Wrap(err, fault.Unavailable, fault.CodeStopped,
 		"souk is ending, so jobs are not served any more; try again when it is back")
 }
 
-func late(ctx context.Context) error {
+func lateError(ctx context.Context) error {
 	return fault.Wrap(ctx.Err(), fault.Timeout, fault.CodeDeadline, "there was no answer in the time given")
 }
 
@@ -350,10 +350,11 @@ type changes struct {
 	of map[string]chan struct{} // closed at the job's next change; none when nobody waits
 }
 
-// over forgets a job that does not change any more. Who waits for it meanwhile is woken, and sees that it has ended.
-func (c *changes) over(id string) { c.tell(map[string]bool{id: true}) }
+// forgetJob forgets a job that does not change any more. Who waits for it meanwhile is woken, and sees that it has
+// ended.
+func (c *changes) forgetJob(id string) { c.notifyChanged(map[string]bool{id: true}) }
 
-func (c *changes) next(id string) <-chan struct{} {
+func (c *changes) nextChange(id string) <-chan struct{} {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.of[id] == nil {
@@ -362,7 +363,7 @@ func (c *changes) next(id string) <-chan struct{} {
 	return c.of[id]
 }
 
-func (c *changes) tell(ids map[string]bool) {
+func (c *changes) notifyChanged(ids map[string]bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for id := range ids {

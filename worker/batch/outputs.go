@@ -70,9 +70,9 @@ func openOutputs(dir string) (*outputs, error) {
 		open: map[string]*outputFile{}}, nil
 }
 
-// restore takes back the files of the jobs that there are, and removes those of jobs that are kept no longer.
-func (o *outputs) restore(list []jobs.Job) error {
-	sizes, err := o.sizes()
+// restoreFiles takes back the files of the jobs that there are, and removes those of jobs that are kept no longer.
+func (o *outputs) restoreFiles(list []jobs.Job) error {
+	sizes, err := o.fileSizes()
 	if err != nil {
 		return fault.Wrap(err, fault.Unavailable, fault.CodeDir,
 			"the directory %s of jobs' output cannot be read", o.dir)
@@ -80,7 +80,7 @@ func (o *outputs) restore(list []jobs.Job) error {
 	var ended []jobs.Job
 	for i := range list {
 		j := &list[i]
-		o.enter(j.ID, j.Spec.Namespace, sizes[j.ID])
+		o.addJob(j.ID, j.Spec.Namespace, sizes[j.ID])
 		delete(sizes, j.ID)
 		if j.State.Final() {
 			o.of[j.ID].dropped = o.of[j.ID].size == 0
@@ -89,7 +89,7 @@ func (o *outputs) restore(list []jobs.Job) error {
 	}
 	slices.SortStableFunc(ended, func(a, b jobs.Job) int { return a.Ended.Compare(*b.Ended) })
 	for i := range ended {
-		o.end([]string{ended[i].ID})
+		o.endJobs([]string{ended[i].ID})
 	}
 	for job := range sizes {
 		if err := os.Remove(o.path(job)); err != nil {
@@ -101,8 +101,8 @@ func (o *outputs) restore(list []jobs.Job) error {
 	return nil
 }
 
-// sizes reads the sizes of the files that there are, by job.
-func (o *outputs) sizes() (map[string]int64, error) {
+// fileSizes reads the sizes of the files that there are, by job.
+func (o *outputs) fileSizes() (map[string]int64, error) {
 	files, err := os.ReadDir(o.dir)
 	sizes := map[string]int64{}
 	for _, e := range files {
@@ -117,18 +117,18 @@ func (o *outputs) sizes() (map[string]int64, error) {
 	return sizes, err
 }
 
-// enter takes a job in, of which there are size bytes already: only of those is output kept.
-func (o *outputs) enter(job, namespace string, size int64) {
+// addJob takes a job in, of which there are size bytes already: only of those is output kept.
+func (o *outputs) addJob(job, namespace string, size int64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.of[job] == nil {
 		o.of[job] = &outputFile{job: job, namespace: cmp.Or(namespace, cluster.DefaultNamespace)}
-		o.grow(o.of[job], size)
+		o.addBytes(o.of[job], size)
 	}
 }
 
-// end tells of jobs that have ended, in this order: their output makes room for others'.
-func (o *outputs) end(ids []string) {
+// endJobs tells of jobs that have ended, in this order: their output makes room for others'.
+func (o *outputs) endJobs(ids []string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, job := range ids {
@@ -141,8 +141,8 @@ func (o *outputs) end(ids []string) {
 
 func (o *outputs) path(job string) string { return filepath.Join(o.dir, job+outputSuffix) }
 
-// grow counts bytes of a file, or takes them back.
-func (o *outputs) grow(f *outputFile, n int64) {
+// addBytes counts bytes of a file, or takes them back.
+func (o *outputs) addBytes(f *outputFile, n int64) {
 	f.size += n
 	o.all += n
 	if o.space[f.namespace] += n; o.space[f.namespace] == 0 {
@@ -150,28 +150,28 @@ func (o *outputs) grow(f *outputFile, n int64) {
 	}
 }
 
-// keep appends one task's output. What cannot be kept is cut.
-func (o *outputs) keep(job string, out []byte, cut bool) (offset int64, n int, cutNow bool) {
+// keepOutput appends one task's output. What cannot be kept is cut.
+func (o *outputs) keepOutput(job string, out []byte, cut bool) (offset int64, n int, cutNow bool) {
 	if len(out) == 0 {
 		return 0, 0, cut
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	f := o.of[job]
-	if f == nil || !o.admits(f, int64(len(out))) || o.opened(f) != nil {
+	if f == nil || !o.canGrow(f, int64(len(out))) || o.ensureOpen(f) != nil {
 		return 0, 0, true
 	}
 	offset = f.size
 	n, err := f.f.WriteAt(out, offset)
-	o.grow(f, int64(n))
+	o.addBytes(f, int64(n))
 	if err != nil {
 		return 0, 0, true
 	}
 	return offset, n, cut
 }
 
-// admits reports whether a file may grow by n, and drops those of jobs that have ended until it may.
-func (o *outputs) admits(f *outputFile, n int64) bool {
+// canGrow reports whether a file may grow by n, and drops those of jobs that have ended until it may.
+func (o *outputs) canGrow(f *outputFile, n int64) bool {
 	if f.dropped || f.size+n > maxJobOutput {
 		return false
 	}
@@ -180,18 +180,18 @@ func (o *outputs) admits(f *outputFile, n int64) bool {
 		if !own && o.all+n <= maxAllOutput {
 			return !f.dropped // it may have been the oldest itself
 		}
-		old := o.oldest(f.namespace, own)
+		old := o.oldestEnded(f.namespace, own)
 		if old == nil {
 			return false
 		}
-		o.remove(old)
+		o.removeFile(old)
 		old.dropped = true
 	}
 }
 
-// oldest returns the file that makes room for one of a namespace: of jobs that have ended the oldest of that namespace,
-// or unless own is asked for of the one that has most, if it is more; nil: there is none.
-func (o *outputs) oldest(namespace string, own bool) (old *outputFile) {
+// oldestEnded returns the file that makes room for one of a namespace: of jobs that have ended the oldest of that
+// namespace, or unless own is asked for of the one that has most, if it is more; nil: there is none.
+func (o *outputs) oldestEnded(namespace string, own bool) (old *outputFile) {
 	for _, f := range o.ended {
 		has := o.space[f.namespace]
 		mine := f.namespace == namespace
@@ -205,14 +205,14 @@ func (o *outputs) oldest(namespace string, own bool) (old *outputFile) {
 	return old
 }
 
-// remove removes a job's file.
-func (o *outputs) remove(f *outputFile) {
-	o.shut(f)
+// removeFile removes a job's file.
+func (o *outputs) removeFile(f *outputFile) {
+	o.closeFile(f)
 	_ = os.Remove(o.path(f.job))
-	o.grow(f, -f.size)
+	o.addBytes(f, -f.size)
 }
 
-func (o *outputs) shut(f *outputFile) (err error) {
+func (o *outputs) closeFile(f *outputFile) (err error) {
 	if f.f != nil {
 		err = f.f.Close()
 		delete(o.open, f.job)
@@ -221,14 +221,14 @@ func (o *outputs) shut(f *outputFile) (err error) {
 	return err
 }
 
-// opened opens a file, unless it is.
-func (o *outputs) opened(f *outputFile) (err error) {
+// ensureOpen opens a file, unless it is.
+func (o *outputs) ensureOpen(f *outputFile) (err error) {
 	if f.f != nil {
 		return nil
 	}
 	if len(o.open) >= maxOpen {
 		for _, other := range o.open { // any: to open it again is cheap
-			_ = o.shut(other)
+			_ = o.closeFile(other)
 			break
 		}
 	}
@@ -238,8 +238,8 @@ func (o *outputs) opened(f *outputFile) (err error) {
 	return err
 }
 
-// read gives the lines of one task's output, the last tail of them; 0 is all.
-func (o *outputs) read(r *jobs.Result, job string, tail *int, emit func(machine.LogLine) error) error {
+// readOutput gives the lines of one task's output, the last tail of them; 0 is all.
+func (o *outputs) readOutput(r *jobs.Result, job string, tail *int, emit func(machine.LogLine) error) error {
 	switch {
 	case r.Bytes > 0:
 	case r.Cut:
@@ -287,8 +287,8 @@ func (o *outputs) read(r *jobs.Result, job string, tail *int, emit func(machine.
 	return nil
 }
 
-// purge removes the files of jobs that are kept no longer.
-func (o *outputs) purge(ids []string) {
+// purgeJobs removes the files of jobs that are kept no longer.
+func (o *outputs) purgeJobs(ids []string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for _, job := range ids {
@@ -296,7 +296,7 @@ func (o *outputs) purge(ids []string) {
 		if f == nil {
 			continue
 		}
-		o.remove(f)
+		o.removeFile(f)
 		delete(o.of, job)
 		o.ended = slices.DeleteFunc(o.ended, func(other *outputFile) bool { return other == f })
 	}
@@ -307,7 +307,7 @@ func (o *outputs) close() error {
 	defer o.mu.Unlock()
 	var errs []error
 	for _, f := range o.open {
-		errs = append(errs, o.shut(f))
+		errs = append(errs, o.closeFile(f))
 	}
 	return errors.Join(errs...)
 }

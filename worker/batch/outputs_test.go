@@ -53,7 +53,7 @@ func (w *files) restart() {
 	if w.outputs, err = openOutputs(w.dir); err != nil {
 		w.t.Fatal(err)
 	}
-	if err := w.restore(w.list); err != nil {
+	if err := w.restoreFiles(w.list); err != nil {
 		w.t.Fatal(err)
 	}
 	w.t.Cleanup(func() { _ = w.close() })
@@ -87,9 +87,9 @@ func (w *files) counted() {
 // write appends a line to a job's output and tells whether it was kept.
 func (w *files) write(job string) bool {
 	w.t.Helper()
-	offset, n, cut := w.keep(job, []byte(line), false)
+	offset, n, cut := w.keepOutput(job, []byte(line), false)
 	w.counted()
-	err := w.read(&jobs.Result{Offset: offset, Bytes: n, Cut: cut}, job, nil,
+	err := w.readOutput(&jobs.Result{Offset: offset, Bytes: n, Cut: cut}, job, nil,
 		func(machine.LogLine) error { return nil })
 	if cut != (n == 0) || cut != fault.Is(err, fault.NotFound) || !cut && err != nil {
 		w.t.Errorf("%d bytes are kept, cut %v: %v", n, cut, err)
@@ -100,7 +100,7 @@ func (w *files) write(job string) bool {
 // has reports whether the first line of a job's output is still there; where it is not, that is said.
 func (w *files) has(job string) bool {
 	w.t.Helper()
-	err := w.read(&jobs.Result{Bytes: len(line)}, job, nil, func(machine.LogLine) error { return nil })
+	err := w.readOutput(&jobs.Result{Bytes: len(line)}, job, nil, func(machine.LogLine) error { return nil })
 	if err != nil && (!fault.Is(err, fault.NotFound) || !strings.Contains(err.Error(), "kept no longer")) {
 		w.t.Error(err)
 	}
@@ -130,7 +130,7 @@ func TestOutputOfANamespaceIsBounded(t *testing.T) {
 	if !w.has(first) {
 		t.Error("output was dropped for what finds no room even so")
 	}
-	w.enter("j00000000aa", "greedy", 0)
+	w.addJob("j00000000aa", "greedy", 0)
 	w.list = append(w.list, jobs.Job{ID: "j00000000aa", State: jobs.Running, Spec: jobs.Spec{Namespace: "greedy"}})
 	if !w.write("j00000000aa") || w.has(first) || !w.has(second) || !w.has(other) {
 		t.Error("it is not the oldest that made room")
@@ -142,7 +142,7 @@ func TestOutputOfANamespaceIsBounded(t *testing.T) {
 	if w.write("j00000000bb") {
 		t.Error("output of a job that is not there is kept")
 	}
-	w.purge([]string{first, second})
+	w.purgeJobs([]string{first, second})
 	w.counted()
 	if w.has(second) {
 		t.Error("output of a job that is purged is kept")

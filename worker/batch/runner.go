@@ -109,7 +109,7 @@ func (r *Runner) Run(ctx context.Context, host Host) {
 	r.mu.Lock()
 	r.host, r.ctx = host, ctx
 	for _, t := range r.tasks { // from before
-		r.wg.Go(func() { r.follow(t, 0) })
+		r.wg.Go(func() { r.followTask(t, 0) })
 	}
 	for _, t := range r.unannounced {
 		r.wg.Go(func() { _ = host.AdoptTask(ctx, t) }) // fails only when the worker ends
@@ -117,11 +117,11 @@ func (r *Runner) Run(ctx context.Context, host Host) {
 	r.unannounced = nil
 	r.mu.Unlock()
 	for range removers {
-		r.wg.Go(r.remove)
+		r.wg.Go(r.removeRecorded)
 	}
-	r.wg.Go(r.look)
-	wake(r.drop)
-	wake(r.poke)
+	r.wg.Go(r.lookForLives)
+	wakeUp(r.drop)
+	wakeUp(r.poke)
 	for {
 		select {
 		case <-ctx.Done():
@@ -131,20 +131,20 @@ func (r *Runner) Run(ctx context.Context, host Host) {
 			r.wg.Wait()
 			return
 		case <-r.poke:
-			r.report()
+			r.reportAll()
 		}
 	}
 }
 
-func wake(c chan struct{}) {
+func wakeUp(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
 	default:
 	}
 }
 
-// report tells all that has come up.
-func (r *Runner) report() {
+// reportAll tells all that has come up.
+func (r *Runner) reportAll() {
 	r.mu.Lock()
 	if r.sink == nil {
 		r.mu.Unlock()
@@ -160,7 +160,7 @@ func (r *Runner) report() {
 	r.mu.Lock()
 	if r.connection != connection { // what was gathered is for a buyer that is gone; Connect has told the new one
 		r.mu.Unlock()
-		wake(r.poke)
+		wakeUp(r.poke)
 		return
 	}
 	same := r.reported != nil && (!changed || judgedAlike(*r.reported, rec))
@@ -189,7 +189,7 @@ func (r *Runner) Connect(sink ReportSink) Message {
 	r.sink, r.out = sink, Message{}
 	r.connection++
 	clear(r.offered)
-	r.offer()
+	r.offerSlots()
 	m := r.out
 	r.out = Message{}
 	m.Full, m.Worker = true, r.o.Worker
@@ -204,12 +204,12 @@ func (r *Runner) Connect(sink ReportSink) Message {
 		m.Outputs = append(m.Outputs, h.output)
 	}
 	r.reported = nil
-	wake(r.poke)
+	wakeUp(r.poke)
 	return m
 }
 
-// offer offers every free slot that is not offered yet. Under mu.
-func (r *Runner) offer() {
+// offerSlots offers every free slot that is not offered yet. Under mu.
+func (r *Runner) offerSlots() {
 	if len(r.held) >= maxHeld {
 		return
 	}
@@ -232,7 +232,7 @@ func (r *Runner) Order(o *jobs.Orders) {
 		r.slots[k.Slot].Acknowledge(k.Number)
 	}
 	for _, g := range o.Grants {
-		r.wg.Go(func() { r.granted(g) })
+		r.wg.Go(func() { r.acceptGrant(g) })
 	}
 	for _, w := range o.Watch {
 		t := r.tasks[w.Life.String()]
@@ -269,9 +269,9 @@ func (r *Runner) Order(o *jobs.Orders) {
 		}
 	}
 	if len(o.Recorded) > 0 {
-		r.offer()
-		wake(r.drop)
-		wake(r.poke)
+		r.offerSlots()
+		wakeUp(r.drop)
+		wakeUp(r.poke)
 	}
 }
 
@@ -296,8 +296,8 @@ func (r *Runner) Evict(p machine.Preemption) {
 	}
 }
 
-// remove has the runtime forget lives whose results are recorded.
-func (r *Runner) remove() {
+// removeRecorded has the runtime forget lives whose results are recorded.
+func (r *Runner) removeRecorded() {
 	for {
 		r.mu.Lock()
 		name := ""
@@ -313,7 +313,7 @@ func (r *Runner) remove() {
 				return
 			}
 		}
-		wake(r.drop) // the others too
+		wakeUp(r.drop) // the others too
 		ctx, cancel := context.WithTimeout(r.ctx, effectTime)
 		if err := r.o.Runtime.Remove(ctx, name); err != nil && r.ctx.Err() == nil {
 			r.log.Warn("a task that has ended could not be removed; the audit tries again", "task", name, "err", err)
@@ -327,8 +327,8 @@ func (r *Runner) Output(ctx context.Context, l jobs.Life, q machine.LogQuery, em
 	return r.o.Runtime.Logs(ctx, l.String(), q, emit)
 }
 
-// kill ends a task: SIGTERM, and after a grace SIGKILL.
-func (r *Runner) kill(name string, hard bool) {
+// killTask ends a task: SIGTERM, and after a grace SIGKILL.
+func (r *Runner) killTask(name string, hard bool) {
 	ctx, cancel := context.WithTimeout(r.ctx, effectTime)
 	defer cancel()
 	var err error

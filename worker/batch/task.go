@@ -15,8 +15,8 @@ import (
 	"github.com/soukhq/souk/runtime/devices"
 )
 
-// granted takes a task that the buyer gives to a slot, and runs it; or says why not, and offers the slot again.
-func (r *Runner) granted(g jobs.Grant) {
+// acceptGrant takes a task that the buyer gives to a slot, and runs it; or says why not, and offers the slot again.
+func (r *Runner) acceptGrant(g jobs.Grant) {
 	name := g.Life.String()
 	err := r.host.AdmitTask(r.ctx, taskOf(g.Life, g.Terms))
 	r.mu.Lock()
@@ -31,7 +31,7 @@ func (r *Runner) granted(g jobs.Grant) {
 	if reply.Answer != auction.Accept {
 		if reply.Answer == auction.Refuse && !r.slots[g.Slot].Busy && r.slots[g.Slot].Offer == g.Granted.Offer {
 			r.offered[g.Slot] = false
-			r.offer()
+			r.offerSlots()
 		}
 		runs := r.tasks[name] != nil
 		delete(r.evicted, name)
@@ -39,13 +39,13 @@ func (r *Runner) granted(g jobs.Grant) {
 		if err == nil && !runs {
 			_ = r.host.ReleaseTask(r.ctx, name) // fails only when the worker ends
 		}
-		wake(r.poke)
+		wakeUp(r.poke)
 		return
 	}
 	t := newTask(g.Life, int(g.Slot))
 	r.tasks[name] = t
 	r.mu.Unlock()
-	wake(r.poke)
+	wakeUp(r.poke)
 	spec := runtime.Spec{Machine: name, Attempt: uint64(g.Life.Attempt), Fresh: true, App: g.Terms.App,
 		Image: "souk/host", Argv: g.Terms.Command,
 		Env: g.Terms.Environ(g.Life, string(r.o.Worker)), Resources: g.Life.Shape(), SharedCPU: g.Terms.Shared,
@@ -64,13 +64,13 @@ func (r *Runner) granted(g jobs.Grant) {
 		res.Code, res.Error, res.Ended = exitNotStarted, err.Error(), time.Now().UnixMicro()
 		res.Lost = fault.Is(err, fault.Unavailable) || fault.Is(err, fault.Timeout)
 		res.Began = res.Ended
-		r.finish(t, res)
+		r.finishTask(t, res)
 		return
 	}
 	r.mu.Lock()
 	t.beganAt(st.StartedAt)
 	r.mu.Unlock()
-	r.follow(t, g.Terms.Timeout)
+	r.followTask(t, g.Terms.Timeout)
 }
 
 // giveDevices has a task get the GPUs that it was granted.
@@ -105,8 +105,8 @@ func (t *task) beganAt(at time.Time) {
 	}
 }
 
-// follow waits for a task's exit, and ends it at its timeout or when it is told to.
-func (r *Runner) follow(t *task, timeout time.Duration) {
+// followTask waits for a task's exit, and ends it at its timeout or when it is told to.
+func (r *Runner) followTask(t *task, timeout time.Duration) {
 	name := t.life.String()
 	late := time.NewTimer(time.Hour)
 	defer late.Stop()
@@ -128,17 +128,17 @@ func (r *Runner) follow(t *task, timeout time.Duration) {
 		case <-late.C:
 			hard := timedOut || told
 			timedOut = timedOut || !told
-			r.kill(name, hard)
+			r.killTask(name, hard)
 			late.Reset(endGrace)
 		case evicted = <-t.evict:
 			if !told && !timedOut {
-				r.kill(name, false)
+				r.killTask(name, false)
 				late.Reset(endGrace)
 			}
 			told = true
 		case <-t.end:
 			if !told && !timedOut {
-				r.kill(name, false)
+				r.killTask(name, false)
 				late.Reset(endGrace)
 			}
 			told = true
@@ -153,7 +153,7 @@ func (r *Runner) follow(t *task, timeout time.Duration) {
 			} else if told && res.Lost {
 				res.Error = "it was ended because it or its job was cancelled, or a newer attempt was begun"
 			}
-			r.finish(t, res)
+			r.finishTask(t, res)
 			return
 		}
 	}
@@ -165,8 +165,8 @@ func (r *Runner) beganAt(t *task) time.Time {
 	return t.began
 }
 
-// finish gives room and slot back, offers the slot, and then tells the result with what the task wrote.
-func (r *Runner) finish(t *task, res jobs.Result) {
+// finishTask gives room and slot back, offers the slot, and then tells the result with what the task wrote.
+func (r *Runner) finishTask(t *task, res jobs.Result) {
 	name := t.life.String()
 	_ = r.host.ReleaseTask(r.ctx, name) // fails only when the worker ends
 	r.mu.Lock()
@@ -174,20 +174,20 @@ func (r *Runner) finish(t *task, res jobs.Result) {
 		r.slots[t.slot].Busy = false
 		r.offered[t.slot] = false
 	}
-	r.offer()
+	r.offerSlots()
 	r.mu.Unlock()
-	wake(r.poke)
+	wakeUp(r.poke)
 	h := heldResult{result: res}
-	h.output, h.result.Cut = r.output(name)
+	h.output, h.result.Cut = r.readOutput(name)
 	r.mu.Lock()
 	delete(r.tasks, name)
-	r.hold(name, h)
+	r.holdResult(name, h)
 	r.mu.Unlock()
-	wake(r.poke)
+	wakeUp(r.poke)
 }
 
-// hold keeps a result until it is recorded, and tells it. Under mu.
-func (r *Runner) hold(name string, h heldResult) {
+// holdResult keeps a result until it is recorded, and tells it. Under mu.
+func (r *Runner) holdResult(name string, h heldResult) {
 	r.held[name] = h
 	if r.sink != nil {
 		r.out.Results = append(r.out.Results, h.result)
@@ -195,15 +195,15 @@ func (r *Runner) hold(name string, h heldResult) {
 	}
 }
 
-// output reads the last of what a task wrote, as NDJSON; cut says that there was more.
-func (r *Runner) output(name string) (out []byte, cut bool) {
+// readOutput reads the last of what a task wrote, as NDJSON; cut says that there was more.
+func (r *Runner) readOutput(name string) (out []byte, cut bool) {
 	var lines []kept
 	size, lost := 0, int64(0)
 	ctx, cancel := context.WithTimeout(r.ctx, effectTime)
 	defer cancel()
 	err := r.o.Runtime.Logs(ctx, name, machine.LogQuery{}, func(l machine.LogLine) error {
 		k := kept{line: l}
-		if err := k.encode(); err != nil {
+		if err := k.encodeKept(); err != nil {
 			return err
 		}
 		lines = append(lines, k)
@@ -219,7 +219,7 @@ func (r *Runner) output(name string) (out []byte, cut bool) {
 	}
 	if len(lines) > 0 && lost > 0 {
 		lines[0].line.Lost += lost
-		_ = lines[0].encode() // it was possible before
+		_ = lines[0].encodeKept() // it was possible before
 	}
 	for _, l := range lines {
 		out = append(out, l.json...)
@@ -233,7 +233,7 @@ type kept struct {
 	json []byte
 }
 
-func (k *kept) encode() error {
+func (k *kept) encodeKept() error {
 	k.line.Cursor = ""
 	b, err := json.Marshal(k.line)
 	k.json = append(b, '\n')
@@ -261,7 +261,7 @@ func (r *Runner) Exited(x runtime.Exit) {
 		}
 		// It was begun just before the process before this one ended, or its removal is under way: then the buyer says
 		// once more that its result is recorded.
-		t = r.take(l, -1)
+		t = r.adoptLife(l, -1)
 		t.began = x.At
 	}
 	select {
@@ -270,12 +270,12 @@ func (r *Runner) Exited(x runtime.Exit) {
 	}
 }
 
-// take makes a task of a life that is there already, and follows it. Under mu.
-func (r *Runner) take(l jobs.Life, slot int) *task {
+// adoptLife makes a task of a life that is there already, and follows it. Under mu.
+func (r *Runner) adoptLife(l jobs.Life, slot int) *task {
 	t := newTask(l, slot)
 	r.tasks[l.String()] = t
 	if r.ctx != nil && !r.ended { // before, Run will follow it
-		r.wg.Go(func() { r.follow(t, 0) })
+		r.wg.Go(func() { r.followTask(t, 0) })
 	}
 	return t
 }
@@ -285,7 +285,7 @@ func (r *Runner) Changed(rec *cluster.Record) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.changed = true
-	wake(r.poke)
+	wakeUp(r.poke)
 }
 
 // Known implements worker.Tasks: before Run it takes up what runs, later it looks for what has drifted.
@@ -312,7 +312,7 @@ func (r *Runner) Known(asked time.Time, lives []runtime.Status) {
 		case !ok || !first && !begun:
 			r.gone = append(r.gone, s.Machine) // nobody will ask for it
 		case !first && s.Exit == nil: // nobody knows of it
-			r.take(l, -1).end <- "nobody had asked for it"
+			r.adoptLife(l, -1).end <- "nobody had asked for it"
 		case first:
 			at := -1
 			if slot < len(r.slots) {
@@ -320,7 +320,7 @@ func (r *Runner) Known(asked time.Time, lives []runtime.Status) {
 				r.slots[slot].Busy = true
 				slot++
 			}
-			t = r.take(l, at)
+			t = r.adoptLife(l, at)
 			if t.unsure = !begun; begun {
 				t.beganAt(s.StartedAt)
 			}
@@ -342,7 +342,7 @@ func (r *Runner) Known(asked time.Time, lives []runtime.Status) {
 			}
 		}
 	}
-	wake(r.drop)
+	wakeUp(r.drop)
 }
 
 // How long a start may take before a look at what runs counts against it: one of ours, and one of a process before.
@@ -351,8 +351,8 @@ const (
 	unsureFor = 900 * time.Millisecond
 )
 
-// look looks soon after the start for what the process before had begun in its last moment.
-func (r *Runner) look() {
+// lookForLives looks soon after the start for what the process before had begun in its last moment.
+func (r *Runner) lookForLives() {
 	for _, after := range []time.Duration{time.Second, 5 * time.Second, lostAfter} {
 		t := time.NewTimer(after)
 		select {

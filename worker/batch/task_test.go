@@ -46,7 +46,7 @@ func TestAKillIsNotPutOffByATimeout(t *testing.T) {
 		r := NewRunner(RunnerOptions{Worker: "w1", Runtime: s})
 		r.ctx, r.host = ctx, noHost{}
 		x := newTask(jobs.Life{Job: jobs.ID(1)}, -1)
-		go r.follow(x, 0)
+		go r.followTask(x, 0)
 		x.end <- "it was told to end"
 		synctest.Wait()
 		x.watch <- time.Hour

@@ -32,8 +32,8 @@ const (
 // verdict is what a check says.
 type verdict struct{ status, output string }
 
-// ask makes a check once. refused is not nil where nothing listens.
-func (c *Checker) ask(ctx context.Context, m *machine.Machine, h *machine.HealthCheck) (v verdict, refused error) {
+// askOnce makes a check once. refused is not nil where nothing listens.
+func (c *Checker) askOnce(ctx context.Context, m *machine.Machine, h *machine.HealthCheck) (v verdict, refused error) {
 	ctx, cancel := context.WithTimeout(ctx, h.Timeout)
 	defer cancel()
 	conn, err := c.o.Dial(ctx, m, h.Port)
@@ -41,7 +41,7 @@ func (c *Checker) ask(ctx context.Context, m *machine.Machine, h *machine.Health
 		refused = err
 	}
 	if err != nil {
-		return failed(h, err), refused
+		return failedVerdict(h, err), refused
 	}
 	defer conn.Close()
 	if !h.HTTP {
@@ -54,12 +54,12 @@ func (c *Checker) ask(ctx context.Context, m *machine.Machine, h *machine.Health
 	defer stop()
 	var a answer
 	if err == nil {
-		a, err = c.get(ctx, conn, m, h)
+		a, err = c.getHTTP(ctx, conn, m, h)
 	}
 	if err != nil {
-		return failed(h, err), nil
+		return failedVerdict(h, err), nil
 	}
-	return a.judge(), nil
+	return a.judgeAnswer(), nil
 }
 
 // answer is what a check reads of one.
@@ -69,9 +69,10 @@ type answer struct {
 	body     []byte // its beginning
 }
 
-// get sends the request of a check and reads the beginning of the answer.
-func (c *Checker) get(ctx context.Context, conn net.Conn, m *machine.Machine, h *machine.HealthCheck) (answer, error) {
-	req, err := request(m, h)
+// getHTTP sends the request of a check and reads the beginning of the answer.
+func (c *Checker) getHTTP(ctx context.Context, conn net.Conn, m *machine.Machine, h *machine.HealthCheck) (answer,
+	error) {
+	req, err := checkRequest(m, h)
 	if err != nil {
 		return answer{}, err
 	}
@@ -102,8 +103,8 @@ func (c *Checker) get(ctx context.Context, conn net.Conn, m *machine.Machine, h 
 	return answer{}, fault.New(fault.Unavailable, fault.CodeCheck, "it answers with nothing but interim statuses")
 }
 
-// request makes the request of a check.
-func request(m *machine.Machine, h *machine.HealthCheck) (*http.Request, error) {
+// checkRequest makes the request of a check.
+func checkRequest(m *machine.Machine, h *machine.HealthCheck) (*http.Request, error) {
 	u, err := url.ParseRequestURI(h.Path)
 	if err != nil {
 		return nil, err
@@ -156,8 +157,8 @@ func serverName(h *machine.HealthCheck, host string) string {
 	return host
 }
 
-// judge returns what an answer says of the machine.
-func (a *answer) judge() verdict {
+// judgeAnswer returns what an answer says of the machine.
+func (a *answer) judgeAnswer() verdict {
 	status := a.status
 	v := verdict{machine.CheckCritical, strings.TrimSpace(fmt.Sprintf("%d %s", status, http.StatusText(status)))}
 	switch {
@@ -167,18 +168,18 @@ func (a *answer) judge() verdict {
 		v.status = machine.CheckWarning
 	case status >= 300 && status < 400:
 		v.output += " (redirects are not followed)"
-		if to := printable(a.location, maxReason); to != "" {
+		if to := printableStart(a.location, maxReason); to != "" {
 			v.output = strings.TrimSuffix(v.output, ")") + ", and this one leads to " + to + ")"
 		}
 	}
-	if text := printable(string(a.body), maxBody); text != "" {
+	if text := printableStart(string(a.body), maxBody); text != "" {
 		v.output += "\n" + text
 	}
 	return v
 }
 
-// failed returns what it says of a machine that it did not answer.
-func failed(h *machine.HealthCheck, err error) verdict {
+// failedVerdict returns what it says of a machine that it did not answer.
+func failedVerdict(h *machine.HealthCheck, err error) verdict {
 	why := ""
 	known, isFault := errors.AsType[*fault.Error](err)
 	timeout, isNet := errors.AsType[net.Error](err)
@@ -197,11 +198,11 @@ func failed(h *machine.HealthCheck, err error) verdict {
 		}
 		why = err.Error()
 	}
-	return verdict{machine.CheckCritical, fmt.Sprintf("port %d: %s", h.Port, printable(why, maxReason))}
+	return verdict{machine.CheckCritical, fmt.Sprintf("port %d: %s", h.Port, printableStart(why, maxReason))}
 }
 
-// printable returns the beginning of a text in one line, with what cannot be printed left out.
-func printable(s string, most int) string {
+// printableStart returns the beginning of a text in one line, with what cannot be printed left out.
+func printableStart(s string, most int) string {
 	s = strings.ToValidUTF8(s[:min(len(s), most)], "")
 	return strings.TrimSpace(strings.Map(func(r rune) rune {
 		switch {

@@ -48,7 +48,7 @@ func get(port int, path string) machine.HealthCheck {
 
 func asked(t *testing.T, h machine.HealthCheck) verdict {
 	t.Helper()
-	v, _ := New(Options{Dial: new(reach.Dialer).Dial}).ask(t.Context(), host(), &h)
+	v, _ := New(Options{Dial: new(reach.Dialer).Dial}).askOnce(t.Context(), host(), &h)
 	return v
 }
 
@@ -164,7 +164,8 @@ func TestWhatIsNoAnswer(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	h = get(hangs, "/")
-	if got, _ := New(Options{Dial: new(reach.Dialer).Dial}).ask(ctx, host(), &h); got.status != machine.CheckCritical {
+	if got, _ := New(Options{Dial: new(reach.Dialer).Dial}).askOnce(ctx, host(),
+		&h); got.status != machine.CheckCritical {
 		t.Errorf("%q", got)
 	}
 }
@@ -222,7 +223,7 @@ func TestCertificates(t *testing.T) {
 		if tt.host != "" {
 			h.Headers = []machine.HTTPHeader{{Name: "Host", Values: []string{tt.host}}}
 		}
-		if got, _ := tt.c.ask(t.Context(), host(), &h); got.status != tt.want {
+		if got, _ := tt.c.askOnce(t.Context(), host(), &h); got.status != tt.want {
 			t.Errorf("%s: %q", tt.name, got)
 		}
 	}
@@ -265,7 +266,7 @@ func TestTheAddressIsTheMachinesOwn(t *testing.T) {
 	m := host()
 	m.Config.Image = "nginx"
 	h := get(80, "/")
-	got, _ := New(Options{Dial: new(reach.Dialer).Dial}).ask(t.Context(), m, &h)
+	got, _ := New(Options{Dial: new(reach.Dialer).Dial}).askOnce(t.Context(), m, &h)
 	if got.status != machine.CheckCritical ||
 		!strings.Contains(got.output, "has no network") {
 		t.Errorf("%q", got)
@@ -289,7 +290,7 @@ func BenchmarkAsk(b *testing.B) {
 		b.Run(map[bool]string{true: "http", false: "tcp"}[h.HTTP], func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				if v, _ := c.ask(b.Context(), host(), &h); v.status != machine.CheckPassing {
+				if v, _ := c.askOnce(b.Context(), host(), &h); v.status != machine.CheckPassing {
 					b.Fatal(v)
 				}
 			}

@@ -31,8 +31,8 @@ const (
 	// One failure after a success is not reported, but the check is made again soon: two in a row are.
 	againWait = time.Second
 	failures  = 2
-	// Soon leaves so long between two answers of a program. A port at which nothing listens yet is tried at each call, which
-	// costs next to nothing.
+	// Soon leaves so long between two answers of a program. A port at which nothing listens yet is tried at each call,
+	// which costs next to nothing.
 	soonAgain = 5 * time.Millisecond
 	// A program that has just been started listens nowhere, which is not worth a look where it does.
 	explainAfter = time.Second
@@ -107,13 +107,13 @@ func (c *Checker) Set(m *machine.Machine, attempt uint64) {
 		w.m = m
 		return
 	}
-	c.forget(m.ID)
+	c.forgetMachine(m.ID)
 	now := time.Now()
 	w = &watched{m: m, attempt: attempt, began: now}
 	c.machines[m.ID] = w
 	for _, h := range m.Config.HealthChecks() {
 		ch := &check{HealthCheck: h, of: w, at: now}
-		if w.says(h.Name).Status == machine.CheckPassing { // before souk started: there may be thousands
+		if w.publishedCheck(h.Name).Status == machine.CheckPassing { // before souk started: there may be thousands
 			ch.passed, ch.at = true, now.Add(rand.N(h.Interval))
 		}
 		w.checks = append(w.checks, ch)
@@ -122,8 +122,8 @@ func (c *Checker) Set(m *machine.Machine, attempt uint64) {
 	c.poke()
 }
 
-// Soon has the checks of a machine that do not pass made at once, for who waits for it. A check that is asking just then is
-// made once more, since its answer may be of before.
+// Soon has the checks of a machine that do not pass made at once, for who waits for it. A check that is asking just
+// then is made once more, since its answer may be of before.
 func (c *Checker) Soon(id string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -133,12 +133,12 @@ func (c *Checker) Soon(id string) {
 	}
 	now := time.Now()
 	for _, ch := range w.checks {
-		if w.says(ch.Name).Status == machine.CheckPassing {
+		if w.publishedCheck(ch.Name).Status == machine.CheckPassing {
 			continue
 		}
 		if ch.index < 0 {
 			ch.soon = true
-		} else if at := ch.soonest(now); ch.at.After(at) {
+		} else if at := ch.soonestAgain(now); ch.at.After(at) {
 			ch.at = at
 			heap.Fix(&c.due, ch.index)
 		}
@@ -146,8 +146,8 @@ func (c *Checker) Soon(id string) {
 	c.poke()
 }
 
-// soonest returns when a check may be made again for Soon.
-func (ch *check) soonest(now time.Time) time.Time {
+// soonestAgain returns when a check may be made again for Soon.
+func (ch *check) soonestAgain(now time.Time) time.Time {
 	if at := ch.ended.Add(soonAgain); !ch.refused && at.After(now) {
 		return at
 	}
@@ -158,11 +158,11 @@ func (ch *check) soonest(now time.Time) time.Time {
 func (c *Checker) Forget(id string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.forget(id)
+	c.forgetMachine(id)
 }
 
-// forget is called with the lock.
-func (c *Checker) forget(id string) {
+// forgetMachine is called with the lock.
+func (c *Checker) forgetMachine(id string) {
 	w := c.machines[id]
 	if w == nil {
 		return
@@ -189,7 +189,7 @@ func (c *Checker) Run(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
-		timer.Reset(c.begin(ctx, time.Now()))
+		timer.Reset(c.startDue(ctx, time.Now()))
 		select {
 		case <-ctx.Done():
 			return
@@ -199,8 +199,8 @@ func (c *Checker) Run(ctx context.Context) {
 	}
 }
 
-// begin asks what is due, and returns how long nothing else is.
-func (c *Checker) begin(ctx context.Context, now time.Time) time.Duration {
+// startDue asks what is due, and returns how long nothing else is.
+func (c *Checker) startDue(ctx context.Context, now time.Time) time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for len(c.due) > 0 && ctx.Err() == nil {
@@ -219,27 +219,27 @@ func (c *Checker) begin(ctx context.Context, now time.Time) time.Duration {
 		c.byApp[app]++
 		m := ch.of.m
 		c.asks.Go(func() {
-			v, refused := c.ask(ctx, m, &ch.HealthCheck)
+			v, refused := c.askOnce(ctx, m, &ch.HealthCheck)
 			if refused != nil {
-				v = failed(&ch.HealthCheck, c.because(ch, m, refused))
+				v = failedVerdict(&ch.HealthCheck, c.whyRefused(ch, m, refused))
 			}
-			c.ended(ctx, ch, app, v, refused != nil)
+			c.finishCheck(ctx, ch, app, v, refused != nil)
 		})
 	}
 	return time.Hour
 }
 
-// ended takes what a check has said, reports it where it is news, and plans the next.
-func (c *Checker) ended(ctx context.Context, ch *check, app string, v verdict, refused bool) {
-	news, result := c.enter(ctx, ch, app, v, refused)
+// finishCheck takes what a check has said, reports it where it is news, and plans the next.
+func (c *Checker) finishCheck(ctx context.Context, ch *check, app string, v verdict, refused bool) {
+	news, result := c.recordResult(ctx, ch, app, v, refused)
 	if news {
 		c.o.Report([]lifecycle.CheckResult{result})
 	}
 }
 
-// because returns why nothing listens at a check's port. It looks once in outputEvery; not in the first second, and not in
-// the grace.
-func (c *Checker) because(ch *check, m *machine.Machine, refused error) error {
+// whyRefused returns why nothing listens at a check's port. It looks once in outputEvery; not in the first second, and
+// not in the grace.
+func (c *Checker) whyRefused(ch *check, m *machine.Machine, refused error) error {
 	c.mu.Lock()
 	began, sought, because := ch.of.began, ch.sought, ch.because
 	c.mu.Unlock()
@@ -257,7 +257,7 @@ func (c *Checker) because(ch *check, m *machine.Machine, refused error) error {
 	return because
 }
 
-func (c *Checker) enter(ctx context.Context, ch *check, app string, v verdict, refused bool) (
+func (c *Checker) recordResult(ctx context.Context, ch *check, app string, v verdict, refused bool) (
 	bool, lifecycle.CheckResult) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -275,9 +275,9 @@ func (c *Checker) enter(ctx context.Context, ch *check, app string, v verdict, r
 		ch.failed++
 	}
 	ch.ended, ch.refused = now, refused
-	ch.at = now.Add(ch.pause(now))
+	ch.at = now.Add(ch.nextPause(now))
 	if ch.soon && v.status != machine.CheckPassing {
-		ch.at = ch.soonest(now)
+		ch.at = ch.soonestAgain(now)
 	}
 	ch.soon = false
 	heap.Push(&c.due, ch)
@@ -285,17 +285,17 @@ func (c *Checker) enter(ctx context.Context, ch *check, app string, v verdict, r
 	result := lifecycle.CheckResult{Machine: ch.of.m.ID, Attempt: ch.of.attempt, Name: ch.Name, Status: v.status,
 		Output: v.output}
 	switch {
-	case ch.missed(now):
+	case ch.hasMissed(now):
 		result.Status, result.Output, result.Missed = machine.CheckPassing, "", v.output
-	case !ch.news(now, v):
+	case !ch.isNews(now, v):
 		return false, lifecycle.CheckResult{}
 	}
 	ch.reported = now
 	return true, result
 }
 
-// pause returns how long a check waits after it has said something.
-func (ch *check) pause(now time.Time) time.Duration {
+// nextPause returns how long a check waits after it has said something.
+func (ch *check) nextPause(now time.Time) time.Duration {
 	if ch.passed && ch.failed > 0 && ch.failed < failures {
 		return min(againWait, ch.Interval)
 	}
@@ -305,21 +305,21 @@ func (ch *check) pause(now time.Time) time.Duration {
 	return min(max(now.Sub(ch.of.began)/8, firstWait), ch.Interval)
 }
 
-// missed reports whether a check that passes has failed once: no status changes for that. Of a machine that has been up for
-// long it is none.
-func (ch *check) missed(now time.Time) bool {
+// hasMissed reports whether a check that passes has failed once: no status changes for that. Of a machine that has been
+// up for long it is none.
+func (ch *check) hasMissed(now time.Time) bool {
 	since := now.Sub(ch.of.began)
 	return ch.failed == 1 && since < trial && since >= ch.Grace &&
-		ch.of.says(ch.Name).Status == machine.CheckPassing
+		ch.of.publishedCheck(ch.Name).Status == machine.CheckPassing
 }
 
-// news reports whether what a check says is to be reported: another status than is published, or another reason why it
+// isNews reports whether what a check says is to be reported: another status than is published, or another reason why it
 // does not pass. One that passed must fail twice in a row. In its grace nothing counts but that it passes.
-func (ch *check) news(now time.Time, v verdict) bool {
+func (ch *check) isNews(now time.Time, v verdict) bool {
 	if v.status != machine.CheckPassing && now.Sub(ch.of.began) < ch.Grace {
 		return false
 	}
-	was := ch.of.says(ch.Name)
+	was := ch.of.publishedCheck(ch.Name)
 	if was.Status == machine.CheckPassing && ch.failed > 0 && ch.failed < failures {
 		return false
 	}
@@ -329,8 +329,8 @@ func (ch *check) news(now time.Time, v verdict) bool {
 	return v.status != machine.CheckPassing && was.Output != v.output && now.Sub(ch.reported) >= outputEvery
 }
 
-// says returns what is published of a check.
-func (w *watched) says(name string) (none machine.Check) {
+// publishedCheck returns what is published of a check.
+func (w *watched) publishedCheck(name string) (none machine.Check) {
 	at := slices.IndexFunc(w.m.Checks, func(ch machine.Check) bool { return ch.Name == name })
 	if at < 0 {
 		return none

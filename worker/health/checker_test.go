@@ -261,7 +261,7 @@ func TestTheHostOfACheck(t *testing.T) {
 		{InternalPort: 80}, {InternalPort: 81, Hosts: []string{"a"}},
 		{InternalPort: 82, Hosts: []string{"a", "a.example"}}}}}
 	for port, want := range map[int]string{80: "shop", 81: "a", 82: "a.example", 83: "shop"} {
-		req, err := request(m, &machine.HealthCheck{Port: port, Method: "GET", Path: "/"})
+		req, err := checkRequest(m, &machine.HealthCheck{Port: port, Method: "GET", Path: "/"})
 		if err != nil || req.Host != want {
 			t.Errorf("%d: %q, %v", port, req.Host, err)
 		}
@@ -345,8 +345,8 @@ func TestSoonWhileItAsks(t *testing.T) {
 	})
 }
 
-// TestSoonIsBounded: a check that somebody waits for is made as often as they say while nothing listens, and no more often than
-// every 5 ms where a program answers.
+// TestSoonIsBounded: a check that somebody waits for is made as often as they say while nothing listens, and no more
+// often than every 5 ms where a program answers.
 func TestSoonIsBounded(t *testing.T) {
 	for answers, most := range map[bool]int{false: 1002, true: 101} {
 		synctest.Test(t, func(t *testing.T) {
@@ -365,8 +365,8 @@ func TestSoonIsBounded(t *testing.T) {
 	}
 }
 
-// TestAReasonIsSoughtWhereItIsTold: a look where a program listens instead takes a ms of CPU and more, so there is none while it
-// starts, none in its grace, and then one in 10 s.
+// TestAReasonIsSoughtWhereItIsTold: a look where a program listens instead takes a ms of CPU and more, so there is none
+// while it starts, none in its grace, and then one in 10 s.
 func TestAReasonIsSoughtSeldom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBed(t)

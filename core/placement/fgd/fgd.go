@@ -45,10 +45,12 @@ func (w *Worker) GPULeft() int32 {
 	return sum
 }
 
-func (w *Worker) has(d *Demand) bool { return d.Models == 0 || d.Models>>w.Model&1 == 1 && w.GPUs > 0 }
+func (w *Worker) fitsDemand(d *Demand) bool {
+	return d.Models == 0 || d.Models>>w.Model&1 == 1 && w.GPUs > 0
+}
 
-// devices says whether the GPUs left are enough.
-func (w *Worker) devices(d *Demand) bool {
+// hasDevices says whether the GPUs left are enough.
+func (w *Worker) hasDevices(d *Demand) bool {
 	n := d.GPUs
 	for _, l := range w.Left[:w.GPUs] {
 		if l >= d.Milli {
@@ -62,7 +64,7 @@ func (w *Worker) devices(d *Demand) bool {
 
 // Fits says whether the task can be placed.
 func (w *Worker) Fits(d *Demand) bool {
-	return d.CPU <= w.CPU && d.Mem <= w.Mem && (d.GPUs == 0 || w.has(d) && w.devices(d))
+	return d.CPU <= w.CPU && d.Mem <= w.Mem && (d.GPUs == 0 || w.fitsDemand(d) && w.hasDevices(d))
 }
 
 // Take places a task that fits; device is where a part goes, and without meaning for whole GPUs.
@@ -103,7 +105,7 @@ func Waste(w *Worker, typical []Typical) float64 {
 	waste := 0.0
 	for i := range typical {
 		t := &typical[i]
-		if t.GPUs == 0 || t.CPU > w.CPU || !w.has(&t.Demand) || !w.devices(&t.Demand) {
+		if t.GPUs == 0 || t.CPU > w.CPU || !w.fitsDemand(&t.Demand) || !w.hasDevices(&t.Demand) {
 			waste += t.Share * float64(all)
 			continue
 		}
@@ -124,8 +126,8 @@ type Policy struct {
 	Score func(w *Worker, d *Demand) (score float64, device int)
 }
 
-// tightest gives the device with the least room that is enough.
-func tightest(w *Worker, d *Demand) int {
+// tightestDevice gives the device with the least room that is enough.
+func tightestDevice(w *Worker, d *Demand) int {
 	best := -1
 	for i, l := range w.Left[:w.GPUs] {
 		if l >= d.Milli && (best < 0 || l < w.Left[best]) {
@@ -137,8 +139,9 @@ func tightest(w *Worker, d *Demand) int {
 
 func sigmoid(x float64) float64 { return 1 / (1 + math.Exp(-x)) }
 
-// each calls f with the worker as it would be after the task is placed, once for each device that it could go to.
-func each(w *Worker, d *Demand, f func(after *Worker, device int)) {
+// eachPlacement calls f with the worker as it would be after the task is placed, once for each device that it could go
+// to.
+func eachPlacement(w *Worker, d *Demand, f func(after *Worker, device int)) {
 	if !d.Shares() {
 		after := *w
 		after.Take(d, -1)
@@ -160,7 +163,7 @@ func FGD(typical []Typical) Policy {
 	return Policy{Name: "FGD", Score: func(w *Worker, d *Demand) (float64, int) {
 		score, device := -1.0, -1
 		before := Waste(w, typical)
-		each(w, d, func(after *Worker, i int) {
+		eachPlacement(w, d, func(after *Worker, i int) {
 			if s := math.Floor(100 * sigmoid((before-Waste(after, typical))/1000)); s > score {
 				score, device = s, i
 			}

@@ -47,7 +47,7 @@ func Priced(workers []Worker, typical []Typical) Policy {
 		best, device := math.Inf(-1), -1
 		before := Waste(w, typical)
 		toll := scarcityPrice * price[w.Model] * float64(d.Total()) / Whole
-		each(w, d, func(after *Worker, i int) {
+		eachPlacement(w, d, func(after *Worker, i int) {
 			s := 100*sigmoid((before-Waste(after, typical))/1000) - toll
 			if s = math.Floor(s / step); s > best {
 				best, device = s, i

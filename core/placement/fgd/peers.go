@@ -12,7 +12,7 @@ const (
 func BestFit() Policy {
 	return Policy{Name: "BestFit", Score: func(w *Worker, d *Demand) (float64, int) {
 		left := float64(w.CPU-d.CPU)/maxCPU/2 + float64(w.GPULeft()-d.Total())/maxGPU/2
-		return math.Floor(100 * (1 - left)), tightest(w, d)
+		return math.Floor(100 * (1 - left)), tightestDevice(w, d)
 	}}
 }
 
@@ -21,7 +21,7 @@ func BestFit() Policy {
 func DotProd() Policy {
 	return Policy{Name: "DotProd", Score: func(w *Worker, d *Demand) (float64, int) {
 		dot := float64(w.CPU)/maxCPU*float64(d.CPU)/maxCPU + float64(w.GPULeft())/maxGPU*float64(d.Total())/maxGPU
-		return math.Floor(100 * (1 - dot/2)), tightest(w, d)
+		return math.Floor(100 * (1 - dot/2)), tightestDevice(w, d)
 	}}
 }
 
@@ -37,7 +37,7 @@ func GPUPacking() Policy {
 				free++
 			}
 		}
-		device := tightest(w, d)
+		device := tightestDevice(w, d)
 		switch {
 		case free == w.GPUs:
 			return float64(max(33-free, free)), device
@@ -75,6 +75,6 @@ func GPUClustering() Policy {
 		case kinds == 0:
 			base += 25
 		}
-		return base, tightest(w, d)
+		return base, tightestDevice(w, d)
 	}}
 }

@@ -20,8 +20,8 @@ type rowCount struct{ row, machines int32 }
 // searchedApps is how many rows are searched one after the other.
 const searchedApps = 128
 
-// find returns the place of a row; -1 where the app does not run there.
-func (a *appRows) find(i int32) int32 {
+// findRow returns the place of a row; -1 where the app does not run there.
+func (a *appRows) findRow(i int32) int32 {
 	if a == nil {
 		return -1
 	}
@@ -39,16 +39,16 @@ func (a *appRows) find(i int32) int32 {
 	return -1
 }
 
-// machines returns how many machines of the app a row has.
-func (a *appRows) machines(i int32) int {
-	if k := a.find(i); k >= 0 {
+// machinesAt returns how many machines of the app a row has.
+func (a *appRows) machinesAt(i int32) int {
+	if k := a.findRow(i); k >= 0 {
 		return int(a.rows[k].machines)
 	}
 	return 0
 }
 
-// set notes how many machines of the app a row has, where k is its place.
-func (a *appRows) set(k, i int32, n int) {
+// setMachines notes how many machines of the app a row has, where k is its place.
+func (a *appRows) setMachines(k, i int32, n int) {
 	switch last := int32(len(a.rows)) - 1; {
 	case k >= 0 && n > 0:
 		a.rows[k].machines = int32(n)
@@ -82,8 +82,8 @@ func (x *Index) appOf(app string) *appRows {
 	return a
 }
 
-// running returns the rows where an app runs.
-func (x *Index) running(app string) []rowCount {
+// rowsRunning returns the rows where an app runs.
+func (x *Index) rowsRunning(app string) []rowCount {
 	if a := x.appOf(app); a != nil {
 		return a.rows
 	}
@@ -93,7 +93,7 @@ func (x *Index) running(app string) []rowCount {
 // setApp notes how many machines of an app a row has.
 func (x *Index) setApp(app string, i int32, n int) {
 	a := x.appOf(app)
-	x.setAppAt(app, a, a.find(i), i, n)
+	x.setAppAt(app, a, a.findRow(i), i, n)
 }
 
 func (x *Index) setAppAt(app string, a *appRows, k, i int32, n int) {
@@ -104,7 +104,7 @@ func (x *Index) setAppAt(app string, a *appRows, k, i int32, n int) {
 		a = &appRows{}
 		x.apps[app], x.scratch.app, x.scratch.appRows = a, app, a
 	}
-	if a.set(k, i, n); len(a.rows) == 0 {
+	if a.setMachines(k, i, n); len(a.rows) == 0 {
 		delete(x.apps, app)
 		x.scratch.appRows = nil
 	}
@@ -119,10 +119,10 @@ type appChange struct {
 // maxAppChanges bounds what a row keeps of them: then the map is brought up to date, all at once.
 const maxAppChanges = 8
 
-// changeApp adds to the machines of an app that a row has. The record's map hears of it later: see whole.
+// changeApp adds to the machines of an app that a row has. The record's map hears of it later: see wholeRecord.
 func (x *Index) changeApp(app string, i int32, by int) {
 	a := x.appOf(app)
-	k := a.find(i)
+	k := a.findRow(i)
 	n := by
 	if k >= 0 {
 		n += int(a.rows[k].machines)
@@ -131,7 +131,7 @@ func (x *Index) changeApp(app string, i int32, by int) {
 	x.setAppAt(app, a, k, i, n)
 	s := &x.rows[i]
 	if len(s.late) == maxAppChanges {
-		x.whole(i)
+		x.wholeRecord(i)
 	}
 	if s.late == nil {
 		s.late = make([]appChange, 0, maxAppChanges)
@@ -139,13 +139,13 @@ func (x *Index) changeApp(app string, i int32, by int) {
 	s.late = append(s.late, appChange{app, n})
 }
 
-// whole returns a row's record with its map of apps up to date.
-func (x *Index) whole(i int32) *cluster.Record {
+// wholeRecord returns a row's record with its map of apps up to date.
+func (x *Index) wholeRecord(i int32) *cluster.Record {
 	s := &x.rows[i]
 	if len(s.late) == 0 {
 		return &s.rec
 	}
-	s.own()
+	s.ownMaps()
 	for _, c := range s.late {
 		if c.machines > 0 {
 			s.rec.Apps[c.app] = c.machines
@@ -158,8 +158,8 @@ func (x *Index) whole(i int32) *cluster.Record {
 	return &s.rec
 }
 
-// own makes what changes with grants the index's own: what Update was given stays as it is.
-func (s *row) own() {
+// ownMaps makes what changes with grants the index's own: what Update was given stays as it is.
+func (s *row) ownMaps() {
 	if s.owns {
 		return
 	}

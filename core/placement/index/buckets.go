@@ -88,8 +88,8 @@ func appendResources(b []byte, r cluster.Resources) []byte {
 	return b
 }
 
-// level returns the first of n levels of capacity c that free does not exceed, 0 for none free.
-func level(free, c, n int64) int64 {
+// levelOf returns the first of n levels of capacity c that free does not exceed, 0 for none free.
+func levelOf(free, c, n int64) int64 {
 	if free <= 0 || c <= 0 {
 		return 0
 	}
@@ -103,8 +103,8 @@ func level(free, c, n int64) int64 {
 // upTo returns the most that is free at a level. c is at most cluster.MaxAmount, so nothing overflows.
 func upTo(l, c, n int64) int64 { return l * l * c / (n * n) }
 
-// sound reports whether a record's amounts can be put in levels.
-func sound(rec *cluster.Record, free *cluster.Resources) bool {
+// isSound reports whether a record's amounts can be put in levels.
+func isSound(rec *cluster.Record, free *cluster.Resources) bool {
 	c := &rec.Capacity
 	ok := func(c, f int64) bool { return c >= 0 && c <= cluster.MaxAmount && f <= c && f >= -cluster.MaxAmount }
 	if !ok(c.CPU, free.CPU) || !ok(c.Memory, free.Memory) || !ok(c.Disk, free.Disk) || !ok(c.Ports, free.Ports) ||
@@ -124,12 +124,12 @@ func sound(rec *cluster.Record, free *cluster.Resources) bool {
 	return true
 }
 
-// key returns the cell of a worker, and which of its buckets.
-func (s *row) key(f *cluster.Resources) (k cellKey, bucket int32) {
+// cellOf returns the cell of a worker, and which of its buckets.
+func (s *row) cellOf(f *cluster.Resources) (k cellKey, bucket int32) {
 	c := &s.rec.Capacity
-	cpu, memory := level(f.CPU, c.CPU, fine)+inCell-1, level(f.Memory, c.Memory, fine)+inCell-1
+	cpu, memory := levelOf(f.CPU, c.CPU, fine)+inCell-1, levelOf(f.Memory, c.Memory, fine)+inCell-1
 	k = cellKey{group: s.group, cpu: uint8(cpu / inCell), memory: uint8(memory / inCell),
-		disk: uint8(level(f.Disk, c.Disk, coarse)), ports: uint8(level(f.Ports, c.Ports, coarse)),
+		disk: uint8(levelOf(f.Disk, c.Disk, coarse)), ports: uint8(levelOf(f.Ports, c.Ports, coarse)),
 		backlog: uint8(bits.Len64(uint64(max(0, s.rec.Backlog)))), startup: uint8(min(7, max(0, s.rec.Starting)))}
 	if c.GPU > 0 {
 		k.gpu = uint16(min(1<<15, (max(0, f.GPU)+249)/250))
@@ -146,32 +146,32 @@ func (s *row) key(f *cluster.Resources) (k cellKey, bucket int32) {
 	if len(c.Named) > 0 {
 		h := uint32(2166136261)
 		for _, name := range slices.Sorted(maps.Keys(c.Named)) {
-			h = (h ^ uint32(level(f.Named[name], c.Named[name], coarse))) * 16777619
+			h = (h ^ uint32(levelOf(f.Named[name], c.Named[name], coarse))) * 16777619
 		}
 		k.named = h
 	}
 	return k, int32(cpu%inCell*inCell + memory%inCell)
 }
 
-// place puts a worker into the bucket of its room.
-func (x *Index) place(i int32) {
+// placeInBucket puts a worker into the bucket of its room.
+func (x *Index) placeInBucket(i int32) {
 	s := &x.rows[i]
 	free := s.rec.Capacity.Sub(s.rec.Used)
 	m := &x.vacancies[i]
 	m.cpu, m.memory, m.disk, m.ports, m.gpu = free.CPU, free.Memory, free.Disk, free.Ports, free.GPU
-	if !sound(&s.rec, &free) {
+	if !isSound(&s.rec, &free) {
 		if m.bucket >= 0 || m.at < 0 {
-			x.leave(i)
+			x.leaveBucket(i)
 			m.at = int32(len(x.unsound))
 			x.unsound = append(x.unsound, i)
 		}
 		return
 	}
-	k, sub := s.key(&free)
+	k, sub := s.cellOf(&free)
 	if m.bucket >= 0 && m.bucket%perCell == sub && x.cells[m.bucket/perCell].key == k {
 		return
 	}
-	x.leave(i)
+	x.leaveBucket(i)
 	n, ok := x.byKey[k]
 	if !ok {
 		n = x.newCell(k, s, &free)
@@ -185,8 +185,8 @@ func (x *Index) place(i int32) {
 	x.members[b] = append(x.members[b], i)
 }
 
-// leave takes a worker out of where it is.
-func (x *Index) leave(i int32) {
+// leaveBucket takes a worker out of where it is.
+func (x *Index) leaveBucket(i int32) {
 	m := &x.vacancies[i]
 	if m.at < 0 {
 		return
@@ -211,7 +211,7 @@ func (x *Index) leave(i int32) {
 // newCell makes a cell for the room that worker s has.
 func (x *Index) newCell(k cellKey, s *row, free *cluster.Resources) int32 {
 	if n := len(x.cells); n > 1<<14 && n > 4*x.filled {
-		x.sweep()
+		x.sweepEmptyCells()
 	}
 	g := &x.reps[k.group].rec
 	most, middle := *g, *g
@@ -243,15 +243,15 @@ func (x *Index) newCell(k cellKey, s *row, free *cluster.Resources) int32 {
 	return n
 }
 
-// levels returns the levels of CPU and memory of a bucket.
-func (x *Index) levels(b int32) (cpu, memory int64) {
+// bucketLevels returns the levels of CPU and memory of a bucket.
+func (x *Index) bucketLevels(b int32) (cpu, memory int64) {
 	k := &x.cells[b/perCell].key
 	sub := int64(b % perCell)
 	return max(0, int64(k.cpu)*inCell+sub/inCell+1-inCell), max(0, int64(k.memory)*inCell+sub%inCell+1-inCell)
 }
 
-// sweep throws away the cells that are empty, and with them the orders of all classes.
-func (x *Index) sweep() {
+// sweepEmptyCells throws away the cells that are empty, and with them the orders of all classes.
+func (x *Index) sweepEmptyCells() {
 	var cells []cell
 	var live []uint16
 	var members [][]int32

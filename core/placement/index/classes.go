@@ -123,9 +123,9 @@ func (x *Index) classOf(r *placement.Request, p *placement.Policy) *class {
 		}
 		b.classes[string(key)] = c
 	}
-	x.refresh(c.set, p)
+	x.refreshSet(c.set, p)
 	b.orders += len(x.cells) - c.order.seen
-	x.extend(c, p)
+	x.extendClass(c, p)
 	return c
 }
 
@@ -213,8 +213,8 @@ func (x *Index) newSet(r *placement.Request) *set {
 	return &set{want: x.classRequest(r), base: map[int32]float64{}, fresh: true}
 }
 
-// bonus reports whether a row is of the set, and its bonus.
-func (x *Index) bonus(s *set, p *placement.Policy, i int32) (float64, bool) {
+// rowBonus reports whether a row is of the set, and its bonus.
+func (x *Index) rowBonus(s *set, p *placement.Policy, i int32) (float64, bool) {
 	sl := &x.rows[i]
 	if !sl.used {
 		return 0, false
@@ -238,31 +238,31 @@ func (x *Index) bonus(s *set, p *placement.Policy, i int32) (float64, bool) {
 	return d, true
 }
 
-// refresh brings a set up to date.
-func (x *Index) refresh(s *set, p *placement.Policy) {
+// refreshSet brings a set up to date.
+func (x *Index) refreshSet(s *set, p *placement.Policy) {
 	if s.fresh || len(x.log)-s.seen > len(x.rows)/4+16 {
-		x.fill(s, p)
+		x.fillSet(s, p)
 		return
 	}
 	for ; s.seen < len(x.log); s.seen++ {
 		i := x.log[s.seen]
 		for t := range s.tiers {
-			if s.tiers[t].has(i) {
+			if s.tiers[t].hasRow(i) {
 				s.tiers[t].members[i>>6] &^= 1 << (i & 63)
 				s.tiers[t].count--
 				s.count--
 			}
 		}
-		bonus, ok := x.bonus(s, p, i)
+		bonus, ok := x.rowBonus(s, p, i)
 		if !ok {
 			continue
 		}
 		t := s.tierFor(bonus)
 		if t < 0 {
-			x.fill(s, p)
+			x.fillSet(s, p)
 			return
 		}
-		s.tiers[t].add(i)
+		s.tiers[t].addRow(i)
 		s.count++
 	}
 }
@@ -281,14 +281,14 @@ func (s *set) tierFor(bonus float64) int {
 	return best
 }
 
-// fill makes a set anew.
-func (x *Index) fill(s *set, p *placement.Policy) {
+// fillSet makes a set anew.
+func (x *Index) fillSet(s *set, p *placement.Policy) {
 	s.fresh, s.tiers, s.count, s.seen = false, nil, 0, len(x.log)
 	clear(s.base)
 	in, bonuses := make([]int32, 0, len(x.rows)), make([]float64, 0, len(x.rows))
 	distinct := map[float64]struct{}{}
 	for i := range int32(len(x.rows)) {
-		if b, ok := x.bonus(s, p, i); ok {
+		if b, ok := x.rowBonus(s, p, i); ok {
 			in, bonuses = append(in, i), append(bonuses, b)
 			distinct[b] = struct{}{}
 		}
@@ -312,17 +312,17 @@ func (x *Index) fill(s *set, p *placement.Policy) {
 				best = t
 			}
 		}
-		s.tiers[best].add(i)
+		s.tiers[best].addRow(i)
 	}
 	s.count = len(in)
 }
 
-func (t *tier) has(i int32) bool {
+func (t *tier) hasRow(i int32) bool {
 	w := int(i >> 6)
 	return w < len(t.members) && t.members[w]&(1<<(i&63)) != 0
 }
 
-func (t *tier) add(i int32) {
+func (t *tier) addRow(i int32) {
 	for int(i>>6) >= len(t.members) {
 		t.members = append(t.members, 0)
 	}
@@ -330,8 +330,8 @@ func (t *tier) add(i int32) {
 	t.count++
 }
 
-// list appends the rows of a tier.
-func (t *tier) list(out []int32) []int32 {
+// appendRows appends the rows of a tier.
+func (t *tier) appendRows(out []int32) []int32 {
 	for w, word := range t.members {
 		for ; word != 0; word &= word - 1 {
 			out = append(out, int32(w<<6+bits.TrailingZeros64(word)))

@@ -88,13 +88,13 @@ func (x *Index) Record(id cluster.WorkerID) (*cluster.Record, bool) {
 	if !ok {
 		return nil, false
 	}
-	return x.whole(s), true
+	return x.wholeRecord(s), true
 }
 
 // Each calls f with every record, until it says false. What Record says of them holds here too.
 func (x *Index) Each(f func(*cluster.Record) bool) {
 	for i := range x.rows {
-		if x.rows[i].used && !f(x.whole(int32(i))) {
+		if x.rows[i].used && !f(x.wholeRecord(int32(i))) {
 			return
 		}
 	}
@@ -104,7 +104,7 @@ func (x *Index) Each(f func(*cluster.Record) bool) {
 // and Freed noted of the worker is then forgotten: the record is the worker's own word. It keeps rec's maps and slices.
 func (x *Index) Update(rec cluster.Record) bool {
 	if len(x.reps) > 4*len(x.rows)+1024 {
-		x.regroup()
+		x.rebuildGroups()
 	}
 	i, known := x.byID[rec.Worker]
 	if !known {
@@ -120,7 +120,7 @@ func (x *Index) Update(rec cluster.Record) bool {
 	if !rec.Newer(s.rec) {
 		return false
 	}
-	old := *x.whole(i)
+	old := *x.wholeRecord(i)
 	same := sameFixed(&old, &rec)
 	if !same {
 		x.unsetFixed(i, &old)
@@ -142,12 +142,12 @@ func (x *Index) Remove(id cluster.WorkerID) {
 	delete(x.byID, id)
 	s := &x.rows[i]
 	x.unsetFixed(i, &s.rec)
-	x.leave(i)
-	for app := range x.whole(i).Apps {
+	x.leaveBucket(i)
+	for app := range x.wholeRecord(i).Apps {
 		x.setApp(app, i, 0)
 	}
 	for v := range s.rec.Volumes {
-		unlist(x.volumes, v, i)
+		removeFromList(x.volumes, v, i)
 	}
 	*s, x.vacancies[i] = row{}, vacancy{bucket: -1, at: -1}
 	x.unused = append(x.unused, i)
@@ -155,12 +155,12 @@ func (x *Index) Remove(id cluster.WorkerID) {
 }
 
 // Reserve notes that a worker has granted r, until its own record says so.
-func (x *Index) Reserve(id cluster.WorkerID, r *placement.Request) { x.adjust(id, r, 1) }
+func (x *Index) Reserve(id cluster.WorkerID, r *placement.Request) { x.adjustGrant(id, r, 1) }
 
 // Freed notes that a machine with the request r has left a worker, until its own record says so.
-func (x *Index) Freed(id cluster.WorkerID, r *placement.Request) { x.adjust(id, r, -1) }
+func (x *Index) Freed(id cluster.WorkerID, r *placement.Request) { x.adjustGrant(id, r, -1) }
 
-func (x *Index) adjust(id cluster.WorkerID, r *placement.Request, sign int) {
+func (x *Index) adjustGrant(id cluster.WorkerID, r *placement.Request, sign int) {
 	i := x.scratch.won // most often it is the worker chosen last
 	if int(i) >= len(x.rows) || x.rows[i].rec.Worker != id || !x.rows[i].used {
 		var ok bool
@@ -177,10 +177,10 @@ func (x *Index) adjust(id cluster.WorkerID, r *placement.Request, sign int) {
 	s.rec.Machines = max(0, s.rec.Machines+sign)
 	x.changeApp(r.App, i, sign)
 	if r.Resources.GPU > 0 && len(s.rec.GPUs) > 0 {
-		s.own()
+		s.ownMaps()
 		adjustGPUs(s.rec.GPUs, r, sign)
 	}
-	x.place(i)
+	x.placeInBucket(i)
 }
 
 // adjustGPUs guesses which devices a grant took, the fullest that fit, and which a release gave back, the emptiest that
@@ -204,10 +204,10 @@ func adjustGPUs(gpus []cluster.GPU, r *placement.Request, sign int) {
 	}
 }
 
-// regroup makes the groups anew, where workers have changed so often that most are of the past.
-func (x *Index) regroup() {
+// rebuildGroups makes the groups anew, where workers have changed so often that most are of the past.
+func (x *Index) rebuildGroups() {
 	for i := range x.rows {
-		x.leave(int32(i))
+		x.leaveBucket(int32(i))
 	}
 	x.groups, x.reps, x.cells, x.live, x.members, x.caches, x.log, x.filled = map[string]int32{}, nil, nil, nil, nil,
 		nil, nil, 0
@@ -215,7 +215,7 @@ func (x *Index) regroup() {
 	for i := range x.rows {
 		if s := &x.rows[i]; s.used {
 			s.group = x.groupOf(&s.rec)
-			x.place(int32(i))
+			x.placeInBucket(int32(i))
 		}
 	}
 }
@@ -235,7 +235,7 @@ func (x *Index) newRow() int32 {
 func (x *Index) setFixed(i int32, fresh bool) {
 	s := &x.rows[i]
 	if !fresh {
-		x.leave(i)
+		x.leaveBucket(i)
 	}
 	s.group = x.groupOf(&s.rec)
 	x.countReaders(&s.rec, 1)
@@ -259,7 +259,7 @@ func (x *Index) setVariable(i int32, old *cluster.Record) {
 		}
 		for v := range old.Volumes {
 			if _, still := s.rec.Volumes[v]; !still {
-				unlist(x.volumes, v, i)
+				removeFromList(x.volumes, v, i)
 			}
 		}
 	}
@@ -273,10 +273,10 @@ func (x *Index) setVariable(i int32, old *cluster.Record) {
 			x.volumes[v] = append(x.volumes[v], i)
 		}
 	}
-	x.place(i)
+	x.placeInBucket(i)
 }
 
-func unlist(lists map[string][]int32, name string, i int32) {
+func removeFromList(lists map[string][]int32, name string, i int32) {
 	left := slices.DeleteFunc(lists[name], func(j int32) bool { return j == i })
 	if lists[name] = left; len(left) == 0 {
 		delete(lists, name)
@@ -288,7 +288,7 @@ func (x *Index) unsetFixed(i int32, rec *cluster.Record) {
 	x.countReaders(rec, -1)
 	x.leaveValues(i, rec)
 	for _, name := range rec.Images {
-		unlist(x.images, name, i)
+		removeFromList(x.images, name, i)
 	}
 }
 
@@ -349,11 +349,11 @@ func sameResources(a, b cluster.Resources) bool {
 func (x *Index) Best(r *placement.Request, p *placement.Policy) (best Choice, ok bool) {
 	for i := range x.rows {
 		s := &x.rows[i]
-		if !s.used || !p.Admits(r, x.whole(int32(i))) {
+		if !s.used || !p.Admits(r, x.wholeRecord(int32(i))) {
 			continue
 		}
 		c := Choice{Worker: s.rec.Worker, Score: p.ScoreAt(r, &s.rec), row: int32(i)}
-		if !ok || c.before(&best, r.Machine) {
+		if !ok || c.goesBefore(&best, r.Machine) {
 			best, ok = c, true
 		}
 	}

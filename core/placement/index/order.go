@@ -59,9 +59,9 @@ type scored struct {
 	score  float32
 }
 
-// extend takes in the cells that are new. One that has too little for the class at its most, as the judge says, is left
-// out for ever: none of its workers fits, now or later.
-func (x *Index) extend(c *class, p *placement.Policy) {
+// extendClass takes in the cells that are new. One that has too little for the class at its most, as the judge says, is
+// left out for ever: none of its workers fits, now or later.
+func (x *Index) extendClass(c *class, p *placement.Policy) {
 	o := &c.order
 	before, rec := len(o.cells), &x.scratch.rec
 	for ; o.seen < len(x.cells); o.seen++ {
@@ -73,7 +73,7 @@ func (x *Index) extend(c *class, p *placement.Policy) {
 		low, high := float32(math.Inf(1)), float32(math.Inf(-1))
 		*rec = x.cells[n].recs.middle
 		for _, sub := range [...]int32{0, inCell - 1, perCell - inCell, perCell - 1} { // the corners
-			s := x.score(c, p, rec, n*perCell+sub)
+			s := x.scoreBucket(c, p, rec, n*perCell+sub)
 			low, high = min(low, s), max(high, s)
 		}
 		o.blocks[n].middle = low/2 + high/2
@@ -96,9 +96,9 @@ func compareRanked(a, b ranked) int {
 	return cmp.Or(cmp.Compare(b.middle, a.middle), cmp.Compare(a.cell, b.cell))
 }
 
-// score is what a bucket's workers score, about. rec is a copy of the cell's middle, to be changed.
-func (x *Index) score(c *class, p *placement.Policy, rec *cluster.Record, b int32) float32 {
-	cpu, memory := x.levels(b)
+// scoreBucket is what a bucket's workers score, about. rec is a copy of the cell's middle, to be changed.
+func (x *Index) scoreBucket(c *class, p *placement.Policy, rec *cluster.Record, b int32) float32 {
+	cpu, memory := x.bucketLevels(b)
 	middle := func(l, c int64) int64 { return c - (upTo(l, c, fine)+upTo(max(0, l-1), c, fine))/2 }
 	rec.Used.CPU, rec.Used.Memory = middle(cpu, rec.Capacity.CPU), middle(memory, rec.Capacity.Memory)
 	if v := p.ScoreAt(&c.want, rec); v > -math.MaxFloat32 { // false for what is not a number
@@ -107,17 +107,17 @@ func (x *Index) score(c *class, p *placement.Policy, rec *cluster.Record, b int3
 	return -math.MaxFloat32
 }
 
-// known returns the score of a bucket for a class, and keeps it; -Inf where none of the bucket's workers can fit.
-func (x *Index) known(c *class, p *placement.Policy, b int32) float32 {
-	at := c.order.block(b / perCell)
+// cachedScore returns the score of a bucket for a class, and keeps it; -Inf where none of the bucket's workers can fit.
+func (x *Index) cachedScore(c *class, p *placement.Policy, b int32) float32 {
+	at := c.order.blockOf(b / perCell)
 	if s := c.order.scores[at+b%perCell]; s != unknownScore {
 		return c.order.blocks[b/perCell].middle + s.float()
 	}
-	return x.learn(c, p, b)
+	return x.learnScore(c, p, b)
 }
 
-// block returns the place of the scores of a cell's buckets.
-func (o *order) block(n int32) int32 {
+// blockOf returns the place of the scores of a cell's buckets.
+func (o *order) blockOf(n int32) int32 {
 	at := o.blocks[n].at
 	if at < 0 {
 		at = int32(len(o.scores))
@@ -129,37 +129,37 @@ func (o *order) block(n int32) int32 {
 	return at
 }
 
-func (x *Index) learn(c *class, p *placement.Policy, b int32) float32 {
+func (x *Index) learnScore(c *class, p *placement.Policy, b int32) float32 {
 	n := b / perCell
 	rec := &x.scratch.rec
 	*rec = x.cells[n].recs.most
-	cpu, memory := x.levels(b)
+	cpu, memory := x.bucketLevels(b)
 	rec.Used.CPU, rec.Used.Memory = rec.Capacity.CPU-upTo(cpu, rec.Capacity.CPU, fine),
 		rec.Capacity.Memory-upTo(memory, rec.Capacity.Memory, fine)
 	v := float32(math.Inf(-1))
 	if placement.FitsAt(&c.want, rec) {
 		*rec = x.cells[n].recs.middle
-		v = x.score(c, p, rec, b)
+		v = x.scoreBucket(c, p, rec, b)
 	}
-	at, middle := c.order.block(n), c.order.blocks[n].middle
+	at, middle := c.order.blockOf(n), c.order.blocks[n].middle
 	h := deltaOver(v, middle)
 	c.order.scores[at+b%perCell] = h
 	return middle + h.float() // as the next decision will have it
 }
 
-func (s scored) before(t scored) bool {
+func (s scored) isBefore(t scored) bool {
 	return s.score > t.score || (s.score == t.score && s.bucket < t.bucket)
 }
 
 // scoredHeap is a binary heap of what has been met, best first.
 type scoredHeap []scored
 
-func (f *scoredHeap) push(s scored) {
+func (f *scoredHeap) pushScored(s scored) {
 	h := append(*f, s)
 	i := len(h) - 1
 	for i > 0 {
 		parent := (i - 1) / 2
-		if !s.before(h[parent]) {
+		if !s.isBefore(h[parent]) {
 			break
 		}
 		h[i] = h[parent]
@@ -168,7 +168,7 @@ func (f *scoredHeap) push(s scored) {
 	h[i], *f = s, h
 }
 
-func (f *scoredHeap) pop() scored {
+func (f *scoredHeap) popScored() scored {
 	h := *f
 	top, last := h[0], h[len(h)-1]
 	h = h[:len(h)-1]
@@ -179,10 +179,10 @@ func (f *scoredHeap) pop() scored {
 		if child >= len(h) {
 			break
 		}
-		if child+1 < len(h) && h[child+1].before(h[child]) {
+		if child+1 < len(h) && h[child+1].isBefore(h[child]) {
 			child++
 		}
-		if !h[child].before(last) {
+		if !h[child].isBefore(last) {
 			break
 		}
 		h[i] = h[child]
@@ -202,8 +202,8 @@ type vacancy struct {
 	at                            int32 // place in the bucket, or in unsound; -1: nowhere
 }
 
-// takes reports whether it is worth asking the judge.
-func (r *vacancy) takes(want *cluster.Resources) bool {
+// mayTake reports whether it is worth asking the judge.
+func (r *vacancy) mayTake(want *cluster.Resources) bool {
 	return want.CPU <= r.cpu && want.Memory <= r.memory && want.Disk <= r.disk && want.Ports <= r.ports &&
 		want.GPU <= r.gpu
 }

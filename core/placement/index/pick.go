@@ -18,8 +18,8 @@ type Choice struct {
 	row    int32
 }
 
-// before reports whether a goes before b for a machine: as placement.Rank has it.
-func (c *Choice) before(b *Choice, machine string) bool {
+// goesBefore reports whether a goes before b for a machine: as placement.Rank has it.
+func (c *Choice) goesBefore(b *Choice, machine string) bool {
 	return placement.Precedes(machine, c.Worker, c.Score, b.Worker, b.Score)
 }
 
@@ -55,16 +55,16 @@ func (x *Index) PickN(r *placement.Request, p *placement.Policy, n int, skip fun
 		d.bounds = x.skewBounds(r)
 	}
 	d.app, d.ownApp = x.appOf(r.App), len(r.Scheduling.Affinity) == 0 && x.cacheOf(p).ownApp
-	d.run()
+	d.runSearch()
 	x.scratch.found = d.found
 	if n == 1 && p.Best <= 1 { // the common case
-		return x.first(d.found, r.Machine), d.examined
+		return x.bestFound(d.found, r.Machine), d.examined
 	}
 	slices.SortFunc(d.found, func(a, b Choice) int {
 		switch {
 		case a.Score != b.Score:
 			return cmp.Compare(b.Score, a.Score)
-		case a.before(&b, r.Machine):
+		case a.goesBefore(&b, r.Machine):
 			return -1
 		}
 		return 1
@@ -77,14 +77,14 @@ func (x *Index) PickN(r *placement.Request, p *placement.Policy, n int, skip fun
 	return d.found[:min(n, len(d.found))], d.examined
 }
 
-// first returns the best of what was found, in a list of one.
-func (x *Index) first(found []Choice, machine string) []Choice {
+// bestFound returns the best of what was found, in a list of one.
+func (x *Index) bestFound(found []Choice, machine string) []Choice {
 	if len(found) == 0 {
 		return nil
 	}
 	best := &found[0]
 	for k := range found[1:] {
-		if c := &found[k+1]; c.before(best, machine) {
+		if c := &found[k+1]; c.goesBefore(best, machine) {
 			best = c
 		}
 	}
@@ -96,7 +96,7 @@ func (x *Index) first(found []Choice, machine string) []Choice {
 // Chosen returns the record of a worker that PickN gave, as Record does, and sooner.
 func (x *Index) Chosen(c *Choice) (*cluster.Record, bool) {
 	if s := int(c.row); s < len(x.rows) && x.rows[s].used && x.rows[s].rec.Worker == c.Worker {
-		return x.whole(int32(s)), true
+		return x.wholeRecord(int32(s)), true
 	}
 	return x.Record(c.Worker)
 }
@@ -117,21 +117,21 @@ type search struct {
 	examined  int
 }
 
-func (d *search) run() {
-	if rows, all := d.x.named(d.r); all {
+func (d *search) runSearch() {
+	if rows, all := d.x.workersNamed(d.r); all {
 		d.examineRound(rows, 4*smallSet)
 		return
 	}
 	for _, i := range d.x.unsound {
-		d.examine(i)
+		d.examineWorker(i)
 	}
 	c := d.x.classOf(d.r, d.p)
 	if c.set.count <= smallSet {
 		for t := range c.set.tiers {
-			d.x.scratch.rows = c.set.tiers[t].list(d.x.scratch.rows[:0])
+			d.x.scratch.rows = c.set.tiers[t].appendRows(d.x.scratch.rows[:0])
 			for _, i := range d.x.scratch.rows {
 				if d.x.vacancies[i].bucket >= 0 { // else it is unsound, and was looked at
-					d.examine(i)
+					d.examineWorker(i)
 				}
 			}
 		}
@@ -157,7 +157,7 @@ func (d *search) run() {
 func (d *search) examineRound(rows []int32, at int) {
 	before := len(d.found)
 	for k := range rows {
-		d.examine(rows[(int(d.start%uint64(len(rows)))+k)%len(rows)])
+		d.examineWorker(rows[(int(d.start%uint64(len(rows)))+k)%len(rows)])
 		if k >= at && len(d.found)-before >= d.wanted {
 			return
 		}
@@ -181,21 +181,21 @@ func (b *policyCache) mindsImages(r *placement.Request) bool {
 // that is fewer steps than to walk until enough of them are met.
 func (d *search) examineTier(c *class, t *tier, best float64) float64 {
 	o := d.x.scratch.order[:0]
-	d.x.scratch.rows = t.list(d.x.scratch.rows[:0])
+	d.x.scratch.rows = t.appendRows(d.x.scratch.rows[:0])
 	for _, i := range d.x.scratch.rows {
-		if b := d.x.vacancies[i].bucket; b >= 0 && d.x.vacancies[i].takes(&d.r.Resources) {
-			if s := d.x.known(c, d.p, b); s >= -math.MaxFloat32 {
-				o.push(scored{i, s})
+		if b := d.x.vacancies[i].bucket; b >= 0 && d.x.vacancies[i].mayTake(&d.r.Resources) {
+			if s := d.x.cachedScore(c, d.p, b); s >= -math.MaxFloat32 {
+				o.pushScored(scored{i, s})
 			}
 		}
 	}
 	d.x.scratch.order = o
 	for left := d.wanted; left > 0 && len(o) > 0; {
-		top := o.pop()
+		top := o.popScored()
 		if d.beatenBy(top, t, best) && left == d.wanted {
 			break
 		}
-		if d.examine(top.bucket) {
+		if d.examineWorker(top.bucket) {
 			score := d.found[len(d.found)-1].Score
 			best = max(best, score)
 			left--
@@ -227,7 +227,7 @@ func (d *search) walkBuckets(c *class, t *tier, best float64) float64 {
 			next++
 			live := x.live[r.cell]
 			if live != 0 && r.block < 0 {
-				r.block = c.order.block(r.cell)
+				r.block = c.order.blockOf(r.cell)
 			}
 			for ; live != 0; live &= live - 1 {
 				sub := int32(bits.TrailingZeros16(live))
@@ -235,17 +235,17 @@ func (d *search) walkBuckets(c *class, t *tier, best float64) float64 {
 				if h := c.order.scores[r.block+sub]; h != unknownScore {
 					s = r.middle + h.float()
 				} else {
-					s = x.learn(c, d.p, r.cell*perCell+sub)
+					s = x.learnScore(c, d.p, r.cell*perCell+sub)
 				}
 				if s >= -math.MaxFloat32 {
-					o.push(scored{r.cell*perCell + sub, s})
+					o.pushScored(scored{r.cell*perCell + sub, s})
 				}
 			}
 		}
 		if len(o) == 0 {
 			return best
 		}
-		e := o.pop()
+		e := o.popScored()
 		if d.beatenBy(e, t, best) && left == d.wanted {
 			return best // nothing of this tier comes near
 		}
@@ -256,17 +256,17 @@ func (d *search) walkBuckets(c *class, t *tier, best float64) float64 {
 				at = 0
 			}
 			i := members[at]
-			if !whole && !t.has(i) {
+			if !whole && !t.hasRow(i) {
 				if others--; others == 0 && !x.Exact {
 					d.found = d.found[:begin]
 					return d.examineTier(c, t, best)
 				}
 				continue
 			}
-			if !x.vacancies[i].takes(&d.r.Resources) {
+			if !x.vacancies[i].mayTake(&d.r.Resources) {
 				continue
 			}
-			if d.examine(i) {
+			if d.examineWorker(i) {
 				score := d.found[len(d.found)-1].Score
 				best = max(best, score)
 				if left--; left == 0 || (d.firstGood && score >= float64(e.score)+t.bonus) {
@@ -280,15 +280,15 @@ func (d *search) walkBuckets(c *class, t *tier, best float64) float64 {
 // tierSlack is by how much a bucket's score may promise too little.
 const tierSlack = 0.2
 
-// examine judges and scores a worker. The resources come first, because to refuse there costs no sentence; the judge,
-// which sees the worker in any case, refuses for them as well.
-func (d *search) examine(i int32) bool {
+// examineWorker judges and scores a worker. The resources come first, because to refuse there costs no sentence; the
+// judge, which sees the worker in any case, refuses for them as well.
+func (d *search) examineWorker(i int32) bool {
 	d.examined++
-	if !d.x.vacancies[i].takes(&d.r.Resources) {
+	if !d.x.vacancies[i].mayTake(&d.r.Resources) {
 		return false
 	}
 	for k := range d.bounds {
-		if !d.bounds[k].admits(d.r, i, d.x.searches) {
+		if !d.bounds[k].admitsRow(d.r, i, d.x.searches) {
 			return false
 		}
 	}
@@ -298,17 +298,17 @@ func (d *search) examine(i int32) bool {
 		return false
 	}
 	if !d.ownApp {
-		return d.admit(d.x.whole(i), i)
+		return d.admitWhole(d.x.wholeRecord(i), i)
 	}
 	apps := rec.Apps
-	rec.Apps = d.x.scratch.appCount(d.r.App, d.app.machines(i))
-	ok := d.admit(rec, i)
+	rec.Apps = d.x.scratch.appCount(d.r.App, d.app.machinesAt(i))
+	ok := d.admitWhole(rec, i)
 	rec.Apps = apps
 	return ok
 }
 
-// admit judges and scores a worker whole.
-func (d *search) admit(rec *cluster.Record, i int32) bool {
+// admitWhole judges and scores a worker whole.
+func (d *search) admitWhole(rec *cluster.Record, i int32) bool {
 	if !d.p.Admits(d.r, rec) {
 		return false
 	}
@@ -329,9 +329,9 @@ func (s *scratch) appCount(app string, n int) map[string]int {
 	return s.oneApp
 }
 
-// named returns the workers that a request names by what it needs of them: its volumes, its worker, or an app that it
-// must be near to. all says that no other worker can fit.
-func (x *Index) named(r *placement.Request) (rows []int32, all bool) {
+// workersNamed returns the workers that a request names by what it needs of them: its volumes, its worker, or an app
+// that it must be near to. all says that no other worker can fit.
+func (x *Index) workersNamed(r *placement.Request) (rows []int32, all bool) {
 	out := x.scratch.rows[:0]
 	defer func() { x.scratch.rows = out }()
 	if len(r.Volumes) > 0 {
@@ -354,7 +354,7 @@ func (x *Index) named(r *placement.Request) (rows []int32, all bool) {
 	for i := range r.Scheduling.Affinity {
 		a := &r.Scheduling.Affinity[i]
 		if a.Weight == 0 && !a.Anti && a.App != "" && a.Within == "" {
-			for _, at := range x.running(a.App) {
+			for _, at := range x.rowsRunning(a.App) {
 				out = append(out, at.row)
 			}
 			return out, true

@@ -29,7 +29,7 @@ func (x *Index) Resolve(r placement.Request, where func(machine string) cluster.
 			}
 		}
 		if a.App != "" {
-			for _, s := range x.running(a.App) {
+			for _, s := range x.rowsRunning(a.App) {
 				note(s.row)
 			}
 		}
@@ -42,9 +42,9 @@ func (x *Index) Resolve(r placement.Request, where func(machine string) cluster.
 	}
 	for i, sp := range r.Scheduling.Spread {
 		if sp.MaxSkew == 0 {
-			r.Fleet.Spread[i] = x.spread(r.App, sp.Attribute, nil)
+			r.Fleet.Spread[i] = x.machinesPerValue(r.App, sp.Attribute, nil)
 		} else {
-			r.Fleet.Spread[i] = x.spread(r.App, sp.Attribute, x.open(&r, sp.Attribute))
+			r.Fleet.Spread[i] = x.machinesPerValue(r.App, sp.Attribute, x.openValues(&r, sp.Attribute))
 		}
 	}
 	return r

@@ -35,15 +35,15 @@ func (x *Index) valuesOf(attribute string) *attributeValues {
 	for i := range x.rows {
 		if x.rows[i].used {
 			v, there := x.rows[i].rec.Attribute(attribute)
-			c.enter(int32(i), v, there)
+			c.enterValue(int32(i), v, there)
 		}
 	}
 	x.values[attribute] = c
 	return c
 }
 
-// enter notes that a row has a value.
-func (c *attributeValues) enter(i int32, v cluster.Value, there bool) {
+// enterValue notes that a row has a value.
+func (c *attributeValues) enterValue(i int32, v cluster.Value, there bool) {
 	for int(i) >= len(c.ofRow) {
 		c.ofRow = append(c.ofRow, 0)
 	}
@@ -64,7 +64,7 @@ func (c *attributeValues) enter(i int32, v cluster.Value, there bool) {
 func (x *Index) enterValues(i int32, rec *cluster.Record) {
 	for name, c := range x.values {
 		v, there := rec.Attribute(name)
-		c.enter(i, v, there)
+		c.enterValue(i, v, there)
 	}
 }
 
@@ -83,12 +83,12 @@ func (x *Index) leaveValues(i int32, rec *cluster.Record) {
 	}
 }
 
-// spread returns how many machines of an app each value of an attribute has. Of the values that have none, one stands
-// for all. Where open is set, only its values count.
-func (x *Index) spread(app, attribute string, open map[string]bool) map[string]int {
+// machinesPerValue returns how many machines of an app each value of an attribute has. Of the values that have none,
+// one stands for all. Where open is set, only its values count.
+func (x *Index) machinesPerValue(app, attribute string, open map[string]bool) map[string]int {
 	c := x.valuesOf(attribute)
 	out := map[string]int{}
-	for _, s := range x.running(app) {
+	for _, s := range x.rowsRunning(app) {
 		if id := c.ofRow[s.row]; id > 0 && (open == nil || open[c.texts[id]]) {
 			out[c.texts[id]] += int(s.machines)
 		}
@@ -107,9 +107,9 @@ func (x *Index) spread(app, attribute string, open map[string]bool) map[string]i
 	return out
 }
 
-// open returns the values of an attribute that a worker has which may take the request: see placement.Request.OpenAt. It looks at
-// workers until each value is known to be open.
-func (x *Index) open(r *placement.Request, attribute string) map[string]bool {
+// openValues returns the values of an attribute that a worker has which may take the request: see
+// placement.Request.OpenAt. It looks at workers until each value is known to be open.
+func (x *Index) openValues(r *placement.Request, attribute string) map[string]bool {
 	c, out := x.valuesOf(attribute), map[string]bool{}
 	for i := range c.ofRow {
 		if id := c.ofRow[i]; id > 0 && x.rows[i].used && !out[c.texts[id]] && r.OpenAt(&x.rows[i].rec) {
@@ -155,8 +155,8 @@ func (x *Index) skewBounds(r *placement.Request) []skewBound {
 	return out
 }
 
-// admits reports whether the bound lets the worker of a row through.
-func (b *skewBound) admits(r *placement.Request, i int32, search uint32) bool {
+// admitsRow reports whether the bound lets the worker of a row through.
+func (b *skewBound) admitsRow(r *placement.Request, i int32, search uint32) bool {
 	id := b.values.ofRow[i]
 	if id == 0 {
 		return false

@@ -43,7 +43,7 @@ func drawRequirement(t *rapid.T, names []string) cluster.Requirement {
 	return q
 }
 
-func some[T any](t *rapid.T, name string, most int, draw func(*rapid.T) T) (out []T) {
+func drawSome[T any](t *rapid.T, name string, most int, draw func(*rapid.T) T) (out []T) {
 	// Mostly none: a request that wants everything at once fits nowhere, and tells little.
 	for range max(0, rapid.IntRange(-2*most, most).Draw(t, name)) {
 		out = append(out, draw(t))
@@ -51,7 +51,7 @@ func some[T any](t *rapid.T, name string, most int, draw func(*rapid.T) T) (out 
 	return out
 }
 
-func resources(t *rapid.T, most int64) cluster.Resources {
+func drawResources(t *rapid.T, most int64) cluster.Resources {
 	amount := rapid.Int64Range(0, most)
 	r := cluster.Resources{CPU: amount.Draw(t, "cpu"), Memory: amount.Draw(t, "memory"),
 		Disk: amount.Draw(t, "disk") / 2}
@@ -68,10 +68,10 @@ var labelNames = []string{"app", "namespace", "band", "priority", "image", "team
 func Request(t *rapid.T) placement.Request {
 	r := placement.Request{App: Apps.Draw(t, "app"),
 		Machine:   fmt.Sprintf("m%d", rapid.IntRange(0, 99).Draw(t, "machine")),
-		Regions:   some(t, "regions", 2, func(t *rapid.T) cluster.Region { return regions.Draw(t, "region") }),
-		Resources: resources(t, 400),
+		Regions:   drawSome(t, "regions", 2, func(t *rapid.T) cluster.Region { return regions.Draw(t, "region") }),
+		Resources: drawResources(t, 400),
 		Image:     rapid.SampledFrom([]string{"i1", "i2"}).Draw(t, "image"), Start: rapid.Bool().Draw(t, "start")}
-	r.Volumes = some(t, "volumes", 1,
+	r.Volumes = drawSome(t, "volumes", 1,
 		func(t *rapid.T) string { return rapid.SampledFrom([]string{"v1", "v2"}).Draw(t, "volume") })
 	if rapid.IntRange(0, 3).Draw(t, "gpu") == 0 {
 		r.Resources.GPU = rapid.SampledFrom([]int64{-1, 300, 700, 1000, 1500, 2000, 3000}).Draw(t, "gpu amount")
@@ -82,15 +82,15 @@ func Request(t *rapid.T) placement.Request {
 	}
 	r.Wakes = rapid.Bool().Draw(t, "wakes")
 	s := &r.Scheduling
-	s.Require = some(t, "require", 2,
+	s.Require = drawSome(t, "require", 2,
 		func(t *rapid.T) cluster.Requirement { return drawRequirement(t, attributeNames) })
-	s.Prefer = some(t, "prefer", 2, func(t *rapid.T) cluster.Preference {
+	s.Prefer = drawSome(t, "prefer", 2, func(t *rapid.T) cluster.Preference {
 		return cluster.Preference{Requirement: drawRequirement(t, attributeNames),
 			Weight: rapid.Float64Range(-5, 5).Draw(t, "weight")}
 	})
-	s.Tolerate = some(t, "tolerate", 2,
+	s.Tolerate = drawSome(t, "tolerate", 2,
 		func(t *rapid.T) string { return rapid.SampledFrom([]string{"db", "gpu"}).Draw(t, "tolerates") })
-	s.Affinity = some(t, "affinity", 1, func(t *rapid.T) machine.Affinity {
+	s.Affinity = drawSome(t, "affinity", 1, func(t *rapid.T) machine.Affinity {
 		a := machine.Affinity{App: Apps.Draw(t, "near"),
 			Within: rapid.SampledFrom([]string{"", "zone", "worker", "nowhere"}).Draw(t, "within"),
 			Anti:   rapid.Bool().Draw(t, "anti"), Weight: rapid.SampledFrom([]float64{0, 0, 2, -2}).Draw(t,
@@ -100,7 +100,7 @@ func Request(t *rapid.T) placement.Request {
 		}
 		return a
 	})
-	s.Spread = some(t, "spread", 1, func(t *rapid.T) machine.Spread {
+	s.Spread = drawSome(t, "spread", 1, func(t *rapid.T) machine.Spread {
 		return machine.Spread{Attribute: rapid.SampledFrom([]string{"zone", "region", "worker"}).Draw(t, "over"),
 			MaxSkew: rapid.IntRange(0, 2).Draw(t, "skew")}
 	})
@@ -116,7 +116,7 @@ func Record(t *rapid.T) cluster.Record {
 	w := cluster.Record{Worker: cluster.WorkerID(fmt.Sprintf("w%03d", rapid.IntRange(0, 9).Draw(t, "worker"))),
 		Region: regions.Draw(t, "region"),
 		State:  cluster.Ready, Incarnation: 1, Version: uint64(rapid.IntRange(1, 3).Draw(t, "version")),
-		Capacity: resources(t, 1000)}
+		Capacity: drawResources(t, 1000)}
 	if rapid.IntRange(0, 9).Draw(t, "state") == 0 {
 		w.State = rapid.SampledFrom([]cluster.State{cluster.Cordoned, cluster.Draining, ""}).Draw(t, "which")
 	}
@@ -128,19 +128,19 @@ func Record(t *rapid.T) cluster.Record {
 			w.Attributes[name] = drawValue(t)
 		}
 	}
-	w.Require = some(t, "worker requires", 1,
+	w.Require = drawSome(t, "worker requires", 1,
 		func(t *rapid.T) cluster.Requirement { return drawRequirement(t, labelNames) })
-	w.Prefer = some(t, "worker prefers", 1, func(t *rapid.T) cluster.Preference {
+	w.Prefer = drawSome(t, "worker prefers", 1, func(t *rapid.T) cluster.Preference {
 		return cluster.Preference{Requirement: drawRequirement(t, labelNames),
 			Weight: rapid.Float64Range(-5, 5).Draw(t, "weight")}
 	})
-	w.Reserved = some(t, "reserved", 1,
+	w.Reserved = drawSome(t, "reserved", 1,
 		func(t *rapid.T) string { return rapid.SampledFrom([]string{"db", "gpu"}).Draw(t, "for") })
 	if rapid.IntRange(0, 4).Draw(t, "headroom") == 0 {
-		w.Headroom = resources(t, 300)
+		w.Headroom = drawResources(t, 300)
 	}
 	if rapid.IntRange(0, 2).Draw(t, "promises") == 0 {
-		w.Promised = resources(t, 1000)
+		w.Promised = drawResources(t, 1000)
 		w.PromiseLimit = rapid.SampledFrom([]int64{0, 500, 1000, 2000}).Draw(t, "limit")
 	}
 	for range max(0, rapid.IntRange(-4, 3).Draw(t, "gpus")) {

@@ -91,7 +91,7 @@ func Compare(stop func() error, view cluster.View, placed []Placed, old, then Ch
 		whole := view.Workers[at]
 		view.Workers[at] = Without(whole, &p.Request)
 		r := placement.Resolve(p.Request, view, where)
-		out.add(&r, view, p.Worker, old(&r), then(&r))
+		out.addRequest(&r, view, p.Worker, old(&r), then(&r))
 		view.Workers[at] = whole
 	}
 	return out, nil
@@ -103,18 +103,20 @@ func Replay(decisions []Decided, then Chooser) Comparison {
 	out := Comparison{Moves: []Move{}, Nowhere: []Move{}}
 	for i := range decisions {
 		d := &decisions[i]
-		out.judge(&d.Request, d.View, Move{Machine: d.Request.Machine, App: d.Request.App, Is: d.Winner, Old: d.Winner},
+		out.judgeMove(&d.Request, d.View, Move{Machine: d.Request.Machine, App: d.Request.App, Is: d.Winner,
+			Old: d.Winner},
 			then(&d.Request))
 	}
 	return out
 }
 
-func (c *Comparison) add(r *placement.Request, view cluster.View, is cluster.WorkerID, old, then *placement.Policy) {
+func (c *Comparison) addRequest(r *placement.Request, view cluster.View, is cluster.WorkerID, old,
+	then *placement.Policy) {
 	m := Move{Machine: r.Machine, App: r.App, Is: is, OldPolicy: old.Name, Old: Best(*r, view, *old)}
-	c.judge(r, view, m, then)
+	c.judgeMove(r, view, m, then)
 }
 
-func (c *Comparison) judge(r *placement.Request, view cluster.View, m Move, then *placement.Policy) {
+func (c *Comparison) judgeMove(r *placement.Request, view cluster.View, m Move, then *placement.Policy) {
 	ranked := placement.Rank(*r, view, *then)
 	c.Compared++
 	score := map[string]float64{}
@@ -133,7 +135,7 @@ func (c *Comparison) judge(r *placement.Request, view cluster.View, m Move, then
 	case m.New == m.Old:
 		c.Same++
 	case m.New == "":
-		m.Evicts = evicted(r, view, then)
+		m.Evicts = evictedBy(r, view, then)
 		c.Nowhere = append(c.Nowhere, m)
 	default:
 		if s, fits := score[string(m.Old)]; fits {
@@ -143,9 +145,9 @@ func (c *Comparison) judge(r *placement.Request, view cluster.View, m Move, then
 	}
 }
 
-// evicted gives what the request could evict where the policy lets it go: of the workers that would then take it, the
+// evictedBy gives what the request could evict where the policy lets it go: of the workers that would then take it, the
 // one with the fewest machines to go. Only a request whose band may preempt has any.
-func evicted(r *placement.Request, view cluster.View, p *placement.Policy) []Evicted {
+func evictedBy(r *placement.Request, view cluster.View, p *placement.Policy) []Evicted {
 	if !r.Scheduling.MayPreempt() {
 		return nil
 	}

@@ -154,7 +154,7 @@ func (d *Dir) Add(path string, h v1.Hash) error {
 		return Disk(err, "open %s", path)
 	}
 	defer f.Close()
-	return d.settle(f, path, h)
+	return d.settleBlob(f, path, h)
 }
 
 // Put writes a small blob and returns its digest.
@@ -175,11 +175,11 @@ func (d *Dir) Put(raw []byte) (v1.Hash, error) {
 		_ = os.Remove(f.Name())
 		return h, Disk(err, "write %s", h)
 	}
-	return h, d.settle(f, f.Name(), h)
+	return h, d.settleBlob(f, f.Name(), h)
 }
 
-// settle makes what is at path durable, and then a blob.
-func (d *Dir) settle(f *os.File, path string, h v1.Hash) error {
+// settleBlob makes what is at path durable, and then a blob.
+func (d *Dir) settleBlob(f *os.File, path string, h v1.Hash) error {
 	err := f.Sync()
 	if err == nil {
 		err = os.Rename(path, d.Path(h))

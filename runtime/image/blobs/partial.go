@@ -99,7 +99,7 @@ func (p *Partial) Commit() error {
 			"what came as the blob %s has the digest %s: it was changed or mixed up on the way; nothing of it was kept",
 			p.want, have)
 	}
-	return p.d.settle(p.f, p.f.Name(), p.want)
+	return p.d.settleBlob(p.f, p.f.Name(), p.want)
 }
 
 // Close closes it, and removes it if there is nothing of it.

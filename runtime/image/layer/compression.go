@@ -39,21 +39,21 @@ func Decompress(r io.Reader) (io.ReadCloser, Compression, error) {
 	case bytes.HasPrefix(head, []byte{0x1f, 0x8b}):
 		z, err := gzip.NewReader(in)
 		if err != nil {
-			return nil, Gzip, damaged(err)
+			return nil, Gzip, damagedError(err)
 		}
 		return z, Gzip, nil
 	case bytes.HasPrefix(head, []byte{0x28, 0xb5, 0x2f, 0xfd}):
 		z, err := zstd.NewReader(in, zstd.WithDecoderMaxWindow(zstdWindow), zstd.WithDecoderConcurrency(1),
 			zstd.WithDecoderLowmem(true))
 		if err != nil {
-			return nil, Zstd, damaged(err)
+			return nil, Zstd, damagedError(err)
 		}
 		return z.IOReadCloser(), Zstd, nil
 	}
 	return io.NopCloser(in), Plain, nil
 }
 
-func damaged(err error) error {
+func damagedError(err error) error {
 	return fault.Wrap(err, fault.Invalid, CodeImageLayer, "a layer cannot be decompressed; build or push the image "+
 		"again")
 }
@@ -66,7 +66,7 @@ func Digest(ctx context.Context, tar io.Reader, l Limits, compressed int64) (v1.
 		if _, ours := err.(*fault.Error); ours { //nolint:errorlint // made by meter
 			return v1.Hash{}, err
 		}
-		return v1.Hash{}, damaged(err)
+		return v1.Hash{}, damagedError(err)
 	}
 	return v1.Hash{Algorithm: "sha256", Hex: hex.EncodeToString(sum.Sum(nil))}, nil
 }

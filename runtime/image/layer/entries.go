@@ -17,24 +17,24 @@ import (
 
 const create = unix.O_WRONLY | unix.O_CREAT | unix.O_EXCL | unix.O_NOFOLLOW | unix.O_CLOEXEC
 
-// cleared makes something at a name; what has the name already is removed if need be, and make is called again.
-func (u *unpacker) cleared(fd int, at, base string, make func() error) error {
+// makeCleared makes something at a name; what has the name already is removed if need be, and make is called again.
+func (u *unpacker) makeCleared(fd int, at, base string, make func() error) error {
 	err := make()
 	if !errors.Is(err, unix.EEXIST) {
 		return err
 	}
-	if err := u.remove(fd, at, base); err != nil {
+	if err := u.removeName(fd, at, base); err != nil {
 		return err
 	}
 	return make()
 }
 
-// remove removes what this layer has at a name; when flat, what the image has.
-func (u *unpacker) remove(fd int, at, base string) error {
+// removeName removes what this layer has at a name; when flat, what the image has.
+func (u *unpacker) removeName(fd int, at, base string) error {
 	u.removed = true
 	err := unix.Unlinkat(fd, base, 0)
 	if errors.Is(err, unix.EISDIR) || errors.Is(err, unix.EPERM) {
-		u.forget(at)
+		u.closeBelow(at)
 		err = u.root.RemoveAll(at)
 	}
 	if u.flat {
@@ -43,8 +43,8 @@ func (u *unpacker) remove(fd int, at, base string) error {
 	return err
 }
 
-// forget closes the descriptors of a directory and of those below it.
-func (u *unpacker) forget(at string) {
+// closeBelow closes the descriptors of a directory and of those below it.
+func (u *unpacker) closeBelow(at string) {
 	for name, fd := range u.dirs {
 		if name == at || strings.HasPrefix(name, at+"/") {
 			_ = unix.Close(fd)
@@ -53,7 +53,7 @@ func (u *unpacker) forget(at string) {
 	}
 }
 
-func (u *unpacker) directory(h *tar.Header, fd int, at, base string) error {
+func (u *unpacker) unpackDir(h *tar.Header, fd int, at, base string) error {
 	err := unix.Mkdirat(fd, base, 0o700)
 	if errors.Is(err, unix.EEXIST) {
 		var st unix.Stat_t
@@ -64,7 +64,7 @@ func (u *unpacker) directory(h *tar.Header, fd int, at, base string) error {
 			return u.describeAt(fd, at, base, h)
 		}
 		// What hid a directory of the layers below still hides what was in it.
-		err = u.fresh(fd, at, base)
+		err = u.makeFreshDir(fd, at, base)
 	} else {
 		u.result.Entries++
 	}
@@ -74,9 +74,9 @@ func (u *unpacker) directory(h *tar.Header, fd int, at, base string) error {
 	return u.describeAt(fd, at, base, h)
 }
 
-// fresh puts a directory where a file or a whiteout of this layer is. Nothing of the layers below is seen in it.
-func (u *unpacker) fresh(fd int, at, base string) error {
-	if err := u.remove(fd, at, base); err != nil {
+// makeFreshDir puts a directory where a file or a whiteout of this layer is. Nothing of the layers below is seen in it.
+func (u *unpacker) makeFreshDir(fd int, at, base string) error {
+	if err := u.removeName(fd, at, base); err != nil {
 		return err
 	}
 	if err := unix.Mkdirat(fd, base, 0o700); err != nil {
@@ -100,17 +100,17 @@ func (u *unpacker) describeAt(fd int, at, base string, h *tar.Header) error {
 		if d, err = openDir(fd, base); err != nil {
 			return onDisk(err, "unpack %q", h.Name)
 		}
-		u.keep(at, d)
+		u.keepDir(at, d)
 	}
-	return u.describe(at, d, h)
+	return u.describeDir(at, d, h)
 }
 
-// describe gives a directory what its entry says of it.
-func (u *unpacker) describe(at string, d int, h *tar.Header) error {
+// describeDir gives a directory what its entry says of it.
+func (u *unpacker) describeDir(at string, d int, h *tar.Header) error {
 	if err := u.clearXattrs(d); err != nil {
 		return onDisk(err, "unpack %q", h.Name)
 	}
-	if err := u.chown(d, h); err != nil {
+	if err := u.setOwner(d, h); err != nil {
 		return err
 	}
 	if err := u.setXattrs(d, h); err != nil {
@@ -120,7 +120,7 @@ func (u *unpacker) describe(at string, d int, h *tar.Header) error {
 	return nil
 }
 
-func (u *unpacker) chown(fd int, h *tar.Header) error {
+func (u *unpacker) setOwner(fd int, h *tar.Header) error {
 	if !u.o.Form.Owners {
 		return nil
 	}
@@ -132,12 +132,12 @@ func (u *unpacker) chown(fd int, h *tar.Header) error {
 	return nil
 }
 
-func (u *unpacker) file(h *tar.Header, body io.Reader, fd int, at, base string) error {
+func (u *unpacker) unpackFile(h *tar.Header, body io.Reader, fd int, at, base string) error {
 	if h.Size > u.o.Limits.Bytes-u.written {
 		return tooLarge("its files have more than %d bytes", u.o.Limits.Bytes)
 	}
 	var f int
-	err := u.cleared(fd, at, base, func() (err error) {
+	err := u.makeCleared(fd, at, base, func() (err error) {
 		f, err = unix.Openat(fd, base, create, 0o600)
 		return err
 	})
@@ -145,12 +145,12 @@ func (u *unpacker) file(h *tar.Header, body io.Reader, fd int, at, base string) 
 		return onDisk(err, "unpack %q", h.Name)
 	}
 	defer unix.Close(f)
-	if err := u.content(f, body, h.Name); err != nil {
+	if err := u.writeContent(f, body, h.Name); err != nil {
 		return err
 	}
 	u.result.Entries++
 	// The owner first: it takes away setuid and capabilities.
-	if err := u.chown(f, h); err != nil {
+	if err := u.setOwner(f, h); err != nil {
 		return err
 	}
 	if err := unix.Fchmod(f, uint32(h.Mode)&0o7777); err != nil {
@@ -162,8 +162,8 @@ func (u *unpacker) file(h *tar.Header, body io.Reader, fd int, at, base string) 
 	return onDisk(setTime(f, h.ModTime), "unpack %q", h.Name)
 }
 
-// content writes the bytes of a file.
-func (u *unpacker) content(f int, body io.Reader, name string) error {
+// writeContent writes the bytes of a file.
+func (u *unpacker) writeContent(f int, body io.Reader, name string) error {
 	for {
 		n, err := io.ReadAtLeast(body, u.buf, 1)
 		for b := u.buf[:n]; len(b) > 0; {
@@ -184,7 +184,7 @@ func (u *unpacker) content(f int, body io.Reader, name string) error {
 			return nil
 		}
 		if err != nil {
-			return unreadable(err)
+			return unreadableError(err)
 		}
 	}
 }
@@ -192,7 +192,7 @@ func (u *unpacker) content(f int, body io.Reader, name string) error {
 func setTime(fd int, t time.Time) error {
 	ts := []unix.Timespec{timespec(t), timespec(t)}
 	// The descriptor itself: no name is looked up.
-	return utimens(fd, ts)
+	return setTimes(fd, ts)
 }
 
 func timespec(t time.Time) unix.Timespec {
@@ -202,20 +202,20 @@ func timespec(t time.Time) unix.Timespec {
 	return unix.NsecToTimespec(t.UnixNano())
 }
 
-func (u *unpacker) symlink(h *tar.Header, fd int, at, base string) error {
+func (u *unpacker) unpackSymlink(h *tar.Header, fd int, at, base string) error {
 	if h.Linkname == "" || len(h.Linkname) > 4095 {
-		return refuse(h.Name, "a link that leads nowhere")
+		return refuseEntry(h.Name, "a link that leads nowhere")
 	}
-	err := u.cleared(fd, at, base, func() error { return unix.Symlinkat(h.Linkname, fd, base) })
+	err := u.makeCleared(fd, at, base, func() error { return unix.Symlinkat(h.Linkname, fd, base) })
 	if err != nil {
 		return onDisk(err, "unpack %q", h.Name)
 	}
 	u.result.Entries++
-	return u.settle(h, fd, base)
+	return u.setOwnerAndTime(h, fd, base)
 }
 
-// settle gives what cannot be opened its owner and time.
-func (u *unpacker) settle(h *tar.Header, fd int, base string) error {
+// setOwnerAndTime gives what cannot be opened its owner and time.
+func (u *unpacker) setOwnerAndTime(h *tar.Header, fd int, base string) error {
 	if u.o.Form.Owners {
 		if err := unix.Fchownat(fd, base, h.Uid, h.Gid, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 			return onDisk(err, "unpack %q", h.Name)
@@ -225,45 +225,45 @@ func (u *unpacker) settle(h *tar.Header, fd int, base string) error {
 	return onDisk(unix.UtimesNanoAt(fd, base, ts, unix.AT_SYMLINK_NOFOLLOW), "unpack %q", h.Name)
 }
 
-func (u *unpacker) fifo(h *tar.Header, fd int, at, base string) error {
-	err := u.cleared(fd, at, base, func() error { return unix.Mknodat(fd, base, unix.S_IFIFO|0o600, 0) })
+func (u *unpacker) unpackFifo(h *tar.Header, fd int, at, base string) error {
+	err := u.makeCleared(fd, at, base, func() error { return unix.Mknodat(fd, base, unix.S_IFIFO|0o600, 0) })
 	if err != nil {
 		return onDisk(err, "unpack %q", h.Name)
 	}
 	u.result.Entries++
-	if err := u.settle(h, fd, base); err != nil {
+	if err := u.setOwnerAndTime(h, fd, base); err != nil {
 		return err
 	}
 	// It is this layer's own fifo, which was made just now.
 	return onDisk(unix.Fchmodat(fd, base, uint32(h.Mode)&0o7777, 0), "unpack %q", h.Name)
 }
 
-// link makes a hard link to a file of this layer, or of one below, which is copied into this one for it.
-func (u *unpacker) link(h *tar.Header, fd int, at, base string) error {
-	all, err := u.parts(h.Linkname)
+// unpackLink makes a hard link to a file of this layer, or of one below, which is copied into this one for it.
+func (u *unpacker) unpackLink(h *tar.Header, fd int, at, base string) error {
+	all, err := u.splitName(h.Linkname)
 	if err != nil {
 		return err
 	}
 	if len(all) == 0 || strings.HasPrefix(all[len(all)-1], whiteoutPrefix) {
-		return refuse(h.Name, "a link to %q, which is no file", fault.Clip(h.Linkname, 200))
+		return refuseEntry(h.Name, "a link to %q, which is no file", fault.Clip(h.Linkname, 200))
 	}
-	dir, err := u.resolve(h.Name, all[:len(all)-1])
+	dir, err := u.resolveDir(h.Name, all[:len(all)-1])
 	if err != nil {
 		return err
 	}
-	to := join(dir, all[len(all)-1])
-	found, err := u.look(to)
+	to := joinPath(dir, all[len(all)-1])
+	found, err := u.statImage(to)
 	if err != nil {
 		return err
 	}
-	if found.kind() == 0 || found.kind() == unix.S_IFDIR {
-		return refuse(h.Name, "a link to %q, which is no file of the image", fault.Clip(h.Linkname, 200))
+	if found.fileType() == 0 || found.fileType() == unix.S_IFDIR {
+		return refuseEntry(h.Name, "a link to %q, which is no file of the image", fault.Clip(h.Linkname, 200))
 	}
 	if to == at {
 		return u.copyUp(h.Name, to, found)
 	}
 	if strings.HasPrefix(to, at+"/") {
-		return refuse(h.Name, "a link to %q, which it replaces", fault.Clip(h.Linkname, 200))
+		return refuseEntry(h.Name, "a link to %q, which it replaces", fault.Clip(h.Linkname, 200))
 	}
 	if err := u.copyUp(h.Name, to, found); err != nil {
 		return err
@@ -272,29 +272,29 @@ func (u *unpacker) link(h *tar.Header, fd int, at, base string) error {
 	if err != nil {
 		return err
 	}
-	err = u.cleared(fd, at, base, func() error { return unix.Linkat(from, all[len(all)-1], fd, base, 0) })
+	err = u.makeCleared(fd, at, base, func() error { return unix.Linkat(from, all[len(all)-1], fd, base, 0) })
 	u.result.Entries++
 	return onDisk(err, "unpack %q", h.Name)
 }
 
-// leaveOut unpacks a device: not at all, since a machine has a /dev of its own and may open no other device. What had its
-// name before is gone nevertheless, as the layer says.
+// leaveOut unpacks a device: not at all, since a machine has a /dev of its own and may open no other device. What had
+// its name before is gone nevertheless, as the layer says.
 func (u *unpacker) leaveOut(name string, fd int, at, base string) error {
 	u.devices[at] = true
-	here, err := u.stat(u.top, at)
+	here, err := u.statLayer(u.top, at)
 	if err != nil {
 		return onDisk(err, "leave out %q", name)
 	}
 	if here.found {
-		if err := u.remove(fd, at, base); err != nil {
+		if err := u.removeName(fd, at, base); err != nil {
 			return onDisk(err, "leave out %q", name)
 		}
 	}
 	if u.flat {
 		return nil
 	}
-	below, err := u.look(at)
-	if err != nil || below.kind() == 0 {
+	below, err := u.statImage(at)
+	if err != nil || below.fileType() == 0 {
 		return onDisk(err, "leave out %q", name)
 	}
 	u.result.Entries++
@@ -303,34 +303,34 @@ func (u *unpacker) leaveOut(name string, fd int, at, base string) error {
 
 // linkOfDevice leaves a hard link out that names a device of this layer.
 func (u *unpacker) linkOfDevice(h *tar.Header, fd int, at, base string) (left bool, err error) {
-	all, err := u.parts(h.Linkname)
+	all, err := u.splitName(h.Linkname)
 	if err != nil || len(all) == 0 || len(u.devices) == 0 {
 		return false, err
 	}
-	dir, err := u.resolve(h.Name, all[:len(all)-1])
+	dir, err := u.resolveDir(h.Name, all[:len(all)-1])
 	if err != nil {
 		return false, err
 	}
-	to := join(dir, all[len(all)-1])
+	to := joinPath(dir, all[len(all)-1])
 	if !u.devices[to] {
 		return false, nil
 	}
-	if now, err := u.look(to); err != nil || now.kind() != 0 {
+	if now, err := u.statImage(to); err != nil || now.fileType() != 0 {
 		return false, err // another entry has that name since
 	}
 	return true, u.leaveOut(h.Name, fd, at, base)
 }
 
-// whiteout hides what the layers below have.
-func (u *unpacker) whiteout(name string, parent []string, base string) error {
+// applyWhiteout hides what the layers below have.
+func (u *unpacker) applyWhiteout(name string, parent []string, base string) error {
 	if base != opaqueName && strings.HasPrefix(base, auxPrefix) {
 		return nil
 	}
 	hidden := strings.TrimPrefix(base, whiteoutPrefix)
 	if hidden == "" || hidden == "." || hidden == ".." {
-		return refuse(name, "a whiteout of nothing")
+		return refuseEntry(name, "a whiteout of nothing")
 	}
-	dir, err := u.resolve(name, parent)
+	dir, err := u.resolveDir(name, parent)
 	if err != nil {
 		return err
 	}
@@ -341,16 +341,16 @@ func (u *unpacker) whiteout(name string, parent []string, base string) error {
 		}
 		return u.hideAll(name, dir, d)
 	}
-	at := join(dir, hidden)
+	at := joinPath(dir, hidden)
 	if u.flat {
 		return u.hideFlat(name, at)
 	}
-	here, err := u.stat(u.top, at)
+	here, err := u.statLayer(u.top, at)
 	if err != nil {
 		return err
 	}
 	if here.found {
-		if here.kind() != unix.S_IFDIR {
+		if here.fileType() != unix.S_IFDIR {
 			return nil // this layer's own, or hidden already
 		}
 		d, err := u.makeDir(name, at)
@@ -359,7 +359,7 @@ func (u *unpacker) whiteout(name string, parent []string, base string) error {
 		}
 		return u.hideAll(name, at, d)
 	}
-	if below, err := u.look(at); err != nil || below.kind() == 0 {
+	if below, err := u.statImage(at); err != nil || below.fileType() == 0 {
 		return err
 	}
 	d, err := u.makeDir(name, dir)
@@ -389,7 +389,7 @@ func (u *unpacker) hideAll(name, at string, d int) error {
 }
 
 func (u *unpacker) dropWhiteouts(name, at string) error {
-	return u.children(name, at, func(fd int, path, base string, st unix.Stat_t) (bool, error) {
+	return u.eachChild(name, at, func(fd int, path, base string, st unix.Stat_t) (bool, error) {
 		if !isWhiteout(&st) {
 			return true, nil
 		}
@@ -403,35 +403,35 @@ func (u *unpacker) hideFlat(name, at string) error {
 	if u.own[at] {
 		return u.removeOthers(name, at)
 	}
-	dir, base := split(at)
-	if here, err := u.stat(u.top, at); err != nil || !here.found {
+	dir, base := splitPath(at)
+	if here, err := u.statLayer(u.top, at); err != nil || !here.found {
 		return err
 	}
 	d, err := u.makeDir(name, dir)
 	if err != nil {
 		return err
 	}
-	return onDisk(u.remove(d, at, base), "unpack %q", name)
+	return onDisk(u.removeName(d, at, base), "unpack %q", name)
 }
 
 // removeOthers removes what is not this layer's own below a directory.
 func (u *unpacker) removeOthers(name, at string) error {
 	if at != "" {
-		if here, err := u.stat(u.top, at); err != nil || here.kind() != unix.S_IFDIR {
+		if here, err := u.statLayer(u.top, at); err != nil || here.fileType() != unix.S_IFDIR {
 			return err
 		}
 	}
-	return u.children(name, at, func(fd int, path, base string, _ unix.Stat_t) (bool, error) {
+	return u.eachChild(name, at, func(fd int, path, base string, _ unix.Stat_t) (bool, error) {
 		if u.own[path] {
 			return true, nil
 		}
-		return false, u.remove(fd, path, base)
+		return false, u.removeName(fd, path, base)
 	})
 }
 
-// children calls do for all that this layer's directory has in it, and for what is in those directories for which do
+// eachChild calls do for all that this layer's directory has in it, and for what is in those directories for which do
 // says so.
-func (u *unpacker) children(name, at string, do func(fd int, path, base string, st unix.Stat_t) (bool, error)) error {
+func (u *unpacker) eachChild(name, at string, do func(fd int, path, base string, st unix.Stat_t) (bool, error)) error {
 	pending := []string{at}
 	for len(pending) > 0 {
 		at := pending[len(pending)-1]
@@ -450,9 +450,9 @@ func (u *unpacker) children(name, at string, do func(fd int, path, base string, 
 				break
 			}
 			var deeper bool
-			deeper, err = do(int(f.Fd()), join(at, base), base, st)
+			deeper, err = do(int(f.Fd()), joinPath(at, base), base, st)
 			if deeper && st.Mode&unix.S_IFMT == unix.S_IFDIR {
-				pending = append(pending, join(at, base))
+				pending = append(pending, joinPath(at, base))
 			}
 		}
 		_ = f.Close()
@@ -476,7 +476,7 @@ func (u *unpacker) finishDirs() error {
 		if len(u.dirs) > openDirs {
 			u.closeDirs()
 		}
-		d, err := u.open(at)
+		d, err := u.openLayerDir(at)
 		if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) {
 			continue // it was replaced
 		}

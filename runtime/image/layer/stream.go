@@ -71,12 +71,12 @@ func readAhead(r io.Reader) *ahead {
 	}
 	go func() {
 		defer close(a.done)
-		a.run(r)
+		a.decompressAhead(r)
 	}()
 	return a
 }
 
-func (a *ahead) run(compressed io.Reader) {
+func (a *ahead) decompressAhead(compressed io.Reader) {
 	r, _, err := Decompress(compressed)
 	if err != nil {
 		a.full <- chunk{err: err} // there is place: nothing was sent yet
@@ -93,14 +93,14 @@ func (a *ahead) run(compressed io.Reader) {
 		var n int
 		n, err = io.ReadFull(r, b)
 		if err == io.ErrUnexpectedEOF { //nolint:errorlint // of ReadFull itself, or of a layer that was cut: see below
-			err = a.end(r)
+			err = a.endReason(r)
 		}
 		a.full <- chunk{b: b[:n], err: err} // as many places as buffers
 	}
 }
 
-// end asks again why there was no more: ReadFull says the same of an end and of a layer that breaks off.
-func (a *ahead) end(r io.Reader) error {
+// endReason asks again why there was no more: ReadFull says the same of an end and of a layer that breaks off.
+func (a *ahead) endReason(r io.Reader) error {
 	_, err := r.Read(make([]byte, 1))
 	return err
 }

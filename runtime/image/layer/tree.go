@@ -21,8 +21,8 @@ type found struct {
 	st    unix.Stat_t
 }
 
-// kind returns the type bits of its mode; 0: nothing is seen there.
-func (f found) kind() uint32 {
+// fileType returns the type bits of its mode; 0: nothing is seen there.
+func (f found) fileType() uint32 {
 	if !f.found || isWhiteout(&f.st) {
 		return 0
 	}
@@ -33,8 +33,8 @@ func openDir(fd int, base string) (int, error) {
 	return unix.Openat(fd, base, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 }
 
-// keep remembers the descriptor of one of this layer's directories.
-func (u *unpacker) keep(at string, fd int) { u.dirs[at] = fd }
+// keepDir remembers the descriptor of one of this layer's directories.
+func (u *unpacker) keepDir(at string, fd int) { u.dirs[at] = fd }
 
 // closeDirs closes those that can be opened again.
 func (u *unpacker) closeDirs() {
@@ -46,13 +46,13 @@ func (u *unpacker) closeDirs() {
 	}
 }
 
-// open returns the descriptor of one of this layer's directories, by names of which none is a link.
-func (u *unpacker) open(at string) (int, error) {
+// openLayerDir returns the descriptor of one of this layer's directories, by names of which none is a link.
+func (u *unpacker) openLayerDir(at string) (int, error) {
 	if fd, ok := u.dirs[at]; ok {
 		return fd, nil
 	}
-	dir, base := split(at)
-	parent, err := u.open(dir)
+	dir, base := splitPath(at)
+	parent, err := u.openLayerDir(dir)
 	if err != nil {
 		return -1, err
 	}
@@ -60,7 +60,7 @@ func (u *unpacker) open(at string) (int, error) {
 	if err != nil {
 		return -1, err
 	}
-	u.keep(at, fd)
+	u.keepDir(at, fd)
 	return fd, nil
 }
 
@@ -70,8 +70,8 @@ type walked struct {
 	stop bool // the layers below do not count
 }
 
-// walk looks a path up in one layer.
-func (u *unpacker) walk(layer int, at string) (w walked, err error) {
+// walkLayer looks a path up in one layer.
+func (u *unpacker) walkLayer(layer int, at string) (w walked, err error) {
 	w.layer = layer
 	fd, rest := layer, at
 	defer func() {
@@ -112,26 +112,26 @@ func (u *unpacker) walk(layer int, at string) (w walked, err error) {
 	}
 }
 
-// stat looks a path up in this layer alone.
-func (u *unpacker) stat(layer int, at string) (found, error) {
-	w, err := u.walk(layer, at)
+// statLayer looks a path up in this layer alone.
+func (u *unpacker) statLayer(layer int, at string) (found, error) {
+	w, err := u.walkLayer(layer, at)
 	return w.found, err
 }
 
-// look looks a path up in the image as it is so far, as overlayfs would.
-func (u *unpacker) look(at string) (found, error) {
+// statImage looks a path up in the image as it is so far, as overlayfs would.
+func (u *unpacker) statImage(at string) (found, error) {
 	if at == "" {
 		return found{found: true, layer: u.top, st: unix.Stat_t{Mode: unix.S_IFDIR}}, nil
 	}
-	w, err := u.walk(u.top, at)
+	w, err := u.walkLayer(u.top, at)
 	for i := 0; err == nil && !w.found.found && !w.stop && i < len(u.lowers); i++ {
-		w, err = u.walk(u.lowers[i], at)
+		w, err = u.walkLayer(u.lowers[i], at)
 	}
 	return w.found, err
 }
 
-// resolve returns the path of a directory in which no name is a link. It need not be there.
-func (u *unpacker) resolve(name string, parts []string) (string, error) {
+// resolveDir returns the path of a directory in which no name is a link. It need not be there.
+func (u *unpacker) resolveDir(name string, parts []string) (string, error) {
 	at := strings.Join(parts, "/")
 	if _, ok := u.dirs[at]; ok {
 		return at, nil
@@ -146,29 +146,29 @@ func (u *unpacker) resolve(name string, parts []string) (string, error) {
 			continue
 		case "..":
 			if at == "" {
-				return "", refuse(name, "which goes through a link that leads out of the image")
+				return "", refuseEntry(name, "which goes through a link that leads out of the image")
 			}
-			at, _ = split(at)
+			at, _ = splitPath(at)
 			continue
 		}
-		next := join(at, p)
+		next := joinPath(at, p)
 		if _, ok := u.dirs[next]; ok {
 			at = next
 			continue
 		}
 		if len(next) > u.o.Limits.Path {
-			return "", refuse(name, "which is more than %d bytes deep", u.o.Limits.Path)
+			return "", refuseEntry(name, "which is more than %d bytes deep", u.o.Limits.Path)
 		}
-		f, err := u.look(next)
+		f, err := u.statImage(next)
 		if err != nil {
 			return "", err
 		}
-		switch f.kind() {
+		switch f.fileType() {
 		case 0, unix.S_IFDIR:
 			at = next
 		case unix.S_IFLNK:
 			if links++; links > maxLinks {
-				return "", refuse(name, "which goes through more than %d links", maxLinks)
+				return "", refuseEntry(name, "which goes through more than %d links", maxLinks)
 			}
 			to, err := readlink(f.layer, next)
 			if err != nil {
@@ -179,14 +179,14 @@ func (u *unpacker) resolve(name string, parts []string) (string, error) {
 			}
 			rest = append(strings.Split(to, "/"), rest...)
 		default:
-			return "", refuse(name, "which is below something that is no directory")
+			return "", refuseEntry(name, "which is below something that is no directory")
 		}
 	}
 	return at, nil
 }
 
-// within opens the directory of a path of one layer.
-func within(layer int, at string) (fd int, base string, err error) {
+// openParent opens the directory of a path of one layer.
+func openParent(layer int, at string) (fd int, base string, err error) {
 	fd = layer
 	for {
 		name, rest, more := strings.Cut(at, "/")
@@ -208,7 +208,7 @@ func within(layer int, at string) (fd int, base string, err error) {
 }
 
 func readlink(layer int, at string) (string, error) {
-	fd, base, err := within(layer, at)
+	fd, base, err := openParent(layer, at)
 	if err != nil {
 		return "", err
 	}
@@ -224,7 +224,7 @@ func (u *unpacker) makeDir(name, at string) (int, error) {
 	if fd, ok := u.dirs[at]; ok {
 		return fd, nil // so it is this layer's own
 	}
-	dir, base := split(at)
+	dir, base := splitPath(at)
 	parent, err := u.makeDir(name, dir)
 	if err != nil {
 		return -1, err
@@ -234,13 +234,13 @@ func (u *unpacker) makeDir(name, at string) (int, error) {
 	}
 	fd, err := openDir(parent, base)
 	if err == nil {
-		u.keep(at, fd)
+		u.keepDir(at, fd)
 		return fd, u.asItIs(at, fd)
 	}
 	below := found{}
 	switch {
 	case errors.Is(err, unix.ENOENT):
-		if below, err = u.look(at); err != nil {
+		if below, err = u.statImage(at); err != nil {
 			return -1, err
 		}
 		err = unix.Mkdirat(parent, base, 0o700)
@@ -248,9 +248,9 @@ func (u *unpacker) makeDir(name, at string) (int, error) {
 	case errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.ELOOP):
 		var st unix.Stat_t
 		if err = unix.Fstatat(parent, base, &st, unix.AT_SYMLINK_NOFOLLOW); err == nil && !isWhiteout(&st) {
-			return -1, refuse(name, "which is below something that is no directory")
+			return -1, refuseEntry(name, "which is below something that is no directory")
 		}
-		err = u.fresh(parent, at, base)
+		err = u.makeFreshDir(parent, at, base)
 	}
 	if err == nil {
 		fd, err = openDir(parent, base)
@@ -258,14 +258,14 @@ func (u *unpacker) makeDir(name, at string) (int, error) {
 	if err != nil {
 		return -1, onDisk(err, "unpack %q", name)
 	}
-	u.keep(at, fd)
-	return fd, u.like(name, at, fd, below)
+	u.keepDir(at, fd)
+	return fd, u.copyLowerAttrs(name, at, fd, below)
 }
 
-// like gives a directory that no entry describes the owner, mode, time and attributes it has below, or those of a new
-// one.
-func (u *unpacker) like(name, at string, fd int, below found) error {
-	if below.kind() != unix.S_IFDIR {
+// copyLowerAttrs gives a directory that no entry describes the owner, mode, time and attributes it has below, or those
+// of a new one.
+func (u *unpacker) copyLowerAttrs(name, at string, fd int, below found) error {
+	if below.fileType() != unix.S_IFDIR {
 		u.finish[at] = metadata{mode: 0o755, time: time.Unix(0, 0)}
 		return nil
 	}
@@ -275,7 +275,7 @@ func (u *unpacker) like(name, at string, fd int, below found) error {
 			return onDisk(err, "unpack %q", name)
 		}
 	}
-	parent, base, err := within(below.layer, at)
+	parent, base, err := openParent(below.layer, at)
 	if err != nil {
 		return onDisk(err, "unpack %q", name)
 	}
@@ -331,18 +331,18 @@ func (u *unpacker) copyUp(name, at string, f found) error {
 		}
 		return nil
 	}
-	dir, base := split(at)
+	dir, base := splitPath(at)
 	to, err := u.makeDir(name, dir)
 	if err != nil {
 		return err
 	}
-	from, _, err := within(f.layer, at)
+	from, _, err := openParent(f.layer, at)
 	if err != nil {
 		return onDisk(err, "unpack %q", name)
 	}
 	defer unix.Close(from)
 	u.result.Entries++
-	switch f.kind() {
+	switch f.fileType() {
 	case unix.S_IFREG:
 		return u.copyFile(name, from, to, base, f.st)
 	case unix.S_IFLNK:
@@ -358,14 +358,14 @@ func (u *unpacker) copyUp(name, at string, f found) error {
 			return onDisk(err, "unpack %q", name)
 		}
 	default:
-		return refuse(name, "a link to what is no file")
+		return refuseEntry(name, "a link to what is no file")
 	}
 	if u.o.Form.Owners {
 		if err := unix.Fchownat(to, base, int(f.st.Uid), int(f.st.Gid), unix.AT_SYMLINK_NOFOLLOW); err != nil {
 			return onDisk(err, "unpack %q", name)
 		}
 	}
-	if f.kind() == unix.S_IFIFO {
+	if f.fileType() == unix.S_IFIFO {
 		// After the owner, who takes setuid away; and mknod heeds the umask.
 		if err := unix.Fchmodat(to, base, f.st.Mode&0o7777, 0); err != nil {
 			return onDisk(err, "unpack %q", name)
@@ -387,7 +387,7 @@ func (u *unpacker) copyFile(name string, from, to int, base string, st unix.Stat
 		return onDisk(err, "unpack %q", name)
 	}
 	defer unix.Close(f)
-	if err := u.content(f, src, name); err != nil {
+	if err := u.writeContent(f, src, name); err != nil {
 		return err
 	}
 	if u.o.Form.Owners {

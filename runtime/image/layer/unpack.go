@@ -83,16 +83,16 @@ func Unpack(ctx context.Context, r io.Reader, dir string, lowers []string, o Opt
 		}
 		u.lowers = append(u.lowers, fd)
 	}
-	return u.unpack(r, dir)
+	return u.unpackLayer(r, dir)
 }
 
 // Apply writes a layer's tar over what the layers below it left in a directory.
 func Apply(ctx context.Context, r io.Reader, dir string, o Options) (Result, error) {
 	u := &unpacker{ctx: ctx, o: o, flat: true, own: map[string]bool{}}
-	return u.unpack(r, dir)
+	return u.unpackLayer(r, dir)
 }
 
-func (u *unpacker) unpack(r io.Reader, dir string) (Result, error) {
+func (u *unpacker) unpackLayer(r io.Reader, dir string) (Result, error) {
 	u.o.Limits = u.o.Limits.Or()
 	u.dirs, u.finish, u.buf = map[string]int{}, map[string]metadata{}, make([]byte, 256<<10)
 	u.devices = map[string]bool{}
@@ -108,7 +108,7 @@ func (u *unpacker) unpack(r io.Reader, dir string) (Result, error) {
 	if err := u.beginRoot(); err != nil {
 		return Result{}, err
 	}
-	if err := u.all(r); err != nil {
+	if err := u.readAll(r); err != nil {
 		return Result{}, err
 	}
 	if err := u.finishDirs(); err != nil {
@@ -133,8 +133,8 @@ func (u *unpacker) close() {
 	}
 }
 
-// all reads the tar to its end, and what is behind that: it is part of what was hashed.
-func (u *unpacker) all(r io.Reader) error {
+// readAll reads the tar to its end, and what is behind that: it is part of what was hashed.
+func (u *unpacker) readAll(r io.Reader) error {
 	in := tar.NewReader(r)
 	for {
 		h, err := in.Next()
@@ -142,23 +142,23 @@ func (u *unpacker) all(r io.Reader) error {
 			break
 		}
 		if err != nil {
-			return unreadable(err)
+			return unreadableError(err)
 		}
 		if u.entries++; u.entries > u.o.Limits.Entries {
 			return tooLarge("it has more than %d entries", u.o.Limits.Entries)
 		}
-		if err := u.entry(h, in); err != nil {
+		if err := u.unpackEntry(h, in); err != nil {
 			return err
 		}
 	}
 	if _, err := io.CopyBuffer(io.Discard, struct{ io.Reader }{r}, u.buf); err != nil {
-		return unreadable(err)
+		return unreadableError(err)
 	}
 	return nil
 }
 
-// unreadable is the error for a tar that ends early or is none. What is known of why stays.
-func unreadable(err error) error {
+// unreadableError is the error for a tar that ends early or is none. What is known of why stays.
+func unreadableError(err error) error {
 	if f, ours := errors.AsType[*fault.Error](err); ours {
 		return f
 	}
@@ -166,20 +166,20 @@ func unreadable(err error) error {
 		"a layer is not a tar, or breaks off; build or push the image again")
 }
 
-// refuse is the error for an entry that no layer may have.
-func refuse(name, why string, args ...any) error {
+// refuseEntry is the error for an entry that no layer may have.
+func refuseEntry(name, why string, args ...any) error {
 	return fault.New(fault.Invalid, codeImageEntry, "a layer has the entry %q, %s; nothing of it was kept",
 		fault.Clip(name, 200), fmt.Sprintf(why, args...))
 }
 
-// parts splits a name of the layer. It may not lead above the tree.
-func (u *unpacker) parts(name string) ([]string, error) {
+// splitName splits a name of the layer. It may not lead above the tree.
+func (u *unpacker) splitName(name string) ([]string, error) {
 	if len(name) > u.o.Limits.Path {
-		return nil, refuse(name, "whose name has %d bytes, more than the %d that are allowed", len(name),
+		return nil, refuseEntry(name, "whose name has %d bytes, more than the %d that are allowed", len(name),
 			u.o.Limits.Path)
 	}
 	if strings.ContainsRune(name, 0) {
-		return nil, refuse(name, "whose name has a zero byte")
+		return nil, refuseEntry(name, "whose name has a zero byte")
 	}
 	clean := path.Clean(strings.TrimLeft(name, "/"))
 	if clean == "." {
@@ -187,18 +187,18 @@ func (u *unpacker) parts(name string) ([]string, error) {
 	}
 	all := strings.Split(clean, "/")
 	if all[0] == ".." {
-		return nil, refuse(name, "which leads out of the image")
+		return nil, refuseEntry(name, "which leads out of the image")
 	}
 	for _, p := range all {
 		if len(p) > 255 {
-			return nil, refuse(name, "of which a part has more than 255 bytes")
+			return nil, refuseEntry(name, "of which a part has more than 255 bytes")
 		}
 	}
 	return all, nil
 }
 
-// entry does what one entry says.
-func (u *unpacker) entry(h *tar.Header, body io.Reader) error {
+// unpackEntry does what one entry says.
+func (u *unpacker) unpackEntry(h *tar.Header, body io.Reader) error {
 	if h.Typeflag == tar.TypeXGlobalHeader {
 		return nil
 	}
@@ -206,31 +206,31 @@ func (u *unpacker) entry(h *tar.Header, body io.Reader) error {
 		u.closeDirs()
 	}
 	if h.Uid < 0 || h.Gid < 0 || h.Uid > maxID || h.Gid > maxID {
-		return refuse(h.Name, "which belongs to the user %d and the group %d, and there are none", h.Uid, h.Gid)
+		return refuseEntry(h.Name, "which belongs to the user %d and the group %d, and there are none", h.Uid, h.Gid)
 	}
-	all, err := u.parts(h.Name)
+	all, err := u.splitName(h.Name)
 	if err != nil {
 		return err
 	}
 	if len(all) == 0 {
 		if h.Typeflag != tar.TypeDir {
-			return refuse(h.Name, "which is the image's root and no directory")
+			return refuseEntry(h.Name, "which is the image's root and no directory")
 		}
-		return u.describe("", u.top, h)
+		return u.describeDir("", u.top, h)
 	}
 	for _, p := range all[:len(all)-1] {
 		if strings.HasPrefix(p, auxPrefix) {
 			return nil
 		}
 		if strings.HasPrefix(p, whiteoutPrefix) {
-			return refuse(h.Name, "which is in a whiteout")
+			return refuseEntry(h.Name, "which is in a whiteout")
 		}
 	}
 	parent, base := all[:len(all)-1], all[len(all)-1]
 	if strings.HasPrefix(base, whiteoutPrefix) {
-		return u.whiteout(h.Name, parent, base)
+		return u.applyWhiteout(h.Name, parent, base)
 	}
-	dir, err := u.resolve(h.Name, parent)
+	dir, err := u.resolveDir(h.Name, parent)
 	if err != nil {
 		return err
 	}
@@ -238,28 +238,28 @@ func (u *unpacker) entry(h *tar.Header, body io.Reader) error {
 	if err != nil {
 		return err
 	}
-	at := join(dir, base)
+	at := joinPath(dir, base)
 	if len(at) > u.o.Limits.Path {
-		return refuse(h.Name, "which is more than %d bytes deep", u.o.Limits.Path)
+		return refuseEntry(h.Name, "which is more than %d bytes deep", u.o.Limits.Path)
 	}
 	switch h.Typeflag {
 	case tar.TypeDir:
-		err = u.directory(h, fd, at, base)
+		err = u.unpackDir(h, fd, at, base)
 	case tar.TypeReg:
-		err = u.file(h, body, fd, at, base)
+		err = u.unpackFile(h, body, fd, at, base)
 	case tar.TypeSymlink:
-		err = u.symlink(h, fd, at, base)
+		err = u.unpackSymlink(h, fd, at, base)
 	case tar.TypeLink:
 		if left, err := u.linkOfDevice(h, fd, at, base); left || err != nil {
 			return err
 		}
-		err = u.link(h, fd, at, base)
+		err = u.unpackLink(h, fd, at, base)
 	case tar.TypeFifo:
-		err = u.fifo(h, fd, at, base)
+		err = u.unpackFifo(h, fd, at, base)
 	case tar.TypeChar, tar.TypeBlock:
 		return u.leaveOut(h.Name, fd, at, base)
 	default:
-		return refuse(h.Name, "which is of the unknown type %q", h.Typeflag)
+		return refuseEntry(h.Name, "which is of the unknown type %q", h.Typeflag)
 	}
 	if err == nil && u.flat {
 		u.own[at] = true
@@ -267,14 +267,14 @@ func (u *unpacker) entry(h *tar.Header, body io.Reader) error {
 	return err
 }
 
-func join(dir, base string) string {
+func joinPath(dir, base string) string {
 	if dir == "" {
 		return base
 	}
 	return dir + "/" + base
 }
 
-func split(at string) (dir, base string) {
+func splitPath(at string) (dir, base string) {
 	i := strings.LastIndexByte(at, '/')
 	if i < 0 {
 		return "", at

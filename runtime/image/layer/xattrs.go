@@ -24,7 +24,7 @@ func (u *unpacker) setXattrs(fd int, h *tar.Header) error {
 		}
 		switch {
 		case strings.HasPrefix(name, "trusted."), strings.HasPrefix(name, userForm):
-			return refuse(h.Name, "which has the extended attribute %q, and that is not for an image to set",
+			return refuseEntry(h.Name, "which has the extended attribute %q, and that is not for an image to set",
 				fault.Clip(name, 100))
 		case name == "security.capability" && u.o.Form.Owners, strings.HasPrefix(name, "user."):
 		default:
@@ -44,8 +44,8 @@ func (u *unpacker) setXattrs(fd int, h *tar.Header) error {
 	return nil
 }
 
-// xattrs lists the extended attributes that are an image's.
-func (u *unpacker) xattrs(fd int) ([]string, error) {
+// listXattrs lists the extended attributes that are an image's.
+func (u *unpacker) listXattrs(fd int) ([]string, error) {
 	n, err := unix.Flistxattr(fd, nil)
 	if errors.Is(err, unix.ENOTSUP) || err == nil && n == 0 {
 		return nil, nil
@@ -69,7 +69,7 @@ func (u *unpacker) xattrs(fd int) ([]string, error) {
 
 // clearXattrs removes those of a directory that is described anew.
 func (u *unpacker) clearXattrs(fd int) error {
-	all, err := u.xattrs(fd)
+	all, err := u.listXattrs(fd)
 	for _, name := range all {
 		if err == nil {
 			err = unix.Fremovexattr(fd, name)
@@ -79,7 +79,7 @@ func (u *unpacker) clearXattrs(fd int) error {
 }
 
 func (u *unpacker) copyXattrs(from, to int) error {
-	all, err := u.xattrs(from)
+	all, err := u.listXattrs(from)
 	for _, name := range all {
 		if err != nil {
 			break
@@ -96,8 +96,8 @@ func (u *unpacker) copyXattrs(from, to int) error {
 	return err
 }
 
-// utimens sets the times of what a descriptor stands for. x/sys has it by names only.
-func utimens(fd int, ts []unix.Timespec) error {
+// setTimes sets the times of what a descriptor stands for. x/sys has it by names only.
+func setTimes(fd int, ts []unix.Timespec) error {
 	_, _, no := unix.Syscall6(unix.SYS_UTIMENSAT, uintptr(fd), 0, uintptr(unsafe.Pointer(&ts[0])), 0, 0, 0)
 	if no != 0 {
 		return no

@@ -46,23 +46,23 @@ var (
 	errSlow = errors.New("it came too slowly") //nolint:gochecknoglobals // a constant
 )
 
-// ask asks once, with what a registry wants to know of who asks.
-func (c *Client) ask(ctx context.Context, q question) (*answer, error) {
+// askRegistry asks once, with what a registry wants to know of who asks.
+func (c *Client) askRegistry(ctx context.Context, q question) (*answer, error) {
 	key := q.base + " " + q.repository
 	c.mu.Lock()
 	authorization := c.tokens[key]
 	c.mu.Unlock()
-	a, err := c.get(ctx, q, authorization)
+	a, err := c.getRedirected(ctx, q, authorization)
 	if err != nil {
 		return nil, err
 	}
 	if a.status == http.StatusUnauthorized && !a.elsewhere { // who was redirected to gets no credentials
 		challenges := a.header.Values("WWW-Authenticate")
 		_ = a.body.Close()
-		if authorization, err = c.authorize(ctx, q, a.by, challenges); err != nil {
+		if authorization, err = c.answerChallenge(ctx, q, a.by, challenges); err != nil {
 			return nil, err
 		}
-		if a, err = c.get(ctx, q, authorization); err != nil {
+		if a, err = c.getRedirected(ctx, q, authorization); err != nil {
 			return nil, err
 		}
 		if a.status < 300 {
@@ -76,11 +76,11 @@ func (c *Client) ask(ctx context.Context, q question) (*answer, error) {
 	}
 	defer a.body.Close()
 	defer time.AfterFunc(c.o.Whole, func() { _ = a.body.Close() }).Stop() // what it says of it may trickle
-	return nil, q.refused(a, authorization != "")
+	return nil, q.refusedError(a, authorization != "")
 }
 
-// get asks and follows redirects. Who is redirected to gets no credentials.
-func (c *Client) get(ctx context.Context, q question, authorization string) (*answer, error) {
+// getRedirected asks and follows redirects. Who is redirected to gets no credentials.
+func (c *Client) getRedirected(ctx context.Context, q question, authorization string) (*answer, error) {
 	at, client, elsewhere := q.base+"/"+q.repository+q.path, c.direct, false
 	for hops := 0; ; hops++ {
 		header := http.Header{"User-Agent": {"souk"}}
@@ -94,7 +94,7 @@ func (c *Client) get(ctx context.Context, q question, authorization string) (*an
 		if authorization != "" && !elsewhere {
 			header.Set("Authorization", authorization)
 		}
-		a, err := c.send(ctx, client, q, &http.Request{Method: http.MethodGet, Header: header}, at)
+		a, err := c.sendRequest(ctx, client, q, &http.Request{Method: http.MethodGet, Header: header}, at)
 		if err != nil {
 			return nil, err
 		}
@@ -113,7 +113,7 @@ func (c *Client) get(ctx context.Context, q question, authorization string) (*an
 			return nil, err
 		}
 		if client == c.direct { // guarded also where it names itself: its name may be another address by now
-			client = c.named(a.by)
+			client = c.clientFor(a.by)
 		}
 		elsewhere = elsewhere || to.Host != q.host || to.Scheme != from.Scheme
 		at = to.String()
@@ -122,15 +122,15 @@ func (c *Client) get(ctx context.Context, q question, authorization string) (*an
 
 // mayFollow refuses to leave TLS, and what is not HTTP.
 func (q question) mayFollow(to *url.URL) error {
-	if to.Scheme == "https" || to.Scheme == "http" && q.plain() {
+	if to.Scheme == "https" || to.Scheme == "http" && q.isPlainHTTP() {
 		return nil
 	}
 	return fault.New(fault.Denied, codeRegistryReach,
 		"the registry %s sent souk from TLS to %s://%s for %s; it was not asked", q.name, to.Scheme, to.Host, q.what)
 }
 
-// send sends one request.
-func (c *Client) send(ctx context.Context, client *http.Client, q question, r *http.Request, at string) (*answer,
+// sendRequest sends one request.
+func (c *Client) sendRequest(ctx context.Context, client *http.Client, q question, r *http.Request, at string) (*answer,
 	error) {
 	to, err := url.Parse(at)
 	if err != nil {
@@ -149,7 +149,7 @@ func (c *Client) send(ctx context.Context, client *http.Client, q question, r *h
 	if err != nil {
 		idle.Stop()
 		cancel(nil)
-		return nil, c.broken(ctx, within, q, err)
+		return nil, c.brokenError(ctx, within, q, err)
 	}
 	return &answer{status: resp.StatusCode, header: resp.Header, by: by.Addr(), body: &body{c: c, q: q, outer: ctx,
 		within: within, cancel: cancel, idle: idle, of: resp.Body}}, nil
@@ -171,7 +171,7 @@ func (b *body) Read(p []byte) (int, error) {
 		b.idle.Reset(b.c.o.Idle)
 	}
 	if err != nil && err != io.EOF { //nolint:errorlint // io.Reader says so itself
-		err = b.c.broken(b.outer, b.within, b.q, err)
+		err = b.c.brokenError(b.outer, b.within, b.q, err)
 	}
 	return n, err
 }
@@ -182,8 +182,8 @@ func (b *body) Close() error {
 	return b.of.Close()
 }
 
-// broken says why there is no answer, or no more of it.
-func (c *Client) broken(ctx, within context.Context, q question, err error) error {
+// brokenError says why there is no answer, or no more of it.
+func (c *Client) brokenError(ctx, within context.Context, q question, err error) error {
 	var f *fault.Error
 	switch {
 	case errors.Is(context.Cause(ctx), errSlow):
@@ -222,8 +222,8 @@ func causeOf(err error) string {
 	return err.Error()
 }
 
-// refused makes an error of an answer that is none.
-func (q question) refused(a *answer, credentials bool) error {
+// refusedError makes an error of an answer that is none.
+func (q question) refusedError(a *answer, credentials bool) error {
 	said := saidBy(a)
 	switch s := a.status; {
 	case s == http.StatusUnauthorized && !credentials:
@@ -293,11 +293,11 @@ func saidBy(a *answer) string {
 	return fmt.Sprintf(": it says %q", said)
 }
 
-// document asks for a small document. It comes as a whole in time, with its token: bytes one by one get no more.
-func (c *Client) document(ctx context.Context, q question, most int64) (*Document, error) {
+// fetchDocument asks for a small document. It comes as a whole in time, with its token: bytes one by one get no more.
+func (c *Client) fetchDocument(ctx context.Context, q question, most int64) (*Document, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, c.o.Whole, errSlow)
 	defer cancel()
-	a, err := c.ask(ctx, q)
+	a, err := c.askRegistry(ctx, q)
 	if err != nil {
 		return nil, err
 	}

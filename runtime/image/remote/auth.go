@@ -21,15 +21,15 @@ type Credentials struct {
 	RegistryToken      string // sent as it is
 }
 
-func (k Credentials) basic() string {
+func (k Credentials) basicAuth() string {
 	if k.Username == "" && k.Password == "" {
 		return ""
 	}
 	return "Basic " + base64.StdEncoding.EncodeToString([]byte(k.Username+":"+k.Password))
 }
 
-// authorize answers a registry's challenge with the value of an Authorization header.
-func (c *Client) authorize(ctx context.Context, q question, by netip.Addr, challenges []string) (string, error) {
+// answerChallenge answers a registry's challenge with the value of an Authorization header.
+func (c *Client) answerChallenge(ctx context.Context, q question, by netip.Addr, challenges []string) (string, error) {
 	keys, err := c.o.Credentials(q.registryName())
 	if err != nil {
 		return "", err
@@ -42,19 +42,19 @@ func (c *Client) authorize(ctx context.Context, q question, by netip.Addr, chall
 		scheme, rest, _ := strings.Cut(ch, " ")
 		switch {
 		case strings.EqualFold(scheme, "Bearer"):
-			return c.token(ctx, q, by, keys, parameters(rest))
+			return c.fetchToken(ctx, q, by, keys, readParameters(rest))
 		case strings.EqualFold(scheme, "Basic"):
 			wantsBasic = true
 		}
 	}
-	if basic := keys.basic(); wantsBasic && basic != "" {
-		if q.plain() && !isLoopback(q.host) {
+	if basic := keys.basicAuth(); wantsBasic && basic != "" {
+		if q.isPlainHTTP() && !isLoopback(q.host) {
 			return "", fault.New(fault.Denied, codeRegistryLogin,
 				"the registry %s wants a password without TLS; souk sends none in clear", q.name)
 		}
 		return basic, nil
 	}
-	return "", q.refused(&answer{status: http.StatusUnauthorized, body: http.NoBody}, keys != Credentials{})
+	return "", q.refusedError(&answer{status: http.StatusUnauthorized, body: http.NoBody}, keys != Credentials{})
 }
 
 func (q question) registryName() string {
@@ -64,8 +64,9 @@ func (q question) registryName() string {
 	return q.name
 }
 
-// token gets a bearer token at the realm that the registry, which is at by, named.
-func (c *Client) token(ctx context.Context, q question, by netip.Addr, keys Credentials, p map[string]string) (string,
+// fetchToken gets a bearer token at the realm that the registry, which is at by, named.
+func (c *Client) fetchToken(ctx context.Context, q question, by netip.Addr, keys Credentials,
+	p map[string]string) (string,
 	error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, c.o.Whole, errSlow)
 	defer cancel()
@@ -92,11 +93,11 @@ func (c *Client) token(ctx context.Context, q question, by netip.Addr, keys Cred
 			query[k] = v
 		}
 		realm.RawQuery = query.Encode()
-		if basic := keys.basic(); basic != "" {
+		if basic := keys.basicAuth(); basic != "" {
 			r.Header.Set("Authorization", basic)
 		}
 	}
-	a, err := c.send(ctx, c.named(by), q, r, realm.String())
+	a, err := c.sendRequest(ctx, c.clientFor(by), q, r, realm.String())
 	if err != nil {
 		return "", err
 	}
@@ -107,7 +108,7 @@ func (c *Client) token(ctx context.Context, q question, by netip.Addr, keys Cred
 				"the place that gives tokens for the registry %s redirects; it was not followed with "+
 					"credentials", q.name)
 		}
-		return "", q.refused(a, keys != Credentials{})
+		return "", q.refusedError(a, keys != Credentials{})
 	}
 	var doc struct {
 		Token       string `json:"token"`
@@ -127,8 +128,8 @@ func (c *Client) token(ctx context.Context, q question, by netip.Addr, keys Cred
 	return "Bearer " + doc.Token, nil
 }
 
-// parameters reads key="value" pairs.
-func parameters(s string) map[string]string {
+// readParameters reads key="value" pairs.
+func readParameters(s string) map[string]string {
 	out := map[string]string{}
 	for s != "" {
 		key, rest, ok := strings.Cut(s, "=")

@@ -22,17 +22,17 @@ type Sink interface {
 	Commit() error // verifies what it has; image_digest: it was not that, and it has nothing now
 }
 
-// Fetch brings what a sink lacks of a blob: from the mirrors, then from the registry, each as often as it goes on, and for
-// as long as the blob takes at the slowest rate.
+// Fetch brings what a sink lacks of a blob: from the mirrors, then from the registry, each as often as it goes on, and
+// for as long as the blob takes at the slowest rate.
 func (c *Client) Fetch(ctx context.Context, ref machine.ImageRef, h v1.Hash, size int64, to Sink) error {
-	return c.each(ctx, ref, func(e endpoint) error {
+	return c.eachEndpoint(ctx, ref, func(e endpoint) error {
 		q := question{endpoint: e, repository: ref.Repository, path: "/blobs/" + h.String(),
 			what: fmt.Sprintf("the blob %s of %s", h, ref)}
-		ctx, cancel := context.WithTimeoutCause(ctx, c.patience(size), errSlow)
+		ctx, cancel := context.WithTimeoutCause(ctx, c.blobPatience(size), errSlow)
 		defer cancel()
-		return c.repeat(ctx, func() (bool, error) {
+		return c.retryWhile(ctx, func() (bool, error) {
 			before := to.Offset()
-			if err := c.stream(ctx, q, size, to); err != nil {
+			if err := c.streamBlob(ctx, q, size, to); err != nil {
 				return to.Offset() > before, err
 			}
 			resumed := to.Resumed()
@@ -41,7 +41,7 @@ func (c *Client) Fetch(ctx context.Context, ref machine.ImageRef, h v1.Hash, siz
 				return false, err
 			}
 			// What was on disk may have been the wrong part. So once without it.
-			if err := c.stream(ctx, q, size, to); err != nil {
+			if err := c.streamBlob(ctx, q, size, to); err != nil {
 				return to.Offset() > 0, err
 			}
 			return false, to.Commit()
@@ -49,27 +49,27 @@ func (c *Client) Fetch(ctx context.Context, ref machine.ImageRef, h v1.Hash, siz
 	})
 }
 
-// patience is how long a blob may take at one endpoint, waits between attempts included.
-func (c *Client) patience(size int64) time.Duration {
+// blobPatience is how long a blob may take at one endpoint, waits between attempts included.
+func (c *Client) blobPatience(size int64) time.Duration {
 	const most = 1 << 40 // bytes, so that no size overflows
 	return c.o.Whole + attempts*longestWait + time.Duration(min(size, most)/slowest)*time.Second
 }
 
-// stream writes the rest of a blob into a sink.
-func (c *Client) stream(ctx context.Context, q question, size int64, to Sink) error {
+// streamBlob writes the rest of a blob into a sink.
+func (c *Client) streamBlob(ctx context.Context, q question, size int64, to Sink) error {
 	if to.Offset() == size {
 		return nil
 	}
 	if q.from, q.to = to.Offset(), 0; q.from > 0 {
 		q.to = size
 	}
-	a, err := c.ask(ctx, q)
+	a, err := c.askRegistry(ctx, q)
 	if err != nil {
 		if fault.CodeOf(err) == codeRegistryAnswer && q.from > 0 { // 416, say: it does not do ranges
 			if err := to.Reset(); err != nil {
 				return err
 			}
-			return c.stream(ctx, q, size, to)
+			return c.streamBlob(ctx, q, size, to)
 		}
 		return err
 	}

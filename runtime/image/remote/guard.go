@@ -48,7 +48,7 @@ var embedding = []struct { //nolint:gochecknoglobals // a constant
 func reachOf(a netip.Addr) reach {
 	a = a.WithZone("").Unmap()
 	switch {
-	case !a.IsValid(), a.IsUnspecified(), a.IsMulticast(), a.IsLinkLocalUnicast(), within(metadata, a):
+	case !a.IsValid(), a.IsUnspecified(), a.IsMulticast(), a.IsLinkLocalUnicast(), isWithin(metadata, a):
 		return never
 	case a.IsLoopback():
 		return loopback
@@ -64,7 +64,7 @@ func reachOf(a netip.Addr) reach {
 	return public
 }
 
-func within(all []netip.Prefix, a netip.Addr) bool {
+func isWithin(all []netip.Prefix, a netip.Addr) bool {
 	for _, p := range all {
 		if p.Contains(a) {
 			return true
@@ -98,8 +98,8 @@ func limitOf(a netip.Addr) limit {
 	return of
 }
 
-// lets reports whether souk may connect to an address that a registry named.
-func (l limit) lets(a netip.Addr) bool {
+// canConnect reports whether souk may connect to an address that a registry named.
+func (l limit) canConnect(a netip.Addr) bool {
 	a = a.WithZone("").Unmap()
 	near := reachOf(a)
 	if near < loopback && isOwn(a) {
@@ -127,7 +127,7 @@ type guard struct {
 	proxies sync.Map // their HOST:PORT, which are judged by nobody: the host's owner names them
 }
 
-func (g *guard) dial(ctx context.Context, network, address string) (net.Conn, error) {
+func (g *guard) dialGuarded(ctx context.Context, network, address string) (net.Conn, error) {
 	d := g.dialer
 	if _, is := g.proxies.Load(address); !is {
 		host, _, err := net.SplitHostPort(address)
@@ -141,15 +141,16 @@ func (g *guard) dial(ctx context.Context, network, address string) (net.Conn, er
 			if err != nil {
 				return err
 			}
-			return g.judge(at.Addr(), to, literal)
+			return g.checkAddress(at.Addr(), to, literal)
 		}
 	}
 	return d.DialContext(ctx, network, address)
 }
 
-// judge refuses an address. A registry itself may be anywhere, but its name may not resolve to a metadata service.
-func (g *guard) judge(a netip.Addr, to string, literal bool) error {
-	if g.limit == nil && (literal || reachOf(a) != never) || g.limit != nil && g.limit.lets(a) {
+// checkAddress refuses an address. A registry itself may be anywhere, but its name may not resolve to a metadata
+// service.
+func (g *guard) checkAddress(a netip.Addr, to string, literal bool) error {
+	if g.limit == nil && (literal || reachOf(a) != never) || g.limit != nil && g.limit.canConnect(a) {
 		return nil
 	}
 	if g.limit == nil {
@@ -161,9 +162,9 @@ func (g *guard) judge(a netip.Addr, to string, literal bool) error {
 		"the registry sent souk to %s, which is not as public as the registry itself; it was not asked", to)
 }
 
-// proxy is that of the environment. What is asked through one is connected to by the proxy, so the form of what a registry
-// names is all there is to judge.
-func (g *guard) proxy(r *http.Request) (*url.URL, error) {
+// proxyFor is that of the environment. What is asked through one is connected to by the proxy, so the form of what a
+// registry names is all there is to judge.
+func (g *guard) proxyFor(r *http.Request) (*url.URL, error) {
 	p, err := http.ProxyFromEnvironment(r)
 	if p == nil || err != nil {
 		return p, err
@@ -174,7 +175,7 @@ func (g *guard) proxy(r *http.Request) (*url.URL, error) {
 		a, notLiteral = netip.IPv6Loopback(), nil
 	}
 	if notLiteral == nil {
-		if err := g.judge(a, r.URL.Host, true); err != nil {
+		if err := g.checkAddress(a, r.URL.Host, true); err != nil {
 			return nil, err
 		}
 	}

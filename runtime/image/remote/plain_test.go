@@ -20,7 +20,7 @@ func TestARegistryOfPlainHTTP(t *testing.T) {
 		t.Fatal("it answers")
 	}
 	q := question{endpoint: endpoint{name: "hub.example:5000"}, what: "x:1"}
-	err = new(Client).broken(t.Context(), t.Context(), q, err)
+	err = new(Client).brokenError(t.Context(), t.Context(), q, err)
 	if fault.CodeOf(err) != "registry_plain" || !strings.Contains(err.Error(),
 		"--mirror hub.example:5000=http://hub.example:5000") {
 		t.Error(err)

@@ -95,15 +95,15 @@ var pause = backoff.Doubling{Base: 200 * time.Millisecond, Most: 10 * time.Secon
 // no redirects by itself.
 func (c *Client) httpClient(of *limit) *http.Client {
 	g := &guard{limit: of, dialer: net.Dialer{Timeout: dialTimeout}}
-	t := &http.Transport{Proxy: g.proxy, DialContext: g.dial, ForceAttemptHTTP2: true,
+	t := &http.Transport{Proxy: g.proxyFor, DialContext: g.dialGuarded, ForceAttemptHTTP2: true,
 		MaxIdleConnsPerHost: 8, IdleConnTimeout: 30 * time.Second, TLSHandshakeTimeout: dialTimeout,
 		DisableCompression: true, TLSClientConfig: &tls.Config{RootCAs: c.o.Roots, MinVersion: tls.VersionTLS12}}
 	return &http.Client{Transport: t,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 }
 
-// named returns the client for what a registry at an address names.
-func (c *Client) named(by netip.Addr) *http.Client {
+// clientFor returns the client for what a registry at an address names.
+func (c *Client) clientFor(by netip.Addr) *http.Client {
 	of := limitOf(by)
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -129,10 +129,10 @@ type endpoint struct {
 	mirror bool
 }
 
-func (e endpoint) plain() bool { return strings.HasPrefix(e.base, "http:") }
+func (e endpoint) isPlainHTTP() bool { return strings.HasPrefix(e.base, "http:") }
 
-// endpoints returns where to ask for a registry's content, the registry itself last.
-func (c *Client) endpoints(registry string) []endpoint {
+// endpointsOf returns where to ask for a registry's content, the registry itself last.
+func (c *Client) endpointsOf(registry string) []endpoint {
 	conf := c.o.Registries[registry]
 	var all []endpoint
 	for _, m := range conf.Mirrors {
@@ -184,22 +184,22 @@ func (c *Client) Manifest(ctx context.Context, ref machine.ImageRef, most int64,
 		name = ref.Tag
 	}
 	var doc *Document
-	err := c.each(ctx, ref, func(e endpoint) error {
-		return c.repeat(ctx, func() (bool, error) {
+	err := c.eachEndpoint(ctx, ref, func(e endpoint) error {
+		return c.retryWhile(ctx, func() (bool, error) {
 			q := question{endpoint: e, repository: ref.Repository, path: "/manifests/" + name,
 				accept: strings.Join(types, ", "), what: fmt.Sprintf("the image %s", ref)}
 			var err error
-			doc, err = c.document(ctx, q, most)
+			doc, err = c.fetchDocument(ctx, q, most)
 			return false, err
 		})
 	})
 	return doc, err
 }
 
-// each tries the mirrors, then the registry, whose error is the one that is returned.
-func (c *Client) each(ctx context.Context, ref machine.ImageRef, try func(endpoint) error) error {
+// eachEndpoint tries the mirrors, then the registry, whose error is the one that is returned.
+func (c *Client) eachEndpoint(ctx context.Context, ref machine.ImageRef, try func(endpoint) error) error {
 	var mirrors []string
-	for _, e := range c.endpoints(ref.Registry) {
+	for _, e := range c.endpointsOf(ref.Registry) {
 		err := try(e)
 		switch f := fault.As(err); {
 		case err == nil:
@@ -219,8 +219,8 @@ func (c *Client) each(ctx context.Context, ref machine.ImageRef, try func(endpoi
 	return nil
 }
 
-// repeat does something again that failed for a reason that may pass, as long as it makes progress or a few times.
-func (c *Client) repeat(ctx context.Context, do func() (progress bool, err error)) error {
+// retryWhile does something again that failed for a reason that may pass, as long as it makes progress or a few times.
+func (c *Client) retryWhile(ctx context.Context, do func() (progress bool, err error)) error {
 	for tries, all := 0, 0; ; all++ {
 		progress, err := do()
 		if err == nil {

@@ -23,20 +23,20 @@ func (g Group) Adjust(l Limits) error {
 	if err := g.adjustMemory(l); err != nil {
 		return err
 	}
-	cpu := g.settings(Limits{CPUMilli: l.CPUMilli, Shared: l.Shared, SwapMiB: -1})
+	cpu := g.settingsFor(Limits{CPUMilli: l.CPUMilli, Shared: l.Shared, SwapMiB: -1})
 	if l.Shared {
-		for _, s := range g.unlimited() {
+		for _, s := range g.unlimitedSettings() {
 			if name := filepath.Base(s.path); name == "cpu.cfs_quota_us" || name == "cpu.max" {
 				cpu = append(cpu, s)
 			}
 		}
 	}
-	return g.set(cpu)
+	return g.applySettings(cpu)
 }
 
 // adjustMemory asks what is used before it takes any: in v2 the kernel would kill for it. In v1 it says EBUSY.
 func (g Group) adjustMemory(l Limits) error {
-	memory := g.settings(Limits{MemoryMiB: l.MemoryMiB, SwapMiB: l.SwapMiB})
+	memory := g.settingsFor(Limits{MemoryMiB: l.MemoryMiB, SwapMiB: l.SwapMiB})
 	if len(memory) == 0 {
 		return nil
 	}
@@ -46,10 +46,10 @@ func (g Group) adjustMemory(l Limits) error {
 		return inUse(u)
 	}
 	// With swap, v1 keeps the limit of both at or above that of memory at every moment.
-	if now := content(memory[0].path); !strings.HasPrefix(now, "max") && number(now) < limit {
+	if now := readControl(memory[0].path); !strings.HasPrefix(now, "max") && parseNumber(now) < limit {
 		slices.Reverse(memory)
 	}
-	err := g.set(memory)
+	err := g.applySettings(memory)
 	if errors.Is(err, syscall.EBUSY) {
 		u, _ = g.Usage()
 		u.Memory = max(u.Memory, limit+1) // it was, if only for a moment

@@ -42,7 +42,7 @@ func (g Group) Name() string { return g.name }
 
 // Make creates the group in every hierarchy, without limits. It is idempotent. On an error nothing stays.
 func (g Group) Make() error {
-	for _, dir := range g.t.dirs() {
+	for _, dir := range g.t.hierarchyDirs() {
 		if err := mkdirs(filepath.Join(dir, g.name)); err != nil {
 			return errors.Join(fmt.Errorf("make a cgroup: %w", err), g.Remove())
 		}
@@ -51,16 +51,16 @@ func (g Group) Make() error {
 }
 
 // Limit gives a group that has no limits some.
-func (g Group) Limit(l Limits) error { return g.set(g.settings(l)) }
+func (g Group) Limit(l Limits) error { return g.applySettings(g.settingsFor(l)) }
 
 // Change gives a group other limits than it has. It must be empty.
 func (g Group) Change(l Limits) error {
-	return g.set(append(g.unlimited(), g.settings(l)...))
+	return g.applySettings(append(g.unlimitedSettings(), g.settingsFor(l)...))
 }
 
-func (g Group) set(all []setting) error {
+func (g Group) applySettings(all []setting) error {
 	for _, s := range all {
-		if err := write(s.path, s.value); err != nil {
+		if err := writeControl(s.path, s.value); err != nil {
 			if s.optional && (errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.EINVAL)) {
 				continue
 			}
@@ -70,8 +70,8 @@ func (g Group) set(all []setting) error {
 	return nil
 }
 
-// unlimited are the settings of a new group. Swap comes before memory, whose limit the kernel keeps below it.
-func (g Group) unlimited() []setting {
+// unlimitedSettings are the settings of a new group. Swap comes before memory, whose limit the kernel keeps below it.
+func (g Group) unlimitedSettings() []setting {
 	var out []setting
 	for _, c := range []struct {
 		controller, v1, value1, v2, value2 string
@@ -94,7 +94,7 @@ func (g Group) unlimited() []setting {
 
 // unlimitedCPU are those of CPU among the settings of a new group.
 func (g Group) unlimitedCPU() []setting {
-	return slices.DeleteFunc(g.unlimited(), func(s setting) bool {
+	return slices.DeleteFunc(g.unlimitedSettings(), func(s setting) bool {
 		return !strings.HasPrefix(filepath.Base(s.path), "cpu.")
 	})
 }
@@ -104,7 +104,7 @@ type setting struct {
 	optional    bool // kernels without swap accounting lack the file
 }
 
-func (g Group) settings(l Limits) []setting {
+func (g Group) settingsFor(l Limits) []setting {
 	var out []setting
 	set := func(controller, v1, v2, value1, value2 string, optional bool) {
 		if slices.Contains(g.t.Controllers, controller) {
@@ -116,8 +116,8 @@ func (g Group) settings(l Limits) []setting {
 		}
 	}
 	if l.CPUMilli > 0 {
-		// A core is what a group has of whom nothing is said: 1024 shares, a weight of 100. So two machines have the same
-		// parts of a host by v1 and v2; OCI runtimes make a weight of shares each in its own way.
+		// A core is what a group has of whom nothing is said: 1024 shares, a weight of 100. So two machines have the
+		// same parts of a host by v1 and v2; OCI runtimes make a weight of shares each in its own way.
 		shares, weight := min(max(l.CPUMilli*1024/1000, 2), 262144), min(max((l.CPUMilli+5)/10, 1), 10000)
 		set("cpu", "cpu.shares", "cpu.weight", strconv.FormatInt(shares, 10), strconv.FormatInt(weight, 10), false)
 		if !l.Shared {
@@ -152,8 +152,8 @@ func (g Group) OpenV2() (*os.File, error) {
 // Enter moves the calling thread into the group's v1 hierarchies, so that what it forks is born there; Leave moves it
 // back to the reaper's group. Between the two the thread must be locked and do nothing else.
 func (g Group) Enter() error {
-	for _, dir := range g.t.v1dirs() {
-		if err := write(filepath.Join(dir, g.name, "tasks"), "0"); err != nil {
+	for _, dir := range g.t.listV1Dirs() {
+		if err := writeControl(filepath.Join(dir, g.name, "tasks"), "0"); err != nil {
 			return errors.Join(fmt.Errorf("enter a cgroup: %w", err), g.Leave())
 		}
 	}
@@ -163,16 +163,16 @@ func (g Group) Enter() error {
 // Leave undoes Enter.
 func (g Group) Leave() error {
 	var errs []error
-	for _, dir := range g.t.v1dirs() {
-		errs = append(errs, write(filepath.Join(dir, reaperGroup, "tasks"), "0"))
+	for _, dir := range g.t.listV1Dirs() {
+		errs = append(errs, writeControl(filepath.Join(dir, reaperGroup, "tasks"), "0"))
 	}
 	return errors.Join(errs...)
 }
 
 // Add moves a process into the group.
 func (g Group) Add(pid int) error {
-	for _, dir := range g.t.dirs() {
-		if err := write(filepath.Join(dir, g.name, "cgroup.procs"), strconv.Itoa(pid)); err != nil {
+	for _, dir := range g.t.hierarchyDirs() {
+		if err := writeControl(filepath.Join(dir, g.name, "cgroup.procs"), strconv.Itoa(pid)); err != nil {
 			return fmt.Errorf("move process %d into a cgroup: %w", pid, err)
 		}
 	}
@@ -185,7 +185,7 @@ func (g Group) NeedsEnter() bool { return len(g.t.V1) > 0 }
 // PIDs lists the processes of the group, this process left out (a thread of it may be inside for a moment).
 func (g Group) PIDs() []int {
 	self := os.Getpid()
-	for _, dir := range g.t.dirs() {
+	for _, dir := range g.t.hierarchyDirs() {
 		b, err := os.ReadFile(filepath.Join(dir, g.name, "cgroup.procs"))
 		if err != nil {
 			continue
@@ -206,9 +206,9 @@ func (g Group) PIDs() []int {
 // group's limit of CPU, since a process needs CPU to end: a thousand of them would take a minute at a twentieth of a
 // core.
 func (g Group) Kill(ctx context.Context) error {
-	_ = g.set(g.unlimitedCPU()) // where it fails they end later
+	_ = g.applySettings(g.unlimitedCPU()) // where it fails they end later
 	if g.t.V2 != "" {
-		err := write(filepath.Join(g.t.V2, g.name, "cgroup.kill"), "1")
+		err := writeControl(filepath.Join(g.t.V2, g.name, "cgroup.kill"), "1")
 		if err == nil || errors.Is(err, os.ErrNotExist) && !g.exists() {
 			return nil
 		}
@@ -231,7 +231,7 @@ func (g Group) Kill(ctx context.Context) error {
 }
 
 func (g Group) exists() bool {
-	return slices.ContainsFunc(g.t.dirs(), func(d string) bool {
+	return slices.ContainsFunc(g.t.hierarchyDirs(), func(d string) bool {
 		_, err := os.Stat(filepath.Join(d, g.name))
 		return err == nil
 	})
@@ -249,10 +249,10 @@ func (g Group) Freeze(ctx context.Context, on bool) error {
 	if on {
 		v = "1"
 	}
-	if err := write(filepath.Join(g.t.V2, g.name, "cgroup.freeze"), v); err != nil {
+	if err := writeControl(filepath.Join(g.t.V2, g.name, "cgroup.freeze"), v); err != nil {
 		return fmt.Errorf("freeze a cgroup: %w", err)
 	}
-	for g.event("frozen") != v {
+	for g.readEvent("frozen") != v {
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("a cgroup does not freeze: %w", ctx.Err())
@@ -265,12 +265,12 @@ func (g Group) Freeze(ctx context.Context, on bool) error {
 // Frozen reports whether the group's processes are stopped, or are to be, whoever asked for that: what is forked into
 // it now does not get to its program.
 func (g Group) Frozen() bool {
-	if g.t.V2 != "" && (g.event("frozen") == "1" ||
-		strings.HasPrefix(content(filepath.Join(g.t.V2, g.name, "cgroup.freeze")), "1")) {
+	if g.t.V2 != "" && (g.readEvent("frozen") == "1" ||
+		strings.HasPrefix(readControl(filepath.Join(g.t.V2, g.name, "cgroup.freeze")), "1")) {
 		return true
 	}
 	d := g.t.V1["freezer"]
-	return d != "" && strings.HasPrefix(content(filepath.Join(d, g.name, "freezer.state")), "FR") // or is freezing
+	return d != "" && strings.HasPrefix(readControl(filepath.Join(d, g.name, "freezer.state")), "FR") // or is freezing
 }
 
 func (g Group) freezeV1(on bool) error {
@@ -282,12 +282,12 @@ func (g Group) freezeV1(on bool) error {
 	if on {
 		v = "FROZEN"
 	}
-	return write(filepath.Join(d, g.name, "freezer.state"), v)
+	return writeControl(filepath.Join(d, g.name, "freezer.state"), v)
 }
 
-// event gives one value of cgroup.events, "" when it cannot be read.
-func (g Group) event(key string) string {
-	return field(filepath.Join(g.t.V2, g.name, "cgroup.events"), key)
+// readEvent gives one value of cgroup.events, "" when it cannot be read.
+func (g Group) readEvent(key string) string {
+	return fieldValue(filepath.Join(g.t.V2, g.name, "cgroup.events"), key)
 }
 
 // Remove deletes the group's directories in all hierarchies. nil when there are none. Processes must have ended: the
@@ -305,7 +305,7 @@ func (g Group) Remove() error {
 
 // TryRemove is Remove without patience.
 func (g Group) TryRemove() error {
-	for _, dir := range append(g.t.dirs(), g.t.Unused...) {
+	for _, dir := range append(g.t.hierarchyDirs(), g.t.Unused...) {
 		p := filepath.Join(dir, g.name)
 		switch err := syscall.Rmdir(p); {
 		case err == nil, errors.Is(err, os.ErrNotExist):
@@ -320,7 +320,7 @@ func (g Group) TryRemove() error {
 // Empty says whether no process is left in the group.
 func (g Group) Empty() bool {
 	if g.t.V2 != "" {
-		return g.event("populated") == "0"
+		return g.readEvent("populated") == "0"
 	}
 	return len(g.PIDs()) == 0
 }
@@ -328,8 +328,8 @@ func (g Group) Empty() bool {
 // Join moves a process into the group's v1 hierarchies.
 func (g Group) Join(pid int) error {
 	var errs []error
-	for _, dir := range g.t.v1dirs() {
-		errs = append(errs, write(filepath.Join(dir, g.name, "cgroup.procs"), strconv.Itoa(pid)))
+	for _, dir := range g.t.listV1Dirs() {
+		errs = append(errs, writeControl(filepath.Join(dir, g.name, "cgroup.procs"), strconv.Itoa(pid)))
 	}
 	return errors.Join(errs...)
 }

@@ -26,7 +26,7 @@ type meterFile struct {
 func (g Group) OpenMeter() *Meter {
 	m, ok := &Meter{}, true
 	add := func(f *meterFile, dir, name, key string) {
-		fd, err := open(filepath.Join(dir, g.name, name), syscall.O_RDONLY)
+		fd, err := openFD(filepath.Join(dir, g.name, name), syscall.O_RDONLY)
 		if err != nil || fd == 0 {
 			ok = false
 			return
@@ -38,7 +38,7 @@ func (g Group) OpenMeter() *Meter {
 		add(&m.cpu, g.t.V2, "cpu.stat", "usage_usec")
 		add(&m.populated, g.t.V2, "cgroup.events", "populated")
 		var err error
-		m.dir, err = open(filepath.Join(g.t.V2, g.name), syscall.O_RDONLY|syscall.O_DIRECTORY)
+		m.dir, err = openFD(filepath.Join(g.t.V2, g.name), syscall.O_RDONLY|syscall.O_DIRECTORY)
 		ok = ok && err == nil
 	} else {
 		ok = false // to look for processes is another thing there; nobody is in a hurry with such a kernel
@@ -66,8 +66,9 @@ func (g Group) OpenMeter() *Meter {
 
 // Counters is Group.Counters.
 func (m *Meter) Counters() Usage {
-	u := Usage{CPU: time.Duration(m.cpu.read()) * time.Microsecond, Cached: m.memory.read(), OOMKills: m.oom.read()}
-	u.Throttled = time.Duration(m.slow.read())
+	u := Usage{CPU: time.Duration(m.cpu.readNumber()) * time.Microsecond, Cached: m.memory.readNumber(),
+		OOMKills: m.oom.readNumber()}
+	u.Throttled = time.Duration(m.slow.readNumber())
 	if m.slow.key == "throttled_usec" {
 		u.Throttled *= time.Microsecond
 	}
@@ -75,7 +76,7 @@ func (m *Meter) Counters() Usage {
 }
 
 // Empty says whether no process is left in the group.
-func (m *Meter) Empty() bool { return m.populated.text() == "0" }
+func (m *Meter) Empty() bool { return m.populated.readText() == "0" }
 
 // Dir is the group's directory for CLONE_INTO_CGROUP, open for as long as the meter is. 0 of nil.
 func (m *Meter) Dir() int {
@@ -105,10 +106,10 @@ func (m *Meter) Close() {
 	}
 }
 
-// read gives the number; 0 where there is none.
-func (f *meterFile) read() int64 { return max(0, number(f.text())) }
+// readNumber gives the number; 0 where there is none.
+func (f *meterFile) readNumber() int64 { return max(0, parseNumber(f.readText())) }
 
-func (f *meterFile) text() string {
+func (f *meterFile) readText() string {
 	if f.fd == 0 {
 		return ""
 	}

@@ -62,7 +62,7 @@ func ParseMounts(text string) []Mount {
 		if !ok || len(l) < 5 || len(r) < 3 {
 			continue
 		}
-		m := Mount{Dir: unescape(l[4])}
+		m := Mount{Dir: unescapeOctal(l[4])}
 		switch r[0] {
 		case "cgroup2":
 			m.V2 = true
@@ -86,8 +86,8 @@ func ParseMounts(text string) []Mount {
 	return out
 }
 
-// unescape undoes mountinfo's octal escapes of space, tab, newline and backslash.
-func unescape(s string) string {
+// unescapeOctal undoes mountinfo's octal escapes of space, tab, newline and backslash.
+func unescapeOctal(s string) string {
 	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(s)
 }
 
@@ -108,7 +108,7 @@ func Open(mounts []Mount, name string) (*Tree, []string) {
 		if m.V2 {
 			continue
 		}
-		use, dir := t.missing(m.Controllers), filepath.Join(m.Dir, name)
+		use, dir := t.missingControllers(m.Controllers), filepath.Join(m.Dir, name)
 		if len(use) == 0 {
 			t.Unused = append(t.Unused, dir)
 			continue
@@ -160,8 +160,8 @@ func (t *Tree) openV2(mount, dir string) error {
 			continue
 		}
 		// The upper one is there already when the system's own manager uses the controller.
-		up := write(filepath.Join(mount, "cgroup.subtree_control"), "+"+c)
-		if err := write(filepath.Join(dir, "cgroup.subtree_control"), "+"+c); err != nil {
+		up := writeControl(filepath.Join(mount, "cgroup.subtree_control"), "+"+c)
+		if err := writeControl(filepath.Join(dir, "cgroup.subtree_control"), "+"+c); err != nil {
 			return fmt.Errorf("pass on the %s controller: %w", c, errors.Join(err, up))
 		}
 		t.Controllers = append(t.Controllers, c)
@@ -169,8 +169,8 @@ func (t *Tree) openV2(mount, dir string) error {
 	return nil
 }
 
-// missing gives those of cs that souk wants and v2 does not give.
-func (t *Tree) missing(cs []string) []string {
+// missingControllers gives those of cs that souk wants and v2 does not give.
+func (t *Tree) missingControllers(cs []string) []string {
 	var out []string
 	for _, c := range cs {
 		switch {
@@ -190,8 +190,8 @@ func (t *Tree) Has(controller string) bool {
 	return t != nil && (slices.Contains(t.Controllers, controller) || t.V1[controller] != "")
 }
 
-// dirs lists souk's directory of each hierarchy once, v2 first.
-func (t *Tree) dirs() []string {
+// hierarchyDirs lists souk's directory of each hierarchy once, v2 first.
+func (t *Tree) hierarchyDirs() []string {
 	var out []string
 	if t.V2 != "" {
 		out = append(out, t.V2)
@@ -205,16 +205,16 @@ func (t *Tree) dirs() []string {
 	return out
 }
 
-// v1dirs lists the v1 directories of the tree, once each.
-func (t *Tree) v1dirs() []string {
-	out := t.dirs()
+// listV1Dirs lists the v1 directories of the tree, once each.
+func (t *Tree) listV1Dirs() []string {
+	out := t.hierarchyDirs()
 	return slices.DeleteFunc(out, func(d string) bool { return d == t.V2 })
 }
 
 // Groups lists the groups that there are in any hierarchy, used or not.
 func (t *Tree) Groups() ([]string, error) {
 	var out []string
-	for _, dir := range append(t.dirs(), t.Unused...) {
+	for _, dir := range append(t.hierarchyDirs(), t.Unused...) {
 		es, err := os.ReadDir(dir)
 		if errors.Is(err, os.ErrNotExist) {
 			continue // half of the tree is gone
@@ -235,8 +235,8 @@ func (t *Tree) Groups() ([]string, error) {
 // started it, which may be ended as a whole.
 func (t *Tree) Adopt(pid int) error {
 	var errs []error
-	for _, dir := range t.dirs() {
-		errs = append(errs, write(filepath.Join(dir, reaperGroup, "cgroup.procs"), fmt.Sprint(pid)))
+	for _, dir := range t.hierarchyDirs() {
+		errs = append(errs, writeControl(filepath.Join(dir, reaperGroup, "cgroup.procs"), fmt.Sprint(pid)))
 	}
 	return errors.Join(errs...)
 }
@@ -244,8 +244,8 @@ func (t *Tree) Adopt(pid int) error {
 // Leave moves a process out of the tree, into the groups above it.
 func (t *Tree) Leave(pid int) error {
 	var errs []error
-	for _, dir := range t.dirs() {
-		errs = append(errs, write(filepath.Join(filepath.Dir(dir), "cgroup.procs"), fmt.Sprint(pid)))
+	for _, dir := range t.hierarchyDirs() {
+		errs = append(errs, writeControl(filepath.Join(filepath.Dir(dir), "cgroup.procs"), fmt.Sprint(pid)))
 	}
 	return errors.Join(errs...)
 }
@@ -262,7 +262,7 @@ func (t *Tree) Destroy() error {
 			errs = append(errs, err)
 		}
 	}
-	for _, dir := range t.dirs() {
+	for _, dir := range t.hierarchyDirs() {
 		for _, d := range []string{filepath.Join(dir, reaperGroup), dir} {
 			if err := os.Remove(d); err != nil && !errors.Is(err, os.ErrNotExist) {
 				errs = append(errs, err)
@@ -293,7 +293,7 @@ func AbandonedIn(mounts []Mount, is func(name string) bool) map[string]Abandoned
 				continue
 			}
 			dir := filepath.Join(m.Dir, e.Name())
-			node, empty := look(dir)
+			node, empty := lookAtGroup(dir)
 			if !empty {
 				used[e.Name()] = true
 				delete(out, e.Name())
@@ -306,9 +306,9 @@ func AbandonedIn(mounts []Mount, is func(name string) bool) map[string]Abandoned
 	return out
 }
 
-// look gives a tree's inode in one hierarchy, and whether no process is in any of its groups. What cannot be read
+// lookAtGroup gives a tree's inode in one hierarchy, and whether no process is in any of its groups. What cannot be read
 // counts as in use.
-func look(dir string) (node string, empty bool) {
+func lookAtGroup(dir string) (node string, empty bool) {
 	var st syscall.Stat_t
 	if err := syscall.Stat(dir, &st); err != nil {
 		return "", false
@@ -384,9 +384,9 @@ func mkdirs(dirs ...string) error {
 	return nil
 }
 
-// write sets one control file. These are never created: a missing one is an error.
-func write(path, value string) error {
-	fd, err := open(path, syscall.O_WRONLY)
+// writeControl sets one control file. These are never created: a missing one is an error.
+func writeControl(path, value string) error {
+	fd, err := openFD(path, syscall.O_WRONLY)
 	if err != nil {
 		return &os.PathError{Op: "open", Path: path, Err: err}
 	}

@@ -25,9 +25,10 @@ func (g Group) Usage() (u Usage, ok bool) {
 	u, ok = g.Counters()
 	inactive := int64(0)
 	if slices.Contains(g.t.Controllers, "memory") {
-		inactive = number(field(filepath.Join(g.t.V2, g.name, "memory.stat"), "inactive_file"))
+		inactive = parseNumber(fieldValue(filepath.Join(g.t.V2, g.name, "memory.stat"), "inactive_file"))
 	} else if g.t.V1["memory"] != "" {
-		inactive = number(field(filepath.Join(g.t.V1["memory"], g.name, "memory.stat"), "total_inactive_file"))
+		inactive = parseNumber(fieldValue(filepath.Join(g.t.V1["memory"], g.name, "memory.stat"),
+			"total_inactive_file"))
 	}
 	u.Memory = max(0, u.Cached-max(0, inactive))
 	u.Processes = len(g.PIDs())
@@ -40,24 +41,25 @@ func (g Group) Counters() (u Usage, ok bool) {
 	v1 := func(c, f string) string { return filepath.Join(g.t.V1[c], g.name, f) }
 	cpu, memory := false, false
 	if g.t.V2 != "" {
-		if us := number(field(v2("cpu.stat"), "usage_usec")); us >= 0 {
+		if us := parseNumber(fieldValue(v2("cpu.stat"), "usage_usec")); us >= 0 {
 			u.CPU, cpu = time.Duration(us)*time.Microsecond, true
 		}
 	} else if g.t.V1["cpuacct"] != "" {
-		if ns := number(content(v1("cpuacct", "cpuacct.usage"))); ns >= 0 {
+		if ns := parseNumber(readControl(v1("cpuacct", "cpuacct.usage"))); ns >= 0 {
 			u.CPU, cpu = time.Duration(ns), true
 		}
 	}
 	if slices.Contains(g.t.Controllers, "cpu") {
-		u.Throttled = time.Duration(max(0, number(field(v2("cpu.stat"), "throttled_usec")))) * time.Microsecond
+		u.Throttled = time.Duration(max(0,
+			parseNumber(fieldValue(v2("cpu.stat"), "throttled_usec")))) * time.Microsecond
 	} else if g.t.V1["cpu"] != "" {
-		u.Throttled = time.Duration(max(0, number(field(v1("cpu", "cpu.stat"), "throttled_time"))))
+		u.Throttled = time.Duration(max(0, parseNumber(fieldValue(v1("cpu", "cpu.stat"), "throttled_time"))))
 	}
 	used := int64(-1)
 	if slices.Contains(g.t.Controllers, "memory") {
-		used = number(content(v2("memory.current")))
+		used = parseNumber(readControl(v2("memory.current")))
 	} else if g.t.V1["memory"] != "" {
-		used = number(content(v1("memory", "memory.usage_in_bytes")))
+		used = parseNumber(readControl(v1("memory", "memory.usage_in_bytes")))
 	}
 	if used >= 0 {
 		u.Cached, memory = used, true
@@ -77,12 +79,12 @@ func (t *Tree) Headroom() int64 {
 		return left
 	}
 	for dir := filepath.Join(root, reaperGroup); ; dir = filepath.Dir(dir) {
-		most := content(filepath.Join(dir, "pids.max"))
+		most := readControl(filepath.Join(dir, "pids.max"))
 		if most == "" && len(dir) < len(root) { // the first of all has none
 			return left
 		}
-		if n := number(most); n >= 0 { // else it is "max"
-			left = min(left, n-max(0, number(content(filepath.Join(dir, "pids.current")))))
+		if n := parseNumber(most); n >= 0 { // else it is "max"
+			left = min(left, n-max(0, parseNumber(readControl(filepath.Join(dir, "pids.current")))))
 		}
 	}
 }
@@ -91,17 +93,18 @@ func (t *Tree) Headroom() int64 {
 func (g Group) OOMKills() int64 {
 	switch {
 	case slices.Contains(g.t.Controllers, "memory"):
-		return max(0, number(field(filepath.Join(g.t.V2, g.name, "memory.events"), "oom_kill")))
+		return max(0, parseNumber(fieldValue(filepath.Join(g.t.V2, g.name, "memory.events"), "oom_kill")))
 	case g.t.V1["memory"] != "":
-		return max(0, number(field(filepath.Join(g.t.V1["memory"], g.name, "memory.oom_control"), "oom_kill")))
+		return max(0, parseNumber(fieldValue(filepath.Join(g.t.V1["memory"], g.name, "memory.oom_control"),
+			"oom_kill")))
 	}
 	return 0
 }
 
-// content reads a control file. These are small, are read at every end of a life, and can be waited for by nothing, so
-// they are read without what package os does for files that can.
-func content(path string) string {
-	fd, err := open(path, syscall.O_RDONLY)
+// readControl reads a control file. These are small, are read at every end of a life, and can be waited for by nothing,
+// so they are read without what package os does for files that can.
+func readControl(path string) string {
+	fd, err := openFD(path, syscall.O_RDONLY)
 	if err != nil {
 		return ""
 	}
@@ -121,7 +124,7 @@ func content(path string) string {
 	return strings.TrimSpace(string(buf[:n]))
 }
 
-func open(path string, mode int) (int, error) {
+func openFD(path string, mode int) (int, error) {
 	for {
 		fd, err := syscall.Open(path, mode|syscall.O_CLOEXEC, 0)
 		if err != syscall.EINTR {
@@ -130,8 +133,8 @@ func open(path string, mode int) (int, error) {
 	}
 }
 
-// field gives the value of "key value" in a file of such lines, "" when there is none.
-func field(path, key string) string { return valueOf(content(path), key) }
+// fieldValue gives the value of "key value" in a file of such lines, "" when there is none.
+func fieldValue(path, key string) string { return valueOf(readControl(path), key) }
 
 func valueOf(text, key string) string {
 	for line := range strings.Lines(text) {
@@ -142,8 +145,8 @@ func valueOf(text, key string) string {
 	return ""
 }
 
-// number gives -1 for what is not a number.
-func number(s string) int64 {
+// parseNumber gives -1 for what is not a number.
+func parseNumber(s string) int64 {
 	n, err := strconv.ParseInt(s, 10, 64)
 	if err != nil {
 		return -1

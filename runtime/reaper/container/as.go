@@ -24,8 +24,8 @@ type As struct {
 	Root *os.File // of the container that runs, whose files say who User is; nil where both are ""
 }
 
-// apply returns the process as asked for. It refuses a user and a directory that the container does not have.
-func (a As) apply(p *specs.Process, in *specs.Linux) (*specs.Process, error) {
+// applyTo returns the process as asked for. It refuses a user and a directory that the container does not have.
+func (a As) applyTo(p *specs.Process, in *specs.Linux) (*specs.Process, error) {
 	if a.Root == nil {
 		return p, nil
 	}
@@ -39,7 +39,7 @@ func (a As) apply(p *specs.Process, in *specs.Linux) (*specs.Process, error) {
 		for _, m := range in.UIDMappings {
 			at.ids = append(at.ids, users.ID{Inside: m.ContainerID, Outside: m.HostID, Size: m.Size})
 		}
-		if err := at.represented(); err != nil {
+		if err := at.checkRepresented(); err != nil {
 			return nil, err
 		}
 		p = spec.As(p, who)
@@ -47,7 +47,7 @@ func (a As) apply(p *specs.Process, in *specs.Linux) (*specs.Process, error) {
 	if a.Dir == "" {
 		return p, nil
 	}
-	if err := begins(root, a.Dir); err != nil {
+	if err := checkDirectory(root, a.Dir); err != nil {
 		return nil, err
 	}
 	there := *p
@@ -55,9 +55,9 @@ func (a As) apply(p *specs.Process, in *specs.Linux) (*specs.Process, error) {
 	return &there, nil
 }
 
-// begins refuses a directory of a root that no command can begin in: it is missing, or the kernel's, where descriptors
-// lead out of the container (CVE-2024-21626).
-func begins(root, dir string) error {
+// checkDirectory refuses a directory of a root that no command can begin in: it is missing, or the kernel's, where
+// descriptors lead out of the container (CVE-2024-21626).
+func checkDirectory(root, dir string) error {
 	f, err := rootfs.Open(root, dir, unix.O_PATH|unix.O_DIRECTORY)
 	switch {
 	case errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR):

@@ -18,11 +18,10 @@ import (
 // been sent by then.
 const consolePatience = 5 * time.Second
 
-// console has a runtime make a process with a terminal, and returns the near end of that. The runtime opens it inside
-// of the container, from the container's own devices, so that programs find it there by its name; it sends the near end
-// to a socket, whose path begin is given.
-// It has its size at once, which not every runtime sees to.
-func (s Store) console(size machine.WindowSize, begin func(at string) error) (*os.File, error) {
+// makeConsole has a runtime make a process with a terminal, and returns the near end of that. The runtime opens it
+// inside of the container, from the container's own devices, so that programs find it there by its name; it sends the
+// near end to a socket, whose path begin is given. It has its size at once, which not every runtime sees to.
+func (s Store) makeConsole(size machine.WindowSize, begin func(at string) error) (*os.File, error) {
 	dir, err := os.MkdirTemp(s.Dir, "console-")
 	if err != nil {
 		return nil, fault.Wrap(err, fault.Unavailable, fault.CodeTerminal,
@@ -41,7 +40,7 @@ func (s Store) console(size machine.WindowSize, begin func(at string) error) (*o
 	}
 	sent := make(chan taken, 1)
 	go func() {
-		near, err := receive(ln)
+		near, err := receiveTerminal(ln)
 		if err == nil && size.Rows > 0 && size.Cols > 0 {
 			err = pty.Resize(near, size)
 		}
@@ -65,8 +64,8 @@ func (s Store) console(size machine.WindowSize, begin func(at string) error) (*o
 	return t.near, nil
 }
 
-// receive waits for the near end of a terminal.
-func receive(ln *net.UnixListener) (*os.File, error) {
+// receiveTerminal waits for the near end of a terminal.
+func receiveTerminal(ln *net.UnixListener) (*os.File, error) {
 	c, err := ln.AcceptUnix()
 	if err != nil {
 		return nil, err

@@ -83,10 +83,10 @@ func inMemory(dir string) error {
 	return unix.Mount("souk", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=0700") // scripts are among files
 }
 
-func (s Store) bundle(name string) string { return filepath.Join(s.Dir, "bundles", name) }
+func (s Store) bundleDir(name string) string { return filepath.Join(s.Dir, "bundles", name) }
 
-// engine is the runtime of a container. What it keeps lies in a directory that is named after its program.
-func (s Store) engine(n Name) engine.Engine {
+// engineOf is the runtime of a container. What it keeps lies in a directory that is named after its program.
+func (s Store) engineOf(n Name) engine.Engine {
 	return engine.Engine{Path: n.Engine, State: filepath.Join(s.Dir, "engines", url.PathEscape(n.Engine)),
 		Network: n.Network}
 }
@@ -110,13 +110,13 @@ func (s Store) List() ([]Name, error) {
 		if wrong != nil {
 			continue
 		}
-		ids, wrong := s.engine(Name{Engine: path}).Containers()
+		ids, wrong := s.engineOf(Name{Engine: path}).Containers()
 		err = errors.Join(err, wrong)
 		for _, id := range ids {
 			out = append(out, Name{ID: id, Engine: path})
 		}
 	}
-	bundles, wrong := os.ReadDir(s.bundle(""))
+	bundles, wrong := os.ReadDir(s.bundleDir(""))
 	if errors.Is(wrong, fs.ErrNotExist) {
 		wrong = nil
 	}
@@ -131,11 +131,11 @@ func (s Store) List() ([]Name, error) {
 // Delete removes what is of a container that has ended, or that was not made.
 func (s Store) Delete(ctx context.Context, n Name) error {
 	if n.Engine != "" {
-		if err := s.engine(n).Delete(ctx, n.ID); err != nil {
+		if err := s.engineOf(n).Delete(ctx, n.ID); err != nil {
 			return err
 		}
 	}
-	return os.RemoveAll(s.bundle(n.ID))
+	return os.RemoveAll(s.bundleDir(n.ID))
 }
 
 // Plan is a container that is to be made.
@@ -166,7 +166,7 @@ func (s Store) Create(ctx context.Context, p Plan) (pid int, near *os.File, err 
 	if err := s.Delete(ctx, p.Name); err != nil { // of a try before
 		return 0, nil, err
 	}
-	in, err := p.rooted()
+	in, err := p.mountRoot()
 	if err != nil {
 		return 0, nil, err
 	}
@@ -179,23 +179,23 @@ func (s Store) Create(ctx context.Context, p Plan) (pid int, near *os.File, err 
 	if err := p.showVolumes(ctx, in); err != nil {
 		return 0, nil, err
 	}
-	if in.data, err = p.keepData(in, !s.engine(p.Name).Sandboxes()); err != nil {
+	if in.data, err = p.keepData(in, !s.engineOf(p.Name).Sandboxes()); err != nil {
 		return 0, nil, err
 	}
-	full, err := s.describe(p, in)
+	full, err := s.describeContainer(p, in)
 	if err != nil {
 		return 0, nil, err
 	}
 	raw, err := json.Marshal(full)
 	if err == nil {
-		err = os.WriteFile(filepath.Join(s.bundle(p.Name.ID), configFile), raw, 0o600)
+		err = os.WriteFile(filepath.Join(s.bundleDir(p.Name.ID), configFile), raw, 0o600)
 	}
 	if err != nil {
 		return 0, nil, fault.Wrap(err, fault.Unavailable, runtime.CodeContainers,
 			"the container %s cannot be described",
 			p.Name.ID)
 	}
-	e, bundle := s.engine(p.Name), s.bundle(p.Name.ID)
+	e, bundle := s.engineOf(p.Name), s.bundleDir(p.Name.ID)
 	if p.Checkpoint != "" {
 		pid, err = e.Restore(ctx, p.Name.ID, bundle, p.Checkpoint, p.Files, p.Into)
 		return pid, nil, err
@@ -204,7 +204,7 @@ func (s Store) Create(ctx context.Context, p Plan) (pid int, near *os.File, err 
 		pid, err = e.Create(ctx, p.Name.ID, bundle, p.Files, p.Into, "")
 		return pid, nil, err
 	}
-	near, err = s.console(p.Start.Terminal.Size, func(at string) error {
+	near, err = s.makeConsole(p.Start.Terminal.Size, func(at string) error {
 		pid, err = e.Create(ctx, p.Name.ID, bundle, p.Files, p.Into, at)
 		return err
 	})
@@ -215,7 +215,7 @@ const configFile = "config.json"
 
 // Start has a container's first process execute its program.
 func (s Store) Start(ctx context.Context, n Name) error {
-	return s.engine(n).Start(ctx, n.ID, s.bundle(n.ID))
+	return s.engineOf(n).Start(ctx, n.ID, s.bundleDir(n.ID))
 }
 
 // Exec runs a command in a container, and returns its process. With a terminal it has that in the place of files, made
@@ -227,7 +227,7 @@ func (s Store) Exec(ctx context.Context, n Name, argv []string, as As, files eng
 			"no command is named that should be run in container %s", n.ID)
 	}
 	var full specs.Spec
-	raw, err := os.ReadFile(filepath.Join(s.bundle(n.ID), configFile))
+	raw, err := os.ReadFile(filepath.Join(s.bundleDir(n.ID), configFile))
 	if err == nil {
 		err = json.Unmarshal(raw, &full)
 	}
@@ -237,12 +237,12 @@ func (s Store) Exec(ctx context.Context, n Name, argv []string, as As, files eng
 			n.ID)
 	}
 	p := spec.Command(full.Process, argv, t)
-	if p, err = as.apply(p, full.Linux); err != nil {
+	if p, err = as.applyTo(p, full.Linux); err != nil {
 		return c, nil, err
 	}
-	e := s.engine(n)
+	e := s.engineOf(n)
 	if t == nil {
-		c, err = e.Exec(ctx, n.ID, s.bundle(n.ID), p, files, "")
+		c, err = e.Exec(ctx, n.ID, s.bundleDir(n.ID), p, files, "")
 		return c, nil, err
 	}
 	if e.Sandboxes() { // it takes one that there is already
@@ -256,13 +256,13 @@ func (s Store) Exec(ctx context.Context, n Name, argv []string, as As, files eng
 			)
 		}
 		defer far.Close()
-		if c, err = e.Exec(ctx, n.ID, s.bundle(n.ID), p, engine.Files{far, far, far}, ""); err != nil {
+		if c, err = e.Exec(ctx, n.ID, s.bundleDir(n.ID), p, engine.Files{far, far, far}, ""); err != nil {
 			return c, nil, errors.Join(err, near.Close())
 		}
 		return c, near, nil
 	}
-	near, err = s.console(t.Size, func(at string) error {
-		c, err = e.Exec(ctx, n.ID, s.bundle(n.ID), p, files, at)
+	near, err = s.makeConsole(t.Size, func(at string) error {
+		c, err = e.Exec(ctx, n.ID, s.bundleDir(n.ID), p, files, at)
 		return err
 	})
 	return c, near, err
@@ -270,30 +270,30 @@ func (s Store) Exec(ctx context.Context, n Name, argv []string, as As, files eng
 
 // Checkpoint has a container's memory written into a directory; see engine.Engine.
 func (s Store) Checkpoint(ctx context.Context, n Name, dir string) error {
-	return s.engine(n).Checkpoint(ctx, n.ID, dir)
+	return s.engineOf(n).Checkpoint(ctx, n.ID, dir)
 }
 
 // Checkpoints returns why a container can have no checkpoint; nil when it can.
-func (s Store) Checkpoints(n Name) error { return s.engine(n).Checkpoints() }
+func (s Store) Checkpoints(n Name) error { return s.engineOf(n).Checkpoints() }
 
 // Kill ends a command that runs in a sandbox.
 func (s Store) Kill(ctx context.Context, n Name, c engine.Command) error {
-	return s.engine(n).Kill(ctx, n.ID, c.Inside)
+	return s.engineOf(n).Kill(ctx, n.ID, c.Inside)
 }
 
 // Sandbox says where it can be asked what runs in a container; nil where the host sees that itself.
 func (s Store) Sandbox(n Name) *frame.Sandbox {
-	e := s.engine(n)
+	e := s.engineOf(n)
 	if n.ID == "" || !e.Sandboxes() {
 		return nil
 	}
 	return &frame.Sandbox{Engine: e.Path, State: e.State, ID: n.ID}
 }
 
-// describe makes the specification, and the files that it mounts.
-func (s Store) describe(p Plan, at inside) (*specs.Spec, error) {
+// describeContainer makes the specification, and the files that it mounts.
+func (s Store) describeContainer(p Plan, at inside) (*specs.Spec, error) {
 	in, ids := p.Start.Container, at.ids
-	bundle := s.bundle(p.Name.ID)
+	bundle := s.bundleDir(p.Name.ID)
 	if err := os.MkdirAll(bundle, 0o700); err != nil {
 		return nil, fault.Wrap(err, fault.Unavailable, runtime.CodeContainers,
 			"the container %s cannot be described", p.Name.ID)
@@ -333,7 +333,7 @@ func (s Store) describe(p Plan, at inside) (*specs.Spec, error) {
 		}
 		c.Mounts = append(c.Mounts, names...)
 	}
-	if s.engine(p.Name).Sandboxes() {
+	if s.engineOf(p.Name).Sandboxes() {
 		if err := p.bringNear(c.Mounts); err != nil {
 			return nil, fault.Wrap(err, fault.Unavailable, spec.CodeMount,
 				"what machine %s mounts cannot be shown to its sandbox", in.Hostname)
@@ -437,10 +437,10 @@ const checksDir = "checks"
 func (s Store) Examine(id string, p Plan) (err error) {
 	p.Dir = filepath.Join(s.Dir, checksDir, id)
 	if err := os.MkdirAll(p.Dir, 0o700); err != nil {
-		return unmade(err, id)
+		return unmadeError(err, id)
 	}
-	in, err := p.rooted()
-	defer func() { err = errors.Join(err, in.unlook(p.Dir)) }()
+	in, err := p.mountRoot()
+	defer func() { err = errors.Join(err, in.unmountDir(p.Dir)) }()
 	if err != nil {
 		return err
 	}

@@ -24,7 +24,7 @@ func (s Store) giveDevices(p Plan, bundle string, c *spec.Container) error {
 	if len(in.Nodes) == 0 {
 		return nil
 	}
-	if s.engine(p.Name).Sandboxes() {
+	if s.engineOf(p.Name).Sandboxes() {
 		return fault.New(fault.Precondition, devices.CodeDevice,
 			"machine %s has a kernel of its own, which knows nothing of "+
 				"the devices of its host: run it by another runtime, or without devices", in.Hostname)
@@ -41,7 +41,7 @@ func (s Store) giveDevices(p Plan, bundle string, c *spec.Container) error {
 	for _, m := range in.Shown {
 		c.Shown = append(c.Shown, spec.Mount{From: m.From, To: m.To, ReadOnly: true})
 	}
-	c.Hooks = hooks(in.Hooks)
+	c.Hooks = ociHooks(in.Hooks)
 	return nil
 }
 
@@ -82,8 +82,8 @@ func makeNodes(dir string, nodes []devices.Node) ([]string, error) {
 	return at, nil
 }
 
-// hooks returns programs for the OCI runtime to run.
-func hooks(list []devices.Hook) *specs.Hooks {
+// ociHooks returns programs for the OCI runtime to run.
+func ociHooks(list []devices.Hook) *specs.Hooks {
 	if len(list) == 0 {
 		return nil
 	}

@@ -71,7 +71,7 @@ func putEtc(bundle string, texts map[string]string, has []spec.Mount, ids []user
 // AddAddress has a container find itself by its name at one more address, which is known only once it has its network.
 // It does nothing where the machine brings its own file.
 func (s Store) AddAddress(n Name, hostname string, at netip.Addr) error {
-	f, err := os.OpenFile(filepath.Join(s.bundle(n.ID), "files", "hosts"), os.O_WRONLY|os.O_APPEND, 0)
+	f, err := os.OpenFile(filepath.Join(s.bundleDir(n.ID), "files", "hosts"), os.O_WRONLY|os.O_APPEND, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -100,16 +100,16 @@ func textsOf(in *frame.Container) (map[string]string, error) {
 	}
 	out["hosts"] = fmt.Sprintf("127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n%s\t%s\n",
 		in.Network.Address, in.Hostname)
-	servers, err := nameservers(in.Network)
+	servers, err := nameserverLines(in.Network)
 	out["resolv.conf"] = servers
 	return out, err
 }
 
-// nameservers are the cluster's alone, where there is one, which asks those of the host for names of others: of two
+// nameserverLines are the cluster's alone, where there is one, which asks those of the host for names of others: of two
 // servers some resolvers, as musl's, ask both and believe the first answer, also that there is no such name. A container
 // that reaches some networks alone asks there, and otherwise a server that knows the cluster's names and says so. A name
 // of one word is sought in the cluster's domains of the container, then in those of the host.
-func nameservers(n *netplan.Network) (string, error) {
+func nameserverLines(n *netplan.Network) (string, error) {
 	var servers, search, options []string
 	at := n.Nameserver()
 	ours := at.IsValid()
@@ -127,7 +127,7 @@ func nameservers(n *netplan.Network) (string, error) {
 		s, d, o := resolverOf(raw)
 		search, options = append(search, d...), o
 		for _, at := range s {
-			if !ours || n.Closed && reaches(n, at) {
+			if !ours || n.Closed && canReach(n, at) {
 				servers = append(servers, at)
 			}
 		}
@@ -144,8 +144,8 @@ func nameservers(n *netplan.Network) (string, error) {
 	return b.String(), nil
 }
 
-// reaches reports whether a container that is closed may reach a server.
-func reaches(n *netplan.Network, server string) bool {
+// canReach reports whether a container that is closed may reach a server.
+func canReach(n *netplan.Network, server string) bool {
 	at, err := netip.ParseAddr(server)
 	return err == nil && slices.ContainsFunc(n.Egress, func(p netip.Prefix) bool { return p.Contains(at) })
 }

@@ -39,7 +39,7 @@ func TestNameservers(t *testing.T) {
 			return !strings.HasPrefix(s, "169.254.1.")
 		}},
 	} {
-		text, err := nameservers(&c.n)
+		text, err := nameserverLines(&c.n)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -32,7 +32,7 @@ const emulated = "/proc/sys/fs/binfmt_misc"
 func Executable(root, at, name, where string, covered func(string) bool) error {
 	head := headOf(root, at)
 	if m, is := machineOf(head); is {
-		if runs := processors()[goruntime.GOARCH]; runs != nil && !slices.Contains(runs, m) && !emulates() {
+		if runs := hostProcessors()[goruntime.GOARCH]; runs != nil && !slices.Contains(runs, m) && !canEmulate() {
 			return fault.New(fault.Precondition, runtime.CodeNoProgram,
 				"%s %s is a program for %s, and this host is %s: build it for that", name, where, nameOf(m),
 				goruntime.GOARCH)
@@ -92,13 +92,13 @@ func machineOf(head []byte) (m elf.Machine, is bool) {
 	return elf.Machine(uint16(head[19])<<8 | uint16(head[18])), true
 }
 
-// processors are those whose programs a host's own runs.
-func processors() map[string][]elf.Machine {
+// hostProcessors are those whose programs a host's own runs.
+func hostProcessors() map[string][]elf.Machine {
 	return map[string][]elf.Machine{"amd64": {elf.EM_X86_64, elf.EM_386}, "arm64": {elf.EM_AARCH64, elf.EM_ARM}}
 }
 
-// emulates reports whether the host may run programs of other processors, as it does with qemu.
-func emulates() bool {
+// canEmulate reports whether the host may run programs of other processors, as it does with qemu.
+func canEmulate() bool {
 	all, err := os.ReadDir(emulated)
 	return err == nil && slices.ContainsFunc(all, func(d os.DirEntry) bool {
 		return d.Name() != "register" && d.Name() != "status"
@@ -107,7 +107,7 @@ func emulates() bool {
 
 // nameOf returns the name by which images call a processor.
 func nameOf(m elf.Machine) string {
-	for name, known := range processors() {
+	for name, known := range hostProcessors() {
 		if known[0] == m {
 			return name
 		}

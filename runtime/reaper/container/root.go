@@ -23,21 +23,21 @@ type inside struct {
 	data  []spec.Mount // where it can be written though its root cannot
 }
 
-// rooted mounts a machine's root and finds its user there. The caller closes users.
-func (p Plan) rooted() (in inside, err error) {
+// mountRoot mounts a machine's root and finds its user there. The caller closes users.
+func (p Plan) mountRoot() (in inside, err error) {
 	in.root, in.ids = filepath.Join(p.Dir, RootfsDir), users.Numbers(p.UID)
-	if err = p.clear(); err != nil {
-		return in, unmade(err, p.Name.ID)
+	if err = p.clearRootDirs(); err != nil {
+		return in, unmadeError(err, p.Name.ID)
 	}
 	if in.users, err = p.Users(in.ids); err != nil {
-		return in, unmade(err, p.Name.ID)
+		return in, unmadeError(err, p.Name.ID)
 	}
 	err = rootfs.Mount(rootfs.Plan{Layers: p.Start.Container.Layers, Upper: filepath.Join(p.Dir, "upper"),
 		Work: filepath.Join(p.Dir, "work"), At: in.root, Users: in.users})
 	if err != nil {
-		err = unmade(err, p.Name.ID)
+		err = unmadeError(err, p.Name.ID)
 	} else if in.who, err = userOf(in.root, p.Start.User, "image"); err == nil {
-		err = in.represented()
+		err = in.checkRepresented()
 	}
 	if err != nil {
 		err = errors.Join(err, in.users.Close())
@@ -45,24 +45,24 @@ func (p Plan) rooted() (in inside, err error) {
 	return in, err
 }
 
-// unlook takes back what rooted made in a directory. EINVAL: nothing is mounted there.
-func (in inside) unlook(dir string) error {
+// unmountDir takes back what rooted made in a directory. EINVAL: nothing is mounted there.
+func (in inside) unmountDir(dir string) error {
 	if err := unix.Unmount(in.root, unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) {
-		return unmade(err, filepath.Base(dir)) // what is below is the image's
+		return unmadeError(err, filepath.Base(dir)) // what is below is the image's
 	}
 	if err := os.RemoveAll(dir); err != nil {
-		return unmade(err, filepath.Base(dir))
+		return unmadeError(err, filepath.Base(dir))
 	}
 	return nil
 }
 
-func unmade(err error, container string) error {
+func unmadeError(err error, container string) error {
 	return fault.Wrap(err, fault.Unavailable, runtime.CodeRootfs, "the root file system of container %s cannot be made",
 		container)
 }
 
-// represented refuses a user whose numbers stand for nothing on the host.
-func (in inside) represented() error {
+// checkRepresented refuses a user whose numbers stand for nothing on the host.
+func (in inside) checkRepresented() error {
 	for _, n := range append([]uint32{in.who.UID, in.who.GID}, in.who.Groups...) {
 		if _, ok := users.Outside(in.ids, n); !ok {
 			return fault.New(fault.Precondition, runtime.CodeUser,
@@ -76,9 +76,9 @@ func (in inside) represented() error {
 // RootfsDir is where a container's root is mounted in the directory of its machine, for itself only. It is root's.
 const RootfsDir = "rootfs"
 
-// clear makes the directories for a machine's root. What the life before wrote is removed, unless this one goes on from
-// a checkpoint.
-func (p Plan) clear() error {
+// clearRootDirs makes the directories for a machine's root. What the life before wrote is removed, unless this one goes
+// on from a checkpoint.
+func (p Plan) clearRootDirs() error {
 	fresh := []string{"upper", "work", RootfsDir}
 	if p.Checkpoint != "" {
 		fresh = fresh[1:]

@@ -28,7 +28,7 @@ func (p Plan) showVolumes(ctx context.Context, in inside) error {
 	}
 	for i, v := range p.Volumes {
 		m := &p.Start.Mounts[i]
-		if err := in.show(ctx, v, *m); err != nil {
+		if err := in.showOwners(ctx, v, *m); err != nil {
 			return err
 		}
 		at := filepath.Join(p.Dir, volumesDir, strconv.Itoa(i))
@@ -40,8 +40,8 @@ func (p Plan) showVolumes(ctx context.Context, in inside) error {
 	return nil
 }
 
-// show has a volume show its owners as those of the container's users.
-func (in inside) show(ctx context.Context, v *volumes.Volume, m runtime.Mount) error {
+// showOwners has a volume show its owners as those of the container's users.
+func (in inside) showOwners(ctx context.Context, v *volumes.Volume, m runtime.Mount) error {
 	from, err := placeOf(in.root, m)
 	if err != nil {
 		return err
@@ -56,7 +56,7 @@ func (in inside) show(ctx context.Context, v *volumes.Volume, m runtime.Mount) e
 			"volume %s lies on a file system that the kernel cannot show "+
 				"to a container's users (no idmapped mounts): keep souk's directory on ext4, xfs or btrfs", m.Volume)
 	}
-	return v.Take(func(empty bool) error { return in.begin(ctx, v, from, empty) })
+	return v.Take(func(empty bool) error { return in.beginVolume(ctx, v, from, empty) })
 }
 
 func mountAt(v *volumes.Volume, at string) error {
@@ -80,13 +80,13 @@ const dataDir = "data"
 // path where the image has something else than a directory is left as it is.
 func (p Plan) keepData(in inside, again bool) (out []spec.Mount, err error) {
 	if err := os.RemoveAll(filepath.Join(p.Dir, dataDir)); err != nil { // of the life before
-		return nil, unmade(err, p.Name.ID)
+		return nil, unmadeError(err, p.Name.ID)
 	}
 	for i, dir := range p.Start.Container.Volumes {
 		if Brings(p.Start, dir) {
 			continue
 		}
-		f, err := rootfs.MakeDir(in.root, dir, func(f *os.File, at string) error { return in.give(f, at == dir) })
+		f, err := rootfs.MakeDir(in.root, dir, func(f *os.File, at string) error { return in.chownDir(f, at == dir) })
 		if noDirectory(err) {
 			continue
 		}
@@ -98,7 +98,7 @@ func (p Plan) keepData(in inside, again bool) (out []spec.Mount, err error) {
 			out = append(out, spec.Mount{From: at, To: dir})
 		}
 		if err = errors.Join(err, f.Close()); err != nil {
-			return nil, unmade(err, p.Name.ID)
+			return nil, unmadeError(err, p.Name.ID)
 		}
 	}
 	return out, nil
@@ -110,8 +110,8 @@ func noDirectory(err error) bool {
 		errors.Is(err, unix.ENAMETOOLONG)
 }
 
-// give gives a directory that was made to the container's user, or else to its root.
-func (in inside) give(f *os.File, toUser bool) error {
+// chownDir gives a directory that was made to the container's user, or else to its root.
+func (in inside) chownDir(f *os.File, toUser bool) error {
 	var who spec.User
 	if toUser {
 		who = in.who
@@ -138,9 +138,9 @@ func placeOf(root string, m runtime.Mount) (*os.File, error) {
 		"what the image has at %s cannot be looked at", m.Path)
 }
 
-// begin has a volume that no machine has had begin as the image has the directory at its path: with its owner and mode,
-// and with what is in it if the volume is empty. Where the image has none it is the container's user's.
-func (in inside) begin(ctx context.Context, v *volumes.Volume, from *os.File, empty bool) error {
+// beginVolume has a volume that no machine has had begin as the image has the directory at its path: with its owner and
+// mode, and with what is in it if the volume is empty. Where the image has none it is the container's user's.
+func (in inside) beginVolume(ctx context.Context, v *volumes.Volume, from *os.File, empty bool) error {
 	switch {
 	case from == nil:
 		return v.Give(in.who.UID, in.who.GID, 0o755)

@@ -23,9 +23,9 @@ const passwd = "etc/passwd"
 // maxTable bounds an image's tables of users and groups.
 const maxTable = 1 << 20
 
-// userOf finds a user of a root, as Docker does: "", "name", "uid", "name:group", "uid:gid". What is a number need not be
-// in the tables there. The tables are read by a library, and the rules are here, for its own end at 2^31. what says what
-// has the root ("image").
+// userOf finds a user of a root, as Docker does: "", "name", "uid", "name:group", "uid:gid". What is a number need not
+// be in the tables there. The tables are read by a library, and the rules are here, for its own end at 2^31. what says
+// what has the root ("image").
 func userOf(root, name, what string) (spec.User, error) {
 	people, err := rootfs.ReadFile(root, passwd, maxTable)
 	groups, err2 := rootfs.ReadFile(root, "etc/group", maxTable)
@@ -37,11 +37,11 @@ func userOf(root, name, what string) (spec.User, error) {
 	if named == "" {
 		named = "0"
 	}
-	uid, isNumber := number(named)
+	uid, isNumber := parseUserNumber(named)
 	found, err := user.ParsePasswdFilter(bytes.NewReader(people), func(u user.User) bool {
 		return u.Name == named || isNumber && int64(u.Uid) == int64(uid)
 	})
-	if err != nil || len(found) == 0 && !isNumber || len(found) > 0 && !fits(found[0].Uid, found[0].Gid) {
+	if err != nil || len(found) == 0 && !isNumber || len(found) > 0 && !fitsUint32(found[0].Uid, found[0].Gid) {
 		return spec.User{}, fault.Wrap(err, fault.Precondition, runtime.CodeUser,
 			"the %s has no user %q: name one that is in its /etc/passwd, or a number", what, name)
 	}
@@ -55,7 +55,7 @@ func userOf(root, name, what string) (spec.User, error) {
 		return out, err
 	}
 	all, err := user.ParseGroupFilter(bytes.NewReader(groups), func(g user.Group) bool {
-		return fits(g.Gid) && g.Gid != int(out.GID) && slices.Contains(g.List, member)
+		return fitsUint32(g.Gid) && g.Gid != int(out.GID) && slices.Contains(g.List, member)
 	})
 	for _, g := range all {
 		out.Groups = append(out.Groups, uint32(g.Gid)) //nolint:gosec // it fits
@@ -68,7 +68,8 @@ func userOf(root, name, what string) (spec.User, error) {
 }
 
 // withUser returns a root's table of users with a line for a user of a container whose number it lacks, as podman and
-// CRI-O write it: programs that look themselves up (initdb, ssh) end without one. nil: it lacks none, or there is no table.
+// CRI-O write it: programs that look themselves up (initdb, ssh) end without one. nil: it lacks none, or there is no
+// table.
 func withUser(table []byte, who spec.User) []byte {
 	found, err := user.ParsePasswdFilter(bytes.NewReader(table), func(u user.User) bool {
 		return int64(u.Uid) == int64(who.UID) || u.Name == strconv.FormatUint(uint64(who.UID), 10)
@@ -84,11 +85,11 @@ func withUser(table []byte, who spec.User) []byte {
 }
 
 func groupOf(table []byte, name, what string) (uint32, error) {
-	gid, isNumber := number(name)
+	gid, isNumber := parseUserNumber(name)
 	found, err := user.ParseGroupFilter(bytes.NewReader(table), func(g user.Group) bool {
 		return g.Name == name || isNumber && int64(g.Gid) == int64(gid)
 	})
-	if err == nil && len(found) > 0 && fits(found[0].Gid) {
+	if err == nil && len(found) > 0 && fitsUint32(found[0].Gid) {
 		return uint32(found[0].Gid), nil //nolint:gosec // it fits
 	}
 	if err == nil && isNumber {
@@ -98,12 +99,12 @@ func groupOf(table []byte, name, what string) (uint32, error) {
 		"the %s has no group %q: name one that is in its /etc/group, or a number", what, name)
 }
 
-// number reads a number that a user can have: the largest means none.
-func number(s string) (uint32, bool) {
+// parseUserNumber reads a number that a user can have: the largest means none.
+func parseUserNumber(s string) (uint32, bool) {
 	n, err := strconv.ParseUint(s, 10, 32)
 	return uint32(n), err == nil && n < math.MaxUint32 //nolint:gosec // of 32 bits
 }
 
-func fits(all ...int) bool {
+func fitsUint32(all ...int) bool {
 	return !slices.ContainsFunc(all, func(n int) bool { return n < 0 || n >= math.MaxUint32 })
 }

@@ -30,7 +30,7 @@ func (e Engine) Checkpoints() error {
 // when that is done, perhaps only a moment after this has returned; where the runtime's program is killed meanwhile it
 // ends all the same. On any other error it goes on.
 func (e Engine) Checkpoint(ctx context.Context, id, dir string) error {
-	_, err := e.output(ctx, "checkpoint", "--image-path", dir, id)
+	_, err := e.commandOutput(ctx, "checkpoint", "--image-path", dir, id)
 	return err
 }
 
@@ -51,14 +51,14 @@ func (e Engine) Restore(ctx context.Context, id, bundle, dir string, files Files
 	file, log := filepath.Join(bundle, "pid"), filepath.Join(bundle, "log")
 	goruntime.LockOSThread()
 	defer goruntime.UnlockOSThread()
-	own, done, err := files.own()
+	own, done, err := files.ownFiles()
 	if err != nil {
 		return 0, err
 	}
 	defer done()
 	o := &runc.RestoreOpts{IO: grouped{&own, into}, Detach: true, PidFile: file}
 	o.ImagePath = dir
-	if _, err := e.client(log).Restore(ctx, id, bundle, o); err != nil {
+	if _, err := e.runcClient(log).Restore(ctx, id, bundle, o); err != nil {
 		return 0, e.restoreError(log, err)
 	}
 	return readPID(file)
@@ -69,7 +69,7 @@ const CodeRestore fault.Code = "engine_restore"
 
 // restoreError says why a container did not go on from its checkpoint.
 func (e Engine) restoreError(log string, err error) error {
-	why := e.said(log, err)
+	why := e.loggedError(log, err)
 	if exit, is := errors.AsType[*runc.ExitError](err); !is || exit.Status > 128 || exit.Status == 0 {
 		return why
 	}

@@ -47,7 +47,7 @@ func (e Engine) Create(ctx context.Context, id, bundle string, files Files, into
 	defer goruntime.UnlockOSThread()
 	o := &runc.CreateOpts{IO: &files, PidFile: file}
 	if e.Sandboxes() {
-		own, done, err := files.own()
+		own, done, err := files.ownFiles()
 		if err != nil {
 			return 0, err
 		}
@@ -57,9 +57,9 @@ func (e Engine) Create(ctx context.Context, id, bundle string, files Files, into
 	if console != "" {
 		o.ConsoleSocket = socket(console)
 	}
-	err = e.client(log).Create(ctx, id, bundle, o)
+	err = e.runcClient(log).Create(ctx, id, bundle, o)
 	if err != nil {
-		return 0, e.said(log, err)
+		return 0, e.loggedError(log, err)
 	}
 	return readPID(file)
 }
@@ -69,8 +69,8 @@ func (e Engine) Start(ctx context.Context, id, bundle string) error {
 	goruntime.LockOSThread()
 	defer goruntime.UnlockOSThread()
 	log := filepath.Join(bundle, "log")
-	if err := e.client(log).Start(ctx, id); err != nil {
-		return e.said(log, err)
+	if err := e.runcClient(log).Start(ctx, id); err != nil {
+		return e.loggedError(log, err)
 	}
 	return nil
 }
@@ -85,12 +85,12 @@ func (e Engine) Run(ctx context.Context, id, bundle string) error {
 	if e.Sandboxes() {
 		o.IO = grouped{&Files{}, nil}
 	}
-	code, err := e.client(log).Run(ctx, id, bundle, o)
+	code, err := e.runcClient(log).Run(ctx, id, bundle, o)
 	if err == nil && code == 0 {
 		return nil
 	}
 	if len(errorsIn(log)) > 0 || err == nil {
-		err = e.said(log, fmt.Errorf("it ended with %d: %w", code, cmp.Or(err, errEnded)))
+		err = e.loggedError(log, fmt.Errorf("it ended with %d: %w", code, cmp.Or(err, errEnded)))
 	}
 	return errors.Join(err, e.Delete(context.WithoutCancel(ctx), id))
 }
@@ -99,14 +99,14 @@ var errEnded = errors.New("its program was executed")
 
 // Delete removes what is left of a container, and ends it first should it run. nil when there is none.
 func (e Engine) Delete(ctx context.Context, id string) error {
-	if there, err := e.knows(id); err != nil || !there {
+	if there, err := e.hasContainer(id); err != nil || !there {
 		return err
 	}
 	goruntime.LockOSThread()
 	defer goruntime.UnlockOSThread()
-	r := e.client("")
+	r := e.runcClient("")
 	if err := r.Delete(ctx, id, &runc.DeleteOpts{Force: true}); err != nil {
-		if there, wrong := e.knows(id); wrong == nil && !there {
+		if there, wrong := e.hasContainer(id); wrong == nil && !there {
 			return nil
 		}
 		return fault.Wrap(err, fault.Unavailable, runtime.CodeEngine,
@@ -142,9 +142,9 @@ func (e Engine) Exec(ctx context.Context, id, bundle string, p *specs.Process, f
 	if console != "" {
 		o.ConsoleSocket = socket(console)
 	}
-	err = e.client(log).Exec(ctx, id, *p, o)
+	err = e.runcClient(log).Exec(ctx, id, *p, o)
 	if err != nil {
-		return c, e.said(log, err)
+		return c, e.loggedError(log, err)
 	}
 	c.PID, err = readPID(file)
 	return c, err
@@ -156,8 +156,8 @@ type socket string
 // Path is where it is.
 func (s socket) Path() string { return string(s) }
 
-// knows reports whether the runtime knows of a container.
-func (e Engine) knows(id string) (bool, error) {
+// hasContainer reports whether the runtime knows of a container.
+func (e Engine) hasContainer(id string) (bool, error) {
 	all, err := e.Containers()
 	return slices.Contains(all, id), err
 }
@@ -180,11 +180,11 @@ func (e Engine) Containers() ([]string, error) {
 	return out, err
 }
 
-// client is the runtime's, which ends with the thread that calls it: one that was asked by a process that is no more
+// runcClient is the runtime's, which ends with the thread that calls it: one that was asked by a process that is no more
 // makes nothing.
-func (e Engine) client(log string) *runc.Runc {
+func (e Engine) runcClient(log string) *runc.Runc {
 	return &runc.Runc{Command: e.Path, Root: e.State, Log: log, LogFormat: runc.JSON, PdeathSignal: unix.SIGKILL,
-		ExtraArgs: e.flags()}
+		ExtraArgs: e.runscFlags()}
 }
 
 func readPID(file string) (int, error) {

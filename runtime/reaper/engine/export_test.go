@@ -1,4 +1,4 @@
 package engine
 
 // Said is said, for tests.
-func (e Engine) Said(log string, err error) error { return e.said(log, err) }
+func (e Engine) Said(log string, err error) error { return e.loggedError(log, err) }

@@ -26,13 +26,13 @@ import (
 // runsc (gVisor). It goes by the name of the program.
 func (e Engine) Sandboxes() bool { return strings.HasPrefix(filepath.Base(e.Path), "runsc") }
 
-// flags are what runsc is told with each command. All others need nothing.
+// runscFlags are what runsc is told with each command. All others need nothing.
 //
 //   - A container's network is what the kernel has in its namespace (host means: that of the namespace), for who may
 //     reach it and whom it may reach is said by rules there (package hostnet), which runsc's own network passes by.
 //   - What is written goes to the layer that souk made for it, where it is counted and can be copied.
 //   - What is copied into a container is seen in there: it asks again what a path is.
-func (e Engine) flags() []string {
+func (e Engine) runscFlags() []string {
 	if !e.Sandboxes() {
 		return nil
 	}
@@ -60,9 +60,9 @@ func (g grouped) Set(c *exec.Cmd) {
 	}
 }
 
-// own makes each pipe a file of its own. A sandbox has its files not wait, which then holds for all that share one, and
-// shows to the next program what it has done to the one before.
-func (f Files) own() (out Files, done func(), err error) {
+// ownFiles makes each pipe a file of its own. A sandbox has its files not wait, which then holds for all that share
+// one, and shows to the next program what it has done to the one before.
+func (f Files) ownFiles() (out Files, done func(), err error) {
 	out = f
 	var made []*os.File
 	done = func() {
@@ -103,13 +103,13 @@ func (e Engine) execInside(ctx context.Context, id, dir string, p *specs.Process
 	if err != nil {
 		return c, fault.Wrap(err, fault.Unavailable, fault.CodeExec, "a command cannot be run now")
 	}
-	own, done, err := files.own()
+	own, done, err := files.ownFiles()
 	if err != nil {
 		return c, err
 	}
 	defer done()
 	log := filepath.Join(dir, "log")
-	args := append([]string{"--root", e.State, "--log", log, "--log-format", "json"}, e.flags()...)
+	args := append([]string{"--root", e.State, "--log", log, "--log-format", "json"}, e.runscFlags()...)
 	cmd := exec.Command(e.Path, append(args, "exec", "--process", process, "--pid-file", file,
 		"--internal-pid-file", inside, id)...)
 	grouped{&own, nil}.Set(cmd)
@@ -121,15 +121,15 @@ func (e Engine) execInside(ctx context.Context, id, dir string, p *specs.Process
 	if err := cmd.Process.Release(); err != nil { // the caller waits for it
 		return c, err
 	}
-	if err := begun(ctx, c.PID, file); err != nil {
-		return c, e.said(log, err)
+	if err := waitUntilBegun(ctx, c.PID, file); err != nil {
+		return c, e.loggedError(log, err)
 	}
 	c.Inside, err = readPID(inside)
 	return c, err
 }
 
-// begun returns once a command has written the file that says that it has begun.
-func begun(ctx context.Context, pid int, file string) error {
+// waitUntilBegun returns once a command has written the file that says that it has begun.
+func waitUntilBegun(ctx context.Context, pid int, file string) error {
 	t := time.NewTicker(time.Millisecond)
 	defer t.Stop()
 	for {
@@ -158,16 +158,16 @@ type Process struct {
 
 // Processes lists what runs in a sandbox, where the host sees nothing but the sandbox itself.
 func (e Engine) Processes(ctx context.Context, id string) ([]Process, error) {
-	out, err := e.output(ctx, "ps", "--format", "table", id)
+	out, err := e.commandOutput(ctx, "ps", "--format", "table", id)
 	if err != nil {
 		return nil, fault.Wrap(err, fault.Unavailable, runtime.CodeEngine,
 			"what runs in container %s cannot be listed", id)
 	}
-	return processes(string(out)), nil
+	return parseProcesses(string(out)), nil
 }
 
-// processes reads a table whose columns are named in its first line, and CMD is the last.
-func processes(table string) (out []Process) {
+// parseProcesses reads a table whose columns are named in its first line, and CMD is the last.
+func parseProcesses(table string) (out []Process) {
 	head, rest, _ := strings.Cut(table, "\n")
 	at := map[string]int{}
 	for i, name := range strings.Fields(head) {
@@ -193,8 +193,8 @@ func (e Engine) Kill(ctx context.Context, id string, pid int) error {
 	if err != nil {
 		return err
 	}
-	for _, p := range below(all, pid) {
-		_, wrong := e.output(ctx, "kill", "--pid", strconv.Itoa(p), id, strconv.Itoa(int(syscall.SIGKILL)))
+	for _, p := range processTree(all, pid) {
+		_, wrong := e.commandOutput(ctx, "kill", "--pid", strconv.Itoa(p), id, strconv.Itoa(int(syscall.SIGKILL)))
 		if err == nil {
 			err = wrong
 		}
@@ -205,8 +205,8 @@ func (e Engine) Kill(ctx context.Context, id string, pid int) error {
 	return nil
 }
 
-// below gives a process and all that it and those have forked; nothing where it is gone.
-func below(all []Process, pid int) (out []int) {
+// processTree gives a process and all that it and those have forked; nothing where it is gone.
+func processTree(all []Process, pid int) (out []int) {
 	for _, p := range all {
 		if p.PID == pid {
 			out = append(out, pid)
@@ -214,17 +214,17 @@ func below(all []Process, pid int) (out []int) {
 	}
 	for _, p := range all {
 		if p.Parent == pid && p.PID != pid {
-			out = append(out, below(all, p.PID)...)
+			out = append(out, processTree(all, p.PID)...)
 		}
 	}
 	return out
 }
 
-// output runs one command of the runtime and returns what it says.
-func (e Engine) output(ctx context.Context, args ...string) ([]byte, error) {
+// commandOutput runs one command of the runtime and returns what it says.
+func (e Engine) commandOutput(ctx context.Context, args ...string) ([]byte, error) {
 	goruntime.LockOSThread()
 	defer goruntime.UnlockOSThread()
-	args = append(append([]string{"--root", e.State}, e.flags()...), args...)
+	args = append(append([]string{"--root", e.State}, e.runscFlags()...), args...)
 	var out, said bytes.Buffer
 	cmd := exec.CommandContext(ctx, e.Path, args...)
 	cmd.Stdout, cmd.Stderr = &out, &said

@@ -61,8 +61,9 @@ const (
 // error.
 const notReady = "procReady not received"
 
-// said makes what a runtime wrote into its log an error: what was wrong with the container, or the runtime's words.
-func (e Engine) said(log string, err error) error {
+// loggedError makes what a runtime wrote into its log an error: what was wrong with the container, or the runtime's
+// words.
+func (e Engine) loggedError(log string, err error) error {
 	all := errorsIn(log)
 	if len(all) == 0 {
 		return fault.Wrap(err, fault.Unavailable, runtime.CodeEngine,
@@ -85,7 +86,7 @@ func (e Engine) said(log string, err error) error {
 	code, last := runtime.CodeEngine, all[len(all)-1]
 	if strings.HasSuffix(last, "error during container init: %!w(<nil>)") || strings.HasSuffix(last, notReady) {
 		code = codeSilent
-	} else if why := e.wrong(all); why != "" {
+	} else if why := e.wrongInSpec(all); why != "" {
 		code, cause = codeInit, &refused{why, cause}
 	}
 	return fault.Wrap(cause, fault.Unavailable, code, "the container cannot be made now")
@@ -128,9 +129,9 @@ type refused struct {
 func (r *refused) Error() string { return r.cause.Error() }
 func (r *refused) Unwrap() error { return r.cause }
 
-// wrong is what a runtime said was wrong with what a container is to be; "": nothing. runc tells what a container's
-// first process met; of others the first sentence is what happened, and those behind it what came of that.
-func (e Engine) wrong(all []string) string {
+// wrongInSpec is what a runtime said was wrong with what a container is to be; "": nothing. runc tells what a
+// container's first process met; of others the first sentence is what happened, and those behind it what came of that.
+func (e Engine) wrongInSpec(all []string) string {
 	why := all[0]
 	if filepath.Base(e.Path) != "crun" && !e.Sandboxes() {
 		for _, msg := range all {

@@ -84,9 +84,9 @@ func Run(ctx context.Context, dir string) error {
 	if err != nil {
 		return fmt.Errorf("take the first connection: %w", err)
 	}
-	k.enter()
-	go k.serve(c.(*net.UnixConn)) // it is one of a pair of them
-	go k.accept(ln)
+	k.addConn()
+	go k.serveReaper(c.(*net.UnixConn)) // it is one of a pair of them
+	go k.acceptReapers(ln)
 	select {
 	case <-k.idle:
 	case <-ctx.Done():
@@ -97,8 +97,8 @@ func Run(ctx context.Context, dir string) error {
 // acceptPause is how long a keeper that cannot take a connection waits before it tries again.
 const acceptPause = 100 * time.Millisecond
 
-// accept takes the reapers that come after the first, until the listener is closed.
-func (k *store) accept(ln *net.UnixListener) {
+// acceptReapers takes the reapers that come after the first, until the listener is closed.
+func (k *store) acceptReapers(ln *net.UnixListener) {
 	for {
 		c, err := ln.AcceptUnix()
 		switch {
@@ -109,37 +109,37 @@ func (k *store) accept(ln *net.UnixListener) {
 		case unixsock.CheckPeer(c) != nil:
 			_ = c.Close()
 		default:
-			k.enter()
-			go k.serve(c)
+			k.addConn()
+			go k.serveReaper(c)
 		}
 	}
 }
 
-func (k *store) enter() {
+func (k *store) addConn() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.conns++
 }
 
-func (k *store) leave() {
+func (k *store) removeConn() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.conns--; k.conns == 0 && len(k.files) == 0 {
-		k.end()
+		k.signalIdle()
 	}
 }
 
-// end is called with k.mu held.
-func (k *store) end() {
+// signalIdle is called with k.mu held.
+func (k *store) signalIdle() {
 	if !k.over {
 		k.over = true
 		close(k.idle)
 	}
 }
 
-// serve answers one reaper until it goes.
-func (k *store) serve(c *net.UnixConn) {
-	defer k.leave()
+// serveReaper answers one reaper until it goes.
+func (k *store) serveReaper(c *net.UnixConn) {
+	defer k.removeConn()
 	defer c.Close()
 	from := &frame.Receiver{Conn: c}
 	defer from.Close()
@@ -161,12 +161,12 @@ func (k *store) serve(c *net.UnixConn) {
 				k.mu.Unlock()
 				return
 			}
-			k.drop(q.Name)
+			k.dropFile(q.Name)
 			k.files[q.Name], from.FDs = pty.Near(from.FDs[0]), nil
 		case opDrop:
-			k.drop(q.Name)
+			k.dropFile(q.Name)
 		case opEnd:
-			k.end()
+			k.signalIdle()
 		case opNames:
 			for name := range k.files {
 				q.Names = append(q.Names, name)
@@ -184,8 +184,8 @@ func (k *store) serve(c *net.UnixConn) {
 	}
 }
 
-// drop is called with k.mu held.
-func (k *store) drop(name string) {
+// dropFile is called with k.mu held.
+func (k *store) dropFile(name string) {
 	if f := k.files[name]; f != nil {
 		_ = f.Close()
 		delete(k.files, name)
@@ -218,14 +218,14 @@ func Open(dir string, command, env []string, fork func(*exec.Cmd) (pid int, err 
 	if err != nil {
 		return k, nil, nil //nolint:nilerr // there is none
 	}
-	k.use(c)
+	k.useConn(c)
 	if k.pid, err = unixsock.PeerPID(c); err != nil {
 		return k, nil, err
 	}
-	a, _, err := k.ask(request{Op: opNames}, nil)
+	a, _, err := k.askKeeper(request{Op: opNames}, nil)
 	for _, name := range a.Names {
 		var near *os.File
-		if _, near, err = k.ask(request{Op: opGive, Name: name}, nil); err != nil {
+		if _, near, err = k.askKeeper(request{Op: opGive, Name: name}, nil); err != nil {
 			break
 		}
 		if near != nil {
@@ -235,7 +235,7 @@ func Open(dir string, command, env []string, fork func(*exec.Cmd) (pid int, err 
 	return k, maps.Clone(k.files), err
 }
 
-func (k *Keeper) use(c *net.UnixConn) {
+func (k *Keeper) useConn(c *net.UnixConn) {
 	k.conn, k.from = c, &frame.Receiver{Conn: c}
 	k.in = bufio.NewReader(k.from)
 }
@@ -246,21 +246,21 @@ func (k *Keeper) Keep(name string, near *os.File) error {
 	defer k.mu.Unlock()
 	k.files[name] = near
 	if k.conn != nil {
-		if _, _, err := k.ask(request{Op: opKeep, Name: name}, near); err == nil {
+		if _, _, err := k.askKeeper(request{Op: opKeep, Name: name}, near); err == nil {
 			return nil
 		}
 		k.close()
 	}
-	err := k.spawn()
+	err := k.spawnKeeper()
 	for name, f := range k.files {
 		if err != nil {
 			break
 		}
-		if f != near && closed(f) {
+		if f != near && isClosed(f) {
 			delete(k.files, name) // its machine has no program any more that has it
 			continue
 		}
-		_, _, err = k.ask(request{Op: opKeep, Name: name}, f)
+		_, _, err = k.askKeeper(request{Op: opKeep, Name: name}, f)
 	}
 	if err != nil {
 		delete(k.files, name)
@@ -270,8 +270,8 @@ func (k *Keeper) Keep(name string, near *os.File) error {
 	return nil
 }
 
-// closed says whether a file has been closed by this process. No terminal has a place to seek.
-func closed(f *os.File) bool {
+// isClosed says whether a file has been closed by this process. No terminal has a place to seek.
+func isClosed(f *os.File) bool {
 	_, err := f.Seek(0, io.SeekCurrent)
 	return errors.Is(err, os.ErrClosed)
 }
@@ -287,7 +287,7 @@ func (k *Keeper) Drop(name string) {
 	if k.conn == nil {
 		return
 	}
-	_, _, err := k.ask(request{Op: opDrop, Name: name}, nil)
+	_, _, err := k.askKeeper(request{Op: opDrop, Name: name}, nil)
 	if err != nil || len(k.files) == 0 {
 		k.close()
 	}
@@ -330,8 +330,8 @@ func (k *Keeper) close() {
 	}
 }
 
-// ask makes one round trip. A near end that comes back is the caller's.
-func (k *Keeper) ask(q request, along *os.File) (a request, back *os.File, err error) {
+// askKeeper makes one round trip. A near end that comes back is the caller's.
+func (k *Keeper) askKeeper(q request, along *os.File) (a request, back *os.File, err error) {
 	if err := k.conn.SetDeadline(time.Now().Add(patience)); err != nil {
 		return a, nil, err
 	}
@@ -352,8 +352,8 @@ func (k *Keeper) ask(q request, along *os.File) (a request, back *os.File, err e
 	return a, back, err
 }
 
-// spawn starts a keeper, in a session of its own.
-func (k *Keeper) spawn() error {
+// spawnKeeper starts a keeper, in a session of its own.
+func (k *Keeper) spawnKeeper() error {
 	if err := os.MkdirAll(k.dir, 0o700); err != nil {
 		return err
 	}
@@ -374,7 +374,7 @@ func (k *Keeper) spawn() error {
 	}
 	c, err := net.FileConn(mine)
 	if err == nil {
-		k.use(c.(*net.UnixConn)) // it is one of a pair of them
+		k.useConn(c.(*net.UnixConn)) // it is one of a pair of them
 	}
 	return err
 }

@@ -34,14 +34,14 @@ func Expect(dir string) error {
 	return f.Close()
 }
 
-// expected reports whether the log in dir has a reader, or will.
-func expected(dir string) bool {
+// hasReader reports whether the log in dir has a reader, or will.
+func hasReader(dir string) bool {
 	_, err := os.Lstat(filepath.Join(dir, marker))
 	return err == nil
 }
 
-// lock takes a lock that several may have; shared is a reader's. false: it is another's.
-func lock(f *os.File, shared bool) bool {
+// lockShared takes a lock that several may have; shared is a reader's. false: it is another's.
+func lockShared(f *os.File, shared bool) bool {
 	how := unix.LOCK_EX | unix.LOCK_NB
 	if shared {
 		how = unix.LOCK_SH // the writer has his for a moment
@@ -65,27 +65,27 @@ type held struct {
 	file  *os.File
 }
 
-// take has the reading go on in a file, which is held's if it is the first.
-func (h *held) take(gen uint64, f *os.File) bool {
+// takeFile has the reading go on in a file, which is held's if it is the first.
+func (h *held) takeFile(gen uint64, f *os.File) bool {
 	if !h.on || h.file != nil {
 		return false
 	}
-	lock(f, true)
+	lockShared(f, true)
 	h.first, h.file = gen, f
 	return true
 }
 
-// again reports whether a reading that has come to the end of a file must begin again.
-func (h *held) again(gen uint64) bool { return h.file != nil && gen > h.first }
+// needsReread reports whether a reading that has come to the end of a file must begin again.
+func (h *held) needsReread(gen uint64) bool { return h.file != nil && gen > h.first }
 
-// locked reports whether a reader has the file.
-func locked(path string) bool {
+// isLocked reports whether a reader has the file.
+func isLocked(path string) bool {
 	f, err := os.Open(path)
 	if err != nil {
 		return false
 	}
 	defer f.Close() // and with it the lock
-	return !lock(f, false)
+	return !lockShared(f, false)
 }
 
 // unreadLocked reports whether the oldest of several files must be kept for the reader. gens is sorted.
@@ -94,7 +94,7 @@ func (l *Log) unreadLocked(gens []uint64, now time.Time) bool {
 		return false
 	}
 	for i, g := range gens {
-		if locked(filepath.Join(l.dir, fileName(g))) {
+		if isLocked(filepath.Join(l.dir, fileName(g))) {
 			l.absent = time.Time{}
 			return i == 0
 		}
@@ -122,7 +122,7 @@ func (l *Log) Full() bool {
 
 // trimLocked deletes the oldest files that are too many, and gives those that are left.
 func (l *Log) trimLocked() ([]uint64, error) {
-	gens, err := generations(l.dir)
+	gens, err := listGenerations(l.dir)
 	if err != nil {
 		return nil, fmt.Errorf("rotate a log: %w", err)
 	}

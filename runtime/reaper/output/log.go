@@ -37,8 +37,8 @@ const header = "souk-log "
 
 func fileName(gen uint64) string { return fmt.Sprintf("%08d%s", gen, suffix) }
 
-// generations lists the generations in dir, oldest first.
-func generations(dir string) ([]uint64, error) {
+// listGenerations lists the generations in dir, oldest first.
+func listGenerations(dir string) ([]uint64, error) {
 	es, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil // nothing has been printed yet
@@ -84,8 +84,8 @@ func Open(dir string, maxBytes int64, files int, grown func()) *Log {
 	return &Log{dir: dir, maxBytes: max(maxBytes, batch), files: max(files, 2), grown: grown}
 }
 
-// ready sees to it that there is a file to write to.
-func (l *Log) ready() error {
+// ensureFile sees to it that there is a file to write to.
+func (l *Log) ensureFile() error {
 	if l.closed {
 		return os.ErrClosed
 	}
@@ -95,23 +95,23 @@ func (l *Log) ready() error {
 	if err := os.Mkdir(l.dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return fmt.Errorf("open a log: %w", err)
 	}
-	gens, err := generations(l.dir)
+	gens, err := listGenerations(l.dir)
 	if err != nil {
 		return fmt.Errorf("open a log: %w", err)
 	}
-	l.gen, l.kept, l.read = 1, len(gens), expected(l.dir)
+	l.gen, l.kept, l.read = 1, len(gens), hasReader(l.dir)
 	if len(gens) > 0 {
 		l.gen = gens[len(gens)-1]
 	}
-	return l.open()
+	return l.openFile()
 }
 
-func (l *Log) open() error {
+func (l *Log) openFile() error {
 	f, err := os.OpenFile(filepath.Join(l.dir, fileName(l.gen)), os.O_RDWR|os.O_CREATE|os.O_APPEND, 0o600)
 	if err != nil {
 		return fmt.Errorf("open a log file: %w", err)
 	}
-	size, err := mend(f)
+	size, err := mendTail(f)
 	if err == nil && size == 0 {
 		var n int
 		n, err = fmt.Fprintf(f, "%s%d\n", header, l.total)
@@ -142,8 +142,8 @@ func totalIn(b []byte) (n int64, known bool) {
 	for line := range bytes.Lines(b) {
 		if before, is := headerOf(line); is {
 			n, known = before, true
-		} else if l, ok := parse(line); ok {
-			n += l.written()
+		} else if l, ok := parseLine(line); ok {
+			n += l.outputBytes()
 		}
 	}
 	return n, known
@@ -159,9 +159,9 @@ func headerOf(line []byte) (total int64, is bool) {
 	return n, err == nil && n >= 0
 }
 
-// mend cuts off a line that a process did not live to write to its end, and gives the size of the file. The next line
-// would become a part of it.
-func mend(f *os.File) (size int64, err error) {
+// mendTail cuts off a line that a process did not live to write to its end, and gives the size of the file. The next
+// line would become a part of it.
+func mendTail(f *os.File) (size int64, err error) {
 	st, err := f.Stat()
 	if err != nil || st.Size() == 0 {
 		return 0, err
@@ -185,9 +185,9 @@ func mend(f *os.File) (size int64, err error) {
 	return 0, f.Truncate(0)
 }
 
-// logged counts the bytes of a stream's output that lines of one stamp hold.
-func (l *Log) logged(prefix []byte) (n int64, err error) {
-	gens, err := generations(l.dir)
+// loggedBytes counts the bytes of a stream's output that lines of one stamp hold.
+func (l *Log) loggedBytes(prefix []byte) (n int64, err error) {
+	gens, err := listGenerations(l.dir)
 	if err != nil {
 		return 0, fmt.Errorf("read a log: %w", err)
 	}
@@ -223,18 +223,18 @@ func (l *Log) Close() error {
 	return err
 }
 
-// write appends formatted lines that hold so many bytes of output. A machine is never held up by a full disk: what
+// writeLines appends formatted lines that hold so many bytes of output. A machine is never held up by a full disk: what
 // cannot be written is counted, and said in the log once it can be again.
-func (l *Log) write(b []byte, output int64) {
+func (l *Log) writeLines(b []byte, output int64) {
 	l.mu.Lock()
-	err := l.ready()
+	err := l.ensureFile()
 	if errors.Is(err, os.ErrClosed) {
 		l.mu.Unlock()
 		return
 	}
 	if l.lost > 0 {
 		note := fmt.Sprintf(lostNote, l.lost)
-		b = append(appendLine(nil, stamp(time.Now(), "stderr"), tagLost, []byte(note)), b...)
+		b = append(appendLine(nil, linePrefix(time.Now(), "stderr"), tagLost, []byte(note)), b...)
 	}
 	if err == nil {
 		err = l.rotate(int64(len(b)))
@@ -266,7 +266,7 @@ func (l *Log) rotate(n int64) error {
 	}
 	old := l.file
 	l.gen++
-	if err := l.open(); err != nil {
+	if err := l.openFile(); err != nil {
 		l.gen--
 		return err
 	}
@@ -275,8 +275,8 @@ func (l *Log) rotate(n int64) error {
 	return err
 }
 
-// stamp is what lines of one stream that came together begin with.
-func stamp(at time.Time, stream string) []byte {
+// linePrefix is what lines of one stream that came together begin with.
+func linePrefix(at time.Time, stream string) []byte {
 	b := make([]byte, 0, 48)
 	b = at.UTC().AppendFormat(b, time.RFC3339Nano)
 	b = append(b, ' ')
@@ -302,5 +302,5 @@ func appendLine(b, stamp []byte, tag byte, text []byte) []byte {
 
 // Note writes one line of souk's own.
 func (l *Log) Note(text string) {
-	l.write(appendLine(nil, stamp(time.Now(), "stderr"), tagFull, []byte(text)), int64(len(text))+1)
+	l.writeLines(appendLine(nil, linePrefix(time.Now(), "stderr"), tagFull, []byte(text)), int64(len(text))+1)
 }

@@ -89,7 +89,7 @@ func Total(cursor string) (int64, bool) {
 
 // seekTail stands before the last n lines.
 func (r *Reader) seekTail(n int) error {
-	gens, err := generations(r.dir)
+	gens, err := listGenerations(r.dir)
 	if err != nil {
 		return fmt.Errorf("read a log: %w", err)
 	}
@@ -126,7 +126,7 @@ func (r *Reader) seekTail(n int) error {
 // Read emits every whole line there is now, or ends with ErrAgain.
 func (r *Reader) Read(ctx context.Context, emit func(machine.LogLine) error) error {
 	for ctx.Err() == nil {
-		gens, err := generations(r.dir)
+		gens, err := listGenerations(r.dir)
 		if err != nil || len(gens) == 0 {
 			return err
 		}
@@ -147,7 +147,7 @@ func (r *Reader) Read(ctx context.Context, emit func(machine.LogLine) error) err
 		if r.gen == newest {
 			return nil
 		}
-		if r.hold.again(r.gen) {
+		if r.hold.needsReread(r.gen) {
 			return ErrAgain
 		}
 		r.gen, r.off = gens[1], 0
@@ -163,7 +163,7 @@ func (r *Reader) readFile(ctx context.Context, emit func(machine.LogLine) error)
 	if err != nil {
 		return fmt.Errorf("read a log: %w", err)
 	}
-	if !r.hold.take(r.gen, f) {
+	if !r.hold.takeFile(r.gen, f) {
 		defer f.Close()
 	}
 	buf := make([]byte, 2*batch)
@@ -178,7 +178,7 @@ func (r *Reader) readFile(ctx context.Context, emit func(machine.LogLine) error)
 		}
 		for line := range bytes.Lines(buf[:end+1]) {
 			r.off += int64(len(line))
-			l, ok := r.line(line)
+			l, ok := r.parseLogLine(line)
 			if !ok {
 				continue
 			}
@@ -190,8 +190,8 @@ func (r *Reader) readFile(ctx context.Context, emit func(machine.LogLine) error)
 	return ctx.Err()
 }
 
-// line takes a line apart, and says where it ends.
-func (r *Reader) line(b []byte) (machine.LogLine, bool) {
+// parseLogLine takes a line apart, and says where it ends.
+func (r *Reader) parseLogLine(b []byte) (machine.LogLine, bool) {
 	if total, is := headerOf(b); is {
 		if r.known {
 			r.lost += max(total-r.total, 0)
@@ -199,11 +199,11 @@ func (r *Reader) line(b []byte) (machine.LogLine, bool) {
 		r.known, r.total = true, total
 		return machine.LogLine{}, false
 	}
-	p, ok := parse(b)
+	p, ok := parseLine(b)
 	if !ok {
 		return machine.LogLine{}, false
 	}
-	r.total += p.written()
+	r.total += p.outputBytes()
 	l := machine.LogLine{At: p.at, Stream: string(p.stream), Part: p.tag == tagPart, Lost: r.lost}
 	l.SetRaw(p.text)
 	if p.tag == tagLost {
@@ -228,8 +228,8 @@ type parsed struct {
 	text   []byte
 }
 
-// written is how many bytes of output it holds.
-func (p *parsed) written() int64 {
+// outputBytes is how many bytes of output it holds.
+func (p *parsed) outputBytes() int64 {
 	switch p.tag {
 	case tagPart:
 		return int64(len(p.text))
@@ -239,8 +239,8 @@ func (p *parsed) written() int64 {
 	return int64(len(p.text)) + 1
 }
 
-// parse takes one line apart. A line that is damaged is skipped: the rest is still of use.
-func parse(line []byte) (p parsed, ok bool) {
+// parseLine takes one line apart. A line that is damaged is skipped: the rest is still of use.
+func parseLine(line []byte) (p parsed, ok bool) {
 	at, rest, ok1 := bytes.Cut(bytes.TrimSuffix(line, []byte("\n")), []byte(" "))
 	stream, rest, ok2 := bytes.Cut(rest, []byte(" "))
 	tag, text, ok3 := bytes.Cut(rest, []byte(" "))

@@ -39,13 +39,13 @@ func (s *Spool) Sink(l *Log, src Source) (*Sink, error) {
 		return k, nil
 	}
 	k.last = f.head.stamp
-	n, err := l.logged(stamp(time.Unix(0, f.head.stamp), src.Stream))
+	n, err := l.loggedBytes(linePrefix(time.Unix(0, f.head.stamp), src.Stream))
 	raw := make([]byte, f.end-f.head.start)
 	if err == nil {
-		err = f.tail(raw)
+		err = f.readTail(raw)
 	}
 	if err != nil {
-		s.put(f)
+		s.giveBack(f)
 		return k, fmt.Errorf("take up output that an earlier reaper left: %w", err)
 	}
 	n = min(n, int64(len(raw))) // a build before this one gave a last line a newline
@@ -57,15 +57,15 @@ func (s *Spool) Sink(l *Log, src Source) (*Sink, error) {
 // Take moves what the pipe holds into the log, as much as buf can hold. The error is EAGAIN when it holds nothing, and
 // io.EOF when nobody can write to it any more.
 func (s *Sink) Take(pipe int, buf []byte) error {
-	at := s.tick(time.Now())
-	if s.claim(at); s.file == nil {
-		return s.read(pipe, buf, at)
+	at := s.nextTime(time.Now())
+	if s.claimFile(at); s.file == nil {
+		return s.readDirect(pipe, buf, at)
 	}
-	n, err := s.file.move(pipe, len(buf))
+	n, err := s.file.moveFromPipe(pipe, len(buf))
 	switch {
 	case n > 0:
-		if err := s.file.tail(buf[:n]); err != nil {
-			s.release()
+		if err := s.file.readTail(buf[:n]); err != nil {
+			s.releaseFile()
 			return err
 		}
 		s.Write(buf[:n], at)
@@ -77,18 +77,18 @@ func (s *Sink) Take(pipe int, buf []byte) error {
 		if errors.Is(err, unix.EINVAL) {
 			s.spool.off.Store(true)
 		}
-		s.release()
-		return s.read(pipe, buf, at)
+		s.releaseFile()
+		return s.readDirect(pipe, buf, at)
 	}
-	s.settle()
+	s.releaseLogged()
 	return err
 }
 
 // Full is that of its log.
 func (s *Sink) Full() bool { return s.log.Full() }
 
-// read is Take without a spool.
-func (s *Sink) read(pipe int, buf []byte, at time.Time) error {
+// readDirect is Take without a spool.
+func (s *Sink) readDirect(pipe int, buf []byte, at time.Time) error {
 	n, err := syscall.Read(pipe, buf)
 	switch {
 	case err != nil:
@@ -100,66 +100,66 @@ func (s *Sink) read(pipe int, buf []byte, at time.Time) error {
 	return nil
 }
 
-// claim makes a file of the spool this stream's, and says in it where what is not in the log begins. Without one that
-// can be had s.file is nil, and output is carried in memory.
-func (s *Sink) claim(at time.Time) {
+// claimFile makes a file of the spool this stream's, and says in it where what is not in the log begins. Without one
+// that can be had s.file is nil, and output is carried in memory.
+func (s *Sink) claimFile(at time.Time) {
 	switch {
 	case s.file != nil && s.file.end > spoolBytes:
 		s.moveOver(at)
 	case s.file == nil && len(s.pending) == 0:
-		if s.file = s.spool.take(); s.file != nil {
+		if s.file = s.spool.takeFree(); s.file != nil {
 			s.from = s.file.end
 		}
 	}
-	s.commit(at)
+	s.commitStamp(at)
 }
 
 // moveOver puts the unfinished line into another file, so that this one can be cut back.
 func (s *Sink) moveOver(at time.Time) {
-	f := s.spool.take()
+	f := s.spool.takeFree()
 	if f == nil {
 		return
 	}
 	from := f.end
-	if err := f.add(s.pending); err != nil {
-		s.spool.put(f)
+	if err := f.appendBytes(s.pending); err != nil {
+		s.spool.giveBack(f)
 		return
 	}
 	old := s.file
 	s.file, s.from = f, from
-	s.commit(at) // of two files of one stream the one with the later stamp counts
-	s.spool.put(old)
+	s.commitStamp(at) // of two files of one stream the one with the later stamp counts
+	s.spool.giveBack(old)
 }
 
-// commit says in the file which stamp the lines will have that are written next, and where in it they begin.
-func (s *Sink) commit(at time.Time) {
+// commitStamp says in the file which stamp the lines will have that are written next, and where in it they begin.
+func (s *Sink) commitStamp(at time.Time) {
 	f, nanos := s.file, at.UnixNano()
 	if f == nil || f.head.src.Machine != "" && f.head.start == s.from && f.head.stamp == nanos {
 		return
 	}
 	h := head{src: s.src, start: s.from, stamp: nanos, bytes: s.log.maxBytes, files: s.log.files}
-	if err := f.set(h); err != nil {
-		s.release()
+	if err := f.writeHead(h); err != nil {
+		s.releaseFile()
 	}
 }
 
-// release lets go of the file: what is pending is carried in memory.
-func (s *Sink) release() {
+// releaseFile lets go of the file: what is pending is carried in memory.
+func (s *Sink) releaseFile() {
 	if s.file != nil {
-		s.spool.put(s.file)
+		s.spool.giveBack(s.file)
 		s.file = nil
 	}
 }
 
-// settle lets go of the file when all of it is in the log.
-func (s *Sink) settle() {
+// releaseLogged lets go of the file when all of it is in the log.
+func (s *Sink) releaseLogged() {
 	if len(s.pending) == 0 {
-		s.release()
+		s.releaseFile()
 	}
 }
 
-// tick gives a time that no line has yet.
-func (s *Sink) tick(now time.Time) time.Time {
+// nextTime gives a time that no line has yet.
+func (s *Sink) nextTime(now time.Time) time.Time {
 	s.last = max(s.last+1, now.UnixNano())
 	return time.Unix(0, s.last)
 }
@@ -167,19 +167,19 @@ func (s *Sink) tick(now time.Time) time.Time {
 // Write takes a piece of output as it came.
 func (s *Sink) Write(p []byte, at time.Time) {
 	if at.UnixNano() != s.last {
-		at = s.tick(at)
+		at = s.nextTime(at)
 	}
-	head := stamp(at, s.src.Stream)
+	head := linePrefix(at, s.src.Stream)
 	out := make([]byte, 0, min(len(p)+len(p)/4+len(head), batch))
 	raw := int64(0) // bytes of output that out holds
 	flush := func() {
 		if len(out) > 0 {
-			s.commit(at)
-			s.log.write(out, raw)
+			s.commitStamp(at)
+			s.log.writeLines(out, raw)
 			s.from += raw
 			out, raw = out[:0], 0
-			at = s.tick(at)
-			head = stamp(at, s.src.Stream)
+			at = s.nextTime(at)
+			head = linePrefix(at, s.src.Stream)
 		}
 	}
 	for len(p) > 0 {
@@ -209,16 +209,16 @@ func (s *Sink) Write(p []byte, at time.Time) {
 		}
 	}
 	flush()
-	s.settle()
+	s.releaseLogged()
 }
 
 // Cut writes an unfinished line as a part of one, and holds nothing any more.
 func (s *Sink) Cut(at time.Time) {
 	if len(s.pending) > 0 {
-		at = s.tick(at)
-		s.commit(at)
-		s.log.write(appendLine(nil, stamp(at, s.src.Stream), tagPart, s.pending), int64(len(s.pending)))
+		at = s.nextTime(at)
+		s.commitStamp(at)
+		s.log.writeLines(appendLine(nil, linePrefix(at, s.src.Stream), tagPart, s.pending), int64(len(s.pending)))
 		s.pending = nil
 	}
-	s.settle()
+	s.releaseLogged()
 }

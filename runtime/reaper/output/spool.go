@@ -71,14 +71,14 @@ func OpenSpool(dir string) (*Spool, error) {
 		old := s.left[src]
 		switch {
 		case src.Machine == "":
-			s.put(f)
+			s.giveBack(f)
 		case old == nil:
 			s.left[src] = f
 		case old.head.stamp > f.head.stamp: // an unfinished line had just been moved over to the newer of the two
-			s.put(f)
+			s.giveBack(f)
 		default:
 			s.left[src] = f
-			s.put(old)
+			s.giveBack(old)
 		}
 	}
 	return s, nil
@@ -101,7 +101,7 @@ func (s *Spool) Left(each func(src Source, logBytes int64, logFiles int)) {
 // Forget drops what an earlier process left of a stream.
 func (s *Spool) Forget(src Source) {
 	if f := s.takeLeft(src); f != nil {
-		s.put(f)
+		s.giveBack(f)
 	}
 }
 
@@ -113,8 +113,8 @@ func (s *Spool) takeLeft(src Source) *spoolFile {
 	return f
 }
 
-// take gives a free file; nil when there is none to be had.
-func (s *Spool) take() *spoolFile {
+// takeFree gives a free file; nil when there is none to be had.
+func (s *Spool) takeFree() *spoolFile {
 	if s == nil || s.off.Load() {
 		return nil
 	}
@@ -123,7 +123,7 @@ func (s *Spool) take() *spoolFile {
 		f := s.free[n-1]
 		s.free = s.free[:n-1]
 		s.mu.Unlock()
-		if f.clear() != nil {
+		if f.clearContent() != nil {
 			f.close()
 			return nil
 		}
@@ -134,7 +134,7 @@ func (s *Spool) take() *spoolFile {
 	s.mu.Unlock()
 	f, err := openSpoolFile(path)
 	if err == nil {
-		err = f.clear()
+		err = f.clearContent()
 	}
 	if err == nil {
 		return f
@@ -149,9 +149,9 @@ func (s *Spool) take() *spoolFile {
 	return nil // no descriptor or a full disk: it is tried again with the next piece
 }
 
-// put takes a file back whose content nobody needs any more.
-func (s *Spool) put(f *spoolFile) {
-	err := f.set(head{})
+// giveBack takes a file back whose content nobody needs any more.
+func (s *Spool) giveBack(f *spoolFile) {
+	err := f.writeHead(head{})
 	s.mu.Lock()
 	full := err != nil || len(s.free) >= maxFreeFile
 	if !full {

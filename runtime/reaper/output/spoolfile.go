@@ -61,7 +61,7 @@ func openSpoolFile(path string) (f *spoolFile, err error) {
 	}
 	f.end = int64(binary.NativeEndian.Uint64(f.page))
 	for i := range uint64(2) {
-		if h, n := decodeHead(f.slot(i)); n > f.n {
+		if h, n := decodeHead(f.headSlot(i)); n > f.n {
 			f.head, f.n = h, n
 		}
 	}
@@ -78,9 +78,9 @@ func (f *spoolFile) close() {
 
 var errPage = errors.New("a file of the spool cannot be written: the disk is full or damaged")
 
-// store changes the page. Where the file system has no room for that, which one that copies on write may need each
+// changePage changes the page. Where the file system has no room for that, which one that copies on write may need each
 // time, the kernel says so by a signal.
-func (f *spoolFile) store(change func()) (err error) {
+func (f *spoolFile) changePage(change func()) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
 		if recover() != nil {
@@ -91,36 +91,36 @@ func (f *spoolFile) store(change func()) (err error) {
 	return nil
 }
 
-// set writes the head.
-func (f *spoolFile) set(h head) error {
-	return f.store(func() {
-		encodeHead(f.slot(f.n+1), h, f.n+1)
+// writeHead writes the head.
+func (f *spoolFile) writeHead(h head) error {
+	return f.changePage(func() {
+		encodeHead(f.headSlot(f.n+1), h, f.n+1)
 		f.head, f.n = h, f.n+1
 	})
 }
 
-// slot is where the head of a number lies.
-func (f *spoolFile) slot(n uint64) []byte {
+// headSlot is where the head of a number lies.
+func (f *spoolFile) headSlot(n uint64) []byte {
 	at := headSize * (1 + n%2)
 	return f.page[at : at+headSize : at+headSize]
 }
 
-// clear drops the content of a file that is free.
-func (f *spoolFile) clear() error { return f.endAt(contentAt) }
+// clearContent drops the content of a file that is free.
+func (f *spoolFile) clearContent() error { return f.endAt(contentAt) }
 
 func (f *spoolFile) endAt(n int64) error {
-	return f.store(func() {
-		atomic.StoreInt64(f.word(), n)
+	return f.changePage(func() {
+		atomic.StoreInt64(f.endWord(), n)
 		f.end = n
 	})
 }
 
-// word is where the file says where its content ends.
-func (f *spoolFile) word() *int64 { return (*int64)(unsafe.Pointer(&f.page[0])) }
+// endWord is where the file says where its content ends.
+func (f *spoolFile) endWord() *int64 { return (*int64)(unsafe.Pointer(&f.page[0])) }
 
-// move has the kernel move what is in the pipe to the end of the content, at most n bytes.
-func (f *spoolFile) move(pipe, n int) (int, error) {
-	m, err := unix.Splice(pipe, nil, f.fd, f.word(), n, unix.SPLICE_F_NONBLOCK)
+// moveFromPipe has the kernel move what is in the pipe to the end of the content, at most n bytes.
+func (f *spoolFile) moveFromPipe(pipe, n int) (int, error) {
+	m, err := unix.Splice(pipe, nil, f.fd, f.endWord(), n, unix.SPLICE_F_NONBLOCK)
 	if err != nil {
 		return 0, err
 	}
@@ -128,16 +128,16 @@ func (f *spoolFile) move(pipe, n int) (int, error) {
 	return int(m), nil
 }
 
-// add puts b at the end of the content of a file that is free.
-func (f *spoolFile) add(b []byte) error {
+// appendBytes puts b at the end of the content of a file that is free.
+func (f *spoolFile) appendBytes(b []byte) error {
 	if _, err := f.file.WriteAt(b, f.end); err != nil {
 		return fmt.Errorf("write a file of the spool: %w", err)
 	}
 	return f.endAt(f.end + int64(len(b)))
 }
 
-// tail reads the end of the content into b.
-func (f *spoolFile) tail(b []byte) error {
+// readTail reads the end of the content into b.
+func (f *spoolFile) readTail(b []byte) error {
 	if _, err := f.file.ReadAt(b, f.end-int64(len(b))); err != nil {
 		return fmt.Errorf("read a file of the spool: %w", err)
 	}

@@ -21,10 +21,10 @@ const (
 	diagWait      = time.Second // the kernel answers at once
 )
 
-// diagnose asks the kernel for the sockets of this network namespace that listen on a TCP port. It looks at no others, so this
-// takes a hundredth of what /proc/net/tcp does, of which even the end of the list walks over the table of all connections. not
-// told: the kernel does not answer that.
-func diagnose(port int) (out []Listener, told bool) {
+// listListeners asks the kernel for the sockets of this network namespace that listen on a TCP port. It looks at no
+// others, so this takes a hundredth of what /proc/net/tcp does, of which even the end of the list walks over the table
+// of all connections. not told: the kernel does not answer that.
+func listListeners(port int) (out []Listener, told bool) {
 	c, err := netlink.Dial(unix.NETLINK_SOCK_DIAG, nil)
 	if err != nil {
 		return nil, false

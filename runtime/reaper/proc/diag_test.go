@@ -24,7 +24,7 @@ func TestListenersOn(t *testing.T) {
 			}
 			t.Cleanup(func() { c.Close() })
 		}
-		told, can := diagnose(port)
+		told, can := listListeners(port)
 		if !can {
 			t.Skip("the kernel does not answer what listens over netlink")
 		}
@@ -39,7 +39,7 @@ func TestListenersOn(t *testing.T) {
 			t.Errorf("%s: %v", at, got)
 		}
 	}
-	if told, can := diagnose(1); can && len(told) > 0 {
+	if told, can := listListeners(1); can && len(told) > 0 {
 		t.Errorf("on a port that is free: %v", told)
 	}
 }
@@ -62,7 +62,7 @@ func BenchmarkListenersOn(b *testing.B) {
 	port := ln.Addr().(*net.TCPAddr).Port
 	b.Run("diagnose", func(b *testing.B) {
 		for b.Loop() {
-			diagnose(port)
+			listListeners(port)
 		}
 	})
 	b.Run("table", func(b *testing.B) {

@@ -125,7 +125,7 @@ func Below(main, reaper int, dirs ...string) []int {
 		case main > 0 && (s.PID == main || s.Session == main):
 			in[s.PID] = true
 		case reaper > 0 && s.Parent == reaper &&
-			slices.ContainsFunc(dirs, func(d string) bool { return within(s.PID, d) }):
+			slices.ContainsFunc(dirs, func(d string) bool { return hasCwdIn(s.PID, d) }):
 			in[s.PID] = true
 		}
 	}
@@ -146,7 +146,7 @@ func Below(main, reaper int, dirs ...string) []int {
 	return pids
 }
 
-func within(pid int, dir string) bool {
+func hasCwdIn(pid int, dir string) bool {
 	cwd, err := os.Readlink("/proc/" + strconv.Itoa(pid) + "/cwd")
 	return err == nil && (cwd == dir || strings.HasPrefix(cwd, dir+string(filepath.Separator)))
 }
@@ -207,7 +207,7 @@ func Within(dir string) []int {
 	}
 	var pids []int
 	for _, s := range all {
-		if s.State != 'Z' && within(s.PID, dir) {
+		if s.State != 'Z' && hasCwdIn(s.PID, dir) {
 			pids = append(pids, s.PID)
 		}
 	}
@@ -289,5 +289,5 @@ func Tree(pid int) []int {
 // In says whether a process belongs to the session, or works in dir or below it.
 func In(pid, session int, dir string) bool {
 	s, err := Read(pid)
-	return err == nil && (s.Session == session || within(pid, dir))
+	return err == nil && (s.Session == session || hasCwdIn(pid, dir))
 }

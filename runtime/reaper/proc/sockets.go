@@ -120,7 +120,7 @@ type Listener struct {
 
 // ListenersOn gives the sockets of this network namespace that listen on a TCP port.
 func ListenersOn(port int) []Listener {
-	if out, told := diagnose(port); told {
+	if out, told := listListeners(port); told {
 		return out
 	}
 	return listenersOn("/proc/net/", port)
@@ -131,8 +131,8 @@ func ListenersAt(pid, port int) []Listener {
 	return listenersOn(fmt.Sprintf("/proc/%d/net/", pid), port)
 }
 
-// listenersOn reads the table of sockets of a network namespace. The kernel lists those that listen before all others, so no
-// more of it is read.
+// listenersOn reads the table of sockets of a network namespace. The kernel lists those that listen before all others,
+// so no more of it is read.
 func listenersOn(dir string, port int) (out []Listener) {
 	want := fmt.Sprintf(":%04X", port)
 	for _, kind := range []string{"tcp", "tcp6"} {
@@ -163,17 +163,17 @@ func listenersOn(dir string, port int) (out []Listener) {
 	return out
 }
 
-// Holds gives, of some things that /proc/PID/fd shows, those that a process has, each with the path below /proc by which it
-// has it. The error says that it may not be looked at; that a process has ended is none.
+// Holds gives, of some things that /proc/PID/fd shows, those that a process has, each with the path below /proc by
+// which it has it. The error says that it may not be looked at; that a process has ended is none.
 func Holds(pid int, links []string) (paths map[string]string, err error) {
 	dir := fmt.Sprintf("/proc/%d/fd", pid)
 	d, err := os.Open(dir)
 	if err != nil {
-		return nil, denied(err)
+		return nil, onlyDenied(err)
 	}
 	defer d.Close()
 	names, err := d.Readdirnames(maxSockets)
-	if err := denied(err); err != nil {
+	if err := onlyDenied(err); err != nil {
 		return nil, err
 	}
 	for _, n := range names {
@@ -188,7 +188,7 @@ func Holds(pid int, links []string) (paths map[string]string, err error) {
 	return paths, nil
 }
 
-func denied(err error) error {
+func onlyDenied(err error) error {
 	if os.IsPermission(err) {
 		return err
 	}

@@ -21,8 +21,8 @@ func Disown(low, high int, living func(uid int) bool) error {
 	dead := func(uid int) bool { return uid >= low && uid < high && !living(uid) }
 	var errs []error
 	for _, dir := range public {
-		c := chowning{owners: to(0, 0, func(u uint32) bool { return dead(int(u)) }), lenient: true}
-		errs = append(errs, c.tree(dir))
+		c := chowning{owners: ownersTo(0, 0, func(u uint32) bool { return dead(int(u)) }), lenient: true}
+		errs = append(errs, c.chownTree(dir))
 	}
 	for _, kind := range []struct {
 		file string
@@ -70,7 +70,8 @@ func removeIPC(table string, call uintptr, dead func(int) bool) error {
 		if call != unix.SYS_SEMCTL {
 			second = unix.IPC_RMID
 		}
-		if _, _, e := unix.Syscall6(call, uintptr(n), second, unix.IPC_RMID*boolean(call == unix.SYS_SEMCTL), 0, 0,
+		if _, _, e := unix.Syscall6(call, uintptr(n), second, unix.IPC_RMID*boolToUintptr(call == unix.SYS_SEMCTL), 0,
+			0,
 			0); e != 0 && e != unix.EINVAL && e != unix.EIDRM { // it is gone meanwhile
 			return e
 		}
@@ -78,7 +79,7 @@ func removeIPC(table string, call uintptr, dead func(int) bool) error {
 	return in.Err()
 }
 
-func boolean(b bool) uintptr {
+func boolToUintptr(b bool) uintptr {
 	if b {
 		return 1
 	}

@@ -40,8 +40,8 @@ func HandOver(dir string, uid, gid int) error {
 				"that is nobody else's", dir, uid)
 	}
 	was := st.Uid
-	c := chowning{owners: to(uid, gid, func(u uint32) bool { return u == was })}
-	if err := c.tree(dir); err != nil {
+	c := chowning{owners: ownersTo(uid, gid, func(u uint32) bool { return u == was })}
+	if err := c.chownTree(dir); err != nil {
 		return handFault(err, dir, uid)
 	}
 	if err := unix.Lchown(dir, uid, gid); err != nil {
@@ -57,8 +57,8 @@ func handFault(err error, dir string, uid int) error {
 // owners says whom a file is to belong to that has an owner and a group.
 type owners func(uid, gid uint32) (newUID, newGID int)
 
-// to gives the files of some users to another user.
-func to(uid, gid int, whose func(uid uint32) bool) owners {
+// ownersTo gives the files of some users to another user.
+func ownersTo(uid, gid int, whose func(uid uint32) bool) owners {
 	return func(u, g uint32) (int, int) {
 		if whose(u) {
 			return uid, gid
@@ -83,8 +83,8 @@ type names struct {
 	name       string
 }
 
-// tree gives what is below dir to whom owners says; dir itself it leaves. nil where there is no dir.
-func (c *chowning) tree(dir string) error {
+// chownTree gives what is below dir to whom owners says; dir itself it leaves. nil where there is no dir.
+func (c *chowning) chownTree(dir string) error {
 	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if errors.Is(err, unix.ENOENT) || c.lenient && (errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ENOTDIR)) {
 		return nil
@@ -102,11 +102,11 @@ func (c *chowning) tree(dir string) error {
 			_ = unix.Close(n.dir) // it has names elsewhere, and stays as it is
 		}
 	}()
-	return c.below(fd, 0)
+	return c.chownBelow(fd, 0)
 }
 
-// below takes what is in one directory, and closes it.
-func (c *chowning) below(fd, depth int) error {
+// chownBelow takes what is in one directory, and closes it.
+func (c *chowning) chownBelow(fd, depth int) error {
 	f := os.NewFile(uintptr(fd), "directory")
 	defer f.Close()
 	if depth == maxDepth {
@@ -124,14 +124,14 @@ func (c *chowning) below(fd, depth int) error {
 			return err
 		}
 		for _, name := range list {
-			if err := c.entry(int(f.Fd()), name, depth); err != nil && !c.lenient {
+			if err := c.chownEntry(int(f.Fd()), name, depth); err != nil && !c.lenient {
 				return err
 			}
 		}
 	}
 }
 
-func (c *chowning) entry(dir int, name string, depth int) error {
+func (c *chowning) chownEntry(dir int, name string, depth int) error {
 	var st unix.Stat_t
 	if err := unix.Fstatat(dir, name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 		if errors.Is(err, unix.ENOENT) {
@@ -147,21 +147,21 @@ func (c *chowning) entry(dir int, name string, depth int) error {
 		if err != nil {
 			return err
 		}
-		if err := c.below(fd, depth+1); err != nil {
+		if err := c.chownBelow(fd, depth+1); err != nil {
 			return err
 		}
 	}
-	if c.stays(&st) {
+	if c.hasRightOwner(&st) {
 		return nil
 	}
 	if st.Mode&unix.S_IFMT != unix.S_IFDIR && st.Nlink > 1 && !c.lenient {
-		return c.several(dir, name, &st)
+		return c.countNames(dir, name, &st)
 	}
-	return c.give(dir, name)
+	return c.chownName(dir, name)
 }
 
-// several counts the names of a file: when all are below the directory, it goes with it.
-func (c *chowning) several(dir int, name string, st *unix.Stat_t) error {
+// countNames counts the names of a file: when all are below the directory, it goes with it.
+func (c *chowning) countNames(dir int, name string, st *unix.Stat_t) error {
 	n := c.shared[st.Ino]
 	if n == nil && len(c.shared) == maxShared {
 		return nil
@@ -176,15 +176,15 @@ func (c *chowning) several(dir int, name string, st *unix.Stat_t) error {
 	}
 	n.found++
 	if n.found == n.all {
-		err := errors.Join(c.give(n.dir, n.name), unix.Close(n.dir))
+		err := errors.Join(c.chownName(n.dir, n.name), unix.Close(n.dir))
 		delete(c.shared, st.Ino)
 		return err
 	}
 	return nil
 }
 
-// give looks at what the name leads to once more, for it may be another's meanwhile.
-func (c *chowning) give(dir int, name string) error {
+// chownName looks at what the name leads to once more, for it may be another's meanwhile.
+func (c *chowning) chownName(dir int, name string) error {
 	fd, err := unix.Openat(dir, name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if errors.Is(err, unix.ENOENT) {
 		return nil
@@ -194,7 +194,7 @@ func (c *chowning) give(dir int, name string) error {
 	}
 	defer unix.Close(fd)
 	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil || c.stays(&st) {
+	if err := unix.Fstat(fd, &st); err != nil || c.hasRightOwner(&st) {
 		return err
 	}
 	uid, gid := c.owners(st.Uid, st.Gid)
@@ -207,8 +207,8 @@ func (c *chowning) give(dir int, name string) error {
 	return unix.Fchmodat(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", fd), st.Mode&0o7777, 0)
 }
 
-// stays reports whether a file belongs to whom it should.
-func (c *chowning) stays(st *unix.Stat_t) bool {
+// hasRightOwner reports whether a file belongs to whom it should.
+func (c *chowning) hasRightOwner(st *unix.Stat_t) bool {
 	uid, gid := c.owners(st.Uid, st.Gid)
 	return uint32(uid) == st.Uid && uint32(gid) == st.Gid //nolint:gosec // they are numbers of the kernel's
 }

@@ -35,9 +35,9 @@ type ID struct {
 // Numbers returns what stands on the host for the numbers inside of a machine: its root is uid. There are not enough
 // for all 2^32: those from 2^31 up to 0xFFFF0000 have none, and are seen as the kernel's nobody (65534) inside. Where
 // souk itself is in a user namespace that lacks a part, so do its machines.
-func Numbers(uid int) []ID { return within(hostHas(), uid) }
+func Numbers(uid int) []ID { return idsWithin(hostHas(), uid) }
 
-func within(has func(first, size uint32) bool, uid int) []ID {
+func idsWithin(has func(first, size uint32) bool, uid int) []ID {
 	out := []ID{
 		{Inside: 0, Outside: uint32(uid), Size: 1}, //nolint:gosec // a number of the pool
 		{Inside: 1, Outside: Within + 1, Size: WithinSize - 1},
@@ -104,22 +104,23 @@ var hostHas = sync.OnceValue(func() func(first, size uint32) bool { //nolint:goc
 // Translate gives what is below a directory, and that itself, the numbers inside instead of those of the host: a
 // machine's own becomes 0. The directory comes last. Done again, it changes nothing.
 func Translate(dir string) error {
-	c := chowning{owners: translated, bits: true}
-	if err := c.tree(dir); err != nil {
+	c := chowning{owners: translatedIDs, bits: true}
+	if err := c.chownTree(dir); err != nil {
 		return err
 	}
 	var st unix.Stat_t
 	if err := unix.Stat(dir, &st); err != nil {
 		return err
 	}
-	uid, gid := translated(st.Uid, st.Gid)
+	uid, gid := translatedIDs(st.Uid, st.Gid)
 	return os.Chown(dir, uid, gid)
 }
 
-func translated(uid, gid uint32) (newUID, newGID int) { return inside(uid), inside(gid) }
+func translatedIDs(uid, gid uint32) (newUID, newGID int) { return numberInside(uid), numberInside(gid) }
 
-// inside is the number inside of a machine that one of the host's stood for before volumes had owners of their own.
-func inside(n uint32) int {
+// numberInside is the number inside of a machine that one of the host's stood for before volumes had owners of their
+// own.
+func numberInside(n uint32) int {
 	switch {
 	case n >= First && n < Within:
 		return 0

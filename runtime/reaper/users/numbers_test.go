@@ -17,7 +17,7 @@ func all(uint32, uint32) bool { return true }
 func TestNumbersLeadBack(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		root := rapid.IntRange(First, Within-1).Draw(t, "root")
-		ids := within(all, root)
+		ids := idsWithin(all, root)
 		n := rapid.OneOf(rapid.Uint32(), rapid.SampledFrom([]uint32{0, 1, 999, 65534, 65535, 65536, 70000,
 			farEnd - 1, farEnd, last - 1, last, math.MaxUint32 - 1, math.MaxUint32})).Draw(t, "n")
 		out, ok := Outside(ids, n)
@@ -42,7 +42,7 @@ func TestNumbersLeadBack(t *testing.T) {
 
 // A souk in a user namespace that has not all numbers gives its machines what it has.
 func TestNumbersOfAHostThatHasFew(t *testing.T) {
-	few := within(func(first, size uint32) bool { return first+size <= lastOutside }, First)
+	few := idsWithin(func(first, size uint32) bool { return first+size <= lastOutside }, First)
 	if len(few) != 2 {
 		t.Errorf("%+v", few)
 	}

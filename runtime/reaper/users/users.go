@@ -72,31 +72,31 @@ type sweep struct {
 }
 
 // Open claims a range for the worker of dir, or finds the one that it has. used are the numbers of its machines.
-func Open(dir string, used []int) (*Pool, error) { return open(dir, ClaimsDir, used, nil) }
+func Open(dir string, used []int) (*Pool, error) { return openPool(dir, ClaimsDir, used, nil) }
 
-func open(dir, claims string, used []int, look func(low, high int) error) (*Pool, error) {
+func openPool(dir, claims string, used []int, look func(low, high int) error) (*Pool, error) {
 	p := &Pool{dir: dir, sweep: look, swept: make(map[int]*sweep), used: make(map[int]bool, len(used))}
 	if look == nil {
-		p.sweep = func(low, high int) error { return Disown(low, high, p.living) }
+		p.sweep = func(low, high int) error { return Disown(low, high, p.isMachineUser) }
 	}
 	for _, u := range used {
 		p.used[u] = true
 	}
-	if err := p.claim(claims); err != nil {
+	if err := p.claimRange(claims); err != nil {
 		return nil, fault.Wrap(err, fault.Unavailable, codeUsers,
 			"no users can be had for machines, because %s cannot be kept; make it writable, or give machines a user "+
 				"of their own with --user", claims)
 	}
-	if err := p.advance(); err != nil {
+	if err := p.nextBlock(); err != nil {
 		return nil, fault.Wrap(err, fault.Unavailable, codeUsers, "the users of machines cannot be written down in %s",
 			dir)
 	}
 	return p, nil
 }
 
-// claim finds a range that is this worker's alone. The claims are links from the range's number to the directory whose
-// it is; one that leads nowhere is nobody's.
-func (p *Pool) claim(claims string) error {
+// claimRange finds a range that is this worker's alone. The claims are links from the range's number to the directory
+// whose it is; one that leads nowhere is nobody's.
+func (p *Pool) claimRange(claims string) error {
 	if err := os.MkdirAll(claims, 0o700); err != nil {
 		return err
 	}
@@ -108,12 +108,12 @@ func (p *Pool) claim(claims string) error {
 	if err := syscall.Flock(int(d.Fd()), syscall.LOCK_EX); err != nil { // until it is closed
 		return err
 	}
-	had, err := read(p.dir)
+	had, err := readRecord(p.dir)
 	if err == nil && (had.Range < 0 || had.Range >= ranges) {
 		err = errors.New("the file of users is damaged")
 	}
 	if err == nil {
-		got, _, err := p.try(claims, had.Range)
+		got, _, err := p.tryRange(claims, had.Range)
 		if p.rec = had; got || err != nil {
 			return err
 		}
@@ -122,20 +122,20 @@ func (p *Pool) claim(claims string) error {
 	_, _ = h.Write([]byte(p.dir))
 	for i := range ranges {
 		n := (int(h.Sum32()%ranges) + i) % ranges
-		got, again, err := p.try(claims, n)
+		got, again, err := p.tryRange(claims, n)
 		if err != nil {
 			return err
 		}
 		if got {
 			p.rec = record{Range: n, Block: -1, Again: again}
-			return p.save()
+			return p.saveRecord()
 		}
 	}
 	return fmt.Errorf("all %d ranges are taken by other workers of this host", ranges)
 }
 
-// try claims one range. again says that another had it before.
-func (p *Pool) try(claims string, n int) (got, again bool, err error) {
+// tryRange claims one range. again says that another had it before.
+func (p *Pool) tryRange(claims string, n int) (got, again bool, err error) {
 	name := filepath.Join(claims, strconv.Itoa(n))
 	holder, err := os.Readlink(name)
 	switch {
@@ -147,7 +147,7 @@ func (p *Pool) try(claims string, n int) (got, again bool, err error) {
 		return true, true, nil
 	}
 	// A copy of a worker's directory has its record too, and not its claim.
-	if has, err := read(holder); err == nil && has.Range == n || alive(First+n*size, First+(n+1)*size) {
+	if has, err := readRecord(holder); err == nil && has.Range == n || hasProcess(First+n*size, First+(n+1)*size) {
 		return false, false, nil
 	}
 	if err := os.Remove(name); err != nil {
@@ -156,8 +156,8 @@ func (p *Pool) try(claims string, n int) (got, again bool, err error) {
 	return true, true, os.Symlink(p.dir, name)
 }
 
-// alive reports whether a process runs as one of these users: of a worker whose directory was removed or moved.
-func alive(low, high int) bool {
+// hasProcess reports whether a process runs as one of these users: of a worker whose directory was removed or moved.
+func hasProcess(low, high int) bool {
 	es, err := os.ReadDir("/proc")
 	if err != nil {
 		return true // not known
@@ -175,7 +175,7 @@ func alive(low, high int) bool {
 	return false
 }
 
-func read(dir string) (rec record, err error) {
+func readRecord(dir string) (rec record, err error) {
 	raw, err := os.ReadFile(filepath.Join(dir, recordFile))
 	if err != nil {
 		return rec, err
@@ -183,8 +183,8 @@ func read(dir string) (rec record, err error) {
 	return rec, json.Unmarshal(raw, &rec)
 }
 
-// save writes the record down so that it survives the host's end.
-func (p *Pool) save() error {
+// saveRecord writes the record down so that it survives the host's end.
+func (p *Pool) saveRecord() error {
 	raw, err := json.Marshal(p.rec)
 	if err != nil {
 		return err
@@ -201,14 +201,14 @@ func (p *Pool) save() error {
 	return os.Rename(path+".new", path)
 }
 
-// advance goes on to the next block. p.mu is held, or nobody else has the pool.
-func (p *Pool) advance() error {
+// nextBlock goes on to the next block. p.mu is held, or nobody else has the pool.
+func (p *Pool) nextBlock() error {
 	was := p.rec
 	p.rec.Block++
 	if p.rec.Block >= size/block {
 		p.rec.Block, p.rec.Again = 0, true
 	}
-	if err := p.save(); err != nil {
+	if err := p.saveRecord(); err != nil {
 		p.rec = was
 		return err
 	}
@@ -241,7 +241,7 @@ func (p *Pool) Take() (int, error) {
 	for range size {
 		if p.next == block {
 			delete(p.swept, p.rec.Block)
-			if err := p.advance(); err != nil {
+			if err := p.nextBlock(); err != nil {
 				p.mu.Unlock()
 				return 0, fault.Wrap(err, fault.Unavailable, codeUsers,
 					"the users of machines cannot be written down in %s", p.dir)
@@ -288,8 +288,8 @@ func (p *Pool) Keep(uid int) bool {
 	return true
 }
 
-// living reports whether a number is a machine's.
-func (p *Pool) living(uid int) bool {
+// isMachineUser reports whether a number is a machine's.
+func (p *Pool) isMachineUser(uid int) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.used[uid]

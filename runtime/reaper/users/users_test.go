@@ -13,7 +13,7 @@ import (
 
 func openFor(t *testing.T, dir, claims string, used ...int) *Pool {
 	t.Helper()
-	p, err := open(dir, claims, used, func(int, int) error { return nil })
+	p, err := openPool(dir, claims, used, func(int, int) error { return nil })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,7 +81,7 @@ func TestNobodySharesANumber(t *testing.T) {
 // TestANumberComesAgainLast: not while its machine is there, and only once it was looked for what is left.
 func TestANumberComesAgainLast(t *testing.T) {
 	looked := map[int]int{}
-	p, err := open(t.TempDir(), filepath.Join(t.TempDir(), "claims"), nil, func(low, high int) error {
+	p, err := openPool(t.TempDir(), filepath.Join(t.TempDir(), "claims"), nil, func(low, high int) error {
 		looked[(low-First)%size/block]++
 		return nil
 	})
@@ -108,7 +108,7 @@ func TestANumberComesAgainLast(t *testing.T) {
 func TestWhatIsLeftIsNobodys(t *testing.T) {
 	dir, claims := t.TempDir(), filepath.Join(t.TempDir(), "claims")
 	openFor(t, dir, claims)
-	p, err := open(dir, claims, nil, func(int, int) error { return errors.New("no") })
+	p, err := openPool(dir, claims, nil, func(int, int) error { return errors.New("no") })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -137,8 +137,8 @@ func TestDisown(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	c := chowning{owners: to(0, 0, func(u uint32) bool { return int(u) == dead }), lenient: true}
-	if err := c.tree(dir); err != nil {
+	c := chowning{owners: ownersTo(0, 0, func(u uint32) bool { return int(u) == dead }), lenient: true}
+	if err := c.chownTree(dir); err != nil {
 		t.Fatal(err)
 	}
 	for name, want := range map[string]int{"dead": 0, "alive": alive, "other": 12} {

@@ -27,11 +27,11 @@ func (v *Volume) Fill(ctx context.Context, from *os.File) error {
 			return err
 		}
 		defer unix.Close(root)
-		f := &copying{ctx: ctx, inside: v.inside, root: root, links: make(map[inode]string)}
-		if err := f.below(int(from.Fd()), root, "", 0); err != nil {
+		f := &copying{ctx: ctx, inside: v.ownNumber, root: root, links: make(map[inode]string)}
+		if err := f.copyBelow(int(from.Fd()), root, "", 0); err != nil {
 			return err
 		}
-		if err := f.like(int(from.Fd()), root); err != nil {
+		if err := f.copyAttributes(int(from.Fd()), root); err != nil {
 			return err
 		}
 		return unix.Syncfs(root) // before the mark says that it is whole
@@ -44,7 +44,7 @@ func (v *Volume) Like(from *os.File) error {
 	if err := unix.Fstat(int(from.Fd()), &st); err != nil {
 		return err
 	}
-	return v.Give(v.inside(st.Uid), v.inside(st.Gid), st.Mode&0o7777)
+	return v.Give(v.ownNumber(st.Uid), v.ownNumber(st.Gid), st.Mode&0o7777)
 }
 
 type inode struct{ dev, ino uint64 }
@@ -57,8 +57,8 @@ type copying struct {
 	links  map[inode]string // where files of several names are, below root
 }
 
-// below copies what is in a directory.
-func (f *copying) below(src, dst int, at string, depth int) error {
+// copyBelow copies what is in a directory.
+func (f *copying) copyBelow(src, dst int, at string, depth int) error {
 	if depth == maxDepth {
 		return errors.New("directories lie too deep in each other")
 	}
@@ -74,13 +74,13 @@ func (f *copying) below(src, dst int, at string, depth int) error {
 			err = f.ctx.Err()
 		}
 		if err == nil {
-			err = f.entry(src, dst, name, at+name, depth)
+			err = f.copyEntry(src, dst, name, at+name, depth)
 		}
 	}
 	return err
 }
 
-func (f *copying) entry(src, dst int, name, at string, depth int) error {
+func (f *copying) copyEntry(src, dst int, name, at string, depth int) error {
 	var st unix.Stat_t
 	if err := unix.Fstatat(src, name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 		return err
@@ -92,15 +92,15 @@ func (f *copying) entry(src, dst int, name, at string, depth int) error {
 	var err error
 	switch st.Mode & unix.S_IFMT {
 	case unix.S_IFDIR:
-		return f.directory(src, dst, name, at, depth)
+		return f.copyDirectory(src, dst, name, at, depth)
 	case unix.S_IFREG:
-		err = f.file(src, dst, name)
+		err = f.copyFile(src, dst, name)
 	case unix.S_IFLNK:
-		err = f.symlink(src, dst, name, &st)
+		err = f.copySymlink(src, dst, name, &st)
 	case unix.S_IFIFO:
 		err = unix.Mknodat(dst, name, unix.S_IFIFO|0o600, 0)
 		if err == nil {
-			err = f.settle(dst, name, &st)
+			err = f.setOwnerAndTime(dst, name, &st)
 		}
 		if err == nil {
 			err = unix.Fchmodat(dst, name, st.Mode&0o7777, 0)
@@ -114,7 +114,7 @@ func (f *copying) entry(src, dst int, name, at string, depth int) error {
 	return err
 }
 
-func (f *copying) directory(src, dst int, name, at string, depth int) error {
+func (f *copying) copyDirectory(src, dst int, name, at string, depth int) error {
 	from, err := unix.Openat(src, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return err
@@ -128,13 +128,13 @@ func (f *copying) directory(src, dst int, name, at string, depth int) error {
 		return err
 	}
 	defer unix.Close(to)
-	if err := f.below(from, to, at+"/", depth+1); err != nil {
+	if err := f.copyBelow(from, to, at+"/", depth+1); err != nil {
 		return err
 	}
-	return f.like(from, to)
+	return f.copyAttributes(from, to)
 }
 
-func (f *copying) file(src, dst int, name string) error {
+func (f *copying) copyFile(src, dst int, name string) error {
 	from, err := unix.Openat(src, name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return err
@@ -148,12 +148,12 @@ func (f *copying) file(src, dst int, name string) error {
 	w := os.NewFile(uintptr(to), name)
 	_, err = io.Copy(w, r)
 	if err == nil {
-		err = f.like(from, to)
+		err = f.copyAttributes(from, to)
 	}
 	return errors.Join(err, w.Close())
 }
 
-func (f *copying) symlink(src, dst int, name string, st *unix.Stat_t) error {
+func (f *copying) copySymlink(src, dst int, name string, st *unix.Stat_t) error {
 	var b [unix.PathMax]byte
 	n, err := unix.Readlinkat(src, name, b[:])
 	if err == nil {
@@ -162,42 +162,42 @@ func (f *copying) symlink(src, dst int, name string, st *unix.Stat_t) error {
 	if err != nil {
 		return err
 	}
-	return f.settle(dst, name, st)
+	return f.setOwnerAndTime(dst, name, st)
 }
 
-// settle gives what cannot be opened its owner and time.
-func (f *copying) settle(dst int, name string, st *unix.Stat_t) error {
-	uid, gid := f.owner(st)
+// setOwnerAndTime gives what cannot be opened its owner and time.
+func (f *copying) setOwnerAndTime(dst int, name string, st *unix.Stat_t) error {
+	uid, gid := f.ownerOf(st)
 	if err := unix.Fchownat(dst, name, uid, gid, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 		return err
 	}
 	return unix.UtimesNanoAt(dst, name, []unix.Timespec{st.Atim, st.Mtim}, unix.AT_SYMLINK_NOFOLLOW)
 }
 
-// like gives what is open as to the owner, mode, attributes and time of what is open as from.
-func (f *copying) like(from, to int) error {
+// copyAttributes gives what is open as to the owner, mode, attributes and time of what is open as from.
+func (f *copying) copyAttributes(from, to int) error {
 	var st unix.Stat_t
 	if err := unix.Fstat(from, &st); err != nil {
 		return err
 	}
-	uid, gid := f.owner(&st)
+	uid, gid := f.ownerOf(&st)
 	if err := unix.Fchown(to, uid, gid); err != nil { // first, for it takes setuid away
 		return err
 	}
 	if err := unix.Fchmod(to, st.Mode&0o7777); err != nil {
 		return err
 	}
-	if err := attributes(from, to); err != nil {
+	if err := copyXattrs(from, to); err != nil {
 		return err
 	}
 	return os.Chtimes(pathOf(to), time.Unix(st.Atim.Unix()), time.Unix(st.Mtim.Unix()))
 }
 
-func (f *copying) owner(st *unix.Stat_t) (uid, gid int) {
+func (f *copying) ownerOf(st *unix.Stat_t) (uid, gid int) {
 	return int(f.inside(st.Uid)), int(f.inside(st.Gid))
 }
 
-func attributes(from, to int) error {
+func copyXattrs(from, to int) error {
 	n, err := unix.Flistxattr(from, nil)
 	if errors.Is(err, unix.ENOTSUP) || err == nil && n == 0 {
 		return nil

@@ -52,7 +52,7 @@ func Open(at string) (*Volume, error) {
 	}
 	st, err := os.Lstat(at)
 	if err != nil {
-		return nil, broken(err, at)
+		return nil, fillError(err, at)
 	}
 	if st.Mode().IsRegular() {
 		fs, err := loopfs.Mount(at)
@@ -63,16 +63,16 @@ func Open(at string) (*Volume, error) {
 	}
 	fd, err := unix.OpenTree(unix.AT_FDCWD, at, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_SYMLINK_NOFOLLOW)
 	if err != nil {
-		return nil, broken(err, at)
+		return nil, fillError(err, at)
 	}
 	attr := &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_NODEV | unix.MOUNT_ATTR_NOSUID}
 	if err := unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH, attr); err != nil {
-		return nil, errors.Join(broken(err, at), unix.Close(fd))
+		return nil, errors.Join(fillError(err, at), unix.Close(fd))
 	}
 	return &Volume{fd: fd, at: at}, nil
 }
 
-func broken(err error, at string) error {
+func fillError(err error, at string) error {
 	if err == nil {
 		return nil
 	}
@@ -113,7 +113,7 @@ func (v *Volume) Show(namespace *os.File, ids []users.ID) (bool, error) {
 	if err == nil {
 		v.ids = ids
 	}
-	return err == nil, broken(err, v.at)
+	return err == nil, fillError(err, v.at)
 }
 
 // MoveTo mounts it over what is open as dir, in the namespace of the calling thread. It can be done once.
@@ -125,12 +125,12 @@ func (v *Volume) MoveTo(dir int) error {
 	return nil
 }
 
-// Take makes a volume's owners its own. For one that no machine has had, first says whose it is to be (Give, Fill); empty
-// tells it that nobody has copied anything into it either. It may be called again after a crash.
+// Take makes a volume's owners its own. For one that no machine has had, first says whose it is to be (Give, Fill);
+// empty tells it that nobody has copied anything into it either. It may be called again after a crash.
 func (v *Volume) Take(first func(empty bool) error) error {
 	state, err := stateOf(v.Dir())
 	if err != nil || state == used {
-		return broken(err, v.at)
+		return fillError(err, v.at)
 	}
 	if state == filling {
 		err = v.asOnDisk(clearAll)
@@ -144,9 +144,9 @@ func (v *Volume) Take(first func(empty bool) error) error {
 		err = unix.Stat(v.Dir(), &st) // before: a machine's own number becomes 0
 	}
 	if err == nil && !none {
-		err = v.asOnDisk(translate)
+		err = v.asOnDisk(translateOwners)
 	}
-	if err == nil && v.inside(st.Uid) == 0 { // it was given to nobody yet
+	if err == nil && v.ownNumber(st.Uid) == 0 { // it was given to nobody yet
 		if st.Mode&(unix.S_ISVTX|unix.S_IWOTH) == unix.S_ISVTX|unix.S_IWOTH {
 			return fault.New(fault.Precondition, fault.CodeVolume,
 				"the directory %s is for everybody to write to, as /tmp "+
@@ -157,10 +157,10 @@ func (v *Volume) Take(first func(empty bool) error) error {
 	if err == nil {
 		err = setState(v.Dir(), used)
 	}
-	return broken(err, v.at)
+	return fillError(err, v.at)
 }
 
-func translate(dir string) error {
+func translateOwners(dir string) error {
 	if err := users.Translate(dir); err != nil {
 		return err
 	}
@@ -186,8 +186,8 @@ func (v *Volume) asOnDisk(do func(dir string) error) error {
 // nobody is how the kernel shows numbers that are not in a namespace.
 const nobody = 65534
 
-// inside is the volume's own number of one that is shown.
-func (v *Volume) inside(n uint32) uint32 {
+// ownNumber is the volume's own number of one that is shown.
+func (v *Volume) ownNumber(n uint32) uint32 {
 	if v.ids == nil {
 		return n
 	}
@@ -220,7 +220,7 @@ func (v *Volume) AsItIs(uid, gid int) error {
 	dir := v.Dir()
 	err := unix.Removexattr(dir, mark)
 	if err != nil && !errors.Is(err, unix.ENODATA) && !errors.Is(err, unix.ENOTSUP) {
-		return broken(err, v.at)
+		return fillError(err, v.at)
 	}
 	return users.HandOver(dir, uid, gid)
 }

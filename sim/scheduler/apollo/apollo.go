@@ -95,8 +95,8 @@ func New(fleet scheduler.Fleet, opt Options) *Apollo {
 	return a
 }
 
-// wait is what a worker expects a new regular task to wait for.
-func (w *worker) wait(now scheduler.Time) scheduler.Time {
+// expectedWait is what a worker expects a new regular task to wait for.
+func (w *worker) expectedWait(now scheduler.Time) scheduler.Time {
 	if w.free > 0 {
 		return 0
 	}
@@ -104,42 +104,42 @@ func (w *worker) wait(now scheduler.Time) scheduler.Time {
 	return max(1, (w.queued+rest)/scheduler.Time(max(1, w.busy)))
 }
 
-func (a *Apollo) publish(d *scheduler.Env) {
+func (a *Apollo) publishWaits(d *scheduler.Env) {
 	a.idle = 0
 	for i := range a.workers {
-		if a.seen[i] = a.workers[i].wait(d.Now); a.seen[i] == 0 {
+		if a.seen[i] = a.workers[i].expectedWait(d.Now); a.seen[i] == 0 {
 			a.idle++
 		}
-		a.overdue(d, int32(i))
+		a.reportOverdue(d, int32(i))
 	}
 	d.Messages += int64(len(a.workers))
 	kept := a.order[:0]
 	for _, id := range a.order {
 		if j := a.jobs[id]; j != nil && j.next < d.Jobs[id].Tasks {
 			kept = append(kept, id)
-			a.dispatch(d, id)
+			a.dispatchTasks(d, id)
 		}
 	}
 	a.order = kept
 }
 
-// overdue has a worker tell of the first task in its queue when that should long have begun.
-func (a *Apollo) overdue(d *scheduler.Env, id int32) {
+// reportOverdue has a worker tell of the first task in its queue when that should long have begun.
+func (a *Apollo) reportOverdue(d *scheduler.Env, id int32) {
 	w := &a.workers[id]
 	if len(w.regular) == 0 || d.Now < w.regular[0].at+a.opt.Late {
 		return
 	}
-	if t := w.regular[0].task; !a.known(t) {
-		a.late(d, id, t, w.wait(d.Now)-w.queued)
+	if t := w.regular[0].task; !a.isKnown(t) {
+		a.handleLate(d, id, t, w.expectedWait(d.Now)-w.queued)
 	}
 }
 
-func (a *Apollo) known(t task) bool {
+func (a *Apollo) isKnown(t task) bool {
 	_, copied := a.twice[t]
 	return copied
 }
 
-func (a *Apollo) late(d *scheduler.Env, id int32, t task, wait scheduler.Time) {
+func (a *Apollo) handleLate(d *scheduler.Env, id int32, t task, wait scheduler.Time) {
 	a.twice[t] = false
 	d.Send(scheduler.Msg{Kind: kindLate, From: id, Job: t.job, Task: t.n, Time: max(wait, d.Jobs[t.job].Estimate)})
 }
@@ -148,18 +148,18 @@ func (a *Apollo) late(d *scheduler.Env, id int32, t task, wait scheduler.Time) {
 func (a *Apollo) Arrive(d *scheduler.Env, id int32) {
 	if a.open++; !a.publishing {
 		a.publishing = true
-		a.publish(d)
+		a.publishWaits(d)
 		d.Note(a.opt.Publish, scheduler.Msg{Kind: kindPublish})
 	}
 	a.order = append(a.order, id)
 	a.jobs[id] = &job{left: d.Jobs[id].Tasks}
 	d.Jobs[id].Next = d.Jobs[id].Tasks
-	a.dispatch(d, id)
+	a.dispatchTasks(d, id)
 }
 
-// dispatch places what the job may have placed now: regular tasks up to its tokens, its opportunistic ones first, and
-// opportunistic ones where a bounded number of draws finds workers that seem idle.
-func (a *Apollo) dispatch(d *scheduler.Env, id int32) {
+// dispatchTasks places what the job may have placed now: regular tasks up to its tokens, its opportunistic ones first,
+// and opportunistic ones where a bounded number of draws finds workers that seem idle.
+func (a *Apollo) dispatchTasks(d *scheduler.Env, id int32) {
 	j, tasks := a.jobs[id], d.Jobs[id].Tasks
 	room := int32(max(1, a.slots/a.open)) - j.regular
 	for ; room > 0 && len(j.spares) > 0; room-- {
@@ -167,7 +167,7 @@ func (a *Apollo) dispatch(d *scheduler.Env, id int32) {
 		j.spares = j.spares[1:]
 	}
 	if n := min(room, tasks-j.next); n > 0 {
-		a.place(d, id, j.next, j.next+n)
+		a.placeTasks(d, id, j.next, j.next+n)
 		j.next += n
 		j.regular += n
 	}
@@ -184,9 +184,9 @@ func (a *Apollo) dispatch(d *scheduler.Env, id int32) {
 	}
 }
 
-// place queues tasks from to end-1 at the workers where they are believed to start first. Equal waits are told apart by
-// a draw, so that schedulers on one matrix do not all choose the same.
-func (a *Apollo) place(d *scheduler.Env, job, from, end int32) {
+// placeTasks queues tasks from to end-1 at the workers where they are believed to start first. Equal waits are told
+// apart by a draw, so that schedulers on one matrix do not all choose the same.
+func (a *Apollo) placeTasks(d *scheduler.Env, job, from, end int32) {
 	j := &d.Jobs[job]
 	slots := scheduler.Time(a.slots / len(a.workers))
 	a.heap = a.heap[:0]
@@ -196,18 +196,18 @@ func (a *Apollo) place(d *scheduler.Env, job, from, end int32) {
 		a.heap = append(a.heap, place{a.seen[w], int32(w)})
 	}
 	for i := len(a.heap)/2 - 1; i >= 0; i-- {
-		sink(a.heap, i)
+		siftDown(a.heap, i)
 	}
 	for n := from; n < end; n++ {
 		p := &a.heap[0]
 		d.Send(scheduler.Msg{Kind: kindTask, To: p.worker, Job: job, Task: n, Time: p.at})
 		p.at += max(1, j.Estimate/slots)
 		a.seen[p.worker] = p.at
-		sink(a.heap, 0)
+		siftDown(a.heap, 0)
 	}
 }
 
-func sink(h []place, i int) {
+func siftDown(h []place, i int) {
 	for {
 		c := 2*i + 1
 		if c >= len(h) {
@@ -230,45 +230,45 @@ func (a *Apollo) Deliver(d *scheduler.Env, m scheduler.Msg) {
 	case kindTask:
 		w := &a.workers[m.To]
 		t := task{m.Job, m.Task}
-		if real := w.wait(d.Now); !m.Flag && !a.known(t) && real > m.Time+a.opt.Late {
-			a.late(d, m.To, t, real)
+		if real := w.expectedWait(d.Now); !m.Flag && !a.isKnown(t) && real > m.Time+a.opt.Late {
+			a.handleLate(d, m.To, t, real)
 		}
-		a.queue(d, m.To, t, m.Time)
+		a.queueAt(d, m.To, t, m.Time)
 	case kindOpportunistic:
 		w := &a.workers[m.To]
 		w.opportunistic = append(w.opportunistic, task{m.Job, m.Task})
-		a.serve(d, m.To)
+		a.serveNext(d, m.To)
 	case kindUpgrade:
 		w := &a.workers[m.To]
 		if i := slices.Index(w.opportunistic, task{m.Job, m.Task}); i >= 0 {
 			w.opportunistic = slices.Delete(w.opportunistic, i, i+1)
 			a.jobs[m.Job].regular++
-			a.queue(d, m.To, task{m.Job, m.Task}, 0)
+			a.queueAt(d, m.To, task{m.Job, m.Task}, 0)
 		}
 	case kindLate:
-		a.again(d, m)
+		a.queueAgain(d, m)
 	case kindFree:
 		a.workers[m.To].free++
-		a.serve(d, m.To)
+		a.serveNext(d, m.To)
 	case kindEnded:
-		a.ended(d, m.Job, m.Task)
+		a.taskEnded(d, m.Job, m.Task)
 	case kindPublish:
-		a.publish(d)
+		a.publishWaits(d)
 		if a.publishing = a.open > 0; a.publishing {
 			d.Note(a.opt.Publish, m)
 		}
 	}
 }
 
-func (a *Apollo) queue(d *scheduler.Env, w int32, t task, wait scheduler.Time) {
+func (a *Apollo) queueAt(d *scheduler.Env, w int32, t task, wait scheduler.Time) {
 	a.workers[w].regular = append(a.workers[w].regular, due{t, d.Now + wait})
 	a.workers[w].queued += d.Jobs[t.job].Estimate
-	a.serve(d, w)
+	a.serveNext(d, w)
 }
 
-// again queues a task a second time, at a worker that is believed to be free sooner, if there is one. It looks at a
+// queueAgain queues a task a second time, at a worker that is believed to be free sooner, if there is one. It looks at a
 // bounded number of workers.
-func (a *Apollo) again(d *scheduler.Env, m scheduler.Msg) {
+func (a *Apollo) queueAgain(d *scheduler.Env, m scheduler.Msg) {
 	t := task{m.Job, m.Task}
 	if a.twice[t] { // it has begun meanwhile
 		delete(a.twice, t)
@@ -288,8 +288,8 @@ func (a *Apollo) again(d *scheduler.Env, m scheduler.Msg) {
 	d.Send(scheduler.Msg{Kind: kindTask, To: best, Job: m.Job, Task: m.Task, Time: least, Flag: true})
 }
 
-// serve runs what is next: regular tasks in their order, and any opportunistic one when there is none.
-func (a *Apollo) serve(d *scheduler.Env, id int32) {
+// serveNext runs what is next: regular tasks in their order, and any opportunistic one when there is none.
+func (a *Apollo) serveNext(d *scheduler.Env, id int32) {
 	w := &a.workers[id]
 	for w.free > 0 {
 		var t task
@@ -335,12 +335,12 @@ func (a *Apollo) Ended(d *scheduler.Env, worker, id, n int32) {
 		w.runs, w.since = 0, 0
 	}
 	w.free++
-	a.serve(d, worker)
+	a.serveNext(d, worker)
 	d.Send(scheduler.Msg{Kind: kindEnded, To: worker, Job: id, Task: n})
 }
 
-// ended is the job's scheduler's part of it.
-func (a *Apollo) ended(d *scheduler.Env, id, n int32) {
+// taskEnded is the job's scheduler's part of it.
+func (a *Apollo) taskEnded(d *scheduler.Env, id, n int32) {
 	j := a.jobs[id]
 	if t := (task{id, n}); a.opportunistic[t] {
 		delete(a.opportunistic, t)
@@ -353,5 +353,5 @@ func (a *Apollo) ended(d *scheduler.Env, id, n int32) {
 		delete(a.jobs, id)
 		return
 	}
-	a.dispatch(d, id)
+	a.dispatchTasks(d, id)
 }

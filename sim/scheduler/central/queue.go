@@ -31,13 +31,13 @@ func NewQueue(fleet scheduler.Fleet, order Order) *Queue {
 	q := &Queue{order: order, reserve: int32(fleet.Reserve)}
 	for w := range int32(fleet.Workers) {
 		for range max(1, fleet.Slots) {
-			q.idle[q.side(w)] = append(q.idle[q.side(w)], w)
+			q.idle[q.sideOf(w)] = append(q.idle[q.sideOf(w)], w)
 		}
 	}
 	return q
 }
 
-func (q *Queue) side(worker int32) int {
+func (q *Queue) sideOf(worker int32) int {
 	if worker < q.reserve {
 		return 0
 	}
@@ -52,14 +52,14 @@ func (q *Queue) Arrive(d *scheduler.Env, job int32) {
 	}
 	q.backlog[class].Add(job, q.order(&d.Jobs[job]))
 	for side := range q.idle {
-		for len(q.idle[side]) > 0 && q.give(d, q.idle[side][len(q.idle[side])-1]) {
+		for len(q.idle[side]) > 0 && q.giveTask(d, q.idle[side][len(q.idle[side])-1]) {
 			q.idle[side] = q.idle[side][:len(q.idle[side])-1]
 		}
 	}
 }
 
-// give gives a free worker the next task that it may take.
-func (q *Queue) give(d *scheduler.Env, worker int32) bool {
+// giveTask gives a free worker the next task that it may take.
+func (q *Queue) giveTask(d *scheduler.Env, worker int32) bool {
 	b := &q.backlog[0]
 	if long := &q.backlog[1]; worker >= q.reserve && (b.Len() == 0 || (long.Len() > 0 && long.Key() < b.Key())) {
 		b = long
@@ -81,8 +81,8 @@ func (q *Queue) give(d *scheduler.Env, worker int32) bool {
 
 // Deliver implements scheduler.Strategy.
 func (q *Queue) Deliver(d *scheduler.Env, m scheduler.Msg) {
-	if !q.give(d, m.To) {
-		q.idle[q.side(m.To)] = append(q.idle[q.side(m.To)], m.To)
+	if !q.giveTask(d, m.To) {
+		q.idle[q.sideOf(m.To)] = append(q.idle[q.sideOf(m.To)], m.To)
 	}
 }
 
@@ -123,7 +123,7 @@ func (b *Backlog) Add(job int32, key scheduler.Time) {
 // Fall changes the key of the least job, to one that may leave it in its place or not.
 func (b *Backlog) Fall(key scheduler.Time) {
 	b.heap[0].at = key
-	sink(b.heap, 0)
+	siftDown(b.heap, 0)
 }
 
 // Drop takes the least job out.
@@ -131,5 +131,5 @@ func (b *Backlog) Drop() {
 	n := len(b.heap) - 1
 	b.heap[0] = b.heap[n]
 	b.heap = b.heap[:n]
-	sink(b.heap, 0)
+	siftDown(b.heap, 0)
 }

@@ -39,7 +39,7 @@ func (c *Waits) Place(d *scheduler.Env, job int32, first int) []int32 {
 	n := int(j.Tasks)
 	c.chosen, c.heap = c.chosen[:0], c.heap[:0]
 	for w := first; w < len(c.Seen); w++ {
-		at := c.wait(d, w)
+		at := c.estimatedWait(d, w)
 		if at == 0 && c.Jitter == 0 {
 			c.chosen = append(c.chosen, int32(w))
 			if len(c.chosen) == n {
@@ -50,7 +50,7 @@ func (c *Waits) Place(d *scheduler.Env, job int32, first int) []int32 {
 		c.heap = append(c.heap, wait{at, int32(w)})
 	}
 	if len(c.chosen) < n {
-		c.fill(n, j.Estimate)
+		c.fillWaits(n, j.Estimate)
 	}
 	for _, w := range c.chosen {
 		c.Queued[w] += j.Estimate
@@ -59,8 +59,8 @@ func (c *Waits) Place(d *scheduler.Env, job int32, first int) []int32 {
 	return c.chosen
 }
 
-// wait is the estimated work queued at a worker less what of the running task is over.
-func (c *Waits) wait(d *scheduler.Env, w int) scheduler.Time {
+// estimatedWait is the estimated work queued at a worker less what of the running task is over.
+func (c *Waits) estimatedWait(d *scheduler.Env, w int) scheduler.Time {
 	at := c.Seen[w]
 	if wk := &c.pool.Workers[w]; (at != 0 || c.Jitter > 0) && wk.LongSince >= 0 {
 		at = max(0, 2*d.Delay+at-min(d.Now-wk.LongSince, wk.LongTakes))
@@ -71,20 +71,20 @@ func (c *Waits) wait(d *scheduler.Env, w int) scheduler.Time {
 	return at
 }
 
-func (c *Waits) fill(n int, each scheduler.Time) {
+func (c *Waits) fillWaits(n int, each scheduler.Time) {
 	h := c.heap
 	for i := len(h)/2 - 1; i >= 0; i-- {
-		sink(h, i)
+		siftDown(h, i)
 	}
 	for len(c.chosen) < n {
 		c.chosen = append(c.chosen, h[0].worker)
 		h[0].at += each
-		sink(h, 0)
+		siftDown(h, 0)
 	}
 }
 
-// sink puts element i where it belongs below its place.
-func sink(h []wait, i int) {
+// siftDown puts element i where it belongs below its place.
+func siftDown(h []wait, i int) {
 	for {
 		c := 2*i + 1
 		if c >= len(h) {

@@ -80,10 +80,10 @@ func (c *Condor) Arrive(d *scheduler.Env, job int32) {
 	u.want += int64(j.Tasks)
 	c.want += int64(j.Tasks)
 	d.Messages++
-	c.ask(d, max(c.last+c.opt.Gap-d.Now, d.Delay))
+	c.askForCycle(d, max(c.last+c.opt.Gap-d.Now, d.Delay))
 }
 
-func (c *Condor) ask(d *scheduler.Env, after scheduler.Time) {
+func (c *Condor) askForCycle(d *scheduler.Env, after scheduler.Time) {
 	if at := d.Now + after; c.coming < 0 || at < c.coming {
 		c.coming = at
 		d.Note(after, scheduler.Msg{Kind: kindCycle, Time: at})
@@ -95,34 +95,34 @@ func (c *Condor) Deliver(d *scheduler.Env, m scheduler.Msg) {
 	switch m.Kind {
 	case kindCycle:
 		if m.Time == c.coming { // else an earlier one was asked for later, and has been
-			c.cycle(d)
+			c.matchSlots(d)
 		}
 	case kindMatch:
-		c.next(d, m.From, m.To, d.Now)
+		c.claimNext(d, m.From, m.To, d.Now)
 	case kindClaim:
 		d.Run(m.To, m.Job, m.Task, 0)
 		c.claims[m.To] = append(c.claims[m.To], m.Time)
 	case kindIdle:
 		c.idle = append(c.idle, m.To)
 		if c.want > 0 {
-			c.ask(d, max(c.last+c.opt.Interval-d.Now, 0))
+			c.askForCycle(d, max(c.last+c.opt.Interval-d.Now, 0))
 		}
 	case kindNext:
-		c.next(d, m.From, m.To, m.Time)
+		c.claimNext(d, m.From, m.To, m.Time)
 	}
 }
 
-// cycle matches idle slots with users: in their order, each up to its part of the pie, and again for what is left.
-func (c *Condor) cycle(d *scheduler.Env) {
+// matchSlots matches idle slots with users: in their order, each up to its part of the pie, and again for what is left.
+func (c *Condor) matchSlots(d *scheduler.Env) {
 	c.coming, c.last = -1, d.Now
 	total := 0.0
 	for i := range c.users {
-		c.decay(d, &c.users[i])
+		c.decayUsage(d, &c.users[i])
 	}
 	slices.SortStableFunc(c.order, func(a, b int) int { return cmp.Compare(c.users[a].usage, c.users[b].usage) })
 	for i := range c.users {
 		if c.users[i].want > 0 {
-			total += 1 / c.users[i].priority()
+			total += 1 / c.users[i].effectivePriority()
 		}
 	}
 	wants := make([]int64, len(c.users))
@@ -133,7 +133,7 @@ func (c *Condor) cycle(d *scheduler.Env) {
 		matched = false
 		pie := float64(len(c.idle))
 		for _, i := range c.order {
-			part := int64(math.Ceil(pie / c.users[i].priority() / total))
+			part := int64(math.Ceil(pie / c.users[i].effectivePriority() / total))
 			for ; part > 0 && wants[i] > 0 && len(c.idle) > 0; part-- {
 				w := c.idle[len(c.idle)-1]
 				c.idle = c.idle[:len(c.idle)-1]
@@ -145,18 +145,18 @@ func (c *Condor) cycle(d *scheduler.Env) {
 	}
 }
 
-func (u *user) priority() float64 { return 0.5 + u.usage/86400 }
+func (u *user) effectivePriority() float64 { return 0.5 + u.usage/86400 }
 
-// decay brings a user's usage up to now: it halves in each half-life, and grows by the slots it has.
-func (c *Condor) decay(d *scheduler.Env, u *user) {
+// decayUsage brings a user's usage up to now: it halves in each half-life, and grows by the slots it has.
+func (c *Condor) decayUsage(d *scheduler.Env, u *user) {
 	dt := float64(d.Now-u.since) / float64(scheduler.Second)
 	u.usage = u.usage*math.Exp2(-float64(d.Now-u.since)/float64(c.opt.HalfLife)) + dt*float64(u.busy)
 	u.since = d.Now
 }
 
-// next has a user claim a slot for its next task, or use a claim again that began at since. When it has no task left
-// the slot is given back.
-func (c *Condor) next(d *scheduler.Env, who, w int32, since scheduler.Time) {
+// claimNext has a user claim a slot for its next task, or use a claim again that began at since. When it has no task
+// left the slot is given back.
+func (c *Condor) claimNext(d *scheduler.Env, who, w int32, since scheduler.Time) {
 	u := &c.users[who]
 	if u.want == 0 {
 		d.Idled++
@@ -169,7 +169,7 @@ func (c *Condor) next(d *scheduler.Env, who, w int32, since scheduler.Time) {
 	if j.Next++; j.Left() == 0 {
 		u.jobs.Drop()
 	}
-	c.decay(d, u)
+	c.decayUsage(d, u)
 	u.want--
 	u.busy++
 	c.want--
@@ -180,7 +180,7 @@ func (c *Condor) next(d *scheduler.Env, who, w int32, since scheduler.Time) {
 func (c *Condor) Ended(d *scheduler.Env, w, job, _ int32) {
 	who := d.Jobs[job].Buyer
 	u := &c.users[who]
-	c.decay(d, u)
+	c.decayUsage(d, u)
 	u.busy--
 	since := c.claims[w][0] // a worker's claims are alike but for their age: the oldest is the one that ends
 	c.claims[w] = c.claims[w][1:]

@@ -69,11 +69,11 @@ func (e *Eagle) Arrive(d *scheduler.Env, job int32) {
 	}
 	known, at := []uint64(nil), scheduler.Time(-1)
 	for round := range e.opt.Rounds {
-		if known, at = e.round(d, job, round, known, at); len(e.probes) == 0 {
+		if known, at = e.probeRound(d, job, round, known, at); len(e.probes) == 0 {
 			return
 		}
 		for i := range e.probes {
-			e.probes[i] = e.draw(d, known)
+			e.probes[i] = e.drawWorker(d, known)
 		}
 	}
 	if e.reserve > 0 {
@@ -81,13 +81,13 @@ func (e *Eagle) Arrive(d *scheduler.Env, job int32) {
 			e.probes[i] = d.RNG.Int32N(int32(e.reserve))
 		}
 	}
-	e.round(d, job, e.opt.Rounds, known, at)
+	e.probeRound(d, job, e.opt.Rounds, known, at)
 }
 
-// round probes the workers drawn; those that have a long task reject. The rejected are left in e.probes, and the
+// probeRound probes the workers drawn; those that have a long task reject. The rejected are left in e.probes, and the
 // newest of what the probed workers know of long tasks is given back. A round trip is spent on each round after the
 // first.
-func (e *Eagle) round(d *scheduler.Env, job int32, round int, known []uint64,
+func (e *Eagle) probeRound(d *scheduler.Env, job int32, round int, known []uint64,
 	at scheduler.Time) ([]uint64, scheduler.Time) {
 	last := e.reserve == 0 && round == e.opt.Rounds // there is no partition to fall back on: they wait
 	left := e.probes[:0]
@@ -106,8 +106,8 @@ func (e *Eagle) round(d *scheduler.Env, job int32, round int, known []uint64,
 	return known, at
 }
 
-// draw gives a worker that is in the short partition or, for all that is known, has no long task.
-func (e *Eagle) draw(d *scheduler.Env, known []uint64) int32 {
+// drawWorker gives a worker that is in the short partition or, for all that is known, has no long task.
+func (e *Eagle) drawWorker(d *scheduler.Env, known []uint64) int32 {
 	n := int32(len(e.Workers))
 	for range 64 { // an unlucky streak ends in the short partition
 		w := d.RNG.Int32N(n)

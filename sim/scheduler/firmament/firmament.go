@@ -82,7 +82,7 @@ func (f *Firmament) Arrive(d *scheduler.Env, job int32) {
 	}
 	j.Next = j.Tasks
 	d.Messages++
-	f.ask(d)
+	f.askForRound(d)
 }
 
 // drawClass draws how the tasks of a job behave: half are gentle, a few disturb all. The shares are ours.
@@ -98,7 +98,7 @@ func drawClass(d *scheduler.Env) flow.Class {
 	return flow.Devil
 }
 
-func (f *Firmament) ask(d *scheduler.Env) {
+func (f *Firmament) askForRound(d *scheduler.Env) {
 	if !f.coming && f.free > 0 && len(f.waiting)+len(f.inside) > 0 {
 		f.coming = true
 		d.Note(max(f.last+f.opt.Round-d.Now, d.Delay), scheduler.Msg{Kind: kindRound})
@@ -110,14 +110,14 @@ func (f *Firmament) Deliver(d *scheduler.Env, m scheduler.Msg) {
 	switch m.Kind {
 	case kindRound:
 		f.coming, f.last = false, d.Now
-		f.round(d)
-		f.ask(d)
+		f.runRound(d)
+		f.askForRound(d)
 	case kindStart:
 		d.Run(m.To, m.Job, m.Task, 0)
 	case kindFree:
 		must(f.net.End(int(m.To), f.classes[m.Job]))
 		f.free++
-		f.ask(d)
+		f.askForRound(d)
 	}
 }
 
@@ -128,9 +128,9 @@ func must(err error) {
 	}
 }
 
-func (f *Firmament) round(d *scheduler.Env) {
+func (f *Firmament) runRound(d *scheduler.Env) {
 	for len(f.waiting) > 0 && len(f.inside) < f.free+extra {
-		f.enter(d, f.waiting[0])
+		f.enterTask(d, f.waiting[0])
 		f.waiting = f.waiting[1:]
 	}
 	for _, i := range f.order {
@@ -154,13 +154,13 @@ func (f *Firmament) round(d *scheduler.Env) {
 	f.order = slices.DeleteFunc(f.order, func(i int) bool { _, waits := f.inside[i]; return !waits })
 }
 
-// enter puts a task into the network. Staying unscheduled costs more than any worker, so that no slot stays free.
-func (f *Firmament) enter(d *scheduler.Env, t task) {
+// enterTask puts a task into the network. Staying unscheduled costs more than any worker, so that no slot stays free.
+func (f *Firmament) enterTask(d *scheduler.Env, t task) {
 	k := flow.Task{Class: f.classes[t.job]}
 	base := int64(flow.MaxSlots)
 	switch f.opt.Model {
 	case flow.Quincy:
-		k.Anywhere = f.input(d, &k)
+		k.Anywhere = f.drawInput(d, &k)
 		base = k.Anywhere + 1
 	case flow.Interfering:
 		base = flow.MaxCost / 2
@@ -172,9 +172,9 @@ func (f *Firmament) enter(d *scheduler.Env, t task) {
 	f.inside[i] = in{t, d.Jobs[t.job].Submitted, base}
 }
 
-// input draws a task's input, gives the cost of a worker that has none of it, and lets it prefer those that have it
+// drawInput draws a task's input, gives the cost of a worker that has none of it, and lets it prefer those that have it
 // all. Half of the inputs are one block, the rest up to 320, uniform in their logarithm; there are three copies.
-func (f *Firmament) input(d *scheduler.Env, k *flow.Task) int64 {
+func (f *Firmament) drawInput(d *scheduler.Env, k *flow.Task) int64 {
 	blocks := int64(1)
 	if d.RNG.IntN(2) == 0 {
 		blocks = int64(math.Exp2(d.RNG.Float64() * math.Log2(320)))

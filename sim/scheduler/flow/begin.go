@@ -4,34 +4,34 @@ package flow
 // slot is taken until End, and others see it beside them. It gives the worker.
 func (n *Network) Begin(i int) (w int, err error) {
 	if i < 0 || i >= len(n.tasks) || !n.tasks[i].live || n.tasks[i].on < 0 {
-		return -1, invalid("There is no task %d that has a place.", i)
+		return -1, invalidArgument("There is no task %d that has a place.", i)
 	}
 	w, class := n.tasks[i].on, n.tasks[i].Class
 	if err := n.RemoveTask(i); err != nil {
 		return -1, err
 	}
-	n.beside(w, class, 1)
-	return w, n.take(w, 1)
+	n.countBeside(w, class, 1)
+	return w, n.takeSlot(w, 1)
 }
 
 // End gives a slot back that a task of a class had from Begin.
 func (n *Network) End(w int, class Class) error {
 	if w < 0 || w >= len(n.workers) || n.workers[w].inUse == 0 {
-		return invalid("No task has begun on a worker %d.", w)
+		return invalidArgument("No task has begun on a worker %d.", w)
 	}
-	n.beside(w, class, -1)
-	return n.take(w, -1)
+	n.countBeside(w, class, -1)
+	return n.takeSlot(w, -1)
 }
 
-// beside counts a task of a class among those of a worker.
-func (n *Network) beside(w int, class Class, by int) {
+// countBeside counts a task of a class among those of a worker.
+func (n *Network) countBeside(w int, class Class, by int) {
 	n.workers[w].running[class] += by
 	n.workers[w].stale = true
 }
 
-// take closes a slot of a worker, or opens it: under LoadSpreading the cheapest that is open, or the dearest that is
+// takeSlot closes a slot of a worker, or opens it: under LoadSpreading the cheapest that is open, or the dearest that is
 // not.
-func (n *Network) take(w, by int) error {
+func (n *Network) takeSlot(w, by int) error {
 	k := &n.workers[w]
 	k.inUse += by
 	if n.model == LoadSpreading {

@@ -79,6 +79,6 @@ func (d Data) Moved() int64 {
 // Wait is Quincy's cost of leaving a task unscheduled that has waited so many seconds.
 func Wait(seconds float64) int64 { return int64(math.Round(waitFactor * seconds)) }
 
-func invalid(format string, args ...any) error {
+func invalidArgument(format string, args ...any) error {
 	return fault.New(fault.Invalid, codeFlow, format, args...)
 }

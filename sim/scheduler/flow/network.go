@@ -83,7 +83,7 @@ func New(m Model) (*Network, error) {
 // AddWorker adds a worker with slots and gives its index.
 func (n *Network) AddWorker(slots int) (int, error) {
 	if slots < 1 || slots > MaxSlots {
-		return 0, invalid("A worker has from 1 to %d slots, and %d were given.", MaxSlots, slots)
+		return 0, invalidArgument("A worker has from 1 to %d slots, and %d were given.", MaxSlots, slots)
 	}
 	w := worker{node: n.graph.AddNode(0), slots: slots}
 	var err error
@@ -116,7 +116,7 @@ func (n *Network) AddWorker(slots int) (int, error) {
 // AddTask adds a task and gives its index.
 func (n *Network) AddTask(t Task) (int, error) {
 	if t.Unscheduled < 0 || t.Unscheduled > MaxCost || t.Anywhere < 0 || t.Anywhere > MaxCost || t.Class >= classes {
-		return 0, invalid("A task's costs must be from 0 to %d and its class known.", MaxCost)
+		return 0, invalidArgument("A task's costs must be from 0 to %d and its class known.", MaxCost)
 	}
 	k := task{Task: t, node: n.graph.AddNode(1), on: -1, stay: -1, live: true}
 	var err error
@@ -137,7 +137,7 @@ func (n *Network) AddTask(t Task) (int, error) {
 	slices.Sort(prefers) // the order of arcs must not depend on the map's
 	for _, w := range prefers {
 		if w < 0 || w >= len(n.workers) {
-			return 0, invalid("There is no worker %d to prefer.", w)
+			return 0, invalidArgument("There is no worker %d to prefer.", w)
 		}
 		if _, err = n.graph.AddArc(k.node, n.workers[w].node, 0, 1, t.Prefers[w]); err != nil {
 			return 0, err
@@ -159,11 +159,11 @@ func (n *Network) AddTask(t Task) (int, error) {
 // RemoveTask takes a task away that has ended or was withdrawn. Its index may be given out again.
 func (n *Network) RemoveTask(i int) error {
 	if i < 0 || i >= len(n.tasks) || !n.tasks[i].live {
-		return invalid("There is no task %d.", i)
+		return invalidArgument("There is no task %d.", i)
 	}
 	t := &n.tasks[i]
 	if t.on >= 0 {
-		n.beside(t.on, t.Class, -1)
+		n.countBeside(t.on, t.Class, -1)
 	}
 	t.live = false
 	n.unusedNodes = append(n.unusedNodes, i)
@@ -176,7 +176,7 @@ func (n *Network) RemoveTask(i int) error {
 // SetUnscheduled changes what it costs to leave a task unscheduled.
 func (n *Network) SetUnscheduled(i int, cost int64) error {
 	if i < 0 || i >= len(n.tasks) || !n.tasks[i].live || cost < 0 || cost > MaxCost {
-		return invalid("There is no task %d, or %d is not a cost from 0 to %d.", i, cost, MaxCost)
+		return invalidArgument("There is no task %d, or %d is not a cost from 0 to %d.", i, cost, MaxCost)
 	}
 	n.tasks[i].Unscheduled = cost
 	return n.graph.SetCost(n.tasks[i].leave, cost)
@@ -189,19 +189,19 @@ type Change struct{ Task, From, To int }
 // before: tasks that come together see each other only in the next round, as Firmament's do.
 func (n *Network) Schedule() ([]Change, error) {
 	if n.model == Interfering {
-		if err := n.interfere(); err != nil {
+		if err := n.updateCosts(); err != nil {
 			return nil, err
 		}
 	}
 	if _, err := n.graph.Solve(); err != nil {
 		return nil, err
 	}
-	return n.read(), nil
+	return n.readFlow(), nil
 }
 
-// interfere sets the costs to what runs now. A task that has a place has an arc of its own to it, for it does not
+// updateCosts sets the costs to what runs now. A task that has a place has an arc of its own to it, for it does not
 // disturb itself.
-func (n *Network) interfere() error {
+func (n *Network) updateCosts() error {
 	for i := range n.workers {
 		w := &n.workers[i]
 		if !w.stale {
@@ -252,9 +252,9 @@ func (n *Network) Cost() int64 { return n.graph.Cost() }
 // On gives the worker that a task is placed on, or -1.
 func (n *Network) On(i int) int { return n.tasks[i].on }
 
-// read takes the flow apart into one way for each task. Tasks that share a node on their way are alike there, so who
+// readFlow takes the flow apart into one way for each task. Tasks that share a node on their way are alike there, so who
 // has a place keeps it where it can.
-func (n *Network) read() []Change {
+func (n *Network) readFlow() []Change {
 	room := map[mincost.Node]map[int]int64{} // what flows from a shared node to each worker
 	for _, hub := range append([]mincost.Node{n.any}, n.class[:]...) {
 		room[hub] = map[int]int64{}
@@ -275,17 +275,17 @@ func (n *Network) read() []Change {
 		}
 		out = append(out, Change{i, t.on, to})
 		if t.on >= 0 {
-			n.beside(t.on, t.Class, -1)
+			n.countBeside(t.on, t.Class, -1)
 		}
 		if t.on = to; to >= 0 {
-			n.beside(to, t.Class, 1)
+			n.countBeside(to, t.Class, 1)
 		}
 	}
 	for i := range n.tasks {
 		if !n.tasks[i].live {
 			continue
 		}
-		to := n.next(n.tasks[i].node)
+		to := n.nextNode(n.tasks[i].node)
 		w, direct := n.byNode[to]
 		switch hub, shared := room[to]; {
 		case direct:
@@ -317,8 +317,8 @@ func (n *Network) read() []Change {
 	return out
 }
 
-// next gives where a task's unit flows to.
-func (n *Network) next(from mincost.Node) mincost.Node {
+// nextNode gives where a task's unit flows to.
+func (n *Network) nextNode(from mincost.Node) mincost.Node {
 	for a := range n.graph.OutArcs(from) {
 		if n.graph.Flow(a) > 0 {
 			_, to := n.graph.Ends(a)

@@ -36,7 +36,7 @@ func New(fleet scheduler.Fleet, opt Options) *Hawk {
 	}
 	f := probing.NewWorkerPool(fleet)
 	h := &Hawk{WorkerPool: f, long: central.NewWaits(f), reserve: fleet.Reserve, opt: opt}
-	f.Idle = h.steal
+	f.Idle = h.stealFor
 	return h
 }
 
@@ -62,8 +62,8 @@ func (h *Hawk) Ended(d *scheduler.Env, worker, job, n int32) {
 	h.WorkerPool.Ended(d, worker, job, n)
 }
 
-// steal asks up to Attempts workers of the long partition for the first run of short reservations behind a long task.
-func (h *Hawk) steal(d *scheduler.Env, thief int32) {
+// stealFor asks up to Attempts workers of the long partition for the first run of short reservations behind a long task.
+func (h *Hawk) stealFor(d *scheduler.Env, thief int32) {
 	if h.reserve >= len(h.Workers) {
 		return
 	}
@@ -73,7 +73,7 @@ func (h *Hawk) steal(d *scheduler.Env, thief int32) {
 		if victim == thief && !h.opt.Free {
 			continue
 		}
-		stolen := h.behind(d, &h.Workers[victim])
+		stolen := h.shortsBehindLong(d, &h.Workers[victim])
 		if len(stolen) == 0 {
 			continue
 		}
@@ -88,8 +88,8 @@ func (h *Hawk) steal(d *scheduler.Env, thief int32) {
 	}
 }
 
-// behind takes the first consecutive run of short reservations that waits behind a long one out of a queue.
-func (h *Hawk) behind(d *scheduler.Env, w *probing.Worker) []probing.Probe {
+// shortsBehindLong takes the first consecutive run of short reservations that waits behind a long one out of a queue.
+func (h *Hawk) shortsBehindLong(d *scheduler.Env, w *probing.Worker) []probing.Probe {
 	if !w.HasLong() {
 		return nil
 	}

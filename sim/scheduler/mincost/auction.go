@@ -39,8 +39,8 @@ type auction struct {
 	reads       int64 // edges
 }
 
-// auction sends all surplus by an auction. Where it gives up, as when no flow meets every supply, some is left.
-func (g *Graph) auction() {
+// runAuction sends all surplus by an auction. Where it gives up, as when no flow meets every supply, some is left.
+func (g *Graph) runAuction() {
 	a := &auction{g: g, shift: uint(bits.Len(uint(len(g.hot)))), price: make([]int64, len(g.hot)),
 		dist: make([]int64, len(g.hot)), queued: make([]bool, len(g.hot))}
 	for n := range g.hot {
@@ -50,18 +50,18 @@ func (g *Graph) auction() {
 		}
 		a.price[n] = p << a.shift
 	}
-	a.eps = max(a.aim(), 1<<a.shift) / auctionFirst
-	a.enqueue()
-	for a.run() && !a.round() && a.eps > 1 {
-		a.tighten(max(1, a.eps/auctionAlpha))
+	a.eps = max(a.updatePrices(), 1<<a.shift) / auctionFirst
+	a.enqueueSurplus()
+	for a.runRounds() && !a.roundPrices() && a.eps > 1 {
+		a.tightenEpsilon(max(1, a.eps/auctionAlpha))
 	}
 	for arc := range g.arcs { // nothing to do, unless it gave up: then the prices from before say what is to be undone
 		if g.arcs[arc].pos >= 0 {
-			g.settle(Arc(arc))
+			g.settleArc(Arc(arc))
 		}
 	}
 	for n := range g.cold {
-		g.give(int32(n), 0)
+		g.addSurplus(int32(n), 0)
 	}
 	for _, n := range g.takers {
 		g.cold[n].lacks = false
@@ -70,36 +70,36 @@ func (g *Graph) auction() {
 	g.stats.Scanned += a.reads
 }
 
-// enqueue makes every node with surplus take part.
-func (a *auction) enqueue() {
+// enqueueSurplus makes every node with surplus take part.
+func (a *auction) enqueueSurplus() {
 	for n := range a.g.cold {
 		if a.g.cold[n].excess > 0 {
-			a.add(int32(n))
+			a.addNode(int32(n))
 		}
 	}
 	a.queue, a.next = a.next, a.queue[:0]
 }
 
-func (a *auction) add(n int32) {
+func (a *auction) addNode(n int32) {
 	if !a.queued[n] {
 		a.queued[n] = true
 		a.next = append(a.next, n)
 	}
 }
 
-// run moves surplus until none is left, or gives up.
-func (a *auction) run() bool {
+// runRounds moves surplus until none is left, or gives up.
+func (a *auction) runRounds() bool {
 	arcs := int64(len(a.g.arcs))
 	for again := int64(0); len(a.queue) > 0; {
 		if a.reads > again {
-			a.aim()
+			a.updatePrices()
 			a.hubs = map[int32]*offers{}
 			again = a.reads + arcs
 		}
 		for _, n := range a.queue {
 			a.queued[n] = false
 			for a.g.cold[n].excess > 0 {
-				if !a.step(n) {
+				if !a.sendSurplus(n) {
 					return false
 				}
 			}
@@ -109,10 +109,10 @@ func (a *auction) run() bool {
 	return true
 }
 
-// step sends surplus of a node over its cheapest edge.
-func (a *auction) step(n int32) bool {
+// sendSurplus sends surplus of a node over its cheapest edge.
+func (a *auction) sendSurplus(n int32) bool {
 	c := &a.g.cold[n]
-	i, best, second := a.offer(n)
+	i, best, second := a.cheapestEdge(n)
 	if i < 0 || a.reads > auctionReads*int64(len(a.g.arcs)+64) || max(best, -best) > auctionTop {
 		return false
 	}
@@ -128,19 +128,20 @@ func (a *auction) step(n int32) bool {
 	c.excess -= int64(units)
 	to := &a.g.cold[e.to]
 	if to.excess += int64(units); to.excess > 0 {
-		a.add(e.to)
+		a.addNode(e.to)
 	}
 	if len(to.edges) > hubEdges && a.hubs[e.to] != nil {
-		a.hubs[e.to].push(offer{a.price[n] - int64(e.cost)<<a.shift, e.name ^ 1})
+		a.hubs[e.to].pushOffer(offer{a.price[n] - int64(e.cost)<<a.shift, e.name ^ 1})
 	}
 	return true
 }
 
-// offer finds the edge of a node over which a unit costs least, that cost, and the next; -1 when there is no edge.
-func (a *auction) offer(n int32) (at int32, best, second int64) {
+// cheapestEdge finds the edge of a node over which a unit costs least, that cost, and the next; -1 when there is no
+// edge.
+func (a *auction) cheapestEdge(n int32) (at int32, best, second int64) {
 	c := &a.g.cold[n]
 	if len(c.edges) > hubEdges {
-		return a.hub(n)
+		return a.cheapestHubEdge(n)
 	}
 	at, best, second = -1, math.MaxInt64, math.MaxInt64
 	edges := c.edges[:c.live]
@@ -156,31 +157,31 @@ func (a *auction) offer(n int32) (at int32, best, second int64) {
 	return at, best, second
 }
 
-// hub is offer for a node with very many edges, as the sink has. Until the next aim prices only rise, so that the costs
-// in its heap are never too high: the first that is still right is the least.
-func (a *auction) hub(n int32) (at int32, best, second int64) {
+// cheapestHubEdge is offer for a node with very many edges, as the sink has. Until the next aim prices only rise, so
+// that the costs in its heap are never too high: the first that is still right is the least.
+func (a *auction) cheapestHubEdge(n int32) (at int32, best, second int64) {
 	c, h := &a.g.cold[n], a.hubs[n]
 	if h == nil {
 		h = &offers{}
 		a.hubs[n] = h
 		for i := range c.edges[:c.live] {
 			e := &c.edges[i]
-			h.push(offer{int64(e.cost)<<a.shift + a.price[e.to], e.name})
+			h.pushOffer(offer{int64(e.cost)<<a.shift + a.price[e.to], e.name})
 		}
 		a.reads += int64(c.live)
 	}
 	for len(*h) > 0 {
 		a.reads++
 		top := &(*h)[0]
-		_, i := a.g.find(top.name)
+		_, i := a.g.findEdge(top.name)
 		e := &c.edges[i]
 		d := int64(e.cost)<<a.shift + a.price[e.to]
 		switch {
 		case e.res == 0:
-			h.drop()
+			h.dropFirst()
 		case d > top.cost:
 			top.cost = d
-			h.down()
+			h.siftDown()
 		default:
 			second = math.MaxInt64
 			for _, o := range (*h)[1:min(3, len(*h))] {
@@ -192,10 +193,10 @@ func (a *auction) hub(n int32) (at int32, best, second int64) {
 	return -1, 0, 0
 }
 
-// round finds whole prices that prove the flow optimal. Prices are cut at one fraction. An arc's reduced cost is -eps
-// at the least, so it can be below 0 afterwards only where a price lies within eps of the cut: any gap that is wider
-// will do.
-func (a *auction) round() bool {
+// roundPrices finds whole prices that prove the flow optimal. Prices are cut at one fraction. An arc's reduced cost is
+// -eps at the least, so it can be below 0 afterwards only where a price lies within eps of the cut: any gap that is
+// wider will do.
+func (a *auction) roundPrices() bool {
 	one := int64(1) << a.shift
 	rest := a.dist
 	for n, p := range a.price {
@@ -217,9 +218,9 @@ func (a *auction) round() bool {
 	return true
 }
 
-// tighten makes the flow optimal but for a smaller eps: it fills the arcs that are too cheap. Where one could carry all
-// there is, it lowers the price of its tail instead, if that is possible.
-func (a *auction) tighten(eps int64) {
+// tightenEpsilon makes the flow optimal but for a smaller eps: it fills the arcs that are too cheap. Where one could
+// carry all there is, it lowers the price of its tail instead, if that is possible.
+func (a *auction) tightenEpsilon(eps int64) {
 	g := a.g
 	a.eps = eps
 	for again, k := true, 0; again && k < wideRounds; k++ {
@@ -247,25 +248,25 @@ func (a *auction) tighten(eps int64) {
 			g.cold[e.to].excess += int64(e.res)
 		}
 	}
-	a.enqueue()
+	a.enqueueSurplus()
 }
 
-// aim is Goldberg's global update: each node's price comes to say how far it is from what takes flow. It gives the
-// distance of the farthest surplus.
-func (a *auction) aim() (reach int64) {
+// updatePrices is Goldberg's global update: each node's price comes to say how far it is from what takes flow. It gives
+// the distance of the farthest surplus.
+func (a *auction) updatePrices() (reach int64) {
 	g, want := a.g, int64(0)
 	g.heap.reset()
 	for n := range a.dist {
 		a.dist[n] = auctionFar
 		if x := g.cold[n].excess; x < 0 {
 			a.dist[n] = 0
-			g.heap.push(0, int32(n))
+			g.heap.pushNode(0, int32(n))
 		} else {
 			want += x
 		}
 	}
 	for g.heap.size > 0 && want > 0 {
-		it := g.heap.pop()
+		it := g.heap.popLeast()
 		if it.key > a.dist[it.node] {
 			continue
 		}
@@ -281,7 +282,7 @@ func (a *auction) aim() (reach int64) {
 			}
 			if d := base - int64(e.cost)<<a.shift - a.price[e.to]; d < a.dist[e.to] {
 				a.dist[e.to] = d
-				g.heap.push(d, e.to)
+				g.heap.pushNode(d, e.to)
 			}
 		}
 	}

@@ -7,7 +7,7 @@ func (g *Graph) SetSupply(n Node, supply int64) error {
 	}
 	d := supply - g.cold[n].supply
 	g.cold[n].supply = supply
-	g.give(int32(n), d)
+	g.addSurplus(int32(n), d)
 	return nil
 }
 
@@ -20,12 +20,12 @@ func (g *Graph) SetCost(a Arc, cost int64) error {
 		return noArc(a)
 	}
 	if cost < -MaxCost || cost > MaxCost {
-		return invalid(codeFlowArcCost, "An arc's cost must be from -%d to %[1]d, and is %d.", MaxCost, cost)
+		return invalidNetwork(codeFlowArcCost, "An arc's cost must be from -%d to %[1]d, and is %d.", MaxCost, cost)
 	}
-	e := g.forward(a)
+	e := g.forwardEdge(a)
 	g.base += int64(g.arcs[a].lower) * (cost - int64(e.cost))
 	e.cost, g.cold[e.to].edges[e.twin].cost = int32(cost), int32(-cost)
-	g.settle(a)
+	g.settleArc(a)
 	return nil
 }
 
@@ -36,17 +36,18 @@ func (g *Graph) SetUpper(a Arc, upper int64) error {
 	}
 	low := int64(g.arcs[a].lower)
 	if upper < low || upper > MaxCapacity {
-		return invalid(codeFlowArcBounds, "An arc's bounds must be 0 <= lower <= upper <= %d, and are %d and %d.",
+		return invalidNetwork(codeFlowArcBounds,
+			"An arc's bounds must be 0 <= lower <= upper <= %d, and are %d and %d.",
 			MaxCapacity, low, upper)
 	}
-	if over := int64(g.forward(a).back) - (upper - low); over > 0 {
-		g.shift(2*int32(a)+1, int32(over))
+	if over := int64(g.forwardEdge(a).back) - (upper - low); over > 0 {
+		g.shiftFlow(2*int32(a)+1, int32(over))
 	}
-	e := g.forward(a)
+	e := g.forwardEdge(a)
 	e.res = int32(upper-low) - e.back
 	g.cold[e.to].edges[e.twin].back = e.res
-	g.place(g.arcs[a].from, g.arcs[a].pos)
-	g.settle(a)
+	g.placeEdge(g.arcs[a].from, g.arcs[a].pos)
+	g.settleArc(a)
 	return nil
 }
 
@@ -56,13 +57,13 @@ func (g *Graph) RemoveArc(a Arc) error {
 		return noArc(a)
 	}
 	at, flow := &g.arcs[a], g.Flow(a)
-	e := *g.forward(a)
+	e := *g.forwardEdge(a)
 	g.base -= int64(at.lower) * int64(e.cost)
-	g.cut(at.from, at.pos)
-	g.cut(at.to, e.twin)
+	g.cutEdge(at.from, at.pos)
+	g.cutEdge(at.to, e.twin)
 	at.pos = -1
-	g.give(at.from, flow)
-	g.give(at.to, -flow)
+	g.addSurplus(at.from, flow)
+	g.addSurplus(at.to, -flow)
 	g.freeArc = append(g.freeArc, a)
 	return nil
 }
@@ -87,7 +88,7 @@ func (g *Graph) RemoveNode(n Node) error {
 }
 
 // Flow gives the units on an arc.
-func (g *Graph) Flow(a Arc) int64 { return int64(g.forward(a).back) + int64(g.arcs[a].lower) }
+func (g *Graph) Flow(a Arc) int64 { return int64(g.forwardEdge(a).back) + int64(g.arcs[a].lower) }
 
 // Ends gives where an arc starts and ends.
 func (g *Graph) Ends(a Arc) (from, to Node) { return Node(g.arcs[a].from), Node(g.arcs[a].to) }
@@ -95,7 +96,7 @@ func (g *Graph) Ends(a Arc) (from, to Node) { return Node(g.arcs[a].from), Node(
 // Bounds gives an arc's lower and upper bound and its cost.
 func (g *Graph) Bounds(a Arc) (lower, upper, cost int64) {
 	lower = int64(g.arcs[a].lower)
-	e := g.forward(a)
+	e := g.forwardEdge(a)
 	return lower, lower + int64(e.res) + int64(e.back), int64(e.cost)
 }
 
@@ -123,6 +124,6 @@ func (g *Graph) OutArcs(n Node) func(yield func(Arc) bool) {
 	}
 }
 
-func noArc(a Arc) error { return invalid(codeFlowNoArc, "The graph has no arc %d.", a) }
+func noArc(a Arc) error { return invalidNetwork(codeFlowNoArc, "The graph has no arc %d.", a) }
 
-func noNode(n Node) error { return invalid(codeFlowNoNode, "The graph has no node %d.", n) }
+func noNode(n Node) error { return invalidNetwork(codeFlowNoNode, "The graph has no node %d.", n) }

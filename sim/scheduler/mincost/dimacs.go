@@ -15,15 +15,15 @@ func ReadDIMACS(r io.Reader) (*Graph, error) {
 	in := bufio.NewScanner(r)
 	for in.Scan() {
 		d.lines++
-		if err := d.line(strings.Fields(in.Text())); err != nil {
-			return nil, invalid(codeFlowDimacs, "Line %d of the flow graph: %v.", d.lines,
+		if err := d.readLine(strings.Fields(in.Text())); err != nil {
+			return nil, invalidNetwork(codeFlowDimacs, "Line %d of the flow graph: %v.", d.lines,
 				strings.TrimSuffix(err.Error(), "."))
 		}
 	}
 	if err := in.Err(); err != nil {
-		return nil, invalid(codeFlowDimacs, "The flow graph cannot be read after line %d: %v.", d.lines, err)
+		return nil, invalidNetwork(codeFlowDimacs, "The flow graph cannot be read after line %d: %v.", d.lines, err)
 	}
-	return d.graph()
+	return d.makeGraph()
 }
 
 // dimacs is a file as far as it was read.
@@ -44,45 +44,45 @@ type stated struct {
 // freeNodes is how many nodes a file may announce that no line of it is about.
 const freeNodes = 1 << 16
 
-func (d *dimacs) line(f []string) error {
+func (d *dimacs) readLine(f []string) error {
 	if len(f) == 0 || f[0] == "c" {
 		return nil
 	}
 	var err error
 	switch {
 	case f[0] == "p":
-		return d.problem(f)
+		return d.readProblem(f)
 	case !d.begun:
-		return invalid(codeFlowDimacs, "the problem line comes first")
+		return invalidNetwork(codeFlowDimacs, "the problem line comes first")
 	case f[0] == "n":
 		x := stated{line: d.lines}
-		if x.n, err = numbers(f[1:], 2); err == nil && (x.n[0] < 1 || x.n[0] > d.nodes) {
-			err = invalid(codeFlowDimacs, "there is no node %d", x.n[0])
+		if x.n, err = parseNumbers(f[1:], 2); err == nil && (x.n[0] < 1 || x.n[0] > d.nodes) {
+			err = invalidNetwork(codeFlowDimacs, "there is no node %d", x.n[0])
 		}
 		d.supplies = append(d.supplies, x)
 	case f[0] == "a":
 		x := stated{line: d.lines}
-		x.n, err = numbers(f[1:], 5)
+		x.n, err = parseNumbers(f[1:], 5)
 		if err == nil && (min(x.n[0], x.n[1]) < 1 || max(x.n[0], x.n[1]) > d.nodes) {
-			err = invalid(codeFlowDimacs, "an arc from %d to %d leaves the %d nodes", x.n[0], x.n[1], d.nodes)
+			err = invalidNetwork(codeFlowDimacs, "an arc from %d to %d leaves the %d nodes", x.n[0], x.n[1], d.nodes)
 		}
 		d.edges = append(d.edges, x)
 	default:
-		err = invalid(codeFlowDimacs, "a line starts with c, p, n or a, and this one with %.20q", f[0])
+		err = invalidNetwork(codeFlowDimacs, "a line starts with c, p, n or a, and this one with %.20q", f[0])
 	}
 	return err
 }
 
-// graph makes the network of a file that was read.
-func (d *dimacs) graph() (*Graph, error) {
+// makeGraph makes the network of a file that was read.
+func (d *dimacs) makeGraph() (*Graph, error) {
 	if !d.begun {
-		return nil, invalid(codeFlowDimacs, "The flow graph has no problem line (p min NODES ARCS).")
+		return nil, invalidNetwork(codeFlowDimacs, "The flow graph has no problem line (p min NODES ARCS).")
 	}
 	if int64(len(d.edges)) != d.arcs {
-		return nil, invalid(codeFlowDimacs, "The flow graph announces %d arcs and has %d.", d.arcs, len(d.edges))
+		return nil, invalidNetwork(codeFlowDimacs, "The flow graph announces %d arcs and has %d.", d.arcs, len(d.edges))
 	}
 	if most := freeNodes + 2*d.arcs + int64(len(d.supplies)); d.nodes > most {
-		return nil, invalid(codeFlowDimacs,
+		return nil, invalidNetwork(codeFlowDimacs,
 			"The flow graph announces %d nodes, of which its lines are about %d at most.",
 			d.nodes, most-freeNodes)
 	}
@@ -91,7 +91,8 @@ func (d *dimacs) graph() (*Graph, error) {
 		g.AddNode(0)
 	}
 	wrong := func(x stated, err error) error {
-		return invalid(codeFlowDimacs, "Line %d of the flow graph: %v.", x.line, strings.TrimSuffix(err.Error(), "."))
+		return invalidNetwork(codeFlowDimacs, "Line %d of the flow graph: %v.", x.line, strings.TrimSuffix(err.Error(),
+			"."))
 	}
 	for _, x := range d.supplies {
 		if err := g.SetSupply(Node(x.n[0]-1), x.n[1]); err != nil {
@@ -106,35 +107,35 @@ func (d *dimacs) graph() (*Graph, error) {
 	return g, nil
 }
 
-// numbers reads the fields of a line as integers.
-func numbers(f []string, want int) ([5]int64, error) {
+// parseNumbers reads the fields of a line as integers.
+func parseNumbers(f []string, want int) ([5]int64, error) {
 	var out [5]int64
 	if len(f) != want {
-		return out, invalid(codeFlowDimacs, "%d numbers were wanted, and %d are there", want, len(f))
+		return out, invalidNetwork(codeFlowDimacs, "%d numbers were wanted, and %d are there", want, len(f))
 	}
 	for i, s := range f {
 		n, err := strconv.ParseInt(s, 10, 64)
 		if err != nil || n < -1<<40 || n > 1<<40 {
-			return out, invalid(codeFlowDimacs, "%.40q is not an integer of a size that can be handled", s)
+			return out, invalidNetwork(codeFlowDimacs, "%.40q is not an integer of a size that can be handled", s)
 		}
 		out[i] = n
 	}
 	return out, nil
 }
 
-func (d *dimacs) problem(f []string) error {
+func (d *dimacs) readProblem(f []string) error {
 	if d.begun {
-		return invalid(codeFlowDimacs, "there is a second problem line")
+		return invalidNetwork(codeFlowDimacs, "there is a second problem line")
 	}
 	if len(f) < 2 || f[1] != "min" {
-		return invalid(codeFlowDimacs, "only min problems can be read")
+		return invalidNetwork(codeFlowDimacs, "only min problems can be read")
 	}
-	n, err := numbers(f[2:], 2)
+	n, err := parseNumbers(f[2:], 2)
 	if err != nil {
 		return err
 	}
 	if n[0] < 0 || n[0] > MaxNodes || n[1] < 0 || n[1] > MaxArcs {
-		return invalid(codeFlowDimacs, "%d nodes and %d arcs are more than can be handled", n[0], n[1])
+		return invalidNetwork(codeFlowDimacs, "%d nodes and %d arcs are more than can be handled", n[0], n[1])
 	}
 	d.begun, d.nodes, d.arcs = true, n[0], n[1]
 	return nil

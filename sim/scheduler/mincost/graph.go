@@ -125,7 +125,7 @@ func (g *Graph) nodeOK(n Node) bool {
 	return n >= 0 && int(n) < len(g.cold) && !g.cold[n].gone
 }
 
-func invalid(code fault.Code, format string, args ...any) error {
+func invalidNetwork(code fault.Code, format string, args ...any) error {
 	return fault.New(fault.Invalid, code, format, args...)
 }
 
@@ -144,12 +144,12 @@ func (g *Graph) AddNode(supply int64) Node {
 	g.cold[n].supply = supply
 	g.cold[n].fresh = true
 	g.fresh = append(g.fresh, int32(n))
-	g.give(int32(n), supply)
+	g.addSurplus(int32(n), supply)
 	return n
 }
 
-// give adds surplus to a node, and remembers the node when it has some.
-func (g *Graph) give(n int32, units int64) {
+// addSurplus adds surplus to a node, and remembers the node when it has some.
+func (g *Graph) addSurplus(n int32, units int64) {
 	c := &g.cold[n]
 	c.excess += units
 	if c.excess > 0 && !c.queued {
@@ -189,41 +189,43 @@ func (g *Graph) AddArc(from, to Node, lower, upper, cost int64) (Arc, error) {
 	tail.edges = append(tail.edges, edge{to: int32(to), cost: int32(cost), res: room, twin: j, name: 2 * int32(a)})
 	head.edges = append(head.edges, edge{to: int32(from), cost: int32(-cost), back: room, twin: i,
 		name: 2*int32(a) + 1})
-	g.place(int32(from), i)
+	g.placeEdge(int32(from), i)
 	if lower != 0 {
 		g.base += lower * cost
-		g.give(int32(from), -lower)
-		g.give(int32(to), lower)
+		g.addSurplus(int32(from), -lower)
+		g.addSurplus(int32(to), lower)
 	}
-	g.settle(a)
+	g.settleArc(a)
 	return a, nil
 }
 
 func (g *Graph) checkArc(from, to Node, lower, upper, cost int64) error {
 	switch {
 	case !g.nodeOK(from) || !g.nodeOK(to) || from == to:
-		return invalid(codeFlowArcEnds, "An arc needs two different nodes of the graph, and got %d and %d.", from, to)
+		return invalidNetwork(codeFlowArcEnds, "An arc needs two different nodes of the graph, and got %d and %d.",
+			from, to)
 	case lower < 0 || upper < lower || upper > MaxCapacity:
-		return invalid(codeFlowArcBounds, "An arc's bounds must be 0 <= lower <= upper <= %d, and are %d and %d.",
+		return invalidNetwork(codeFlowArcBounds,
+			"An arc's bounds must be 0 <= lower <= upper <= %d, and are %d and %d.",
 			MaxCapacity, lower, upper)
 	case cost < -MaxCost || cost > MaxCost:
-		return invalid(codeFlowArcCost, "An arc's cost must be from -%d to %[1]d, and is %d.", MaxCost, cost)
+		return invalidNetwork(codeFlowArcCost, "An arc's cost must be from -%d to %[1]d, and is %d.", MaxCost, cost)
 	case len(g.arcs) >= MaxArcs || len(g.hot) >= MaxNodes:
-		return invalid(codeFlowTooLarge, "The graph is larger than %d nodes or %d arcs.", MaxNodes, MaxArcs)
+		return invalidNetwork(codeFlowTooLarge, "The graph is larger than %d nodes or %d arcs.", MaxNodes, MaxArcs)
 	}
 	return nil
 }
 
-// tail gives the node an edge leads from.
-func (g *Graph) tail(name int32) int32 {
+// tailOf gives the node an edge leads from.
+func (g *Graph) tailOf(name int32) int32 {
 	if name&1 == 0 {
 		return g.arcs[name>>1].from
 	}
 	return g.arcs[name>>1].to
 }
 
-// find gives the tail of an edge, and its index in the tail's edges.
-func (g *Graph) find(name int32) (tail, i int32) {
+// findEdge gives the tail of an edge, and its index in the tail's edges.
+func (g *Graph) findEdge(name int32) (tail, i int32) {
 	a := &g.arcs[name>>1]
 	if name&1 == 0 {
 		return a.from, a.pos
@@ -231,26 +233,27 @@ func (g *Graph) find(name int32) (tail, i int32) {
 	return a.to, g.cold[a.from].edges[a.pos].twin
 }
 
-// place moves the i-th edge of a node among the live ones, or from among them, when it no longer is where it belongs.
-func (g *Graph) place(n, i int32) {
+// placeEdge moves the i-th edge of a node among the live ones, or from among them, when it no longer is where it
+// belongs.
+func (g *Graph) placeEdge(n, i int32) {
 	c := &g.cold[n]
 	switch live := c.edges[i].res > 0; {
 	case live && i >= c.live:
-		g.swap(n, i, c.live)
+		g.swapEdges(n, i, c.live)
 		c.live++
 	case !live && i < c.live:
 		c.live--
-		g.swap(n, i, c.live)
+		g.swapEdges(n, i, c.live)
 	}
 }
 
-// cut takes the i-th edge out of a node's edges; others take its place.
-func (g *Graph) cut(n, i int32) {
+// cutEdge takes the i-th edge out of a node's edges; others take its place.
+func (g *Graph) cutEdge(n, i int32) {
 	c := &g.cold[n]
 	fill := func(with int32) {
 		if with != i {
 			c.edges[i] = c.edges[with]
-			g.moved(&c.edges[i], i)
+			g.noteMoved(&c.edges[i], i)
 		}
 		i = with
 	}
@@ -262,27 +265,27 @@ func (g *Graph) cut(n, i int32) {
 	c.edges = c.edges[:i]
 }
 
-func (g *Graph) swap(n, i, j int32) {
+func (g *Graph) swapEdges(n, i, j int32) {
 	if i == j {
 		return
 	}
 	es := g.cold[n].edges
 	es[i], es[j] = es[j], es[i]
-	g.moved(&es[i], i)
-	g.moved(&es[j], j)
+	g.noteMoved(&es[i], i)
+	g.noteMoved(&es[j], j)
 }
 
-// moved writes down where an edge is now.
-func (g *Graph) moved(e *edge, i int32) {
+// noteMoved writes down where an edge is now.
+func (g *Graph) noteMoved(e *edge, i int32) {
 	g.cold[e.to].edges[e.twin].twin = i
 	if e.name&1 == 0 {
 		g.arcs[e.name>>1].pos = i
 	}
 }
 
-// push sends units along an edge and keeps both tails' live edges in front. It does not touch the excesses.
-func (g *Graph) push(name int32, units int32) {
-	tail, i := g.find(name)
+// pushFlow sends units along an edge and keeps both tails' live edges in front. It does not touch the excesses.
+func (g *Graph) pushFlow(name int32, units int32) {
+	tail, i := g.findEdge(name)
 	g.pushAt(tail, i, units)
 }
 
@@ -292,12 +295,12 @@ func (g *Graph) pushAt(tail, i, units int32) {
 	head, j := e.to, e.twin
 	t := &g.cold[head].edges[j]
 	e.res, e.back, t.res, t.back = e.res-units, e.back+units, t.res+units, t.back-units
-	g.place(tail, i)
-	g.place(head, j)
+	g.placeEdge(tail, i)
+	g.placeEdge(head, j)
 }
 
-// shift is push together with the excesses.
-func (g *Graph) shift(name int32, units int32) {
+// shiftFlow is push together with the excesses.
+func (g *Graph) shiftFlow(name int32, units int32) {
 	if units == 0 {
 		return
 	}
@@ -305,15 +308,15 @@ func (g *Graph) shift(name int32, units int32) {
 	if name&1 == 1 {
 		from, to = to, from
 	}
-	g.push(name, units)
-	g.give(from, -int64(units))
-	g.give(to, int64(units))
+	g.pushFlow(name, units)
+	g.addSurplus(from, -int64(units))
+	g.addSurplus(to, int64(units))
 }
 
-// settle restores the invariant of an arc whose cost, bounds or ends' prices changed: no residual edge has a negative
+// settleArc restores the invariant of an arc whose cost, bounds or ends' prices changed: no residual edge has a negative
 // reduced cost. What it moves shows up as surplus, which Solve then sends elsewhere. An arc of a node that has no price
 // yet waits for the price.
-func (g *Graph) settle(a Arc) {
+func (g *Graph) settleArc(a Arc) {
 	at := g.arcs[a]
 	if !g.solved || g.cold[at.from].fresh || g.cold[at.to].fresh {
 		return
@@ -321,14 +324,14 @@ func (g *Graph) settle(a Arc) {
 	e := g.cold[at.from].edges[at.pos]
 	switch rc := int64(e.cost) + g.hot[at.to].price - g.hot[at.from].price; {
 	case rc < 0:
-		g.shift(2*int32(a), e.res)
+		g.shiftFlow(2*int32(a), e.res)
 	case rc > 0:
-		g.shift(2*int32(a)+1, e.back)
+		g.shiftFlow(2*int32(a)+1, e.back)
 	}
 }
 
-// forward gives the forward edge of an arc.
-func (g *Graph) forward(a Arc) *edge {
+// forwardEdge gives the forward edge of an arc.
+func (g *Graph) forwardEdge(a Arc) *edge {
 	at := &g.arcs[a]
 	return &g.cold[at.from].edges[at.pos]
 }

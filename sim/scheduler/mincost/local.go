@@ -11,15 +11,15 @@ const (
 	localTries  = 4 // searches from one source
 )
 
-// local works the sources off one by one. A free place is usually near, so that a search reads few edges. One that
-// meets its limit keeps what it learnt, the raised prices, and its source is tried again after the others; where that
-// does not help either, as when nearly all nodes are tied, the source is left for a search from all.
+// solveLocally works the sources off one by one. A free place is usually near, so that a search reads few edges. One
+// that meets its limit keeps what it learnt, the raised prices, and its source is tried again after the others; where
+// that does not help either, as when nearly all nodes are tied, the source is left for a search from all.
 //
 // It says whether it was worth while.
-func (g *Graph) local() bool {
+func (g *Graph) solveLocally() bool {
 	misses, fails, tries := 0, 0, 0
 	for range localTries {
-		g.compact()
+		g.compactSources()
 		if len(g.sources) == 0 {
 			return true
 		}
@@ -30,11 +30,11 @@ func (g *Graph) local() bool {
 					return false
 				}
 				g.stats.Local++
-				reach, end := g.search([]int32{s}, 1, localBudget)
+				reach, end := g.searchPaths([]int32{s}, 1, localBudget)
 				if reach < 0 {
 					return false // there is no way at all: the search from all sources says how much is left over
 				}
-				g.raise(reach)
+				g.raisePrices(reach)
 				if end < 0 {
 					g.stats.GaveUp++
 					misses++
@@ -42,25 +42,25 @@ func (g *Graph) local() bool {
 					break
 				}
 				misses = 0
-				g.trace(end)
-				g.send(s, end)
+				g.tracePath(end)
+				g.sendAlongPath(s, end)
 			}
 		}
 	}
 	return true
 }
 
-// trace makes path the shortest path to end.
-func (g *Graph) trace(end int32) {
+// tracePath makes path the shortest path to end.
+func (g *Graph) tracePath(end int32) {
 	g.path = g.path[:0]
-	for e := g.hot[end].by; e >= 0; e = g.hot[g.tail(e)].by {
+	for e := g.hot[end].by; e >= 0; e = g.hot[g.tailOf(e)].by {
 		g.path = append(g.path, e)
 	}
 }
 
-// backwards fills the places that changes have freed. Who would rather be there is usually near, or nobody is and the
-// place stays empty, which is the surplus of the node all places lead to; so each is searched for from the place.
-func (g *Graph) backwards() {
+// fillFreedPlaces fills the places that changes have freed. Who would rather be there is usually near, or nobody is and
+// the place stays empty, which is the surplus of the node all places lead to; so each is searched for from the place.
+func (g *Graph) fillFreedPlaces() {
 	misses := 0
 	for _, n := range g.takers {
 		c := &g.cold[n]
@@ -79,10 +79,10 @@ func (g *Graph) backwards() {
 			}
 			misses = 0
 			g.path = g.path[:0]
-			for e := g.hot[start].by; e >= 0; e = g.hot[g.tail(e^1)].by {
+			for e := g.hot[start].by; e >= 0; e = g.hot[g.tailOf(e^1)].by {
 				g.path = append(g.path, e)
 			}
-			g.send(start, n)
+			g.sendAlongPath(start, n)
 		}
 	}
 	g.takers = g.takers[:0]
@@ -96,13 +96,13 @@ func (g *Graph) searchBack(from []int32, want, budget int64) (reach int64, start
 	for _, n := range from {
 		h := &g.hot[n]
 		h.epoch, h.dist, h.level, h.by = g.epoch, 0, 0, -1
-		g.heap.push(0, n)
+		g.heap.pushNode(0, n)
 	}
 	reach, start = -1, -1
 	limit, scanned := int64(math.MaxInt64), int64(0)
 	defer func() { g.stats.Scanned += scanned }()
 	for g.heap.size > 0 {
-		it := g.heap.pop()
+		it := g.heap.popLeast()
 		h, c := &g.hot[it.node], &g.cold[it.node]
 		if it.key > h.dist {
 			continue
@@ -137,7 +137,7 @@ func (g *Graph) searchBack(from []int32, want, budget int64) (reach int64, start
 			if want == 1 && g.cold[tail].excess > 0 {
 				limit = d
 			}
-			g.heap.push(d, tail)
+			g.heap.pushNode(d, tail)
 		}
 	}
 	return reach, start

@@ -9,7 +9,7 @@ type offer struct {
 // offers is a heap with the cheapest first. An edge may be in it twice.
 type offers []offer
 
-func (h *offers) push(o offer) {
+func (h *offers) pushOffer(o offer) {
 	s := append(*h, o)
 	*h = s
 	for i := len(s) - 1; i > 0; {
@@ -22,16 +22,16 @@ func (h *offers) push(o offer) {
 	}
 }
 
-// drop takes the first away.
-func (h *offers) drop() {
+// dropFirst takes the first away.
+func (h *offers) dropFirst() {
 	s := *h
 	s[0] = s[len(s)-1]
 	*h = s[:len(s)-1]
-	h.down()
+	h.siftDown()
 }
 
-// down brings the first to its place, after its cost rose.
-func (h *offers) down() {
+// siftDown brings the first to its place, after its cost rose.
+func (h *offers) siftDown() {
 	s := *h
 	for i, k := 0, 1; k < len(s); k = 2*i + 1 {
 		if k+1 < len(s) && s[k+1].cost < s[k].cost {

@@ -23,16 +23,16 @@ func (r *radix) reset() {
 	r.last, r.head, r.size = 0, 0, 0
 }
 
-func (r *radix) push(key int64, node int32) {
+func (r *radix) pushNode(key int64, node int32) {
 	b := bits.Len64(uint64(key ^ r.last))
 	r.buckets[b] = append(r.buckets[b], item{key, node})
 	r.size++
 }
 
-// pop gives the item with the least key; the queue must not be empty.
-func (r *radix) pop() item {
+// popLeast gives the item with the least key; the queue must not be empty.
+func (r *radix) popLeast() item {
 	if r.head == len(r.buckets[0]) {
-		r.refill()
+		r.refillBucket()
 	}
 	it := r.buckets[0][r.head]
 	r.head++
@@ -40,7 +40,7 @@ func (r *radix) pop() item {
 	return it
 }
 
-func (r *radix) refill() {
+func (r *radix) refillBucket() {
 	r.buckets[0], r.head = r.buckets[0][:0], 0
 	b := 1
 	for len(r.buckets[b]) == 0 {

@@ -22,25 +22,25 @@ func (g *Graph) Solve() (Result, error) {
 		sum += g.cold[i].supply
 	}
 	if sum != 0 {
-		return Result{}, invalid(codeFlowUnbalanced, "The supplies must sum to zero, and sum to %d.", sum)
+		return Result{}, invalidNetwork(codeFlowUnbalanced, "The supplies must sum to zero, and sum to %d.", sum)
 	}
 	skip, pause := 0, 1 // rounds without searches from one source
-	if g.price() {
+	if g.priceNodes() {
 		skip = 1 // at first most surplus has a tight way out, and a blocking flow finds them all at once
 	} else {
-		g.backwards()
+		g.fillFreedPlaces()
 	}
 	for {
-		if skip--; skip < 0 && !g.local() {
+		if skip--; skip < 0 && !g.solveLocally() {
 			skip, pause = pause, 2*pause
 		}
-		left := g.compact()
+		left := g.compactSources()
 		if left == 0 {
 			return Result{Cost: g.Cost(), Stats: g.stats}, nil
 		}
 		if g.stats.Auctions == 0 && g.auctionPays(left) {
 			g.stats.Auctions++
-			g.auction()
+			g.runAuction()
 			continue
 		}
 		g.stats.Searches++
@@ -50,7 +50,7 @@ func (g *Graph) Solve() (Result, error) {
 				"no flow meets every supply: %d units have nowhere to go", left)
 		}
 		for _, s := range g.sources {
-			g.augment(s, reach)
+			g.augmentPaths(s, reach)
 		}
 	}
 }
@@ -78,16 +78,16 @@ func (g *Graph) searchAll(left int64) (reach int64) {
 		g.lowerTo(reach)
 		return reach
 	}
-	reach, end := g.search(g.sources, left, math.MaxInt64)
+	reach, end := g.searchPaths(g.sources, left, math.MaxInt64)
 	if end < 0 {
 		return -1
 	}
-	g.raise(reach)
+	g.raisePrices(reach)
 	return reach
 }
 
-// compact drops the nodes without surplus from the sources, and gives the sum of the surplus.
-func (g *Graph) compact() int64 {
+// compactSources drops the nodes without surplus from the sources, and gives the sum of the surplus.
+func (g *Graph) compactSources() int64 {
 	var left int64
 	kept := g.sources[:0]
 	for _, n := range g.sources {
@@ -107,8 +107,9 @@ func (g *Graph) compact() int64 {
 	return left
 }
 
-// price gives every new node its price, and restores the invariant on the arcs around it. It says whether all are new.
-func (g *Graph) price() (first bool) {
+// priceNodes gives every new node its price, and restores the invariant on the arcs around it. It says whether all are
+// new.
+func (g *Graph) priceNodes() (first bool) {
 	if !g.solved {
 		g.solved = true
 		g.priceAll()
@@ -145,25 +146,25 @@ func (g *Graph) price() (first bool) {
 			g.path = append(g.path, g.cold[n].edges[i].name)
 		}
 		for _, e := range g.path {
-			g.settle(Arc(e / 2))
+			g.settleArc(Arc(e / 2))
 		}
 	}
 	g.fresh = g.fresh[:0]
 	return false
 }
 
-// search runs Dijkstra's algorithm over reduced costs from the sources, until the nodes that take flow which it has
+// searchPaths runs Dijkstra's algorithm over reduced costs from the sources, until the nodes that take flow which it has
 // reached take what is wanted, or all are found. It gives the distance of the last such node, and the node: when prices
 // are raised to that distance the shortest ways to all of them are tight. When the budget of edges is used up first it
 // gives the distance up to which it knows everything, and node -1; when there is no way it gives distance -1.
-func (g *Graph) search(from []int32, want, budget int64) (reach int64, end int32) {
+func (g *Graph) searchPaths(from []int32, want, budget int64) (reach int64, end int32) {
 	g.nextEpoch()
 	g.heap.reset()
 	g.touched = g.touched[:0]
 	for _, s := range from {
 		h := &g.hot[s]
 		h.epoch, h.dist, h.level, h.by = g.epoch, 0, 0, -1
-		g.heap.push(0, s)
+		g.heap.pushNode(0, s)
 		g.touched = append(g.touched, s)
 	}
 	reach, end = math.MaxInt64, -1
@@ -171,7 +172,7 @@ func (g *Graph) search(from []int32, want, budget int64) (reach int64, end int32
 	scanned := int64(0)
 	defer func() { g.stats.Scanned += scanned }()
 	for g.heap.size > 0 && want > 0 {
-		it := g.heap.pop()
+		it := g.heap.popLeast()
 		if it.key > limit {
 			break
 		}
@@ -207,7 +208,7 @@ func (g *Graph) search(from []int32, want, budget int64) (reach int64, end int32
 			if want == 1 && g.cold[ed.to].excess < 0 {
 				limit = d
 			}
-			g.heap.push(d, ed.to)
+			g.heap.pushNode(d, ed.to)
 		}
 	}
 	if end < 0 {
@@ -237,8 +238,8 @@ func (g *Graph) lowerTo(reach int64) {
 	}
 }
 
-// raise lifts the prices of all nodes nearer than reach, which makes the shortest ways tight.
-func (g *Graph) raise(reach int64) {
+// raisePrices lifts the prices of all nodes nearer than reach, which makes the shortest ways tight.
+func (g *Graph) raisePrices(reach int64) {
 	for _, n := range g.touched {
 		if h := &g.hot[n]; h.dist < reach {
 			h.price += reach - h.dist
@@ -246,16 +247,16 @@ func (g *Graph) raise(reach int64) {
 	}
 }
 
-// augment sends a source's surplus along tight edges that lead to a higher level, depth first, until none is left or
-// no way is. An edge once found useless stays so for this search, because levels make the ways acyclic; cur walks
+// augmentPaths sends a source's surplus along tight edges that lead to a higher level, depth first, until none is left
+// or no way is. An edge once found useless stays so for this search, because levels make the ways acyclic; cur walks
 // downwards, because pushing moves only edges at or above it.
-func (g *Graph) augment(s int32, reach int64) {
+func (g *Graph) augmentPaths(s int32, reach int64) {
 	g.path = g.path[:0]
 	u := s
 	for {
 		cu := &g.cold[u]
 		if cu.excess < 0 {
-			g.send(s, u)
+			g.sendAlongPath(s, u)
 			if g.cold[s].excess <= 0 {
 				return
 			}
@@ -263,23 +264,23 @@ func (g *Graph) augment(s int32, reach int64) {
 			u = s
 			continue
 		}
-		if e := g.advance(u, reach); e >= 0 {
+		if e := g.nextTightEdge(u, reach); e >= 0 {
 			g.path = append(g.path, e)
-			u = g.tail(e ^ 1)
+			u = g.tailOf(e ^ 1)
 			continue
 		}
 		if u == s {
 			return
 		}
 		k := len(g.path) - 1
-		u = g.tail(g.path[k])
+		u = g.tailOf(g.path[k])
 		g.path = g.path[:k]
 		g.cold[u].cur--
 	}
 }
 
-// advance gives the next edge of u that is tight and leads on, or -1.
-func (g *Graph) advance(u int32, reach int64) int32 {
+// nextTightEdge gives the next edge of u that is tight and leads on, or -1.
+func (g *Graph) nextTightEdge(u int32, reach int64) int32 {
 	c := &g.cold[u]
 	if c.epoch != g.epoch {
 		c.epoch, c.cur = g.epoch, c.live-1
@@ -295,15 +296,15 @@ func (g *Graph) advance(u int32, reach int64) int32 {
 	return -1
 }
 
-// send moves as much as the path allows from its start to its end.
-func (g *Graph) send(from, to int32) {
+// sendAlongPath moves as much as the path allows from its start to its end.
+func (g *Graph) sendAlongPath(from, to int32) {
 	units := min(g.cold[from].excess, -g.cold[to].excess, math.MaxInt32)
 	for _, e := range g.path {
-		tail, i := g.find(e)
+		tail, i := g.findEdge(e)
 		units = min(units, int64(g.cold[tail].edges[i].res))
 	}
 	for _, e := range g.path {
-		g.push(e, int32(units))
+		g.pushFlow(e, int32(units))
 	}
 	g.cold[from].excess -= units
 	g.cold[to].excess += units
@@ -319,7 +320,7 @@ func (g *Graph) Verify() error {
 		if at.pos < 0 {
 			continue
 		}
-		e := g.forward(Arc(a))
+		e := g.forwardEdge(Arc(a))
 		net[at.from] -= g.Flow(Arc(a))
 		net[at.to] += g.Flow(Arc(a))
 		rc := int64(e.cost) + g.hot[at.to].price - g.hot[at.from].price

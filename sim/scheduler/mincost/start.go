@@ -22,15 +22,15 @@ func (g *Graph) priceAll() {
 		if g.arcs[a].pos < 0 {
 			continue
 		}
-		if e := g.forward(Arc(a)); e.cost < 0 {
-			g.shift(2*int32(a), e.res)
+		if e := g.forwardEdge(Arc(a)); e.cost < 0 {
+			g.shiftFlow(2*int32(a), e.res)
 		}
 	}
-	surplus := g.compact()
+	surplus := g.compactSources()
 	narrow, wide := make([]int64, len(g.hot)), make([]int64, len(g.hot))
-	room := g.distances(narrow, func(res int64) bool { return res < surplus })
-	g.distances(wide, func(res int64) bool { return res >= surplus })
-	toll := g.toll(narrow, wide, room)
+	room := g.fillDistances(narrow, func(res int64) bool { return res < surplus })
+	g.fillDistances(wide, func(res int64) bool { return res >= surplus })
+	toll := g.narrowToll(narrow, wide, room)
 	var most int64
 	for i := range g.hot {
 		p := wide[i]
@@ -49,7 +49,7 @@ func (g *Graph) priceAll() {
 	}
 	for a := range g.arcs {
 		if g.arcs[a].pos >= 0 {
-			g.settle(Arc(a))
+			g.settleArc(Arc(a))
 		}
 	}
 	for _, n := range g.takers {
@@ -60,9 +60,9 @@ func (g *Graph) priceAll() {
 
 const far = math.MaxInt64 / 2
 
-// distances fills dist with the length of each node's shortest way to a node that takes flow, over last edges that
+// fillDistances fills dist with the length of each node's shortest way to a node that takes flow, over last edges that
 // match only, and gives how much those edges carry.
-func (g *Graph) distances(dist []int64, match func(res int64) bool) (room int64) {
+func (g *Graph) fillDistances(dist []int64, match func(res int64) bool) (room int64) {
 	g.heap.reset()
 	for i := range dist {
 		dist[i] = far
@@ -79,7 +79,7 @@ func (g *Graph) distances(dist []int64, match func(res int64) bool) (room int64)
 			}
 			if d := key - int64(e.cost); d < dist[e.to] {
 				dist[e.to] = d
-				g.heap.push(d, e.to)
+				g.heap.pushNode(d, e.to)
 			}
 		}
 	}
@@ -89,15 +89,15 @@ func (g *Graph) distances(dist []int64, match func(res int64) bool) (room int64)
 		}
 	}
 	for g.heap.size > 0 {
-		if it := g.heap.pop(); it.key == dist[it.node] {
+		if it := g.heap.popLeast(); it.key == dist[it.node] {
 			relax(it.node, it.key, false)
 		}
 	}
 	return room
 }
 
-// toll gives what every unit over a narrow edge must pay so that no more than room of them want to.
-func (g *Graph) toll(narrow, wide []int64, room int64) int64 {
+// narrowToll gives what every unit over a narrow edge must pay so that no more than room of them want to.
+func (g *Graph) narrowToll(narrow, wide []int64, room int64) int64 {
 	type want struct{ gain, units int64 }
 	var wants []want
 	for _, s := range g.sources {

@@ -58,13 +58,13 @@ func New(fleet scheduler.Fleet, opt Options) *Pigeon {
 		g := w % groups
 		p.group[w], p.special[w] = int32(g), w < fleet.Reserve
 		for range max(1, fleet.Slots) {
-			p.masters[g].rest(int32(w), p.special[w])
+			p.masters[g].restWorker(int32(w), p.special[w])
 		}
 	}
 	return p
 }
 
-func (m *master) rest(worker int32, special bool) {
+func (m *master) restWorker(worker int32, special bool) {
 	if special {
 		m.reserved = append(m.reserved, worker)
 	} else {
@@ -88,19 +88,19 @@ func (p *Pigeon) Deliver(d *scheduler.Env, msg scheduler.Msg) {
 	case kindStart:
 		d.Run(msg.To, msg.Job, msg.Task, 0)
 	case kindTask:
-		p.arrived(d, &p.masters[msg.To], task{msg.Job, msg.Task})
+		p.taskArrived(d, &p.masters[msg.To], task{msg.Job, msg.Task})
 	case kindFree:
-		p.freed(d, &p.masters[msg.To], msg.From)
+		p.workerFreed(d, &p.masters[msg.To], msg.From)
 	}
 }
 
-func (p *Pigeon) arrived(d *scheduler.Env, m *master, t task) {
+func (p *Pigeon) taskArrived(d *scheduler.Env, m *master, t task) {
 	long := d.Jobs[t.job].Long
 	switch {
 	case len(m.idle) > 0:
-		p.start(d, pop(&m.idle), t)
+		p.startTask(d, popFirst(&m.idle), t)
 	case !long && len(m.reserved) > 0:
-		p.start(d, pop(&m.reserved), t)
+		p.startTask(d, popFirst(&m.reserved), t)
 	case long:
 		m.long = append(m.long, t)
 	default:
@@ -108,33 +108,33 @@ func (p *Pigeon) arrived(d *scheduler.Env, m *master, t task) {
 	}
 }
 
-func pop(list *[]int32) int32 {
+func popFirst(list *[]int32) int32 {
 	n := len(*list) - 1
 	w := (*list)[n]
 	*list = (*list)[:n]
 	return w
 }
 
-func (p *Pigeon) start(d *scheduler.Env, worker int32, t task) {
+func (p *Pigeon) startTask(d *scheduler.Env, worker int32, t task) {
 	d.Send(scheduler.Msg{Kind: kindStart, To: worker, Job: t.job, Task: t.n})
 }
 
-// freed gives a free worker the next task: a short job's, unless that many have gone before a waiting long job's.
-func (p *Pigeon) freed(d *scheduler.Env, m *master, worker int32) {
+// workerFreed gives a free worker the next task: a short job's, unless that many have gone before a waiting long job's.
+func (p *Pigeon) workerFreed(d *scheduler.Env, m *master, worker int32) {
 	special := p.special[worker]
 	switch {
 	case len(m.short) > 0 && (special || m.streak < p.opt.Weight || len(m.long) == 0):
 		m.streak++
 		t := m.short[0]
 		m.short = m.short[1:]
-		p.start(d, worker, t)
+		p.startTask(d, worker, t)
 	case len(m.long) > 0 && !special:
 		m.streak = 0
 		t := m.long[0]
 		m.long = m.long[1:]
-		p.start(d, worker, t)
+		p.startTask(d, worker, t)
 	default:
-		m.rest(worker, special)
+		m.restWorker(worker, special)
 	}
 }
 

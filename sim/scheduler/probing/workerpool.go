@@ -109,7 +109,7 @@ func (f *WorkerPool) Deliver(d *scheduler.Env, m scheduler.Msg) {
 		w := &f.Workers[m.To]
 		for i := range w.Queue {
 			if w.Queue[i].Job == m.Job {
-				w.remove(i)
+				w.removeAt(i)
 				break
 			}
 		}
@@ -124,7 +124,7 @@ func (f *WorkerPool) Add(d *scheduler.Env, worker, job int32) {
 		w.LongQueued++
 	}
 	if w.Free > 0 {
-		f.serve(d, worker)
+		f.serveNext(d, worker)
 	}
 }
 
@@ -134,7 +134,7 @@ func (f *WorkerPool) Freed(d *scheduler.Env, worker int32) {
 	w.Free++
 	w.RunsLong = false
 	if len(w.Queue) > 0 {
-		f.serve(d, worker)
+		f.serveNext(d, worker)
 	} else if f.Idle != nil {
 		f.Idle(d, worker)
 	}
@@ -146,13 +146,13 @@ func (f *WorkerPool) Ended(d *scheduler.Env, worker, _, _ int32) {
 	f.Freed(d, worker)
 }
 
-// serve asks the buyer of the next reservation for a task, and runs it when there is one.
-func (f *WorkerPool) serve(d *scheduler.Env, worker int32) {
+// serveNext asks the buyer of the next reservation for a task, and runs it when there is one.
+func (f *WorkerPool) serveNext(d *scheduler.Env, worker int32) {
 	w := &f.Workers[worker]
 	w.Free--
 	pos := 0
 	if f.Order != FIFO {
-		if pos = f.choose(d, w); pos < 0 {
+		if pos = f.chooseReservation(d, w); pos < 0 {
 			d.Note(0, scheduler.Msg{Kind: KindFree, To: worker})
 			return
 		}
@@ -180,7 +180,7 @@ func (f *WorkerPool) serve(d *scheduler.Env, worker int32) {
 			d.Note(trip, scheduler.Msg{Kind: KindLess, Job: job})
 		}
 		if f.Cancel && j.Left() == 0 {
-			f.cancel(d, job)
+			f.cancelProbes(d, job)
 		}
 	}
 	if f.Order != FIFO && given && (f.Order == SRPT || !j.Long) {
@@ -189,11 +189,11 @@ func (f *WorkerPool) serve(d *scheduler.Env, worker int32) {
 		}
 	}
 	if f.Order != StickyIn || !given || j.Long {
-		w.remove(pos)
+		w.removeAt(pos)
 	}
 }
 
-func (f *WorkerPool) cancel(d *scheduler.Env, job int32) {
+func (f *WorkerPool) cancelProbes(d *scheduler.Env, job int32) {
 	for _, w := range f.where[job] {
 		d.Messages++
 		d.Outs = append(d.Outs, scheduler.Out{Msg: scheduler.Msg{Kind: KindCancel, To: w, Job: job}, After: d.Delay})
@@ -201,8 +201,8 @@ func (f *WorkerPool) cancel(d *scheduler.Env, job int32) {
 	f.where[job] = nil
 }
 
-// remove takes a reservation out of the queue, which keeps its order.
-func (w *Worker) remove(i int) {
+// removeAt takes a reservation out of the queue, which keeps its order.
+func (w *Worker) removeAt(i int) {
 	if i == 0 && len(w.Queue) < cap(w.Queue) {
 		w.Queue = w.Queue[1:]
 		return
@@ -210,7 +210,7 @@ func (w *Worker) remove(i int) {
 	w.Queue = append(w.Queue[:i], w.Queue[i+1:]...)
 }
 
-func (f *WorkerPool) remaining(d *scheduler.Env, job int32) scheduler.Time {
+func (f *WorkerPool) remainingWork(d *scheduler.Env, job int32) scheduler.Time {
 	if f.Lag {
 		return f.left[job]
 	}
@@ -222,20 +222,20 @@ func (f *WorkerPool) remaining(d *scheduler.Env, job int32) scheduler.Time {
 
 const never = scheduler.Time(1) << 62
 
-// choose gives the place in the queue of the reservation with least remaining work that overtakes nobody beyond the
-// cap; -1 when the queue has become empty. A long job's reservation at the head is always next. With StickyIn,
-// reservations of jobs that have no tasks left are dropped on the way.
-func (f *WorkerPool) choose(d *scheduler.Env, w *Worker) int {
+// chooseReservation gives the place in the queue of the reservation with least remaining work that overtakes nobody
+// beyond the cap; -1 when the queue has become empty. A long job's reservation at the head is always next. With
+// StickyIn, reservations of jobs that have no tasks left are dropped on the way.
+func (f *WorkerPool) chooseReservation(d *scheduler.Env, w *Worker) int {
 	best, chosen, slack := never, -1, never
 	for i := 0; i < len(w.Queue); {
 		job := w.Queue[i].Job
-		left := f.remaining(d, job)
+		left := f.remainingWork(d, job)
 		j := &d.Jobs[job]
 		if f.Order == StickyIn && left == -1 {
 			if j.Long {
 				w.LongQueued--
 			}
-			w.remove(i)
+			w.removeAt(i)
 			continue
 		}
 		if f.Order == StickyIn && j.Long && i == 0 {

@@ -8,18 +8,18 @@ import (
 	"github.com/soukhq/souk/sim/scheduler"
 )
 
-// better sees to it that the others learn of work that has come to b.
-func (m *Market) better(d *scheduler.Env, b *buyer) {
+// announceWork sees to it that the others learn of work that has come to b.
+func (m *Market) announceWork(d *scheduler.Env, b *buyer) {
 	bid := b.queue.Bid()
 	if bid.Short < b.lastBid.Short || bid.Long < b.lastBid.Long {
 		m.tellIn(d, b, tellGap)
 	}
-	m.worse(d, b)
+	m.announceLoss(d, b)
 }
 
-// worse sees to it that the others learn, less urgently, that b no longer has what it offered; and, when enough has
-// changed to be worth the messages, how many offers rest with it.
-func (m *Market) worse(d *scheduler.Env, b *buyer) {
+// announceLoss sees to it that the others learn, less urgently, that b no longer has what it offered; and, when enough
+// has changed to be worth the messages, how many offers rest with it.
+func (m *Market) announceLoss(d *scheduler.Env, b *buyer) {
 	bid := b.queue.Bid()
 	if bid.Short > b.lastBid.Short || bid.Long > b.lastBid.Long {
 		m.tellIn(d, b, worseGap)
@@ -40,7 +40,7 @@ func (m *Market) worse(d *scheduler.Env, b *buyer) {
 func (m *Market) tellIn(d *scheduler.Env, b *buyer, gap scheduler.Time) {
 	at := b.lastTell + gap
 	if at <= d.Now {
-		m.tell(d, b)
+		m.sendBulletin(d, b)
 		return
 	}
 	if !b.telling || at < b.tellAt {
@@ -49,8 +49,8 @@ func (m *Market) tellIn(d *scheduler.Env, b *buyer, gap scheduler.Time) {
 	}
 }
 
-// tell sends a bulletin to all other buyers.
-func (m *Market) tell(d *scheduler.Env, b *buyer) {
+// sendBulletin sends a bulletin to all other buyers.
+func (m *Market) sendBulletin(d *scheduler.Env, b *buyer) {
 	b.lastBid, b.lastTell, b.credit = b.queue.Bid(), d.Now, 0
 	b.lastResting = [2]int32{int32(len(b.resting[0])), int32(len(b.resting[1]))}
 	// resting offers are told in one number: those of reserved workers are the part that long jobs cannot use
@@ -67,8 +67,8 @@ func (m *Market) tell(d *scheduler.Env, b *buyer) {
 	}
 }
 
-// bulletins takes a bulletin in, and sends offers that rest here to the work it tells of.
-func (m *Market) bulletins(d *scheduler.Env, b *buyer, msg scheduler.Msg) {
+// takeBulletin takes a bulletin in, and sends offers that rest here to the work it tells of.
+func (m *Market) takeBulletin(d *scheduler.Env, b *buyer, msg scheduler.Msg) {
 	from := msg.From
 	if msg.At < b.heard[from] {
 		return // an older one that came late
@@ -82,7 +82,7 @@ func (m *Market) bulletins(d *scheduler.Env, b *buyer, msg scheduler.Msg) {
 			continue
 		}
 		for wanted > 0 {
-			r, ok := m.unrest(b, side)
+			r, ok := m.takeResting(b, side)
 			if !ok {
 				break
 			}
@@ -90,7 +90,7 @@ func (m *Market) bulletins(d *scheduler.Env, b *buyer, msg scheduler.Msg) {
 			d.Send(scheduler.Msg{Kind: kindOffer, To: from, From: r.worker, Offer: r.offer, Hops: 1, Sure: true})
 		}
 	}
-	m.worse(d, b)
+	m.announceLoss(d, b)
 }
 
 // Died implements scheduler.Mortal.
@@ -111,8 +111,8 @@ func (m *Market) Lost(d *scheduler.Env, w, job, n int32) {
 			}
 		}
 	}
-	b.queue.Return(terms(d, job), n)
-	m.settle(d, b)
+	b.queue.Return(jobTerms(d, job), n)
+	m.settleWork(d, b)
 }
 
 // Noticed implements scheduler.Mortal: what was granted to the worker and not answered goes back into the queues.
@@ -132,7 +132,7 @@ func (m *Market) Noticed(d *scheduler.Env, w int32) {
 			b.queue.Return(p.terms, p.granted.Task)
 		}
 		if len(back) > 0 {
-			m.settle(d, b)
+			m.settleWork(d, b)
 		}
 	}
 }
@@ -140,5 +140,5 @@ func (m *Market) Noticed(d *scheduler.Env, w int32) {
 // Back implements scheduler.Mortal.
 func (m *Market) Back(d *scheduler.Env, w int32) {
 	m.workers[w].down, m.workers[w].gone = false, false
-	m.offer(d, w)
+	m.sendOffer(d, w)
 }

@@ -110,7 +110,7 @@ func New(fleet scheduler.Fleet, rules auction.Rules, buyers int) *Market {
 		b := &m.buyers[wk.home]
 		offer := wk.Free()
 		wk.Acknowledge(offer)
-		side := m.side(int32(w))
+		side := m.sideOf(int32(w))
 		b.resting[side] = append(b.resting[side], rest{int32(w), offer})
 	}
 	for i := range m.buyers {
@@ -124,15 +124,15 @@ func New(fleet scheduler.Fleet, rules auction.Rules, buyers int) *Market {
 	return m
 }
 
-// side is 0 for a reserved worker, else 1.
-func (m *Market) side(worker int32) int {
+// sideOf is 0 for a reserved worker, else 1.
+func (m *Market) sideOf(worker int32) int {
 	if worker < m.reserve {
 		return 0
 	}
 	return 1
 }
 
-func terms(d *scheduler.Env, job int32) auction.JobTasks {
+func jobTerms(d *scheduler.Env, job int32) auction.JobTasks {
 	j := &d.Jobs[job]
 	return auction.JobTasks{Job: job, Tasks: j.Tasks, Long: j.Long, Submitted: j.Submitted, Estimate: j.Estimate}
 }
@@ -145,13 +145,13 @@ func (m *Market) Arrive(d *scheduler.Env, job int32) {
 	}
 	d.Jobs[job].Buyer %= int32(len(m.buyers))
 	b := &m.buyers[d.Jobs[job].Buyer]
-	work := terms(d, job)
+	work := jobTerms(d, job)
 	b.queue.Observe(work)
 	work.Next = m.grantRange(d, b, work, 0, work.Tasks)
-	work.Next = m.delegate(d, b, work)
+	work.Next = m.delegateTasks(d, b, work)
 	if work.Next < work.Tasks {
 		b.queue.Add(work)
-		m.better(d, b)
+		m.announceWork(d, b)
 	}
 }
 
@@ -162,32 +162,32 @@ func (m *Market) grantRange(d *scheduler.Env, b *buyer, work auction.JobTasks, f
 			continue
 		}
 		for from < end {
-			r, ok := m.unrest(b, side)
+			r, ok := m.takeResting(b, side)
 			if !ok {
 				break
 			}
-			m.grant(d, b, r, work, from)
+			m.sendGrant(d, b, r, work, from)
 			from++
 		}
 	}
 	return from
 }
 
-// unrest takes out the newest resting offer that has not been answered, of a worker that is not known to be gone.
-func (m *Market) unrest(b *buyer, side int) (rest, bool) {
+// takeResting takes out the newest resting offer that has not been answered, of a worker that is not known to be gone.
+func (m *Market) takeResting(b *buyer, side int) (rest, bool) {
 	for n := len(b.resting[side]); n > 0; n = len(b.resting[side]) {
 		r := b.resting[side][n-1]
 		b.resting[side] = b.resting[side][:n-1]
 		b.credit++
-		if _, twice := b.pending[key(r.worker, r.offer)]; !twice && !m.workers[r.worker].gone {
+		if _, twice := b.pending[offerKey(r.worker, r.offer)]; !twice && !m.workers[r.worker].gone {
 			return r, true
 		}
 	}
 	return rest{}, false
 }
 
-// delegate has tasks granted through the buyers with whom most offers are believed to rest.
-func (m *Market) delegate(d *scheduler.Env, b *buyer, work auction.JobTasks) int32 {
+// delegateTasks has tasks granted through the buyers with whom most offers are believed to rest.
+func (m *Market) delegateTasks(d *scheduler.Env, b *buyer, work auction.JobTasks) int32 {
 	for range len(m.buyers) - 1 {
 		who, most := -1, int32(0)
 		for k := range m.buyers {
@@ -215,12 +215,12 @@ func (m *Market) delegate(d *scheduler.Env, b *buyer, work auction.JobTasks) int
 	return work.Next
 }
 
-func key(worker, offer int32) uint64 { return uint64(worker)<<32 | uint64(uint32(offer)) }
+func offerKey(worker, offer int32) uint64 { return uint64(worker)<<32 | uint64(uint32(offer)) }
 
-// grant sends a grant, and remembers it until it is answered.
-func (m *Market) grant(d *scheduler.Env, b *buyer, r rest, work auction.JobTasks, task int32) {
+// sendGrant sends a grant, and remembers it until it is answered.
+func (m *Market) sendGrant(d *scheduler.Env, b *buyer, r rest, work auction.JobTasks, task int32) {
 	g := auction.TaskGrant{Buyer: b.id, Offer: r.offer, Job: work.Job, Task: task}
-	b.pending[key(r.worker, r.offer)] = pending{work, g}
+	b.pending[offerKey(r.worker, r.offer)] = pending{work, g}
 	msg := scheduler.Msg{Kind: kindGrant, To: r.worker, From: b.id, Job: work.Job, Offer: r.offer, Task: task}
 	d.Send(msg)
 	msg.Kind, msg.To, msg.From = kindRepeatGrant, b.id, r.worker
@@ -231,10 +231,10 @@ func (m *Market) grant(d *scheduler.Env, b *buyer, r rest, work auction.JobTasks
 func (m *Market) Ended(d *scheduler.Env, w, _, _ int32) {
 	wk := &m.workers[w]
 	wk.home = wk.Current().Buyer
-	m.offer(d, w)
+	m.sendOffer(d, w)
 }
 
-func (m *Market) offer(d *scheduler.Env, w int32) {
+func (m *Market) sendOffer(d *scheduler.Env, w int32) {
 	wk := &m.workers[w]
 	ran := wk.Current()
 	n := wk.Free()
@@ -247,25 +247,25 @@ func (m *Market) offer(d *scheduler.Env, w int32) {
 func (m *Market) Deliver(d *scheduler.Env, msg scheduler.Msg) {
 	switch msg.Kind {
 	case kindOffer:
-		m.offered(d, &m.buyers[msg.To], msg)
+		m.takeOffer(d, &m.buyers[msg.To], msg)
 	case kindGrant:
-		m.granted(d, msg)
+		m.answerGrant(d, msg)
 	case kindReply:
-		m.replied(d, &m.buyers[msg.To], msg)
+		m.takeReply(d, &m.buyers[msg.To], msg)
 	case kindKept:
 		if wk := &m.workers[msg.To]; !wk.down {
 			wk.Acknowledge(msg.Offer)
 		}
 	case kindBulletin:
-		m.bulletins(d, &m.buyers[msg.To], msg)
+		m.takeBulletin(d, &m.buyers[msg.To], msg)
 	case kindDelegate:
-		m.delegated(d, &m.buyers[msg.To], msg)
+		m.takeDelegated(d, &m.buyers[msg.To], msg)
 	case kindReturn:
 		b := &m.buyers[msg.To]
 		for n := msg.Task; n < msg.Task+msg.Count; n++ {
-			b.queue.Return(terms(d, msg.Job), n)
+			b.queue.Return(jobTerms(d, msg.Job), n)
 		}
-		m.settle(d, b)
+		m.settleWork(d, b)
 	case kindRepeatOffer:
 		m.repeatOffer(d, msg)
 	case kindRepeatGrant:
@@ -273,30 +273,30 @@ func (m *Market) Deliver(d *scheduler.Env, msg scheduler.Msg) {
 	case kindTell:
 		b := &m.buyers[msg.To]
 		b.telling = false
-		m.tell(d, b)
+		m.sendBulletin(d, b)
 	case kindTellAgain:
 		b := &m.buyers[msg.To]
 		if b.repeating = b.queue.Tasks() > 0; b.repeating {
-			m.tell(d, b)
+			m.sendBulletin(d, b)
 			d.Note(tellAgain, msg)
 		}
 	}
 }
 
-// offered uses an offer for the best bid that b knows of.
-func (m *Market) offered(d *scheduler.Env, b *buyer, msg scheduler.Msg) {
+// takeOffer uses an offer for the best bid that b knows of.
+func (m *Market) takeOffer(d *scheduler.Env, b *buyer, msg scheduler.Msg) {
 	if m.workers[msg.From].gone {
 		return
 	}
-	if last := key(msg.From, msg.Offer-1); msg.Done {
+	if last := offerKey(msg.From, msg.Offer-1); msg.Done {
 		if p := b.pending[last]; p.granted.Job == msg.Job && p.granted.Task == msg.Task {
 			delete(b.pending, last) // it has run what b granted it, though its reply was lost
 		}
 	}
-	if _, twice := b.pending[key(msg.From, msg.Offer)]; twice {
+	if _, twice := b.pending[offerKey(msg.From, msg.Offer)]; twice {
 		return // the grant is on its way, and is repeated until it is answered
 	}
-	r, reserved := rest{msg.From, msg.Offer}, m.side(msg.From) == 0
+	r, reserved := rest{msg.From, msg.Offer}, m.sideOf(msg.From) == 0
 	b.bids[b.id] = b.queue.Bid()
 	who, order, ok := auction.Choose(b.bids, reserved, msg.Flag)
 	if ok && order == auction.ByLong && msg.Hops == 0 && m.rules.Aged(b.bids, d.Now) {
@@ -309,13 +309,13 @@ func (m *Market) offered(d *scheduler.Env, b *buyer, msg scheduler.Msg) {
 	}
 	switch {
 	case !ok:
-		side := m.side(msg.From)
+		side := m.sideOf(msg.From)
 		b.resting[side] = append(b.resting[side], r)
 		b.credit++
 		d.Send(scheduler.Msg{Kind: kindKept, To: msg.From, Offer: msg.Offer})
 	case who == int(b.id):
 		work, task, _ := b.queue.Take(order)
-		m.grant(d, b, r, work, task)
+		m.sendGrant(d, b, r, work, task)
 	default:
 		msg.To = int32(who)
 		msg.Done = false
@@ -323,11 +323,11 @@ func (m *Market) offered(d *scheduler.Env, b *buyer, msg scheduler.Msg) {
 		msg.Sure = true
 		d.Send(msg)
 	}
-	m.worse(d, b)
+	m.announceLoss(d, b)
 }
 
-// granted is a worker's answer to a grant.
-func (m *Market) granted(d *scheduler.Env, msg scheduler.Msg) {
+// answerGrant is a worker's answer to a grant.
+func (m *Market) answerGrant(d *scheduler.Env, msg scheduler.Msg) {
 	wk := &m.workers[msg.To]
 	if wk.down {
 		return
@@ -339,8 +339,8 @@ func (m *Market) granted(d *scheduler.Env, msg scheduler.Msg) {
 	d.Send(scheduler.Msg{Kind: kindReply, To: msg.From, From: msg.To, Offer: msg.Offer, Flag: reply != auction.Refuse})
 }
 
-func (m *Market) replied(d *scheduler.Env, b *buyer, msg scheduler.Msg) {
-	k := key(msg.From, msg.Offer)
+func (m *Market) takeReply(d *scheduler.Env, b *buyer, msg scheduler.Msg) {
+	k := offerKey(msg.From, msg.Offer)
 	p, ok := b.pending[k]
 	if !ok {
 		return
@@ -349,23 +349,23 @@ func (m *Market) replied(d *scheduler.Env, b *buyer, msg scheduler.Msg) {
 	if !msg.Flag {
 		d.Conflicts++
 		b.queue.Return(p.terms, p.granted.Task)
-		m.settle(d, b)
+		m.settleWork(d, b)
 	}
 }
 
-// delegated grants tasks of another buyer's job to workers whose offers rest here, and returns what is over.
-func (m *Market) delegated(d *scheduler.Env, b *buyer, msg scheduler.Msg) {
+// takeDelegated grants tasks of another buyer's job to workers whose offers rest here, and returns what is over.
+func (m *Market) takeDelegated(d *scheduler.Env, b *buyer, msg scheduler.Msg) {
 	end := msg.Task + msg.Count
-	next := m.grantRange(d, b, terms(d, msg.Job), msg.Task, end)
+	next := m.grantRange(d, b, jobTerms(d, msg.Job), msg.Task, end)
 	if next < end {
 		d.Send(scheduler.Msg{Kind: kindReturn, To: msg.From, From: b.id, Job: msg.Job, Task: next, Count: end - next,
 			Sure: true})
 	}
-	m.worse(d, b)
+	m.announceLoss(d, b)
 }
 
-// settle gives work that has come back to offers that rest here, and tells of the rest.
-func (m *Market) settle(d *scheduler.Env, b *buyer) {
+// settleWork gives work that has come back to offers that rest here, and tells of the rest.
+func (m *Market) settleWork(d *scheduler.Env, b *buyer) {
 	for side := range b.resting {
 		for {
 			b.bids[b.id] = b.queue.Bid()
@@ -373,15 +373,15 @@ func (m *Market) settle(d *scheduler.Env, b *buyer) {
 			if !ok {
 				break
 			}
-			r, ok := m.unrest(b, side)
+			r, ok := m.takeResting(b, side)
 			if !ok {
 				break
 			}
 			work, task, _ := b.queue.Take(order)
-			m.grant(d, b, r, work, task)
+			m.sendGrant(d, b, r, work, task)
 		}
 	}
-	m.better(d, b)
+	m.announceWork(d, b)
 }
 
 func (m *Market) repeatOffer(d *scheduler.Env, msg scheduler.Msg) {
@@ -396,7 +396,7 @@ func (m *Market) repeatOffer(d *scheduler.Env, msg scheduler.Msg) {
 }
 
 func (m *Market) repeatGrant(d *scheduler.Env, b *buyer, msg scheduler.Msg) {
-	p, ok := b.pending[key(msg.From, msg.Offer)]
+	p, ok := b.pending[offerKey(msg.From, msg.Offer)]
 	if !ok {
 		return
 	}

@@ -57,7 +57,7 @@ func (s *Sparrow) Arrive(d *scheduler.Env, job int32) {
 		}
 		return
 	}
-	for _, w := range from.take(d, n) {
+	for _, w := range from.drawWorkers(d, n) {
 		s.Send(d, w, job, 0)
 	}
 }
@@ -73,13 +73,13 @@ func newDraws(n int) draws {
 	return p
 }
 
-// take gives n workers that differ; if there are fewer, each as often as must be.
-func (p draws) take(d *scheduler.Env, n int) []int32 {
+// drawWorkers gives n workers that differ; if there are fewer, each as often as must be.
+func (p draws) drawWorkers(d *scheduler.Env, n int) []int32 {
 	if n > len(p) {
 		out := make([]int32, 0, n)
 		for n > 0 {
 			k := min(n, len(p))
-			out = append(out, p.take(d, k)...)
+			out = append(out, p.drawWorkers(d, k)...)
 			n -= k
 		}
 		return out
@@ -106,8 +106,8 @@ type queue struct {
 
 type task struct{ job, n int32 }
 
-// load is the queue's length, or minus the number of free slots.
-func (q *queue) load() int {
+// queueLoad is the queue's length, or minus the number of free slots.
+func (q *queue) queueLoad() int {
 	if q.free > 0 {
 		return -int(q.free)
 	}
@@ -146,45 +146,47 @@ func (s *Sampling) Arrive(d *scheduler.Env, job int32) {
 		d.Note(d.Delay, scheduler.Msg{Kind: kindSampled, Job: job})
 		return
 	}
-	for i, w := range s.draws.take(d, int(d.Jobs[job].Tasks)) {
-		s.place(d, w, job, int32(i), 0)
+	for i, w := range s.draws.drawWorkers(d, int(d.Jobs[job].Tasks)) {
+		s.placeProbe(d, w, job, int32(i), 0)
 	}
 }
 
-func (s *Sampling) place(d *scheduler.Env, worker, job, n int32, after scheduler.Time) {
+func (s *Sampling) placeProbe(d *scheduler.Env, worker, job, n int32, after scheduler.Time) {
 	d.Jobs[job].Next++
 	d.Messages++
 	d.Outs = append(d.Outs, scheduler.Out{Msg: scheduler.Msg{Kind: kindTask, To: worker, Job: job, Task: n},
 		After: after})
 }
 
-func (s *Sampling) less(a, b int32) int { return s.workers[a].load() - s.workers[b].load() }
+func (s *Sampling) compareLoads(a, b int32) int {
+	return s.workers[a].queueLoad() - s.workers[b].queueLoad()
+}
 
 // Deliver implements scheduler.Strategy.
 func (s *Sampling) Deliver(d *scheduler.Env, m scheduler.Msg) {
 	if m.Kind == kindTask {
 		q := &s.workers[m.To]
 		q.tasks = append(q.tasks, task{m.Job, m.Task})
-		s.serve(d, m.To)
+		s.serveNext(d, m.To)
 		return
 	}
 	tasks := int(d.Jobs[m.Job].Tasks)
-	drawn := s.draws.take(d, s.ratio*tasks)
+	drawn := s.draws.drawWorkers(d, s.ratio*tasks)
 	d.Messages += 2 * int64(len(drawn))
 	if s.mode == Batch {
 		drawn = slices.Clone(drawn)
-		slices.SortStableFunc(drawn, s.less)
+		slices.SortStableFunc(drawn, s.compareLoads)
 	}
 	for i := range tasks {
 		w := drawn[i]
 		if s.mode == PerTask {
-			w = slices.MinFunc(drawn[s.ratio*i:s.ratio*(i+1)], s.less)
+			w = slices.MinFunc(drawn[s.ratio*i:s.ratio*(i+1)], s.compareLoads)
 		}
-		s.place(d, w, m.Job, int32(i), d.Delay)
+		s.placeProbe(d, w, m.Job, int32(i), d.Delay)
 	}
 }
 
-func (s *Sampling) serve(d *scheduler.Env, worker int32) {
+func (s *Sampling) serveNext(d *scheduler.Env, worker int32) {
 	if q := &s.workers[worker]; q.free > 0 && len(q.tasks) > 0 {
 		t := q.tasks[0]
 		q.tasks = q.tasks[1:]
@@ -196,5 +198,5 @@ func (s *Sampling) serve(d *scheduler.Env, worker int32) {
 // Ended implements scheduler.Strategy.
 func (s *Sampling) Ended(d *scheduler.Env, worker, _, _ int32) {
 	s.workers[worker].free++
-	s.serve(d, worker)
+	s.serveNext(d, worker)
 }

@@ -60,8 +60,8 @@ func New(fleet scheduler.Fleet, opt Options) *YARN {
 	return y
 }
 
-// next gives how long it is until the next of the heartbeats that come at phase, of many.
-func (y *YARN) next(now scheduler.Time, phase, of int) scheduler.Time {
+// untilHeartbeat gives how long it is until the next of the heartbeats that come at phase, of many.
+func (y *YARN) untilHeartbeat(now scheduler.Time, phase, of int) scheduler.Time {
 	at := scheduler.Time(phase) * y.opt.Beat / scheduler.Time(of)
 	return y.opt.Beat - (now-at+y.opt.Beat)%y.opt.Beat
 }
@@ -79,12 +79,12 @@ func (y *YARN) Deliver(d *scheduler.Env, m scheduler.Msg) {
 	case kindAsk:
 		y.users[j.Buyer].jobs.Add(m.Job, j.Submitted)
 		y.want += int64(j.Left())
-		y.wake(d)
+		y.wakeIdleNodes(d)
 	case kindBeat:
 		n := &y.nodes[m.To]
 		n.free, n.ended, n.beats = n.free+n.ended, 0, false
 		d.Messages += 2
-		y.give(d, m.To)
+		y.giveSlots(d, m.To)
 	case kindFetch:
 		d.Messages += 2
 		d.Send(scheduler.Msg{Kind: kindStart, To: m.To, Job: m.Job, Task: m.Task})
@@ -93,8 +93,8 @@ func (y *YARN) Deliver(d *scheduler.Env, m scheduler.Msg) {
 	}
 }
 
-// wake has the heartbeats of idle nodes count again, as many as there is demand for, the earliest ones.
-func (y *YARN) wake(d *scheduler.Env) {
+// wakeIdleNodes has the heartbeats of idle nodes count again, as many as there is demand for, the earliest ones.
+func (y *YARN) wakeIdleNodes(d *scheduler.Env) {
 	count := len(y.nodes)
 	first := int((d.Now%y.opt.Beat)*scheduler.Time(count)/y.opt.Beat) + 1
 	awake := int64(0)
@@ -104,28 +104,29 @@ func (y *YARN) wake(d *scheduler.Env) {
 			n.idle = false
 			y.idle--
 			awake += int64(n.free)
-			y.beat(d, int32(w))
+			y.handleHeartbeat(d, int32(w))
 		}
 	}
 }
 
-func (y *YARN) beat(d *scheduler.Env, w int32) {
+func (y *YARN) handleHeartbeat(d *scheduler.Env, w int32) {
 	if n := &y.nodes[w]; !n.beats {
 		n.beats = true
-		d.Note(y.next(d.Now, int(w), len(y.nodes))+d.Delay, scheduler.Msg{Kind: kindBeat, To: w})
+		d.Note(y.untilHeartbeat(d.Now, int(w), len(y.nodes))+d.Delay, scheduler.Msg{Kind: kindBeat, To: w})
 	}
 }
 
-// give gives a node's free slots out.
-func (y *YARN) give(d *scheduler.Env, w int32) {
+// giveSlots gives a node's free slots out.
+func (y *YARN) giveSlots(d *scheduler.Env, w int32) {
 	n := &y.nodes[w]
 	for ; n.free > 0 && y.want > 0; n.free-- {
-		u := y.poorest()
+		u := y.poorestUser()
 		job := u.jobs.Job()
 		j := &d.Jobs[job]
 		u.has++
 		y.want--
-		d.Note(y.next(d.Now, int(job)%997, 997)+d.Delay, scheduler.Msg{Kind: kindFetch, To: w, Job: job, Task: j.Next})
+		d.Note(y.untilHeartbeat(d.Now, int(job)%997, 997)+d.Delay, scheduler.Msg{Kind: kindFetch, To: w, Job: job,
+			Task: j.Next})
 		if j.Next++; j.Left() == 0 {
 			u.jobs.Drop()
 		}
@@ -136,8 +137,8 @@ func (y *YARN) give(d *scheduler.Env, w int32) {
 	}
 }
 
-// poorest gives the user with demand who has fewest containers.
-func (y *YARN) poorest() *user {
+// poorestUser gives the user with demand who has fewest containers.
+func (y *YARN) poorestUser() *user {
 	var least *user
 	for i := range y.users {
 		if u := &y.users[i]; u.jobs.Len() > 0 && (least == nil || u.has < least.has) {
@@ -156,5 +157,5 @@ func (y *YARN) Ended(d *scheduler.Env, w, job, _ int32) {
 		n.idle = false
 		y.idle--
 	}
-	y.beat(d, w)
+	y.handleHeartbeat(d, w)
 }

@@ -13,7 +13,7 @@ func Path(t testing.TB, name ...string) string {
 	t.Helper()
 	dir := os.Getenv("SOUK_TRACES")
 	if dir == "" {
-		dir = filepath.Join(root(t), "..", "shared", "traces")
+		dir = filepath.Join(checkoutRoot(t), "..", "shared", "traces")
 	}
 	path := filepath.Join(append([]string{dir}, name...)...)
 	if _, err := os.Stat(path); err != nil {
@@ -22,8 +22,8 @@ func Path(t testing.TB, name ...string) string {
 	return path
 }
 
-// root gives the folder of the checkout: the nearest above the test that has a go.mod.
-func root(t testing.TB) string {
+// checkoutRoot gives the folder of the checkout: the nearest above the test that has a go.mod.
+func checkoutRoot(t testing.TB) string {
 	t.Helper()
 	dir, err := os.Getwd()
 	if err != nil {

@@ -90,7 +90,7 @@ func Open(path string, o Options) (*Journal, error) {
 		o.Write = journal.Once
 	}
 	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
-		if err := create(path); err != nil {
+		if err := createFile(path); err != nil {
 			return nil, err
 		}
 	}
@@ -106,7 +106,7 @@ func Open(path string, o Options) (*Journal, error) {
 }
 
 func openFile(path string, f *os.File, o Options) (*Journal, error) {
-	if err := lock(f, path, o.LockTimeout); err != nil {
+	if err := lockFile(f, path, o.LockTimeout); err != nil {
 		return nil, err
 	}
 	info, err := f.Stat()
@@ -118,9 +118,9 @@ func openFile(path string, f *os.File, o Options) (*Journal, error) {
 			"the journal %s is not a regular file: restore it from a backup, or give up all it held: souk agent "+
 				"without %s", path, path)
 	}
-	st, err := verify(f, info.Size(), nil)
+	st, err := verifyFile(f, info.Size(), nil)
 	if err != nil {
-		return nil, refuse(err, path)
+		return nil, refuseFile(err, path)
 	}
 	db, err := bbolt.Open(path, 0o600, boltOptions(f))
 	if err != nil {
@@ -143,9 +143,9 @@ func boltOptions(f *os.File) *bbolt.Options {
 	}
 }
 
-// create makes an empty journal under another name and links it to path, so that a journal is never seen half made:
+// createFile makes an empty journal under another name and links it to path, so that a journal is never seen half made:
 // an empty or short file is therefore always damage. A loser of a race finds path there and uses it.
-func create(path string) (err error) {
+func createFile(path string) (err error) {
 	f, err := os.CreateTemp(filepath.Dir(path), ".journal-new-*")
 	if err != nil {
 		return openError(err, path)
@@ -174,10 +174,10 @@ func create(path string) (err error) {
 // Load calls f for each live record in order of bucket and key. It reads one moment of the journal; f may Commit
 // only from another goroutine, and should be quick, since a growing file waits for it.
 func (j *Journal) Load(f func(fsm.Record) error) (err error) {
-	if err := j.enter(); err != nil {
+	if err := j.enterCall(); err != nil {
 		return err
 	}
-	defer j.leave()
+	defer j.leaveCall()
 	defer j.recoverFault(&err)
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	return j.db.View(func(tx *bbolt.Tx) error {
@@ -205,7 +205,7 @@ func loadBucket(b *bbolt.Bucket, name string, f func(fsm.Record) error) error {
 	var room []byte
 	c := b.Cursor()
 	for k, v := c.First(); k != nil; k, v = c.Next() {
-		value, _, err := s.unseal(name, k, v)
+		value, _, err := s.unsealValue(name, k, v)
 		if err != nil {
 			return err
 		}
@@ -230,10 +230,10 @@ func loadBucket(b *bbolt.Bucket, name string, f func(fsm.Record) error) error {
 
 // Size tells the file's size and how much of it is free for later commits, both in bytes.
 func (j *Journal) Size() (file, free int64, err error) {
-	if err := j.enter(); err != nil {
+	if err := j.enterCall(); err != nil {
 		return 0, 0, err
 	}
-	defer j.leave()
+	defer j.leaveCall()
 	info, err := j.file.Stat()
 	if err != nil {
 		return 0, 0, openError(err, j.path)
@@ -262,20 +262,20 @@ func (j *Journal) Close() error {
 	return nil
 }
 
-func (j *Journal) enter() error {
+func (j *Journal) enterCall() error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.closed {
 		return journal.ErrClosed()
 	}
 	if j.wedged {
-		return damaged(j.path, errors.New("seen while in use"))
+		return damagedFile(j.path, errors.New("seen while in use"))
 	}
 	j.users++
 	return nil
 }
 
-func (j *Journal) leave() {
+func (j *Journal) leaveCall() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.users--; j.users == 0 {
@@ -289,23 +289,23 @@ func (j *Journal) recoverFault(err *error) {
 		j.mu.Lock()
 		j.wedged = true
 		j.mu.Unlock()
-		*err = damaged(j.path, fmt.Errorf("while in use: %v", p))
+		*err = damagedFile(j.path, fmt.Errorf("while in use: %v", p))
 	}
 }
 
-func damaged(path string, cause error) error {
+func damagedFile(path string, cause error) error {
 	return fault.Wrap(cause, fault.Internal, fault.CodeJournalDamaged,
 		"the journal %s is damaged and was left as it is: restore it from a backup, or give up all it holds: souk "+
 			"agent without %s", path, path)
 }
 
-func refuse(err error, path string) error {
+func refuseFile(err error, path string) error {
 	if v, ok := errors.AsType[*newerError](err); ok {
 		return fault.New(fault.Precondition, codeJournalNewer,
 			"the journal %s has format %d and this souk knows formats up to %d: run the souk that wrote it, or a "+
 				"later one", path, v.version, formatVersion)
 	}
-	return damaged(path, err)
+	return damagedFile(path, err)
 }
 
 func openError(err error, path string) error {

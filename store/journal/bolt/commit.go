@@ -30,10 +30,10 @@ func (j *Journal) Commit(batch []fsm.Record, written ...func()) error {
 	if err := journal.Check(batch); err != nil {
 		return err
 	}
-	if err := j.enter(); err != nil {
+	if err := j.enterCall(); err != nil {
 		return err
 	}
-	defer j.leave()
+	defer j.leaveCall()
 	if len(batch) == 0 {
 		journal.Tell(written)
 		return nil
@@ -45,7 +45,7 @@ func (j *Journal) Commit(batch []fsm.Record, written ...func()) error {
 	j.leading = true
 	j.mu.Unlock()
 	if lead || <-c.wake {
-		j.lead(c)
+		j.leadGroup(c)
 	}
 	if c.err == nil {
 		journal.Tell(written)
@@ -53,12 +53,12 @@ func (j *Journal) Commit(batch []fsm.Record, written ...func()) error {
 	return c.err
 }
 
-// lead writes the group at the head of the queue, which holds c, and hands the lead to whoever waits next.
-func (j *Journal) lead(c *commit) {
+// leadGroup writes the group at the head of the queue, which holds c, and hands the lead to whoever waits next.
+func (j *Journal) leadGroup(c *commit) {
 	group := j.takeGroup()
 	err := j.failed
 	if err == nil {
-		err = j.writing(func() error { return j.write(group) })
+		err = j.writing(func() error { return j.writeGroup(group) })
 		j.failed = err
 	}
 	for _, o := range group {
@@ -94,9 +94,9 @@ func (j *Journal) takeGroup() []*commit {
 	return group
 }
 
-// write puts a group into one transaction of the file. Where that fails before the transaction's last page, which makes
-// it count, the file is as it was; later it may be either, and must not be written again.
-func (j *Journal) write(group []*commit) (err error) {
+// writeGroup puts a group into one transaction of the file. Where that fails before the transaction's last page, which
+// makes it count, the file is as it was; later it may be either, and must not be written again.
+func (j *Journal) writeGroup(group []*commit) (err error) {
 	defer j.recoverFault(&err)
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	st, id := j.state, 0
@@ -105,7 +105,7 @@ func (j *Journal) write(group []*commit) (err error) {
 		buckets := map[string]*bbolt.Bucket{}
 		for _, c := range group {
 			for _, r := range c.batch {
-				if err := st.apply(tx, buckets, r); err != nil {
+				if err := st.applyRecord(tx, buckets, r); err != nil {
 					return err
 				}
 			}
@@ -113,7 +113,7 @@ func (j *Journal) write(group []*commit) (err error) {
 		return putState(tx, st)
 	})
 	if err != nil {
-		if j.counts(id) {
+		if j.hasBeenApplied(id) {
 			err = fmt.Errorf("the transaction was begun: %v", err) //nolint:errorlint // no full disk: it is not repeated
 		}
 		return fault.Wrap(err, fault.Internal, journal.CodeJournalWrite,
@@ -124,8 +124,8 @@ func (j *Journal) write(group []*commit) (err error) {
 	return nil
 }
 
-// counts reports whether a transaction that has failed is what the file holds now, for all that is known.
-func (j *Journal) counts(id int) bool {
+// hasBeenApplied reports whether a transaction that has failed is what the file holds now, for all that is known.
+func (j *Journal) hasBeenApplied(id int) bool {
 	tx, err := j.db.Begin(false)
 	if err != nil {
 		return true
@@ -134,8 +134,8 @@ func (j *Journal) counts(id int) bool {
 	return tx.Rollback() != nil || newest >= id
 }
 
-// apply writes one record and keeps st true of the whole file.
-func (st *state) apply(tx *bbolt.Tx, buckets map[string]*bbolt.Bucket, r fsm.Record) error {
+// applyRecord writes one record and keeps st true of the whole file.
+func (st *state) applyRecord(tx *bbolt.Tx, buckets map[string]*bbolt.Bucket, r fsm.Record) error {
 	b := buckets[r.Bucket]
 	if b == nil {
 		if b = tx.Bucket([]byte(r.Bucket)); b == nil {
@@ -151,11 +151,11 @@ func (st *state) apply(tx *bbolt.Tx, buckets map[string]*bbolt.Bucket, r fsm.Rec
 	}
 	key := []byte(r.Key)
 	if old := b.Get(key); old != nil {
-		_, sum, err := split(old)
+		_, sum, err := splitSealed(old)
 		if err != nil {
 			return err
 		}
-		st.forget(sum)
+		st.forgetSum(sum)
 		if r.Value == nil {
 			return b.Delete(key)
 		}
@@ -163,7 +163,7 @@ func (st *state) apply(tx *bbolt.Tx, buckets map[string]*bbolt.Bucket, r fsm.Rec
 	if r.Value == nil {
 		return nil
 	}
-	sealed, sum := seal(r.Bucket, r.Key, r.Value)
-	st.note(sum)
+	sealed, sum := sealValue(r.Bucket, r.Key, r.Value)
+	st.noteSum(sum)
 	return b.Put(key, sealed)
 }

@@ -23,8 +23,8 @@ type state struct {
 	sum   uint64 // of their CRCs, modulo 2^64
 }
 
-func (st *state) note(sum uint32)   { st.count++; st.sum += uint64(sum) }
-func (st *state) forget(sum uint32) { st.count--; st.sum -= uint64(sum) }
+func (st *state) noteSum(sum uint32)   { st.count++; st.sum += uint64(sum) }
+func (st *state) forgetSum(sum uint32) { st.count--; st.sum -= uint64(sum) }
 
 // newerError tells a file that a later souk wrote from a damaged one.
 type newerError struct{ version uint32 }
@@ -40,7 +40,7 @@ func putState(tx *bbolt.Tx, st state) error {
 	raw = binary.LittleEndian.AppendUint32(raw, formatVersion)
 	raw = binary.LittleEndian.AppendUint64(raw, st.count)
 	raw = binary.LittleEndian.AppendUint64(raw, st.sum)
-	sealed, _ := seal(stateBucket, stateKey, raw)
+	sealed, _ := sealValue(stateBucket, stateKey, raw)
 	return b.Put([]byte(stateKey), sealed)
 }
 
@@ -58,18 +58,18 @@ func parseState(raw []byte) (state, error) {
 	return state{count: binary.LittleEndian.Uint64(raw[4:]), sum: binary.LittleEndian.Uint64(raw[12:])}, nil
 }
 
-// seal gives the value as it lies on disk, and its CRC.
-func seal(bucket, key string, value []byte) ([]byte, uint32) {
+// sealValue gives the value as it lies on disk, and its CRC.
+func sealValue(bucket, key string, value []byte) ([]byte, uint32) {
 	var s sums
-	sum := s.of(bucket, []byte(key), value)
+	sum := s.sumOf(bucket, []byte(key), value)
 	out := make([]byte, sealSize, sealSize+len(value))
 	out[0] = valueFormat
 	binary.LittleEndian.PutUint32(out[1:], sum)
 	return append(out, value...), sum
 }
 
-// split takes a value as it lies on disk apart without checking its CRC.
-func split(sealed []byte) (value []byte, sum uint32, err error) {
+// splitSealed takes a value as it lies on disk apart without checking its CRC.
+func splitSealed(sealed []byte) (value []byte, sum uint32, err error) {
 	if len(sealed) < sealSize || sealed[0] != valueFormat {
 		return nil, 0, fmt.Errorf("a value of %d bytes does not begin as values do", len(sealed))
 	}
@@ -80,10 +80,10 @@ func split(sealed []byte) (value []byte, sum uint32, err error) {
 // opened.
 type sums struct{ head []byte }
 
-// unseal takes a value apart and checks its CRC.
-func (s *sums) unseal(bucket string, key, sealed []byte) (value []byte, sum uint32, err error) {
-	value, sum, err = split(sealed)
-	if err == nil && sum != s.of(bucket, key, value) {
+// unsealValue takes a value apart and checks its CRC.
+func (s *sums) unsealValue(bucket string, key, sealed []byte) (value []byte, sum uint32, err error) {
+	value, sum, err = splitSealed(sealed)
+	if err == nil && sum != s.sumOf(bucket, key, value) {
 		err = fmt.Errorf("the checksum of a record is wrong")
 	}
 	if err != nil {
@@ -94,8 +94,8 @@ func (s *sums) unseal(bucket string, key, sealed []byte) (value []byte, sum uint
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli) //nolint:gochecknoglobals // a constant
 
-// of covers where a value lies as well as the value, each part with its length.
-func (s *sums) of(bucket string, key, value []byte) uint32 {
+// sumOf covers where a value lies as well as the value, each part with its length.
+func (s *sums) sumOf(bucket string, key, value []byte) uint32 {
 	s.head = binary.AppendUvarint(s.head[:0], uint64(len(bucket)))
 	s.head = append(s.head, bucket...)
 	s.head = binary.AppendUvarint(s.head, uint64(len(key)))

@@ -9,8 +9,8 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
-// lock takes the file for this process. The lock ends with the process, however it ends.
-func lock(f *os.File, path string, patience time.Duration) error {
+// lockFile takes the file for this process. The lock ends with the process, however it ends.
+func lockFile(f *os.File, path string, patience time.Duration) error {
 	const pause = 20 * time.Millisecond // the kernel gives no event that ends with a deadline
 	for end := time.Now().Add(patience); ; time.Sleep(pause) {
 		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)

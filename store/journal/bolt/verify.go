@@ -42,15 +42,15 @@ type verifier struct {
 	want     *state
 }
 
-// verify reads a journal file of the given size and says whether every page and every record of it is whole. It
+// verifyFile reads a journal file of the given size and says whether every page and every record of it is whole. It
 // never reads outside the file, visits no page twice and needs memory for one path of pages.
-func verify(r io.ReaderAt, size int64, visit visitor) (state, error) {
+func verifyFile(r io.ReaderAt, size int64, visit visitor) (state, error) {
 	m, err := readMetas(r, size)
 	if err != nil {
 		return state{}, err
 	}
 	v := &verifier{r: r, pageSize: m.pageSize, high: m.high, visit: visit, seen: make([]uint64, m.high/64+1)}
-	if err := v.page(m.root, 0, bounds{}, v.topLeaf); err != nil {
+	if err := v.verifyPage(m.root, 0, bounds{}, v.topLeaf); err != nil {
 		return state{}, err
 	}
 	switch {
@@ -126,19 +126,19 @@ func readMeta(r io.ReaderAt, size int64, id, pageSize uint64) (meta, error) {
 // bounds are the keys a page may hold: from low (nil: any) up to, but not, high (nil: any).
 type bounds struct{ low, high []byte }
 
-func (b bounds) admit(key []byte) bool {
+func (b bounds) admitKey(key []byte) bool {
 	return (b.low == nil || string(key) >= string(b.low)) && (b.high == nil || string(key) < string(b.high))
 }
 
 // leafFunc is given each element of a leaf.
 type leafFunc func(flags uint32, key, value []byte) error
 
-// page checks the page with the given id and all below it.
-func (v *verifier) page(id uint64, depth int, in bounds, leaf leafFunc) error {
+// verifyPage checks the page with the given id and all below it.
+func (v *verifier) verifyPage(id uint64, depth int, in bounds, leaf leafFunc) error {
 	if depth > maxDepth {
 		return fmt.Errorf("page %d lies deeper than %d pages", id, maxDepth)
 	}
-	p, err := v.read(id)
+	p, err := v.readPage(id)
 	if err != nil {
 		return err
 	}
@@ -157,8 +157,8 @@ func (v *verifier) page(id uint64, depth int, in bounds, leaf leafFunc) error {
 	return nil
 }
 
-// read gives the bytes of a page with its overflow, and marks them as seen.
-func (v *verifier) read(id uint64) ([]byte, error) {
+// readPage gives the bytes of a page with its overflow, and marks them as seen.
+func (v *verifier) readPage(id uint64) ([]byte, error) {
 	if id < 2 || id >= v.high {
 		return nil, fmt.Errorf("page %d lies outside the file", id)
 	}
@@ -200,11 +200,11 @@ func (v *verifier) branchPage(p []byte, depth int, in bounds, leaf leafFunc) err
 	keys, children := make([][]byte, n), make([]uint64, n)
 	for i := range n {
 		at := pageHeader + i*element
-		key, err := cut(p, at, e.Uint32(p[at:]), e.Uint32(p[at+4:]))
+		key, err := cutBytes(p, at, e.Uint32(p[at:]), e.Uint32(p[at+4:]))
 		if err != nil {
 			return err
 		}
-		if len(key) == 0 || !in.admit(key) || i > 0 && string(key) <= string(keys[i-1]) {
+		if len(key) == 0 || !in.admitKey(key) || i > 0 && string(key) <= string(keys[i-1]) {
 			return errors.New("its keys are out of order")
 		}
 		keys[i], children[i] = key, e.Uint64(p[at+8:])
@@ -214,7 +214,7 @@ func (v *verifier) branchPage(p []byte, depth int, in bounds, leaf leafFunc) err
 		if i+1 < n {
 			sub.high = keys[i+1]
 		}
-		if err := v.page(children[i], depth+1, sub, leaf); err != nil {
+		if err := v.verifyPage(children[i], depth+1, sub, leaf); err != nil {
 			return err
 		}
 	}
@@ -232,7 +232,7 @@ func leafPage(p []byte, in bounds, leaf leafFunc) error {
 	for i := range n {
 		at := pageHeader + i*element
 		flags, pos, ksize, vsize := e.Uint32(p[at:]), e.Uint32(p[at+4:]), e.Uint32(p[at+8:]), e.Uint32(p[at+12:])
-		both, err := cut(p, at, pos, uint32(min(uint64(ksize)+uint64(vsize), 1<<32-1)))
+		both, err := cutBytes(p, at, pos, uint32(min(uint64(ksize)+uint64(vsize), 1<<32-1)))
 		if err != nil {
 			return err
 		}
@@ -240,7 +240,7 @@ func leafPage(p []byte, in bounds, leaf leafFunc) error {
 			return errors.New("a key reaches outside its page")
 		}
 		key, value := both[:ksize], both[ksize:]
-		if len(key) == 0 || !in.admit(key) || i > 0 && string(key) <= string(last) {
+		if len(key) == 0 || !in.admitKey(key) || i > 0 && string(key) <= string(last) {
 			return errors.New("its keys are out of order")
 		}
 		last = key
@@ -251,8 +251,8 @@ func leafPage(p []byte, in bounds, leaf leafFunc) error {
 	return nil
 }
 
-// cut gives size bytes at pos behind at, when they lie in the page.
-func cut(p []byte, at int, pos, size uint32) ([]byte, error) {
+// cutBytes gives size bytes at pos behind at, when they lie in the page.
+func cutBytes(p []byte, at int, pos, size uint32) ([]byte, error) {
 	from := uint64(at) + uint64(pos)
 	to := from + uint64(size)
 	if to > uint64(len(p)) {
@@ -267,9 +267,9 @@ func (v *verifier) topLeaf(flags uint32, name, value []byte) error {
 		return fmt.Errorf("%.40q is not a bucket", name)
 	}
 	bucket := string(name)
-	leaf := func(flags uint32, key, sealed []byte) error { return v.record(bucket, flags, key, sealed) }
+	leaf := func(flags uint32, key, sealed []byte) error { return v.verifyRecord(bucket, flags, key, sealed) }
 	if root := binary.NativeEndian.Uint64(value); root != 0 {
-		return v.page(root, 0, bounds{}, leaf)
+		return v.verifyPage(root, 0, bounds{}, leaf)
 	}
 	// A small bucket lies within its own element.
 	inline := value[bucketHead:]
@@ -279,17 +279,17 @@ func (v *verifier) topLeaf(flags uint32, name, value []byte) error {
 	return leafPage(inline, bounds{}, leaf)
 }
 
-// record takes an element of a bucket: each is a sealed value.
-func (v *verifier) record(bucket string, flags uint32, key, sealed []byte) error {
+// verifyRecord takes an element of a bucket: each is a sealed value.
+func (v *verifier) verifyRecord(bucket string, flags uint32, key, sealed []byte) error {
 	if flags != 0 {
 		return fmt.Errorf("bucket %.40q, key %.80q is not a record", bucket, key)
 	}
-	value, sum, err := v.sums.unseal(bucket, key, sealed)
+	value, sum, err := v.sums.unsealValue(bucket, key, sealed)
 	if err != nil {
 		return err
 	}
 	if bucket != stateBucket {
-		v.got.note(sum)
+		v.got.noteSum(sum)
 		if v.visit != nil {
 			v.visit(bucket, string(key), value)
 		}

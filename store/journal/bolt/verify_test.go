@@ -66,7 +66,8 @@ func sample(t testing.TB) ([]byte, map[string]string) {
 // collect gives all that verify finds in a file.
 func collect(raw []byte) (map[string]string, error) {
 	got := map[string]string{}
-	_, err := verify(bytes.NewReader(raw), int64(len(raw)), func(b, k string, v []byte) { got[b+"/"+k] = string(v) })
+	_, err := verifyFile(bytes.NewReader(raw), int64(len(raw)),
+		func(b, k string, v []byte) { got[b+"/"+k] = string(v) })
 	return got, err
 }
 
@@ -161,7 +162,7 @@ func TestABranchWithoutAKey(t *testing.T) {
 func TestNewer(t *testing.T) {
 	raw := []byte{2, 0, 0, 0, 9, 9}
 	_, err := parseState(raw)
-	if e := fault.As(refuse(err, "journal")); e.Kind != fault.Precondition || e.Code != "journal_newer" {
+	if e := fault.As(refuseFile(err, "journal")); e.Kind != fault.Precondition || e.Code != "journal_newer" {
 		t.Errorf("%+v", e)
 	}
 }

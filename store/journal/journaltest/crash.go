@@ -40,10 +40,12 @@ func Child(open Open) bool {
 				id := fmt.Sprintf("%s.%d.%d", run, c, i)
 				var batch []fsm.Record
 				for k := range batchSize {
-					batch = append(batch, rec("acknowledged", fmt.Sprintf("%s.%d", id, k), strings.Repeat(id, k+1)))
+					batch = append(batch, putRecord("acknowledged", fmt.Sprintf("%s.%d", id, k),
+						strings.Repeat(id, k+1)))
 				}
-				batch = append(batch, rec("last", fmt.Sprintf("%s.%d", run, c), id), del("last", "churn"),
-					rec("last", "churn", id))
+				batch = append(batch, putRecord("last", fmt.Sprintf("%s.%d", run, c), id),
+					deleteRecord("last", "churn"),
+					putRecord("last", "churn", id))
 				if err := j.Commit(batch); err != nil {
 					fmt.Fprintln(os.Stderr, "child:", err)
 					os.Exit(1)
@@ -69,7 +71,7 @@ func Crash(t *testing.T, open Open, rounds int) {
 		for _, id := range killOne(t, dir, 1+random.IntN(400)) {
 			acked[id] = true
 		}
-		j := start(t, open, dir)
+		j := openJournal(t, open, dir)
 		got := Read(t, j)
 		must(t, j.Close())
 		checkCrashed(t, acked, got)
@@ -112,7 +114,7 @@ func checkCrashed(t *testing.T, acked map[string]bool, got map[string]string) {
 	for k, v := range got {
 		if key, ok := strings.CutPrefix(k, "acknowledged/"); ok {
 			id := key[:strings.LastIndexByte(key, '.')]
-			if v != strings.Repeat(id, repeats(key)) {
+			if v != strings.Repeat(id, repeatsOf(key)) {
 				t.Errorf("%s holds %q", k, v)
 			}
 			parts[id]++
@@ -130,5 +132,5 @@ func checkCrashed(t *testing.T, acked map[string]bool, got map[string]string) {
 	}
 }
 
-// repeats tells how often a record's value repeats its id: one more than the number its key ends in.
-func repeats(key string) int { return int(key[len(key)-1]-'0') + 1 }
+// repeatsOf tells how often a record's value repeats its id: one more than the number its key ends in.
+func repeatsOf(key string) int { return int(key[len(key)-1]-'0') + 1 }

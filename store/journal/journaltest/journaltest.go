@@ -63,7 +63,7 @@ func must(t testing.TB, err error) {
 	}
 }
 
-func start(t testing.TB, open Open, dir string) journal.Journal {
+func openJournal(t testing.TB, open Open, dir string) journal.Journal {
 	t.Helper()
 	j, err := open(dir)
 	must(t, err)
@@ -79,7 +79,7 @@ func start(t testing.TB, open Open, dir string) journal.Journal {
 func reopen(t testing.TB, open Open, j journal.Journal, dir string) journal.Journal {
 	t.Helper()
 	must(t, j.Close())
-	return start(t, open, dir)
+	return openJournal(t, open, dir)
 }
 
 // Read gives all a journal holds as "bucket/key" -> value, and fails on a record out of order or told twice.
@@ -101,47 +101,48 @@ func Read(t testing.TB, j journal.Journal) map[string]string {
 	return got
 }
 
-func expect(t testing.TB, j journal.Journal, want map[string]string) {
+func expectRecords(t testing.TB, j journal.Journal, want map[string]string) {
 	t.Helper()
 	if d := cmp.Diff(want, Read(t, j)); d != "" {
 		t.Errorf("content (-want +got):\n%s", d)
 	}
 }
 
-func rec(bucket, key, value string) fsm.Record {
+func putRecord(bucket, key, value string) fsm.Record {
 	return fsm.Record{Bucket: bucket, Key: key, Value: []byte(value)}
 }
 
-func del(bucket, key string) fsm.Record { return fsm.Record{Bucket: bucket, Key: key} }
+func deleteRecord(bucket, key string) fsm.Record { return fsm.Record{Bucket: bucket, Key: key} }
 
 func testEmpty(t *testing.T, open Open) {
 	dir := t.TempDir()
-	j := start(t, open, dir)
-	expect(t, j, map[string]string{})
+	j := openJournal(t, open, dir)
+	expectRecords(t, j, map[string]string{})
 	must(t, j.Commit(nil))
-	must(t, j.Commit([]fsm.Record{del("b", "never there")}))
-	expect(t, reopen(t, open, j, dir), map[string]string{})
+	must(t, j.Commit([]fsm.Record{deleteRecord("b", "never there")}))
+	expectRecords(t, reopen(t, open, j, dir), map[string]string{})
 }
 
 func testPutDelete(t *testing.T, open Open) {
 	dir := t.TempDir()
-	j := start(t, open, dir)
-	must(t, j.Commit([]fsm.Record{rec("b", "k1", "one"), rec("b", "k2", "two"), rec("c", "k1", "three")}))
-	must(t, j.Commit([]fsm.Record{rec("b", "k1", "four"), del("b", "k2"), del("d", "x")}))
+	j := openJournal(t, open, dir)
+	must(t, j.Commit([]fsm.Record{putRecord("b", "k1", "one"), putRecord("b", "k2", "two"),
+		putRecord("c", "k1", "three")}))
+	must(t, j.Commit([]fsm.Record{putRecord("b", "k1", "four"), deleteRecord("b", "k2"), deleteRecord("d", "x")}))
 	want := map[string]string{"b/k1": "four", "c/k1": "three"}
-	expect(t, j, want)
+	expectRecords(t, j, want)
 	j = reopen(t, open, j, dir)
-	expect(t, j, want)
-	must(t, j.Commit([]fsm.Record{del("b", "k1"), del("c", "k1")}))
-	expect(t, reopen(t, open, j, dir), map[string]string{})
+	expectRecords(t, j, want)
+	must(t, j.Commit([]fsm.Record{deleteRecord("b", "k1"), deleteRecord("c", "k1")}))
+	expectRecords(t, reopen(t, open, j, dir), map[string]string{})
 }
 
 // testWritten: who wants to know when a batch is written is told once, before Commit returns, whatever the batch is.
 func testWritten(t *testing.T, open Open) {
-	j := start(t, open, t.TempDir())
+	j := openJournal(t, open, t.TempDir())
 	big := strings.Repeat("x", 5<<20) // more than a log holds
-	for name, batch := range map[string][]fsm.Record{"none": nil, "one": {rec("b", "k", "v")},
-		"big": {rec("b", "big", big)}} {
+	for name, batch := range map[string][]fsm.Record{"none": nil, "one": {putRecord("b", "k", "v")},
+		"big": {putRecord("b", "big", big)}} {
 		var first, second int
 		must(t, j.Commit(batch, func() { first++ }, func() { second++ }))
 		if first != 1 || second != 1 {
@@ -155,7 +156,7 @@ func testWritten(t *testing.T, open Open) {
 	var all sync.WaitGroup
 	var n atomic.Int64
 	for i := range 50 {
-		all.Go(func() { _ = j.Commit([]fsm.Record{rec("b", strconv.Itoa(i), "v")}, func() { n.Add(1) }) })
+		all.Go(func() { _ = j.Commit([]fsm.Record{putRecord("b", strconv.Itoa(i), "v")}, func() { n.Add(1) }) })
 	}
 	all.Wait()
 	if n.Load() != 50 {
@@ -165,41 +166,41 @@ func testWritten(t *testing.T, open Open) {
 
 func testOrderInBatch(t *testing.T, open Open) {
 	dir := t.TempDir()
-	j := start(t, open, dir)
+	j := openJournal(t, open, dir)
 	must(t, j.Commit([]fsm.Record{
-		rec("b", "put then delete", "x"), rec("b", "delete then put", "old"), rec("b", "twice", "1"),
-		del("b", "put then delete"), del("b", "delete then put"), rec("b", "twice", "2"),
-		rec("b", "delete then put", "new"),
+		putRecord("b", "put then delete", "x"), putRecord("b", "delete then put", "old"), putRecord("b", "twice", "1"),
+		deleteRecord("b", "put then delete"), deleteRecord("b", "delete then put"), putRecord("b", "twice", "2"),
+		putRecord("b", "delete then put", "new"),
 	}))
-	expect(t, reopen(t, open, j, dir), map[string]string{"b/delete then put": "new", "b/twice": "2"})
+	expectRecords(t, reopen(t, open, j, dir), map[string]string{"b/delete then put": "new", "b/twice": "2"})
 }
 
 func testLoadOrder(t *testing.T, open Open) {
 	dir := t.TempDir()
-	j := start(t, open, dir)
+	j := openJournal(t, open, dir)
 	want := map[string]string{}
 	var batch []fsm.Record
 	for _, b := range []string{"z", "a", "m\x00", "m", "ä"} {
 		for _, k := range []string{"9", "10", "\xff", "\x00", "a/b", "a", " "} {
-			batch = append(batch, rec(b, k, b+k))
+			batch = append(batch, putRecord(b, k, b+k))
 			want[b+"/"+k] = b + k
 		}
 	}
 	must(t, j.Commit(batch))
-	expect(t, reopen(t, open, j, dir), want) // Read checks the order
+	expectRecords(t, reopen(t, open, j, dir), want) // Read checks the order
 }
 
 func testEmptyValue(t *testing.T, open Open) {
 	dir := t.TempDir()
-	j := start(t, open, dir)
-	must(t, j.Commit([]fsm.Record{{Bucket: "b", Key: "empty", Value: []byte{}}, rec("b", "full", "x"),
-		rec("b", "gone", "x")}))
+	j := openJournal(t, open, dir)
+	must(t, j.Commit([]fsm.Record{{Bucket: "b", Key: "empty", Value: []byte{}}, putRecord("b", "full", "x"),
+		putRecord("b", "gone", "x")}))
 	must(t, j.Commit([]fsm.Record{{Bucket: "b", Key: "full", Value: []byte{}}, {Bucket: "b", Key: "gone", Value: nil}}))
-	expect(t, reopen(t, open, j, dir), map[string]string{"b/empty": "", "b/full": ""})
+	expectRecords(t, reopen(t, open, j, dir), map[string]string{"b/empty": "", "b/full": ""})
 }
 
 func testCopies(t *testing.T, open Open) {
-	j := start(t, open, t.TempDir())
+	j := openJournal(t, open, t.TempDir())
 	v := []byte("mine")
 	must(t, j.Commit([]fsm.Record{{Bucket: "b", Key: "k", Value: v}}))
 	copy(v, "xxxx")
@@ -207,19 +208,20 @@ func testCopies(t *testing.T, open Open) {
 	must(t, j.Load(func(r fsm.Record) error { kept = r.Value; return nil }))
 	copy(kept, "yyyy")
 	_ = append(kept, "zzzz"...)
-	expect(t, j, map[string]string{"b/k": "mine"})
+	expectRecords(t, j, map[string]string{"b/k": "mine"})
 }
 
 func testBig(t *testing.T, open Open) {
 	dir := t.TempDir()
-	j := start(t, open, dir)
+	j := openJournal(t, open, dir)
 	want := map[string]string{}
 	for i := range 5 {
 		v := bytes.Repeat([]byte{byte('a' + i)}, 1<<20+i)
-		must(t, j.Commit([]fsm.Record{{Bucket: "big", Key: fmt.Sprint(i), Value: v}, rec("small", fmt.Sprint(i), "s")}))
+		must(t, j.Commit([]fsm.Record{{Bucket: "big", Key: fmt.Sprint(i), Value: v}, putRecord("small", fmt.Sprint(i),
+			"s")}))
 		want["big/"+fmt.Sprint(i)], want["small/"+fmt.Sprint(i)] = string(v), "s"
 	}
-	must(t, j.Commit([]fsm.Record{del("big", "2"), rec("big", "3", "now small")}))
+	must(t, j.Commit([]fsm.Record{deleteRecord("big", "2"), putRecord("big", "3", "now small")}))
 	delete(want, "big/2")
 	want["big/3"] = "now small"
 	got := Read(t, reopen(t, open, j, dir))
@@ -235,44 +237,44 @@ func testBig(t *testing.T, open Open) {
 
 func testManyBuckets(t *testing.T, open Open) {
 	dir := t.TempDir()
-	j := start(t, open, dir)
+	j := openJournal(t, open, dir)
 	want := map[string]string{}
 	var batch []fsm.Record
 	for i := range 500 {
 		b := fmt.Sprintf("bucket-%03d", i)
-		batch = append(batch, rec(b, "k", b), rec(b, "l", ""))
+		batch = append(batch, putRecord(b, "k", b), putRecord(b, "l", ""))
 		want[b+"/k"], want[b+"/l"] = b, ""
 	}
 	must(t, j.Commit(batch))
-	expect(t, reopen(t, open, j, dir), want)
+	expectRecords(t, reopen(t, open, j, dir), want)
 }
 
 func testRefused(t *testing.T, open Open) {
 	dir := t.TempDir()
-	j := start(t, open, dir)
-	must(t, j.Commit([]fsm.Record{rec("b", "k", "v")}))
+	j := openJournal(t, open, dir)
+	must(t, j.Commit([]fsm.Record{putRecord("b", "k", "v")}))
 	long := string(bytes.Repeat([]byte("x"), journal.MaxKey+1))
 	for name, bad := range map[string]fsm.Record{
-		"no bucket":         rec("", "k", "v"),
-		"no key":            rec("b", "", "v"),
-		"delete without":    del("b", ""),
-		"reserved bucket":   rec("\x00souk", "state", "v"),
-		"long bucket":       rec(long, "k", "v"),
-		"long key":          rec("b", long, "v"),
+		"no bucket":         putRecord("", "k", "v"),
+		"no key":            putRecord("b", "", "v"),
+		"delete without":    deleteRecord("b", ""),
+		"reserved bucket":   putRecord("\x00souk", "state", "v"),
+		"long bucket":       putRecord(long, "k", "v"),
+		"long key":          putRecord("b", long, "v"),
 		"value over bounds": {Bucket: "b", Key: "k", Value: make([]byte, journal.MaxValue+1)},
 	} {
-		err := j.Commit([]fsm.Record{rec("b", "before", "v"), bad, rec("b", "after", "v")})
+		err := j.Commit([]fsm.Record{putRecord("b", "before", "v"), bad, putRecord("b", "after", "v")})
 		if !fault.Is(err, fault.Invalid) {
 			t.Errorf("%s: %v, want invalid", name, err)
 		}
 	}
-	must(t, j.Commit([]fsm.Record{rec("b", "k2", "v")})) // it still works
-	expect(t, reopen(t, open, j, dir), map[string]string{"b/k": "v", "b/k2": "v"})
+	must(t, j.Commit([]fsm.Record{putRecord("b", "k2", "v")})) // it still works
+	expectRecords(t, reopen(t, open, j, dir), map[string]string{"b/k": "v", "b/k2": "v"})
 }
 
 func testLoadError(t *testing.T, open Open) {
-	j := start(t, open, t.TempDir())
-	must(t, j.Commit([]fsm.Record{rec("b", "1", "v"), rec("b", "2", "v"), rec("c", "3", "v")}))
+	j := openJournal(t, open, t.TempDir())
+	must(t, j.Commit([]fsm.Record{putRecord("b", "1", "v"), putRecord("b", "2", "v"), putRecord("c", "3", "v")}))
 	enough, calls := errors.New("enough"), 0
 	if err := j.Load(func(fsm.Record) error { calls++; return enough }); !errors.Is(err, enough) || calls != 1 {
 		t.Errorf("%v after %d calls, want f's own error after 1", err, calls)
@@ -280,11 +282,11 @@ func testLoadError(t *testing.T, open Open) {
 }
 
 func testClosed(t *testing.T, open Open) {
-	j := start(t, open, t.TempDir())
-	must(t, j.Commit([]fsm.Record{rec("b", "k", "v")}))
+	j := openJournal(t, open, t.TempDir())
+	must(t, j.Commit([]fsm.Record{putRecord("b", "k", "v")}))
 	must(t, j.Close())
 	must(t, j.Close())
-	if err := j.Commit([]fsm.Record{rec("b", "k", "v")}); fault.CodeOf(err) != journal.CodeJournalClosed {
+	if err := j.Commit([]fsm.Record{putRecord("b", "k", "v")}); fault.CodeOf(err) != journal.CodeJournalClosed {
 		t.Errorf("commit: %v, want journal_closed", err)
 	}
 	if err := j.Load(func(fsm.Record) error { return nil }); fault.CodeOf(err) != journal.CodeJournalClosed {
@@ -296,15 +298,16 @@ func testClosed(t *testing.T, open Open) {
 func testManyCallers(t *testing.T, open Open) {
 	const callers, rounds = 16, 20
 	dir := t.TempDir()
-	j := start(t, open, dir)
+	j := openJournal(t, open, dir)
 	var wg sync.WaitGroup
 	for c := range callers {
 		wg.Go(func() {
 			for i := range rounds {
 				me := fmt.Sprintf("%d.%d", c, i)
 				if err := j.Commit([]fsm.Record{
-					rec("shared", "left", me), rec("own", fmt.Sprint(c), fmt.Sprint(i)), rec("all", me, me),
-					rec("shared", "right", me),
+					putRecord("shared", "left", me), putRecord("own", fmt.Sprint(c), fmt.Sprint(i)),
+					putRecord("all", me, me),
+					putRecord("shared", "right", me),
 				}); err != nil {
 					t.Errorf("commit: %v", err)
 				}
@@ -358,7 +361,7 @@ func drawBatch(rt *rapid.T, model map[string]string) []fsm.Record {
 		b := rapid.SampledFrom([]string{"a", "b", "c"}).Draw(rt, "bucket")
 		k := rapid.StringMatching(`[a-d]{1,3}`).Draw(rt, "key")
 		if rapid.IntRange(0, 2).Draw(rt, "delete") == 0 {
-			batch = append(batch, del(b, k))
+			batch = append(batch, deleteRecord(b, k))
 			delete(model, b+"/"+k)
 			continue
 		}

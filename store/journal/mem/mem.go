@@ -40,13 +40,13 @@ func FromSnapshot(s Snapshot) *Journal { return &Journal{live: s.clone()} }
 
 // FailAfter lets n more commits succeed. The one after fails without effect, and so does everything behind it, as
 // if the process had been killed just before that write. A negative n takes the order back.
-func (j *Journal) FailAfter(n int) { j.crash(n, false) }
+func (j *Journal) FailAfter(n int) { j.scheduleCrash(n, false) }
 
 // LoseAnswerAfter lets n more commits succeed. The one after takes effect and yet answers an error, and everything
 // behind it fails, as if the process had been killed between the write and the answer.
-func (j *Journal) LoseAnswerAfter(n int) { j.crash(n, true) }
+func (j *Journal) LoseAnswerAfter(n int) { j.scheduleCrash(n, true) }
 
-func (j *Journal) crash(n int, applied bool) {
+func (j *Journal) scheduleCrash(n int, applied bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.crashAt, j.applied = 0, applied
@@ -91,14 +91,14 @@ func (j *Journal) Commit(batch []fsm.Record, written ...func()) error {
 	if err := journal.Check(batch); err != nil {
 		return err
 	}
-	applied, err := j.apply(batch)
+	applied, err := j.applyBatch(batch)
 	if applied {
 		journal.Tell(written)
 	}
 	return err
 }
 
-func (j *Journal) apply(batch []fsm.Record) (applied bool, err error) {
+func (j *Journal) applyBatch(batch []fsm.Record) (applied bool, err error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	switch {
@@ -118,7 +118,7 @@ func (j *Journal) apply(batch []fsm.Record) (applied bool, err error) {
 		return false, errCrashed()
 	}
 	for _, r := range batch {
-		j.live.apply(r)
+		j.live.applyRecord(r)
 	}
 	j.commits++
 	if dies {
@@ -154,7 +154,7 @@ func (j *Journal) Close() error {
 	return nil
 }
 
-func (s Snapshot) apply(r fsm.Record) {
+func (s Snapshot) applyRecord(r fsm.Record) {
 	if r.Value == nil {
 		delete(s[r.Bucket], r.Key)
 		return

@@ -23,7 +23,7 @@ type known struct {
 	Prepared uint64 `json:"prepared"` // generations behind Applied, up to this one, exist as files
 }
 
-func (k known) record() fsm.Record {
+func (k known) markRecord() fsm.Record {
 	b, err := json.Marshal(k)
 	if err != nil {
 		panic("wal: two numbers do not encode: " + err.Error()) // cannot happen
@@ -45,9 +45,9 @@ func readKnown(inner journal.Journal) (k known, err error) {
 	return k, err
 }
 
-// recover gives what the logs hold that the journal does not have.
-func (j *Journal) recover(k known) ([]fsm.Record, error) {
-	if err := j.strays(k); err != nil {
+// recoverLogs gives what the logs hold that the journal does not have.
+func (j *Journal) recoverLogs(k known) ([]fsm.Record, error) {
+	if err := j.refuseStrays(k); err != nil {
 		return nil, err
 	}
 	m := newMerged()
@@ -55,24 +55,25 @@ func (j *Journal) recover(k known) ([]fsm.Record, error) {
 		path := j.pathOf(g)
 		raw, err := os.ReadFile(path)
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil, damaged(path, errors.New("it is missing"))
+			return nil, damagedLog(path, errors.New("it is missing"))
 		}
 		if err != nil {
 			return nil, openError(err, path)
 		}
-		if err := m.read(raw, g); err != nil {
-			return nil, damaged(path, err)
+		if err := m.readLog(raw, g); err != nil {
+			return nil, damagedLog(path, err)
 		}
 	}
 	if w := readMark(j.markPath()); w.generation > k.Applied && w.number > m.last {
-		return nil, damaged(j.pathOf(w.generation),
+		return nil, damagedLog(j.pathOf(w.generation),
 			fmt.Errorf("frame %d was promised, and the last that is there is %d", w.number, m.last))
 	}
-	return m.records(), nil
+	return m.sortedRecords(), nil
 }
 
-// strays refuses logs that were written behind this journal: then it is another one, or new while its logs are not.
-func (j *Journal) strays(k known) error {
+// refuseStrays refuses logs that were written behind this journal: then it is another one, or new while its logs are
+// not.
+func (j *Journal) refuseStrays(k known) error {
 	for g := range uint64(2) {
 		raw, err := os.ReadFile(j.pathOf(g))
 		if errors.Is(err, fs.ErrNotExist) {
@@ -86,17 +87,17 @@ func (j *Journal) strays(k known) error {
 		}
 		of, whole := decodeHeader(raw)
 		if k.Prepared == 0 || whole && of > k.Prepared {
-			return apart(j.base, j.pathOf(g))
+			return mismatchedLog(j.base, j.pathOf(g))
 		}
 	}
 	if w := readMark(j.markPath()); w.generation > k.Prepared {
-		return apart(j.base, j.markPath())
+		return mismatchedLog(j.base, j.markPath())
 	}
 	return nil
 }
 
-// checkpoints brings each full log into the journal and makes its file the next standby, until Close or a failure.
-func (j *Journal) checkpoints() {
+// runCheckpoints brings each full log into the journal and makes its file the next standby, until Close or a failure.
+func (j *Journal) runCheckpoints() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	for {
@@ -108,10 +109,10 @@ func (j *Journal) checkpoints() {
 		}
 		full, newest := j.sealed, j.log.generation
 		j.mu.Unlock()
-		next, err := j.checkpoint(full, newest)
+		next, err := j.checkpointLog(full, newest)
 		j.mu.Lock()
 		if err != nil {
-			j.fail(err)
+			j.noteFailure(err)
 			return
 		}
 		j.sealed, j.standby = nil, next
@@ -119,27 +120,27 @@ func (j *Journal) checkpoints() {
 	}
 }
 
-func (j *Journal) checkpoint(full *logFile, newest uint64) (*logFile, error) {
+func (j *Journal) checkpointLog(full *logFile, newest uint64) (*logFile, error) {
 	applied := full.generation
-	raw, err := full.read()
+	raw, err := full.readAll()
 	if err != nil {
 		return nil, err
 	}
 	m := newMerged()
-	err = m.read(raw, applied)
+	err = m.readLog(raw, applied)
 	if err == nil && m.last != full.number-1 {
 		err = fmt.Errorf("frame %d was promised, and the last that is there is %d", full.number-1, m.last)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("the log %s does not read back as it was written: %w", full.f.Name(), err)
 	}
-	if err := j.inner.Commit(append(m.records(), known{applied, newest}.record())); err != nil {
+	if err := j.inner.Commit(append(m.sortedRecords(), known{applied, newest}.markRecord())); err != nil {
 		return nil, err
 	}
-	if err := j.doing(func() error { return full.reuse(newest + 1) }); err != nil {
+	if err := j.doing(func() error { return full.reuseFor(newest + 1) }); err != nil {
 		return nil, err
 	}
-	return full, j.inner.Commit([]fsm.Record{known{applied, newest + 1}.record()})
+	return full, j.inner.Commit([]fsm.Record{known{applied, newest + 1}.markRecord()})
 }
 
 // merged is what a row of frames adds up to: the newest value of each key.
@@ -152,9 +153,9 @@ type merged struct {
 
 func newMerged() *merged { return &merged{at: map[[2]string]int{}} }
 
-func (m *merged) records() []fsm.Record { return m.list }
+func (m *merged) sortedRecords() []fsm.Record { return m.list }
 
-func (m *merged) add(r fsm.Record) {
+func (m *merged) addRecord(r fsm.Record) {
 	key := [2]string{r.Bucket, r.Key}
 	if i, ok := m.at[key]; ok {
 		m.list[i] = r
@@ -164,14 +165,14 @@ func (m *merged) add(r fsm.Record) {
 	m.list = append(m.list, r)
 }
 
-func damaged(path string, cause error) error {
+func damagedLog(path string, cause error) error {
 	return fault.Wrap(cause, fault.Internal, fault.CodeJournalDamaged,
 		"the journal's log %s is damaged and was left as it is: restore the journal and its logs from one backup, "+
 			"or give up all they hold: souk agent without %s", path, strings.TrimSuffix(path, filepath.Ext(path)))
 }
 
-// apart says that a journal and what lies beside it are not of one time.
-func apart(base, log string) error {
+// mismatchedLog says that a journal and what lies beside it are not of one time.
+func mismatchedLog(base, log string) error {
 	return fault.New(fault.Internal, fault.CodeJournalDamaged,
 		"the log %s goes on from another journal than %s, which was lost or replaced: put the journal of the same "+
 			"time back, restore both from one backup, or give up all they hold: souk agent without %s", log, base, base)

@@ -30,15 +30,15 @@ func createLog(path string, generation uint64, size int64) (*logFile, error) {
 		return nil, openError(err, path)
 	}
 	l := &logFile{f: f, size: size}
-	if err := errors.Join(f.Truncate(size), l.reuse(generation), journal.SyncDir(path)); err != nil {
+	if err := errors.Join(f.Truncate(size), l.reuseFor(generation), journal.SyncDir(path)); err != nil {
 		return nil, errors.Join(openError(err, path), f.Close())
 	}
 	return l, nil
 }
 
-// reuse makes the log empty and gives it a generation. Zeros first, the header when they are on disk: a log is never
+// reuseFor makes the log empty and gives it a generation. Zeros first, the header when they are on disk: a log is never
 // seen with an old frame behind a new header.
-func (l *logFile) reuse(generation uint64) error {
+func (l *logFile) reuseFor(generation uint64) error {
 	zeros := make([]byte, 256<<10)
 	for at := int64(0); at < l.size; at += int64(len(zeros)) {
 		if _, err := l.f.WriteAt(zeros[:min(int64(len(zeros)), l.size-at)], at); err != nil {
@@ -52,13 +52,13 @@ func (l *logFile) reuse(generation uint64) error {
 		return err
 	}
 	l.generation, l.end = generation, headerSize
-	return l.sync()
+	return l.syncData()
 }
 
-func (l *logFile) free() int64 { return l.size - l.end }
+func (l *logFile) freeBytes() int64 { return l.size - l.end }
 
-// write appends one frame, which is to be committed.
-func (l *logFile) write(bodies [][]byte) error {
+// writeFrame appends one frame, which is to be committed.
+func (l *logFile) writeFrame(bodies [][]byte) error {
 	b := appendFrame(l.buf[:0], bodies, l.number)
 	if cap(b) <= keptBuffer {
 		l.buf = b
@@ -70,9 +70,9 @@ func (l *logFile) write(bodies [][]byte) error {
 	return nil
 }
 
-// commit waits until the frame that was written is on disk.
-func (l *logFile) commit() error {
-	if err := l.sync(); err != nil {
+// commitFrame waits until the frame that was written is on disk.
+func (l *logFile) commitFrame() error {
+	if err := l.syncData(); err != nil {
 		return err
 	}
 	l.end += l.written
@@ -81,8 +81,8 @@ func (l *logFile) commit() error {
 	return nil
 }
 
-// sync waits until what was written is on disk. The file's size and blocks never change, so data is all there is.
-func (l *logFile) sync() error {
+// syncData waits until what was written is on disk. The file's size and blocks never change, so data is all there is.
+func (l *logFile) syncData() error {
 	c, err := l.f.SyscallConn()
 	if err != nil {
 		return err
@@ -96,7 +96,7 @@ func (l *logFile) sync() error {
 	return errors.Join(err, failed)
 }
 
-func (l *logFile) read() ([]byte, error) {
+func (l *logFile) readAll() ([]byte, error) {
 	raw := make([]byte, l.size)
 	_, err := io.ReadFull(io.NewSectionReader(l.f, 0, l.size), raw)
 	return raw, err

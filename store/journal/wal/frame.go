@@ -81,9 +81,9 @@ func decodeHeader(raw []byte) (generation uint64, whole bool) {
 	return generation, bytes.Equal(raw[:headerSize], encodeHeader(generation))
 }
 
-// read adds a whole log, as it lies on disk, to what m holds, which keeps raw. The log must be of the generation. It
+// readLog adds a whole log, as it lies on disk, to what m holds, which keeps raw. The log must be of the generation. It
 // changes m also where it fails.
-func (m *merged) read(raw []byte, generation uint64) error {
+func (m *merged) readLog(raw []byte, generation uint64) error {
 	if of, whole := decodeHeader(raw); !whole || of != generation {
 		return fmt.Errorf("it does not begin as log %d does", generation)
 	}
@@ -175,7 +175,7 @@ func (m *merged) addBody(b []byte) error {
 			r.Value = b[: n-1 : n-1]
 			b = b[n-1:]
 		}
-		m.add(r)
+		m.addRecord(r)
 	}
 	return nil
 }

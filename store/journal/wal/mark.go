@@ -46,8 +46,8 @@ func (j *Journal) openMark() error {
 	return nil
 }
 
-// note writes which frame is the newest. Whoever writes the log calls it.
-func (j *Journal) note(m mark) error {
+// noteMark writes which frame is the newest. Whoever writes the log calls it.
+func (j *Journal) noteMark(m mark) error {
 	b := append(j.markBuf[:0], markMagic...)
 	b = binary.LittleEndian.AppendUint64(b, m.generation)
 	b = binary.LittleEndian.AppendUint64(b, m.number)

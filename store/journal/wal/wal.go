@@ -96,12 +96,12 @@ func Open(inner journal.Journal, path string, o Options) (*Journal, error) {
 	if err != nil {
 		return nil, err
 	}
-	records, err := j.recover(known)
+	records, err := j.recoverLogs(known)
 	if err != nil {
 		return nil, err
 	}
 	known.Applied = known.Prepared
-	if err := inner.Commit(append(records, known.record())); err != nil {
+	if err := inner.Commit(append(records, known.markRecord())); err != nil {
 		return nil, err
 	}
 	first, second := known.Applied+1, known.Applied+2
@@ -113,13 +113,13 @@ func Open(inner journal.Journal, path string, o Options) (*Journal, error) {
 		return nil, errors.Join(err, j.log.close())
 	}
 	known.Prepared = second
-	if err := inner.Commit([]fsm.Record{known.record()}); err != nil {
+	if err := inner.Commit([]fsm.Record{known.markRecord()}); err != nil {
 		return nil, errors.Join(err, j.log.close(), j.standby.close())
 	}
 	if err := j.openMark(); err != nil {
 		return nil, errors.Join(err, j.log.close(), j.standby.close())
 	}
-	j.ended.Go(j.checkpoints)
+	j.ended.Go(j.runCheckpoints)
 	return j, nil
 }
 
@@ -136,7 +136,7 @@ func (j *Journal) Commit(batch []fsm.Record, written ...func()) error {
 	if len(batch) == 0 {
 		j.mu.Lock()
 		defer j.mu.Unlock()
-		if err := j.refuses(); err != nil {
+		if err := j.whyRefusing(); err != nil {
 			return err
 		}
 		journal.Tell(written)
@@ -152,7 +152,7 @@ func (j *Journal) Commit(batch []fsm.Record, written ...func()) error {
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if err := j.refuses(); err != nil {
+	if err := j.whyRefusing(); err != nil {
 		return err
 	}
 	mine := j.next
@@ -163,7 +163,7 @@ func (j *Journal) Commit(batch []fsm.Record, written ...func()) error {
 			j.change.Wait()
 			continue
 		}
-		j.write()
+		j.writeWaiting()
 	}
 	if j.synced <= mine {
 		return j.failed
@@ -185,47 +185,47 @@ func checkBatch(batch []fsm.Record) error {
 	return journal.Check(batch)
 }
 
-// refuses says why nothing is taken any more; nil when it is. The lock is held.
-func (j *Journal) refuses() error {
+// whyRefusing says why nothing is taken any more; nil when it is. The lock is held.
+func (j *Journal) whyRefusing() error {
 	if j.closing {
 		return journal.ErrClosed()
 	}
 	return j.failed
 }
 
-// write puts the waiting batches into one frame of the log, as many as fit. The lock is held, and let go of while the
-// disk works.
-func (j *Journal) write() {
+// writeWaiting puts the waiting batches into one frame of the log, as many as fit. The lock is held, and let go of
+// while the disk works.
+func (j *Journal) writeWaiting() {
 	j.writing = true
-	defer j.written()
+	defer j.releaseWriter()
 	n, bytes := 0, 0
-	for n < len(j.waiting) && frameSize(bytes+len(j.waiting[n].body)) <= j.log.free() {
+	for n < len(j.waiting) && frameSize(bytes+len(j.waiting[n].body)) <= j.log.freeBytes() {
 		bytes += len(j.waiting[n].body)
 		n++
 	}
 	if n == 0 {
-		j.rotate()
+		j.rotateLogs()
 		return
 	}
 	group, l := j.waiting[:n], j.log
 	j.waiting = slices.Clone(j.waiting[n:])
 	j.mu.Unlock()
-	err := j.append(l, group)
+	err := j.appendGroup(l, group)
 	j.mu.Lock()
 	if err != nil {
-		j.fail(err)
+		j.noteFailure(err)
 		return
 	}
 	j.synced += uint64(n)
 }
 
-// append writes batches to a log as one frame, and waits until it is on disk. Whoever writes the log calls it.
-func (j *Journal) append(l *logFile, group []waiting) error {
+// appendGroup writes batches to a log as one frame, and waits until it is on disk. Whoever writes the log calls it.
+func (j *Journal) appendGroup(l *logFile, group []waiting) error {
 	bodies := make([][]byte, len(group))
 	for i, w := range group {
 		bodies[i] = w.body
 	}
-	if err := j.doing(func() error { return l.write(bodies) }); err != nil {
+	if err := j.doing(func() error { return l.writeFrame(bodies) }); err != nil {
 		return err
 	}
 	for _, w := range group {
@@ -234,27 +234,27 @@ func (j *Journal) append(l *logFile, group []waiting) error {
 	again := false
 	err := j.doing(func() error {
 		if again { // what could not be synced is not in the page cache for certain
-			if err := l.write(bodies); err != nil {
+			if err := l.writeFrame(bodies); err != nil {
 				return err
 			}
 		}
 		again = true
-		return l.commit()
+		return l.commitFrame()
 	})
 	if err != nil {
 		return err
 	}
-	return j.doing(func() error { return j.note(mark{l.generation, l.number - 1}) })
+	return j.doing(func() error { return j.noteMark(mark{l.generation, l.number - 1}) })
 }
 
-// written lets the next one write. The lock is held.
-func (j *Journal) written() {
+// releaseWriter lets the next one write. The lock is held.
+func (j *Journal) releaseWriter() {
 	j.writing = false
 	j.change.Broadcast()
 }
 
-// rotate makes the standby the log, once there is one, and hands the full one to the checkpointer. The lock is held.
-func (j *Journal) rotate() {
+// rotateLogs makes the standby the log, once there is one, and hands the full one to the checkpointer. The lock is held.
+func (j *Journal) rotateLogs() {
 	for (j.standby == nil || j.sealed != nil) && j.failed == nil {
 		j.change.Wait()
 	}
@@ -266,8 +266,8 @@ func (j *Journal) rotate() {
 	j.change.Broadcast()
 }
 
-// fail notes the first failure. The lock is held.
-func (j *Journal) fail(err error) {
+// noteFailure notes the first failure. The lock is held.
+func (j *Journal) noteFailure(err error) {
 	if j.failed == nil {
 		j.failed = fault.Wrap(err, fault.Internal, journal.CodeJournalWrite,
 			"the journal %s cannot be written, and what it holds is unknown until it is opened again: see that the "+
@@ -276,13 +276,13 @@ func (j *Journal) fail(err error) {
 	j.change.Broadcast()
 }
 
-// alone waits until nobody writes, keeps it so until written, and says why not where the journal takes nothing more.
-// The lock is held.
-func (j *Journal) alone() error {
+// waitForWriter waits until nobody writes, keeps it so until written, and says why not where the journal takes nothing
+// more. The lock is held.
+func (j *Journal) waitForWriter() error {
 	for j.writing {
 		j.change.Wait()
 	}
-	if err := j.refuses(); err != nil {
+	if err := j.whyRefusing(); err != nil {
 		return err
 	}
 	j.writing = true
@@ -294,24 +294,24 @@ func (j *Journal) alone() error {
 func (j *Journal) commitLarge(batch []fsm.Record, written []func()) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if err := j.alone(); err != nil {
+	if err := j.waitForWriter(); err != nil {
 		return err
 	}
-	defer j.written()
-	if err := j.drain(); err != nil {
+	defer j.releaseWriter()
+	if err := j.drainLogs(); err != nil {
 		return err
 	}
 	if err := j.inner.Commit(batch, written...); err != nil {
-		j.fail(err)
+		j.noteFailure(err)
 		return j.failed
 	}
 	return nil
 }
 
-// drain brings everything that is in the logs into the journal. The lock is held, and writing is set.
-func (j *Journal) drain() error {
+// drainLogs brings everything that is in the logs into the journal. The lock is held, and writing is set.
+func (j *Journal) drainLogs() error {
 	if j.log.end > headerSize {
-		j.rotate()
+		j.rotateLogs()
 	}
 	for j.sealed != nil && j.failed == nil {
 		j.change.Wait()
@@ -321,7 +321,7 @@ func (j *Journal) drain() error {
 
 // Load calls f for each live record in order of bucket and key.
 func (j *Journal) Load(f func(fsm.Record) error) error {
-	if err := j.settle(); err != nil {
+	if err := j.settleCommitted(); err != nil {
 		return err
 	}
 	return j.inner.Load(func(r fsm.Record) error {
@@ -332,15 +332,15 @@ func (j *Journal) Load(f func(fsm.Record) error) error {
 	})
 }
 
-// settle brings all that was committed so far into the journal.
-func (j *Journal) settle() error {
+// settleCommitted brings all that was committed so far into the journal.
+func (j *Journal) settleCommitted() error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if err := j.alone(); err != nil {
+	if err := j.waitForWriter(); err != nil {
 		return err
 	}
-	defer j.written()
-	return j.drain()
+	defer j.releaseWriter()
+	return j.drainLogs()
 }
 
 // Close waits for the commits under way, brings all into the journal, and removes the logs. A second Close does
@@ -358,17 +358,17 @@ func (j *Journal) Close() error {
 	err := j.failed
 	if err == nil {
 		j.writing = true
-		err = j.drain()
+		err = j.drainLogs()
 	}
 	j.drained = true
-	j.written()
+	j.releaseWriter()
 	j.mu.Unlock()
 	j.ended.Wait()
-	return errors.Join(err, j.end(err == nil), j.inner.Close())
+	return errors.Join(err, j.endLogs(err == nil), j.inner.Close())
 }
 
-// end lets go of the logs, and removes them when the journal has all they held.
-func (j *Journal) end(whole bool) error {
+// endLogs lets go of the logs, and removes them when the journal has all they held.
+func (j *Journal) endLogs(whole bool) error {
 	var errs []error
 	for _, l := range []*logFile{j.log, j.standby, j.sealed} {
 		if l != nil {
@@ -379,7 +379,7 @@ func (j *Journal) end(whole bool) error {
 		return errors.Join(append(errs, j.endMark(false))...)
 	}
 	known := known{Applied: j.log.generation + 1, Prepared: j.log.generation + 1} // the standby is empty
-	if err := j.inner.Commit([]fsm.Record{known.record()}); err != nil {
+	if err := j.inner.Commit([]fsm.Record{known.markRecord()}); err != nil {
 		return errors.Join(append(errs, err, j.endMark(false))...)
 	}
 	errs = append(errs, j.endMark(true))
