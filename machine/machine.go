@@ -37,6 +37,11 @@ func States() []State {
 		Destroying, Updating, Replacing, Destroyed}
 }
 
+// Up reports whether the program runs, or has just been told to end.
+func (s State) Up() bool {
+	return s == Started || s == Stopping || s == Restarting || s == Suspending
+}
+
 // Transient says whether s belongs to a running operation and so ends by itself.
 func (s State) Transient() bool {
 	switch s {

@@ -75,6 +75,11 @@ func (s *commands) admitCommand(c Command) (*row, error) {
 	if err == nil && needsLease(c.Verb) && !c.isWakeForRequest() {
 		err = s.leases.checkNonce(c.Machine, c.Nonce)
 	}
+	if err == nil && c.Verb == Destroy && c.Kill && c.Term != nil && r.Machine.State.Up() {
+		// A steward kills what was down when it looked. What has come up since may have requests, which are waited for.
+		err = fault.New(fault.Precondition, codeWrongState,
+			"machine %s is %s, and its steward saw it down: stop it first", c.Machine, r.Machine.State)
+	}
 	if err == nil && c.Verb.startsLife() {
 		err = cmp.Or(s.halt.refuseIfHalted(), s.refuseApart(r.Machine.Replica), r.refuseWake(&c))
 	}

@@ -84,6 +84,9 @@ func TestOldTermsAreRefused(t *testing.T) {
 			switch v {
 			case lifecycle.Signal:
 				c.Signal = "SIGUSR1"
+			case lifecycle.Destroy: // a steward kills only what is down
+				d.do(lifecycle.Command{Verb: lifecycle.Stop, App: "app", Machine: m1})
+				d.settle(time.Minute)
 			case lifecycle.Update:
 				newConfig(false)(&c)
 			case lifecycle.Resize:
@@ -242,6 +245,38 @@ func TestReplicaOfAMachine(t *testing.T) {
 	}
 	if d.sup.Machine("app", v1) != nil {
 		t.Error("a machine was made")
+	}
+}
+
+// TestStewardsKillOnlyWhatIsDown: a machine that has come up since its steward looked is not killed, and serves on. Whoever
+// is no steward kills it as it is.
+func TestStewardsKillOnlyWhatIsDown(t *testing.T) {
+	kill := lifecycle.Command{Verb: lifecycle.Destroy, App: "app", Machine: m1, Kill: true, Term: termed(5, "w2")}
+	up := func() *driver {
+		d := newDriver(newWorld())
+		create(func(g *lifecycle.Grant) { g.Term = termed(5, "w2") })(d)
+		d.settle(0)
+		return d
+	}
+	d := up()
+	if err := d.replies[d.do(kill)].Err; fault.CodeOf(err) != "wrong_state" {
+		t.Errorf("a steward's kill of a machine that runs: %v", err)
+	}
+	d.settle(time.Minute)
+	if m := d.sup.Machine("app", m1); m.State != machine.Started {
+		t.Errorf("the machine is %s", m.State)
+	}
+	d.do(lifecycle.Command{Verb: lifecycle.Stop, App: "app", Machine: m1})
+	if err := d.replies[d.do(kill)].Err; fault.CodeOf(err) != "wrong_state" {
+		t.Errorf("a steward's kill of a machine that is being stopped: %v", err)
+	}
+	d.settle(time.Hour)
+	if err := d.replies[d.do(kill)].Err; err != nil {
+		t.Errorf("a steward's kill of a machine that is down: %v", err)
+	}
+	d, kill.Term = up(), nil
+	if err := d.replies[d.do(kill)].Err; err != nil {
+		t.Errorf("anybody's kill of a machine that runs: %v", err)
 	}
 }
 

@@ -40,10 +40,7 @@ func (m *Standing) Goes() bool {
 }
 
 // Up reports whether its program runs, or has just been told to end.
-func (m *Standing) Up() bool {
-	return m.State == machine.Started || m.State == machine.Stopping || m.State == machine.Restarting ||
-		m.State == machine.Suspending
-}
+func (m *Standing) Up() bool { return m.State.Up() }
 
 // Down reports whether its program does not run, and is not about to.
 func (m *Standing) Down() bool {
