@@ -420,11 +420,16 @@ func (x *pool) wakeMachine(b *backend) {
 // makeTime bounds the making of a machine, whose image may have to be fetched.
 const makeTime = 2 * time.Minute
 
-// makeMachine has another machine made, like one that is there.
-func (x *pool) makeMachine(like, name string) {
-	ctx, cancel := context.WithTimeout(x.p.ctx, makeTime)
+// makeAnother has another machine made, and returns its id; "": another entry has made it.
+func (p *Proxy) makeAnother(a Another) (id string, err error) {
+	ctx, cancel := context.WithTimeout(p.ctx, makeTime)
 	defer cancel()
-	id, err := x.p.o.Make(ctx, Another{App: x.key.app, Like: like, Name: name})
+	return p.o.Make(ctx, a)
+}
+
+// makeMachine has another machine made for the load, like one that is there.
+func (x *pool) makeMachine(like, name string) {
+	id, err := x.p.makeAnother(Another{App: x.key.app, Like: like, Name: name})
 	x.p.metrics.countMade(err)
 	now := time.Now()
 	x.mu.Lock()

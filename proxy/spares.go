@@ -200,11 +200,9 @@ func (x *warmer) makeSpare(now time.Time, a *warmApp, group string, s *warmServi
 	s.spares.Making()
 	another := Another{App: a.app, Like: like, Name: freeName(x.p.o.Fleet.Snapshot(), a.app, s.named), Warm: true}
 	go func() {
-		ctx, cancel := context.WithTimeout(x.p.ctx, makeTime)
-		defer cancel()
-		id, err := x.p.o.Make(ctx, another)
+		id, err := x.p.makeAnother(another)
 		x.p.metrics.spares.WithLabelValues(warmText(id, err)).Inc()
-		if err != nil && ctx.Err() == nil {
+		if err != nil && x.p.ctx.Err() == nil {
 			x.p.o.Log.Warn("a spare could not be made", "app", another.App, "name", another.Name, "err", err)
 		}
 		x.results <- warmResult{app: a.app, service: group, err: err}
@@ -258,7 +256,7 @@ func (x *warmer) takeResult(now time.Time, r warmResult) {
 	}
 	s := a.services[r.service]
 	s.making = false
-	s.spares.Made(now, r.err != nil, after)
+	s.spares.Made(now, r.err, after)
 	x.takeChanged(x.seen.findChanged(x.p.o.Fleet.Snapshot()))
 	x.lookAt(now, a)
 }

@@ -265,16 +265,11 @@ func (p *Pool) makeAnother(now time.Time, coming int) {
 	}
 	for _, b := range p.list { // its worker is asked what it is
 		if !b.Unheard && b.Power != Gone {
-			c.like = b.Machine
+			c.under = true
 			p.out = append(p.out, Out{Do: Create, Machine: b.Machine})
 			return
 		}
 	}
-}
-
-// isUnderWay reports whether a machine is being made, or was made a moment ago.
-func (c *creation) isUnderWay(now time.Time) bool {
-	return c.like != "" || now.Before(c.until)
 }
 
 // wakeBackend has a machine woken, unless it has just failed to. It reports whether that is under way.

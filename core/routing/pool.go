@@ -23,8 +23,6 @@ const (
 	// an owner's word that a machine does not run, or is not ready, counts for so long where the fleet says that it is
 	// up: it may be ready soon after, and the fleet has nothing to tell of that
 	notReadyFor = 250 * time.Millisecond
-	// and the fleet tells within so long of one that was made
-	believeMade = 2 * time.Second
 	// requests wait for so long for a machine of a service that has none
 	expectFor = 30 * time.Second
 )
@@ -140,19 +138,10 @@ type Pool struct {
 	sent   map[Ticket]*sent
 	choosy int // how many of waits may not be served by just any machine
 	sends  uint64
-	create creation
+	create making // of another machine for the load
 	out    []Out
 	wanted bool      // machines are kept of the service: where none is, one is about to come
 	lacks  time.Time // since when that is waited for; zero: there is one
-}
-
-// creation is the making of another machine for the load, one at a time.
-type creation struct {
-	like     string    // the machine that the new one is to be like; "": none is being made
-	until    time.Time // for how long it is waited that the fleet tells of one that was made
-	at       time.Time // before, none is made
-	failures int       // in a row
-	cause    error     // of the last of them
 }
 
 type backend struct {
@@ -345,17 +334,8 @@ func (p *Pool) Expect(wanted bool) { p.wanted = wanted }
 // none was made.
 func (p *Pool) Made(now time.Time, rng *rand.Rand, id string, err error) []Out {
 	p.out = p.out[:0]
-	c := &p.create
-	c.like, c.cause = "", err
-	if err == nil {
-		c.failures = 0
-		if b := p.byID[id]; b == nil || !b.listed { // the fleet tells of it in a moment
-			c.until = now.Add(believeMade)
-		}
-	} else {
-		c.at = now.Add(wakeAgain.After(c.failures))
-		c.failures++
-	}
+	b := p.byID[id]
+	p.create.end(now, b != nil && b.listed, err, wakeAgain, 0)
 	p.releaseHeld(now, rng)
 	return p.out
 }

@@ -36,13 +36,10 @@ func (b *Backend) Sleeps() bool { return b.Power == Asleep && b.Autostart && !b.
 // Spares decides when a machine is made ahead of the requests that will wake it. It is for one service, and each member
 // has its own; of those only one acts (Refill.At). It is not safe for concurrent use.
 type Spares struct {
-	Of       string          // the app whose machines they are
-	heard    map[string]bool // machines that could be asked when it last looked
-	settle   time.Time       // nothing is made until then
-	making   bool
-	until    time.Time // a machine was made, and the fleet tells of it by then
-	at       time.Time // nothing is made before, as that has failed
-	failures int       // in a row
+	Of     string          // the app whose machines they are
+	heard  map[string]bool // machines that could be asked when it last looked
+	settle time.Time       // nothing is made until then
+	making making
 	// since when each spare is up that was never asleep before: it is on its way to be suspended. Zero: it was used.
 	fresh map[string]time.Time
 }
@@ -84,10 +81,10 @@ func (s *Spares) Step(now time.Time, p *Policy, list []Standing) Refill {
 	}
 	r.At = cluster.Steward(heard, s.Of)
 	r.Lacks = max(0, min(p.Warm-r.Asleep-r.Coming, p.CreateUpTo-len(list)))
-	if r.Lacks == 0 || first == "" || s.making || leaving {
+	if r.Lacks == 0 || first == "" || s.making.under || leaving {
 		return r
 	}
-	for _, t := range []time.Time{s.settle, s.until, s.at} {
+	for _, t := range []time.Time{s.settle, s.making.until, s.making.at} {
 		if now.Before(t) {
 			r.Again = earlierTime(r.Again, t)
 			return r
@@ -141,7 +138,7 @@ func (s *Spares) noteComings(now time.Time, list []Standing) {
 		s.settle = now.Add(SettleFor)
 	}
 	if known < heard {
-		s.until = time.Time{}
+		s.making.until = time.Time{}
 	}
 	if known == heard && known == len(s.heard) {
 		return
@@ -160,17 +157,12 @@ func (s *Spares) noteComings(now time.Time, list []Standing) {
 }
 
 // Making takes that one is being made, as Step said.
-func (s *Spares) Making() { s.making = true }
+func (s *Spares) Making() { s.making.under = true }
 
-// Made takes the end of that. Where it failed, again is how long at least to wait before the next try; 0: nobody said.
-func (s *Spares) Made(now time.Time, failed bool, again time.Duration) {
-	s.making = false
-	if !failed {
-		s.failures, s.until = 0, now.Add(believeMade)
-		return
-	}
-	s.at = now.Add(max(again, warmAgain.After(s.failures)))
-	s.failures++
+// Made takes the end of that, and why it failed. again is how long at least to wait then before the next try; 0: nobody
+// said.
+func (s *Spares) Made(now time.Time, err error, again time.Duration) {
+	s.making.end(now, false, err, warmAgain, again)
 }
 
 // NameOf returns the name of the next machine that is made for a service of an app: that with the least number from 2

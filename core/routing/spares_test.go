@@ -1,6 +1,7 @@
 package routing_test
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -41,7 +42,7 @@ func TestSpares(t *testing.T) {
 	expect("none sleeps", "0+0, lacks 1, like web", web)
 	s.Making()
 	expect("one is made", "0+0, lacks 1", web)
-	s.Made(now, false, 0)
+	s.Made(now, nil, 0)
 	expect("it is not heard of yet", "0+0, lacks 1", web)
 	expect("it is being made", "0+1, lacks 0", web, standing("web-2", routing.Coming))
 	expect("it is there", "1+0, lacks 0", web, web2)
@@ -55,7 +56,7 @@ func TestSpares(t *testing.T) {
 	expect("the other decides", "1+0, lacks 0", unheard(web), web2)
 	now = now.Add(routing.SettleFor)
 	expect("and makes good", "0+0, lacks 1, like web-2", unheard(web), up(web2))
-	s.Made(now, true, time.Minute)
+	s.Made(now, errors.New("no room"), time.Minute)
 	now = now.Add(time.Minute - 1)
 	expect("a refusal says when", "0+0, lacks 1", unheard(web), up(web2))
 	now = now.Add(1)
@@ -178,7 +179,7 @@ func (w *warmed) step(i int) {
 		}
 	}
 	if rapid.IntRange(0, 4).Draw(w.t, "fails") == 0 || !called(w.now())(r.Like) { // nobody says any more what it was
-		s.Made(w.at, true, 0)
+		s.Made(w.at, errors.New("no room"), 0)
 		return
 	}
 	name := routing.NameOf("web", called(view))
@@ -192,7 +193,7 @@ func (w *warmed) step(i int) {
 		}
 		w.seen[i] = len(w.history) - 1 // of what it made itself its own fleet tells at once
 	}
-	s.Made(w.at, false, 0)
+	s.Made(w.at, nil, 0)
 }
 
 // TestTwoDecidersMakeNoMoreThanWarm: whatever two deciders see late, what they make fails, and machines come and go,
