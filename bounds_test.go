@@ -117,8 +117,8 @@ func TestOneWordOneMeaning(t *testing.T) {
 	}
 }
 
-// TestTheGlossaryExplainsAWordOnce reads the first table.
-func TestTheGlossaryExplainsAWordOnce(t *testing.T) {
+// TestGlossaryExplainsAWordOnce reads the first table.
+func TestGlossaryExplainsAWordOnce(t *testing.T) {
 	raw, err := os.ReadFile("docs/glossary.md")
 	if err != nil {
 		t.Fatal(err)

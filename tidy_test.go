@@ -329,8 +329,8 @@ func callOf(x ast.Expr) string {
 	return ""
 }
 
-// TestTheGlossaryIsKept: words that the glossary gives up for others do not come back in exported names and docs.
-func TestTheGlossaryIsKept(t *testing.T) {
+// TestGlossaryIsKept: words that the glossary gives up for others do not come back in exported names and docs.
+func TestGlossaryIsKept(t *testing.T) {
 	banned := []string{"node ", " nodes", "lease of capacity"}
 	for _, s := range sources(t) {
 		if s.test || strings.HasPrefix(s.pkg, "cmd") || s.pkg == "node" || s.pkg == "sim/scheduler/mincost" {

@@ -11,8 +11,8 @@ import (
 	"github.com/soukhq/souk/core/release"
 )
 
-// TestTheReleaseReferenceIsWhole holds docs/reference/release.md against the types: each field has a row, each row a field.
-func TestTheReleaseReferenceIsWhole(t *testing.T) {
+// TestReleaseReferenceIsWhole holds docs/reference/release.md against the types: each field has a row, each row a field.
+func TestReleaseReferenceIsWhole(t *testing.T) {
 	raw, err := os.ReadFile("../docs/reference/release.md")
 	if err != nil {
 		t.Fatal(err)

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-func TestASoakTellsGrowthFromTheTeethOfASaw(t *testing.T) {
+func TestSoakTellsGrowthFromTheTeethOfASaw(t *testing.T) {
 	minute := func(i int) time.Duration { return time.Duration(i) * time.Minute }
 	for _, c := range []struct {
 		name  string

@@ -158,9 +158,9 @@ func TestClaimsAreDecidedAtOneMember(t *testing.T) {
 	}
 }
 
-// TestACutLeavesPairsThatAreFound: while one member is cut off from the others both sides go on, so a key may be used
+// TestCutLeavesPairsThatAreFound: while one member is cut off from the others both sides go on, so a key may be used
 // on each; afterwards the pairs are found from every member.
-func TestACutLeavesPairsThatAreFound(t *testing.T) {
+func TestCutLeavesPairsThatAreFound(t *testing.T) {
 	w := newTown(t, "w1", "w2", "w3")
 	w.cut = func(a, b cluster.WorkerID) bool { return a == "w3" || b == "w3" }
 	twice := 0
@@ -192,8 +192,8 @@ func TestACutLeavesPairsThatAreFound(t *testing.T) {
 	}
 }
 
-// TestANameIsFreeAgain: of a machine that is destroyed, and of a create that failed.
-func TestANameIsFreeAgain(t *testing.T) {
+// TestNameIsFreeAgain: of a machine that is destroyed, and of a create that failed.
+func TestNameIsFreeAgain(t *testing.T) {
 	w := newTown(t, "w1", "w2", "w3")
 	for i := range 20 {
 		var last string
@@ -276,9 +276,9 @@ func ownLaunch(id string) *machine.Launch {
 	return l
 }
 
-// TestACreateThatFailed: its answer was lost, or said that it may be asked again. Who asks again hears that there is no
+// TestCreateThatFailed: its answer was lost, or said that it may be asked again. Who asks again hears that there is no
 // machine, and why: it was never made.
-func TestACreateThatFailed(t *testing.T) {
+func TestCreateThatFailed(t *testing.T) {
 	w := newTown(t, "w1", "w2")
 	for id, x := range w.fleet.workers {
 		x.grant = func(g lifecycle.Grant) error {
@@ -311,9 +311,9 @@ func TestACreateThatFailed(t *testing.T) {
 	}
 }
 
-// TestAKeyWhoseEndIsOpen: nobody knows what became of a create, since its member died. Its key makes the machine for
+// TestKeyWhoseEndIsOpen: nobody knows what became of a create, since its member died. Its key makes the machine for
 // as long as it can still be on its way, and later says that it may be over.
-func TestAKeyWhoseEndIsOpen(t *testing.T) {
+func TestKeyWhoseEndIsOpen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeFleet("w1")
 		j, file := mem.New(), filepath.Join(t.TempDir(), "key")
@@ -356,8 +356,8 @@ func hashOf(t *testing.T, l *machine.Launch) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// TestAKeyOfWhatIsRefusedIsFree: not only for want of room. What was asked of no worker has made nothing.
-func TestAKeyOfWhatIsRefusedIsFree(t *testing.T) {
+// TestKeyOfWhatIsRefusedIsFree: not only for want of room. What was asked of no worker has made nothing.
+func TestKeyOfWhatIsRefusedIsFree(t *testing.T) {
 	w := newTown(t, "w1")
 	wrong := idle("")
 	wrong.Region = "mars"
@@ -372,8 +372,8 @@ func TestAKeyOfWhatIsRefusedIsFree(t *testing.T) {
 	}
 }
 
-// TestADrawnNameThatIsTaken: two members drew the same name at once. Who sent none gets another, and no error.
-func TestADrawnNameThatIsTaken(t *testing.T) {
+// TestDrawnNameThatIsTaken: two members drew the same name at once. Who sent none gets another, and no error.
+func TestDrawnNameThatIsTaken(t *testing.T) {
 	w := newTown(t, "w1", "w2")
 	var names []string
 	for _, x := range w.fleet.workers {
@@ -395,9 +395,9 @@ func TestADrawnNameThatIsTaken(t *testing.T) {
 	}
 }
 
-// TestAKeyWhoseEndWasNotHeardIsTheMembersAgain: the decider cannot be reached when a create has ended, and is back. The
+// TestKeyWhoseEndWasNotHeardIsTheMembersAgain: the decider cannot be reached when a create has ended, and is back. The
 // same key at the same member is answered at once, with the first one's machine; it waited for two and a half minutes.
-func TestAKeyWhoseEndWasNotHeardIsTheMembersAgain(t *testing.T) {
+func TestKeyWhoseEndWasNotHeardIsTheMembersAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newTown(t, "a", "b", "c")
 		for i := range 20 { // so that some key is decided at another member

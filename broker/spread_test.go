@@ -30,10 +30,10 @@ func (w *town) skew(app string) (counts []int, skew int) {
 	return counts, most - least
 }
 
-// TestASpreadHoldsUnderRaces: machines of an app that must be spread are asked for at all members at once, by several
+// TestSpreadHoldsUnderRaces: machines of an app that must be spread are asked for at all members at once, by several
 // strategies. All are made, and no worker has more than one more than another; so it is where the spread is only wished
 // for and all are asked for at one member.
-func TestASpreadHoldsUnderRaces(t *testing.T) {
+func TestSpreadHoldsUnderRaces(t *testing.T) {
 	all := []cluster.WorkerID{"w1", "w2", "w3"}
 	must := machine.Spread{Attribute: "worker", MaxSkew: 1}
 	for name, c := range map[string]struct {

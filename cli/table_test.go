@@ -104,8 +104,8 @@ func TestReasons(t *testing.T) {
 	})
 }
 
-// TestTheTerminalSaysHowWideItIs, unless COLUMNS or --wide do; a file takes lines of any length.
-func TestTheTerminalSaysHowWideItIs(t *testing.T) {
+// TestTerminalSaysHowWideItIs, unless COLUMNS or --wide do; a file takes lines of any length.
+func TestTerminalSaysHowWideItIs(t *testing.T) {
 	screen, _ := terminal(t)
 	if err := unix.IoctlSetWinsize(int(screen.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 24, Col: 77}); err != nil {
 		t.Fatal(err)

@@ -220,9 +220,9 @@ type writerFunc func([]byte) (int, error)
 
 func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 
-// TestAnAppsMachinesPages: an app's list is asked for in pages, and followed to the last; what was asked for is asked
+// TestAppsMachinesPages: an app's list is asked for in pages, and followed to the last; what was asked for is asked
 // of every page.
-func TestAnAppsMachinesPages(t *testing.T) {
+func TestAppsMachinesPages(t *testing.T) {
 	pages := map[string]struct{ body, next string }{
 		"":    {`[{"id":"c","created_at":"2026-01-03T00:00:00Z"},{"id":"a","created_at":"2026-01-01T00:00:00Z"}]`, "c/1"},
 		"c/1": {`[]`, "c 2"}, // none of this page is there any more, and the list goes on
@@ -254,8 +254,8 @@ func TestAnAppsMachinesPages(t *testing.T) {
 	}
 }
 
-// TestAHalfListIsNoList: where a later page fails, what came before is not taken for all.
-func TestAHalfListIsNoList(t *testing.T) {
+// TestHalfListIsNoList: where a later page fails, what came before is not taken for all.
+func TestHalfListIsNoList(t *testing.T) {
 	c := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Query().Get("cursor") != "" {
 			w.WriteHeader(http.StatusServiceUnavailable)
@@ -269,8 +269,8 @@ func TestAHalfListIsNoList(t *testing.T) {
 	}
 }
 
-// TestACutStream: a stream that ends in the middle of a line has broken off, and may be asked for again.
-func TestACutStream(t *testing.T) {
+// TestCutStream: a stream that ends in the middle of a line has broken off, and may be asked for again.
+func TestCutStream(t *testing.T) {
 	c := serve(t, func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, "{\"cursor\":\"1\",\"stream\":\"stdout\",\"text\":\"a\"}\n{\"cursor\":\"2\",\"str")
 		_ = http.NewResponseController(w).Flush()

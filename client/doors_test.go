@@ -75,7 +75,7 @@ func nowhere(t *testing.T) client.Door {
 	return d
 }
 
-func TestTheNextDoorIsAsked(t *testing.T) {
+func TestNextDoorIsAsked(t *testing.T) {
 	t.Parallel()
 	for name, first := range map[string]func(*testing.T) client.Door{"silent": silent, "closed": nowhere} {
 		t.Run(name, func(t *testing.T) {
@@ -128,7 +128,7 @@ func TestNoCreateIsSentTwiceToDoors(t *testing.T) {
 }
 
 // While a client lives its door may go, and another come.
-func TestADoorThatGoesIsLeft(t *testing.T) {
+func TestDoorThatGoesIsLeft(t *testing.T) {
 	t.Parallel()
 	a, b := newCounted(t), newCounted(t)
 	cl := client.Several([]client.Door{a.door(), b.door()})

@@ -169,9 +169,9 @@ func TestValuesOfOneTypeHaveATotalOrder(t *testing.T) {
 	})
 }
 
-// TestAnUndefinedRequirementSatisfiesNothing: neither where the attribute is not there, nor where it has another type,
+// TestUndefinedRequirementSatisfiesNothing: neither where the attribute is not there, nor where it has another type,
 // and no operator and its opposite are both met.
-func TestAnUndefinedRequirementSatisfiesNothing(t *testing.T) {
+func TestUndefinedRequirementSatisfiesNothing(t *testing.T) {
 	opposite := map[cluster.Op]cluster.Op{cluster.Equal: cluster.Unequal, cluster.Less: cluster.AtLeast,
 		cluster.AtMost: cluster.More,
 		cluster.In:     cluster.NotIn, cluster.Exists: cluster.NotExists}

@@ -40,9 +40,9 @@ func names(f *fleet.Fleet, app string) string {
 	return strings.Join(out, " ")
 }
 
-// TestAWorkerThatToldNothingMustBeAsked: it is in the snapshot from when it is heard of, and is ranked once it has
+// TestWorkerThatToldNothingMustBeAsked: it is in the snapshot from when it is heard of, and is ranked once it has
 // told.
-func TestAWorkerThatToldNothingMustBeAsked(t *testing.T) {
+func TestWorkerThatToldNothingMustBeAsked(t *testing.T) {
 	f := fleet.New()
 	f.Update(func(e *fleet.Edit) { e.Member(fleet.Member{ID: "w1", State: "", Since: time.Time{}}) })
 	if got := f.Snapshot().MustAsk(); !slices.Equal(got, []cluster.WorkerID{"w1"}) {
@@ -84,8 +84,8 @@ func TestRefusalsMoveTheSnapshotOn(t *testing.T) {
 	}
 }
 
-// TestALaterEpochReplacesAnEarlierOne: a worker that lost count of its incarnations is believed all the same.
-func TestALaterEpochReplacesAnEarlierOne(t *testing.T) {
+// TestLaterEpochReplacesAnEarlierOne: a worker that lost count of its incarnations is believed all the same.
+func TestLaterEpochReplacesAnEarlierOne(t *testing.T) {
 	f := fleet.New()
 	join(f, "w1")
 	f.Update(func(e *fleet.Edit) { e.Record(record("w1", 9), 1) })
@@ -99,9 +99,9 @@ func TestALaterEpochReplacesAnEarlierOne(t *testing.T) {
 	}
 }
 
-// TestAGrantIsKnownAtOnce: the machine is found and has its name before its worker tells of it, and what the worker
+// TestGrantIsKnownAtOnce: the machine is found and has its name before its worker tells of it, and what the worker
 // then tells counts, also that it is gone. Where the worker never tells, the machine is forgotten in time.
-func TestAGrantIsKnownAtOnce(t *testing.T) {
+func TestGrantIsKnownAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := fleet.New()
 		join(f, "w1")
@@ -222,8 +222,8 @@ func TestKeyed(t *testing.T) {
 	want("two", "")
 }
 
-// TestAWorkerOfThisProcess feeds the fleet as an observer, and no gossip overrules it.
-func TestAWorkerOfThisProcess(t *testing.T) {
+// TestWorkerOfThisProcess feeds the fleet as an observer, and no gossip overrules it.
+func TestWorkerOfThisProcess(t *testing.T) {
 	f := fleet.New()
 	o := f.Own("w1")
 	x := &machine.Machine{ID: "m1", App: "a", Name: "one", Worker: "w1", State: machine.Started, Region: "iad",
@@ -306,8 +306,8 @@ func TestPick(t *testing.T) {
 	}
 }
 
-// TestAGrantIsTaken: what was granted counts in the index before the worker's next record.
-func TestAGrantIsTaken(t *testing.T) {
+// TestGrantIsTaken: what was granted counts in the index before the worker's next record.
+func TestGrantIsTaken(t *testing.T) {
 	f := fleet.New()
 	var ids []cluster.WorkerID
 	for i := range fleet.RankAll {
@@ -330,9 +330,9 @@ func TestAGrantIsTaken(t *testing.T) {
 	}
 }
 
-// TestAGrantCountsInTheView: a machine that was granted counts as one of its app, until its worker tells of it, or for a
+// TestGrantCountsInTheView: a machine that was granted counts as one of its app, until its worker tells of it, or for a
 // minute at most. The records that workers told are as they were.
-func TestAGrantCountsInTheView(t *testing.T) {
+func TestGrantCountsInTheView(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := fleet.New()
 		join(f, "w1", "w2")
@@ -385,8 +385,8 @@ func TestAGrantCountsInTheView(t *testing.T) {
 	})
 }
 
-// TestAChangeCopiesLittle: what one change costs does not follow the number of workers and machines.
-func TestAChangeCopiesLittle(t *testing.T) {
+// TestChangeCopiesLittle: what one change costs does not follow the number of workers and machines.
+func TestChangeCopiesLittle(t *testing.T) {
 	cost := func(workers, machines int) uint64 {
 		f := fleet.New()
 		f.Update(func(e *fleet.Edit) {
@@ -468,8 +468,8 @@ func TestReadersSeeWholeUpdates(t *testing.T) {
 	all.Wait()
 }
 
-// TestThePortOfAMachine is that of its first service, where there is one that can be.
-func TestThePortOfAMachine(t *testing.T) {
+// TestPortOfAMachine is that of its first service, where there is one that can be.
+func TestPortOfAMachine(t *testing.T) {
 	for port, want := range map[int]uint16{0: 0, -1: 0, 1: 1, 8080: 8080, 65535: 65535, 65536: 0} {
 		m := &machine.Machine{Config: &machine.Config{Services: []machine.Service{{InternalPort: port},
 			{InternalPort: 7}}}}
@@ -485,9 +485,9 @@ func TestThePortOfAMachine(t *testing.T) {
 	}
 }
 
-// TestARecordOfThisProcessDoesNotAge: what changes at a worker of this process is told at once, so a decision must not
+// TestRecordOfThisProcessDoesNotAge: what changes at a worker of this process is told at once, so a decision must not
 // say that what it knew was old.
-func TestARecordOfThisProcessDoesNotAge(t *testing.T) {
+func TestRecordOfThisProcessDoesNotAge(t *testing.T) {
 	f := fleet.New()
 	f.Own("w1").Worker(cluster.Record{Worker: "w1", State: cluster.Ready, Incarnation: 1, Version: 1,
 		At: time.Now().Add(-time.Hour)})

@@ -98,8 +98,8 @@ func TestLoadsAreToldSeldom(t *testing.T) {
 	})
 }
 
-// TestALoadIsKept: what the worker tells of a machine leaves alone what the proxy has told.
-func TestALoadIsKept(t *testing.T) {
+// TestLoadIsKept: what the worker tells of a machine leaves alone what the proxy has told.
+func TestLoadIsKept(t *testing.T) {
 	f := fleet.New()
 	own := f.Own("w1")
 	m := &machine.Machine{ID: "m1", App: "a", State: machine.Started, Worker: "w1", Config: &machine.Config{

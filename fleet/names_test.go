@@ -62,9 +62,9 @@ func TestNoAddressThatLeadsNowhere(t *testing.T) {
 	}
 }
 
-// TestAnAppsNameIsOfThoseThatTakeRequests: what fails its checks, is cordoned, runs by a schedule or is the release's
+// TestAppsNameIsOfThoseThatTakeRequests: what fails its checks, is cordoned, runs by a schedule or is the release's
 // command is found by its own name alone. A group has a name of its own.
-func TestAnAppsNameIsOfThoseThatTakeRequests(t *testing.T) {
+func TestAppsNameIsOfThoseThatTakeRequests(t *testing.T) {
 	f := fleet.New()
 	join(f, "here")
 	group := func(g string, run machine.Run) *machine.Replica { return &machine.Replica{Group: g, Run: run} }

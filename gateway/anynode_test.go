@@ -9,9 +9,9 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
-// TestARefusedFirstChoiceCostsOneMoreTrip: whether the first choice says no or cannot be reached, the second is asked
+// TestRefusedFirstChoiceCostsOneMoreTrip: whether the first choice says no or cannot be reached, the second is asked
 // next, and nobody is asked twice.
-func TestARefusedFirstChoiceCostsOneMoreTrip(t *testing.T) {
+func TestRefusedFirstChoiceCostsOneMoreTrip(t *testing.T) {
 	for name, refusal := range map[string]func(w *memWorker) error{
 		"unreachable": func(*memWorker) error {
 			return fault.New(fault.Unavailable, fault.CodeUnreachable,

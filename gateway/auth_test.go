@@ -76,7 +76,7 @@ func TestForeignPagesAreRefused(t *testing.T) {
 	s.want(201, "POST", "/v1/apps", body, "Sec-Fetch-Site: same-origin")
 }
 
-func TestTheLogHoldsNoSecrets(t *testing.T) {
+func TestLogHoldsNoSecrets(t *testing.T) {
 	s := newShop(t).open()
 	s.want(200, "POST", "/v1/apps/a/secrets/PEPPER", `{"value":"hush-hush"}`)
 	s.launch(`{"config":{"image":"demo:1","env":{"A":"hush-hush"}}}`)

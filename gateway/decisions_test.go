@@ -36,8 +36,8 @@ func guest(name string, memory int) string {
 
 var small = cluster.Resources{CPU: 4000, Memory: 1024, Disk: 100 << 10, Ports: 100}
 
-// TestADecisionIsExplainedAfterTheMachineIsGone follows a machine to its end, and a request that was refused.
-func TestADecisionIsExplainedAfterTheMachineIsGone(t *testing.T) {
+// TestDecisionIsExplainedAfterTheMachineIsGone follows a machine to its end, and a request that was refused.
+func TestDecisionIsExplainedAfterTheMachineIsGone(t *testing.T) {
 	s := logged(t, newMemWorker("w1", "local", small), newMemWorker("w2", "local", room))
 	m := s.launch(guest("web", 512))
 	var e api.Explanation
@@ -122,8 +122,8 @@ func TestDecisionsPage(t *testing.T) {
 	}
 }
 
-// TestThePlanIsWhatRunDoes (invariant 9): a launch goes where its plan said, over the API, by each strategy.
-func TestThePlanIsWhatRunDoes(t *testing.T) {
+// TestPlanIsWhatRunDoes (invariant 9): a launch goes where its plan said, over the API, by each strategy.
+func TestPlanIsWhatRunDoes(t *testing.T) {
 	for _, strategy := range []string{broker.Direct, broker.Race, broker.Shared, broker.Batching, broker.FairShare} {
 		planAndRun(t, strategy)
 	}
@@ -209,10 +209,10 @@ func TestNoSecretReachesTheLog(t *testing.T) {
 	}
 }
 
-// TestARefusedStartIsExplained follows a machine whose worker has filled up while it was stopped: the start and the
+// TestRefusedStartIsExplained follows a machine whose worker has filled up while it was stopped: the start and the
 // update that its worker refuses are in the log with what it said, and explained until the machine has started after
 // all.
-func TestARefusedStartIsExplained(t *testing.T) {
+func TestRefusedStartIsExplained(t *testing.T) {
 	s := logged(t, newMemWorker("w1", "local", small), newMemWorker("w2", "ord", small))
 	m := s.launch(strings.Replace(guest("web", 512), `{"name"`, `{"region":"local","name"`, 1))
 	path := "/v1/apps/a/machines/" + m.ID

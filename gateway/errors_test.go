@@ -267,7 +267,7 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-func TestAPanicIsAnAnswer(t *testing.T) {
+func TestPanicIsAnAnswer(t *testing.T) {
 	s := newShop(t).open()
 	s.workers[0].before = func(lifecycle.Grant) error { panic("a bug") }
 	f := s.want(500, "POST", "/v1/apps/a/machines", hostLaunch).failure(t)

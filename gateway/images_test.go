@@ -119,8 +119,8 @@ func TestImagesThatAreRefused(t *testing.T) {
 	}
 }
 
-// TestAnArchiveIsPassedOn: it is not kept here: the worker has its beginning before there is an end.
-func TestAnArchiveIsPassedOn(t *testing.T) {
+// TestArchiveIsPassedOn: it is not kept here: the worker has its beginning before there is an end.
+func TestArchiveIsPassedOn(t *testing.T) {
 	s := newShop(t)
 	from, to := io.Pipe()
 	begun := make(chan struct{})

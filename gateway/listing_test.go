@@ -132,9 +132,9 @@ func launchLarge(t *testing.T, n int) *shop {
 	return s
 }
 
-// TestAnAppsListIsBoundedInBytes: pages of an app's machines are arrays that name the next; the plain list has all, or
+// TestAppsListIsBoundedInBytes: pages of an app's machines are arrays that name the next; the plain list has all, or
 // is refused where that is too much, and never a part.
-func TestAnAppsListIsBoundedInBytes(t *testing.T) {
+func TestAppsListIsBoundedInBytes(t *testing.T) {
 	const n = 40
 	s := launchLarge(t, n)
 	seen, query, pages := map[string]int{}, "?limit=1000", 0
@@ -178,9 +178,9 @@ func TestAnAppsListIsBoundedInBytes(t *testing.T) {
 	}
 }
 
-// TestAPageIsBoundedInBytes: machines with large configs fill a page before its limit does, and the next page goes on
+// TestPageIsBoundedInBytes: machines with large configs fill a page before its limit does, and the next page goes on
 // after them.
-func TestAPageIsBoundedInBytes(t *testing.T) {
+func TestPageIsBoundedInBytes(t *testing.T) {
 	const n = 40
 	s := launchLarge(t, n)
 	seen, query := map[string]bool{}, "?limit=1000"

@@ -78,8 +78,8 @@ func TestListsOfAWorkerOnly(t *testing.T) {
 	}
 }
 
-// TestAnAppGoesWithoutAWorkerThatNeverHadAnythingOfIt, though that one cannot be asked.
-func TestAnAppGoesWithoutAWorkerThatNeverHadAnythingOfIt(t *testing.T) {
+// TestAppGoesWithoutAWorkerThatNeverHadAnythingOfIt, though that one cannot be asked.
+func TestAppGoesWithoutAWorkerThatNeverHadAnythingOfIt(t *testing.T) {
 	w1, w2 := newMemWorker("w1", "iad", room), newMemWorker("w2", "fra", room)
 	s := newShop(t, w1, w2).open()
 	s.launch(`{"region":"iad","config":{"image":"demo:1"}}`)
@@ -189,7 +189,7 @@ func TestHealthAsksNobody(t *testing.T) {
 }
 
 // A member that has just begun may hear of a machine before it hears of the machine's app: the machine is there.
-func TestAMachineIsHeardOfBeforeItsApp(t *testing.T) {
+func TestMachineIsHeardOfBeforeItsApp(t *testing.T) {
 	s := newShop(t, newMemWorker("w1", "iad", room)).open()
 	m := s.launch(`{"name":"web","config":{"image":"demo:1"}}`)
 	if err := s.catalog.Apps.DeleteApp("a"); err != nil {

@@ -155,8 +155,8 @@ func TestDrainPlanTellsAll(t *testing.T) {
 	s.want(412, "POST", "/v1/souk/apps/a/machines/young/move", nil)
 }
 
-// TestAMoveGoesOn: one that broke off before the old machine was destroyed makes no third machine.
-func TestAMoveGoesOn(t *testing.T) {
+// TestMoveGoesOn: one that broke off before the old machine was destroyed makes no third machine.
+func TestMoveGoesOn(t *testing.T) {
 	w1, w2 := newMemWorker("w1", "local", room), newMemWorker("w2", "local", room)
 	s := newShop(t, w1, w2).open()
 	w2.set(func() { w2.sell.SetCordon(&cluster.Cordon{Owner: "the test", Reason: "all begin at w1"}) })

@@ -99,9 +99,9 @@ func TestImagesOfAReleaseArePinned(t *testing.T) {
 	}
 }
 
-// TestAViewerHasNoRegistryAsked: a plan of a token that may only read takes the images that are here, asks nobody for
+// TestViewerHasNoRegistryAsked: a plan of a token that may only read takes the images that are here, asks nobody for
 // others, and cannot have room held.
-func TestAViewerHasNoRegistryAsked(t *testing.T) {
+func TestViewerHasNoRegistryAsked(t *testing.T) {
 	s := newShop(t).open()
 	x := &tags{means: map[string]string{"demo:1": "e", "demo:2": "b"}}
 	s.with(func(o *Options) { o.Images, o.Tokens = x, roleTokens{} })

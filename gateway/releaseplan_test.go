@@ -89,9 +89,9 @@ func TestPlanRelease(t *testing.T) {
 	s.want(409, "POST", "/v1/souk/apps/a/plan-release", `{"parent":"old",`+webOf("demo:1", 64, 1, "")[1:])
 }
 
-// TestAPlanKnowsQuotaEvictionsAndVolumes: what a namespace cannot pay for has no room, machines of lower rank are counted
+// TestPlanKnowsQuotaEvictionsAndVolumes: what a namespace cannot pay for has no room, machines of lower rank are counted
 // that would be evicted, and a release with a volume that is not there never fits.
-func TestAPlanKnowsQuotaEvictionsAndVolumes(t *testing.T) {
+func TestPlanKnowsQuotaEvictionsAndVolumes(t *testing.T) {
 	w := newMemWorker("w1", "local", room) // 4096 MB
 	s := newShop(t, w).open()
 	plan := func(body string) (p api.ReleasePlan) {
@@ -131,9 +131,9 @@ func TestAPlanKnowsQuotaEvictionsAndVolumes(t *testing.T) {
 	}
 }
 
-// TestAPlanThatEvictsIsHeld: what a plan has room for, by evicting or once others of the release are gone, is not refused when
+// TestPlanThatEvictsIsHeld: what a plan has room for, by evicting or once others of the release are gone, is not refused when
 // the room is to be held: only room that is free beside all of that is.
-func TestAPlanThatEvictsIsHeld(t *testing.T) {
+func TestPlanThatEvictsIsHeld(t *testing.T) {
 	w := newMemWorker("w1", "local", room) // 4096 MB
 	s := newShop(t, w).open()
 	for range 4 {
@@ -165,9 +165,9 @@ func TestAPlanThatEvictsIsHeld(t *testing.T) {
 	}
 }
 
-// TestAPlanIsMadeAgainWhereItsRoomIsGone: a worker that has no room any more, of which the fleet has not heard, is no reason to
+// TestPlanIsMadeAgainWhereItsRoomIsGone: a worker that has no room any more, of which the fleet has not heard, is no reason to
 // refuse a release that another worker has room for.
-func TestAPlanIsMadeAgainWhereItsRoomIsGone(t *testing.T) {
+func TestPlanIsMadeAgainWhereItsRoomIsGone(t *testing.T) {
 	small := room
 	small.Memory = 1024
 	first, second := newMemWorker("w1", "local", small), newMemWorker("w2", "local", small)
@@ -196,9 +196,9 @@ func TestAPlanIsMadeAgainWhereItsRoomIsGone(t *testing.T) {
 	}
 }
 
-// TestAPlanKnowsWhatRunsOnce: a release's command must have room now, as it runs before all else; a job must be able to
+// TestPlanKnowsWhatRunsOnce: a release's command must have room now, as it runs before all else; a job must be able to
 // have some when it is due. Neither takes room from the machines that are kept up.
-func TestAPlanKnowsWhatRunsOnce(t *testing.T) {
+func TestPlanKnowsWhatRunsOnce(t *testing.T) {
 	s := newShop(t).open() // one worker of 4096 MB
 	s.launch(`{"config":{"image":"demo:1","guest":{"cpu_kind":"shared","cpus":1,"memory_mb":1024}}}`)
 	command := func(memory, replicas int) string {

@@ -227,8 +227,8 @@ func TestRolloutVerbs(t *testing.T) {
 	}
 }
 
-// TestAReleaseByItsNumber: what "souk releases" shows as NUMBER names a release, as its id does.
-func TestAReleaseByItsNumber(t *testing.T) {
+// TestReleaseByItsNumber: what "souk releases" shows as NUMBER names a release, as its id does.
+func TestReleaseByItsNumber(t *testing.T) {
 	s := newShop(t).open()
 	var first, second api.ReleaseMade
 	s.want(201, "POST", "/v1/souk/apps/a/releases", webOf("demo:1", 64, 1, "")).into(t, &first)

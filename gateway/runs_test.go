@@ -97,8 +97,8 @@ func TestWhyOfAJob(t *testing.T) {
 	is(true, "it is off", "souk scale a report=1")
 }
 
-// TestAReleaseCommandThatIsPending keeps jobs of a first release from running, and the status says so.
-func TestAReleaseCommandThatIsPending(t *testing.T) {
+// TestReleaseCommandThatIsPending keeps jobs of a first release from running, and the status says so.
+func TestReleaseCommandThatIsPending(t *testing.T) {
 	s := newShop(t).open()
 	for body, want := range map[string]string{`,"release_command":[""]}`: "release_command has 1 to 64 words",
 		`,"release_command_group":"web"}`:                           "there is none",

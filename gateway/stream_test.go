@@ -175,7 +175,7 @@ func TestExecEndsBeforeItsStdin(t *testing.T) {
 	}
 }
 
-func TestAStreamThatBreaksSaysSo(t *testing.T) {
+func TestStreamThatBreaksSaysSo(t *testing.T) {
 	s := newShop(t).open()
 	m := s.launch(hostLaunch)
 	s.workers[0].exec = func(r runtime.ExecRequest) (int, error) {

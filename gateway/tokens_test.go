@@ -90,9 +90,9 @@ func TestEveryRouteAsksForTheRole(t *testing.T) {
 	}
 }
 
-// TestATokenOfAnAppTouchesNoOther sends every request with a token of app a, about app b, about no app, and about a with
+// TestTokenOfAnAppTouchesNoOther sends every request with a token of app a, about app b, about no app, and about a with
 // what is b's: nothing of b is told or changed.
-func TestATokenOfAnAppTouchesNoOther(t *testing.T) {
+func TestTokenOfAnAppTouchesNoOther(t *testing.T) {
 	s := newShop(t).open()
 	s.want(201, "POST", "/v1/apps", `{"name":"b"}`)
 	s.want(200, "POST", "/v1/apps/b/secrets/KEY", `{"value":"of b"}`)

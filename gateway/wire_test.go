@@ -29,9 +29,9 @@ var (
 // overWireEnv makes every shop of this package's tests ask its workers over TLS sockets.
 const overWireEnv = "SOUK_TEST_OVER_WIRE"
 
-// TestTheAPIOverTheWire runs this package's tests once more, each worker behind a server and a link of package wire.
+// TestAPIOverTheWire runs this package's tests once more, each worker behind a server and a link of package wire.
 // Nothing that a client of the API sees may be different.
-func TestTheAPIOverTheWire(t *testing.T) {
+func TestAPIOverTheWire(t *testing.T) {
 	if os.Getenv(overWireEnv) != "" {
 		return // this is that run
 	}

@@ -197,9 +197,9 @@ func TestWhoMayWriteWhat(t *testing.T) {
 	}
 }
 
-// TestTheKeyOfAnEndedCertificate says nothing new; what was said with it in time may be carried for ever, and a member
+// TestKeyOfAnEndedCertificate says nothing new; what was said with it in time may be carried for ever, and a member
 // whose issuer was away for some days is still believed (security L12).
-func TestTheKeyOfAnEndedCertificate(t *testing.T) {
+func TestKeyOfAnEndedCertificate(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
 	before := func(days int) time.Time { return now.Add(time.Duration(-days) * 24 * time.Hour) }
@@ -253,8 +253,8 @@ func TestTheKeyOfAnEndedCertificate(t *testing.T) {
 	}
 }
 
-// TestARenewedMemberTellsAllAnew, so that nothing of its is signed with a certificate that will end before.
-func TestARenewedMemberTellsAllAnew(t *testing.T) {
+// TestRenewedMemberTellsAllAnew, so that nothing of its is signed with a certificate that will end before.
+func TestRenewedMemberTellsAllAnew(t *testing.T) {
 	t.Parallel()
 	x := newTown(t)
 	a, b := x.add("m1"), x.add("m2", started("web", "48ed0000000001", "one", "m2", 0))

@@ -128,9 +128,9 @@ func TestEventsOfOneThatIsNotHeard(t *testing.T) {
 	}
 }
 
-// TestTheSavedAreAsked: a member that has just begun knows from before who the others are, so it calls nothing missing
+// TestSavedAreAsked: a member that has just begun knows from before who the others are, so it calls nothing missing
 // that they may have, and lists them as workers that cannot be heard.
-func TestTheSavedAreAsked(t *testing.T) {
+func TestSavedAreAsked(t *testing.T) {
 	t.Parallel()
 	x := newTown(t)
 	a := x.add("m1")

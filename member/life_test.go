@@ -109,8 +109,8 @@ func TestRemoveRefuses(t *testing.T) {
 	}
 }
 
-// TestARemovalIsShownAtOnce: a member that was asked to learn what another knows shows none of whom that one removed.
-func TestARemovalIsShownAtOnce(t *testing.T) {
+// TestRemovalIsShownAtOnce: a member that was asked to learn what another knows shows none of whom that one removed.
+func TestRemovalIsShownAtOnce(t *testing.T) {
 	t.Parallel()
 	x := newTown(t)
 	a := x.add("m1")
@@ -302,9 +302,9 @@ func TestNamesOfMachines(t *testing.T) {
 	})
 }
 
-// TestANameIsLookedUpAmongFew: what a question for an app costs does not follow from how many machines other apps have,
+// TestNameIsLookedUpAmongFew: what a question for an app costs does not follow from how many machines other apps have,
 // and that of a machine by name not even from how many its own app has.
-func TestANameIsLookedUpAmongFew(t *testing.T) {
+func TestNameIsLookedUpAmongFew(t *testing.T) {
 	x := newTown(t)
 	a := x.add("m1", started("web", hers, "one", "m1", 0))
 	a.fleet.Update(func(e *fleet.Edit) {
@@ -367,9 +367,9 @@ func TestIssuersAreRemembered(t *testing.T) {
 	}
 }
 
-// TestAnIssuerAloneDecidesNothing: one that has just begun in the midst of a rotation, and hears nobody, does not go on
+// TestIssuerAloneDecidesNothing: one that has just begun in the midst of a rotation, and hears nobody, does not go on
 // with it and leave the others behind.
-func TestAnIssuerAloneDecidesNothing(t *testing.T) {
+func TestIssuerAloneDecidesNothing(t *testing.T) {
 	t.Parallel()
 	x := newTown(t)
 	a, b := x.add("m1"), x.add("m2")
@@ -407,8 +407,8 @@ func TestAnIssuerAloneDecidesNothing(t *testing.T) {
 	}
 }
 
-// TestADeletedAppStaysDeleted: a member that hears of its own app while the app is deleted does not bring it back.
-func TestADeletedAppStaysDeleted(t *testing.T) {
+// TestDeletedAppStaysDeleted: a member that hears of its own app while the app is deleted does not bring it back.
+func TestDeletedAppStaysDeleted(t *testing.T) {
 	t.Parallel()
 	x := newTown(t)
 	a := x.add("m1")

@@ -24,9 +24,9 @@ func largeRelease(t *testing.T, size int) *release.Release {
 		Config: &machine.Config{Image: "busybox", Files: []machine.File{{GuestPath: "/x", RawValue: &text}}}}}}
 }
 
-// TestARowInPieces: a release that is larger than an object travels in several, in whichever order they come; taken out
+// TestRowInPieces: a release that is larger than an object travels in several, in whichever order they come; taken out
 // it leaves none.
-func TestARowInPieces(t *testing.T) {
+func TestRowInPieces(t *testing.T) {
 	writer, reader := newTown(t).add("m1").cluster.Objects(), newTown(t).add("m2").cluster.Objects()
 	rows := map[string][]byte{}
 	a, _ := sharedCatalog(t, func(bucket, key string, value []byte) error {

@@ -26,9 +26,9 @@ func service(t *testing.T) (s machine.Service) {
 	return s
 }
 
-// TestAProxyReadsTheSameEverywhere: what a proxy needs of a machine is in the fleet of its own member and in another's
+// TestProxyReadsTheSameEverywhere: what a proxy needs of a machine is in the fleet of its own member and in another's
 // alike, with its load, and is small.
-func TestAProxyReadsTheSameEverywhere(t *testing.T) {
+func TestProxyReadsTheSameEverywhere(t *testing.T) {
 	t.Parallel()
 	m := started("shop", "00000000000001", "web", "m1", 0)
 	m.Config.Services = []machine.Service{service(t), {InternalPort: 9090}}
@@ -70,9 +70,9 @@ func TestAProxyReadsTheSameEverywhere(t *testing.T) {
 	})
 }
 
-// TestAStewardReadsTheSameEverywhere: what a steward needs of a machine is in the fleet of its own member and in
+// TestStewardReadsTheSameEverywhere: what a steward needs of a machine is in the fleet of its own member and in
 // another's alike.
-func TestAStewardReadsTheSameEverywhere(t *testing.T) {
+func TestStewardReadsTheSameEverywhere(t *testing.T) {
 	t.Parallel()
 	m := started("shop", "00000000000001", "web", "m1", 0)
 	m.Replica = &machine.Replica{Group: "web", Index: 2, Epoch: 4096, Spec: "5bec", Release: "1a2b3c4d"}

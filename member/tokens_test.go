@@ -101,8 +101,8 @@ func TestTokensEnd(t *testing.T) {
 	}
 }
 
-// TestATokenEndsByItself, at all members, and is forgotten a week later.
-func TestATokenEndsByItself(t *testing.T) {
+// TestTokenEndsByItself, at all members, and is forgotten a week later.
+func TestTokenEndsByItself(t *testing.T) {
 	t.Parallel()
 	x := newTown(t)
 	a, b := x.add("m1"), x.add("m2")
@@ -140,8 +140,8 @@ func TestATokenEndsByItself(t *testing.T) {
 	}
 }
 
-// TestARevocationReachesWhoWasAway: it holds for who was away when it was made, whatever that one tells of the token.
-func TestARevocationReachesWhoWasAway(t *testing.T) {
+// TestRevocationReachesWhoWasAway: it holds for who was away when it was made, whatever that one tells of the token.
+func TestRevocationReachesWhoWasAway(t *testing.T) {
 	t.Parallel()
 	x := newTown(t)
 	a, b := x.add("m1"), x.add("m2")

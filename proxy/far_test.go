@@ -37,8 +37,8 @@ func TestAnotherMembersMachine(t *testing.T) {
 	}
 }
 
-// TestAMachineSpeaksForNobodyElse: what a machine says in the proxies' own headers is believed by none.
-func TestAMachineSpeaksForNobodyElse(t *testing.T) {
+// TestMachineSpeaksForNobodyElse: what a machine says in the proxies' own headers is believed by none.
+func TestMachineSpeaksForNobodyElse(t *testing.T) {
 	for _, h2 := range []bool{false, true} {
 		for _, way := range []string{"own", "far"} {
 			to := far{}
@@ -81,8 +81,8 @@ func TestAMachineSpeaksForNobodyElse(t *testing.T) {
 	}
 }
 
-// TestAMemberThatCannotBeReached is said, and another machine is asked where there is one.
-func TestAMemberThatCannotBeReached(t *testing.T) {
+// TestMemberThatCannotBeReached is said, and another machine is asked where there is one.
+func TestMemberThatCannotBeReached(t *testing.T) {
 	to := far{}
 	r := newRig(t, withFar(to))
 	x := r.behind("w2", to)

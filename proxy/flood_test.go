@@ -128,8 +128,8 @@ func TestFloodsOfHTTP2(t *testing.T) {
 	}
 }
 
-// TestARequestThatMeetsTheStop: a machine with nothing to do is stopped just as requests come; each is answered.
-func TestARequestThatMeetsTheStop(t *testing.T) {
+// TestRequestThatMeetsTheStop: a machine with nothing to do is stopped just as requests come; each is answered.
+func TestRequestThatMeetsTheStop(t *testing.T) {
 	r := newRig(t, nil)
 	r.host.add("shop", "m1", machine.Started, httpService(func(s *machine.Service) {
 		stop := machine.Autostop("stop")
@@ -170,8 +170,8 @@ func TestARequestThatMeetsTheStop(t *testing.T) {
 	t.Log(starts, "starts,", stops, "stops")
 }
 
-// TestASlowHead ends with the time for heads.
-func TestASlowHead(t *testing.T) {
+// TestSlowHead ends with the time for heads.
+func TestSlowHead(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
 	c := r.connect()

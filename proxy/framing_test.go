@@ -54,8 +54,8 @@ func TestWhoseARequestIs(t *testing.T) {
 	}
 }
 
-// TestTheLastRequestOnAConnection (RFC 9112, 6.1): nothing follows a request of which the end may be read in two ways.
-func TestTheLastRequestOnAConnection(t *testing.T) {
+// TestLastRequestOnAConnection (RFC 9112, 6.1): nothing follows a request of which the end may be read in two ways.
+func TestLastRequestOnAConnection(t *testing.T) {
 	const next = "GET /next HTTP/1.1\r\nHost: shop.localhost\r\n\r\n"
 	end := "0\r\n\r\n"
 	r := newRig(t, nil)

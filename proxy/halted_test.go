@@ -15,10 +15,10 @@ import (
 
 func hangs(c net.Conn) { _, _ = io.Copy(io.Discard, c) }
 
-// TestAMachineThatIsStoppedByASignal: what waits for its answer is ended once that has taken long: a request that may be
+// TestMachineThatIsStoppedByASignal: what waits for its answer is ended once that has taken long: a request that may be
 // sent twice goes to another machine, or has 503 where there is none; another has 504. One that thinks for long is left
 // alone, as is one whose answer has begun.
-func TestAMachineThatIsStoppedByASignal(t *testing.T) {
+func TestMachineThatIsStoppedByASignal(t *testing.T) {
 	for _, remote := range []bool{false, true} {
 		to := far{}
 		entry := newRig(t, withFar(to))

@@ -45,8 +45,8 @@ func (r *rig) noStops() {
 	}
 }
 
-// TestTheStartIsTheHolds (1): the time for an answer begins when the request is sent, and not with the start before it.
-func TestTheStartIsTheHolds(t *testing.T) {
+// TestStartIsTheHolds (1): the time for an answer begins when the request is sent, and not with the start before it.
+func TestStartIsTheHolds(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
 	one := uint32(1)
@@ -63,8 +63,8 @@ func TestTheStartIsTheHolds(t *testing.T) {
 	}
 }
 
-// TestALookThatIsNotHeard (1): a look that the kernel drops is done again before the kernel itself would.
-func TestALookThatIsNotHeard(t *testing.T) {
+// TestLookThatIsNotHeard (1): a look that the kernel drops is done again before the kernel itself would.
+func TestLookThatIsNotHeard(t *testing.T) {
 	r := newRig(t, nil)
 	g := r.host.add("shop", "m1", machine.Started, httpService(nil), says("m1"))
 	r.host.mu.Lock() // as it never accepts its queue fills up
@@ -153,8 +153,8 @@ func descriptors(t *testing.T) int {
 	return len(list)
 }
 
-// TestAHoldEnds (2): and says for how long it was.
-func TestAHoldEnds(t *testing.T) {
+// TestHoldEnds (2): and says for how long it was.
+func TestHoldEnds(t *testing.T) {
 	r := newRig(t, func(o *proxy.Options) { o.Hold = 300 * time.Millisecond })
 	r.host.add("shop", "m1", machine.Stopped, httpService(nil), says("m1"))
 	r.host.slow = make(chan struct{})
@@ -164,9 +164,9 @@ func TestAHoldEnds(t *testing.T) {
 	}
 }
 
-// TestTheIdleTimeBeginsWhenItIsReady (3): of a machine that somebody starts by hand and that listens late, and of one
+// TestIdleTimeBeginsWhenItIsReady (3): of a machine that somebody starts by hand and that listens late, and of one
 // that is started for a request and takes longer for it than it may be idle.
-func TestTheIdleTimeBeginsWhenItIsReady(t *testing.T) {
+func TestIdleTimeBeginsWhenItIsReady(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
 	g := r.host.add("shop", "m1", machine.Stopped, httpService(restsAfter(time.Second)), says("m1"))
@@ -253,8 +253,8 @@ func echoes(c net.Conn) {
 	_, _ = io.Copy(c, br)
 }
 
-// TestACordonedMachineIsNoExcess (4).
-func TestACordonedMachineIsNoExcess(t *testing.T) {
+// TestCordonedMachineIsNoExcess (4).
+func TestCordonedMachineIsNoExcess(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
 	g := r.host.add("shop", "m1", machine.Started, httpService(restsAfter(time.Second)), says("m1"))
@@ -325,8 +325,8 @@ func TestIgnoredRequests(t *testing.T) {
 	t.Log(n, "probes")
 }
 
-// TestASilentStream (5): one on which no byte passes for idle_stream keeps its machine up no more, one with bytes does.
-func TestASilentStream(t *testing.T) {
+// TestSilentStream (5): one on which no byte passes for idle_stream keeps its machine up no more, one with bytes does.
+func TestSilentStream(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []string{"stream", "upgraded"} {
 		r := newRig(t, nil)

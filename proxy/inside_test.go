@@ -145,10 +145,10 @@ func TestInside(t *testing.T) {
 	}
 }
 
-// TestAConnectionInsideKeepsUp: such a connection counts as what its machine has to do, so the machine does not rest, also
+// TestConnectionInsideKeepsUp: such a connection counts as what its machine has to do, so the machine does not rest, also
 // where the service is one of HTTP; a stop does not wait for its end, which may never come. It is so here and at another
 // member.
-func TestAConnectionInsideKeepsUp(t *testing.T) {
+func TestConnectionInsideKeepsUp(t *testing.T) {
 	t.Parallel()
 	to := far{}
 	r := newRig(t, withFar(to))
@@ -187,8 +187,8 @@ func TestAConnectionInsideKeepsUp(t *testing.T) {
 	}
 }
 
-// TestAMachineDoesNotGetItself: who asks for its own app gets another machine of it, where there is one that can serve.
-func TestAMachineDoesNotGetItself(t *testing.T) {
+// TestMachineDoesNotGetItself: who asks for its own app gets another machine of it, where there is one that can serve.
+func TestMachineDoesNotGetItself(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
 	e := r.inside()
@@ -217,9 +217,9 @@ func TestAMachineDoesNotGetItself(t *testing.T) {
 	}
 }
 
-// TestAGroupThatComes: while a group that is kept has no machine, its port is one that may be asked for, and a connection
+// TestGroupThatComes: while a group that is kept has no machine, its port is one that may be asked for, and a connection
 // waits for the machine; who will not be let in does not wait.
-func TestAGroupThatComes(t *testing.T) {
+func TestGroupThatComes(t *testing.T) {
 	t.Parallel()
 	var kept atomic.Pointer[proxy.Kept]
 	r := newRig(t, func(o *proxy.Options) {

@@ -128,8 +128,8 @@ func TestNothingIsLeftForTheNext(t *testing.T) {
 	}
 }
 
-// TestABodyThatComesLater: a body where none may be is often written apart from the head, and requests come meanwhile.
-func TestABodyThatComesLater(t *testing.T) {
+// TestBodyThatComesLater: a body where none may be is often written apart from the head, and requests come meanwhile.
+func TestBodyThatComesLater(t *testing.T) {
 	for _, what := range []string{"HEAD /", "HEAD /whole", "GET /204", "GET /204length", "GET /204whole", "GET /304",
 		"GET /304whole"} {
 		a := &wild{goOn: make(chan struct{}), said: make(chan struct{}, 1)}

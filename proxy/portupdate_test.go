@@ -121,9 +121,9 @@ func certificate(t *testing.T) *tls.Config {
 	return &tls.Config{Certificates: s.TLS.Certificates, NextProtos: []string{"h2", "http/1.1"}}
 }
 
-// TestAPortFollowsItsService: connections that come in after an update are served as it says, with the same listener;
+// TestPortFollowsItsService: connections that come in after an update are served as it says, with the same listener;
 // one that was open before goes on.
-func TestAPortFollowsItsService(t *testing.T) {
+func TestPortFollowsItsService(t *testing.T) {
 	r := newPortRig(t, certificate(t))
 	r.host.add("shop", "m1", machine.Started, portOf(7100), repeats)
 	var first *talk
@@ -178,8 +178,8 @@ func TestAPortFollowsItsService(t *testing.T) {
 	}
 }
 
-// TestAnUpgradedConnectionOutlastsItsDoor, and its port.
-func TestAnUpgradedConnectionOutlastsItsDoor(t *testing.T) {
+// TestUpgradedConnectionOutlastsItsDoor, and its port.
+func TestUpgradedConnectionOutlastsItsDoor(t *testing.T) {
 	r := newPortRig(t, nil)
 	r.host.add("shop", "m1", machine.Started, portOf(7110, "http"), func(c net.Conn) {
 		br := bufio.NewReader(c)
@@ -216,8 +216,8 @@ func TestAnUpgradedConnectionOutlastsItsDoor(t *testing.T) {
 	}
 }
 
-// TestAPortWithoutCertificates is shut until its service asks for no TLS.
-func TestAPortWithoutCertificates(t *testing.T) {
+// TestPortWithoutCertificates is shut until its service asks for no TLS.
+func TestPortWithoutCertificates(t *testing.T) {
 	r := newPortRig(t, nil)
 	r.host.add("shop", "m1", machine.Started, portOf(7120), repeats)
 	waittest.Succeed(t, "the port is open", func() error { _, err := r.dial(7120); return err })
@@ -235,8 +235,8 @@ func TestAPortWithoutCertificates(t *testing.T) {
 	}
 }
 
-// TestAPortIsTriedAgain soon where it could not be opened, and where its listener has failed.
-func TestAPortIsTriedAgain(t *testing.T) {
+// TestPortIsTriedAgain soon where it could not be opened, and where its listener has failed.
+func TestPortIsTriedAgain(t *testing.T) {
 	r := newPortRig(t, nil)
 	r.ports.fails, r.ports.broken = 2, make(chan error)
 	began := time.Now()
@@ -260,8 +260,8 @@ func TestAPortIsTriedAgain(t *testing.T) {
 	}
 }
 
-// TestAPortChangesItsApp without being closed: connections go to the app that has it when they come in.
-func TestAPortChangesItsApp(t *testing.T) {
+// TestPortChangesItsApp without being closed: connections go to the app that has it when they come in.
+func TestPortChangesItsApp(t *testing.T) {
 	r := newPortRig(t, nil)
 	named := func(name string) func(net.Conn) {
 		return func(c net.Conn) {

@@ -52,8 +52,8 @@ func TestOneWakeForABurst(t *testing.T) {
 	}
 }
 
-// TestAWakeThatFails says why and when to come again, and is not tried for each request.
-func TestAWakeThatFails(t *testing.T) {
+// TestWakeThatFails says why and when to come again, and is not tried for each request.
+func TestWakeThatFails(t *testing.T) {
 	r := newRig(t, nil)
 	r.host.add("shop", "m1", machine.Stopped, httpService(nil), says("m1"))
 	r.host.fail = fault.New(fault.Exhausted, "full", "the worker is full of cats")
@@ -72,8 +72,8 @@ func TestAWakeThatFails(t *testing.T) {
 	}
 }
 
-// TestAMachineThatEndsWhileItIsAwaited: nobody waits for it until the patience ends.
-func TestAMachineThatEndsWhileItIsAwaited(t *testing.T) {
+// TestMachineThatEndsWhileItIsAwaited: nobody waits for it until the patience ends.
+func TestMachineThatEndsWhileItIsAwaited(t *testing.T) {
 	r := newRig(t, nil)
 	g := r.host.add("shop", "m1", machine.Stopped, httpService(nil), says("m1"))
 	g.silent = true
@@ -200,8 +200,8 @@ func TestHeaders(t *testing.T) {
 	}
 }
 
-// TestAHardLimitHolds: a machine never has more than it may have, and all are answered.
-func TestAHardLimitHolds(t *testing.T) {
+// TestHardLimitHolds: a machine never has more than it may have, and all are answered.
+func TestHardLimitHolds(t *testing.T) {
 	r := newRig(t, nil)
 	var mu sync.Mutex
 	now, most := 0, 0
@@ -309,8 +309,8 @@ func TestAnswersOfAService(t *testing.T) {
 	}
 }
 
-// TestAMachineThatBreaksOff is told apart from one that cannot be reached.
-func TestAMachineThatBreaksOff(t *testing.T) {
+// TestMachineThatBreaksOff is told apart from one that cannot be reached.
+func TestMachineThatBreaksOff(t *testing.T) {
 	r := newRig(t, nil)
 	r.host.add("shop", "m1", machine.Started, httpService(nil), func(net.Conn) {})
 	resp, body := r.get("shop", "/", "Accept: application/json")
@@ -319,8 +319,8 @@ func TestAMachineThatBreaksOff(t *testing.T) {
 	}
 }
 
-// TestAClientThatLeavesWhileItConnects says nothing of the machine: the next one is answered.
-func TestAClientThatLeavesWhileItConnects(t *testing.T) {
+// TestClientThatLeavesWhileItConnects says nothing of the machine: the next one is answered.
+func TestClientThatLeavesWhileItConnects(t *testing.T) {
 	r := newRig(t, nil)
 	r.host.add("shop", "m1", machine.Started, httpService(nil), says("m1"))
 	for range 100 {

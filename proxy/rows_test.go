@@ -19,8 +19,8 @@ import (
 	"github.com/soukhq/souk/proxy"
 )
 
-// TestAMachineThatClosesWhatIsUnused (6): no request that cannot be sent twice meets the close of its connection.
-func TestAMachineThatClosesWhatIsUnused(t *testing.T) {
+// TestMachineThatClosesWhatIsUnused (6): no request that cannot be sent twice meets the close of its connection.
+func TestMachineThatClosesWhatIsUnused(t *testing.T) {
 	r := newRig(t, nil)
 	const idle = 120 * time.Millisecond
 	var served atomic.Int32

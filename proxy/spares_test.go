@@ -115,9 +115,9 @@ func TestSparesAreMade(t *testing.T) {
 	}
 }
 
-// TestASpareIsSuspended: where the service suspends what is idle, a spare is started once and suspended before any
+// TestSpareIsSuspended: where the service suspends what is idle, a spare is started once and suspended before any
 // request is sent to it; one that never listens is stopped.
-func TestASpareIsSuspended(t *testing.T) {
+func TestSpareIsSuspended(t *testing.T) {
 	t.Parallel()
 	r, m := warmRig(t, func(s *machine.Service) {
 		suspend := machine.Autostop("suspend")
@@ -143,8 +143,8 @@ func TestASpareIsSuspended(t *testing.T) {
 	waittest.Until(t, "it is woken", func() bool { return strings.Contains(r.states(), "shop-2 started") })
 }
 
-// TestASpareThatIsRefused: it is tried again when the refusal says so, and not before.
-func TestASpareThatIsRefused(t *testing.T) {
+// TestSpareThatIsRefused: it is tried again when the refusal says so, and not before.
+func TestSpareThatIsRefused(t *testing.T) {
 	t.Parallel()
 	r, m := warmRig(t, nil)
 	m.fails = &fault.Error{Kind: fault.Exhausted, Code: "no_capacity", Text: "no room", RetryAfter: 3 * time.Second}

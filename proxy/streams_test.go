@@ -72,8 +72,8 @@ func (g *goesAway) answer(f *http2.Framer) {
 		EndStream: true})
 }
 
-// TestAMachineThatGoesAway (9): what it has not taken is sent over another connection, whatever the method.
-func TestAMachineThatGoesAway(t *testing.T) {
+// TestMachineThatGoesAway (9): what it has not taken is sent over another connection, whatever the method.
+func TestMachineThatGoesAway(t *testing.T) {
 	for _, way := range []string{"own", "far"} {
 		to := far{}
 		r := newRig(t, withFar(to))
@@ -102,8 +102,8 @@ func TestAMachineThatGoesAway(t *testing.T) {
 	}
 }
 
-// TestADoorThatGoesAway (9): a stream that is under way ends well behind the GOAWAY.
-func TestADoorThatGoesAway(t *testing.T) {
+// TestDoorThatGoesAway (9): a stream that is under way ends well behind the GOAWAY.
+func TestDoorThatGoesAway(t *testing.T) {
 	r := newRig(t, nil)
 	say, came := make(chan struct{}), make(chan struct{})
 	r.host.add("shop", "m1", machine.Started, httpService(nil), handles(func(w http.ResponseWriter, _ *http.Request) {
@@ -234,8 +234,8 @@ func heap() uint64 {
 	return m.HeapAlloc
 }
 
-// TestASilentUpgrade (17): without a byte for as long as its service says it is closed, and with bytes it is not.
-func TestASilentUpgrade(t *testing.T) {
+// TestSilentUpgrade (17): without a byte for as long as its service says it is closed, and with bytes it is not.
+func TestSilentUpgrade(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
 	r.host.add("shop", "m1", machine.Started, httpService(func(s *machine.Service) {

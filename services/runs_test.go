@@ -18,9 +18,9 @@ func (b *bed) deployJob(app string) {
 		Cron: &release.Cron{Schedule: "* * * * *", Overlap: release.AllowBoth}})
 }
 
-// TestAJobIsStartedInTime at each minute by one member, though nothing changes meanwhile, and by the next one when that is
+// TestJobIsStartedInTime at each minute by one member, though nothing changes meanwhile, and by the next one when that is
 // gone.
-func TestAJobIsStartedInTime(t *testing.T) {
+func TestJobIsStartedInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBed(t)
 		stops := map[cluster.WorkerID]func(){}
@@ -51,8 +51,8 @@ func TestAJobIsStartedInTime(t *testing.T) {
 	})
 }
 
-// TestAJobOfAStewardThatIsStuck is started by another member, though the service was at rest.
-func TestAJobOfAStewardThatIsStuck(t *testing.T) {
+// TestJobOfAStewardThatIsStuck is started by another member, though the service was at rest.
+func TestJobOfAStewardThatIsStuck(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBed(t)
 		all := []cluster.WorkerID{"w1", "w2", "w3"}

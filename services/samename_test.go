@@ -46,9 +46,9 @@ func (v *view) mark(app string) {
 	v.moved = make(chan struct{})
 }
 
-// TestAnAppOfTheSameNameAgain: workers go on to obey the terms of an app that was destroyed. The first steward of another
+// TestAppOfTheSameNameAgain: workers go on to obey the terms of an app that was destroyed. The first steward of another
 // app of its name begins beyond them where the member has heard of them, and where it has not, that nothing is wrong.
-func TestAnAppOfTheSameNameAgain(t *testing.T) {
+func TestAppOfTheSameNameAgain(t *testing.T) {
 	for _, heard := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
 			b := newBed(t)

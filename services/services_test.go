@@ -183,8 +183,8 @@ func (b *bed) machines(app string) (n int) {
 	return n
 }
 
-// TestAServiceIsMadeAndKept by one of three members, and costs nothing then.
-func TestAServiceIsMadeAndKept(t *testing.T) {
+// TestServiceIsMadeAndKept by one of three members, and costs nothing then.
+func TestServiceIsMadeAndKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBed(t)
 		for _, id := range []cluster.WorkerID{"w1", "w2", "w3"} {
@@ -222,8 +222,8 @@ func TestAServiceIsMadeAndKept(t *testing.T) {
 	})
 }
 
-// TestAServiceAtRest takes nothing of a process: it is forgotten until something changes, and then kept in a later term.
-func TestAServiceAtRest(t *testing.T) {
+// TestServiceAtRest takes nothing of a process: it is forgotten until something changes, and then kept in a later term.
+func TestServiceAtRest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBed(t)
 		b.member("w1")
@@ -253,9 +253,9 @@ func TestAServiceAtRest(t *testing.T) {
 	})
 }
 
-// TestAClusterThatComesBack after a power cut, each host at another time: whoever is first waits for what the others have,
+// TestClusterThatComesBack after a power cut, each host at another time: whoever is first waits for what the others have,
 // and not for ever.
-func TestAClusterThatComesBack(t *testing.T) {
+func TestClusterThatComesBack(t *testing.T) {
 	for _, x := range []struct {
 		name string
 		back bool
@@ -366,9 +366,9 @@ func TestNoTermIsBegunTwice(t *testing.T) {
 	})
 }
 
-// TestTheStewardIsCutOff: while it is at work the next one goes on, in a higher term; and a machine that is no service's is
+// TestStewardIsCutOff: while it is at work the next one goes on, in a higher term; and a machine that is no service's is
 // left alone.
-func TestTheStewardIsCutOff(t *testing.T) {
+func TestStewardIsCutOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBed(t)
 		stops := map[cluster.WorkerID]func(){}
@@ -427,8 +427,8 @@ func TestWhatCannotBeMadeIsTriedAgain(t *testing.T) {
 	})
 }
 
-// TestAServiceThatGoes is left alone: who deletes the app sees to its machines.
-func TestAServiceThatGoes(t *testing.T) {
+// TestServiceThatGoes is left alone: who deletes the app sees to its machines.
+func TestServiceThatGoes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBed(t)
 		b.member("w1")
@@ -443,8 +443,8 @@ func TestAServiceThatGoes(t *testing.T) {
 	})
 }
 
-// TestAStewardThatIsStuck and lives is replaced after 5 s where there is something to do, and by one member.
-func TestAStewardThatIsStuck(t *testing.T) {
+// TestStewardThatIsStuck and lives is replaced after 5 s where there is something to do, and by one member.
+func TestStewardThatIsStuck(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBed(t)
 		all := []cluster.WorkerID{"w1", "w2", "w3"}
@@ -474,8 +474,8 @@ func TestAStewardThatIsStuck(t *testing.T) {
 	})
 }
 
-// TestAStewardThatGoesOn is not replaced, however long its orders take.
-func TestAStewardThatGoesOn(t *testing.T) {
+// TestStewardThatGoesOn is not replaced, however long its orders take.
+func TestStewardThatGoesOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBed(t)
 		for _, id := range []cluster.WorkerID{"w1", "w2", "w3"} {
@@ -490,9 +490,9 @@ func TestAStewardThatGoesOn(t *testing.T) {
 	})
 }
 
-// TestAWorkerAtFault: where machines of three services die that do well elsewhere, one of the members cordons the worker,
+// TestWorkerAtFault: where machines of three services die that do well elsewhere, one of the members cordons the worker,
 // once, and of twenty workers no more than two are.
-func TestAWorkerAtFault(t *testing.T) {
+func TestWorkerAtFault(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBed(t)
 		for _, id := range []cluster.WorkerID{"w1", "w2", "w3"} {

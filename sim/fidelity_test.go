@@ -155,7 +155,7 @@ func TestMarketBeatsEveryPeer(t *testing.T) {
 	}
 }
 
-func TestTheSameSeedGivesTheSameBytes(t *testing.T) {
+func TestSameSeedGivesTheSameBytes(t *testing.T) {
 	for _, name := range sim.Schedulers() {
 		var last []byte
 		for range 2 {

@@ -96,8 +96,8 @@ func TestDevicesComeAndGo(t *testing.T) {
 	is(" of 0") // nobody holds what is missing
 }
 
-// TestARenamedDevice: a device that has another name now is not a second one: its number and its holder stay.
-func TestARenamedDevice(t *testing.T) {
+// TestRenamedDevice: a device that has another name now is not a second one: its number and its holder stay.
+func TestRenamedDevice(t *testing.T) {
 	j, rt := mem.New(), fake.New(fake.Options{})
 	began := func(list []cluster.GPU) *bench {
 		return open(t, j, rt, func(o *worker.Options) { o.Offer = worker.Offer{GPUs: list, Found: true} })
@@ -188,9 +188,9 @@ func (gpuTasks) Exited(runtime.Exit)               {}
 func (gpuTasks) Changed(*cluster.Record)           {}
 func (gpuTasks) Evict(machine.Preemption)          {}
 
-// TestATaskKeepsItsDevice: a task that runs over a restart of the worker has the device that it was given, and no other
+// TestTaskKeepsItsDevice: a task that runs over a restart of the worker has the device that it was given, and no other
 // gets it; what is noted of one that is over goes with it.
-func TestATaskKeepsItsDevice(t *testing.T) {
+func TestTaskKeepsItsDevice(t *testing.T) {
 	j, rt := mem.New(), fake.New(fake.Options{})
 	began := func() *bench {
 		return open(t, j, rt, func(o *worker.Options) {

@@ -14,9 +14,9 @@ import (
 	"github.com/soukhq/souk/worker"
 )
 
-// TestAPowerLossStartsNoAttemptTwice: the power goes while an attempt is being started. What the runtime noted was not
+// TestPowerLossStartsNoAttemptTwice: the power goes while an attempt is being started. What the runtime noted was not
 // synced, so it knows nothing; the machine starts all the same, as the next attempt.
-func TestAPowerLossStartsNoAttemptTwice(t *testing.T) {
+func TestPowerLossStartsNoAttemptTwice(t *testing.T) {
 	boot := func(id string) func(*worker.Options) { return func(o *worker.Options) { o.Boot = id } }
 	starting, goOn := make(chan struct{}), make(chan struct{})
 	before := fake.New(fake.Options{After: func(c fake.Call) error {
@@ -70,10 +70,10 @@ func (j *lateDisk) Commit(batch []fsm.Record, written ...func()) error {
 	return j.Journal.Commit(batch)
 }
 
-// TestAStartGoesAheadOfTheDisk: the runtime starts a machine while the disk still works on what says so, and nobody is
+// TestStartGoesAheadOfTheDisk: the runtime starts a machine while the disk still works on what says so, and nobody is
 // answered before it has. Where the power goes in between, a machine that was there is started as an attempt with
 // another number, and one that was not is not there.
-func TestAStartGoesAheadOfTheDisk(t *testing.T) {
+func TestStartGoesAheadOfTheDisk(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		there bool // the machine is made before
@@ -153,8 +153,8 @@ func TestAStartGoesAheadOfTheDisk(t *testing.T) {
 	}
 }
 
-// TestAStartThatTakesLongIsSeen: who waits for nothing sees a machine that is being started all the same.
-func TestAStartThatTakesLongIsSeen(t *testing.T) {
+// TestStartThatTakesLongIsSeen: who waits for nothing sees a machine that is being started all the same.
+func TestStartThatTakesLongIsSeen(t *testing.T) {
 	goOn := make(chan struct{})
 	rt := fake.New(fake.Options{After: func(c fake.Call) error {
 		if c.Op == "start" {
@@ -201,8 +201,8 @@ func TestNothingGoesAheadWhereABootIsNotSeen(t *testing.T) {
 	close(j.durable)
 }
 
-// TestAMachineThatTheRuntimeForgotIsPreparedAnew: it was made and stopped long ago, and its directory is lost.
-func TestAMachineThatTheRuntimeForgotIsPreparedAnew(t *testing.T) {
+// TestMachineThatTheRuntimeForgotIsPreparedAnew: it was made and stopped long ago, and its directory is lost.
+func TestMachineThatTheRuntimeForgotIsPreparedAnew(t *testing.T) {
 	j := mem.New()
 	b := open(t, j, fake.New(fake.Options{}))
 	if _, err := b.Grant(t.Context(), grant(id(1))); err != nil {

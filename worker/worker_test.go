@@ -180,8 +180,8 @@ func (l losing) Start(ctx context.Context, s runtime.Spec) (runtime.Status, erro
 		Exit: &runtime.Exit{Machine: s.Machine, Attempt: s.Attempt, Code: -1, Lost: true, At: time.Now()}}, nil
 }
 
-// TestALostStartIsNotAnsweredAsStarted: whoever asks hears that the machine does not run.
-func TestALostStartIsNotAnsweredAsStarted(t *testing.T) {
+// TestLostStartIsNotAnsweredAsStarted: whoever asks hears that the machine does not run.
+func TestLostStartIsNotAnsweredAsStarted(t *testing.T) {
 	rt := fake.New(fake.Options{})
 	b := open(t, mem.New(), rt, func(o *worker.Options) { o.Runtime = losing{rt} })
 	m, err := b.Grant(t.Context(), grant(id(1)))
@@ -358,7 +358,7 @@ func TestPatience(t *testing.T) {
 	b.until(id(1), machine.Started)
 }
 
-func TestAStoppedWorkerSaysSo(t *testing.T) {
+func TestStoppedWorkerSaysSo(t *testing.T) {
 	b := open(t, mem.New(), fake.New(fake.Options{}))
 	if err := b.stop(); err != nil {
 		t.Fatal(err)
@@ -369,7 +369,7 @@ func TestAStoppedWorkerSaysSo(t *testing.T) {
 	}
 }
 
-func TestAJournalOfAnotherWorkerIsRefused(t *testing.T) {
+func TestJournalOfAnotherWorkerIsRefused(t *testing.T) {
 	j := mem.New()
 	b := open(t, j, fake.New(fake.Options{}))
 	if err := b.stop(); err != nil {

@@ -183,9 +183,9 @@ func TestSchema(t *testing.T) {
 	}
 }
 
-// TestTheReferenceIsWhole holds docs/reference/souk-toml.md against the types: each key that is a group's own or a short
+// TestReferenceIsWhole holds docs/reference/souk-toml.md against the types: each key that is a group's own or a short
 // form has a row, and each row a key.
-func TestTheReferenceIsWhole(t *testing.T) {
+func TestReferenceIsWhole(t *testing.T) {
 	raw, err := os.ReadFile("../../docs/reference/souk-toml.md")
 	if err != nil {
 		t.Fatal(err)

@@ -88,8 +88,8 @@ func TestWhatUsesMostComesFirst(t *testing.T) {
 	}
 }
 
-// TestThePictureFitsTheScreen whatever its size, and how much there is to see.
-func TestThePictureFitsTheScreen(t *testing.T) {
+// TestPictureFitsTheScreen whatever its size, and how much there is to see.
+func TestPictureFitsTheScreen(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := &picture{filter: rapid.SampledFrom([]string{"", "web", "nothing"}).Draw(t, "filter"),
 			typing: rapid.Bool().Draw(t, "typing")}

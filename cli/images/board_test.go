@@ -39,8 +39,8 @@ func TestWhatALineSays(t *testing.T) {
 	}
 }
 
-// TestTheBoardTakesItselfAway: it writes over what it wrote, cuts what is too wide, and leaves nothing.
-func TestTheBoardTakesItselfAway(t *testing.T) {
+// TestBoardTakesItselfAway: it writes over what it wrote, cuts what is too wide, and leaves nothing.
+func TestBoardTakesItselfAway(t *testing.T) {
 	var out bytes.Buffer
 	b := newBoard(&cli.Env{Err: &bytes.Buffer{}, Getenv: func(string) string { return "" }, Width: 30}, "w1",
 		"a-worker-with-a-very-long-name\x1b[2J")

@@ -263,8 +263,8 @@ func TestImagesThatCannotBeHad(t *testing.T) {
 	}
 }
 
-// TestALargeFileThatIsNoImage: what is wrong is heard although most of the file was never sent.
-func TestALargeFileThatIsNoImage(t *testing.T) {
+// TestLargeFileThatIsNoImage: what is wrong is heard although most of the file was never sent.
+func TestLargeFileThatIsNoImage(t *testing.T) {
 	w := newTown(t, map[string]string{"w1": "one"})
 	code, _, errs := w.souk(io.LimitReader(zeros{}, 4<<30), "load", "-")
 	if code != 78 || !strings.Contains(errs, "what came in on stdin is no archive") {

@@ -16,8 +16,8 @@ func busyJob() *jobs.Job {
 		Took: &jobs.Span{LowMS: 800, HighMS: 1300}, Left: &jobs.Span{LowMS: 3700, HighMS: 7800}}
 }
 
-// TestTheBarStaysOnItsLine at any width, with failures and without.
-func TestTheBarStaysOnItsLine(t *testing.T) {
+// TestBarStaysOnItsLine at any width, with failures and without.
+func TestBarStaysOnItsLine(t *testing.T) {
 	for width := 2; width <= 200; width++ {
 		var out bytes.Buffer
 		b := &bar{w: &out, on: true, width: func() int { return width }}

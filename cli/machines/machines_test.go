@@ -221,9 +221,9 @@ func TestWaitRepeats(t *testing.T) {
 	}
 }
 
-// TestTheFirstLaunchOfAnApp: the create after the app was made is sent with a key of its own, and as new as the first was:
+// TestFirstLaunchOfAnApp: the create after the app was made is sent with a key of its own, and as new as the first was:
 // it is not refused for a member that is down.
-func TestTheFirstLaunchOfAnApp(t *testing.T) {
+func TestFirstLaunchOfAnApp(t *testing.T) {
 	keys, app := map[string]bool{}, false
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-func TestTheSoftLimit(t *testing.T) {
+func TestSoftLimit(t *testing.T) {
 	dir := t.TempDir()
 	own, group := filepath.Join(dir, "own"), filepath.Join(dir, "system.slice/souk.service")
 	if err := os.MkdirAll(group, 0o700); err != nil {

@@ -12,7 +12,7 @@ import (
 )
 
 // What a service manager hears, at a socket with a path and at an abstract one; and that it is asked for once.
-func TestTheServiceManagerIsTold(t *testing.T) {
+func TestServiceManagerIsTold(t *testing.T) {
 	for _, name := range []string{
 		filepath.Join(t.TempDir(), "notify"),
 		"@souk-test-" + rand.Text(),

@@ -143,7 +143,7 @@ func TestTokenOfADirectoryIsForItsAddress(t *testing.T) {
 }
 
 // A command that is made alone is the one that stands in the whole command line, help and all.
-func TestACommandMadeAloneIsTheSame(t *testing.T) {
+func TestCommandMadeAloneIsTheSame(t *testing.T) {
 	for _, s := range sections() {
 		for _, e := range s.commands {
 			var alone, among bytes.Buffer
@@ -168,7 +168,7 @@ func TestACommandMadeAloneIsTheSame(t *testing.T) {
 }
 
 // What needs all commands has them: no command, help, completion, an alias, a flag before the command, a mistake.
-func TestTheWholeCommandLineIsThereWhereItIsAskedFor(t *testing.T) {
+func TestWholeCommandLineIsThereWhereItIsAskedFor(t *testing.T) {
 	for _, c := range []struct {
 		argv []string
 		code int

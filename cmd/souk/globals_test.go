@@ -12,7 +12,7 @@ import (
 )
 
 // Each command says which of the flags before all commands it takes, and what it does not take it refuses.
-func TestAFlagWithoutEffectIsRefused(t *testing.T) {
+func TestFlagWithoutEffectIsRefused(t *testing.T) {
 	t.Parallel()
 	c := &cli.Env{Out: io.Discard, Err: io.Discard, Getenv: func(string) string { return "" }}
 	paths := map[string]bool{}

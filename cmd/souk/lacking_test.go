@@ -46,10 +46,10 @@ var wholeTests = map[string][]string{ //nolint:gochecknoglobals // a constant
 	"TestReadmeCluster":  {"ip", "nsenter", "busybox", "curl"},
 }
 
-// TestHelpersOfScripts is what TestAHostWithoutATool runs.
+// TestHelpersOfScripts is what TestHostWithoutATool runs.
 func TestHelpersOfScripts(t *testing.T) {
 	if os.Getenv(envLacking) == "" {
-		t.Skip("TestAHostWithoutATool runs it")
+		t.Skip("TestHostWithoutATool runs it")
 	}
 	dir := t.TempDir()
 	for name, s := range helperScripts() {
@@ -60,9 +60,9 @@ func TestHelpersOfScripts(t *testing.T) {
 	runScripts(t, dir)
 }
 
-// TestAHostWithoutATool: with each of the programs missing in turn that a bare Debian lacks, the scripts and tests that
+// TestHostWithoutATool: with each of the programs missing in turn that a bare Debian lacks, the scripts and tests that
 // take it are skipped by name, the others pass; in CI those fail, with a sentence. None panics.
-func TestAHostWithoutATool(t *testing.T) {
+func TestHostWithoutATool(t *testing.T) {
 	farm := t.TempDir()
 	linkPrograms(t, farm)
 	for tool := range needs.Packages() {

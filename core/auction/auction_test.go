@@ -115,9 +115,9 @@ func TestNoJobIsOvertakenForEver(t *testing.T) {
 	}
 }
 
-// TestAQueueLosesAndDoublesNothing: whatever is added, taken and returned, each task is out or in, once, and each way
+// TestQueueLosesAndDoublesNothing: whatever is added, taken and returned, each task is out or in, once, and each way
 // of taking gives the job with the least of its ranks.
-func TestAQueueLosesAndDoublesNothing(t *testing.T) {
+func TestQueueLosesAndDoublesNothing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		b := auction.NewTaskQueue(auction.DefaultRules(rapid.IntRange(1, 50).Draw(t, "workers")))
 		type id struct{ job, task int32 }
@@ -210,9 +210,9 @@ func TestPuller(t *testing.T) {
 	}
 }
 
-// TestAQueueKnowsWhatIsUsual: long jobs count, also those whose tasks never wait and those that turn out to be long,
+// TestQueueKnowsWhatIsUsual: long jobs count, also those whose tasks never wait and those that turn out to be long,
 // and what came long ago counts for little.
-func TestAQueueKnowsWhatIsUsual(t *testing.T) {
+func TestQueueKnowsWhatIsUsual(t *testing.T) {
 	b := auction.NewTaskQueue(auction.DefaultRules(1))
 	b.Observe(jobTasks(1, 2, 50, false))
 	b.Observe(jobTasks(2, 3, 100, true))

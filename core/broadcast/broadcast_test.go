@@ -118,8 +118,8 @@ func TestEachGetsAMessageOnce(t *testing.T) {
 	})
 }
 
-// TestTheWorkIsShared: of many messages of one member, all pass on about equally many.
-func TestTheWorkIsShared(t *testing.T) {
+// TestWorkIsShared: of many messages of one member, all pass on about equally many.
+func TestWorkIsShared(t *testing.T) {
 	w := newWorld(50, 4, 1)
 	for i := range 1000 {
 		w.publish("w0007", fmt.Sprint("news ", i))
@@ -157,8 +157,8 @@ func TestLossIsMadeGood(t *testing.T) {
 	}
 }
 
-// TestTheDeadAreGoneAround: those behind a member that does not answer are reached by another way.
-func TestTheDeadAreGoneAround(t *testing.T) {
+// TestDeadAreGoneAround: those behind a member that does not answer are reached by another way.
+func TestDeadAreGoneAround(t *testing.T) {
 	w := newWorld(100, 4, 3)
 	dead := map[cluster.WorkerID]bool{"w0003": true, "w0010": true, "w0050": true}
 	w.lost = func(from, to cluster.WorkerID) bool { return dead[from] || dead[to] }
@@ -186,8 +186,8 @@ func TestMembersThatDisagree(t *testing.T) {
 	})
 }
 
-// TestABacklogIsPassedOnInFewPackets: a member that is behind must not make as many packets of it as it was.
-func TestABacklogIsPassedOnInFewPackets(t *testing.T) {
+// TestBacklogIsPassedOnInFewPackets: a member that is behind must not make as many packets of it as it was.
+func TestBacklogIsPassedOnInFewPackets(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := newWorld(3, 2, 1)
 		sizes := rapid.SliceOfN(rapid.IntRange(1, 1100), 0, 60).Draw(t, "sizes")

@@ -210,8 +210,8 @@ func anyFits(r placement.Request, view cluster.View) bool {
 	return false
 }
 
-// TestThePlanIsWhatHappens (invariant 9): over 1,000 random fleets, what Foresee says is what real sellers then do.
-func TestThePlanIsWhatHappens(t *testing.T) {
+// TestPlanIsWhatHappens (invariant 9): over 1,000 random fleets, what Foresee says is what real sellers then do.
+func TestPlanIsWhatHappens(t *testing.T) {
 	fits := 0
 	for seed := range uint64(1000) {
 		rng := rand.New(rand.NewPCG(seed, 3))

@@ -51,9 +51,9 @@ func asJSON(v any) string {
 	return string(raw)
 }
 
-// TestABookTellsEveryFieldOfARecord: whatever field of a record differs from the version before, the reader sees it.
+// TestBookTellsEveryFieldOfARecord: whatever field of a record differs from the version before, the reader sees it.
 // A field that was added to cluster.Record and not to diff fails here.
-func TestABookTellsEveryFieldOfARecord(t *testing.T) {
+func TestBookTellsEveryFieldOfARecord(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 1))
 	base := decisiontest.Fleet(rng, 1).Workers[0]
 	base.Images, base.Backlog = []string{"x"}, 3

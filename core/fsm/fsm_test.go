@@ -201,9 +201,9 @@ func newRaze(t *testing.T) *walk {
 	return w
 }
 
-// TestAStepThatInsists is asked for again whenever it takes too long, and does not fail for want of time; what cannot
+// TestStepThatInsists is asked for again whenever it takes too long, and does not fail for want of time; what cannot
 // be done at all ends it.
-func TestAStepThatInsists(t *testing.T) {
+func TestStepThatInsists(t *testing.T) {
 	w := newRaze(t)
 	for range 50 {
 		o := w.saw(w.tick(10*time.Second), "fell")

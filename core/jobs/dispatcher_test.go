@@ -46,9 +46,9 @@ func (w *world) submit(n int, s jobs.Spec) string {
 	return id
 }
 
-// TestANamespaceLeavesOthersRoom: the unfinished jobs of one namespace, and their tasks, are half of what there can be,
+// TestNamespaceLeavesOthersRoom: the unfinished jobs of one namespace, and their tasks, are half of what there can be,
 // and when some have ended there is room for more.
-func TestANamespaceLeavesOthersRoom(t *testing.T) {
+func TestNamespaceLeavesOthersRoom(t *testing.T) {
 	for what, c := range map[string]struct{ jobs, tasks int }{
 		"tasks": {jobs.MaxNamespaceTasks / jobs.MaxTasks, jobs.MaxTasks}, "jobs": {jobs.MaxNamespaceJobs, 1}} {
 		d, now := jobs.NewDispatcher(auction.DefaultRules(64)), time.Unix(1e9, 0)
@@ -77,9 +77,9 @@ func TestANamespaceLeavesOthersRoom(t *testing.T) {
 	}
 }
 
-// TestALargeTaskIsNotStarved: small tasks that come without end leave a task that needs a whole worker no room, until
+// TestLargeTaskIsNotStarved: small tasks that come without end leave a task that needs a whole worker no room, until
 // one is saved for it.
-func TestALargeTaskIsNotStarved(t *testing.T) {
+func TestLargeTaskIsNotStarved(t *testing.T) {
 	scene(t, 2, 8, func(t *rapid.T, w *world) {
 		for i := range 20 {
 			w.submit(i+1, settled(t, jobs.Spec{Last: 99, CPUKind: "performance", CPUs: 1, EstimateMS: 1000}))
@@ -136,8 +136,8 @@ func TestLeastWorkFirst(t *testing.T) {
 	})
 }
 
-// TestTheEstimateIsLearned from the tasks that finish.
-func TestTheEstimateIsLearned(t *testing.T) {
+// TestEstimateIsLearned from the tasks that finish.
+func TestEstimateIsLearned(t *testing.T) {
 	scene(t, 1, 1, func(t *rapid.T, w *world) {
 		id := w.submit(1, settled(t, jobs.Spec{Last: 9, EstimateMS: 60_000}))
 		w.lives()[0](0) // it took 1 ms

@@ -9,9 +9,9 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// TestACheckThatFlapsLeavesOtherEvents: however often it changes, what else happened to the machine is still told, and
+// TestCheckThatFlapsLeavesOtherEvents: however often it changes, what else happened to the machine is still told, and
 // what others hold of it does not change.
-func TestACheckThatFlapsLeavesOtherEvents(t *testing.T) {
+func TestCheckThatFlapsLeavesOtherEvents(t *testing.T) {
 	d := newDriver(newWorld())
 	d.grant(grantOf(m1, func(g *lifecycle.Grant) {
 		g.Launch.Config.Services = []machine.Service{{InternalPort: 8080, Checks: []machine.ServiceCheck{{}}}}

@@ -10,9 +10,9 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// TestAWorkerOnAFullDiskTakesNothingNew: it grants no machine, task or volume. What it has is stopped, started and
+// TestWorkerOnAFullDiskTakesNothingNew: it grants no machine, task or volume. What it has is stopped, started and
 // destroyed. A cordon that somebody sets meanwhile is said instead, and stays; without one it takes things again.
-func TestAWorkerOnAFullDiskTakesNothingNew(t *testing.T) {
+func TestWorkerOnAFullDiskTakesNothingNew(t *testing.T) {
 	w := newWorld()
 	d := newDriver(w)
 	for _, id := range []string{m1, v1} {

@@ -33,9 +33,9 @@ func ofML(id string, band machine.Band, cpu int64) lifecycle.Grant {
 	})
 }
 
-// TestTheSellerJudgesMeans: a worker refuses what it knows cannot be paid for, whatever the buyer thinks; takes it on
+// TestSellerJudgesMeans: a worker refuses what it knows cannot be paid for, whatever the buyer thinks; takes it on
 // lent terms; lends to what runs when the balance is gone, and takes that back when there is enough again.
-func TestTheSellerJudgesMeans(t *testing.T) {
+func TestSellerJudgesMeans(t *testing.T) {
 	d := newDriver(newWorld())
 	const a, b, c = "aaaaaaaaaaaaa1", "aaaaaaaaaaaaa2", "aaaaaaaaaaaaa3"
 	ticket := d.grant(ofML(a, machine.BandService, 300)) // nobody has told of budgets: all is allowed
@@ -153,9 +153,9 @@ func TestMetersAreOneWriterCounters(t *testing.T) {
 	}
 }
 
-// TestARefusedUpdateTakesNothing: an update that gives disk back and asks for more than there is else is refused, and
+// TestRefusedUpdateTakesNothing: an update that gives disk back and asks for more than there is else is refused, and
 // the machine has what it had, also where its namespace could not pay for that disk again.
-func TestARefusedUpdateTakesNothing(t *testing.T) {
+func TestRefusedUpdateTakesNothing(t *testing.T) {
 	d := newDriver(newWorld())
 	d.grant(grantOf(m1, func(g *lifecycle.Grant) {
 		g.Request.Namespace, g.Launch.SkipLaunch = "ml", true

@@ -96,9 +96,9 @@ func parkedStop(t *testing.T, edit ...func(*lifecycle.Grant)) *driver {
 	return d
 }
 
-// TestAParkedMachineIsLeftAlone: what would follow by itself from the end of a machine's process, or from the time,
+// TestParkedMachineIsLeftAlone: what would follow by itself from the end of a machine's process, or from the time,
 // does not while its operation is parked; its events say so, it is stopped, and a destroy gets rid of it.
-func TestAParkedMachineIsLeftAlone(t *testing.T) {
+func TestParkedMachineIsLeftAlone(t *testing.T) {
 	restart := func(policy string) func(*lifecycle.Grant) {
 		return func(g *lifecycle.Grant) { g.Launch.Config.Restart = &machine.Restart{Policy: policy} }
 	}
@@ -155,9 +155,9 @@ func TestAParkedMachineIsLeftAlone(t *testing.T) {
 	}
 }
 
-// TestAParkedLaunchIsAdopted: the process that a parked launch has started is the machine's, with its room; it is not
+// TestParkedLaunchIsAdopted: the process that a parked launch has started is the machine's, with its room; it is not
 // killed because nobody wrote down that it had come up.
-func TestAParkedLaunchIsAdopted(t *testing.T) {
+func TestParkedLaunchIsAdopted(t *testing.T) {
 	for _, ended := range []bool{false, true} {
 		w := newWorld()
 		w.anyAck = true
@@ -210,9 +210,9 @@ func TestWhatIsLeftOfALostMachineIsRefused(t *testing.T) {
 	}
 }
 
-// TestARefusedDestroyAbortsNothing: a destroy by force whose arguments are wrong leaves the operation that is on its
+// TestRefusedDestroyAbortsNothing: a destroy by force whose arguments are wrong leaves the operation that is on its
 // way.
-func TestARefusedDestroyAbortsNothing(t *testing.T) {
+func TestRefusedDestroyAbortsNothing(t *testing.T) {
 	for name, wrong := range map[string]func(*lifecycle.Command){
 		"signal":  func(c *lifecycle.Command) { c.Signal = "SIGNOTHING" },
 		"timeout": func(c *lifecycle.Command) { c.Timeout = time.Hour },
@@ -234,8 +234,8 @@ func TestARefusedDestroyAbortsNothing(t *testing.T) {
 	}
 }
 
-// TestAConfigsWrongStopDoesNotKeepAMachine: a stop signal or a timeout that an older souk let pass counts for nothing.
-func TestAConfigsWrongStopDoesNotKeepAMachine(t *testing.T) {
+// TestConfigsWrongStopDoesNotKeepAMachine: a stop signal or a timeout that an older souk let pass counts for nothing.
+func TestConfigsWrongStopDoesNotKeepAMachine(t *testing.T) {
 	name, long := "SIGNOTHING", machine.Duration{Duration: time.Hour}
 	d := newDriver(newWorld())
 	d.grant(grantOf(m1, func(g *lifecycle.Grant) {

@@ -79,8 +79,8 @@ func TestOneFailureIsNoNews(t *testing.T) {
 	}
 }
 
-// TestACrashLoopCounts: a program that ends at once is started again ever later; how often, and when next, is shown.
-func TestACrashLoopCounts(t *testing.T) {
+// TestCrashLoopCounts: a program that ends at once is started again ever later; how often, and when next, is shown.
+func TestCrashLoopCounts(t *testing.T) {
 	w := newWorld()
 	d := newDriver(w)
 	d.grant(grantOf(m1, func(g *lifecycle.Grant) { g.Launch.Config.Restart.Policy = "always" }))

@@ -143,9 +143,9 @@ func TestTasksMakeRoom(t *testing.T) {
 	t.Logf("%d evictions of tasks, %d crashes, %d asked again", evicted, crashes, asked)
 }
 
-// TestATaskGoesForAService follows one eviction: a service that does not fit makes one of the tasks go, the cheapest,
+// TestTaskGoesForAService follows one eviction: a service that does not fit makes one of the tasks go, the cheapest,
 // and takes its room the moment it is free. One that names no band does not.
-func TestATaskGoesForAService(t *testing.T) {
+func TestTaskGoesForAService(t *testing.T) {
 	d := newDriver(newWorld())
 	for i, band := range []machine.Band{machine.BandService, machine.BandBatch, machine.BandFree} {
 		if err := d.begin(taskOf(fmt.Sprintf("t%d", i), "jobs", band, 300)); err != nil {
@@ -265,9 +265,9 @@ func TestTasksAndVolumesAreMetered(t *testing.T) {
 	near("rate when it is paid for again", spent().Rate, 0.3)
 }
 
-// TestAFailedLaunchGivesItsRoomOnce (invariant 1): the room of a start that failed goes to a task, which writes
+// TestFailedLaunchGivesItsRoomOnce (invariant 1): the room of a start that failed goes to a task, which writes
 // nothing; souk crashes before anything else is written, and its ledger does not have both.
-func TestAFailedLaunchGivesItsRoomOnce(t *testing.T) {
+func TestFailedLaunchGivesItsRoomOnce(t *testing.T) {
 	w := newWorld()
 	d := newDriver(w)
 	d.grant(grantOf(m1, func(g *lifecycle.Grant) {

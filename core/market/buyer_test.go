@@ -61,8 +61,8 @@ func TestBuyerHealsItsViewFromARefusal(t *testing.T) {
 }
 
 // What one worker had is not said of all.
-// TestAPortThatIsInUseEverywhere: who asks goes on to the next worker, and where each says so, it is no lack of room.
-func TestAPortThatIsInUseEverywhere(t *testing.T) {
+// TestPortThatIsInUseEverywhere: who asks goes on to the next worker, and where each says so, it is no lack of room.
+func TestPortThatIsInUseEverywhere(t *testing.T) {
 	b := market.NewBuyer(request("m", cluster.Resources{CPU: 100}),
 		cluster.View{Workers: []cluster.Record{record("a", 200), record("b", 900), record("c", 10)}},
 		placement.Default())
@@ -91,7 +91,7 @@ func TestAPortThatIsInUseEverywhere(t *testing.T) {
 	}
 }
 
-func TestARefusalNamesTheWorkerOfItsFigures(t *testing.T) {
+func TestRefusalNamesTheWorkerOfItsFigures(t *testing.T) {
 	for _, c := range []struct {
 		b    cluster.Record
 		want string

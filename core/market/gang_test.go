@@ -301,9 +301,9 @@ func TestGangRefused(t *testing.T) {
 	}
 }
 
-// TestARefusalThatStands: a machine that is larger than the worker is refused with one code, whether it is new, is resized, or is
+// TestRefusalThatStands: a machine that is larger than the worker is refused with one code, whether it is new, is resized, or is
 // one of a gang; one that is too large only now with another.
-func TestARefusalThatStands(t *testing.T) {
+func TestRefusalThatStands(t *testing.T) {
 	now := time.Unix(1e9, 0)
 	sized := func(id string, cpu int64) placement.Request {
 		return placement.Request{App: "a", Machine: id, Resources: cluster.Resources{CPU: cpu}}

@@ -107,9 +107,9 @@ func TestHoldsThatAreUsedCostNothing(t *testing.T) {
 	}
 }
 
-// TestAHoldForWhicheverMachine: room that was held without naming a machine goes to the one that is granted with its token,
+// TestHoldForWhicheverMachine: room that was held without naming a machine goes to the one that is granted with its token,
 // and to no other.
-func TestAHoldForWhicheverMachine(t *testing.T) {
+func TestHoldForWhicheverMachine(t *testing.T) {
 	s := newSeller(cluster.Resources{CPU: 100})
 	if _, err := s.Hold(epoch, "b", request("", cluster.Resources{CPU: 80}), "t", market.MaxHoldTTL); err != nil {
 		t.Fatal(err)

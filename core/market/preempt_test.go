@@ -329,9 +329,9 @@ func (s *sets) best() (rank int, cost float64) {
 	return rank, cost
 }
 
-// TestARefusalNamesTheBand: a request without a band that a full worker would take as a service, by evicting, is told so; one
+// TestRefusalNamesTheBand: a request without a band that a full worker would take as a service, by evicting, is told so; one
 // that evicting does not help, or that has a band, is not.
-func TestARefusalNamesTheBand(t *testing.T) {
+func TestRefusalNamesTheBand(t *testing.T) {
 	for name, c := range map[string]struct {
 		band machine.Band
 		rank int // of what is there

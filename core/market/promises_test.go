@@ -24,10 +24,10 @@ func waking(id string, want cluster.Resources) placement.Request {
 	return r
 }
 
-// TestAWorkerPromisesSoMuchAndNoMore: of machines that requests may wake a worker takes as many as it may owe room,
+// TestWorkerPromisesSoMuchAndNoMore: of machines that requests may wake a worker takes as many as it may owe room,
 // asleep or not; those that only their owner starts are taken while there is room; and one that is there may wake, and
 // may ask for less, whatever else is promised.
-func TestAWorkerPromisesSoMuchAndNoMore(t *testing.T) {
+func TestWorkerPromisesSoMuchAndNoMore(t *testing.T) {
 	s := newPromiser(2000, cluster.Resources{CPU: 1000, Memory: 1000, Disk: 100})
 	want := cluster.Resources{CPU: 500, Memory: 100, Disk: 10}
 	take := func(r placement.Request, up bool) {
@@ -71,9 +71,9 @@ func TestAWorkerPromisesSoMuchAndNoMore(t *testing.T) {
 	take(fifth, false)
 }
 
-// TestAnUpdateAsksForItsPromise: a machine that is there is refused where it would want more than is left, or would be
+// TestUpdateAsksForItsPromise: a machine that is there is refused where it would want more than is left, or would be
 // woken by requests from now on; one that wants less, or no promise, is not.
-func TestAnUpdateAsksForItsPromise(t *testing.T) {
+func TestUpdateAsksForItsPromise(t *testing.T) {
 	s := newPromiser(1000, cluster.Resources{CPU: 1000, Memory: 1000})
 	for _, r := range []placement.Request{waking("m1", cluster.Resources{CPU: 400}),
 		waking("m2", cluster.Resources{CPU: 400}), request("m3", cluster.Resources{CPU: 400})} {
@@ -183,9 +183,9 @@ func TestWhatIsPromisedIsWhatWouldBeUsed(t *testing.T) {
 	})
 }
 
-// TestAnEvictionFreesNoPromise: what a machine that requests may wake gives back when it is evicted it is promised at
+// TestEvictionFreesNoPromise: what a machine that requests may wake gives back when it is evicted it is promised at
 // once, so that room cannot be promised to the one that it leaves for; what another gives back can.
-func TestAnEvictionFreesNoPromise(t *testing.T) {
+func TestEvictionFreesNoPromise(t *testing.T) {
 	for _, wakes := range []bool{true, false} {
 		s := newPromiser(1000, cluster.Resources{CPU: 1000})
 		victim := ranked("cheap", "m1", "free", 1000)

@@ -266,9 +266,9 @@ func TestNeverIsRight(t *testing.T) {
 	})
 }
 
-// TestTheJudgeIsTotalAndRepeats: any request and any record have one verdict; it fits where nothing failed; neither
+// TestJudgeIsTotalAndRepeats: any request and any record have one verdict; it fits where nothing failed; neither
 // argument changes; each clause says something.
-func TestTheJudgeIsTotalAndRepeats(t *testing.T) {
+func TestJudgeIsTotalAndRepeats(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r, w := placementtest.Request(t), placementtest.Record(t)
 		before, _ := json.Marshal([]any{r, w})

@@ -11,9 +11,9 @@ import (
 	"github.com/soukhq/souk/core/registry"
 )
 
-// TestTheDeadAreKnownAlike: of a member that is dead all others come to know what any of them knows of its incarnation, also what
+// TestDeadAreKnownAlike: of a member that is dead all others come to know what any of them knows of its incarnation, also what
 // it told behind something that was lost for good.
-func TestTheDeadAreKnownAlike(t *testing.T) {
+func TestDeadAreKnownAlike(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 1))
 		w := newWorld(t, func(n int, what string) int {

@@ -32,9 +32,9 @@ func merge(r *registry.Registry, u registry.Update) error {
 	return err
 }
 
-// TestAForgedHead: an update without a signature takes nobody out of the cluster (security H1): neither those who hear
+// TestForgedHead: an update without a signature takes nobody out of the cluster (security H1): neither those who hear
 // it believe it, nor does it make the worker that it is said to be of begin anew.
-func TestAForgedHead(t *testing.T) {
+func TestForgedHead(t *testing.T) {
 	a, b := signing(t, "a", 5), signing(t, "b", 5)
 	if err := merge(a, b.News(1000, 9)[0]); err != nil {
 		t.Fatal(err)
@@ -110,8 +110,8 @@ func TestTablesThatAreFilled(t *testing.T) {
 	}
 }
 
-// TestAHeadMustBeSigned: nothing is believed of an owner whose head is not signed, whether it signed before or never.
-func TestAHeadMustBeSigned(t *testing.T) {
+// TestHeadMustBeSigned: nothing is believed of an owner whose head is not signed, whether it signed before or never.
+func TestHeadMustBeSigned(t *testing.T) {
 	never := registry.New("never", registry.Options{})
 	mine := []registry.Record{{Kind: registry.Machine, Key: "m", Payload: []byte("x")}}
 	if err := never.Own(noon, 1, mine); err != nil {
@@ -133,8 +133,8 @@ func TestAHeadMustBeSigned(t *testing.T) {
 	}
 }
 
-// TestAHeadTakesFewBytes: the certificate, which each record carries, is not repeated.
-func TestAHeadTakesFewBytes(t *testing.T) {
+// TestHeadTakesFewBytes: the certificate, which each record carries, is not repeated.
+func TestHeadTakesFewBytes(t *testing.T) {
 	a := signing(t, "a", 1_790_000_000)
 	cert := make([]byte, 400)
 	rec, _, err := a.Draft(registry.Machine, "m", 1, []byte("y"))
@@ -159,8 +159,8 @@ func TestAHeadTakesFewBytes(t *testing.T) {
 	}
 }
 
-// TestAHeadThatDoesNotFitIsLeftOut of a broadcast, which is believed by who knows it, and by nobody else.
-func TestAHeadThatDoesNotFitIsLeftOut(t *testing.T) {
+// TestHeadThatDoesNotFitIsLeftOut of a broadcast, which is believed by who knows it, and by nobody else.
+func TestHeadThatDoesNotFitIsLeftOut(t *testing.T) {
 	a, b, c := signing(t, "a", 5), signing(t, "b", 5), signing(t, "c", 5)
 	if err := merge(b, a.News(1000, 9)[0]); err != nil {
 		t.Fatal(err)

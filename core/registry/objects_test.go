@@ -46,8 +46,8 @@ func TestAnyOrderOfObjectsIsTheSame(t *testing.T) {
 	})
 }
 
-// TestAnObjectComesBackAsItWas, however much of its signature is kept once for many.
-func TestAnObjectComesBackAsItWas(t *testing.T) {
+// TestObjectComesBackAsItWas, however much of its signature is kept once for many.
+func TestObjectComesBackAsItWas(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		o := anyObject(t)
 		o.Schema = rapid.Uint32().Draw(t, "schema")
@@ -67,8 +67,8 @@ func TestAnObjectComesBackAsItWas(t *testing.T) {
 	})
 }
 
-// TestALaterWriteHereWins although the clock here is behind that of who wrote before.
-func TestALaterWriteHereWins(t *testing.T) {
+// TestLaterWriteHereWins although the clock here is behind that of who wrote before.
+func TestLaterWriteHereWins(t *testing.T) {
 	a, b := registry.New("a", registry.Options{}), registry.New("b", registry.Options{})
 	first, err := a.PutObject(noon.Add(time.Minute), "app", "x", 1, []byte("by a"))
 	if err != nil {
@@ -86,8 +86,8 @@ func TestALaterWriteHereWins(t *testing.T) {
 	}
 }
 
-// TestAClockHoursAhead: its writes are refused everywhere, and when it is right again they are written anew.
-func TestAClockHoursAhead(t *testing.T) {
+// TestClockHoursAhead: its writes are refused everywhere, and when it is right again they are written anew.
+func TestClockHoursAhead(t *testing.T) {
 	a, b := registry.New("a", registry.Options{}), registry.New("b", registry.Options{})
 	early, err := a.PutObject(noon.Add(3*time.Hour), "app", "x", 1, []byte("by a"))
 	if err != nil {

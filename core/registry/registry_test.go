@@ -376,9 +376,9 @@ func TestOddRecordsAreRefused(t *testing.T) {
 	}
 }
 
-// TestAForgedEndHeals: somebody is told that an owner has said more than it has, and so takes no more from it. The
+// TestForgedEndHeals: somebody is told that an owner has said more than it has, and so takes no more from it. The
 // owner hears of it by the first exchange, begins anew, and is heard.
-func TestAForgedEndHeals(t *testing.T) {
+func TestForgedEndHeals(t *testing.T) {
 	a, b := registry.New("a", registry.Options{}), registry.New("b", registry.Options{})
 	if err := a.Own(noon, 1, []registry.Record{{Kind: registry.Machine, Key: "m", Payload: []byte("x")}}); err != nil {
 		t.Fatal(err)
@@ -399,8 +399,8 @@ func TestAForgedEndHeals(t *testing.T) {
 	}
 }
 
-// TestADivergenceIsMendedByTheOwner and by nobody else.
-func TestADivergenceIsMendedByTheOwner(t *testing.T) {
+// TestDivergenceIsMendedByTheOwner and by nobody else.
+func TestDivergenceIsMendedByTheOwner(t *testing.T) {
 	a, b, c := registry.New("a", registry.Options{}), registry.New("b", registry.Options{}), registry.New("c",
 		registry.Options{})
 	if err := a.Own(noon, 1, []registry.Record{{Kind: registry.Machine, Key: "m", Payload: []byte("x")}}); err != nil {

@@ -37,8 +37,8 @@ func TestBadJobs(t *testing.T) {
 	}
 }
 
-// TestTheConfigOfRuns: what no two machines can have is left out of a command's, and neither is started again.
-func TestTheConfigOfRuns(t *testing.T) {
+// TestConfigOfRuns: what no two machines can have is left out of a command's, and neither is started again.
+func TestConfigOfRuns(t *testing.T) {
 	of := &machine.Config{Image: "i", Env: map[string]string{"A": "b"}, Init: machine.Init{Cmd: []string{"serve"}},
 		Services: []machine.Service{{InternalPort: 80}}, Mounts: []machine.Mount{{Path: "/data"}},
 		Checks: map[string]machine.CheckConfig{"c": {}}, Restart: &machine.Restart{Policy: "always"},

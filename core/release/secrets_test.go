@@ -9,8 +9,8 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// TestAnUpgradeRestartsNothing: ids and specs of releases are what they are in version 0.1.0.
-func TestAnUpgradeRestartsNothing(t *testing.T) {
+// TestUpgradeRestartsNothing: ids and specs of releases are what they are in version 0.1.0.
+func TestUpgradeRestartsNothing(t *testing.T) {
 	at := time.Date(2026, 11, 26, 8, 0, 0, 0, time.UTC)
 	for _, tt := range []struct {
 		keys map[string]time.Time

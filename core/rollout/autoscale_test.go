@@ -221,9 +221,9 @@ func TestItScalesDuringRollouts(t *testing.T) {
 	}
 }
 
-// TestARolloutEndsUnfilled: where there is no room for what the load asks for, the rollout is done all the same, what
+// TestRolloutEndsUnfilled: where there is no room for what the load asks for, the rollout is done all the same, what
 // was refused is said once, and nothing more is asked for.
-func TestARolloutEndsUnfilled(t *testing.T) {
+func TestRolloutEndsUnfilled(t *testing.T) {
 	for _, before := range []bool{false, true} {
 		endsUnfilled(t, before)
 	}
@@ -276,8 +276,8 @@ func endsUnfilled(t *testing.T, before bool) {
 	}
 }
 
-// TestAReleaseWithoutRoomIsUndone, also where the machine went first and its slot is one that an autoscale may leave out.
-func TestAReleaseWithoutRoomIsUndone(t *testing.T) {
+// TestReleaseWithoutRoomIsUndone, also where the machine went first and its slot is one that an autoscale may leave out.
+func TestReleaseWithoutRoomIsUndone(t *testing.T) {
 	g := groupsOf(3, release.Undo)["stop first"]
 	r, load := scaling(t, 3, g, true)
 	load(30)
@@ -293,8 +293,8 @@ func TestAReleaseWithoutRoomIsUndone(t *testing.T) {
 	r.ends(good, release.Done, true)
 }
 
-// TestAPlanLeavesOutWhatIsUnfilled: a release is not refused for machines that the load asks for and that have no room.
-func TestAPlanLeavesOutWhatIsUnfilled(t *testing.T) {
+// TestPlanLeavesOutWhatIsUnfilled: a release is not refused for machines that the load asks for and that have no room.
+func TestPlanLeavesOutWhatIsUnfilled(t *testing.T) {
 	g := groupsOf(1, release.Undo)["rolling"]
 	r, load := scaling(t, 1, g, true)
 	r.full = 3
@@ -370,8 +370,8 @@ func TestScaledByHand(t *testing.T) {
 	}
 }
 
-// TestAGroupThatRestsIsLeft as it is, and looks by the load begin anew once one is up.
-func TestAGroupThatRestsIsLeft(t *testing.T) {
+// TestGroupThatRestsIsLeft as it is, and looks by the load begin anew once one is up.
+func TestGroupThatRestsIsLeft(t *testing.T) {
 	g := groupsOf(1, release.Undo)["rolling"]
 	r, load := scaling(t, 1, g, true)
 	load(30)

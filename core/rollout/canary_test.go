@@ -9,8 +9,8 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// TestTheNumbersOfACanary: how many replicas are new at each step is told beforehand, and of the step while it is on.
-func TestTheNumbersOfACanary(t *testing.T) {
+// TestNumbersOfACanary: how many replicas are new at each step is told beforehand, and of the step while it is on.
+func TestNumbersOfACanary(t *testing.T) {
 	g := release.Group{Name: "web", Replicas: 3, Config: &machine.Config{Image: good},
 		Update: &release.Update{Strategy: release.Canary,
 			Steps: []release.CanaryStep{{Percent: 1}, {Percent: 34}}, MinUp: during(time.Second)}}

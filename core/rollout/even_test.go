@@ -72,9 +72,9 @@ func (r *rig) evenly() {
 	}
 }
 
-// TestADeploySpreadsAnew: the machines of a group that are not spread any more are so after the next rollout, and what is spread
+// TestDeploySpreadsAnew: the machines of a group that are not spread any more are so after the next rollout, and what is spread
 // stays where it is, whatever the strategy.
-func TestADeploySpreadsAnew(t *testing.T) {
+func TestDeploySpreadsAnew(t *testing.T) {
 	free := zoned{"w1": {"a", 9}, "w2": {"a", 9}, "w3": {"b", 9}}
 	full := zoned{"w1": {"a", 9}, "w2": {"a", 9}, "w3": {"b", 0}}
 	gone := zoned{"w1": {"a", 9}, "w2": {"a", 9}}

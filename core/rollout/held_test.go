@@ -27,9 +27,9 @@ func (r *rig) pass(d time.Duration) {
 	}
 }
 
-// TestADependencyThatIsAway takes a service down, and the service is up again by itself soon after the dependency is back:
+// TestDependencyThatIsAway takes a service down, and the service is up again by itself soon after the dependency is back:
 // within 10 s, or a fifth of the time that it was away. What does not work for long is tried seldom.
-func TestADependencyThatIsAway(t *testing.T) {
+func TestDependencyThatIsAway(t *testing.T) {
 	for _, tt := range []struct {
 		away, within time.Duration
 		tries        int // of all three together, at most
@@ -73,9 +73,9 @@ func TestADependencyThatIsAway(t *testing.T) {
 	}
 }
 
-// TestAStopOnTheWayIsNoSleep: what takes the place of a machine that somebody stopped, or that waits for a request, is made
+// TestStopOnTheWayIsNoSleep: what takes the place of a machine that somebody stopped, or that waits for a request, is made
 // asleep; what takes the place of one that was stopped on the way to its removal is not.
-func TestAStopOnTheWayIsNoSleep(t *testing.T) {
+func TestStopOnTheWayIsNoSleep(t *testing.T) {
 	for _, tt := range []struct {
 		rests, services, asleep bool
 	}{{true, true, true}, {false, true, false}, {true, false, false}} {

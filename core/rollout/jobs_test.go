@@ -119,8 +119,8 @@ func TestMissedTimes(t *testing.T) {
 	j.skipped("")
 }
 
-// TestARunThatCannotBeMade says why while it is tried again, and no more once it is made.
-func TestARunThatCannotBeMade(t *testing.T) {
+// TestRunThatCannotBeMade says why while it is tried again, and no more once it is made.
+func TestRunThatCannotBeMade(t *testing.T) {
 	j := newJobs(t, release.Cron{Schedule: "*/5 * * * *"})
 	j.at("12:05:00")
 	j.finish(0)
@@ -178,8 +178,8 @@ func TestRunsThatAreKept(t *testing.T) {
 	}
 }
 
-// TestTheReleaseCommand runs before anything is changed, and what becomes of the rollout follows from its end.
-func TestTheReleaseCommand(t *testing.T) {
+// TestReleaseCommand runs before anything is changed, and what becomes of the rollout follows from its end.
+func TestReleaseCommand(t *testing.T) {
 	begin := func(t *testing.T) *jobs {
 		w := newWorld(map[string]int{"web": 2})
 		w.settle(t)

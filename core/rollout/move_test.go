@@ -148,9 +148,9 @@ func TestMoveOneByOne(t *testing.T) {
 	}
 }
 
-// TestAMoveThatDoesNotComeAbout leaves the machine where it is: the worker is gone or refuses, what is made there does not become
+// TestMoveThatDoesNotComeAbout leaves the machine where it is: the worker is gone or refuses, what is made there does not become
 // ready until somebody has it stay or its time is over, or somebody has it stay at once.
-func TestAMoveThatDoesNotComeAbout(t *testing.T) {
+func TestMoveThatDoesNotComeAbout(t *testing.T) {
 	there := func(m *release.Standing) bool { return m.Worker == "w3" }
 	for name, act := range map[string]func(r *rig, id string){
 		"gone": func(r *rig, _ string) { r.want.Places = zoned{"w1": {"a", 9}, "w2": {"a", 9}} },

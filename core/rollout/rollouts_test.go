@@ -319,8 +319,8 @@ func rollouts(t *testing.T, seeds uint64) {
 	}
 }
 
-// TestTheStewardDiesAtEachStep of each strategy: it ends as if it had never died.
-func TestTheStewardDiesAtEachStep(t *testing.T) {
+// TestStewardDiesAtEachStep of each strategy: it ends as if it had never died.
+func TestStewardDiesAtEachStep(t *testing.T) {
 	for name, g := range groupsOf(5, release.Undo) {
 		for _, image := range []string{other, crash} {
 			steps := 1
@@ -344,8 +344,8 @@ func TestTheStewardDiesAtEachStep(t *testing.T) {
 	}
 }
 
-// TestAGroupThatSleeps is judged by one machine that is woken, and the others are made asleep.
-func TestAGroupThatSleeps(t *testing.T) {
+// TestGroupThatSleeps is judged by one machine that is woken, and the others are made asleep.
+func TestGroupThatSleeps(t *testing.T) {
 	for name, g := range groupsOf(4, release.Undo) {
 		c := *g.Config
 		g.Config, c.Services = &c, []machine.Service{{InternalPort: 80}}
@@ -414,8 +414,8 @@ func TestGroupsComeAfterOthers(t *testing.T) {
 	w.check(t)
 }
 
-// TestAMachineThatMustGo from its worker is replaced before it goes, and goes first where two cannot be.
-func TestAMachineThatMustGo(t *testing.T) {
+// TestMachineThatMustGo from its worker is replaced before it goes, and goes first where two cannot be.
+func TestMachineThatMustGo(t *testing.T) {
 	for name, g := range groupsOf(3, release.Undo) {
 		r := newRig(t, 1, g, true)
 		r.rest()

@@ -85,9 +85,9 @@ func startsOnce(t *rapid.T, overlap release.Overlap) {
 	}
 }
 
-// TestACommandRunsOnceAndAlone: of the commands of releases that follow on each other each runs once, never two at a time,
+// TestCommandRunsOnceAndAlone: of the commands of releases that follow on each other each runs once, never two at a time,
 // and no machine of a release is made before its command has ended with 0.
-func TestACommandRunsOnceAndAlone(t *testing.T) {
+func TestCommandRunsOnceAndAlone(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		with := func(image string) *release.Release {
 			at := time.Unix(int64(rapid.IntRange(0, 1000).Draw(t, "at")), 0)

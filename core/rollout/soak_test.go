@@ -11,9 +11,9 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// TestANewMachineIsWatched: the old one goes once the new one has been ready for a while without a break, with checks as
+// TestNewMachineIsWatched: the old one goes once the new one has been ready for a while without a break, with checks as
 // without.
-func TestANewMachineIsWatched(t *testing.T) {
+func TestNewMachineIsWatched(t *testing.T) {
 	for _, checks := range []bool{false, true} {
 		r := releaseOf("two", map[string]int{"web": 1})
 		if checks {
@@ -42,9 +42,9 @@ func TestANewMachineIsWatched(t *testing.T) {
 	}
 }
 
-// TestADeathWhileItIsWatched undoes the rollout: of the last machine, of one that was counted already, and of a group
+// TestDeathWhileItIsWatched undoes the rollout: of the last machine, of one that was counted already, and of a group
 // whose old machine went first.
-func TestADeathWhileItIsWatched(t *testing.T) {
+func TestDeathWhileItIsWatched(t *testing.T) {
 	one := release.Group{Name: "web", Replicas: 1, Config: &machine.Config{Image: good}}
 	volume := &machine.Config{Image: good, Mounts: []machine.Mount{{Name: "data", Path: "/d"}}}
 	for _, tt := range []struct {
@@ -97,9 +97,9 @@ func TestADeathWhileItIsWatched(t *testing.T) {
 	}
 }
 
-// TestARolloutEndsWithAllReady: it is not done while a machine that was ready before fails its checks, and fails when that
+// TestRolloutEndsWithAllReady: it is not done while a machine that was ready before fails its checks, and fails when that
 // lasts until the deadline.
-func TestARolloutEndsWithAllReady(t *testing.T) {
+func TestRolloutEndsWithAllReady(t *testing.T) {
 	for _, recovers := range []bool{true, false} {
 		g := release.Group{Name: "web", Replicas: 2, Config: &machine.Config{Image: good},
 			Update: &release.Update{Deadline: during(time.Minute)}}
@@ -135,9 +135,9 @@ func TestARolloutEndsWithAllReady(t *testing.T) {
 	}
 }
 
-// TestARolloutOfMachinesThatFlap fails at the deadline: none that passes its checks half of the time takes another's place,
+// TestRolloutOfMachinesThatFlap fails at the deadline: none that passes its checks half of the time takes another's place,
 // nor one of which a check fails once every other time, which only its worker sees.
-func TestARolloutOfMachinesThatFlap(t *testing.T) {
+func TestRolloutOfMachinesThatFlap(t *testing.T) {
 	for _, missed := range []bool{false, true} {
 		for _, u := range []release.Update{{}, {MaxSurge: "3"}, {Strategy: release.BlueGreen},
 			{Strategy: release.Canary, Steps: []release.CanaryStep{{Percent: 34, For: during(time.Second)}}}} {

@@ -251,9 +251,9 @@ func (w *world) check(t failer) {
 	}
 }
 
-// TestAServiceIsKept: whatever orders come to, whoever dies and whatever is wanted meanwhile, each slot ends with one
+// TestServiceIsKept: whatever orders come to, whoever dies and whatever is wanted meanwhile, each slot ends with one
 // machine; and never is one removed that is needed.
-func TestAServiceIsKept(t *testing.T) {
+func TestServiceIsKept(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := newWorld(map[string]int{"web": rapid.IntRange(0, 4).Draw(t, "web")})
 		t.Repeat(map[string]func(*rapid.T){
@@ -508,8 +508,8 @@ func TestWhatFailsIsTriedLater(t *testing.T) {
 	}
 }
 
-// TestAReleaseThatDoesNotComeUp has a quarter more machines of a group than wanted, until its deadline.
-func TestAReleaseThatDoesNotComeUp(t *testing.T) {
+// TestReleaseThatDoesNotComeUp has a quarter more machines of a group than wanted, until its deadline.
+func TestReleaseThatDoesNotComeUp(t *testing.T) {
 	w := newWorld(map[string]int{"web": 5})
 	w.settle(t)
 	w.deploy("bad", map[string]int{"web": 5})

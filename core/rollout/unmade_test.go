@@ -11,9 +11,9 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// TestAnImageThatNobodyHas fails its rollout after a few tries, long before the deadline, and what is not certain takes the
+// TestImageThatNobodyHas fails its rollout after a few tries, long before the deadline, and what is not certain takes the
 // place of no reason that is.
-func TestAnImageThatNobodyHas(t *testing.T) {
+func TestImageThatNobodyHas(t *testing.T) {
 	w := newWorld(map[string]int{"web": 1})
 	w.settle(t)
 	w.deploy("gone", map[string]int{"web": 1})
@@ -53,9 +53,9 @@ func TestAnImageThatNobodyHas(t *testing.T) {
 	}
 }
 
-// TestAStewardThatYieldsJudgesNothing: while it gives way to another it makes no machines, which does not count against the
+// TestStewardThatYieldsJudgesNothing: while it gives way to another it makes no machines, which does not count against the
 // deadline of a release.
-func TestAStewardThatYieldsJudgesNothing(t *testing.T) {
+func TestStewardThatYieldsJudgesNothing(t *testing.T) {
 	w := newWorld(map[string]int{"web": 1})
 	w.settle(t)
 	r := &release.Release{Schema: release.Schema, Groups: []release.Group{{Name: "web", Replicas: 1,

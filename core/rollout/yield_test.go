@@ -179,8 +179,8 @@ func TestOneAtATimeYieldsItsPort(t *testing.T) {
 	}
 }
 
-// TestAReleaseThatTookWhatAnotherHadIsUndone: what went first comes back, and has what it had.
-func TestAReleaseThatTookWhatAnotherHadIsUndone(t *testing.T) {
+// TestReleaseThatTookWhatAnotherHadIsUndone: what went first comes back, and has what it had.
+func TestReleaseThatTookWhatAnotherHadIsUndone(t *testing.T) {
 	for _, to := range [][]release.Group{{holding("data", "v")}, {holding("db"), holding("data", "v")}} {
 		r := newRig(t, 1, holding("db", "v"), true)
 		r.rest()

@@ -61,9 +61,9 @@ func backend(id string, power routing.Power) routing.Backend {
 
 func with(b routing.Backend, f func(*routing.Backend)) routing.Backend { f(&b); return b }
 
-// TestAWorkerGoesSilentDuringAWake: who waits does not wait for a wake of which nobody will hear: another machine is woken,
+// TestWorkerGoesSilentDuringAWake: who waits does not wait for a wake of which nobody will hear: another machine is woken,
 // and without one the requests are refused. Should the worker be heard again the wake counts again.
-func TestAWorkerGoesSilentDuringAWake(t *testing.T) {
+func TestWorkerGoesSilentDuringAWake(t *testing.T) {
 	wakes, a, other := routing.Policy{Autostart: true}, backend("a", routing.Asleep), backend("b", routing.Asleep)
 	silent := with(a, func(b *routing.Backend) { b.Unheard = true })
 	b := newBench(wakes, a, other)

@@ -59,9 +59,9 @@ func TestEachMachineHasItsShare(t *testing.T) {
 	}
 }
 
-// TestASlowMachineKeepsItsTurn: one that has not answered yet gets its share of what comes meanwhile, up to a few requests; one
+// TestSlowMachineKeepsItsTurn: one that has not answered yet gets its share of what comes meanwhile, up to a few requests; one
 // from which nothing comes then gets nothing more.
-func TestASlowMachineKeepsItsTurn(t *testing.T) {
+func TestSlowMachineKeepsItsTurn(t *testing.T) {
 	b := newBench(routing.Policy{Autostart: true}, backend("m0", routing.Up), backend("m1", routing.Up),
 		backend("m2", routing.Up))
 	stuck := map[routing.Ticket]bool{}
@@ -98,10 +98,10 @@ func TestASlowMachineKeepsItsTurn(t *testing.T) {
 	}
 }
 
-// TestAMachineThatWasNotReadyGetsItsShare: a request comes to a new machine before its port accepts, and its owner sends
+// TestMachineThatWasNotReadyGetsItsShare: a request comes to a new machine before its port accepts, and its owner sends
 // it back. Nobody needs that machine enough to have it woken. A second later it has its share, although the fleet has told
 // nothing new of it.
-func TestAMachineThatWasNotReadyGetsItsShare(t *testing.T) {
+func TestMachineThatWasNotReadyGetsItsShare(t *testing.T) {
 	p := routing.Policy{Autostart: true}
 	list := []routing.Backend{backend("m0", routing.Up), backend("m1", routing.Up), backend("m2", routing.Up)}
 	b := newBench(p, list...)

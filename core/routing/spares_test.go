@@ -75,9 +75,9 @@ func TestSpares(t *testing.T) {
 	}
 }
 
-// TestASpareRipens: one that is up only until it is suspended counts as on its way, for a time, and not once it was
+// TestSpareRipens: one that is up only until it is suspended counts as on its way, for a time, and not once it was
 // used or has slept.
-func TestASpareRipens(t *testing.T) {
+func TestSpareRipens(t *testing.T) {
 	p := routing.Policy{Warm: 1, CreateUpTo: 3, Autostop: routing.IsSuspended}
 	now := time.Unix(1e9, 0)
 	var s routing.Spares

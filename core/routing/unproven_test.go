@@ -14,9 +14,9 @@ func unproven(id string, power routing.Power) routing.Backend {
 	return with(backend(id, power), func(b *routing.Backend) { b.Unproven, b.Failing = true, power == routing.Up })
 }
 
-// TestAMachineThatHasNotPassed: no request is sent to one that has not passed its checks since its start. Where there is no
+// TestMachineThatHasNotPassed: no request is sent to one that has not passed its checks since its start. Where there is no
 // other its owner is asked, once for however many wait, and believed until the fleet tells the same.
-func TestAMachineThatHasNotPassed(t *testing.T) {
+func TestMachineThatHasNotPassed(t *testing.T) {
 	p := routing.Policy{Autostart: true}
 	again := &fault.Error{Kind: fault.Unavailable, Text: "it ended", RetryAfter: 3 * time.Second}
 	for _, power := range []routing.Power{routing.Up, routing.Coming} {

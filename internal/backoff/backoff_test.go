@@ -8,7 +8,7 @@ import (
 	"github.com/soukhq/souk/internal/backoff"
 )
 
-func TestAPauseDoublesUpToItsBound(t *testing.T) {
+func TestPauseDoublesUpToItsBound(t *testing.T) {
 	d := backoff.Doubling{Base: 100 * time.Millisecond, Most: time.Second}
 	for tries, want := range []time.Duration{100, 200, 400, 800, 1000, 1000} {
 		if got := d.After(tries); got != want*time.Millisecond {

@@ -16,9 +16,9 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(netns.Main(m.Run)) }
 
-// TestAHostThatFallsSilent: whatever is under way on a connection ends when its other host is cut off, and nothing ends
+// TestHostThatFallsSilent: whatever is under way on a connection ends when its other host is cut off, and nothing ends
 // whose host is there: neither one that sends nothing, nor one that reads nothing.
-func TestAHostThatFallsSilent(t *testing.T) {
+func TestHostThatFallsSilent(t *testing.T) {
 	if !netns.Inside() {
 		if os.Getenv("CI") == "true" {
 			t.Fatalf("hosts cannot be made here; lacking: %s", netns.Lacks())

@@ -17,9 +17,9 @@ import (
 	"github.com/soukhq/souk/internal/wait/waittest"
 )
 
-// TestTheMonitorIsFound: while goroutines run, the monitor is the thread that sleeps and looks, again and again, and
+// TestMonitorIsFound: while goroutines run, the monitor is the thread that sleeps and looks, again and again, and
 // the others have no reason to sleep.
-func TestTheMonitorIsFound(t *testing.T) {
+func TestMonitorIsFound(t *testing.T) {
 	done := make(chan struct{})
 	go func() {
 		for n := 0; ; n++ { // something has to run, or the monitor waits to be woken

@@ -22,7 +22,7 @@ func TestUntil(t *testing.T) {
 	})
 }
 
-func TestTheCauseIsReturned(t *testing.T) {
+func TestCauseIsReturned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		late := errors.New("late")
 		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Minute, late)

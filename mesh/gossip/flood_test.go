@@ -88,8 +88,8 @@ func TestIdleStreams(t *testing.T) {
 	}
 }
 
-// TestAnUnsealedLengthAllocatesNothing: memory is taken for what has come, not for what is said to come.
-func TestAnUnsealedLengthAllocatesNothing(t *testing.T) {
+// TestUnsealedLengthAllocatesNothing: memory is taken for what has come, not for what is said to come.
+func TestUnsealedLengthAllocatesNothing(t *testing.T) {
 	s, err := newSealer([][]byte{key})
 	if err != nil {
 		t.Fatal(err)

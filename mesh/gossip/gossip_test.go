@@ -182,7 +182,7 @@ func TestThreeMembersKnowAllOfEachOther(t *testing.T) {
 	}
 }
 
-func TestALargeBurstIsPulled(t *testing.T) {
+func TestLargeBurstIsPulled(t *testing.T) {
 	a := start(t, Options{Self: "a"})
 	b := start(t, Options{Self: "b"}, a)
 	for i := range 2000 {
@@ -203,7 +203,7 @@ func TestALargeBurstIsPulled(t *testing.T) {
 	})
 }
 
-func TestADeathIsAFactWithATime(t *testing.T) {
+func TestDeathIsAFactWithATime(t *testing.T) {
 	a := start(t, Options{Self: "a"})
 	b := start(t, Options{Self: "b"}, a)
 	c := start(t, Options{Self: "c"}, a)
@@ -241,7 +241,7 @@ func TestADeathIsAFactWithATime(t *testing.T) {
 }
 
 // Memberlist tells nobody that a suspicion was refuted, and its own next probe may be long in coming.
-func TestASuspectIsAskedUntilItAnswers(t *testing.T) {
+func TestSuspectIsAskedUntilItAnswers(t *testing.T) {
 	k := fast()
 	k.Probe, k.ProbeTimeout, k.Save, k.StuckAfter, k.Reprobe = time.Hour, time.Second, time.Hour, time.Hour,
 		10*time.Millisecond
@@ -267,9 +267,9 @@ func TestASuspectIsAskedUntilItAnswers(t *testing.T) {
 	}
 }
 
-// TestASuspectIsPulledFrom: what an answer waits for is not left out since its member was late with an answer to a
+// TestSuspectIsPulledFrom: what an answer waits for is not left out since its member was late with an answer to a
 // probe.
-func TestASuspectIsPulledFrom(t *testing.T) {
+func TestSuspectIsPulledFrom(t *testing.T) {
 	k := fast()
 	k.Probe, k.Reprobe, k.Gossip = time.Hour, time.Hour, time.Hour
 	k.Sync, k.Save, k.StuckAfter = time.Hour, time.Hour, time.Hour
@@ -298,7 +298,7 @@ func TestWhoIsAloneRepeatsNothing(t *testing.T) {
 	}
 }
 
-func TestACutIsHealed(t *testing.T) {
+func TestCutIsHealed(t *testing.T) {
 	a := start(t, Options{Self: "a"})
 	b := start(t, Options{Self: "b"}, a)
 	c := start(t, Options{Self: "c"}, a)
@@ -330,7 +330,7 @@ func TestACutIsHealed(t *testing.T) {
 	}
 }
 
-func TestARestartFindsTheOthersAndItsObjects(t *testing.T) {
+func TestRestartFindsTheOthersAndItsObjects(t *testing.T) {
 	dir := t.TempDir()
 	a := start(t, Options{Self: "a"})
 	b := start(t, Options{Self: "b", Dir: dir}, a)
@@ -381,8 +381,8 @@ func TestTwoThatFindEachOtherLookForTheThird(t *testing.T) {
 	})
 }
 
-// TestAnOldDisk: a worker comes back that remembers less of itself than the others do.
-func TestAnOldDisk(t *testing.T) {
+// TestOldDisk: a worker comes back that remembers less of itself than the others do.
+func TestOldDisk(t *testing.T) {
 	a := start(t, Options{Self: "a"})
 	b := start(t, Options{Self: "b", Incarnation: 7}, a)
 	b.machine("m1", "started")
@@ -416,7 +416,7 @@ func TestLossIsMadeGood(t *testing.T) {
 	})
 }
 
-func TestAStrangersKeyOpensNothing(t *testing.T) {
+func TestStrangersKeyOpensNothing(t *testing.T) {
 	a := start(t, Options{Self: "a"})
 	e := start(t, Options{Self: "e", Keys: [][]byte{[]byte("fedcba9876543210")}})
 	if err := e.Join(t.Context(), []string{a.Addr()}); err == nil {
@@ -470,7 +470,7 @@ func TestOddThingsWedgeNobody(t *testing.T) {
 	}
 }
 
-func TestAWatchCanBeResumedAndAStuckOneIsNoticed(t *testing.T) {
+func TestWatchCanBeResumedAndAStuckOneIsNoticed(t *testing.T) {
 	stuck := make(chan string, 10)
 	a := start(t, Options{Self: "a", Stuck: func(who string, _ time.Duration) { stuck <- who }})
 	w := a.Watch("proxy", 0)

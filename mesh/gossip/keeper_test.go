@@ -231,8 +231,8 @@ func (d *countedDisk) needsRewrite() bool                          { return fals
 func (d *countedDisk) writeMembers(saved) error                    { d.writes++; return d.err }
 func (d *countedDisk) close() error                                { return nil }
 
-// TestADiskThatStandsStillCostsNoMemory: what nobody waits for is bounded, and found again in the registry.
-func TestADiskThatStandsStillCostsNoMemory(t *testing.T) {
+// TestDiskThatStandsStillCostsNoMemory: what nobody waits for is bounded, and found again in the registry.
+func TestDiskThatStandsStillCostsNoMemory(t *testing.T) {
 	g, d := newGate(), &countedDisk{}
 	k := newKeeper(gatedDisk{d, g}, saved{}, nil)
 	g.shut.Store(true)
@@ -255,8 +255,8 @@ func TestADiskThatStandsStillCostsNoMemory(t *testing.T) {
 	}
 }
 
-// TestADiskThatRefusesIsTold to whoever waits for it.
-func TestADiskThatRefusesIsTold(t *testing.T) {
+// TestDiskThatRefusesIsTold to whoever waits for it.
+func TestDiskThatRefusesIsTold(t *testing.T) {
 	full := errors.New("no space left")
 	a := startWith(t, Options{Self: "a", Dir: t.TempDir()},
 		func(m *member) { m.keeper.storage = refusing{m.keeper.storage, full} })

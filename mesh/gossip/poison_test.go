@@ -30,9 +30,9 @@ func signed(o Options) Options {
 	return o
 }
 
-// TestADiskThatWasToldNonsense: a member whose disk says that it has used up all incarnations, or that holds objects
+// TestDiskThatWasToldNonsense: a member whose disk says that it has used up all incarnations, or that holds objects
 // which nobody signed, begins, is heard, and loses the objects, without anybody editing files (security H1, M2).
-func TestADiskThatWasToldNonsense(t *testing.T) {
+func TestDiskThatWasToldNonsense(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, MembersFile), []byte(`{"incarnation":1099511627776}`),
 		0o600); err != nil {

@@ -152,10 +152,10 @@ func TestOneIsTold(t *testing.T) {
 	}
 }
 
-// TestTheEntryIsTold where no machine is: of what sleeps all kinds of answer say so, and by IPv4 also of what has IPv6
+// TestEntryIsTold where no machine is: of what sleeps all kinds of answer say so, and by IPv4 also of what has IPv6
 // addresses alone. A machine that would be told itself goes there, where its app has another one. By IPv6 it stands behind
 // a machine's address, for a server that listens by IPv4 alone.
-func TestTheEntryIsTold(t *testing.T) {
+func TestEntryIsTold(t *testing.T) {
 	self := netip.MustParseAddr("198.18.0.3")
 	near := Machine{ID: "1", V4: self, Addr: netip.MustParseAddr("fd00::1"), Port: 80}
 	away := Machine{ID: "2", Addr: netip.MustParseAddr("fd00::2"), Port: 80}

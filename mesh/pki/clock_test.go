@@ -163,8 +163,8 @@ func TestBreakGlass(t *testing.T) {
 	mend(later)
 }
 
-// TestALostAnswerIsAskedForAgain: the key of a request that was not answered is used again, and only then made anew.
-func TestALostAnswerIsAskedForAgain(t *testing.T) {
+// TestLostAnswerIsAskedForAgain: the key of a request that was not answered is used again, and only then made anew.
+func TestLostAnswerIsAskedForAgain(t *testing.T) {
 	ca, now, dir := newCA(t), begin(), t.TempDir()
 	first, err := NewRequest(dir)
 	must(t, err)

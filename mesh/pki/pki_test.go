@@ -81,7 +81,7 @@ func shake(t *testing.T, server, client *tls.Config) (serverErr, clientErr error
 	return serverErr, clientErr
 }
 
-func TestAMemberJoinsAndIsKnown(t *testing.T) {
+func TestMemberJoinsAndIsKnown(t *testing.T) {
 	ca, now := newCA(t), begin()
 	issuer := member(t, ca, now, "w1", Worker, Gateway, Issuer)
 	token, err := ca.NewToken(now, TokenOptions{})
@@ -209,8 +209,8 @@ func TestTokensThatAreNoGood(t *testing.T) {
 	wantCode(t, err, "ttl")
 }
 
-// TestATokenIsGoodOnce: of many that redeem it at once one gets in, and that one may ask again.
-func TestATokenIsGoodOnce(t *testing.T) {
+// TestTokenIsGoodOnce: of many that redeem it at once one gets in, and that one may ask again.
+func TestTokenIsGoodOnce(t *testing.T) {
 	ca, now := newCA(t), begin()
 	token, err := ca.NewToken(now, TokenOptions{})
 	must(t, err)

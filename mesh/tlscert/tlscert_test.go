@@ -171,8 +171,8 @@ func TestFilesAreReadAgain(t *testing.T) {
 	}
 }
 
-// TestTheRootsKeyIsSealed with the key from outside, also one that was in clear, and an authority's like the API's.
-func TestTheRootsKeyIsSealed(t *testing.T) {
+// TestRootsKeyIsSealed with the key from outside, also one that was in clear, and an authority's like the API's.
+func TestRootsKeyIsSealed(t *testing.T) {
 	t.Setenv("SOUK_KEY_FILE", "")
 	t.Setenv("CREDENTIALS_DIRECTORY", "")
 	dir := t.TempDir()

@@ -91,8 +91,8 @@ func (s *stub) total() (n int) {
 	return n
 }
 
-// TestAMemberIsTakenForItself: the id is the certificate's, whatever is said otherwise, and exact.
-func TestAMemberIsTakenForItself(t *testing.T) {
+// TestMemberIsTakenForItself: the id is the certificate's, whatever is said otherwise, and exact.
+func TestMemberIsTakenForItself(t *testing.T) {
 	c := newCast(t, time.Now())
 	var seen Peer
 	pull := func(_ context.Context, by Peer, body []byte) ([]byte, error) {
@@ -307,9 +307,9 @@ func TestRemovedAndEndedMembers(t *testing.T) {
 	}
 }
 
-// TestARenewalIsFollowed: links go over to a new certificate by themselves, so that no call ever meets the end of the
+// TestRenewalIsFollowed: links go over to a new certificate by themselves, so that no call ever meets the end of the
 // old one.
-func TestARenewalIsFollowed(t *testing.T) {
+func TestRenewalIsFollowed(t *testing.T) {
 	begin := time.Now()
 	c := newCast(t, begin)
 	now := newClock(begin)

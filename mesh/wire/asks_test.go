@@ -54,9 +54,9 @@ func wantRefusal(t *testing.T, err error, code fault.Code) {
 	}
 }
 
-// TestALateAskBuysNothing is the story of docs/decisions/0006: an ask is lost, its repeat is refused, the buyer goes on
+// TestLateAskBuysNothing is the story of docs/decisions/0006: an ask is lost, its repeat is refused, the buyer goes on
 // to another worker; then there is room, and the first ask arrives.
-func TestALateAskBuysNothing(t *testing.T) {
+func TestLateAskBuysNothing(t *testing.T) {
 	c, k := newCast(t, time.Now()), newStub()
 	addr := c.serve(t, "w1", Options{Worker: k}, nil)
 	w := c.worker(t, "g1", addr, nil)

@@ -14,9 +14,9 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// TestAWorkerBelievesNobody: what a member with a good certificate asks is held against the rules for clients. Once a
+// TestWorkerBelievesNobody: what a member with a good certificate asks is held against the rules for clients. Once a
 // directory of the host was copied and removed so, and the ledger charged less than was used.
-func TestAWorkerBelievesNobody(t *testing.T) {
+func TestWorkerBelievesNobody(t *testing.T) {
 	base := t.TempDir()
 	victim := filepath.Join(base, "victim")
 	must(t, os.Mkdir(victim, 0o700))
@@ -91,8 +91,8 @@ func TestAWorkerBelievesNobody(t *testing.T) {
 	}
 }
 
-// TestACopyIsOfTheSameApp: a volume is not filled from another app's, whoever asks.
-func TestACopyIsOfTheSameApp(t *testing.T) {
+// TestCopyIsOfTheSameApp: a volume is not filled from another app's, whoever asks.
+func TestCopyIsOfTheSameApp(t *testing.T) {
 	w, ctx := far(t, realWorker(t, t.TempDir())), t.Context()
 	_, err := w.Volume(ctx, lifecycle.VolumeCommand{Verb: "create", App: "a", Volume: "vol_1",
 		Spec: machine.Volume{SizeGB: 1}})
@@ -106,8 +106,8 @@ func TestACopyIsOfTheSameApp(t *testing.T) {
 	}
 }
 
-// TestAHoldIsTheCallers: what is held counts for the member that asked, as its certificate names it.
-func TestAHoldIsTheCallers(t *testing.T) {
+// TestHoldIsTheCallers: what is held counts for the member that asked, as its certificate names it.
+func TestHoldIsTheCallers(t *testing.T) {
 	k := realWorker(t, t.TempDir())
 	w, ctx := far(t, k), t.Context()
 	ask := func(g Granter, token string) error {

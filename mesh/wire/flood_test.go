@@ -90,8 +90,8 @@ func TestResetsEndTheConnection(t *testing.T) {
 	}
 }
 
-// TestAStrangerHasFewBytes: whatever they are.
-func TestAStrangerHasFewBytes(t *testing.T) {
+// TestStrangerHasFewBytes: whatever they are.
+func TestStrangerHasFewBytes(t *testing.T) {
 	c := newCast(t, time.Now())
 	addr := c.serve(t, "i1", Options{Worker: newStub(), Signer: c.ca}, nil)
 	token, err := c.ca.NewToken(time.Now(), pki.TokenOptions{})
@@ -112,9 +112,9 @@ func TestAStrangerHasFewBytes(t *testing.T) {
 	}
 }
 
-// TestAMemberComesThroughAFlood: while somebody without a certificate holds more connections than a server has places,
+// TestMemberComesThroughAFlood: while somebody without a certificate holds more connections than a server has places,
 // a member that has just started gets its first calls through, also from the same address (security L10).
-func TestAMemberComesThroughAFlood(t *testing.T) {
+func TestMemberComesThroughAFlood(t *testing.T) {
 	for _, from := range []string{"127.0.0.1", "127.0.0.2"} {
 		c := newCast(t, time.Now())
 		addr := c.serve(t, "w1", Options{Worker: newStub(), Limits: Limits{Connections: 400}}, nil)

@@ -92,8 +92,8 @@ func TestImagesCross(t *testing.T) {
 	wantFault(t, err, fault.Invalid, "image")
 }
 
-// TestAPullTellsOfItself: progress comes while the pull goes on, and who does not want more of it ends the pull.
-func TestAPullTellsOfItself(t *testing.T) {
+// TestPullTellsOfItself: progress comes while the pull goes on, and who does not want more of it ends the pull.
+func TestPullTellsOfItself(t *testing.T) {
 	k := newStub()
 	w := far(t, k)
 	heard := make(chan struct{})

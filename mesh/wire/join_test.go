@@ -162,9 +162,9 @@ func TestJoinsThatAreRefused(t *testing.T) {
 	}
 }
 
-// TestTheSecretGoesToNobodyElse: a listener that is no issuer of the token's cluster hears a handshake and nothing
+// TestSecretGoesToNobodyElse: a listener that is no issuer of the token's cluster hears a handshake and nothing
 // more.
-func TestTheSecretGoesToNobodyElse(t *testing.T) {
+func TestSecretGoesToNobodyElse(t *testing.T) {
 	now := newClock(time.Now())
 	f, _ := founder(t, now, Options{})
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -193,8 +193,8 @@ func TestTheSecretGoesToNobodyElse(t *testing.T) {
 	}
 }
 
-// TestALostJoinIsRepeated: the answer is lost on the way; the same token and directory join all the same.
-func TestALostJoinIsRepeated(t *testing.T) {
+// TestLostJoinIsRepeated: the answer is lost on the way; the same token and directory join all the same.
+func TestLostJoinIsRepeated(t *testing.T) {
 	now := newClock(time.Now())
 	c := newCast(t, now.Now())
 	lossy := &loseFirst{Signer: c.ca}

@@ -93,8 +93,8 @@ func TestLostAnswers(t *testing.T) {
 	close(slow)
 }
 
-// TestAPanicIsAnAnswer: a question that breaks the worker breaks nothing else.
-func TestAPanicIsAnAnswer(t *testing.T) {
+// TestPanicIsAnAnswer: a question that breaks the worker breaks nothing else.
+func TestPanicIsAnAnswer(t *testing.T) {
 	k := newStub()
 	w := far(t, k)
 	k.give["Grant"] = func(context.Context, lifecycle.Grant) (*machine.Machine, error) { panic("a bug") }

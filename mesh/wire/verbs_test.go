@@ -335,7 +335,7 @@ func TestTerminals(t *testing.T) {
 	}
 }
 
-func TestACommandEndsWithItsCaller(t *testing.T) {
+func TestCommandEndsWithItsCaller(t *testing.T) {
 	k := newStub()
 	w := far(t, k)
 	ended := make(chan struct{})
@@ -429,8 +429,8 @@ type failingReader struct{ err error }
 
 func (f failingReader) Read([]byte) (int, error) { return 0, f.err }
 
-// TestACopyIsRefusedBeforeItsSourceGoesOn: an answer does not wait for a tar that nobody wants.
-func TestACopyIsRefusedBeforeItsSourceGoesOn(t *testing.T) {
+// TestCopyIsRefusedBeforeItsSourceGoesOn: an answer does not wait for a tar that nobody wants.
+func TestCopyIsRefusedBeforeItsSourceGoesOn(t *testing.T) {
 	k := newStub()
 	k.give["CopyIn"] = func(io.Reader) error { return fault.New(fault.NotFound, "path", "no such path") }
 	stalled, feed := io.Pipe()

@@ -264,8 +264,8 @@ func TestStrangers(t *testing.T) {
 	}
 }
 
-// TestAnAuthorityThatFails is asked once for a name, and not again for a while; the name has a local certificate.
-func TestAnAuthorityThatFails(t *testing.T) {
+// TestAuthorityThatFails is asked once for a name, and not again for a while; the name has a local certificate.
+func TestAuthorityThatFails(t *testing.T) {
 	t.Parallel()
 	var asked atomic.Int64
 	s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -319,8 +319,8 @@ func TestAnAuthorityThatFails(t *testing.T) {
 // nobody are other members that have nothing.
 type nobody struct{ certs.Others }
 
-// TestACMEOptions that cannot work are refused.
-func TestACMEOptions(t *testing.T) {
+// TestCMEOptions that cannot work are refused.
+func TestCMEOptions(t *testing.T) {
 	t.Parallel()
 	for name, o := range map[string]certs.ACME{
 		"terms":        {Directory: "https://a.example", HTTP: true},

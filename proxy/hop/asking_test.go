@@ -62,8 +62,8 @@ func TestNothingIsSentWhereSomethingCame(t *testing.T) {
 	}
 }
 
-// TestALargeHeadIsSentWhole: a head that a socket does not take at once goes out behind the look all the same.
-func TestALargeHeadIsSentWhole(t *testing.T) {
+// TestLargeHeadIsSentWhole: a head that a socket does not take at once goes out behind the look all the same.
+func TestLargeHeadIsSentWhole(t *testing.T) {
 	c, other := pair(t, "b")
 	if err := c.Conn.(*net.TCPConn).SetWriteBuffer(1 << 10); err != nil {
 		t.Fatal(err)
@@ -87,8 +87,8 @@ func TestALargeHeadIsSentWhole(t *testing.T) {
 	}
 }
 
-// TestARequestThatWaitsEnds: one whose client goes while it waits for its answer ends, though nothing comes.
-func TestARequestThatWaitsEnds(t *testing.T) {
+// TestRequestThatWaitsEnds: one whose client goes while it waits for its answer ends, though nothing comes.
+func TestRequestThatWaitsEnds(t *testing.T) {
 	c, other := pair(t, "b")
 	ctx, cancel := context.WithCancel(t.Context())
 	read := make(chan struct{})

@@ -15,7 +15,7 @@ import (
 	"github.com/soukhq/souk/proxy/hop"
 )
 
-func TestAConnectionIsUsedAgain(t *testing.T) {
+func TestConnectionIsUsedAgain(t *testing.T) {
 	f := newFront(t, answers(t, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi"))
 	c := connect(t, f.Server)
 	for range 5 {
@@ -215,9 +215,9 @@ func TestTrailers(t *testing.T) {
 	}
 }
 
-// TestAStaleConnection: of one that was closed at its other end it is said that nothing was done, unless the request
+// TestStaleConnection: of one that was closed at its other end it is said that nothing was done, unless the request
 // may have been carried out.
-func TestAStaleConnection(t *testing.T) {
+func TestStaleConnection(t *testing.T) {
 	for _, c := range []struct {
 		send   string
 		unsent bool
@@ -264,8 +264,8 @@ func TestAStaleConnection(t *testing.T) {
 	}
 }
 
-// TestABackendThatHangs: the patience for its head, and between two pieces, ends.
-func TestABackendThatHangs(t *testing.T) {
+// TestBackendThatHangs: the patience for its head, and between two pieces, ends.
+func TestBackendThatHangs(t *testing.T) {
 	short := func(r *hop.Request) { r.Header, r.Idle = 30*time.Millisecond, 30*time.Millisecond }
 	for name, say := range map[string]string{
 		"nothing":    "",
@@ -291,8 +291,8 @@ func TestABackendThatHangs(t *testing.T) {
 	}
 }
 
-// TestABackendThatReadsNothing of a body that is larger than what fits in between.
-func TestABackendThatReadsNothing(t *testing.T) {
+// TestBackendThatReadsNothing of a body that is larger than what fits in between.
+func TestBackendThatReadsNothing(t *testing.T) {
 	f := newFront(t, backend(t, func(_ int, c net.Conn, _ *bufio.Reader) {
 		_, _ = io.WriteString(c, "HTTP/1.1 413 Too Large\r\nContent-Length: 2\r\n\r\nno")
 		<-t.Context().Done()
@@ -317,8 +317,8 @@ type endless struct{}
 
 func (endless) Read(b []byte) (int, error) { return len(b), nil }
 
-// TestAnEarlyAnswer: what is left of the body is not read as another request.
-func TestAnEarlyAnswer(t *testing.T) {
+// TestEarlyAnswer: what is left of the body is not read as another request.
+func TestEarlyAnswer(t *testing.T) {
 	for _, send := range []string{
 		"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 40\r\n\r\nhi",
 		"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n28\r\nhi",
@@ -347,8 +347,8 @@ func TestAnEarlyAnswer(t *testing.T) {
 	}
 }
 
-// TestABrokenBody: the backend is not left waiting, and what comes behind is no request.
-func TestABrokenBody(t *testing.T) {
+// TestBrokenBody: the backend is not left waiting, and what comes behind is no request.
+func TestBrokenBody(t *testing.T) {
 	for _, send := range []string{
 		"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n" +
 			"zz\r\nGET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n",
@@ -373,8 +373,8 @@ func TestABrokenBody(t *testing.T) {
 	}
 }
 
-// TestAClientThatLeaves takes its backend's connection with it.
-func TestAClientThatLeaves(t *testing.T) {
+// TestClientThatLeaves takes its backend's connection with it.
+func TestClientThatLeaves(t *testing.T) {
 	for name, send := range map[string]string{
 		"waiting":     "GET / HTTP/1.1\r\nHost: a\r\n\r\n",
 		"in a body":   "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nhi",

@@ -33,9 +33,9 @@ func pair(t *testing.T, key string) (*hop.Conn, net.Conn) {
 	return hop.NewConn(key, near), other
 }
 
-// TestAnEndThatSaysTooMuch: after bytes that no request asked for, no connection to the same end is used at once, and
+// TestEndThatSaysTooMuch: after bytes that no request asked for, no connection to the same end is used at once, and
 // those to others are.
-func TestAnEndThatSaysTooMuch(t *testing.T) {
+func TestEndThatSaysTooMuch(t *testing.T) {
 	for name, believed := range map[string]bool{"a machine": false, "a member": true} {
 		conns := &hop.Conns{Believed: believed}
 		put := func(key string) net.Conn {
@@ -124,9 +124,9 @@ func answer(t *testing.T, method, body, whose string) *hop.Conn {
 	return c
 }
 
-// TestADoubtfulConnectionIsItsClients: what comes on it late, however late, reaches nobody else; also once later answers
+// TestDoubtfulConnectionIsItsClients: what comes on it late, however late, reaches nobody else; also once later answers
 // on it were as they should be. Another client that finds no other has the oldest closed.
-func TestADoubtfulConnectionIsItsClients(t *testing.T) {
+func TestDoubtfulConnectionIsItsClients(t *testing.T) {
 	for method, body := range map[string]string{http.MethodPost: "x", http.MethodHead: ""} {
 		var conns hop.Conns
 		first, second := answer(t, method, body, "a"), answer(t, http.MethodGet, "", "b")
@@ -197,8 +197,8 @@ func TestWhatIsLeftOfAnAnswer(t *testing.T) {
 	}
 }
 
-// TestAnAnswerBeforeTheEndOfItsRequest: the connection is not used again, though all of the request went over it later.
-func TestAnAnswerBeforeTheEndOfItsRequest(t *testing.T) {
+// TestAnswerBeforeTheEndOfItsRequest: the connection is not used again, though all of the request went over it later.
+func TestAnswerBeforeTheEndOfItsRequest(t *testing.T) {
 	read := make(chan struct{})
 	f := newFront(t, backend(t, func(_ int, c net.Conn, br *bufio.Reader) {
 		headOf(br)
@@ -243,8 +243,8 @@ func TestEndsInTwoWays(t *testing.T) {
 	}
 }
 
-// TestALateDeadlineEndsNoConnection: that the time for an answer before has passed says nothing of a connection.
-func TestALateDeadlineEndsNoConnection(t *testing.T) {
+// TestLateDeadlineEndsNoConnection: that the time for an answer before has passed says nothing of a connection.
+func TestLateDeadlineEndsNoConnection(t *testing.T) {
 	var conns hop.Conns
 	c, _ := pair(t, "b")
 	_ = c.SetReadDeadline(time.Now().Add(-time.Second))

@@ -74,8 +74,8 @@ func TestOneRequestOnAConnectionThatItsServerCloses(t *testing.T) {
 	}
 }
 
-// TestAnUploadThatIsRefused (8): the answer reaches who still sends.
-func TestAnUploadThatIsRefused(t *testing.T) {
+// TestUploadThatIsRefused (8): the answer reaches who still sends.
+func TestUploadThatIsRefused(t *testing.T) {
 	f := newFront(t, once(t, nil, writes("HTTP/1.1 413 Too Large\r\nContent-Length: 2\r\nConnection: close\r\n\r\nno")))
 	body := bytes.Repeat([]byte("x"), 8<<20)
 	for range 20 {
@@ -248,8 +248,8 @@ func TestTargetsByteForByte(t *testing.T) {
 	}
 }
 
-// TestACutAnswerIsSeen (14): its client gets the head and what came, and sees that it is not all.
-func TestACutAnswerIsSeen(t *testing.T) {
+// TestCutAnswerIsSeen (14): its client gets the head and what came, and sees that it is not all.
+func TestCutAnswerIsSeen(t *testing.T) {
 	for name, c := range map[string]struct{ say, head, body string }{
 		"nothing of a length": {"HTTP/1.1 500 Bad\r\nContent-Length: 123\r\n\r\n", "HTTP/1.1 500 ", ""},
 		"some of a length":    {"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nabc", "HTTP/1.1 200 ", "abc"},
@@ -322,8 +322,8 @@ func TestNothingIsAdded(t *testing.T) {
 	}
 }
 
-// TestALargeHeadIsNamed (16): heads of nearly 64 KiB pass, of more are an error of their own.
-func TestALargeHeadIsNamed(t *testing.T) {
+// TestLargeHeadIsNamed (16): heads of nearly 64 KiB pass, of more are an error of their own.
+func TestLargeHeadIsNamed(t *testing.T) {
 	for size, large := range map[int]bool{60 << 10: false, 70 << 10: true} {
 		f := newFront(t, once(t, nil, writes("HTTP/1.1 200 OK\r\nContent-Length: 2\r\nA: "+strings.Repeat("a", size)+
 			"\r\n\r\nhi")))

@@ -96,7 +96,7 @@ func TestEarlyHints(t *testing.T) {
 	}
 }
 
-func TestASwitchOfProtocols(t *testing.T) {
+func TestSwitchOfProtocols(t *testing.T) {
 	head := make(chan string, 1)
 	f := newFront(t, backend(t, func(_ int, c net.Conn, br *bufio.Reader) {
 		head <- headOf(br)
@@ -243,8 +243,8 @@ func TestContinue(t *testing.T) {
 	}
 }
 
-// TestARequestThatCannotBeWritten: what would be read in two ways is not sent at all.
-func TestARequestThatCannotBeWritten(t *testing.T) {
+// TestRequestThatCannotBeWritten: what would be read in two ways is not sent at all.
+func TestRequestThatCannotBeWritten(t *testing.T) {
 	for _, change := range []option{
 		func(r *hop.Request) { r.Method = "GET /a HTTP/1.1" },
 		func(r *hop.Request) { r.Method = "" },
@@ -363,8 +363,8 @@ func TestOverHTTP2(t *testing.T) {
 	}
 }
 
-// TestASlowReaderHoldsNobodyElse: many read nothing of their answers, and another one is answered.
-func TestASlowReaderHoldsNobodyElse(t *testing.T) {
+// TestSlowReaderHoldsNobodyElse: many read nothing of their answers, and another one is answered.
+func TestSlowReaderHoldsNobodyElse(t *testing.T) {
 	f := newFront(t, backend(t, func(_ int, c net.Conn, br *bufio.Reader) {
 		for {
 			head := headOf(br)

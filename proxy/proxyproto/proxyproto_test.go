@@ -193,8 +193,8 @@ func TestListen(t *testing.T) {
 	}
 }
 
-// TestAHeaderThatIsCutOff has its connection closed after some seconds.
-func TestAHeaderThatIsCutOff(t *testing.T) {
+// TestHeaderThatIsCutOff has its connection closed after some seconds.
+func TestHeaderThatIsCutOff(t *testing.T) {
 	t.Parallel()
 	bare, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -311,8 +311,8 @@ func TestDenied(t *testing.T) {
 	})
 }
 
-// TestASetFollows: what comes, goes and falls ill is told, and what went stays denied.
-func TestASetFollows(t *testing.T) {
+// TestSetFollows: what comes, goes and falls ill is told, and what went stays denied.
+func TestSetFollows(t *testing.T) {
 	r := divided()
 	s := devices.Open(t.Context(), devices.Options{Host: r.host()})
 	offer := func() (out []string) {

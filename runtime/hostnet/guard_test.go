@@ -196,9 +196,9 @@ func TestWatch(t *testing.T) {
 	}
 }
 
-// TestAWorkerThatIsGone: the ports of a worker that was removed, with all it ran and nobody to clear up, are free, and
+// TestWorkerThatIsGone: the ports of a worker that was removed, with all it ran and nobody to clear up, are free, and
 // its rules are known as nobody's.
-func TestAWorkerThatIsGone(t *testing.T) {
+func TestWorkerThatIsGone(t *testing.T) {
 	h := apart(t)
 	w := world(t, h)
 	is := func(name string) bool { return strings.HasPrefix(name, "souk-") }
@@ -237,9 +237,9 @@ func TestAWorkerThatIsGone(t *testing.T) {
 	}
 }
 
-// TestAClientThatKeepsItsPort: one that sends by UDP from one port reaches a machine that comes later, and the one after
+// TestClientThatKeepsItsPort: one that sends by UDP from one port reaches a machine that comes later, and the one after
 // that, although the kernel knows where its packets went before.
-func TestAClientThatKeepsItsPort(t *testing.T) {
+func TestClientThatKeepsItsPort(t *testing.T) {
 	h := apart(t)
 	w := world(t, h)
 	n := hostnet.New("souk-t")

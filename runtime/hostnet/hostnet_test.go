@@ -269,9 +269,9 @@ func TestWhoReachesWhom(t *testing.T) {
 	}
 }
 
-// TestTheHostItself: souk on the host connects to machines at their addresses, also where the host has no address of
+// TestHostItself: souk on the host connects to machines at their addresses, also where the host has no address of
 // its own but loopback, from the moment on at which the network is there, and whatever the machine may reach.
-func TestTheHostItself(t *testing.T) {
+func TestHostItself(t *testing.T) {
 	h := apart(t)
 	n := hostnet.New("souk-t")
 	for _, name := range []string{"open", "closed"} {
@@ -291,9 +291,9 @@ func TestTheHostItself(t *testing.T) {
 	}
 }
 
-// TestAnAddressThatIsNotOnes: what is sent with another's address does not leave the link, whatever a container may do
+// TestAddressThatIsNotOnes: what is sent with another's address does not leave the link, whatever a container may do
 // inside.
-func TestAnAddressThatIsNotOnes(t *testing.T) {
+func TestAddressThatIsNotOnes(t *testing.T) {
 	h := apart(t)
 	n := hostnet.New("souk-t")
 	a, b := inner(t), inner(t)

@@ -24,8 +24,8 @@ func loadOne(t *testing.T, s *image.Store, n int) *image.Image {
 	return must(s.Load(t.Context(), bytes.NewReader(raw), "it"))(t)[0]
 }
 
-// TestAPruneKeepsWhatIsWanted, by its name, by its digest and by both, and removes it when it is wanted no more.
-func TestAPruneKeepsWhatIsWanted(t *testing.T) {
+// TestPruneKeepsWhatIsWanted, by its name, by its digest and by both, and removes it when it is wanted no more.
+func TestPruneKeepsWhatIsWanted(t *testing.T) {
 	s := open(t, t.TempDir())
 	for n := range 4 {
 		loadOne(t, s, n)
@@ -133,7 +133,7 @@ func TestCollectLeavesPullsAlone(t *testing.T) {
 	}
 }
 
-func TestABudgetIsKept(t *testing.T) {
+func TestBudgetIsKept(t *testing.T) {
 	s := open(t, t.TempDir(), func(o *image.Options) { o.Budget = 40_000 })
 	for n := range 6 {
 		loadOne(t, s, n)

@@ -68,7 +68,7 @@ func damage(t *testing.T, dir, digest string) {
 	}
 }
 
-func TestADamagedBlobIsNoticed(t *testing.T) {
+func TestDamagedBlobIsNoticed(t *testing.T) {
 	built := small(t, "gzip")
 	first := built.Parsed.Layers[0].Digest.String()
 	t.Run("and fetched again", func(t *testing.T) {
@@ -148,7 +148,7 @@ func TestUnpackOfWhatIsNoImage(t *testing.T) {
 	}
 }
 
-func TestAFullDisk(t *testing.T) {
+func TestFullDisk(t *testing.T) {
 	dir := t.TempDir()
 	disktest.Mount(t, dir, "2m")
 	reg := imagetest.NewRegistry(t)
@@ -175,9 +175,9 @@ func TestAFullDisk(t *testing.T) {
 	must(s.Unpack(t.Context(), reg.Host+"/small:v1"))(t)
 }
 
-// TestADiskThatFillsUp: what does not fit is refused before its first byte, nothing stays of what failed, and images
+// TestDiskThatFillsUp: what does not fit is refused before its first byte, nothing stays of what failed, and images
 // that nobody uses are removed for one that is pulled.
-func TestADiskThatFillsUp(t *testing.T) {
+func TestDiskThatFillsUp(t *testing.T) {
 	dir := t.TempDir()
 	disktest.Mount(t, dir, "16m")
 	reg := imagetest.NewRegistry(t)

@@ -86,7 +86,7 @@ func room(t *testing.T, m *loopfs.Mounted) int64 {
 	return int64(st.Blocks) * st.Bsize / mib
 }
 
-func TestAFileSystemInAFile(t *testing.T) {
+func TestFileSystemInAFile(t *testing.T) {
 	able(t)
 	dir := t.TempDir()
 	file := filepath.Join(dir, "v.img")

@@ -25,9 +25,9 @@ import (
 	"github.com/soukhq/souk/runtime/reaper/users"
 )
 
-// TestAContainerIsApart: what a container's root tries against the host, and against what keeps it apart. Each is the
+// TestContainerIsApart: what a container's root tries against the host, and against what keeps it apart. Each is the
 // way of a published escape, or what one began with.
-func TestAContainerIsApart(t *testing.T) {
+func TestContainerIsApart(t *testing.T) {
 	t.Parallel()
 	r := one(t)
 	vol := t.TempDir()
@@ -182,9 +182,9 @@ func one(t testing.TB) imaged {
 	return r
 }
 
-// TestAMachineThatWasAContainer: once a machine runs as a process of the host, what is copied into it goes to its own
+// TestMachineThatWasAContainer: once a machine runs as a process of the host, what is copied into it goes to its own
 // directory, and not where its process has its root, which is the host's.
-func TestAMachineThatWasAContainer(t *testing.T) {
+func TestMachineThatWasAContainer(t *testing.T) {
 	t.Parallel()
 	r := one(t)
 	s := runtime.Spec{Machine: "m", Attempt: 1, Fresh: true, SwapMB: -1, Argv: []string{"sleep", "1000"},

@@ -288,8 +288,8 @@ func kill(t *testing.T, is func(pid int) bool) {
 	})
 }
 
-// TestTheHostIsOutOfFiles: what a container leaves cannot be removed when it ends. It is as soon as it can be.
-func TestTheHostIsOutOfFiles(t *testing.T) {
+// TestHostIsOutOfFiles: what a container leaves cannot be removed when it ends. It is as soon as it can be.
+func TestHostIsOutOfFiles(t *testing.T) {
 	o := oci.Options{Images: busybox(t), Process: process.Options{
 		Dir: filepath.Join(t.TempDir(), "oci"), ReaperCommand: []string{os.Args[0]}}}
 	t.Cleanup(func() { stopReaper(t, o) })

@@ -133,14 +133,14 @@ func exe(t testing.TB, r imaged, id, script string) string {
 	return strings.TrimSpace(out.String())
 }
 
-// TestANetworkOfItsOwn: real containers of two apps, over kill -9 of the reaper and of a container.
-func TestANetworkOfItsOwn(t *testing.T) {
+// TestNetworkOfItsOwn: real containers of two apps, over kill -9 of the reaper and of a container.
+func TestNetworkOfItsOwn(t *testing.T) {
 	t.Parallel()
 	ownNetwork(t, oci.DefaultEngine)
 }
 
-// TestANetworkOfASandbox is the same by runsc (gVisor), of a version that can have one.
-func TestANetworkOfASandbox(t *testing.T) {
+// TestNetworkOfASandbox is the same by runsc (gVisor), of a version that can have one.
+func TestNetworkOfASandbox(t *testing.T) {
 	t.Parallel()
 	engine := sandbox(t)
 	if err := oci.Connectable(t.Context(), engine); err != nil {

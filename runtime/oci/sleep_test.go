@@ -202,8 +202,8 @@ func ofAnotherBoot(t *testing.T, file string) {
 	}
 }
 
-// TestACheckpointThatIsBroken: the machine has ended then, once it was tried a few times, and can be started anew.
-func TestACheckpointThatIsBroken(t *testing.T) {
+// TestCheckpointThatIsBroken: the machine has ended then, once it was tried a few times, and can be started anew.
+func TestCheckpointThatIsBroken(t *testing.T) {
 	t.Parallel()
 	z := newSleeper(t, counts)
 	z.repeat("suspended", z.hibernate)
@@ -260,8 +260,8 @@ func TestItsSandboxIsKilled(t *testing.T) {
 	}
 }
 
-// TestAKillOvertakesASave: whoever wants a machine to end does not wait for its checkpoint.
-func TestAKillOvertakesASave(t *testing.T) {
+// TestKillOvertakesASave: whoever wants a machine to end does not wait for its checkpoint.
+func TestKillOvertakesASave(t *testing.T) {
 	t.Parallel()
 	real, err := exec.LookPath(sandbox(t))
 	if err != nil {

@@ -49,8 +49,8 @@ func launch(t *testing.T, r *process.Runtime, s runtime.Spec) runtime.Status {
 	return st
 }
 
-// TestAMachineIsNotSouk: what a machine tries on souk and on the machines beside it.
-func TestAMachineIsNotSouk(t *testing.T) {
+// TestMachineIsNotSouk: what a machine tries on souk and on the machines beside it.
+func TestMachineIsNotSouk(t *testing.T) {
 	asRoot(t)
 	for _, noCgroups := range []bool{false, true} {
 		t.Run(fmt.Sprintf("cgroups %v", !noCgroups), func(t *testing.T) { attackFromAMachine(t, noCgroups) })
@@ -172,8 +172,8 @@ func showPaths(t *testing.T, noCgroups bool) {
 	}
 }
 
-// TestAVolumeGoesFromMachineToMachine: who takes it next can read and write all that is in it.
-func TestAVolumeGoesFromMachineToMachine(t *testing.T) {
+// TestVolumeGoesFromMachineToMachine: who takes it next can read and write all that is in it.
+func TestVolumeGoesFromMachineToMachine(t *testing.T) {
 	asRoot(t)
 	r := open(t, nil)
 	vol, outside := filepath.Join(t.TempDir(), "volume"), filepath.Join(t.TempDir(), "file")
@@ -203,8 +203,8 @@ func TestAVolumeGoesFromMachineToMachine(t *testing.T) {
 	}
 }
 
-// TestAVolumeThatCannotBeShown: on a file system without idmapped mounts, such as an overlay, it is handed over.
-func TestAVolumeThatCannotBeShown(t *testing.T) {
+// TestVolumeThatCannotBeShown: on a file system without idmapped mounts, such as an overlay, it is handed over.
+func TestVolumeThatCannotBeShown(t *testing.T) {
 	asRoot(t)
 	r := open(t, nil)
 	dir := t.TempDir()
@@ -239,8 +239,8 @@ func TestAVolumeThatCannotBeShown(t *testing.T) {
 	}
 }
 
-// TestAMachineOfTheBuildBefore: what it has was root's, and is its own user's from its next start on.
-func TestAMachineOfTheBuildBefore(t *testing.T) {
+// TestMachineOfTheBuildBefore: what it has was root's, and is its own user's from its next start on.
+func TestMachineOfTheBuildBefore(t *testing.T) {
 	asRoot(t)
 	o := options(filepath.Join(t.TempDir(), "process"))
 	t.Cleanup(func() { stopReaper(t, o) })

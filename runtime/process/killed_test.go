@@ -33,9 +33,9 @@ func dieAt(dir string, p reaper.Point) {
 	select {}
 }
 
-// TestAnAttemptIsOneLife: the reaper is killed in the middle of a start. The attempt counts as one that was lost,
+// TestAttemptIsOneLife: the reaper is killed in the middle of a start. The attempt counts as one that was lost,
 // nothing of it runs on, and only the next number starts the program again: a witness sees no number twice.
-func TestAnAttemptIsOneLife(t *testing.T) {
+func TestAttemptIsOneLife(t *testing.T) {
 	for _, noCgroups := range []bool{false, true} {
 		t.Run(fmt.Sprintf("cgroups=%v", !noCgroups), func(t *testing.T) {
 			o := options(filepath.Join(t.TempDir(), "process"))
@@ -151,9 +151,9 @@ func TestNoLineIsLostOrDoubled(t *testing.T) {
 	t.Logf("%d kills, %v lines", kills, count)
 }
 
-// TestAReaperWithNothingToDoEnds: it stays as long as something runs or somebody is connected. Then it ends, with its
+// TestReaperWithNothingToDoEnds: it stays as long as something runs or somebody is connected. Then it ends, with its
 // cgroups, and the next one still has what nobody had been told.
-func TestAReaperWithNothingToDoEnds(t *testing.T) {
+func TestReaperWithNothingToDoEnds(t *testing.T) {
 	for _, noCgroups := range []bool{false, true} {
 		t.Run(fmt.Sprintf("cgroups=%v", !noCgroups), func(t *testing.T) {
 			o := options(filepath.Join(t.TempDir(), "process"))
@@ -256,9 +256,9 @@ func TestLeave(t *testing.T) {
 	}
 }
 
-// TestAReaperWithoutADirectoryEnds: the directory was removed, and made anew for another worker. The reaper of the
+// TestReaperWithoutADirectoryEnds: the directory was removed, and made anew for another worker. The reaper of the
 // first ends all the same, and leaves the other's cgroups alone.
-func TestAReaperWithoutADirectoryEnds(t *testing.T) {
+func TestReaperWithoutADirectoryEnds(t *testing.T) {
 	o := options(filepath.Join(t.TempDir(), "process"))
 	o.ReaperIdle = 300 * time.Millisecond
 	if err := reopen(t, o).Close(); err != nil {

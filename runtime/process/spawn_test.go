@@ -92,9 +92,9 @@ func TestNoZombieOfAReaper(t *testing.T) {
 	}
 }
 
-// TestADialThatComesTooLate: a connection that was not made in time is a timeout. Only a reaper that is gone is called
+// TestDialThatComesTooLate: a connection that was not made in time is a timeout. Only a reaper that is gone is called
 // gone.
-func TestADialThatComesTooLate(t *testing.T) {
+func TestDialThatComesTooLate(t *testing.T) {
 	at := filepath.Join(t.TempDir(), "sock")
 	ctx, cancel := context.WithDeadline(t.Context(), time.Now())
 	defer cancel()

@@ -91,10 +91,10 @@ func TestExecInAFrozenGroup(t *testing.T) {
 	start(t, r, limited("n", 1, lasting...))
 }
 
-// TestACommandIsNotForkedInItsMachine: what is to run beside hundreds of processes that share a hundredth of a core
+// TestCommandIsNotForkedInItsMachine: what is to run beside hundreds of processes that share a hundredth of a core
 // waits for its turn there as the program that it is, and not as a fork of the reaper, which waits for it together with
 // all other starts and commands.
-func TestACommandIsNotForkedInItsMachine(t *testing.T) {
+func TestCommandIsNotForkedInItsMachine(t *testing.T) {
 	if os.Geteuid() != 0 {
 		lacking(t, "root, for cgroups")
 	}
@@ -178,9 +178,9 @@ func groupOf(t *testing.T, pid int) string {
 	return ""
 }
 
-// TestAKillDoesNotOvertake: a start that was given up may still lie in the socket of a reaper that stands still. The
+// TestKillDoesNotOvertake: a start that was given up may still lie in the socket of a reaper that stands still. The
 // kill that takes it back comes behind it: what it has answered stays so.
-func TestAKillDoesNotOvertake(t *testing.T) {
+func TestKillDoesNotOvertake(t *testing.T) {
 	o := options(filepath.Join(t.TempDir(), "process"))
 	t.Cleanup(func() { stopReaper(t, o) })
 	r := reopen(t, o)

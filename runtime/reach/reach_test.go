@@ -52,8 +52,8 @@ func started(m machine.Machine, n int) *machine.Machine {
 	return &m
 }
 
-// TestAProgramOfTheHost is reached at either loopback, whichever it listens on.
-func TestAProgramOfTheHost(t *testing.T) {
+// TestProgramOfTheHost is reached at either loopback, whichever it listens on.
+func TestProgramOfTheHost(t *testing.T) {
 	m := started(machine.Machine{ID: "m", Config: &machine.Config{Image: machine.HostImage}}, 1)
 	for _, c := range []struct{ listen, at, why string }{
 		{"127.0.0.1", "127.0.0.1", ""},
@@ -101,9 +101,9 @@ func TestAProgramOfTheHost(t *testing.T) {
 	}
 }
 
-// TestAContainer is reached at its IPv6 address, or at its IPv4 address where it listens on that alone, which is
+// TestContainer is reached at its IPv6 address, or at its IPv4 address where it listens on that alone, which is
 // remembered until it listens elsewhere or is started again.
-func TestAContainer(t *testing.T) {
+func TestContainer(t *testing.T) {
 	h := apart(t)
 	for _, c := range []struct {
 		network, listen, first, why string

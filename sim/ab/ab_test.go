@@ -49,8 +49,8 @@ func replay(seed uint64, old, then placement.Policy) ab.Report {
 	return run.Report()
 }
 
-// TestThePolicyInForceMovesNobody replays the log with the very policy that made it.
-func TestThePolicyInForceMovesNobody(t *testing.T) {
+// TestPolicyInForceMovesNobody replays the log with the very policy that made it.
+func TestPolicyInForceMovesNobody(t *testing.T) {
 	r := replay(1, placement.Default(), placement.Default())
 	if r.Decisions+r.Skipped != 300 || r.Decisions < 200 || r.Same != r.Decisions || r.As != r.Decisions ||
 		r.Moved.N != 0 || len(r.Moves) != 0 || r.Headroom.Diff != 0 {

@@ -10,10 +10,10 @@ import (
 	"github.com/soukhq/souk/sim/fleet"
 )
 
-// TestTheIndexChoosesWell: on a fleet that fills and empties, the index's choice scores within 1 % of the best there
+// TestIndexChoosesWell: on a fleet that fills and empties, the index's choice scores within 1 % of the best there
 // is, on average, and loses little of what drawing a worker that fits would lose; and it never says that nothing fits
 // where something does.
-func TestTheIndexChoosesWell(t *testing.T) {
+func TestIndexChoosesWell(t *testing.T) {
 	p := placement.Default()
 	d := fleet.NewDecider(fleet.New(fleet.Options{Workers: 500, Seed: 1, Shapes: 40, Apps: 10}), &p)
 	var regret, spread float64
@@ -41,7 +41,7 @@ func TestTheIndexChoosesWell(t *testing.T) {
 	}
 }
 
-func TestAFleetRepeatsAndHasWhatItSays(t *testing.T) {
+func TestFleetRepeatsAndHasWhatItSays(t *testing.T) {
 	a, b := fleet.New(fleet.Options{Workers: 200, Seed: 3}), fleet.New(fleet.Options{Workers: 200, Seed: 3})
 	conditions := 0
 	for range 4000 {

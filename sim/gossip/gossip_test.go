@@ -54,8 +54,8 @@ func TestLargeClusters(t *testing.T) {
 	}
 }
 
-// TestTheDetectorCanBeWrong: with memberlist's own defaults for what is repeated, at the same pace, it is.
-func TestTheDetectorCanBeWrong(t *testing.T) {
+// TestDetectorCanBeWrong: with memberlist's own defaults for what is repeated, at the same pace, it is.
+func TestDetectorCanBeWrong(t *testing.T) {
 	k := lan()
 	k.Indirect, k.Retransmit = 3, 4
 	if r := gossip.Detect(gossip.DetectOptions{Members: 50, Loss: 0.1, Duration: 3600 * ticks.Second,
@@ -81,9 +81,9 @@ func TestChangesReachAll(t *testing.T) {
 	}
 }
 
-// TestAChangeCostsAFewTimesItsRecord: at any rate, with loss too, each change costs each member at most four times
+// TestChangeCostsAFewTimesItsRecord: at any rate, with loss too, each change costs each member at most four times
 // what it wrote, and is with all within 200 ms.
-func TestAChangeCostsAFewTimesItsRecord(t *testing.T) {
+func TestChangeCostsAFewTimesItsRecord(t *testing.T) {
 	for _, rate := range []ticks.Time{10, 200, 1000} {
 		for _, loss := range []float64{0, 0.1} {
 			r, err := gossip.Propagate(gossip.PropagateOptions{Members: 100, Owners: 50, Changes: 300,

@@ -10,7 +10,7 @@ import (
 	"github.com/soukhq/souk/sim/ticks"
 )
 
-func TestAnEmptyHeapHasNothing(t *testing.T) {
+func TestEmptyHeapHasNothing(t *testing.T) {
 	var h ticks.Heap[int]
 	if _, _, ok := h.Pop(); ok {
 		t.Fatal("popped something")

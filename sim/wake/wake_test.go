@@ -32,8 +32,8 @@ func TestAllIsAnsweredAndAllRests(t *testing.T) {
 	}
 }
 
-// TestABurstWakesOnce: however many ask for machines that sleep, one is woken where there is no soft limit.
-func TestABurstWakesOnce(t *testing.T) {
+// TestBurstWakesOnce: however many ask for machines that sleep, one is woken where there is no soft limit.
+func TestBurstWakesOnce(t *testing.T) {
 	c := wake.Config{Entries: 1, Workers: 3, Machines: 6, Regions: 1, End: time.Minute,
 		Hop:    [2]time.Duration{time.Millisecond, 2 * time.Millisecond},
 		News:   [2]time.Duration{0, 100 * time.Millisecond},

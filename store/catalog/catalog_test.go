@@ -71,9 +71,9 @@ func TestKeyFileIsGuarded(t *testing.T) {
 	}
 }
 
-// TestACopyOfTheDiskOpensNoSecret: with a key from outside the key of the secrets is sealed, at the latest at the first
+// TestCopyOfTheDiskOpensNoSecret: with a key from outside the key of the secrets is sealed, at the latest at the first
 // start with it, and a copy of the directory opens none (security L11).
-func TestACopyOfTheDiskOpensNoSecret(t *testing.T) {
+func TestCopyOfTheDiskOpensNoSecret(t *testing.T) {
 	t.Setenv(atrest.EnvFile, "")
 	j, path := mem.New(), filepath.Join(t.TempDir(), "secrets.key")
 	open := func() (map[string]string, error) {
@@ -158,7 +158,7 @@ func TestCatalogSurvives(t *testing.T) {
 	}
 }
 
-func TestAnUnreadableCatalogIsRefused(t *testing.T) {
+func TestUnreadableCatalogIsRefused(t *testing.T) {
 	for name, r := range map[string]fsm.Record{
 		"damaged": {Bucket: bucketApp, Key: "a", Value: []byte(`{"name":`)},
 		"newer":   {Bucket: "bazaar", Key: "a", Value: []byte(`{}`)},

@@ -76,8 +76,8 @@ func TestRefusedKeysDoNotCount(t *testing.T) {
 	}
 }
 
-// TestAKeyInUseIsKept: a refusal unbinds a key only when no other create with it is under way or came through.
-func TestAKeyInUseIsKept(t *testing.T) {
+// TestKeyInUseIsKept: a refusal unbinds a key only when no other create with it is under way or came through.
+func TestKeyInUseIsKept(t *testing.T) {
 	c, _ := newCatalog(t)
 	first, second := claim(t, c, "k", 1), claim(t, c, "k", 2)
 	if second.Machine != id(1) {
@@ -101,9 +101,9 @@ func TestAKeyInUseIsKept(t *testing.T) {
 	}
 }
 
-// TestAKeyIsKeptOverARestart: what a dead process knew of its creates is not known any more, so its keys stay. That a
+// TestKeyIsKeptOverARestart: what a dead process knew of its creates is not known any more, so its keys stay. That a
 // machine was made is known, once another key was bound or a second has passed.
-func TestAKeyIsKeptOverARestart(t *testing.T) {
+func TestKeyIsKeptOverARestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, j := newCatalog(t)
 		ctx, end := context.WithCancel(t.Context())
@@ -202,9 +202,9 @@ func fill(c *Catalog, app, space string, n int, at time.Time) {
 	}
 }
 
-// TestAFullTableOfKeys: one namespace that has used up its keys is refused without a look at each, is told when there
+// TestFullTableOfKeys: one namespace that has used up its keys is refused without a look at each, is told when there
 // is room, and takes none from the others; and goes on when the oldest are over.
-func TestAFullTableOfKeys(t *testing.T) {
+func TestFullTableOfKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, _ := newCatalog(t)
 		for _, of := range []string{"a", "b", "c"} {
@@ -243,9 +243,9 @@ func TestAFullTableOfKeys(t *testing.T) {
 	})
 }
 
-// TestAMillionKeys: what they take on disk and in memory, and what a claim beside them costs. It takes a while, so
+// TestMillionKeys: what they take on disk and in memory, and what a claim beside them costs. It takes a while, so
 // only SOUK_MILLION_KEYS=1 runs it.
-func TestAMillionKeys(t *testing.T) {
+func TestMillionKeys(t *testing.T) {
 	if os.Getenv("SOUK_MILLION_KEYS") == "" {
 		t.Skip("SOUK_MILLION_KEYS=1 runs it")
 	}

@@ -240,9 +240,9 @@ func TestMachinesBeginWithTheSecretsOfTheirRelease(t *testing.T) {
 	})
 }
 
-// TestASecretReplacedWithoutItsHead: a member that knows of no head, and so keeps no earlier values, changes or deletes a secret.
+// TestSecretReplacedWithoutItsHead: a member that knows of no head, and so keeps no earlier values, changes or deletes a secret.
 // Machines of the current release still read the value they had, and the other members learn of the change.
-func TestASecretReplacedWithoutItsHead(t *testing.T) {
+func TestSecretReplacedWithoutItsHead(t *testing.T) {
 	for _, gone := range []bool{false, true} {
 		a, b := newTeller(t), newTeller(t)
 		one, two := "one", "two"
@@ -280,9 +280,9 @@ func TestASecretReplacedWithoutItsHead(t *testing.T) {
 	}
 }
 
-// TestANamedSecretMustBeThere: a release that names a secret is refused if the secret does not exist, and a secret that a
+// TestNamedSecretMustBeThere: a release that names a secret is refused if the secret does not exist, and a secret that a
 // release names cannot be deleted.
-func TestANamedSecretMustBeThere(t *testing.T) {
+func TestNamedSecretMustBeThere(t *testing.T) {
 	x := withApp(t, "shop")
 	before := len(x.journal.all)
 	if _, err := x.Services.Deploy("shop", readers("1"), "ann", nil, nil, morning); fault.CodeOf(err) != "no_secret" ||

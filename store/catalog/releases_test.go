@@ -159,9 +159,9 @@ func TestOldReleasesGo(t *testing.T) {
 	}
 }
 
-// TestAReleaseInUseComesBack: on one side of a cut a release became too old to keep, on the other it is wanted. It is
+// TestReleaseInUseComesBack: on one side of a cut a release became too old to keep, on the other it is wanted. It is
 // told again; of an app that is gone it is taken out again.
-func TestAReleaseInUseComesBack(t *testing.T) {
+func TestReleaseInUseComesBack(t *testing.T) {
 	a, b := withApp(t, "shop"), newTeller(t)
 	h := a.deploy(t, "shop", "0")
 	b.hear(t, a.told...)
@@ -244,9 +244,9 @@ func TestHeadBeforeItsRelease(t *testing.T) {
 	}
 }
 
-// TestANewAppHasNoOldService: a head that was written for an app after another member had deleted it is not that of a
+// TestNewAppHasNoOldService: a head that was written for an app after another member had deleted it is not that of a
 // later app of its name.
-func TestANewAppHasNoOldService(t *testing.T) {
+func TestNewAppHasNoOldService(t *testing.T) {
 	a, b := withApp(t, "shop"), newTeller(t)
 	a.deploy(t, "shop", "1")
 	head := a.told[2]

@@ -145,8 +145,8 @@ func TestManyRowsCostOneCommit(t *testing.T) {
 	}
 }
 
-// TestADeletedRowCostsOneCommit: what is gone here already is not written again, however often it is heard.
-func TestADeletedRowCostsOneCommit(t *testing.T) {
+// TestDeletedRowCostsOneCommit: what is gone here already is not written again, however often it is heard.
+func TestDeletedRowCostsOneCommit(t *testing.T) {
 	a, b := newTeller(t), newTeller(t)
 	value := "v"
 	a.apply(t, 1)
@@ -183,8 +183,8 @@ func TestADeletedRowCostsOneCommit(t *testing.T) {
 	}
 }
 
-// TestAChangeIsOneRow: a change tells the rows that it changes, and an import commits the row that it imports.
-func TestAChangeIsOneRow(t *testing.T) {
+// TestChangeIsOneRow: a change tells the rows that it changes, and an import commits the row that it imports.
+func TestChangeIsOneRow(t *testing.T) {
 	a, b := newTeller(t), newTeller(t)
 	for i := range 50 {
 		if _, err := a.Apps.CreateApp(fmt.Sprintf("app-%d", i), "", "", ""); err != nil {
@@ -210,9 +210,9 @@ func TestAChangeIsOneRow(t *testing.T) {
 	}
 }
 
-// TestABrokenPolicyIsMended: a version that this souk cannot load lets the default place, and the next good one is
+// TestBrokenPolicyIsMended: a version that this souk cannot load lets the default place, and the next good one is
 // used.
-func TestABrokenPolicyIsMended(t *testing.T) {
+func TestBrokenPolicyIsMended(t *testing.T) {
 	a, b := newTeller(t), newTeller(t)
 	a.apply(t, 1)
 	b.hear(t, a.told...)
@@ -283,9 +283,9 @@ func TestImportRefusesOddRows(t *testing.T) {
 	}
 }
 
-// TestADeletedAppTakesItsSecretsAlong: at whoever hears of it as well, so that nothing of it comes back in an app of
+// TestDeletedAppTakesItsSecretsAlong: at whoever hears of it as well, so that nothing of it comes back in an app of
 // the same name.
-func TestADeletedAppTakesItsSecretsAlong(t *testing.T) {
+func TestDeletedAppTakesItsSecretsAlong(t *testing.T) {
 	a, b := newTeller(t), newTeller(t)
 	value := "v"
 	if _, err := a.Apps.CreateApp("web", "", "", ""); err != nil {
@@ -302,8 +302,8 @@ func TestADeletedAppTakesItsSecretsAlong(t *testing.T) {
 	}
 }
 
-// TestASecretCanBeAVariable: what no variable of a machine can hold is refused when it is set, and nothing is kept.
-func TestASecretCanBeAVariable(t *testing.T) {
+// TestSecretCanBeAVariable: what no variable of a machine can hold is refused when it is set, and nothing is kept.
+func TestSecretCanBeAVariable(t *testing.T) {
 	c := newTeller(t)
 	if _, err := c.Apps.CreateApp("web", "", "", ""); err != nil {
 		t.Fatal(err)

@@ -136,9 +136,9 @@ func TestQuotasAreShared(t *testing.T) {
 // known is a row that all know.
 func known(value []byte) func() ([]byte, bool) { return func() ([]byte, bool) { return value, true } }
 
-// TestAnImportUndoesNothingWrittenHereMeanwhile: an object of an app is being imported while the app is deleted here.
+// TestImportUndoesNothingWrittenHereMeanwhile: an object of an app is being imported while the app is deleted here.
 // It came back, and its name was taken.
-func TestAnImportUndoesNothingWrittenHereMeanwhile(t *testing.T) {
+func TestImportUndoesNothingWrittenHereMeanwhile(t *testing.T) {
 	c, _ := newCatalog(t)
 	objects := map[string][]byte{}
 	if err := c.Share(Sharing{Put: func(bucket, key string, value []byte) error {

@@ -134,8 +134,8 @@ func TestEveryClauseIsComputedAgainAfterRotation(t *testing.T) {
 	}
 }
 
-// TestTheLogIsBounded writes more than the bound allows, and wants the newest kept and the oldest gone.
-func TestTheLogIsBounded(t *testing.T) {
+// TestLogIsBounded writes more than the bound allows, and wants the newest kept and the oldest gone.
+func TestLogIsBounded(t *testing.T) {
 	dir := t.TempDir()
 	rng := rand.New(rand.NewPCG(1, 6))
 	l := open(t, dir, decisionlog.MinMaxBytes)
@@ -235,8 +235,8 @@ func readBytes(t *testing.T, file string, raw []byte) (ids []string, torn []deci
 	return ids, torn, err
 }
 
-// TestATornEndCostsItsOwnFrameOnly cuts a file that was being written at many lengths.
-func TestATornEndCostsItsOwnFrameOnly(t *testing.T) {
+// TestTornEndCostsItsOwnFrameOnly cuts a file that was being written at many lengths.
+func TestTornEndCostsItsOwnFrameOnly(t *testing.T) {
 	raw, ids := written(t, 12, 3, false)
 	file := filepath.Join(t.TempDir(), "decisions-1"+decisionlog.Suffix)
 	before := 0
@@ -278,8 +278,8 @@ func TestDamageIsRefused(t *testing.T) {
 	}
 }
 
-// TestAFullQueueDropsAndCounts: whoever appends is never kept waiting.
-func TestAFullQueueDropsAndCounts(t *testing.T) {
+// TestFullQueueDropsAndCounts: whoever appends is never kept waiting.
+func TestFullQueueDropsAndCounts(t *testing.T) {
 	l, err := decisionlog.Open(decisionlog.Options{Dir: t.TempDir(), Queue: 4})
 	if err != nil {
 		t.Fatal(err)
@@ -419,9 +419,9 @@ func BenchmarkAppend(b *testing.B) {
 	b.ReportMetric(float64(s.Bytes)/float64(s.Recorded), "bytes/decision")
 }
 
-// TestADecisionThatRefersToOldAndNew: a buyer that waited refers to what a worker was nine changes ago, and to what it
+// TestDecisionThatRefersToOldAndNew: a buyer that waited refers to what a worker was nine changes ago, and to what it
 // is now. To tell the new version pushed the old one out of the readers' caches.
-func TestADecisionThatRefersToOldAndNew(t *testing.T) {
+func TestDecisionThatRefersToOldAndNew(t *testing.T) {
 	dir := t.TempDir()
 	l := open(t, dir, 1<<20)
 	version := func(n int) *cluster.Record {

@@ -29,10 +29,10 @@ type tryout struct {
 	may  bool
 }
 
-// TestAWorkerOnly: what a member with the certificate of a worker can do is listed in docs/security.md, and is about
+// TestWorkerOnly: what a member with the certificate of a worker can do is listed in docs/security.md, and is about
 // its
 // own machines only. All else is refused.
-func TestAWorkerOnly(t *testing.T) {
+func TestWorkerOnly(t *testing.T) {
 	w := newTown(t)
 	a := w.first("a")
 	dir := filepath.Join(w.dir, "d")

@@ -11,9 +11,9 @@ import (
 	"github.com/soukhq/souk/test/faults"
 )
 
-// TestACampaignGoesOn: runs that the file has are left out, those whose harness failed are not, and seeds go on from
+// TestCampaignGoesOn: runs that the file has are left out, those whose harness failed are not, and seeds go on from
 // the file's.
-func TestACampaignGoesOn(t *testing.T) {
+func TestCampaignGoesOn(t *testing.T) {
 	there := []faults.Report{
 		{Fault: "kill", Seed: 8},
 		{Fault: "kill", Seed: 7},

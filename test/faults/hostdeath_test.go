@@ -15,8 +15,8 @@ import (
 )
 
 var (
-	deaths  = flag.Int("deaths", 1, "hosts that die in TestAHostDies")                   //nolint:gochecknoglobals
-	perHost = flag.Int("per-host", 4, "machines of the host that dies in TestAHostDies") //nolint:gochecknoglobals
+	deaths  = flag.Int("deaths", 1, "hosts that die in TestHostDies")                   //nolint:gochecknoglobals
+	perHost = flag.Int("per-host", 4, "machines of the host that dies in TestHostDies") //nolint:gochecknoglobals
 )
 
 // small has a release of many machines: each takes little.
@@ -25,12 +25,12 @@ func small(r api.NewRelease) api.NewRelease {
 	return r
 }
 
-// TestAHostDies: a host dies with all that runs there, again and again. It tells how long it takes until the first of its
+// TestHostDies: a host dies with all that runs there, again and again. It tells how long it takes until the first of its
 // replicas has another machine that is ready, and until all have, beside the time for which a worker is waited for and one
 // launch. In between each replica has one machine, and stands where it did.
 //
-// 20 deaths of 100 machines: go test ./test/faults -run TestAHostDies -v -args -deaths 20 -per-host 100
-func TestAHostDies(t *testing.T) {
+// 20 deaths of 100 machines: go test ./test/faults -run TestHostDies -v -args -deaths 20 -per-host 100
+func TestHostDies(t *testing.T) {
 	t.Parallel()
 	apart(t, func() {
 		k := newKept(t, 0)

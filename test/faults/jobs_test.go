@@ -13,9 +13,9 @@ import (
 	"github.com/soukhq/souk/test/faults"
 )
 
-// TestAJobOverADeath: a job that is due each minute is started once, though the host of its steward dies some seconds before
+// TestJobOverADeath: a job that is due each minute is started once, though the host of its steward dies some seconds before
 // and comes back after that.
-func TestAJobOverADeath(t *testing.T) { overDeaths(t, 1) }
+func TestJobOverADeath(t *testing.T) { overDeaths(t, 1) }
 
 // TestLongJobsOverDeaths is the same for three times in a row.
 func TestLongJobsOverDeaths(t *testing.T) { overDeaths(t, 3) }

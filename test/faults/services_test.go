@@ -101,9 +101,9 @@ func (k *kept) runs(host int, arg string) (n int) {
 	return n
 }
 
-// TestAServiceOutlivesAHost: three replicas stand on three hosts. One host dies, and another machine takes the place of
+// TestServiceOutlivesAHost: three replicas stand on three hosts. One host dies, and another machine takes the place of
 // its own; when the host is back each replica has one machine again, as seen by each member and in /proc.
-func TestAServiceOutlivesAHost(t *testing.T) {
+func TestServiceOutlivesAHost(t *testing.T) {
 	t.Parallel()
 	apart(t, func() {
 		k := newKept(t, 3)
@@ -182,9 +182,9 @@ func TestAllHostsOfAServiceComeBack(t *testing.T) {
 	})
 }
 
-// TestASingleIsNeverDoubled: of a service whose machine may run once, the host is cut off and then the steward's dies. Nothing
+// TestSingleIsNeverDoubled: of a service whose machine may run once, the host is cut off and then the steward's dies. Nothing
 // is made in its place, nor for another one, until all are heard again; then that one is, and the first has run on.
-func TestASingleIsNeverDoubled(t *testing.T) {
+func TestSingleIsNeverDoubled(t *testing.T) {
 	t.Parallel()
 	apart(t, func() {
 		k := newKept(t, 0)
@@ -233,9 +233,9 @@ func TestASingleIsNeverDoubled(t *testing.T) {
 	})
 }
 
-// TestAMachineStopsThatIsCutOff: with stop_after the machine of a host that hears nobody is down before another one runs
+// TestMachineStopsThatIsCutOff: with stop_after the machine of a host that hears nobody is down before another one runs
 // elsewhere; where it is waited for instead it is started when its host is heard.
-func TestAMachineStopsThatIsCutOff(t *testing.T) {
+func TestMachineStopsThatIsCutOff(t *testing.T) {
 	t.Parallel()
 	apart(t, func() {
 		k := newKept(t, 0)
@@ -301,8 +301,8 @@ func (k *kept) machines(member int) (ids []string) {
 	return ids
 }
 
-// TestTheStewardOfAServiceDies while it makes machines, and while it replaces them: the next member goes on.
-func TestTheStewardOfAServiceDies(t *testing.T) {
+// TestStewardOfAServiceDies while it makes machines, and while it replaces them: the next member goes on.
+func TestStewardOfAServiceDies(t *testing.T) {
 	t.Parallel()
 	apart(t, func() {
 		k := newKept(t, 0)

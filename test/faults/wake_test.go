@@ -104,10 +104,10 @@ func shopOf(m *faults.Member, name string, skip bool) *machine.Launch {
 		Scheduling: &machine.Scheduling{Prefer: []cluster.Preference{{Requirement: at, Weight: 1000}}}}
 }
 
-// TestAHostDiesWhileRequestsAreHeld: 200 requests wait at a member that has no machine, 50 ms away from those that have
+// TestHostDiesWhileRequestsAreHeld: 200 requests wait at a member that has no machine, 50 ms away from those that have
 // one each, when the host goes whose machine is being woken: killed, and with its cable out, so that nothing of it says
 // that it is gone. The machine of the other host answers.
-func TestAHostDiesWhileRequestsAreHeld(t *testing.T) {
+func TestHostDiesWhileRequestsAreHeld(t *testing.T) {
 	apart(t, func() {
 		t.Run("killed", func(t *testing.T) { hostDies(t, false) })
 		t.Run("silent", func(t *testing.T) { hostDies(t, true) })

@@ -18,9 +18,9 @@ func capped() *machine.Launch {
 	return l
 }
 
-// TestACapHoldsInTheCluster: a namespace that may occupy one core has six machines of 0.15, however many are asked for at
+// TestCapHoldsInTheCluster: a namespace that may occupy one core has six machines of 0.15, however many are asked for at
 // all members at once, after some were destroyed as at first; and also after a host was lost right after it had made one.
-func TestACapHoldsInTheCluster(t *testing.T) {
+func TestCapHoldsInTheCluster(t *testing.T) {
 	t.Parallel()
 	c := begin(t, 3)
 	ctx := t.Context()

@@ -107,9 +107,9 @@ func TestNamesAndKeysHoldInTheCluster(t *testing.T) {
 	}
 }
 
-// TestAKeyOfAMemberThatDied: creates with keys at a member that dies by kill -9 right afterwards. The same keys at
+// TestKeyOfAMemberThatDied: creates with keys at a member that dies by kill -9 right afterwards. The same keys at
 // another member make no second machine: each answers its own, or says that its worker cannot be asked.
-func TestAKeyOfAMemberThatDied(t *testing.T) {
+func TestKeyOfAMemberThatDied(t *testing.T) {
 	t.Parallel()
 	c := begin(t, 3)
 	const dead, other, keys = 2, 1, 48
@@ -147,10 +147,10 @@ func TestAKeyOfAMemberThatDied(t *testing.T) {
 	}
 }
 
-// TestANewKeyBesideADeadMember: with one of four members dead, creates are not refused that cannot have been made there: in
+// TestNewKeyBesideADeadMember: with one of four members dead, creates are not refused that cannot have been made there: in
 // an app that was just made, with a name, with a key that is said to be new, or that was drawn after the death. A key
 // that is older may have been used there, and is.
-func TestANewKeyBesideADeadMember(t *testing.T) {
+func TestNewKeyBesideADeadMember(t *testing.T) {
 	t.Parallel()
 	c := begin(t, 4)
 	const dead, tries = 2, 24
@@ -197,9 +197,9 @@ func TestANewKeyBesideADeadMember(t *testing.T) {
 	}
 }
 
-// TestASpreadHoldsInTheCluster: twelve machines of an app that must be spread are asked for at three members at once.
+// TestSpreadHoldsInTheCluster: twelve machines of an app that must be spread are asked for at three members at once.
 // All are made, four at each worker.
-func TestASpreadHoldsInTheCluster(t *testing.T) {
+func TestSpreadHoldsInTheCluster(t *testing.T) {
 	t.Parallel()
 	c := testcluster.New(t, 3, testcluster.Options{Knobs: patient()}) // of a cut this is not
 	if _, err := c.Client(0).CreateApp(t.Context(), app); err != nil {
@@ -270,9 +270,9 @@ func TestWhatIsDestroyedCountsNoMore(t *testing.T) {
 	}
 }
 
-// TestASpreadLeavesClosedWorkersOut: one of three workers is cordoned. Machines that must be spread evenly go to the two
+// TestSpreadLeavesClosedWorkersOut: one of three workers is cordoned. Machines that must be spread evenly go to the two
 // others, one by one and as a gang, as evenly as if there were no third.
-func TestASpreadLeavesClosedWorkersOut(t *testing.T) {
+func TestSpreadLeavesClosedWorkersOut(t *testing.T) {
 	t.Parallel()
 	c := testcluster.New(t, 3, testcluster.Options{Knobs: patient()})
 	if _, err := c.Client(0).CreateApp(t.Context(), app); err != nil {

@@ -12,9 +12,9 @@ import (
 	"github.com/soukhq/souk/test/testcluster"
 )
 
-// TestAnEndOutlivesItsWorker: machines are destroyed, which is answered, and their worker, which has removed very many, dies. The
+// TestEndOutlivesItsWorker: machines are destroyed, which is answered, and their worker, which has removed very many, dies. The
 // others know that they are gone, so nothing bars the end of their apps.
-func TestAnEndOutlivesItsWorker(t *testing.T) {
+func TestEndOutlivesItsWorker(t *testing.T) {
 	t.Parallel()
 	k := gossiptest.Fast()
 	k.Suspicion = 8

@@ -124,9 +124,9 @@ func ghost(t *testing.T, c *testcluster.Cluster, name cluster.WorkerID, key []by
 	})
 }
 
-// TestAGhostDoesNotHoldUpARotation: who has the old key, and so names in gossip, is no member without a certificate
+// TestGhostDoesNotHoldUpARotation: who has the old key, and so names in gossip, is no member without a certificate
 // (security H6).
-func TestAGhostDoesNotHoldUpARotation(t *testing.T) {
+func TestGhostDoesNotHoldUpARotation(t *testing.T) {
 	t.Parallel()
 	c := testcluster.New(t, 3, testcluster.Options{})
 	const issuer, other, down = 0, 1, 2
@@ -146,10 +146,10 @@ func TestAGhostDoesNotHoldUpARotation(t *testing.T) {
 	c.Until("the one that was away has the new key", func() bool { return c.Member(down).Cluster().Keys() == 3 })
 }
 
-// TestAnIssuerThatMovedIsFound: an issuer comes back at another address, after a rotation that was forced while it was
+// TestIssuerThatMovedIsFound: an issuer comes back at another address, after a rotation that was forced while it was
 // away, and uses a key that the other lacks: neither reads the other's gossip, and the other knows no right address of
 // it. The issuer tells it over the wire.
-func TestAnIssuerThatMovedIsFound(t *testing.T) {
+func TestIssuerThatMovedIsFound(t *testing.T) {
 	t.Parallel()
 	c := testcluster.New(t, 2, testcluster.Options{})
 	const issuer, other = 0, 1

@@ -58,8 +58,8 @@ func sum(pages []scraped, series string) (n float64) {
 	return n
 }
 
-// TestASumOverMembersCountsEachThingOnce: machines, replicas, jobs and requests, of each member's own page.
-func TestASumOverMembersCountsEachThingOnce(t *testing.T) {
+// TestSumOverMembersCountsEachThingOnce: machines, replicas, jobs and requests, of each member's own page.
+func TestSumOverMembersCountsEachThingOnce(t *testing.T) {
 	t.Parallel()
 	c := begin(t, 3)
 	port := freePort(t)

@@ -22,10 +22,10 @@ func halted(c *testcluster.Cluster, i int) func() bool {
 	}
 }
 
-// TestACopiedDisk: a copy of a member's disk is brought up beside it. The copy starts nothing, neither grants anything,
+// TestCopiedDisk: a copy of a member's disk is brought up beside it. The copy starts nothing, neither grants anything,
 // both say so, what runs goes on, and restarting them changes nothing; until somebody says which one lives. The other's
 // id is then gone.
-func TestACopiedDisk(t *testing.T) {
+func TestCopiedDisk(t *testing.T) {
 	t.Parallel()
 	c := begin(t, 3)
 	at := oneOnEach(t, c)
@@ -128,9 +128,9 @@ func TestACopiedDisk(t *testing.T) {
 	}
 }
 
-// TestTheCopyLives: the original's host dies, and its copy is said to live. The others find it as soon as they have
+// TestCopyLives: the original's host dies, and its copy is said to live. The others find it as soon as they have
 // lost the original; no exchange of memberlist's own, which may come half a minute later, is needed for it.
-func TestTheCopyLives(t *testing.T) {
+func TestCopyLives(t *testing.T) {
 	t.Parallel()
 	k := gossiptest.Fast()
 	k.PushPull = time.Hour
@@ -162,8 +162,8 @@ func TestTheCopyLives(t *testing.T) {
 	}
 }
 
-// TestAMemberMoves: one that comes back at another address is the same, and nobody takes it for two.
-func TestAMemberMoves(t *testing.T) {
+// TestMemberMoves: one that comes back at another address is the same, and nobody takes it for two.
+func TestMemberMoves(t *testing.T) {
 	t.Parallel()
 	c := begin(t, 3)
 	oneOnEach(t, c)

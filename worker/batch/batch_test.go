@@ -149,7 +149,7 @@ func (s *shop) job(id, what string, is func(jobs.Job) bool) (j jobs.Job) {
 
 const job1 = "j0000000001"
 
-func TestAnArrayRunsAndIsReadable(t *testing.T) {
+func TestArrayRunsAndIsReadable(t *testing.T) {
 	a := openHost(t, "w1", fake.New(fake.Options{}), mem.New())
 	b := openHost(t, "w2", fake.New(fake.Options{}), mem.New())
 	s := openShop(t, mem.New(), t.TempDir(), "boot", a, b)
@@ -273,8 +273,8 @@ func TestTasksAndMachinesShareOneLedger(t *testing.T) {
 	}
 }
 
-// TestTheBuyerDies with tasks that run: they are found again, nothing is begun twice, and each has one result.
-func TestTheBuyerDies(t *testing.T) {
+// TestBuyerDies with tasks that run: they are found again, nothing is begun twice, and each has one result.
+func TestBuyerDies(t *testing.T) {
 	h := openHost(t, "w1", fake.New(fake.Options{}), mem.New())
 	j, dir := mem.New(), t.TempDir()
 	s := openShop(t, j, dir, "boot", h)
@@ -325,8 +325,8 @@ func started(h *host) map[string]int {
 	return n
 }
 
-// TestTheWorkerDies in the middle of its tasks: the next one of the same journal takes them up, with their room.
-func TestTheWorkerDies(t *testing.T) {
+// TestWorkerDies in the middle of its tasks: the next one of the same journal takes them up, with their room.
+func TestWorkerDies(t *testing.T) {
 	h := openHost(t, "w1", fake.New(fake.Options{}), mem.New())
 	s := openShop(t, mem.New(), t.TempDir(), "boot", h)
 	h.run()
@@ -354,8 +354,8 @@ func TestTheWorkerDies(t *testing.T) {
 	}
 }
 
-// TestTheHostDies: what ran is lost, and runs again with a larger attempt.
-func TestTheHostDies(t *testing.T) {
+// TestHostDies: what ran is lost, and runs again with a larger attempt.
+func TestHostDies(t *testing.T) {
 	h := openHost(t, "w1", fake.New(fake.Options{}), mem.New())
 	j, dir := mem.New(), t.TempDir()
 	s := openShop(t, j, dir, "boot 1", h)
@@ -401,8 +401,8 @@ func TestCancelEndsWhatRuns(t *testing.T) {
 	}
 }
 
-// TestTheJournalFails: the buyer stops and says so; what it had answered is there again.
-func TestTheJournalFails(t *testing.T) {
+// TestJournalFails: the buyer stops and says so; what it had answered is there again.
+func TestJournalFails(t *testing.T) {
 	h := openHost(t, "w1", fake.New(fake.Options{}), mem.New())
 	j, dir := mem.New(), t.TempDir()
 	s := openShop(t, j, dir, "boot", h)

@@ -131,8 +131,8 @@ func TestTasksOfBeforeAreMeteredAndMakeRoom(t *testing.T) {
 	s.evicted(job1, 1)
 }
 
-// TestATaskThatCannotBePaidForWaits: its worker refuses it, its job says why, and it runs once the budget allows.
-func TestATaskThatCannotBePaidForWaits(t *testing.T) {
+// TestTaskThatCannotBePaidForWaits: its worker refuses it, its job says why, and it runs once the budget allows.
+func TestTaskThatCannotBePaidForWaits(t *testing.T) {
 	h := openHost(t, "w1", fake.New(fake.Options{}), mem.New())
 	s := openShop(t, mem.New(), t.TempDir(), "boot", h)
 	h.run()
@@ -152,9 +152,9 @@ func TestATaskThatCannotBePaidForWaits(t *testing.T) {
 	}
 }
 
-// TestADrainEndsTasks: a drain that ends tasks has those that run go back to their queue, where they count as evicted and
+// TestDrainEndsTasks: a drain that ends tasks has those that run go back to their queue, where they count as evicted and
 // not as failed. None begins while the worker is cordoned, and all of them are done afterwards.
-func TestADrainEndsTasks(t *testing.T) {
+func TestDrainEndsTasks(t *testing.T) {
 	h := openHost(t, "w1", fake.New(fake.Options{}), mem.New())
 	s := openShop(t, mem.New(), t.TempDir(), "boot", h)
 	h.run()

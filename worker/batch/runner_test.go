@@ -40,7 +40,7 @@ func (r reports) Report(m batch.Message) { r <- m }
 
 // A buyer that connects while a report to the one before it is under way is told what is used as every other is: it may
 // know it from a moment in which the tasks of the one before held all room.
-func TestAReportToABuyerThatIsGoneIsNoReport(t *testing.T) {
+func TestReportToABuyerThatIsGoneIsNoReport(t *testing.T) {
 	h := openHost(t, "w1", fake.New(fake.Options{}), mem.New())
 	slow := &slowHost{Host: h.Worker, asked: make(chan struct{}), release: make(chan struct{})}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -93,7 +93,7 @@ func (e eager) Connect(sink batch.ReportSink) batch.Message {
 }
 
 // What a connection begins with is taken in before what comes later.
-func TestAConnectionBeginsWithItsBeginning(t *testing.T) {
+func TestConnectionBeginsWithItsBeginning(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := openHost(t, "w1", fake.New(fake.Options{}), mem.New())
 		s := openShop(t, mem.New(), t.TempDir(), "boot")
@@ -105,9 +105,9 @@ func TestAConnectionBeginsWithItsBeginning(t *testing.T) {
 	})
 }
 
-// TestAChangeOfTheRecordIsTold: whoever hands out tasks hears of a cordon and of its end, though nothing else is used
+// TestChangeOfTheRecordIsTold: whoever hands out tasks hears of a cordon and of its end, though nothing else is used
 // by then.
-func TestAChangeOfTheRecordIsTold(t *testing.T) {
+func TestChangeOfTheRecordIsTold(t *testing.T) {
 	h := openHost(t, "w1", fake.New(fake.Options{}), mem.New())
 	ctx, cancel := context.WithCancel(context.Background())
 	var ended sync.WaitGroup

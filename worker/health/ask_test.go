@@ -233,8 +233,8 @@ func TestCertificates(t *testing.T) {
 	}
 }
 
-// TestTheAddressIsTheMachinesOwn: nothing that a config says makes souk connect to anything else.
-func TestTheAddressIsTheMachinesOwn(t *testing.T) {
+// TestAddressIsTheMachinesOwn: nothing that a config says makes souk connect to anything else.
+func TestAddressIsTheMachinesOwn(t *testing.T) {
 	for _, c := range []struct {
 		image string
 		mode  machine.NetworkMode

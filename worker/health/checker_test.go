@@ -156,9 +156,9 @@ func seconds(n int) *machine.Duration {
 	return &machine.Duration{Duration: time.Duration(n) * time.Second}
 }
 
-// TestAMachineThatStarts is asked at once and soon again, until it passes; then at its interval. In its grace nothing
+// TestMachineThatStarts is asked at once and soon again, until it passes; then at its interval. In its grace nothing
 // counts but that it passes.
-func TestAMachineThatStarts(t *testing.T) {
+func TestMachineThatStarts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBed(t)
 		b.start("a", "m", 1, machine.ServiceCheck{Interval: seconds(10), GracePeriod: seconds(3)})
@@ -200,8 +200,8 @@ func TestOneThatNeverPasses(t *testing.T) {
 	})
 }
 
-// TestACheckThatFlaps is reported each time that it says something else, and the same again is nothing.
-func TestACheckThatFlaps(t *testing.T) {
+// TestCheckThatFlaps is reported each time that it says something else, and the same again is nothing.
+func TestCheckThatFlaps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBed(t)
 		b.set("m", true)
@@ -255,8 +255,8 @@ func TestOneFailureIsNotNews(t *testing.T) {
 	})
 }
 
-// TestTheHostOfACheck is one that the machine's requests are for.
-func TestTheHostOfACheck(t *testing.T) {
+// TestHostOfACheck is one that the machine's requests are for.
+func TestHostOfACheck(t *testing.T) {
 	m := &machine.Machine{App: "shop", Config: &machine.Config{Services: []machine.Service{
 		{InternalPort: 80}, {InternalPort: 81, Hosts: []string{"a"}},
 		{InternalPort: 82, Hosts: []string{"a", "a.example"}}}}}
@@ -268,8 +268,8 @@ func TestTheHostOfACheck(t *testing.T) {
 	}
 }
 
-// TestAnAppWhoseChecksHangDelaysItsOwn: those of another are made in time.
-func TestAnAppWhoseChecksHangDelaysItsOwn(t *testing.T) {
+// TestAppWhoseChecksHangDelaysItsOwn: those of another are made in time.
+func TestAppWhoseChecksHangDelaysItsOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBed(t)
 		b.hangs["bad"] = true
@@ -367,7 +367,7 @@ func TestSoonIsBounded(t *testing.T) {
 
 // TestAReasonIsSoughtWhereItIsTold: a look where a program listens instead takes a ms of CPU and more, so there is none
 // while it starts, none in its grace, and then one in 10 s.
-func TestAReasonIsSoughtSeldom(t *testing.T) {
+func TestReasonIsSoughtSeldom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBed(t)
 		b.reason = "it listens elsewhere"

@@ -114,9 +114,9 @@ func TestModels(t *testing.T) {
 	}
 }
 
-// TestAWorkerThatWasCutOff: creates that had no answer for long, beside others that came and went, and that filled
+// TestWorkerThatWasCutOff: creates that had no answer for long, beside others that came and went, and that filled
 // the room before they were answered. The search must not try out where each of them could have been.
-func TestAWorkerThatWasCutOff(t *testing.T) {
+func TestWorkerThatWasCutOff(t *testing.T) {
 	const slots, waiting, turns, free = 24, 20, 60, 6
 	var ops []history.Op
 	for i := range int64(slots - free) {

@@ -10,10 +10,10 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// TestTheIndexKnowsEveryField: a field that judge or policy read must be in the index's classes of requests or of
+// TestIndexKnowsEveryField: a field that judge or policy read must be in the index's classes of requests or of
 // workers, or be looked up worker by worker. Who adds one decides which (classes.go: setKey, fixedPart; index.go:
 // sameFixed), and enters it here.
-func TestTheIndexKnowsEveryField(t *testing.T) {
+func TestIndexKnowsEveryField(t *testing.T) {
 	for _, c := range []struct {
 		of   any
 		know []string

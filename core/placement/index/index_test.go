@@ -221,9 +221,9 @@ func TestIndexSweepsItsBuckets(t *testing.T) {
 	}
 }
 
-// TestTheBestAreDrawnByLot: of a policy that says so, different machines of one size go to different workers of the
+// TestBestAreDrawnByLot: of a policy that says so, different machines of one size go to different workers of the
 // best, and to none but those; the same machine always to the same, by the scan and by the index.
-func TestTheBestAreDrawnByLot(t *testing.T) {
+func TestBestAreDrawnByLot(t *testing.T) {
 	x, f := index.New(), &plain{map[cluster.WorkerID]cluster.Record{}}
 	x.Exact = true
 	for i := range 20 {
@@ -256,9 +256,9 @@ func TestTheBestAreDrawnByLot(t *testing.T) {
 	}
 }
 
-// TestAFullSpreadCostsNoJudgement: where a spread lets no worker through, the index says so without asking the judge
+// TestFullSpreadCostsNoJudgement: where a spread lets no worker through, the index says so without asking the judge
 // about each, and makes no sentences that nobody reads.
-func TestAFullSpreadCostsNoJudgement(t *testing.T) {
+func TestFullSpreadCostsNoJudgement(t *testing.T) {
 	x, p := index.New(), placement.Default()
 	capacity := cluster.Resources{CPU: 100000, Memory: 100000}
 	for i := range 2000 {

@@ -9,8 +9,8 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
-// TestARegistryOfPlainHTTP: the error of one that has no TLS names what helps.
-func TestARegistryOfPlainHTTP(t *testing.T) {
+// TestRegistryOfPlainHTTP: the error of one that has no TLS names what helps.
+func TestRegistryOfPlainHTTP(t *testing.T) {
 	t.Parallel()
 	plain := httptest.NewServer(http.NotFoundHandler())
 	defer plain.Close()

@@ -154,9 +154,9 @@ func client(t *testing.T, change func(*remote.Options), registries ...string) *r
 	return c
 }
 
-// TestARegistrySendsSoukNowhereNearer: what a registry names is asked only where it is as public as the registry, or where
+// TestRegistrySendsSoukNowhereNearer: what a registry names is asked only where it is as public as the registry, or where
 // the registry itself is; a metadata service never.
-func TestARegistrySendsSoukNowhereNearer(t *testing.T) {
+func TestRegistrySendsSoukNowhereNearer(t *testing.T) {
 	if !apart(t) {
 		return
 	}

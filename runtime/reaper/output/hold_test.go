@@ -94,9 +94,9 @@ func (h *heldLog) has(t interface{ Fatalf(string, ...any) }, pieces int) {
 	}
 }
 
-// TestTheWriterWaits: whoever writes to a log with a reader is told to wait while he has not read what would be deleted,
+// TestWriterWaits: whoever writes to a log with a reader is told to wait while he has not read what would be deleted,
 // and goes on when he has; a reader who goes away is waited for once, for half a minute.
-func TestTheWriterWaits(t *testing.T) {
+func TestWriterWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
 		h := newHeldLog(t, dir)

@@ -78,8 +78,8 @@ func TestNobodySharesANumber(t *testing.T) {
 	}
 }
 
-// TestANumberComesAgainLast: not while its machine is there, and only once it was looked for what is left.
-func TestANumberComesAgainLast(t *testing.T) {
+// TestNumberComesAgainLast: not while its machine is there, and only once it was looked for what is left.
+func TestNumberComesAgainLast(t *testing.T) {
 	looked := map[int]int{}
 	p, err := openPool(t.TempDir(), filepath.Join(t.TempDir(), "claims"), nil, func(low, high int) error {
 		looked[(low-First)%size/block]++

@@ -75,8 +75,8 @@ func TestEveryJobEndsWhateverIsLost(t *testing.T) {
 	})
 }
 
-// TestAnIdleMarketStartsAJobAfterOneMessage: work that arrives where offers rest waits for one message and no more.
-func TestAnIdleMarketStartsAJobAfterOneMessage(t *testing.T) {
+// TestIdleMarketStartsAJobAfterOneMessage: work that arrives where offers rest waits for one message and no more.
+func TestIdleMarketStartsAJobAfterOneMessage(t *testing.T) {
 	var took ticks.Time
 	m := pull.New(scheduler.Fleet{Workers: 4}, auction.DefaultRules(4), 1)
 	_, err := slots.Run(m, 4, &jobs{[]trace.Job{{Submit: 1, Mean: 2, Durations: []float64{2, 2, 2, 2}}}},

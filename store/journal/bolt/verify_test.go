@@ -139,8 +139,8 @@ func TestMissingRecord(t *testing.T) {
 	}
 }
 
-// TestABranchWithoutAKey: bbolt opens such a file, and panics at the first write below it.
-func TestABranchWithoutAKey(t *testing.T) {
+// TestBranchWithoutAKey: bbolt opens such a file, and panics at the first write below it.
+func TestBranchWithoutAKey(t *testing.T) {
 	raw, _ := sample(t)
 	found, refused := 0, 0
 	for at := 0; at+pageHeader+element <= len(raw); at += 4096 {
