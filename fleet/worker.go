@@ -28,7 +28,7 @@ func (w *Worker) Reachable() bool {
 	return w.State == cluster.MemberAlive || w.State == cluster.MemberSuspect
 }
 
-// mustBeAsked reports whether the worker may have anything, as it is somewhere and has told nothing yet.
+// mustBeAsked reports whether the worker may have machines that nobody knows of: it has not left, and has not reported yet.
 func (w *Worker) mustBeAsked() bool { return !w.Reported && w.State != cluster.MemberLeft }
 
 // Ready reports whether the worker can be asked and its record is known, so that it can be ranked.

@@ -158,8 +158,8 @@ func (p *pools) addWaiting(x *pool) {
 	}
 }
 
-// waitsNoMore says that nobody waits at a pool. It is called with the pool's lock, so nobody comes meanwhile.
-func (p *pools) waitsNoMore(x *pool) {
+// removeWaiting drops a pool without waiters from those at which requests wait. The caller holds the pool's lock.
+func (p *pools) removeWaiting(x *pool) {
 	p.waitMu.Lock()
 	defer p.waitMu.Unlock()
 	delete(p.wait, x)

@@ -156,7 +156,7 @@ func (p *Proxy) followPools(ctx context.Context) {
 				x.refreshBackends(now)
 				x.carryOut(x.routes.Tick(now, x.rng))
 			} else {
-				p.pools.waitsNoMore(x)
+				p.pools.removeWaiting(x)
 			}
 			x.mu.Unlock()
 		}

@@ -30,9 +30,9 @@ started again meanwhile, and "souk scale" works. "souk resume" has it go on. (A 
 
 // Resume makes the command "souk resume".
 func Resume(c *cli.Env) *cobra.Command {
-	cmd := &cobra.Command{Use: "resume APP", Short: "Have the rollout of an app go on, or be tried again",
-		Long: `Have the rollout of an app go on that is paused, because somebody said so or because it failed. One that failed and was
-undone is tried again. (A machine that is suspended goes on by "souk start".)`,
+	cmd := &cobra.Command{Use: "resume APP", Short: "Resume a paused rollout, or retry one that was undone",
+		Long: `Resume the rollout of an app that is paused, by "souk pause" or because it failed. One that failed and was undone is tried
+again. ("souk start" resumes a machine that is suspended.)`,
 		Example: "  souk resume shop\n  souk resume shop --json | jq .number",
 		Args:    cli.Args(1, 1, "an app")}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {

@@ -38,9 +38,9 @@ func (t *Tenure) Check() error {
 }
 
 // StewardOf returns which of the members that can be heard, and that go on with their work, carries the service of an
-// app. A member that is busy with it stays, so that what it has begun is not begun anew; of a service at rest it is the
-// first by rendezvous hashing, so that services are spread over the members, and no word is needed to know whose each
-// is. "" where there are no members.
+// app. A member that is busy with it keeps it, so that what it has begun is not begun anew. A service at rest is carried
+// by the first member by rendezvous hashing: services are spread over the members, which agree without messages. "" where
+// there are no members.
 func StewardOf(app string, members []cluster.WorkerID, t Tenure) cluster.WorkerID {
 	if t.Busy && slices.Contains(members, t.Term.Member) {
 		return t.Term.Member

@@ -264,12 +264,12 @@ func (l *look) findLost() map[*release.Standing]bool {
 	return lost
 }
 
-// settled reports whether a machine is what it is to be: it is up, or rests.
-func settled(m *release.Standing) bool { return m.Ready || m.Asleep() || m.Unheard }
+// isSettled reports whether nothing is to be done for a machine: it is ready, asleep, or its worker cannot be reached.
+func isSettled(m *release.Standing) bool { return m.Ready || m.Asleep() || m.Unheard }
 
 // ofUse reports whether a machine can stand for its replica until another does.
 func (l *look) ofUse(m *release.Standing) bool {
-	return settled(m) && l.held[m.ID] == nil && !l.memory.removing(m.ID)
+	return isSettled(m) && l.held[m.ID] == nil && !l.memory.removing(m.ID)
 }
 
 // counts reports whether a machine is what it is to be, so that others may go for it: it is not held, and if there are

@@ -16,8 +16,9 @@ import (
 )
 
 // A run is a machine that nobody keeps up: it runs once, for a time of a job or for a release, and stays to be looked at.
-// None is asked for before no order of an earlier steward can make it any more, and no worker that is heard has one for the
-// same (sameRun). Its id follows from what it is for and the term, so a term asks for one machine however often it asks.
+// A steward orders a run only after the orders of earlier stewards are fenced, and only where no worker that can be reached
+// has one for the same time (sameRun). Its id follows from what it is for and from the term, so one term makes one machine
+// however often it orders it.
 
 // RunID returns the id of the machine of a run of an app, whose own id app is, that is made in a term.
 func RunID(app string, r *machine.Replica, t cluster.Term) string {

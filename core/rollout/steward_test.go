@@ -133,7 +133,7 @@ func (w *world) mayRemove(t failer, o *Order) {
 	g := r.Group(o.Replica.Group)
 	held := slices.ContainsFunc(w.want.Held, func(h release.Held) bool { return h.Machine == o.Machine })
 	first := g != nil && g.Update != nil && strings.HasSuffix(o.Why, "goes first")
-	if m := w.machines[o.Machine]; m == nil || held || !settled(m) || first {
+	if m := w.machines[o.Machine]; m == nil || held || !isSettled(m) || first {
 		return
 	}
 	if g == nil {
@@ -148,7 +148,7 @@ func (w *world) mayRemove(t failer, o *Order) {
 	}
 	for _, m := range w.machines {
 		removed := w.machines[o.Machine] // of twins that are not up either may go
-		if m.ID != o.Machine && m.Slot() == o.Slot() && (settled(m) || m.Spec == removed.Spec && !removed.Ready) {
+		if m.ID != o.Machine && m.Slot() == o.Slot() && (isSettled(m) || m.Spec == removed.Spec && !removed.Ready) {
 			return
 		}
 	}

@@ -38,9 +38,9 @@ type Suspect struct {
 }
 
 // Suspects returns the workers at which machines of three services or more die again and again that do well elsewhere:
-// of such a service some machine of another worker is ready, and none dies so. cordoned are those that take nothing new
-// for this reason already, of so many workers that there are: no more are returned than make a tenth of them, so that
-// nothing that all releases have in common can shut all workers.
+// of such a service some machine of another worker is ready, and none dies so. cordoned are the workers that are
+// cordoned for this reason already, of so many workers in all. With them, at most a tenth of all workers is returned, so that a
+// fault which all releases share cannot cordon the cluster.
 func Suspects(now time.Time, services map[string][]release.Standing, workers int,
 	cordoned map[cluster.WorkerID]bool) (out []Suspect) {
 	dying := map[cluster.WorkerID][]string{}

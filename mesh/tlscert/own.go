@@ -126,7 +126,7 @@ func openRoot(k kind, dir string, hosts []string, now time.Time) (*root, error) 
 	}
 	signer, ok := pair.PrivateKey.(*ecdsa.PrivateKey)
 	if !ok {
-		return nil, fault.New(fault.Invalid, CodeTLS, "%s is no key of a root of souk's", key)
+		return nil, fault.New(fault.Invalid, CodeTLS, "%s is not the private key of a souk root certificate", key)
 	}
 	return &root{pair.Leaf, signer}, nil
 }

@@ -11,7 +11,7 @@ import (
 )
 
 // dialOrder is the first frame of the body. What follows it goes to the port of the machine as it is, and the answer's
-// body is what comes from there: HTTP/2 tells an end of each direction from a connection that was cut.
+// body is what comes from there: HTTP/2 distinguishes a half-close from a broken connection.
 type dialOrder struct {
 	ref
 	Port int `json:"port"`

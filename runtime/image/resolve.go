@@ -14,8 +14,8 @@ type Resolved struct {
 	Here bool
 }
 
-// Resolve finds out which image a name means now, and brings nothing. Its registry is asked, unless the name has a digest
-// or was given to an image that was loaded here; one that cannot be asked has the image that is here by the name mean it.
+// Resolve finds out which image a name means now, and fetches nothing. Its registry is asked, unless the name has a digest
+// or belongs to an image that was loaded here. If the registry cannot be reached, the local image of that name is used.
 func (s *Store) Resolve(ctx context.Context, name string) (Resolved, error) {
 	ref, err := Parse(name)
 	if err != nil {

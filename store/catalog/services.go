@@ -227,8 +227,8 @@ func (c *Services) noteOrphan(app string) {
 	}
 }
 
-// forgetOrphan takes out, for all, the head that an app of this name had before it was deleted: a member that had not
-// heard of that wrote it, and the new app must not begin with it. The caller holds write.
+// forgetOrphan deletes, on all members, the head of an app of this name that was deleted: a member that had not heard of
+// the deletion wrote it, and the new app must not begin with it. The caller holds write.
 func (c *Services) forgetOrphan(app string) {
 	if c.orphans[app] {
 		delete(c.orphans, app)

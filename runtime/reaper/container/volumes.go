@@ -76,7 +76,7 @@ const dataDir = "data"
 
 // keepData sees to it that the directories in which the image keeps data are there, and returns mounts by which they can
 // be written where the root cannot: into the same layer, which is gone with this life. A sandbox does not start with
-// such mounts (runsc of 2022 ends with 128), so it has none. What one of the machine's volumes has is that volume's. A
+// such mounts (runsc of 2022 ends with 128), so it has none. Paths inside a mounted volume are left to that volume. A
 // path where the image has something else than a directory is left as it is.
 func (p Plan) keepData(in inside, again bool) (out []spec.Mount, err error) {
 	if err := os.RemoveAll(filepath.Join(p.Dir, dataDir)); err != nil { // of the life before

@@ -15,7 +15,7 @@ import (
 const maxDepth = 256
 
 // Fill copies what is in a directory that is open, with its own owner and mode, into the volume, which is empty, and in
-// which nobody else is at work. Whose it is there is said in the numbers that the volume is shown with. Devices and
+// which nobody else is at work. Owners are written as ids of the volume's id map. Devices and
 // sockets are left out, and so are attributes but users' own: a volume's mount heeds no others.
 func (v *Volume) Fill(ctx context.Context, from *os.File) error {
 	if err := setState(v.Dir(), filling); err != nil {

@@ -364,7 +364,7 @@ func (m *Market) takeDelegated(d *scheduler.Env, b *buyer, msg scheduler.Msg) {
 	m.announceLoss(d, b)
 }
 
-// settleWork gives work that has come back to offers that rest here, and tells of the rest.
+// settleWork hands returned work to the offers that wait here, and advertises what is left.
 func (m *Market) settleWork(d *scheduler.Env, b *buyer) {
 	for side := range b.resting {
 		for {

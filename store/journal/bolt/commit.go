@@ -124,7 +124,7 @@ func (j *Journal) writeGroup(group []*commit) (err error) {
 	return nil
 }
 
-// hasBeenApplied reports whether a transaction that has failed is what the file holds now, for all that is known.
+// hasBeenApplied reports whether a transaction that returned an error may be in the file.
 func (j *Journal) hasBeenApplied(id int) bool {
 	tx, err := j.db.Begin(false)
 	if err != nil {
