@@ -157,7 +157,7 @@ func (s *soak) runSoak(ctx context.Context) error {
 	return g.Wait()
 }
 
-// soakRound does one of everything that leaves something behind while it goes on.
+// soakRound makes and removes one of each thing that could leave something behind.
 func (s *soak) soakRound(ctx context.Context, n int, rng *rand.Rand) error {
 	cl := s.agent.Client
 	m, err := cl.Launch(ctx, live.App, live.LaunchOf(live.Stays(), false), client.LaunchOptions{})

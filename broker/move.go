@@ -90,7 +90,7 @@ func (b *Broker) MayMove(ctx context.Context, m Machine, to cluster.WorkerID) er
 	return b.Takes(ctx, in, m.ID, m.Worker)
 }
 
-// remakeMachine has another worker make the machine anew, and starts the old one again where none did.
+// remakeMachine makes the machine anew at another worker, and restarts the old one if no worker takes it.
 func (b *Broker) remakeMachine(ctx context.Context, m Machine, id string, to cluster.WorkerID, out *Moved) error {
 	placed, err := b.Place(ctx, Intent{App: m.App, Launch: relaunchOf(m.Machine, id), Replaces: &m, At: to})
 	if err == nil {
@@ -190,7 +190,7 @@ func (m *Machine) stopAndWait(ctx context.Context) error {
 	return err
 }
 
-// successorOf returns the id under which a machine is made anew, and the machine if that has been done already.
+// successorOf returns the id of the machine that takes the place of another, and that machine if it exists already.
 func (b *Broker) successorOf(ctx context.Context, m Machine) (string, *machine.Machine, error) {
 	for i := range maxSuccessors {
 		id := successorID(m.ID, i)

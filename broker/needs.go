@@ -193,7 +193,7 @@ func answerOf(err error) market.Answer {
 	return market.Answer{Failed: err}
 }
 
-// destroyMachine removes a machine, also where somebody holds its lease. One that is not there is removed already.
+// destroyMachine removes a machine, even if its lease is held. A machine that is not there counts as removed.
 func destroyMachine(ctx context.Context, w Operator, app, id string) error {
 	c := lifecycle.Command{Verb: lifecycle.Destroy, App: app, Machine: id, Kill: true}
 	if l, err := w.CurrentLease(ctx, app, id); err == nil {

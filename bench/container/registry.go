@@ -18,7 +18,7 @@ type registry struct {
 
 const manifestType = "application/vnd.oci.image.manifest.v1+json"
 
-// serveImage serves an image of one layer, compressed, under a name of which the registry is replaced by its own.
+// serveImage serves an image of one compressed layer under a name, whose registry is replaced by the one that serves it.
 func serveImage(name string, layer, packed []byte) (*registry, error) {
 	conf, err := imageConfig(layer)
 	if err != nil {

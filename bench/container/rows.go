@@ -251,7 +251,7 @@ func unpackOnce(ctx context.Context, dir string, raw []byte) (ours, floor time.D
 	return time.Since(begin), floor, err
 }
 
-// measurePull starts containers while nothing else goes on, then while a large image is pulled.
+// measurePull measures starts of containers on a quiet host, and then during the pull of a large image.
 func (r *rig) measurePull(ctx context.Context) ([]Row, error) {
 	raw, err := filesLayer(rand.Reader, r.o.PullMB, 1<<20)
 	if err != nil {

@@ -4,10 +4,9 @@
 //
 // Each of these is a subject with methods of its own, and its data are rows: a key in a bucket with a JSON value. The
 // subjects share one engine, which knows no bucket by name: what a bucket does beyond keeping rows it says in its hooks.
-// Reads come from memory. A change is committed to the
-// catalog's journal first and seen afterwards, whole or not at all, and then told to the catalogs of the other
-// members row by row (see Sharing). A row that another member wrote is imported in the same way, as one commit of its
-// own.
+// Reads come from memory. A change is committed to the catalog's journal first and seen afterwards, whole or not at all,
+// and then told to the catalogs of the other members row by row (see Sharing). A row that another member wrote is imported
+// in the same way, as one commit of its own.
 package catalog
 
 import (
