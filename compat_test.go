@@ -11,8 +11,9 @@ import (
 )
 
 // ofOthers are words by which a comment says that code is there for another version of souk.
-var ofOthers = regexp.MustCompile(`(?i)\b(older|earlier|previous|former) (souk|release of souk)s?\b|\bsouks? of before\b|` +
-	`\bversions? of souk before\b|\bcompatib(le|ility) (with|for|until)\b`)
+var ofOthers = regexp.MustCompile(`(?i)\b(older|earlier|previous|former) (souk|build|release of souk)s?\b|` +
+	`\b(souks?|builds?|versions? of souk)( of)? before\b|\bof another version\b|\bof a souk that (does|knows|has) no|` +
+	`\bcompatib(le|ility) (with|for|until)\b`)
 
 // endsWith is how such a comment names the release that the code is deleted in.
 var endsWith = regexp.MustCompile(`\bCompatible until (\d+\.\d+\.\d+):`)
@@ -80,7 +81,11 @@ func TestOverdue(t *testing.T) {
 		"// Compatible until 0.2.0: an older souk wrote none":                   true,
 		"// Compatible until 0.1.9: reapers of older souks lock by flock":       true,
 		"// for compatibility with versions of souk before 0.2":                 true,
+		"// a build before this one gave none":                                  true,
+		"// laid by one of another version":                                     true,
+		"// false of a souk that knows nothing of that":                         true,
 		"// the version before this one of a machine":                           false,
+		"// what the reaper before this one left":                               false,
 		"// Compatible until 1.0.0: for compatibility with souks of before 0.9": false,
 	} {
 		if why := overdue(comment, "0.2.0"); (why != "") != want {

@@ -158,8 +158,7 @@ func (c *Claimant) takeClaim(ctx context.Context, claim cluster.Claim) (cluster.
 	claim.Step = cluster.ClaimTake
 	for _, id := range c.decidersOf(claim) {
 		got, err := c.askDecider(ctx, id, claim)
-		old := claim.Kind == cluster.ClaimSpread && fault.Is(err, fault.Invalid) // it knows no such claims
-		if id != c.self && (passedOver(err) || old) && ctx.Err() == nil {
+		if id != c.self && passedOver(err) && ctx.Err() == nil {
 			claim.Instead = claim.Instead || fault.Is(err, fault.Unavailable) || fault.Is(err, fault.Timeout)
 			continue
 		}

@@ -210,13 +210,6 @@ func (h Home) answers() bool {
 	return true
 }
 
-// ofBefore reports whether there is an address and no socket, as a souk without one leaves it.
-func (h Home) ofBefore() bool {
-	_, addr := os.Stat(filepath.Join(h.Dir, "addr"))
-	_, socket := os.Stat(filepath.Join(h.Dir, SocketFile))
-	return addr == nil && socket != nil
-}
-
 // left reports whether a souk that was killed has left its socket: one that ended has not.
 func (h Home) left() bool {
 	_, err := os.Lstat(filepath.Join(h.Dir, SocketFile))
@@ -253,10 +246,6 @@ func (c *Env) choose(homes []Home) (Home, error) {
 
 // noneHere is the error where no souk of this user runs.
 func noneHere(homes []Home) error {
-	if old := slices.IndexFunc(homes, Home.ofBefore); old >= 0 {
-		return fault.New(fault.Unavailable, CodeNoSouk, "the souk of %s has no socket: it is of a build "+
-			"before this one; start it again with this one", homes[old].Dir)
-	}
 	dirs := make([]string, len(homes))
 	for i, h := range homes {
 		dirs[i] = h.Dir

@@ -14,10 +14,9 @@ import (
 // Which souk of this host is asked, and what is said of the others.
 func TestSoukOfThisHost(t *testing.T) {
 	const (
-		none  = iota // its directory is there, as after its end
-		runs         // it listens
-		died         // its socket is there, and nobody listens
-		older        // it has an address and no socket
+		none = iota // its directory is there, as after its end
+		runs        // it listens
+		died        // its socket is there, and nobody listens
 	)
 	for _, c := range []struct {
 		name       string
@@ -32,7 +31,6 @@ func TestSoukOfThisHost(t *testing.T) {
 		{"a souk dev beside an agent that was killed", died, runs, DevContext, "was killed and does not run, so"},
 		{"an agent beside a souk dev that was killed", runs, died, AgentContext, ""},
 		{"both were killed", died, died, "", "no souk"},
-		{"one of a build of before", none, older, "", "has no socket"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var homes []Home
@@ -43,10 +41,6 @@ func TestSoukOfThisHost(t *testing.T) {
 					t.Fatal(err)
 				}
 				switch is {
-				case older:
-					if err := os.WriteFile(filepath.Join(dir, "addr"), []byte("127.0.0.1:1"), 0o600); err != nil {
-						t.Fatal(err)
-					}
 				case runs, died:
 					ln, err := unixsock.Listen(filepath.Join(dir, SocketFile))
 					if err != nil {

@@ -81,7 +81,7 @@ func (m gossipKeys) allHaveKeys(ctx context.Context, k pki.GossipKeys) bool {
 		switch {
 		case h.have[id]:
 			heard++
-		case x.Heard() && x.Keys >= k.Generation: // it cannot be called, or is of a souk that does not say
+		case x.Heard() && x.Keys >= k.Generation: // it cannot be called
 			heard++
 		case asked && time.Since(silent) >= patience: // whoever has its name in gossip
 		case !asked || x.Heard() || min(time.Since(x.Since), time.Since(m.begunAt)) < patience:

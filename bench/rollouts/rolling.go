@@ -80,7 +80,7 @@ func measureRolling(ctx context.Context, o Options, to bench.Reporter) (row Row,
 	return row, nil
 }
 
-// rollingRelease is a release whose machines are others than those of another version.
+// rollingRelease is a release whose machines differ with its version.
 func rollingRelease(o Options, version int) api.NewRelease {
 	c := live.LaunchOf(live.Stays(), false).Config
 	c.Env = map[string]string{"VERSION": fmt.Sprint(version)}

@@ -105,7 +105,7 @@ func (d delegate) NotifyMerge(known []*memberlist.Node) error {
 func (d delegate) noteConflict(other *memberlist.Node) {
 	var m meta
 	if err := json.Unmarshal(other.Meta, &m); err != nil {
-		m = meta{} // of another version: nobody can be asked
+		m = meta{} // unreadable: nobody can be asked
 	}
 	d.c.o.Conflict(other.Address(), m.API)
 }

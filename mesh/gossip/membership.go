@@ -106,7 +106,7 @@ func (s *membership) isAt(a netip.Addr) bool { return (*s.hosts.Load())[a] }
 func (s *membership) noteState(n *memberlist.Node, state cluster.MemberState) {
 	var m meta
 	if err := json.Unmarshal(n.Meta, &m); err != nil {
-		m = meta{} // of another version: it is a member all the same
+		m = meta{} // unreadable: it is a member all the same
 	}
 	id := cluster.WorkerID(n.Name)
 	if state == cluster.MemberDead && m.Leaving {

@@ -46,7 +46,7 @@ type Net struct {
 
 	mu   sync.Mutex
 	laid *rules          // as of this process or, of containers that it took over, of an earlier one; nil: not yet
-	ours bool            // laid by this process: an earlier one may have been of another version
+	ours bool            // laid by this process, and so as this build lays them
 	kept map[string]kept // containers by name
 	apps numbers         // see fourSets
 }

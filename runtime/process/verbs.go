@@ -55,7 +55,7 @@ func (r *Runtime) askStart(ctx context.Context, q frame.Request, s runtime.Spec,
 	error) {
 	st := &frame.Start{
 		Argv: s.Argv, Env: s.Env, User: s.User, Mounts: s.Mounts, Fresh: s.Fresh, Home: s.Home,
-		Apart: true, Root: r.o.AllowRoot, Container: in,
+		Root: r.o.AllowRoot, Container: in,
 		Limits: limitsOf(s),
 		Attach: s.Attach, LogBytes: r.o.LogFileBytes, LogFiles: r.o.LogFiles,
 	}

@@ -40,7 +40,7 @@ func checkStart(r *Reaper, id string, s *frame.Start) error {
 		return err
 	}
 	for _, f := range s.Files {
-		if err := checkOutsideVolumes(f.Path, s.Mounts); err != nil && s.Apart && os.Geteuid() == 0 {
+		if err := checkOutsideVolumes(f.Path, s.Mounts); err != nil && os.Geteuid() == 0 {
 			return err
 		}
 	}
@@ -91,7 +91,7 @@ func (c *containers) checkImage(m *machine, s *frame.Start) error {
 	if err := errors.Join(container.Check(s), c.store.Open()); err != nil {
 		return err
 	}
-	if _, err := c.r.apart.ownerOf(m, &frame.Start{Apart: true}); err != nil {
+	if _, err := c.r.apart.ownerOf(m, new(frame.Start)); err != nil {
 		return err
 	}
 	return c.withEngine(func(context.Context) error {

@@ -152,7 +152,7 @@ func (c *containers) planLife(m *machine, attempt uint64, s *frame.Start) (*life
 	if err := errors.Join(container.Check(s), c.store.Open()); err != nil {
 		return nil, err
 	}
-	o, err := r.apart.ownerOf(m, &frame.Start{Apart: true})
+	o, err := r.apart.ownerOf(m, new(frame.Start))
 	if err != nil {
 		return nil, err
 	}

@@ -79,7 +79,7 @@ type lifeRecord struct {
 	Container string    `json:"c,omitempty"`  // its name at the OCI runtime; "": a process of the host
 	Engine    string    `json:"en,omitempty"` // path of that
 	Network   bool      `json:"nw,omitempty"` // it has one of its own
-	// how that was made; nil: a build before this one did not say
+	// how that was made; nil: it is not yet
 	Net      *netplan.Network `json:"net,omitempty"`
 	V4       netip.Addr       `json:"v4,omitzero"`  // its IPv4 address
 	Volumes  bool             `json:"vs,omitempty"` // it has some

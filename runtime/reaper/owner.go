@@ -112,7 +112,7 @@ func dirOwner(dir string) int {
 // ownerOf gives whom a machine is to run as. m.op is held.
 func (a *apart) ownerOf(m *machine, s *frame.Start) (*owner, error) {
 	if s.User == "" {
-		if !s.Apart || os.Geteuid() != 0 {
+		if os.Geteuid() != 0 {
 			return nil, nil
 		}
 		if m.uid == 0 {
@@ -128,7 +128,7 @@ func (a *apart) ownerOf(m *machine, s *frame.Start) (*owner, error) {
 		return &owner{uid: m.uid, gid: m.uid}, nil
 	}
 	o, err := lookupUser(s.User)
-	if err != nil || o == nil || !s.Apart {
+	if err != nil || o == nil {
 		return o, err
 	}
 	if users.Is(o.uid) || users.Is(o.gid) {
@@ -202,7 +202,7 @@ func (a *apart) planSpace(m *machine, s *frame.Start, all held) (*space.Plan, er
 
 // planShown is plan without what is open, so that paths can be refused before anything is.
 func (a *apart) planShown(s *frame.Start) (*space.Plan, error) {
-	if len(s.Mounts)+len(s.Files) == 0 || !s.Apart || os.Geteuid() != 0 {
+	if len(s.Mounts)+len(s.Files) == 0 || os.Geteuid() != 0 {
 		return nil, nil
 	}
 	if a.view == nil {

@@ -9,14 +9,13 @@ import (
 	"github.com/soukhq/souk/runtime/reaper/volumes"
 )
 
-// held are the volumes of a start's mounts, in their order. Where a process is not kept apart, or souk is not root,
-// there are none: a mount is a link to a directory.
+// held are the volumes of a start's mounts, in their order. Where souk is not root there are none: a mount is a link
+// to a directory.
 type held []*volumes.Volume
 
 // openVolumes opens them, until they are closed.
 func openVolumes(s *frame.Start) (held, error) {
-	root := os.Geteuid() == 0
-	if !root || !s.Apart && s.Container == nil {
+	if os.Geteuid() != 0 {
 		return nil, noFile(s)
 	}
 	all := make(held, 0, len(s.Mounts))

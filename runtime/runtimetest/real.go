@@ -348,7 +348,7 @@ func testLogBound(h *harness) {
 	}
 	// A cursor that has been rotated away goes on with the oldest that is kept.
 	n := 0
-	h.ok(h.rt.Logs(h.ctx(), "m", machine.LogQuery{Cursor: "1:10"}, func(machine.LogLine) error { n++; return nil }))
+	h.ok(h.rt.Logs(h.ctx(), "m", machine.LogQuery{Cursor: "1:10:0"}, func(machine.LogLine) error { n++; return nil }))
 	if n == 0 {
 		h.Error("nothing behind a cursor that was rotated away")
 	}

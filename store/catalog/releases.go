@@ -413,8 +413,8 @@ func checkRelease(key, sum string, r *release.Release) error {
 	return r.Check()
 }
 
-// namedInApp refuses a row whose key does not end with the id of what was written, or of what is read here: a member of
-// another version may write the same value in other bytes.
+// namedInApp refuses a row whose key does not end with the id of what was written, or of what is read here: two builds
+// may write the same value in other bytes.
 func namedInApp(key, sum, id string) error {
 	app, last, _ := strings.Cut(key, "/")
 	if !machine.ValidLabel(app) || last != sum && last != id {

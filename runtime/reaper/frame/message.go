@@ -100,10 +100,7 @@ type Start struct {
 	Fresh  bool            `json:"fresh,omitempty"` // prepare the machine first
 	Home   bool            `json:"home,omitempty"`  // HOME is the machine's directory, unless Env says otherwise
 
-	// Apart says that a machine is not souk: where souk is root it has a user of its own unless User names one, and its
-	// volumes and files are at their paths. False of a souk that knows nothing of that.
-	Apart bool `json:"apart,omitempty"`
-	Root  bool `json:"root,omitempty"` // User may be root
+	Root bool `json:"root,omitempty"` // User may be root
 
 	Attach   bool  `json:"attach,omitempty"` // the log has a reader who is waited for
 	LogBytes int64 `json:"log_bytes"`        // of one log file

@@ -56,12 +56,11 @@ func NewReader(dir string, q machine.LogQuery) (*Reader, error) {
 	return r, nil
 }
 
-// seekCursor stands behind a line: its file, its end in there, and how much output there was up to there. Builds before
-// this one did not say the last.
+// seekCursor stands behind a line: its file, its end in there, and how much output there was up to there.
 func (r *Reader) seekCursor(cursor string) (err error) {
 	parts := strings.Split(cursor, ":")
-	if len(parts) < 2 || len(parts) > 3 {
-		return errors.New("it has not two or three parts")
+	if len(parts) != 3 {
+		return errors.New("it has not three parts")
 	}
 	if r.gen, err = strconv.ParseUint(parts[0], 10, 64); err != nil {
 		return err
@@ -69,22 +68,21 @@ func (r *Reader) seekCursor(cursor string) (err error) {
 	if r.off, err = strconv.ParseInt(parts[1], 10, 64); err != nil {
 		return err
 	}
-	if r.known = len(parts) == 3; r.known {
-		if r.total, err = strconv.ParseInt(parts[2], 10, 64); err != nil {
-			return err
-		}
+	if r.total, err = strconv.ParseInt(parts[2], 10, 64); err != nil {
+		return err
 	}
+	r.known = true
 	if r.gen == 0 || r.off < 0 || r.off > maxOffset || r.total < 0 {
 		return errors.New("it is out of bounds")
 	}
 	return nil
 }
 
-// Total returns how many bytes of output there were up to a cursor; false: it does not say so.
+// Total returns how many bytes of output there were up to a cursor; false: it is none.
 func Total(cursor string) (int64, bool) {
 	var r Reader
 	err := r.seekCursor(cursor)
-	return r.total, err == nil && r.known
+	return r.total, err == nil
 }
 
 // seekTail stands before the last n lines.
@@ -213,10 +211,7 @@ func (r *Reader) parseLogLine(b []byte) (machine.LogLine, bool) {
 		}
 	}
 	r.lost = 0
-	l.Cursor = fmt.Sprintf("%d:%d", r.gen, r.off)
-	if r.known {
-		l.Cursor = fmt.Sprintf("%d:%d:%d", r.gen, r.off, r.total)
-	}
+	l.Cursor = fmt.Sprintf("%d:%d:%d", r.gen, r.off, r.total)
 	return l, true
 }
 

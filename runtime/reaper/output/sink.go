@@ -48,7 +48,7 @@ func (s *Spool) Sink(l *Log, src Source) (*Sink, error) {
 		s.giveBack(f)
 		return k, fmt.Errorf("take up output that an earlier reaper left: %w", err)
 	}
-	n = min(n, int64(len(raw))) // a build before this one gave a last line a newline
+	n = min(n, int64(len(raw))) // whatever the log says, the reaper goes on
 	k.file, k.from = f, f.head.start+n
 	k.Write(raw[n:], time.Now())
 	return k, nil

@@ -118,14 +118,10 @@ func Translate(dir string) error {
 
 func translatedIDs(uid, gid uint32) (newUID, newGID int) { return numberInside(uid), numberInside(gid) }
 
-// numberInside is the number inside of a machine that one of the host's stood for before volumes had owners of their
-// own.
+// numberInside is the number inside of a machine that one of the host's stands for where the kernel shows both alike.
 func numberInside(n uint32) int {
-	switch {
-	case n >= First && n < Within:
+	if n >= First && n < Within {
 		return 0
-	case n >= Within && n < Within+WithinSize:
-		return int(n - Within)
 	}
 	return int(n)
 }

@@ -7,8 +7,9 @@
 // users: a container's root is the volume's root (0), and its user 1000 the volume's 1000. A program of the host that
 // has its machine's own user is the volume's root, too; one with a user of the host (--user) has that user's number.
 //
-// Volumes of a build before this one have the numbers of the host on the disk, and a machine's own for its root. They
-// are translated when a machine takes them for the first time: package users tells which they are.
+// Where the kernel cannot show a file system's owners so (AsItIs), a volume has the number of the host's user on the
+// disk that its machine has. It is translated when a machine takes it where the kernel can, which may be a copy on another
+// host, or this one with a newer kernel.
 //
 // An extended attribute of the volume's directory, which only the host's root can read, says how far that is. It lies in
 // the volume, so that copies have it, too.
@@ -28,7 +29,7 @@ import (
 	"github.com/soukhq/souk/runtime/reaper/users"
 )
 
-// mark is the attribute with a volume's state. One that no machine has had has none, nor has one of a build before this.
+// mark is the attribute with a volume's state. One that no machine has had has none, nor has one that is given as it is.
 const mark = "trusted.souk.volume"
 
 // States of a volume.
