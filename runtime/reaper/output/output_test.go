@@ -184,7 +184,8 @@ func BenchmarkSink(b *testing.B) {
 
 // TestNoCursor: what was never given with a line is refused, however it looks.
 func TestNoCursor(t *testing.T) {
-	for _, cursor := range []string{"1", ":", "1:50", "0:0:0", "1:-1:0", "1:0:-1", "1:9223372036854775807:0", "18446744073709551616:0:0", "a:b:c"} {
+	for _, cursor := range []string{"1", ":", "1:50", "0:0:0", "1:-1:0", "1:0:-1", "1:9223372036854775807:0",
+		"18446744073709551616:0:0", "a:b:c"} {
 		if _, err := output.NewReader(t.TempDir(), machine.LogQuery{Cursor: cursor}); fault.CodeOf(err) != "cursor" {
 			t.Errorf("%q: %v", cursor, err)
 		}
