@@ -29,10 +29,10 @@ type even struct {
 	values map[string]int // of the attribute
 }
 
-// newEven begins with no machine; nil: they are not spread.
+// newEven begins with no machine; nil: they are not spread, or there is no second worker to spread them over.
 func newEven(g *release.Group, places Places) *even {
 	by := g.SpreadBy()
-	if by == "" || places == nil {
+	if by == "" || places == nil || len(places.Workers()) < 2 {
 		return nil
 	}
 	return &even{g, by, places, map[cluster.WorkerID]int{}, map[string]int{}}

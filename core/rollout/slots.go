@@ -62,6 +62,9 @@ func (s *filled) missed(o *filled, at map[cluster.WorkerID]int) int {
 
 // stay returns those n of some slots that would be missed most, by their numbers.
 func stay(list []filled, n int) []filled {
+	if len(list) <= n {
+		return list
+	}
 	list = slices.Clone(list)
 	at := map[cluster.WorkerID]int{}
 	for i := range list {
@@ -155,13 +158,14 @@ func (l *look) chooseSlots() {
 	}
 }
 
-// around returns n slots: of those that are given, and if there are more, of the slots beside them.
+// around returns n slots: of those that are given, in order, and if there are more, of the slots beside them.
 func around(slots []int, list []filled, n int) []int {
+	given := func(s filled) bool { _, is := slices.BinarySearch(slots, s.index); return is }
 	if n <= len(slots) {
-		list = slices.DeleteFunc(slices.Clone(list), func(s filled) bool { return !slices.Contains(slots, s.index) })
+		list = slices.DeleteFunc(slices.Clone(list), func(s filled) bool { return !given(s) })
 		return fill(stay(list, n), n)
 	}
-	others := slices.DeleteFunc(slices.Clone(list), func(s filled) bool { return slices.Contains(slots, s.index) })
+	others := slices.DeleteFunc(slices.Clone(list), given)
 	others = stay(others, n-len(slots))
 	for _, index := range slots {
 		others = append(others, filled{index: index})

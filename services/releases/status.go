@@ -194,6 +194,12 @@ func heldText(h *release.Held, now time.Time) string {
 func (a *Releases) slots(s *catalog.Service) map[string][]api.SlotStatus {
 	known, out := a.Directory.Fleet.Snapshot(), map[string][]api.SlotStatus{}
 	wanted, restarted := s.InForce()
+	specs := map[string]string{} // of groups that are wanted
+	if wanted != nil {
+		for i := range wanted.Groups {
+			specs[wanted.Groups[i].Name] = wanted.Spec(&wanted.Groups[i], restarted)
+		}
+	}
 	for m := range known.MachinesOf(s.App.Name) {
 		of := m.Replica
 		if of == nil || of.Run != "" || m.State == machine.Destroyed || m.State == machine.Destroying {
@@ -216,17 +222,16 @@ func (a *Releases) slots(s *catalog.Service) map[string][]api.SlotStatus {
 		if w, told := known.Worker(m.Worker); !told || !w.Reachable() {
 			x.Unheard, x.Ready = true, false
 		}
-		if wanted != nil {
-			g := wanted.Group(of.Group)
-			x.Old = g == nil || of.Spec != wanted.Spec(g, restarted)
+		if spec, is := specs[of.Group]; wanted != nil {
+			x.Old = !is || of.Spec != spec
 		}
 		out[of.Group] = append(out[of.Group], x)
 	}
 	return out
 }
 
-// count fills in the numbers of a group and the replicas that have no machine. chosen are the numbers of those that are wanted;
-// known is false where nothing says that.
+// count fills in the numbers of a group and the replicas that have no machine. chosen are the numbers of those that are wanted,
+// in order; known is false where nothing says that.
 func count(g *api.GroupStatus, chosen []int, known bool) {
 	best := func(x api.SlotStatus) int { // of several machines of a replica the one that stays is first
 		switch {
@@ -246,7 +251,8 @@ func count(g *api.GroupStatus, chosen []int, known bool) {
 	have := map[int]bool{}
 	for i := range g.Slots {
 		x := &g.Slots[i]
-		x.Extra = known && (!slices.Contains(chosen, x.Index) || have[x.Index])
+		_, wanted := slices.BinarySearch(chosen, x.Index)
+		x.Extra = known && (!wanted || have[x.Index])
 		if !x.Extra && !have[x.Index] {
 			g.There++
 			if x.Ready && !x.Old {
@@ -255,11 +261,14 @@ func count(g *api.GroupStatus, chosen []int, known bool) {
 		}
 		have[x.Index] = true
 	}
+	there := len(g.Slots)
 	for _, i := range chosen {
 		if !have[i] {
 			g.Slots = append(g.Slots, api.SlotStatus{Index: i})
 		}
 	}
-	slices.SortStableFunc(g.Slots, byIndex)
+	if len(g.Slots) > there {
+		slices.SortStableFunc(g.Slots, byIndex)
+	}
 	g.Slots = append([]api.SlotStatus{}, g.Slots...)
 }
