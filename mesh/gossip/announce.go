@@ -16,12 +16,12 @@ func payloadOf(kind registry.Kind, key string, v any) ([]byte, error) {
 	return raw, nil
 }
 
-// AnnounceNow writes what was announced to the registry, where others find it.
+// AnnounceNow writes the waiting announcements to the registry at once, so that other members find them there.
 func (c *Cluster) AnnounceNow() { c.announcer.announceWaiting() }
 
-// Announce tells what this worker is now. A record that differs only in its time and version is not told. Like the
-// other announcements it hands over and returns: the record is signed, is in this member's own view and goes to the
-// others soon after. What is announced before Begin is part of what Begin tells.
+// Announce publishes this worker's current record. A record that differs from the last one only in time and version is
+// not published. Announce only enters the record in the outbox and returns; the announcer then signs it, puts it in
+// this member's own view and broadcasts it. A record announced before Begin is covered by Begin.
 func (c *Cluster) Announce(w cluster.Record) error {
 	w.Worker = c.o.Self
 	raw, err := payloadOf(registry.Worker, string(c.o.Self), w)
@@ -31,7 +31,7 @@ func (c *Cluster) Announce(w cluster.Record) error {
 	return err
 }
 
-// AnnounceMachine tells what a machine of this worker is now.
+// AnnounceMachine publishes the current state of a machine of this worker.
 func (c *Cluster) AnnounceMachine(m Machine) error {
 	raw, err := payloadOf(registry.Machine, m.ID, m)
 	if err == nil {
@@ -42,14 +42,15 @@ func (c *Cluster) AnnounceMachine(m Machine) error {
 	return err
 }
 
-// RemoveMachine tells that a machine of this worker is no more.
+// RemoveMachine publishes that a machine of this worker is gone.
 func (c *Cluster) RemoveMachine(id string) error {
 	c.announcer.outbox.putAnnouncement(announcement{kind: registry.Machine, key: id})
 	wakeLoop(c.announcer.wake)
 	return nil
 }
 
-// signBytes signs what of returns, where the cluster signs. It is called without the registry's lock.
+// signBytes signs the bytes that of returns, or returns nil in a cluster that does not sign. Call it without the
+// registry's lock.
 func (c *Cluster) signBytes(of func() []byte) []byte {
 	if c.o.Sign == nil {
 		return nil
@@ -57,8 +58,8 @@ func (c *Cluster) signBytes(of func() []byte) []byte {
 	return c.o.Sign(of())
 }
 
-// Begin announces everything this worker has, as its journal knows it: worker may be nil for a member that is none.
-// Until then the cluster hears nothing of it. It may be called again to tell all anew.
+// Begin announces everything this worker has according to its journal. worker is nil for a member that is not a worker.
+// Before Begin the cluster knows nothing of this worker. A second call announces everything again.
 func (c *Cluster) Begin(worker *cluster.Record, machines []Machine) error {
 	var recs []registry.Record
 	add := func(kind registry.Kind, key string, schema uint32, v any) error {

@@ -11,25 +11,26 @@ import (
 	"github.com/soukhq/souk/internal/wait"
 )
 
-// announcer tells what this worker is and has: it writes our own records to the registry, one after another, and has
-// them broadcast.
+// announcer publishes what this worker is and has: it writes our own records to the registry, one after another, and
+// broadcasts them.
 type announcer struct {
 	c        *Cluster
 	outbox   outbox
-	wake     chan struct{} // something waits in the outbox
-	flushes  chan struct{} // something was written
-	contests chan struct{} // somebody else may speak as us
+	wake     chan struct{} // the outbox is not empty
+	flushes  chan struct{} // a record was written to the registry
+	contests chan struct{} // another process may publish records under our id
 
-	writer sync.Mutex // of who writes records of our own: held over signatures and the disk; guards what follows
+	// serializes writing our own records; held during signing and disk writes; guards the fields below
+	writer sync.Mutex
 	begun  bool
-	mended time.Time // when we last began a new incarnation because of a contest
+	mended time.Time // when a contest last made us begin a new incarnation
 
-	yields atomic.Bool // somebody else who speaks as us is not outbid
+	yields atomic.Bool // Yield(true): a contest does not make us begin a new incarnation
 
-	budget time.Time // until when the bytes broadcast so far take at Rate; guarded by the registry's lock
+	budget time.Time // when the bytes broadcast so far are paid for at Rate; guarded by the registry's lock
 }
 
-// announceWaiting writes what waits in the outbox to the registry.
+// announceWaiting writes the announcements of the outbox to the registry.
 func (a *announcer) announceWaiting() {
 	a.writer.Lock()
 	defer a.writer.Unlock()
@@ -44,7 +45,7 @@ func (a *announcer) announceWaiting() {
 	wakeLoop(a.flushes)
 }
 
-// writeRecord writes one record of ours, with the head where that changes. It is called with the writer's lock, so that
+// writeRecord writes one record of ours, and the head if the record changes it. The caller holds the writer's lock, so
 // the draft stays the newest while it is signed.
 func (a *announcer) writeRecord(x announcement) error {
 	now := time.Now()
@@ -72,7 +73,7 @@ func (a *announcer) writeRecord(x announcement) error {
 	return nil
 }
 
-// headSig returns the signature of a head that is due, nil of another.
+// headSig returns the signature of a head if due is true, else nil.
 func (a *announcer) headSig(h registry.OwnHead, due bool) []byte {
 	if !due {
 		return nil
@@ -80,7 +81,7 @@ func (a *announcer) headSig(h registry.OwnHead, due bool) []byte {
 	return a.c.signBytes(func() []byte { return h.SigningBytes(a.c.o.Self) })
 }
 
-// forgetDeletions forgets deletions that are old, ours with a head that says so.
+// forgetDeletions drops old deletions from the registry. If our own were dropped, it signs a new head.
 func (a *announcer) forgetDeletions(now time.Time) {
 	a.writer.Lock()
 	defer a.writer.Unlock()
@@ -94,12 +95,12 @@ func (a *announcer) forgetDeletions(now time.Time) {
 	a.c.reg.SetHead(h, head)
 }
 
-// beginIncarnation starts an incarnation that is greater than all we know of, and durable before it is used. It is
-// called with the writer's lock.
+// beginIncarnation starts an incarnation greater than any we know of. The incarnation is on disk before it is used. The
+// caller holds the writer's lock.
 func (a *announcer) beginIncarnation(recs []registry.Record, atLeast uint64) error {
 	a.c.mu.Lock()
 	inc := a.nextIncarnation(time.Now(), atLeast)
-	err := a.c.reg.CheckOwn(inc, len(recs)) // what would be refused is not written down
+	err := a.c.reg.CheckOwn(inc, len(recs)) // check before the incarnation is written to disk
 	a.c.mu.Unlock()
 	if err == nil {
 		err = a.c.keeper.keepIncarnation(inc)
@@ -123,9 +124,10 @@ func (a *announcer) beginIncarnation(recs []registry.Record, atLeast uint64) err
 	return nil
 }
 
-// nextIncarnation returns one that is greater than all that this member has begun or is said to have begun. A number
-// that nobody else would believe was told to us, or to our disk, by somebody who wished us gone: it does not count, and
-// the clock, which is beyond all that we can have begun, stands in. It is called with the lock.
+// nextIncarnation returns a number greater than every incarnation that this member has begun, or is reported to have
+// begun. A number that other members would not believe (too far ahead of the clock) is ignored: an attacker may have
+// planted it in the gossip or on our disk to silence us. The clock, which is greater than any incarnation we can have
+// begun, replaces it. The caller holds the lock.
 func (a *announcer) nextIncarnation(now time.Time, atLeast uint64) uint64 {
 	known, _ := a.c.reg.Owner(a.c.o.Self)
 	inc := max(a.c.o.Incarnation, 1)
@@ -139,7 +141,7 @@ func (a *announcer) nextIncarnation(now time.Time, atLeast uint64) uint64 {
 	return inc
 }
 
-// signHead signs our head where it has changed, or in any case, and returns it.
+// signHead signs our head if it has changed, or in any case if always is set, and returns it.
 func (a *announcer) signHead(always bool) registry.Head {
 	a.c.mu.Lock()
 	h, due := a.c.reg.OwnHead()
@@ -168,11 +170,12 @@ func (a *announcer) signAll(recs []registry.Record) {
 	each.Wait()
 }
 
-// contestEvery bounds how often we begin anew because somebody else speaks as us: twins of one id would outbid each
-// other.
+// contestEvery is the least time between two new incarnations that a contest causes: otherwise twins with one id would
+// outbid each other without pause.
 const contestEvery = 5 * time.Second
 
-// mindContest begins anew when somebody was heard speaking as us: ourselves, before an old disk came back, most likely.
+// mindContest begins a new incarnation if another process has published records under our id: most likely ourselves,
+// before an old copy of the disk was restored.
 func (a *announcer) mindContest() {
 	if a.yields.Load() {
 		return
@@ -195,10 +198,10 @@ func (a *announcer) mindContest() {
 	}
 }
 
-// Yield has this member no longer outbid somebody else who speaks as it does, or with on false do so again.
+// Yield(true) stops this member from outbidding another process that publishes under its id; Yield(false) resumes it.
 func (c *Cluster) Yield(on bool) { c.announcer.yields.Store(on) }
 
-// BeginAnew tells all that this member has anew, in an incarnation that is at least as great as the one given.
+// BeginAnew announces everything that this member has in a new incarnation, which is at least atLeast.
 func (c *Cluster) BeginAnew(atLeast uint64) error {
 	c.announcer.writer.Lock()
 	defer c.announcer.writer.Unlock()
@@ -208,7 +211,7 @@ func (c *Cluster) BeginAnew(atLeast uint64) error {
 	return c.announcer.beginIncarnation(mine, atLeast)
 }
 
-// beginEmpty announces that this member has nothing, where nobody has begun.
+// beginEmpty announces that this member has nothing, unless it has begun already.
 func (a *announcer) beginEmpty() error {
 	a.writer.Lock()
 	defer a.writer.Unlock()
@@ -218,7 +221,7 @@ func (a *announcer) beginEmpty() error {
 	return a.beginIncarnation(nil, 0)
 }
 
-// run writes what is announced, and begins anew when somebody else speaks as us.
+// run writes announcements, and answers contests by another process with our id.
 func (a *announcer) run(ctx context.Context, l *loop) {
 	for {
 		select {
@@ -232,7 +235,7 @@ func (a *announcer) run(ctx context.Context, l *loop) {
 	}
 }
 
-// broadcastAnnounced broadcasts what we announced, coalesced, and no faster than Rate.
+// broadcastAnnounced broadcasts our announcements, coalesced, and no faster than Rate.
 func (a *announcer) broadcastAnnounced(ctx context.Context, l *loop) {
 	for {
 		select {
@@ -258,7 +261,7 @@ func (a *announcer) flushNow() {
 	for _, r := range runs {
 		size += r.Size()
 	}
-	burst := time.Now().Add(-time.Second) // a second's worth may go at once
+	burst := time.Now().Add(-time.Second) // one second's worth may be sent at once
 	if a.budget.Before(burst) {
 		a.budget = burst
 	}
@@ -266,7 +269,8 @@ func (a *announcer) flushNow() {
 	a.c.mu.Unlock()
 	bodies := make([][]byte, len(runs))
 	for i, r := range runs {
-		if a.c.o.Sign != nil && !r.Proven() { // it tells of more than is in it, which no record shows
+		// the run covers versions without a record in it, so only a signed head proves it
+		if a.c.o.Sign != nil && !r.Proven() {
 			r.Head = a.signHead(true)
 		}
 		bodies[i] = registry.EncodeUpdate(r)

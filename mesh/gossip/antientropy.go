@@ -12,14 +12,14 @@ import (
 	"github.com/soukhq/souk/internal/wait"
 )
 
-// antiEntropy pulls from other members what this one lacks.
+// antiEntropy pulls records that this member lacks from other members.
 type antiEntropy struct {
 	c      *Cluster
 	puller Puller
-	wake   chan struct{} // there is a sign of a difference
+	wake   chan struct{} // something hints at a difference
 }
 
-// pullDifferences pulls differences: when there is a sign of one, and now and then without.
+// pullDifferences pulls from a member whenever something hints at a difference, and at intervals without a hint.
 func (e *antiEntropy) pullDifferences(ctx context.Context, l *loop) {
 	every := time.NewTimer(jitter(e.c.o.Knobs.Sync))
 	defer every.Stop()
@@ -32,7 +32,7 @@ func (e *antiEntropy) pullDifferences(ctx context.Context, l *loop) {
 			regular = true
 			every.Reset(jitter(e.c.o.Knobs.Sync))
 		case <-e.wake:
-			if wait.For(ctx, jitter(e.c.o.Knobs.Settle)) != nil { // it may mend itself
+			if wait.For(ctx, jitter(e.c.o.Knobs.Settle)) != nil { // the difference may resolve itself
 				return
 			}
 		}
@@ -42,7 +42,8 @@ func (e *antiEntropy) pullDifferences(ctx context.Context, l *loop) {
 	}
 }
 
-// pickMember picks a member to pull from: one that has something else, the owner of something that we lack, or anybody.
+// pickMember picks a member to pull from: one whose hash differs from ours, the owner of records that we lack, or any
+// member.
 func (e *antiEntropy) pickMember(regular bool) (cluster.Member, bool) {
 	anybody, ok := e.c.members.anyMember()
 	if !ok {
@@ -65,8 +66,8 @@ func (e *antiEntropy) pickMember(regular bool) (cluster.Member, bool) {
 	return anybody, regular || owners < int(e.c.members.count.Load()-1)/2
 }
 
-// PullFrom learns all that a member knows which is heard, be it suspected: one that was late with an answer to a probe
-// is not gone, and an answer to a client waits for what it knows.
+// PullFrom pulls everything that a member knows, also from a suspected one: a member that answered a probe late is not
+// gone, and a client's answer waits for its records.
 func (c *Cluster) PullFrom(ctx context.Context, id cluster.WorkerID) error {
 	m, known := c.members.get(id)
 	if !known || !m.Heard() {
@@ -79,7 +80,7 @@ func (c *Cluster) PullFrom(ctx context.Context, id cluster.WorkerID) error {
 	return err
 }
 
-// pullFrom pulls all that a member knows and we do not.
+// pullFrom pulls everything that a member knows and we do not.
 func (e *antiEntropy) pullFrom(ctx context.Context, m cluster.Member) {
 	ctx, cancel := context.WithTimeout(ctx, pullTimeout)
 	defer cancel()

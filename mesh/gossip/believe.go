@@ -13,8 +13,8 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
-// refusals counts what came and was not believed, and remembers the heads that were verified a moment ago: each update
-// of a worker carries one, and they rarely change.
+// refusals counts messages and records that failed verification, and caches the heads verified in the last minute: each
+// update of a worker carries a head, and heads rarely change.
 type refusals struct {
 	mu     sync.Mutex
 	counts map[string]int64
@@ -24,7 +24,7 @@ type refusals struct {
 const (
 	maxHeads  = 4096
 	headsLast = time.Minute
-	maxCodes  = 32 // of refusals; more are counted together
+	maxCodes  = 32 // different codes counted; further ones are counted as "other"
 )
 
 func (r *refusals) countRefusal(err error) {
@@ -33,7 +33,7 @@ func (r *refusals) countRefusal(err error) {
 	}
 	code := string(fault.CodeOf(err))
 	if f, ok := errors.AsType[*fault.Error](errors.Unwrap(err)); ok && code == "bad_signature" {
-		code = string(f.Code) // why it is none
+		code = string(f.Code) // the reason why the signature is bad
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -68,7 +68,7 @@ func (r *refusals) rememberHead(head [sha256.Size]byte, now time.Time) {
 	r.heads[head] = now
 }
 
-// verifyDelta returns what of a delta is to be believed, and the first refusal; what is refused is counted. It is called
+// verifyDelta returns the part of a delta that passes verification, and the first refusal; it counts refusals. Call it
 // without the lock.
 func (c *Cluster) verifyDelta(d registry.Delta) (registry.Delta, error) {
 	if c.o.Verify == nil {
@@ -79,7 +79,7 @@ func (c *Cluster) verifyDelta(d registry.Delta) (registry.Delta, error) {
 	return kept, err
 }
 
-// verifyOnce is Options.Verify, which pays for the same head once a minute.
+// verifyOnce is Options.Verify with a cache: it verifies the same head at most once a minute.
 func (c *Cluster) verifyOnce(by cluster.WorkerID, signed, sig []byte) error {
 	if !bytes.HasPrefix(signed, []byte(registry.HeadPrefix)) {
 		return c.o.Verify(by, signed, sig)

@@ -17,22 +17,23 @@ import (
 	"github.com/soukhq/souk/internal/strangers"
 )
 
-// Cluster is one member's gossip. New builds it, Run runs it; all methods may be called from anywhere, before Run too.
+// Cluster is one member's gossip. New builds it, Run runs it; all methods may be called from any goroutine, and before
+// Run.
 //
-// Its locks, outermost first: writer (who writes records of our own; held over signatures and the disk), mu (the
-// registry; held for work in memory), and those of membership, roots, outbox, tree, keeper and signal, inside which
-// no other is taken. What memberlist calls takes these last alone.
+// Its locks, outermost first: writer (serializes writing our own records; held during signing and disk writes), mu (the
+// registry; held for work in memory), and those of membership, roots, outbox, tree, keeper and signal; code that holds
+// one of these takes no further lock. Callbacks of memberlist take only locks of this last group.
 type Cluster struct {
 	o        Options
 	net      *transport
 	seal     atomic.Pointer[sealer]
 	ring     *memberlist.Keyring // nil: nothing is encrypted
-	keys     atomic.Int64        // the generation of the keys
+	keys     atomic.Int64        // generation of the gossip keys
 	keeper   *keeper
 	members  *membership
 	refusals refusals
 	roots    roots
-	odd      *slog.Logger // takes what anybody can cause
+	odd      *slog.Logger // rate-limited log for events that strangers can cause
 
 	announcer     *announcer
 	dissemination *dissemination
@@ -40,13 +41,13 @@ type Cluster struct {
 	upkeep        *upkeep
 
 	moved  *signal   // raised when anything changes: records, objects, members
-	before addresses // of the members as an earlier life saved them; never changed
+	before addresses // the members' addresses as saved before this process started; never changed
 
-	ml      *memberlist.Memberlist // set when ready is closed
+	ml      *memberlist.Memberlist // set before ready is closed
 	ready   chan struct{}
 	leaving atomic.Bool
 	met     sync.Once
-	contact chan struct{} // closed when another member has first told whom it knows
+	contact chan struct{} // closed when another member has first sent its member list
 	loops   [loopCount]loop
 
 	mu      sync.Mutex
@@ -55,7 +56,7 @@ type Cluster struct {
 	cache
 }
 
-// New takes the sockets and reads what was saved. Begin comes next, then Run.
+// New opens the sockets and reads the saved files. Call Begin next, then Run.
 func New(o Options) (*Cluster, error) {
 	if err := o.check(); err != nil {
 		return nil, err
@@ -88,7 +89,7 @@ func New(o Options) (*Cluster, error) {
 	c.keys.Store(int64(o.KeysGeneration))
 	ro := o.Registry
 	if ro.FirstIndex == 0 {
-		ro.FirstIndex = uint64(time.Now().UnixMicro()) // beyond any index of an earlier life
+		ro.FirstIndex = uint64(time.Now().UnixMicro()) // greater than any index of an earlier process
 	}
 	ro.Signed = o.Verify != nil
 	c.reg = registry.New(o.Self, ro)
@@ -102,7 +103,7 @@ func New(o Options) (*Cluster, error) {
 	return c, nil
 }
 
-// restoreObjects takes in the objects that were kept.
+// restoreObjects merges the saved objects into the registry.
 func (c *Cluster) restoreObjects(d *disk) {
 	kept, refused := c.verifyDelta(registry.Delta{Objects: d.objects})
 	d.objects = nil
@@ -129,14 +130,14 @@ func (c *Cluster) memberlistConfig() *memberlist.Config {
 	conf.SuspicionMult, conf.SuspicionMaxTimeoutMult, conf.RetransmitMult = k.Suspicion, k.SuspicionMax, k.Retransmit
 	conf.GossipInterval, conf.GossipNodes, conf.PushPullInterval = k.Gossip, k.Fanout, k.PushPull
 	conf.TCPTimeout, conf.DeadNodeReclaimTime = 3*time.Second, time.Nanosecond
-	// Then the dead are forgotten, as memberlist has it too, and whoever is alive all the same is heard again: a death
-	// that was forged with the greatest incarnation there is cannot be outbid.
+	// After this time memberlist forgets dead members and hears those again that are alive after all. Without it, a
+	// forged death with the greatest possible incarnation could never be refuted.
 	conf.GossipToTheDeadTime = k.PushPull
 	conf.EnableCompression, conf.HandoffQueueDepth, conf.UDPBufferSize = false, inboxSize, packetSize
 	return conf
 }
 
-// Run carries on until ctx ends. It does not say goodbye: see Leave.
+// Run runs the gossip until ctx ends. It sends no goodbye: see Leave.
 func (c *Cluster) Run(ctx context.Context) error {
 	defer func() { _ = c.net.Shutdown() }()
 	if err := c.announcer.beginEmpty(); err != nil {
@@ -170,13 +171,13 @@ func (c *Cluster) Run(ctx context.Context) error {
 // Ready is closed when the member can join others.
 func (c *Cluster) Ready() <-chan struct{} { return c.ready }
 
-// Contact is closed when another member has told whom it knows, for the first time.
+// Contact is closed when another member has sent its member list for the first time.
 func (c *Cluster) Contact() <-chan struct{} { return c.contact }
 
-// Alone reports whether nobody is known who could be another member.
+// Alone reports whether this member knows no other: none was saved, and Options.Peers is empty.
 func (c *Cluster) Alone() bool { return len(c.before.Gossip) == 0 && len(c.o.Peers) == 0 }
 
-// Join makes us a member of the cluster that the addresses belong to. One that answers is enough.
+// Join joins the cluster that the addresses belong to. One address that answers is enough.
 func (c *Cluster) Join(ctx context.Context, addrs []string) error {
 	select {
 	case <-c.ready:
@@ -192,8 +193,8 @@ func (c *Cluster) Join(ctx context.Context, addrs []string) error {
 	return nil
 }
 
-// Exchange has another member, by chance, and this one tell each other who the members are, and where: memberlist does
-// so by itself only every half minute. It does nothing where nobody is known to be alive.
+// Exchange exchanges member lists with one random member; memberlist does so by itself only every half minute. It does
+// nothing if no other member is known to be alive.
 func (c *Cluster) Exchange(ctx context.Context) error {
 	addr := c.members.anyPeer()
 	if addr == "" {
@@ -202,7 +203,7 @@ func (c *Cluster) Exchange(ctx context.Context) error {
 	return c.Join(ctx, []string{addr})
 }
 
-// Leave tells the others that this member goes on purpose, so that they need not find out.
+// Leave announces that this member leaves on purpose, so that the others need not detect it.
 func (c *Cluster) Leave(ctx context.Context) error {
 	select {
 	case <-c.ready:
@@ -233,7 +234,8 @@ func (c *Cluster) afterChange() {
 
 func newWake() chan struct{} { return make(chan struct{}, 1) }
 
-// wakeLoop wakes a loop; one that was woken already looks at everything.
+// wakeLoop wakes a loop. If a wake-up is pending already, it does nothing: the loop then handles everything that is
+// new.
 func wakeLoop(ch chan struct{}) {
 	select {
 	case ch <- struct{}{}:
@@ -244,13 +246,13 @@ func wakeLoop(ch chan struct{}) {
 // Root returns one hash of all that this member knows: two members with one root know the same.
 func (c *Cluster) Root() uint64 { return c.roots.now.Load() }
 
-// Stats counts what this member has moved since it began.
+// Stats counts this member's traffic since it began.
 type Stats struct {
 	Sent     int64 `json:"sent_bytes"` // in packets and streams
 	Received int64 `json:"received_bytes"`
-	Dropped  int64 `json:"dropped"` // broadcasts that came while too many waited
-	Queued   int   `json:"queued"`  // packets of broadcasts that are not acknowledged
-	// what came and was not believed, by why
+	Dropped  int64 `json:"dropped"` // broadcasts dropped because the inbox was full
+	Queued   int   `json:"queued"`  // broadcast packets not acknowledged yet
+	// messages and records refused, by error code
 	Refused map[string]int64 `json:"refused,omitempty"`
 
 	Broadcast broadcast.Stats `json:"broadcast"`

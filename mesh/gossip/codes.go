@@ -11,7 +11,7 @@ const (
 	codeGossipKey      fault.Code = "gossip_key"      // the key of gossip cannot be used
 	codeGossipOptions  fault.Code = "gossip_options"  // the options of gossip are wrong
 	codeJoin           fault.Code = "join"            // no member answers at the addresses to join
-	codeLeave          fault.Code = "leave"           // the goodbye may not have reached anybody
+	codeLeave          fault.Code = "leave"           // the other members may not have received the goodbye
 	codeObjectsDamaged fault.Code = "objects_damaged" // the file of the cluster's objects is damaged
-	codeRecord         fault.Code = "record"          // the record cannot be told
+	codeRecord         fault.Code = "record"          // the record cannot be encoded
 )

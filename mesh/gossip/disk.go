@@ -21,16 +21,16 @@ const (
 	ObjectsFile = "objects"
 )
 
-// saved is the file members.json: how to find the others after a restart, and what incarnation we have used.
+// saved is the content of members.json: the addresses of the other members, and the last incarnation that we used.
 type saved struct {
 	Incarnation uint64 `json:"incarnation"`
 	addresses
 }
 
-// addresses are where members were last known to be, by their ids.
+// addresses are the last known addresses of members, by id.
 type addresses struct {
 	Gossip map[cluster.WorkerID]string `json:"members"`
-	Calls  map[cluster.WorkerID]string `json:"calls,omitempty"` // see cluster.Member.API
+	Calls  map[cluster.WorkerID]string `json:"calls,omitempty"` // API addresses; see cluster.Member.API
 }
 
 func newAddresses() addresses {
@@ -46,15 +46,15 @@ func (a addresses) set(id cluster.WorkerID, gossip, call string) {
 	}
 }
 
-// disk keeps members.json, and the file objects: one frame after another of length, checksum and object, newer ones
-// last. Without a directory it keeps nothing.
+// disk keeps the files members.json and objects. The file objects is a sequence of frames (length, checksum, object); a
+// newer version of an object stands further back. Without a directory it keeps nothing.
 type disk struct {
-	saved   saved // as read at the beginning
+	saved   saved // as read at start
 	dir     string
 	file    *os.File
 	size    int64
-	live    int64             // bytes of the file that count, when it was last written whole
-	objects []registry.Object // as read at the beginning
+	live    int64             // bytes of the file just after it was last rewritten
+	objects []registry.Object // as read at start
 }
 
 const maxFrame = registry.MaxPayload + 4096
@@ -80,7 +80,7 @@ func (d *disk) openFiles() error {
 		return err
 	}
 	if err := json.Unmarshal(raw, &d.saved); err != nil {
-		d.saved = saved{} // the others, once found, will tell both again
+		d.saved = saved{} // other members, once found, supply the addresses and our incarnation again
 	}
 	if raw, err = os.ReadFile(filepath.Join(d.dir, ObjectsFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -113,14 +113,14 @@ func (d *disk) openFiles() error {
 	return d.rewriteObjects(d.objects)
 }
 
-// wholeFrame reports whether b begins with a frame that was written whole. None is empty.
+// wholeFrame reports whether b begins with a completely written frame. An empty frame does not count.
 func wholeFrame(b []byte) bool {
 	n := binary.BigEndian.Uint32(b)
 	return n > 0 && n <= maxFrame && int(n) <= len(b)-8 &&
 		crc32.ChecksumIEEE(b[8:8+n]) == binary.BigEndian.Uint32(b[4:])
 }
 
-// hasWholeFrame reports whether a frame that was written whole begins anywhere in b.
+// hasWholeFrame reports whether a completely written frame begins anywhere in b.
 func hasWholeFrame(b []byte) bool {
 	for ; len(b) > 8; b = b[1:] {
 		if wholeFrame(b) {
@@ -130,7 +130,7 @@ func hasWholeFrame(b []byte) bool {
 	return false
 }
 
-// rewriteObjects makes the file of objects anew, with these alone.
+// rewriteObjects replaces the file of objects by one that holds only objs.
 func (d *disk) rewriteObjects(objs []registry.Object) error {
 	if d.dir == "" {
 		return nil
@@ -161,7 +161,7 @@ func appendFrame(b []byte, o registry.Object) []byte {
 	return append(b, x...)
 }
 
-// appendObjects writes objects behind the others, to the platter when sync is set.
+// appendObjects appends objects to the file, and syncs it if sync is set.
 func (d *disk) appendObjects(sync bool, objs ...registry.Object) error {
 	if d.file == nil || len(objs) == 0 {
 		return nil
@@ -175,7 +175,7 @@ func (d *disk) appendObjects(sync bool, objs ...registry.Object) error {
 		err = d.file.Sync()
 	}
 	if err != nil {
-		_ = d.file.Truncate(d.size) // half a frame would hide what comes after it
+		_ = d.file.Truncate(d.size) // half a frame would hide later frames
 		return fault.Wrap(err, fault.Unavailable, fault.CodeDisk,
 			"%s %s is not kept: the disk does not take it", objs[0].Kind, objs[0].Key)
 	}
@@ -183,7 +183,7 @@ func (d *disk) appendObjects(sync bool, objs ...registry.Object) error {
 	return nil
 }
 
-// needsRewrite reports whether most of the file is of the past.
+// needsRewrite reports whether most of the file is outdated versions.
 func (d *disk) needsRewrite() bool { return d.file != nil && d.size > 2*d.live+(1<<20) }
 
 // writeMembers replaces members.json.

@@ -10,12 +10,12 @@ import (
 	"github.com/soukhq/souk/core/broadcast"
 )
 
-// dissemination brings changes to all members and takes in those of others: it drives package broadcast.
+// dissemination sends our changes to all members and receives theirs, by way of package broadcast.
 type dissemination struct {
 	c       *Cluster
-	inbox   chan []byte   // packets that came
-	resends chan struct{} // something may have to be sent again
-	dropped atomic.Int64  // packets that came while too many waited
+	inbox   chan []byte   // received packets
+	resends chan struct{} // a packet may need resending
+	dropped atomic.Int64  // received packets dropped because inbox was full
 
 	mu  sync.Mutex // held for work in memory alone
 	out *broadcast.Spreader
@@ -28,7 +28,8 @@ func newDissemination(c *Cluster) *dissemination {
 		out: broadcast.New(o, rng)}
 }
 
-// withSpreader calls f with the spreader, which knows the members as they are now, and returns what is to be sent then.
+// withSpreader updates the spreader's list of members, calls f with it, and returns the packets and acknowledgements to
+// send.
 func (d *dissemination) withSpreader(f func(*broadcast.Spreader)) ([]broadcast.Packet, []broadcast.Ack) {
 	ring := d.c.members.currentRing()
 	d.mu.Lock()
@@ -38,26 +39,26 @@ func (d *dissemination) withSpreader(f func(*broadcast.Spreader)) ([]broadcast.P
 	return d.out.Flush(time.Now())
 }
 
-// nextResend returns when something must be sent again.
+// nextResend returns when the next packet must be resent.
 func (d *dissemination) nextResend() (time.Time, bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.out.Next()
 }
 
-// spreadStats returns the counts, and how many packets are not acknowledged.
+// spreadStats returns the counts, and the number of packets not acknowledged yet.
 func (d *dissemination) spreadStats() (broadcast.Stats, int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.out.Stats(), d.out.InFlight()
 }
 
-// changeAndSend changes the tree and sends what follows.
+// changeAndSend calls f with the spreader and sends the packets that result.
 func (d *dissemination) changeAndSend(f func(*broadcast.Spreader)) {
 	packets, acks := d.withSpreader(f)
 	for _, p := range packets {
 		if n := d.c.members.nodeOf(p.To); n != nil {
-			_ = d.c.ml.SendBestEffort(n, p.Encode()) // it is sent again when nobody acknowledges it
+			_ = d.c.ml.SendBestEffort(n, p.Encode()) // lost packets are resent for lack of an acknowledgement
 		}
 	}
 	for _, a := range acks {
@@ -70,11 +71,11 @@ func (d *dissemination) changeAndSend(f func(*broadcast.Spreader)) {
 	}
 }
 
-// publishBodies tells all others, as soon as there can be others.
+// publishBodies broadcasts bodies to all other members. Before the member is ready it does nothing.
 func (d *dissemination) publishBodies(bodies ...[]byte) {
 	select {
 	case <-d.c.ready:
-	default: // whoever we join will pull it
+	default: // the members that we join will pull the records
 		return
 	}
 	if len(bodies) == 0 || d.c.members.count.Load() < 2 {
@@ -87,7 +88,7 @@ func (d *dissemination) publishBodies(bodies ...[]byte) {
 	})
 }
 
-// resendUnacked sends again what nobody acknowledged.
+// resendUnacked resends packets that were not acknowledged.
 func (d *dissemination) resendUnacked(ctx context.Context, l *loop) {
 	due := time.NewTimer(time.Hour)
 	defer due.Stop()

@@ -1,19 +1,19 @@
-// Package gossip keeps a registry the same on every member of a cluster. hashicorp/memberlist is the carrier: it finds
-// members, notices which are gone, and moves packets. What the packets say, and what of it is believed, is decided by
-// package registry.
+// Package gossip keeps a registry the same on every member of a cluster. It uses hashicorp/memberlist to find members,
+// to notice which are gone, and to move packets. Package registry defines the content of the packets and decides which
+// of it to believe.
 //
 // Three ways lead to one state, from fast to certain:
 //
-//   - What a worker changes is coalesced for some milliseconds and goes to all others along a tree, once to each: see
+//   - A worker's changes are coalesced for some milliseconds and go to all others along a tree, once to each: see
 //     package broadcast.
-//   - Every answer to a probe carries the hash of the answerer's registry. When it is not ours, and does not become ours
-//     at once, we pull the difference from it.
+//   - Every answer to a probe carries the hash of the answerer's registry. If it differs from ours, and ours does not
+//     catch up at once, we pull the difference from the answerer.
 //   - At long intervals members pull from each other anyway.
 //
-// A change that was lost on the first way is so found on the second, within about a probe interval, at 8 bytes a probe.
+// A change that the first way lost is found by the second within about a probe interval, at a cost of 8 bytes a probe.
 //
-// What probes need has locks of its own, held for work in memory alone: neither the disk nor a signature delays an
-// answer.
+// The state that probes need has its own locks, held only for work in memory: neither the disk nor a signature delays
+// an answer.
 //
-// Nothing here is asked before a worker acts. A Cluster that knows nobody answers for itself.
+// No worker waits for gossip before it acts. A Cluster that knows no other member works alone.
 package gossip

@@ -5,43 +5,43 @@ import (
 	"github.com/soukhq/souk/core/registry"
 )
 
-// Feed collects which workers and machines of the registry have changed since its reader last took them. What changes
-// several times meanwhile is taken once, as it is then, so a feed holds at most one entry for each thing and its
-// reader never has to begin anew. This worker's own records are not in it.
+// Feed collects which workers and machines of the registry have changed since its reader last called Take. Several
+// changes of one thing are returned once, in its latest state, so a feed holds at most one entry for each thing and its
+// reader never has to start over. This worker's own records are not in it.
 type Feed struct {
 	c       *Cluster
 	waiting []thing
 	in      map[thing]bool
 }
 
-// thing names a record: of a worker where machine is "".
+// thing names a record: a machine's, or the worker's own if machine is "".
 type thing struct {
 	owner   cluster.WorkerID
 	machine string
 }
 
-// News is what a feed had.
+// News is what Take returns.
 type News struct {
 	Workers  []WorkerNews
 	Machines []MachineNews
-	More     bool // take again
+	More     bool // more changes wait: call Take again
 }
 
 // WorkerNews is a worker whose record has changed.
 type WorkerNews struct {
 	ID          cluster.WorkerID
-	Record      *cluster.Record // nil: there is none any more
+	Record      *cluster.Record // nil: the worker has no record any more
 	Incarnation uint64          // of the worker's records in the registry
 }
 
-// MachineNews is what one worker tells of one machine.
+// MachineNews is a machine whose record by one worker has changed.
 type MachineNews struct {
 	Owner   cluster.WorkerID
 	ID      string
-	Machine *Machine // nil: it tells nothing of it any more
+	Machine *Machine // nil: the worker has no record of the machine any more
 }
 
-// Feed makes a feed. All that is known already counts as changed.
+// Feed makes a feed. It starts with all records known so far as changed.
 func (c *Cluster) Feed() *Feed {
 	f := &Feed{c: c, in: map[thing]bool{}}
 	c.mu.Lock()
@@ -58,7 +58,7 @@ func (c *Cluster) Feed() *Feed {
 	return f
 }
 
-// Take returns what has changed, up to most things. Wait for Cluster.Moved when it has nothing.
+// Take returns at most most changes. If there are none, wait for Cluster.Moved before the next call.
 func (f *Feed) Take(most int) (n News) {
 	c := f.c
 	c.mu.Lock()
@@ -88,7 +88,7 @@ func (f *Feed) Take(most int) (n News) {
 	return n
 }
 
-// addThing is called with the cluster's lock.
+// addThing notes a change. The caller holds the cluster's lock.
 func (f *Feed) addThing(x thing) {
 	if x.owner != f.c.o.Self && !f.in[x] {
 		f.in[x] = true
@@ -96,7 +96,7 @@ func (f *Feed) addThing(x thing) {
 	}
 }
 
-// notifyFeeds tells the feeds that a record has changed, or is gone. It is called with the lock.
+// notifyFeeds enters a changed or deleted record in all feeds. The caller holds the lock.
 func (c *Cluster) notifyFeeds(kind registry.Kind, owner cluster.WorkerID, key string) {
 	x := thing{owner: owner}
 	switch kind {

@@ -9,7 +9,7 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
-// storage is what a keeper writes to: disk.
+// storage is what a keeper writes to; disk implements it.
 type storage interface {
 	appendObjects(sync bool, objs ...registry.Object) error
 	rewriteObjects(objs []registry.Object) error
@@ -18,42 +18,42 @@ type storage interface {
 	close() error
 }
 
-// keeper writes what outlives the process, one write after another, in a goroutine that lives while there is
-// something to write. Callers hand over, and wait where they need to know; what comes during a write shares the next
-// one and its fsync. It takes no lock of the Cluster's but in the function given to compact, so nobody who holds one
-// waits for the disk.
+// keeper writes the state that survives the process, one batch after another, in a goroutine that runs only while there
+// is something to write. Callers add to the next batch, and wait only if they need the result; all additions during a
+// write share the next write and its fsync. It takes no lock of the Cluster except inside the function given to
+// compactObjects or renewObjects, so no holder of such a lock waits for the disk.
 type keeper struct {
 	storage storage
 	log     *slog.Logger
-	idle    sync.WaitGroup // of the goroutine
+	idle    sync.WaitGroup // waits for run to end
 
 	mu      sync.Mutex
-	saved   saved // as last written or about to be
+	saved   saved // as last written, or as the next write will write it
 	waiting batch
 	writing bool
 	closed  bool
 }
 
-// batch is what one turn of the keeper writes.
+// batch is one write of the keeper.
 type batch struct {
 	objects []registry.Object
 	sync    bool
-	saved   bool                     // members.json is written
-	all     func() []registry.Object // not nil: the file of objects is made anew from these when it has grown,
-	whole   bool                     // or in any case
+	saved   bool                     // write members.json
+	all     func() []registry.Object // not nil: rewrite the file of objects with these, if it has grown
+	whole   bool                     // rewrite it in any case
 	done    []chan<- error
-	unheard bool // somebody does not wait for the outcome, which is logged then
+	unheard bool // some caller does not read the outcome, so an error is logged
 }
 
-// maxWaiting bounds the objects that nobody waits for while the disk does not move. What is beyond is found in the
-// registry when the file is made anew.
+// maxWaiting bounds the waiting objects of callers that do not wait, while the disk hangs. Beyond it the file is
+// rewritten from the registry instead.
 const maxWaiting = 1024
 
 func newKeeper(s storage, was saved, log *slog.Logger) *keeper {
 	return &keeper{storage: s, log: log, saved: was}
 }
 
-// addToBatch adds to what is written next. It waits for nothing; the channel tells when that is done.
+// addToBatch adds to the next write. It does not block; the channel receives the outcome of that write.
 func (k *keeper) addToBatch(add func(*batch)) <-chan error {
 	done := make(chan error, 1)
 	k.mu.Lock()
@@ -72,13 +72,14 @@ func (k *keeper) addToBatch(add func(*batch)) <-chan error {
 	return done
 }
 
-// putObject keeps an object, and returns when it is on the platter.
+// putObject writes an object, and returns when it is synced.
 func (k *keeper) putObject(o registry.Object) error {
 	return <-k.addToBatch(func(b *batch) { b.objects, b.sync = append(b.objects, o), true })
 }
 
-// keepObjects hands over objects that others wrote. Who wrote them has them on disk; they are synced here too, though
-// nobody waits for that, for a host that lost its power must know its tokens and apps before it has heard of anybody.
+// keepObjects queues objects that other members wrote. Their writers have them on disk already; we sync them too,
+// without a caller waiting, because a host that lost power must know its tokens and apps before it reaches another
+// member.
 func (k *keeper) keepObjects(objs []registry.Object, all func() []registry.Object) {
 	if len(objs) == 0 {
 		return
@@ -93,29 +94,29 @@ func (k *keeper) keepObjects(objs []registry.Object, all func() []registry.Objec
 	})
 }
 
-// compactObjects makes the file of objects anew when most of it is of the past.
+// compactObjects rewrites the file of objects if most of it is outdated.
 func (k *keeper) compactObjects(all func() []registry.Object) {
 	k.addToBatch(func(b *batch) { b.all, b.unheard = all, true })
 }
 
-// renewObjects makes the file of objects anew: it has some that are not believed.
+// renewObjects rewrites the file of objects, to drop objects that failed verification.
 func (k *keeper) renewObjects(all func() []registry.Object) {
 	k.addToBatch(func(b *batch) { b.all, b.whole, b.unheard = all, true, true })
 }
 
-// keepIncarnation notes an incarnation, and returns when that is on the platter: before it is used.
+// keepIncarnation writes an incarnation, and returns when it is synced. Call it before the incarnation is used.
 func (k *keeper) keepIncarnation(incarnation uint64) error {
 	return <-k.addToBatch(func(b *batch) { k.saved.Incarnation, b.saved = incarnation, true })
 }
 
-// lastIncarnation returns the last one begun.
+// lastIncarnation returns the last incarnation begun.
 func (k *keeper) lastIncarnation() uint64 {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.saved.Incarnation
 }
 
-// saveMembers saves who the others are.
+// saveMembers saves the addresses of the other members.
 func (k *keeper) saveMembers(a addresses) error {
 	return <-k.addToBatch(func(b *batch) { k.saved.addresses, b.saved = a, true })
 }
@@ -156,7 +157,7 @@ func (k *keeper) writeBatch(b batch, s saved) error {
 	return errors.Join(errs...)
 }
 
-// close waits for what is being written and takes nothing more.
+// close refuses further additions, finishes the queued writes and closes the storage.
 func (k *keeper) close() error {
 	k.mu.Lock()
 	k.closed = true

@@ -12,14 +12,15 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
-// tellTime bounds how long the others' hearing of something is waited for.
+// tellTime bounds the wait until a change of keys reaches others, and each network step of Knock.
 const tellTime = 2 * time.Second
 
-// SetKeys changes the keys while the member runs: the first one encrypts from now on, all of them decrypt, and others
-// do no more. The others hear which generation of keys this member has (Member.Keys). It is for a cluster that is
-// encrypted.
+// SetKeys changes the keys while the member runs: the first key encrypts from now on, all keys decrypt, and keys not in
+// the list are removed. Others learn this member's generation of keys (Member.Keys). It fails in a cluster without
+// encryption.
 //
-// Who changes a key must see that everybody can read it before anybody writes with it; see package pki's GossipKeys.
+// The caller must make sure that every member can decrypt with a key before any member encrypts with it; see package
+// pki's GossipKeys.
 func (c *Cluster) SetKeys(generation int, keys [][]byte) error {
 	if c.ring == nil || len(keys) == 0 {
 		return fault.New(fault.Precondition, codeGossipKey, "gossip that is not encrypted has no keys to change")
@@ -37,7 +38,7 @@ func (c *Cluster) SetKeys(generation int, keys [][]byte) error {
 		return fault.Wrap(err, fault.Internal, codeGossipKey, "a gossip key that was just installed is not there")
 	}
 	old := slices.Clone(c.ring.GetKeys())
-	// from the end: memberlist's RemoveKey shifts what readers may be looking at
+	// in reverse: memberlist's RemoveKey shifts the slice that readers may be iterating over
 	for _, k := range slices.Backward(old) {
 		if !slices.ContainsFunc(keys, func(x []byte) bool { return bytes.Equal(x, k) }) {
 			if err := c.ring.RemoveKey(k); err != nil {
@@ -50,11 +51,11 @@ func (c *Cluster) SetKeys(generation int, keys [][]byte) error {
 	c.keys.Store(int64(generation))
 	select {
 	case <-c.ready:
-		// That the news did not reach anybody yet is no error: memberlist repeats it with its full exchanges.
+		// A timeout here is no error: memberlist repeats the update with its full exchanges.
 		if err := c.ml.UpdateNode(tellTime); err != nil {
 			c.o.Log.Debug("the others may not have heard yet which keys of gossip this member has", "err", err)
 		}
-	default: // it is told when the member begins
+	default: // the generation is sent when the member begins
 	}
 	return nil
 }
@@ -62,8 +63,8 @@ func (c *Cluster) SetKeys(generation int, keys [][]byte) error {
 // Keys returns the generation of the keys that this member has.
 func (c *Cluster) Keys() int { return int(c.keys.Load()) }
 
-// Knock reports whether the gossip at an address answers who has a key, and nothing else of a member. It tells nothing
-// there and becomes no member. An error says that nobody was there to answer.
+// Knock reports whether the gossip at an address answers a holder of key. It sends no data to that member and does not
+// join it. An error means that the address did not answer at all.
 func Knock(ctx context.Context, addr string, key []byte) (answered bool, err error) {
 	s, err := newSealer([][]byte{key})
 	if err != nil {
@@ -80,6 +81,7 @@ func Knock(ctx context.Context, addr string, key []byte) (answered bool, err err
 		return false, fault.Wrap(err, fault.Unavailable, fault.CodeUnreachable,
 			"the gossip at %s takes no question", addr)
 	}
-	_, err = io.ReadFull(conn, make([]byte, 1)) // it is closed, or silent, to whose question it cannot open
+	// a member that cannot decrypt the question closes the connection or stays silent
+	_, err = io.ReadFull(conn, make([]byte, 1))
 	return err == nil, nil
 }

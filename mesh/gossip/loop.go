@@ -9,15 +9,15 @@ import (
 
 const loopCount = 8
 
-// loop is one of our own goroutines, as the watchdog sees it.
+// loop is one of our own goroutines, observed by the watchdog.
 type loop struct {
 	name   string
-	busy   atomic.Int64 // since when it does one thing, in Unix nanoseconds; 0: it waits
+	busy   atomic.Int64 // start of the current turn in Unix nanoseconds; 0: the loop is idle
 	warned bool
 }
 
-// runGuarded runs one turn of a loop. A turn that panics is one that something odd was sent for: it is dropped, the
-// loop goes on.
+// runGuarded runs one turn of a loop. If the turn panics, most likely over a malformed message, the turn is dropped and
+// the loop goes on.
 func (l *loop) runGuarded(f func(), o Options) {
 	l.busy.Store(time.Now().UnixNano())
 	defer func() {

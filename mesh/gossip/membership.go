@@ -25,50 +25,50 @@ type meta struct {
 	Capability int           `json:"c,omitempty"`
 	Build      cluster.Build `json:"b,omitzero"`
 	Keys       int           `json:"k,omitempty"`
-	Leaving    bool          `json:"l,omitempty"` // memberlist knows who left, and does not tell
+	Leaving    bool          `json:"l,omitempty"` // memberlist knows that a member left, but does not report it
 }
 
 func (m meta) encode() []byte {
 	raw, err := json.Marshal(m)
 	if err != nil {
-		panic(err) // strings and a number
+		panic(err) // cannot happen: meta holds only strings and numbers
 	}
 	return raw
 }
 
-// seen is a member with what we need to reach it.
+// seen is a member, with its memberlist node.
 type seen struct {
 	cluster.Member
 	node *memberlist.Node
 }
 
-// membership is who the members are and what is believed of each. Its lock is held for work in memory alone, and
-// inside it nothing is called but the hooks, which only wake others: memberlist tells and asks here while it holds
-// its own locks.
+// membership holds the members and their believed states. Its lock is held only for work in memory, and under it
+// nothing is called except the hooks, which only wake goroutines: memberlist calls into here while it holds its own
+// locks.
 type membership struct {
 	self  cluster.WorkerID
 	hooks hooks
-	count atomic.Int64                        // of members that can be told something, ourselves among them
-	hosts atomic.Pointer[map[netip.Addr]bool] // where members are, or were
-	// of what is believed: whoever made something of it looks whether that is still so
+	count atomic.Int64                        // reachable members, ourselves included
+	hosts atomic.Pointer[map[netip.Addr]bool] // addresses where members are, or last were
+	// increased with every change of the members, so that cached results can be checked
 	turns atomic.Uint64
-	heard atomic.Pointer[time.Time] // when another member last answered us, or we began
+	heard atomic.Pointer[time.Time] // when another member last answered us; at first, when we began
 
 	mu      sync.Mutex
 	all     map[cluster.WorkerID]*seen
-	peers   []*seen         // those that can be told something, by id
-	ring    *broadcast.Ring // of those that take part in the tree, ourselves among them; nil when it must be made anew
+	peers   []*seen         // reachable members, by id
+	ring    *broadcast.Ring // members of the broadcast tree, ourselves included; nil: it must be rebuilt
 	facts   factRing
-	saved   addresses // of members that were saved, those not met since among them
+	saved   addresses // saved addresses, also of members not met since the start
 	unsaved bool
 }
 
-// hooks are told what happens to the members. None may wait or call back.
+// hooks are called when members change. They must not block or call back.
 type hooks struct {
-	changed func() // anything
-	joined  func() // somebody is alive that may know what we do not
-	unknown func() // somebody was not known before
-	suspect func() // somebody is suspected
+	changed func() // any change
+	joined  func() // a member is alive that may have records that we lack
+	unknown func() // a new member
+	suspect func() // a member became suspect
 }
 
 func newMembership(self cluster.WorkerID, saved addresses, h hooks) *membership {
@@ -80,7 +80,7 @@ func newMembership(self cluster.WorkerID, saved addresses, h hooks) *membership 
 	return s
 }
 
-// listHosts lists anew where the members are. It is called with the lock.
+// listHosts rebuilds hosts. The caller holds the lock.
 func (s *membership) listHosts() {
 	hosts := make(map[netip.Addr]bool, len(s.all)+len(s.saved.Gossip))
 	add := func(addr string) {
@@ -102,11 +102,11 @@ func (s *membership) listHosts() {
 // isAt reports whether a member is at an address.
 func (s *membership) isAt(a netip.Addr) bool { return (*s.hosts.Load())[a] }
 
-// noteState takes in what memberlist says of a member.
+// noteState records a state that memberlist reports for a member.
 func (s *membership) noteState(n *memberlist.Node, state cluster.MemberState) {
 	var m meta
 	if err := json.Unmarshal(n.Meta, &m); err != nil {
-		m = meta{} // unreadable: it is a member all the same
+		m = meta{} // unreadable meta: it still counts as a member
 	}
 	id := cluster.WorkerID(n.Name)
 	if state == cluster.MemberDead && m.Leaving {
@@ -133,10 +133,10 @@ func (s *membership) noteState(n *memberlist.Node, state cluster.MemberState) {
 	s.hooks.changed()
 }
 
-// listPeers lists anew who can be told something. Those longest gone are forgotten beyond the bound. It is called
-// with the lock.
+// listPeers rebuilds peers and hosts. Beyond maxGone, it forgets the member that has been gone longest. The caller
+// holds the lock.
 func (s *membership) listPeers() {
-	s.peers = nil // whoever holds the old list goes on with it
+	s.peers = nil // a new slice: readers may still hold the old one
 	var gone []*seen
 	for _, m := range s.all {
 		switch {
@@ -172,7 +172,7 @@ func (s *membership) currentRing() *broadcast.Ring {
 	return s.ring
 }
 
-// nodeOf returns how memberlist reaches a member that can be told something; nil if there is none.
+// nodeOf returns memberlist's node of a reachable member, else nil.
 func (s *membership) nodeOf(id cluster.WorkerID) *memberlist.Node {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -182,7 +182,7 @@ func (s *membership) nodeOf(id cluster.WorkerID) *memberlist.Node {
 	return nil
 }
 
-// noteSuspicion notes a suspicion of ours. Alive is noted by the next answer.
+// noteSuspicion records that we suspect a member. The member's next answer ends the suspicion.
 func (s *membership) noteSuspicion(id cluster.WorkerID) {
 	s.mu.Lock()
 	m := s.all[id]
@@ -216,8 +216,8 @@ func (s *membership) noteAnswer(id cluster.WorkerID, rtt time.Duration) {
 	}
 }
 
-// absolveSuspects takes for alive whom we have suspected for longer than any suspicion lasts: it has told others that
-// it lives.
+// absolveSuspects marks members as alive that we have suspected for longer than any suspicion lasts: they have refuted
+// it towards other members.
 func (s *membership) absolveSuspects(now time.Time, patience time.Duration) {
 	s.mu.Lock()
 	news := false
@@ -233,14 +233,14 @@ func (s *membership) absolveSuspects(now time.Time, patience time.Duration) {
 	}
 }
 
-// changeState is called with the lock.
+// changeState sets a member's state and records the fact. The caller holds the lock.
 func (s *membership) changeState(m *seen, state cluster.MemberState) {
 	m.State, m.Since = state, time.Now()
 	s.facts.add(Fact{Member: m.ID, State: state, At: m.Since})
 	s.turns.Add(1)
 }
 
-// anySuspect returns one of the members that we suspect, by chance; nil if there is none.
+// anySuspect returns a random suspected member, nil if there is none.
 func (s *membership) anySuspect() (out *memberlist.Node) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -255,7 +255,7 @@ func (s *membership) anySuspect() (out *memberlist.Node) {
 	return out
 }
 
-// anyMember returns one of them.
+// anyMember returns a random reachable member.
 func (s *membership) anyMember() (cluster.Member, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -275,7 +275,7 @@ func (s *membership) get(id cluster.WorkerID) (cluster.Member, bool) {
 	return cluster.Member{}, false
 }
 
-// list returns all members known, those that are gone among them, by id.
+// list returns all known members, also those that are gone, by id.
 func (s *membership) list() []cluster.Member {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -298,8 +298,8 @@ func (s *membership) forgetMember(id cluster.WorkerID) {
 	s.hooks.changed()
 }
 
-// toSave returns how the members can be found after a restart, when that has changed since it was last asked for: those
-// that are known, and those that were saved and not met since.
+// toSave returns the addresses to save: those of known members, and saved ones of members not met since the start.
+// changed is false if they have not changed since the last call.
 func (s *membership) toSave() (all addresses, changed bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -321,7 +321,7 @@ func (s *membership) toSave() (all addresses, changed bool) {
 	return out, true
 }
 
-// anyPeer returns the address of a member that is alive; "": there is none.
+// anyPeer returns the gossip address of a random reachable member, "" if there is none.
 func (s *membership) anyPeer() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -331,16 +331,16 @@ func (s *membership) anyPeer() string {
 	return s.peers[rand.IntN(len(s.peers))].Addr
 }
 
-// notSaved says that what toSave returned is not on disk.
+// notSaved notes that the result of toSave could not be written.
 func (s *membership) notSaved() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.unsaved = true
 }
 
-// lostAddresses returns the addresses to try, in a random order: of members that are gone, and of those that were saved
-// and have not been met since. The latter may know us as alive from before our restart: they would not look for us.
-// seeds may be the way to a part of the cluster that we never met.
+// lostAddresses returns addresses to try, in random order: of dead members, and of saved members not met since the
+// start. The latter may still take us for alive from before our restart, and so would not look for us. seeds are added
+// at times, always if no member is reachable: they may lead to a part of the cluster that we never met.
 func (s *membership) lostAddresses(self string, seeds []string) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -368,7 +368,7 @@ func (s *membership) lostAddresses(self string, seeds []string) []string {
 	return out
 }
 
-// factsSince returns the facts after an index, as far as they are still known.
+// factsSince returns the facts after an index that are still kept.
 func (s *membership) factsSince(after uint64) (out []Fact) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -380,23 +380,23 @@ func (s *membership) factsSince(after uint64) (out []Fact) {
 	return out
 }
 
-// MemberAt reports whether a member is at an address, or was when it was last heard of.
+// MemberAt reports whether an address is a member's current or last known address.
 func (c *Cluster) MemberAt(a netip.Addr) bool { return c.members.isAt(a) }
 
-// Members returns all members known, those that are gone among them, by id.
+// Members returns all known members, also those that are gone, by id.
 func (c *Cluster) Members() []cluster.Member { return c.members.list() }
 
 // Member returns what is known of one member.
 func (c *Cluster) Member(id cluster.WorkerID) (cluster.Member, bool) { return c.members.get(id) }
 
-// Facts returns the changes after an index, as far as they are still known.
+// Facts returns the changes after an index that are still kept.
 func (c *Cluster) Facts(after uint64) []Fact { return c.members.factsSince(after) }
 
-// Silent returns for how long no other member has answered us, by the monotonic clock, and since we began at most.
+// Silent returns the time since another member last answered us, or since we began, by the monotonic clock.
 func (c *Cluster) Silent() time.Duration { return time.Since(*c.members.heard.Load()) }
 
-// Expected returns the members of whose records nothing is known here yet: those that an earlier life of this one
-// saved, and those that are members now. They may have anything.
+// Expected returns the members that we have no records of yet: those saved before this process started, and current
+// ones. Any of them may own records that matter.
 func (c *Cluster) Expected() []cluster.WorkerID {
 	ids := slices.Collect(maps.Keys(c.before.Gossip))
 	for _, m := range c.members.list() {
@@ -413,10 +413,10 @@ func (c *Cluster) Expected() []cluster.WorkerID {
 	})
 }
 
-// CalledBefore returns where a member was called in an earlier life of this one; "" is that it is not known.
+// CalledBefore returns a member's API address as saved before this process started, "" if it is unknown.
 func (c *Cluster) CalledBefore(id cluster.WorkerID) string { return c.before.Calls[id] }
 
-// Fact is a change of what is believed of a member.
+// Fact is a change of a member's believed state.
 type Fact struct {
 	Index  uint64              `json:"index"`
 	Member cluster.WorkerID    `json:"member"`

@@ -6,11 +6,11 @@ import (
 	"github.com/soukhq/souk/core/registry"
 )
 
-// Objects are what any member may write: apps, policies, cordons. They are on disk here before Put returns, and with
-// the others shortly after. Secrets belong in them only encrypted: carriers read everything.
+// Objects are records that any member may write: apps, policies, cordons. They are on this member's disk before Put
+// returns, and reach the others shortly after. Put secrets in them only encrypted: every member can read every object.
 type Objects struct{ c *Cluster }
 
-// Objects returns them.
+// Objects returns the cluster's objects.
 func (c *Cluster) Objects() Objects { return Objects{c} }
 
 // Put writes a whole object. schema is the version of the payload's shape.
@@ -25,14 +25,14 @@ func (o Objects) Put(kind registry.Kind, key string, schema uint32, payload []by
 	return o.writeObject(x)
 }
 
-// MayAdd says why this member cannot write n more objects of a kind; nil: it can.
+// MayAdd returns why this member cannot write n more objects of a kind, nil if it can.
 func (o Objects) MayAdd(kind registry.Kind, n int) error {
 	o.c.mu.Lock()
 	defer o.c.mu.Unlock()
 	return o.c.reg.MayAdd(kind, n)
 }
 
-// Delete writes that an object is gone.
+// Delete writes an object's deletion.
 func (o Objects) Delete(kind registry.Kind, key string) error {
 	c := o.c
 	c.mu.Lock()
@@ -44,8 +44,8 @@ func (o Objects) Delete(kind registry.Kind, key string) error {
 	return err
 }
 
-// Amend writes an object anew that says the same in another way. It is only just newer than what it was made of, so
-// whoever has changed the object meanwhile wins.
+// Amend writes an object in another encoding with the same meaning. Its stamp is only just newer than the old one, so a
+// concurrent change of the object wins.
 func (o Objects) Amend(old registry.Object, payload []byte) error {
 	old.Stamp.Count++
 	old.Stamp.Writer, old.Payload, old.Sig = o.c.o.Self, payload, nil
@@ -53,7 +53,7 @@ func (o Objects) Amend(old registry.Object, payload []byte) error {
 	return err
 }
 
-// writeObject signs a draft, takes it in, waits until it is on the platter, and tells the others.
+// writeObject signs a draft, applies it, waits until it is synced, and broadcasts it.
 func (o Objects) writeObject(x registry.Object) (registry.Object, error) {
 	c := o.c
 	if c.o.May != nil {
@@ -74,12 +74,12 @@ func (o Objects) writeObject(x registry.Object) (registry.Object, error) {
 	}
 	if raw := registry.EncodeDelta(registry.Delta{Objects: []registry.Object{x}}); len(raw) <= messageSize {
 		c.dissemination.publishBodies(raw)
-	} // a larger one is pulled: the answer to the next probe shows that there is something
+	} // members pull a larger one: the next probe shows that the hashes differ
 	return x, nil
 }
 
-// Adopt has this member stand in for an object that somebody else wrote, whose signature will not be believed much
-// longer. It stays what it was, and any later write of it wins.
+// Adopt signs an object anew with this member's key, because the signature of its writer is about to become invalid.
+// The content stays the same, and any later write wins.
 func (o Objects) Adopt(x registry.Object) error {
 	x.Stamp.Count++
 	x.Stamp.Writer = o.c.o.Self
@@ -94,7 +94,7 @@ func (o Objects) Get(kind registry.Kind, key string) (registry.Object, bool) {
 	return o.c.reg.Object(kind, key)
 }
 
-// Newest returns what was last written of an object, also that it is gone.
+// Newest returns the last version of an object, also if that is a deletion.
 func (o Objects) Newest(kind registry.Kind, key string) (registry.Object, bool) {
 	o.c.mu.Lock()
 	defer o.c.mu.Unlock()
@@ -115,10 +115,10 @@ func (o Objects) All(kind registry.Kind) []registry.Object {
 	return o.c.reg.Objects(kind, true)
 }
 
-// keepObjects has objects that others wrote kept on disk, without waiting for it.
+// keepObjects queues other members' objects for the disk, without waiting.
 func (c *Cluster) keepObjects(objs []registry.Object) { c.keeper.keepObjects(objs, c.allObjects) }
 
-// allObjects returns what the file of objects should have.
+// allObjects returns the objects that belong in the file of objects.
 func (c *Cluster) allObjects() []registry.Object {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -10,69 +10,73 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
-// Puller asks a member for what we lack: one question, one answer. The wire gives one over mTLS; without it the
-// gossip's own is used, sealed with the gossip key. The answer is believed to be member's.
+// Puller asks a member for records that we lack: one question, one answer. Package wire implements it over mTLS;
+// without it, gossip uses its own Puller, sealed with the gossip key. The answer is taken to come from that member.
 type Puller interface {
 	Pull(ctx context.Context, member cluster.Member, d registry.Digest) (registry.Delta, error)
 }
 
-// Options says what a member is to be.
+// Options configure a member.
 type Options struct {
 	Self        cluster.WorkerID
-	Incarnation uint64        // at least; what was saved in Dir and what others remember of us may make it greater
+	Incarnation uint64        // the least to use; a number saved in Dir or known to other members may raise it
 	Role        string        // "worker", "gateway"
 	API         string        // address of the member's API, as others reach it
-	Capability  int           // the dated number of what it speaks
-	Build       cluster.Build // that the others are told
+	Capability  int           // the dated number of the member's protocol
+	Build       cluster.Build // announced to the others
 	Bind        string        // host:port for packets and streams; port 0 takes a free one
 	Advertise   string        // host:port as others reach it; "": as bound
-	// of 16, 24 or 32 bytes; the first encrypts, all decrypt. Empty: nothing is encrypted; see SetKeys
+	// AES keys of 16, 24 or 32 bytes; the first encrypts, all decrypt. Empty: gossip is not encrypted. See SetKeys.
 	Keys [][]byte
 
-	KeysGeneration int // of Keys; others are told it
+	KeysGeneration int // generation of Keys; announced to the others
 
-	Dir      string   // where members and objects are kept over restarts; "": nowhere
-	Peers    []string // host:port of members to join at the beginning, beside those that are saved
+	Dir      string   // keeps members and objects over restarts; "": nothing is kept
+	Peers    []string // host:port of members to join at start, besides the saved ones
 	Knobs    Knobs
-	Puller   Puller                        // nil: our own
+	Puller   Puller                        // nil: gossip's own
 	Sign     func(signed []byte) []byte    // is called from several goroutines at once
-	Verify   registry.Verify               // where it is set, nothing is believed that is not signed
-	May      func(x registry.Object) error // says why this member may not write an object; nil: it may
+	Verify   registry.Verify               // not nil: unsigned records are rejected
+	May      func(x registry.Object) error // returns why this member may not write an object; nil: it may
 	Registry registry.Options
 	Log      *slog.Logger // nil: silent
-	// Conflict is told that somebody is alive with our name at another address, and where its API is. It must not wait.
+	// Conflict is called when a live process has our name at another address; api is the address of its API. It must
+	// not block.
 	Conflict func(addr, api string)
-	Stuck    func(consumer string, since time.Duration) // a consumer or a loop does not move; nil: only logged
+	// called when a consumer or a loop hangs; nil: it is only logged
+	Stuck func(consumer string, since time.Duration)
 }
 
 // Knobs are the times and amounts of the protocol.
 type Knobs struct {
 	Probe        time.Duration // between probes of one member after another
-	ProbeTimeout time.Duration // until other members are asked to probe as well
-	Indirect     int           // how many of them
-	Suspicion    int           // multiplier of the time from suspicion to death; see memberlist.Config
+	ProbeTimeout time.Duration // until other members are asked to probe
+	Indirect     int           // how many members are asked
+	// multiplier of the time from suspicion to death; this and SuspicionMax: see memberlist.Config
+	Suspicion    int
 	SuspicionMax int
-	Reprobe      time.Duration // between questions to members that we suspect
-	Retransmit   int           // multiplier of how often members repeat what memberlist itself tells
-	Gossip       time.Duration // between repetitions
-	Push         int           // members that one member passes a change on to
-	// the shortest that an acknowledgement of a change is waited for; slower round trips make it longer
+	Reprobe      time.Duration // between our own probes of suspected members
+	Retransmit   int           // multiplier of how often members repeat memberlist's own messages
+	Gossip       time.Duration // between the repetitions
+	Push         int           // members that each member passes a change on to
+	// the least wait for the acknowledgement of a change; slower round trips lengthen it
 	Patience   time.Duration
-	Fanout     int           // members told by each repetition
+	Fanout     int           // members that each repetition goes to
 	PushPull   time.Duration // between memberlist's own full exchanges
-	Sync       time.Duration // between pulls that have no occasion
-	Settle     time.Duration // how long a difference may mend itself before it is pulled
-	Flush      time.Duration // for how long changes are coalesced
-	Rate       int           // bytes a second that we begin to broadcast; what is beyond waits and is coalesced
-	Reconnect  time.Duration // between tries to reach a member that is gone
-	Save       time.Duration // between savings of the members, when they changed
-	StuckAfter time.Duration // until a consumer that does not read counts as stuck
-	// Lost is how long a member is not heard until what it had is taken for lost, where nobody says another time.
+	Sync       time.Duration // between pulls without a hint of a difference
+	Settle     time.Duration // how long to wait before a pull, as the difference may resolve itself
+	Flush      time.Duration // how long changes are coalesced
+	Rate       int           // bytes a second of our own broadcasts; more waits and is coalesced
+	Reconnect  time.Duration // between attempts to reach a member that is gone
+	Save       time.Duration // between writes of changed members
+	StuckAfter time.Duration // until a consumer that does not read counts as hanging
+	// Lost is how long a member must be unreachable before its machines count as lost, where no other time is
+	// configured.
 	Lost time.Duration
 }
 
-// LAN returns the defaults. A dead worker is noticed by all within 3 s up to some thousand members: memberlist's
-// suspicion lasts longer the more there are, by the logarithm, and the pace leaves room for that. See
+// LAN returns the defaults. Up to some thousand members, all of them notice a dead worker within 3 s: memberlist's
+// suspicion time grows with the logarithm of the cluster's size, and the defaults leave room for that. See
 // docs/decisions/0010-registry.md.
 func LAN() Knobs {
 	return Knobs{Probe: 170 * time.Millisecond, ProbeTimeout: 80 * time.Millisecond, Indirect: 6, Suspicion: 3,
@@ -83,8 +87,8 @@ func LAN() Knobs {
 		StuckAfter: 10 * time.Second, Lost: 3 * time.Second}
 }
 
-// WAN returns the pace for members that answer late: over slow links, or many on a host with few cores. A probe may
-// take half a second, a third of which LAN allows. A death is noticed in 3 to 7 s by some hundred members.
+// WAN returns knobs for members that answer late: over slow links, or many on a host with few cores. A probe may take
+// half a second, three times as long as with LAN. A death is noticed in 3 to 7 s by some hundred members.
 func WAN() Knobs {
 	k := LAN()
 	k.Probe, k.ProbeTimeout, k.Gossip, k.Reprobe = 500*time.Millisecond, 250*time.Millisecond, 200*time.Millisecond,
@@ -93,25 +97,24 @@ func WAN() Knobs {
 	return k
 }
 
-// Paces are the names of the settings that can be chosen. All members of a cluster should have one: each judges by
-// its own.
+// Paces are the selectable knobs by name. All members of a cluster should use the same: each judges by its own.
 var Paces = map[string]func() Knobs{"lan": LAN, "wan": WAN} //nolint:gochecknoglobals // a constant
 
-// The bounds of a member.
+// Limits of a member.
 const (
-	inboxSize   = 4096 // broadcasts that wait to be taken in; more are dropped and found by a pull
+	inboxSize   = 4096 // received broadcasts waiting; more are dropped and found by a pull
 	packetSize  = 1400 // bytes of a packet
-	messageSize = 1150 // bytes of a broadcast: a packet less memberlist's and the cipher's
+	messageSize = 1150 // bytes of a broadcast: a packet less the overhead of memberlist and encryption
 	spreadSize  = 1280 // bytes of the broadcasts in one packet
-	takeMost    = 64   // packets of broadcasts taken in at once
+	takeMost    = 64   // packets merged at once
 	pullSize    = 256 << 10
-	pullRounds  = 64   // questions of one exchange
-	maxGone     = 1024 // members remembered that are gone
-	maxAnswers  = 64   // questions of members that are answered at once
-	maxLarge    = 32   // streams of more than smallStream bytes that are read at once
+	pullRounds  = 64   // questions of one pull
+	maxGone     = 1024 // members remembered after they are gone
+	maxAnswers  = 64   // other members' questions answered at once
+	maxLarge    = 32   // streams of more than smallStream bytes read at once
 	smallStream = 64 << 10
-	firstTime   = time.Second // for the first byte of a stream
-	newsRuns    = 4           // packets of one flush; what does not fit is pulled
+	firstTime   = time.Second // to wait for the first byte of a stream
+	newsRuns    = 4           // packets of one flush; members pull the rest
 	pullTimeout = 10 * time.Second
 )
 

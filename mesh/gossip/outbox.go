@@ -8,14 +8,14 @@ import (
 	"github.com/soukhq/souk/core/registry"
 )
 
-// announcement is a record of ours that is to be told.
+// announcement is a record of ours to publish.
 type announcement struct {
 	kind    registry.Kind
 	key     string
 	schema  uint32
-	payload []byte // nil: the thing is gone
-	// came is the thing as it came, where it is gone before that was written. Both are written then: who had it made
-	// knows it without our word, and is to hear that it is gone.
+	payload []byte // nil: the record is deleted
+	// came is the creation of the thing, if it was deleted before the creation was written. Both are then written: the
+	// client that created it knows of it without our announcement, and must learn of the deletion.
 	came *announcement
 }
 
@@ -24,13 +24,13 @@ type recordKey struct {
 	key  string
 }
 
-// outbox is what this worker has announced and the announcer has not written yet: of each record the newest, and of a
-// thing that has come and gone meanwhile that it came, too. Announcing waits for neither a signature nor the registry.
+// outbox holds the announcements that the announcer has not written yet: the newest of each record, and the creation of
+// a thing that was created and deleted meanwhile. Announcing waits for neither a signature nor the registry.
 type outbox struct {
 	mu      sync.Mutex
-	said    cluster.Record // as last announced
+	said    cluster.Record // the worker's record as last announced
 	waiting map[recordKey]announcement
-	order   []recordKey // in which they were first announced
+	order   []recordKey // in order of first announcement
 }
 
 func (b *outbox) putAnnouncement(a announcement) {
@@ -40,7 +40,7 @@ func (b *outbox) putAnnouncement(a announcement) {
 	b.enterAnnouncement(k, a)
 }
 
-// enterAnnouncement is called with the lock.
+// enterAnnouncement replaces a waiting announcement of the record by a. The caller holds the lock.
 func (b *outbox) enterAnnouncement(k recordKey, a announcement) {
 	old, waits := b.waiting[k]
 	switch {
@@ -57,7 +57,7 @@ func (b *outbox) enterAnnouncement(k recordKey, a announcement) {
 	b.waiting[k] = a
 }
 
-// putWorker enters the worker's record, unless it says what the last one said.
+// putWorker enters the worker's record, unless only its time and version differ from the last one.
 func (b *outbox) putWorker(w cluster.Record, payload []byte) (news bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -85,7 +85,7 @@ func (b *outbox) takeAll() (out []announcement) {
 	return out
 }
 
-// beginAnew empties the outbox: all is told anew, with this worker's record among it.
+// beginAnew empties the outbox, because Begin announces everything; said is this worker's record in it.
 func (b *outbox) beginAnew(said cluster.Record) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -17,8 +17,8 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
-// pullByte is the first of our own streams. Memberlist's begin with 10 (encrypted), 9 (compressed), 244 (labelled) or
-// less than 16.
+// pullByte is the first byte of our own streams. Memberlist's streams begin with 10 (encrypted), 9 (compressed), 244
+// (labelled) or less than 16.
 const pullByte = 0xa5
 
 // sealer encrypts and authenticates frames with the gossip keys.
@@ -40,8 +40,8 @@ func newSealer(keys [][]byte) (*sealer, error) {
 	return s, nil
 }
 
-// writeFrame sends one frame: its length, a nonce, and the sealed text. what keeps a question from being taken for an
-// answer.
+// writeFrame sends head and one frame: its length, a nonce, and the encrypted text. what is authenticated with the
+// text, so that a question cannot be replayed as an answer.
 func (s *sealer) writeFrame(w io.Writer, head []byte, what string, text []byte) error {
 	body := text
 	if len(s.ciphers) > 0 {
@@ -66,7 +66,7 @@ func (s *sealer) readFrame(r io.Reader, what string) ([]byte, error) {
 		return nil, fault.New(fault.Invalid, fault.CodeFrame,
 			"a frame of %d bytes is more than the %d allowed", n, 4*registry.MaxDelta)
 	}
-	var come bytes.Buffer // grows with what comes: anybody can name a length
+	var come bytes.Buffer // grows as bytes arrive: a stranger can claim any length
 	if _, err := io.CopyN(&come, r, int64(n)); err != nil {
 		return nil, err
 	}
@@ -91,7 +91,7 @@ const (
 	answer   = "souk pull answer 1"
 )
 
-// Pull is our own Puller: one connection for one question.
+// pullDelta asks one question over one connection.
 func (t *transport) pullDelta(ctx context.Context, s *sealer, addr string, d registry.Digest) (registry.Delta, error) {
 	conn, err := t.DialTimeout(addr, pullTimeout)
 	if err != nil {
@@ -140,7 +140,7 @@ func (c *Cluster) servePull(conn net.Conn) {
 	}
 }
 
-// Answer returns what an asker lacks, by its digest. The wire calls it for members that ask over mTLS.
+// Answer returns what the sender of a digest lacks. Package wire calls it for members that ask over mTLS.
 func (c *Cluster) Answer(d registry.Digest) registry.Delta {
 	c.mu.Lock()
 	defer c.mu.Unlock()

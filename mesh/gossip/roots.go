@@ -9,20 +9,20 @@ import (
 	"github.com/soukhq/souk/cluster"
 )
 
-// roots compares the hash of our registry with those that others answer probes with. Its lock is held for a few
-// instructions, so a probe's answer waits for nobody.
+// roots compares our registry's hash with the hashes that others send in answers to probes. Its lock is held only for a
+// few instructions, so the answer to a probe is never delayed.
 type roots struct {
 	now atomic.Uint64 // our hash
 
 	mu     sync.Mutex
-	recent [32]uint64 // hashes that we had lately, the present one among them
+	recent [32]uint64 // our recent hashes, including the current one
 	at     int
-	other  cluster.WorkerID // who was seen to have something else
-	theirs uint64           // and its hash
-	agreed time.Time        // when a member was last seen to have what we have, or its difference was taken in
+	other  cluster.WorkerID // a member whose hash differed
+	theirs uint64           // that member's hash
+	agreed time.Time        // when a member last had our hash, or a difference was merged
 }
 
-// setOwnRoot notes our hash.
+// setOwnRoot records our hash.
 func (r *roots) setOwnRoot(root uint64) {
 	if root == r.now.Load() {
 		return
@@ -34,8 +34,8 @@ func (r *roots) setOwnRoot(root uint64) {
 	r.recent[r.at] = root
 }
 
-// noteRoot notes that a member had this hash a moment ago, and reports whether that is a sign of something that we
-// lack: one that we had lately is behind us, not before.
+// noteRoot records a hash that a member just sent, and reports whether we may lack something. A hash that we had
+// recently means that the member is behind us.
 func (r *roots) noteRoot(id cluster.WorkerID, root uint64) (differs bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -50,7 +50,7 @@ func (r *roots) noteRoot(id cluster.WorkerID, root uint64) (differs bool) {
 	return true
 }
 
-// takeDifferingMember returns who was seen to have something else that we have not had since, and forgets it.
+// takeDifferingMember returns a member whose hash differed, unless we have had that hash since, and forgets it.
 func (r *roots) takeDifferingMember() (id cluster.WorkerID, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -58,21 +58,21 @@ func (r *roots) takeDifferingMember() (id cluster.WorkerID, ok bool) {
 	return id, id != "" && !slices.Contains(r.recent[:], r.theirs)
 }
 
-// noteAgreement notes that a difference was taken in.
+// noteAgreement records that a difference was merged.
 func (r *roots) noteAgreement() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.agreed = time.Now()
 }
 
-// agreedAt returns when somebody was last seen to have what we have.
+// agreedAt returns when we were last known to agree with a member.
 func (r *roots) agreedAt() time.Time {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.agreed
 }
 
-// signal wakes all who wait for a change.
+// signal wakes all goroutines that wait for a change.
 type signal struct {
 	mu sync.Mutex
 	ch chan struct{}

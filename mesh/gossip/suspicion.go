@@ -8,18 +8,18 @@ import (
 	"github.com/soukhq/souk/cluster"
 )
 
-// suspected is memberlist's one way of telling a suspicion of ours: its log. TestMemberlistTellsOfASuspicion fails
-// when a version of memberlist says it otherwise.
+// suspected matches the log line in which memberlist reports a suspicion; memberlist has no other way.
+// TestMemberlistTellsOfASuspicion fails if a version of memberlist changes the line.
 var suspected = sync.OnceValue(func() *regexp.Regexp { //nolint:gochecknoglobals // a constant
 	return regexp.MustCompile(`^\[INFO\] memberlist: Suspect (\S+) has failed`)
 })
 
-// logWriter takes memberlist's log to ours, and its suspicions to the members.
+// logWriter forwards memberlist's log to ours, and its suspicions to the membership.
 type logWriter struct{ c *Cluster }
 
 func (w logWriter) Write(line []byte) (int, error) {
 	text := bytes.TrimSpace(line)
-	if i := bytes.IndexByte(text, '['); i > 0 { // after the time, of which ours has one, too
+	if i := bytes.IndexByte(text, '['); i > 0 { // skip memberlist's time: our log adds its own
 		text = text[i:]
 	}
 	if m := suspected().FindSubmatch(text); m != nil {

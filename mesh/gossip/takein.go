@@ -8,14 +8,14 @@ import (
 	"github.com/soukhq/souk/core/registry"
 )
 
-// arrival is a message that came.
+// arrival is a received message.
 type arrival struct {
 	broadcast.Message
 	delta registry.Delta
-	good  bool // it is to be passed on
+	good  bool // verified, or verified before: it may be relayed
 }
 
-// takeIn merges broadcasts, and passes them on.
+// takeIn merges received broadcasts and relays them.
 func (d *dissemination) takeIn(ctx context.Context, l *loop) {
 	for {
 		select {
@@ -27,8 +27,8 @@ func (d *dissemination) takeIn(ctx context.Context, l *loop) {
 	}
 }
 
-// receiveBroadcast merges a broadcast and all that wait behind it, and passes on what is good, in as few packets as
-// hold it. What it decodes and verifies it does before it takes the registry's lock.
+// receiveBroadcast merges a broadcast and those queued behind it, and relays the good ones, in as few packets as
+// possible. It decodes and verifies before it takes the registry's lock.
 func (d *dissemination) receiveBroadcast(raw []byte) {
 	arrivals := d.receivePacket(raw)
 	for i := range arrivals {
@@ -51,7 +51,8 @@ func (d *dissemination) receiveBroadcast(raw []byte) {
 			d.c.keepObjects(a.delta.Objects)
 		}
 	}
-	if news || d.c.reg.Root() != d.c.roots.now.Load() { // an update may say only that something is complete
+	// an update without new records may still show that we have all of them
+	if news || d.c.reg.Root() != d.c.roots.now.Load() {
 		d.c.afterChange()
 	} else if d.c.reg.Contested() > 0 {
 		wakeLoop(d.c.announcer.contests)
@@ -64,7 +65,7 @@ func (d *dissemination) receiveBroadcast(raw []byte) {
 	}
 }
 
-// receivePacket decodes a packet and all that wait behind it, acknowledges them, and returns what is to be judged.
+// receivePacket decodes a packet and those queued behind it, acknowledges them, and returns the messages to judge.
 func (d *dissemination) receivePacket(raw []byte) (out []arrival) {
 	d.changeAndSend(func(s *broadcast.Spreader) {
 		for taken := 1; raw != nil; taken++ {
@@ -96,7 +97,7 @@ func (d *dissemination) openPacket(s *broadcast.Spreader, raw []byte) (out []arr
 	return out
 }
 
-// judgeArrival decodes and verifies a message, if it was not judged before.
+// judgeArrival decodes and verifies a message, unless it was verified before.
 func (d *dissemination) judgeArrival(a *arrival) {
 	if a.good {
 		return
@@ -112,7 +113,7 @@ func (d *dissemination) judgeArrival(a *arrival) {
 	a.delta, a.good = delta, true
 }
 
-// passOn relays what is good over the tree.
+// passOn relays the good messages over the tree.
 func (d *dissemination) passOn(arrivals []arrival) {
 	d.changeAndSend(func(s *broadcast.Spreader) {
 		for _, a := range arrivals {
@@ -123,7 +124,7 @@ func (d *dissemination) passOn(arrivals []arrival) {
 	})
 }
 
-// decodeBroadcast reads what publish sent: an update, or a delta.
+// decodeBroadcast decodes what publishBodies sent: an update, or a delta.
 func decodeBroadcast(raw []byte) (registry.Delta, error) {
 	if run, err := registry.DecodeUpdate(raw); err == nil {
 		return registry.Delta{Updates: []registry.Update{run}}, nil

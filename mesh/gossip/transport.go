@@ -15,8 +15,8 @@ import (
 	"github.com/soukhq/souk/internal/strangers"
 )
 
-// transport is memberlist's, with one buffer for all packets where memberlist's own allocates 64 KiB for each, with
-// bounds on connections, and with our own streams beside memberlist's on one port.
+// transport is a memberlist transport that reads all packets into one buffer (memberlist's own allocates 64 KiB for
+// each), bounds connections, and serves our own streams beside memberlist's on one port.
 type transport struct {
 	udp       packetConn
 	tcp       net.Listener
@@ -24,17 +24,17 @@ type transport struct {
 	advertise netip.AddrPort
 	packets   chan *memberlist.Packet
 	streams   chan net.Conn
-	pulls     func(net.Conn) // serves one of our own streams behind its first byte, and closes it
+	pulls     func(net.Conn) // serves one of our own streams after its first byte, and closes it
 	member    func(netip.Addr) bool
-	halls     [2]hall       // for those who connect: for strangers' addresses, and for members'
-	answers   chan struct{} // holds those that are under way
+	halls     [2]hall       // places for incoming connections: from strangers' addresses, and from members'
+	answers   chan struct{} // a semaphore for answers in progress
 	stop      chan struct{}
 	once      sync.Once
 	done      sync.WaitGroup
 	sent, got atomic.Int64 // bytes in packets and streams
 }
 
-// packetConn is what the transport needs of a UDP socket.
+// packetConn is the part of a UDP socket that the transport uses.
 type packetConn interface {
 	ReadFromUDPAddrPort(b []byte) (n int, from netip.AddrPort, err error)
 	WriteToUDPAddrPort(b []byte, to netip.AddrPort) (int, error)
@@ -43,12 +43,12 @@ type packetConn interface {
 
 var _ memberlist.NodeAwareTransport = (*transport)(nil)
 
-// listenTransport takes the sockets. start begins to read them.
+// listenTransport opens the sockets. startReading begins to read them.
 func listenTransport(bind, advertise string) (*transport, error) {
 	at, err := net.ResolveTCPAddr("tcp", bind)
 	var tcp *net.TCPListener
 	var udp *net.UDPConn
-	for range 10 { // a free TCP port may be taken for UDP
+	for range 10 { // the free TCP port may be in use for UDP
 		if err != nil {
 			break
 		}
@@ -77,7 +77,7 @@ func listenTransport(bind, advertise string) (*transport, error) {
 		}
 		return nil, fault.Wrap(err, fault.Unavailable, codeGossipBind, "gossip cannot listen at %s", bind)
 	}
-	_ = udp.SetReadBuffer(4 << 20) // as much as the kernel gives
+	_ = udp.SetReadBuffer(4 << 20) // the kernel caps it at its own limit
 	dial := func(addr string, timeout time.Duration) (net.Conn, error) {
 		return net.DialTimeout("tcp", addr, timeout)
 	}
@@ -86,14 +86,13 @@ func listenTransport(bind, advertise string) (*transport, error) {
 		streams: make(chan net.Conn), answers: make(chan struct{}, maxAnswers), stop: make(chan struct{})}, nil
 }
 
-// startReading reads what comes. Until then the kernel keeps it.
+// startReading starts to read packets and connections. Until then the kernel buffers them.
 func (t *transport) startReading() {
 	t.done.Go(t.readPackets)
 	t.done.Go(t.acceptConns)
 }
 
-// advertisedAddress returns the address that others are told: the one asked for, the one bound, or a private one of the
-// host.
+// advertisedAddress returns the address to announce: want, or the bound one, or else a private address of the host.
 func advertisedAddress(want string, bound *net.TCPAddr) (netip.AddrPort, error) {
 	if want != "" {
 		a, err := netip.ParseAddrPort(want)
@@ -138,20 +137,20 @@ func (t *transport) readPackets() {
 	}
 }
 
-// stage is what a connection has shown of itself. Each has places of its own, so that who says nothing takes none from
-// who speaks, and a large message none from a small one. Nobody is refused: whoever comes takes the place of who came
-// first, and a member needs its place for a moment only.
+// stage is how far a connection has come. Each stage has its own places, so that idle connections do not displace
+// active ones, nor large messages small ones. No connection is refused: a new one displaces the oldest. A member's
+// connection needs its place only for a moment.
 type stage int
 
 const (
-	silent   stage = iota // nothing
-	speaking              // its first byte
-	large                 // more bytes than nearly all messages have
+	silent   stage = iota // no byte received
+	speaking              // the first byte received
+	large                 // more than smallStream bytes received, which is rare
 	stages
 )
 
-// hall is the places of one kind of addresses. Members' have one of their own, so that a flood from elsewhere takes
-// nothing from them.
+// hall holds the places of one class of addresses. Members' addresses have their own hall, so that a flood of
+// strangers' connections does not displace them.
 type hall [stages]*strangers.Places
 
 func newHall() hall {
@@ -160,7 +159,7 @@ func newHall() hall {
 		large: strangers.New(maxLarge)}
 }
 
-// hallOf returns where a connection belongs.
+// hallOf returns the hall of a connection.
 func (t *transport) hallOf(c net.Conn) *hall {
 	if t.member(strangers.HostOf(c)) {
 		return &t.halls[1]
@@ -174,7 +173,7 @@ func (t *transport) acceptConns() {
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
-		if err != nil { // out of file descriptors: wait for some to be closed
+		if err != nil { // out of file descriptors: wait until some are closed
 			select {
 			case <-time.After(50 * time.Millisecond):
 			case <-t.stop:
@@ -188,7 +187,7 @@ func (t *transport) acceptConns() {
 	}
 }
 
-// sortConn returns a connection to whom its first byte says.
+// sortConn passes a connection to its reader by its first byte: ours, or memberlist's.
 func (t *transport) sortConn(c *stream) {
 	_ = c.SetDeadline(time.Now().Add(firstTime))
 	first := make([]byte, 1)
@@ -210,7 +209,7 @@ func (t *transport) sortConn(c *stream) {
 	}
 }
 
-// counted counts what is read.
+// counted counts the bytes read.
 type counted struct {
 	net.Conn
 	t *transport
@@ -222,14 +221,14 @@ func (c counted) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// stream is a connection that counts its bytes. One that came from elsewhere has a place until it is closed.
+// stream is a connection that counts its bytes. An incoming one holds a place until it is closed.
 type stream struct {
 	net.Conn
 	t     *transport
-	hall  *hall // nil: it is our own
+	hall  *hall // nil for a connection that we opened
 	at    stage
-	ahead []byte // was read already
-	heard int    // bytes
+	ahead []byte // bytes read ahead
+	heard int    // bytes received
 	once  sync.Once
 }
 
@@ -246,7 +245,7 @@ func (c *stream) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// moveTo gives the stream another place. It is called by who reads from it.
+// moveTo moves the stream to the places of another stage. Only the reading goroutine calls it.
 func (c *stream) moveTo(to stage) {
 	c.hall[c.at].Leave(c.Conn)
 	c.at = to
@@ -268,7 +267,7 @@ func (c *stream) Close() error {
 	return c.Conn.Close()
 }
 
-// FinalAdvertiseAddr is memberlist's question where others reach us.
+// FinalAdvertiseAddr returns the address that others reach us at.
 func (t *transport) FinalAdvertiseAddr(string, int) (net.IP, int, error) {
 	return t.advertise.Addr().AsSlice(), int(t.advertise.Port()), nil
 }
@@ -289,10 +288,10 @@ func (t *transport) WriteToAddress(b []byte, a memberlist.Address) (time.Time, e
 	return t.WriteTo(b, a.Addr)
 }
 
-// PacketCh returns the packets that came.
+// PacketCh returns the received packets.
 func (t *transport) PacketCh() <-chan *memberlist.Packet { return t.packets }
 
-// StreamCh returns the connections that came for memberlist.
+// StreamCh returns the incoming connections for memberlist.
 func (t *transport) StreamCh() <-chan net.Conn { return t.streams }
 
 // DialTimeout opens a connection.

@@ -12,15 +12,15 @@ import (
 	"github.com/soukhq/souk/internal/wait"
 )
 
-// upkeep does what must be done now and then: it saves, forgets, looks for members that are gone, asks those that are
-// suspected, and tells what is stuck.
+// upkeep runs the periodic work: it saves members, forgets old records, looks for lost members, probes suspected ones,
+// and reports what hangs.
 type upkeep struct {
 	c        *Cluster
-	saves    chan struct{} // somebody was not known before
-	suspects chan struct{} // somebody is suspected
+	saves    chan struct{} // a new member
+	suspects chan struct{} // a member became suspect
 }
 
-// runUpkeep does what must be done now and then: saving, forgetting, looking for what is stuck.
+// runUpkeep runs the periodic work except the search for lost and suspected members.
 func (u *upkeep) runUpkeep(ctx context.Context, l *loop) {
 	every := time.NewTicker(min(u.c.o.Knobs.Save, u.c.o.Knobs.StuckAfter/2))
 	defer every.Stop()
@@ -31,7 +31,7 @@ func (u *upkeep) runUpkeep(ctx context.Context, l *loop) {
 		case <-every.C:
 			u.watchLoops(time.Now())
 			l.runGuarded(u.forgetOld, u.c.o)
-		case <-u.saves: // a new member is saved soon: after a power loss it must be known that there is one to be asked
+		case <-u.saves: // save new members soon: after a power loss this member must know that there are others to ask
 			if wait.For(ctx, saveSoon) != nil {
 				return
 			}
@@ -40,7 +40,7 @@ func (u *upkeep) runUpkeep(ctx context.Context, l *loop) {
 	}
 }
 
-// saveSoon is how long new members are waited for, to be saved together.
+// saveSoon is the delay before new members are saved, so that several share one write.
 const saveSoon = 50 * time.Millisecond
 
 func (u *upkeep) forgetOld() {
@@ -69,14 +69,14 @@ func (u *upkeep) saveOrLog() {
 	}
 }
 
-// suspicionPatience is the longest that a suspicion lasts: memberlist's formula, with the logarithm of any possible
-// size.
+// suspicionPatience is the longest that a suspicion lasts: memberlist's formula, with a bound for the logarithm of the
+// cluster's size.
 func (u *upkeep) suspicionPatience() time.Duration {
 	k := u.c.o.Knobs
 	return time.Duration(k.Suspicion*k.SuspicionMax*5) * k.Probe
 }
 
-// saveMembers writes who the others are, when that has changed.
+// saveMembers saves the members' addresses if they have changed.
 func (u *upkeep) saveMembers() error {
 	addrs, changed := u.c.members.toSave()
 	if !changed {
@@ -89,8 +89,8 @@ func (u *upkeep) saveMembers() error {
 	return err
 }
 
-// reconnectLost looks for members that are gone, so that a cluster that was cut in two becomes one again, and for all
-// that are not met yet after a restart. memberlist itself forgets who is dead.
+// reconnectLost looks for dead members, so that the halves of a partitioned cluster find each other again, and for
+// members not met yet after a restart. Memberlist itself forgets dead members.
 func (u *upkeep) reconnectLost(ctx context.Context, l *loop) {
 	l.runGuarded(func() { u.meetAny(ctx) }, u.c.o)
 	every := u.c.o.Knobs.Reconnect / 4
@@ -102,8 +102,8 @@ func (u *upkeep) reconnectLost(ctx context.Context, l *loop) {
 	}
 }
 
-// meetAny tries several addresses at once: a worker that has just begun waits until it has heard somebody, and must not
-// wait for those that are gone.
+// meetAny tries several addresses at once: a worker that has just started waits for its first contact, and dead
+// addresses must not delay it.
 func (u *upkeep) meetAny(ctx context.Context) {
 	addrs := u.lostAddresses()
 	var all sync.WaitGroup
@@ -119,12 +119,12 @@ func (u *upkeep) meetAny(ctx context.Context) {
 
 const meetAtOnce = 8
 
-// seekers is how many of a cluster look for members at a time, on average: whoever finds one tells all, and a cluster
-// of hundreds must not answer so many exchanges of everything for one member that is gone for good.
+// seekers is how many members look for lost ones at a time, on average. One that finds a member informs all others;
+// without the bound, a cluster of hundreds would run hundreds of full exchanges for one member that is gone for good.
 const seekers = 16
 
-// lookForLost tries up to three addresses. Whoever answers tells of all that it knows, so after each it is looked
-// anew who is still lost: two that have just begun and found each other must go on to look for the others.
+// lookForLost tries up to three addresses. A member that answers sends its whole member list, so the list of lost ones
+// is made again after each: two members that have just started and found each other must go on to look for the rest.
 func (u *upkeep) lookForLost(ctx context.Context) {
 	tried := map[string]bool{}
 	for range 3 {
@@ -143,8 +143,8 @@ func (u *upkeep) lookForLost(ctx context.Context) {
 
 func (u *upkeep) lostAddresses() []string { return u.c.members.lostAddresses(u.c.Addr(), u.c.o.Peers) }
 
-// askSuspects asks those we suspect now and then. A suspicion that was refuted memberlist tells to nobody, and its
-// own next probe of one of some hundred members comes half a minute later.
+// askSuspects probes suspected members at intervals. Memberlist reports no refuted suspicion, and its own next probe of
+// one of some hundred members comes half a minute later.
 func (u *upkeep) askSuspects(ctx context.Context, l *loop) {
 	for {
 		select {
@@ -170,7 +170,7 @@ func (u *upkeep) askSuspects(ctx context.Context, l *loop) {
 	}
 }
 
-// watchLoops tells which loops and which readers do not move.
+// watchLoops reports the loops and the readers that hang.
 func (u *upkeep) watchLoops(now time.Time) {
 	stuck := func(name string, since time.Duration) {
 		u.c.o.Log.Error("gossip: somebody does not move", "who", name, "for", since)

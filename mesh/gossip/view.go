@@ -13,13 +13,14 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// The schemas of the payloads that this version writes and reads. Others are carried, and not shown.
+// The schemas of the payloads that this version reads and writes. Records of other schemas are passed on, but not
+// shown.
 const (
 	schemaWorker  = 1 // JSON of cluster.Record
 	schemaMachine = 1 // JSON of Machine
 )
 
-// Machine is what a worker tells all others of a machine: enough to route to it and to list it.
+// Machine is a worker's public record of a machine: enough to route to it and to list it.
 type Machine struct {
 	ID        string           `json:"id"`
 	App       string           `json:"app"`
@@ -29,7 +30,7 @@ type Machine struct {
 	UpdatedAt time.Time        `json:"updated_at"`
 	Worker    cluster.WorkerID `json:"worker"`
 	Region    cluster.Region   `json:"region,omitempty"`
-	Apart     bool             `json:"apart,omitempty"` // it has an address of its own
+	Apart     bool             `json:"apart,omitempty"` // the machine has its own address
 	KeyMark   cluster.KeyMark  `json:"key_mark,omitempty"`
 
 	// Read by stewards; see package fleet.
@@ -54,31 +55,31 @@ type Machine struct {
 	CPU      *int              `json:"cpu,omitempty"` // per cent; see package fleet
 }
 
-// Part says how old what we know of one worker is.
+// Part says how up to date our records of one worker are.
 type Part struct {
 	Worker cluster.WorkerID    `json:"worker"`
-	State  cluster.MemberState `json:"state"` // of the member
+	State  cluster.MemberState `json:"state"` // state of the worker's member
 	Since  time.Time           `json:"since"`
-	// Age is for how long the worker may have changed without our knowing: since an update of it came, or since another
-	// member was seen to know just what we know. Of a worker that is gone, since it went.
+	// Age bounds how long the worker may have changed without our knowledge: the time since its last update, or since
+	// another member last had the same records as we. For a worker that is gone it is the time since it went.
 	Age time.Duration `json:"age_ns"`
-	Gap bool          `json:"gap,omitempty"` // we know that we lack something
+	Gap bool          `json:"gap,omitempty"` // we know that we lack some of the worker's records
 }
 
-// View is the cluster as this member knows it. Its workers are those whose members are alive or suspect; its parts are
-// all workers ever heard of and not forgotten, in the order of Worker.
+// View is the cluster as this member knows it. Its workers are those whose members are alive or suspect. Its parts are
+// all workers with a known record, also dead ones that are not forgotten, in the order of Worker.
 type View struct {
 	cluster.View
 	Parts []Part `json:"parts"`
 }
 
-// cache is the registry decoded.
+// cache holds the decoded records of the registry.
 type cache struct {
 	index    uint64
 	workers  map[cluster.WorkerID]cluster.Record
 	machines map[string]map[cluster.WorkerID]Machine
-	view     []cluster.Record // of members that are not gone; nil when it must be made again
-	viewed   uint64           // the members' turns when it was made
+	view     []cluster.Record // records of members that are not gone; nil: it must be rebuilt
+	viewed   uint64           // the members' turns when view was built
 	feeds    []*Feed
 }
 
@@ -87,7 +88,7 @@ func (x *cache) resetTo(index uint64) {
 		map[string]map[cluster.WorkerID]Machine{}, nil
 }
 
-// absorbChanges decodes what changed. It is called with the lock.
+// absorbChanges decodes changed records into the cache. The caller holds the lock.
 func (c *Cluster) absorbChanges() {
 	changes, ok := c.reg.Since(c.index, int(min(c.reg.Index()-c.index, 1<<20)))
 	if !ok {
@@ -116,9 +117,9 @@ func (c *Cluster) absorbChanges() {
 	}
 }
 
-// absorbAll decodes all that is known, where it is not known any more what has changed. It is called with the lock.
+// absorbAll decodes all records, when the registry no longer knows what has changed. The caller holds the lock.
 func (c *Cluster) absorbAll() {
-	for id := range c.workers { // what was known before may be gone
+	for id := range c.workers { // any cached record may be gone
 		c.notifyFeeds(registry.Worker, id, "")
 	}
 	for id, claims := range c.machines {
@@ -133,7 +134,7 @@ func (c *Cluster) absorbAll() {
 	}
 }
 
-// decodeRecord takes in a record whose schema we know. One that cannot be read is left out, whoever wrote it.
+// decodeRecord caches a record if its schema is known. It leaves out a record that it cannot decode.
 func (c *Cluster) decodeRecord(rec registry.Record) {
 	switch {
 	case rec.Kind == registry.Worker && rec.Schema == schemaWorker && rec.Key == string(rec.Owner):
@@ -158,7 +159,7 @@ func (c *Cluster) decodeRecord(rec registry.Record) {
 	}
 }
 
-// View returns the cluster as it is known now. The workers' slice is shared between callers and must not be changed.
+// View returns the current view. Callers share the workers' slice and must not change it.
 func (c *Cluster) View() View {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -179,7 +180,7 @@ func (c *Cluster) View() View {
 	return v
 }
 
-// Record returns one worker's record as View has it.
+// Record returns a worker's record if View contains it.
 func (c *Cluster) Record(id cluster.WorkerID) (cluster.Record, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -187,7 +188,7 @@ func (c *Cluster) Record(id cluster.WorkerID) (cluster.Record, bool) {
 	return rec, told && c.canHear(id)
 }
 
-// canHear reports whether a worker's member can be heard. It is called with the lock.
+// canHear reports whether a worker is this member or a reachable one. The caller holds the lock.
 func (c *Cluster) canHear(id cluster.WorkerID) bool {
 	m, _ := c.members.get(id)
 	return id == c.o.Self || m.Heard()
@@ -212,7 +213,8 @@ func (c *Cluster) partOf(id cluster.WorkerID, now time.Time) Part {
 	return p
 }
 
-// Where says which worker has a machine. While it moves two may say so: then the one that is alive and wrote last.
+// Where returns the worker that has a machine. While the machine moves, two workers may claim it: a reachable one wins,
+// then the one with the newer record.
 func (c *Cluster) Where(id string) (cluster.WorkerID, bool) {
 	m, ok := c.Machine(id)
 	return m.Worker, ok
@@ -261,7 +263,7 @@ func (c *Cluster) Known() []registry.Known {
 	return c.reg.Owners()
 }
 
-// Incarnation returns the newest of a worker that is known; 0 where nothing is.
+// Incarnation returns the newest known incarnation of a worker, 0 if none is known.
 func (c *Cluster) Incarnation(id cluster.WorkerID) uint64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -269,7 +271,8 @@ func (c *Cluster) Incarnation(id cluster.WorkerID) uint64 {
 	return k.Incarnation
 }
 
-// Forget drops all of a worker that is gone for good, here. To have all forget it, write an object that says so.
+// Forget drops all records of a worker that is gone for good, on this member only. To make all members forget it, write
+// an object for that.
 func (c *Cluster) Forget(id cluster.WorkerID) error {
 	if m, _ := c.members.get(id); m.Heard() {
 		return fault.New(fault.Precondition, CodeAlive,
@@ -286,9 +289,9 @@ func (c *Cluster) Forget(id cluster.WorkerID) error {
 	return nil
 }
 
-// Recheck drops what a worker has told when a signature of it counts no more, and has it told anew: of two that speak
-// as one worker, in one incarnation, whoever was heard first would be all that is ever heard here. It reports whether
-// it dropped anything.
+// Recheck drops a worker's records if one of their signatures is no longer valid, so that they are pulled again.
+// Otherwise, if two processes publish as one worker in one incarnation, this member would keep the records of whichever
+// it heard first. It reports whether it dropped anything.
 func (c *Cluster) Recheck(id cluster.WorkerID) bool {
 	c.mu.Lock()
 	u, known := c.reg.WholeUpdate(id)

@@ -7,18 +7,18 @@ import (
 	"github.com/soukhq/souk/core/registry"
 )
 
-// Watch follows the registry from an index. It holds no queue: one that is slow is told that it has missed something,
-// and reads the whole view again.
+// Watch follows the registry from an index. It has no queue: a slow reader is notified that it has missed changes, and
+// reads the whole view again.
 type Watch struct {
 	c      *Cluster
 	name   string
 	pos    uint64
 	read   time.Time // when Next was last called or returned
-	warned bool      // that it is stuck
+	warned bool      // the watchdog has reported that the reader hangs
 }
 
-// Watch follows what changes after from, an index that an earlier watch or Index gave; 0 begins with the whole view.
-// name is what the watchdog calls its reader. Close ends it.
+// Watch follows the changes after from, an index of an earlier watch or of Index; 0 starts with the whole view. name is
+// the reader's name in the watchdog's reports. Close ends the watch.
 func (c *Cluster) Watch(name string, from uint64) *Watch {
 	w := &Watch{c: c, name: name, pos: from, read: time.Now()}
 	c.mu.Lock()
@@ -34,15 +34,15 @@ func (w *Watch) Close() {
 	delete(w.c.watches, w)
 }
 
-// Index returns the index up to which the watch has read: what to begin with another time.
+// Index returns the index up to which the watch has read; a later watch can start from it.
 func (w *Watch) Index() uint64 {
 	w.c.mu.Lock()
 	defer w.c.mu.Unlock()
 	return w.pos
 }
 
-// Next waits for changes and gives up to 256 of them. resync says that some were missed: the view as it is now is to be
-// read, and Next goes on from there.
+// Next waits for changes and returns up to 256 of them. resync means that some were missed: read the current view, then
+// call Next to go on from there.
 func (w *Watch) Next(ctx context.Context) (changes []registry.Change, resync bool, err error) {
 	for {
 		moved := w.c.moved.nextChange()

@@ -10,29 +10,29 @@ import (
 	"github.com/miekg/dns"
 )
 
-// Bounds of what is asked of other servers.
+// Limits of queries to other servers.
 const (
-	MaxForwarded    = 128                     // queries under way at once
-	MaxForwardedOne = 32                      // of one address that asks
-	forwardTime     = 1500 * time.Millisecond // for one server to answer
-	maxServers      = 3                       // that are asked in turn, as glibc does
-	readAgain       = 5 * time.Second         // for how long what a file says of servers is believed
+	MaxForwarded    = 128                     // queries in progress
+	MaxForwardedOne = 32                      // queries in progress for one address
+	forwardTime     = 1500 * time.Millisecond // to wait for one server
+	maxServers      = 3                       // servers asked in turn, as in glibc
+	readAgain       = 5 * time.Second         // how long the servers read from the file are used
 )
 
-// Forwarder asks the host's own servers for names outside of the zone, so that who asks here needs no other server: of
-// two servers some resolvers believe whichever answers first.
+// Forwarder asks the host's own servers for names outside of the zone, so that clients need no second server: with two
+// servers, some resolvers believe whichever answers first.
 type Forwarder struct {
-	// Servers returns the servers to be asked, each "HOST:PORT", the first one first; nil: those of /etc/resolv.conf.
+	// Servers returns the servers to ask, each "HOST:PORT", in order of preference; nil: those of /etc/resolv.conf.
 	Servers func() []string
 
 	mu      sync.Mutex
-	all     int                // queries under way
-	by      map[netip.Addr]int // of them, by who asks
-	servers []string           // as of read
+	all     int                // queries in progress
+	by      map[netip.Addr]int // queries in progress, by client
+	servers []string           // as last read from the file
 	read    time.Time
 }
 
-// forwardQuery answers a query whose name lies outside of the zone. An answer that no server gives is SERVFAIL.
+// forwardQuery answers a query for a name outside of the zone. If no server answers, it returns SERVFAIL.
 func (f *Forwarder) forwardQuery(ctx context.Context, q *dns.Msg, asker netip.Addr, tcp bool) *dns.Msg {
 	failed := new(dns.Msg)
 	failed.SetRcode(q, dns.RcodeServerFailure)
@@ -65,7 +65,7 @@ func (f *Forwarder) forwardQuery(ctx context.Context, q *dns.Msg, asker netip.Ad
 	return failed
 }
 
-// isAnswerTo reports whether a message answers a query: another may have been sent by whoever guesses.
+// isAnswerTo reports whether a message answers a query; others may be guessed by an attacker.
 func isAnswerTo(a, ask *dns.Msg) bool {
 	return a.Response && a.Id == ask.Id && len(a.Question) == 1 && a.Question[0].Qtype == ask.Question[0].Qtype &&
 		dns.CanonicalName(a.Question[0].Name) == dns.CanonicalName(ask.Question[0].Name)
@@ -80,7 +80,7 @@ func withoutEdns(list []dns.RR) (out []dns.RR) {
 	return out
 }
 
-// addQuery counts a query in, unless too many are under way.
+// addQuery counts a new query, or returns false if too many are in progress.
 func (f *Forwarder) addQuery(asker netip.Addr) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -104,7 +104,7 @@ func (f *Forwarder) removeQuery(asker netip.Addr) {
 	}
 }
 
-// serversToAsk returns the servers to be asked.
+// serversToAsk returns the servers to ask.
 func (f *Forwarder) serversToAsk() (out []string) {
 	if f.Servers != nil {
 		return f.Servers()
@@ -117,7 +117,7 @@ func (f *Forwarder) serversToAsk() (out []string) {
 	return f.servers
 }
 
-// serversOf reads a resolv.conf as the host's own programs do: one that names no server means the host itself.
+// serversOf reads a resolv.conf as the host's own programs do: if it names no server, the server is the host itself.
 func serversOf(file string) (out []string) {
 	c, err := dns.ClientConfigFromFile(file)
 	if err != nil || len(c.Servers) == 0 {
@@ -129,7 +129,7 @@ func serversOf(file string) (out []string) {
 	return out
 }
 
-// forwardable reports whether a query is one that is passed on: for a name of somebody else.
+// forwardable reports whether to forward a query: an ordinary query for a name outside of the zone.
 func forwardable(q *dns.Msg) bool {
 	if q.Response || q.Opcode != dns.OpcodeQuery || len(q.Question) != 1 {
 		return false

@@ -15,17 +15,18 @@ import (
 
 // The codes of this package's errors.
 const (
-	CodeDNS       fault.Code = "dns"        // the DNS server stopped, or an address of it is wrong
+	CodeDNS       fault.Code = "dns"        // the DNS server stopped, or one of its addresses is invalid
 	codeDNSListen fault.Code = "dns_listen" // the DNS server cannot listen at its address
 )
 
 // Bounds of a server.
 const (
-	MaxQueries = 256 // under way at once
+	MaxQueries = 256 // queries in progress
 	MaxConns   = 64  // TCP connections at once
 	maxPerConn = 128 // queries of one connection
 	idleTime   = 5 * time.Second
-	// bytes of an answer over UDP: what fits everywhere (DNS flag day 2020); more is cut, and asked for by TCP
+	// bytes of an answer over UDP: safe on every network (DNS flag day 2020). Longer answers are truncated, and the
+	// client repeats the query over TCP.
 	maxUDP = 1232
 )
 
@@ -35,10 +36,10 @@ type Server struct {
 	slots  chan struct{}
 	udp    net.PacketConn
 	tcp    net.Listener
-	others *Forwarder // nil: names of others are refused
+	others *Forwarder // nil: queries for names outside of the zone are refused
 }
 
-// Listen takes the sockets. With port 0 both get the same free port.
+// Listen opens the sockets. With port 0, UDP and TCP use the same free port.
 func Listen(addr string, v View) (*Server, error) {
 	tcp, err := net.Listen("tcp", addr)
 	if err != nil {
@@ -54,13 +55,13 @@ func Listen(addr string, v View) (*Server, error) {
 		tcp: &few{Listener: tcp, slots: make(chan struct{}, MaxConns)}}, nil
 }
 
-// Forward has it ask others for names outside of the zone. It is called before Run.
+// Forward makes the server forward names outside of the zone to f. Call it before Run.
 func (s *Server) Forward(f *Forwarder) { s.others = f }
 
-// Addr is where it listens.
+// Addr returns the address that the server listens on.
 func (s *Server) Addr() string { return s.udp.LocalAddr().String() }
 
-// Close lets go of the sockets of a server that does not run. One that has run has done so.
+// Close closes the sockets of a server that was never run; Run closes them itself.
 func (s *Server) Close() error {
 	err := errors.Join(s.udp.Close(), s.tcp.Close())
 	if errors.Is(err, net.ErrClosed) {
@@ -69,7 +70,7 @@ func (s *Server) Close() error {
 	return err
 }
 
-// Run answers until ctx ends.
+// Run answers queries until ctx ends.
 func (s *Server) Run(ctx context.Context) error {
 	handler := dns.HandlerFunc(func(w dns.ResponseWriter, q *dns.Msg) { s.serveQuery(ctx, w, q) })
 	udp := &dns.Server{PacketConn: s.udp, Handler: handler, UDPSize: maxUDP, ReadTimeout: idleTime,
@@ -84,7 +85,7 @@ func (s *Server) Run(ctx context.Context) error {
 		srv.NotifyStartedFunc = begun.Done
 		go func() { results <- srv.ActivateAndServe() }()
 	}
-	begun.Wait() // a server that has not begun cannot be shut down
+	begun.Wait() // a server that has not started cannot be shut down
 	var err error
 	left := 2
 	select {
@@ -95,7 +96,7 @@ func (s *Server) Run(ctx context.Context) error {
 	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
 	for _, srv := range []*dns.Server{udp, tcp} {
-		_ = srv.ShutdownContext(grace) // one that is over already says so
+		_ = srv.ShutdownContext(grace) // returns an error if the server has stopped already
 	}
 	for ; left > 0; left-- {
 		<-results
@@ -106,13 +107,13 @@ func (s *Server) Run(ctx context.Context) error {
 	return fault.Wrap(err, fault.Unavailable, CodeDNS, "the DNS server stopped")
 }
 
-// serveQuery answers one query, if there is a free slot.
+// serveQuery answers one query, or drops it if no slot is free.
 func (s *Server) serveQuery(ctx context.Context, w dns.ResponseWriter, q *dns.Msg) {
 	select {
 	case s.slots <- struct{}{}:
 		defer func() { <-s.slots }()
 	default:
-		return // who asks asks again
+		return // dropped: the client repeats the query
 	}
 	_, udp := w.RemoteAddr().(*net.UDPAddr)
 	size, asker := dns.MaxMsgSize, askerOf(w.RemoteAddr())
@@ -135,7 +136,7 @@ func (s *Server) serveQuery(ctx context.Context, w dns.ResponseWriter, q *dns.Ms
 		}
 	}
 	m.Truncate(size)
-	_ = w.WriteMsg(m) // who asked may be gone
+	_ = w.WriteMsg(m) // the client may be gone
 }
 
 func askerOf(a net.Addr) netip.Addr {
@@ -146,13 +147,13 @@ func askerOf(a net.Addr) netip.Addr {
 	return at.Addr().Unmap()
 }
 
-// few is a listener that keeps at most so many connections open.
+// few is a listener that limits the number of open connections.
 type few struct {
 	net.Listener
 	slots chan struct{}
 }
 
-// Accept closes at once what is too many.
+// Accept returns the next connection; it closes those beyond the limit.
 func (l *few) Accept() (net.Conn, error) {
 	for {
 		c, err := l.Listener.Accept()
@@ -173,7 +174,7 @@ type counted struct {
 	done func()
 }
 
-// Close gives the slot back.
+// Close closes the connection and frees its slot.
 func (c *counted) Close() error {
 	c.done()
 	return c.Conn.Close()

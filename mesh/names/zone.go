@@ -7,50 +7,51 @@ import (
 	"github.com/miekg/dns"
 )
 
-// Zone is what all names end with.
+// Zone is the domain of all names.
 const Zone = "souk."
 
-// Bounds of an answer.
+// Limits of an answer.
 const (
 	MaxAnswers = 64 // machines
 	ttl        = 2  // seconds
 )
 
-// Machine is one that is started on a worker that can be heard.
+// Machine is a started machine on a reachable worker.
 type Machine struct {
 	ID, Name, Worker, Region string
-	Addr                     netip.Addr // its own, or of its worker's host; invalid: none leads there from here
-	V4                       netip.Addr // its IPv4 address on this host, beside Addr; invalid: none is known
-	Port                     uint16     // 0: it has none
-	Unled                    bool       // its V4 leads nowhere for who asks, and is not told
+	// its own, or that of its worker's host; invalid: no address is reachable from here
+	Addr  netip.Addr
+	V4    netip.Addr // its IPv4 address on this host, besides Addr; invalid: unknown
+	Port  uint16     // port of its first service; 0: none
+	Unled bool       // V4 is unreachable for the client, so answers leave it out
 }
 
-// Entry is where connections come in for an app or a group that no machine's own address leads to.
+// Entry is the address of this host that accepts connections for an app or a group when no machine's own address does.
 type Entry struct {
-	V4, V6 netip.Addr // of this host, for its containers alone; not valid: there is no entry by that
-	Ports  []uint16   // that are open there
+	V4, V6 netip.Addr // on this host, reachable only for its containers; invalid: no entry of that family
+	Ports  []uint16   // ports open at the entry
 }
 
-// View tells what there is now. Its methods are called from many goroutines.
+// View answers from the current state of the cluster. Its methods are called from many goroutines.
 type View interface {
-	// Started lists the machines of an app, or of one of its groups where that is not "", that take requests: they are
-	// started, pass their checks and are kept up; or as many of them as most, drawn at random. known reports whether
-	// there is such an app, or group.
+	// Started lists the machines of an app, or of one of its groups if group is not "", that accept requests: they are
+	// started, pass their checks and are kept up. It returns at most most of them, drawn at random. known reports
+	// whether the app or group exists.
 	Started(app, group string, most int) (list []Machine, known bool)
-	// Named returns the started machine of an app that has an id or a name, in lower case.
+	// Named returns the started machine of an app that has label (in lower case) as its id or name.
 	Named(app, label string) (m Machine, found bool)
-	// Entry returns where connections to an app, or to a group where that is not "", come in. known reports whether the
-	// app, or the group, has machines that connections can be led to, or is about to have them.
+	// Entry returns the entry of an app, or of a group if group is not "". known reports whether the app or group has,
+	// or is about to have, machines that the entry can forward to.
 	Entry(app, group string) (at Entry, known bool)
-	// Refuses reports whether no machine of an app, or of a group, lets the container in that asks. It is led to the
-	// entry, which can say so.
+	// Refuses reports whether no machine of an app or group accepts connections from the asking container. Its answer
+	// is then the entry, which can report the refusal.
 	Refuses(app, group string, asker netip.Addr) bool
 }
 
-// Narrow is a View for containers that may not go out: they reach others by their own addresses alone.
+// Narrow is a View for containers without egress: they reach other machines only by Machine.Addr.
 type Narrow struct{ View }
 
-// Started is View's.
+// Started is View's, with V4 marked as unreachable.
 func (v Narrow) Started(app, group string, most int) (list []Machine, known bool) {
 	list, known = v.View.Started(app, group, most)
 	for i := range list {
@@ -59,18 +60,18 @@ func (v Narrow) Started(app, group string, most int) (list []Machine, known bool
 	return list, known
 }
 
-// Named is View's.
+// Named is View's, with V4 marked as unreachable.
 func (v Narrow) Named(app, label string) (m Machine, found bool) {
 	m, found = v.View.Named(app, label)
 	m.Unled = true
 	return m, found
 }
 
-// Answer returns the answer to one message from an address. It never panics and never fails: an odd message gets the
-// code that says so, and one that deserves no answer gets nil.
+// Answer returns the answer to one message from an address. It never panics and never fails: a malformed message gets
+// the response code for its defect, and a message that must not be answered gets nil.
 func Answer(v View, q *dns.Msg, asker netip.Addr) *dns.Msg {
 	if q.Response {
-		return nil // or two servers would answer each other for ever
+		return nil // otherwise two servers could answer each other forever
 	}
 	m := new(dns.Msg)
 	m.SetReply(q)
@@ -115,9 +116,10 @@ func Answer(v View, q *dns.Msg, asker netip.Addr) *dns.Msg {
 	return m
 }
 
-// keepFirst leaves of machines in random order the first that has an address of the kind that is asked for. Of several
-// most resolvers take the one that is most like their own, always: so a client would not spread what it asks, and a
-// machine that is one of them would ask itself. It is told itself only where there is no other.
+// keepFirst returns the first machine of a shuffled list that has an address of the requested kind. It returns only one
+// because most resolvers, given several, always pick the address most like their own: a client would not spread its
+// requests, and a machine of the app would always pick itself. The asking machine itself is returned only if there is
+// no other.
 func keepFirst(list []Machine, ask dns.Question, asker netip.Addr) (_ []Machine, itself bool) {
 	var self []Machine
 	for i, m := range list {
@@ -133,19 +135,19 @@ func keepFirst(list []Machine, ask dns.Question, asker netip.Addr) (_ []Machine,
 	return self, len(self) > 0
 }
 
-// every, before a name, asks for all of its machines.
+// every is the label before a name that asks for all of its machines.
 const every = "_all"
 
-// meant is what a name stands for.
+// meant is the meaning of a name.
 type meant struct {
-	app, group string // "": none
+	app, group string // "": the name contains none
 	list       []Machine
-	single     bool // one of the machines is to be told, and not all
-	entered    bool // connections may come in at the entry: it is the name of an app, or a group
+	single     bool // answer with one of the machines, not all
+	entered    bool // the name is that of an app or group, so it may have an entry
 	known      bool
 }
 
-// lookup returns what a canonical name of the zone stands for.
+// lookup returns the meaning of a canonical name of the zone.
 func lookup(v View, name string) (x meant) {
 	labels := dns.SplitDomainName(name)
 	x.single = len(labels) < 3 || labels[0] != every
@@ -172,9 +174,9 @@ func lookup(v View, name string) (x meant) {
 	return x
 }
 
-// addEntry has an answer tell of the entry: of nothing else where no machine is to be told, or the one that asks alone.
-// By IPv6 it stands behind a machine's address, too: a server that listens by IPv4 alone refuses there, and the client
-// goes on to the entry.
+// addEntry adds the entry to an answer. If only is set (no machine to return, or only the asking one), the entry
+// replaces the machines. In an AAAA answer it follows a machine's address as well: if the server there listens only on
+// IPv4, the connection is refused, and the client tries the entry next.
 func (x *meant) addEntry(v View, m *dns.Msg, ask dns.Question, only bool) {
 	if !x.entered {
 		return
@@ -199,7 +201,7 @@ func (x *meant) addEntry(v View, m *dns.Msg, ask dns.Question, only bool) {
 	}
 }
 
-// appendRecord appends the record of a kind, A or AAAA, that the entry has by a name.
+// appendRecord appends the entry's records of a kind (A or AAAA) under a name.
 func (e *Entry) appendRecord(to []dns.RR, name string, kind uint16) []dns.RR {
 	for _, a := range []netip.Addr{e.V6, e.V4} {
 		if rr := newAddressRecord(name, a); rr != nil && rr.Header().Rrtype == kind {
@@ -209,7 +211,7 @@ func (e *Entry) appendRecord(to []dns.RR, name string, kind uint16) []dns.RR {
 	return to
 }
 
-// appendAnswer appends what a machine answers to the question.
+// appendAnswer appends a machine's records for the question.
 func appendAnswer(answer, extra []dns.RR, ask dns.Question, app string, m Machine) (_, _ []dns.RR) {
 	head := dns.RR_Header{Name: ask.Name, Rrtype: ask.Qtype, Class: dns.ClassINET, Ttl: ttl}
 	switch ask.Qtype {
@@ -243,7 +245,7 @@ func txtString(key, value string) string {
 	return s[:min(len(s), 255)]
 }
 
-// addressRecord returns the record of a kind, A or AAAA, that a machine has by a name; nil: it has none.
+// addressRecord returns the machine's record of a kind (A or AAAA) under a name, nil if it has none.
 func (m *Machine) addressRecord(name string, kind uint16) dns.RR {
 	led := m.V4
 	if m.Unled {
@@ -269,7 +271,7 @@ func newAddressRecord(name string, a netip.Addr) dns.RR {
 	return nil
 }
 
-// hasRecord reports whether an address is told already: several machines of one app may be on one host.
+// hasRecord reports whether an address is in the list already: several machines of one app may share a host.
 func hasRecord(list []dns.RR, rr dns.RR) bool {
 	for _, x := range list {
 		if dns.IsDuplicate(x, rr) {
@@ -279,7 +281,7 @@ func hasRecord(list []dns.RR, rr dns.RR) bool {
 	return false
 }
 
-// soaRecord returns what a negative answer carries (RFC 2308): for how long it may be believed.
+// soaRecord returns the record of a negative answer (RFC 2308); it limits how long the answer may be cached.
 func soaRecord() dns.RR {
 	return &dns.SOA{Hdr: dns.RR_Header{Name: Zone, Rrtype: dns.TypeSOA, Class: dns.ClassINET, Ttl: ttl},
 		Ns: "ns." + Zone, Mbox: "nobody." + Zone,

@@ -22,23 +22,22 @@ import (
 	"github.com/soukhq/souk/internal/atrest"
 )
 
-// How long things live.
+// Validity times.
 const (
 	CertificateLife = 90 * 24 * time.Hour
 	RenewAfter      = CertificateLife / 3
 	RootLife        = 10 * 365 * 24 * time.Hour
-	skew            = time.Hour // a certificate begins that much before now: clocks differ
+	skew            = time.Hour // a certificate begins this much before it is made, as clocks differ
 )
 
-// CA is the certificate authority whose directory is on this host. It keeps nothing in memory, so that a command line
-// and a running member may use one directory at once, and so that a copy of the directory is a second issuer. The
-// directory:
+// CA is the certificate authority in a directory of this host. It caches nothing, so a command line and a running
+// member may use one directory at once, and a copy of the directory is a second issuer. The directory:
 //
 //	root-N.pem    root number N and its key
 //	active        which root signs, and since when
 //	gossip.keys   the keys that gossip is encrypted with, see GossipKeys
-//	tokens/       join tokens by the hash of their secret, until they end
-//	issued/       who has a certificate: no id is given twice
+//	tokens/       join tokens by the hash of their secret, until they expire
+//	issued/       the id of each certificate, so that no id is given out twice
 type CA struct{ dir string }
 
 type root struct {
@@ -52,8 +51,8 @@ type active struct {
 	Since time.Time `json:"since"`
 }
 
-// Credentials are what a member gets from an issuer: its certificate, the bundle of roots (both PEM) and the keys of
-// gossip, the one in use first.
+// Credentials are an issuer's answer to a member: its certificate, the bundle of roots (both PEM) and the gossip keys,
+// the one in use first.
 type Credentials struct {
 	Certificate []byte   `json:"certificate,omitempty"`
 	Roots       []byte   `json:"roots"`
@@ -63,7 +62,7 @@ type Credentials struct {
 	GossipRetired    [][]byte `json:"gossip_retired,omitempty"`
 }
 
-// Init makes a CA in dir, which may not hold one yet (Conflict).
+// Init makes a CA in dir; Conflict if dir holds one already.
 func Init(dir string, now time.Time) (*CA, error) {
 	c := &CA{dir}
 	for _, d := range []string{dir, c.path("tokens"), c.path("issued")} {
@@ -84,7 +83,7 @@ func Init(dir string, now time.Time) (*CA, error) {
 	if err := writeKeys(c.path(gossipFile), GossipKeys{Keys: [][]byte{key}}.encodePEM()); err != nil {
 		return nil, err
 	}
-	// Last: a CA that has no active root was never finished, and is made anew.
+	// Last: a CA without this file was never finished, and Init makes it again.
 	if err := writeNew(c.path("active"), mustJSON(active{1, now})); err != nil {
 		return nil, fault.As(err)
 	}
@@ -100,8 +99,8 @@ func OpenCA(dir string) (*CA, error) {
 	return c, nil
 }
 
-// Guard reads all keys of the directory, so that what is in clear is sealed where there is a key from outside by now.
-// An issuer does so when it begins.
+// Guard reads all keys of the directory, so that those stored in clear are sealed if an external key is now configured.
+// An issuer calls it when it starts.
 func (c *CA) Guard() error {
 	_, err := c.Bundle()
 	return err
@@ -121,7 +120,7 @@ func (c *CA) readActive() (a active, err error) {
 }
 
 func (c *CA) makeRoot(n int, now time.Time) error {
-	pub, key, _ := ed25519.GenerateKey(rand.Reader) // fails never: the source ends the program instead
+	pub, key, _ := ed25519.GenerateKey(rand.Reader) // never fails: a broken random source ends the program
 	t := &x509.Certificate{
 		SerialNumber: randomSerial(), Subject: pkix.Name{CommonName: fmt.Sprintf("souk CA %d", n)},
 		NotBefore: now.Add(-skew), NotAfter: now.Add(RootLife),
@@ -139,7 +138,7 @@ func (c *CA) makeRoot(n int, now time.Time) error {
 	return writeKeys(c.rootFile(n), slices.Concat(keyPEM(key), certPEM(cert)))
 }
 
-// allRoots gives all roots, oldest first. What is no root of ours is passed over.
+// allRoots returns all roots, oldest first. It skips other files.
 func (c *CA) allRoots() ([]root, error) {
 	files, err := os.ReadDir(c.dir)
 	if err != nil {
@@ -181,7 +180,7 @@ func (c *CA) readRoot(n int) (root, error) {
 	return root{n, b.certs[0], b.key}, nil
 }
 
-// signingRoot gives the root that signs now.
+// signingRoot returns the root that signs now.
 func (c *CA) signingRoot() (root, error) {
 	a, err := c.readActive()
 	if err != nil {
@@ -190,7 +189,7 @@ func (c *CA) signingRoot() (root, error) {
 	return c.readRoot(a.Root)
 }
 
-// Bundle gives the roots to trust now and the keys of gossip, without a certificate.
+// Bundle returns the roots to trust now and the gossip keys, without a certificate.
 func (c *CA) Bundle() (Credentials, error) {
 	roots, err := c.allRoots()
 	if err != nil {
@@ -205,7 +204,7 @@ func (c *CA) Bundle() (Credentials, error) {
 	return out, err
 }
 
-// issueCertificate signs a certificate for the key in csr (DER). Nothing of the csr counts but its key.
+// issueCertificate signs a certificate of n for the key pub.
 func (c *CA) issueCertificate(now time.Time, pub ed25519.PublicKey, n Name) (Credentials, error) {
 	by, err := c.signingRoot()
 	if err != nil {
@@ -236,8 +235,8 @@ func (c *CA) issueCertificate(now time.Time, pub ed25519.PublicKey, n Name) (Cre
 	return out, err
 }
 
-// Renew gives the member peer, whose certificate has been verified, another one of the same name for the key of csr
-// (DER).
+// Renew issues the member peer, whose certificate the caller has verified, a new certificate of the same name for the
+// key of csr (DER).
 func (c *CA) Renew(now time.Time, peer Name, csr []byte) (Credentials, error) {
 	pub, err := requestKey(csr)
 	if err != nil {
@@ -251,8 +250,8 @@ func (c *CA) Renew(now time.Time, peer Name, csr []byte) (Credentials, error) {
 }
 
 // IssueTo gives a member a new key and certificate in its directory dir, offline: for the first issuer, and for
-// break-glass. It asks no token: who can read the CA's key may do this. The files are in clear, for they may be another
-// host's, which has another key from outside; the member seals them when it reads them.
+// break-glass. It requires no token: a process that can read the CA's key may issue anyway. The files are in clear,
+// because dir may be meant for another host with another external key; the member seals them when it reads them.
 func (c *CA) IssueTo(dir string, n Name, now time.Time) error {
 	n, err := n.check()
 	if err != nil {
@@ -276,14 +275,14 @@ func (c *CA) IssueTo(dir string, n Name, now time.Time) error {
 	return req.Accept(dir, cred, now)
 }
 
-// Imitate returns a member as who has taken its disk is one: with a certificate that begins at now, and a key of its
-// own, in memory alone. It is for trying whether the others refuse it.
+// Imitate returns an identity that a thief of the member's disk could have: with a certificate that begins at now, and
+// its own key, only in memory. It serves to test whether the other members refuse the thief.
 func (c *CA) Imitate(n Name, now time.Time) (*Identity, error) {
 	n, err := n.check()
 	if err != nil {
 		return nil, err
 	}
-	pub, key, _ := ed25519.GenerateKey(rand.Reader) // fails never: the source ends the program instead
+	pub, key, _ := ed25519.GenerateKey(rand.Reader) // never fails: a broken random source ends the program
 	cred, err := c.issueCertificate(now, pub, n)
 	if err != nil {
 		return nil, err
@@ -301,7 +300,7 @@ func (c *CA) Imitate(n Name, now time.Time) (*Identity, error) {
 	return i, nil
 }
 
-// requestKey gives the key of a certificate request whose signature holds.
+// requestKey returns the key of a certificate request, after it has verified the request's signature.
 func requestKey(csr []byte) (ed25519.PublicKey, error) {
 	r, err := x509.ParseCertificateRequest(csr)
 	if err == nil {

@@ -6,28 +6,28 @@ import (
 	"time"
 )
 
-// Level is how much a warning should worry.
+// Level is the urgency of a warning.
 type Level string
 
 // The levels.
 const (
 	Fine   Level = "ok"
-	Soon   Level = "soon"   // should have been renewed a week ago; or, a root, rotated
-	Urgent Level = "urgent" // ends within a week (a root: three months)
-	Over   Level = "over"   // has ended
+	Soon   Level = "soon"   // overdue by a week or more; a root: due for rotation
+	Urgent Level = "urgent" // expires within a week (a root: within three months)
+	Over   Level = "over"   // has expired
 )
 
-// Warning tells when something ends. There is one for everything that can, so that all of it can be measured; those of
-// level Fine need no attention.
+// Warning reports when something expires. There is a Warning for every certificate, so that all can be monitored; one
+// of level Fine needs no attention.
 type Warning struct {
 	What  string        `json:"what"` // "certificate", "root 1f2e3d4c"
 	Ends  time.Time     `json:"ends"`
-	Left  time.Duration `json:"left"` // negative once it has ended
+	Left  time.Duration `json:"left"` // negative once it has expired
 	Level Level         `json:"level"`
-	Text  string        `json:"text"` // one sentence, with what to do
+	Text  string        `json:"text"` // one sentence that says what to do
 }
 
-// Expiry tells when the member's certificate and each root end: the certificate first.
+// Expiry returns the warnings of the member's certificate (first) and of each root.
 func (i *Identity) Expiry(now time.Time) []Warning {
 	h := i.now.Load()
 	leaf := expiryWarning("certificate", h.tls.Leaf, now, 7*24*time.Hour, CertificateLife-RenewAfter-7*24*time.Hour,

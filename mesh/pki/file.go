@@ -21,8 +21,8 @@ const (
 	gossipBlock = "SOUK GOSSIP KEY"
 )
 
-// writeWhole replaces a file so that a reader, or a crash, finds the old one or the new one. Only its owner may read
-// it.
+// writeWhole replaces a file atomically: a reader, or a restart after a crash, finds the old file or the new one. Only
+// the owner may read it.
 func writeWhole(file string, data []byte) error {
 	temp, err := writeTemp(file, data)
 	if err == nil {
@@ -36,7 +36,7 @@ func writeWhole(file string, data []byte) error {
 	return fileFault(err, file)
 }
 
-// writeKeys is writeWhole for what holds keys: sealed with the key from outside, where there is one.
+// writeKeys is writeWhole for files with keys: it seals them if there is an external key.
 func writeKeys(file string, data []byte) error {
 	data, err := atrest.Seal(file, data)
 	if err != nil {
@@ -45,7 +45,7 @@ func writeKeys(file string, data []byte) error {
 	return writeWhole(file, data)
 }
 
-// readKeys reads what writeKeys has written. What is in clear, or sealed with a key of before, is sealed anew.
+// readKeys reads a file of writeKeys. If the file is in clear, or sealed with an earlier key, it seals it anew.
 func readKeys(file string) ([]byte, error) {
 	raw, err := readFile(file)
 	if err != nil {
@@ -58,7 +58,7 @@ func readKeys(file string) ([]byte, error) {
 	return data, err
 }
 
-// writeNew is writeWhole for a file that must not be there yet: of many that try one succeeds, the others get
+// writeNew is writeWhole for a file that must not exist yet: of several concurrent calls one succeeds, the others get
 // fs.ErrExist.
 func writeNew(file string, data []byte) error {
 	temp, err := writeTemp(file, data)
@@ -76,7 +76,7 @@ func writeNew(file string, data []byte) error {
 }
 
 func writeTemp(file string, data []byte) (name string, err error) {
-	f, err := os.CreateTemp(filepath.Dir(file), ".new-*") // of mode 0600
+	f, err := os.CreateTemp(filepath.Dir(file), ".new-*") // CreateTemp uses mode 0600
 	if err != nil {
 		return "", err
 	}
@@ -93,7 +93,7 @@ func writeTemp(file string, data []byte) (name string, err error) {
 	return f.Name(), err
 }
 
-// syncDir makes names that were made, changed or removed in dir outlive a power loss.
+// syncDir makes file names made, changed or removed in dir survive a power loss.
 func syncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {
@@ -113,7 +113,7 @@ func fileFault(err error, file string) error {
 // maxFile bounds every file that is read here, in bytes.
 const maxFile = 1 << 20
 
-// readFile reads a file of souk's own; fs.ErrNotExist stays what it is.
+// readFile reads a file of souk's own; it returns fs.ErrNotExist unwrapped.
 func readFile(file string) ([]byte, error) {
 	if st, err := os.Stat(file); err == nil && st.Size() > maxFile {
 		return nil, fault.New(fault.Invalid, fault.CodeFile,
@@ -184,7 +184,7 @@ func parseKey(der []byte) (ed25519.PrivateKey, error) {
 func keyPEM(k ed25519.PrivateKey) []byte {
 	der, err := x509.MarshalPKCS8PrivateKey(k)
 	if err != nil {
-		panic("pki: a key does not encode: " + err.Error()) // of a fixed type: cannot happen
+		panic("pki: a key does not encode: " + err.Error()) // cannot happen: the type is fixed
 	}
 	return pem.EncodeToMemory(&pem.Block{Type: keyBlock, Bytes: der})
 }

@@ -13,33 +13,33 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
-// GossipKeys are what the members of a cluster encrypt gossip with. They are rotated with overlap, in three steps of
-// which each is a generation: the next key is installed (all decrypt with it, nobody encrypts), used, and the one
-// before is retired. A step is taken when every member that can be heard has taken the one before, so at no time do two
-// members lack a key in common.
+// GossipKeys are the keys that a cluster's members encrypt gossip with. They are rotated in three steps, each of them a
+// generation: the next key is installed (all members decrypt with it, none encrypts), then used, then the previous key
+// is retired. The next step starts only when every reachable member has taken the current one, so any two members
+// always have a key in common.
 type GossipKeys struct {
-	Generation int      // greater is newer, and wins
+	Generation int      // the greater generation wins
 	Keys       [][]byte // of 32 bytes; all decrypt, the first one encrypts
-	Retired    [][]byte // of before: secrets at rest may be sealed with them, gossip never is
-	Step       Step     // in the file of the CA that rotates them; members do not know it
-	// when the newest key was made, as that file has it; zero: by another copy of the CA, or never
+	Retired    [][]byte // earlier keys: data at rest may still be sealed with them, gossip is not
+	Step       Step     // set only in the file of the CA that rotates them; members do not know it
+	// when this CA made the newest key; zero: never, or another copy of the CA made it
 	Made time.Time
 }
 
-// Step says how far a rotation has come. "" is that there is none.
+// Step is the progress of a rotation. "" means that none is in progress.
 type Step string
 
 // The steps of a rotation.
 const (
-	StepInstalled Step = "installed" // the next key is there, last in the row
-	StepUsed      Step = "used"      // it encrypts; the ones before still decrypt
+	StepInstalled Step = "installed" // the next key is in Keys, as the last one
+	StepUsed      Step = "used"      // the new key encrypts; the previous ones still decrypt
 )
 
 const (
 	gossipFile = "gossip.keys"
 	maxRetired = 256
 
-	gossipKeySize = 32 // AES-256, as memberlist takes it
+	gossipKeySize = 32 // AES-256, the largest that memberlist accepts
 
 	headerGeneration = "Generation"
 	headerRetired    = "Retired"
@@ -47,7 +47,7 @@ const (
 	headerMade       = "Made"
 )
 
-// encodePEM writes the keys; generation and step stand in the first block.
+// encodePEM encodes the keys; generation, step and time are headers of the first block.
 func (k GossipKeys) encodePEM() []byte {
 	var out []byte
 	for i, key := range slices.Concat(k.Keys, k.Retired) {
@@ -69,7 +69,7 @@ func (k GossipKeys) encodePEM() []byte {
 	return out
 }
 
-// readBlock takes in one block.
+// readBlock adds the key of one PEM block.
 func (k *GossipKeys) readBlock(p *pem.Block) (err error) {
 	if len(p.Bytes) != gossipKeySize {
 		return fmt.Errorf("a key of gossip has %d bytes, not %d", len(p.Bytes), gossipKeySize)
@@ -95,23 +95,23 @@ func (k *GossipKeys) readBlock(p *pem.Block) (err error) {
 	return nil
 }
 
-// All gives every key that anything may be sealed with, the one in use first.
+// All returns every key that data may be sealed with, the one in use first.
 func (k GossipKeys) All() [][]byte { return slices.Concat(k.Keys, k.Retired) }
 
-// gossipKeys gives the keys of an issuer's answer.
+// gossipKeys returns the keys of an issuer's answer.
 func (c *Credentials) gossipKeys() GossipKeys {
 	return GossipKeys{Generation: c.GossipGeneration, Keys: c.GossipKeys, Retired: c.GossipRetired}
 }
 
-// keepNewerKeys puts the member's own keys in place of an issuer's that are older: a copy of the CA may not have heard
-// of a rotation.
+// keepNewerKeys replaces an issuer's keys with the member's own if the issuer's are older: a copy of the CA may have
+// missed a rotation.
 func (i *Identity) keepNewerKeys(c *Credentials) {
 	if k := i.GossipKeys(); k.Generation > c.GossipGeneration {
 		c.GossipKeys, c.GossipGeneration, c.GossipRetired = k.Keys, k.Generation, k.Retired
 	}
 }
 
-// Gossip gives the CA's keys of gossip, and how far a rotation has come.
+// Gossip returns the CA's gossip keys, and the progress of a rotation.
 func (c *CA) Gossip() (k GossipKeys, err error) {
 	raw, err := readKeys(c.path(gossipFile))
 	if err != nil {
@@ -121,7 +121,7 @@ func (c *CA) Gossip() (k GossipKeys, err error) {
 	return b.gossip, err
 }
 
-// RotateGossip makes the next key and installs it: the first step of a rotation. Conflict while one is under way.
+// RotateGossip makes the next key and installs it: the first step of a rotation. Conflict if one is in progress.
 func (c *CA) RotateGossip(now time.Time) (GossipKeys, error) {
 	unlock, err := c.lockGossip()
 	if err != nil {
@@ -147,8 +147,8 @@ func (c *CA) RotateGossip(now time.Time) (GossipKeys, error) {
 	return k, writeKeys(c.path(gossipFile), k.encodePEM())
 }
 
-// AdvanceGossip takes the next step of a rotation, if one is under way: that every member has taken the step before is
-// the caller's to know. of is the generation that the caller saw; Conflict when another has gone on meanwhile.
+// AdvanceGossip takes the next step of the rotation in progress. The caller must know that every member has taken the
+// current step. of is the generation that the caller saw; Conflict if the rotation has advanced since.
 func (c *CA) AdvanceGossip(of int) (GossipKeys, error) {
 	unlock, err := c.lockGossip()
 	if err != nil {
@@ -179,7 +179,7 @@ func (c *CA) AdvanceGossip(of int) (GossipKeys, error) {
 	return k, writeKeys(c.path(gossipFile), k.encodePEM())
 }
 
-// AdoptGossip takes keys that are newer than the CA's own: another copy of the CA has rotated them.
+// AdoptGossip stores keys that are newer than the CA's own, from a rotation by another copy of the CA.
 func (c *CA) AdoptGossip(k GossipKeys) error {
 	unlock, err := c.lockGossip()
 	if err != nil {
@@ -198,7 +198,7 @@ func (c *CA) AdoptGossip(k GossipKeys) error {
 }
 
 // lockGossip lets one process at a time change the keys: the command line and an agent use one directory. The kernel
-// takes the lock from who dies with it.
+// releases the lock of a process that dies.
 func (c *CA) lockGossip() (unlock func(), err error) {
 	f, err := os.OpenFile(c.path("gossip.lock"), os.O_CREATE|os.O_RDWR, 0o600)
 	if err == nil {
@@ -207,5 +207,5 @@ func (c *CA) lockGossip() (unlock func(), err error) {
 	if err != nil {
 		return nil, fileFault(err, c.path("gossip.lock"))
 	}
-	return func() { _ = f.Close() }, nil // which gives the lock back
+	return func() { _ = f.Close() }, nil // closing the file releases the lock
 }

@@ -13,7 +13,8 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
-// Grantee is who was given a certificate by this CA directory, and until when at the latest it holds.
+// Grantee is a member that this CA directory has issued a certificate to, and the time by which that certificate
+// expires.
 type Grantee struct {
 	Name
 	Key  string    `json:"key"` // hex SHA-256 of the public key
@@ -22,8 +23,8 @@ type Grantee struct {
 
 func (c *CA) granteeFile(id string) string { return c.path("issued", id+".json") }
 
-// claimID takes an id for a key. An id that another key has a certificate for is a Conflict; fresh says that nobody had
-// it.
+// claimID takes an id for a key. Conflict if another key has a valid certificate for the id; fresh reports that the id
+// was not in use.
 func (c *CA) claimID(n Name, pub ed25519.PublicKey, now time.Time) (fresh bool, err error) {
 	g := Grantee{n, fingerprint(pub), now.Add(CertificateLife)}
 	err = writeNew(c.granteeFile(n.ID), mustJSON(g))
@@ -48,12 +49,13 @@ func (c *CA) isIssuedTo(id, key string) bool {
 	return readJSON(c.granteeFile(id), &has) == nil && has.Key == key
 }
 
-// noteIssued enters a certificate that was given.
+// noteIssued records an issued certificate.
 func (c *CA) noteIssued(n Name, pub ed25519.PublicKey, now time.Time) error {
 	return writeWhole(c.granteeFile(n.ID), mustJSON(Grantee{n, fingerprint(pub), now.Add(CertificateLife)}))
 }
 
-// Forget lets an id be taken anew. It takes no certificate away: who serves must refuse the old one (wire's Denied).
+// Forget allows a new member to take an id. It does not revoke the old certificate: servers must refuse it (wire's
+// Denied).
 func (c *CA) Forget(id string) error {
 	if !ValidID(id) {
 		return fault.New(fault.Invalid, fault.CodeID, "%q cannot name a member", clip(id))
@@ -64,8 +66,8 @@ func (c *CA) Forget(id string) error {
 	return fileFault(syncDir(c.path("issued")), c.dir)
 }
 
-// Issued lists who was given a certificate by this directory, in the order of ids. A copy of the directory knows only
-// its own.
+// Issued lists the members that this directory has issued certificates to, by id. A copy of the directory knows only
+// the ones that it issued itself.
 func (c *CA) Issued() ([]Grantee, error) {
 	files, err := os.ReadDir(c.path("issued"))
 	if err != nil {
@@ -78,7 +80,7 @@ func (c *CA) Issued() ([]Grantee, error) {
 		}
 		var g Grantee
 		switch err := readJSON(c.path("issued", f.Name()), &g); {
-		case errors.Is(err, fs.ErrNotExist): // forgotten meanwhile
+		case errors.Is(err, fs.ErrNotExist): // deleted meanwhile
 		case err != nil:
 			return nil, err
 		default:

@@ -17,21 +17,22 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
-// The files of a member's directory. All that belongs together is in one file, so that it is replaced in one step.
+// The files of a member's directory. Key, certificate, roots and gossip keys share one file, so that they are replaced
+// atomically.
 const (
-	MemberFile  = "member.pem"  // key, certificate, roots, keys of gossip
-	pendingFile = "pending.pem" // the key of a request that is not answered yet
+	MemberFile  = "member.pem"  // key, certificate, roots, gossip keys
+	pendingFile = "pending.pem" // the key of an unanswered request
 )
 
 // Request asks an issuer for a certificate. Its key never leaves the member.
 type Request struct {
 	CSR   []byte // DER
 	key   ed25519.PrivateKey
-	write func(file string, data []byte) error // what holds the key
+	write func(file string, data []byte) error // writes a file with keys
 }
 
-// NewRequest makes a key in the member's directory dir, or takes the one whose request was not answered: so a request
-// whose answer got lost is repeated as it was.
+// NewRequest makes a key in the member's directory dir, or reuses the key of an unanswered request: if an answer got
+// lost, the same request is repeated.
 func NewRequest(dir string) (*Request, error) { return newRequest(dir, writeKeys) }
 
 func newRequest(dir string, write func(file string, data []byte) error) (*Request, error) {
@@ -48,7 +49,7 @@ func newRequest(dir string, write func(file string, data []byte) error) (*Reques
 		return nil, err
 	}
 	if b.key == nil {
-		_, b.key, _ = ed25519.GenerateKey(rand.Reader) // fails never
+		_, b.key, _ = ed25519.GenerateKey(rand.Reader) // never fails
 		if err := write(file, keyPEM(b.key)); err != nil {
 			return nil, err
 		}
@@ -60,7 +61,7 @@ func newRequest(dir string, write func(file string, data []byte) error) (*Reques
 	return &Request{csr, b.key, write}, nil
 }
 
-// Accept checks what the issuer answered and makes it the member's own, on disk, in one step.
+// Accept checks an issuer's answer and stores it as the member's own, atomically.
 func (r *Request) Accept(dir string, c Credentials, now time.Time) error {
 	h, err := r.checkCredentials(c, now)
 	if err != nil {
@@ -69,7 +70,7 @@ func (r *Request) Accept(dir string, c Credentials, now time.Time) error {
 	if err := r.write(filepath.Join(dir, MemberFile), h.encodePEM(r.key)); err != nil {
 		return err
 	}
-	os.Remove(filepath.Join(dir, pendingFile)) // left over it costs nothing but a key used for two certificates
+	os.Remove(filepath.Join(dir, pendingFile)) // if this fails, the next renewal reuses the key, which does no harm
 	return nil
 }
 
@@ -85,7 +86,7 @@ func (r *Request) checkCredentials(c Credentials, now time.Time) (*held, error) 
 	return h, err
 }
 
-// held is all a member holds, immutable.
+// held is everything a member's file contains, immutable.
 type held struct {
 	name   Name
 	tls    tls.Certificate
@@ -93,7 +94,7 @@ type held struct {
 	gossip GossipKeys
 }
 
-// newHeld puts together a key, its certificate and the roots, which are all the certificates of CAs among certs.
+// newHeld combines a key, its certificate and the roots; certs holds the certificate and the roots, in any order.
 func newHeld(key ed25519.PrivateKey, certs []*x509.Certificate, gossip GossipKeys) (*held, error) {
 	h := &held{gossip: gossip}
 	for _, c := range certs {
@@ -113,7 +114,7 @@ func newHeld(key ed25519.PrivateKey, certs []*x509.Certificate, gossip GossipKey
 	h.name, err = nameOf(h.tls.Leaf)
 	h.tls.PrivateKey = key
 	h.tls.Certificate = [][]byte{h.tls.Leaf.Raw}
-	for _, r := range h.roots { // shown too: who joins knows a root by its digest only
+	for _, r := range h.roots { // sent in the handshake: a joining member knows a root only by its digest
 		h.tls.Certificate = append(h.tls.Certificate, r.Raw)
 	}
 	return h, err
@@ -123,24 +124,24 @@ func (h *held) encodePEM(key ed25519.PrivateKey) []byte {
 	return slices.Concat(keyPEM(key), certPEM(h.tls.Leaf), certPEM(h.roots...), h.gossip.encodePEM())
 }
 
-// Identity is a member's own certificate and what it trusts, as they stand in its directory. They may change while they
-// are in use: connections made afterwards have the new ones. It is safe for concurrent use.
+// Identity is a member's own certificate and the roots it trusts, as loaded from its directory. They may be replaced
+// while in use: connections made afterwards use the new ones. It is safe for concurrent use.
 type Identity struct {
 	dir string
-	mu  sync.Mutex // of those who change it
+	mu  sync.Mutex // serializes changes
 	now atomic.Pointer[held]
 
 	authorsMu sync.Mutex
 	authors   map[string]author // by certificate
 }
 
-// Load reads a member's directory; NotFound when it has not joined.
+// Load reads a member's directory; NotFound if the member has not joined.
 func Load(dir string) (*Identity, error) {
 	i := &Identity{dir: dir}
 	return i, i.Reload()
 }
 
-// Reload reads the directory anew, for what somebody else has put there.
+// Reload reads the directory again, to pick up files that another process has changed.
 func (i *Identity) Reload() error {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -163,28 +164,28 @@ func (i *Identity) Reload() error {
 	return err
 }
 
-// Name is who the member is.
+// Name returns the member's name.
 func (i *Identity) Name() Name { return i.now.Load().name }
 
-// GossipKeys are the keys that gossip is encrypted with.
+// GossipKeys returns the gossip keys.
 func (i *Identity) GossipKeys() GossipKeys { return i.now.Load().gossip }
 
-// Ends is when the member's certificate ends.
+// Ends returns when the member's certificate expires.
 func (i *Identity) Ends() time.Time { return i.now.Load().tls.Leaf.NotAfter }
 
-// Begins is when the member's certificate begins: an hour before it was made, as clocks differ.
+// Begins returns the start of the certificate's validity: an hour before it was made, as clocks differ.
 func (i *Identity) Begins() time.Time { return i.now.Load().tls.Leaf.NotBefore }
 
-// RenewalDue says whether a third of the certificate's life has gone.
+// RenewalDue reports whether a third of the certificate's validity has passed.
 func (i *Identity) RenewalDue(now time.Time) bool {
 	leaf := i.now.Load().tls.Leaf
 	return !now.Before(leaf.NotBefore.Add(skew + RenewAfter))
 }
 
-// Request begins a renewal.
+// Request starts a renewal.
 func (i *Identity) Request() (*Request, error) { return NewRequest(i.dir) }
 
-// Accept ends a renewal. The certificate must name who the member is already.
+// Accept completes a renewal. The new certificate must have the member's current id and roles.
 func (i *Identity) Accept(r *Request, c Credentials, now time.Time) error {
 	h, err := r.checkCredentials(c, now)
 	if err != nil {
@@ -202,8 +203,8 @@ func (i *Identity) Accept(r *Request, c Credentials, now time.Time) error {
 	return i.Reload()
 }
 
-// Trust takes a new bundle, of roots and keys of gossip, from an issuer. One that does not hold the root of the
-// member's own certificate is refused: it would be alone.
+// Trust stores a new bundle, of roots and gossip keys, from an issuer. It refuses a bundle without the root of the
+// member's own certificate: with it the member could verify no other.
 func (i *Identity) Trust(c Credentials, now time.Time) error {
 	i.keepNewerKeys(&c)
 	h := i.now.Load()

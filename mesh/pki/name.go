@@ -13,12 +13,12 @@ type Role string
 
 // The roles.
 const (
-	Worker  Role = "worker"  // owns machines; may speak of itself
-	Gateway Role = "gateway" // may ask workers
+	Worker  Role = "worker"  // owns machines; may publish records of itself
+	Gateway Role = "gateway" // may send requests to workers
 	Issuer  Role = "issuer"  // has the CA's directory: signs joins and renewals
 )
 
-// Name is who a member is: its id, and its roles in the order of their names. Ids match exactly, never by prefix.
+// Name is a member's id and its roles, sorted. Ids are compared whole, never by prefix.
 type Name struct {
 	ID    string `json:"id"`
 	Roles []Role `json:"roles"`
@@ -26,13 +26,13 @@ type Name struct {
 
 const scheme = "souk"
 
-// Has says whether the member has a role.
+// Has reports whether the member has a role.
 func (n Name) Has(r Role) bool { return slices.Contains(n.Roles, r) }
 
-// SpeaksFor says whether the member may tell of a worker: it must be that worker.
+// SpeaksFor reports whether the member may publish records of a worker: it must be that worker.
 func (n Name) SpeaksFor(worker string) bool { return n.Has(Worker) && n.ID == worker }
 
-// ValidID says whether s can name a member: 1 to 63 of a-z, 0-9, "-", "_" and ".", a letter or digit first.
+// ValidID reports whether s can be a member's id: 1 to 63 of a-z, 0-9, "-", "_" and ".", a letter or digit first.
 func ValidID(s string) bool {
 	if s == "" || len(s) > 63 {
 		return false
@@ -47,7 +47,7 @@ func ValidID(s string) bool {
 	return true
 }
 
-// check says why the name cannot stand in a certificate, and puts the roles in order.
+// check returns the name with its roles sorted, or why it is invalid in a certificate.
 func (n Name) check() (Name, error) {
 	if !ValidID(n.ID) {
 		return n, fault.New(fault.Invalid, fault.CodeID,
@@ -78,7 +78,7 @@ func (n Name) nameURIs() []*url.URL {
 	return out
 }
 
-// nameOf reads the name in a certificate. One that says anything else than roles of one id is refused whole.
+// nameOf returns the name in a certificate. It refuses a certificate with any URI that is not a role of one id.
 func nameOf(c *x509.Certificate) (Name, error) {
 	var n Name
 	for _, u := range c.URIs {

@@ -8,10 +8,10 @@ import (
 )
 
 // Overlap is how long a new root is trusted before it may sign. Members fetch the bundle once a day, so each has a week
-// to.
+// to do so.
 const Overlap = 7 * 24 * time.Hour
 
-// Prepare makes the next root. It is in the bundle from now on, and signs nothing yet. Conflict when there is one
+// Prepare makes the next root. It is in the bundle from now on, but does not sign yet. Conflict if there is one
 // already.
 func (c *CA) Prepare(now time.Time) error {
 	next, old, _, err := c.readRotation()
@@ -31,11 +31,11 @@ func (c *CA) Prepare(now time.Time) error {
 	return c.makeRoot(a.Root+1, now)
 }
 
-// Activate lets the next root sign, once Overlap has passed since Prepare. With force it does so at once: members that
-// have not yet fetched the bundle then refuse whoever has a certificate of the new root, until they have.
+// Activate makes the next root sign, once Overlap has passed since Prepare. With force it does so at once: members that
+// have not fetched the bundle yet then refuse certificates of the new root until they have.
 //
-// Issuers must renew their own certificates afterwards (IssueTo); join tokens made before are void, for they name the
-// old root.
+// Issuers must renew their own certificates afterwards (IssueTo). Earlier join tokens become invalid, because they name
+// the old root.
 func (c *CA) Activate(now time.Time, force bool) error {
 	next, _, _, err := c.readRotation()
 	switch {
@@ -51,8 +51,8 @@ func (c *CA) Activate(now time.Time, force bool) error {
 	return writeWhole(c.path("active"), mustJSON(active{next.number, now}))
 }
 
-// Retire takes the roots before the active one out of the bundle, once all certificates they signed have ended. Members
-// drop them with their next look at the bundle.
+// Retire removes the roots before the active one from the bundle, once all certificates they signed have expired.
+// Members drop them when they next fetch the bundle.
 func (c *CA) Retire(now time.Time) error {
 	_, old, since, err := c.readRotation()
 	switch {
@@ -72,8 +72,7 @@ func (c *CA) Retire(now time.Time) error {
 	return fileFault(syncDir(c.dir), c.dir)
 }
 
-// readRotation gives the root that will sign, if there is one, those that signed before, and since when the active one
-// signs.
+// readRotation returns the next root, if there is one, the previous roots, and since when the active one signs.
 func (c *CA) readRotation() (next *root, old []root, since time.Time, err error) {
 	a, err := c.readActive()
 	if err != nil {

@@ -16,24 +16,25 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
-// Bounds of join tokens.
+// Limits of join tokens.
 const (
-	MaxTokens       = 1024 // that an issuer keeps, used or not, until they end
+	MaxTokens       = 1024 // tokens that an issuer keeps, used or not, until they expire
 	MaxTokenLife    = 7 * 24 * time.Hour
 	DefaultTokenTTL = time.Hour
 )
 
-// Token is a join token taken apart: by which root the issuer is known, and the secret that lets one member join, once.
+// Token is a decoded join token: the digest that identifies the issuer's root, and the secret that lets one member
+// join, once.
 type Token struct {
 	Root   [sha256.Size]byte // digest of the root's certificate
 	Secret string
 }
 
-// TokenOptions limit what a token is good for.
+// TokenOptions limit the use of a token.
 type TokenOptions struct {
 	TTL   time.Duration // 0: DefaultTokenTTL
-	ID    string        // the only id that may join with it; "": any that is free
-	Roles []Role        // the most that may be asked for; empty: worker and gateway
+	ID    string        // the only id that may join with it; "": any free id
+	Roles []Role        // the roles that a member may ask for; empty: worker and gateway
 }
 
 const (
@@ -41,7 +42,8 @@ const (
 	secretBytes = 24
 )
 
-// tokenEntry is what the issuer keeps: the file's name is the secret's hash. Key is of who used it.
+// tokenEntry is the issuer's record of a token: the file's name is the secret's hash. Key is the fingerprint of the key
+// that used it.
 type tokenEntry struct {
 	Ends  time.Time `json:"ends"`
 	ID    string    `json:"id,omitempty"`
@@ -49,12 +51,12 @@ type tokenEntry struct {
 	Key   string    `json:"key,omitempty"`
 }
 
-// String writes the token as it is handed over. It is a secret.
+// String encodes the token for its user. It is a secret.
 func (t Token) String() string {
 	return tokenPrefix + "." + base64.RawURLEncoding.EncodeToString(t.Root[:]) + "." + t.Secret
 }
 
-// ParseToken reads what String wrote.
+// ParseToken decodes the result of String.
 func ParseToken(s string) (Token, error) {
 	parts := strings.Split(strings.TrimSpace(s), ".")
 	bad := fault.New(fault.Invalid, fault.CodeToken,
@@ -72,7 +74,8 @@ func ParseToken(s string) (Token, error) {
 
 func certificateDigest(c *x509.Certificate) [sha256.Size]byte { return sha256.Sum256(c.Raw) }
 
-// NewToken makes a token and keeps the hash of its secret until it ends. Only tokens that have ended are swept.
+// NewToken makes a token and keeps the hash of its secret until it expires. Expired tokens are removed first, others
+// never.
 func (c *CA) NewToken(now time.Time, o TokenOptions) (Token, error) {
 	if o.TTL == 0 {
 		o.TTL = DefaultTokenTTL
@@ -109,7 +112,7 @@ func (c *CA) tokenFile(secret string) string {
 	return c.path("tokens", hex.EncodeToString(h[:]))
 }
 
-// sweepEnded removes what has ended, and counts what is left.
+// sweepEnded removes expired tokens, and fails if too many are left.
 func (c *CA) sweepEnded(now time.Time) error {
 	files, err := os.ReadDir(c.path("tokens"))
 	if err != nil {
@@ -125,7 +128,7 @@ func (c *CA) sweepEnded(now time.Time) error {
 			left++
 			continue
 		}
-		os.Remove(c.path("tokens", f.Name())) // the entry first: a use without an entry opens nothing
+		os.Remove(c.path("tokens", f.Name())) // the entry first: a .used file without an entry admits no member
 		os.Remove(c.path("tokens", f.Name()+".used"))
 	}
 	if left >= MaxTokens {
@@ -135,9 +138,9 @@ func (c *CA) sweepEnded(now time.Time) error {
 	return nil
 }
 
-// Redeem gives whoever has a token's secret a certificate of name n for the key of csr (DER), once. The same key may
-// ask again for an answer that was lost, until the token ends, or the member is forgotten: who has the disk of a
-// removed one has that key. An id that somebody else has is refused and leaves the token good.
+// Redeem exchanges a token's secret, once, for a certificate of name n for the key of csr (DER). The same key may
+// repeat the request, if the answer got lost, until the token expires or the member is forgotten: a thief of a removed
+// member's disk has its key. If another member has the id, the call fails and the token stays valid.
 func (c *CA) Redeem(now time.Time, secret string, n Name, csr []byte) (Credentials, error) {
 	n, err := n.check()
 	if err != nil {
@@ -164,7 +167,7 @@ func (c *CA) Redeem(now time.Time, secret string, n Name, csr []byte) (Credentia
 	return c.issueCertificate(now, pub, n)
 }
 
-// checkToken says whether the token is good for this name and key.
+// checkToken returns why the token is not valid for this name and key, nil if it is.
 func (c *CA) checkToken(now time.Time, secret string, n Name, key string) error {
 	var e tokenEntry
 	switch err := readJSON(c.tokenFile(secret), &e); {
@@ -195,7 +198,7 @@ func (c *CA) checkToken(now time.Time, secret string, n Name, key string) error 
 	return nil
 }
 
-// markUsed marks the token as used by a key. Of two that try at once one succeeds, in whatever processes they are.
+// markUsed marks the token as used by a key. Of two concurrent calls one succeeds, even in different processes.
 func (c *CA) markUsed(secret, key string) error {
 	file := c.tokenFile(secret) + ".used"
 	err := writeNew(file, mustJSON(tokenEntry{Key: key}))

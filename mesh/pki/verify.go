@@ -11,11 +11,11 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
-// joinServer is the name by which a caller that has no certificate yet asks for the door that is open to it.
+// joinServer is the TLS server name that a caller without a certificate uses to join.
 const joinServer = "join.souk"
 
-// verifyCertificate says whose certificate c is, if one of the roots signed it and it holds at now; Denied with the
-// reason if not.
+// verifyCertificate returns the name in c, if one of the roots signed c and c is valid at now; else Denied with the
+// reason.
 func verifyCertificate(c *x509.Certificate, roots []*x509.Certificate, now time.Time) (Name, error) {
 	pool := x509.NewCertPool()
 	for _, r := range roots {
@@ -40,8 +40,8 @@ func verifyCertificate(c *x509.Certificate, roots []*x509.Certificate, now time.
 	return nameOf(c)
 }
 
-// NameOf gives who is at the other end of a connection made with ServerTLS or ClientTLS, judged anew at now: a
-// connection may live longer than the certificate it was made with.
+// NameOf returns the name of the peer of a connection made with ServerTLS or ClientTLS. It checks the certificate's
+// validity at now again: a connection may outlive its certificate.
 func (i *Identity) NameOf(cs *tls.ConnectionState, now time.Time) (Name, error) {
 	if cs == nil || len(cs.PeerCertificates) == 0 {
 		return Name{}, fault.New(fault.Denied, fault.CodeCertificate,
@@ -56,8 +56,9 @@ func (i *Identity) NameOf(cs *tls.ConnectionState, now time.Time) (Name, error) 
 	return nameOf(c)
 }
 
-// baseConfig is what both ends have in common. Chains are verified by VerifyConnection alone: it has the roots of the
-// moment, and ids in place of host names. Resumption is off: a session would carry an old certificate along.
+// baseConfig is the part common to servers and clients. Only VerifyConnection verifies certificates: it uses the
+// current roots, and ids instead of host names. Session resumption is off, because a session would keep an old
+// certificate in use.
 func baseConfig(alpn []string, check func(tls.ConnectionState) error) *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS13, NextProtos: alpn, SessionTicketsDisabled: true,
@@ -65,9 +66,8 @@ func baseConfig(alpn []string, check func(tls.ConnectionState) error) *tls.Confi
 	}
 }
 
-// ServerTLS is the configuration of a listener: whoever connects must show a certificate of this cluster. Only an
-// issuer, with join set, has a second door: callers of JoinTLS show none, and it is the listener that keeps them from
-// filling the house.
+// ServerTLS is the configuration of a listener: callers must present a certificate of this cluster. On an issuer with
+// join set, callers of JoinTLS need no certificate; the listener must limit what they can use up.
 func (i *Identity) ServerTLS(now func() time.Time, join bool, alpn ...string) *tls.Config {
 	mine := func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return &i.now.Load().tls, nil }
 	members := baseConfig(alpn, func(cs tls.ConnectionState) error {
@@ -97,7 +97,7 @@ func (i *Identity) verifyPeer(cs tls.ConnectionState, now time.Time) (Name, erro
 	return verifyCertificate(cs.PeerCertificates[0], i.now.Load().roots, now)
 }
 
-// ClientTLS is the configuration to call a member: the other end must be id and have the role; "" is any.
+// ClientTLS is the configuration to call a member: the peer must be id and have the role; "" allows any.
 func (i *Identity) ClientTLS(now func() time.Time, id string, role Role, alpn ...string) *tls.Config {
 	c := baseConfig(alpn, func(cs tls.ConnectionState) error {
 		n, err := i.verifyPeer(cs, now())
@@ -115,8 +115,8 @@ func (i *Identity) ClientTLS(now func() time.Time, id string, role Role, alpn ..
 	return c
 }
 
-// JoinTLS is the configuration to call an issuer with a token: the other end must be an issuer by the root that the
-// token names. Nothing is sent before that is known.
+// JoinTLS is the configuration to call an issuer with a token: the peer must be an issuer under the root that the token
+// names. No request is sent before that is verified.
 func JoinTLS(t Token, now func() time.Time, alpn ...string) *tls.Config {
 	c := baseConfig(alpn, func(cs tls.ConnectionState) error {
 		at := slices.IndexFunc(cs.PeerCertificates, func(c *x509.Certificate) bool {
@@ -140,14 +140,13 @@ func JoinTLS(t Token, now func() time.Time, alpn ...string) *tls.Config {
 	return c
 }
 
-// Signature is what a member said, provable to those who did not hear it from itself.
+// Signature is a member's signature, verifiable also by members that received the message from others.
 type Signature struct {
 	Certificate []byte `json:"certificate"` // DER
 	Signature   []byte `json:"signature"`
 }
 
-// Sign signs a message under a context, a short fixed text that says what kind of message it is (ed25519ctx, RFC 8032
-// 5.1).
+// Sign signs a message under a context, a short fixed text that names the kind of message (ed25519ctx, RFC 8032
 func (i *Identity) Sign(context string, message []byte) (Signature, error) {
 	h := i.now.Load()
 	sig, err := h.tls.PrivateKey.(ed25519.PrivateKey).Sign(nil, message, &ed25519.Options{Context: context})
@@ -158,8 +157,8 @@ func (i *Identity) Sign(context string, message []byte) (Signature, error) {
 	return Signature{h.tls.Leaf.Raw, sig}, nil
 }
 
-// Authored gives who signed the message under the context, also where the signer's certificate has ended since: what a
-// member once said is still its own word. The certificates of those who say much are judged once an hour.
+// Authored returns the signer of a message under a context. A signature stays valid after its certificate has expired.
+// Certificates are cached and verified again once an hour.
 func (i *Identity) Authored(context string, message []byte, s Signature, now time.Time) (Name, error) {
 	a, err := i.verifyAuthor(s.Certificate, now)
 	if err != nil {
@@ -171,16 +170,16 @@ func (i *Identity) Authored(context string, message []byte, s Signature, now tim
 	return a.name, nil
 }
 
-// author is a certificate that was judged.
+// author is a verified certificate.
 type author struct {
 	name  Name
 	key   ed25519.PublicKey
-	roots *held     // by which it was judged
-	until time.Time // when it is judged again
+	roots *held     // the roots it was verified with
+	until time.Time // when it must be verified again
 }
 
 const (
-	maxAuthors  = 4096 // certificates that are remembered
+	maxAuthors  = 4096 // certificates in the cache
 	authorsLast = time.Hour
 )
 

@@ -12,17 +12,17 @@ import (
 
 // Files of an authority, below a directory.
 const (
-	AuthorityFile = "local-root.pem"     // for clients
+	AuthorityFile = "local-root.pem"     // clients trust it
 	authorityKey  = "local-root-key.pem" // 0600
 )
 
 var localRoot = kind{AuthorityFile, authorityKey, "proxy"} //nolint:gochecknoglobals // a constant
 
-// Authority is a root of souk's own that vouches for the names of some domains, at and below them, and for no others.
+// Authority is a root of souk's own. It can sign for names at and below certain domains, and for no others.
 type Authority struct{ root *root }
 
-// OpenAuthority opens the authority for domains below dir, and makes it where there is none. One that cannot vouch for
-// all of them is refused: Precondition.
+// OpenAuthority opens the authority for domains below dir, and makes it if there is none. If the existing one cannot
+// sign for all of the domains, it fails with Precondition.
 func OpenAuthority(dir string, domains []string, now time.Time) (*Authority, error) {
 	r, err := openRoot(localRoot, dir, domains, now)
 	if err != nil {
@@ -38,7 +38,7 @@ func OpenAuthority(dir string, domains []string, now time.Time) (*Authority, err
 	return a, nil
 }
 
-// Covers reports whether the authority can vouch for a name.
+// Covers reports whether the authority can sign for a name.
 func (a *Authority) Covers(name string) bool {
 	return slices.ContainsFunc(a.root.vouchedHosts(), func(domain string) bool {
 		above, below := strings.CutSuffix(strings.ToLower(name), domain)
@@ -46,7 +46,7 @@ func (a *Authority) Covers(name string) bool {
 	})
 }
 
-// Issue makes a certificate for a name that it covers, with a key that is never on a disk.
+// Issue makes a certificate for a covered name. Its key is never written to disk.
 func (a *Authority) Issue(name string, now time.Time) (*tls.Certificate, error) {
 	c, err := a.root.issueFor([]string{name}, now)
 	if err != nil {
@@ -55,7 +55,7 @@ func (a *Authority) Issue(name string, now time.Time) (*tls.Certificate, error) 
 	return c, nil
 }
 
-// Due reports whether a certificate of the authority is to be made anew.
+// Due reports whether a certificate of the authority must be renewed.
 func (a *Authority) Due(c *tls.Certificate, now time.Time) bool {
 	return now.After(c.Leaf.NotAfter.Add(-leafRenew))
 }

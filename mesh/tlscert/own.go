@@ -28,33 +28,33 @@ import (
 
 // The codes of this package's errors.
 const (
-	CodeTLS      fault.Code = "tls"       // a certificate or key of TLS cannot be made or read
-	codeTLSHosts fault.Code = "tls_hosts" // the root cannot vouch for the host
+	CodeTLS      fault.Code = "tls"       // a TLS certificate or key cannot be made or read
+	codeTLSHosts fault.Code = "tls_hosts" // the root cannot sign for the host
 )
 
 // Times of souk's own certificates.
 const (
 	rootLife  = 10 * 365 * 24 * time.Hour
 	leafLife  = 90 * 24 * time.Hour
-	leafRenew = 30 * 24 * time.Hour // before its end
-	skew      = time.Hour           // by which the clocks of two hosts may differ
+	leafRenew = 30 * 24 * time.Hour // this long before it expires
+	skew      = time.Hour           // how much the clocks of two hosts may differ
 )
 
-// Files below a souk's directory.
+// Files below the directory of a souk.
 const (
-	RootFile = "api-root.pem"     // for clients
+	RootFile = "api-root.pem"     // clients trust it
 	keyFile  = "api-root-key.pem" // 0600
 )
 
-// kind is what roots of souk's own differ in.
+// kind is the file names and the purpose of a root.
 type kind struct{ cert, key, of string }
 
 var apiRoot = kind{RootFile, keyFile, "API"} //nolint:gochecknoglobals // a constant
 
-// Own serves a certificate for hosts, names or addresses, of a root that is made once and kept below dir. The root can
-// vouch for the hosts that it was made for and no others (RFC 5280, section 4.2.1.10), so whoever trusts it trusts it
-// with nothing else. Of the others, which come and go with the host's networks, the certificate names those that the
-// root can vouch for; where it cannot for one of hosts that is refused: Precondition.
+// Own serves a certificate for hosts (names or addresses), signed by a root that is made once and kept below dir. The
+// root can sign only for the hosts it was made for (RFC 5280, section 4.2.1.10), so a client that trusts it risks
+// nothing else. others come and go with the host's networks: the certificate names those that the root can sign for. If
+// the root cannot sign for one of hosts, Own fails with Precondition.
 func Own(dir string, hosts, others []string, now time.Time) (*tls.Config, error) {
 	r, err := openRoot(apiRoot, dir, slices.Concat(hosts, others), now)
 	if err != nil {
@@ -79,13 +79,13 @@ func Own(dir string, hosts, others []string, now time.Time) (*tls.Config, error)
 	return serverConfig(o), nil
 }
 
-// root is an authority for a few hosts.
+// root is a certificate authority for a few hosts.
 type root struct {
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey
 }
 
-// own is the certificate of a root of souk's own. Its key is never on a disk.
+// own is a certificate signed by a root of souk's own. Its key is never written to disk.
 type own struct {
 	root  *root
 	hosts []string
@@ -108,8 +108,8 @@ func (o *own) currentCertificate(now time.Time) (*tls.Certificate, error) {
 	return c, nil
 }
 
-// openRoot reads the root of a kind below dir, and makes it where there is none. Its key is sealed where there is a key
-// from outside.
+// openRoot reads the root of a kind below dir, and makes it if there is none. Its key is sealed if there is an external
+// key.
 func openRoot(k kind, dir string, hosts []string, now time.Time) (*root, error) {
 	certFile, key := filepath.Join(dir, k.cert), filepath.Join(dir, k.key)
 	pair, err := readPair(certFile, key)
@@ -117,7 +117,7 @@ func openRoot(k kind, dir string, hosts []string, now time.Time) (*root, error) 
 		return makeRoot(k, dir, hosts, now)
 	}
 	if fault.CodeOf(err) == atrest.Fault {
-		return nil, err // says what to do
+		return nil, err // the error says what to do
 	}
 	if err != nil {
 		return nil, fault.Wrap(err, fault.Invalid, CodeTLS,
@@ -131,7 +131,7 @@ func openRoot(k kind, dir string, hosts []string, now time.Time) (*root, error) 
 	return &root{pair.Leaf, signer}, nil
 }
 
-// readPair reads a root and its key, and seals the key anew where that is due.
+// readPair reads a root and its key, and seals the key again if that is due.
 func readPair(certFile, keyFile string) (tls.Certificate, error) {
 	cert, err := os.ReadFile(certFile)
 	if err != nil {
@@ -162,7 +162,7 @@ func writeKey(file string, key []byte) error {
 	return nil
 }
 
-// makeRoot makes the root for some hosts. The key comes first: a root without one would be of no use.
+// makeRoot makes the root for some hosts. It writes the key first: a certificate without its key would be useless.
 func makeRoot(k kind, dir string, hosts []string, now time.Time) (*root, error) {
 	certFile, keyFile := filepath.Join(dir, k.cert), filepath.Join(dir, k.key)
 	priv, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -176,7 +176,8 @@ func makeRoot(k kind, dir string, hosts []string, now time.Time) (*root, error) 
 		MaxPathLenZero: true, KeyUsage: x509.KeyUsageCertSign, PermittedDNSDomainsCritical: true,
 		PermittedDNSDomains: names, PermittedIPRanges: singleAddressNets(addrs)}
 	if len(names) == 0 {
-		t.PermittedDNSDomains = []string{"invalid"} // none: what is not named at all would be free
+		// permits no name: without a constraint, every name would be permitted
+		t.PermittedDNSDomains = []string{"invalid"}
 	}
 	if len(addrs) == 0 {
 		t.PermittedIPRanges = singleAddressNets([]net.IP{net.IPv4zero})
@@ -205,7 +206,7 @@ func makeRoot(k kind, dir string, hosts []string, now time.Time) (*root, error) 
 
 const maxCommonName = 64 // RFC 5280, appendix A.1
 
-// issueFor makes a certificate for hosts, with a key of its own.
+// issueFor makes a certificate for hosts, with a new key.
 func (r *root) issueFor(hosts []string, now time.Time) (*tls.Certificate, error) {
 	priv, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -227,7 +228,7 @@ func (r *root) issueFor(hosts []string, now time.Time) (*tls.Certificate, error)
 	return &tls.Certificate{Certificate: [][]byte{der, r.cert.Raw}, PrivateKey: priv, Leaf: leaf}, err
 }
 
-// vouchedHosts lists the hosts that a root can vouch for.
+// vouchedHosts lists the hosts that a root can sign for.
 func (r *root) vouchedHosts() (hosts []string) {
 	for _, n := range r.cert.PermittedDNSDomains {
 		if n != "invalid" {
@@ -242,7 +243,7 @@ func (r *root) vouchedHosts() (hosts []string) {
 	return hosts
 }
 
-// canVouchFor reports whether a root can vouch for a host.
+// canVouchFor reports whether a root can sign for a host.
 func (r *root) canVouchFor(host string) bool {
 	if ip := net.ParseIP(host); ip != nil {
 		return slices.ContainsFunc(r.cert.PermittedIPRanges, func(n *net.IPNet) bool { return n.IP.Equal(ip) })
@@ -250,7 +251,7 @@ func (r *root) canVouchFor(host string) bool {
 	return slices.Contains(r.cert.PermittedDNSDomains, strings.ToLower(host))
 }
 
-// splitHosts tells names from addresses, each once and in an order of their own.
+// splitHosts separates names and addresses, each sorted and without duplicates.
 func splitHosts(hosts []string) (names []string, addrs []net.IP) {
 	for _, h := range hosts {
 		switch ip := net.ParseIP(h); {
@@ -267,7 +268,7 @@ func splitHosts(hosts []string) (names []string, addrs []net.IP) {
 	return slices.Compact(names), slices.CompactFunc(addrs, net.IP.Equal)
 }
 
-// singleAddressNets are the networks of one address each.
+// singleAddressNets returns a network of one address for each address.
 func singleAddressNets(addrs []net.IP) (out []*net.IPNet) {
 	for _, ip := range addrs {
 		out = append(out, &net.IPNet{IP: ip, Mask: net.CIDRMask(8*len(ip), 8*len(ip))})
@@ -277,7 +278,7 @@ func singleAddressNets(addrs []net.IP) (out []*net.IPNet) {
 
 func randomSerial() *big.Int {
 	b := make([]byte, 16)
-	rand.Read(b) // never fails: the program is ended instead
+	rand.Read(b) // never fails: it ends the program instead
 	b[0] &= 0x7f
 	return new(big.Int).SetBytes(b)
 }

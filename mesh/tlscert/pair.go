@@ -9,28 +9,28 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
-// Pair is a certificate and its key in two PEM files of the user's. Its methods are called by one goroutine at a time.
+// Pair is a certificate and its key in two PEM files of the user. Its methods must not be called concurrently.
 type Pair struct {
 	Cert, Key string // the files
 	shown     *tls.Certificate
 	failed    error
-	of        [2]stamp // the files that shown, or the last failure, came from
+	of        [2]stamp // versions of the files that shown, or the last failure, came from
 }
 
-// stamp tells two versions of a file apart.
+// stamp identifies a version of a file.
 type stamp struct {
 	at   time.Time
 	size int64
 }
 
-// Shown returns the certificate that could be used last; nil: none could.
+// Shown returns the last usable certificate; nil: there was none.
 func (p *Pair) Shown() *tls.Certificate { return p.shown }
 
-// Failed returns why what is in the files now cannot be used; nil: it is what is shown.
+// Failed returns why the current files cannot be used; nil: Shown is from the current files.
 func (p *Pair) Failed() error { return p.failed }
 
-// Load reads the files where they have changed. What cannot be used, or has ended, is an error once, and
-// changes nothing.
+// Load reads the files if they have changed. If they are unusable, or the certificate has expired, it returns an error
+// once and keeps the previous certificate.
 func (p *Pair) Load(now time.Time) error {
 	var of [2]stamp
 	for i, name := range []string{p.Cert, p.Key} {

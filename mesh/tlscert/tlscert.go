@@ -1,5 +1,5 @@
-// Package tlscert has the certificate that the API shows to other hosts: one of the user's files, read again when they
-// change, or one of a root of souk's own. The proxy's certificates come of the same two (Pair, Authority).
+// Package tlscert has the certificate that the API presents to other hosts: from the user's files, read again when they
+// change, or signed by a root of souk's own. The proxy's certificates use the same two sources (Pair, Authority).
 package tlscert
 
 import (
@@ -9,12 +9,12 @@ import (
 	"time"
 )
 
-// source gives the certificate that is to be shown at a time.
+// source returns the certificate to present at a time.
 type source interface {
 	currentCertificate(now time.Time) (*tls.Certificate, error)
 }
 
-// serverConfig serves what a source gives. HTTP/2 is offered beside HTTP/1.1.
+// serverConfig serves the certificates of a source. It offers HTTP/2 beside HTTP/1.1.
 func serverConfig(s source) *tls.Config {
 	return &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"},
 		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate,
@@ -23,8 +23,8 @@ func serverConfig(s source) *tls.Config {
 		}}
 }
 
-// Files serves a certificate and its key from two PEM files. They are looked at again when somebody connects, at most
-// once a second; while what is there cannot be used, the last that could be is shown and log hears of it.
+// Files serves a certificate and its key from two PEM files. It checks them for changes when a client connects, at most
+// once a second. While the files are unusable, it presents the last usable certificate and logs the error.
 func Files(cert, key string, log *slog.Logger) (*tls.Config, error) {
 	f := &files{pair: Pair{Cert: cert, Key: key}, log: log}
 	if err := f.loadChanged(time.Now()); err != nil {
@@ -33,10 +33,10 @@ func Files(cert, key string, log *slog.Logger) (*tls.Config, error) {
 	return serverConfig(f), nil
 }
 
-// lookEvery bounds how often files are looked at.
+// lookEvery is the least time between two checks of the files.
 const lookEvery = time.Second
 
-// files are a certificate of the user's.
+// files are a user's certificate, with the time of the last check.
 type files struct {
 	log *slog.Logger
 
@@ -56,7 +56,7 @@ func (f *files) currentCertificate(now time.Time) (*tls.Certificate, error) {
 	return f.pair.Shown(), nil
 }
 
-// loadChanged reads the files where they have changed. It is called with the lock, or by who alone knows f.
+// loadChanged reads the files if they have changed. The caller holds the lock, or has not shared f yet.
 func (f *files) loadChanged(now time.Time) error {
 	f.looked = now
 	return f.pair.Load(now)

@@ -14,18 +14,19 @@ const (
 	agreeTime = 5 * time.Second
 )
 
-// Learner is a member that another has learn what it knows.
+// Learner makes this member learn from another member.
 type Learner interface {
-	// Learn has the member know what another knows; with "" it tells what it has to tell.
+	// Learn fetches what the member from knows. With from "" it instead publishes what this member has not published
+	// yet.
 	Learn(ctx context.Context, from cluster.WorkerID) error
 }
 
-// agreeArgs say from whom the member is to learn: from who asks, or from nobody.
+// agreeArgs say whether the member is to learn from the caller, or only to publish.
 type agreeArgs struct {
 	Learn bool `json:"learn,omitempty"`
 }
 
-// agree is Unimplemented where the member shares nothing.
+// agree returns Unimplemented if the member shares no state.
 func (s *Server) agree(w http.ResponseWriter, r *http.Request, by Peer) error {
 	if s.o.Learner == nil {
 		return fault.New(fault.Unimplemented, codeAgree, "%s learns from no other member", s.o.Identity.Name().ID)
@@ -46,7 +47,8 @@ func (s *Server) agree(w http.ResponseWriter, r *http.Request, by Peer) error {
 	return s.answerJSON(w, none{})
 }
 
-// Agree has the member tell what it has not told yet and, with learn, learn what the one that asks knows.
+// Agree makes the member publish what it has not published yet; with learn, it makes the member learn what the caller
+// knows.
 func (l *Link) Agree(ctx context.Context, learn bool) error {
 	return l.callMember(ctx, pathAgree, agreeTime, agreeArgs{learn}, &none{})
 }

@@ -7,23 +7,23 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
-// Bounds of what is remembered of asks.
+// Limits of the memory of asks.
 const (
-	maxAskers  = 4096 // callers; there are as many as gateways, and all have certificates
+	maxAskers  = 4096 // callers: at most one per gateway, since each needs a certificate
 	maxOver    = 2048 // machines per caller
-	maxWaiting = 4    // repeats of one machine's ask that wait for the one under way
+	maxWaiting = 4    // repeats of one machine's ask that wait for the current one
 )
 
-// asks makes sure that a late ask cannot buy (docs/decisions/0006-asking-twice.md, 0011-wire-and-pki.md).
+// asks makes sure that a late ask cannot make a machine (docs/decisions/0006-asking-twice.md, 0011-wire-and-pki.md).
 //
-// A buyer numbers its asks: each one higher than all before it, whatever machine they are for. Asks of one machine by
-// one caller are carried out one after the other. Once one has been answered, it and those below it are over: an ask
-// that comes with such a number was given up by who sent it, and is refused without the worker hearing of it.
+// A caller numbers its asks in ascending order, across all machines. Asks of one machine by one caller are carried out
+// one after the other. Once an ask is answered, its number and all lower ones are over for that machine: the caller has
+// given up an ask that arrives with such a number, so it is refused without asking the worker.
 //
-// What is over is remembered by machine, for the newest maxOver. For older ones the highest number forgotten stands in
-// as a floor for all machines of that caller: nothing that is over is ever bought, and the price of a bounded memory is
-// that an ask overtaken by two thousand others may be refused though nobody gave it up. A refusal is an answer: it
-// costs one trip.
+// The highest number that is over is remembered for the newest maxOver machines. For the machines forgotten, the
+// highest number forgotten becomes a floor for all machines of that caller: an ask that is over never makes a machine.
+// The price of the bounded memory: an ask overtaken by two thousand others may be refused although its caller still
+// waits. A refusal is an answer and costs one round trip.
 type asks struct {
 	mu      sync.Mutex
 	callers map[string]*asker
@@ -32,14 +32,14 @@ type asks struct {
 type asker struct {
 	lowWater uint64
 	over     map[string]last // by machine
-	order    []string        // of over, a ring: oldest at next
+	order    []string        // keys of over, a ring buffer with the oldest at next
 	next     int
-	under    map[string]*askInFlight // by machine: the ask under way
+	under    map[string]*askInFlight // by machine: the ask in progress
 }
 
 type last struct {
 	number uint64
-	unsure bool // the worker's answer left open whether it will act: only it may say no to the next
+	unsure bool // the worker may still act on the ask, so only the worker may refuse the next one
 }
 
 type askInFlight struct {
@@ -47,15 +47,15 @@ type askInFlight struct {
 	by      *asker
 	machine string
 	number  uint64
-	unsure  bool // of the ask before this one
+	unsure  bool // unsure of the previous ask
 	waiting int
 	done    chan struct{}
 }
 
 func newAsks() *asks { return &asks{callers: map[string]*asker{}} }
 
-// beginAsk waits until no other ask of the machine is under way and begins one; nil with no error: it is late. Number 0
-// is an ask without a number, which is never late.
+// beginAsk waits until no other ask of the machine is in progress, then begins one. It returns nil without an error if
+// the ask is late. Number 0 is an ask without a number, which is never late.
 func (a *asks) beginAsk(ctx context.Context, caller, machine string, number uint64) (*askInFlight, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -70,7 +70,7 @@ func (a *asks) beginAsk(ctx context.Context, caller, machine string, number uint
 	for {
 		s := by.over[machine]
 		if number != 0 && (number <= by.lowWater || number <= s.number) {
-			return nil, nil //nolint:nilnil // said above
+			return nil, nil //nolint:nilnil // see the doc comment
 		}
 		u := by.under[machine]
 		if u == nil {
@@ -98,7 +98,7 @@ func (a *asks) beginAsk(ctx context.Context, caller, machine string, number uint
 	}
 }
 
-// endAsk lets the next one begin. unsure says that the worker may still act on this one.
+// endAsk lets the next ask begin. unsure means that the worker may still act on this one.
 func (t *askInFlight) endAsk(unsure bool) {
 	t.of.mu.Lock()
 	defer t.of.mu.Unlock()
@@ -107,7 +107,7 @@ func (t *askInFlight) endAsk(unsure bool) {
 	t.by.remember(t.machine, last{max(t.by.over[t.machine].number, t.number), unsure})
 }
 
-// remember remembers s, and forgets the oldest when there are too many; its number becomes the floor.
+// remember stores s. When there are too many it forgets the oldest, and raises the floor to the oldest's number.
 func (b *asker) remember(machine string, s last) {
 	if _, there := b.over[machine]; !there {
 		if len(b.order) < maxOver {

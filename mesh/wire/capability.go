@@ -9,22 +9,23 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
-// What this souk speaks, as a date: it grows when something is added or changed that the other end must know of. Oldest
-// is what must be spoken at the other end. A release keeps Oldest where its predecessor had Capability, or before.
+// Capability is the version of the protocol that this souk speaks, as a date: it grows with each addition or change
+// that the other end must know of. Oldest is the oldest version that the other end may speak. A release sets Oldest to
+// its predecessor's Capability or an earlier one.
 const (
 	Capability = 20261128
 	Oldest     = 20261128
 )
 
-// Headers of every request and answer. Names are as net/http writes them, so that maps may be used directly.
+// Headers of every request and answer, in the canonical form of net/http, so that header maps can be indexed directly.
 const (
-	capabilityHeader = "Souk-Capability" // "20261121 20261121": what is spoken, and the oldest that is understood
-	bootHeader       = "Souk-Boot"       // which process of its id the caller is
+	capabilityHeader = "Souk-Capability" // "20261121 20261121": the version spoken, and the oldest understood
+	bootHeader       = "Souk-Boot"       // identifies the caller's process among those of its id
 	askHeader        = "Souk-Ask"        // the number of a grant's ask
-	endTrailer       = "Souk-End"        // after a copied stream: "ok", or a problem
+	endTrailer       = "Souk-End"        // after a copied stream: "ok", or a problem as JSON
 )
 
-// capability is what one end speaks.
+// capability is the range of versions that one end speaks.
 type capability struct{ speaks, oldest int }
 
 func (c capability) String() string { return fmt.Sprintf("%d %d", c.speaks, c.oldest) }
@@ -37,7 +38,7 @@ func parseCapability(s string) (c capability, ok bool) {
 	return c, found && err1 == nil && err2 == nil && len(s) < 64 && c.oldest <= c.speaks
 }
 
-// checkPeer says why this end and one that speaks other cannot talk. The newer end says which must be upgraded.
+// checkPeer returns why this end and the sender of h cannot talk. The error says which end must be upgraded.
 func (c capability) checkPeer(h http.Header, who string) error {
 	text := ""
 	if v := h[capabilityHeader]; len(v) == 1 {

@@ -14,20 +14,20 @@ import (
 const (
 	pathChallenge = "/wire/challenge"
 	challengeTime = 3 * time.Second // an ACME authority waits for about ten
-	maxToken      = 128             // bytes, of an authority's challenge
+	maxToken      = 128             // bytes of an authority's token
 	maxProof      = 4096            // bytes
 
 	pathCertificate = "/wire/certificate"
-	certTime        = 3 * time.Minute // for an order at an ACME authority
-	keptTime        = 3 * time.Second // for a certificate that is there
+	certTime        = 3 * time.Minute // to order a certificate from an ACME authority
+	keptTime        = 3 * time.Second // to return an existing certificate
 	maxCert         = 256 << 10       // bytes
 )
 
-// Certs are the certificates of this member's proxy, of which the proxies of others ask.
+// Certs gives other members' proxies access to the certificates of this member's proxy.
 type Certs interface {
-	// Challenge returns what an ACME authority gave this member to prove that a name is its own.
+	// Challenge returns the proof that an ACME authority expects from the owner of a name.
 	Challenge(name, token string) (proof string, known bool)
-	// Shared returns the certificate for a name with its chain, and its key, as PEM. It is ordered where there is none,
+	// Shared returns the certificate for a name with its chain, and its key, as PEM. It orders one if there is none,
 	// unless kept is set.
 	Shared(ctx context.Context, name string, kept bool) (chain, key []byte, err error)
 }
@@ -63,7 +63,8 @@ type certPair struct {
 	Key   []byte `json:"key"`
 }
 
-// certificate gives the caller a key. So the route is for gateways alone: what they may change is more.
+// certificate sends the caller a private key, so the route is for gateways alone: they may change more than that
+// anyway.
 func (s *Server) certificate(w http.ResponseWriter, r *http.Request, _ Peer) error {
 	var in certArgs
 	if err := s.readArgs(w, r, &in); err != nil {
@@ -80,8 +81,8 @@ func (s *Server) certificate(w http.ResponseWriter, r *http.Request, _ Peer) err
 	return s.answerJSON(w, certPair{chain, key})
 }
 
-// Certificate asks the member for the certificate for a name with its chain, and its key, as PEM. It orders one where it
-// has none, unless kept is set.
+// Certificate asks the member for the certificate for a name with its chain, and its key, as PEM. The member orders one
+// if it has none, unless kept is set.
 func (l *Link) Certificate(ctx context.Context, name string, kept bool) (chain, key []byte, err error) {
 	within := certTime
 	if kept {
@@ -106,7 +107,7 @@ func (s *Server) challenge(w http.ResponseWriter, r *http.Request, _ Peer) error
 	return s.answerJSON(w, out)
 }
 
-// Challenge asks the member what an ACME authority gave it to prove that a name is its own.
+// Challenge asks the member for the proof that an ACME authority expects from the owner of a name.
 func (l *Link) Challenge(ctx context.Context, name, token string) (proof string, known bool, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, challengeTime, errSlow(challengeTime))
 	defer cancel()
@@ -115,8 +116,8 @@ func (l *Link) Challenge(ctx context.Context, name, token string) (proof string,
 	return out.Proof, out.Known, err
 }
 
-// askGateway asks one question whose answer is believed of a gateway alone: another member could have all proxies show
-// what it likes.
+// askGateway asks one question and accepts an answer only from a gateway: another member could make all proxies serve
+// forged data.
 func (l *Link) askGateway(ctx context.Context, via *http.Transport, path string, most int64, in, out any) error {
 	raw, err := marshal(in)
 	if err != nil {

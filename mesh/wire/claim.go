@@ -11,7 +11,7 @@ import (
 
 const (
 	pathClaim = "/wire/claim"
-	claimTime = 10 * time.Second // then the next member is asked; one that is known to be dead is not waited for
+	claimTime = 10 * time.Second // then the next member is asked; a member known to be dead is skipped earlier
 )
 
 // Decider decides claims for all members.
@@ -19,7 +19,7 @@ type Decider interface {
 	Decide(ctx context.Context, c cluster.Claim) (cluster.Claimed, error)
 }
 
-// claim is Unimplemented where the member decides nothing.
+// claim returns Unimplemented if the member decides no claims.
 func (s *Server) claim(w http.ResponseWriter, r *http.Request, _ Peer) error {
 	if s.o.Claims == nil {
 		return fault.New(fault.Unimplemented, cluster.CodeClaim, "%s decides no claims", s.o.Identity.Name().ID)
@@ -38,7 +38,7 @@ func (s *Server) claim(w http.ResponseWriter, r *http.Request, _ Peer) error {
 	return s.answerJSON(w, out)
 }
 
-// Claim asks the member for what must be unique in an app.
+// Claim asks the member to reserve a value that must be unique in an app.
 func (l *Link) Claim(ctx context.Context, c cluster.Claim) (out cluster.Claimed, err error) {
 	err = l.callMember(ctx, pathClaim, claimTime, c, &out)
 	return out, err

@@ -23,26 +23,28 @@ import (
 	"github.com/soukhq/souk/mesh/pki"
 )
 
-// How long things may take, where the caller's context does not say less.
+// Time limits, unless the caller's context ends earlier.
 const (
-	dialTime   = 1500 * time.Millisecond // the kernel asks once more after a second
-	shakeTime  = 4 * time.Second         // for a connection with its handshake
-	silentTime = 4 * time.Second         // without a sign of the other's host; then all on the connection is lost
+	dialTime  = 1500 * time.Millisecond // the kernel resends its SYN after a second
+	shakeTime = 4 * time.Second         // to connect, including the handshake
+	// without a packet from the other host; then all calls on the connection are lost
+	silentTime = 4 * time.Second
 	readTime   = 5 * time.Second
-	changeTime = grantTime + 10*time.Second // the worker's patience is less; a dead one is found by pings
+	changeTime = grantTime + 10*time.Second // longer than the worker's own limit; pings detect a dead worker sooner
 	pullTime   = 30 * time.Second
-	pingAfter  = 15 * time.Second // of silence on a connection
-	pingTime   = 5 * time.Second  // for the answer to a ping; then all calls on the connection are lost
+	pingAfter  = 15 * time.Second // of silence on a connection, before a ping
+	pingTime   = 5 * time.Second  // to wait for the answer to a ping; then all calls on the connection are lost
 	maxAnswer  = 64 << 20         // bytes
 )
 
-// Client calls other members as one of them. A process has one: the asks it sends are numbered in one row.
+// Client calls other members on behalf of this one. A process has one Client, because it numbers all asks in one
+// sequence.
 type Client struct {
 	identity *pki.Identity
 	now      func() time.Time
 	speaks   capability
 	asked    atomic.Uint64
-	boot     string                    // drawn anew in each process
+	boot     string                    // random, different in each process
 	calls    map[string]*atomic.Uint64 // by path; see Calls
 	dial     func(ctx context.Context, network, addr string) (net.Conn, error)
 	denied   atomic.Pointer[func(Peer) bool] // see Deny
@@ -59,17 +61,17 @@ func NewClient(identity *pki.Identity, now func() time.Time) *Client {
 	for path := range allRoutes() {
 		c.calls[path] = new(atomic.Uint64)
 	}
-	// Asks of this life of the process are numbered behind those of its lives before. Where the clock has gone back in
-	// between an ask may be taken for a late one, which costs a refusal.
+	// The asks of this process get higher numbers than those of earlier processes. If the clock has gone back, an ask
+	// may be taken for a late one, which costs a refusal.
 	c.asked.Store(uint64(now().UnixMicro()))
 	return c
 }
 
-// Deny has members not be asked, nor believed, of whose certificates denied says so: those that were removed. It may be
+// Deny stops calls to, and answers from, members for which denied returns true: members that were removed. It may be
 // called at any time.
 func (c *Client) Deny(denied func(Peer) bool) { c.denied.Store(&denied) }
 
-// isDenied reports whether who is at the other end of a connection is not to be asked.
+// isDenied reports whether the peer of a connection was removed.
 func (c *Client) isDenied(cs *tls.ConnectionState) bool {
 	denied := c.denied.Load()
 	if denied == nil || cs == nil || len(cs.PeerCertificates) == 0 {
@@ -79,11 +81,11 @@ func (c *Client) isDenied(cs *tls.ConnectionState) bool {
 	return err == nil && (*denied)(Peer{n, cs.PeerCertificates[0].NotBefore})
 }
 
-// Boot tells this process from others of its id: no two have the same.
+// Boot identifies this process among those with its id: each process has another.
 func (c *Client) Boot() string { return c.boot }
 
-// Calls counts the questions that were sent to other members, answered or not, by what was asked: "grant", "machine"
-// and so on. Each is one round trip. What was never asked is not in it.
+// Calls counts the requests sent to other members, answered or not, by kind: "grant", "machine" and so on. Each is one
+// round trip. Kinds never sent are left out.
 func (c *Client) Calls() map[string]uint64 {
 	out := map[string]uint64{}
 	for path, n := range c.calls {
@@ -94,7 +96,7 @@ func (c *Client) Calls() map[string]uint64 {
 	return out
 }
 
-// certificateEnds is when the client's own certificate ends; zero for one that has none yet.
+// certificateEnds returns when the client's own certificate expires; zero if it has none yet.
 func (c *Client) certificateEnds() time.Time {
 	if c.identity == nil {
 		return time.Time{}
@@ -102,8 +104,9 @@ func (c *Client) certificateEnds() time.Time {
 	return c.identity.Ends()
 }
 
-// Link is one other member, by its id. It keeps one connection for calls, and one for streams so that they hold up no
-// call; both are made when they are first needed and again when they broke. It is safe for concurrent use.
+// Link is a connection to one other member, by its id. It keeps one connection for calls, and another for streams, so
+// that streams do not delay calls. Both are made on first use, and again after they break. It is safe for concurrent
+// use.
 type Link struct {
 	client *Client
 	id     string
@@ -111,19 +114,19 @@ type Link struct {
 	addr   func() string
 	header http.Header
 
-	mu  sync.Mutex // of those who replace the lines
+	mu  sync.Mutex // serializes replacing the wires
 	now atomic.Pointer[wires]
 }
 
-// wires are a link's connections, made with a certificate that ends at a time.
+// wires are a link's connections, made with a certificate that expires at ends.
 type wires struct {
 	calls, streams *http.Transport
 	ends           time.Time
-	there          atomic.Pointer[tls.ConnectionState] // of the newest connection
+	there          atomic.Pointer[tls.ConnectionState] // state of the newest connection
 }
 
-// Link makes a link to the member id ("": whoever is there) in the role ("": any). addr gives its address, host:port,
-// each time a connection is made; "" when it is not known.
+// Link makes a link to the member id ("": any member) in the role ("": any). addr returns the member's address,
+// host:port, each time a connection is made; "" if it is unknown.
 func (c *Client) Link(id string, role pki.Role, addr func() string) *Link {
 	l := &Link{client: c, id: id, role: role, addr: addr}
 	l.header = http.Header{capabilityHeader: {c.speaks.String()}, "Content-Type": {"application/json"},
@@ -132,9 +135,9 @@ func (c *Client) Link(id string, role pki.Role, addr func() string) *Link {
 	return l
 }
 
-// currentWires gives the connections to use now: others, once there is another certificate, or who was there is not to
-// be asked any more. What is under way ends on the old ones; so no connection is asked over when the certificate it was
-// made with has ended.
+// currentWires returns the connections to use now. It makes new ones if the certificate has been replaced, or if the
+// peer has been removed. Calls in progress finish on the old ones. So no call uses a connection whose certificate has
+// expired.
 func (l *Link) currentWires() *wires {
 	ends := l.client.certificateEnds()
 	good := func(w *wires) bool { return w.ends.Equal(ends) && !l.client.isDenied(w.there.Load()) }
@@ -152,7 +155,7 @@ func (l *Link) currentWires() *wires {
 	return w
 }
 
-// newWires makes wires without a connection yet.
+// newWires makes wires that are not connected yet.
 func (l *Link) newWires(ends time.Time) *wires {
 	w := &wires{ends: ends}
 	conf := l.client.identity.ClientTLS(l.client.now, l.id, l.role, "h2")
@@ -188,13 +191,13 @@ func newTransport(dial func(ctx context.Context, network, addr string) (net.Conn
 	}
 }
 
-// unreachable is an error before anything was asked.
+// unreachable is an error from before the request was sent.
 type unreachable struct{ err error }
 
-// Error gives the cause's text.
+// Error returns the cause's text.
 func (u *unreachable) Error() string { return u.err.Error() }
 
-// Unwrap gives the cause.
+// Unwrap returns the cause.
 func (u *unreachable) Unwrap() error { return u.err }
 
 func dialTLS(ctx context.Context, dial func(context.Context, string, string) (net.Conn, error), addr string,
@@ -213,7 +216,7 @@ func dialTLS(ctx context.Context, dial func(context.Context, string, string) (ne
 	return conn, nil
 }
 
-// Close ends the connections that nothing is under way on.
+// Close closes idle connections.
 func (l *Link) Close() {
 	w := l.now.Load()
 	w.calls.CloseIdleConnections()
@@ -227,7 +230,8 @@ func (l *Link) memberName() string {
 	return fmt.Sprintf("%s at %s", l.id, l.addr())
 }
 
-// newRequest is a POST to the member. The host stands for nothing: the transport knows one member.
+// newRequest returns a POST request to the member. The host in the URL is a placeholder: the transport reaches only one
+// member.
 func (l *Link) newRequest(ctx context.Context, path string, body []byte) *http.Request {
 	r := &http.Request{
 		Method: http.MethodPost, URL: &url.URL{Scheme: "https", Host: "souk", Path: path}, Host: "souk",
@@ -239,7 +243,7 @@ func (l *Link) newRequest(ctx context.Context, path string, body []byte) *http.R
 	return r.WithContext(ctx)
 }
 
-// callMember asks one question with one answer. out is nil when the answer is of no interest.
+// callMember sends one request and decodes its answer into out; nil: the answer is ignored.
 func (l *Link) callMember(ctx context.Context, path string, within time.Duration, in, out any) error {
 	raw, err := marshal(in)
 	if err != nil {
@@ -262,7 +266,7 @@ func (l *Link) askMember(ctx context.Context, r *http.Request, out any) error {
 	return nil
 }
 
-// rawAnswer gives the bytes of an answer that is no error.
+// rawAnswer returns the body of a successful answer.
 func (l *Link) rawAnswer(ctx context.Context, via *http.Transport, r *http.Request) ([]byte, error) {
 	res, err := l.sendRequest(ctx, via, r)
 	if err != nil {
@@ -280,7 +284,7 @@ func (l *Link) rawAnswer(ctx context.Context, via *http.Transport, r *http.Reque
 	return raw, nil
 }
 
-// sendRequest gives the answer to a request, if it is no error; its body is the caller's to close.
+// sendRequest returns the answer to a request, if it is successful; the caller closes its body.
 func (l *Link) sendRequest(ctx context.Context, via *http.Transport, r *http.Request) (*http.Response, error) {
 	if n := l.client.calls[r.URL.Path]; n != nil {
 		n.Add(1)
@@ -315,7 +319,7 @@ func (l *Link) sendRequest(ctx context.Context, via *http.Transport, r *http.Req
 	return nil, p.asError()
 }
 
-// openStream asks a question and gives the stream of its answer.
+// openStream sends a request and returns its answer as a stream.
 func (l *Link) openStream(ctx context.Context, path string, in any) (io.ReadCloser, error) {
 	raw, err := marshal(in)
 	if err != nil {
@@ -328,9 +332,10 @@ func (l *Link) openStream(ctx context.Context, path string, in any) (io.ReadClos
 	return res.Body, nil
 }
 
-// lostError says what it means that there was no answer.
+// lostError explains why no answer came.
 func (l *Link) lostError(ctx context.Context, err error) error {
-	if slow, ok := errors.AsType[*fault.Error](context.Cause(ctx)); ok { // our own time ran out, not the caller's
+	// our own time limit was reached, not the caller's
+	if slow, ok := errors.AsType[*fault.Error](context.Cause(ctx)); ok {
 		return fault.Wrap(slow, fault.Unavailable, fault.CodeLost, "%s does not answer", l.memberName())
 	}
 	if ctx.Err() != nil {
@@ -341,7 +346,7 @@ func (l *Link) lostError(ctx context.Context, err error) error {
 			"%s cannot be reached, and was not asked", l.memberName())
 	}
 	if no, ok := errors.AsType[*net.OpError](err); ok && no.Op == "remote error" {
-		// a TLS alert: nothing was read there
+		// a TLS alert: the peer has not read the request
 		return fault.Wrap(err, fault.Unavailable, fault.CodeUnreachable,
 			"%s does not take this member's certificate, which ends on %s, and was not asked",
 			l.memberName(), l.client.certificateEnds().UTC().Format(time.RFC3339))
@@ -354,7 +359,7 @@ func errSlow(d time.Duration) error {
 	return fault.New(fault.Timeout, fault.CodeDeadline, "there was no answer within %v", d)
 }
 
-// callerGone is the answer to a caller that no longer waits.
+// callerGone is the error for a caller that no longer waits.
 func callerGone(ctx context.Context) error {
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return fault.Wrap(ctx.Err(), fault.Timeout, fault.CodeDeadline,
@@ -363,20 +368,20 @@ func callerGone(ctx context.Context) error {
 	return fault.Wrap(ctx.Err(), fault.Unavailable, fault.CodeCancelled, "the caller went away before the answer")
 }
 
-// Hello asks the member who it is. It also makes the connection for calls, so that the next one is quick.
+// Hello asks the member for its greeting. It also opens the connection for calls, so that the next call is quick.
 func (l *Link) Hello(ctx context.Context) (g Greeting, err error) {
 	err = l.callMember(ctx, pathHello, readTime, none{}, &g)
 	return g, err
 }
 
-// Pull exchanges records: body goes there, what the member's Options.Pull answers comes back.
+// Pull exchanges records: it sends body, and returns the answer of the member's Options.Pull.
 func (l *Link) Pull(ctx context.Context, body []byte) ([]byte, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, pullTime, errSlow(pullTime))
 	defer cancel()
 	return l.rawAnswer(ctx, l.currentWires().streams, l.newRequest(ctx, pathPull, body))
 }
 
-// numberedHeader gives the link's header with an ask's number.
+// numberedHeader returns the link's header with the number of an ask.
 func (l *Link) numberedHeader(n uint64) http.Header {
 	h := l.header.Clone()
 	h[askHeader] = []string{strconv.FormatUint(n, 10)}

@@ -4,11 +4,11 @@ import "github.com/soukhq/souk/fault"
 
 // The codes of this package's errors.
 const (
-	codeAgree      fault.Code = "agree"      // the member learns from no other member
+	codeAgree      fault.Code = "agree"      // the member does not learn from other members
 	codeAsk        fault.Code = "ask"        // the number of the ask is wrong
-	codeCapability fault.Code = "capability" // the two members speak different versions
+	codeCapability fault.Code = "capability" // the two members speak incompatible versions
 	codeIdentity   fault.Code = "identity"   // the server has no certificate
-	codeKeys       fault.Code = "keys"       // the keys of gossip are named wrongly
+	codeKeys       fault.Code = "keys"       // the arguments about gossip keys are invalid
 	codeRoute      fault.Code = "route"      // the member has no such call
-	codeSteward    fault.Code = "steward"    // the member carries no services
+	codeSteward    fault.Code = "steward"    // the member has no steward
 )

@@ -10,7 +10,7 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
-// copyOut streams a tar. How it ended stands behind it: a stream that just stops would look whole.
+// copyOut streams a tar. The result follows in a trailer: a stream that just stops would look complete.
 func (s *Server) copyOut(w http.ResponseWriter, r *http.Request, _ Peer) error {
 	var in pathArgs
 	if err := s.readArgs(w, r, &in); err != nil {
@@ -32,13 +32,13 @@ func (s *Server) copyOut(w http.ResponseWriter, r *http.Request, _ Peer) error {
 	return nil
 }
 
-// begun knows whether anything was written.
+// begun records whether anything was written.
 type begun struct {
 	w     http.ResponseWriter
 	begun bool
 }
 
-// Write sends the headers with the first byte.
+// Write sends the headers before the first byte.
 func (b *begun) Write(p []byte) (int, error) {
 	if !b.begun {
 		b.begun = true
@@ -64,7 +64,7 @@ func (l *Link) copyOut(ctx context.Context, in pathArgs, to io.Writer) error {
 		if from.err != nil {
 			return l.lostError(ctx, from.err)
 		}
-		return err // the reader's own
+		return err // an error of the caller's writer
 	}
 	switch end := res.Trailer.Get(endTrailer); end {
 	case "ok":
@@ -78,22 +78,22 @@ func (l *Link) copyOut(ctx context.Context, in pathArgs, to io.Writer) error {
 	}
 }
 
-// failing remembers that it was reading that failed.
+// failing remembers an error of reading, as opposed to writing.
 type failing struct {
 	r   io.Reader
 	err error
 }
 
-// Read reads.
+// Read reads from r.
 func (f *failing) Read(p []byte) (int, error) {
 	n, err := f.r.Read(p)
-	if err != nil && err != io.EOF { //nolint:errorlint // io.Reader gives it bare
+	if err != nil && err != io.EOF { //nolint:errorlint // io.Reader returns it unwrapped
 		f.err = err
 	}
 	return n, err
 }
 
-// copyIn takes a tar as the body; where it goes stands in the query.
+// copyIn reads a tar from the body; the query names its destination.
 func (s *Server) copyIn(w http.ResponseWriter, r *http.Request, _ Peer) error {
 	q := r.URL.Query()
 	in := pathArgs{ref{q.Get("app"), q.Get("machine")}, q.Get("path")}
@@ -106,12 +106,12 @@ func (s *Server) copyIn(w http.ResponseWriter, r *http.Request, _ Peer) error {
 	return s.answerJSON(w, none{})
 }
 
-// copyIn sends a tar. Where the reader waits for more when the worker has answered already, the one goroutine that
-// reads it waits on, as in exec; nothing it reads then is used.
+// copyIn sends a tar. If from blocks when the worker has answered already, the goroutine reading it stays until from
+// returns, as in exec; its data is then discarded.
 func (l *Link) copyIn(ctx context.Context, in pathArgs, from io.Reader) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	body, feed := io.Pipe() // its Close ends a Read, which the reader's own need not
+	body, feed := io.Pipe() // body.Close ends a blocked Read, which from may not support
 	defer body.Close()
 	source := &failing{r: from}
 	broke := make(chan error, 1)
@@ -128,7 +128,7 @@ func (l *Link) copyIn(ctx context.Context, in pathArgs, from io.Reader) error {
 	_, err := l.rawAnswer(ctx, l.currentWires().streams, r)
 	select {
 	case cause := <-broke:
-		return cause // the caller's own reader: there was no whole tar to send
+		return cause // the caller's own reader failed, so the tar was incomplete
 	default:
 		return err
 	}

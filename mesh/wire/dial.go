@@ -10,8 +10,8 @@ import (
 	"github.com/soukhq/souk/runtime"
 )
 
-// dialOrder is the first frame of the body. What follows it goes to the port of the machine as it is, and the answer's
-// body is what comes from there: HTTP/2 distinguishes a half-close from a broken connection.
+// dialOrder is the first frame of the body. The rest of the body goes to the port of the machine unchanged, and the
+// answer's body is the data from the port: HTTP/2 distinguishes a half-close from a broken connection.
 type dialOrder struct {
 	ref
 	Port int `json:"port"`
@@ -32,22 +32,22 @@ func (s *Server) dial(w http.ResponseWriter, r *http.Request, _ Peer) error {
 	}
 	defer c.Close()
 	if err := o.beginStream("application/octet-stream"); err != nil {
-		return nil //nolint:nilerr // who asked is gone
+		return nil //nolint:nilerr // the caller is gone
 	}
 	go func() {
 		if _, err := io.Copy(c, in); err != nil {
-			c.Close() // who asked is gone, or the machine
+			c.Close() // the caller or the machine is gone
 			return
 		}
-		_ = c.CloseWrite() // a machine that has closed already says so by itself
+		_ = c.CloseWrite() // fails if the machine has closed already
 	}()
 	if _, err := io.Copy(sending{o}, c); err != nil {
-		panic(http.ErrAbortHandler) // it must not look like the machine's own end
+		panic(http.ErrAbortHandler) // the caller must not take this for the machine's own close
 	}
 	return nil
 }
 
-// sending sends each piece at once.
+// sending is a Writer that sends each piece at once.
 type sending struct{ to *out }
 
 // Write sends p.
@@ -58,7 +58,7 @@ func (s sending) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Dial connects to a port of a machine, whether or not a service has it. The connection ends with ctx.
+// Dial connects to a port of a machine, whether or not it belongs to a service. The connection ends with ctx.
 func (w *Worker) Dial(ctx context.Context, app, id string, port int) (runtime.Conn, error) {
 	raw, err := marshal(dialOrder{ref{app, id}, port})
 	if err != nil {
@@ -82,26 +82,26 @@ func (w *Worker) Dial(ctx context.Context, app, id string, port int) (runtime.Co
 		return nil, err
 	}
 	c := &farConn{PipeWriter: feed, body: res.Body, cancel: cancel}
-	// while it reads a body, the transport does not look at ctx
+	// the transport ignores ctx while it reads a body
 	context.AfterFunc(ctx, func() { body.Close(); _ = c.body.Close() })
 	return c, nil
 }
 
-// farConn is a connection to a port of a machine of another member. What is written is the body of a question, what is
-// read that of its answer.
+// farConn is a connection to a port of a machine of another member. Writes go to the body of a request, reads come from
+// the body of its answer.
 type farConn struct {
 	*io.PipeWriter
 	body   io.ReadCloser
 	cancel context.CancelFunc
 }
 
-// Read reads what comes from the machine.
+// Read reads data from the machine.
 func (c *farConn) Read(p []byte) (int, error) { return c.body.Read(p) }
 
-// CloseWrite tells the machine that nothing more comes.
+// CloseWrite signals to the machine that no more data comes.
 func (c *farConn) CloseWrite() error { return c.PipeWriter.Close() }
 
-// Close ends it.
+// Close ends the connection.
 func (c *farConn) Close() error {
 	c.cancel()
 	return c.PipeWriter.Close()

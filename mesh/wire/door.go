@@ -15,34 +15,35 @@ import (
 	"github.com/soukhq/souk/internal/strangers"
 )
 
-// What a stranger has: whoever shows no certificate, or one that is not let in. To join takes one question of two
-// kilobytes.
+// Limits for a stranger: a caller without a certificate, or with one that is not accepted. A join takes one request of
+// two kilobytes.
 const (
 	strangerTime    = time.Minute
 	strangerAsks    = 64
-	strangerBytes   = 128 << 10 // whatever they are: questions, resets, pings
+	strangerBytes   = 128 << 10 // in total: requests, resets, pings
 	strangerStreams = 16        // at once
 )
 
-// door sorts who connects: members to one server, strangers to another that gives them little. Until somebody has
-// shown a certificate, the connection has one of some places. Nobody is refused one: whoever comes takes that of who
-// came first. Members' addresses have places apart, so that a flood from elsewhere takes nothing from them.
+// door sorts incoming connections: members go to one server, strangers to another with tight limits. Until a caller has
+// presented a certificate, its connection holds one of a limited number of places. No connection is refused a place: a
+// new one displaces the oldest. Members' addresses have their own places, so that a flood of strangers does not
+// displace them.
 type door struct {
 	s                *Server
 	ln               net.Listener
 	conf             *tls.Config
 	halls            [2]hall
 	members, unknown inlet
-	proxies          inlet // connections of members' proxies
-	inside           *gate // members' connections, by member
-	proxied          *gate // their proxies', by member
+	proxies          inlet // connections of other members' proxies
+	inside           *gate // counts members' connections, by member
+	proxied          *gate // counts connections of members' proxies, by member
 }
 
-// hall is the places of one kind of addresses, by what was shown so far.
+// hall is the places of one class of addresses, by progress.
 type hall struct {
-	silent   *strangers.Places // nothing
-	greeting *strangers.Places // the first bytes of TLS
-	unknown  *strangers.Places // no certificate
+	silent   *strangers.Places // no byte received
+	greeting *strangers.Places // the first bytes of TLS received
+	unknown  *strangers.Places // handshake done without a certificate
 }
 
 func newHall() hall {
@@ -61,11 +62,11 @@ func newDoor(s *Server, ln net.Listener) *door {
 		members: newInlet(ln), unknown: newInlet(ln), proxies: newInlet(ln)}
 }
 
-// greetTime is how long those who have connected when a door is closed have to show who they are: a member takes its
-// connection for made before that is read here, and may have asked already.
+// greetTime is how long connections made before the door closed have to finish their handshake: the client may consider
+// its connection open, and have sent a request, before the handshake is read here.
 const greetTime = 500 * time.Millisecond
 
-// acceptGuests lets in until ctx ends or the listener fails.
+// acceptGuests accepts connections until ctx ends or the listener fails.
 func (d *door) acceptGuests(ctx context.Context) error {
 	inside, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	var greetings sync.WaitGroup
@@ -84,7 +85,7 @@ func (d *door) acceptGuests(ctx context.Context) error {
 			}
 			return nil
 		}
-		if isTransient(err) { // out of descriptors: wait for some to be closed
+		if isTransient(err) { // out of file descriptors: wait until some are closed
 			select {
 			case <-ctx.Done():
 			case <-time.After(50 * time.Millisecond):
@@ -94,7 +95,7 @@ func (d *door) acceptGuests(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if d.inside.isFull() { // closed before it could ask anything
+		if d.inside.isFull() { // closed before it can send a request
 			conn.Close()
 			continue
 		}
@@ -104,7 +105,7 @@ func (d *door) acceptGuests(ctx context.Context) error {
 	}
 }
 
-// isTransient reports whether an error of Accept is one that passes.
+// isTransient reports whether an error of Accept is temporary.
 func isTransient(err error) bool {
 	for _, e := range []error{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM, syscall.ECONNABORTED,
 		syscall.EINTR} {
@@ -122,7 +123,7 @@ func (d *door) hallOf(c net.Conn) *hall {
 	return &d.halls[0]
 }
 
-// greetGuest hears who connects, and hands them to the server that is for them.
+// greetGuest does the handshake of a connection, and hands it to the server for its class of callers.
 func (d *door) greetGuest(ctx context.Context, g *guest) {
 	conn := tls.Server(g, d.conf)
 	_ = g.SetDeadline(time.Now().Add(d.s.headTime))
@@ -144,7 +145,7 @@ func (d *door) greetGuest(ctx context.Context, g *guest) {
 		d.proxies.handOver(ctx, conn)
 		return
 	}
-	if err != nil { // the server that is for strangers tells why
+	if err != nil { // the strangers' server answers with the reason
 		g.stayStranger()
 		d.unknown.handOver(ctx, conn)
 		return
@@ -157,19 +158,19 @@ func (d *door) greetGuest(ctx context.Context, g *guest) {
 	d.members.handOver(ctx, conn)
 }
 
-// guest is a connection that came. It has a place until it is known, and is cut off when it sends more than a stranger
-// may.
+// guest is an incoming connection. It holds a place until its member is known, and is closed if it sends more than a
+// stranger may.
 type guest struct {
 	net.Conn
 	hall  *hall
-	heard int // bytes; of who reads
+	heard int // bytes; only the reader uses it
 	known atomic.Bool
 	asks  atomic.Int32
 
 	mu    sync.Mutex
 	place *strangers.Places
-	end   *time.Timer // of a stranger
-	left  func()      // called when it is closed; nil: nothing is
+	end   *time.Timer // closes a stranger's connection
+	left  func()      // called on close; nil: nothing to call
 	gone  bool
 }
 
@@ -188,7 +189,7 @@ func (g *guest) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// moveTo gives a stranger another place; nil: none.
+// moveTo moves a stranger to another place; nil: none.
 func (g *guest) moveTo(to *strangers.Places) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -203,7 +204,7 @@ func (g *guest) moveTo(to *strangers.Places) {
 	}
 }
 
-// stayStranger says that it is a stranger's for good.
+// stayStranger marks the connection as a stranger's for good.
 func (g *guest) stayStranger() {
 	g.moveTo(g.hall.unknown)
 	g.mu.Lock()
@@ -213,7 +214,7 @@ func (g *guest) stayStranger() {
 	}
 }
 
-// isKnown says that it is a member's.
+// isKnown marks the connection as a member's. left is called when it closes.
 func (g *guest) isKnown(left func()) {
 	g.known.Store(true)
 	g.moveTo(nil)
@@ -226,7 +227,7 @@ func (g *guest) isKnown(left func()) {
 	g.left = left
 }
 
-// Close makes room for another.
+// Close closes the connection and frees its place.
 func (g *guest) Close() error {
 	g.moveTo(nil)
 	g.mu.Lock()
@@ -243,7 +244,7 @@ func (g *guest) Close() error {
 	return g.Conn.Close()
 }
 
-// inlet is a listener whose connections are handed to it.
+// inlet is a listener that accepts connections passed to handOver.
 type inlet struct {
 	of     net.Listener
 	come   chan net.Conn
@@ -255,7 +256,7 @@ func newInlet(of net.Listener) inlet {
 	return inlet{of, make(chan net.Conn), make(chan struct{}), new(sync.Once)}
 }
 
-// handOver gives a connection to whoever accepts, or closes it.
+// handOver passes a connection to Accept, or closes it if ctx ends or the inlet is closed.
 func (l inlet) handOver(ctx context.Context, c *tls.Conn) {
 	select {
 	case l.come <- c:
@@ -266,7 +267,7 @@ func (l inlet) handOver(ctx context.Context, c *tls.Conn) {
 	}
 }
 
-// Accept returns the next connection that was handed in.
+// Accept returns the next connection passed to handOver.
 func (l inlet) Accept() (net.Conn, error) {
 	select {
 	case c := <-l.come:
@@ -276,18 +277,18 @@ func (l inlet) Accept() (net.Conn, error) {
 	}
 }
 
-// Close has nothing handed in any more.
+// Close stops accepting connections.
 func (l inlet) Close() error {
 	l.once.Do(func() { close(l.closed) })
 	return nil
 }
 
-// Addr returns the address of the listener behind.
+// Addr returns the address of the underlying listener.
 func (l inlet) Addr() net.Addr { return l.of.Addr() }
 
 type guestKey struct{}
 
-// strangersHandler answers strangers, so many questions on each connection.
+// strangersHandler answers strangers, at most strangerAsks requests on each connection.
 func (s *Server) strangersHandler() (http.Handler, func(context.Context, net.Conn) context.Context) {
 	handler := func(w http.ResponseWriter, r *http.Request) {
 		if g, ok := r.Context().Value(guestKey{}).(*guest); ok && g.asks.Add(1) > strangerAsks {
@@ -305,5 +306,5 @@ func (s *Server) strangersHandler() (http.Handler, func(context.Context, net.Con
 	return http.HandlerFunc(handler), come
 }
 
-// nobodyAt is where members are when nobody says.
+// nobodyAt is the default of Options.MemberAt.
 func nobodyAt(netip.Addr) bool { return false }

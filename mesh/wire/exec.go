@@ -17,8 +17,8 @@ import (
 	"github.com/soukhq/souk/runtime"
 )
 
-// A command's streams cross as frames, both ways at once: one byte says what it is, four how long (big-endian), then
-// that many bytes. Frames of a kind that the reader does not know are passed over, so that more can be added.
+// A command's streams cross as frames, in both directions at once: one byte for the kind, four for the length
+// (big-endian), then the payload. Readers ignore frames of an unknown kind, so that kinds can be added.
 const (
 	frameOrder  = 'o' // to the worker, first: an execOrder
 	frameStdin  = 'i' // to the worker; an empty one ends stdin
@@ -72,10 +72,10 @@ func readFrame(r io.Reader) (kind byte, payload []byte, err error) {
 	return head[0], payload, err
 }
 
-// stdinReader gives the bytes of the stdin frames.
+// stdinReader returns the bytes of the stdin frames.
 type stdinReader struct {
 	from  io.Reader
-	size  func(machine.WindowSize) // is told the sizes of the terminal; nil: there is none
+	size  func(machine.WindowSize) // called with each size of the terminal; nil: there is no terminal
 	left  []byte
 	ended error
 }
@@ -86,8 +86,8 @@ func (s *stdinReader) Read(p []byte) (int, error) {
 		kind, payload, err := readFrame(s.from)
 		switch {
 		case err != nil:
-			s.ended = io.ErrUnexpectedEOF // the end of stdin is a frame of its own
-		case kind == frameStdin && len(payload) == 0 && s.size == nil: // the sizes of a terminal go on
+			s.ended = io.ErrUnexpectedEOF // stdin should end with an empty frame
+		case kind == frameStdin && len(payload) == 0 && s.size == nil: // with a terminal, size frames may still follow
 			s.ended = io.EOF
 		case kind == frameStdin:
 			s.left = payload
@@ -106,7 +106,7 @@ func (s *stdinReader) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// frameWriter sends what is written as frames of a kind. Several may share one out.
+// frameWriter writes frames of one kind. Several may share one out.
 type frameWriter struct {
 	mu   *sync.Mutex
 	to   *out
@@ -138,7 +138,7 @@ func (s *Server) exec(w http.ResponseWriter, r *http.Request, _ Peer) error {
 		return err
 	}
 	if err := o.beginStream("application/octet-stream"); err != nil {
-		return nil //nolint:nilerr // who asked is gone
+		return nil //nolint:nilerr // the caller is gone
 	}
 	var mu sync.Mutex
 	req := runtime.ExecRequest{Argv: order.Argv, User: order.User, Dir: order.Dir,
@@ -168,13 +168,13 @@ func (s *Server) exec(w http.ResponseWriter, r *http.Request, _ Peer) error {
 		end.Problem = &p
 	}
 	if raw, merr := marshal(end); merr == nil {
-		_, _ = frameWriter{&mu, o, frameExit}.Write(raw) // who asked may be gone
+		_, _ = frameWriter{&mu, o, frameExit}.Write(raw) // the caller may be gone
 	}
 	return nil
 }
 
-// splitInput takes apart what happens at the terminal of who asked: what is typed, and the sizes of its window, which
-// come whether or not what is typed is read. The goroutine ends with the request.
+// splitInput splits the input of the caller's terminal into typed text and window sizes; sizes arrive whether or not
+// the text is read. Its goroutine ends with the request.
 func (o *execOrder) splitInput(ctx context.Context, stdin *stdinReader) (*runtime.Terminal, *io.PipeReader) {
 	sizes := make(chan machine.WindowSize)
 	stdin.size = func(size machine.WindowSize) {
@@ -191,7 +191,7 @@ func (o *execOrder) splitInput(ctx context.Context, stdin *stdinReader) (*runtim
 	return &runtime.Terminal{Terminal: *o.Terminal, Resize: sizes}, typed
 }
 
-// readOrder reads the first frame, within bodyTime. What follows may take any time: a person may be typing it.
+// readOrder reads the first frame, within bodyTime. Later frames may take any time: a person may be typing them.
 func (s *Server) readOrder(control *http.ResponseController, in io.Reader, order checked) error {
 	if err := control.SetReadDeadline(time.Now().Add(s.bodyTime)); err != nil {
 		return fault.Wrap(err, fault.Internal, fault.CodeDeadline, "this connection cannot be given a deadline")
@@ -212,8 +212,8 @@ func (s *Server) readOrder(control *http.ResponseController, in io.Reader, order
 	return order.check()
 }
 
-// runCommand runs a command over there. Where the request's Stdin waits for input when the command ends, the one
-// goroutine that reads it waits on, until there is input or it is closed; nothing it reads then is used.
+// runCommand runs a command on the worker. If the request's Stdin blocks when the command ends, the goroutine reading
+// it stays until Stdin returns; its data is then discarded.
 func (l *Link) runCommand(ctx context.Context, order execOrder, req runtime.ExecRequest) (int, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -232,7 +232,7 @@ func (l *Link) runCommand(ctx context.Context, order execOrder, req runtime.Exec
 			err = sendStdin(feed, req.Stdin)
 		}
 		if err == nil && req.Terminal != nil {
-			<-ctx.Done() // its sizes may change as long as it runs
+			<-ctx.Done() // the window may be resized as long as the command runs
 		}
 		feed.CloseWithError(err)
 	}()
@@ -243,7 +243,7 @@ func (l *Link) runCommand(ctx context.Context, order execOrder, req runtime.Exec
 		return 0, err
 	}
 	defer res.Body.Close()
-	// Nobody looks at ctx while the body that is sent waits for more of it, unless the answer's is closed.
+	// The transport ignores ctx while it waits for more of the request's body, unless the answer's body is closed.
 	defer context.AfterFunc(ctx, func() { _ = res.Body.Close() })()
 	from := bufio.NewReader(res.Body)
 	for {
@@ -265,7 +265,7 @@ func (l *Link) runCommand(ctx context.Context, order execOrder, req runtime.Exec
 	}
 }
 
-// sendSizes tells of each size that a terminal gets. A write is one frame, whoever else writes.
+// sendSizes sends each new size of a terminal. Concurrent writers do not mix: each write is one whole frame.
 func sendSizes(ctx context.Context, feed io.Writer, sizes <-chan machine.WindowSize) {
 	for {
 		select {
@@ -300,7 +300,7 @@ func sendStdin(feed io.Writer, from io.Reader) error {
 				return err
 			}
 		}
-		if err == io.EOF { //nolint:errorlint // io.Reader gives it bare
+		if err == io.EOF { //nolint:errorlint // io.Reader returns it unwrapped
 			return writeFrame(feed, frameStdin, nil)
 		}
 		if err != nil {

@@ -14,18 +14,19 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// grantTime is how long a worker may take to answer a grant: far longer than its patience.
+// grantTime is how long a worker may take to answer a grant: far longer than its own limit.
 const grantTime = 2 * time.Minute
 
-// Codes of clauses that say no for the wire's own reasons.
+// Codes of refusals made by the wire itself.
 const (
-	CodeBusy            = fault.CodeBusy // as many calls are under way as the worker takes at once
-	CodeLate fault.Code = "late_ask"     // whoever sent it has had an answer to a later one
+	CodeBusy            = fault.CodeBusy // the worker has its maximum number of calls in progress
+	CodeLate fault.Code = "late_ask"     // a later ask of the caller has been answered
 )
 
-// grant is the one verb of which a late copy would cost something: see asks.
+// grant is the only verb for which a late duplicate is harmful: see asks.
 //
-// Once the worker has been asked it is waited for, even when the caller goes: a later ask must not overtake it.
+// After it has called the worker it waits for the answer, even if the caller goes away: a later ask must not overtake
+// this one.
 func (s *Server) grant(w http.ResponseWriter, r *http.Request, by Peer) error {
 	var g lifecycle.Grant
 	if err := s.readArgs(w, r, &g); err != nil {
@@ -48,18 +49,18 @@ func (s *Server) grant(w http.ResponseWriter, r *http.Request, by Peer) error {
 	}
 	unsure := t.unsure
 	defer func() { t.endAsk(unsure) }()
-	if r.Context().Err() != nil { // given up while it waited: the worker never hears of it
+	if r.Context().Err() != nil { // given up while it waited: the worker is not asked
 		return callerGone(r.Context())
 	}
 	if gate := s.gates[change]; gate.enterCaller(by.ID) {
 		defer gate.leaveCaller(by.ID)
-	} else if t.unsure { // the worker may still act on the ask before: only it may refuse
+	} else if t.unsure { // the worker may still act on the previous ask, so only the worker may refuse
 		return busyError(fault.Unavailable, string(s.o.Worker.ID()))
 	} else {
 		return s.refuseGrant(r.Context(), CodeBusy, "a free call", "none",
 			busyError(fault.Exhausted, string(s.o.Worker.ID())).Text)
 	}
-	unsure = true // until it has answered; also when it panics
+	unsure = true // until the worker has answered; also if it panics
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), grantTime)
 	defer cancel()
 	m, err := s.o.Worker.Grant(ctx, g)
@@ -70,12 +71,12 @@ func (s *Server) grant(w http.ResponseWriter, r *http.Request, by Peer) error {
 	return s.answerJSON(w, m)
 }
 
-// isDoubtful says whether an answer leaves open if there is, or will be, a machine.
+// isDoubtful reports whether an answer leaves open if a machine exists or will exist.
 func isDoubtful(err error) bool {
 	return fault.Is(err, fault.Unavailable) || fault.Is(err, fault.Timeout) || fault.Is(err, fault.Internal)
 }
 
-// refuseGrant is a refusal that the wire makes itself. It carries the worker's record, as the worker's own do.
+// refuseGrant makes a refusal of the wire's own. It carries the worker's record, as the worker's refusals do.
 func (s *Server) refuseGrant(ctx context.Context, code fault.Code, wanted, had, text string) error {
 	rec, err := s.o.Worker.Record(ctx)
 	if err != nil {

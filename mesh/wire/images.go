@@ -11,7 +11,7 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// What may be done with a worker's images.
+// Operations on a worker's images.
 const (
 	imagesList   = "list"
 	imagesPull   = "pull"
@@ -20,10 +20,10 @@ const (
 	imagesPrune  = "prune"
 )
 
-// imageOrder is the first frame of the body. Of a load the archive follows it, as the frames of exec's stdin do.
+// imageOrder is the first frame of the body. For a load the archive follows, in frames as exec's stdin.
 type imageOrder struct {
 	Do string `json:"do"`
-	// Image is a name or a digest; of a load it is what stands for the archive in errors
+	// Image is a name or a digest; for a load it is the archive's name in errors.
 	Image string `json:"image,omitempty"`
 }
 
@@ -41,9 +41,9 @@ func (o *imageOrder) check() error {
 			"to do it", clipText(o.Do, 40))
 }
 
-// imageNews is a line of the answer: one of these.
+// imageNews is a line of the answer; one field is set.
 type imageNews struct {
-	Store    *cluster.ImageStore    `json:"store,omitempty"` // without its images, which follow
+	Store    *cluster.ImageStore    `json:"store,omitempty"` // without its images, which follow as lines
 	Image    *cluster.StoredImage   `json:"image,omitempty"`
 	Progress *cluster.ImageProgress `json:"progress,omitempty"`
 	Freed    *int64                 `json:"freed,omitempty"`
@@ -112,9 +112,9 @@ func emitImages(all []cluster.StoredImage, emit func(imageNews) error) error {
 	return nil
 }
 
-// imagesOf gives an order and calls f with each line of the answer. from is nil but for a load. Where it waits for more
-// when the worker has answered already, the one goroutine that reads it waits on, as in exec; nothing it reads then is
-// used.
+// imagesOf sends an order and calls f with each line of the answer. from is nil except for a load. If from blocks when
+// the worker has answered already, the goroutine reading it stays until from returns, as in exec; its data is then
+// discarded.
 func (l *Link) imagesOf(ctx context.Context, order imageOrder, from io.Reader, f func(imageNews) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -122,9 +122,9 @@ func (l *Link) imagesOf(ctx context.Context, order imageOrder, from io.Reader, f
 	if err != nil {
 		return err
 	}
-	body, feed := io.Pipe() // its Close ends a Read, which the reader's own need not
+	body, feed := io.Pipe() // body.Close ends a blocked Read, which from may not support
 	defer body.Close()
-	// while it reads a body, the transport does not look at ctx
+	// the transport ignores ctx while it reads a body
 	defer context.AfterFunc(ctx, func() { body.Close() })()
 	broke := make(chan error, 1)
 	go func() {
@@ -147,19 +147,19 @@ func (l *Link) imagesOf(ctx context.Context, order imageOrder, from io.Reader, f
 	}
 	select {
 	case cause := <-broke:
-		return cause // the caller's own reader: there was no whole archive to send
+		return cause // the caller's own reader failed, so the archive was incomplete
 	default:
 		return err
 	}
 }
 
-// Images lists what the worker's host keeps of images.
+// Images lists the images stored on the worker's host.
 func (w *Worker) Images(ctx context.Context) (out cluster.ImageStore, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, pullTime, errSlow(pullTime))
 	defer cancel()
 	err = w.imagesOf(ctx, imageOrder{Do: imagesList}, nil, func(n imageNews) error {
 		switch {
-		case n.Store != nil: // comes first
+		case n.Store != nil: // the first line
 			out = *n.Store
 			out.Images = []cluster.StoredImage{}
 		case n.Image != nil && len(out.Images) < maxItems:
@@ -170,7 +170,7 @@ func (w *Worker) Images(ctx context.Context) (out cluster.ImageStore, err error)
 	return out, err
 }
 
-// PullImage brings an image from its registry, and tells of its progress.
+// PullImage pulls an image from its registry, and reports its progress to tell.
 func (w *Worker) PullImage(ctx context.Context, name string,
 	tell func(cluster.ImageProgress) error) (out cluster.StoredImage, err error) {
 	err = w.imagesOf(ctx, imageOrder{imagesPull, name}, nil, func(n imageNews) error {
@@ -185,7 +185,7 @@ func (w *Worker) PullImage(ctx context.Context, name string,
 	return out, err
 }
 
-// LoadImages takes the images of an archive.
+// LoadImages stores the images of an archive; what names the archive in errors.
 func (w *Worker) LoadImages(ctx context.Context, what string, in io.Reader) (out []cluster.StoredImage, err error) {
 	err = w.imagesOf(ctx, imageOrder{imagesLoad, what}, in, func(n imageNews) error {
 		if n.Image != nil && len(out) < maxItems {
@@ -196,12 +196,12 @@ func (w *Worker) LoadImages(ctx context.Context, what string, in io.Reader) (out
 	return out, err
 }
 
-// RemoveImage takes a name from an image, or removes it.
+// RemoveImage removes one name of an image, or the image. It returns the bytes freed.
 func (w *Worker) RemoveImage(ctx context.Context, name string) (int64, error) {
 	return w.freeImages(ctx, imageOrder{imagesRemove, name})
 }
 
-// PruneImages removes all images that nobody needs.
+// PruneImages removes all unused images. It returns the bytes freed.
 func (w *Worker) PruneImages(ctx context.Context) (int64, error) {
 	return w.freeImages(ctx, imageOrder{Do: imagesPrune})
 }

@@ -9,9 +9,9 @@ import (
 	"github.com/soukhq/souk/mesh/pki"
 )
 
-// JoinOptions say who joins, and where.
+// JoinOptions are the joining member's name, and its issuer.
 type JoinOptions struct {
-	Addr  string // of an issuer, host:port
+	Addr  string // host:port of an issuer
 	Token string // as `souk token join` printed it
 	Name  pki.Name
 	Dir   string           // the member's directory; its key is made there and stays there
@@ -21,10 +21,10 @@ type JoinOptions struct {
 // joinTime bounds a join.
 const joinTime = 30 * time.Second
 
-// Join makes this a member: its certificate, the roots and the keys of gossip are in the directory when it returns, for
-// pki.Load. It gives the addresses of members to gossip with. Nothing is sent before the other end has shown to be an
-// issuer by the root that the token names. When the answer got lost, joining again with the same token and directory is
-// safe.
+// Join makes this process a member: when it returns, the directory holds the certificate, the roots and the gossip
+// keys, for pki.Load. It returns the gossip addresses of members. It sends nothing before the peer has proved to be an
+// issuer under the root that the token names. If the answer got lost, joining again with the same token and directory
+// is safe.
 func Join(ctx context.Context, o JoinOptions) (members []string, err error) {
 	if o.Now == nil {
 		o.Now = time.Now
@@ -53,7 +53,7 @@ func Join(ctx context.Context, o JoinOptions) (members []string, err error) {
 	return got.Members, req.Accept(o.Dir, got.Credentials, o.Now())
 }
 
-// Renew gets this member another certificate, for a key made now, from the issuer at addr.
+// Renew fetches a new certificate for this member, for a new key, from the issuer at addr.
 func (c *Client) Renew(ctx context.Context, addr string) error {
 	req, err := c.identity.Request()
 	if err != nil {
@@ -66,7 +66,7 @@ func (c *Client) Renew(ctx context.Context, addr string) error {
 	return c.identity.Accept(req, got, c.now())
 }
 
-// Refresh gets this member the roots and keys of gossip that hold now, from the issuer at addr.
+// Refresh fetches the current roots and gossip keys from the issuer at addr.
 func (c *Client) Refresh(ctx context.Context, addr string) error {
 	var got pki.Credentials
 	if err := c.askIssuer(ctx, addr, pathBundle, none{}, &got); err != nil {
@@ -81,23 +81,24 @@ func (c *Client) askIssuer(ctx context.Context, addr, path string, in, out any) 
 	return l.callMember(ctx, path, joinTime, in, out)
 }
 
-// Times of KeepRenewed.
+// Intervals of Upkeep.
 const (
-	RefreshEvery = 24 * time.Hour // the bundle; pki.Overlap leaves a week for it
-	lookEvery    = time.Hour      // whether something is due, or was put into the directory
+	RefreshEvery = 24 * time.Hour // fetch the bundle; pki.Overlap leaves a week for it
+	lookEvery    = time.Hour      // check whether a renewal is due, or the directory was changed
 )
 
-// Upkeep renews a member's certificate when a third of its life is over, and looks at the issuer's bundle once a day.
+// Upkeep renews a member's certificate when a third of its validity is over, and fetches the issuer's bundle once a
+// day.
 type Upkeep struct {
 	Client    *Client
 	Issuers   func() []string // addresses, tried in order; may be empty for a while
-	Local     Signer          // not nil where the CA is: nobody is called then
-	Renewed   func()          // called once the member has another certificate than before; nil: nobody is
+	Local     Signer          // not nil on the issuer: no other member is called then
+	Renewed   func()          // called after the member's certificate was replaced; may be nil
 	refreshed time.Time
 }
 
-// Run does so until ctx ends, and tells failures. begin is when it looks first: members that were started at once
-// should not all ask at once, so give a time drawn from the first hour.
+// Run calls Look every hour until ctx ends, and reports failures to failed. begin is the delay before the first call:
+// pass a random time of up to an hour, so that members started together do not all call at once.
 func (u *Upkeep) Run(ctx context.Context, begin time.Duration, failed func(error)) {
 	t := time.NewTimer(begin)
 	defer t.Stop()
@@ -123,7 +124,7 @@ func (u *Upkeep) Look(ctx context.Context) error {
 			u.Renewed()
 		}
 	}()
-	if err := c.identity.Reload(); err != nil { // somebody may have mended it by hand
+	if err := c.identity.Reload(); err != nil { // an operator may have replaced the files
 		return err
 	}
 	now := c.now()
@@ -131,7 +132,7 @@ func (u *Upkeep) Look(ctx context.Context) error {
 		if err := u.renewCertificate(ctx, now); err != nil {
 			return err
 		}
-		u.refreshed = now // a renewal brings the bundle along
+		u.refreshed = now // a renewal includes the bundle
 	}
 	if now.Sub(u.refreshed) < RefreshEvery {
 		return nil
@@ -143,7 +144,7 @@ func (u *Upkeep) Look(ctx context.Context) error {
 	return nil
 }
 
-// Renew gets another certificate now.
+// Renew replaces the certificate now.
 func (u *Upkeep) Renew(ctx context.Context) error { return u.renewCertificate(ctx, u.Client.now()) }
 
 func (u *Upkeep) renewCertificate(ctx context.Context, now time.Time) error {
@@ -173,7 +174,7 @@ func (u *Upkeep) refreshBundle(ctx context.Context, now time.Time) error {
 	return u.Client.identity.Trust(got, now)
 }
 
-// tryIssuers tries one issuer after the other.
+// tryIssuers tries one issuer after the other until one succeeds.
 func (u *Upkeep) tryIssuers(ctx context.Context, f func(ctx context.Context, addr string) error) error {
 	err := error(fault.New(fault.Unavailable, pki.CodeIssuer, "no issuer is known; see that a member with the CA runs"))
 	for _, addr := range u.Issuers() {

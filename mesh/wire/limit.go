@@ -7,13 +7,13 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
-// Limits bound what a server does at once; each caller may have half of each.
+// Limits bound concurrent calls and connections of a server; each caller may use half of each.
 type Limits struct {
-	Reads       int // questions that change nothing; 0: 512
+	Reads       int // calls that change nothing; 0: 512
 	Changes     int // grants and verbs; 0: 256
 	Streams     int // watches, events, logs, commands, copies; 0: 512
-	Connections int // of members; 0: 4096; more are closed at once
-	Proxied     int // connections of members' proxies, of which each has one for each request; 0: 16384
+	Connections int // members' connections; 0: 4096; further ones are closed at once
+	Proxied     int // connections of members' proxies, one for each request; 0: 16384
 }
 
 func (l Limits) orDefaults() Limits {
@@ -30,7 +30,7 @@ func (l Limits) orDefaults() Limits {
 	return l
 }
 
-// class is which limit a call counts against.
+// class is the limit that a call counts against.
 type class uint8
 
 const (
@@ -40,12 +40,12 @@ const (
 	classes
 )
 
-// gate counts the calls of one class that are under way.
+// gate counts calls or connections in progress.
 type gate struct {
 	mu    sync.Mutex
 	most  int
 	total int
-	by    map[string]int // by caller; as many as there are calls at the most
+	by    map[string]int // by caller; callers without calls are removed
 }
 
 func newGate(most int) *gate { return &gate{most: most, by: map[string]int{}} }
@@ -76,7 +76,7 @@ func (g *gate) leaveCaller(caller string) {
 	}
 }
 
-// busyWait is when to ask again: about as long as a short queue of starts takes.
+// busyWait is the advised wait before a retry: about as long as a short queue of starts takes.
 const busyWait = 100 * time.Millisecond
 
 func busyError(kind fault.Kind, id string) *fault.Error {

@@ -11,8 +11,8 @@ import (
 	"github.com/soukhq/souk/mesh/pki"
 )
 
-// line is one line of a stream (NDJSON): an item, or its end, with or without a problem. A stream that just stops was
-// cut.
+// line is one line of a stream (NDJSON): an item, or the end, with or without a problem. A stream without an end line
+// was cut off.
 type line[T any] struct {
 	Item    *T       `json:"item,omitempty"`
 	End     bool     `json:"end,omitempty"`
@@ -22,12 +22,12 @@ type line[T any] struct {
 // maxLine bounds one item, in bytes.
 const maxLine = MaxBody
 
-// maxItems bounds a list that is gathered from a stream.
+// maxItems bounds a list collected from a stream.
 const maxItems = 1 << 18
 
-// streamVerb is a verb of the worker that answers with a stream. The headers leave before the worker is asked, so that
-// the caller knows that it stands; items leave as soon as pace.Writer sends them. A caller that reads slowly holds up
-// its own stream only.
+// streamVerb is a verb of the worker that answers with a stream. The headers are sent before the worker is called, so
+// that the caller knows that the stream is open; items are sent as pace.Writer decides. A caller that reads slowly
+// delays only its own stream.
 func streamVerb[In, T any](f func(ctx context.Context, k Served, in In, emit func(T) error) error) route {
 	return route{role: pki.Gateway, class: stream, serve: func(s *Server, w http.ResponseWriter, r *http.Request,
 		_ Peer) error {
@@ -41,7 +41,7 @@ func streamVerb[In, T any](f func(ctx context.Context, k Served, in In, emit fun
 	}}
 }
 
-// listVerb is a verb of the worker that answers with a list, of any length.
+// listVerb is a verb of the worker that answers with a list of any length.
 func listVerb[In, T any](f func(ctx context.Context, k Served, in In) ([]T, error)) route {
 	return streamVerb(func(ctx context.Context, k Served, in In, emit func(T) error) error {
 		list, err := f(ctx, k, in)
@@ -54,13 +54,13 @@ func listVerb[In, T any](f func(ctx context.Context, k Served, in In) ([]T, erro
 	})
 }
 
-// writeLines answers with the lines that f emits, and their end.
+// writeLines answers with the lines that f emits, and an end line.
 func writeLines[T any](o *out, f func(emit func(T) error) error) {
 	if o.beginStream("application/x-ndjson") != nil {
-		return // who asked is gone
+		return // the caller is gone
 	}
 	soon := pace.New(o.w, o.control.Flush)
-	defer soon.Close() // it has said its error before
+	defer soon.Close() // a Write has returned the error already
 	err := f(func(v T) error {
 		raw, err := marshal(line[T]{Item: &v})
 		if err == nil {
@@ -75,7 +75,7 @@ func writeLines[T any](o *out, f func(emit func(T) error) error) {
 		end.Problem = &p
 	}
 	if raw, merr := marshal(end); merr == nil {
-		_, _ = soon.Write(append(raw, '\n')) // who asked may be gone
+		_, _ = soon.Write(append(raw, '\n')) // the caller may be gone
 	}
 }
 
@@ -91,7 +91,7 @@ func (o *out) beginStream(kind string) error {
 	return o.control.Flush()
 }
 
-// writeNow sends at once.
+// writeNow writes and flushes.
 func (o *out) writeNow(raw []byte) error {
 	_, err := o.w.Write(raw)
 	if err == nil {
@@ -107,7 +107,7 @@ func writeError(err error) error {
 	return nil
 }
 
-// followStream reads a stream and calls f with each item, until it ends, f errs, or ctx ends.
+// followStream opens a stream and calls f with each item, until it ends, f returns an error, or ctx ends.
 func followStream[T any](ctx context.Context, l *Link, path string, in any, f func(T) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -119,7 +119,7 @@ func followStream[T any](ctx context.Context, l *Link, path string, in any, f fu
 	return readLines(ctx, l, body, f)
 }
 
-// readLines calls f with each item of an answer that is a stream of lines.
+// readLines calls f with each item of a stream of lines.
 func readLines[T any](ctx context.Context, l *Link, body io.Reader, f func(T) error) error {
 	limited := &io.LimitedReader{R: body}
 	d := json.NewDecoder(limited)
@@ -142,7 +142,7 @@ func readLines[T any](ctx context.Context, l *Link, body io.Reader, f func(T) er
 	}
 }
 
-// gatherStream reads a stream that is a list.
+// gatherStream collects the items of a stream in a list.
 func gatherStream[T any](ctx context.Context, l *Link, path string, in any) ([]T, error) {
 	list := []T{}
 	err := followStream(ctx, l, path, in, func(v T) error {

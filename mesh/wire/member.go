@@ -10,25 +10,25 @@ import (
 	"github.com/soukhq/souk/mesh/pki"
 )
 
-// Greeting is what a member says of itself.
+// Greeting is a member's description of itself.
 type Greeting struct {
 	pki.Name
 	Speaks int       `json:"speaks"`         // its Capability
-	Now    time.Time `json:"now"`            // by its clock
-	Ends   time.Time `json:"ends"`           // of its certificate
+	Now    time.Time `json:"now"`            // by its own clock
+	Ends   time.Time `json:"ends"`           // when its certificate expires
 	Boot   string    `json:"boot,omitempty"` // see Client.Boot
-	Keys   int       `json:"keys,omitempty"` // the generation of its keys of gossip
+	Keys   int       `json:"keys,omitempty"` // generation of its gossip keys
 }
 
-// WhoIs asks whoever serves at an address who it is. It must have the id wanted, and a certificate that holds and is
-// not denied.
+// WhoIs asks the member at an address for its greeting. The member must have the id, and a certificate that is valid
+// and not denied.
 func (c *Client) WhoIs(ctx context.Context, addr, id string) (Greeting, error) {
 	l := c.Link(id, "", func() string { return addr })
 	defer l.Close()
 	return l.Hello(ctx)
 }
 
-// meetsItself reports whether a caller has this member's own id and is another process: its address is returned.
+// meetsItself reports whether the caller is another process with this member's id, and returns its address.
 func (s *Server) meetsItself(r *http.Request, by Peer) (addr string, another bool) {
 	if by.ID != s.o.Identity.Name().ID || s.o.Boot == "" || r.Header.Get(bootHeader) == s.o.Boot {
 		return "", false
@@ -48,7 +48,7 @@ func (s *Server) hello(w http.ResponseWriter, r *http.Request, _ Peer) error {
 		s.o.Boot, s.o.Keys()})
 }
 
-// maxDigests bounds the tokens that may be asked about at once.
+// maxDigests bounds the tokens in one request.
 const maxDigests = 10_000
 
 type tokenArgs struct {
@@ -63,7 +63,7 @@ func (a *tokenArgs) check() error {
 	return checkLengths(a.Digests...)
 }
 
-// LetsIn returns which of some tokens of the API the member lets in, all by their digests.
+// LetsIn returns which of some API tokens the member accepts, as digests.
 func (l *Link) LetsIn(ctx context.Context, digests []string) (in []string, err error) {
 	err = l.callMember(ctx, pathTokens, readTime, tokenArgs{digests}, &in)
 	return in, err
@@ -83,7 +83,7 @@ func (s *Server) tokens(w http.ResponseWriter, r *http.Request, _ Peer) error {
 
 type keysArgs struct {
 	Generation int    `json:"generation"`
-	At         string `json:"at"` // where the issuer is called
+	At         string `json:"at"` // API address of the issuer
 }
 
 func (a *keysArgs) check() error {
@@ -93,8 +93,8 @@ func (a *keysArgs) check() error {
 	return checkLengths(a.At)
 }
 
-// NewerKeys tells the member that keys of gossip of a generation are to be had from this one, an issuer that is called
-// at an address. It may know neither from gossip, which it cannot read without the keys.
+// NewerKeys informs the member that an issuer, called at addr, has gossip keys of a generation. The member cannot learn
+// this from gossip, which it cannot read without the keys.
 func (l *Link) NewerKeys(ctx context.Context, generation int, addr string) error {
 	return l.callMember(ctx, pathKeys, readTime, keysArgs{generation, addr}, &none{})
 }
@@ -126,7 +126,7 @@ func (s *Server) pull(w http.ResponseWriter, r *http.Request, by Peer) error {
 	return nil
 }
 
-// joinArgs is all that a member which joins tells; joined is what it gets.
+// joinArgs is the request of a joining member; joined is the answer.
 type joinArgs struct {
 	pki.Name
 	Secret string `json:"secret"`
@@ -146,7 +146,7 @@ func (s *Server) signerOrError() (Signer, error) {
 	return s.o.Signer, nil
 }
 
-// join is the one thing that may be asked without a certificate; the token's secret stands in for it.
+// join is the only call open to callers without a certificate; the token's secret authenticates them.
 func (s *Server) join(w http.ResponseWriter, r *http.Request, _ Peer) error {
 	if !s.joins.enterCaller("") {
 		return busyError(fault.Unavailable, s.o.Identity.Name().ID)
@@ -179,7 +179,7 @@ type renewArgs struct {
 	CSR []byte `json:"csr"`
 }
 
-// renew gives the caller another certificate of the name it has. It cannot ask for another name.
+// renew issues the caller a new certificate of its current name. It cannot ask for another name.
 func (s *Server) renew(w http.ResponseWriter, r *http.Request, by Peer) error {
 	signer, err := s.signerOrError()
 	if err != nil {
@@ -196,7 +196,7 @@ func (s *Server) renew(w http.ResponseWriter, r *http.Request, by Peer) error {
 	return s.answerJSON(w, out)
 }
 
-// bundle gives the roots and the keys of gossip that hold now.
+// bundle returns the current roots and gossip keys.
 func (s *Server) bundle(w http.ResponseWriter, _ *http.Request, _ Peer) error {
 	signer, err := s.signerOrError()
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// problem is a *fault.Error as it crosses. At most one of the last six is set: what went with it. A detail of any other
-// type does not cross.
+// problem is the JSON form of a *fault.Error. At most one of the last six fields is set: the error's Detail. A Detail
+// of any other type is dropped.
 type problem struct {
 	Kind       fault.Kind    `json:"kind"`
 	Code       fault.Code    `json:"code,omitempty"`
@@ -32,7 +32,7 @@ type problem struct {
 	Note       string              `json:"note,omitempty"`
 }
 
-// maxSentence bounds the texts of an error that cross, in bytes.
+// maxSentence bounds each text of a transferred error, in bytes.
 const maxSentence = 8 << 10
 
 func problemOf(err error) problem {
@@ -49,7 +49,7 @@ func problemOf(err error) problem {
 	return p
 }
 
-// detail gives what went with an error where that is a T, else nil.
+// detail returns an error's Detail if it is a T, else nil.
 func detail[T any](e *fault.Error) *T {
 	if d, is := fault.Detail[T](e); is {
 		return &d
@@ -57,7 +57,7 @@ func detail[T any](e *fault.Error) *T {
 	return nil
 }
 
-// asError gives the error as it was. A kind that is not known here is Internal.
+// asError returns the original error. An unknown kind becomes Internal.
 func (p problem) asError() *fault.Error {
 	e := &fault.Error{Kind: p.Kind, Code: p.Code, Op: p.Op, Text: p.Text, Scope: p.Scope, Resource: p.Resource,
 		RetryAfter: p.RetryAfter}
@@ -84,7 +84,7 @@ func (p problem) asError() *fault.Error {
 	return e
 }
 
-// statusOf gives the HTTP status of a kind; it is for people who look on, members read the problem.
+// statusOf returns the HTTP status of a kind. It is for people debugging; members read the problem.
 func statusOf(k fault.Kind) (status int, known bool) {
 	switch k {
 	case fault.Invalid:

@@ -15,20 +15,20 @@ import (
 	"github.com/soukhq/souk/mesh/pki"
 )
 
-// proxyProtocol is what the proxies of members speak on connections of their own, and nobody else: HTTP/1.1, a request
-// at a time, since there the kernel keeps one slow reader from holding up the others.
+// proxyProtocol is the protocol between members' proxies, on connections of their own: HTTP/1.1, one request at a time,
+// so that the kernel's flow control keeps a slow reader from delaying other requests.
 const proxyProtocol = "http/1.1"
 
-// Proxied serves what other members' proxies send here.
+// Proxied serves the requests of other members' proxies.
 type Proxied interface {
 	http.Handler
-	// Goodbye returns the answer, head and body, to a request of another member's proxy that is not taken any more. It
-	// is sent unasked over every connection that is kept when the server ends: a request that is on its way then has an
-	// answer, which says that nothing was done.
+	// Goodbye returns a complete HTTP answer for requests that this member no longer accepts. When the server ends, it
+	// is sent unasked over every idle connection: a request on its way then has an answer, which says that it was not
+	// carried out.
 	Goodbye() []byte
 }
 
-// kept are the connections of other members' proxies at which no request is under way.
+// kept are the idle connections of other members' proxies.
 type kept struct {
 	goodbye []byte
 
@@ -37,11 +37,11 @@ type kept struct {
 	ending bool
 }
 
-// farewell is how long a connection at which goodbye was said is read yet: to close what has been sent something resets
-// it, and what was said may be lost.
+// farewell is how long a connection stays open after its goodbye: closing it while data arrives would reset it, and the
+// goodbye could be lost.
 const farewell = 300 * time.Millisecond
 
-// noteState follows a connection.
+// noteState tracks a connection's state.
 func (k *kept) noteState(c net.Conn, s http.ConnState) {
 	k.mu.Lock()
 	is := s == http.StateNew || s == http.StateIdle
@@ -65,7 +65,7 @@ func (k *kept) sayGoodbye(c net.Conn) {
 	}
 }
 
-// endAll says goodbye, and returns when the others have had time to read it.
+// endAll sends goodbyes, and returns when the peers have had time to read them.
 func (k *kept) endAll() {
 	k.mu.Lock()
 	k.ending = true
@@ -80,8 +80,8 @@ func (k *kept) endAll() {
 	<-time.After(farewell)
 }
 
-// proxyServer returns the server of what other members' proxies send. Who they are is asked again for each request, so
-// what was removed from the cluster is let in no more.
+// proxyServer returns the server for other members' proxies. It checks the caller's certificate again for each request,
+// so that a removed member is refused.
 func (s *Server) proxyServer(ctx context.Context, conf *tls.Config) (*http.Server, *kept) {
 	x, k := s.httpServer(ctx, conf), &kept{conns: map[net.Conn]bool{}}
 	if s.o.Proxy != nil {
@@ -106,7 +106,7 @@ func (s *Server) serveProxy(w http.ResponseWriter, r *http.Request) {
 		s.answerError(w, r, by, err)
 		return
 	}
-	if r.Method == http.MethodConnect { // it lasts, so it is judged again as long as it does
+	if r.Method == http.MethodConnect { // a CONNECT lasts, so the caller is checked again while it does
 		ctx, end := s.whileMember(r, by)
 		defer end()
 		r = r.WithContext(ctx)
@@ -114,7 +114,7 @@ func (s *Server) serveProxy(w http.ResponseWriter, r *http.Request) {
 	s.o.Proxy.ServeHTTP(w, r)
 }
 
-// DialProxy connects to the proxy of a member, which is called at addr. Errors are Unavailable: nothing was asked.
+// DialProxy connects to the proxy of a member at addr. Errors are Unavailable: no request was sent.
 func (c *Client) DialProxy(ctx context.Context, id, addr string) (net.Conn, error) {
 	if addr == "" {
 		return nil, fault.New(fault.Unavailable, fault.CodeUnreachable, "the address of member %s is not known", id)

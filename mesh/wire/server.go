@@ -24,69 +24,69 @@ import (
 	"github.com/soukhq/souk/runtime"
 )
 
-// Bounds of one message.
+// Limits of one message.
 const (
-	MaxBody    = 4 << 20  // bytes of a question
+	MaxBody    = 4 << 20  // bytes of a request
 	MaxPull    = 16 << 20 // bytes of an exchange of records, each way
 	maxHeader  = 64 << 10
-	headTime   = 5 * time.Second  // for a connection to be made, and for a question's head to arrive
-	bodyTime   = 10 * time.Second // for a question to arrive whole
-	longAnswer = 64 << 10         // an answer of more bytes has answerTime to be taken
+	headTime   = 5 * time.Second  // to make a connection, and to receive a request's head
+	bodyTime   = 10 * time.Second // to receive a whole request
+	longAnswer = 64 << 10         // bytes; a longer answer must be read within answerTime
 	answerTime = 60 * time.Second
-	drainTime  = 5 * time.Second // for calls to end when the server does
+	drainTime  = 5 * time.Second // for calls to finish when the server ends
 )
 
-// Peer is the member that asks, as its certificate says.
+// Peer is the calling member, according to its certificate.
 type Peer struct {
 	pki.Name
-	Since time.Time // when its certificate began
+	Since time.Time // start of its certificate's validity
 }
 
-// Signer signs joins and renewals; *pki.CA is one.
+// Signer signs joins and renewals; *pki.CA implements it.
 type Signer interface {
 	Redeem(now time.Time, secret string, n pki.Name, csr []byte) (pki.Credentials, error)
 	Renew(now time.Time, peer pki.Name, csr []byte) (pki.Credentials, error)
 	Bundle() (pki.Credentials, error)
 }
 
-// Options make a server. Only Identity is needed.
+// Options configure a server. Only Identity is required.
 type Options struct {
 	Identity *pki.Identity
-	Worker   Served // nil: this member serves no worker
-	Signer   Signer // nil: this member is no issuer
-	// Members gives the addresses that a member which joins is told.
+	Worker   Served // nil: this member has no worker
+	Signer   Signer // nil: this member is not an issuer
+	// Members returns the gossip addresses for a joining member.
 	Members func() []string
-	// Known says whether an id is some member's already, besides those this issuer gave a certificate to.
+	// Known reports whether a member already has an id, besides those that this issuer gave a certificate to.
 	Known func(id string) bool
-	// Denied says whether a member may not talk any more, though its certificate holds: those that were removed.
+	// Denied reports whether a member is refused although its certificate is valid: one that was removed.
 	Denied func(Peer) bool
-	// Pull answers an exchange of records. It must let peer speak of itself only.
+	// Pull answers an exchange of records. It must let peer publish only records of itself.
 	Pull func(ctx context.Context, peer Peer, body []byte) ([]byte, error)
-	// Claims decides what must be unique in an app; nil: this member decides nothing.
+	// Claims decides claims of values that must be unique in an app; nil: this member decides none.
 	Claims   Decider
-	Stewards Stewards // nil: this member carries no services
-	Learner  Learner  // nil: this member learns from no other one when that asks
+	Stewards Stewards // nil: this member has no steward
+	Learner  Learner  // nil: this member does not learn from others on request
 	Limits   Limits
 	Log      *slog.Logger
 	Now      func() time.Time // nil: time.Now
 	Boot     string           // of this process; see Client.Boot
-	Keys     func() int       // the generation of the keys of gossip that this member has taken; nil: 0
-	// NewerKeys is told that the keys of gossip of a generation are to be had from an issuer, and where that is called.
-	// It must not wait; nil: this member has none to be renewed.
+	Keys     func() int       // the generation of this member's gossip keys; nil: 0
+	// NewerKeys is called when an issuer has gossip keys of a generation; addr is the issuer's address. It must not
+	// block; nil: this member has no keys to renew.
 	NewerKeys func(by Peer, generation int, addr string)
-	// LetsIn returns which of some tokens of the API are let in here, all by their digests; nil: none are.
+	// LetsIn returns which of some API tokens this member accepts, as digests; nil: none.
 	LetsIn func(digests []string) []string
-	// MemberAt reports whether a member is known to be at an address; nil: nobody is.
+	// MemberAt reports whether an address is known to be a member's; nil: none is.
 	MemberAt func(netip.Addr) bool
-	// Proxy serves what the proxies of other members send here for machines of this one, over HTTP/1.1; nil: this
-	// member has no proxy.
+	// Proxy serves requests from other members' proxies for machines of this member, over HTTP/1.1; nil: this member
+	// has no proxy.
 	Proxy Proxied
-	Certs Certs // of the proxy; nil: it has none
-	// Twin is told where a member calls from that has this one's id and is another process. It must not wait.
+	Certs Certs // certificates of the proxy; nil: it has none
+	// Twin is called with the address of another process that has this member's id. It must not block.
 	Twin func(addr string)
 }
 
-// Server offers a member's part to the others.
+// Server serves calls from other members.
 type Server struct {
 	o      Options
 	speaks capability
@@ -95,17 +95,18 @@ type Server struct {
 	gates  [classes]*gate
 	joins  *gate
 	asks   *asks
-	odd    *slog.Logger // takes what anybody can cause
-	// arriving are the changes that are being read, wait for their turn, or are under way: four times those under way.
+	odd    *slog.Logger // rate-limited log for events that strangers can cause
+	// counts changes being read, waiting or in progress: the limit is four times that of changes in progress
 	arriving *gate
 
 	headTime, bodyTime time.Duration // shorter in tests
 }
 
-// route is one thing that may be asked. serve's error is answered; after the first byte it must not return one.
+// route is one call. An error of serve is sent as the answer; after the first byte of an answer serve must not return
+// one.
 type route struct {
 	role  pki.Role // that the caller must have; "": any member
-	open  bool     // for those without a certificate too
+	open  bool     // also for callers without a certificate
 	class class
 	serve func(s *Server, w http.ResponseWriter, r *http.Request, by Peer) error
 }
@@ -153,7 +154,8 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	g.Go(func() error { defer close(shut); return d.acceptGuests(until) })
 	proxies, kept := s.proxyServer(ctx, d.conf)
 	parted := make(chan struct{})
-	g.Go(func() error { <-shut; kept.endAll(); close(parted); return nil }) // who is at the door yet hears it too
+	// members still in their handshake get the goodbye too
+	g.Go(func() error { <-shut; kept.endAll(); close(parted); return nil })
 	for _, x := range []struct {
 		srv *http.Server
 		in  inlet
@@ -181,7 +183,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	return nil
 }
 
-// httpServer returns a server of connections whose handshakes are done.
+// httpServer returns a server for connections whose handshake is done.
 func (s *Server) httpServer(ctx context.Context, conf *tls.Config) *http.Server {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP2(true)
@@ -189,7 +191,7 @@ func (s *Server) httpServer(ctx context.Context, conf *tls.Config) *http.Server 
 		Protocols: protocols, TLSConfig: conf.Clone(),
 		ReadHeaderTimeout: s.headTime, IdleTimeout: 10 * time.Minute, MaxHeaderBytes: maxHeader,
 		HTTP2: &http.HTTP2Config{
-			// a caller that went silently holds nothing for longer
+			// bounds how long a dead caller holds resources
 			SendPingTimeout: 30 * time.Second, PingTimeout: 10 * time.Second,
 			WriteByteTimeout: time.Minute,
 		},
@@ -198,7 +200,7 @@ func (s *Server) httpServer(ctx context.Context, conf *tls.Config) *http.Server 
 	}
 }
 
-// ServeHTTP answers one question.
+// ServeHTTP answers one request.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header()[capabilityHeader] = s.header
 	rt, by, err := s.admitCaller(r)
@@ -210,13 +212,13 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// run carries a question out. A panic of the worker's is a fault of souk's own, told like any other.
+// runRoute carries out a request. A panic of the worker becomes an Internal error.
 
 func (s *Server) runRoute(rt route, w http.ResponseWriter, r *http.Request, by Peer) (err error) {
 	defer func() {
 		p := recover()
-		if p == any(http.ErrAbortHandler) { //nolint:errorlint // recovered values are no chains
-			panic(p) // an answer that is broken off on purpose
+		if p == any(http.ErrAbortHandler) { //nolint:errorlint // not an error chain
+			panic(p) // an answer aborted on purpose
 		}
 		if p != nil {
 			s.o.Log.ErrorContext(r.Context(), "panic", "path", r.URL.Path, "panic", p, "stack", string(debug.Stack()))
@@ -225,7 +227,8 @@ func (s *Server) runRoute(rt route, w http.ResponseWriter, r *http.Request, by P
 		}
 	}()
 	g := s.gates[rt.class]
-	if rt.class == change { // enters its own gate once it has been read: how it is refused depends on what it is
+	// a change enters its own gate after it has been read: how to refuse it depends on its content
+	if rt.class == change {
 		g = s.arriving
 	}
 	if !g.enterCaller(by.ID) {
@@ -240,7 +243,8 @@ func (s *Server) runRoute(rt route, w http.ResponseWriter, r *http.Request, by P
 	return rt.serve(s, w, r, by)
 }
 
-// whileMember returns the context of a stream, which ends when the caller's certificate does, or it is removed.
+// whileMember returns the context of a stream, which ends when the caller's certificate expires or the caller is
+// removed.
 func (s *Server) whileMember(r *http.Request, by Peer) (context.Context, func()) {
 	return strangers.While(r.Context(), func(ctx context.Context) bool {
 		_, err := s.peerOf(r.TLS)
@@ -251,7 +255,7 @@ func (s *Server) whileMember(r *http.Request, by Peer) (context.Context, func())
 	})
 }
 
-// admitCaller says whether the caller may ask this at all. Nothing of the body has been read.
+// admitCaller checks whether the caller may make this call. The body has not been read yet.
 func (s *Server) admitCaller(r *http.Request) (rt route, by Peer, err error) {
 	rt, known := s.routes[r.URL.Path]
 	if r.TLS == nil || r.ProtoMajor != 2 {
@@ -300,7 +304,7 @@ func (s *Server) peerOf(cs *tls.ConnectionState) (Peer, error) {
 	return by, nil
 }
 
-// answerError answers an error. Faults of souk's own are logged here and nowhere else; the sentence crosses.
+// answerError sends an error as the answer. Internal and Denied errors are logged here and nowhere else.
 func (s *Server) answerError(w http.ResponseWriter, r *http.Request, by Peer, err error) {
 	p := problemOf(err)
 	if p.Kind == fault.Internal || p.Kind == fault.Denied {
@@ -313,7 +317,7 @@ func (s *Server) answerError(w http.ResponseWriter, r *http.Request, by Peer, er
 	}
 	h := w.Header()
 	if p.Code == pki.CodeCertificateExpired || p.Code == fault.CodeRemoved {
-		h.Set("Connection", "close") // it may have another certificate by now, and then connects anew
+		h.Set("Connection", "close") // the caller may have a newer certificate, and reconnects with it
 	}
 	if p.RetryAfter > 0 {
 		h.Set("Retry-After", strconv.Itoa(int((p.RetryAfter+time.Second-1)/time.Second)))
@@ -326,10 +330,10 @@ func (s *Server) answerError(w http.ResponseWriter, r *http.Request, by Peer, er
 	h.Set("Content-Type", "application/json")
 	h.Set("Content-Length", strconv.Itoa(len(raw)))
 	w.WriteHeader(status)
-	_, _ = w.Write(raw) // who asked may be gone
+	_, _ = w.Write(raw) // the caller may be gone
 }
 
-// readBody reads a question whole, within limit and bodyTime.
+// readBody reads a whole request, within limit and bodyTime.
 func (s *Server) readBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
 	if r.ContentLength > limit {
 		return nil, tooLarge(limit)
@@ -348,7 +352,7 @@ func (s *Server) readBody(w http.ResponseWriter, r *http.Request, limit int64) (
 	return raw, nil
 }
 
-// readAll is io.ReadAll that knows how much will come; size is checked by who calls.
+// readAll is io.ReadAll for a known size (-1: unknown); the caller has checked size.
 func readAll(r io.Reader, size int64) ([]byte, error) {
 	if size < 0 {
 		return io.ReadAll(r)
@@ -363,7 +367,7 @@ func tooLarge(limit int64) error {
 		"the question is larger than %d bytes, the most that is read", limit)
 }
 
-// readArgs reads a question's arguments. Fields that are not known here are passed over: the caller may be newer.
+// readArgs reads a request's arguments. It ignores unknown fields: the caller may be newer.
 func (s *Server) readArgs(w http.ResponseWriter, r *http.Request, v any) error {
 	raw, err := s.readBody(w, r, MaxBody)
 	if err != nil {
@@ -391,8 +395,8 @@ func (s *Server) sendBody(w http.ResponseWriter, raw []byte, kind string) {
 	h := w.Header()
 	h["Content-Type"] = []string{kind}
 	h["Content-Length"] = []string{strconv.Itoa(len(raw))}
-	if len(raw) > longAnswer { // shorter ones fit what the other end takes without reading
-		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(answerTime)) // HTTP/2 has them
+	if len(raw) > longAnswer { // shorter answers fit the peer's flow-control window
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(answerTime)) // HTTP/2 supports deadlines
 	}
-	_, _ = w.Write(raw) // an error is that who asked is gone
+	_, _ = w.Write(raw) // fails if the caller is gone
 }

@@ -13,18 +13,18 @@ const (
 	stewardTime = 2 * time.Second
 )
 
-// Stewards are the services that this member carries.
+// Stewards are the stewards of this member.
 type Stewards interface {
-	// Stuck returns for how long they have not come round; 0: they wait for something to do.
+	// Stuck returns for how long they have not completed a round; 0: they wait for work.
 	Stuck() time.Duration
 }
 
-// stewardAnswer says for how long a member's services have not come round.
+// stewardAnswer is the result of Stewards.Stuck.
 type stewardAnswer struct {
 	Stuck time.Duration `json:"stuck_ns"`
 }
 
-// steward is Unimplemented where the member carries no services.
+// steward returns Unimplemented if the member has no steward.
 func (s *Server) steward(w http.ResponseWriter, _ *http.Request, _ Peer) error {
 	if s.o.Stewards == nil {
 		return fault.New(fault.Unimplemented, codeSteward, "%s carries no services", s.o.Identity.Name().ID)
@@ -32,7 +32,7 @@ func (s *Server) steward(w http.ResponseWriter, _ *http.Request, _ Peer) error {
 	return s.answerJSON(w, stewardAnswer{s.o.Stewards.Stuck()})
 }
 
-// Stuck asks the member for how long the services that it carries have not come round.
+// Stuck asks the member for how long its stewards have not completed a round.
 func (l *Link) Stuck(ctx context.Context) (time.Duration, error) {
 	var out stewardAnswer
 	err := l.callMember(ctx, pathSteward, stewardTime, none{}, &out)

@@ -17,12 +17,12 @@ type termArgs struct {
 
 func (a *termArgs) check() error { return cmp.Or(checkLengths(a.App), a.Term.Check()) }
 
-// termAnswer is what a worker has of the service of an app whose term it obeys.
+// termAnswer is the machines of the app's service on the worker, at the moment the term came into force.
 type termAnswer struct {
 	Machines []lifecycle.Replica `json:"machines"`
 }
 
-// Obey makes a steward's term that in force for an app, and returns which machines of its service the worker has then.
+// Obey puts a steward's term in force for an app, and returns the machines of its service on the worker at that moment.
 func (w *Worker) Obey(ctx context.Context, app string, t cluster.Term) ([]lifecycle.Replica, error) {
 	var out termAnswer
 	err := w.callMember(ctx, pathTerm, readTime, termArgs{app, t}, &out)

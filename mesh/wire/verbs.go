@@ -16,7 +16,7 @@ import (
 	"github.com/soukhq/souk/mesh/pki"
 )
 
-// What may be asked.
+// The paths of the calls.
 const (
 	pathHello  = "/wire/hello"
 	pathPull   = "/wire/pull"
@@ -55,7 +55,7 @@ const (
 	pathImages    = "/wire/images"
 )
 
-// checked are arguments that say what is wrong with them.
+// checked are arguments that can be validated; check returns the defect.
 type checked interface{ check() error }
 
 // maxName bounds names and tokens in arguments, in bytes; maxPath bounds paths.
@@ -142,7 +142,7 @@ func (a *volumeArgs) check() error {
 	return cmp.Or(checkLengths(a.Verb, a.App, a.Volume, a.Snapshot, a.SourceVol, a.Spec.Name), a.Check())
 }
 
-// allRoutes gives everything that a server answers, with who may ask it.
+// allRoutes returns every call of a server, with the role that may make it.
 func allRoutes() map[string]route {
 	all := map[string]route{
 		pathHello:   {serve: (*Server).hello},
@@ -164,7 +164,7 @@ func allRoutes() map[string]route {
 	return all
 }
 
-// workerVerbs are the worker's calls that have one answer.
+// workerVerbs are the worker's calls with a single answer.
 func workerVerbs() map[string]route {
 	return map[string]route{
 		pathRecord: unaryVerb(read, func(ctx context.Context, k Served,
@@ -180,15 +180,16 @@ func workerVerbs() map[string]route {
 				By: cluster.WorkerID(by.ID)})
 		}),
 		pathRelease: unaryVerb(read, func(ctx context.Context, k Served, a holdArgs) (none, error) {
-			// never busy: it makes room
+			// never refused as busy: it frees room
 			return none{}, k.Release(ctx, a.Token)
 		}),
 		pathCordon: unaryVerb(read, func(ctx context.Context, k Served, c lifecycle.CordonCommand) (cluster.Record,
 			error) {
-			return k.Cordon(ctx, c) // never busy: it makes room
+			return k.Cordon(ctx, c) // never refused as busy: it frees room
 		}),
 		pathTerm: unaryVerb(read, func(ctx context.Context, k Served, a termArgs) (termAnswer, error) {
-			has, err := k.Obey(ctx, a.App, a.Term) // never busy: no load may keep an old steward's orders in force
+			// never refused as busy: load must not keep a previous steward's orders in force
+			has, err := k.Obey(ctx, a.App, a.Term)
 			return termAnswer{has}, err
 		}),
 		pathGrant: {role: pki.Gateway, class: change, serve: (*Server).grant},
@@ -273,7 +274,7 @@ func unaryVerb[In, Out any](c class, f func(ctx context.Context, k Served, in In
 	return unaryBy(c, func(ctx context.Context, k Served, _ Peer, in In) (Out, error) { return f(ctx, k, in) })
 }
 
-// unaryBy is unary where it matters who asks.
+// unaryBy is unaryVerb for a verb that needs the caller.
 func unaryBy[In, Out any](c class, f func(ctx context.Context, k Served, by Peer, in In) (Out, error)) route {
 	return route{role: pki.Gateway, class: c, serve: func(s *Server, w http.ResponseWriter, r *http.Request,
 		by Peer) error {

@@ -16,32 +16,31 @@ import (
 	"github.com/soukhq/souk/runtime"
 )
 
-// Worker is a worker at the other end of a link. It does what the worker itself does; see gateway.Worker. Calls that
-// change nothing give up after five seconds, others when the worker's patience must be over, streams never; all when
-// ctx ends.
+// Worker is a remote worker. It has the methods of a local one; see gateway.Worker. Calls that change nothing give up
+// after five seconds, others once the worker's own limit must be over, streams never; all end with ctx.
 type Worker struct{ *Link }
 
-// Worker makes a link to a worker. addr gives its address each time a connection is made.
+// Worker makes a link to a worker. addr returns its address each time a connection is made.
 func (c *Client) Worker(id cluster.WorkerID, addr func() string) *Worker {
 	return &Worker{c.Link(string(id), pki.Worker, addr)}
 }
 
-// ID names the worker.
+// ID returns the worker's id.
 func (w *Worker) ID() cluster.WorkerID { return cluster.WorkerID(w.id) }
 
-// Record is what the worker says of itself now.
+// Record returns the worker's current record.
 func (w *Worker) Record(ctx context.Context) (rec cluster.Record, err error) {
 	err = w.callMember(ctx, pathRecord, readTime, none{}, &rec)
 	return rec, err
 }
 
-// Quote says what Grant would say now, and reserves nothing.
+// Quote returns what Grant would answer now, and reserves nothing.
 func (w *Worker) Quote(ctx context.Context, r placement.Request) (q market.Quote, err error) {
 	err = w.callMember(ctx, pathQuote, readTime, r, &q)
 	return q, err
 }
 
-// Hold reserves room for a request until the time it gives back.
+// Hold reserves room for a request until the time it returns.
 func (w *Worker) Hold(ctx context.Context, c lifecycle.HoldCommand) (until time.Time, err error) {
 	err = w.callMember(ctx, pathHold, readTime, holdArgs{c.Request, c.Token, c.TTL}, &until)
 	return until, err
@@ -52,8 +51,8 @@ func (w *Worker) Release(ctx context.Context, token string) error {
 	return w.callMember(ctx, pathRelease, readTime, holdArgs{Token: token}, nil)
 }
 
-// Grant makes a machine. Each ask has a number higher than all before it, so that one that was given up and arrives
-// late is not taken for a new one.
+// Grant makes a machine. It gives each ask a higher number than all before it, so that the worker recognizes an
+// abandoned ask that arrives late.
 func (w *Worker) Grant(ctx context.Context, g lifecycle.Grant) (*machine.Machine, error) {
 	raw, err := marshal(g)
 	if err != nil {
@@ -76,19 +75,19 @@ func (w *Worker) Do(ctx context.Context, c lifecycle.Command) (o lifecycle.Outco
 	return o, err
 }
 
-// Lease takes, refreshes or releases.
+// Lease takes, refreshes or releases a lease.
 func (w *Worker) Lease(ctx context.Context, c lifecycle.LeaseCommand) (l machine.Lease, err error) {
 	err = w.callMember(ctx, pathLease, changeTime, c, &l)
 	return l, err
 }
 
-// CurrentLease gives the lease in force; NotFound when there is none.
+// CurrentLease returns the lease in force; NotFound if there is none.
 func (w *Worker) CurrentLease(ctx context.Context, app, id string) (l machine.Lease, err error) {
 	err = w.callMember(ctx, pathLeaseNow, readTime, ref{app, id}, &l)
 	return l, err
 }
 
-// Machine gives one machine.
+// Machine returns one machine.
 func (w *Worker) Machine(ctx context.Context, app, id string) (*machine.Machine, error) {
 	m := new(machine.Machine)
 	if err := w.callMember(ctx, pathMachine, readTime, ref{app, id}, m); err != nil {
@@ -97,7 +96,7 @@ func (w *Worker) Machine(ctx context.Context, app, id string) (*machine.Machine,
 	return m, nil
 }
 
-// Keyed gives the machine that was made under a key.
+// Keyed returns the machine that was made under a key.
 func (w *Worker) Keyed(ctx context.Context, app, hash string) (*machine.Machine, error) {
 	m := new(machine.Machine)
 	if err := w.callMember(ctx, pathKeyed, readTime, keyedArgs{app, hash}, m); err != nil {
@@ -106,7 +105,7 @@ func (w *Worker) Keyed(ctx context.Context, app, hash string) (*machine.Machine,
 	return m, nil
 }
 
-// Machines lists an app's machines, "" for all apps, oldest first; destroyed ones only when asked for.
+// Machines lists an app's machines, "" for all apps, oldest first; destroyed ones only if destroyed is set.
 func (w *Worker) Machines(ctx context.Context, app string, destroyed bool) ([]*machine.Machine, error) {
 	return gatherStream[*machine.Machine](ctx, w.Link, pathMachines, listArgs{app, destroyed})
 }
@@ -117,10 +116,10 @@ func (w *Worker) Versions(ctx context.Context, app, id string) (v []machine.Vers
 	return v, err
 }
 
-// errEnough ends a stream whose reader has what it wants; it never leaves this package.
+// errEnough ends a stream whose reader needs no more items; it never leaves this package.
 type errEnough struct{}
 
-// Error says so.
+// Error returns the text.
 func (errEnough) Error() string { return "enough" }
 
 // Watch calls f with the machine now and after every change, until f returns false or ctx ends.
@@ -137,7 +136,7 @@ func (w *Worker) Watch(ctx context.Context, app, id string, f func(*machine.Mach
 	return err
 }
 
-// Events calls f with every event of every machine of app ("" = all) from now on, until ctx ends or f errs.
+// Events calls f with every event of every machine of app ("" = all) from now on, until ctx ends or f returns an error.
 func (w *Worker) Events(ctx context.Context, app string, f func(machine.EventOf) error) error {
 	return followStream(ctx, w.Link, pathEvents, listArgs{App: app}, f)
 }
@@ -148,7 +147,7 @@ func (w *Worker) Processes(ctx context.Context, app, id string) (p []machine.Pro
 	return p, err
 }
 
-// Logs gives a machine's output.
+// Logs calls emit with each line of a machine's output.
 func (w *Worker) Logs(ctx context.Context, app, id string, q machine.LogQuery, emit func(machine.LogLine) error) error {
 	return followStream(ctx, w.Link, pathLogs, logArgs{ref{app, id}, q.Cursor, q.Tail, q.Follow, q.Hold}, emit)
 }
@@ -163,7 +162,7 @@ func (w *Worker) CopyIn(ctx context.Context, app, id, path string, in io.Reader)
 	return w.copyIn(ctx, pathArgs{ref{app, id}, path}, in)
 }
 
-// Exec runs a command beside the machine's main process and gives its exit code.
+// Exec runs a command beside the machine's main process and returns its exit code.
 func (w *Worker) Exec(ctx context.Context, app, id string, r runtime.ExecRequest) (int, error) {
 	order := execOrder{ref: ref{app, id}, Argv: r.Argv, User: r.User, Dir: r.Dir, Stdin: r.Stdin != nil}
 	if r.Terminal != nil {
@@ -172,14 +171,14 @@ func (w *Worker) Exec(ctx context.Context, app, id string, r runtime.ExecRequest
 	return w.runCommand(ctx, order, r)
 }
 
-// Use reads what each machine and task that runs uses.
+// Use reads the resource use of each running machine and task.
 func (w *Worker) Use(ctx context.Context) ([]machine.Use, error) {
 	ctx, cancel := context.WithTimeout(ctx, readTime)
 	defer cancel()
 	return gatherStream[machine.Use](ctx, w.Link, pathUse, none{})
 }
 
-// RunningTasks lists the tasks that have room there.
+// RunningTasks lists the short tasks that have room on the worker.
 func (w *Worker) RunningTasks(ctx context.Context) ([]lifecycle.Task, error) {
 	ctx, cancel := context.WithTimeout(ctx, readTime)
 	defer cancel()
@@ -197,7 +196,7 @@ func (w *Worker) Volume(ctx context.Context, c lifecycle.VolumeCommand) (v machi
 	return v, err
 }
 
-// Examine is the worker's own part of `souk doctor`. A worker that does not answer is a finding.
+// Examine returns the worker's own part of `souk doctor`. A worker that does not answer is a finding.
 func (w *Worker) Examine(ctx context.Context) (f []cluster.Finding) {
 	if err := w.callMember(ctx, pathExamine, pullTime, none{}, &f); err != nil {
 		return []cluster.Finding{{Name: "worker " + w.id, Have: fault.As(err).Text,
@@ -206,7 +205,7 @@ func (w *Worker) Examine(ctx context.Context) (f []cluster.Finding) {
 	return f
 }
 
-// Stats are counters for metrics. They are zero when the worker does not answer.
+// Stats returns counters for metrics, zero if the worker does not answer.
 func (w *Worker) Stats() (s lifecycle.Stats) {
 	if err := w.callMember(context.Background(), pathStats, readTime, none{}, &s); err != nil {
 		return lifecycle.Stats{}

@@ -1,4 +1,4 @@
-// Package gossiptest has what tests of clusters share.
+// Package gossiptest has knobs for tests of clusters.
 package gossiptest
 
 import (
@@ -7,8 +7,8 @@ import (
 	"github.com/soukhq/souk/mesh/gossip"
 )
 
-// Fast returns knobs for tests on loopback: deaths, cuts and losses are noticed in a second or so. A member is not held
-// for dead where the host is so busy that it does not run for half a second.
+// Fast returns knobs for tests on loopback: deaths, partitions and losses are noticed in about a second. A member on a
+// busy host that does not run for half a second does not yet count as dead.
 func Fast() gossip.Knobs {
 	k := gossip.LAN()
 	k.Probe, k.ProbeTimeout, k.Suspicion, k.SuspicionMax = 200*time.Millisecond, 150*time.Millisecond, 4, 4
