@@ -2,10 +2,10 @@ package runtime
 
 import "io"
 
-// Conn is a connection to a port of a machine. What is read of it ends when the machine has closed its end, or the
-// context that it was made with is over.
+// Conn is a connection to a port of a machine. Reading ends when the machine has closed its end, or when the context of
+// the Dial call ends.
 type Conn interface {
 	io.ReadWriteCloser
-	// CloseWrite tells the machine that nothing more comes.
+	// CloseWrite signals to the machine that no more data comes.
 	CloseWrite() error
 }

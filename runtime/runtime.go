@@ -1,28 +1,30 @@
-// Package runtime is what a worker needs of a technology that runs machines: processes, containers, sandboxes.
+// Package runtime is the interface between a worker and a technology that runs machines: processes, containers,
+// sandboxes.
 //
 // # Vocabulary
 //
-// A *machine* is known by its id. Each time it is started it is a new *attempt*: a number that only grows, given by
-// the worker and journalled before the runtime hears of it. (machine, attempt) names one life of one process and is
-// the key of every idempotent call. An *exit* is how such a life ended; the runtime keeps it until it is acknowledged,
-// also over restarts of souk, so that no exit status is ever lost.
+// A *machine* is identified by its id. Each start of it is a new *attempt*: a number that only grows, assigned by the
+// worker and journalled before the runtime is told. (machine, attempt) names one life of one process and is the key of
+// every idempotent call. An *exit* is how such a life ended; the runtime keeps it until it is acknowledged, also over
+// restarts of souk, so that no exit status is lost.
 //
 // # Lifecycle
 //
 //	Prepare -> Start(1) -> [Pause -> Resume]* -> exit(1) -> Ack(1) -> Start(2) -> ... -> Remove
 //
-// # Rules, which runtimetest holds every runtime to
+// # Rules, which runtimetest checks for every runtime
 //
 //   - Prepare, Start, Pause, Resume, Kill and Remove are idempotent: a worker that was killed while it waited for the
 //     answer repeats the call and gets the same answer, with no second effect.
-//   - Start(m, n) while attempt n runs, or after it exited, answers that life and starts nothing. Start(m, n) while an
-//     older attempt still runs is a Conflict: never two lives at once. Start(m, n) with n older than one seen is a Conflict.
-//   - Start of a machine that was never prepared, or was removed, is NotFound, unless Spec.Fresh says to prepare it.
-//   - A life goes on when souk ends, and is there again in List when souk comes back.
-//   - Remove ends whatever still runs of the machine, all its processes, before it deletes anything.
+//   - Start(m, n) while attempt n runs, or after it exited, returns that life and starts nothing. Start(m, n) while an
+//     older attempt still runs is a Conflict: there are never two lives at once. Start(m, n) with n older than one seen
+//     is a Conflict.
+//   - Start of a machine that was never prepared, or was removed, is NotFound, unless Spec.Fresh asks to prepare it.
+//   - A life continues when souk ends, and List returns it when souk is started again.
+//   - Remove ends all processes of the machine before it deletes anything.
 //   - Errors are *fault.Error. Invalid and Precondition are final; Unavailable is worth a retry.
 //
-// Capabilities that not every runtime has are interfaces of their own, asked for by type assertion.
+// Capabilities that not every runtime has are separate interfaces, found by type assertion.
 package runtime
 
 import (
@@ -40,47 +42,49 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// Spec is all a runtime is told of a machine. Env and Files may hold secrets: they are never logged, listed or
-// journalled.
+// Spec is everything that a runtime is told about a machine. Env and Files may hold secrets: they are never logged,
+// listed or journalled.
 type Spec struct {
 	Machine   string
 	Attempt   uint64 // 0 in Prepare
-	Fresh     bool   // Start does what Prepare does first: one call instead of two for a machine that is new
+	Fresh     bool   // Start first does the work of Prepare, which saves a call for a new machine
 	App       string
 	Image     string
-	Argv      []string // empty: what the image says, with Args
-	Args      []string // of the image's entry point, in the place of the image's own; nil: those
-	Env       []string // KEY=VALUE, complete but for what the image adds: nothing of souk's own environment is
-	User      string   // "": one of its own where souk is root, else as souk runs
-	Home      bool     // HOME is the machine's directory, unless Env says otherwise
+	Argv      []string // empty: the image's command, with Args
+	Args      []string // arguments of the image's entry point that replace the image's own; nil: the image's own
+	Env       []string // KEY=VALUE; complete except for what the image adds: nothing of souk's own environment
+	User      string   // "": a user of its own where souk is root, else souk's user
+	Home      bool     // HOME is the machine's directory, unless Env sets it
 	Files     []File
 	Mounts    []Mount
 	Resources cluster.Resources
 	SharedCPU bool // cpu is a share that may burst, not a quota
-	SwapMB    int  // -1: no statement
+	SwapMB    int  // -1: no limit is stated
 	TTY       bool
-	ReadOnly  bool            // what the image has cannot be written over
-	Runtime   string          // which of several the container is made by; "": the worker's usual one
-	Attach    bool            // what it prints is kept for who reads it (machine.LogQuery.Hold), and it waits for him
-	Network   machine.Network // as machine.NetworkOf has it; zero: as of an image that says nothing
-	// Devices are those that the machine may use, by what their host knows them as; it is denied all others. Where
-	// variables say which they are, those of the device count before those of Env.
+	ReadOnly  bool   // the files of the image cannot be changed
+	Runtime   string // which OCI runtime makes the container; "": the worker's default
+	// its output is kept until a reader has taken it (machine.LogQuery.Hold), and the program waits for that
+	Attach  bool
+	Network machine.Network // as machine.NetworkOf returns it; zero: an image that declares nothing
+	// Devices are those that the machine may use, by their names on its host; all others are denied. Where variables
+	// list devices, the variables of the device take precedence over Env.
 	Devices []string
 }
 
-// EnvMachine is the variable in Env that names the machine: by it a runtime may find what a machine left behind.
+// EnvMachine is the variable in Env that names the machine, so that a runtime can find the processes that a machine
+// left.
 const EnvMachine = "FLY_MACHINE_ID"
 
-// File is written below the machine's directory before a start. Path is as the user said it ("/etc/app.conf"); a
-// runtime that gives a machine no root of its own puts it below the machine's directory and refuses to leave it.
+// File is written below the machine's directory before a start. Path is as the user wrote it ("/etc/app.conf"). A
+// runtime that gives a machine no root of its own writes it below the machine's directory and refuses a path that leads
+// out of it.
 type File struct {
 	Path string
 	Mode uint32
 	Data []byte
 }
 
-// Mount shows the directory Dir of the worker at Path of the machine, or the file system that is in the file Dir
-// (package loopfs).
+// Mount shows at Path of the machine the worker's directory Dir, or the file system in the file Dir (package loopfs).
 type Mount struct {
 	Volume string
 	Dir    string
@@ -94,27 +98,28 @@ type Status struct {
 	PID       int // of the main process, 0 when it has ended
 	Running   bool
 	Paused    bool
-	OnDisk    bool      // Running and Paused, and what it had in memory is on disk: it has no process until it is woken
+	OnDisk    bool      // with Running and Paused: its memory is on disk, and it has no process until it is woken
 	StartedAt time.Time // zero: not known
 	Exit      *Exit     // set when it has ended and the exit is not yet acknowledged
 }
 
-// Exit is how a life ended. Code is as a shell tells it (128+n for signal n).
+// Exit is how a life ended. Code is that of a shell (128+n for signal n).
 type Exit struct {
 	Machine string
 	Attempt uint64
 	Code    int
 	Signal  int
 	OOM     bool
-	Lost    bool // nobody saw the end (the whole machine went down): Code is -1
+	Lost    bool // nobody saw the end (the whole host went down): Code is -1
 	At      time.Time
 }
 
-// ExecRequest runs one more command beside the machine's main process, in its directory, environment and limits.
-// Stdin may be nil. Stdout and Stderr may be nil to discard.
+// ExecRequest runs another command beside the machine's main process, with its directory, environment and limits. Stdin
+// may be nil. A nil Stdout or Stderr is discarded.
 type ExecRequest struct {
-	Argv   []string
-	User   string // of the container, named as an image's is; "": the machine's, which is all that a program has
+	Argv []string
+	// a user of the container, named as in an image; "": the machine's user, the only one for a program of the host
+	User   string
 	Dir    string // absolute, as the machine sees it; "": the machine's
 	Stdin  io.Reader
 	Stdout io.Writer
@@ -122,20 +127,20 @@ type ExecRequest struct {
 
 	Terminal *Terminal // nil: none
 
-	// Attach runs no command: Terminal is where to show that of the main process, which Spec.TTY gives it, and its exit
-	// code is what is returned. Several may be attached. When ctx ends first, the machine goes on, and the error is a
-	// Timeout. With Backlog what was written last is shown first.
+	// Attach runs no command: Terminal shows the terminal of the main process, which Spec.TTY gives it, and the exit
+	// code returned is that of the main process. Several may be attached. When ctx ends first, the machine continues,
+	// and the error is a Timeout. With Backlog the latest output is shown first.
 	Attach  bool
 	Backlog bool
 }
 
-// maxUser and maxDir bound what Check takes, in bytes.
+// maxUser and maxDir are the limits that Check enforces, in bytes.
 const (
 	maxUser = 256
 	maxDir  = 4096
 )
 
-// Check refuses what can be run in no machine. It does not look at Argv.
+// Check refuses requests that are invalid for every machine. It does not look at Argv.
 func (r *ExecRequest) Check() error {
 	switch {
 	case r.Attach && (r.User != "" || r.Dir != ""):
@@ -154,9 +159,10 @@ func (r *ExecRequest) Check() error {
 	return nil
 }
 
-// Terminal is one that a command gets for itself, as its stdin, stdout and stderr: what it reads there comes from
-// ExecRequest.Stdin, and all that it writes goes to ExecRequest.Stdout. The end of Stdin means nothing to it. It is
-// told each size that Resize gives, and of its own session and its end as by any terminal.
+// Terminal gives a command a terminal of its own as its stdin, stdout and stderr: what it reads comes from
+// ExecRequest.Stdin, and all that it writes goes to ExecRequest.Stdout. The end of Stdin does not reach the command.
+// Each size that Resize delivers is passed on to the terminal. It leads a session of its own and is hung up at the end,
+// as with any terminal.
 type Terminal struct {
 	machine.Terminal
 	Resize <-chan machine.WindowSize // nil: its size does not change
@@ -171,68 +177,67 @@ type Usage struct {
 	Throttled time.Duration
 }
 
-// Runtime runs machines. Every method may be called from many goroutines; calls for one machine are made one after
-// the other, but for Exec, Processes, Logs and Kill. A call that was given up may be carried out all the same, but not
-// after one for the same machine that was made later has been answered.
+// Runtime runs machines. Every method may be called concurrently. Calls for one machine are made one after the other,
+// except Exec, Processes, Logs and Kill. A call that was cancelled may still be carried out, but never after a later
+// call for the same machine has returned.
 type Runtime interface {
 	// Name is the technology: "process", "fake".
 	Name() string
-	// CanRun says whether the image can be run here, by the OCI runtime that its machine asks for, if any; the error
+	// CanRun reports whether the image can be run here, by the OCI runtime that its machine asks for, if any. The error
 	// says what to do instead.
 	CanRun(image, by string) error
 	// Prepare makes what outlives a start: the machine's directory.
 	Prepare(ctx context.Context, s Spec) error
-	// Start starts attempt s.Attempt and answers once the program has been executed (exec(2) succeeded), not before.
+	// Start starts attempt s.Attempt and returns once the program has been executed (exec(2) succeeded), not before.
 	Start(ctx context.Context, s Spec) (Status, error)
-	// Signal sends sig to the main process; 0 is the one that it is to be stopped by: its image's, else SIGINT.
-	// Precondition when nothing runs.
+	// Signal sends sig to the main process. 0 stands for the machine's stop signal: that of its image, else SIGINT. It
+	// is a Precondition when nothing runs.
 	Signal(ctx context.Context, machine string, sig syscall.Signal) error
-	// Kill ends every process of the machine at once. nil when nothing runs.
+	// Kill ends every process of the machine at once. It returns nil when nothing runs.
 	Kill(ctx context.Context, machine string) error
-	// Remove kills and deletes all there is of the machine. nil when there is nothing.
+	// Remove kills the machine's processes and deletes everything of the machine. It returns nil when there is nothing.
 	Remove(ctx context.Context, machine string) error
-	// List gives every machine the runtime knows of, with its latest attempt.
+	// List returns every machine that the runtime knows, with its latest attempt.
 	List(ctx context.Context) ([]Status, error)
-	// Exits delivers each exit at least once until it is acknowledged, those from before this process began too.
+	// Exits delivers each exit, including those from before this process began, at least once until it is acknowledged.
 	Exits() <-chan Exit
-	// Ack forgets an exit that has been journalled. nil when there is none.
+	// Ack forgets an exit that has been journalled. It returns nil when there is none.
 	Ack(ctx context.Context, machine string, attempt uint64) error
-	// Exec runs a command and gives its exit code. Precondition when the machine does not run; when ctx ends first
-	// the command is killed and the error is a Timeout.
+	// Exec runs a command and returns its exit code. It is a Precondition when the machine does not run. When ctx ends
+	// first, the command is killed and the error is a Timeout.
 	Exec(ctx context.Context, machine string, r ExecRequest) (int, error)
 	// Processes lists the machine's processes, the main one first.
 	Processes(ctx context.Context, machine string) ([]machine.Process, error)
-	// Logs calls emit for each line in order. A line is given once.
+	// Logs calls emit for each line in order, once for each line.
 	Logs(ctx context.Context, machine string, q machine.LogQuery, emit func(machine.LogLine) error) error
-	// Close lets go of the runtime without touching what it runs.
+	// Close closes the runtime. What it runs continues.
 	Close() error
 }
 
-// Puller is a runtime whose images are brought to the host first.
+// Puller is a runtime that must download images to the host first.
 type Puller interface {
 	// Pull makes an image ready to start a machine from, and keeps it at least until the machine is started or removed.
-	// An image that is here is not asked for again. Of one of the host's own programs nothing is done.
+	// An image that is present is not downloaded again. For the host's own programs it does nothing.
 	Pull(ctx context.Context, machine, image string) (Pulled, error)
 }
 
-// Pulled is what is known of an image once it is here.
+// Pulled is what is known about an image once it is on the host.
 type Pulled struct {
-	Digest  string   // that its name means now, "sha256:..."; "" of the host's own programs
+	Digest  string   // the digest of its name now, "sha256:..."; "" for the host's own programs
 	Volumes []string // directories in which it keeps data (VOLUME): absolute and clean, sorted, each once
 }
 
-// Checker is a runtime that can say beforehand what a start would refuse, as far as that shows while another attempt of
-// the machine runs: a program that is not there, a user who does not exist. It changes nothing of what runs. nil promises
-// nothing: what only execve tells, the start does.
+// Checker is a runtime that can check in advance what a start would refuse, as far as possible while another attempt of
+// the machine runs: for example a missing program or user. It changes nothing that runs. A nil error promises nothing:
+// some failures show only in execve.
 type Checker interface {
 	Check(ctx context.Context, s Spec) error
 }
 
-// Readier is a runtime that can make ahead what a start needs.
+// Readier is a runtime that can prepare a start in advance.
 type Readier interface {
-	// Ready says which start of a machine at rest comes next, should one come. It returns at once. What is made for it
-	// is of use when Start is called with the same, and is removed with the machine; that it could not be made shows
-	// nowhere but in how long the start takes.
+	// Ready announces the next start of a stopped machine, should it come. It returns at once. What it prepares is used
+	// if Start is called with the same Spec, and is removed with the machine. If it fails, the start only takes longer.
 	Ready(s Spec)
 }
 
@@ -244,59 +249,60 @@ type Pauser interface {
 
 // Codes of the errors of a program that cannot be executed.
 const (
-	CodeNoProgram     fault.Code = "program"        // there is none of that name, or its interpreter is missing
-	CodeNotExecutable fault.Code = "not_executable" // it is a directory, its user may not, or it is for another CPU
-	CodeNoDirectory   fault.Code = "workdir"        // the directory that it is to begin in is missing, or is none
+	CodeNoProgram     fault.Code = "program"        // there is none with that name, or its interpreter is missing
+	CodeNotExecutable fault.Code = "not_executable" // a directory, not executable for its user, or for another CPU
+	CodeNoDirectory   fault.Code = "workdir"        // the working directory is missing, or is no directory
 )
 
-// Hibernator is a runtime that can suspend a machine to disk, where it takes no memory and outlives the host's going
-// down. It is the same attempt that goes on from there: its processes have the SOUK_FENCE that they had.
+// Hibernator is a runtime that can suspend a machine to disk, where it takes no memory and survives a shutdown of the
+// host. The same attempt continues from there: its processes keep their SOUK_FENCE.
 //
-// A checkpoint is used once. What was killed while it wrote or read one is asked for again, and then has the life that
-// it would have had; of a life and its checkpoint there is never more than one that can go on.
+// A checkpoint is used once. If writing or reading one was killed, the request is repeated, with the same result as
+// without the interruption. Of a life and its checkpoint never more than one can continue.
 type Hibernator interface {
-	// Hibernate writes what the attempt that runs has in memory to disk and ends its processes, with no exit. A
-	// Precondition with code CodeAwake says why that is not possible: the machine goes on.
+	// Hibernate writes the memory of the running attempt to disk and ends its processes, without an exit. If that is
+	// not possible, the machine continues and the error is a Precondition with code CodeAwake that says why.
 	Hibernate(ctx context.Context, machine string, attempt uint64) error
-	// Wake has attempt s.Attempt go on, from disk or from where Pause left it; s is what it was started with. When its
-	// checkpoint cannot be used any more the attempt has ended, its exit is lost, and the error is a Precondition with
+	// Wake continues attempt s.Attempt, from disk or from where Pause left it. s is what it was started with. If its
+	// checkpoint is no longer usable, the attempt has ended, its exit is lost, and the error is a Precondition with
 	// code CodeForgotten.
 	Wake(ctx context.Context, s Spec) (Status, error)
 }
 
 // Codes of a Hibernator's errors.
 const (
-	CodeAwake     fault.Code = "awake"     // the machine cannot be suspended to disk, so it goes on
-	CodeForgotten fault.Code = "forgotten" // the machine's memory cannot be had from its checkpoint any more
+	CodeAwake     fault.Code = "awake"     // the machine cannot be suspended to disk, so it continues
+	CodeForgotten fault.Code = "forgotten" // the machine's memory cannot be restored from its checkpoint any more
 )
 
-// Resizer is a runtime that can change how much CPU and memory attempt s.Attempt may have while it runs: to those of
+// Resizer is a runtime that can change the CPU and memory limits of attempt s.Attempt while it runs, to those of
 // s.Resources, with s.SharedCPU and s.SwapMB. It may be repeated. An attempt that does not run is a Precondition with
-// code "not_running"; memory below what it uses is one with code "memory_in_use". What is final has changed nothing.
+// code "not_running"; memory below what it uses is one with code "memory_in_use". After a final error nothing has
+// changed.
 type Resizer interface {
 	Resize(ctx context.Context, s Spec) error
 }
 
-// Pinger is a runtime that can say that it is able to act. Ping answers when it is, by the way that a start takes.
+// Pinger is a runtime that can report that it works. Ping returns nil when it does, by the same path that a start
+// takes.
 type Pinger interface {
 	Ping(ctx context.Context) error
 }
 
-// Acker is a runtime that can forget many exits in one call. Only Machine and Attempt count.
+// Acker is a runtime that can forget many exits in one call. Only Machine and Attempt are used.
 type Acker interface {
 	AckAll(ctx context.Context, exits []Exit) error
 }
 
-// Meter is a runtime that can tell what a machine uses.
+// Meter is a runtime that can measure what a machine uses.
 type Meter interface {
 	Usage(ctx context.Context, machine string) (Usage, error)
 }
 
-// HostMeter is a runtime that can tell what all that runs on its host uses; nil: that cannot be read.
+// HostMeter is a runtime that can measure the use of its whole host; nil: it cannot be read.
 type HostMeter interface{ HostUse() *machine.HostUse }
 
-// Place is a path of a machine. With a mount it lies in that volume, at Path below it; else below the machine's
-// directory.
+// Place is a path of a machine. With a mount it is Path below that volume, else below the machine's directory.
 type Place struct {
 	Machine string
 	Mount   *Mount
@@ -312,34 +318,34 @@ type Copier interface {
 
 // Connector is a runtime that gives machines networks of their own.
 type Connector interface {
-	// Connect returns the address that a machine has, "" where it is that of its host, and what stands against the
-	// network that its config asks for: ports of the host that are taken, or what is not allowed here. It changes
+	// Connect returns the address of a machine, "" where it is that of its host, and the reasons why the network that
+	// its config asks for is not possible: ports of the host that are taken, or what is not allowed here. It changes
 	// nothing.
 	Connect(app, id string, c *machine.Config) (address string, no []machine.Clause)
 }
 
-// Listener is a runtime that can tell which of the sockets that listen on a TCP port of its host are a machine's.
+// Listener is a runtime that can tell which sockets that listen on a TCP port of its host belong to a machine.
 type Listener interface {
-	// Listening lists the sockets of the host's network that listen on a port, those of other programs too. The error says
-	// that it cannot be told which of them are the machine's.
+	// Listening lists the sockets of the host's network that listen on a port, including those of other programs. It
+	// returns an error if it cannot be determined which of them are the machine's.
 	Listening(ctx context.Context, machine string, port int) ([]Listening, error)
 }
 
-// Listening is a socket of the host's network that takes connections.
+// Listening is a socket of the host's network that accepts connections.
 type Listening struct {
 	At netip.Addr
-	// Own is the path at which a process of the machine has it, a symbolic link to Link for as long as it does; "": none
-	// has it.
+	// Own is the path of a symbolic link in a process of the machine that has the socket; it leads to Link while the
+	// process has it. "": no process of the machine has it.
 	Own, Link string
 }
 
-// Halter is a runtime that can tell whether what listens on a machine's port is stopped by a signal, so that no connection
-// there is answered. False: it is not, or that cannot be told.
+// Halter is a runtime that can detect that the process that listens on a machine's port is stopped by a signal, so that
+// no connection there is answered. False: it is not, or that cannot be determined.
 type Halter interface {
 	Halted(ctx context.Context, machine string, port int) bool
 }
 
-// Doctor is a runtime that can say what it has and lacks on this host.
+// Doctor is a runtime that can report what it has and lacks on this host.
 type Doctor interface {
 	Examine(ctx context.Context) []cluster.Finding
 }

@@ -17,23 +17,23 @@ import (
 	specs "tags.cncf.io/container-device-interface/specs-go"
 )
 
-// Bounds of specifications. NVIDIA's has about 100 mounts.
+// Limits of specifications. NVIDIA's has about 100 mounts.
 const (
-	maxSpecs = 64 // files of one directory
+	maxSpecs = 64 // files in one directory
 	maxEdits = 512
-	maxText  = 4096 // of a variable or a path
+	maxText  = 4096 // bytes of a variable or a path
 )
 
-// described is a device of a specification.
+// described is a device from a specification.
 type described struct {
 	Device
 	class string // "nvidia.com/gpu"
-	own   []Node // those that are not of all devices of its specification
+	own   []Node // the nodes that its specification does not give to all its devices
 	file  string
-	from  int // the number of its directory
+	from  int // index of its directory
 }
 
-// readSpecifications reads what CDI describes on this host.
+// readSpecifications reads the CDI specifications of this host.
 func (h *Host) readSpecifications(out *Found) []described {
 	var all []described
 	fault := func(format string, args ...any) { out.Faults = append(out.Faults, fmt.Sprintf(format, args...)) }
@@ -73,13 +73,13 @@ func (h *Host) readSpecifications(out *Found) []described {
 	return distinctDevices(all, fault)
 }
 
-// judged is a device of a specification, and what is wrong with it.
+// judged is a device from a specification, and why it is invalid.
 type judged struct {
 	described
 	wrong error
 }
 
-// readSpecification reads one, and says whether it has hooks.
+// readSpecification reads one specification, and reports whether it has hooks.
 func (h *Host) readSpecification(file string) (out []judged, hooks bool, err error) {
 	raw, err := h.readRegular(file)
 	if err != nil {
@@ -123,7 +123,7 @@ func (h *Host) readSpecification(file string) (out []judged, hooks bool, err err
 	return out, hooks, nil
 }
 
-// readRegular reads a file that is one: not a pipe that never ends, and no more than maxFile.
+// readRegular reads a regular file of at most maxFile bytes. It refuses others, such as a pipe that never ends.
 func (h *Host) readRegular(file string) ([]byte, error) {
 	name := strings.TrimPrefix(path.Clean(file), "/")
 	st, err := fs.Stat(h.Files, name)
@@ -150,7 +150,7 @@ func (h *Host) readRegular(file string) ([]byte, error) {
 	return raw, nil
 }
 
-// judgeEdits judges what a specification wants of a container, and notes it in d.
+// judgeEdits validates a specification's changes to a container, and adds them to d.
 func (h *Host) judgeEdits(d *described, e *specs.ContainerEdits) error {
 	if err := (&cdi.ContainerEdits{ContainerEdits: e}).Validate(); err != nil {
 		return err
@@ -198,7 +198,7 @@ func (h *Host) judgeEdits(d *described, e *specs.ContainerEdits) error {
 	return nil
 }
 
-// canMount reports whether a path is one that may be mounted, or mounted over.
+// canMount reports whether a path may be mounted, or mounted over.
 func canMount(p string) bool {
 	return isCleanPath(p) && p != "/" && !isBelow(p, "/proc") && !isBelow(p, "/sys") && !isBelow(p, "/dev")
 }
@@ -209,7 +209,7 @@ func isCleanPath(p string) bool {
 
 func isBelow(p, dir string) bool { return p == dir || strings.HasPrefix(p, dir+"/") }
 
-// lookAtNode looks at a node that a specification names.
+// lookAtNode finds and validates a node that a specification names.
 func (h *Host) lookAtNode(n *specs.DeviceNode) (Node, error) {
 	at := cmp.Or(n.HostPath, n.Path)
 	if !isCleanPath(n.Path) || !isBelow(n.Path, "/dev") || n.Path == "/dev" || !isCleanPath(at) {
@@ -232,14 +232,14 @@ func (h *Host) lookAtNode(n *specs.DeviceNode) (Node, error) {
 	return node, nil
 }
 
-// isForAll reports whether programs cannot do without a node: to give it to one is to take it from all others.
+// isForAll reports whether every program needs a node: a machine that held it alone would take it from all others.
 func isForAll(n Node) bool {
 	k := n.Kernel
 	return !k.Block && (k.Major == 1 && (k.Minor == 3 || k.Minor == 8 || k.Minor == 9) || // null, random, urandom
 		k.Major == 5 || k.Major >= 136 && k.Major <= 143) // tty, console, ptmx, and terminals
 }
 
-// oneLine is an error for a sentence.
+// oneLine formats an error for use in a sentence.
 func oneLine(err error) string {
 	return strings.ToValidUTF8(fmt.Sprintf("%.300s", strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) {
@@ -249,8 +249,8 @@ func oneLine(err error) string {
 	}, strings.ReplaceAll(err.Error(), "\n", "; "))), "")
 }
 
-// distinctDevices leaves each device once: one of a later directory counts before one of the same name in an earlier,
-// two of one directory count for nothing, and one that has the nodes of another is that under another name.
+// distinctDevices returns each device once. Of devices with one name, one of a later directory overrides those of
+// earlier ones; two in one directory are both left out. A device without a node of its own is left out.
 func distinctDevices(all []described, fault func(string, ...any)) (out []described) {
 	named := map[string][]described{}
 	for _, d := range all {
@@ -280,14 +280,14 @@ func distinctDevices(all []described, fault func(string, ...any)) (out []describ
 	return out
 }
 
-// hasSharedNode reports whether two devices have a node of their own in common.
+// hasSharedNode reports whether two lists of nodes have a node in common.
 func hasSharedNode(a, b []Node) bool {
 	return slices.ContainsFunc(a, func(n Node) bool {
 		return slices.ContainsFunc(b, func(o Node) bool { return n.Kernel == o.Kernel })
 	})
 }
 
-// mergeDevices brings what the vendor tells and what specifications describe together.
+// mergeDevices combines the GPUs that the vendor's tool reports with the devices of specifications.
 func mergeDevices(gpus []Device, all []described, out *Found) []Device {
 	list := slices.Clone(gpus)
 	for i := range list {
@@ -307,7 +307,7 @@ func mergeDevices(gpus []Device, all []described, out *Found) []Device {
 	var taken []described
 	for _, d := range all {
 		if d.class == nvidiaClass && len(gpus) > 0 {
-			continue // the driver has told of them
+			continue // the driver has reported them
 		}
 		i := slices.IndexFunc(taken, func(o described) bool { return hasSharedNode(o.own, d.own) })
 		switch {
@@ -335,9 +335,9 @@ func mergeDevices(gpus []Device, all []described, out *Found) []Device {
 
 const nvidiaClass = "nvidia.com/gpu"
 
-// findDescription finds what a specification says of a GPU, or of a part of one; nil: nothing.
+// findDescription returns the specification's device for a GPU or a part of one, nil if there is none.
 func findDescription(g Device, all []described) *described {
-	own := func(nodes []Node) (out []Node) { // GPUs, and what parts have
+	own := func(nodes []Node) (out []Node) { // the nodes of GPUs and of their parts
 		for _, n := range nodes {
 			if strings.HasPrefix(n.Host, "/dev/nvidia-caps/") || n.Kernel.Major == nvidiaMajor && n.Kernel.Minor < 254 {
 				out = append(out, n)

@@ -8,8 +8,8 @@ import (
 	"syscall"
 )
 
-// claims are the devices that this process grants, and no other souk of the host: each by a lock on a file of its own,
-// which ends with the process, however that ends.
+// claims are the devices that this process alone grants, among all souks of the host. Each claim is a lock on a file,
+// which the kernel releases when the process ends for any reason.
 type claims struct {
 	dir  string // "": nothing is locked
 	held map[string]*os.File
@@ -18,7 +18,7 @@ type claims struct {
 // elsewhere is the health of a device that another souk of the host grants.
 const elsewhere = "another souk of this host grants it"
 
-// claimDevice returns why a device is not this process's to grant; "" when it is.
+// claimDevice claims a device, and returns why this process may not grant it, "" if it may.
 func (c *claims) claimDevice(id string) string {
 	if c.dir == "" || c.held[id] != nil {
 		return ""

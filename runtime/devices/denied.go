@@ -7,21 +7,21 @@ import (
 	"strings"
 )
 
-// AnyMinor stands for each node of a major number.
+// AnyMinor matches all minor numbers of a major number.
 const AnyMinor = -1
 
-// Number is a device as the kernel knows it, whatever its nodes are called.
+// Number is the kernel's number of a device; nodes with different names may have it.
 type Number struct {
 	Block bool  `json:"block,omitempty"`
 	Major int64 `json:"major"`
-	Minor int64 `json:"minor"` // may be AnyMinor
+	Minor int64 `json:"minor"` // or AnyMinor
 }
 
-// Denied is a list of devices that a group may not use: not open, and not make nodes of. It is a text, so that limits
-// can be compared, one device a line, as cgroup v1 spells it: "c 195:0". The zero value denies nothing.
+// Denied is a list of devices that a cgroup may neither open nor make nodes of. It is text, one device a line in the
+// format of cgroup v1 ("c 195:0"), so that limits can be compared. The zero value denies nothing.
 type Denied string
 
-// Deny lists devices. Each counts once, in whatever order they come.
+// Deny lists devices, sorted and without duplicates.
 func Deny(nodes []Number) Denied {
 	all := slices.Clone(nodes)
 	slices.SortFunc(all, func(a, b Number) int {

@@ -1,19 +1,19 @@
-// Package devices finds what a worker can give machines beside CPU and memory: GPUs, parts of GPUs (MIG), and whatever
-// a CDI specification describes; and says what a machine needs to use those that it was granted, and what is to be
-// denied to all who were not.
+// Package devices finds the devices that a worker can give machines beside CPU and memory: GPUs, parts of GPUs (MIG),
+// and whatever a CDI specification describes. It determines what a machine needs to use its devices, and which devices
+// to deny to the others.
 //
 // # Where devices are found
 //
-// A CDI specification (/etc/cdi, /var/run/cdi) counts before what is found without one: it says which files and
-// variables belong to a device. For NVIDIA's GPUs the vendor's own tool (nvidia-smi) and /proc/driver/nvidia say more
-// than a specification does, how much memory there is and whether the device is healthy, and without a specification
-// they say all there is to know. What neither knows, and a program can draw or reckon by, is found in /sys/class/drm.
+// A CDI specification (/etc/cdi, /var/run/cdi) takes precedence: it says which files and variables belong to a device.
+// For NVIDIA's GPUs, the vendor's tool (nvidia-smi) and /proc/driver/nvidia also report the memory and the health, and
+// without a specification they are the only source. Other devices for graphics or computing are found in
+// /sys/class/drm.
 //
-// # What is never believed
+// # Validation
 //
-// A specification is a file that some installer wrote. It is read up to a bound, each part is judged, and what is not
-// fit is left out with a sentence (Found.Faults); the other devices go on. Its hooks are programs that would run as
-// root at each start: they are not run unless the operator says so.
+// A specification is a file that some installer wrote. It is read up to a limit and each part is validated; an invalid
+// part is left out with a sentence (Found.Faults), the other devices stay usable. Its hooks are programs that would run
+// as root at each start: they run only if the operator allows it.
 package devices
 
 import (
@@ -31,48 +31,48 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Device is one that a machine can be given as a whole.
+// Device is a device that a machine is given as a whole.
 type Device struct {
-	ID     string // by which it is known for ever: a UUID, or vendor/class=name of a specification
-	Kind   string // by which it is asked for, "h200"; of letters, digits and -_. as config.guest.gpu_kind takes it
-	Model  string // as its vendor says it
-	Memory int64  // MiB; 0: it has none of its own, or nobody says how much
-	Health string // why it cannot be used; "": nothing stands against it
+	ID     string // permanent: a UUID, or vendor/class=name from a specification
+	Kind   string // what a config asks for, "h200"; letters, digits and -_. as config.guest.gpu_kind allows
+	Model  string // the vendor's name for it
+	Memory int64  // MiB; 0: no memory of its own, or unknown
+	Health string // why it cannot be used; "": it can
 
 	Nodes  []Node
 	Env    []string // KEY=VALUE
 	Mounts []Mount  // for containers
-	Hooks  []Hook   // for containers, if the operator has them run
+	Hooks  []Hook   // for containers, if the operator allows hooks
 
-	vendor string // "nvidia": it is known by ID to the vendor's tools
-	order  int    // among those of a kind
+	vendor string // "nvidia": NVIDIA's tools know it by ID
+	order  int    // among the devices of a kind
 }
 
-// nodeKey is the node that no other device has, as a text; "" of one that has none.
+// nodeKey returns the node that no other device has, as text; "" if the device has no node.
 func (d *Device) nodeKey() string {
 	switch n := len(d.Nodes); {
 	case n == 0:
 		return ""
-	case strings.HasPrefix(d.ID, "MIG-"): // its GPU's node is that of others, too
+	case strings.HasPrefix(d.ID, "MIG-"): // a part shares its GPU's node with other parts
 		return string(Deny(kernelNumbers(d.Nodes[n-1:])))
 	}
 	return string(Deny(kernelNumbers(d.Nodes[:1])))
 }
 
-// Node is a device's file.
+// Node is a device file.
 type Node struct {
-	Path   string `json:"path"` // as a machine sees it, below /dev
+	Path   string `json:"path"` // in the machine, below /dev
 	Host   string `json:"host"` // on the host
 	Kernel Number `json:"kernel"`
 }
 
-// Mount is a file or directory of the host that a container sees, to read.
+// Mount is a file or directory of the host that a container sees read-only.
 type Mount struct {
 	From string `json:"from"`
 	To   string `json:"to"`
 }
 
-// Hook is a program of the host that a specification wants to be run.
+// Hook is a program of the host that a specification asks to run.
 type Hook struct {
 	When string   `json:"when"` // createContainer, ...
 	Path string   `json:"path"`
@@ -80,36 +80,35 @@ type Hook struct {
 	Env  []string `json:"env,omitempty"`
 }
 
-// Found is what there is at a moment.
+// Found is the result of one look at the host.
 type Found struct {
 	Devices []Device
-	Faults  []string // sentences on what was left out
+	Faults  []string // sentences about devices left out
 	Hooked  []string // specifications that have hooks
-	majors  []int64  // of the vendor's drivers: each node of theirs is denied, those too that are made later
-	uvm     int64    // the one of them whose nodes are for all GPUs; 0: there is none
+	majors  []int64  // major numbers of the vendor's drivers: all nodes with them are denied, also ones made later
+	uvm     int64    // the one of majors whose nodes all GPUs share; 0: none
 }
 
-// Host is how a host is looked at.
+// Host is access to a host's files, nodes and programs.
 type Host struct {
-	Files fs.FS                           // from its root on
-	Node  func(path string) (Node, error) // of a path of the host
-	// Run runs a program and returns what it writes, within a bound; nil: there is none
+	Files fs.FS                           // from the root directory
+	Node  func(path string) (Node, error) // looks up a path of the host
+	// Run runs a program and returns its output, up to a limit; nil: programs cannot be run
 	Run  func(ctx context.Context, name string, args ...string) ([]byte, error)
-	CDI  []string // directories of specifications, those of later ones count before those of earlier ones
-	Arch string   // of the host's libraries: "x86_64-linux-gnu"
+	CDI  []string // directories of specifications; later ones override earlier ones
+	Arch string   // directory name of the host's libraries: "x86_64-linux-gnu"
 }
 
-// DefaultCDI are the directories that every runtime looks into.
+// DefaultCDI returns the directories that every CDI runtime reads.
 func DefaultCDI() []string { return []string{"/etc/cdi", "/var/run/cdi"} }
 
-// patience bounds how long the vendor's tool may take; it takes 20 ms, and a device that has hung can make it wait for
-// ever.
+// patience bounds the run time of the vendor's tool; it takes 20 ms, but can hang forever on a device that hangs.
 const patience = 10 * time.Second
 
-// maxOutput bounds what is read of it.
+// maxOutput bounds the output read from it, in bytes.
 const maxOutput = 1 << 20
 
-// This returns how the host that this runs on is looked at.
+// This returns the access to the host that this process runs on.
 func This(cdi []string) Host {
 	if cdi == nil {
 		cdi = DefaultCDI()
@@ -117,7 +116,7 @@ func This(cdi []string) Host {
 	return Host{Files: os.DirFS("/"), Node: nodeAt, Run: runProgram, CDI: cdi, Arch: libraryArch()}
 }
 
-// nodeAt looks at a node; a link is followed.
+// nodeAt looks up a node; it follows links.
 func nodeAt(path string) (Node, error) {
 	var st unix.Stat_t
 	if err := unix.Stat(path, &st); err != nil {
@@ -133,7 +132,7 @@ func nodeAt(path string) (Node, error) {
 
 var errNoDevice = errors.New("it is no device")
 
-// runProgram runs a program of the host. What it leaves running is not waited for.
+// runProgram runs a program of the host. It does not wait for processes that the program leaves behind.
 func runProgram(ctx context.Context, name string, args ...string) ([]byte, error) {
 	path, err := exec.LookPath(name)
 	if err != nil {
@@ -157,7 +156,7 @@ func runProgram(ctx context.Context, name string, args ...string) ([]byte, error
 	return out.got, err
 }
 
-// bounded keeps the beginning of what is written.
+// bounded keeps the first bytes written, and drops the rest.
 type bounded struct {
 	got  []byte
 	left int
@@ -169,36 +168,36 @@ func (b *bounded) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// readFile returns a file of the host, within a bound; no file is "".
+// readFile returns a file of the host, up to maxFile bytes; "" if it cannot be opened.
 func (h *Host) readFile(path string) string {
 	f, err := h.Files.Open(strings.TrimPrefix(path, "/"))
 	if err != nil {
 		return ""
 	}
 	defer f.Close()
-	raw, _ := io.ReadAll(io.LimitReader(f, maxFile)) // what could be read
+	raw, _ := io.ReadAll(io.LimitReader(f, maxFile)) // on an error, return what could be read
 	return string(raw)
 }
 
-// maxFile bounds what is read of one file.
+// maxFile bounds the bytes read of one file.
 const maxFile = 1 << 20
 
 // globPaths lists the paths of the host that match, sorted.
 func (h *Host) globPaths(pattern string) []string {
-	found, _ := fs.Glob(h.Files, strings.TrimPrefix(pattern, "/")) // the pattern is ours
+	found, _ := fs.Glob(h.Files, strings.TrimPrefix(pattern, "/")) // our own pattern is valid
 	for i := range found {
 		found[i] = "/" + found[i]
 	}
 	return found
 }
 
-// pathExists reports whether there is a path on the host.
+// pathExists reports whether a path exists on the host.
 func (h *Host) pathExists(path string) bool {
 	_, err := fs.Stat(h.Files, strings.TrimPrefix(path, "/"))
 	return err == nil
 }
 
-// Find looks at the host. It takes as long as the vendor's tool, at most patience.
+// Find finds the host's devices. It takes as long as the vendor's tool, at most patience for each run of it.
 func (h *Host) Find(ctx context.Context) Found {
 	out := Found{}
 	gpus := h.findNVIDIA(ctx, &out)
@@ -209,10 +208,10 @@ func (h *Host) Find(ctx context.Context) Found {
 	return out
 }
 
-// Most is how many devices a worker has at the most.
+// Most is the greatest number of devices of a worker.
 const Most = 64
 
-// limitDevices leaves out what is more than Most.
+// limitDevices leaves out the devices beyond Most.
 func (f *Found) limitDevices() {
 	if n := len(f.Devices); n > Most {
 		f.Faults = append(f.Faults, tooMany(n))
@@ -220,7 +219,7 @@ func (f *Found) limitDevices() {
 	}
 }
 
-// validKind makes a kind of what a vendor calls a device: "NVIDIA A100-SXM4-80GB" is a100-sxm4-80gb.
+// validKind turns a vendor's name for a device into a kind: "NVIDIA A100-SXM4-80GB" becomes a100-sxm4-80gb.
 func validKind(model string) string {
 	model = strings.ToLower(strings.TrimSpace(model))
 	for _, brand := range []string{"nvidia ", "tesla "} {
@@ -239,7 +238,7 @@ func validKind(model string) string {
 	return strings.TrimRight(kind[:min(len(kind), 63)], "-._")
 }
 
-// kernelNumbers lists the nodes of devices as the kernel knows them.
+// kernelNumbers returns the kernel's numbers of nodes.
 func kernelNumbers(nodes []Node) []Number {
 	out := make([]Number, len(nodes))
 	for i, n := range nodes {
@@ -248,8 +247,8 @@ func kernelNumbers(nodes []Node) []Number {
 	return out
 }
 
-// Denied returns what a machine may not use that holds the devices of these ids: the nodes of all others, and those
-// that only who holds one of them needs.
+// Denied returns what a machine that holds the devices of these ids may not use: the nodes of all other devices, and
+// the driver nodes that only holders need.
 func (f *Found) Denied(held []string) Denied {
 	var may []Number
 	for i := range f.Devices {
@@ -271,7 +270,8 @@ func (f *Found) Denied(held []string) Denied {
 			deny = append(slices.DeleteFunc(deny, one), Number{Major: major, Minor: AnyMinor})
 			continue
 		}
-		for _, minor := range deniedMinors(f.uvm == major) { // a hole cannot be made in what is denied as a whole
+		// deny each node: a denied major number cannot have exceptions
+		for _, minor := range deniedMinors(f.uvm == major) {
 			if n := (Number{Major: major, Minor: minor}); !slices.Contains(may, n) {
 				deny = append(deny, n)
 			}
@@ -280,9 +280,9 @@ func (f *Found) Denied(held []string) Denied {
 	return Deny(deny)
 }
 
-// deniedMinors are the numbers of a driver's nodes that are denied one by one to who may use some of them, whether they
-// are there yet or not: GPUs, what parts of GPUs are opened by, and what lights screens. What all GPUs share is not
-// among them.
+// deniedMinors returns the minor numbers of a driver to deny one by one to a machine that may use some of them, whether
+// the nodes exist yet or not: GPUs, and the node that sets display modes. The nodes that all GPUs share are not among
+// them.
 func deniedMinors(shared bool) (out []int64) {
 	if shared {
 		return nil

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// findDRM finds the GPUs that have a render node and that nothing else has told of. Their card, by which screens are
-// lit, goes with it.
+// findDRM finds GPUs with a render node that no other source has reported. Each includes its card node, which drives
+// displays.
 func (h *Host) findDRM(known []Device) (out []Device) {
 	has := func(n Node) bool {
 		return slices.ContainsFunc(known, func(d Device) bool {
@@ -18,7 +18,7 @@ func (h *Host) findDRM(known []Device) (out []Device) {
 	for _, dir := range h.globPaths("/sys/class/drm/renderD*") {
 		about := h.readUevent(dir)
 		driver, nodes := about["DRIVER"], h.drmNodes(dir)
-		// NVIDIA's driver tells of its own, and one without a driver is of nobody
+		// NVIDIA's driver is handled by findNVIDIA; without a driver a device is unusable
 		if len(nodes) == 0 || has(nodes[0]) || driver == "nvidia" || driver == "" {
 			continue
 		}
@@ -27,7 +27,7 @@ func (h *Host) findDRM(known []Device) (out []Device) {
 		if slot := about["PCI_SLOT_NAME"]; validID(slot) {
 			d.ID = "pci/" + slot
 		}
-		bytes := strings.TrimSpace(h.readFile(dir + "/device/mem_info_vram_total")) // of amdgpu
+		bytes := strings.TrimSpace(h.readFile(dir + "/device/mem_info_vram_total")) // amdgpu reports it
 		if total, err := strconv.ParseInt(bytes, 10, 64); err == nil {
 			d.Memory = max(0, total>>20)
 		}
@@ -38,7 +38,7 @@ func (h *Host) findDRM(known []Device) (out []Device) {
 	return out
 }
 
-// readUevent reads what the kernel says of the device of a render node.
+// readUevent reads the kernel's description of a render node's device.
 func (h *Host) readUevent(dir string) map[string]string {
 	about := map[string]string{}
 	for line := range strings.Lines(h.readFile(dir + "/device/uevent")) {
@@ -48,7 +48,7 @@ func (h *Host) readUevent(dir string) map[string]string {
 	return about
 }
 
-// drmNodes returns a render node, and the card that it is of.
+// drmNodes returns a render node and the card node of the same device.
 func (h *Host) drmNodes(dir string) []Node {
 	paths := []string{"/dev/dri/" + path.Base(dir)}
 	for _, card := range h.globPaths(dir + "/device/drm/card*") {
@@ -57,7 +57,7 @@ func (h *Host) drmNodes(dir string) []Node {
 	return h.existingNodes(paths...)
 }
 
-// drmOf returns the render node and the card of a device by its place on the PCI bus, if it has any.
+// drmOf returns the render node and the card node of the device at a PCI address, if it has any.
 func (h *Host) drmOf(slot string) []Node {
 	for _, dir := range h.globPaths("/sys/class/drm/renderD*") {
 		if strings.EqualFold(h.readUevent(dir)["PCI_SLOT_NAME"], slot) {

@@ -17,14 +17,14 @@ import (
 	"strings"
 )
 
-// nvidiaFolder is where a driver lies that was not installed by the host's package manager, and where NVIDIA's images
-// look for one.
+// nvidiaFolder is the driver's directory if the host's package manager did not install it. NVIDIA's images also look
+// for a driver there.
 const nvidiaFolder = "/usr/local/nvidia"
 
 const (
 	nvidiaGPUs  = "/proc/driver/nvidia/gpus/*/information"
 	nvidiaCaps  = "/proc/driver/nvidia/capabilities"
-	nvidiaMajor = 195 // of /dev/nvidia0 and its like, and of nvidiactl
+	nvidiaMajor = 195 // major number of /dev/nvidia0 and so on, and of nvidiactl
 )
 
 func libraryArch() string {
@@ -37,14 +37,14 @@ func libraryArch() string {
 	return goruntime.GOARCH + "-linux-gnu"
 }
 
-// gpu is what the vendor's tool says of one.
+// gpu is the vendor tool's report on one GPU.
 type gpu struct {
 	uuid   string
 	name   string
 	memory int64
 	health string
-	parts  []part // that it is divided into; then it is not given as a whole
-	mig    bool   // it is divided, into none perhaps
+	parts  []part // its MIG instances; a divided GPU is not given as a whole
+	mig    bool   // MIG mode is on; parts may still be empty
 }
 
 // part is a MIG instance.
@@ -55,7 +55,7 @@ type part struct {
 	gi, ci  int
 }
 
-// findNVIDIA finds NVIDIA's GPUs by what its driver tells.
+// findNVIDIA finds NVIDIA's GPUs from what the driver reports.
 func (h *Host) findNVIDIA(ctx context.Context, out *Found) []Device {
 	infos := h.globPaths(nvidiaGPUs)
 	if len(infos) == 0 && !h.pathExists("/dev/nvidiactl") {
@@ -105,7 +105,7 @@ func (h *Host) findNVIDIA(ctx context.Context, out *Found) []Device {
 	return all
 }
 
-// visibleVariables are the variables by which CUDA and NVIDIA's own container tools see one device, and no other.
+// visibleVariables are the variables that make CUDA and NVIDIA's container tools use only one device.
 func visibleVariables(id string) []string {
 	return []string{"NVIDIA_VISIBLE_DEVICES=" + id, "CUDA_VISIBLE_DEVICES=" + id}
 }
@@ -132,10 +132,10 @@ func (h *Host) partDevices(whole Device, g gpu, minor int) (out []Device) {
 	return out
 }
 
-// smiFields are asked of nvidia-smi, in this order.
+// smiFields are the fields to query from nvidia-smi, in this order.
 const smiFields = "uuid,name,memory.total,mig.mode.current,ecc.errors.uncorrected.volatile.total"
 
-// querySMI asks the vendor's tool for all GPUs and their parts.
+// querySMI queries the vendor's tool for all GPUs and their parts.
 func (h *Host) querySMI(ctx context.Context) ([]gpu, error) {
 	if h.Run == nil {
 		return nil, errors.New("there is no such program")
@@ -158,7 +158,7 @@ func (h *Host) querySMI(ctx context.Context) ([]gpu, error) {
 	return gpus, parseMIG(gpus, list, raw)
 }
 
-// lastCause is the last error of a chain: what is of use to a reader of one sentence.
+// lastCause shortens an error to the cause that a reader of one sentence needs.
 func lastCause(err error) error {
 	if missing := (*exec.Error)(nil); errors.As(err, &missing) {
 		return errors.New("there is no such program")
@@ -169,7 +169,7 @@ func lastCause(err error) error {
 	return err
 }
 
-// parseSMI reads the answer to smiFields.
+// parseSMI parses the answer to smiFields.
 func parseSMI(text string) ([]gpu, error) {
 	r := csv.NewReader(strings.NewReader(text))
 	r.TrimLeadingSpace, r.FieldsPerRecord, r.LazyQuotes = true, -1, true
@@ -201,7 +201,7 @@ var (
 	migLine = regexp.MustCompile(`^\s+MIG (\S+)\s+Device\s+(\d+): \(UUID: (MIG-[0-9a-zA-Z/-]+)\)`)
 )
 
-// migLog is what "nvidia-smi -q -x" says of the parts of GPUs. Their UUIDs it does not say.
+// migLog is the part of the output of "nvidia-smi -q -x" about the parts of GPUs. It lacks their UUIDs.
 type migLog struct {
 	GPUs []struct {
 		UUID  string `xml:"uuid"`
@@ -214,7 +214,7 @@ type migLog struct {
 	} `xml:"gpu"`
 }
 
-// parseMIG enters the parts of GPUs, from what "nvidia-smi -L" and "nvidia-smi -q -x" say.
+// parseMIG adds the parts of GPUs, from the output of "nvidia-smi -L" and "nvidia-smi -q -x".
 func parseMIG(gpus []gpu, list string, about []byte) error {
 	var log migLog
 	if err := xml.Unmarshal(about, &log); err != nil {
@@ -250,7 +250,7 @@ func parseMIG(gpus []gpu, list string, about []byte) error {
 	return nil
 }
 
-// profileMiB reads how much memory a profile such as 1g.18gb has, as its name has it.
+// profileMiB returns the memory in the name of a profile such as 1g.18gb.
 func profileMiB(profile string) int64 {
 	_, size, _ := strings.Cut(profile, ".")
 	size, _, _ = strings.Cut(size, "+")
@@ -261,7 +261,7 @@ func profileMiB(profile string) int64 {
 	return n * 1024
 }
 
-// parseColonLines reads lines of "name: value".
+// parseColonLines parses lines of "name: value".
 func parseColonLines(text string) map[string]string {
 	out := map[string]string{}
 	for line := range strings.Lines(text) {
@@ -272,12 +272,12 @@ func parseColonLines(text string) map[string]string {
 	return out
 }
 
-// validID reports whether a text can be an id: it goes into variables and records.
+// validID reports whether a text can be an id, which is used in variables and records.
 func validID(id string) bool {
 	return id != "" && len(id) <= 128 && !strings.ContainsFunc(id, func(r rune) bool { return r <= ' ' || r > '~' })
 }
 
-// existingNodes looks at those of these paths that there are.
+// existingNodes returns those of the paths that are device nodes.
 func (h *Host) existingNodes(paths ...string) (out []Node) {
 	for _, p := range paths {
 		if n, err := h.Node(p); err == nil {
@@ -287,7 +287,7 @@ func (h *Host) existingNodes(paths ...string) (out []Node) {
 	return out
 }
 
-// nvidiaMajors returns the numbers of all drivers of NVIDIA, and which of them is that of unified memory.
+// nvidiaMajors returns the major numbers of all of NVIDIA's drivers, and the one of unified memory.
 func (h *Host) nvidiaMajors() (out []int64, uvm int64) {
 	out = []int64{nvidiaMajor}
 	for line := range strings.Lines(h.readFile("/proc/devices")) {
@@ -306,8 +306,8 @@ func (h *Host) nvidiaMajors() (out []int64, uvm int64) {
 	return out, uvm
 }
 
-// nvidiaLibraries returns what a container needs of the driver where no specification says so: the driver's own folder,
-// or else its libraries among those of the host, which a container finds in that folder.
+// nvidiaLibraries returns the driver files that a container needs if no specification lists them: the driver's own
+// directory, or else its libraries among those of the host, mounted into that directory.
 func (h *Host) nvidiaLibraries() []Mount {
 	if h.pathExists(nvidiaFolder+"/lib64/libcuda.so.1") || h.pathExists(nvidiaFolder+"/lib/libcuda.so.1") {
 		return []Mount{{nvidiaFolder, nvidiaFolder}}

@@ -19,24 +19,24 @@ const CodeDevice fault.Code = "device"
 // Options of a set.
 type Options struct {
 	Host  Host
-	Hooks bool // those of specifications are run
-	// Withheld is why no device is granted to anybody; "": those that are well are
+	Hooks bool // run the hooks of specifications
+	// Withheld is why no device is granted at all; "": healthy devices are granted
 	Withheld string
-	// Claims is a directory, for the lifetime of the host's kernel, by which the souks of a host see who of them grants
-	// a device; "": nobody else does
+	// Claims is a directory that lasts until the host reboots, in which the souks of a host lock the devices that they
+	// grant; "": there is no other souk
 	Claims string
 	Log    *slog.Logger
 }
 
-// Set is the devices of a host, as they were found last. A nil Set is of a host that has none. Its methods may be called
-// from many goroutines.
+// Set is the devices of a host, as found last. A nil Set is a host without devices. Its methods may be called from many
+// goroutines.
 type Set struct {
 	o Options
 
 	mu    sync.Mutex
 	found Found
 	own   claims
-	gone  []Device // that were there, and whose nodes stay denied
+	gone  []Device // devices found earlier and missing now; their nodes stay denied
 }
 
 // Open finds the devices of a host.
@@ -49,13 +49,13 @@ func Open(ctx context.Context, o Options) *Set {
 	return s
 }
 
-// Look looks at the host again, and reports whether anything is another than before.
+// Look finds the host's devices again, and reports whether the offer changed.
 func (s *Set) Look(ctx context.Context) (changed bool) {
 	found := s.o.Host.Find(ctx)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if ctx.Err() != nil {
-		return false // the tool was cut off: that says nothing of the devices
+		return false // the tool was interrupted, so its result means nothing
 	}
 	for _, fault := range found.Faults {
 		if !slices.Contains(s.found.Faults, fault) {
@@ -76,7 +76,7 @@ func (s *Set) Look(ctx context.Context) (changed bool) {
 			s.gone = append(s.gone, d)
 		}
 	}
-	s.gone = slices.DeleteFunc(s.gone, func(d Device) bool { // it is back, maybe by another name
+	s.gone = slices.DeleteFunc(s.gone, func(d Device) bool { // it is back, maybe under another name
 		return slices.ContainsFunc(found.Devices, func(o Device) bool {
 			return o.ID == d.ID || o.nodeKey() != "" && o.nodeKey() == d.nodeKey()
 		})
@@ -105,7 +105,7 @@ func hasDevice(list []Device, id string) bool {
 	return slices.ContainsFunc(list, func(d Device) bool { return d.ID == id })
 }
 
-// Offer lists the devices as a worker tells of them, those too that are gone.
+// Offer lists the devices for the worker's record, including those that are gone.
 func (s *Set) Offer() []cluster.GPU {
 	if s == nil {
 		return nil
@@ -115,7 +115,7 @@ func (s *Set) Offer() []cluster.GPU {
 	return s.offerLocked()
 }
 
-// Gone is the health of a device that was there.
+// Gone is the health of a device that was found earlier and is missing now.
 const Gone = "it is not there any more"
 
 func (s *Set) offerLocked() []cluster.GPU {
@@ -134,7 +134,7 @@ func offeredGPU(d Device, health string) cluster.GPU {
 		Health: health}
 }
 
-// Denied returns what a machine may not use that holds the devices of these ids.
+// Denied returns what a machine that holds the devices of these ids may not use.
 func (s *Set) Denied(held []string) Denied {
 	if s == nil {
 		return ""
@@ -146,15 +146,15 @@ func (s *Set) Denied(held []string) Denied {
 	return all.Denied(held)
 }
 
-// Given is what a machine is given that holds devices.
+// Given is what a machine gets for its devices.
 type Given struct {
 	Nodes  []Node
-	Env    []string // KEY=VALUE; one of a name counts after those before it
+	Env    []string // KEY=VALUE; of two with one name the later counts
 	Mounts []Mount
 	Hooks  []Hook
 }
 
-// Give returns what a machine is to be given that holds the devices of these ids.
+// Give returns what a machine that holds the devices of these ids gets.
 func (s *Set) Give(held []string) (Given, error) {
 	var g Given
 	if len(held) == 0 {
@@ -200,7 +200,7 @@ func (s *Set) Give(held []string) (Given, error) {
 	return g, nil
 }
 
-// Libraries is the directory in which a container finds the driver's, "" where a specification has them elsewhere.
+// Libraries returns the directory of the driver's libraries in a container, "" if a specification has them elsewhere.
 func (g *Given) Libraries() string {
 	for _, m := range g.Mounts {
 		if isBelow(m.To, nvidiaFolder) {
@@ -210,7 +210,7 @@ func (g *Given) Libraries() string {
 	return ""
 }
 
-// SetEnv returns env with variables set: one of a name takes the place of those before it.
+// SetEnv returns env with the variables of to; a later variable replaces earlier ones of the same name.
 func SetEnv(env, to []string) []string {
 	out := slices.Clone(env)
 	for _, kv := range to {
@@ -221,7 +221,7 @@ func SetEnv(env, to []string) []string {
 	return out
 }
 
-// Examine says what there is, and what was left out.
+// Examine reports the devices, and those left out.
 func (s *Set) Examine() []cluster.Finding {
 	if s == nil {
 		return nil
@@ -251,13 +251,13 @@ func (s *Set) Examine() []cluster.Finding {
 	return out
 }
 
-// Every is how often the host is looked at.
+// Every is the usual time between two looks at the host.
 const Every = 30 * time.Second
 
-// soon is that while another souk has devices: it may be the one whose place this one takes.
+// soon replaces Every while another souk grants devices: that souk may be about to end, and this one to take its place.
 const soon = 3 * time.Second
 
-// Next says when the host is to be looked at again.
+// Next returns when to look at the host again.
 func (s *Set) Next() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -1,11 +1,11 @@
-// Package fake is a runtime in memory: nothing runs, everything is answered as if it did, in microseconds.
+// Package fake is a runtime in memory: nothing runs, and every call is answered in microseconds as if it did.
 //
-// It understands a handful of commands (see script.go), enough for runtimetest, which holds it to the same rules as
-// the real ones. For tests of what stands above it, it keeps a list of the effects it had, and lets a test fail or
-// look at any call before it has its effect and after.
+// It understands a few commands (see script.go), enough for runtimetest, which tests it like the real runtimes. For
+// tests of the layers above, it keeps a list of its effects, and lets a test fail or observe any call before and after
+// its effect.
 //
-// What runs lives in the world, which is shared by all runtimes got from Reopen: one can be dropped in the middle of
-// anything, as kill -9 drops souk, and the next finds every machine as it was.
+// Machines belong to the world, which all runtimes made by Reopen share: a test can drop a runtime at any moment, as
+// kill -9 drops souk, and the next finds every machine as it was.
 package fake
 
 import (
@@ -38,25 +38,27 @@ type Call struct {
 	Attempt uint64
 }
 
-// Effect is something that was really done: a start that began a life, never the repetition of one.
+// Effect is something that was really done; a repeated call without effect makes none.
 type Effect struct {
 	Call
 	At time.Time
 }
 
-// Options of a fake. All may be left out.
+// Options of a fake. All are optional.
 type Options struct {
-	// Before is called before a call has its effect; its error is the answer, and there is no effect. It may wait.
+	// Before is called before a call has its effect; if it returns an error, the call returns it without effect. It may
+	// block.
 	Before func(Call) error
-	// After is called when the effect is there; its error is the answer: the effect stays, as when souk dies meanwhile.
+	// After is called after the effect; if it returns an error, the call returns it, but the effect stays, as when souk
+	// dies at that moment.
 	After func(Call) error
-	// Awake is why a machine cannot be suspended to disk; nil accepts all.
+	// Awake returns why a machine cannot be suspended to disk; nil: all can.
 	Awake func(machine string) error
-	// Image accepts an image besides souk/host; nil accepts none.
+	// Image accepts an image besides souk/host; nil: none.
 	Image func(string) bool
 }
 
-// exitBuffer is how many exits may wait in the channel before the next Ack makes room.
+// exitBuffer is the capacity of the channel of exits. Further exits wait for the next Ack.
 const exitBuffer = 1024
 
 // Runtime is one attachment to a world.
@@ -67,14 +69,14 @@ type Runtime struct {
 	done  chan struct{}
 }
 
-// world is what goes on when a supervisor is gone.
+// world is the state that survives a supervisor.
 type world struct {
 	mu       sync.Mutex
 	machines map[string]*unit
 	effects  []Effect
 	nextPID  int
 	attached *Runtime
-	waiting  []runtime.Exit // did not fit into the channel
+	waiting  []runtime.Exit // exits that did not fit into the channel
 }
 
 // unit is one machine.
@@ -84,7 +86,7 @@ type unit struct {
 	life    *life
 	exits   map[uint64]runtime.Exit
 	log     []machine.LogLine
-	grown   chan struct{} // closed and made anew when the log grows or the machine goes
+	grown   chan struct{} // closed and replaced when the log grows or the machine goes
 	removed bool
 }
 
@@ -96,7 +98,7 @@ type life struct {
 	started time.Time
 	paused  bool
 	onDisk  bool
-	forgets bool  // its checkpoint is of no use
+	forgets bool  // its checkpoint is unusable
 	cpu     int64 // thousandths of a core
 	memory  int64 // MiB
 	over    bool
@@ -118,7 +120,7 @@ func New(o Options) *Runtime {
 	return (&Runtime{o: o, w: &world{machines: map[string]*unit{}, nextPID: 1000}}).Reopen()
 }
 
-// Reopen attaches a new runtime to the same world, as souk does when it comes back. The old one gets no more exits.
+// Reopen attaches a new runtime to the same world, as souk does when it restarts. The old one gets no more exits.
 func (r *Runtime) Reopen() *Runtime {
 	n := &Runtime{o: r.o, w: r.w, exits: make(chan runtime.Exit, exitBuffer), done: make(chan struct{})}
 	r.w.mu.Lock()
@@ -133,14 +135,14 @@ func (r *Runtime) Reopen() *Runtime {
 	return n
 }
 
-// Effects lists what was done, oldest first.
+// Effects lists the effects, oldest first.
 func (r *Runtime) Effects() []Effect {
 	r.w.mu.Lock()
 	defer r.w.mu.Unlock()
 	return slices.Clone(r.w.effects)
 }
 
-// End lets the machine's main process end with a code, or by signal code-128 when it is in 129 to 192.
+// End ends the machine's main process with a code; 129 to 192 mean by signal code-128.
 func (r *Runtime) End(id string, code int) error {
 	r.w.mu.Lock()
 	defer r.w.mu.Unlock()
@@ -152,7 +154,7 @@ func (r *Runtime) End(id string, code int) error {
 	return nil
 }
 
-// CrashHost ends every life unseen, as the power failure of a worker does.
+// CrashHost ends every life without an exit code, as a power failure of the worker does.
 func (r *Runtime) CrashHost() {
 	r.w.mu.Lock()
 	defer r.w.mu.Unlock()
@@ -177,7 +179,7 @@ func (r *Runtime) after(c Call, err error) error {
 	return r.o.After(c)
 }
 
-// do carries out one call with its hooks. f runs with the world locked.
+// do carries out one call with the test's hooks. f runs with the world locked.
 func (r *Runtime) do(ctx context.Context, c Call, f func() error) error {
 	if err := ctx.Err(); err != nil {
 		return fault.Wrap(err, fault.Timeout, "", "the fake runtime did not %s in the time given", c.Op)
@@ -218,10 +220,10 @@ func notRunning(id string) error {
 	return fault.New(fault.Precondition, fault.CodeNotRunning, "machine %s does not run: start it first", id)
 }
 
-// Name is "fake".
+// Name returns "fake".
 func (*Runtime) Name() string { return "fake" }
 
-// CanRun accepts souk/host with any tag, and what Options.Image accepts.
+// CanRun accepts souk/host with any tag, and images that Options.Image accepts.
 func (r *Runtime) CanRun(image, _ string) error {
 	name, _, _ := strings.Cut(image, "@")
 	name, _, _ = strings.Cut(name, ":")
@@ -296,7 +298,7 @@ func (r *Runtime) Start(ctx context.Context, s runtime.Spec) (runtime.Status, er
 	return st, err
 }
 
-// Check refuses a program that Start would.
+// Check refuses the programs that Start refuses.
 func (r *Runtime) Check(ctx context.Context, s runtime.Spec) error {
 	return r.do(ctx, Call{Op: "check", Machine: s.Machine, Attempt: s.Attempt}, func() error {
 		_, err := parse(s.Argv)
@@ -322,7 +324,7 @@ func (u *unit) status() runtime.Status {
 	return s
 }
 
-// run prints what the program prints, then ends it at once, later, or never.
+// run prints the program's output, then ends it at once, later, or never.
 func (w *world) run(u *unit, l *life, p program) {
 	u.print("stdout", p.stdout)
 	u.print("stderr", p.stderr)
@@ -355,7 +357,7 @@ func (w *world) end(u *unit, l *life, code int, lost bool) {
 	w.deliver(x)
 }
 
-// deliver puts an exit into the channel of whoever is attached, or keeps it until an Ack makes room.
+// deliver puts an exit into the channel of the attached runtime, or keeps it until an Ack makes room.
 func (w *world) deliver(x runtime.Exit) {
 	if w.attached == nil {
 		return
@@ -383,8 +385,8 @@ func (u *unit) print(stream, text string) {
 	u.grown = make(chan struct{})
 }
 
-// Signal ends the main process, as sleep has no handlers; 0 is SIGINT, and 64 is the last. SIGSTOP, SIGCONT, SIGCHLD,
-// SIGWINCH and SIGURG end nothing.
+// Signal ends the main process, because the fake's programs have no signal handlers; 0 is SIGINT, and 64 is the last.
+// SIGSTOP, SIGTSTP, SIGCONT, SIGCHLD, SIGWINCH and SIGURG end nothing.
 func (r *Runtime) Signal(ctx context.Context, id string, sig syscall.Signal) error {
 	c := Call{Op: "signal", Machine: id}
 	return r.do(ctx, c, func() error {
@@ -446,7 +448,7 @@ func (r *Runtime) Remove(ctx context.Context, id string) error {
 	})
 }
 
-// List gives every machine in order of id.
+// List returns every machine, by id.
 func (r *Runtime) List(ctx context.Context) ([]runtime.Status, error) {
 	var out []runtime.Status
 	err := r.do(ctx, Call{Op: "list"}, func() error {
@@ -458,7 +460,7 @@ func (r *Runtime) List(ctx context.Context) ([]runtime.Status, error) {
 	return out, err
 }
 
-// Exits delivers what is not acknowledged. The channel is closed by Close.
+// Exits delivers exits that are not acknowledged. Close closes the channel.
 func (r *Runtime) Exits() <-chan runtime.Exit { return r.exits }
 
 // Ack forgets an exit.
@@ -483,7 +485,7 @@ func (r *Runtime) Ack(ctx context.Context, id string, attempt uint64) error {
 	})
 }
 
-// Exec runs one of the commands that are understood.
+// Exec runs one of the commands that the fake understands.
 func (r *Runtime) Exec(ctx context.Context, id string, q runtime.ExecRequest) (int, error) {
 	if q.Attach {
 		return 0, fault.New(fault.Precondition, runtime.CodeNoTerminal,
@@ -527,7 +529,7 @@ func (r *Runtime) Exec(ctx context.Context, id string, q runtime.ExecRequest) (i
 		}
 	}
 	var errs []error
-	if q.Terminal != nil { // which shows all on one screen
+	if q.Terminal != nil { // a terminal shows both streams on one screen
 		p.stdout, p.stderr = strings.ReplaceAll(p.stdout+p.stderr, "\n", "\r\n"), ""
 	}
 	if q.Stdout != nil {
@@ -570,7 +572,7 @@ func (r *Runtime) Processes(ctx context.Context, id string) ([]machine.Process, 
 	return out, err
 }
 
-// Close closes the exits. The world goes on.
+// Close closes the channel of exits. The world stays.
 func (r *Runtime) Close() error {
 	r.w.mu.Lock()
 	defer r.w.mu.Unlock()
@@ -581,7 +583,7 @@ func (r *Runtime) Close() error {
 	}
 	close(r.done)
 	if r.w.attached == r {
-		r.w.attached, r.w.waiting = nil, nil // exits wait with their machines for the next
+		r.w.attached, r.w.waiting = nil, nil // exits stay with their machines for the next runtime
 	}
 	close(r.exits)
 	return nil

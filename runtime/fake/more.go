@@ -11,10 +11,10 @@ import (
 	"github.com/soukhq/souk/runtime"
 )
 
-// Pause suspends.
+// Pause suspends the machine in memory.
 func (r *Runtime) Pause(ctx context.Context, id string) error { return r.pause(ctx, "pause", id, true) }
 
-// Resume lets go on.
+// Resume ends a Pause.
 func (r *Runtime) Resume(ctx context.Context, id string) error {
 	return r.pause(ctx, "resume", id, false)
 }
@@ -42,7 +42,7 @@ func (r *Runtime) pause(ctx context.Context, op, id string, on bool) error {
 	})
 }
 
-// Hibernate suspends to disk, if it may.
+// Hibernate suspends the machine to disk, unless Options.Awake refuses.
 func (r *Runtime) Hibernate(ctx context.Context, id string, attempt uint64) error {
 	c := Call{Op: "hibernate", Machine: id, Attempt: attempt}
 	return r.do(ctx, c, func() error {
@@ -72,7 +72,7 @@ func (r *Runtime) Hibernate(ctx context.Context, id string, attempt uint64) erro
 	})
 }
 
-// Wake lets go on what is suspended.
+// Wake resumes a suspended machine.
 func (r *Runtime) Wake(ctx context.Context, s runtime.Spec) (runtime.Status, error) {
 	c := Call{Op: "wake", Machine: s.Machine, Attempt: s.Attempt}
 	var st runtime.Status
@@ -105,7 +105,7 @@ func (r *Runtime) Wake(ctx context.Context, s runtime.Spec) (runtime.Status, err
 	return st, err
 }
 
-// Forget makes a machine's checkpoint one that cannot be used.
+// Forget makes a machine's checkpoint unusable.
 func (r *Runtime) Forget(id string) error {
 	r.w.mu.Lock()
 	defer r.w.mu.Unlock()
@@ -117,7 +117,7 @@ func (r *Runtime) Forget(id string) error {
 	return nil
 }
 
-// Resize changes what the life may have.
+// Resize changes the resources of the machine's current life.
 func (r *Runtime) Resize(ctx context.Context, s runtime.Spec) error {
 	c := Call{Op: "resize", Machine: s.Machine, Attempt: s.Attempt}
 	return r.do(ctx, c, func() error {
@@ -140,7 +140,7 @@ func (r *Runtime) Resize(ctx context.Context, s runtime.Spec) error {
 	})
 }
 
-// Usage is one process that uses nothing.
+// Usage reports one process that uses nothing.
 func (r *Runtime) Usage(ctx context.Context, id string) (runtime.Usage, error) {
 	var out runtime.Usage
 	err := r.do(ctx, Call{Op: "usage", Machine: id}, func() error {
@@ -157,7 +157,7 @@ func (r *Runtime) Usage(ctx context.Context, id string) (runtime.Usage, error) {
 	return out, err
 }
 
-// Logs gives what was printed.
+// Logs calls emit with the machine's output.
 func (r *Runtime) Logs(ctx context.Context, id string, q machine.LogQuery, emit func(machine.LogLine) error) error {
 	r.w.mu.Lock()
 	u, err := r.w.find(id)
@@ -207,7 +207,7 @@ func (r *Runtime) Logs(ctx context.Context, id string, q machine.LogQuery, emit 
 	return err
 }
 
-// String tells what the world holds, for test failures.
+// String summarizes the world, for test failures.
 func (r *Runtime) String() string {
 	r.w.mu.Lock()
 	defer r.w.mu.Unlock()

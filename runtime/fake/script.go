@@ -9,7 +9,7 @@ import (
 	"github.com/soukhq/souk/runtime"
 )
 
-// program is what a command does, worked out beforehand.
+// program is the effect of a command, computed in advance.
 type program struct {
 	stdout, stderr string
 	cat            bool // copies stdin
@@ -18,7 +18,7 @@ type program struct {
 	code           int
 }
 
-// forever is from when on a sleep is taken to last for ever.
+// forever is the shortest sleep that counts as endless.
 const forever = time.Hour / 4
 
 // parse understands
@@ -26,8 +26,8 @@ const forever = time.Hour / 4
 //	true | false | echo WORD... | cat | sleep SECONDS
 //	sh -c 'COMMAND; COMMAND...'   with the above, exit N, and echo ... >&2
 //
-// with or without a directory in front of the program. Anything else does not exist. What comes after a sleep takes
-// effect at its end, but is printed at the beginning.
+// with or without a directory before the program's name. Any other program does not exist. Output after a sleep is
+// printed at the start; only the exit waits for the sleep.
 func parse(argv []string) (program, error) {
 	var p program
 	if len(argv) == 0 || argv[0] == "" {

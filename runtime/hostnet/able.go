@@ -12,11 +12,11 @@ import (
 	"github.com/soukhq/souk/runtime/hostnet/netplan"
 )
 
-// Able returns why containers can be given no network on this host; nil when they can. It finds out by giving one to a
-// network namespace that nothing is in, with rules for a host that is none.
+// Able returns why this host cannot give containers a network, nil if it can. It tries: it sets up a network for an
+// empty network namespace, in a namespace that stands in for the host.
 func Able() error {
 	result := make(chan error)
-	osthread.Go(func() { result <- tryNetwork() }) // what it has made ends with the thread
+	osthread.Go(func() { result <- tryNetwork() }) // everything it makes goes with the thread's namespace
 	if err := <-result; err != nil {
 		return fault.Wrap(err, fault.Precondition, fault.CodeNetwork,
 			"containers can be given no network on this host, which "+

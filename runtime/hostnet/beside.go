@@ -9,10 +9,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Beside returns the IPv4 address of the container of this host that has an IPv6 address; not valid: there is none.
+// Beside returns the IPv4 address of this host's container with an IPv6 address; invalid: there is no such container.
 func Beside(v6 netip.Addr) netip.Addr { return addressPairs()[v6] }
 
-// addressPairs are the IPv4 addresses of this host's containers by their IPv6 ones.
+// addressPairs returns the IPv4 addresses of this host's containers, by their IPv6 addresses.
 func addressPairs() map[netip.Addr]netip.Addr {
 	all := byLink()
 	out := make(map[netip.Addr]netip.Addr, len(all))
@@ -22,8 +22,9 @@ func addressPairs() map[netip.Addr]netip.Addr {
 	return out
 }
 
-// byLink are the addresses of this host's containers by their links. The host gives the IPv4 ones, and alone knows them.
-// The kernel is asked who is at the other end of each link: nobody but souk says so with this hardware address.
+// byLink returns the addresses of this host's containers, by their links. Only this host knows the IPv4 addresses,
+// which it assigns. They are read from the kernel's neighbour table of each link: only souk makes permanent entries
+// with peerMAC.
 func byLink() map[int]Addresses {
 	four, err := neighboursAt(0, unix.AF_INET)
 	if err != nil {
@@ -52,20 +53,20 @@ func isPeer(n netlink.Neigh) bool {
 	return n.State == netlink.NUD_PERMANENT && n.HardwareAddr.String() == peerMAC.String()
 }
 
-// Neighbours tells the same of many containers, again and again: what the kernel says is kept for a moment.
+// Neighbours is Beside with a short cache, for frequent calls.
 type Neighbours struct {
 	mu    sync.Mutex
 	when  time.Time
 	pairs map[netip.Addr]netip.Addr
 }
 
-// For how long what the kernel says is kept: of a container that is in it, and of one that is not.
+// How long results are cached: for a container in the cache, and for one that is not.
 const (
 	keepFound  = time.Second
 	keepAbsent = 50 * time.Millisecond
 )
 
-// Beside returns the IPv4 address of the container of this host that has an IPv6 address; not valid: there is none.
+// Beside returns the IPv4 address of this host's container with an IPv6 address; invalid: there is no such container.
 func (n *Neighbours) Beside(v6 netip.Addr) netip.Addr {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -77,14 +78,14 @@ func (n *Neighbours) Beside(v6 netip.Addr) netip.Addr {
 	return v4
 }
 
-// Owners tells which container has an IPv4 address now. What is kept is by links, whose numbers the kernel gives once,
-// so an address that was another container's a moment ago is never taken for that one's.
+// Owners finds the container that has an IPv4 address now. Its cache is by link, and the kernel never reuses a link's
+// number, so an address that has moved is never attributed to its previous container.
 type Owners struct {
 	mu    sync.Mutex
 	links map[int]Addresses
 }
 
-// Of returns the IPv6 address of the container of this host that has an IPv4 address; not valid: there is none.
+// Of returns the IPv6 address of this host's container with an IPv4 address; invalid: there is no such container.
 func (o *Owners) Of(v4 netip.Addr) (none netip.Addr) {
 	if !v4.Is4() {
 		return none

@@ -21,32 +21,31 @@ import (
 	"github.com/soukhq/souk/runtime/hostnet/netplan"
 )
 
-// Entries6 are Entries by IPv6: private addresses (RFC 4193) that no cluster gives its machines. They have less in
-// common with a machine's own than those of other machines have, so of an entry's and a machine's a resolver puts the
-// machine's first (RFC 6724, rule 9).
+// Entries6 are the IPv6 counterpart of Entries: private addresses (RFC 4193) that no cluster gives its machines. They
+// share a shorter prefix with a machine's address than other machines' addresses do, so a resolver sorts a machine's
+// address before an entry's (RFC 6724, rule 9).
 var Entries6 = netip.MustParsePrefix("fd73:6f75:6b00::/96")
 
-// Entry brings what the containers of one souk send to addresses of Entries, and to those of Entries6, to a server of
-// the host. Only ports that are open there are led to it: the kernel refuses the others as a machine would at which
-// nothing listens, so a client that has another address goes on to that one. Its table of rules stays when this process
-// ends.
+// Entry forwards connections from the containers of one souk to addresses of Entries and Entries6 to a server on the
+// host. It forwards only to open ports: the kernel refuses the others, as for a machine on which nothing listens, so a
+// client with another address tries that one next. Its table of rules stays when this process ends.
 type Entry struct {
 	name  string
 	group uint32
-	to    netip.AddrPort // by IPv4
-	to6   netip.AddrPort // not valid: by IPv6 all is refused
+	to    netip.AddrPort // the server's IPv4 address
+	to6   netip.AddrPort // the server's IPv6 address; invalid: all connections by IPv6 are refused
 
 	mu   sync.Mutex
-	open []netip.AddrPort // as the rules were laid; nil: they are to be laid
-	laid bool             // by this process: an earlier one's may lead elsewhere
+	open []netip.AddrPort // ports in the rules; nil: the rules must be laid
+	laid bool             // this process laid the rules; an earlier one's may lead elsewhere
 }
 
-// entryTable is what the names of entries' tables begin with.
+// entryTable is the prefix of the names of entries' tables.
 const entryTable = "souk-in-"
 
-// HoldEntry6 gives the host's loopback device the IPv6 address that the server of a realm's entry is to have, and
-// returns it. Linux leads nothing to ::1 that came by another device. The host itself never speaks by the address,
-// since it is deprecated (RFC 6724, rule 3); it stays until the entry is removed.
+// HoldEntry6 gives the host's loopback device the IPv6 address for the server of a realm's entry, and returns it.
+// (Linux does not forward packets from another device to ::1.) The host never uses the address as a source, because it
+// is deprecated (RFC 6724, rule 3); it stays until the entry is removed.
 func HoldEntry6(realm string) (at netip.Addr, err error) {
 	at = entry6(realm)
 	lo, err := netlink.LinkByName("lo")
@@ -60,21 +59,21 @@ func HoldEntry6(realm string) (at netip.Addr, err error) {
 	return at, nil
 }
 
-// entry6 is one of the addresses beside Entries6, which follows from a realm.
+// entry6 derives a realm's address in servers6.
 func entry6(realm string) netip.Addr {
 	b, sum := servers6.Addr().As16(), sha256.Sum256([]byte(realm))
 	copy(b[8:], sum[:])
 	return netip.AddrFrom16(b)
 }
 
-// servers6 are the addresses beside Entries6 that servers of entries have.
+// servers6 are the addresses of the servers of entries, next to Entries6.
 var servers6 = netip.MustParsePrefix("fd73:6f75:6b00:1::/64")
 
-// IsEntryServer reports whether an address of a host is one that HoldEntry6 has given it, now or in an earlier life: it
-// leads nowhere from another host.
+// IsEntryServer reports whether an address of a host comes from HoldEntry6, of this process or an earlier one: other
+// hosts cannot reach it.
 func IsEntryServer(at netip.Addr) bool { return servers6.Contains(at) }
 
-// dropEntry6 takes the address away; nil where there is none.
+// dropEntry6 removes the address; nil if it does not exist.
 func dropEntry6(at netip.Addr) error {
 	lo, err := netlink.LinkByName("lo")
 	if err == nil {
@@ -86,8 +85,9 @@ func dropEntry6(at netip.Addr) error {
 	return err
 }
 
-// NewEntry is that of the containers of a network, whose server is at an address of the host's loopback device by IPv4
-// or by IPv6, or at one of each. By what it has no address all is refused. It does nothing yet.
+// NewEntry makes the entry for the containers of a network. Its server has an address on the host's loopback device by
+// IPv4, by IPv6, or one of each. Connections by a family without an address are refused. NewEntry itself does nothing
+// yet.
 func NewEntry(p *netplan.Network, at ...netip.AddrPort) *Entry {
 	e := &Entry{name: entryName(p.Realm), group: groupNumber(p)}
 	for _, a := range at {
@@ -100,14 +100,14 @@ func NewEntry(p *netplan.Network, at ...netip.AddrPort) *Entry {
 	return e
 }
 
-// Six returns the address of Entries6 that leads where one of Entries does.
+// Six returns the address of Entries6 that corresponds to one of Entries.
 func Six(at netip.Addr) netip.Addr {
 	six, four := Entries6.Addr().As16(), at.As4()
 	copy(six[12:], four[:])
 	return netip.AddrFrom16(six)
 }
 
-// Four returns the address of Entries that leads where one of Entries6 does, and others as they are.
+// Four returns the address of Entries that corresponds to one of Entries6, and other addresses unchanged.
 func Four(at netip.Addr) netip.Addr {
 	if b := at.As16(); Entries6.Contains(at) {
 		return netip.AddrFrom4([4]byte(b[12:]))
@@ -115,16 +115,16 @@ func Four(at netip.Addr) netip.Addr {
 	return at.Unmap()
 }
 
-// entered is an entry by one kind of address.
+// entered is an entry's rules for one address family.
 type entered struct {
-	set               *nftables.Set // the addresses with the ports that are open there
+	set               *nftables.Set // the open addresses with their ports
 	at                netip.Prefix
-	destination, port uint32 // where the address lies in a packet, and the port in the registers
+	destination, port uint32 // offset of the destination address in a packet, and the register of the port
 	to                netip.AddrPort
 	six               bool
 }
 
-// enteredSets are the entries by IPv4, and by IPv6.
+// enteredSets returns the rules for IPv4 and for IPv6.
 func (e *Entry) enteredSets(t *nftables.Table) []entered {
 	open := func(name string, kind nftables.SetDatatype) *nftables.Set {
 		return &nftables.Set{Table: t, Name: name, Concatenation: true,
@@ -151,7 +151,7 @@ func (x *entered) setElements(open []netip.AddrPort) (es []nftables.SetElement) 
 	return es
 }
 
-// isAmong asks whether a packet is for one that is open, or for none.
+// isAmong matches packets to an open address and port, or with is false all others.
 func (x *entered) isAmong(is bool) rule {
 	return rule{
 		&expr.Payload{DestRegister: reg32x0, Base: expr.PayloadBaseNetworkHeader, Offset: x.destination,
@@ -161,11 +161,11 @@ func (x *entered) isAmong(is bool) rule {
 	}
 }
 
-// entryChains are the entry's rules.
+// entryChains returns the entry's chains.
 func (e *Entry) entryChains(all []entered) []chain {
 	protocol := expr.MetaKeyL4PROTO
 	tcp, notTCP := metaIs(protocol, equalTo(unix.IPPROTO_TCP)), metaIs(protocol, notEqualTo(unix.IPPROTO_TCP))
-	const flags, syn, ack = 13, 2, 16 // in the headers
+	const flags, syn, ack = 13, 2, 16 // offset and bits of the TCP header
 	begins := rule{
 		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseTransportHeader, Offset: flags, Len: 1},
 		&expr.Bitwise{SourceRegister: 1, DestRegister: 1, Len: 1, Mask: []byte{syn | ack}, Xor: []byte{0}},
@@ -179,22 +179,22 @@ func (e *Entry) entryChains(all []entered) []chain {
 		if x.to.IsValid() {
 			arriving = append(arriving, allOf(mine, tcp, x.isAmong(true), toServer(x.to)))
 		}
-		rest = append(rest, allOf(mine, drop())) // of connections that nobody knows any more
+		rest = append(rest, allOf(mine, drop())) // packets of connections that conntrack no longer knows
 	}
-	if e.to6.IsValid() { // of no network that others are in, but another host may send to it
+	if e.to6.IsValid() { // no container's network contains it, but another host may send to it
 		rest = append(rest, allOf(notFrom(e.group), toPrefix(hostPrefix(e.to6.Addr())), drop()))
 	}
 	return []chain{
-		// Before the kernel begins to follow the connection: of one that it follows, and whose addresses it may change,
-		// it loses the reset that is sent from here (Linux 6.18).
+		// Refuse before conntrack sees the connection: the kernel loses the reset of a tracked connection whose
+		// addresses may be translated (Linux 6.18).
 		{"refused", nftables.ChainTypeFilter, nftables.ChainHookPrerouting, nftables.ChainPriorityRaw, refused},
 		{"arriving", nftables.ChainTypeNAT, nftables.ChainHookPrerouting, nftables.ChainPriorityNATDest, arriving},
 		{"rest", nftables.ChainTypeFilter, nftables.ChainHookPrerouting, nftables.ChainPriorityFilter, rest},
 	}
 }
 
-// Apply has these ports of addresses of Entries be open, also by IPv6, and no others. With anew it is looked at whether
-// the rules are as they were laid.
+// Apply opens these ports of addresses of Entries, and of their counterparts in Entries6, and closes all others. With
+// anew it also checks that the rules are still in place.
 func (e *Entry) Apply(open []netip.AddrPort, anew bool) error {
 	open = slices.Clone(open)
 	slices.SortFunc(open, netip.AddrPort.Compare)
@@ -212,7 +212,7 @@ func (e *Entry) Apply(open []netip.AddrPort, anew bool) error {
 	return nil
 }
 
-// layEntryRules lays the rules, where they are not there, and what the sets lack or have too much of.
+// layEntryRules lays the rules if they are missing, and updates the sets.
 func (e *Entry) layEntryRules(open []netip.AddrPort) error {
 	c, err := nftables.New()
 	if err != nil {
@@ -239,7 +239,7 @@ func (e *Entry) layEntryRules(open []netip.AddrPort) error {
 	return c.Flush()
 }
 
-// laySet has the set have what is open. Where the rules do not stand the set is laid, too.
+// laySet makes the set contain what is open. If stand is false it creates the set first.
 func (x *entered) laySet(c *nftables.Conn, open []netip.AddrPort, stand bool) error {
 	var has map[string]nftables.SetElement
 	var err error
@@ -270,10 +270,11 @@ func (x *entered) laySet(c *nftables.Conn, open []netip.AddrPort, stand bool) er
 	return err
 }
 
-// Watch calls removed when somebody has removed something of the rules, or it may have missed that, until ctx ends.
+// Watch calls removed when another program has removed some of the rules, or may have done so unnoticed, until ctx
+// ends.
 func (e *Entry) Watch(ctx context.Context, removed func()) { Watch(ctx, e.name, removed) }
 
-// Release takes the server's address away where there are no rules that lead to it.
+// Release removes the server's address unless rules lead to it.
 func (e *Entry) Release() error {
 	c, err := nftables.New()
 	if err != nil || !e.to6.IsValid() || hasTable(c, e.name) {
@@ -298,12 +299,12 @@ func entryName(realm string) string {
 	return entryTable + strings.TrimPrefix(tunnelName(realm), "souk-")
 }
 
-// RemoveEntry removes what there is of a realm's entry, whichever process made it; nil when there is nothing.
+// RemoveEntry removes a realm's entry, whichever process made it; nil if there is none.
 func RemoveEntry(realm string) error {
 	return errors.Join(RemoveTable(entryName(realm)), dropEntry6(entry6(realm)))
 }
 
-// Asked returns the address and port that a connection was made to, which an entry has brought here.
+// Asked returns the address and port that a client connected to before the entry forwarded the connection here.
 func Asked(c *net.TCPConn) (at netip.AddrPort, err error) {
 	raw, err := c.SyscallConn()
 	if err != nil {
@@ -313,7 +314,7 @@ func Asked(c *net.TCPConn) (at netip.AddrPort, err error) {
 	var name [16]byte
 	var port [2]byte
 	ask := func(fd uintptr) {
-		var got *unix.IPv6Mreq // as large as a sockaddr_in
+		var got *unix.IPv6Mreq // any result type with room for a sockaddr_in will do
 		if got, err = unix.GetsockoptIPv6Mreq(int(fd), unix.IPPROTO_IP, originalDestination); err == nil {
 			name = netip.AddrFrom4([4]byte(got.Multiaddr[4:8])).As16()
 			port = [2]byte(got.Multiaddr[2:4])
@@ -321,7 +322,7 @@ func Asked(c *net.TCPConn) (at netip.AddrPort, err error) {
 	}
 	if local, is := c.LocalAddr().(*net.TCPAddr); is && local.IP.To4() == nil {
 		ask = func(fd uintptr) {
-			var got *unix.IPv6MTUInfo // it begins with a sockaddr_in6
+			var got *unix.IPv6MTUInfo // begins with a sockaddr_in6
 			if got, err = unix.GetsockoptIPv6MTUInfo(int(fd), unix.IPPROTO_IPV6, originalDestination); err == nil {
 				name = got.Addr.Addr
 				binary.NativeEndian.PutUint16(port[:], got.Addr.Port)

@@ -18,24 +18,24 @@ import (
 // The codes of this package's errors.
 const (
 	codeAddresses      fault.Code = "addresses"       // no free address was found on this host
-	codeFirewall       fault.Code = "firewall"        // the host's firewall drops packets of containers
-	CodeNetworkBetween fault.Code = "network_between" // there is no way to the containers of other workers
+	codeFirewall       fault.Code = "firewall"        // the host's firewall drops containers' packets
+	CodeNetworkBetween fault.Code = "network_between" // the containers of other workers cannot be reached
 )
 
-// A packet that a host passes on goes through all chains of its forward hook, and is dropped by one of them whatever the
-// others say. So what souk's own table accepts gets nowhere where the host's firewall drops it: Docker and ufw set the
-// policy of the chain FORWARD to drop. Only that chain can let it pass.
+// A forwarded packet goes through all chains of the forward hook, and any one of them can drop it. So a packet that
+// souk's own table accepts may still be dropped by the host's firewall: Docker and ufw set the policy of the chain
+// FORWARD to drop. Only a rule in that chain can let the packet pass.
 
-// devices is how the host's ends of containers' links begin, in the rules of a firewall.
+// devices is the prefix of the host's ends of containers' links, in the rules of a firewall.
 const devices = "sk"
 
-// place is a chain of the host's nftables.
+// place identifies a chain of the host's nftables.
 type place struct {
 	family       nftables.TableFamily
 	table, chain string
 }
 
-// String is how nft names the chain.
+// String returns the chain's name as nft writes it.
 func (p place) String() string {
 	return fmt.Sprintf("%s %s %s", families[p.family], p.table, p.chain)
 }
@@ -44,20 +44,20 @@ var families = map[nftables.TableFamily]string{ //nolint:gochecknoglobals // a c
 	nftables.TableFamilyIPv4: "ip", nftables.TableFamilyIPv6: "ip6", nftables.TableFamilyINet: "inet",
 }
 
-// gate is what a packet must pass that the host passes on.
+// gate is a chain of another program that forwarded packets must pass.
 type gate struct {
 	place
-	legacy bool // of x_tables, as iptables-legacy has them: what is in it is not looked at
-	drops  bool // by its policy
+	legacy bool // from x_tables (iptables-legacy), whose rules are not read
+	drops  bool // its policy is drop
 	opened bool // a rule of its table lets packets to containers pass
 	has    bool // it has rules
-	docker bool // its table has the chain that Docker leaves to others
+	docker bool // its table has Docker's chain for other programs
 }
 
-// dockerUser is the chain that Docker asks first, for rules of others.
+// dockerUser is the chain that Docker evaluates first, reserved for the rules of others.
 const dockerUser = "DOCKER-USER"
 
-// String names the gate as its administrator does.
+// String names the gate as an administrator does.
 func (g gate) String() string {
 	switch {
 	case g.legacy && g.family == nftables.TableFamilyIPv6:
@@ -70,7 +70,7 @@ func (g gate) String() string {
 	return fmt.Sprintf("chain %s of nftables", g.place)
 }
 
-// remedyCommands is the commands that let packets of containers pass.
+// remedyCommands returns the commands that let packets of containers pass.
 func (g gate) remedyCommands() string {
 	chain, tool := g.chain, "iptables"
 	if g.docker {
@@ -89,7 +89,7 @@ func (g gate) remedyCommands() string {
 	return fmt.Sprintf("%s -I %s -i %s+ -j ACCEPT; %[1]s -I %[2]s -o %[3]s+ -j ACCEPT", tool, chain, devices)
 }
 
-// findGates finds those of the host that are not souk's.
+// findGates finds the gates of this host that are not souk's.
 func findGates() ([]gate, error) {
 	c, err := nftables.New()
 	if err != nil {
@@ -118,7 +118,7 @@ func findGates() ([]gate, error) {
 	for file, family := range map[string]nftables.TableFamily{
 		"ip_tables_names": nftables.TableFamilyIPv4, "ip6_tables_names": nftables.TableFamilyIPv6,
 	} {
-		raw, err := os.ReadFile("/proc/thread-self/net/" + file) // none: the kernel has none
+		raw, err := os.ReadFile("/proc/thread-self/net/" + file) // missing: the kernel has no legacy tables
 		if err == nil && slices.Contains(strings.Fields(string(raw)), "filter") {
 			out = append(out, gate{place: place{family, "filter", "FORWARD"}, legacy: true, has: true})
 		}
@@ -126,7 +126,7 @@ func findGates() ([]gate, error) {
 	return out, nil
 }
 
-// readChains finds what is in a gate's chain, and in those of its table that it may lead to.
+// readChains reads a gate's chain, and the other chains of its table that it may jump to.
 func (g *gate) readChains(c *nftables.Conn, all []*nftables.Chain) error {
 	for _, ch := range all {
 		if ch.Table.Name != g.table || ch.Table.Family != g.family {
@@ -147,7 +147,7 @@ func (g *gate) readChains(c *nftables.Conn, all []*nftables.Chain) error {
 	return nil
 }
 
-// opensFor reports whether a rule accepts what comes from containers, or goes to them, by the name of the device.
+// opensFor reports whether a rule accepts packets from or to containers (by key), by the name of the device.
 func opensFor(r *nftables.Rule, key expr.MetaKey) bool {
 	asks, names, accepts := false, false, false
 	for _, e := range r.Exprs {
@@ -163,13 +163,13 @@ func opensFor(r *nftables.Rule, key expr.MetaKey) bool {
 	return asks && names && accepts
 }
 
-// Blocked says which chains of the host's own firewall drop what containers send and are sent; nil: none does, as far
-// as that is seen. Where there is a chain that may, packets are sent through the host, between namespaces that are made
-// for that. Where the host passes nothing on yet, that is not changed, and a chain whose policy is drop counts.
+// Blocked returns which chains of the host's own firewall drop containers' packets, nil if none does as far as it can
+// tell. If any chain might, it sends packets through the host, between namespaces made for this test. If the host does
+// not forward packets yet, Blocked does not change that, and counts chains whose policy is drop.
 func Blocked() error {
 	gs, err := findGates()
 	if err != nil || len(gs) == 0 {
-		return nil //nolint:nilerr // no nftables is Able's to say
+		return nil //nolint:nilerr // Able reports missing nftables
 	}
 	var closed []gate
 	var what []string
@@ -191,7 +191,7 @@ func Blocked() error {
 	if len(what) == 0 || len(closed) == 0 {
 		return nil
 	}
-	if slices.ContainsFunc(closed, func(g gate) bool { return g.drops }) { // those are it
+	if slices.ContainsFunc(closed, func(g gate) bool { return g.drops }) { // chains that drop are the likely cause
 		closed = slices.DeleteFunc(closed, func(g gate) bool { return !g.drops && !g.legacy })
 	}
 	var names, remedies []string
@@ -202,16 +202,16 @@ func Blocked() error {
 		"them pass (%s)", strings.Join(what, ", "), strings.Join(names, ", "), strings.Join(remedies, "; "))
 }
 
-// Opening is rules in a chain of the host's own firewall that let packets of containers pass, which souk's own table
-// judges. They are written as iptables writes them, so that iptables can show them.
+// Opening is rules in a chain of the host's own firewall that let containers' packets pass; souk's own table then
+// judges them. The rules are in the form that iptables writes, so that iptables can list them.
 type Opening struct {
 	chain  string
 	places []place
-	name   string // the comment by which they are known
+	name   string // the comment that identifies the rules
 }
 
-// NewOpening is an opening in a chain: NAME, of the tables filter that iptables and ip6tables have in nftables, or
-// FAMILY/TABLE/NAME. name is whose it is. It does nothing yet.
+// NewOpening makes an opening in a chain: NAME, in the tables filter of iptables and ip6tables in nftables, or
+// FAMILY/TABLE/NAME. name identifies the opening's owner. It does nothing yet.
 func NewOpening(chain, name string) (*Opening, error) {
 	o := &Opening{chain: chain, name: fmt.Sprintf("souk-forward-%08x", groupOf(name))}
 	parts := strings.Split(chain, "/")
@@ -229,10 +229,10 @@ func NewOpening(chain, name string) (*Opening, error) {
 		"DOCKER-USER, or its family, table and name, as inet/filter/forward", chain)
 }
 
-// Chain is the one that the opening is in.
+// Chain returns the name of the opening's chain.
 func (o *Opening) Chain() string { return o.chain }
 
-// Lay lays the rules where they are not, and reports whether it has.
+// Lay adds the rules where they are missing, and reports whether it added any.
 func (o *Opening) Lay() (laid bool, err error) {
 	c, err := nftables.New()
 	if err != nil {
@@ -285,7 +285,7 @@ func (o *Opening) rulesIn(c *nftables.Conn, ch *nftables.Chain) ([]*nftables.Rul
 	}), err
 }
 
-// RemoveOpening removes the rules of an opening, in whatever chain it was. nil where there are none.
+// RemoveOpening removes the rules of an opening from all chains; nil if there are none.
 func RemoveOpening(name string) error {
 	c, err := nftables.New()
 	if err != nil {

@@ -11,13 +11,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// fourSets say who may connect to whom by IPv4 on this host. An IPv6 address says the app, so each container decides for
-// itself; an IPv4 address is the host's to give and says nothing, so the host decides for all, by two sets of its table:
-// the number of the app that an address is of, and which numbers may connect to an address. Numbers are a Net's own:
-// whoever lays the sets lays both, whole.
+// fourSets determine which apps may connect to which containers by IPv4 on this host. An IPv6 address identifies the
+// app, so each container decides for itself. An IPv4 address identifies nothing, so the host decides for all, by two
+// sets of its table: the app number of each address, and the app numbers that may connect to each address. A Net
+// chooses the numbers, so a process that lays the sets lays both, completely.
 type fourSets struct {
-	apps   *nftables.Set // a map from addresses to numbers of apps
-	admits *nftables.Set // numbers of apps, each with an address that they may connect to
+	apps   *nftables.Set // a map from addresses to app numbers
+	admits *nftables.Set // pairs of an app number and an address that the app may connect to
 }
 
 func fourSetsOf(t *nftables.Table) fourSets {
@@ -31,11 +31,11 @@ func fourSetsOf(t *nftables.Table) fourSets {
 
 func (f fourSets) bothSets() []*nftables.Set { return []*nftables.Set{f.apps, f.admits} }
 
-// admitRules are the rules for IPv4 packets between two devices of a group, which from and to ask for: they are accepted
-// where the app that a packet comes from may connect to where it goes. The number goes by the packet's mark, so that
-// nft can print the rules, and the mark is none before and after.
+// admitRules are the rules for IPv4 packets between two devices of a group, matched by between: they accept a packet if
+// its app may connect to its destination. The app number is passed in the packet's mark, so that nft can print the
+// rules; the mark is 0 before and after.
 func (f fourSets) admitRules(between rule) []rule {
-	const source, destination = 12, 16 // in the header
+	const source, destination = 12, 16 // offsets in the IPv4 header
 	mark := func(load ...expr.Any) rule {
 		return append(rule(load), &expr.Meta{Key: expr.MetaKeyMARK, SourceRegister: true, Register: 1})
 	}
@@ -53,16 +53,16 @@ func (f fourSets) admitRules(between rule) []rule {
 	}
 }
 
-// numbers are those of apps: each is one app's alone, and 0 is none's. An app has the same one in each process, unless
-// another app of this host has it, as whoever names an app may bring about.
+// numbers assigns numbers to apps, each to one app; 0 is never assigned. An app has the same number in each process,
+// unless another app of this host has it already, which users can cause by their choice of names.
 type numbers map[uint32]netip.Prefix
 
-// maxNumbers is how many apps are numbered until all rules are laid again, with new numbers.
+// maxNumbers is how many apps get numbers before all rules are laid again with new numbers.
 const maxNumbers = 65536
 
 func (n numbers) numberOf(app netip.Prefix) []byte {
 	a := app.Addr().As16()
-	for at := binary.BigEndian.Uint32(a[8:]); ; at++ { // an app's 48 bits end there
+	for at := binary.BigEndian.Uint32(a[8:]); ; at++ { // the last 48 bits are the app's
 		has, taken := n[at]
 		if at != 0 && (!taken || has == app) {
 			n[at] = app
@@ -71,7 +71,7 @@ func (n numbers) numberOf(app netip.Prefix) []byte {
 	}
 }
 
-// setElements are a container's, of each set.
+// setElements returns a container's elements of each set.
 func (k kept) setElements(n numbers) (apps, admits []nftables.SetElement) {
 	if !k.at.V4.IsValid() || len(k.from) == 0 {
 		return nil, nil
@@ -83,13 +83,13 @@ func (k kept) setElements(n numbers) (apps, admits []nftables.SetElement) {
 	return apps, admits
 }
 
-// addressOf is the IPv4 address that an element of one of the sets is about.
+// addressOf returns the IPv4 address in an element of either set.
 func (f fourSets) addressOf(e nftables.SetElement) netip.Addr {
 	a, _ := netip.AddrFromSlice(e.Key[max(0, len(e.Key)-4):])
 	return a
 }
 
-// dropElements removes the elements about addresses that gone reports.
+// dropElements removes the elements of addresses for which gone returns true.
 func (f fourSets) dropElements(c *nftables.Conn, gone func(netip.Addr) bool) error {
 	for _, s := range f.bothSets() {
 		es, err := readElements(c, s)
@@ -111,7 +111,7 @@ func (f fourSets) dropElements(c *nftables.Conn, gone func(netip.Addr) bool) err
 	return nil
 }
 
-// enterContainer adds those of a container, in the place of those that a container before it has left.
+// enterContainer adds a container's elements, and removes those that an earlier container left for its address.
 func (f fourSets) enterContainer(c *nftables.Conn, k kept, n numbers) error {
 	apps, admits := k.setElements(n)
 	if len(apps) == 0 {
@@ -121,7 +121,7 @@ func (f fourSets) enterContainer(c *nftables.Conn, k kept, n numbers) error {
 		c.SetAddElements(f.apps, apps), c.SetAddElements(f.admits, admits))
 }
 
-// hasContainer reports whether the sets have what they should of a container.
+// hasContainer reports whether the sets have all elements of a container.
 func (f fourSets) hasContainer(has [2]map[string]nftables.SetElement, k kept, n numbers) bool {
 	apps, admits := k.setElements(n)
 	return !slices.ContainsFunc(apps, func(e nftables.SetElement) bool {
@@ -133,7 +133,7 @@ func (f fourSets) hasContainer(has [2]map[string]nftables.SetElement, k kept, n 
 	})
 }
 
-// laySets has the sets be what they should be of all containers, and no more.
+// laySets makes the sets contain the elements of all containers, and no others.
 func (f fourSets) laySets(c *nftables.Conn, all map[string]kept, n numbers) error {
 	for _, s := range f.bothSets() {
 		if err := c.AddSet(s, nil); err != nil {

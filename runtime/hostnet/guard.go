@@ -18,23 +18,23 @@ import (
 	"github.com/soukhq/souk/runtime/hostnet/netplan"
 )
 
-// The rules of a host are everybody's: a reload of its own firewall begins with "flush ruleset" on most hosts, which
-// removes those of containers, too. So they are looked after: the kernel tells of each rule that goes, and what is not
-// as it was laid is laid again, with the ports of all containers.
+// All programs of a host share its rules. A reload of the host's own firewall usually begins with "flush ruleset",
+// which also removes the rules for containers. So souk guards them: the kernel reports each removed rule, and missing
+// rules are laid again, with the ports of all containers.
 
-// kept is a container that runs.
+// kept is a running container.
 type kept struct {
 	at    Addresses
 	ports []netplan.Port
-	from  []netip.Prefix // whose machines may connect to it; its own app's first
+	from  []netip.Prefix // networks whose machines may connect to it; its own app's first
 }
 
 func keptOf(p *netplan.Network, at Addresses) kept {
 	return kept{at, p.Publish, append([]netip.Prefix{p.App}, p.Allow...)}
 }
 
-// Keep takes over a container whose network an earlier process made, as Attach said that it is. The last that is taken
-// over says what the host's rules are made of.
+// Keep takes over a container whose network an earlier process made; at is what Attach returned. The network of the
+// last container taken over determines the host's rules.
 func (n *Net) Keep(container string, p *netplan.Network, at Addresses) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -48,7 +48,7 @@ func (n *Net) keepContainer(container string, k kept) {
 	if n.kept == nil {
 		n.kept = make(map[string]kept)
 	}
-	for name, before := range n.kept { // it has ended, and its address is another's now
+	for name, before := range n.kept { // an earlier container of this address has ended
 		if before.at.V4 == k.at.V4 {
 			before.from = nil
 			n.kept[name] = before
@@ -57,7 +57,7 @@ func (n *Net) keepContainer(container string, k kept) {
 	n.kept[container] = k
 }
 
-// Mend lays the host's rules again if they are not as they were laid. It does nothing as long as there is no container.
+// Mend lays the host's rules again if they have changed. Without containers it does nothing.
 func (n *Net) Mend() (mended bool, err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -109,14 +109,14 @@ func (n *Net) hasRules(want rules) (bool, error) {
 	return true, nil
 }
 
-// hasChains reports whether the table has all its chains: whoever removes rules by a flush of all takes those, too. It
-// is what a start waits for, and takes a tenth of the time that stands does.
+// hasChains reports whether the table has all its chains: a flush of the whole ruleset removes these as well. A start
+// waits for this check, which takes a tenth of the time of chainsStand.
 func (n *Net) hasChains(want rules) (bool, error) {
 	has, err := chainsOf()
 	return has[n.tree] == len(ofHost(want, portMaps(n.rulesTable()), fourSetsOf(n.rulesTable()))), err
 }
 
-// chainsOf counts the chains of the host's tables, by name.
+// chainsOf counts the chains of the host's tables, by table name.
 func chainsOf() (map[string]int, error) {
 	c, err := nftables.New()
 	if err != nil {
@@ -150,7 +150,7 @@ func chainsStand(c *nftables.Conn, t *nftables.Table, chains []chain) (bool, err
 	return true, nil
 }
 
-// publishedElements are the elements of one of the maps of ports, for all containers.
+// publishedElements returns the elements of one of the maps of ports, for all containers.
 func (n *Net) publishedElements(m portMap) (es []nftables.SetElement) {
 	for _, k := range n.kept {
 		es = append(es, elementsFor(k.ports, k.at, m)...)
@@ -158,7 +158,7 @@ func (n *Net) publishedElements(m portMap) (es []nftables.SetElement) {
 	return es
 }
 
-// layAll makes the host's rules, and has all ports lead to their containers, in one step.
+// layAll lays the host's rules, and makes all ports lead to their containers, in one transaction.
 func (n *Net) layAll(want rules) error {
 	if err := enableForwarding(); err != nil {
 		return err
@@ -190,10 +190,10 @@ func (n *Net) layAll(want rules) error {
 	return nil
 }
 
-// lookAgain is how often the rules are looked at although the kernel has told nothing: it may have lost a word.
+// lookAgain is how often the rules are checked without a message from the kernel, since messages can get lost.
 const lookAgain = 10 * time.Second
 
-// Guard calls Mend when somebody has removed rules, and from time to time, until ctx ends.
+// Guard calls Mend when another program has removed rules, and at intervals, until ctx ends.
 func (n *Net) Guard(ctx context.Context, log *slog.Logger) {
 	removed := make(chan struct{}, 1)
 	go Watch(ctx, n.tree, func() {
@@ -225,12 +225,12 @@ func (n *Net) Guard(ctx context.Context, log *slog.Logger) {
 	}
 }
 
-// Watch calls removed when somebody has removed something of a table of rules, or it may have missed that, until ctx
-// ends.
+// Watch calls removed when another program has removed something of a table of rules, or may have done so unnoticed,
+// until ctx ends.
 func Watch(ctx context.Context, table string, removed func()) {
 	for ctx.Err() == nil {
 		if err := watchTable(ctx, table, removed); err != nil {
-			_ = wait.For(ctx, time.Second) // its end is the loop's
+			_ = wait.For(ctx, time.Second) // on an error, ctx has ended and so does the loop
 		}
 	}
 }
@@ -243,7 +243,7 @@ func watchTable(ctx context.Context, table string, removed func()) error {
 	defer s.Close()
 	stop := context.AfterFunc(ctx, s.Close)
 	defer stop()
-	removed() // what happened before nobody has heard
+	removed() // earlier removals were not reported
 	for {
 		list, _, err := s.Receive()
 		if errors.Is(err, unix.ENOBUFS) {
@@ -262,8 +262,8 @@ func watchTable(ctx context.Context, table string, removed func()) error {
 	}
 }
 
-// isRemovalOf reports whether a message of nftables says that something of a table has been removed. The table's name is
-// the first attribute of each of them (linux/netfilter/nf_tables.h).
+// isRemovalOf reports whether a message of nftables reports a removal in a table. The table's name is the first
+// attribute of each such message (linux/netfilter/nf_tables.h).
 func isRemovalOf(kind uint16, data []byte, table string) bool {
 	if kind>>8 != unix.NFNL_SUBSYS_NFTABLES {
 		return false
@@ -274,11 +274,11 @@ func isRemovalOf(kind uint16, data []byte, table string) bool {
 	default:
 		return false
 	}
-	const head, attr = 4, 4 // nfgenmsg, and an attribute's length and kind
+	const head, attr = 4, 4 // sizes of nfgenmsg, and of an attribute's header
 	for data = data[min(head, len(data)):]; len(data) >= attr; {
 		size := int(binary.NativeEndian.Uint16(data))
 		if size < attr || size > len(data) {
-			return true // what cannot be read may be anything
+			return true // unreadable: assume a removal
 		}
 		if binary.NativeEndian.Uint16(data[2:]) == unix.NFTA_TABLE_NAME {
 			return string(data[attr:size]) == table+"\x00"
@@ -288,7 +288,7 @@ func isRemovalOf(kind uint16, data []byte, table string) bool {
 	return true
 }
 
-// Unguarded names the tables of rules that are missing although containers have links that they are for.
+// Unguarded returns the tables of rules that are missing or incomplete although containers have links.
 func Unguarded() (tables []string, err error) {
 	ls, err := allLinks()
 	if err != nil {

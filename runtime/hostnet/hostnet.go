@@ -1,13 +1,13 @@
-// Package hostnet gives containers a network: a link of their own to the host, addresses, a way out, and rules.
+// Package hostnet gives containers a network: a link to the host, addresses, a route to the outside, and rules.
 //
-// Each container has a pair of devices: one is in its network namespace from the first moment on, and with that
-// namespace both end, with their addresses, routes and neighbours. So there is nothing of one that could be left behind
-// when a process is killed. There is no bridge: the host routes, so that no container can speak for another, nor
-// listen.
+// Each container has a veth pair: one end is in its network namespace from the start, and both ends disappear with that
+// namespace, including addresses, routes and neighbours. So a killed process leaves nothing of the pair behind. There
+// is no bridge: the host routes, so that no container can spoof another or read its traffic.
 //
-// Rules of the host are for all of a worker's containers alike and name no one. Who may connect to a container is said
-// inside, where its rules end with it: an address tells the app, and the host lets nobody send with another's. What
-// changes on the host is only which ports are published; what is there of containers that are gone is swept.
+// The host's rules are the same for all of a worker's containers and name none of them. Who may connect to a container
+// is decided inside its namespace, by rules that disappear with it: an IPv6 address identifies the app, and the host
+// drops packets with forged sources. Per container, only the published ports and the elements of fourSets change on the
+// host; those of containers that are gone are swept.
 package hostnet
 
 import (
@@ -33,31 +33,31 @@ import (
 	"github.com/soukhq/souk/runtime/hostnet/netplan"
 )
 
-// Private is where containers have IPv4 addresses: for their way out only. They are no address of anything on the
-// internet (RFC 2544), nor of a network that a host is likely to be in.
+// Private is the range of containers' IPv4 addresses, valid only on their host. Nothing on the internet has these
+// addresses (RFC 2544), and few hosts are in a network that uses them.
 var Private = netip.MustParsePrefix("198.18.0.0/15")
 
-// Entries are the last of these addresses, which no container has: see Entry.
+// Entries is the last part of Private, which no container uses: see Entry.
 var Entries = netip.MustParsePrefix("198.19.192.0/18")
 
-// Net is the network of one worker's containers. All methods are for the network namespace that their thread is in.
+// Net is the network of one worker's containers. All methods act on the network namespace of their thread.
 type Net struct {
 	tree string
 
 	mu   sync.Mutex
-	laid *rules          // as of this process or, of containers that it took over, of an earlier one; nil: not yet
-	ours bool            // laid by this process, and so as this build lays them
+	laid *rules          // laid by this process or, for containers taken over, by an earlier one; nil: not yet
+	ours bool            // laid by this process, and so in its own version
 	kept map[string]kept // containers by name
 	apps numbers         // see fourSets
 }
 
-// rules are what the host's are made of.
+// rules are the parameters of the host's rules.
 type rules struct {
 	group   uint32
-	tunnel  uint32 // the group of that to other hosts, which there need not be
+	tunnel  uint32 // group of the tunnel to other hosts, which may not exist
 	cluster netip.Prefix
-	dns     netip.AddrPort // zero: none
-	narrow  netip.AddrPort // zero: none
+	dns     netip.AddrPort // the cluster's DNS server; zero: none
+	narrow  netip.AddrPort // that of Closed containers; zero: none
 }
 
 func rulesOf(p *netplan.Network) rules {
@@ -71,38 +71,38 @@ func rulesOf(p *netplan.Network) rules {
 	return r
 }
 
-// New is the network of a worker; its table of rules has that name. It does nothing yet.
+// New makes the network of a worker; tree is the name of its table of rules. It does nothing yet.
 func New(tree string) *Net { return &Net{tree: tree, apps: numbers{}} }
 
-// groupNumber is the number of the group that the host's ends of links are in: all of those whose containers may reach
-// each other, of however many workers.
+// groupNumber returns the number of the device group of the host's ends of links: of all containers that may reach each
+// other, also those of several workers.
 func groupNumber(p *netplan.Network) uint32 { return groupOf(p.Cluster.String() + "\x00" + p.Realm) }
 
-// tunnelGroup is the number of the group that the tunnel to the other hosts of these containers is in.
+// tunnelGroup returns the number of the device group of the tunnel that connects these containers to other hosts.
 func tunnelGroup(p *netplan.Network) uint32 {
 	return groupOf("tunnel\x00" + p.Cluster.String() + "\x00" + p.Realm)
 }
 
 func groupOf(name string) uint32 {
 	sum := sha256.Sum256([]byte(name))
-	return binary.BigEndian.Uint32(sum[:])>>1 | 1 // not 0, which all others are in
+	return binary.BigEndian.Uint32(sum[:])>>1 | 1 // not 0, the default group of all other devices
 }
 
 func (n *Net) rulesTable() *nftables.Table {
 	return &nftables.Table{Name: n.tree, Family: nftables.TableFamilyINet}
 }
 
-// deviceName is the name of the host's end of a container's link.
+// deviceName returns the name of the host's end of a container's link.
 func (n *Net) deviceName(container string) string {
 	sum := sha256.Sum256([]byte(n.tree + "\x00" + container))
 	return devices + strings.ToLower(base32.HexEncoding.WithPadding(base32.NoPadding).EncodeToString(sum[:8]))
 }
 
-// Addresses of a container.
+// Addresses are a container's addresses.
 type Addresses struct{ V4, V6 netip.Addr }
 
-// Attach gives the container whose first process is pid, which has not executed its program yet, its network. What is
-// made of it when it fails ends with the container.
+// Attach sets up the network of the container whose first process is pid, which has not executed its program yet. If it
+// fails, what it has made disappears with the container.
 func (n *Net) Attach(pid int, container string, p *netplan.Network) (Addresses, error) {
 	if err := p.Check(); err != nil {
 		return Addresses{}, err
@@ -128,7 +128,7 @@ func (n *Net) attachContainer(pid int, container string, p *netplan.Network) (at
 	return n.attachTo(inside, container, p)
 }
 
-// attachTo is attach for a namespace, with the host's rules laid.
+// attachTo is Attach for a namespace; the host's rules are laid already.
 func (n *Net) attachTo(inside netns.NsHandle, container string, p *netplan.Network) (at Addresses, err error) {
 	l := &link{name: n.deviceName(container), of: n.tree, group: groupNumber(p), inside: inside}
 	if err := l.makePair(); err != nil {
@@ -157,21 +157,22 @@ func (n *Net) attachTo(inside netns.NsHandle, container string, p *netplan.Netwo
 	return at, n.enterContainer(container, keptOf(p, at))
 }
 
-// layHostRules makes the host's rules, when they are not there or what they are made of has changed.
+// layHostRules lays the host's rules if they are missing or their parameters have changed.
 func (n *Net) layHostRules(p *netplan.Network) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	want := rulesOf(p)
 	if n.ours && *n.laid == want && len(n.apps) < maxNumbers {
-		if is, err := n.hasChains(want); is || err != nil { // Guard looks closer, as soon as a rule goes
+		// a quick check: Guard checks fully whenever a rule is removed
+		if is, err := n.hasChains(want); is || err != nil {
 			return err
 		}
 	}
 	return n.layAll(want)
 }
 
-// enableForwarding has the host pass packets on. A host that learns its own way by IPv6 router advertisements goes on
-// doing so.
+// enableForwarding makes the host forward packets. A host that learns its own routes by IPv6 router advertisements
+// keeps doing so.
 func enableForwarding() error {
 	if err := writeSetting(forward4, "1"); err != nil {
 		return err
@@ -186,7 +187,8 @@ func enableForwarding() error {
 	}
 	for _, e := range es {
 		if accept := conf + e.Name() + "/accept_ra"; isSetTo(accept, "1") && e.Name() != "all" {
-			if err := writeSetting(accept, "2"); err != nil && !errors.Is(err, os.ErrNotExist) { // it may go meanwhile
+			// the interface may be gone meanwhile
+			if err := writeSetting(accept, "2"); err != nil && !errors.Is(err, os.ErrNotExist) {
 				return err
 			}
 		}
@@ -194,7 +196,7 @@ func enableForwarding() error {
 	return writeSetting(forward6, "1")
 }
 
-// What says whether the host passes packets on.
+// The settings that make the host forward packets.
 const (
 	forward4 = "/proc/sys/net/ipv4/ip_forward"
 	forward6 = "/proc/sys/net/ipv6/conf/all/forwarding"
@@ -205,7 +207,7 @@ func isSetTo(file, want string) bool {
 	return err == nil && strings.TrimSpace(string(b)) == want
 }
 
-// writeSetting writes a setting of the kernel that is another.
+// writeSetting sets a kernel setting unless it has the value already.
 func writeSetting(file, to string) error {
 	if isSetTo(file, to) {
 		return nil
@@ -213,15 +215,15 @@ func writeSetting(file, to string) error {
 	return os.WriteFile(file, []byte(to), 0o644)
 }
 
-// enterContainer says who may connect to a container by IPv4, and has ports of the host lead to it. It is kept from
-// then on.
+// enterContainer enters who may connect to a container by IPv4, and makes its published ports lead to it. From then on
+// the container is kept.
 func (n *Net) enterContainer(container string, k kept) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	ports, at := k.ports, k.at
 	if len(ports) > 0 {
 		if err := errors.Join(sweepPorts(n.rulesTable()),
-			n.sweepOthers()); err != nil { // what led to who is gone is free
+			n.sweepOthers()); err != nil { // free the ports of containers that are gone
 			return err
 		}
 	}
@@ -261,9 +263,9 @@ func (n *Net) enterContainer(container string, k kept) error {
 	return nil
 }
 
-// forgetFlows has the kernel look anew where packets to UDP ports of the host go. Else a client that keeps its own port
-// is led where its first packet was, for as long as it sends: to a container that is gone, or to the host, of before
-// the port was published. Where the kernel does not do that, a client is led right with another port.
+// forgetFlows makes the kernel look up again where packets to UDP ports of the host go. Otherwise a client that keeps
+// its own port goes on reaching the target of its first packet: a container that is gone, or the host, from before the
+// port was published. If the kernel cannot do that, a client reaches the container from a new port.
 func forgetFlows(ports []netplan.Port) {
 	for _, p := range ports {
 		if !p.UDP {
@@ -271,7 +273,7 @@ func forgetFlows(ports []netplan.Port) {
 		}
 		f := new(netlink.ConntrackFilter)
 		if errors.Join(f.AddProtocol(unix.IPPROTO_UDP), f.AddPort(netlink.ConntrackOrigDstPort, p.Host)) != nil {
-			continue // it is asked what it knows
+			continue // the filter is valid
 		}
 		for _, family := range []netlink.InetFamily{unix.AF_INET, unix.AF_INET6} {
 			_, _ = netlink.ConntrackDeleteFilters(netlink.ConntrackTable, family, f)
@@ -279,7 +281,7 @@ func forgetFlows(ports []netplan.Port) {
 	}
 }
 
-// elementsFor are what leads to a container from its ports, in one of the maps.
+// elementsFor returns the elements that make ports lead to a container, in one of the maps.
 func elementsFor(ports []netplan.Port, at Addresses, m portMap) (es []nftables.SetElement) {
 	to := at.V6
 	if !m.v6 {
@@ -293,8 +295,8 @@ func elementsFor(ports []netplan.Port, at Addresses, m portMap) (es []nftables.S
 	return es
 }
 
-// leadPorts enters elements into a map, in the place of those that lead elsewhere: to the machine's container before,
-// which is on its way out.
+// leadPorts enters elements into a map. It replaces those that lead elsewhere: to the machine's previous container,
+// which is about to go.
 func leadPorts(c *nftables.Conn, m *nftables.Set, es []nftables.SetElement) error {
 	if len(es) == 0 {
 		return nil
@@ -312,8 +314,8 @@ func leadPorts(c *nftables.Conn, m *nftables.Set, es []nftables.SetElement) erro
 	return errors.Join(err, c.SetAddElements(m, es))
 }
 
-// PortsInUse says, of those of some ports of the host that cannot be published, what stands against it: a program of the
-// host that listens there, or another container than the one that has the IPv6 address, to which the port leads.
+// PortsInUse returns which ports of the host cannot be published, and why: a program of the host listens there, or the
+// port leads to a container other than the one with the IPv6 address of.
 func PortsInUse(ports []netplan.Port, of netip.Addr) (map[netplan.Port]string, error) {
 	if len(ports) == 0 {
 		return nil, nil
@@ -343,7 +345,7 @@ func portsInUse(c *nftables.Conn, ports []netplan.Port, of netip.Addr) (map[netp
 	for _, t := range tables {
 		led, err := ledBy(c, t)
 		if err != nil {
-			continue // it is not of souk's making
+			continue // not a table of souk's
 		}
 		for _, p := range ports {
 			there, err := leadsElsewhere(led, p, of, t.Name)
@@ -358,12 +360,12 @@ func portsInUse(c *nftables.Conn, ports []netplan.Port, of netip.Addr) (map[netp
 	return out, nil
 }
 
-// ledBy are the ports of the host that the rules of a table lead to containers, by IPv6 address of the container.
+// ledBy returns the ports of the host that the rules of a table lead to containers, with the container's IPv6 address.
 func ledBy(c *nftables.Conn, t *nftables.Table) (map[netplan.Port]netip.Addr, error) {
 	out := map[netplan.Port]netip.Addr{}
 	for _, m := range portMaps(t) {
 		if !m.v6 {
-			continue // it has no other ports
+			continue // it has the same ports as its counterpart for IPv6
 		}
 		es, err := readElements(c, m.Set)
 		if err != nil {
@@ -377,21 +379,22 @@ func ledBy(c *nftables.Conn, t *nftables.Table) (map[netplan.Port]netip.Addr, er
 	return out, nil
 }
 
-// leadsElsewhere reports whether a port, or one that overlaps it, leads to a container of the table's worker that has
-// another IPv6 address, and is there.
+// leadsElsewhere reports whether a port, or an overlapping one, leads to an existing container of the table's worker
+// with another IPv6 address.
 func leadsElsewhere(led map[netplan.Port]netip.Addr, p netplan.Port, of netip.Addr, tree string) (bool, error) {
 	for other, to := range led {
 		if to == of || !p.Overlaps(other) {
 			continue
 		}
-		if there, err := containerAddresses(tree); err != nil || there[to] { // else what led there is gone
+		if there, err := containerAddresses(tree); err != nil || there[to] { // otherwise the target is gone
 			return true, err
 		}
 	}
 	return false, nil
 }
 
-// whyUnusable says what stands against publishing a port of the host; "": nothing, as far as programs of the host go.
+// whyUnusable returns why a port of the host cannot be published, "" if it can, as far as programs of the host are
+// concerned.
 func whyUnusable(p netplan.Port) (why string, err error) {
 	var at net.IP // nil: all addresses
 	if p.Address.IsValid() {
@@ -414,13 +417,13 @@ func whyUnusable(p netplan.Port) (why string, err error) {
 	return "", ln.Close()
 }
 
-// isGone reports whether an answer of nftables says that what was asked for is not there: somebody has removed it since
-// it was looked for. Of the kernel's error the library gives the text alone.
+// isGone reports whether nftables answers that an object does not exist: another program has removed it since it was
+// listed. The library keeps only the text of the kernel's error.
 func isGone(err error) bool { return err != nil && strings.HasSuffix(err.Error(), unix.ENOENT.Error()) }
 
-// readElements gives the values of a map by their keys; none of a map that is not there.
+// readElements returns the elements of a set by their keys, none if the set does not exist.
 func readElements(c *nftables.Conn, m *nftables.Set) (map[string]nftables.SetElement, error) {
-	if !hasTable(c, m.Table.Name) { // the error of what is not there does not say so
+	if !hasTable(c, m.Table.Name) { // the library's error does not identify a missing table
 		return nil, nil
 	}
 	there, err := c.GetSets(m.Table)
@@ -441,7 +444,7 @@ func readElements(c *nftables.Conn, m *nftables.Set) (map[string]nftables.SetEle
 	return out, err
 }
 
-// Detach removes what is of a container that has ended: its link, which may be about to go by itself, and its ports.
+// Detach removes the link and the ports of a container that has ended. The link may be about to disappear by itself.
 func (n *Net) Detach(container string) error {
 	n.mu.Lock()
 	ports := n.kept[container].ports
@@ -459,7 +462,8 @@ func (n *Net) Detach(container string) error {
 	return err
 }
 
-// Unused names the tables of rules of workers that have no container, among those whose names is says to be a worker's.
+// Unused returns the tables of rules of workers without containers; is reports whether a name is that of a worker's
+// table.
 func Unused(is func(name string) bool) ([]string, error) {
 	c, err := nftables.New()
 	if err != nil {
@@ -486,7 +490,7 @@ func Unused(is func(name string) bool) ([]string, error) {
 	return out, nil
 }
 
-// Remove removes the rules, when there are no containers any more. nil when there are none.
+// Remove removes the rules when there are no more containers. nil if there are none.
 func (n *Net) Remove() error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -494,7 +498,7 @@ func (n *Net) Remove() error {
 	return RemoveTable(n.tree)
 }
 
-// RemoveTable removes a table of rules; nil when there is none.
+// RemoveTable removes a table of rules; nil if it does not exist.
 func RemoveTable(name string) error {
 	c, err := nftables.New()
 	if err != nil {

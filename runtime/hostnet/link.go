@@ -19,18 +19,18 @@ import (
 	"github.com/soukhq/souk/runtime/hostnet/netplan"
 )
 
-// link is a container's pair of devices.
+// link is a container's veth pair.
 type link struct {
 	name   string
-	of     string // the tree of its worker
+	of     string // name of its worker's tree
 	group  uint32
 	inside netns.NsHandle
 
 	host, peer netlink.Link
-	in         *netlink.Handle // in the container's namespace
+	in         *netlink.Handle // netlink in the container's namespace
 }
 
-// What is on each link, so that nobody must ask for it: both ends are told.
+// Fixed addresses of each link: both ends know them, so neither needs neighbour discovery.
 var (
 	hostMAC = net.HardwareAddr{0x02, 's', 'o', 'u', 'k', 0x01}
 	peerMAC = net.HardwareAddr{0x02, 's', 'o', 'u', 'k', 0x02}
@@ -40,7 +40,7 @@ var (
 
 const peerName = "eth0"
 
-// makePair makes the pair, each end where it belongs: it is never half there.
+// makePair makes both ends in their namespaces, in one step.
 func (l *link) makePair() error {
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name, attrs.Group, attrs.HardwareAddr = l.name, l.group, hostMAC
@@ -57,7 +57,7 @@ func (l *link) makePair() error {
 	if l.host, err = netlink.LinkByName(l.name); err != nil {
 		return err
 	}
-	if err := netlink.LinkSetAlias(l.host, l.of); err != nil { // by which its worker knows it
+	if err := netlink.LinkSetAlias(l.host, l.of); err != nil { // identifies the worker of the link
 		return err
 	}
 	if l.in, err = netlink.NewHandleAt(l.inside, unix.NETLINK_ROUTE); err != nil {
@@ -67,8 +67,8 @@ func (l *link) makePair() error {
 	return err
 }
 
-// setUpLoopback sees to what a namespace has of itself, which runsc leaves as the kernel made it: the loopback device,
-// that anybody in there may listen on each port, and ask who answers.
+// setUpLoopback prepares a new namespace, which runsc leaves as the kernel made it: it brings up the loopback device
+// and lets any user bind low ports.
 func (l *link) setUpLoopback() error {
 	lo, err := l.in.LinkByName("lo")
 	if err == nil {
@@ -83,8 +83,8 @@ func (l *link) setUpLoopback() error {
 	})
 }
 
-// doInNamespace does something in a network namespace, on the caller's thread: whoever is out of processes has that
-// one. The thread stays the caller's alone, and ends with it, should it not find back.
+// doInNamespace runs do in a network namespace, on the caller's thread: that works even if no new thread can be made.
+// If the thread cannot return to its namespace, it stays locked and ends with the caller.
 func doInNamespace(ns netns.NsHandle, do func() error) error {
 	goruntime.LockOSThread()
 	own, err := netns.Get()
@@ -105,7 +105,7 @@ func doInNamespace(ns netns.NsHandle, do func() error) error {
 
 func (l *link) removeLink() { l.in.Close() }
 
-// wayOut is how large packets may be on the host's way out, so that no larger ones arrive there.
+// wayOut returns the MTU of the host's default route, so that no larger packets arrive there.
 func wayOut() (mtu int, err error) {
 	const usual = 1500
 	rs, err := listRoutes(netlink.FAMILY_V4, &netlink.Route{}, netlink.RT_FILTER_DST)
@@ -119,13 +119,13 @@ func wayOut() (mtu int, err error) {
 	return min(usual, out.Attrs().MTU), nil
 }
 
-// assignAddress brings the host's end up and has its addresses lead there. The table of routes is what says which IPv4
-// address is free: whoever enters a route first has it, and loses it with the device.
+// assignAddress brings the host's end up and routes the container's addresses there. The routing table decides which
+// IPv4 address is free: the first to add a route has the address, and loses it with the device.
 func (l *link) assignAddress(container string, v6 netip.Addr) (v4 netip.Addr, err error) {
 	for _, s := range [][2]string{
 		{"ipv6/conf/" + l.name + "/accept_ra", "0"},
-		{"ipv6/conf/" + l.name + "/addr_gen_mode", "1"},  // none: the one that is given here is all
-		{"ipv4/conf/" + l.name + "/route_localnet", "1"}, // the resolver, and ports from the host itself
+		{"ipv6/conf/" + l.name + "/addr_gen_mode", "1"},  // none: gateway6 is the only one
+		{"ipv4/conf/" + l.name + "/route_localnet", "1"}, // for the resolver, and for ports from the host itself
 	} {
 		if err := writeSetting("/proc/sys/net/"+s[0], s[1]); err != nil {
 			return v4, err
@@ -138,7 +138,7 @@ func (l *link) assignAddress(container string, v6 netip.Addr) (v4 netip.Addr, er
 	if err := netlink.LinkSetUp(l.host); err != nil {
 		return v4, err
 	}
-	// What the host itself has to say comes from the link's own address, which is there at once and on each host.
+	// The source of the host's own packets is the link's address, which exists at once and on each host.
 	r := &netlink.Route{LinkIndex: l.host.Attrs().Index, Dst: ipNet(hostPrefix(v6)), Src: gateway6.AsSlice()}
 	if err := netlink.RouteReplace(r); err != nil {
 		return v4, fmt.Errorf("a route to %s: %w", v6, err)
@@ -148,8 +148,8 @@ func (l *link) assignAddress(container string, v6 netip.Addr) (v4 netip.Addr, er
 		if v4, usable = candidateAddress(container, i); !usable {
 			continue
 		}
-		// What the host itself says by IPv4 comes from its loopback, and so by its rules from the link's own address: a
-		// host need not have any other.
+		// The host's own IPv4 packets get its loopback address as source, which the rules translate to the link's
+		// address: a host may have no other address.
 		err = netlink.RouteAdd(&netlink.Route{LinkIndex: l.host.Attrs().Index, Dst: ipNet(hostPrefix(v4)),
 			Scope: netlink.SCOPE_LINK, Src: loopback.Addr().Next().AsSlice()})
 		if err == nil {
@@ -165,17 +165,17 @@ func (l *link) assignAddress(container string, v6 netip.Addr) (v4 netip.Addr, er
 
 const maxTries = 4096
 
-// candidateAddress is the address that a container gets where those before it are taken.
+// candidateAddress returns the address number i that a container tries.
 func candidateAddress(container string, i uint32) (v4 netip.Addr, usable bool) {
 	sum, base := sha256.Sum256([]byte(container)), Private.Addr().As4()
 	size := uint32(1)<<(32-Private.Bits()) - uint32(1)<<(32-Entries.Bits())
 	n := (binary.BigEndian.Uint32(sum[:]) + i) % size
 	var b [4]byte
 	binary.BigEndian.PutUint32(b[:], binary.BigEndian.Uint32(base[:])+n)
-	return netip.AddrFrom4(b), b[3] != 0 && b[3] != 255 // some think of all others there
+	return netip.AddrFrom4(b), b[3] != 0 && b[3] != 255 // some systems take these for broadcast addresses
 }
 
-// announceAddrs tells the host's end who is at the other.
+// announceAddrs enters the other end's addresses as neighbours of the host's end.
 func (l *link) announceAddrs(addrs ...netip.Addr) error {
 	for _, a := range addrs {
 		err := netlink.NeighSet(neighbourEntry(l.host.Attrs().Index, a, peerMAC))
@@ -195,12 +195,12 @@ func neighbourEntry(link int, a netip.Addr, mac net.HardwareAddr) *netlink.Neigh
 		HardwareAddr: mac}
 }
 
-// bringUp gives the container's end its addresses and its way out.
+// bringUp gives the container's end its addresses and its default routes.
 func (l *link) bringUp(at Addresses) error {
 	for _, a := range []netip.Addr{at.V4, at.V6} {
 		addr := &netlink.Addr{IPNet: ipNet(hostPrefix(a))}
 		if a.Is6() {
-			addr.Flags = unix.IFA_F_NODAD // nobody else is on the link
+			addr.Flags = unix.IFA_F_NODAD // no duplicates: nobody else is on the link
 		}
 		if err := l.in.AddrAdd(l.peer, addr); err != nil {
 			return fmt.Errorf("the address %s: %w", a, err)
@@ -229,9 +229,8 @@ func (l *link) bringUp(at Addresses) error {
 	return l.waitUntilUp()
 }
 
-// waitUntilUp waits until the host's end has seen that the other is up, which the kernel does by the by. Before, it
-// drops what it is to send, and the first answer that a container waits for would come with a second try, after a
-// second.
+// waitUntilUp waits until the host's end has noticed that the other end is up, which the kernel does asynchronously.
+// Until then it drops packets, and a container's first answer would arrive only with a retry after a second.
 func (l *link) waitUntilUp() error {
 	limit := time.NewTimer(settlePatience)
 	defer limit.Stop()
@@ -245,7 +244,7 @@ func (l *link) waitUntilUp() error {
 		select {
 		case <-t.C:
 		case <-limit.C:
-			return nil // packets are sent again
+			return nil // senders retransmit
 		}
 	}
 }

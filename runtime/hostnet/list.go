@@ -6,11 +6,11 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// listTries bounds how often a list of the kernel's is read that changes while it is read.
+// listTries bounds how often a kernel list that changes while it is read is read again.
 const listTries = 20
 
-// listWhole returns what list returns, read again where the kernel says that something changed meanwhile: some of it
-// may be missing then. On a busy host that is no error.
+// listWhole returns what list returns, and reads again if the kernel reports a change during the read, which may make
+// the list incomplete. On a busy host that is no error.
 func listWhole[T any](list func() ([]T, error)) (out []T, err error) {
 	for range listTries {
 		if out, err = list(); !errors.Is(err, netlink.ErrDumpInterrupted) {

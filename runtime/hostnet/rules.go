@@ -13,10 +13,10 @@ import (
 	"github.com/soukhq/souk/runtime/hostnet/netplan"
 )
 
-// rule is what a packet is asked one after the other; the last says what is to be done with it.
+// rule is a sequence of matches on a packet; the last expression is the verdict.
 type rule []expr.Any
 
-// allOf puts parts of rules together.
+// allOf concatenates parts of rules.
 func allOf(parts ...rule) rule {
 	var out rule
 	for _, p := range parts {
@@ -32,7 +32,7 @@ func metaIs(key expr.MetaKey, is rule) rule {
 	return allOf(rule{&expr.Meta{Key: key, Register: 1}}, is)
 }
 
-// nativeUint32 is how a 32-bit number of the kernel's own lies in a register.
+// nativeUint32 encodes a 32-bit number of the kernel as it is in a register.
 func nativeUint32(n uint32) []byte { return binary.NativeEndian.AppendUint32(nil, n) }
 
 func fromGroup(g uint32) rule { return metaIs(expr.MetaKeyIIFGROUP, equalTo(nativeUint32(g)...)) }
@@ -43,7 +43,7 @@ func notFrom(g uint32) rule   { return metaIs(expr.MetaKeyIIFGROUP, notEqualTo(n
 func ipv4() rule { return metaIs(expr.MetaKeyNFPROTO, equalTo(unix.NFPROTO_IPV4)) }
 func ipv6() rule { return metaIs(expr.MetaKeyNFPROTO, equalTo(unix.NFPROTO_IPV6)) }
 
-// addressField says where the source or the destination of a packet stands, and what of a prefix lies there.
+// addressField loads the source or the destination of a packet, masked to a prefix, and returns the value to compare.
 func addressField(p netip.Prefix, source bool) (load rule, want []byte) {
 	p = p.Masked()
 	offset, want, head := uint32(16), p.Addr().AsSlice(), ipv4()
@@ -89,7 +89,7 @@ func notFromNet(p netip.Prefix) rule {
 
 func hostPrefix(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
 
-// ctHasBits asks whether one of the bits of what is known of a packet's connection is set.
+// ctHasBits matches if one of the bits of a conntrack field is set.
 func ctHasBits(key expr.CtKey, bits uint32) rule {
 	return allOf(rule{
 		&expr.Ct{Register: 1, Key: key},
@@ -101,7 +101,7 @@ func isKnownConn() rule {
 	return ctHasBits(expr.CtKeySTATE, expr.CtStateBitESTABLISHED|expr.CtStateBitRELATED)
 }
 
-// isReply asks whether a packet answers one of a connection that the other side began.
+// isReply matches replies in a connection that the other side opened.
 func isReply() rule { return allOf(rule{&expr.Ct{Register: 1, Key: expr.CtKeyDIRECTION}}, equalTo(1)) }
 
 func isForwarded() rule {
@@ -109,7 +109,7 @@ func isForwarded() rule {
 		1<<5)
 } // IPS_DST_NAT of linux/netfilter/nf_conntrack_common.h
 
-// isNeighbourPacket are the questions and answers about who has an address on a link.
+// isNeighbourPacket matches IPv6 neighbour discovery.
 func isNeighbourPacket() rule {
 	return allOf(metaIs(expr.MetaKeyL4PROTO, equalTo(unix.IPPROTO_ICMPV6)), rule{
 		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseTransportHeader, Len: 1},
@@ -117,13 +117,13 @@ func isNeighbourPacket() rule {
 	})
 }
 
-// isForged asks whether the interface is not the way back to who claims to have sent the packet.
+// isForged matches packets whose source is not routed through the interface they came from.
 func isForged() rule {
 	return allOf(rule{&expr.Fib{Register: 1, FlagSADDR: true, FlagIIF: true, ResultOIF: true}},
 		equalTo(nativeUint32(0)...))
 }
 
-// toLocalHost asks whether the host itself is the destination.
+// toLocalHost matches packets to the host itself.
 func toLocalHost() rule {
 	return allOf(rule{&expr.Fib{Register: 1, FlagDADDR: true, ResultADDRTYPE: true}},
 		equalTo(nativeUint32(unix.RTN_LOCAL)...))
@@ -140,24 +140,24 @@ func verdictRule(k expr.VerdictKind) rule { return rule{&expr.Verdict{Kind: k}} 
 func accept() rule { return verdictRule(expr.VerdictAccept) }
 func drop() rule   { return verdictRule(expr.VerdictDrop) }
 
-// refuse drops a packet and says so: who asked need not wait.
+// refuse rejects a packet with an ICMP error, so that the sender need not wait.
 func refuse() rule {
 	return rule{&expr.Reject{Type: unix.NFT_REJECT_ICMPX_UNREACH, Code: unix.NFT_REJECT_ICMPX_ADMIN_PROHIBITED}}
 }
 
-// refusedRules are the rules that refuse what when asks for. A client's connection by IPv6 gets a reset: of an error by
-// ICMP the kernel takes no note while connect is busy, and tries again after a second.
+// refusedRules are the rules that refuse packets that match when. A TCP connection by IPv6 gets a reset: the kernel
+// ignores an ICMP error while connect is in progress, and retries after a second.
 func refusedRules(when rule) []rule {
 	tcp6 := allOf(ipv6(), metaIs(expr.MetaKeyL4PROTO, equalTo(unix.IPPROTO_TCP)))
 	return []rule{allOf(tcp6, when, resetConn()), allOf(when, refuse())}
 }
 
-// resetConn refuses a connection as a port does where nothing listens: a client tries its next address at once.
+// resetConn refuses a connection like a closed port: a client tries its next address at once.
 func resetConn() rule { return rule{&expr.Reject{Type: unix.NFT_REJECT_TCP_RST}} }
 
 func masquerade() rule { return rule{&expr.Masq{}} }
 
-// Registers of 32 bits. Four of them are one of those that are written as 1 to 4.
+// The 32-bit registers. Four of them form one of the registers 1 to 4.
 const (
 	reg32x0 = unix.NFT_REG32_00
 	reg32x1 = unix.NFT_REG32_01
@@ -166,7 +166,7 @@ const (
 	reg32x5 = unix.NFT_REG32_05
 )
 
-// redirectDNS brings what containers ask at an address of their links to a server.
+// redirectDNS redirects the DNS queries of containers to an address of their links to a server.
 func redirectDNS(g uint32, at netip.Addr, server netip.AddrPort) (out []rule) {
 	if !server.IsValid() {
 		return nil
@@ -177,7 +177,7 @@ func redirectDNS(g uint32, at netip.Addr, server netip.AddrPort) (out []rule) {
 	return out
 }
 
-// toServer has a packet go to a server of the host.
+// toServer redirects a packet to a server of the host.
 func toServer(at netip.AddrPort) rule {
 	family, port := uint32(unix.NFPROTO_IPV4), uint32(reg32x1)
 	if at.Addr().Is6() {
@@ -190,7 +190,7 @@ func toServer(at netip.AddrPort) rule {
 	}
 }
 
-// speakAs gives a packet the source that the host has on a link.
+// speakAs translates a packet's source to the host's address on a link.
 func speakAs(a netip.Addr) rule {
 	family := uint32(unix.NFPROTO_IPV4)
 	if a.Is6() {
@@ -200,16 +200,16 @@ func speakAs(a netip.Addr) rule {
 		&expr.NAT{Type: expr.NATTypeSourceNAT, Family: family, RegAddrMin: reg32x0}}
 }
 
-// toPublishedPort looks a port of the host up, and goes where that leads.
+// toPublishedPort looks a port of the host up in a map, and redirects to its target.
 func toPublishedPort(m portMap) rule {
 	head, family, port := ipv4(), uint32(unix.NFPROTO_IPV4), uint32(reg32x1)
 	if m.v6 {
 		head, family, port = allOf(notToNet(hostPrefix(netip.IPv6Loopback()))), unix.NFPROTO_IPV6, reg32x4
 	}
 	key := rule{&expr.Meta{Key: expr.MetaKeyL4PROTO, Register: reg32x0}}
-	after := uint32(reg32x1) // where the port lies
+	after := uint32(reg32x1) // register of the port
 	if m.narrow {
-		offset, size := uint32(16), uint32(4) // of the destination in the header of IPv4
+		offset, size := uint32(16), uint32(4) // of the destination in the IPv4 header
 		after = reg32x2
 		if m.v6 {
 			offset, size, after = 24, 16, reg32x5
@@ -224,14 +224,15 @@ func toPublishedPort(m portMap) rule {
 	})
 }
 
-// portMap is one of the maps of ports of the host that lead to containers.
+// portMap is a map from ports of the host to containers.
 type portMap struct {
 	*nftables.Set
-	v6     bool // it leads to IPv6 addresses, by which containers are known; else to IPv4 ones
-	narrow bool // its ports are each at one address of the host; else at all of them
+	v6     bool // its targets are IPv6 addresses, which identify containers; else IPv4 addresses
+	narrow bool // its ports are each open at one address of the host; else at all of them
 }
 
-// portMaps are a table's. In the last a port at an IPv4 address is entered as at ::ffff:a.b.c.d, which no packet has.
+// portMaps returns a table's maps. The last one also has ports at an IPv4 address, as ::ffff:a.b.c.d, which no packet
+// has.
 func portMaps(t *nftables.Table) []portMap {
 	one := func(name string, to nftables.SetDatatype, key ...nftables.SetDatatype) *nftables.Set {
 		return &nftables.Set{Table: t, Name: name, IsMap: true, Concatenation: true,
@@ -248,7 +249,7 @@ func portMaps(t *nftables.Table) []portMap {
 	}
 }
 
-// portElement is a port of the host, and where it leads.
+// portElement returns the element for a port of the host that leads to address a.
 func portElement(p netplan.Port, a netip.Addr) nftables.SetElement {
 	protocol := byte(unix.IPPROTO_TCP)
 	if p.UDP {
@@ -266,7 +267,7 @@ func portElement(p netplan.Port, a netip.Addr) nftables.SetElement {
 	return nftables.SetElement{Key: append(key, pad(p.Host)...), Val: append(a.AsSlice(), pad(p.To)...)}
 }
 
-// portOf is the port of the host that an element of a map is for.
+// portOf returns the port of the host in an element of a map.
 func portOf(e nftables.SetElement) (p netplan.Port) {
 	k := e.Key
 	if len(k) < 8 {
@@ -279,10 +280,10 @@ func portOf(e nftables.SetElement) (p netplan.Port) {
 	return p
 }
 
-// metadata is where clouds tell a host its secrets. Nothing else is there.
+// metadata lists where clouds serve a host its secrets. Nothing else uses these addresses.
 var metadata = []netip.Prefix{
-	netip.MustParsePrefix("169.254.0.0/16"),     // nearly all of them; also what is only of the link
-	netip.MustParsePrefix("fe80::/10"),          // what is only of the link
+	netip.MustParsePrefix("169.254.0.0/16"),     // nearly all of them; also link-local addresses
+	netip.MustParsePrefix("fe80::/10"),          // link-local addresses
 	netip.MustParsePrefix("fd00:ec2::/32"),      // Amazon
 	netip.MustParsePrefix("fd20:ce::254/128"),   // Google
 	netip.MustParsePrefix("fd00:42::42/128"),    // Scaleway
@@ -291,7 +292,7 @@ var metadata = []netip.Prefix{
 	netip.MustParsePrefix("192.0.0.192/32"),     // Oracle
 }
 
-// chain is one of a table with its rules.
+// chain is one chain of a table with its rules.
 type chain struct {
 	name  string
 	kind  nftables.ChainType
@@ -300,7 +301,7 @@ type chain struct {
 	rules []rule
 }
 
-// layChains puts chains into a table, in the place of the rules that are there.
+// layChains adds chains to a table, and replaces the rules of existing ones.
 func layChains(c *nftables.Conn, t *nftables.Table, chains []chain) {
 	for _, ch := range chains {
 		made := c.AddChain(&nftables.Chain{Name: ch.name, Table: t, Type: ch.kind, Hooknum: ch.hook, Priority: ch.prio})
@@ -311,14 +312,14 @@ func layChains(c *nftables.Conn, t *nftables.Table, chains []chain) {
 	}
 }
 
-// ofHost are the host's rules. They hold for all interfaces of the group alike, so that they need not be changed as
-// containers come and go; but for which ports are published.
+// ofHost returns the host's rules. They apply to all interfaces of the group, so they do not change as containers come
+// and go; only the maps and sets do.
 func ofHost(r rules, maps []portMap, four fourSets) []chain {
 	g, cluster := r.group, r.cluster
 	var ports, in []rule
 	for _, m := range maps {
 		ports = append(ports, toPublishedPort(m))
-		if m.narrow && !m.v6 { // a neighbour may send to the host's loopback, too: nothing has refused that here
+		if m.narrow && !m.v6 { // a neighbour may send to the host's loopback address: no earlier rule refuses that
 			in = append(in, allOf(notToNet(loopback), toPublishedPort(m)))
 			continue
 		}
@@ -326,28 +327,28 @@ func ofHost(r rules, maps []portMap, four fourSets) []chain {
 	}
 	in = slices.Concat(redirectDNS(g, netplan.Resolver, r.dns), redirectDNS(g, netplan.NarrowResolver, r.narrow), in)
 	forward := []rule{
-		// What containers begin is asked anew with each packet: it may be older than these rules.
+		// Packets of containers are judged one by one: a connection may be older than these rules.
 		allOf(toGroup(g), isKnownConn(), accept()),
 		allOf(fromGroup(g), isKnownConn(), isReply(), accept()),
 		allOf(fromGroup(g), toGroup(g), isForwarded(), accept()),
-		// a port of the host's that is published, as for anybody
-		allOf(fromGroup(g), isForwarded(), refuse()), // one that leads on, to whatever
+		// a published port of the host, open to containers as to anybody
+		allOf(fromGroup(g), isForwarded(), refuse()), // a redirection by another program
 	}
 	for _, p := range metadata {
 		forward = append(forward, refusedRules(allOf(fromGroup(g), toPrefix(p)))...)
 	}
 	forward = append(forward,
-		allOf(fromGroup(g), toGroup(g), ipv6(), accept()), // whom it comes to decides
+		allOf(fromGroup(g), toGroup(g), ipv6(), accept()), // the receiving container decides
 	)
 	forward = append(forward, four.admitRules(allOf(fromGroup(g), toGroup(g)))...)
 	forward = append(forward,
 		allOf(fromGroup(g), toGroup(g), refuse()),
 		allOf(fromGroup(g), toGroup(r.tunnel), ipv6(), accept()),
 	)
-	forward = append(forward, refusedRules(allOf(fromGroup(g), toPrefix(cluster)))...) // nobody has this address
+	forward = append(forward, refusedRules(allOf(fromGroup(g), toPrefix(cluster)))...) // no container has this address
 	forward = append(forward,
 		allOf(fromGroup(g), accept()),
-		allOf(fromGroup(r.tunnel), toGroup(g), fromPrefix(cluster), accept()), // whom it comes to decides
+		allOf(fromGroup(r.tunnel), toGroup(g), fromPrefix(cluster), accept()), // the receiving container decides
 		allOf(toGroup(g), isForwarded(), accept()),
 		allOf(toGroup(g), drop()),
 	)
@@ -357,7 +358,7 @@ func ofHost(r rules, maps []portMap, four fourSets) []chain {
 		{"arriving", nftables.ChainTypeNAT, nftables.ChainHookPrerouting, nftables.ChainPriorityNATDest, in},
 		{"leaving", nftables.ChainTypeNAT, nftables.ChainHookOutput, nftables.ChainPriorityNATDest, ports},
 		{"behind", nftables.ChainTypeNAT, nftables.ChainHookPostrouting, nftables.ChainPriorityNATSource, []rule{
-			// What comes by a published port comes from the host, also from a container: it is asked for as by anybody.
+			// Connections by a published port appear to come from the host, even from a container.
 			allOf(toGroup(g), fromPrefix(loopback), speakAs(netplan.Resolver)),
 			allOf(toGroup(g), isForwarded(), fromPrefix(Private), speakAs(netplan.Resolver)),
 			allOf(toGroup(g), isForwarded(), fromPrefix(cluster), speakAs(gateway6)),
@@ -366,7 +367,7 @@ func ofHost(r rules, maps []portMap, four fourSets) []chain {
 		}},
 		{"input", nftables.ChainTypeFilter, nftables.ChainHookInput, nftables.ChainPriorityFilter, []rule{
 			allOf(fromGroup(g), isKnownConn(), isReply(), accept()),
-			allOf(fromGroup(g), isForwarded(), accept()), // to the resolver; nothing else ends here
+			allOf(fromGroup(g), isForwarded(), accept()), // to the resolver; nothing else is accepted here
 			allOf(fromGroup(g), isNeighbourPacket(), accept()),
 			allOf(fromGroup(g), refuse()),
 		}},
@@ -374,10 +375,11 @@ func ofHost(r rules, maps []portMap, four fourSets) []chain {
 	}
 }
 
-// loopback is the host's own.
+// loopback is the host's loopback range.
 var loopback = netip.MustParsePrefix("127.0.0.0/8")
 
-// ofContainer are the rules inside: who may connect, and where to. Its root has no right to change them.
+// ofContainer returns the rules inside the container: who may connect, and where to. The container's root cannot change
+// them.
 func ofContainer(n *netplan.Network) []chain {
 	in := []rule{
 		allOf(metaIs(expr.MetaKeyIIFNAME, equalTo([]byte("lo\x00")...)), accept()),
@@ -388,24 +390,24 @@ func ofContainer(n *netplan.Network) []chain {
 	for _, p := range n.Allow {
 		in = append(in, allOf(fromPrefix(p), accept()))
 	}
-	in = append(in, refusedRules(fromPrefix(n.Cluster))...) // by IPv4 the host decides: see fourSets
+	in = append(in, refusedRules(fromPrefix(n.Cluster))...) // the host decides about IPv4: see fourSets
 	out := []rule{
 		allOf(metaIs(expr.MetaKeyOIFNAME, equalTo([]byte("lo\x00")...)), accept()),
 		allOf(isKnownConn(), accept()),
 		allOf(isNeighbourPacket(), accept()),
-		allOf(toPrefix(n.Cluster), accept()), // whom it comes to decides
+		allOf(toPrefix(n.Cluster), accept()), // the receiving container decides
 	}
 	if !n.Closed {
 		out = append(out, allOf(toPrefix(Private), accept()))
 	}
 	out = append(out, allOf(toPrefix(Entries), accept()), allOf(toPrefix(Entries6),
-		accept())) // whom it leads to decides
+		accept())) // the receiving container decides
 	if at := n.Nameserver(); at.IsValid() {
 		for _, p := range []byte{unix.IPPROTO_UDP, unix.IPPROTO_TCP} {
 			out = append(out, allOf(toPrefix(hostPrefix(at)), toPort(p, 53), accept()))
 		}
 	}
-	for _, p := range metadata { // the host refuses them, too; but its rules are everybody's
+	for _, p := range metadata { // the host refuses them too, but other programs can change its rules
 		out = append(out, refusedRules(toPrefix(p))...)
 	}
 	if n.Closed {

@@ -16,7 +16,7 @@ func (n *Net) Sweep() error {
 	return sweepPorts(n.rulesTable())
 }
 
-// sweepOthers removes ports that lead to containers of other workers that are gone: a worker that was removed does not.
+// sweepOthers sweeps the tables of the host's other workers: a removed worker no longer sweeps its own.
 func (n *Net) sweepOthers() error {
 	c, err := nftables.New()
 	if err != nil {
@@ -31,12 +31,12 @@ func (n *Net) sweepOthers() error {
 	return err
 }
 
-// sweepTries bounds how often a table is swept that others sweep, too. Each that fails has another to thank for what it
-// found gone.
+// sweepTries bounds how often a table is swept while others sweep it too. Each failed try means that another process
+// has removed something.
 const sweepTries = 10
 
-// sweepPorts removes ports from a table that lead to containers that are gone. Other workers of the host do so, too:
-// where one was faster the kernel refuses the whole of what was to be removed, and it is looked again at what is left.
+// sweepPorts removes ports that lead to containers that are gone from a table. Other workers of the host do so too: if
+// one was faster, the kernel refuses the whole transaction, and sweepPorts looks again at what is left.
 func sweepPorts(t *nftables.Table) (err error) {
 	for range sweepTries {
 		var c *nftables.Conn
@@ -88,7 +88,7 @@ func sweepOnce(c *nftables.Conn, t *nftables.Table) error {
 	return c.Flush()
 }
 
-// containerAddresses are those that lead to a container of the worker whose table has this name.
+// containerAddresses returns the addresses routed to containers of the worker whose table has this name.
 func containerAddresses(tree string) (map[netip.Addr]bool, error) {
 	ours := map[int]bool{}
 	ls, err := allLinks()

@@ -17,28 +17,28 @@ import (
 	"github.com/soukhq/souk/runtime/hostnet/netplan"
 )
 
-// lost is what did not get through the host.
+// lost is which packets did not get through the host.
 type lost struct {
 	v4, v6 bool
 	names  []string
 }
 
-// trial is two containers without a program, and a namespace that is outside to them, on this host.
+// trial is two containers without a program, and a namespace that represents the outside, on this host.
 type trial struct {
 	net     *Net
 	spaces  []netns.NsHandle
 	conns   []*net.UDPConn
 	outside *link
 	a, b    Addresses
-	out     netip.Addr // of the namespace outside
-	host    netip.Addr // of the host, as seen from there
-	port    uint16     // of the host, which leads to a
+	out     netip.Addr // address of the outside namespace
+	host    netip.Addr // the host's address as seen from outside
+	port    uint16     // of the host, published to container a
 }
 
-// trialPort is where the namespaces listen.
+// trialPort is the port on which the namespaces listen.
 const trialPort = 9
 
-// tryForward sends packets through the host as containers do, and leaves nothing behind.
+// tryForward sends packets through the host like containers do, and removes everything it made.
 func tryForward() (l lost, err error) {
 	var id [6]byte
 	_, _ = rand.Read(id[:]) // never fails
@@ -73,7 +73,7 @@ func tryForward() (l lost, err error) {
 	return l, nil
 }
 
-// openNamespaces makes the namespaces, connects them, and has each answer.
+// openNamespaces makes the namespaces, connects them, and starts a server in each.
 func (t *trial) openNamespaces() error {
 	for range 3 {
 		ns, err := newNamespace()
@@ -102,8 +102,8 @@ func (t *trial) openNamespaces() error {
 	if t.b, err = t.net.attachTo(t.spaces[1], "b", &p); err != nil {
 		return err
 	}
-	t.host = netip.AddrFrom4([4]byte{192, 0, 2, 1}) // of nobody (RFC 5737)
-	// By its name no rule for containers is for the third.
+	t.host = netip.AddrFrom4([4]byte{192, 0, 2, 1}) // unused anywhere (RFC 5737)
+	// The outside's device has another name prefix, so no rule for containers applies to it.
 	t.outside = &link{name: "so" + t.net.deviceName("outside")[len(devices):], of: t.net.tree,
 		group: groupOf("outside" + t.net.tree), inside: t.spaces[2]}
 	if err := t.outside.makePair(); err != nil {
@@ -118,7 +118,7 @@ func (t *trial) openNamespaces() error {
 	return t.outside.bringUp(Addresses{V4: t.out, V6: p.Address.Next()})
 }
 
-// removeNamespaces removes what open has made.
+// removeNamespaces removes what openNamespaces has made.
 func (t *trial) removeNamespaces() error {
 	err := errors.Join(t.net.Detach("a"), t.net.Detach("b"))
 	if l := t.outside; l != nil {
@@ -138,7 +138,7 @@ func (t *trial) removeNamespaces() error {
 	return errors.Join(err, t.net.Remove())
 }
 
-// newNamespace makes a network namespace that nothing is in.
+// newNamespace makes an empty network namespace.
 func newNamespace() (ns netns.NsHandle, err error) {
 	done := make(chan struct{})
 	osthread.Go(func() {
@@ -151,7 +151,7 @@ func newNamespace() (ns netns.NsHandle, err error) {
 	return ns, err
 }
 
-// startEcho has the namespace that it is called in send back what comes, until the trial is over.
+// startEcho starts a UDP echo server in the current namespace, until the trial is over.
 func startEcho(t *trial) func() error {
 	return func() error {
 		c, err := net.ListenUDP("udp", &net.UDPAddr{Port: trialPort})
@@ -166,20 +166,20 @@ func startEcho(t *trial) func() error {
 				if err != nil {
 					return
 				}
-				_, _ = c.WriteToUDPAddrPort(b[:n], from) // it is asked again
+				_, _ = c.WriteToUDPAddrPort(b[:n], from) // the client retries
 			}
 		}()
 		return nil
 	}
 }
 
-// A packet may get lost for other reasons, so some are sent.
+// Packets may get lost for other reasons, so several are sent.
 const (
 	trialPackets = 5
 	trialPause   = 100 * time.Millisecond
 )
 
-// isAnswered reports whether an address answers what is sent from a namespace.
+// isAnswered reports whether an address answers packets from a namespace.
 func isAnswered(ns netns.NsHandle, to netip.AddrPort) bool {
 	var c *net.UDPConn
 	err := doInNamespace(ns, func() (err error) {
@@ -193,7 +193,7 @@ func isAnswered(ns netns.NsHandle, to netip.AddrPort) bool {
 	var b [8]byte
 	for range trialPackets {
 		if _, err := c.Write([]byte("souk")); err != nil {
-			continue // of the packet before
+			continue // an ICMP error for the previous packet
 		}
 		if err := c.SetReadDeadline(time.Now().Add(trialPause)); err != nil {
 			return false
@@ -205,7 +205,7 @@ func isAnswered(ns netns.NsHandle, to netip.AddrPort) bool {
 	return false
 }
 
-// freePort is a UDP port of the host that nobody listens on.
+// freePort returns a free UDP port of the host.
 func freePort() (uint16, error) {
 	c, err := net.ListenUDP("udp", nil)
 	if err != nil {

@@ -21,68 +21,68 @@ import (
 	"github.com/soukhq/souk/runtime/hostnet/netplan"
 )
 
-// TunnelPort is the UDP port of tunnels, on each host.
+// TunnelPort is the UDP port of tunnels on each host.
 const TunnelPort = 4283
 
-// Bounds of what is entered for others, whatever they say of themselves.
+// Limits of what is entered for other hosts, regardless of their records.
 const (
 	maxPeers  = 4096
-	maxRemote = 65536 // machines of all of them
+	maxRemote = 65536 // machines of all peers
 )
 
 // Peer is another host with a tunnel.
 type Peer struct {
-	ID       string       // of its worker
-	At       netip.Addr   // where its tunnel is, on the network between the hosts
-	Key      wgtypes.Key  // public; zero where the way has none
-	Machines []netip.Addr // that are there
+	ID       string       // the worker's id
+	At       netip.Addr   // address of its tunnel on the network between the hosts
+	Key      wgtypes.Key  // public; zero for a way without keys
+	Machines []netip.Addr // the machines on that host
 
-	// Partial says that its worker may not have told all yet, or nothing at all: what was entered for it before stays.
+	// Partial means that the peer's list may be incomplete or empty: machines entered for it earlier stay.
 	Partial bool
 }
 
-// TunnelOptions say what a tunnel is. Way, ID, At, Name and Network are needed.
+// TunnelOptions configure a tunnel. Way, ID, At, Name and Network are required.
 type TunnelOptions struct {
 	Way     netplan.Way
-	ID      string     // of the own worker
-	At      netip.Addr // of this host, as the others reach it
-	Name    string     // what tells it from the tunnels of other souks on the host
+	ID      string     // this worker's id
+	At      netip.Addr // this host's address, as the others reach it
+	Name    string     // distinguishes the tunnel from those of other souks on the host
 	Network netplan.Network
-	Helper  []string // becomes WireGuard in user space when its NAME and MTU are appended; package wgspace
-	Log     string   // a file for what that has to say
-	Build   string   // of this program: a helper of another is replaced
+	Helper  []string // command for WireGuard in user space; NAME and MTU are appended; see package wgspace
+	Log     string   // file for the helper's output
+	Build   string   // this program's build; a helper of another build is replaced
 }
 
-// Tunnel leads to the containers of other hosts. What it consists of, a device with routes and a table of rules, is the
-// kernel's and goes on when this process ends; the next one finds it.
+// Tunnel leads to the containers of other hosts. It consists of a device with routes and a table of rules, which stay
+// in the kernel when this process ends; the next process finds them.
 type Tunnel struct {
 	o       TunnelOptions
-	name    string // of the device, and of the table
+	name    string // of the device and of the table
 	carrier carrier
 
 	mu      sync.Mutex
-	link    netlink.Link              // nil: it is to be looked for, or made
-	have    map[netip.Addr]netip.Addr // gateways by machine, as the kernel has them; nil: to be read
-	applied []Peer                    // nil: to be entered anew
-	owners  map[wgtypes.Key]string    // ids of the peers that have these keys, and of the own worker
-	let     []netip.Addr              // whom the rules let in; nil: they are to be laid
+	link    netlink.Link              // nil: it must be found or made
+	have    map[netip.Addr]netip.Addr // gateways by machine, as in the kernel; nil: they must be read
+	applied []Peer                    // nil: the peers must be entered again
+	owners  map[wgtypes.Key]string    // ids of the peers, and of this worker, by key
+	let     []netip.Addr              // addresses that the rules let in; nil: the rules must be laid
 }
 
 // carrier is how a tunnel's packets cross the network between the hosts.
 type carrier interface {
-	// open finds the device, or makes it, up and with its own settings.
+	// openDevice finds or makes the device, up and with its own settings.
 	openDevice() (netlink.Link, error)
-	// peers tells whom the device knows, by gateway. have is which machines are behind which gateway.
+	// knownPeers returns the device's peers, by gateway. have maps machines to gateways.
 	knownPeers(l netlink.Link, have map[netip.Addr]netip.Addr) (map[netip.Addr]Peer, error)
-	// enter has the device know these peers, and no others.
+	// setPeers makes these the device's only peers.
 	setPeers(l netlink.Link, peers []Peer) error
-	// public is the key that others must know; zero: there is none.
+	// publicKey returns the key that other hosts need; zero: none.
 	publicKey() wgtypes.Key
-	// how tells what it is.
+	// describeCarrier returns a description for people.
 	describeCarrier() string
 }
 
-// OpenTunnel looks for the tunnel that an earlier process has made. It is made with the first Apply.
+// OpenTunnel returns the tunnel that an earlier process may have made. The first Apply makes it if needed.
 func OpenTunnel(o TunnelOptions) (*Tunnel, error) {
 	t := &Tunnel{o: o, name: tunnelName(o.Name)}
 	if !o.At.IsGlobalUnicast() {
@@ -110,17 +110,17 @@ func tunnelName(of string) string {
 	return "souk-" + strings.ToLower(base32.HexEncoding.WithPadding(base32.NoPadding).EncodeToString(sum[:6]))
 }
 
-// Public returns the key that the others must know; zero: there is none.
+// Public returns the key that other hosts need; zero: none.
 func (t *Tunnel) Public() wgtypes.Key { return t.carrier.publicKey() }
 
-// How tells what carries the packets, once Apply has made it.
+// How describes what carries the packets, once Apply has made it.
 func (t *Tunnel) How() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.carrier.describeCarrier()
 }
 
-// gatewayOf is what stands for a host in routes: nobody has it as an address.
+// gatewayOf returns the gateway address that represents a host in routes; no host has it.
 func gatewayOf(id string) netip.Addr {
 	sum := sha256.Sum256([]byte("souk gateway\x00" + id))
 	a := [16]byte{0: 0xfe, 1: 0x80}
@@ -128,11 +128,11 @@ func gatewayOf(id string) netip.Addr {
 	return netip.AddrFrom16(a)
 }
 
-// tunnelMetric is larger than that of a container's own link: what is here is never sought elsewhere.
+// tunnelMetric is larger than the metric of a container's own link, so that local machines are never sought elsewhere.
 const tunnelMetric = 4096
 
-// Apply has the tunnel lead to the machines of these peers, and to nothing else. It is for one caller at a time to
-// repeat: with anew, all that was entered before is looked at, as others may have changed it.
+// Apply makes the tunnel lead to the machines of these peers only. Call it repeatedly, not concurrently. With anew it
+// checks everything entered before, since other programs may have changed it.
 func (t *Tunnel) Apply(peers []Peer, anew bool) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -152,11 +152,11 @@ func (t *Tunnel) Apply(peers []Peer, anew bool) error {
 	return err
 }
 
-// Watch calls removed when somebody has removed some of the tunnel's rules, or it may have missed that, until ctx ends:
-// Apply is to look at all then.
+// Watch calls removed when another program has removed some of the tunnel's rules, or may have done so unnoticed, until
+// ctx ends: call Apply with anew then.
 func (t *Tunnel) Watch(ctx context.Context, removed func()) { Watch(ctx, t.name, removed) }
 
-// forgetState has all be looked at again.
+// forgetState makes the next Apply check everything.
 func (t *Tunnel) forgetState() { t.link, t.have, t.applied, t.let = nil, nil, nil, nil }
 
 func (t *Tunnel) applyPeers(peers []Peer) (err error) {
@@ -195,8 +195,7 @@ func samePeer(a, b Peer) bool {
 		slices.Equal(a.Machines, b.Machines)
 }
 
-// addRemembered adds, for those of which not all is known, what the kernel has from before and nobody has told
-// otherwise.
+// addRemembered completes Partial peers with what the kernel has for them, unless another peer has it now.
 func (t *Tunnel) addRemembered(peers []Peer) ([]Peer, error) {
 	before, err := t.carrier.knownPeers(t.link, t.have)
 	if err != nil {
@@ -225,9 +224,8 @@ func (t *Tunnel) addRemembered(peers []Peer) ([]Peer, error) {
 	return out, nil
 }
 
-// enterablePeers leaves out what cannot be entered: peers that have no address, the second of two with one key, a
-// machine that another peer has, what is beyond the bounds. Whoever has a key already keeps it from those who say that
-// it is theirs.
+// enterablePeers leaves out what cannot be entered: peers without a usable address, a second peer with the same key,
+// machines that another peer has, and what exceeds the limits. A peer keeps its key if others claim it later.
 func (t *Tunnel) enterablePeers(peers []Peer) (out []Peer) {
 	owners := map[wgtypes.Key]string{t.Public(): t.o.ID}
 	for _, p := range peers {
@@ -261,13 +259,13 @@ func (t *Tunnel) enterablePeers(peers []Peer) (out []Peer) {
 	return out
 }
 
-// leadsTo reports whether the end of a tunnel can be at an address: a host's, and not this one's. A vxlan device sends
-// by IPv4 or by IPv6, and never by both.
+// leadsTo reports whether a tunnel can end at an address: one of another host. A vxlan device sends by IPv4 or by IPv6,
+// never by both.
 func (t *Tunnel) leadsTo(a netip.Addr) bool {
 	return a.IsGlobalUnicast() && a != t.o.At && (t.o.Way != netplan.VXLAN || a.Is4() == t.o.At.Is4())
 }
 
-// readRoutes reads which machines are behind which gateway.
+// readRoutes returns the gateway of each machine from the kernel's routes.
 func (t *Tunnel) readRoutes() (map[netip.Addr]netip.Addr, error) {
 	rs, err := listRoutes(netlink.FAMILY_V6, &netlink.Route{LinkIndex: t.link.Attrs().Index},
 		netlink.RT_FILTER_OIF)
@@ -288,7 +286,7 @@ func (t *Tunnel) readRoutes() (map[netip.Addr]netip.Addr, error) {
 	return have, nil
 }
 
-// setRoutes has the routes be those to the machines of the peers.
+// setRoutes makes the routes lead to the machines of the peers, and removes others.
 func (t *Tunnel) setRoutes(peers []Peer) error {
 	want := map[netip.Addr]netip.Addr{}
 	for _, p := range peers {
@@ -322,8 +320,8 @@ func (t *Tunnel) routeTo(a, gateway netip.Addr) *netlink.Route {
 		Priority: tunnelMetric, Flags: int(netlink.FLAG_ONLINK)}
 }
 
-// applySettings are those of the device that are the same whatever carries the packets. It has no address: nothing of
-// the host's own speaks through it, nor is spoken to.
+// applySettings applies the device settings that are common to all carriers. The device gets no address: the host
+// itself neither sends nor receives through it.
 func (t *Tunnel) applySettings(l netlink.Link) error {
 	for _, s := range []string{"accept_ra=0", "addr_gen_mode=1", "forwarding=1"} {
 		name, to, _ := strings.Cut(s, "=")
@@ -348,10 +346,10 @@ func (t *Tunnel) applySettings(l netlink.Link) error {
 	return netlink.LinkSetUp(l)
 }
 
-// overhead is what a tunnel adds to a packet, with either way, over IPv6.
+// overhead is the bytes that a tunnel adds to a packet, with either way, over IPv6.
 const overhead = 80
 
-// tunnelMTU is how large packets may be in the tunnel.
+// tunnelMTU returns the MTU of the tunnel.
 func (t *Tunnel) tunnelMTU() (int, error) {
 	mtu, err := wayOut()
 	if err != nil {
@@ -364,7 +362,7 @@ func (t *Tunnel) tunnelMTU() (int, error) {
 	for _, l := range links {
 		addrs, err := addressesOf(l)
 		if err != nil {
-			continue // it has gone meanwhile
+			continue // the link is gone meanwhile
 		}
 		for _, a := range addrs {
 			if a.IP.Equal(t.o.At.AsSlice()) {
@@ -372,10 +370,10 @@ func (t *Tunnel) tunnelMTU() (int, error) {
 			}
 		}
 	}
-	return max(mtu-overhead, 1280), nil // less is no IPv6
+	return max(mtu-overhead, 1280), nil // the minimum of IPv6
 }
 
-// Remove ends the tunnel, with all that is of it. nil when there is none.
+// Remove removes the tunnel completely; nil if there is none.
 func (t *Tunnel) Remove() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -383,12 +381,12 @@ func (t *Tunnel) Remove() error {
 	return RemoveTunnel(t.o.Name)
 }
 
-// RemoveTunnel ends the tunnel of that name, whichever process has made it. nil when there is none.
+// RemoveTunnel removes the tunnel with a name, whichever process made it; nil if there is none.
 func RemoveTunnel(of string) error {
 	name := tunnelName(of)
 	l, err := netlink.LinkByName(name)
 	if err == nil {
-		err = netlink.LinkDel(l) // with its routes; a helper ends with it
+		err = netlink.LinkDel(l) // removes its routes, and ends a helper
 	}
 	if err != nil && !errors.As(err, new(netlink.LinkNotFoundError)) && !errors.Is(err, unix.ENODEV) {
 		return err

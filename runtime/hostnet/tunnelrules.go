@@ -12,13 +12,13 @@ import (
 	"github.com/soukhq/souk/runtime/hostnet/netplan"
 )
 
-// Names of the sets of addresses, on the network between the hosts, from which packets are let in.
+// Names of the sets of host addresses from which tunnel packets are accepted.
 const (
 	peers4 = "peers4"
 	peers6 = "peers6"
 )
 
-// layGuardRules lays the tunnel's rules, where they are not those that are there. They stand before the first packet.
+// layGuardRules lays the tunnel's rules unless they are in place. They are laid before the device is made.
 func (t *Tunnel) layGuardRules(peers []Peer) error {
 	let := []netip.Addr{}
 	for _, p := range peers {
@@ -36,7 +36,7 @@ func (t *Tunnel) layGuardRules(peers []Peer) error {
 	return nil
 }
 
-// layRules lays them unless they stand.
+// layRules lays the rules unless the kernel has them already.
 func (t *Tunnel) layRules(let []netip.Addr) error {
 	c, err := nftables.New()
 	if err != nil {
@@ -45,7 +45,7 @@ func (t *Tunnel) layRules(let []netip.Addr) error {
 	table := &nftables.Table{Name: t.name, Family: nftables.TableFamilyINet}
 	chains := ofTunnel(t.name, tunnelGroup(&t.o.Network), groupNumber(&t.o.Network), t.o.Network.Cluster)
 	var sets []*nftables.Set
-	if t.o.Way == netplan.VXLAN { // who sends it proves nothing
+	if t.o.Way == netplan.VXLAN { // a VXLAN packet does not authenticate its sender
 		sets = []*nftables.Set{{Table: table, Name: peers4, KeyType: nftables.TypeIPAddr},
 			{Table: table, Name: peers6, KeyType: nftables.TypeIP6Addr}}
 		chains = append(chains, ofCarrier([2]*nftables.Set(sets)))
@@ -70,14 +70,14 @@ func (t *Tunnel) layRules(let []netip.Addr) error {
 			return err
 		}
 	}
-	if len(sets) > 0 { // by the numbers that they have now
+	if len(sets) > 0 { // again, because AddSet has assigned the sets' ids
 		chains[len(chains)-1] = ofCarrier([2]*nftables.Set(sets))
 	}
 	layChains(c, table, chains)
 	return c.Flush()
 }
 
-// hasElements reports whether a set has these elements, and no others.
+// hasElements reports whether a set has exactly these elements.
 func hasElements(c *nftables.Conn, s *nftables.Set, want []nftables.SetElement) (bool, error) {
 	has, err := readElements(c, s)
 	if err != nil || len(has) != len(want) {
@@ -91,7 +91,7 @@ func hasElements(c *nftables.Conn, s *nftables.Set, want []nftables.SetElement) 
 	return true, nil
 }
 
-// elementsOf are the addresses of one kind.
+// elementsOf returns the elements for the addresses of one family.
 func elementsOf(all []netip.Addr, v4 bool) (es []nftables.SetElement) {
 	for _, a := range all {
 		if a.Is4() == v4 {
@@ -101,7 +101,7 @@ func elementsOf(all []netip.Addr, v4 bool) (es []nftables.SetElement) {
 	return es
 }
 
-// isInSet asks whether the source of a packet is one of a set.
+// isInSet matches packets whose source is in a set.
 func isInSet(s *nftables.Set) rule {
 	head, offset, size := ipv4(), uint32(12), uint32(4)
 	if s.Name == peers6 {
@@ -113,14 +113,14 @@ func isInSet(s *nftables.Set) rule {
 	})
 }
 
-// backElsewhere asks whether the best way back to who claims to have sent a packet is by another device.
+// backElsewhere matches packets whose source is routed through another device.
 func backElsewhere(device string) rule {
 	name := make([]byte, unix.IFNAMSIZ)
 	copy(name, device)
 	return allOf(rule{&expr.Fib{Register: 1, FlagSADDR: true, ResultOIFNAME: true}}, notEqualTo(name...))
 }
 
-// ofCarrier has packets of the tunnel, as they are between the hosts, come from those alone that are known.
+// ofCarrier accepts the tunnel's outer packets only from known hosts.
 func ofCarrier(sets [2]*nftables.Set) chain {
 	port := toPort(unix.IPPROTO_UDP, TunnelPort)
 	return chain{"outer", nftables.ChainTypeFilter, nftables.ChainHookInput, nftables.ChainPriorityFilter, []rule{
@@ -130,15 +130,15 @@ func ofCarrier(sets [2]*nftables.Set) chain {
 	}}
 }
 
-// ofTunnel are the rules about what is in the tunnel: containers of this souk have it to themselves, nothing leads from
-// it to the host nor to anywhere else, and the source of what comes is one that the way back leads to.
+// ofTunnel returns the rules for packets inside the tunnel: only containers of this souk may use it, nothing passes
+// from it to the host or to anywhere else, and the route back to a packet's source must lead through the tunnel.
 func ofTunnel(name string, t, g uint32, cluster netip.Prefix) []chain {
 	return []chain{
 		{"forged", nftables.ChainTypeFilter, nftables.ChainHookPrerouting, nftables.ChainPriorityRaw, []rule{
 			allOf(fromGroup(t), ipv4(), drop()),
 			allOf(fromGroup(t), notFromNet(cluster), drop()),
 			allOf(fromGroup(t), isForged(), drop()),
-			allOf(fromGroup(t), backElsewhere(name), drop()), // it is of a container here, whoever says otherwise
+			allOf(fromGroup(t), backElsewhere(name), drop()), // the source is a container on this host: forged
 		}},
 		{"input", nftables.ChainTypeFilter, nftables.ChainHookInput, nftables.ChainPriorityFilter, []rule{
 			allOf(fromGroup(t), drop()),
@@ -150,7 +150,7 @@ func ofTunnel(name string, t, g uint32, cluster netip.Prefix) []chain {
 			allOf(toGroup(t), notFromNet(cluster), drop()),
 		}},
 		{"output", nftables.ChainTypeFilter, nftables.ChainHookOutput, nftables.ChainPriorityFilter, []rule{
-			allOf(toGroup(t), refuse()), // of the host itself nobody would take it
+			allOf(toGroup(t), refuse()), // the host itself has no address in the tunnel
 		}},
 	}
 }

@@ -14,13 +14,14 @@ import (
 	"golang.zx2c4.com/wireguard/wgctrl/wgtypes"
 )
 
-// vxlan carries packets in clear (RFC 7348). Nothing is learned from what comes: who is where is entered.
+// vxlan carries packets unencrypted (RFC 7348). The device does not learn addresses from packets: all of them are
+// entered.
 type vxlan struct{ t *Tunnel }
 
 func (v vxlan) describeCarrier() string { return "vxlan, not encrypted" }
 func (v vxlan) publicKey() wgtypes.Key  { return wgtypes.Key{} }
 
-// macOf is what a peer's end of the tunnel is called there.
+// macOf returns the hardware address of a peer's end of the tunnel.
 func macOf(gateway netip.Addr) net.HardwareAddr {
 	a := gateway.As16()
 	return append(net.HardwareAddr{0x02}, a[8:13]...)
@@ -41,7 +42,7 @@ func (v vxlan) openDevice() (netlink.Link, error) {
 	l, err := netlink.LinkByName(v.t.name)
 	if is, ok := l.(*netlink.Vxlan); err == nil && (!ok || is.VxlanId != want.VxlanId || is.Port != want.Port ||
 		is.Learning || !is.SrcAddr.Equal(want.SrcAddr) || !bytes.Equal(is.HardwareAddr, attrs.HardwareAddr)) {
-		if err = RemoveTunnel(v.t.o.Name); err != nil { // it is of another setting
+		if err = RemoveTunnel(v.t.o.Name); err != nil { // the device has other settings
 			return nil, err
 		}
 		err = netlink.LinkNotFoundError{}
@@ -60,7 +61,8 @@ func (v vxlan) openDevice() (netlink.Link, error) {
 	return l, v.t.applySettings(l)
 }
 
-// readEntries are what the kernel knows of peers: their ends by gateway, and where each end is.
+// readEntries reads the kernel's entries for peers: the hardware address of each gateway, and the host of each hardware
+// address.
 func (v vxlan) readEntries(l netlink.Link) (ends map[netip.Addr]string, at map[string]netip.Addr, err error) {
 	ends, at = map[netip.Addr]string{}, map[string]netip.Addr{}
 	for _, family := range []int{unix.AF_INET6, unix.AF_BRIDGE} {
@@ -120,7 +122,7 @@ func (v vxlan) setPeers(l netlink.Link, peers []Peer) error {
 	var errs []error
 	for g, mac := range ends {
 		if !want[g] {
-			hw, _ := net.ParseMAC(mac) // as the kernel has written it
+			hw, _ := net.ParseMAC(mac) // the kernel's format is valid
 			errs = append(errs, ignoreGone(netlink.NeighDel(neighbourEntry(i, g, hw))))
 		}
 	}
@@ -133,7 +135,7 @@ func (v vxlan) setPeers(l netlink.Link, peers []Peer) error {
 	return errors.Join(errs...)
 }
 
-// ignoreGone is nil for what was to be removed and is not there.
+// ignoreGone returns nil if err says that an entry to delete does not exist.
 func ignoreGone(err error) error {
 	if errors.Is(err, unix.ENOENT) {
 		return nil
@@ -141,7 +143,7 @@ func ignoreGone(err error) error {
 	return err
 }
 
-// forwardingEntry says to which host packets for an end go.
+// forwardingEntry returns the entry that sends packets for a hardware address to a host.
 func forwardingEntry(link int, mac net.HardwareAddr, at netip.Addr) *netlink.Neigh {
 	return &netlink.Neigh{LinkIndex: link, Family: unix.AF_BRIDGE, State: netlink.NUD_PERMANENT,
 		Flags: netlink.NTF_SELF, IP: at.AsSlice(), HardwareAddr: mac}

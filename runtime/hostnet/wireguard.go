@@ -24,13 +24,13 @@ import (
 	"github.com/soukhq/souk/runtime/hostnet/wgspace"
 )
 
-// wireguard carries packets encrypted, and takes none but those of a peer that come from a machine which is there. The
-// kernel does it, or a helper in user space. The private key is in the device alone, and never on a disk: a host that
-// has started anew has another.
+// wireguard carries packets encrypted, and accepts from a peer only packets whose source is a machine on that peer. The
+// kernel or a helper in user space implements it. The private key is only in the device, never on a disk: after a
+// reboot a host has a new key.
 type wireguard struct {
 	t      *Tunnel
 	key    wgtypes.Key // private
-	helper bool        // it is in user space
+	helper bool        // implemented in user space
 }
 
 func (w *wireguard) publicKey() wgtypes.Key { return w.key.PublicKey() }
@@ -42,7 +42,7 @@ func (w *wireguard) describeCarrier() string {
 	return "wireguard, the kernel's"
 }
 
-// loadKey takes the key of the device that is there, or makes one.
+// loadKey takes the key of the existing device, or makes a new key.
 func (w *wireguard) loadKey() error {
 	d, err := w.readDevice()
 	if err == nil && d.PrivateKey != (wgtypes.Key{}) {
@@ -55,7 +55,7 @@ func (w *wireguard) loadKey() error {
 	return nil
 }
 
-// withControl does something with the devices of the host.
+// withControl calls f with a client that configures WireGuard devices.
 func withControl(f func(*wgctrl.Client) error) error {
 	c, err := wgctrl.New()
 	if err != nil {
@@ -75,7 +75,7 @@ func (w *wireguard) readDevice() (d *wgtypes.Device, err error) {
 func (w *wireguard) openDevice() (netlink.Link, error) {
 	l, err := w.findDevice()
 	if err != nil {
-		if err := RemoveTunnel(w.t.o.Name); err != nil { // what answers nobody
+		if err := RemoveTunnel(w.t.o.Name); err != nil { // missing, broken, or of another build
 			return nil, err
 		}
 		if l, err = w.makeDevice(); err != nil {
@@ -90,7 +90,7 @@ func (w *wireguard) openDevice() (netlink.Link, error) {
 	return l, w.t.applySettings(l)
 }
 
-// setUp gives the device its key and its port. What it has already is not given again: it would listen anew.
+// setUp gives the device its key and its port, unless it has them: setting them again would reopen its socket.
 func (w *wireguard) setUp(c *wgctrl.Client) error {
 	d, err := c.Device(w.t.name)
 	if err != nil || d.PrivateKey == w.key && d.ListenPort == TunnelPort {
@@ -100,7 +100,7 @@ func (w *wireguard) setUp(c *wgctrl.Client) error {
 	return c.ConfigureDevice(w.t.name, wgtypes.Config{PrivateKey: &w.key, ListenPort: &port})
 }
 
-// findDevice finds a device that works, and is of this build where that matters.
+// findDevice finds a working device. A user-space device must be of this build.
 func (w *wireguard) findDevice() (netlink.Link, error) {
 	l, err := netlink.LinkByName(w.t.name)
 	if err != nil {
@@ -115,7 +115,7 @@ func (w *wireguard) findDevice() (netlink.Link, error) {
 	return l, nil
 }
 
-// makeDevice makes the device, by the kernel where it can.
+// makeDevice makes the device, in the kernel if it has WireGuard.
 func (w *wireguard) makeDevice() (netlink.Link, error) {
 	mtu, err := w.t.tunnelMTU()
 	if err != nil {
@@ -127,7 +127,7 @@ func (w *wireguard) makeDevice() (netlink.Link, error) {
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name, attrs.MTU, attrs.Group = w.t.name, mtu, tunnelGroup(&w.t.o.Network)
 	err = netlink.LinkAdd(&netlink.Wireguard{LinkAttrs: attrs})
-	if errors.Is(err, unix.EOPNOTSUPP) { // the kernel has none
+	if errors.Is(err, unix.EOPNOTSUPP) { // the kernel has no WireGuard
 		err = w.startHelper(mtu)
 	}
 	if err != nil {
@@ -136,7 +136,7 @@ func (w *wireguard) makeDevice() (netlink.Link, error) {
 	return netlink.LinkByName(w.t.name)
 }
 
-// portFree refuses a port that somebody else listens on: the device would be there and hear nothing.
+// portFree fails if another program listens on the port: the device would be made but receive nothing.
 func portFree() error {
 	c, err := net.ListenUDP("udp", &net.UDPAddr{Port: TunnelPort})
 	if errors.Is(err, syscall.EADDRINUSE) {
@@ -150,11 +150,11 @@ func portFree() error {
 	return c.Close()
 }
 
-// helperPatience bounds how long a helper may take until its device is there.
+// helperPatience bounds the time until a helper's device exists.
 const helperPatience = 15 * time.Second
 
-// startHelper starts WireGuard in user space, in a session of its own and with nothing of souk's environment, and waits
-// until its device is there.
+// startHelper starts WireGuard in user space, in a new session and without souk's environment, and waits until its
+// device exists.
 func (w *wireguard) startHelper(mtu int) error {
 	if len(w.t.o.Helper) == 0 {
 		return fault.New(fault.Precondition, CodeNetworkBetween, "the kernel of this host has no WireGuard")
@@ -173,14 +173,14 @@ func (w *wireguard) startHelper(mtu int) error {
 	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Dir, cmd.Env = "/", []string{"GORACE=" + os.Getenv("GORACE")}
 	cmd.Stdout, cmd.Stderr = log, log
-	cmd.ExtraFiles = []*os.File{said} // wgspace.Ready
+	cmd.ExtraFiles = []*os.File{said} // descriptor wgspace.Ready
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	err = cmd.Start()
 	_ = said.Close()
 	if err != nil {
 		return err
 	}
-	go func() { _ = cmd.Wait() }() // it outlives this process, or its device is missed
+	go func() { _ = cmd.Wait() }() // reaps the helper if it ends first; a later Apply finds its device missing
 	if err := ready.SetReadDeadline(time.Now().Add(helperPatience)); err != nil {
 		return err
 	}
@@ -253,7 +253,8 @@ func (w *wireguard) setPeers(_ netlink.Link, peers []Peer) error {
 	return withControl(func(x *wgctrl.Client) error { return x.ConfigureDevice(w.t.name, c) })
 }
 
-// peerChange returns what is to be set of a peer, if anything. What is only added takes nothing away meanwhile.
+// peerChange returns the change to a peer's configuration, if one is due. If machines are only added, the existing ones
+// stay reachable meanwhile.
 func peerChange(p Peer, was wgtypes.Peer, known bool) (c wgtypes.PeerConfig, due bool) {
 	c = wgtypes.PeerConfig{PublicKey: p.Key}
 	if addrOf(was.Endpoint) != p.At {

@@ -23,13 +23,14 @@ import (
 
 const (
 	maxArchived = 100_000 // files in an archive of images
-	maxLinks    = 8       // of one name to another in it
+	maxLinks    = 8       // links from one name to another, in sequence
 )
 
-// archive is what came of an archive or a layout: its files, copied and hashed. None of its names is a path here.
+// archive is the content of an archive or a layout: its files, copied and hashed. Names in it are never used as paths
+// on this host.
 type archive struct {
 	files map[string]*archived
-	links map[string]string // docker save had one layer as a link to another
+	links map[string]string // docker save writes a repeated layer as a link
 	what  string
 }
 
@@ -55,7 +56,7 @@ func (a *archive) resolveLink(name string) string {
 
 func (a *archive) hasFile(name string) bool { return a.files[a.resolveLink(name)] != nil }
 
-// readDocument returns a small file.
+// readDocument returns the content of a small file.
 func (a *archive) readDocument(name string) ([]byte, error) {
 	f := a.files[a.resolveLink(name)]
 	if f == nil {
@@ -76,7 +77,7 @@ func (a *archive) readDocument(name string) ([]byte, error) {
 	return raw, nil
 }
 
-// copyFile copies one file.
+// copyFile copies one file into dir and hashes it.
 func (a *archive) copyFile(ctx context.Context, dir, name string, r io.Reader) error {
 	if len(a.files) == maxArchived {
 		return fault.New(fault.Invalid, fault.CodeImageFile,
@@ -106,10 +107,10 @@ func (a *archive) brokenError(err error) error {
 		"%s breaks off or is damaged; save the image again, or copy the file again", a.what)
 }
 
-// diskWriter tells what the disk would not do from what the reader would not, and stops when its caller gives up.
+// diskWriter distinguishes errors of the disk from those of the reader, and stops when its ctx ends.
 type diskWriter struct {
 	w    io.Writer
-	ctx  context.Context //nolint:containedctx // of this one copy
+	ctx  context.Context //nolint:containedctx // for this copy only
 	what string
 }
 
@@ -138,7 +139,7 @@ func readArchive(ctx context.Context, dir string, r io.Reader, what string) (*ar
 		if errors.Is(err, io.EOF) {
 			return a, nil
 		}
-		short := errors.Is(err, io.ErrUnexpectedEOF) && packed == layer.Plain // than the head of one file
+		short := errors.Is(err, io.ErrUnexpectedEOF) && packed == layer.Plain // shorter than one tar header
 		if first && (short || errors.Is(err, tar.ErrHeader)) {
 			return nil, fault.New(fault.Invalid, fault.CodeImageFile,
 				"%s is no archive of images: it is no tar, also not a compressed one; load what docker save wrote, or "+
@@ -165,7 +166,7 @@ func readArchive(ctx context.Context, dir string, r io.Reader, what string) (*ar
 	}
 }
 
-// copyLayout copies an OCI layout's directory. Nothing outside of it is read.
+// copyLayout copies the directory of an OCI layout. It reads nothing outside of it.
 func copyLayout(ctx context.Context, dir, from string) (*archive, error) {
 	a := &archive{files: map[string]*archived{}, what: from}
 	root, err := os.OpenRoot(from)
@@ -180,7 +181,7 @@ func copyLayout(ctx context.Context, dir, from string) (*archive, error) {
 			"%s is a directory without blobs/sha256, so it is no OCI layout; name one, or an image's file", from)
 	}
 	for _, e := range list {
-		if e.Type().IsRegular() { // nothing is said to a fifo
+		if e.Type().IsRegular() { // opening a fifo would block
 			names = append(names, "blobs/sha256/"+e.Name())
 		}
 	}

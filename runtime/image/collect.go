@@ -23,18 +23,18 @@ import (
 const (
 	blobsDir   = "blobs/sha256"
 	partialDir = "partial"
-	// writing is for how long a small file that has no lock may be under way.
+	// writing is how old an unlocked small file must be to count as abandoned.
 	writing = time.Hour
 )
 
-// Collect removes what no image needs, and then images that nobody has pinned, the least recently used first, until no
-// more than a budget of bytes is left. It returns how many it freed.
+// Collect removes data that no image needs, and then unpinned images, the least recently used first, until at most
+// budget bytes are left. It returns the number of bytes freed.
 func (s *Store) Collect(ctx context.Context, budget int64) (freed int64, err error) {
 	return s.collectBy(ctx, budget, nil)
 }
 
-// Prune removes all that nobody has pinned and nothing under way needs, but for images that are wanted: names, or names
-// with a digest. One that is loaded comes back from nowhere, and a registry may be away.
+// Prune removes everything except pinned images, data in use, and the wanted images, given as names or names with a
+// digest. Wanted images stay because a loaded image cannot be pulled again, and a registry may be unreachable.
 func (s *Store) Prune(ctx context.Context, wanted []string) (freed int64, err error) {
 	return s.collectBy(ctx, 0, func(all []candidate, k known) error {
 		keep := map[string]bool{}
@@ -54,7 +54,7 @@ func (s *Store) Prune(ctx context.Context, wanted []string) (freed int64, err er
 	})
 }
 
-// Remove takes a name from an image, or, by its last name or its digest, removes the image. It is refused while the
+// Remove removes one name of an image, or the image if it was its last name or name is its digest. It fails if the
 // image is pinned.
 func (s *Store) Remove(ctx context.Context, name string) (freed int64, err error) {
 	return s.collectBy(ctx, math.MaxInt64, func(all []candidate, k known) error {
@@ -82,7 +82,7 @@ func (s *Store) Remove(ctx context.Context, name string) (freed int64, err error
 	})
 }
 
-// listSome lists some of many.
+// listSome lists the first five, and how many more there are.
 func listSome(all []string) string {
 	if len(all) > 5 {
 		return fmt.Sprintf("%s and %d more", strings.Join(all[:5], ", "), len(all)-5)
@@ -90,14 +90,14 @@ func listSome(all []string) string {
 	return strings.Join(all, ", ")
 }
 
-// collectBy removes by a plan, after what first does to the images.
+// collectBy removes images and parts by planCollection. Before that it calls first, which may change the candidates.
 func (s *Store) collectBy(ctx context.Context, budget int64, first func([]candidate, known) error) (freed int64,
 	err error) {
 	w, err := s.newWorkshop()
 	if err != nil {
 		return 0, err
 	}
-	defer w.removeWorkshop() // the trees of layers are removed when others may go on already
+	defer w.removeWorkshop() // deletes the removed layers after the store's lock is released
 	return freed, s.withStoreLock(ctx, func() error {
 		k, err := s.readKnown()
 		if err != nil {
@@ -137,7 +137,8 @@ func (s *Store) collectBy(ctx context.Context, budget int64, first func([]candid
 	})
 }
 
-// listCandidates lists the images. One whose documents are damaged needs nothing, for it must be pulled again.
+// listCandidates lists the images. An image with damaged documents keeps only its manifest, because it must be pulled
+// again.
 func (s *Store) listCandidates(k known, busy map[string]bool) (out []candidate, err error) {
 	records, err := readDir[record](s, imagesDir)
 	if err != nil {
@@ -170,7 +171,7 @@ func (s *Store) partsNeeded(i *Image) []string {
 	return out
 }
 
-// partSizes lists what takes disk, and how much of it.
+// partSizes returns the disk use of each part of the store.
 func (s *Store) partSizes(busy map[string]bool) (map[string]int64, error) {
 	out := map[string]int64{}
 	for _, dir := range []string{blobsDir, partialDir, layersDir, userLayers} {
@@ -184,7 +185,7 @@ func (s *Store) partSizes(busy map[string]bool) (map[string]int64, error) {
 		for _, e := range entries {
 			info, err := e.Info()
 			if err != nil || dir == partialDir && s.isUnderWay(info, busy) {
-				continue // it went, or somebody writes it
+				continue // it is gone, or still being written
 			}
 			size := info.Size()
 			if e.IsDir() {
@@ -199,7 +200,7 @@ func (s *Store) partSizes(busy map[string]bool) (map[string]int64, error) {
 	return out, nil
 }
 
-// isUnderWay reports whether somebody writes a file of partial.
+// isUnderWay reports whether a file in the directory partial is still being written.
 func (s *Store) isUnderWay(info fs.FileInfo, busy map[string]bool) bool {
 	if busy[info.Name()] {
 		return true
@@ -243,7 +244,7 @@ func (s *Store) removeFile(dir, name string) error {
 	return nil
 }
 
-// Bytes returns how many bytes the images take: blobs, unpacked layers and what is half pulled.
+// Bytes returns how many bytes the images use: blobs, unpacked layers and unfinished pulls.
 func (s *Store) Bytes() (total int64, err error) {
 	sizes, err := s.partSizes(map[string]bool{})
 	for _, n := range sizes {
@@ -252,8 +253,8 @@ func (s *Store) Bytes() (total int64, err error) {
 	return total, err
 }
 
-// Check reads all that is kept and returns a sentence for each thing that is not what it was. Damaged blobs are
-// removed, so that the next pull brings them.
+// Check verifies all stored data and returns a sentence for each damaged part. It removes damaged blobs, so that the
+// next pull fetches them.
 func (s *Store) Check(ctx context.Context) (wrong []string, err error) {
 	sizes, err := s.partSizes(map[string]bool{})
 	if err != nil {
@@ -285,7 +286,7 @@ func (s *Store) Check(ctx context.Context) (wrong []string, err error) {
 func (s *Store) checkBlob(h v1.Hash) error {
 	r, err := s.blobs.Open(h)
 	if fault.Is(err, fault.NotFound) {
-		return nil // it was collected meanwhile
+		return nil // collected meanwhile
 	}
 	if err != nil {
 		return err
@@ -303,7 +304,7 @@ func (s *Store) checkBlob(h v1.Hash) error {
 func (s *Store) checkLayer(part string) error {
 	u, err := readJSON[unpacked](s.path(part, layerRecord))
 	if errors.Is(err, fs.ErrNotExist) || isSyntax(err) {
-		return nil //nolint:nilerr // it counts for nothing, or was collected
+		return nil //nolint:nilerr // unfinished, or collected meanwhile
 	}
 	if err != nil {
 		return blobs.Disk(err, "read %s", part)

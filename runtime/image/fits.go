@@ -12,7 +12,7 @@ import (
 	"github.com/soukhq/souk/runtime/image/blobs"
 )
 
-// freeBytes is how many bytes the store's disk has left.
+// freeBytes returns the free bytes of the store's disk.
 func (s *Store) freeBytes() (int64, error) {
 	var st unix.Statfs_t
 	if err := unix.Statfs(s.o.Dir, &st); err != nil {
@@ -21,11 +21,11 @@ func (s *Store) freeBytes() (int64, error) {
 	return int64(st.Bavail) * st.Bsize, nil
 }
 
-// Relieve removes images that nobody uses, the least recently used first, while less than Options.KeepFree is free. It
-// returns how many bytes it freed, and looks no further where there is enough.
+// Relieve removes unpinned images, the least recently used first, while less than Options.KeepFree bytes are free. It
+// returns the number of bytes freed. If enough are free, it does not read the store.
 func (s *Store) Relieve(ctx context.Context) (freed int64, err error) { return s.relieveDisk(ctx, 0) }
 
-// relieveDisk is Relieve before n bytes are written.
+// relieveDisk is Relieve, plus room for n bytes to be written.
 func (s *Store) relieveDisk(ctx context.Context, n int64) (freed int64, err error) {
 	free, err := s.freeBytes()
 	lacks := n + s.o.KeepFree - free
@@ -39,7 +39,7 @@ func (s *Store) relieveDisk(ctx context.Context, n int64) (freed int64, err erro
 	return s.Collect(ctx, max(0, all-lacks))
 }
 
-// checkFits refuses what the disk has no room for, before anything of it is written. Images that nobody uses give way.
+// checkFits fails if the disk has no room for n bytes, before any is written. It removes unpinned images to make room.
 func (s *Store) checkFits(ctx context.Context, n int64, what string) error {
 	if n == 0 {
 		return nil
@@ -60,15 +60,15 @@ func (s *Store) checkFits(ctx context.Context, n int64, what string) error {
 	return e
 }
 
-// dropFailed removes what was brought for nothing because the disk is full, once nothing else keeps it.
+// dropFailed removes the data of a failed pull or load if the disk is full.
 func (s *Store) dropFailed(err error) {
 	if f := fault.As(err); f != nil && f.Code == fault.CodeImageDisk && f.Kind == fault.Exhausted {
-		_, _ = s.Collect(context.Background(), math.MaxInt64) // the error is that there is no room
+		_, _ = s.Collect(context.Background(), math.MaxInt64) // the caller returns the first error
 	}
 }
 
-// lackingBytes is how many bytes of an image are not here: what is to be pulled, and what is to be unpacked, which
-// takes as many as it is packed, or more.
+// lackingBytes estimates the bytes to be written for an image: the blobs to pull, and the layers to unpack, which take
+// at least their compressed size.
 func (s *Store) lackingBytes(m *v1.Manifest, chains []v1.Hash) (n int64, err error) {
 	form, err := s.layerForm()
 	if err != nil {

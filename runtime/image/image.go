@@ -1,11 +1,10 @@
-// Package image keeps the images of one worker's host: it pulls them from registries or loads them from files, keeps
-// their content under its digest, unpacks each layer once into a directory that overlayfs can mount, and gives the disk
-// back by a budget, the least recently used first.
+// Package image stores the images of one worker's host: it pulls them from registries or loads them from files, stores
+// their content under its digest, unpacks each layer once into a directory that overlayfs can mount, and keeps to a
+// disk budget by removing the least recently used images first.
 //
-// A Store is a directory. Several processes may have it open; each change is one rename, so that whatever is killed
-// leaves what was before it, and leftovers that count for nothing. Nothing that an image, an archive or a registry says
-// is believed: see packages blobs (what is read is hashed), layer (no layer writes outside of its directory) and
-// remote.
+// A Store is a directory. Several processes may have it open; each change is one rename, so that a killed process
+// leaves the previous state, and leftovers that are ignored. Images, archives and registries are not trusted: see
+// packages blobs (everything read is hashed), layer (no layer writes outside of its directory) and remote.
 package image
 
 import (
@@ -14,33 +13,33 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
 
-// Image is an image that is whole in a store.
+// Image is a complete image in a store.
 type Image struct {
-	Digest string   // of its manifest: what a launch is pinned to
-	Index  string   // of the index it was chosen from; "" without one
-	Names  []string // under which it is known here, in full, sorted
+	Digest string   // of its manifest; launches are pinned to it
+	Index  string   // of the index it was chosen from; "" without an index
+	Names  []string // its full names in this store, sorted
 	Config Config
 	Layers []Layer // the lowest first
 	Size   int64   // bytes of its blobs
 	Used   time.Time
-	Pins   []string // who has it pinned, sorted
+	Pins   []string // owners of its pins, sorted
 
 	manifest *v1.Manifest
 	chains   []v1.Hash
-	source   string // the name it was pulled by; "" when it was loaded
+	source   string // the name it was pulled by; "" if it was loaded
 }
 
-// Layer is one of an image's layers.
+// Layer is one layer of an image.
 type Layer struct {
-	Digest string // of what is stored and sent
-	DiffID string // of the tar in it
-	Chain  string // of this layer on those below it
-	Size   int64  // bytes as stored and sent
+	Digest string // of the blob
+	DiffID string // of the uncompressed tar
+	Chain  string // of this layer with those below it
+	Size   int64  // bytes of the blob
 }
 
-// Progress says how far a pull is with one blob.
+// Progress reports how much of one blob a pull has.
 type Progress struct {
 	Blob       string
 	Done, Size int64
-	Here       bool // it was in the store already
+	Here       bool // the blob was in the store already
 }

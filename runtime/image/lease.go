@@ -12,7 +12,7 @@ import (
 	"github.com/soukhq/souk/runtime/image/filelock"
 )
 
-// lease keeps what an operation under way needs from being collected. It ends with its process.
+// lease protects the data that an operation needs from being collected. It ends with its process.
 type lease struct {
 	s    *Store
 	lock *filelock.Lock
@@ -34,7 +34,7 @@ func (s *Store) newLease(ctx context.Context) (*lease, error) {
 	})
 }
 
-// leaseAll keeps blobs and layers. What is not there by now may come; what is there stays.
+// leaseAll adds blobs and layers to the lease, whether they exist yet or not.
 func (l *lease) leaseAll(ctx context.Context, all ...v1.Hash) error {
 	return l.s.withStoreLock(ctx, func() error {
 		var b strings.Builder
@@ -55,7 +55,8 @@ func (l *lease) endLease() {
 	}
 }
 
-// leasedParts returns what living processes need, and removes the leases of dead ones. The store's lock is held.
+// leasedParts returns the data that running operations need, and removes the leases of dead processes. The caller holds
+// the store's lock.
 func (s *Store) leasedParts() (map[string]bool, error) {
 	entries, err := os.ReadDir(s.path(leasesDir))
 	if err != nil {
@@ -84,7 +85,7 @@ func (s *Store) leasedParts() (map[string]bool, error) {
 	return out, nil
 }
 
-// sweepLeftovers removes what dead processes left. What living ones are making stands in a directory that is locked.
+// sweepLeftovers removes what dead processes have left. Directories in use are locked and stay.
 func (s *Store) sweepLeftovers(ctx context.Context) error {
 	return s.withStoreLock(ctx, func() error {
 		if _, err := s.leasedParts(); err != nil {

@@ -35,20 +35,20 @@ func (s *Store) LoadPath(ctx context.Context, path string) ([]*Image, error) {
 	return s.loadOnce(ctx, path, func(w *workshop) (*archive, error) { return readArchive(ctx, w.dir, f, path) })
 }
 
-// Load loads the images of an archive (docker-archive or OCI layout, also compressed) that is read once. what names it
-// in errors.
+// Load loads the images of an archive (docker-archive or OCI layout, also compressed), which is read once. what names
+// the archive in errors.
 func (s *Store) Load(ctx context.Context, r io.Reader, what string) ([]*Image, error) {
 	return s.loadOnce(ctx, what, func(w *workshop) (*archive, error) { return readArchive(ctx, w.dir, r, what) })
 }
 
-// loadOnce is loadAll. Where the disk is too full nothing of it stays.
+// loadOnce is loadAll; if the disk is full, it removes everything it has stored.
 func (s *Store) loadOnce(ctx context.Context, what string, read func(*workshop) (*archive, error)) ([]*Image, error) {
 	all, err := s.loadAll(ctx, what, read)
 	s.dropFailed(err)
 	return all, err
 }
 
-// loadAll puts what an archive has into the store.
+// loadAll stores the images of an archive.
 func (s *Store) loadAll(ctx context.Context, what string, read func(*workshop) (*archive, error)) ([]*Image, error) {
 	w, err := s.newWorkshop()
 	if err != nil {
@@ -101,7 +101,7 @@ type loaded struct {
 	names  []string
 }
 
-// loading is one load under way.
+// loading is one load in progress.
 type loading struct {
 	s     *Store
 	a     *archive
@@ -114,7 +114,7 @@ func (in *loading) wrongArchive(format string, args ...any) error {
 		fmt.Sprintf(format, args...))
 }
 
-// loadLayout loads an OCI layout: what its index lists for this host.
+// loadLayout loads the images of an OCI layout that are for this host.
 func (in *loading) loadLayout(ctx context.Context) ([]loaded, error) {
 	raw, err := in.a.readDocument("index.json")
 	if err != nil {
@@ -133,7 +133,7 @@ func (in *loading) loadLayout(ctx context.Context) ([]loaded, error) {
 	for _, m := range d.index.Manifests {
 		l, err := in.loadDescribed(ctx, m)
 		if fault.CodeOf(err) == codeImagePlatform {
-			foreign = err // another one may be for this host
+			foreign = err // another image may be for this host
 			continue
 		}
 		if err != nil {
@@ -155,7 +155,7 @@ func (in *loading) loadLayout(ctx context.Context) ([]loaded, error) {
 	return out, nil
 }
 
-// loadDescribed loads what a descriptor in an OCI layout names.
+// loadDescribed loads the image that a descriptor of an OCI layout names.
 func (in *loading) loadDescribed(ctx context.Context, d v1.Descriptor) (out loaded, err error) {
 	out.names = in.fullNames(d.Annotations["io.containerd.image.name"],
 		d.Annotations["org.opencontainers.image.ref.name"])
@@ -188,8 +188,7 @@ func (in *loading) loadDescribed(ctx context.Context, d v1.Descriptor) (out load
 	return out, in.wrongArchive("it is an index of indexes of indexes")
 }
 
-// fullNames returns those of the names in an archive that are some, in full. A bare tag, which OCI layouts may have,
-// names nothing.
+// fullNames returns the valid names, in full. The last one may be a bare tag, as in OCI layouts, which is ignored.
 func (in *loading) fullNames(all ...string) (out []string) {
 	for i, n := range all {
 		if i == len(all)-1 && !strings.ContainsAny(n, ":/") {
@@ -202,7 +201,7 @@ func (in *loading) fullNames(all ...string) (out []string) {
 	return out
 }
 
-// addImage moves an image's blobs into the store, all of which are in the archive or already here.
+// addImage moves an image's blobs into the store. Each must be in the archive or in the store already.
 func (in *loading) addImage(ctx context.Context, raw []byte, h v1.Hash, m *v1.Manifest) error {
 	all := []v1.Hash{h, m.Config.Digest}
 	for _, l := range m.Layers {
@@ -238,7 +237,7 @@ func (in *loading) addImage(ctx context.Context, raw []byte, h v1.Hash, m *v1.Ma
 	return err
 }
 
-// moveBlob makes a file of the archive a blob; whoever wants the same one at this moment waits.
+// moveBlob moves a file of the archive into the store as a blob, under the blob's lock.
 func (in *loading) moveBlob(ctx context.Context, f *archived) error {
 	if f.moved {
 		return nil
@@ -255,8 +254,8 @@ func (in *loading) moveBlob(ctx context.Context, f *archived) error {
 	return nil
 }
 
-// loadDocker loads what "docker save" wrote before it wrote OCI layouts. It has no manifest, so one is made: always the
-// same of the same image.
+// loadDocker loads an archive in docker save's old format. Such an archive has no manifest, so loadDocker makes one,
+// which is always the same for the same image.
 func (in *loading) loadDocker(ctx context.Context) ([]loaded, error) {
 	raw, err := in.a.readDocument("manifest.json")
 	if err != nil {
@@ -305,8 +304,8 @@ func (in *loading) loadDocker(ctx context.Context) ([]loaded, error) {
 	return out, nil
 }
 
-// dockerLayers describes the layers of a docker-archive. Nothing but the config says what they are, so they are held
-// against it now.
+// dockerLayers describes the layers of a docker-archive. Only the config states their digests, so dockerLayers verifies
+// them now.
 func (in *loading) dockerLayers(ctx context.Context, names []string, config []byte) ([]v1.Descriptor, error) {
 	c, err := v1.ParseConfigFile(bytes.NewReader(config))
 	if err != nil || len(c.RootFS.DiffIDs) != len(names) {
@@ -331,7 +330,7 @@ func (in *loading) dockerLayers(ctx context.Context, names []string, config []by
 	return out, nil
 }
 
-// diffIDOf returns the digest of the tar in a file of an archive, and how it is compressed.
+// diffIDOf returns the digest of the uncompressed tar in a file of an archive, and its media type.
 func diffIDOf(ctx context.Context, f *archived) (v1.Hash, types.MediaType, error) {
 	if f.diffID.Hex == "" {
 		in, err := os.Open(f.path)

@@ -17,18 +17,18 @@ import (
 	"github.com/soukhq/souk/runtime/image/blobs"
 )
 
-// Bounds on the documents of an image.
+// Limits of an image's documents.
 const (
 	maxDocument = 4 << 20
-	maxLayers   = 500 // of one overlay mount, by the kernel's own bound
-	maxIndexes  = 2   // an index in an index
+	maxLayers   = 500 // the kernel's limit for one overlay mount
+	maxIndexes  = 2   // nested indexes
 )
 
-// manifestTypes are what a registry is asked for.
+// manifestTypes are the accepted media types of manifests.
 var manifestTypes = []string{string(types.OCIManifestSchema1), string(types.OCIImageIndex), //nolint:gochecknoglobals // a constant
 	string(types.DockerManifestSchema2), string(types.DockerManifestList)}
 
-// HostPlatform is what this host runs.
+// HostPlatform returns this host's platform.
 func HostPlatform() v1.Platform { return v1.Platform{OS: "linux", Architecture: runtime.GOARCH} }
 
 // document is a manifest or an index.
@@ -37,8 +37,8 @@ type document struct {
 	index    *v1.IndexManifest
 }
 
-// parseDocument reads a manifest or an index. One that could be read as both is refused: who signs or scans it may
-// read the other.
+// parseDocument parses a manifest or an index. It refuses a document that could be parsed as either: a scanner or
+// signer might read the other one.
 func parseDocument(raw []byte, what string) (*document, error) {
 	wrong := func(why string) error {
 		return fault.New(fault.Invalid, codeImageManifest, "the manifest of %s is not one: %s; build or push the "+
@@ -116,14 +116,14 @@ func checkManifest(m *v1.Manifest, wrong func(string) error) error {
 	return nil
 }
 
-// Types of layers that the library has no names for.
+// Media types of layers that the library does not define.
 const (
 	dockerZstd        types.MediaType = "application/vnd.docker.image.rootfs.diff.tar.zstd" // buildx writes it
 	dockerForeign     types.MediaType = "application/vnd.docker.image.rootfs.foreign.diff.tar"
 	ociRestrictedZstd types.MediaType = "application/vnd.oci.image.layer.nondistributable.v1.tar+zstd"
 )
 
-// isLayerType reports whether a layer of the type can be unpacked. Its compression is read from its content.
+// isLayerType reports whether a layer of the type can be unpacked. Its compression is detected from its content.
 func isLayerType(t types.MediaType) bool {
 	switch t {
 	case types.OCILayer, types.OCILayerZStd, types.OCIUncompressedLayer, types.OCIRestrictedLayer,
@@ -134,14 +134,14 @@ func isLayerType(t types.MediaType) bool {
 	return false
 }
 
-// choosePlatform returns the image of an index that is for a platform.
+// choosePlatform returns the image of an index that fits a platform best.
 func choosePlatform(index *v1.IndexManifest, want v1.Platform, what string) (v1.Descriptor, error) {
 	best, at := 0, -1
 	var there []string
 	for i, m := range index.Manifests {
 		if m.Platform == nil {
 			if len(index.Manifests) == 1 {
-				return m, nil // its config says for what it is, and is looked at
+				return m, nil // its config is checked for the platform later
 			}
 			continue
 		}
@@ -161,7 +161,7 @@ func choosePlatform(index *v1.IndexManifest, want v1.Platform, what string) (v1.
 	return index.Manifests[at], nil
 }
 
-// platformFit says how well an image's platform is what is wanted: 0 is not at all.
+// platformFit rates how well an image's platform fits the wanted one; 0: not at all.
 func platformFit(have, want v1.Platform) int {
 	if have.OS != want.OS || have.Architecture != want.Architecture {
 		return 0
@@ -177,7 +177,7 @@ func platformFit(have, want v1.Platform) int {
 	case have.Architecture == "arm" && (have.Variant == "v6" || have.Variant == "v5"):
 		return 2
 	}
-	return 0 // amd64/v3, say: this host's processor may lack what it takes
+	return 0 // amd64/v3, for instance: this host's processor may lack its instructions
 }
 
 func foreignPlatform(what string, there []string, want v1.Platform) error {
@@ -192,7 +192,7 @@ func foreignPlatform(what string, there []string, want v1.Platform) error {
 		"%s is for %s, and this host is %s; build it for that, or run it on a worker of another kind", what, list, want)
 }
 
-// Config is what an image says of how it is run.
+// Config is how an image wants to be run.
 type Config struct {
 	Entrypoint   []string          `json:"entrypoint,omitempty"`
 	Cmd          []string          `json:"cmd,omitempty"`
@@ -205,7 +205,7 @@ type Config struct {
 	Labels       map[string]string `json:"labels,omitempty"`
 }
 
-// parseConfig reads an image's config and checks it against its manifest and the host.
+// parseConfig parses an image's config and checks it against its manifest and the host.
 func parseConfig(raw []byte, m *v1.Manifest, want v1.Platform, what string) (Config, []v1.Hash, error) {
 	file, err := v1.ParseConfigFile(bytes.NewReader(raw))
 	wrong := func(why string) (Config, []v1.Hash, error) {
@@ -231,7 +231,7 @@ func parseConfig(raw []byte, m *v1.Manifest, want v1.Platform, what string) (Con
 	if slices.ContainsFunc(all, func(s string) bool { return strings.ContainsRune(s, 0) }) {
 		return wrong("there is a zero byte in its command, environment, user or directory")
 	}
-	if len(c.Entrypoint) == 1 && c.Entrypoint[0] == "" { // how a Dockerfile clears that of the image it begins with
+	if len(c.Entrypoint) == 1 && c.Entrypoint[0] == "" { // a Dockerfile clears the base image's entrypoint this way
 		c.Entrypoint = nil
 	}
 	out := Config{Entrypoint: c.Entrypoint, Cmd: c.Cmd, Env: c.Env, User: c.User, WorkDir: c.WorkingDir,
@@ -248,8 +248,8 @@ func sortedKeys(m map[string]struct{}) (out []string) {
 	return out
 }
 
-// chainIDs returns what each layer is known by on disk: itself and all that are below it, for what a layer's links and
-// whiteouts mean depends on those.
+// chainIDs returns the id on disk of each layer: it covers the layer and all below it, because the meaning of a layer's
+// links and whiteouts depends on those.
 func chainIDs(diffIDs []v1.Hash) []v1.Hash {
 	out := make([]v1.Hash, len(diffIDs))
 	for i, d := range diffIDs {

@@ -10,7 +10,7 @@ import (
 	"github.com/soukhq/souk/runtime/image/blobs"
 )
 
-// pin says that somebody needs an image.
+// pin records that an owner needs an image.
 type pin struct {
 	Owner  string `json:"owner"`
 	Digest string `json:"digest"`
@@ -18,8 +18,8 @@ type pin struct {
 
 func pinFile(owner, digest string) string { return hashOf([]byte(owner + "\n" + digest)).Hex }
 
-// Pin keeps an image until its owner, a machine say, unpins it. It is on disk when Pin returns. Pinning again is
-// nothing new.
+// Pin keeps an image until its owner, for instance a machine, unpins it. The pin is on disk when Pin returns. Pinning
+// again has no effect.
 func (s *Store) Pin(ctx context.Context, name, owner string) error {
 	if owner == "" || len(owner) > 256 {
 		return fault.New(fault.Invalid, codeImagePin, "a pin needs an owner of 1 to 256 bytes, such as a machine's id")
@@ -37,7 +37,7 @@ func (s *Store) Pin(ctx context.Context, name, owner string) error {
 	})
 }
 
-// PinOnly is Pin, and takes back what else the owner has pinned. There is no moment at which neither is.
+// PinOnly is Pin, and then removes the owner's other pins. At every moment the owner has one of them.
 func (s *Store) PinOnly(ctx context.Context, name, owner string) error {
 	if err := s.Pin(ctx, name, owner); err != nil {
 		return err
@@ -51,12 +51,12 @@ func (s *Store) PinOnly(ctx context.Context, name, owner string) error {
 	})
 }
 
-// Unpin takes back all pins of an owner. That there are none is no error: it is so.
+// Unpin removes all pins of an owner. It is no error if there are none.
 func (s *Store) Unpin(ctx context.Context, owner string) error {
 	return s.withStoreLock(ctx, func() error { return s.removePins(owner, "") })
 }
 
-// removePins takes back an owner's pins, but that of one digest. The store is this process's to change.
+// removePins removes an owner's pins, except that of the digest but. The caller holds the store's lock.
 func (s *Store) removePins(owner, but string) error {
 	all, err := readDir[pin](s, pinsDir)
 	if err != nil {

@@ -6,17 +6,17 @@ import (
 	"time"
 )
 
-// candidate is an image as a collection sees it.
+// candidate is an image that a collection may remove.
 type candidate struct {
 	digest string
 	used   time.Time
-	fixed  bool     // pinned, or needed by what is under way
-	parts  []string // what of the store it needs
+	fixed  bool     // pinned, or in use by an operation
+	parts  []string // the parts of the store that it needs
 }
 
-// planCollection says which images and parts go, so that no more than a budget is left: first parts that no image
-// needs, then images, the least recently used first, with the parts that only they need. What is kept stays, and what
-// is fixed.
+// planCollection returns the images and parts to remove so that at most budget bytes are left: first parts that no
+// image needs, then images, the least recently used first, with the parts that only they need. It removes neither fixed
+// images nor parts for which kept returns true.
 func planCollection(all []candidate, sizes map[string]int64, kept func(part string) bool, budget int64) (images,
 	parts []string) {
 	needed, total := map[string]int{}, int64(0)

@@ -14,23 +14,22 @@ import (
 	"github.com/soukhq/souk/runtime/image/blobs"
 )
 
-// PullOptions are one pull's.
+// PullOptions are the options of one pull.
 type PullOptions struct {
-	Progress func(Progress) // called one at a time; it must not block
+	Progress func(Progress) // called from one goroutine at a time; it must not block
 }
 
-// pull is one pull under way.
+// pull is one pull in progress.
 type pull struct {
 	s     *Store
 	ref   machine.ImageRef
 	o     PullOptions
 	lease *lease
-	mu    sync.Mutex // of the caller's Progress
+	mu    sync.Mutex // serializes calls of Progress
 }
 
-// Pull brings the image that a name means at its registry. With a digest in the name no registry is asked for what is
-// here. A pull that was interrupted goes on where it was.
-// Where the disk is too full for it nothing of it stays.
+// Pull fetches the image that a name means at its registry. If the name has a digest and the image is here, it asks no
+// registry. It continues an interrupted pull. If the disk is full, it removes everything it has fetched.
 func (s *Store) Pull(ctx context.Context, name string, o PullOptions) (*Image, error) {
 	i, err := s.pullImage(ctx, name, o)
 	s.dropFailed(err)
@@ -77,12 +76,12 @@ func (s *Store) pullImage(ctx context.Context, name string, o PullOptions) (*Ima
 	return i, err
 }
 
-// wholeImage returns an image of which all is here; nil: something is missing.
+// wholeImage returns an image if it is complete in the store, else nil.
 func (s *Store) wholeImage(name string) (*Image, error) {
 	i, err := s.Get(name)
 	switch {
 	case fault.Is(err, fault.NotFound) || fault.CodeOf(err) == blobs.CodeImageDamaged:
-		return nil, nil //nolint:nilerr // it is brought anew
+		return nil, nil //nolint:nilerr // it is pulled again
 	case err != nil:
 		return nil, err
 	}
@@ -95,7 +94,7 @@ func (s *Store) wholeImage(name string) (*Image, error) {
 	return i, nil
 }
 
-// fetchMissing gets whatever is missing of the image.
+// fetchMissing fetches the missing parts of the image.
 func (p *pull) fetchMissing(ctx context.Context) (r record, err error) {
 	r.Source = p.ref.Registry + "/" + p.ref.Repository
 	manifest, digest, err := p.resolveManifest(ctx, &r)
@@ -129,7 +128,7 @@ func (p *pull) fetchMissing(ctx context.Context) (r record, err error) {
 	if err != nil {
 		return r, err
 	}
-	for _, l := range manifest.Layers { // so that who is told knows from the beginning how much there is
+	for _, l := range manifest.Layers { // report all sizes first, so that the total is known from the start
 		p.reportProgress(Progress{Blob: l.Digest.String(), Size: l.Size})
 	}
 	g, within := errgroup.WithContext(ctx)
@@ -142,7 +141,7 @@ func (p *pull) fetchMissing(ctx context.Context) (r record, err error) {
 	return r, g.Wait()
 }
 
-// resolveManifest returns the manifest that the name means on this host's platform.
+// resolveManifest returns the manifest for this host's platform.
 func (p *pull) resolveManifest(ctx context.Context, r *record) (*v1.Manifest, v1.Hash, error) {
 	ref := p.ref
 	for depth := 0; ; depth++ {
@@ -155,7 +154,7 @@ func (p *pull) resolveManifest(ctx context.Context, r *record) (*v1.Manifest, v1
 			return nil, h, err
 		}
 		if d.manifest != nil {
-			// Its lease comes before it is there, so that nobody finds it and collects it.
+			// Lease the manifest before it is stored, so that it is not collected in between.
 			if err := p.lease.leaseAll(ctx, h); err != nil {
 				return nil, h, err
 			}
@@ -177,7 +176,8 @@ func (p *pull) resolveManifest(ctx context.Context, r *record) (*v1.Manifest, v1
 	}
 }
 
-// fetchDocument returns a manifest or an index: from here if it has a digest and is here, else from the registry.
+// fetchDocument returns a manifest or an index: from the store if the reference has a digest and it is there, else from
+// the registry.
 func (p *pull) fetchDocument(ctx context.Context, ref machine.ImageRef) ([]byte, v1.Hash, error) {
 	want, pinned := parseDigest(ref.Digest)
 	if pinned {
@@ -198,7 +198,7 @@ func (p *pull) fetchDocument(ctx context.Context, ref machine.ImageRef) ([]byte,
 	return doc.Raw, have, nil
 }
 
-// fetchBlob brings one blob, unless it is here. Others who want the same one wait.
+// fetchBlob fetches one blob unless it is in the store. Concurrent fetches of the same blob wait.
 func (p *pull) fetchBlob(ctx context.Context, d v1.Descriptor) error {
 	only, err := p.s.lockOne(ctx, "blob", d.Digest.Hex)
 	if err != nil {
@@ -226,8 +226,8 @@ func (p *pull) fetchBlob(ctx context.Context, d v1.Descriptor) error {
 	return nil
 }
 
-// isSound reports whether a blob that is here is what it should be: small ones are read, of large ones the size is
-// compared, for they are verified when they are unpacked.
+// isSound reports whether a stored blob is intact: small blobs are read and hashed; for large ones only the size is
+// compared, as they are verified when they are unpacked.
 func (s *Store) isSound(d v1.Descriptor, size int64) bool {
 	if size != d.Size {
 		return false
@@ -248,7 +248,7 @@ func (p *pull) reportProgress(x Progress) {
 	p.o.Progress(x)
 }
 
-// counted is a partial blob whose growth is said.
+// counted is a partial blob that reports its progress.
 type counted struct {
 	*blobs.Partial
 	p *pull
@@ -261,7 +261,7 @@ func (c *counted) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// refetchBlob brings a blob anew that was damaged, if it is known from where.
+// refetchBlob removes a damaged blob and fetches it again, if its source is known.
 func (s *Store) refetchBlob(ctx context.Context, i *Image, d v1.Descriptor) error {
 	if err := s.blobs.Remove(d.Digest); err != nil {
 		return err

@@ -9,7 +9,7 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// Parse takes the name of an image as people write it and returns it in full: nginx is docker.io/library/nginx:latest.
+// Parse parses an image's name as people write it and returns its full form: nginx is docker.io/library/nginx:latest.
 func Parse(name string) (machine.ImageRef, error) {
 	if err := machine.CheckImage(name); err != nil {
 		return machine.ImageRef{}, err
@@ -22,7 +22,7 @@ func Parse(name string) (machine.ImageRef, error) {
 	return machine.ParseImage(name), nil
 }
 
-// parseDigest returns the digest that s is, and whether it is one.
+// parseDigest parses a digest, and reports whether it is a valid SHA-256 one.
 func parseDigest(s string) (v1.Hash, bool) {
 	h, err := v1.NewHash(s)
 	return h, err == nil && h.Algorithm == "sha256" && strings.HasPrefix(s, "sha256:")

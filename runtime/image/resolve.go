@@ -7,15 +7,17 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
-// Resolved is what a name means now.
+// Resolved is the current meaning of a name.
 type Resolved struct {
 	Digest string // of the manifest, or of the index of several platforms
-	// Here: the image of this store was taken: it was loaded from a file under the name, or the registry does not answer.
+	// Here means that the image in this store is used: it was loaded from a file under the name, or the registry does
+	// not answer.
 	Here bool
 }
 
-// Resolve finds out which image a name means now, and fetches nothing. Its registry is asked, unless the name has a digest
-// or belongs to an image that was loaded here. If the registry cannot be reached, the local image of that name is used.
+// Resolve finds out which image a name means now, and fetches nothing. Its registry is asked, unless the name has a
+// digest or belongs to an image that was loaded here. If the registry cannot be reached, the local image of that name
+// is used.
 func (s *Store) Resolve(ctx context.Context, name string) (Resolved, error) {
 	ref, err := Parse(name)
 	if err != nil {
@@ -41,13 +43,13 @@ func (s *Store) Resolve(ctx context.Context, name string) (Resolved, error) {
 	return Resolved{}, err
 }
 
-// Known returns the image of a name, and whether it is here.
+// Known returns the stored image of a name, and whether there is one.
 func (s *Store) Known(name string) (Resolved, bool) {
 	here, _, there := s.hereBy(name)
 	return here, there
 }
 
-// hereBy returns the image that is here by a name, and whether it was loaded from a file rather than pulled.
+// hereBy returns the stored image of a name, and whether it was loaded from a file rather than pulled.
 func (s *Store) hereBy(name string) (here Resolved, loaded, there bool) {
 	x, err := s.Get(name)
 	if err != nil {

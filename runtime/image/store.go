@@ -22,15 +22,16 @@ import (
 	"github.com/soukhq/souk/runtime/image/remote"
 )
 
-// Options is what a store is made of. Only Dir is needed.
+// Options configure a store. Only Dir is required.
 type Options struct {
-	Dir      string         // made when there is none
+	Dir      string         // made if it does not exist
 	Remote   remote.Options // registries, mirrors, credentials
-	Platform v1.Platform    // of the images; the zero value is the host's
+	Platform v1.Platform    // of the images; zero: the host's
 	Parallel int            // blobs of one pull at once; 0: 3
 	Limits   layer.Limits   // of each layer
-	Budget   int64          // bytes that are kept: what is over is collected after pulls and loads; 0: all
-	KeepFree int64          // bytes that stay free on the disk: images that nobody uses give way, and pulls are refused
+	Budget   int64          // bytes to keep: pulls and loads collect what exceeds it; 0: unlimited
+	// bytes to keep free on the disk: unpinned images are removed, and pulls refused, to keep them free
+	KeepFree int64
 	Now      func() time.Time
 }
 
@@ -46,16 +47,16 @@ type Store struct {
 
 // The directories of a store.
 const (
-	imagesDir = "images" // a record for each image that is whole; its time is when it was last used
+	imagesDir = "images" // a record for each complete image; the file's time is the image's last use
 	namesDir  = "names"
 	pinsDir   = "pins"
-	leasesDir = "leases" // what pulls and unpackings under way need, each locked by its process
-	locksDir  = "locks"  // for each thing that one at a time makes
+	leasesDir = "leases" // data that running pulls and unpackings need; each file is locked by its process
+	locksDir  = "locks"  // a lock for each object that is made by one process at a time
 	tmpDir    = "tmp"
-	lockFile  = "lock" // whoever changes what is kept has it for a moment
+	lockFile  = "lock" // held for a moment by a process that changes the records
 )
 
-// Open opens the store of a directory, and removes what was left there by processes that died.
+// Open opens the store in a directory, and removes what dead processes have left there.
 func Open(o Options) (*Store, error) {
 	if o.Platform.OS == "" {
 		o.Platform = HostPlatform()
@@ -66,7 +67,7 @@ func Open(o Options) (*Store, error) {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	// There are programs with setuid bits below it, which are nobody's of this host.
+	// It contains setuid programs from images, which no user of this host may run.
 	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
 		return nil, blobs.Disk(err, "make the directory of images")
 	}
@@ -99,7 +100,7 @@ func (s *Store) path(parts ...string) string {
 	return filepath.Join(append([]string{s.o.Dir}, parts...)...)
 }
 
-// withStoreLock runs do while no other process changes what is kept.
+// withStoreLock runs do under the store's lock.
 func (s *Store) withStoreLock(ctx context.Context, do func() error) error {
 	l, err := filelock.Acquire(ctx, s.path(lockFile))
 	if err != nil {
@@ -109,7 +110,7 @@ func (s *Store) withStoreLock(ctx context.Context, do func() error) error {
 	return do()
 }
 
-// lockOne waits until it is this caller's to make a thing.
+// lockOne waits for the lock of one object, which only its holder may make.
 func (s *Store) lockOne(ctx context.Context, kind, name string) (*filelock.Lock, error) {
 	l, err := filelock.AcquireNamed(ctx, s.path(locksDir, kind+"-"+name))
 	if err != nil {
@@ -127,7 +128,7 @@ func lockError(ctx context.Context, err error) error {
 	return blobs.Disk(err, "lock the directory of images")
 }
 
-// writeFile puts a small file there at once and durably.
+// writeFile writes a small file atomically and durably.
 func (s *Store) writeFile(dir, name string, v any) error {
 	raw, err := json.Marshal(v)
 	if err != nil {
@@ -155,8 +156,8 @@ func (s *Store) writeFile(dir, name string, v any) error {
 	return nil
 }
 
-// readDir reads the small files of one directory. One that cannot be read is left out: what it said is lost, and what
-// nobody refers to is collected.
+// readDir reads the small files of one directory. It skips a file that cannot be parsed: its content is lost, and the
+// data that it referred to will be collected.
 func readDir[T any](s *Store, dir string) (map[string]T, error) {
 	entries, err := os.ReadDir(s.path(dir))
 	if err != nil {
@@ -188,20 +189,20 @@ func isSyntax(err error) bool {
 	return syntax || kind
 }
 
-// record is what the store knows of an image beyond its manifest.
+// record is the store's information about an image beyond its manifest.
 type record struct {
 	Digest string `json:"digest"`
 	Index  string `json:"index,omitempty"`
 	Source string `json:"source,omitempty"`
 }
 
-// named is a name and what it means.
+// named is a name and the digest of its image.
 type named struct {
 	Name   string `json:"name"`
 	Digest string `json:"digest"`
 }
 
-// keepImage makes an image known, under its names, once all of it is there.
+// keepImage records an image under its names, once the image is complete.
 func (s *Store) keepImage(ctx context.Context, r record, names []string) error {
 	return s.withStoreLock(ctx, func() error {
 		if err := s.writeFile(imagesDir, hexOf(r.Digest), r); err != nil {
@@ -218,7 +219,7 @@ func (s *Store) keepImage(ctx context.Context, r record, names []string) error {
 
 func hexOf(digest string) string { return strings.TrimPrefix(digest, "sha256:") }
 
-// Get returns the image that a name or a digest means in this store. No registry is asked.
+// Get returns the stored image of a name or a digest. It asks no registry.
 func (s *Store) Get(name string) (*Image, error) {
 	r, err := s.findRecord(name)
 	if err != nil {
@@ -231,7 +232,7 @@ func (s *Store) Get(name string) (*Image, error) {
 	return s.readImage(r, k)
 }
 
-// known is what is kept of images by their digests.
+// known is the names and pin owners of images, by digest.
 type known struct{ names, pins map[string][]string }
 
 func (s *Store) readKnown() (k known, err error) {
@@ -300,7 +301,7 @@ func absentError(name string) error {
 		"the image %s is not on this host; pull it from its registry or load it from a file", name)
 }
 
-// readImage returns the image of a record, its documents verified.
+// readImage returns the image of a record, with its documents verified.
 func (s *Store) readImage(r record, k known) (*Image, error) {
 	h, ok := parseDigest(r.Digest)
 	if !ok {
@@ -348,7 +349,7 @@ func (s *Store) readDocuments(h v1.Hash, what string) (*v1.Manifest, Config, []v
 	return d.manifest, c, diffIDs, err
 }
 
-// List returns all images, those used last first.
+// List returns all images, the last used first.
 func (s *Store) List() ([]*Image, error) {
 	all, err := readDir[record](s, imagesDir)
 	if err != nil {
@@ -363,7 +364,7 @@ func (s *Store) List() ([]*Image, error) {
 		i, err := s.readImage(r, k)
 		if err != nil {
 			if k := fault.KindOf(err); k == fault.NotFound || fault.CodeOf(err) == blobs.CodeImageDamaged {
-				continue // it went meanwhile, or must be pulled again; Check says so
+				continue // gone meanwhile, or damaged; Check reports it
 			}
 			return nil, err
 		}
@@ -378,8 +379,8 @@ func (s *Store) List() ([]*Image, error) {
 	return out, nil
 }
 
-// touchImage says that an image was used now.
+// touchImage sets an image's last use to now.
 func (s *Store) touchImage(digest string) {
 	now := s.o.Now()
-	_ = os.Chtimes(s.path(imagesDir, hexOf(digest)), now, now) // gone meanwhile, or a disk that is read only
+	_ = os.Chtimes(s.path(imagesDir, hexOf(digest)), now, now) // fails if the image is gone, or the disk is read-only
 }

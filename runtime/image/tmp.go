@@ -10,13 +10,13 @@ import (
 	"github.com/soukhq/souk/runtime/image/filelock"
 )
 
-// workshop is a directory for what is being made. It is its process's as long as the lock beside it is held.
+// workshop is a temporary directory. It belongs to its process as long as the process holds the lock beside it.
 type workshop struct {
 	dir  string
 	lock *filelock.Lock
 }
 
-// newWorkshop makes one. The store's lock need not be held: who sweeps sees either no lock file or one that is held.
+// newWorkshop makes a workshop. It needs no store lock: a concurrent sweep finds either no lock file or a held lock.
 func (s *Store) newWorkshop() (*workshop, error) {
 	for {
 		f, err := os.CreateTemp(s.path(tmpDir), "work-*.lock")
@@ -29,7 +29,7 @@ func (s *Store) newWorkshop() (*workshop, error) {
 			return nil, blobs.Disk(err, "lock %s", f.Name())
 		}
 		if l == nil {
-			continue // it was swept before it was locked
+			continue // a sweep removed it before it was locked
 		}
 		w := &workshop{dir: strings.TrimSuffix(f.Name(), ".lock"), lock: l}
 		if err := os.Mkdir(w.dir, 0o700); err != nil {
@@ -40,16 +40,16 @@ func (s *Store) newWorkshop() (*workshop, error) {
 	}
 }
 
-// removeWorkshop removes what is still in it.
+// removeWorkshop removes the directory and its remaining content.
 func (w *workshop) removeWorkshop() {
 	removeTree(w.dir)
-	if _, err := os.Lstat(w.dir); os.IsNotExist(err) { // else the next Open tries again
+	if _, err := os.Lstat(w.dir); os.IsNotExist(err) { // otherwise the next Open retries
 		_ = os.Remove(w.lock.File().Name())
 	}
 	w.lock.Release()
 }
 
-// sweepTmp removes the workshops of dead processes, and files that were never named.
+// sweepTmp removes the workshops of dead processes, and temporary files that were never renamed.
 func (s *Store) sweepTmp() error {
 	entries, err := os.ReadDir(s.path(tmpDir))
 	if err != nil {
@@ -58,10 +58,10 @@ func (s *Store) sweepTmp() error {
 	for _, e := range entries {
 		path := s.path(tmpDir, e.Name())
 		if e.IsDir() {
-			continue // with its lock
+			continue // removed together with its lock file
 		}
 		if !strings.HasSuffix(path, ".lock") {
-			_ = os.Remove(path) // the store's lock is held, under which alone such files are made
+			_ = os.Remove(path) // such files are only made under the store's lock, which is held here
 			continue
 		}
 		l, err := filelock.Try(path)
@@ -73,15 +73,15 @@ func (s *Store) sweepTmp() error {
 	return nil
 }
 
-// removeTree removes a tree of an image, in which directories may be closed to their owner. What cannot be removed is
-// removed by the next Open.
+// removeTree removes a tree of an image, whose directories may deny their owner access. What remains is removed by the
+// next Open.
 func removeTree(dir string) {
 	if os.RemoveAll(dir) == nil {
 		return
 	}
 	_ = filepath.WalkDir(dir, func(path string, d fs.DirEntry, _ error) error {
 		if d != nil && d.IsDir() {
-			_ = os.Chmod(path, 0o700) // the walk reads it after this
+			_ = os.Chmod(path, 0o700) // the walk reads the directory after this
 		}
 		return nil
 	})

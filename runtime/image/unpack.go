@@ -17,35 +17,34 @@ import (
 	"github.com/soukhq/souk/runtime/image/layer"
 )
 
-// Root is what a machine's file system is mounted from.
+// Root is the source of a machine's root file system.
 type Root struct {
 	Image  *Image
-	Lower  []string // for overlayfs, the topmost first
+	Lower  []string // overlayfs lower directories, the topmost first
 	Xattrs bool     // overlayfs needs its option userxattr
 }
 
-// unpacked is what is kept beside an unpacked layer. A layer without it is none.
+// unpacked is the record of an unpacked layer. A layer without it is incomplete.
 type unpacked struct {
 	Tally      layer.Tally `json:"tally"`
 	OpaqueRoot bool        `json:"opaque_root,omitempty"`
 }
 
 const (
-	layersDir   = "layers"      // by chain
-	userLayers  = "layers.user" // the same by a process that is not root
+	layersDir   = "layers"      // by chain id
+	userLayers  = "layers.user" // the same, unpacked by a process that is not root
 	diffDir     = "diff"
 	layerRecord = "layer.json"
 )
 
-// Unpack unpacks the layers of an image that are not unpacked yet. Whoever uses what it returns has the image pinned,
-// else it may be collected.
-// Where the disk is full images that nobody uses give way.
+// Unpack unpacks the layers of an image that are not unpacked yet. The caller must have the image pinned, or it may be
+// collected. If the disk is full, unpinned images are removed to make room.
 func (s *Store) Unpack(ctx context.Context, name string) (*Root, error) {
 	r, err := s.unpackImage(ctx, name)
 	if f := fault.As(err); f == nil || f.Code != fault.CodeImageDisk || f.Kind != fault.Exhausted {
 		return r, err
 	}
-	_, l, uerr := s.useImage(ctx, name) // it is none of those that go
+	_, l, uerr := s.useImage(ctx, name) // protects this image from the collection
 	defer l.endLease()
 	if uerr != nil {
 		return r, err
@@ -81,7 +80,8 @@ func (s *Store) unpackImage(ctx context.Context, name string) (*Root, error) {
 	return out, nil
 }
 
-// useImage returns an image and keeps all of it from being collected until the lease ends, also when there is an error.
+// useImage returns an image and a lease that protects it from being collected. The lease must be ended even on an
+// error.
 func (s *Store) useImage(ctx context.Context, name string) (*Image, *lease, error) {
 	l, err := s.newLease(ctx)
 	if err != nil {
@@ -98,18 +98,18 @@ func (s *Store) useImage(ctx context.Context, name string) (*Image, *lease, erro
 	if err := l.leaseAll(ctx, all...); err != nil {
 		return nil, l, err
 	}
-	i, err = s.Get(name) // still, now that it stays
+	i, err = s.Get(name) // again: it may have been collected before the lease
 	return i, l, err
 }
 
-// layerForm returns how layers are written in this store.
+// layerForm returns the form of layers in this store.
 func (s *Store) layerForm() (layer.Form, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.probed != nil {
 		return *s.probed, nil
 	}
-	w, err := s.newWorkshop() // which is swept, should this process be killed
+	w, err := s.newWorkshop() // a workshop, because it is swept if this process is killed
 	if err != nil {
 		return layer.Form{}, err
 	}
@@ -129,7 +129,7 @@ func (s *Store) layerPath(f layer.Form, chain v1.Hash) string {
 	return s.path(layersDir, chain.Hex)
 }
 
-// makeLayer makes one layer's directory, on those below it, unless it is there.
+// makeLayer unpacks one layer on top of those below it, unless it is unpacked already.
 func (s *Store) makeLayer(ctx context.Context, i *Image, n int, lower []string, form layer.Form) (unpacked, error) {
 	dir := s.layerPath(form, i.chains[n])
 	only, err := s.lockOne(ctx, "layer", i.chains[n].Hex)
@@ -151,7 +151,7 @@ func (s *Store) makeLayer(ctx context.Context, i *Image, n int, lower []string, 
 	defer w.removeWorkshop()
 	tmp := filepath.Join(w.dir, diffDir)
 	err = s.withLayerTar(ctx, i, n, func(in *layer.Stream) error {
-		removeTree(tmp) // of an attempt with a damaged blob
+		removeTree(tmp) // from an attempt with a damaged blob
 		if err := os.Mkdir(tmp, 0o755); err != nil {
 			return blobs.Disk(err, "make a layer's directory")
 		}
@@ -165,9 +165,9 @@ func (s *Store) makeLayer(ctx context.Context, i *Image, n int, lower []string, 
 	return u, s.settleLayer(w, dir, u)
 }
 
-// settleLayer makes an unpacked layer durable, and then one that counts.
+// settleLayer syncs an unpacked layer and moves it into place with its record.
 func (s *Store) settleLayer(w *workshop, dir string, u unpacked) error {
-	removeTree(dir) // a layer without its record, which no process left: it was damaged
+	removeTree(dir) // a damaged layer without a record
 	if err := os.MkdirAll(filepath.Dir(dir), 0o700); err != nil {
 		return blobs.Disk(err, "make the directory of layers")
 	}
@@ -183,7 +183,7 @@ func (s *Store) settleLayer(w *workshop, dir string, u unpacked) error {
 		return blobs.Disk(err, "unpack a layer")
 	}
 	defer f.Close()
-	// All files of it: after a loss of power none of a layer that counts may be empty.
+	// sync all files: after a power loss, a layer with a record must be complete
 	if err := unix.Syncfs(int(f.Fd())); err != nil {
 		return blobs.Disk(err, "unpack a layer")
 	}
@@ -196,8 +196,7 @@ func (s *Store) settleLayer(w *workshop, dir string, u unpacked) error {
 	return nil
 }
 
-// withLayerTar calls use with a layer's tar, and says afterwards whether that was what the image says. A blob that is
-// damaged is brought anew, once.
+// withLayerTar calls use with a layer's tar, and then verifies the tar's digest. A damaged blob is fetched again, once.
 func (s *Store) withLayerTar(ctx context.Context, i *Image, n int, use func(*layer.Stream) error) error {
 	err := s.tarOnce(ctx, i, n, use)
 	if code := fault.CodeOf(err); code != blobs.CodeImageDamaged && code != blobs.CodeImageBlob {
@@ -209,7 +208,7 @@ func (s *Store) withLayerTar(ctx context.Context, i *Image, n int, use func(*lay
 	return s.tarOnce(ctx, i, n, use)
 }
 
-// mendLayer brings a layer's blob anew if it is damaged.
+// mendLayer fetches a layer's blob again if it is damaged.
 func (s *Store) mendLayer(ctx context.Context, i *Image, n int) error {
 	blob, err := s.blobs.Open(i.manifest.Layers[n].Digest)
 	if err == nil {
@@ -234,7 +233,7 @@ func (s *Store) tarOnce(ctx context.Context, i *Image, n int, use func(*layer.St
 	if k := fault.KindOf(err); err != nil && k != fault.Invalid {
 		return err
 	}
-	// That what was read is no layer may be the disk's doing.
+	// An invalid layer may come from a damaged disk, so verify the blob.
 	if err := blob.Verify(); err != nil {
 		return err
 	}
@@ -252,7 +251,7 @@ func (s *Store) tarOnce(ctx context.Context, i *Image, n int, use func(*layer.St
 	return nil
 }
 
-// displayName returns what people call the image.
+// displayName returns a name of the image, else its digest.
 func (i *Image) displayName() string {
 	if len(i.Names) > 0 {
 		return i.Names[0]
@@ -260,8 +259,8 @@ func (i *Image) displayName() string {
 	return i.Digest
 }
 
-// Flatten unpacks all of an image into a directory that is not there yet: for file systems and kernels without
-// overlayfs. What an earlier attempt left beside it is removed.
+// Flatten unpacks a whole image into a new directory: for file systems and kernels without overlayfs. It removes what
+// an earlier attempt has left beside that directory.
 func (s *Store) Flatten(ctx context.Context, name, dir string) (*Image, error) {
 	i, l, err := s.useImage(ctx, name)
 	defer l.endLease()
@@ -285,7 +284,7 @@ func (s *Store) Flatten(ctx context.Context, name, dir string) (*Image, error) {
 	}()
 	form := layer.Form{Owners: os.Geteuid() == 0}
 	for n := range i.Layers {
-		// A layer must not be applied twice, as it would be if its blob turned out to be damaged in the middle.
+		// Check the blob first: a layer must not be applied twice, as it would be if the blob proved damaged halfway.
 		if err := s.mendLayer(ctx, i, n); err != nil {
 			return nil, err
 		}

@@ -11,9 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Copy copies a file system as it is at one moment, mounted or not: what writes into it waits. Should this process end
-// meanwhile, another one has it go on. Nobody else copies: what a process of its own had not finished by then would go
-// into the copy of who comes next.
+// Copy copies a file system in its state at one moment, mounted or not; writers are blocked meanwhile. If this process
+// dies, a guard process unblocks them. The copying itself is not in a separate process: one that outlived souk would go
+// on writing into the next copy.
 func Copy(ctx context.Context, from, to string) error {
 	src, err := openAlone(from)
 	if err != nil {
@@ -43,8 +43,8 @@ func Copy(ctx context.Context, from, to string) error {
 	return nil
 }
 
-// openAlone opens a file for as long as one copies it: of two at once, the first to be done would have its file system
-// go on for both. It is another lock than that of lockFile, which a start waits for.
+// openAlone opens a file and locks it for the duration of a copy: of two concurrent copies, the first to finish would
+// unfreeze the file system of both. It is not the lock of lockFile, which a start waits for.
 func openAlone(file string) (*os.File, error) {
 	f, err := os.OpenFile(file, os.O_RDWR|unix.O_NOFOLLOW, 0)
 	if err != nil {
@@ -62,7 +62,7 @@ func openAlone(file string) (*os.File, error) {
 	return f, nil
 }
 
-// copyFile copies a file: the disk shares its blocks where it can, else holes and zeros stay holes.
+// copyFile copies a file: it shares the blocks if the disk supports that, else it keeps holes and makes holes of zeros.
 func copyFile(ctx context.Context, src *os.File, to string) (err error) {
 	st, err := src.Stat()
 	if err != nil {
@@ -79,8 +79,8 @@ func copyFile(ctx context.Context, src *os.File, to string) (err error) {
 	if err := dst.Truncate(st.Size()); err != nil {
 		return err
 	}
-	// What is in the page cache counts as written (SEEK_DATA), also where it was only read ahead: one look at the
-	// beginning, and gigabytes that nobody ever wrote are read.
+	// SEEK_DATA takes pages in the page cache for data, even pages that were only read ahead: without this advice,
+	// reading the beginning would cause gigabytes that were never written to be read.
 	for _, advice := range []int{unix.FADV_DONTNEED, unix.FADV_RANDOM} {
 		if err := unix.Fadvise(int(src.Fd()), 0, 0, advice); err != nil {
 			return fmt.Errorf("have a file not read ahead: %w", err)
@@ -100,10 +100,11 @@ func copyFile(ctx context.Context, src *os.File, to string) (err error) {
 	return nil
 }
 
-// copyUnit is how much is read at once.
+// copyUnit is the bytes read at once.
 const copyUnit = 1 << 20
 
-// dataAfter returns what has been written of a file at or after a place; both are its length where there is no more.
+// dataAfter returns the next range of data in a file at or after an offset; both are the file's length if there is
+// none.
 func dataAfter(f *os.File, at, length int64) (begin, end int64, err error) {
 	begin, err = unix.Seek(int(f.Fd()), at, unix.SEEK_DATA)
 	if errors.Is(err, unix.ENXIO) {
@@ -115,7 +116,7 @@ func dataAfter(f *os.File, at, length int64) (begin, end int64, err error) {
 	return begin, end, err
 }
 
-// copyRange copies part of a file, but for the zeros in it.
+// copyRange copies a range of a file, and skips zeros.
 func copyRange(ctx context.Context, dst, src *os.File, at, end int64, buf []byte) error {
 	for at < end {
 		if err := ctx.Err(); err != nil {
@@ -139,7 +140,7 @@ func copyRange(ctx context.Context, dst, src *os.File, at, end int64, buf []byte
 	return nil
 }
 
-// zeroUnit is the smallest hole that is kept.
+// zeroUnit is the smallest hole that copyRange makes.
 const zeroUnit = 64 << 10
 
 var zeros [zeroUnit]byte

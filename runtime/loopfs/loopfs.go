@@ -1,8 +1,8 @@
-// Package loopfs keeps file systems in files: ext4 in a file of a given size, seen through a loop device. What is
-// written into one never takes more than its size, and the disk has room for all of it.
+// Package loopfs provides file systems in files: ext4 in a file of a given size, mounted by a loop device. Its content
+// never takes more than that size, and the disk has room reserved for all of it.
 //
-// Nothing is mounted on the host. Mount returns a mount that is nowhere; a machine's namespace takes it in, and it ends
-// with the namespace, whatever is killed. The loop device goes when nobody has it mounted.
+// Nothing is mounted in the host's namespace. Mount returns a detached mount; a machine's namespace attaches it, and it
+// ends with that namespace, whichever process is killed. The loop device goes when it is no longer mounted.
 package loopfs
 
 import (
@@ -23,15 +23,15 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
-// codeVolumes says that volumes cannot be held to their size.
+// codeVolumes says that the size of volumes cannot be enforced.
 const codeVolumes fault.Code = "volumes"
 
-// MinBytes is the smallest size.
+// MinBytes is the smallest size of a file system.
 const MinBytes = 16 << 20
 
 const control = "/dev/loop-control"
 
-// Able returns why file systems cannot be kept in files here; nil: they can.
+// Able returns why this host does not support file systems in files, nil if it does.
 func Able() error {
 	lacks := func(format string, args ...any) error {
 		return fault.New(fault.Precondition, codeVolumes, "volumes cannot be held to their size here: "+format, args...)
@@ -56,7 +56,7 @@ func Able() error {
 	return unix.Close(fd)
 }
 
-// Make makes a file system with nothing in it, in a new file.
+// Make makes an empty file system in a new file.
 func Make(ctx context.Context, file string, size int64) error {
 	if size < MinBytes {
 		return fault.New(fault.Invalid, fault.CodeSize,
@@ -77,7 +77,8 @@ func Make(ctx context.Context, file string, size int64) error {
 	return nil
 }
 
-// formatFile makes a file with a file system. Where one who was killed has left somebody doing so, it waits for that.
+// formatFile makes a file with a file system. If a tool of a killed process is still working on the file, it waits for
+// that tool.
 func formatFile(ctx context.Context, file string, size int64) error {
 	f, err := lockFile(file, os.O_CREATE)
 	if err != nil {
@@ -94,7 +95,7 @@ func formatFile(ctx context.Context, file string, size int64) error {
 		file)
 }
 
-// emptyVolume removes what mkfs leaves: programs expect a new volume to be empty.
+// emptyVolume removes the lost+found directory that mkfs makes: programs expect a new volume to be empty.
 func emptyVolume(file string) (err error) {
 	m, err := Mount(file)
 	if err != nil {
@@ -104,7 +105,7 @@ func emptyVolume(file string) (err error) {
 	return errors.Join(os.Remove(filepath.Join(m.Dir(), "lost+found")), os.Chmod(m.Dir(), 0o700))
 }
 
-// moveInPlace gives a file that is whole its name, also for after a power loss.
+// moveInPlace renames a complete file to its final name, durably.
 func moveInPlace(part, file string) error {
 	f, err := os.OpenFile(part, os.O_RDWR, 0)
 	if err != nil {
@@ -120,11 +121,11 @@ func moveInPlace(part, file string) error {
 	return errors.Join(dir.Sync(), dir.Close())
 }
 
-// reserveDisk has a file take its size of the disk, holes in it too. What is in it stays.
+// reserveDisk allocates all blocks of a file of this size, also in holes. It keeps the content.
 func reserveDisk(f *os.File, size int64) error {
 	for {
 		err := unix.Fallocate(int(f.Fd()), 0, 0, size)
-		if errors.Is(err, unix.EOPNOTSUPP) { // the disk makes no promises
+		if errors.Is(err, unix.EOPNOTSUPP) { // the disk cannot reserve blocks
 			return f.Truncate(size)
 		}
 		if !errors.Is(err, unix.EINTR) {
@@ -133,9 +134,9 @@ func reserveDisk(f *os.File, size int64) error {
 	}
 }
 
-// Grow gives a file system that has a size a larger one, also while it is mounted. Where the disk has no room for that
-// it keeps what it had. pending says that the kernel does not let it grow while it is mounted (souk has no
-// CAP_SYS_RESOURCE): Settle does, before it is mounted the next time.
+// Grow enlarges a file system from size had to size, also while it is mounted. If the disk has no room, the old size
+// stays. pending means that the kernel does not allow growing while mounted (souk lacks CAP_SYS_RESOURCE): Settle does
+// it before the next mount.
 func Grow(ctx context.Context, file string, had, size int64) (pending bool, err error) {
 	if err := lengthenFile(file, had, size); err != nil {
 		return false, diskFault(err, file)
@@ -155,8 +156,8 @@ func Grow(ctx context.Context, file string, had, size int64) (pending bool, err 
 	return false, Settle(ctx, file)
 }
 
-// lengthenFile makes a file as long as its file system is to be. Part of it would be a file system that fills the disk
-// the next time it is settled.
+// lengthenFile extends a file to its new size. On an error it takes the extension back: otherwise the next Settle would
+// grow the file system into space that is not reserved.
 func lengthenFile(file string, had, size int64) error {
 	f, err := os.OpenFile(file, os.O_RDWR|unix.O_NOFOLLOW, 0)
 	if err != nil {
@@ -173,8 +174,8 @@ func lengthenFile(file string, had, size int64) error {
 	return errors.Join(err, short)
 }
 
-// Settle has a file system that nobody has mounted fill its file, and repairs what a crash of the host may have left.
-// It waits a moment for who is about to let go of it.
+// Settle repairs an unmounted file system after a crash of the host and grows it to the size of its file. It waits a
+// moment for a mount that is about to end.
 func Settle(ctx context.Context, file string) error {
 	lock, err := lockFile(file, 0)
 	if err != nil {
@@ -189,7 +190,7 @@ func Settle(ctx context.Context, file string) error {
 		return diskFault(err, file)
 	}
 	err = runTool(ctx, lock, "e2fsck", "-f", "-p", file)
-	if exit, is := errors.AsType[*exec.ExitError](err); is && exit.ExitCode() == 1 { // it has repaired something
+	if exit, is := errors.AsType[*exec.ExitError](err); is && exit.ExitCode() == 1 { // e2fsck has repaired something
 		err = nil
 	}
 	if err == nil {
@@ -201,8 +202,8 @@ func Settle(ctx context.Context, file string) error {
 	return diskFault(err, file)
 }
 
-// removeLostFound removes the directory that e2fsck makes for what it finds, where it found nothing: programs expect
-// nobody's files in their volume.
+// removeLostFound removes e2fsck's lost+found directory if it is empty: programs expect only their own files in a
+// volume.
 func removeLostFound(lock *os.File) (err error) {
 	m, err := mountFile(lock)
 	if err != nil {
@@ -216,7 +217,7 @@ func removeLostFound(lock *os.File) (err error) {
 	return ignoreAbsent(err)
 }
 
-// unusedPatience bounds how long a namespace that has ended may take to let go of a file system.
+// unusedPatience bounds the wait for an ended namespace to release a file system.
 const unusedPatience = 10 * time.Second
 
 func checkUnused(ctx context.Context, file *os.File) error {
@@ -240,7 +241,7 @@ func checkUnused(ctx context.Context, file *os.File) error {
 	}
 }
 
-// Where ext4's superblock says how large the file system is.
+// Offsets of the file system's size in ext4's superblock.
 const (
 	superblock  = 1024
 	blocksLow   = superblock + 4
@@ -259,22 +260,22 @@ func isShort(file *os.File) (bool, error) {
 	return err == nil && used+unit <= st.Size(), err
 }
 
-// unit is the largest block that ext4 has here: less than one more cannot be used.
+// unit is the largest block of ext4 here: a smaller remainder of the file cannot be used.
 const unit = 4096
 
-// lengthOf returns how many bytes of a file its file system takes.
+// lengthOf returns the size of the file system in a file, in bytes.
 func lengthOf(file *os.File) (int64, error) {
 	var sb [superLength]byte
 	if _, err := file.ReadAt(sb[:], superblock); err != nil {
 		return 0, err
 	}
 	u32 := func(at int) uint64 { return uint64(binary.LittleEndian.Uint32(sb[at-superblock:])) }
-	blocks := int64(u32(blocksHigh)<<32 | u32(blocksLow)) //nolint:gosec // ext4 has 2^48 of them at most
+	blocks := int64(u32(blocksHigh)<<32 | u32(blocksLow)) //nolint:gosec // ext4 has at most 2^48 blocks
 	return blocks << (10 + u32(blockBits)), nil
 }
 
-// runTool runs a tool on a file. The tool keeps the lock of the file should this process be killed, so that nobody
-// mounts what it changes.
+// runTool runs a tool on a file. The tool inherits the file's lock, so that the file is not mounted while the tool
+// works on it, even if this process is killed.
 func runTool(ctx context.Context, lock *os.File, name string, args ...string) error {
 	var said bytes.Buffer
 	cmd := exec.CommandContext(ctx, name, args...)
@@ -294,7 +295,7 @@ func ignoreAbsent(err error) error {
 	return err
 }
 
-// diskFault says what a file system could not be; nil stays nil.
+// diskFault turns an error into one for the user; nil stays nil.
 func diskFault(err error, file string) error {
 	if err == nil {
 		return nil

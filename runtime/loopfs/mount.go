@@ -13,17 +13,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Mounted is a file system that is mounted nowhere, until a namespace takes it in.
+// Mounted is a detached mount of a file system, until a namespace attaches it.
 type Mounted struct {
 	fd   int
-	loop *os.File // while it is not sure that the mount has it
+	loop *os.File // keeps the loop device alive until the mount is attached
 	size int64    // of the file
-	busy bool     // somebody else has it mounted, too
+	busy bool     // the file system is mounted elsewhere too
 }
 
-// Mount mounts the file system of a file. However often it is mounted at once, it is one.
+// Mount mounts the file system of a file. Concurrent mounts of one file share one loop device and one file system.
 func Mount(file string) (*Mounted, error) {
-	lock, err := lockFile(file, 0) // two devices of one file would be two file systems
+	lock, err := lockFile(file, 0) // two loop devices of one file would be two file systems
 	if err != nil {
 		return nil, diskFault(err, file)
 	}
@@ -73,13 +73,13 @@ func mountFile(file *os.File) (m *Mounted, err error) {
 	return m, nil
 }
 
-// Dir leads to what is in it, for this process, until it is closed.
-func (m *Mounted) Dir() string { return fmt.Sprintf("/proc/self/fd/%d/.", m.fd) } // nothing of it is a link
+// Dir returns a path to the content, valid in this process until Close. Its final "." makes it a directory, not a link.
+func (m *Mounted) Dir() string { return fmt.Sprintf("/proc/self/fd/%d/.", m.fd) }
 
-// FD is the mount, until it is closed.
+// FD returns the descriptor of the mount, valid until Close.
 func (m *Mounted) FD() int { return m.fd }
 
-// Close lets go of it. It stays mounted where it was taken in. nil has nothing to let go of.
+// Close closes the mount. Where it was attached it stays mounted. Closing nil has no effect.
 func (m *Mounted) Close() error {
 	if m == nil {
 		return nil
@@ -87,7 +87,7 @@ func (m *Mounted) Close() error {
 	return errors.Join(unix.Close(m.fd), m.loop.Close())
 }
 
-// lockFile opens a file for as long as it must be the only one who mounts it.
+// lockFile opens a file and locks it against concurrent mounts.
 func lockFile(file string, flags int) (*os.File, error) {
 	f, err := os.OpenFile(file, os.O_RDWR|unix.O_NOFOLLOW|flags, 0o600)
 	if err != nil {
@@ -104,7 +104,7 @@ func lockFile(file string, flags int) (*os.File, error) {
 	return f, nil
 }
 
-// deviceOf finds the loop device that a file has; nil: it has none.
+// deviceOf returns the loop device of a file, nil if it has none.
 func deviceOf(file *os.File) (*os.File, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(int(file.Fd()), &st); err != nil {
@@ -118,7 +118,7 @@ func deviceOf(file *os.File) (*os.File, error) {
 		name := filepath.Base(filepath.Dir(at))
 		dev, err := os.OpenFile("/dev/"+name, os.O_RDWR, 0)
 		if err != nil {
-			continue // it has just gone
+			continue // the device has just gone
 		}
 		info, err := unix.IoctlLoopGetStatus64(int(dev.Fd()))
 		if err == nil && info.Inode == st.Ino && info.Device == st.Dev && info.Offset == 0 {
@@ -126,20 +126,20 @@ func deviceOf(file *os.File) (*os.File, error) {
 		}
 		_ = dev.Close()
 	}
-	return nil, nil //nolint:nilnil // said above
+	return nil, nil //nolint:nilnil // see the doc comment
 }
 
-// attachTries bounds how often somebody else may take the device that was free.
+// attachTries bounds how often another process may take the free device first.
 const attachTries = 64
 
-// attachLoop makes a loop device of a file, which goes with the last who has it open or mounted.
+// attachLoop makes a loop device for a file. The device goes when it is neither open nor mounted.
 func attachLoop(file *os.File) (*os.File, error) {
 	ctl, err := os.OpenFile(control, os.O_RDWR, 0)
 	if err != nil {
 		return nil, err
 	}
 	defer ctl.Close()
-	// The device must not keep the lock.
+	// Reopened, so that the device does not hold the lock.
 	own, err := os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", file.Fd()), os.O_RDWR, 0)
 	if err != nil {
 		return nil, err
@@ -157,7 +157,7 @@ func attachLoop(file *os.File) (*os.File, error) {
 		c := unix.LoopConfig{Fd: uint32(own.Fd()), Info: unix.LoopInfo64{
 			Flags: unix.LO_FLAGS_AUTOCLEAR | unix.LO_FLAGS_DIRECT_IO}}
 		err = unix.IoctlLoopConfigure(int(dev.Fd()), &c)
-		if errors.Is(err, unix.EINVAL) { // the disk has no direct IO
+		if errors.Is(err, unix.EINVAL) { // the disk does not support direct I/O
 			c.Info.Flags = unix.LO_FLAGS_AUTOCLEAR
 			err = unix.IoctlLoopConfigure(int(dev.Fd()), &c)
 		}
@@ -172,15 +172,15 @@ func attachLoop(file *os.File) (*os.File, error) {
 	return nil, errors.New("loop devices are taken faster than they can be had")
 }
 
-// Requests of linux/fs.h and ext4 that x/sys does not have.
+// ioctl requests of linux/fs.h and ext4 that x/sys lacks.
 const (
 	fiFreeze   = 0xC0045877
 	fiThaw     = 0xC0045878
 	ext4Resize = 0x40086610
-	blockSize  = 4096 // of what mkfs.ext4 makes, but for small ones: Settle sees to those
+	blockSize  = 4096 // mkfs.ext4's block size, except for small file systems
 )
 
-// growToFile has the file system grow to the size of its file.
+// growToFile grows the mounted file system to the size of its file.
 func (m *Mounted) growToFile() error {
 	if _, err := unix.IoctlRetInt(int(m.loop.Fd()), unix.LOOP_SET_CAPACITY); err != nil {
 		return fmt.Errorf("grow a loop device: %w", err)
@@ -206,8 +206,8 @@ func (m *Mounted) openRoot() (*os.File, error) {
 	return os.NewFile(uintptr(fd), m.Dir()), nil
 }
 
-// freezeWrites has all wait that writes, until thaw. A process of its own lets it go on should this one end before; it
-// has the lock of who copies until then, or it would let it go on for the next who does.
+// freezeWrites blocks all writers until thaw. A guard process thaws the file system if this process dies. The guard
+// holds the copy's lock until then; otherwise it could thaw during the next copy.
 func (m *Mounted) freezeWrites(lock *os.File) (thaw func() error, err error) {
 	d, err := m.openRoot()
 	if err != nil {
@@ -237,17 +237,18 @@ func (m *Mounted) freezeWrites(lock *os.File) (thaw func() error, err error) {
 	}
 	if err := freezeAnew(d); err != nil {
 		err = errors.Join(fmt.Errorf("freeze a file system: %w", err), end.Close())
-		_ = guard.Wait() // there was nothing to thaw
+		_ = guard.Wait() // fails: nothing was frozen
 		return nil, errors.Join(err, d.Close())
 	}
 	return thaw, nil
 }
 
-// guardPatience bounds how long the guard of one who was killed may take.
+// guardPatience bounds the wait for the guard of a killed process.
 const guardPatience = 5 * time.Second
 
-// freezeAnew freezes a file system. One that is frozen is so by somebody who was killed, whose guard has yet to see
-// that: if it were taken over, it would go on in the middle. Where the guard was killed too, it goes on by this.
+// freezeAnew freezes a file system. If it is frozen already, its process was killed and the guard has not thawed it
+// yet: taking that freeze over is wrong, as the guard would thaw it during the copy. If the guard was killed as well,
+// freezeAnew thaws it after guardPatience.
 func freezeAnew(d *os.File) error {
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()

@@ -18,17 +18,18 @@ import (
 	"github.com/soukhq/souk/runtime/reaper/engine"
 )
 
-// DefaultEngine is the OCI runtime where none is named. Sandbox is the one whose containers have a kernel of their own.
+// DefaultEngine is the OCI runtime if none is configured. Sandbox is the runtime whose containers have their own kernel
+// (gVisor).
 const (
 	DefaultEngine = "runc"
 	Sandbox       = "runsc"
 )
 
-// leastKernel is the first Linux that shows layers of an overlay by an idmapped mount.
+// leastKernel is the first Linux that supports idmapped layers in an overlay.
 var leastKernel = [2]int{5, 19} //nolint:gochecknoglobals // a constant
 
-// Able returns why this host can run no containers by an OCI runtime ("": DefaultEngine), as far as that is seen before
-// the first is started; nil when it can.
+// Able returns why this host cannot run containers by an OCI runtime ("": DefaultEngine), as far as that is visible
+// without a start; nil if it can.
 func Able(engine string) error {
 	if uid := os.Geteuid(); uid != 0 {
 		return fault.New(fault.Precondition, runtime.CodeContainers,
@@ -61,7 +62,7 @@ func Able(engine string) error {
 	return nil
 }
 
-// atLeast compares a kernel's release, such as 6.1.0-18-amd64. What it cannot read is not refused.
+// atLeast compares a kernel's release, such as 6.1.0-18-amd64. An unreadable release is accepted.
 func atLeast(release string, want [2]int) bool {
 	var major, minor int
 	if n, err := fmt.Sscanf(release, "%d.%d", &major, &minor); n < 2 || err != nil {
@@ -86,7 +87,7 @@ func findEngine(name string) (string, error) {
 	return path, nil
 }
 
-// Examine adds what there is for containers to what the process runtime says.
+// Examine adds findings about containers to those of the process runtime.
 func (r *Runtime) Examine(ctx context.Context) []cluster.Finding {
 	out := r.Runtime.Examine(ctx)
 	for _, e := range r.engines {
@@ -108,7 +109,7 @@ func (r *Runtime) Examine(ctx context.Context) []cluster.Finding {
 	return out
 }
 
-// examineSleep says which machines can be suspended to disk.
+// examineSleep reports which machines can be suspended to disk.
 func (r *Runtime) examineSleep() cluster.Finding {
 	f := cluster.Finding{Name: "containers: suspend to disk", Have: "those by "}
 	for _, e := range r.engines {
@@ -128,7 +129,7 @@ func (r *Runtime) examineSleep() cluster.Finding {
 	return f
 }
 
-// examineNetwork says whether containers can be given a network.
+// examineNetwork reports whether containers can have a network.
 func (r *Runtime) examineNetwork() cluster.Finding {
 	f := cluster.Finding{Name: "containers: network", OK: true, Have: "a link and an address for each"}
 	switch {

@@ -9,24 +9,24 @@ import (
 	"github.com/soukhq/souk/runtime"
 )
 
-// restBefore is how long a machine is at rest before a container is made for its next start. Most that are stopped to
-// be removed, updated or restarted are so before.
+// restBefore is how long a machine must be stopped before a container is made for its next start. Most machines that
+// are stopped to be removed, updated or restarted are handled within that time.
 const restBefore = 2 * time.Second
 
-// readyPatience bounds how long the making of one may take. It takes 0.1 s.
+// readyPatience bounds the making of a container, which takes 0.1 s.
 const readyPatience = time.Minute
 
-// ahead has containers made for machines at rest, one at a time.
+// ahead makes containers for stopped machines in advance, one at a time.
 type ahead struct {
 	make func(context.Context, runtime.Spec) error
 	most int
 
 	ctx    context.Context
 	cancel context.CancelFunc
-	one    sync.Mutex // of what is being made
+	one    sync.Mutex // held while a container is made
 
 	mu      sync.Mutex
-	waiting map[string]*time.Timer // by machine
+	waiting map[string]*time.Timer // timers by machine
 }
 
 func newAhead(do func(context.Context, runtime.Spec) error, most int) *ahead {
@@ -35,7 +35,7 @@ func newAhead(do func(context.Context, runtime.Spec) error, most int) *ahead {
 	return a
 }
 
-// makeAfter has a container made when the machine has been at rest for a while.
+// makeAfter schedules the making of a container for after a rest.
 func (a *ahead) makeAfter(rest time.Duration, s runtime.Spec) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -57,12 +57,12 @@ func (a *ahead) makeAfter(rest time.Duration, s runtime.Spec) {
 		}
 		ctx, cancel := context.WithTimeout(a.ctx, readyPatience)
 		defer cancel()
-		_ = a.make(ctx, s) // the start that needs it says why
+		_ = a.make(ctx, s) // the machine's start reports the error
 	})
 	a.waiting[s.Machine] = t
 }
 
-// forgetMachine gives up what has not been begun for a machine.
+// forgetMachine cancels the scheduled making for a machine.
 func (a *ahead) forgetMachine(id string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -72,8 +72,8 @@ func (a *ahead) forgetMachine(id string) {
 	}
 }
 
-// Ready has a container made for the next start of a machine at rest, unless it has what others may want meanwhile:
-// volumes, or ports of the host.
+// Ready makes a container for the next start of a stopped machine, unless the machine uses what other machines may need
+// meanwhile: volumes, or ports of the host.
 func (r *Runtime) Ready(s runtime.Spec) {
 	shares := len(s.Mounts) > 0 || len(s.Network.Publish) > 0
 	if r.ahead.most > 0 && !machine.IsHostImage(s.Image) && !shares && !s.TTY {
@@ -93,7 +93,7 @@ func (r *Runtime) makeReady(ctx context.Context, s runtime.Spec) error {
 	return r.ReadyIn(ctx, s, in, r.ahead.most)
 }
 
-// Close ends souk's part; machines run on.
+// Close closes souk's part; machines keep running.
 func (r *Runtime) Close() error {
 	r.ahead.cancel()
 	return r.Runtime.Close()

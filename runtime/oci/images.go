@@ -11,10 +11,10 @@ import (
 	"github.com/soukhq/souk/runtime/reaper/spec"
 )
 
-// defaultPath is the PATH of an image that says none.
+// defaultPath is the PATH for an image without one.
 const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// Stored are the images of a store.
+// Stored implements Images with an image store.
 type Stored struct {
 	Store *image.Store
 }
@@ -35,11 +35,11 @@ func (s Stored) Bring(ctx context.Context, machine, ref string) (out runtime.Pul
 	return runtime.Pulled{Digest: is.Digest, Volumes: volumesOf(is.Config.Volumes)}, err
 }
 
-// maxVolumes bounds how many of an image's volumes are looked after. Images have one or two.
+// maxVolumes bounds the volumes of an image that are handled. Images have one or two.
 const maxVolumes = 32
 
-// volumesOf returns those directories of an image's volumes in which it can have data of its own: what is the kernel's,
-// or no path below the root, it has no data in.
+// volumesOf returns the directories of an image's volumes that can hold its data: not those of the kernel, and no
+// invalid paths.
 func volumesOf(declared []string) (out []string) {
 	for _, v := range declared {
 		if at, err := spec.Target(v); err == nil {
@@ -51,10 +51,10 @@ func volumesOf(declared []string) (out []string) {
 	return out[:min(len(out), maxVolumes)]
 }
 
-// Hold pins an image for a machine, in place of what it had before, and unpacks what is not unpacked yet.
+// Hold pins an image for a machine, in place of the machine's earlier pins, and unpacks it if needed.
 func (s Stored) Hold(ctx context.Context, machine, ref string) (Image, error) {
 	is, err := s.Store.Get(ref)
-	if err != nil { // it goes on having what it has
+	if err != nil { // the machine keeps its earlier pins
 		return Image{}, err
 	}
 	if err := s.Store.PinOnly(ctx, is.Digest, machine); err != nil {
@@ -63,7 +63,7 @@ func (s Stored) Hold(ctx context.Context, machine, ref string) (Image, error) {
 	return s.Look(ctx, ref)
 }
 
-// Look unpacks an image that is kept for a machine, where it is not unpacked yet.
+// Look unpacks an image that is pinned for a machine, if needed.
 func (s Stored) Look(ctx context.Context, ref string) (Image, error) {
 	is, err := s.Store.Get(ref)
 	if err != nil {
@@ -80,17 +80,17 @@ func (s Stored) Look(ctx context.Context, ref string) (Image, error) {
 	c := root.Image.Config
 	env := withDefaults(c.Env, []string{"PATH=" + defaultPath})
 	dir := c.WorkDir
-	if dir != "" && !path.IsAbs(dir) { // as other engines read it
+	if dir != "" && !path.IsAbs(dir) { // as other engines do
 		dir = "/" + dir
 	}
 	return Image{root.Lower, c.Entrypoint, c.Cmd, env, c.User, dir, c.StopSignal, volumesOf(c.Volumes)}, nil
 }
 
-// Release takes a machine's pins back. What it had goes where the disk is nearly full.
+// Release removes a machine's pins. If the disk is nearly full, the images then go.
 func (s Stored) Release(ctx context.Context, machine string) error {
 	if err := s.Store.Unpin(ctx, machine); err != nil {
 		return err
 	}
-	_, _ = s.Store.Relieve(ctx) // it is tried again, and nobody waits for it
+	_, _ = s.Store.Relieve(ctx) // a later call retries it
 	return nil
 }

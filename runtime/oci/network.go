@@ -13,26 +13,26 @@ import (
 	"github.com/soukhq/souk/runtime/reaper/frame"
 )
 
-// Network is what containers are connected to.
+// Network is the configuration of containers' networks.
 type Network struct {
-	Addresses *netplan.Addresses // of machines
+	Addresses *netplan.Addresses // of the machines
 	Realm     string             // see netplan.Network
-	DNS       *netip.AddrPort    // the cluster's, on the host's loopback (IPv4); nil: none
-	Narrow    *netip.AddrPort    // the same, which knows the cluster's names alone; nil: none
-	AllowHost bool               // machines that ask for it share the host's network
-	Lacks     error              // why there is none on this host; nil: there is
+	DNS       *netip.AddrPort    // the cluster's DNS server, on the host's loopback (IPv4); nil: none
+	Narrow    *netip.AddrPort    // like DNS, but for the cluster's names only; nil: none
+	AllowHost bool               // machines may share the host's network
+	Lacks     error              // why this host cannot provide networks; nil: it can
 
-	// Between says how containers of other hosts are reached; nil: there are no others.
+	// Between reports how containers of other hosts are reached; nil: there are no other hosts.
 	Between func() cluster.Finding
 }
 
-// connectNetwork enters the network of a machine into what its container is to be.
+// connectNetwork enters a machine's network into its container's description.
 func (r *Runtime) connectNetwork(s runtime.Spec, e program, in *frame.Container) error {
 	n := r.network
 	switch {
 	case s.Network.Mode == machine.NetworkNone:
 		return nil
-	case n == nil: // loopback, and nothing else
+	case n == nil: // loopback only
 		return nil
 	case s.Network.Mode == machine.NetworkHost:
 		if !n.AllowHost {
@@ -51,7 +51,7 @@ func (r *Runtime) connectNetwork(s runtime.Spec, e program, in *frame.Container)
 	app := n.Addresses.App(s.App)
 	out := &netplan.Network{Cluster: n.Addresses.Of, App: app, Address: cluster.MachineAddress(app, s.Machine),
 		Realm: n.Realm, DNS: n.DNS, Narrow: n.Narrow, Publish: planPorts(s.Network.Publish)}
-	if n.DNS != nil { // a machine of its own app, then another app
+	if n.DNS != nil { // first look for a machine of the same app, then for another app
 		out.Search = []string{s.App + ".souk", "souk"}
 	}
 	for _, other := range s.Network.From {
@@ -85,7 +85,7 @@ func planPorts(list []machine.Publish) (out []netplan.Port) {
 
 var _ runtime.Connector = (*Runtime)(nil)
 
-// Connect returns the address of a machine, and what stands against its network.
+// Connect returns a machine's address, and what prevents its network.
 func (r *Runtime) Connect(app, id string, c *machine.Config) (address string, no []machine.Clause) {
 	want := machine.NetworkOf(c)
 	lacks := func(had string) {
@@ -93,7 +93,7 @@ func (r *Runtime) Connect(app, id string, c *machine.Config) (address string, no
 	}
 	n := r.network
 	e, err := r.engineNamed(c.Runtime)
-	if err != nil { // the requirement that goes with the wish says so
+	if err != nil { // the engine's own requirement reports it
 		return "", nil
 	}
 	switch {

@@ -1,17 +1,17 @@
 // Package oci runs machines as containers of OCI images, by any OCI runtime: runc, crun or runsc (gVisor).
 //
-// It is package process with another way to start: the reaper has the OCI runtime make the container, and from there on
-// it is a life like any other, with the same cgroup, output, exit and end (docs/decisions/0047-containers.md). Images
-// of the host's own programs (souk/host) are run as processes, by the same reaper.
+// It is package process with another way to start: the reaper lets the OCI runtime make the container, and from then on
+// it is a life like any other, with the same cgroup, output, exit and end (docs/decisions/0047-containers.md). Machines
+// of the image souk/host, programs of the host, are run as processes by the same reaper.
 //
 // # What a container gets
 //
-//   - the image's files as its root, and a layer of its own above, which is empty again at each start
-//   - a user namespace: its root is nobody on the host, and another nobody in each container
-//   - what package spec says: a filter of system calls, few capabilities, no way to more
+//   - the image's files as its root, with a writable layer above, which is empty again at each start
+//   - a user namespace: its root is an unprivileged user on the host, a different one for each container
+//   - the restrictions of package spec: a system call filter, few capabilities, no way to gain more
 //   - the machine's cgroup, with its limits
-//   - the machine's files from memory only; its volumes
-//   - a network of its own (package hostnet), where the runtime is told of one; else loopback only
+//   - the machine's files, in memory only; its volumes
+//   - a network of its own (package hostnet), if Options.Network is set; else loopback only
 package oci
 
 import (
@@ -29,7 +29,7 @@ import (
 	"github.com/soukhq/souk/runtime/reaper/frame"
 )
 
-// Image is what a container is made of. Its layers stay as they are while it is used.
+// Image is what a container is made from. Its layers must not change while it is used.
 type Image struct {
 	Layers     []string // directories, topmost first
 	Entrypoint []string
@@ -37,32 +37,32 @@ type Image struct {
 	Env        []string
 	User       string // "": root
 	Dir        string
-	StopSignal string   // "": it says none
-	Volumes    []string // directories that it keeps data in: absolute and clean, sorted, each once
+	StopSignal string   // "": none
+	Volumes    []string // directories for its data: absolute, clean, sorted, without duplicates
 }
 
-// Images are those of the host. A NotFound says that one is not here.
+// Images provides the host's images. NotFound means that an image is not on the host.
 type Images interface {
-	// Bring brings an image to the host unless it is here, and keeps it for a machine beside what that holds.
+	// Bring brings an image to the host unless it is there, and pins it for a machine in addition to its other pins.
 	Bring(ctx context.Context, machine, ref string) (runtime.Pulled, error)
-	// Hold makes an image ready for a machine, and keeps it, and no other, until it is released.
+	// Hold makes an image ready for a machine, and makes it the machine's only pin until Release.
 	Hold(ctx context.Context, machine, ref string) (Image, error)
-	// Look is Hold for one that is kept already, and lets go of nothing.
+	// Look is Hold for an image that is pinned already; it changes no pins.
 	Look(ctx context.Context, ref string) (Image, error)
-	// Release lets go of what a machine holds. nil when that is nothing.
+	// Release removes a machine's pins; nil if there are none.
 	Release(ctx context.Context, machine string) error
 }
 
 // Options of a runtime.
 type Options struct {
 	Process process.Options
-	Engines []string // names or paths of OCI runtimes; the first is that of machines that ask for none; nil: runc
-	Init    string   // name or path of a static init, as tini is; "": the first of those that is on the host, if any
+	Engines []string // names or paths of OCI runtimes; the first is the default for machines; nil: runc
+	Init    string   // name or path of a static init such as tini; "": the first known one found on the host, if any
 	Images  Images
-	Network *Network // nil: containers have none but loopback
-	// Awake is why no machine is suspended to disk; nil: those that can be are, when they are asked to.
+	Network *Network // nil: containers have only loopback
+	// Awake is why no machine is suspended to disk; nil: machines can be, if their runtime supports it.
 	Awake error
-	Ready int // how many machines at rest may have a container that waits for its start; 0: none has
+	Ready int // how many stopped machines may have a prepared container; 0: none
 }
 
 // Runtime runs containers, and processes.
@@ -70,10 +70,10 @@ type Runtime struct {
 	*process.Runtime
 	images  Images
 	network *Network
-	engines []program // the first is that of machines that name none
+	engines []program // the first is the default for machines
 	init    string    // path; "": none
 	ahead   *ahead
-	awake   error // why no machine is suspended to disk; nil: some are
+	awake   error // why no machine is suspended to disk; nil: it is allowed
 }
 
 var (
@@ -85,16 +85,16 @@ var (
 	_ runtime.Hibernator = (*Runtime)(nil)
 )
 
-// program is an OCI runtime.
+// program is an installed OCI runtime.
 type program struct {
 	name string
 	path string
 
 	unconnected error // why its containers can have no network; nil: they can
-	unshared    error // why they cannot share the host's
+	unshared    error // why its containers cannot share the host's network; nil: they can
 }
 
-// Open is process.Open, and finds the OCI runtimes.
+// Open is process.Open, and also finds the OCI runtimes.
 func Open(o Options) (*Runtime, error) {
 	var engines []program
 	if len(o.Engines) == 0 {
@@ -123,7 +123,7 @@ func Open(o Options) (*Runtime, error) {
 	return r, nil
 }
 
-// engineNamed is the one that a machine asks for; "" is that of those who do not.
+// engineNamed returns the OCI runtime of a name; "" means the default.
 func (r *Runtime) engineNamed(name string) (program, error) {
 	if name == "" {
 		return r.engines[0], nil
@@ -139,8 +139,8 @@ func (r *Runtime) engineNamed(name string) (program, error) {
 		strings.Join(names, " and "))
 }
 
-// findInit finds a program that is made to be a container's first process: it passes signals on and waits for orphans.
-// A program that is the first process itself gets only those signals that it handles, and must wait for orphans.
+// findInit finds a program made to be a container's process 1: it forwards signals and reaps orphans. A program that is
+// itself process 1 gets only the signals that it handles, and must reap orphans.
 func findInit(name string) string {
 	for _, n := range []string{name, "tini-static", "docker-init", "catatonit", "/usr/libexec/podman/catatonit"} {
 		if n == "" {
@@ -155,10 +155,10 @@ func findInit(name string) string {
 	return ""
 }
 
-// Name is "oci".
+// Name returns "oci".
 func (*Runtime) Name() string { return "oci" }
 
-// CanRun accepts the host's programs, and whatever is the name of an image, by a runtime that there is.
+// CanRun accepts souk/host, and any valid image name if the OCI runtime exists.
 func (r *Runtime) CanRun(image, by string) error {
 	if machine.IsHostImage(image) {
 		return nil
@@ -177,7 +177,7 @@ func (r *Runtime) Pull(ctx context.Context, id, image string) (runtime.Pulled, e
 	return r.images.Bring(ctx, id, image)
 }
 
-// Remove removes the machine, and lets go of its image.
+// Remove removes the machine, and its pins.
 func (r *Runtime) Remove(ctx context.Context, id string) error {
 	r.ahead.forgetMachine(id)
 	if err := r.Runtime.Remove(ctx, id); err != nil {
@@ -186,14 +186,14 @@ func (r *Runtime) Remove(ctx context.Context, id string) error {
 	return r.images.Release(ctx, id)
 }
 
-// Start starts a container, or a process where the image is that of the host.
+// Start starts a container, or a process if the image is souk/host.
 func (r *Runtime) Start(ctx context.Context, s runtime.Spec) (runtime.Status, error) {
 	if machine.IsHostImage(s.Image) {
 		return r.Runtime.Start(ctx, s)
 	}
 	r.ahead.forgetMachine(s.Machine)
 	img, err := r.images.Hold(ctx, s.Machine, s.Image)
-	if fault.Is(err, fault.NotFound) { // somebody removed it: it is pinned, so not by a command
+	if fault.Is(err, fault.NotFound) { // something removed it although it is pinned
 		if _, err = r.images.Bring(ctx, s.Machine, s.Image); err == nil {
 			img, err = r.images.Hold(ctx, s.Machine, s.Image)
 		}
@@ -208,8 +208,8 @@ func (r *Runtime) Start(ctx context.Context, s runtime.Spec) (runtime.Status, er
 	return r.StartIn(ctx, s, in)
 }
 
-// Check looks for a machine's program and user in its image, and for what else its start would refuse. The image is
-// here: it was pulled.
+// Check checks that the image has the machine's program and user, and for other reasons to refuse its start. The image
+// has been pulled already.
 func (r *Runtime) Check(ctx context.Context, s runtime.Spec) error {
 	if machine.IsHostImage(s.Image) {
 		return r.Runtime.Check(ctx, s)
@@ -225,7 +225,7 @@ func (r *Runtime) Check(ctx context.Context, s runtime.Spec) error {
 	return r.CheckIn(ctx, s, in)
 }
 
-// completeSpec completes a specification with what the image says, and returns the container that it is for.
+// completeSpec fills in a specification from the image, and returns the container's description.
 func (r *Runtime) completeSpec(s *runtime.Spec, img Image) (*frame.Container, error) {
 	if len(s.Argv) == 0 && s.Args != nil {
 		img.Cmd = s.Args
@@ -241,7 +241,7 @@ func (r *Runtime) completeSpec(s *runtime.Spec, img Image) (*frame.Container, er
 	if s.User == "" {
 		s.User = img.User
 	}
-	s.Home = false // it is that of the user, inside
+	s.Home = false // the container's own user database sets it
 	e, err := r.engineNamed(s.Runtime)
 	if err != nil {
 		return nil, err
@@ -256,7 +256,7 @@ func (r *Runtime) completeSpec(s *runtime.Spec, img Image) (*frame.Container, er
 	return in, nil
 }
 
-// stopSignal reads what an image says of how it is to be stopped; 0 where that is no signal, which stops no launch.
+// stopSignal parses an image's stop signal; 0 if it is invalid, which does not prevent a launch.
 func stopSignal(s string) int {
 	sig, err := machine.ParseSignal(s)
 	if err != nil {
@@ -265,7 +265,7 @@ func stopSignal(s string) int {
 	return int(sig)
 }
 
-// withDefaults adds the variables of the image that the machine does not set.
+// withDefaults adds the image's variables that the machine does not set.
 func withDefaults(env, image []string) []string {
 	out := slices.Clone(env)
 	for _, kv := range image {

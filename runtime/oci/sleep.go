@@ -9,8 +9,8 @@ import (
 	"github.com/soukhq/souk/runtime/reaper/frame"
 )
 
-// Hibernate suspends a container by runsc to disk. What it had in memory lies there in clear, so a worker whose secrets
-// may lie on no disk has none.
+// Hibernate suspends a container of runsc to disk. Its memory is written unencrypted, so a worker that must not have
+// secrets on disk refuses it (Options.Awake).
 func (r *Runtime) Hibernate(ctx context.Context, id string, attempt uint64) error {
 	if r.awake != nil {
 		return fault.Wrap(r.awake, fault.Precondition, runtime.CodeAwake, "machine %s cannot be suspended to disk", id)
@@ -18,7 +18,7 @@ func (r *Runtime) Hibernate(ctx context.Context, id string, attempt uint64) erro
 	return r.HibernateIn(ctx, id, attempt)
 }
 
-// Wake has a machine that is suspended go on.
+// Wake resumes a suspended machine.
 func (r *Runtime) Wake(ctx context.Context, s runtime.Spec) (runtime.Status, error) {
 	var in *frame.Container
 	if !machine.IsHostImage(s.Image) {

@@ -20,28 +20,27 @@ import (
 	"github.com/soukhq/souk/runtime/reaper/users"
 )
 
-// tryPatience bounds how long a runtime may take to run a container whose program ends at once. It takes 20 ms, runsc
-// 100.
+// tryPatience bounds a runtime's trial container, whose program ends at once. The trial takes 20 ms, with runsc 100.
 const tryPatience = 3 * time.Second
 
-// tryUsers is who the root of a container that is only tried is on the host: nobody, and no machine.
+// tryUsers is the host uid of the trial container's root: of no user and no machine.
 const tryUsers = 2_000_000_000
 
-// Try runs a container by an OCI runtime, as machines have theirs, in a user namespace and a cgroup, and returns why it
-// does not run; nil when it does. Its program ends at once, and nothing is left behind.
+// Try runs a container by an OCI runtime the way machines run, in a user namespace and a cgroup, and returns why it
+// fails, nil if it succeeds. Its program ends at once, and nothing is left behind.
 func Try(ctx context.Context, path string) error {
 	return tryAs(ctx, path, fmt.Sprintf("souk-try-%08x", rand.Uint32()))
 }
 
-// tryAs is Try by a container with an id, which no other on this host has.
+// tryAs is Try with a container id, which must be unique on this host.
 func tryAs(ctx context.Context, path, id string) (err error) {
 	program := exitProgram()
 	if program == nil {
-		return nil // there is none for this processor
+		return nil // no test program for this processor
 	}
 	ctx, cancel := context.WithTimeout(ctx, tryPatience)
 	defer cancel()
-	dir := filepath.Join(space.Dir, id) // where the container's root may pass
+	dir := filepath.Join(space.Dir, id) // the container's root may enter this directory
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	root := filepath.Join(dir, "root")
 	for _, d := range []string{space.Dir, dir, root, filepath.Join(root, "dev"), filepath.Join(root, "proc"),
@@ -72,8 +71,8 @@ func unreadyError(err error) error {
 	return fault.Wrap(err, fault.Unavailable, runtime.CodeContainers, "no container can be made ready to be tried")
 }
 
-// exitProgram is a program that ends at once, and needs nothing of a system: an ELF file with three instructions. nil:
-// there is none for this processor.
+// exitProgram returns a program that ends at once and needs no files: an ELF file with three instructions. nil: this
+// processor is not supported.
 func exitProgram() []byte {
 	var machine uint16
 	var code []byte
@@ -91,18 +90,18 @@ func exitProgram() []byte {
 	const base, head, segment = 0x400000, 64, 56
 	le := binary.LittleEndian
 	b := append([]byte("\x7fELF\x02\x01\x01"), make([]byte, 9)...)
-	b = le.AppendUint16(b, 2) // to be executed
+	b = le.AppendUint16(b, 2) // ET_EXEC
 	b = le.AppendUint16(b, machine)
 	b = le.AppendUint32(b, 1)
-	b = le.AppendUint64(b, base+head+segment) // where it begins
-	b = le.AppendUint64(b, head)              // where the segments are told
+	b = le.AppendUint64(b, base+head+segment) // entry point
+	b = le.AppendUint64(b, head)              // offset of the program headers
 	b = le.AppendUint64(b, 0)
 	b = le.AppendUint32(b, 0)
 	for _, n := range []uint16{head, segment, 1, 0, 0, 0} {
 		b = le.AppendUint16(b, n)
 	}
-	b = le.AppendUint32(b, 1) // to be loaded
-	b = le.AppendUint32(b, 5) // to be read and executed
+	b = le.AppendUint32(b, 1) // PT_LOAD
+	b = le.AppendUint32(b, 5) // readable and executable
 	size := uint64(head + segment + len(code))
 	for _, n := range []uint64{0, base, base, size, size, 0x10000} {
 		b = le.AppendUint64(b, n)

@@ -16,24 +16,24 @@ import (
 	"github.com/soukhq/souk/runtime/reaper/engine"
 )
 
-// least is the oldest version of an OCI runtime that is used, and why.
+// least is the oldest accepted version of an OCI runtime, and why.
 type least struct {
 	version []int
 	because string
 }
 
-// Of runsc the date counts, which all of its versions have: release-20260905.0, and Debian's 0.0~20221219.0.
+// For runsc the date is compared, which all of its versions contain: release-20260905.0, and Debian's 0.0~20221219.0.
 var (
 	leastRunc = least{[]int{1, 1, 5}, "it is that of Debian 12, and older ones are not tried"}
-	// leastMended is of runc, without holes that are known.
+	// leastMended is the first runc without known vulnerabilities.
 	leastMended  = least{[]int{1, 2, 8}, "older ones have holes"}
 	leastSandbox = least{[]int{20221219}, "it is that of Debian 12, and older ones are not tried"}
-	// leastConnected is of runsc, for a machine that has a network.
+	// leastConnected is the first runsc that supports machines with a network.
 	leastConnected = least{[]int{20250205}, "older ones, as Debian 12's, cannot be in a user namespace and in a " +
 		"network whose rules are the kernel's, at once"}
 )
 
-// leastOf is what is asked of a runtime; no version for those that nothing is known of.
+// leastOf returns the oldest accepted version of a runtime; an empty version for unknown runtimes.
 func leastOf(name string) least {
 	switch {
 	case engine.Engine{Path: name}.Sandboxes():
@@ -52,8 +52,8 @@ func (l least) String() string {
 	return strings.Join(s, ".")
 }
 
-// isMet reports whether what a program says of itself is not older; one that says nothing that is understood, as a
-// runsc that somebody built, is not older.
+// isMet reports whether the version in a program's output is not older. Output without a readable version, such as that
+// of a self-built runsc, is accepted.
 func (l least) isMet(said string) bool {
 	find := numbers
 	if len(l.version) == 1 {
@@ -61,7 +61,7 @@ func (l least) isMet(said string) bool {
 	}
 	var have []int
 	for _, s := range strings.FieldsFunc(find.FindString(said), func(r rune) bool { return r < '0' || r > '9' }) {
-		n, _ := strconv.Atoi(s) // it has up to eight digits
+		n, _ := strconv.Atoi(s) // at most eight digits
 		have = append(have, n)
 	}
 	return len(have) == 0 || len(l.version) == 0 || slices.Compare(have, l.version) >= 0
@@ -72,10 +72,10 @@ var (
 	dates   = regexp.MustCompile(`20[0-9]{6}`)
 )
 
-// versionPatience bounds how long an OCI runtime may take to say its version.
+// versionPatience bounds the call that prints an OCI runtime's version.
 const versionPatience = 5 * time.Second
 
-// readVersion returns the first line of what a runtime says of itself: "runc version 1.1.5+ds1".
+// readVersion returns the first line of a runtime's --version output: "runc version 1.1.5+ds1".
 func readVersion(ctx context.Context, path string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, versionPatience)
 	defer cancel()
@@ -84,7 +84,7 @@ func readVersion(ctx context.Context, path string) (string, error) {
 	return first, err
 }
 
-// examineEngine says which version of an OCI runtime there is, and whether it is new enough.
+// examineEngine reports the version of an OCI runtime, and whether it is new enough.
 func examineEngine(ctx context.Context, path string) cluster.Finding {
 	v, err := readVersion(ctx, path)
 	f := cluster.Finding{Name: "containers: " + filepath.Base(path), OK: err == nil, Have: path + ", " + v}
@@ -115,15 +115,15 @@ func examineEngine(ctx context.Context, path string) cluster.Finding {
 	return f
 }
 
-// isMended reports whether a runc that says this of itself has no holes that are known: of the line 1.3, too, the first
-// versions had those that leastMended has not.
+// isMended reports whether a runc of this version has no known vulnerabilities. The first versions of the 1.3 series
+// also had those that leastMended fixes.
 func isMended(said string) bool {
 	of13 := least{version: []int{1, 3}}.isMet(said) && !least{version: []int{1, 4}}.isMet(said)
 	return leastMended.isMet(said) && (!of13 || least{version: []int{1, 3, 3}}.isMet(said))
 }
 
-// Connectable returns why the containers of an OCI runtime ("": DefaultEngine) can have no network; nil when they can,
-// as far as the runtime is asked.
+// Connectable returns why the containers of an OCI runtime ("": DefaultEngine) can have no network, judging by its
+// version; nil if they can.
 func Connectable(ctx context.Context, name string) error {
 	path, err := findEngine(name)
 	if err != nil {

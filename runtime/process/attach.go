@@ -14,9 +14,9 @@ import (
 	"github.com/soukhq/souk/runtime/reaper/pty"
 )
 
-// attachTerminal shows a machine's terminal. What is typed goes there by its near end, which souk has a copy of; what is
-// written comes from the reaper, which also writes it to the log. A reaper that goes away is asked again when there is
-// another: the terminal has outlived it.
+// attachTerminal attaches to a machine's terminal. Input goes to the terminal's near end, of which souk has a copy;
+// output comes from the reaper, which also logs it. If the reaper goes away, attachTerminal connects to its successor:
+// the terminal survives the reaper.
 func (r *Runtime) attachTerminal(ctx context.Context, id string, q runtime.ExecRequest) (int, error) {
 	if q.Terminal == nil {
 		return 0, fault.New(fault.Invalid, fault.CodeTerminal,
@@ -38,13 +38,13 @@ func (r *Runtime) attachTerminal(ctx context.Context, id string, q runtime.ExecR
 		case r.done.Err() != nil || !r.link.waitMoment(ctx):
 			return 0, fault.New(fault.Unavailable, fault.CodeClosed, "the process runtime was closed")
 		}
-		k.q.Backlog = true // of the next reaper: what nobody has been shown yet
+		k.q.Backlog = true // the next reaper sends the output that was not shown yet
 	}
 }
 
-// attachOnce is attach with one reaper. again says that it went away.
+// attachOnce is attachTerminal with one reaper. again means that the reaper went away.
 func (r *Runtime) attachOnce(ctx context.Context, id string, k *keyboard) (code int, again bool, err error) {
-	if _, err := r.link.liveSession(ctx); err != nil { // the reaper is there, and this souk's where it can be
+	if _, err := r.link.liveSession(ctx); err != nil { // start or upgrade the reaper if needed
 		return 0, false, err
 	}
 	conn, err := r.link.dialReaper(ctx)
@@ -86,7 +86,7 @@ func (r *Runtime) attachOnce(ctx context.Context, id string, k *keyboard) (code 
 	}
 }
 
-// keyboard types into a machine's terminal, and tells it the sizes of the window. It does so without the reaper.
+// keyboard types into a machine's terminal and sets its window size, without the reaper.
 type keyboard struct {
 	q    runtime.ExecRequest
 	once sync.Once
@@ -94,7 +94,7 @@ type keyboard struct {
 	over chan struct{}
 }
 
-// useTerminal begins with the terminal's near end. One is as good as another: the first is used.
+// useTerminal starts to use the terminal's near end. All copies are equal, so it uses the first and closes the others.
 func (k *keyboard) useTerminal(near *os.File) {
 	mine := false
 	k.once.Do(func() { k.near, mine = near, true })
@@ -102,9 +102,9 @@ func (k *keyboard) useTerminal(near *os.File) {
 		_ = near.Close()
 		return
 	}
-	_ = pty.Resize(near, k.q.Terminal.Size) // the machine has ended
+	_ = pty.Resize(near, k.q.Terminal.Size) // fails if the machine has ended
 	if k.q.Stdin != nil {
-		go func() { _, _ = io.Copy(near, k.q.Stdin) }() // until one of the two has ended
+		go func() { _, _ = io.Copy(near, k.q.Stdin) }() // until either has ended
 	}
 	go func() {
 		for {
@@ -113,7 +113,7 @@ func (k *keyboard) useTerminal(near *os.File) {
 				if !more {
 					return
 				}
-				_ = pty.Resize(near, size) // the machine has ended
+				_ = pty.Resize(near, size) // fails if the machine has ended
 			case <-k.over:
 				return
 			}

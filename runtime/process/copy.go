@@ -25,14 +25,14 @@ import (
 	"github.com/soukhq/souk/runtime/reaper/frame"
 )
 
-// Bounds of one copy.
+// Limits of one copy.
 const (
 	maxCopyBytes   = 8 << 30
 	maxCopyEntries = 200_000
 )
 
-// openRoot opens the machine's directory, or the volume, so that nothing outside it can be reached, and makes the path
-// relative to it.
+// openRoot opens the machine's directory, its container's root, or the volume, so that nothing outside can be reached,
+// and returns the path relative to it.
 func (r *Runtime) openRoot(ctx context.Context, at runtime.Place) (*tree, string, error) {
 	id, p := at.Machine, at.Path
 	if err := reaper.CheckID(id); err != nil {
@@ -53,7 +53,7 @@ func (r *Runtime) openRoot(ctx context.Context, at runtime.Place) (*tree, string
 			if err != nil {
 				return nil, "", err
 			}
-			defer m.Close() // the root keeps what it needs
+			defer m.Close() // the open root keeps the file system alive
 			dir = m.Dir()
 		}
 	} else if inContainer(dir) {
@@ -71,14 +71,14 @@ func (r *Runtime) openRoot(ctx context.Context, at runtime.Place) (*tree, string
 	return &tree{root, false}, rel, nil
 }
 
-// isFile reports whether a volume is a file system in a file.
+// isFile reports whether a volume is a file with a file system.
 func isFile(at string) bool {
 	st, err := os.Lstat(at)
 	return err == nil && st.Mode().IsRegular()
 }
 
-// openContainer opens the root of a container that runs; nil where what runs of the machine is a process of the host.
-// The reaper is asked again once it is open: by then its first process may have ended, and its number be another's,
+// openContainer opens the root of a running container, or returns nil if the machine's life is a process of the host.
+// After opening it asks the reaper again: the process may have ended meanwhile, and another process may have its pid,
 // whose root is the host's.
 func (r *Runtime) openContainer(ctx context.Context, id string) (*os.Root, error) {
 	var root *os.Root
@@ -112,7 +112,7 @@ func (r *Runtime) openContainer(ctx context.Context, id string) (*os.Root, error
 	}
 }
 
-// serverOf finds the process that has the files of a machine that runs in a sandbox.
+// serverOf finds the process that opens files for a machine in a sandbox.
 func (r *Runtime) serverOf(ctx context.Context, id string) (int, error) {
 	in, err := r.findInside(ctx, id)
 	if err != nil {
@@ -133,8 +133,8 @@ func closeRoot(root *os.Root) error {
 	return root.Close()
 }
 
-// inContainer reports whether the machine of a directory had a root of its own at its last start as a container, which
-// is not below it for anybody but its processes. What tells is root's, so that no machine can make it.
+// inContainer reports whether the machine of a directory last ran as a container; its root is then visible only to its
+// own processes. The marker directory belongs to root, so no machine can forge it.
 func inContainer(dir string) bool {
 	st, err := os.Lstat(filepath.Join(dir, container.RootfsDir))
 	if err != nil || !st.IsDir() || os.Geteuid() != 0 {
@@ -144,7 +144,7 @@ func inContainer(dir string) bool {
 	return ok && sys.Uid == 0
 }
 
-// pathFault tells why something below the machine's directory could not be had.
+// pathFault explains why a path below the machine's directory is inaccessible.
 func pathFault(err error, p string) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return fault.New(fault.NotFound, fault.CodePath, "there is no %s below the machine's directory", p)
@@ -156,9 +156,9 @@ func pathFault(err error, p string) error {
 		"%s cannot be copied; symlinks that leave the machine's directory or the volume are not followed", p)
 }
 
-// CopyOut writes p and all below it as a tar stream, with names relative to p's parent. Symlinks are written as such; p
-// itself is followed where it ends with "/". A device, a socket or a FIFO is refused; below a directory it is in the
-// stream as a header alone, so that the client can name it.
+// CopyOut writes p and everything below it as a tar stream, with names relative to p's parent. Symlinks are written as
+// such; p itself is followed if it ends with "/". It refuses a p that is a device, a socket or a FIFO; below a
+// directory, these are in the stream as a header only, so that the client can name them.
 func (r *Runtime) CopyOut(ctx context.Context, from runtime.Place, w io.Writer) error {
 	p := from.Path
 	root, rel, err := r.openRoot(ctx, from)
@@ -194,12 +194,12 @@ func (r *Runtime) CopyOut(ctx context.Context, from runtime.Place, w io.Writer) 
 type packing struct {
 	root    *tree
 	out     *tar.Writer
-	shown   string // what was asked for
+	shown   string // the requested path
 	entries int
 	bytes   int64
 }
 
-// packAll writes a file, or a directory and all below it in order of names.
+// packAll writes a file, or a directory and everything below it, sorted by name.
 func (o *packing) packAll(ctx context.Context, at, shown string) error {
 	type item struct{ at, shown string }
 	pending := []item{{at, shown}}
@@ -237,7 +237,7 @@ func (o *packing) packAll(ctx context.Context, at, shown string) error {
 	return nil
 }
 
-// specialKind says what kind of thing cannot be copied; "" is a file, a directory or a symlink.
+// specialKind returns the kind of a file that cannot be copied; "" for a file, a directory or a symlink.
 func specialKind(m fs.FileMode) string {
 	switch {
 	case m&fs.ModeNamedPipe != 0:
@@ -250,7 +250,7 @@ func specialKind(m fs.FileMode) string {
 	return ""
 }
 
-// copyEntry writes one file. It is looked at after it is opened, never before: the machine may change it meanwhile.
+// copyEntry writes one file. It checks the file again after opening it, as the machine may replace it meanwhile.
 func copyEntry(t *tar.Writer, root *os.Root, name, shown string) (isDir bool, n int64, err error) {
 	st, err := root.Lstat(name)
 	if err != nil {
@@ -269,7 +269,7 @@ func copyEntry(t *tar.Writer, root *os.Root, name, shown string) (isDir bool, n 
 		h.Typeflag, h.Linkname = tar.TypeSymlink, to
 		return false, 0, t.WriteHeader(h)
 	case !st.Mode().IsRegular():
-		h.Typeflag = tar.TypeFifo // without the numbers of a device, which nobody shall make
+		h.Typeflag = tar.TypeFifo // without a device's numbers, so that unpacking makes no device
 		return false, 0, t.WriteHeader(h)
 	}
 	f, err := root.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOFOLLOW, 0)
@@ -285,7 +285,7 @@ func copyEntry(t *tar.Writer, root *os.Root, name, shown string) (isDir bool, n 
 		return false, 0, err
 	}
 	n, err = io.Copy(t, io.LimitReader(f, h.Size))
-	if err == nil && n < h.Size { // it shrank meanwhile: the header's promise is kept with zeros
+	if err == nil && n < h.Size { // the file shrank meanwhile: fill up to the size in the header with zeros
 		_, err = io.CopyN(t, zeros{}, h.Size-n)
 	}
 	return false, h.Size, err
@@ -298,9 +298,9 @@ func (zeros) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// CopyIn unpacks a tar stream below p, which is made when it is missing. Files, directories and symlinks are taken;
-// setuid, setgid and sticky bits, devices and hard links are refused. The files belong to whom the machine runs as, and
-// have their times; so have directories, with their modes.
+// CopyIn unpacks a tar stream below p, which it makes if it does not exist. It accepts files, directories and symlinks,
+// and refuses setuid, setgid and sticky bits, devices and hard links. The files belong to the machine's user and keep
+// their times; directories also keep their modes.
 func (r *Runtime) CopyIn(ctx context.Context, to runtime.Place, src io.Reader) error {
 	p := to.Path
 	root, rel, err := r.openRoot(ctx, to)
@@ -348,24 +348,25 @@ func (r *Runtime) CopyIn(ctx context.Context, to runtime.Place, src io.Reader) e
 type unpacking struct {
 	root     *tree
 	base     string
-	uid, gid int // -1: as souk
+	uid, gid int // -1: souk's own user
 	bytes    int64
 	dirs     []dirEntry // in the order of the stream
 }
 
-// dirEntry is what the stream says of a directory. It is set when nothing is written into it any more.
+// dirEntry is a directory's metadata, which is set after everything has been written into it.
 type dirEntry struct {
 	name string
 	mode fs.FileMode
 	time time.Time
 }
 
-// finishDirs gives the directories their modes and times, the last first, so that none closes the way to another.
+// finishDirs sets the modes and times of directories, the last first, so that no directory blocks access to a later
+// one.
 func (u *unpacking) finishDirs() error {
 	for _, d := range slices.Backward(u.dirs) {
 		st, err := u.root.Lstat(d.name)
 		if err != nil || !st.IsDir() {
-			continue // it was replaced by another entry, or by the machine
+			continue // another entry, or the machine, has replaced it
 		}
 		err = u.root.Chmod(d.name, d.mode)
 		if err == nil && d.time.Unix() != 0 {
@@ -401,13 +402,13 @@ func (u *unpacking) unpackEntry(h *tar.Header, t io.Reader) error {
 	}
 	switch h.Typeflag {
 	case tar.TypeDir:
-		if name, err = u.root.resolvePath(name, true); err != nil { // a link to a directory is one
+		if name, err = u.root.resolvePath(name, true); err != nil { // a link to a directory counts as a directory
 			return err
 		}
 		if err := u.root.MkdirAll(name, 0o755); err != nil {
 			return err
 		}
-		if rel != "." { // where it is unpacked stays as it is
+		if rel != "." { // the target directory itself stays unchanged
 			u.dirs = append(u.dirs, dirEntry{name, mode, h.ModTime})
 		}
 		return u.chownEntry(name)

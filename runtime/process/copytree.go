@@ -9,22 +9,22 @@ import (
 	"syscall"
 )
 
-// tree is the files of a machine or a volume, of which nothing outside can be reached: os.Root sees to that, whatever
+// tree is the files of a machine or a volume. Nothing outside of it can be reached: os.Root guarantees that, whatever
 // the machine does meanwhile.
 type tree struct {
 	*os.Root
-	whole bool // it is a container's root, so that an absolute symlink begins there
+	whole bool // it is a container's root, so absolute symlinks start there
 }
 
-// maxLinks is how many symlinks may be on the way to one file, as in Linux.
+// maxLinks is how many symlinks are followed for one path, as in Linux.
 const maxLinks = 40
 
-// resolvePath returns a path below the tree with no symlink on the way, as a process of the container would go it: an
-// absolute one begins at the container's root, and ".." ends there. What is not there is as its name says. The last
-// name is followed where last is set. It decides nothing about safety, since the machine may change a link right behind
-// it: what it returns is opened by os.Root, which then refuses.
+// resolvePath resolves the symlinks of a path as a process of the container would: an absolute link starts at the
+// container's root, and ".." stops there. Names that do not exist stay as they are. The last name is followed only if
+// last is set. Safety does not depend on it, since the machine may change a link at any time: os.Root opens the result,
+// and refuses links that lead outside.
 //
-// Where the tree is not a whole root, p is returned as it is: os.Root follows symlinks that stay inside.
+// If the tree is not a whole root, p is returned unchanged: os.Root follows symlinks that stay inside.
 func (t *tree) resolvePath(p string, last bool) (string, error) {
 	if !t.whole {
 		return p, nil

@@ -18,7 +18,7 @@ import (
 	"github.com/soukhq/souk/runtime/reaper/proc"
 )
 
-// Examine says what this host gives machines and what it lacks.
+// Examine reports what this host provides for machines and what it lacks.
 func (r *Runtime) Examine(ctx context.Context) []cluster.Finding {
 	var out []cluster.Finding
 	add := func(name string, ok bool, have, advice string) {
@@ -66,8 +66,7 @@ func (r *Runtime) Examine(ctx context.Context) []cluster.Finding {
 	return append(out, r.diskFinding())
 }
 
-// examineDevices tells what the host has beside CPU and memory, and whether those who were not granted it are kept from
-// it.
+// examineDevices reports the host's devices, and whether they can be denied to machines that do not hold them.
 func (r *Runtime) examineDevices(t *cgroup.Tree) []cluster.Finding {
 	out := r.o.Devices.Examine()
 	if r.o.Devices.Denied(nil) == "" {
@@ -82,7 +81,7 @@ func (r *Runtime) examineDevices(t *cgroup.Tree) []cluster.Finding {
 	return append(out, f)
 }
 
-// examineTree tells which of the things that cgroups do can be done.
+// examineTree reports which cgroup features work.
 func examineTree(t *cgroup.Tree, lacks []string) []cluster.Finding {
 	version := "none"
 	if t != nil {
@@ -121,9 +120,9 @@ func examineTree(t *cgroup.Tree, lacks []string) []cluster.Finding {
 	return append(out, f)
 }
 
-// findStrays finds processes that machines left behind and that no machine answers for: without cgroups one that leaves
-// its session and its directory, and lets go of its environment, cannot be told from another. They are the reaper's
-// children, since it is the parent of orphans.
+// findStrays finds processes left behind by machines: without cgroups, a process that leaves its session and its
+// directory, and drops its environment, cannot be attributed to a machine. Such processes are children of the reaper,
+// since it adopts orphans.
 func (r *Runtime) findStrays(ctx context.Context, parent int) cluster.Finding {
 	f := cluster.Finding{Name: "process: strays", OK: true, Have: "none"}
 	all, err := r.List(ctx)
@@ -134,7 +133,8 @@ func (r *Runtime) findStrays(ctx context.Context, parent int) cluster.Finding {
 	var found []string
 	for _, pid := range kids {
 		p, err := proc.Read(pid)
-		if err != nil || p.State == 'Z' || proc.Has(pid, reaper.EnvDir+"="+r.o.Dir) || // not executed yet
+		// the last: a fork that has not executed its program yet
+		if err != nil || p.State == 'Z' || proc.Has(pid, reaper.EnvDir+"="+r.o.Dir) ||
 			slices.ContainsFunc(all, func(s runtime.Status) bool {
 				return s.Running && (s.PID == pid || proc.In(pid, s.PID, reaper.RootDir(r.o.Dir, s.Machine)) ||
 					proc.Has(pid, runtime.EnvMachine+"="+s.Machine))
@@ -150,7 +150,7 @@ func (r *Runtime) findStrays(ctx context.Context, parent int) cluster.Finding {
 	return f
 }
 
-// minFree is how much room on disk a worker should have, in bytes.
+// minFree is the free disk space in bytes that a worker should have.
 const minFree = 1 << 30
 
 func (r *Runtime) diskFinding() cluster.Finding {

@@ -20,12 +20,13 @@ import (
 	"github.com/soukhq/souk/runtime/reaper/pty"
 )
 
-// tailPatience is how long output is read on after a command has ended, when something it started holds its pipes.
+// tailPatience bounds the reading of output after a command has ended, if a process that it started holds its pipes
+// open.
 const tailPatience = 500 * time.Millisecond
 
-// Exec runs a command. It has a connection of its own, over which the ends of its pipes go to the reaper, or that of
-// its terminal comes back: output comes straight from the command, and closing the connection (ctx, or the end of souk)
-// kills it.
+// Exec runs a command over a separate connection to the reaper. The far ends of the command's pipes are sent over it,
+// or the near end of its terminal is received: so output comes directly from the command. Closing the connection (by
+// ctx, or the end of souk) kills the command.
 func (r *Runtime) Exec(ctx context.Context, id string, q runtime.ExecRequest) (int, error) {
 	if err := ctx.Err(); err != nil {
 		return 0, timeout(ctx, "run the command")
@@ -37,7 +38,7 @@ func (r *Runtime) Exec(ctx context.Context, id string, q runtime.ExecRequest) (i
 	if q.Terminal != nil {
 		ask.Terminal = &q.Terminal.Terminal
 	}
-	if _, err := r.link.liveSession(ctx); err != nil { // the reaper is there, and this souk's where it can be
+	if _, err := r.link.liveSession(ctx); err != nil { // start or upgrade the reaper if needed
 		return 0, err
 	}
 	conn, err := r.link.dialReaper(ctx)
@@ -95,10 +96,11 @@ func readAnswer(in io.Reader) (a frame.Reply, err error) {
 	return a, err
 }
 
-// endPatience bounds how long a command that is given up is asked how it ended.
+// endPatience bounds the wait for the result of an abandoned command.
 const endPatience = time.Second
 
-// hangUp has a command killed, and lets it be heard how it ended: it may have, by itself, while souk stood still.
+// hangUp makes the reaper kill a command, but still accepts its result: it may have ended by itself while souk was
+// suspended.
 func hangUp(conn *net.UnixConn) {
 	if err := errors.Join(conn.CloseWrite(), conn.SetReadDeadline(time.Now().Add(endPatience))); err != nil {
 		_ = conn.Close()
@@ -110,14 +112,14 @@ func killedError(ctx context.Context) error {
 		"the command did not end in the time given and was killed")
 }
 
-// plumbing is the pipes of one command, far ends for it and near ends for souk; or its terminal, of which souk has the
-// near end only.
+// plumbing is the pipes of one command, far ends for the command and near ends for souk; or the near end of its
+// terminal.
 type plumbing struct {
 	far      []*os.File
-	near     [3]*os.File // nil where the far end is /dev/null
-	terminal *os.File    // nil: it has none
+	near     [3]*os.File // nil if the far end is /dev/null
+	terminal *os.File    // nil: the command has none
 	out      sync.WaitGroup
-	over     chan struct{} // closed when the near ends are
+	over     chan struct{} // closed together with the near ends
 	once     sync.Once
 }
 
@@ -131,7 +133,7 @@ func newPlumbing(q runtime.ExecRequest) (*plumbing, error) {
 		var err error
 		switch {
 		case i == 2 && used && isSameWriter(q.Stdout,
-			q.Stderr): // one pipe, so that nothing is written at the same time
+			q.Stderr): // one pipe, so that the writer is not used concurrently
 			p.far[2], err = dup(p.far[1])
 		case !used:
 			p.far[i], err = os.OpenFile(os.DevNull, os.O_RDWR, 0)
@@ -152,7 +154,7 @@ func newPlumbing(q runtime.ExecRequest) (*plumbing, error) {
 	return p, nil
 }
 
-// takeTerminal makes the descriptor that came with an answer the terminal.
+// takeTerminal takes the descriptor that was received with an answer as the terminal.
 func (p *plumbing) takeTerminal(from *frame.Receiver) error {
 	if len(from.FDs) != 1 {
 		return fault.New(fault.Internal, runtime.CodeDescriptors,
@@ -162,14 +164,14 @@ func (p *plumbing) takeTerminal(from *frame.Receiver) error {
 	return nil
 }
 
-// isSameWriter says whether both are one writer. Writers that cannot be compared are two.
+// isSameWriter reports whether both are the same writer. Writers that cannot be compared are different.
 func isSameWriter(a, b io.Writer) (yes bool) {
-	defer func() { _ = recover() }() // of comparing what has no ==
+	defer func() { _ = recover() }() // comparing may panic
 	return a == b
 }
 
-// setBlocking makes reads and writes of a file wait, which programs rely on: package os makes both ends of a pipe such
-// that do not, and that goes along with a descriptor that is sent.
+// setBlocking makes a file blocking, as programs expect: package os makes pipes non-blocking, and a descriptor that is
+// sent keeps that flag.
 func setBlocking(f *os.File) error {
 	raw, err := f.SyscallConn()
 	if err != nil {
@@ -188,8 +190,8 @@ func dup(f *os.File) (*os.File, error) {
 	return os.NewFile(uintptr(fd), f.Name()), nil
 }
 
-// pumpStreams copies. The copying of stdin ends when the reader gives an end or the command has gone; a reader that
-// blocks for ever keeps one goroutine.
+// pumpStreams copies the streams. The copying of stdin ends when the reader ends or the command has gone; a reader that
+// blocks forever leaks one goroutine.
 func (p *plumbing) pumpStreams(q runtime.ExecRequest) {
 	if p.terminal != nil {
 		p.pumpTerminal(q)
@@ -197,7 +199,7 @@ func (p *plumbing) pumpStreams(q runtime.ExecRequest) {
 	}
 	if w := p.near[0]; w != nil {
 		go func() {
-			_, _ = io.Copy(w, q.Stdin) // EPIPE: it does not want more
+			_, _ = io.Copy(w, q.Stdin) // EPIPE: the command reads no more
 			_ = w.Close()
 		}()
 	}
@@ -205,16 +207,16 @@ func (p *plumbing) pumpStreams(q runtime.ExecRequest) {
 		if src := p.near[i]; src != nil && i > 0 {
 			p.out.Go(func() {
 				_, _ = io.Copy(w, src)
-				_ = src.Close() // when w failed, the command learns by SIGPIPE
+				_ = src.Close() // if w failed, this sends the command a SIGPIPE
 			})
 		}
 	}
 }
 
-// pumpTerminal copies what goes to a terminal and what comes from it, and tells it its sizes.
+// pumpTerminal copies a terminal's input and output, and sets its sizes.
 func (p *plumbing) pumpTerminal(q runtime.ExecRequest) {
 	if q.Stdin != nil {
-		go func() { _, _ = io.Copy(p.terminal, q.Stdin) }() // until one of the two has ended
+		go func() { _, _ = io.Copy(p.terminal, q.Stdin) }() // until either has ended
 	}
 	p.out.Go(func() {
 		w := q.Stdout
@@ -222,7 +224,7 @@ func (p *plumbing) pumpTerminal(q runtime.ExecRequest) {
 			w = io.Discard
 		}
 		_, _ = io.Copy(w, pty.Output{Near: p.terminal})
-		p.closeNear() // when w failed, the command learns by SIGHUP
+		p.closeNear() // if w failed, this sends the command a SIGHUP
 	})
 	go func() {
 		for {
@@ -231,7 +233,7 @@ func (p *plumbing) pumpTerminal(q runtime.ExecRequest) {
 				if !more {
 					return
 				}
-				_ = pty.Resize(p.terminal, size) // it has been closed
+				_ = pty.Resize(p.terminal, size) // fails if it is closed
 			case <-p.over:
 				return
 			}
@@ -239,7 +241,7 @@ func (p *plumbing) pumpTerminal(q runtime.ExecRequest) {
 	}()
 }
 
-// awaitOutput waits for the last output.
+// awaitOutput waits for the last output, at most tailPatience.
 func (p *plumbing) awaitOutput() {
 	all := make(chan struct{})
 	go func() {
@@ -266,7 +268,7 @@ func (p *plumbing) closeNear() {
 func closeAll(fs []*os.File) {
 	for _, f := range fs {
 		if f != nil {
-			_ = f.Close() // closed twice is no harm
+			_ = f.Close() // closing twice is harmless
 		}
 	}
 }

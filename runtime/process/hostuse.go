@@ -7,7 +7,7 @@ import (
 	"github.com/soukhq/souk/runtime/reaper/proc"
 )
 
-// HostUse tells what all that runs on this host uses, as the kernel counts it.
+// HostUse returns the resource use of the whole host, from the kernel's counters.
 func (r *Runtime) HostUse() *machine.HostUse {
 	h, err := proc.ReadHost()
 	if err != nil {

@@ -22,18 +22,18 @@ import (
 	"github.com/soukhq/souk/runtime/reaper/frame"
 )
 
-// link keeps one connection to the reaper, and the reaper itself alive.
+// link maintains one connection to the reaper, and restarts the reaper if needed.
 type link struct {
 	o    Options
 	done context.Context
 
-	connecting chan struct{} // held by whoever connects
+	connecting chan struct{} // a semaphore, held while connecting
 	mu         sync.Mutex
 	cur        *session
-	asked      bool // for an upgrade; only under turn
+	asked      bool // an upgrade was requested; guarded by connecting
 
 	exitMu sync.Mutex
-	queue  []runtime.Exit // one per machine and attempt
+	queue  []runtime.Exit // at most one per machine and attempt
 	more   chan struct{}
 }
 
@@ -42,7 +42,7 @@ type session struct {
 	conn    *net.UnixConn
 	welcome frame.Welcome
 	dead    chan struct{}
-	let     atomic.Bool // go of by this end, or to end because of what this end asked for
+	let     atomic.Bool // its end is expected: this side closed it or requested an upgrade
 
 	sendMu sync.Mutex
 
@@ -55,7 +55,7 @@ func newLink(done context.Context, o Options) *link {
 	return &link{o: o, done: done, connecting: make(chan struct{}, 1), more: make(chan struct{}, 1)}
 }
 
-// liveSession gives the live connection, and makes one when there is none.
+// liveSession returns the live connection, or makes one.
 func (l *link) liveSession(ctx context.Context) (*session, error) {
 	if s := l.currentSession(); s != nil {
 		return s, nil
@@ -80,7 +80,7 @@ func (l *link) liveSession(ctx context.Context) (*session, error) {
 		if err == nil {
 			return s, nil
 		}
-		// A reaper that is being killed still takes connections for a moment.
+		// A dying reaper accepts connections for a moment longer.
 		if last = err; !fault.Is(err, fault.Unavailable) || !l.waitMoment(ctx) {
 			break
 		}
@@ -88,7 +88,7 @@ func (l *link) liveSession(ctx context.Context) (*session, error) {
 	return nil, last
 }
 
-// waitMoment waits before the next try; false when there is no time for one.
+// waitMoment waits before the next try; false if there is no time for one.
 func (l *link) waitMoment(ctx context.Context) bool {
 	t := time.NewTimer(20 * time.Millisecond)
 	defer t.Stop()
@@ -128,7 +128,7 @@ func (l *link) connectSession(ctx context.Context) (*session, error) {
 			"the directory %s was moved to %s while its reaper ran, which cannot follow now: end the commands that "+
 				"run in its machines, or move it back", s.welcome.Dir, l.o.Dir)
 	case s.welcome.Build != Build() && !l.asked:
-		l.asked = true // once: it either works now or with the next start of souk
+		l.asked = true // only once: it works now or with the next start of souk
 		if n := l.upgradeReaper(ctx, s); n != nil {
 			return n, nil
 		}
@@ -136,8 +136,8 @@ func (l *link) connectSession(ctx context.Context) (*session, error) {
 	return s, nil
 }
 
-// hasMoved reports whether the reaper takes another directory for its own than the one that its socket is in: that was
-// renamed, and nothing is where the reaper looks for it. Two names of one directory are no move.
+// hasMoved reports whether the reaper's directory differs from the one that its socket is in: the directory was
+// renamed, and the reaper's path no longer leads to it. Two names of one directory are no move.
 func (l *link) hasMoved(said string) bool {
 	if said == "" || said == l.o.Dir {
 		return false
@@ -150,10 +150,10 @@ func (l *link) hasMoved(said string) bool {
 	return err != nil || !os.SameFile(here, there)
 }
 
-// upgradeReaper asks a reaper of another build to become this one, and gives the connection to it. nil when it stays
-// what it is, which is no harm: it speaks a protocol that is understood.
+// upgradeReaper asks a reaper of another build to re-execute itself as this build, and returns the new connection. It
+// returns nil if the reaper stays as it is, which is harmless: both understand its protocol.
 func (l *link) upgradeReaper(ctx context.Context, s *session) *session {
-	s.let.Store(true) // the reaper that becomes another ends its connections, and answers no more
+	s.let.Store(true) // a reaper that upgrades closes its connections without an answer
 	a, err := s.askOnce(ctx, frame.Request{Op: frame.OpUpgrade, Argv: append(slices.Clone(l.o.ReaperCommand), l.o.Dir)},
 		nil)
 	if err == nil {
@@ -223,8 +223,8 @@ func (s *session) greetReaper(in *bufio.Reader) error {
 	return nil
 }
 
-// watchReaper closes the connection when the reaper has ended: a child of it that stopped between fork and exec has its
-// descriptors, so the connection may not end by itself. A kernel without pidfds leaves it at that.
+// watchReaper closes the connection when the reaper has ended: a child of it that hangs between fork and exec holds its
+// descriptors, so the connection may not end by itself. Without pidfds it does nothing.
 func (l *link) watchReaper(s *session) {
 	ended, stop, err := untilEnd(s.welcome.PID)
 	if err != nil {
@@ -243,8 +243,8 @@ func (l *link) watchReaper(s *session) {
 	}
 }
 
-// untilEnd gives a channel that is closed when a process has ended, also one that nobody has waited for. stop gives it
-// up: the channel is closed then, too.
+// untilEnd returns a channel that is closed when a process has ended, even if it has not been waited for. stop cancels,
+// and also closes the channel.
 func untilEnd(pid int) (ended <-chan struct{}, stop func(), err error) {
 	fd, err := unix.PidfdOpen(pid, unix.PIDFD_NONBLOCK)
 	if err != nil {
@@ -267,7 +267,7 @@ func untilEnd(pid int) (ended <-chan struct{}, stop func(), err error) {
 	return over, func() { _ = f.Close(); <-over }, nil
 }
 
-// receiveFrames hands answers to those who wait and exits to the queue, until the connection ends.
+// receiveFrames passes answers to their callers and exits to the queue, until the connection ends.
 func (l *link) receiveFrames(s *session, in *bufio.Reader) {
 	defer close(s.dead)
 	defer s.conn.Close()
@@ -299,8 +299,8 @@ func (l *link) receiveFrames(s *session, in *bufio.Reader) {
 	}
 }
 
-// callReaper asks and waits. Requests are idempotent, so when the reaper goes away meanwhile the next one is asked, but
-// for once requests, which may have been carried out.
+// callReaper sends a request and waits for the answer. Requests are idempotent, so it retries with the next reaper if
+// the reaper goes away; a once request is not retried, as it may have been carried out.
 func (l *link) callReaper(ctx context.Context, q frame.Request, once bool, body ...[]byte) (frame.Reply, error) {
 	var last error
 	for range 3 {
@@ -344,7 +344,7 @@ func (s *session) askOnce(ctx context.Context, q frame.Request, body [][]byte) (
 	s.sendMu.Unlock()
 	if err != nil {
 		_ = s.conn.Close() // half a frame may have been sent
-		<-s.dead           // so that nobody is given this connection again
+		<-s.dead           // so that this connection is not used again
 		return frame.Reply{}, err
 	}
 	var f frame.Frame
@@ -362,8 +362,8 @@ func (s *session) askOnce(ctx context.Context, q frame.Request, body [][]byte) (
 	return a, nil
 }
 
-// keepConnected connects again whenever the connection ends, so that exits go on coming and machines are never long
-// without a reaper.
+// keepConnected reconnects whenever the connection ends, so that exits keep arriving and machines are not without a
+// reaper for long.
 func (l *link) keepConnected() {
 	wait := time.Duration(0)
 	for {
@@ -393,9 +393,9 @@ func (l *link) keepConnected() {
 	}
 }
 
-// shutDown ends the connection for good.
+// shutDown closes the connection for good.
 func (l *link) shutDown() error {
-	l.connecting <- struct{}{} // nobody is connecting, and nobody will: done has ended
+	l.connecting <- struct{}{} // no new connection is made afterwards, because done has ended
 	defer func() { <-l.connecting }()
 	l.mu.Lock()
 	s := l.cur
@@ -443,7 +443,7 @@ func (l *link) nextExit(ctx context.Context) (runtime.Exit, bool) {
 	}
 }
 
-// dialReaper opens a connection to a reaper that runs.
+// dialReaper connects to a running reaper.
 func (l *link) dialReaper(ctx context.Context) (*net.UnixConn, error) {
 	return unixsock.Dial(ctx, filepath.Join(l.o.Dir, reaper.SocketFile))
 }

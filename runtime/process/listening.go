@@ -13,7 +13,7 @@ var (
 	_ runtime.Halter   = (*Runtime)(nil)
 )
 
-// Listening lists the sockets of the host's network that listen on a port, and which of them a machine has.
+// Listening lists the host network's sockets that listen on a port, and marks those of a machine.
 func (r *Runtime) Listening(ctx context.Context, id string, port int) ([]runtime.Listening, error) {
 	sockets := proc.ListenersOn(port)
 	if len(sockets) == 0 {
@@ -33,7 +33,7 @@ func (r *Runtime) Listening(ctx context.Context, id string, port int) ([]runtime
 		links[i], out[i].At = s.Link, s.At
 	}
 	pids := in.pids
-	if len(pids) > 0 && in.group != nil { // it may have made groups of its own below, and its children are in those
+	if len(pids) > 0 && in.group != nil { // the machine may have made cgroups below its own, which hold its children
 		pids = append(pids, proc.Tree(pids[0])...)
 	}
 	for _, pid := range pids {
@@ -50,8 +50,8 @@ func (r *Runtime) Listening(ctx context.Context, id string, port int) ([]runtime
 	return out, nil
 }
 
-// Halted reports whether all processes that have a socket of the machine's which listens on a port are stopped by a
-// signal (SIGSTOP, a debugger): the kernel takes connections there, and nobody answers.
+// Halted reports whether all processes with a listening socket of the machine on a port are stopped by a signal
+// (SIGSTOP, a debugger): the kernel still accepts connections, but no process answers them.
 func (r *Runtime) Halted(ctx context.Context, id string, port int) bool {
 	in, err := r.findInside(ctx, id)
 	if err != nil || len(in.pids) == 0 || in.sandbox != nil || in.paused {

@@ -14,8 +14,8 @@ import (
 	"github.com/soukhq/souk/runtime/reaper/output"
 )
 
-// Logs reads the machine's log files. With Follow the reaper says when there is more, so nothing is polled. The end of
-// ctx ends following without an error.
+// Logs reads the machine's log files. With Follow the reaper signals new output, so nothing is polled. The end of ctx
+// ends following without an error.
 func (r *Runtime) Logs(ctx context.Context, id string, q machine.LogQuery, emit func(machine.LogLine) error) error {
 	if err := reaper.CheckID(id); err != nil {
 		return err
@@ -35,13 +35,13 @@ func (r *Runtime) Logs(ctx context.Context, id string, q machine.LogQuery, emit 
 	for more := q.Follow; more && err == nil && ctx.Err() == nil; {
 		more, err = r.followLog(ctx, id, rd, emit)
 	}
-	if errors.Is(err, output.ErrAgain) { // who asked asks again
+	if errors.Is(err, output.ErrAgain) { // the caller repeats the call
 		return nil
 	}
 	return err
 }
 
-// readLog emits what there is.
+// readLog emits the lines that exist.
 func (r *Runtime) readLog(ctx context.Context, rd *output.Reader, emit func(machine.LogLine) error, follow bool) error {
 	err := rd.Read(ctx, emit)
 	if err != nil && errors.Is(err, ctx.Err()) {
@@ -53,7 +53,7 @@ func (r *Runtime) readLog(ctx context.Context, rd *output.Reader, emit func(mach
 	return err
 }
 
-// followLog emits lines as they come. more is true when the reaper went away and is to be asked again.
+// followLog emits lines as they arrive. more means that the reaper went away: call again.
 func (r *Runtime) followLog(ctx context.Context, id string, rd *output.Reader,
 	emit func(machine.LogLine) error) (more bool, err error) {
 	if _, err := r.link.liveSession(ctx); err != nil {
@@ -96,7 +96,7 @@ func (r *Runtime) followLog(ctx context.Context, id string, rd *output.Reader,
 					"the reaper's answer cannot be understood")
 			}
 			if fault.Is(a.Error.Err(), fault.NotFound) {
-				return false, nil // removed meanwhile
+				return false, nil // the machine was removed meanwhile
 			}
 			return false, a.Error.Err()
 		}

@@ -17,33 +17,34 @@ import (
 	"github.com/soukhq/souk/runtime/reaper/keeper"
 )
 
-// What a reaper is told besides its directory.
+// Environment variables for the reaper, besides its directory.
 const (
-	envReady   = "SOUK_REAPER_READY"   // a descriptor that gets one line: "ok", or what went wrong
+	envReady   = "SOUK_REAPER_READY"   // descriptor to which the reaper writes one line: "ok", or the error
 	envCgroups = "SOUK_REAPER_CGROUPS" // "off"
 	envIdle    = "SOUK_REAPER_IDLE"    // reaper.Options.Idle
 )
 
-// ReaperMain is the reaper of dir, the whole of the hidden command `souk reaper DIR`. It returns when ctx ends.
+// ReaperMain runs the reaper of dir: it is the hidden command `souk reaper DIR`. It returns when ctx ends.
 func ReaperMain(ctx context.Context, dir string) error { return reaperMain(ctx, dir, nil) }
 
 func reaperMain(ctx context.Context, dir string, at func(reaper.Point)) error {
 	if of := os.Getenv(keeper.EnvKeep); of != "" {
 		return keeper.Run(ctx, of)
 	}
-	go heap.Keep(ctx) // it is small: to collect it at every doubling would take a twentieth of a burst of starts
+	// the heap is small: collecting at every doubling would cost a twentieth of the time of a burst of starts
+	go heap.Keep(ctx)
 	log := slog.New(slog.NewJSONHandler(os.Stderr, nil))
 	ready := func(string) {}
 	if fd, err := strconv.Atoi(os.Getenv(envReady)); err == nil && fd > 2 {
 		f := os.NewFile(uintptr(fd), "ready")
 		syscall.CloseOnExec(fd)
-		_ = os.Unsetenv(envReady) // an upgrade must not take another descriptor for it
+		_ = os.Unsetenv(envReady) // after an upgrade the number may belong to another descriptor
 		ready = func(s string) {
 			_, _ = fmt.Fprintln(f, s) // souk may be gone already
 			_ = f.Close()
 		}
 	}
-	idle, _ := time.ParseDuration(os.Getenv(envIdle)) // set by souk, or not at all
+	idle, _ := time.ParseDuration(os.Getenv(envIdle)) // set by souk, or empty
 	dir, err := filepath.Abs(dir)
 	if err == nil {
 		err = reaper.Run(ctx, reaper.Options{
@@ -58,11 +59,11 @@ func reaperMain(ctx context.Context, dir string, at func(reaper.Point)) error {
 	return nil
 }
 
-// ReaperHook becomes the reaper, and does not return, when this process was started to be one. Programs that set
-// Options.ReaperCommand to themselves, tests above all, call it first thing in main or TestMain.
+// ReaperHook becomes the reaper, and does not return, if this process was started as one. A program that sets
+// Options.ReaperCommand to itself, usually a test, calls it first in main or TestMain.
 func ReaperHook() { ReaperHookAt(nil) }
 
-// ReaperHookAt is ReaperHook for tests that kill the reaper at a point of a start, where at is called.
+// ReaperHookAt is ReaperHook for tests that kill the reaper during a start: at is called at each point.
 func ReaperHookAt(at func(dir string, p reaper.Point)) {
 	dir := os.Getenv(reaper.EnvDir)
 	if dir == "" {
@@ -81,7 +82,8 @@ func ReaperHookAt(at func(dir string, p reaper.Point)) {
 	os.Exit(0)
 }
 
-// Build names this program: its module version and revision when they were stamped, and its file's size and time.
+// Build identifies this program: by its module version and revision, if they were stamped, and its file's size and
+// time.
 func Build() string {
 	name := ""
 	if b, ok := debug.ReadBuildInfo(); ok {

@@ -1,34 +1,34 @@
-// Package process runs machines as plain processes of the host: the runtime that works everywhere, with and without
-// root, and the default. Its image is souk/host; a machine is a program that is installed on the worker.
+// Package process runs machines as plain processes of the host. It works everywhere, with and without root, and is the
+// default runtime. Its image is souk/host; a machine runs a program that is installed on the worker.
 //
 // # How it is built
 //
 // souk does not start machines itself. A small *reaper* (package reaper), souk's own binary re-executed once per
-// directory, is their parent, and this package is its client. The reaper lives on when souk is stopped, killed or
-// upgraded; with it the machines, their output, and how they ended. See docs/decisions/0003-one-reaper-per-worker.md.
+// directory, is their parent, and this package is its client. The reaper keeps running when souk is stopped, killed or
+// upgraded, and with it the machines, their output, and their exits. See docs/decisions/0003-one-reaper-per-worker.md.
 //
 // # What a machine gets
 //
-//   - a directory of its own, which is its current directory; files and mounts lie below it, as the paths say
-//   - where souk is root, a user of its own without any right to more, and its files and mounts at their paths too
-//     (packages users and space; docs/decisions/0038-a-machine-is-not-souk.md)
+//   - a directory of its own, which is its current directory; files and mounts are placed below it by their paths
+//   - if souk is root, an unprivileged user of its own, and its files and mounts also at their real paths (packages
+//     users and space; docs/decisions/0038-a-machine-is-not-souk.md)
 //   - a session and process group of its own, and exactly the environment it was given
-//   - cgroups where the host lets souk make them: limits on CPU, memory and processes, and an end to all of them at once
+//   - if the host allows it, cgroups: limits on CPU, memory and processes, and a way to kill all of them at once
 //   - its stdout and stderr kept in files of bounded size
 //
-// When its main process ends, a machine has ended: what it left running is killed.
+// A machine ends with its main process: remaining processes are killed.
 //
-// It shares the host's files and network. With Spec.TTY it has a terminal for its stdin, stdout and stderr, which is
-// kept by a process of its own (package keeper), so that the machine does not notice when the reaper is replaced.
+// It shares the host's files and network. With Spec.TTY it has a terminal for its stdin, stdout and stderr. A separate
+// process (package keeper) keeps the terminal open, so that the machine does not notice when the reaper is replaced.
 //
 // # Directory
 //
-//	DIR/lives             what runs and how it ended, appended by the reaper
+//	DIR/lives             running and ended lives, appended by the reaper
 //	DIR/reaper.sock       mode 0600; both ends check the other's user
 //	DIR/reaper.lock       held by the reaper
-//	DIR/reaper.log        what the reaper itself has to say
-//	DIR/spool             output on its way from the machines' pipes to their logs
-//	DIR/terminals         where the keeper of terminals listens, when there are any
+//	DIR/reaper.log        the reaper's own log
+//	DIR/spool             output between the machines' pipes and their logs
+//	DIR/terminals         the socket of the keeper of terminals, if there are any
 //	DIR/machines/ID       the machine's directory
 //	DIR/logs/ID           its output, once there is any
 package process
@@ -55,22 +55,22 @@ import (
 
 // Options of a process runtime.
 type Options struct {
-	Dir string // kept by it alone; made when it does not exist
+	Dir string // used by this runtime alone; made if it does not exist
 	Log *slog.Logger
 
-	// ReaperCommand is executed to become the reaper; nil is this program with the argument "reaper". The directory
-	// is added as the last argument and set as SOUK_REAPER_DIR, for ReaperHook.
+	// ReaperCommand is the command to run the reaper; nil: this program with the argument "reaper". The directory is
+	// appended as an argument and set as SOUK_REAPER_DIR, for ReaperHook.
 	ReaperCommand []string
 
-	AllowRoot    bool          // machines may be root's, where the one who asks for them says so
-	LogFileBytes int64         // of one log file; 0: 1 MiB
-	LogFiles     int           // kept per machine; 0: 4
-	ReaperIdle   time.Duration // how long a reaper stays that has nothing to do; 0: a minute; counts when it is started
-	Devices      *devices.Set  // of the host, for machines that hold them, and denied to others; nil: there are none
-	NoCgroups    bool          // do as on a host where no cgroup can be made; counts when the reaper is started
+	AllowRoot    bool          // machines may run as root, if their config asks for it
+	LogFileBytes int64         // size of one log file; 0: 1 MiB
+	LogFiles     int           // log files kept per machine; 0: 4
+	ReaperIdle   time.Duration // how long an idle reaper stays; 0: a minute; takes effect when the reaper is started
+	Devices      *devices.Set  // the host's devices, given to machines that hold them and denied to others; nil: none
+	NoCgroups    bool          // behave as on a host without cgroups; takes effect when the reaper is started
 }
 
-// Defaults and bounds.
+// Defaults and limits.
 const (
 	defaultLogBytes = 1 << 20
 	defaultLogFiles = 4
@@ -88,7 +88,7 @@ type Runtime struct {
 	wg    sync.WaitGroup
 }
 
-// The capabilities it has.
+// The optional interfaces it implements.
 var (
 	_ runtime.Runtime = (*Runtime)(nil)
 	_ runtime.Pauser  = (*Runtime)(nil)
@@ -100,7 +100,7 @@ var (
 	_ runtime.Pinger  = (*Runtime)(nil)
 )
 
-// Open connects to the reaper of o.Dir, and starts one when there is none. Machines that run are there again at once.
+// Open connects to the reaper of o.Dir, and starts one if there is none. Running machines are visible at once.
 func Open(o Options) (*Runtime, error) {
 	if os.Getenv(reaper.EnvDir) != "" {
 		return nil, fault.New(fault.Internal, codeReaper,
@@ -157,7 +157,7 @@ func settleOptions(o *Options) error {
 	return ownDir(o.Dir)
 }
 
-// ownDir refuses a directory that somebody else could write.
+// ownDir refuses a directory that another user could write.
 func ownDir(dir string) error {
 	st, err := os.Stat(dir)
 	if err != nil {
@@ -169,7 +169,7 @@ func ownDir(dir string) error {
 			"%s must be a directory that belongs to the user souk runs as (%d)",
 			dir, os.Geteuid())
 	}
-	if st.Mode()&0o066 != 0 { // 0711 is what a machine with a user of its own needs
+	if st.Mode()&0o066 != 0 { // 0711 is what machines with their own users need
 		if err := os.Chmod(dir, 0o700); err != nil {
 			return fault.Wrap(err, fault.Precondition, fault.CodeDir,
 				"the directory %s cannot be closed to others", dir)
@@ -178,7 +178,7 @@ func ownDir(dir string) error {
 	return nil
 }
 
-// Name is "process".
+// Name returns "process".
 func (*Runtime) Name() string { return "process" }
 
 // CanRun accepts souk/host with any tag.
@@ -198,10 +198,10 @@ func (*Runtime) CanRun(image, _ string) error {
 			"installed program in config.init.exec", image)
 }
 
-// Exits delivers each exit that is not acknowledged. The channel is closed by Close.
+// Exits delivers each exit that is not acknowledged. Close closes the channel.
 func (r *Runtime) Exits() <-chan runtime.Exit { return r.exits }
 
-// feedExits hands exits to whoever reads them, in the order they came.
+// feedExits passes exits to the channel, in the order they came.
 func (r *Runtime) feedExits() {
 	defer close(r.exits)
 	for {
@@ -217,7 +217,7 @@ func (r *Runtime) feedExits() {
 	}
 }
 
-// Close lets go of the reaper, which lives on with the machines.
+// Close closes the connection to the reaper, which keeps running with the machines.
 func (r *Runtime) Close() error {
 	r.close()
 	err := r.link.shutDown()
@@ -260,7 +260,7 @@ func (r *Runtime) StopReaper(ctx context.Context) error {
 	return nil
 }
 
-// checkPrepared says whether the machine was prepared, by its directory.
+// checkPrepared returns an error unless the machine's directory exists.
 func (r *Runtime) checkPrepared(id, dir string) error {
 	if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) {
 		return fault.New(fault.NotFound, runtime.CodeUnknownMachine,
@@ -276,9 +276,10 @@ func reaperGone(err error) error {
 	return fault.Wrap(err, fault.Unavailable, codeReaper, "the reaper did not answer; it is started again")
 }
 
-// undialedError is the error for a connection to the reaper that could not be made.
+// undialedError returns the error for a failed connection to the reaper.
 func undialedError(ctx context.Context, err error) error {
-	if ctx.Err() != nil || errors.Is(err, context.DeadlineExceeded) { // which a connection may see first
+	// the dialer may notice the deadline before ctx does
+	if ctx.Err() != nil || errors.Is(err, context.DeadlineExceeded) {
 		return fault.Wrap(err, fault.Timeout, "", "the reaper did not answer in the time given")
 	}
 	return reaperGone(err)

@@ -18,16 +18,16 @@ import (
 	"github.com/soukhq/souk/runtime/reaper"
 )
 
-// spawnPatience bounds how long a new reaper may take until it listens.
+// spawnPatience bounds the time until a new reaper listens.
 const spawnPatience = 15 * time.Second
 
-// reachReaper connects to the reaper, and starts it when there is none.
+// reachReaper connects to the reaper, and starts one if there is none.
 func (l *link) reachReaper(ctx context.Context) (*net.UnixConn, error) {
 	c, err := l.dialAlive(ctx)
 	if err == nil || fault.Is(err, fault.Denied) {
 		return c, err
 	}
-	// One starts it at a time, also among processes.
+	// One at a time starts it, also among processes.
 	lock, err := os.OpenFile(filepath.Join(l.o.Dir, "open.lock"), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, spawnFault(fault.Wrap(err, fault.Precondition, fault.CodeDir, "the directory %s cannot be written",
@@ -49,7 +49,7 @@ func (l *link) reachReaper(ctx context.Context) (*net.UnixConn, error) {
 	return c, nil
 }
 
-// dialAlive connects to a reaper that is not only a socket: see reaper.Alive.
+// dialAlive connects to the reaper only if it is alive and not just a socket: see reaper.Alive.
 func (l *link) dialAlive(ctx context.Context) (*net.UnixConn, error) {
 	c, err := l.dialReaper(ctx)
 	if err == nil && !reaper.Alive(l.o.Dir) {
@@ -58,8 +58,8 @@ func (l *link) dialAlive(ctx context.Context) (*net.UnixConn, error) {
 	return c, err
 }
 
-// spawnReaper starts a reaper in a session of its own and waits until it listens. It gets none of souk's environment but
-// what is listed here: souk's may hold a token.
+// spawnReaper starts a reaper in a new session and waits until it listens. The reaper gets only the environment
+// variables listed here: souk's own may contain a token.
 func (l *link) spawnReaper() error {
 	argv := append(append([]string(nil), l.o.ReaperCommand...), l.o.Dir)
 	out, err := os.OpenFile(filepath.Join(l.o.Dir, reaper.LogFile), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
@@ -87,7 +87,7 @@ func (l *link) spawnReaper() error {
 	if l.o.NoCgroups {
 		cmd.Env = append(cmd.Env, envCgroups+"=off")
 	}
-	for _, k := range []string{"GOCOVERDIR", "GORACE"} { // of Go's test tools
+	for _, k := range []string{"GOCOVERDIR", "GORACE"} { // for Go's test tools
 		if v := os.Getenv(k); v != "" {
 			cmd.Env = append(cmd.Env, k+"="+v)
 		}
@@ -105,7 +105,7 @@ func (l *link) spawnReaper() error {
 		return spawnFault(fault.Wrap(err, fault.Precondition, codeReaper, "the reaper %s cannot be started", argv[0]))
 	}
 	pid := cmd.Process.Pid
-	_ = cmd.Process.Release() // it is waited for by pid, when it has ended
+	_ = cmd.Process.Release() // reapChild waits for it by pid, when it has ended
 	if err := ready.SetReadDeadline(time.Now().Add(spawnPatience)); err != nil {
 		return fault.Wrap(err, fault.Internal, codeReaper, "the reaper cannot be waited for")
 	}
@@ -120,8 +120,8 @@ func (l *link) spawnReaper() error {
 	return nil
 }
 
-// spawnFault returns why no reaper was started: what must be put right, or, where the host lacks something now that it
-// may have later, that it is to be tried again.
+// spawnFault returns why no reaper was started: what must be corrected, or, if the host lacks a resource for the
+// moment, that it will be retried.
 func spawnFault(wrong *fault.Error) error {
 	for _, lacks := range []error{syscall.EAGAIN, syscall.ENOMEM, syscall.EMFILE, syscall.ENFILE, syscall.ENOSPC,
 		syscall.EDQUOT} {
@@ -133,11 +133,11 @@ func spawnFault(wrong *fault.Error) error {
 	return wrong
 }
 
-// reapPatience bounds how long a reaper that has lost its connection is waited for: killed, it ends within moments, and
-// one that lives on is another's business.
+// reapPatience bounds the wait for a reaper that has lost its connection: if it was killed, it ends within moments; if
+// it keeps running, another process uses it.
 const reapPatience = 30 * time.Second
 
-// reapEnding waits for a reaper that is about to end, unless it lives on, so that no zombie of it stays.
+// reapEnding waits for an ending reaper and reaps it, so that no zombie stays. It gives up if the reaper keeps running.
 func (l *link) reapEnding(pid int, ended <-chan struct{}) {
 	t := time.NewTimer(reapPatience)
 	defer t.Stop()
@@ -149,7 +149,7 @@ func (l *link) reapEnding(pid int, ended <-chan struct{}) {
 	reapChild(pid)
 }
 
-// reapChild takes the end of a process that has ended, where it is this one's child.
+// reapChild reaps an ended process if it is a child of this one.
 func reapChild(pid int) {
 	var ws syscall.WaitStatus
 	_, _ = syscall.Wait4(pid, &ws, syscall.WNOHANG, nil) // ECHILD: another process started it

@@ -18,13 +18,13 @@ import (
 	"github.com/soukhq/souk/runtime/reaper/space"
 )
 
-// inside is what runs of a machine.
+// inside is the running part of a machine.
 type inside struct {
 	pids  []int         // the main process first
 	group *cgroup.Group // nil without cgroups
 	base  frame.Group
 
-	sandbox *frame.Sandbox // what the processes are is known in there; nil: there is none
+	sandbox *frame.Sandbox // the sandbox that hides the processes; nil: there is none
 	paused  bool
 }
 
@@ -54,7 +54,7 @@ func (r *Runtime) findInside(ctx context.Context, id string) (inside, error) {
 	return in, nil
 }
 
-// Processes lists what runs in the machine; nothing when it does not run.
+// Processes lists the processes of the machine, none if it does not run.
 func (r *Runtime) Processes(ctx context.Context, id string) ([]machine.Process, error) {
 	in, err := r.findInside(ctx, id)
 	if err != nil {
@@ -69,7 +69,7 @@ func (r *Runtime) Processes(ctx context.Context, id string) ([]machine.Process, 
 		out, err := inSandbox(ctx, in)
 		if err != nil {
 			if a, wrong := r.latestLife(ctx, id); wrong == nil && !a.Status.Running {
-				return nil, nil // it has ended meanwhile
+				return nil, nil // the machine has ended meanwhile
 			}
 		}
 		return out, err
@@ -80,7 +80,7 @@ func (r *Runtime) Processes(ctx context.Context, id string) ([]machine.Process, 
 	for _, pid := range in.pids {
 		s, err := proc.Read(pid)
 		if err != nil || s.State == 'Z' {
-			continue // it has ended meanwhile
+			continue // the process has ended meanwhile
 		}
 		p := machine.Process{
 			PID: int32(pid), Command: s.Name, Stime: s.STime * 1000 / proc.TicksPerSecond,
@@ -102,8 +102,7 @@ func (r *Runtime) Processes(ctx context.Context, id string) ([]machine.Process, 
 	return out, nil
 }
 
-// inSandbox lists what runs in a sandbox, as far as that tells: the numbers of processes are those in there, and what
-// each uses is not told.
+// inSandbox lists the processes in a sandbox, by their pids inside it; the sandbox does not report their resource use.
 func inSandbox(ctx context.Context, in inside) ([]machine.Process, error) {
 	s := in.sandbox
 	all, err := engine.Engine{Path: s.Engine, State: s.State}.Processes(ctx, s.ID)
@@ -115,7 +114,7 @@ func inSandbox(ctx context.Context, in inside) ([]machine.Process, error) {
 	return out, err
 }
 
-// Usage counts what the machine uses: by its cgroups, else by adding up its processes (what ended is left out then).
+// Usage returns what the machine uses: by its cgroups, else by adding up its processes (without those that have ended).
 func (r *Runtime) Usage(ctx context.Context, id string) (runtime.Usage, error) {
 	in, err := r.findInside(ctx, id)
 	if err != nil {

@@ -20,12 +20,12 @@ func (r *Runtime) Prepare(ctx context.Context, s runtime.Spec) error {
 	return err
 }
 
-// Start costs one round trip to the reaper and one fork+exec there.
+// Start starts an attempt. It costs one round trip to the reaper and one fork and exec there.
 func (r *Runtime) Start(ctx context.Context, s runtime.Spec) (runtime.Status, error) {
 	return r.StartIn(ctx, s, nil)
 }
 
-// StartIn is Start in a container; nil is none. What it runs is a machine like any other from there on.
+// StartIn is Start in a container; nil: in none. After the start, both are handled alike.
 func (r *Runtime) StartIn(ctx context.Context, s runtime.Spec, in *frame.Container) (runtime.Status, error) {
 	a, err := r.askStart(ctx, frame.Request{Op: frame.OpStart}, s, in)
 	if err != nil {
@@ -34,23 +34,23 @@ func (r *Runtime) StartIn(ctx context.Context, s runtime.Spec, in *frame.Contain
 	return *a.Status, nil
 }
 
-// ReadyIn makes the container that StartIn will start, when it is asked with the same. keep is how many machines may
-// have one that waits.
+// ReadyIn makes a container that a later StartIn with the same arguments will start. keep is how many machines may have
+// such a container.
 func (r *Runtime) ReadyIn(ctx context.Context, s runtime.Spec, in *frame.Container, keep int) error {
 	_, err := r.askStart(ctx, frame.Request{Op: frame.OpReady, Keep: keep}, s, in)
 	return err
 }
 
-// Check refuses what Start would, as far as it can be seen; see runtime.Checker.
+// Check refuses what Start would, as far as that is visible; see runtime.Checker.
 func (r *Runtime) Check(ctx context.Context, s runtime.Spec) error { return r.CheckIn(ctx, s, nil) }
 
-// CheckIn is Check in a container; nil is none.
+// CheckIn is Check in a container; nil: in none.
 func (r *Runtime) CheckIn(ctx context.Context, s runtime.Spec, in *frame.Container) error {
 	_, err := r.askStart(ctx, frame.Request{Op: frame.OpCheck}, s, in)
 	return err
 }
 
-// askStart sends a request that has all that a start needs.
+// askStart sends a request with all arguments of a start.
 func (r *Runtime) askStart(ctx context.Context, q frame.Request, s runtime.Spec, in *frame.Container) (frame.Reply,
 	error) {
 	st := &frame.Start{
@@ -63,7 +63,7 @@ func (r *Runtime) askStart(ctx context.Context, q frame.Request, s runtime.Spec,
 		return frame.Reply{}, err
 	}
 	if s.TTY {
-		st.Terminal = &machine.Terminal{Size: machine.WindowSize{Rows: 24, Cols: 80}} // until somebody attaches
+		st.Terminal = &machine.Terminal{Size: machine.WindowSize{Rows: 24, Cols: 80}} // until a client attaches
 	}
 	total := 0
 	var data [][]byte
@@ -93,11 +93,11 @@ func (r *Runtime) askStart(ctx context.Context, q frame.Request, s runtime.Spec,
 	return r.link.callReaper(ctx, q, false, data...)
 }
 
-// libraries is where a container's programs look for a driver's libraries, where nothing says where else.
+// libraries is the variable with a container's directory of driver libraries, unless it is set already.
 const libraries = "LD_LIBRARY_PATH"
 
-// giveDevices has a start give a machine the devices that it holds, and deny it the others. Of a container the OCI
-// runtime denies all but what it gives.
+// giveDevices gives a machine's start the devices that it holds, and denies it the others. In a container the OCI
+// runtime denies all devices that are not given.
 func (r *Runtime) giveDevices(s runtime.Spec, st *frame.Start) error {
 	given, err := r.o.Devices.Give(s.Devices)
 	if err != nil {
@@ -118,25 +118,25 @@ func (r *Runtime) giveDevices(s runtime.Spec, st *frame.Start) error {
 	return nil
 }
 
-// Signal sends sig to the main process; 0 is the one that it is to be stopped by.
+// Signal sends sig to the main process; 0: the machine's stop signal.
 func (r *Runtime) Signal(ctx context.Context, id string, sig syscall.Signal) error {
 	_, err := r.link.callReaper(ctx, frame.Request{Op: frame.OpSignal, Machine: id, Signal: int(sig)}, true)
 	return err
 }
 
-// Kill ends every process of the machine and answers when they have ended.
+// Kill kills every process of the machine and returns when they have ended.
 func (r *Runtime) Kill(ctx context.Context, id string) error {
 	_, err := r.link.callReaper(ctx, frame.Request{Op: frame.OpKill, Machine: id}, false)
 	return err
 }
 
-// Remove kills and deletes all there is of the machine.
+// Remove kills the machine and deletes everything of it.
 func (r *Runtime) Remove(ctx context.Context, id string) error {
 	_, err := r.link.callReaper(ctx, frame.Request{Op: frame.OpRemove, Machine: id}, false)
 	return err
 }
 
-// List gives every machine, in order of id.
+// List returns every machine, by id.
 func (r *Runtime) List(ctx context.Context) ([]runtime.Status, error) {
 	a, err := r.link.callReaper(ctx, frame.Request{Op: frame.OpList}, false)
 	return a.List, err
@@ -158,18 +158,18 @@ func (r *Runtime) AckAll(ctx context.Context, exits []runtime.Exit) error {
 	return err
 }
 
-// Ping makes a round trip to where the reaper forks.
+// Ping makes a round trip to the reaper's thread that forks.
 func (r *Runtime) Ping(ctx context.Context) error {
 	_, err := r.link.callReaper(ctx, frame.Request{Op: frame.OpPing}, false)
 	return err
 }
 
-// Leave says that souk is about to end and expects nothing to go on: a reaper that has nothing to do ends as soon as
-// nobody is connected, and does not wait for the next souk.
+// Leave announces that souk is about to end for good: an idle reaper then ends when its last client disconnects, and
+// does not wait for the next souk.
 func (r *Runtime) Leave(ctx context.Context) error {
 	s := r.link.currentSession()
 	if s == nil {
-		return nil // none is begun for that
+		return nil // no reaper is started for this
 	}
 	a, err := s.askOnce(ctx, frame.Request{Op: frame.OpLeave}, nil)
 	if err == nil && a.Error != nil {
@@ -184,7 +184,7 @@ func (r *Runtime) Pause(ctx context.Context, id string) error {
 	return err
 }
 
-// Resume lets a suspended machine go on.
+// Resume resumes a suspended machine.
 func (r *Runtime) Resume(ctx context.Context, id string) error {
 	_, err := r.link.callReaper(ctx, frame.Request{Op: frame.OpResume, Machine: id}, false)
 	return err
@@ -196,7 +196,7 @@ func (r *Runtime) HibernateIn(ctx context.Context, id string, attempt uint64) er
 	return err
 }
 
-// WakeIn has a machine that is suspended go on, in the container that StartIn would start it in.
+// WakeIn resumes a machine that is suspended to disk, in the container that StartIn would start it in.
 func (r *Runtime) WakeIn(ctx context.Context, s runtime.Spec, in *frame.Container) (runtime.Status, error) {
 	a, err := r.askStart(ctx, frame.Request{Op: frame.OpWake}, s, in)
 	if err != nil {
@@ -205,13 +205,14 @@ func (r *Runtime) WakeIn(ctx context.Context, s runtime.Spec, in *frame.Containe
 	return *a.Status, nil
 }
 
-// limitsOf returns what a machine's processes are held to.
+// limitsOf returns the limits of a machine's processes.
 func limitsOf(s runtime.Spec) cgroup.Limits {
 	return cgroup.Limits{CPUMilli: s.Resources.CPU, Shared: s.SharedCPU, MemoryMiB: s.Resources.Memory,
 		SwapMiB: int64(s.SwapMB), PIDs: maxPIDs}
 }
 
-// Resize changes the limits of the machine's cgroup. The reaper does it, which keeps the groups for other machines.
+// Resize changes the limits of the machine's cgroup. The reaper does it, because it also reuses cgroups for other
+// machines.
 func (r *Runtime) Resize(ctx context.Context, s runtime.Spec) error {
 	l := limitsOf(s)
 	_, err := r.link.callReaper(ctx, frame.Request{Op: frame.OpResize, Machine: s.Machine, Attempt: s.Attempt,
@@ -220,7 +221,7 @@ func (r *Runtime) Resize(ctx context.Context, s runtime.Spec) error {
 	return err
 }
 
-// latestLife asks for a machine's latest life: its status, its cgroup where it runs in one, and its sandbox likewise.
+// latestLife returns a machine's latest life: its status, and its cgroup and sandbox if it has them.
 func (r *Runtime) latestLife(ctx context.Context, id string) (frame.Reply, error) {
 	a, err := r.link.callReaper(ctx, frame.Request{Op: frame.OpLife, Machine: id}, false)
 	if err == nil && a.Status == nil {

@@ -16,11 +16,11 @@ import (
 	"github.com/soukhq/souk/runtime/reaper/proc"
 )
 
-// lookAgain bounds how often the host's processes are walked over.
+// lookAgain is the least time between two walks over the host's processes.
 const lookAgain = time.Second
 
-// Explain says, of a machine that refuses connections to a port, where the program listens on that port instead; "": it
-// does not, or that cannot be told.
+// Explain returns where the program of a machine listens instead, if the machine refuses connections to a port; "":
+// nowhere, or unknown.
 func (d *Dialer) Explain(m *machine.Machine, port int, err error) string {
 	if err == nil || !Refuses(err) {
 		return ""
@@ -40,10 +40,10 @@ func (d *Dialer) Explain(m *machine.Machine, port int, err error) string {
 	return advise(places(proc.ListenersAt(pid, port)), "0.0.0.0 or [::]")
 }
 
-// advise says where something listens, and where it should.
+// advise returns a sentence that says where the program listens, and where it should.
 func advise(at []netip.Addr, better string) string {
 	if slices.ContainsFunc(at, netip.Addr.IsUnspecified) {
-		return "" // it has begun to listen meanwhile
+		return "" // it has started to listen meanwhile
 	}
 	switch len(at) {
 	case 0:
@@ -54,7 +54,7 @@ func advise(at []netip.Addr, better string) string {
 	return fmt.Sprintf("the program listens on %s and %s only; make it listen on %s", at[0], at[1], better)
 }
 
-// places are the addresses at which sockets listen, each once and in order.
+// places returns the addresses of sockets, sorted and without duplicates.
 func places(list []proc.Listener) (out []netip.Addr) {
 	for _, l := range list {
 		if !slices.Contains(out, l.At) {
@@ -65,8 +65,8 @@ func places(list []proc.Listener) (out []netip.Addr) {
 	return out
 }
 
-// looker finds a process in the network namespace that has an address. A walk over all processes is kept for a moment,
-// so that however many machines refuse, there is one walk in lookAgain.
+// looker finds a process in the network namespace that has an address. The result of a walk over all processes is
+// cached, so however many machines refuse, there is at most one walk per lookAgain.
 type looker struct {
 	mu   sync.Mutex
 	when time.Time
@@ -84,7 +84,7 @@ func (l *looker) inside(at netip.Addr) (pid int, known bool) {
 	return pid, known
 }
 
-// insiders are processes by the unique local IPv6 addresses of the network namespaces that they are in.
+// insiders returns a process for each unique local IPv6 address of the network namespaces.
 func insiders() map[netip.Addr]int {
 	out := map[netip.Addr]int{}
 	es, err := os.ReadDir("/proc")

@@ -13,11 +13,11 @@ import (
 	"github.com/soukhq/souk/runtime"
 )
 
-// CodeOther says that another program than the machine's answers at its port.
+// CodeOther says that a program other than the machine's answers at its port.
 const CodeOther fault.Code = "port_of_another"
 
-// Own connects to ports of machines as Connect does, and to no port that another program of the host answers: what is in
-// the host's network shares its ports with all that runs there.
+// Own connects to ports of machines as Connect does, but refuses a port that another program of the host answers:
+// machines in the host's network share its ports with all programs.
 type Own struct {
 	Connect func(ctx context.Context, m *machine.Machine, port int) (net.Conn, error)
 	Sockets runtime.Listener
@@ -32,12 +32,12 @@ type place struct {
 	at    netip.AddrPort
 }
 
-// proof is a socket that a machine had when it was last looked at. A socket is never the kernel's other one of the same
-// link, so as long as the machine has it nobody else can listen there.
+// proof is a socket that the machine had when last checked: the path of its descriptor, and the link's target. The
+// target is unique to the socket, so as long as the machine has it, no other program can listen there.
 type proof struct{ own, link string }
 
-// Dial connects to a port of a machine. Whose the port is is looked at once, and then at each further call by one look
-// at the descriptor by which the machine has it. Where it cannot be told the machine is believed.
+// Dial connects to a port of a machine. It determines the port's owner once; later calls only check that the machine
+// still has that socket. If the owner cannot be determined, the machine counts as the owner.
 func (o *Own) Dial(ctx context.Context, m *machine.Machine, port int) (net.Conn, error) {
 	c, err := o.Connect(ctx, m, port)
 	if err != nil || m.Config == nil || !m.Config.OnHostPorts() {
@@ -59,7 +59,7 @@ func (o *Own) Dial(ctx context.Context, m *machine.Machine, port int) (net.Conn,
 	takes := taking(list, s.at.Addr())
 	i := slices.IndexFunc(takes, owned)
 	switch {
-	case err != nil, len(takes) == 0: // it is not known, or it has been closed meanwhile
+	case err != nil, len(takes) == 0: // unknown, or closed meanwhile
 		return c, nil
 	case i < 0:
 		c.Close()
@@ -70,7 +70,7 @@ func (o *Own) Dial(ctx context.Context, m *machine.Machine, port int) (net.Conn,
 	return c, nil
 }
 
-// keep remembers a proof.
+// keep stores a proof.
 func (o *Own) keep(s place, p proof) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -80,8 +80,8 @@ func (o *Own) keep(s place, p proof) {
 	o.seen[s] = p
 }
 
-// taking returns those sockets that take a connection to an address of the host: the ones at that address, else those at
-// all addresses of its kind, else, for IPv4, those of IPv6 that take IPv4 too.
+// taking returns the sockets that receive a connection to an address of the host: those bound to it, else those bound
+// to all addresses of its family, else, for IPv4, IPv6 sockets that also accept IPv4.
 func taking(list []runtime.Listening, at netip.Addr) (out []runtime.Listening) {
 	rank := func(l runtime.Listening) int {
 		switch {
@@ -108,8 +108,8 @@ func taking(list []runtime.Listening, at netip.Addr) (out []runtime.Listening) {
 	return out
 }
 
-// Other returns where another program than a machine's takes what is sent to a TCP port of the host; not valid: none does,
-// or that cannot be told.
+// Other returns the address at which a program other than the machine's receives connections to a TCP port of the host;
+// invalid: none does, or it is unknown.
 func (o *Own) Other(ctx context.Context, id string, port int) (none netip.AddrPort) {
 	list, err := o.Sockets.Listening(ctx, id, port)
 	takes := taking(list, hostLoopback)

@@ -1,11 +1,11 @@
-// Package reach connects to ports of machines of this host: for requests, health checks and consoles alike.
+// Package reach connects to ports of machines on this host: for requests, health checks and consoles alike.
 //
-// A machine may listen on IPv6, on IPv4 or on both, and each image does as it likes. So its addresses are tried in turn:
-// a container's own address, which is an IPv6 one, then its IPv4 address, which only this host knows; for what is in the
-// host's network, the loopbacks. The next one is tried where one refuses. The address that took a port's connection is
-// tried first from then on, until the machine's next start, so a server that listens on IPv4 alone costs a refusal once.
+// A machine may listen on IPv6, on IPv4 or on both, depending on its image. So its addresses are tried in turn: a
+// container's own IPv6 address, then its IPv4 address, which only this host knows; for a machine in the host's network,
+// the loopback addresses. If one refuses, the next is tried. The address that accepted a connection to a port is tried
+// first until the machine's next start, so a server that listens on IPv4 alone costs one refusal.
 //
-// Where all of them refuse, Explain looks whether something listens on that port where it cannot be reached, as on
+// If all of them refuse, Explain checks whether the program listens where it cannot be reached, for instance on
 // 127.0.0.1 inside a container, and says so.
 package reach
 
@@ -26,27 +26,27 @@ import (
 	"github.com/soukhq/souk/runtime/hostnet"
 )
 
-// maxKnown bounds the machines of which a Dialer remembers something. Beyond it all is forgotten, which costs each of
-// them one refusal.
+// maxKnown bounds the machines that a Dialer remembers. Beyond it everything is forgotten, which costs each machine one
+// refusal.
 const maxKnown = 4096
 
-// Dialer connects to machines. The zero one is ready, and its methods may be called from many goroutines.
+// Dialer connects to machines. The zero value is ready, and its methods may be called from many goroutines.
 type Dialer struct {
 	net.Dialer
 
 	mu     sync.Mutex
-	starts map[string]*start // of machines that refused at their first address, by id
+	starts map[string]*start // by id; machines whose first address refused
 	look   looker
 }
 
-// start is what is known of one start of a machine.
+// start is the cached addresses of one start of a machine.
 type start struct {
 	name  string
-	v4    netip.Addr // of its container; invalid: it has none
+	v4    netip.Addr // of the container; invalid: none
 	takes map[int]netip.AddrPort
 }
 
-// Dial connects to a port of a machine. Where nothing listens there it says, beside that, where the program listens
+// Dial connects to a port of a machine. If nothing listens there, the error also says where the program listens
 // instead, if it does.
 func (d *Dialer) Dial(ctx context.Context, m *machine.Machine, port int) (net.Conn, error) {
 	c, err := d.Try(ctx, m, port)
@@ -56,7 +56,7 @@ func (d *Dialer) Dial(ctx context.Context, m *machine.Machine, port int) (net.Co
 	return nil, d.Because(m, port, err)
 }
 
-// Because returns an error of Try, with where the program listens instead, if it does.
+// Because returns an error of Try, extended by where the program listens instead, if it does.
 func (d *Dialer) Because(m *machine.Machine, port int, err error) error {
 	if why := d.Explain(m, port, err); why != "" {
 		return fault.Wrap(err, fault.Unavailable, runtime.CodeListensElsewhere, "connection refused: %s", why)
@@ -64,7 +64,7 @@ func (d *Dialer) Because(m *machine.Machine, port int, err error) error {
 	return err
 }
 
-// Try is Dial without a look at where the program listens: for those who try again.
+// Try is Dial without the check where the program listens: for callers that retry.
 func (d *Dialer) Try(ctx context.Context, m *machine.Machine, port int) (net.Conn, error) {
 	list, err := m.Reach(port)
 	if err != nil {
@@ -100,14 +100,14 @@ func (d *Dialer) Try(ctx context.Context, m *machine.Machine, port int) (net.Con
 	return nil, first
 }
 
-// Refuses reports whether an address says at once that it takes no connection, so that another may.
+// Refuses reports whether an error means that an address refuses connections at once, so that another may accept.
 func Refuses(err error) bool {
 	return slices.ContainsFunc([]error{syscall.ECONNREFUSED, syscall.EHOSTUNREACH, syscall.ENETUNREACH,
 		syscall.EADDRNOTAVAIL, syscall.EACCES, syscall.EAFNOSUPPORT},
 		func(e error) bool { return errors.Is(err, e) })
 }
 
-// kept returns the address of a port of a machine that is tried first; not valid: the first one.
+// kept returns the address to try first for a port of a machine; invalid: the first one.
 func (d *Dialer) kept(m *machine.Machine, port int) (none netip.AddrPort) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -118,7 +118,7 @@ func (d *Dialer) kept(m *machine.Machine, port int) (none netip.AddrPort) {
 	return s.takes[port]
 }
 
-// keep remembers which address of a port took a connection. The first one need not be remembered.
+// keep stores which address of a port accepted a connection. The first address need not be stored.
 func (d *Dialer) keep(m *machine.Machine, port int, at netip.AddrPort, first bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -129,7 +129,7 @@ func (d *Dialer) keep(m *machine.Machine, port int, at netip.AddrPort, first boo
 	}
 }
 
-// start returns what is kept of a machine's present start. It is called with the lock.
+// start returns the entry of a machine's current start. The caller holds the lock.
 func (d *Dialer) start(m *machine.Machine) *start {
 	name := m.CurrentStart()
 	if s := d.starts[m.ID]; s != nil && s.name == name {
@@ -143,7 +143,7 @@ func (d *Dialer) start(m *machine.Machine) *start {
 	return s
 }
 
-// second returns the IPv4 address of a container that has an IPv6 one. The kernel is asked once a start.
+// second returns the IPv4 address of a container with an IPv6 address. It asks the kernel once a start.
 func (d *Dialer) second(m *machine.Machine, own netip.Addr) (v4 netip.Addr, has bool) {
 	if !own.Is6() || own.IsLoopback() {
 		return v4, false
@@ -164,7 +164,7 @@ func (d *Dialer) second(m *machine.Machine, own netip.Addr) (v4 netip.Addr, has 
 	return v4, v4.IsValid()
 }
 
-// Await connects to a port of a machine as soon as it accepts, looking again after every pause.
+// Await connects to a port of a machine and retries after every pause, until it accepts.
 func (d *Dialer) Await(ctx context.Context, m *machine.Machine, port int, pause time.Duration) error {
 	var pauses wait.Precise
 	defer pauses.Close()

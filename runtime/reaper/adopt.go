@@ -18,8 +18,8 @@ import (
 	"github.com/soukhq/souk/runtime/reaper/pty"
 )
 
-// adoptAll takes over what the reaper before this one left: it goes on with lives that run, writes down as exits those
-// that ended unseen, ends what nobody was told of, and removes cgroups that belong to nothing.
+// adoptAll takes over the state of the previous reaper: it continues running lives, records the exits of those that
+// ended unseen, kills processes of starts that were never recorded, and removes unused cgroups.
 func (r *Reaper) adoptAll() error {
 	if err := r.listDirs(); err != nil {
 		return err
@@ -61,7 +61,7 @@ func (r *Reaper) adoptAll() error {
 			if r.tree != nil {
 				l.slot.group = r.tree.Group(l.rec.Group)
 				r.slots.claimSlot(l.rec.Group)
-				l.slot.killed = l.rec.Container != "" // its group is the runtime's too
+				l.slot.killed = l.rec.Container != "" // the group is shared with the container runtime
 			}
 			m.life = l
 			found = append(found, l)
@@ -92,10 +92,10 @@ func (r *Reaper) adoptAll() error {
 	return nil
 }
 
-// compareAge puts the life first that began first.
+// compareAge sorts the earliest start first.
 func compareAge(a, b *life) int { return a.rec.StartedAt.Compare(b.rec.StartedAt) }
 
-// listDirs makes the directories, and knows of the machines that have one.
+// listDirs makes the directories, and loads the machines that have one.
 func (r *Reaper) listDirs() error {
 	if err := makeApart(logsDir(r.dir)); err != nil {
 		return fmt.Errorf("make the directory of logs: %w", err)
@@ -112,8 +112,8 @@ func (r *Reaper) listDirs() error {
 	return nil
 }
 
-// unseenExit tells of a life that ended while there was no reaper. When nobody has waited for the process yet, the
-// kernel still says how.
+// unseenExit returns the exit of a life that ended while no reaper ran. If the process is still a zombie, the kernel
+// has its status.
 func unseenExit(id string, k *known, sameBoot bool) runtime.Exit {
 	x := runtime.Exit{Machine: id, Attempt: k.seen, Code: -1, Lost: true, At: time.Now()}
 	if !sameBoot {
@@ -137,9 +137,8 @@ func setStatus(x *runtime.Exit, status int) {
 	x.Code = ws.ExitStatus()
 }
 
-// endUnrecorded ends what may run of starts that the reaper before this one did not live to write down: they are lost.
-// With cgroups it is what sweepGroups found. Without them it is what works in these machines' directories, and what has
-// not got there yet.
+// endUnrecorded kills processes of starts that the previous reaper did not live to record. With cgroups, sweepGroups
+// has done that. Without, they are the processes in these machines' directories, and forks that have not got there yet.
 func (r *Reaper) endUnrecorded(ids []string, sameBoot bool) {
 	if r.tree != nil || len(ids) == 0 || !sameBoot {
 		return
@@ -167,8 +166,8 @@ func (r *Reaper) endUnrecorded(ids []string, sameBoot bool) {
 	}
 }
 
-// findUnexecuted finds children of a reaper before this one that have not executed their program yet: they are still
-// called as it was, and have its environment.
+// findUnexecuted finds forks of a previous reaper that have not executed their program yet: they still have its command
+// line and environment.
 func findUnexecuted(dir string) (pids []int) {
 	all, err := proc.All()
 	if err != nil {
@@ -207,13 +206,14 @@ func (r *Reaper) sweepGroups() {
 	}
 }
 
-// isChild says whether the process of a life is this process's child, running or a zombie: so it is after an upgrade.
+// isChild reports whether the process of a life is a child of this process, running or a zombie: it is so after an
+// upgrade.
 func isChild(rec *lifeRecord) bool {
 	st, err := proc.Read(rec.PID)
 	return err == nil && st.Start == rec.Ticks && st.Parent == os.Getpid()
 }
 
-// adoptLife goes on with a life that runs.
+// adoptLife continues a running life.
 func (r *Reaper) adoptLife(l *life) {
 	r.containers.adoptNet(l)
 	l.log = output.Open(LogDir(r.dir, l.m.id), l.rec.LogBytes, l.rec.LogFiles, l.m.notifyWatchers)
@@ -249,7 +249,7 @@ func (r *Reaper) adoptLife(l *life) {
 	go r.watchAdopted(l, l.rec, os.NewFile(uintptr(fd), "pidfd"))
 }
 
-// pipeOf gives the reaper's end of a life's output: the one that an upgrade handed over, else the pipe opened again.
+// pipeOf returns the reaper's end of a life's output: the one that an upgrade handed over, else the pipe reopened.
 func (r *Reaper) pipeOf(l *life, i int, name string, sink *output.Sink) (*stream, error) {
 	if l.rec.Terminal {
 		return terminalOf(r, l)
@@ -273,17 +273,19 @@ func (r *Reaper) pipeOf(l *life, i int, name string, sink *output.Sink) (*stream
 	return s, err
 }
 
-// terminalOf gives the near end of a life's terminal: the one that an upgrade handed over, else the one that was kept.
+// terminalOf returns the near end of a life's terminal: the one that the keeper has, else the one that an upgrade
+// handed over.
 func terminalOf(r *Reaper, l *life) (*stream, error) {
 	near := r.kept[l.String()]
 	delete(r.kept, l.String())
-	if fds, ok := r.old.Pipes[l.m.id]; ok && near == nil && fds[0] >= 0 { // the keeper was killed, which is made good
+	// the keeper was killed: give the terminal to the new one
+	if fds, ok := r.old.Pipes[l.m.id]; ok && near == nil && fds[0] >= 0 {
 		near = pty.Near(fds[0])
 		if err := r.keeper.Keep(l.String(), near); err != nil {
 			r.log.Warn("a terminal cannot be kept for the next reaper", "machine", l.m.id, "err", err)
 		}
 	} else if ok && fds[0] >= 0 {
-		_ = unix.Close(fds[0]) // a copy of what was kept
+		_ = unix.Close(fds[0]) // a copy of the keeper's
 	}
 	if near == nil {
 		return nil, errors.New("its terminal was lost: the reaper and the keeper of terminals were killed at once")
@@ -291,7 +293,7 @@ func terminalOf(r *Reaper, l *life) (*stream, error) {
 	return openTerminal(near, l.log.Sink("stdout"))
 }
 
-// watchAdopted waits for the end of a process that is not a child. rec is its life's, as it was when it was adopted.
+// watchAdopted waits for the end of a process that is not a child. rec is its life's record at the adoption.
 func (r *Reaper) watchAdopted(l *life, rec lifeRecord, pidfd *os.File) {
 	defer pidfd.Close()
 	raw, err := pidfd.SyscallConn()
@@ -319,8 +321,8 @@ func (r *Reaper) watchAdopted(l *life, rec lifeRecord, pidfd *os.File) {
 	mainEnded(r, l, x)
 }
 
-// exitStatus learns how a process ended that is not a child: from the pidfd once its parent has waited for it (Linux
-// 6.15), or from /proc as long as it has not.
+// exitStatus returns the exit status of a process that is not a child: from the pidfd once its parent has waited for it
+// (Linux 6.15), or from /proc before that.
 func exitStatus(pidfd int, rec lifeRecord) (int, bool) {
 	for range 200 {
 		if status, ok := pidfdStatus(pidfd); ok {
@@ -328,10 +330,10 @@ func exitStatus(pidfd int, rec lifeRecord) (int, bool) {
 		}
 		st, err := proc.Read(rec.PID)
 		switch {
-		case err != nil || st.Start != rec.Ticks: // waited for, perhaps a moment ago
+		case err != nil || st.Start != rec.Ticks: // its parent has waited for it, maybe a moment ago
 			return pidfdStatus(pidfd)
 		case st.State == 'Z' && st.Exit != 0:
-			return st.Exit, true // 0 may also mean that it must not be seen
+			return st.Exit, true // 0 may also mean that /proc hides the status
 		}
 		time.Sleep(time.Millisecond)
 	}
@@ -358,15 +360,15 @@ func pidfdStatus(fd int) (int, bool) {
 	return int(int32(binary.NativeEndian.Uint32(info[60:]))), true
 }
 
-// HasExitInfo says whether the kernel tells by pidfd how a process ended that is not a child. It asks about a process
-// that runs: the answer is then empty, while an older kernel refuses the question.
+// HasExitInfo reports whether the kernel returns by pidfd the exit status of a process that is not a child. It queries
+// a running process: a new kernel returns an empty answer, an older one refuses the query.
 func HasExitInfo() bool {
 	fd, err := unix.PidfdOpen(os.Getpid(), 0)
 	if err != nil {
 		return false
 	}
 	defer unix.Close(fd)
-	const wanted = 1<<0 | pidfdInfoExit // the pid too: a kernel that knows neither says ENOTTY
+	const wanted = 1<<0 | pidfdInfoExit // and the pid: a kernel that supports neither returns ENOTTY
 	var info [64]byte
 	binary.NativeEndian.PutUint64(info[0:], wanted)
 	_, _, e := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), pidfdGetInfo, uintptr(unsafe.Pointer(&info[0])))

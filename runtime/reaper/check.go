@@ -12,9 +12,8 @@ import (
 	"github.com/soukhq/souk/runtime/reaper/frame"
 )
 
-// checkStart refuses what a start of a machine would refuse, as far as that can be seen while another attempt of it
-// runs. It changes nothing that one has. A machine that is not known here is prepared by its start, so nothing is said
-// of it.
+// checkStart refuses what a start of a machine would refuse, as far as that is visible while another attempt of it
+// runs. It does not change that attempt. It accepts an unknown machine, since its start prepares it.
 func checkStart(r *Reaper, id string, s *frame.Start) error {
 	m, err := r.findMachine(id)
 	if fault.Is(err, fault.NotFound) {
@@ -47,8 +46,8 @@ func checkStart(r *Reaper, id string, s *frame.Start) error {
 	return r.apart.checkProgram(id, s)
 }
 
-// checkProgram looks for a program among the host's files, and those that the machine has. What comes with its volumes
-// and files is seen only by its start.
+// checkProgram looks for a program among the host's files and those of the machine. Programs on its volumes and files
+// are checked only by its start.
 func (a *apart) checkProgram(id string, s *frame.Start) error {
 	path, err := findProgram(s.Argv, s.Env, RootDir(a.dir, id))
 	brought := func(p string) bool { return container.Brings(s, p) || container.Brings(s, a.pathInside(id, p)) }
@@ -75,7 +74,8 @@ func (a *apart) checkProgram(id string, s *frame.Start) error {
 	return err
 }
 
-// pathInside returns a path of the host below a machine's directory as one from there on; others it returns as they are.
+// pathInside converts a host path below a machine's directory to a path relative to that directory; it returns other
+// paths unchanged.
 func (a *apart) pathInside(id, path string) string {
 	if rest, below := strings.CutPrefix(path, RootDir(a.dir, id)); below && strings.HasPrefix(rest, "/") {
 		return rest
@@ -83,7 +83,7 @@ func (a *apart) pathInside(id, path string) string {
 	return path
 }
 
-// checkImage looks for a container's program and user in its image, which is mounted for that where nobody else sees it.
+// checkImage looks for a container's program and user in its image, which it mounts in a private namespace.
 func (c *containers) checkImage(m *machine, s *frame.Start) error {
 	if err := c.unableReason(); err != nil {
 		return err

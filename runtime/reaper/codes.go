@@ -12,11 +12,11 @@ const (
 	codeFork        fault.Code = "fork"          // no process could be made
 	codeForkStuck   fault.Code = "fork_stuck"    // the process did not get to its program
 	codeFreeze      fault.Code = "freeze"        // the machine cannot be suspended or resumed now
-	codeMemoryInUse fault.Code = "memory_in_use" // the machine uses more memory than it is to have
+	codeMemoryInUse fault.Code = "memory_in_use" // the machine uses more memory than its new limit
 	codeNamespace   fault.Code = "namespace"     // the machine's namespaces cannot be used
-	codePtrace      fault.Code = "ptrace"        // the host rules ptrace out
-	codeStart       fault.Code = "start"         // the start cannot be told from another
+	codePtrace      fault.Code = "ptrace"        // the host forbids ptrace
+	codeStart       fault.Code = "start"         // the start cannot be compared with another
 	codeThread      fault.Code = "thread"        // no thread could be made
 	codeTurns       fault.Code = "turns"         // too many requests wait for the machine
-	codeUnkillable  fault.Code = "unkillable"    // the machine does not end by SIGKILL
+	codeUnkillable  fault.Code = "unkillable"    // the machine survives SIGKILL
 )

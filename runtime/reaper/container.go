@@ -31,23 +31,24 @@ import (
 	"github.com/soukhq/souk/runtime/reaper/space"
 )
 
-// containers are the lives whose first process an OCI runtime makes. The runtime's program is forked here, and what it
-// leaves behind becomes a child of the reaper, as all orphans do: so it is waited for, killed, frozen and measured like
-// any other life. Its cgroup is one of the tree's, with the limits set; the runtime only puts the container into it.
+// containers manages the lives whose first process an OCI runtime makes. The reaper forks the runtime's program, and
+// the container's process then becomes a child of the reaper, as all orphans do: so it is reaped, killed, frozen and
+// measured like any other life. Its cgroup is one of the tree's, with the limits set; the runtime only puts the
+// container into it.
 type containers struct {
 	r     *Reaper
 	store container.Store
 	net   *hostnet.Net
-	guard sync.Once // looks after the rules of that
+	guard sync.Once // starts the guard of net's rules
 
-	// Under Reaper.mu: while a runtime is at work, children that nobody is registered for may be what it made. How they
-	// ended is kept until it is known which are.
+	// Guarded by Reaper.mu. While a runtime works, an unregistered child may be a container's process. Its exit is kept
+	// until that is known.
 	atWork int
-	ended  map[int]runtime.Exit // by pid
-	ready  []*readyContainer    // oldest first; one of a machine at most
+	ended  map[int]runtime.Exit // exits by pid
+	ready  []*readyContainer    // prepared containers, oldest first; at most one of a machine
 }
 
-// ContainersDir is where all reapers of a host keep what is of containers.
+// ContainersDir is where all reapers of a host keep their containers' files.
 const ContainersDir = space.Dir + "/oci"
 
 func newContainers(r *Reaper) *containers {
@@ -57,12 +58,12 @@ func newContainers(r *Reaper) *containers {
 	return c
 }
 
-// guardNet looks after the rules of the containers' networks from the first of them on.
+// guardNet starts to guard the rules of the containers' networks, once.
 func (c *containers) guardNet() {
 	c.guard.Do(func() { go c.net.Guard(c.r.ctx, c.r.log) })
 }
 
-// adoptNet goes on with the network of a life that an earlier reaper began.
+// adoptNet takes over the network of a life that an earlier reaper started.
 func (c *containers) adoptNet(l *life) {
 	if n := l.rec.Net; n != nil {
 		c.net.Keep(l.rec.Container, n, hostnet.Addresses{V4: l.rec.V4, V6: n.Address})
@@ -70,15 +71,15 @@ func (c *containers) adoptNet(l *life) {
 	}
 }
 
-// nameOf is the container of a life.
+// nameOf returns the container of a life.
 func nameOf(l *life) container.Name {
 	return container.Name{ID: l.rec.Container, Engine: l.rec.Engine, Network: l.rec.Network}
 }
 
-// silentTries is how often a container is made whose runtime says that its first process ended without a word.
+// silentTries is how often a container is made if its first process ends without an error message.
 const silentTries = 3
 
-// launchContainer does the work of a start of a container, as far as it has not been done ahead.
+// launchContainer starts a container: a prepared one if it fits, else a new one.
 func (c *containers) launchContainer(m *machine, attempt uint64, s *frame.Start, data []byte,
 	tell func(runtime.Status)) error {
 	if a := c.takeReady(m.id); a != nil {
@@ -89,7 +90,7 @@ func (c *containers) launchContainer(m *machine, attempt uint64, s *frame.Start,
 	}
 	var before error
 	for n := 1; ; n++ {
-		try := *s // what it mounts leads elsewhere with each
+		try := *s // beginContainer changes its Mounts
 		try.Mounts = slices.Clone(s.Mounts)
 		err := c.beginContainer(m, attempt, &try, data, tell)
 		if why := engine.Refused(before, err); why != nil {
@@ -104,9 +105,9 @@ func (c *containers) launchContainer(m *machine, attempt uint64, s *frame.Start,
 	}
 }
 
-// beginContainer makes a container and starts it. Where that fails nothing is left of it. Only the start can use up the
-// attempt: what a reaper that is killed before has made is swept away by the next one, and has run nothing of the
-// image.
+// beginContainer makes a container and starts it. On an error it leaves nothing of the container. Only the start uses
+// up the attempt: if the reaper is killed earlier, the next one sweeps the container, and no program of the image has
+// run.
 func (c *containers) beginContainer(m *machine, attempt uint64, s *frame.Start, data []byte,
 	tell func(runtime.Status)) error {
 	held, err := openVolumes(s)
@@ -126,14 +127,14 @@ func (c *containers) beginContainer(m *machine, attempt uint64, s *frame.Start, 
 			}
 			err = l.beginProgram(c.r, func() error { return c.startProgram(ctx, l, pid, s.Container.Init != "", tell) })
 			if err != nil {
-				c.removeContainerOf(l) // it may not have come to run
+				c.removeContainerOf(l) // it may not have run
 			}
 			return err
 		})
 	})
 }
 
-// unableReason returns why this reaper can make no containers; nil when it can.
+// unableReason returns why this reaper cannot make containers, nil if it can.
 func (c *containers) unableReason() error {
 	if os.Geteuid() != 0 || c.r.tree == nil || c.r.apart.users == nil {
 		return fault.New(fault.Precondition, runtime.CodeContainers,
@@ -142,8 +143,8 @@ func (c *containers) unableReason() error {
 	return nil
 }
 
-// planLife says what life a container is to have. It runs as its own machine's user, whoever it is inside. Two
-// containers never have the same name: what is left of one may still be being removed.
+// planLife makes the life of a container. On the host it runs as the machine's own user, whatever the user inside.
+// Container names are never reused: an earlier one may still be being removed.
 func (c *containers) planLife(m *machine, attempt uint64, s *frame.Start) (*life, error) {
 	r := c.r
 	if err := c.unableReason(); err != nil {
@@ -167,8 +168,8 @@ func (c *containers) planLife(m *machine, attempt uint64, s *frame.Start) (*life
 	return l, nil
 }
 
-// makeContainer makes the container of a life, and returns its process, which waits for its start, or goes on from the
-// checkpoint in a directory. It is called with the engine.
+// makeContainer makes the container of a life. It returns the container's process, which waits for its start, or
+// resumes from the checkpoint in the directory from. It is called inside withEngine.
 func (c *containers) makeContainer(ctx context.Context, l *life, s *frame.Start, all held, data []byte,
 	ends [2]int, from string) (pid int, err error) {
 	out := engine.Files{c.r.null}
@@ -189,7 +190,7 @@ func (c *containers) makeContainer(ctx context.Context, l *life, s *frame.Start,
 		return 0, fault.Wrap(err, fault.Unavailable, runtime.CodeCgroup,
 			"the cgroup of machine %s cannot be opened", l.m.id)
 	}
-	defer p.Into.Close() // nil says that it is invalid
+	defer p.Into.Close() // closing nil only returns an error
 	pid, near, err := c.store.Create(ctx, p)
 	if near != nil {
 		err = errors.Join(err, keepTerminal(c.r, l, near))
@@ -208,8 +209,8 @@ func (c *containers) makeContainer(ctx context.Context, l *life, s *frame.Start,
 	return pid, err
 }
 
-// startProgram has a container that was made execute its program, registers it as the life, and tells of it. Where that
-// fails nothing is left of the container.
+// startProgram starts the program of a container, registers it as the life, and reports it. On an error it removes the
+// container.
 func (c *containers) startProgram(ctx context.Context, l *life, pid int, init bool, tell func(runtime.Status)) error {
 	if err := c.store.Start(ctx, nameOf(l)); err != nil {
 		c.removeContainerOf(l)
@@ -226,12 +227,11 @@ func (c *containers) startProgram(ctx context.Context, l *life, pid int, init bo
 	return nil
 }
 
-// programPatience bounds how long an init is given to fork its program. It takes a millisecond.
+// programPatience bounds the wait for an init to fork its program, which takes a millisecond.
 const programPatience = 5 * time.Second
 
-// awaitProgram returns when an init has forked its program, or has ended. Before, a signal to it is lost: it is the
-// first process of its namespace, and has not said yet which signals it wants. An init that takes longer than
-// programPatience is left to itself.
+// awaitProgram returns when an init has forked its program, or has ended. Before that, signals to the init are lost: it
+// is process 1 of its namespace, and has not installed its handlers yet. After programPatience it gives up.
 func awaitProgram(ctx context.Context, pid int) {
 	ctx, cancel := context.WithTimeout(ctx, programPatience)
 	defer cancel()
@@ -250,11 +250,11 @@ func awaitProgram(ctx context.Context, pid int) {
 	}
 }
 
-// enginePatience bounds what a runtime is given to make a container. They take 20 ms.
+// enginePatience bounds a runtime's making of a container, which takes 20 ms.
 const enginePatience = time.Minute
 
-// withEngine has job done on a thread in a mount namespace of its own, where the machines' directories are to be seen
-// at the same path as for their users. Children that nobody is registered for are not forgotten meanwhile.
+// withEngine runs job on a thread in its own mount namespace, where the machines' directories are mounted at the path
+// that machines' users see. Exits of unregistered children are kept meanwhile.
 func (c *containers) withEngine(job func(ctx context.Context) error) error {
 	t, err := c.r.threads.makeThread(func() error {
 		if err := errors.Join(sysmon.Exact(), rootfs.Apart()); err != nil {
@@ -273,7 +273,7 @@ func (c *containers) withEngine(job func(ctx context.Context) error) error {
 	return t.runInGroup(func() error { return job(ctx) })
 }
 
-// addWorking counts the runtimes that are at work.
+// addWorking counts the runtimes that are working.
 func (c *containers) addWorking(n int) {
 	c.r.mu.Lock()
 	defer c.r.mu.Unlock()
@@ -283,7 +283,7 @@ func (c *containers) addWorking(n int) {
 	}
 }
 
-// strayLocked keeps how a child ended that nobody is registered for. Reaper.mu is held.
+// strayLocked keeps the exit of an unregistered child. The caller holds Reaper.mu.
 func (c *containers) strayLocked(pid int, x runtime.Exit) {
 	if c == nil || c.atWork == 0 {
 		return
@@ -294,7 +294,8 @@ func (c *containers) strayLocked(pid int, x runtime.Exit) {
 	c.ended[pid] = x
 }
 
-// noteProcess registers what a runtime made, and has it end at once when it has ended already.
+// noteProcess registers a process that a runtime has made. If the process has ended already, it ends the life or
+// command at once.
 func (c *containers) noteProcess(pid int, who any, register func()) {
 	r := c.r
 	r.forkMu.Lock()
@@ -303,7 +304,7 @@ func (c *containers) noteProcess(pid int, who any, register func()) {
 	r.mu.Lock()
 	exit, over := c.ended[pid]
 	if st, err := proc.Read(pid); err == nil && st.Parent == os.Getpid() {
-		over = false // what ended had the same number, and nobody has waited for this one
+		over = false // the recorded exit was of an earlier process with this pid
 		delete(c.ended, pid)
 	}
 	if over {
@@ -324,10 +325,10 @@ func (c *containers) noteProcess(pid int, who any, register func()) {
 
 // executeCommand runs a command in the container of a life.
 func (c *containers) executeCommand(l *life, q *frame.Request, fds *frame.Receiver) (*execution, error) {
-	files := engine.Files{c.r.null, c.r.null, c.r.null} // of a command with a terminal nobody uses them
+	files := engine.Files{c.r.null, c.r.null, c.r.null} // a command with a terminal does not use them
 	for i, fd := range fds.FDs {
 		files[i] = os.NewFile(uintptr(fd), "exec")
-		defer files[i].Close() // the command has its own
+		defer files[i].Close() // the command has its own copies
 	}
 	fds.FDs = nil
 	x := &execution{ended: make(chan int, 1)}
@@ -359,7 +360,7 @@ func (c *containers) executeCommand(l *life, q *frame.Request, fds *frame.Receiv
 	return x, err
 }
 
-// rootOf opens the root of a container that runs, which only its processes see. l.slotMu is held.
+// rootOf opens the root of a running container, which is visible only to its processes. The caller holds l.slotMu.
 func (c *containers) rootOf(l *life) (*os.File, error) {
 	pid, has := l.rec.PID, true
 	if c.store.Sandbox(nameOf(l)) != nil {
@@ -374,25 +375,25 @@ func (c *containers) rootOf(l *life) (*os.File, error) {
 		return nil, fault.Wrap(err, fault.Unavailable, runtime.CodeDirectory,
 			"the root of machine %s cannot be opened", l.m.id)
 	}
-	if err := c.r.checkAwake(l); err != nil { // the number may be another's since
+	if err := c.r.checkAwake(l); err != nil { // the pid may be another process's by now
 		return nil, errors.Join(err, root.Close())
 	}
 	return root, nil
 }
 
-// removeContainerOf removes what is of the container of a life that has ended, or has not begun. It does nothing for
-// other lives.
+// removeContainerOf removes the container of a life that has ended, or has not started. It does nothing for lives
+// without a container.
 func (c *containers) removeContainerOf(l *life) {
 	if l.rec.Container != "" {
 		c.removeContainer(nameOf(l))
 	}
 }
 
-// removeAgain is the pause before a removal is tried again that failed: the host may be out of files or processes.
+// removeAgain is the pause before a failed removal is retried: the host may lack files or processes.
 var removeAgain = backoff.Doubling{Base: 100 * time.Millisecond, Most: 5 * time.Second}
 
-// removeContainer removes what is of a container, and of its network. What fails is tried in the background until it is
-// done: a container has no other life, and nobody else asks for it.
+// removeContainer removes a container and its network. It retries in the background until that succeeds: a container's
+// name is not used again, so no later call would do it.
 func (c *containers) removeContainer(n container.Name) {
 	err := c.tryRemove(n)
 	if err == nil {
@@ -402,7 +403,7 @@ func (c *containers) removeContainer(n container.Name) {
 	go func() {
 		ctx := context.WithoutCancel(c.r.ctx) // until this process ends, or is replaced by one that sweeps
 		for tries := 0; err != nil; tries++ {
-			_ = wait.For(ctx, removeAgain.After(tries)) // it does not end
+			_ = wait.For(ctx, removeAgain.After(tries)) // ctx never ends
 			err = c.tryRemove(n)
 		}
 		c.r.log.Info("what was left of a container has been removed", "container", n.ID)
@@ -419,8 +420,8 @@ func (c *containers) tryRemove(n container.Name) error {
 	return err
 }
 
-// listLeftovers lists the containers that no life answers for: a reaper before this one was killed. It is asked before
-// there are new ones.
+// listLeftovers lists the containers without a life, left by an earlier reaper that was killed. It is called before any
+// new container is made.
 func (c *containers) listLeftovers() []container.Name {
 	mine := make(map[string]bool)
 	for _, l := range c.r.runningLives() {
@@ -435,7 +436,7 @@ func (c *containers) listLeftovers() []container.Name {
 	return slices.DeleteFunc(all, func(n container.Name) bool { return mine[n.ID] })
 }
 
-// sweepAll removes what is left of containers of a reaper that was killed. What it returns is closed when that is done.
+// sweepAll removes the containers left by a killed reaper. The returned channel is closed when that is done.
 func (c *containers) sweepAll() <-chan struct{} {
 	left, done := c.listLeftovers(), make(chan struct{})
 	go func() {
@@ -446,13 +447,13 @@ func (c *containers) sweepAll() <-chan struct{} {
 			}
 		}
 		for _, n := range left {
-			c.removeContainer(n) // its link goes with its process
+			c.removeContainer(n) // the link disappears with the container's process
 		}
 	}()
 	return done
 }
 
-// close removes what is of containers in general, when there is none any more.
+// close removes the files that all containers share, when there are no containers.
 func (c *containers) close() error {
 	if !c.store.Exists() {
 		return nil
@@ -460,7 +461,7 @@ func (c *containers) close() error {
 	return errors.Join(cgroup.RemoveEverywhere(c.r.home.tree), c.store.Remove(), c.net.Remove())
 }
 
-// monitor forks and waits for the programs of runtimes. It is how go-runc leaves that to somebody else.
+// monitor starts and waits for the programs of runtimes; it implements go-runc's ProcessMonitor.
 type monitor struct{ r *Reaper }
 
 // Start forks on the calling thread.
@@ -481,7 +482,7 @@ func (m monitor) Start(cmd *exec.Cmd) (chan runc.Exit, error) {
 	out := make(chan runc.Exit, 1)
 	go func() {
 		code := <-x.ended
-		_ = cmd.Wait() // ECHILD: it has been waited for; but its output is all there
+		_ = cmd.Wait() // ECHILD: it has been reaped; but all of its output has been copied
 		out <- runc.Exit{Timestamp: time.Now(), Pid: x.pid, Status: code}
 		close(out)
 	}()

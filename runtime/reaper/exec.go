@@ -20,21 +20,21 @@ import (
 // execution is a command beside a machine's main process.
 type execution struct {
 	pid      int
-	ended    chan int // its exit code; has room for it
-	terminal *os.File // the near end of its terminal, which is souk's; nil: it has none
+	ended    chan int // receives its exit code; buffered
+	terminal *os.File // the near end of its terminal, which is sent to souk; nil: no terminal
 
-	// kill ends a command that is no process of the host; nil: pid is the command.
+	// kill kills a command that is not a process of the host; nil: pid is the command.
 	kill func(context.Context) error
 }
 
-// serveExec runs a command whose stdin, stdout and stderr came along with the request, or whose terminal goes back with
-// the first answer: its output never passes through the reaper. When the worker closes the connection first, the
+// serveExec runs a command whose stdin, stdout and stderr are received with the request, or whose terminal is sent back
+// with the first answer: its output never passes through the reaper. If the worker closes the connection first, the
 // command and its process group are killed.
 func (c *conn) serveExec(id uint32, q frame.Request) {
 	if c.hungUp() {
-		return // it was given up while this process stood still, and souk has said so
+		return // souk gave up while this process was suspended, and has reported that
 	}
-	c.r.gate.RLock() // until it is registered: then an upgrade sees it
+	c.r.gate.RLock() // held until the command is registered, so that an upgrade sees it
 	x, err := c.r.executeCommand(&q, c.fds)
 	c.r.gate.RUnlock()
 	if err != nil {
@@ -43,19 +43,19 @@ func (c *conn) serveExec(id uint32, q frame.Request) {
 	}
 	if x.terminal != nil {
 		c.sendFrame(id, frame.KindReply, frame.Reply{}, x.terminal)
-		_ = x.terminal.Close() // once souk lets go of it, the command is told so
+		_ = x.terminal.Close() // so that closing souk's copy hangs up the terminal
 	}
 	go func() {
-		_, _ = c.in.ReadByte() // nothing is sent: it ends with the connection
+		_, _ = c.in.ReadByte() // returns when the connection ends: nothing is sent
 		c.r.killExecution(x)
 	}()
 	code := <-x.ended
 	c.sendFrame(id, frame.KindReply, frame.Reply{Code: code})
 }
 
-// serveAttach shows a machine's terminal until the machine has ended, and says how; what is typed goes there directly,
-// by the near end that goes with the first answer. When the worker closes the connection first, nothing happens to the
-// machine.
+// serveAttach sends a machine's terminal output until the machine has ended, and then its exit code; input goes
+// directly to the terminal by its near end, which is sent with the first answer. If the worker closes the connection
+// first, the machine is not affected.
 func (c *conn) serveAttach(id uint32, q *frame.Request) {
 	l, err := c.r.runningLife(q.Machine)
 	if err != nil {
@@ -80,13 +80,13 @@ func (c *conn) serveAttach(id uint32, q *frame.Request) {
 				"this one, and souk logs -f shows what it writes", q.Machine))
 		return
 	}
-	s.screen.addConn(c, id, q.Backlog) // before anything can be typed, for what follows from that is to be shown
+	s.screen.addConn(c, id, q.Backlog) // before any input, so that its effects are shown
 	defer s.screen.removeConn(c)
 	c.sendFrame(id, frame.KindReply, frame.Reply{}, s.file)
 	gone := make(chan struct{})
 	go func() {
 		defer close(gone)
-		_, _ = c.in.ReadByte() // nothing is sent: it ends with the connection
+		_, _ = c.in.ReadByte() // returns when the connection ends: nothing is sent
 	}()
 	select {
 	case <-l.done:
@@ -125,7 +125,7 @@ func (r *Reaper) executeCommand(q *frame.Request, fds *frame.Receiver) (*executi
 	if err != nil {
 		return nil, err
 	}
-	l.slotMu.Lock() // it is neither suspended nor cleared away from here on
+	l.slotMu.Lock() // from here on it is neither suspended nor cleared away
 	defer l.slotMu.Unlock()
 	if err := r.checkAwake(l); err != nil {
 		return nil, err
@@ -136,7 +136,7 @@ func (r *Reaper) executeCommand(q *frame.Request, fds *frame.Receiver) (*executi
 	if k.join, err = spaceOf(r, l); err != nil {
 		return nil, err
 	}
-	defer k.join.Close() // nil says that it is invalid
+	defer k.join.Close() // closing nil only returns an error
 	x := &execution{ended: make(chan int, 1)}
 	if q.Terminal != nil {
 		far, err := x.makeTerminal(k, q)
@@ -162,8 +162,8 @@ func (r *Reaper) executeCommand(q *frame.Request, fds *frame.Receiver) (*executi
 	return x, nil
 }
 
-// commandBeside returns a command beside a program of the host: as the same user, in its directory unless another is
-// asked for.
+// commandBeside returns a command beside a program of the host: with the same user, and in its directory unless another
+// is requested.
 func (r *Reaper) commandBeside(l *life, q *frame.Request) (*child, error) {
 	if q.User != "" {
 		return nil, fault.New(fault.Precondition, runtime.CodeUser,
@@ -173,7 +173,7 @@ func (r *Reaper) commandBeside(l *life, q *frame.Request) (*child, error) {
 	r.mu.Lock()
 	env := l.env
 	r.mu.Unlock()
-	if env == nil { // adopted: only the process itself still has it
+	if env == nil { // an adopted life: only its process has the environment
 		var err error
 		if env, err = proc.Environ(l.rec.PID); err != nil {
 			return nil, fault.Wrap(err, fault.Unavailable, codeEnviron, "the environment of machine %s cannot be read",
@@ -187,7 +187,7 @@ func (r *Reaper) commandBeside(l *life, q *frame.Request) (*child, error) {
 	return k, nil
 }
 
-// makeTerminal makes a terminal of the host for a command. The caller closes the far end once the command has it.
+// makeTerminal makes a host terminal for a command. The caller closes the far end once the command has it.
 func (x *execution) makeTerminal(k *child, q *frame.Request) (far *os.File, err error) {
 	if x.terminal, far, err = pty.Open(q.Terminal.Size); err != nil {
 		return nil, fault.Wrap(err, fault.Unavailable, fault.CodeTerminal,
@@ -198,7 +198,7 @@ func (x *execution) makeTerminal(k *child, q *frame.Request) (far *os.File, err 
 	return far, nil
 }
 
-// hangUp closes the terminal of a command that did not come to be.
+// hangUp closes the terminal of a command that was not started.
 func (x *execution) hangUp() error {
 	if x.terminal == nil {
 		return nil
@@ -206,12 +206,12 @@ func (x *execution) hangUp() error {
 	return x.terminal.Close()
 }
 
-// spaceOf opens the namespace that a life is in; nil where all are in that of the reaper.
+// spaceOf opens the mount namespace of a life; nil if lives share the reaper's.
 func spaceOf(r *Reaper, l *life) (*os.File, error) {
 	if os.Geteuid() != 0 {
 		return nil, nil
 	}
-	r.forkMu.Lock() // it cannot be waited for meanwhile, so the pid is its own
+	r.forkMu.Lock() // prevents reaping, so the pid stays valid
 	defer r.forkMu.Unlock()
 	r.mu.Lock()
 	ended := l.ended
@@ -230,8 +230,8 @@ func spaceOf(r *Reaper, l *life) (*os.File, error) {
 	return f, nil
 }
 
-// givePipes lets a machine open its stdin, stdout and stderr again by name (/dev/stdout): a pipe, or a terminal, is who
-// made it's.
+// givePipes lets a machine reopen its stdin, stdout and stderr by name (/dev/stdout): a pipe or terminal belongs to the
+// user that made it.
 func givePipes(o *owner, fds ...int) error {
 	if o == nil {
 		return nil
@@ -242,7 +242,7 @@ func givePipes(o *owner, fds ...int) error {
 		gid := o.gid
 		switch kind := st.Mode & unix.S_IFMT; {
 		case err == nil && kind == unix.S_IFCHR && isTerminal(st.Rdev):
-			gid = -1 // the group of terminals is who may write messages to them
+			gid = -1 // members of a terminal's group may write messages to it
 		case err != nil || kind != unix.S_IFIFO:
 			continue
 		}
@@ -253,15 +253,15 @@ func givePipes(o *owner, fds ...int) error {
 	return nil
 }
 
-// isTerminal reports whether a device is the far end of a terminal that a program made (devpts).
+// isTerminal reports whether a device is the far end of a pseudo-terminal (devpts).
 func isTerminal(dev uint64) bool {
 	const first, last = 136, 143
 	major := unix.Major(dev)
 	return major >= first && major <= last
 }
 
-// checkAwake refuses a command in a life that is over or suspended: what is forked into a frozen group stops before it
-// executes anything, and who forks it waits. l.slotMu is held.
+// checkAwake refuses a command in a life that is over or suspended: a process forked into a frozen group stops before
+// it executes its program, and the fork hangs. The caller holds l.slotMu.
 func (r *Reaper) checkAwake(l *life) error {
 	r.mu.Lock()
 	paused, over := l.rec.Paused, l.ended
@@ -275,7 +275,7 @@ func (r *Reaper) checkAwake(l *life) error {
 	return nil
 }
 
-// killExecution kills the command's session leader and group, unless it has been waited for already.
+// killExecution kills the command's session leader and group, unless it has been reaped already.
 func (r *Reaper) killExecution(x *execution) {
 	r.mu.Lock()
 	runs := r.procs[x.pid] == any(x)
@@ -298,7 +298,7 @@ func (r *Reaper) killExecution(x *execution) {
 	}
 }
 
-// hungUp reports whether the worker has closed its end, and sends nothing more.
+// hungUp reports whether the worker has closed its end and sends no more.
 func (c *conn) hungUp() bool {
 	raw, err := c.unix.SyscallConn()
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/soukhq/souk/runtime/reaper/spec"
 )
 
-// relativePath makes a machine's path one below its root: "/etc/app.conf" -> "etc/app.conf". Paths that would leave it
-// are refused, not bent.
+// relativePath converts a machine's path to one below its root: "/etc/app.conf" -> "etc/app.conf". It refuses paths
+// that would lead outside.
 func relativePath(p, what string) (string, error) {
 	if p == "" || strings.ContainsRune(p, 0) {
 		return "", fault.New(fault.Invalid, fault.CodePath,
@@ -30,9 +30,9 @@ func relativePath(p, what string) (string, error) {
 	return path.Clean(rel), nil
 }
 
-// placeFiles writes files and mounts below dir. Everything goes through os.Root: whatever symlinks the machine left
-// there, nothing outside is touched. Mounts come first, so that a file that lies in one is refused, not hidden. A mount
-// is a link to the volume, or with spaced an empty directory, over which it will be mounted.
+// placeFiles writes files and mounts below dir, through os.Root: nothing outside is touched, whatever symlinks the
+// machine has left there. Mounts come first, so that a file inside one is refused and not hidden. A mount is a link to
+// the volume or, if spaced, an empty directory to mount the volume on.
 func placeFiles(dir string, files []frame.File, data []byte, mounts []runtime.Mount, o *owner, spaced bool) error {
 	if len(files) == 0 && len(mounts) == 0 {
 		return nil
@@ -64,8 +64,8 @@ func placeFiles(dir string, files []frame.File, data []byte, mounts []runtime.Mo
 	return nil
 }
 
-// placeFile removes what is there and creates the file anew. It never opens what is there: that may be a FIFO, which
-// would hold the reaper up, or a hard link to something else.
+// placeFile removes what is there and creates the file. It never opens an existing file: that may be a FIFO, which
+// would block the reaper, or a hard link to something else.
 func placeFile(root *os.Root, f frame.File, data []byte, o *owner) error {
 	name, err := relativePath(f.Path, "file")
 	if err != nil {
@@ -103,7 +103,7 @@ func placeFile(root *os.Root, f frame.File, data []byte, o *owner) error {
 	return nil
 }
 
-// checkOutsideVolumes refuses a file that lies in a volume.
+// checkOutsideVolumes refuses a file inside a volume.
 func checkOutsideVolumes(file string, mounts []runtime.Mount) error {
 	file = path.Clean("/" + file)
 	for _, m := range mounts {
@@ -115,7 +115,7 @@ func checkOutsideVolumes(file string, mounts []runtime.Mount) error {
 	return nil
 }
 
-// mkdirs makes the directories of a path that are missing, which belong to the machine.
+// mkdirs makes the missing directories of a path and gives them to the machine.
 func mkdirs(root *os.Root, dir string, o *owner) error {
 	at := ""
 	for part := range strings.SplitSeq(dir, "/") {
@@ -162,7 +162,7 @@ func placeMount(root *os.Root, m runtime.Mount, o *owner, spaced bool) error {
 			return nil
 		}
 		fallthrough
-	default: // an empty directory or a stale link goes, anything that holds data stays
+	default: // remove an empty directory or a stale link, but nothing that holds data
 		if !st.IsDir() && st.Mode()&fs.ModeSymlink == 0 {
 			return refuse(fs.ErrExist)
 		}

@@ -18,41 +18,41 @@ import (
 	"github.com/soukhq/souk/runtime/reaper/space"
 )
 
-// child is what is to be executed.
+// child is a program to be executed.
 type child struct {
-	path   string // "": to be found where it will run
+	path   string // "": looked up where the child will run
 	argv   []string
 	env    []string
 	dir    string
 	chosen bool // dir is not the machine's own, and may be missing
 	owner  *owner
-	space  *space.Plan   // what it is shown; nil: what its thread sees
-	join   *os.File      // the namespace to be in; nil: none of its own
-	group  *cgroup.Group // to be born in; nil: none
-	into   *cgroup.Group // to be moved into before its first instruction; nil: none
-	thread *parkedThread // in the group; nil: none is needed
-	v2     int           // the group's directory on the v2 mount, open; 0: not yet
+	space  *space.Plan   // the view of files to build for it; nil: its thread's view
+	join   *os.File      // the mount namespace to enter; nil: none
+	group  *cgroup.Group // the cgroup to start in; nil: none
+	into   *cgroup.Group // the cgroup to move to before the first instruction; nil: none
+	thread *parkedThread // a thread in the cgroup; nil: none is needed
+	v2     int           // descriptor of the group's directory on the v2 mount; 0: not open yet
 	files  [3]int
 
-	terminal bool // the first of files is a terminal, which becomes its own
+	terminal bool // files[0] is a terminal, to become the controlling terminal
 
-	spoiled bool // its thread is not where it was
+	spoiled bool // its thread has left its namespace
 
-	// registered is called with the pid while nobody can wait for it, and with when the process began, in ticks since
-	// boot, if that is known: 0 if not.
+	// registered is called with the pid while nobody can reap it, and with the process's start in ticks since boot, 0
+	// if unknown.
 	registered func(pid int, ticks uint64)
-	// forked is called behind that, on the thread that forked, so that who waits for it waits for no other thread. nil:
-	// nobody does.
+	// forked is called after registered, on the thread that forked, so that its caller needs no other thread. May be
+	// nil.
 	forked func()
 }
 
-// forkChild executes c in a session of its own and, from its first instruction on, in its cgroups: on v2 the kernel puts
-// it there (CLONE_INTO_CGROUP); v1 has no such thing, so a thread that sits in there forks it. No helper program is
-// needed.
+// forkChild executes c in a session of its own and, from its first instruction on, in its cgroups: on v2 the kernel
+// puts it there (CLONE_INTO_CGROUP); v1 lacks that, so a thread that is already in the group forks it. No helper
+// program is needed.
 //
-// That is for groups that have nothing in them yet. What is forked into one that is busy gets to its program when it is
-// its turn there, and nothing else is forked meanwhile. So a command beside others is forked out here, and stopped, as
-// a debugger does, before its first instruction; then it is moved.
+// This works for empty groups. A process forked into a busy group has to wait for CPU time there before it reaches its
+// program, and blocks all other forks meanwhile. So a command beside others is forked outside the group, and stopped by
+// ptrace before its first instruction; then it is moved.
 func (r *Reaper) forkChild(c *child) error {
 	job := func() error {
 		err := r.forkHere(c)
@@ -65,7 +65,7 @@ func (r *Reaper) forkChild(c *child) error {
 	switch {
 	case r.threads == nil:
 		return job()
-	case t == nil || c.owner.isRoot(): // what waits in a group can fork no root
+	case t == nil || c.owner.isRoot(): // a thread parked in a group cannot fork a process of root
 		var err error
 		if t, err = r.threads.parkFor(c.owner, c.group); err != nil {
 			return err
@@ -81,7 +81,7 @@ func (r *Reaper) forkChild(c *child) error {
 	return t.runInGroup(job)
 }
 
-// goThere puts this thread where the child is to be, and finds its program there.
+// goThere moves this thread to the child's namespace, and finds its program there.
 func (c *child) goThere(v *space.View) (err error) {
 	switch {
 	case c.space != nil:
@@ -107,7 +107,7 @@ func (c *child) goThere(v *space.View) (err error) {
 	return err
 }
 
-// forkHere forks on this thread, and registers what it forked before anybody can wait for it.
+// forkHere forks on this thread, and registers the child before it can be reaped.
 func (r *Reaper) forkHere(c *child) error {
 	if c.space != nil {
 		defer func() { c.spoiled = r.apart.view.Return() != nil }()
@@ -115,7 +115,7 @@ func (r *Reaper) forkHere(c *child) error {
 	if err := c.goThere(r.apart.seenView()); err != nil {
 		return err
 	}
-	sys := &syscall.SysProcAttr{Setsid: true, Setctty: c.terminal} // of descriptor 0
+	sys := &syscall.SysProcAttr{Setsid: true, Setctty: c.terminal} // Setctty: descriptor 0
 	if c.owner != nil {
 		sys.Credential = &syscall.Credential{Uid: uint32(c.owner.uid), Gid: uint32(c.owner.gid), Groups: c.owner.groups}
 	}
@@ -138,7 +138,7 @@ func (r *Reaper) forkHere(c *child) error {
 		attr.Files = append(attr.Files, uintptr(fd))
 	}
 	if attr.Env == nil {
-		attr.Env = []string{} // nil would be the reaper's own
+		attr.Env = []string{} // nil would mean the reaper's own
 	}
 	pid, err := r.forkExec(c, attr)
 	if err != nil || c.into == nil {
@@ -147,7 +147,7 @@ func (r *Reaper) forkHere(c *child) error {
 	return c.moveToGroups(pid)
 }
 
-// forkExec forks and executes. Nobody else forks meanwhile, or waits for a process.
+// forkExec forks and executes. forkMu excludes other forks and reaping meanwhile.
 func (r *Reaper) forkExec(c *child, attr *syscall.ProcAttr) (pid int, err error) {
 	r.forkMu.Lock()
 	defer r.forkMu.Unlock()
@@ -157,7 +157,7 @@ func (r *Reaper) forkExec(c *child, attr *syscall.ProcAttr) (pid int, err error)
 		err = untilStopped(pid)
 	}
 	if returned() {
-		// Nobody is registered for the process, so that it is only waited for.
+		// The process is not registered, so it will only be reaped.
 		return 0, fault.New(fault.Unavailable, codeForkStuck,
 			"a process was made and did not get to its program in %v, so it was ended: its cgroup is frozen, or %s "+
 				"lies on a disk that does not answer", 2*r.forkPatience, c.path)
@@ -173,7 +173,7 @@ func (r *Reaper) forkExec(c *child, attr *syscall.ProcAttr) (pid int, err error)
 		}
 		return 0, execFault(err, c.argv[0], c.dir, c.owner)
 	}
-	// The process began between the two. Most often they are one tick, and then nobody needs to be asked which.
+	// The process started between the two readings. Usually they are the same tick, and the start is known.
 	ticks := proc.Tick()
 	if ticks != before {
 		ticks = 0
@@ -182,14 +182,14 @@ func (r *Reaper) forkExec(c *child, attr *syscall.ProcAttr) (pid int, err error)
 	return pid, nil
 }
 
-// noTracing reports whether the kernel lets nobody trace anything.
+// noTracing reports whether the kernel forbids all tracing.
 func noTracing() bool {
 	raw, err := os.ReadFile("/proc/sys/kernel/yama/ptrace_scope")
 	return err == nil && strings.TrimSpace(string(raw)) == "3"
 }
 
-// untilStopped waits for a child of this thread to stop before its first instruction, as it asked for. Should this
-// process end before it goes on, so does the child.
+// untilStopped waits until a traced child of this thread has stopped before its first instruction. If this process ends
+// before the child continues, the child is killed.
 func untilStopped(pid int) error {
 	var ws syscall.WaitStatus
 	for {
@@ -210,8 +210,8 @@ func untilStopped(pid int) error {
 	}
 }
 
-// moveToGroups puts a stopped child of this thread where it belongs, and lets it go on. A child that does not get there
-// is ended: who waits for it is told.
+// moveToGroups moves a stopped child of this thread to its cgroups, and lets it continue. If that fails it kills the
+// child, whose waiter then learns of its end.
 func (c *child) moveToGroups(pid int) error {
 	moved := c.into.Add(pid)
 	if moved != nil {
@@ -226,14 +226,15 @@ func (c *child) moveToGroups(pid int) error {
 	return nil
 }
 
-// forkPatience is half of how long a fork may take until its child has executed its program. Meanwhile nothing else is
-// forked or waited for.
+// forkPatience is half of the time that a fork may take until its child has executed its program. Meanwhile all other
+// forks and reaping are blocked.
 const forkPatience = 5 * time.Second
 
-// boundFork ends the child of a fork that takes too long. The caller says when the fork has returned, and is told
-// whether that was so. before is a time before it began, in ticks since boot.
+// boundFork kills the child of a fork that takes too long. The caller calls returned when the fork has returned, and
+// learns whether the child was killed. before is a time before the fork, in ticks since boot.
 //
-// Time counts twice, the second time in small parts: a reaper that was stopped for long is given the second half.
+// The limit has two halves, the second measured in small parts: a reaper that was suspended for long uses up only the
+// first.
 func (r *Reaper) boundFork(before uint64) (returned func() bool) {
 	var mu sync.Mutex
 	done, ended := make(chan struct{}), false
@@ -283,8 +284,8 @@ func isClosed(c <-chan struct{}) bool {
 	}
 }
 
-// stuckChild finds the child of the fork that is under way: nobody is registered for it, it is not older than the fork,
-// and it still is this program. 0 when there is none.
+// stuckChild finds the child of the current fork: it is not registered, not older than the fork, and still runs this
+// program. 0 if there is none.
 func stuckChild(before uint64, registered func(pid int) bool) int {
 	self, err := os.Readlink("/proc/self/exe")
 	if err != nil {

@@ -16,21 +16,21 @@ import (
 	"github.com/soukhq/souk/runtime/reaper/proc"
 )
 
-// home is where a reaper lives: its directory, and the cgroups of that. A directory that was renamed is still the same
-// (its Node), and what runs is in the cgroups that are named after where it was. One that was copied is another, and
-// what the copy says to run is not its own.
+// home is a reaper's directory and its cgroups. A renamed directory stays the same home (by node), and its processes
+// stay in cgroups named after its earlier path. A copied directory is another home, and the processes recorded in the
+// copy are not its own.
 type home struct {
 	dir  string
-	node string // the directory's device and inode; "" when they cannot be seen
-	tree string // the name of its cgroups
+	node string // the directory's device and inode; "" if unknown
+	tree string // the name of its tree of cgroups
 }
 
-// findHome reads what the reaper before this one wrote down.
+// findHome reads what the previous reaper recorded.
 func findHome(dir string) home {
 	h := home{dir: dir, node: nodeOf(dir), tree: TreeName(dir)}
 	f, err := os.Open(filepath.Join(dir, LivesFile))
 	if err != nil {
-		return h // it is the first
+		return h // no reaper was here before
 	}
 	defer f.Close()
 	raw, err := bufio.NewReader(f).ReadBytes('\n')
@@ -52,21 +52,21 @@ func nodeOf(dir string) string {
 	return fmt.Sprintf("%d:%d", sys.Dev, sys.Ino)
 }
 
-// wasReplaced reports whether the directory was removed and made anew: then it has another reaper, whose cgroups have
-// the same name.
+// wasReplaced reports whether the directory was removed and made again: then another reaper may use the cgroups of this
+// name.
 func (h home) wasReplaced() bool {
 	now := nodeOf(h.dir)
 	return now != "" && now != h.node
 }
 
-// isSameBoot reports whether a file of lives was written in this directory since the host is up.
+// isSameBoot reports whether a lives file was written in this directory since the host booted.
 func (h home) isSameBoot(was line) bool {
 	return was.Kind == lineBoot && was.ID == proc.BootID() && !h.isCopy(was)
 }
 
 func (h home) isCopy(was line) bool { return was.Node != "" && h.node != "" && was.Node != h.node }
 
-// refuseCopy refuses a copy of a directory whose machines run: they would run twice.
+// refuseCopy refuses a copy of a directory whose machines still run: they would run twice.
 func (h home) refuseCopy(was line, all map[string]*known) error {
 	if !h.isCopy(was) || was.ID != proc.BootID() {
 		return nil
@@ -91,21 +91,20 @@ func (h home) bootLine() line {
 	return line{Kind: lineBoot, ID: proc.BootID(), Tree: h.tree, Dir: h.dir, Node: h.node}
 }
 
-// topdir is FS_TOPDIR_FL of linux/fs.h, chattr(1)'s T: the directories below are not related to one another.
+// topdir is FS_TOPDIR_FL of linux/fs.h, chattr's T: it marks the subdirectories as unrelated to each other.
 const topdir = 0x00020000
 
-// makeApart makes a directory of the reaper's own for things that come and go by the thousand, unless it is there.
-// Where the file system takes the hint (ext4 does) it lies in a part of the disk of its own: for each new directory
-// ext4 looks through its parent's part, past all inodes that were deleted there within the last minutes, whoever had
-// them (where it has no journal; 0.3 ms behind 10,000 others). The name it is made under is drawn, because the part is
-// chosen by it.
+// makeApart makes a directory for the reaper's many short-lived subdirectories, unless it exists. If the file system
+// supports the hint (ext4 does), the directory is placed in a separate block group: for each new directory ext4
+// searches the parent's group, past all inodes deleted there in the last minutes (without a journal; 0.3 ms after
+// 10,000 deletions). It is made under a random name, because the group is chosen by the name.
 func makeApart(dir string) error {
 	parent, prefix := filepath.Dir(dir), filepath.Base(dir)+".new-"
 	es, err := os.ReadDir(parent)
 	if err != nil {
 		return err
 	}
-	for _, e := range es { // of a reaper that was killed below; nothing was ever put there
+	for _, e := range es { // left by a reaper that was killed below; always empty
 		if strings.HasPrefix(e.Name(), prefix) {
 			if err := os.Remove(filepath.Join(parent, e.Name())); err != nil {
 				return err
@@ -116,14 +115,14 @@ func makeApart(dir string) error {
 		return err
 	}
 	hintUnrelated(parent)
-	made, err := os.MkdirTemp(parent, prefix) // for this user only
+	made, err := os.MkdirTemp(parent, prefix) // MkdirTemp uses mode 0700
 	if err != nil {
 		return err
 	}
 	return os.Rename(made, dir)
 }
 
-// hintUnrelated hints that the directories below dir are not related. It is no error where nobody listens.
+// hintUnrelated marks the directories below dir as unrelated. It ignores errors: it is only a hint.
 func hintUnrelated(dir string) {
 	f, err := os.Open(dir)
 	if err != nil {
@@ -136,12 +135,12 @@ func hintUnrelated(dir string) {
 	}
 }
 
-// The lock of a directory is a record lock (fcntl): it is the process's own and ends with it. A lock by flock(2) goes
-// with the descriptor to every child between fork and exec, and a child that stops there (its cgroup is frozen) would
-// keep the directory from the next reaper.
+// The lock of a directory is a record lock (fcntl): it belongs to the process and ends with it. A flock(2) lock is
+// shared by the descriptor with every child between fork and exec, and a child that hangs there (its cgroup is frozen)
+// would keep the directory locked for the next reaper.
 
-// lockDir makes sure that there is one reaper a directory. The lock ends with the process. After an upgrade the file
-// is the one that was handed over.
+// lockDir makes sure that a directory has only one reaper. The lock ends with the process. After an upgrade the file is
+// the one that was handed over.
 func lockDir(dir string, old handover, upgraded bool) (f *os.File, err error) {
 	if upgraded {
 		f = os.NewFile(uintptr(old.Lock), LockFile)
@@ -154,8 +153,8 @@ func lockDir(dir string, old handover, upgraded bool) (f *os.File, err error) {
 	return f, nil
 }
 
-// Alive reports whether a directory has a reaper. Its socket does not tell: a child that stopped between fork and exec
-// may have the descriptor it listens on.
+// Alive reports whether a directory has a living reaper. Its socket does not prove that: a child that hangs between
+// fork and exec may hold the listening descriptor.
 func Alive(dir string) bool {
 	f, err := os.Open(filepath.Join(dir, LockFile))
 	if err != nil {

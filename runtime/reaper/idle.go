@@ -18,21 +18,21 @@ import (
 	"github.com/soukhq/souk/runtime/reaper/cgroup"
 )
 
-// idlePatience is how long a reaper that has nothing to do waits for somebody who has something.
+// idlePatience is how long an idle reaper waits for new work.
 const idlePatience = time.Minute
 
-// idleness ends a reaper that nobody is connected to while nothing runs: souk is gone, and the next one starts another
-// reaper. That finds all it must know in the file of lives, the exits that nobody has acknowledged too.
+// idleness ends the reaper when no client is connected and nothing runs: souk is gone, and the next souk starts another
+// reaper. That one finds everything it needs in the lives file, including exits that are not acknowledged.
 type idleness struct {
 	r     *Reaper
 	ln    *net.UnixListener
 	after time.Duration
-	since time.Time // zero: it is not idle
+	since time.Time // zero: not idle
 	tick  *time.Ticker
-	stays string // why it stays although souk has left, as was said last
+	stays string // the last logged reason to stay after souk has left
 }
 
-// lookIdle has a reaper that souk has left look whether there is anything for it to do.
+// lookIdle makes a reaper that souk has left check whether it is idle.
 func (r *Reaper) lookIdle() {
 	if !r.leaving.Load() {
 		return
@@ -50,7 +50,7 @@ func newIdleness(r *Reaper, ln *net.UnixListener, after time.Duration) *idleness
 	return &idleness{r: r, ln: ln, after: after, tick: time.NewTicker(max(after/4, time.Millisecond))}
 }
 
-// isOver reports whether the reaper is to end, and if so has closed its socket: nobody can connect any more.
+// isOver reports whether the reaper is to end. If so, it has closed the socket, so that no client can connect.
 func (i *idleness) isOver() bool {
 	r := i.r
 	now, leaving := time.Now(), r.leaving.Load()
@@ -69,7 +69,7 @@ func (i *idleness) isOver() bool {
 		return false
 	}
 	since := i.since
-	i.since = time.Time{} // should it not come to it, it is not tried again at once
+	i.since = time.Time{} // if the reaper does not end now, the wait starts again
 	if i.discardReady() {
 		return false
 	}
@@ -81,12 +81,12 @@ func (i *idleness) isOver() bool {
 		r.log.Warn("the reaper has nothing to do and stays, since what it knows cannot be written", "err", err)
 		return false
 	}
-	_ = i.ln.Close() // accept ends with it
+	_ = i.ln.Close() // ends accept
 	if i.whyWanted() == "" {
 		r.log.Info("the reaper ends: nobody is connected and nothing runs", "for", now.Sub(since), "left", leaving)
 		return true
 	}
-	ln, err := unixsock.Listen(filepath.Join(r.dir, SocketFile)) // somebody came at the last moment
+	ln, err := unixsock.Listen(filepath.Join(r.dir, SocketFile)) // a client connected at the last moment
 	if err != nil {
 		r.log.Error("the reaper cannot listen any more, and ends", "err", err)
 		return true
@@ -96,7 +96,7 @@ func (i *idleness) isOver() bool {
 	return false
 }
 
-// tendChildren reaps until the reaper is to end and what a killed one left is removed.
+// tendChildren reaps children until the reaper is to end and the leftovers of a killed reaper are removed.
 func (i *idleness) tendChildren(ctx context.Context, swept <-chan struct{}, children, hup <-chan os.Signal) error {
 	defer i.close()
 	r := i.r
@@ -107,7 +107,7 @@ func (i *idleness) tendChildren(ctx context.Context, swept <-chan struct{}, chil
 		r.reapChildren()
 		select {
 		case <-done:
-			done, ending = nil, true // what is swept away needs somebody who waits for its processes
+			done, ending = nil, true // removing containers needs this loop to reap their processes
 			swept = whenBothClosed(swept, r.containers.discardAll())
 			tooLong.Reset(sweepPatience)
 		case <-swept:
@@ -144,12 +144,12 @@ func (i *idleness) close() {
 	_ = i.ln.Close()
 }
 
-// abandonedPatience is how long cgroups must stay as nobody's to be removed.
+// abandonedPatience is how long cgroups must be seen abandoned before they are removed.
 const abandonedPatience = time.Minute
 
-// clearAbandoned removes the cgroups of reapers that were killed, with nothing left that they ran: nobody else does
-// where their directories were removed. They are looked at twice, so that one that has just begun is not taken for one.
-// It returns when that is done or ctx ends.
+// clearAbandoned removes the cgroups of killed reapers without any process: if their directory is gone, no other reaper
+// would. It checks twice, so as not to remove those of a reaper that has just started. It returns when that is done or
+// ctx ends.
 func clearAbandoned(ctx context.Context, log *slog.Logger, mounts []cgroup.Mount,
 	is func(name string) bool, after time.Duration) {
 	find := func() map[string]cgroup.Abandoned { return cgroup.AbandonedIn(mounts, is) }
@@ -172,12 +172,12 @@ func clearAbandoned(ctx context.Context, log *slog.Logger, mounts []cgroup.Mount
 	}
 }
 
-// clearTables removes the rules of containers' networks whose reaper is gone, with its cgroups: their ports would lead
-// nowhere until the host boots.
+// clearTables removes the network rules of reapers that are gone, together with their cgroups: their published ports
+// would lead nowhere until the host reboots.
 func clearTables(ctx context.Context, log *slog.Logger, mounts []cgroup.Mount, after time.Duration) {
 	find := func() []string {
 		unused, err := hostnet.Unused(isTreeName)
-		if err != nil { // most often a kernel without nftables
+		if err != nil { // usually a kernel without nftables
 			return nil
 		}
 		return slices.DeleteFunc(unused, func(tree string) bool {
@@ -205,7 +205,7 @@ func clearTables(ctx context.Context, log *slog.Logger, mounts []cgroup.Mount, a
 	}
 }
 
-// whenBothClosed is closed when both are; nil is.
+// whenBothClosed returns a channel that is closed when both are; nil counts as closed.
 func whenBothClosed(a, b <-chan struct{}) <-chan struct{} {
 	out := make(chan struct{})
 	go func() {
@@ -219,7 +219,7 @@ func whenBothClosed(a, b <-chan struct{}) <-chan struct{} {
 	return out
 }
 
-// discardReady has containers removed that wait for their start, and reports whether there were any.
+// discardReady removes the prepared containers, and reports whether there were any.
 func (i *idleness) discardReady() bool {
 	i.r.mu.Lock()
 	any := len(i.r.containers.ready) > 0
@@ -234,7 +234,7 @@ func (i *idleness) discardReady() bool {
 	return any
 }
 
-// whyWanted says who is connected or what runs; "": nobody and nothing.
+// whyWanted returns which client is connected or what runs; "": none and nothing.
 func (i *idleness) whyWanted() string {
 	r := i.r
 	r.mu.Lock()
@@ -245,14 +245,14 @@ func (i *idleness) whyWanted() string {
 	return r.runsLocked()
 }
 
-// runsLocked says what runs, or may soon; "": nothing. Reaper.mu is held.
+// runsLocked returns what runs, or may run soon; "": nothing. The caller holds Reaper.mu.
 func (r *Reaper) runsLocked() string {
 	for id, m := range r.machines {
 		if m.intent != 0 || m.life != nil && !m.life.over && !m.life.isAsleep() {
 			return "machine " + id
 		}
 	}
-	if r.containers != nil && r.containers.atWork > 0 { // what may be a life soon
+	if r.containers != nil && r.containers.atWork > 0 { // its container may become a life
 		return "the runtime of a container"
 	}
 	for pid := range r.procs {
@@ -261,15 +261,14 @@ func (r *Reaper) runsLocked() string {
 	return ""
 }
 
-// sweepPatience bounds how long what is left of containers may take to be removed, before the reaper does without. It
-// takes a second, or enginePatience where a runtime hangs.
+// sweepPatience bounds the wait for the removal of leftover containers. The removal takes a second, or enginePatience
+// if a runtime hangs.
 const sweepPatience = 5 * time.Minute
 
-// keeperPatience bounds how long the end of a reaper waits for that of the keeper of terminals, which takes
-// milliseconds.
+// keeperPatience bounds the wait for the keeper of terminals to end, which takes milliseconds.
 const keeperPatience = 5 * time.Second
 
-// shutDown lets go of everything at the end of the reaper. Its cgroups go with it, unless something runs in them.
+// shutDown releases everything at the end of the reaper. It removes the cgroups unless something runs in them.
 func (r *Reaper) shutDown() error {
 	r.closeConns()
 	r.stock.close()

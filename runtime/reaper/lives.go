@@ -23,27 +23,29 @@ import (
 	"github.com/soukhq/souk/runtime/hostnet/netplan"
 )
 
-// The lives file is how one reaper tells the next what runs: one line a change, appended with one write(2), which
-// survives kill -9 of the reaper. It is not fsynced, on purpose: when the host itself goes down every life ends with it
-// and is reported as lost, which needs no more than the id of the boot in the first line.
+// The lives file records for the next reaper what runs: one line per change, appended with one write(2), which survives
+// kill -9 of the reaper. It is deliberately not fsynced: when the host itself goes down, every life ends with it and is
+// reported as lost, for which the boot id in the first line is enough. (The exception are lives suspended to disk, see
+// syncFile.)
 //
 // A line is a CRC-32 and JSON. A damaged line (the host went down while it was written) is skipped: the reaper reports
-// what it knows, the worker's journal is the truth.
+// what it knows, and the worker's journal is authoritative.
 
-// The kinds of line.
+// The kinds of lines.
 const (
-	lineBoot    = "boot"    // ID: the boot that all lines behind it belong to; Tree, Dir, Node: see home
-	lineSeen    = "seen"    // Machine, Attempt, At: the highest attempt, of a machine that need not run
+	lineBoot    = "boot"    // ID: the boot that all following lines belong to; Tree, Dir, Node: see home
+	lineSeen    = "seen"    // Machine, Attempt, At: the highest attempt, of a machine that may not run
 	lineIntent  = "intent"  // Machine, Attempt, At: its program is about to run
-	lineAbandon = "abandon" // Machine, Attempt: it did not run, the attempt never was
-	lineRun     = "run"     // all of life
+	lineAbandon = "abandon" // Machine, Attempt: it did not run, as if never attempted
+	lineRun     = "run"     // Machine, Attempt, Life
 	lineFrozen  = "frozen"  // Machine, Attempt, Frozen
 	lineExit    = "exit"    // Exit
 	lineAck     = "ack"     // Machine, Attempt
 	lineGone    = "gone"    // Machine was removed
-	lineSaving  = "saving"  // Machine, Attempt, Frozen: its checkpoint is about to be written; not Frozen: it is not
-	lineAsleep  = "asleep"  // Machine, Attempt: it is all in its checkpoint
-	lineWaking  = "waking"  // Machine, Attempt: it is about to go on from there
+	// Machine, Attempt, Frozen: its checkpoint is about to be written; if not Frozen, that was cancelled
+	lineSaving = "saving"
+	lineAsleep = "asleep" // Machine, Attempt: its checkpoint is complete
+	lineWaking = "waking" // Machine, Attempt: it is about to be restored
 )
 
 type line struct {
@@ -57,59 +59,59 @@ type line struct {
 	Life    *lifeRecord   `json:"l,omitempty"`
 	Exit    *runtime.Exit `json:"x,omitempty"`
 	Frozen  bool          `json:"f,omitempty"`
-	At      time.Time     `json:"at,omitzero"` // when the attempt was started
+	At      time.Time     `json:"at,omitzero"` // start of the attempt
 }
 
-// lifeRecord is what must be known to find a running process again.
+// lifeRecord is what a later reaper needs to find a running process.
 type lifeRecord struct {
 	PID       int       `json:"pid"`
-	Ticks     uint64    `json:"t"` // start time of the process in ticks since boot
+	Ticks     uint64    `json:"t"` // start of the process, in ticks since boot
 	StartedAt time.Time `json:"at"`
-	UID       int       `json:"uid,omitempty"` // -1: as the reaper
+	UID       int       `json:"uid,omitempty"` // -1: the reaper's own user
 	GID       int       `json:"gid,omitempty"`
 	Groups    []uint32  `json:"gs,omitempty"`
-	View      bool      `json:"v,omitempty"` // its directory is where the view has it
+	View      bool      `json:"v,omitempty"` // it sees its directory at the path in the view
 	Out       uint64    `json:"o,omitempty"` // inode of the stdout pipe
 	Err       uint64    `json:"e,omitempty"` // inode of the stderr pipe
 	Paused    bool      `json:"p,omitempty"`
 	Sleep     sleep     `json:"sl,omitempty"`
-	Group     string    `json:"g,omitempty"`  // its cgroup's name; "" without cgroups
-	BaseCPU   int64     `json:"bc,omitempty"` // nanoseconds that the group had counted before
-	BaseSlow  int64     `json:"bs,omitempty"` // nanoseconds throttled before
-	Container string    `json:"c,omitempty"`  // its name at the OCI runtime; "": a process of the host
-	Engine    string    `json:"en,omitempty"` // path of that
-	Network   bool      `json:"nw,omitempty"` // it has one of its own
-	// how that was made; nil: it is not yet
+	Group     string    `json:"g,omitempty"`  // its cgroup; "" without cgroups
+	BaseCPU   int64     `json:"bc,omitempty"` // nanoseconds of CPU counted by the group before this life
+	BaseSlow  int64     `json:"bs,omitempty"` // nanoseconds throttled before this life
+	Container string    `json:"c,omitempty"`  // the OCI runtime's name for it; "": a process of the host
+	Engine    string    `json:"en,omitempty"` // path of the OCI runtime
+	Network   bool      `json:"nw,omitempty"` // it has its own network
+	// the network as made; nil: not made yet
 	Net      *netplan.Network `json:"net,omitempty"`
-	V4       netip.Addr       `json:"v4,omitzero"`  // its IPv4 address
-	Volumes  bool             `json:"vs,omitempty"` // it has some
-	Stop     int              `json:"ss,omitempty"` // the signal that it is to be stopped by; 0: SIGINT
-	Terminal bool             `json:"tt,omitempty"` // Out is the near end of its terminal, and Err is nothing
+	V4       netip.Addr       `json:"v4,omitzero"`  // the container's IPv4 address
+	Volumes  bool             `json:"vs,omitempty"` // it has volumes
+	Stop     int              `json:"ss,omitempty"` // stop signal; 0: SIGINT
+	Terminal bool             `json:"tt,omitempty"` // Out is the near end of its terminal, and Err is unused
 	LogBytes int64            `json:"lb"`
 	LogFiles int              `json:"lf"`
 }
 
-// sleep is how far a life is on its way to disk or from there.
+// sleep is the progress of a life's suspension to disk, or of its restoration.
 type sleep string
 
 const (
-	saving sleep = "saving" // its checkpoint is being written, at the end of which its process ends
-	asleep sleep = "asleep" // it has no process, but a checkpoint
-	waking sleep = "waking" // a process may have gone on from that, and is not known yet
+	saving sleep = "saving" // its checkpoint is being written; when that is done, its process ends
+	asleep sleep = "asleep" // it has a checkpoint and no process
+	waking sleep = "waking" // it may have been restored, but its process is not recorded yet
 )
 
-// known is what the lives file says of one machine.
+// known is the state of one machine according to the lives file.
 type known struct {
 	seen    uint64
-	started time.Time // when the attempt seen was
-	intent  uint64    // an attempt whose program may or may not have run
-	meant   time.Time // when that was about to be
+	started time.Time // start of attempt seen
+	intent  uint64    // an attempt whose program may have run or not
+	meant   time.Time // start of attempt intent
 	life    *lifeRecord
 	exits   map[uint64]runtime.Exit
 }
 
-// markLost makes an attempt that was about to run one that was started and got lost: whether it ever ran cannot be
-// told, so its number is used up. It does nothing where there is none.
+// markLost records the attempt in intent as started and lost: whether it ran is unknown, so its number is used up.
+// Without an intent it does nothing.
 func (k *known) markLost(machine string, now time.Time) {
 	if k.intent == 0 {
 		return
@@ -121,23 +123,23 @@ func (k *known) markLost(machine string, now time.Time) {
 	k.seen, k.started, k.intent = k.intent, k.meant, 0
 }
 
-// lives is the open file.
+// lives is the open lives file.
 type lives struct {
 	path string
 
 	mu    sync.Mutex
 	file  *os.File
 	size  int64
-	ahead int64 // bytes of the disk that are the file's already
+	ahead int64 // bytes of disk space allocated to the file
 	lines int
 	buf   []byte
 }
 
-// LivesFile is the name of the lives file in the directory.
+// LivesFile is the name of the lives file in the reaper's directory.
 const LivesFile = "lives"
 
-// openLives reads the file and opens it for appending. was is its line of the boot: when that was another one, the host
-// has been down since, and no life in the file runs any more.
+// openLives reads the file and opens it for appending. was is its boot line: if its boot differs from the current one,
+// the host has been down, and no recorded life runs any more.
 func openLives(dir string) (l *lives, all map[string]*known, was line, err error) {
 	l = &lives{path: filepath.Join(dir, LivesFile)}
 	b, err := os.ReadFile(l.path)
@@ -149,7 +151,7 @@ func openLives(dir string) (l *lives, all map[string]*known, was line, err error
 	if err != nil {
 		return nil, nil, was, fmt.Errorf("open the lives file: %w", err)
 	}
-	if len(b) > 0 && b[len(b)-1] != '\n' { // a torn last line must not swallow the next
+	if len(b) > 0 && b[len(b)-1] != '\n' { // a torn last line must not merge with the next
 		if _, err := l.file.Write([]byte("\n")); err != nil {
 			return nil, nil, was, fmt.Errorf("mend the lives file: %w", err)
 		}
@@ -160,7 +162,7 @@ func openLives(dir string) (l *lives, all map[string]*known, was line, err error
 	return l, all, was, nil
 }
 
-// replayLives applies the lines one after the other.
+// replayLives applies all lines in order.
 func replayLives(b []byte) (all map[string]*known, boot line) {
 	all = make(map[string]*known)
 	for raw := range bytes.Lines(b) {
@@ -190,7 +192,7 @@ func replayLives(b []byte) (all map[string]*known, boot line) {
 				k.started = n.Life.StartedAt
 			}
 		case lineFrozen:
-			if k.life != nil && k.seen == n.Attempt { // it may have ended before the line was written
+			if k.life != nil && k.seen == n.Attempt { // it may have ended before this line was written
 				k.life.Paused = n.Frozen
 			}
 		case lineSaving, lineAsleep, lineWaking:
@@ -211,7 +213,7 @@ func replayLives(b []byte) (all map[string]*known, boot line) {
 	return all, boot
 }
 
-// sleepOf is what a line of its kind says.
+// sleepOf returns the state that a saving, asleep or waking line records.
 func sleepOf(n line) sleep {
 	switch {
 	case n.Kind == lineAsleep:
@@ -254,7 +256,7 @@ func encodeLine(b []byte, n line) ([]byte, error) {
 	return append(b, '\n'), nil
 }
 
-// isPlain reports whether appendPlain encodes the line: the two that every start waits for are of this kind.
+// isPlain reports whether appendPlain can encode the line: the two lines that every start waits for are plain.
 func (n line) isPlain() bool {
 	if n.ID != "" || n.Exit != nil || n.Frozen || CheckID(n.Machine) != nil {
 		return false
@@ -267,13 +269,13 @@ func (n line) isPlain() bool {
 		l.Sleep == "" && (l.Group == "" || CheckID(l.Group) == nil) && plainTime(l.StartedAt)
 }
 
-// plainTime reports whether a time is written alike by encoding/json and by its own method.
+// plainTime reports whether encoding/json and time.AppendFormat format a time alike.
 func plainTime(t time.Time) bool {
 	_, offset := t.Zone()
 	return t.Year() >= 0 && t.Year() <= 9999 && offset%60 == 0
 }
 
-// appendPlain encodes a plain line just as encoding/json does, at a fraction of the cost.
+// appendPlain encodes a plain line exactly like encoding/json, at a fraction of the cost.
 func (n line) appendPlain(b []byte) []byte {
 	b = append(append(b, `{"k":"`...), n.Kind...)
 	b = append(append(append(b, `","m":"`...), n.Machine...), '"')
@@ -332,7 +334,7 @@ func (l *lives) appendLine(n line) error {
 	}
 	wrote, err := l.file.Write(l.buf)
 	if err != nil {
-		if wrote > 0 { // half a line must not swallow the next
+		if wrote > 0 { // half a line must not merge with the next
 			err = errors.Join(err, l.file.Truncate(l.size))
 		}
 		return fmt.Errorf("write the lives file: %w", err)
@@ -342,7 +344,7 @@ func (l *lives) appendLine(n line) error {
 	return nil
 }
 
-// syncFile has what was added survive the host's going down. It is for lives that do.
+// syncFile makes the file survive a crash of the host. It is called for lives that survive one, those on disk.
 func (l *lives) syncFile() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -352,25 +354,24 @@ func (l *lives) syncFile() error {
 	return nil
 }
 
-// livesAhead is for how much more of the file it has room on the disk: so that machines can be ended and removed when
-// the disk is full.
+// livesAhead is how much disk space is allocated beyond the file's end, so that machines can be stopped and removed
+// when the disk is full.
 const livesAhead = 256 << 10
 
-// takeAhead has the disk give the file room for what is yet to come. Where it does not, lines find their room one by
-// one.
+// takeAhead allocates disk space for future lines. If that fails, each line allocates its own.
 func (l *lives) takeAhead() {
 	l.ahead = l.size + livesAhead
 	_ = unix.Fallocate(int(l.file.Fd()), unix.FALLOC_FL_KEEP_SIZE, 0, l.ahead)
 }
 
-// needsRewrite says whether most lines of the file are out of date.
+// needsRewrite reports whether most lines of the file are outdated.
 func (l *lives) needsRewrite(machines int) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.lines > 4096+8*machines
 }
 
-// rewriteFile puts the lines given in place of the file. The caller sees to it that nothing is added meanwhile.
+// rewriteFile replaces the file by one with these lines. The caller must prevent concurrent additions.
 func (l *lives) rewriteFile(now []line) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -17,7 +17,8 @@ import (
 
 const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// findProgram finds what argv names: with a slash it is a path (relative to dir), else it is looked for in env's PATH.
+// findProgram finds the program of argv: a name with a slash is a path (relative to dir), others are looked up in env's
+// PATH.
 func findProgram(argv, env []string, dir string) (string, error) {
 	if len(argv) == 0 || argv[0] == "" {
 		return "", fault.New(fault.Invalid, runtime.CodeArgv,
@@ -57,8 +58,8 @@ func findProgram(argv, env []string, dir string) (string, error) {
 		path)
 }
 
-// checkEnterable refuses a directory that a command cannot begin in because it is missing, or is none. Whether its user
-// may enter it execFault says.
+// checkEnterable refuses a working directory that is missing or not a directory. Whether its user may enter it is
+// reported by execFault.
 func checkEnterable(dir string) error {
 	st, err := os.Stat(dir)
 	switch {
@@ -91,7 +92,7 @@ func checkExecutable(p, name string) error {
 	return nil
 }
 
-// execFault tells why exec(2) failed.
+// execFault explains why exec(2) failed.
 func execFault(err error, name, dir string, o *owner) error {
 	switch {
 	case errors.Is(err, syscall.ENOENT):
@@ -100,7 +101,7 @@ func execFault(err error, name, dir string, o *owner) error {
 	case errors.Is(err, syscall.ENOEXEC):
 		return fault.New(fault.Precondition, runtime.CodeNotExecutable,
 			"%s is not a program for this worker (another architecture, or a script without a #! line)", name)
-	case errors.Is(err, syscall.EINVAL): // before the fork: the strings cannot be handed to the kernel
+	case errors.Is(err, syscall.EINVAL): // before the fork: a string contains a zero byte
 		return fault.New(fault.Invalid, runtime.CodeArgv,
 			"the command or the environment holds a zero byte, which no program can be given: encode the value")
 	case errors.Is(err, syscall.E2BIG):
@@ -118,7 +119,8 @@ func execFault(err error, name, dir string, o *owner) error {
 	return fault.Wrap(err, fault.Unavailable, codeFork, "the program %s cannot be started now", name)
 }
 
-// lookupUser gives whom a machine runs as: "", "name", "uid", "name:group", "uid:gid". nil is as souk runs.
+// lookupUser returns the user and group to run a machine as: "", "name", "uid", "name:group", "uid:gid". nil: souk's
+// own user.
 func lookupUser(s string) (*owner, error) {
 	if s == "" {
 		return nil, nil
@@ -165,7 +167,7 @@ func userIDs(u *user.User) (uid, gid int, groups []uint32, err error) {
 	}
 	gs, err := u.GroupIds()
 	if err != nil {
-		return uid, gid, nil, nil // the primary group is enough
+		return uid, gid, nil, nil // continue with the primary group
 	}
 	for _, g := range gs {
 		if n, err := strconv.ParseUint(g, 10, 32); err == nil {

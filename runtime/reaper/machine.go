@@ -17,53 +17,55 @@ import (
 	"github.com/soukhq/souk/runtime/reaper/users"
 )
 
-// maxExits bounds how many ended attempts of one machine may wait for their acknowledgement.
+// maxExits bounds the unacknowledged exits of one machine.
 const maxExits = 64
 
-// machine is all the reaper knows of one machine. op is held by whoever changes it; the fields are under Reaper.mu.
+// machine is the reaper's state of one machine. Code that changes the machine holds op; the fields are guarded by
+// Reaper.mu.
 type machine struct {
 	id string
 	op sync.Mutex
 
-	uid   int // of its own; 0: none yet. Under op, as owned
-	owned int // whose its directory is; 0: root's or not known
+	uid   int // the machine's own user; 0: none yet. Guarded by op, like owned
+	owned int // owner of its directory; 0: root or unknown
 
-	seen    uint64    // the highest attempt that was started
-	started time.Time // when that was
+	seen    uint64    // the highest attempt started
+	started time.Time // start of attempt seen
 	intent  uint64    // the attempt whose program is about to run; 0: none
-	meant   time.Time // when that was begun
-	life    *life     // the latest, nil when none was started since the reaper began
+	meant   time.Time // start of attempt intent
+	life    *life     // the latest life; nil if none was started since the reaper began
 	exits   map[uint64]runtime.Exit
 	gone    bool
 
 	watchMu  sync.Mutex
-	watchers map[chan struct{}]bool // true while somebody is told when the log grows; nil when nobody is
+	watchers map[chan struct{}]bool // channels to notify when the log grows; may be nil
 }
 
-// life is one attempt of a machine. The fields below the line are under Reaper.mu.
+// life is one attempt of a machine. The fields below the line are guarded by Reaper.mu.
 type life struct {
 	m       *machine
 	attempt uint64
 	rec     lifeRecord
 	owner   *owner
-	env     []string // in memory only; nil for a life that was adopted
-	child   bool     // of this process; else it was adopted
+	env     []string // in memory only; nil for an adopted life
+	child   bool     // its process is a child of this process; else it was adopted
 	slot    slot     // its cgroup; empty without cgroups
 
-	// slotMu is held by whoever acts on the slot's group as a whole. When slotGone is set the group is another life's.
+	// slotMu is held while acting on the slot's group as a whole. If slotGone is set, the group belongs to another
+	// life.
 	slotMu   sync.Mutex
 	slotGone bool
 	log      *output.Log
 	streams  [2]*stream
 	pumps    pumps
 	done     chan struct{} // closed when the life is over and its exit is announced
-	saved    chan error    // says, once, what came of its checkpoint; has room for it
-	refusals int           // of its checkpoint, in a row; under machine.op
+	saved    chan error    // receives the result of its checkpoint, once; buffered
+	refusals int           // consecutive refusals to restore its checkpoint; guarded by machine.op
 	// ---
-	ended bool // the main process has ended, the rest is being cleared away, unless it sleeps
+	ended bool // the main process has ended, and the rest is being cleared away, unless the life is on disk
 	over  bool // done is closed
-	shot  bool // souk has sent SIGKILL: its end is not the kernel's doing
-	code  int  // how it ended, once it is over
+	shot  bool // souk has sent SIGKILL, so the end is not an OOM kill
+	code  int  // exit code, once over is set
 }
 
 func (l *life) statusNow() runtime.Status {
@@ -82,7 +84,7 @@ func (l *life) statusNow() runtime.Status {
 	return s
 }
 
-// statusLocked tells of the machine's latest attempt.
+// statusLocked returns the status of the machine's latest attempt. The caller holds Reaper.mu.
 func (m *machine) statusLocked() runtime.Status {
 	if m.life != nil {
 		return m.life.statusNow()
@@ -97,7 +99,7 @@ func (m *machine) statusLocked() runtime.Status {
 	return s
 }
 
-// notifyWatchers tells the watchers that there is more log. It never waits.
+// notifyWatchers notifies the watchers that the log has grown. It does not block.
 func (m *machine) notifyWatchers() {
 	m.watchMu.Lock()
 	defer m.watchMu.Unlock()
@@ -109,7 +111,7 @@ func (m *machine) notifyWatchers() {
 	}
 }
 
-// watchLog gives a channel that gets a value when the log has grown, and is closed when the machine is removed.
+// watchLog returns a channel that receives a value when the log has grown, and is closed when the machine is removed.
 func (m *machine) watchLog() (c chan struct{}, stop func()) {
 	c = make(chan struct{}, 1)
 	m.watchMu.Lock()
@@ -134,7 +136,7 @@ func (m *machine) endWatches() {
 	m.watchers = nil
 }
 
-// CheckID refuses machine ids that could be anything but a plain file name.
+// CheckID refuses machine ids that are not plain file names.
 func CheckID(id string) error {
 	odd := func(c rune) bool { return (c < 'a' || c > 'z') && (c < '0' || c > '9') }
 	if id == "" || len(id) > 64 || strings.ContainsFunc(id, odd) {
@@ -144,17 +146,17 @@ func CheckID(id string) error {
 	return nil
 }
 
-// Dirs of a worker and of one machine.
+// The directories of a worker.
 func machinesDir(dir string) string { return filepath.Join(dir, "machines") }
 func logsDir(dir string) string     { return filepath.Join(dir, "logs") }
 
-// RootDir is where a machine works: its current directory, its files, its mounts.
+// RootDir is a machine's own directory: its current directory, its files, its mounts.
 func RootDir(dir, id string) string { return filepath.Join(machinesDir(dir), id) }
 
-// LogDir is where a machine's output is kept, once there is any. The machine cannot write it.
+// LogDir is the directory of a machine's log, once it has printed anything. The machine cannot write to it.
 func LogDir(dir, id string) string { return filepath.Join(logsDir(dir), id) }
 
-// findMachine gives a machine that was prepared.
+// findMachine returns a prepared machine.
 func (r *Reaper) findMachine(id string) (*machine, error) {
 	if err := CheckID(id); err != nil {
 		return nil, err
@@ -168,7 +170,7 @@ func (r *Reaper) findMachine(id string) (*machine, error) {
 		"the process runtime does not know a machine %s: it was never prepared here, or was removed", id)
 }
 
-// lockMachine takes the machine for a change, unless it is removed meanwhile.
+// lockMachine locks the machine for a change, unless it has been removed meanwhile.
 func (r *Reaper) lockMachine(m *machine) error {
 	m.op.Lock()
 	r.mu.Lock()
@@ -204,7 +206,7 @@ func (r *Reaper) prepareMachine(id string) error {
 	return nil
 }
 
-// listStatuses tells of every machine, in order of id.
+// listStatuses returns the status of every machine, by id.
 func (r *Reaper) listStatuses() []runtime.Status {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -221,7 +223,7 @@ func (r *Reaper) listStatuses() []runtime.Status {
 	return out
 }
 
-// forgetExit forgets an exit.
+// forgetExit drops an acknowledged exit.
 func (r *Reaper) forgetExit(id string, attempt uint64) error {
 	if err := CheckID(id); err != nil {
 		return err
@@ -240,8 +242,8 @@ func (r *Reaper) forgetExit(id string, attempt uint64) error {
 	return r.recordLine(line{Kind: lineAck, Machine: id, Attempt: attempt}, func() { delete(m.exits, attempt) })
 }
 
-// recordLine writes a line of the lives file and applies the same change to memory (under Reaper.mu), so that a rewrite
-// of the file sees both or neither.
+// recordLine appends a line to the lives file and applies the change to memory (under Reaper.mu), so that a rewrite of
+// the file sees both or neither.
 func (r *Reaper) recordLine(n line, apply func()) error {
 	r.compact.RLock()
 	err := r.lives.appendLine(n)
@@ -265,7 +267,7 @@ func (r *Reaper) recordLine(n line, apply func()) error {
 	return nil
 }
 
-// killMachine ends all processes of a machine and waits until its life is over.
+// killMachine kills all processes of a machine and waits until its life is over.
 func (r *Reaper) killMachine(id string) error {
 	if err := CheckID(id); err != nil {
 		return err
@@ -316,7 +318,7 @@ func (r *Reaper) lifePIDs(l *life) []int {
 	if l.child {
 		return pids
 	}
-	all, err := proc.All() // what the reaper before this one was the parent of is anybody's child now
+	all, err := proc.All() // children of the previous reaper have another parent now
 	if err != nil {
 		return pids
 	}
@@ -328,8 +330,8 @@ func (r *Reaper) lifePIDs(l *life) []int {
 	return pids
 }
 
-// hasProcess reports whether a process is one of the life's for certain, wherever it went: nobody else has its user, or
-// it still has the environment that the machine was given.
+// hasProcess reports whether a process certainly belongs to the life, wherever it moved: it runs as the machine's own
+// user, or still has the machine's environment.
 func (l *life) hasProcess(pid int) bool {
 	if l.owner != nil && users.Is(l.owner.uid) {
 		return proc.User(pid) == l.owner.uid

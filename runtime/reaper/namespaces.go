@@ -14,16 +14,16 @@ import (
 	"github.com/soukhq/souk/runtime/reaper/users"
 )
 
-// maxNamespaces bounds how many user namespaces are kept.
+// maxNamespaces bounds the user namespaces that are cached.
 const maxNamespaces = 256
 
-// namespaces are the user namespaces that layers and volumes are shown by. Nothing is ever in them. To make one costs
-// as much as three starts of a process, so that the last ones are kept: a machine has the same at each start.
+// namespaces caches user namespaces, which only map the owners of layers and volumes; no process is in them. Making one
+// costs as much as three starts of a process, and a machine needs the same one at each start.
 type namespaces struct {
 	make func(ids []users.ID) (*os.File, error)
 
 	mu     sync.Mutex
-	latest []namespace // the one that was asked for last comes first
+	latest []namespace // the last used first
 }
 
 type namespace struct {
@@ -48,7 +48,7 @@ func (n *namespaces) openNamespace(ids []users.ID) (*os.File, error) {
 	defer n.mu.Unlock()
 	n.latest = slices.Insert(n.latest, 0, namespace{ids, f})
 	if len(n.latest) > maxNamespaces {
-		_ = n.latest[maxNamespaces].file.Close() // nothing is written by it
+		_ = n.latest[maxNamespaces].file.Close() // closing cannot lose data
 		n.latest = slices.Delete(n.latest, maxNamespaces, len(n.latest))
 	}
 	return own, nil
@@ -59,7 +59,7 @@ func (n *namespaces) keptNamespace(ids []users.ID) (*os.File, error) {
 	defer n.mu.Unlock()
 	i := slices.IndexFunc(n.latest, func(x namespace) bool { return slices.Equal(x.ids, ids) })
 	if i < 0 {
-		return nil, nil //nolint:nilnil // none is kept
+		return nil, nil //nolint:nilnil // not cached
 	}
 	x := n.latest[i]
 	copy(n.latest[1:], n.latest[:i])
@@ -67,7 +67,7 @@ func (n *namespaces) keptNamespace(ids []users.ID) (*os.File, error) {
 	return reopenFile(x.file)
 }
 
-// reopenFile opens what a file is once more.
+// reopenFile duplicates a file's descriptor.
 func reopenFile(f *os.File) (*os.File, error) {
 	fd, err := unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
@@ -76,13 +76,13 @@ func reopenFile(f *os.File) (*os.File, error) {
 	return os.NewFile(uintptr(fd), f.Name()), nil
 }
 
-// userNamespace makes a user namespace. It takes a process to have one made, which never gets to its program.
+// userNamespace makes a user namespace. It forks a process for it, which is killed before its program runs.
 func (r *Reaper) userNamespace(ids []users.ID) (*os.File, error) {
 	maps := make([]syscall.SysProcIDMap, len(ids))
 	for i, m := range ids {
 		maps[i] = syscall.SysProcIDMap{ContainerID: int(m.Inside), HostID: int(m.Outside), Size: int(m.Size)}
 	}
-	r.forkMu.Lock() // nobody else waits for it
+	r.forkMu.Lock() // prevents reaping by others
 	defer r.forkMu.Unlock()
 	pid, err := syscall.ForkExec("/proc/self/exe", []string{"souk", "--version"}, &syscall.ProcAttr{
 		Env: []string{}, Files: []uintptr{r.null.Fd(), r.null.Fd(), r.null.Fd()},
@@ -93,7 +93,7 @@ func (r *Reaper) userNamespace(ids []users.ID) (*os.File, error) {
 		return nil, fmt.Errorf("make a user namespace: %w", err)
 	}
 	f, err := os.Open("/proc/" + strconv.Itoa(pid) + "/ns/user")
-	_ = syscall.Kill(pid, syscall.SIGKILL) // it is this process's child, and stopped
+	_ = syscall.Kill(pid, syscall.SIGKILL) // it is a stopped child of this process
 	var ws syscall.WaitStatus
 	for {
 		if _, err := syscall.Wait4(pid, &ws, 0, nil); err == nil && !ws.Stopped() ||

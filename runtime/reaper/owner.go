@@ -14,22 +14,22 @@ import (
 	"github.com/soukhq/souk/runtime/reaper/users"
 )
 
-// owner is whom a machine runs as and its files are given to; nil is whoever the reaper is.
+// owner is the user that a machine runs as and that owns its files; nil: the reaper's own user.
 type owner struct {
 	uid, gid int
 	groups   []uint32
 }
 
-// apart keeps machines apart from souk and from each other: by users and by what they see of the host.
+// apart isolates machines from souk and from each other: by users and by their view of the host.
 type apart struct {
-	dir     string // of the reaper
+	dir     string // the reaper's directory
 	log     *slog.Logger
-	view    *space.View // of the machines; nil: the host's own
-	users   *users.Pool // nil: see noUsers, or not root
+	view    *space.View // the machines' view; nil: the host's own
+	users   *users.Pool // nil: see noUsers, or not running as root
 	noUsers error
 }
 
-// isRoot reports whether it is the user who may do everything.
+// isRoot reports whether it is root.
 func (o *owner) isRoot() bool {
 	if o == nil {
 		return os.Geteuid() == 0
@@ -37,7 +37,7 @@ func (o *owner) isRoot() bool {
 	return o.uid == 0
 }
 
-// settleThread makes a thread that can fork machines of users other than root.
+// settleThread prepares a thread to fork machines of users other than root.
 func (p *threads) settleThread() error {
 	if err := space.Confine(os.Geteuid() == 0); err != nil {
 		return err
@@ -45,7 +45,7 @@ func (p *threads) settleThread() error {
 	return p.view.Enter()
 }
 
-// settleRoot makes one for machines of root.
+// settleRoot prepares a thread to fork machines of root.
 func (p *threads) settleRoot() error {
 	if err := space.Confine(false); err != nil {
 		return err
@@ -53,8 +53,8 @@ func (p *threads) settleRoot() error {
 	return p.view.Enter()
 }
 
-// openApart makes the machines' view. Without one a machine with a user of its own must be let through to its directory
-// by whoever runs souk.
+// openApart makes the machines' view. If there is none, letIn must make souk's directories passable for machines with
+// their own users.
 func openApart(dir string, log *slog.Logger) *apart {
 	a := &apart{dir: dir, log: log}
 	if os.Geteuid() != 0 {
@@ -67,7 +67,7 @@ func openApart(dir string, log *slog.Logger) *apart {
 	return a
 }
 
-// seenView is the view; nil where there is none.
+// seenView returns the view, nil if there is none.
 func (a *apart) seenView() *space.View {
 	if a == nil { // in tests
 		return nil
@@ -75,7 +75,7 @@ func (a *apart) seenView() *space.View {
 	return a.view
 }
 
-// openUsers finds the numbers that machines can have, once their directories are known.
+// openUsers opens the pool of machines' users, once the owners of their directories are known.
 func (a *apart) openUsers(machines map[string]*machine) {
 	if os.Geteuid() != 0 {
 		return
@@ -97,7 +97,7 @@ func (a *apart) openUsers(machines map[string]*machine) {
 	}
 }
 
-// dirOwner gives whom a directory belongs to; 0 when that cannot be seen.
+// dirOwner returns the owner of a directory, 0 if unknown.
 func dirOwner(dir string) int {
 	st, err := os.Lstat(dir)
 	if err != nil {
@@ -109,7 +109,7 @@ func dirOwner(dir string) int {
 	return 0
 }
 
-// ownerOf gives whom a machine is to run as. m.op is held.
+// ownerOf returns the user that a machine is to run as. The caller holds m.op.
 func (a *apart) ownerOf(m *machine, s *frame.Start) (*owner, error) {
 	if s.User == "" {
 		if os.Geteuid() != 0 {
@@ -148,7 +148,7 @@ func (a *apart) ownerOf(m *machine, s *frame.Start) (*owner, error) {
 	return o, nil
 }
 
-// workDir is a machine's directory as the machine sees it.
+// workDir is the path of a machine's directory as the machine sees it.
 func (a *apart) workDir(id string) string {
 	if a.view != nil {
 		return space.Root(id)
@@ -156,14 +156,14 @@ func (a *apart) workDir(id string) string {
 	return RootDir(a.dir, id)
 }
 
-// letIn gives a machine's directory to whom it runs as, and nobody else. m.op is held.
+// letIn gives a machine's directory to the machine's user, and to no other. The caller holds m.op.
 func (a *apart) letIn(m *machine, o *owner) error {
 	if o == nil {
 		return nil
 	}
 	if a.view == nil {
 		for _, d := range []string{a.dir, machinesDir(a.dir)} {
-			if err := os.Chmod(d, 0o711); err != nil { // may be passed through, not listed
+			if err := os.Chmod(d, 0o711); err != nil { // may be passed through, but not listed
 				return fault.Wrap(err, fault.Unavailable, runtime.CodeDirectory,
 					"the directory %s cannot be opened for user %d",
 					d, o.uid)
@@ -186,8 +186,8 @@ func (a *apart) letIn(m *machine, o *owner) error {
 	return nil
 }
 
-// planSpace says what a machine of its own user is shown; nil: nothing beside the host's files. Without a view volumes
-// and files are below the machine's directory only.
+// planSpace returns the view for a machine with volumes or files; nil: only the host's files. Without root, volumes and
+// files are only below the machine's directory.
 func (a *apart) planSpace(m *machine, s *frame.Start, all held) (*space.Plan, error) {
 	p, err := a.planShown(s)
 	if p == nil || err != nil {
@@ -200,7 +200,7 @@ func (a *apart) planSpace(m *machine, s *frame.Start, all held) (*space.Plan, er
 	return p, nil
 }
 
-// planShown is plan without what is open, so that paths can be refused before anything is.
+// planShown is planSpace without opened volumes, so that invalid paths are refused before any is opened.
 func (a *apart) planShown(s *frame.Start) (*space.Plan, error) {
 	if len(s.Mounts)+len(s.Files) == 0 || os.Geteuid() != 0 {
 		return nil, nil
@@ -229,7 +229,7 @@ func (a *apart) planShown(s *frame.Start) (*space.Plan, error) {
 	return p, nil
 }
 
-// programPath finds what a start without a space of its own executes, as the machine sees it.
+// programPath finds the program of a start without its own view, as the machine sees it.
 func (a *apart) programPath(id string, s *frame.Start) (string, error) {
 	dir := RootDir(a.dir, id)
 	path, err := findProgram(s.Argv, s.Env, dir)
@@ -239,7 +239,7 @@ func (a *apart) programPath(id string, s *frame.Start) (string, error) {
 	return path, err
 }
 
-// dirOf is where a life works, as its processes see it.
+// dirOf is the directory of a life as its processes see it.
 func (a *apart) dirOf(l *life) string {
 	if l.rec.View {
 		return space.Root(l.m.id)

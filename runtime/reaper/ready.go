@@ -13,19 +13,19 @@ import (
 	"github.com/soukhq/souk/runtime/reaper/proc"
 )
 
-// readyContainer has been made and waits for its start. It is the container of a life that nobody is told of and that
-// is in no record: a reaper that follows one that was killed removes it.
+// readyContainer is a prepared container that waits for its start. Its life is neither reported nor recorded: if the
+// reaper is killed, the next one removes the container.
 type readyContainer struct {
 	*life
-	key   [sha256.Size]byte // of the start that it is for
-	init  bool              // it has one
-	ticks uint64            // when its process began
+	key   [sha256.Size]byte // of the start that it was made for
+	init  bool              // it has an init
+	ticks uint64            // start of its process
 }
 
-// keyOf is by what a start is known as the one that a container was made for.
+// keyOf identifies a start, to find out if a container was made for it.
 func keyOf(attempt uint64, s *frame.Start, data []byte) (key [sha256.Size]byte, err error) {
 	same := *s
-	same.Fresh = false // of the machine, not of the container
+	same.Fresh = false // about the machine, not the container
 	raw, err := json.Marshal(&same)
 	if err != nil {
 		return key, fault.Wrap(err, fault.Internal, codeStart, "a start cannot be told from another")
@@ -37,8 +37,8 @@ func keyOf(attempt uint64, s *frame.Start, data []byte) (key [sha256.Size]byte, 
 	return [sha256.Size]byte(h.Sum(nil)), nil
 }
 
-// getReady makes the container that an attempt will be started in, so that its start is what is left to do. Where
-// q.Keep machines have one, the oldest gives way.
+// getReady makes the container for a later start of an attempt, so that the start only has to run its program. If
+// q.Keep machines have one already, the oldest is removed.
 func (c *containers) getReady(q frame.Request, data []byte) error {
 	r := c.r
 	if q.Attempt == 0 || q.Keep < 1 || q.Start == nil || q.Start.Container == nil {
@@ -60,7 +60,7 @@ func (c *containers) getReady(q frame.Request, data []byte) error {
 	late := q.Attempt <= m.seen || m.life != nil && !m.life.over
 	r.mu.Unlock()
 	if late {
-		return nil // it runs, or has
+		return nil // it runs or has run already
 	}
 	if got := c.takeReady(m.id); got != nil {
 		if got.key == key && got.isWaiting() {
@@ -106,11 +106,10 @@ func (c *containers) makeReady(m *machine, attempt uint64, s *frame.Start, data 
 	return got, nil
 }
 
-// isWaiting reports whether the container's process is still there.
+// isWaiting reports whether the container's process still exists.
 func (a *readyContainer) isWaiting() bool { return proc.Running(a.rec.PID, a.ticks) }
 
-// startReady starts a container that is ready, and reports whether it could: its process may have been killed
-// meanwhile.
+// startReady starts a prepared container, and reports whether that worked: its process may have been killed meanwhile.
 func (c *containers) startReady(a *readyContainer, tell func(runtime.Status)) bool {
 	err := a.beginProgram(c.r, func() error {
 		ctx, cancel := c.r.withPatience(enginePatience)
@@ -125,14 +124,14 @@ func (c *containers) startReady(a *readyContainer, tell func(runtime.Status)) bo
 	return err == nil
 }
 
-// keepReady keeps what the caller has made or taken.
+// keepReady stores a prepared container.
 func (c *containers) keepReady(a *readyContainer) {
 	c.r.mu.Lock()
 	defer c.r.mu.Unlock()
 	c.ready = append(c.ready, a)
 }
 
-// takeReady makes what is ready of a machine the caller's; nil: nothing is.
+// takeReady takes the prepared container of a machine from the store, nil if there is none.
 func (c *containers) takeReady(id string) *readyContainer {
 	if c == nil {
 		return nil
@@ -148,7 +147,7 @@ func (c *containers) takeReady(id string) *readyContainer {
 	return a
 }
 
-// tooMany makes the oldest the caller's, but for keep of them.
+// tooMany takes all but the newest keep prepared containers from the store.
 func (c *containers) tooMany(keep int) []*readyContainer {
 	c.r.mu.Lock()
 	defer c.r.mu.Unlock()
@@ -158,7 +157,7 @@ func (c *containers) tooMany(keep int) []*readyContainer {
 	return old
 }
 
-// discardReady removes what is ready, and of whom nobody else knows any more; nil is nothing.
+// discardReady removes a prepared container that is no longer in the store. a may be nil.
 func (c *containers) discardReady(a *readyContainer) {
 	if a == nil {
 		return
@@ -167,7 +166,7 @@ func (c *containers) discardReady(a *readyContainer) {
 	a.unequipLife(c.r)
 }
 
-// discardAll removes all that is ready. What it returns is closed when that is done.
+// discardAll removes all prepared containers. The returned channel is closed when that is done.
 func (c *containers) discardAll() <-chan struct{} {
 	done := make(chan struct{})
 	go func() {

@@ -1,11 +1,11 @@
 // Package reaper is the small process that is the parent of every machine of one worker.
 //
-// It outlives souk: it waits for the machines, takes in their output, and keeps how they ended until souk has
-// journalled it. There is one reaper a worker, not one a machine, so that a thousand machines cost little memory.
-// souk asks it over a unix socket (package frame). It decides nothing by itself and reads no configuration.
+// It survives souk: it reaps the machines, logs their output, and keeps their exits until souk has journalled them.
+// There is one reaper per worker, not one per machine, so that a thousand machines cost little memory. souk sends it
+// requests over a unix socket (package frame). It decides nothing itself and reads no configuration.
 //
-// When the reaper itself is killed, machines go on: their pipes are open at both ends on their side, so they see no
-// EPIPE; the next reaper finds them by pid and start time, opens the pipes again, and learns by pidfd how they end.
+// When the reaper itself is killed, machines keep running: they have both ends of their pipes open, so they get no
+// EPIPE. The next reaper finds them by pid and start time, reopens the pipes, and learns of their ends by pidfd.
 package reaper
 
 import (
@@ -35,27 +35,27 @@ import (
 
 // Options of a reaper.
 type Options struct {
-	Dir       string        // of the worker's process runtime; absolute
-	NoCgroups bool          // behave as on a host where none can be written
-	Build     string        // names the program, so that a newer one can tell
+	Dir       string        // the directory of the worker's process runtime; absolute
+	NoCgroups bool          // behave as on a host without cgroups
+	Build     string        // identifies the program, so that a newer one notices the difference
 	Ready     func()        // called once the socket listens; may be nil
-	Idle      time.Duration // how long it stays with nothing to do; 0: a minute
+	Idle      time.Duration // how long it stays when idle; 0: a minute
 	Log       *slog.Logger
 
-	// At is called where a kill -9 of the reaper would hurt most, for tests; may be nil.
+	// At is called where a kill -9 of the reaper would do the most damage, for tests; may be nil.
 	At func(Point)
 }
 
 // Point is a place in a start.
 type Point string
 
-// The points that Options.At is told.
+// The points at which Options.At is called.
 const (
-	PointIntent Point = "intent" // the attempt is written down, and its program does not run yet
-	PointForked Point = "forked" // the program runs, and nothing of it is written down yet
+	PointIntent Point = "intent" // the attempt is recorded, and its program does not run yet
+	PointForked Point = "forked" // the program runs, and is not recorded yet
 )
 
-// Reaper is the running state. Locks are taken in this order: gate, machine.op, forkMu, compact, mu.
+// Reaper is the state of a running reaper. Locks are taken in this order: gate, machine.op, forkMu, compact, mu.
 type Reaper struct {
 	dir     string
 	home    home
@@ -63,8 +63,8 @@ type Reaper struct {
 	log     *slog.Logger
 	ctx     context.Context
 	tree    *cgroup.Tree // nil: no cgroups
-	slots   *slots       // nil without tree
-	threads *threads     // that fork; nil only in tests: any does
+	slots   *slots       // nil if tree is nil
+	threads *threads     // the threads that fork; nil only in tests: any thread forks
 	apart   *apart
 	lacks   []string
 	lives   *lives
@@ -72,35 +72,36 @@ type Reaper struct {
 	stock   *stock
 	young   *young
 	null    *os.File
-	held    *os.File // the lock of the directory
-	old     handover // of the image before, when there was one
+	held    *os.File // the lock file of the directory
+	old     handover // from the program before an upgrade; zero: there was none
 	at      func(Point)
 
-	gate       sync.RWMutex // held for reading by requests, for writing by an upgrade
-	forkMu     sync.Mutex   // held over fork+register and over wait: no child is waited for before it is registered
+	gate sync.RWMutex // read-locked by requests, write-locked by an upgrade
+	// held for fork and registration, and for reaping: no child is reaped before it is registered
+	forkMu     sync.Mutex
 	compact    sync.RWMutex
 	rewrite    chan struct{}
 	pool       *workerPool
 	turns      turns
 	containers *containers
 	namespaces *namespaces
-	keeper     *keeper.Keeper      // of the near ends of terminals
-	kept       map[string]*os.File // what it had of the reaper before, by life; only while this one begins
-	leaving    atomic.Bool         // souk has left, and expects nothing to go on
-	idle       chan struct{}       // it may have nothing to do any more, and is leaving
-	startSlots chan struct{}       // one is held by each start that is under way, see maxStarting
+	keeper     *keeper.Keeper      // keeps near ends of terminals
+	kept       map[string]*os.File // the earlier reaper's terminals, by life; only during the start
+	leaving    atomic.Bool         // souk has left for good
+	idle       chan struct{}       // signals that a reaper that souk has left may be idle now
+	startSlots chan struct{}       // a semaphore for starts in progress, see maxStarting
 
-	forkPatience time.Duration // see there
+	forkPatience time.Duration // see the constant forkPatience
 
 	mu       sync.Mutex
 	machines map[string]*machine
-	procs    map[int]any // pid -> *life or *execution, children only
+	procs    map[int]any // *life or *execution by pid, children only
 	subs     map[*conn]bool
 	conns    map[*conn]bool
-	places   map[string]int // conns by what they are for
+	places   map[string]int // number of connections by operation
 }
 
-// EnvDir is set to the directory for every reaper.
+// EnvDir is the environment variable with the directory of a reaper.
 const EnvDir = "SOUK_REAPER_DIR"
 
 // Names of the files in the directory.
@@ -110,8 +111,8 @@ const (
 	LogFile    = "reaper.log"
 )
 
-// Run is the reaper. It returns when ctx ends or it cannot begin; machines go on in either case. It also returns when
-// there is nothing to do for it any more.
+// Run runs a reaper. It returns when ctx ends, when it cannot start, or when it has been idle for long enough; machines
+// keep running in any case.
 func Run(ctx context.Context, o Options) error {
 	proc.RestoreSignals()
 	old, upgraded, err := takeOver()
@@ -142,7 +143,7 @@ func Run(ctx context.Context, o Options) error {
 	children := make(chan os.Signal, 1)
 	signal.Notify(children, syscall.SIGCHLD)
 	defer signal.Stop(children)
-	hup := make(chan os.Signal, 1) // caught, not ignored: machines must not inherit an ignored signal
+	hup := make(chan os.Signal, 1) // caught, not ignored: machines would inherit an ignored signal
 	signal.Notify(hup, syscall.SIGHUP, syscall.SIGPIPE)
 	defer signal.Stop(hup)
 	if err := r.adoptAll(); err != nil {
@@ -164,10 +165,10 @@ func Run(ctx context.Context, o Options) error {
 	return newIdleness(r, ln, o.Idle).tendChildren(ctx, swept, children, hup)
 }
 
-// openKeeper finds what a reaper before this one had of terminals.
+// openKeeper connects to the keeper of terminals that an earlier reaper left.
 func openKeeper(r *Reaper) {
 	dir := filepath.Join(r.dir, "terminals")
-	command := os.Args[:max(1, len(os.Args)-1)] // what this process was started by, but for its directory
+	command := os.Args[:max(1, len(os.Args)-1)] // the command of this process, without its directory
 	var err error
 	r.keeper, r.kept, err = keeper.Open(dir, command, []string{EnvDir + "=" + dir}, startApart(r))
 	if err != nil {
@@ -175,7 +176,7 @@ func openKeeper(r *Reaper) {
 	}
 }
 
-// dropKept lets go of the terminals of lives that are over.
+// dropKept drops the terminals of lives that are over.
 func dropKept(r *Reaper) {
 	for name, near := range r.kept {
 		r.keeper.Drop(name)
@@ -184,8 +185,8 @@ func dropKept(r *Reaper) {
 	r.kept = nil
 }
 
-// startApart starts a program that is no machine's. It is waited for as all children are. Whoever asks may be on a
-// thread that is in a mount namespace of its own, which the program would keep in being.
+// startApart starts a program that is not a machine's; it is reaped like all children. It forks from another goroutine,
+// because the caller's thread may be in a mount namespace of its own, which the program would keep alive.
 func startApart(r *Reaper) func(*exec.Cmd) (pid int, err error) {
 	return func(cmd *exec.Cmd) (pid int, err error) {
 		r.forkMu.Lock()
@@ -203,9 +204,9 @@ func startApart(r *Reaper) func(*exec.Cmd) (pid int, err error) {
 	}
 }
 
-// settleProcess makes the process what a parent of machines must be.
+// settleProcess prepares the process to be the parent of machines.
 func (r *Reaper) settleProcess(o Options) error {
-	// Machines inherit what the reaper has, which is to be the same whoever started souk.
+	// Machines inherit the reaper's attributes, which must not depend on the process that started souk.
 	syscall.Umask(0o022)
 	if err := unix.CloseRange(3, math.MaxInt32, unix.CLOSE_RANGE_CLOEXEC); err != nil {
 		r.log.Warn("descriptors that souk was started with may reach machines", "err", err)
@@ -237,7 +238,7 @@ func (r *Reaper) settleProcess(o Options) error {
 	return nil
 }
 
-// settleTree finds the cgroups that machines are put in.
+// settleTree opens the cgroups for machines.
 func (r *Reaper) settleTree(o Options) error {
 	if o.NoCgroups {
 		r.lacks = append(r.lacks, "cgroups are switched off")
@@ -253,7 +254,7 @@ func (r *Reaper) settleTree(o Options) error {
 	}
 	if err := r.tree.Adopt(os.Getpid()); err != nil {
 		r.lacks = append(r.lacks, "cgroups: "+err.Error())
-		r.tree = nil // without it a thread could not leave a machine's group again
+		r.tree = nil // without it, a thread could not leave a machine's group
 		return nil
 	}
 	go func() {
@@ -263,18 +264,18 @@ func (r *Reaper) settleTree(o Options) error {
 	return nil
 }
 
-// TreeName names the cgroups of a worker's directory.
+// TreeName returns the name of the cgroups of a worker's directory.
 func TreeName(dir string) string {
 	return fmt.Sprintf("souk-%x", sha256.Sum256([]byte(dir)))[:len("souk-")+12]
 }
 
-// isTreeName reports whether TreeName may have given a name.
+// isTreeName reports whether a name has the form of TreeName's.
 func isTreeName(name string) bool {
 	hex, ok := strings.CutPrefix(name, "souk-")
 	return ok && len(hex) == 12 && strings.Trim(hex, "0123456789abcdef") == ""
 }
 
-// rewriteLives puts what is true now in place of the history.
+// rewriteLives replaces the history in the lives file by the current state.
 func (r *Reaper) rewriteLives() error {
 	r.compact.Lock()
 	defer r.compact.Unlock()
@@ -289,7 +290,7 @@ func (r *Reaper) linesLocked() []line {
 		if m.seen > 0 {
 			out = append(out, line{Kind: lineSeen, Machine: id, Attempt: m.seen, At: m.started})
 		}
-		if m.intent != 0 { // before the life, which fulfils it
+		if m.intent != 0 { // before the life, which completes the intent
 			out = append(out, line{Kind: lineIntent, Machine: id, Attempt: m.intent, At: m.meant})
 		}
 		if l := m.life; l != nil && !l.over && (!l.ended || l.rec.Sleep != "") {
@@ -303,7 +304,7 @@ func (r *Reaper) linesLocked() []line {
 	return out
 }
 
-// announceExit tells everyone who listens of an exit.
+// announceExit sends an exit to all subscribed connections.
 func (r *Reaper) announceExit(x runtime.Exit) {
 	r.mu.Lock()
 	var to []*conn

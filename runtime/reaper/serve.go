@@ -18,29 +18,29 @@ import (
 	"github.com/soukhq/souk/runtime/reaper/frame"
 )
 
-// maxRequests bounds the requests at once of one connection; more wait in the socket.
+// maxRequests bounds the concurrent requests of one connection; more wait in the socket.
 const maxRequests = 512
 
-// places are how many connections there may be at once, by what they are for. Each kind has its own, so that who
-// follows logs leaves commands theirs, and neither keeps a souk out that wants to stop a machine.
+// places bounds the concurrent connections, by operation. Each operation has its own limit, so that log followers do
+// not block commands, and neither blocks a souk that wants to stop a machine.
 var places = map[string]int{
-	"":            2048, // has said nothing yet, and must within frame.HelloTimeout
-	frame.OpHello: 64,   // a souk: one, and those that it has left and that are not closed yet
+	"":            2048, // before the first request, which must come within frame.HelloTimeout
+	frame.OpHello: 64,   // one souk, and its earlier connections that are not closed yet
 	frame.OpWatch: 2048,
 	frame.OpExec:  2048,
 
 	frame.OpAttach: 2048,
 }
 
-// conn is one connection of a worker.
+// conn is a connection from a worker.
 type conn struct {
 	r    *Reaper
-	op   string // what it is for, by which it has its place; guarded by r.mu
+	op   string // the operation whose limit it counts against; guarded by r.mu
 	unix *net.UnixConn
 	in   *bufio.Reader
 	fds  *frame.Receiver
 
-	mu sync.Mutex // one frame at a time
+	mu sync.Mutex // serializes frames
 }
 
 func (r *Reaper) accept(ln *net.UnixListener) {
@@ -51,7 +51,7 @@ func (r *Reaper) accept(ln *net.UnixListener) {
 				return
 			}
 			r.log.Error("a connection could not be accepted", "err", err)
-			time.Sleep(50 * time.Millisecond) // most often out of descriptors
+			time.Sleep(50 * time.Millisecond) // usually out of file descriptors
 			continue
 		}
 		c := &conn{r: r, unix: u, fds: &frame.Receiver{Conn: u}}
@@ -74,7 +74,7 @@ func (c *conn) close() {
 	c.r.lookIdle()
 }
 
-// enterOperation gives the connection a place among those of an operation, instead of the one that it has.
+// enterOperation counts the connection against an operation's limit, instead of the one it had.
 func (c *conn) enterOperation(op string) error {
 	r := c.r
 	r.mu.Lock()
@@ -88,7 +88,7 @@ func (c *conn) enterOperation(op string) error {
 	return nil
 }
 
-// leaveLocked gives the place back; r.mu is held.
+// leaveLocked stops counting the connection. The caller holds r.mu.
 func (c *conn) leaveLocked() {
 	if c.r.conns[c] {
 		delete(c.r.conns, c)
@@ -96,7 +96,7 @@ func (c *conn) leaveLocked() {
 	}
 }
 
-// fullText says which places are taken.
+// fullText returns a sentence about a limit that is reached.
 func fullText(op string, most int) string {
 	switch op {
 	case frame.OpWatch:
@@ -117,8 +117,8 @@ func (r *Reaper) closeConns() {
 	}
 }
 
-// sendFrame writes one frame, and descriptors with it. A worker that does not read for sendPatience is cut off; it
-// connects again when it lives.
+// sendFrame writes one frame, with descriptors. A worker that does not read for sendPatience is disconnected; it
+// reconnects if it is alive.
 func (c *conn) sendFrame(id uint32, kind frame.Kind, head any, files ...*os.File) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -128,7 +128,7 @@ func (c *conn) sendFrame(id uint32, kind frame.Kind, head any, files ...*os.File
 	}
 }
 
-// sendOutput sends what a machine wrote to its terminal. A worker that has not read it by then is cut off.
+// sendOutput sends a machine's terminal output. A worker that has not read it at time by is disconnected.
 func (c *conn) sendOutput(id uint32, p []byte, by time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -144,7 +144,7 @@ func (c *conn) sendError(id uint32, err error) {
 	c.sendFrame(id, frame.KindReply, frame.Reply{Error: frame.ToError(err)})
 }
 
-// serveConn reads the first request, which says what the connection is for.
+// serveConn reads the first request, which determines what the connection is for.
 func (c *conn) serveConn() {
 	defer c.close()
 	defer c.fds.Close()
@@ -195,8 +195,8 @@ func (c *conn) nextRequest() (frame.Frame, frame.Request, error) {
 	return f, q, json.Unmarshal(f.Head, &q)
 }
 
-// answerHello answers hello and, to whoever wants exits, sends those that are over and not acknowledged. The rest follow
-// as they are announced.
+// answerHello answers a hello. If the client wants exits, it first sends those not acknowledged; later ones follow as
+// they are announced.
 func (c *conn) answerHello(id uint32, h *frame.Hello) {
 	r := c.r
 	w := &frame.Welcome{
@@ -226,7 +226,7 @@ func (c *conn) answerHello(id uint32, h *frame.Hello) {
 	}
 }
 
-// serveRequests serves requests until the worker goes. Those of different machines are carried out beside each other.
+// serveRequests serves requests until the worker disconnects. Requests for different machines run concurrently.
 func (c *conn) serveRequests() {
 	slots := make(chan struct{}, maxRequests)
 	for {
@@ -255,7 +255,7 @@ func (c *conn) serveRequests() {
 // serveRequest carries out one request and answers it.
 func (c *conn) serveRequest(f frame.Frame, q frame.Request) {
 	if q.Op == frame.OpUpgrade {
-		// When it succeeds, the connection is what ends.
+		// On success the connection ends, which is the answer.
 		err := c.r.upgradeTo(q.Argv)
 		c.sendError(f.ID, err)
 		return
@@ -285,7 +285,7 @@ func (c *conn) serveRequest(f frame.Frame, q frame.Request) {
 	c.sendFrame(f.ID, frame.KindReply, a)
 }
 
-// doRequest carries out one request other than start.
+// doRequest carries out one request other than a start.
 func (r *Reaper) doRequest(q frame.Request, a *frame.Reply) error {
 	switch q.Op {
 	case frame.OpPrepare:
@@ -330,13 +330,13 @@ func (r *Reaper) doRequest(q frame.Request, a *frame.Reply) error {
 		}
 		return r.forgetExit(q.Machine, q.Attempt)
 	case frame.OpPing:
-		r.forkMu.Lock() // whoever has it for long holds up all
+		r.forkMu.Lock() // a thread that holds it for long blocks everything
 		r.mu.Lock()
 		defer r.forkMu.Unlock()
 		defer r.mu.Unlock()
 		return nil
 	case frame.OpLeave:
-		r.leaving.Store(true) // it is looked at when the connection is closed
+		r.leaving.Store(true) // takes effect when the connection is closed
 		return nil
 	case frame.OpPause:
 		return r.pauseMachine(q.Machine, true)
@@ -351,7 +351,8 @@ func (r *Reaper) doRequest(q frame.Request, a *frame.Reply) error {
 		"this reaper does not know the request %q: it is older than souk", q.Op)
 }
 
-// watchLog tells a worker whenever a machine's log has grown, until it closes the connection or the machine is removed.
+// watchLog notifies a worker whenever a machine's log has grown, until the connection is closed or the machine is
+// removed.
 func (c *conn) watchLog(id uint32, machine string) {
 	m, err := c.r.findMachine(machine)
 	if err != nil {
@@ -363,7 +364,7 @@ func (c *conn) watchLog(id uint32, machine string) {
 	gone := make(chan struct{})
 	go func() {
 		defer close(gone)
-		_, _ = c.in.ReadByte() // nothing is sent: it ends with the connection
+		_, _ = c.in.ReadByte() // returns when the connection ends: nothing is sent
 	}()
 	c.sendFrame(id, frame.KindGrown, nil)
 	for {

@@ -18,29 +18,29 @@ import (
 	"github.com/soukhq/souk/runtime/reaper/proc"
 )
 
-// A life that is suspended to disk has no process, but a checkpoint, from which it goes on as the same attempt. Three
-// lines say how far it is: saving before the first byte is written, asleep once all of it is on the disk for good, and
-// waking before anything goes on from it. So whatever is killed, there is the old process or a whole checkpoint, and
-// what may have gone on unseen is ended before the checkpoint is used again. When the host went down meanwhile it may
-// have gone on for long: then it is lost.
+// A life that is suspended to disk has no process, but a checkpoint, from which it resumes as the same attempt. Three
+// lines record the progress: saving before the first byte is written, asleep once the whole checkpoint is safely on
+// disk, and waking before anything is restored from it. So whichever process is killed, there is the old process or a
+// complete checkpoint, and a process that may have been restored unnoticed is killed before the checkpoint is used
+// again. If the host went down during waking, the restored life may have run for long: then it counts as lost.
 
-// checkpointDir is where the checkpoint of a machine is: apart from the machine's directory, and root's.
+// checkpointDir is the directory of a machine's checkpoint: outside of the machine's directory, and owned by root.
 func checkpointDir(dir, id string) string { return filepath.Join(dir, "checkpoints", id) }
 
-// hibernatePatience bounds what a checkpoint may take. A disk writes hundreds of megabytes a second.
+// hibernatePatience bounds the writing of a checkpoint. A disk writes hundreds of megabytes a second.
 const hibernatePatience = 10 * time.Minute
 
-// keptFree is what a checkpoint leaves free of the disk.
+// keptFree is the disk space in bytes that must stay free.
 const keptFree = 256 << 20
 
-// maxRefusals is how often a runtime must refuse a checkpoint for it to be given up: a sandbox that is killed while it
-// reads one makes it refuse, too.
+// maxRefusals is how often the runtime may refuse a checkpoint before it is given up: a sandbox that is killed while it
+// reads one also counts as a refusal.
 const maxRefusals = 3
 
-// isAsleep reports whether a life has no process, but a checkpoint. Reaper.mu is held.
+// isAsleep reports whether a life has a checkpoint and no process. The caller holds Reaper.mu.
 func (l *life) isAsleep() bool { return l.rec.Sleep == asleep || l.rec.Sleep == waking }
 
-// awakeFor is the error of a machine that cannot be suspended to disk, and goes on.
+// awakeFor is the error for a machine that cannot be suspended to disk, and keeps running.
 func awakeFor(id string, why error) error {
 	return fault.Wrap(why, fault.Precondition, runtime.CodeAwake, "machine %s cannot be suspended to disk", id)
 }
@@ -75,7 +75,7 @@ func hibernateLife(r *Reaper, id string, attempt uint64) error {
 	return saveCheckpoint(r, l)
 }
 
-// whyNoHibernate returns why a life cannot be suspended to disk; nil when it can, as far as that is seen before.
+// whyNoHibernate returns why a life cannot be suspended to disk, nil if it can as far as is known in advance.
 func whyNoHibernate(r *Reaper, l *life) error {
 	r.mu.Lock()
 	rec := l.rec
@@ -108,8 +108,8 @@ func whyNoHibernate(r *Reaper, l *life) error {
 	return nil
 }
 
-// saveCheckpoint has the checkpoint of a life written, and returns when it is asleep. Where a save was begun before, by
-// a reaper that was killed, that is waited for.
+// saveCheckpoint writes the checkpoint of a life, and returns when the life is asleep. If a killed reaper had started
+// that already, it waits for the result.
 func saveCheckpoint(r *Reaper, l *life) error {
 	id, dir := l.m.id, checkpointDir(r.dir, l.m.id)
 	ctx, cancel := r.withPatience(hibernatePatience)
@@ -135,7 +135,7 @@ func saveCheckpoint(r *Reaper, l *life) error {
 			return cancelSave(r, l, awakeFor(id, err))
 		}
 		if err != nil && !isWritten(ctx, dir) {
-			return cancelSave(r, l, retryLater(id, err)) // it was killed before it had asked for anything
+			return cancelSave(r, l, retryLater(id, err)) // it was killed before it started the checkpoint
 		}
 	}
 	select {
@@ -146,7 +146,7 @@ func saveCheckpoint(r *Reaper, l *life) error {
 	}
 }
 
-// writeCheckpoint has the runtime write a checkpoint, and gives that up when the life ends.
+// writeCheckpoint makes the runtime write a checkpoint, and cancels that if the life ends.
 func (c *containers) writeCheckpoint(ctx context.Context, l *life, dir string) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -162,7 +162,8 @@ func (c *containers) writeCheckpoint(ctx context.Context, l *life, dir string) e
 	return c.store.Checkpoint(ctx, nameOf(l), dir)
 }
 
-// interruptSave ends a life that is being saved, for whoever wants it to end: its turn would come when it is.
+// interruptSave kills a life that is being saved, for a kill or remove request, which would otherwise wait until the
+// save is done.
 func interruptSave(r *Reaper, q *frame.Request) {
 	if q.Op != frame.OpKill && q.Op != frame.OpRemove {
 		return
@@ -176,16 +177,15 @@ func interruptSave(r *Reaper, q *frame.Request) {
 	}
 }
 
-// retryLater is the error of what may be asked for again.
+// retryLater is the error for a suspension that may be requested again.
 func retryLater(id string, why error) error {
 	return fault.Wrap(why, fault.Unavailable, codeCheckpoint, "machine %s is not suspended to disk yet", id)
 }
 
-// writePatience is how long the first byte of a checkpoint is waited for once there is a file for it. It takes
-// milliseconds.
+// writePatience bounds the wait for the first byte of a checkpoint once its file exists. It takes milliseconds.
 const writePatience = 5 * time.Second
 
-// isWritten reports whether a checkpoint is being written, or has been, that was asked for by a program that is gone.
+// isWritten reports whether a checkpoint whose requester is gone has been written, or is being written.
 func isWritten(ctx context.Context, dir string) bool {
 	ctx, cancel := context.WithTimeout(ctx, writePatience)
 	defer cancel()
@@ -200,14 +200,13 @@ func isWritten(ctx context.Context, dir string) bool {
 	return false
 }
 
-// wasKilled reports whether a runtime's program was ended by a signal: what it had asked for may be done all the same.
+// wasKilled reports whether a runtime's program was killed by a signal: the checkpoint may still be written.
 func wasKilled(err error) bool {
 	exit, is := errors.AsType[*runc.ExitError](err)
 	return is && exit.Status > 128
 }
 
-// cancelSave takes back that a life is being saved, unless its process has ended meanwhile: then what came of it is
-// told.
+// cancelSave cancels the saving of a life. If its process has ended meanwhile, it returns the result of the save.
 func cancelSave(r *Reaper, l *life, why error) error {
 	r.mu.Lock()
 	ended := l.ended
@@ -222,7 +221,7 @@ func cancelSave(r *Reaper, l *life, why error) error {
 	return errors.Join(why, err, os.RemoveAll(checkpointDir(r.dir, l.m.id)))
 }
 
-// endsSaving notes that the process of a life has ended, and reports whether it was being saved, which ends so.
+// endsSaving reports whether a life whose process has ended was being saved, and if so marks it as ended.
 func endsSaving(r *Reaper, l *life) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -233,15 +232,15 @@ func endsSaving(r *Reaper, l *life) bool {
 	return true
 }
 
-// settleSaved decides what the end of a process that was being saved is: the end of its checkpoint, or its own.
+// settleSaved handles the end of a process that was being saved: its checkpoint is complete, or the life is over.
 func settleSaved(r *Reaper, l *life, x runtime.Exit) {
 	dir := checkpointDir(r.dir, l.m.id)
 	err := notRunning(l.m.id)
-	if x.Code == 0 || x.Lost { // what is killed, or fails, has written half of it
+	if x.Code == 0 || x.Lost { // a killed or failed process has written only half of it
 		err = settleCheckpoint(r.dir, l.m.id, l.rec.Volumes)
 	}
 	if err != nil {
-		_ = os.RemoveAll(dir) // with the machine at the latest
+		_ = os.RemoveAll(dir) // otherwise removed with the machine
 		r.finishLife(l, r.recordEnd(l, x))
 		l.saved <- err
 		return
@@ -251,7 +250,7 @@ func settleSaved(r *Reaper, l *life, x runtime.Exit) {
 	if err == nil {
 		err = r.lives.syncFile()
 	}
-	if err != nil { // it is asleep, and only the next reaper might not know
+	if err != nil { // it is asleep; only the next reaper might not know it
 		r.log.Error("that a machine is suspended to disk could not be recorded", "machine", l.m.id, "err", err)
 		r.mu.Lock()
 		l.rec.Sleep = asleep
@@ -260,7 +259,7 @@ func settleSaved(r *Reaper, l *life, x runtime.Exit) {
 	l.saved <- err
 }
 
-// settleCheckpoint has a checkpoint, and the files that its machine has written, survive the host's going down.
+// settleCheckpoint syncs a checkpoint, and the files that its machine has written, to disk.
 func settleCheckpoint(dir, id string, volumes bool) error {
 	at := checkpointDir(dir, id)
 	if !engine.HasCheckpoint(at) {
@@ -270,7 +269,7 @@ func settleCheckpoint(dir, id string, volumes bool) error {
 	for _, e := range es {
 		err = errors.Join(err, syncPath(filepath.Join(at, e.Name())))
 	}
-	if volumes { // some may be file systems in files: what the first pass writes of them the second one brings to disk
+	if volumes { // volumes may be file systems in files: the second pass writes what the first has put into them
 		unix.Sync()
 		unix.Sync()
 	}
@@ -290,7 +289,7 @@ func syncPath(path string) error {
 	return errors.Join(f.Sync(), f.Close())
 }
 
-// syncDisk syncs the file system that a directory is on, with all that is cached of it.
+// syncDisk syncs the whole file system of a directory.
 func syncDisk(dir string) error {
 	f, err := os.Open(dir)
 	if err != nil {
@@ -299,7 +298,7 @@ func syncDisk(dir string) error {
 	return errors.Join(unix.Syncfs(int(f.Fd())), f.Close())
 }
 
-// wakeLife has a life go on: from its checkpoint, or from where it was frozen.
+// wakeLife resumes a life: from its checkpoint, or from a suspension in memory.
 func wakeLife(r *Reaper, q frame.Request, data []byte) (runtime.Status, error) {
 	m, err := r.findMachine(q.Machine)
 	if err == nil {
@@ -329,7 +328,8 @@ func wakeLife(r *Reaper, q frame.Request, data []byte) (runtime.Status, error) {
 	return m.statusLocked(), err
 }
 
-// wakeContainer makes a container that goes on from the checkpoint of a life, which has ended when that cannot be.
+// wakeContainer restores a container from the checkpoint of a life. If the checkpoint is unusable, the life ends as
+// lost.
 func (c *containers) wakeContainer(m *machine, old *life, s *frame.Start, data []byte) error {
 	r := c.r
 	forget := func(why error) error {
@@ -381,7 +381,7 @@ func (c *containers) wakeContainer(m *machine, old *life, s *frame.Start, data [
 	}
 	r.attendLife(l)
 	close(old.done)
-	if err := os.RemoveAll(checkpointDir(r.dir, m.id)); err != nil { // no line of the file of lives leads to it
+	if err := os.RemoveAll(checkpointDir(r.dir, m.id)); err != nil { // the lives file no longer refers to it
 		r.log.Warn("a checkpoint that was used could not be removed yet", "machine", m.id, "err", err)
 	}
 	return nil
@@ -403,14 +403,14 @@ func endAsleep(r *Reaper, l *life, x runtime.Exit) error {
 	return nil
 }
 
-// sleepsOn reports whether a life that was on its way to disk or from there, as a reaper before this one wrote, is to
-// be found there.
+// sleepsOn reports whether a life that an earlier reaper was saving or restoring, or had suspended, now counts as
+// suspended to disk.
 func sleepsOn(r *Reaper, id string, rec *lifeRecord, was line) bool {
 	sameBoot := r.home.isSameBoot(was)
 	switch rec.Sleep {
 	case asleep:
 		return !r.home.isCopy(was) && engine.HasCheckpoint(checkpointDir(r.dir, id))
-	case waking: // what may have gone on is in a cgroup that belongs to nothing, and is ended before anything else
+	case waking: // a restored process is in an unused cgroup, which is killed first
 		return sameBoot && r.tree != nil && engine.HasCheckpoint(checkpointDir(r.dir, id))
 	case saving:
 		ended := !isChild(rec) && !proc.Running(rec.PID, rec.Ticks)
@@ -419,7 +419,7 @@ func sleepsOn(r *Reaper, id string, rec *lifeRecord, was line) bool {
 	return false
 }
 
-// asleepLife is one that a reaper before this one put to sleep.
+// asleepLife returns a life that an earlier reaper suspended to disk.
 func asleepLife(m *machine, k *known) *life {
 	l := &life{m: m, attempt: k.seen, rec: *k.life, done: make(chan struct{}), saved: make(chan error, 1), ended: true}
 	l.rec.Sleep, l.rec.Paused = asleep, false

@@ -9,14 +9,14 @@ import (
 	"github.com/soukhq/souk/runtime/reaper/cgroup"
 )
 
-// slots are the cgroups of a tree that are in use or ready for use. Making a group and removing it again costs the
-// kernel more than the fork itself (it allocates per CPU, and frees under a lock that everyone needs), so a group that
-// is empty again is kept for the next life. Groups are named by number; a life's record says which is its own.
+// slots manages the cgroups of a tree, used and free. Making and removing a group costs the kernel more than the fork
+// itself (it allocates per CPU, and frees under a global lock), so an empty group is kept for the next life. Groups are
+// named by number; a life's record contains its group.
 //
-// A group is not used again when something of the life before could be felt in it: a process that would not end,
-// memory still charged, an OOM kill counted. Nor when it was killed as a whole: Linux from 6.14 on (6.18 too) takes a
-// process that is cloned into a group that was ever killed so for one that was forked while it is killed, and kills it.
-// And what was killed as a whole has lost its limit of CPU.
+// A group is not reused if the next life would notice the previous one: a process that does not end, memory still
+// charged, an OOM kill counted. Nor if it was killed by cgroup.kill: since Linux 6.14 (6.18 too), the kernel takes a
+// process cloned into a group that was ever killed that way for one forked during the kill, and kills it. A group
+// killed as a whole has also lost its CPU limit.
 type slots struct {
 	tree    *cgroup.Tree
 	threads *threads
@@ -25,34 +25,34 @@ type slots struct {
 	next   int
 	free   []slot
 	closed bool
-	made   bool // some are being made for later
+	made   bool // stockSlots is running
 	used   map[string]bool
-	junk   []string // could not be removed yet
-	meters int      // open: at most as many as groups are kept
+	junk   []string // groups that could not be removed yet
+	meters int      // open meters: at most maxFreeSlots
 }
 
-// slot is one group with the limits it has now and what its counters stood at when it became free.
+// slot is one group with its current limits, and its counters from when it became free.
 type slot struct {
 	group  cgroup.Group
-	there  bool          // it has been made
-	limits cgroup.Limits // zero: none yet
+	there  bool          // the group exists
+	limits cgroup.Limits // zero: none set yet
 	base   cgroup.Usage
-	killed bool          // by cgroup.kill
-	thread *parkedThread // nil: none is there, or none is needed
-	meter  *cgroup.Meter // nil: none is open
+	killed bool          // must be removed after use
+	thread *parkedThread // nil: none is parked, or none is needed
+	meter  *cgroup.Meter // nil: not open
 }
 
 const (
 	maxFreeSlots = 64
 	minFreeSlots = 4
-	maxCharge    = 4 << 20 // bytes of page cache that may be left charged to a group that is used again
+	maxCharge    = 4 << 20 // bytes of page cache that may stay charged to a reused group
 )
 
 func newSlots(t *cgroup.Tree, p *threads) *slots {
 	return &slots{tree: t, threads: p, used: make(map[string]bool)}
 }
 
-// takeSlot gives a group with the limits asked for: one that has them, else any that is free, else a new one.
+// takeSlot returns a group with the given limits: a free one that has them, else any free one, else a new one.
 func (s *slots) takeSlot(l cgroup.Limits) (slot, error) {
 	s.mu.Lock()
 	var got slot
@@ -87,8 +87,8 @@ func (s *slots) takeSlot(l cgroup.Limits) (slot, error) {
 	return got, err
 }
 
-// freshSlot gives a new group with the limits asked for, which is given back to nobody: an OCI runtime removes it, with
-// what it makes of that name in other hierarchies.
+// freshSlot returns a new group with the given limits that is removed after use: an OCI runtime removes it, and makes
+// groups of its name in other hierarchies.
 func (s *slots) freshSlot(l cgroup.Limits) (slot, error) {
 	s.mu.Lock()
 	got := slot{group: s.tree.Group(s.nameLocked()), killed: true}
@@ -105,7 +105,7 @@ func (s *slots) freshSlot(l cgroup.Limits) (slot, error) {
 	return got, err
 }
 
-// makeGroup makes the group and sits a thread down in it, unless that is so.
+// makeGroup makes the group and parks a thread in it, if that has not been done.
 func (g *slot) makeGroup(p *threads) (err error) {
 	if !g.there {
 		err = g.group.Make()
@@ -117,8 +117,8 @@ func (g *slot) makeGroup(p *threads) (err error) {
 	return err
 }
 
-// bestLocked chooses a free group: a parked thread saves more than limits that fit, and of equals the one that was used
-// last is still in the CPU's caches. -1 when none is free.
+// bestLocked returns the index of the best free group, -1 if there is none: a parked thread saves more than matching
+// limits, and among equals the last used is still in the CPU's caches. The caller holds s.mu.
 func (s *slots) bestLocked(l cgroup.Limits) int {
 	best, most := -1, -1
 	for i, f := range slices.Backward(s.free) {
@@ -145,7 +145,7 @@ func (s *slots) nameLocked() string {
 	}
 }
 
-// stockSlots makes groups for the next starts, so that a single one does not wait for it.
+// stockSlots makes groups in advance, so that a single start does not wait for one.
 func (s *slots) stockSlots() {
 	for {
 		s.mu.Lock()
@@ -168,7 +168,7 @@ func (s *slots) stockSlots() {
 		}
 		s.mu.Unlock()
 		if !ok {
-			_ = s.removeSlot(got) // what stays is tried again with the next
+			_ = s.removeSlot(got) // retried by the next removal
 			return
 		}
 	}
@@ -181,7 +181,7 @@ func (s *slots) claimSlot(name string) {
 	s.used[name] = true
 }
 
-// discardSlot keeps the name of a group that could not be removed from being given to a life. It is tried again.
+// discardSlot prevents the reuse of the name of a group that could not be removed. The removal is retried.
 func (s *slots) discardSlot(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -189,7 +189,7 @@ func (s *slots) discardSlot(name string) {
 	s.junk = append(s.junk, name)
 }
 
-// giveBackSlot takes a group back whose processes have ended.
+// giveBackSlot returns a group whose processes have ended.
 func (s *slots) giveBackSlot(g slot) error {
 	if g.killed {
 		return s.removeSlot(g)
@@ -212,8 +212,7 @@ func (s *slots) giveBackSlot(g slot) error {
 	return nil
 }
 
-// readUsage reads a group's counters, and whether nothing is left in it. Groups that come back often keep the files
-// open.
+// readUsage reads a group's counters, and whether it is empty. The files stay open for groups that are returned often.
 func (s *slots) readUsage(g *slot) (u cgroup.Usage, empty bool) {
 	if g.meter == nil {
 		s.mu.Lock()
@@ -243,11 +242,12 @@ func (s *slots) closeMeter(g *slot) {
 	s.mu.Unlock()
 }
 
-// removeSlot removes a group, and those that could not be removed before. Its name is not used again until it is gone.
+// removeSlot removes a group, and retries those that could not be removed before. A name is not reused before its group
+// is gone.
 func (s *slots) removeSlot(g slot) error {
 	g.thread.giveUpThread()
 	s.closeMeter(&g)
-	err := g.group.Remove() // patient: the thread may need a moment to be gone
+	err := g.group.Remove() // with retries: the thread may need a moment to end
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err != nil {
@@ -265,7 +265,7 @@ func (s *slots) removeSlot(g slot) error {
 	return nil
 }
 
-// removeFree removes the groups that are free, at the end of the reaper.
+// removeFree removes the free groups, at the end of the reaper.
 func (s *slots) removeFree() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -8,17 +8,17 @@ import (
 	"github.com/soukhq/souk/runtime/reaper/output"
 )
 
-// outputs is where what the machines print goes.
+// outputs is the destination of the machines' output.
 type outputs struct {
-	dir   string // the reaper's
+	dir   string // the reaper's directory
 	log   *slog.Logger
 	spool *output.Spool // nil: it could not be opened
 }
 
 const spoolDir = "spool"
 
-// openOutputs opens the spool, and brings what the reaper before this one left there of lives that are over into their
-// logs. Of those that go on it is left for adopt.
+// openOutputs opens the spool, and moves output that the previous reaper left there to the logs of lives that are over.
+// Output of running lives stays for adoptLife.
 func openOutputs(dir string, log *slog.Logger, machines map[string]*machine, sameBoot bool) *outputs {
 	o := &outputs{dir: dir, log: log}
 	spool, err := output.OpenSpool(filepath.Join(dir, spoolDir))
@@ -46,7 +46,7 @@ func openOutputs(dir string, log *slog.Logger, machines map[string]*machine, sam
 	return o
 }
 
-// sinkFor gives the writer of one stream of a life.
+// sinkFor returns the writer of one stream of a life.
 func (o *outputs) sinkFor(l *life, stream string) *output.Sink {
 	s, err := o.spool.Sink(l.log, output.Source{Machine: l.m.id, Attempt: l.attempt, Stream: stream})
 	if err != nil {

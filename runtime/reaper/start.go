@@ -16,13 +16,12 @@ import (
 	"github.com/soukhq/souk/runtime/reaper/space"
 )
 
-// maxStarting is how many starts are under way at once; more wait. They would wait for the fork anyway, each with four
-// ends of pipes, a cgroup and a thread in it: every fork copies all descriptors of the reaper, and every exec closes
-// them.
+// maxStarting bounds the concurrent starts; more wait. They would wait for the fork anyway, each with four ends of
+// pipes, a cgroup and a thread in it: every fork copies all descriptors of the reaper, and every exec closes them.
 const maxStarting = 4
 
-// startAttempt starts an attempt, or finds the one that was started. Unless it fails it tells, once, what came of it:
-// as soon as that is so, and before what else a start brings with it is done.
+// startAttempt starts an attempt, or finds it already started. On success it calls tell once with the status, as early
+// as possible: the rest of the start's work is done afterwards.
 func (r *Reaper) startAttempt(id string, attempt uint64, s *frame.Start, data []byte, tell func(runtime.Status)) error {
 	if s != nil && s.Fresh {
 		if err := r.prepareMachine(id); err != nil {
@@ -53,7 +52,7 @@ func (r *Reaper) startAttempt(id string, attempt uint64, s *frame.Start, data []
 	return r.launchAttempt(m, attempt, s, data, tell)
 }
 
-// judgeAttempt decides by attempt: done means that the answer is known already.
+// judgeAttempt checks the attempt's number: done means that it was started already, and st is its status.
 func (r *Reaper) judgeAttempt(m *machine, attempt uint64) (st runtime.Status, done bool, err error) {
 	r.mu.Lock()
 	l, seen := m.life, m.seen
@@ -85,7 +84,7 @@ func (r *Reaper) judgeAttempt(m *machine, attempt uint64) (st runtime.Status, do
 	return st, false, nil
 }
 
-// launchAttempt does the work of a start. Nothing is left behind when it fails.
+// launchAttempt does the work of a start. On an error it leaves nothing behind.
 func (r *Reaper) launchAttempt(m *machine, attempt uint64, s *frame.Start, data []byte,
 	tell func(runtime.Status)) error {
 	if s.Container != nil {
@@ -104,7 +103,7 @@ func (r *Reaper) launchAttempt(m *machine, attempt uint64, s *frame.Start, data 
 	if err != nil {
 		return err
 	}
-	path := "" // with a space of its own, only that tells what is there
+	path := "" // with its own view, the program is looked up in there
 	if shown == nil {
 		if path, err = r.apart.programPath(m.id, s); err != nil {
 			return err
@@ -139,7 +138,8 @@ func newLife(dir string, m *machine, attempt uint64, s *frame.Start, o *owner) *
 	return l
 }
 
-// startLife makes pipes or a terminal, and a cgroup, and calls start, which makes the first process and begins the life.
+// startLife makes pipes or a terminal, and a cgroup, and calls start, which makes the first process and begins the
+// life.
 func (r *Reaper) startLife(l *life, s *frame.Start, start func(ends [2]int) error) error {
 	ends, closeEnds, err := l.equipLife(r, s)
 	if err != nil {
@@ -153,10 +153,10 @@ func (r *Reaper) startLife(l *life, s *frame.Start, start func(ends [2]int) erro
 	return nil
 }
 
-// equipLife gives a life that is to be what it writes to and its cgroup, with the limits set. Where it fails nothing is
-// left.
+// equipLife gives a new life its output pipes or terminal, and its cgroup with the limits set. On an error it leaves
+// nothing behind.
 func (l *life) equipLife(r *Reaper, s *frame.Start) (ends [2]int, closeEnds func(), err error) {
-	if s.Attach && s.Terminal == nil { // what is shown on a terminal waits for who looks at it
+	if s.Attach && s.Terminal == nil { // output to a terminal does not wait for a reader
 		if err := output.Expect(LogDir(r.dir, l.m.id)); err != nil {
 			_ = l.log.Close() // nothing was written
 			return ends, nil, fault.Wrap(err, fault.Unavailable, fault.CodeLog,
@@ -191,19 +191,19 @@ func (l *life) equipLife(r *Reaper, s *frame.Start) (ends [2]int, closeEnds func
 	return ends, closeEnds, err
 }
 
-// unequipLife takes from a life that is not to be what outfit gave it.
+// unequipLife takes back what equipLife gave a life that does not start.
 func (l *life) unequipLife(r *Reaper) {
 	if l.rec.Group != "" {
-		_ = r.slots.removeSlot(l.slot) // it is tried again with the next
+		_ = r.slots.removeSlot(l.slot) // retried by the next removal
 	}
 	l.closeStreams()
 	r.keeper.Drop(l.String())
 	_ = l.log.Close() // nothing was written
 }
 
-// beginProgram writes down that the program of an attempt is about to run, then calls do, which has it run, registers
-// the life and tells of it. A reaper that is killed in between uses up the attempt, so nothing that takes long belongs
-// into do. Where do fails the attempt may be started again.
+// beginProgram records that the program of an attempt is about to run, then calls do, which runs it, registers the life
+// and reports it. If the reaper is killed in between, the attempt is used up, so do must be short. If do fails, the
+// attempt may be started again.
 func (l *life) beginProgram(r *Reaper, do func() error) error {
 	l.rec.StartedAt = time.Now()
 	err := r.recordLine(line{Kind: lineIntent, Machine: l.m.id, Attempt: l.attempt, At: l.rec.StartedAt},
@@ -220,7 +220,7 @@ func (l *life) beginProgram(r *Reaper, do func() error) error {
 	return nil
 }
 
-// openEnds makes what a life writes to: pipes, or a terminal. That of a container is made with it.
+// openEnds makes a life's output pipes or terminal. A container's terminal is made later, with the container.
 func openEnds(r *Reaper, l *life, s *frame.Start) (ends [2]int, done func(), err error) {
 	switch {
 	case s.Terminal == nil:
@@ -245,7 +245,7 @@ func openEnds(r *Reaper, l *life, s *frame.Start) (ends [2]int, done func(), err
 	return [2]int{fd, fd}, func() { _ = far.Close() }, nil
 }
 
-// keepTerminal makes a near end the output of a life, and has a copy kept for the next reaper.
+// keepTerminal makes a near end the output of a life, and gives the keeper a copy for the next reaper.
 func keepTerminal(r *Reaper, l *life, near *os.File) error {
 	s, err := openTerminal(near, l.log.Sink("stdout"))
 	if err == nil {
@@ -258,7 +258,7 @@ func keepTerminal(r *Reaper, l *life, near *os.File) error {
 	return nil
 }
 
-// forkMain forks the main process of a life that is no container.
+// forkMain forks the main process of a life that is not a container.
 func (r *Reaper) forkMain(l *life, path string, shown *space.Plan, s *frame.Start, ends [2]int,
 	tell func(runtime.Status)) error {
 	c := &child{
@@ -287,18 +287,18 @@ func (r *Reaper) forkMain(l *life, path string, shown *space.Plan, s *frame.Star
 	return err
 }
 
-// abandonIntent takes an intent back: no program has run, and the attempt may be started again.
+// abandonIntent withdraws an intent: no program has run, and the attempt may be started again.
 func (r *Reaper) abandonIntent(l *life) {
 	took := func() { l.m.intent = 0 }
 	if err := r.recordLine(line{Kind: lineAbandon, Machine: l.m.id, Attempt: l.attempt}, took); err != nil {
 		r.log.Warn("a start that failed could not be recorded", "machine", l.m.id, "attempt", l.attempt, "err", err)
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		took() // the next rewrite of the file leaves it out
+		took() // the next rewrite of the file drops it
 	}
 }
 
-// attendLife begins what goes on beside a life once its start is answered.
+// attendLife starts the background work for a life, after its start is answered.
 func (r *Reaper) attendLife(l *life) {
 	r.young.addLife(l)
 	r.mu.Lock()
@@ -311,8 +311,8 @@ func (r *Reaper) attendLife(l *life) {
 	}
 }
 
-// freeThread gives up the thread that started a life, which goes on for longer, and the files that would count for it
-// at its end: they are of use to those who come and go.
+// freeThread releases the thread that started a long-running life, and its open accounting files: only short lives
+// benefit from keeping them.
 func (r *Reaper) freeThread(l *life) {
 	s := r.takeBack(l)
 	s.thread.giveUpThread()
@@ -320,8 +320,8 @@ func (r *Reaper) freeThread(l *life) {
 	r.stock.makeMissing(r.pool)
 }
 
-// registerLife makes a process the machine's life. It runs before the process can be waited for. ticks is when it began;
-// 0: that must be asked. The pumps count from here on: the end of the life waits for them, however soon it comes.
+// registerLife makes a process the machine's life, before it can be reaped. ticks is its start; 0: unknown, so it is
+// read. The pumps are counted from here on: the end of the life waits for them, however soon it comes.
 func (r *Reaper) registerLife(l *life, pid int, ticks uint64) {
 	l.rec.PID, l.rec.Ticks = pid, ticks
 	r.at(PointForked)
@@ -341,7 +341,7 @@ func (r *Reaper) registerLife(l *life, pid int, ticks uint64) {
 		r.procs[pid] = l
 	})
 	if err != nil {
-		// It runs; only the next reaper would not know, and would take it for one that was lost.
+		// It runs, but the next reaper would take it for lost.
 		r.log.Error("a life could not be recorded", "machine", l.m.id, "attempt", l.attempt, "err", err)
 		r.mu.Lock()
 		l.m.seen, l.m.started, l.m.life = l.attempt, l.rec.StartedAt, l

@@ -17,11 +17,11 @@ import (
 	"github.com/soukhq/souk/runtime/reaper/users"
 )
 
-// stock is what a start needs and is of no machine yet, made beforehand, between two starts: pipes, and empty
-// directories, which only get their names in a start. A start that finds none makes its own.
+// stock holds prepared resources for starts, made between starts: pipes, and empty directories, which a start only
+// renames. A start that finds none makes its own.
 type stock struct {
-	dir   *os.File    // of the machines: held, so that one that is made in its place is never taken for it
-	users *users.Pool // nil: directories are whoever's the reaper is
+	dir   *os.File    // the machines' directory, kept open so that a replacement is never taken for it
+	users *users.Pool // nil: directories belong to the reaper's user
 
 	mu     sync.Mutex
 	pairs  []pipePair
@@ -31,19 +31,19 @@ type stock struct {
 	closed bool
 }
 
-// unusedDir is an empty directory, and whose it is; 0: the reaper's.
+// unusedDir is an empty directory and its owner; 0: the reaper's user.
 type unusedDir struct {
 	name string
 	uid  int
 }
 
-// minStock is as many as there are groups for later (minFreeSlots).
+// minStock equals the number of prepared groups (minFreeSlots).
 const minStock = 4
 
-// stockPrefix begins the names of directories that are of no machine: no machine id has a dot.
+// stockPrefix begins the names of directories in the stock: machine ids contain no dot.
 const stockPrefix = ".stock-"
 
-// openStock makes none yet. It removes the directories that a reaper before this one has left, which nobody ever used.
+// openStock opens an empty stock. It removes unused directories that an earlier reaper left.
 func openStock(dir string) (*stock, error) {
 	f, err := os.Open(dir)
 	if err != nil {
@@ -73,7 +73,7 @@ func (s *stock) removeEmptyDir(name string) error {
 	return nil
 }
 
-// makeMachineDir makes a machine's directory, unless it is there, and gives whose it is; 0: the reaper's, or not known.
+// makeMachineDir makes a machine's directory unless it exists, and returns its owner; 0: the reaper's user, or unknown.
 func (s *stock) makeMachineDir(id string) (uid int, err error) {
 	s.mu.Lock()
 	var unused unusedDir
@@ -82,7 +82,7 @@ func (s *stock) makeMachineDir(id string) (uid int, err error) {
 	}
 	s.mu.Unlock()
 	if unused.name != "" {
-		// A directory that is there must not be replaced: a machine may work in it.
+		// Do not replace an existing directory: a machine may be running in it.
 		err := unix.Renameat2(s.dirFD(), unused.name, s.dirFD(), id, unix.RENAME_NOREPLACE)
 		if err == nil {
 			return unused.uid, nil
@@ -96,7 +96,7 @@ func (s *stock) makeMachineDir(id string) (uid int, err error) {
 	return uid, err
 }
 
-// makeDir makes a directory, and with users one of a user of its own, whom nobody else has.
+// makeDir makes a directory. If there is a pool of users, the directory gets an owner of its own.
 func (s *stock) makeDir(name string) (uid int, err error) {
 	if err := unix.Mkdirat(s.dirFD(), name, 0o700); err != nil {
 		return 0, &fs.PathError{Op: "mkdir", Path: filepath.Join(s.dir.Name(), name), Err: err}
@@ -105,23 +105,23 @@ func (s *stock) makeDir(name string) (uid int, err error) {
 		return 0, nil
 	}
 	if uid, err = s.users.Take(); err != nil {
-		return 0, nil // the start that needs it says why
+		return 0, nil // the start that needs a user reports the error
 	}
 	if err := unix.Fchownat(s.dirFD(), name, uid, uid, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 		s.users.Give(uid)
-		return 0, nil // so does the start
+		return 0, nil // the start reports the error
 	}
 	return uid, nil
 }
 
 // discardDir removes a directory of the stock.
 func (s *stock) discardDir(d unusedDir) {
-	if s.removeEmptyDir(d.name) == nil && s.users != nil { // where it stays, the next reaper removes it
+	if s.removeEmptyDir(d.name) == nil && s.users != nil { // if this fails, the next reaper removes it
 		s.users.Give(d.uid)
 	}
 }
 
-// takePipes gives the pipes for one life.
+// takePipes returns the pipes for one life.
 func (s *stock) takePipes() (pipePair, error) {
 	s.mu.Lock()
 	if n := len(s.pairs); n > 0 {
@@ -134,7 +134,7 @@ func (s *stock) takePipes() (pipePair, error) {
 	return newPipePair()
 }
 
-// makeMissing makes what is missing, beside the caller.
+// makeMissing refills the stock in the background.
 func (s *stock) makeMissing(pool *workerPool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -150,8 +150,8 @@ func (s *stock) fillStock() {
 	}
 }
 
-// makeOne makes one of what is missing most, and reports whether there may be more to make. What cannot be made is
-// left: the start that needs it says why.
+// makeOne makes one missing resource, and reports whether to continue. It ignores errors: the start that needs the
+// resource reports them.
 func (s *stock) makeOne() bool {
 	s.mu.Lock()
 	pair, dir := !s.closed && len(s.pairs) < minStock, !s.closed && len(s.dirs) < minStock
@@ -185,7 +185,7 @@ func (s *stock) makeOne() bool {
 	return err == nil
 }
 
-// close removes the directories, at the end of the reaper. The pipes end with it.
+// close removes the directories, at the end of the reaper. The pipes end with the process.
 func (s *stock) close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -195,13 +195,13 @@ func (s *stock) close() {
 	s.dirs, s.closed = nil, true
 }
 
-// pipePair is stdout and stderr of a life to be.
+// pipePair is the stdout and stderr of a future life.
 type pipePair [2]pipe
 
-// pipe is one of them.
+// pipe is one pipe of a pair.
 type pipe struct {
 	s   *stream
-	end int // for the machine
+	end int // the machine's end
 }
 
 var streamNames = [2]string{"stdout", "stderr"} //nolint:gochecknoglobals // a constant
@@ -219,14 +219,14 @@ func newPipePair() (p pipePair, err error) {
 	return p, nil
 }
 
-// newPipe makes a pipe. Its end for the machine is open for reading too, so that a write never fails with EPIPE while
-// no reaper reads: it waits for the next one, which opens the pipe again through /proc/PID/fd.
+// newPipe makes a pipe. The machine's end is open for reading too, so that a write never fails with EPIPE while no
+// reaper reads: it waits for the next reaper, which reopens the pipe through /proc/PID/fd.
 func newPipe(name string) (pipe, error) {
 	var p [2]int
 	if err := unix.Pipe2(p[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
 		return pipe{}, fmt.Errorf("make a pipe: %w", err)
 	}
-	// The machine's may block.
+	// The machine's end is blocking.
 	end, err := unix.Open("/proc/self/fd/"+strconv.Itoa(p[0]), unix.O_RDWR|unix.O_CLOEXEC, 0)
 	_ = unix.Close(p[1])
 	if err != nil {
@@ -241,7 +241,7 @@ func newPipe(name string) (pipe, error) {
 	return pipe{s, end}, nil
 }
 
-// openStreams gives the reaper's ends, each with its sink.
+// openStreams returns the reaper's ends, each with its sink.
 func (p pipePair) openStreams(sink func(name string) *output.Sink) (s [2]*stream) {
 	for i := range p {
 		s[i] = p[i].s
@@ -250,7 +250,7 @@ func (p pipePair) openStreams(sink func(name string) *output.Sink) (s [2]*stream
 	return s
 }
 
-// closeEnds closes the machine's ends, which the machine has for itself.
+// closeEnds closes this process's copies of the machine's ends.
 func (p pipePair) closeEnds() {
 	for i := range p {
 		_ = syscall.Close(p[i].end)

@@ -23,26 +23,26 @@ type stream struct {
 	inode uint64
 	sink  *output.Sink
 
-	fd      int         // of file, which hides it
+	fd      int         // file's descriptor, which os.File hides
 	resting atomic.Bool // the pump stops for an upgrade and may be started again
-	over    atomic.Bool // the program has ended: what is left of its output waits for nobody
+	over    atomic.Bool // the program has ended: the rest of its output is read without waiting for the log's reader
 	ended   bool        // read to the end; written by the pump
 
-	screen *screen // of a terminal; nil: it is a pipe
+	screen *screen // set for a terminal; nil for a pipe
 }
 
-// screen is what is shown on a terminal, to those who are attached. What one of them does not take for sendPatience
-// cuts that one off; until then the terminal's programs wait, as on any terminal.
+// screen sends a terminal's output to those who are attached. A viewer that does not accept output for sendPatience is
+// disconnected; until then the terminal's programs wait, as on any terminal.
 type screen struct {
 	mu      sync.Mutex
-	backlog []byte // what was written last
+	backlog []byte // the latest output
 	viewers map[*conn]uint32
 }
 
-// maxBacklog bounds what is remembered of a terminal, in bytes.
+// maxBacklog bounds how much of a terminal's latest output is kept, in bytes.
 const maxBacklog = 64 << 10
 
-// showOutput shows what was written. p is not kept.
+// showOutput sends output to all viewers. It does not keep p.
 func (s *screen) showOutput(p []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -50,13 +50,14 @@ func (s *screen) showOutput(p []byte) {
 	if over := len(s.backlog) - maxBacklog; over > maxBacklog/4 {
 		s.backlog = append([]byte(nil), s.backlog[over:]...)
 	}
-	by := time.Now().Add(sendPatience) // one for all: the program, and the end of the machine, wait for it
+	// one deadline for all viewers: the program and the end of the machine wait for them
+	by := time.Now().Add(sendPatience)
 	for c, id := range s.viewers {
 		c.sendOutput(id, p, by)
 	}
 }
 
-// addConn has a connection shown what is written from now on.
+// addConn makes a connection a viewer: it receives all output from now on.
 func (s *screen) addConn(c *conn, id uint32, backlog bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -75,7 +76,7 @@ func (s *screen) removeConn(c *conn) {
 	delete(s.viewers, c)
 }
 
-// openTerminal makes the stream of a terminal's near end, which is the stream's from then on.
+// openTerminal makes a stream from the near end of a terminal, and takes ownership of it.
 func openTerminal(near *os.File, sink *output.Sink) (*stream, error) {
 	raw, err := near.SyscallConn()
 	if err != nil {
@@ -88,14 +89,14 @@ func openTerminal(near *os.File, sink *output.Sink) (*stream, error) {
 	return s, errors.Join(err, cerr)
 }
 
-// takeOutput moves what there is into the log, and shows it.
+// takeOutput moves the available output into the log and shows it on the screen.
 func (s *stream) takeOutput(fd int, buf []byte) error {
 	if s.screen == nil {
 		return s.sink.Take(fd, buf)
 	}
 	n, err := syscall.Read(fd, buf)
 	switch {
-	case errors.Is(err, syscall.EIO), n == 0 && err == nil: // nobody has the far end
+	case errors.Is(err, syscall.EIO), n == 0 && err == nil: // no process has the far end open
 		return io.EOF
 	case err != nil:
 		return err
@@ -105,12 +106,12 @@ func (s *stream) takeOutput(fd int, buf []byte) error {
 	return nil
 }
 
-// buffers are shared by all pumps: a pump has one only while there is something to read.
+// buffers are shared by all pumps. A pump holds one only while there is something to read.
 type buffers struct{ pool sync.Pool }
 
 const readSize = 32 << 10
 
-// openStream makes the stream of a pipe. sink may be nil, and set before the stream is read.
+// openStream makes the stream of a pipe. sink may be nil if it is set before the stream is read.
 func openStream(name string, fd int, sink *output.Sink) (*stream, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
@@ -119,17 +120,18 @@ func openStream(name string, fd int, sink *output.Sink) (*stream, error) {
 	return &stream{name: name, fd: fd, file: os.NewFile(uintptr(fd), name), inode: st.Ino, sink: sink}, nil
 }
 
-// reopenPipe finds the pipe of a life whose reaper is gone. It must be the very pipe that was recorded: the machine may
-// have put something else in its place, for good or, as a shell does while it redirects one command, for a moment.
-// Then it has it under another number, or another process of the machine does.
+// reopenPipe finds a pipe of a life whose reaper is gone. Only the pipe that was recorded is accepted: the program may
+// have replaced the descriptor, permanently or (as a shell does while it redirects one command) for a moment. In that
+// case the pipe is looked for under other descriptor numbers and in the machine's other processes.
 func reopenPipe(pids []int, fd int, name string, inode uint64, sink *output.Sink) (*stream, error) {
-	for range 5 { // descriptors that are moved about may be missed
+	for range 5 { // a descriptor that is being moved may be missed
 		for _, pid := range pids {
 			f, err := openPipe(fmt.Sprintf("/proc/%d/fd/%d", pid, fd), inode)
 			if err == nil {
 				return openStream(name, f, sink)
 			}
-			es, _ := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid)) // it has ended, or is not ours to look at
+			// an error: the process has ended, or may not be inspected
+			es, _ := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
 			for _, e := range es {
 				if f, err := openPipe(fmt.Sprintf("/proc/%d/fd/%s", pid, e.Name()), inode); err == nil {
 					return openStream(name, f, sink)
@@ -140,7 +142,7 @@ func reopenPipe(pids []int, fd int, name string, inode uint64, sink *output.Sink
 	return nil, fmt.Errorf("the machine has replaced its %s: its output is no longer captured", name)
 }
 
-// openPipe opens the reading end of a pipe, if that is what lies at path.
+// openPipe opens the reading end of a pipe, if path leads to the pipe with this inode.
 func openPipe(path string, inode uint64) (int, error) {
 	at, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -157,27 +159,27 @@ func openPipe(path string, inode uint64) (int, error) {
 	return unix.Open("/proc/self/fd/"+strconv.Itoa(at), unix.O_RDONLY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 }
 
-// pumps are what reads a life's output: a goroutine for each stream.
+// pumps are the goroutines that read a life's output, one for each stream.
 type pumps struct {
 	mu   sync.Mutex
 	n    int
-	none chan struct{} // closed when n is 0 again; nil: nobody asked yet
+	none chan struct{} // closed when n is 0 again; nil: whenRested was not called
 }
 
-// startPump reads a stream.
+// startPump starts to read a stream.
 func (p *pumps) startPump(s *stream) {
 	p.expectPumps(1)
 	p.runPump(s)
 }
 
-// expectPumps counts n pumps that will run: rested waits for them from here on.
+// expectPumps counts n pumps that will be started: from now on whenRested waits for them.
 func (p *pumps) expectPumps(n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.n += n
 }
 
-// runPump reads a stream that was expected.
+// runPump starts to read a stream that expectPumps has counted.
 func (p *pumps) runPump(s *stream) {
 	go func() {
 		s.pumpOutput()
@@ -190,7 +192,7 @@ func (p *pumps) runPump(s *stream) {
 	}()
 }
 
-// whenRested gives a channel that is closed when no pump runs.
+// whenRested returns a channel that is closed when no pump runs.
 func (p *pumps) whenRested() <-chan struct{} {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -203,23 +205,23 @@ func (p *pumps) whenRested() <-chan struct{} {
 	return p.none
 }
 
-// closed holds no state: it is what a channel is that nobody waits for.
+// closed is a closed channel, returned where there is nothing to wait for. It holds no state.
 var closed = func() chan struct{} { c := make(chan struct{}); close(c); return c }() //nolint:gochecknoglobals // a constant
 
-// pumpOutput reads until every writer is gone, or the file is closed.
+// pumpOutput reads until every writer is gone or the file is closed.
 func (s *stream) pumpOutput() { s.pumpWith(&shared) }
 
-// shared holds no state, only memory that is not in use.
+// shared holds no state, only unused buffers.
 var shared = buffers{pool: sync.Pool{New: func() any { b := make([]byte, readSize); return &b }}}
 
-// awaitReader waits for the log's reader. What is not taken from the pipe has the program wait.
+// awaitReader waits while the log is full. Meanwhile the pipe is not read, so that the program waits too.
 func (s *stream) awaitReader() {
 	for wait := time.Millisecond; s.sink.Full() && !s.resting.Load() && !s.over.Load(); wait = min(2*wait, slowest) {
-		time.Sleep(wait) // the reader is another process, which tells nobody how far it is
+		time.Sleep(wait) // polls, because the reader is another process that does not report its progress
 	}
 }
 
-// slowest is how long a program may wait although its reader has read on.
+// slowest bounds how long a program waits after the reader has made room in the log.
 const slowest = 32 * time.Millisecond
 
 func (s *stream) pumpWith(bufs *buffers) {

@@ -16,19 +16,19 @@ import (
 	"github.com/soukhq/souk/runtime/reaper/space"
 )
 
-// parkedThread is a thread that waits in a group's v1 hierarchies and forks there: what it forks is born in the group.
-// To move a thread into a group the kernel takes a lock that the whole host shares and waits for every CPU to pass a
-// quiet point, so a parked thread stays where it is and serves one life after the other, as long as its group is used
-// again. It costs a thread; one whose machine lives on is given up (see threadPatience).
+// parkedThread is a thread that waits in a group's v1 hierarchies and forks there, so that its children are born in the
+// group. To move a thread into a group the kernel takes a lock that the whole host shares, and waits for every CPU to
+// pass a quiescent state. A parked thread therefore stays in its group and serves one life after the other for as long
+// as the group is reused. It costs a thread; when a machine lives on, its thread is released (see threadPatience).
 type parkedThread struct {
-	jobs chan func() // closed: the parked thread is given up, its thread ends and so leaves the group
+	jobs chan func() // closing it releases the thread: it ends and so leaves the group
 }
 
-// threadPatience is how long a machine must live for its parked thread to be given up.
+// threadPatience is how long a machine must live until its parked thread is released.
 const threadPatience = time.Second
 
-// newThread makes one that is in no group yet, once settle has made it what it is to be. made counts it while it is
-// there.
+// newThread starts a thread that is in no group yet and on which settle has run. made counts the thread while it
+// exists.
 func newThread(settle func() error, made *atomic.Int64) (*parkedThread, error) {
 	s := &parkedThread{jobs: make(chan func())}
 	sits := make(chan error)
@@ -51,22 +51,22 @@ func (s *parkedThread) sitInGroup(settle func() error, sits chan<- error) {
 	}
 }
 
-// runInGroup has job done in the group.
+// runInGroup runs job on the thread, and so in its group.
 func (s *parkedThread) runInGroup(job func() error) error {
 	done := make(chan error, 1)
 	s.jobs <- func() { done <- job() }
 	return <-done
 }
 
-// giveUpThread gives the parked thread up. nil has nothing to give up.
+// giveUpThread ends the parked thread. It does nothing for nil.
 func (s *parkedThread) giveUpThread() {
 	if s != nil {
 		close(s.jobs)
 	}
 }
 
-// young are the lives that may still have their threads: once one has gone on for threadPatience it is given to old.
-// One timer serves all, because to set one in each start would wake another thread in it.
+// young are the lives that may still have their threads. Once a life has lasted for threadPatience it is passed to old.
+// One timer serves all lives: setting a timer in each start would wake another thread each time.
 type young struct {
 	old func(*life)
 
@@ -102,36 +102,36 @@ func (y *young) retireYoung() {
 	}
 }
 
-// threads makes the threads that are parked in groups, and only while there is room for them: the Go runtime ends a
-// process for which the kernel does not make a thread that it wants, so where machines have taken all there may be, a
-// start would end the reaper in place of being refused.
+// threads makes the threads that are parked in groups, and only while there is room for them. The Go runtime crashes
+// the process when the kernel refuses it a thread, so where machines have used up all processes, a start would crash
+// the reaper instead of being refused.
 //
-// All forks come from such threads, groups or not: what a machine must not gain is taken from the thread that forks it
-// (bounds.go), and not from the reaper.
+// All forks come from such threads, with or without groups: rights that a machine must not get are dropped by the
+// thread that forks it (space.Confine), not by the reaper.
 type threads struct {
 	headroom func() int64
-	view     *space.View // of the machines; nil: the host's own
+	view     *space.View // of the machines; nil: the host's own view
 	log      *slog.Logger
 
-	made  atomic.Int64       // of those that park, how many there are
-	ready chan *parkedThread // made beforehand, in no group yet
-	low   chan struct{}      // there are fewer than there may be
-	short atomic.Bool        // that there is no room has been said
+	made  atomic.Int64       // how many threads for parking exist
+	ready chan *parkedThread // made in advance, in no group yet
+	low   chan struct{}      // asks keepThreads to check
+	short atomic.Bool        // the lack of room has been logged
 }
 
 const (
 	readyThreads = 4
-	minHeadroom  = 16 // processes that others may make while a thread is made
+	minHeadroom  = 16 // processes that others may create while a thread is being made
 
-	// idleThreads are the Go runtime's own, made beforehand: it makes one when more calls wait in the kernel than it
-	// has threads for. One that parks is taken from them and ends. Below idleThreads they are made again, moreThreads
-	// more than that at once: while the runtime makes one, what machines take meanwhile ends the process, so that it is
-	// to be rare. It tries for 0.2 s.
+	// idleThreads are threads of the Go runtime itself, made in advance: it needs another when more calls block in the
+	// kernel than it has threads for. A thread that parks is taken from them and ends later. When fewer than
+	// idleThreads are left they are made again, moreThreads more than needed at once: if machines take the room while
+	// the runtime makes a thread, the process crashes, so that this should be rare. The runtime retries for 0.2 s.
 	idleThreads = 16
 	moreThreads = 8
 )
 
-// newThreads gives what parks threads in the groups of a tree.
+// newThreads returns the maker of threads that park in the groups of a tree.
 func newThreads(ctx context.Context, t *cgroup.Tree, v *space.View, log *slog.Logger) *threads {
 	headroom := proc.Headroom
 	if t != nil {
@@ -140,17 +140,17 @@ func newThreads(ctx context.Context, t *cgroup.Tree, v *space.View, log *slog.Lo
 	return newThreadsWithin(ctx, headroom, v, log)
 }
 
-// newThreadsWithin gives them where so many more may be made as headroom returns.
+// newThreadsWithin is newThreads with room for as many threads as headroom returns.
 func newThreadsWithin(ctx context.Context, headroom func() int64, v *space.View, log *slog.Logger) *threads {
 	p := &threads{log: log, view: v, headroom: headroom, ready: make(chan *parkedThread, readyThreads),
 		low: make(chan struct{}, 1)}
-	p.warmThreads(p.lackingThreads(), moreThreads+readyThreads) // before a machine is there that could take the room
+	p.warmThreads(p.lackingThreads(), moreThreads+readyThreads) // before a machine exists that could take the room
 	p.low <- struct{}{}
 	go p.keepThreads(ctx)
 	return p
 }
 
-// lackingThreads is how many threads fewer the Go runtime has for itself than it should.
+// lackingThreads returns how many threads the Go runtime has less than it should.
 func (p *threads) lackingThreads() int64 {
 	st, err := proc.Read(os.Getpid())
 	if err != nil {
@@ -159,13 +159,14 @@ func (p *threads) lackingThreads() int64 {
 	return max(0, idleThreads-int64(st.Threads)+p.made.Load())
 }
 
-// canMakeThread reports whether a thread may be made: beside those that the Go runtime lacks, should it want them all.
+// canMakeThread reports whether a thread may be made, in addition to those that the Go runtime lacks, should it need
+// all of them.
 func (p *threads) canMakeThread() bool { return p.canMakeThreads(p.lackingThreads()) }
 
-// canMakeThreads reports whether so many threads may be made.
+// canMakeThreads reports whether n threads may be made.
 func (p *threads) canMakeThreads(n int64) bool { return p.headroom() >= minHeadroom+n }
 
-// warmThreads has the Go runtime make the threads that it lacks, and more than that where there is room.
+// warmThreads makes the Go runtime create the threads that it lacks, and some more where there is room.
 func (p *threads) warmThreads(lacks, more int64) {
 	switch {
 	case p.canMakeThreads(lacks + more):
@@ -175,7 +176,7 @@ func (p *threads) warmThreads(lacks, more int64) {
 	}
 }
 
-// warmRuntimeThreads has the Go runtime make threads, which it keeps.
+// warmRuntimeThreads makes the Go runtime create n threads, which it keeps.
 func warmRuntimeThreads(n int) {
 	var all, done sync.WaitGroup
 	all.Add(n)
@@ -184,7 +185,7 @@ func warmRuntimeThreads(n int) {
 			runtime.LockOSThread()
 			defer runtime.UnlockOSThread()
 			all.Done()
-			all.Wait() // so that each has one of its own
+			all.Wait() // so that each goroutine has a thread of its own
 		})
 	}
 	done.Wait()
@@ -199,7 +200,7 @@ func (p *threads) parkThread(g cgroup.Group) (*parkedThread, error) {
 	return s, enterGroup(s, g)
 }
 
-// parkFor is park for what runs as a user. Threads that are ready can fork none who is root.
+// parkFor is parkThread for a process that runs as o. Ready threads cannot fork a process that is root.
 func (p *threads) parkFor(o *owner, g *cgroup.Group) (s *parkedThread, err error) {
 	if !o.isRoot() {
 		s, err = p.takeThread()
@@ -217,7 +218,7 @@ func enterGroup(s *parkedThread, g cgroup.Group) error {
 		return nil
 	}
 	if err := s.runInGroup(g.Enter); err != nil {
-		s.giveUpThread() // Enter has left again what it had entered
+		s.giveUpThread() // Enter has already undone a partial move
 		return err
 	}
 	return nil
@@ -233,7 +234,7 @@ func (p *threads) takeThread() (*parkedThread, error) {
 	return p.makeThread(p.settleThread)
 }
 
-// requestCheck has keep look whether there are as many threads as there should be.
+// requestCheck makes keepThreads check whether enough threads exist.
 func (p *threads) requestCheck() {
 	select {
 	case p.low <- struct{}{}:
@@ -241,7 +242,7 @@ func (p *threads) requestCheck() {
 	}
 }
 
-// makeThread makes a thread where there is room for one.
+// makeThread makes a thread if there is room for one.
 func (p *threads) makeThread(settle func() error) (*parkedThread, error) {
 	if !p.canMakeThread() {
 		return nil, fault.New(fault.Unavailable, codeFork, "this worker has no room for another process now")
@@ -254,7 +255,7 @@ func (p *threads) makeThread(settle func() error) (*parkedThread, error) {
 	return s, nil
 }
 
-// giveBackThread takes a thread that is in no group for the next.
+// giveBackThread keeps a thread that is in no group for the next start.
 func (p *threads) giveBackThread(s *parkedThread) {
 	select {
 	case p.ready <- s:
@@ -263,7 +264,7 @@ func (p *threads) giveBackThread(s *parkedThread) {
 	}
 }
 
-// keepThreads makes threads beforehand, so that a start does not wait for it.
+// keepThreads makes threads in advance, so that a start does not wait for them.
 func (p *threads) keepThreads(ctx context.Context) {
 	for {
 		select {

@@ -7,24 +7,25 @@ import (
 	"github.com/soukhq/souk/runtime/reaper/frame"
 )
 
-// turns have what is done to one machine done in the order in which it was asked for: a start that souk has given up
-// may still lie in the socket, and the kill that takes it back must not overtake it.
+// turns carry out the requests for one machine in the order in which they arrived: a start that souk has given up may
+// still be in the socket, and the kill that undoes it must not overtake it.
 type turns struct {
 	mu sync.Mutex
-	of map[string]*queued // each machine that has any under way
+	of map[string]*queued // each machine with a request in progress
 }
 
-// queued is the requests for one machine that are under way.
+// queued is the requests in progress for one machine.
 type queued struct {
-	last  chan struct{} // closed when the newest of them is over
+	last  chan struct{} // closed when the newest of them is done
 	count int
 }
 
-// maxTurns bounds the requests that wait for one machine. What hangs in the kernel is asked for again and again.
+// maxTurns bounds the requests that wait for one machine: a request that hangs in the kernel is repeated again and
+// again.
 const maxTurns = 16
 
-// queueRequest gives a request its place. wait returns when its turn has come, and errs when there is no place for it;
-// done is called in either case.
+// queueRequest gives a request its place in the queue. wait returns when its turn has come, with an error when the
+// queue is full. done must be called in either case.
 func (t *turns) queueRequest(q *frame.Request) (wait func() error, done func()) {
 	switch q.Op {
 	case frame.OpPrepare, frame.OpCheck, frame.OpReady, frame.OpStart, frame.OpSignal, frame.OpKill, frame.OpRemove,

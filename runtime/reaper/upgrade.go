@@ -16,15 +16,15 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
-// An upgrade is exec(2) of another program in the reaper's place: the process id stays, with it all children, the lock
-// and, passed on by number, the pipes. What the next image must know besides is in the lives file already.
-// Environments, which are on no disk, it reads from the processes themselves. Nothing else is handed over, so that two
-// builds have little to agree on.
+// An upgrade executes another program in the reaper's place with exec(2): the process id stays, and with it all
+// children, the lock and, passed on by number, the pipes. Everything else that the next image needs is in the lives
+// file already, except environments, which are never on disk: it reads them from the processes. Nothing else is handed
+// over, so that two builds have little to agree on.
 
-// EnvResume names the descriptor of the handover. Only a process that is upgraded has it.
+// EnvResume names the descriptor of the handover. Only a process that is being upgraded has it.
 const EnvResume = "SOUK_REAPER_RESUME"
 
-// handover is what one image leaves to the next.
+// handover is what one image passes to the next.
 type handover struct {
 	Lock  int               `json:"lock"`
 	Pipes map[string][2]int `json:"pipes"` // machine -> stdout, stderr; -1: none
@@ -32,7 +32,7 @@ type handover struct {
 
 const quietPatience = 5 * time.Second
 
-// upgradeTo executes argv in the reaper's place. It returns only when that was not possible; then all is as before.
+// upgradeTo executes argv in the reaper's place. It returns only if that failed; then everything is as before.
 func (r *Reaper) upgradeTo(argv []string) error {
 	if len(argv) == 0 {
 		return fault.New(fault.Invalid, fault.CodeUpgrade, "no program is named that the reaper should become")
@@ -44,7 +44,7 @@ func (r *Reaper) upgradeTo(argv []string) error {
 		return err
 	}
 	defer r.gate.Unlock()
-	r.forkMu.Lock() // nothing is forked or waited for from here on
+	r.forkMu.Lock() // from here on nothing is forked or waited for
 	defer r.forkMu.Unlock()
 	lives := r.runningLives()
 	for _, l := range lives {
@@ -61,7 +61,7 @@ func (r *Reaper) upgradeTo(argv []string) error {
 		return fault.Wrap(err, fault.Unavailable, fault.CodeUpgrade, "the reaper cannot be upgraded now")
 	}
 	env := append(os.Environ(), EnvResume+"="+strconv.Itoa(fd))
-	for i, kv := range env { // it may have been moved
+	for i, kv := range env { // the worker's directory may have been moved
 		if strings.HasPrefix(kv, EnvDir+"=") {
 			env[i] = EnvDir + "=" + argv[len(argv)-1]
 		}
@@ -73,7 +73,7 @@ func (r *Reaper) upgradeTo(argv []string) error {
 	return fault.Wrap(err, fault.Unavailable, fault.CodeUpgrade, "the reaper cannot become %s", argv[0])
 }
 
-// lockGateIfIdle takes the gate when no request is under way, no command runs and no life is being cleared away.
+// lockGateIfIdle locks the gate once no request is in progress, no command runs and no life is being cleaned up.
 func (r *Reaper) lockGateIfIdle() error {
 	deadline := time.Now().Add(quietPatience)
 	for {
@@ -115,12 +115,13 @@ func (r *Reaper) runningLives() []*life {
 	return out
 }
 
-// stopPumps stops the pumps: what they have read is in the log then, an unfinished line as a part.
+// stopPumps stops the pumps. What they have read is then in the log, an unfinished line as a part.
 func (l *life) stopPumps() {
 	for _, s := range l.streams {
 		if s != nil {
 			s.resting.Store(true)
-			_ = s.file.SetReadDeadline(time.Unix(1, 0)) // a pipe that was closed has no pump either
+			// an error means that the pipe was closed, and then it has no pump either
+			_ = s.file.SetReadDeadline(time.Unix(1, 0))
 		}
 	}
 	<-l.pumps.whenRested()
@@ -131,7 +132,7 @@ func (l *life) stopPumps() {
 	}
 }
 
-// goOn undoes rest.
+// goOn undoes stopPumps.
 func (l *life) goOn() {
 	for _, s := range l.streams {
 		if s != nil && s.resting.Swap(false) && !s.ended {
@@ -141,7 +142,7 @@ func (l *life) goOn() {
 	}
 }
 
-// writeHandover writes the handover into memory that has no name, and lets go through exec what must.
+// writeHandover writes the handover into an anonymous memory file, and clears close-on-exec of all that is handed over.
 func (r *Reaper) writeHandover(lives []*life) (int, error) {
 	h := handover{Lock: int(r.held.Fd()), Pipes: make(map[string][2]int)}
 	for _, l := range lives {
@@ -157,7 +158,7 @@ func (r *Reaper) writeHandover(lives []*life) (int, error) {
 	if err != nil {
 		return 0, fmt.Errorf("encode the handover: %w", err)
 	}
-	fd, err := unix.MemfdCreate("souk-reaper", 0) // not closed by exec
+	fd, err := unix.MemfdCreate("souk-reaper", 0) // without MFD_CLOEXEC: the next image reads it
 	if err != nil {
 		return 0, fmt.Errorf("make the handover: %w", err)
 	}
@@ -168,7 +169,7 @@ func (r *Reaper) writeHandover(lives []*life) (int, error) {
 	return fd, nil
 }
 
-// keepPipes sets or clears close-on-exec of what is handed over.
+// keepPipes sets or clears close-on-exec of all that is handed over.
 func (r *Reaper) keepPipes(lives []*life, closeOnExec bool) {
 	flag := 0
 	if closeOnExec {
@@ -185,7 +186,7 @@ func (r *Reaper) keepPipes(lives []*life, closeOnExec bool) {
 	}
 }
 
-// takeOver reads what the image before left. ok is false for a reaper that begins anew.
+// takeOver reads what the previous image handed over. ok is false for a reaper that was not upgraded.
 func takeOver() (h handover, ok bool, err error) {
 	n, err := strconv.Atoi(os.Getenv(EnvResume))
 	if err != nil {

@@ -27,7 +27,7 @@ func suspendedFault(id string) error {
 		"machine %s is suspended: resume it before a command is run in it", id)
 }
 
-// runningLife gives the life that runs now.
+// runningLife returns the machine's life if it is running.
 func (r *Reaper) runningLife(id string) (*life, error) {
 	m, err := r.findMachine(id)
 	if err != nil {
@@ -56,7 +56,7 @@ func (r *Reaper) signalMachine(id string, sig syscall.Signal) error {
 	if sig == 0 {
 		sig = cmp.Or(syscall.Signal(l.rec.Stop), syscall.SIGINT)
 	}
-	// The process cannot be waited for while forkMu is held, so the pid is still its own.
+	// While forkMu is held the process cannot be waited for, so the pid cannot have been reused.
 	r.forkMu.Lock()
 	defer r.forkMu.Unlock()
 	r.mu.Lock()
@@ -77,9 +77,9 @@ func (r *Reaper) signalMachine(id string, sig syscall.Signal) error {
 	return nil
 }
 
-// signalBehindInit sends a signal to the program that a container's init runs. An init passes on all signals but SIGTTIN
-// and SIGTTOU, which it ignores for the sake of its terminal, though some servers scale by them. It is false where the
-// first process is the program itself, or has ended.
+// signalBehindInit sends a signal to the program that a container's init runs. An init forwards all signals but SIGTTIN
+// and SIGTTOU, which it ignores because of its terminal, though some servers scale their workers by them. It returns
+// false if the first process is the program itself or has ended.
 func signalBehindInit(first int, sig syscall.Signal) bool {
 	if argv := proc.Command(first); len(argv) == 0 || argv[0] != spec.InitPath {
 		return false
@@ -88,12 +88,12 @@ func signalBehindInit(first int, sig syscall.Signal) bool {
 	if len(kids) == 0 {
 		return false
 	}
-	fd, err := unix.PidfdOpen(kids[0], 0) // its oldest child: orphans that it adopts come behind
+	fd, err := unix.PidfdOpen(kids[0], 0) // the oldest child; adopted orphans come after it
 	if err != nil {
 		return false
 	}
 	defer unix.Close(fd)
-	// The number may be another process's by now, but not that of the one that is open, if it is a child still.
+	// The pid may have been reused by now. If it is still a child of the init, the opened process is the right one.
 	if again, _ := proc.Children(first); !slices.Contains(again, kids[0]) {
 		return false
 	}
@@ -102,7 +102,7 @@ func signalBehindInit(first int, sig syscall.Signal) bool {
 
 const freezePatience = 5 * time.Second
 
-// pauseMachine suspends or resumes.
+// pauseMachine suspends or resumes a machine.
 func (r *Reaper) pauseMachine(id string, on bool) error {
 	m, err := r.findMachine(id)
 	if err != nil {
@@ -116,12 +116,12 @@ func (r *Reaper) pauseMachine(id string, on bool) error {
 	sleeps := on && m.life != nil && !m.life.over && m.life.isAsleep()
 	r.mu.Unlock()
 	if sleeps {
-		return nil // it is suspended
+		return nil // it is suspended already
 	}
 	return freezeLife(r, id, on)
 }
 
-// freezeLife does it. machine.op is held.
+// freezeLife suspends or resumes the running life. machine.op is held.
 func freezeLife(r *Reaper, id string, on bool) error {
 	l, err := r.runningLife(id)
 	if err != nil {
@@ -134,9 +134,9 @@ func freezeLife(r *Reaper, id string, on bool) error {
 		return nil
 	}
 	if r.tree != nil {
-		r.freeThread(l) // v1 freezes threads
+		r.freeThread(l) // cgroup v1 freezes threads too
 	}
-	l.slotMu.Lock() // no command is forked into it meanwhile, and none is until it is known to be suspended
+	l.slotMu.Lock() // until it is known whether it is suspended, no command is forked into it
 	defer l.slotMu.Unlock()
 	if l.slotGone {
 		return notRunning(id)
@@ -170,7 +170,7 @@ func freezeLife(r *Reaper, id string, on bool) error {
 	})
 }
 
-// resizeLife gives a life other limits of CPU and memory. Where there are no cgroups there are none to change.
+// resizeLife changes a life's limits of CPU and memory. Without cgroups it does nothing.
 func resizeLife(r *Reaper, id string, attempt uint64, to *cgroup.Limits) error {
 	m, err := r.findMachine(id)
 	if err != nil {
@@ -207,7 +207,7 @@ func resizeLife(r *Reaper, id string, attempt uint64, to *cgroup.Limits) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if err != nil {
-		l.slot.limits = cgroup.Limits{} // not known: no other life is given this group
+		l.slot.limits = cgroup.Limits{} // not known: the group is not reused for another life
 		return fault.Wrap(err, fault.Unavailable, runtime.CodeCgroup,
 			"the limits of machine %s cannot be changed now", id)
 	}
@@ -218,7 +218,7 @@ func resizeLife(r *Reaper, id string, attempt uint64, to *cgroup.Limits) error {
 	return nil
 }
 
-// removeMachine ends whatever runs of the machine, then deletes all there is of it.
+// removeMachine ends everything that runs in the machine, then deletes all that belongs to it.
 func (r *Reaper) removeMachine(id string) error {
 	if err := CheckID(id); err != nil {
 		return err
@@ -255,7 +255,7 @@ func (r *Reaper) removeMachine(id string) error {
 	return nil
 }
 
-// sweepGroup kills and removes a group that no life answers for.
+// sweepGroup kills and removes a group that belongs to no known life.
 func (r *Reaper) sweepGroup(name string) error {
 	ctx, cancel := r.withPatience(killPatience)
 	defer cancel()
@@ -266,7 +266,7 @@ func (r *Reaper) sweepGroup(name string) error {
 	return g.Remove()
 }
 
-// withPatience bounds work that is not any caller's.
+// withPatience bounds work that belongs to no caller.
 func (r *Reaper) withPatience(d time.Duration) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(r.ctx), d)
 }

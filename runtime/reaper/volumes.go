@@ -9,11 +9,11 @@ import (
 	"github.com/soukhq/souk/runtime/reaper/volumes"
 )
 
-// held are the volumes of a start's mounts, in their order. Where souk is not root there are none: a mount is a link
-// to a directory.
+// held are the opened volumes of a start's mounts, in the same order. Where souk is not root it is empty: a mount is
+// then a link to a directory.
 type held []*volumes.Volume
 
-// openVolumes opens them, until they are closed.
+// openVolumes opens a start's volumes. The caller closes them.
 func openVolumes(s *frame.Start) (held, error) {
 	if os.Geteuid() != 0 {
 		return nil, noFile(s)
@@ -41,15 +41,16 @@ func noFile(s *frame.Start) error {
 	return nil
 }
 
-// close lets go of them. They stay mounted where a machine has them.
+// close closes the volumes. Where a machine has them, they stay mounted.
 func (h held) close() {
 	for _, v := range h {
-		_ = v.Close() // nothing is written by it
+		_ = v.Close() // nothing is written by closing
 	}
 }
 
-// giveVolumes has a process find its volumes' files: those of the volume's root are its own where it has its machine's
-// own user. A user of the host has its number in the volume, too, and is given one that nobody has had.
+// giveVolumes makes the owners of the volumes' files right for the process of a machine. With its machine's own user it
+// owns the files of the volume's root. A user of the host has the same number in the volume and is given volumes that
+// no machine has had yet.
 func (r *Reaper) giveVolumes(all held, s *frame.Start, o *owner) error {
 	if len(all) == 0 || o == nil {
 		return nil

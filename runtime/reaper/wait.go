@@ -23,12 +23,12 @@ type siginfo struct {
 	Status                int32
 }
 
-// si_code values of SIGCHLD.
+// cldExited is the si_code of SIGCHLD for a process that ended by exit, not by a signal.
 const cldExited = 1
 
-// reapChildren waits for every child that has ended: main processes, execs, and orphans, of which the reaper is the
-// parent because it is a subreaper. The exit of a life is written down before the kernel is told to forget it, so that
-// a kill -9 of the reaper in between loses nothing but the process entry.
+// reapChildren waits for every child that has ended: main processes, execs, and orphans, whose parent the reaper is
+// because it is a subreaper. The exit of a life is recorded before the kernel forgets the process, so that a kill -9 of
+// the reaper in between loses no exit.
 func (r *Reaper) reapChildren() {
 	r.forkMu.Lock()
 	defer r.forkMu.Unlock()
@@ -80,7 +80,7 @@ func (r *Reaper) reapChildren() {
 	}
 }
 
-// mainEnded has a life whose process has ended end, unless that was its checkpoint's doing.
+// mainEnded ends a life whose main process has ended, unless its checkpoint ended the process.
 func mainEnded(r *Reaper, l *life, x runtime.Exit) {
 	if endsSaving(r, l) {
 		settleSaved(r, l, x)
@@ -89,8 +89,7 @@ func mainEnded(r *Reaper, l *life, x runtime.Exit) {
 	r.finishLife(l, r.recordEnd(l, x))
 }
 
-// recordEnd writes down how the main process of a life ended. The rest is cleared away by finish, which gets what it
-// gives.
+// recordEnd records how the main process of a life ended. finishLife, which takes the result, does the rest.
 func (r *Reaper) recordEnd(l *life, x runtime.Exit) runtime.Exit {
 	x.Machine, x.Attempt = l.m.id, l.attempt
 	r.mu.Lock()
@@ -115,10 +114,10 @@ func (r *Reaper) recordEnd(l *life, x runtime.Exit) runtime.Exit {
 	return x
 }
 
-// drainPatience bounds how long the end of a life waits for the last of its output.
+// drainPatience bounds how long the end of a life waits for its last output.
 const drainPatience = 2 * time.Second
 
-// finishLife ends what the main process left running, takes in the last output, and announces the exit.
+// finishLife ends the processes that are left of a life, reads the last output, and announces the exit.
 func (r *Reaper) finishLife(l *life, x runtime.Exit) {
 	clearAway(r, l)
 	r.mu.Lock()
@@ -131,8 +130,8 @@ func (r *Reaper) finishLife(l *life, x runtime.Exit) {
 	r.lookIdle()
 }
 
-// clearAway ends what the main process left running, takes in the last output, and gives back what a life has while it
-// runs.
+// clearAway ends the processes that are left of a life, reads the last output, and releases what the life had while it
+// ran.
 func clearAway(r *Reaper, l *life) {
 	slot := r.takeBack(l)
 	if slot.meter == nil || !slot.meter.Empty() {
@@ -147,7 +146,7 @@ func clearAway(r *Reaper, l *life) {
 	t := time.NewTimer(drainPatience)
 	select {
 	case <-drained:
-	case <-t.C: // somebody outside the machine holds its pipe
+	case <-t.C: // a process outside the machine has its pipe open
 		l.closeStreams()
 		<-drained
 	}
@@ -173,7 +172,7 @@ func clearAway(r *Reaper, l *life) {
 	r.mu.Unlock()
 }
 
-// takeBack takes the slot of a life: its parked thread and its meter are the caller's alone from here on.
+// takeBack takes the slot of a life: from here on only the caller has its parked thread and its meter.
 func (r *Reaper) takeBack(l *life) slot {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -182,7 +181,7 @@ func (r *Reaper) takeBack(l *life) slot {
 	return s
 }
 
-// noteKill notes that SIGKILL is sent to a life.
+// noteKill records that SIGKILL is sent to a life.
 func (l *life) noteKill(r *Reaper) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -215,15 +214,16 @@ func (r *Reaper) killAll(l *life) {
 	r.killTree(l)
 }
 
-// killMain ends a life that is one process group, as most are, without spoiling its cgroup for the next life: the main
-// process and its group are signalled, and the group is given a moment to be empty. false: there is more.
+// killMain ends a life that is a single process group, as most are, so that its cgroup stays fit for the next life: it
+// signals the main process's group and waits a moment for the cgroup to become empty. It returns false if other
+// processes are left.
 func (r *Reaper) killMain(ctx context.Context, l *life) bool {
-	r.forkMu.Lock() // nothing is waited for meanwhile, so the pid is still its own
+	r.forkMu.Lock() // nothing is waited for meanwhile, so the pid cannot be reused
 	r.mu.Lock()
 	ended, paused := l.ended, l.rec.Paused
 	r.mu.Unlock()
 	if !ended && l.child && !paused {
-		_ = syscall.Kill(-l.rec.PID, syscall.SIGKILL) // ESRCH: it has ended meanwhile
+		_ = syscall.Kill(-l.rec.PID, syscall.SIGKILL) // ESRCH: it has ended already
 	}
 	r.forkMu.Unlock()
 	for wait := 200 * time.Microsecond; wait < 10*time.Millisecond; wait *= 2 {
@@ -239,9 +239,10 @@ func (r *Reaper) killMain(ctx context.Context, l *life) bool {
 	return false
 }
 
-// killTree is killAll without cgroups. While the main process lives, its group and descendants are signalled, and its
-// end brings the rest here. Once it has ended, what it left is a child of the reaper, which is asked for the children
-// that are nobody's: looking through all of /proc would cost every exit as much as there are processes.
+// killTree is killAll without cgroups. While the main process lives, its group and descendants are signalled; its end
+// then leads here again for the rest. Once it has ended, its orphans are children of the reaper, so only the reaper's
+// children that are not known are checked: a search through all of /proc would make every exit cost as much as there
+// are processes.
 func (r *Reaper) killTree(l *life) {
 	dir := r.apart.dirOf(l)
 	r.mu.Lock()
@@ -249,10 +250,10 @@ func (r *Reaper) killTree(l *life) {
 	r.mu.Unlock()
 	if !ended {
 		pids := proc.Tree(l.rec.PID)
-		r.forkMu.Lock() // nothing is waited for meanwhile, so the pids of children are still theirs
+		r.forkMu.Lock() // nothing is waited for meanwhile, so the pids of children cannot be reused
 		defer r.forkMu.Unlock()
 		if proc.Running(l.rec.PID, l.rec.Ticks) {
-			_ = syscall.Kill(-l.rec.PID, syscall.SIGKILL) // ESRCH: it has ended meanwhile
+			_ = syscall.Kill(-l.rec.PID, syscall.SIGKILL) // ESRCH: it has ended already
 			for _, pid := range pids {
 				_ = syscall.Kill(pid, syscall.SIGKILL)
 			}
@@ -265,13 +266,13 @@ func (r *Reaper) killTree(l *life) {
 			return
 		}
 		for _, pid := range left {
-			_ = syscall.Kill(pid, syscall.SIGKILL) // ESRCH: it has ended meanwhile
+			_ = syscall.Kill(pid, syscall.SIGKILL) // ESRCH: it has ended already
 		}
 		time.Sleep(2 * time.Millisecond)
 	}
 }
 
-// listLeftovers lists what runs of a life whose main process has ended.
+// listLeftovers lists the processes that are left of a life whose main process has ended.
 func (r *Reaper) listLeftovers(l *life, dir string) []int {
 	kids, ok := proc.Children(os.Getpid())
 	if !ok || !l.child {

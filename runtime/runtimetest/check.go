@@ -16,8 +16,8 @@ func (h *harness) checker() runtime.Checker {
 	return c
 }
 
-// testCheck: a start is judged while another life of the machine runs, which goes on, and a machine that is not running
-// has not been started by it.
+// testCheck: a start is checked while another life of the machine runs, which continues; checking a stopped machine
+// does not start it.
 func testCheck(h *harness) {
 	c := h.checker()
 	s := spec("m", 1, "sleep", "1000")
@@ -42,8 +42,8 @@ func testCheck(h *harness) {
 	h.start(spec("m", 2, "sleep", "1000"))
 }
 
-// testCheckFinds: what is refused is refused by both, what is accepted is accepted by both, and files that the machine
-// would bring are thought of.
+// testCheckFinds: check and start refuse and accept the same, and the check considers the files that the start would
+// write.
 func testCheckFinds(h *harness) {
 	c := h.checker()
 	h.start(spec("m", 1, "sleep", "1000"))

@@ -27,7 +27,7 @@ func (h *harness) copier() runtime.Copier {
 
 func at(id, path string) runtime.Place { return runtime.Place{Machine: id, Path: path} }
 
-// pack makes a tar stream of headers; the data of a file is its name.
+// pack makes a tar stream of headers; the content of a file is its name.
 func pack(hs ...tar.Header) io.Reader {
 	var b bytes.Buffer
 	w := tar.NewWriter(&b)
@@ -49,7 +49,7 @@ func pack(hs ...tar.Header) io.Reader {
 	return &b
 }
 
-// says gives what a script prints that is run in a machine, or as it.
+// says returns the output of a script that is run in the machine, or as the machine unless Ephemeral is set.
 func (h *harness) says(id, script string) string {
 	h.Helper()
 	if !h.Ephemeral {
@@ -121,7 +121,7 @@ func testCopy(h *harness) {
 	h.want(c.CopyIn(h.ctx(), at("m", "/"), strings.NewReader(strings.Repeat("no tar", 500))), fault.Invalid)
 }
 
-// testCopyVolume: what is in a volume is copied from and to the volume, whether its machine runs or not.
+// testCopyVolume: the contents of a volume are copied from and to the volume, whether its machine runs or not.
 func testCopyVolume(h *harness) {
 	c := h.copier()
 	vol := runtime.Mount{Volume: "v", Dir: h.TempDir(), Path: "/srv/data"}

@@ -19,7 +19,7 @@ func testFresh(h *harness) {
 	ctx := h.ctx()
 	s := spec("fresh", 1, "sleep", "1000")
 	s.Fresh = true
-	for range 2 { // the second time it is there
+	for range 2 { // the second time it runs already
 		st, err := h.rt.Start(ctx, s)
 		h.ok(err)
 		if !st.Running || st.Attempt != 1 {
@@ -193,7 +193,7 @@ func testOneLife(h *harness) {
 	h.reopen()
 	_, err = h.rt.Start(h.ctx(), spec("m", 4, "sleep", "1000"))
 	h.want(err, fault.Conflict)
-	st, err := h.rt.Start(h.ctx(), spec("m", 7, "sleep", "1000")) // attempts may be left out
+	st, err := h.rt.Start(h.ctx(), spec("m", 7, "sleep", "1000")) // attempts may be skipped
 	h.ok(err)
 	if !st.Running || st.Attempt != 7 {
 		h.Errorf("status %+v", st)
@@ -208,7 +208,7 @@ func testNoSuchProgram(h *harness) {
 	if st, _ := h.status("m"); st.Running || st.Exit != nil || st.Attempt != 0 {
 		h.Errorf("a failed start leaves %+v", st)
 	}
-	st, err := h.rt.Start(h.ctx(), spec("m", 1, "sleep", "1000")) // it never was, so it may be tried again
+	st, err := h.rt.Start(h.ctx(), spec("m", 1, "sleep", "1000")) // attempt 1 never ran, so it may be tried again
 	h.ok(err)
 	if !st.Running {
 		h.Errorf("status %+v", st)
@@ -256,7 +256,7 @@ func testExitsWaitForAck(h *harness) {
 	}
 	h.reopen()
 	h.noExit()
-	// An exit that waits does not hold up the next attempt, and both are kept.
+	// An exit that is not acknowledged does not delay the next attempt, and both are kept.
 	h.start(sh("m", 2, "exit 4"))
 	h.exitOf("m", 2)
 	h.start(sh("m", 3, "exit 5"))
@@ -402,7 +402,7 @@ func testResize(h *harness) {
 	for _, to := range []runtime.Spec{of(1, 500, 128), of(1, 500, 128), of(1, 3000, 32), of(1, 1000, 64)} {
 		h.ok(r.Resize(h.ctx(), to))
 	}
-	h.want(r.Resize(h.ctx(), of(2, 500, 128)), fault.Precondition) // another life's
+	h.want(r.Resize(h.ctx(), of(2, 500, 128)), fault.Precondition) // the attempt of another life
 	h.want(r.Resize(h.ctx(), of(1, 0, 128)), fault.Invalid)
 	h.want(r.Resize(h.ctx(), of(1, 500, -1)), fault.Invalid)
 	h.reopen()

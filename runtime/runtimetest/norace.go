@@ -2,5 +2,5 @@
 
 package runtimetest
 
-// RaceEnabled says whether the race detector is on: what is measured then is the detector.
+// RaceEnabled reports whether the race detector is on, which distorts what is measured.
 const RaceEnabled = false

@@ -37,7 +37,7 @@ func testEnvironment(h *harness) {
 	if got := h.env("n"); len(got) != 0 {
 		h.Errorf("a machine without environment has %q", got)
 	}
-	// A session of its own, the default answer to every signal, and only three descriptors.
+	// A session of its own, the default action for every signal, and only three descriptors.
 	s = sh("o", 1, "ls /proc/self/fd | wc -l; cut -d' ' -f6 /proc/$$/stat; umask; exec grep -E '^Sig(Ign|Blk)' "+
 		"/proc/self/status")
 	st := h.start(s)
@@ -56,7 +56,7 @@ func testEnvironment(h *harness) {
 	}
 }
 
-// env gives the environment that a machine has printed, but for HOME, which containers always have.
+// env returns the environment that a machine has printed, without HOME, which containers always have.
 func (h *harness) env(id string) []string {
 	h.Helper()
 	return slices.DeleteFunc(h.texts(id, machine.LogQuery{}), func(kv string) bool {
@@ -97,12 +97,12 @@ func testExecShares(h *harness) {
 			got != strings.Replace(want, "same directory\n", "", 1)) {
 			h.Errorf("code %d, output %q", code, &out)
 		}
-		h.reopen() // the environment is kept where souk's end does not reach it
+		h.reopen() // the environment is kept where it survives the end of souk
 	}
 }
 
-// testExecElsewhere: a command begins in the directory, and in a container is the user, that is asked for; with what is
-// not there nothing is executed.
+// testExecElsewhere: a command starts in the given directory and, in a container, as the given user. If one of them
+// does not exist, nothing is executed.
 func testExecElsewhere(h *harness) {
 	h.start(spec("m", 1, "sleep", "1000"))
 	run := func(user, dir string) (string, error) {
@@ -128,7 +128,7 @@ func testExecElsewhere(h *harness) {
 		h.want(err, fault.Precondition)
 		return
 	}
-	h.reopen() // of the tables of the container that runs, whoever began it
+	h.reopen() // the tables of the running container are used, whoever started it
 	for user, want := range map[string]string{"web": "/usr 33 33", "web:7": "/usr 33 7", "4242:44": "/usr 4242 44",
 		"0": "/usr 0 0", "late": "/usr 77 78"} {
 		if user == "late" {
@@ -148,7 +148,7 @@ func testExecElsewhere(h *harness) {
 	}
 }
 
-// testExecBlocks: a command's reads and writes wait, as programs expect: none fails with EAGAIN.
+// testExecBlocks: a command's reads and writes block, as programs expect: none fails with EAGAIN.
 func testExecBlocks(h *harness) {
 	h.start(spec("m", 1, "sleep", "1000"))
 	fdinfo := []string{"sh", "-c", "cd /proc/$$/fdinfo; cat 0 1 2"}
@@ -169,7 +169,7 @@ func testExecBlocks(h *harness) {
 	_, err := h.rt.Exec(h.ctx(), "m", runtime.ExecRequest{Argv: fdinfo, Stdout: &out, Terminal: new(runtime.Terminal)})
 	h.ok(err)
 	h.blocks(out.String())
-	for id, tty := range map[string]bool{"n": false, "o": true} { // and so does a main process
+	for id, tty := range map[string]bool{"n": false, "o": true} { // and so do those of a main process
 		s := spec(id, 1, fdinfo...)
 		s.TTY = tty
 		h.start(s)
@@ -178,7 +178,7 @@ func testExecBlocks(h *harness) {
 	}
 }
 
-// blocks looks at what fdinfo said.
+// blocks checks the output of fdinfo.
 func (h *harness) blocks(said string) {
 	h.Helper()
 	n := 0
@@ -233,7 +233,7 @@ func testPauseStops(h *harness) {
 	h.until("both burn", func() bool { return used() >= 60 })
 	h.ok(p.Pause(h.ctx(), "m"))
 	before := used()
-	time.Sleep(150 * time.Millisecond) // what does not happen has no event
+	time.Sleep(150 * time.Millisecond) // waits, because there is no event for what does not happen
 	if after := used(); after > before {
 		h.Errorf("a paused machine used %d ms of CPU", after-before)
 	}
@@ -244,7 +244,7 @@ func testPauseStops(h *harness) {
 	}
 }
 
-// testLeftovers: whatever a machine starts ends with it, in whatever way it ends.
+// testLeftovers: all processes that a machine starts end with it, however it ends.
 func testLeftovers(h *harness) {
 	alive := func(pid int) bool { return syscall.Kill(pid, 0) == nil && !zombie(pid) }
 	script := `sleep 1001 & echo $!; sh -c 'sleep 1002 & echo $!'; `
@@ -275,7 +275,7 @@ func testLeftovers(h *harness) {
 				pids = append(pids, int(p.PID))
 			}
 		}
-		if h.Sandbox { // they have no number out here
+		if h.Sandbox { // the host has no pids for them
 			pids = []int{st.PID}
 		}
 		switch end {
@@ -323,7 +323,7 @@ func testLogBound(h *harness) {
 	if RaceEnabled {
 		size = 64 << 20
 	}
-	if h.Sandbox { // each write takes it a tenth of a millisecond
+	if h.Sandbox { // each write costs it 0.1 ms
 		size = 16 << 20
 	}
 	h.start(sh("m", 1, fmt.Sprintf("yes 'a line that comes again and again' | head -c %d; echo; echo the last", size)))
@@ -346,7 +346,7 @@ func testLogBound(h *harness) {
 	if kept > h.LogBound || kept < h.LogBound/20 || last != "the last" {
 		h.Errorf("%d bytes are kept, want at most %d; the last line is %q", kept, h.LogBound, last)
 	}
-	// A cursor that has been rotated away goes on with the oldest that is kept.
+	// A cursor that has been rotated away continues with the oldest line that is kept.
 	n := 0
 	h.ok(h.rt.Logs(h.ctx(), "m", machine.LogQuery{Cursor: "1:10:0"}, func(machine.LogLine) error { n++; return nil }))
 	if n == 0 {
@@ -425,8 +425,8 @@ func testFilesInside(h *harness) {
 	}
 }
 
-// testSizedMount: a volume that is a file system of its own takes no more than its size, whoever has it next finds what
-// was there, and nobody else sees it mounted.
+// testSizedMount: a volume with a file system of its own holds no more than its size, the next machine finds its
+// contents, and nobody else sees it mounted.
 func testSizedMount(h *harness) {
 	if err := loopfs.Able(); err != nil {
 		if os.Getenv("CI") == "true" && os.Geteuid() == 0 {
@@ -447,7 +447,7 @@ func testSizedMount(h *harness) {
 	if got := h.texts("m", machine.LogQuery{}); !slices.Equal(got, []string{"kept"}) {
 		h.Errorf("of 32 MiB: %q", got)
 	}
-	for n := uint64(2); n < 5; n++ { // each begins while the kernel may still be letting go of the one before
+	for n := uint64(2); n < 5; n++ { // each starts while the kernel may still be releasing the previous mount
 		h.start(of("m", n, "cat /data/small; exec sleep 1000"))
 		h.ok(h.rt.Kill(h.ctx(), "m"))
 		h.exitOf("m", n)
@@ -481,10 +481,10 @@ func testMounts(h *harness) {
 	if x := h.exitOf("m", 1); x.Code != 0 {
 		h.Errorf("exit %+v, log %q", x, h.texts("m", machine.LogQuery{}))
 	}
-	s.Attempt = 2 // again the same
+	s.Attempt = 2 // the same once more
 	h.start(s)
 	h.exitOf("m", 2)
-	s.Attempt, s.Mounts[0].Dir, s.Argv = 3, other, []string{"ls", "data/"} // another volume there
+	s.Attempt, s.Mounts[0].Dir, s.Argv = 3, other, []string{"ls", "data/"} // another volume at the same path
 	h.start(s)
 	h.exitOf("m", 3)
 	if got := h.texts("m", machine.LogQuery{}); !slices.Equal(got, []string{"data", "data"}) {
@@ -502,8 +502,8 @@ func testMounts(h *harness) {
 	}
 }
 
-// testPauseRacesExec: a command is run in a machine or refused because it is suspended, whenever that is; nothing waits
-// for the other, and other machines start meanwhile.
+// testPauseRacesExec: at any time a command either runs in a machine or is refused because the machine is suspended.
+// Neither waits for the other, and other machines start meanwhile.
 func testPauseRacesExec(h *harness) {
 	p, ok := h.rt.(runtime.Pauser)
 	if !ok {
@@ -530,7 +530,7 @@ func testPauseRacesExec(h *harness) {
 		})
 	}
 	rounds := 30
-	if h.Sandbox { // a command in there takes six times as long to start
+	if h.Sandbox { // a command in it takes six times as long to start
 		rounds = 6
 	}
 	for k := range rounds {

@@ -1,7 +1,7 @@
-// Package runtimetest holds every runtime to the rules of package runtime.
+// Package runtimetest tests every runtime against the rules of package runtime.
 //
-// A runtime calls Run from its own tests. Rules that need real programs are checked only where Subject.Real is set;
-// the others use nothing but sh -c with echo, exit and sleep, true, false and cat.
+// A runtime calls Run from its own tests. Rules that need real programs are checked only where Subject.Real is set; the
+// others use only sleep, true, false, cat, and sh -c with echo, exit and sleep.
 package runtimetest
 
 import (
@@ -17,27 +17,28 @@ import (
 	"github.com/soukhq/souk/runtime"
 )
 
-// Subject is a runtime under test with nothing in it.
+// Subject is a runtime under test without any machines.
 type Subject struct {
 	Runtime runtime.Runtime
-	// Reopen does what kill -9 and a new start of souk do: the old Runtime is used no more, what runs goes on.
+	// Reopen simulates a kill -9 and a new start of souk: the old Runtime is no longer used, and what runs continues.
 	Reopen func(t *testing.T) runtime.Runtime
-	// Crash kills what of the runtime lives beside souk; nil: nothing does.
+	// Crash kills the part of the runtime that lives beside souk; nil: there is none.
 	Crash func(t *testing.T)
 	// Real says that programs really run.
 	Real bool
 	// Contained says that no process can escape its machine (cgroups, a container, a sandbox).
 	Contained bool
-	// Ephemeral says that a machine's files are there only while it runs, but for volumes.
+	// Ephemeral says that a machine's files exist only while it runs, except for volumes.
 	Ephemeral bool
-	// OwnPIDs says that a machine has its own numbers of processes, and a first one that is not its program.
+	// OwnPIDs says that a machine has pids of its own, and a first process that is not its program.
 	OwnPIDs bool
-	// Sandbox says that a machine has a kernel of its own, which is like Linux: what is told of its processes is what
-	// that one tells, and /proc in there has less in it.
+	// Sandbox says that a machine has a kernel of its own that imitates Linux: its processes are reported as that
+	// kernel sees them, and its /proc is less complete.
 	Sandbox bool
-	// LogBound is how many bytes of one machine's output are kept at most; 0: no statement.
+	// LogBound is how many bytes of one machine's output are kept at most; 0: unknown.
 	LogBound int64
-	// RootOf gives the directory that paths of files and mounts lie below; nil when it cannot be seen from outside.
+	// RootOf returns the directory below which the paths of files and mounts lie; nil when it cannot be seen from
+	// outside.
 	RootOf func(machine string) string
 }
 
@@ -118,7 +119,7 @@ type group struct {
 	f    func(h *harness)
 }
 
-// harness is one test's runtime with shorthands that fail the test.
+// harness is one test's runtime with helpers that fail the test.
 type harness struct {
 	*testing.T
 	Subject
@@ -142,15 +143,15 @@ func sh(machine string, attempt uint64, script string) runtime.Spec {
 	return spec(machine, attempt, "sh", "-c", script)
 }
 
-// processes gives how many processes a machine has of which n were started.
+// processes returns how many processes a machine has if n were started in it.
 func (h *harness) processes(n int) int {
 	if h.OwnPIDs {
-		n++ // its first
+		n++ // its first process
 	}
 	return n
 }
 
-// begun gives a machine's processes once its program is among them: an init has been executed before it is.
+// begun returns a machine's processes once its program is among them: an init is executed before the program.
 func (h *harness) begun(id string) (ps []machine.Process) {
 	h.Helper()
 	h.until("the program runs", func() bool {
@@ -189,7 +190,7 @@ func (h *harness) exit() runtime.Exit {
 	panic("unreachable")
 }
 
-// exitOf waits for the exit of one life, and lets go by what is delivered again of others.
+// exitOf waits for the exit of one life, and ignores exits of others that are delivered again.
 func (h *harness) exitOf(machine string, attempt uint64) runtime.Exit {
 	h.Helper()
 	for {
@@ -204,7 +205,7 @@ func (h *harness) noExit() {
 	select {
 	case x := <-h.rt.Exits():
 		h.Fatalf("an exit came: %+v", x)
-	case <-time.After(50 * time.Millisecond): // for what must not come there is no event
+	case <-time.After(50 * time.Millisecond): // there is no event for an exit that must not come
 	}
 }
 
@@ -215,7 +216,7 @@ func (h *harness) ok(err error) {
 	}
 }
 
-// want checks an error's kind, and that it is one sentence.
+// want checks an error's kind and that it has a message.
 func (h *harness) want(err error, kinds ...fault.Kind) {
 	h.Helper()
 	if err == nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/soukhq/souk/runtime"
 )
 
-// hibernate suspends attempt 1 of a machine to disk. Where the runtime cannot, the machine must go on.
+// hibernate suspends attempt 1 of a machine to disk. If the runtime cannot do it, the machine must continue.
 func (h *harness) hibernate(id string) {
 	h.Helper()
 	z, ok := h.rt.(runtime.Hibernator)
@@ -49,7 +49,7 @@ func testHibernate(h *harness) {
 	h.ok(h.rt.Prepare(h.ctx(), s))
 	h.want(z.Hibernate(h.ctx(), "m", 1), fault.Precondition)
 	st := h.start(s)
-	h.want(z.Hibernate(h.ctx(), "m", 2), fault.Precondition) // another life's
+	h.want(z.Hibernate(h.ctx(), "m", 2), fault.Precondition) // the attempt of another life
 	if again := h.wake(s); again.PID != st.PID {             // it is not suspended: nothing to do
 		h.Errorf("it was %+v, and is %+v", st, again)
 	}
@@ -110,8 +110,7 @@ func testHibernate(h *harness) {
 	h.start(next)
 }
 
-// testHibernateKeeps: what a program has in memory and on its disk is there again, and what it writes is in the log
-// once.
+// testHibernateKeeps: a program's memory and files are restored, and each line that it writes is in the log once.
 func testHibernateKeeps(h *harness) {
 	if _, ok := h.rt.(runtime.Hibernator); !ok {
 		h.Skip("it cannot suspend to disk")

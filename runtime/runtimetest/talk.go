@@ -37,7 +37,7 @@ func testExec(h *harness) {
 	if code != 0 || out.String() != "from stdin" {
 		h.Errorf("code %d, stdout %q", code, &out)
 	}
-	// stdin at its end, output discarded
+	// stdin is at its end, output is discarded
 	code, err = h.rt.Exec(h.ctx(), "m", runtime.ExecRequest{Argv: []string{"cat"}})
 	h.ok(err)
 	if code != 0 {
@@ -80,7 +80,7 @@ func testProcesses(h *harness) {
 		if len(ps) != h.processes(1) || ps[0].PID != 1 || !strings.Contains(ps[len(ps)-1].Command, "sleep") {
 			h.Errorf("processes %+v, want sleep", ps)
 		}
-		return // it is counted as a whole
+		return // a sandbox is counted as a whole
 	}
 	if len(ps) != h.processes(1) || int(ps[0].PID) != st.PID || !strings.Contains(ps[0].Command, "sleep") ||
 		ps[0].Directory == "" {
@@ -101,7 +101,7 @@ func testLogs(h *harness) {
 		h.Errorf("log %q before the start", got)
 	}
 	h.start(sh("m", 1, "echo one; echo two; echo three; exit 0"))
-	h.exitOf("m", 1) // all output is there when the exit is told
+	h.exitOf("m", 1) // all output is in the log when the exit is reported
 	h.start(sh("m", 2, "echo oops >&2; exit 1"))
 	h.exitOf("m", 2)
 	all := h.lines("m", machine.LogQuery{})
@@ -182,7 +182,7 @@ func testLogsFollow(h *harness) {
 	n := 0
 	h.ok(h.rt.Logs(ctx, "m", machine.LogQuery{Follow: true}, func(machine.LogLine) error {
 		n++
-		cancel() // following has no end of its own
+		cancel() // following does not end by itself
 		return nil
 	}))
 	if n != 1 {

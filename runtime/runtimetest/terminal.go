@@ -15,7 +15,7 @@ import (
 	"github.com/soukhq/souk/runtime"
 )
 
-// testTerminal: a terminal shows both streams as one, with lines that end as a screen wants them.
+// testTerminal: a terminal shows both streams as one, with lines that end in \r\n.
 func testTerminal(h *harness) {
 	h.start(spec("m", 1, "sleep", "1000"))
 	var out, errs bytes.Buffer
@@ -30,7 +30,7 @@ func testTerminal(h *harness) {
 	_, err = h.rt.Exec(h.ctx(), "m", runtime.ExecRequest{Argv: []string{"/no/such/program"},
 		Terminal: new(runtime.Terminal)})
 	h.want(err, fault.Precondition, fault.Invalid)
-	// output discarded, and nobody types
+	// output is discarded, and nobody types
 	code, err = h.rt.Exec(h.ctx(), "m", runtime.ExecRequest{Argv: []string{"true"}, Terminal: new(runtime.Terminal)})
 	h.ok(err)
 	if code != 0 {
@@ -47,7 +47,7 @@ type screen struct {
 	shown strings.Builder
 }
 
-// Write adds to it.
+// Write adds to what is shown.
 func (s *screen) Write(p []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -70,12 +70,12 @@ type session struct {
 	code   int
 }
 
-// sit begins a command with a terminal.
+// sit starts a command with a terminal.
 func (h *harness) sit(ctx context.Context, t machine.Terminal, argv ...string) *session {
 	return h.sitAt(ctx, runtime.ExecRequest{Argv: argv, Terminal: &runtime.Terminal{Terminal: t}})
 }
 
-// sitAt begins what is asked for, of machine m unless another is named.
+// sitAt starts the request, in machine m unless another is named.
 func (h *harness) sitAt(ctx context.Context, q runtime.ExecRequest, of ...string) *session {
 	r, w := io.Pipe()
 	h.Cleanup(func() { _ = w.Close() })
@@ -92,7 +92,7 @@ func (h *harness) sitAt(ctx context.Context, q runtime.ExecRequest, of ...string
 	return s
 }
 
-// key types.
+// key types text.
 func (s *session) key(text string) {
 	s.h.Helper()
 	if _, err := io.WriteString(s.keys, text); err != nil {
@@ -100,7 +100,7 @@ func (s *session) key(text string) {
 	}
 }
 
-// sees waits until the screen shows something.
+// sees waits until the screen shows a text.
 func (s *session) sees(text string) {
 	s.h.Helper()
 	deadline := time.Now().Add(waittest.Patience)
@@ -114,7 +114,7 @@ func (s *session) sees(text string) {
 	}
 }
 
-// end waits for the command's own end.
+// end waits until the command itself ends, and checks its exit code.
 func (s *session) end(code int) {
 	s.h.Helper()
 	select {
@@ -127,17 +127,17 @@ func (s *session) end(code int) {
 	}
 }
 
-// testTerminalSession: what a shell and its programs want of a terminal.
+// testTerminalSession: what a shell and its programs need from a terminal.
 func testTerminalSession(h *harness) {
 	h.start(spec("m", 1, "sleep", "1000"))
 	s := h.sit(h.ctx(), machine.Terminal{Size: machine.WindowSize{Rows: 31, Cols: 97}, Term: "vt220"}, "sh")
-	// What is typed is echoed: what is looked for must not stand in it.
+	// What is typed is echoed, so the text that is looked for must not occur in it.
 	s.key("stty size; echo kind=$TERM; test -t 0 -a -t 1 -a -t 2 && echo all' 'three\n")
 	s.sees("31 97")
 	s.sees("kind=vt220")
 	s.sees("all three")
-	if !h.Sandbox { // gVisor has no name for a terminal that comes from outside, and no /dev/tty before 2023
-		s.key("echo it is $(tty)\n") // it has a name where the command is
+	if !h.Sandbox { // gVisor has no name for a terminal from outside, and no /dev/tty before 2023
+		s.key("echo it is $(tty)\n") // it has a name where the command runs
 		s.sees("it is /dev/pts/")
 		s.key("echo opened' 'again > /dev/tty; echo and' 'by name > $(tty)\n") // and belongs to the command's user
 		s.sees("opened again")
@@ -159,11 +159,11 @@ func testTerminalSession(h *harness) {
 	s.sees("cat is over")
 	s.key("exit 7\n")
 	s.end(7)
-	// One that says nothing of itself has a kind all the same.
+	// A terminal that states no type still gets one.
 	s = h.sit(h.ctx(), machine.Terminal{}, "sh", "-c", "echo $TERM")
 	s.end(0)
 	s.sees(machine.DefaultTerm)
-	// Much is not cut off at the end.
+	// A long output is not cut off at the end.
 	s = h.sit(h.ctx(), machine.Terminal{}, "sh", "-c", "i=0; while [ $i -lt 20000 ]; do echo line $i; i=$((i+1)); done")
 	s.end(0)
 	if n := strings.Count(s.screen.text(), "\n"); n != 20000 {
@@ -171,7 +171,7 @@ func testTerminalSession(h *harness) {
 	}
 }
 
-// testTerminalHangsUp: a command ends with the one who sat at its terminal, and the machine goes on.
+// testTerminalHangsUp: a command ends when its user leaves the terminal, and the machine continues.
 func testTerminalHangsUp(h *harness) {
 	h.start(spec("m", 1, "sleep", "1000"))
 	ctx, leave := context.WithCancel(h.Context())
@@ -196,8 +196,8 @@ func testTerminalHangsUp(h *harness) {
 	}
 }
 
-// testAttach: several look at the terminal of a machine, what it writes goes to its log too, and who leaves does not
-// end it. A reaper that is killed, souk that is started anew: the program does not notice.
+// testAttach: several may watch the terminal of a machine, whose output goes to its log too. The program does not
+// notice that a viewer leaves, that the reaper is killed or that souk is restarted.
 func testAttach(h *harness) {
 	s := sh("m", 1, "stty -echo; echo begun; while read line; do echo \"got $line $(stty size)\"; "+
 		"test \"$line\" = end && exit 4; done; echo no input; exit 5")
@@ -214,18 +214,18 @@ func testAttach(h *harness) {
 	ctx, leave := context.WithCancel(h.Context())
 	defer leave()
 	two := attach(ctx, true)
-	two.sees("got first") // as one has
+	two.sees("got first") // as the first has seen
 	two.key("second\n")
 	one.sees("got second 31 97")
 	two.sees("got second")
 	leave()
 	h.want(<-two.ended, fault.Timeout)
-	for range 2 { // the second is taken when the first has been told
+	for range 2 { // the second is accepted when the first has been delivered
 		one.sizes <- machine.WindowSize{Rows: 12, Cols: 40}
 	}
 	one.key("third\n")
 	one.sees("got third 12 40")
-	if h.Crash != nil { // who is attached goes on, and so does the program
+	if h.Crash != nil { // the viewers stay attached, and the program continues
 		h.Crash(h.T)
 		one.key("fourth\n")
 		one.sees("got fourth 12 40")
@@ -246,7 +246,7 @@ func testAttach(h *harness) {
 	h.start(spec("n", 1, "sleep", "1000"))
 	_, err := h.rt.Exec(h.ctx(), "n", runtime.ExecRequest{Attach: true, Terminal: new(runtime.Terminal)})
 	h.want(err, fault.Precondition)
-	// One that ends with what it wrote last.
+	// A program that ends right after its last output.
 	s = sh("o", 1, "read go; echo bye; exit 6")
 	s.TTY = true
 	h.start(s)

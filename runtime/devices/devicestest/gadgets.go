@@ -1,4 +1,4 @@
-// Package devicestest describes harmless devices of this host to souk, for tests.
+// Package devicestest makes harmless devices of this host available to souk, for tests.
 package devicestest
 
 import (
@@ -11,16 +11,16 @@ import (
 	"github.com/soukhq/souk/runtime/devices"
 )
 
-// Gadget is the id of a device of Gadgets by its name.
+// Gadget returns the id of a device of Gadgets by its name.
 func Gadget(name string) string { return "example.com/gadget=" + name }
 
-// Paths are the devices of Gadgets by their names: those that most hosts have, and that do nothing by being opened.
+// Paths returns the devices of Gadgets by their names. Most hosts have them, and opening them does nothing.
 func Paths() map[string]string {
 	return map[string]string{"fuse": "/dev/fuse", "loop": "/dev/loop-control", "full": "/dev/full"}
 }
 
-// Gadgets describes each of Paths as a device of the same name, with a variable GADGET_NAME and a file. The test is
-// skipped where one is not there.
+// Gadgets describes each of Paths as a device of the same name, with a variable GADGET_NAME and a file. It skips the
+// test if one of the paths does not exist.
 func Gadgets(t testing.TB) *devices.Set {
 	t.Helper()
 	dir := t.TempDir()

@@ -7,17 +7,17 @@ import (
 	"github.com/soukhq/souk/cluster"
 )
 
-// Addresses gives addresses in a network. Those of an app take a millisecond to find out, so it keeps the newest.
+// Addresses computes addresses in a network. An app's prefix takes a millisecond to compute, so prefixes are cached.
 type Addresses struct {
-	Of netip.Prefix // as cluster.Network has it
+	Of netip.Prefix // see cluster.Network
 
 	mu   sync.Mutex
-	apps map[string]netip.Prefix // at most maxApps
+	apps map[string]netip.Prefix // cached; at most maxApps
 }
 
 const maxApps = 4096
 
-// App returns the addresses of an app's machines.
+// App returns the prefix of an app's machines.
 func (a *Addresses) App(app string) netip.Prefix {
 	a.mu.Lock()
 	p, known := a.apps[app]

@@ -1,5 +1,5 @@
-// Package netplan says what network a container is to have. It is apart from package hostnet, which makes it, so that
-// who only asks for one needs nothing of how it is done.
+// Package netplan describes the network of a container. It is separate from package hostnet, which makes that network,
+// so that code that only requests one does not depend on the implementation.
 package netplan
 
 import (
@@ -9,47 +9,48 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
-// Network is that of one container.
+// Network is the network of one container.
 type Network struct {
-	Cluster netip.Prefix `json:"cluster"` // of all machines: /48
-	App     netip.Prefix `json:"app"`     // of those that may always connect to it: /96
-	Address netip.Addr   `json:"address"` // its own, in App
+	Cluster netip.Prefix `json:"cluster"` // prefix of all machines: /48
+	App     netip.Prefix `json:"app"`     // prefix of the machines that may always connect to it: /96
+	Address netip.Addr   `json:"address"` // the container's own, in App
 
-	// Realm names the containers of this host that may reach each other, as far as apps may: those of one souk, of
-	// however many workers. Of another realm with the same Cluster none is reached.
+	// Realm names the containers of this host that may reach each other, subject to Allow: those of one souk, on all of
+	// its workers. Containers of another realm with the same Cluster are unreachable.
 	Realm string `json:"realm,omitempty"`
 
-	Allow   []netip.Prefix  `json:"allow,omitempty"`  // other apps that may connect to it
-	Closed  bool            `json:"closed,omitempty"` // nothing outside the cluster may be reached but Egress
-	Egress  []netip.Prefix  `json:"egress,omitempty"`
-	Publish []Port          `json:"publish,omitempty"`
-	DNS     *netip.AddrPort `json:"dns,omitempty"`    // the cluster's, on the host's loopback (IPv4); nil: none
-	Narrow  *netip.AddrPort `json:"narrow,omitempty"` // the same, which knows the cluster's names alone
-	Search  []string        `json:"search,omitempty"` // where that is asked for names of one word
+	Allow   []netip.Prefix `json:"allow,omitempty"`  // other apps that may connect to it
+	Closed  bool           `json:"closed,omitempty"` // outside the cluster only Egress is reachable
+	Egress  []netip.Prefix `json:"egress,omitempty"`
+	Publish []Port         `json:"publish,omitempty"`
+	// the cluster's DNS server, on the host's loopback (IPv4); nil: none
+	DNS    *netip.AddrPort `json:"dns,omitempty"`
+	Narrow *netip.AddrPort `json:"narrow,omitempty"` // like DNS, but for the cluster's names only
+	Search []string        `json:"search,omitempty"` // search domains for names of one label
 }
 
-// Port is one of the host that leads to one of the container.
+// Port is a port of the host that leads to a port of the container.
 type Port struct {
 	UDP     bool       `json:"udp,omitempty"`
-	Address netip.Addr `json:"address,omitzero"` // of the host, the only one; zero: all of them
+	Address netip.Addr `json:"address,omitzero"` // the host's address it is open on; zero: all of them
 	Host    uint16     `json:"host"`
 	To      uint16     `json:"to"`
 }
 
-// Overlaps reports whether two ports need the same one of an address of the host.
+// Overlaps reports whether two ports need the same port of one address of the host.
 func (p Port) Overlaps(o Port) bool {
 	return p.UDP == o.UDP && p.Host == o.Host &&
 		(p.Address == o.Address || !p.Address.IsValid() || !o.Address.IsValid())
 }
 
-// Resolver is where a container finds the cluster's DNS, and its way out: an address of its link, and of nothing else.
+// Resolver is the container's DNS server and default gateway: an address that exists only on its link.
 var Resolver = netip.AddrFrom4([4]byte{169, 254, 1, 1})
 
-// NarrowResolver is where a container that is Closed finds that which knows the cluster's names alone: the names of
-// others are a way out, too.
+// NarrowResolver is the DNS server of a Closed container, which resolves only the cluster's names: queries for other
+// names could carry data out.
 var NarrowResolver = netip.AddrFrom4([4]byte{169, 254, 1, 2})
 
-// Nameserver returns where the container finds the cluster's DNS; not valid: there is none.
+// Nameserver returns the container's DNS server; invalid: there is none.
 func (n *Network) Nameserver() (none netip.Addr) {
 	switch {
 	case n.Closed && n.Narrow != nil:
@@ -60,7 +61,7 @@ func (n *Network) Nameserver() (none netip.Addr) {
 	return none
 }
 
-// Check refuses what cannot be made.
+// Check returns why the network cannot be made.
 func (n *Network) Check() error {
 	bad := func(format string, args ...any) error {
 		return fault.New(fault.Invalid, fault.CodeNetwork,

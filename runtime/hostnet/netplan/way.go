@@ -1,16 +1,16 @@
 package netplan
 
-// Way is how packets of containers get from one host to another.
+// Way is how containers' packets travel between hosts.
 type Way string
 
 // The ways.
 const (
 	NoWay     Way = "none"
-	VXLAN     Way = "vxlan"     // in clear, for networks where nobody else is
-	WireGuard Way = "wireguard" // encrypted, and from members alone
+	VXLAN     Way = "vxlan"     // unencrypted, for networks without strangers
+	WireGuard Way = "wireguard" // encrypted, and only between members
 )
 
-// ParseWay reads one as users write it, and reports whether it is one; "" is none.
+// ParseWay parses a user's setting, and reports whether it is valid; "" means none.
 func ParseWay(s string) (w Way, ok bool) {
 	switch w := Way(s); w {
 	case "":

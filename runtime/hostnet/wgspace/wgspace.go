@@ -1,6 +1,6 @@
-// Package wgspace is WireGuard in user space, for hosts whose kernel has none: a small process of its own with a tunnel
-// device, which outlives the souk that has started it, and ends when the device is removed. It is set up as the
-// kernel's is, by package wgctrl, which finds its socket.
+// Package wgspace is WireGuard in user space, for hosts whose kernel lacks it: a separate process with a tunnel device,
+// which outlives the souk that started it and ends when the device is removed. Package wgctrl configures it by its
+// socket, like the kernel's.
 package wgspace
 
 import (
@@ -16,14 +16,13 @@ import (
 	"golang.zx2c4.com/wireguard/tun"
 )
 
-// Ready is the descriptor that gets one line once the device is there: "ok", or what went wrong.
+// Ready is the descriptor to which the process writes one line once the device exists: "ok", or the error.
 const Ready = 3
 
-// Socket is where a device is set up; only root may.
+// Socket returns the socket to configure a device; only root may use it.
 func Socket(name string) string { return "/var/run/wireguard/" + name + ".sock" }
 
-// Run is the process of the device of that name, for packets of up to mtu bytes. It returns when the device is removed,
-// or ctx ends.
+// Run runs the process of a device, for packets of up to mtu bytes. It returns when the device is removed, or ctx ends.
 func Run(ctx context.Context, name, mtu string) error {
 	ready := os.NewFile(Ready, "ready")
 	run, err := begin(name, mtu)
@@ -31,7 +30,7 @@ func Run(ctx context.Context, name, mtu string) error {
 	if err != nil {
 		said = err.Error()
 	}
-	_, _ = fmt.Fprintln(ready, said) // who has started it may be gone
+	_, _ = fmt.Fprintln(ready, said) // the process that started it may be gone
 	_ = ready.Close()
 	if err != nil {
 		return err

@@ -1,5 +1,5 @@
-// Package blobs keeps content under its digest. What stands under a digest was hashed before it got there, and is
-// hashed again whenever it is read; what is being written stands apart, and is gone on with after an interruption.
+// Package blobs stores content under its digest. A blob is hashed before it is stored, and again whenever it is read. A
+// blob that is still being written is kept separately, and continued after an interruption.
 package blobs
 
 import (
@@ -26,10 +26,10 @@ const (
 	CodeImageDamaged fault.Code = "image_damaged" // the image is damaged on disk
 )
 
-// Dir is a directory of blobs. Several processes may use it at once; who writes a blob holds its lock.
+// Dir is a directory of blobs. Several processes may use it at once; a process that writes a blob holds its lock.
 type Dir struct{ whole, partial string }
 
-// Open takes the directories below root, which are made when there are none.
+// Open opens the directories below root, and makes them if they do not exist.
 func Open(root string) (*Dir, error) {
 	d := &Dir{whole: filepath.Join(root, "blobs", "sha256"), partial: filepath.Join(root, "partial")}
 	for _, dir := range []string{d.whole, d.partial} {
@@ -40,7 +40,7 @@ func Open(root string) (*Dir, error) {
 	return d, nil
 }
 
-// Check refuses digests that are not of SHA-256, for they would be paths of something else.
+// Check refuses digests other than SHA-256, because a digest becomes part of a path.
 func Check(h v1.Hash) error {
 	if raw, err := hex.DecodeString(h.Hex); h.Algorithm != "sha256" || err != nil || len(raw) != sha256.Size {
 		return fault.New(fault.Unimplemented, fault.CodeImageDigest,
@@ -49,10 +49,10 @@ func Check(h v1.Hash) error {
 	return nil
 }
 
-// Path returns where a blob stands, or would.
+// Path returns the path of a blob, whether it exists or not.
 func (d *Dir) Path(h v1.Hash) string { return filepath.Join(d.whole, h.Hex) }
 
-// Size returns how many bytes a blob has, and whether it is there.
+// Size returns a blob's size in bytes, and whether it exists.
 func (d *Dir) Size(h v1.Hash) (int64, bool) {
 	info, err := os.Lstat(d.Path(h))
 	if err != nil || !info.Mode().IsRegular() {
@@ -61,7 +61,7 @@ func (d *Dir) Size(h v1.Hash) (int64, bool) {
 	return info.Size(), true
 }
 
-// Remove removes a blob, as when it is damaged.
+// Remove removes a blob, for instance a damaged one.
 func (d *Dir) Remove(h v1.Hash) error {
 	if err := os.Remove(d.Path(h)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return Disk(err, "remove the blob %s", h)
@@ -69,7 +69,7 @@ func (d *Dir) Remove(h v1.Hash) error {
 	return nil
 }
 
-// Read returns a small blob whole, verified.
+// Read returns a blob of at most most bytes, verified.
 func (d *Dir) Read(h v1.Hash, most int64) ([]byte, error) {
 	r, err := d.Open(h)
 	if err != nil {
@@ -87,7 +87,7 @@ func (d *Dir) Read(h v1.Hash, most int64) ([]byte, error) {
 	return raw, nil
 }
 
-// Reader reads a blob and fails where it ends if it is not what its digest says.
+// Reader reads a blob. At the end it fails if the content does not match the digest.
 type Reader struct {
 	f    *os.File
 	d    *Dir
@@ -96,7 +96,7 @@ type Reader struct {
 	read atomic.Int64
 }
 
-// Open opens a blob. Its end is only io.EOF when all of it was what its digest says.
+// Open opens a blob. Reading ends with io.EOF only if the content matches the digest.
 func (d *Dir) Open(h v1.Hash) (*Reader, error) {
 	if err := Check(h); err != nil {
 		return nil, err
@@ -112,12 +112,12 @@ func (d *Dir) Open(h v1.Hash) (*Reader, error) {
 	return &Reader{f: f, d: d, want: h, sum: sha256.New()}, nil
 }
 
-// Read reads on.
+// Read reads the next bytes.
 func (r *Reader) Read(p []byte) (int, error) {
 	n, err := r.f.Read(p)
 	r.sum.Write(p[:n])
 	r.read.Add(int64(n))
-	if err == io.EOF { //nolint:errorlint // os.File says so itself
+	if err == io.EOF { //nolint:errorlint // os.File returns it unwrapped
 		if have := sumOf(r.sum); have != r.want {
 			return n, Damaged(r.want, have)
 		}
@@ -129,16 +129,16 @@ func (r *Reader) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// Verify reads what was not read yet. Nil: all of it is what its digest says.
+// Verify reads the rest. It returns nil if the whole content matches the digest.
 func (r *Reader) Verify() error {
 	_, err := io.Copy(io.Discard, struct{ io.Reader }{r})
 	return err
 }
 
-// Count returns how many bytes were read.
+// Count returns the number of bytes read.
 func (r *Reader) Count() int64 { return r.read.Load() }
 
-// Close closes it.
+// Close closes the file.
 func (r *Reader) Close() error { return r.f.Close() }
 
 // Damaged is the error for a blob whose bytes changed on disk.
@@ -147,7 +147,8 @@ func Damaged(want, have v1.Hash) *fault.Error {
 		"the blob %s is damaged on disk: its bytes have the digest %s; pull or load the image again", want, have)
 }
 
-// Add puts a file whose digest was computed while it was written, and which is on the same file system, under it.
+// Add moves a file into the store under its digest h, which the caller computed while it wrote the file. The file is on
+// the same file system.
 func (d *Dir) Add(path string, h v1.Hash) error {
 	f, err := os.Open(path)
 	if err != nil {
@@ -162,7 +163,7 @@ func (d *Dir) Put(raw []byte) (v1.Hash, error) {
 	sum := sha256.Sum256(raw)
 	h := v1.Hash{Algorithm: "sha256", Hex: hex.EncodeToString(sum[:])}
 	if size, there := d.Size(h); there && size == int64(len(raw)) {
-		if _, err := d.Read(h, size); err == nil { // written anew when it is damaged
+		if _, err := d.Read(h, size); err == nil { // a damaged blob is written again
 			return h, nil
 		}
 	}
@@ -178,7 +179,7 @@ func (d *Dir) Put(raw []byte) (v1.Hash, error) {
 	return h, d.settleBlob(f, f.Name(), h)
 }
 
-// settleBlob makes what is at path durable, and then a blob.
+// settleBlob syncs the file at path and renames it to its blob's path.
 func (d *Dir) settleBlob(f *os.File, path string, h v1.Hash) error {
 	err := f.Sync()
 	if err == nil {
@@ -204,7 +205,7 @@ func SyncDir(dir string) error {
 	return f.Sync()
 }
 
-// Disk is the error for what the file system of the store would not do.
+// Disk returns the error for a failed operation on the store's file system.
 func Disk(err error, format string, args ...any) *fault.Error {
 	what := fmt.Sprintf(format, args...)
 	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {

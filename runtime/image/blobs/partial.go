@@ -12,7 +12,7 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
-// Partial is a blob that is being written. What was written stays after Close, for who goes on with it.
+// Partial is a blob that is being written. What was written stays after Close, so that a later Partial can continue it.
 type Partial struct {
 	d       *Dir
 	f       *os.File
@@ -23,7 +23,7 @@ type Partial struct {
 	sum     hash.Hash
 }
 
-// Partial opens what there is of a blob, which may be nothing. The caller holds the blob's lock.
+// Partial opens what exists of a blob, possibly nothing. The caller holds the blob's lock.
 func (d *Dir) Partial(h v1.Hash, size int64) (*Partial, error) {
 	if err := Check(h); err != nil {
 		return nil, err
@@ -47,13 +47,13 @@ func (d *Dir) Partial(h v1.Hash, size int64) (*Partial, error) {
 	return p, nil
 }
 
-// Offset returns how many bytes are there.
+// Offset returns the number of bytes written so far.
 func (p *Partial) Offset() int64 { return p.offset }
 
-// Resumed reports whether some of it was there before this process began.
+// Resumed reports whether some bytes were there before this Partial was opened.
 func (p *Partial) Resumed() bool { return p.resumed > 0 }
 
-// Write writes on. More than the size is refused.
+// Write appends to the blob. It refuses more bytes than the blob's size.
 func (p *Partial) Write(b []byte) (int, error) {
 	if p.offset+int64(len(b)) > p.size {
 		return 0, fault.New(fault.Invalid, fault.CodeImageSize,
@@ -65,14 +65,14 @@ func (p *Partial) Write(b []byte) (int, error) {
 	if err != nil {
 		e := Disk(err, "write the blob %s", p.want)
 		if e.Kind == fault.Exhausted {
-			_ = p.Reset() // a full disk is not kept full by what is of no use
+			_ = p.Reset() // do not fill the disk with an unfinished blob
 		}
 		return n, e
 	}
 	return n, nil
 }
 
-// Reset begins again with nothing.
+// Reset discards everything written.
 func (p *Partial) Reset() error {
 	p.offset, p.resumed = 0, 0
 	p.sum.Reset()
@@ -85,7 +85,8 @@ func (p *Partial) Reset() error {
 	return nil
 }
 
-// Commit makes it a blob if it has the size and the digest; if not, it begins again with nothing and says so.
+// Commit stores the blob if its size and digest match. If only the digest is wrong, it discards everything and returns
+// an error.
 func (p *Partial) Commit() error {
 	if p.offset != p.size {
 		return fault.New(fault.Unavailable, fault.CodeImageCut,
@@ -102,7 +103,7 @@ func (p *Partial) Commit() error {
 	return p.d.settleBlob(p.f, p.f.Name(), p.want)
 }
 
-// Close closes it, and removes it if there is nothing of it.
+// Close closes the file, and removes it if it is empty.
 func (p *Partial) Close() error {
 	if p.offset == 0 {
 		_ = os.Remove(p.f.Name())

@@ -1,5 +1,5 @@
-// Package filelock has locks that hold between processes, by flock of a file that is there as long as the lock is held
-// or waited for. The kernel gives one back when its process dies.
+// Package filelock provides locks between processes, by flock of a file. The kernel releases a lock when its process
+// dies.
 package filelock
 
 import (
@@ -13,22 +13,22 @@ import (
 	"github.com/soukhq/souk/internal/backoff"
 )
 
-// pause is how long it is waited between two attempts at a lock that somebody else has. A blocking flock could not be
-// given up when ctx ends.
+// pause is the wait between two attempts to take a lock that another process holds. A blocking flock could not be
+// cancelled when ctx ends.
 var pause = backoff.Doubling{Base: time.Millisecond, Most: 50 * time.Millisecond} //nolint:gochecknoglobals // a constant
 
-// Lock is a lock that is held.
+// Lock is a held lock.
 type Lock struct {
 	f      *os.File
 	remove bool
 }
 
-// Acquire waits until the lock of path is this process's, or until ctx ends. The file stays when it is given back.
+// Acquire waits until this process has the lock of path, or ctx ends. The file stays after the release.
 func Acquire(ctx context.Context, path string) (*Lock, error) {
 	return acquire(ctx, path, false)
 }
 
-// AcquireNamed is Acquire for one of many locks: its file is removed with it.
+// AcquireNamed is Acquire for one of many locks: Release removes its file.
 func AcquireNamed(ctx context.Context, path string) (*Lock, error) {
 	return acquire(ctx, path, true)
 }
@@ -51,7 +51,7 @@ func acquire(ctx context.Context, path string, remove bool) (*Lock, error) {
 	}
 }
 
-// Try takes the lock of path if nobody has it; nil: somebody has.
+// Try takes the lock of path if it is free, else it returns nil.
 func Try(path string) (*Lock, error) {
 	for {
 		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
@@ -71,7 +71,7 @@ func Try(path string) (*Lock, error) {
 		if same(f, path) {
 			return &Lock{f: f}, nil
 		}
-		_ = f.Close() // who had it before removed the file
+		_ = f.Close() // the previous holder removed the file
 	}
 }
 
@@ -84,13 +84,13 @@ func same(f *os.File, path string) bool {
 	return err == nil && os.SameFile(open, there)
 }
 
-// File returns the file that is locked.
+// File returns the locked file.
 func (l *Lock) File() *os.File { return l.f }
 
-// Release gives the lock back.
+// Release releases the lock.
 func (l *Lock) Release() {
 	if l.remove {
-		_ = os.Remove(l.f.Name()) // before it is given back: afterwards the file may be another's
+		_ = os.Remove(l.f.Name()) // before the release: afterwards the file may belong to another holder
 	}
 	_ = l.f.Close()
 }

@@ -1,5 +1,5 @@
-// Package imagetest makes images out of files in memory, writes them in all the forms in which images come, and serves
-// them from a registry that can be told to misbehave.
+// Package imagetest makes images from files in memory, writes them in all supported formats, and serves them from a
+// registry that can be made to fail.
 package imagetest
 
 import (
@@ -29,13 +29,13 @@ type File struct {
 	UID, GID         int
 	Time             time.Time
 	Xattrs           map[string]string
-	Size             int64 // of a file of zeros, instead of Body
+	Size             int64 // bytes of a file of zeros, instead of Body
 }
 
-// Dir is a directory's entry.
+// Dir returns a directory's entry.
 func Dir(name string) File { return File{Name: name, Type: tar.TypeDir} }
 
-// Tar writes a layer.
+// Tar returns a layer's tar.
 func Tar(t testing.TB, files ...File) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -78,7 +78,7 @@ func Tar(t testing.TB, files ...File) []byte {
 	return b.Bytes()
 }
 
-// compressed stores a layer as a Spec's Compression says.
+// compressed compresses a layer's tar as a Spec's Compression says.
 func compressed(t testing.TB, raw []byte, how string) ([]byte, types.MediaType) {
 	t.Helper()
 	var b bytes.Buffer
@@ -111,10 +111,10 @@ func compressed(t testing.TB, raw []byte, how string) ([]byte, types.MediaType) 
 	return raw, types.OCIUncompressedLayer
 }
 
-// DockerZstd is the Compression of a zstd layer that has docker's media type, as buildx writes it.
+// DockerZstd is the Compression of a zstd layer with docker's media type, as buildx writes it.
 const DockerZstd = "docker+zstd"
 
-// Spec says what an image is made of.
+// Spec describes an image to build.
 type Spec struct {
 	Layers      [][]byte // tars
 	Compression string   // "", "gzip", "zstd" or DockerZstd
@@ -125,7 +125,7 @@ type Spec struct {
 // Image is an image in memory.
 type Image struct {
 	Manifest, Config []byte
-	Tars             [][]byte          // the layers, plain
+	Tars             [][]byte          // the layers, uncompressed
 	Blobs            map[string][]byte // by digest, without the manifest
 	Parsed           v1.Manifest
 	Platform         v1.Platform
@@ -155,7 +155,7 @@ func Build(t testing.TB, s Spec) *Image {
 	return i
 }
 
-// Index makes one of several images.
+// Index makes an index of several images.
 func Index(t testing.TB, images ...*Image) *Image {
 	t.Helper()
 	list := v1.IndexManifest{SchemaVersion: 2, MediaType: types.OCIImageIndex}
@@ -172,10 +172,10 @@ func (i *Image) blob(raw []byte, kind types.MediaType) v1.Descriptor {
 	return v1.Descriptor{MediaType: kind, Size: int64(len(raw)), Digest: h}
 }
 
-// Digest returns the digest of its manifest.
+// Digest returns the digest of the image's manifest.
 func (i *Image) Digest() string { return hash(i.Manifest).String() }
 
-// DockerArchive writes an image as docker save did.
+// DockerArchive returns an image in the old format of docker save.
 func (i *Image) DockerArchive(t testing.TB, names ...string) []byte {
 	t.Helper()
 	type entry struct {
@@ -192,7 +192,7 @@ func (i *Image) DockerArchive(t testing.TB, names ...string) []byte {
 	return Tar(t, append(files, File{Name: "manifest.json", Body: string(marshal(t, []entry{e}))})...)
 }
 
-// Layout returns the files of an OCI layout with an image, or an index's images.
+// Layout returns the files of an OCI layout with an image, or with an index and its images.
 func (i *Image) Layout(t testing.TB, name string) []File {
 	t.Helper()
 	kind := types.OCIManifestSchema1
@@ -226,7 +226,7 @@ func (i *Image) LayoutDir(t testing.TB, dir, name string) {
 	}
 }
 
-// Program compiles a Go program into one static file, as an image without a system needs it.
+// Program compiles a Go program into one static file, for an image without other files.
 func Program(t testing.TB, source string) []byte {
 	t.Helper()
 	dir := t.TempDir()

@@ -12,14 +12,14 @@ import (
 	"github.com/soukhq/souk/internal/needs"
 )
 
-// Busybox makes an image of the host's static busybox, with all that it can be called by in /bin, and of more files.
-// Where the host has none the test is skipped, or fails in CI.
+// Busybox makes an image of the host's static busybox, with all of its commands in /bin, and of more files. If the host
+// has no busybox, the test is skipped, or fails in CI.
 func Busybox(t testing.TB, more ...File) *Image {
 	t.Helper()
 	return BusyboxOf(t, v1.Config{}, more...)
 }
 
-// BusyboxOf is Busybox with a config, whose PATH is set.
+// BusyboxOf is Busybox with a config, to which it adds PATH.
 func BusyboxOf(t testing.TB, config v1.Config, more ...File) *Image {
 	t.Helper()
 	needs.Programs(t, "busybox")

@@ -18,16 +18,16 @@ import (
 	"github.com/soukhq/souk/internal/needs"
 )
 
-// Process is a registry that is a process of its own: docker-registry, as Debian has it.
+// Process is a registry in a separate process: Debian's docker-registry.
 type Process struct {
 	Host string
 	End  func() // ends it
 }
 
-// processPatience bounds how long it takes to begin.
+// processPatience bounds the start of the registry.
 const processPatience = 20 * time.Second
 
-// NewProcess starts an empty one, which ends with the test. Where the program is not there, the test is skipped, or
+// NewProcess starts an empty registry, which ends with the test. If the program is missing, the test is skipped, or
 // fails in CI.
 func NewProcess(t testing.TB) *Process {
 	t.Helper()
@@ -55,7 +55,7 @@ func NewProcess(t testing.TB) *Process {
 	}
 	p.End = sync.OnceFunc(func() {
 		_ = cmd.Process.Kill()
-		_ = cmd.Wait() // it was killed
+		_ = cmd.Wait() // fails: the process was killed
 	})
 	t.Cleanup(p.End)
 	end := time.NewTimer(processPatience)
@@ -63,7 +63,7 @@ func NewProcess(t testing.TB) *Process {
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		r, err := http.Get("http://" + p.Host + "/v2/") //nolint:noctx // it is bounded
+		r, err := http.Get("http://" + p.Host + "/v2/") //nolint:noctx // the loop is bounded
 		if err == nil {
 			_ = r.Body.Close()
 			return p
@@ -76,7 +76,7 @@ func NewProcess(t testing.TB) *Process {
 	}
 }
 
-// Push puts an image there, under "repository:tag", and returns its full name.
+// Push uploads an image as "repository:tag", and returns its full name.
 func (p *Process) Push(t testing.TB, ref string, i *Image) string {
 	t.Helper()
 	repository, tag, _ := strings.Cut(ref, ":")
@@ -96,7 +96,7 @@ func (p *Process) Push(t testing.TB, ref string, i *Image) string {
 	return p.Host + "/" + ref
 }
 
-// call returns the Location of an answer, which must have a status.
+// call sends a request, fails the test unless the answer has the status want, and returns the answer's Location.
 func (p *Process) call(t testing.TB, method, to string, raw []byte, kind string, want int) string {
 	t.Helper()
 	q, err := http.NewRequestWithContext(t.Context(), method, to, bytes.NewReader(raw))

@@ -13,7 +13,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/registry"
 )
 
-// Registry is a registry in this process. What it is told to do wrong it does before or instead of what is right.
+// Registry is a registry in this process. Its faults act before or instead of the right answer.
 type Registry struct {
 	Host string // as in a reference
 	URL  string
@@ -27,24 +27,24 @@ type Registry struct {
 
 // Fault is one way to misbehave.
 type Fault struct {
-	Path  string // of the requests, or a part of it; "" is all
+	Path  string // substring of the requests' path; "" matches all
 	Times int    // 0: always
 
-	Status    int               // answer this, with
-	Header    map[string]string // these, and
-	Body      string            // this
-	Hang      bool              // nothing comes
-	HangAfter int64             // after so many bytes nothing more comes
-	CutAfter  int64             // after so many bytes the connection breaks
-	Short     int64             // only so many bytes, as if that were all
-	Wrong     bool              // another byte in the middle
-	NoRange   bool              // all of it, whatever was asked for
-	Range     string            // a Content-Range that was not asked for
-	User      string            // "name:password" that is wanted, by basic authentication
-	Token     string            // bearer token that is wanted
+	Status    int               // answer with this status,
+	Header    map[string]string // these headers, and
+	Body      string            // this body
+	Hang      bool              // send nothing
+	HangAfter int64             // stop sending after so many bytes
+	CutAfter  int64             // break the connection after so many bytes
+	Short     int64             // end the body after so many bytes
+	Wrong     bool              // change a byte in the middle
+	NoRange   bool              // send everything, whatever range was requested
+	Range     string            // answer with this Content-Range
+	User      string            // require this "name:password" by basic authentication
+	Token     string            // require this bearer token
 }
 
-// NewRegistry starts an empty one. It ends with the test.
+// NewRegistry starts an empty registry. It ends with the test.
 func NewRegistry(t testing.TB) *Registry {
 	t.Helper()
 	r := &Registry{handler: registry.New(registry.Logger(log.New(io.Discard, "", 0))), done: make(chan struct{})}
@@ -57,7 +57,7 @@ func NewRegistry(t testing.TB) *Registry {
 	return r
 }
 
-// Push puts an image there, under "repository:tag", and returns its full name.
+// Push stores an image as "repository:tag", and returns its full name.
 func (r *Registry) Push(t testing.TB, name string, i *Image) string {
 	t.Helper()
 	repository, tag, _ := strings.Cut(name, ":")
@@ -86,7 +86,7 @@ func (r *Registry) put(t testing.TB, method, path string, raw []byte, kind strin
 	}
 }
 
-// Misbehave adds a fault; the first that fits and is not used up is it.
+// Misbehave adds a fault. Each request gets the first matching fault that is not used up.
 func (r *Registry) Misbehave(f Fault) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -96,17 +96,17 @@ func (r *Registry) Misbehave(f Fault) {
 	r.faults = append(r.faults, &f)
 }
 
-// Behave takes all faults back.
+// Behave removes all faults.
 func (r *Registry) Behave() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.faults = nil
 }
 
-// Asked returns how many requests had something in their path, and forgets them all.
+// Asked returns the number of requests with part in their path, and forgets all requests.
 func (r *Registry) Asked(part string) int { return len(r.Ranges(part)) }
 
-// Ranges returns the ranges of the requests that had something in their path, and forgets them all.
+// Ranges returns the Range headers of the requests with part in their path, and forgets all requests.
 func (r *Registry) Ranges(part string) (all []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -132,14 +132,14 @@ func (r *Registry) fault(q *http.Request) *Fault {
 	return nil
 }
 
-// satisfied reports whether a request has what is wanted of it.
+// satisfied reports whether a request has the required credentials.
 func (f *Fault) satisfied(q *http.Request) bool {
 	name, password, _ := q.BasicAuth()
 	return f.User != "" && f.User == name+":"+password ||
 		f.Token != "" && q.Header.Get("Authorization") == "Bearer "+f.Token
 }
 
-// ServeHTTP serves.
+// ServeHTTP answers a request, with a fault if one matches.
 func (r *Registry) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 	f := r.fault(q)
 	if f == nil {
@@ -190,7 +190,7 @@ func (r *Registry) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 		r.hang(q)
 		return
 	}
-	panic(http.ErrAbortHandler) // the connection ends here
+	panic(http.ErrAbortHandler) // breaks the connection
 }
 
 func (r *Registry) hang(q *http.Request) {

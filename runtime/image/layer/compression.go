@@ -25,14 +25,14 @@ const (
 	Zstd
 )
 
-// A zstd stream names how much memory its reader needs; those of images need 8 MiB.
+// A zstd stream states how much memory its reader needs; those of images need 8 MiB.
 const zstdWindow = 128 << 20
 
-// Decompress returns the plain form of a stream, by its first bytes and not by what it is said to be.
+// Decompress returns the decompressed stream. It detects the compression by the first bytes, not by the media type.
 func Decompress(r io.Reader) (io.ReadCloser, Compression, error) {
 	in := bufio.NewReaderSize(r, 128<<10)
 	head, err := in.Peek(4)
-	if err != nil && err != io.EOF { //nolint:errorlint // bufio says so itself
+	if err != nil && err != io.EOF { //nolint:errorlint // bufio returns it unwrapped
 		return nil, Plain, err
 	}
 	switch {
@@ -58,12 +58,12 @@ func damagedError(err error) error {
 		"again")
 }
 
-// Digest returns the digest of a layer's tar of which the compressed form has so many bytes, within limits.
+// Digest returns the digest of a layer's tar, within limits; compressed is the size of its compressed form.
 func Digest(ctx context.Context, tar io.Reader, l Limits, compressed int64) (v1.Hash, error) {
 	sum := sha256.New()
 	in := &meter{ctx: ctx, r: tar, limits: l, compressed: func() int64 { return compressed }}
 	if _, err := io.CopyBuffer(sum, in, make([]byte, 128<<10)); err != nil {
-		if _, ours := err.(*fault.Error); ours { //nolint:errorlint // made by meter
+		if _, ours := err.(*fault.Error); ours { //nolint:errorlint // from meter
 			return v1.Hash{}, err
 		}
 		return v1.Hash{}, damagedError(err)

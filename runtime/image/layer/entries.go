@@ -17,7 +17,7 @@ import (
 
 const create = unix.O_WRONLY | unix.O_CREAT | unix.O_EXCL | unix.O_NOFOLLOW | unix.O_CLOEXEC
 
-// makeCleared makes something at a name; what has the name already is removed if need be, and make is called again.
+// makeCleared calls make; if the name exists already, it removes the name and calls make again.
 func (u *unpacker) makeCleared(fd int, at, base string, make func() error) error {
 	err := make()
 	if !errors.Is(err, unix.EEXIST) {
@@ -29,7 +29,7 @@ func (u *unpacker) makeCleared(fd int, at, base string, make func() error) error
 	return make()
 }
 
-// removeName removes what this layer has at a name; when flat, what the image has.
+// removeName removes a name from this layer, or from the image if flat.
 func (u *unpacker) removeName(fd int, at, base string) error {
 	u.removed = true
 	err := unix.Unlinkat(fd, base, 0)
@@ -43,7 +43,7 @@ func (u *unpacker) removeName(fd int, at, base string) error {
 	return err
 }
 
-// closeBelow closes the descriptors of a directory and of those below it.
+// closeBelow closes the descriptors of a directory and of all directories below it.
 func (u *unpacker) closeBelow(at string) {
 	for name, fd := range u.dirs {
 		if name == at || strings.HasPrefix(name, at+"/") {
@@ -63,7 +63,7 @@ func (u *unpacker) unpackDir(h *tar.Header, fd int, at, base string) error {
 		if st.Mode&unix.S_IFMT == unix.S_IFDIR {
 			return u.describeAt(fd, at, base, h)
 		}
-		// What hid a directory of the layers below still hides what was in it.
+		// The whiteout hid a directory of the layers below; the new directory must hide that directory's content too.
 		err = u.makeFreshDir(fd, at, base)
 	} else {
 		u.result.Entries++
@@ -74,7 +74,8 @@ func (u *unpacker) unpackDir(h *tar.Header, fd int, at, base string) error {
 	return u.describeAt(fd, at, base, h)
 }
 
-// makeFreshDir puts a directory where a file or a whiteout of this layer is. Nothing of the layers below is seen in it.
+// makeFreshDir replaces a file or a whiteout of this layer by a directory. The directory is opaque: it hides the
+// content of the layers below.
 func (u *unpacker) makeFreshDir(fd int, at, base string) error {
 	if err := u.removeName(fd, at, base); err != nil {
 		return err
@@ -105,7 +106,7 @@ func (u *unpacker) describeAt(fd int, at, base string, h *tar.Header) error {
 	return u.describeDir(at, d, h)
 }
 
-// describeDir gives a directory what its entry says of it.
+// describeDir sets the metadata of a directory's entry.
 func (u *unpacker) describeDir(at string, d int, h *tar.Header) error {
 	if err := u.clearXattrs(d); err != nil {
 		return onDisk(err, "unpack %q", h.Name)
@@ -149,7 +150,7 @@ func (u *unpacker) unpackFile(h *tar.Header, body io.Reader, fd int, at, base st
 		return err
 	}
 	u.result.Entries++
-	// The owner first: it takes away setuid and capabilities.
+	// Owner first: chown clears setuid and capabilities.
 	if err := u.setOwner(f, h); err != nil {
 		return err
 	}
@@ -162,7 +163,7 @@ func (u *unpacker) unpackFile(h *tar.Header, body io.Reader, fd int, at, base st
 	return onDisk(setTime(f, h.ModTime), "unpack %q", h.Name)
 }
 
-// writeContent writes the bytes of a file.
+// writeContent writes the content of a file.
 func (u *unpacker) writeContent(f int, body io.Reader, name string) error {
 	for {
 		n, err := io.ReadAtLeast(body, u.buf, 1)
@@ -191,12 +192,12 @@ func (u *unpacker) writeContent(f int, body io.Reader, name string) error {
 
 func setTime(fd int, t time.Time) error {
 	ts := []unix.Timespec{timespec(t), timespec(t)}
-	// The descriptor itself: no name is looked up.
+	// Through the descriptor, without a name.
 	return setTimes(fd, ts)
 }
 
 func timespec(t time.Time) unix.Timespec {
-	if t.Unix() < -1<<31 || t.Unix() > 1<<33 { // what file systems do not keep
+	if t.Unix() < -1<<31 || t.Unix() > 1<<33 { // most file systems cannot store these times
 		return unix.Timespec{}
 	}
 	return unix.NsecToTimespec(t.UnixNano())
@@ -214,7 +215,7 @@ func (u *unpacker) unpackSymlink(h *tar.Header, fd int, at, base string) error {
 	return u.setOwnerAndTime(h, fd, base)
 }
 
-// setOwnerAndTime gives what cannot be opened its owner and time.
+// setOwnerAndTime sets the owner and time of an entry that cannot be opened.
 func (u *unpacker) setOwnerAndTime(h *tar.Header, fd int, base string) error {
 	if u.o.Form.Owners {
 		if err := unix.Fchownat(fd, base, h.Uid, h.Gid, unix.AT_SYMLINK_NOFOLLOW); err != nil {
@@ -234,11 +235,11 @@ func (u *unpacker) unpackFifo(h *tar.Header, fd int, at, base string) error {
 	if err := u.setOwnerAndTime(h, fd, base); err != nil {
 		return err
 	}
-	// It is this layer's own fifo, which was made just now.
+	// No other process can have replaced the fifo that was just made.
 	return onDisk(unix.Fchmodat(fd, base, uint32(h.Mode)&0o7777, 0), "unpack %q", h.Name)
 }
 
-// unpackLink makes a hard link to a file of this layer, or of one below, which is copied into this one for it.
+// unpackLink makes a hard link to a file of this layer, or of one below, which is first copied into this layer.
 func (u *unpacker) unpackLink(h *tar.Header, fd int, at, base string) error {
 	all, err := u.splitName(h.Linkname)
 	if err != nil {
@@ -277,8 +278,8 @@ func (u *unpacker) unpackLink(h *tar.Header, fd int, at, base string) error {
 	return onDisk(err, "unpack %q", h.Name)
 }
 
-// leaveOut unpacks a device: not at all, since a machine has a /dev of its own and may open no other device. What had
-// its name before is gone nevertheless, as the layer says.
+// leaveOut handles a device: it does not make it, since a machine has its own /dev and may open no other devices. An
+// existing entry of that name is removed or hidden nevertheless, as the layer requires.
 func (u *unpacker) leaveOut(name string, fd int, at, base string) error {
 	u.devices[at] = true
 	here, err := u.statLayer(u.top, at)
@@ -301,7 +302,7 @@ func (u *unpacker) leaveOut(name string, fd int, at, base string) error {
 	return onDisk(unix.Mknodat(fd, base, unix.S_IFCHR, 0), "leave out %q", name)
 }
 
-// linkOfDevice leaves a hard link out that names a device of this layer.
+// linkOfDevice leaves out a hard link to a device of this layer. left reports whether it did.
 func (u *unpacker) linkOfDevice(h *tar.Header, fd int, at, base string) (left bool, err error) {
 	all, err := u.splitName(h.Linkname)
 	if err != nil || len(all) == 0 || len(u.devices) == 0 {
@@ -316,12 +317,12 @@ func (u *unpacker) linkOfDevice(h *tar.Header, fd int, at, base string) (left bo
 		return false, nil
 	}
 	if now, err := u.statImage(to); err != nil || now.fileType() != 0 {
-		return false, err // another entry has that name since
+		return false, err // another entry has replaced the device
 	}
 	return true, u.leaveOut(h.Name, fd, at, base)
 }
 
-// applyWhiteout hides what the layers below have.
+// applyWhiteout hides entries of the layers below.
 func (u *unpacker) applyWhiteout(name string, parent []string, base string) error {
 	if base != opaqueName && strings.HasPrefix(base, auxPrefix) {
 		return nil
@@ -351,7 +352,7 @@ func (u *unpacker) applyWhiteout(name string, parent []string, base string) erro
 	}
 	if here.found {
 		if here.fileType() != unix.S_IFDIR {
-			return nil // this layer's own, or hidden already
+			return nil // this layer's own entry, or a whiteout already
 		}
 		d, err := u.makeDir(name, at)
 		if err != nil {
@@ -370,7 +371,7 @@ func (u *unpacker) applyWhiteout(name string, parent []string, base string) erro
 	return onDisk(unix.Mknodat(d, hidden, unix.S_IFCHR, 0), "unpack %q", name)
 }
 
-// hideAll hides all that the layers below have in a directory.
+// hideAll hides everything that the layers below have in a directory.
 func (u *unpacker) hideAll(name, at string, d int) error {
 	if u.flat {
 		return u.removeOthers(name, at)
@@ -384,7 +385,7 @@ func (u *unpacker) hideAll(name, at string, d int) error {
 	} else if err := unix.Fsetxattr(d, u.o.Form.Xattrs+opaque, []byte("y"), 0); err != nil {
 		return onDisk(err, "unpack %q", name)
 	}
-	// In a directory that hides everything, overlayfs would show whiteouts as what they are.
+	// In an opaque directory overlayfs would show whiteouts as device files.
 	return u.dropWhiteouts(name, at)
 }
 
@@ -398,7 +399,7 @@ func (u *unpacker) dropWhiteouts(name, at string) error {
 	})
 }
 
-// hideFlat removes what the layers below left at a name.
+// hideFlat removes what the layers below have left at a name.
 func (u *unpacker) hideFlat(name, at string) error {
 	if u.own[at] {
 		return u.removeOthers(name, at)
@@ -414,7 +415,7 @@ func (u *unpacker) hideFlat(name, at string) error {
 	return onDisk(u.removeName(d, at, base), "unpack %q", name)
 }
 
-// removeOthers removes what is not this layer's own below a directory.
+// removeOthers removes everything below a directory that is not from this layer.
 func (u *unpacker) removeOthers(name, at string) error {
 	if at != "" {
 		if here, err := u.statLayer(u.top, at); err != nil || here.fileType() != unix.S_IFDIR {
@@ -429,8 +430,7 @@ func (u *unpacker) removeOthers(name, at string) error {
 	})
 }
 
-// eachChild calls do for all that this layer's directory has in it, and for what is in those directories for which do
-// says so.
+// eachChild calls do for each entry of a directory of this layer. It descends into a subdirectory if do returns true.
 func (u *unpacker) eachChild(name, at string, do func(fd int, path, base string, st unix.Stat_t) (bool, error)) error {
 	pending := []string{at}
 	for len(pending) > 0 {
@@ -465,7 +465,7 @@ func (u *unpacker) eachChild(name, at string, do func(fd int, path, base string,
 
 func isWhiteout(st *unix.Stat_t) bool { return st.Mode&unix.S_IFMT == unix.S_IFCHR && st.Rdev == 0 }
 
-// finishDirs gives the directories their modes and times, the deepest first: nothing is written into them any more.
+// finishDirs sets the modes and times of directories, the deepest first, after everything has been written into them.
 func (u *unpacker) finishDirs() error {
 	all := make([]string, 0, len(u.finish))
 	for at := range u.finish {
@@ -478,7 +478,7 @@ func (u *unpacker) finishDirs() error {
 		}
 		d, err := u.openLayerDir(at)
 		if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) {
-			continue // it was replaced
+			continue // the directory was replaced
 		}
 		if err == nil {
 			err = unix.Fchmod(d, u.finish[at].mode)
@@ -493,7 +493,7 @@ func (u *unpacker) finishDirs() error {
 	return nil
 }
 
-// onDisk is the error for what the file system would not do; nil for nil.
+// onDisk returns the error for a failed file system operation; nil for nil.
 func onDisk(err error, format string, args ...any) error {
 	if err == nil {
 		return nil

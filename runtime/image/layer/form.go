@@ -8,10 +8,11 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
-// Form is how whiteouts, opaque directories and owners are written, which depends on who writes and on the file system.
+// Form is how whiteouts, opaque directories and owners are written. It depends on the process's rights and the file
+// system.
 type Form struct {
-	Xattrs string // prefix of overlayfs's own: "trusted.overlay." or, with its option userxattr, "user.overlay."
-	Owners bool   // files get their owners
+	Xattrs string // prefix of overlayfs's attributes: "trusted.overlay." or, with its option userxattr, "user.overlay."
+	Owners bool   // set the owners of files
 }
 
 // User reports whether overlayfs needs its option userxattr to read this form.
@@ -23,7 +24,7 @@ const (
 	opaque      = "opaque"
 )
 
-// Probe finds the form in which this process can write layers below a directory.
+// Probe determines the form in which this process can write layers below a directory.
 func Probe(dir string) (Form, error) {
 	tmp, err := os.MkdirTemp(dir, "probe-")
 	if err != nil {

@@ -7,18 +7,18 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
-// Limits bound what one layer may become. A field that is 0 means its default.
+// Limits bound the size of one layer. A zero field means its default.
 type Limits struct {
-	Bytes   int64 // of its tar, and of its files together; 32 GiB
-	Entries int   // 2 million
-	Path    int   // bytes of a name; 4095, as the kernel's
-	Ratio   int64 // of the tar to what was sent, once it is over RatioFrom; 200, where real layers have 2 to 10
+	Bytes   int64 // of its tar, and of all its files together; default 32 GiB
+	Entries int   // default 2 million
+	Path    int   // bytes of a name; default 4095, the kernel's limit
+	Ratio   int64 // tar size to compressed size, for tars above ratioFrom; default 200; real layers have 2 to 10
 }
 
-// ratioFrom is how large a tar may be whatever its ratio: there are small layers of zeros.
+// ratioFrom is the tar size in bytes up to which any ratio is allowed: small layers may consist of zeros.
 const ratioFrom = 256 << 20
 
-// Or returns the limits with the defaults for what is 0.
+// Or returns the limits with defaults for zero fields.
 func (l Limits) Or() Limits {
 	if l.Bytes == 0 {
 		l.Bytes = 32 << 30
@@ -37,10 +37,10 @@ func (l Limits) Or() Limits {
 
 // meter reads a layer's tar within its limits.
 type meter struct {
-	ctx        context.Context //nolint:containedctx // of this one layer
+	ctx        context.Context //nolint:containedctx // for this layer only
 	r          io.Reader
 	limits     Limits
-	compressed func() int64 // how much of what was sent was read by now
+	compressed func() int64 // returns how many compressed bytes have been read
 	n          int64
 }
 

@@ -10,52 +10,53 @@ import (
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 )
 
-// Stream is the tar in a compressed layer: decompressed by a goroutine of its own, hashed, and within limits.
+// Stream is the tar of a compressed layer: decompressed in a goroutine, hashed, and within limits.
 type Stream struct {
 	meter
 	sum   hash.Hash
 	ahead *ahead
 }
 
-// NewStream reads a compressed layer; count says how much of it was read so far. It must be closed.
+// NewStream reads a compressed layer; count returns how many compressed bytes have been read. The caller must close the
+// stream.
 func NewStream(ctx context.Context, r io.Reader, l Limits, count func() int64) *Stream {
 	s := &Stream{sum: sha256.New(), ahead: readAhead(r)}
 	s.meter = meter{ctx: ctx, r: s.ahead, limits: l.Or(), compressed: count}
 	return s
 }
 
-// Read reads on.
+// Read reads the next bytes.
 func (s *Stream) Read(p []byte) (int, error) {
 	n, err := s.meter.Read(p)
 	s.sum.Write(p[:n])
 	return n, err
 }
 
-// DiffID returns the digest of what was read, which is the layer's when that was all.
+// DiffID returns the digest of the bytes read; after the whole tar it is the layer's DiffID.
 func (s *Stream) DiffID() v1.Hash {
 	return v1.Hash{Algorithm: "sha256", Hex: hex.EncodeToString(s.sum.Sum(nil))}
 }
 
-// Close ends the goroutine. Nothing reads the compressed layer any more when it returns.
+// Close ends the goroutine. After it returns, the compressed layer is no longer read.
 func (s *Stream) Close() error {
 	s.ahead.close()
 	return nil
 }
 
-// chunk is some of what was read ahead.
+// chunk is a piece of decompressed data.
 type chunk struct {
 	b   []byte
 	err error
 }
 
-// ahead reads ahead of who reads from it.
+// ahead decompresses ahead of its reader.
 type ahead struct {
 	full  chan chunk
 	empty chan []byte
 	quit  chan struct{}
 	done  chan struct{}
 	now   chunk
-	whole []byte // the buffer of now
+	whole []byte // the whole buffer of now
 }
 
 const (
@@ -79,7 +80,7 @@ func readAhead(r io.Reader) *ahead {
 func (a *ahead) decompressAhead(compressed io.Reader) {
 	r, _, err := Decompress(compressed)
 	if err != nil {
-		a.full <- chunk{err: err} // there is place: nothing was sent yet
+		a.full <- chunk{err: err} // does not block: the channel is empty
 		return
 	}
 	defer r.Close()
@@ -92,20 +93,21 @@ func (a *ahead) decompressAhead(compressed io.Reader) {
 		}
 		var n int
 		n, err = io.ReadFull(r, b)
-		if err == io.ErrUnexpectedEOF { //nolint:errorlint // of ReadFull itself, or of a layer that was cut: see below
+		if err == io.ErrUnexpectedEOF { //nolint:errorlint // a true end or a truncated layer: see endReason
 			err = a.endReason(r)
 		}
-		a.full <- chunk{b: b[:n], err: err} // as many places as buffers
+		a.full <- chunk{b: b[:n], err: err} // does not block: full has as many places as there are buffers
 	}
 }
 
-// endReason asks again why there was no more: ReadFull says the same of an end and of a layer that breaks off.
+// endReason reads again to find why the data ended: ReadFull returns the same error for a true end and for a truncated
+// layer.
 func (a *ahead) endReason(r io.Reader) error {
 	_, err := r.Read(make([]byte, 1))
 	return err
 }
 
-// Read reads what was read ahead.
+// Read reads decompressed data.
 func (a *ahead) Read(p []byte) (int, error) {
 	for len(a.now.b) == 0 {
 		if a.now.err != nil {

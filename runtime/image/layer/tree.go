@@ -14,14 +14,14 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
-// found is what there is at a path of the image as it is with this layer so far.
+// found is the entry at a path of the image, as of the part of this layer unpacked so far.
 type found struct {
 	found bool
-	layer int // its directory's descriptor
+	layer int // descriptor of the layer's directory
 	st    unix.Stat_t
 }
 
-// fileType returns the type bits of its mode; 0: nothing is seen there.
+// fileType returns the type bits of the mode; 0: there is nothing, or a whiteout.
 func (f found) fileType() uint32 {
 	if !f.found || isWhiteout(&f.st) {
 		return 0
@@ -33,10 +33,10 @@ func openDir(fd int, base string) (int, error) {
 	return unix.Openat(fd, base, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 }
 
-// keepDir remembers the descriptor of one of this layer's directories.
+// keepDir caches the descriptor of one of this layer's directories.
 func (u *unpacker) keepDir(at string, fd int) { u.dirs[at] = fd }
 
-// closeDirs closes those that can be opened again.
+// closeDirs closes all cached descriptors except the root's.
 func (u *unpacker) closeDirs() {
 	for name, fd := range u.dirs {
 		if name != "" {
@@ -46,7 +46,8 @@ func (u *unpacker) closeDirs() {
 	}
 }
 
-// openLayerDir returns the descriptor of one of this layer's directories, by names of which none is a link.
+// openLayerDir returns the descriptor of one of this layer's directories. It opens each part of the path without
+// following links.
 func (u *unpacker) openLayerDir(at string) (int, error) {
 	if fd, ok := u.dirs[at]; ok {
 		return fd, nil
@@ -64,13 +65,13 @@ func (u *unpacker) openLayerDir(at string) (int, error) {
 	return fd, nil
 }
 
-// walked is one layer's part of a look-up.
+// walked is the result of a look-up in one layer.
 type walked struct {
 	found
-	stop bool // the layers below do not count
+	stop bool // the layers below are hidden
 }
 
-// walkLayer looks a path up in one layer.
+// walkLayer looks up a path in one layer.
 func (u *unpacker) walkLayer(layer int, at string) (w walked, err error) {
 	w.layer = layer
 	fd, rest := layer, at
@@ -112,13 +113,13 @@ func (u *unpacker) walkLayer(layer int, at string) (w walked, err error) {
 	}
 }
 
-// statLayer looks a path up in this layer alone.
+// statLayer looks up a path in one layer only.
 func (u *unpacker) statLayer(layer int, at string) (found, error) {
 	w, err := u.walkLayer(layer, at)
 	return w.found, err
 }
 
-// statImage looks a path up in the image as it is so far, as overlayfs would.
+// statImage looks up a path in the image so far, as overlayfs would.
 func (u *unpacker) statImage(at string) (found, error) {
 	if at == "" {
 		return found{found: true, layer: u.top, st: unix.Stat_t{Mode: unix.S_IFDIR}}, nil
@@ -130,7 +131,7 @@ func (u *unpacker) statImage(at string) (found, error) {
 	return w.found, err
 }
 
-// resolveDir returns the path of a directory in which no name is a link. It need not be there.
+// resolveDir resolves the links in the path of a directory, which need not exist, and returns a path without links.
 func (u *unpacker) resolveDir(name string, parts []string) (string, error) {
 	at := strings.Join(parts, "/")
 	if _, ok := u.dirs[at]; ok {
@@ -185,7 +186,7 @@ func (u *unpacker) resolveDir(name string, parts []string) (string, error) {
 	return at, nil
 }
 
-// openParent opens the directory of a path of one layer.
+// openParent opens the directory that contains a path of one layer.
 func openParent(layer int, at string) (fd int, base string, err error) {
 	fd = layer
 	for {
@@ -218,11 +219,11 @@ func readlink(layer int, at string) (string, error) {
 	return string(b[:max(n, 0)]), err
 }
 
-// makeDir returns the descriptor of a directory of this layer. Where it or those above it are missing they are made: as
-// the layers below have them, or anew.
+// makeDir returns the descriptor of a directory of this layer. It makes the directory and its parents if they are
+// missing, with the attributes that they have in the layers below, or with defaults.
 func (u *unpacker) makeDir(name, at string) (int, error) {
 	if fd, ok := u.dirs[at]; ok {
-		return fd, nil // so it is this layer's own
+		return fd, nil // cached, so it is in this layer
 	}
 	dir, base := splitPath(at)
 	parent, err := u.makeDir(name, dir)
@@ -262,8 +263,8 @@ func (u *unpacker) makeDir(name, at string) (int, error) {
 	return fd, u.copyLowerAttrs(name, at, fd, below)
 }
 
-// copyLowerAttrs gives a directory that no entry describes the owner, mode, time and attributes it has below, or those
-// of a new one.
+// copyLowerAttrs gives a directory without an entry the owner, mode, time and attributes that it has in the layers
+// below, or defaults.
 func (u *unpacker) copyLowerAttrs(name, at string, fd int, below found) error {
 	if below.fileType() != unix.S_IFDIR {
 		u.finish[at] = metadata{mode: 0o755, time: time.Unix(0, 0)}
@@ -288,7 +289,7 @@ func (u *unpacker) copyLowerAttrs(name, at string, fd int, below found) error {
 	return onDisk(u.copyXattrs(from, fd), "unpack %q", name)
 }
 
-// asItIs lets a directory that the layers below left have the time it has, also when this one writes into it.
+// asItIs keeps the time of an existing directory when this layer writes into it.
 func (u *unpacker) asItIs(at string, fd int) error {
 	if _, described := u.finish[at]; described || !u.flat {
 		return nil
@@ -301,7 +302,7 @@ func (u *unpacker) asItIs(at string, fd int) error {
 	return nil
 }
 
-// beginRoot makes the image's root what it is below, or a new one.
+// beginRoot gives the image's root the attributes that it has in the layers below, or defaults.
 func (u *unpacker) beginRoot() error {
 	if u.flat {
 		return u.asItIs("", u.top)
@@ -323,7 +324,7 @@ func (u *unpacker) beginRoot() error {
 	return onDisk(u.copyXattrs(u.lowers[0], u.top), "unpack")
 }
 
-// copyUp makes a file that a layer below has one of this layer too.
+// copyUp copies a file of a layer below into this layer.
 func (u *unpacker) copyUp(name, at string, f found) error {
 	if u.flat || f.layer == u.top {
 		if u.flat {
@@ -366,7 +367,7 @@ func (u *unpacker) copyUp(name, at string, f found) error {
 		}
 	}
 	if f.fileType() == unix.S_IFIFO {
-		// After the owner, who takes setuid away; and mknod heeds the umask.
+		// After chown, which clears setuid; mknod is subject to the umask.
 		if err := unix.Fchmodat(to, base, f.st.Mode&0o7777, 0); err != nil {
 			return onDisk(err, "unpack %q", name)
 		}
@@ -405,7 +406,7 @@ func (u *unpacker) copyFile(name string, from, to int, base string, st unix.Stat
 	return onDisk(err, "unpack %q", name)
 }
 
-// Count counts what is in a directory.
+// Count counts the content of a directory.
 func Count(dir string) (t Tally, err error) {
 	type inode struct{ dev, ino uint64 }
 	seen := map[inode]bool{}

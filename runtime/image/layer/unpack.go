@@ -16,63 +16,64 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
-// Options say how layers are unpacked.
+// Options configure how layers are unpacked.
 type Options struct {
 	Limits Limits
 	Form   Form
 }
 
-// Tally is what is in a directory: names, and bytes of regular files, each once whatever it is called.
+// Tally is the content of a directory: the number of names, and the bytes of regular files, hard links counted once.
 type Tally struct {
 	Entries int   `json:"entries"`
 	Bytes   int64 `json:"bytes"`
 }
 
-// Result is what came of unpacking one layer.
+// Result is the result of unpacking one layer.
 type Result struct {
 	Tally
-	OpaqueRoot bool // nothing of the layers below is seen; overlayfs has no mark for that, so they are not mounted
+	// hides all layers below; overlayfs has no mark for that on a root, so the layers below are not mounted
+	OpaqueRoot bool
 }
 
-// Whiteouts are marked by their names.
+// Whiteouts are identified by their names.
 const (
 	whiteoutPrefix = ".wh."
 	opaqueName     = ".wh..wh..opq"
-	auxPrefix      = ".wh..wh." // of aufs's own files, which say nothing
-	maxLinks       = 40         // symbolic ones, on the way to one name
+	auxPrefix      = ".wh..wh." // aufs's own files, which are ignored
+	maxLinks       = 40         // symbolic links followed for one name
 	openDirs       = 128
-	maxID          = 1<<32 - 2 // the next one means none
+	maxID          = 1<<32 - 2 // 1<<32 - 1 means "no change" to chown
 )
 
 // unpacker unpacks one layer.
 type unpacker struct {
-	ctx    context.Context //nolint:containedctx // of this one layer
+	ctx    context.Context //nolint:containedctx // for this layer only
 	o      Options
-	root   *os.Root // for removing trees
-	top    int      // this layer's directory
-	lowers []int    // those below, the topmost first; none when flat
+	root   *os.Root // to remove trees
+	top    int      // descriptor of this layer's directory
+	lowers []int    // descriptors of the layers below, the topmost first; none if flat
 
-	flat bool            // top has what the layers below left
-	own  map[string]bool // when flat: what this layer has said
+	flat bool            // top contains the layers below
+	own  map[string]bool // paths that this layer has written; only if flat
 
-	dirs    map[string]int      // descriptors of directories that are in use, by path
-	devices map[string]bool     // names at which this layer has a device, which is left out
-	finish  map[string]metadata // of directories, when nothing is written into them any more
+	dirs    map[string]int      // cached descriptors of directories, by path
+	devices map[string]bool     // paths of this layer's devices, which are left out
+	finish  map[string]metadata // metadata of directories, set at the end
 	buf     []byte
-	entries int   // of the tar
-	written int64 // bytes of files
+	entries int   // entries of the tar so far
+	written int64 // bytes of files so far
 	result  Result
-	removed bool // so the counters do not hold
+	removed bool // entries were removed, so result must be counted again
 }
 
-// metadata is what is set on a file last.
+// metadata is what is set on a directory at the end.
 type metadata struct {
 	mode uint32
 	time time.Time
 }
 
-// Unpack writes a layer's tar into an empty directory which then is an overlayfs's lower one on those below it, the
-// topmost first.
+// Unpack unpacks a layer's tar into an empty directory, to be used as an overlayfs lower directory on top of lowers,
+// the topmost of which comes first.
 func Unpack(ctx context.Context, r io.Reader, dir string, lowers []string, o Options) (Result, error) {
 	u := &unpacker{ctx: ctx, o: o}
 	for _, l := range lowers {
@@ -86,7 +87,7 @@ func Unpack(ctx context.Context, r io.Reader, dir string, lowers []string, o Opt
 	return u.unpackLayer(r, dir)
 }
 
-// Apply writes a layer's tar over what the layers below it left in a directory.
+// Apply unpacks a layer's tar over the result of the layers below it in a directory.
 func Apply(ctx context.Context, r io.Reader, dir string, o Options) (Result, error) {
 	u := &unpacker{ctx: ctx, o: o, flat: true, own: map[string]bool{}}
 	return u.unpackLayer(r, dir)
@@ -133,7 +134,7 @@ func (u *unpacker) close() {
 	}
 }
 
-// readAll reads the tar to its end, and what is behind that: it is part of what was hashed.
+// readAll reads the tar to its end, and any data after it, which is part of the digest.
 func (u *unpacker) readAll(r io.Reader) error {
 	in := tar.NewReader(r)
 	for {
@@ -157,7 +158,7 @@ func (u *unpacker) readAll(r io.Reader) error {
 	return nil
 }
 
-// unreadableError is the error for a tar that ends early or is none. What is known of why stays.
+// unreadableError returns the error for a tar that is truncated or invalid. It keeps an existing fault.Error.
 func unreadableError(err error) error {
 	if f, ours := errors.AsType[*fault.Error](err); ours {
 		return f
@@ -166,13 +167,13 @@ func unreadableError(err error) error {
 		"a layer is not a tar, or breaks off; build or push the image again")
 }
 
-// refuseEntry is the error for an entry that no layer may have.
+// refuseEntry returns the error for an entry that is not allowed.
 func refuseEntry(name, why string, args ...any) error {
 	return fault.New(fault.Invalid, codeImageEntry, "a layer has the entry %q, %s; nothing of it was kept",
 		fault.Clip(name, 200), fmt.Sprintf(why, args...))
 }
 
-// splitName splits a name of the layer. It may not lead above the tree.
+// splitName splits a name of the layer into its parts. It refuses names that lead out of the tree.
 func (u *unpacker) splitName(name string) ([]string, error) {
 	if len(name) > u.o.Limits.Path {
 		return nil, refuseEntry(name, "whose name has %d bytes, more than the %d that are allowed", len(name),
@@ -197,12 +198,12 @@ func (u *unpacker) splitName(name string) ([]string, error) {
 	return all, nil
 }
 
-// unpackEntry does what one entry says.
+// unpackEntry unpacks one entry.
 func (u *unpacker) unpackEntry(h *tar.Header, body io.Reader) error {
 	if h.Typeflag == tar.TypeXGlobalHeader {
 		return nil
 	}
-	if len(u.dirs) > openDirs { // between entries, for one may use several
+	if len(u.dirs) > openDirs { // only between entries: one entry may use several descriptors
 		u.closeDirs()
 	}
 	if h.Uid < 0 || h.Gid < 0 || h.Uid > maxID || h.Gid > maxID {

@@ -14,8 +14,8 @@ import (
 
 const paxXattr = "SCHILY.xattr."
 
-// setXattrs sets the extended attributes that an entry may have: a program's capabilities and users' own. What would
-// steer overlayfs is refused; labels of security modules are the host's affair and are left out.
+// setXattrs sets the extended attributes that an entry may have: file capabilities and user attributes. It refuses
+// attributes that control overlayfs, and leaves out labels of security modules, which are the host's business.
 func (u *unpacker) setXattrs(fd int, h *tar.Header) error {
 	for key, value := range h.PAXRecords {
 		name, is := strings.CutPrefix(key, paxXattr)
@@ -44,7 +44,7 @@ func (u *unpacker) setXattrs(fd int, h *tar.Header) error {
 	return nil
 }
 
-// listXattrs lists the extended attributes that are an image's.
+// listXattrs lists the extended attributes that an image may set.
 func (u *unpacker) listXattrs(fd int) ([]string, error) {
 	n, err := unix.Flistxattr(fd, nil)
 	if errors.Is(err, unix.ENOTSUP) || err == nil && n == 0 {
@@ -67,7 +67,7 @@ func (u *unpacker) listXattrs(fd int) ([]string, error) {
 	return out, nil
 }
 
-// clearXattrs removes those of a directory that is described anew.
+// clearXattrs removes the extended attributes of a directory that gets a new entry.
 func (u *unpacker) clearXattrs(fd int) error {
 	all, err := u.listXattrs(fd)
 	for _, name := range all {
@@ -96,7 +96,7 @@ func (u *unpacker) copyXattrs(from, to int) error {
 	return err
 }
 
-// setTimes sets the times of what a descriptor stands for. x/sys has it by names only.
+// setTimes sets the times of the file behind a descriptor. x/sys offers this only by name.
 func setTimes(fd int, ts []unix.Timespec) error {
 	_, _, no := unix.Syscall6(unix.SYS_UTIMENSAT, uintptr(fd), 0, uintptr(unsafe.Pointer(&ts[0])), 0, 0, 0)
 	if no != 0 {

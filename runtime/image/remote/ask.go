@@ -20,7 +20,7 @@ import (
 
 const (
 	redirects  = 5
-	errorBytes = 64 << 10 // that are read of an answer that is an error
+	errorBytes = 64 << 10 // bytes read of an error answer
 )
 
 // question is one GET.
@@ -28,17 +28,17 @@ type question struct {
 	endpoint
 	repository, path string
 	accept           string
-	from, to         int64  // of a blob that is gone on with; to is 0 for all of it
-	what             string // for sentences: "the image x"
+	from, to         int64  // byte range to resume a blob; to 0: the whole blob
+	what             string // the object in error sentences: "the image x"
 }
 
-// answer is what came: a body that is cut off when nothing comes for too long.
+// answer is a registry's answer. Its body is cut off when nothing arrives for too long.
 type answer struct {
 	status    int
 	header    http.Header
 	body      io.ReadCloser
-	elsewhere bool       // of whom the registry redirected to
-	by        netip.Addr // who sent it; not valid behind a proxy
+	elsewhere bool       // from a host that the registry redirected to
+	by        netip.Addr // the sender's address; invalid behind a proxy
 }
 
 var (
@@ -46,7 +46,7 @@ var (
 	errSlow = errors.New("it came too slowly") //nolint:gochecknoglobals // a constant
 )
 
-// askRegistry asks once, with what a registry wants to know of who asks.
+// askRegistry sends a request, and answers an authentication challenge.
 func (c *Client) askRegistry(ctx context.Context, q question) (*answer, error) {
 	key := q.base + " " + q.repository
 	c.mu.Lock()
@@ -56,7 +56,7 @@ func (c *Client) askRegistry(ctx context.Context, q question) (*answer, error) {
 	if err != nil {
 		return nil, err
 	}
-	if a.status == http.StatusUnauthorized && !a.elsewhere { // who was redirected to gets no credentials
+	if a.status == http.StatusUnauthorized && !a.elsewhere { // a redirect's target gets no credentials
 		challenges := a.header.Values("WWW-Authenticate")
 		_ = a.body.Close()
 		if authorization, err = c.answerChallenge(ctx, q, a.by, challenges); err != nil {
@@ -75,11 +75,11 @@ func (c *Client) askRegistry(ctx context.Context, q question) (*answer, error) {
 		return a, nil
 	}
 	defer a.body.Close()
-	defer time.AfterFunc(c.o.Whole, func() { _ = a.body.Close() }).Stop() // what it says of it may trickle
+	defer time.AfterFunc(c.o.Whole, func() { _ = a.body.Close() }).Stop() // the error's text may arrive slowly
 	return nil, q.refusedError(a, authorization != "")
 }
 
-// getRedirected asks and follows redirects. Who is redirected to gets no credentials.
+// getRedirected sends a request and follows redirects. Redirect targets get no credentials.
 func (c *Client) getRedirected(ctx context.Context, q question, authorization string) (*answer, error) {
 	at, client, elsewhere := q.base+"/"+q.repository+q.path, c.direct, false
 	for hops := 0; ; hops++ {
@@ -88,7 +88,7 @@ func (c *Client) getRedirected(ctx context.Context, q question, authorization st
 			header.Set("Accept", q.accept)
 		}
 		if q.to > 0 {
-			// Both ends, for there are registries that refuse a range without its end.
+			// with both ends: some registries refuse a range without an end
 			header.Set("Range", fmt.Sprintf("bytes=%d-%d", q.from, q.to-1))
 		}
 		if authorization != "" && !elsewhere {
@@ -112,7 +112,8 @@ func (c *Client) getRedirected(ctx context.Context, q question, authorization st
 		if err := q.mayFollow(to); err != nil {
 			return nil, err
 		}
-		if client == c.direct { // guarded also where it names itself: its name may be another address by now
+		// guarded even if it redirects to itself: its name may resolve to another address by now
+		if client == c.direct {
 			client = c.clientFor(a.by)
 		}
 		elsewhere = elsewhere || to.Host != q.host || to.Scheme != from.Scheme
@@ -120,7 +121,7 @@ func (c *Client) getRedirected(ctx context.Context, q question, authorization st
 	}
 }
 
-// mayFollow refuses to leave TLS, and what is not HTTP.
+// mayFollow refuses URLs that leave TLS or are not HTTP.
 func (q question) mayFollow(to *url.URL) error {
 	if to.Scheme == "https" || to.Scheme == "http" && q.isPlainHTTP() {
 		return nil
@@ -142,7 +143,7 @@ func (c *Client) sendRequest(ctx context.Context, client *http.Client, q questio
 	var by netip.AddrPort
 	if p, err := http.ProxyFromEnvironment(r); p == nil && err == nil {
 		within = httptrace.WithClientTrace(within, &httptrace.ClientTrace{GotConn: func(i httptrace.GotConnInfo) {
-			by, _ = netip.ParseAddrPort(i.Conn.RemoteAddr().String()) // without it the registry counts as public
+			by, _ = netip.ParseAddrPort(i.Conn.RemoteAddr().String()) // on an error the registry counts as public
 		}})
 	}
 	resp, err := client.Do(r.WithContext(within))
@@ -155,11 +156,11 @@ func (c *Client) sendRequest(ctx context.Context, client *http.Client, q questio
 		within: within, cancel: cancel, idle: idle, of: resp.Body}}, nil
 }
 
-// body reads an answer; each byte that comes gives it the whole time again.
+// body reads an answer; each read with data restarts the idle timer.
 type body struct {
 	c             *Client
 	q             question
-	outer, within context.Context //nolint:containedctx // of this one answer
+	outer, within context.Context //nolint:containedctx // of this answer only
 	cancel        context.CancelCauseFunc
 	idle          *time.Timer
 	of            io.ReadCloser
@@ -170,7 +171,7 @@ func (b *body) Read(p []byte) (int, error) {
 	if n > 0 {
 		b.idle.Reset(b.c.o.Idle)
 	}
-	if err != nil && err != io.EOF { //nolint:errorlint // io.Reader says so itself
+	if err != nil && err != io.EOF { //nolint:errorlint // io.Reader returns it unwrapped
 		err = b.c.brokenError(b.outer, b.within, b.q, err)
 	}
 	return n, err
@@ -182,7 +183,7 @@ func (b *body) Close() error {
 	return b.of.Close()
 }
 
-// brokenError says why there is no answer, or no more of it.
+// brokenError explains why an answer is missing or incomplete.
 func (c *Client) brokenError(ctx, within context.Context, q question, err error) error {
 	var f *fault.Error
 	switch {
@@ -207,14 +208,14 @@ func (c *Client) brokenError(ctx, within context.Context, q question, err error)
 		return fault.New(fault.Unavailable, fault.CodeImageCut,
 			"the registry %s broke off in the middle of %s; pull again, which goes on there", q.name, q.what)
 	}
-	// The cause is part of the sentence: behind an API that is all its reader has.
+	// The sentence includes the cause, since clients of the API see only the sentence.
 	return fault.New(fault.Unavailable, codeRegistryUnreachable,
 		"the registry %s cannot be reached for %s (%s); see that its name is right and that it runs, or load the "+
 			"image from a file",
 		q.name, q.what, fault.Clip(causeOf(err), 200))
 }
 
-// causeOf is why a connection was not made, without the URL that was asked for.
+// causeOf returns why a connection failed, without the requested URL.
 func causeOf(err error) string {
 	if asked, ok := errors.AsType[*url.Error](err); ok {
 		err = asked.Err
@@ -222,7 +223,7 @@ func causeOf(err error) string {
 	return err.Error()
 }
 
-// refusedError makes an error of an answer that is none.
+// refusedError makes an error of an unsuccessful answer.
 func (q question) refusedError(a *answer, credentials bool) error {
 	said := saidBy(a)
 	switch s := a.status; {
@@ -268,7 +269,7 @@ func retryAfter(h http.Header, now time.Time) time.Duration {
 	return 0
 }
 
-// saidBy returns what a registry says of its refusal, as the end of a sentence.
+// saidBy returns the registry's own error message, as the end of a sentence.
 func saidBy(a *answer) string {
 	raw, _ := io.ReadAll(io.LimitReader(a.body, errorBytes))
 	var doc struct {
@@ -293,7 +294,8 @@ func saidBy(a *answer) string {
 	return fmt.Sprintf(": it says %q", said)
 }
 
-// fetchDocument asks for a small document. It comes as a whole in time, with its token: bytes one by one get no more.
+// fetchDocument fetches a small document. The time limit covers the whole document, including the token, so that a slow
+// trickle of bytes does not extend it.
 func (c *Client) fetchDocument(ctx context.Context, q question, most int64) (*Document, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, c.o.Whole, errSlow)
 	defer cancel()

@@ -14,11 +14,11 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
-// Credentials are what a registry wants to see of who asks. The zero value is nobody.
+// Credentials authenticate to a registry. The zero value is anonymous.
 type Credentials struct {
 	Username, Password string
-	IdentityToken      string // a refresh token of OAuth 2
-	RegistryToken      string // sent as it is
+	IdentityToken      string // an OAuth 2 refresh token
+	RegistryToken      string // a bearer token, sent unchanged
 }
 
 func (k Credentials) basicAuth() string {
@@ -28,7 +28,7 @@ func (k Credentials) basicAuth() string {
 	return "Basic " + base64.StdEncoding.EncodeToString([]byte(k.Username+":"+k.Password))
 }
 
-// answerChallenge answers a registry's challenge with the value of an Authorization header.
+// answerChallenge returns the value of an Authorization header for a registry's challenges.
 func (c *Client) answerChallenge(ctx context.Context, q question, by netip.Addr, challenges []string) (string, error) {
 	keys, err := c.o.Credentials(q.registryName())
 	if err != nil {
@@ -64,7 +64,7 @@ func (q question) registryName() string {
 	return q.name
 }
 
-// fetchToken gets a bearer token at the realm that the registry, which is at by, named.
+// fetchToken fetches a bearer token from the realm that the registry named; by is the registry's address.
 func (c *Client) fetchToken(ctx context.Context, q question, by netip.Addr, keys Credentials,
 	p map[string]string) (string,
 	error) {
@@ -128,7 +128,7 @@ func (c *Client) fetchToken(ctx context.Context, q question, by netip.Addr, keys
 	return "Bearer " + doc.Token, nil
 }
 
-// readParameters reads key="value" pairs.
+// readParameters parses key="value" pairs.
 func readParameters(s string) map[string]string {
 	out := map[string]string{}
 	for s != "" {
@@ -148,7 +148,8 @@ func readParameters(s string) map[string]string {
 	return out
 }
 
-// DockerConfig returns the credentials in a file as "docker login" writes it. Programs that it names are not run.
+// DockerConfig returns the credentials in a file in the format of "docker login". It does not run the credential
+// helpers that the file names.
 func DockerConfig(path string) (func(registry string) (Credentials, error), error) {
 	raw, err := os.ReadFile(path)
 	if err != nil {
@@ -195,7 +196,7 @@ func DockerConfig(path string) (func(registry string) (Credentials, error), erro
 	}, nil
 }
 
-// configHost returns the registry that a key of docker's config means.
+// configHost returns the registry for a key of docker's config.
 func configHost(at string) string {
 	at = strings.TrimPrefix(strings.TrimPrefix(at, "https://"), "http://")
 	host, _, _ := strings.Cut(at, "/")

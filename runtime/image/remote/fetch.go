@@ -13,17 +13,17 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// Sink takes a blob.
+// Sink receives a blob.
 type Sink interface {
 	io.Writer
-	Offset() int64 // how much it has
-	Resumed() bool // some of that is from before
-	Reset() error  // it begins again with nothing
-	Commit() error // verifies what it has; image_digest: it was not that, and it has nothing now
+	Offset() int64 // bytes received so far
+	Resumed() bool // some of them are from an earlier attempt
+	Reset() error  // discards everything
+	Commit() error // verifies the content; on image_digest it has discarded everything
 }
 
-// Fetch brings what a sink lacks of a blob: from the mirrors, then from the registry, each as often as it goes on, and
-// for as long as the blob takes at the slowest rate.
+// Fetch fetches the missing bytes of a blob: from the mirrors, then from the registry. At each it retries as long as it
+// makes progress, up to the time that the blob takes at the slowest acceptable rate.
 func (c *Client) Fetch(ctx context.Context, ref machine.ImageRef, h v1.Hash, size int64, to Sink) error {
 	return c.eachEndpoint(ctx, ref, func(e endpoint) error {
 		q := question{endpoint: e, repository: ref.Repository, path: "/blobs/" + h.String(),
@@ -40,7 +40,7 @@ func (c *Client) Fetch(ctx context.Context, ref machine.ImageRef, h v1.Hash, siz
 			if fault.CodeOf(err) != fault.CodeImageDigest || !resumed {
 				return false, err
 			}
-			// What was on disk may have been the wrong part. So once without it.
+			// The bytes on disk may have been wrong, so fetch once from the start.
 			if err := c.streamBlob(ctx, q, size, to); err != nil {
 				return to.Offset() > 0, err
 			}
@@ -49,13 +49,13 @@ func (c *Client) Fetch(ctx context.Context, ref machine.ImageRef, h v1.Hash, siz
 	})
 }
 
-// blobPatience is how long a blob may take at one endpoint, waits between attempts included.
+// blobPatience returns the time limit for a blob at one endpoint, including the waits between attempts.
 func (c *Client) blobPatience(size int64) time.Duration {
-	const most = 1 << 40 // bytes, so that no size overflows
+	const most = 1 << 40 // bytes; prevents an overflow
 	return c.o.Whole + attempts*longestWait + time.Duration(min(size, most)/slowest)*time.Second
 }
 
-// streamBlob writes the rest of a blob into a sink.
+// streamBlob writes the rest of a blob to a sink.
 func (c *Client) streamBlob(ctx context.Context, q question, size int64, to Sink) error {
 	if to.Offset() == size {
 		return nil
@@ -65,7 +65,8 @@ func (c *Client) streamBlob(ctx context.Context, q question, size int64, to Sink
 	}
 	a, err := c.askRegistry(ctx, q)
 	if err != nil {
-		if fault.CodeOf(err) == codeRegistryAnswer && q.from > 0 { // 416, say: it does not do ranges
+		// for instance 416: the registry does not support ranges
+		if fault.CodeOf(err) == codeRegistryAnswer && q.from > 0 {
 			if err := to.Reset(); err != nil {
 				return err
 			}
@@ -78,7 +79,7 @@ func (c *Client) streamBlob(ctx context.Context, q question, size int64, to Sink
 		var first, last, all int64
 		got := a.header.Get("Content-Range")
 		if n, _ := fmt.Sscanf(got, "bytes %d-%d/%d", &first, &last, &all); n < 2 || first != q.from || q.to == 0 {
-			if err := to.Reset(); err != nil { // and the next attempt asks for all of it
+			if err := to.Reset(); err != nil { // the next attempt requests the whole blob
 				return err
 			}
 			return fault.New(fault.Unavailable, fault.CodeImageCut,
@@ -86,7 +87,7 @@ func (c *Client) streamBlob(ctx context.Context, q question, size int64, to Sink
 					"it", q.name, q.what,
 				q.from, got)
 		}
-	} else if q.from > 0 { // all of it came
+	} else if q.from > 0 { // the registry sent the whole blob
 		if err := to.Reset(); err != nil {
 			return err
 		}

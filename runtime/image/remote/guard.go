@@ -13,33 +13,34 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
-// reach is from how far an address can be had: what a registry names must not be nearer to souk than the registry is.
+// reach classifies an address (public, private, loopback). A registry may not send souk to a more private address than
+// its own.
 type reach int
 
 const (
 	public reach = iota
 	private
-	loopback // and what else is this host
-	never    // link-local and metadata services (where clouds keep their hosts' credentials), unspecified, multicast
+	loopback // and other addresses of this host
+	never    // link-local and metadata services (which serve cloud hosts' credentials), unspecified, multicast
 )
 
-// metadata are the addresses of clouds' metadata services that are not link-local.
+// metadata are the addresses of cloud metadata services that are not link-local.
 var metadata = []netip.Prefix{ //nolint:gochecknoglobals // a constant
 	netip.MustParsePrefix("fd00:ec2::/32"),      // AWS
 	netip.MustParsePrefix("fd20:ce::/32"),       // Google
 	netip.MustParsePrefix("100.100.100.200/32"), // Alibaba
 	netip.MustParsePrefix("168.63.129.16/32"),   // Azure
-	netip.MustParsePrefix("192.0.0.0/24"),       // Oracle, and what IANA keeps for protocols
+	netip.MustParsePrefix("192.0.0.0/24"),       // Oracle, and IANA's protocol assignments
 	netip.MustParsePrefix("0.0.0.0/8"),          // "this host"
 }
 
-// shared are private in all but name.
+// shared is used like private addresses (RFC 6598).
 var shared = netip.MustParsePrefix("100.64.0.0/10") //nolint:gochecknoglobals // a constant
 
-// embedding are prefixes of IPv6 whose last bits are an address of IPv4 that a gateway, or the host, connects to.
+// embedding are IPv6 prefixes whose addresses contain an IPv4 address that a gateway, or the host, connects to.
 var embedding = []struct { //nolint:gochecknoglobals // a constant
 	of netip.Prefix
-	at int // the first of its four bytes
+	at int // index of the first byte of the IPv4 address
 }{
 	{netip.MustParsePrefix("64:ff9b::/96"), 12}, {netip.MustParsePrefix("64:ff9b:1::/48"), 12},
 	{netip.MustParsePrefix("::/96"), 12}, {netip.MustParsePrefix("2002::/16"), 2},
@@ -73,16 +74,17 @@ func isWithin(all []netip.Prefix, a netip.Addr) bool {
 	return false
 }
 
-// limit is how near a registry may send souk: as near as it is itself, or to where it is itself.
+// limit is the most private reach that a registry may send souk to, besides its own address.
 type limit struct {
 	reach  reach
-	itself netip.Addr // where it is, if that is not public
+	itself netip.Addr // the registry's address, if it is not public
 }
 
-// maxLimits bounds how many clients are kept for what registries name. All registries that are public share one.
+// maxLimits bounds the clients cached for addresses that registries name. All public registries share one client.
 const maxLimits = 64
 
-// limitOf is the limit of a registry at an address. One whose address is not known, behind a proxy, is public.
+// limitOf returns the limit of a registry at an address. If the address is unknown, as behind a proxy, the registry
+// counts as public.
 func limitOf(a netip.Addr) limit {
 	a = a.WithZone("").Unmap()
 	if !a.IsValid() {
@@ -90,7 +92,7 @@ func limitOf(a netip.Addr) limit {
 	}
 	of := limit{reach: min(reachOf(a), loopback)}
 	if reachOf(a) == never {
-		of.reach = public // its neighbours are what nobody may name
+		of.reach = public // a registry there may not name its neighbours
 	}
 	if of.reach != public || reachOf(a) == never || isOwn(a) {
 		of.itself = a
@@ -103,14 +105,14 @@ func (l limit) canConnect(a netip.Addr) bool {
 	a = a.WithZone("").Unmap()
 	near := reachOf(a)
 	if near < loopback && isOwn(a) {
-		near = loopback // it is this host, by whichever of its addresses
+		near = loopback // this host, under any of its addresses
 	}
 	return near <= l.reach || a == l.itself
 }
 
 // isOwn reports whether an address is one of this host's.
 func isOwn(a netip.Addr) bool {
-	all, _ := net.InterfaceAddrs() // without them it is judged by its form
+	all, _ := net.InterfaceAddrs() // on an error the address is judged by its range alone
 	for _, x := range all {
 		if p, err := netip.ParsePrefix(x.String()); err == nil && p.Addr().Unmap() == a {
 			return true
@@ -119,12 +121,12 @@ func isOwn(a netip.Addr) bool {
 	return false
 }
 
-// guard connects for a client. Addresses are judged as they are connected to, so what a name resolves to at another time
-// does not matter.
+// guard makes connections for a client. It checks the address that it connects to, so what a name resolves to at
+// another time does not matter.
 type guard struct {
 	limit   *limit // nil: for the registry itself, which may be anywhere
 	dialer  net.Dialer
-	proxies sync.Map // their HOST:PORT, which are judged by nobody: the host's owner names them
+	proxies sync.Map // HOST:PORT of proxies, which are not checked: the host's owner configures them
 }
 
 func (g *guard) dialGuarded(ctx context.Context, network, address string) (net.Conn, error) {
@@ -147,7 +149,7 @@ func (g *guard) dialGuarded(ctx context.Context, network, address string) (net.C
 	return d.DialContext(ctx, network, address)
 }
 
-// checkAddress refuses an address. A registry itself may be anywhere, but its name may not resolve to a metadata
+// checkAddress refuses a forbidden address. A registry may be anywhere, but its name may not resolve to a metadata
 // service.
 func (g *guard) checkAddress(a netip.Addr, to string, literal bool) error {
 	if g.limit == nil && (literal || reachOf(a) != never) || g.limit != nil && g.limit.canConnect(a) {
@@ -162,8 +164,8 @@ func (g *guard) checkAddress(a netip.Addr, to string, literal bool) error {
 		"the registry sent souk to %s, which is not as public as the registry itself; it was not asked", to)
 }
 
-// proxyFor is that of the environment. What is asked through one is connected to by the proxy, so the form of what a
-// registry names is all there is to judge.
+// proxyFor returns the proxy from the environment. With a proxy, the proxy makes the connection, so only the host in
+// the URL can be checked.
 func (g *guard) proxyFor(r *http.Request) (*url.URL, error) {
 	p, err := http.ProxyFromEnvironment(r)
 	if p == nil || err != nil {
@@ -183,7 +185,7 @@ func (g *guard) proxyFor(r *http.Request) (*url.URL, error) {
 	return p, nil
 }
 
-// hostPort is what the transport dials for a proxy.
+// hostPort returns the address that the transport dials for a proxy.
 func hostPort(p *url.URL) string {
 	if p.Port() != "" {
 		return p.Host

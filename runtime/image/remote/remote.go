@@ -1,9 +1,9 @@
-// Package remote reads manifests and blobs from registries: their mirrors first, with credentials where some are
-// configured, and goes on with a blob where it was cut.
+// Package remote reads manifests and blobs from registries: from their mirrors first, with configured credentials. It
+// resumes an interrupted blob.
 //
-// A registry is a stranger. It is believed nothing that a digest does not show; it may not hang, trickle, send more than
-// it said, or send souk elsewhere inside the network: what it names (a token's realm, a redirect) is asked only where
-// guard.go lets it, never in clear after TLS, and a redirect gets no credentials.
+// Registries are not trusted. Everything is verified by its digest; a registry may not hang, trickle, send more than it
+// announced, or make souk connect elsewhere inside the network. A URL that it names (a token's realm, a redirect) is
+// requested only if guard.go allows it, never unencrypted after TLS, and a redirect's target gets no credentials.
 package remote
 
 import (
@@ -26,38 +26,39 @@ import (
 
 const (
 	idleDefault  = 30 * time.Second
-	wholeDefault = time.Minute      // for one answer that is a document, with its token and redirects
-	slowest      = 16 << 10         // bytes a second of a blob, below which a registry trickles
-	attempts     = 4                // at one thing, without a byte of progress
+	wholeDefault = time.Minute      // for one document, including its token and redirects
+	slowest      = 16 << 10         // least acceptable bytes a second of a blob
+	attempts     = 4                // for one request, without a byte of progress
 	reconnects   = 1000             // for one blob, with progress
-	longestWait  = 60 * time.Second // that a registry may ask for by Retry-After; more is the caller's to decide
+	longestWait  = 60 * time.Second // longest Retry-After that is waited for; the caller handles a longer one
 	dialTimeout  = 10 * time.Second
 )
 
-// Options is what a client is made of. The zero value asks registries themselves, over TLS, without credentials.
+// Options configure a client. The zero value asks registries directly, over TLS, without credentials.
 type Options struct {
 	Registries  map[string]Registry                        // by the registry's name in references
 	Credentials func(registry string) (Credentials, error) // nil: none
-	Idle        time.Duration                              // without a byte for so long a registry hangs; 0: 30 s
-	Whole       time.Duration                              // for a whole document, and a blob's bytes beside; 0: 1 min
-	Roots       *x509.CertPool                             // nil: the host's
-	Wait        func(context.Context, time.Duration) error // between attempts; nil: by the clock
+	Idle        time.Duration                              // how long a registry may send nothing; 0: 30 s
+	// for a whole document, and for a blob in addition to its bytes; 0: 1 min
+	Whole time.Duration
+	Roots *x509.CertPool                             // nil: the host's
+	Wait  func(context.Context, time.Duration) error // waits between attempts; nil: by the clock
 }
 
-// Registry is what is configured for one registry.
+// Registry is the configuration of one registry.
 type Registry struct {
-	Mirrors   []string // HOST[:PORT] or URL, asked before the registry, in this order; http only by an URL that says so
-	PlainHTTP bool     // without TLS; loopback addresses need no configuring
+	Mirrors   []string // HOST[:PORT] or URL, asked before the registry, in this order; HTTP only for an http URL
+	PlainHTTP bool     // without TLS; loopback addresses need no configuration
 }
 
-// Client asks registries. Its methods may be called from many goroutines.
+// Client sends requests to registries. Its methods may be called from many goroutines.
 type Client struct {
 	o      Options
-	direct *http.Client // for registries themselves
+	direct *http.Client // for the registries themselves
 
 	mu      sync.Mutex
 	tokens  map[string]string      // by endpoint and repository
-	guarded map[limit]*http.Client // for what registries name; at most maxLimits
+	guarded map[limit]*http.Client // for URLs that registries name; at most maxLimits
 }
 
 // New makes a client.
@@ -79,7 +80,7 @@ func New(o Options) *Client {
 	return c
 }
 
-// Close closes the connections that nobody uses.
+// Close closes idle connections.
 func (c *Client) Close() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -91,8 +92,8 @@ func (c *Client) Close() {
 
 var pause = backoff.Doubling{Base: 200 * time.Millisecond, Most: 10 * time.Second} //nolint:gochecknoglobals // a constant
 
-// httpClient makes a client that connects as far as a limit lets it; without one it is for a registry itself. It follows
-// no redirects by itself.
+// httpClient makes a client that connects only as a limit allows; nil: it is for a registry itself. It does not follow
+// redirects.
 func (c *Client) httpClient(of *limit) *http.Client {
 	g := &guard{limit: of, dialer: net.Dialer{Timeout: dialTimeout}}
 	t := &http.Transport{Proxy: g.proxyFor, DialContext: g.dialGuarded, ForceAttemptHTTP2: true,
@@ -102,7 +103,7 @@ func (c *Client) httpClient(of *limit) *http.Client {
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 }
 
-// clientFor returns the client for what a registry at an address names.
+// clientFor returns the client for URLs named by a registry at an address.
 func (c *Client) clientFor(by netip.Addr) *http.Client {
 	of := limitOf(by)
 	c.mu.Lock()
@@ -121,9 +122,9 @@ func (c *Client) clientFor(by netip.Addr) *http.Client {
 	return client
 }
 
-// endpoint is one address at which a registry's content can be asked for.
+// endpoint is one address that serves a registry's content.
 type endpoint struct {
-	name   string // as people write it
+	name   string // as users write it
 	base   string // URL up to /v2
 	host   string
 	mirror bool
@@ -131,7 +132,7 @@ type endpoint struct {
 
 func (e endpoint) isPlainHTTP() bool { return strings.HasPrefix(e.base, "http:") }
 
-// endpointsOf returns where to ask for a registry's content, the registry itself last.
+// endpointsOf returns the endpoints of a registry: its mirrors, then the registry itself.
 func (c *Client) endpointsOf(registry string) []endpoint {
 	conf := c.o.Registries[registry]
 	var all []endpoint
@@ -177,7 +178,7 @@ type Document struct {
 	MediaType string
 }
 
-// Manifest asks for what a reference names: its digest if it has one, else its tag.
+// Manifest fetches the manifest or index of a reference, by its digest if it has one, else by its tag.
 func (c *Client) Manifest(ctx context.Context, ref machine.ImageRef, most int64, types []string) (*Document, error) {
 	name := ref.Digest
 	if name == "" {
@@ -196,7 +197,7 @@ func (c *Client) Manifest(ctx context.Context, ref machine.ImageRef, most int64,
 	return doc, err
 }
 
-// eachEndpoint tries the mirrors, then the registry, whose error is the one that is returned.
+// eachEndpoint tries the mirrors, then the registry, whose error it returns.
 func (c *Client) eachEndpoint(ctx context.Context, ref machine.ImageRef, try func(endpoint) error) error {
 	var mirrors []string
 	for _, e := range c.endpointsOf(ref.Registry) {
@@ -219,7 +220,8 @@ func (c *Client) eachEndpoint(ctx context.Context, ref machine.ImageRef, try fun
 	return nil
 }
 
-// retryWhile does something again that failed for a reason that may pass, as long as it makes progress or a few times.
+// retryWhile retries after a temporary failure: without limit of tries while there is progress (up to reconnects), else
+// up to attempts times.
 func (c *Client) retryWhile(ctx context.Context, do func() (progress bool, err error)) error {
 	for tries, all := 0, 0; ; all++ {
 		progress, err := do()
@@ -231,7 +233,7 @@ func (c *Client) retryWhile(ctx context.Context, do func() (progress bool, err e
 		}
 		f := fault.As(err)
 		passes := f.Kind == fault.Unavailable && f.Code != fault.CodeImageDisk ||
-			f.Kind == fault.Timeout && f.Code != fault.CodeRegistrySlow // it would trickle again
+			f.Kind == fault.Timeout && f.Code != fault.CodeRegistrySlow // a retry would trickle too
 		if tries++; ctx.Err() != nil || !passes || tries >= attempts || all >= reconnects ||
 			f.RetryAfter > longestWait {
 			return err

@@ -9,16 +9,16 @@ import (
 	"syscall"
 )
 
-// InUseError says that a group uses more memory than it was to have.
+// InUseError means that a group uses more memory than its new limit.
 type InUseError struct {
 	UsedMiB int64 // rounded up
 }
 
-// Error says how much it uses.
+// Error returns a sentence with the memory used.
 func (e *InUseError) Error() string { return fmt.Sprintf("the group uses %d MiB of memory", e.UsedMiB) }
 
-// Adjust changes how much CPU and memory a group may have while processes run in it. It may be repeated. An InUseError
-// has changed nothing; after any other error the group may have a part of both limits.
+// Adjust changes the CPU and memory limits of a group while processes run in it. It may be repeated. After an
+// InUseError nothing has changed; after any other error some of the limits may have changed.
 func (g Group) Adjust(l Limits) error {
 	if err := g.adjustMemory(l); err != nil {
 		return err
@@ -34,7 +34,7 @@ func (g Group) Adjust(l Limits) error {
 	return g.applySettings(cpu)
 }
 
-// adjustMemory asks what is used before it takes any: in v2 the kernel would kill for it. In v1 it says EBUSY.
+// adjustMemory checks the use before it lowers a limit: v2 would kill processes, v1 returns EBUSY.
 func (g Group) adjustMemory(l Limits) error {
 	memory := g.settingsFor(Limits{MemoryMiB: l.MemoryMiB, SwapMiB: l.SwapMiB})
 	if len(memory) == 0 {
@@ -45,14 +45,14 @@ func (g Group) adjustMemory(l Limits) error {
 	if u.Memory > limit {
 		return inUse(u)
 	}
-	// With swap, v1 keeps the limit of both at or above that of memory at every moment.
+	// With swap, v1 requires the limit of memory plus swap to be at or above that of memory at every moment.
 	if now := readControl(memory[0].path); !strings.HasPrefix(now, "max") && parseNumber(now) < limit {
 		slices.Reverse(memory)
 	}
 	err := g.applySettings(memory)
 	if errors.Is(err, syscall.EBUSY) {
 		u, _ = g.Usage()
-		u.Memory = max(u.Memory, limit+1) // it was, if only for a moment
+		u.Memory = max(u.Memory, limit+1) // it exceeded the limit, if only for a moment
 		return inUse(u)
 	}
 	return err

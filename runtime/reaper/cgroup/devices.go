@@ -14,7 +14,7 @@ import (
 	"github.com/soukhq/souk/runtime/devices"
 )
 
-// rulesOf returns the rules of a group that may use all that is not denied.
+// rulesOf returns the rules of a group that may use all devices except those denied.
 func rulesOf(d devices.Denied) ([]*device.Rule, error) {
 	rules := []*device.Rule{{Type: device.WildcardDevice, Major: device.Wildcard, Minor: device.Wildcard,
 		Permissions: "rwm", Allow: true}}
@@ -37,15 +37,15 @@ func rulesOf(d devices.Denied) ([]*device.Rule, error) {
 	return rules, nil
 }
 
-// devicesController is that of v1. On v2 a program that the kernel runs does its work, and needs no controller.
+// devicesController is the controller of v1. On v2 a BPF program does its work, without a controller.
 const devicesController = "devices"
 
-// KeepsDevices says whether groups can be denied devices: whether there is a version that can.
+// KeepsDevices reports whether groups can be denied devices, by v1 or v2.
 func (t *Tree) KeepsDevices() bool {
 	return t != nil && (t.V1[devicesController] != "" || t.deniesByV2())
 }
 
-// Deny has a group use no device that is denied. Those that are open stay so.
+// Deny denies a group devices. Open devices stay usable.
 func (g Group) Deny(d devices.Denied) error {
 	rules, err := rulesOf(d)
 	if err != nil {
@@ -65,8 +65,8 @@ func (g Group) Deny(d devices.Denied) error {
 	return nil
 }
 
-// deniesByV2 says whether the kernel takes a program that says which devices a group may use. It gives the reaper's
-// group one that denies nothing.
+// deniesByV2 reports whether the kernel accepts a BPF program for devices. It tries one that denies nothing on the
+// reaper's group.
 func (t *Tree) deniesByV2() bool {
 	return t.V2 != "" && (&Tree{V2: t.V2}).Group(reaperGroup).Deny("") == nil
 }

@@ -18,29 +18,29 @@ import (
 // Limits of one machine. Zero means no limit.
 type Limits struct {
 	CPUMilli  int64 `json:"cpu,omitempty"`    // thousandths of a core: a quota, or with Shared a weight
-	Shared    bool  `json:"shared,omitempty"` // may use more when others leave it
+	Shared    bool  `json:"shared,omitempty"` // may use more CPU if others leave it idle
 	MemoryMiB int64 `json:"memory,omitempty"`
-	SwapMiB   int64 `json:"swap"` // -1: no statement
+	SwapMiB   int64 `json:"swap"` // -1: leave unset
 	PIDs      int64 `json:"pids,omitempty"`
 
-	Denied devices.Denied `json:"denied,omitempty"` // what it may not use; Deny sets it, and no other method
+	Denied devices.Denied `json:"denied,omitempty"` // devices it may not use; only Deny applies it
 }
 
 const period = 100_000 // microseconds of one CPU quota period
 
-// Group is one machine's directories.
+// Group is one machine's directories, one in each hierarchy.
 type Group struct {
 	t    *Tree
 	name string
 }
 
-// Group names a group. Nothing is made.
+// Group returns a group by name. It makes nothing.
 func (t *Tree) Group(name string) Group { return Group{t, name} }
 
-// Name is the group's directory in each hierarchy.
+// Name returns the group's directory name in each hierarchy.
 func (g Group) Name() string { return g.name }
 
-// Make creates the group in every hierarchy, without limits. It is idempotent. On an error nothing stays.
+// Make makes the group in every hierarchy, without limits. It is idempotent. On an error it leaves nothing.
 func (g Group) Make() error {
 	for _, dir := range g.t.hierarchyDirs() {
 		if err := mkdirs(filepath.Join(dir, g.name)); err != nil {
@@ -50,10 +50,10 @@ func (g Group) Make() error {
 	return nil
 }
 
-// Limit gives a group that has no limits some.
+// Limit sets the limits of a group that has none yet.
 func (g Group) Limit(l Limits) error { return g.applySettings(g.settingsFor(l)) }
 
-// Change gives a group other limits than it has. It must be empty.
+// Change replaces the limits of a group, which must be empty.
 func (g Group) Change(l Limits) error {
 	return g.applySettings(append(g.unlimitedSettings(), g.settingsFor(l)...))
 }
@@ -70,7 +70,8 @@ func (g Group) applySettings(all []setting) error {
 	return nil
 }
 
-// unlimitedSettings are the settings of a new group. Swap comes before memory, whose limit the kernel keeps below it.
+// unlimitedSettings returns the settings of a new group. Swap comes before memory, since the kernel keeps the memory
+// limit at or below it.
 func (g Group) unlimitedSettings() []setting {
 	var out []setting
 	for _, c := range []struct {
@@ -92,7 +93,7 @@ func (g Group) unlimitedSettings() []setting {
 	return out
 }
 
-// unlimitedCPU are those of CPU among the settings of a new group.
+// unlimitedCPU returns the CPU part of unlimitedSettings.
 func (g Group) unlimitedCPU() []setting {
 	return slices.DeleteFunc(g.unlimitedSettings(), func(s setting) bool {
 		return !strings.HasPrefix(filepath.Base(s.path), "cpu.")
@@ -116,12 +117,12 @@ func (g Group) settingsFor(l Limits) []setting {
 		}
 	}
 	if l.CPUMilli > 0 {
-		// A core is what a group has of whom nothing is said: 1024 shares, a weight of 100. So two machines have the
-		// same parts of a host by v1 and v2; OCI runtimes make a weight of shares each in its own way.
+		// A core corresponds to the kernel's default for a group: 1024 shares, a weight of 100. So machines share a
+		// host alike under v1 and v2; each OCI runtime converts shares to a weight in its own way.
 		shares, weight := min(max(l.CPUMilli*1024/1000, 2), 262144), min(max((l.CPUMilli+5)/10, 1), 10000)
 		set("cpu", "cpu.shares", "cpu.weight", strconv.FormatInt(shares, 10), strconv.FormatInt(weight, 10), false)
 		if !l.Shared {
-			quota := max(l.CPUMilli*period/1000, 1000) // the kernel refuses less than a millisecond
+			quota := max(l.CPUMilli*period/1000, 1000) // the kernel's minimum is a millisecond
 			set("cpu", "cpu.cfs_quota_us", "cpu.max", strconv.FormatInt(quota, 10), fmt.Sprintf("%d %d", quota, period),
 				false)
 		}
@@ -141,7 +142,7 @@ func (g Group) settingsFor(l Limits) []setting {
 	return out
 }
 
-// OpenV2 opens the group's directory on the cgroup2 mount for CLONE_INTO_CGROUP; nil when there is none.
+// OpenV2 opens the group's directory on the cgroup2 mount for CLONE_INTO_CGROUP; nil if there is no such mount.
 func (g Group) OpenV2() (*os.File, error) {
 	if g.t.V2 == "" {
 		return nil, nil
@@ -149,8 +150,8 @@ func (g Group) OpenV2() (*os.File, error) {
 	return os.OpenFile(filepath.Join(g.t.V2, g.name), os.O_RDONLY|syscall.O_DIRECTORY|syscall.O_CLOEXEC, 0)
 }
 
-// Enter moves the calling thread into the group's v1 hierarchies, so that what it forks is born there; Leave moves it
-// back to the reaper's group. Between the two the thread must be locked and do nothing else.
+// Enter moves the calling thread into the group's v1 hierarchies, so that its forks start there; Leave moves it back to
+// the reaper's group. In between, the thread must be locked and do nothing else.
 func (g Group) Enter() error {
 	for _, dir := range g.t.listV1Dirs() {
 		if err := writeControl(filepath.Join(dir, g.name, "tasks"), "0"); err != nil {
@@ -179,10 +180,10 @@ func (g Group) Add(pid int) error {
 	return nil
 }
 
-// NeedsEnter says whether there are v1 hierarchies, which have no CLONE_INTO_CGROUP.
+// NeedsEnter reports whether there are v1 hierarchies, which lack CLONE_INTO_CGROUP.
 func (g Group) NeedsEnter() bool { return len(g.t.V1) > 0 }
 
-// PIDs lists the processes of the group, this process left out (a thread of it may be inside for a moment).
+// PIDs lists the processes of the group, except this process (one of its threads may be inside for a moment).
 func (g Group) PIDs() []int {
 	self := os.Getpid()
 	for _, dir := range g.t.hierarchyDirs() {
@@ -201,12 +202,11 @@ func (g Group) PIDs() []int {
 	return nil
 }
 
-// Kill ends every process of the group. With v2 the kernel does it at once; with v1 the group is frozen when it can
-// be, so that nothing forks away, and its processes are signalled until it is empty, or ctx ends. It takes away the
-// group's limit of CPU, since a process needs CPU to end: a thousand of them would take a minute at a twentieth of a
-// core.
+// Kill kills every process of the group. With v2 the kernel kills them at once. With v1 their processes are signalled
+// repeatedly until the group is empty, or ctx ends. Kill first removes the group's CPU limit, since a process needs CPU
+// time to end: with a twentieth of a core, a thousand processes would take a minute.
 func (g Group) Kill(ctx context.Context) error {
-	_ = g.applySettings(g.unlimitedCPU()) // where it fails they end later
+	_ = g.applySettings(g.unlimitedCPU()) // on an error they end more slowly
 	if g.t.V2 != "" {
 		err := writeControl(filepath.Join(g.t.V2, g.name, "cgroup.kill"), "1")
 		if err == nil || errors.Is(err, os.ErrNotExist) && !g.exists() {
@@ -237,10 +237,10 @@ func (g Group) exists() bool {
 	})
 }
 
-// CanFreeze says whether Freeze works.
+// CanFreeze reports whether Freeze works.
 func (g Group) CanFreeze() bool { return g.t.V2 != "" || g.t.V1["freezer"] != "" }
 
-// Freeze stops (or lets go on) all processes of the group and answers when they have stopped.
+// Freeze stops or resumes all processes of the group and returns when that is done.
 func (g Group) Freeze(ctx context.Context, on bool) error {
 	if g.t.V2 == "" {
 		return g.freezeV1(on)
@@ -262,15 +262,16 @@ func (g Group) Freeze(ctx context.Context, on bool) error {
 	return nil
 }
 
-// Frozen reports whether the group's processes are stopped, or are to be, whoever asked for that: what is forked into
-// it now does not get to its program.
+// Frozen reports whether the group's processes are frozen, or about to be, by any program: a process forked into the
+// group now does not reach its program.
 func (g Group) Frozen() bool {
 	if g.t.V2 != "" && (g.readEvent("frozen") == "1" ||
 		strings.HasPrefix(readControl(filepath.Join(g.t.V2, g.name, "cgroup.freeze")), "1")) {
 		return true
 	}
 	d := g.t.V1["freezer"]
-	return d != "" && strings.HasPrefix(readControl(filepath.Join(d, g.name, "freezer.state")), "FR") // or is freezing
+	// FROZEN or FREEZING
+	return d != "" && strings.HasPrefix(readControl(filepath.Join(d, g.name, "freezer.state")), "FR")
 }
 
 func (g Group) freezeV1(on bool) error {
@@ -285,13 +286,13 @@ func (g Group) freezeV1(on bool) error {
 	return writeControl(filepath.Join(d, g.name, "freezer.state"), v)
 }
 
-// readEvent gives one value of cgroup.events, "" when it cannot be read.
+// readEvent returns one value of cgroup.events, "" if it cannot be read.
 func (g Group) readEvent(key string) string {
 	return fieldValue(filepath.Join(g.t.V2, g.name, "cgroup.events"), key)
 }
 
-// Remove deletes the group's directories in all hierarchies. nil when there are none. Processes must have ended: the
-// kernel says EBUSY until the last has been waited for, so it is tried for up to a second.
+// Remove deletes the group's directories in all hierarchies; nil if there are none. The processes must have ended: the
+// kernel returns EBUSY until the last is reaped, so Remove retries for up to a second.
 func (g Group) Remove() error {
 	deadline := time.Now().Add(time.Second)
 	for {
@@ -303,7 +304,7 @@ func (g Group) Remove() error {
 	}
 }
 
-// TryRemove is Remove without patience.
+// TryRemove is Remove without retries.
 func (g Group) TryRemove() error {
 	for _, dir := range append(g.t.hierarchyDirs(), g.t.Unused...) {
 		p := filepath.Join(dir, g.name)
@@ -317,7 +318,7 @@ func (g Group) TryRemove() error {
 	return nil
 }
 
-// Empty says whether no process is left in the group.
+// Empty reports whether the group has no processes.
 func (g Group) Empty() bool {
 	if g.t.V2 != "" {
 		return g.readEvent("populated") == "0"

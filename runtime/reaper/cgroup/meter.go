@@ -8,21 +8,21 @@ import (
 	"time"
 )
 
-// Meter reads a group's accounting again and again through files that stay open: opening a control file costs several
-// times what reading it does. It is for one goroutine at a time.
+// Meter reads a group's accounting repeatedly, through files that stay open: opening a control file costs several times
+// what reading it does. It must not be used concurrently.
 type Meter struct {
 	cpu, slow, memory, oom, populated meterFile
 
 	dir int // the group's directory on the v2 mount
 }
 
-// meterFile is one number of one open file. The zero value has none and reads 0.
+// meterFile is one number in an open file. The zero value has no file and reads 0.
 type meterFile struct {
-	fd  int // 0: none
+	fd  int // 0: no file
 	key string
 }
 
-// OpenMeter opens what the group's tree has; nil where something of it cannot be opened, or where there is no v2 tree.
+// OpenMeter opens the group's accounting files; nil if one of them cannot be opened, or if there is no v2 tree.
 func (g Group) OpenMeter() *Meter {
 	m, ok := &Meter{}, true
 	add := func(f *meterFile, dir, name, key string) {
@@ -41,7 +41,7 @@ func (g Group) OpenMeter() *Meter {
 		m.dir, err = openFD(filepath.Join(g.t.V2, g.name), syscall.O_RDONLY|syscall.O_DIRECTORY)
 		ok = ok && err == nil
 	} else {
-		ok = false // to look for processes is another thing there; nobody is in a hurry with such a kernel
+		ok = false // v1 would need another way to find processes, which is not worth it for such old kernels
 	}
 	switch {
 	case v2("cpu"):
@@ -75,10 +75,10 @@ func (m *Meter) Counters() Usage {
 	return u
 }
 
-// Empty says whether no process is left in the group.
+// Empty reports whether the group has no processes.
 func (m *Meter) Empty() bool { return m.populated.readText() == "0" }
 
-// Dir is the group's directory for CLONE_INTO_CGROUP, open for as long as the meter is. 0 of nil.
+// Dir returns the open group directory for CLONE_INTO_CGROUP, valid until Close; 0 if m is nil.
 func (m *Meter) Dir() int {
 	if m == nil {
 		return 0
@@ -86,7 +86,7 @@ func (m *Meter) Dir() int {
 	return m.dir
 }
 
-// Close lets go of the files. nil has none.
+// Close closes the files. m may be nil.
 func (m *Meter) Close() {
 	if m == nil {
 		return
@@ -106,7 +106,7 @@ func (m *Meter) Close() {
 	}
 }
 
-// readNumber gives the number; 0 where there is none.
+// readNumber returns the number, 0 if there is none.
 func (f *meterFile) readNumber() int64 { return max(0, parseNumber(f.readText())) }
 
 func (f *meterFile) readText() string {

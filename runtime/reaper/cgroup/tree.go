@@ -1,11 +1,11 @@
-// Package cgroup gives each machine its control groups: v2, v1, or both mounted beside each other (hybrid), whatever
-// the host has.
+// Package cgroup gives each machine its control groups: v2, v1, or both mounted side by side (hybrid), depending on the
+// host.
 //
 // # Vocabulary
 //
-// A *tree* is souk's own directory in every hierarchy that is used; a *group* is one machine's directory below it, in
-// each of them. Limits come from whichever version has the controller. Killing, freezing and counting CPU time come
-// from v2 when there is any v2 mount, for these need no controller there.
+// A *tree* is souk's own directory in every hierarchy that it uses; a *group* is one machine's directory below it, in
+// each of them. Limits use the version that has the controller. Killing, freezing and counting CPU time use v2 if it is
+// mounted at all, since they need no controller there.
 package cgroup
 
 import (
@@ -22,22 +22,22 @@ import (
 type Mount struct {
 	Dir         string
 	V2          bool
-	Controllers []string // v1 only; one that has none has its name here, as name=systemd
+	Controllers []string // v1 only; a named hierarchy without controllers has its name here (name=systemd)
 }
 
-// Tree is souk's directory in each hierarchy. It is plain data and goes over the wire as JSON.
+// Tree is souk's directory in each hierarchy. It is plain data and is sent as JSON.
 type Tree struct {
-	// souk's directory on the cgroup2 mount, "" when there is none
+	// souk's directory on the cgroup2 mount, "" if there is none
 	V2          string            `json:"v2,omitempty"`
-	Controllers []string          `json:"controllers,omitempty"` // that work on V2: cpu, memory, pids
-	V1          map[string]string `json:"v1,omitempty"`          // controller -> souk's directory
+	Controllers []string          `json:"controllers,omitempty"` // controllers usable on V2: cpu, memory, pids
+	V1          map[string]string `json:"v1,omitempty"`          // souk's directory by controller
 
-	// Unused are souk's directories in the hierarchies of v1 that are not used. OCI runtimes make a container's group
-	// in each, so they may be there; a group that is removed is removed there too.
+	// Unused are souk's directories in the v1 hierarchies that it does not use. OCI runtimes make a container's group
+	// in every hierarchy, so groups may exist there; removing a group also removes it there.
 	Unused []string `json:"-"`
 }
 
-// wanted are the controllers that limits need.
+// wanted lists the controllers that limits need.
 var wanted = [...]string{"cpu", "memory", "pids"}
 
 // reaperGroup is the group of the reaper itself.
@@ -52,8 +52,8 @@ func Mounts() ([]Mount, error) {
 	return ParseMounts(string(b)), nil
 }
 
-// ParseMounts takes the cgroup mounts out of the text of a mountinfo file. Of two mounts of one hierarchy the first
-// counts.
+// ParseMounts returns the cgroup mounts in the text of a mountinfo file. Of several mounts of one hierarchy it returns
+// the first.
 func ParseMounts(text string) []Mount {
 	var out []Mount
 	for line := range strings.Lines(text) {
@@ -86,13 +86,13 @@ func ParseMounts(text string) []Mount {
 	return out
 }
 
-// unescapeOctal undoes mountinfo's octal escapes of space, tab, newline and backslash.
+// unescapeOctal replaces mountinfo's octal escapes of space, tab, newline and backslash.
 func unescapeOctal(s string) string {
 	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(s)
 }
 
-// Open makes souk's directory called name in every hierarchy of mounts that can be used, and says in words what is
-// lacking. A nil Tree means that there are no cgroups to be had.
+// Open makes souk's directory called name in every usable hierarchy of mounts, and returns sentences about what is
+// lacking. A nil Tree means that no cgroups can be made.
 func Open(mounts []Mount, name string) (*Tree, []string) {
 	t := &Tree{V1: map[string]string{}}
 	var lacks []string
@@ -132,7 +132,7 @@ func Open(mounts []Mount, name string) (*Tree, []string) {
 	return t, lacks
 }
 
-// Able returns why no cgroups can be made on this host; nil when they can. For the moment it makes some.
+// Able returns why no cgroups can be made on this host, nil if they can. It makes some for a moment.
 func Able() error {
 	mounts, err := Mounts()
 	if err != nil {
@@ -145,7 +145,7 @@ func Able() error {
 	return t.Destroy()
 }
 
-// openV2 makes the directory and passes on the controllers that can be passed on.
+// openV2 makes the directory and enables the available controllers below it.
 func (t *Tree) openV2(mount, dir string) error {
 	if err := mkdirs(dir, filepath.Join(dir, reaperGroup)); err != nil {
 		return err
@@ -159,7 +159,7 @@ func (t *Tree) openV2(mount, dir string) error {
 		if !slices.Contains(strings.Fields(string(have)), c) {
 			continue
 		}
-		// The upper one is there already when the system's own manager uses the controller.
+		// fails if the host's own manager already uses the controller
 		up := writeControl(filepath.Join(mount, "cgroup.subtree_control"), "+"+c)
 		if err := writeControl(filepath.Join(dir, "cgroup.subtree_control"), "+"+c); err != nil {
 			return fmt.Errorf("pass on the %s controller: %w", c, errors.Join(err, up))
@@ -169,7 +169,7 @@ func (t *Tree) openV2(mount, dir string) error {
 	return nil
 }
 
-// missingControllers gives those of cs that souk wants and v2 does not give.
+// missingControllers returns the controllers among cs that souk wants and v2 does not provide.
 func (t *Tree) missingControllers(cs []string) []string {
 	var out []string
 	for _, c := range cs {
@@ -185,12 +185,12 @@ func (t *Tree) missingControllers(cs []string) []string {
 	return out
 }
 
-// Has says whether the controller works, on either version.
+// Has reports whether a controller is usable, on either version.
 func (t *Tree) Has(controller string) bool {
 	return t != nil && (slices.Contains(t.Controllers, controller) || t.V1[controller] != "")
 }
 
-// hierarchyDirs lists souk's directory of each hierarchy once, v2 first.
+// hierarchyDirs lists souk's directories without duplicates, v2 first.
 func (t *Tree) hierarchyDirs() []string {
 	var out []string
 	if t.V2 != "" {
@@ -205,19 +205,19 @@ func (t *Tree) hierarchyDirs() []string {
 	return out
 }
 
-// listV1Dirs lists the v1 directories of the tree, once each.
+// listV1Dirs lists souk's v1 directories without duplicates.
 func (t *Tree) listV1Dirs() []string {
 	out := t.hierarchyDirs()
 	return slices.DeleteFunc(out, func(d string) bool { return d == t.V2 })
 }
 
-// Groups lists the groups that there are in any hierarchy, used or not.
+// Groups lists the groups that exist in any hierarchy, used or not.
 func (t *Tree) Groups() ([]string, error) {
 	var out []string
 	for _, dir := range append(t.hierarchyDirs(), t.Unused...) {
 		es, err := os.ReadDir(dir)
 		if errors.Is(err, os.ErrNotExist) {
-			continue // half of the tree is gone
+			continue // part of the tree is gone
 		}
 		if err != nil {
 			return nil, fmt.Errorf("list the cgroups: %w", err)
@@ -231,8 +231,8 @@ func (t *Tree) Groups() ([]string, error) {
 	return out, nil
 }
 
-// Adopt moves the calling process into the tree's group for reapers, so that it is not in the group of whoever
-// started it, which may be ended as a whole.
+// Adopt moves a process into the tree's group for the reaper, so that it is not in the group of the process that
+// started it, which may be killed as a whole.
 func (t *Tree) Adopt(pid int) error {
 	var errs []error
 	for _, dir := range t.hierarchyDirs() {
@@ -250,7 +250,7 @@ func (t *Tree) Leave(pid int) error {
 	return errors.Join(errs...)
 }
 
-// Destroy removes souk's directories and the groups that are empty. A group that is in use keeps them.
+// Destroy removes souk's directories and the empty groups. A group in use prevents the removal.
 func (t *Tree) Destroy() error {
 	var errs []error
 	names, err := t.Groups()
@@ -272,21 +272,21 @@ func (t *Tree) Destroy() error {
 	return errors.Join(errs...)
 }
 
-// Abandoned is a tree that nobody is in: its reaper was killed, and nothing that it ran is left. Nodes are its
-// directories' inodes, which tell it from another of its name.
+// Abandoned is a tree without processes: its reaper was killed, and nothing that it ran is left. Nodes are the inodes
+// of its directories, which distinguish it from a later tree of the same name.
 type Abandoned struct {
 	Name  string
 	Nodes string
 	dirs  []string
 }
 
-// AbandonedIn finds the trees of these mounts that nobody is in, among those whose names is says to be a reaper's.
+// AbandonedIn finds abandoned trees in these mounts; is reports whether a name is that of a reaper's tree.
 func AbandonedIn(mounts []Mount, is func(name string) bool) map[string]Abandoned {
 	out, used := map[string]Abandoned{}, map[string]bool{}
 	for _, m := range mounts {
 		es, err := os.ReadDir(m.Dir)
 		if err != nil {
-			continue // its trees count by the other mounts
+			continue // its trees are found by the other mounts
 		}
 		for _, e := range es {
 			if !e.IsDir() || !is(e.Name()) || used[e.Name()] {
@@ -306,7 +306,7 @@ func AbandonedIn(mounts []Mount, is func(name string) bool) map[string]Abandoned
 	return out
 }
 
-// lookAtGroup gives a tree's inode in one hierarchy, and whether no process is in any of its groups. What cannot be read
+// lookAtGroup returns a tree's inode in one hierarchy, and whether all of its groups are empty. An unreadable group
 // counts as in use.
 func lookAtGroup(dir string) (node string, empty bool) {
 	var st syscall.Stat_t
@@ -326,7 +326,7 @@ func lookAtGroup(dir string) (node string, empty bool) {
 	return fmt.Sprint(st.Ino), err == nil
 }
 
-// Remove removes the tree's directories. The reaper's group goes first: where a reaper has come it stays, and all else.
+// Remove removes the tree's directories. The reaper's group goes first: if a new reaper is in it, everything stays.
 func (a Abandoned) Remove() error {
 	var errs []error
 	for _, dir := range a.dirs {
@@ -335,7 +335,7 @@ func (a Abandoned) Remove() error {
 	return errors.Join(errs...)
 }
 
-// RemoveEverywhere removes the empty directories of a tree in all hierarchies, those too that the tree does not use:
+// RemoveEverywhere removes the empty directories of a tree in all hierarchies, also those that the tree does not use:
 // OCI runtimes make a container's group in each.
 func RemoveEverywhere(name string) error {
 	mounts, err := Mounts()
@@ -384,7 +384,7 @@ func mkdirs(dirs ...string) error {
 	return nil
 }
 
-// writeControl sets one control file. These are never created: a missing one is an error.
+// writeControl writes one control file. It never creates one: a missing file is an error.
 func writeControl(path, value string) error {
 	fd, err := openFD(path, syscall.O_WRONLY)
 	if err != nil {

@@ -10,17 +10,17 @@ import (
 	"time"
 )
 
-// Usage is what a group's processes use and have used since it was made.
+// Usage is the current and accumulated resource use of a group since it was made.
 type Usage struct {
 	CPU       time.Duration
-	Memory    int64 // bytes, page cache that can be dropped at once left out
-	Cached    int64 // bytes with all page cache
+	Memory    int64 // bytes, without page cache that can be dropped at once
+	Cached    int64 // bytes, with all page cache
 	Processes int
 	OOMKills  int64
 	Throttled time.Duration
 }
 
-// Usage reads the group's accounting. What no controller counts is 0, and ok tells whether CPU and memory are counted.
+// Usage reads the group's accounting. A value without a controller is 0; ok reports whether CPU and memory are counted.
 func (g Group) Usage() (u Usage, ok bool) {
 	u, ok = g.Counters()
 	inactive := int64(0)
@@ -35,7 +35,7 @@ func (g Group) Usage() (u Usage, ok bool) {
 	return u, ok
 }
 
-// Counters is Usage without Memory and Processes, which are what is dear to read.
+// Counters is Usage without Memory and Processes, which are expensive to read.
 func (g Group) Counters() (u Usage, ok bool) {
 	v2 := func(f string) string { return filepath.Join(g.t.V2, g.name, f) }
 	v1 := func(c, f string) string { return filepath.Join(g.t.V1[c], g.name, f) }
@@ -68,7 +68,8 @@ func (g Group) Counters() (u Usage, ok bool) {
 	return u, cpu && memory
 }
 
-// Headroom is how many more processes and threads may be made in the tree, as far as its groups and those above tell.
+// Headroom returns how many more processes and threads can be made in the tree, by the limits of its groups and those
+// above.
 func (t *Tree) Headroom() int64 {
 	root := t.V1["pids"]
 	if slices.Contains(t.Controllers, "pids") {
@@ -80,16 +81,16 @@ func (t *Tree) Headroom() int64 {
 	}
 	for dir := filepath.Join(root, reaperGroup); ; dir = filepath.Dir(dir) {
 		most := readControl(filepath.Join(dir, "pids.max"))
-		if most == "" && len(dir) < len(root) { // the first of all has none
+		if most == "" && len(dir) < len(root) { // the root group has no limit
 			return left
 		}
-		if n := parseNumber(most); n >= 0 { // else it is "max"
+		if n := parseNumber(most); n >= 0 { // otherwise "max"
 			left = min(left, n-max(0, parseNumber(readControl(filepath.Join(dir, "pids.current")))))
 		}
 	}
 }
 
-// OOMKills counts the processes of the group that the kernel killed for want of memory.
+// OOMKills returns the number of the group's processes killed for lack of memory.
 func (g Group) OOMKills() int64 {
 	switch {
 	case slices.Contains(g.t.Controllers, "memory"):
@@ -101,8 +102,8 @@ func (g Group) OOMKills() int64 {
 	return 0
 }
 
-// readControl reads a control file. These are small, are read at every end of a life, and can be waited for by nothing,
-// so they are read without what package os does for files that can.
+// readControl reads a control file. These files are small and read at the end of every life, so it avoids the overhead
+// of package os, whose files can be polled.
 func readControl(path string) string {
 	fd, err := openFD(path, syscall.O_RDONLY)
 	if err != nil {
@@ -133,7 +134,7 @@ func openFD(path string, mode int) (int, error) {
 	}
 }
 
-// fieldValue gives the value of "key value" in a file of such lines, "" when there is none.
+// fieldValue returns the value of a "key value" line of a file, "" if there is none.
 func fieldValue(path, key string) string { return valueOf(readControl(path), key) }
 
 func valueOf(text, key string) string {
@@ -145,7 +146,7 @@ func valueOf(text, key string) string {
 	return ""
 }
 
-// parseNumber gives -1 for what is not a number.
+// parseNumber returns -1 if s is not a number.
 func parseNumber(s string) int64 {
 	n, err := strconv.ParseInt(s, 10, 64)
 	if err != nil {

@@ -17,14 +17,14 @@ import (
 	"github.com/soukhq/souk/runtime/reaper/users"
 )
 
-// As is what a command beside a container's program has otherwise than that. The zero value is: nothing.
+// As is how a command differs from the container's program. The zero value means that it does not.
 type As struct {
-	User string   // as userOf has it; "": the container's
+	User string   // in the format of userOf; "": the container's
 	Dir  string   // absolute; "": the container's
-	Root *os.File // of the container that runs, whose files say who User is; nil where both are ""
+	Root *os.File // root of the running container, to look up User; nil if both are ""
 }
 
-// applyTo returns the process as asked for. It refuses a user and a directory that the container does not have.
+// applyTo returns the process with the changes. It fails if the container lacks the user or the directory.
 func (a As) applyTo(p *specs.Process, in *specs.Linux) (*specs.Process, error) {
 	if a.Root == nil {
 		return p, nil
@@ -55,14 +55,14 @@ func (a As) applyTo(p *specs.Process, in *specs.Linux) (*specs.Process, error) {
 	return &there, nil
 }
 
-// checkDirectory refuses a directory of a root that no command can begin in: it is missing, or the kernel's, where
-// descriptors lead out of the container (CVE-2024-21626).
+// checkDirectory refuses a directory in which a command must not start: a missing one, or one of the kernel's (/proc),
+// where descriptors lead out of the container (CVE-2024-21626).
 func checkDirectory(root, dir string) error {
 	f, err := rootfs.Open(root, dir, unix.O_PATH|unix.O_DIRECTORY)
 	switch {
 	case errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENOTDIR):
 		return NoDirectory(dir, "in the container", err)
-	case errors.Is(err, unix.ELOOP): // a link to a descriptor, too
+	case errors.Is(err, unix.ELOOP): // also a magic link to a descriptor
 		return fault.Wrap(err, fault.Precondition, runtime.CodeNotExecutable,
 			"no command can begin in %s: the links there lead nowhere", dir)
 	case err != nil:
@@ -82,8 +82,8 @@ func checkDirectory(root, dir string) error {
 	return nil
 }
 
-// NoDirectory refuses a directory that a command is to begin in and that is not there, or, where err does not say that
-// it is missing, is none. where says whose it is ("in the container").
+// NoDirectory returns the error for a command's working directory that does not exist or, depending on err, is not a
+// directory. where says where it was looked for ("in the container").
 func NoDirectory(dir, where string, err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return fault.New(fault.Precondition, runtime.CodeNoDirectory,
@@ -93,11 +93,11 @@ func NoDirectory(dir, where string, err error) error {
 		"%s is no directory %s, so that no command can begin there: name one", dir, where)
 }
 
-// gofer is what the process calls itself that has a sandbox's files, whose root is the container's. The sandbox itself
-// has an empty one.
+// gofer is the command name of the process that opens files for a sandbox; its root is the container's. The sandbox's
+// own root is empty.
 const gofer = "runsc-gofer"
 
-// Gofer finds the process that has a sandbox's files among those of its machine.
+// Gofer finds the process that opens files for a sandbox, among the machine's processes.
 func Gofer(pids []int) (pid int, has bool) {
 	for _, pid := range pids {
 		if argv := proc.Command(pid); len(argv) > 0 && argv[0] == gofer {

@@ -14,13 +14,13 @@ import (
 	"github.com/soukhq/souk/runtime/reaper/pty"
 )
 
-// consolePatience bounds how long a terminal is waited for once the runtime says that it has made the process. It has
-// been sent by then.
+// consolePatience bounds the wait for a terminal after the runtime has made the process. Usually it has arrived by
+// then.
 const consolePatience = 5 * time.Second
 
-// makeConsole has a runtime make a process with a terminal, and returns the near end of that. The runtime opens it
-// inside of the container, from the container's own devices, so that programs find it there by its name; it sends the
-// near end to a socket, whose path begin is given. It has its size at once, which not every runtime sees to.
+// makeConsole makes a runtime start a process with a terminal, and returns the terminal's near end. The runtime opens
+// the terminal inside the container, from the container's devices, so that programs find it by its name, and sends the
+// near end to a socket, whose path is passed to begin. makeConsole sets the size, which not every runtime does.
 func (s Store) makeConsole(size machine.WindowSize, begin func(at string) error) (*os.File, error) {
 	dir, err := os.MkdirTemp(s.Dir, "console-")
 	if err != nil {
@@ -28,7 +28,7 @@ func (s Store) makeConsole(size machine.WindowSize, begin func(at string) error)
 			"this worker has no terminal for the command now")
 	}
 	defer os.RemoveAll(dir)
-	at := filepath.Join(dir, "s") // short: the runtime opens it by this name
+	at := filepath.Join(dir, "s") // short, because the runtime opens the socket by this path
 	ln, err := unixsock.Listen(at)
 	if err != nil {
 		return nil, err
@@ -72,7 +72,7 @@ func receiveTerminal(ln *net.UnixListener) (*os.File, error) {
 	}
 	defer c.Close()
 	from := &frame.Receiver{Conn: c}
-	_, err = from.Read(make([]byte, 256)) // its name comes along, which tells nothing
+	_, err = from.Read(make([]byte, 256)) // the message contains the terminal's name, which is not needed
 	if len(from.FDs) != 1 {
 		from.Close()
 		return nil, errors.Join(err, errors.New("the container runtime sent no terminal"))

@@ -1,8 +1,8 @@
 // Package container makes a machine's container, from its image's layers to a first process that waits for its start.
 //
-// What is of one container lies in memory, below a Store's directory: its specification and what the OCI runtime keeps,
-// which both have the environment in them, and the machine's files, among which secrets are. Its root is mounted in a
-// namespace that nobody is in but itself (package rootfs).
+// The files of one container are in memory, below a Store's directory: its specification and the OCI runtime's state,
+// which both contain the environment, and the machine's files, some of them secrets. Its root is mounted in a namespace
+// that only the container is in (package rootfs).
 package container
 
 import (
@@ -33,12 +33,12 @@ import (
 	"github.com/soukhq/souk/runtime/reaper/volumes"
 )
 
-// Store is where a worker keeps what is of its containers.
+// Store is where a worker keeps the files of its containers.
 type Store struct {
-	Dir string // in memory
+	Dir string // on a tmpfs
 }
 
-// Open makes the directory, below one that all workers of the host share.
+// Open makes the directory, below a directory that all workers of the host share.
 func (s Store) Open() error {
 	shared := filepath.Dir(s.Dir)
 	err := os.MkdirAll(shared, 0o700)
@@ -54,19 +54,19 @@ func (s Store) Open() error {
 		return fault.Wrap(err, fault.Precondition, runtime.CodeContainers,
 			"%s cannot be made, which containers need", s.Dir)
 	}
-	return os.Setenv("XDG_RUNTIME_DIR", s.Dir) // where go-runc writes processes, with their environment
+	return os.Setenv("XDG_RUNTIME_DIR", s.Dir) // where go-runc writes process specifications with their environment
 }
 
-// Remove removes the directory. nil when there is none.
+// Remove removes the directory; nil if it does not exist.
 func (s Store) Remove() error { return os.RemoveAll(s.Dir) }
 
-// Exists reports whether there ever was a container since the host is up.
+// Exists reports whether a container has been made since the host booted.
 func (s Store) Exists() bool {
 	_, err := os.Lstat(s.Dir)
 	return err == nil
 }
 
-// inMemory sees to it that a directory does not lie on a disk. One process at a time does.
+// inMemory mounts a tmpfs at a directory unless it is on one. The lock lets one process at a time do so.
 func inMemory(dir string) error {
 	lock, err := os.Open(dir)
 	if err != nil {
@@ -80,25 +80,26 @@ func inMemory(dir string) error {
 	if err := unix.Statfs(dir, &st); err != nil || st.Type == unix.TMPFS_MAGIC && st.Flags&unix.ST_NOEXEC == 0 {
 		return err
 	}
-	return unix.Mount("souk", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=0700") // scripts are among files
+	// without noexec: a machine's files may be scripts
+	return unix.Mount("souk", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=0700")
 }
 
 func (s Store) bundleDir(name string) string { return filepath.Join(s.Dir, "bundles", name) }
 
-// engineOf is the runtime of a container. What it keeps lies in a directory that is named after its program.
+// engineOf returns the runtime of a container. Its state is in a directory named after its program.
 func (s Store) engineOf(n Name) engine.Engine {
 	return engine.Engine{Path: n.Engine, State: filepath.Join(s.Dir, "engines", url.PathEscape(n.Engine)),
 		Network: n.Network}
 }
 
-// Name is a container: what it is called, and the program of the runtime that has it.
+// Name identifies a container, and the program of its runtime.
 type Name struct {
 	ID, Engine string
-	Network    bool // it has one of its own
+	Network    bool // it has its own network
 }
 
-// List gives all containers, running or not, and what is left of those that their runtime has removed; those have no
-// Engine.
+// List returns all containers, running or not, and the leftovers of containers that their runtime has removed; those
+// have no Engine.
 func (s Store) List() ([]Name, error) {
 	es, err := os.ReadDir(filepath.Join(s.Dir, "engines"))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -128,7 +129,7 @@ func (s Store) List() ([]Name, error) {
 	return out, errors.Join(err, wrong)
 }
 
-// Delete removes what is of a container that has ended, or that was not made.
+// Delete removes a container that has ended, or that was not completely made.
 func (s Store) Delete(ctx context.Context, n Name) error {
 	if n.Engine != "" {
 		if err := s.engineOf(n).Delete(ctx, n.ID); err != nil {
@@ -138,32 +139,32 @@ func (s Store) Delete(ctx context.Context, n Name) error {
 	return os.RemoveAll(s.bundleDir(n.ID))
 }
 
-// Plan is a container that is to be made.
+// Plan describes a container to be made.
 type Plan struct {
 	Name   Name
-	Dir    string // of the machine, as its container's root may get to it
+	Dir    string // the machine's directory, at a path that the container's root can reach
 	Start  *frame.Start
-	Data   []byte // of its files
-	UID    int    // who its root is on the host
+	Data   []byte // contents of the machine's files
+	UID    int    // the uid of its root on the host
 	Cgroup string
-	Into   *os.File     // the same, of version 2; nil: there is none
-	Files  engine.Files // of its program
+	Into   *os.File     // Cgroup's directory in v2; nil: there is none
+	Files  engine.Files // the program's
 
-	// Checkpoint is a directory that has one to go on from; "": it begins at its beginning.
+	// Checkpoint is a directory with a checkpoint to resume from; "": start the program.
 	Checkpoint string
 
-	// Volumes are those of Start.Mounts, in their order.
+	// Volumes are those of Start.Mounts, in the same order.
 	Volumes []*volumes.Volume
 
 	// Users makes a user namespace.
 	Users func(ids []users.ID) (*os.File, error)
 }
 
-// Create makes a container and returns the process that will be its first, which waits for Start unless it goes on from
-// a checkpoint, and the near end of its terminal where it has one. It runs on a thread that is in a mount namespace of
-// its own, and that does not end before.
+// Create makes a container. It returns the container's first process, which waits for Start unless it resumes from a
+// checkpoint, and the near end of its terminal if it has one. The calling thread must be in its own mount namespace,
+// and must not end before Create returns.
 func (s Store) Create(ctx context.Context, p Plan) (pid int, near *os.File, err error) {
-	if err := s.Delete(ctx, p.Name); err != nil { // of a try before
+	if err := s.Delete(ctx, p.Name); err != nil { // left by an earlier attempt
 		return 0, nil, err
 	}
 	in, err := p.mountRoot()
@@ -213,13 +214,13 @@ func (s Store) Create(ctx context.Context, p Plan) (pid int, near *os.File, err 
 
 const configFile = "config.json"
 
-// Start has a container's first process execute its program.
+// Start makes a container's first process execute its program.
 func (s Store) Start(ctx context.Context, n Name) error {
 	return s.engineOf(n).Start(ctx, n.ID, s.bundleDir(n.ID))
 }
 
-// Exec runs a command in a container, and returns its process. With a terminal it has that in the place of files, made
-// by the container's own devices, and near is the end of it that is the caller's.
+// Exec runs a command in a container, and returns its process. With a terminal, the command uses that instead of files;
+// the terminal is made by the container's own devices, and near is the caller's end.
 func (s Store) Exec(ctx context.Context, n Name, argv []string, as As, files engine.Files,
 	t *machine.Terminal) (c engine.Command, near *os.File, err error) {
 	if len(argv) == 0 || argv[0] == "" {
@@ -245,7 +246,7 @@ func (s Store) Exec(ctx context.Context, n Name, argv []string, as As, files eng
 		c, err = e.Exec(ctx, n.ID, s.bundleDir(n.ID), p, files, "")
 		return c, nil, err
 	}
-	if e.Sandboxes() { // it takes one that there is already
+	if e.Sandboxes() { // runsc expects an existing terminal
 		near, far, err := pty.Open(t.Size)
 		if err != nil {
 			return c, nil, fault.Wrap(
@@ -268,20 +269,20 @@ func (s Store) Exec(ctx context.Context, n Name, argv []string, as As, files eng
 	return c, near, err
 }
 
-// Checkpoint has a container's memory written into a directory; see engine.Engine.
+// Checkpoint writes a container's memory to a directory; see engine.Engine.
 func (s Store) Checkpoint(ctx context.Context, n Name, dir string) error {
 	return s.engineOf(n).Checkpoint(ctx, n.ID, dir)
 }
 
-// Checkpoints returns why a container can have no checkpoint; nil when it can.
+// Checkpoints returns why a container cannot have a checkpoint, nil if it can.
 func (s Store) Checkpoints(n Name) error { return s.engineOf(n).Checkpoints() }
 
-// Kill ends a command that runs in a sandbox.
+// Kill kills a command that runs in a sandbox.
 func (s Store) Kill(ctx context.Context, n Name, c engine.Command) error {
 	return s.engineOf(n).Kill(ctx, n.ID, c.Inside)
 }
 
-// Sandbox says where it can be asked what runs in a container; nil where the host sees that itself.
+// Sandbox returns how to query the processes in a container; nil if the host sees them itself.
 func (s Store) Sandbox(n Name) *frame.Sandbox {
 	e := s.engineOf(n)
 	if n.ID == "" || !e.Sandboxes() {
@@ -311,7 +312,7 @@ func (s Store) describeContainer(p Plan, at inside) (*specs.Spec, error) {
 		c.Mounts = append(c.Mounts, spec.Mount{From: v.Dir, To: v.Path, ReadOnly: st.Flags&unix.ST_RDONLY != 0,
 			NoExec: st.Flags&unix.ST_NOEXEC != 0})
 	}
-	uid, _ := users.Outside(ids, at.who.UID) // there are: represented
+	uid, _ := users.Outside(ids, at.who.UID) // both exist: see checkRepresented
 	gid, _ := users.Outside(ids, at.who.GID)
 	files, err := putFiles(bundle, p.Start.Files, p.Data, uid, gid)
 	if err != nil {
@@ -346,12 +347,12 @@ func (s Store) describeContainer(p Plan, at inside) (*specs.Spec, error) {
 	return full, err
 }
 
-// nearDir is where a sandbox finds what it mounts, in the directory of its machine.
+// nearDir is the directory in a machine's directory where a sandbox finds its mounts.
 const nearDir = "mounts"
 
-// bringNear has all that is mounted lie where the container's root may get to, in the calling thread's namespace: a
-// sandbox mounts as that, where runc is the host's root until it has mounted. Nothing there is removed with what is
-// below it, for that may be a volume.
+// bringNear bind-mounts all sources of mounts below the machine's directory, in the calling thread's namespace, because
+// a sandbox mounts them as the container's root (runc does it as the host's root). It removes nothing there
+// recursively, since the content may be a volume's.
 func (p Plan) bringNear(mounts []spec.Mount) error {
 	dir := filepath.Join(p.Dir, nearDir)
 	if err := os.Mkdir(dir, 0o711); err != nil && !errors.Is(err, fs.ErrExist) {
@@ -383,7 +384,7 @@ func (p Plan) bringNear(mounts []spec.Mount) error {
 	return nil
 }
 
-// Check refuses volumes and files that cannot be shown, before anything is done for them.
+// Check refuses invalid paths of volumes and files, before any work is done.
 func Check(s *frame.Start) error {
 	for _, f := range s.Files {
 		if _, err := spec.Target(f.Path); err != nil {
@@ -398,7 +399,7 @@ func Check(s *frame.Start) error {
 	return nil
 }
 
-// programIn refuses a program that the image does not have.
+// programIn refuses a program that the image lacks.
 func programIn(root string, s *frame.Start) error {
 	if len(s.Argv) == 0 || s.Argv[0] == "" {
 		return fault.New(fault.Invalid, runtime.CodeArgv, "no program is named that the machine should run")
@@ -422,18 +423,18 @@ func programIn(root string, s *frame.Start) error {
 	return Executable(root, at, s.Argv[0], "in the image", func(path string) bool { return Brings(s, path) })
 }
 
-// Brings reports whether a path of a machine is in one of its mounts, or one of its files.
+// Brings reports whether a path is in one of the machine's mounts, or is one of its files.
 func Brings(s *frame.Start, path string) bool {
 	below := func(dir string) bool { return strings.HasPrefix(path+"/", strings.TrimRight(dir, "/")+"/") }
 	return slices.ContainsFunc(s.Mounts, func(m runtime.Mount) bool { return below(m.Path) }) ||
 		slices.ContainsFunc(s.Files, func(f frame.File) bool { return below(f.Path) })
 }
 
-// checksDir is where the roots of containers are mounted that are only looked at.
+// checksDir is where the roots of containers are mounted for a check only.
 const checksDir = "checks"
 
-// Examine refuses what Create would of a machine's program and user, while another container of it runs. It is called as
-// Create is.
+// Examine checks a machine's program and user like Create does, while another container of the machine may run. It
+// needs the same kind of thread as Create.
 func (s Store) Examine(id string, p Plan) (err error) {
 	p.Dir = filepath.Join(s.Dir, checksDir, id)
 	if err := os.MkdirAll(p.Dir, 0o700); err != nil {
@@ -448,8 +449,7 @@ func (s Store) Examine(id string, p Plan) (err error) {
 	return programIn(in.root, p.Start)
 }
 
-// putFiles writes a machine's files where they are in memory only, for secrets are among them, and says where they are
-// to be seen.
+// putFiles writes a machine's files in memory only, since some are secrets, and returns their mounts.
 func putFiles(bundle string, files []frame.File, data []byte, uid, gid int) ([]spec.Mount, error) {
 	dir := filepath.Join(bundle, "files")
 	if err := os.MkdirAll(dir, 0o700); err != nil {

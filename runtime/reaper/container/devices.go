@@ -15,10 +15,10 @@ import (
 	"github.com/soukhq/souk/runtime/reaper/spec"
 )
 
-// nodesDir is where the nodes of a container's devices are made, in its bundle.
+// nodesDir is the directory in a container's bundle for its device nodes.
 const nodesDir = "nodes"
 
-// giveDevices enters what a container gets of devices.
+// giveDevices adds a container's devices to its specification.
 func (s Store) giveDevices(p Plan, bundle string, c *spec.Container) error {
 	in := p.Start.Container
 	if len(in.Nodes) == 0 {
@@ -45,9 +45,9 @@ func (s Store) giveDevices(p Plan, bundle string, c *spec.Container) error {
 	return nil
 }
 
-// makeNodes makes nodes that everybody may open, and says where they are: to whom they are shown is decided already, and
-// the users of a container are not those whom the host lets use its own. They are to be seen in the calling thread's
-// mount namespace. Where souk may make none, the host's own are used.
+// makeNodes makes nodes that all users may open, and returns their paths: access is decided by which container sees
+// them, and a container's users do not have the host's groups. The nodes are only visible in the calling thread's mount
+// namespace. If souk may not make nodes, the host's own are used.
 func makeNodes(dir string, nodes []devices.Node) ([]string, error) {
 	at := make([]string, len(nodes))
 	for i, n := range nodes {
@@ -57,9 +57,9 @@ func makeNodes(dir string, nodes []devices.Node) ([]string, error) {
 	if err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, err
 	}
-	// the bundle lies where nodes are none
+	// the bundle's file system does not support device nodes
 	if err := unix.Mount("souk", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NOEXEC, "mode=0711,size=64k"); err != nil {
-		return at, nil //nolint:nilerr // as it is said
+		return at, nil //nolint:nilerr // use the host's own: see the doc comment
 	}
 	for i, n := range nodes {
 		kind := uint32(unix.S_IFCHR)
@@ -72,7 +72,7 @@ func makeNodes(dir string, nodes []devices.Node) ([]string, error) {
 			continue
 		}
 		if err == nil {
-			err = os.Chmod(path, 0o666) // whatever the umask
+			err = os.Chmod(path, 0o666) // mknod is subject to the umask
 		}
 		if err != nil {
 			return nil, err
@@ -82,7 +82,7 @@ func makeNodes(dir string, nodes []devices.Node) ([]string, error) {
 	return at, nil
 }
 
-// ociHooks returns programs for the OCI runtime to run.
+// ociHooks converts hooks for the OCI runtime.
 func ociHooks(list []devices.Hook) *specs.Hooks {
 	if len(list) == 0 {
 		return nil
@@ -92,7 +92,7 @@ func ociHooks(list []devices.Hook) *specs.Hooks {
 		hook := specs.Hook{Path: h.Path, Args: h.Args, Env: h.Env}
 		switch h.When {
 		case "prestart":
-			out.Prestart = append(out.Prestart, hook) //nolint:staticcheck // specifications have it
+			out.Prestart = append(out.Prestart, hook) //nolint:staticcheck // CDI specifications use it
 		case "createRuntime":
 			out.CreateRuntime = append(out.CreateRuntime, hook)
 		case "createContainer":

@@ -20,7 +20,7 @@ import (
 	"github.com/soukhq/souk/runtime/reaper/users"
 )
 
-// putNames writes what programs find names by, but for files that the machine brings itself.
+// putNames writes the files for name resolution (/etc/hosts and so on), except those that the machine has itself.
 func putNames(bundle string, in *frame.Container, has []spec.Mount, ids []users.ID) ([]spec.Mount, error) {
 	texts, err := textsOf(in)
 	if err != nil {
@@ -29,7 +29,8 @@ func putNames(bundle string, in *frame.Container, has []spec.Mount, ids []users.
 	return putEtc(bundle, texts, has, ids)
 }
 
-// putUser writes the table of users with the container's own, where the image's lacks that and the machine brings none.
+// putUser writes /etc/passwd with the container's user added, if the image's file lacks it and the machine has no file
+// of its own.
 func putUser(bundle string, at inside, has []spec.Mount) ([]spec.Mount, error) {
 	table, err := rootfs.ReadFile(at.root, passwd, maxTable)
 	if err != nil {
@@ -42,7 +43,7 @@ func putUser(bundle string, at inside, has []spec.Mount) ([]spec.Mount, error) {
 	return putEtc(bundle, map[string]string{"passwd": string(with)}, has, at.ids)
 }
 
-// putEtc writes files that are mounted in /etc, but for those that the machine brings itself.
+// putEtc writes files to be mounted in /etc, except those that the machine has itself.
 func putEtc(bundle string, texts map[string]string, has []spec.Mount, ids []users.ID) ([]spec.Mount, error) {
 	taken := make(map[string]bool, len(has))
 	for _, m := range has {
@@ -68,8 +69,8 @@ func putEtc(bundle string, texts map[string]string, has []spec.Mount, ids []user
 	return out, nil
 }
 
-// AddAddress has a container find itself by its name at one more address, which is known only once it has its network.
-// It does nothing where the machine brings its own file.
+// AddAddress adds an address of the container's own name to its hosts file; the address is known only after the network
+// is made. It does nothing if the machine has its own file.
 func (s Store) AddAddress(n Name, hostname string, at netip.Addr) error {
 	f, err := os.OpenFile(filepath.Join(s.bundleDir(n.ID), "files", "hosts"), os.O_WRONLY|os.O_APPEND, 0)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -85,7 +86,7 @@ func (s Store) AddAddress(n Name, hostname string, at netip.Addr) error {
 	return nil
 }
 
-// textsOf are the files by their names: those of the host where its network is shared.
+// textsOf returns the contents of the files by name; with the host's network, the host's own.
 func textsOf(in *frame.Container) (map[string]string, error) {
 	out := map[string]string{"hostname": in.Hostname + "\n"}
 	if in.HostNet {
@@ -105,10 +106,11 @@ func textsOf(in *frame.Container) (map[string]string, error) {
 	return out, err
 }
 
-// nameserverLines are the cluster's alone, where there is one, which asks those of the host for names of others: of two
-// servers some resolvers, as musl's, ask both and believe the first answer, also that there is no such name. A container
-// that reaches some networks alone asks there, and otherwise a server that knows the cluster's names and says so. A name
-// of one word is sought in the cluster's domains of the container, then in those of the host.
+// nameserverLines returns the content of resolv.conf. Its only server is the cluster's, if there is one, which forwards
+// other names to the host's servers: with two servers, some resolvers such as musl's query both and believe the first
+// answer, even a negative one. A Closed container also gets the host's servers that it can reach, since the cluster's
+// server resolves only the cluster's names for it. Names of one label are sought in the container's cluster domains,
+// then in the host's domains.
 func nameserverLines(n *netplan.Network) (string, error) {
 	var servers, search, options []string
 	at := n.Nameserver()
@@ -144,14 +146,14 @@ func nameserverLines(n *netplan.Network) (string, error) {
 	return b.String(), nil
 }
 
-// canReach reports whether a container that is closed may reach a server.
+// canReach reports whether a Closed container may reach a server.
 func canReach(n *netplan.Network, server string) bool {
 	at, err := netip.ParseAddr(server)
 	return err == nil && slices.ContainsFunc(n.Egress, func(p netip.Prefix) bool { return p.Contains(at) })
 }
 
-// resolverOf reads of a host's resolv.conf what holds for its containers: servers that are not on the host itself, its
-// domains, and how many dots a name has that is sought as it is first.
+// resolverOf returns the parts of a host's resolv.conf that also apply to containers: servers that are not on the host
+// itself, search domains, and the ndots option.
 func resolverOf(raw []byte) (servers, search, options []string) {
 	for line := range bytes.Lines(raw) {
 		words := strings.Fields(string(line))
@@ -164,7 +166,7 @@ func resolverOf(raw []byte) (servers, search, options []string) {
 			if err == nil && len(words) == 2 && !a.IsLoopback() && !a.IsLinkLocalUnicast() {
 				servers = append(servers, a.String())
 			}
-		case "search", "domain": // the last one counts
+		case "search", "domain": // the last one wins
 			search = slices.DeleteFunc(words[1:], func(d string) bool { return d == "." })
 		case "options":
 			for _, o := range words[1:] {

@@ -19,16 +19,16 @@ import (
 	"github.com/soukhq/souk/runtime/reaper/rootfs"
 )
 
-// headSize is how much of a program Linux reads to see what it is.
+// headSize is how many bytes of a program Linux reads to determine its format.
 const headSize = 256
 
-// emulated is where Linux shows the interpreters of binaries that were registered with it.
+// emulated is where Linux lists interpreters registered for other binary formats.
 const emulated = "/proc/sys/fs/binfmt_misc"
 
-// Executable refuses a program that Linux could not execute, though it is there: a script whose interpreter is not, or a
-// binary for other processors. An init would say of the first only that there is no such file, and give the second to a
-// shell. name is what was asked for, at where it is in the root, and where says what root that is ("in the image");
-// covered says of a path that a mount of the machine is there. Of what cannot be read it says nothing: execve does.
+// Executable refuses an existing program that Linux cannot execute: a script with a missing interpreter, or a binary
+// for another processor. An init would report the first only as a missing file, and pass the second to a shell. name is
+// the requested program, at its path in the root, and where describes the root ("in the image"); covered reports
+// whether a mount or file of the machine is at a path. An unreadable program is accepted: execve will report it.
 func Executable(root, at, name, where string, covered func(string) bool) error {
 	head := headOf(root, at)
 	if m, is := machineOf(head); is {
@@ -45,11 +45,11 @@ func Executable(root, at, name, where string, covered func(string) bool) error {
 	}
 	line, _, whole := bytes.Cut(line, []byte("\n"))
 	if !whole && len(head) == headSize {
-		return nil // a longer line than Linux reads
+		return nil // longer than Linux reads
 	}
 	fields := strings.FieldsFunc(string(line), func(c rune) bool { return c == ' ' || c == '\t' || c == 0 })
 	if len(fields) == 0 || !path.IsAbs(fields[0]) {
-		return nil // of a relative one only execve knows where it is
+		return nil // execve resolves a relative path
 	}
 	interpreter := fields[0]
 	_, err := rootfs.Program(root, interpreter, "/", "")
@@ -66,7 +66,7 @@ func Executable(root, at, name, where string, covered func(string) bool) error {
 		name, where, interpreter)
 }
 
-// headOf returns the beginning of a file of the root, nothing where it cannot be read.
+// headOf returns the first bytes of a file of the root, nothing if it cannot be read.
 func headOf(root, at string) []byte {
 	f, err := rootfs.Open(root, at, unix.O_RDONLY|unix.O_NONBLOCK)
 	if err != nil {
@@ -81,7 +81,7 @@ func headOf(root, at string) []byte {
 	return head[:n]
 }
 
-// machineOf reads for which processor a program is; is is false for what is no ELF file.
+// machineOf returns the processor that a program is for; is is false if it is not an ELF file.
 func machineOf(head []byte) (m elf.Machine, is bool) {
 	if len(head) < 20 || !bytes.HasPrefix(head, []byte(elf.ELFMAG)) {
 		return 0, false
@@ -92,12 +92,12 @@ func machineOf(head []byte) (m elf.Machine, is bool) {
 	return elf.Machine(uint16(head[19])<<8 | uint16(head[18])), true
 }
 
-// hostProcessors are those whose programs a host's own runs.
+// hostProcessors returns the processors whose programs a host can run, by GOARCH.
 func hostProcessors() map[string][]elf.Machine {
 	return map[string][]elf.Machine{"amd64": {elf.EM_X86_64, elf.EM_386}, "arm64": {elf.EM_AARCH64, elf.EM_ARM}}
 }
 
-// canEmulate reports whether the host may run programs of other processors, as it does with qemu.
+// canEmulate reports whether the host may run programs of other processors, for instance by qemu.
 func canEmulate() bool {
 	all, err := os.ReadDir(emulated)
 	return err == nil && slices.ContainsFunc(all, func(d os.DirEntry) bool {
@@ -105,7 +105,7 @@ func canEmulate() bool {
 	})
 }
 
-// nameOf returns the name by which images call a processor.
+// nameOf returns the name that images use for a processor.
 func nameOf(m elf.Machine) string {
 	for name, known := range hostProcessors() {
 		if known[0] == m {

@@ -14,16 +14,16 @@ import (
 	"github.com/soukhq/souk/runtime/reaper/users"
 )
 
-// inside is what is known of a container once its root is mounted.
+// inside is the properties of a container whose root is mounted.
 type inside struct {
-	root  string // where that is
+	root  string // where the root is mounted
 	ids   []users.ID
-	users *os.File // a user namespace of ids
+	users *os.File // a user namespace with ids
 	who   spec.User
-	data  []spec.Mount // where it can be written though its root cannot
+	data  []spec.Mount // directories that are writable although the root is not
 }
 
-// mountRoot mounts a machine's root and finds its user there. The caller closes users.
+// mountRoot mounts a machine's root and looks up its user there. The caller closes users.
 func (p Plan) mountRoot() (in inside, err error) {
 	in.root, in.ids = filepath.Join(p.Dir, RootfsDir), users.Numbers(p.UID)
 	if err = p.clearRootDirs(); err != nil {
@@ -45,10 +45,10 @@ func (p Plan) mountRoot() (in inside, err error) {
 	return in, err
 }
 
-// unmountDir takes back what rooted made in a directory. EINVAL: nothing is mounted there.
+// unmountDir undoes mountRoot in a directory. EINVAL: nothing is mounted there.
 func (in inside) unmountDir(dir string) error {
 	if err := unix.Unmount(in.root, unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) {
-		return unmadeError(err, filepath.Base(dir)) // what is below is the image's
+		return unmadeError(err, filepath.Base(dir)) // do not remove the image's files
 	}
 	if err := os.RemoveAll(dir); err != nil {
 		return unmadeError(err, filepath.Base(dir))
@@ -61,7 +61,7 @@ func unmadeError(err error, container string) error {
 		container)
 }
 
-// checkRepresented refuses a user whose numbers stand for nothing on the host.
+// checkRepresented refuses a user whose ids are not mapped to the host.
 func (in inside) checkRepresented() error {
 	for _, n := range append([]uint32{in.who.UID, in.who.GID}, in.who.Groups...) {
 		if _, ok := users.Outside(in.ids, n); !ok {
@@ -73,11 +73,12 @@ func (in inside) checkRepresented() error {
 	return nil
 }
 
-// RootfsDir is where a container's root is mounted in the directory of its machine, for itself only. It is root's.
+// RootfsDir is the directory in a machine's directory where its container's root is mounted, visible only to the
+// container. Root owns it.
 const RootfsDir = "rootfs"
 
-// clearRootDirs makes the directories for a machine's root. What the life before wrote is removed, unless this one goes
-// on from a checkpoint.
+// clearRootDirs makes the directories for a machine's root. It removes the files of the previous life, unless this one
+// resumes from a checkpoint.
 func (p Plan) clearRootDirs() error {
 	fresh := []string{"upper", "work", RootfsDir}
 	if p.Checkpoint != "" {

@@ -17,13 +17,14 @@ import (
 	"github.com/soukhq/souk/runtime/reaper/volumes"
 )
 
-// volumesDir is where a container's volumes are mounted in the directory of its machine, for itself only. It is root's.
+// volumesDir is the directory in a machine's directory where its container's volumes are mounted, visible only to the
+// container. Root owns it.
 const volumesDir = "volumes"
 
-// showVolumes mounts a container's volumes below its machine's directory, in the namespace of the calling thread, with
-// their owners as those of its users, and has the mounts of the start lead there.
+// showVolumes mounts a container's volumes below its machine's directory, in the calling thread's namespace, with their
+// owners mapped to the container's users, and changes the start's mounts to these paths.
 func (p Plan) showVolumes(ctx context.Context, in inside) error {
-	if err := os.RemoveAll(filepath.Join(p.Dir, volumesDir)); err != nil { // of the life before
+	if err := os.RemoveAll(filepath.Join(p.Dir, volumesDir)); err != nil { // of the previous life
 		return fault.Wrap(err, fault.Unavailable, fault.CodeVolume, "there is no room to mount volumes in")
 	}
 	for i, v := range p.Volumes {
@@ -40,13 +41,13 @@ func (p Plan) showVolumes(ctx context.Context, in inside) error {
 	return nil
 }
 
-// showOwners has a volume show its owners as those of the container's users.
+// showOwners maps a volume's owners to the container's users.
 func (in inside) showOwners(ctx context.Context, v *volumes.Volume, m runtime.Mount) error {
 	from, err := placeOf(in.root, m)
 	if err != nil {
 		return err
 	}
-	defer from.Close() // of nil, it does nothing
+	defer from.Close() // closing nil does nothing
 	shown, err := v.Show(in.users, in.ids)
 	if err != nil {
 		return err
@@ -70,16 +71,16 @@ func mountAt(v *volumes.Volume, at string) error {
 	return errors.Join(v.MoveTo(fd), unix.Close(fd))
 }
 
-// dataDir is where directories of a container's root are mounted once more in the directory of its machine, for itself
-// only, which it can write though it cannot write its root. It is root's.
+// dataDir is the directory in a machine's directory where directories of a read-only root are mounted again, writable,
+// visible only to the container. Root owns it.
 const dataDir = "data"
 
-// keepData sees to it that the directories in which the image keeps data are there, and returns mounts by which they can
-// be written where the root cannot: into the same layer, which is gone with this life. A sandbox does not start with
-// such mounts (runsc of 2022 ends with 128), so it has none. Paths inside a mounted volume are left to that volume. A
-// path where the image has something else than a directory is left as it is.
+// keepData makes sure that the image's data directories (its VOLUMEs) exist, and, for a read-only root, returns mounts
+// that make them writable: they write into the same layer, which is removed with this life. Sandboxes get no such
+// mounts, because they do not start with them (runsc of 2022 exits with 128). Paths inside a mounted volume are left to
+// that volume. A path that is not a directory in the image is left as it is.
 func (p Plan) keepData(in inside, again bool) (out []spec.Mount, err error) {
-	if err := os.RemoveAll(filepath.Join(p.Dir, dataDir)); err != nil { // of the life before
+	if err := os.RemoveAll(filepath.Join(p.Dir, dataDir)); err != nil { // of the previous life
 		return nil, unmadeError(err, p.Name.ID)
 	}
 	for i, dir := range p.Start.Container.Volumes {
@@ -104,31 +105,31 @@ func (p Plan) keepData(in inside, again bool) (out []spec.Mount, err error) {
 	return out, nil
 }
 
-// noDirectory reports whether an image has something else where a directory was looked for.
+// noDirectory reports whether an image has something other than a directory at a path.
 func noDirectory(err error) bool {
 	return errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.EEXIST) || errors.Is(err, unix.ELOOP) ||
 		errors.Is(err, unix.ENAMETOOLONG)
 }
 
-// chownDir gives a directory that was made to the container's user, or else to its root.
+// chownDir gives a new directory to the container's user, or to its root.
 func (in inside) chownDir(f *os.File, toUser bool) error {
 	var who spec.User
 	if toUser {
 		who = in.who
 	}
-	uid, _ := users.Outside(in.ids, who.UID) // there are: represented
+	uid, _ := users.Outside(in.ids, who.UID) // both exist: see checkRepresented
 	gid, _ := users.Outside(in.ids, who.GID)
 	return f.Chown(uid, gid)
 }
 
-// placeOf opens the directory that the image has at a volume's path; nil: it has none.
+// placeOf opens the image's directory at a volume's path, nil if it has none.
 func placeOf(root string, m runtime.Mount) (*os.File, error) {
 	f, err := rootfs.Open(root, m.Path, unix.O_RDONLY|unix.O_DIRECTORY)
 	switch {
 	case err == nil:
 		return f, nil
 	case errors.Is(err, unix.ENOENT):
-		return nil, nil //nolint:nilnil // said above
+		return nil, nil //nolint:nilnil // see the doc comment
 	case errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.ELOOP):
 		return nil, fault.New(fault.Precondition, fault.CodeVolume,
 			"volume %s cannot be shown at %s, where the image has "+
@@ -138,8 +139,9 @@ func placeOf(root string, m runtime.Mount) (*os.File, error) {
 		"what the image has at %s cannot be looked at", m.Path)
 }
 
-// beginVolume has a volume that no machine has had begin as the image has the directory at its path: with its owner and
-// mode, and with what is in it if the volume is empty. Where the image has none it is the container's user's.
+// beginVolume initializes a volume that no machine has used: it gets the owner and mode of the image's directory at its
+// path, and, if it is empty, also that directory's content. If the image has no such directory, the volume belongs to
+// the container's user.
 func (in inside) beginVolume(ctx context.Context, v *volumes.Volume, from *os.File, empty bool) error {
 	switch {
 	case from == nil:

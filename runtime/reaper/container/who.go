@@ -17,15 +17,15 @@ import (
 	"github.com/soukhq/souk/runtime/reaper/spec"
 )
 
-// passwd is where a root has its table of users.
+// passwd is the path of the table of users in a root.
 const passwd = "etc/passwd"
 
 // maxTable bounds an image's tables of users and groups.
 const maxTable = 1 << 20
 
-// userOf finds a user of a root, as Docker does: "", "name", "uid", "name:group", "uid:gid". What is a number need not
-// be in the tables there. The tables are read by a library, and the rules are here, for its own end at 2^31. what says
-// what has the root ("image").
+// userOf looks up a user in a root by Docker's rules: "", "name", "uid", "name:group", "uid:gid". Numbers need not be
+// in the tables. A library parses the tables; the rules are implemented here, because the library's own stop at 2^31.
+// what names the owner of the root ("image").
 func userOf(root, name, what string) (spec.User, error) {
 	people, err := rootfs.ReadFile(root, passwd, maxTable)
 	groups, err2 := rootfs.ReadFile(root, "etc/group", maxTable)
@@ -67,9 +67,9 @@ func userOf(root, name, what string) (spec.User, error) {
 	return out, nil
 }
 
-// withUser returns a root's table of users with a line for a user of a container whose number it lacks, as podman and
-// CRI-O write it: programs that look themselves up (initdb, ssh) end without one. nil: it lacks none, or there is no
-// table.
+// withUser returns a root's table of users with a line added for a container's user whose uid it lacks, in the form of
+// podman and CRI-O: without it, programs that look up their own user (initdb, ssh) fail. nil: no line is needed, or
+// there is no table.
 func withUser(table []byte, who spec.User) []byte {
 	found, err := user.ParsePasswdFilter(bytes.NewReader(table), func(u user.User) bool {
 		return int64(u.Uid) == int64(who.UID) || u.Name == strconv.FormatUint(uint64(who.UID), 10)
@@ -99,7 +99,7 @@ func groupOf(table []byte, name, what string) (uint32, error) {
 		"the %s has no group %q: name one that is in its /etc/group, or a number", what, name)
 }
 
-// parseUserNumber reads a number that a user can have: the largest means none.
+// parseUserNumber parses a uid or gid; the largest number is not valid.
 func parseUserNumber(s string) (uint32, bool) {
 	n, err := strconv.ParseUint(s, 10, 32)
 	return uint32(n), err == nil && n < math.MaxUint32 //nolint:gosec // of 32 bits

@@ -13,10 +13,10 @@ import (
 	"github.com/soukhq/souk/runtime"
 )
 
-// checkpointFile is what runsc writes into the directory of a checkpoint.
+// checkpointFile is the file that runsc writes into a checkpoint's directory.
 const checkpointFile = "checkpoint.img"
 
-// Checkpoints returns why containers have no checkpoints by this runtime; nil when they have.
+// Checkpoints returns why this runtime does not support checkpoints, nil if it does.
 func (e Engine) Checkpoints() error {
 	if e.Sandboxes() {
 		return nil
@@ -26,27 +26,27 @@ func (e Engine) Checkpoints() error {
 			"to disk (--runtime runsc)", filepath.Base(e.Path))
 }
 
-// Checkpoint has a container's memory written into a directory, which must have no checkpoint yet. The container ends
-// when that is done, perhaps only a moment after this has returned; where the runtime's program is killed meanwhile it
-// ends all the same. On any other error it goes on.
+// Checkpoint writes a container's memory into a directory, which must not contain a checkpoint yet. The container ends
+// when that is done, maybe a moment after Checkpoint has returned; it also ends if the runtime's program is killed
+// meanwhile. On any other error the container keeps running.
 func (e Engine) Checkpoint(ctx context.Context, id, dir string) error {
 	_, err := e.commandOutput(ctx, "checkpoint", "--image-path", dir, id)
 	return err
 }
 
-// HasCheckpoint reports whether anything has been written of the checkpoint in a directory.
+// HasCheckpoint reports whether any data of a checkpoint has been written to a directory.
 func HasCheckpoint(dir string) bool {
 	st, err := os.Lstat(filepath.Join(dir, checkpointFile))
 	return err == nil && st.Size() > 0
 }
 
-// IsAsked reports whether a checkpoint into a directory has been asked for, or is about to be.
+// IsAsked reports whether a checkpoint into a directory has been started: its file exists.
 func IsAsked(dir string) bool {
 	_, err := os.Lstat(filepath.Join(dir, checkpointFile))
 	return err == nil
 }
 
-// Restore is Create and Start of a container that goes on from a checkpoint.
+// Restore is Create and Start of a container that resumes from a checkpoint.
 func (e Engine) Restore(ctx context.Context, id, bundle, dir string, files Files, into *os.File) (pid int, err error) {
 	file, log := filepath.Join(bundle, "pid"), filepath.Join(bundle, "log")
 	goruntime.LockOSThread()
@@ -67,7 +67,7 @@ func (e Engine) Restore(ctx context.Context, id, bundle, dir string, files Files
 // CodeRestore says that the OCI runtime refuses the checkpoint.
 const CodeRestore fault.Code = "engine_restore"
 
-// restoreError says why a container did not go on from its checkpoint.
+// restoreError explains why a container was not restored from its checkpoint.
 func (e Engine) restoreError(log string, err error) error {
 	why := e.loggedError(log, err)
 	if exit, is := errors.AsType[*runc.ExitError](err); !is || exit.Status > 128 || exit.Status == 0 {

@@ -1,5 +1,5 @@
-// Package engine drives an OCI runtime: runc, crun or runsc. It makes containers, which then are children of this
-// process, and sees to what is left of them.
+// Package engine drives an OCI runtime: runc, crun or runsc. It makes containers, which become children of this
+// process, and removes their leftovers.
 package engine
 
 import (
@@ -24,21 +24,22 @@ import (
 	"github.com/soukhq/souk/runtime"
 )
 
-// Engine is one OCI runtime, and where it keeps what it knows of its containers. All that lies there may hold secrets,
-// for a specification has the environment in it: State must be in memory (tmpfs).
+// Engine is an OCI runtime and its state directory. The state may contain secrets, since a specification includes the
+// environment: State must be on a tmpfs.
 type Engine struct {
 	Path  string // of the program
 	State string
-	// Network says that the container that is made or started has one; of others a sandbox keeps the host's kernel out.
+	// Network means that the container to be made or started has a network; a sandbox isolates other containers from
+	// the host's network stack.
 	Network bool
 }
 
-// Files are what a process has as stdin, stdout and stderr.
+// Files are the stdin, stdout and stderr of a process.
 type Files [3]*os.File
 
-// Create makes a container of a bundle, which holds its specification, and returns the process that will become its
-// program; it waits for Start. The thread that calls it must not end before. console is as for Exec. into is the
-// container's cgroup of version 2; nil where there is none.
+// Create makes a container from a bundle, which holds its specification, and returns the process that will execute its
+// program; it waits for Start. The calling thread must not end before that process. console is as for Exec. into is the
+// container's v2 cgroup, nil if there is none.
 func (e Engine) Create(ctx context.Context, id, bundle string, files Files, into *os.File,
 	console string) (pid int, err error) {
 	file := filepath.Join(bundle, "pid")
@@ -64,7 +65,7 @@ func (e Engine) Create(ctx context.Context, id, bundle string, files Files, into
 	return readPID(file)
 }
 
-// Start has a container that was made execute its program.
+// Start makes a container execute its program.
 func (e Engine) Start(ctx context.Context, id, bundle string) error {
 	goruntime.LockOSThread()
 	defer goruntime.UnlockOSThread()
@@ -75,8 +76,8 @@ func (e Engine) Start(ctx context.Context, id, bundle string) error {
 	return nil
 }
 
-// Run makes a container of a bundle, waits until its program ends, and removes it. Its program has no files. The error
-// says why that has not been, or with which code the program ended.
+// Run makes a container from a bundle, waits until its program ends, and removes it. The program has no files. The
+// error says why it failed, or with which code the program ended.
 func (e Engine) Run(ctx context.Context, id, bundle string) error {
 	log := filepath.Join(bundle, "log")
 	goruntime.LockOSThread()
@@ -97,7 +98,7 @@ func (e Engine) Run(ctx context.Context, id, bundle string) error {
 
 var errEnded = errors.New("its program was executed")
 
-// Delete removes what is left of a container, and ends it first should it run. nil when there is none.
+// Delete removes a container, and kills it first if it runs; nil if there is none.
 func (e Engine) Delete(ctx context.Context, id string) error {
 	if there, err := e.hasContainer(id); err != nil || !there {
 		return err
@@ -116,14 +117,14 @@ func (e Engine) Delete(ctx context.Context, id string) error {
 	return nil
 }
 
-// Command is a process beside a container's first.
+// Command is an additional process in a container.
 type Command struct {
-	PID    int // a child of this process, which ends as the command does
-	Inside int // what Kill knows it by; 0: PID is the command itself
+	PID    int // a child of this process, which ends when the command does
+	Inside int // the argument for Kill; 0: PID is the command itself
 }
 
-// Exec runs a command in a container. console is the path of a socket that gets the near end of its terminal; "" is
-// none. Of a sandbox, where Files are a terminal's far end the command has that one.
+// Exec runs a command in a container. console is the path of a socket that receives the near end of its terminal; "":
+// no terminal. In a sandbox, the command instead uses a terminal if Files are its far end.
 func (e Engine) Exec(ctx context.Context, id, bundle string, p *specs.Process, files Files,
 	console string) (c Command, err error) {
 	dir, err := os.MkdirTemp(bundle, "exec-")
@@ -150,19 +151,19 @@ func (e Engine) Exec(ctx context.Context, id, bundle string, p *specs.Process, f
 	return c, err
 }
 
-// socket is the path of a socket for the near end of a terminal.
+// socket is the path of a socket that receives the near end of a terminal.
 type socket string
 
-// Path is where it is.
+// Path returns the path.
 func (s socket) Path() string { return string(s) }
 
-// hasContainer reports whether the runtime knows of a container.
+// hasContainer reports whether the runtime has a container.
 func (e Engine) hasContainer(id string) (bool, error) {
 	all, err := e.Containers()
 	return slices.Contains(all, id), err
 }
 
-// Containers lists what the runtime knows of: runc has a directory for each, runsc a file.
+// Containers lists the runtime's containers: runc has a directory for each, runsc a file.
 func (e Engine) Containers() ([]string, error) {
 	es, err := os.ReadDir(e.State)
 	if os.IsNotExist(err) {
@@ -180,8 +181,8 @@ func (e Engine) Containers() ([]string, error) {
 	return out, err
 }
 
-// runcClient is the runtime's, which ends with the thread that calls it: one that was asked by a process that is no more
-// makes nothing.
+// runcClient returns a client whose commands are killed when the calling thread ends: so a runtime started by a dead
+// process makes nothing.
 func (e Engine) runcClient(log string) *runc.Runc {
 	return &runc.Runc{Command: e.Path, Root: e.State, Log: log, LogFormat: runc.JSON, PdeathSignal: unix.SIGKILL,
 		ExtraArgs: e.runscFlags()}
@@ -199,7 +200,7 @@ func readPID(file string) (int, error) {
 		"the container runtime does not say which process it made")
 }
 
-// Set gives a command its files. Stdin, Stdout, Stderr and Close make Files what go-runc takes.
+// Set sets the files of a command. Set, Stdin, Stdout, Stderr and Close implement go-runc's IO.
 func (f *Files) Set(c *exec.Cmd) {
 	for i, to := range []*io.Writer{1: &c.Stdout, 2: &c.Stderr} {
 		if to != nil && f[i] != nil {
@@ -211,17 +212,17 @@ func (f *Files) Set(c *exec.Cmd) {
 	}
 }
 
-// Stdin is nil: the caller has the other end.
+// Stdin returns nil: the caller has the other end.
 func (*Files) Stdin() io.WriteCloser { return nil }
 
-// Stdout is nil, as Stdin.
+// Stdout returns nil, like Stdin.
 func (*Files) Stdout() io.ReadCloser { return nil }
 
-// Stderr is nil, as Stdin.
+// Stderr returns nil, like Stdin.
 func (*Files) Stderr() io.ReadCloser { return nil }
 
-// Close leaves the files open: they are the caller's.
+// Close leaves the files open: the caller closes them.
 func (*Files) Close() error { return nil }
 
-// Watch has the processes of runtimes, which this package executes, forked and waited for by m.
+// Watch makes m fork and wait for the processes of runtimes.
 func Watch(m runc.ProcessMonitor) { runc.Monitor = m }

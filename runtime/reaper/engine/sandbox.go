@@ -22,16 +22,16 @@ import (
 	"github.com/soukhq/souk/runtime"
 )
 
-// Sandboxes reports whether a container's programs run on a kernel of their own, in user space: whether the runtime is
-// runsc (gVisor). It goes by the name of the program.
+// Sandboxes reports whether containers run on their own kernel in user space, that is, whether the runtime is runsc
+// (gVisor). It decides by the name of the program.
 func (e Engine) Sandboxes() bool { return strings.HasPrefix(filepath.Base(e.Path), "runsc") }
 
-// runscFlags are what runsc is told with each command. All others need nothing.
+// runscFlags returns the flags for every command of runsc. Other runtimes need none.
 //
-//   - A container's network is what the kernel has in its namespace (host means: that of the namespace), for who may
-//     reach it and whom it may reach is said by rules there (package hostnet), which runsc's own network passes by.
-//   - What is written goes to the layer that souk made for it, where it is counted and can be copied.
-//   - What is copied into a container is seen in there: it asks again what a path is.
+//   - The container uses the network stack of its network namespace (--network=host means that), because the rules for
+//     its traffic are in that namespace (package hostnet), and runsc's own network stack bypasses them.
+//   - Writes go to the layer that souk made, where they are counted and can be copied.
+//   - Files copied into a container are visible in it: the sandbox does not cache lookups.
 func (e Engine) runscFlags() []string {
 	if !e.Sandboxes() {
 		return nil
@@ -43,15 +43,15 @@ func (e Engine) runscFlags() []string {
 	return []string{"--network=" + network, "--overlay2=none", "--file-access=shared"}
 }
 
-// grouped are files of a command that is born in a cgroup of version 2. runsc enters no such group where there are
-// those of version 1 too, and what souk kills and freezes by is that of version 2. The command has nothing of this
-// process's environment, for a sandbox would inherit it, and its machine's user may look at what that has.
+// grouped are the files of a command that starts in a v2 cgroup. On a host that also has v1 cgroups, runsc does not
+// enter v2 groups, but souk kills and freezes by v2. The command does not get this process's environment, because a
+// sandbox would inherit it, and the machine's user may read a sandbox's environment.
 type grouped struct {
 	*Files
-	into *os.File // nil: where this process is
+	into *os.File // nil: the group of this process
 }
 
-// Set gives a command its files, and its group.
+// Set sets the files, the environment and the cgroup of a command.
 func (g grouped) Set(c *exec.Cmd) {
 	g.Files.Set(c)
 	c.Env = []string{"PATH=" + os.Getenv("PATH")}
@@ -60,8 +60,8 @@ func (g grouped) Set(c *exec.Cmd) {
 	}
 }
 
-// ownFiles makes each pipe a file of its own. A sandbox has its files not wait, which then holds for all that share
-// one, and shows to the next program what it has done to the one before.
+// ownFiles reopens each pipe. A sandbox makes its files non-blocking, which would otherwise affect every process that
+// shares the open file.
 func (f Files) ownFiles() (out Files, done func(), err error) {
 	out = f
 	var made []*os.File
@@ -91,9 +91,9 @@ func (f Files) ownFiles() (out Files, done func(), err error) {
 	return out, done, nil
 }
 
-// execInside runs a command in a sandbox, by a process that stays until the command has ended, and ends as it did.
-// That is a child of this process, and what it says is in dir. runsc could leave it behind by itself (--detach), but
-// then takes a command that ends at once for one that failed.
+// execInside runs a command in a sandbox. It returns a child of this process that stays until the command has ended,
+// and exits with the command's code; its files are in dir. runsc could detach it (--detach), but then it reports a
+// command that ends at once as failed.
 func (e Engine) execInside(ctx context.Context, id, dir string, p *specs.Process, files Files) (c Command, err error) {
 	process, file, inside := filepath.Join(dir, "process"), filepath.Join(dir, "pid"), filepath.Join(dir, "inside")
 	raw, err := json.Marshal(p)
@@ -128,12 +128,12 @@ func (e Engine) execInside(ctx context.Context, id, dir string, p *specs.Process
 	return c, err
 }
 
-// waitUntilBegun returns once a command has written the file that says that it has begun.
+// waitUntilBegun returns once a command has written the file that signals its start.
 func waitUntilBegun(ctx context.Context, pid int, file string) error {
 	t := time.NewTicker(time.Millisecond)
 	defer t.Stop()
 	for {
-		var ended unix.Siginfo // of a child that has ended and is waited for later, or has been
+		var ended unix.Siginfo // with WNOWAIT: a child that has ended, but is not reaped here
 		err := unix.Waitid(unix.P_PID, pid, &ended, unix.WEXITED|unix.WNOWAIT|unix.WNOHANG, nil)
 		over := errors.Is(err, unix.ECHILD) || err == nil && ended.Signo != 0
 		if raw, err := os.ReadFile(file); err == nil && len(raw) > 0 {
@@ -150,13 +150,13 @@ func waitUntilBegun(ctx context.Context, pid int, file string) error {
 	}
 }
 
-// Process is one that runs in a sandbox.
+// Process is a process in a sandbox.
 type Process struct {
-	PID, Parent int // as they are numbered in there
+	PID, Parent int // numbers inside the sandbox
 	Name        string
 }
 
-// Processes lists what runs in a sandbox, where the host sees nothing but the sandbox itself.
+// Processes lists the processes in a sandbox; the host sees only the sandbox itself.
 func (e Engine) Processes(ctx context.Context, id string) ([]Process, error) {
 	out, err := e.commandOutput(ctx, "ps", "--format", "table", id)
 	if err != nil {
@@ -166,7 +166,7 @@ func (e Engine) Processes(ctx context.Context, id string) ([]Process, error) {
 	return parseProcesses(string(out)), nil
 }
 
-// parseProcesses reads a table whose columns are named in its first line, and CMD is the last.
+// parseProcesses parses a table with a header line, whose last column is CMD.
 func parseProcesses(table string) (out []Process) {
 	head, rest, _ := strings.Cut(table, "\n")
 	at := map[string]int{}
@@ -187,7 +187,7 @@ func parseProcesses(table string) (out []Process) {
 	return out
 }
 
-// Kill ends a process in a sandbox, and those that it has forked.
+// Kill kills a process in a sandbox, and all of its descendants.
 func (e Engine) Kill(ctx context.Context, id string, pid int) error {
 	all, err := e.Processes(ctx, id)
 	if err != nil {
@@ -205,7 +205,7 @@ func (e Engine) Kill(ctx context.Context, id string, pid int) error {
 	return nil
 }
 
-// processTree gives a process and all that it and those have forked; nothing where it is gone.
+// processTree returns a process and all of its descendants; nothing if it is gone.
 func processTree(all []Process, pid int) (out []int) {
 	for _, p := range all {
 		if p.PID == pid {
@@ -220,7 +220,7 @@ func processTree(all []Process, pid int) (out []int) {
 	return out
 }
 
-// commandOutput runs one command of the runtime and returns what it says.
+// commandOutput runs one command of the runtime and returns its output.
 func (e Engine) commandOutput(ctx context.Context, args ...string) ([]byte, error) {
 	goruntime.LockOSThread()
 	defer goruntime.UnlockOSThread()

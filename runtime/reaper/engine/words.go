@@ -15,12 +15,12 @@ import (
 	"github.com/soukhq/souk/runtime"
 )
 
-// Runtimes say in words alone why they make no container, each in its own. What follows tells four kinds apart: the
-// program is at fault, the container is for what it is to be, the host never has what the runtime takes, and all else,
-// which may be another thing the next time. Those of crun are of 1.8.1 and 1.21, of runc of 1.1.5 to 1.5.2, of runsc of
-// 2022 on.
+// Runtimes report only in words why they cannot make a container, each in its own. The patterns below distinguish four
+// kinds: the program is at fault, the container's specification is at fault, the host never provides what the runtime
+// needs, and everything else, which a retry may resolve. The sentences are from crun 1.8.1 and 1.21, runc 1.1.5 to
+// 1.5.2, and runsc since 2022.
 
-// aboutProgram are sentences about a program: its name, where they say one, and what is wrong with it.
+// aboutProgram matches sentences about a program: its name, if the sentence has one, and the error.
 var aboutProgram = []*regexp.Regexp{
 	regexp.MustCompile(`exec: (".+?"|[^\s:]+): (.*)`),                      // runc
 	regexp.MustCompile("(?:executable file|the path) `(.+?)` (.*)"),        // crun
@@ -30,39 +30,39 @@ var aboutProgram = []*regexp.Regexp{
 	regexp.MustCompile(`error finding executable (".+?") in PATH.*: (.*)`), // runsc
 }
 
-// never are words for what a host lacks, or has, that keeps a runtime from making any container there.
+// never matches errors about a property of the host that keeps a runtime from making any container.
 var never = regexp.MustCompile(`cgroups in hybrid mode not supported|invalid cgroup mode|unknown cgroup version|` +
 	`cgroup v1 (?:is )?not supported|cgroup mountpoint does not exist|mountpoint for \S+ not found|no cgroup mount found|` +
 	`user namespaces (?:aren't|are not) enabled|unknown version`)
 
-// passing are the words of errors that are the host's of this moment.
+// passing lists errors that come from the host's momentary state.
 var passing = []string{"resource temporarily unavailable", "cannot allocate memory", "no space left",
 	"too many open files", "device or resource busy", "input/output error", "interrupted", "timed out",
 	"no buffer space"}
 
-// lasting are those of errors that are of what a container is to be, where a runtime does not say who met them.
+// lasting lists errors that come from a container's specification, for runtimes that do not say where an error
+// happened.
 var lasting = []string{"not a directory", "is a directory", "no such file or directory", "permission denied",
 	"operation not permitted", "invalid argument", "too many levels of symbolic links", "file exists",
 	"function not implemented", "file name too long"}
 
 func hasAny(text string, words []string) bool {
-	text = strings.ToLower(text) // crun's begin as strerror has them
+	text = strings.ToLower(text) // crun's errors begin with a capital letter, like strerror's
 	return slices.ContainsFunc(words, func(w string) bool { return strings.Contains(text, w) })
 }
 
 // The codes of errors in making a container.
 const (
-	codeInit   fault.Code = "engine_init"   // its OCI runtime, or first process, said what is wrong with it
-	codeSilent fault.Code = "engine_silent" // its first process ended without a word
-	CodeNever  fault.Code = "engine_never"  // the OCI runtime makes none on this host
+	codeInit   fault.Code = "engine_init"   // the OCI runtime, or the first process, reported an error
+	codeSilent fault.Code = "engine_silent" // the first process ended without an error message
+	CodeNever  fault.Code = "engine_never"  // the OCI runtime makes no containers on this host
 )
 
-// notReady is how runc says that a first process ended without a word, from 1.2 on; before, it says that there was no
-// error.
+// notReady is runc's message, since 1.2, for a first process that ended without an error message; before, it reported a
+// nil error.
 const notReady = "procReady not received"
 
-// loggedError makes what a runtime wrote into its log an error: what was wrong with the container, or the runtime's
-// words.
+// loggedError converts the errors in a runtime's log to one error: a known cause, or the runtime's own words.
 func (e Engine) loggedError(log string, err error) error {
 	all := errorsIn(log)
 	if len(all) == 0 {
@@ -70,7 +70,7 @@ func (e Engine) loggedError(log string, err error) error {
 			"the container runtime failed and does not say why")
 	}
 	for _, msg := range all {
-		if strings.Contains(msg, "uids and gids must be in range") { // runc's; files may belong to any
+		if strings.Contains(msg, "uids and gids must be in range") { // from runc; files may belong to such users
 			return fault.New(fault.Precondition, runtime.CodeUser,
 				"the container runtime runs nobody with a number above 2147483647: give the machine another user")
 		}
@@ -92,7 +92,7 @@ func (e Engine) loggedError(log string, err error) error {
 	return fault.Wrap(cause, fault.Unavailable, code, "the container cannot be made now")
 }
 
-// programError is what a sentence says of a program; nil: nothing that is known.
+// programError returns the error for a sentence about a program, nil if it matches no known sentence.
 func programError(msg string) error {
 	for _, re := range aboutProgram {
 		m := re.FindStringSubmatch(msg)
@@ -120,17 +120,17 @@ func programError(msg string) error {
 	return nil
 }
 
-// refused is a container that was not made for what it is to be, as it seems.
+// refused is a container that was probably refused because of its specification.
 type refused struct {
-	why   string // without the number that each container has
+	why   string // without the container's random number
 	cause error
 }
 
 func (r *refused) Error() string { return r.cause.Error() }
 func (r *refused) Unwrap() error { return r.cause }
 
-// wrongInSpec is what a runtime said was wrong with what a container is to be; "": nothing. runc tells what a
-// container's first process met; of others the first sentence is what happened, and those behind it what came of that.
+// wrongInSpec returns the runtime's error about a container's specification, "" if there is none. runc marks errors of
+// the container's first process; for others the first sentence is the cause, and later ones are consequences.
 func (e Engine) wrongInSpec(all []string) string {
 	why := all[0]
 	if filepath.Base(e.Path) != "crun" && !e.Sandboxes() {
@@ -151,19 +151,19 @@ func (e Engine) wrongInSpec(all []string) string {
 
 var containerNumber = regexp.MustCompile(`-[0-9a-f]{8}\b`)
 
-// noDirectory are how runtimes say that there is no directory to begin in.
+// noDirectory matches the runtimes' errors about a missing working directory.
 var noDirectory = []*regexp.Regexp{
 	regexp.MustCompile(`^(?:mkdir|chdir to cwd) \(?"?([^":]+)"?\)?(?: set in config.json failed)?: (.*)$`), // runc
 	regexp.MustCompile("^chdir `(.+?)`: (.*)$"),                                                            // crun
 	regexp.MustCompile(`creating working directory "(.+?)": mkdir [^:]*: (.*)$`),                           // runsc
 }
 
-// Wrong reports whether a container was not made because of what it is to be, as it seems: Refused knows after a second
-// try.
+// Wrong reports whether a container was probably refused because of its specification: Refused knows for certain after
+// a second attempt.
 func Wrong(err error) bool { return fault.CodeOf(err) == codeInit }
 
-// Refused says what is wrong with a container that cannot be made now or later: the same was said twice. Else it
-// returns nil.
+// Refused returns an error if two attempts failed with the same error of the specification, so that a further attempt
+// is useless; otherwise nil.
 func Refused(first, second error) error {
 	one, is := errors.AsType[*refused](first)
 	two, again := errors.AsType[*refused](second)
@@ -181,12 +181,12 @@ func Refused(first, second error) error {
 		"the container can be made neither now nor later: %s; change the image or the launch", two.why)
 }
 
-// EndedSilently reports whether a container was not made for no reason that its first process gave: it may be the next
-// time. Its program has not been executed.
+// EndedSilently reports whether a container's first process ended without an error message: a retry may succeed. Its
+// program has not been executed.
 func EndedSilently(err error) bool { return fault.CodeOf(err) == codeSilent }
 
-// errorsIn finds the errors in a log of JSON: what a container's first process has said comes before what that means.
-// runsc writes several into a line.
+// errorsIn returns the errors in a JSON log, in order: the first process's own errors come before the runtime's
+// conclusions. runsc writes several entries into a line.
 func errorsIn(file string) (all []string) {
 	raw, err := os.ReadFile(file)
 	if err != nil {
@@ -199,7 +199,7 @@ func errorsIn(file string) (all []string) {
 				break
 			}
 			if l.Level == "error" || l.Level == "fatal" {
-				first, _, _ := strings.Cut(l.Msg, "\n") // runsc adds where in its program that was
+				first, _, _ := strings.Cut(l.Msg, "\n") // runsc appends a stack trace
 				all = append(all, first)
 			}
 		}

@@ -1,8 +1,8 @@
-// Package frame is what a worker and its reaper say to each other over their unix socket.
+// Package frame is the protocol between a worker and its reaper over their unix socket.
 //
-// A frame is a length, a request id, a kind, a JSON head and a raw body. Many requests are under way on one
-// connection; an answer carries the id of its request. Output of machines never travels here: log files and the
-// pipes of an exec are read directly.
+// A frame is a length, a request id, a kind, a JSON head and a raw body. Many requests may be in progress on one
+// connection; an answer carries the id of its request. Machines' output is not sent as frames: log files and the pipes
+// of an exec are read directly.
 package frame
 
 import (
@@ -12,28 +12,28 @@ import (
 	"io"
 )
 
-// Version is the protocol this build speaks; Oldest is the oldest one it still understands.
+// Version is the version of the protocol that this build speaks; Oldest is the oldest one it still understands.
 const (
 	Version = 1
 	Oldest  = 1
 )
 
-// Bounds of one frame. A head is JSON without file contents; a body is the contents of all files of one start.
+// Limits of one frame. A head is JSON without file contents; a body is the contents of all files of one start.
 const (
 	MaxHead = 4 << 20
 	MaxBody = 32 << 20
 )
 
-// Kind says what a frame is.
+// Kind is the kind of a frame.
 type Kind byte
 
 // The kinds.
 const (
 	KindRequest Kind = 'Q' // head: Request
 	KindReply   Kind = 'A' // head: Reply, same id
-	KindExit    Kind = 'X' // head: runtime.Exit, unasked, id 0
+	KindExit    Kind = 'X' // head: runtime.Exit; unsolicited, id 0
 	KindGrown   Kind = 'G' // a watched machine's log has grown, same id as the watch
-	KindOutput  Kind = 'O' // body: what a machine wrote to its terminal, same id as the attach
+	KindOutput  Kind = 'O' // body: a machine's terminal output; same id as the attach
 )
 
 // Frame is one message.
@@ -75,7 +75,7 @@ func Write(w io.Writer, id uint32, kind Kind, head any, body ...[]byte) error {
 	return err
 }
 
-// Read takes the next frame. io.EOF means that the other side is gone between two frames.
+// Read reads the next frame. io.EOF means that the other side has closed the connection between two frames.
 func Read(r io.Reader) (Frame, error) {
 	var p [prefix]byte
 	if _, err := io.ReadFull(r, p[:]); err != nil {

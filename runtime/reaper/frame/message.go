@@ -15,8 +15,8 @@ import (
 const (
 	OpHello   = "hello"
 	OpPrepare = "prepare"
-	OpCheck   = "check" // says whether a start would be refused, as far as can be seen while another attempt runs
-	OpReady   = "ready" // makes ahead what a start of Attempt needs, as far as it can be; the answer says nothing of it
+	OpCheck   = "check" // checks whether a start would be refused, as far as that is visible while another attempt runs
+	OpReady   = "ready" // prepares a start of Attempt as far as possible; the answer does not report the result
 	OpStart   = "start"
 	OpSignal  = "signal"
 	OpKill    = "kill"
@@ -26,19 +26,20 @@ const (
 	OpAck     = "ack"
 	OpPause   = "pause"
 	OpResume  = "resume"
-	OpWatch   = "watch"  // a connection of its own: KindGrown until it is closed
-	OpExec    = "exec"   // a connection of its own: three descriptors come along, or one goes back; closing it kills
-	OpAttach  = "attach" // a connection of its own: the near end of the machine's terminal comes with the first answer
+	OpWatch   = "watch" // on a connection of its own: KindGrown until it is closed
+	// on a connection of its own: three descriptors are sent, or one is returned; closing it kills the command
+	OpExec    = "exec"
+	OpAttach  = "attach" // on a connection of its own: the first answer carries the near end of the machine's terminal
 	OpUpgrade = "upgrade"
 	OpResize  = "resize"
 	OpPing    = "ping"
-	OpLeave   = "leave" // souk ends, and for all it knows nothing runs: the reaper does not wait for another souk
+	OpLeave   = "leave" // souk ends, and believes that nothing runs: the reaper need not wait for another souk
 
 	OpHibernate = "hibernate" // Machine, Attempt
-	OpWake      = "wake"      // as OpStart
+	OpWake      = "wake"      // same arguments as OpStart
 )
 
-// Request is what a worker asks.
+// Request is a worker's request.
 type Request struct {
 	Op      string   `json:"op"`
 	Machine string   `json:"machine,omitempty"`
@@ -50,26 +51,26 @@ type Request struct {
 	Hello   *Hello   `json:"hello,omitempty"`
 	Start   *Start   `json:"start,omitempty"`
 
-	// Terminal gives an exec one. No descriptors come along then; the first answer has that of its near end, and the
-	// second one says how the command ended.
+	// Terminal gives an exec a terminal. The request then carries no descriptors; the first answer carries the
+	// terminal's near end, and the second one the command's exit code.
 	Terminal *machine.Terminal `json:"terminal,omitempty"`
 
-	Backlog bool `json:"backlog,omitempty"` // an attach begins with what was written last
+	Backlog bool `json:"backlog,omitempty"` // an attach first returns the latest output
 
-	Acks []Ack `json:"acks,omitempty"` // more acknowledgements than that of Machine and Attempt
+	Acks []Ack `json:"acks,omitempty"` // further acknowledgements, besides that of Machine and Attempt
 
-	Limits *cgroup.Limits `json:"limits,omitempty"` // that Attempt is to have from now on
+	Limits *cgroup.Limits `json:"limits,omitempty"` // new limits of Attempt
 
-	Keep int `json:"keep,omitempty"` // how many machines may be ready at once; the oldest gives way
+	Keep int `json:"keep,omitempty"` // greatest number of prepared machines; the oldest is dropped
 }
 
-// Ack names an exit that has been journalled.
+// Ack acknowledges an exit that has been journalled.
 type Ack struct {
 	Machine string `json:"machine"`
 	Attempt uint64 `json:"attempt"`
 }
 
-// Hello opens a connection. With Exits set the reaper sends every exit that is not acknowledged, then each new one.
+// Hello opens a connection. If Exits is set, the reaper sends every exit that is not acknowledged, then each new one.
 type Hello struct {
 	Version int    `json:"version"`
 	Oldest  int    `json:"oldest"`
@@ -82,14 +83,14 @@ type Welcome struct {
 	Version int          `json:"version"`
 	Build   string       `json:"build"`
 	PID     int          `json:"pid"`
-	Dir     string       `json:"dir,omitempty"`  // "": of a reaper that does not say
+	Dir     string       `json:"dir,omitempty"`  // the reaper's directory; "": not reported
 	Tree    *cgroup.Tree `json:"tree,omitempty"` // nil: no cgroups
 	Lacks   []string     `json:"lacks,omitempty"`
-	View    bool         `json:"view,omitempty"`     // machines have a mount namespace
+	View    bool         `json:"view,omitempty"`     // machines have their own mount namespace
 	NoUsers string       `json:"no_users,omitempty"` // why machines have no users of their own
 }
 
-// Start is a runtime.Spec for the wire. The contents of Files are the body, one after the other.
+// Start is a runtime.Spec for the wire. The contents of Files are in the body, one after the other.
 type Start struct {
 	Argv   []string        `json:"argv"`
 	Env    []string        `json:"env,omitempty"`
@@ -98,38 +99,39 @@ type Start struct {
 	Mounts []runtime.Mount `json:"mounts,omitempty"`
 	Limits cgroup.Limits   `json:"limits"`
 	Fresh  bool            `json:"fresh,omitempty"` // prepare the machine first
-	Home   bool            `json:"home,omitempty"`  // HOME is the machine's directory, unless Env says otherwise
+	Home   bool            `json:"home,omitempty"`  // set HOME to the machine's directory, unless Env has it
 
 	Root bool `json:"root,omitempty"` // User may be root
 
-	Attach   bool  `json:"attach,omitempty"` // the log has a reader who is waited for
+	Attach   bool  `json:"attach,omitempty"` // wait for a reader of the log
 	LogBytes int64 `json:"log_bytes"`        // of one log file
 	LogFiles int   `json:"log_files"`
 
 	Container *Container `json:"container,omitempty"` // nil: a process of the host
 
-	Terminal *machine.Terminal `json:"terminal,omitempty"` // nil: its output goes through pipes, and it has no input
+	Terminal *machine.Terminal `json:"terminal,omitempty"` // nil: its output goes to pipes, and it has no input
 }
 
-// Container makes a start that of a container: User, Files and Mounts are the container's then.
+// Container makes the start that of a container; User, Files and Mounts then apply inside it.
 type Container struct {
 	Engine   string   `json:"engine"`         // path of the OCI runtime
 	Layers   []string `json:"layers"`         // directories, topmost first
-	Init     string   `json:"init,omitempty"` // path of a program that is its first process; "": its own program is
+	Init     string   `json:"init,omitempty"` // path of a program to be process 1; "": the machine's own program
 	ReadOnly bool     `json:"read_only,omitempty"`
-	Dir      string   `json:"dir,omitempty"` // where it begins; "": /
+	Dir      string   `json:"dir,omitempty"` // working directory; "": /
 	Hostname string   `json:"hostname,omitempty"`
-	HostNet  bool     `json:"host_net,omitempty"` // the host's network; else Network
+	HostNet  bool     `json:"host_net,omitempty"` // use the host's network instead of Network
 
-	StopSignal int `json:"stop_signal,omitempty"` // that it is to be stopped by; 0: the image says none
+	StopSignal int `json:"stop_signal,omitempty"` // the image's stop signal; 0: none
 
-	Volumes []string `json:"volumes,omitempty"` // directories that it keeps data in: absolute and clean
+	Volumes []string `json:"volumes,omitempty"` // the image's data directories: absolute and clean
 
-	Network *netplan.Network `json:"network,omitempty"` // nil: none but loopback
+	Network *netplan.Network `json:"network,omitempty"` // nil: only loopback
 
-	Nodes []devices.Node  `json:"nodes,omitempty"` // of devices, that it may use beside those that each container has
-	Shown []devices.Mount `json:"shown,omitempty"` // what it sees for them, to read
-	Hooks []devices.Hook  `json:"hooks,omitempty"` // what the OCI runtime runs for them
+	// device nodes that it may use, besides those that every container has
+	Nodes []devices.Node  `json:"nodes,omitempty"`
+	Shown []devices.Mount `json:"shown,omitempty"` // files for the devices, read-only
+	Hooks []devices.Hook  `json:"hooks,omitempty"` // programs that the OCI runtime runs for the devices
 }
 
 // File is a runtime.File without its contents.
@@ -144,22 +146,22 @@ type Reply struct {
 	Error   *Error           `json:"error,omitempty"`
 	Welcome *Welcome         `json:"welcome,omitempty"`
 	Status  *runtime.Status  `json:"status,omitempty"`
-	Group   *Group           `json:"group,omitempty"` // with OpLife, of a life that runs in a cgroup
+	Group   *Group           `json:"group,omitempty"` // with OpLife, if the life runs in a cgroup
 	List    []runtime.Status `json:"list,omitempty"`
 
-	Container bool     `json:"container,omitempty"` // with OpLife: that life is one of a container
-	Sandbox   *Sandbox `json:"sandbox,omitempty"`   // with OpLife, of a life that runs in one
+	Container bool     `json:"container,omitempty"` // with OpLife: the life runs in a container
+	Sandbox   *Sandbox `json:"sandbox,omitempty"`   // with OpLife, if the life runs in a sandbox
 	Code      int      `json:"code,omitempty"`
 }
 
-// Sandbox is a container whose programs run on a kernel of their own, which is asked what they are.
+// Sandbox is a container on its own kernel, which must be queried for its processes.
 type Sandbox struct {
 	Engine string `json:"engine"` // path of the OCI runtime
-	State  string `json:"state"`  // what it keeps
+	State  string `json:"state"`  // its state directory
 	ID     string `json:"id"`
 }
 
-// Group names a life's cgroup, and what that had counted before the life began.
+// Group names a life's cgroup, with the group's counters from before the life began.
 type Group struct {
 	Name      string        `json:"name"`
 	CPU       time.Duration `json:"cpu,omitempty"`
@@ -173,7 +175,7 @@ type Error struct {
 	Text string     `json:"text"`
 }
 
-// ToError makes err fit for the wire; nil stays nil.
+// ToError converts err for the wire; nil stays nil.
 func ToError(err error) *Error {
 	if err == nil {
 		return nil
@@ -182,7 +184,7 @@ func ToError(err error) *Error {
 	return &Error{Kind: e.Kind, Code: e.Code, Text: e.Error()}
 }
 
-// Err gives the fault back; nil stays nil.
+// Err converts back to a fault; nil stays nil.
 func (e *Error) Err() error {
 	if e == nil {
 		return nil

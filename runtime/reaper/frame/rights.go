@@ -9,16 +9,16 @@ import (
 	"syscall"
 )
 
-// MaxFiles is how many descriptors come along with one message.
+// MaxFiles is how many descriptors one message can carry.
 const MaxFiles = 3
 
-// Sender writes to a socket, and sends descriptors along with the first write.
+// Sender writes to a socket, and sends descriptors with the first write.
 type Sender struct {
 	Conn  *net.UnixConn
 	Files []*os.File
 }
 
-// Write sends p, and with the first one the descriptors.
+// Write sends p, and the descriptors with the first call.
 func (s *Sender) Write(p []byte) (int, error) {
 	if len(s.Files) == 0 {
 		return s.Conn.Write(p)
@@ -46,17 +46,17 @@ func (s *Sender) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// Receiver reads a socket and keeps the descriptors that come along, MaxFiles at most.
+// Receiver reads from a socket and keeps the received descriptors, at most MaxFiles.
 type Receiver struct {
 	Conn *net.UnixConn
-	FDs  []int // whoever takes them sets it to nil
+	FDs  []int // code that takes them sets it to nil
 }
 
-// Read reads what was sent.
+// Read reads data, and keeps descriptors received with it.
 func (r *Receiver) Read(p []byte) (int, error) {
 	var oob [64]byte
 	n, on, _, _, err := r.Conn.ReadMsgUnix(p, oob[:])
-	n = max(n, 0) // the call says -1 with an error
+	n = max(n, 0) // -1 on an error
 	if n == 0 && err == nil && len(p) > 0 {
 		err = io.EOF
 	}
@@ -80,7 +80,7 @@ func (r *Receiver) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Close closes the descriptors that nobody has taken.
+// Close closes the descriptors that were not taken.
 func (r *Receiver) Close() {
 	for _, fd := range r.FDs {
 		_ = syscall.Close(fd)

@@ -1,10 +1,10 @@
-// Package keeper keeps the near ends of machines' terminals beside the reaper that uses them.
+// Package keeper keeps the near ends of machines' terminals open in a process beside the reaper.
 //
-// A pipe can be opened again through /proc by a reaper whose forerunner was killed; a terminal cannot, and when nobody
-// has its near end any more, the machine is sent SIGHUP. So the reaper gives a copy to a small process, which does
-// nothing but hold it, and the next reaper gets it back from there. Only when both are killed is a terminal lost.
+// If a reaper is killed, its successor can reopen a pipe through /proc, but not a terminal; and when the last copy of
+// its near end is closed, the machine gets SIGHUP. So the reaper gives a copy to a small process, which only holds it,
+// and the next reaper gets it back from there. A terminal is lost only if both are killed.
 //
-// One process keeps the terminals of all machines of a reaper. It is there only while there are any.
+// One process keeps the terminals of all machines of a reaper. It runs only while there are any.
 package keeper
 
 import (
@@ -31,16 +31,16 @@ import (
 	"github.com/soukhq/souk/runtime/reaper/pty"
 )
 
-// What a keeper is asked for.
+// The operations of a keeper.
 const (
-	opKeep  = "keep" // a descriptor comes along
+	opKeep  = "keep" // the request carries a descriptor
 	opDrop  = "drop"
 	opNames = "names"
-	opGive  = "give" // a descriptor goes back
-	opEnd   = "end"  // by the one that takes its place
+	opGive  = "give" // the answer carries a descriptor
+	opEnd   = "end"  // sent by a keeper that replaces this one
 )
 
-// request is what a keeper is asked, and what it answers: the same with what was asked for.
+// request is a request to a keeper, and also its answer: the request with the result filled in.
 type request struct {
 	Op    string   `json:"op"`
 	Name  string   `json:"name,omitempty"`
@@ -49,11 +49,11 @@ type request struct {
 
 const (
 	socketFile = "sock"
-	firstConn  = 3 // the descriptor of the connection that a keeper begins with
+	firstConn  = 3 // descriptor of a new keeper's first connection
 	patience   = 10 * time.Second
 )
 
-// EnvKeep is set for a program that is to be a keeper, to the directory that the keeper has for itself.
+// EnvKeep is set for a process that is to be a keeper, to the keeper's directory.
 const EnvKeep = "SOUK_REAPER_TERMINALS"
 
 // store is the running state of a keeper.
@@ -61,14 +61,14 @@ type store struct {
 	mu    sync.Mutex
 	files map[string]*os.File
 	conns int
-	over  bool          // idle is closed
-	idle  chan struct{} // closed when there is nothing to keep and nobody who may bring something, or another one
+	over  bool          // idle has been closed
+	idle  chan struct{} // closed when nothing is kept and no reaper is connected, or another keeper takes over
 }
 
-// Run is the keeper. It returns when there is nothing to keep any more, or ctx ends.
+// Run runs the keeper. It returns when it has nothing to keep, or ctx ends.
 func Run(ctx context.Context, dir string) error {
 	socket := filepath.Join(dir, socketFile)
-	if c, err := unixsock.Dial(ctx, socket); err == nil { // of one that its reaper had no answer from
+	if c, err := unixsock.Dial(ctx, socket); err == nil { // an earlier keeper that did not answer its reaper
 		_ = frame.Write(c, 1, frame.KindRequest, request{Op: opEnd}) // it may be ending already
 		_ = c.Close()
 	}
@@ -80,12 +80,12 @@ func Run(ctx context.Context, dir string) error {
 	k := &store{files: make(map[string]*os.File), idle: make(chan struct{})}
 	f := os.NewFile(firstConn, "reaper")
 	c, err := net.FileConn(f)
-	_ = f.Close() // c has its own
+	_ = f.Close() // c has its own copy
 	if err != nil {
 		return fmt.Errorf("take the first connection: %w", err)
 	}
 	k.addConn()
-	go k.serveReaper(c.(*net.UnixConn)) // it is one of a pair of them
+	go k.serveReaper(c.(*net.UnixConn)) // FileConn of a socket pair
 	go k.acceptReapers(ln)
 	select {
 	case <-k.idle:
@@ -94,17 +94,17 @@ func Run(ctx context.Context, dir string) error {
 	return nil
 }
 
-// acceptPause is how long a keeper that cannot take a connection waits before it tries again.
+// acceptPause is the pause after a failed accept.
 const acceptPause = 100 * time.Millisecond
 
-// acceptReapers takes the reapers that come after the first, until the listener is closed.
+// acceptReapers accepts later reapers, until the listener is closed.
 func (k *store) acceptReapers(ln *net.UnixListener) {
 	for {
 		c, err := ln.AcceptUnix()
 		switch {
 		case errors.Is(err, net.ErrClosed):
 			return
-		case err != nil: // it has too many open files
+		case err != nil: // too many open files
 			<-time.After(acceptPause)
 		case unixsock.CheckPeer(c) != nil:
 			_ = c.Close()
@@ -129,7 +129,7 @@ func (k *store) removeConn() {
 	}
 }
 
-// signalIdle is called with k.mu held.
+// signalIdle closes idle once. The caller holds k.mu.
 func (k *store) signalIdle() {
 	if !k.over {
 		k.over = true
@@ -137,7 +137,7 @@ func (k *store) signalIdle() {
 	}
 }
 
-// serveReaper answers one reaper until it goes.
+// serveReaper answers one reaper until it disconnects.
 func (k *store) serveReaper(c *net.UnixConn) {
 	defer k.removeConn()
 	defer c.Close()
@@ -157,7 +157,7 @@ func (k *store) serveReaper(c *net.UnixConn) {
 		k.mu.Lock()
 		switch q.Op {
 		case opKeep:
-			if len(from.FDs) != 1 { // there was no room for it
+			if len(from.FDs) != 1 { // the descriptor did not arrive: too many open files
 				k.mu.Unlock()
 				return
 			}
@@ -184,7 +184,7 @@ func (k *store) serveReaper(c *net.UnixConn) {
 	}
 }
 
-// dropFile is called with k.mu held.
+// dropFile closes a kept file. The caller holds k.mu.
 func (k *store) dropFile(name string) {
 	if f := k.files[name]; f != nil {
 		_ = f.Close()
@@ -192,23 +192,23 @@ func (k *store) dropFile(name string) {
 	}
 }
 
-// Keeper is the reaper's side. Its methods may be called from many goroutines.
+// Keeper is the reaper's client of a keeper. Its methods may be called from many goroutines.
 type Keeper struct {
 	dir     string
-	command []string // becomes a keeper where EnvKeep is set
+	command []string // becomes a keeper if EnvKeep is set
 	env     []string
 	fork    func(*exec.Cmd) (pid int, err error)
 
 	mu    sync.Mutex
-	pid   int           // of the last one that there was; 0: none was known
+	pid   int           // pid of the last known keeper; 0: none
 	conn  *net.UnixConn // nil: there is no keeper
 	in    *bufio.Reader
 	from  *frame.Receiver
-	files map[string]*os.File // what is kept
+	files map[string]*os.File // the files that are kept
 }
 
-// Open finds the keeper of a directory, and what it keeps. command is executed, by fork, to become one when there is
-// something to keep, in the environment env. With an error there may be more that is kept than what is returned.
+// Open connects to the keeper of a directory, and returns what it keeps. When there is something to keep and no keeper,
+// fork executes command as one, with the environment env. On an error the keeper may keep more than is returned.
 func Open(dir string, command, env []string, fork func(*exec.Cmd) (pid int, err error)) (*Keeper,
 	map[string]*os.File, error) {
 	k := &Keeper{dir: dir, command: command, env: env, fork: fork, files: make(map[string]*os.File)}
@@ -216,7 +216,7 @@ func Open(dir string, command, env []string, fork func(*exec.Cmd) (pid int, err 
 	defer cancel()
 	c, err := unixsock.Dial(ctx, filepath.Join(dir, socketFile))
 	if err != nil {
-		return k, nil, nil //nolint:nilerr // there is none
+		return k, nil, nil //nolint:nilerr // there is no keeper
 	}
 	k.useConn(c)
 	if k.pid, err = unixsock.PeerPID(c); err != nil {
@@ -240,7 +240,8 @@ func (k *Keeper) useConn(c *net.UnixConn) {
 	k.in = bufio.NewReader(k.from)
 }
 
-// Keep has a copy of a near end kept. A keeper that was killed is replaced, and gets all that the one before had.
+// Keep gives the keeper a copy of a near end. A keeper that was killed is replaced, and the new one gets everything
+// that the previous one had.
 func (k *Keeper) Keep(name string, near *os.File) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -257,7 +258,7 @@ func (k *Keeper) Keep(name string, near *os.File) error {
 			break
 		}
 		if f != near && isClosed(f) {
-			delete(k.files, name) // its machine has no program any more that has it
+			delete(k.files, name) // no program of its machine uses it any more
 			continue
 		}
 		_, _, err = k.askKeeper(request{Op: opKeep, Name: name}, f)
@@ -270,13 +271,13 @@ func (k *Keeper) Keep(name string, near *os.File) error {
 	return nil
 }
 
-// isClosed says whether a file has been closed by this process. No terminal has a place to seek.
+// isClosed reports whether this process has closed a file. (Seeking in a terminal fails otherwise, with another error.)
 func isClosed(f *os.File) bool {
 	_, err := f.Seek(0, io.SeekCurrent)
 	return errors.Is(err, os.ErrClosed)
 }
 
-// Drop forgets a near end. The keeper ends with the last one.
+// Drop forgets a near end. The keeper ends after the last one.
 func (k *Keeper) Drop(name string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -293,7 +294,7 @@ func (k *Keeper) Drop(name string) {
 	}
 }
 
-// Names lists what is kept.
+// Names lists the kept terminals.
 func (k *Keeper) Names() []string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -305,7 +306,8 @@ func (k *Keeper) Names() []string {
 	return out
 }
 
-// Gone waits until a keeper that has nothing to keep any more has ended, or ctx has. One that keeps something stays.
+// Gone waits until a keeper with nothing to keep has ended, or ctx ends. A keeper that keeps something stays, and Gone
+// returns at once.
 func (k *Keeper) Gone(ctx context.Context) error {
 	k.mu.Lock()
 	pid, keeps := k.pid, len(k.files) > 0
@@ -330,7 +332,7 @@ func (k *Keeper) close() {
 	}
 }
 
-// askKeeper makes one round trip. A near end that comes back is the caller's.
+// askKeeper makes one round trip. A received near end belongs to the caller.
 func (k *Keeper) askKeeper(q request, along *os.File) (a request, back *os.File, err error) {
 	if err := k.conn.SetDeadline(time.Now().Add(patience)); err != nil {
 		return a, nil, err
@@ -352,7 +354,7 @@ func (k *Keeper) askKeeper(q request, along *os.File) (a request, back *os.File,
 	return a, back, err
 }
 
-// spawnKeeper starts a keeper, in a session of its own.
+// spawnKeeper starts a keeper in a new session.
 func (k *Keeper) spawnKeeper() error {
 	if err := os.MkdirAll(k.dir, 0o700); err != nil {
 		return err
@@ -374,7 +376,7 @@ func (k *Keeper) spawnKeeper() error {
 	}
 	c, err := net.FileConn(mine)
 	if err == nil {
-		k.useConn(c.(*net.UnixConn)) // it is one of a pair of them
+		k.useConn(c.(*net.UnixConn)) // FileConn of a socket pair
 	}
 	return err
 }

@@ -1,13 +1,13 @@
-// Package output keeps what machines print: the writer's side in the reaper, the reader's side in the worker.
+// Package output stores what machines print: the writer's side for the reaper, the reader's side for the worker.
 //
-// A machine's log is a few files in one directory, named by a generation number that only grows. A line is
+// A machine's log is a few files in one directory, named by ascending generation numbers. A line is
 //
 //	2026-11-21T10:00:00.123456789Z stdout F the text
 //
-// where F is a whole line (or its end) and P a part of one that is longer than 16 KiB, or that has no newline: the
-// format that container runtimes write and log collectors read. L is a line of souk's own that says how much could not
-// be written. Only the newest few files are kept, each of a bounded size. A file begins with a line that says how much
-// output there was before it, so that who reads knows what it has missed.
+// where F marks a whole line (or its end) and P a part of a line that is longer than 16 KiB or has no newline: the
+// format that container runtimes write and log collectors read. L marks a line of souk's own that says how much output
+// could not be written. Only the newest few files are kept, each of a bounded size. A file begins with a header line
+// that says how much output came before it, so that a reader knows what it has missed.
 package output
 
 import (
@@ -24,20 +24,20 @@ import (
 	"time"
 )
 
-// MaxPart bounds the text of one line in the log: longer ones come in parts.
+// MaxPart bounds the text of one line in the log: longer lines are split into parts.
 const MaxPart = 16 << 10
 
-// batch bounds how much formatted output is written at once, and so how far a file may exceed its size.
+// batch bounds the formatted output written at once, and so how far a file may exceed its size.
 const batch = 32 << 10
 
 const suffix = ".log"
 
-// header is what a file begins with, before the bytes of output that went into those before it.
+// header begins a file's header line; the bytes of output in all earlier files follow.
 const header = "souk-log "
 
 func fileName(gen uint64) string { return fmt.Sprintf("%08d%s", gen, suffix) }
 
-// listGenerations lists the generations in dir, oldest first.
+// listGenerations lists the generation numbers in dir, oldest first.
 func listGenerations(dir string) ([]uint64, error) {
 	es, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -61,8 +61,8 @@ func listGenerations(dir string) ([]uint64, error) {
 // Log writes one machine's output. Its methods may be called from many goroutines.
 type Log struct {
 	dir      string
-	maxBytes int64 // of one file
-	files    int   // kept
+	maxBytes int64 // size of one file
+	files    int   // number of files kept
 	grown    func()
 
 	mu     sync.Mutex
@@ -70,21 +70,21 @@ type Log struct {
 	file   *os.File // nil until the first write
 	gen    uint64
 	size   int64
-	total  int64 // bytes of output in this file and those before
-	lost   int64 // bytes of output that could not be written since the last that could
+	total  int64 // bytes of output in this file and all earlier ones
+	lost   int64 // bytes of output lost since the last successful write
 
-	read   bool      // it has a reader who is waited for, or will have
-	absent time.Time // since when he is missing; zero: he is there, or nobody has looked
-	kept   int       // files, when last counted
+	read   bool      // a reader is waited for
+	absent time.Time // since when the reader is missing; zero: present, or not checked yet
+	kept   int       // number of files at the last count
 }
 
-// Open gives the log in dir. Its newest file is opened, or a first one made, when there is something to write: a
-// machine that prints nothing costs nothing. grown is called after each write, with no lock held.
+// Open returns the log in dir. It opens no file before the first write: a machine that prints nothing costs nothing.
+// grown is called after each write, without a lock held.
 func Open(dir string, maxBytes int64, files int, grown func()) *Log {
 	return &Log{dir: dir, maxBytes: max(maxBytes, batch), files: max(files, 2), grown: grown}
 }
 
-// ensureFile sees to it that there is a file to write to.
+// ensureFile opens the newest file for writing, or makes the first.
 func (l *Log) ensureFile() error {
 	if l.closed {
 		return os.ErrClosed
@@ -126,7 +126,7 @@ func (l *Log) openFile() error {
 	return nil
 }
 
-// totalOf counts the bytes of output up to the end of a file.
+// totalOf returns the bytes of output up to the end of a file.
 func totalOf(f *os.File, size int64) (n int64, err error) {
 	b := make([]byte, size)
 	if _, err := f.ReadAt(b, 0); err != nil {
@@ -136,8 +136,8 @@ func totalOf(f *os.File, size int64) (n int64, err error) {
 	return n, nil
 }
 
-// totalIn counts the bytes of output up to the end of what a file begins with. known says that those before the file
-// are among them.
+// totalIn counts the bytes of output in the beginning of a file. known means that it includes those of earlier files,
+// from the file's header.
 func totalIn(b []byte) (n int64, known bool) {
 	for line := range bytes.Lines(b) {
 		if before, is := headerOf(line); is {
@@ -149,7 +149,7 @@ func totalIn(b []byte) (n int64, known bool) {
 	return n, known
 }
 
-// headerOf reads the line that a file begins with.
+// headerOf parses a file's header line.
 func headerOf(line []byte) (total int64, is bool) {
 	rest, is := bytes.CutPrefix(line, []byte(header))
 	if !is {
@@ -159,15 +159,15 @@ func headerOf(line []byte) (total int64, is bool) {
 	return n, err == nil && n >= 0
 }
 
-// mendTail cuts off a line that a process did not live to write to its end, and gives the size of the file. The next
-// line would become a part of it.
+// mendTail cuts off an incomplete last line, whose writer was killed, and returns the size of the file. Otherwise the
+// next line would merge with it.
 func mendTail(f *os.File) (size int64, err error) {
 	st, err := f.Stat()
 	if err != nil || st.Size() == 0 {
 		return 0, err
 	}
 	size = st.Size()
-	for end, n := size, int64(1); end > 0; n = min(end, 2*batch) { // most often the last byte is it
+	for end, n := size, int64(1); end > 0; n = min(end, 2*batch) { // usually the last byte is a newline
 		b := make([]byte, n)
 		if _, err := f.ReadAt(b, end-n); err != nil {
 			return 0, err
@@ -185,7 +185,7 @@ func mendTail(f *os.File) (size int64, err error) {
 	return 0, f.Truncate(0)
 }
 
-// loggedBytes counts the bytes of a stream's output that lines of one stamp hold.
+// loggedBytes counts the output bytes in the lines with a certain stamp and stream.
 func (l *Log) loggedBytes(prefix []byte) (n int64, err error) {
 	gens, err := listGenerations(l.dir)
 	if err != nil {
@@ -223,8 +223,8 @@ func (l *Log) Close() error {
 	return err
 }
 
-// writeLines appends formatted lines that hold so many bytes of output. A machine is never held up by a full disk: what
-// cannot be written is counted, and said in the log once it can be again.
+// writeLines appends formatted lines that contain so many bytes of output. A full disk never blocks a machine: output
+// that cannot be written is counted, and reported in the log once writing works again.
 func (l *Log) writeLines(b []byte, output int64) {
 	l.mu.Lock()
 	err := l.ensureFile()
@@ -244,7 +244,7 @@ func (l *Log) writeLines(b []byte, output int64) {
 		n, err = l.file.Write(b)
 		l.size += int64(n)
 		if err != nil && n > 0 {
-			// Half a line would run into the next one.
+			// Half a line would merge with the next one.
 			_ = l.file.Truncate(l.size - int64(n))
 			l.size -= int64(n)
 		}
@@ -259,7 +259,7 @@ func (l *Log) writeLines(b []byte, output int64) {
 	l.grown()
 }
 
-// rotate begins the next file when n more bytes do not fit, and deletes the oldest.
+// rotate starts the next file if n more bytes do not fit, and deletes the oldest.
 func (l *Log) rotate(n int64) error {
 	if l.size == 0 || l.size+n <= l.maxBytes {
 		return nil
@@ -270,12 +270,12 @@ func (l *Log) rotate(n int64) error {
 		l.gen--
 		return err
 	}
-	_ = old.Close() // nothing is buffered: an error here says nothing new
+	_ = old.Close() // nothing is buffered, so an error here does not matter
 	_, err := l.trimLocked()
 	return err
 }
 
-// linePrefix is what lines of one stream that came together begin with.
+// linePrefix returns the beginning of lines of one stream and time.
 func linePrefix(at time.Time, stream string) []byte {
 	b := make([]byte, 0, 48)
 	b = at.UTC().AppendFormat(b, time.RFC3339Nano)
@@ -283,14 +283,14 @@ func linePrefix(at time.Time, stream string) []byte {
 	return append(b, stream...)
 }
 
-// Tags of lines.
+// The tags of lines.
 const (
 	tagFull = 'F'
 	tagPart = 'P'
 	tagLost = 'L'
 )
 
-// lostNote is the text of a line that says how many bytes could not be written.
+// lostNote is the text of a line that reports lost output.
 const lostNote = "souk: %d bytes of output were lost because they could not be written"
 
 func appendLine(b, stamp []byte, tag byte, text []byte) []byte {
@@ -300,7 +300,7 @@ func appendLine(b, stamp []byte, tag byte, text []byte) []byte {
 	return append(b, '\n')
 }
 
-// Note writes one line of souk's own.
+// Note writes one line of souk's own to the log.
 func (l *Log) Note(text string) {
 	l.writeLines(appendLine(nil, linePrefix(time.Now(), "stderr"), tagFull, []byte(text)), int64(len(text))+1)
 }

@@ -23,23 +23,23 @@ type Reader struct {
 	gen uint64
 	off int64
 
-	known bool  // how much output there is up to here:
-	total int64 // in bytes
-	lost  int64 // bytes that were skipped since the last line; the next line reports them
+	known bool  // total is known:
+	total int64 // bytes of output up to this position
+	lost  int64 // bytes skipped since the last line, to be reported with the next line
 
-	hold held // the machine waits for this reader
+	hold held // for a reader that the machine waits for
 }
 
-// Close lets go of the log.
+// Close closes the log.
 func (r *Reader) Close() {
-	_ = r.hold.file.Close() // and with it the lock; without one there is an error, as there is with nothing else
+	_ = r.hold.file.Close() // releases the lock; closing nil only returns an error
 }
 
-// maxOffset is far behind the end of any file of a log, and far from what no file can have.
+// maxOffset is far beyond the end of any log file.
 const maxOffset = 1 << 40
 
-// NewReader stands behind the query's cursor, else before the last Tail lines, else at the beginning: of all output that
-// there ever was, so that the first line tells how much of it is not kept.
+// NewReader starts after the query's cursor, else before the last Tail lines, else at the beginning of all output ever
+// printed, so that the first line reports how much of it is not kept.
 func NewReader(dir string, q machine.LogQuery) (*Reader, error) {
 	r := &Reader{dir: dir, hold: held{on: q.Hold}}
 	if q.Cursor != "" {
@@ -56,7 +56,7 @@ func NewReader(dir string, q machine.LogQuery) (*Reader, error) {
 	return r, nil
 }
 
-// seekCursor stands behind a line: its file, its end in there, and how much output there was up to there.
+// seekCursor moves to a cursor: the file, the offset in it, and the bytes of output up to there.
 func (r *Reader) seekCursor(cursor string) (err error) {
 	parts := strings.Split(cursor, ":")
 	if len(parts) != 3 {
@@ -78,14 +78,14 @@ func (r *Reader) seekCursor(cursor string) (err error) {
 	return nil
 }
 
-// Total returns how many bytes of output there were up to a cursor; false: it is none.
+// Total returns the bytes of output up to a cursor; false: it is not a cursor.
 func Total(cursor string) (int64, bool) {
 	var r Reader
 	err := r.seekCursor(cursor)
 	return r.total, err == nil
 }
 
-// seekTail stands before the last n lines.
+// seekTail moves before the last n lines.
 func (r *Reader) seekTail(n int) error {
 	gens, err := listGenerations(r.dir)
 	if err != nil {
@@ -94,13 +94,13 @@ func (r *Reader) seekTail(n int) error {
 	for i := len(gens) - 1; i >= 0; i-- {
 		b, err := os.ReadFile(filepath.Join(r.dir, fileName(gens[i])))
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil // rotated away meanwhile: what is left begins behind it
+			return nil // rotated away meanwhile: start after it
 		}
 		if err != nil {
 			return fmt.Errorf("read a log: %w", err)
 		}
 		r.gen, r.off = gens[i], 0
-		begin := 0 // of the lines
+		begin := 0 // offset of the first line, after the header
 		if first := bytes.IndexByte(b, '\n'); first >= 0 {
 			if _, is := headerOf(b[:first+1]); is {
 				begin = first + 1
@@ -121,7 +121,7 @@ func (r *Reader) seekTail(n int) error {
 	return nil
 }
 
-// Read emits every whole line there is now, or ends with ErrAgain.
+// Read emits every complete line that exists now, or returns ErrAgain.
 func (r *Reader) Read(ctx context.Context, emit func(machine.LogLine) error) error {
 	for ctx.Err() == nil {
 		gens, err := listGenerations(r.dir)
@@ -129,7 +129,7 @@ func (r *Reader) Read(ctx context.Context, emit func(machine.LogLine) error) err
 			return err
 		}
 		newest := gens[len(gens)-1]
-		if r.gen > newest { // a cursor of a log that is gone: what comes now is new
+		if r.gen > newest { // a cursor of an earlier log: all output is new
 			r.gen, r.off, r.known = newest, 0, false
 		}
 		for len(gens) > 1 && gens[0] < r.gen {
@@ -138,7 +138,7 @@ func (r *Reader) Read(ctx context.Context, emit func(machine.LogLine) error) err
 		if gens[0] != r.gen {
 			r.gen, r.off = gens[0], 0
 		}
-		// Newer files were listed before this one is read, so nothing is written to it any more when there are any.
+		// The newer files were listed before this one is read, so this one is complete if there are any.
 		if err := r.readFile(ctx, emit); err != nil {
 			return err
 		}
@@ -188,7 +188,7 @@ func (r *Reader) readFile(ctx context.Context, emit func(machine.LogLine) error)
 	return ctx.Err()
 }
 
-// parseLogLine takes a line apart, and says where it ends.
+// parseLogLine parses a line, and sets its cursor.
 func (r *Reader) parseLogLine(b []byte) (machine.LogLine, bool) {
 	if total, is := headerOf(b); is {
 		if r.known {
@@ -215,7 +215,7 @@ func (r *Reader) parseLogLine(b []byte) (machine.LogLine, bool) {
 	return l, true
 }
 
-// parsed is a line of a file.
+// parsed is a parsed line of a file.
 type parsed struct {
 	at     time.Time
 	stream []byte
@@ -223,7 +223,7 @@ type parsed struct {
 	text   []byte
 }
 
-// outputBytes is how many bytes of output it holds.
+// outputBytes returns the bytes of output in the line.
 func (p *parsed) outputBytes() int64 {
 	switch p.tag {
 	case tagPart:
@@ -234,7 +234,7 @@ func (p *parsed) outputBytes() int64 {
 	return int64(len(p.text)) + 1
 }
 
-// parseLine takes one line apart. A line that is damaged is skipped: the rest is still of use.
+// parseLine parses one line. A damaged line is skipped: the rest is still useful.
 func parseLine(line []byte) (p parsed, ok bool) {
 	at, rest, ok1 := bytes.Cut(bytes.TrimSuffix(line, []byte("\n")), []byte(" "))
 	stream, rest, ok2 := bytes.Cut(rest, []byte(" "))

@@ -11,24 +11,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Sink splits one stream into lines. It is used by one goroutine. It holds memory, and a file of the spool, only while
-// a line is unfinished.
+// Sink splits one stream into lines. It must not be used concurrently. It uses memory, and a file of the spool, only
+// while a line is incomplete.
 type Sink struct {
 	log     *Log
 	src     Source
-	pending []byte // of a line that is unfinished
+	pending []byte // the incomplete line
 
-	spool *Spool     // nil: output is carried in memory
-	file  *spoolFile // what is pending, and what Take is at; nil when there is nothing
-	from  int64      // where pending begins in file
-	last  int64      // the last stamp: no two writes have the same
+	spool *Spool     // nil: output is kept in memory
+	file  *spoolFile // contains the pending output, and what Take adds; nil if there is none
+	from  int64      // offset of pending in file
+	last  int64      // the last stamp; each write has a different one
 }
 
-// Sink gives the writer of a stream, stdout or stderr, that carries output in memory.
+// Sink returns a writer of a stream (stdout or stderr) that keeps output in memory.
 func (l *Log) Sink(stream string) *Sink { return &Sink{log: l, src: Source{Stream: stream}} }
 
-// Sink gives the writer of a stream; nil gives one that carries output in memory. What an earlier process left of the
-// stream in the spool is brought into the log first; the error says that some of that is lost.
+// Sink returns the writer of a stream; if s is nil, one that keeps output in memory. It first moves output of the
+// stream that an earlier process left in the spool to the log; an error means that some of that is lost.
 func (s *Spool) Sink(l *Log, src Source) (*Sink, error) {
 	k := &Sink{log: l, src: src, spool: s}
 	if s == nil {
@@ -48,14 +48,14 @@ func (s *Spool) Sink(l *Log, src Source) (*Sink, error) {
 		s.giveBack(f)
 		return k, fmt.Errorf("take up output that an earlier reaper left: %w", err)
 	}
-	n = min(n, int64(len(raw))) // whatever the log says, the reaper goes on
+	n = min(n, int64(len(raw))) // never more than there is, whatever the log says
 	k.file, k.from = f, f.head.start+n
 	k.Write(raw[n:], time.Now())
 	return k, nil
 }
 
-// Take moves what the pipe holds into the log, as much as buf can hold. The error is EAGAIN when it holds nothing, and
-// io.EOF when nobody can write to it any more.
+// Take moves data from the pipe to the log, at most len(buf) bytes. It returns EAGAIN if the pipe is empty, and io.EOF
+// if it has no writer any more.
 func (s *Sink) Take(pipe int, buf []byte) error {
 	at := s.nextTime(time.Now())
 	if s.claimFile(at); s.file == nil {
@@ -73,7 +73,7 @@ func (s *Sink) Take(pipe int, buf []byte) error {
 	case err == nil:
 		err = io.EOF
 	case errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EINTR):
-	default: // most often the disk is full
+	default: // usually the disk is full
 		if errors.Is(err, unix.EINVAL) {
 			s.spool.off.Store(true)
 		}
@@ -84,7 +84,7 @@ func (s *Sink) Take(pipe int, buf []byte) error {
 	return err
 }
 
-// Full is that of its log.
+// Full is Full of the log.
 func (s *Sink) Full() bool { return s.log.Full() }
 
 // readDirect is Take without a spool.
@@ -100,8 +100,8 @@ func (s *Sink) readDirect(pipe int, buf []byte, at time.Time) error {
 	return nil
 }
 
-// claimFile makes a file of the spool this stream's, and says in it where what is not in the log begins. Without one
-// that can be had s.file is nil, and output is carried in memory.
+// claimFile makes sure that the stream has a file of the spool, and records in it where the output that is not logged
+// begins. If no file is available, s.file stays nil, and output is kept in memory.
 func (s *Sink) claimFile(at time.Time) {
 	switch {
 	case s.file != nil && s.file.end > spoolBytes:
@@ -114,7 +114,7 @@ func (s *Sink) claimFile(at time.Time) {
 	s.commitStamp(at)
 }
 
-// moveOver puts the unfinished line into another file, so that this one can be cut back.
+// moveOver moves the incomplete line to another file, so that this one can be truncated.
 func (s *Sink) moveOver(at time.Time) {
 	f := s.spool.takeFree()
 	if f == nil {
@@ -127,11 +127,11 @@ func (s *Sink) moveOver(at time.Time) {
 	}
 	old := s.file
 	s.file, s.from = f, from
-	s.commitStamp(at) // of two files of one stream the one with the later stamp counts
+	s.commitStamp(at) // of two files of one stream, the later stamp is valid
 	s.spool.giveBack(old)
 }
 
-// commitStamp says in the file which stamp the lines will have that are written next, and where in it they begin.
+// commitStamp records in the file the stamp of the next lines, and the offset of their output.
 func (s *Sink) commitStamp(at time.Time) {
 	f, nanos := s.file, at.UnixNano()
 	if f == nil || f.head.src.Machine != "" && f.head.start == s.from && f.head.stamp == nanos {
@@ -143,7 +143,7 @@ func (s *Sink) commitStamp(at time.Time) {
 	}
 }
 
-// releaseFile lets go of the file: what is pending is carried in memory.
+// releaseFile gives the file back: pending output is then only in memory.
 func (s *Sink) releaseFile() {
 	if s.file != nil {
 		s.spool.giveBack(s.file)
@@ -151,27 +151,27 @@ func (s *Sink) releaseFile() {
 	}
 }
 
-// releaseLogged lets go of the file when all of it is in the log.
+// releaseLogged gives the file back if everything in it has been logged.
 func (s *Sink) releaseLogged() {
 	if len(s.pending) == 0 {
 		s.releaseFile()
 	}
 }
 
-// nextTime gives a time that no line has yet.
+// nextTime returns a time that no line has yet.
 func (s *Sink) nextTime(now time.Time) time.Time {
 	s.last = max(s.last+1, now.UnixNano())
 	return time.Unix(0, s.last)
 }
 
-// Write takes a piece of output as it came.
+// Write splits a piece of output into lines and logs them.
 func (s *Sink) Write(p []byte, at time.Time) {
 	if at.UnixNano() != s.last {
 		at = s.nextTime(at)
 	}
 	head := linePrefix(at, s.src.Stream)
 	out := make([]byte, 0, min(len(p)+len(p)/4+len(head), batch))
-	raw := int64(0) // bytes of output that out holds
+	raw := int64(0) // bytes of output in out
 	flush := func() {
 		if len(out) > 0 {
 			s.commitStamp(at)
@@ -212,7 +212,7 @@ func (s *Sink) Write(p []byte, at time.Time) {
 	s.releaseLogged()
 }
 
-// Cut writes an unfinished line as a part of one, and holds nothing any more.
+// Cut logs an incomplete line as a part, and releases all resources.
 func (s *Sink) Cut(at time.Time) {
 	if len(s.pending) > 0 {
 		at = s.nextTime(at)

@@ -12,22 +12,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Spool is where output lies between a machine's pipe and its log, so that nothing is lost or doubled when the
-// process that carries it is killed in between. The kernel itself moves a piece out of the pipe and into a file of the
-// spool, and notes in the file how much there is now: one call of splice(2), which a kill does not divide. Then the
-// piece is written into the log, under a stamp that is in the file beforehand: by the lines that have it the next
-// process knows what of the piece is in the log already.
+// A Spool holds output between a machine's pipe and its log, so that nothing is lost or duplicated if the process that
+// moves it is killed. The kernel moves a piece from the pipe to a file of the spool, and records the new length in that
+// file: one call of splice(2), which a kill does not divide. Then the piece is written to the log with a stamp that was
+// recorded in the file before: by the logged lines with that stamp, the next process knows how much of the piece has
+// been logged.
 //
-// A file belongs to one stream from before its piece is moved until all of it is in the log, an unfinished line too. It
-// is not fsynced: when the host goes down all that printed is over.
+// A file belongs to one stream from before its piece is moved until all of it is in the log, including an incomplete
+// line. It is not fsynced: when the host goes down, all writers end anyway.
 type Spool struct {
 	dir string
-	off atomic.Bool // its file system cannot do it: output is carried in memory only
+	off atomic.Bool // the file system lacks support: output is kept in memory
 
 	mu   sync.Mutex
 	free []*spoolFile
 	made int
-	left map[Source]*spoolFile // of an earlier process
+	left map[Source]*spoolFile // files left by an earlier process
 }
 
 // Source is one stream of one life.
@@ -38,11 +38,11 @@ type Source struct {
 }
 
 const (
-	spoolBytes  = 256 << 10 // an unfinished line leaves a file that has grown to this
-	maxFreeFile = 16        // files that are kept open for the next piece
+	spoolBytes  = 256 << 10 // a file larger than this is replaced, even if a line is incomplete
+	maxFreeFile = 16        // files kept open for reuse
 )
 
-// OpenSpool opens the spool in dir. What an earlier process left there waits for Sink and Left.
+// OpenSpool opens the spool in dir. Sink and Left give access to what an earlier process left in it.
 func OpenSpool(dir string) (*Spool, error) {
 	s := &Spool{dir: dir, left: make(map[Source]*spoolFile)}
 	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
@@ -74,7 +74,7 @@ func OpenSpool(dir string) (*Spool, error) {
 			s.giveBack(f)
 		case old == nil:
 			s.left[src] = f
-		case old.head.stamp > f.head.stamp: // an unfinished line had just been moved over to the newer of the two
+		case old.head.stamp > f.head.stamp: // an incomplete line had just been moved to the newer file
 			s.giveBack(f)
 		default:
 			s.left[src] = f
@@ -84,8 +84,8 @@ func OpenSpool(dir string) (*Spool, error) {
 	return s, nil
 }
 
-// Left lists the streams of which an earlier process left something that has not been given to a Sink, with what Open
-// is to be told of their logs.
+// Left calls each with the streams of an earlier process that no Sink has taken yet, with the arguments for Open of
+// their logs.
 func (s *Spool) Left(each func(src Source, logBytes int64, logFiles int)) {
 	s.mu.Lock()
 	left := make(map[Source]head, len(s.left))
@@ -113,7 +113,7 @@ func (s *Spool) takeLeft(src Source) *spoolFile {
 	return f
 }
 
-// takeFree gives a free file; nil when there is none to be had.
+// takeFree returns a free file, nil if there is none.
 func (s *Spool) takeFree() *spoolFile {
 	if s == nil || s.off.Load() {
 		return nil
@@ -142,14 +142,14 @@ func (s *Spool) takeFree() *spoolFile {
 	if f != nil {
 		f.close()
 	}
-	_ = os.Remove(path) // or many stay behind a disk that was full for a while
+	_ = os.Remove(path) // otherwise a full disk would leave many empty files
 	if errors.Is(err, unix.ENODEV) || errors.Is(err, unix.EINVAL) {
 		s.off.Store(true)
 	}
-	return nil // no descriptor or a full disk: it is tried again with the next piece
+	return nil // too many open files or a full disk: the next piece retries
 }
 
-// giveBack takes a file back whose content nobody needs any more.
+// giveBack frees a file whose content is not needed any more.
 func (s *Spool) giveBack(f *spoolFile) {
 	err := f.writeHead(head{})
 	s.mu.Lock()
@@ -159,12 +159,12 @@ func (s *Spool) giveBack(f *spoolFile) {
 	}
 	s.mu.Unlock()
 	if full {
-		_ = os.Remove(f.file.Name()) // one that stays is free, or is written into its log again
+		_ = os.Remove(f.file.Name()) // if this fails, the file is free, or its content is logged again
 		f.close()
 	}
 }
 
-// Close closes the files that are free, and those that nobody asked for.
+// Close closes the free files, and those left by an earlier process.
 func (s *Spool) Close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -13,29 +13,29 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// spoolFile is one file of the spool. Its first page is mapped, so that what it says is changed without a call and is
-// there whatever becomes of this process:
+// spoolFile is one file of the spool. Its first page is mapped, so that changing it needs no system call and survives a
+// kill of this process:
 //
-//	0     where the content ends, kept by the kernel as it moves it
+//	0     the end of the content, updated by the kernel during splice
 //	128   a head
-//	256   another; the one with the greater number counts, so that one is whole at any time
+//	256   another head; the one with the greater number is valid, so that one is always complete
 //	4096  the content
 type spoolFile struct {
 	file *os.File
 	fd   int
 	page []byte
-	end  int64 // where the content ends
+	end  int64 // end of the content
 	head head
-	n    uint64 // the number of the head
+	n    uint64 // the number of the valid head
 }
 
-// head says whose the content is and what is to become of it.
+// head describes the owner and the state of the content.
 type head struct {
-	src   Source // no machine: the file is free
-	start int64  // where what is not in the log begins, but for lines of stamp
-	stamp int64  // of the lines that are being written; nanoseconds
-	bytes int64  // of the log's files
-	files int    // that the log keeps
+	src   Source // Machine is "" if the file is free
+	start int64  // offset of the content that is not logged, except in lines with stamp
+	stamp int64  // of the lines being written; nanoseconds
+	bytes int64  // size of each log file
+	files int    // number of log files kept
 }
 
 const (
@@ -50,7 +50,7 @@ func openSpoolFile(path string) (f *spoolFile, err error) {
 	}
 	f = &spoolFile{file: file, fd: int(file.Fd()), end: contentAt}
 	st, err := file.Stat()
-	if err == nil && st.Size() < contentAt { // it has its room on disk before it is mapped
+	if err == nil && st.Size() < contentAt { // the page needs disk space before it is mapped
 		_, err = file.WriteAt(make([]byte, contentAt), 0)
 	}
 	if err == nil {
@@ -72,14 +72,14 @@ func openSpoolFile(path string) (f *spoolFile, err error) {
 }
 
 func (f *spoolFile) close() {
-	_ = unix.Munmap(f.page) // it was mapped
+	_ = unix.Munmap(f.page) // fails only if it is not mapped
 	_ = f.file.Close()
 }
 
 var errPage = errors.New("a file of the spool cannot be written: the disk is full or damaged")
 
-// changePage changes the page. Where the file system has no room for that, which one that copies on write may need each
-// time, the kernel says so by a signal.
+// changePage changes the mapped page. If the file system has no space for the change (a copy-on-write file system may
+// need some each time), the kernel sends a signal, which becomes an error.
 func (f *spoolFile) changePage(change func()) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
@@ -91,7 +91,7 @@ func (f *spoolFile) changePage(change func()) (err error) {
 	return nil
 }
 
-// writeHead writes the head.
+// writeHead writes a new head.
 func (f *spoolFile) writeHead(h head) error {
 	return f.changePage(func() {
 		encodeHead(f.headSlot(f.n+1), h, f.n+1)
@@ -99,13 +99,13 @@ func (f *spoolFile) writeHead(h head) error {
 	})
 }
 
-// headSlot is where the head of a number lies.
+// headSlot returns the place of the head with a number.
 func (f *spoolFile) headSlot(n uint64) []byte {
 	at := headSize * (1 + n%2)
 	return f.page[at : at+headSize : at+headSize]
 }
 
-// clearContent drops the content of a file that is free.
+// clearContent drops the content of a free file.
 func (f *spoolFile) clearContent() error { return f.endAt(contentAt) }
 
 func (f *spoolFile) endAt(n int64) error {
@@ -115,10 +115,10 @@ func (f *spoolFile) endAt(n int64) error {
 	})
 }
 
-// endWord is where the file says where its content ends.
+// endWord returns the place where the file stores the end of its content.
 func (f *spoolFile) endWord() *int64 { return (*int64)(unsafe.Pointer(&f.page[0])) }
 
-// moveFromPipe has the kernel move what is in the pipe to the end of the content, at most n bytes.
+// moveFromPipe makes the kernel move data from the pipe to the end of the content, at most n bytes.
 func (f *spoolFile) moveFromPipe(pipe, n int) (int, error) {
 	m, err := unix.Splice(pipe, nil, f.fd, f.endWord(), n, unix.SPLICE_F_NONBLOCK)
 	if err != nil {
@@ -128,7 +128,7 @@ func (f *spoolFile) moveFromPipe(pipe, n int) (int, error) {
 	return int(m), nil
 }
 
-// appendBytes puts b at the end of the content of a file that is free.
+// appendBytes appends b to the content of a free file.
 func (f *spoolFile) appendBytes(b []byte) error {
 	if _, err := f.file.WriteAt(b, f.end); err != nil {
 		return fmt.Errorf("write a file of the spool: %w", err)
@@ -155,11 +155,11 @@ func encodeHead(b []byte, h head, n uint64) {
 	p = append(p, byte(len(h.src.Stream)))
 	p = append(p, h.src.Stream...)
 	p = append(p, byte(len(h.src.Machine)))
-	_ = append(p, h.src.Machine...) // the two have at most 6 and 64 bytes
+	_ = append(p, h.src.Machine...) // fits: the two have at most 6 and 64 bytes
 	binary.LittleEndian.PutUint32(b, crc32.ChecksumIEEE(b[4:]))
 }
 
-// decodeHead gives number 0 for what is no head.
+// decodeHead returns number 0 if b is not a valid head.
 func decodeHead(b []byte) (h head, n uint64) {
 	if binary.LittleEndian.Uint32(b) != crc32.ChecksumIEEE(b[4:]) {
 		return head{}, 0

@@ -10,20 +10,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Layout of what is asked and answered: struct inet_diag_req_v2 and inet_diag_msg of Linux.
+// Layout of requests and answers: Linux's struct inet_diag_req_v2 and inet_diag_msg.
 const (
 	diagByFamily  = 20 // SOCK_DIAG_BY_FAMILY
 	diagListening = 1 << 10
 	diagRequest   = 56
-	diagSource    = 8  // of a socket's address, in an answer
-	diagInode     = 68 // of a socket, there
+	diagSource    = 8  // offset of a socket's address in an answer
+	diagInode     = 68 // offset of a socket's inode in an answer
 	diagAnswer    = 72
 	diagWait      = time.Second // the kernel answers at once
 )
 
-// listListeners asks the kernel for the sockets of this network namespace that listen on a TCP port. It looks at no
-// others, so this takes a hundredth of what /proc/net/tcp does, of which even the end of the list walks over the table
-// of all connections. not told: the kernel does not answer that.
+// listListeners asks the kernel for the sockets of this network namespace that listen on a TCP port. The kernel looks
+// only at those, which takes a hundredth of the time of reading /proc/net/tcp, even to its end: that walks over the
+// table of all connections. told is false if the kernel does not support the query.
 func listListeners(port int) (out []Listener, told bool) {
 	c, err := netlink.Dial(unix.NETLINK_SOCK_DIAG, nil)
 	if err != nil {
@@ -50,7 +50,7 @@ func listListeners(port int) (out []Listener, told bool) {
 	return out, true
 }
 
-// diagAsk makes the request for the sockets of a family that listen on a port.
+// diagAsk returns the request for the sockets of a family that listen on a port.
 func diagAsk(family byte, port int) []byte {
 	b := make([]byte, diagRequest)
 	b[0], b[1] = family, unix.IPPROTO_TCP
@@ -59,7 +59,7 @@ func diagAsk(family byte, port int) []byte {
 	return b
 }
 
-// listenerOf reads one socket of an answer.
+// listenerOf parses one socket of an answer.
 func listenerOf(m []byte) (Listener, bool) {
 	if len(m) < diagAnswer {
 		return Listener{}, false

@@ -9,14 +9,14 @@ import (
 	"time"
 )
 
-// Host is what a host has and uses.
+// Host is a host's resources and their use.
 type Host struct {
-	CPU               time.Duration // that its CPUs were busy, all together, since it began
+	CPU               time.Duration // total busy time of all CPUs since boot
 	CPUs              int
-	Memory, Available int64 // bytes; Available can be had without swapping
+	Memory, Available int64 // bytes; Available: usable without swapping
 }
 
-// ReadHost reads it of this host.
+// ReadHost reads the values of this host.
 func ReadHost() (Host, error) {
 	stat, err := os.ReadFile("/proc/stat")
 	if err != nil {
@@ -29,8 +29,8 @@ func ReadHost() (Host, error) {
 	return parseHost(stat, memory)
 }
 
-// parseHost reads /proc/stat and /proc/meminfo. Time in which a CPU waited for a disk, or another guest of the hypervisor
-// had it, is none that it was busy.
+// parseHost parses /proc/stat and /proc/meminfo. Time that a CPU waited for a disk, or that the hypervisor gave to
+// another guest, does not count as busy.
 func parseHost(stat, memory []byte) (h Host, err error) {
 	for line := range bytes.Lines(stat) {
 		f := strings.Fields(string(line))

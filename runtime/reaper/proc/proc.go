@@ -1,4 +1,4 @@
-// Package proc reads what /proc says of a process.
+// Package proc reads information about processes from /proc.
 package proc
 
 import (
@@ -30,12 +30,12 @@ type Stat struct {
 	UTime   uint64 // ticks in user mode
 	STime   uint64 // ticks in the kernel
 	Threads int
-	Start   uint64 // ticks since boot; with PID it names a process for as long as the host runs
+	Start   uint64 // ticks since boot; with PID it identifies a process until the next boot
 	RSS     uint64 // pages
-	Exit    int    // wait status of a zombie, 0 when it may not be seen
+	Exit    int    // wait status of a zombie, 0 if it may not be read
 }
 
-// Read gives the stat of a process. The error is fs.ErrNotExist when there is none.
+// Read returns the stat of a process. The error is fs.ErrNotExist if there is no such process.
 func Read(pid int) (Stat, error) {
 	path := "/proc/" + strconv.Itoa(pid) + "/stat"
 	fd, err := syscall.Open(path, syscall.O_RDONLY|syscall.O_CLOEXEC, 0)
@@ -43,15 +43,15 @@ func Read(pid int) (Stat, error) {
 		return Stat{}, &os.PathError{Op: "open", Path: path, Err: err}
 	}
 	defer syscall.Close(fd)
-	var buf [2048]byte // one line, told whole by one read; package os would ask six times for what cannot wait
+	var buf [2048]byte // one line, returned whole by one read; package os would make six system calls more
 	n, err := syscall.Read(fd, buf[:])
 	if err != nil {
-		return Stat{}, &os.PathError{Op: "read", Path: path, Err: err} // ESRCH: it is gone
+		return Stat{}, &os.PathError{Op: "read", Path: path, Err: err} // ESRCH: the process is gone
 	}
 	return Parse(buf[:n])
 }
 
-// Parse reads one line of /proc/PID/stat. The name may hold spaces and parentheses: it ends at the last one.
+// Parse parses one line of /proc/PID/stat. The name may contain spaces and parentheses: it ends at the last one.
 func Parse(b []byte) (Stat, error) {
 	open, end := bytes.IndexByte(b, '('), bytes.LastIndexByte(b, ')')
 	if open < 0 || end < open {
@@ -76,8 +76,8 @@ func Parse(b []byte) (Stat, error) {
 	return s, nil
 }
 
-// Tick is the present in ticks since boot, as Stat.Start counts: a process that is started between two equal Ticks has
-// that one for its Start. 0: the kernel does not tell.
+// Tick returns the current time in ticks since boot, as in Stat.Start: a process that is started between two equal
+// Ticks has that Start. 0: unknown.
 func Tick() uint64 {
 	var t unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &t); err != nil {
@@ -86,13 +86,13 @@ func Tick() uint64 {
 	return uint64(t.Nano()) / uint64(time.Second/TicksPerSecond)
 }
 
-// Running says whether the process is there, has not ended, and is the one that started at tick start.
+// Running reports whether the process exists, has not ended, and started at tick start.
 func Running(pid int, start uint64) bool {
 	s, err := Read(pid)
 	return err == nil && s.Start == start && s.State != 'Z' && s.State != 'X'
 }
 
-// All gives the stat of every process. Ones that end meanwhile are left out.
+// All returns the stat of every process. It leaves out those that end meanwhile.
 func All() ([]Stat, error) {
 	names, err := os.ReadDir("/proc")
 	if err != nil {
@@ -111,9 +111,9 @@ func All() ([]Stat, error) {
 	return out, nil
 }
 
-// Below gives the pids of a machine that has no cgroup: the main process, all of its session, all descendants of
-// those, and children of reaper that work below one of dirs. A process that made a session of its own, lost its parents
-// and left dirs is not found: only cgroups can.
+// Below returns the pids of a machine without a cgroup: the main process, all of its session, all their descendants,
+// and children of reaper whose current directory is below one of dirs. A process that has its own session, has lost its
+// parents and has left dirs is not found: only cgroups can find it.
 func Below(main, reaper int, dirs ...string) []int {
 	all, err := All()
 	if err != nil {
@@ -151,7 +151,7 @@ func hasCwdIn(pid int, dir string) bool {
 	return err == nil && (cwd == dir || strings.HasPrefix(cwd, dir+string(filepath.Separator)))
 }
 
-// BootID names this run of the kernel.
+// BootID returns the id of the current boot.
 func BootID() string {
 	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
@@ -160,14 +160,14 @@ func BootID() string {
 	return strings.TrimSpace(string(b))
 }
 
-// Headroom is how many more processes and threads the kernel makes, whoever they are of.
+// Headroom returns how many more processes and threads the kernel can make, of all users together.
 func Headroom() int64 {
 	left := int64(math.MaxInt64)
 	b, err := os.ReadFile("/proc/loadavg")
 	if err != nil {
 		return left
 	}
-	f := strings.Fields(string(b)) // ... running/all newest
+	f := strings.Fields(string(b)) // "... running/all newest"
 	if len(f) < 4 {
 		return left
 	}
@@ -188,7 +188,7 @@ func Headroom() int64 {
 	return left
 }
 
-// Uptime is the time since boot, as process start times count it.
+// Uptime returns the time since boot, on the same clock as process start times.
 func Uptime() time.Duration {
 	b, err := os.ReadFile("/proc/uptime")
 	if err != nil {
@@ -199,7 +199,7 @@ func Uptime() time.Duration {
 	return time.Duration(s * float64(time.Second))
 }
 
-// Within gives the processes that work in dir or below it.
+// Within returns the processes whose current directory is dir or below.
 func Within(dir string) []int {
 	all, err := All()
 	if err != nil {
@@ -214,7 +214,7 @@ func Within(dir string) []int {
 	return pids
 }
 
-// Environ gives the environment a process was started with.
+// Environ returns the environment that a process was started with.
 func Environ(pid int) ([]string, error) {
 	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/environ")
 	if err != nil {
@@ -235,7 +235,8 @@ func Has(pid int, variable string) bool {
 	return err == nil && slices.Contains(env, variable)
 }
 
-// User gives whom a process runs as; -1 when there is none. It asks for no file's owner: that a process can hide.
+// User returns the uid of a process, -1 if there is no such process. It does not use the owner of a /proc file, which a
+// process can hide.
 func User(pid int) int {
 	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/status")
 	if err != nil {
@@ -253,8 +254,8 @@ func User(pid int) int {
 	return uid
 }
 
-// Children lists the children of a process, dead ones not yet waited for included. ok is false where the kernel does
-// not tell (CONFIG_PROC_CHILDREN).
+// Children lists the children of a process, including zombies. ok is false if the kernel does not provide the list
+// (CONFIG_PROC_CHILDREN).
 func Children(pid int) (pids []int, ok bool) {
 	dir := "/proc/" + strconv.Itoa(pid) + "/task"
 	tasks, err := os.ReadDir(dir)
@@ -276,7 +277,7 @@ func Children(pid int) (pids []int, ok bool) {
 	return pids, ok
 }
 
-// Tree gives pid and all its descendants.
+// Tree returns pid and all its descendants.
 func Tree(pid int) []int {
 	out := []int{pid}
 	for i := 0; i < len(out); i++ { // bounded by the number of processes
@@ -286,7 +287,7 @@ func Tree(pid int) []int {
 	return out
 }
 
-// In says whether a process belongs to the session, or works in dir or below it.
+// In reports whether a process belongs to the session, or its current directory is dir or below.
 func In(pid, session int, dir string) bool {
 	s, err := Read(pid)
 	return err == nil && (s.Session == session || hasCwdIn(pid, dir))

@@ -12,16 +12,16 @@ import (
 	"strings"
 )
 
-// Socket is one that a process listens on.
+// Socket is a listening socket of a process.
 type Socket struct {
 	Proto   string // tcp or tcp6
 	Address string // host:port
 }
 
-// listening is the state of a socket in /proc/net/tcp that waits for connections.
+// listening is the state of a listening socket in /proc/net/tcp.
 const listening = "0A"
 
-// Listening gives the listening TCP sockets of this network namespace by inode.
+// Listening returns the listening TCP sockets of this network namespace, by inode.
 func Listening() map[string]Socket {
 	out := make(map[string]Socket)
 	for _, kind := range []string{"tcp", "tcp6"} {
@@ -42,7 +42,7 @@ func Listening() map[string]Socket {
 	return out
 }
 
-// parseAddress reads "0100007F:1F90": words of 32 bits as they lie in memory, and a port.
+// parseAddress parses "0100007F:1F90": words of 32 bits in host byte order, and a port.
 func parseAddress(s string) (string, bool) {
 	host, port, ok := strings.Cut(s, ":")
 	b, err := hex.DecodeString(host)
@@ -60,13 +60,13 @@ func parseAddress(s string) (string, bool) {
 	return netip.AddrPortFrom(a, uint16(p)).String(), true
 }
 
-// maxSockets bounds how many descriptors of one process are looked at.
+// maxSockets bounds the descriptors of one process that are read.
 const maxSockets = 4096
 
-// maxTable bounds how many bytes of a table of sockets are read: its machine may have filled it.
+// maxTable bounds the bytes read of a table of sockets: a machine may have filled it.
 const maxTable = 4 << 20
 
-// SocketsOf gives those of all that the process holds.
+// SocketsOf returns the sockets among all that the process has open.
 func SocketsOf(pid int, all map[string]Socket) []Socket {
 	if len(all) == 0 {
 		return nil
@@ -94,7 +94,7 @@ func SocketsOf(pid int, all map[string]Socket) []Socket {
 	return out
 }
 
-// Command gives the command line of a process, nothing for a zombie.
+// Command returns the command line of a process, nothing for a zombie.
 func Command(pid int) []string {
 	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cmdline")
 	if err != nil || len(b) == 0 {
@@ -103,7 +103,7 @@ func Command(pid int) []string {
 	return strings.Split(strings.TrimSuffix(string(b), "\x00"), "\x00")
 }
 
-// Directory gives the current directory of a process, "" when it cannot be seen.
+// Directory returns the current directory of a process, "" if it cannot be read.
 func Directory(pid int) string {
 	d, err := os.Readlink("/proc/" + strconv.Itoa(pid) + "/cwd")
 	if err != nil {
@@ -112,13 +112,13 @@ func Directory(pid int) string {
 	return d
 }
 
-// Listener is a socket that listens.
+// Listener is a listening socket.
 type Listener struct {
 	At   netip.Addr
-	Link string // what /proc/PID/fd shows where a process has it
+	Link string // the link's target in /proc/PID/fd of a process that has it
 }
 
-// ListenersOn gives the sockets of this network namespace that listen on a TCP port.
+// ListenersOn returns the sockets of this network namespace that listen on a TCP port.
 func ListenersOn(port int) []Listener {
 	if out, told := listListeners(port); told {
 		return out
@@ -131,8 +131,8 @@ func ListenersAt(pid, port int) []Listener {
 	return listenersOn(fmt.Sprintf("/proc/%d/net/", pid), port)
 }
 
-// listenersOn reads the table of sockets of a network namespace. The kernel lists those that listen before all others,
-// so no more of it is read.
+// listenersOn reads the table of sockets of a network namespace. The kernel lists listening sockets first, so it stops
+// after those.
 func listenersOn(dir string, port int) (out []Listener) {
 	want := fmt.Sprintf(":%04X", port)
 	for _, kind := range []string{"tcp", "tcp6"} {
@@ -143,7 +143,7 @@ func listenersOn(dir string, port int) (out []Listener) {
 		lines := bufio.NewScanner(io.LimitReader(f, maxTable))
 		for first := true; lines.Scan(); first = false {
 			if first {
-				continue // the names of the columns
+				continue // the header line
 			}
 			f := strings.Fields(lines.Text())
 			if len(f) < 10 || f[3] != listening {
@@ -163,8 +163,8 @@ func listenersOn(dir string, port int) (out []Listener) {
 	return out
 }
 
-// Holds gives, of some things that /proc/PID/fd shows, those that a process has, each with the path below /proc by
-// which it has it. The error says that it may not be looked at; that a process has ended is none.
+// Holds returns which of some link targets of /proc/PID/fd a process has open, each with the path of its link. An error
+// means that the process may not be read; a process that has ended is no error.
 func Holds(pid int, links []string) (paths map[string]string, err error) {
 	dir := fmt.Sprintf("/proc/%d/fd", pid)
 	d, err := os.Open(dir)

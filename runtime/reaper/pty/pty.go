@@ -1,6 +1,5 @@
-// Package pty makes terminals. A terminal is a pair: what is written to its far end, which a program has, is read from
-// its near end, and the other way round. When nobody has the near end any more, the program is told that its terminal
-// has been hung up (SIGHUP).
+// Package pty makes pseudo-terminals. A terminal is a pair: data written to its far end, which a program has, is read
+// from its near end, and vice versa. When the last copy of the near end is closed, the program gets SIGHUP.
 package pty
 
 import (
@@ -15,7 +14,7 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// Open makes a terminal of this host. It does not become this process's own.
+// Open makes a terminal on this host. It does not become this process's controlling terminal.
 func Open(size machine.WindowSize) (near, far *os.File, err error) {
 	fd, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -38,14 +37,14 @@ func Open(size machine.WindowSize) (near, far *os.File, err error) {
 	return near, far, nil
 }
 
-// Near makes a file of the descriptor of a near end. Reads of it end when it is closed.
+// Near makes a file from the descriptor of a near end. Closing it ends its reads.
 func Near(fd int) *os.File {
-	_ = unix.SetNonblock(fd, true) // else a read goes on until there is something
+	_ = unix.SetNonblock(fd, true) // otherwise a read would block until there is data
 	return os.NewFile(uintptr(fd), "terminal")
 }
 
-// Resize tells a terminal what size its window has; its programs get SIGWINCH when that is another than before. A size
-// that is not known changes nothing.
+// Resize sets the size of a terminal's window; if it changes, the terminal's programs get SIGWINCH. A zero size is
+// ignored.
 func Resize(near *os.File, size machine.WindowSize) error {
 	if size.Rows == 0 || size.Cols == 0 {
 		return nil
@@ -55,7 +54,7 @@ func Resize(near *os.File, size machine.WindowSize) error {
 	})
 }
 
-// Size asks either end for the size of the window.
+// Size returns the size of the window, from either end.
 func Size(f *os.File) (size machine.WindowSize, err error) {
 	err = control(f, func(fd int) error {
 		w, err := unix.IoctlGetWinsize(fd, unix.TIOCGWINSZ)
@@ -67,7 +66,7 @@ func Size(f *os.File) (size machine.WindowSize, err error) {
 	return size, err
 }
 
-// Output reads what the programs write. It ends, with io.EOF, when no program has the terminal any more.
+// Output reads the programs' output. It ends with io.EOF when no program has the terminal open any more.
 type Output struct{ Near *os.File }
 
 // Read reads from the near end.

@@ -1,16 +1,16 @@
-// Package rootfs makes the root file system of a container of an image's layers, which stay as they are.
+// Package rootfs makes the root file system of a container from an image's layers, without changing them.
 //
-// # How
+// # Mechanism
 //
-// It is an overlay: the layers below, and a directory of the machine's own above, which takes what is written. The
-// layers lie on the disk once, with the owners that the image gives its files, and are shown to each container with
-// those of its own users (an idmapped mount), so nothing is copied or handed over for a start.
+// The root is an overlay: the layers below, and a directory of the machine's own above, which receives all writes. The
+// layers are stored once, with the owners of the image's files, and are shown to each container with its own users as
+// owners (an idmapped mount), so a start copies and chowns nothing.
 //
-// # Where
+// # Namespace
 //
-// The mount is in a namespace that one thread makes and the container's first process is forked in. The container has
-// moved into its root when the thread ends, and the kernel forgets the mount with the container's last process: a kill
-// at any moment leaves no mount behind, and the host's table of mounts does not grow.
+// The mount is in a namespace that a thread makes and that the container's first process is forked in. When the thread
+// ends, the container has moved into its root, and the kernel removes the mount with the container's last process: a
+// kill at any moment leaves no mount behind, and the host's mount table does not grow.
 //
 // It needs Linux 5.19 or later (overlay of idmapped layers), and 6.8 for more layers than fit into one page.
 package rootfs
@@ -27,17 +27,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Plan says what to mount.
+// Plan describes what to mount.
 type Plan struct {
 	Layers []string // directories, topmost first; at least one
-	Upper  string   // takes what is written; of the file system of Work
-	Work   string   // for the overlay's own use, empty
-	At     string   // a directory to mount it at
-	Users  *os.File // a user namespace whose mapping the layers are shown by; nil: as they are
+	Upper  string   // receives all writes; on the same file system as Work
+	Work   string   // an empty directory for the overlay's internal use
+	At     string   // the mount point
+	Users  *os.File // user namespace for the idmapped mounts of the layers; nil: not mapped
 }
 
-// Apart takes the calling thread into a mount namespace of its own, which still follows the host's mounts: it must be
-// locked, and end at last.
+// Apart moves the calling thread to a new mount namespace, which still follows the host's mounts. The thread must be
+// locked, and must end afterwards.
 func Apart() error {
 	if err := unix.Unshare(unix.CLONE_NEWNS | unix.CLONE_FS); err != nil {
 		return fmt.Errorf("make a mount namespace: %w", err)
@@ -60,7 +60,7 @@ func Mount(p Plan) (err error) {
 		if err != nil {
 			return err
 		}
-		defer unix.Close(layer) // when it is mounted
+		defer unix.Close(layer) // open until the overlay is mounted
 		if err := unix.FsconfigSetString(fs, "lowerdir+", "/proc/self/fd/"+strconv.Itoa(layer)); err != nil {
 			return fmt.Errorf("lay %s into an overlay: %w", dir, said(fs, err))
 		}
@@ -84,7 +84,7 @@ func Mount(p Plan) (err error) {
 	return nil
 }
 
-// show opens a directory as a mount of its own, whose files belong to the users of a namespace.
+// show opens a directory as a detached mount, whose owners are mapped by a user namespace.
 func show(dir string, users *os.File) (int, error) {
 	fd, err := unix.OpenTree(unix.AT_FDCWD, dir, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC)
 	if err != nil {
@@ -100,7 +100,7 @@ func show(dir string, users *os.File) (int, error) {
 	return fd, nil
 }
 
-// said adds what the kernel has to say about a mount that it refuses.
+// said adds the kernel's own message about a refused mount to err.
 func said(fs int, err error) error {
 	buf := make([]byte, 512)
 	if n, readErr := unix.Read(fs, buf); readErr == nil && n > 0 {
@@ -109,7 +109,7 @@ func said(fs int, err error) error {
 	return err
 }
 
-// Open opens a file of a root as a process in there would: links lead to what they name in it, and nothing outside is
+// Open opens a file of a root as a process inside would: links are resolved inside the root, and nothing outside is
 // reached.
 func Open(root, path string, flags int) (*os.File, error) {
 	dir, err := unix.Open(root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
@@ -128,9 +128,8 @@ func Open(root, path string, flags int) (*os.File, error) {
 	return os.NewFile(uintptr(fd), path), nil
 }
 
-// MakeDir opens a directory of a root, by an absolute and clean path that is followed as Open does, and makes what is
-// missing of it, with mode 0755. Each part that is made is given with its path. EEXIST: a link that leads to nothing is
-// in the way.
+// MakeDir opens a directory of a root, by an absolute and clean path that is resolved as by Open, and makes missing
+// parts with mode 0755. made is called with each new part and its path. EEXIST: a dangling link is in the path.
 func MakeDir(root, dir string, made func(f *os.File, at string) error) (*os.File, error) {
 	const flags = unix.O_RDONLY | unix.O_DIRECTORY
 	f, err := Open(root, "/", flags)
@@ -146,7 +145,7 @@ func MakeDir(root, dir string, made func(f *os.File, at string) error) (*os.File
 				next, missing = Open(root, at, flags)
 			}
 			if missing == nil {
-				missing = errors.Join(next.Chmod(0o755), made(next, at)) // whatever this process masks
+				missing = errors.Join(next.Chmod(0o755), made(next, at)) // regardless of this process's umask
 			}
 		}
 		err = errors.Join(missing, f.Close())
@@ -155,7 +154,7 @@ func MakeDir(root, dir string, made func(f *os.File, at string) error) (*os.File
 	return f, err
 }
 
-// ReadFile reads a regular file of a root of at most limit bytes; nil where there is none.
+// ReadFile reads a regular file of a root of at most limit bytes; nil if there is none.
 func ReadFile(root, path string, limit int64) ([]byte, error) {
 	f, err := Open(root, path, unix.O_RDONLY)
 	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) {
@@ -172,8 +171,8 @@ func ReadFile(root, path string, limit int64) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, limit))
 }
 
-// Program finds a program as a process in a root would: by its path, from dir on, or in the directories of pathEnv. It
-// returns its path in there; the error is of the sort that exec(2) gives.
+// Program finds a program as a process in a root would: by its path, relative to dir, or in the directories of pathEnv.
+// It returns its path in the root; the error is like that of exec(2).
 func Program(root, name, dir, pathEnv string) (string, error) {
 	if strings.Contains(name, "/") {
 		if !path.IsAbs(name) {

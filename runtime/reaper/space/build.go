@@ -11,24 +11,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Plan is what a machine is shown. Paths are relative to "/", and are below its directory too, where Volumes have empty
-// directories and Files their contents.
+// Plan describes a machine's view. Paths are relative to "/". The machine's directory has the same paths: empty
+// directories for Volumes, and the contents of Files.
 type Plan struct {
-	Root    string // the machine's directory, in the view
+	Root    string // the machine's directory, in the worker's view
 	Volumes []Volume
 	Files   []string
 }
 
-// Volume is shown at a path. It is mounted nowhere yet.
+// Volume is a detached mount to show at a path.
 type Volume struct {
-	Mount func(dir int) error // mounts it over what is open as dir
+	Mount func(dir int) error // attaches it at the directory with this descriptor
 	Path  string
 }
 
-// maxEntries bounds what is mounted back for one place that is missing.
+// maxEntries bounds the entries that are mounted again to make room for a missing path.
 const maxEntries = 2048
 
-// Build makes a space of the view that the calling thread is in, and leaves the thread in it.
+// Build makes a machine's own namespace from the view that the calling thread is in, and leaves the thread in it.
 func Build(p *Plan) error {
 	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
 		return fmt.Errorf("make a mount namespace: %w", err)
@@ -48,7 +48,7 @@ func Build(p *Plan) error {
 	return p.show(root, append(paths, p.Files...))
 }
 
-// mountAt mounts the volume over what is below a directory. No link is followed there: the machine may have made one.
+// mountAt mounts the volume below a directory. It follows no links there: the machine may have made some.
 func (v *Volume) mountAt(dir int) error {
 	fd, err := beneath(dir, v.Path)
 	if err != nil {
@@ -58,20 +58,20 @@ func (v *Volume) mountAt(dir int) error {
 	return v.Mount(fd)
 }
 
-// beneath opens what is at a path in a directory, and only there.
+// beneath opens a path below a directory, and never outside of it.
 func beneath(dir int, path string) (int, error) {
 	return unix.Openat2(dir, path, &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC,
 		Resolve: unix.RESOLVE_BENEATH | unix.RESOLVE_NO_MAGICLINKS})
 }
 
-// name leads to what is open.
+// name returns a path for an open file.
 func name(fd int) string { return fmt.Sprintf("/proc/self/fd/%d", fd) }
 
-// show has each path of the machine's directory be the host's path of the same name, too.
+// show makes each path of the machine's directory also appear at the same path of the root.
 func (p *Plan) show(root int, paths []string) error {
-	heads := make(map[string]bool) // the part of a path that is mounted: up to the first that the host lacks
+	heads := make(map[string]bool) // the part of each path to mount: up to the first name that the host lacks
 	lacking := make(map[string][]string)
-	slices.Sort(paths) // a directory before what is in it
+	slices.Sort(paths) // a directory before its content
 	for _, path := range paths {
 		head, parent, err := headOf(path)
 		if err != nil {
@@ -95,7 +95,7 @@ func (p *Plan) show(root int, paths []string) error {
 			return fmt.Errorf("make room in %s: %w", d, err)
 		}
 	}
-	// With another root, the directory that was opened is nowhere any more.
+	// After a change of the root, the earlier descriptor refers to a directory outside of it.
 	root, err := unix.Open(p.Root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return fmt.Errorf("open the machine's directory: %w", err)
@@ -130,8 +130,8 @@ func covered(heads map[string]bool, path string) bool {
 	return false
 }
 
-// headOf finds how much of a path must be mounted. parent is the directory of the host that lacks it; "" when it is
-// there.
+// headOf returns how much of a path must be mounted. parent is the host's directory that lacks the next name; "" if the
+// path exists.
 func headOf(path string) (head, parent string, err error) {
 	at := "/"
 	parts := strings.Split(path, "/")
@@ -149,7 +149,7 @@ func headOf(path string) (head, parent string, err error) {
 	return path, "", nil
 }
 
-// widen shows a directory of the host anew, with places for more.
+// widen replaces a directory of the host by a tmpfs with the same entries, plus mount points for heads.
 func (p *Plan) widen(root int, dir string, heads []string) error {
 	es, err := os.ReadDir(dir)
 	if err != nil {
@@ -167,7 +167,8 @@ func (p *Plan) widen(root int, dir string, heads []string) error {
 	if err := unix.Mount("souk", stage, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, options); err != nil {
 		return err
 	}
-	if err := unix.Mount("", stage, "", unix.MS_UNBINDABLE, ""); err != nil { // it is not to be in itself
+	// so that the stage does not contain itself
+	if err := unix.Mount("", stage, "", unix.MS_UNBINDABLE, ""); err != nil {
 		return err
 	}
 	for _, e := range es {
@@ -189,7 +190,7 @@ func (p *Plan) widen(root int, dir string, heads []string) error {
 	return unix.Mount("", dir, "", unix.MS_PRIVATE, "")
 }
 
-// again has an entry of a directory in another. One that is gone by now is left out.
+// again makes an entry of a directory appear in another. It leaves out an entry that is gone meanwhile.
 func again(from, to string, e os.DirEntry) error {
 	var err error
 	switch {
@@ -221,7 +222,7 @@ func touch(path string) error {
 	return unix.Close(fd)
 }
 
-// place makes what is mounted over.
+// place makes a mount point.
 func (p *Plan) place(root int, head string) error {
 	fd, err := beneath(root, head)
 	if err != nil {
@@ -239,10 +240,10 @@ func (p *Plan) place(root int, head string) error {
 	return touch(to)
 }
 
-// old is where the root before stays, for root alone: to unmount it would be waited for on every processor.
+// old is where the previous root stays, accessible only to root: unmounting it would wait for every processor.
 const old = "/.souk"
 
-// pivot makes what is on the stage the root.
+// pivot makes the stage the root.
 func pivot() error {
 	if err := unix.Mkdir(stage+old, 0o700); err != nil {
 		return err

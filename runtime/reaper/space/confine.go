@@ -8,10 +8,10 @@ import (
 	"github.com/soukhq/souk/internal/sysmon"
 )
 
-// Confine takes from the calling thread, and from what it forks, that programs may give more than they were started
-// with: no setuid bit and no file's capabilities count any more. With bounded, none that it forks can have any
-// capability once it has a user of its own; the thread keeps its own. It cannot be undone: the thread must be locked,
-// and end at last. The timers of what it forks are as exact as the kernel's are, whatever this process has chosen.
+// Confine prevents the calling thread, and everything it forks, from gaining privileges by executing programs: setuid
+// bits and file capabilities have no effect. With bounded, the processes it forks have no capabilities once they run as
+// another user; the thread keeps its own. It cannot be undone, so the thread must be locked, and must end afterwards.
+// It also resets the timer slack to the kernel's default for what the thread forks.
 func Confine(bounded bool) error {
 	if err := sysmon.Exact(); err != nil {
 		return err
@@ -22,7 +22,7 @@ func Confine(bounded bool) error {
 	if !bounded {
 		return nil
 	}
-	for c := uintptr(0); c <= 63; c++ { // the kernel says EINVAL behind the last that it has
+	for c := uintptr(0); c <= 63; c++ { // EINVAL: beyond the last capability
 		if err := unix.Prctl(unix.PR_CAPBSET_DROP, c, 0, 0, 0); err == unix.EINVAL {
 			break
 		} else if err != nil {

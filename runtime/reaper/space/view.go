@@ -1,19 +1,18 @@
-// Package space gives machines their view of the host's files: where their own directory is, and what volumes and
-// files are shown to them at which paths.
+// Package space gives machines their view of the host's files: where their own directory is, and which volumes and
+// files appear at which paths.
 //
 // # The view of a worker
 //
-// The machines' directories lie in souk's private state, through which no other user may pass. So the reaper makes
-// one mount namespace, in which they are at Machines, and its machines are executed there: they have the host's
-// files as they are, mounts that come and go included, and their own directory below a path that they may pass. It
-// costs a start nothing, and the kernel forgets it with the last process in it.
+// The machines' directories are inside souk's private state, which other users cannot enter. So the reaper makes one
+// mount namespace, in which they appear at Machines, and executes its machines there: they see the host's files as they
+// are, including later mounts, and their own directory below a path that they can enter. It adds no cost to a start,
+// and the kernel removes it with the last process in it.
 //
 // # The space of one machine
 //
-// A machine with volumes or files has a namespace of its own, made from the view by the thread that will fork it. A
-// path that is there on the host has the volume or file mounted over it. One that is not needs a place: the directory
-// that lacks it is shown anew, from memory, with all that it holds mounted back and the place beside. Nothing is
-// written to the host's disk.
+// A machine with volumes or files has its own namespace, made from the view by the thread that will fork it. If a path
+// exists on the host, the volume or file is mounted over it. If not, the directory that lacks it is replaced by a
+// tmpfs, with all of its entries mounted again and the new mount point added. Nothing is written to the host's disk.
 package space
 
 import (
@@ -27,19 +26,19 @@ import (
 	"github.com/soukhq/souk/internal/osthread"
 )
 
-// Where things are in the view. On the host these are empty directories.
+// Paths in the view. On the host these are empty directories.
 const (
 	Dir      = "/run/souk"
-	Machines = Dir + "/machines" // a machine's directory is below
-	stage    = Dir + "/stage"    // where a space is put together
+	Machines = Dir + "/machines" // contains the machines' directories
+	stage    = Dir + "/stage"    // where a machine's namespace is assembled
 )
 
-// View is the namespace of a worker's machines.
+// View is the mount namespace of a worker's machines.
 type View struct {
 	file *os.File // the namespace
 }
 
-// Open makes the view of the directory of machines, which may be passed through and not listed.
+// Open makes the view for the directory of machines, which gets mode 0711: it may be entered, not listed.
 func Open(machines string) (*View, error) {
 	for _, d := range []string{Dir, Machines, stage} {
 		if err := os.MkdirAll(d, 0o755); err != nil {
@@ -54,7 +53,7 @@ func Open(machines string) (*View, error) {
 		err  error
 	}
 	done := make(chan result)
-	osthread.Go(func() { // which ends, for it is in the view
+	osthread.Go(func() { // a thread of its own, which ends, because it is in the view
 		v, err := open(machines)
 		done <- result{v, err}
 	})
@@ -79,7 +78,8 @@ func open(machines string) (*View, error) {
 	return &View{f}, nil
 }
 
-// Enter puts the calling thread into the view, for good: it must be locked, and end at last. nil: there is no view.
+// Enter moves the calling thread to the view, permanently: it must be locked, and must end afterwards. v may be nil: no
+// view.
 func (v *View) Enter() error {
 	if v == nil {
 		return nil
@@ -90,7 +90,7 @@ func (v *View) Enter() error {
 	return v.Return()
 }
 
-// Return puts a thread that was in the view, and has been elsewhere, into it again.
+// Return moves a thread back to the view, after it has been in another namespace.
 func (v *View) Return() error {
 	if err := unix.Setns(int(v.file.Fd()), unix.CLONE_NEWNS); err != nil {
 		return fmt.Errorf("enter the machines' view: %w", err)
@@ -98,11 +98,11 @@ func (v *View) Return() error {
 	return nil
 }
 
-// Of opens the namespace that a process is in.
+// Of opens the mount namespace of a process.
 func Of(pid int) (*os.File, error) { return os.Open(fmt.Sprintf("/proc/%d/ns/mnt", pid)) }
 
-// Join puts the calling thread, which was in the view, into another namespace. A host on which no view can be made has
-// only one, so that nothing is to be done there.
+// Join moves the calling thread from the view to another namespace. If v is nil the host supports no view, so there is
+// only one namespace, and Join does nothing.
 func (v *View) Join(f *os.File) error {
 	if v == nil {
 		return nil
@@ -110,7 +110,7 @@ func (v *View) Join(f *os.File) error {
 	return unix.Setns(int(f.Fd()), unix.CLONE_NEWNS)
 }
 
-// Close lets go of the view. Machines that are in it stay there. nil has nothing to let go of.
+// Close closes the view. Machines in it stay there. v may be nil.
 func (v *View) Close() error {
 	if v == nil {
 		return nil
@@ -121,5 +121,5 @@ func (v *View) Close() error {
 // Root is a machine's directory in the view.
 func Root(id string) string { return filepath.Join(Machines, id) }
 
-// none reports whether an error says that something is not there.
+// none reports whether an error means that a path does not exist.
 func none(err error) bool { return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) }

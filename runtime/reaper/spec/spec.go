@@ -1,12 +1,12 @@
-// Package spec makes the OCI runtime specification of a machine's container: what it sees, whom it runs as, and what
-// it may not do.
+// Package spec makes the OCI runtime specification of a machine's container: what it sees, as which user it runs, and
+// what it may not do.
 //
-// A container is made for code that is not trusted: its users are nobody on the host (a user namespace), it can gain
-// no privileges (no_new_privs), it has the capabilities that common images need and no more, its system calls go
-// through the default filter of Docker and containerd (moby/profiles), and what the kernel tells about the host is
-// masked. Nothing that a launch can say takes any of this away.
+// A container is made for untrusted code: its users are unprivileged on the host (a user namespace), it cannot gain
+// privileges (no_new_privs), it has only the capabilities that common images need, its system calls pass the default
+// filter of Docker and containerd (moby/profiles), and the kernel's information about the host is masked. No option of
+// a launch removes any of this.
 //
-// Its limits are not here: its cgroup is made by souk's reaper, which sets them (package cgroup), and the runtime only
+// Its limits are set elsewhere: souk's reaper makes its cgroup and sets them (package cgroup), and the runtime only
 // puts the container into it.
 package spec
 
@@ -27,55 +27,55 @@ import (
 
 // The codes of this package's errors.
 const (
-	CodeMount   fault.Code = "mount"   // nothing can be mounted there
-	codeSeccomp fault.Code = "seccomp" // no filter of system calls can be made
+	CodeMount   fault.Code = "mount"   // mounts are not allowed at this path
+	codeSeccomp fault.Code = "seccomp" // the system call filter cannot be made
 )
 
-// Container is what is asked for.
+// Container is the input of New.
 type Container struct {
 	Hostname string
-	Init     string   // path on the host of a static program that is the first process and runs Argv; "": Argv is
-	Argv     []string // as the image's entrypoint and command, and the launch, have it; not empty
+	Init     string   // host path of a static program that is process 1 and runs Argv; "": Argv is process 1
+	Argv     []string // combined from the image and the launch; not empty
 	Env      []string // KEY=VALUE, complete
-	Dir      string   // where it begins, absolute; "": /
+	Dir      string   // working directory, absolute; "": /
 	User     User
-	Rootfs   string     // path of its root on the host; it is mounted already
-	ReadOnly bool       // the root cannot be written
-	IDs      []users.ID // of the user namespace, for users and groups alike; not empty
-	Cgroup   string     // path of its group below each hierarchy's root; "": none
+	Rootfs   string     // host path of its root, which is mounted already
+	ReadOnly bool       // the root is read-only
+	IDs      []users.ID // the mapping of its user namespace, for users and groups alike; not empty
+	Cgroup   string     // path of its cgroup below each hierarchy's root; "": none
 	Mounts   []Mount
-	HostNet  bool // the host's network; else one of its own, with a loopback device and nothing else
+	HostNet  bool // share the host's network; else it gets its own, with only a loopback device
 
-	Devices []Device     // that it was granted
-	Shown   []Mount      // what it sees for them, wherever that is
-	Hooks   *specs.Hooks // what is run for them; nil: nothing
+	Devices []Device     // devices it was granted
+	Shown   []Mount      // files for the devices, anywhere
+	Hooks   *specs.Hooks // hooks for the devices; nil: none
 }
 
-// Device is a node of the host that a container may use.
+// Device is a device node of the host that a container may use.
 type Device struct {
 	From, To     string
 	Block        bool
 	Major, Minor int64
 }
 
-// User is a user of the container.
+// User is a user inside the container.
 type User struct {
 	UID, GID uint32
 	Groups   []uint32
 }
 
-// Mount shows a file or directory of the host.
+// Mount makes a file or directory of the host visible.
 type Mount struct {
 	From, To string
 	ReadOnly bool
-	NoExec   bool // as the host has it: the kernel does not let a user namespace take it away
+	NoExec   bool // set on the host: a user namespace must not remove it
 }
 
-// InitPath is where a container sees its first process's program, on the tmpfs that is its /dev.
+// InitPath is the path of the init in a container, on the tmpfs of its /dev.
 const InitPath = "/dev/init"
 
-// New returns the specification. It refuses mounts that would hide what keeps the container apart, and a beginning in a
-// descriptor that its runtime may have left open (CVE-2024-21626).
+// New returns the specification. It refuses mounts that would cover what isolates the container, and a working
+// directory in /proc, where a descriptor may lead out of the container (CVE-2024-21626).
 func New(c Container) (*specs.Spec, error) {
 	if dir := path.Clean("/" + c.Dir); dir == "/proc" || strings.HasPrefix(dir, "/proc/") {
 		return nil, fault.New(fault.Invalid, fault.CodeDir,
@@ -83,7 +83,7 @@ func New(c Container) (*specs.Spec, error) {
 				"directory", dir)
 	}
 	s := &specs.Spec{
-		Version:  "1.0.2", // what every runtime that is supported understands
+		Version:  "1.0.2", // every supported runtime understands it
 		Hostname: c.Hostname,
 		Root:     &specs.Root{Path: c.Rootfs, Readonly: c.ReadOnly},
 		Process:  process(c),
@@ -96,12 +96,13 @@ func New(c Container) (*specs.Spec, error) {
 			MaskedPaths:   append([]string(nil), masked...),
 			ReadonlyPaths: append([]string(nil), readOnly...),
 			Resources: &specs.LinuxResources{
-				Devices: []specs.LinuxDeviceCgroup{{Allow: false, Access: "rwm"}}, // but null, zero, full, tty, random
+				// except null, zero, full, tty, random
+				Devices: []specs.LinuxDeviceCgroup{{Allow: false, Access: "rwm"}},
 			},
 		},
 	}
-	if !c.HostNet { // its network is its own: who is there may listen on each port, and ask who answers
-		var last uint32 // of those without a gap from 0 on
+	if !c.HostNet { // in its own network it may bind low ports and use ping
+		var last uint32 // last id of the range without a gap that begins at 0
 		for _, m := range c.IDs {
 			if m.Inside <= last+1 {
 				last = max(last, m.Inside+m.Size-1)
@@ -142,7 +143,7 @@ func New(c Container) (*specs.Spec, error) {
 	return s, nil
 }
 
-// giveDevices has a container use the devices that it was granted, and no others. Their nodes are mounted, for none can
+// giveDevices gives a container exactly the devices that it was granted. Their nodes are bind-mounted, since none can
 // be made in a user namespace.
 func giveDevices(s *specs.Spec, c *Container) {
 	for _, d := range c.Devices {
@@ -162,8 +163,8 @@ func giveDevices(s *specs.Spec, c *Container) {
 	s.Hooks = c.Hooks
 }
 
-// Command returns what runs beside a container's main process: as the same user, with the same rights. t is the
-// terminal that it has; nil is none.
+// Command returns the specification of a command beside a container's main process: the same user, the same rights. t
+// is its terminal, nil if it has none.
 func Command(of *specs.Process, argv []string, t *machine.Terminal) *specs.Process {
 	p := *of
 	p.Args, p.Terminal, p.ConsoleSize = argv, t != nil, nil
@@ -184,7 +185,8 @@ func process(c Container) *specs.Process {
 	return As(&specs.Process{Args: c.Argv, Env: c.Env, Cwd: dir, NoNewPrivileges: true}, c.User)
 }
 
-// As returns a process as another user's, with the rights that one has: root those of a container, others none.
+// As returns a process that runs as a user, with the capabilities for that user: those of a container for root, none
+// for others.
 func As(of *specs.Process, u User) *specs.Process {
 	p := *of
 	p.User = specs.User{UID: u.UID, GID: u.GID, AdditionalGids: u.Groups}
@@ -196,28 +198,28 @@ func As(of *specs.Process, u User) *specs.Process {
 	return &p
 }
 
-// capabilities are those of root in a container: Docker's default without NET_RAW (to forge packets), MKNOD (devices
-// cannot be made in a user namespace anyway) and AUDIT_WRITE (the host's log).
+// capabilities are the capabilities of root in a container: Docker's default without NET_RAW (forging packets), MKNOD
+// (impossible in a user namespace anyway) and AUDIT_WRITE (the host's log).
 var capabilities = []string{
 	"CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_FSETID", "CAP_KILL", "CAP_NET_BIND_SERVICE", "CAP_SETFCAP",
 	"CAP_SETGID", "CAP_SETPCAP", "CAP_SETUID", "CAP_SYS_CHROOT",
 }
 
-// masked are files of the kernel that tell about the host and its other machines, as Docker masks them.
+// masked lists kernel files that reveal the host and its other machines, as in Docker.
 var masked = []string{
 	"/proc/acpi", "/proc/asound", "/proc/interrupts", "/proc/kcore", "/proc/keys", "/proc/latency_stats",
 	"/proc/sched_debug", "/proc/scsi", "/proc/timer_list", "/proc/timer_stats", "/sys/devices/virtual/powercap",
 	"/sys/firmware",
 }
 
-// readOnly are those that would change the host.
+// readOnly lists kernel files that would change the host.
 var readOnly = []string{"/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"}
 
-// own are the mounts that each container has.
+// own returns the mounts that every container has.
 func own(hostNet bool) []specs.Mount {
 	sys := specs.Mount{Destination: "/sys", Type: "sysfs", Source: "sysfs",
 		Options: []string{"nosuid", "noexec", "nodev", "ro"}}
-	if hostNet { // the network is not the user namespace's own, so that no sysfs may be mounted there
+	if hostNet { // the user namespace does not own the host's network namespace, so it cannot mount sysfs
 		sys = specs.Mount{Destination: "/sys", Type: "bind", Source: "/sys",
 			Options: []string{"rbind", "nosuid", "noexec", "nodev", "ro"}}
 	}
@@ -236,7 +238,8 @@ func own(hostNet bool) []specs.Mount {
 	}
 }
 
-// scratch are the places that programs write to whatever their root is. What is there counts as the container's memory.
+// scratch returns tmpfs mounts where programs write even if the root is read-only. Their content counts as the
+// container's memory.
 func scratch() (out []specs.Mount) {
 	for dir, mode := range map[string]string{"/run": "0755", "/tmp": "1777", "/var/tmp": "1777"} {
 		out = append(out, specs.Mount{Destination: dir, Type: "tmpfs", Source: "tmpfs",
@@ -265,7 +268,7 @@ func mappings(ids []users.ID) []specs.LinuxIDMapping {
 	return out
 }
 
-// Target returns the path of a mount, and refuses those that must stay as they are.
+// Target returns the clean path of a mount. It refuses paths that must stay as they are.
 func Target(to string) (string, error) {
 	if !filepath.IsLocal(strings.TrimLeft(to, "/")) || strings.ContainsRune(to, 0) {
 		return "", fault.New(fault.Invalid, fault.CodePath,

@@ -11,12 +11,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// public are the directories of a host that everybody may write, by custom. What a machine leaves elsewhere is in its
-// own directory, which goes with it, or in a volume, which is shown to nobody but the machine that takes it next.
+// public are the directories of a host that, by custom, everybody may write to. Everything else that a machine leaves
+// is in its own directory, which is removed with it, or in a volume, which only the next machine that mounts it can
+// see.
 var public = []string{"/tmp", "/var/tmp", "/dev/shm", "/dev/mqueue", "/run/lock"} //nolint:gochecknoglobals // a constant
 
-// Disown gives to root what belongs to users from low up to high that are not living: nobody who has such a number
-// later has it. Shared memory, semaphores and queues of System V are removed.
+// Disown gives to root the files of users from low to below high that are not living, so that a later machine with the
+// same number does not own them. Shared memory, semaphores and message queues of System V are removed.
 func Disown(low, high int, living func(uid int) bool) error {
 	dead := func(uid int) bool { return uid >= low && uid < high && !living(uid) }
 	var errs []error
@@ -33,11 +34,11 @@ func Disown(low, high int, living func(uid int) bool) error {
 	return errors.Join(errs...)
 }
 
-// removeIPC removes what a table of System V objects says to be a dead user's.
+// removeIPC removes the System V objects of dead users that a table lists.
 func removeIPC(table string, call uintptr, dead func(int) bool) error {
 	f, err := os.Open(table)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil // this kernel has none
+		return nil // this kernel has no such objects
 	}
 	if err != nil {
 		return err
@@ -66,13 +67,13 @@ func removeIPC(table string, call uintptr, dead func(int) bool) error {
 		if err1 != nil || err2 != nil || !dead(u) {
 			continue
 		}
-		second := uintptr(0) // of semctl, the number of a semaphore; of the others, the command
+		second := uintptr(0) // for semctl the number of a semaphore; for the others the command
 		if call != unix.SYS_SEMCTL {
 			second = unix.IPC_RMID
 		}
 		if _, _, e := unix.Syscall6(call, uintptr(n), second, unix.IPC_RMID*boolToUintptr(call == unix.SYS_SEMCTL), 0,
 			0,
-			0); e != 0 && e != unix.EINVAL && e != unix.EIDRM { // it is gone meanwhile
+			0); e != 0 && e != unix.EINVAL && e != unix.EIDRM { // it is gone already
 			return e
 		}
 	}

@@ -11,21 +11,21 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
-// maxDepth bounds the directories in directories that are followed: each is held open.
+// maxDepth bounds how deep directories are followed, because each is held open.
 const maxDepth = 512
 
-// maxShared bounds the files whose other names are looked for at once, for the same reason; those that are more stay
-// as they are.
+// maxShared bounds for how many files at once the other names are looked for, because each holds a directory open.
+// Files beyond that keep their owner.
 const maxShared = 2048
 
-// HandOver gives a directory and what its owner has below it to another user. It costs one look where that is so
-// already: the directory itself comes last, so that one half done is begun again. What belongs to others than the owner
-// stays theirs.
+// HandOver gives a directory, and everything in it that belongs to its owner, to another user. If the user owns the
+// directory already, it costs one system call: the directory itself is changed last, so that an interrupted call is
+// repeated. What belongs to others than the owner stays theirs.
 //
-// A directory that all may write to (/tmp) is refused: it is nobody's to give.
+// A directory that everybody may write to (such as /tmp) is refused: it does not belong to one user.
 //
-// Whoever worked there before may have left anything. No link is followed, no other file system entered, and a file
-// that has a name outside the directory too stays as it is.
+// Whoever worked in the directory before may have left anything there. No link is followed, no other file system is
+// entered, and a file that also has a name outside the directory keeps its owner.
 func HandOver(dir string, uid, gid int) error {
 	var st unix.Stat_t
 	if err := unix.Lstat(dir, &st); err != nil {
@@ -54,7 +54,7 @@ func handFault(err error, dir string, uid int) error {
 	return fault.Wrap(err, fault.Unavailable, codeHandOver, "the directory %s cannot be given to user %d", dir, uid)
 }
 
-// owners says whom a file is to belong to that has an owner and a group.
+// owners returns the new owner and group of a file that has the given ones.
 type owners func(uid, gid uint32) (newUID, newGID int)
 
 // ownersTo gives the files of some users to another user.
@@ -67,23 +67,24 @@ func ownersTo(uid, gid int, whose func(uid uint32) bool) owners {
 	}
 }
 
-// chowning is a walk.
+// chowning is one walk through a directory.
 type chowning struct {
 	owners  owners
 	dev     uint64
-	shared  map[uint64]*names // files of several names, by inode
-	lenient bool              // what changes meanwhile or cannot be read is left out
-	bits    bool              // setuid and setgid stay, which a new owner takes away
+	shared  map[uint64]*names // files with several names, by inode
+	lenient bool              // files that change meanwhile or cannot be read are skipped
+	bits    bool              // restore setuid and setgid, which a change of owner clears
 }
 
-// names are those of one file that were found.
+// names counts the names of one file that were found.
 type names struct {
 	found, all uint64
-	dir        int // a directory that has one, open
+	dir        int // an open directory that contains one of the names
 	name       string
 }
 
-// chownTree gives what is below dir to whom owners says; dir itself it leaves. nil where there is no dir.
+// chownTree gives the contents of dir the owners that owners returns, but does not change dir itself. A missing dir is
+// no error.
 func (c *chowning) chownTree(dir string) error {
 	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if errors.Is(err, unix.ENOENT) || c.lenient && (errors.Is(err, unix.ELOOP) || errors.Is(err, unix.ENOTDIR)) {
@@ -97,15 +98,15 @@ func (c *chowning) chownTree(dir string) error {
 		return errors.Join(err, unix.Close(fd))
 	}
 	c.dev, c.shared = st.Dev, make(map[uint64]*names)
-	defer func() { // what is held open
+	defer func() { // close what is still held open
 		for _, n := range c.shared {
-			_ = unix.Close(n.dir) // it has names elsewhere, and stays as it is
+			_ = unix.Close(n.dir) // the file also has names elsewhere, and keeps its owner
 		}
 	}()
 	return c.chownBelow(fd, 0)
 }
 
-// chownBelow takes what is in one directory, and closes it.
+// chownBelow changes the contents of one directory, and closes it.
 func (c *chowning) chownBelow(fd, depth int) error {
 	f := os.NewFile(uintptr(fd), "directory")
 	defer f.Close()
@@ -160,7 +161,7 @@ func (c *chowning) chownEntry(dir int, name string, depth int) error {
 	return c.chownName(dir, name)
 }
 
-// countNames counts the names of a file: when all are below the directory, it goes with it.
+// countNames counts the names of a file. Only when all are below the directory, its owner is changed.
 func (c *chowning) countNames(dir int, name string, st *unix.Stat_t) error {
 	n := c.shared[st.Ino]
 	if n == nil && len(c.shared) == maxShared {
@@ -183,7 +184,7 @@ func (c *chowning) countNames(dir int, name string, st *unix.Stat_t) error {
 	return nil
 }
 
-// chownName looks at what the name leads to once more, for it may be another's meanwhile.
+// chownName opens the name and checks its owner again, because it may lead to another file by now.
 func (c *chowning) chownName(dir int, name string) error {
 	fd, err := unix.Openat(dir, name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if errors.Is(err, unix.ENOENT) {
@@ -207,8 +208,8 @@ func (c *chowning) chownName(dir int, name string) error {
 	return unix.Fchmodat(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", fd), st.Mode&0o7777, 0)
 }
 
-// hasRightOwner reports whether a file belongs to whom it should.
+// hasRightOwner reports whether a file has the owner and group that it should have.
 func (c *chowning) hasRightOwner(st *unix.Stat_t) bool {
 	uid, gid := c.owners(st.Uid, st.Gid)
-	return uint32(uid) == st.Uid && uint32(gid) == st.Gid //nolint:gosec // they are numbers of the kernel's
+	return uint32(uid) == st.Uid && uint32(gid) == st.Gid //nolint:gosec // they are numbers from the kernel
 }

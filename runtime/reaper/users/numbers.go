@@ -11,30 +11,31 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Numbers of the host that stand for those inside of containers, beside a machine's own. They are nobody's: people,
+// Numbers on the host for users inside of containers, besides a machine's own number. Nobody else uses them: people,
 // systemd and other containers have numbers below Within only.
 const (
-	// Within stands for 0 inside, Within + 1 for 1, and so on, WithinSize of them. All containers share these.
+	// Within is the number on the host for 0 inside, Within + 1 for 1, and so on, WithinSize of them. All containers
+	// share these.
 	Within     = First + ranges*size
 	WithinSize = 1 << 16
 
-	// Numbers inside from WithinSize up to farEnd stand for those from far up on the host, which are as many.
+	// The numbers inside from WithinSize to below farEnd are mapped to those from far on the host.
 	farEnd = 1 << 31
 	far    = math.MaxUint32 - (farEnd - WithinSize)
 
-	// The last numbers inside, among which is the nobody of NFS, stand for those from lastOutside up, which end at far.
+	// The last numbers inside (NFS's nobody is among them) are mapped to those from lastOutside on, which end at far.
 	last        = 0xFFFF0000
 	lastOutside = far - (math.MaxUint32 - last)
 )
 
-// ID maps Size numbers from Inside up to those from Outside up, of users and of groups.
+// ID maps Size numbers, of users and of groups, starting at Inside to those starting at Outside.
 type ID struct {
 	Inside, Outside, Size uint32
 }
 
-// Numbers returns what stands on the host for the numbers inside of a machine: its root is uid. There are not enough
-// for all 2^32: those from 2^31 up to 0xFFFF0000 have none, and are seen as the kernel's nobody (65534) inside. Where
-// souk itself is in a user namespace that lacks a part, so do its machines.
+// Numbers returns how the numbers inside of a machine map to those of the host: the machine's root is uid. The host has
+// too few numbers for all 2^32: those from 2^31 to below 0xFFFF0000 are not mapped, and appear inside as the kernel's
+// nobody (65534). Where souk itself is in a user namespace that lacks some of the numbers, its machines lack them too.
 func Numbers(uid int) []ID { return idsWithin(hostHas(), uid) }
 
 func idsWithin(has func(first, size uint32) bool, uid int) []ID {
@@ -54,7 +55,7 @@ func idsWithin(has func(first, size uint32) bool, uid int) []ID {
 	return out
 }
 
-// Outside returns what stands on the host for a number inside.
+// Outside returns the number on the host for a number inside.
 func Outside(ids []ID, n uint32) (int, bool) {
 	for _, m := range ids {
 		if n >= m.Inside && n-m.Inside < m.Size {
@@ -64,7 +65,7 @@ func Outside(ids []ID, n uint32) (int, bool) {
 	return 0, false
 }
 
-// Inside returns what a number of the host stands for.
+// Inside returns the number inside for a number of the host.
 func Inside(ids []ID, n uint32) (uint32, bool) {
 	for _, m := range ids {
 		if n >= m.Outside && n-m.Outside < m.Size {
@@ -74,7 +75,7 @@ func Inside(ids []ID, n uint32) (uint32, bool) {
 	return 0, false
 }
 
-// hostHas reports whether souk's own user namespace has numbers, both as users and as groups.
+// hostHas reports whether souk's own user namespace has a range of numbers, both as users and as groups.
 var hostHas = sync.OnceValue(func() func(first, size uint32) bool { //nolint:gochecknoglobals // it does not change
 	var maps [2][]ID
 	for i, name := range []string{"uid_map", "gid_map"} {
@@ -101,8 +102,8 @@ var hostHas = sync.OnceValue(func() func(first, size uint32) bool { //nolint:goc
 	}
 })
 
-// Translate gives what is below a directory, and that itself, the numbers inside instead of those of the host: a
-// machine's own becomes 0. The directory comes last. Done again, it changes nothing.
+// Translate changes the owners of a directory and its contents from the host's numbers to the numbers inside: a
+// machine's own number becomes 0. The directory itself is changed last. Repeating it changes nothing.
 func Translate(dir string) error {
 	c := chowning{owners: translatedIDs, bits: true}
 	if err := c.chownTree(dir); err != nil {
@@ -118,7 +119,7 @@ func Translate(dir string) error {
 
 func translatedIDs(uid, gid uint32) (newUID, newGID int) { return numberInside(uid), numberInside(gid) }
 
-// numberInside is the number inside of a machine that one of the host's stands for where the kernel shows both alike.
+// numberInside returns the number inside for a number of the host, where the kernel shows files without an id map.
 func numberInside(n uint32) int {
 	if n >= First && n < Within {
 		return 0

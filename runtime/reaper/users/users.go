@@ -1,8 +1,8 @@
 // Package users gives each machine a user of its own: a number that no person and no other machine of the host has.
 //
-// A worker owns a range of numbers, which it claims once among all workers of the host and keeps in its directory. It
-// gives them out in turn, so that a number comes again only after all others, and then only once nothing is left that
-// belongs to it. Which are taken is told by the machines' directories, whose owners they are.
+// A worker owns a range of numbers, which it claims once among all workers of the host and records in its directory. It
+// hands them out in turn, so that a number is reused only after all others, and only when no file belongs to it any
+// more. Which numbers are taken is known from the owners of the machines' directories.
 package users
 
 import (
@@ -24,54 +24,54 @@ import (
 // The codes of this package's errors.
 const (
 	codeHandOver fault.Code = "hand_over" // the directory cannot be given to the user
-	codeUsers    fault.Code = "users"     // no user can be had for the machine
+	codeUsers    fault.Code = "users"     // no user is available for the machine
 )
 
-// The numbers that machines have. Neither people nor systemd's dynamic users, its containers or subordinate users are
-// in there.
+// The numbers of machines. People, systemd's dynamic users, its containers and subordinate users have none of them.
 const (
 	First  = 0x70000000
 	size   = 1 << 17 // of one range
 	ranges = (0x7F000000 - First) / size
-	block  = 1 << 12 // numbers that are looked after together
+	block  = 1 << 12 // numbers that are cleaned up together
 )
 
-// Is reports whether a number is one that machines have, of this worker or another. Those from First up are kept for
-// them.
+// Is reports whether a number is one for machines, of this worker or another: all numbers from First on are reserved
+// for them.
 func Is(uid int) bool { return uid >= First }
 
-// ClaimsDir is where the workers of a host note which ranges are theirs.
+// ClaimsDir is where the workers of a host record which ranges they own.
 const ClaimsDir = "/var/lib/souk-users"
 
-// recordFile is the worker's own note, in its directory.
+// recordFile is the worker's own record, in its directory.
 const recordFile = "users"
 
-// record is what a worker remembers.
+// record is what a worker remembers between its runs.
 type record struct {
 	Range int  `json:"range"`
-	Block int  `json:"block"` // the last that numbers were given from
-	Again bool `json:"again"` // the range was in use before: what is left of its numbers must be looked for
+	Block int  `json:"block"` // the block that numbers were last taken from
+	Again bool `json:"again"` // the range was in use before: files of its numbers must be looked for
 }
 
 // Pool is the numbers of one worker.
 type Pool struct {
 	dir   string
-	sweep func(low, high int) error // finds what belongs to these and nobody, and gives it to root
+	sweep func(low, high int) error // gives to root all files whose owner is in the range and has no machine
 
 	mu    sync.Mutex
 	rec   record
-	next  int            // of the block
+	next  int            // within the block
 	swept map[int]*sweep // by block
 	used  map[int]bool
 }
 
-// sweep is one look for what is left.
+// sweep is one search for leftover files.
 type sweep struct {
 	done chan struct{}
 	err  error
 }
 
-// Open claims a range for the worker of dir, or finds the one that it has. used are the numbers of its machines.
+// Open claims a range for the worker of dir, or finds the one that it already has. used are the numbers of its
+// machines.
 func Open(dir string, used []int) (*Pool, error) { return openPool(dir, ClaimsDir, used, nil) }
 
 func openPool(dir, claims string, used []int, look func(low, high int) error) (*Pool, error) {
@@ -94,8 +94,8 @@ func openPool(dir, claims string, used []int, look func(low, high int) error) (*
 	return p, nil
 }
 
-// claimRange finds a range that is this worker's alone. The claims are links from the range's number to the directory
-// whose it is; one that leads nowhere is nobody's.
+// claimRange finds a range for this worker alone. A claim is a symbolic link from the range's number to the owner's
+// directory; a link that leads nowhere is no claim.
 func (p *Pool) claimRange(claims string) error {
 	if err := os.MkdirAll(claims, 0o700); err != nil {
 		return err
@@ -105,7 +105,7 @@ func (p *Pool) claimRange(claims string) error {
 		return err
 	}
 	defer d.Close()
-	if err := syscall.Flock(int(d.Fd()), syscall.LOCK_EX); err != nil { // until it is closed
+	if err := syscall.Flock(int(d.Fd()), syscall.LOCK_EX); err != nil { // until d is closed
 		return err
 	}
 	had, err := readRecord(p.dir)
@@ -134,7 +134,7 @@ func (p *Pool) claimRange(claims string) error {
 	return fmt.Errorf("all %d ranges are taken by other workers of this host", ranges)
 }
 
-// tryRange claims one range. again says that another had it before.
+// tryRange claims one range. again reports that it was in use before.
 func (p *Pool) tryRange(claims string, n int) (got, again bool, err error) {
 	name := filepath.Join(claims, strconv.Itoa(n))
 	holder, err := os.Readlink(name)
@@ -146,7 +146,7 @@ func (p *Pool) tryRange(claims string, n int) (got, again bool, err error) {
 	case holder == p.dir:
 		return true, true, nil
 	}
-	// A copy of a worker's directory has its record too, and not its claim.
+	// The copy of a worker's directory has the worker's record, but not its claim.
 	if has, err := readRecord(holder); err == nil && has.Range == n || hasProcess(First+n*size, First+(n+1)*size) {
 		return false, false, nil
 	}
@@ -156,7 +156,8 @@ func (p *Pool) tryRange(claims string, n int) (got, again bool, err error) {
 	return true, true, os.Symlink(p.dir, name)
 }
 
-// hasProcess reports whether a process runs as one of these users: of a worker whose directory was removed or moved.
+// hasProcess reports whether a process runs as one of these users. Its worker's directory may have been removed or
+// moved.
 func hasProcess(low, high int) bool {
 	es, err := os.ReadDir("/proc")
 	if err != nil {
@@ -183,7 +184,7 @@ func readRecord(dir string) (rec record, err error) {
 	return rec, json.Unmarshal(raw, &rec)
 }
 
-// saveRecord writes the record down so that it survives the host's end.
+// saveRecord writes the record so that it survives a crash of the host.
 func (p *Pool) saveRecord() error {
 	raw, err := json.Marshal(p.rec)
 	if err != nil {
@@ -201,7 +202,7 @@ func (p *Pool) saveRecord() error {
 	return os.Rename(path+".new", path)
 }
 
-// nextBlock goes on to the next block. p.mu is held, or nobody else has the pool.
+// nextBlock moves on to the next block. The caller holds p.mu, or nobody else has the pool yet.
 func (p *Pool) nextBlock() error {
 	was := p.rec
 	p.rec.Block++
@@ -217,7 +218,7 @@ func (p *Pool) nextBlock() error {
 	return nil
 }
 
-// lookLocked begins to look for what is left of a block's numbers, unless that is so.
+// lookLocked starts the search for leftover files of a block's numbers, unless it was started already.
 func (p *Pool) lookLocked(b int) {
 	if p.swept[b] != nil {
 		return
@@ -235,7 +236,7 @@ func (p *Pool) lookLocked(b int) {
 	}()
 }
 
-// Take gives a number that no machine has and that owns nothing.
+// Take returns a number that no machine has and that owns no files.
 func (p *Pool) Take() (int, error) {
 	p.mu.Lock()
 	for range size {
@@ -249,7 +250,7 @@ func (p *Pool) Take() (int, error) {
 		}
 		uid := First + p.rec.Range*size + p.rec.Block*block + p.next
 		p.next++
-		if p.next == block*3/4 && p.rec.Again { // so that nobody waits for it later
+		if p.next == block*3/4 && p.rec.Again { // in advance, so that nobody waits for the search later
 			p.lookLocked((p.rec.Block + 1) % (size / block))
 		}
 		if p.used[uid] {
@@ -269,14 +270,14 @@ func (p *Pool) Take() (int, error) {
 	return 0, fault.New(fault.Exhausted, codeUsers, "all %d users of this worker's machines are taken", size)
 }
 
-// Give takes a number back whose machine is no more.
+// Give returns the number of a removed machine to the pool.
 func (p *Pool) Give(uid int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.used, uid)
 }
 
-// Keep notes that a machine has a number already, and reports whether it is one of this worker's.
+// Keep records that a machine already has a number, and reports whether it belongs to this worker's range.
 func (p *Pool) Keep(uid int) bool {
 	low := First + p.rec.Range*size
 	if uid < low || uid >= low+size {
@@ -288,7 +289,7 @@ func (p *Pool) Keep(uid int) bool {
 	return true
 }
 
-// isMachineUser reports whether a number is a machine's.
+// isMachineUser reports whether a machine has this number.
 func (p *Pool) isMachineUser(uid int) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

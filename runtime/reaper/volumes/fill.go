@@ -11,12 +11,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxDepth bounds the directories in directories that are copied: two are open for each.
+// maxDepth bounds how deep directories are copied: each level holds two open.
 const maxDepth = 256
 
-// Fill copies what is in a directory that is open, with its own owner and mode, into the volume, which is empty, and in
-// which nobody else is at work. Owners are written as ids of the volume's id map. Devices and
-// sockets are left out, and so are attributes but users' own: a volume's mount heeds no others.
+// Fill copies the contents of an open directory, with the directory's own owner and mode, into the volume, which must
+// be empty and not be in use. Owners are written as numbers of the volume's id map. Devices, sockets and all extended
+// attributes except user.* are skipped: a volume's mount ignores them.
 func (v *Volume) Fill(ctx context.Context, from *os.File) error {
 	if err := setState(v.Dir(), filling); err != nil {
 		return err
@@ -34,11 +34,11 @@ func (v *Volume) Fill(ctx context.Context, from *os.File) error {
 		if err := f.copyAttributes(int(from.Fd()), root); err != nil {
 			return err
 		}
-		return unix.Syncfs(root) // before the mark says that it is whole
+		return unix.Syncfs(root) // before the mark says that the content is complete
 	})
 }
 
-// Like gives the volume's directory the owner and mode of one that is open, and leaves what is in it.
+// Like gives the volume's directory the owner and mode of an open directory. The contents do not change.
 func (v *Volume) Like(from *os.File) error {
 	var st unix.Stat_t
 	if err := unix.Fstat(int(from.Fd()), &st); err != nil {
@@ -53,11 +53,11 @@ type inode struct{ dev, ino uint64 }
 type copying struct {
 	ctx    context.Context //nolint:containedctx // of this one copy
 	inside func(uint32) uint32
-	root   int              // of what is written
-	links  map[inode]string // where files of several names are, below root
+	root   int              // the target
+	links  map[inode]string // where the files that have several names are, below root
 }
 
-// copyBelow copies what is in a directory.
+// copyBelow copies the contents of a directory.
 func (f *copying) copyBelow(src, dst int, at string, depth int) error {
 	if depth == maxDepth {
 		return errors.New("directories lie too deep in each other")
@@ -165,7 +165,7 @@ func (f *copying) copySymlink(src, dst int, name string, st *unix.Stat_t) error 
 	return f.setOwnerAndTime(dst, name, st)
 }
 
-// setOwnerAndTime gives what cannot be opened its owner and time.
+// setOwnerAndTime sets the owner and times of a file that cannot be opened.
 func (f *copying) setOwnerAndTime(dst int, name string, st *unix.Stat_t) error {
 	uid, gid := f.ownerOf(st)
 	if err := unix.Fchownat(dst, name, uid, gid, unix.AT_SYMLINK_NOFOLLOW); err != nil {
@@ -174,14 +174,14 @@ func (f *copying) setOwnerAndTime(dst int, name string, st *unix.Stat_t) error {
 	return unix.UtimesNanoAt(dst, name, []unix.Timespec{st.Atim, st.Mtim}, unix.AT_SYMLINK_NOFOLLOW)
 }
 
-// copyAttributes gives what is open as to the owner, mode, attributes and time of what is open as from.
+// copyAttributes gives the open file to the owner, mode, attributes and times of the open file from.
 func (f *copying) copyAttributes(from, to int) error {
 	var st unix.Stat_t
 	if err := unix.Fstat(from, &st); err != nil {
 		return err
 	}
 	uid, gid := f.ownerOf(&st)
-	if err := unix.Fchown(to, uid, gid); err != nil { // first, for it takes setuid away
+	if err := unix.Fchown(to, uid, gid); err != nil { // first, because it clears setuid
 		return err
 	}
 	if err := unix.Fchmod(to, st.Mode&0o7777); err != nil {

@@ -1,18 +1,18 @@
-// Package volumes opens what machines have mounted, for one start.
+// Package volumes opens the volumes that machines mount, for one start.
 //
 // # Owners
 //
-// The owners that a volume has on the disk are its own: the numbers that a container sees. They stay as they were set,
-// whichever machine has it, and in copies of it. A machine is shown them by an idmapped mount, as those of its own
-// users: a container's root is the volume's root (0), and its user 1000 the volume's 1000. A program of the host that
-// has its machine's own user is the volume's root, too; one with a user of the host (--user) has that user's number.
+// The owners that a volume has on disk are its own numbers, those that a container sees. They stay as they were set,
+// whichever machine mounts the volume, and in copies of it. An idmapped mount maps them to the machine's own users: a
+// container's root is the volume's root (0), and its user 1000 the volume's 1000. A program of the host that has its
+// machine's own user is the volume's root, too; one with a user of the host (--user) has that user's number.
 //
-// Where the kernel cannot show a file system's owners so (AsItIs), a volume has the number of the host's user on the
-// disk that its machine has. It is translated when a machine takes it where the kernel can, which may be a copy on another
-// host, or this one with a newer kernel.
+// Where the kernel cannot map a file system's owners in this way (AsItIs), the volume's files belong on disk to the
+// host's user that its machine has. They are translated when a machine mounts the volume where the kernel can do it,
+// for example a copy on another host, or the same host with a newer kernel.
 //
-// An extended attribute of the volume's directory, which only the host's root can read, says how far that is. It lies in
-// the volume, so that copies have it, too.
+// An extended attribute of the volume's directory, which only the host's root can read, holds the volume's state. It
+// lies in the volume, so that copies have it, too.
 package volumes
 
 import (
@@ -29,24 +29,25 @@ import (
 	"github.com/soukhq/souk/runtime/reaper/users"
 )
 
-// mark is the attribute with a volume's state. One that no machine has had has none, nor has one that is given as it is.
+// mark is the attribute with a volume's state. It is missing if no machine has had the volume, or if it was handed over
+// by AsItIs.
 const mark = "trusted.souk.volume"
 
 // States of a volume.
 const (
-	filling = "filling" // it is being given its first content, which is not whole
-	used    = "used"    // a machine has had it, and its owners are its own
+	filling = "filling" // its first content is being copied, and is not complete
+	used    = "used"    // a machine has had it, and its owners are its own numbers
 )
 
-// Volume is a directory, or a file system in a file, as a mount that is nowhere yet.
+// Volume is a directory, or a file system in a file, as a mount that is not attached yet.
 type Volume struct {
 	fd  int
 	fs  *loopfs.Mounted // nil: a directory
 	at  string
-	ids []users.ID // that it is shown with; nil: as it is on the disk
+	ids []users.ID // the id map it is shown with; nil: owners as on disk
 }
 
-// Open opens a volume: the path of a directory, or of a file that has a file system.
+// Open opens a volume: the path of a directory, or of a file that contains a file system.
 func Open(at string) (*Volume, error) {
 	if !filepath.IsAbs(at) {
 		return nil, fault.New(fault.Invalid, fault.CodeVolume, "a volume lies at %q, which is no absolute path", at)
@@ -87,12 +88,13 @@ func fillError(err error, at string) error {
 	return fault.Wrap(err, fault.Unavailable, fault.CodeVolume, "the volume %s cannot be opened", filepath.Base(at))
 }
 
-// Dir leads to what is in it, for this process, until it is closed. Owners there are those on the disk until Show.
-func (v *Volume) Dir() string { return pathOf(v.fd) + "/." } // nothing of it is a link
+// Dir returns a path to the volume's contents for this process, valid until Close. Owners there are those on disk until
+// Show is called.
+func (v *Volume) Dir() string { return pathOf(v.fd) + "/." } // no part of it is a symbolic link
 
 func pathOf(fd int) string { return fmt.Sprintf("/proc/self/fd/%d", fd) }
 
-// Close lets go of it. It stays mounted where a machine has it. nil has nothing to let go of.
+// Close closes the volume. Where a machine has it, it stays mounted. Closing nil has no effect.
 func (v *Volume) Close() error {
 	switch {
 	case v == nil:
@@ -103,8 +105,8 @@ func (v *Volume) Close() error {
 	return unix.Close(v.fd)
 }
 
-// Show has what is mounted show the volume's owners as those of a user namespace, which maps ids. false: the kernel
-// cannot do that with this file system.
+// Show makes the mount show the volume's owners mapped by a user namespace, whose map is ids. It returns false if the
+// kernel cannot do that with this file system.
 func (v *Volume) Show(namespace *os.File, ids []users.ID) (bool, error) {
 	attr := &unix.MountAttr{Attr_set: unix.MOUNT_ATTR_IDMAP, Userns_fd: uint64(namespace.Fd())}
 	err := unix.MountSetattr(v.fd, "", unix.AT_EMPTY_PATH, attr)
@@ -117,7 +119,7 @@ func (v *Volume) Show(namespace *os.File, ids []users.ID) (bool, error) {
 	return err == nil, fillError(err, v.at)
 }
 
-// MoveTo mounts it over what is open as dir, in the namespace of the calling thread. It can be done once.
+// MoveTo mounts the volume over the open directory dir, in the namespace of the calling thread. It works only once.
 func (v *Volume) MoveTo(dir int) error {
 	err := unix.MoveMount(v.fd, "", dir, "", unix.MOVE_MOUNT_F_EMPTY_PATH|unix.MOVE_MOUNT_T_EMPTY_PATH)
 	if err != nil {
@@ -126,8 +128,8 @@ func (v *Volume) MoveTo(dir int) error {
 	return nil
 }
 
-// Take makes a volume's owners its own. For one that no machine has had, first says whose it is to be (Give, Fill);
-// empty tells it that nobody has copied anything into it either. It may be called again after a crash.
+// Take makes a volume's owners its own numbers. For a volume that no machine has had, first sets its owner (Give,
+// Fill); empty tells it whether the volume is empty. It may be called again after a crash.
 func (v *Volume) Take(first func(empty bool) error) error {
 	state, err := stateOf(v.Dir())
 	if err != nil || state == used {
@@ -142,12 +144,12 @@ func (v *Volume) Take(first func(empty bool) error) error {
 	}
 	var st unix.Stat_t
 	if err == nil {
-		err = unix.Stat(v.Dir(), &st) // before: a machine's own number becomes 0
+		err = unix.Stat(v.Dir(), &st) // before the translation, which turns a machine's own number into 0
 	}
 	if err == nil && !none {
 		err = v.asOnDisk(translateOwners)
 	}
-	if err == nil && v.ownNumber(st.Uid) == 0 { // it was given to nobody yet
+	if err == nil && v.ownNumber(st.Uid) == 0 { // it belongs to root, so nobody was given it yet
 		if st.Mode&(unix.S_ISVTX|unix.S_IWOTH) == unix.S_ISVTX|unix.S_IWOTH {
 			return fault.New(fault.Precondition, fault.CodeVolume,
 				"the directory %s is for everybody to write to, as /tmp "+
@@ -172,7 +174,7 @@ func translateOwners(dir string) error {
 	return errors.Join(unix.Syncfs(int(f.Fd())), f.Close()) // before the mark says that it is done
 }
 
-// asOnDisk does something with the volume's directory as it is on the disk, whatever is shown.
+// asOnDisk calls do with the volume's directory as it is on disk, without an id map.
 func (v *Volume) asOnDisk(do func(dir string) error) error {
 	if v.fs == nil {
 		return do(v.at)
@@ -184,10 +186,10 @@ func (v *Volume) asOnDisk(do func(dir string) error) error {
 	return errors.Join(do(m.Dir()), m.Close())
 }
 
-// nobody is how the kernel shows numbers that are not in a namespace.
+// nobody is the number that the kernel shows for numbers that a namespace lacks.
 const nobody = 65534
 
-// ownNumber is the volume's own number of one that is shown.
+// ownNumber returns the volume's own number for a number that the mount shows.
 func (v *Volume) ownNumber(n uint32) uint32 {
 	if v.ids == nil {
 		return n
@@ -198,7 +200,7 @@ func (v *Volume) ownNumber(n uint32) uint32 {
 	return nobody
 }
 
-// Give gives the volume's directory to a user and a group of its own, with a mode.
+// Give sets the owner and group of the volume's directory, in the volume's own numbers, and its mode.
 func (v *Volume) Give(uid, gid, mode uint32) error {
 	shown := [2]int{int(uid), int(gid)}
 	for i, n := range []uint32{uid, gid} {
@@ -215,8 +217,8 @@ func (v *Volume) Give(uid, gid, mode uint32) error {
 	return unix.Chmod(v.Dir(), mode)
 }
 
-// AsItIs gives what is in a volume to a user of the host, where the kernel cannot show it to them as theirs: all that
-// belongs to whom the volume belongs to.
+// AsItIs gives a volume to a user of the host where the kernel cannot map owners: all files that belong to the owner of
+// the volume's directory.
 func (v *Volume) AsItIs(uid, gid int) error {
 	dir := v.Dir()
 	err := unix.Removexattr(dir, mark)
@@ -235,8 +237,8 @@ func stateOf(dir string) (string, error) {
 	return string(b[:max(n, 0)]), err
 }
 
-// setState writes the state down. A file system without such attributes keeps none: then each start looks at the whole
-// volume again.
+// setState stores the state. A file system without extended attributes stores none; then each start looks through the
+// whole volume again.
 func setState(dir, state string) error {
 	err := unix.Setxattr(dir, mark, []byte(state), 0)
 	if errors.Is(err, unix.ENOTSUP) {
@@ -258,7 +260,7 @@ func isEmpty(dir string) (bool, error) {
 	return false, err
 }
 
-// clearAll removes what is in a directory.
+// clearAll removes the contents of a directory.
 func clearAll(dir string) error {
 	root, err := os.OpenRoot(dir)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package cgrouptest reads what a process is held to as anybody on the host can, for tests: by /proc and the files of
-// its cgroups, v1 or v2.
+// Package cgrouptest reads the limits of a process from outside, for tests: from /proc and the files of its cgroups, v1
+// or v2.
 package cgrouptest
 
 import (
@@ -15,13 +15,13 @@ import (
 	"github.com/soukhq/souk/runtime/reaper/cgroup"
 )
 
-// Controls are those of one process.
+// Controls reads the limits of one process.
 type Controls struct {
 	T   testing.TB
 	PID int
 }
 
-// File returns the text of a control file of the group that has a controller, by its name in v1 or in v2.
+// File returns the content of a control file of the process's cgroup for a controller, by its name in v1 or in v2.
 func (c Controls) File(controller, v1, v2 string) (text string, isV2 bool) {
 	c.T.Helper()
 	path, isV2 := c.Path(controller, v1, v2)
@@ -35,7 +35,7 @@ func (c Controls) File(controller, v1, v2 string) (text string, isV2 bool) {
 	return strings.TrimSpace(string(raw)), isV2
 }
 
-// Path returns where the file is; "" for one of no controller that is not there.
+// Path returns the path of a control file; "" if controller is "" and the file does not exist.
 func (c Controls) Path(controller, v1, v2 string) (path string, isV2 bool) {
 	c.T.Helper()
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", c.PID))
@@ -73,7 +73,7 @@ func (c Controls) Path(controller, v1, v2 string) (path string, isV2 bool) {
 	return "", false
 }
 
-// Quota returns how much CPU the group may have, in thousandths of a core; 0: as much as there is.
+// Quota returns the group's CPU limit in thousandths of a core; 0: unlimited.
 func (c Controls) Quota() int {
 	text, isV2 := c.File("cpu", "cpu.cfs_quota_us", "cpu.max")
 	f := append(strings.Fields(text), "100000")
@@ -89,7 +89,7 @@ func (c Controls) Quota() int {
 	return max(0, quota) * 1000 / period
 }
 
-// Weight returns what the group has when all want CPU, as v1 or v2 counts it.
+// Weight returns the group's share under contention, in the units of v1 or v2.
 func (c Controls) Weight() (n int, isV2 bool) {
 	text, isV2 := c.File("cpu", "cpu.shares", "cpu.weight")
 	n, err := strconv.Atoi(text)
@@ -99,7 +99,7 @@ func (c Controls) Weight() (n int, isV2 bool) {
 	return n, isV2
 }
 
-// Memory returns the limit in MiB.
+// Memory returns the memory limit in MiB.
 func (c Controls) Memory() int {
 	text, _ := c.File("memory", "memory.limit_in_bytes", "memory.max")
 	n, err := strconv.Atoi(text)
@@ -121,7 +121,7 @@ func (c Controls) Stat(key string) int64 {
 	return 0
 }
 
-// Used returns the CPU that the group has used. In v2 every group counts that, whether it has the controller or not.
+// Used returns the CPU time that the group has used. In v2 every group counts it, even without the controller.
 func (c Controls) Used() time.Duration {
 	text, isV2 := c.File("", "", "cpu.stat")
 	if !isV2 {
