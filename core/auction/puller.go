@@ -1,38 +1,38 @@
 package auction
 
-// TaskGrant is one try of a buyer to give one task to one worker.
+// TaskGrant is one attempt of a buyer to give one task to one worker.
 type TaskGrant struct {
 	Buyer int32
-	Offer int32 // the worker's, that it answers
+	Offer int32 // of the worker; the grant answers this offer
 	Job   int32
 	Task  int32
 }
 
-// RememberedGrants is how many of its past grants a worker can still tell from new ones when their buyer, whom the
-// worker's reply did not reach, repeats them. Buyers repeat after at most a second, so this many tasks are not over by
-// then.
+// RememberedGrants is how many past grants a worker remembers, so that it recognises a repeated one. A buyer that
+// misses the worker's reply repeats its grant within a second; a worker does not finish this many tasks in that time.
 const RememberedGrants = 8
 
 // Puller is the worker's side of the auction for one slot. It runs one task or none, and has at most one offer out: it
-// repeats the offer until a buyer has answered it, so that no loss leaves it idle and forgotten. It accepts one grant
-// for each offer, answers each at once, and a repeated one as it did the first time. The zero Puller is a free slot
-// that has not offered itself.
+// repeats the offer until a buyer has answered it, so a lost message does not leave it idle. It accepts one grant for
+// each offer and answers each grant at once; a repeated grant gets the first answer again. The zero Puller is a free
+// slot that has not offered itself.
 type Puller struct {
 	Busy         bool
 	Acknowledged bool  // a buyer has answered the newest offer
 	Offer        int32 // the number of its newest offer
 
-	past [RememberedGrants]TaskGrant // accepted, by offer modulo Remembered
+	past [RememberedGrants]TaskGrant // accepted grants, by offer modulo RememberedGrants
 }
 
-// Free frees the slot, whose task has ended or which is new, and returns the number of the offer that the caller sends.
+// Free frees the slot, when it is new or its task has ended, and returns the number of the next offer. The caller
+// sends that offer.
 func (p *Puller) Free() (offer int32) {
 	p.Busy, p.Acknowledged = false, false
 	p.Offer++
 	return p.Offer
 }
 
-// Current returns the grant whose task it runs, or ran last.
+// Current returns the grant of the slot's current or last task.
 func (p *Puller) Current() TaskGrant { return p.past[p.Offer%RememberedGrants] }
 
 // ShouldRepeat reports whether an offer is still unanswered.
@@ -46,7 +46,7 @@ func (p *Puller) Acknowledge(offer int32) { p.Acknowledged = p.Acknowledged || p
 // Reply is a worker's answer to a grant.
 type Reply uint8
 
-// The replies. Again is to a grant that it has accepted before.
+// The replies. Again answers a grant that the worker has accepted before.
 const (
 	Refuse Reply = iota
 	Accept
@@ -66,5 +66,5 @@ func (p *Puller) Answer(g TaskGrant) Reply {
 	return Accept
 }
 
-// Crash forgets all but the number of its offers: the worker begins anew.
+// Crash resets the Puller as a restart of the worker does: only the offer number is kept.
 func (p *Puller) Crash() { *p = Puller{Offer: p.Offer} }

@@ -9,9 +9,9 @@ type JobTasks struct {
 	Submitted int64 // microseconds
 	Estimate  int64 // microseconds, of one task
 
-	returned  []int32 // given out, and come back
+	returned  []int32 // tasks given out and put back
 	rank      [3]int64
-	heapIndex [3]int // in the queue's heaps; -1 is not there
+	heapIndex [3]int // index in each of the queue's heaps; -1: not in it
 }
 
 // Left returns the number of tasks not given out.
@@ -23,10 +23,10 @@ type TaskQueue struct {
 	jobs  map[int32]*JobTasks
 	heaps [3][]*JobTasks
 	tasks int32
-	work  int64       // estimated, of long jobs
-	seen  int64       // long jobs, of late
-	usual int64       // estimates of one task of each of them, together
-	free  []*JobTasks // records to use again
+	work  int64       // estimated work of the long jobs in the queue
+	seen  int64       // long jobs counted by Observe; halved now and then
+	usual int64       // sum of those jobs' estimates of one task
+	free  []*JobTasks // records for reuse
 }
 
 // NewTaskQueue returns an empty queue.
@@ -72,7 +72,7 @@ func (q *TaskQueue) Add(l JobTasks) {
 	q.rerankJob(j)
 }
 
-// Return puts a task back that was given out. terms are those of its job, whose tasks may all have been given out.
+// Return puts back a task that was given out. terms describes its job, which may no longer be in the queue.
 func (q *TaskQueue) Return(terms JobTasks, task int32) {
 	j := q.jobs[terms.Job]
 	if j == nil {
@@ -85,7 +85,7 @@ func (q *TaskQueue) Return(terms JobTasks, task int32) {
 	q.rerankJob(j)
 }
 
-// Take takes the best task of the queue in an order that Choose gave.
+// Take removes and returns the best task of the queue by an order that Choose returned.
 func (q *TaskQueue) Take(order Order) (terms JobTasks, task int32, ok bool) {
 	if len(q.heaps[order]) == 0 {
 		return terms, 0, false
@@ -128,9 +128,9 @@ func (q *TaskQueue) countTasks(l *JobTasks, tasks int32) {
 	}
 }
 
-// rerankJob puts a job where its remaining work says.
+// rerankJob updates a job's place in the heaps from its remaining work.
 func (q *TaskQueue) rerankJob(l *JobTasks) {
-	fleet := float64(int64(l.Left())*l.Estimate) / float64(q.rules.Workers) // time of all workers for it
+	fleet := float64(int64(l.Left())*l.Estimate) / float64(q.rules.Workers) // all workers' time for it
 	work := l.Submitted + int64(float64(q.rules.Haste)*fleet)
 	if !l.Long {
 		q.putInHeap(ByShort, l, work)
@@ -155,7 +155,7 @@ func (q *TaskQueue) putInHeap(h Order, l *JobTasks, rank int64) {
 	q.settleInHeap(h, l.heapIndex[h])
 }
 
-// less orders by rank, equal ranks by job, so that a run repeats.
+// less orders by rank, then by job number, so that a run is repeatable.
 func (q *TaskQueue) less(h Order, i, j int) bool {
 	x, y := q.heaps[h][i], q.heaps[h][j]
 	return x.rank[h] < y.rank[h] || (x.rank[h] == y.rank[h] && x.Job < y.Job)

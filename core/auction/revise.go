@@ -2,8 +2,8 @@ package auction
 
 import "slices"
 
-// Revise returns the tasks of a job another estimate and the place that follows from it. A job that is not in the queue
-// is left alone.
+// Revise changes the task estimate of a job, and its place in the queue with it. A job that is not in the queue is
+// left alone.
 func (q *TaskQueue) Revise(job int32, long bool, estimate int64) {
 	l := q.jobs[job]
 	if l == nil || (l.Long == long && l.Estimate == estimate) {
@@ -20,11 +20,11 @@ func (q *TaskQueue) Revise(job int32, long bool, estimate int64) {
 	q.rerankJob(l)
 }
 
-// rememberedJobs is how many long jobs a queue remembers the tasks of: at twice as many what it has seen counts half.
+// rememberedJobs is how many long jobs the average estimate is taken over: at twice as many, Observe halves its sums.
 const rememberedJobs = 512
 
-// Observe counts a job that has come to the buyer, whether or not its tasks will ever wait in the queue. Long jobs are
-// how the market knows what is usual.
+// Observe counts a job that has come to the buyer, whether or not its tasks will ever wait in the queue. The market
+// takes the usual task length from the long jobs counted here.
 func (q *TaskQueue) Observe(l JobTasks) {
 	if !l.Long {
 		return
@@ -36,7 +36,7 @@ func (q *TaskQueue) Observe(l JobTasks) {
 	}
 }
 
-// Withdraw takes a job's tasks out of the queue, and gives how many there were.
+// Withdraw takes a job's tasks out of the queue, and returns how many it removed.
 func (q *TaskQueue) Withdraw(job int32) int32 {
 	l := q.jobs[job]
 	if l == nil {
@@ -48,8 +48,8 @@ func (q *TaskQueue) Withdraw(job int32) int32 {
 	return n
 }
 
-// Ahead returns how many tasks of how many other jobs come before this job's now, by remaining work. The order by age
-// is left out: it concerns few.
+// Ahead returns how many tasks, of how many other jobs, rank before this job by remaining work. It ignores the order
+// by age, which concerns few jobs.
 func (q *TaskQueue) Ahead(rank int64, job int32) (tasks, jobs int32) {
 	for id, l := range q.jobs {
 		if r := l.remainingWork(); id != job && (r < rank || (r == rank && id < job)) {
@@ -92,7 +92,7 @@ func (q *TaskQueue) removeFromHeaps(l *JobTasks) {
 	}
 }
 
-// AddTasks puts these tasks of a job in the queue, and no others: the first of them goes first.
+// AddTasks adds a job with only these tasks, which are given out in this order.
 func (q *TaskQueue) AddTasks(terms JobTasks, tasks []int32) {
 	terms.Next, terms.returned = terms.Tasks, slices.Clone(tasks)
 	slices.Reverse(terms.returned) // they are taken from the end

@@ -7,11 +7,11 @@ const NoWork = int64(math.MaxInt64)
 
 // Rules holds the constants that all buyers of one market share.
 type Rules struct {
-	Workers int64 // of the market, about: the unit in which work is turned into time
-	Haste   int64 // how many times the fleet's time for its remaining work a job may be overtaken by newer ones
-	Patient int64 // the same, where long jobs go by age
-	Unusual int64 // no task goes by age before a job's time is this many tenths of a usual long job's task,
-	Giant   int64 // or one task of its own is this many tenths of it
+	Workers int64 // workers of the market, about; turns work into time
+	Haste   int64 // newer jobs may overtake a job for this many times the fleet's time for its remaining work
+	Patient int64 // as Haste, while long jobs go by age
+	Unusual int64 // tasks go by age only once a job's time is this many tenths of a usual long job's task,
+	Giant   int64 // or one of its own tasks is this many tenths of it
 }
 
 // DefaultRules returns the constants for a market of about n workers.
@@ -32,25 +32,25 @@ func DefaultRules(n int) Rules {
 	return Rules{Workers: int64(max(1, n)), Haste: 1000, Patient: 3, Unusual: 55, Giant: 45}
 }
 
-// fewFraction is how many times as many tasks a job that goes by age must have left for a job of less work to go before
-// it: what so small a job takes the large one hardly misses.
+// fewFraction is how many times more tasks the first job by age must have left than a job of less work, for the
+// smaller one to go first: the large job hardly notices so small a delay.
 const fewFraction = 50
 
 // Bid is a buyer's best offers, for each order a worker may choose by; the least wins.
 type Bid struct {
-	Short int64 // by remaining work, of short jobs
-	Long  int64 // by remaining work, of long jobs
-	Age   int64 // by age, of long jobs
+	Short int64 // rank by remaining work, of short jobs
+	Long  int64 // rank by remaining work, of long jobs
+	Age   int64 // rank by age, of long jobs
 
 	Least int64 // tasks left of the long job of least remaining work
 	Left  int64 // tasks left of the job that is first by age
 
 	Work  int64 // estimated work of all long jobs that wait
 	Task  int64 // estimate of one task of the job that is first by age
-	Since int64 // one such task before that job's submission
+	Since int64 // that job's submission less the estimate of one task
 
-	Seen  int64 // long jobs that the buyer has been given of late, about
-	Tasks int64 // estimates of one task of each of them, together
+	Seen  int64 // long jobs that the buyer has received recently, about
+	Tasks int64 // sum of those jobs' estimates of one task
 }
 
 // NoBid is the bid of a buyer that has no work.
@@ -68,9 +68,9 @@ const (
 
 func (b Bid) orderValue(w Order) int64 { return [...]int64{b.Short, b.Long, b.Age}[w] }
 
-// Choose returns whose bid wins a worker, and in which order. Reserved workers take short jobs only; aged is whether
-// this task goes by age if it is of a long job, but for jobs that need few workers beside the one that is first by age.
-// ok is false when nobody has work for it.
+// Choose returns which buyer's bid wins a worker, and in which order that buyer picks the task. Reserved workers take
+// short jobs only. If aged is set, tasks of long jobs go by age, except that a job with far fewer tasks than the first
+// by age goes before it. ok is false when no buyer has work for the worker.
 func Choose(bids []Bid, reserved, aged bool) (who int, order Order, ok bool) {
 	least := [...]int{0, 0, 0}
 	for i, b := range bids {
@@ -95,7 +95,7 @@ func Choose(bids []Bid, reserved, aged bool) (who int, order Order, ok bool) {
 	return who, order, bids[who].orderValue(order) != NoWork
 }
 
-// leastOfFew returns the bid of the long job of least remaining work among those that have at most so many tasks left.
+// leastOfFew returns the bid of the long job of least remaining work among those with at most most tasks left.
 func leastOfFew(bids []Bid, most int64) (who int, ok bool) {
 	for i, b := range bids {
 		if b.Long != NoWork && b.Least <= most && (!ok || b.Long < bids[who].Long) {

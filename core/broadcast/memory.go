@@ -2,7 +2,7 @@ package broadcast
 
 import "time"
 
-// trip follows how long acknowledgements take.
+// trip estimates the round-trip time from acknowledgements.
 type trip struct {
 	least        time.Duration
 	mean, spread time.Duration
@@ -17,16 +17,16 @@ func (t *trip) addRoundTrip(d time.Duration) {
 	t.mean += (d - t.mean) / 8
 }
 
-// ackPatience returns how long an acknowledgement is waited for.
+// ackPatience returns how long to wait for an acknowledgement.
 func (t *trip) ackPatience() time.Duration { return min(max(t.mean+4*t.spread, t.least), maxPatience) }
 
-// arcKey stands for a message together with its arc.
+// arcKey is a hash of a message together with its arc.
 func (m Message) arcKey() uint64 {
 	x := m.ID ^ (uint64(m.Arc.From)<<32|uint64(m.Arc.To))*0x9e3779b97f4a7c15
 	return x ^ x>>29 ^ 1
 }
 
-// recent remembers numbers for a while: the newest of two generations is filled, then the older one is let go of.
+// recent is a set of keys in two generations: when the newer one is full, the older one is dropped.
 type recent struct{ now, before map[uint64]struct{} }
 
 func (r *recent) addKey(x uint64) {

@@ -8,36 +8,36 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
-// Message is what all are to be told, with the arc that its receiver relays it to. Body is never changed.
+// Message is a body for all members, with the arc that its receiver relays it to. Body is never changed.
 type Message struct {
 	Arc  Arc
 	Body []byte
-	ID   uint64 // of the body; it does not travel
+	ID   uint64 // hash of the body; not sent
 
 	moves int // how often its arc was given to another relay
 }
 
-// NewMessage names a body.
+// NewMessage makes a message with the ID of its body.
 func NewMessage(arc Arc, body []byte) Message {
 	h := fnv.New64a()
 	_, _ = h.Write(body) // never fails
 	return Message{Arc: arc, Body: body, ID: h.Sum64()}
 }
 
-// Packet is some messages on their way from one member to another.
+// Packet is a batch of messages from one member to another.
 type Packet struct {
-	From, To cluster.WorkerID // To does not travel
-	Seq      uint32           // of From's packets
+	From, To cluster.WorkerID // To is not sent
+	Seq      uint32           // sequence number of From's packets
 	Messages []Message
 }
 
-// Ack says which packets came.
+// Ack lists packets that arrived.
 type Ack struct {
-	From, To cluster.WorkerID // To does not travel
+	From, To cluster.WorkerID // To is not sent
 	Seqs     []uint32
 }
 
-// The first bytes of what travels. Package registry's begin with 0x11 to 0x13.
+// The first byte of a packet and of an ack. Package registry's messages begin with 0x11 to 0x13.
 const (
 	tagPacket = 0x14
 	tagAck    = 0x15
@@ -62,7 +62,7 @@ func (p Packet) Size() int {
 // Size returns the bytes of an encoded ack, or a few more.
 func (a Ack) Size() int { return 3 + len(a.From) + 4*len(a.Seqs) }
 
-// Encode returns what travels.
+// Encode returns the packet's wire form.
 func (p Packet) Encode() []byte {
 	b := make([]byte, 0, p.Size())
 	b = binary.AppendUvarint(append(b, tagPacket), uint64(len(p.From)))
@@ -76,7 +76,7 @@ func (p Packet) Encode() []byte {
 	return b
 }
 
-// Encode returns what travels.
+// Encode returns the ack's wire form.
 func (a Ack) Encode() []byte {
 	b := make([]byte, 0, a.Size())
 	b = binary.AppendUvarint(append(b, tagAck), uint64(len(a.From)))
@@ -87,8 +87,8 @@ func (a Ack) Encode() []byte {
 	return b
 }
 
-// Decode reads a packet or an ack; the other is nil. Bytes behind it are of a later version and are let be. Bodies
-// point into raw.
+// Decode reads a packet or an ack; the other is nil. Bytes after it are ignored: a later version may add fields.
+// Bodies point into raw.
 func Decode(raw []byte) (*Packet, *Ack, error) {
 	if len(raw) == 0 || raw[0] != tagPacket && raw[0] != tagAck {
 		return nil, nil, malformedPacket("it is neither a packet nor an acknowledgement")

@@ -10,8 +10,8 @@ import (
 	"github.com/soukhq/souk/cluster"
 )
 
-// Arc is a part of the ring: the positions from From on, up to and without To, over the end if need be. Where both are
-// equal it is empty.
+// Arc is a part of the ring: the positions from From up to but not including To, wrapping around the end. It is empty
+// if both are equal.
 type Arc struct{ From, To uint32 }
 
 // place is a member on the ring.
@@ -20,10 +20,10 @@ type place struct {
 	id cluster.WorkerID
 }
 
-// Ring is the members that can be told something. It does not change: members that come and go make another.
+// Ring is the members that a broadcast reaches. It is immutable: each change of membership makes a new ring.
 type Ring struct{ places []place }
 
-// NewRing places the members.
+// NewRing makes a ring of members.
 func NewRing(ids []cluster.WorkerID) *Ring {
 	r := &Ring{places: make([]place, len(ids))}
 	for i, id := range ids {
@@ -34,7 +34,7 @@ func NewRing(ids []cluster.WorkerID) *Ring {
 	return r
 }
 
-// ringPosition returns where a member stands on every ring.
+// ringPosition returns a member's position, the same on every ring.
 func ringPosition(id cluster.WorkerID) uint32 {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(id)) // never fails
@@ -63,7 +63,7 @@ func (r *Ring) searchPosition(at uint32) int {
 	return sort.Search(len(r.places), func(i int) bool { return r.places[i].at >= at })
 }
 
-// run is consecutive places of a ring, over its end if need be.
+// run is consecutive places of a ring, wrapping around its end.
 type run struct {
 	ring  *Ring
 	first int
@@ -72,7 +72,7 @@ type run struct {
 
 func (x run) placeAt(i int) place { return x.ring.places[(x.first+i)%len(x.ring.places)] }
 
-// placesWithin returns the places of an arc.
+// placesWithin returns the members within an arc.
 func (r *Ring) placesWithin(a Arc) run {
 	first, end := r.searchPosition(a.From), r.searchPosition(a.To)
 	switch {
@@ -84,8 +84,8 @@ func (r *Ring) placesWithin(a Arc) run {
 	return run{r, first, end - first}
 }
 
-// placesAround returns all places but a member's own, from the one after it on. Whoever is not on the ring begins where
-// it would stand.
+// placesAround returns all places but the member's own, from the next one on. A member that is not on the ring begins
+// at its position.
 func (r *Ring) placesAround(id cluster.WorkerID) run {
 	at := ringPosition(id)
 	i := r.searchPosition(at)
@@ -97,7 +97,7 @@ func (r *Ring) placesAround(id cluster.WorkerID) run {
 	return run{r, i, len(r.places)}
 }
 
-// cutMember cuts a member out: what comes before it and what comes after.
+// cutMember cuts a member out and returns the places before it and after it.
 func (x run) cutMember(id cluster.WorkerID) (before, after run) {
 	at := ringPosition(id)
 	for i := x.ring.searchPosition(at); i < x.ring.Len() && x.ring.places[i].at == at; i++ {
@@ -112,13 +112,14 @@ func (x run) cutMember(id cluster.WorkerID) (before, after run) {
 	return x, run{}
 }
 
-// part is what one relay is given: itself, and the arc of all that are its to reach, among whom it is.
+// part is one relay's share: the relay, and the arc of the members it reaches, itself included.
 type part struct {
 	relay cluster.WorkerID
-	arc   Arc // empty: nobody but the relay
+	arc   Arc // empty: only the relay itself
 }
 
-// divideIntoParts makes up to ways parts of about equally many members; end is the position behind the last.
+// divideIntoParts divides the run into at most ways parts of about equally many members; end is the position after its
+// last place.
 func (x run) divideIntoParts(ways int, end uint32, rng *rand.Rand) (out []part) {
 	ways = min(ways, x.n)
 	for i := range ways {
@@ -135,7 +136,7 @@ func (x run) divideIntoParts(ways int, end uint32, rng *rand.Rand) (out []part) 
 	return out
 }
 
-// divideWays divides ways between two runs by their lengths, at least one for each that is not empty.
+// divideWays divides ways between two runs by their lengths; a run that is not empty gets at least one.
 func divideWays(ways int, a, b run) (int, int) {
 	switch {
 	case a.n == 0:

@@ -11,9 +11,9 @@ import (
 // Options says how a member broadcasts.
 type Options struct {
 	Self     cluster.WorkerID
-	Ways     int           // members that one member passes a message on to
-	Patience time.Duration // the shortest that an acknowledgement is waited for
-	Size     int           // bytes of a packet's messages; a message that is larger has a packet of its own
+	Ways     int           // members to which one member passes a message
+	Patience time.Duration // the shortest wait for an acknowledgement
+	Size     int           // bytes of a packet's messages; a larger message gets its own packet
 }
 
 // The bounds of a Spreader.
@@ -21,37 +21,37 @@ const (
 	maxPatience  = time.Second
 	relayTries   = 3    // sends to one relay before its arc is given to another
 	maxMoves     = 4    // of one arc from relay to relay
-	leafTries    = 7    // sends to one that relays to nobody
+	leafTries    = 7    // sends to a member that relays to no other
 	evenTries    = 4    // sends after which the wait for an acknowledgement grows
-	maxInFlight  = 4096 // packets that are not acknowledged; of more the oldest are given up
+	maxInFlight  = 4096 // packets without acknowledgement; beyond it, the oldest are given up
 	maxRecent    = 8192 // messages and arcs remembered, in each of two generations
 	ackPerPacket = maxSeqs
 )
 
 // Stats counts what a member did.
 type Stats struct {
-	Packets int `json:"packets"` // sent, with those sent again
+	Packets int `json:"packets"` // sent, including repeats
 	Again   int `json:"again"`   // sent again
 	Moved   int `json:"moved"`   // arcs given to another relay
 	Lost    int `json:"lost"`    // messages given up, with their arcs
 }
 
-// flight is a packet that is not acknowledged.
+// flight is a packet that is not acknowledged yet.
 type flight struct {
 	packet Packet
 	tries  int
-	sent   time.Time // at first
+	sent   time.Time // of the first try
 	due    time.Time
 }
 
-// Spreader is one member's part in all broadcasts. It is for one goroutine, or under one lock.
+// Spreader is one member's part in all broadcasts. It is not safe for concurrent use.
 type Spreader struct {
 	o        Options
 	rng      *rand.Rand
 	ring     *Ring
 	seq      uint32
 	outgoing map[cluster.WorkerID][]Message
-	order    []cluster.WorkerID // of outgoing
+	order    []cluster.WorkerID // keys of outgoing, in order of arrival
 	acks     map[cluster.WorkerID][]uint32
 	ackOrder []cluster.WorkerID
 	flights  map[uint32]*flight
@@ -62,15 +62,15 @@ type Spreader struct {
 	stats    Stats
 }
 
-// New makes a member that knows nobody.
+// New makes a Spreader without a ring.
 func New(o Options, rng *rand.Rand) *Spreader {
-	first := rng.Uint32() // what is acknowledged to an earlier life is not ours
+	first := rng.Uint32() // so that acknowledgements of packets sent before a restart do not match
 	return &Spreader{o: o, seq: first, oldest: first, rng: rng, ring: NewRing(nil),
 		outgoing: map[cluster.WorkerID][]Message{}, acks: map[cluster.WorkerID][]uint32{},
 		flights: map[uint32]*flight{}, trip: trip{least: o.Patience}}
 }
 
-// SetRing says who can be told something.
+// SetRing sets the members that broadcasts reach.
 func (s *Spreader) SetRing(r *Ring) { s.ring = r }
 
 // Stats returns the counts.
@@ -79,7 +79,7 @@ func (s *Spreader) Stats() Stats { return s.stats }
 // InFlight returns how many packets are not acknowledged.
 func (s *Spreader) InFlight() int { return len(s.flights) }
 
-// Publish tells all others. Flush gives what is to be sent.
+// Publish sends body to all other members. Flush returns the packets.
 func (s *Spreader) Publish(body []byte) {
 	m := NewMessage(Arc{}, body)
 	s.recent.addKey(m.ID)
@@ -89,8 +89,8 @@ func (s *Spreader) Publish(body []byte) {
 	}
 }
 
-// Receive takes a packet in and returns what of it is to be judged, and relayed if it is good: messages that are new
-// here, and those that are known and came with another arc. Flush gives the acknowledgement.
+// Receive takes in a packet and returns the messages that the caller checks and, if they are good, relays: new
+// messages, and known ones that arrive with another arc. Flush returns the acknowledgement.
 func (s *Spreader) Receive(p Packet) (out []Message) {
 	if _, waits := s.acks[p.From]; !waits {
 		s.ackOrder = append(s.ackOrder, p.From)
@@ -107,7 +107,7 @@ func (s *Spreader) Receive(p Packet) (out []Message) {
 // Known reports whether a message's body was relayed or published here a short while ago.
 func (s *Spreader) Known(m Message) bool { return s.recent.hasKey(m.ID) }
 
-// Relay passes on what is good.
+// Relay passes a message on to its arc.
 func (s *Spreader) Relay(m Message) {
 	s.recent.addKey(m.ID)
 	s.recent.addKey(m.arcKey())
@@ -130,21 +130,21 @@ func (s *Spreader) queueMessage(to cluster.WorkerID, m Message) {
 	s.outgoing[to] = append(s.outgoing[to], m)
 }
 
-// Acked takes in an acknowledgement.
+// Acked handles an acknowledgement.
 func (s *Spreader) Acked(now time.Time, a Ack) {
 	for _, seq := range a.Seqs {
 		f := s.flights[seq]
 		if f == nil || f.packet.To != a.From {
 			continue
 		}
-		if f.tries == 1 { // of others it is not known which try is acknowledged (Karn)
+		if f.tries == 1 { // after several tries it is unknown which one is acknowledged (Karn)
 			s.trip.addRoundTrip(now.Sub(f.sent))
 		}
 		delete(s.flights, seq)
 	}
 }
 
-// Flush returns what is to be sent now: what is new, what must be sent again, and acknowledgements.
+// Flush returns the packets to send now, new ones and repeats, and the acknowledgements.
 func (s *Spreader) Flush(now time.Time) (packets []Packet, acks []Ack) {
 	again := s.resendLate(now)
 	for _, to := range s.order {
@@ -164,7 +164,7 @@ func (s *Spreader) Flush(now time.Time) (packets []Packet, acks []Ack) {
 	return packets, acks
 }
 
-// packMessages makes packets of messages to one member and has them in flight.
+// packMessages packs messages to one member into packets and records them as in flight.
 func (s *Spreader) packMessages(now time.Time, to cluster.WorkerID, ms []Message) (out []Packet) {
 	for len(ms) > 0 {
 		n, size := 0, 0
@@ -199,12 +199,13 @@ func (s *Spreader) wakeAt(t time.Time) {
 	}
 }
 
-// Next returns when Flush has something to send again; ok is false while nothing is in flight.
+// Next returns when Flush next has a packet to repeat; ok is false while nothing is in flight.
 func (s *Spreader) Next() (t time.Time, ok bool) {
 	return s.next, !s.next.IsZero() && len(s.flights) > 0
 }
 
-// resendLate returns what must be sent again, to whom it was sent or to another relay.
+// resendLate returns the overdue packets, for their receivers again. After relayTries it queues a packet's arcs for
+// other relays.
 func (s *Spreader) resendLate(now time.Time) (out []Packet) {
 	if s.next.IsZero() || now.Before(s.next) {
 		return nil
@@ -218,7 +219,7 @@ func (s *Spreader) resendLate(now time.Time) (out []Packet) {
 			late = append(late, f)
 		}
 	}
-	// not in the order of a map
+	// a fixed order, unlike the map's
 	slices.SortFunc(late, func(a, b *flight) int { return int(int32(a.packet.Seq - b.packet.Seq)) })
 	for _, f := range late {
 		if f.tries >= relayTries || !s.ring.hasMember(f.packet.To) {
@@ -237,7 +238,8 @@ func (s *Spreader) resendLate(now time.Time) (out []Packet) {
 	return out
 }
 
-// moveArcs returns the arcs of a packet to other relays. What is for its receiver alone stays in it.
+// moveArcs gives the arcs of a packet to other relays. Messages for the receiver alone, and those moved maxMoves
+// times, stay in the packet.
 func (s *Spreader) moveArcs(f *flight) {
 	var stay []Message
 	for _, m := range f.packet.Messages {

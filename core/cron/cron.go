@@ -1,6 +1,6 @@
-// Package cron tells when a schedule of cron's five fields is due, in a time zone with whatever its clock does.
+// Package cron computes when a schedule of cron's five fields is due, in a time zone and across its clock changes.
 //
-// It is pure but for the zones' rules, which Parse reads: those of the host, or where it has none those in the binary.
+// It is pure except that Parse loads the time zone: from the host, or from the binary if the host has none.
 package cron
 
 import (
@@ -10,33 +10,34 @@ import (
 // Schedule is the times at which a job is due.
 type Schedule struct {
 	minutes, hours, days, months, weekdays set
-	// elapsed is that the minute or the hour begins with "*": the job is due at each minute at which a clock on the wall
-	// shows a time of the schedule, however often it shows that. Else it is due once for each such time of the calendar.
+	// elapsed is set if the minute or the hour begins with "*": the job is due whenever a clock on the wall shows a
+	// time of the schedule, also the second time in a repeated hour. Otherwise it is due once for each such time of
+	// the calendar.
 	elapsed bool
-	either  bool // the day of the month and that of the week are both restricted: one of them is enough
+	either  bool // day of month and day of week are both restricted: a match of one is enough
 	zone    *time.Location
 }
 
-// set has bit n where n is in it.
+// set is a set of numbers: bit n is number n.
 type set uint64
 
 func (s set) hasNumber(n int) bool { return s>>n&1 == 1 }
 
-// horizon is beyond the longest time between two runs, in days: a 29th of February that is one day of the week comes
-// once in 28 years, or in 40 where one of them has no such day.
+// horizon exceeds the longest time between two runs, in days: a 29th of February on a given day of the week comes
+// every 28 years, or after 40 across a year like 2100, which has no leap day.
 const horizon = 41 * 366
 
-// day is as long as no offset of a zone is, with its changes.
+// day is longer than any zone's offset from UTC, with its changes.
 const day = 24 * time.Hour
 
-// Next returns the first time after a time at which the job is due, in UTC. A time of the calendar that the clock leaves
-// out is due when it goes on; of one that it shows twice the first counts.
+// Next returns the first time after a time at which the job is due, in UTC. A time that the clock skips is due right
+// after the skip; of a time that it shows twice, the first counts.
 func (s *Schedule) Next(after time.Time) time.Time {
 	if s.elapsed {
 		return s.nextShown(after)
 	}
 	from := after.In(s.zone)
-	for n := -2; n < horizon; n++ { // what a day leaves out may be due at the next one
+	for n := -2; n < horizon; n++ { // times that one day skips may be due on the next
 		y, m, d := from.Date()
 		date := time.Date(y, m, d+n, 0, 0, 0, 0, time.UTC)
 		if !s.isDueOn(date) || !s.firstShowing(date.Add(day-time.Minute)).After(after) {
@@ -54,7 +55,7 @@ func (s *Schedule) Next(after time.Time) time.Time {
 	return time.Time{}
 }
 
-// nextShown is Next of a schedule that goes by what the clock shows.
+// nextShown is Next for a schedule with elapsed set.
 func (s *Schedule) nextShown(after time.Time) time.Time {
 	end := after.Add(horizon * day)
 	for t := after.Truncate(time.Minute).Add(time.Minute); t.Before(end); {
@@ -78,7 +79,8 @@ func (s *Schedule) isDueOn(date time.Time) bool {
 	return s.months.hasNumber(int(date.Month())) && (inMonth && inWeek || s.either && (inMonth || inWeek))
 }
 
-// firstShowing returns when a clock in the zone first shows a time, which is given as if it were of UTC, or a later one.
+// firstShowing returns when a clock in the zone first shows shown or a later time. shown is a wall-clock time, written
+// as if in UTC.
 func (s *Schedule) firstShowing(shown time.Time) time.Time {
 	for t := shown.Add(-2 * day); ; {
 		local := t.In(s.zone)
@@ -94,9 +96,9 @@ func (s *Schedule) firstShowing(shown time.Time) time.Time {
 	}
 }
 
-// hasPossibleDate reports whether there is a date on which the job is due.
+// hasPossibleDate reports whether the job is due on any date.
 func (s *Schedule) hasPossibleDate() bool {
-	for n := range 366 { // each date is each day of the week in some year
+	for n := range 366 { // each date falls on each day of the week in some year
 		d := time.Date(2024, 1, 1+n, 0, 0, 0, 0, time.UTC)
 		if s.months.hasNumber(int(d.Month())) && (s.days.hasNumber(d.Day()) || s.either) {
 			return true

@@ -12,14 +12,14 @@ import (
 // codeCron says that the schedule cannot be read.
 const codeCron fault.Code = "cron"
 
-// maxText bounds a schedule and a zone, in bytes.
+// maxText bounds the text of a schedule and of a zone, in bytes.
 const maxText = 200
 
-// field is one of the five.
+// field describes one of the five fields.
 type field struct {
 	name     string
 	from, to int
-	names    []string // of the numbers from from on
+	names    []string // names of the numbers, beginning with from
 }
 
 var (
@@ -107,7 +107,7 @@ func (f *field) parseList(list, whole string) (out set, err error) {
 	return out, nil
 }
 
-// parseNumber reads a number or a name; false: it is none, or out of bounds.
+// parseNumber reads a number or a name; false: it is neither, or out of bounds.
 func (f *field) parseNumber(s string) (int, bool) {
 	for i, name := range f.names {
 		if s == name {
@@ -129,10 +129,10 @@ func (f *field) invalidField(part, whole string) error {
 		f.from+2)
 }
 
-// backwardRange refuses a range that goes on beyond the end of its field, and says how it is written.
+// backwardRange returns the error for a range that passes the end of its field, with the right way to write it.
 func (f *field) backwardRange(part, whole string, from, to int, stepped bool) error {
 	end := f.to
-	if f.to == 7 { // Sunday is the first, too
+	if f.to == 7 { // Sunday is also 0
 		end = 6
 	}
 	say := fmt.Sprintf("%d-%d,%d-%d", from, end, f.from, to)
@@ -143,7 +143,7 @@ func (f *field) backwardRange(part, whole string, from, to int, stepped bool) er
 		fault.Clip(part, 40), f.name, say)
 }
 
-// loadLocation returns a zone.
+// loadLocation loads a time zone by its name.
 func loadLocation(name string) (*time.Location, error) {
 	bad := name == "Local" || len(name) > maxText
 	z, err := time.LoadLocation(name)

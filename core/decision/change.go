@@ -18,15 +18,15 @@ type StepKind string
 const (
 	Less        StepKind = "less"         // ask for less of Dim: To instead of From
 	DropRequire StepKind = "drop_require" // leave out Scheduling.Require[Index]
-	AddRegion   StepKind = "add_region"   // take Name too
-	Tolerate    StepKind = "tolerate"     // the reservation Name
-	SetLabel    StepKind = "set_label"    // Name = Value, as the worker requires
+	AddRegion   StepKind = "add_region"   // also accept the region Name
+	Tolerate    StepKind = "tolerate"     // tolerate the reservation Name
+	SetLabel    StepKind = "set_label"    // set the label Name = Value, as the worker requires
 	DropNear    StepKind = "drop_affinity"
 	DropSpread  StepKind = "drop_spread"
 	AnyGPU      StepKind = "any_gpu_kind"
-	NoWake      StepKind = "no_autostart" // requests are not to wake it
-	Evict       StepKind = "evict"        // what ranks below Rank + 1 there
-	Uncordon    StepKind = "reopen"       // the worker
+	NoWake      StepKind = "no_autostart" // no autostart: requests do not wake the machine
+	Evict       StepKind = "evict"        // evict machines there that rank below Rank + 1
+	Uncordon    StepKind = "reopen"       // uncordon the worker
 	Wait        StepKind = "wait"         // until fewer machines start there
 )
 
@@ -36,29 +36,29 @@ type Step struct {
 	Dim   string   `json:"dim,omitempty"`
 	From  int64    `json:"from,omitempty"`
 	To    int64    `json:"to,omitempty"`
-	Each  int64    `json:"each,omitempty"` // what one of those is that are asked for in whole numbers; 0: any amount
+	Each  int64    `json:"each,omitempty"` // the unit of a dimension that is asked for in whole units; 0: any amount
 	Index int      `json:"index,omitempty"`
 	Name  string   `json:"name,omitempty"`
 	Value string   `json:"value,omitempty"`
 
-	Rank     int               `json:"rank,omitempty"`     // of Evict: the highest that goes
-	Machines int               `json:"machines,omitempty"` // of Evict: at most so many go
-	Frees    cluster.Resources `json:"frees,omitzero"`     // of Evict
+	Rank     int               `json:"rank,omitempty"`     // of Evict: the highest rank that is evicted
+	Machines int               `json:"machines,omitempty"` // of Evict: the most machines that are evicted
+	Frees    cluster.Resources `json:"frees,omitzero"`     // of Evict: the resources it frees
 }
 
-// Change is what would make a request fit on one worker. Applied, the judge says yes there.
+// Change is a set of steps that makes a request fit on one worker: after Apply, the judge accepts it there.
 type Change struct {
 	Worker cluster.WorkerID `json:"worker"`
 	Steps  []Step           `json:"steps"`
-	Cost   float64          `json:"cost"` // smaller is better; only an order
+	Cost   float64          `json:"cost"` // smaller is better; only for ordering
 	Text   string           `json:"text"` // one sentence
-	Also   int              `json:"also"` // further workers that the same change would do for
+	Also   int              `json:"also"` // how many other workers the same change would work for
 }
 
-// Apply gives the request and the worker as they would be after the change.
+// Apply returns the request and the worker as they are after the change.
 func (c *Change) Apply(r placement.Request, w cluster.Record) (placement.Request, cluster.Record) {
 	r.Scheduling = cloneScheduling(r.Scheduling)
-	r.Resources = r.Resources.Add(cluster.Resources{}) // its own map
+	r.Resources = r.Resources.Add(cluster.Resources{}) // a map of its own
 	r.Regions = slices.Clone(r.Regions)
 	r.Fleet.Affinity, r.Fleet.Spread = slices.Clone(r.Fleet.Affinity), slices.Clone(r.Fleet.Spread)
 	drop := map[StepKind][]int{}
@@ -119,7 +119,7 @@ func withoutIndices[T any](list []T, indices []int) []T {
 	return out
 }
 
-// withDimension gives r with one dimension set.
+// withDimension returns r with one dimension changed.
 func withDimension(r cluster.Resources, dim string, to int64) cluster.Resources {
 	by := to - r.Get(dim)
 	switch dim {
@@ -137,13 +137,13 @@ func withDimension(r cluster.Resources, dim string, to int64) cluster.Resources 
 	return r.Add(cluster.Resources{Named: map[string]int64{dim: by}})
 }
 
-// changeSentence says the change in one sentence.
+// changeSentence describes the change in one sentence.
 func (c *Change) changeSentence(r *placement.Request) string {
 	var parts []string
 	fewer := slices.ContainsFunc(c.Steps, func(s Step) bool { return s.Kind == Less && s.Dim == "gpu" })
 	for i := range c.Steps {
 		if s := &c.Steps[i]; fewer && s.Kind == Less && s.Dim == machine.GPUKindPrefix+r.GPUKind {
-			continue // that many fewer are asked for in all
+			continue // the step on gpu covers it
 		}
 		parts = append(parts, c.Steps[i].stepSentence(r, c.Worker))
 	}
@@ -194,7 +194,7 @@ func (s *Step) stepSentence(r *placement.Request, w cluster.WorkerID) string {
 	return string(s.Kind)
 }
 
-// nearText names an affinity: "affinity to app web (same rack)".
+// nearText describes an affinity: "affinity to app web (same rack)".
 func nearText(a *machine.Affinity) string {
 	kind, who := "affinity to ", "app "+a.App
 	if a.Anti {
@@ -209,7 +209,7 @@ func nearText(a *machine.Affinity) string {
 	return kind + who
 }
 
-// formatAmount prints an amount of a dimension as people write it: "512 MiB", "0.25", "3".
+// formatAmount prints an amount of a dimension with its unit: "512 MiB", "0.25", "3".
 func formatAmount(dim string, n int64) string {
 	switch {
 	case dim == "cpu", dim == "gpu", strings.HasPrefix(dim, machine.GPUKindPrefix):

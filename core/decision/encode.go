@@ -13,9 +13,9 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// AppendLine appends a line of the log, without its newline. It writes the very bytes that encoding/json would (a
-// property holds it to that), several times faster: the log is written beside a hundred thousand decisions a second.
-// What is rare in a decision is left to encoding/json.
+// AppendLine appends a line of the log, without its newline. It writes the same bytes as encoding/json (a property
+// test checks it), several times faster: the log keeps up with a hundred thousand decisions a second. Rare parts of a
+// decision are left to encoding/json.
 func AppendLine(b []byte, l *Line) ([]byte, error) {
 	if l.End != nil || countTrue(l.Record != nil, l.Decision != nil, l.Changed != nil) != 1 {
 		raw, err := json.Marshal(l)
@@ -37,7 +37,7 @@ func AppendLine(b []byte, l *Line) ([]byte, error) {
 	return e.b, e.err
 }
 
-// countTrue counts those that are true.
+// countTrue counts the arguments that are true.
 func countTrue(is ...bool) (n int) {
 	for _, b := range is {
 		if b {
@@ -63,7 +63,7 @@ func (e *encoder) writeByJSON(v any) {
 	e.b = append(e.b, raw...)
 }
 
-// writeOptional writes a value that may be left out, where it is there.
+// writeOptional writes a field if there is set, and nothing otherwise.
 func (e *encoder) writeOptional(name string, there bool, v any) {
 	if there {
 		e.writeKey(name)
@@ -81,7 +81,7 @@ func (e *encoder) writeKey(name string) {
 
 func (e *encoder) writeString(name, v string) { e.writeKey(name); e.writeText(v) }
 
-// writeNonEmpty writes a field that is left out when empty.
+// writeNonEmpty writes a field unless it is empty.
 func (e *encoder) writeNonEmpty(name, v string) {
 	if v != "" {
 		e.writeString(name, v)
@@ -169,7 +169,7 @@ func (e *encoder) writeDecision(d *Decision) {
 	e.writeRaw(`}}`)
 }
 
-// writeList writes a list of n things; one that is nil is null.
+// writeList writes a list of n elements, or null for a nil list.
 func (e *encoder) writeList(name string, n int, null bool, each func(i int)) {
 	e.writeKey(name)
 	if null {
@@ -186,7 +186,7 @@ func (e *encoder) writeList(name string, n int, null bool, each func(i int)) {
 	e.writeRaw("]")
 }
 
-// writeRequest writes a request; its wishes, which most have none of, are left to encoding/json.
+// writeRequest writes a request; it leaves the scheduling fields that are rare to encoding/json.
 func (e *encoder) writeRequest(r *placement.Request) {
 	e.writeRaw(`{"app":`)
 	e.writeText(r.App)
@@ -221,7 +221,8 @@ func (e *encoder) writeRequest(r *placement.Request) {
 	e.writeRaw(`}`)
 }
 
-// writeScheduling writes wishes; all but the band and the priority, which is what most have, are left to encoding/json.
+// writeScheduling writes a band and a priority itself, as most requests have no more, and leaves anything else to
+// encoding/json.
 func (e *encoder) writeScheduling(s *machine.Scheduling) {
 	if rest := (machine.Scheduling{Band: s.Band, Priority: s.Priority}); !reflect.DeepEqual(&rest, s) {
 		e.writeByJSON(s)
@@ -247,7 +248,7 @@ func (e *encoder) writeResources(r cluster.Resources) {
 	e.wrapAsObject(at)
 }
 
-// wrapAsObject turns the fields written since at, each with a comma before it, into an object.
+// wrapAsObject turns the fields written since offset at, each with a comma before it, into an object.
 func (e *encoder) wrapAsObject(at int) {
 	if len(e.b) == at {
 		e.writeRaw("{}")
@@ -285,12 +286,12 @@ func (e *encoder) writeTerms(terms machine.Terms) {
 	}
 }
 
-// writeCounts writes a map of counts, which is not empty.
+// writeCounts writes a map of counts that is not empty.
 func (e *encoder) writeCounts(counts map[string]int) {
 	byName(e, counts, func(n int) { e.b = strconv.AppendInt(e.b, int64(n), 10) })
 }
 
-// byName writes a map in the order of its names, as encoding/json does.
+// byName writes a map sorted by key, as encoding/json does.
 func byName[V any](e *encoder, m map[string]V, value func(V)) {
 	var space [32]string
 	names := space[:0]

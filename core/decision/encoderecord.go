@@ -6,8 +6,8 @@ import (
 	"github.com/soukhq/souk/cluster"
 )
 
-// writeRecord writes a worker's record, whole. Beside a hundred thousand decisions a second a large fleet's records are
-// as much to write as its decisions are, whenever a file begins.
+// writeRecord writes a complete record of a worker. It is fast because each new file of the log begins with the
+// records of the whole fleet, which are as many bytes as a second's decisions.
 func (e *encoder) writeRecord(r *cluster.Record) {
 	at := len(e.b)
 	e.writeString("worker", string(r.Worker))
@@ -74,7 +74,7 @@ func (e *encoder) writeAttributes(attributes cluster.Attributes) {
 	})
 }
 
-// writeDevices writes GPUs; a list that is nil is null.
+// writeDevices writes a list of GPUs, or null for a nil list.
 func (e *encoder) writeDevices(gpus []cluster.GPU) {
 	if gpus == nil {
 		e.writeRaw("null")
@@ -98,7 +98,7 @@ func (e *encoder) writeDevices(gpus []cluster.GPU) {
 	e.writeRaw("]")
 }
 
-// writeChanged writes a record as what differs.
+// writeChanged writes the difference between two versions of a record.
 func (e *encoder) writeChanged(c *Changed) {
 	at := len(e.b)
 	e.writeString("worker", string(c.Worker))

@@ -13,7 +13,7 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// reasonSentence says in one sentence what was decided.
+// reasonSentence returns the decision's outcome in one sentence.
 func reasonSentence(d *Decision) string {
 	if d.Winner == "" {
 		switch d.Outcome {
@@ -57,7 +57,7 @@ func (d *Decision) countRefusals() (n int) {
 	return n
 }
 
-// portInUse says which port of their hosts the workers that were asked refused it for; "" for none.
+// portInUse returns the sentence about the host port for which the asked workers refused; "" if there is none.
 func (d *Decision) portInUse() (text string) {
 	more := 0
 	for i := range d.Asks {
@@ -77,7 +77,7 @@ func (d *Decision) portInUse() (text string) {
 	return text
 }
 
-// undefinedAttribute returns the attribute that it requires and the workers do not have; "" for none.
+// undefinedAttribute returns the attribute that the request requires and no worker has; "" for none.
 func (d *Decision) undefinedAttribute() string {
 	for i := range d.Groups {
 		for _, c := range d.Groups[i].Failing {
@@ -89,7 +89,7 @@ func (d *Decision) undefinedAttribute() string {
 	return ""
 }
 
-// isByEviction reports whether the winner takes it only by evicting.
+// isByEviction reports whether the winner takes the machine only by evicting others.
 func (d *Decision) isByEviction() bool {
 	n := len(d.Asks)
 	return d.Winner != "" && n > 0 && d.Asks[n-1].Evict
@@ -104,8 +104,9 @@ func (d *Decision) consideredWorker(worker string) *Considered {
 	return nil
 }
 
-// Explain tells a decision in plain sentences: what was decided, why there, why not the next best, who could not, who
-// was asked and said no, and how old what it knew was. A decision without an id is one that was only foreseen.
+// Explain describes a decision in plain sentences: the outcome, why this worker and not the next best, which workers
+// could not take it, which were asked and refused, and how old the records were. A decision without an ID is a
+// prediction.
 func Explain(d *Decision) []string {
 	var out []string
 	say := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
@@ -167,7 +168,7 @@ func Explain(d *Decision) []string {
 	return out
 }
 
-// ownText says what a machine that has its place asked for.
+// ownText describes what a machine that already has a worker asked for.
 func ownText(why string) string {
 	switch why {
 	case Update:
@@ -255,7 +256,7 @@ func (d *Decision) wasRefused(worker string) bool {
 	return false
 }
 
-// decisiveTerm gives the term in which won is most ahead of next.
+// decisiveTerm returns the score term in which won leads next the most.
 func decisiveTerm(won, next *Considered) (name string, by float64) {
 	by = math.Inf(-1)
 	for _, t := range termNames(won.Terms, next.Terms) {
@@ -266,7 +267,7 @@ func decisiveTerm(won, next *Considered) (name string, by float64) {
 	return name, by
 }
 
-// opposingTerm names the term that spoke most for the other, where one did.
+// opposingTerm names the term that favours next the most; "" for none.
 func opposingTerm(won, next *Considered, name string, by, less float64) string {
 	if by <= less {
 		return ""
@@ -283,7 +284,7 @@ func opposingTerm(won, next *Considered, name string, by, less float64) string {
 	return fmt.Sprintf("; %s spoke for %s by %.3f", worst, next.Worker, most)
 }
 
-// termOf returns a part of a candidate's score, 0 where it has none of that name.
+// termOf returns one term of a candidate's score, 0 if it has none of that name.
 func termOf(c *Considered, name string) float64 {
 	v, _ := c.Terms.Get(name)
 	return v
@@ -297,7 +298,7 @@ func termNames(a, b machine.Terms) []string {
 	return slices.Sorted(maps.Keys(all))
 }
 
-// groupText tells of the workers that fail alike, with what can be done about it.
+// groupText describes the workers that fail on the same clauses, and what would help.
 func groupText(d *Decision, g *Group) string {
 	who := fmt.Sprintf("%d of %d workers could not", g.Count, d.Workers)
 	if g.Count == 1 {
@@ -320,7 +321,7 @@ func groupText(d *Decision, g *Group) string {
 	return who + example + ": " + strings.Join(parts, "; ") + "."
 }
 
-// countNoun prints a number of things: "1 refusal", "2 refusals".
+// countNoun prints a number with its noun: "1 refusal", "2 refusals".
 func countNoun(n int, what string) string {
 	if n == 1 {
 		return "1 " + what

@@ -9,43 +9,45 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
-// Foreseen is what a request would meet now.
+// Foreseen is a prediction of how a request would fare now.
 type Foreseen string
 
-// What there is to foresee.
+// The predictions.
 const (
 	FitsNow Foreseen = "fits"
 	NotNow  Foreseen = "not_now"
 	Never   Foreseen = "never"
 )
 
-// Plan is what would become of a request, decided by the buyer itself on a view that nobody has changed.
+// Plan is the prediction for a request: the decision that the buyer makes on the view as it stands.
 type Plan struct {
 	Verdict  Foreseen  `json:"verdict"`
 	Decision *Decision `json:"decision"`
-	Changes  []Change  `json:"changes"` // that would make it fit, where it does not
+	Changes  []Change  `json:"changes"` // that would make it fit, if it does not
 }
 
-// Answer gives what a worker would answer to an ask, reserving nothing; evict is the consent to evict lower ranks.
+// Answer returns what a worker would answer to an ask, without reserving anything; evict is the consent to evict lower
+// ranks.
 type Answer func(w cluster.WorkerID, evict bool) market.In
 
-// Foresee says what market.Buyer would do with the request on this view, when every worker is as the view says: the
-// same code as when it does it, so the machine of this id goes where the plan says as long as nothing changes.
+// Foresee returns what market.Buyer would do with the request if every worker is as the view says. It runs the buyer's
+// own code, so a machine with this ID goes where the plan says unless the view changes.
 //
-// ask is who knows better than the view; nil is AsRecorded. Whom a worker would evict only it can say.
+// ask answers for the workers, with newer state than the view; nil stands for AsRecorded. Only ask knows which
+// machines a worker would evict.
 func Foresee(now time.Time, r placement.Request, view cluster.View, p placement.Policy, limits Limits,
 	ask Answer) Plan {
 	return ForeseeBuyer(now, market.NewBuyer(r, view, p), r, view, p, limits, ask)
 }
 
-// ForeseeBuyer is Foresee for a buyer that was made in another way: with the candidates of an index.
+// ForeseeBuyer is Foresee for a buyer that the caller made, for instance with the candidates of an index.
 func ForeseeBuyer(now time.Time, b *market.Buyer, r placement.Request, view cluster.View, p placement.Policy,
 	limits Limits, ask Answer) Plan {
 	if ask == nil {
 		ask = AsRecorded(r, view)
 	}
 	out := b.Step(market.In{})
-	for !out.Done { // ends: a buyer asks no worker twice of one kind
+	for !out.Done { // terminates: a buyer asks no worker the same question twice
 		out = b.Step(ask(out.Ask, out.Evict))
 	}
 	plan := Plan{Verdict: FitsNow, Changes: []Change{},
@@ -62,7 +64,7 @@ func ForeseeBuyer(now time.Time, b *market.Buyer, r placement.Request, view clus
 	return plan
 }
 
-// AsRecorded answers for workers that are as their records say, and whose summaries of lower ranks may be relied on.
+// AsRecorded answers for workers as their records say, and trusts their summaries of lower ranks.
 func AsRecorded(r placement.Request, view cluster.View) Answer {
 	return func(id cluster.WorkerID, evict bool) market.In {
 		for i := range view.Workers {

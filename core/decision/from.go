@@ -13,26 +13,26 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// Observation is what the driver of a buyer knows when the purchase has ended.
+// Observation is what the caller that drives a buyer knows once the purchase has ended.
 type Observation struct {
 	ID       string
 	At       time.Time // when the view was read
 	Why      string    // Create, Start, ...
 	Strategy string    // "" is direct
 	Purchase market.Purchase
-	Err      error     // what the buyer ended with; nil: it is placed
+	Err      error     // the buyer's error; nil: the machine is placed
 	Asked    []float64 // milliseconds of each ask of the purchase
-	Holds    []Hold    // taken on the way, in order
+	Holds    []Hold    // made during the purchase, in order
 	Took     Timings
 
-	// Where an index decided, the purchase's View and Ranked hold only the workers that are to be kept: the totals are
-	// then told here. The zero values count the purchase's.
+	// If an index decided, the purchase's View and Ranked hold only the workers to keep, and these are the totals.
+	// Zero values stand for the purchase's own counts.
 	Workers   int // of the fleet
-	Fitting   int // of them, as far as is known
-	Evaluated int // workers that were looked at
+	Fitting   int // workers that fit, as far as known
+	Evaluated int // workers that were examined
 }
 
-// From makes the record of a purchase that has ended. It takes time in proportion to the view's workers.
+// From makes the record of a purchase that has ended. Its time is proportional to the number of workers in the view.
 func From(t Observation) *Decision {
 	d := &Decision{ID: t.ID, At: t.At, Why: t.Why, Request: t.Purchase.Request, Strategy: t.Strategy, Took: t.Took,
 		Holds:  t.Holds,
@@ -40,7 +40,7 @@ func From(t Observation) *Decision {
 	if d.Strategy == "" {
 		d.Strategy = Direct
 	}
-	kept := min(len(t.Purchase.Ranked), max(KeepAll, KeepLosers+1)) // and what was asked, before and after
+	kept := min(len(t.Purchase.Ranked), max(KeepAll, KeepLosers+1)) // the records of asked workers come on top
 	d.Considered = make([]Considered, 0, kept)
 	d.Records = make([]*cluster.Record, 0, kept+2*len(t.Purchase.Asks))
 	k := newKeeper(d, &t)
@@ -67,10 +67,11 @@ const Direct = "direct"
 type keeper struct {
 	d *Decision
 	t *Observation
-	// narrow: the view has only the few workers that an index left. It is the decision's own from now on, so its
-	// records are kept where they are; a record of a whole view is copied, or the log's queue would hold whole views.
+	// narrow: the view has only the few workers that an index left. The decision owns it, so its records are used
+	// without a copy. A record of a whole view is copied, since the log's queue would otherwise keep whole views
+	// alive.
 	narrow bool
-	byID   map[cluster.WorkerID]int // place in the view; nil: the view is narrow, and searched
+	byID   map[cluster.WorkerID]int // index in the view; nil: the view is narrow, and is searched
 }
 
 func newKeeper(d *Decision, t *Observation) *keeper {
@@ -86,7 +87,7 @@ func newKeeper(d *Decision, t *Observation) *keeper {
 	return k
 }
 
-// knownRecord returns what the view says of a worker; nil where it is not in it.
+// knownRecord returns the view's record of a worker, or nil if it has none.
 func (k *keeper) knownRecord(id string) *cluster.Record {
 	view := k.t.Purchase.View.Workers
 	if k.narrow {
@@ -103,7 +104,7 @@ func (k *keeper) knownRecord(id string) *cluster.Record {
 	return nil
 }
 
-// keepRecord has the log write a record, and returns its version. There are some tens of them at most.
+// keepRecord adds a record to those that the log writes, and returns its version. There are some tens of them at most.
 func (k *keeper) keepRecord(r *cluster.Record) Ref {
 	ref := RefOf(r)
 	for _, x := range k.d.Records {
@@ -154,7 +155,7 @@ func (k *keeper) keepOutcome() {
 	}
 }
 
-// keepConsidered keeps of the ranking what the bounds allow, and counts the rest in groups.
+// keepConsidered keeps the ranking's workers up to the bounds, and counts the rest in groups.
 func (k *keeper) keepConsidered() {
 	d, ranked := k.d, k.t.Purchase.Ranked
 	groups := groupList{index: map[string]int{}}
@@ -195,15 +196,15 @@ func ageOf(at time.Time, w *cluster.Record) float64 {
 	return max(0, Millis(at.Sub(w.At)))
 }
 
-// groupList gathers workers that fail alike, at most MaxGroups kinds.
+// groupList is workers grouped by the clauses they fail on, at most MaxGroups groups.
 type groupList struct {
 	list     []Group
 	examples []*cluster.Record
 	index    map[string]int
 }
 
-// addFailing counts a worker that fails. The example of its group is the one that lacks least of what the first clause
-// is about.
+// addFailing counts a worker that fails. The example of its group is the worker with the most of the resource that the
+// first clause names still free.
 func (g *groupList) addFailing(c *machine.Candidate, w *cluster.Record, never bool, r *placement.Request) {
 	key := groupKey(c.Failing, never)
 	if i, there := g.index[key]; there {
@@ -232,10 +233,10 @@ func (g *groupList) addFailing(c *machine.Candidate, w *cluster.Record, never bo
 	g.examples = append(g.examples, w)
 }
 
-// Other is the code of the group that holds what had no group left.
+// Other is the code of the last group, which counts the workers that have no group of their own.
 const Other = "other"
 
-// groupKey is equal for workers that fail on the same conditions, whatever each of them had instead.
+// groupKey returns a key that is equal for workers that fail on the same clauses, whatever amounts they had.
 func groupKey(cs []machine.Clause, never bool) string {
 	var b strings.Builder
 	if never {
@@ -244,7 +245,7 @@ func groupKey(cs []machine.Clause, never bool) string {
 	for _, c := range cs {
 		b.WriteString(c.Code)
 		switch c.Code {
-		case placement.CodeHeadroom, placement.CodeStartRate: // their numbers are the worker's
+		case placement.CodeHeadroom, placement.CodeStartRate: // their numbers differ by worker
 		default:
 			b.WriteByte(0)
 			b.WriteString(c.Wanted)

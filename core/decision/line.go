@@ -9,23 +9,23 @@ import (
 	"github.com/soukhq/souk/cluster"
 )
 
-// Line is one line of the decision log: exactly one of its fields is set. docs/decisions/0015-decision-log.md fixes the
-// format; readers pass over fields and lines that they do not know.
+// Line is one line of the decision log: exactly one of its fields is set. docs/decisions/0015-decision-log.md fixes
+// the format; readers skip unknown fields and lines.
 type Line struct {
-	Record   *cluster.Record `json:"record,omitempty"`  // a version of a worker's record, whole
-	Changed  *Changed        `json:"changed,omitempty"` // the same, told by what differs from the one before it
+	Record   *cluster.Record `json:"record,omitempty"`  // a version of a worker's record, complete
+	Changed  *Changed        `json:"changed,omitempty"` // a record as its difference from the newest one in the log
 	Decision *Decision       `json:"decision,omitempty"`
-	End      *End            `json:"end,omitempty"` // a machine that is over
+	End      *End            `json:"end,omitempty"` // the end of a machine
 }
 
-// Changed is a version of a worker's record as what differs from its newest version in the log: what placements change.
-// Where more differs, the record is written whole.
+// Changed is a version of a worker's record as its difference from the newest version in the log. It covers the fields
+// that placements change; if others differ, the complete record is written.
 type Changed struct {
 	Worker  cluster.WorkerID   `json:"worker"`
 	Version uint64             `json:"version"` // of the same incarnation
 	Used    *cluster.Resources `json:"used,omitempty"`
 	Counts  *Counts            `json:"counts,omitempty"`
-	Apps    map[string]int     `json:"apps,omitempty"` // those that differ; 0: gone
+	Apps    map[string]int     `json:"apps,omitempty"` // the counts that differ; 0: the app is gone
 	At      time.Time          `json:"at"`
 
 	GPUs      *[]cluster.GPU       `json:"gpus,omitempty"`
@@ -33,37 +33,37 @@ type Changed struct {
 	Promised  *cluster.Resources   `json:"promised,omitempty"`
 }
 
-// Counts are the numbers of a record that placements change.
+// Counts are the fields of a record that placements change.
 type Counts struct {
 	Machines int   `json:"machines"`
 	Starting int   `json:"starting"`
 	Backlog  int64 `json:"backlog,omitempty"`
 }
 
-// LineEncoder knows which versions of each worker's record the readers of a log have in their caches, so that its
-// writer tells what they lack before a decision refers to it. Each file of a log begins with a new one. Of the records
-// it keeps the newest only, which the next is told against.
+// LineEncoder tracks which versions of each worker's record a reader has in its cache, so that the writer adds missing
+// ones before a decision that refers to them. Each file of a log begins with a new encoder. It keeps each worker's
+// newest record, to write the next one as a difference.
 type LineEncoder struct {
 	workers map[cluster.WorkerID]*cachedRecord
 }
 
-// cachedRecord is the newest versions of one worker's record: as many as a RecordCache keeps.
+// cachedRecord is the newest versions of one worker's record, as many as a RecordCache keeps.
 type cachedRecord struct {
 	refs   [CacheDepth]Ref // in a ring
-	next   int             // place of the next
+	next   int             // index of the next ref
 	count  int
 	newest *cluster.Record
 }
 
-// NewLineEncoder makes one for readers who have nothing.
+// NewLineEncoder makes an encoder for readers with an empty cache.
 func NewLineEncoder() *LineEncoder {
 	return &LineEncoder{workers: map[cluster.WorkerID]*cachedRecord{}}
 }
 
-// Line gives the line that tells a record; false when readers have it, and nothing is to be written. The teller keeps
-// r, which must not change any more.
+// Line returns the line that records r; false if readers already have r and nothing is to be written. The encoder
+// keeps r, which must not change any more.
 func (t *LineEncoder) Line(r *cluster.Record) (Line, bool) {
-	if r.Spending != nil { // no decision reads it: what a request takes of it stands in the request
+	if r.Spending != nil { // decisions do not read it: what a request spends is in the request
 		bare := *r
 		bare.Spending = nil
 		r = &bare
@@ -88,8 +88,8 @@ func (t *LineEncoder) Line(r *cluster.Record) (Line, bool) {
 	return line, true
 }
 
-// RecordCache keeps the newest versions of each worker's record for a reader of a log, so that it has what a decision
-// refers to. Each file of a log begins with an empty cache.
+// RecordCache keeps the newest versions of each worker's record for a reader of a log: the ones that decisions refer
+// to. Each file of a log begins with an empty cache.
 type RecordCache struct {
 	workers map[cluster.WorkerID][]*cluster.Record // newest last
 }
@@ -105,7 +105,7 @@ func NewRecordCache() *RecordCache {
 	return &RecordCache{workers: map[cluster.WorkerID][]*cluster.Record{}}
 }
 
-// Get gives a version of a worker's record; false when the cache does not have it, or no longer.
+// Get returns a version of a worker's record; false if the cache does not have it (any more).
 func (b *RecordCache) Get(w cluster.WorkerID, ref Ref) (cluster.Record, bool) {
 	versions := b.workers[w]
 	for i := len(versions) - 1; i >= 0; i-- {
@@ -116,7 +116,7 @@ func (b *RecordCache) Get(w cluster.WorkerID, ref Ref) (cluster.Record, bool) {
 	return cluster.Record{}, false
 }
 
-// Read enters the record that a line tells, if it tells one. False: it tells a change of a record that is not there.
+// Read adds the record of a line, if the line has one. False: the line changes a record that is not in the cache.
 func (b *RecordCache) Read(l *Line) bool {
 	switch {
 	case l.Record != nil:
@@ -143,7 +143,7 @@ func (b *RecordCache) putRecord(r *cluster.Record) {
 	b.workers[r.Worker] = append(versions, r)
 }
 
-// diffRecords tells r by what differs from old; false when more does than a Changed can tell.
+// diffRecords returns r as its difference from old; false if fields differ that Changed does not have.
 func diffRecords(old, r *cluster.Record) (*Changed, bool) {
 	if old.Incarnation != r.Incarnation || old.Region != r.Region || old.State != r.State ||
 		old.MaxStarting != r.MaxStarting || old.PromiseLimit != r.PromiseLimit || !old.Cordon.Same(r.Cordon) ||
@@ -174,8 +174,7 @@ func diffRecords(old, r *cluster.Record) (*Changed, bool) {
 	return c, true
 }
 
-// diffApps gives the counts that differ; nil where none does. It goes through each map once, the old one only where one
-// of its apps is gone.
+// diffApps returns the counts that differ; nil if none do. It walks old only if one of old's apps is gone.
 func diffApps(old, now map[string]int) (out map[string]int) {
 	note := func(app string, n int) {
 		if out == nil {
@@ -240,7 +239,8 @@ func sameAmounts(a, b cluster.Resources) bool {
 		sameMap(a.Named, b.Named)
 }
 
-// sameMap compares maps, at no cost where both are the same one: records of one worker share what does not change.
+// sameMap compares two maps. It costs nothing if both are the same map, as records of one worker share what does not
+// change.
 func sameMap[V comparable](a, b map[string]V) bool {
 	return len(a) == len(b) &&
 		(len(a) == 0 || reflect.ValueOf(a).UnsafePointer() == reflect.ValueOf(b).UnsafePointer() || maps.Equal(a, b))

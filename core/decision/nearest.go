@@ -12,14 +12,14 @@ import (
 // MaxChanges is how many changes Nearest proposes.
 const MaxChanges = 5
 
-// Limits say to what a request can be lowered, so that what is proposed can be asked for.
+// Limits are the bounds of what a request may ask for, so that each proposed change can be made.
 type Limits struct {
-	Least cluster.Resources // of each dimension
-	Grain cluster.Resources // amounts are its multiples; 0: any amount
+	Least cluster.Resources // the least of each dimension
+	Grain cluster.Resources // amounts are multiples of it; 0: any amount
 }
 
-// What each kind of step costs: less of something by the share that goes, beside a little for doing it at all. What an
-// operator must do costs more than what whoever asks can do.
+// stepCost returns the cost of a step: for Less, the share that is given up plus a small fixed cost. What an operator
+// must do costs more than what the client can do.
 func stepCost(s *Step) float64 {
 	switch s.Kind {
 	case Less:
@@ -42,12 +42,12 @@ func stepCost(s *Step) float64 {
 	return 1
 }
 
-// Nearest gives the smallest changes that would let a request fit which no worker takes, cheapest first, none of them
-// dominated: there is no other that does the same with less. Each is verified: applied, policy p's judge says yes on
-// the worker it names. It is empty when the request fits somewhere, and when nothing that it knows would help.
+// Nearest returns the smallest changes that make a request fit which no worker takes, cheapest first. None is
+// dominated: no other change does the same with less. Each is verified: after it, policy p's judge accepts the request
+// on the worker that the change names. The list is empty if the request fits somewhere, or if no known change helps.
 //
-// For each worker the failing clauses say which steps there are; room is made either by asking for less or by evicting
-// lower ranks. The time is in proportion to the workers, with a few judgements for each.
+// For each worker the failing clauses determine the steps; room is made either by asking for less or by evicting lower
+// ranks. The time is proportional to the number of workers, with a few judgements for each.
 func Nearest(r placement.Request, view cluster.View, p placement.Policy, limits Limits) []Change {
 	best := map[string]*Change{}
 	for i := range view.Workers {
@@ -91,17 +91,18 @@ func Nearest(r placement.Request, view cluster.View, p placement.Policy, limits 
 	return out[:min(len(out), MaxChanges)]
 }
 
-// changeForWorker makes the change for one worker, room made by eviction or by asking for less.
+// changeForWorker returns the change for one worker. evict chooses how it makes room: by eviction or by asking for
+// less.
 func changeForWorker(r *placement.Request, w *cluster.Record, v placement.Verdict, p placement.Policy, limits Limits,
 	evict bool) (Change, bool) {
 	c := Change{Worker: w.Worker}
 	if v.Fits {
-		return c, false // a filter of the policy says no, and that is no matter of the request
+		return c, false // a filter of the policy refuses, which no change of the request helps
 	}
 	if !addConstraintSteps(r, w, v, &c) {
 		return c, false
 	}
-	// What is left is room: judge again with the constraints out of the way.
+	// Only room is missing now: judge again with the constraints lifted.
 	for range 2 * (len(r.Resources.Dims()) + 1) {
 		r2, w2 := c.Apply(*r, *w)
 		left := p.Judge(&r2, &w2)
@@ -129,7 +130,7 @@ func changeForWorker(r *placement.Request, w *cluster.Record, v placement.Verdic
 	return c, true
 }
 
-// addConstraintSteps adds a step for each failing clause that is no matter of room; false when one cannot be mended.
+// addConstraintSteps adds a step for each failing clause that is not about room; false if no step helps one of them.
 func addConstraintSteps(r *placement.Request, w *cluster.Record, v placement.Verdict, c *Change) bool {
 	steps := map[string]Step{}
 	add := func(s Step) { steps[s.kindKey()] = s }
@@ -142,7 +143,7 @@ func addConstraintSteps(r *placement.Request, w *cluster.Record, v placement.Ver
 		case placement.CodeRegion:
 			add(Step{Kind: AddRegion, Name: string(w.Region)})
 		case placement.CodeGPUKind:
-			if ofKind(r, w) == 0 { // else fewer of them would do
+			if ofKind(r, w) == 0 { // otherwise asking for fewer helps
 				add(Step{Kind: AnyGPU})
 			}
 		case placement.CodeVolume, placement.CodeAttached, placement.CodePolicy, placement.CodeMachines, CodeQuota:
@@ -176,7 +177,7 @@ func addConstraintSteps(r *placement.Request, w *cluster.Record, v placement.Ver
 	return true
 }
 
-// addNeighbourSteps adds the affinities and spreads that fail, each judged alone.
+// addNeighbourSteps adds a step for each affinity or spread that fails when judged alone.
 func addNeighbourSteps(r *placement.Request, w *cluster.Record, add func(Step)) {
 	alone := placement.Request{App: r.App, Machine: r.Machine}
 	for i := range r.Scheduling.Affinity {
@@ -210,12 +211,13 @@ func failsWithCode(r *placement.Request, w *cluster.Record, codes ...string) boo
 	return false
 }
 
-// isBuiltinLabel says whether a label is one that labels cannot set.
+// isBuiltinLabel reports whether souk itself sets a label, so that a request cannot.
 func isBuiltinLabel(name string) bool {
 	return slices.Contains([]string{"app", "namespace", "band", "priority", "image", "gpu_kind"}, name)
 }
 
-// lowerForClause asks for less of the dimension that a clause names, to the most that is free.
+// lowerForClause lowers the dimension that a clause names to what is free. If too little is left for a machine that a
+// request wakes, it drops the wake.
 func (c *Change) lowerForClause(r *placement.Request, w *cluster.Record, code, wanted string, limits Limits) bool {
 	dim, free := code, w.Free()
 	to := free.Get(dim)
@@ -245,7 +247,7 @@ func (c *Change) lowerForClause(r *placement.Request, w *cluster.Record, code, w
 	return c.askForLess(r, dim, to, limits)
 }
 
-// askForLess asks for so much of a dimension; false when that is nothing, too little, or no less than before.
+// askForLess lowers a dimension to to; false if to is nothing, too little, or no less than before.
 func (c *Change) askForLess(r *placement.Request, dim string, to int64, limits Limits) bool {
 	from := r.Resources.Get(dim)
 	if to <= 0 || to < limits.Least.Get(dim) || to >= from {
@@ -265,7 +267,7 @@ func (c *Change) askForLess(r *placement.Request, dim string, to int64, limits L
 	return true
 }
 
-// ofKind gives how much GPU the worker has of the kind that is asked for.
+// ofKind returns how much GPU of the requested kind the worker has.
 func ofKind(r *placement.Request, w *cluster.Record) (all int64) {
 	for _, g := range w.GPUs {
 		if r.GPUKind == "" || g.Kind == r.GPUKind {
@@ -275,7 +277,7 @@ func ofKind(r *placement.Request, w *cluster.Record) (all int64) {
 	return all
 }
 
-// largestDevices gives the most GPU that one request could have there: whole devices, else the largest part of one.
+// largestDevices returns the most GPU that one request can have there: whole devices, or else the largest part of one.
 func largestDevices(r *placement.Request, w *cluster.Record) int64 {
 	var whole, part int64
 	for _, g := range w.GPUs {
@@ -290,8 +292,8 @@ func largestDevices(r *placement.Request, w *cluster.Record) int64 {
 	return max(whole, min(part, 1000))
 }
 
-// evictOneMore evicts one more of the lower ranks, lowest first. Which devices a machine has is not in the summaries,
-// so it makes no room on GPUs that are told apart.
+// evictOneMore adds the next rank to the eviction, lowest first. The summaries do not say which devices a machine has,
+// so eviction makes no room on GPUs that the record lists one by one.
 func (c *Change) evictOneMore(r *placement.Request, w *cluster.Record) bool {
 	if r.Resources.GPU > 0 && len(w.GPUs) > 0 {
 		return false
@@ -316,7 +318,7 @@ func (c *Change) evictOneMore(r *placement.Request, w *cluster.Record) bool {
 	return false
 }
 
-// kindsKey is equal for changes that do the same kinds of things to the same parts of the request.
+// kindsKey returns a key that is equal for changes with the same kinds of steps on the same parts of the request.
 func (c *Change) kindsKey() string {
 	out := ""
 	for i := range c.Steps {
@@ -335,7 +337,7 @@ func (s *Step) kindKey() string {
 	return fmt.Sprintf("%s %s %d %s", s.Kind, s.Name, s.Index, s.Value)
 }
 
-// isBelow says whether c, of the same key as o, is the one to propose.
+// isBelow reports whether c is the better of two changes with the same key.
 func (c *Change) isBelow(o *Change) bool {
 	if c.dominatesChange(o) {
 		return true
@@ -343,7 +345,7 @@ func (c *Change) isBelow(o *Change) bool {
 	return !o.dominatesChange(c) && (c.Cost < o.Cost || (c.Cost == o.Cost && c.Worker < o.Worker))
 }
 
-// dominatesChange says whether c does a part of what o does, each step no larger, and something less.
+// dominatesChange reports whether c has only steps of o, none of them larger, and is smaller in at least one way.
 func (c *Change) dominatesChange(o *Change) bool {
 	smaller := len(c.Steps) < len(o.Steps)
 	for i := range c.Steps {

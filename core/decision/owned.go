@@ -9,11 +9,12 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// Owner is the strategy of a decision about a machine that has its place: its own worker alone is asked, and no policy.
+// Owner is the strategy of a decision about a machine that already has a worker: only that worker is asked, and no
+// policy applies.
 const Owner = "owner"
 
 // FromOwner makes the record of a start or an update that the machine's own worker refused. why is Start, Update or
-// Restart, and at when it was asked. False: the refusal does not tell by what it was judged, as those of older workers.
+// Restart, and at is the time of the ask. False: the refusal lacks the request or the footprint that it was judged by.
 func FromOwner(id string, at time.Time, why string, refusal *market.Refusal, took Timings) (*Decision, bool) {
 	if refusal.Footprint == nil || refusal.Request == nil {
 		return nil, false

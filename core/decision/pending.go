@@ -9,26 +9,26 @@ import (
 // Pending is why something is not placed, typed. The values are few and fixed, so that they can label a metric.
 type Pending string
 
-// The reasons, the hardest to mend first. Where several hold of one worker, the first of them is that worker's. Workers
-// that do not match count only when none does; where the others differ, the last of theirs is the request's: it is what
-// the worker nearest to taking it says.
+// The reasons, the hardest to mend first. If several hold for one worker, the first in this list is that worker's
+// reason. Among the workers that match, the reason that comes last in this list is the request's: it is that of the
+// worker nearest to taking it. Workers that do not match count only if no worker matches.
 const (
-	// no worker could ever match it: a typing error, an amount that is none
+	// no worker could ever match it: a typing error or an invalid amount
 	Misconfigured Pending = "misconfigured"
-	NeverFits     Pending = "never_fits" // larger than any worker that matches
+	NeverFits     Pending = "never_fits" // larger than any matching worker
 	// the workers that would take it are cordoned or draining, or its volume is in use
 	Held              Pending = "held"
 	Quota             Pending = "quota"               // the tenant's own limit
 	NoMatch           Pending = "no_match"            // no worker meets its constraints
 	Capacity          Pending = "capacity"            // the workers that match are full
-	Fragmented        Pending = "fragmented"          // there is room enough among those that match, but on none alone
-	WaitingForVictims Pending = "waiting_for_victims" // room is being made
-	WaitingForGang    Pending = "waiting_for_gang"    // the others of its gang have no room
-	ImagePull         Pending = "image_pull"          // the image is on its way
+	Fragmented        Pending = "fragmented"          // the matching workers have room enough together, but none alone
+	WaitingForVictims Pending = "waiting_for_victims" // evictions are making room
+	WaitingForGang    Pending = "waiting_for_gang"    // other members of its gang have no room
+	ImagePull         Pending = "image_pull"          // the image is being pulled
 	PendingEvaluation Pending = "pending_evaluation"  // it may fit: try again
 )
 
-// PendingOrder lists the reasons in the order of their precedence.
+// PendingOrder returns the reasons in the order of their precedence.
 func PendingOrder() []Pending {
 	return []Pending{Misconfigured, NeverFits, Held, Quota, NoMatch, Capacity, Fragmented, WaitingForVictims,
 		WaitingForGang,
@@ -44,7 +44,7 @@ func reasonPrecedence(p Pending) int {
 	return len(PendingOrder())
 }
 
-// PendingText says in a few words what a reason means.
+// PendingText describes a reason in a few words.
 func PendingText(p Pending) string {
 	switch p {
 	case Misconfigured:
@@ -71,10 +71,10 @@ func PendingText(p Pending) string {
 	return "it may fit in a moment: try again"
 }
 
-// CodeQuota is the code of the clauses of a tenant's limits.
+// CodeQuota is the code of a clause about a tenant's limits.
 const CodeQuota = placement.CodeQuota
 
-// Classify says why no worker of the view takes the request under a policy.
+// Classify returns why no worker of the view takes the request under a policy.
 func Classify(r *placement.Request, view cluster.View, policy *placement.Policy) Pending {
 	if !r.Resources.Valid() || hasUnknownAttribute(r, view) {
 		return Misconfigured
@@ -83,7 +83,7 @@ func Classify(r *placement.Request, view cluster.View, policy *placement.Policy)
 		return PendingEvaluation
 	}
 	nearest, matching, full, larger := Misconfigured, 0, 0, 0
-	var free cluster.Resources // in sum, where only room is missing
+	var free cluster.Resources // the sum over the workers that only lack room
 	for i := range view.Workers {
 		w := &view.Workers[i]
 		p := ofWorker(r, w, policy)
@@ -112,7 +112,7 @@ func Classify(r *placement.Request, view cluster.View, policy *placement.Policy)
 	return nearest
 }
 
-// hasUnknownAttribute says whether the request requires an attribute that no worker has, of that type.
+// hasUnknownAttribute reports whether the request requires an attribute that no worker has with a comparable type.
 func hasUnknownAttribute(r *placement.Request, view cluster.View) bool {
 	for _, q := range r.Scheduling.Require {
 		defined := q.Op == cluster.NotExists || len(view.Workers) == 0
@@ -130,7 +130,7 @@ func hasUnknownAttribute(r *placement.Request, view cluster.View) bool {
 	return false
 }
 
-// ofWorker gives the hardest of one worker's reasons.
+// ofWorker returns why one worker does not take the request: the hardest of its reasons.
 func ofWorker(r *placement.Request, w *cluster.Record, policy *placement.Policy) Pending {
 	return hardestReason(r, w, policy.Judge(r, w).Failing)
 }
@@ -142,7 +142,7 @@ func hardestReason(r *placement.Request, w *cluster.Record, failing []machine.Cl
 		if q == Capacity && r.Resources.Get(c.Code) > w.Capacity.Get(c.Code) {
 			q = NeverFits
 		}
-		// A worker that does not match says nothing of how large a worker could be.
+		// A worker that does not match does not show how large a matching worker could be.
 		if q == NoMatch {
 			return NoMatch
 		}
@@ -169,5 +169,5 @@ func ofCode(code string) Pending {
 	case placement.CodeStartRate:
 		return PendingEvaluation
 	}
-	return Capacity // headroom and the resources by name
+	return Capacity // headroom, and each resource by its name
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// Sentence tells a failing clause so that a person can act on it: what was wanted, what there was, what would help. It
-// has no full stop, so that several can follow each other.
+// Sentence describes a failing clause for a person to act on: what was wanted, what there was, what would help. It has
+// no full stop, so that several can follow each other.
 func Sentence(c machine.Clause) string {
 	c = placement.InUnits(c)
 	does, help := "", ""

@@ -15,12 +15,12 @@ import (
 // codeRecorded says that a recorded failure is told again by a replay.
 const codeRecorded fault.Code = "recorded"
 
-// Recorded gives a version of a worker's record, as the log has it.
+// Recorded returns a version of a worker's record from the log.
 type Recorded func(cluster.WorkerID, Ref) (cluster.Record, bool)
 
-// Verify computes a decision again: every clause, every score and its terms, what each refusal said, and whom the buyer
-// would ask in which order. It lists what differs from what was recorded, and nothing when all is as it was. p must be
-// the policy that the decision names.
+// Verify recomputes a decision: every clause, every score with its terms, the clauses of each refusal, and the order
+// in which the buyer asks. It lists the differences from the record, and is empty if there are none. p must be the
+// policy that the decision names.
 func Verify(d *Decision, at Recorded, p placement.Policy) []string {
 	v := verifier{d: d, at: at, p: p}
 	if d.Own != nil {
@@ -51,7 +51,7 @@ func Verify(d *Decision, at Recorded, p placement.Policy) []string {
 	return v.wrong
 }
 
-// verifyOwnWorker computes again what a machine's own worker said to it.
+// verifyOwnWorker recomputes the answer of a machine's own worker.
 func (v *verifier) verifyOwnWorker() {
 	for i := range v.d.Considered {
 		c := &v.d.Considered[i]
@@ -114,8 +114,8 @@ func (v *verifier) verifyCandidate(c *Considered) {
 	}
 }
 
-// View gives the workers that a decision recorded, as the buyer knew them when it began, in the order of their ids.
-// It is the whole view when the decision is Complete.
+// View returns the workers that a decision recorded, as the buyer knew them at its start, ordered by ID. It is the
+// whole view if the decision is Complete.
 func View(d *Decision, at Recorded) (cluster.View, bool) {
 	refs := map[cluster.WorkerID]Ref{}
 	for i := range d.Considered {
@@ -140,7 +140,7 @@ func View(d *Decision, at Recorded) (cluster.View, bool) {
 	return view, true
 }
 
-// replayDecision has a buyer go through the decision again, with the answers that were recorded.
+// replayDecision runs a buyer through the decision again, with the recorded answers.
 func (v *verifier) replayDecision() {
 	d := v.d
 	view, ok := View(d, v.at)
@@ -171,7 +171,7 @@ func (v *verifier) replayDecision() {
 	}
 }
 
-// recordedAnswer gives the buyer the recorded answer to an ask.
+// recordedAnswer passes the recorded answer of an ask to the buyer.
 func (v *verifier) recordedAnswer(b *market.Buyer, a *Ask) (market.Out, bool) {
 	in := market.In{Worker: a.Worker}
 	switch a.Result {

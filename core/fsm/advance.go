@@ -10,10 +10,10 @@ import (
 	"github.com/soukhq/souk/internal/backoff"
 )
 
-// stepPause is the pause between tries of one step, give or take a fifth.
+// stepPause is the pause between tries of one step, plus or minus a fifth.
 var stepPause = backoff.Doubling{Base: 50 * time.Millisecond, Most: 5 * time.Second}
 
-// advanceRun asks for the effect of the current step, or goes on over steps that have nothing to ask for.
+// advanceRun asks for the effect of the current step, and skips steps that have nothing to ask for.
 func (e *Engine[H]) advanceRun(now time.Time, r *Run, o *Out) {
 	d := e.defs[r.Op]
 	for {
@@ -74,7 +74,7 @@ func (e *Engine[H]) passStep(now time.Time, r *Run, o *Out) {
 	e.advanceRun(now, r, o)
 }
 
-// handleFailure deals with an effect that did not work: try again, or give the step up.
+// handleFailure handles an effect that failed: it tries the step again, or gives it up.
 func (e *Engine[H]) handleFailure(now time.Time, r *Run, s *Step[H], err error, o *Out) {
 	r.Tries++
 	wait := e.backoffAfter(r.Tries)
@@ -96,13 +96,14 @@ func (e *Engine[H]) handleFailure(now time.Time, r *Run, s *Step[H], err error, 
 	e.beginUndo(now, r, err, o)
 }
 
-// isIrreversible reports whether a run goes forward and has steps behind it that nothing takes back. "No" would be
-// untrue then, so a step that insists is tried on even when what is wrong must be put right by somebody first.
+// isIrreversible reports whether a run goes forward and has completed a step without an Undo. A failure would then be
+// reported for something that partly happened, so a step that insists is retried even if a person must first mend the
+// cause.
 func (e *Engine[H]) isIrreversible(r *Run) bool {
 	return !r.Undoing && slices.ContainsFunc(e.defs[r.Op].Steps[:r.At], func(s Step[H]) bool { return s.Undo == nil })
 }
 
-// handleOverdue deals with a step whose deadline has passed.
+// handleOverdue handles a step whose deadline has passed.
 func (e *Engine[H]) handleOverdue(now time.Time, r *Run, s *Step[H], o *Out) {
 	if s.BestEffort && !r.Undoing {
 		e.passStep(now, r, o)
@@ -131,8 +132,8 @@ func (e *Engine[H]) handleOverdue(now time.Time, r *Run, s *Step[H], o *Out) {
 		"%s of %s failed at step %q: %s", r.Op, r.Key, r.Step(), text), o)
 }
 
-// beginUndo gives the current step up: forward, the run begins to undo; undoing, it leaves this step undone and says
-// so.
+// beginUndo gives the current step up. A forward run begins to undo; a run that is undoing skips the step and records
+// that.
 func (e *Engine[H]) beginUndo(now time.Time, r *Run, err error, o *Out) {
 	r.Reason = err.Error()
 	if r.Undoing {
@@ -142,12 +143,12 @@ func (e *Engine[H]) beginUndo(now time.Time, r *Run, err error, o *Out) {
 	}
 	r.Undoing, r.Cause = true, causeOf(err)
 	r.restartStepClock(now)
-	o.Sync = true // durable before anything is taken back
+	o.Sync = true // durable before anything is undone
 	e.advanceRun(now, r, o)
 }
 
-// finishRun ends a run. Its records are not Sync: the run's beginning is durable and its effects are there, so after a
-// crash it goes on from where it was, finds them done, and ends the same way.
+// finishRun ends a run. Its records are not Sync: the run's beginning is durable and its effects have happened, so
+// after a crash the run resumes, finds them done, and ends the same way.
 func (e *Engine[H]) finishRun(now time.Time, r *Run, err error, o *Out) {
 	delete(e.runs, r.Key)
 	outcome := "ok"
@@ -161,7 +162,7 @@ func (e *Engine[H]) finishRun(now time.Time, r *Run, err error, o *Out) {
 	h := History{ID: r.ID, Op: r.Op, Began: r.Began, Ended: now, Outcome: outcome, Cause: causeOf(err), Done: r.Done}
 	b, jerr := json.Marshal(h)
 	if jerr != nil {
-		panic("fsm: a history does not encode: " + jerr.Error()) // plain data: cannot happen
+		panic("fsm: a history does not encode: " + jerr.Error()) // plain data: cannot fail
 	}
 	o.Records = append(o.Records, Record{RunBucket, r.Key, nil}, Record{HistoryBucket, historyKey(r.Key, r.ID), b})
 	ids := append(e.history[r.Key], r.ID)

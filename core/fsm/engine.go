@@ -16,84 +16,84 @@ const (
 	CodeReplay fault.Code = "replay" // the journal does not replay
 )
 
-// Await is the Kind a step's Do answers when it has nothing to ask for and waits for the host's facts to change: the
-// engine evaluates Do again at each Notify.
+// Await is the Kind of the Effect that a step's Do returns while it only waits for the host's facts to change: the
+// engine calls Do again at each Notify.
 const Await = "await"
 
 // MaxHistory bounds the ended runs kept for each key.
 const MaxHistory = 10
 
-// Effect is what a step asks the owner to do. Args are the host's own type; they are not journalled.
+// Effect is an action that a step asks the owner to carry out. Args are the host's own type; they are not journalled.
 type Effect struct {
 	Key     string
-	Seq     uint64 // name it in the Result; 0: no result is wanted
+	Seq     uint64 // the Result names it; 0: no result is wanted
 	Kind    string
 	Args    any
 	Timeout time.Duration // what is left of the step's deadline
-	Durable bool          // not before all records so far are committed, even where nothing is Sync
-	// Ahead may be carried out once the records of its Out survive the end of the owner, before they survive that of
-	// the host: what it does ends with the host.
+	Durable bool          // wait until all records so far are committed, even if Sync is not set
+	// Ahead allows the effect as soon as the records of its Out survive a crash of the owner. They need not survive a
+	// crash of the host yet: the effect does not survive that either.
 	Ahead bool
 }
 
-// Result is what came of an effect.
+// Result is the outcome of an effect.
 type Result struct {
 	Key  string
 	Seq  uint64
 	Err  error
 	Data any
-	Took time.Duration // how long the effect itself took, 0 when not known
+	Took time.Duration // how long the effect itself took, 0 if unknown
 }
 
-// Out is what a transition asks of the owner, who carries its fields out in the order in which they stand. All of it is
-// the owner's from then on: the engine neither keeps nor changes any of it.
+// Out is what a transition asks of the owner, who carries out its fields in this order. The owner owns all of it: the
+// engine neither keeps nor changes any of it.
 type Out struct {
-	// Records are to be committed, those of one Out together and those of several in their order. They need not be on
-	// the disk before anything else happens unless Sync is set or an Effect is Durable; they are on it before whatever
-	// is asked for later.
+	// Records are to be committed, those of one Out together and successive Outs in order. They may reach the disk
+	// later than the effects run, unless Sync is set or an Effect is Durable; they reach it before any records of a
+	// later Out.
 	Records []Record
-	// Sync says that Records, and all that were given before, are on the disk before anything below is carried out.
-	// Without Records it concerns those given before.
+	// Sync requires that Records, and all earlier ones, are on the disk before anything below is carried out. Without
+	// Records it applies to the earlier ones.
 	Sync bool
-	// Cancels are the keys of runs whose effect is not wanted any more. It may have ended meanwhile; its result, which
-	// comes all the same, is ignored.
+	// Cancels are the keys of runs whose effect is no longer wanted. The effect may have ended meanwhile; its result
+	// still comes and is ignored.
 	Cancels []string
-	// Effects are to be carried out, each once, in any order and beside each other; the result of each comes back by its
-	// Key and Seq. Durable and Ahead say of each what it waits for.
+	// Effects are to be carried out, each once, in any order and concurrently; the result of each comes back by its
+	// Key and Seq. Durable and Ahead say which records an effect waits for.
 	Effects []Effect
-	// Finished are runs that have ended. What they have done is in Records, so nobody is told before these are committed
-	// where Sync is set.
+	// Finished are runs that have ended. Their records are in Records, so with Sync the owner reports the end only
+	// after committing them.
 	Finished []Finished
-	// Retries are the keys of runs whose step failed and is tried again, or is done after tries that failed: what is
-	// shown of them has changed. They ask for nothing.
+	// Retries are the keys of runs whose step failed and is tried again, or succeeded after failed tries: their
+	// displayed state has changed. The owner has nothing to carry out for them.
 	Retries []string
 }
 
 // Finished is a run that has ended.
 type Finished struct {
 	Key, Op, ID string
-	Err         error // nil: it did what it was to do
+	Err         error // nil: the run succeeded
 }
 
-// Step is one step of a definition. All functions are pure but for the host's own subjects.
+// Step is one step of a definition. Its functions are pure, except that they change the host's subjects.
 type Step[H any] struct {
 	Name     string
 	Deadline time.Duration // over all tries; always set
-	// DeadlineOf, when set, gives the deadline of one run instead. It must depend on the run's Args alone.
+	// DeadlineOf, if set, returns the deadline of one run instead. It must depend on the run's Args alone.
 	DeadlineOf func(r *Run) time.Duration
-	BestEffort bool // when it cannot be done in time the run goes on instead of failing
-	// Insists has it asked for again whenever its deadline has passed, until it is done: the run does not fail over it.
-	// InsistsUndo is the same for Undo. What will not work at the next try either ends the run all the same, unless a
-	// step that has no Undo is behind it.
+	BestEffort bool // if it cannot be done in time, the run skips it instead of failing
+	// Insists has the step tried again whenever its deadline has passed, until it is done: the run does not fail over
+	// it. InsistsUndo does the same for Undo. An error that is final still ends the run, unless the run has completed
+	// a step without an Undo.
 	Insists, InsistsUndo bool
-	// Late tells the host that a step which insists has taken too long, once. nil: nobody wants to know.
+	// Late tells the host, once, that a step that insists has taken too long. nil: the host is not told.
 	Late  func(h H, now time.Time, r *Run)
-	Tries int // the most tries; 0: as many as the deadline allows
-	// Do says what to ask for; nil when there is nothing (left) to do.
+	Tries int // the most tries; 0: as many as fit the deadline
+	// Do returns the effect to ask for; nil if nothing is (left) to do.
 	Do func(h H, now time.Time, r *Run) *Effect
-	// Done folds the result in. nil: nothing to fold.
+	// Done applies the result to the host. nil: nothing to apply.
 	Done func(h H, now time.Time, r *Run, data any)
-	// Undo says what takes back what Do did, also when Do failed half-way. nil: nothing.
+	// Undo returns the effect that reverses Do, also after Do failed half-way. nil: nothing to reverse.
 	Undo func(h H, now time.Time, r *Run) *Effect
 }
 
@@ -109,18 +109,18 @@ func (e *Engine[H]) stepDue(s *Step[H], r *Run) time.Time {
 	return r.StepBegan.Add(e.stepDeadline(s, r) + r.Extra)
 }
 
-// Hasten makes all deadlines shorter, for tests that cannot wait for them.
+// Hasten divides all deadlines by by, for tests.
 func (e *Engine[H]) Hasten(by int) { e.haste = time.Duration(max(1, by)) }
 
 func (s *Step[H]) retriesForever(r *Run) bool {
 	return r.Undoing && s.InsistsUndo || !r.Undoing && s.Insists
 }
 
-// Def is an operation.
+// Def is the definition of an operation.
 type Def[H any] struct {
 	Op    string
 	Steps []Step[H]
-	// Finish brings the subject to its final state; err is why the operation failed, nil when it did not.
+	// Finish brings the subject to its final state; err is why the operation failed, or nil.
 	Finish func(h H, now time.Time, r *Run, err error)
 }
 
@@ -134,16 +134,17 @@ type Engine[H any] struct {
 	rand    *rand.Rand
 	seq     uint64
 	done    map[string]uint64 // by op/outcome
-	haste   time.Duration     // by which deadlines are divided
+	haste   time.Duration     // all deadlines are divided by it
 }
 
-// parked is a run that cannot go on, as far as its record reads.
+// parked is a run that cannot continue, decoded as far as its record can be read.
 type parked struct {
 	run *Run
 	why string
 }
 
-// NewEngine makes an engine over a host's subjects. It panics on a definition without deadline: a broken program.
+// NewEngine makes an engine over a host's subjects. It panics on a definition without deadline: that is a programming
+// error.
 func NewEngine[H any](host H, rng *rand.Rand, defs ...*Def[H]) *Engine[H] {
 	e := &Engine[H]{host: host, defs: map[string]*Def[H]{}, runs: map[string]*Run{}, parked: map[string]parked{},
 		history: map[string][]string{}, rand: rng, done: map[string]uint64{}, haste: 1}
@@ -158,8 +159,8 @@ func NewEngine[H any](host H, rng *rand.Rand, defs ...*Def[H]) *Engine[H] {
 	return e
 }
 
-// Free reports, as nil, that Start can begin a run of key. It is a Conflict while a run is on its way, and a
-// Precondition when one is parked.
+// Free returns nil if Start can begin a run of key, a Conflict while a run is active, and a Precondition if a run is
+// parked.
 func (e *Engine[H]) Free(key string) error {
 	if r, ok := e.runs[key]; ok {
 		return fault.New(fault.Conflict, fault.CodeBusy,
@@ -172,7 +173,7 @@ func (e *Engine[H]) Free(key string) error {
 	return nil
 }
 
-// Start begins a run, if Free says that it can.
+// Start begins a run, if Free returns nil.
 func (e *Engine[H]) Start(now time.Time, op, key, id string, args any, o *Out) error {
 	if err := e.Free(key); err != nil {
 		return err
@@ -196,7 +197,7 @@ func (e *Engine[H]) Start(now time.Time, op, key, id string, args any, o *Out) e
 	return nil
 }
 
-// Result takes what came of an effect. A stale result is dropped.
+// Result handles the result of an effect. A stale result is dropped.
 func (e *Engine[H]) Result(now time.Time, res Result, o *Out) {
 	r, ok := e.runs[res.Key]
 	if !ok || !r.out || r.seq != res.Seq {
@@ -215,7 +216,7 @@ func (e *Engine[H]) Result(now time.Time, res Result, o *Out) {
 	e.passStep(now, r, o)
 }
 
-// Notify says that the host's facts about key have changed: a step that awaits looks again.
+// Notify reports that the host's facts about key have changed: a waiting step calls Do again.
 func (e *Engine[H]) Notify(now time.Time, key string, o *Out) {
 	if r, ok := e.runs[key]; ok && !r.out && r.retryAt.IsZero() {
 		e.advanceRun(now, r, o)
@@ -224,7 +225,7 @@ func (e *Engine[H]) Notify(now time.Time, key string, o *Out) {
 
 // Tick acts on deadlines and retries that have come due.
 func (e *Engine[H]) Tick(now time.Time, o *Out) {
-	for _, key := range slices.Sorted(maps.Keys(e.runs)) { // in order, so that a simulation repeats
+	for _, key := range slices.Sorted(maps.Keys(e.runs)) { // in order, so that a simulation is repeatable
 		r := e.runs[key]
 		s := &e.defs[r.Op].Steps[r.At]
 		switch {
@@ -241,14 +242,14 @@ func (e *Engine[H]) Tick(now time.Time, o *Out) {
 	}
 }
 
-// Missed says that nobody could carry anything out for d until now: the deadlines of what was under way move by that.
+// Missed reports that no effect could be carried out for the last d: the deadlines of active steps move by d.
 func (e *Engine[H]) Missed(now time.Time, d time.Duration) {
 	for _, r := range e.runs {
 		r.Extra += max(0, min(d, now.Sub(r.StepBegan)))
 	}
 }
 
-// Abort ends the run of key at once, without undoing: whoever aborts takes over the subject. A parked run is let go.
+// Abort ends the run of key at once, without undoing: the caller takes over the subject. A parked run is deleted.
 func (e *Engine[H]) Abort(now time.Time, key, why string, o *Out) {
 	if _, ok := e.parked[key]; ok {
 		delete(e.parked, key)
@@ -282,13 +283,14 @@ func (e *Engine[H]) Each(f func(*Run)) {
 	}
 }
 
-// Parked returns the run of key that cannot go on, as far as its record reads, and why; nil when there is none.
+// Parked returns the parked run of key, as far as its record can be read, and why it cannot continue; nil if there is
+// none.
 func (e *Engine[H]) Parked(key string) (r *Run, why string) {
 	p := e.parked[key]
 	return p.run, p.why
 }
 
-// Park takes the run of key out of the way, for a reason that only a person can mend.
+// Park sets the run of key aside, for a reason that only a person can mend.
 func (e *Engine[H]) Park(key, why string) {
 	r := e.runs[key]
 	if r == nil {
@@ -298,7 +300,7 @@ func (e *Engine[H]) Park(key, why string) {
 	delete(e.runs, key)
 }
 
-// Next returns when Tick has something to do; zero when nothing waits.
+// Next returns when Tick is next due; zero if nothing waits.
 func (e *Engine[H]) Next() time.Time {
 	var first time.Time
 	for _, r := range e.runs {
@@ -313,8 +315,8 @@ func (e *Engine[H]) Next() time.Time {
 	return first
 }
 
-// Counts returns the runs on their way by operation, how many of them have been failing for over a minute, and the
-// ended ones by "op/outcome".
+// Counts returns the active runs by operation, how many runs are stuck (failing for over a minute, or parked), and the
+// ended runs by "op/outcome".
 func (e *Engine[H]) Counts(now time.Time) (active map[string]int, stuck int, done map[string]uint64) {
 	active = map[string]int{}
 	for _, r := range e.runs {
@@ -326,8 +328,8 @@ func (e *Engine[H]) Counts(now time.Time) (active map[string]int, stuck int, don
 	return active, stuck + len(e.parked), maps.Clone(e.done)
 }
 
-// Restore takes back a record of the engine's buckets. A run it does not know whole is parked, and said in the error:
-// the owner shows it, and goes on.
+// Restore takes back a record of the engine's buckets. A run that it cannot decode or does not know is parked and
+// returned as an error: the owner reports it and continues.
 func (e *Engine[H]) Restore(rec Record) error {
 	if rec.Bucket == HistoryBucket {
 		key, id := splitHistory(rec.Key)
@@ -349,11 +351,12 @@ func (e *Engine[H]) Restore(rec Record) error {
 	return nil
 }
 
-// Resume goes on with every restored run: the effect of its current step is asked for again, and has its whole time.
+// Resume continues every restored run: the effect of its current step is asked for again, with the step's whole
+// deadline.
 func (e *Engine[H]) Resume(now time.Time, o *Out) {
 	for _, key := range slices.Sorted(maps.Keys(e.runs)) {
 		r := e.runs[key]
-		r.Extra = max(0, now.Sub(r.StepBegan)) // nobody says how much of it souk was up
+		r.Extra = max(0, now.Sub(r.StepBegan)) // it is unknown how much of it souk was running
 		e.advanceRun(now, r, o)
 	}
 }

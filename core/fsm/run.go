@@ -14,53 +14,53 @@ const (
 	HistoryBucket = "history" // key: the subject's key, "|", the run's id
 )
 
-// Run is one operation on one subject, on its way. Exported fields are what a crash leaves.
+// Run is one active operation on one subject. Exported fields survive a crash.
 type Run struct {
 	ID   string          `json:"id"`
 	Op   string          `json:"op"`
 	Key  string          `json:"key"`
 	Args json.RawMessage `json:"args,omitempty"` // as the host gave them to Start
-	// as they were when the run began: a replay under other steps is refused
+	// the step names when the run began: a replay with other steps is refused
 	Steps     []string  `json:"steps"`
 	At        int       `json:"at"` // index of the current step
 	Undoing   bool      `json:"undoing,omitempty"`
 	Began     time.Time `json:"began"`
 	StepBegan time.Time `json:"step_began"`
-	// by which the current step's deadline has moved: time in which nobody could act, and further tries of one that
-	// insists
+	// how far the current step's deadline has moved: by time in which the owner could not act, and by further tries of
+	// a step that insists
 	Extra  time.Duration `json:"extra,omitempty"`
 	Tries  int           `json:"tries,omitempty"`  // of the current step
 	Reason string        `json:"reason,omitempty"` // why the current step is not done yet, one sentence
-	Cause  *Cause        `json:"cause,omitempty"`  // why it turned to undo
-	Done   []DoneStep    `json:"trail,omitempty"`  // the steps behind it
+	Cause  *Cause        `json:"cause,omitempty"`  // why the run began to undo
+	Done   []DoneStep    `json:"trail,omitempty"`  // the completed steps
 
-	// Memo is the host's to keep what it has decoded of Args. It is not journalled.
+	// Memo is for the host to cache its decoded Args. It is not journalled.
 	Memo any `json:"-"`
 
 	seq     uint64    // of the newest effect asked for; results of older ones are stale
-	out     bool      // an effect is being carried out
+	out     bool      // an effect is in progress
 	retryAt time.Time // zero: no retry is waiting
 	took    time.Duration
-	late    bool // the host was told
+	late    bool // the host was told by Late
 }
 
-// Cause is an error as a journal keeps it.
+// Cause is an error in the journal's form.
 type Cause struct {
 	Kind fault.Kind `json:"kind"`
 	Code fault.Code `json:"code,omitempty"`
 	Text string     `json:"text"`
 }
 
-// DoneStep tells how one step went.
+// DoneStep records how one step went.
 type DoneStep struct {
 	Step   string        `json:"step"`
-	Took   time.Duration `json:"took"`             // nanoseconds, from the step before
-	Effect time.Duration `json:"effect,omitempty"` // nanoseconds of that in the effect itself
+	Took   time.Duration `json:"took"`             // nanoseconds, since the previous step
+	Effect time.Duration `json:"effect,omitempty"` // nanoseconds of Took that the effect itself took
 	Tries  int           `json:"tries,omitempty"`
 	Undo   bool          `json:"undo,omitempty"`
 }
 
-// History is what is kept of a run that has ended.
+// History is the record of a run that has ended.
 type History struct {
 	ID      string     `json:"id"`
 	Op      string     `json:"op"`
@@ -71,7 +71,7 @@ type History struct {
 	Done    []DoneStep `json:"trail"`
 }
 
-// Step is the name of the current step; "" at the end.
+// Step returns the name of the current step; "" at the end.
 func (r *Run) Step() string {
 	if r.At < 0 || r.At >= len(r.Steps) {
 		return ""
@@ -82,7 +82,7 @@ func (r *Run) Step() string {
 // RetryAt returns when the current step is tried again; zero while it is being tried.
 func (r *Run) RetryAt() time.Time { return r.retryAt }
 
-// restartStepClock begins the time of a step.
+// restartStepClock resets the clock and the tries for a new step.
 func (r *Run) restartStepClock(now time.Time) {
 	r.StepBegan, r.Extra, r.Tries, r.retryAt, r.late = now, 0, 0, time.Time{}, false
 }
@@ -110,7 +110,8 @@ func causeOf(err error) *Cause {
 	return &Cause{Kind: e.Kind, Code: e.Code, Text: e.Error()}
 }
 
-// decodeRun reads a run record and holds it against the definitions' steps. It refuses what it does not know whole.
+// decodeRun reads a run record and checks its steps against the definition. It refuses any record it cannot read
+// completely.
 func decodeRun(rec Record, steps func(op string) ([]string, bool)) (*Run, error) {
 	var r Run
 	bad := func(format string, args ...any) (*Run, error) {

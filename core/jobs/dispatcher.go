@@ -11,40 +11,40 @@ import (
 
 // Bounds of one dispatcher.
 const (
-	MaxJobs     = 1000      // that have not finished
+	MaxJobs     = 1000      // unfinished
 	MaxKept     = 1000      // finished jobs that stay readable; the oldest goes first
-	MaxAllTasks = 1_000_000 // of all jobs that have not finished; finished ones make room for them
+	MaxAllTasks = 1_000_000 // of all unfinished jobs; finished ones are purged to make room
 
-	// MaxNamespaceJobs and MaxNamespaceTasks are what one namespace may have of these, so that it leaves others room.
+	// MaxNamespaceJobs and MaxNamespaceTasks bound one namespace, so that it leaves room for others.
 	MaxNamespaceJobs  = MaxJobs / 2
 	MaxNamespaceTasks = MaxAllTasks / 2
 
-	MaxLost = 8 // attempts of one task that may be lost before it counts as failed
+	MaxLost = 8 // lost attempts of one task before it counts as failed
 )
 
 // LongTask is the estimate, in microseconds, from which on a job is one of long tasks: it may go by age
 // (market.Auction.Aged).
 const LongTask = int64(10 * time.Second / time.Microsecond)
 
-// firstGuess is the estimate of a task of which nothing is known.
+// firstGuess is the estimate of a task before any of its job has finished, in microseconds.
 const firstGuess = int64(time.Second / time.Microsecond)
 
-// Dispatcher is one buyer's truth. It is for one goroutine. See the package comment for the owner's duty.
+// Dispatcher is one buyer's state. It is for one goroutine. The package comment lists the owner's duties.
 type Dispatcher struct {
 	rules   auction.Rules
 	jobs    map[string]*job
-	numbers map[int32]*job // by the number that the queue knows a job by
-	order   []*job         // as they came
+	numbers map[int32]*job // by the job's number in the queue
+	order   []*job         // in order of arrival
 	next    int32
 	tasks   int // of all jobs
 
 	queues  []*shapeQueue // one for each shape of task
 	workers map[cluster.WorkerID]*workerState
-	inOrder []*workerState // as they came
-	ready   bool           // tasks are given out
-	unpaid  []*job         // whose tasks are not in the queue, as nobody can pay for them
+	inOrder []*workerState // in order of arrival
+	ready   bool           // Open was called: tasks may be given out
+	unpaid  []*job         // jobs that are out of the queue, as their namespace cannot pay for them
 	dirty   map[*job]bool
-	saving  []*job // in the commit that is under way
+	saving  []*job // jobs in the commit in progress
 	heads   []restored
 	groups  map[string][]group
 	done    []*job // finished, oldest first
@@ -56,7 +56,7 @@ type Dispatcher struct {
 type shapeQueue struct {
 	shape  cluster.Resources
 	queue  *auction.TaskQueue
-	passed time.Time // since when it had the best bid and no room; zero: it is not so
+	passed time.Time // since when the shape has the best bid but no room; zero: it does not
 }
 
 // workerState is what the dispatcher knows of one worker.
@@ -66,9 +66,9 @@ type workerState struct {
 	here    bool
 	resting []Offer
 	open    map[Offer]*openGrant // grants that are not answered yet
-	ahead   cluster.Resources    // their shapes together
+	ahead   cluster.Resources    // sum of the shapes of open
 	running map[Life]*job
-	saving  *shapeQueue // it takes nothing else until then
+	saving  *shapeQueue // until then, the worker takes only tasks of this shape
 	until   time.Time
 }
 
@@ -78,7 +78,7 @@ type openGrant struct {
 	life  Life
 }
 
-// Offer is a free slot of a worker. Number grows with each.
+// Offer is a free slot of a worker. Each new offer has a higher Number.
 type Offer struct {
 	Slot   int32
 	Number int32
@@ -97,59 +97,59 @@ type Reply struct {
 	Offer  Offer
 	Answer auction.Reply
 	Life   Life
-	Unpaid time.Duration // with auction.Refuse: its namespace cannot pay for it now, and may be able to after so long
+	Unpaid time.Duration // with auction.Refuse: its namespace cannot pay now, and may be able to after this time
 }
 
-// Report is what a worker says: all that has come up since its last report.
+// Report is a message of a worker: what has happened since its last report.
 type Report struct {
 	Worker  cluster.WorkerID
-	Record  cluster.Record // as it stands with all of the report
-	Full    bool           // the first of a connection: Running is all that runs, and older offers are void
-	Running []Life         // with Full
+	Record  cluster.Record // after everything else in the report
+	Full    bool           // the first report of a connection: Running is all that runs, and earlier offers are void
+	Running []Life         // set with Full
 	Offers  []Offer
 	Replies []Reply
 	Results []Result
 }
 
-// Orders is what a worker is told.
+// Orders is a message to a worker.
 type Orders struct {
 	Worker   cluster.WorkerID
 	Kept     []Offer
 	Grants   []Grant
-	Watch    []Watch // running tasks that it was asked about with Full, and their terms
+	Watch    []Watch // tasks that it reported running with Full, and their terms
 	Kill     []Life
-	Recorded []Life // their results are durable: forget them
+	Recorded []Life // their results are durable: the worker may forget them
 }
 
-// Watch tells a worker the terms of a task that it runs since before.
+// Watch gives a worker the terms of a task that it already runs.
 type Watch struct {
 	Life  Life
 	Terms *Terms
 }
 
-// Out is what the owner is to do at once.
+// Out is what the owner does at once.
 type Out struct {
 	Orders  []*Orders
-	Changed map[string]bool // jobs whose status is another
-	Ended   []string        // jobs whose end is durable since, oldest first
-	Purged  []string        // jobs that are kept no longer
+	Changed map[string]bool // IDs of jobs whose status has changed
+	Ended   []string        // IDs of jobs whose end has become durable, oldest first
+	Purged  []string        // IDs of jobs that are no longer kept
 }
 
-// NewDispatcher makes a dispatcher without jobs. Tasks are given out from Open on.
+// NewDispatcher makes a dispatcher without jobs. It gives out no tasks before Open.
 func NewDispatcher(rules auction.Rules) *Dispatcher {
 	return &Dispatcher{rules: rules, jobs: map[string]*job{}, numbers: map[int32]*job{},
 		workers: map[cluster.WorkerID]*workerState{}, dirty: map[*job]bool{}}
 }
 
-// Open begins to give out tasks: all workers that may run some from before have been heard, or are given up. It is
-// called again now and then, as what was put by until a time comes up then.
+// Open begins to give out tasks. Call it once every worker that may already run some has reported or is given up. Call
+// it again now and then: it retries jobs that wait for a time.
 func (d *Dispatcher) Open(now time.Time) {
 	d.ready = true
 	d.tryUnpaid(now)
 	d.pumpAll(now)
 }
 
-// Take gives what is to be done, once.
+// Take returns the pending Out and clears it.
 func (d *Dispatcher) Take() Out {
 	out := d.out
 	d.out = Out{}
@@ -174,7 +174,7 @@ func (d *Dispatcher) noteChanged(j *job) {
 	d.out.Changed[j.id] = true
 }
 
-// Submit takes a job in. The same id again changes nothing. The spec is settled.
+// Submit accepts a job. Submitting the same id again changes nothing. spec must be settled.
 func (d *Dispatcher) Submit(now time.Time, id string, spec Spec) error {
 	if !ValidID(id) {
 		return fault.New(fault.Invalid, codeJobID,
@@ -193,7 +193,7 @@ func (d *Dispatcher) Submit(now time.Time, id string, spec Spec) error {
 	return nil
 }
 
-// checkJobBounds refuses a job where there are as many unfinished ones, or as many tasks of these, as there may be.
+// checkJobBounds refuses a job that would exceed the bounds on unfinished jobs and their tasks.
 func (d *Dispatcher) checkJobBounds(spec *Spec) error {
 	space := cmp.Or(spec.Namespace, cluster.DefaultNamespace)
 	jobs, tasks, own, ownTasks := 0, 0, 0, 0
@@ -245,7 +245,7 @@ func (d *Dispatcher) queueOf(shape cluster.Resources) *shapeQueue {
 	return s
 }
 
-// Cancel ends a job: what waits is dropped, what runs is killed.
+// Cancel ends a job: waiting tasks are dropped, running ones are killed.
 func (d *Dispatcher) Cancel(now time.Time, id, why string) error {
 	j := d.jobNamed(id)
 	if j == nil {
@@ -275,13 +275,13 @@ func (d *Dispatcher) cancelJob(now time.Time, j *job, why string) {
 	d.noteChanged(j)
 }
 
-// TasksCancelled counts tasks that were cancelled alone.
+// TasksCancelled counts the tasks that one CancelTasks cancels.
 type TasksCancelled struct {
-	Tasks  int // all; those that had ended or been cancelled before are none
-	Ending int // of these: they run, or are about to, and are killed
+	Tasks  int // all, without those that had already ended or been cancelled
+	Ending int // those of Tasks that run, or are about to, and are killed
 }
 
-// CancelTasks ends tasks of a job: what waits of them is dropped, what runs is killed. All of them must be the job's.
+// CancelTasks ends tasks of a job: waiting ones are dropped, running ones are killed. All of list must be the job's.
 func (d *Dispatcher) CancelTasks(now time.Time, id string, list Indices) (out TasksCancelled, err error) {
 	j := d.jobNamed(id)
 	if j == nil {
@@ -306,7 +306,7 @@ func (d *Dispatcher) CancelTasks(now time.Time, id string, list Indices) (out Ta
 			case t.state == running:
 				o := d.ordersTo(t.worker)
 				o.Kill = append(o.Kill, j.lifeOf(i))
-			} // one that is granted is killed when its worker has answered
+			} // a granted task is killed once its worker has answered
 			out.Tasks++
 			if j.tasks[i].state < finished {
 				out.Ending++

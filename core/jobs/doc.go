@@ -1,12 +1,11 @@
-// Package jobs is the buyer of short tasks as a pure state machine: jobs of one task or an array of them, given out one
-// by one to workers that pull (auction.TaskQueue, auction.Puller), run once or again, and recorded once each.
+// Package jobs is the buyer of short tasks as a pure state machine: jobs of one task or an array of them, given out
+// one by one to workers that pull (auction.TaskQueue, auction.Puller), run at least once, and recorded once each.
 //
 // # Vocabulary
 //
 // A *job* has a spec and tasks. A *task* is one command line, known by its job and its index. An *attempt* is one try
-// to run it: a number that only grows. A *life* names one attempt and what it occupies, so that a worker that comes
-// back after a crash knows what runs on it without asking anybody. A *slot* is a worker's place for one task; a free
-// one is
+// to run it: a number that only grows. A *life* names one attempt and what it occupies, so that a worker that restarts
+// after a crash knows from its own runtime what runs on it. A *slot* is a worker's place for one task; a free one is
 // *offered*, and the offer *rests* with the buyer until there is a task for it.
 //
 // # How often a task runs
@@ -17,7 +16,7 @@
 //
 // # The owner's duty
 //
-// After each call of the Dispatcher: carry out Take's orders at once. Flush's records are committed when the journal is
-// free, one commit for all that waits; then Saved is called and its orders are carried out. A submission is answered
-// after the Saved of the flush behind it.
+// After each call of the Dispatcher: carry out Take's orders at once. Flush's records are committed when the journal
+// is free, one commit for all that waits; then Saved is called and its orders are carried out. A submission is
+// answered after the Saved of the flush behind it.
 package jobs

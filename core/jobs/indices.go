@@ -19,7 +19,7 @@ type Range struct {
 // Indices is a set of indices: ranges in order that do not touch each other.
 type Indices []Range
 
-// MaxRanges bounds the ranges of one list that is read.
+// MaxRanges bounds the ranges in one parsed list.
 const MaxRanges = 1000
 
 // ParseIndices reads a list of indices and ranges: "7", "3,10-20".

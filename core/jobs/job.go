@@ -14,33 +14,33 @@ type job struct {
 	spec      Spec
 	terms     *Terms
 	submitted time.Time
-	ended     time.Time // of its last task; zero: not yet
+	ended     time.Time // when the last task ended; zero: not yet
 	sealed    bool      // its end is durable
-	why       string    // it was cancelled
-	dropped   Indices   // tasks that were cancelled alone
+	why       string    // why it was cancelled; "": it was not
+	dropped   Indices   // tasks that were cancelled one by one
 	tasks     []task
 
 	counts    [cancelled + 1]int // tasks by state
-	ok        int                // of the finished: exit code 0
-	sum       int64              // microseconds that those took together
-	times     times              // of the last of them
+	ok        int                // finished tasks with exit code 0
+	sum       int64              // microseconds that those tasks took together
+	times     times              // run times of the last of those tasks
 	estimate  int64              // microseconds, of one task
 	firstFail int                // place of the task that failed first; -1: none
-	retried   int                // attempts that failed and were run again
-	evicted   int                // attempts that made room for a machine or a drain
-	lost      int                // attempts whose end nobody saw, and that were run again
-	// until when nothing of it is given out, as nobody can pay for it; zero: it is in the queue
+	retried   int                // attempts that failed and were retried
+	evicted   int                // attempts that were evicted, for a machine or a drain
+	lost      int                // attempts that were lost and retried
+	// until when no task of it is given out, as its namespace cannot pay; zero: the job is in the queue
 	unpaid time.Time
 
 	headDirty bool
-	fresh     bool // nothing is given out before it is durable
+	fresh     bool // not durable yet: no task is given out before
 	unsaved   []Result
-	saving    []Result // in the commit that is under way
-	ending    bool     // its end is in the commit that is under way
-	records   int      // of finished groups in the journal
+	saving    []Result // results in the commit in progress
+	ending    bool     // its end is in the commit in progress
+	records   int      // finished groups of results in the journal
 }
 
-// state is where a task is.
+// state is the state of a task.
 type state uint8
 
 const (
@@ -48,10 +48,10 @@ const (
 	granted       // on its way to a worker
 	running
 	finished  // it has a result
-	cancelled // it never ran, or was killed, as it or its job was cancelled
+	cancelled // it or its job was cancelled: it never ran, or was killed
 )
 
-// names of the states, for people and programs.
+// stateNames are the names of the states in output and in the API.
 var stateNames = [...]string{waiting: "waiting", granted: "granted", running: "running", finished: "finished",
 	cancelled: "cancelled"}
 
@@ -60,7 +60,7 @@ type task struct {
 	state   state
 	lost    uint8
 	fails   uint16
-	attempt int32 // the newest
+	attempt int32 // the newest attempt; 0: none yet
 	worker  cluster.WorkerID
 	began   int64   // unix microseconds
 	result  *Result // of the newest attempt that ended
@@ -75,41 +75,41 @@ type Result struct {
 	Signal   int    `json:"s,omitempty"`
 	TimedOut bool   `json:"t,omitempty"`
 	OOM      bool   `json:"m,omitempty"`
-	// nobody saw its end, or it could not be begun for want of something that passes
+	// its end was not observed, or it could not start for a temporary reason
 	Lost    bool             `json:"l,omitempty"`
-	Evicted string           `json:"v,omitempty"` // it made room for a machine or a drain: why, by which rule and for which
-	Error   string           `json:"e,omitempty"` // why it could not be begun
+	Evicted string           `json:"v,omitempty"` // why it was evicted, by which rule and for which machine
+	Error   string           `json:"e,omitempty"` // why it could not start
 	Worker  cluster.WorkerID `json:"w"`
 	Began   int64            `json:"b"`
 	Ended   int64            `json:"d"`
-	Offset  int64            `json:"o,omitempty"` // of its output in the job's file
+	Offset  int64            `json:"o,omitempty"` // of its output in the job's output file
 	Bytes   int              `json:"n,omitempty"`
-	Cut     bool             `json:"x,omitempty"` // the output was longer than what is kept
-	Retry   bool             `json:"r,omitempty"` // it was run again
-	Dropped bool             `json:"k,omitempty"` // it ended because it or its job was cancelled
+	Cut     bool             `json:"x,omitempty"` // the output was longer than the limit
+	Retry   bool             `json:"r,omitempty"` // the task was run again
+	Dropped bool             `json:"k,omitempty"` // it ended because the task or its job was cancelled
 
 	CPU    int64 `json:"-"`
 	Memory int64 `json:"-"`
 	GPUs   int   `json:"-"`
 }
 
-// NewResult begins the result of a life.
+// NewResult returns a result with the fields that a life determines.
 func NewResult(l Life, w cluster.WorkerID) Result {
 	return Result{Job: l.Job, Index: l.Index, Attempt: l.Attempt, CPU: l.CPU, Memory: l.Memory, GPUs: l.GPUs,
 		Worker: w}
 }
 
-// Life names the attempt.
+// Life returns the life of the attempt, as far as the result has it.
 func (r *Result) Life() Life {
 	return Life{Job: r.Job, Index: r.Index, Attempt: r.Attempt, CPU: r.CPU, Memory: r.Memory, GPUs: r.GPUs}
 }
 
 func (r *Result) isSuccess() bool { return r.Code == 0 && r.Error == "" && !r.Lost && r.Evicted == "" }
 
-// isUnwanted reports whether a task is to run no more, as it or its job was cancelled.
+// isUnwanted reports whether a task is not to run any more, because it or its job was cancelled.
 func (j *job) isUnwanted(i int) bool { return j.why != "" || j.dropped.Has(j.spec.First+i) }
 
-// waitingPlaces lists the places of the tasks that wait.
+// waitingPlaces lists the places of waiting tasks.
 func (j *job) waitingPlaces() (list []int32) {
 	for i := range j.tasks {
 		if j.tasks[i].state == waiting {
@@ -126,7 +126,7 @@ func (j *job) lifeOf(i int) Life {
 		CPU: j.terms.Shape.CPU, Memory: j.terms.Shape.Memory, GPUs: j.spec.GPUs}
 }
 
-// placeOf gives the place of a task by its index.
+// placeOf returns the place of a task by its index.
 func (j *job) placeOf(index int) (int, bool) {
 	i := index - j.spec.First
 	return i, i >= 0 && i < len(j.tasks)
@@ -138,13 +138,13 @@ func (j *job) setState(i int, s state) {
 	j.counts[s]++
 }
 
-// addRuntime adds a task that ended well.
+// addRuntime counts the run time of a task that succeeded.
 func (j *job) addRuntime(us int64) {
 	j.sum += us
 	j.times.addTime(us)
 }
 
-// updateEstimate sets the estimate of a task: the mean of those that have finished well, else what the user said.
+// updateEstimate sets the estimate of a task: the mean of the tasks that succeeded, or else the user's estimate.
 func (j *job) updateEstimate() {
 	switch {
 	case j.ok > 0:
@@ -159,7 +159,7 @@ func (j *job) updateEstimate() {
 	}
 }
 
-// tasksOf is the job as the queue has it, all tasks not given out.
+// tasksOf returns the job in the queue's form, as if none of its tasks had been given out.
 func (j *job) tasksOf() auction.JobTasks {
 	return auction.JobTasks{Job: j.number, Tasks: int32(len(j.tasks)), Long: j.estimate >= LongTask,
 		Submitted: j.submitted.UnixMicro() + j.spec.Priority.startRank(), Estimate: j.estimate}

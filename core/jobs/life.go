@@ -7,19 +7,18 @@ import (
 	"github.com/soukhq/souk/cluster"
 )
 
-// Life names one attempt of one task and what it occupies. Its text is the task's name at the worker's runtime: after a
-// crash the runtime's list is all that a worker needs to have its ledger right, so that a task costs no journal write
-// of the worker's own.
+// Life names one attempt of one task and what it occupies. Its text is the task's name at the worker's runtime: after
+// a crash the worker rebuilds its ledger from the runtime's list, so a task costs the worker no journal write.
 type Life struct {
 	Job     string // its id
 	Index   int
 	Attempt int // from 1
 	CPU     int64
 	Memory  int64
-	GPUs    int // whole ones
+	GPUs    int // whole GPUs
 }
 
-// Shape gives what it occupies.
+// Shape returns the resources that the attempt occupies.
 func (l Life) Shape() cluster.Resources {
 	return cluster.Resources{CPU: l.CPU, Memory: l.Memory, GPU: 1000 * int64(l.GPUs)}
 }
@@ -34,12 +33,12 @@ const (
 	lifeLen    = 1 + jobDigits + 6 + 4 + 8 + 8 + 2
 )
 
-// String gives the life's text.
+// String returns the life's text.
 func (l Life) String() string {
 	return fmt.Sprintf(lifeFormat, l.Job[1:], l.Index, l.Attempt, l.CPU, l.Memory, l.GPUs)
 }
 
-// IsLife says whether a runtime's machine is a task's life, by its name.
+// IsLife reports whether a name in the runtime is that of a task's life.
 func IsLife(name string) bool { return len(name) == lifeLen && name[0] == 't' }
 
 // ParseLife reads a life's text.
@@ -61,10 +60,10 @@ func ParseLife(s string) (l Life, ok bool) {
 	return l, ok && l.Attempt > 0
 }
 
-// ValidID says whether s has the form of a job's id: a j and ten hexadecimal digits.
+// ValidID reports whether s has the form of a job's ID: a j and ten hexadecimal digits.
 func ValidID(s string) bool { return len(s) == 1+jobDigits && s[0] == 'j' && hexOnly(s[1:]) }
 
-// ID makes a job's id of chance.
+// ID makes a job's ID from a random number.
 func ID(n uint64) string { return fmt.Sprintf("j%010x", n&(1<<40-1)) }
 
 func hexOnly(s string) bool {

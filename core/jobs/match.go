@@ -8,14 +8,14 @@ import (
 	"github.com/soukhq/souk/core/placement"
 )
 
-// Times of the room that is saved for a task that is larger than what is free.
+// Times for reserving room for a task that is larger than what is free.
 const (
-	// how long a shape with the best bid may find no room before a worker is saved for it
+	// how long a shape with the best bid finds no room before a worker is saved for it
 	passPatience = 5 * time.Second
-	saveFor      = 60 * time.Second // how long that worker takes nothing else
+	saveFor      = 60 * time.Second // how long the saved worker takes no other shape
 )
 
-// pumpAll gives resting offers to tasks, one for each worker at a time, so that they spread.
+// pumpAll matches resting offers with tasks, one per worker and round, so that tasks spread.
 func (d *Dispatcher) pumpAll(now time.Time) {
 	for more := true; more; {
 		more = false
@@ -25,10 +25,10 @@ func (d *Dispatcher) pumpAll(now time.Time) {
 	}
 }
 
-// matchOffer gives one resting offer of a worker to the best task that fits there. It is false when there is none.
+// matchOffer gives one resting offer of a worker to the best task that fits there. It returns false if none fits.
 //
-// Each shape of task bids for itself (auction.Choose), so a shape without room does not stand in the way of the others;
-// one that would otherwise have won for passPatience has a worker saved for it.
+// Each shape of task bids for itself (auction.Choose), so a shape without room does not block the others. If the best
+// bid finds no room for passPatience, a worker is saved for its shape.
 func (d *Dispatcher) matchOffer(now time.Time, s *workerState) bool {
 	if !d.ready || !s.here || len(s.resting) == 0 {
 		return false
@@ -68,7 +68,7 @@ func (d *Dispatcher) matchOffer(now time.Time, s *workerState) bool {
 	return true
 }
 
-// notePassedOver notes that a shape was passed over for want of room, and after a while saves this worker for it.
+// notePassedOver records that a shape found no room, and after passPatience saves this worker for it.
 func (d *Dispatcher) notePassedOver(now time.Time, s *workerState, sh *shapeQueue) {
 	switch {
 	case s.saving == sh && !now.After(s.until):
@@ -77,7 +77,7 @@ func (d *Dispatcher) notePassedOver(now time.Time, s *workerState, sh *shapeQueu
 	case now.Sub(sh.passed) >= passPatience && (s.saving == nil || now.After(s.until)):
 		for _, other := range d.inOrder {
 			if other.saving == sh && !now.After(other.until) {
-				return // one worker at a time
+				return // another worker is already saved for it
 			}
 		}
 		s.saving, s.until = sh, now.Add(saveFor)
@@ -107,7 +107,7 @@ func (d *Dispatcher) grantTask(s *workerState, sh *shapeQueue, order auction.Ord
 	d.noteChanged(j)
 }
 
-// putTaskBack puts a task that did not run into the queue again.
+// putTaskBack returns a task that did not run to the queue.
 func (d *Dispatcher) putTaskBack(j *job, i int) {
 	j.setState(i, waiting)
 	j.tasks[i].worker = ""
@@ -116,8 +116,8 @@ func (d *Dispatcher) putTaskBack(j *job, i int) {
 	}
 }
 
-// How long a job waits at least and at most before it is tried again whether its namespace can pay for a task of it. A
-// worker's counters are told every ten seconds.
+// The least and the most time before a job is tried again whose namespace could not pay for a task. Workers' counters
+// spread every ten seconds.
 const (
 	unpaidLeast = time.Second
 	unpaidMost  = 10 * time.Second
@@ -133,7 +133,7 @@ func (d *Dispatcher) holdBackJob(now time.Time, j *job, wait time.Duration) {
 	d.noteChanged(j)
 }
 
-// tryUnpaid puts the tasks of jobs back whose wait is over.
+// tryUnpaid returns jobs whose wait is over to the queue.
 func (d *Dispatcher) tryUnpaid(now time.Time) {
 	d.unpaid = slices.DeleteFunc(d.unpaid, func(j *job) bool {
 		if now.Before(j.unpaid) && !j.isOver() && j.why == "" {
@@ -145,7 +145,7 @@ func (d *Dispatcher) tryUnpaid(now time.Time) {
 	})
 }
 
-// reviseQueue lets the queue know what has been learned of a job's tasks.
+// reviseQueue updates a job's estimate, and tells the queue if it changed by more than a sixteenth.
 func (d *Dispatcher) reviseQueue(j *job) {
 	before := j.estimate
 	j.updateEstimate()

@@ -15,7 +15,7 @@ import (
 )
 
 // The journal of a dispatcher: a job's head, written at its submission, its cancelling and its end; and groups of
-// results, as many as had come in when the journal was free.
+// results: all that arrived while the journal was busy.
 const (
 	headBucket  = "job"     // key: id
 	groupBucket = "results" // key: id/number
@@ -25,7 +25,7 @@ type head struct {
 	Spec      Spec      `json:"spec"`
 	Submitted time.Time `json:"submitted"`
 	Cancelled string    `json:"cancelled,omitempty"` // why
-	Dropped   Indices   `json:"dropped,omitempty"`   // tasks that were cancelled alone
+	Dropped   Indices   `json:"dropped,omitempty"`   // tasks that were cancelled one by one
 	Ended     time.Time `json:"ended,omitzero"`
 }
 
@@ -39,8 +39,8 @@ type group struct {
 	results []Result
 }
 
-// Flush gives the records of all that is not yet in the journal, in one batch. It is empty when there is nothing, or
-// when a batch is under way; otherwise Saved must follow.
+// Flush returns the records of all that is not in the journal yet, as one batch. It is empty if there is nothing, or
+// while a batch is being committed; otherwise the owner must call Saved next.
 func (d *Dispatcher) Flush() ([]fsm.Record, error) {
 	if len(d.saving) > 0 {
 		return nil, nil
@@ -75,7 +75,7 @@ func (d *Dispatcher) Flush() ([]fsm.Record, error) {
 	return out, nil
 }
 
-// Saved tells that what Flush gave is durable.
+// Saved reports that the records of the last Flush are durable.
 func (d *Dispatcher) Saved(now time.Time) {
 	for _, j := range d.saving {
 		for _, r := range j.saving {
@@ -92,7 +92,7 @@ func (d *Dispatcher) Saved(now time.Time) {
 			queue.Observe(j.tasksOf())
 			if len(j.dropped) == 0 {
 				queue.Add(j.tasksOf())
-			} else { // some were cancelled meanwhile
+			} else { // some tasks were cancelled meanwhile
 				queue.AddTasks(j.tasksOf(), j.waitingPlaces())
 			}
 		}
@@ -103,12 +103,12 @@ func (d *Dispatcher) Saved(now time.Time) {
 	d.pumpAll(now)
 }
 
-// purgeFinished forgets the oldest finished jobs when there are more than are kept.
+// purgeFinished removes the oldest finished jobs beyond MaxKept, and more when tasks approach MaxAllTasks.
 func (d *Dispatcher) purgeFinished() []fsm.Record {
 	var out []fsm.Record
 	for len(d.done) > 0 && (len(d.done) > MaxKept || d.tasks > MaxAllTasks*9/10) && d.done[0].sealed {
 		j := d.done[0]
-		d.done[0] = nil // the array below lives on
+		d.done[0] = nil // so that the backing array does not keep the job
 		d.done = d.done[1:]
 		d.order = slices.DeleteFunc(d.order, func(o *job) bool { return o == j })
 		delete(d.jobs, j.id)
@@ -126,7 +126,7 @@ func (d *Dispatcher) purgeFinished() []fsm.Record {
 
 func groupKey(id string, n int) string { return fmt.Sprintf("%s/%08d", id, n) }
 
-// Restore takes back one record of the journal; call it for each before Resume.
+// Restore takes back one record of the journal; call it for each record before Resume.
 func (d *Dispatcher) Restore(r fsm.Record) error {
 	damaged := func(err error) error {
 		return fault.Wrap(err, fault.Internal, fault.CodeJournalDamaged,
@@ -164,7 +164,7 @@ func (d *Dispatcher) Restore(r fsm.Record) error {
 	return nil
 }
 
-// Resume makes the jobs of what was restored.
+// Resume rebuilds the jobs from the restored records.
 func (d *Dispatcher) Resume() {
 	slices.SortFunc(d.heads, func(a, b restored) int {
 		return cmp.Or(a.Submitted.Compare(b.Submitted), cmp.Compare(a.id, b.id))
@@ -217,7 +217,7 @@ func (d *Dispatcher) replayResult(j *job, r Result) {
 	}
 }
 
-// queueRestored puts what is left of a restored job into the queue.
+// queueRestored queues the waiting tasks of a restored job. A job without any is finished.
 func (d *Dispatcher) queueRestored(j *job) {
 	j.updateEstimate()
 	for i := range j.tasks {
@@ -244,8 +244,8 @@ func (d *Dispatcher) queueRestored(j *job) {
 	}
 }
 
-// NoteAttempt tells, after Resume, that an attempt was given out before: no number is given again, whether it arrived
-// or not.
+// NoteAttempt reports, after Resume, that an attempt was given out before: its number is not used again, whether the
+// attempt reached a worker or not.
 func (d *Dispatcher) NoteAttempt(id string, index, attempt int) {
 	j := d.jobs[id]
 	if j == nil {
@@ -256,8 +256,8 @@ func (d *Dispatcher) NoteAttempt(id string, index, attempt int) {
 	}
 }
 
-// SkipAttempts tells, after NoteAttempt, that the host was down and took all that ran along, and what was not on disk
-// yet: the next attempt of each task is one more than it would be.
+// SkipAttempts reports, after NoteAttempt, that the host went down: it lost what ran, and attempts that were not on
+// disk yet. The next attempt of each task skips one number.
 func (d *Dispatcher) SkipAttempts() {
 	for _, j := range d.order {
 		for i := range j.tasks {
@@ -268,7 +268,7 @@ func (d *Dispatcher) SkipAttempts() {
 	}
 }
 
-// EachAttempt calls f with the newest attempt of each task that has not ended and was given out.
+// EachAttempt calls f with the newest attempt of each task that was given out and has not ended.
 func (d *Dispatcher) EachAttempt(f func(id string, index, attempt int)) {
 	for _, j := range d.order {
 		for i := range j.tasks {

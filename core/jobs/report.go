@@ -10,7 +10,7 @@ import (
 	"github.com/soukhq/souk/core/auction"
 )
 
-// Report takes what a worker says.
+// Report handles a worker's report.
 func (d *Dispatcher) Report(now time.Time, r Report) {
 	s := d.workers[r.Worker]
 	if s == nil {
@@ -31,11 +31,11 @@ func (d *Dispatcher) Report(now time.Time, r Report) {
 	}
 	s.resting = append(s.resting, r.Offers...)
 	d.answerOffers(s, r.Offers)
-	for d.matchOffer(now, s) { // ends: each takes an offer
+	for d.matchOffer(now, s) { // terminates: each match uses up an offer
 	}
 }
 
-// answerOffers answers offers, so that they are not repeated.
+// answerOffers confirms offers, so that the worker does not repeat them.
 func (d *Dispatcher) answerOffers(s *workerState, offers []Offer) {
 	if len(offers) > 0 {
 		o := d.ordersTo(s.id)
@@ -43,13 +43,13 @@ func (d *Dispatcher) answerOffers(s *workerState, offers []Offer) {
 	}
 }
 
-// reconcileWorker brings what the dispatcher believes of a worker together with what the worker says at the beginning
-// of a connection.
+// reconcileWorker compares what the dispatcher knows of a worker with the worker's full report at the start of a
+// connection.
 func (d *Dispatcher) reconcileWorker(now time.Time, s *workerState, lives []Life, results []Result) {
 	d.voidWorkerState(now, s)
 	there := map[Life]bool{}
 	for i := range results {
-		there[results[i].Life()] = true // its result is here, and is taken in by itself
+		there[results[i].Life()] = true // its result is in this report, and is handled on its own
 	}
 	o := d.ordersTo(s.id)
 	for _, l := range lives {
@@ -66,14 +66,14 @@ func (d *Dispatcher) reconcileWorker(now time.Time, s *workerState, lives []Life
 		}
 	}
 	for _, l := range sortedLives(s.running) {
-		if !there[l] { // it ran there when last heard of, and is gone without a word
+		if !there[l] { // it ran there by the last report, and is gone without a result
 			d.endLostAttempt(now, s, l, "worker "+string(s.id)+" came back and does not know it")
 		}
 	}
 }
 
-// voidWorkerState voids what was between the dispatcher and a worker whose connection has ended: grants that were not
-// answered go back.
+// voidWorkerState drops the offers of a worker whose connection has ended, and takes back grants that it has not
+// answered.
 func (d *Dispatcher) voidWorkerState(now time.Time, s *workerState) {
 	s.resting, s.ahead = nil, cluster.Resources{}
 	for _, offer := range slices.SortedFunc(maps.Keys(s.open), func(a, b Offer) int {
@@ -89,23 +89,23 @@ func (d *Dispatcher) voidWorkerState(now time.Time, s *workerState) {
 			continue
 		}
 		d.putTaskBack(
-			g.job, g.index) // it may have been begun: then the worker will say so, and the newer attempt counts
+			g.job, g.index) // if it has begun anyway, the worker reports it, and the newer attempt counts
 	}
 }
 
-// isOpen says whether the task still waits for the answer to this grant: a result of the same attempt may have come
+// isOpen reports whether the task still waits for the answer to this grant: a result of the same attempt may have come
 // first.
 func (g *openGrant) isOpen() bool {
 	t := &g.job.tasks[g.index]
 	return t.state == granted && int(t.attempt) == g.life.Attempt
 }
 
-// isPastAttempt says whether an attempt is not the newest, or has a result.
+// isPastAttempt reports whether an attempt is not the newest, or has a result.
 func (t *task) isPastAttempt(attempt int) bool {
 	return attempt < int(t.attempt) || t.result != nil && attempt <= t.result.Attempt
 }
 
-// adoptLife takes a running life for a task's newest attempt.
+// adoptLife makes a life that a worker reports running the newest attempt of its task.
 func (d *Dispatcher) adoptLife(now time.Time, s *workerState, j *job, i int, l Life) {
 	t := &j.tasks[i]
 	switch t.state {
@@ -120,13 +120,13 @@ func (d *Dispatcher) adoptLife(now time.Time, s *workerState, j *job, i int, l L
 		}
 	}
 	j.setState(i, running)
-	// when it began the worker tells with its result
+	// the worker reports the time it began with its result
 	t.attempt, t.worker, t.began = int32(l.Attempt), s.id, now.UnixMicro()
 	s.running[l] = j
 	d.noteChanged(j)
 }
 
-// requeueWaiting leaves of a job in the queue what waits still.
+// requeueWaiting updates the queue to the tasks of a job that still wait.
 func (d *Dispatcher) requeueWaiting(j *job) {
 	queue := d.queueOf(j.terms.Shape).queue
 	if queue.Withdraw(j.number) == 0 {
@@ -143,7 +143,7 @@ func (d *Dispatcher) findTask(l Life) (j *job, i int, ok bool) {
 	return j, i, ok
 }
 
-// takeReply takes a worker's answer to a grant.
+// takeReply handles a worker's answer to a grant.
 func (d *Dispatcher) takeReply(now time.Time, s *workerState, a Reply) {
 	g := s.open[a.Offer]
 	if g == nil {
@@ -181,7 +181,7 @@ func (d *Dispatcher) takeReply(now time.Time, s *workerState, a Reply) {
 	d.noteChanged(j)
 }
 
-// Gone tells that a worker has been silent for so long that what ran there is given to others, with a larger attempt.
+// Gone reports that a worker has been silent for so long that its tasks are given to others, with a larger attempt.
 func (d *Dispatcher) Gone(now time.Time, id cluster.WorkerID) {
 	s := d.workers[id]
 	if s == nil {
@@ -195,7 +195,7 @@ func (d *Dispatcher) Gone(now time.Time, id cluster.WorkerID) {
 	d.pumpAll(now)
 }
 
-// Silent tells that a worker's connection has ended: it is given nothing until it is back.
+// Silent reports that a worker's connection has ended: it gets no tasks until it is back.
 func (d *Dispatcher) Silent(now time.Time, id cluster.WorkerID) {
 	if s := d.workers[id]; s != nil {
 		d.voidWorkerState(now, s)
@@ -203,14 +203,15 @@ func (d *Dispatcher) Silent(now time.Time, id cluster.WorkerID) {
 	}
 }
 
-// endLostAttempt ends an attempt whose end nobody will tell.
+// endLostAttempt ends an attempt whose result will not come.
 func (d *Dispatcher) endLostAttempt(now time.Time, s *workerState, l Life, why string) {
 	r := NewResult(l, s.id)
 	r.Code, r.Lost, r.Error, r.Ended = -1, true, why, now.UnixMicro()
 	d.takeResult(now, s, r)
 }
 
-// takeResult takes the result of an attempt. One that is not the newest of its task changes nothing, and is forgotten.
+// takeResult handles the result of an attempt. A result of an older attempt changes nothing, and the worker may forget
+// it.
 func (d *Dispatcher) takeResult(now time.Time, s *workerState, r Result) {
 	l := r.Life()
 	delete(s.running, l)
@@ -230,9 +231,9 @@ func (d *Dispatcher) takeResult(now time.Time, s *workerState, r Result) {
 		}
 		return
 	}
-	if t.state >= finished { // kept, so that the worker forgets it only when the task's end is durable
+	if t.state >= finished { // unsaved, so that the worker forgets it only once the task's end is durable
 		r.Dropped = t.state == cancelled
-		r.Retry = !r.Dropped || t.result != nil && t.result.Dropped // one result is final
+		r.Retry = !r.Dropped || t.result != nil && t.result.Dropped // only one result is final
 		j.unsaved = append(j.unsaved, r)
 		d.dirty[j] = true
 		if r.Dropped {
@@ -240,7 +241,7 @@ func (d *Dispatcher) takeResult(now time.Time, s *workerState, r Result) {
 		}
 		return
 	}
-	if t.state == waiting { // from before the dispatcher began, or of a worker that was given up
+	if t.state == waiting { // granted before the dispatcher started, or on a worker that was given up
 		j.setState(i, granted)
 		d.requeueWaiting(j)
 	}
@@ -248,7 +249,7 @@ func (d *Dispatcher) takeResult(now time.Time, s *workerState, r Result) {
 	d.settleAttempt(now, j, i, r)
 }
 
-// settleAttempt decides what becomes of a task whose newest attempt has ended.
+// settleAttempt decides how a task continues after its newest attempt has ended.
 func (d *Dispatcher) settleAttempt(now time.Time, j *job, i int, r Result) {
 	t := &j.tasks[i]
 	d.dirty[j] = true
@@ -256,7 +257,7 @@ func (d *Dispatcher) settleAttempt(now time.Time, j *job, i int, r Result) {
 	again := false
 	switch {
 	case j.isUnwanted(i) || r.isSuccess():
-	case r.Evicted != "": // it is no fault of its own, and counts as nothing but an eviction
+	case r.Evicted != "": // an eviction is not the task's fault, so it counts as no failure
 		j.evicted++
 		again = true
 	case r.Lost && int(t.lost) < MaxLost:
@@ -297,7 +298,7 @@ func (d *Dispatcher) settleAttempt(now time.Time, j *job, i int, r Result) {
 	}
 }
 
-// endTask gives a task its last state, and the job its end with the last of them.
+// endTask puts a task into its final state, and ends the job with its last task.
 func (d *Dispatcher) endTask(now time.Time, j *job, i int, s state) {
 	j.setState(i, s)
 	j.tasks[i].worker = ""
@@ -309,13 +310,13 @@ func (d *Dispatcher) endTask(now time.Time, j *job, i int, s state) {
 	}
 }
 
-// isSaved says whether a result that is already known is in the journal.
+// isSaved reports whether a result that is already known is in the journal.
 func (j *job) isSaved(r Result) bool {
 	same := func(u Result) bool { return u.Index == r.Index && u.Attempt == r.Attempt }
 	return !slices.ContainsFunc(j.unsaved, same) && !slices.ContainsFunc(j.saving, same)
 }
 
-// sortedLives lists lives in a fixed order, so that a run repeats.
+// sortedLives returns lives in a fixed order, so that a run is repeatable.
 func sortedLives(m map[Life]*job) []Life {
 	return slices.SortedFunc(maps.Keys(m), func(a, b Life) int {
 		return cmp.Or(cmp.Compare(a.Job, b.Job), cmp.Compare(a.Index, b.Index), cmp.Compare(a.Attempt, b.Attempt))

@@ -23,7 +23,7 @@ const (
 	maxText    = 64 << 10 // bytes of command and environment together
 )
 
-// Spec is what a job is. Its JSON is what the API reads and tells.
+// Spec is the specification of a job. Its JSON is the API's.
 type Spec struct {
 	App      string            `json:"app"`
 	Name     string            `json:"name,omitempty"`
@@ -33,29 +33,29 @@ type Spec struct {
 	Last     int               `json:"last,omitempty"`  // index of the last; both 0: one task
 	CPUKind  string            `json:"cpu_kind,omitempty"`
 	CPUs     int               `json:"cpus,omitempty"`
-	CPUMilli int               `json:"cpu_milli,omitempty"` // thousandths of a core, in the place of CPUs
+	CPUMilli int               `json:"cpu_milli,omitempty"` // thousandths of a core, instead of CPUs
 	MemoryMB int               `json:"memory_mb,omitempty"`
-	GPUs     int               `json:"gpus,omitempty"`    // whole ones, of any kind
-	Retries  int               `json:"retries,omitempty"` // times a task that failed is run again
-	// when more tasks than this have failed the rest is cancelled; none: never
+	GPUs     int               `json:"gpus,omitempty"`    // whole GPUs, of any kind
+	Retries  int               `json:"retries,omitempty"` // times a failed task is run again
+	// if more tasks than this fail, the rest are cancelled; nil: never
 	MaxFails   *int         `json:"max_fails,omitempty"`
 	TimeoutMS  int64        `json:"timeout_ms,omitempty"`  // of one attempt; 0: none
-	EstimateMS int64        `json:"estimate_ms,omitempty"` // of one task; 0: learned from those that finish
+	EstimateMS int64        `json:"estimate_ms,omitempty"` // of one task; 0: learned from the tasks that finish
 	Priority   Priority     `json:"priority,omitempty"`
-	Band       machine.Band `json:"band,omitempty"` // what its tasks cost, and who may evict them; "" is batch
+	Band       machine.Band `json:"band,omitempty"` // its tasks' price and who may evict them; "" is batch
 
-	// Whose means it takes, and how often its app's tasks may be evicted. The gateway says so, whatever the client
-	// does.
+	// Namespace pays for the tasks, and Budget bounds how often tasks of its app are evicted. The gateway sets both,
+	// whatever the client sends.
 	Namespace string                  `json:"namespace,omitempty"`
 	Budget    *machine.EvictionBudget `json:"eviction_budget,omitempty"`
 }
 
-// Scheduling says how its tasks rank among machines.
+// Scheduling returns how the job's tasks rank among machines.
 func (s *Spec) Scheduling() machine.Scheduling {
 	return machine.Scheduling{Band: cmp.Or(s.Band, machine.BandBatch), EvictionBudget: s.Budget}
 }
 
-// Priority puts a job before those of the next one, whatever their work.
+// Priority ranks jobs: a job comes before all jobs of a lower priority, whatever their work.
 type Priority string
 
 // The priorities, first to last; "" is Normal.
@@ -65,7 +65,7 @@ const (
 	Low    Priority = "low"
 )
 
-// headStart is what one priority has over the next, in microseconds: more than any job's work makes up for.
+// headStart is the lead of one priority over the next, in microseconds: more than any difference in work.
 const headStart = int64(1) << 60
 
 func (p Priority) startRank() int64 {
@@ -78,7 +78,7 @@ func (p Priority) startRank() int64 {
 	return 0
 }
 
-// Settle fills in what was left out, and refuses what cannot be: Invalid, with what to mend.
+// Settle fills in defaults, and refuses an invalid spec with an error of kind Invalid that says what to mend.
 func (s *Spec) Settle() error {
 	no := func(format string, args ...any) error {
 		return fault.New(fault.Invalid, fault.CodeJob, format, args...)
@@ -137,14 +137,14 @@ func (s *Spec) Settle() error {
 	return nil
 }
 
-// settleShape fills in what was left out of the shape.
+// settleShape fills in defaults of the shape.
 func (s *Spec) settleShape() {
 	if s.CPUs == 0 && s.CPUMilli == 0 {
 		s.CPUs = 1
 	}
 	if s.CPUKind == "" {
 		s.CPUKind = machine.Shared
-		if s.CPUMilli != 0 { // as a machine's
+		if s.CPUMilli != 0 { // like a machine's
 			s.CPUKind = machine.Performance
 		}
 	}
@@ -153,26 +153,26 @@ func (s *Spec) settleShape() {
 	}
 }
 
-// Tasks gives how many tasks the job has.
+// Tasks returns how many tasks the job has.
 func (s *Spec) Tasks() int { return s.Last - s.First + 1 }
 
-// Shape gives what one task occupies.
+// Shape returns the resources that one task occupies.
 func (s *Spec) Shape() cluster.Resources {
 	return machine.Resources(&machine.Config{Guest: &machine.Guest{CPUKind: s.CPUKind, CPUs: s.CPUs,
 		CPUMilli: s.CPUMilli, MemoryMB: s.MemoryMB, GPUs: s.GPUs}})
 }
 
-// Request is what the judge is asked about one task.
+// Request returns the request that the judge judges one task by.
 func (s *Spec) Request() placement.Request {
 	return placement.Request{App: s.App, Resources: s.Shape()}
 }
 
-// Terms is what a worker must know to run tasks of a job. It is shared by all of them: read only.
+// Terms is what a worker needs to know to run tasks of a job. All of a job's tasks share it: read only.
 type Terms struct {
 	Job     string
 	App     string
 	Command []string
-	Env     []string // KEY=VALUE, sorted; all but what differs from task to task
+	Env     []string // KEY=VALUE, sorted; without what differs from task to task
 	Shape   cluster.Resources
 	Shared  bool // its CPU is a share
 	Timeout time.Duration
@@ -197,7 +197,7 @@ func (s *Spec) termsOf(id string) *Terms {
 	return t
 }
 
-// Environ gives the whole environment of one attempt.
+// Environ returns the whole environment of one attempt.
 func (t *Terms) Environ(l Life, worker string) []string {
 	return append(slices.Clip(t.Env), "SOUK_WORKER="+worker, "SOUK_INDEX="+strconv.Itoa(l.Index),
 		"SOUK_ATTEMPT="+strconv.Itoa(l.Attempt))

@@ -13,12 +13,12 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// JobState is where a job is.
+// JobState is the state of a job.
 type JobState string
 
-// The states of a job. The last three are final, and durable when they are told.
+// The states of a job. The last three are final, and durable before they are reported.
 const (
-	Waiting   JobState = "waiting" // none of its tasks has begun
+	Waiting   JobState = "waiting" // none of its tasks has started
 	Running   JobState = "running"
 	Succeeded JobState = "succeeded" // every task ended with 0
 	Failed    JobState = "failed"
@@ -26,10 +26,10 @@ const (
 	Cancelled JobState = "cancelled"
 )
 
-// Final says whether nothing more happens to a job in this state.
+// Final reports whether a job in this state does not change any more.
 func (s JobState) Final() bool { return s == Succeeded || s == Failed || s == Cancelled }
 
-// Job is a job as it stands.
+// Job is the status of a job.
 type Job struct {
 	ID        string   `json:"id"`
 	State     JobState `json:"state"`
@@ -40,22 +40,22 @@ type Job struct {
 	Succeeded int      `json:"succeeded"`
 	Failed    int      `json:"failed"`
 	Cancelled int      `json:"cancelled"`
-	Retried   int      `json:"retried"`           // attempts that failed and were run again
-	Evicted   int      `json:"evicted,omitempty"` // attempts that made room for machines or a drain, and were run again
-	// attempts whose end nobody saw, as their worker or its reaper died, and that were run again
+	Retried   int      `json:"retried"`           // attempts that failed and were retried
+	Evicted   int      `json:"evicted,omitempty"` // attempts that were evicted for machines or a drain, and retried
+	// attempts whose end was not observed, as their worker or its reaper died, and that were retried
 	Lost      int        `json:"lost,omitempty"`
 	FirstFail *FirstFail `json:"first_failure,omitempty"`
-	Why       string     `json:"why,omitempty"` // its tasks wait, or it was cancelled
+	Why       string     `json:"why,omitempty"` // why its tasks wait, or why it was cancelled
 	Submitted time.Time  `json:"submitted_at"`
 	Ended     *time.Time `json:"ended_at,omitempty"`
-	TaskMS    float64    `json:"task_ms"`              // what the queue reckons with for one task, guessed or learned
-	Took      *Span      `json:"took,omitempty"`       // what tasks took; nil: not enough have ended
-	Left      *Span      `json:"left,omitempty"`       // until the end, if as many go on running as now; nil: not known
+	TaskMS    float64    `json:"task_ms"`              // the queue's estimate for one task, a guess or learned
+	Took      *Span      `json:"took,omitempty"`       // run time of one task; nil: too few have ended
+	Left      *Span      `json:"left,omitempty"`       // time until the end at the present rate; nil: unknown
 	Elapsed   float64    `json:"elapsed_ms"`           // since it was submitted
-	PerSecond float64    `json:"per_second,omitempty"` // tasks that ran to their end, since it was submitted
+	PerSecond float64    `json:"per_second,omitempty"` // finished tasks per second since the submission
 }
 
-// Span is a time that is known within bounds only: what eight of the last ten tasks were between.
+// Span is a range of times. Took is the range that eight of ten recent tasks fell in.
 type Span struct {
 	LowMS  float64 `json:"low_ms"`
 	HighMS float64 `json:"high_ms"`
@@ -68,14 +68,14 @@ type FirstFail struct {
 	Error    string `json:"error,omitempty"`
 }
 
-// Done gives how many tasks will not run any more.
+// Done returns how many tasks will not run any more.
 func (s *Job) Done() int { return s.Succeeded + s.Failed + s.Cancelled }
 
-// Task is one task as it stands.
+// Task is the status of one task.
 type Task struct {
 	Index    int              `json:"index"`
 	State    string           `json:"state"`               // waiting, running, succeeded, failed, cancelled
-	Attempt  int              `json:"attempt,omitempty"`   // the newest; 0: none was begun
+	Attempt  int              `json:"attempt,omitempty"`   // the newest; 0: none was started
 	ExitCode *int             `json:"exit_code,omitempty"` // of the newest attempt that ended
 	Worker   cluster.WorkerID `json:"worker,omitempty"`
 	TookMS   float64          `json:"took_ms,omitempty"`
@@ -83,7 +83,7 @@ type Task struct {
 	Output   int              `json:"output_bytes"`
 }
 
-// Status tells of a job, by its id or its name.
+// Status returns the status of a job, by its ID or its name.
 func (d *Dispatcher) Status(now time.Time, id string) (Job, error) {
 	j := d.jobNamed(id)
 	if j == nil {
@@ -92,7 +92,7 @@ func (d *Dispatcher) Status(now time.Time, id string) (Job, error) {
 	return d.statusOf(now, j, true), nil
 }
 
-// jobNamed gives a job by its id, or the newest of a name.
+// jobNamed returns a job by its ID, or else the newest job of that name.
 func (d *Dispatcher) jobNamed(ref string) *job {
 	if j := d.jobs[ref]; j != nil || ref == "" {
 		return j
@@ -105,7 +105,7 @@ func (d *Dispatcher) jobNamed(ref string) *job {
 	return nil
 }
 
-// List tells of the jobs of an app, "" for all, oldest first.
+// List returns the status of an app's jobs, of all jobs for "", oldest first.
 func (d *Dispatcher) List(now time.Time, app string) []Job {
 	out := []Job{}
 	for _, j := range d.order {
@@ -153,8 +153,8 @@ func (d *Dispatcher) statusOf(now time.Time, j *job, why bool) Job {
 	return s
 }
 
-// taskSpans says what tasks of a job took, and how long it is until the last has ended: those that run may end at once,
-// or have begun just now.
+// taskSpans returns the run time of one task, and the time until the last task has ended. The low end of left has the
+// running tasks end now, the high end has them just begun.
 func (j *job) taskSpans(waiting, running int) (took, left *Span) {
 	low, high, known := j.times.usualSpan()
 	if !known {
@@ -168,8 +168,8 @@ func (j *job) taskSpans(waiting, running int) (took, left *Span) {
 	return took, left
 }
 
-// explainWaiting says in one sentence what a job's tasks wait for: what the judge says of each worker, and who comes
-// before.
+// explainWaiting says in one sentence why a job's tasks wait: the judge's reason on the workers, and the tasks ahead
+// of them.
 func (d *Dispatcher) explainWaiting(j *job) string {
 	if !j.unpaid.IsZero() {
 		return "namespace " + cmp.Or(j.spec.Namespace, "default") +
@@ -244,14 +244,14 @@ func countNoun(n int, one, many string) string {
 	return b.String() + " " + many
 }
 
-// TaskQuery chooses tasks: those from index From on, in one of the states when there are any.
+// TaskQuery selects tasks: those from index From on, and only those in States unless it is empty.
 type TaskQuery struct {
 	From   int
 	Limit  int
 	States []string
 }
 
-// Tasks tells of a job's tasks, in order of index. next is the index to go on with, -1 at the end.
+// Tasks returns a job's tasks, ordered by index. next is the index to continue at, -1 at the end.
 func (d *Dispatcher) Tasks(now time.Time, id string, q TaskQuery) (out []Task, next int, err error) {
 	j := d.jobNamed(id)
 	if j == nil {
@@ -273,8 +273,8 @@ func (d *Dispatcher) Tasks(now time.Time, id string, q TaskQuery) (out []Task, n
 	return out, -1, nil
 }
 
-// Output tells where one task's output is: in the job's file, with the result of its newest attempt that ended, or with
-// the worker on which a life runs.
+// Output finds one task's output: r is the result of its newest ended attempt, which says where in the job's file the
+// output is; live and worker are the running attempt.
 func (d *Dispatcher) Output(id string, index int) (r *Result, live *Life, worker cluster.WorkerID, err error) {
 	j := d.jobNamed(id)
 	if j == nil {
@@ -314,7 +314,7 @@ func (j *job) taskStatus(now time.Time, i int) Task {
 	return s
 }
 
-// exitDetail says what an exit code does not.
+// exitDetail describes what the exit code does not show.
 func exitDetail(r *Result) string {
 	switch {
 	case r.Error != "":

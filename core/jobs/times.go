@@ -2,13 +2,13 @@ package jobs
 
 import "slices"
 
-// times are how long the tasks of a job took that ended well last, in microseconds.
+// times are the run times of a job's last successful tasks, in microseconds.
 type times struct {
 	last [64]int64
-	n    int // how many there were in all
+	n    int // how many there were in total
 }
 
-// enoughTimes is how many tasks must have ended before anything is said of those that have not.
+// enoughTimes is how many tasks must have ended before any estimate is shown.
 const enoughTimes = 5
 
 func (t *times) addTime(took int64) {
@@ -16,7 +16,7 @@ func (t *times) addTime(took int64) {
 	t.n++
 }
 
-// usualSpan returns what eight of ten tasks were between; nothing before enough have ended.
+// usualSpan returns the range that eight of ten run times fall in; nothing before enough tasks have ended.
 func (t *times) usualSpan() (low, high int64, known bool) {
 	if t.n < enoughTimes {
 		return 0, 0, false

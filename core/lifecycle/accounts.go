@@ -11,23 +11,24 @@ import (
 )
 
 // MeterBucket keeps what each namespace has spent on this worker. key: namespace; value: quota.Saved. It is written
-// every quota.Every while anything is spent, so a crash loses at most that much of what did not run on.
+// every quota.Every while anything is spent, so a crash loses at most that much of the spending of machines that did
+// not run on.
 const MeterBucket = "meter"
 
-// accounts are who pays for what occupies room, and what has been spent.
+// accounts track which namespace pays for each machine, task and volume, and what each namespace has spent.
 type accounts struct {
 	*core
 	*quota.Accounts
 	payers []payers
 }
 
-// payers are the machines, the tasks or the volumes, as the accounts see them.
+// payers are the things that accounts charge for: the machines, the tasks or the volumes.
 type payers interface {
-	// charges calls f with what each of them costs as it stands.
+	// eachCharge calls f with the present charge of each payer.
 	eachCharge(f func(id string, c quota.Charge))
-	// standing returns how one of them stands; false when it is none of them.
+	// standingOf returns the standing of a payer; false if the ID is none of these payers.
 	standingOf(id string) (standing, bool)
-	// setUnpaid changes whether one of them is paid for.
+	// setUnpaid sets whether a payer runs unpaid.
 	setUnpaid(id string, unpaid bool, why string)
 }
 
@@ -35,7 +36,7 @@ type payers interface {
 type standing struct {
 	namespace  string
 	scheduling machine.Scheduling
-	since      time.Time // that it runs
+	since      time.Time // when it started to run
 }
 
 func newAccounts(c *core) *accounts { return &accounts{core: c, Accounts: quota.NewAccounts()} }
@@ -50,7 +51,7 @@ func (s *accounts) restoreRecords(d Decoded) error {
 	return nil
 }
 
-// findPayer returns how whoever has an id stands, and those it belongs to.
+// findPayer returns the standing of an ID, and the payers it is one of.
 func (s *accounts) findPayer(id string) (standing, payers) {
 	for _, p := range s.payers {
 		if st, ok := p.standingOf(id); ok {
@@ -60,7 +61,7 @@ func (s *accounts) findPayer(id string) (standing, payers) {
 	return standing{}, nil
 }
 
-// setLimits takes prices and budgets, and makes every charge anew where prices have changed.
+// setLimits sets prices and budgets, and recomputes every charge if prices have changed.
 func (s *accounts) setLimits(b quota.Limits) {
 	if !s.SetLimits(s.now, b) {
 		return
@@ -70,7 +71,7 @@ func (s *accounts) setLimits(b quota.Limits) {
 	}
 }
 
-// fundsFor returns what a request takes of its namespace's budget, as this worker knows it; see market.Funding.
+// fundsFor returns what a request needs of its namespace's budget, as this worker knows it; see market.Funding.
 func (s *accounts) fundsFor(now time.Time, id string, r *placement.Request) *placement.Funds {
 	name, sc, has, more := r.Namespace, r.Scheduling, 0.0, r.Resources
 	if id != "" {
@@ -89,13 +90,13 @@ func (s *accounts) fundsFor(now time.Time, id string, r *placement.Request) *pla
 		return nil
 	}
 	rate := 0.0
-	if !sc.Lent { // who is lent to pays nothing: whether that may be is the buyer's to judge
+	if !sc.Lent { // an unpaid machine costs nothing; the buyer judges whether it may run unpaid
 		rate = s.Price().Rate(r.Resources, sc) - has
 	}
 	return a.Means(name, rate, more)
 }
 
-// writeChanges puts into the worker's record what is to be told, and plans when the counters are written.
+// writeChanges puts changed spending into the worker's record, and plans the next write of the counters.
 func (s *accounts) writeChanges() {
 	s.Plan(s.now)
 	if told, changed := s.News(); changed {
@@ -105,7 +106,7 @@ func (s *accounts) writeChanges() {
 
 func (s *accounts) nextStep() time.Time { return s.NextWrite() }
 
-// stepDue writes the counters, and looks whether what runs can still be paid for.
+// stepDue writes the counters, and checks whether running machines can still be paid for.
 func (s *accounts) stepDue() {
 	counters, due := s.Write(s.now)
 	if !due {
@@ -113,7 +114,7 @@ func (s *accounts) stepDue() {
 	}
 	for _, name := range slices.Sorted(maps.Keys(counters)) {
 		s.putRecord(MeterBucket, name, counters[name])
-		s.out.Sync = true // before it is told
+		s.out.Sync = true // durable before other members see it
 	}
 	for _, name := range s.Limited() {
 		if a, limited := s.Account(s.now, name); limited {
@@ -122,8 +123,7 @@ func (s *accounts) stepDue() {
 	}
 }
 
-// shiftUnpaid lets machines of a namespace that has overdrawn run unpaid, and takes that back where its balance has
-// grown.
+// shiftUnpaid lets machines of an overdrawn namespace run unpaid, and ends that once its balance has recovered.
 func (s *accounts) shiftUnpaid(namespace string, a quota.Account) {
 	var all []quota.Payer
 	for _, id := range s.Payers(namespace) {
@@ -143,15 +143,14 @@ func (s *accounts) shiftUnpaid(namespace string, a quota.Account) {
 	}
 }
 
-// Budgets tells the worker what there is in the catalog and what others spend. It may be told at any time, and as
-// often.
+// Budgets updates the catalog's budgets and the other workers' spending. It may be called at any time and repeatedly.
 func (s *Supervisor) Budgets(now time.Time, b quota.Limits) Out {
 	s.openOut(now)
 	s.accounts.setLimits(b)
 	return s.closeOut()
 }
 
-// Account returns how a namespace stands, as far as this worker has heard; false where it has no budget.
+// Account returns a namespace's account as far as this worker knows; false if the namespace has no budget.
 func (s *Supervisor) Account(now time.Time, namespace string) (quota.Account, bool) {
 	return s.accounts.Account(now, namespace)
 }

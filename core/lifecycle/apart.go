@@ -10,11 +10,10 @@ import (
 // CodeApart says that the worker hears no other member of its cluster.
 const CodeApart fault.Code = "apart"
 
-// Apart tells the worker for how long it has heard no other member of its cluster; 0: it hears one, or there is none. A
-// replica whose StopAfter is over is killed, with no grace, and stays down until a steward has it started: meanwhile
-// another machine may have taken its place. The worker is told again while it hears nobody, and so stops what has come
-// up since. That a machine was stopped is durable; for how long nobody was heard is not, so that a restart counts from
-// 0.
+// Apart reports for how long the worker has heard no other member of its cluster; 0: it hears one, or there is none. A
+// replica with a shorter StopAfter is killed, without grace, and stays down until a steward starts it: another machine
+// may have taken its place. The worker calls Apart repeatedly while it hears nobody, to stop replicas that have come
+// up meanwhile. The stop is durable; the silence is not, so a restart counts from 0.
 func (s *Supervisor) Apart(now time.Time, silent time.Duration) Out {
 	s.openOut(now)
 	s.core.apart = silent
@@ -24,12 +23,12 @@ func (s *Supervisor) Apart(now time.Time, silent time.Duration) Out {
 	return s.closeOut()
 }
 
-// isApart reports whether the machine may not run, as the worker has heard nobody for too long.
+// isApart reports whether a replica must not run, because the worker has heard nobody for too long.
 func (c *core) isApart(of *machine.Replica) bool {
 	return of != nil && of.StopAfter > 0 && c.apart >= of.StopAfter
 }
 
-// refuseApart refuses what would have a replica run while the worker hears nobody.
+// refuseApart returns an error if starting a replica is forbidden because the worker hears nobody.
 func (c *core) refuseApart(of *machine.Replica) error {
 	if !c.isApart(of) {
 		return nil
@@ -39,8 +38,8 @@ func (c *core) refuseApart(of *machine.Replica) error {
 		"again when it hears one", c.apart.Truncate(100*time.Millisecond), of.Group, of.StopAfter)
 }
 
-// refuseWake refuses that a request starts a machine that was stopped since nobody was heard: its steward knows whether
-// another stands in its place.
+// refuseWake refuses to start a machine for a request if it was stopped while its worker heard nobody: only its
+// steward knows whether another machine has taken its place.
 func (r *row) refuseWake(c *Command) error {
 	if !r.Apart || !c.isWakeForRequest() {
 		return nil
@@ -49,7 +48,7 @@ func (r *row) refuseWake(c *Command) error {
 		"no other member (stop_after), so its service's steward starts it or removes it", r.Machine.ID)
 }
 
-// stopApart stops the machines that may not run.
+// stopApart stops the replicas that must not run.
 func (s *lives) stopApart() {
 	for _, id := range sortedKeys(s.rows) {
 		r := s.rows[id]
@@ -72,7 +71,7 @@ func (s *lives) stopApart() {
 	}
 }
 
-// killApart kills a machine that may not run. What was asked of it meanwhile ends.
+// killApart kills a replica that must not run, and aborts its present operation.
 func (s *lives) killApart(r *row) {
 	if parked, _ := s.parkedRun(r.Machine.ID); parked != nil || s.runOf(r.Machine.ID) != nil {
 		s.abortRun(machineKey(r.Machine.ID), s.whyApart())

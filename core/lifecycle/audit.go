@@ -10,8 +10,8 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// reconcileFacts holds the runtime's facts, as they were at asked, against what should be. Machines that changed since
-// are left for the next time.
+// reconcileFacts compares the runtime's state at asked with the journal's, and repairs differences. Machines that
+// changed after asked are left for the next audit.
 func (s *lives) reconcileFacts(seen map[string]Life, asked time.Time) {
 	for _, id := range sortedKeys(seen) {
 		l, r := seen[id], s.rows[id]
@@ -21,7 +21,7 @@ func (s *lives) reconcileFacts(seen map[string]Life, asked time.Time) {
 			s.drift++
 			s.askEffect(machineKey(id), EffRemove, Target{ID: id})
 		case s.runOf(id) != nil || !l.Running:
-			// its run asks the runtime itself; an exit comes by Exited
+			// its run asks the runtime itself; an exit arrives through Exited
 		case r.Life == nil || r.Life.Attempt != l.Attempt:
 			s.drift++
 			s.askEffect(machineKey(id), EffKill, Target{ID: id, Attempt: l.Attempt})
@@ -44,7 +44,8 @@ func (s *lives) reconcileFacts(seen map[string]Life, asked time.Time) {
 	}
 }
 
-// takeOverLife takes over how the runtime has a life. One that is not on disk as it should be is let run where it fits.
+// takeOverLife copies the runtime's state of a life. If the life runs though the journal has it on disk, it keeps
+// running if it fits, and is killed otherwise.
 func (s *lives) takeOverLife(r *row, l Life) {
 	id := r.Machine.ID
 	r.Life.Paused, r.Life.PID = l.Paused, l.PID
@@ -69,8 +70,8 @@ func byMachine(list []Life) map[string]Life {
 	return m
 }
 
-// keepStray reports whether something of a machine runs that the journal does not have: its room is kept until it is
-// gone.
+// keepStray reports whether the machine has a running life that the journal lacks: its room is kept until that life
+// has ended.
 func (s *lives) keepStray(r *row, l Life) bool {
 	up := l.Running && !l.OnDisk
 	if up {
@@ -79,7 +80,7 @@ func (s *lives) keepStray(r *row, l Life) bool {
 	return up
 }
 
-// strayEnded gives back the room that was kept for a life that the journal does not have.
+// strayEnded frees the room kept for a life that the journal lacks.
 func (s *lives) strayEnded(r *row) {
 	id := r.Machine.ID
 	if !s.strays[id] {
@@ -88,18 +89,19 @@ func (s *lives) strayEnded(r *row) {
 	delete(s.strays, id)
 	if !r.isDestroyed() && s.runOf(id) == nil {
 		s.settleLedger(r)
-		s.dirty[id] = true // for the meter
+		s.dirty[id] = true // so that the meter is updated
 	}
 }
 
-// A parked operation is one that this souk cannot go on with: another souk began it with other steps, or its record is
-// damaged. Nothing is begun on its machine until somebody destroys the machine, or the souk that began it is back. What
-// runs goes on and keeps its room; when it ends the machine is at rest, and its restart policy and its schedule wait.
+// A parked operation is one that this souk cannot continue: another souk began it with other steps, or its record is
+// damaged. Its machine gets no new operation until somebody destroys it, or the souk that began the operation is back.
+// A running life continues and keeps its room; when it ends, neither the restart policy nor the schedule starts the
+// machine.
 
-// EventParked is the type of the events that tell of a parked operation, and of what does not happen because of it.
+// EventParked is the type of events about a parked operation, and about actions that it prevents.
 const EventParked = "parked"
 
-// parkMisfits keeps runs whose subject the journal does not have, or that do not fit it, from going on.
+// parkMisfits parks runs whose subject is missing from the journal or does not fit them.
 func (s *lives) parkMisfits() {
 	s.engine.Each(func(r *fsm.Run) {
 		kind, id, _ := strings.Cut(r.Key, "/")
@@ -117,8 +119,8 @@ func (s *lives) parkMisfits() {
 	})
 }
 
-// adoptLaunched takes over the life that a parked launch has begun, before its result was written: it runs, or has ended
-// unheard.
+// adoptLaunched adopts a life that a parked launch started before its result was written. It runs, or has ended
+// unnoticed.
 func (s *lives) adoptLaunched(r *row, l Life) {
 	run, _ := s.parkedRun(r.Machine.ID)
 	known := r.Life != nil || r.LastExit != nil && r.LastExit.Attempt == l.Attempt
@@ -129,8 +131,8 @@ func (s *lives) adoptLaunched(r *row, l Life) {
 	s.dirty[r.Machine.ID] = true
 }
 
-// giveUpStarts takes the starts that were under way, and of which the runtime knows nothing, as lives that were begun
-// and have been lost: nobody can say that they were not, and an attempt is begun once.
+// giveUpStarts counts unfinished starts that the runtime does not know as lives that started and were lost: they may
+// have started, and an attempt is started only once.
 func (s *lives) giveUpStarts(seen map[string]Life) {
 	s.engine.Each(func(run *fsm.Run) {
 		if !startsAttempt(run) || run.Undoing || run.Step() != stepLaunch {
@@ -145,8 +147,8 @@ func (s *lives) giveUpStarts(seen map[string]Life) {
 	})
 }
 
-// passOver has no machine use the number of an attempt that was perhaps begun and never written down. There is one of a
-// machine at most: who begins one waits for the disk before he begins the next.
+// passOver skips one attempt number of every machine, since an attempt may have started without being written down.
+// One is enough: the next attempt starts only after the previous one is on disk.
 func (s *lives) passOver() {
 	for id, r := range s.rows {
 		if !r.isDestroyed() {
@@ -157,7 +159,7 @@ func (s *lives) passOver() {
 	s.out.Sync = true
 }
 
-// settleStates brings the machines that no operation works on to the states that their facts add up to, at start-up.
+// settleStates sets, at start-up, the state of each machine without an operation to the one that its facts imply.
 func (s *lives) settleStates() {
 	for _, id := range sortedKeys(s.rows) {
 		if r := s.rows[id]; s.runOf(id) == nil && !r.isDestroyed() {
@@ -167,7 +169,7 @@ func (s *lives) settleStates() {
 	}
 }
 
-// noteParked tells of a machine's parked operation in its events, once.
+// noteParked adds an event about a machine's parked operation, once.
 func (s *lives) noteParked(r *row) {
 	run, why := s.parkedRun(r.Machine.ID)
 	told := func(e machine.Event) bool { return e.Type == EventParked && e.Message == why }
@@ -176,7 +178,7 @@ func (s *lives) noteParked(r *row) {
 	}
 }
 
-// holdTimers lets pass what has come due for a machine whose operation is parked.
+// holdTimers drops the due timers of a machine whose operation is parked.
 func (s *lives) holdTimers(r *row, why string) {
 	if s.isDue(r.RestartAt) || s.isDue(r.ReturnAt) {
 		r.RestartAt, r.ReturnAt = time.Time{}, time.Time{}
@@ -193,16 +195,14 @@ func (s *lives) holdTimers(r *row, why string) {
 	}
 }
 
-// Audit holds the runtime's facts, as they were at asked, against what should be, as Recover does: nothing that drifted
-// apart stays so.
+// Audit compares the runtime's state at asked with the journal's and repairs differences, as Recover does at start-up.
 func (s *Supervisor) Audit(now, asked time.Time, list []Life) Out {
 	s.openOut(now)
 	s.lives.reconcileFacts(byMachine(list), asked)
 	return s.closeOut()
 }
 
-// Exited takes an exit from the runtime. It is acknowledged by an effect once it is durable; hearing it twice is
-// harmless.
+// Exited handles an exit from the runtime. An effect acknowledges it once it is durable; a repeated exit is harmless.
 func (s *Supervisor) Exited(now time.Time, ex Exit) Out {
 	s.openOut(now)
 	if r := s.machines.rows[ex.Machine]; r != nil && !r.isDestroyed() {

@@ -8,21 +8,21 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// maxCheckEvents bounds the events of a machine that tell of checks: one that flaps must not push out all others.
+// maxCheckEvents bounds a machine's events about checks, so that a flapping check does not push out the other events.
 const maxCheckEvents = 10
 
-// CheckResult is what a health check has said of an attempt of a machine.
+// CheckResult is the result of a health check on an attempt of a machine.
 type CheckResult struct {
 	Machine string
 	Attempt uint64
 	Name    string
 	Status  string // of machine.Check
-	Output  string // its first line says why, the rest is the machine's own words
-	Missed  string // with this it failed once, which leaves its status as it was; "": it did not
+	Output  string // the first line says why, the rest is the machine's own output
+	Missed  string // why the check failed this time without changing its status; "": it did not
 }
 
-// Checked takes what health checks have said. It belongs to the attempt that was checked: of one that has ended, is
-// suspended or is about to end it means nothing, and is dropped.
+// Checked handles results of health checks. A result belongs to the attempt that was checked; it is dropped if the
+// attempt has ended, is suspended or is about to end.
 func (s *Supervisor) Checked(now time.Time, list []CheckResult) Out {
 	s.openOut(now)
 	for _, c := range list {
@@ -31,7 +31,7 @@ func (s *Supervisor) Checked(now time.Time, list []CheckResult) Out {
 	return s.closeOut()
 }
 
-// CheckedAttempt returns the attempt of a machine that is to be checked now; 0: none is.
+// CheckedAttempt returns the attempt of a machine that is to be checked now; 0: none.
 func (s *Supervisor) CheckedAttempt(id string) uint64 {
 	if r := s.machines.rows[id]; r != nil && r.hasChecks() {
 		return r.Life.Attempt
@@ -43,15 +43,15 @@ func (r *row) hasChecks() bool {
 	return r.Life != nil && !r.Life.Paused && r.Machine.State == machine.Started
 }
 
-// enterCheckResult enters one result. A status that is another one is an event, and written down with the next commit;
-// another output alone is only shown.
+// enterCheckResult stores one result. A changed status adds an event and is journalled with the next commit; a changed
+// output alone is only shown.
 func (s *machines) enterCheckResult(c CheckResult) {
 	r := s.rows[c.Machine]
 	if r == nil || !r.hasChecks() || r.Life.Attempt != c.Attempt {
 		return
 	}
 	list := slices.Clone(r.Machine.Checks)
-	if list == nil { // it has been started by a souk that made no checks
+	if list == nil { // the life was adopted, so no launch has set its checks
 		list = unheardChecks(r.Machine.Config, s.now)
 	}
 	at := slices.IndexFunc(list, func(ch machine.Check) bool { return ch.Name == c.Name })
@@ -82,7 +82,7 @@ func (s *machines) enterCheckResult(c CheckResult) {
 		Message: c.Name + ": " + why})
 }
 
-// unheardChecks returns the checks of a config before any of them has said anything.
+// unheardChecks returns the checks of a config before their first results.
 func unheardChecks(c *machine.Config, now time.Time) []machine.Check {
 	var out []machine.Check
 	for _, h := range c.HealthChecks() {
@@ -92,8 +92,8 @@ func unheardChecks(c *machine.Config, now time.Time) []machine.Check {
 	return out
 }
 
-// withoutOldest returns events, newest first, less the oldest of a type where there are as many as most. The slice is
-// not touched.
+// withoutOldest returns events, newest first. If there are most of a type already, it leaves out the oldest of them.
+// The slice itself is not changed.
 func withoutOldest(events []machine.Event, typ string, most int) []machine.Event {
 	n, oldest := 0, 0
 	for i := range events {

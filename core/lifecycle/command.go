@@ -10,7 +10,7 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// Verb is what is to be done to a machine that exists.
+// Verb is an action on an existing machine.
 type Verb string
 
 // The verbs.
@@ -24,9 +24,10 @@ const (
 	Destroy  Verb = "destroy"
 	Cordon   Verb = "cordon"
 	Uncordon Verb = "uncordon"
-	// SetMetadata sets the keys of Metadata; a nil value deletes the key. With ReplaceMetadata the map is the whole.
+	// SetMetadata sets the keys of Metadata; a nil value deletes a key. With ReplaceMetadata, all other keys are
+	// deleted.
 	SetMetadata Verb = "metadata"
-	// Resize changes CPU and memory; one that runs goes on.
+	// Resize changes CPU and memory; a running machine keeps running.
 	Resize Verb = "resize"
 )
 
@@ -35,59 +36,59 @@ type Command struct {
 	Verb    Verb   `json:"verb"`
 	App     string `json:"app"`
 	Machine string `json:"machine"`
-	Nonce   string `json:"nonce,omitempty"`  // of the lease; must be the holder's while one is held
+	Nonce   string `json:"nonce,omitempty"`  // of the lease; required while the machine is leased
 	Expect  string `json:"expect,omitempty"` // the instance id that the machine must still have; "": any
-	Source  string `json:"source,omitempty"` // user (default), flyd or proxy: stands in the events
+	Source  string `json:"source,omitempty"` // user (default), flyd or proxy: the source in events
 	Signal  string `json:"signal,omitempty"` // stop, restart, signal: "SIGTERM", "TERM" or "15"
-	// Timeout is the grace of what is stopped; 0: the config's.
+	// Timeout is the grace of a stop; 0: the config's.
 	Timeout time.Duration `json:"timeout_ns,omitempty"`
-	// ToDisk has a suspend bring the memory to disk, where that can be; so has the config.
+	// ToDisk makes a suspend write the memory to disk, if the runtime can. The config can ask for it, too.
 	ToDisk bool `json:"to_disk,omitempty"`
-	// Begun has it answered when the operation has begun, durably, and not when it has ended.
+	// Begun asks for the answer once the operation has durably begun, instead of when it has ended.
 	Begun bool `json:"begun,omitempty"`
 	// destroy: also when running; restart: skip the grace
 	Kill            bool               `json:"kill,omitempty"`
 	Launch          *machine.Launch    `json:"launch,omitempty"`    // update
-	Resources       *cluster.Resources `json:"resources,omitempty"` // update: what the new config asks for
+	Resources       *cluster.Resources `json:"resources,omitempty"` // update: the resources of the new config
 	Resize          *machine.Resize    `json:"resize,omitempty"`    // resize
 	Metadata        map[string]*string `json:"metadata,omitempty"`
 	ReplaceMetadata bool               `json:"replace_metadata,omitempty"`
-	// Term is of the steward whose order it is; nil: it is no steward's. See Supervisor.Obey.
+	// Term is that of the steward that sends the command; nil: no steward. See Supervisor.Obey.
 	Term *cluster.Term `json:"term,omitempty"`
-	// Replica is which replica the machine is from then on; nil: the one it was. Only of an update.
+	// Replica is which replica the machine becomes by an update; nil: unchanged.
 	Replica *machine.Replica `json:"replica,omitempty"`
 
-	Connection Connection `json:"-"` // update: what the worker's runtime says of its network
-	Pulled     Pulled     `json:"-"` // update: what it says of the new config's image
+	Connection Connection `json:"-"` // update: the runtime's answer about the new config's network
+	Pulled     Pulled     `json:"-"` // update: the runtime's answer about the new config's image
 }
 
 // Outcome is the answer to a command.
 type Outcome struct {
 	Machine  *machine.Machine `json:"machine"`
 	Previous machine.State    `json:"previous"`        // the state the command found
-	Begun    *machine.Begun   `json:"begun,omitempty"` // nil: it is done
+	Begun    *machine.Begun   `json:"begun,omitempty"` // the operation in progress; nil: it has ended
 }
 
-// Grant asks a worker to make a machine. The same id asked again answers the machine that is there: a buyer that lost
-// the answer repeats the grant at the same worker.
+// Grant asks a worker to make a machine. A repeated grant with the same ID returns the existing machine, so a buyer
+// that lost the answer repeats the grant at the same worker.
 type Grant struct {
 	Request placement.Request `json:"request"`
 	Hold    string            `json:"hold,omitempty"` // token of a hold that this grant redeems
-	// Evict is consent: machines of lower rank may be evicted for it, where it does not fit.
+	// Evict is the consent to evict machines of lower rank if the new one does not fit.
 	Evict     bool               `json:"evict,omitempty"`
 	Launch    *machine.Launch    `json:"launch"`
 	Region    string             `json:"region"`
 	Placement *machine.Placement `json:"placement,omitempty"`
 	Source    string             `json:"source,omitempty"`
-	// NewID says that the id was drawn for this grant: nobody asks for it again, whatever comes of it.
+	// NewID says that the ID was drawn for this grant: no other grant asks for it, whatever the outcome.
 	NewID bool `json:"new_id,omitempty"`
-	// KeyMark is of the Idempotency-Key under which the machine is made, "" for none.
+	// KeyMark is the mark of the Idempotency-Key under which the machine is made, "" for none.
 	KeyMark cluster.KeyMark `json:"key_mark,omitempty"`
-	// Term is of the steward whose order it is; nil: it is no steward's. See Supervisor.Obey.
+	// Term is that of the steward that sends the grant; nil: no steward. See Supervisor.Obey.
 	Term    *cluster.Term    `json:"term,omitempty"`
 	Replica *machine.Replica `json:"replica,omitempty"` // which replica of a service the machine is; nil: none
 
-	Connection Connection `json:"-"` // what the worker's runtime says of its network
+	Connection Connection `json:"-"` // the runtime's answer about the config's network
 }
 
 // LeaseCommand takes, refreshes (Nonce set) or releases (Release) a machine's lease.
@@ -100,12 +101,12 @@ type LeaseCommand struct {
 	Release bool          `json:"release,omitempty"`
 }
 
-// HoldCommand reserves capacity for a request for a while.
+// HoldCommand reserves capacity for a request until the hold expires.
 type HoldCommand struct {
 	Request placement.Request
 	Token   string
 	TTL     time.Duration
-	By      cluster.WorkerID // the member that asks, as its certificate says; "" is the worker's own
+	By      cluster.WorkerID // the member that asks, by its certificate; "": this worker itself
 }
 
 // VolumeCommand makes or changes a volume.
@@ -113,30 +114,31 @@ type VolumeCommand struct {
 	Verb   string `json:"verb"` // create, update, extend, snapshot, destroy
 	App    string `json:"app"`
 	Volume string `json:"volume"`
-	// Spec says for create: name, size_gb, ...; update: snapshot_retention, auto_backup_enabled; extend: size_gb.
+	// Spec holds for create: name, size_gb, ...; for update: snapshot_retention, auto_backup_enabled; for extend:
+	// size_gb.
 	Spec      machine.Volume `json:"spec"`
 	Snapshot  string         `json:"snapshot,omitempty"`      // create from this snapshot
 	SourceVol string         `json:"source_volume,omitempty"` // create as a copy of this volume
-	Namespace string         `json:"namespace,omitempty"`     // create: whose means it takes; "" is quota.Default
+	Namespace string         `json:"namespace,omitempty"`     // create: the namespace that pays; "" is quota.Default
 }
 
-// CordonCommand makes a worker take nothing new, or with End makes it take things again. It says nothing of the
-// machines that the worker has: they stay, restart where they are, and may be stopped and started.
+// CordonCommand makes a worker accept nothing new, or with End accept again. It does not affect the machines already
+// there: they stay, restart on this worker, and may be stopped and started.
 type CordonCommand struct {
 	Owner  string        `json:"owner"`
 	Reason string        `json:"reason"`
-	TTL    time.Duration `json:"ttl_ns,omitempty"` // it ends by itself then; 0: somebody must end it
+	TTL    time.Duration `json:"ttl_ns,omitempty"` // it ends by itself after it; 0: never
 	Drain  bool          `json:"drain,omitempty"`  // the worker is being emptied
 	// with Drain: the tasks that run there are ended and go back to their queues
 	EndTasks bool `json:"end_tasks,omitempty"`
 	End      bool `json:"end,omitempty"`
 }
 
-// What another member asks of a worker is held against the same rules as what a client asks of a gateway: a member that
-// is broken, or in other hands, must not do more with a worker than a client could.
+// Requests from other members pass the same checks as requests from clients at a gateway: a broken or hijacked member
+// must not do more with a worker than a client can.
 
-// Check returns what is wrong with a grant that came from elsewhere: the launch must be one that a gateway would take,
-// and the ledger is charged for what the launch says, whatever the request says.
+// Check validates a grant from another member: the launch must be one that a gateway accepts, and the ledger is
+// charged for what the launch asks for, whatever the request says.
 func (g *Grant) Check() error {
 	if !machine.ValidID(g.Request.Machine) || !machine.ValidApp(g.Request.App) {
 		return fault.New(fault.Invalid, fault.CodeID,
@@ -156,7 +158,7 @@ func (g *Grant) Check() error {
 	return sameResources(&g.Request.Resources, g.Launch.Config)
 }
 
-// Check returns what is wrong with a command that came from elsewhere.
+// Check validates a command from another member.
 func (c *Command) Check() error {
 	if err := c.checkOrder(); err != nil {
 		return err
@@ -180,7 +182,7 @@ func (c *Command) Check() error {
 	return sameResources(c.Resources, c.Launch.Config)
 }
 
-// checkOrder returns what is wrong with what a steward's order carries.
+// checkOrder validates the term and the replica of a steward's order.
 func (c *Command) checkOrder() error {
 	if c.Replica != nil && c.Verb != Update {
 		return fault.New(fault.Invalid, machine.CodeReplica,
@@ -190,15 +192,16 @@ func (c *Command) checkOrder() error {
 	return checkOrder(c.Term, c.Replica)
 }
 
-// validLaunch checks what a worker acts upon of a launch. Its region may be a list here, which says nothing any more.
+// validLaunch checks the parts of a launch that a worker acts on. The region may still be a list; the worker ignores
+// it.
 func validLaunch(l *machine.Launch) error {
 	of := *l
 	of.Region = ""
 	return of.Validate()
 }
 
-// sameResources holds what is to be charged against a config. Where nothing is named it is filled in: a member that
-// repeats a grant need not say it again.
+// sameResources checks that the charged resources are those of the config. An empty amount is filled in: a member that
+// repeats a grant may leave it out.
 func sameResources(charged *cluster.Resources, c *machine.Config) error {
 	want := machine.Resources(c)
 	if charged.IsZero() {
@@ -211,7 +214,7 @@ func sameResources(charged *cluster.Resources, c *machine.Config) error {
 	return nil
 }
 
-// Check returns what is wrong with a volume's command that came from elsewhere. Ids become names of directories.
+// Check validates a volume command from another member. IDs become names of directories.
 func (c *VolumeCommand) Check() error {
 	switch {
 	case !machine.ValidVolumeID(c.Volume):

@@ -16,13 +16,13 @@ import (
 // MaxPending bounds the commands that wait for one machine's operation to end.
 const MaxPending = 8
 
-// commands are what people and buyers ask of machines: verbs, and grants of new ones.
+// commands handle what people and buyers ask of machines: verbs, and grants of new machines.
 type commands struct {
 	*machines
 	evictions *evictions
 	waiters   *waiters
 	terms     *terms
-	pending   map[string][]pendingCommand // by the machine whose operation has to end first
+	pending   map[string][]pendingCommand // by the machine whose operation must end first
 }
 
 type pendingCommand struct {
@@ -30,7 +30,7 @@ type pendingCommand struct {
 	c      Command
 }
 
-// carryOut carries out a command, or lets it wait for the machine's operation to end.
+// carryOut carries out a command, or queues it until the machine's operation ends.
 func (s *commands) carryOut(ticket uint64, c Command) {
 	r, err := s.admitCommand(c)
 	if err != nil {
@@ -47,15 +47,15 @@ func (s *commands) carryOut(ticket uint64, c Command) {
 	}
 	previous = r.Machine.State
 	begun, err := s.judgeVerb(r, c)
-	if err != nil || !begun || s.runOf(c.Machine) == nil { // or it has ended within this very input
+	if err != nil || !begun || s.runOf(c.Machine) == nil { // or the operation ended within this input
 		s.replyTo(ticket, r, previous, err)
 		return
 	}
 	s.answerAtEnd(ticket, r, previous, c.Begun)
 }
 
-// admitCommand returns the machine of a command, where neither a newer steward, another instance, a lease nor a halt
-// stands against it. A command that waits for its turn is judged again then: any of them may have come meanwhile.
+// admitCommand returns a command's machine unless a newer steward, another instance, a lease or a halt forbids the
+// command. A queued command is checked again when its turn comes.
 func (s *commands) admitCommand(c Command) (*row, error) {
 	if err := c.checkOrder(); err != nil {
 		return nil, err
@@ -76,7 +76,7 @@ func (s *commands) admitCommand(c Command) (*row, error) {
 		err = s.leases.checkNonce(c.Machine, c.Nonce)
 	}
 	if err == nil && c.Verb == Destroy && c.Kill && c.Term != nil && r.Machine.State.Up() {
-		// A steward kills what was down when it looked. What has come up since may have requests, which are waited for.
+		// A steward kills machines that it saw down. One that is up again may have requests, which a stop waits for.
 		err = fault.New(fault.Precondition, codeWrongState,
 			"machine %s is %s, and its steward saw it down: stop it first", c.Machine, r.Machine.State)
 	}
@@ -86,8 +86,8 @@ func (s *commands) admitCommand(c Command) (*row, error) {
 	return r, err
 }
 
-// refuseReplicaChange refuses that somebody changes what a replica is: its steward would not know, and change nothing
-// back.
+// refuseReplicaChange returns an error if the machine is a replica: only its steward may change it, and the steward
+// would not notice and undo another's change.
 func refuseReplicaChange(r *row) error {
 	of := r.Machine.Replica
 	if of == nil {
@@ -98,8 +98,9 @@ func refuseReplicaChange(r *row) error {
 			"keeps it as its release says: make another release", r.Machine.ID, of.Index, of.Group)
 }
 
-// duringRun takes a command on a machine whose operation is on its way: it joins that, waits for its end, is refused,
-// or ends it. It reports whether that is all; if not, the machine is free for the command.
+// duringRun handles a command on a machine with an operation in progress: it joins that operation, is queued, is
+// refused, or aborts the operation. It returns true if the command is dealt with, false if the machine is now free for
+// it.
 func (s *commands) duringRun(ticket uint64, r *row, c Command, run *fsm.Run) bool {
 	id := r.Machine.ID
 	same := string(c.Verb) == run.Op || c.Verb == Start && (run.Op == opStartEvict || wakesLife(run.Op))
@@ -122,7 +123,7 @@ func (s *commands) duringRun(ticket uint64, r *row, c Command, run *fsm.Run) boo
 	return true
 }
 
-// doPending carries out the commands that waited for a machine's operation, up to the first that begins another.
+// doPending carries out a machine's queued commands, up to the first that begins an operation.
 func (s *commands) doPending(id string) {
 	for s.runOf(id) == nil && len(s.pending[id]) > 0 {
 		p := s.pending[id][0]
@@ -134,7 +135,7 @@ func (s *commands) doPending(id string) {
 	}
 }
 
-// answerAtEnd has ticket answered when the machine's operation ends; now, if it is enough that it has begun.
+// answerAtEnd answers ticket when the machine's operation ends, or now if begun is set.
 func (s *commands) answerAtEnd(ticket uint64, r *row, previous machine.State, begun bool) {
 	if !begun {
 		s.waiters.addWaiter(machineKey(r.Machine.ID), ticket, previous)
@@ -144,7 +145,7 @@ func (s *commands) answerAtEnd(ticket uint64, r *row, previous machine.State, be
 	s.replyBegun(ticket, r, previous)
 }
 
-// replyBegun answers a command whose operation is on its way.
+// replyBegun answers a command whose operation is in progress.
 func (s *commands) replyBegun(ticket uint64, r *row, previous machine.State) {
 	out := Outcome{Machine: r.publicMachine(), Previous: previous}
 	if run := s.runOf(r.Machine.ID); run != nil {
@@ -153,8 +154,8 @@ func (s *commands) replyBegun(ticket uint64, r *row, previous machine.State) {
 	s.out.Replies = append(s.out.Replies, Reply{Ticket: ticket, Outcome: out})
 }
 
-// answerOverdue answers a command that has waited for long: that its operation has begun, or, when it still waits for
-// its turn, that it is not carried out. One that is answered already is no harm.
+// answerOverdue answers a command that has waited for too long: with the operation in progress, or, if the command is
+// still queued, with an error. A command that is answered already is ignored.
 func (s *commands) answerOverdue(ticket uint64) {
 	if key, w, ok := s.waiters.takeWaiter(ticket); ok {
 		id, isMachine := strings.CutPrefix(key, "m/")
@@ -188,14 +189,14 @@ func (s *commands) answerOverdue(ticket uint64) {
 	}
 }
 
-// isWakeForRequest reports whether a command starts a machine because a request came for it. A lease does not keep that
-// off: who holds one is at work on the machine, and the request cannot wait for the end of that.
+// isWakeForRequest reports whether a command starts a machine for a request. A lease does not prevent it: its holder
+// is at work on the machine, and the request cannot wait for that to end.
 func (c *Command) isWakeForRequest() bool { return c.Verb == Start && c.Source == machine.SourceProxy }
 
-// needsLease lists the verbs that a lease keeps from others, as the Machines API has it.
+// needsLease reports whether a lease keeps others from a verb, as in the Machines API.
 func needsLease(v Verb) bool { return v != Signal && v != SetMetadata }
 
-// doImmediate carries out the verbs that touch nothing that runs.
+// doImmediate carries out the verbs that do not affect a running machine; false: the verb is not one of them.
 func (s *commands) doImmediate(r *row, c Command) bool {
 	switch c.Verb {
 	case Cordon, Uncordon:
@@ -227,7 +228,7 @@ func (s *commands) doImmediate(r *row, c Command) bool {
 	return true
 }
 
-// waiters are the commands whose operation is on its way, by its key.
+// waiters are the commands that wait for the end of an operation in progress, by its key.
 type waiters struct {
 	*core
 	byKey map[string][]waiter
@@ -236,16 +237,16 @@ type waiters struct {
 type waiter struct {
 	ticket   uint64
 	run      string        // the operation's id
-	previous machine.State // that the command found
-	failed   error         // why the operation before failed that this one makes good
+	previous machine.State // the state that the command found
+	failed   error         // set if this run repairs a failed one: why that failed
 }
 
-// addWaiter has ticket answered when the operation that is on its way for key ends.
+// addWaiter answers ticket when the present operation of key ends.
 func (s *waiters) addWaiter(key string, ticket uint64, previous machine.State) {
 	s.byKey[key] = append(s.byKey[key], waiter{ticket: ticket, run: s.engine.Active(key).ID, previous: previous})
 }
 
-// takeWaiter returns the waiter of a ticket, who then waits no more, and the key of the operation.
+// takeWaiter removes and returns the waiter of a ticket, and the key of its operation.
 func (s *waiters) takeWaiter(ticket uint64) (key string, w waiter, ok bool) {
 	for key, list := range s.byKey {
 		if i := slices.IndexFunc(list, func(w waiter) bool { return w.ticket == ticket }); i >= 0 {
@@ -259,7 +260,7 @@ func (s *waiters) takeWaiter(ticket uint64) (key string, w waiter, ok bool) {
 	return "", w, false
 }
 
-// drainWaiters calls f with those who wait for the run of key, who then wait no more.
+// drainWaiters removes the waiters of key and calls f with each.
 func (s *waiters) drainWaiters(key string, f func(waiter)) {
 	list := s.byKey[key]
 	delete(s.byKey, key)
@@ -268,7 +269,7 @@ func (s *waiters) drainWaiters(key string, f func(waiter)) {
 	}
 }
 
-// carryOver has those who waited for a run that failed wait for the one that makes it good.
+// carryOver moves the waiters of a failed run to the run that repairs it.
 func (s *waiters) carryOver(f fsm.Finished, to *fsm.Run) {
 	for i, w := range s.byKey[f.Key] {
 		if w.run == f.ID {
@@ -277,9 +278,9 @@ func (s *waiters) carryOver(f fsm.Finished, to *fsm.Run) {
 	}
 }
 
-// answerWaiters answers those who waited for a run. reply says what they get to see.
+// answerWaiters answers the waiters of a run that has ended. reply completes each answer.
 func (s *waiters) answerWaiters(f fsm.Finished, reply func(*Reply)) {
-	var others []waiter // of the operation that follows on one that was aborted
+	var others []waiter // waiters of the operation that follows an aborted one
 	for _, w := range s.byKey[f.Key] {
 		if w.run != f.ID {
 			others = append(others, w)
@@ -297,16 +298,16 @@ func (s *waiters) answerWaiters(f fsm.Finished, reply func(*Reply)) {
 	}
 }
 
-// Do takes a command. Its reply comes when the operation it begins ends (or has begun, if that is asked for), or at
-// once when there is nothing to do.
+// Do handles a command. Its reply comes when its operation ends (or has begun, with Command.Begun), or at once if
+// there is nothing to do.
 func (s *Supervisor) Do(now time.Time, ticket uint64, c Command) Out {
 	s.openOut(now)
 	s.commands.carryOut(ticket, c)
 	return s.closeOut()
 }
 
-// Overdue answers the command of a ticket that has waited for long enough: with what has begun and goes on, or with why
-// it is not carried out. Where the command has been answered nothing happens.
+// Overdue answers a command that has waited for too long: with the operation in progress, or with why the command is
+// not carried out. It does nothing if the command has been answered.
 func (s *Supervisor) Overdue(now time.Time, ticket uint64) Out {
 	s.openOut(now)
 	s.commands.answerOverdue(ticket)

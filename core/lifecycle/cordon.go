@@ -7,23 +7,23 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
-// CordonBucket holds the worker's cordon under the key "worker"; nothing is there while it has none.
+// CordonBucket holds the worker's cordon under the key "worker"; it is empty without a cordon.
 const CordonBucket = "cordon"
 
 // Bounds of a cordon.
 const (
 	MaxCordonText = 256                  // bytes of its owner and of its reason
-	MaxCordon     = 366 * 24 * time.Hour // that one with an end may last
+	MaxCordon     = 366 * 24 * time.Hour // the longest TTL
 )
 
-// cordon is whether the worker takes anything new. What holds stands in the ledger's record.
+// cordon is whether the worker accepts anything new. The effective cordon is in the ledger's record.
 type cordon struct {
 	*core
-	own *cluster.Cordon // that somebody set; nil: none
+	own *cluster.Cordon // set by a command; nil: none
 }
 
-// showReason has the ledger's record say why nothing new is taken: a halt goes before a cordon, and that before a full
-// disk.
+// showReason puts the reason for accepting nothing into the ledger's record: a halt takes precedence over a cordon,
+// and a cordon over a full disk.
 func (s *cordon) showReason() {
 	c := s.own
 	switch {
@@ -48,7 +48,7 @@ func (s *cordon) restoreRecords(d Decoded) error {
 	return nil
 }
 
-// nextStep returns when the cordon ends by itself; zero when it does not.
+// nextStep returns when the cordon ends by itself; zero if it does not.
 func (s *cordon) nextStep() time.Time {
 	if s.halt.why != "" {
 		return time.Time{}
@@ -59,7 +59,7 @@ func (s *cordon) nextStep() time.Time {
 	return time.Time{}
 }
 
-// stepDue ends a cordon whose time is over.
+// stepDue ends a cordon whose TTL is over.
 func (s *cordon) stepDue() {
 	if ends := s.nextStep(); !ends.IsZero() && !s.now.Before(ends) {
 		s.setCordon(nil)
@@ -77,7 +77,8 @@ func (s *cordon) setCordon(c *cluster.Cordon) {
 	s.out.Sync = true
 }
 
-// changeCordon carries out a command. The same again renews the time, and keeps since when the worker is cordoned.
+// changeCordon carries out a command. A repeated command renews the TTL, and keeps the time since when the worker is
+// cordoned.
 func (s *cordon) changeCordon(c CordonCommand) error {
 	if err := s.halt.refuseIfHalted(); err != nil {
 		return err
@@ -111,8 +112,7 @@ func (s *cordon) changeCordon(c CordonCommand) error {
 	return nil
 }
 
-// Cordon carries out a command; the record it leads to is durable when the Out is. Out.Evict has the tasks that are to
-// end for it.
+// Cordon carries out a command; the resulting record is durable once the Out is. Out.Evict lists the tasks to end.
 func (s *Supervisor) Cordon(now time.Time, c CordonCommand) (Out, error) {
 	s.openOut(now)
 	err := s.cordon.changeCordon(c)

@@ -11,7 +11,7 @@ func (s *machines) writeEvent(r *row, typ string, status machine.State, source, 
 	s.noteEvent(r, machine.Event{Type: typ, Status: string(status), Source: source, Message: message})
 }
 
-// noteExit tells of the end of a life: whether an operation asked for it, and whether another life follows.
+// noteExit adds an event about the end of a life: whether an operation asked for it, and whether another life follows.
 func (s *machines) noteExit(r *row, ex Exit, requested, again bool) {
 	e := &machine.ExitEvent{ExitCode: ex.Code, GuestExitCode: ex.Code, GuestSignal: ex.Signal, Signal: ex.Signal,
 		OOMKilled: ex.OOM, RequestedStop: requested, Restarting: again, Lost: ex.Lost, ExitedAt: ex.At}
@@ -39,7 +39,7 @@ func (s *machines) noteEvent(r *row, e machine.Event) {
 		Event: e})
 }
 
-// noteRefused tells of something that the worker would have done by itself.
+// noteRefused adds an event about an action of the worker's own that it could not carry out.
 func (s *machines) noteRefused(r *row, what string, err error) {
 	if s.runOf(r.Machine.ID) == nil {
 		r.Machine.State = r.settledState()
@@ -47,7 +47,7 @@ func (s *machines) noteRefused(r *row, what string, err error) {
 	s.writeEvent(r, EventParked, r.Machine.State, machine.SourceFlyd, what+": "+err.Error())
 }
 
-// warnInEvents says in events, one a sentence, what whoever made this version may not have meant.
+// warnInEvents adds an event for each warning about the new version.
 func (s *machines) warnInEvents(r *row, sentences []string) {
 	for _, w := range sentences {
 		s.writeEvent(r, machine.EventWarning, r.Machine.State, machine.SourceFlyd, w)

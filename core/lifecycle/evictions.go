@@ -12,12 +12,12 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// MetaCheckpoint is the key of a machine's metadata that says until when its work is not lost by its eviction: RFC 3339
-// or seconds since 1970. What its gang says of that: machine.MetadataGang.
+// MetaCheckpoint is the metadata key under which a machine says until when an eviction does not lose its work: RFC
+// 3339 or seconds since 1970. For machines that are worth nothing without each other see machine.MetadataGang.
 const MetaCheckpoint = "souk.checkpoint_at"
 
-// Times of the way back of a machine that was evicted: it tries to start again when there is room, as its restart
-// policy would have it, first after returnBase, then each time twice as long up to returnCap.
+// Pauses before an evicted machine tries to start again, if its restart policy restarts it: first returnBase, then
+// twice as long each time, up to returnCap.
 const (
 	returnBase = 10 * time.Second
 	returnCap  = 5 * time.Minute
@@ -26,7 +26,7 @@ const (
 // EvictionBucket keeps the evictions of each app on this worker. key: app; value: []machine.Preemption, oldest first.
 const EvictionBucket = "eviction"
 
-// evictions make room for a machine by ending those that rank lower, and let these come back.
+// evictions make room for a machine by ending machines and tasks of lower rank, and start those again later.
 type evictions struct {
 	*machines
 	tasks *tasks
@@ -43,8 +43,8 @@ func (s *evictions) restoreRecords(d Decoded) error {
 	return nil
 }
 
-// claimByEviction makes room for a machine by eviction, where it does not fit and consent has been given. It returns
-// whom it evicts; the ledger has the claim already, and none of it is undone.
+// claimByEviction makes room for a machine by eviction if it does not fit and has consent. It returns the machines and
+// tasks to evict; the ledger already holds the claim, which is not undone.
 func (s *evictions) claimByEviction(req placement.Request, hold string) ([]machine.Preemption, error) {
 	list, err := s.seller.Claim(s.now, req, hold)
 	if err != nil {
@@ -57,12 +57,12 @@ func (s *evictions) claimByEviction(req placement.Request, hold string) ([]machi
 		}
 		apps[p.App] = true
 		s.putRecord(EvictionBucket, p.App, s.seller.Evictions(p.App))
-		s.out.Sync = true // with the operations below, in one commit: a budget that is spent stays spent
+		s.out.Sync = true // in one commit with the operations below, so that a spent budget stays spent
 	}
 	return list, nil
 }
 
-// evictAll ends those who leave for a machine, whose own operation waits already.
+// evictAll evicts the listed machines and tasks for a machine whose own operation already waits.
 func (s *evictions) evictAll(list []machine.Preemption) {
 	for _, p := range list {
 		if s.tasks.evictTask(p) {
@@ -70,7 +70,7 @@ func (s *evictions) evictAll(list []machine.Preemption) {
 			continue
 		}
 		if s.isBusy(p.Machine) {
-			continue // the seller was told who is busy; whoever waits for it gives up in time
+			continue // the seller skips busy machines; the waiting operation gives up in time
 		}
 		s.count++
 		s.evictOne(p)
@@ -93,17 +93,17 @@ func (s *evictions) evictOne(p machine.Preemption) {
 	}
 }
 
-// evictionArgs returns the arguments of an eviction: the machine's own signal, else SIGTERM, and its own time to end.
+// evictionArgs returns the arguments of an eviction: the machine's own stop signal, else SIGTERM, and its own grace.
 func evictionArgs(r *row) opArgs {
 	c := Command{Verb: Stop, Source: machine.SourceFlyd}
 	if sc := r.Machine.Config.StopConfig; sc == nil || sc.Signal == nil {
 		c.Signal = "SIGTERM"
 	}
-	a, _ := argsFor(r, c) // of a command that names nothing wrong: it cannot fail
+	a, _ := argsFor(r, c) // cannot fail: the command names nothing invalid
 	return a
 }
 
-// graceOf returns the longest time that those who leave may take to end by themselves.
+// graceOf returns the longest grace among the machines and tasks to evict.
 func (s *evictions) graceOf(list []machine.Preemption) (grace time.Duration) {
 	for _, p := range list {
 		if r := s.rows[p.Machine]; r != nil {
@@ -116,7 +116,7 @@ func (s *evictions) graceOf(list []machine.Preemption) (grace time.Duration) {
 	return grace
 }
 
-// noteEvict says in the beneficiary's events for whose room it waits.
+// noteEvict adds an event to the beneficiary about the evictions it waits for.
 func (s *evictions) noteEvict(r *row, list []machine.Preemption) {
 	names := make([]string, 0, 4)
 	for _, p := range list[:min(len(list), 4)] {
@@ -130,7 +130,7 @@ func (s *evictions) noteEvict(r *row, list []machine.Preemption) {
 		Request: &machine.EventRequest{Preemptions: list}})
 }
 
-// launchEvicting begins an operation that launches when those have gone who leave for the machine.
+// launchEvicting begins an operation that launches the machine once the listed machines and tasks have ended.
 func (s *evictions) launchEvicting(r *row, op string, a opArgs, state machine.State, list []machine.Preemption) error {
 	a.Grace = s.graceOf(list)
 	s.noteEvict(r, list)
@@ -141,8 +141,8 @@ func (s *evictions) launchEvicting(r *row, op string, a opArgs, state machine.St
 	return nil
 }
 
-// occupyOrEvict gives a machine that is to start its room. Where there is none and it may evict, an operation has begun
-// when this returns, which waits and then starts it.
+// occupyOrEvict takes the room of a machine that is to start. If there is none and the machine may evict, it begins an
+// operation that waits for the room and then starts the machine.
 func (s *evictions) occupyOrEvict(r *row, op string, a opArgs) error {
 	if !r.schedulingTerms().MayPreempt() {
 		return s.seller.SetUp(s.now, r.Machine.ID, true)
@@ -156,9 +156,9 @@ func (s *evictions) occupyOrEvict(r *row, op string, a opArgs) error {
 	return s.launchEvicting(r, op, a, machine.Starting, list)
 }
 
-// afterEviction follows on the end of a machine's eviction. The machine is stopped and its restart policy holds its
-// peace: to start again is a new bid. Where its policy would restart it, it bids by itself, later. One whose eviction
-// was cancelled, too late for it to live on, bids at once: its room is its own again.
+// afterEviction follows the end of a machine's eviction. The machine is stopped, and its restart policy does not
+// apply: to start again, it needs room like a new machine. If the policy would restart it, it tries later by itself,
+// or at once if the eviction was cancelled too late to spare it.
 func (s *evictions) afterEviction(r *row, cancelled bool) {
 	s.seller.Stay(r.Machine.ID)
 	if r.Life != nil {
@@ -174,9 +174,9 @@ func (s *evictions) afterEviction(r *row, cancelled bool) {
 	}
 }
 
-// killAgain kills a machine whose room another still waits for, and that would not end: it goes on until the one that
-// waits gives up. While one waits, each that leaves for it is on its way out, so that a crash finds the claim as it
-// was.
+// killAgain kills a machine that has survived its eviction while another still waits for its room; it repeats until
+// the waiting machine gives up. Meanwhile an eviction is always in progress, so that a crash finds the claim
+// unchanged.
 func (s *evictions) killAgain(r *row) {
 	if s.seller.Leaving(r.Machine.ID) == "" || r.Machine.Preempted == nil {
 		r.Machine.Preempted = nil // it was not evicted after all
@@ -189,7 +189,7 @@ func (s *evictions) killAgain(r *row) {
 	}
 }
 
-// comeBack starts a machine again that was evicted, if there is room; else it tries again later. It evicts nobody.
+// comeBack starts an evicted machine again if there is room; otherwise it tries again later. It evicts nothing.
 func (s *evictions) comeBack(r *row) {
 	r.ReturnAt = time.Time{}
 	s.dirty[r.Machine.ID] = true
@@ -219,8 +219,8 @@ func (s *evictions) cancelWait(r *row) {
 	s.cancelClaim(id)
 }
 
-// cancelClaim lets those go on living who leave for a machine that no longer wants their room and have not been told to
-// end. Who has been told ends, and ended sees to the rest.
+// cancelClaim spares the machines that were to be evicted for a machine that no longer needs their room, unless they
+// have been signalled already. Those still end, and afterEviction handles them.
 func (s *evictions) cancelClaim(by string) {
 	var keys []string
 	s.engine.Each(func(r *fsm.Run) {
@@ -238,8 +238,8 @@ func (s *evictions) cancelClaim(by string) {
 	}
 }
 
-// resumeClaims brings the claims back whose machines still wait: those leave for one that were evicted for it and are
-// still up.
+// resumeClaims restores the claims of machines that still wait, at start-up: on the machines that were being evicted
+// for them and are still up.
 func (s *evictions) resumeClaims() {
 	leaving, again := s.tasks.leavingTasks()
 	for id, r := range s.rows {

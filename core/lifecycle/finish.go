@@ -8,13 +8,13 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// finishRun brings a machine to the state its facts add up to, and says why an operation failed.
+// finishRun sets the state that a machine's facts imply, and records why an operation failed.
 func finishRun(s *Supervisor, _ time.Time, run *fsm.Run, err error) {
 	r := s.machines.machineOf(run)
 	s.machines.dirty[r.Machine.ID] = true
 	if fsm.Aborted(err) {
 		s.evictions.cancelWait(r)
-		return // whoever aborted goes on with the machine
+		return // the caller that aborted takes over the machine
 	}
 	early := r.early
 	r.early = nil
@@ -24,7 +24,7 @@ func finishRun(s *Supervisor, _ time.Time, run *fsm.Run, err error) {
 		s.machines.writeEvent(r, run.Op+"_failed", r.settledState(), machine.SourceFlyd, r.Failure)
 	}
 	r.Machine.State = r.settledState()
-	if r.Machine.State == machine.Started { // it was resumed, or what was to end it has failed
+	if r.Machine.State == machine.Started { // it was resumed, or a stop failed
 		r.WantUp, r.Machine.Rests = true, false
 	}
 	s.machines.prepareStart(r)
@@ -38,11 +38,11 @@ func finishRun(s *Supervisor, _ time.Time, run *fsm.Run, err error) {
 	}
 }
 
-// writeFailedLaunch has the end of a launch that failed written down at once: the room that it gives back may go to a
-// task, which writes nothing, and a restart must not find it taken twice.
+// writeFailedLaunch makes the end of a failed launch durable at once: a task may take the room it frees without
+// writing a record, and a restart must not find the room taken twice.
 func (c *core) writeFailedLaunch(run *fsm.Run) { c.out.Sync = c.out.Sync || startsAttempt(run) }
 
-// stepDurations returns what the steps of a run took, as a machine shows it.
+// stepDurations returns how long the steps of a run took, for display.
 func stepDurations(run *fsm.Run, now time.Time) map[string]string {
 	p := map[string]string{}
 	total := now.Sub(run.Began)
@@ -68,7 +68,7 @@ func stepDurations(run *fsm.Run, now time.Time) map[string]string {
 	return p
 }
 
-// finishCreate leaves nothing behind of what could not be made but its tombstone, with the reason.
+// finishCreate leaves nothing of a failed create but a tombstone with the reason.
 func finishCreate(s *Supervisor, now time.Time, run *fsm.Run, err error) {
 	if err == nil || fsm.Aborted(err) {
 		finishRun(s, now, run, err)
@@ -112,11 +112,11 @@ func finishPreempt(s *Supervisor, now time.Time, run *fsm.Run, err error) {
 	}
 }
 
-// Readies has EffReady asked for: the runtime can make ahead what a start needs.
+// Readies enables EffReady: the runtime can prepare a start in advance.
 func (s *Supervisor) Readies() { s.readies = true }
 
-// prepareStart asks that what the next start of a machine needs is made ahead, where the machine has come to rest and
-// may be started again. It comes to nothing where souk or its host goes down: the start does without.
+// prepareStart asks the runtime to prepare the next start of a machine that is at rest and may be started again. The
+// preparation is lost if souk or its host goes down; the start works without it.
 func (s *machines) prepareStart(r *row) {
 	m := r.Machine
 	if !s.readies || m.Config.AutoDestroy || machine.IsHostImage(m.Config.Image) {

@@ -11,8 +11,8 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// grantMachine makes a machine, or answers with the one that is there. A worker that is halted refuses it by its
-// ledger, as a cordoned one does, so that who asks goes on to another one.
+// grantMachine makes a machine, or answers with the one that is there. A halted worker refuses it by its ledger, like
+// a cordoned one, so that the buyer goes on to another worker.
 func (s *commands) grantMachine(ticket uint64, g Grant) error {
 	id, app := g.Request.Machine, g.Request.App
 	if err := checkOrder(nil, g.Replica); err != nil {
@@ -24,7 +24,7 @@ func (s *commands) grantMachine(ticket uint64, g Grant) error {
 	if r := s.rows[id]; r != nil {
 		return s.grantedBefore(ticket, r, app)
 	}
-	if err := s.engine.Free(machineKey(id)); err != nil { // what is left of a machine that the journal has lost
+	if err := s.engine.Free(machineKey(id)); err != nil { // left over from a machine that the journal has lost
 		return err
 	}
 	l := g.Launch
@@ -58,12 +58,12 @@ func (s *commands) grantMachine(ticket uint64, g Grant) error {
 	return s.createMachine(ticket, g, nil)
 }
 
-// grantedBefore answers a grant that is repeated, when its machine has been made.
+// grantedBefore answers a repeated grant whose machine exists.
 func (s *commands) grantedBefore(ticket uint64, r *row, app string) error {
 	switch {
 	case r.Machine.App != app:
 		return fault.New(fault.Conflict, fault.CodeIDInUse, "machine id %s is in use; choose another", r.Machine.ID)
-	case r.isDestroyed() && !r.Launched && r.Failure != "": // whoever asks again has not heard that it failed
+	case r.isDestroyed() && !r.Launched && r.Failure != "": // the buyer has not received the failure
 		if err := r.Machine.LaunchError(); err != nil {
 			return err
 		}
@@ -76,7 +76,7 @@ func (s *commands) grantedBefore(ticket uint64, r *row, app string) error {
 	return nil
 }
 
-// createMachine enters the machine and begins the operation; evicted are those who leave for it.
+// createMachine adds the machine and begins its operation; evicted are the machines and tasks that make room for it.
 func (s *commands) createMachine(ticket uint64, g Grant, evicted []machine.Preemption) error {
 	r := s.enterMachine(g)
 	if err := s.beginCreate(r, g, evicted); err != nil {
@@ -101,7 +101,7 @@ func (s *commands) beginCreate(r *row, g Grant, evicted []machine.Preemption) er
 	return s.beginLaunch(r, op, a, machine.Creating)
 }
 
-// enterMachine makes the row of a machine that has been granted.
+// enterMachine makes the row of a granted machine.
 func (s *commands) enterMachine(g Grant) *row {
 	l, id := g.Launch, g.Request.Machine
 	r := &row{Want: g.Request.Resources, SkipSecrets: l.SkipSecrets, Attached: l.Attach,
@@ -138,8 +138,8 @@ func (s *commands) enterMachine(g Grant) *row {
 	return r
 }
 
-// Grant makes a machine. The reply comes when it has been started (or made, with SkipLaunch), or when that failed.
-// The same id again, of the same app, is answered with the machine that is there: nothing is made twice.
+// Grant makes a machine. The reply comes when it has started (or been made, with SkipLaunch), or has failed. A
+// repeated grant with the same ID and app returns the existing machine: nothing is made twice.
 func (s *Supervisor) Grant(now time.Time, ticket uint64, g Grant) Out {
 	s.openOut(now)
 	if err := s.commands.grantMachine(ticket, g); err != nil {
@@ -148,23 +148,22 @@ func (s *Supervisor) Grant(now time.Time, ticket uint64, g Grant) Out {
 	return s.closeOut()
 }
 
-// Connection is what the worker's runtime says of the network that a config asks for (runtime.Connector).
+// Connection is the runtime's answer about the network that a config asks for (runtime.Connector).
 type Connection struct {
-	Address string           // of the machine's own; "": it shares that of its host
-	No      []machine.Clause // what stands against it
+	Address string           // of the machine's own; "": it shares its host's
+	No      []machine.Clause // why the network cannot be had
 }
 
-// hostAddress is where what shares its host's network finds itself.
+// hostAddress is the address of a machine that shares its host's network.
 const hostAddress = "127.0.0.1"
 
 func (c Connection) addressOr() string { return cmp.Or(c.Address, hostAddress) }
 
-// networkClauses returns all that stands against the network of a machine's config: what its runtime says, and ports of
-// the host that another machine here has. A machine has its ports for as long as it exists, so that it can be started
-// again.
+// networkClauses returns all reasons against the network of a machine's config: those of the runtime, and ports of the
+// host that another machine here has. A machine keeps its ports as long as it exists, so that it can be started again.
 func (s *commands) networkClauses(id, app string, c *machine.Config, to Connection) []machine.Clause {
 	no := slices.Clone(to.No)
-	for _, port := range s.portsInUse(id, app, c.HostPorts()) { // which knows more than the runtime: whose it is
+	for _, port := range s.portsInUse(id, app, c.HostPorts()) { // replaces the runtime's clause: it names the machine
 		no = slices.DeleteFunc(no, func(c machine.Clause) bool {
 			return c.Code == port.Code && c.Wanted == port.Wanted
 		})
@@ -176,12 +175,12 @@ func (s *commands) networkClauses(id, app string, c *machine.Config, to Connecti
 	return no
 }
 
-// portsInUse returns a clause for each of some ports of the host that another machine here has.
+// portsInUse returns a clause for each of ports that another machine here has.
 func (s *commands) portsInUse(id, app string, ports []machine.Publish) []machine.Clause {
 	if len(ports) == 0 {
 		return nil
 	}
-	by := make([]*row, len(ports)) // of each port: the machine that has it, the one with the least id
+	by := make([]*row, len(ports)) // for each port, the machine that has it, the one with the lowest ID
 	for _, other := range s.rows {
 		if other.Machine.ID == id || other.isDestroyed() {
 			continue
@@ -204,7 +203,8 @@ func (s *commands) portsInUse(id, app string, ports []machine.Publish) []machine
 	return no
 }
 
-// describePublisher says to an app which machine has a port that overlaps one, and which port where it is another.
+// describePublisher describes to an app the machine with a port that overlaps p, and names that port if it differs
+// from p.
 func describePublisher(r *row, app string, p machine.Publish) string {
 	who, what := "a machine of another app", "it"
 	if r.Machine.App == app {
@@ -227,7 +227,7 @@ func describePublisher(r *row, app string, p machine.Publish) string {
 	return who + " that publishes " + what
 }
 
-// refuseNetwork returns the error of a machine that is here and cannot have the network of its new config.
+// refuseNetwork returns the error for an update to a config whose network cannot be had.
 func refuseNetwork(id string, no []machine.Clause) error {
 	if len(no) == 0 {
 		return nil

@@ -9,13 +9,13 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// Times of a stop where neither the command nor the config says.
+// Times of a stop if neither the command nor the config sets them.
 const (
 	defaultGrace = 5 * time.Second
 	MaxGrace     = 300 * time.Second
 )
 
-// judgeVerb holds a command against the machine's state and begins the operation; false: there is nothing to do.
+// judgeVerb checks a command against the machine's state and begins its operation; false: there is nothing to do.
 func (s *commands) judgeVerb(r *row, c Command) (begun bool, err error) {
 	if err := s.engine.Free(machineKey(c.Machine)); err != nil && c.Verb != Destroy {
 		return false, err
@@ -33,7 +33,7 @@ func (s *commands) judgeVerb(r *row, c Command) (begun bool, err error) {
 		if r.Life == nil {
 			return s.judgeStart(r, a)
 		}
-		if err := s.seller.SetUp(s.now, r.Machine.ID, true); err != nil { // one on disk has no room
+		if err := s.seller.SetUp(s.now, r.Machine.ID, true); err != nil { // a life on disk has no room
 			return false, hostFull(err)
 		}
 		s.writeEvent(r, "restart", machine.Restarting, a.Source, "")
@@ -63,7 +63,7 @@ func (s *commands) judgeVerb(r *row, c Command) (begun bool, err error) {
 					"%s: stop it "+
 					"first, or destroy it with force", r.Machine.State)
 		}
-		s.abortRun(machineKey(c.Machine), "the machine is being destroyed") // a parked one
+		s.abortRun(machineKey(c.Machine), "the machine is being destroyed") // it may be parked
 		r.RestartAt, r.ReturnAt = time.Time{}, time.Time{}
 		r.Machine.State = machine.Destroying
 		return true, s.beginOperation(r, opDestroy, a)
@@ -74,7 +74,7 @@ func (s *commands) judgeVerb(r *row, c Command) (begun bool, err error) {
 func (s *commands) judgeStart(r *row, a opArgs) (bool, error) {
 	op, evicting := opStart, opStartEvict
 	switch {
-	case r.Life != nil && r.Life.OnDisk: // the attempt that it is given is for where its memory is lost
+	case r.Life != nil && r.Life.OnDisk: // the new attempt number is for the case that the life's memory is lost
 		op, evicting = opWake, opWakeEvict
 	case r.Life != nil && r.Life.Paused:
 		r.Machine.State = machine.Starting
@@ -99,7 +99,7 @@ func (s *commands) judgeStop(r *row, c Command, a opArgs) (bool, error) {
 		s.dirty[r.Machine.ID], s.out.Sync = true, true
 	}
 	if r.Life == nil {
-		if !r.RestartAt.IsZero() || !r.ReturnAt.IsZero() { // between two restarts, or on its way back: it stays down
+		if !r.RestartAt.IsZero() || !r.ReturnAt.IsZero() { // it waits to restart or to return: it stays down
 			r.RestartAt, r.Restarts, r.ReturnAt = time.Time{}, 0, time.Time{}
 			r.Machine.State = r.settledState()
 			s.settleLedger(r)
@@ -128,7 +128,7 @@ func (s *commands) judgeSuspend(r *row, c Command, a opArgs) (bool, error) {
 	return true, s.beginOperation(r, opSuspend, a)
 }
 
-// argsFor turns a command into an operation's arguments; what the command leaves open the config says.
+// argsFor returns the operation's arguments for a command; the config fills in what the command leaves open.
 func argsFor(r *row, c Command) (opArgs, error) {
 	a := opArgs{Source: c.Source, Kill: c.Kill, Grace: defaultGrace}
 	if a.Source == "" {
@@ -166,7 +166,7 @@ func argsFor(r *row, c Command) (opArgs, error) {
 	return a, nil
 }
 
-// hostFull gives a refusal of the machine's own worker the words the Machines API's clients look for.
+// hostFull rewords a refusal of the machine's own worker as clients of the Machines API expect it.
 func hostFull(err error) error {
 	e := *fault.As(err)
 	if e.Scope == fault.ScopeQuota {

@@ -7,13 +7,13 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// MaxLease is the longest a lease can be taken for.
+// MaxLease is the longest TTL of a lease.
 const MaxLease = 24 * time.Hour
 
-// defaultLease is what a lease without a time gets.
+// defaultLease is the TTL of a lease that asks for none.
 const defaultLease = 30 * time.Second
 
-// released is when a lease ended that its holder gave back: its nonce stays known.
+// released is the expiry of a lease that its holder released: the nonce is kept.
 const released = 0
 
 // leases are the locks on machines, by machine id.
@@ -40,9 +40,9 @@ func (s *leases) currentLease(id string) (machine.Lease, bool) {
 	return l, ok && s.now.Unix() < l.ExpiresAt
 }
 
-// checkNonce refuses a change of a machine by anyone but the holder of its lease. A nonce that is not in force is an
-// error of its own: who sends one believes to be alone, and is not. One that its holder gave back, with no lease taken
-// since, counts as none: nobody else has been let in by it.
+// checkNonce refuses a change of a machine by anyone but the holder of its lease. A nonce that is not current is an
+// error too: its sender wrongly believes to hold the lease. A nonce that its holder released counts as none while no
+// other lease has been taken since.
 func (s *leases) checkNonce(id, nonce string) error {
 	l, held := s.currentLease(id)
 	if nonce != "" && s.givenBack(id) == nonce {
@@ -54,7 +54,7 @@ func (s *leases) checkNonce(id, nonce string) error {
 	return s.refuseNonce(id, nonce)
 }
 
-// refuseNonce says why a nonce, "" for none, is not the one in force.
+// refuseNonce returns why a nonce, "" for none, is not the current one.
 func (s *leases) refuseNonce(id, nonce string) error {
 	l, held := s.currentLease(id)
 	switch {
@@ -70,7 +70,7 @@ func (s *leases) refuseNonce(id, nonce string) error {
 		id)
 }
 
-// givenBack returns the nonce of the machine's last lease, where its holder released it; "" otherwise.
+// givenBack returns the nonce of the machine's last lease if its holder released it; "" otherwise.
 func (s *leases) givenBack(id string) string {
 	if l := s.held[id]; l.ExpiresAt == released {
 		return l.Nonce
@@ -141,7 +141,7 @@ func (s *Supervisor) Lease(now time.Time, ticket uint64, c LeaseCommand) Out {
 	return s.closeOut()
 }
 
-// CurrentLease returns the lease in force; NotFound when there is none.
+// CurrentLease returns the current lease; NotFound if there is none.
 func (s *Supervisor) CurrentLease(now time.Time, app, id string) (machine.Lease, error) {
 	s.now = now
 	if _, err := s.machines.findMachine(app, id); err != nil {

@@ -9,30 +9,30 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// Backoff of the restart policy: doubling from base to cap, so that a machine that dies at once does not eat its
-// worker. A life of at least restartHealthy begins the count anew.
+// Backoff of the restart policy: doubling from base to cap, so that a machine that exits at once does not use up its
+// worker. A life of at least restartHealthy resets the count.
 const (
 	restartBase    = 100 * time.Millisecond
 	restartCap     = 30 * time.Second
 	restartHealthy = 5 * time.Minute
 )
 
-// lives follow what the runtime runs: they take note of lives that end, begin those that are due by themselves, and
-// hold what runs against what should.
+// lives follow what the runtime runs: they record lives that end, start those that come due, and compare the runtime's
+// state with the journal's.
 type lives struct {
 	*machines
 	evictions *evictions
-	strays    map[string]bool // machines whose room is kept for a life that the journal does not have, until it is gone
-	drift     uint64          // differences that were found and mended
+	strays    map[string]bool // machines whose room is kept for a running life that the journal lacks
+	drift     uint64          // differences that were found and repaired
 }
 
-// enterExit takes the end of a life into account. An exit that belongs to no life known is only acknowledged, but for
-// one that overtook the launch it belongs to, which waits for it.
+// enterExit handles the end of a life. An exit of an unknown life is only acknowledged; one that arrives before the
+// result of its launch waits for that result.
 func (s *lives) enterExit(r *row, ex Exit) {
 	run := s.runOf(r.Machine.ID)
 	if r.Life == nil || r.Life.Attempt != ex.Attempt {
 		if run != nil && startsAttempt(run) && argsOf(run).Attempt == ex.Attempt {
-			r.early = &ex // not acknowledged: if we crash now it is told again
+			r.early = &ex // not acknowledged: after a crash the runtime repeats it
 			return
 		}
 		s.acknowledgeExit(ex)
@@ -46,7 +46,7 @@ func (s *lives) enterExit(r *row, ex Exit) {
 		r.Restarts = 0
 	}
 	r.Life, r.LastExit, r.Machine.Checks = nil, &ex, nil
-	if (run == nil || run.Op != opResize) && r.Former == nil { // else it has what it may need until that is settled
+	if (run == nil || run.Op != opResize) && r.Former == nil { // otherwise an update or resize still needs the room
 		r.Occupies = cluster.Resources{}
 	}
 	again := !requested && parked == nil && r.wantsRestart(ex)
@@ -66,7 +66,7 @@ func (s *lives) enterExit(r *row, ex Exit) {
 			"it has ended, and nothing follows from that: "+why)
 	case requested:
 		r.Restarts = 0
-		s.out.Sync = true // the run goes on to replace or remove what this was the exit of
+		s.out.Sync = true // the run goes on to replace or remove the ended life
 		s.notifyRun(machineKey(r.Machine.ID))
 	case again:
 		r.RestartAt = s.now.Add(restartWait(r.Restarts))
@@ -85,11 +85,11 @@ func (s *lives) enterExit(r *row, ex Exit) {
 	}
 }
 
-// readerPatience is how long a machine with auto_destroy stays after its end, where somebody reads its output
-// (machine.Launch.Attach). The reader destroys it when it has all; a reader that was killed does not.
+// readerPatience is how long a machine with auto_destroy stays after its end if a client reads its output
+// (machine.Launch.Attach). The client destroys it after reading everything, unless the client was killed.
 const readerPatience = 30 * time.Second
 
-// destroyAtEnd destroys a machine at its end.
+// destroyAtEnd destroys a machine with auto_destroy after its end.
 func (s *lives) destroyAtEnd(r *row) {
 	r.DestroyAt = time.Time{}
 	if r.Life != nil { // it was started again
@@ -105,10 +105,10 @@ func stopsLife(op string) bool {
 	return op == opStop || op == opRestart || op == opUpdate || op == opDestroy || op == opPreempt
 }
 
-// wakesLife reports whether an operation has a life go on from disk, or launches another where it cannot.
+// wakesLife reports whether an operation resumes a life from disk, or launches a new one if it cannot.
 func wakesLife(op string) bool { return op == opWake || op == opWakeEvict }
 
-// bringToRest brings a machine whose life has just ended to rest, unless an operation is on its way that will.
+// bringToRest settles a machine whose life has just ended, unless an operation in progress does so.
 func (s *lives) bringToRest(r *row, run *fsm.Run) {
 	if run != nil {
 		s.notifyRun(machineKey(r.Machine.ID))
@@ -123,7 +123,7 @@ func restartWait(restarts int) time.Duration {
 	return backoff.Doubling{Base: restartBase, Most: restartCap}.After(restarts)
 }
 
-// nextStep returns when a machine has a restart, a return, a schedule or its end to come; zero when none has.
+// nextStep returns when the next restart, return, schedule or automatic destroy of any machine is due; zero for none.
 func (s *lives) nextStep() (first time.Time) {
 	if s.halt.why != "" {
 		return first
@@ -146,7 +146,7 @@ func earlierTime(a, b time.Time) time.Time {
 	return a
 }
 
-// stepDue begins the lives that have come due.
+// stepDue starts the lives that have come due.
 func (s *lives) stepDue() {
 	if s.halt.why != "" {
 		return
@@ -166,7 +166,7 @@ func (s *lives) stepDue() {
 
 func (s *lives) isDue(t time.Time) bool { return !t.IsZero() && !s.now.Before(t) }
 
-// runDueTimers acts on a machine's end, restart, return and schedule that have come due.
+// runDueTimers handles a machine's automatic destroy, restart, return and schedule that have come due.
 func (s *lives) runDueTimers(r *row) {
 	if s.isDue(r.DestroyAt) {
 		s.destroyAtEnd(r)
@@ -203,7 +203,7 @@ func (s *lives) startScheduled(r *row) {
 	}
 }
 
-// nextSchedule returns the time of the run after t; zero for a machine without schedule.
+// nextSchedule returns the time of the first run after t; zero for a machine without schedule.
 func nextSchedule(schedule string, t time.Time) time.Time {
 	switch schedule {
 	case "hourly":
@@ -218,12 +218,12 @@ func nextSchedule(schedule string, t time.Time) time.Time {
 	return time.Time{}
 }
 
-// scheduleAfter returns the first time of a schedule behind now, in step with the time at that has come due. What was
-// missed while souk was down is not made up for more than once.
+// scheduleAfter returns the first time of a schedule after now, in step with at, the time that has come due. Runs that
+// were missed while souk was down are made up for only once.
 func scheduleAfter(schedule string, at, now time.Time) time.Time {
 	next := nextSchedule(schedule, at)
 	if period := next.Sub(at); !now.Before(next) && period > 0 {
-		if schedule == "monthly" || now.Sub(at) > 1000*24*time.Hour { // not worth keeping in step with
+		if schedule == "monthly" || now.Sub(at) > 1000*24*time.Hour { // not worth keeping in step
 			return nextSchedule(schedule, now)
 		}
 		return at.Add((now.Sub(at)/period + 1) * period)

@@ -17,12 +17,11 @@ import (
 const (
 	MaxVersions   = 10             // configs kept for each machine
 	KeepDestroyed = 24 * time.Hour // destroyed machines stay readable this long
-	MaxDestroyed  = 1000           // and at most this many
+	MaxDestroyed  = 1000           // the most destroyed machines that are kept
 )
 
-// machines are the worker's machines, destroyed ones as long as they are kept among them. Here is what is known of
-// them, and the one way to begin an operation; what is done with them and why is the subjects' above: lives, evictions,
-// commands.
+// machines are the worker's machines, including destroyed ones that are still kept. This is their state, and the one
+// way to begin an operation; lives, evictions and commands decide what to do with them.
 type machines struct {
 	*core
 	volumes  *volumes
@@ -30,14 +29,14 @@ type machines struct {
 	accounts *accounts
 
 	rows      map[string]*row
-	names     map[fullName]string // to the id of the machine that has it
-	destroyed []string            // ids, oldest first
-	launching map[string]bool     // ids of those that an operation is starting
-	timed     map[string]bool     // ids of those with a restart, a return or a schedule to come
-	dirty     map[string]bool     // ids of those to be written down with this input
+	names     map[fullName]string // to the ID of the machine with that name
+	destroyed []string            // IDs, oldest first
+	launching map[string]bool     // IDs of machines that an operation is starting
+	timed     map[string]bool     // IDs of machines with a restart, a return or a schedule due later
+	dirty     map[string]bool     // IDs of machines to be written with this input
 }
 
-// fullName is what is unique on a worker but for destroyed machines.
+// fullName is unique on a worker, except for destroyed machines.
 type fullName struct{ app, name string }
 
 func newMachines(c *core, v *volumes, l *leases, a *accounts) *machines {
@@ -66,16 +65,16 @@ func (s *machines) restoreRecords(d Decoded) error {
 	return nil
 }
 
-// dropRowless drops versions whose machine the journal does not have.
+// dropRowless drops versions whose machine is missing from the journal.
 func (s *machines) dropRowless() {
 	maps.DeleteFunc(s.rows, func(_ string, r *row) bool { return r.Machine.ID == "" })
 }
 
-// resumeAll enters what was restored into the indices. up says whether a machine has its room now.
+// resumeAll adds the restored machines to the indices. up reports whether a machine has its room now.
 func (s *machines) resumeAll(up func(*row) bool) {
 	for _, id := range sortedKeys(s.rows) {
 		r := s.rows[id]
-		s.out.Changed = append(s.out.Changed, id) // so that the view has it
+		s.out.Changed = append(s.out.Changed, id) // so that the view gets it
 		if r.hasTimers() {
 			s.timed[id] = true
 		}
@@ -101,7 +100,7 @@ func (s *machines) resumeAll(up func(*row) bool) {
 	})
 }
 
-// resumeMeter begins to count again. What ran on while souk was away is charged for that time, what did not is not.
+// resumeMeter resumes metering. A machine that ran on while souk was down is charged for that time; any other is not.
 func (s *machines) resumeMeter(seen map[string]Life) {
 	for _, id := range sortedKeys(s.rows) {
 		r := s.rows[id]
@@ -116,7 +115,7 @@ func (s *machines) resumeMeter(seen map[string]Life) {
 	}
 }
 
-// writeChanges writes down the machines that this input has changed.
+// writeChanges writes the records of the machines that this input has changed.
 func (s *machines) writeChanges() {
 	for _, id := range sortedKeys(s.dirty) {
 		c := quota.Charge{}
@@ -142,7 +141,7 @@ func (s *machines) writeChanges() {
 	s.seller.SetStarting(len(s.launching))
 }
 
-// findMachine returns an app's machine that is not destroyed.
+// findMachine returns an app's machine unless it is destroyed.
 func (s *machines) findMachine(app, id string) (*row, error) {
 	r := s.rows[id]
 	if r == nil || r.Machine.App != app || r.isDestroyed() {
@@ -151,7 +150,7 @@ func (s *machines) findMachine(app, id string) (*row, error) {
 	return r, nil
 }
 
-// appsHere returns the apps that have machines here, those that were destroyed not long ago among them.
+// appsHere returns the apps that have machines here, including destroyed ones that are still kept.
 func (s *machines) appsHere() map[string]bool {
 	out := map[string]bool{}
 	for _, r := range s.rows {
@@ -160,7 +159,7 @@ func (s *machines) appsHere() map[string]bool {
 	return out
 }
 
-// machineOf returns the machine that a run is about.
+// machineOf returns the machine of a run.
 func (s *machines) machineOf(r *fsm.Run) *row { return s.rows[strings.TrimPrefix(r.Key, "m/")] }
 
 func (s *machines) machineNamed(app, name string) *row { return s.rows[s.names[fullName{app, name}]] }
@@ -182,17 +181,17 @@ func (s *machines) checkName(app, name string) error {
 func (s *machines) freeName(app string) string {
 	for {
 		if n := machine.NewName(s.rand); s.machineNamed(app, n) == nil {
-			// ends: there are millions of names, and bounded machines
+			// terminates: there are millions of names, and machines are bounded
 			return n
 		}
 	}
 }
 
-// isBusy reports whether something is being done to a machine, or is parked, so that it cannot be evicted now.
+// isBusy reports whether a machine has an operation in progress or parked, so that it cannot be evicted now.
 func (s *machines) isBusy(id string) bool { return s.engine.Free(machineKey(id)) != nil }
 
-// beginLaunch begins an operation that will start a new attempt. The attempt's number is durable before the runtime
-// hears it.
+// beginLaunch begins an operation that starts a new attempt. The attempt's number is durable before the runtime gets
+// it.
 func (s *machines) beginLaunch(r *row, op string, a opArgs, state machine.State) error {
 	if err := s.engine.Free(machineKey(r.Machine.ID)); err != nil {
 		return err
@@ -204,8 +203,8 @@ func (s *machines) beginLaunch(r *row, op string, a opArgs, state machine.State)
 	return s.beginOperation(r, op, a)
 }
 
-// beginOperation begins an operation on a machine; nothing else does. Where one is on its way, or is parked, it is
-// refused.
+// beginOperation begins an operation on a machine; every operation begins here. It refuses if one is in progress or
+// parked.
 func (s *machines) beginOperation(r *row, op string, a opArgs) error {
 	id := r.Machine.ID
 	s.dirty[id] = true
@@ -216,8 +215,8 @@ func (s *machines) beginOperation(r *row, op string, a opArgs) error {
 	return err
 }
 
-// occupiesWhole reports whether a machine takes its whole footprint: while it runs, is about to, or waits for its
-// restart.
+// occupiesWhole reports whether a machine occupies its whole footprint: while it runs, is about to run, or waits for
+// its restart.
 func (s *machines) occupiesWhole(r *row) bool {
 	if r.hasProcesses() || !r.RestartAt.IsZero() {
 		return true
@@ -226,8 +225,8 @@ func (s *machines) occupiesWhole(r *row) bool {
 	return run != nil && startsAttempt(run)
 }
 
-// settleLedger makes the ledger say what a machine occupies now that no operation is on its way. Giving back cannot
-// fail, and whatever an operation grew into it had been granted before.
+// settleLedger makes the ledger say what a machine occupies now that no operation is on its way. It cannot fail:
+// freeing always works, and an operation that grew had its room granted before.
 func (s *machines) settleLedger(r *row) {
 	id := r.Machine.ID
 	if err := s.seller.SetUp(s.now, id, r.hasProcesses() || !r.RestartAt.IsZero()); err != nil {
@@ -238,7 +237,7 @@ func (s *machines) settleLedger(r *row) {
 	}
 }
 
-// usableGPUs returns the devices that a machine may use. An update that shrinks gives back the others when it has ended.
+// usableGPUs returns the devices that a machine may use. An update that shrinks frees the others when it has ended.
 func (s *machines) usableGPUs(r *row) []int {
 	var out []int
 	for _, d := range s.seller.Devices(r.Machine.ID) {
@@ -249,7 +248,7 @@ func (s *machines) usableGPUs(r *row) []int {
 	return out
 }
 
-// markDestroyed makes a machine give back all it had; it stays readable for a while.
+// markDestroyed frees all that a machine has; its record stays readable for a while.
 func (s *machines) markDestroyed(r *row) {
 	id := r.Machine.ID
 	r.Machine.State, r.DestroyedAt = machine.Destroyed, s.now
@@ -267,7 +266,7 @@ func (s *machines) markDestroyed(r *row) {
 	s.stepDue()
 }
 
-// nextStep returns when a destroyed machine is to be forgotten.
+// nextStep returns when a destroyed machine is next forgotten.
 func (s *machines) nextStep() time.Time {
 	if len(s.destroyed) == 0 {
 		return time.Time{}
@@ -283,7 +282,7 @@ func (s *machines) stepDue() {
 	}
 }
 
-// forgetMachine drops all that is known of a machine. An audit asked before this may still see its directory: that was
+// forgetMachine deletes all records of a machine. An audit asked before this may still see its directory: that was
 // removed when the machine was destroyed.
 func (s *machines) forgetMachine(r *row) {
 	id := r.Machine.ID
@@ -298,7 +297,7 @@ func (s *machines) forgetMachine(r *row) {
 	s.out.Changed = append(s.out.Changed, id)
 }
 
-// machineCharge is what a machine costs as it stands.
+// machineCharge returns what a machine costs at present.
 func (s *machines) machineCharge(r *row) quota.Charge {
 	if r.isDestroyed() || r.Machine.ID == "" {
 		return quota.Charge{}
@@ -329,7 +328,7 @@ func (s *machines) standingOf(id string) (standing, bool) {
 	return st, true
 }
 
-// setUnpaid changes whether a machine is paid for.
+// setUnpaid sets whether a machine runs unpaid.
 func (s *machines) setUnpaid(id string, unpaid bool, why string) {
 	r := s.rows[id]
 	sc := r.schedulingTerms()
@@ -345,7 +344,7 @@ func (s *machines) setUnpaid(id string, unpaid bool, why string) {
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
-// runUnpaid lets a machine that is about to start, and cannot be paid for, run unpaid where its budget allows that.
+// runUnpaid lets a machine that is about to start and cannot be paid for run unpaid, if its budget allows that.
 func (s *machines) runUnpaid(r *row) {
 	f := s.accounts.fundsFor(s.now, r.Machine.ID, &placement.Request{Resources: r.Want})
 	if f.Enough() || !s.accounts.MayRunUnpaid(f.Namespace) {

@@ -17,46 +17,45 @@ const (
 	opResume   = "resume"
 	opStop     = "stop"
 	opRestart  = "restart"
-	opRelaunch = "relaunch" // the restart policy's
+	opRelaunch = "relaunch" // a restart by the restart policy
 	opSuspend  = "suspend"
 
 	opHibernate = "hibernate" // suspend to disk
-	opWake      = "wake"      // resume from there
+	opWake      = "wake"      // resume from disk
 	opUpdate    = "update"
-	opRevert    = "revert" // starts the version from before an update whose own does not start
+	opRevert    = "revert" // starts the previous version after an update that does not start
 	opDestroy   = "destroy"
 	opSignal    = "signal"
 	opResize    = "resize"
 
-	// Operations that make a machine whose image may have to be pulled first.
+	// Operations that make a machine and may have to pull its image first.
 	opCreateImage      = "create_image"
 	opCreateImageEvict = "create_image_evict"
 
-	// Operations of preemption. A machine that waits for room is made or started by an operation of its own, whose
-	// first step is the wait; who leaves for it is stopped by another, of which no user's command is told apart from a
-	// stop.
+	// Operations of preemption. A machine that waits for room is made or started by its own operation, whose first
+	// step is the wait. opPreempt stops an evicted machine; a user's stop is a different operation.
 	opCreateEvict = "create_evict"
 	opStartEvict  = "start_evict"
 	opPreempt     = "preempt"
 	opWakeEvict   = "wake_evict"
 )
 
-// vacateMargin is what a wait for room may take beyond the longest grace of those who leave: to thaw, to signal, to
-// kill.
+// vacateMargin is how long a wait for room may take beyond the longest grace of the evicted machines: to thaw, to
+// signal, to kill.
 const vacateMargin = 80 * time.Second
 
 // opArgs are the arguments of every operation on a machine, journalled with the run.
 type opArgs struct {
-	Attempt uint64        `json:"attempt,omitempty"` // that a launch is to be; 0: nothing is launched
+	Attempt uint64        `json:"attempt,omitempty"` // number of the attempt to launch; 0: nothing is launched
 	Source  string        `json:"source,omitempty"`
 	Signal  int           `json:"signal,omitempty"`
 	Grace   time.Duration `json:"grace,omitempty"`
-	Drain   time.Duration `json:"drain,omitempty"`  // for requests under way, before the signal
+	Drain   time.Duration `json:"drain,omitempty"`  // for requests in progress, before the signal
 	Kill    bool          `json:"kill,omitempty"`   // no signal, no grace
 	For     string        `json:"for,omitempty"`    // preempt: the machine that gets its room
 	NewID   bool          `json:"new_id,omitempty"` // create: see Grant
 
-	Guest *machine.Guest `json:"guest,omitempty"` // resize: what it is to have; Attempt is the life that has it
+	Guest *machine.Guest `json:"guest,omitempty"` // resize: the new guest; Attempt is the life that gets it
 }
 
 func argsOf(r *fsm.Run) opArgs {
@@ -71,7 +70,7 @@ func argsOf(r *fsm.Run) opArgs {
 	return a
 }
 
-// startsAttempt reports whether a run will start an attempt, so that the machine occupies its whole room meanwhile.
+// startsAttempt reports whether a run starts an attempt, so that the machine occupies its whole room meanwhile.
 func startsAttempt(r *fsm.Run) bool {
 	switch r.Op {
 	case opResume:
@@ -80,10 +79,10 @@ func startsAttempt(r *fsm.Run) bool {
 		opCreateImageEvict, opStartEvict, opWake, opWakeEvict:
 		return argsOf(r).Attempt != 0
 	}
-	return false // of a volume, whose arguments are others
+	return false // a run on a volume, which has other arguments
 }
 
-// finalState returns the state that a run on a machine ends in when it does what it is to do; "" when it changes none.
+// finalState returns the state in which a successful run leaves its machine; "" if it does not change the state.
 func finalState(r *fsm.Run) machine.State {
 	switch {
 	case startsAttempt(r):
@@ -105,8 +104,8 @@ type (
 	def  = fsm.Def[*Supervisor]
 )
 
-// operationDefinitions lists every operation. A change to the steps of one parks the runs that are on their way during
-// the upgrade (fsm refuses to replay them), so give a changed operation a new name and keep the old one for a release.
+// operationDefinitions lists every operation. A change to an operation's steps parks the runs in progress during the
+// upgrade (fsm refuses to replay them), so give a changed operation a new name and keep the old one for a release.
 func operationDefinitions() []*def {
 	d := []*def{
 		{Op: opCreate, Steps: []step{createStep()}, Finish: finishCreate},
@@ -133,7 +132,7 @@ func operationDefinitions() []*def {
 	return append(d, volumeDefinitions()...)
 }
 
-// vacateStep waits for the room of those who leave.
+// vacateStep waits for the room of evicted machines and tasks.
 func vacateStep() step {
 	return step{Name: "room", Deadline: vacateMargin,
 		DeadlineOf: func(r *fsm.Run) time.Duration { return vacateMargin + argsOf(r).Grace },
@@ -152,7 +151,7 @@ func (s *machines) targetOf(r *row, a opArgs) Target {
 		SkipSecrets: r.SkipSecrets, Attach: r.Attached && a.Attempt == 1}
 }
 
-// wantEffect makes a Do that asks for one effect on the machine, unless there is nothing to do.
+// wantEffect returns a Do that asks for one effect on the machine, unless idle reports that there is nothing to do.
 func wantEffect(kind string, idle func(*row, opArgs) bool) func(*Supervisor, time.Time, *fsm.Run) *fsm.Effect {
 	return func(s *Supervisor, _ time.Time, r *fsm.Run) *fsm.Effect {
 		row, a := s.machines.machineOf(r), argsOf(r)
@@ -165,8 +164,8 @@ func wantEffect(kind string, idle func(*row, opArgs) bool) func(*Supervisor, tim
 
 func hasNoLife(r *row, _ opArgs) bool { return r.Life == nil }
 
-// createStep makes the machine's directory and, unless it is only to be made, starts it, in one call: the way to a
-// running machine is the one that people wait for. What fails leaves nothing behind.
+// createStep makes the machine's directory and, with an attempt, starts the machine in the same call, because a client
+// waits for the running machine. A failure leaves nothing behind.
 func createStep() step {
 	launch, prepare := launchStep(), wantEffect(EffPrepare, nil)
 	return step{
@@ -181,7 +180,7 @@ func createStep() step {
 				t, _ := e.Args.(Target)
 				t.Fresh = true
 				e.Args = t
-				e.Ahead = argsOf(r).NewID // else a repetition, after a power loss, would be the first attempt again
+				e.Ahead = argsOf(r).NewID // else a repeat, after a power loss, would start the first attempt again
 			}
 			return e
 		},
@@ -193,14 +192,14 @@ func createStep() step {
 	}
 }
 
-// pullPatience bounds how long an image may take to come. Registries that say nothing are given up long before.
+// pullPatience bounds an image pull. A registry that does not answer is given up long before.
 const pullPatience = time.Hour
 
-// pullTries is how often a registry that cannot be reached is asked, a moment apart: somebody waits to hear of it.
+// pullTries is how often an unreachable registry is tried, with short pauses: a client waits for the outcome.
 const pullTries = 3
 
-// pullStep brings the machine's image to the host and pins the machine to its digest: whatever its name means later,
-// the machine is started from the same files.
+// pullStep brings the machine's image to the host and pins the machine to its digest: later starts use the same files,
+// even if the image's name has moved on.
 func pullStep() step {
 	return step{
 		Name:        "pull",
@@ -223,16 +222,16 @@ func pullStep() step {
 	}
 }
 
-// prepareStep makes sure of the machine's directory.
+// prepareStep ensures that the machine's directory exists.
 func prepareStep() step {
 	return step{Name: "prepare", Deadline: 60 * time.Second, Do: wantEffect(EffPrepare, nil)}
 }
 
-// stepLaunch is the name of the step that starts an attempt, in every operation that does.
+// stepLaunch is the name of the step that starts an attempt, in every operation with one.
 const stepLaunch = "launch"
 
-// launchStep starts the attempt. Whether it did is not known when it fails late, so it is undone by a kill, for as long
-// as it takes: a machine at rest has no process.
+// launchStep starts the attempt. After a late failure it is unknown whether the attempt started, so the undo kills it,
+// and insists: a machine at rest has no process.
 func launchStep() step {
 	launch := wantEffect(EffLaunch, func(r *row, a opArgs) bool {
 		return a.Attempt == 0 || (r.Life != nil && r.Life.Attempt == a.Attempt)
@@ -263,9 +262,8 @@ func launchStep() step {
 	}
 }
 
-// stopSteps end the running life: a signal, the grace, then a kill, for as long as it takes. What has ended already is
-// skipped. Before the signal the requests that the machine has are answered, within a bound of their own: what they
-// take is no part of the grace.
+// stopSteps end the running life: a signal, the grace, then a kill that insists. They skip a life that has ended.
+// Before the signal the machine finishes its requests, within a separate bound that does not count against the grace.
 func stopSteps() []step {
 	return []step{
 		thawStep(true),
@@ -293,7 +291,7 @@ func killStep() step {
 		Do: wantEffect(EffKill, hasNoLife)}
 }
 
-// goneStep waits for the exit of what was killed. A destroy goes on without it: removing makes sure.
+// goneStep waits for the exit of a killed life. A destroy goes on without it, as removing kills again.
 func goneStep(bestEffort bool) step {
 	return step{Name: "gone", Deadline: 30 * time.Second, BestEffort: bestEffort, Insists: !bestEffort, Late: noteLate,
 		Do: func(s *Supervisor, _ time.Time, r *fsm.Run) *fsm.Effect {
@@ -304,7 +302,7 @@ func goneStep(bestEffort bool) step {
 		}}
 }
 
-// thawStep lets a suspended life go on, unless it is on disk. One that is to end is killed all the same when it cannot
+// thawStep resumes a suspended life, unless it is on disk. An operation that ends the life goes on even if it cannot
 // be thawed.
 func thawStep(bestEffort bool) step {
 	return step{Name: "thaw", Deadline: 10 * time.Second, BestEffort: bestEffort,
@@ -338,7 +336,7 @@ func pauseStep() step {
 		Undo: wantEffect(EffResume, hasNoLife), InsistsUndo: true, Late: noteLate}
 }
 
-// noteLate says in a machine's events why an operation that goes on until it is done is not done yet.
+// noteLate adds an event about why an insisting operation is not done yet.
 func noteLate(s *Supervisor, _ time.Time, r *fsm.Run) {
 	row := s.machines.machineOf(r)
 	s.machines.writeEvent(row, r.Op+"_late", row.Machine.State, machine.SourceFlyd,

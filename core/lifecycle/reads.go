@@ -10,7 +10,7 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// Machine returns a machine as it stands, or nil. App must match.
+// Machine returns a machine in its present state, or nil. app must match.
 func (s *Supervisor) Machine(app, id string) *machine.Machine {
 	if r := s.machines.rows[id]; r != nil && r.Machine.App == app {
 		return r.publicMachine()
@@ -18,7 +18,7 @@ func (s *Supervisor) Machine(app, id string) *machine.Machine {
 	return nil
 }
 
-// MachineOf returns a machine by its id alone, or nil: for the owner's own view, never for a caller who names an app.
+// MachineOf returns a machine by its ID alone, or nil: for the owner's own view, never for a client that names an app.
 func (s *Supervisor) MachineOf(id string) *machine.Machine {
 	if r := s.machines.rows[id]; r != nil {
 		return r.publicMachine()
@@ -26,8 +26,7 @@ func (s *Supervisor) MachineOf(id string) *machine.Machine {
 	return nil
 }
 
-// Versions returns the configs a machine had before the present one, oldest first. What is returned is not changed
-// afterwards.
+// Versions returns the previous configs of a machine, oldest first. The returned slice does not change afterwards.
 func (s *Supervisor) Versions(id string) []machine.Version {
 	if r := s.machines.rows[id]; r != nil {
 		return slices.Clip(r.versions)
@@ -35,9 +34,9 @@ func (s *Supervisor) Versions(id string) []machine.Version {
 	return nil
 }
 
-// Ask returns what Grant would say now; see market.Seller. To what the ledger says it adds the ports of the host that
-// other machines here have. What else the runtime knows against a network (a program that listens on the port) is
-// judged by the grant alone: of two workers on one host, the machine that is about to move still has its port.
+// Ask returns what Grant would answer now; see market.Seller. Besides the ledger it checks host ports that other
+// machines here have. The runtime's other reasons (a program that listens on the port) are left to the grant: with two
+// workers on one host, a machine that is about to move still has its port.
 func (s *Supervisor) Ask(now time.Time, r placement.Request) market.Quote {
 	q := s.seller.Ask(now, r)
 	if no := s.commands.portsInUse(r.Machine, r.App, r.Publish); len(no) > 0 {
@@ -76,15 +75,15 @@ type Stats struct {
 	RunsActive   map[string]int    // by operation
 	RunsDone     map[string]uint64 // by operation/outcome: "start/ok"
 	RunsStuck    int               // failing for over a minute, or parked
-	Commits      uint64            // of the journal; the owner fills these three in
+	Commits      uint64            // of the journal; the owner fills in this field and the next two
 	Records      uint64
 	CommitTime   time.Duration
 	Refusals     map[string]uint64 // by failing clause
 	HoldsExpired uint64
 	Evicted      map[string]uint64 // machines, by the rule that allowed it, since the worker started
-	Waiting      int               // machines that wait for the room of others
-	Drift        uint64            // differences between runtime and journal that were found and mended
-	Host         *machine.HostUse  // the owner fills it in; nil: its runtime does not tell
+	Waiting      int               // machines that wait for room by eviction
+	Drift        uint64            // differences between runtime and journal, found and repaired
+	Host         *machine.HostUse  // filled in by the owner; nil: its runtime does not report it
 }
 
 // Stats returns the counters as they stand at now.

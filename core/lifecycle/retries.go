@@ -9,26 +9,27 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// How long something fails before it is told.
+// Numbers of failures before they are reported.
 const (
-	// triesNoted is how many tries of a step fail before an event says why: what works at the second is no news.
+	// triesNoted is how many tries of a step fail before an event says why: a success at the second try is not worth
+	// an event.
 	triesNoted = 2
-	// triesBegun is how many tries of a launch fail before who waits for it is answered that it has begun, and why it
-	// is not done: with the pauses of package fsm, after about 1.5 seconds.
+	// triesBegun is how many tries of a launch fail before its waiters get the answer that it has begun, with the
+	// reason why it is not done: with the pauses of package fsm, after about 1.5 seconds.
 	triesBegun = 6
-	// maxRetryEvents bounds the events that one run writes, whose reasons may differ at each try.
+	// maxRetryEvents bounds the retry events of one run, whose reasons may differ at each try.
 	maxRetryEvents = 3
 )
 
-// retrying is what a machine's run is trying again.
+// retrying is the step that a machine's run is retrying.
 type retrying struct {
 	machine.Retry
 	run    string // its id
-	noted  string // the newest reason that an event told
+	noted  string // the reason in the newest event
 	events int
 }
 
-// noteRetries takes note of runs whose step has failed and is tried again, or is done after all.
+// noteRetries handles runs whose step failed and is retried, or succeeded after failures.
 func (s *commands) noteRetries() {
 	for _, key := range s.out.Retries {
 		id, isMachine := strings.CutPrefix(key, "m/")
@@ -37,14 +38,14 @@ func (s *commands) noteRetries() {
 			continue
 		}
 		s.machines.showRetries(r, run)
-		begun := startsAttempt(run) && run.Op != opRevert // whose waiters are to hear why the update failed
+		begun := startsAttempt(run) && run.Op != opRevert // a revert's waiters wait for the update's error
 		if begun && run.Tries == triesBegun && !run.Undoing && !run.RetryAt().IsZero() {
 			s.waiters.drainWaiters(key, func(w waiter) { s.replyBegun(w.ticket, r, w.previous) })
 		}
 	}
 }
 
-// showRetries has a machine show what its run is trying again.
+// showRetries updates the retry that a machine shows.
 func (s *machines) showRetries(r *row, run *fsm.Run) {
 	s.out.Changed = append(s.out.Changed, r.Machine.ID)
 	if run.Reason == "" || run.Tries == 0 {
@@ -57,7 +58,7 @@ func (s *machines) showRetries(r *row, run *fsm.Run) {
 	if old != nil && old.run == run.ID {
 		r.retry.noted, r.retry.events = old.noted, old.events
 	}
-	late := run.RetryAt().IsZero() // of that noteLate tells
+	late := run.RetryAt().IsZero() // noteLate reports these
 	if late || run.Tries < triesNoted || r.retry.noted == run.Reason || r.retry.events >= maxRetryEvents {
 		return
 	}
@@ -66,8 +67,8 @@ func (s *machines) showRetries(r *row, run *fsm.Run) {
 		run.Reason)
 }
 
-// verbOf returns what an operation is in a person's words: several of one verb differ in how room is made, or in the
-// image's pull.
+// verbOf returns an operation's name for people: several operations are one verb, and differ in how room is made or in
+// the image pull.
 func verbOf(op string) string {
 	if op == opRelaunch {
 		return "restart"
@@ -76,7 +77,7 @@ func verbOf(op string) string {
 	return verb
 }
 
-// shownRetry returns what the machine shows of what is tried again for it; nil: nothing is.
+// shownRetry returns the retry that the machine shows; nil: none.
 func (r *row) shownRetry() *machine.Retry {
 	switch {
 	case r.retry != nil:
@@ -89,7 +90,7 @@ func (r *row) shownRetry() *machine.Retry {
 		Reason: r.LastExit.describeEnd()}
 }
 
-// describeEnd says how a life ended.
+// describeEnd describes how a life ended.
 func (x *Exit) describeEnd() string {
 	switch {
 	case x.Lost:

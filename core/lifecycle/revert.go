@@ -9,8 +9,8 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// former is what a machine was before the update that is under way: what it is again where its new version does not
-// start. Until that is known it keeps its room, its volumes and its ports.
+// former is a machine's state before the update in progress, restored if the new version does not start. Until the
+// update ends, the machine keeps the former room, volumes and ports.
 type former struct {
 	Version     string              `json:"version"` // the instance_id
 	UpdatedAt   string              `json:"updated_at"`
@@ -27,7 +27,7 @@ type former struct {
 	Rests       bool                `json:"rests,omitempty"`
 }
 
-// isUp reports whether a machine runs, or does so again by its restart policy.
+// isUp reports whether a machine runs, or waits for a restart by its restart policy.
 func (r *row) isUp() bool { return r.Life != nil || !r.RestartAt.IsZero() }
 
 func formerOf(r *row) *former {
@@ -37,7 +37,7 @@ func formerOf(r *row) *former {
 		ScheduleAt: r.ScheduleAt, Up: r.isUp(), WantUp: r.WantUp, Rests: m.Rests}
 }
 
-// dropFormer lets go of what a machine was before its update.
+// dropFormer forgets the state before an update that has ended.
 func (s *machines) dropFormer(r *row) {
 	if r.Former == nil {
 		return
@@ -48,7 +48,7 @@ func (s *machines) dropFormer(r *row) {
 	}
 }
 
-// swapVolumes has a change of what a machine mounts seen by its volumes.
+// swapVolumes detaches the machine's volumes, applies change, and attaches the volumes that it mounts now.
 func (s *machines) swapVolumes(r *row, change func()) {
 	for _, v := range r.mountedVolumes() {
 		s.volumes.detachFrom(v, r.Machine.ID)
@@ -59,8 +59,8 @@ func (s *machines) swapVolumes(r *row, change func()) {
 	}
 }
 
-// finishUpdate puts the former version back where the new one did not start, and starts it again if it ran. What was
-// stopped for nothing is so for no longer than two starts take.
+// finishUpdate ends an update. If the new version did not start, it restores the former version, and starts it again
+// if it ran before.
 func finishUpdate(s *Supervisor, now time.Time, run *fsm.Run, err error) {
 	r := s.machines.machineOf(run)
 	was := r.Former
@@ -71,7 +71,7 @@ func finishUpdate(s *Supervisor, now time.Time, run *fsm.Run, err error) {
 	}
 	early := r.early
 	r.early = nil
-	s.core.out.Sync = true // the new version is gone for good before anybody hears of it
+	s.core.out.Sync = true // the new version is durably gone before a client learns of it
 	failed := r.Machine.InstanceID
 	s.machines.writeEvent(r, machine.EventUpdateFailed, r.settledState(), machine.SourceFlyd, err.Error())
 	s.machines.putBack(r)
@@ -90,7 +90,7 @@ func finishUpdate(s *Supervisor, now time.Time, run *fsm.Run, err error) {
 	}
 }
 
-// putBack makes a machine again what it was before its update.
+// putBack restores the machine's state before its update.
 func (s *machines) putBack(r *row) {
 	was := r.Former
 	s.swapVolumes(r, func() {
@@ -108,7 +108,7 @@ func (s *machines) putBack(r *row) {
 	s.dirty[r.Machine.ID] = true
 }
 
-// startFormer starts what was put back, if it ran before its update. Its room is still its own.
+// startFormer starts the restored version if it ran before the update. It still has its room.
 func (s *machines) startFormer(r *row, was *former, a opArgs) error {
 	if !was.Up {
 		return nil
@@ -116,7 +116,7 @@ func (s *machines) startFormer(r *row, was *former, a opArgs) error {
 	return s.beginLaunch(r, opRevert, opArgs{Source: machine.SourceFlyd, Grace: a.Grace}, machine.Updating)
 }
 
-// restFormer brings a machine to rest that is not started again. As one that is down it is not judged anew.
+// restFormer settles a machine that is not started again. A machine that is down is not judged for room.
 func (s *machines) restFormer(r *row) {
 	id := r.Machine.ID
 	r.Occupies = cluster.Resources{}
@@ -126,7 +126,7 @@ func (s *machines) restFormer(r *row) {
 	s.prepareStart(r)
 }
 
-// finishRevert ends an update that came to nothing.
+// finishRevert ends an update whose former version was started again.
 func finishRevert(s *Supervisor, now time.Time, run *fsm.Run, err error) {
 	r := s.machines.machineOf(run)
 	r.ending = "; version " + r.Machine.InstanceID + " runs again"
@@ -137,7 +137,7 @@ func finishRevert(s *Supervisor, now time.Time, run *fsm.Run, err error) {
 	finishRun(s, now, run, err)
 }
 
-// errorWithOutcome returns the error of an operation with what came of the machine behind it.
+// errorWithOutcome returns an operation's error, followed by the state in which the machine is now.
 func (r *row) errorWithOutcome(err error) error {
 	if err == nil || r.ending == "" || fsm.Aborted(err) {
 		return err

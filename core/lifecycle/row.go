@@ -12,41 +12,41 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// row is all a worker knows of one machine.
+// row is a worker's whole record of one machine.
 type row struct {
 	Machine machine.Machine   `json:"machine"`
 	Want    cluster.Resources `json:"want"` // what its config asks for
-	// at the most, while an instance lives that may have more than Want
+	// the most that it occupies while an instance with more than Want may still run
 	Occupies    cluster.Resources `json:"occupies,omitzero"`
-	Attempt     uint64            `json:"attempt"`            // the newest number handed out
-	Life        *Life             `json:"life,omitempty"`     // what runs; nil: nothing does
+	Attempt     uint64            `json:"attempt"`            // the newest number assigned
+	Life        *Life             `json:"life,omitempty"`     // the running attempt; nil: none
 	LastExit    *Exit             `json:"exit,omitempty"`     // of the newest life that ended
 	Restarts    int               `json:"restarts,omitempty"` // in a row
 	RestartAt   time.Time         `json:"restart_at,omitzero"`
 	ScheduleAt  time.Time         `json:"schedule_at,omitzero"`
 	DestroyedAt time.Time         `json:"destroyed_at,omitzero"`
-	DestroyAt   time.Time         `json:"destroy_at,omitzero"` // when one that ended is destroyed by itself
+	DestroyAt   time.Time         `json:"destroy_at,omitzero"` // when an ended machine with auto_destroy is destroyed
 	Attached    bool              `json:"attached,omitempty"`  // see machine.Launch
-	ReturnAt    time.Time         `json:"return_at,omitzero"`  // when one that was evicted tries to start again
-	Returns     int               `json:"returns,omitempty"`   // tries so far
-	Evictions   int               `json:"evictions,omitempty"` // of it, so far
-	Devices     []market.Share    `json:"devices,omitempty"`   // of GPUs, that it has
+	ReturnAt    time.Time         `json:"return_at,omitzero"`  // when an evicted machine tries to start again
+	Returns     int               `json:"returns,omitempty"`   // failed tries to return
+	Evictions   int               `json:"evictions,omitempty"` // how often it was evicted
+	Devices     []market.Share    `json:"devices,omitempty"`   // its shares of GPU devices
 	SkipSecrets bool              `json:"skip_secrets,omitempty"`
 	Launched    bool              `json:"launched,omitempty"`  // has been up at least once
-	WantUp      bool              `json:"want_up,omitempty"`   // nobody has asked that it is down since its start
-	Namespace   string            `json:"namespace,omitempty"` // that pays for it: its app's when it was made
+	WantUp      bool              `json:"want_up,omitempty"`   // no stop was requested since its start
+	Namespace   string            `json:"namespace,omitempty"` // the namespace that pays: its app's when it was made
 	Failure     string            `json:"failure,omitempty"`   // why the newest operation failed
-	Former      *former           `json:"former,omitempty"`    // before the update that is under way
-	Apart       bool              `json:"apart,omitempty"`     // stopped as nobody was heard, and not started since
+	Former      *former           `json:"former,omitempty"`    // the state before the update in progress
+	Apart       bool              `json:"apart,omitempty"`     // stopped as its worker heard nobody; still down
 
-	versions []machine.Version // newest last; journalled apart
-	retry    *retrying         // nil: its run has nothing that failed
-	early    *Exit             // an exit heard of before the launch it belongs to
+	versions []machine.Version // newest last; journalled separately
+	retry    *retrying         // nil: its run has no failed step
+	early    *Exit             // an exit that arrived before the result of its launch
 	changed  time.Time         // when it was last written
-	ending   string            // what came of it behind an operation that failed, for its answer
+	ending   string            // the machine's state after a failed operation, appended to the error
 }
 
-// configBytes returns about how many bytes the machine's config and its older versions have.
+// configBytes returns the approximate size of the machine's config and its older versions.
 func (r *row) configBytes() int64 {
 	n := r.Machine.Config.Bytes()
 	for i := range r.versions {
@@ -55,8 +55,8 @@ func (r *row) configBytes() int64 {
 	return n
 }
 
-// ledgerFootprint returns what the machine takes of the ledger while it is up: what its config asks for, and no less
-// than what the instance before has that still lives.
+// ledgerFootprint returns the room that the machine occupies while it is up: what its config asks for, and at least
+// what a previous instance that still runs has.
 func (r *row) ledgerFootprint() cluster.Resources { return r.Want.Max(r.Occupies) }
 
 // hasProcesses reports whether a life has processes.
@@ -64,7 +64,7 @@ func (r *row) hasProcesses() bool { return r.Life != nil && !r.Life.OnDisk }
 
 func (r *row) isDestroyed() bool { return r.Machine.State == machine.Destroyed }
 
-// publicMachine returns the machine as others may see it. The value is never changed afterwards: events, config and
+// publicMachine returns the machine as others may see it. The returned value never changes: events, config and
 // placement are replaced, not edited.
 func (r *row) publicMachine() *machine.Machine {
 	m := r.Machine
@@ -73,21 +73,21 @@ func (r *row) publicMachine() *machine.Machine {
 	return &m
 }
 
-// hasDied reports whether a machine is down though nobody has asked for that, and stays so until somebody starts it.
+// hasDied reports whether a machine is down without a request for it, and stays down until somebody starts it.
 func (r *row) hasDied() bool {
 	down := r.Machine.State == machine.Stopped || r.Machine.State == machine.Failed
 	again := !r.RestartAt.IsZero() || !r.ReturnAt.IsZero() || !r.ScheduleAt.IsZero()
 	return down && r.WantUp && !again && r.Machine.Preempted == nil
 }
 
-// addDeath notes an end that nobody has asked for; the slice others hold is not touched.
+// addDeath records an end that was not requested; it copies the slice, which others hold.
 func (r *row) addDeath(at time.Time) {
 	old := r.Machine.Deaths
 	r.Machine.Deaths = slices.Concat([]time.Time{at.UTC().Truncate(time.Millisecond)},
 		old[:min(len(old), machine.MaxDeaths-1)])
 }
 
-// settledState returns the persistent state that the facts add up to when no operation is on its way.
+// settledState returns the persistent state that the machine's facts imply when no operation is in progress.
 func (r *row) settledState() machine.State {
 	switch {
 	case r.isDestroyed():
@@ -106,12 +106,12 @@ func (r *row) settledState() machine.State {
 	return machine.Created
 }
 
-// hasTimers reports whether something of the machine comes due by itself.
+// hasTimers reports whether the machine has a timer set.
 func (r *row) hasTimers() bool {
 	return !r.RestartAt.IsZero() || !r.ScheduleAt.IsZero() || !r.ReturnAt.IsZero() || !r.DestroyAt.IsZero()
 }
 
-// setDevices notes the GPUs that the machine has.
+// setDevices sets the machine's GPU shares.
 func (r *row) setDevices(has []market.Share) {
 	r.Devices, r.Machine.GPUs = has, nil
 	for _, d := range has {
@@ -119,7 +119,7 @@ func (r *row) setDevices(has []market.Share) {
 	}
 }
 
-// restartPolicy returns the restart policy and how many restarts in a row it allows; 0: without end.
+// restartPolicy returns the restart policy and how many restarts in a row it allows; 0: no limit.
 func (r *row) restartPolicy() (string, int) {
 	p, n := "on-failure", 10
 	if c := r.Machine.Config.Restart; c != nil {
@@ -136,7 +136,7 @@ func (r *row) restartPolicy() (string, int) {
 	return p, n
 }
 
-// wantsRestart reports whether an exit that nobody asked for is followed by another attempt.
+// wantsRestart reports whether the restart policy starts another attempt after an exit that was not requested.
 func (r *row) wantsRestart(ex Exit) bool {
 	policy, most := r.restartPolicy()
 	switch policy {
@@ -148,7 +148,7 @@ func (r *row) wantsRestart(ex Exit) bool {
 	return false
 }
 
-// possibleConfigs returns the config of the machine, and the one that it may have again.
+// possibleConfigs returns the machine's config, and the former one that an update may restore.
 func (r *row) possibleConfigs() []*machine.Config {
 	if r.Former == nil {
 		return []*machine.Config{r.Machine.Config}
@@ -177,7 +177,7 @@ func (r *row) hostPorts() (list []machine.Publish) {
 	return list
 }
 
-// addEvent puts e in front of the machine's events; the slice others hold is not touched.
+// addEvent puts e in front of the machine's events; it copies the slice, which others hold.
 func (r *row) addEvent(e machine.Event) {
 	old := r.Machine.Events
 	if e.Type == machine.EventCheck {
@@ -204,7 +204,7 @@ func (r *row) schedulingTerms() machine.Scheduling {
 	return *r.Machine.Scheduling
 }
 
-// ledgerTenant returns what the ledger is to know of the machine.
+// ledgerTenant returns the machine's description for the ledger.
 func (r *row) ledgerTenant() market.Tenant {
 	sc := r.schedulingTerms()
 	t := market.Tenant{Namespace: r.payingNamespace(), Bytes: r.configBytes(), Rank: sc.Rank(), Budget: sc.Budget(),
@@ -222,7 +222,7 @@ func (r *row) ledgerTenant() market.Tenant {
 	return t
 }
 
-// parseCheckpointTime reads a time; zero for what is none.
+// parseCheckpointTime reads a time; zero if it is invalid.
 func parseCheckpointTime(s string) time.Time {
 	if n, err := strconv.ParseInt(s, 10, 64); err == nil && n > 0 && n < 1<<40 {
 		return time.Unix(n, 0)

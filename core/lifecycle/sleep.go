@@ -7,12 +7,12 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// sleepPatience bounds what it takes to write a machine's memory to disk, or to read it. A disk does hundreds of
+// sleepPatience bounds what it takes to write a machine's memory to disk, or to read it. A disk transfers hundreds of
 // megabytes a second.
 const sleepPatience = 10 * time.Minute
 
-// hibernateStep suspends the life that runs to disk, or in memory where the runtime cannot. Whether it did is not known
-// when it fails late, so it is undone, for as long as it takes.
+// hibernateStep suspends the running life to disk, or in memory if the runtime cannot. After a late failure it is
+// unknown whether the life was suspended, so the undo insists.
 func hibernateStep() step {
 	return step{Name: "hibernate", Deadline: sleepPatience, Do: ofLife(EffHibernate), Undo: ofLife(EffWake),
 		InsistsUndo: true, Late: noteLate,
@@ -37,7 +37,7 @@ func hibernateStep() step {
 		}}
 }
 
-// ofLife makes a Do that asks for one effect on the attempt that lives, if any does.
+// ofLife returns a Do that asks for one effect on the running attempt, if there is one.
 func ofLife(kind string) func(*Supervisor, time.Time, *fsm.Run) *fsm.Effect {
 	return func(s *Supervisor, _ time.Time, r *fsm.Run) *fsm.Effect {
 		row := s.machines.machineOf(r)
@@ -50,8 +50,8 @@ func ofLife(kind string) func(*Supervisor, time.Time, *fsm.Run) *fsm.Effect {
 	}
 }
 
-// finishHibernate gives back what a machine on disk no longer has. That is durable before anybody else is granted it,
-// as with a resize.
+// finishHibernate frees the room that a machine on disk no longer has. That is durable before the room is granted to
+// others, as with a resize.
 func finishHibernate(s *Supervisor, now time.Time, run *fsm.Run, err error) {
 	if !fsm.Aborted(err) {
 		s.core.out.Sync = true
@@ -59,8 +59,8 @@ func finishHibernate(s *Supervisor, now time.Time, run *fsm.Run, err error) {
 	finishRun(s, now, run, err)
 }
 
-// wakeStep has a life go on from disk, as the same attempt. Where its memory is lost it has ended. When it fails late
-// the life is suspended again, if it had gone on.
+// wakeStep resumes a life from disk, as the same attempt. If its memory is lost, the life has ended. After a late
+// failure the undo suspends the life again.
 func wakeStep() step {
 	wake := ofLife(EffWake)
 	return step{Name: "wake", Deadline: sleepPatience, Undo: ofLife(EffHibernate), InsistsUndo: true, Late: noteLate,
@@ -80,7 +80,7 @@ func wakeStep() step {
 			case row.Life == nil: // it ended meanwhile
 			case got.Forgotten != "":
 				ex := Exit{Machine: row.Machine.ID, Attempt: row.Life.Attempt, Code: -1, Lost: true, At: now}
-				row.Life, row.LastExit = nil, &ex // the runtime's own is acknowledged when it comes
+				row.Life, row.LastExit = nil, &ex // the runtime's own exit is acknowledged when it arrives
 				s.machines.noteExit(row, ex, true, true)
 				s.machines.writeEvent(row, "wake_failed", row.Machine.State, machine.SourceFlyd,
 					"it begins anew: "+got.Forgotten)
@@ -94,7 +94,7 @@ func wakeStep() step {
 		}}
 }
 
-// launchDeadStep is launchStep where no life goes on.
+// launchDeadStep is launchStep for a machine whose life was not resumed.
 func launchDeadStep() step {
 	launch := launchStep()
 	do := launch.Do

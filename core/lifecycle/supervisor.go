@@ -12,7 +12,7 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// Buckets of a worker's journal beside the engine's. Others stand with their subjects.
+// Buckets of a worker's journal besides the engine's. Other buckets are declared with their subjects.
 const (
 	MachineBucket = "machine" // key: machine id; value: row
 	VersionBucket = "version" // key: machine id, "|", instance id; value: machine.Version
@@ -20,9 +20,9 @@ const (
 	VolumeBucket  = "volume"  // key: volume id; value: volumeRow
 )
 
-// Supervisor is one worker's truth, put together from its subjects. It is not safe for concurrent use.
+// Supervisor is one worker's whole state, composed of its subjects. It is not safe for concurrent use.
 //
-// What comes in goes to one subject, which may use those it holds; none holds one that stands above it:
+// Each input goes to one subject, which may use the subjects it holds; none holds a subject that is listed above it:
 //
 //	commands   verbs and grants; waiters: who is answered when an operation ends
 //	lives      exits, the restart policy, schedules, audits, parked operations
@@ -49,23 +49,23 @@ type Supervisor struct {
 	recorders []recorder
 }
 
-// A restorer takes back what it has written into its buckets of the journal.
+// A restorer restores its subject from the records it has written to the journal.
 type restorer interface {
 	restoreRecords(d Decoded) error
 }
 
-// A stepper acts by itself when the time has come.
+// A stepper acts by itself at a due time.
 type stepper interface {
-	nextStep() time.Time // when there is something to do; zero when nothing waits
+	nextStep() time.Time // when stepDue is next due; zero if nothing waits
 	stepDue()
 }
 
-// A recorder writes down, and tells, what an input has changed, once that is done.
+// A recorder writes and publishes what an input has changed, at the end of the input.
 type recorder interface {
 	writeChanges()
 }
 
-// New makes the supervisor of a worker that has nothing yet. rec says who it is and its capacity.
+// New makes the supervisor of a worker without machines. rec names the worker and its capacity.
 func New(rec cluster.Record, rng *rand.Rand) *Supervisor {
 	c := &core{seller: market.NewSeller(rec), rand: rng}
 	s := &Supervisor{core: c, accounts: newAccounts(c), cordon: &cordon{core: c}, leases: newLeases(c)}
@@ -97,15 +97,15 @@ func New(rec cluster.Record, rng *rand.Rand) *Supervisor {
 type Decoded struct {
 	rec fsm.Record
 
-	// of a machine's record its row, of a version's that version, and why there is none; others are decoded when they
-	// are restored
+	// the row or the version, if the record is one, or why it cannot be read; other records are decoded when they are
+	// restored
 	row     *row
 	version machine.Version
 	err     error
 }
 
-// Decode decodes a record of the journal for Restore. It is most of the work of a start and needs nothing else, so
-// several records may be decoded at once.
+// Decode decodes a record of the journal for Restore. It is most of the work of a start and independent of other
+// records, so several may be decoded at once.
 func Decode(rec fsm.Record) Decoded {
 	d := Decoded{rec: rec}
 	switch rec.Bucket {
@@ -117,7 +117,7 @@ func Decode(rec fsm.Record) Decoded {
 	return d
 }
 
-// Key returns the key of the record that it was.
+// Key returns the key of the decoded record.
 func (d Decoded) Key() string { return d.rec.Key }
 
 // Restore takes back one record of the journal; call it for each before Recover. An error of kind Internal with code
@@ -135,12 +135,12 @@ func (s *Supervisor) Restore(d Decoded) error {
 		rec.Bucket)
 }
 
-// Recover brings the restored state and the runtime's facts together: runs go on, lives that are still there are
-// adopted, those that ended unseen are ended, and what the journal does not know is removed.
+// Recover reconciles the restored state with the runtime's: runs continue, lives that still run are adopted, lives
+// that ended unnoticed are ended, and anything that the journal lacks is removed.
 //
-// rebooted says that the host has booted since. What the runtime had noted of a start just before may then be lost with
-// the page cache, so a start that was under way and that it does not know counts as a life that has ended. So may what
-// the journal had of the newest attempt of each machine (see fsm.Effect.Ahead): its number is passed over.
+// rebooted says that the host has booted since. The runtime's notes of a recent start may then be lost with the page
+// cache, so an unfinished start that it does not know counts as a life that has ended. The journal's record of each
+// machine's newest attempt may be lost, too (see fsm.Effect.Ahead), so one attempt number is skipped.
 func (s *Supervisor) Recover(now time.Time, list []Life, rebooted bool) Out {
 	s.openOut(now)
 	seen := byMachine(list)
@@ -167,7 +167,7 @@ func (s *Supervisor) Recover(now time.Time, list []Life, rebooted bool) Out {
 	return s.closeOut()
 }
 
-// Effected takes the result of an effect.
+// Effected handles the result of an effect.
 func (s *Supervisor) Effected(now time.Time, res fsm.Result) Out {
 	s.openOut(now)
 	s.engine.Result(now, res, &s.out.Out)
@@ -184,8 +184,8 @@ func (s *Supervisor) Tick(now time.Time) Out {
 	return s.closeOut()
 }
 
-// Missed says that for d until now nobody could carry anything out, since souk did not run or its runtime did not
-// answer. That time counts for no deadline.
+// Missed reports that no effect could be carried out for the last d, because souk did not run or its runtime did not
+// answer. Deadlines move by d.
 func (s *Supervisor) Missed(now time.Time, d time.Duration) Out {
 	s.openOut(now)
 	s.engine.Missed(now, d)
@@ -204,7 +204,7 @@ func (s *Supervisor) Next() time.Time {
 	return first
 }
 
-// closeOut follows up on the runs that ended, has what changed written down, and returns the Out.
+// closeOut handles the runs that have ended, writes all changes, and returns the Out.
 func (s *Supervisor) closeOut() Out {
 	s.followUp()
 	s.commands.noteRetries()
@@ -216,13 +216,14 @@ func (s *Supervisor) closeOut() Out {
 	return out
 }
 
-// followUp answers for the runs that ended, and lets those go on whose room is there, which may end others.
+// followUp answers the waiters of runs that have ended, and continues operations whose room is now free, which may end
+// more runs.
 func (s *Supervisor) followUp() {
-	// grows while it is read
+	// both lists may grow meanwhile
 	for i, ready := 0, s.seller.Ready(); i < len(s.out.Finished) || len(ready) > 0; ready = s.seller.Ready() {
 		for _, id := range ready {
 			s.machines.dirty[id] = true
-			s.out.Sync = true // who has left has left for good before anybody takes the place
+			s.out.Sync = true // the evicted are durably gone before others take their room
 			s.notifyRun(machineKey(id))
 		}
 		for ; i < len(s.out.Finished); i++ {
@@ -231,11 +232,11 @@ func (s *Supervisor) followUp() {
 	}
 }
 
-// answerFinished answers those who waited for a run, and lets the next command have its turn.
+// answerFinished answers the waiters of a run, and starts the machine's next queued command.
 func (s *Supervisor) answerFinished(f fsm.Finished) {
 	if id, isMachine := strings.CutPrefix(f.Key, "m/"); isMachine {
 		row := s.machines.rows[id]
-		if row != nil { // else it has been forgotten
+		if row != nil { // nil: it has been forgotten
 			row.retry = nil
 		}
 		if next := s.runOf(id); next != nil && next.Op == opRevert && f.Op == opUpdate {

@@ -12,20 +12,20 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// Task is one life of a short task (package jobs), as its worker is told of it. A task is no machine: it has no row, no
-// operations and no journal records. Of one that has room it is known what it occupies, so that machines and tasks
-// together never have more than there is, and whose it is: so it is metered, and may have to make room for a machine of
+// Task is one life of a short task (package jobs), as its runner describes it. A task is no machine: it has no row, no
+// operations and no journal records. The worker knows what each task with room occupies, so that machines and tasks
+// together never exceed the capacity, and which namespace pays: a task is metered, and may be evicted for a machine of
 // a higher band.
 type Task struct {
 	Name       string             `json:"name"`                // its name at the runtime: jobs.Life
-	App        string             `json:"app"`                 // "": not known yet, as its worker has just started
+	App        string             `json:"app"`                 // "": unknown yet, as its worker has just started
 	Namespace  string             `json:"namespace,omitempty"` // "" is quota.Default
 	Scheduling machine.Scheduling `json:"scheduling,omitzero"`
 	Want       cluster.Resources  `json:"want"`
-	Since      time.Time          `json:"since,omitzero"` // it has run since then; zero: it is about to begin
+	Since      time.Time          `json:"since,omitzero"` // when it started; zero: it is about to start
 }
 
-// TaskGrace is how long a task has between the signal and the kill when it is evicted, at the most.
+// TaskGrace is the longest time between the signal and the kill of an evicted task.
 const TaskGrace = 5 * time.Second
 
 func (t *Task) ledgerTenant() market.Tenant {
@@ -44,10 +44,11 @@ type tasks struct {
 	*core
 	accounts *accounts
 	all      map[string]*Task
-	noted    map[string][]market.Share // devices of tasks from before, by their names
+	noted    map[string][]market.Share // devices of tasks from before a restart, by task name
 }
 
-// TaskDevicesBucket has the GPU devices of each task that has some, by its name: the runtime's list does not tell them.
+// TaskDevicesBucket holds the GPU devices of each task that has some, by its name: the runtime's list does not include
+// them.
 const TaskDevicesBucket = "task_devices"
 
 func newTasks(c *core, a *accounts) *tasks {
@@ -63,7 +64,7 @@ func (s *tasks) restoreRecords(d Decoded) error {
 	return nil
 }
 
-// forgetUnknown drops what is noted of tasks that the runtime does not know.
+// forgetUnknown deletes the device records of tasks that the runtime does not know.
 func (s *tasks) forgetUnknown() {
 	for _, name := range slices.Sorted(maps.Keys(s.noted)) {
 		if s.all[name] == nil {
@@ -73,7 +74,7 @@ func (s *tasks) forgetUnknown() {
 	clear(s.noted)
 }
 
-// beginTask gives a task its room. One that cannot be paid for runs unpaid, where its namespace's budget says so.
+// beginTask gives a task its room. A task that cannot be paid for runs unpaid if its namespace's budget allows that.
 func (s *tasks) beginTask(t Task) error {
 	if s.all[t.Name] != nil {
 		return nil
@@ -96,11 +97,11 @@ func (s *tasks) beginTask(t Task) error {
 	return nil
 }
 
-// describeTask tells whose a task is that has run since before, and charges the time that it ran unseen.
+// describeTask adds the description of a task that has run since before a restart, and charges the time until now.
 func (s *tasks) describeTask(t Task) {
 	old := s.all[t.Name]
 	if old == nil || old.App != "" {
-		return // it is over, or known
+		return // it has ended, or is described already
 	}
 	t.Want = old.Want
 	*old = t
@@ -110,7 +111,7 @@ func (s *tasks) describeTask(t Task) {
 	s.accounts.Put(s.now, t.Name, c)
 }
 
-// endTask gives a task's room back.
+// endTask frees a task's room.
 func (s *tasks) endTask(name string) {
 	if s.all[name] != nil {
 		if len(s.seller.Devices(name)) > 0 {
@@ -152,8 +153,8 @@ func (s *tasks) setUnpaid(id string, unpaid bool, _ string) {
 	s.accounts.Put(s.now, t.Name, s.taskCharge(t))
 }
 
-// evictTask asks for a task to go; false: it is none. Who runs it ends it, hands it back to its queue and says
-// ReleaseTask.
+// evictTask asks for the end of a task; false: there is no such task. Its runner ends it, returns it to its queue and
+// calls ReleaseTask.
 func (s *tasks) evictTask(p machine.Preemption) bool {
 	if s.all[p.Machine] == nil {
 		return false
@@ -162,8 +163,8 @@ func (s *tasks) evictTask(p machine.Preemption) bool {
 	return true
 }
 
-// evictAllTasks asks all tasks to go, as the worker is being emptied: each goes back to its queue. why says who wants
-// that, and what for.
+// evictAllTasks asks for the end of all tasks, as the worker is being drained: each goes back to its queue. why says
+// who drains the worker and why.
 func (s *tasks) evictAllTasks(why string) {
 	for _, t := range s.listByName() {
 		s.out.Evict = append(s.out.Evict, machine.Preemption{Rule: machine.RuleDrain, Machine: t.Name, App: t.App,
@@ -180,8 +181,8 @@ func (s *tasks) listByName() []Task {
 	return out
 }
 
-// leavingTasks returns the tasks that were about to go for a machine when the worker's process ended, by that machine;
-// and the evictions that are to be asked for again.
+// leavingTasks returns, at start-up, the tasks that were being evicted, by the machine they make room for; and their
+// evictions, which are to be asked for again.
 func (s *tasks) leavingTasks() (by map[string][]string, again []machine.Preemption) {
 	by = map[string][]string{}
 	seen := map[string]bool{}
@@ -198,7 +199,7 @@ func (s *tasks) leavingTasks() (by map[string][]string, again []machine.Preempti
 	return by, again
 }
 
-// AdmitTask gives a task its room until ReleaseTask. It is judged like a grant; a task that has its room already keeps
+// AdmitTask gives a task its room until ReleaseTask. It is judged like a grant; a task that already has its room keeps
 // it.
 func (s *Supervisor) AdmitTask(now time.Time, t Task) (Out, error) {
 	s.openOut(now)
@@ -206,14 +207,14 @@ func (s *Supervisor) AdmitTask(now time.Time, t Task) (Out, error) {
 	return s.closeOut(), err
 }
 
-// TaskKnown enters the room of a task that runs since before, at start-up: it is a fact and is not judged. Whose it is
-// AdoptTask will say; until then it is neither charged nor evicted, unless it was about to be.
+// TaskKnown restores, at start-up, the room of a task that already runs; it is not judged. AdoptTask describes the
+// task later; until then it is neither charged nor evicted, unless its eviction had begun.
 func (s *Supervisor) TaskKnown(name string, want cluster.Resources) {
 	s.seller.RestoreTask(name, want, s.tasks.noted[name]...)
 	s.tasks.all[name] = &Task{Name: name, Want: want}
 }
 
-// TaskDevices returns the GPU devices that a task has, by number, and by what their host knows them.
+// TaskDevices returns a task's GPU devices, by number and by the host's IDs.
 func (s *Supervisor) TaskDevices(name string) (numbers []int, ids []string) {
 	for _, d := range s.seller.Devices(name) {
 		numbers = append(numbers, d.Device)
@@ -221,22 +222,22 @@ func (s *Supervisor) TaskDevices(name string) (numbers []int, ids []string) {
 	return numbers, s.seller.DeviceIDs(numbers)
 }
 
-// AdoptTask tells whose a task is that runs since before. The time that it ran unseen is charged.
+// AdoptTask describes a task that has run since before a restart, and charges the time until now.
 func (s *Supervisor) AdoptTask(now time.Time, t Task) Out {
 	s.openOut(now)
 	s.tasks.describeTask(t)
 	return s.closeOut()
 }
 
-// ReleaseTask gives the room back: to a machine that waits for it, if there is one. Nothing happens when there is none.
+// ReleaseTask frees a task's room, for a machine that waits for it, if any. It does nothing if there is no such task.
 func (s *Supervisor) ReleaseTask(now time.Time, name string) Out {
 	s.openOut(now)
 	s.tasks.endTask(name)
 	return s.closeOut()
 }
 
-// Tasks returns the tasks that have room, by name: those that run, and those that are about to.
+// Tasks returns the tasks that have room, by name: running ones, and those about to run.
 func (s *Supervisor) Tasks() []Task { return s.tasks.listByName() }
 
-// Leaving returns the machine that a task or a machine is being evicted for; "" when it is not.
+// Leaving returns the machine that a task or a machine is being evicted for; "" if it is not being evicted.
 func (s *Supervisor) Leaving(name string) string { return s.seller.Leaving(name) }

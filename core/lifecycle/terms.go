@@ -13,21 +13,22 @@ import (
 // TermBucket keeps the highest term that the worker has obeyed for each app. key: app; value: heldTerm.
 const TermBucket = "term"
 
-// MaxTerms bounds the apps whose term a worker keeps. Beyond it those go that have no machine here, oldest first.
+// MaxTerms bounds the apps whose term a worker keeps. Beyond it the worker forgets apps without machines here, oldest
+// first.
 const MaxTerms = 1 << 16
 
-// terms fence the apps that a steward carries: an order passes only where no steward of a higher term has been obeyed.
-// What a worker has obeyed is durable before anybody hears of it, so a restart forgets none of it.
+// terms fence off old stewards of an app: an order is accepted only if no order with a higher term was accepted
+// before. The highest term is durable before it is answered, so a restart does not forget it.
 type terms struct {
 	*core
-	used func() map[string]bool // the apps that have machines here
+	used func() map[string]bool // returns the apps that have machines here
 	most int
 	held map[string]heldTerm // by app
 }
 
 type heldTerm struct {
 	cluster.Term
-	Raised time.Time `json:"raised"` // when an order last had a higher one
+	Raised time.Time `json:"raised"` // when the term last rose
 }
 
 func newTerms(c *core, used func() map[string]bool) *terms {
@@ -46,9 +47,9 @@ func (s *terms) restoreRecords(d Decoded) error {
 	return nil
 }
 
-// obeyTerm refuses an order of a term that is lower than the one in force for the app, and makes a higher one that in
-// force. That holds from then on, whatever else is wrong with the order: its steward is there, and has counted on. nil
-// is of an order of nobody's, which no term keeps off.
+// obeyTerm refuses an order whose term is lower than the app's current one, and makes a higher term current. A higher
+// term becomes current even if the order is then refused for another reason, since its steward relies on it. A nil
+// term is not a steward's, and passes.
 func (s *terms) obeyTerm(app string, t *cluster.Term) error {
 	if t == nil {
 		return nil
@@ -78,8 +79,8 @@ func (s *terms) obeyTerm(app string, t *cluster.Term) error {
 	return nil
 }
 
-// shedTerms forgets terms until one more can be kept. An app without machines here has nothing that an old order could
-// change; that one could make a machine is the price of the bound.
+// shedTerms forgets terms until one more fits. An old order cannot change an app without machines here; that it could
+// make a machine is the price of the bound.
 func (s *terms) shedTerms() error {
 	over := len(s.held) - s.most + 1
 	if over <= 0 {
@@ -107,7 +108,7 @@ func (s *terms) shedTerms() error {
 	return nil
 }
 
-// checkOrder returns what is wrong with what a steward's order carries.
+// checkOrder validates the term and the replica of a steward's order.
 func checkOrder(t *cluster.Term, r *machine.Replica) error {
 	if t != nil {
 		if err := t.Check(); err != nil {
@@ -120,24 +121,24 @@ func checkOrder(t *cluster.Term, r *machine.Replica) error {
 	return nil
 }
 
-// Obey makes a term that in force for an app, and does nothing else: a new steward so fences a worker before it counts
-// on what it sees there. A term that is lower than the one in force is refused, as each order of it is: with
-// cluster.CodeOldTerm. What is in force is durable when the Out is.
+// Obey makes a term the current one of an app, and does nothing else: a new steward fences a worker with it before it
+// relies on the worker's replies. It refuses a term lower than the current one with cluster.CodeOldTerm, like any
+// order of that term. The current term is durable when the Out is.
 func (s *Supervisor) Obey(now time.Time, app string, t cluster.Term) (Out, error) {
 	s.openOut(now)
 	err := s.terms.obeyTerm(app, &t)
 	return s.closeOut(), err
 }
 
-// Replica is a machine that stands for a replica of a service.
+// Replica is a machine that is a replica of a service.
 type Replica struct {
 	ID    string        `json:"id"`
 	State machine.State `json:"state"`
 	machine.Replica
 }
 
-// Replicas lists the machines of an app's service that the worker has, by id: all but those that are destroyed. Called
-// after Obey, and before anything else is, it misses none that an earlier steward had made.
+// Replicas lists the machines here that are replicas of an app's service, by ID, except destroyed ones. Called right
+// after Obey, it includes all that an earlier steward has made.
 func (s *Supervisor) Replicas(app string) (out []Replica) {
 	for id, r := range s.machines.rows {
 		if of := r.Machine.Replica; of != nil && r.Machine.App == app && !r.isDestroyed() {

@@ -11,7 +11,7 @@ import (
 )
 
 // updateConfig replaces the config. The new instance is durable before the old one is stopped, and the old one is kept
-// until the new one has started: where that fails the machine is what it was (finishUpdate).
+// until the new one has started: if that fails, finishUpdate restores the old version.
 func (s *commands) updateConfig(r *row, c Command, a opArgs) (bool, error) {
 	l := c.Launch
 	if l == nil || l.Config == nil || c.Resources == nil {
@@ -64,9 +64,9 @@ func (s *commands) updateConfig(r *row, c Command, a opArgs) (bool, error) {
 	return true, s.beginOperation(r, opUpdate, a)
 }
 
-// replaceInstance puts a new instance in the place of the old one, which may still run.
+// replaceInstance replaces the machine's instance; the old one may still run.
 func (s *commands) replaceInstance(r *row, l *machine.Launch, want cluster.Resources) {
-	if r.isUp() { // until it is gone, and its successor is there
+	if r.isUp() { // until the old instance is gone and the new one runs
 		r.Occupies = r.ledgerFootprint().Max(want)
 	}
 	var was *former
@@ -75,9 +75,9 @@ func (s *commands) replaceInstance(r *row, l *machine.Launch, want cluster.Resou
 	}
 	r.Want, r.WantUp, r.Machine.Rests = want, r.WantUp && !l.SkipLaunch, r.Machine.Rests || l.SkipLaunch
 	r.RestartAt, r.Restarts, r.ReturnAt = time.Time{}, 0, time.Time{}
-	if l.Scheduling != nil { // one that says nothing of it keeps what there is
+	if l.Scheduling != nil { // without it, the terms stay unchanged
 		sc := *l.Scheduling
-		sc.Lent = r.schedulingTerms().Lent // whether it is paid for is not the client's to say
+		sc.Lent = r.schedulingTerms().Lent // the client does not decide whether the machine is paid for
 		r.Machine.Scheduling = &sc
 	}
 	s.swapVolumes(r, func() { r.Machine.Config, r.Former = l.Config, was })
@@ -88,7 +88,7 @@ func (s *commands) replaceInstance(r *row, l *machine.Launch, want cluster.Resou
 	r.ScheduleAt = nextSchedule(l.Config.Schedule, s.now)
 }
 
-// sameDevices refuses another kind of GPU for a machine that runs: it would have to keep both until it has stopped.
+// sameDevices refuses another kind of GPU for a running machine, which would need both kinds until it has stopped.
 func sameDevices(r *row, to *machine.Config) error {
 	kind := func(c *machine.Config) string {
 		if c.Guest == nil {
@@ -104,7 +104,7 @@ func sameDevices(r *row, to *machine.Config) error {
 	return nil
 }
 
-// growGrant makes room for the new config beside what the old one still occupies; on refusal nothing has changed.
+// growGrant makes room for the new config beside what the old instance still occupies; a refusal changes nothing.
 func (s *commands) growGrant(r *row, c Command) error {
 	id, room := r.Machine.ID, *c.Resources
 	if r.isUp() {
@@ -115,7 +115,7 @@ func (s *commands) growGrant(r *row, c Command) error {
 	}
 	if !c.Launch.SkipLaunch {
 		if err := s.seller.SetUp(s.now, id, true); err != nil {
-			// as it was: it is down, and that is not judged again
+			// back to before: a machine that is down is not judged again
 			s.seller.Restore(id, r.Machine.App, r.ledgerFootprint(), false)
 			s.seller.Describe(id, r.ledgerTenant())
 			return err
@@ -124,7 +124,7 @@ func (s *commands) growGrant(r *row, c Command) error {
 	return nil
 }
 
-// keepVersion keeps the config that is about to be replaced.
+// keepVersion stores the config that is about to be replaced.
 func (s *commands) keepVersion(r *row) {
 	v := r.Machine.AsVersion()
 	r.versions = append(r.versions, v)
@@ -135,9 +135,9 @@ func (s *commands) keepVersion(r *row) {
 	}
 }
 
-// resizeGuest changes what a machine may have. One that runs goes on with it: until the runtime holds it to the new
-// limits the ledger has the larger of old and new in each dimension, so it grows before them and shrinks behind them.
-// One that does not run changes in its config alone.
+// resizeGuest changes a machine's CPU and memory. A running machine keeps running: until the runtime enforces the new
+// limits, the ledger holds the larger of old and new in each dimension, so it grows before the limits and shrinks
+// after them. For a stopped machine only the config changes.
 func (s *commands) resizeGuest(r *row, c Command, a opArgs) (bool, error) {
 	if c.Resize == nil {
 		return false, fault.New(fault.Invalid, CodeResize, "a resize needs what the machine is to have")
@@ -171,14 +171,14 @@ func (s *commands) resizeGuest(r *row, c Command, a opArgs) (bool, error) {
 	return true, s.beginOperation(r, opResize, a)
 }
 
-// resourcesWithGuest returns what a machine would ask for with another guest.
+// resourcesWithGuest returns the resources that a machine would ask for with another guest.
 func resourcesWithGuest(r *row, to *machine.Guest) cluster.Resources {
 	cfg := *r.Machine.Config
 	cfg.Guest = to
 	return machine.Resources(&cfg)
 }
 
-// setGuest makes a guest the machine's own. It is the same version of the machine: nothing is started anew.
+// setGuest sets the machine's guest. The machine keeps its version, and nothing is restarted.
 func (s *machines) setGuest(r *row, to *machine.Guest, source string) {
 	was := r.Want
 	cfg := *r.Machine.Config
@@ -187,14 +187,14 @@ func (s *machines) setGuest(r *row, to *machine.Guest, source string) {
 	s.writeEvent(r, "resize", r.Machine.State, source, "from "+was.String()+" to "+r.Want.String())
 }
 
-// resizeStep has the runtime hold the attempt to its new limits, for as long as it takes: whether it did is not known
-// when it fails late. What is final has changed nothing.
+// resizeStep makes the runtime enforce the attempt's new limits, and insists: after a late failure it is unknown
+// whether they apply. A final error has changed nothing.
 func resizeStep() step {
 	return step{Name: "resize", Deadline: 10 * time.Second, Insists: true, Late: noteLate,
 		Do: func(s *Supervisor, _ time.Time, r *fsm.Run) *fsm.Effect {
 			row, a := s.machines.machineOf(r), argsOf(r)
 			if row.Life == nil || row.Life.Attempt != a.Attempt {
-				s.machines.setGuest(row, a.Guest, a.Source) // it has ended: the next one will have it
+				s.machines.setGuest(row, a.Guest, a.Source) // the attempt has ended: the next one gets the guest
 				return nil
 			}
 			t := s.machines.targetOf(row, a)
@@ -209,8 +209,8 @@ func resizeStep() step {
 		}}
 }
 
-// finishResize gives back what the machine no longer has. That is durable before anybody else is granted it: a task
-// that takes it writes nothing, and a restart must not find it taken twice.
+// finishResize frees the room that the machine no longer has. That is durable before the room is granted to others: a
+// task takes it without writing a record, and a restart must not find it taken twice.
 func finishResize(s *Supervisor, now time.Time, run *fsm.Run, err error) {
 	if !fsm.Aborted(err) {
 		s.machines.machineOf(run).Occupies = cluster.Resources{}

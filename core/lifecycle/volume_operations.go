@@ -40,12 +40,12 @@ func volumeDefinitions() []*def {
 	}
 }
 
-// askVolume makes a Do that asks for one effect on the volume.
+// askVolume returns a Do that asks for one effect on the volume.
 func askVolume(kind string) func(*Supervisor, time.Time, *fsm.Run) *fsm.Effect {
 	return func(s *Supervisor, _ time.Time, r *fsm.Run) *fsm.Effect {
 		var a volumeArgs
 		if err := json.Unmarshal(r.Args, &a); err != nil {
-			// those of a journal are read before: parkMisfits
+			// parkMisfits has read those of the journal before
 			panic("lifecycle: a run's arguments do not read: " + err.Error())
 		}
 		row := s.volumes.volumeOf(r)
@@ -71,12 +71,12 @@ func volumeGrown(s *Supervisor, _ time.Time, r *fsm.Run, data any) {
 	v.Volume.SizeGB, v.Volume.NeedsRestart = v.Growing, restart
 }
 
-// finishVolumeGrow gives the room back that was taken for nothing.
+// finishVolumeGrow ends a growth, and frees the extra room if it failed.
 func finishVolumeGrow(s *Supervisor, now time.Time, r *fsm.Run, err error) {
 	v := s.volumes.volumeOf(r)
 	v.Growing = 0
 	if err != nil {
-		_ = s.seller.Resize(s.now, v.Volume.ID, volumeDisk(v.Volume.SizeGB)) // less always fits
+		_ = s.seller.Resize(s.now, v.Volume.ID, volumeDisk(v.Volume.SizeGB)) // shrinking always fits
 		s.volumes.meterVolume(v)
 	}
 	finishVolume(s, now, r, err)

@@ -24,11 +24,11 @@ const (
 	volumeDestroy  = "destroy"
 )
 
-// volumeRow is all a worker knows of one volume.
+// volumeRow is a worker's whole record of one volume.
 type volumeRow struct {
 	Volume    machine.Volume `json:"volume"`
-	Namespace string         `json:"namespace,omitempty"` // of its app when it was made
-	Growing   int            `json:"growing,omitempty"`   // GB that it is to have; 0: it does not grow
+	Namespace string         `json:"namespace,omitempty"` // of its app when the volume was made
+	Growing   int            `json:"growing,omitempty"`   // the GB it is growing to; 0: it is not growing
 }
 
 func (v *volumeRow) payingNamespace() string {
@@ -63,24 +63,24 @@ func (s *volumes) restoreRecords(d Decoded) error {
 		return misfiledRecord("volume "+rec.Key, v.Volume.ID)
 	}
 	s.rows[rec.Key] = &v
-	v.Volume.AttachedMachine = nil // the machines say so themselves
+	v.Volume.AttachedMachine = nil // the machines' records say which machine has it
 	s.seller.RestoreVolume(rec.Key, volumeDisk(max(v.Volume.SizeGB, v.Growing)))
 	s.seller.SetVolume(rec.Key, v.Volume.App, "")
 	return nil
 }
 
-// writeVolume writes a volume down. What is written is durable before it is answered.
+// writeVolume adds a volume's record to the Out. The record is durable before any reply.
 func (s *volumes) writeVolume(v *volumeRow) {
 	s.putRecord(VolumeBucket, v.Volume.ID, v)
 	s.out.Sync = true
 	s.noteChanged(v.Volume.ID)
 }
 
-// noteChanged says that others are to see a volume anew.
+// noteChanged marks a volume for publication.
 func (s *volumes) noteChanged(id string) { s.out.Volumes = append(s.out.Volumes, id) }
 
-// resumeVolumes has all volumes seen, and charges what was there while souk was not: a disk is occupied whether or not
-// it is.
+// resumeVolumes publishes all volumes, and charges for the time that souk was down: a volume occupies its disk all the
+// same.
 func (s *volumes) resumeVolumes() {
 	for _, id := range sortedKeys(s.rows) {
 		v := s.rows[id]
@@ -91,8 +91,8 @@ func (s *volumes) resumeVolumes() {
 	}
 }
 
-// volumeCharge is what a volume costs: its disk, as long as it is there. Nobody can take it back, so it never runs
-// unpaid.
+// volumeCharge returns what a volume costs: its disk, as long as it exists. Its disk cannot be taken away, so a volume
+// never runs unpaid.
 func (s *volumes) volumeCharge(v *volumeRow) quota.Charge {
 	has := s.seller.Occupied(v.Volume.ID)
 	if has.IsZero() {
@@ -119,15 +119,15 @@ func (s *volumes) standingOf(id string) (standing, bool) {
 
 func (s *volumes) setUnpaid(string, bool, string) {}
 
-// meterVolume brings the accounts up to date with a volume.
+// meterVolume updates a volume's charge in the accounts.
 func (s *volumes) meterVolume(v *volumeRow) { s.accounts.Put(s.now, v.Volume.ID, s.volumeCharge(v)) }
 
-// doCommand carries out a command; begun says that it has begun an operation, or that one goes on that it asks for.
+// doCommand carries out a command; begun: it has begun an operation, or joins the same one in progress.
 func (s *volumes) doCommand(c VolumeCommand) (v machine.Volume, begun bool, err error) {
 	row := s.rows[c.Volume]
 	if c.Verb == volumeCreate {
 		if row != nil && row.Volume.App == c.App && !row.isDestroyed() {
-			return row.publicVolume(), s.engine.Active(volumeKey(c.Volume)) != nil, nil // asked again
+			return row.publicVolume(), s.engine.Active(volumeKey(c.Volume)) != nil, nil // repeated
 		}
 		return s.createVolume(c)
 	}
@@ -163,7 +163,7 @@ func (s *volumes) createVolume(c VolumeCommand) (machine.Volume, bool, error) {
 		return machine.Volume{}, false,
 			fault.New(fault.Invalid, fault.CodeSize, "a volume needs an id, an app and at least 1 GB")
 	}
-	if err := s.engine.Free(volumeKey(c.Volume)); err != nil { // what is left of a volume that the journal has lost
+	if err := s.engine.Free(volumeKey(c.Volume)); err != nil { // left over from a volume that the journal has lost
 		return machine.Volume{}, false, err
 	}
 	if err := s.mayCopy(c); err != nil {
@@ -185,7 +185,7 @@ func (s *volumes) createVolume(c VolumeCommand) (machine.Volume, bool, error) {
 		Source: c.SourceVol})
 }
 
-// mayCopy returns an error where what a new volume is to be a copy of is not here, or is another app's.
+// mayCopy returns an error if the source that a new volume is to copy is not here, or is another app's.
 func (s *volumes) mayCopy(c VolumeCommand) error {
 	if c.Snapshot == "" && c.SourceVol == "" {
 		return nil
@@ -206,7 +206,7 @@ func (s *volumes) mayCopy(c VolumeCommand) error {
 		"this worker; a volume can be copied only where it lies", cmp.Or(c.Snapshot, c.SourceVol))
 }
 
-// extendVolume takes the room from the ledger, then has the volume grow.
+// extendVolume takes the room from the ledger, then begins to grow the volume.
 func (s *volumes) extendVolume(v *volumeRow, sizeGB int) (begun bool, err error) {
 	switch {
 	case sizeGB < v.Volume.SizeGB:
@@ -238,18 +238,18 @@ func (s *volumes) destroyVolume(v *volumeRow) error {
 			"volume %s is attached to machine %s; destroy the machine first",
 			v.Volume.ID, *v.Volume.AttachedMachine)
 	}
-	s.abortRun(volumeKey(v.Volume.ID), "the volume is being destroyed") // a parked one
+	s.abortRun(volumeKey(v.Volume.ID), "the volume is being destroyed") // it may be parked
 	v.Volume.State = "pending_destroy"
 	return s.beginVolumeOperation(v, opVolumeRemove, volumeArgs{})
 }
 
-// beginVolumeOperation begins an operation on a volume; nothing else does.
+// beginVolumeOperation begins an operation on a volume; every operation on one begins here.
 func (s *volumes) beginVolumeOperation(v *volumeRow, op string, a volumeArgs) error {
 	s.writeVolume(v)
 	return s.engine.Start(s.now, op, volumeKey(v.Volume.ID), s.newULID(), a, &s.out.Out)
 }
 
-// checkMounts returns whether a config's mounts can be had: each volume is here, the app's own, and free.
+// checkMounts checks a config's mounts: each volume is here, belongs to the app, and is free.
 func (s *volumes) checkMounts(app, machine string, mounts []machine.Mount) error {
 	for _, m := range mounts {
 		v := s.rows[m.Volume]
@@ -285,7 +285,7 @@ func (s *volumes) detachFrom(volume, machine string) {
 	}
 }
 
-// noteRestarted says of volumes that who has them has been started since they grew.
+// noteRestarted clears NeedsRestart of mounted volumes, as their machine has been started since they grew.
 func (s *volumes) noteRestarted(mounts []machine.Mount) {
 	for _, m := range mounts {
 		if v := s.rows[m.Volume]; v != nil && v.Volume.NeedsRestart {
@@ -295,7 +295,7 @@ func (s *volumes) noteRestarted(mounts []machine.Mount) {
 	}
 }
 
-// forgetVolume drops a volume that has been destroyed.
+// forgetVolume deletes a destroyed volume's record.
 func (s *volumes) forgetVolume(v *volumeRow) {
 	if v.isDestroyed() {
 		delete(s.rows, v.Volume.ID)
@@ -305,7 +305,7 @@ func (s *volumes) forgetVolume(v *volumeRow) {
 
 func volumeDisk(sizeGB int) cluster.Resources { return cluster.Resources{Disk: int64(sizeGB) * 1024} }
 
-// Volume takes a command on a volume. The reply is durable.
+// Volume handles a command on a volume. The reply is durable.
 func (s *Supervisor) Volume(now time.Time, ticket uint64, c VolumeCommand) Out {
 	s.openOut(now)
 	v, begun, err := machine.Volume{}, false, error(nil)
@@ -326,7 +326,7 @@ func (s *Supervisor) Volume(now time.Time, ticket uint64, c VolumeCommand) Out {
 	return s.closeOut()
 }
 
-// VolumeOf returns a volume by its id alone: for the owner's own view, never for a caller who names an app.
+// VolumeOf returns a volume by its ID alone: for the owner's own view, never for a client that names an app.
 func (s *Supervisor) VolumeOf(id string) (v machine.Volume, exists bool) {
 	if row := s.volumes.rows[id]; row != nil && !row.isDestroyed() {
 		return row.publicVolume(), true

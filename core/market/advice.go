@@ -11,13 +11,13 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// constraints are the codes of the clauses that room does not mend: the hardest first.
+// constraints are the codes of clauses that more room does not satisfy, the hardest first.
 var constraints = [...]string{placement.CodePolicy, placement.CodeRequirement, placement.CodeRegion,
 	placement.CodeGPUKind, placement.CodeVolume, placement.CodeWorkerRequires, placement.CodeReserved,
 	placement.CodeAffinity, placement.CodeAntiAffinity, placement.CodeSpread}
 
-// constraintAdvice says what would help a request that every worker refuses for something that room does not mend; ""
-// where room would help at one at least. verdicts are the workers'.
+// constraintAdvice says what would help a request that every worker refuses for a reason other than room; "" if room
+// would help on at least one. verdicts are the workers' verdicts.
 func constraintAdvice(r *placement.Request, view cluster.View, verdicts []placement.Verdict) string {
 	first := map[string]machine.Clause{}
 	for _, v := range verdicts {
@@ -49,7 +49,7 @@ func constraintAdvice(r *placement.Request, view cluster.View, verdicts []placem
 	return ""
 }
 
-// explainMissing says that no worker has an attribute, and which one may be meant; "" where one has it.
+// explainMissing says that no worker has an attribute, and which similar one may be meant; "" if a worker has it.
 func explainMissing(attribute string, view cluster.View) string {
 	names := map[string]bool{"worker": true, "region": true, "state": true}
 	for i := range view.Workers {

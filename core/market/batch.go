@@ -7,13 +7,13 @@ import (
 	"github.com/soukhq/souk/core/placement"
 )
 
-// Buyers that ask several workers at once are stepped in batches: a Batch says what to ask, the owner carries all of it
-// out side by side and steps the buyer with the Answers.
+// A buyer that asks several workers at once is stepped in batches: a Batch lists the asks, and the owner carries all
+// of them out concurrently and steps the buyer with the Answers.
 
-// Act is what is asked of a worker.
+// Act is the kind of an ask.
 type Act uint8
 
-// The acts. Undo destroys a machine that was granted for nothing.
+// The acts. Undo destroys a machine whose grant is no longer wanted.
 const (
 	ActHold Act = iota
 	ActGrant
@@ -24,35 +24,35 @@ const (
 // String names the act.
 func (a Act) String() string { return [...]string{"hold", "grant", "release", "undo"}[a] }
 
-// Ask is one thing to be asked of one worker.
+// Ask is one request to one worker.
 type Ask struct {
 	Act    Act
 	Worker cluster.WorkerID
-	Member int           // which of the buyer's requests
-	Token  string        // of the hold; "" with a grant that redeems none
+	Member int           // index of the buyer's request
+	Token  string        // of the hold; "" for a grant without a hold
 	TTL    time.Duration // of a hold
 
-	// Fleet is what the request knew of the fleet when it was planned together with others: it goes with a hold and a
-	// grant. Empty where it was planned alone, or asks nothing of the fleet.
+	// Fleet is the request's knowledge of the fleet when it was planned together with others: a hold and a grant carry
+	// it. It is empty if the request was planned alone, or does not depend on the fleet.
 	Fleet placement.Fleet
 }
 
-// Answer is what became of one ask. Exactly one of the first five is set; a release and an undo cannot be refused, and
-// are Done also where nothing was there.
+// Answer is the outcome of one ask. Exactly one of the first five fields is set. A release and an undo cannot be
+// refused; they are Done even if there was nothing to release or destroy.
 type Answer struct {
 	Done    bool
 	Refused *Refusal
 	Lost    bool      // no answer: the worker may have done it or not
-	NotSent bool      // no answer, because the worker surely was not asked: it could not be reached
-	Failed  error     // an answer that is neither yes nor no: the request itself is wrong
+	NotSent bool      // no answer, and the worker was certainly not asked: it was unreachable
+	Failed  error     // neither accepted nor refused: the request itself is wrong
 	Expires time.Time // of a hold that was made
 }
 
-// Batch is what the owner is to do: wait for After, then ask all of Asks; or end.
+// Batch is the owner's next action: wait for After, then carry out all Asks; or end.
 type Batch struct {
 	Asks    []Ask
 	After   time.Duration
 	Refresh bool // with After: give the buyer a newer view (SetView) before the next step
 	Done    bool
-	Err     error // with Done: why not
+	Err     error // with Done: the failure, or nil
 }

@@ -20,24 +20,24 @@ const (
 	LostWait = 100 * time.Millisecond // before the first repeat; doubles
 )
 
-// lostPause returns how long to wait after so many answers of one worker were lost.
+// lostPause returns how long to wait after lost answers of one worker in a row.
 func lostPause(lost int) time.Duration {
 	return backoff.Doubling{Base: LostWait, Most: LostWait << MaxLost}.After(lost - 1)
 }
 
-// Buyer places one machine. It holds no truth: it ranks a view that may be stale, asks the best worker, and lets each
-// refusal heal the view. In the common case that is one round trip.
+// Buyer places one machine. It relies on no central state: it ranks a view that may be stale, asks the best worker,
+// and updates the view from each refusal. In the common case that is one round trip.
 //
-// An answer that was lost is ambiguous: the machine may exist. The buyer chose its id beforehand, so it asks the same
-// worker again and never another one; only a refusal, which is an answer, sends it on.
+// An answer that was lost is ambiguous: the machine may exist. The buyer has chosen the ID beforehand, so it asks the
+// same worker again; it turns to another one only after a refusal.
 //
-// The owner carries out each Out and steps the buyer with what came of it, until Done.
+// The owner carries out each Out and steps the buyer with the result, until Done.
 type Buyer struct {
 	req       placement.Request
 	policy    placement.Policy
 	view      cluster.View
-	size      int                 // of the fleet, where view has only the candidates of an index; else 0
-	fleet     func() cluster.View // all workers, where view has only the candidates of an index
+	size      int                 // of the fleet, if view has only an index's candidates; else 0
+	fleet     func() cluster.View // returns all workers, if view has only an index's candidates
 	asked     map[cluster.WorkerID]bool
 	lost      int
 	trips     int
@@ -47,7 +47,7 @@ type Buyer struct {
 	purchased []Asked             // see Purchase.Asks
 
 	evicted map[cluster.WorkerID]bool // workers asked to evict
-	consent string                    // why the newest ask consents to evictions; "" where it does not
+	consent string                    // why the newest ask consents to evictions; "": it does not
 }
 
 // NewBuyer makes a buyer of r with a view of the fleet. The view is read, never written.
@@ -56,15 +56,15 @@ func NewBuyer(r placement.Request, view cluster.View, p placement.Policy) *Buyer
 	return &Buyer{req: r, view: view, policy: p, asked: map[cluster.WorkerID]bool{}}
 }
 
-// NewNarrowBuyer makes a buyer of r that ranks only the few workers that an index left of a fleet of some size. When
-// none of them takes the machine, it has all of the fleet read and goes on with it: to ask, to evict, and to say why
-// not. The few are the buyer's from now on.
+// NewNarrowBuyer makes a buyer of r that ranks only the few candidates that an index picked from a fleet of size
+// workers. If none of them takes the machine, the buyer reads the whole fleet and continues with it: to ask, to evict,
+// and to explain a failure. The buyer owns few from now on.
 func NewNarrowBuyer(r placement.Request, few cluster.View, size int, fleet func() cluster.View,
 	p placement.Policy) *Buyer {
 	return &Buyer{req: r, view: few, policy: p, asked: map[cluster.WorkerID]bool{}, size: size, fleet: fleet}
 }
 
-// widenView goes over to the whole fleet, with what refusals have told; false when the view is whole.
+// widenView switches to the whole fleet, updated by the refusals so far; false if the view is whole already.
 func (b *Buyer) widenView() bool {
 	if b.fleet == nil {
 		return false
@@ -84,26 +84,26 @@ func (b *Buyer) widenView() bool {
 	return true
 }
 
-// In is what came of an ask. Exactly one field is set; the zero In begins.
+// In is the outcome of an ask. Exactly one field besides Worker is set; the zero In begins.
 type In struct {
 	Granted bool     // the worker has the machine
-	Refused *Refusal // the worker said no, and what it has now
+	Refused *Refusal // the worker refused, with its present record
 	Lost    bool     // no answer: the worker may or may not have the machine
-	NotSent bool     // no answer, because the worker surely was not asked: it could not be reached
-	Failed  error    // an answer that is neither yes nor no: the request itself is wrong
+	NotSent bool     // no answer, and the worker was certainly not asked: it was unreachable
+	Failed  error    // neither accepted nor refused: the request itself is wrong
 	Worker  cluster.WorkerID
 }
 
-// Out is what the owner is to do: Ask a worker, After a wait, or end.
+// Out is the owner's next action: Ask a worker, After a wait, or end.
 type Out struct {
 	Ask   cluster.WorkerID
 	Evict bool // with Ask: consent to evict machines of lower rank (lifecycle.Grant.Evict)
 	After time.Duration
 	Done  bool
-	Err   error // with Done: why not; nil when it is placed
+	Err   error // with Done: the failure; nil: the machine is placed
 }
 
-// Step takes what came of the last ask and says what to do next. It is pure.
+// Step takes the outcome of the last ask and returns the next action. It is pure.
 func (b *Buyer) Step(in In) Out {
 	in = in.resolveUnsent(&b.view, b.lost)
 	b.noteAnswer(in)
@@ -148,7 +148,7 @@ func (b *Buyer) askNext() Out {
 	return Out{Done: true, Err: b.exhaustedError()}
 }
 
-// refusedFor reports whether workers were asked, and one clause is all that each of them said no for.
+// refusedFor reports whether workers were asked, and every one refused for this clause alone.
 func (b *Buyer) refusedFor(code string) bool {
 	for _, a := range b.purchased {
 		if a.Refusal == nil || len(a.Refusal.Verdict.Failing) == 0 {
@@ -163,8 +163,7 @@ func (b *Buyer) refusedFor(code string) bool {
 	return len(b.purchased) > 0
 }
 
-// networkError makes the error of a machine that no worker takes for its network that of a port that is taken
-// everywhere, or of a network that there is nowhere.
+// networkError turns e into the error for a port that is taken everywhere, or for a network that no worker has.
 func networkError(e *fault.Error, port bool) *fault.Error {
 	e.Scope, e.Kind, e.Code = "", fault.Precondition, fault.CodeNetwork
 	if port {
@@ -174,7 +173,7 @@ func networkError(e *fault.Error, port bool) *fault.Error {
 	return e
 }
 
-// bandWouldHelp reports whether a request that names no band would fit if it were of the band of services, by evicting.
+// bandWouldHelp reports whether a request without a band would fit, by evicting, in the band of services.
 func (b *Buyer) bandWouldHelp() bool {
 	r := b.req
 	if r.Scheduling.Band != "" || r.Scheduling.Lent {
@@ -189,14 +188,14 @@ func (b *Buyer) bandWouldHelp() bool {
 	return false
 }
 
-// noWorkerError is the error of a request that no worker takes; no are those that said so when they were asked.
+// noWorkerError returns the error for a request that no worker takes; no are the workers that were asked and refused.
 func noWorkerError(r placement.Request, view cluster.View, p placement.Policy, no []Asked) error {
 	b := NewBuyer(r, view, p)
 	b.purchased = no
 	return b.exhaustedError()
 }
 
-// exhaustedError tells that no worker takes the machine, with the clauses that failed and how often.
+// exhaustedError returns the error for a machine that no worker takes, with the failed clauses and their counts.
 func (b *Buyer) exhaustedError() error {
 	e := &fault.Error{Kind: fault.Exhausted, Code: fault.CodeNoCapacity, Scope: fault.ScopeRegion, Op: "market.buyer"}
 	if len(b.view.Workers) == 0 {
@@ -216,7 +215,7 @@ func (b *Buyer) exhaustedError() error {
 		for _, c := range v.Failing {
 			code := c.Code
 			if code == placement.CodePolicy {
-				code = c.Wanted // each filter for itself
+				code = c.Wanted // count each filter separately
 			}
 			if count[code]++; count[code] == 1 {
 				order, example[code], where[code] = append(order, code), c, w.Worker
@@ -236,7 +235,7 @@ func (b *Buyer) exhaustedError() error {
 			e.Resource = code
 		}
 	}
-	unseen := b.refusedFor(placement.CodePort) || b.refusedFor(placement.CodeNetwork) // by no record
+	unseen := b.refusedFor(placement.CodePort) || b.refusedFor(placement.CodeNetwork) // no record shows it
 	if len(parts) == 0 || unseen {
 		parts = append(parts, fmt.Sprintf("every worker asked refused: %s", strings.Join(describeRefusals(b.purchased),
 			" | ")))

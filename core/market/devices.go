@@ -15,16 +15,16 @@ type Share struct {
 }
 
 // amount is an amount of the ledger: resources, and which devices their GPU part is on. Shares are in the order of
-// their devices, and there are none where the worker does not tell its devices apart. What is promised to a machine that
-// sleeps stands beside them; it is nobody's room yet.
+// their devices, and there are none if the worker only counts its GPUs. promised is what sleeping machines may claim
+// when they wake; it is not occupied yet.
 type amount struct {
 	res      cluster.Resources
 	gpus     []Share
 	promised cluster.Resources
 }
 
-// kinds are the resources that a worker's GPU devices are by their kinds ("gpu.a100"), by the devices' numbers; "" where
-// its capacity does not tell of the kind.
+// kinds maps a device's number to the resource of its kind ("gpu.a100"), or to "" if the worker's capacity does not
+// list the kind.
 type kinds []string
 
 func kindsOf(rec *cluster.Record) (k kinds) {
@@ -38,8 +38,8 @@ func kindsOf(rec *cluster.Record) (k kinds) {
 	return k
 }
 
-// amountOf returns what a machine takes that wants so much and has these devices. Of each kind of GPU that is what its
-// devices are of: one that named no kind takes some, too.
+// amountOf returns the amount that a machine with these resources and devices occupies. It counts the kinds of its
+// actual devices, even if the machine asked for no kind.
 func (k kinds) amountOf(want cluster.Resources, gpus []Share) amount {
 	if len(k) == 0 {
 		return amount{res: want, gpus: gpus}
@@ -69,8 +69,8 @@ func (a amount) sub(b amount) amount {
 	return amount{a.res.Sub(b.res), combineShares(a.gpus, b.gpus, -1), a.promised.Sub(b.promised)}
 }
 
-// leastOf gives the smaller room of two amounts in each dimension and on each device; where devices are told apart, GPUs
-// are what these have of them. No room may be below zero.
+// leastOf returns the smaller of two amounts in each dimension and on each device. If devices are listed, the GPU
+// amount is the sum over them. No amount may be below zero.
 func (k kinds) leastOf(a, b amount) amount {
 	out := amount{res: a.res.Add(b.res).Sub(a.res.Max(b.res))}
 	if len(k) == 0 {
@@ -86,10 +86,10 @@ func (k kinds) leastOf(a, b amount) amount {
 	return k.amountOf(out.res, out.gpus)
 }
 
-// isZero reports whether there is no room in it.
+// isZero reports whether the amount is empty.
 func (a amount) isZero() bool { return a.res.IsZero() && len(a.gpus) == 0 }
 
-// combineShares gives a + sign*b. Neither is changed; what comes to nothing is left out.
+// combineShares returns a + sign*b, without empty shares. It changes neither.
 func combineShares(a, b []Share, sign int64) []Share {
 	if len(b) == 0 {
 		return a
@@ -114,10 +114,10 @@ func milliOf(list []Share, device int) int64 {
 	return 0
 }
 
-// pickDevices chooses devices for want thousandths of a GPU of a kind ("" is any), where the judge has said that they
-// are there: a part of one comes from the device where it leaves least over, so that whole devices stay whole (best
-// fit); more than one come whole. What is kept is taken first: a machine that runs stays on the devices it was given.
-// nil: they cannot be had that way.
+// pickDevices chooses devices for want thousandths of a GPU of a kind ("" is any), which the judge has found to be
+// there. A part of a GPU comes from the device where it leaves the least (best fit), so that whole devices stay whole;
+// several GPUs are whole devices. The devices in kept are taken first: a running machine stays on its devices. nil:
+// there are no such devices.
 func pickDevices(devices []cluster.GPU, want int64, kind string, kept []Share) []Share {
 	if want <= 0 || len(devices) == 0 {
 		return nil
@@ -156,7 +156,7 @@ func pickDevices(devices []cluster.GPU, want int64, kind string, kept []Share) [
 	return out
 }
 
-// coversShares says whether the list has at least what every one of parts has.
+// coversShares reports whether list has at least each of parts.
 func coversShares(list, parts []Share) bool {
 	return !slices.ContainsFunc(parts, func(s Share) bool { return milliOf(list, s.Device) < s.Milli })
 }

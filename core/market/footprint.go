@@ -10,7 +10,7 @@ import (
 )
 
 // Footprint is what a machine occupied at its worker when it asked there for more: to start again, or to grow. The
-// machine is judged as if that were free, and whom the worker takes is no longer asked.
+// machine is judged as if that room were free, and the worker's cordon and conditions no longer apply to it.
 type Footprint struct {
 	Has  cluster.Resources `json:"has"`
 	GPUs []Share           `json:"gpus,omitempty"`
@@ -21,16 +21,16 @@ func (o *Footprint) RecordWithout(rec cluster.Record) cluster.Record {
 	return asPlaced(recordWithoutGone(rec, amount{res: o.Has, gpus: o.GPUs}))
 }
 
-// asPlaced returns the record as a machine is judged by that has its place here: whom the worker takes, and how many,
-// is not asked.
+// asPlaced returns the record by which a machine that is already here is judged: without the worker's state,
+// conditions, and limits of machines.
 func asPlaced(rec cluster.Record) cluster.Record {
 	rec.State, rec.Require, rec.Reserved, rec.Full = cluster.Ready, nil, nil, nil
 	rec.PromiseLimit = 0
 	return rec
 }
 
-// Judge reports whether the machine may occupy what r wants, where rec is the worker's record. It is placement.Judge,
-// and one rule more: one that runs stays on the devices that it has.
+// Judge judges a machine that is already here, where rec is the worker's record. It adds one rule to placement.Judge:
+// a running machine stays on the devices that it has.
 func (o *Footprint) Judge(r placement.Request, rec cluster.Record) placement.Verdict {
 	rest := o.RecordWithout(rec)
 	v := placement.Judge(r, rest)
@@ -45,7 +45,7 @@ func (o *Footprint) Judge(r placement.Request, rec cluster.Record) placement.Ver
 	return v
 }
 
-// footprintOf returns what a machine occupies; nil for one that is not here.
+// footprintOf returns what a machine occupies; nil if it is not here.
 func (s *Seller) footprintOf(id string) *Footprint {
 	g, here := s.grants[id]
 	if !here {
@@ -55,8 +55,8 @@ func (s *Seller) footprintOf(id string) *Footprint {
 	return &Footprint{Has: o.res, GPUs: o.gpus}
 }
 
-// refuseFootprint is refuse for a machine that has its place here: the refusal tells by what it was judged. o is
-// nil for one that is not here.
+// refuseFootprint is refuseRequest for a machine that is already here: the refusal includes the footprint and the
+// request that were judged. o is nil for a machine that is not here.
 func (s *Seller) refuseFootprint(now time.Time, r placement.Request, v placement.Verdict, o *Footprint) *fault.Error {
 	e := s.refuseRequest(now, r, v, "")
 	if o != nil {

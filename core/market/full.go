@@ -9,12 +9,12 @@ import (
 	"github.com/soukhq/souk/core/placement"
 )
 
-// Bounds of the machines that one worker keeps. Those that are up are bound by its room as well; those that are not
-// take a row of its journal and memory for as long as their owner likes, so of one namespace there are half as many as
-// of all, and of one app half of that: no tenant takes a worker's rows from the others.
+// Bounds of the machines that one worker keeps. The room bounds the machines that are up. Those that are down take
+// only a row of journal and memory, for as long as their owner likes; so one namespace may have half of all, and one
+// app half of that: no tenant uses up a worker's rows.
 const (
-	// MaxMachines bounds the machines of a worker, started or not. It announces each of them, and beside them those
-	// that were destroyed lately, and can announce registry.MaxRecords in all.
+	// MaxMachines bounds the machines of a worker, started or not. The worker announces each of them and those
+	// destroyed recently, at most registry.MaxRecords in total.
 	MaxMachines           = 24_000
 	MaxNamespaceUnstarted = MaxMachines / 2
 	MaxAppUnstarted       = MaxMachines / 4
@@ -25,16 +25,16 @@ const (
 	MaxAppUnstartedBytes       = MaxUnstartedBytes / 4
 )
 
-// keptOf names an app, a namespace, or with neither all: whose machines are counted.
+// keptOf is a key of counts: one app, one namespace, or with neither all machines.
 type keptOf struct{ app, namespace string }
 
-// kept counts machines that are not up.
+// kept counts machines that are down.
 type kept struct {
 	machines int
 	bytes    int64
 }
 
-// keptMachines is what a seller counts to know whose machines its worker takes no more of.
+// keptMachines counts a worker's machines, to refuse more of an app, a namespace or all at a bound.
 type keptMachines struct {
 	all  int // machines, up or not
 	of   map[keptOf]kept
@@ -45,14 +45,14 @@ func newKeptMachines() keptMachines {
 	return keptMachines{of: map[keptOf]kept{}, full: map[keptOf]bool{}}
 }
 
-// countMachine enters a machine more in the record (sign 1), or one less (-1).
+// countMachine adds a machine to the counts (sign 1) or removes it (-1).
 func (k *keptMachines) countMachine(g *grant, sign int, rec *cluster.Record) {
 	k.all += sign
 	k.noteCounts(keptOf{}, rec)
 	k.countResting(g, sign, rec)
 }
 
-// countResting enters a machine in the counts of those that are not up (sign 1), or takes it out (-1).
+// countResting adds a machine that is down to its counts (sign 1) or removes it (-1).
 func (k *keptMachines) countResting(g *grant, sign int, rec *cluster.Record) {
 	if g.volume || g.up {
 		return
@@ -67,7 +67,7 @@ func (k *keptMachines) countResting(g *grant, sign int, rec *cluster.Record) {
 	}
 }
 
-// noteCounts brings the record's Full up to date with the counts of one.
+// noteCounts updates the record's Full after a change of the counts of of.
 func (k *keptMachines) noteCounts(of keptOf, rec *cluster.Record) {
 	f := k.countOf(of)
 	machines, bytes := mostOf(of)
@@ -78,7 +78,7 @@ func (k *keptMachines) noteCounts(of keptOf, rec *cluster.Record) {
 	if k.full[of] = is; !is {
 		delete(k.full, of)
 	}
-	list := make([]cluster.Full, 0, len(k.full)) // nobody's record is changed
+	list := make([]cluster.Full, 0, len(k.full)) // a copy: published records share the old list
 	for of := range k.full {
 		list = append(list, k.countOf(of))
 	}
@@ -91,7 +91,7 @@ func (k *keptMachines) noteCounts(of keptOf, rec *cluster.Record) {
 	rec.Version++
 }
 
-// countOf returns what there is of one. Of all, machines that are up count too.
+// countOf returns the counts of of. The count of all includes machines that are up.
 func (k *keptMachines) countOf(of keptOf) cluster.Full {
 	n := k.of[of]
 	f := cluster.Full{App: of.app, Namespace: of.namespace, Machines: n.machines, Bytes: n.bytes}
@@ -101,12 +101,12 @@ func (k *keptMachines) countOf(of keptOf) cluster.Full {
 	return f
 }
 
-// keptOfs lists whose machines a machine counts among.
+// keptOfs lists the counts that a machine belongs to.
 func keptOfs(g *grant) [3]keptOf {
 	return [...]keptOf{{}, {app: g.app}, {namespace: cmp.Or(g.tenant.Namespace, cluster.DefaultNamespace)}}
 }
 
-// mostOf returns the bounds of one.
+// mostOf returns the bounds of a count.
 func mostOf(of keptOf) (machines int, bytes int64) {
 	switch {
 	case of.app != "":
@@ -117,8 +117,8 @@ func mostOf(of keptOf) (machines int, bytes int64) {
 	return MaxMachines, MaxUnstartedBytes
 }
 
-// KeepMore refuses another config of a machine that is here and not up, where its worker keeps as many bytes of them as
-// it may.
+// KeepMore refuses a further config of a machine that is here and down if its worker, namespace or app has reached its
+// bound of bytes.
 func (s *Seller) KeepMore(now time.Time, id string) error {
 	g := s.grants[id]
 	if g == nil || g.up {

@@ -7,16 +7,15 @@ import (
 	"github.com/soukhq/souk/core/placement"
 )
 
-// Funding says what a request takes of its namespace's budget and what there is of it, as the worker knows; nil for
-// what is free, or of a budget that it has not heard of. machine is the id of one that has a grant already and is to
-// occupy r.Resources, "" for one that is to be granted: its request says then of which namespace it is.
+// Funding returns what a request needs of its namespace's budget and what the budget has, as far as the worker knows;
+// nil if the request is free or the budget is unknown. machine is the ID of a machine that has a grant already and is
+// to occupy r.Resources, or "" for a new one: then the request names the namespace.
 type Funding func(now time.Time, machine string, r *placement.Request) *placement.Funds
 
-// Funding gives the seller what it judges a namespace's means by, beside the room.
+// Funding sets the function by which the seller judges a namespace's funds, besides the room.
 func (s *Seller) Funding(f Funding) { s.funds = f }
 
-// setFunds puts what the worker itself knows in the place of what the buyer has heard. What a buyer says of means is no
-// more than that: it may be old.
+// setFunds replaces the funds that the buyer stated, which may be old, by what the worker knows itself.
 func (s *Seller) setFunds(now time.Time, r *placement.Request) {
 	if r.Funds = nil; s.funds == nil {
 		return
@@ -34,7 +33,7 @@ func (s *Seller) SetSpending(told map[string]cluster.Spending) {
 	s.bumpVersion()
 }
 
-// Occupied gives what a machine takes of the ledger now.
+// Occupied returns what a machine occupies in the ledger now.
 func (s *Seller) Occupied(id string) cluster.Resources {
 	if g := s.grants[id]; g != nil {
 		return g.occupiedAmount().res

@@ -17,27 +17,27 @@ import (
 const (
 	MaxGang      = 1024             // members
 	GangHoldTTL  = 10 * time.Second // of each hold
-	gangMargin   = 2 * time.Second  // a hold must last as long beyond the moment of its grant
+	gangMargin   = 2 * time.Second  // a hold must last this much longer than the moment of its grant
 	gangBackoff  = 20 * time.Millisecond
 	gangPatience = 5 * time.Second // the longest pause between two tries
 )
 
-// GangRequest asks for several machines of which at least Min start, or none does.
+// GangRequest asks for several machines, of which at least Min start or none.
 type GangRequest struct {
-	ID      string              `json:"id"`      // tokens of its holds begin with it; drawn anew for each gang
-	Members []placement.Request `json:"members"` // each with a machine id of its own, chosen beforehand
+	ID      string              `json:"id"`      // its holds' tokens begin with it; unique for each gang
+	Members []placement.Request `json:"members"` // each with its own machine ID, chosen beforehand
 	Min     int                 `json:"min"`     // 0: all
-	// attribute that must have one value on all their workers: rack, switch
+	// attribute that must have the same value on all their workers: rack, switch
 	Same  string    `json:"same,omitempty"`
 	Until time.Time `json:"until"` // when it gives up
 }
 
-// GangBuyer places a gang: it holds room for all members, then grants them all; else it releases all it holds, waits
-// outside, and tries again. Nobody waits while holding, and holds are taken in the order of the workers' ids, so of two
-// gangs that meet, the one that held their first common worker is not refused by the other on a later one: one of them
-// always goes on (the argument of ordered locking; Havender 1968). Pauses grow, and are drawn at random.
+// GangBuyer places a gang: it holds room for all members, then grants them all; otherwise it releases all holds,
+// pauses, and tries again. No gang waits while holding, and holds are taken in the order of worker IDs, so of two
+// gangs that compete, the one that holds their first common worker is not refused by the other on a later one: one of
+// them always proceeds (the argument of ordered locking; Havender 1968). Pauses grow, and are random.
 //
-// The owner carries out all asks of an Out side by side and steps the buyer with their answers, in the same order.
+// The owner carries out all asks of a Batch concurrently and steps the buyer with their answers, in the same order.
 type GangBuyer struct {
 	req    GangRequest
 	view   cluster.View
@@ -47,17 +47,17 @@ type GangBuyer struct {
 	phase    gangPhase
 	plan     [][]int            // member indexes, by worker
 	workers  []cluster.WorkerID // of plan, ascending
-	at       int                // of plan: the worker that is being asked for holds
+	at       int                // index in plan: the worker being asked for holds
 	held     []bool             // by member
 	granted  []bool             // by member
-	home     []cluster.WorkerID // by member; "" is not in the plan
+	home     []cluster.WorkerID // by member; "": not in the plan
 	fleets   []placement.Fleet  // by member: see Ask
-	expires  time.Time          // of the first hold that ends
+	expires  time.Time          // of the hold that expires first
 	asked    []Ask
 	try      int
 	lost     int
 	refusals []string
-	failed   error // the request itself is wrong: more tries would end alike
+	failed   error // the request itself is wrong: further tries would fail, too
 }
 
 type gangPhase uint8
@@ -86,30 +86,31 @@ func NewGangBuyer(r GangRequest, view cluster.View, p placement.Policy, chance *
 	return g, nil
 }
 
-// SetView gives the buyer a newer view.
+// SetView replaces the buyer's view by a newer one.
 func (g *GangBuyer) SetView(view cluster.View) {
 	view.Workers = slices.Clone(view.Workers)
 	g.view = view
 }
 
-// Rename gives a member another machine id. It may be called where a Batch asks for a newer view: nothing is held then.
-// A machine that was undone has used its id up.
+// Rename gives a member another machine ID. It may be called when a Batch asks for a newer view, as nothing is held
+// then. A machine that was undone cannot use its ID again.
 func (g *GangBuyer) Rename(member int, machine string) {
 	g.req.Members = slices.Clone(g.req.Members)
 	g.req.Members[member].Machine = machine
 }
 
-// Placed gives each member's worker; "" for a member that is beyond Min and found no room. Valid once Done without Err.
+// Placed returns each member's worker; "" for a member beyond Min that found no room. It is valid once Done without
+// Err.
 func (g *GangBuyer) Placed() []cluster.WorkerID { return slices.Clone(g.home) }
 
-// Tries gives how many times the gang has tried, and the sentences of the refusals.
+// Tries returns how many times the gang has tried, and the sentences of the refusals.
 func (g *GangBuyer) Tries() (int, []string) { return g.try, g.refusals }
 
-// Homes gives the plan when it is about to be granted (the Out that asks for grants): who will run where, so that the
-// members can be told of each other.
+// Homes returns the plan when it is about to be granted (the Batch that asks for grants): which worker each member
+// goes to, so that the members can be told about each other.
 func (g *GangBuyer) Homes() []cluster.WorkerID { return slices.Clone(g.home) }
 
-// Step takes the answers to the last asks and says what to do next. It is pure.
+// Step takes the answers to the last asks and returns the next action. It is pure.
 func (g *GangBuyer) Step(now time.Time, in []Answer) Batch {
 	if len(in) != len(g.asked) {
 		panic(fmt.Sprintf("market: %d answers to %d asks of a gang", len(in), len(g.asked)))
@@ -176,7 +177,7 @@ func (g *GangBuyer) holdToken(member int) string {
 	return fmt.Sprintf("%s.%d.%d", g.req.ID, g.try, member)
 }
 
-// answerHolds takes a worker's answers. A single no, or no answer, and all is released.
+// answerHolds handles a worker's answers. A single refusal or missing answer releases everything.
 func (g *GangBuyer) answerHolds(now time.Time, asked []Ask, in []Answer) Batch {
 	whole := true
 	for i, a := range in {
@@ -192,7 +193,7 @@ func (g *GangBuyer) answerHolds(now time.Time, asked []Ask, in []Answer) Batch {
 		case a.Failed != nil:
 			g.failed = cmp.Or(g.failed, a.Failed)
 		}
-		g.held[m] = a.Done || a.Lost // a lost answer may have been a yes, so it is released too
+		g.held[m] = a.Done || a.Lost // a lost answer may have been a grant, so it is released too
 		whole = whole && a.Done
 	}
 	if !whole {
@@ -221,13 +222,13 @@ func (g *GangBuyer) askGrants(after time.Duration) Batch {
 	return g.rememberAsks(Batch{Asks: asks, After: after})
 }
 
-// answerGrants takes the answers to grants. A lost one is asked for again at the same worker; a refused one (its hold
-// has ended, or the worker came up anew) undoes the gang.
+// answerGrants takes the answers to grants. A lost grant is repeated at the same worker; a refused one (its hold has
+// ended, or the worker has restarted) undoes the gang.
 func (g *GangBuyer) answerGrants(now time.Time, asked []Ask, in []Answer) Batch {
 	broken, lost := false, false
 	for i, a := range in {
 		m := asked[i].Member
-		a = a.resolveUnsent(&g.view, asked[i].Worker, 1) // it holds room there: as if it was lost
+		a = a.resolveUnsent(&g.view, asked[i].Worker, 1) // it has a hold there: treat it as a lost answer
 		in[i] = a
 		switch {
 		case a.Done:
@@ -249,7 +250,7 @@ func (g *GangBuyer) answerGrants(now time.Time, asked []Ask, in []Answer) Batch 
 		}
 		broken = true
 	}
-	for i, a := range in { // what did not say no may exist, so it is undone too
+	for i, a := range in { // without a refusal the machine may exist, so it is undone, too
 		g.granted[asked[i].Member] = g.granted[asked[i].Member] || (broken && a.Refused == nil)
 	}
 	if broken {
@@ -259,7 +260,7 @@ func (g *GangBuyer) answerGrants(now time.Time, asked []Ask, in []Answer) Batch 
 	return Batch{Done: true}
 }
 
-// releaseAll lets go of all that is held, and undoes what was granted.
+// releaseAll releases all holds, and undoes what was granted.
 func (g *GangBuyer) releaseAll(now time.Time) Batch {
 	g.phase = gangReleasing
 	var asks []Ask
@@ -270,7 +271,7 @@ func (g *GangBuyer) releaseAll(now time.Time) Batch {
 		if g.granted[m] {
 			asks = append(asks, Ask{Act: ActUndo, Worker: w, Member: m})
 		}
-		if g.held[m] { // also where a grant failed that is undone to be sure: its hold stands
+		if g.held[m] { // also if its grant may have failed: then the hold remains
 			asks = append(asks, Ask{Act: ActRelease, Worker: w, Member: m, Token: g.holdToken(m)})
 		}
 	}
@@ -281,8 +282,8 @@ func (g *GangBuyer) releaseAll(now time.Time) Batch {
 	return g.rememberAsks(Batch{Asks: asks})
 }
 
-// afterRelease goes on outside once what was granted is undone. Answers to releases do not matter: holds end by
-// themselves. A machine does not, so it is asked again.
+// afterRelease pauses once all granted machines are undone. Answers to releases do not matter: holds expire by
+// themselves. A machine does not, so its undo is repeated.
 func (g *GangBuyer) afterRelease(now time.Time, asked []Ask, in []Answer) Batch {
 	var again []Ask
 	for i, a := range in {
@@ -303,7 +304,7 @@ func (g *GangBuyer) afterRelease(now time.Time, asked []Ask, in []Answer) Batch 
 	return g.rememberAsks(Batch{Asks: again, After: lostPause(g.lost)})
 }
 
-// pauseBeforeRetry waits for longer each time, at random, so that gangs that met do not meet again.
+// pauseBeforeRetry waits longer each time, at random, so that competing gangs do not collide again.
 func (g *GangBuyer) pauseBeforeRetry(now time.Time) Batch {
 	g.phase = gangPlanning
 	if g.failed != nil {
@@ -347,7 +348,7 @@ func (g *GangBuyer) neverFits() bool {
 	return len(g.view.Workers) > 0
 }
 
-// describeShortfall says how many members the view has room for, and what stops the next.
+// describeShortfall says how many members the view has room for, and why the next does not fit.
 func (g *GangBuyer) describeShortfall() string {
 	best, stop := g.membersThatFit()
 	where := ""
@@ -378,7 +379,7 @@ func (g *GangBuyer) healRecord(w cluster.WorkerID, r *Refusal) {
 	healView(&g.view, w, *r)
 }
 
-const maxNoted = 32 // refusals kept, the newest
+const maxNoted = 32 // the newest refusals are kept
 
 func (g *GangBuyer) noteWorker(w cluster.WorkerID, text string) {
 	if len(g.refusals) == maxNoted {

@@ -10,8 +10,8 @@ import (
 )
 
 // PlanGang chooses a worker for each member as the view stands; ok is false where fewer than Min find room. With Same
-// set all lie on workers of one value of that attribute: of the values that have room for most members, the first in
-// order. Members beyond Min that find no room have "".
+// set, all are on workers with one value of that attribute: the value with room for most members, and the first in
+// order among equals. Members beyond Min that find no room have "".
 func PlanGang(r GangRequest, view cluster.View, p placement.Policy) (homes []cluster.WorkerID, ok bool) {
 	plan := planGang(r, view, p)
 	return plan.homes, plan.n >= max(1, r.Min)
@@ -29,8 +29,8 @@ func planGang(r GangRequest, view cluster.View, p placement.Policy) (best packin
 	return best
 }
 
-// groupsOf splits workers by the value of an attribute, in the order of the values; all are one group where there is no
-// attribute. Workers that lack it are in no group.
+// groupsOf splits workers by the value of an attribute, in the order of the values; without an attribute all are one
+// group. A worker that lacks the attribute is in no group.
 func groupsOf(workers []cluster.Record, attribute string) [][]cluster.Record {
 	if attribute == "" {
 		return [][]cluster.Record{workers}
@@ -48,11 +48,12 @@ func groupsOf(workers []cluster.Record, attribute string) [][]cluster.Record {
 	return out
 }
 
-// Order says in which order requests are planned together: indices into reqs, each once. view is what is known of the
+// Order returns the order in which requests are planned together: indices into reqs, each once. view is the known
 // room.
 type Order func(reqs []placement.Request, view cluster.View) []int
 
-// LargestFirst is the order of gangs and batches: what is hard to place goes first, by GPUs, CPU and memory.
+// LargestFirst is the order of gangs and batches: the requests that are hardest to place first, by GPUs, CPU and
+// memory.
 func LargestFirst(reqs []placement.Request, _ cluster.View) []int {
 	order := make([]int, len(reqs))
 	for i := range order {
@@ -65,22 +66,22 @@ func LargestFirst(reqs []placement.Request, _ cluster.View) []int {
 	return order
 }
 
-// PlanEach chooses a worker for each of some requests that are planned together, as a Transaction does first on this
-// view; "" for one that finds none.
+// PlanEach chooses a worker for each of the requests, planned together, as a Transaction's first step does; "" if none
+// fits.
 func PlanEach(reqs []placement.Request, view cluster.View, p placement.Policy, order Order) []cluster.WorkerID {
 	return packRequests(reqs, view.Workers, p, order, nil).homes
 }
 
-// packing is where requests go that are planned together.
+// packing is the result of planning requests together.
 type packing struct {
 	homes  []cluster.WorkerID // by request; "": nowhere
-	fleets []placement.Fleet  // what each that has a home knew of the fleet when it was planned: of those before it too
+	fleets []placement.Fleet  // by request: what it knew of the fleet and the requests before it
 	n      int                // how many found room
-	stop   string             // what the first worker says, as it is then, to the first that did not
+	stop   string             // why the first worker refuses the first request that found no room
 }
 
-// packRequests places requests one after the other on a ledger of its own, each on the worker that placement.Rank would
-// put first. avoid names workers that a request does not go to; it may be nil.
+// packRequests places requests one after the other on a ledger of its own, each on the worker that placement.Rank
+// would put first. avoid reports workers that a request must not go to; it may be nil.
 func packRequests(reqs []placement.Request, workers []cluster.Record, p placement.Policy, order Order,
 	avoid func(i int, w cluster.WorkerID) bool) packing {
 	room := cluster.View{Workers: slices.Clone(workers)}
@@ -105,8 +106,8 @@ func packRequests(reqs []placement.Request, workers []cluster.Record, p placemen
 	return out
 }
 
-// resolveBeside resolves a request anew, beside those that were planned before it. Where single machines are that it
-// wants to be near to only its buyer knows, who has resolved it: that stays.
+// resolveBeside resolves a request again, considering the requests planned before it. Affinities to single machines
+// keep the buyer's resolution, since only the buyer knows where those machines are.
 func resolveBeside(r placement.Request, room cluster.View) placement.Request {
 	known := r.Fleet.Affinity
 	r = placement.Resolve(r, room, nil)
@@ -120,7 +121,7 @@ func resolveBeside(r placement.Request, room cluster.View) placement.Request {
 	return r
 }
 
-// occupyWorker enters a request in a copy of a worker's record, as its seller would.
+// occupyWorker adds a request to a copy of a worker's record, as its seller would.
 func occupyWorker(w *cluster.Record, r placement.Request) {
 	takes := kindsOf(w).amountOf(r.Resources, pickDevices(w.GPUs, r.Resources.GPU, r.GPUKind, nil))
 	w.Used, w.GPUs = w.Used.Add(takes.res), devicesFreed(w.GPUs, takes.gpus, -1)

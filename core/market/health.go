@@ -7,9 +7,9 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// SetDevices tells which GPU devices the worker has now, and how they are. Each keeps its number, so the list begins
-// with those that there were; what it says of how much is free does not count. One that something stands against is
-// granted to nobody, and who has it keeps it.
+// SetDevices sets the worker's present GPU devices and their health. Each device keeps its number, so the list begins
+// with the known devices; its Free is ignored. An unhealthy device is granted to no machine, and machines that have it
+// keep it.
 func (s *Seller) SetDevices(now time.Time, list []cluster.GPU) {
 	s.expireHolds(now)
 	had := s.rec.GPUs
@@ -31,8 +31,8 @@ func (s *Seller) SetDevices(now time.Time, list []cluster.GPU) {
 	s.bumpVersion()
 }
 
-// setApart has what is free of devices that something stands against count as used, so that whoever reads the record, a
-// judge, an index, a score, finds no room there.
+// setApart counts the free part of unhealthy devices as used, so that every reader of the record (a judge, an index, a
+// score) finds no room there.
 func (s *Seller) setApart() {
 	s.holdShares(s.sick, -1)
 	s.sick = nil
@@ -44,7 +44,7 @@ func (s *Seller) setApart() {
 	s.holdShares(s.sick, 1)
 }
 
-// holdShares enters shares that no machine has (sign 1), or takes them out (-1).
+// holdShares marks shares that no machine has as used (sign 1), or as free again (-1).
 func (s *Seller) holdShares(shares []Share, sign int64) {
 	if len(shares) == 0 {
 		return
@@ -58,7 +58,7 @@ func (s *Seller) holdShares(shares []Share, sign int64) {
 	s.rec.GPUs = devicesFreed(s.rec.GPUs, shares, -sign)
 }
 
-// sharesAmount is what shares that no machine has are of the ledger.
+// sharesAmount returns the ledger amount of shares that no machine has.
 func (s *Seller) sharesAmount(shares []Share) amount {
 	var milli int64
 	for _, sh := range shares {
@@ -67,7 +67,7 @@ func (s *Seller) sharesAmount(shares []Share) amount {
 	return s.kinds.amountOf(cluster.Resources{GPU: milli}, shares)
 }
 
-// freedByStop is what a machine that goes down gives to another: not a device that something stands against.
+// freedByStop returns what a machine frees for another when it goes down: all but unhealthy devices.
 func (s *Seller) freedByStop(g *grant) amount {
 	a := g.occupiedAmount().sub(g.asleepAmount())
 	var ill []Share
@@ -82,7 +82,7 @@ func (s *Seller) freedByStop(g *grant) amount {
 	return a.sub(s.sharesAmount(ill))
 }
 
-// DeviceIDs returns by what their host knows these devices; none where they are only counted.
+// DeviceIDs returns the host's IDs of these devices; none if the devices are only counted.
 func (s *Seller) DeviceIDs(numbers []int) (out []string) {
 	for _, n := range numbers {
 		if n >= 0 && n < len(s.rec.GPUs) && s.rec.GPUs[n].ID != "" {

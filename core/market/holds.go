@@ -16,29 +16,30 @@ const (
 	codeLedger fault.Code = "ledger" // the ledger does not know the machine
 )
 
-// Bounds of a seller's holds: without them a hostile buyer could hold a worker empty.
+// Bounds of a seller's holds, so that a hostile buyer cannot hold a whole worker empty.
 const (
 	MaxHolds     = 1024
 	MaxHoldsEach = MaxHolds / 2 // of one caller
 	MaxHoldTTL   = 60 * time.Second
 
-	// maxUnused bounds what one caller may leave unused of what it holds: the whole worker for so long, or half of it
-	// for twice as long. The share forgiven is taken off in each second, so that much a caller may hold for ever.
+	// maxUnused bounds how much one caller may hold without using it: the whole worker for this long, or half of it
+	// for twice as long. The share forgiven is subtracted each second, so a caller may hold that share of the worker
+	// for ever.
 	maxUnused = 2 * time.Minute
 	forgiven  = 0.25
 )
 
-// hold is capacity that is kept for a machine.
+// hold is capacity reserved for a machine.
 type hold struct {
 	by      string // the caller
-	machine string // "": whichever the token is said for
+	machine string // "": any machine whose grant names the token
 	amount  amount
-	share   float64 // of the worker's capacity, in the dimension of which it has most
+	share   float64 // of the worker's capacity, in the dimension with the largest share
 	since   time.Time
 	expires time.Time
 }
 
-// unusedFor returns how long the hold has kept the whole worker at now, or what comes to the same.
+// unusedFor returns for how long the hold has occupied the worker at now, scaled by its share.
 func (h *hold) unusedFor(now time.Time) time.Duration {
 	if now.After(h.expires) {
 		now = h.expires
@@ -46,18 +47,18 @@ func (h *hold) unusedFor(now time.Time) time.Duration {
 	return time.Duration(h.share * float64(now.Sub(h.since)))
 }
 
-// unused is what a caller has held and not used, and nothing of it has been forgiven since at.
+// unused is how much a caller has held without using it, before forgiveness for the time since at.
 type unused struct {
-	held time.Duration // of the whole worker
+	held time.Duration // scaled to the whole worker
 	at   time.Time
 }
 
-// leftAt returns what is not forgiven at now.
+// leftAt returns how much is not yet forgiven at now.
 func (u unused) leftAt(now time.Time) time.Duration {
 	return max(0, u.held-time.Duration(forgiven*float64(now.Sub(u.at))))
 }
 
-// holds are the holds of one seller, and how its callers have used those that are over.
+// holds are the current holds of one seller, and the unused time of its callers' past holds.
 type holds struct {
 	byToken map[string]hold
 	unused  map[string]unused // by caller
@@ -76,7 +77,7 @@ func (s *holds) heldBy(by string) (n int) {
 	return n
 }
 
-// refuseHold returns why a new hold is beyond the bounds, and when to ask again; "" where it is not.
+// refuseHold returns why a new hold exceeds the bounds, and when to ask again; "" if it does not.
 func (s *holds) refuseHold(now time.Time, h *hold) (why string, wait time.Duration) {
 	if n, all := s.heldBy(h.by), len(s.byToken); n >= MaxHoldsEach || all >= MaxHolds {
 		return fmt.Sprintf("the worker has %d holds already, %d of them by %s; it keeps %d, and %d of one caller: "+
@@ -97,7 +98,7 @@ func (s *holds) refuseHold(now time.Time, h *hold) (why string, wait time.Durati
 		wait), wait
 }
 
-// takeHold takes a hold out; redeemed says that a machine was granted in it.
+// takeHold removes a hold; redeemed: a machine was granted with it.
 func (s *holds) takeHold(now time.Time, token string, redeemed bool) (h hold, known bool) {
 	h, known = s.byToken[token]
 	delete(s.byToken, token)
@@ -107,18 +108,18 @@ func (s *holds) takeHold(now time.Time, token string, redeemed bool) (h hold, kn
 	return h, known
 }
 
-// sweepForgiven forgets callers to whom all is forgiven.
+// sweepForgiven drops callers whose unused time is all forgiven.
 func (s *holds) sweepForgiven(now time.Time) {
 	if len(s.unused) > MaxHolds {
 		maps.DeleteFunc(s.unused, func(_ string, u unused) bool { return u.leftAt(now) == 0 })
 	}
 }
 
-// Hold reserves capacity for a request under a token until now+ttl, when it ends by itself. The same token again renews
-// it. A request that names no machine reserves it for whichever machine the token is granted with.
+// Hold reserves capacity for a request under a token until now+ttl, when the hold expires. Repeating the token renews
+// the hold. If the request names no machine, any machine may be granted with the token.
 //
-// by is the caller, whoever it asks for. One that holds much for long, and has no machine granted in it, is refused for
-// a while: what is held is refused to all others.
+// by is the caller, whoever it asks for. A caller that holds much for long and grants no machine with it is refused
+// for a while, since others cannot use what is held.
 func (s *Seller) Hold(now time.Time, by string, r placement.Request, token string, ttl time.Duration) (time.Time,
 	error) {
 	s.expireHolds(now)
@@ -141,7 +142,7 @@ func (s *Seller) Hold(now time.Time, by string, r placement.Request, token strin
 		return time.Time{}, e
 	}
 	s.setFunds(now, &r)
-	// Judged whole, also where the machine has a grant already: a hold is room beside what is granted.
+	// Judge the whole request even if the machine has a grant: a hold is room in addition to it.
 	if v := placement.Judge(r, s.rec); !v.Fits {
 		return time.Time{}, s.refuseRequest(now, r, v, "")
 	}
@@ -151,7 +152,7 @@ func (s *Seller) Hold(now time.Time, by string, r placement.Request, token strin
 	return h.expires, nil
 }
 
-// shareOf returns how much of a capacity an amount is, in the dimension of which it is most.
+// shareOf returns the share of want in of, in the dimension where it is largest.
 func shareOf(want, of cluster.Resources) (most float64) {
 	for _, d := range want.Dims() {
 		if has := of.Get(d.Name); has > 0 {
@@ -161,13 +162,13 @@ func shareOf(want, of cluster.Resources) (most float64) {
 	return min(most, 1)
 }
 
-// Release ends a hold. It is nil when there is none (any more).
+// Release ends a hold, if it exists.
 func (s *Seller) Release(now time.Time, token string) {
 	s.expireHolds(now)
 	s.endHold(now, token, "")
 }
 
-// NextExpiry gives when the next hold ends; zero when there is none.
+// NextExpiry returns when the next hold expires; zero if there is none.
 func (s *Seller) NextExpiry() time.Time {
 	var first time.Time
 	for _, h := range s.holds.byToken {
@@ -178,7 +179,7 @@ func (s *Seller) NextExpiry() time.Time {
 	return first
 }
 
-// expireHolds ends the holds whose time is over.
+// expireHolds removes the holds that have expired.
 func (s *Seller) expireHolds(now time.Time) {
 	for token, h := range s.holds.byToken {
 		if !now.Before(h.expires) {
@@ -189,8 +190,7 @@ func (s *Seller) expireHolds(now time.Time) {
 	s.holds.sweepForgiven(now)
 }
 
-// endHold gives back what a token holds, if it holds anything. Where a machine is being granted, only its own hold
-// ends.
+// endHold frees what a token holds, if anything. If granted is set, the hold ends only if it is for that machine.
 func (s *Seller) endHold(now time.Time, token, granted string) {
 	if h := s.holds.byToken[token]; granted != "" && h.machine != "" && h.machine != granted {
 		return

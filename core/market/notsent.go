@@ -9,8 +9,8 @@ import (
 // CodeUnreachable is the clause of a worker that could not be asked.
 const CodeUnreachable = "unreachable"
 
-// standIn returns the refusal that stands in for a worker that surely was not asked: the buyer goes on to the next at
-// once. Its record is the view's own, so it heals nothing.
+// standIn returns a refusal in place of an answer from a worker that was certainly not asked, so that the buyer goes
+// on to the next at once. Its record is the view's own, so the view does not change.
 func standIn(v *cluster.View, w cluster.WorkerID) *Refusal {
 	r := &Refusal{Verdict: placement.Verdict{Failing: []machine.Clause{{Code: CodeUnreachable, Wanted: "an answer",
 		Had: "no connection"}}}}
@@ -22,8 +22,8 @@ func standIn(v *cluster.View, w cluster.WorkerID) *Refusal {
 	return r
 }
 
-// resolveUnsent turns an ask that was surely not heard into what a buyer does about it: a refusal, or where an ask
-// before it was lost, one more that was lost, since that one may have been heard.
+// resolveUnsent turns an ask that was certainly not delivered into a refusal. If an earlier ask to the same worker was
+// lost, it becomes another lost answer, since the earlier one may have arrived.
 func (in In) resolveUnsent(v *cluster.View, lost int) In {
 	switch {
 	case !in.NotSent:

@@ -13,47 +13,47 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// Bounds of the search for whom to evict. What it cannot find within them is a no, never a wrong yes.
+// Bounds of the search for machines to evict. A search that ends at a bound refuses; it never evicts wrongly.
 const (
-	MaxEvictees   = 256 // machines that are looked at, cheapest first
+	MaxEvictees   = 256 // machines that are considered, cheapest first
 	MaxVictims    = 64  // machines of one eviction
 	maxThresholds = 8   // ranks at which sets are tried, lowest first
 )
 
-// What an eviction costs, in seconds of work. Seconds of a machine's own work count once, and once more for each life
-// it has lost before; the machines of an app that lost some lately are a little dearer, so that pain spreads.
+// The cost of an eviction, in seconds of work. A machine's own work counts once, and once more for each life it has
+// lost before; machines of an app with recent evictions cost a little more, so that evictions spread over apps.
 const (
-	costBase  = 10.0 // to be started again
-	costApp   = 30.0 // for each eviction of its app within the hour, those of the same set included
+	costBase  = 10.0 // to start it again
+	costApp   = 30.0 // for each eviction of its app within the hour, including those of the same set
 	costMost  = 30 * 24 * 3600.0
 	costSpell = time.Hour
 )
 
-// Tenant is what the seller must know of a granted machine: to judge who may evict it, what that would cost, and of
-// whom it keeps too many. Its owner tells it (Describe); nothing of it is a fact of the ledger.
+// Tenant describes a granted machine to the seller: who may evict it, what that would cost, and which counts it
+// belongs to. The owner sets it with Describe; the ledger does not depend on it.
 type Tenant struct {
 	Namespace string
 	Bytes     int64     // of its configs, older versions included
 	Rank      int       // machine.Scheduling.Rank
-	Since     time.Time // its work would be lost from here on: its start or its newest checkpoint; zero: it has none
-	Lost      int       // lives that it has lost already
-	Gang      string    // machines of an app that are worth nothing without each other; "" is alone
+	Since     time.Time // an eviction loses the work since then: its start or newest checkpoint; zero: none
+	Lost      int       // how many lives it has lost before
+	Gang      string    // machines of an app that are worth nothing without each other; "": none
 	Budget    machine.EvictionBudget
 	GPUKind   string
 	Evicted   bool // it was evicted and has not run since: it evicts nobody (cascades are one deep)
-	Wakes     bool // requests may wake it, so what it wants is promised to it while it sleeps
+	Wakes     bool // requests may wake it, so its room is promised while it sleeps
 }
 
-// Victim is a machine that is to be evicted.
+// Victim is a machine to be evicted.
 type Victim struct {
 	Machine string  `json:"machine"`
 	App     string  `json:"app"`
 	Rank    int     `json:"rank"`
-	Cost    float64 `json:"cost"` // seconds of work, weighed by its rank
+	Cost    float64 `json:"cost"` // seconds of work, weighted by its rank
 	Why     string  `json:"why"`  // a sentence
 }
 
-// Eviction is a set of machines of lower rank whose room, freed, lets a request in; none of them could be left out.
+// Eviction is a set of machines of lower rank whose room lets a request fit; without any one of them it would not.
 type Eviction struct {
 	Victims []Victim `json:"victims"`
 	Rank    int      `json:"rank"` // the highest of the victims
@@ -69,7 +69,7 @@ func (e *Eviction) Cheaper(o *Eviction) bool {
 		cmp.Compare(len(e.Victims), len(o.Victims))) < 0
 }
 
-// Describe tells what the seller must know of a granted machine beyond its room. It takes effect at once.
+// Describe sets a granted machine's Tenant. It takes effect at once.
 func (s *Seller) Describe(id string, t Tenant) {
 	g, ok := s.grants[id]
 	if !ok || g.tenant == t {
@@ -84,32 +84,33 @@ func (s *Seller) Describe(id string, t Tenant) {
 	s.kept.countResting(g, 1, &s.rec)
 }
 
-// Busy gives the seller the predicate of machines that cannot be evicted now, because something is being done to them.
+// Busy sets the function that reports machines that cannot be evicted now, because an operation is in progress on
+// them.
 func (s *Seller) Busy(f func(machine string) bool) { s.busy = f }
 
-// evictee is a machine that may be evicted, while a set is looked for.
+// evictee is a machine that may be evicted, during a search.
 type evictee struct {
 	id     string
 	g      *grant
-	alone  float64 // what its eviction costs if it is the only one
-	frees  amount  // what it gives back when it is stopped
+	alone  float64 // cost of evicting only this machine
+	frees  amount  // what its stop frees
 	recent int     // evictions of its app within the hour
-	left   int     // of its budget
+	left   int     // evictions left in its budget
 }
 
-// victimSearch is one search for a set.
+// victimSearch is one search for a set of victims.
 type victimSearch struct {
 	now  time.Time
 	req  *placement.Request
-	rec  cluster.Record // as if nobody had been evicted
+	rec  cluster.Record // without any eviction
 	all  []*evictee     // by rank, then cost alone
-	gang map[string]int // machines of each gang that are here
+	gang map[string]int // number of each gang's machines here
 }
 
-// searchVictims gives the cheapest set of machines that it finds whose room, freed, makes the judge say yes; nil when
-// there is none, or the request may not preempt. It is greedy, by rank and cost and then by cost per room that is
-// missing, leaves out again what turns out not to be needed, and takes the better of both. rec is the ledger's, without
-// what the request's own machine occupies.
+// searchVictims returns the cheapest set of machines it finds whose eviction makes the request fit; nil if there is
+// none, or the request may not preempt. It is greedy: it chooses once by rank and cost, and once by cost per missing
+// room, drops machines that turn out unnecessary, and takes the cheaper set. rec is the ledger's, without what the
+// request's own machine occupies.
 func (s *Seller) searchVictims(now time.Time, r *placement.Request, rec cluster.Record) *Eviction {
 	if !s.mayEvict(r) || r.Resources.IsZero() {
 		return nil
@@ -121,7 +122,7 @@ func (s *Seller) searchVictims(now time.Time, r *placement.Request, rec cluster.
 		freed = freed.add(h.all[i].frees)
 		last := i == len(h.all)-1 || h.all[i+1].g.tenant.Rank > h.all[i].g.tenant.Rank
 		if !last || !h.requestFits(freed) {
-			continue // with all of this rank and below: more only helps
+			continue // try only with all machines of this rank and below: more of them only helps
 		}
 		var best *Eviction
 		for _, value := range []func(e *evictee, cost float64, missing []cluster.Dim) float64{byCost, byWorth} {
@@ -136,14 +137,14 @@ func (s *Seller) searchVictims(now time.Time, r *placement.Request, rec cluster.
 	return nil
 }
 
-// mayEvict says whether a request has the right to evict at all.
+// mayEvict reports whether a request has the right to evict at all.
 func (s *Seller) mayEvict(r *placement.Request) bool {
 	g := s.grants[r.Machine]
 	return r.Scheduling.MayPreempt() && (g == nil || !g.tenant.Evicted)
 }
 
-// listEvictees lists whom the request may evict: strictly lower rank, up, nothing being done to them, room left in their
-// budget, and no machine of an app that evicted the request's own machine lately.
+// listEvictees lists the machines and tasks that the request may evict: strictly lower rank, up, no operation in
+// progress, eviction budget left, and not of an app that recently evicted the request's own machine.
 func (s *Seller) listEvictees(h *victimSearch) []*evictee {
 	rank := h.req.Scheduling.Rank()
 	var out []*evictee
@@ -171,8 +172,7 @@ func (s *Seller) listEvictees(h *victimSearch) []*evictee {
 	return out[:min(len(out), MaxEvictees)]
 }
 
-// isStaying says whether a machine, or a task, is where it is to stay: up, and neither leaving nor waiting for room
-// itself.
+// isStaying reports whether a machine or a task is up, and neither being evicted nor waiting for room itself.
 func (s *Seller) isStaying(id string, g *grant) bool {
 	return g.up && (!g.volume || g.task) && g.claim == nil && s.leaving[id] == ""
 }
@@ -182,8 +182,7 @@ func (h *victimSearch) requestFits(freed amount) bool {
 	return placement.JudgeAt(h.req, &rec).Fits
 }
 
-// evictionCost is what the eviction of e loses beside those of a set that is chosen already: seconds of work, weighed
-// by rank so that within a set a free machine costs half of a batch one.
+// evictionCost returns the cost of evicting e in addition to the chosen machines: seconds of work, weighted by rank.
 func (h *victimSearch) evictionCost(e *evictee, chosen []*evictee) float64 {
 	t := &e.g.tenant
 	work := 0.0
@@ -195,7 +194,7 @@ func (h *victimSearch) evictionCost(e *evictee, chosen []*evictee) float64 {
 		if c.g.app == e.g.app {
 			recent++
 			if t.Gang != "" && c.g.tenant.Gang == t.Gang {
-				work, recent = 0, -len(chosen) // the gang is lost already
+				work, recent = 0, -len(chosen) // the gang's work is lost already
 			}
 		}
 	}
@@ -205,12 +204,12 @@ func (h *victimSearch) evictionCost(e *evictee, chosen []*evictee) float64 {
 	return (costBase + work + costApp*float64(max(0, recent))) * (1 + float64(t.Rank)/1000)
 }
 
-// byCost prefers the lowest rank, then what loses least.
+// byCost prefers the lowest rank, then the lowest cost.
 func byCost(e *evictee, cost float64, _ []cluster.Dim) float64 {
 	return float64(e.g.tenant.Rank)*1e12 + cost
 }
 
-// byWorth prefers what loses least for what it frees of the room that is missing.
+// byWorth prefers the lowest cost per freed share of the missing room.
 func byWorth(e *evictee, cost float64, missing []cluster.Dim) float64 {
 	share := 0.0
 	for i := range missing {
@@ -222,8 +221,7 @@ func byWorth(e *evictee, cost float64, missing []cluster.Dim) float64 {
 	return cost / share
 }
 
-// chooseGreedily adds machines, always the one of least value, until the request fits, and then leaves out what is not
-// needed.
+// chooseGreedily adds the machine of least value until the request fits, and then drops machines that are not needed.
 func (h *victimSearch) chooseGreedily(from []*evictee,
 	value func(e *evictee, cost float64, missing []cluster.Dim) float64) *Eviction {
 	var chosen []*evictee
@@ -251,7 +249,7 @@ func (h *victimSearch) chooseGreedily(from []*evictee,
 	return h.evictionOf(h.neededVictims(chosen, freed))
 }
 
-// isWithinBudgets says whether the budgets of an app's machines let one more of them go beside those chosen.
+// isWithinBudgets reports whether the eviction budgets of an app allow one more machine in addition to those chosen.
 func (h *victimSearch) isWithinBudgets(e *evictee, chosen []*evictee) bool {
 	n, left := 1, e.left
 	for _, c := range chosen {
@@ -262,7 +260,7 @@ func (h *victimSearch) isWithinBudgets(e *evictee, chosen []*evictee) bool {
 	return n <= left
 }
 
-// neededVictims leaves out, dearest first, whoever the request fits without.
+// neededVictims drops machines without which the request still fits, the most expensive first.
 func (h *victimSearch) neededVictims(chosen []*evictee, freed amount) []*evictee {
 	order := slices.Clone(chosen)
 	slices.SortStableFunc(order, func(a, b *evictee) int {

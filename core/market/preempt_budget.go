@@ -10,20 +10,19 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// NoReturn is how long a machine that was evicted may not evict any machine of its beneficiary's app, whatever ranks
-// are changed to meanwhile.
+// NoReturn is how long an evicted machine may not evict machines of its beneficiary's app, even if ranks change.
 const NoReturn = 10 * time.Minute
 
-// MaxEvictable bounds the ranks that a record lists: it is gossiped, so it stays small. What ranks higher is told
-// together under the highest rank of them, which promises less than there is and never more.
+// MaxEvictable bounds the ranks that a record lists: it is gossiped, so it stays small. Higher ranks are summed up
+// under the highest of them, so the list may understate what can be evicted, but never overstates it.
 const MaxEvictable = 16
 
-// EvictionHistory is what was evicted on a worker, by the victims' apps: eviction budgets are counted from it.
+// EvictionHistory is the past evictions on a worker, by the victims' apps: eviction budgets are counted from it.
 type EvictionHistory struct {
 	byApp map[string][]machine.Preemption // oldest first
 }
 
-// budgetLeft returns how many evictions the budget of a machine still allows its app on this worker.
+// budgetLeft returns how many more evictions the budget of a machine allows its app on this worker.
 func (h *EvictionHistory) budgetLeft(g *grant, now time.Time) int {
 	b := g.tenant.Budget
 	return b.Max - h.evictionsSince(g.app, now.Add(-b.Window.Duration))
@@ -34,8 +33,8 @@ func (h *EvictionHistory) recentEvictions(app string, now time.Time) int {
 	return h.evictionsSince(app, now.Add(-costSpell))
 }
 
-// evictionsSince counts an app's evictions after a time. One that seems to be yet to come counts: clocks go back, and a
-// budget must not be overdrawn by that.
+// evictionsSince counts an app's evictions after a time. An eviction in the future counts, too: a clock that goes back
+// must not overdraw a budget.
 func (h *EvictionHistory) evictionsSince(app string, t time.Time) int {
 	n := 0
 	for i := len(h.byApp[app]) - 1; i >= 0; i-- {
@@ -46,8 +45,8 @@ func (h *EvictionHistory) evictionsSince(app string, t time.Time) int {
 	return n
 }
 
-// wouldEvictBack reports whether the eviction of a machine of app victim would be an answer to one that it gained by:
-// machine id of that app was evicted for it lately.
+// wouldEvictBack reports whether evicting a machine of app victim would reverse an eviction that app gained by:
+// machine id of app was evicted for it recently.
 func (h *EvictionHistory) wouldEvictBack(id, app, victim string, now time.Time) bool {
 	for _, p := range h.byApp[app] {
 		if p.Machine == id && p.ByApp == victim && p.At.After(now.Add(-NoReturn)) {
@@ -57,8 +56,9 @@ func (h *EvictionHistory) wouldEvictBack(id, app, victim string, now time.Time) 
 	return false
 }
 
-// rememberEvictions enters evictions in the victims' apps' histories, of which the newest machine.MaxEvictionBudget are
-// kept: no budget is larger, so what is dropped can only make budgets seem more used than they are, never less.
+// rememberEvictions adds evictions to the histories of the victims' apps. Each keeps the newest
+// machine.MaxEvictionBudget: no budget is larger, so dropping older ones never makes a budget seem less used than it
+// is.
 func (h *EvictionHistory) rememberEvictions(list []machine.Preemption) {
 	for _, p := range list {
 		list := append(slices.Clone(h.byApp[p.App]), p)
@@ -66,31 +66,31 @@ func (h *EvictionHistory) rememberEvictions(list []machine.Preemption) {
 	}
 }
 
-// Evictions returns an app's evictions on this worker, oldest first: what is to be kept across a restart.
+// Evictions returns an app's evictions on this worker, oldest first, to be kept across a restart.
 func (h *EvictionHistory) Evictions(app string) []machine.Preemption { return h.byApp[app] }
 
-// EvictedApps lists the apps of which something was evicted here, in order.
+// EvictedApps lists the apps with evictions here, in order.
 func (h *EvictionHistory) EvictedApps() []string { return slices.Sorted(maps.Keys(h.byApp)) }
 
-// RestoreEvictions takes an app's evictions back at start-up.
+// RestoreEvictions restores an app's evictions at start-up.
 func (h *EvictionHistory) RestoreEvictions(app string, list []machine.Preemption) {
 	h.byApp[app] = list[max(0, len(list)-machine.MaxEvictionBudget):]
 }
 
-// evictableRanks is the summary of what could be evicted, by rank.
+// evictableRanks sums up what can be evicted, by rank.
 type evictableRanks struct {
 	byRank map[int]*cluster.Evictable
-	sorted []cluster.Evictable // of byRank; nil: to be made anew
+	sorted []cluster.Evictable // byRank as a list; nil: to be rebuilt
 }
 
-// tallyEvictable keeps the summary of what could be evicted, by rank.
+// tallyEvictable adds a grant to the summary of what can be evicted (sign 1), or removes it (-1).
 func (s *Seller) tallyEvictable(id string, g *grant, sign int) {
 	if s.isStaying(id, g) {
 		s.evictable.addMachine(g.tenant.Rank, g.occupiedAmount().sub(g.asleepAmount()).res, sign)
 	}
 }
 
-// addMachine enters a machine that frees so much (sign 1) or takes it out (-1).
+// addMachine adds a machine that frees this much (sign 1), or removes it (-1).
 func (r *evictableRanks) addMachine(rank int, frees cluster.Resources, sign int) {
 	e := r.byRank[rank]
 	if e == nil {

@@ -10,24 +10,24 @@ import (
 	"github.com/soukhq/souk/core/placement"
 )
 
-// Bounds of a buyer's search for a worker that evicts.
+// Bounds of a buyer's search for a worker to evict on.
 const (
-	MaxEvictAsks = 8  // workers asked before it gives up: each no was one trip
-	MaxProspects = 64 // workers that could, of which it takes the cheapest
+	MaxEvictAsks = 8  // workers asked before it gives up: each refusal costs one round trip
+	MaxProspects = 64 // candidate workers considered, of which it takes the cheapest
 )
 
-// prospect is a worker that could take the request by evicting, as its record sums up what ranks lower.
+// prospect is a worker that could take the request by evicting, going by its record's summary of lower ranks.
 type prospect struct {
 	worker   cluster.WorkerID
-	rank     int     // the highest that must go
-	machines int     // of that rank, about
-	score    float64 // the policy's, with them gone
+	rank     int     // the highest rank to evict
+	machines int     // of that rank, approximately
+	score    float64 // by the policy, after the evictions
 }
 
-// nextToEvict gives the worker to be asked next to evict for the request, where none has room; ok is false when there is
-// none, or the request may not preempt. The order is that of the cheapest eviction, as the view has it: lowest rank
-// first, then fewest machines, then the policy's score. It looks until it has MaxProspects, from a place in the view
-// that its machine's id decides, so that buyers of one view differ. The worker chooses whom, anew.
+// nextToEvict returns the next worker to ask to evict for the request, when none has room; ok is false if there is
+// none, or the request may not preempt. The cheapest eviction by the view comes first: lowest rank, then fewest
+// machines, then the policy's score. The search stops at MaxProspects, and starts at a place in the view given by the
+// machine's ID, so that buyers with the same view differ. The worker itself chooses the machines to evict.
 func (b *Buyer) nextToEvict() (cluster.WorkerID, bool) {
 	if !b.req.Scheduling.MayPreempt() || !b.req.Start || len(b.evicted) >= MaxEvictAsks {
 		return "", false
@@ -49,7 +49,7 @@ func (b *Buyer) nextToEvict() (cluster.WorkerID, bool) {
 		return "", false
 	}
 	best := slices.MinFunc(found, func(x, y prospect) int {
-		// else the first found
+		// otherwise the first found
 		return cmp.Or(cmp.Compare(x.rank, y.rank), cmp.Compare(x.machines, y.machines), cmp.Compare(y.score, x.score))
 	})
 	if b.evicted == nil {
@@ -69,8 +69,8 @@ func machinesText(n int) string {
 	return fmt.Sprintf("%d machines", n)
 }
 
-// prospectOf takes ranks away from a record, lowest first, until the judge and the policy let the request in. Which
-// device a GPU would come from the summary does not tell, so it supposes the best: a wrong guess costs a refusal.
+// prospectOf removes ranks from a record, lowest first, until the judge and the policy accept the request. The summary
+// does not say which devices a rank has, so it assumes the best case: a wrong guess costs a refusal.
 func prospectOf(r *placement.Request, w cluster.Record, p *placement.Policy) (prospect, bool) {
 	rank := r.Scheduling.Rank()
 	for _, e := range w.Evictable {
@@ -93,7 +93,7 @@ func prospectOf(r *placement.Request, w cluster.Record, p *placement.Policy) (pr
 		n := int64(1)
 		for _, d := range short.Dims() {
 			if has := e.Resources.Get(d.Name); d.Amount > 0 && has > 0 {
-				// as many as it takes of the size they have on average
+				// as many machines of average size as are needed
 				n = max(n, (d.Amount*int64(e.Machines)+has-1)/has)
 			}
 		}

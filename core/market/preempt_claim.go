@@ -10,18 +10,18 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// evictionClaim is the part of a grant that others still occupy. The grant takes at once only what their room would not
-// give it, and the rest piece by piece as they give theirs back: the ledger's sum never exceeds what there is, and
-// nobody else can take the room meanwhile.
+// evictionClaim is the part of a grant that other machines still occupy. The grant takes the rest at once, and this
+// part piece by piece as they free it: the ledger's sum never exceeds the capacity, and no other grant can take the
+// room meanwhile.
 type evictionClaim struct {
-	need    amount   // still to come
-	victims []string // who it comes from; those that have gone down are no longer in it
+	need    amount   // not yet freed
+	victims []string // machines that are to free it; one that has gone down is removed
 }
 
-// Claim is Grant for who may evict: where the request does not fit, it chooses machines of lower rank, enters the grant
-// with a claim on their room, and marks them as leaving. The caller stops them (SetUp false or Free when each is gone),
-// and hears by Ready when the machine has its room. Without victims in the answer it fitted as it was. up machines
-// only.
+// Claim is Grant with consent to evict. If the request does not fit, it chooses machines of lower rank, enters the
+// grant with a claim on their room, and marks them as leaving. The caller stops them (SetUp false, or Free), and Ready
+// reports when the machine has its room. An empty list means that the request fitted without eviction. It is only for
+// machines that are to be up.
 //
 // A machine that has a grant already and is down claims what it needs to go up.
 func (s *Seller) Claim(now time.Time, r placement.Request, token string) ([]machine.Preemption, error) {
@@ -34,7 +34,7 @@ func (s *Seller) Claim(now time.Time, r placement.Request, token string) ([]mach
 	}
 	s.endHold(now, token, r.Machine)
 	rec := s.recordWithout(r.Machine)
-	if here { // it has its place: only room is asked for
+	if here { // it is already here: only room matters
 		grown := s.requestOf(r.Machine, old.want)
 		grown.Scheduling.Band, grown.Scheduling.Priority = r.Scheduling.Band, r.Scheduling.Priority
 		r, rec = grown, asPlaced(rec)
@@ -54,7 +54,7 @@ func (s *Seller) Claim(now time.Time, r placement.Request, token string) ([]mach
 	return s.enterClaim(now, r, e), nil
 }
 
-// refuseEvict is refuse for one that would have evicted others.
+// refuseEvict is refuseFootprint for a request that may evict: the refusal says why eviction did not help.
 func (s *Seller) refuseEvict(now time.Time, r placement.Request, v placement.Verdict) error {
 	e := s.refuseFootprint(now, r, v, s.footprintOf(r.Machine))
 	switch {
@@ -67,7 +67,7 @@ func (s *Seller) refuseEvict(now time.Time, r placement.Request, v placement.Ver
 	return e
 }
 
-// Stay takes back that a machine leaves, where the one that it leaves for does not wait (any more).
+// Stay ends the leaving of a machine, unless its beneficiary still waits.
 func (s *Seller) Stay(id string) {
 	if to, leaving := s.leaving[id]; leaving && !s.Waiting(to) {
 		delete(s.leaving, id)
@@ -75,7 +75,7 @@ func (s *Seller) Stay(id string) {
 	}
 }
 
-// enterClaim enters the grant and the claim, and remembers the evictions.
+// enterClaim enters the grant and the claim, and records the evictions.
 func (s *Seller) enterClaim(now time.Time, r placement.Request, e *Eviction) []machine.Preemption {
 	freed := amount{}
 	out := make([]machine.Preemption, 0, len(e.Victims))
@@ -102,8 +102,8 @@ func (s *Seller) enterClaim(now time.Time, r placement.Request, e *Eviction) []m
 	return out
 }
 
-// RestoreClaim takes a claim back at start-up, when all grants have been restored: victims are those that are still to
-// go. It occupies no more than it did when the restart came.
+// RestoreClaim restores a claim at start-up, after all grants: victims are the machines still to go. It occupies no
+// more than it did before the restart.
 func (s *Seller) RestoreClaim(id string, victims []string) {
 	g := s.grants[id]
 	if g == nil || !g.up || g.claim != nil {
@@ -114,7 +114,7 @@ func (s *Seller) RestoreClaim(id string, victims []string) {
 		other := s.grants[v]
 		return other == nil || !s.isStaying(v, other)
 	})
-	for _, v := range victims { // what is ill of it was not, when the claim was made
+	for _, v := range victims { // their devices were healthy when the claim was made
 		freed = freed.add(s.grants[v].occupiedAmount().sub(s.grants[v].asleepAmount()))
 	}
 	if len(victims) == 0 {
@@ -127,7 +127,7 @@ func (s *Seller) RestoreClaim(id string, victims []string) {
 	s.settleClaim(id)
 }
 
-// markLeaving marks machines as leaving for one that gets their room.
+// markLeaving marks machines as leaving for a beneficiary.
 func (s *Seller) markLeaving(id string, victims []string) {
 	for _, v := range victims {
 		s.tallyEvictable(v, s.grants[v], -1)
@@ -135,8 +135,7 @@ func (s *Seller) markLeaving(id string, victims []string) {
 	}
 }
 
-// passToBeneficiary gives what a leaving machine has given back to the machine it leaves for. gone says that it gives
-// no more.
+// passToBeneficiary passes what a leaving machine has freed to its beneficiary. gone: it frees no more.
 func (s *Seller) passToBeneficiary(id string, back amount, gone bool) {
 	to, leaving := s.leaving[id]
 	if !leaving {
@@ -158,7 +157,7 @@ func (s *Seller) passToBeneficiary(id string, back amount, gone bool) {
 	s.settleClaim(to)
 }
 
-// settleClaim ends a claim that has what it wants.
+// settleClaim ends a claim that has all its room.
 func (s *Seller) settleClaim(id string) {
 	g := s.grants[id]
 	if g.claim == nil || !g.claim.need.isZero() {
@@ -170,7 +169,7 @@ func (s *Seller) settleClaim(id string) {
 	s.bumpVersion()
 }
 
-// dropClaim ends a claim that nobody wants any more. Its victims stay, as far as nobody has stopped them.
+// dropClaim ends a claim that is no longer wanted. Its victims stay, unless they have been stopped already.
 func (s *Seller) dropClaim(id string) {
 	for _, v := range s.grants[id].claim.victims {
 		delete(s.leaving, v)
@@ -183,23 +182,23 @@ func (s *Seller) dropClaim(id string) {
 	s.useAmount(s.grants[id].occupiedAmount(), 1)
 }
 
-// Waiting says whether a machine waits for the room of others.
+// Waiting reports whether a machine waits for the room of others.
 func (s *Seller) Waiting(id string) bool {
 	g := s.grants[id]
 	return g != nil && g.claim != nil
 }
 
-// Leaving gives the machine that a machine is being evicted for, while that still wants its room; else "".
+// Leaving returns the machine that a machine is being evicted for, while that one still wants the room; "" otherwise.
 func (s *Seller) Leaving(id string) string { return s.leaving[id] }
 
-// Ready gives the machines whose claims were met since it was last asked.
+// Ready returns the machines whose claims were met since the last call.
 func (s *Seller) Ready() []string {
 	out := s.ready
 	s.ready = nil
 	return out
 }
 
-// Devices gives the devices that a machine has now.
+// Devices returns the devices that a machine has now.
 func (s *Seller) Devices(id string) []Share {
 	if g := s.grants[id]; g != nil && g.up {
 		return g.gpus
@@ -207,7 +206,7 @@ func (s *Seller) Devices(id string) []Share {
 	return nil
 }
 
-// checkClaims panics when a claim could not come true, or an eviction is not by rank.
+// checkClaims panics if a claim cannot be met, or an eviction violates ranks.
 func (s *Seller) checkClaims() {
 	for id, g := range s.grants {
 		if g.claim == nil {

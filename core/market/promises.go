@@ -7,8 +7,8 @@ import (
 	"github.com/soukhq/souk/core/placement"
 )
 
-// Promise refuses a machine that is here, and that requests may wake, to want more than it does, or to be woken by
-// requests at all (wakes), where its worker has no more to promise. It changes nothing.
+// Promise refuses a change of a machine that is here, to larger resources or to being woken by requests (wakes), if
+// its worker cannot promise the room. It changes nothing.
 func (s *Seller) Promise(now time.Time, id string, want cluster.Resources, wakes bool) error {
 	g := s.grants[id]
 	if g == nil || !wakes || g.tenant.Wakes && want.Fits(g.want) {

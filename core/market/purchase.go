@@ -6,10 +6,10 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// Result is what came of an ask.
+// Result is the outcome of an ask.
 type Result string
 
-// The results. An ask that has none yet is under way.
+// The results. An ask without one is still open.
 const (
 	ResultGranted Result = "granted"
 	ResultRefused Result = "refused"
@@ -17,8 +17,8 @@ const (
 	ResultFailed  Result = "failed"
 )
 
-// Asked is one worker that a buyer asked: what its view said of it then, and what came of it. Repeats after a lost
-// answer count as one ask.
+// Asked is one worker that a buyer asked: its record in the view then, and the outcome. Repeats after a lost answer
+// count as one ask.
 type Asked struct {
 	Worker  cluster.WorkerID
 	Before  cluster.Record // in the view when it was asked
@@ -27,25 +27,25 @@ type Asked struct {
 	Refusal *Refusal // with ResultRefused
 }
 
-// Purchase is all that a buyer knows of one machine that it places, for whoever records it. Nothing in it may be
+// Purchase is all that a buyer knows of the placement of one machine, for a record of it. Its contents must not be
 // changed.
 type Purchase struct {
 	Request placement.Request
 	Policy  placement.Policy
-	View    cluster.View        // as healed by the refusals
-	Fleet   int                 // workers there are, where View has only the candidates of an index; else 0
-	Ranked  []machine.Candidate // of that view, in the order of the newest ranking
+	View    cluster.View        // updated by the refusals
+	Fleet   int                 // number of workers, if View has only an index's candidates; else 0
+	Ranked  []machine.Candidate // the workers of View, in the order of the newest ranking
 	Asks    []Asked             // in order
-	Consent string              // why the newest ask consents to evictions; "" where it does not
+	Consent string              // why the newest ask consents to evictions; "": it does not
 }
 
-// Purchase returns the purchase as it stands.
+// Purchase returns the purchase in its present state.
 func (b *Buyer) Purchase() Purchase {
 	return Purchase{Request: b.req, Policy: b.policy, View: b.view, Fleet: b.size, Ranked: b.decided, Asks: b.purchased,
 		Consent: b.consent}
 }
 
-// noteAnswer enters what came of the newest ask.
+// noteAnswer records the outcome of the newest ask.
 func (b *Buyer) noteAnswer(in In) {
 	if len(b.purchased) == 0 {
 		return
@@ -63,7 +63,7 @@ func (b *Buyer) noteAnswer(in In) {
 	}
 }
 
-// noteAsk enters a worker that is asked.
+// noteAsk records that a worker is asked.
 func (b *Buyer) noteAsk(id cluster.WorkerID) {
 	b.asked[id] = true
 	b.trips++

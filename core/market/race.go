@@ -10,30 +10,31 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// RaceWidth is how many workers a race asks at once where its owner does not say.
+// RaceWidth is the default number of workers that a race asks at once.
 const RaceWidth = 3
 
-// RaceHoldTTL bounds the holds of a race: a loser whose release is lost gives its room back after that time.
+// RaceHoldTTL bounds the holds of a race: a losing worker whose release is lost frees the room after that time.
 const RaceHoldTTL = 2 * time.Second
 
-// RaceBuyer places one machine by asking several workers for a hold at once. The first that answers yes is granted; the
-// others are released before they have cost a start. It costs a round trip more than the direct way where all goes
-// well, and less where the best worker is slow or its record old.
+// RaceBuyer places one machine by asking several workers for a hold at once. The first worker that accepts gets the
+// grant; the other holds are released. It costs one more round trip than asking directly if all goes well, and less
+// time if the best worker is slow or its record old.
 //
-// The owner steps it with each answer as it comes, and carries out what each Batch asks beside what is still open.
+// The owner steps it with each answer as it comes, and carries out the asks of each Batch while earlier ones are still
+// open.
 type RaceBuyer struct {
 	req    placement.Request
 	view   cluster.View
 	policy placement.Policy
-	token  string // of its holds begins with it
+	token  string // the tokens of its holds begin with it
 	width  int
 
 	asked   map[cluster.WorkerID]bool
-	open    map[cluster.WorkerID]bool // asked for a hold, not answered
-	winner  cluster.WorkerID          // "" while there is none
+	open    map[cluster.WorkerID]bool // asked for a hold, and not answered yet
+	winner  cluster.WorkerID          // "": none yet
 	lost    int
 	decided []machine.Candidate
-	healed  bool    // the view, since it was ranked
+	healed  bool    // the view has changed since it was ranked
 	no      []Asked // refusals
 }
 
@@ -46,7 +47,7 @@ func NewRaceBuyer(r placement.Request, view cluster.View, p placement.Policy, to
 		open: map[cluster.WorkerID]bool{}}
 }
 
-// Ranking returns the view as the refusals have healed it, and its workers ranked. The view is not changed afterwards.
+// Ranking returns the view, updated by the refusals, and its workers ranked. The view is not changed afterwards.
 func (b *RaceBuyer) Ranking() (cluster.View, []machine.Candidate) {
 	if b.healed {
 		b.rankWorkers()
@@ -58,17 +59,17 @@ func (b *RaceBuyer) rankWorkers() {
 	b.decided, b.healed = placement.Rank(b.req, b.view, b.policy), false
 }
 
-// healRecord puts a refusal's record into a view of its own.
+// healRecord puts a refusal's record into the buyer's own view.
 func (b *RaceBuyer) healRecord(w cluster.WorkerID, r Refusal) {
 	b.view.Workers, b.healed = slices.Clone(b.view.Workers), true
 	b.no = append(b.no, Asked{Worker: w, Result: ResultRefused, Refusal: &r})
 	healView(&b.view, w, r)
 }
 
-// Begin gives the first asks.
+// Begin returns the first asks.
 func (b *RaceBuyer) Begin() Batch { return b.askNext() }
 
-// Step takes the answer to one ask.
+// Step handles the answer to one ask.
 func (b *RaceBuyer) Step(now time.Time, asked Ask, in Answer) Batch {
 	switch asked.Act {
 	case ActHold:
@@ -77,13 +78,13 @@ func (b *RaceBuyer) Step(now time.Time, asked Ask, in Answer) Batch {
 		in = in.resolveUnsent(&b.view, asked.Worker, b.lost)
 		return b.answerGrant(asked, in)
 	}
-	return Batch{} // a release has no answer that matters
+	return Batch{} // the answer to a release does not matter
 }
 
 func (b *RaceBuyer) answerHold(asked Ask, in Answer) Batch {
 	delete(b.open, asked.Worker)
 	switch {
-	case b.winner != "": // too late: it gives back what it got, also where the answer was lost
+	case b.winner != "": // too late: release this hold, also if the answer was lost
 		if in.Refused == nil {
 			return Batch{Asks: []Ask{b.releaseHold(asked.Worker, asked.Token)}}
 		}
@@ -100,7 +101,7 @@ func (b *RaceBuyer) answerHold(asked Ask, in Answer) Batch {
 	if len(b.open) == 0 {
 		t = b.askNext()
 	}
-	if in.Lost { // it may have been a yes
+	if in.Lost { // the hold may exist
 		t.Asks = append(t.Asks, b.releaseHold(asked.Worker, asked.Token))
 	}
 	return t
@@ -119,7 +120,7 @@ func (b *RaceBuyer) answerGrant(asked Ask, in Answer) Batch {
 		return Batch{Asks: []Ask{asked}, After: lostPause(b.lost)}
 	}
 	b.healRecord(asked.Worker, *in.Refused)
-	b.winner = "" // its hold had ended
+	b.winner = "" // its hold had expired
 	if len(b.open) > 0 {
 		return Batch{}
 	}
@@ -130,7 +131,7 @@ func (b *RaceBuyer) releaseHold(w cluster.WorkerID, token string) Ask {
 	return Ask{Act: ActRelease, Worker: w, Token: token}
 }
 
-// askNext asks the best workers that were not asked before.
+// askNext asks the best workers that have not been asked yet.
 func (b *RaceBuyer) askNext() Batch {
 	b.rankWorkers()
 	var t Batch
@@ -151,7 +152,7 @@ func (b *RaceBuyer) askNext() Batch {
 	return t
 }
 
-// healView puts a refusal's record into a view that is the caller's own.
+// healView puts a refusal's record into a view that the caller owns.
 func healView(v *cluster.View, w cluster.WorkerID, r Refusal) {
 	if i := slices.IndexFunc(v.Workers, func(rec cluster.Record) bool { return rec.Worker == w }); i >= 0 &&
 		r.Record.Newer(v.Workers[i]) {
@@ -159,7 +160,7 @@ func healView(v *cluster.View, w cluster.WorkerID, r Refusal) {
 	}
 }
 
-// Ambiguous is the end of a purchase whose grant was never answered.
+// Ambiguous returns the error of a purchase whose grant was never answered.
 func Ambiguous(w cluster.WorkerID, id string) error {
 	e := fault.New(fault.Unavailable, fault.CodeAmbiguous,
 		"worker %s does not answer, so machine %s may exist or not; ask again with the same id", w, id)

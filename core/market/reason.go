@@ -8,17 +8,17 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// MaxListed is how many workers a machine's own record tells of, best first. The decision log keeps what it takes to
-// explain a larger fleet.
+// MaxListed is how many workers a machine's own record lists, best first. The decision log keeps enough to explain a
+// larger fleet.
 const MaxListed = 64
 
-// Placement tells the decision as it stands: the worker asked last, why, and what the workers of the view scored.
+// Placement describes the decision so far: the worker asked last, why, and the scores of the view's workers.
 func (b *Buyer) Placement(worker cluster.WorkerID) *machine.Placement {
 	p := b.Purchase()
 	return p.Placement(worker)
 }
 
-// Placement tells why a purchase goes to a worker, and what the workers that were ranked scored.
+// Placement describes why a purchase goes to a worker, and the scores of the ranked workers.
 func (p *Purchase) Placement(worker cluster.WorkerID) *machine.Placement {
 	out := &machine.Placement{Policy: p.Policy.Name, Worker: string(worker),
 		Candidates: p.Ranked[:min(len(p.Ranked), MaxListed)], Refusals: describeRefusals(p.Asks)}
@@ -30,7 +30,7 @@ func (p *Purchase) Placement(worker cluster.WorkerID) *machine.Placement {
 	return out
 }
 
-// describeRefusals tells who said no, and why.
+// describeRefusals describes which workers refused, and why.
 func describeRefusals(asks []Asked) (texts []string) {
 	for i := range asks {
 		if a := &asks[i]; a.Refusal != nil {
@@ -78,7 +78,7 @@ func (p *Purchase) describeChoice(worker cluster.WorkerID, refused int) string {
 	return fmt.Sprintf("best score %.2f of %d workers that fit (of %d)", won.Score, fit, len(p.Ranked))
 }
 
-// describeDraw says how the first of the candidates came to be that.
+// describeDraw says how the first candidate was chosen among equals.
 func (p *Purchase) describeDraw() string {
 	if p.Policy.Best > 1 {
 		return fmt.Sprintf("chosen at random among the best %d of", min(p.Policy.Best, len(p.Ranked)))

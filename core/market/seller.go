@@ -13,12 +13,12 @@ import (
 )
 
 // Seller is the only authority over one worker's capacity. It keeps the ledger: what has been granted, what is held,
-// and so what is free. It answers at once and never waits; all of its answers are functions of what it was asked before
-// and of now. It is not safe for concurrent use: a worker asks it from one place.
+// and so what is free. It answers at once and never waits; all of its answers are functions of what it was asked
+// before and of now. It is not safe for concurrent use: a worker asks it from one place.
 //
 // The ledger keeps, for each machine, the part it occupies as long as it exists (disk) and the part it occupies only
-// while it is up (the rest): a stopped machine gives its CPU and memory back, and to start it again is a new bid. What
-// it would bid for then is counted beside that where requests may wake it: it is promised.
+// while it is up (the rest): a stopped machine gives its CPU and memory back, and needs new room to start again. If
+// requests may wake it, that room is counted separately, as promised.
 type Seller struct {
 	EvictionHistory
 	rec      cluster.Record // Used and the GPUs' Free count grants and holds
@@ -31,24 +31,24 @@ type Seller struct {
 	ready     []string          // see Ready
 	evictable evictableRanks
 	kept      keptMachines
-	busy      func(machine string) bool // see Busy; nil: none is
+	busy      func(machine string) bool // see Busy; nil: no machine is busy
 	funds     Funding                   // nil: everything can be paid for
-	sick      []Share                   // free, of devices that something stands against
+	sick      []Share                   // the free parts of unhealthy devices
 }
 
 type grant struct {
 	app    string
 	kinds  kinds // of its seller's GPUs
 	want   cluster.Resources
-	gpus   []Share // that it has while it is up
+	gpus   []Share // while it is up
 	up     bool
-	volume bool // counts as no machine
+	volume bool // not counted as a machine
 	task   bool // a volume that may be evicted: see DescribeTask
 	tenant Tenant
-	claim  *evictionClaim // it waits for the room of others; nil: it has what it wants
+	claim  *evictionClaim // it waits for the room of others; nil: it has its room
 }
 
-// occupiedAmount gives what the grant takes of the ledger now.
+// occupiedAmount returns what the grant occupies in the ledger now.
 func (g *grant) occupiedAmount() amount {
 	switch {
 	case !g.up:
@@ -59,7 +59,7 @@ func (g *grant) occupiedAmount() amount {
 	return g.kinds.amountOf(g.want, g.gpus)
 }
 
-// asleepAmount gives what it takes while it is down.
+// asleepAmount returns what the grant occupies while its machine is down.
 func (g *grant) asleepAmount() amount {
 	a := amount{res: cluster.Resources{Disk: g.want.Disk}}
 	if g.tenant.Wakes {
@@ -68,7 +68,7 @@ func (g *grant) asleepAmount() amount {
 	return a
 }
 
-// NewSeller makes the seller of an empty worker. rec gives who it is and its capacity.
+// NewSeller makes the seller of an empty worker. rec names the worker and its capacity.
 func NewSeller(rec cluster.Record) *Seller {
 	rec.Used, rec.Machines, rec.Starting, rec.Evictable, rec.Full = cluster.Resources{}, 0, 0, nil, nil
 	rec.Promised = cluster.Resources{}
@@ -86,7 +86,7 @@ func NewSeller(rec cluster.Record) *Seller {
 	return s
 }
 
-// Record gives the worker's record as it stands at now. Nothing in it is changed afterwards.
+// Record returns the worker's record at now. It is not changed afterwards.
 func (s *Seller) Record(now time.Time) cluster.Record {
 	s.expireHolds(now)
 	r := s.rec
@@ -95,7 +95,7 @@ func (s *Seller) Record(now time.Time) cluster.Record {
 	return r
 }
 
-// SetImages says which images the worker can start without a pull.
+// SetImages sets the images that the worker can start without a pull.
 func (s *Seller) SetImages(names []string) {
 	if !slices.Equal(s.rec.Images, names) {
 		s.rec.Images = names
@@ -103,8 +103,8 @@ func (s *Seller) SetImages(names []string) {
 	}
 }
 
-// Ask says what Grant would say now, and reserves nothing. Where that is no, and the request may preempt, it says what
-// Claim would evict.
+// Ask returns what Grant would answer now, without reserving anything. If it would refuse and the request may preempt,
+// the quote includes the eviction that Claim would choose.
 func (s *Seller) Ask(now time.Time, r placement.Request) Quote {
 	s.expireHolds(now)
 	s.setFunds(now, &r)
@@ -115,25 +115,25 @@ func (s *Seller) Ask(now time.Time, r placement.Request) Quote {
 	return q
 }
 
-// recordWithout returns the record as it would be without what one machine occupies: one that is here already needs
-// only what it does not yet occupy.
+// recordWithout returns the record without what one machine occupies, since a machine that is already here needs only
+// what it does not yet occupy.
 func (s *Seller) recordWithout(machine string) cluster.Record {
 	if g, here := s.grants[machine]; here {
 		rec := recordWithoutGone(s.rec, g.occupiedAmount())
-		rec.Full, rec.PromiseLimit = nil, 0 // it is no machine more, and has its promise
+		rec.Full, rec.PromiseLimit = nil, 0 // it is already counted, and has its promise
 		return rec
 	}
 	return s.rec
 }
 
-// recordWithoutGone gives the record as it would be if nobody had what is gone. The record given is not changed.
+// recordWithoutGone returns the record without the amount gone. rec is not changed.
 func recordWithoutGone(rec cluster.Record, gone amount) cluster.Record {
 	rec.Used, rec.Promised = rec.Used.Sub(gone.res), rec.Promised.Sub(gone.promised)
 	rec.GPUs = devicesFreed(rec.GPUs, gone.gpus, 1)
 	return rec
 }
 
-// devicesFreed gives the devices with what shares have of them given back (sign 1) or taken (-1).
+// devicesFreed returns the devices with shares freed (sign 1) or taken (-1).
 func devicesFreed(devices []cluster.GPU, shares []Share, sign int64) []cluster.GPU {
 	if len(shares) == 0 {
 		return devices
@@ -145,9 +145,9 @@ func devicesFreed(devices []cluster.GPU, shares []Share, sign int64) []cluster.G
 	return out
 }
 
-// Grant gives the request its room for as long as the machine exists; up is whether it occupies it now, or only its
-// disk. A grant for a machine that has one already changes nothing and is nil: grants may be repeated. A hold token
-// redeems the hold; one that has expired counts for nothing, and the request is judged like any other.
+// Grant gives the request its room for as long as the machine exists; up: it occupies all of it now, not only its
+// disk. A repeated grant for the same machine changes nothing and returns nil. token redeems a hold; if the hold has
+// expired, the request is judged like any other.
 func (s *Seller) Grant(now time.Time, r placement.Request, token string, up bool) error {
 	s.expireHolds(now)
 	if g, here := s.grants[r.Machine]; here {
@@ -179,8 +179,8 @@ func grantOf(r placement.Request, up bool) *grant {
 			GPUKind: r.GPUKind, Wakes: r.Wakes}}
 }
 
-// Restore enters a grant that was made before and is a fact, at start-up: it is not judged. gpus are the devices that
-// it has, if it is up and they are told apart; where nobody has noted them, they are chosen.
+// Restore enters an existing grant at start-up, without judging it. gpus are its devices, if it is up and the worker
+// lists devices; without gpus they are chosen.
 func (s *Seller) Restore(machine, app string, want cluster.Resources, up bool, gpus ...Share) {
 	s.Free(machine)
 	g := grantOf(placement.Request{App: app, Resources: want}, up)
@@ -190,12 +190,12 @@ func (s *Seller) Restore(machine, app string, want cluster.Resources, up bool, g
 	s.enterGrant(machine, g)
 }
 
-// restoredShares returns the devices of a grant from before.
+// restoredShares returns the devices of a restored grant.
 func (s *Seller) restoredShares(want cluster.Resources, gpus []Share) []Share {
 	if len(s.rec.GPUs) == 0 {
 		return nil
 	}
-	gpus = slices.DeleteFunc(slices.Clone(gpus), func(sh Share) bool { // a worker may come back with fewer
+	gpus = slices.DeleteFunc(slices.Clone(gpus), func(sh Share) bool { // a worker may restart with fewer
 		return sh.Device < 0 || sh.Device >= len(s.rec.GPUs) || sh.Milli <= 0 || sh.Milli > 1000
 	})
 	if len(gpus) == 0 {
@@ -216,8 +216,7 @@ func (s *Seller) enterGrant(id string, g *grant) {
 	}
 }
 
-// editGrant changes a grant and keeps the sums in step. What a machine that is being evicted gives back goes to the one
-// that it is evicted for.
+// editGrant changes a grant and updates the sums. What a leaving machine frees goes to its beneficiary.
 func (s *Seller) editGrant(id string, f func(g *grant)) {
 	g := s.grants[id]
 	before := g.occupiedAmount()
@@ -232,7 +231,7 @@ func (s *Seller) editGrant(id string, f func(g *grant)) {
 	s.passToBeneficiary(id, before.sub(s.kinds.leastOf(before, after)), !g.up)
 }
 
-// useAmount enters an amount (sign 1) or takes it out (-1).
+// useAmount adds an amount to the used room (sign 1) or removes it (-1).
 func (s *Seller) useAmount(r amount, sign int64) {
 	if sign > 0 {
 		s.rec.Used, s.rec.Promised = s.rec.Used.Add(r.res), s.rec.Promised.Add(r.promised)
@@ -245,8 +244,8 @@ func (s *Seller) useAmount(r amount, sign int64) {
 	s.bumpVersion()
 }
 
-// SetUp makes a granted machine occupy its whole room, or only its disk. To go up may be refused. One that waits for
-// the room of others gives up waiting when it goes down.
+// SetUp makes a granted machine occupy its whole room, or only its disk. It may refuse to go up. A machine that goes
+// down stops waiting for the room of others.
 func (s *Seller) SetUp(now time.Time, machine string, up bool) error {
 	g, ok := s.grants[machine]
 	if !ok || g.up == up {
@@ -255,7 +254,7 @@ func (s *Seller) SetUp(now time.Time, machine string, up bool) error {
 	return s.changeGrant(now, machine, g.want, up)
 }
 
-// Resize changes what a granted machine may occupy. To grow may be refused, and then nothing has changed.
+// Resize changes what a granted machine may occupy. It may refuse to grow; a refusal changes nothing.
 func (s *Seller) Resize(now time.Time, machine string, want cluster.Resources) error {
 	g, ok := s.grants[machine]
 	if !ok {
@@ -271,7 +270,7 @@ func (s *Seller) changeGrant(now time.Time, id string, want cluster.Resources, u
 	rec := s.recordWithout(id)
 	if !up {
 		to.gpus = nil
-	} else if !g.up || want.GPU != g.want.GPU { // one that runs keeps the devices it has
+	} else if !g.up || want.GPU != g.want.GPU { // a running machine keeps its devices
 		if to.gpus = pickDevices(rec.GPUs, want.GPU, g.tenant.GPUKind, g.gpus); want.GPU > g.want.GPU &&
 			!coversShares(to.gpus, g.gpus) {
 			to.gpus = nil
@@ -295,13 +294,13 @@ func (s *Seller) changeGrant(now time.Time, id string, want cluster.Resources, u
 	return nil
 }
 
-// requestOf returns the request of a machine that is here for what it is to occupy.
+// requestOf returns a request of a machine that is here for want.
 func (s *Seller) requestOf(id string, want cluster.Resources) placement.Request {
 	g := s.grants[id]
 	return placement.Request{App: g.app, Machine: id, Resources: want, GPUKind: g.tenant.GPUKind}
 }
 
-// Free takes a machine out of the ledger. Nothing happens when it is not in it.
+// Free removes a machine from the ledger, if it is there.
 func (s *Seller) Free(machine string) {
 	g, ok := s.grants[machine]
 	if !ok {
@@ -325,7 +324,7 @@ func (s *Seller) Free(machine string) {
 	}
 }
 
-// SetStarting tells how many machines are on their way up; it counts against MaxStarting.
+// SetStarting sets how many machines are starting; it counts against MaxStarting.
 func (s *Seller) SetStarting(n int) {
 	if s.rec.Starting != n {
 		s.rec.Starting = n
@@ -333,16 +332,16 @@ func (s *Seller) SetStarting(n int) {
 	}
 }
 
-// SetCordon cordons the worker; nil opens it. What is given is not changed afterwards.
+// SetCordon cordons the worker; nil ends the cordon. The caller must not change c afterwards.
 func (s *Seller) SetCordon(c *cluster.Cordon) {
 	s.rec.Cordon, s.rec.State = c, c.State()
 	s.bumpVersion()
 }
 
-// Cordon gives the cordon; nil when there is none.
+// Cordon returns the cordon, or nil.
 func (s *Seller) Cordon() *cluster.Cordon { return s.rec.Cordon }
 
-// SetVolume enters a volume of an app with the machine it is attached to ("" for none).
+// SetVolume adds a volume of an app, with the machine it is attached to ("" for none).
 func (s *Seller) SetVolume(id, app, holder string) {
 	if _, here := s.rec.Volumes[id]; !here {
 		s.rec.VolumesOf[app]++
@@ -351,7 +350,7 @@ func (s *Seller) SetVolume(id, app, holder string) {
 	s.bumpVersion()
 }
 
-// ForgetVolume takes out a volume of an app.
+// ForgetVolume removes a volume of an app.
 func (s *Seller) ForgetVolume(id, app string) {
 	if _, here := s.rec.Volumes[id]; !here {
 		return
@@ -363,12 +362,12 @@ func (s *Seller) ForgetVolume(id, app string) {
 	s.bumpVersion()
 }
 
-// Counters gives how many holds have expired, and the refusals by failing clause.
+// Counters returns how many holds have expired, and the refusals by failing clause.
 func (s *Seller) Counters() (expired uint64, refusals map[string]uint64) {
 	return s.holds.expired, maps.Clone(s.refusals)
 }
 
-// Check panics when the ledger does not add up or is overdrawn: a broken invariant, kept in production.
+// Check panics if the ledger does not add up or is overdrawn. The check stays on in production.
 func (s *Seller) Check() {
 	sum := s.sharesAmount(s.sick)
 	for _, g := range s.grants {
@@ -395,13 +394,13 @@ func (s *Seller) Check() {
 
 func (s *Seller) bumpVersion() { s.rec.Version++ }
 
-// Refuse returns the typed no of a seller's worker to what no record tells of, so that who asks goes on to the next.
+// Refuse returns a typed refusal for a reason that no record shows, so that the buyer goes on to the next worker.
 func Refuse(s *Seller, now time.Time, r placement.Request, failing []machine.Clause) error {
 	s.expireHolds(now)
 	return s.refuseRequest(now, r, placement.Verdict{Failing: failing}, "")
 }
 
-// refuseRequest makes the typed no: which clauses failed, and the record that heals the buyer's view.
+// refuseRequest makes the typed refusal: the failing clauses, and the record that updates the buyer's view.
 func (s *Seller) refuseRequest(now time.Time, r placement.Request, v placement.Verdict, format string,
 	args ...any) *fault.Error {
 	e := &fault.Error{Kind: fault.Exhausted, Code: fault.CodeNoCapacity, Scope: fault.ScopeHost, Op: "market.seller"}
@@ -419,7 +418,7 @@ func (s *Seller) refuseRequest(now time.Time, r placement.Request, v placement.V
 			e.Code, e.RetryAfter = fault.CodeBusy, 100*time.Millisecond
 		} else if c.Code == placement.CodeQuota {
 			e.Code, e.Scope, e.RetryAfter = fault.CodeQuota,
-				fault.ScopeQuota, r.Funds.Wait // a judge that says so has them
+				fault.ScopeQuota, r.Funds.Wait // a judge with this clause has set Funds
 		} else if e.Resource == "" && r.Resources.Get(c.Code) > 0 {
 			e.Resource = c.Code
 		}

@@ -7,21 +7,21 @@ import (
 	"github.com/soukhq/souk/core/placement"
 )
 
-// Volumes and short tasks take room of the ledger and count as no machines. A task may be evicted as a machine may,
-// once it is known what it is; a volume never is.
+// Volumes and short tasks occupy room in the ledger but do not count as machines. A task may be evicted like a
+// machine, once it is described; a volume never is.
 
 // GrantVolume gives a volume its disk. Repeating it changes nothing.
 func (s *Seller) GrantVolume(now time.Time, r placement.Request) error {
 	return s.grantOther(now, r, &grant{app: r.App, want: r.Resources, up: true, volume: true})
 }
 
-// RestoreVolume enters a volume's disk that was granted before, at start-up: it is not judged.
+// RestoreVolume enters an existing volume's disk at start-up, without judging it.
 func (s *Seller) RestoreVolume(id string, want cluster.Resources) {
 	s.enterGrant(id, &grant{want: want, up: true, volume: true})
 }
 
-// RestoreTask enters the room of a task that runs and of which nothing else is known, at start-up: it is not judged.
-// gpus are the devices that it has; where nobody has noted them, they are chosen.
+// RestoreTask enters the room of a running task at start-up, without judging or describing it. gpus are its devices;
+// without them they are chosen.
 func (s *Seller) RestoreTask(id string, want cluster.Resources, gpus ...Share) {
 	s.enterGrant(id, &grant{want: want, up: true, volume: true, gpus: s.restoredShares(want, gpus)})
 }
@@ -38,7 +38,7 @@ func (s *Seller) grantOther(now time.Time, r placement.Request, g *grant) error 
 	}
 	s.setFunds(now, &r)
 	rec := s.rec
-	rec.Full = nil // it is no machine
+	rec.Full = nil // a task is no machine
 	if v := placement.Judge(r, rec); !v.Fits {
 		return s.refuseRequest(now, r, v, "")
 	}
@@ -47,8 +47,8 @@ func (s *Seller) grantOther(now time.Time, r placement.Request, g *grant) error 
 	return nil
 }
 
-// DescribeTask tells of what runs under a name that it is a task, whose, and what it would cost to evict. Nothing
-// happens when it is not in the ledger (any more).
+// DescribeTask describes a running task: its app, and what its eviction would cost. It does nothing if the task is not
+// in the ledger (any more).
 func (s *Seller) DescribeTask(id, app string, t Tenant) {
 	g, ok := s.grants[id]
 	if !ok || !g.volume || g.task && g.app == app && g.tenant == t {

@@ -10,11 +10,11 @@ import (
 
 // Transaction places many requests from one private copy of the view, as a shared-state scheduler does (Omega;
 // Schwarzkopf et al., EuroSys 2013, section 3.4): it plans all of them, largest first, on a ledger of its own, and
-// commits them at once. Conflicts are detected by the workers, which judge each grant against what they really have
-// (fine-grained: only a grant that no longer fits is refused). It is incremental: what is granted stays, what is
-// refused is planned again from the healed view. All-or-nothing is a gang: see GangBuyer.
+// commits them at once. Conflicts are detected by the workers, which judge each grant against their real state
+// (fine-grained: only a grant that no longer fits is refused). It is incremental: granted requests stay, refused ones
+// are planned again from the updated view. All-or-nothing is a gang: see GangBuyer.
 //
-// The owner carries out all asks of a Batch side by side, and steps the transaction with all their answers.
+// The owner carries out all asks of a Batch concurrently, and steps the transaction with all their answers.
 type Transaction struct {
 	reqs   []placement.Request
 	view   cluster.View
@@ -39,24 +39,24 @@ func NewTransaction(reqs []placement.Request, view cluster.View, p placement.Pol
 	return &Transaction{reqs: reqs, view: view, policy: p, order: LargestFirst, state: make([]txnState, len(reqs))}
 }
 
-// InOrder has the requests planned in another order than largest first. It must depend on its arguments only.
+// InOrder sets another order of planning than largest first. The order must depend on its arguments only.
 func (t *Transaction) InOrder(o Order) *Transaction {
 	t.order = o
 	return t
 }
 
-// Result gives where a request was placed, or why it was not. It is settled once over is true.
+// Result returns where a request was placed, or why it was not. It is final once over is true.
 func (t *Transaction) Result(i int) (home cluster.WorkerID, err error, over bool) {
 	s := &t.state[i]
 	return s.home, s.err, s.over
 }
 
-// Step takes the answers to the last asks, nil at first, and gives the next. Settled lists the requests that this step
-// has settled.
+// Step takes the answers to the last asks, nil at first, and returns the next asks. settled lists the requests that
+// this step has settled.
 func (t *Transaction) Step(in []Answer) (batch Batch, settled []int) {
 	var again []Ask
 	if slices.ContainsFunc(in, func(a Answer) bool { return a.Refused != nil }) {
-		t.view.Workers = slices.Clone(t.view.Workers) // who has seen the view before keeps what he saw
+		t.view.Workers = slices.Clone(t.view.Workers) // a copy: earlier callers of View keep theirs
 	}
 	for i, a := range in {
 		ask := t.asked[i]
@@ -91,7 +91,7 @@ func (t *Transaction) Step(in []Answer) (batch Batch, settled []int) {
 	return batch, settled
 }
 
-// planAsks finds a worker for each request that is open and not asked for again. none lists those that have none.
+// planAsks plans a worker for each open request that is not in again. none lists the requests without a worker.
 func (t *Transaction) planAsks(again []Ask) (asks []Ask, none []int) {
 	busy := make(map[int]bool, len(again))
 	for _, a := range again {
@@ -120,7 +120,7 @@ func (t *Transaction) planAsks(again []Ask) (asks []Ask, none []int) {
 		}
 	}
 	if len(asks)+len(again) > 0 {
-		return asks, nil // what is refused of these may leave room for the others
+		return asks, nil // a refusal of these may leave room for the others
 	}
 	for _, i := range members {
 		s := &t.state[i]
@@ -129,11 +129,11 @@ func (t *Transaction) planAsks(again []Ask) (asks []Ask, none []int) {
 	return nil, members
 }
 
-// View returns the view as the refusals have healed it. It is not changed afterwards.
+// View returns the view, updated by the refusals. It is not changed afterwards.
 func (t *Transaction) View() cluster.View { return t.view }
 
-// Backlog bounds what a scheduler that gathers requests keeps waiting: more are sent away at once.
+// Backlog bounds the requests that a batching scheduler keeps waiting: further ones are refused at once.
 const Backlog = 4096
 
-// Gather is how long a batching scheduler gathers requests where nobody says otherwise.
+// Gather is how long a batching scheduler gathers requests by default.
 const Gather = 5 * time.Millisecond

@@ -11,16 +11,17 @@ import (
 type Quote struct {
 	Verdict placement.Verdict `json:"verdict"`
 	Record  cluster.Record    `json:"record"`
-	Evict   *Eviction         `json:"evict,omitempty"` // where it does not fit: whom Claim would evict; nil: nobody
+	Evict   *Eviction         `json:"evict,omitempty"` // if it does not fit: what Claim would evict; nil: nothing
 }
 
-// Refusal is a seller's no. It carries the seller's fresh record, so that one refusal heals the buyer's view.
+// Refusal is a seller's refusal. It carries the seller's fresh record, which updates the buyer's view.
 type Refusal struct {
 	Verdict    placement.Verdict `json:"verdict"`
 	Record     cluster.Record    `json:"record"`
 	RetryAfter time.Duration     `json:"retry_after,omitempty"`
 
-	// Of a machine that has its place at the worker and asked for more: what was judged, and what it had.
+	// Request and Footprint are set if a machine that is already at the worker asked for more: what was judged, and
+	// what it had.
 	Request   *placement.Request `json:"request,omitempty"`
 	Footprint *Footprint         `json:"own,omitempty"`
 }

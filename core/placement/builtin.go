@@ -7,7 +7,7 @@ import (
 	"github.com/soukhq/souk/cluster"
 )
 
-// Builtin is a term that is written in Go and goes by a name, for policies to weigh.
+// Builtin is a score term that is written in Go and has a name, for policies to weight.
 type Builtin struct {
 	Name  string
 	About string // one sentence
@@ -15,7 +15,7 @@ type Builtin struct {
 	Note  func(r *Request, w *cluster.Record) string
 }
 
-// Builtins lists the terms that a policy can name, beside those of other packages.
+// Builtins lists this package's terms that a policy can name; other packages have more.
 func Builtins() []Builtin {
 	return []Builtin{
 		{Name: "region", About: "1 in the nearest region the request wants, 1/2 in the second, and so on",
@@ -34,8 +34,8 @@ func Builtins() []Builtin {
 	}
 }
 
-// eachFilledShare calls f with the share of each dimension that would be used after the request, where the worker has
-// any of it. GPUs count only for a request that wants some: who wants none leaves them as they are.
+// eachFilledShare calls f with the share of each dimension that would be used after the request, for dimensions that
+// the worker has. GPUs count only if the request wants some: other requests leave them unchanged.
 func eachFilledShare(r *Request, w *cluster.Record, f func(share float64)) {
 	one := func(c, used, want int64) {
 		if c > 0 {
@@ -56,8 +56,8 @@ func packedTerm(r *Request, w *cluster.Record) float64 {
 	return sum / max(1, n)
 }
 
-// balanceTerm is 1 less the distance between the fullest and the emptiest dimension: what is stranded when the fullest
-// is full (the hybrid of Verma et al., EuroSys 2015, section 3.2, wants little of it).
+// balanceTerm is 1 less the distance between the fullest and the emptiest dimension. Room in the others is stranded
+// once the fullest is full (the hybrid of Verma et al., EuroSys 2015, section 3.2, keeps that small).
 func balanceTerm(r *Request, w *cluster.Record) float64 {
 	low, high := 1.0, 0.0
 	eachFilledShare(r, w, func(share float64) { low, high = min(low, share), max(high, share) })

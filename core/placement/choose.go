@@ -6,9 +6,9 @@ import (
 	"github.com/soukhq/souk/cluster"
 )
 
-// Choose returns the index of the worker that Rank puts first, or -1 where none fits, without ranking the others. Those
-// that skip names are left out; it may be nil. It is for who places many requests on a ledger of his own, one after the
-// other.
+// Choose returns the index of the worker that Rank puts first, or -1 if none fits, without ranking the others. It
+// leaves out workers for which skip, which may be nil, is true. Callers use it to place many requests on a ledger of
+// their own.
 func Choose(r *Request, workers []cluster.Record, p *Policy, skip func(cluster.WorkerID) bool) int {
 	type found struct {
 		at     int
@@ -16,7 +16,7 @@ func Choose(r *Request, workers []cluster.Record, p *Policy, skip func(cluster.W
 		score  float64
 	}
 	before := func(a, b *found) bool { return Precedes(r.Machine, a.worker, a.score, b.worker, b.score) }
-	var best []found // first the best, as long as Policy.Best is 1
+	var best []found // the best first, if Policy.Best is 1
 	for i := range workers {
 		w := &workers[i]
 		if skip != nil && skip(w.Worker) || !p.Admits(r, w) {

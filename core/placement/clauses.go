@@ -11,8 +11,8 @@ import (
 	"github.com/soukhq/souk/cluster"
 )
 
-// asLarge says whether want reaches what is kept as headroom in a dimension that is kept: it is one of the large
-// requests that the room is for.
+// asLarge reports whether want reaches keep in any dimension that has headroom: then it is one of the large requests
+// that the headroom is for.
 func asLarge(want, keep cluster.Resources) bool {
 	for _, d := range keep.Dims() {
 		if d.Amount > 0 && want.Get(d.Name) >= d.Amount {
@@ -22,12 +22,12 @@ func asLarge(want, keep cluster.Resources) bool {
 	return false
 }
 
-// judgeGPUs looks at the devices, where the worker tells them apart: a request of less than one GPU needs it on one
-// device, one of whole GPUs needs whole devices.
+// judgeGPUs judges the devices, if the worker lists them: a part of a GPU must be free on one device, and whole GPUs
+// need whole devices.
 func judgeGPUs(r *Request, w *cluster.Record, out *judging) {
 	want := r.Resources.GPU
 	if want <= 0 || len(w.GPUs) == 0 {
-		return // where devices are not told apart, kinds are named resources: gpu.a100
+		return // workers without a device list have kinds as named resources: gpu.a100
 	}
 	var kinds, fitting int64
 	for _, g := range w.GPUs {
@@ -41,7 +41,7 @@ func judgeGPUs(r *Request, w *cluster.Record, out *judging) {
 	}
 	need := max(1, want/1000)
 	parts := want > 1000 && want%1000 != 0
-	enough := fitting >= need || want > w.Free().GPU // of the second, judgeResources tells
+	enough := fitting >= need || want > w.Free().GPU // judgeResources reports the second
 	switch {
 	case (kinds >= need || r.GPUKind == "") && !parts && enough:
 		// they fit
@@ -58,7 +58,7 @@ func judgeGPUs(r *Request, w *cluster.Record, out *judging) {
 	}
 }
 
-// sickText ends what a clause had of GPUs, "" where nothing stands against any of them.
+// sickText is appended to what a GPU clause had: the number of unhealthy devices; "" if there are none.
 func sickText(w *cluster.Record, kind string) string {
 	n, why := 0, ""
 	for i := range w.GPUs {
@@ -73,7 +73,7 @@ func sickText(w *cluster.Record, kind string) string {
 	return fmt.Sprintf(" (%d not healthy: %s)", n, why)
 }
 
-// GPUText prints the devices of a worker by kind: "4 a100, 2 t4"; "none that are told apart" when it lists none.
+// GPUText prints the devices of a worker by kind: "4 a100, 2 t4"; "none that are told apart" if it lists none.
 func GPUText(w *cluster.Record) string {
 	if len(w.GPUs) == 0 {
 		return "no GPUs that are told apart"
@@ -89,7 +89,7 @@ func GPUText(w *cluster.Record) string {
 	return strings.Join(parts, ", ")
 }
 
-// judgeAttributes matches both sides: the request's requirements over the worker, and the worker's over the request.
+// judgeAttributes judges both sides: the request's requirements on the worker, and the worker's on the request.
 func judgeAttributes(r *Request, w *cluster.Record, out *judging) {
 	for i := range r.Scheduling.Require {
 		q := &r.Scheduling.Require[i]
@@ -112,10 +112,10 @@ func judgeAttributes(r *Request, w *cluster.Record, out *judging) {
 	}
 }
 
-// Undefined begins what a clause had where there is no such attribute; its name follows.
+// Undefined is the prefix of what a clause had if the attribute does not exist; its name follows.
 const Undefined = "undefined: there is no "
 
-// hadText says what was there instead. A value of another type, or none, is undefined, and said to be.
+// hadText describes the value that was found. A missing value, or one of another type, is called undefined.
 func hadText(q *cluster.Requirement, v cluster.Value, there bool) string {
 	switch {
 	case !there:
@@ -126,8 +126,8 @@ func hadText(q *cluster.Requirement, v cluster.Value, there bool) string {
 	return v.String()
 }
 
-// Label gives what a worker's requirement may read of a request: its labels, and the built-in app, namespace, band,
-// priority, image and gpu_kind, which labels cannot hide.
+// Label returns a label of the request that a worker's requirement may read: its own labels, and the built-in app,
+// namespace, band, priority, image and gpu_kind, which its own cannot hide.
 func (r *Request) Label(name string) (cluster.Value, bool) {
 	switch name {
 	case "app":
@@ -147,7 +147,8 @@ func (r *Request) Label(name string) (cluster.Value, bool) {
 	return v, ok
 }
 
-// judgeNeighbours looks at who runs where: affinity and anti-affinity that must hold, and spreads with a largest skew.
+// judgeNeighbours judges which other machines run where: required affinities and anti-affinities, and spreads with a
+// largest skew.
 func judgeNeighbours(r *Request, w *cluster.Record, out *judging) {
 	for i := range r.Scheduling.Affinity {
 		a := &r.Scheduling.Affinity[i]
@@ -197,7 +198,7 @@ func withinSuffix(attribute string) string {
 	return " (same " + attribute + ")"
 }
 
-// isNear says whether affinity i finds what it names at worker w. On the worker itself, its own record is the newest.
+// isNear reports whether affinity i is met at worker w. For the worker itself, w is newer than Fleet.
 func (r *Request) isNear(i int, w *cluster.Record) bool {
 	a := &r.Scheduling.Affinity[i]
 	if a.App != "" && a.Within == "" {
@@ -214,8 +215,7 @@ func (r *Request) isNear(i int, w *cluster.Record) bool {
 	return there && slices.Contains(r.Fleet.Affinity[i], v)
 }
 
-// Fewest returns the machines of the app that the value of spread i has which has fewest; 0 where nothing is known of
-// it.
+// Fewest returns the smallest number of the app's machines that any value of spread i has; 0 if nothing is known.
 func (r *Request) Fewest(i int) int {
 	if i >= len(r.Fleet.Spread) || len(r.Fleet.Spread[i]) == 0 {
 		return 0
@@ -227,8 +227,8 @@ func (r *Request) Fewest(i int) int {
 	return fewest
 }
 
-// WithinSkew reports whether a value of spread i may have one machine more, where the value that has fewest has so
-// many.
+// WithinSkew reports whether a value of spread i may get one more machine, if fewest is the smallest number of any
+// value.
 func (r *Request) WithinSkew(i, fewest int, value string) bool {
 	return r.placedAt(i, value)+1-fewest <= r.Scheduling.Spread[i].MaxSkew
 }
@@ -241,8 +241,8 @@ func (r *Request) placedAt(i int, value string) int {
 	return r.Fleet.Spread[i][value]
 }
 
-// Resolve fills in what the request needs to know of the fleet. where gives the worker of a machine, "" when nobody
-// knows; it may be nil. The request given is not changed.
+// Resolve fills in the request's Fleet. where returns the worker of a machine, or "" if it is unknown; where may be
+// nil. The given request is not changed.
 func Resolve(r Request, view cluster.View, where func(machine string) cluster.WorkerID) Request {
 	if len(r.Scheduling.Affinity) == 0 && len(r.Scheduling.Spread) == 0 {
 		return r
@@ -282,10 +282,10 @@ func Resolve(r Request, view cluster.View, where func(machine string) cluster.Wo
 	return r
 }
 
-// OpenAt reports whether a worker may take the request as soon as it has room: it is ready, in a region that is wanted,
-// large enough, has the volumes, and neither side's requirements nor a reservation say no. A spread that must hold
-// counts the values of such workers alone: one at a cordoned worker would stay empty, and would refuse the next machine
-// everywhere else. A worker that is full counts, since it has room again when something ends.
+// OpenAt reports whether a worker may take the request as soon as it has room: it is ready, in an accepted region,
+// large enough, has the volumes, and neither side's requirements nor a reservation rule it out. A required spread
+// counts only the values of such workers: a cordoned worker's value would stay empty, and would keep the next machine
+// off all others. A full worker counts, since it has room again when something ends.
 func (r *Request) OpenAt(w *cluster.Record) bool {
 	if w.State != cluster.Ready || !r.Resources.Fits(w.Capacity) ||
 		len(r.Regions) > 0 && regionNearness(r.Regions, w.Region) < 0 {

@@ -6,9 +6,9 @@ import (
 	"github.com/soukhq/souk/cluster"
 )
 
-// CountFits gives how many machines of the request a worker takes, one after the other, at most limit.
+// CountFits returns how many machines of the request fit on a worker, one after the other, up to limit.
 func CountFits(req Request, rec cluster.Record, limit int) int {
-	rec.Starting = 0 // over time, not at once
+	rec.Starting = 0 // over time, not all at once
 	n := 0
 	for n < limit && Judge(req, rec).Fits {
 		rec.Used = rec.Used.Add(req.Resources)
@@ -20,8 +20,8 @@ func CountFits(req Request, rec cluster.Record, limit int) int {
 	return n
 }
 
-// Spread places count machines on copies of the records, as buyers would, and counts them by region. What does not fit
-// is not counted.
+// Spread places count machines on copies of the records, as buyers would, and counts them by region. Machines that do
+// not fit are not counted.
 func Spread(req Request, view cluster.View, policy Policy, count int) map[cluster.Region]int {
 	view.Workers = slices.Clone(view.Workers)
 	counts := map[cluster.Region]int{}

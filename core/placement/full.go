@@ -8,8 +8,8 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// judgeFull refuses a machine more where the worker keeps as many as it may. Who asks for one that is there already
-// judges by a record without Full.
+// judgeFull refuses one more machine if the worker has reached its bound. A machine that is already there is judged by
+// a record without Full.
 func judgeFull(r *Request, w *cluster.Record, out *judging) {
 	for i := range w.Full {
 		if f := &w.Full[i]; fullFor(f, r) && out.refuseClause() {
@@ -19,13 +19,14 @@ func judgeFull(r *Request, w *cluster.Record, out *judging) {
 	}
 }
 
-// fullFor reports whether f says anything of what the request asks for.
+// fullFor reports whether f applies to the request.
 func fullFor(f *cluster.Full, r *Request) bool {
 	return (f.App == "" || f.App == r.App) &&
 		(f.Namespace == "" || f.Namespace == cmp.Or(r.Namespace, cluster.DefaultNamespace))
 }
 
-// FullClause returns the clause of a worker that takes no machine more: of whom there are too many, and how many.
+// FullClause returns the clause of a worker that accepts no more machines: whose bound is reached, and how many there
+// are.
 func FullClause(f *cluster.Full) machine.Clause {
 	c := machine.Clause{Code: CodeMachines, Wanted: "1 machine more"}
 	c.Had = fmt.Sprintf("%d that are not started, with %d MiB of configs", f.Machines, f.Bytes>>20)

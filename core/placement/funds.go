@@ -6,24 +6,25 @@ import (
 	"time"
 )
 
-// CodeQuota is the code of the clause that a request's namespace has not enough left for it. It is the same at every
-// worker: what a namespace may spend lies nowhere.
+// CodeQuota is the code of the clause that a request's namespace cannot pay for it. It is the same at every worker: a
+// namespace's funds are not at one worker.
 const CodeQuota = "quota"
 
-// Funds is what a request takes of its namespace's budget, and what there is: filled in by who knows both
-// (quota.Account), the buyer from what it has heard and then, anew, the worker itself. So a verdict can be recomputed
-// from what was recorded.
+// Funds is what a request needs of its namespace's budget, and what the budget has. The buyer fills it in from what it
+// knows (quota.Account), and the worker then replaces it by its own knowledge. So a verdict can be recomputed from the
+// record.
 type Funds struct {
 	Namespace string  `json:"namespace"`
-	Wanted    float64 `json:"wanted"` // credits that the request takes within the next while
-	// credits that are left then of the balance, when all goes on that runs now
+	Wanted    float64 `json:"wanted"` // credits that the request needs over the next while
+	// credits of the balance that are left for it, if all running machines go on
 	Had   float64       `json:"had"`
-	Wait  time.Duration `json:"wait_ns,omitempty"` // until Had will be Wanted if nothing changes; 0: not by waiting
-	Never bool          `json:"never,omitempty"`   // Wanted is more than the budget can hold
-	Caps  []Cap         `json:"caps,omitempty"`    // of the resources that it wants and that have one
+	Wait  time.Duration `json:"wait_ns,omitempty"` // until Had reaches Wanted; 0: waiting does not help
+	Never bool          `json:"never,omitempty"`   // Wanted exceeds what the budget can ever hold
+	Caps  []Cap         `json:"caps,omitempty"`    // of the resources that it wants and that are capped
 }
 
-// Cap is how much of a resource a request wants more, a namespace occupies and may occupy, in the resource's own units.
+// Cap is a cap on a resource: how much more a request wants, how much its namespace occupies, and how much it may
+// occupy, in the resource's own units.
 type Cap struct {
 	Name   string `json:"name"`
 	Wanted int64  `json:"wanted"`
@@ -31,11 +32,11 @@ type Cap struct {
 	Max    int64  `json:"max"`
 }
 
-// Enough says whether the request can be paid for, and is within its namespace's caps. Nil is for what costs nothing, or
-// has no limit: it can.
+// Enough reports whether the request can be paid for and is within its namespace's caps. A nil f means that it is free
+// or unlimited.
 func (f *Funds) Enough() bool { return f == nil || f.Had >= f.Wanted && f.Beyond() == nil }
 
-// Beyond returns the first cap that the request would exceed; nil: none. Nothing is lent beyond a cap.
+// Beyond returns the first cap that the request would exceed, or nil. A namespace may not run unpaid beyond a cap.
 func (f *Funds) Beyond() *Cap {
 	if f != nil {
 		for i := range f.Caps {
@@ -47,7 +48,7 @@ func (f *Funds) Beyond() *Cap {
 	return nil
 }
 
-// formatAmount gives an amount of a cap's resource.
+// formatAmount prints an amount of a cap's resource.
 func (c *Cap) formatAmount(amount int64) string {
 	plural := "s"
 	if amount == 1000 {
@@ -64,7 +65,7 @@ func (c *Cap) formatAmount(amount int64) string {
 	return fmt.Sprintf("%d %s", amount, c.Name)
 }
 
-// Clause gives what was wanted and had, in words.
+// Clause describes what was wanted and had.
 func (f *Funds) Clause() (wanted, had string) {
 	if c := f.Beyond(); c != nil {
 		wanted = c.formatAmount(c.Wanted) + " of namespace " + f.Namespace

@@ -15,16 +15,16 @@ import (
 // Request is what a buyer wants placed: one machine. It is data, so that it can be logged, replayed and explained.
 type Request struct {
 	App string `json:"app"`
-	// chosen by the buyer beforehand, so that a lost answer can be asked for again
+	// chosen by the buyer beforehand, so that the request can be repeated after a lost answer
 	Machine   string            `json:"machine"`
 	Regions   []cluster.Region  `json:"regions,omitempty"` // empty or holding "any": everywhere; earlier is nearer
 	Resources cluster.Resources `json:"resources"`
 	Image     string            `json:"image,omitempty"`
-	Volumes   []string          `json:"volumes,omitempty"` // must all be on the worker, and free
-	// ports of the worker's host that it needs for itself (machine.Config.HostPorts); no record says which are free, so
-	// a worker's quote does
+	Volumes   []string          `json:"volumes,omitempty"` // must all be on the worker, and unattached
+	// ports of the worker's host that it publishes (machine.Config.HostPorts); records do not show which are free, so
+	// only a worker's quote does
 	Publish []machine.Publish `json:"publish,omitempty"`
-	// will be started at once, so it counts against the worker's start limit
+	// the machine is started at once, so it counts against the worker's start limit
 	Start     bool   `json:"start"`
 	Wakes     bool   `json:"wakes,omitempty"` // requests may wake it, so its worker promises it room while it sleeps
 	Namespace string `json:"namespace,omitempty"`
@@ -32,11 +32,11 @@ type Request struct {
 
 	Scheduling machine.Scheduling `json:"scheduling,omitzero"`
 	Fleet      Fleet              `json:"fleet,omitzero"`  // see Resolve
-	Funds      *Funds             `json:"funds,omitempty"` // of its namespace; nil: it is free
+	Funds      *Funds             `json:"funds,omitempty"` // of its namespace; nil: the request is free
 }
 
-// AskFor has a request ask for what a config does: its image, room, ports of the host, kind of GPU, and whether requests
-// may wake it.
+// AskFor sets what the request asks for from a config: its image, room, ports of the host, kind of GPU, and whether
+// requests may wake it.
 func (r *Request) AskFor(c *machine.Config) {
 	r.Image, r.Resources, r.Publish, r.GPUKind = machine.FullName(c.Image), machine.Resources(c), c.HostPorts(), ""
 	r.Wakes = c.Wakes()
@@ -45,7 +45,7 @@ func (r *Request) AskFor(c *machine.Config) {
 	}
 }
 
-// AskForRuntime has the request require what runs a config's image. Its scheduling is entered before.
+// AskForRuntime adds the requirement of a worker that can run the config's image. Set Scheduling first.
 func (r *Request) AskForRuntime(c *machine.Config) {
 	if r.Image == machine.HostImage {
 		return
@@ -57,7 +57,7 @@ func (r *Request) AskForRuntime(c *machine.Config) {
 	r.Scheduling.Require = append(slices.Clone(r.Scheduling.Require), able)
 }
 
-// Occupies returns what the machine takes once it is made: one that is not started takes its disk.
+// Occupies returns what the machine occupies once it is made: only its disk if it is not started.
 func (r *Request) Occupies() cluster.Resources {
 	if r.Start {
 		return r.Resources
@@ -65,15 +65,15 @@ func (r *Request) Occupies() cluster.Resources {
 	return cluster.Resources{Disk: r.Resources.Disk}
 }
 
-// Fleet is what a request needs to know of other workers than the one it is judged on. The buyer fills it in from its
-// view (Resolve), so that one worker alone can be judged, and a verdict can be recomputed from what was recorded.
+// Fleet is what a request needs to know about workers other than the judged one. The buyer fills it in from its view
+// (Resolve), so that one worker can be judged alone, and a verdict can be recomputed from the record.
 type Fleet struct {
-	// for each Scheduling.Affinity: the values of Within where it runs
+	// for each Scheduling.Affinity: the values of Within where its app or machine runs
 	Affinity [][]cluster.Value `json:"affinity,omitempty"`
 	Spread   []map[string]int  `json:"spread,omitempty"` // for each Scheduling.Spread: value -> machines of the app
 }
 
-// Verdict is Judge's answer. It has every clause that said no, never only the first.
+// Verdict is Judge's answer. It lists every failing clause, not only the first.
 type Verdict struct {
 	Fits    bool             `json:"fits"`
 	Never   bool             `json:"never,omitempty"` // would not fit even if the worker were empty and ready
@@ -88,28 +88,28 @@ const (
 	CodeAttached  = "volume_attached"
 	CodeStartRate = "start_rate"
 
-	CodeRequirement    = "requirement"     // of the request, over the worker's attributes
-	CodeWorkerRequires = "worker_requires" // of the worker, over the request's labels
+	CodeRequirement    = "requirement"     // of the request, on the worker's attributes
+	CodeWorkerRequires = "worker_requires" // of the worker, on the request's labels
 	CodeReserved       = "reserved"
 	CodeAffinity       = "affinity"
 	CodeAntiAffinity   = "anti_affinity"
 	CodeSpread         = "spread"
 	CodeHeadroom       = "headroom"
 	CodeGPUKind        = "gpu_kind"
-	CodeGPUDevice      = "gpu_device" // there is enough GPU, but not on devices that fit
-	CodeMachines       = "machines"   // there are as many machines as the worker keeps
-	CodePromised       = "promised"   // the worker owes as much as it may to machines that requests wake
+	CodeGPUDevice      = "gpu_device" // there is enough GPU, but not on suitable devices
+	CodeMachines       = "machines"   // the worker has reached its bound of machines
+	CodePromised       = "promised"   // the worker has promised all it may to machines that requests wake
 
-	// Of these a record says nothing: the worker alone knows, and says so when it is asked.
-	CodePort    = "port"    // of the host, that another machine has, or a program that listens
+	// Records do not show these: only the worker knows them, and reports them when it is asked.
+	CodePort    = "port"    // of the host, taken by another machine, or by a program that listens
 	CodeNetwork = "network" // the worker has or allows no such network
 )
 
-// Judge says whether worker w, as its record stands, can take request r, and if not every reason why. It is total: any
-// request and any record have a verdict. It reads no clock: a record's age is the caller's business.
+// Judge says whether worker w, as its record stands, can take request r, and if not every reason why. It has a verdict
+// for any request and any record. It reads no clock: the caller decides whether a record is too old.
 func Judge(r Request, w cluster.Record) Verdict { return JudgeAt(&r, &w) }
 
-// JudgeAt is Judge without copying its arguments, for those who judge many. It changes neither.
+// JudgeAt is Judge without copying its arguments, for callers that judge many workers. It changes neither.
 func JudgeAt(r *Request, w *cluster.Record) Verdict {
 	var j judging
 	j.judgeWorker(r, w)
@@ -117,28 +117,28 @@ func JudgeAt(r *Request, w *cluster.Record) Verdict {
 	return j.Verdict
 }
 
-// FitsAt is JudgeAt for those who want no reasons: the same clauses in the same order, up to the first that says no.
+// FitsAt is JudgeAt for callers that need no reasons: it checks the same clauses in the same order, up to the first
+// that fails.
 func FitsAt(r *Request, w *cluster.Record) bool {
 	j := judging{brief: true}
 	j.judgeWorker(r, w)
 	return !j.refused
 }
 
-// judging is a verdict that is being made.
+// judging is a verdict in the making.
 type judging struct {
 	Verdict
-	brief   bool // reasons are not wanted
+	brief   bool // stop without reasons
 	refused bool
 }
 
-// refuseClause notes that a clause says no, and reports whether its words are wanted.
+// refuseClause notes that a clause fails, and reports whether its text is wanted.
 func (j *judging) refuseClause() bool {
 	j.refused = true
 	return !j.brief
 }
 
-// addRefusal notes the words of a clause that said no; never is whether it would even if the worker were empty and
-// ready.
+// addRefusal adds the text of a clause that failed; never: it would fail even if the worker were empty and ready.
 func (j *judging) addRefusal(never bool, code, wanted, had string) {
 	j.Failing = append(j.Failing, machine.Clause{Code: code, Wanted: wanted, Had: had})
 	j.Never = j.Never || never
@@ -172,7 +172,7 @@ func (j *judging) judgeWorker(r *Request, w *cluster.Record) {
 	judgeResources(r, w, j)
 	judgePromises(r, w, j)
 	if j.brief && j.refused {
-		return // what follows looks words up
+		return // the rest is about texts
 	}
 	judgeGPUs(r, w, j)
 	judgeAttributes(r, w, j)
@@ -180,7 +180,7 @@ func (j *judging) judgeWorker(r *Request, w *cluster.Record) {
 	judgeFunds(r, j)
 }
 
-// fitsBoth says whether there is room for both want and keep in the dimensions that are built in.
+// fitsBoth reports whether there is room for both want and keep in the built-in dimensions.
 func fitsBoth(want, keep *cluster.Resources, w *cluster.Record) bool {
 	c, u := &w.Capacity, &w.Used
 	in := func(want, keep, free int64) bool { return want >= 0 && want <= cluster.MaxAmount && want+keep <= free }
@@ -192,7 +192,7 @@ func fitsBoth(want, keep *cluster.Resources, w *cluster.Record) bool {
 func judgeResources(r *Request, w *cluster.Record, out *judging) {
 	want := &r.Resources
 	var keep cluster.Resources
-	if h := &w.Headroom; !h.IsZero() && h.Valid() && !asLarge(*want, *h) { // headroom that is no amount keeps nothing
+	if h := &w.Headroom; !h.IsZero() && h.Valid() && !asLarge(*want, *h) { // invalid headroom keeps nothing free
 		keep = *h
 	}
 	if len(keep.Named) == 0 && len(want.Named) == 0 && fitsBoth(want, &keep, w) {
@@ -224,8 +224,8 @@ func judgeResources(r *Request, w *cluster.Record, out *judging) {
 	}
 }
 
-// Nearness gives the place of w's region in the request's list: 0 is nearest, -1 not wanted at all.
-// "any" stands for every region not named before it.
+// Nearness returns the place of w's region in the request's list: 0 is nearest, -1 not accepted. "any" stands for
+// every region not named before it.
 func Nearness(r Request, w cluster.Record) int {
 	if len(r.Regions) == 0 {
 		return 0
@@ -240,7 +240,7 @@ func regionNearness(wanted []cluster.Region, is cluster.Region) int {
 	return slices.Index(wanted, cluster.Region("any"))
 }
 
-// RegionText prints a region expression as users write it: "iad,dfw"; "any" when there is none.
+// RegionText prints a region expression as users write it: "iad,dfw"; "any" if there is none.
 func RegionText(rs []cluster.Region) string {
 	if len(rs) == 0 {
 		return "any"
@@ -268,7 +268,7 @@ func ClauseText(c machine.Clause) string {
 	return c.Code + ": wanted " + c.Wanted + ", had " + c.Had
 }
 
-// InUnits returns a clause with its amounts of CPU and GPU as they are asked for: "1", not "1000m".
+// InUnits returns a clause with amounts of CPU and GPU in the units of a request: "1", not "1000m".
 func InUnits(c machine.Clause) machine.Clause {
 	named := strings.HasPrefix(c.Code, machine.GPUKindPrefix)
 	switch {
@@ -279,7 +279,7 @@ func InUnits(c machine.Clause) machine.Clause {
 	return c
 }
 
-// wholeUnits replaces the thousandths in a text, "1000m" or, where they have no unit, "1000".
+// wholeUnits replaces thousandths in a text, "1000m" or, if bare, "1000".
 func wholeUnits(text string, bare bool) string {
 	words := strings.Fields(text)
 	for i, w := range words {

@@ -8,38 +8,38 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// Policy ranks the workers that Judge lets through, after its own filters have taken some of them out. A policy never
-// makes a worker feasible that the judge refuses.
+// Policy ranks the workers that Judge accepts, after its own filters have removed some. A policy never makes a worker
+// feasible that the judge refuses.
 type Policy struct {
 	Name     string
-	Version  int      // of an operator's file; 0: built in
-	Filters  []Filter // all must let a worker through
+	Version  int      // of the operator's file; 0: built in
+	Filters  []Filter // a worker must pass all of them
 	Terms    []Term
-	Sample   int    // look at no more than so many workers that fit; 0: at all
-	Best     int    // chosen at random among so many of the best, so that buyers of one view differ; 0, 1: the best
-	Strategy string // how the buyer goes about it where the request does not say; "" is direct
+	Sample   int    // examine at most this many fitting workers; 0: all
+	Best     int    // choose at random among so many of the best, so that buyers differ; 0, 1: take the best
+	Strategy string // how the buyer proceeds unless the request says otherwise; "" is direct
 }
 
-// Term is one weighted part of a score. Of gives a value in [0, 1], larger is better, for a worker that fits. It must
-// depend on nothing but its arguments, and change neither.
+// Term is one weighted part of a score. Of returns a value in [0, 1], larger is better, for a worker that fits. It
+// depends on nothing but its arguments, and changes neither.
 type Term struct {
 	Name   string
 	Weight float64
 	Of     func(r *Request, w *cluster.Record) float64
-	// what is to be said of the value: that it is undefined and counts 0; nil: never
+	// returns a remark about the value: that it is undefined and counts 0; nil: there is never one
 	Note func(r *Request, w *cluster.Record) string
-	// of the worker's Apps it reads the request's at most; false: it may read any
+	// the term reads at most the request's app of the worker's Apps; false: it may read any
 	OwnApp bool
 }
 
-// Filter is a condition of a policy. Of gives what was found instead where it says no.
+// Filter is a condition of a policy. Of reports whether a worker passes, and otherwise what was found.
 type Filter struct {
 	Name   string
 	Wanted string // the condition, as the operator wrote it
 	Of     func(r *Request, w *cluster.Record) (ok bool, had string)
 }
 
-// ReadsOwnAppOnly reports whether all that the policy reads of a worker's Apps is the request's.
+// ReadsOwnAppOnly reports whether the policy reads only the request's app of a worker's Apps.
 func (p *Policy) ReadsOwnAppOnly() bool {
 	return len(p.Filters) == 0 && !slices.ContainsFunc(p.Terms, func(t Term) bool { return !t.OwnApp })
 }
@@ -47,8 +47,8 @@ func (p *Policy) ReadsOwnAppOnly() bool {
 // CodePolicy is the code of the clauses of a policy's filters.
 const CodePolicy = "policy"
 
-// Judge is the judge's verdict and, where that is yes, the policy's filters'. Sellers do not ask policies: a filter
-// says where a buyer looks, not what a worker must take.
+// Judge returns the judge's verdict and, if that accepts, the filters' verdict. Sellers do not apply policies: a
+// filter limits where a buyer looks, not what a worker must accept.
 func (p *Policy) Judge(r *Request, w *cluster.Record) Verdict {
 	v := JudgeAt(r, w)
 	for i := range p.Filters {
@@ -61,8 +61,7 @@ func (p *Policy) Judge(r *Request, w *cluster.Record) Verdict {
 	return v
 }
 
-// Admits is Judge for those who need no reasons: the policy's filters are asked only of a worker that the judge lets
-// through.
+// Admits is Judge for callers that need no reasons: the filters are asked only if the judge accepts the worker.
 func (p *Policy) Admits(r *Request, w *cluster.Record) bool {
 	if !FitsAt(r, w) {
 		return false
@@ -76,8 +75,8 @@ func (p *Policy) Admits(r *Request, w *cluster.Record) bool {
 }
 
 // Default is the policy used where none is named: the nearest region first, then room left on every dimension, then
-// few machines of the same app. It spreads: packing the fullest worker leaves its tenants no headroom. A worker that
-// has the image already is worth as much as one that is half as full.
+// few machines of the same app. It spreads, since a packed worker leaves its tenants no headroom. Having the image
+// already weighs as much as being half as full.
 func Default() Policy {
 	return Policy{Name: "spread", Terms: []Term{
 		{Name: "region", Weight: 50, Of: regionTerm, OwnApp: true},
@@ -94,7 +93,7 @@ func regionTerm(r *Request, w *cluster.Record) float64 {
 	return 1 / float64(1+max(0, regionNearness(r.Regions, w.Region)))
 }
 
-// headroomTerm is the share of the scarcest dimension that would be left free after the request.
+// headroomTerm is the share of the scarcest dimension that stays free after the request.
 func headroomTerm(r *Request, w *cluster.Record) float64 {
 	c, u, want := &w.Capacity, &w.Used, &r.Resources
 	least := min(1, freeShare(c.CPU, u.CPU, want.CPU), freeShare(c.Memory, u.Memory, want.Memory),
@@ -105,7 +104,7 @@ func headroomTerm(r *Request, w *cluster.Record) float64 {
 	return least
 }
 
-// freeShare gives the share of a capacity that stays free; 1 where there is none.
+// freeShare returns the share of a capacity that stays free; 1 if there is no capacity.
 func freeShare(capacity, used, want int64) float64 {
 	if capacity <= 0 {
 		return 1
@@ -117,8 +116,8 @@ func spreadTerm(r *Request, w *cluster.Record) float64 {
 	return 1 / float64(1+w.Apps[r.App])
 }
 
-// Score gives a worker's score and its weighted parts, which add up to it. What the request itself prefers is a part,
-// whatever the policy.
+// Score returns a worker's score and its weighted parts, which add up to it. The request's own preferences are one
+// part under any policy.
 func (p Policy) Score(r Request, w cluster.Record) (float64, machine.Terms) {
 	return p.Parts(&r, &w)
 }
@@ -140,7 +139,7 @@ func (p *Policy) Parts(r *Request, w *cluster.Record) (float64, machine.Terms) {
 	return total, terms
 }
 
-// Notes gives what the terms have to say of their values: which were undefined, and why.
+// Notes returns the terms' remarks about their values: which were undefined, and why.
 func (p *Policy) Notes(r *Request, w *cluster.Record) []string {
 	var out []string
 	for i := range p.Terms {
@@ -153,7 +152,7 @@ func (p *Policy) Notes(r *Request, w *cluster.Record) []string {
 	return out
 }
 
-// ScoreAt is Score without the parts, for those who score many.
+// ScoreAt is Score without the parts, for callers that score many workers.
 func (p *Policy) ScoreAt(r *Request, w *cluster.Record) float64 {
 	total := 0.0
 	for i := range p.Terms {
@@ -162,11 +161,11 @@ func (p *Policy) ScoreAt(r *Request, w *cluster.Record) float64 {
 	return total + Wishes(r, w)
 }
 
-// TermWishes names the part of a score that the request's and the worker's own preferences make.
+// TermWishes is the name of the score part for the request's and the worker's own preferences.
 const TermWishes = "wishes"
 
-// Wishes adds up what the request prefers of the worker, and the worker of the request: preferences that are met,
-// affinities that only count, and spreads that only count (as 1 less the value's share of the app's machines).
+// Wishes adds up the preferences of the request for the worker, and of the worker for the request: preferences that
+// are met, optional affinities, and optional spreads (as 1 less the value's share of the app's machines).
 func Wishes(r *Request, w *cluster.Record) float64 {
 	s := &r.Scheduling
 	if len(s.Prefer) == 0 && len(w.Prefer) == 0 && len(s.Affinity) == 0 && len(s.Spread) == 0 {
@@ -196,8 +195,8 @@ func Wishes(r *Request, w *cluster.Record) float64 {
 	return total
 }
 
-// spreadEvenness is 1 less the share of the app's machines that have the worker's value of spread i; 0 where it has
-// none.
+// spreadEvenness is 1 less the share of the app's machines that have the worker's value of spread i; 0 if the worker
+// has no value.
 func (r *Request) spreadEvenness(i int, w *cluster.Record) float64 {
 	v, there := w.Attribute(r.Scheduling.Spread[i].Attribute)
 	if !there || i >= len(r.Fleet.Spread) {
@@ -213,7 +212,7 @@ func (r *Request) spreadEvenness(i int, w *cluster.Record) float64 {
 // Rank judges and scores every worker of the view: those that fit first, best first, then those that do not, by id.
 // Equal scores are put in an order that depends on the request's machine id, so that buyers with the same view do not
 // all ask the same worker first; the same request always gives the same order. For the same reason, the best
-// Policy.Best are put in such an order whatever they score.
+// Policy.Best are put in such an order whatever their scores.
 func Rank(r Request, view cluster.View, p Policy) []machine.Candidate {
 	out := make([]machine.Candidate, 0, len(view.Workers))
 	for i := range view.Workers {

@@ -6,8 +6,8 @@ import (
 )
 
 // judgePromises refuses a machine that requests may wake where the worker has no more to promise: it counts what would
-// be used if all such machines were awake. Disk is no promise, for a machine keeps it while it sleeps. Who asks for one
-// that is there already judges by a record without a limit.
+// be used if all such machines were awake. Disk is not promised, since a machine keeps it while it sleeps. A machine
+// that is already there is judged by a record without a limit.
 func judgePromises(r *Request, w *cluster.Record, out *judging) {
 	if !r.Wakes || w.PromiseLimit <= 0 {
 		return
@@ -27,7 +27,7 @@ func judgePromises(r *Request, w *cluster.Record, out *judging) {
 	}
 }
 
-// Promises returns the clauses by which a worker refuses to promise a machine what r wants; nil where it promises that.
+// Promises returns the clauses by which a worker refuses to promise a machine what r wants; nil if it promises.
 func Promises(r *Request, w *cluster.Record) []machine.Clause {
 	var j judging
 	judgePromises(r, w, &j)

@@ -12,7 +12,7 @@ import (
 //go:embed builtin/*.toml
 var shipped embed.FS
 
-// DefaultName names the policy that is used where none is chosen.
+// DefaultName is the policy that is used by default.
 const DefaultName = "spread"
 
 const (
@@ -21,7 +21,7 @@ const (
 		"useless to them (FGD)"
 )
 
-// Builtins gives the policies that come with souk, by name in the order of their names. They are files like any other.
+// Builtins returns the policies that come with souk, ordered by name. They are files like any other.
 func Builtins() []*Source {
 	names, err := fs.Glob(shipped, "builtin/*.toml")
 	if err != nil {
@@ -69,7 +69,7 @@ func findBuiltin(name string, typical []typicalText) *placement.Builtin {
 
 func indexedPath(table string, i int) string { return fmt.Sprintf("%s[%d]", table, i) }
 
-// Summary says what a policy is in one line: its filters, and its scores with their weights.
+// Summary describes a policy in one line: its filters, and its scores with their weights.
 func (s *Source) Summary() string {
 	var parts []string
 	for _, c := range s.filters {

@@ -19,19 +19,19 @@ const (
 	MaxTerms   = 32       // filters and scores together
 	MaxExpr    = 4096     // characters of one expression
 	MaxNesting = 32       // of brackets, calls and operators in one expression
-	MaxCost    = 50_000   // of one evaluation, in CEL's units: estimated when it is loaded, enforced when it runs
-	maxNodes   = 2000     // of an expression, with what its macros stand for
+	MaxCost    = 50_000   // of one evaluation, in CEL's units: estimated at load time, enforced at run time
+	maxNodes   = 2000     // of an expression, with its macros expanded
 	maxRegex   = 2000     // instructions of a regular expression's program
 )
 
-// What the estimate takes to be the largest record. A larger one is cut off when it runs, by MaxCost.
+// The largest record that the cost estimate assumes. MaxCost stops the evaluation of a larger one.
 const (
 	mostListed = 256 // apps, images, attributes, labels, regions
 	longText   = 256 // bytes: cluster.MaxText
 )
 
 // newEnv makes the language: CEL's standard library, the two variables, min and max, and arithmetic that mixes whole
-// numbers with others, so that "1 - worker.used.cpu / worker.capacity.cpu" can be written as it is.
+// numbers with others, so that "1 - worker.used.cpu / worker.capacity.cpu" needs no conversions.
 func newEnv() (*cel.Env, error) {
 	mixed := []string{operators.Add, operators.Subtract, operators.Multiply, operators.Divide}
 	without := env.NewLibrarySubset()
@@ -64,7 +64,7 @@ func newEnv() (*cel.Env, error) {
 
 // arithmeticOperator declares an operator for whole numbers, for others, and for one of each.
 func arithmeticOperator(op string) cel.EnvOption {
-	id := strings.Trim(op, "_") // as unlike CEL's own ids as need be
+	id := strings.Trim(op, "_") // unlike any of CEL's own IDs
 	name := map[string]string{"+": "add", "-": "subtract", "*": "multiply", "/": "divide"}[id]
 	both := func(a, b ref.Val) ref.Val { return calculate(op, a, b) }
 	numbers := func(suffix string, a, b, out *types.Type) cel.FunctionOpt {
@@ -82,8 +82,8 @@ func arithmeticOperator(op string) cel.EnvOption {
 	return cel.Function(op, overloads...)
 }
 
-// equalityOperator declares == and != for values of one type, and for numbers of both: a worker's machines are compared
-// with 3. CEL itself carries them out. What can never be equal, as a region and 3, is refused.
+// equalityOperator declares == and != for values of one type, and for numbers of both: a worker's machines are
+// compared with 3. CEL itself evaluates them. A comparison that can never be true, as of a region with 3, is refused.
 func equalityOperator(op string) cel.EnvOption {
 	name := map[string]string{operators.Equals: "same", operators.NotEquals: "differ"}[op]
 	var overloads []cel.FunctionOpt
@@ -108,7 +108,7 @@ func calculate(op string, a, b ref.Val) ref.Val {
 		}
 		return types.Double(x / y)
 	}
-	switch op { // both whole, or both texts; CEL's own see to overflow and to division by 0
+	switch op { // both whole, or both texts; CEL's own operators check overflow and division by 0
 	case operators.Add:
 		if t, ok := a.(traits.Adder); ok {
 			return t.Add(b)
@@ -163,7 +163,7 @@ func extremeFunction(name string, of func(a, b float64) float64) cel.EnvOption {
 			d, both))
 }
 
-// sizes tells the cost estimate how large what an expression reads can be.
+// sizes gives the cost estimate the sizes of what an expression reads.
 type sizes struct{}
 
 func (sizes) EstimateCallCost(string, string, *cost.AstNode, []cost.AstNode) *cost.CallEstimate {
@@ -182,8 +182,8 @@ func (sizes) EstimateSize(element cost.AstNode) *cost.SizeEstimate {
 	return &most
 }
 
-// fieldPaths lists the longest chains of fields that an expression reads of the variables: what a filter that says no
-// tells. At most eight, in the order of the expression.
+// fieldPaths lists the longest field chains of the variables that an expression reads, for a filter's refusal to show.
+// It returns at most eight, in the order of the expression.
 func fieldPaths(root celast.Expr) [][]string {
 	var out [][]string
 	seen := map[string]bool{}
@@ -204,7 +204,7 @@ func fieldPaths(root celast.Expr) [][]string {
 	return out
 }
 
-// fieldChain gives the fields and constant keys of e from a variable on, or nil.
+// fieldChain returns the chain of fields and constant keys of e, beginning with a variable; nil if e is none.
 func fieldChain(e celast.Expr) []string {
 	switch e.Kind() {
 	case celast.IdentKind:
@@ -228,7 +228,7 @@ func fieldChain(e celast.Expr) []string {
 	return nil
 }
 
-// childExprs gives the expressions right below e.
+// childExprs returns the direct subexpressions of e.
 func childExprs(e celast.Expr) []celast.Expr {
 	switch e.Kind() {
 	case celast.SelectKind:

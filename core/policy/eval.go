@@ -15,8 +15,8 @@ import (
 	"github.com/soukhq/souk/core/placement"
 )
 
-// Evaluator reads requests and records for expressions. It keeps boxed values between calls, so it belongs to one
-// goroutine at a time, and so does every placement.Policy that was bound to it.
+// Evaluator evaluates expressions over requests and records. It keeps boxed values between calls, so it belongs to one
+// goroutine at a time, and so does every placement.Policy bound to it.
 type Evaluator struct {
 	request requestValue
 	worker  workerValue
@@ -57,7 +57,7 @@ func (w *workerValue) attributeValue(name string, v cluster.Value) ref.Val {
 	return b.val
 }
 
-// ResolveName gives CEL the variables.
+// ResolveName returns a variable to CEL.
 func (e *Evaluator) ResolveName(name string) (any, bool) {
 	switch name {
 	case "worker":
@@ -78,8 +78,8 @@ func (e *Evaluator) evalProgram(p cel.Program, r *placement.Request, w *cluster.
 	return out, err
 }
 
-// Bind makes the placement policy of the source. The policy belongs to one goroutine at a time, as the evaluator does;
-// one without expressions is bound to nothing, and may be shared.
+// Bind makes the placement policy of the source. The policy belongs to one goroutine at a time, like the evaluator;
+// one without expressions may be shared.
 func (s *Source) Bind(e *Evaluator) placement.Policy {
 	p := placement.Policy{Name: s.Name, Sample: s.Sample, Best: s.Best, Strategy: s.Strategy}
 	for i := range s.filters {
@@ -91,7 +91,7 @@ func (s *Source) Bind(e *Evaluator) placement.Policy {
 		c := &s.scores[i]
 		t := placement.Term{Name: c.name, Weight: c.weight}
 		if c.builtin != nil {
-			t.Of, t.Note, t.OwnApp = c.builtin.Of, c.builtin.Note, true // none of them looks at other apps
+			t.Of, t.Note, t.OwnApp = c.builtin.Of, c.builtin.Note, true // no built-in reads other apps
 		} else {
 			t.Of = func(r *placement.Request, w *cluster.Record) float64 { x, _ := e.evalScore(c, r, w); return x }
 			t.Note = func(r *placement.Request, w *cluster.Record) string { _, say := e.evalScore(c, r, w); return say }
@@ -101,7 +101,7 @@ func (s *Source) Bind(e *Evaluator) placement.Policy {
 	return p
 }
 
-// Shared says whether what Bind gives may be used by many goroutines: no expression is evaluated in it.
+// Shared reports whether several goroutines may use the policy of Bind: it has no expression.
 func (s *Source) Shared() bool {
 	for _, c := range s.scores {
 		if c.builtin == nil {
@@ -125,7 +125,7 @@ func (e *Evaluator) evalFilter(c *clause, r *placement.Request, w *cluster.Recor
 	return false, "undefined: it is neither true nor false but " + valueText(out)
 }
 
-// evalScore gives the value of an expression, from 0 to 1, and what is to be said of it.
+// evalScore returns the value of an expression, from 0 to 1, and a remark about it.
 func (e *Evaluator) evalScore(c *clause, r *placement.Request, w *cluster.Record) (float64, string) {
 	out, err := e.evalProgram(c.program, r, w)
 	if err != nil {
@@ -150,7 +150,7 @@ func (e *Evaluator) evalScore(c *clause, r *placement.Request, w *cluster.Record
 	return x, ""
 }
 
-// explainUndefined says why an expression has no value.
+// explainUndefined describes why an expression has no value.
 func (e *Evaluator) explainUndefined(err error) string {
 	text := err.Error()
 	if name, ok := strings.CutPrefix(text, "no such key: "); ok {
@@ -174,7 +174,7 @@ func (e *Evaluator) explainUndefined(err error) string {
 	return "undefined: " + clipText(oneLine(text))
 }
 
-// describeValues gives the values that a filter read: "worker.free.memory is 512, worker.attributes.zone is b".
+// describeValues describes the values that a filter read: "worker.free.memory is 512, worker.attributes.zone is b".
 func (e *Evaluator) describeValues(c *clause) string {
 	parts := make([]string, 0, len(c.paths))
 	for _, p := range c.paths {
@@ -188,14 +188,14 @@ func (e *Evaluator) describeValues(c *clause) string {
 	return strings.Join(parts, ", ")
 }
 
-// path is a chain of fields and keys from a variable on, ready to be read.
+// path is a chain of fields and keys, beginning with a variable, ready to be read.
 type path struct {
-	text  string // as it is written
-	of    string // worker or request
+	text  string // as written
+	of    string // its variable: worker or request
 	steps []func(any) ref.Val
 }
 
-// newPath makes a path of its names, the first being the variable. It ends where the types have no such field.
+// newPath makes a path of names, the first of which is the variable. It ends where the type has no such field.
 func newPath(names []string) path {
 	p := path{text: strings.Join(names, "."), of: names[0]}
 	list := workerFields()
@@ -227,7 +227,7 @@ func newPath(names []string) path {
 	return p
 }
 
-// readPath reads a path; nil where a key is not there.
+// readPath reads a path; nil if a key is missing.
 func (e *Evaluator) readPath(p path) ref.Val {
 	var at any = &e.worker
 	if p.of == "request" {

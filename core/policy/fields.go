@@ -10,11 +10,11 @@ import (
 	"github.com/soukhq/souk/core/placement"
 )
 
-// field is one field of a typed variable: what the type checker knows of it, and how it is read.
+// field is one field of a typed variable: its type for the checker, and how to read it.
 type field struct {
 	name  string
 	is    *types.Type
-	about string // for the reference
+	about string // for the reference documentation
 	get   func(any) ref.Val
 }
 
@@ -82,7 +82,7 @@ func workerFields() []field {
 	}
 }
 
-// requestFields is what an expression may read of a request.
+// requestFields are the values that an expression can read of a request.
 type requestFields struct {
 	r *placement.Request
 }
@@ -156,7 +156,7 @@ func resourceFields() []field {
 	}
 }
 
-// provider tells CEL the types of the variables. Everything else is as it is in CEL.
+// provider gives CEL the types of the variables, and leaves everything else to CEL.
 type provider struct {
 	types.Provider
 	fields map[string]map[string]*types.FieldType

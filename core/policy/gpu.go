@@ -8,7 +8,7 @@ import (
 	"github.com/soukhq/souk/core/placement/fgd"
 )
 
-// typicalText is a kind of request of the workload that fragmentation is measured for.
+// typicalText is one kind of request in the workload by which fragmentation is measured, as a policy file has it.
 type typicalText struct {
 	Share float64 `toml:"share"`
 	CPU   int64   `toml:"cpu"`
@@ -20,7 +20,7 @@ type typicalText struct {
 const MaxTypical = 64
 
 // typicalDefault is the mix of the published list that FGD was evaluated with (openb, "default": 8,152 tasks), summed
-// up in nine kinds with their mean CPU, for files that give none of their own.
+// up in nine kinds with their mean CPU, for files without their own.
 func typicalDefault() []typicalText {
 	return []typicalText{
 		{0.4798, 11_078, 0, 1000}, {0.1585, 7_903, 0, 425}, {0.1335, 17_645, 0, 0}, {0.1322, 3_181, 0, 810},
@@ -53,9 +53,8 @@ func (l *loader) loadTypical(list []typicalText) []typicalText {
 	return list
 }
 
-// fragmentationScore is the built-in gpu-fragmentation: 1 where placing the request leaves GPU that the typical
-// requests can use, 0 where it makes what is left useless to them (fragmentation gradient descent, Weng et al., ATC'23,
-// section 4.2).
+// fragmentationScore is the built-in gpu-fragmentation: 1 if the GPU left after placing the request is of use to the
+// typical requests, 0 if none of it is (fragmentation gradient descent, Weng et al., ATC'23, section 4.2).
 func fragmentationScore(list []typicalText) *placement.Builtin {
 	typical, sum := make([]fgd.Typical, 0, len(list)), 0.0
 	for _, t := range list {
@@ -69,7 +68,7 @@ func fragmentationScore(list []typicalText) *placement.Builtin {
 		Of: func(r *placement.Request, w *cluster.Record) float64 {
 			worker, d := freeOn(r, w), demandOf(r.Resources.CPU, r.Resources.Memory, r.Resources.GPU)
 			if !worker.Fits(&d) {
-				return 0 // the judge knows better where devices are only counted, and there it is a guess
+				return 0 // freeOn only guesses at counted GPUs, and the judge knows better
 			}
 			score, _ := of.Score(&worker, &d)
 			return min(1, max(0, score/100))
@@ -90,9 +89,8 @@ func demandOf(cpu, mem, gpu int64) fgd.Demand {
 
 func clampInt32(n int64) int32 { return int32(min(max(n, 0), 1<<30)) }
 
-// freeOn gives what is free on a worker as FGD sees it: of its devices those that the request can use, the eight with
-// most free when there are more. A worker that only counts its GPUs is taken to have whole ones free, and a part of
-// one.
+// freeOn returns what is free on a worker in FGD's terms: of the devices that the request can use, the eight with the
+// most free. A worker that only counts its GPUs is assumed to have whole ones free, and a part of one.
 func freeOn(r *placement.Request, w *cluster.Record) fgd.Worker {
 	free := w.Free()
 	out := fgd.Worker{CPU: clampInt32(free.CPU), Mem: clampInt32(free.Memory), CPUCap: clampInt32(w.Capacity.CPU),

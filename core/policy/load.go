@@ -18,17 +18,17 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// Source is a policy file that was loaded: what it says, and its expressions ready to be evaluated. It is never
-// changed, and may be used by many goroutines.
+// Source is a loaded policy file: its content, and its expressions ready to be evaluated. It is immutable, and may be
+// used by many goroutines.
 type Source struct {
 	Name        string
 	Description string
-	Text        string // the file
+	Text        string // of the file
 	Sample      int
 	Best        int
 	Strategy    string
 	Cost        uint64    // estimate of one worker's filters and scores, in CEL's units, at most MaxTerms * MaxCost
-	Idle        []Problem // expressions that choose nothing: they are the same for every worker and request
+	Idle        []Problem // expressions with the same value for every worker and request, so that they choose nothing
 
 	filters []clause
 	scores  []clause
@@ -37,7 +37,7 @@ type Source struct {
 // clause is one filter or score.
 type clause struct {
 	name    string
-	scores  bool // not a filter
+	scores  bool // it is a score, not a filter
 	weight  float64
 	text    string // the expression, or the name of the built-in
 	builtin *placement.Builtin
@@ -88,8 +88,8 @@ func validTerm(name string) bool {
 	return name != "" && len(name) <= 40
 }
 
-// Load reads a policy file and checks it whole: its form, the types and the cost of every expression. The error is
-// fault.Invalid with the code CodeInvalid, and tells every problem with its line and column (Problems).
+// Load reads a policy file and checks all of it: its form, the types and the cost of every expression. The error is
+// fault.Invalid with the code CodeInvalid, and lists every problem with its line and column (Problems).
 func Load(text []byte) (*Source, error) {
 	l := loader{text: text}
 	if why := checkReadable(text); why != "" {
@@ -101,7 +101,7 @@ func Load(text []byte) (*Source, error) {
 		if _, unknown := errors.AsType[*toml.StrictMissingError](err); !unknown {
 			return nil, invalidPolicy(l.problems)
 		}
-		if err := toml.Unmarshal(text, &f); err != nil { // the rest has its mistakes told with the unknown keys
+		if err := toml.Unmarshal(text, &f); err != nil { // problems of the rest are reported with the unknown keys
 			return nil, invalidPolicy(append(l.problems, tomlProblems(text, err)...))
 		}
 	}
@@ -133,7 +133,7 @@ func Load(text []byte) (*Source, error) {
 	return s, nil
 }
 
-// checkReadable refuses what need not be parsed to be refused.
+// checkReadable returns why a file can be refused without parsing it, or "".
 func checkReadable(text []byte) string {
 	switch {
 	case len(text) > MaxFile:
@@ -154,7 +154,7 @@ type loader struct {
 	idle     []Problem
 }
 
-// noteProblem notes a problem at a key of the file; the nearest key above it that is there.
+// noteProblem adds a problem at a key of the file, or at its nearest existing parent.
 func (l *loader) noteProblem(path, format string, args ...any) {
 	for {
 		if pl, ok := l.places[path]; ok {
@@ -252,7 +252,7 @@ func (l *loader) loadScore(path string, t scoreText, typical []typicalText, seen
 	return c
 }
 
-// compileExpr parses, checks, estimates and plans one expression.
+// compileExpr parses, type-checks, cost-estimates and plans one expression.
 func (l *loader) compileExpr(path, expr string, c *clause, want string, results ...*types.Type) {
 	ast, issues := l.env.Compile(expr)
 	if issues != nil && issues.Err() != nil {
@@ -288,7 +288,7 @@ func (l *loader) compileExpr(path, expr string, c *clause, want string, results 
 	}
 }
 
-// inExpr notes a problem inside an expression: line from 1, column from 0.
+// inExpr adds a problem inside an expression: line from 1, column from 0.
 func (l *loader) inExpr(path, expr string, line, column int, what string) {
 	pl, ok := l.places[path]
 	if !ok || pl.raw == nil || line < 1 || column < 0 {
@@ -299,7 +299,7 @@ func (l *loader) inExpr(path, expr string, line, column int, what string) {
 	l.problems = append(l.problems, Problem{row, col, what})
 }
 
-// withHint puts what to do behind CEL's own words.
+// withHint appends advice to CEL's own message.
 func withHint(message string) string {
 	message = oneLine(strings.TrimPrefix(message, "Syntax error: "))
 	add := ""
@@ -314,7 +314,7 @@ func withHint(message string) string {
 		add = fmt.Sprintf("at most %d levels", MaxNesting)
 	}
 	message = strings.ReplaceAll(message, " (in container '')", "")
-	// here and not above: a program that starts need not wait for it
+	// compiled here, so that a program's start need not wait for it
 	operatorName := regexp.MustCompile(`'!?_([^\s'_]+)_'`)
 	message = operatorName.ReplaceAllString(message, "'$1'")
 	if before, _, cut := strings.Cut(message, " expecting {"); cut {

@@ -21,16 +21,16 @@ type Problem struct {
 	Text   string `json:"text"`
 }
 
-// String prints the problem as compilers do.
+// String prints the problem like a compiler.
 func (p Problem) String() string { return fmt.Sprintf("%d:%d: %s", p.Line, p.Column, p.Text) }
 
-// mostProblems bounds what is told of one file.
+// mostProblems bounds the problems reported of one file.
 const mostProblems = 20
 
 // CodeInvalid says that the policy has mistakes. Its detail is a []Problem.
 const CodeInvalid fault.Code = "policy_invalid"
 
-// Problems gives what Load found wrong, in the order of the file; nil when err is not of Load.
+// Problems returns the problems that Load found, in the order of the file; nil if err is not from Load.
 func Problems(err error) []Problem {
 	ps, _ := fault.Detail[[]Problem](err)
 	return ps
@@ -45,15 +45,15 @@ func invalidPolicy(ps []Problem) error {
 		strings.Join(texts, "; "), Detail: ps}
 }
 
-// place is where a key and its value stand in a file, in bytes.
+// place is the position of a key and its value in a file, in bytes.
 type place struct {
 	key   int
 	value int
-	raw   []byte // the value as it is written, quotes and all
+	raw   []byte // the value as written, with its quotes
 }
 
-// keyPlaces finds the keys of the file by their paths: "name", "filter[0].expr". What is written as an inline table has
-// only the place of the key that it belongs to.
+// keyPlaces finds the keys of the file by their paths: "name", "filter[0].expr". A key in an inline table has the
+// place of the key that the table belongs to.
 func keyPlaces(text []byte) map[string]place {
 	out, count, table := map[string]place{}, map[string]int{}, ""
 	p := unstable.Parser{}
@@ -96,7 +96,7 @@ func keyText(e *unstable.Node) (name string, at int) {
 	return strings.Join(parts, "."), at
 }
 
-// lineColumn turns a byte offset of the file into a line and a column.
+// lineColumn converts a byte offset in the file to a line and a column.
 func lineColumn(text []byte, offset int) (line, column int) {
 	before := string(text[:min(offset, len(text))])
 	line = 1 + strings.Count(before, "\n")
@@ -104,7 +104,7 @@ func lineColumn(text []byte, offset int) (line, column int) {
 	return line, 1 + utf8.RuneCountInString(before)
 }
 
-// byteOffset gives the byte offset in the file of a line (from 1) and a column (from 0, in characters) of a string's
+// byteOffset returns the offset in the file of a line (from 1) and a column (from 0, in characters) in a string's
 // content.
 func (pl place) byteOffset(content string, line, column int) int {
 	at := 0
@@ -118,7 +118,7 @@ func (pl place) byteOffset(content string, line, column int) int {
 	return pl.value + rawOffset(string(pl.raw), at)
 }
 
-// rawOffset gives where byte n of a TOML string's content stands in the string as it is written.
+// rawOffset returns where byte n of a TOML string's content is in the string as written.
 func rawOffset(raw string, n int) int {
 	quote := 1
 	literal := strings.HasPrefix(raw, "'")
@@ -126,7 +126,7 @@ func rawOffset(raw string, n int) int {
 		quote = 3
 	}
 	i := min(quote, len(raw))
-	if quote == 3 { // a newline right behind the quotes is not part of the content
+	if quote == 3 { // a newline right after the quotes is not content
 		i += len(raw[i:]) - len(strings.TrimPrefix(strings.TrimPrefix(raw[i:], "\r"), "\n"))
 	}
 	if literal {
@@ -143,7 +143,7 @@ func rawOffset(raw string, n int) int {
 	return i
 }
 
-// escapeLength gives how many bytes the first character of s is written with, and how many it means.
+// escapeLength returns how many bytes the first character of s has as written, and how many it stands for.
 func escapeLength(s string) (written, means int) {
 	if s[0] != '\\' || len(s) == 1 {
 		return 1, 1
@@ -155,13 +155,13 @@ func escapeLength(s string) (written, means int) {
 			return 2 + digits, utf8.RuneLen(r)
 		}
 	}
-	if rest := strings.TrimLeft(s[1:], " \t\r\n"); len(rest) < len(s)-1 { // the end of a line that goes on
+	if rest := strings.TrimLeft(s[1:], " \t\r\n"); len(rest) < len(s)-1 { // a line that is continued
 		return len(s) - len(rest), 0
 	}
 	return 2, 1
 }
 
-// tomlProblems turns what go-toml found wrong into problems.
+// tomlProblems converts go-toml's errors to problems.
 func tomlProblems(text []byte, err error) []Problem {
 	var out []Problem
 	add := func(e *toml.DecodeError, what string) {

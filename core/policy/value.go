@@ -13,8 +13,8 @@ import (
 	"github.com/soukhq/souk/cluster"
 )
 
-// box keeps the boxed form of a number until the number changes: boxing allocates, reading a record again does not.
-// It holds on to no record, so that a record that is changed in place can never be read as it was.
+// box keeps the boxed form of a number until the number changes: boxing allocates, comparing does not. It keeps no
+// record, so a record that is changed in place is never read in its old state.
 type box struct {
 	raw float64
 	val ref.Val
@@ -63,7 +63,7 @@ type amounts struct {
 
 func (a *amounts) Value() any { return a }
 
-// workerValue is souk.Worker: one record, which of changes from call to call.
+// workerValue is souk.Worker: one record, which may differ from call to call.
 type workerValue struct {
 	object
 	of                   *cluster.Record
@@ -96,7 +96,8 @@ type requestValue struct {
 
 func (r *requestValue) Value() any { return r }
 
-// reads notes which names were looked for in vain, and which attributes were read, so that undefined can be explained.
+// reads records which names were looked up and not found, and which attributes were read, to explain an undefined
+// result.
 type reads struct {
 	missing []missing
 	touched []touch
@@ -126,7 +127,7 @@ func (r *reads) noteRead(whose, what, name string, v cluster.Value) {
 	}
 }
 
-// mapValue is a map of CEL by text keys. Its order is that of the keys, so that an expression over all of them repeats.
+// mapValue is a CEL map with text keys. It is ordered by key, so that an expression over all keys is repeatable.
 type mapValue struct {
 	keys func() []string
 	find func(key string) (ref.Val, bool)
@@ -177,7 +178,7 @@ func (m *mapValue) Iterator() traits.Iterator {
 	return types.NewStringList(types.DefaultTypeAdapter, m.keys()).Iterator()
 }
 
-// attributesOf makes the map of a side's attributes. A name that is not there is undefined, and noted.
+// attributesOf returns the map of the attributes of a worker or request. A missing name is undefined, and noted.
 func attributesOf(whose, what string, get func() cluster.Attributes, boxes func(string, cluster.Value) ref.Val,
 	read *reads) *mapValue {
 	return &mapValue{
@@ -196,8 +197,8 @@ func attributesOf(whose, what string, get func() cluster.Attributes, boxes func(
 	}
 }
 
-// countsOf makes a map of numbers that has 0 for every other key: how many machines of an app a worker has is known to
-// be none when it lists none.
+// countsOf returns a map of numbers that has 0 for every other key: a worker that lists no machines of an app has
+// none.
 func countsOf[N int | int64](get func() map[string]N) *mapValue {
 	return &mapValue{
 		keys: func() []string { return slices.Sorted(maps.Keys(get())) },

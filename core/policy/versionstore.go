@@ -28,17 +28,16 @@ type Version struct {
 	Number int       `json:"version"`
 	Text   string    `json:"text"`
 	At     time.Time `json:"at"`
-	Of     int       `json:"of,omitempty"` // of a rollback: the version whose text it is
+	Of     int       `json:"of,omitempty"` // of a rollback: the version that has the text
 }
 
-// VersionStore keeps the versions of policies. The zero VersionStore is empty. Next and Rollback say what version would
-// come next and change nothing; Put enters one, so that its owner can make it durable in between.
+// VersionStore keeps the versions of policies. The zero VersionStore is empty. Next and Rollback return the version
+// that would come next and change nothing; Put adds it, so its owner can make it durable in between.
 type VersionStore struct {
 	versions map[string][]Version // oldest first
 }
 
-// Put enters a version: one that was loaded, or one that Next or Rollback returned. One of the same number gives way to
-// it.
+// Put adds a version that was loaded, or that Next or Rollback returned. It replaces one of the same number.
 func (s *VersionStore) Put(v Version) {
 	if s.versions == nil {
 		s.versions = map[string][]Version{}
@@ -50,13 +49,14 @@ func (s *VersionStore) Put(v Version) {
 	s.versions[v.Policy] = list
 }
 
-// Excess returns the oldest versions of a policy that must go before one more is put, so that MaxVersions are kept.
+// Excess returns the oldest versions of a policy, which must be removed before another is put, so that MaxVersions are
+// kept.
 func (s *VersionStore) Excess(name string) []Version {
 	list := s.versions[name]
 	return slices.Clone(list[:max(0, len(list)+1-MaxVersions)])
 }
 
-// Remove takes one version of a policy out; with its last one the policy goes.
+// Remove removes one version of a policy, and the policy with its last version.
 func (s *VersionStore) Remove(name string, number int) {
 	list := slices.DeleteFunc(slices.Clone(s.versions[name]), func(v Version) bool { return v.Number == number })
 	if s.versions[name] = list; len(list) == 0 {
@@ -67,10 +67,10 @@ func (s *VersionStore) Remove(name string, number int) {
 // Names lists the policies in order.
 func (s *VersionStore) Names() []string { return slices.Sorted(maps.Keys(s.versions)) }
 
-// Versions gives the versions of a policy that are kept, oldest first.
+// Versions returns the kept versions of a policy, oldest first.
 func (s *VersionStore) Versions(name string) []Version { return slices.Clone(s.versions[name]) }
 
-// Live gives the newest version of a policy.
+// Live returns the newest version of a policy.
 func (s *VersionStore) Live(name string) (Version, bool) {
 	list := s.versions[name]
 	if len(list) == 0 {
@@ -79,7 +79,7 @@ func (s *VersionStore) Live(name string) (Version, bool) {
 	return list[len(list)-1], true
 }
 
-// Get gives one version of a policy, 0 being the newest. The error is fault.NotFound.
+// Get returns one version of a policy, 0 for the newest. The error is fault.NotFound.
 func (s *VersionStore) Get(name string, number int) (Version, error) {
 	list := s.versions[name]
 	for _, v := range slices.Backward(list) {
@@ -95,7 +95,7 @@ func (s *VersionStore) Get(name string, number int) (Version, error) {
 		name, number, list[0].Number, list[len(list)-1].Number)
 }
 
-// Next gives the version that applying a source makes. new is false when it is what the live version says already.
+// Next returns the version that applying a source makes. isNew is false if the live version has the same content.
 func (s *VersionStore) Next(src *Source, at time.Time) (v Version, isNew bool, err error) {
 	live, there := s.Live(src.Name)
 	if there && live.Text == src.Text {
@@ -109,8 +109,8 @@ func (s *VersionStore) Next(src *Source, at time.Time) (v Version, isNew bool, e
 	return Version{Policy: src.Name, Number: live.Number + 1, Text: src.Text, At: at}, true, nil
 }
 
-// Rollback gives the version that goes back to version to, 0 being the one before the live one. It is a new version
-// with the old text, so that numbers only grow; rolling back again goes further back.
+// Rollback returns a new version with the text of version to, 0 for the one before the live one. Numbers only grow;
+// rolling back again goes further back.
 func (s *VersionStore) Rollback(name string, to int, at time.Time) (Version, error) {
 	live, err := s.Get(name, 0)
 	if err != nil {
@@ -124,7 +124,7 @@ func (s *VersionStore) Rollback(name string, to int, at time.Time) (Version, err
 	}
 	for _, v := range s.versions[name] {
 		if to == 0 && v.Of == 0 && v.Number < live.firstApplied() {
-			target = v // the last one wins
+			target = v // the last match wins
 		}
 	}
 	if target.Number == 0 {
@@ -134,7 +134,7 @@ func (s *VersionStore) Rollback(name string, to int, at time.Time) (Version, err
 	return Version{Policy: name, Number: live.Number + 1, Text: target.Text, At: at, Of: target.firstApplied()}, nil
 }
 
-// firstApplied gives the version in which the text was first applied.
+// firstApplied returns the version in which the text was first applied.
 func (v Version) firstApplied() int {
 	if v.Of != 0 {
 		return v.Of

@@ -11,32 +11,32 @@ import (
 
 // Times of the arithmetic, in hours.
 const (
-	// Ahead is how long a balance must last for what is to start: beside what runs already, the machine must be paid
-	// for so long. It keeps a namespace from starting a thousand machines with its last credit.
+	// Ahead is how long a balance must last for a new machine: in addition to the running machines, the new one must
+	// be paid for this long. It keeps a namespace from starting a thousand machines with its last credit.
 	Ahead     = 10.0 / 60
 	aheadText = "10 minutes"
-	// maxStale is how long what a worker last told to spend is supposed to go on. A worker tells every Every.
+	// maxStale is how long a worker's last reported rate is assumed to continue. A worker reports each Every.
 	maxStale = 1.0 / 60
 )
 
-// Every is how often a worker writes its counters down and tells them, while anything is spent.
+// Every is how often a worker writes and publishes its counters, while anything is spent.
 const Every = 10 * time.Second
 
-// Account is how a namespace stands, as far as somebody has heard.
+// Account is a namespace's balance, rate and use, as far as the caller knows.
 type Account struct {
 	Budget Budget
-	Owed   float64 // credits that have been spent and not been made good
-	Rate   float64 // that are being spent, per hour
-	Spent  float64 // ever
-	Lent   float64 // that lent machines would have cost, ever
+	Owed   float64 // credits spent and not yet made good
+	Rate   float64 // credits spent per hour now
+	Spent  float64 // credits spent ever
+	Lent   float64 // credits that unpaid (lent) machines would have cost, ever
 	Used   cluster.Resources
-	// Unlimited says that there is no budget: nothing it spends is looked at.
+	// Unlimited is set without a budget: spending is not limited.
 	Unlimited bool
 	Max       Caps // how much it may occupy at once
 }
 
-// Of adds up what all workers have told of a namespace. A worker that has not been heard of for a while is taken to
-// have gone on for a minute; what it spends beyond that is owed when it is heard of again.
+// Of adds up the workers' spending of a namespace. A worker that has not reported for a while is assumed to have spent
+// for one more minute; anything beyond that is owed once it reports again.
 func Of(b Budget, told []cluster.Spending, now time.Time) Account {
 	a := Account{Budget: b}
 	for _, s := range told {
@@ -51,7 +51,7 @@ func Of(b Budget, told []cluster.Spending, now time.Time) Account {
 	return a
 }
 
-// owedAfter returns what is owed after some hours in which rate is spent.
+// owedAfter returns the debt after some hours of spending at rate.
 func owedAfter(owed, rate, hours, tau float64) float64 {
 	if math.IsInf(tau, 1) {
 		return owed + rate*hours
@@ -62,11 +62,11 @@ func owedAfter(owed, rate, hours, tau float64) float64 {
 	return owed*math.Exp(-hours/tau) - rate*tau*math.Expm1(-hours/tau)
 }
 
-// Balance is what may be spent at once. It is below 0 by what was overdrawn before anybody heard.
+// Balance is what may be spent at once. It is negative if other workers' spending became known too late.
 func (a Account) Balance() float64 { return a.Budget.Burst - a.Owed }
 
-// Afford returns what starting something of a rate takes of the account and whether it has it: the request's price for
-// the time Ahead, held against what will be left then when all goes on that runs now. A rate of 0 is nil: it is free.
+// Afford returns what starting something at a rate needs and what the account has: the price for the time Ahead, and
+// the balance that is left then if all running machines go on. It returns nil for a rate of 0, which is free.
 func (a Account) Afford(namespace string, rate float64) *placement.Funds {
 	if rate <= 0 {
 		return nil
@@ -82,13 +82,13 @@ func (a Account) Afford(namespace string, rate float64) *placement.Funds {
 	return f
 }
 
-// timeUntilHad returns when Had will be wanted if nothing starts or ends meanwhile; 0 when that will not be.
+// timeUntilHad returns when Had reaches wanted if nothing starts or ends; 0 if it never does.
 func (a Account) timeUntilHad(wanted float64) time.Duration {
 	tau := a.Budget.decayHours()
 	if math.IsInf(tau, 1) || tau <= 0 {
 		return 0
 	}
-	// Owed moves from where it is towards rate*tau, and must be at most rim for the rest to be left after Ahead.
+	// Owed moves towards rate*tau, and must be at most rim so that wanted is left after Ahead.
 	rim := (a.Budget.Burst - wanted - owedAfter(0, a.Rate, Ahead, tau)) / math.Exp(-Ahead/tau)
 	limit := a.Rate * tau
 	if limit >= rim || a.Owed <= rim {
@@ -101,7 +101,7 @@ func (a Account) timeUntilHad(wanted float64) time.Duration {
 	return time.Duration(hours*float64(time.Hour)).Truncate(time.Second) + time.Second
 }
 
-// String tells how the account stands in one line.
+// String describes the account in one line.
 func (a Account) String() string {
 	return fmt.Sprintf("balance %s of %s, spends %s/h of %s/h", Text(a.Balance()), Text(a.Budget.Burst), Text(a.Rate),
 		Text(a.Budget.PerHour))

@@ -7,24 +7,24 @@ import (
 	"github.com/soukhq/souk/cluster"
 )
 
-// Accounts is what one worker keeps of who spends what: its own meter, and the limits: prices, budgets and other
-// workers' spending as it was last told. It is not safe for concurrent use.
+// Accounts is one worker's accounting: its own meter, and the limits: prices, budgets and other workers' spending as
+// last received. It is not safe for concurrent use.
 type Accounts struct {
 	meter     *Meter
-	limits    *Limits // nil: nobody has told yet; then there are no limits
+	limits    *Limits // nil: none received yet; then nothing is limited
 	price     Price
 	nextWrite time.Time // zero: nothing is spent
-	reported  uint64    // Changes of the meter that News has returned
+	reported  uint64    // the meter's Changes at the last News
 }
 
-// everyUnlimited is how often the counters are written where nothing has a limit: they are only to be read then.
+// everyUnlimited is how often the counters are written if nothing is limited: then they are only informative.
 const everyUnlimited = time.Minute
 
 // NewAccounts returns the accounts of a worker that has spent nothing, at the default price.
 func NewAccounts() *Accounts { return &Accounts{meter: NewMeter(), price: DefaultPrice()} }
 
-// SetLimits takes the limits, at any time and as often as one likes. It reports whether every charge is to be made
-// anew, at the new price.
+// SetLimits sets the limits; it may be called repeatedly. It reports whether every charge must be recomputed at a new
+// price.
 func (a *Accounts) SetLimits(now time.Time, b Limits) (repriced bool) {
 	repriced = a.limits == nil || !samePrice(a.price, b.Price)
 	a.limits, a.price = &b, b.Price
@@ -38,10 +38,10 @@ func samePrice(a, b Price) bool {
 	return maps.Equal(a.PerHour, b.PerHour) && maps.Equal(a.Bands, b.Bands)
 }
 
-// Price returns the price in force.
+// Price returns the current price.
 func (a *Accounts) Price() Price { return a.price }
 
-// setMeterBudget tells the meter a namespace's budget.
+// setMeterBudget sets a namespace's budget in the meter.
 func (a *Accounts) setMeterBudget(now time.Time, namespace string) {
 	if a.limits == nil {
 		return
@@ -53,7 +53,7 @@ func (a *Accounts) setMeterBudget(now time.Time, namespace string) {
 	a.meter.Budget(now, namespace, nil)
 }
 
-// Put enters what a machine costs from now on; the zero Charge takes it out.
+// Put sets what a machine costs from now on; the zero Charge removes it.
 func (a *Accounts) Put(now time.Time, id string, c Charge) {
 	a.meter.Put(now, id, c)
 	if c.Namespace != "" {
@@ -61,13 +61,13 @@ func (a *Accounts) Put(now time.Time, id string, c Charge) {
 	}
 }
 
-// Charge returns what a machine costs now; the zero Charge for none.
+// Charge returns what a machine costs now; the zero Charge if it costs nothing.
 func (a *Accounts) Charge(id string) Charge { return a.meter.Charge(id) }
 
-// Payers lists what a namespace pays for and may run unpaid instead, in order.
+// Payers lists, in order, the machines and tasks that a namespace pays for and that may run unpaid instead.
 func (a *Accounts) Payers(namespace string) []string { return a.meter.Payers(namespace) }
 
-// Account returns how a namespace stands, as far as this worker has heard; false where it has neither budget nor caps.
+// Account returns a namespace's account as far as this worker knows; false if it has neither budget nor caps.
 func (a *Accounts) Account(now time.Time, namespace string) (Account, bool) {
 	if a.limits == nil {
 		return Account{}, false
@@ -87,13 +87,13 @@ func (a *Accounts) Account(now time.Time, namespace string) (Account, bool) {
 	return out, true
 }
 
-// MayRunUnpaid reports whether what goes beyond a namespace's budget may start all the same, and be the first to be
+// MayRunUnpaid reports whether a namespace's machines may start unpaid beyond its budget. They are the first to be
 // evicted.
 func (a *Accounts) MayRunUnpaid(namespace string) bool {
 	return a.limits != nil && a.limits.Budgets[namespace].Lend
 }
 
-// Limited lists the namespaces that are counted and have a budget, in order.
+// Limited lists, in order, the metered namespaces that have a budget.
 func (a *Accounts) Limited() []string {
 	var out []string
 	for _, name := range a.meter.Namespaces() {
@@ -106,21 +106,21 @@ func (a *Accounts) Limited() []string {
 	return out
 }
 
-// Restore takes back what the journal has of a namespace. Begin follows.
+// Restore restores a namespace's counters from the journal. Call Begin afterwards.
 func (a *Accounts) Restore(namespace string, s Saved) { a.meter.Restore(namespace, s) }
 
-// Begin says that the worker is back; see Meter.Begin.
+// Begin resumes metering after a restart; see Meter.Begin.
 func (a *Accounts) Begin(now time.Time) { a.meter.Begin(now) }
 
-// Resume enters a machine that has run on while the worker was away; see Meter.Resume.
+// Resume adds a machine that ran on while the worker was down; see Meter.Resume.
 func (a *Accounts) Resume(now time.Time, id string, c Charge, since time.Time) {
 	a.meter.Resume(now, id, c, since)
 }
 
-// NextWrite returns when the counters are to be written; zero when nothing is spent.
+// NextWrite returns when the counters are next written; zero if nothing is spent.
 func (a *Accounts) NextWrite() time.Time { return a.nextWrite }
 
-// Write returns the counters to be written, if it is time for that; due is false if not.
+// Write returns the counters to write; due is false if it is not time yet.
 func (a *Accounts) Write(now time.Time) (counters map[string]Saved, due bool) {
 	if a.nextWrite.IsZero() || now.Before(a.nextWrite) {
 		return nil, false
@@ -129,10 +129,10 @@ func (a *Accounts) Write(now time.Time) (counters map[string]Saved, due bool) {
 	return a.meter.Write(now), true
 }
 
-// Plan sets when the counters are to be written, after they have changed.
+// Plan sets the time of the next write, after a change.
 func (a *Accounts) Plan(now time.Time) {
 	switch {
-	case a.limits == nil || !a.meter.Running(): // where nobody tells of budgets, nobody asks what is spent
+	case a.limits == nil || !a.meter.Running(): // without limits nobody reads the spending
 		a.nextWrite = time.Time{}
 	case a.nextWrite.IsZero() && len(a.limits.Budgets) == 0:
 		a.nextWrite = now.Add(everyUnlimited)
@@ -141,8 +141,8 @@ func (a *Accounts) Plan(now time.Time) {
 	}
 }
 
-// News returns what the worker's record is to say, where that has changed since News was last asked. The map is not
-// changed afterwards.
+// News returns the worker's published spending if it has changed since the last News. The map is not changed
+// afterwards.
 func (a *Accounts) News() (map[string]cluster.Spending, bool) {
 	n := a.meter.Changes()
 	if n == a.reported {

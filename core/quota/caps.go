@@ -13,8 +13,8 @@ import (
 )
 
 // Caps is how much a namespace may occupy at once, by the name of the resource, in the units of prices: cores, GiB of
-// memory and of disk, GPUs, and extras by their names. What it does not name has no cap. Credits are another matter:
-// they bound what is spent over time.
+// memory and of disk, GPUs, and extras by their names. A resource that is not named has no cap. Credits bound the
+// spending over time; caps bound the present use.
 type Caps map[string]float64
 
 // unitOf returns how many units of a resource's amount are one of what prices and caps count.
@@ -28,7 +28,7 @@ func unitOf(resource string) float64 {
 	return 1
 }
 
-// Valid returns why caps cannot be taken; "" when they can.
+// Valid returns why the caps are invalid; "" if they are valid.
 func (c Caps) Valid() string {
 	if len(c) > cluster.MaxAttributes {
 		return fmt.Sprintf("%d caps are too many; at most %d", len(c), cluster.MaxAttributes)
@@ -51,8 +51,8 @@ func (c Caps) String() string {
 	return strings.Join(out, ",")
 }
 
-// Means returns what something takes of an account and what there is: the credits of a rate (see Afford), and of each
-// resource with a cap how much more it is to occupy. nil: it takes nothing that has a limit.
+// Means returns what a machine needs of an account and what the account has: credits for a rate (see Afford), and for
+// each capped resource how much more it occupies. It returns nil if nothing that it needs is limited.
 func (a Account) Means(namespace string, rate float64, more cluster.Resources) *placement.Funds {
 	var f *placement.Funds
 	if !a.Unlimited {

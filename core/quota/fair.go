@@ -5,29 +5,29 @@ import (
 	"github.com/soukhq/souk/core/quota/offers"
 )
 
-// Share is what a namespace has of a pool, and how much it is to have in proportion to others.
+// Share is what a namespace has of a pool, and its weight among the others.
 type Share struct {
 	Used   cluster.Resources
 	Weight float64 // 0 is 1
 }
 
-// Wish is one request that waits, of a namespace.
+// Wish is one waiting request of a namespace.
 type Wish struct {
 	Namespace string
 	Want      cluster.Resources
 }
 
 // Order puts wishes in the order of weighted dominant resource fairness (Ghodsi et al., NSDI 2011, section 4.1 and
-// 4.3): always one of the namespace whose dominant share, by its weight, is least, counting what went before. The
-// wishes of one namespace keep their order; of equals the one that wished first goes first. It gives indices into
-// wishes.
+// 4.3): always one of the namespace whose dominant share, by its weight, is least, counting the wishes already
+// ordered. The wishes of one namespace keep their order; among equal namespaces the earlier wish goes first. It
+// returns indices into wishes.
 func Order(shares map[string]Share, capacity cluster.Resources, wishes []Wish) []int {
 	dims := capacity.Dims()
 	total := usedDimensions(capacity, dims)
 	type tenant struct {
 		used   []float64
 		weight float64
-		next   []int // of its wishes
+		next   []int // indices of its wishes
 	}
 	at := map[string]int{}
 	var all []*tenant // in the order of their first wish
@@ -66,7 +66,7 @@ func Order(shares map[string]Share, capacity cluster.Resources, wishes []Wish) [
 	return out
 }
 
-// usedDimensions returns the dimensions in which there is anything at all; what nobody has decides nothing.
+// usedDimensions returns the amounts in the dimensions that exist at all; other dimensions do not count.
 func usedDimensions(r cluster.Resources, dims []cluster.Dim) []float64 {
 	out := make([]float64, 0, len(dims))
 	for _, d := range dims {

@@ -9,14 +9,14 @@ import (
 	"github.com/soukhq/souk/cluster"
 )
 
-// Meter is one worker's counters: what each namespace's machines there have spent. Nobody else writes them. It is not
-// safe for concurrent use.
+// Meter is one worker's counters: what each namespace's machines there have spent. Only this worker writes them. It is
+// not safe for concurrent use.
 type Meter struct {
 	spaces   map[string]*space
 	charges  map[string]Charge // by machine
 	reported map[string]cluster.Spending
-	shared   bool   // reported has been handed out since it was made, so it is not changed any more
-	changes  uint64 // of reported
+	shared   bool   // reported has been returned by Reported, so it must not change any more
+	changes  uint64 // number of changes of reported
 }
 
 // Charge is what one machine costs.
@@ -28,10 +28,10 @@ type Charge struct {
 	Kind      Kind
 }
 
-// Kind is what is charged for.
+// Kind is the kind of thing that is charged.
 type Kind uint8
 
-// The kinds. A volume is never lent to.
+// The kinds. A volume is never lent.
 const (
 	Machine Kind = iota
 	Task
@@ -52,10 +52,10 @@ type space struct {
 	used           cluster.Resources
 	machines       int
 	charges        int       // of machines, tasks and volumes
-	tau            float64   // of its budget; infinite until somebody has told, 0: it has none, and owes nothing
-	saved          time.Time // At as it was restored
+	tau            float64   // of its budget; infinite until limits are received, 0: no budget, and no debt
+	saved          time.Time // At when it was restored
 	written        Saved
-	before, away   float64 // what was owed when the worker went away, and for how many hours: not made good yet
+	before, away   float64 // debt at the last shutdown, and the hours since: not yet decayed
 }
 
 // NewMeter makes the meter of a worker that has nothing yet.
@@ -63,12 +63,12 @@ func NewMeter() *Meter {
 	return &Meter{spaces: map[string]*space{}, charges: map[string]Charge{}, reported: map[string]cluster.Spending{}}
 }
 
-// Restore takes back what the journal has of a namespace. Begin follows.
+// Restore restores a namespace's counters from the journal. Call Begin afterwards.
 func (m *Meter) Restore(namespace string, s Saved) {
 	m.spaces[namespace] = &space{Saved: s, saved: s.At, written: s, tau: math.Inf(1)}
 }
 
-// Begin says that the worker is back: the time since the counters were written is charged only for what ran on
+// Begin resumes metering after a restart: the time since the last write is charged only for machines that ran on
 // (Resume).
 func (m *Meter) Begin(now time.Time) {
 	for _, s := range m.spaces {
@@ -78,7 +78,7 @@ func (m *Meter) Begin(now time.Time) {
 	m.rebuildReport()
 }
 
-// Resume enters a machine that has run on while the worker was away, since when it started, and charges that time.
+// Resume adds a machine that ran on while the worker was down, and charges that time; since is its start.
 func (m *Meter) Resume(now time.Time, id string, c Charge, since time.Time) {
 	s := m.spaceOf(now, c.Namespace)
 	if from := later0(s.saved, since); now.After(from) {
@@ -114,20 +114,20 @@ func (m *Meter) spaceOf(now time.Time, namespace string) *space {
 	return s
 }
 
-// advanceTo counts up to now. A clock that goes back counts nothing, so counters never fall.
+// advanceTo counts up to now. A clock that goes back counts nothing, so counters never decrease.
 func (s *space) advanceTo(now time.Time) {
 	hours := now.Sub(s.At).Hours()
 	if hours <= 0 {
 		return
 	}
-	rate, lent := max(0, s.rate), max(0, s.lentRate) // sums that come back to 0 may miss it by a rounding
+	rate, lent := max(0, s.rate), max(0, s.lentRate) // sums that return to 0 may be off by a rounding error
 	s.Spent += rate * hours
 	s.Lent += lent * hours
 	s.Owed = owedAfter(s.Owed, rate, hours, s.tau)
 	s.At = now
 }
 
-// Put enters what a machine costs from now on. The zero Charge takes it out.
+// Put sets what a machine costs from now on. The zero Charge removes it.
 func (m *Meter) Put(now time.Time, id string, c Charge) {
 	old, had := m.charges[id]
 	if had && sameCharge(old, c) {
@@ -160,11 +160,11 @@ func (m *Meter) enterCharge(now time.Time, c Charge, sign int) {
 		s.machines += sign
 	}
 	if s.charges += sign; s.charges == 0 {
-		s.rate, s.lentRate = 0, 0 // no rest of rounding
+		s.rate, s.lentRate = 0, 0 // drop rounding errors
 	}
 	t := m.reported[c.Namespace]
 	if t.Rate == 0 && t.LentRate == 0 && s.Spent == s.written.Spent && s.Lent == s.written.Lent {
-		t.Spent, t.Lent, t.Owed, t.At = s.Spent, s.Lent, s.Owed, s.At // nothing was spent since it was written
+		t.Spent, t.Lent, t.Owed, t.At = s.Spent, s.Lent, s.Owed, s.At // nothing was spent since the write
 	}
 	t.Rate, t.LentRate, t.Used, t.Machines = max(0, s.rate), max(0, s.lentRate), s.used, s.machines
 	if m.shared {
@@ -174,7 +174,7 @@ func (m *Meter) enterCharge(now time.Time, c Charge, sign int) {
 	m.reported[c.Namespace] = t
 }
 
-// Budget tells the meter the budget of a namespace; nil is none, and then nothing is owed.
+// Budget sets the budget of a namespace; without one (nil), it has no debt.
 func (m *Meter) Budget(now time.Time, namespace string, b *Budget) {
 	if b == nil {
 		if s := m.spaces[namespace]; s != nil {
@@ -190,7 +190,7 @@ func (m *Meter) Budget(now time.Time, namespace string, b *Budget) {
 	}
 }
 
-// Now returns a namespace's counters as they stand, for the worker itself.
+// Now returns a namespace's counters up to now, for the worker itself.
 func (m *Meter) Now(now time.Time, namespace string) cluster.Spending {
 	s := m.spaces[namespace]
 	if s == nil {
@@ -203,7 +203,7 @@ func (m *Meter) Now(now time.Time, namespace string) cluster.Spending {
 }
 
 // Write returns the counters that have changed since they were last written, for the journal. The caller commits them
-// before it tells anybody (Told), so that what others have heard never falls.
+// before it publishes them (Reported), so that published counters never decrease.
 func (m *Meter) Write(now time.Time) map[string]Saved {
 	out := map[string]Saved{}
 	for name, s := range m.spaces {
@@ -220,7 +220,7 @@ func (m *Meter) Write(now time.Time) map[string]Saved {
 	return out
 }
 
-// rebuildReport makes what is told anew, from what was written.
+// rebuildReport rebuilds the published counters from the written ones.
 func (m *Meter) rebuildReport() {
 	told := make(map[string]cluster.Spending, len(m.spaces))
 	for name, s := range m.spaces {
@@ -237,17 +237,17 @@ func (m *Meter) rebuildReport() {
 	m.changes++
 }
 
-// Changes counts how often what is told has changed.
+// Changes counts how often the published counters have changed.
 func (m *Meter) Changes() uint64 { return m.changes }
 
-// Reported returns what the worker's record says of each namespace: the counters as written, with the rates of now. The
-// map is not changed afterwards.
+// Reported returns the published counters of each namespace: as last written, with the present rates. The map is not
+// changed afterwards.
 func (m *Meter) Reported() map[string]cluster.Spending {
 	m.shared = true
 	return m.reported
 }
 
-// Running reports whether anything is being spent, so that the counters are to be written every Every.
+// Running reports whether anything is being spent, so that the counters must be written each Every.
 func (m *Meter) Running() bool {
 	for _, s := range m.spaces {
 		if s.rate > 0 || s.lentRate > 0 || s.Spent != s.written.Spent || s.Lent != s.written.Lent {
@@ -257,8 +257,7 @@ func (m *Meter) Running() bool {
 	return false
 }
 
-// Payers lists what a namespace pays for and may be lent to instead: its machines and tasks that cost something, in
-// order.
+// Payers lists, in order, the machines and tasks that cost a namespace something and may be lent instead.
 func (m *Meter) Payers(namespace string) (ids []string) {
 	for id, c := range m.charges {
 		if c.Namespace == namespace && c.Rate > 0 && c.Kind != Volume {
@@ -269,8 +268,8 @@ func (m *Meter) Payers(namespace string) (ids []string) {
 	return ids
 }
 
-// Charge returns what a machine costs now; the zero Charge for none.
+// Charge returns what a machine costs now; the zero Charge if it costs nothing.
 func (m *Meter) Charge(id string) Charge { return m.charges[id] }
 
-// Namespaces lists those that are counted, in order.
+// Namespaces lists the metered namespaces in order.
 func (m *Meter) Namespaces() []string { return slices.Sorted(maps.Keys(m.spaces)) }

@@ -12,11 +12,11 @@ import (
 
 // Price is what resources cost, as data.
 type Price struct {
-	// PerHour is the credits for an hour of one: cpu (a core), memory and disk (a GiB), ports, gpu, or the name of an
-	// extra. What is not named costs nothing.
+	// PerHour is the credits for an hour of one unit: cpu (a core), memory and disk (a GiB), ports, gpu, or the name
+	// of an extra. A missing resource costs nothing.
 	PerHour map[string]float64 `json:"per_hour"`
-	// Bands multiply it. A band that is not named counts 1, but free, which is always 0: it is evicted before all
-	// others that pay, as Borg's best-effort quota at priority 0 is unlimited (Verma et al., EuroSys 2015, section
+	// Bands multiply it. A missing band counts 1, except the band free, which is always 0: it is evicted before all
+	// bands that pay, as Borg's best-effort quota at priority 0 is unlimited (Verma et al., EuroSys 2015, section
 	// 2.5).
 	Bands map[machine.Band]float64 `json:"bands"`
 }
@@ -24,8 +24,7 @@ type Price struct {
 // MaxPrice bounds a price, a factor, and the credits of a budget.
 const MaxPrice = 1e9
 
-// DefaultPrice is in force until another is set. One credit is about an hour of one core with 4 GiB in the service
-// band.
+// DefaultPrice applies until another is set. One credit is about an hour of one core with 4 GiB in the service band.
 func DefaultPrice() Price {
 	return Price{
 		PerHour: map[string]float64{"cpu": 0.8, "memory": 0.05, "disk": 0.0002, "gpu": 20},
@@ -33,7 +32,7 @@ func DefaultPrice() Price {
 	}
 }
 
-// Valid returns why a price cannot be taken; "" when it can.
+// Valid returns why the price is invalid; "" if it is valid.
 func (p Price) Valid() string {
 	if len(p.PerHour) > cluster.MaxAttributes {
 		return fmt.Sprintf("%d prices are too many; at most %d", len(p.PerHour), cluster.MaxAttributes)
@@ -54,9 +53,9 @@ func (p Price) Valid() string {
 	return ""
 }
 
-func isAmount(v float64) bool { return v >= 0 && v <= MaxPrice } // false for what is not a number
+func isAmount(v float64) bool { return v >= 0 && v <= MaxPrice } // false for a NaN
 
-// Rate returns what resources cost in credits an hour, for a machine of this scheduling that is not lent to.
+// Rate returns what resources cost in credits an hour, for a machine of this scheduling that is not lent.
 func (p Price) Rate(want cluster.Resources, s machine.Scheduling) float64 {
 	factor := p.Factor(s.BandName())
 	if factor == 0 {
@@ -69,7 +68,7 @@ func (p Price) Rate(want cluster.Resources, s machine.Scheduling) float64 {
 	return sum * factor
 }
 
-// Factor returns by what a band multiplies prices.
+// Factor returns the multiplier of a band.
 func (p Price) Factor(b machine.Band) float64 {
 	factor, named := p.Bands[b]
 	switch {
@@ -83,13 +82,13 @@ func (p Price) Factor(b machine.Band) float64 {
 
 // Budget is what a namespace may spend.
 type Budget struct {
-	PerHour float64 `json:"credits_per_hour"` // that it may spend for ever; 0: Burst is all it ever gets
-	Burst   float64 `json:"burst"`            // that it may spend at once, after a long rest
-	// what goes beyond it may start all the same, lent, where there is idle room
+	PerHour float64 `json:"credits_per_hour"` // credits it may spend for ever; 0: Burst is all it ever gets
+	Burst   float64 `json:"burst"`            // credits it may spend at once, after a long rest
+	// machines beyond the budget may start unpaid (lent), if there is idle room
 	Lend bool `json:"lend"`
 }
 
-// Valid returns why a budget cannot be taken; "" when it can.
+// Valid returns why the budget is invalid; "" if it is valid.
 func (b Budget) Valid() string {
 	switch {
 	case !isAmount(b.PerHour) || !isAmount(b.Burst):
@@ -104,8 +103,7 @@ func (b Budget) Valid() string {
 	return ""
 }
 
-// decayHours is how long the budget takes to make good all but a third (1/e) of what is owed, in hours; infinite for
-// one that makes nothing good.
+// decayHours is how long a debt takes to decay to about a third (1/e), in hours; infinite if it never decays.
 func (b Budget) decayHours() float64 {
 	if b.PerHour == 0 {
 		return math.Inf(1)
@@ -113,7 +111,7 @@ func (b Budget) decayHours() float64 {
 	return b.Burst / b.PerHour
 }
 
-// Text prints credits as people read them: three digits that count.
+// Text prints credits with three significant digits.
 func Text(credits float64) string {
 	if a := math.Abs(credits); a >= 100 || a == 0 {
 		return fmt.Sprintf("%.0f", credits)

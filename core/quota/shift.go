@@ -6,19 +6,19 @@ import (
 	"time"
 )
 
-// Payer is a machine that costs something, paid for or lent.
+// Payer is a machine that has a cost, paid or lent.
 type Payer struct {
 	ID    string
-	Rate  float64 // credits an hour, if it is paid for
+	Rate  float64 // credits an hour when it is paid for
 	Lent  bool
-	Rank  int // as it is when it is paid for
+	Rank  int // its rank when it is paid for
 	Since time.Time
 }
 
-// Shift says which of one worker's machines are to be lent to, and which are to be paid for again, as the account of
-// their namespace stands. Where the balance is gone, each worker keeps the same part of what it charges, so that all
-// together come back to the budget's rate though nobody has talked to anybody: highest rank first, then the oldest.
-// Where it has grown again, one machine at a time is paid for, and only if that lasts for the time Ahead.
+// Shift returns which of a worker's machines become lent, and which become paid again, by their namespace's account.
+// If the balance is used up, each worker keeps paying the same fraction of its charges, highest rank first, then the
+// oldest: so together they return to the budget's rate without coordination. Once the balance has grown, one machine
+// at a time becomes paid, if the balance then lasts for the time Ahead.
 func Shift(a Account, mine []Payer) (lend, pay []string) {
 	mine = slices.Clone(mine)
 	slices.SortFunc(mine, func(x, y Payer) int {

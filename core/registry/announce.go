@@ -7,23 +7,23 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
-// tombstone is a deletion of our own, in the order in which they were made.
+// tombstone is one of our deletions. They are kept in order.
 type tombstone struct {
 	at      time.Time
 	version uint64
 }
 
-// Own begins an incarnation of our own with everything this worker has: its journal is the truth, and what the
-// registry held before of it is gone. The records' owner, incarnation and version are set here; a signature is kept
-// where it is over just these: see Numbered. incarnation must be greater than any before; where that is not known (an
-// old disk), others will say so: see Contested.
+// Own begins a new incarnation with everything this worker has: its journal is the truth, and the registry's earlier
+// records of it are dropped. Own sets the records' owner, incarnation and version; a signature is kept if it covers
+// the same values: see Numbered. incarnation must be greater than any before; if the worker does not know the last one
+// (an old disk), Contested reports the conflict.
 func (r *Registry) Own(now time.Time, incarnation uint64, recs []Record) error {
 	if err := r.CheckOwn(incarnation, len(recs)); err != nil {
 		return err
 	}
 	old := r.owners[r.self]
 	l := newLedger(r.self)
-	l.inc, l.full, l.heard = incarnation, uint64(len(recs))+1, now // one more, so that having nothing can be told, too
+	l.inc, l.full, l.heard = incarnation, uint64(len(recs))+1, now // one more, so that an empty worker announces too
 	for _, rec := range Numbered(r.self, incarnation, recs) {
 		if err := rec.Check(); err != nil {
 			return err
@@ -42,7 +42,8 @@ func (r *Registry) Own(now time.Time, incarnation uint64, recs []Record) error {
 	return nil
 }
 
-// CheckOwn says why Own would refuse an incarnation with so many records, so that nothing is written down before.
+// CheckOwn returns why Own would refuse an incarnation with this many records, so that the caller can check before it
+// writes anything.
 func (r *Registry) CheckOwn(incarnation uint64, records int) error {
 	old := r.owners[r.self]
 	switch {
@@ -57,13 +58,13 @@ func (r *Registry) CheckOwn(incarnation uint64, records int) error {
 	return nil
 }
 
-// Numbered returns the records as Own writes them in this incarnation, so that they can be signed before it does.
+// Numbered returns the records as Own numbers them in this incarnation, so that they can be signed before.
 func Numbered(self cluster.WorkerID, incarnation uint64, recs []Record) []Record {
 	out := make([]Record, len(recs))
 	for i, rec := range recs {
 		version := uint64(i) + 1
 		if rec.Owner != self || rec.Incarnation != incarnation || rec.Version != version || rec.Deleted {
-			rec.Sig = nil // it was over something else
+			rec.Sig = nil // it covered other values
 		}
 		rec.Owner, rec.Incarnation, rec.Version, rec.Deleted = self, incarnation, version, false
 		out[i] = rec
@@ -90,10 +91,10 @@ func (r *Registry) replaceOwn(old, l *ledger) {
 			r.watch.addChange(Change{Kind: rec.Kind, Owner: rec.Owner, Key: rec.Key, Deleted: true})
 		}
 	}
-	l.sum = old.sum // which is in the bucket now
+	l.sum = old.sum // the bucket includes the old sum
 }
 
-// Put writes a record of our own. What is as it was makes no change.
+// Put writes one of our records. An unchanged record is not written.
 func (r *Registry) Put(now time.Time, kind Kind, key string, schema uint32, payload []byte) (Record, error) {
 	rec, changed, err := r.Draft(kind, key, schema, payload)
 	if err != nil || !changed {
@@ -102,8 +103,8 @@ func (r *Registry) Put(now time.Time, kind Kind, key string, schema uint32, payl
 	return rec, r.Commit(now, rec)
 }
 
-// Draft returns the record that Put would write, so that it can be signed before Commit writes it. It reports false,
-// with the record that is there, when nothing would change.
+// Draft returns the record that Put would write, so that it can be signed before Commit. It returns false and the
+// existing record if nothing would change.
 func (r *Registry) Draft(kind Kind, key string, schema uint32, payload []byte) (rec Record, changed bool, err error) {
 	l, err := r.ownLedger()
 	if err != nil {
@@ -123,7 +124,7 @@ func (r *Registry) Draft(kind Kind, key string, schema uint32, payload []byte) (
 	return rec, true, rec.Check()
 }
 
-// Delete writes that a thing of our own is gone. What is not there needs none.
+// Delete writes the deletion of one of our records. A missing record needs none.
 func (r *Registry) Delete(now time.Time, kind Kind, key string) error {
 	rec, changed, err := r.DraftDelete(kind, key)
 	if err != nil || !changed {
@@ -145,7 +146,7 @@ func (r *Registry) DraftDelete(kind Kind, key string) (rec Record, changed bool,
 	return rec, true, rec.Check()
 }
 
-// Commit writes a draft of our own. It must be the newest: nothing of our own was written since.
+// Commit writes one of our drafts. It fails if another of our records was written since the draft.
 func (r *Registry) Commit(now time.Time, rec Record) error {
 	l, err := r.ownLedger()
 	if err != nil {
@@ -177,7 +178,7 @@ func (r *Registry) ownLedger() (*ledger, error) {
 		"this worker has not yet announced what it has; that comes first")
 }
 
-// expireDeletions forgets deletions of our own that are too old or too many.
+// expireDeletions drops our deletions that are too old or too many.
 func (r *Registry) expireDeletions(now time.Time, l *ledger) {
 	n := r.countOverdue(now, 0)
 	if n == 0 {
@@ -193,7 +194,7 @@ func (r *Registry) expireDeletions(now time.Time, l *ledger) {
 	r.settleLedger(l)
 }
 
-// countOverdue returns how many of our deletions are too old or too many, when there are so many more.
+// countOverdue returns how many of our deletions would be too old or too many after more further ones.
 func (r *Registry) countOverdue(now time.Time, more int) (n int) {
 	for n < len(r.tombstones) && (len(r.tombstones)+more-n > r.o.Tombstones ||
 		now.Sub(r.tombstones[n].at) > r.o.TombstoneAge) {
@@ -202,7 +203,7 @@ func (r *Registry) countOverdue(now time.Time, more int) (n int) {
 	return n
 }
 
-// Tidy forgets deletions that are older than the bounds. Call it once a minute or so.
+// Tidy drops deletions beyond the bounds of age. Call it about once a minute.
 func (r *Registry) Tidy(now time.Time) {
 	if l := r.owners[r.self]; l != nil {
 		r.expireDeletions(now, l)
@@ -210,9 +211,8 @@ func (r *Registry) Tidy(now time.Time) {
 	r.objects.expireTombstones(now)
 }
 
-// News returns what we have written since the last News, in updates of at most size bytes each, and at most updates
-// of them. What does not fit is told by what carries on: the last update is then one without records from the last
-// version told to our last, so that its receivers see that they lack something and ask.
+// News returns our changes since the last News, as at most updates updates of at most size bytes each. If not all fit,
+// the last update has no records but the newest version, so that receivers notice the gap and ask for the rest.
 func (r *Registry) News(size, updates int) []Update {
 	l := r.owners[r.self]
 	if l == nil || r.announced >= l.known {
@@ -221,11 +221,11 @@ func (r *Registry) News(size, updates int) []Update {
 	var out []Update
 	for r.announced < l.known && len(out) < updates {
 		update, _ := l.updateSince(max(r.announced, l.compacted), size)
-		if update.Size() > size { // those who know the head, which are nearly all, can do without
+		if update.Size() > size { // nearly all receivers know the head already
 			update.Head = Head{}
 		}
 		if update.Size() > size || update.To <= r.announced {
-			break // one record that is too large to be broadcast
+			break // a single record is too large to broadcast
 		}
 		out = append(out, update)
 		r.announced = update.To
@@ -241,8 +241,8 @@ func (r *Registry) News(size, updates int) []Update {
 	return out
 }
 
-// Contested returns the incarnation under which somebody else has announced as this worker, or 0. A worker that came
-// back with an old disk sees its own last words; whoever it is, the answer is to begin a greater incarnation (Own).
+// Contested returns the incarnation under which another process has announced itself as this worker, or 0. A worker
+// with an old disk sees its own earlier announcements; in either case it must begin a greater incarnation (Own).
 func (r *Registry) Contested() uint64 { return r.contest }
 
 func (r *Registry) noteContested(incarnation, version uint64) {
@@ -252,7 +252,7 @@ func (r *Registry) noteContested(incarnation, version uint64) {
 	}
 }
 
-// OwnRecords returns all our own records that are not deleted, as Own takes them.
+// OwnRecords returns all our records that are not deleted, in the form that Own takes.
 func (r *Registry) OwnRecords() (out []Record) {
 	l := r.owners[r.self]
 	if l == nil {

@@ -11,14 +11,14 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
-// The encoding is short, as broadcasts are packets: unsigned varints, and bytes behind their length. Each message
-// begins with what it is; each record and object stands behind its length, so that later versions may append to it.
+// The encoding is short, since broadcasts are packets: unsigned varints, and bytes after their length. Each message
+// begins with its type; each record and object follows its length, so that later versions may append fields.
 const (
 	tagUpdate = 0x11
 	tagDigest = 0x12
 	tagDelta  = 0x13
 
-	updateOverhead = 64 // more than an update's head takes, without the owner's id
+	updateOverhead = 64 // at least what an update's head takes, without the owner's ID
 )
 
 func appendBytes[S ~string | ~[]byte](b []byte, s S) []byte {
@@ -32,7 +32,7 @@ func appendBool(b []byte, v bool) []byte {
 	return append(b, 0)
 }
 
-// appendRecord leaves the owner and the incarnation to the update around it.
+// appendRecord encodes a record without its owner and incarnation, which the update around it has.
 func appendRecord(b []byte, r Record) []byte {
 	b = appendBytes(b, r.Kind)
 	b = appendBytes(b, r.Key)
@@ -43,7 +43,7 @@ func appendRecord(b []byte, r Record) []byte {
 	return appendBytes(b, r.Sig)
 }
 
-// sizeOf returns at least the bytes that a record takes in an update.
+// sizeOf returns an upper bound of the bytes that a record takes in an update.
 func sizeOf(r Record) int {
 	return len(r.Kind) + len(r.Key) + len(r.Payload) + len(r.Sig) + 20
 }
@@ -100,10 +100,10 @@ func (o Object) fingerprintOf() uint64 {
 	return mixBits(h.Sum64())
 }
 
-// EncodeUpdate returns an update as a broadcast carries it.
+// EncodeUpdate encodes an update for a broadcast.
 func EncodeUpdate(r Update) []byte { return appendUpdate([]byte{tagUpdate}, r) }
 
-// DecodeUpdate reads an update and checks it.
+// DecodeUpdate decodes and checks an update.
 func DecodeUpdate(raw []byte) (Update, error) {
 	d := decoder{rest: raw}
 	d.readTag(tagUpdate)
@@ -114,7 +114,7 @@ func DecodeUpdate(raw []byte) (Update, error) {
 	return r, r.Check()
 }
 
-// EncodeDigest returns a digest as a question carries it.
+// EncodeDigest encodes a digest.
 func EncodeDigest(d Digest) []byte {
 	b := binary.LittleEndian.AppendUint64([]byte{tagDigest}, d.Root)
 	b = appendBytes(b, d.Owners)
@@ -136,7 +136,7 @@ func EncodeDigest(d Digest) []byte {
 	return b
 }
 
-// DecodeDigest reads a digest.
+// DecodeDigest decodes a digest.
 func DecodeDigest(raw []byte) (Digest, error) {
 	d := decoder{rest: raw}
 	d.readTag(tagDigest)
@@ -152,7 +152,7 @@ func DecodeDigest(raw []byte) (Digest, error) {
 	return out, d.finishDecoding("digest")
 }
 
-// readSpans reads what an asker knows beyond a gap.
+// readSpans reads the spans that an asker knows beyond a gap.
 func (d *decoder) readSpans() (out []Span) {
 	n := d.readCount(2)
 	if n > maxSpans {
@@ -165,7 +165,7 @@ func (d *decoder) readSpans() (out []Span) {
 	return out
 }
 
-// EncodeDelta returns a delta as an answer carries it.
+// EncodeDelta encodes a delta.
 func EncodeDelta(x Delta) []byte {
 	b := appendBool(appendBool([]byte{tagDelta}, x.Same), x.More)
 	for _, list := range [][]uint32{x.Owners, x.Things} {
@@ -189,7 +189,7 @@ func EncodeDelta(x Delta) []byte {
 	return b
 }
 
-// DecodeDelta reads a delta. What is in it is checked when it is merged.
+// DecodeDelta decodes a delta. Merge checks its contents.
 func DecodeDelta(raw []byte) (Delta, error) {
 	d := decoder{rest: raw}
 	d.readTag(tagDelta)
@@ -210,10 +210,10 @@ func DecodeDelta(raw []byte) (Delta, error) {
 	return out, d.finishDecoding("delta")
 }
 
-// EncodeObject returns an object by itself, as a file keeps it.
+// EncodeObject encodes a single object, for a file.
 func EncodeObject(o Object) []byte { return appendObject(nil, o) }
 
-// DecodeObject reads and checks an object.
+// DecodeObject decodes and checks an object.
 func DecodeObject(raw []byte) (Object, error) {
 	d := decoder{rest: raw}
 	o := d.readObject()
@@ -223,7 +223,7 @@ func DecodeObject(raw []byte) (Object, error) {
 	return o, o.Check()
 }
 
-// decoder reads an encoded message. After the first error it gives zeros.
+// decoder reads an encoded message. After the first error it returns zeros.
 type decoder struct {
 	rest []byte
 	err  error
@@ -242,7 +242,7 @@ func (d *decoder) noteError(err error) {
 	}
 }
 
-// finishDecoding returns the first error. Bytes left over are of a later version, and are let be.
+// finishDecoding returns the first error. It ignores bytes left over, which a later version has added.
 func (d *decoder) finishDecoding(what string) error {
 	if d.err != nil {
 		return fault.Wrap(d.err, fault.Invalid, fault.CodeMalformed, "a %s cannot be read", what)
@@ -299,7 +299,7 @@ func (d *decoder) readBool() bool {
 	}
 }
 
-// readCount reads how many entries follow, of which each takes at least so many bytes.
+// readCount reads a number of entries, each of which takes at least least bytes.
 func (d *decoder) readCount(least int) int {
 	n := d.readUint()
 	if n > maxPerMessage || n*uint64(least) > uint64(len(d.rest)) {
@@ -347,7 +347,7 @@ func (d *decoder) readUpdate() Update {
 		in := decoder{rest: d.readBytes(2 * MaxPayload), err: d.err}
 		rec := Record{Owner: r.Owner, Kind: Kind(in.readBytes(MaxKind)), Key: string(in.readBytes(MaxName)),
 			Incarnation: r.Incarnation, Version: in.readUint(),
-			// not keeping the message alive
+			// a copy, so that the message is not kept alive
 			Schema: in.readUint32(), Deleted: in.readBool(), Payload: bytes.Clone(in.readBytes(MaxPayload)),
 			Sig: bytes.Clone(in.readBytes(MaxSig))}
 		if d.noteError(in.err); d.err != nil {
@@ -371,7 +371,7 @@ func (d *decoder) readObject() Object {
 	return o
 }
 
-// quoteName shortens and quotes a name that has not been checked.
+// quoteName shortens and quotes an unchecked name.
 func quoteName[S ~string](s S) string {
 	if len(s) > 40 {
 		return fmt.Sprintf("%s... (%d bytes)", strconv.Quote(string(s[:40])), len(s))

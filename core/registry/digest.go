@@ -8,18 +8,18 @@ import (
 	"github.com/soukhq/souk/cluster"
 )
 
-// Buckets is how many hashes stand for the owners, and for the objects, of a registry.
+// Buckets is the number of hash buckets for a registry's owners, and likewise for its objects.
 const Buckets = 256
 
 func bucketOf(owner cluster.WorkerID) int { return int(hashName(string(owner)) >> 56) }
 
-// Digest is what an asker says of its registry. The first of an exchange has Root alone.
+// Digest summarises an asker's registry. The first digest of an exchange has only Root.
 type Digest struct {
 	Root    uint64
 	Owners  []byte   // numbers of the buckets of owners that differ
-	Marks   []Mark   // what the asker knows of the owners in them
+	Marks   []Mark   // what the asker knows of the owners in those buckets
 	Objects []byte   // numbers of the buckets of objects that differ
-	Have    []uint64 // fingerprints of the asker's objects in them
+	Have    []uint64 // fingerprints of the asker's objects in those buckets
 }
 
 // Mark is what an asker knows of one owner.
@@ -27,25 +27,25 @@ type Mark struct {
 	Owner              cluster.WorkerID
 	Incarnation, Known uint64
 	Base               uint64
-	Hash               uint64 // of its records; 0 while something is missing
-	Beyond             []Span // what it knows beyond a gap, in order
+	Hash               uint64 // of its records; 0 while some are missing
+	Beyond             []Span // spans that it knows beyond a gap, in order
 }
 
 // Delta is the answer to a digest.
 type Delta struct {
-	Same     bool               // nothing differs
-	Owners   []uint32           // of a first answer: the hash of each bucket of owners, Buckets of them
-	Things   []uint32           // and of objects
+	Same     bool               // the registries are equal
+	Owners   []uint32           // of a first answer: the hash of each bucket of owners
+	Things   []uint32           // of a first answer: the hash of each bucket of objects
 	Updates  []Update           // what the asker lacks
-	Objects  []Object           // and these
-	More     bool               // and there is more: ask again
-	Diverged []cluster.WorkerID // both sides should have the same of these and do not: ask the owner itself
+	Objects  []Object           // objects that the asker lacks
+	More     bool               // there is more: ask again
+	Diverged []cluster.WorkerID // owners whose records wrongly differ: ask the owner itself
 }
 
-// Empty reports whether there is nothing in it to merge.
+// Empty reports whether the delta has nothing to merge.
 func (d Delta) Empty() bool { return len(d.Updates) == 0 && len(d.Objects) == 0 }
 
-// Root returns one hash of all that is known. Two registries with one root know the same.
+// Root returns a hash of the whole registry. Registries with equal roots have the same content.
 func (r *Registry) Root() uint64 {
 	var h uint64
 	for i, b := range r.buckets {
@@ -57,7 +57,7 @@ func (r *Registry) Root() uint64 {
 	return h
 }
 
-// Digest begins an exchange, or with the answer to a first digest goes on with it.
+// Digest begins an exchange, or continues it from the answer to its first digest.
 func (r *Registry) Digest(answer Delta) Digest {
 	d := Digest{Root: r.Root()}
 	if len(answer.Owners) == Buckets {
@@ -85,7 +85,7 @@ func (r *Registry) Digest(answer Delta) Digest {
 	return d
 }
 
-// DigestOf asks for one owner only, as to mend a divergence with the owner itself.
+// DigestOf asks about one owner only, to repair a divergence with the owner itself.
 func (r *Registry) DigestOf(owner cluster.WorkerID) Digest {
 	d := Digest{Root: r.Root(), Owners: []byte{byte(bucketOf(owner))}}
 	for o, l := range r.owners {
@@ -105,11 +105,11 @@ func (l *ledger) currentMark() Mark {
 	return m
 }
 
-// foldHash makes 32 bits of a hash: a difference that it hides shows when anything changes.
+// foldHash folds a hash to 32 bits: a difference that the fold hides shows at the next change.
 func foldHash(h uint64) uint32 { return uint32(h ^ h>>32) }
 
-// Delta answers a digest with about most bytes. While More is true the asker merges what it got and asks again: each
-// answer has at least one record that it lacked.
+// Delta answers a digest with about most bytes. While More is true the asker merges the answer and asks again: each
+// answer has at least one record that the asker lacked.
 func (r *Registry) Delta(d Digest, most int) Delta {
 	if d.Root == r.Root() {
 		return Delta{Same: true}
@@ -130,8 +130,8 @@ func (r *Registry) Delta(d Digest, most int) Delta {
 	marks := make(map[cluster.WorkerID]Mark, len(d.Marks))
 	for _, m := range d.Marks {
 		marks[m.Owner] = m
-		if m.Owner == r.self && !r.o.Signed { // where it is signed a pull shows it, and an asker's word proves nothing
-			r.noteContested(m.Incarnation, m.Known) // somebody was told what we never said
+		if m.Owner == r.self && !r.o.Signed { // if signed, a pull shows it; an asker's claim proves nothing
+			r.noteContested(m.Incarnation, m.Known) // another process has announced what we have not
 		}
 	}
 	left := most
@@ -164,8 +164,8 @@ func (r *Registry) Delta(d Digest, most int) Delta {
 	return out
 }
 
-// addBeyondMarks adds to an answer what the asker lacks of what is known beyond gaps. An owner that is dead fills them
-// no more, and what it said last all are to know.
+// addBeyondMarks adds the spans beyond gaps that the asker lacks. A dead owner does not fill its gaps any more, and
+// its last records must still spread.
 func (r *Registry) addBeyondMarks(out *Delta, asked map[int]bool, marks map[cluster.WorkerID]Mark, left *int) {
 	for _, owner := range slices.Sorted(maps.Keys(r.gaps)) {
 		l, m := r.owners[owner], marks[owner]
@@ -193,7 +193,7 @@ func (r *Registry) addBeyondMarks(out *Delta, asked map[int]bool, marks map[clus
 	}
 }
 
-// answerMark returns what somebody with this mark lacks of the owner, or nil.
+// answerMark returns the update that an asker with this mark lacks of the owner, or nil.
 func (l *ledger) answerMark(m Mark, owner bool, most int) (update *Update, more, diverged bool) {
 	from := m.Known
 	switch {
@@ -206,7 +206,7 @@ func (l *ledger) answerMark(m Mark, owner bool, most int) (update *Update, more,
 	case m.Known == l.known:
 		if m.Hash == 0 || !l.isSettled() || m.Hash == max(l.hash, 1) {
 			if m.Hash == 0 && l.isComplete() &&
-				l.isSettled() { // its resync ends with somebody telling it that this is all
+				l.isSettled() { // this empty update ends the asker's resync
 				out := Update{Owner: l.owner, Incarnation: l.inc, From: l.known, To: l.known, Full: l.full,
 					Compacted: l.compacted, Upto: l.known}
 				if l.headHolds() {
@@ -232,7 +232,7 @@ func (l *ledger) answerMark(m Mark, owner bool, most int) (update *Update, more,
 	return &out, more, false
 }
 
-// Behind reports whether an asker's digest shows that it knows something that we do not.
+// Behind reports whether an asker's digest shows that it knows something we do not.
 func (r *Registry) Behind(d Digest) bool {
 	for _, m := range d.Marks {
 		l := r.owners[m.Owner]
@@ -246,8 +246,8 @@ func (r *Registry) Behind(d Digest) bool {
 	return false
 }
 
-// Exchange is one whole comparison with a member, for carriers: ask sends a digest and gives its answer. It merges what
-// comes, and ends when nothing is missing or after most questions. from is the authenticated member.
+// Exchange is one whole comparison with a member, for carriers: ask sends a digest and returns the answer. It merges
+// the answers, and ends when nothing is missing or after most questions. from is the authenticated member.
 func (r *Registry) Exchange(now time.Time, from cluster.WorkerID, most int, ask func(Digest) (Delta,
 	error)) (changed int, err error) {
 	var answer Delta

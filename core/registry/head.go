@@ -10,22 +10,22 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
-// What is signed begins with what it is.
+// The first bytes of what is signed, which say what it is.
 const (
 	HeadPrefix   = "souk head\n"
 	ObjectPrefix = "souk object\n"
 	recordPrefix = "souk record\n"
 )
 
-// Position is how far an owner has come: to a version of an incarnation.
+// Position is how far an owner's changes have come: a version of an incarnation.
 type Position struct{ Incarnation, Version uint64 }
 
-// Compare returns which of two positions of one owner is the later one.
+// Compare compares two positions of one owner: the later one is greater.
 func (p Position) Compare(o Position) int {
 	return cmp.Or(cmp.Compare(p.Incarnation, o.Incarnation), cmp.Compare(p.Version, o.Version))
 }
 
-// PositionOf returns where its owner was when it signed a record or a head; false of anything else.
+// PositionOf returns the position in a signed record or head; false for anything else.
 func PositionOf(signed []byte) (p Position, ok bool) {
 	raw, head := bytes.CutPrefix(signed, []byte(HeadPrefix))
 	if !head {
@@ -44,20 +44,20 @@ func PositionOf(signed []byte) (p Position, ok bool) {
 	return p, d.err == nil
 }
 
-// Head is an owner's signature over what no record of it says: which incarnation it is in, at which version that had
-// told everything, up to which deletions are forgotten, and that it has come as far as Version. It is signed when one
-// of these changes and not for each change: a record's own version shows how far the owner has come since.
+// Head is an owner's signature over what its records do not show: its incarnation, the version that completed the
+// incarnation (Full), up to which version deletions are forgotten, and a Version that it has reached. It is signed
+// when one of these changes, not for each change: a record's own version shows how far the owner has come since.
 type Head struct {
 	Version uint64
-	Sig     []byte // none: it did not fit, and is believed of who has signed the same before
+	Sig     []byte // none: it did not fit, and only a receiver that has the same head accepts the update
 }
 
-// OwnHead is a head of our own, to be signed.
+// OwnHead is one of our heads, to be signed.
 type OwnHead struct {
 	Incarnation, Version, Full, Compacted uint64
 }
 
-// FirstHead returns the head of an incarnation that begins with so many records.
+// FirstHead returns the head of an incarnation that begins with this many records.
 func FirstHead(incarnation uint64, records int) OwnHead {
 	n := uint64(records) + 1 // as Own counts
 	return OwnHead{Incarnation: incarnation, Version: n, Full: n}
@@ -72,12 +72,12 @@ func (h OwnHead) SigningBytes(owner cluster.WorkerID) []byte {
 	return b
 }
 
-// HeadBytes returns what the update's head is a signature over.
+// HeadBytes returns the bytes that the signature of the update's head covers.
 func (r Update) HeadBytes() []byte {
 	return OwnHead{r.Incarnation, r.Head.Version, r.Full, r.Compacted}.SigningBytes(r.Owner)
 }
 
-// provenVersion returns the highest version that the update shows its owner to have come to.
+// provenVersion returns the highest version that signatures in the update prove.
 func (r Update) provenVersion() uint64 {
 	v := r.Head.Version
 	if n := len(r.Records); n > 0 {
@@ -86,11 +86,10 @@ func (r Update) provenVersion() uint64 {
 	return v
 }
 
-// Proven reports whether a receiver can see that the owner has come as far as the update says.
+// Proven reports whether signatures in the update prove its To.
 func (r Update) Proven() bool { return r.To <= r.provenVersion() }
 
-// OwnHead returns our own head as it is now, and whether it is another than what was signed last. There is none before
-// Own.
+// OwnHead returns our present head, and whether it differs from the one signed last. There is none before Own.
 func (r *Registry) OwnHead() (h OwnHead, due bool) {
 	l := r.owners[r.self]
 	if l == nil {
@@ -99,9 +98,9 @@ func (r *Registry) OwnHead() (h OwnHead, due bool) {
 	return OwnHead{l.inc, l.known, l.full, l.compacted}, !l.headHolds()
 }
 
-// HeadAfter returns our own head as it is once a draft is committed at this time, or Tidy is called where the draft is
-// the zero Record, and whether it is another than what was signed last. It is signed before, and set with the change:
-// with a head that is not signed all that we have told since the last one is refused by who pulls it.
+// HeadAfter returns our head as it will be after a draft is committed at this time, or after Tidy if the draft is the
+// zero Record, and whether it differs from the one signed last. Sign it before, and set it with the change: under an
+// unsigned head, members that pull refuse all our changes since the last signed one.
 func (r *Registry) HeadAfter(now time.Time, draft Record) (h OwnHead, due bool) {
 	l := r.owners[r.self]
 	if l == nil {
@@ -121,7 +120,7 @@ func (r *Registry) HeadAfter(now time.Time, draft Record) (h OwnHead, due bool) 
 	return h, len(l.head.Sig) == 0 || l.headCompacted != h.Compacted
 }
 
-// SetHead keeps the signature of our own head. One of a head that is not ours any more has no effect.
+// SetHead stores the signature of our head. It does nothing if h is no longer our head.
 func (r *Registry) SetHead(h OwnHead, sig []byte) {
 	l := r.owners[r.self]
 	if l != nil && l.inc == h.Incarnation && l.full == h.Full && l.compacted == h.Compacted && len(sig) > 0 {
@@ -129,10 +128,10 @@ func (r *Registry) SetHead(h OwnHead, sig []byte) {
 	}
 }
 
-// headHolds reports whether the head that is kept is over what the ledger says now.
+// headHolds reports whether the stored head covers the ledger's present state.
 func (l *ledger) headHolds() bool { return len(l.head.Sig) > 0 && l.headCompacted == l.compacted }
 
-// keepHead keeps the head of an update that was merged.
+// keepHead stores the head of a merged update.
 func (l *ledger) keepHead(r Update) {
 	if len(r.Head.Sig) == 0 || r.Incarnation != l.inc {
 		return
@@ -142,15 +141,15 @@ func (l *ledger) keepHead(r Update) {
 	}
 }
 
-// maxJump is how far ahead of the clock an incarnation may be: they count seconds, so that one which nobody signed, or
-// a disk that was told nonsense, cannot use them up.
+// maxJump is how far ahead of the clock an incarnation may be. Incarnations count seconds, so an unsigned one, or one
+// from a corrupt disk, cannot use up the numbers.
 const maxJump = 24 * time.Hour
 
-// MostIncarnation returns the greatest incarnation that is believed now.
+// MostIncarnation returns the greatest incarnation that is accepted now.
 func MostIncarnation(now time.Time) uint64 { return uint64(max(1, now.Add(maxJump).Unix())) }
 
-// checkProof returns up to which version the owner has signed that it has come, or why the update is refused. Records
-// were verified before, each by itself.
+// checkProof returns the highest version that the owner has signed, or why the update is refused. Its records are
+// already verified one by one.
 func (r *Registry) checkProof(now time.Time, u Update) (proof uint64, err error) {
 	if most := MostIncarnation(now); u.Incarnation > most {
 		return 0, fault.New(fault.Invalid, codeIncarnationAhead,
@@ -162,7 +161,7 @@ func (r *Registry) checkProof(now time.Time, u Update) (proof uint64, err error)
 	if proof = u.provenVersion(); same {
 		proof = max(proof, l.seen)
 	}
-	signed := same && l.headHolds() && u.Full == l.full && u.Compacted <= l.compacted // all that the head would say
+	signed := same && l.headHolds() && u.Full == l.full && u.Compacted <= l.compacted // the same head is already known
 	if len(u.Head.Sig) == 0 && !signed {
 		return 0, fault.New(fault.Denied, codeUnsignedHead,
 			"an update of %s does not carry its owner's signature of how far it has come", u.Owner)
@@ -174,7 +173,7 @@ func (r *Registry) checkProof(now time.Time, u Update) (proof uint64, err error)
 	return proof, nil
 }
 
-// commonEnd returns how many bytes two signatures have in common at their ends: the certificate, if they are of one.
+// commonEnd returns how many trailing bytes two signatures share: the certificate, if both carry the same one.
 func commonEnd(a, b []byte) int {
 	n := 0
 	for n < len(a) && n < len(b) && a[len(a)-1-n] == b[len(b)-1-n] {
@@ -190,8 +189,8 @@ func lastSig(recs []Record) []byte {
 	return recs[len(recs)-1].Sig
 }
 
-// appendHead writes the head behind an update, if it has one. The end that its signature has in common with the last
-// record's is not repeated.
+// appendHead appends the update's head, if it has one. It omits the trailing bytes that the head's signature shares
+// with the last record's.
 func appendHead(b []byte, r Update) []byte {
 	if len(r.Head.Sig) == 0 {
 		return b
@@ -219,7 +218,7 @@ func (d *decoder) readHead(recs []Record) (h Head) {
 	return h
 }
 
-// headSize returns at least the bytes that a head takes in an update.
+// headSize returns an upper bound of the bytes that a head takes in an update.
 func headSize(h Head, recs []Record) int {
 	if len(h.Sig) == 0 {
 		return 0

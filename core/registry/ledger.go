@@ -8,52 +8,52 @@ import (
 	"github.com/soukhq/souk/cluster"
 )
 
-// entry is a record as it is kept.
+// entry is a stored record.
 type entry struct {
 	rec    Record
 	hash   uint64
-	resync uint32    // of its ledger, when it was last told
-	at     time.Time // when it was learnt
+	resync uint32    // of its ledger, when the record was last received
+	at     time.Time // when it was received
 }
 
-// ledger is what is known of one owner.
+// ledger is the records of one owner.
 type ledger struct {
 	owner     cluster.WorkerID
 	inc       uint64 // the latest incarnation heard of
-	known     uint64 // all of inc up to here is known
-	beyond    []Span // and these pieces after a gap
-	seen      uint64 // the highest version of inc heard of, known or not
-	rumoured  uint64 // the same, where nothing shows it: it only puts off what must be sure
+	known     uint64 // all changes of inc up to here are known
+	beyond    []Span // further known spans, after a gap
+	seen      uint64 // the highest proven version of inc, known or not
+	rumoured  uint64 // the highest claimed version of inc, even if unproven: it only delays conclusions
 	full      uint64
-	compacted uint64    // deletions up to here may have been forgotten, and what they deleted is not here
-	base      uint64    // where it was compacted when knowing began from 0: older deletions need not be told
-	resync    uint32    // counts how often knowing began from 0
-	stale     bool      // entries of earlier resyncs are still here
-	heard     time.Time // when news of it last came
+	compacted uint64    // deletions up to here may be forgotten, and what they deleted is not here
+	base      uint64    // compacted when known last began at 0: older deletions are not needed
+	resync    uint32    // how often known has begun at 0
+	stale     bool      // entries from before the last resync are still here
+	heard     time.Time // when the last news of it arrived
 
 	head          Head   // of inc, if it holds: see headHolds
-	headCompacted uint64 // what it was signed with
-	signed        bool   // the owner signs heads: nothing is believed of it any more without one
+	headCompacted uint64 // the compacted that the head covers
+	signed        bool   // the owner signs heads: unsigned updates are refused
 
 	entries map[id]*entry
 	live    int    // entries that are not deleted
 	hash    uint64 // XOR over the entries that are not deleted
-	sum     uint64 // as it stands in the registry's bucket
+	sum     uint64 // its share of the registry's bucket
 }
 
 func newLedger(owner cluster.WorkerID) *ledger {
 	return &ledger{owner: owner, entries: map[id]*entry{}}
 }
 
-// isSettled reports whether known tells all there is to say of what is held.
+// isSettled reports whether known covers everything held and heard of.
 func (l *ledger) isSettled() bool {
 	return !l.stale && len(l.beyond) == 0 && max(l.seen, l.rumoured) <= l.known
 }
 
-// hasGap reports whether something is missing that was heard of.
+// hasGap reports whether some changes that were heard of are missing.
 func (l *ledger) hasGap() bool { return l.seen > l.known || !l.isComplete() }
 
-// isComplete reports whether the incarnation has told all its owner had when it began.
+// isComplete reports whether all that the owner had when the incarnation began is known.
 func (l *ledger) isComplete() bool { return l.full > 0 && l.known >= l.full }
 
 func (l *ledger) hashSummary() uint64 {
@@ -63,8 +63,8 @@ func (l *ledger) hashSummary() uint64 {
 	return mixBits(hashName(string(l.owner)) ^ mixBits(l.inc) ^ mixBits(l.known+0x9e3779b97f4a7c15) ^ l.hash)
 }
 
-// beginIncarnation starts to know an incarnation, or the same one anew, from nothing. What is held stays until it is
-// replaced or the new knowledge is complete, so that a reader does not see things vanish and come back.
+// beginIncarnation starts from nothing with an incarnation, new or the same. Old entries stay until they are replaced
+// or the new knowledge is complete, so that readers do not see records vanish and come back.
 func (l *ledger) beginIncarnation(inc, compacted uint64) {
 	if inc != l.inc {
 		l.inc, l.full, l.compacted, l.seen, l.rumoured, l.head = inc, 0, 0, 0, 0, Head{}
@@ -74,22 +74,22 @@ func (l *ledger) beginIncarnation(inc, compacted uint64) {
 	l.stale = len(l.entries) > 0
 }
 
-// putRecord keeps a record if it is newer than what is held. senderCompacted is what its sender knew to be compacted.
+// putRecord stores a record if it is newer than the stored one. senderCompacted is the sender's compacted version.
 func (l *ledger) putRecord(rec Record, senderCompacted uint64, now time.Time) (changed bool) {
 	k := id{rec.Kind, rec.Key}
 	old := l.entries[k]
 	switch {
 	case rec.Incarnation < l.inc && !l.stale && l.isComplete():
-		return false // of an incarnation whose successor has told everything
+		return false // its incarnation's successor is complete
 	case rec.Incarnation == l.inc && old != nil && old.rec.Incarnation == l.inc && old.rec.Version == rec.Version &&
 		!rec.Newer(old.rec):
 		if senderCompacted >= l.base {
-			old.resync = l.resync // told again: it outlives the resync
+			old.resync = l.resync // received again: it survives the resync
 		}
 		return false
 	case rec.Incarnation == l.inc && (rec.Version <= l.known || rec.Version <= l.compacted &&
 		senderCompacted < l.compacted):
-		return false // we would have it: it has been replaced or deleted since
+		return false // it has been replaced or deleted since, or it would be here
 	case old != nil && !rec.Newer(old.rec):
 		return false
 	}
@@ -123,17 +123,17 @@ func (l *ledger) dropRecord(k id) {
 	}
 }
 
-// learnUpdate takes what an update says was complete, and gives what therefore is gone.
+// learnUpdate records that an update was complete, and returns the entries that are therefore gone.
 func (l *ledger) learnUpdate(r Update, proof uint64) (gone []Record) {
 	l.full, l.seen, l.rumoured = max(l.full, r.Full), max(l.seen, min(r.Upto, proof)), max(l.rumoured, r.Upto)
-	// An update that may lack deletions after From says nothing to somebody who does not know them, and in a resync
-	// only those count who know the deletions that the resync was begun for.
+	// An update that may lack deletions after From is of no use to a receiver that does not know them. During a resync
+	// an update counts only if its sender knows the deletions that caused the resync.
 	if r.From > 0 && r.From < r.Compacted && l.base < r.Compacted || l.stale && r.Compacted < l.base {
 		return nil
 	}
 	l.known, l.beyond = coverSpan(l.known, l.beyond, r.From, r.To)
 	if l.known >= r.Compacted {
-		// not before: what we give must not promise deletions that we missed
+		// not earlier: our updates must not claim deletions that we have missed
 		l.compacted = max(l.compacted, r.Compacted)
 	}
 	if l.stale && l.isComplete() && l.known >= max(l.base, r.Upto) {
@@ -153,7 +153,7 @@ func (l *ledger) learnUpdate(r Update, proof uint64) (gone []Record) {
 			}
 		}
 	}
-	slices.SortFunc(gone, compareRecords) // the order of a map must not show
+	slices.SortFunc(gone, compareRecords) // not in map order
 	return gone
 }
 
@@ -161,13 +161,13 @@ func compareRecords(a, b Record) int {
 	return cmp.Or(cmp.Compare(a.Version, b.Version), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Key, b.Key))
 }
 
-// updateSince returns the update after from, with at most max bytes of records but at least one, and whether there is
-// more.
+// updateSince returns the update after from, with at most most bytes of records but at least one record, and whether
+// there is more.
 func (l *ledger) updateSince(from uint64, most int) (update Update, more bool) {
 	return l.updateBetween(Span{from, l.known}, most)
 }
 
-// updateBetween is since for a piece that is known.
+// updateBetween is updateSince for a known span.
 func (l *ledger) updateBetween(s Span, most int) (update Update, more bool) {
 	update = Update{Owner: l.owner, Incarnation: l.inc, From: s.From, To: s.To, Full: l.full,
 		Compacted: l.compacted, Upto: max(l.known, l.seen, l.rumoured)}
@@ -187,7 +187,7 @@ func (l *ledger) updateBetween(s Span, most int) (update Update, more bool) {
 			return update, true
 		}
 	}
-	if len(update.Head.Sig) > 0 { // what was known of a version that is replaced beyond a gap cannot be shown
+	if len(update.Head.Sig) > 0 { // beyond a gap, a replaced version may leave the span unproven
 		update.To = min(update.To, max(update.provenVersion(), s.From))
 	}
 	return update, false

@@ -12,8 +12,8 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
-// MaxObjects bounds the objects of a cluster, deleted ones among them. Where they are signed one writer has half of
-// them at most, and the last places are for the kinds without which nobody could be shut out.
+// MaxObjects bounds the objects of a cluster, including deleted ones. With signatures one writer has at most half of
+// them, and the last places are reserved for the kinds that are needed to exclude a member.
 const (
 	MaxObjects      = 128 << 10
 	writerObjects   = MaxObjects / 2
@@ -21,10 +21,10 @@ const (
 )
 
 // Stamp orders the writes of an object by all its writers: a hybrid logical clock (Kulkarni, Demirbas, Madeppa, Avva,
-// Leone: "Logical Physical Clocks", OPODIS 2014, section 3) and, between equal ones, the writer.
+// Leone: "Logical Physical Clocks", OPODIS 2014, section 3), then the writer.
 type Stamp struct {
-	Wall   int64  // milliseconds since 1970, the greatest the writer had seen
-	Count  uint32 // of writes at one Wall
+	Wall   int64  // milliseconds since 1970, the greatest that the writer had seen
+	Count  uint32 // of writes with the same Wall
 	Writer cluster.WorkerID
 }
 
@@ -33,7 +33,7 @@ func (s Stamp) Compare(o Stamp) int {
 	return cmp.Or(cmp.Compare(s.Wall, o.Wall), cmp.Compare(s.Count, o.Count), cmp.Compare(s.Writer, o.Writer))
 }
 
-// Object is a whole thing that any member may write: an app, a policy, a cordon.
+// Object is a value that any member may write: an app, a policy, a cordon.
 type Object struct {
 	Kind    Kind
 	Key     string
@@ -50,7 +50,7 @@ func (o Object) SigningBytes() []byte {
 	return appendObject([]byte(ObjectPrefix), o)
 }
 
-// Check refuses an object of odd shape.
+// Check refuses a malformed object.
 func (o Object) Check() error {
 	if err := checkName("an object's writer", string(o.Stamp.Writer), MaxName); err != nil {
 		return err
@@ -65,25 +65,24 @@ func (o Object) isNewer(p Object) bool {
 	if c := o.Stamp.Compare(p.Stamp); c != 0 {
 		return c > 0
 	}
-	if o.Deleted != p.Deleted { // one stamp, two contents: a fault, decided alike by all
+	if o.Deleted != p.Deleted { // one stamp with two contents is a fault; all members decide it alike
 		return o.Deleted
 	}
 	return cmp.Or(cmp.Compare(o.Schema, p.Schema), cmp.Compare(string(o.Payload), string(p.Payload))) > 0
 }
 
-// object is an Object as it is kept, which is without what many have: there are many of them. Its id is its key in the
-// map.
+// object is an Object in a compact form for memory, as there are many. Its id is its key in the map.
 type object struct {
 	stamp   Stamp
 	schema  uint32
 	deleted bool
-	said    int                   // bytes of the payload, with which body begins
-	body    []byte                // and what of the signature is the object's own
-	rest    unique.Handle[string] // the rest of the signature, which a writer repeats: its certificate
+	said    int                   // length of the payload, which body begins with
+	body    []byte                // payload, then the signature's own part
+	rest    unique.Handle[string] // rest of the signature, which its writer's objects share: the certificate
 	print   uint64
 }
 
-// keptForm returns an object as it is kept. own is how many bytes of a signature are the object's own; 0: all.
+// keptForm returns an object's compact form. own is how many bytes of a signature are the object's own; 0: all.
 func keptForm(o *Object, own int) *object {
 	sig := o.Sig
 	if own > 0 {
@@ -95,7 +94,7 @@ func keptForm(o *Object, own int) *object {
 	return x
 }
 
-// wholeObject returns the object as it was written.
+// wholeObject returns the object as written.
 func (x *object) wholeObject(k id) Object {
 	o := Object{Kind: k.kind, Key: k.key, Stamp: x.stamp, Schema: x.schema, Deleted: x.deleted}
 	if x.said > 0 {
@@ -114,8 +113,8 @@ type objects struct {
 	kinds   map[Kind]map[string]*object // by kind and key
 	count   int                         // of all kinds
 	buckets [Buckets]uint64
-	last    Stamp                    // the greatest that was seen or made here
-	writers map[cluster.WorkerID]int // how many each has written of those that are here
+	last    Stamp                    // the greatest stamp that was seen or made here
+	writers map[cluster.WorkerID]int // number of stored objects by writer
 	dead    int
 }
 
@@ -125,7 +124,7 @@ func newObjects(self cluster.WorkerID, o Options) *objects {
 
 func (x *objects) getObject(k id) *object { return x.kinds[k.kind][k.key] }
 
-// eachOfKind gives the objects of a kind, in any order; all of them for "".
+// eachOfKind iterates over the objects of a kind, or over all for "", in any order.
 func (x *objects) eachOfKind(kind Kind) iter.Seq2[id, *object] {
 	return func(yield func(id, *object) bool) {
 		for is, of := range x.kinds {
@@ -143,7 +142,7 @@ func (x *objects) eachOfKind(kind Kind) iter.Seq2[id, *object] {
 
 func (x *objects) latestWall(now time.Time) int64 { return now.Add(x.o.MaxAhead).UnixMilli() }
 
-// nextStamp makes the stamp of a write.
+// nextStamp returns the stamp of a new write.
 func (x *objects) nextStamp(now time.Time) (Stamp, error) {
 	wall := now.UnixMilli()
 	if x.last.Wall > x.latestWall(now) {
@@ -155,7 +154,7 @@ func (x *objects) nextStamp(now time.Time) (Stamp, error) {
 	if x.last.Wall >= wall {
 		s.Wall, s.Count = x.last.Wall, x.last.Count+1
 	}
-	if s.Count == 0 && s.Wall == x.last.Wall { // the count has gone round
+	if s.Count == 0 && s.Wall == x.last.Wall { // the count has overflowed
 		s.Wall++
 	}
 	x.last = s
@@ -196,7 +195,7 @@ func (x *objects) applyObject(now time.Time, o Object) (bool, error) {
 	return true, nil
 }
 
-// mayAdd says why there is no place for n more of a writer.
+// mayAdd returns why a writer cannot add n more objects, or nil.
 func (x *objects) mayAdd(kind Kind, writer cluster.WorkerID, n int) error {
 	most := MaxObjects
 	if x.o.Reserved != nil && !x.o.Reserved(kind) {
@@ -231,14 +230,14 @@ func (x *objects) removeObject(k id) {
 	}
 }
 
-// isForgotten reports whether a deletion is so old that it is no longer kept anywhere.
+// isForgotten reports whether a deletion is so old that no member keeps it.
 func (x *objects) isForgotten(now time.Time, written Stamp) bool {
 	return now.UnixMilli()-written.Wall > x.keepDuration().Milliseconds()
 }
 
 func (x *objects) keepDuration() time.Duration { return 24 * x.o.TombstoneAge }
 
-// expireTombstones forgets deletions that are too old or too many.
+// expireTombstones drops deletions that are too old or too many.
 func (x *objects) expireTombstones(now time.Time) {
 	if x.dead == 0 {
 		return
@@ -271,7 +270,7 @@ func (x *objects) fingerprintsIn(buckets []byte) (out []uint64) {
 	return out
 }
 
-// lackingObjects returns the objects in the buckets that are not among have, about most bytes of them and at least one.
+// lackingObjects returns the objects in the buckets that are not in have, about most bytes of them but at least one.
 func (x *objects) lackingObjects(buckets []byte, have []uint64, most int) (out []Object, more bool) {
 	if len(buckets) == 0 {
 		return nil, false
@@ -309,7 +308,7 @@ func compareIDs(a, b id) int {
 
 func compareStrings[S ~string](a, b S) int { return strings.Compare(string(a), string(b)) }
 
-// ApplyObject takes an object as somebody wrote it.
+// ApplyObject stores an object, whoever wrote it, if it is the newest.
 func (r *Registry) ApplyObject(now time.Time, o Object) (changed bool, err error) {
 	if err := o.Check(); err != nil {
 		return false, err
@@ -320,10 +319,10 @@ func (r *Registry) ApplyObject(now time.Time, o Object) (changed bool, err error
 	return changed, err
 }
 
-// MayAdd says why this worker cannot write n more objects of a kind; nil: it can.
+// MayAdd returns why this worker cannot write n more objects of a kind, or nil.
 func (r *Registry) MayAdd(kind Kind, n int) error { return r.objects.mayAdd(kind, r.self, n) }
 
-// PutObject writes an object here. It has no effect when the object is just so already.
+// PutObject writes an object. It does nothing if the object has this content already.
 func (r *Registry) PutObject(now time.Time, kind Kind, key string, schema uint32, payload []byte) (Object, error) {
 	o, changed, err := r.DraftObject(now, kind, key, schema, payload)
 	if err != nil || !changed {
@@ -333,8 +332,8 @@ func (r *Registry) PutObject(now time.Time, kind Kind, key string, schema uint32
 	return o, err
 }
 
-// DraftObject returns the object that PutObject would write, so that it can be signed before ApplyObject takes it. It
-// reports false, with the object that is there, when nothing would change.
+// DraftObject returns the object that PutObject would write, so that it can be signed before ApplyObject. It returns
+// false and the existing object if nothing would change.
 func (r *Registry) DraftObject(now time.Time, kind Kind, key string, schema uint32,
 	payload []byte) (o Object, changed bool, err error) {
 	if old, ok := r.Object(kind, key); ok && old.Schema == schema && string(old.Payload) == string(payload) {
@@ -345,7 +344,7 @@ func (r *Registry) DraftObject(now time.Time, kind Kind, key string, schema uint
 	return o, true, err
 }
 
-// DeleteObject writes that an object is gone.
+// DeleteObject writes the deletion of an object.
 func (r *Registry) DeleteObject(now time.Time, kind Kind, key string) (Object, error) {
 	o, err := r.DraftObjectDelete(now, kind, key)
 	if err == nil {
@@ -369,7 +368,7 @@ func (r *Registry) Object(kind Kind, key string) (Object, bool) {
 	return Object{}, false
 }
 
-// Newest is Object for who has to know of a deletion too.
+// Newest is Object for callers that also need deletions.
 func (r *Registry) Newest(kind Kind, key string) (Object, bool) {
 	k := id{kind, key}
 	if o := r.objects.getObject(k); o != nil {
@@ -378,8 +377,8 @@ func (r *Registry) Newest(kind Kind, key string) (Object, bool) {
 	return Object{}, false
 }
 
-// Objects returns the objects of a kind, ordered by key; all of them for "". Deleted ones are given when asked for, for
-// whoever keeps them on disk.
+// Objects returns the objects of a kind, or all for "", ordered by key. deleted includes deleted ones, for callers
+// that keep them on disk.
 func (r *Registry) Objects(kind Kind, deleted bool) (out []Object) {
 	var wanted []id
 	for k, o := range r.objects.eachOfKind(kind) {
@@ -394,13 +393,13 @@ func (r *Registry) Objects(kind Kind, deleted bool) (out []Object) {
 	return out
 }
 
-// Restamp drafts anew, at the present time, what this worker wrote while its clock was ahead by more than the bound:
-// nobody took those writes, and they would beat all others' here. They are gone until they are applied; what other
-// workers wrote so is gone for good, for its writer has it and does the same.
+// Restamp drafts again, at the present time, what this worker wrote while its clock was too far ahead: no other member
+// accepted those writes, and here they would win over others' writes. They are removed until the drafts are applied.
+// Such writes of other workers are removed for good, since their writers do the same.
 func (r *Registry) Restamp(now time.Time) (drafts []Object, err error) {
 	x := r.objects
 	if x.last.Wall <= x.latestWall(now) {
-		return nil, nil // none is newer than that
+		return nil, nil // no object is too far ahead
 	}
 	x.last = Stamp{}
 	all := make([]id, 0, x.count)

@@ -11,7 +11,7 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
-// Kind says what a record or an object is of. Kinds unknown to a member are carried like all others.
+// Kind is the kind of a record or an object. Members carry unknown kinds like all others.
 type Kind string
 
 // The kinds of records.
@@ -20,37 +20,37 @@ const (
 	Machine Kind = "machine" // key: the machine's id; payload: a summary of it
 )
 
-// The bounds. What is beyond them is refused with a sentence.
+// Bounds. Anything beyond them is refused with an error.
 const (
 	MaxName        = 128      // bytes of an owner's id and of a key
 	MaxKind        = 32       // bytes of a kind
 	MaxPayload     = 64 << 10 // bytes of a payload
 	MaxSig         = 1024     // bytes of a signature, which may carry the signer's certificate
-	MaxIncarnation = 1 << 40  // an owner that begins once a second reaches it in 30,000 years
+	MaxIncarnation = 1 << 40  // an owner that restarts once a second reaches it in 30,000 years
 	MaxVersion     = 1 << 48  // of changes in one incarnation
 	MaxOwners      = 16 << 10 // owners in one registry
-	MaxRecords     = 32 << 10 // records of one owner, deleted ones among them
+	MaxRecords     = 32 << 10 // records of one owner, including deleted ones
 	MaxDelta       = 1 << 20  // bytes of one delta
-	maxSpans       = 64       // pieces known beyond a gap; more are asked for again
+	maxSpans       = 64       // spans known beyond a gap; further ones are asked for again
 	maxPerMessage  = 64 << 10 // entries of one message
 )
 
-// Record is one fact, written whole by its owner and by nobody else.
+// Record is one fact, written as a whole by its owner alone.
 type Record struct {
 	Owner       cluster.WorkerID
 	Kind        Kind
 	Key         string
 	Incarnation uint64 // of the owner, from 1
 	Version     uint64 // of the owner's changes within the incarnation, from 1
-	Schema      uint32 // of the payload; whoever does not know it keeps the record as it is
-	Payload     []byte // opaque to carriers; nobody may change its bytes
+	Schema      uint32 // of the payload; a member that does not know it keeps the record unchanged
+	Payload     []byte // opaque to carriers; its bytes must not be changed
 	Deleted     bool   // the thing is gone; there is no payload
-	Sig         []byte // the owner's signature over SigningBytes, where the cluster uses them
+	Sig         []byte // the owner's signature over SigningBytes, if the cluster signs
 }
 
 // Newer reports whether r replaces o, a record of the same owner, kind and key: by (Incarnation, Version), never by a
-// clock. Two records of one version can only be a fault; the one with the greater bytes stays, so that all keep the
-// same.
+// clock. Two records of one version are a fault; the one with the greater bytes wins, so that all members keep the
+// same one.
 func (r Record) Newer(o Record) bool {
 	if c := cmp.Or(cmp.Compare(r.Incarnation, o.Incarnation), cmp.Compare(r.Version, o.Version)); c != 0 {
 		return c > 0
@@ -68,7 +68,7 @@ func (r Record) SigningBytes() []byte {
 	return appendRecord(binary.AppendUvarint(head, r.Incarnation), r)
 }
 
-// Check refuses a record of odd shape with a sentence that says what is odd.
+// Check refuses a malformed record and says what is wrong.
 func (r Record) Check() error {
 	if err := checkName("a record's owner", string(r.Owner), MaxName); err != nil {
 		return err
@@ -102,7 +102,8 @@ func checkShape(what string, k Kind, key string, payload, sig []byte, deleted bo
 	return nil
 }
 
-// checkName wants 1 to most bytes of printable UTF-8 without blanks. The name is not repeated: it may be anything.
+// checkName requires 1 to most bytes of printable UTF-8 without blanks. The error does not repeat the name, which may
+// be anything.
 func checkName(what, s string, most int) error {
 	if len(s) < 1 || len(s) > most {
 		return invalidRecord("%s has %d bytes; 1 to %d are allowed", what, len(s), most)
@@ -124,14 +125,15 @@ type id struct {
 	key  string
 }
 
-// fingerprintOf stands for a record in hashes: it has its version and its content.
+// fingerprintOf returns a hash of the record's version and content.
 func (r Record) fingerprintOf() uint64 {
 	h := fnv.New64a()
 	_, _ = h.Write(appendRecord(nil, r)) // never fails
 	return mixBits(h.Sum64())
 }
 
-// mixBits spreads a hash over all its bits, so that XORing many keeps telling them apart (the finalizer of SplitMix64).
+// mixBits spreads a hash over all its bits, so that an XOR of many still distinguishes them (the finalizer of
+// SplitMix64).
 func mixBits(x uint64) uint64 {
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
 	x = (x ^ x>>27) * 0x94d049bb133111eb

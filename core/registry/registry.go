@@ -10,38 +10,38 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
-// Options says what a registry is to be. The zero value is usable.
+// Options are the bounds and features of a registry. The zero value is usable.
 type Options struct {
 	Tombstones    int           // deletions kept for each owner and for the objects; 0: 1,024
-	TombstoneAge  time.Duration // how long; 0: an hour for records. Objects keep theirs 24 times as long
-	MaxAhead      time.Duration // how far a stamp may be before our clock; 0: 5 minutes
-	WatchCapacity int           // changes that a watcher may be behind; 0: 8,192
-	FirstIndex    uint64        // of the watch: greater than any index of an earlier life
-	Signed        bool          // updates and objects are verified before they come here: believe what is signed
-	// SigSize is how many bytes of an object's signature are its own. Those behind them, such as a certificate, are in
-	// memory once for all objects that have the same. 0: all are its own.
+	TombstoneAge  time.Duration // 0: an hour for records. Objects keep deletions 24 times as long
+	MaxAhead      time.Duration // how far a stamp may be ahead of our clock; 0: 5 minutes
+	WatchCapacity int           // how many changes a watcher may lag; 0: 8,192
+	FirstIndex    uint64        // of the watch: greater than any index before a restart
+	Signed        bool          // callers verify updates and objects first: only signed claims count
+	// SigSize is how many bytes of an object's signature are its own. The bytes after them, such as a certificate, are
+	// stored once for all objects that share them. 0: all bytes are its own.
 	SigSize int
-	// Kinds of objects for which the last places are kept; nil: none.
+	// Reserved reports the kinds of objects that may use the last places; nil: none.
 	Reserved func(Kind) bool
 }
 
-// Registry is what one member knows. It is for one goroutine, or under one lock.
+// Registry is one member's view. It is not safe for concurrent use.
 type Registry struct {
 	self       cluster.WorkerID
 	o          Options
 	owners     map[cluster.WorkerID]*ledger
 	forgot     map[cluster.WorkerID]uint64 // incarnations up to here are refused
 	where      map[id]map[cluster.WorkerID]bool
-	buckets    [Buckets]uint64 // XOR of the summaries of their owners
+	buckets    [Buckets]uint64 // XOR of the owners' hash summaries
 	objects    *objects
 	watch      watch
-	gaps       map[cluster.WorkerID]bool // owners of which something is missing that was heard of
-	contest    uint64                    // the highest incarnation under which somebody else spoke as self
+	gaps       map[cluster.WorkerID]bool // owners with known gaps
+	contest    uint64                    // the highest incarnation under which another process announced itself as self
 	tombstones []tombstone
-	announced  uint64 // own versions up to here have been given to News
+	announced  uint64 // own versions up to here were returned by News
 }
 
-// New makes an empty registry of the worker self.
+// New makes an empty registry of worker self.
 func New(self cluster.WorkerID, o Options) *Registry {
 	orInt(&o.Tombstones, 1024)
 	orInt(&o.WatchCapacity, 8192)
@@ -65,7 +65,7 @@ func orInt(n *int, otherwise int) {
 // Self returns the worker whose registry it is.
 func (r *Registry) Self() cluster.WorkerID { return r.self }
 
-// Apply takes one record by itself, as a refusal or an answer brings it. Nothing is known to be complete by it.
+// Apply stores a single record, for instance from a refusal. It does not show that anything is complete.
 func (r *Registry) Apply(now time.Time, rec Record) (changed bool, err error) {
 	if err := rec.Check(); err != nil {
 		return false, err
@@ -89,7 +89,8 @@ func (r *Registry) Apply(now time.Time, rec Record) (changed bool, err error) {
 	return changed, nil
 }
 
-// Announced takes an update from its owner, whom the wire has authenticated as sender. Nobody announces for another.
+// Announced merges an update from its owner, whom the transport has authenticated as sender. No member announces for
+// another.
 func (r *Registry) Announced(now time.Time, sender cluster.WorkerID, update Update) (changed int, err error) {
 	if update.Owner != sender {
 		return 0, fault.New(fault.Denied, codeNotOwner,
@@ -98,8 +99,8 @@ func (r *Registry) Announced(now time.Time, sender cluster.WorkerID, update Upda
 	return r.mergeUpdate(now, sender, update)
 }
 
-// Merge takes a delta that a member carries, its own records and others'. Updates that are refused do not keep the
-// others out; the first refusal is returned. from is the authenticated sender, or "" when a broadcast has none.
+// Merge merges a delta from a member, with the member's own records and others'. A refused update does not stop the
+// others; Merge returns the first refusal. from is the authenticated sender, or "" for a broadcast.
 func (r *Registry) Merge(now time.Time, from cluster.WorkerID, d Delta) (changed int, err error) {
 	for _, update := range d.Updates {
 		n, e := r.mergeUpdate(now, from, update)
@@ -163,7 +164,7 @@ func (r *Registry) mergeUpdate(now time.Time, from cluster.WorkerID, update Upda
 	}
 	if update.Incarnation == l.inc {
 		l.heard = now
-		if from == update.Owner { // it knows best what it has said
+		if from == update.Owner { // the owner knows its own version best
 			l.rumoured = 0
 		}
 		for _, rec := range l.learnUpdate(update, proof) {
@@ -179,13 +180,13 @@ func (r *Registry) mergeUpdate(now time.Time, from cluster.WorkerID, update Upda
 	return changed, nil
 }
 
-// putInLedger keeps a record in its ledger and in the index, and tells watchers.
+// putInLedger stores a record in its ledger and in the index, and notifies watchers.
 func (r *Registry) putInLedger(l *ledger, rec Record, compacted uint64, now time.Time) bool {
 	k := id{rec.Kind, rec.Key}
 	if !l.putRecord(rec, compacted, now) {
 		return false
 	}
-	if rec.Deleted { // watchers are told though it was not known here: they may know it from the owner itself
+	if rec.Deleted { // watchers are notified even of an unknown record: they may know it from the owner itself
 		r.unindexRecord(rec)
 	} else {
 		m := r.where[k]
@@ -221,7 +222,7 @@ func (r *Registry) ledgerOf(owner cluster.WorkerID) (*ledger, error) {
 	return l, nil
 }
 
-// settleLedger brings the owner's summary in its bucket, and what is known of its gaps, up to date.
+// settleLedger updates the owner's hash summary in its bucket, and whether it has gaps.
 func (r *Registry) settleLedger(l *ledger) {
 	if l.owner != r.self && l.hasGap() {
 		r.gaps[l.owner] = true
@@ -234,8 +235,8 @@ func (r *Registry) settleLedger(l *ledger) {
 	r.buckets[b] ^= l.sum
 }
 
-// Forget drops all of an owner that is gone for good, and refuses what is still carried around of incarnations up to
-// this one. Should the worker come back, it begins a later one.
+// Forget drops all records of an owner that is gone for good, and refuses its incarnations up to this one, which may
+// still be circulating. If the worker comes back, it begins a later one.
 func (r *Registry) Forget(owner cluster.WorkerID, incarnation uint64) {
 	if owner == r.self || incarnation <= r.forgot[owner] {
 		return
@@ -248,7 +249,7 @@ func (r *Registry) Forget(owner cluster.WorkerID, incarnation uint64) {
 	}
 }
 
-// Drop drops all that is known of another owner, and takes in anew what is told of it.
+// Drop drops all records of another owner; later updates of it are accepted again.
 func (r *Registry) Drop(owner cluster.WorkerID) {
 	l := r.owners[owner]
 	if l == nil || owner == r.self {
@@ -266,7 +267,7 @@ func (r *Registry) Drop(owner cluster.WorkerID) {
 	delete(r.gaps, owner)
 }
 
-// WholeUpdate returns all that an owner has told of its newest incarnation, as far as it is known, with its signatures.
+// WholeUpdate returns the whole newest incarnation of an owner, as far as it is known, with its signatures.
 func (r *Registry) WholeUpdate(owner cluster.WorkerID) (u Update, known bool) {
 	l := r.owners[owner]
 	if l == nil || l.inc == 0 {
@@ -281,17 +282,17 @@ func (l *ledger) sortedIDs() []id {
 	return slices.SortedFunc(maps.Keys(l.entries), compareIDs)
 }
 
-// Known is what is known of one owner.
+// Known is how much is known of one owner.
 type Known struct {
 	Owner       cluster.WorkerID
 	Incarnation uint64
-	Version     uint64    // all of it up to here
-	Gap         bool      // something is missing: ask somebody (Digest, Delta)
-	Heard       time.Time // when an update of it last came
+	Version     uint64    // all changes up to here are known
+	Gap         bool      // changes are missing: ask another member (Digest, Delta)
+	Heard       time.Time // when its last update arrived
 	Live        int       // records that are not deleted
 }
 
-// Owners returns what is known of every owner, in order.
+// Owners returns how much is known of every owner, in order.
 func (r *Registry) Owners() []Known {
 	out := make([]Known, 0, len(r.owners))
 	for _, owner := range slices.Sorted(maps.Keys(r.owners)) {
@@ -301,7 +302,7 @@ func (r *Registry) Owners() []Known {
 	return out
 }
 
-// Owner returns what is known of one owner.
+// Owner returns how much is known of one owner.
 func (r *Registry) Owner(owner cluster.WorkerID) (Known, bool) {
 	l := r.owners[owner]
 	if l == nil {
@@ -311,13 +312,13 @@ func (r *Registry) Owner(owner cluster.WorkerID) (Known, bool) {
 		true
 }
 
-// OwnerCount returns of how many owners something is known.
+// OwnerCount returns the number of known owners.
 func (r *Registry) OwnerCount() int { return len(r.owners) }
 
-// Gaps returns the owners of which something is missing that was heard of, in order.
+// Gaps returns the owners with known gaps, in order.
 func (r *Registry) Gaps() []cluster.WorkerID { return slices.Sorted(maps.Keys(r.gaps)) }
 
-// HasGaps reports whether there are any.
+// HasGaps reports whether any owner has known gaps.
 func (r *Registry) HasGaps() bool { return len(r.gaps) > 0 }
 
 // Get returns a record that is not deleted.
@@ -330,7 +331,7 @@ func (r *Registry) Get(owner cluster.WorkerID, kind Kind, key string) (Record, b
 	return Record{}, false
 }
 
-// Holders returns the owners that have a record of this key, in order: one, but for a moment while a thing moves.
+// Holders returns the owners that have a record of this key, in order: one, except while a machine moves.
 func (r *Registry) Holders(kind Kind, key string) []cluster.WorkerID {
 	m := r.where[id{kind, key}]
 	if len(m) < 2 { // the common case

@@ -2,20 +2,20 @@ package registry
 
 import "github.com/soukhq/souk/cluster"
 
-// Update is the newest form of all that an owner changed in (From, To] of one incarnation.
+// Update is the newest records of all that an owner changed in (From, To] of one incarnation.
 type Update struct {
 	Owner       cluster.WorkerID
 	Incarnation uint64
-	From, To    uint64   // the update is complete for versions above From, up to To
-	Full        uint64   // the incarnation had told all its owner has at this version
+	From, To    uint64   // complete for versions above From, up to To
+	Full        uint64   // the version at which the incarnation's first announcement was complete
 	Compacted   uint64   // deletions up to here may be missing
-	Upto        uint64   // what the sender has heard of: when To is less, there is more to ask for, of it or of others
-	Reset       bool     // from the owner only: forget what you believed and begin from 0
+	Upto        uint64   // the newest version that the sender has heard of: if To is less, there is more to ask for
+	Reset       bool     // from the owner only: drop all its records and begin at 0
 	Records     []Record // in the order of Version
 	Head        Head
 }
 
-// Check refuses an update of odd shape.
+// Check refuses a malformed update.
 func (r Update) Check() error {
 	if err := checkName("an update's owner", string(r.Owner), MaxName); err != nil {
 		return err
@@ -50,10 +50,10 @@ func (r Update) Check() error {
 	return nil
 }
 
-// Span is a piece (From, To] that is known beyond a gap.
+// Span is a range (From, To] of versions that is known beyond a gap.
 type Span struct{ From, To uint64 }
 
-// coverSpan notes that (from, to] is known, and gives the new end of what is known without a gap.
+// coverSpan adds (from, to] to the known versions, and returns the new end of those known without a gap.
 func coverSpan(known uint64, beyond []Span, from, to uint64) (uint64, []Span) {
 	if from > known {
 		if to > from {
@@ -69,7 +69,7 @@ func coverSpan(known uint64, beyond []Span, from, to uint64) (uint64, []Span) {
 	return known, beyond
 }
 
-// insertSpan puts a span among others, in order and joined. The highest is let go of when there are too many.
+// insertSpan adds a span to others, in order and merged. It drops the highest if there are too many.
 func insertSpan(spans []Span, s Span) []Span {
 	out := make([]Span, 0, len(spans)+1)
 	placed := false
@@ -92,7 +92,7 @@ func insertSpan(spans []Span, s Span) []Span {
 	return out[:min(len(out), maxSpans)]
 }
 
-// lackingIn returns what of a piece is in none of others, which are in order.
+// lackingIn returns the parts of a span that others, which are in order, do not cover.
 func (s Span) lackingIn(others []Span) (out []Span) {
 	for _, o := range others {
 		if o.To <= s.From || o.From >= s.To {

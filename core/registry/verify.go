@@ -7,12 +7,12 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
-// Verify judges the signature of a record or an object; an error keeps it out.
+// Verify checks the signature of a record or an object; an error rejects it.
 type Verify func(owner cluster.WorkerID, signed, sig []byte) error
 
-// Verified returns what of a delta is signed by whom it is said to be of, and the first refusal. An update is kept
-// whole or not at all: half of it would claim to be complete. It reads no registry, so that a carrier verifies before
-// it takes its lock. A nil v believes all.
+// Verified returns the parts of a delta with valid signatures, and the first refusal. An update is kept as a whole or
+// not at all, since half of it would claim to be complete. It does not use the registry, so a carrier verifies before
+// it takes its lock. A nil v accepts everything.
 func Verified(v Verify, d Delta) (Delta, error) {
 	if v == nil {
 		return d, nil
@@ -32,7 +32,7 @@ func Verified(v Verify, d Delta) (Delta, error) {
 			}
 		}
 		if len(update.Head.Sig) == 0 {
-			return false // whether that is believed the registry decides
+			return false // the registry decides whether it accepts that
 		}
 		err := v(update.Owner, update.HeadBytes(), update.Head.Sig)
 		return err != nil && refused(fault.Wrap(err, fault.Denied, codeBadSignature,

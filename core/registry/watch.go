@@ -2,7 +2,7 @@ package registry
 
 import "github.com/soukhq/souk/cluster"
 
-// Change says that something is not what it was. What it is now is read from the registry.
+// Change says that a record or object has changed. Its present value is read from the registry.
 type Change struct {
 	Index   uint64
 	Kind    Kind
@@ -11,12 +11,12 @@ type Change struct {
 	Deleted bool
 }
 
-// watch is a ring of the last changes. A watcher keeps only the index up to which it has read, so one that is slow, or
-// gone, costs nobody anything.
+// watch is a ring of the last changes. A watcher keeps only the index up to which it has read, so a slow or vanished
+// watcher costs nothing.
 type watch struct {
 	ring  []Change
 	first uint64 // index of the first change ever
-	next  uint64 // index of the change to come
+	next  uint64 // index of the next change
 }
 
 func newWatch(capacity int, first uint64) watch {
@@ -42,8 +42,8 @@ func (w *watch) lowestIndex() uint64 { return w.next - uint64(len(w.ring)) }
 // Index returns the index of the last change.
 func (r *Registry) Index() uint64 { return r.watch.next - 1 }
 
-// Since returns the changes after an index, oldest first and most at a time. ok is false when they are no longer
-// known, or never were: then read the whole view, which is as of Index, and go on from there.
+// Since returns the changes after an index, oldest first and most at a time. ok is false if the index is too old or
+// unknown: then read the whole view, which is as of Index, and continue from there.
 func (r *Registry) Since(index uint64, most int) (changes []Change, ok bool) {
 	w := &r.watch
 	if index+1 < w.lowestIndex() || index >= w.next {

@@ -9,16 +9,17 @@ import (
 // Bounds of StopAfter.
 const (
 	leastStopAfter = time.Second
-	// apartMargin is what a worker may need to find that it hears nobody and to kill its machines, before others are made
-	// in their place.
+	// apartMargin is how long a worker may need to notice that it hears nobody and to kill its machines, before others
+	// replace them.
 	apartMargin = time.Second
 )
 
-// StopsAfter returns for how long a worker may hear no other member until it stops its machines of the group; 0: it does not.
+// StopsAfter returns how long a worker may hear no other member before it stops its machines of the group; 0: it never
+// stops them.
 func (g *Group) StopsAfter() time.Duration { return durationOr(g.StopAfter, 0) }
 
-// checkApart refuses a time after which machines stop that is out of bounds, or not before others are made in their place.
-// Where the group does not say when that is, the shortest time counts that any member has.
+// checkApart refuses a StopAfter that is out of bounds, or not shorter than the time after which lost machines are
+// replaced. If the group does not set that time, the shortest of any pace counts.
 func (g *Group) checkApart() error {
 	most := g.LostWithin(0) - apartMargin
 	switch after := g.StopsAfter(); {

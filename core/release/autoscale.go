@@ -8,15 +8,15 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// Autoscale has a service choose by its load how many machines of a group there are.
+// Autoscale makes a service choose the number of a group's machines by their load.
 type Autoscale struct {
 	Min    int    `json:"min"` // machines, 1 to 1000
 	Max    int    `json:"max"` // machines, Min to 1000
 	Metric Metric `json:"metric,omitempty"`
-	// Target is how much load a machine is to have: requests or connections under way, or per cent of its CPUs. 0: the
-	// smallest soft_limit of the group's services, or 70 per cent.
+	// Target is the load that a machine should have: requests or connections in progress, or per cent of its CPUs. 0:
+	// the smallest soft_limit of the group's services, or 70 per cent.
 	Target int `json:"target,omitempty"`
-	// DownAfter is for how long fewer machines must have been enough before some go; nil: DefaultDownAfter.
+	// DownAfter is how long fewer machines must have sufficed before some are removed; nil: DefaultDownAfter.
 	DownAfter *machine.Duration `json:"down_after,omitempty"`
 }
 
@@ -25,7 +25,7 @@ type Metric string
 
 // The metrics.
 const (
-	Concurrency Metric = "concurrency" // requests or connections that proxies have under way; what "" means
+	Concurrency Metric = "concurrency" // requests or connections in progress at proxies; the default
 	CPU         Metric = "cpu"         // how much of its CPUs it uses
 )
 
@@ -43,8 +43,8 @@ func (a *Autoscale) By() Metric { return cmp.Or(a.Metric, Concurrency) }
 
 func (a *Autoscale) GoesDownAfter() time.Duration { return durationOr(a.DownAfter, DefaultDownAfter) }
 
-// Target returns how much load a machine of the group is to have, in units of its metric; 0: nothing says it, or the group
-// has no autoscale.
+// Target returns the load that a machine of the group should have, in units of its metric; 0: it is not known, or the
+// group has no autoscale.
 func (g *Group) Target() int {
 	a := g.Autoscale
 	switch {
@@ -59,8 +59,8 @@ func (g *Group) Target() int {
 	return a.Target
 }
 
-// Limits returns the smallest soft and hard limit of the group's services; 0: none has one. A hard limit alone is the soft
-// one, too, as for proxies.
+// Limits returns the smallest soft and hard limit of the group's services; 0: none. Without a soft limit the hard
+// limit is also the soft one, as in proxies.
 func (g *Group) Limits() (soft, hard int) {
 	least := func(a, b int) int {
 		if a == 0 || b > 0 && b < a {
@@ -77,7 +77,7 @@ func (g *Group) Limits() (soft, hard int) {
 	return soft, hard
 }
 
-// checkAutoscale refuses an autoscale that cannot be carried out.
+// checkAutoscale refuses an invalid autoscale.
 func (g *Group) checkAutoscale() error {
 	a := g.Autoscale
 	if a == nil {
@@ -124,16 +124,16 @@ func (g *Group) checkTarget() error {
 	return nil
 }
 
-// Scaled is how many machines of a group its autoscale has chosen, and why. Its service's steward writes it when that
-// changes.
+// Scaled is the number of a group's machines that its autoscale has chosen, and why. The service's steward writes it
+// when it changes.
 type Scaled struct {
 	Count int `json:"count"`
-	// Hand is Head.Hand of the group when this was chosen: a number that somebody sets later goes before it.
+	// Hand is Head.Hand of the group at that time: a number that a person sets later takes precedence.
 	Hand uint64    `json:"hand,omitempty"`
 	From int       `json:"from,omitempty"` // the number before; 0: none was chosen yet
-	Load int       `json:"load,omitempty"` // of all its machines then, in units of the metric
-	At   time.Time `json:"at,omitzero"`    // since when Count is so
-	// Lacks is why there are fewer machines than Count, one sentence; "": there are not, or nothing was refused.
+	Load int       `json:"load,omitempty"` // of all its machines at that time, in units of the metric
+	At   time.Time `json:"at,omitzero"`    // since when Count has been so
+	// Lacks is why there are fewer machines than Count, in one sentence; "": there are enough, or none was refused.
 	Lacks string `json:"lacks,omitempty"`
 }
 
@@ -152,8 +152,8 @@ func checkScaled(all map[string]Scaled) error {
 	return nil
 }
 
-// Wanted returns how many machines of a group of its release are wanted: as the head says, or where the group has an
-// autoscale that is on, as that has chosen.
+// Wanted returns how many machines of a group are wanted: the head's number, or the autoscale's choice if the group
+// has one that is on.
 func (h *Head) Wanted(g *Group, scaled map[string]Scaled) int {
 	if g.Cron != nil {
 		return 0 // its machines run at times, and none is kept up
@@ -168,10 +168,10 @@ func (h *Head) Wanted(g *Group, scaled map[string]Scaled) int {
 	return min(max(n, g.Autoscale.Min), g.Autoscale.Max)
 }
 
-// Scales reports whether a group has an autoscale that is on: a head that says 0 turns it off.
+// Scales reports whether a group has an autoscale that is on: a count of 0 in the head turns it off.
 func (h *Head) Scales(g *Group) bool { return g.Autoscale != nil && h.Count(g) > 0 }
 
-// checkHand refuses a number of machines that somebody sets for a group which chooses it by itself.
+// checkHand refuses a count set by a person for a group with an autoscale, if it is out of range.
 func (g *Group) checkHand(n int) error {
 	a := g.Autoscale
 	if a == nil || n == 0 || n >= a.Min && n <= a.Max {
@@ -181,12 +181,12 @@ func (g *Group) checkHand(n int) error {
 		"them, or for 0, which turns it off, or make a release with other bounds", g.Name, a.Min, a.Max, n)
 }
 
-// Loads is what the machines of a group have to do, in units of its metric.
+// Loads is the load of a group's machines, in units of its metric.
 type Loads struct {
-	Heard float64 // of those that can be asked
-	All   float64 // with those that cannot, as last told
+	Heard float64 // of the machines whose workers answer
+	All   float64 // including the last known loads of the others
 	Up    int     // machines that are up
-	Blind bool    // of one that is ready the load is not known yet
+	Blind bool    // the load of a ready machine is not known yet
 }
 
 // LoadsOf adds up the loads of a group's machines.
@@ -199,7 +199,7 @@ func (g *Group) LoadsOf(standing []Standing) (l Loads) {
 		}
 		l.Up++
 		load := float64(m.Load)
-		if cpu { // one that comes up uses it for that
+		if cpu { // a starting machine uses CPU for its start
 			l.Blind = l.Blind || m.CPU == nil && m.Ready
 			if load = 0; m.CPU != nil && (m.Ready || m.Unheard) {
 				load = float64(max(0, *m.CPU))

@@ -7,7 +7,7 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
-// Booking is what workers hold for the machines that a release makes first, since it was planned. A worker gives it to the
+// Booking is the room that workers hold for the first machines of a release since its plan. A worker gives it to the
 // machine that is granted with the slot's token.
 type Booking struct {
 	Token string                      `json:"token"`
@@ -15,13 +15,13 @@ type Booking struct {
 	At    map[string]cluster.WorkerID `json:"at"` // by slot, such as "web/0"; at most MaxBooked
 }
 
-// MaxBooked bounds for how many machines room is held: a steward orders no more of one service at once.
+// MaxBooked bounds the machines with held room: a steward orders no more of one service at once.
 const MaxBooked = 64
 
 // SlotToken returns the token of a hold for one slot.
 func (b *Booking) SlotToken(s Slot) string { return b.Token + "/" + s.String() }
 
-// HeldFor returns the worker that holds room for a slot, and the token of the hold; "" where none does at now.
+// HeldFor returns the worker that holds room for a slot, and the token of the hold; "" if none does at now.
 func (b *Booking) HeldFor(now time.Time, s Slot) (worker cluster.WorkerID, token string) {
 	if b == nil || !now.Before(b.Until) || b.At[s.String()] == "" {
 		return "", ""

@@ -9,20 +9,20 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// Command is what runs once, to its end, before a rollout of a new release changes anything.
+// Command is a program that runs once, to its end, before the rollout of a new release changes anything.
 type Command struct {
-	Exec    []string          `json:"exec"`              // of an image what follows it; of the host's programs all of it
-	Group   string            `json:"group,omitempty"`   // whose config its machine has; "": the first
-	Timeout *machine.Duration `json:"timeout,omitempty"` // from when it is to run until it has ended; nil: 5m
+	Exec    []string          `json:"exec"`              // arguments for an image; a whole command line on the host
+	Group   string            `json:"group,omitempty"`   // the group whose config its machine gets; "": the first
+	Timeout *machine.Duration `json:"timeout,omitempty"` // from the moment it is to run until it has ended; nil: 5m
 }
 
-// Commanded is what became of the command of a rollout's release.
+// Commanded is the outcome of the command of a rollout's release.
 type Commanded string
 
-// What can have become of it.
+// The outcomes.
 const (
 	CommandDone   Commanded = "done"   // it ended with 0, so the rollout goes on
-	CommandFailed Commanded = "failed" // it did not
+	CommandFailed Commanded = "failed" // it ended otherwise
 )
 
 // Defaults and bounds of a command.
@@ -33,15 +33,15 @@ const (
 	mostCommand        = 64 // words
 )
 
-// CommandEnv is what the environment of a release's command has, beside that of its group.
+// CommandEnv is set in the environment of a release's command, in addition to that of its group.
 const CommandEnv = "RELEASE_COMMAND"
 
 func (c *Command) EndsWithin() time.Duration { return durationOr(c.Timeout, defaultCommandTime) }
 
-// CommandGroup returns the group whose config the release's command has.
+// CommandGroup returns the group whose config the release's command gets.
 func (r *Release) CommandGroup() *Group { return r.Group(cmp.Or(r.Command.Group, r.Groups[0].Name)) }
 
-// checkCommand refuses a command that cannot be run.
+// checkCommand refuses an invalid command.
 func (r *Release) checkCommand() error {
 	c := r.Command
 	if c == nil {
@@ -61,12 +61,12 @@ func (r *Release) checkCommand() error {
 	return nil
 }
 
-// config returns the config of the command's machine: that of its group without what is for machines that are kept up, or
-// that two machines cannot have.
+// config returns the config of the command's machine: its group's, without the parts that only make sense for machines
+// that are kept up, or that two machines cannot share.
 func (c *Command) config(of *machine.Config) *machine.Config {
 	out := *of
 	out.Services, out.Mounts, out.Checks = nil, nil, nil
-	if n := of.Network; n != nil { // what nobody may do from the group's machines nobody may do from this one
+	if n := of.Network; n != nil { // the group's limits on its network apply here, too
 		out.Network = &machine.Network{Mode: n.Mode, Egress: n.Egress}
 	}
 	out.Restart = &machine.Restart{Policy: "no"}
@@ -82,8 +82,8 @@ func (c *Command) config(of *machine.Config) *machine.Config {
 	return &out
 }
 
-// runsCommand reports whether the rollout of n, which follows on h, begins with its release's command. A deploy does. What
-// begins another rollout of the same release does where the command has not been done, and a rollback never.
+// runsCommand reports whether the rollout of n, which follows h, begins with its release's command. A deploy does, a
+// rollback never does, and another rollout of the same release does unless the command is done.
 func (n *Head) runsCommand(h *Head, c *Change, release *Release, p Progress) bool {
 	switch {
 	case h != nil && n.Rollout == h.Rollout:

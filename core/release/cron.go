@@ -10,26 +10,26 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// Cron says when a machine of a group runs. Each run is a machine of its own, which ends by itself.
+// Cron says when a machine of a group runs. Each run is a separate machine, which ends by itself.
 type Cron struct {
 	// Schedule has cron's five fields (minute, hour, day of the month, month, day of the week), or is @hourly, @daily,
 	// @weekly, @monthly or @yearly.
 	Schedule string  `json:"schedule"`
 	Zone     string  `json:"zone,omitempty"`    // of the time zone database; "": UTC
 	Overlap  Overlap `json:"overlap,omitempty"` // "": forbid
-	// StartWithin is how late a run may start whose time was missed; nil: 10m.
+	// StartWithin is how late a missed run may still start; nil: 10m.
 	StartWithin *machine.Duration `json:"start_within,omitempty"`
-	Keep        *int              `json:"keep,omitempty"` // how many runs that have ended stay, to be looked at; nil: 3
+	Keep        *int              `json:"keep,omitempty"` // how many ended runs are kept for inspection; nil: 3
 }
 
-// Overlap says what becomes of a run that is due while another one goes on.
+// Overlap is what happens to a run that is due while another one is running.
 type Overlap string
 
-// What can become of it.
+// The overlaps.
 const (
-	Forbid      Overlap = "forbid"  // it is left out
+	Forbid      Overlap = "forbid"  // the new run is skipped
 	AllowBoth   Overlap = "allow"   // both run
-	ReplaceThat Overlap = "replace" // the one that goes on is stopped first
+	ReplaceThat Overlap = "replace" // the running one is stopped first
 )
 
 // Defaults and bounds of Cron.
@@ -52,19 +52,19 @@ func (c *Cron) Keeps() int {
 	return *c.Keep
 }
 
-// Rule is what the times of a job follow from.
+// Rule is what determines the times of a job: its schedule and zone.
 func (c *Cron) Rule() string { return c.Schedule + " " + cmp.Or(c.Zone, "UTC") }
 
-// Next returns when a run is due first after a time, in UTC; zero: never.
+// Next returns when the first run after a time is due, in UTC; zero: never.
 func (c *Cron) Next(after time.Time) time.Time {
 	s, err := cron.Parse(c.Schedule, c.Zone)
 	if err != nil {
-		return time.Time{} // a newer souk took it in, or one that knows more zones
+		return time.Time{} // a souk that knows more schedules or zones accepted it
 	}
 	return s.Next(after)
 }
 
-// checkCron refuses a schedule that cannot be honoured, and what makes no sense of a machine that is not kept up.
+// checkCron refuses an invalid schedule, and settings that make no sense for machines that are not kept up.
 func (g *Group) checkCron() error {
 	c := g.Cron
 	if c == nil {
@@ -96,7 +96,7 @@ func (g *Group) checkCron() error {
 	return g.checkUnkept()
 }
 
-// checkUnkept refuses of a job what is said of machines that are kept up.
+// checkUnkept refuses, for a job, settings of machines that are kept up.
 func (g *Group) checkUnkept() error {
 	for what, said := range map[string]bool{"services": len(g.Config.Services) > 0, "update": g.Update != nil,
 		"single": g.Single, "after": len(g.After) > 0, "autoscale": g.Autoscale != nil} {

@@ -9,7 +9,7 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
-// What a head was written for.
+// The reasons for which a head is written.
 const (
 	WhyDeploy  = "deploy"
 	WhyScale   = "scale"
@@ -22,39 +22,40 @@ const (
 	WhyMove    = "move"
 )
 
-// Head says what is wanted of a service now. It is replaced whole, and names the head that it was made from.
+// Head is the wanted state of a service. It is replaced as a whole, and names its parent, the head that it was made
+// from.
 type Head struct {
 	Schema  int            `json:"schema"`
-	Number  uint64         `json:"number"` // its parent's and one; from 1
+	Number  uint64         `json:"number"` // its parent's plus one; from 1
 	Parent  string         `json:"parent,omitempty"`
 	Release string         `json:"release"`
-	Counts  map[string]int `json:"counts,omitempty"` // of groups that are to have another number than the release says
+	Counts  map[string]int `json:"counts,omitempty"` // of groups with another number than in the release
 	Why     string         `json:"why"`
 	By      string         `json:"by,omitempty"`
 	At      time.Time      `json:"at"`
-	// Hand is the number of the head by which somebody last said how many machines a group has that has an autoscale.
+	// Hand is, for each group with an autoscale, the number of the head by which a person last set its count.
 	Hand map[string]uint64 `json:"hand,omitempty"`
-	// Restarted counts how often the machines of the service were to be restarted: to be made anew as they are.
+	// Restarted counts the restarts of the service: each replaces all machines by equal ones.
 	Restarted uint64 `json:"restarted,omitempty"`
 
-	Rollout  uint64   `json:"rollout,omitempty"`  // the number of the head that began the rollout
-	Before   *Target  `json:"before,omitempty"`   // what was so before the rollout, and is again if it is undone; nil: nothing
-	Promoted int      `json:"promoted,omitempty"` // how many steps of a canary somebody has let pass
+	Rollout  uint64   `json:"rollout,omitempty"`  // number of the head that began the rollout
+	Before   *Target  `json:"before,omitempty"`   // the target before the rollout, which an undo restores; nil: none
+	Promoted int      `json:"promoted,omitempty"` // how many canary steps were promoted by hand
 	Paused   bool     `json:"paused,omitempty"`   // no further machine is replaced
-	Booking  *Booking `json:"booking,omitempty"`  // that workers hold for its machines; nil: none
+	Booking  *Booking `json:"booking,omitempty"`  // room that workers hold for its machines; nil: none
 	Command  bool     `json:"command,omitempty"`  // the rollout begins with its release's command
-	Moves    []MoveTo `json:"moves,omitempty"`    // machines that are to be at other workers; at most MaxMoves
+	Moves    []MoveTo `json:"moves,omitempty"`    // machines to move to other workers; at most MaxMoves
 
-	Past []Past `json:"past,omitempty"` // heads before it, newest first; at most MaxKept
+	Past []Past `json:"past,omitempty"` // earlier heads, newest first; at most MaxKept
 }
 
-// Target is what the machines of a service are to be.
+// Target is what the machines of a service are to run.
 type Target struct {
 	Release   string `json:"release"`
 	Restarted uint64 `json:"restarted,omitempty"`
 }
 
-// Target returns what a head wants.
+// Target returns what the head wants.
 func (h *Head) Target() Target { return Target{h.Release, h.Restarted} }
 
 // Past is a head that another has replaced.
@@ -75,34 +76,34 @@ const mostUndone = 160
 // ID returns the head's name, a hash of it.
 func (h *Head) ID() string { return hash(h) }
 
-// Change is what somebody wants changed of a service, as it goes from a client to Service.Resolve; and what that comes to:
-// what a new head is to have else than its parent.
+// Change is a requested change of a service, as a client passes it to Service.Resolve, and the result of Resolve: how
+// a new head differs from its parent.
 type Change struct {
 	Why    string  // the verb: WhyDeploy and so on
-	Parent *string // the id of the head that is to be followed, "" for none; nil: whichever stands
+	Parent *string // ID of the head to follow, "" for none; nil: the present one
 	By     string
 	At     time.Time
 
-	New     *Release       // of a deploy: what is to be made
-	Release string         // "": the one that is in force
-	Counts  map[string]int // by group; those that it leaves out stay
-	Restart bool           // all machines are to be restarted
-	Resume  bool           // a rollout that was paused or undone is tried again
-	Pause   bool           // no further machine is to be replaced
-	Promote int            // so many steps of a canary are over; 0: no more than before, asked for: one more
-	All     bool           // of a promote that is asked for: all steps are over
-	Booking *Booking       // that workers hold for the machines of Release; nil: none
-	Moves   []MoveTo       // machines that are to be at other workers; others stay as they are
-	// Stands reports, of a move that is asked for, whether there is a machine of an id.
+	New     *Release       // of a deploy: the release to make
+	Release string         // "": the present one
+	Counts  map[string]int // by group; other groups keep theirs
+	Restart bool           // restart all machines
+	Resume  bool           // retry a rollout that was paused or undone
+	Pause   bool           // replace no further machines
+	Promote int            // number of canary steps that are over; 0: unchanged, in a request: one more
+	All     bool           // in a promote request: all steps are over
+	Booking *Booking       // room that workers hold for machines of Release; nil: none
+	Moves   []MoveTo       // machines to move to other workers; others stay
+	// Stands reports, for a requested move, whether a machine with this ID exists.
 	Stands func(id string) bool
 }
 
-// begins reports whether a change begins a rollout, though what is wanted may be the same.
+// begins reports whether a change begins a rollout, even if the target stays the same.
 func (c *Change) begins() bool { return c.Release != "" || c.Restart || c.Resume }
 
-// Next returns the head that follows on h, which is nil for a service that has none. release is that of the new head,
-// before that of h; nil where it is not known. p is how far the rollout of h is. A number of machines that somebody chose
-// for a group stays over a deploy, unless the new release says another number of the group than the one before.
+// Next returns the head that follows h, which is nil for a service without a head. release is that of the new head,
+// before that of h; nil if unknown. p is the progress of h's rollout. A count that a person set for a group survives a
+// deploy, unless the new release has another number for the group than the one before.
 func (h *Head) Next(c Change, release, before *Release, p Progress) (*Head, error) {
 	n := &Head{Schema: Schema, Number: 1, Release: c.Release, Counts: map[string]int{}, Why: c.Why, By: c.By,
 		At: c.At.UTC(), Booking: c.Booking}
@@ -148,7 +149,7 @@ func (h *Head) Next(c Change, release, before *Release, p Progress) (*Head, erro
 	return n, n.Check()
 }
 
-// aim sets what n wants, where it follows on h.
+// aim sets the target of n, which follows h.
 func (n *Head) aim(h *Head, c *Change, p Progress) {
 	in := h.InForce(p)
 	if c.Resume {
@@ -167,7 +168,7 @@ func (n *Head) aim(h *Head, c *Change, p Progress) {
 		n.Promoted = max(n.Promoted, h.Promoted)
 	}
 	was := h.proven(p)
-	if n.Target() == h.Target() && h.Before != nil { // what is tried again
+	if n.Target() == h.Target() && h.Before != nil { // the same target again
 		was = h.Before
 	}
 	if was != nil && *was != n.Target() {
@@ -175,14 +176,14 @@ func (n *Head) aim(h *Head, c *Change, p Progress) {
 	}
 }
 
-// Same reports whether h wants what its parent old does.
+// Same reports whether h wants the same as its parent old.
 func (h *Head) Same(old *Head) bool {
 	return h.Rollout == old.Rollout && h.Paused == old.Paused && h.Promoted == old.Promoted &&
 		maps.Equal(h.Counts, old.Counts) && maps.Equal(h.Hand, old.Hand) && slices.Equal(h.Moves, old.Moves)
 }
 
-// InForce returns what the machines of the service are to be while its rollout is so far: that of the head, or what was
-// before it once it is undone.
+// InForce returns the present target of the service's machines: the head's, or the one before once the rollout is
+// undone.
 func (h *Head) InForce(p Progress) Target {
 	if p.Of(h) && p.Undo && h.Before != nil {
 		return *h.Before
@@ -190,8 +191,8 @@ func (h *Head) InForce(p Progress) Target {
 	return h.Target()
 }
 
-// proven returns what an undo of the next rollout returns to: what the head wants if its rollout has succeeded, else what
-// was before it. nil: nothing has.
+// proven returns the target that an undo of the next rollout restores: the head's if its rollout has succeeded, else
+// the one before. nil: none has succeeded.
 func (h *Head) proven(p Progress) *Target {
 	if p.Of(h) && p.State == Done && !p.Undo && len(p.Failed) == 0 {
 		t := h.Target()
@@ -200,7 +201,7 @@ func (h *Head) proven(p Progress) *Target {
 	return h.Before
 }
 
-// renumbered reports whether a release says another number of a group than the one before did.
+// renumbered reports whether a release has another number for a group than the release before.
 func renumbered(g *Group, before *Release, group string) bool {
 	if g == nil || before == nil {
 		return g == nil
@@ -213,7 +214,7 @@ func (h *Head) past() Past {
 	return Past{ID: h.ID(), Number: h.Number, Release: h.Release, Counts: h.Counts, Why: h.Why, By: h.By, At: h.At}
 }
 
-// Check refuses a head that cannot be kept.
+// Check refuses an invalid head.
 func (h *Head) Check() error {
 	switch {
 	case h.Schema != Schema:
@@ -232,13 +233,13 @@ func (h *Head) Check() error {
 	return cmp.Or(h.checkMoves(), h.Booking.check())
 }
 
-// Follows reports whether h was made knowing of the head of an id, as far as is still kept.
+// Follows reports whether h descends from the head with an ID, as far as heads are kept.
 func (h *Head) Follows(id string) bool {
 	return h.Parent == id || slices.ContainsFunc(h.Past, func(p Past) bool { return p.ID == id })
 }
 
-// Overtakes reports whether h replaces old, or is replaced by it, without either having known of the other: two members
-// wrote at the same time, or on two sides of a cut. It is not sure where one is more than MaxKept heads behind.
+// Overtakes reports whether h and old were written independently, and one replaces the other: two members wrote at the
+// same time, or on two sides of a network partition. It cannot tell if one is more than MaxKept heads behind.
 func (h *Head) Overtakes(old *Head) bool {
 	id, oldID := h.ID(), old.ID()
 	return id != oldID && !h.Follows(oldID) && !old.Follows(id) && h.Number < old.Number+MaxKept
@@ -252,7 +253,7 @@ func (h *Head) Count(g *Group) int {
 	return g.Replicas
 }
 
-// Kept lists the releases that are still of use: those of the newest heads.
+// Kept lists the releases that are still needed: those of the newest heads.
 func (h *Head) Kept() []string {
 	out := []string{h.Release}
 	if h.Before != nil && h.Before.Release != h.Release {

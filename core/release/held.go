@@ -4,24 +4,24 @@ import (
 	"time"
 )
 
-// Held is a machine of a service that died again and again. It is kept down for a while, then tried again, and that as often
-// as it takes. Another takes its place once the service's machines are to be otherwise, or to be restarted, or when somebody
-// destroys it.
+// Held is a machine of a service that ended by itself again and again. It is kept down for a while and then tried
+// again, repeatedly. It is replaced once the service's machines are to change or to restart, or when somebody destroys
+// it.
 type Held struct {
 	Machine string    `json:"machine"`
 	Group   string    `json:"group"`
 	Index   int       `json:"index"`
 	Why     string    `json:"why"`   // one sentence
-	Since   time.Time `json:"since"` // when it was held for the first time since it was last of use
-	At      time.Time `json:"at"`    // when it was held for the last time
+	Since   time.Time `json:"since"` // when it was first held since it last worked
+	At      time.Time `json:"at"`    // when it was last held
 }
 
 // Bounds of holds.
 const (
-	// MaxHeld bounds the machines of one service that are held: more are left to their workers.
+	// MaxHeld bounds the held machines of one service: further ones are left to their workers.
 	MaxHeld = 64
-	// A machine is held for a part of the time for which it has been of no use: what failed because something else was away
-	// is back soon after that, and what never works is tried seldom.
+	// A machine is held for a fraction of the time since it last worked: one that failed for lack of a dependency is
+	// back soon after that returns, and one that never works is tried seldom.
 	holdPart  = 6
 	leastHold = 5 * time.Second
 	mostHold  = 5 * time.Minute

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Tells says in one sentence what becomes of the group's machines at a worker that cannot be heard, and for how long two may
-// run for one replica. usual is as in LostWithin.
+// Tells says in one sentence what happens to the group's machines at a worker that cannot be reached, and for how long
+// two may run for one replica. usual is as in LostWithin.
 func (g *Group) Tells(usual time.Duration) string {
 	after, stop := g.LostWithin(usual), g.StopsAfter()
 	kills := fmt.Sprintf("a worker that hears no other member for %v kills them", stop)

@@ -8,29 +8,29 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
-// A head may say of machines at which other worker they are to be. Such a machine goes as one does that is drained: the
-// next one of its replica is made first, at that worker alone, and the old one goes once the new one counts. Where that
-// does not come about the old one stays.
+// A head may move machines to other workers. Such a machine is replaced like one on a drained worker: a new one is
+// made first, at the target worker only, and the old one is removed once the new one counts. If that fails, the old
+// one stays.
 
-// MoveTo says at which worker a machine of a service is to be.
+// MoveTo asks for a machine of a service to be at another worker.
 type MoveTo struct {
 	Machine string           `json:"machine"`
-	Group   string           `json:"group"` // whose replica it stands for
+	Group   string           `json:"group"` // the group of its replica
 	Index   int              `json:"index"`
-	To      cluster.WorkerID `json:"to"`    // of a change "": the machine stays where it is
-	Until   time.Time        `json:"until"` // what has not come about by then is over
+	To      cluster.WorkerID `json:"to"`    // in a Change, "": cancel the move
+	Until   time.Time        `json:"until"` // the move is given up then
 }
 
 // Bounds of moves.
 const (
-	// MaxMoves bounds the machines of one service that are on their way at once.
+	// MaxMoves bounds the moves of one service at the same time.
 	MaxMoves = 64
-	// moveWithin is for how long a move is tried: a worker that comes back later is not what somebody meant.
+	// moveWithin is how long a move is tried: a target that comes back much later is not what the person meant.
 	moveWithin = time.Hour
 )
 
-// Move returns the change by which machines are to be at other workers, or by To "" to stay where they are. stands reports
-// whether there is a machine of an id. The error is an Exhausted, code moves: as many are on their way as may be.
+// Move returns the change that moves machines to other workers, or with To "" cancels their moves. stands reports
+// whether a machine with an ID exists. The error is an Exhausted, code moves: MaxMoves moves are in progress.
 func (r *Service) Move(moves []MoveTo, stands func(id string) bool, now time.Time) (Change, error) {
 	c := Change{Why: WhyMove}
 	under := r.Head.moved(&Change{Moves: moves, At: now})
@@ -51,7 +51,7 @@ func (r *Service) Move(moves []MoveTo, stands func(id string) bool, now time.Tim
 	case len(under) <= MaxMoves:
 		return c, nil
 	}
-	for _, x := range r.Head.Moves { // that are over
+	for _, x := range r.Head.Moves { // moves that are over
 		if !stands(x.Machine) && !slices.ContainsFunc(moves, func(m MoveTo) bool { return m.Machine == x.Machine }) {
 			c.Moves = append(c.Moves, MoveTo{Machine: x.Machine})
 		}
@@ -63,7 +63,7 @@ func (r *Service) Move(moves []MoveTo, stands func(id string) bool, now time.Tim
 	return c, nil
 }
 
-// moved returns the moves of the head that follows on h by a change.
+// moved returns the moves of the head that follows h by a change.
 func (h *Head) moved(c *Change) (out []MoveTo) {
 	if len(c.Moves) == 0 && !c.begins() {
 		return h.Moves
@@ -82,8 +82,8 @@ func (h *Head) moved(c *Change) (out []MoveTo) {
 	return out
 }
 
-// MovesTo returns the worker that a person had a machine moved to; "": nobody did, its time is over, or the
-// machine is there.
+// MovesTo returns the worker that a person moves a machine to; "": there is no move, it is over, or the machine is
+// there.
 func (h *Head) MovesTo(now time.Time, id string, at cluster.WorkerID) cluster.WorkerID {
 	for i := range h.Moves {
 		if m := &h.Moves[i]; m.Machine == id && m.To != at && now.Before(m.Until) {
@@ -93,7 +93,7 @@ func (h *Head) MovesTo(now time.Time, id string, at cluster.WorkerID) cluster.Wo
 	return ""
 }
 
-// Moved returns the machines of a service where they are once those that are on their way have come.
+// Moved returns the machines of a service as they are once all moves have succeeded.
 func (h *Head) Moved(now time.Time, standing []Standing) (out []Standing) {
 	for _, m := range standing {
 		if to := h.MovesTo(now, m.ID, m.Worker); to != "" {

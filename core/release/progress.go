@@ -6,27 +6,27 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
-// Progress is how far a rollout is, and what was decided of it: what nobody can see from the machines. Its service's
-// steward writes it when that changes. The zero value is of none.
+// Progress is how far a rollout is and what was decided about it, as far as the machines do not show it. The service's
+// steward writes it when it changes. The zero value is for no rollout.
 type Progress struct {
 	Rollout uint64    `json:"rollout"` // Head.Rollout; with Release it names the rollout
 	Release string    `json:"release"`
-	State   State     `json:"state,omitempty"` // "": it runs
-	Undo    bool      `json:"undo,omitempty"`  // what was before is wanted again
-	Step    int       `json:"step,omitempty"`  // how many steps of a canary are over
+	State   State     `json:"state,omitempty"` // "": it is running
+	Undo    bool      `json:"undo,omitempty"`  // the previous target is wanted again
+	Step    int       `json:"step,omitempty"`  // how many canary steps are over
 	Command Commanded `json:"command,omitempty"`
-	Why     string    `json:"why,omitempty"` // why it is undone or paused, one sentence
+	Why     string    `json:"why,omitempty"` // why it is undone or paused, in one sentence
 	Failed  []Failure `json:"failed,omitempty"`
-	At      time.Time `json:"at,omitzero"` // since when State, Undo and Step are so
+	At      time.Time `json:"at,omitzero"` // since when State, Undo and Step have had these values
 }
 
-// State is what became of a rollout.
+// State is the outcome of a rollout.
 type State string
 
 // The states of a rollout.
 const (
-	Done   State = "done"   // all machines are as wanted: with Undo, as they were before
-	Paused State = "paused" // it failed, and goes on when somebody says so
+	Done   State = "done"   // all machines are as wanted; with Undo, as before
+	Paused State = "paused" // it failed, and continues on a person's request
 )
 
 // Failure is a replica that failed, and why.
@@ -43,10 +43,10 @@ const (
 	MaxReason = 400 // bytes
 )
 
-// Of reports whether p tells of the rollout of a head.
+// Of reports whether p is about the rollout of a head.
 func (p *Progress) Of(h *Head) bool { return p.Rollout == h.Rollout && p.Release == h.Release }
 
-// Check refuses a progress that no steward writes.
+// Check refuses an invalid progress.
 func (p *Progress) Check() error {
 	ok := len(p.Command) <= maxText && len(p.Release) <= maxText && len(p.Why) <= MaxReason &&
 		len(p.Failed) <= MaxFailed && p.Step >= 0 && p.Step <= MaxSteps

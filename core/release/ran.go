@@ -7,15 +7,15 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// Ran is what is settled of the times of a job. The rest is read off its machines.
+// Ran is which run times of a job are settled. The rest follows from its machines.
 type Ran struct {
-	At      uint64 `json:"at"`                // the newest time that is settled, in minutes since 1970: later ones are to come
-	Rule    string `json:"rule"`              // what the times followed from
+	At      uint64 `json:"at"`                // the newest settled time, in minutes since 1970
+	Rule    string `json:"rule"`              // the Rule that the times follow
 	Off     bool   `json:"off,omitempty"`     // the job is turned off
-	Skipped string `json:"skipped,omitempty"` // why nothing was started at the newest time yet, one sentence; "": it was
+	Skipped string `json:"skipped,omitempty"` // why the newest time has started no run yet, in one sentence; "": it has
 }
 
-// Time returns the newest time that is settled.
+// Time returns the newest settled time.
 func (r *Ran) Time() time.Time { return minuteTime(r.At) }
 
 func minuteTime(minute uint64) time.Time { return time.Unix(int64(minute)*60, 0).UTC() }

@@ -13,66 +13,67 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// Schema is the version of the shape of releases and heads that this souk reads and writes.
+// Schema is the version of the format of releases and heads that this souk reads and writes.
 const Schema = 1
 
 // Bounds of a release.
 const (
 	MaxGroups  = 64
 	MaxRelease = 256 << 10 // bytes of its JSON
-	MaxKept    = 20        // releases, beside those in use
-	maxText    = 200       // bytes of who and what for
+	MaxKept    = 20        // releases, besides those in use
+	maxText    = 200       // bytes of By and of Note
 )
 
-// Release says what the machines of a service are to be. It never changes: its id is a hash of it.
+// Release describes the machines of a service. It never changes: its ID is a hash of it.
 type Release struct {
 	Schema  int     `json:"schema"`
-	Groups  []Group `json:"groups"`            // each of another name, in the order in which they were given
+	Groups  []Group `json:"groups"`            // with different names, in the order given
 	Secrets uint64  `json:"secrets,omitempty"` // the version of the app's secrets when it was made
-	// Keys says when each secret was set that its machines begin with, by name; those that no group reads are left out.
+	// Keys is when each secret that its machines read was set, by name; secrets that no group reads are left out.
 	Keys    map[string]time.Time `json:"keys,omitzero"`
 	By      string               `json:"by,omitempty"` // who made it
 	At      time.Time            `json:"at"`
-	Note    string               `json:"note,omitempty"` // what for
+	Note    string               `json:"note,omitempty"` // what it was made for
 	Command *Command             `json:"command,omitempty"`
 }
 
-// Group is machines of one config.
+// Group is a set of machines with one config.
 type Group struct {
 	Name       string              `json:"name"`
-	Replicas   int                 `json:"replicas"` // where no head says another number
+	Replicas   int                 `json:"replicas"` // unless a head has another number
 	Config     *machine.Config     `json:"config"`
 	Scheduling *machine.Scheduling `json:"scheduling,omitempty"`
 	Region     string              `json:"region,omitempty"`
-	// OnLost is what becomes of a replica whose worker cannot be heard: replace (another is made, so that two may run
-	// until it is heard again), never (it is waited for), or fenced (as replace; what they write to refuses the older
-	// SOUK_FENCE). Left out: never of one with a mount, or that is single, else replace.
+	// OnLost is what happens to a replica whose worker cannot be reached: replace (another is made, so two may run
+	// until the worker is reached again), never (the worker is waited for), or fenced (like replace; what the machines
+	// write to refuses the older SOUK_FENCE). By default, never for a group with a mount or that is single, else
+	// replace.
 	OnLost OnLost `json:"on_lost,omitempty"`
-	// LostAfter is for how long the worker has not been heard then; left out: 3s, or 10s at pace wan.
+	// LostAfter is how long the worker must be unreachable; by default 3s, or 10s at pace wan.
 	LostAfter *machine.Duration `json:"lost_after,omitempty"`
-	Update    *Update           `json:"update,omitempty"` // how its machines are replaced; left out: a rolling update
-	After     []string          `json:"after,omitempty"`  // groups that are as the release says before this one is changed
-	// StopAfter is for how long a worker may hear no other member until it kills its machines of the group; left out: they
-	// run on. At most lost_after less a second, unless on_lost is never.
+	Update    *Update           `json:"update,omitempty"` // how its machines are replaced; nil: a rolling update
+	After     []string          `json:"after,omitempty"`  // groups that must be as wanted before this one changes
+	// StopAfter is how long a worker may hear no other member before it kills its machines of the group; nil: they
+	// keep running. At most lost_after less a second, unless on_lost is never.
 	StopAfter *machine.Duration `json:"stop_after,omitempty"`
-	// Single says that of each replica one machine at most may run at any time: at most 1 replica, on_lost is never, and
-	// the old machine goes before a new one is made.
+	// Single allows at most one running machine at any time: at most 1 replica, on_lost is never, and the old machine
+	// is removed before a new one is made.
 	Single bool `json:"single,omitempty"`
-	// Autoscale has the service choose by its load how many machines there are; replicas is how many it begins with.
+	// Autoscale makes the service choose the number of machines by their load, beginning with Replicas.
 	Autoscale *Autoscale `json:"autoscale,omitempty"`
-	// Cron has the group's machine run at times, each time another one, which ends by itself; left out: its machines are
+	// Cron makes the group's machines run at times, a new one each time, which ends by itself; nil: its machines are
 	// kept up.
 	Cron *Cron `json:"cron,omitempty"`
 }
 
-// OnLost says what becomes of a slot whose machine is at a worker that cannot be heard.
+// OnLost is what happens to a slot whose machine is at a worker that cannot be reached.
 type OnLost string
 
-// What can become of it.
+// The values of OnLost.
 const (
-	Replace OnLost = "replace" // another machine is made: two may run until the worker is heard again
-	Never   OnLost = "never"   // none is: the worker is waited for
-	Fenced  OnLost = "fenced"  // as Replace; what the machines write to refuses the older by its SOUK_FENCE
+	Replace OnLost = "replace" // another machine is made: two may run until the worker is reached again
+	Never   OnLost = "never"   // the worker is waited for
+	Fenced  OnLost = "fenced"  // like Replace; what the machines write to refuses the older SOUK_FENCE
 )
 
 // Bounds of LostAfter.
@@ -82,8 +83,8 @@ const (
 	mostLostAfter    = 24 * time.Hour
 )
 
-// Lost returns what becomes of the group's machines at a worker that cannot be heard: where nobody said it, one with a
-// volume is waited for, as is a single one, and others are replaced.
+// Lost returns what happens to the group's machines at a worker that cannot be reached. By default a machine with a
+// volume or of a single group is waited for, and others are replaced.
 func (g *Group) Lost() OnLost {
 	switch {
 	case g.OnLost != "":
@@ -94,13 +95,13 @@ func (g *Group) Lost() OnLost {
 	return Replace
 }
 
-// LostWithin returns for how long a worker has not been heard whose machines of the group are lost. usual is that of groups
-// that do not say it; 0: DefaultLostAfter.
+// LostWithin returns how long a worker must be unreachable before its machines of the group are lost. usual is the
+// default of groups that do not set it; 0: DefaultLostAfter.
 func (g *Group) LostWithin(usual time.Duration) time.Duration {
 	return durationOr(g.LostAfter, cmp.Or(usual, DefaultLostAfter))
 }
 
-// durationOr returns what a group says, or what is so where it says nothing.
+// durationOr returns a group's setting, or the default usual if it is nil.
 func durationOr(said *machine.Duration, usual time.Duration) time.Duration {
 	if said == nil {
 		return usual
@@ -108,16 +109,16 @@ func durationOr(said *machine.Duration, usual time.Duration) time.Duration {
 	return said.Duration
 }
 
-// ID returns the release's name: 32 hexadecimal digits of the hash of its JSON.
+// ID returns the release's ID: 32 hexadecimal digits of the hash of its JSON.
 func (r *Release) ID() string { return hash(r) }
 
-// Spec returns a hash of what a machine of a group of the release is to be: two groups of the same spec make the same
+// Spec returns a hash of the specification of a group's machines: two groups with the same hash make the same
 // machines. restarted is how often they were to be restarted (Head.Restarted).
 func (r *Release) Spec(g *Group, restarted uint64) string {
 	return g.spec(r.Reads(g), restarted)
 }
 
-// spec returns the hash.
+// spec returns the hash for Spec.
 func (g *Group) spec(keys map[string]time.Time, restarted uint64) string {
 	return hash(struct {
 		Config     *machine.Config
@@ -125,7 +126,7 @@ func (g *Group) spec(keys map[string]time.Time, restarted uint64) string {
 		Region     string
 		Restarted  uint64
 		StopAfter  *machine.Duration
-		Keys       map[string]time.Time `json:",omitempty"` // none and no map at all are the same
+		Keys       map[string]time.Time `json:",omitempty"` // omitempty: an empty map equals none
 	}{g.Config, g.Scheduling, g.Region, restarted, g.StopAfter, keys})
 }
 
@@ -138,8 +139,8 @@ func hash(v any) string {
 	return IDOf(raw)
 }
 
-// IDOf returns the id of the release or head that was written as raw, JSON as encoding/json writes it. It is that of the
-// value, also for a souk that does not know all that the value has.
+// IDOf returns the ID of a release or head from raw, its JSON as encoding/json writes it. It is the same even if this
+// souk does not know all fields of the value.
 func IDOf(raw []byte) string {
 	sum := sha256.Sum256(raw)
 	return hex.EncodeToString(sum[:16])
@@ -154,7 +155,7 @@ func (r *Release) Group(name string) *Group {
 	return &r.Groups[i]
 }
 
-// Check refuses a release that cannot be kept. What its configs say is checked by who takes them in.
+// Check refuses an invalid release. The code that accepts a release checks its configs.
 func (r *Release) Check() error {
 	switch {
 	case r.Schema != Schema:
@@ -192,7 +193,7 @@ func (r *Release) Check() error {
 	return nil
 }
 
-// keepable refuses a group whose machines nobody could keep.
+// keepable refuses a group whose machines cannot be kept as it asks.
 func (g *Group) keepable() error {
 	switch {
 	case g.Config.AutoDestroy:
@@ -236,7 +237,7 @@ func invalid(format string, args ...any) error {
 	return fault.New(fault.Invalid, fault.CodeRelease, format, args...)
 }
 
-// schemaError says that another souk wrote something.
+// schemaError returns the error for a value that another version of souk has written.
 func schemaError(what string, schema int) error {
 	if schema > Schema {
 		return fault.New(fault.Precondition, fault.CodeSchema,
@@ -248,7 +249,7 @@ func schemaError(what string, schema int) error {
 		Schema)
 }
 
-// Named returns the groups' names, sorted.
+// Named returns the names of the groups, sorted.
 func (r *Release) Named() []string {
 	names := make([]string, len(r.Groups))
 	for i := range r.Groups {
@@ -258,16 +259,16 @@ func (r *Release) Named() []string {
 	return names
 }
 
-// noGroup says which groups there are instead.
+// noGroup returns the error for a missing group, with the groups that exist.
 func (r *Release) noGroup(name string) error {
 	return fault.New(fault.NotFound, codeGroup, "the service has no group %s; it has %s", fault.Clip(name, 80),
 		strings.Join(r.Named(), ", "))
 }
 
-// Short returns a release's id as people read it: its first digits.
+// Short returns the first digits of a release's ID, for people.
 func Short(id string) string { return id[:min(8, len(id))] }
 
-// Fences reports whether machines of the release are made only when all workers obey.
+// Fences reports whether machines of the release are made only once all workers obey the steward's term.
 func (r *Release) Fences() bool {
 	return r.Command != nil ||
 		slices.ContainsFunc(r.Groups, func(g Group) bool { return g.Lost() == Never || g.Cron != nil })

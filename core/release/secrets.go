@@ -8,8 +8,8 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// Reads returns when each secret was set that the machines of a group of the release read, by name. It is empty where the
-// release has no keys.
+// Reads returns when each secret was set that the machines of a group read, by name. It is empty if the release has no
+// keys.
 func (r *Release) Reads(g *Group) map[string]time.Time {
 	all, names := machine.Reads(g.Config)
 	if all {
@@ -24,8 +24,8 @@ func (r *Release) Reads(g *Group) map[string]time.Time {
 	return out
 }
 
-// Keyed returns the release with those of the keys that its groups read. lacking are the secrets that a group names and
-// that keys lacks, by the name of the group.
+// Keyed returns the release with those of keys that its groups read. lacking are the secrets that a group names and
+// keys lacks, by group name.
 func (r *Release) Keyed(keys map[string]time.Time) (out *Release, lacking map[string][]string) {
 	next, every := *r, false
 	next.Keys, lacking = map[string]time.Time{}, map[string][]string{}
@@ -53,7 +53,7 @@ func (r *Release) Keyed(keys map[string]time.Time) (out *Release, lacking map[st
 	return &next, lacking
 }
 
-// Reread returns the groups that read another secret by r than by the release before, sorted; before may be nil.
+// Reread returns, sorted, the groups that read a secret that has changed since the release before, which may be nil.
 func (r *Release) Reread(before *Release) (groups []string) {
 	for i := range r.Groups {
 		g := &r.Groups[i]
@@ -65,10 +65,10 @@ func (r *Release) Reread(before *Release) (groups []string) {
 	return groups
 }
 
-// Alike reports whether two groups make the same machines but for their secrets.
+// Alike reports whether two groups make the same machines, apart from secrets.
 func (g *Group) Alike(o *Group) bool { return g.spec(nil, 0) == o.spec(nil, 0) }
 
-// ChangedSecrets returns, sorted, the secrets that a group of r reads and that are not those of the release before.
+// ChangedSecrets returns, sorted, the secrets that a group of r reads and that have changed since the release before.
 func (r *Release) ChangedSecrets(before *Release, g *Group) (names []string) {
 	now, was := r.Reads(g), before.Reads(g)
 	for name, at := range now {

@@ -1,16 +1,16 @@
 package release
 
-// Service is what there is to know of a service, beside its machines. What it points to is shared.
+// Service is a member's knowledge of a service, besides its machines. What it points to is shared.
 type Service struct {
 	App     string   // its name, for sentences
-	Head    *Head    // nil: it cannot be used here
-	Release *Release // the head's; nil: not here
-	Before  *Release // that of Head.Before; nil: there is none, or it is not here
-	Tenure           // as its steward has last written; zero: none has begun a term
+	Head    *Head    // nil: this member cannot use it
+	Release *Release // the head's; nil: this member lacks it
+	Before  *Release // that of Head.Before; nil: there is none, or this member lacks it
+	Tenure           // as its steward has last written it; zero: no term has begun yet
 }
 
-// InForce returns the release that the machines of the service are to be like now, with how often they were to be
-// restarted: the head's, or once its rollout is undone the one from before. nil: it is not here.
+// InForce returns the release that the service's machines are to run now, and its count of restarts: the head's, or
+// the previous one once the rollout is undone. nil: this member lacks it.
 func (s *Service) InForce() (*Release, uint64) {
 	if s.Head == nil {
 		return nil, 0
@@ -22,8 +22,8 @@ func (s *Service) InForce() (*Release, uint64) {
 	return s.Release, in.Restarted
 }
 
-// Applied returns the release that machines are made from now, and its count of restarts: the release in force, or the one
-// before it while the release command has not succeeded. nil: there is no such release, or this member does not have it.
+// Applied returns the release that machines are made from now, and its count of restarts: the release in force, or the
+// previous one while the release command has not succeeded. nil: there is no such release, or this member lacks it.
 func (s *Service) Applied() (*Release, uint64) {
 	r, restarted := s.InForce()
 	p := s.Progress

@@ -8,11 +8,11 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// Warnings says what a release has that is carried out and is seldom meant: groups that answer to one name or port of
-// the proxies, so that each gets a part of the requests. app is what the app is called.
+// Warnings returns warnings about a valid release that is seldom intended: groups with the same name or port at the
+// proxies, each of which gets a part of the requests. app is the app's name.
 func (r *Release) Warnings(app string) (out []string) {
 	var order []door
-	at := map[door][]string{} // groups, in the release's order
+	at := map[door][]string{} // names of groups, in the release's order
 	for i := range r.Groups {
 		g := &r.Groups[i]
 		for _, d := range doorsOf(g.Config, app) {
@@ -28,7 +28,7 @@ func (r *Release) Warnings(app string) (out []string) {
 	for _, d := range order {
 		groups := at[d]
 		key := strings.Join(groups, " ") + d.help
-		if len(groups) < 2 || said[key] { // of several names the first is enough
+		if len(groups) < 2 || said[key] { // one warning for several names is enough
 			continue
 		}
 		said[key] = true
@@ -39,7 +39,7 @@ func (r *Release) Warnings(app string) (out []string) {
 	return out
 }
 
-// door is by what requests from outside mean a machine, and what sets two groups apart there.
+// door is an address by which outside requests reach a machine, and advice on how to separate two groups there.
 type door struct{ name, help string }
 
 // doorsOf lists the doors of a config.
@@ -50,7 +50,7 @@ func doorsOf(c *machine.Config, app string) (out []door) {
 	for i := range c.Services {
 		s := &c.Services[i]
 		if s.Protocol == "udp" {
-			continue // the proxies lead TCP alone
+			continue // the proxies pass on only TCP
 		}
 		if s.IsHTTP() {
 			for _, h := range s.Hosts {

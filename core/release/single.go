@@ -2,7 +2,7 @@ package release
 
 import "github.com/soukhq/souk/machine"
 
-// checkSingle refuses what does not go with a group of which one machine at most may run.
+// checkSingle refuses settings that contradict Single.
 func (g *Group) checkSingle() error {
 	if g.Single && g.OnLost != "" && g.OnLost != Never {
 		return invalid("group %s is single, so nothing takes the place of a machine that may still run: say on_lost = "+

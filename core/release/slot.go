@@ -13,13 +13,13 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// Slot is one replica of a group of a service: what one machine stands for.
+// Slot is one replica of a group of a service. One machine stands for it.
 type Slot struct {
 	Group string
 	Index int
 }
 
-// String returns the slot as people read it, such as "web/0".
+// String returns the slot as text, such as "web/0".
 func (s Slot) String() string { return s.Group + "/" + strconv.Itoa(s.Index) }
 
 // Compare orders slots.
@@ -27,27 +27,27 @@ func (s Slot) Compare(o Slot) int {
 	return cmp.Or(cmp.Compare(s.Group, o.Group), cmp.Compare(s.Index, o.Index))
 }
 
-// MachineID returns the id of the machine that stands for a slot of an app at an epoch. app is the app's own id, which no
-// later app of its name has. steward is the member that has it made: two that do not hear each other may have terms of one
-// number, and what they make at two workers is two machines.
+// MachineID returns the ID of the machine for a slot of an app at an epoch. app is the app's own ID, which no later
+// app of that name has. steward is the member that orders it: two members that do not hear each other may have terms
+// with one number, and then make two machines with different IDs.
 func (s Slot) MachineID(app string, epoch uint64, steward cluster.WorkerID) string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "souk replica %s %s %d %d %s", app, s.Group, s.Index, epoch, steward))
 	return hex.EncodeToString(sum[:7])
 }
 
-// MachineName returns the name of the slot's machine with an id: no other has it.
+// MachineName returns the unique name of the slot's machine with an ID.
 func (s Slot) MachineName(id string) string {
 	return s.Group + "-" + strconv.Itoa(s.Index) + "-" + id[:min(4, len(id))]
 }
 
-// homeWeight is how much it counts that a worker had the machine whose place another takes: more than what policies say.
+// homeWeight is the weight of the worker of the replaced machine: more than any policy's scores.
 const homeWeight = 1000
 
-// direct is the strategy that places a machine at once, and alone.
+// direct is the strategy that places a machine alone and at once.
 const direct = "direct"
 
-// Launch returns the launch of the machine with an id that is to stand for a slot of the group. Where the group says nothing
-// of its place, its machines go to as many workers as there are. home is the worker that is liked best; "": none.
+// Launch returns the launch of the machine with an ID for a slot of the group. By default, the group's machines are
+// spread over workers. home is the preferred worker; "": none.
 func (g *Group) Launch(s Slot, id string, home cluster.WorkerID, secrets uint64) *machine.Launch {
 	l := &machine.Launch{ID: id, Name: s.MachineName(id), Region: g.Region, Config: g.Config}
 	at := g.scheduling()
@@ -67,7 +67,7 @@ func (g *Group) Launch(s Slot, id string, home cluster.WorkerID, secrets uint64)
 	return l
 }
 
-// scheduling returns what the group says of the place of its machines, and what follows from it.
+// scheduling returns the group's scheduling, with the defaults that follow from the group.
 func (g *Group) scheduling() (at machine.Scheduling) {
 	if g.Scheduling != nil {
 		at = *g.Scheduling
@@ -78,8 +78,8 @@ func (g *Group) scheduling() (at machine.Scheduling) {
 	return at
 }
 
-// Launch returns the launch of the machine with an id that is to stand for a replica, or for a run, of the release. home is as
-// of a group's launch.
+// Launch returns the launch of the machine with an ID for a replica, or for a run, of the release. home is as in
+// Group.Launch.
 func (r *Release) Launch(of *machine.Replica, id string, home cluster.WorkerID) *machine.Launch {
 	g := *r.Group(of.Group)
 	switch {
@@ -99,7 +99,7 @@ func (r *Release) Launch(of *machine.Replica, id string, home cluster.WorkerID) 
 	return l
 }
 
-// SpreadBy returns the attribute by whose values the group's machines are spread; "": they are not.
+// SpreadBy returns the attribute over whose values the group's machines are spread; "": they are not.
 func (g *Group) SpreadBy() string {
 	s := g.scheduling()
 	switch {

@@ -8,28 +8,28 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
-// Tenure is what all members know of a service's steward: the newest term that one has begun. It is written when a
-// steward begins to have something to do, and when it has done all.
+// Tenure is what all members know of a service's steward: the newest term begun. The steward writes it when it begins
+// to have work, and when it has done all.
 type Tenure struct {
 	Term cluster.Term `json:"term"`
-	Busy bool         `json:"busy,omitempty"` // it has begun something and not ended it
+	Busy bool         `json:"busy,omitempty"` // it has begun work and not finished it
 	Notes
 }
 
-// Notes are what the steward of a service writes down for the next one: what cannot be seen from the machines.
+// Notes are what the steward of a service writes for the next one: what the machines do not show.
 type Notes struct {
-	Held []Held `json:"held,omitempty"` // machines that died again and again, and are kept down
-	// Unmade are replicas that have no machine of the release that is wanted, as none could be made, and why.
+	Held []Held `json:"held,omitempty"` // machines kept down after ending by themselves again and again
+	// Unmade are replicas for which no machine of the wanted release could be made, with the reasons.
 	Unmade []Failure `json:"unmade,omitempty"`
-	// Progress is how far the newest rollout is, as far as that cannot be seen from the machines.
+	// Progress is the newest rollout's, as far as the machines do not show it.
 	Progress Progress `json:"progress,omitzero"`
-	// Scaled is how many machines groups have chosen to have, by group.
+	// Scaled is the numbers of machines that autoscales have chosen, by group.
 	Scaled map[string]Scaled `json:"scaled,omitempty"`
-	// Runs is which times of the service's jobs are settled, by group.
+	// Runs is which run times of the service's jobs are settled, by group.
 	Runs map[string]Ran `json:"runs,omitempty"`
 }
 
-// Check refuses a tenure that no steward has.
+// Check refuses an invalid tenure.
 func (t *Tenure) Check() error {
 	if len(t.Held) > MaxHeld {
 		return fault.New(fault.Invalid, codeTenure, "a service holds %d machines; %d at most", len(t.Held), MaxHeld)
@@ -37,10 +37,10 @@ func (t *Tenure) Check() error {
 	return cmp.Or(checkUnmade(t.Unmade), t.Progress.Check(), checkScaled(t.Scaled), checkRuns(t.Runs), t.Term.Check())
 }
 
-// StewardOf returns which of the members that can be heard, and that go on with their work, carries the service of an
-// app. A member that is busy with it keeps it, so that what it has begun is not begun anew. A service at rest is carried
-// by the first member by rendezvous hashing: services are spread over the members, which agree without messages. "" where
-// there are no members.
+// StewardOf returns the member that is steward of an app's service, among those that are reachable and working. A busy
+// member keeps the service, so that its work is not begun again. A service at rest goes to the first member by
+// rendezvous hashing: this spreads services over members, which agree without messages. It returns "" if there are no
+// members.
 func StewardOf(app string, members []cluster.WorkerID, t Tenure) cluster.WorkerID {
 	if t.Busy && slices.Contains(members, t.Term.Member) {
 		return t.Term.Member
@@ -48,7 +48,7 @@ func StewardOf(app string, members []cluster.WorkerID, t Tenure) cluster.WorkerI
 	return cluster.Steward(members, app)
 }
 
-// Bounds of what is told of replicas that no machine could be made for.
+// Bounds of the report on replicas without a machine.
 const (
 	MaxUnmade    = 8
 	MaxUnmadeWhy = 240 // bytes

@@ -11,23 +11,23 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// Update says how a group's machines are replaced by those of another release. The zero value is a rolling update that is
-// undone if it fails.
+// Update is how a group's machines are replaced by those of another release. The zero value is a rolling update that
+// is undone if it fails.
 type Update struct {
 	Strategy Strategy `json:"strategy,omitempty"` // "": rolling
-	// MaxSurge is how many machines more than wanted there may be, as a number or a part: "5", "25%". "": 25%, at least 1.
-	// Of a part it is rounded up.
+	// MaxSurge is how many surplus machines may exist, as a number or a percentage: "5", "25%". "": 25%, at least 1. A
+	// percentage is rounded up.
 	MaxSurge string `json:"max_surge,omitempty"`
-	// MaxUnavailable is how many replicas may lack a machine that is ready, because theirs went before another came. "": 0,
-	// or 1 with order stop-first. Of a part it is rounded down.
+	// MaxUnavailable is how many replicas may lack a ready machine because the old one is removed first. "": 0, or 1
+	// with order stop-first. A percentage is rounded down.
 	MaxUnavailable string `json:"max_unavailable,omitempty"`
 	Order          Swap   `json:"order,omitempty"` // "": start-first, unless a volume or a published port forbids it
-	// MinUp is for how long a new machine must be ready without a break before the old one goes; nil: watchFor, or half of
-	// Deadline where that is less.
+	// MinUp is how long a new machine must be ready without interruption before the old one is removed; nil: watchFor,
+	// or half of Deadline if that is less.
 	MinUp *machine.Duration `json:"min_up,omitempty"`
-	// Deadline is how long a new machine may take until it is ready; nil: 5m.
+	// Deadline is how long a new machine may take to become ready; nil: 5m.
 	Deadline  *machine.Duration `json:"deadline,omitempty"`
-	Steps     []CanaryStep      `json:"steps,omitempty"`      // of a canary; none: one machine, then a promote is waited for
+	Steps     []CanaryStep      `json:"steps,omitempty"`      // of a canary; none: one machine, then a promote
 	OnFailure OnFailure         `json:"on_failure,omitempty"` // "": undo
 }
 
@@ -37,49 +37,49 @@ type Strategy string
 // The strategies.
 const (
 	Rolling   Strategy = "rolling"   // a few at a time
-	Canary    Strategy = "canary"    // up to a part of them, then a while or a word is waited for
-	BlueGreen Strategy = "bluegreen" // all beside the old ones, without requests; then all requests go to them
+	Canary    Strategy = "canary"    // up to a percentage of them, then a pause or a promote
+	BlueGreen Strategy = "bluegreen" // all new ones beside the old ones, then all requests move to them
 	Immediate Strategy = "immediate" // all at once
 )
 
-// Swap says which of a replica's two machines comes or goes first.
+// Swap is the order in which a replica's old and new machine change places.
 type Swap string
 
 // The orders.
 const (
 	StartFirst Swap = "start-first" // the new one must be ready before the old one goes
-	StopFirst  Swap = "stop-first"  // the old one goes, then the new one is made: it needs what the old one has
+	StopFirst  Swap = "stop-first"  // the old one goes first: the new one needs what it has
 )
 
-// OnFailure says what becomes of a rollout that fails.
+// OnFailure is what happens to a rollout that fails.
 type OnFailure string
 
-// What can become of it.
+// The values of OnFailure.
 const (
-	Undo  OnFailure = "undo"  // the release from before is wanted again
-	Pause OnFailure = "pause" // it stays as it is until somebody says more
-	GoOn  OnFailure = "go-on" // the other replicas are replaced all the same
+	Undo  OnFailure = "undo"  // the previous release is wanted again
+	Pause OnFailure = "pause" // it stops until a person decides
+	GoOn  OnFailure = "go-on" // the other replicas are still replaced
 )
 
 // CanaryStep is one step of a canary.
 type CanaryStep struct {
-	Percent int               `json:"percent"`       // of the group's replicas that are new; at least one replica
-	For     *machine.Duration `json:"for,omitempty"` // how long it lasts; nil: until somebody promotes it
+	Percent int               `json:"percent"`       // of the group's replicas; at least one replica
+	For     *machine.Duration `json:"for,omitempty"` // how long the step lasts; nil: until a promote
 }
 
 // Defaults and bounds of an update.
 const (
 	MaxSteps        = 20
 	DefaultDeadline = 5 * time.Minute
-	// watchFor is for how long a new machine must be ready before the one goes whose place it takes, and before a rollout
-	// is done: longer than most programs run that cannot.
+	// watchFor is how long a new machine must be ready before the old one is removed, and before a rollout is done:
+	// most programs that cannot run end sooner.
 	watchFor      = 10 * time.Second
 	defaultSurge  = "25%"
 	leastDeadline = time.Second    // of Deadline
 	mostWait      = 24 * time.Hour // of MinUp, Deadline and Step.For
 )
 
-// update returns how the group is updated.
+// update returns the group's Update, or the zero value.
 func (g *Group) update() Update {
 	if g.Update == nil {
 		return Update{}
@@ -90,7 +90,7 @@ func (g *Group) update() Update {
 // Strategy returns the group's strategy.
 func (g *Group) Strategy() Strategy { return cmp.Or(g.update().Strategy, Rolling) }
 
-// exclusive says why two machines of one replica cannot be up at once; "" where they can.
+// exclusive returns why two machines of one replica cannot be up at once; "" if they can.
 func (g *Group) exclusive() string {
 	switch {
 	case g.Single:
@@ -106,8 +106,8 @@ func (g *Group) exclusive() string {
 // Movable reports whether a machine of the group can be made at another worker: a volume stays where it is.
 func (g *Group) Movable() bool { return len(g.Config.Mounts) == 0 }
 
-// Order returns which machine of a replica comes or goes first. What is in the host's network has its ports, so two that
-// serve one cannot be at one worker.
+// Order returns which machine of a replica changes first. Machines in the host's network use its ports, so two with
+// the same service cannot share a worker: the default is then stop-first.
 func (g *Group) Order() Swap {
 	switch {
 	case g.exclusive() != "":
@@ -118,8 +118,8 @@ func (g *Group) Order() Swap {
 	return cmp.Or(g.update().Order, StartFirst)
 }
 
-// Surge returns how many of n replicas may have two machines at once, and how many may have none that is ready because
-// theirs went first.
+// Surge returns how many of n replicas may have two machines at once, and how many may have no ready one because the
+// old one was removed first.
 func (g *Group) Surge(n int) (surge, unavailable int) {
 	u, all := g.update(), g.Strategy() == BlueGreen || g.Strategy() == Immediate
 	unavailable = part(cmp.Or(u.MaxUnavailable, "0"), n, false)
@@ -139,7 +139,7 @@ func (g *Group) Surge(n int) (surge, unavailable int) {
 	return surge, unavailable
 }
 
-// part returns how many of n an amount is.
+// part returns an amount, a number or a percentage of n.
 func part(amount string, n int, up bool) int {
 	k, percent, err := parseAmount(amount)
 	switch {
@@ -165,8 +165,8 @@ func parseAmount(s string) (n int, percent bool, err error) {
 	return n, percent, nil
 }
 
-// MinUp returns for how long a new machine of the group must be ready before the one goes whose place it takes. Checks
-// do not shorten that: a program may pass them and die a second later.
+// MinUp returns how long a new machine of the group must be ready before the old one is removed. Checks do not shorten
+// it: a program may pass them and die a second later.
 func (g *Group) MinUp() time.Duration {
 	return durationOr(g.update().MinUp, min(watchFor, g.Deadline()/2))
 }
@@ -175,7 +175,7 @@ func (g *Group) Deadline() time.Duration { return durationOr(g.update().Deadline
 
 func (g *Group) OnFailure() OnFailure { return cmp.Or(g.update().OnFailure, Undo) }
 
-// Steps returns the steps of a canary; none of another strategy.
+// Steps returns the steps of a canary; none for another strategy.
 func (g *Group) Steps() []CanaryStep {
 	if g.Strategy() != Canary {
 		return nil
@@ -183,10 +183,10 @@ func (g *Group) Steps() []CanaryStep {
 	if s := g.update().Steps; len(s) > 0 {
 		return s
 	}
-	return []CanaryStep{{}} // one machine, until it is promoted
+	return []CanaryStep{{}} // one machine, until a promote
 }
 
-// checkUpdate refuses an update that cannot be carried out.
+// checkUpdate refuses an invalid update.
 func (g *Group) checkUpdate() error {
 	u := g.update()
 	for what, amount := range map[string]string{"max_surge": u.MaxSurge, "max_unavailable": u.MaxUnavailable} {
@@ -262,7 +262,7 @@ func (g *Group) checkSteps(u *Update) error {
 	return nil
 }
 
-// checkAfter refuses groups that wait for one another, or for none that there is.
+// checkAfter refuses groups that wait for one another, or for a group that does not exist.
 func (r *Release) checkAfter() error {
 	for i := range r.Groups {
 		g := &r.Groups[i]
@@ -279,7 +279,7 @@ func (r *Release) checkAfter() error {
 	return nil
 }
 
-// round returns groups of which each comes after the next, the last being the first; none where there are no such.
+// round returns a cycle of groups, each of which comes after the next; nil if there is none.
 func (r *Release) round() []string {
 	over := map[string]bool{}
 	var path []string
@@ -309,9 +309,9 @@ func (r *Release) round() []string {
 	return nil
 }
 
-// NewAt returns how many of n replicas have a machine of the newer release at a step of the group's canary: one at least,
-// and one less than all, so that what is not proven never serves alone. The only one has a machine of each release, or
-// where two cannot be up at once that of the older one.
+// NewAt returns how many of n replicas have a machine of the newer release at a step of the group's canary: at least
+// one, and at most all but one, so that an unproven release never serves alone. A single replica has a machine of each
+// release, or only the old one if two cannot be up at once.
 func (g *Group) NewAt(step, n int) int {
 	switch k := max(1, (g.Steps()[step].Percent*n+99)/100); {
 	case n == 1 && g.Order() == StopFirst:

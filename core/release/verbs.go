@@ -8,36 +8,36 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
-// Rolled is what a rollout has come to.
+// Rolled is the status of a rollout.
 type Rolled string
 
-// What it can have come to.
+// The statuses.
 const (
 	RolledRunning Rolled = "running" // machines are being replaced
-	RolledWaiting Rolled = "waiting" // a step of a canary lasts until it is promoted
+	RolledWaiting Rolled = "waiting" // a step of a canary waits for a promote
 	RolledPaused  Rolled = "paused"  // no further machine is replaced
-	RolledUndoing Rolled = "undoing" // it failed: machines are being made again as they were before
-	RolledUndone  Rolled = "undone"  // they are
+	RolledUndoing Rolled = "undoing" // it failed: the previous machines are being made again
+	RolledUndone  Rolled = "undone"  // the previous machines are back
 	RolledDone    Rolled = "done"    // all machines are as wanted
 )
 
-// Over reports whether a rollout goes no further by itself.
+// Over reports whether a rollout has ended.
 func (s Rolled) Over() bool { return s == RolledDone || s == RolledUndone }
 
-// Story tells of a rollout.
+// Story describes a rollout.
 type Story struct {
 	Number  uint64 // of the head that began it
 	Release string
 	Before  string // the release that an undo returns to; "": none
-	InForce string // the release that the machines are to be like now
+	InForce string // the release that the machines are to run now
 	State   Rolled
-	Asked   bool   // of paused: somebody asked for it; else it failed
-	By      string // who asked
+	Asked   bool   // of paused: on request; false: it failed
+	By      string // the person that requested it
 	Step    int    // how many steps of its canary are over
-	Steps   int    // how many it has; 0: no group has a canary that begins with machines of another release
-	Why     string // why it is undone or paused, or what failed where others went on; "": nothing did
+	Steps   int    // how many steps it has; 0: no group has a canary with machines to replace
+	Why     string // why it is undone or paused, or what failed while others went on; "": nothing
 	Failed  []Failure
-	Since   time.Time // since when state and step are so
+	Since   time.Time // since when the state and the step have been so
 	Canary  []CanaryAt
 }
 
@@ -48,8 +48,8 @@ type CanaryAt struct {
 	Wanted int    `json:"wanted"`
 }
 
-// Tell tells of the rollout of a service. fresh returns how many replicas of a group have a machine of the release that is ready, or
-// rests; nil: nobody counted.
+// Tell describes the rollout of a service. fresh returns how many replicas of a group have a machine of the release
+// that is ready or rests; nil: they are not counted.
 func (r *Service) Tell(fresh func(group string) int) Story {
 	h, p := r.Head, &r.Progress
 	s := Story{Number: h.Rollout, Release: h.Release, InForce: h.InForce(*p).Release, State: RolledRunning,
@@ -86,10 +86,10 @@ func (r *Service) Tell(fresh func(group string) int) Story {
 	return s
 }
 
-// undone reports whether what was before is wanted again.
+// undone reports whether the previous target is wanted again.
 func (r *Service) undone() bool { return r.Progress.Of(r.Head) && r.Progress.Undo }
 
-// canaries returns the groups whose machines of another release a canary replaces.
+// canaries returns the groups with a canary that have machines to replace.
 func (r *Service) canaries() (out []*Group) {
 	if r.Release == nil || r.Before == nil || r.Head.Before == nil {
 		return nil
@@ -110,7 +110,7 @@ func (r *Service) steps() (n int) {
 	return n
 }
 
-// waits reports whether, after so many steps, a promote is waited for, and nothing else.
+// waits reports whether, after over steps, the rollout only waits for a promote.
 func (r *Service) waits(over int, fresh func(string) int) (waits bool) {
 	if r.Head.Promoted > over {
 		return false
@@ -154,7 +154,7 @@ func (h *Head) pausedBy() Past {
 	return h.past()
 }
 
-// Resolve returns what a change that somebody asks for comes to, by its Why; Change{} where nothing changes.
+// Resolve turns a requested change into a full one, by its Why; it returns Change{} if nothing changes.
 func (r *Service) Resolve(c Change) (Change, error) {
 	switch c.Why {
 	case WhyScale:
@@ -175,8 +175,8 @@ func (r *Service) Resolve(c Change) (Change, error) {
 	return Change{}, fault.New(fault.Internal, codeChange, "no rollout is changed by %q", c.Why)
 }
 
-// Rollback returns the change that has a release wanted again; "" is the one that was before the newest rollout. The
-// error is a Precondition, code no_earlier_release: there is none, or it is wanted already.
+// Rollback returns the change to an earlier release; "" is the one before the newest rollout. The error is a
+// Precondition, code no_earlier_release: there is none, or it is wanted already.
 func (r *Service) Rollback(release string) (Change, error) {
 	h := r.Head
 	in := h.InForce(r.Progress)
@@ -203,7 +203,7 @@ func noEarlier(format string, args ...any) error {
 	return fault.New(fault.Precondition, codeNoEarlierRelease, format, args...)
 }
 
-// Pause returns the change by which no further machine is replaced. A rollout that is paused stays so. The error is a
+// Pause returns the change that stops further replacements, or none if the rollout is paused already. The error is a
 // Precondition, code rollout_over: there is nothing to pause.
 func (r *Service) Pause() (Change, error) {
 	s := r.Tell(nil)
@@ -219,8 +219,8 @@ func (r *Service) Pause() (Change, error) {
 	return Change{Pause: true, Why: WhyPause}, nil
 }
 
-// Resume returns the change by which a rollout goes on that is paused, or is tried again that was undone. One that runs
-// or is done stays as it is.
+// Resume returns the change that continues a paused rollout, or retries an undone one. A rollout that runs or is done
+// stays as it is.
 func (r *Service) Resume() Change {
 	if r.Tell(nil).State == RolledPaused || r.undone() {
 		return Change{Resume: true, Why: WhyResume}
@@ -228,8 +228,8 @@ func (r *Service) Resume() Change {
 	return Change{}
 }
 
-// Promote returns the change by which so many steps of a canary are over; 0: one more than are. all: the last one is,
-// too. The error is a Precondition, code no_canary or rollout_over, or Invalid, code steps.
+// Promote returns the change after which this many steps of a canary are over; 0: one more than now. all includes the
+// last one. The error is a Precondition, code no_canary or rollout_over, or Invalid, code steps.
 func (r *Service) Promote(steps int, all bool) (Change, error) {
 	s := r.Tell(nil)
 	switch {
@@ -259,7 +259,7 @@ func isOver(format string, args ...any) error {
 	return fault.New(fault.Precondition, codeRolloutOver, format, args...)
 }
 
-// Scale returns the change that sets how many machines of groups are wanted. A group whose autoscale has chosen the same
+// Scale returns the change that sets the numbers of groups' machines. A group whose autoscale has chosen the same
 // number stays as it is.
 func (r *Service) Scale(counts map[string]int) Change {
 	in := r.Release

@@ -11,15 +11,15 @@ import (
 )
 
 const (
-	// tolerance is how far the load may be beyond the target before a machine is added: else a load that changes a little
-	// would add one and take it away again.
+	// tolerance is how far the load may exceed the target before a machine is added: otherwise small changes would add
+	// and remove machines.
 	tolerance = 1.1
-	// stepEvery is the time between two steps down, of which each takes a quarter of the machines at most.
+	// stepEvery is the time between two steps down, each of which removes a quarter of the machines at most.
 	stepEvery = 15 * time.Second
 )
 
-// Reported returns the least load that members may know of a machine that has n requests under way: loads are told in steps,
-// two for each doubling (fleet.Loads).
+// Reported returns the least load that members may see of a machine with n requests in progress: loads are reported in
+// steps, two for each doubling (fleet.Loads).
 func Reported(n int) int {
 	if n < 2 {
 		return max(0, n)
@@ -28,8 +28,8 @@ func Reported(n int) int {
 	return n >> low << low
 }
 
-// enough returns the load that a machine takes before another is wanted. Proxies let no more than the hard limit through,
-// so the load of machines that are full must be beyond it, also as it is told.
+// enough returns the load of a machine beyond which another is wanted. Proxies let no more than the hard limit
+// through, so the result must be below the load that full machines report.
 func enough(g *release.Group) float64 {
 	most := float64(g.Target())
 	if _, hard := g.Limits(); hard > 0 && g.Autoscale.By() == release.Concurrency {
@@ -38,31 +38,31 @@ func enough(g *release.Group) float64 {
 	return most
 }
 
-// needs returns how many machines a load needs.
+// needs returns how many machines are needed for a load.
 func needs(g *release.Group, load float64) int {
 	n := math.Ceil(load/enough(g) - 1e-9)
 	return int(min(max(n, float64(g.Autoscale.Min)), float64(g.Autoscale.Max)))
 }
 
-// scaler is what a steward remembers of a group that chooses how many machines it has.
+// scaler is a steward's memory of a group with an autoscale.
 type scaler struct {
-	count int    // that was in force at the last look, or that was chosen then
-	needs []need // within the time until machines go, each less than the one before; never empty
+	count int    // in force at the last look, or chosen then
+	needs []need // recent needs, within the time after which machines are removed, in decreasing order; never empty
 	down  time.Time
 }
 
-// need is how many machines were needed, until at.
+// need is a number of machines that was needed until at.
 type need struct {
 	count int
 	at    time.Time
 }
 
-// newScaler begins with as many as there are: what was needed before nobody remembers, so none goes too early.
+// newScaler begins with the present number: earlier needs are unknown, so no machine is removed too early.
 func newScaler(now time.Time, count int) *scaler {
 	return &scaler{count: count, needs: []need{{count, now}}}
 }
 
-// note notes how many are needed from now on.
+// note records how many are needed from now on.
 func (s *scaler) note(now time.Time, count int) {
 	s.needs[len(s.needs)-1].at = now
 	for len(s.needs) > 0 && s.needs[len(s.needs)-1].count <= count {
@@ -71,11 +71,11 @@ func (s *scaler) note(now time.Time, count int) {
 	s.needs = append(s.needs, need{count, now})
 }
 
-// choose returns how many machines there are to be where there are n, and when to look again where nothing changes;
-// zero: there is no need. More come at once, and fewer are left once they have been enough for long.
+// choose returns the number of machines for a group that has n, and when to look again if nothing changes; zero: no
+// need to. It adds machines at once, and removes some once fewer have sufficed for long.
 func (s *scaler) choose(now time.Time, g *release.Group, n int, l release.Loads) (count int, again time.Time) {
 	after := g.Autoscale.GoesDownAfter()
-	if s.count != n { // somebody has set it
+	if s.count != n { // a person has set it
 		s.note(now, n)
 		s.count = n
 	}
@@ -105,8 +105,8 @@ func (s *scaler) choose(now time.Time, g *release.Group, n int, l release.Loads)
 	}
 }
 
-// scaleGroups lets groups choose how many machines they have, and returns what they have chosen. That is written before anything
-// is done for it.
+// scaleGroups lets autoscales choose numbers of machines, and returns their choices. They are written before they are
+// acted on.
 func (l *look) scaleGroups(d *docket) map[string]release.Scaled {
 	next := maps.Clone(l.want.Scaled)
 	maps.DeleteFunc(next, func(name string, _ release.Scaled) bool { return !l.mayScale(name) })
@@ -129,7 +129,7 @@ func (l *look) scaleGroups(d *docket) map[string]release.Scaled {
 	return next
 }
 
-// take takes that so many machines were chosen.
+// take records a choice.
 func (s *scaler) take(now time.Time, count int) {
 	if count < s.count {
 		s.down = now
@@ -137,10 +137,10 @@ func (s *scaler) take(now time.Time, count int) {
 	s.count = count
 }
 
-// scaleGroup returns how many machines a group chooses to have, which was x before, and whether that is another choice.
+// scaleGroup returns a group's choice, whose previous one is x, and whether it changes.
 func (l *look) scaleGroup(to *side, x release.Scaled) (next release.Scaled, changed bool) {
 	name, loads := to.group.Name, to.group.LoadsOf(l.seen.kept)
-	if !l.want.Head.Scales(to.group) || loads.Up == 0 { // it is off, or all machines rest: what they needed is past
+	if !l.want.Head.Scales(to.group) || loads.Up == 0 { // it is off, or all machines rest: earlier needs do not count
 		delete(l.memory.scalers, name)
 		return x, false
 	}
@@ -154,7 +154,7 @@ func (l *look) scaleGroup(to *side, x release.Scaled) (next release.Scaled, chan
 		l.clock.waits(again)
 	}
 	hand, lacks := l.want.Head.Hand[name], l.lacks(to)
-	if x.Hand < hand { // what was chosen before somebody set a number is over
+	if x.Hand < hand { // a number that a person set later overrides it
 		x = release.Scaled{}
 	}
 	if n == to.n && (lacks == "") == (x.Lacks == "") {
@@ -180,7 +180,7 @@ func (l *look) mayScale(name string) bool {
 	return false
 }
 
-// lacks says why one of the slots of a group has no machine; "": each has one, or none was refused.
+// lacks returns why a slot of a group has no machine; "": each has one, or none was refused.
 func (l *look) lacks(to *side) string {
 	for _, index := range to.slots {
 		slot := release.Slot{Group: to.group.Name, Index: index}
@@ -191,16 +191,15 @@ func (l *look) lacks(to *side) string {
 	return ""
 }
 
-// mayLack reports whether a slot is one that an autoscale has added and that has no machine: a release need not have room
-// for it.
+// mayLack reports whether a slot without a machine was added by an autoscale: a release need not have room for it.
 func (l *look) mayLack(slot release.Slot) bool {
 	_, chosen := l.want.Scaled[slot.Group]
 	to := l.aim.goal[slot.Group]
 	return chosen && to != nil && to.optional[slot.Index]
 }
 
-// unfilled reports whether a slot is one that an autoscale may leave out, and no machine could be made for it: a rollout goes
-// on and ends without.
+// unfilled reports whether a slot that an autoscale may leave out got no machine: a rollout continues and ends without
+// it.
 func (l *look) unfilled(v *view, to *side) bool {
 	w := l.memory.slots[v.slot]
 	return to.optional[v.slot.Index] && len(v.of)+len(v.others) == 0 && w != nil && w.why != nil && !w.gave

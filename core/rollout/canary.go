@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// allow returns how many slots of a group may have what they are to have now; news have it.
+// allow returns how many slots of a group may be new now; news are.
 func (l *look) allow(goal, old *side, news int, gated bool) int {
 	switch {
 	case !l.course.open || l.course.progress.Undo:
@@ -23,8 +23,8 @@ func (l *look) allow(goal, old *side, news int, gated bool) int {
 	return goal.group.NewAt(l.course.progress.Step, goal.n)
 }
 
-// firstNew returns which slots are to have what the release says besides those that have it: as many as are allowed, those
-// first that have no machine of the release before, so that none goes for them.
+// firstNew returns which slots become new in addition to those that are: as many as allowed, beginning with slots
+// without an old machine, so that no old machine is removed for them.
 func firstNew(views []view, old *side, allow int, b *budget) map[int]bool {
 	first := map[int]bool{}
 	for _, without := range []bool{true, false} {
@@ -39,8 +39,8 @@ func firstNew(views []view, old *side, allow int, b *budget) map[int]bool {
 	return first
 }
 
-// needsOld reports whether the only replica of a group is at a canary's step without a machine of the release before: it was
-// scaled to one meanwhile.
+// needsOld reports whether the single replica of a group, scaled down to one during a canary step, has no machine of
+// the release before.
 func (l *look) needsOld(group string, old *side) bool {
 	goal := l.aim.goal[group]
 	return goal != nil && goal.beside && old != nil && goal.group.Order() == release.StartFirst &&

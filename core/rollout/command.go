@@ -9,7 +9,7 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// runCommand sees to the command of the release. Until it is done nothing of the release is made.
+// runCommand runs the release's command. Until it is done, no machine of the release is made.
 func (r *runs) runCommand() {
 	l := r.look
 	if !l.course.blocked {
@@ -37,7 +37,7 @@ func (r *runs) runCommand() {
 	case m != nil && m.Over():
 		r.endCommand(m)
 	case !w.making && w.why != nil && !uncertain(w.why) && fault.CodeOf(w.why) == machine.CodeLaunchFailed:
-		r.failCommand(w.why.Error(), w.failed) // nor would it start elsewhere
+		r.failCommand(w.why.Error(), w.failed) // it would not start elsewhere either
 	case late:
 		id := ""
 		if m != nil {
@@ -50,7 +50,7 @@ func (r *runs) runCommand() {
 	}
 }
 
-// commandLacks says, as the end of a sentence, what kept the command from running.
+// commandLacks returns, as the end of a sentence, what kept the command from running.
 func commandLacks(has, earlier *release.Standing, w *runWork) string {
 	switch {
 	case has != nil:
@@ -63,8 +63,8 @@ func commandLacks(has, earlier *release.Standing, w *runWork) string {
 	return ""
 }
 
-// commandOf returns the machine that runs a rollout's command; nil: there is none. After a cut there may be several: one that has
-// succeeded comes first.
+// commandOf returns the machine that runs a rollout's command, or nil. After a network partition there may be several:
+// a successful one comes first.
 func (s *sight) commandOf(run *machine.Replica) (m *release.Standing) {
 	for _, x := range s.commands {
 		if sameRun(&x.Replica, run) && (m == nil || x.Succeeded() && !m.Succeeded()) {
@@ -74,7 +74,7 @@ func (s *sight) commandOf(run *machine.Replica) (m *release.Standing) {
 	return m
 }
 
-// earlierCommand returns a machine that runs another command than a rollout's and has not ended; nil: there is none.
+// earlierCommand returns a machine that still runs the command of another rollout, or nil.
 func (s *sight) earlierCommand(run *machine.Replica) *release.Standing {
 	for _, m := range s.commands {
 		if !sameRun(&m.Replica, run) && (!m.Over() || m.State == machine.Destroying) {
@@ -84,7 +84,7 @@ func (s *sight) earlierCommand(run *machine.Replica) *release.Standing {
 	return nil
 }
 
-// endCommand takes that the command has ended.
+// endCommand records that the command has ended.
 func (r *runs) endCommand(m *release.Standing) {
 	next := r.look.course.progress
 	switch {
@@ -98,7 +98,7 @@ func (r *runs) endCommand(m *release.Standing) {
 	}
 }
 
-// failCommand has the rollout undone, of which nothing is made yet, or paused where there was nothing before it.
+// failCommand undoes the rollout, which has made no machine yet, or pauses it if there is no previous release.
 func (r *runs) failCommand(why, id string) {
 	next, want := r.look.course.progress, r.look.want
 	next.Command = release.CommandFailed
@@ -115,7 +115,7 @@ func (r *runs) failCommand(why, id string) {
 	r.docket.tellProgress(next)
 }
 
-// tidyCommands stops commands that are not to run any more, and removes those of earlier rollouts.
+// tidyCommands stops commands that must not run any more, and removes those of earlier rollouts.
 func (r *runs) tidyCommands() {
 	t, h, is := todo{}, r.look.want.Head, r.look.course.progress.Command
 	for _, m := range r.look.seen.commands {
@@ -126,7 +126,7 @@ func (r *runs) tidyCommands() {
 			t.remove(m, "another rollout has begun")
 		case !m.Over() && is == release.CommandFailed:
 			t.do(Hold, m, "it took too long")
-		case !m.Over() && is == release.CommandDone: // on the other side of a cut
+		case !m.Over() && is == release.CommandDone: // on the other side of a partition
 			t.do(Hold, m, "another machine has done it")
 		}
 	}

@@ -7,25 +7,25 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// todo is what one stage of a look wants done.
+// todo is what one stage of a look wants to be done.
 type todo struct {
 	acts  []act
-	waits bool // there is more to do: it is under way, or its time or its place has not come
+	waits bool // more is left to do: it is in progress, or not possible yet
 }
 
-// act is something to be done to a machine that stands, or a machine that is to be made for a slot.
+// act is an action on an existing machine, or on a machine to be made for a slot.
 type act struct {
 	verb    Verb
-	machine *release.Standing // nil: of Make
-	slot    release.Slot      // of Make, as what follows
+	machine *release.Standing // nil for Make
+	slot    release.Slot      // of Make, like the next fields
 	to      *side
-	asleep  bool // it is not started
+	asleep  bool // the machine is not started
 	yields  bool // of Remove: a machine of another group needs what it has
 	why     string
 }
 
-// isWaitedFor reports whether a service has something to do as long as an act is not carried out. What is to go from a worker that
-// is not heard goes when it is, and so ends a command that is not to run any more.
+// isWaitedFor reports whether the service is busy until the act is carried out. A removal at an unreachable worker is
+// done when the worker is back, and so is a stop of a command that must not run any more.
 func (a act) isWaitedFor() bool {
 	switch a.verb {
 	case Remove:
@@ -42,15 +42,15 @@ func (t *todo) do(v Verb, m *release.Standing, why string) {
 
 func (t *todo) remove(m *release.Standing, why string) { t.do(Remove, m, why) }
 
-// docket makes orders of what stages want done, in the steward's term, and asks for one where there is none.
+// docket turns the todos of stages into orders, in the steward's term, and asks for a term if there is none.
 type docket struct {
 	look   *look
 	out    Next
-	wants  bool // something is to be done, now or later
+	wants  bool // there is something to do, now or later
 	outbid bool // it begins no term yet, as another member has outbid it
 }
 
-// give makes orders of what a stage wants done, as far as that can be ordered now.
+// give turns a todo into orders, as far as they can be given now.
 func (d *docket) give(t todo) {
 	d.wants = d.wants || t.waits || slices.ContainsFunc(t.acts, act.isWaitedFor)
 	for i := range t.acts {
@@ -88,7 +88,7 @@ func (d *docket) orderMake(a *act) {
 	d.out.Orders = append(d.out.Orders, o)
 }
 
-// nextEpoch returns the epoch of the next machine of a slot; false: the term has none left.
+// nextEpoch returns the epoch of a slot's next machine; false: the term has none left.
 func (d *docket) nextEpoch(slot release.Slot, w *slotWork) (uint64, bool) {
 	seen, known := w.epoch, w.asked
 	for _, m := range d.look.seen.by[slot] {
@@ -100,7 +100,7 @@ func (d *docket) nextEpoch(slot release.Slot, w *slotWork) (uint64, bool) {
 	return nextEpoch(d.look.memory.office.term, seen, known)
 }
 
-// order orders something of a machine that stands, where its worker can be asked.
+// order orders an act on an existing machine, if its worker can be reached.
 func (d *docket) order(a *act) {
 	m := a.machine
 	w := d.look.memory.machine(m.ID)
@@ -112,10 +112,10 @@ func (d *docket) order(a *act) {
 		Yields: a.yields})
 }
 
-// full reports whether as much is under way as may be.
+// full reports whether the bound of orders in progress is reached.
 func (d *docket) full() bool { return d.look.memory.under+len(d.out.Orders) >= mostOrders }
 
-// begun reports whether there is a term to give orders in, and asks for one where there is none.
+// begun reports whether there is a term for orders, and asks for one otherwise.
 func (d *docket) begun() bool {
 	switch s := d.look.memory; {
 	case s.office.term.IsZero() && d.look.clock.waits(s.office.rivalry.until):
@@ -130,13 +130,13 @@ func (d *docket) begun() bool {
 	return false
 }
 
-// tell has written what the look came to, and reports whether that can be: there is a term.
+// tell asks for the notes to be written, and reports whether there is a term to do so.
 func (d *docket) tell() bool {
 	d.out.Tell = d.begun()
 	return d.out.Tell
 }
 
-// tellProgress has the rollout's progress written.
+// tellProgress asks for the rollout's progress to be written.
 func (d *docket) tellProgress(next release.Progress) {
 	next.At = d.look.clock.now.UTC()
 	if d.tell() {
@@ -144,7 +144,7 @@ func (d *docket) tellProgress(next release.Progress) {
 	}
 }
 
-// close returns what the steward does next.
+// close returns the steward's next actions.
 func (d *docket) close() Next {
 	s := d.look.memory
 	s.under += len(d.out.Obey)

@@ -7,29 +7,30 @@ import (
 	"github.com/soukhq/souk/core/release"
 )
 
-// A machine is made where the one was whose place it takes, so that what is spread stays so. Where hosts were lost and came back
-// the machines of a group are not spread any more; then those that a rollout makes go to the workers that have fewest.
+// A machine is made at the worker of the one that it replaces, so that the spread stays even. After hosts were lost
+// and came back, a group may be unevenly spread; then a rollout makes its machines at the workers with the fewest.
 
-// Places is what is known of the workers that machines can be made at.
+// Places describes the workers at which machines can be made.
 type Places interface {
-	// Workers lists those that are heard and take something new.
+	// Workers lists the reachable workers that accept new machines.
 	Workers() []cluster.WorkerID
-	// Value returns the value of an attribute of a worker; "": it has none.
+	// Value returns the value of a worker's attribute; "": it has none.
 	Value(w cluster.WorkerID, attribute string) string
-	// Takes reports whether a worker would take a machine of a group now, whatever its spread says.
+	// Takes reports whether a worker would accept a machine of a group now, regardless of its spread.
 	Takes(w cluster.WorkerID, g *release.Group) bool
 }
 
-// even is where the machines of a group are, or are about to be.
+// even counts where the machines of a group are, or are about to be.
 type even struct {
 	g      *release.Group
 	by     string
 	places Places
 	at     map[cluster.WorkerID]int
-	values map[string]int // of the attribute
+	values map[string]int // machines by value of the attribute
 }
 
-// newEven begins with no machine; nil: they are not spread, or there is no second worker to spread them over.
+// newEven begins without machines. It returns nil if the group is not spread, or there is no second worker to spread
+// it over.
 func newEven(g *release.Group, places Places) *even {
 	by := g.SpreadBy()
 	if by == "" || places == nil || len(places.Workers()) < 2 {
@@ -38,7 +39,7 @@ func newEven(g *release.Group, places Places) *even {
 	return &even{g, by, places, map[cluster.WorkerID]int{}, map[string]int{}}
 }
 
-// add enters so many machines of a worker; less than none take some out.
+// add adds n machines at a worker; a negative n removes some.
 func (e *even) add(w cluster.WorkerID, n int) {
 	if w == "" {
 		return
@@ -49,8 +50,8 @@ func (e *even) add(w cluster.WorkerID, n int) {
 	}
 }
 
-// better returns a worker that takes a machine of the group, and at which it would leave them more evenly spread than at the one
-// where it is: that with the fewest. "": there is none.
+// better returns the worker with the fewest machines that accepts one of the group, if that is a more even spread than
+// leaving it at than. "": there is none.
 func (e *even) better(than cluster.WorkerID) (best cluster.WorkerID) {
 	has := e.values[e.places.Value(than, e.by)] - 1
 	for _, w := range e.places.Workers() {
@@ -67,8 +68,8 @@ func (e *even) better(than cluster.WorkerID) (best cluster.WorkerID) {
 	return best
 }
 
-// Uneven returns which machines of a group of n replicas would be better at which other workers, by their ids: no more than have
-// to move so that they are evenly spread.
+// Uneven returns which machines of a group of n replicas should move to which workers, by machine ID: no more than an
+// even spread requires.
 func Uneven(g *release.Group, spec string, n int, standing []release.Standing,
 	places Places) map[string]cluster.WorkerID {
 	e := newEven(g, places)
@@ -97,7 +98,7 @@ func Uneven(g *release.Group, spec string, n int, standing []release.Standing,
 	return out
 }
 
-// home returns where the machine is to be made that takes the place of one: where that is, or where it is missed more.
+// home returns the worker for the machine that replaces one: the same, or one where it makes the spread more even.
 func (g *groupLook) home(v *view, to *side) cluster.WorkerID {
 	at := v.others[0].Worker
 	if !g.counted {
@@ -115,7 +116,7 @@ func (g *groupLook) home(v *view, to *side) cluster.WorkerID {
 	return better
 }
 
-// countHomes returns where the machines of a group are to be, as far as that is known; nil: they are not spread.
+// countHomes counts where the machines of a group are to be, as far as known; nil: the group is not spread.
 func (l *look) countHomes(to *side) *even {
 	e := newEven(to.group, l.want.Places)
 	for _, index := range to.slots {
@@ -126,7 +127,7 @@ func (l *look) countHomes(to *side) *even {
 	return e
 }
 
-// stays returns the worker at which a slot's machine is to be, as far as that is known.
+// stays returns the worker at which a slot's machine is to be, as far as known.
 func (l *look) stays(slot release.Slot, to *side) cluster.WorkerID {
 	of, others := l.split(slot, to)
 	switch {

@@ -14,66 +14,67 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// A group whose machines are never replaced while their worker is silent needs more than the fleet's word that a slot is
-// empty: an order of an earlier steward may be on its way to a worker, and what a worker has made may not be told yet. So
-// before a machine is made for such a slot each worker of the cluster obeys the steward's term, and tells what it has then.
-// What it has afterwards is known: earlier orders are refused there, and the steward's own end before it counts on them.
+// A group whose machines are not replaced while their worker is silent needs more than the members' view to know that
+// a slot is empty: an order of an earlier steward may still be on its way, and a worker may have made a machine that
+// is not reported yet. So before a machine is made for such a slot, each worker of the cluster obeys the steward's
+// term and reports its machines. From then on its machines are known: it refuses earlier orders, and the steward's own
+// orders end before it relies on the report.
 
-// Peer is a worker of the cluster, as long as nobody removed it.
+// Peer is a worker of the cluster, until it is removed.
 type Peer struct {
 	ID    cluster.WorkerID
 	Heard bool
 }
 
-// Found is a machine of a service that a worker told of when it obeyed.
+// Found is a machine of a service that a worker reported when it obeyed.
 type Found struct {
 	ID string
 	machine.Replica
 }
 
-// standsFor reports whether it stands for a slot. A run stands for none.
+// standsFor reports whether the machine stands for a slot. A run stands for none.
 func (x *Found) standsFor(s release.Slot) bool {
 	return x.Run == "" && s == release.Slot{Group: x.Group, Index: x.Index}
 }
 
-// readAgain is when a worker is read again that told of a machine which the fleet does not have.
+// readAgain is the pause before a worker is asked again that reported a machine which the members do not know.
 const readAgain = time.Second
 
 var obeyAgain = backoff.Doubling{Base: 500 * time.Millisecond, Most: 15 * time.Second}
 
-// fence is what a steward knows of the workers that obey its term.
+// fence is what a steward knows about the workers that obey its term.
 type fence struct {
-	term  cluster.Term // that all of this is of
+	term  cluster.Term // the term of everything else here
 	reads map[cluster.WorkerID]*reading
 	slots map[release.Slot]*fenced
-	count uint64 // of calls to obey, in the order in which they began
+	count uint64 // number of calls to obey, in the order in which they began
 }
 
-// reading is what a worker told when it obeyed.
+// reading is a worker's report when it obeyed.
 type reading struct {
-	busy     bool      // it is being asked
-	known    bool      // it has obeyed: has is what it had
-	asked    uint64    // the newest call, counted over all workers
-	began    time.Time // of that
-	call     uint64    // that was answered
+	busy     bool      // a call is in progress
+	known    bool      // it has obeyed: has is its report
+	asked    uint64    // number of the newest call
+	began    time.Time // when the newest call began
+	call     uint64    // number of the newest answered call
 	has      []Found
-	failures int // in a row
+	failures int // failed calls in a row
 	again    time.Time
 }
 
-// fenced is the newest machine that was made for a slot in the fence's term.
+// fenced is the newest machine made for a slot in the fence's term.
 type fenced struct {
-	made  string           // "": none
-	at    cluster.WorkerID // that has it; "": the fleet has not told yet
-	after uint64           // the newest call when the steward knew that it was made
+	made  string           // its ID; "": none
+	at    cluster.WorkerID // its worker; "": not reported yet
+	after uint64           // number of the newest call when the steward learned that it was made
 }
 
 func newFence() fence {
 	return fence{reads: map[cluster.WorkerID]*reading{}, slots: map[release.Slot]*fenced{}}
 }
 
-// empty reports whether no machine can be up for a slot, apart from those that its machine is to be made beside; else it
-// sees to what it needs to know. There is a term.
+// empty reports whether no machine can be up for a slot, except those that the new one may run beside. If that is
+// unknown, it asks the workers. There must be a term.
 func (d *docket) empty(slot release.Slot, g *release.Group) bool {
 	l := d.look
 	if l.memory.slot(slot).making > 0 || slices.ContainsFunc(l.seen.kept, func(m release.Standing) bool {
@@ -90,7 +91,7 @@ func (d *docket) empty(slot release.Slot, g *release.Group) bool {
 	return ok
 }
 
-// heeds reports whether a worker obeys the term and has no machine for a slot that the fleet does not have.
+// heeds reports whether a worker obeys the term and has no unreported machine for a slot.
 func (d *docket) heeds(w Peer, slot release.Slot) bool {
 	l := d.look
 	r, last := l.memory.fence.reading(w.ID), l.memory.fence.slots[slot]
@@ -108,7 +109,7 @@ func (d *docket) heeds(w Peer, slot release.Slot) bool {
 	return false
 }
 
-// askToObey has a worker obey the term and tell what it has, where it can be asked now.
+// askToObey asks a worker to obey the term and to report its machines, if it can be reached now.
 func (d *docket) askToObey(w Peer, r *reading) {
 	if !w.Heard || r.busy || d.look.clock.waits(r.again) {
 		return
@@ -128,14 +129,14 @@ func (s *Steward) fenceNow() *fence {
 	return &s.fence
 }
 
-// reading returns what a worker told.
+// reading returns a worker's report.
 func (f *fence) reading(w cluster.WorkerID) *reading {
 	return entry(f.reads, w)
 }
 
-// fresh reports whether no order of an earlier term can make a machine for a run any more, and whether one of the workers
-// has made one. A worker that is not heard counts only where the group's machines are waited for. Each other run which a worker has
-// must be known here where the run is a command, which runs alone. There is a term.
+// fresh reports whether no order of an earlier term can still make a machine for a run, and whether a worker has made
+// one. An unreachable worker matters only if the group's machines are waited for. A command runs alone, so each other
+// run at a worker must be known, too. There must be a term.
 func (r *runs) fresh(g *release.Group, run *machine.Replica, last *runWork) (ok, has bool) {
 	l, f := r.look, r.look.memory.fenceNow()
 	alone := run.Run == machine.RunCommand
@@ -160,8 +161,8 @@ func (r *runs) fresh(g *release.Group, run *machine.Replica, last *runWork) (ok,
 	return ok, has
 }
 
-// Obeyed tells that a worker which was to obey a term has done so, and has these machines of the service, destroyed ones
-// left out; or why it has not.
+// Obeyed reports that a worker has obeyed a term, with its machines of the service except destroyed ones, or why it
+// has not.
 func (s *Steward) Obeyed(now time.Time, t cluster.Term, w cluster.WorkerID, has []Found, err error) {
 	s.under--
 	if fault.CodeOf(err) == cluster.CodeOldTerm {
@@ -169,7 +170,7 @@ func (s *Steward) Obeyed(now time.Time, t cluster.Term, w cluster.WorkerID, has 
 	}
 	r := s.fence.reads[w]
 	if t != s.fence.term || r == nil {
-		return // of a fence that is no more
+		return // of an earlier fence
 	}
 	r.busy = false
 	if err != nil {
@@ -180,8 +181,8 @@ func (s *Steward) Obeyed(now time.Time, t cluster.Term, w cluster.WorkerID, has 
 	r.known, r.call, r.has, r.failures, r.again = true, r.asked, has, 0, time.Time{}
 }
 
-// note notes at which workers the machines are that were made behind the fence, and forgets workers that were removed
-// from the cluster.
+// note records at which workers the machines made in the fence's term are, and forgets workers that were removed from
+// the cluster.
 func (f *fence) note(standing []release.Standing, workers []Peer) {
 	if len(f.reads) == 0 {
 		return
@@ -196,8 +197,8 @@ func (f *fence) note(standing []release.Standing, workers []Peer) {
 	}
 }
 
-// ended notes how a make ended. Where nobody knows whether there is a machine now, the term is over: in the next one all
-// workers refuse the order if it is still on its way, and tell of the machine if it is made.
+// ended handles the end of a make. If it is uncertain whether a machine was made, the term ends: in the next term all
+// workers refuse the order if it is still on its way, and report the machine if it was made.
 func (s *Steward) ended(o *Order, err error) {
 	x := s.fence.slots[o.Slot()]
 	switch {
@@ -218,8 +219,8 @@ func uncertain(err error) bool {
 	return true
 }
 
-// Silent lists the workers that no machine is made without for an empty slot of a group, as they are not heard and may
-// have one: none where others take the place of what they have.
+// Silent lists the unreachable workers that a group waits for before it makes a machine for an empty slot, as one of
+// them may have it. It is empty if the group replaces lost machines.
 func Silent(g *release.Group, workers []Peer) (ids []cluster.WorkerID) {
 	if g.Lost() != release.Never {
 		return nil
@@ -232,7 +233,7 @@ func Silent(g *release.Group, workers []Peer) (ids []cluster.WorkerID) {
 	return ids
 }
 
-// Awaits says in one sentence what no machine is made without for a slot of a group, as Silent lists it.
+// Awaits says in one sentence which workers a group waits for before it makes a slot's machine, as listed by Silent.
 func Awaits(slot release.Slot, silent []cluster.WorkerID) string {
 	const most = 3
 	names := make([]string, 0, most)

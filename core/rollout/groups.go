@@ -7,23 +7,23 @@ import (
 	"time"
 )
 
-// groupLook decides what is done for the slots of one group.
+// groupLook decides what to do for the slots of one group.
 type groupLook struct {
 	look      *look
 	goal, old *side
 	budget    budget
-	homes     *even // where its machines are, or are about to be; nil: they are not spread, or nobody has asked
-	counted   bool  // homes is known
+	homes     *even // where its machines are, or are about to be; nil: not spread, or not computed yet
+	counted   bool  // homes is computed
 	todo      todo
 }
 
-// reached is what a group has come to.
+// reached is how far a group has come.
 type reached struct {
-	whole bool // its machines are as they are to be
+	whole bool // its machines are as wanted
 	short bool // its canary's step is not reached, or not over
 }
 
-// decideGroup decides what is done for the slots of a group. gated is that others come first.
+// decideGroup decides what to do for the slots of a group. gated: other groups come first.
 func (l *look) decideGroup(s *survey, gated bool) (todo, reached) {
 	g := &groupLook{look: l, goal: s.goal, old: s.old, budget: s.budget}
 	b, goal, old := &g.budget, s.goal, s.old
@@ -54,8 +54,8 @@ func (l *look) decideGroup(s *survey, gated bool) (todo, reached) {
 	return g.todo, is
 }
 
-// sideOf returns by which release a slot's machine is to be now; nil: nothing is done for it. By the release before v becomes
-// what that one finds. isNew is that the slot has what the newer one says, or may have it.
+// sideOf returns the release that a slot's machine is to have now; nil: leave the slot alone. For the previous release
+// it recomputes v. isNew: the slot has the newer release's machine, or may get it.
 func (g *groupLook) sideOf(v *view, isNew bool) *side {
 	l, old := g.look, g.old
 	switch {
@@ -69,11 +69,11 @@ func (g *groupLook) sideOf(v *view, isNew bool) *side {
 	case l.course.blocked || len(v.others) > 0 || l.course.progress.State != release.Paused:
 		return nil
 	}
-	return g.goal // nothing else can stand there
+	return g.goal // the slot is empty
 }
 
-// over reports whether nothing is to be done for a slot any more, as far as the rollout goes. One that has what it had
-// before is left out of that, and one that failed where others go on.
+// over reports whether the rollout is finished with a slot: it has what it is to have, or failed in a group that goes
+// on after failures.
 func (l *look) over(v *view, to *side) bool {
 	others := !to.beside && slices.ContainsFunc(v.others, func(m *release.Standing) bool { return !m.Unheard })
 	switch {
@@ -85,7 +85,7 @@ func (l *look) over(v *view, to *side) bool {
 	return v.ok && len(v.of) == 1 && !others && !v.of[0].Cordoned
 }
 
-// decide decides what is done for one slot, which is to be as one release has it.
+// decide decides what to do for one slot, which is to have one release's machine.
 func (g *groupLook) decide(v *view, to *side) {
 	switch does := v.does(); {
 	case does == release.Keep:
@@ -104,16 +104,16 @@ func (g *groupLook) decide(v *view, to *side) {
 	}
 }
 
-// make has a machine made for a slot. asleep has it not started.
+// make orders a machine for a slot; asleep: it is not started.
 func (g *groupLook) make(v *view, to *side, asleep bool, why string) {
 	g.budget.judging = true
 	g.todo.acts = append(g.todo.acts, act{verb: Make, slot: v.slot, to: to, asleep: asleep, why: why})
 }
 
-// mayMakeAsleep reports whether the group's release need not be judged by the next machine.
+// mayMakeAsleep reports whether the next machine may stay down: the group's release need not be judged by it.
 func (g *groupLook) mayMakeAsleep() bool { return g.budget.proven || !g.look.course.wakes() }
 
-// keep has the first of a slot's machines stay, and the others go once they may.
+// keep keeps the first of a slot's machines, and removes the others once they may go.
 func (g *groupLook) keep(v *view, to *side) {
 	l, first := g.look, v.of[0]
 	for _, twin := range v.of[1:] {
@@ -137,7 +137,7 @@ func (g *groupLook) keep(v *view, to *side) {
 	}
 }
 
-// removeReplaced removes the machines of a slot for which another one stands.
+// removeReplaced removes the machines of a slot that another machine has replaced.
 func (g *groupLook) removeReplaced(v *view) {
 	for _, m := range v.others {
 		why := "one of the newer release stands for "
@@ -148,7 +148,7 @@ func (g *groupLook) removeReplaced(v *view) {
 	}
 }
 
-// tend has the machine that stays for a slot take requests, be woken or be started, where it is to.
+// tend admits, wakes or starts the machine that stays for a slot, as needed.
 func (g *groupLook) tend(v *view, to *side) {
 	l, first, b := g.look, v.of[0], &g.budget
 	switch {
@@ -169,24 +169,24 @@ func (g *groupLook) tend(v *view, to *side) {
 func (g *groupLook) admit(m *release.Standing) {
 	if w := g.look.memory.machine(m.ID); w.verb == Admit && !w.done.IsZero() &&
 		g.look.clock.waits(w.done.Add(time.Second)) {
-		g.todo.waits = true // its worker is about to tell of it
+		g.todo.waits = true // its worker is about to report it
 		return
 	}
 	g.todo.do(Admit, m, "all machines of the newer release are ready")
 }
 
-// keepOne has one of a slot's machines that are to go stay until then.
+// keepOne keeps one of a slot's old machines until the new one is ready, and removes the others.
 func (g *groupLook) keepOne(others []*release.Standing) {
 	for i, m := range others {
 		if i > 0 && g.look.ofUse(others[0]) {
 			g.todo.remove(m, "another machine stands for "+m.Slot().String())
-		} else if !g.look.course.progress.Undo { // what is undone need not run again
+		} else if !g.look.course.progress.Undo { // a machine of an undone release need not run again
 			g.look.revive(&g.todo, m)
 		}
 	}
 }
 
-// revive has a machine started that died, or that is down without anybody having asked for it.
+// revive starts a machine that died, or that is down unintentionally.
 func (l *look) revive(t *todo, m *release.Standing) {
 	w := l.memory.machines[m.ID]
 	if !m.Died && !m.Stranded() {
@@ -195,7 +195,7 @@ func (l *look) revive(t *todo, m *release.Standing) {
 		}
 		return
 	}
-	if w != nil && w.verb == Start && !w.done.IsZero() { // it was started, and has died again since
+	if w != nil && w.verb == Start && !w.done.IsZero() { // it was started, and has died again
 		w.at = later(w.at, w.done.Add(startAgain.After(w.starts)))
 		w.starts++
 		w.done = time.Time{}
@@ -207,12 +207,12 @@ func (l *look) revive(t *todo, m *release.Standing) {
 	t.do(Start, m, why)
 }
 
-// removeUnwanted removes the machines of slots that are not wanted. Those that were wanted before the rollout go last; whole
-// is that each group is as it is to be.
+// removeUnwanted removes the machines of unwanted slots. Slots that were wanted before the rollout are removed last;
+// whole: each group is as it is to be.
 func (l *look) removeUnwanted(whole bool) (t todo) {
 	c := &l.course
 	stay := c.open && (c.blocked || l.want.Head.Paused || c.progress.State == release.Paused || !whole)
-	stays := map[string]bool{} // groups of which one old machine stays, see needsOld
+	stays := map[string]bool{} // groups of which one old machine stays: see needsOld
 	for _, slot := range l.unwanted() {
 		old := l.aim.old[slot.Group]
 		for _, m := range l.seen.by[slot] {
@@ -232,20 +232,20 @@ func (l *look) removeUnwanted(whole bool) (t todo) {
 
 func notWanted(s release.Slot) string { return s.String() + " is not wanted any more" }
 
-// replace has the machines of a slot that are otherwise replaced, once that may be.
+// replace replaces the machines of a slot that are not as wanted, once that is allowed.
 func (g *groupLook) replace(v *view, to *side) {
 	l := g.look
 	leaves := !slices.ContainsFunc(v.others, func(m *release.Standing) bool { return !l.leaves(m) })
-	if to == l.aim.old[to.group.Name] && !leaves { // of a release that was between: it waits until it is to be as now
+	if to == l.aim.old[to.group.Name] && !leaves { // of a release in between: it waits for the present one
 		l.revive(&g.todo, v.others[0])
 		return
 	}
 	g.todo.waits = true
 	w, at := l.memory.slot(v.slot), l.goesTo(v.others)
-	switch { // as the machines are spread they stay so, and ports that it frees are free there
+	switch { // same worker: the spread stays, and freed ports are free there
 	case v.making:
 	case at != "":
-		w.home, w.only = at, to.group.Order() == release.StartFirst // what went first is better anywhere than nowhere
+		w.home, w.only = at, to.group.Order() == release.StartFirst // after a removal, anywhere is better than nowhere
 	case leaves:
 		w.home, w.only = "", false
 	default:
@@ -256,7 +256,7 @@ func (g *groupLook) replace(v *view, to *side) {
 	two, none := to.group.Surge(to.n)
 	why := "its machine is of another release"
 	switch {
-	case at != "": // one at a time, and none goes first that need not
+	case at != "": // one at a time, and without a removal first if possible
 		why, none = fmt.Sprintf("somebody wants it at worker %s", at), min(none, 1)
 		if two > 0 {
 			two, none = 1, 0
@@ -271,17 +271,18 @@ func (g *groupLook) replace(v *view, to *side) {
 
 // swapping is how a slot's machine may be replaced now.
 type swapping struct {
-	two, none int  // how many slots of the group may have two machines, and none
+	two, none int  // how many slots of the group may have two machines, and no machine
 	asleep    bool // the machine is asleep
 	why       string
 }
 
-// swap begins to replace a slot's machine, where its group leaves that now, and reports whether it goes first.
+// swap begins to replace a slot's machine, if its group allows that now, and reports whether the old one is removed
+// first.
 func (g *groupLook) swap(v *view, to *side, may swapping) (first bool) {
 	b, ofUse := &g.budget, g.look.ofUse(v.others[0])
 	switch {
 	case v.making:
-	case may.asleep && g.look.course.wakes() && !b.proven && b.judging: // one is enough to judge by
+	case may.asleep && g.look.course.wakes() && !b.proven && b.judging: // one machine is enough to judge by
 	case to.group.Order() == release.StartFirst && b.more < may.two:
 		b.more++
 		g.make(v, to, may.asleep && g.mayMakeAsleep(), may.why)

@@ -9,8 +9,8 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// findHeld returns the machines that are held, and those of which that is written: those that are of use again are dropped, and those
-// that die again and again are added. changed is that what is written must change.
+// findHeld returns the held machines, and the list to be written: without machines that work again, and with those
+// that newly die again and again. changed: the list differs from the written one.
 func (l *look) findHeld() (held map[string]*release.Held, list []release.Held, changed bool) {
 	held, list, changed = l.heldStill()
 	listed := map[string]bool{}
@@ -32,14 +32,15 @@ func (l *look) findHeld() (held map[string]*release.Held, list []release.Held, c
 	return held, list, changed
 }
 
-// heldStill returns those that were held and are not over, the list of those that are written, and whether that must change.
+// heldStill returns the machines that are still held, the list to be written, and whether that list differs from the
+// written one.
 func (l *look) heldStill() (held map[string]*release.Held, list []release.Held, changed bool) {
 	held = map[string]*release.Held{}
 	for _, h := range l.want.Held {
 		of := l.seen.by[release.Slot{Group: h.Group, Index: h.Index}]
 		at := slices.IndexFunc(of, func(m *release.Standing) bool { return m.ID == h.Machine })
 		if at < 0 {
-			continue // that is written with the next word
+			continue // dropped at the next write
 		}
 		m := of[at]
 		tried := !l.clock.now.Before(h.Until())
@@ -48,7 +49,7 @@ func (l *look) heldStill() (held map[string]*release.Held, list []release.Held, 
 			changed = true
 			continue
 		case m.Ready:
-		case tried && (m.Died || m.State == machine.Restarting): // again
+		case tried && (m.Died || m.State == machine.Restarting): // it failed again
 			h.At, changed = l.clock.now.UTC(), true
 			held[m.ID] = &h
 		case tried && !m.Down(): // it is being tried
@@ -60,10 +61,10 @@ func (l *look) heldStill() (held map[string]*release.Held, list []release.Held, 
 	return held, list, changed
 }
 
-// loops reports whether a machine is down, or about to be started, for the fifth time in a short while.
+// loops reports whether a machine has ended by itself five times in a short while, and is down or about to be started.
 func loops(m *release.Standing) bool { return m.Loops && !m.Ready && !m.Unheard && !m.Asleep() }
 
-// actHeld keeps a machine down that is held, or has it tried again when its time has come, and reports whether it is held.
+// actHeld keeps a held machine down, or tries it again when its time has come, and reports whether it is held.
 func (l *look) actHeld(m *release.Standing) (acts []act, held bool) {
 	h := l.held[m.ID]
 	switch {

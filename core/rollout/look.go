@@ -11,8 +11,8 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// look is one look at a service: what is wanted, what stands, and what the steward remembers. Its stages follow one another
-// in Step: each says what is to be done (todo), and the docket makes orders of that.
+// look is one look at a service: what is wanted, its machines, and the steward's memory. Step runs its stages one
+// after the other: each returns a todo, which the docket turns into orders.
 type look struct {
 	clock  *clock
 	want   *Want
@@ -20,15 +20,15 @@ type look struct {
 	seen   sight
 	course course
 	aim    aim
-	moves  map[string]cluster.WorkerID // where machines are to be by hand, by their ids
-	held   map[string]*release.Held    // by machine
-	lost   map[*release.Standing]bool  // machines that others take the places of
+	moves  map[string]cluster.WorkerID // where a person moves machines to, by their IDs
+	held   map[string]*release.Held    // by machine ID
+	lost   map[*release.Standing]bool  // machines that are to be replaced, as their worker is silent
 }
 
-// clock is the time of a look, and when to look again where nothing changes; zero: there is no need.
+// clock is the time of a look, and when to look again if nothing changes; zero: no need to.
 type clock struct{ now, again time.Time }
 
-// waits reports whether it is too early for something, and has it looked at then.
+// waits reports whether it is still before at, and has the steward look again then.
 func (c *clock) waits(at time.Time) bool {
 	if !c.now.Before(at) {
 		return false
@@ -39,16 +39,17 @@ func (c *clock) waits(at time.Time) bool {
 	return true
 }
 
-// sight is the machines of a service as a look finds them: those that are kept up, and runs.
+// sight is the machines of a service as a look sees them: machines that are kept up, and runs.
 type sight struct {
-	kept     []release.Standing                   // all that are kept up
-	by       map[release.Slot][]*release.Standing // those of them that stay, by slot
+	kept     []release.Standing                   // all machines that are kept up
+	by       map[release.Slot][]*release.Standing // those of kept that are not being removed, by slot
 	runs     map[string][]*release.Standing       // by group, newest first
 	commands []*release.Standing                  // runs of releases' commands
-	reported map[string]bool                      // runs that the fleet knows of, by the machine's id
+	reported map[string]bool                      // reported runs, by machine ID
 }
 
-// partMachines parts runs from the machines that are kept up. removed says of which the fleet has not told yet that it is gone.
+// partMachines separates runs from machines that are kept up. removed reports machines whose removal is not reported
+// yet.
 func partMachines(standing []release.Standing, removed func(id string) bool) sight {
 	s := sight{by: map[release.Slot][]*release.Standing{}, runs: map[string][]*release.Standing{},
 		reported: map[string]bool{}}
@@ -76,12 +77,12 @@ func partMachines(standing []release.Standing, removed func(id string) bool) sig
 	return s
 }
 
-// course is how far the rollout is, and what may go on of it.
+// course is how far the rollout is, and which parts of it may proceed.
 type course struct {
 	progress release.Progress
 	open     bool // the rollout is not over
-	paused   bool // somebody asked for that
-	blocked  bool // nothing of the newer release is made before its command is over
+	paused   bool // a person asked for it
+	blocked  bool // no machine of the newer release is made before its command is done
 }
 
 // courseOf returns how far the rollout of a head is.
@@ -95,37 +96,37 @@ func courseOf(now time.Time, want *Want) course {
 	return c
 }
 
-// runs reports whether the rollout goes on, and can fail.
+// runs reports whether the rollout proceeds, and can fail.
 func (c *course) runs() bool { return c.open && c.progress.State == "" && !c.paused }
 
-// judged reports whether it can fail by its machines.
+// judged reports whether the rollout can fail by its machines.
 func (c *course) judged() bool { return c.runs() && !c.blocked }
 
-// wakes reports whether one machine of a group that sleeps is to be up, so that its release can be judged.
+// wakes reports whether one machine of a sleeping group must be up, so that its release can be judged.
 func (c *course) wakes() bool { return c.open && !c.progress.Undo }
 
 // aim is what the machines of each group are to be.
 type aim struct {
-	goal  map[string]*side          // what is in force, by group
-	old   map[string]*side          // what was before, while the rollout is not over and not undone
+	goal  map[string]*side          // by group, the present target
+	old   map[string]*side          // by group, the target before, while the rollout is neither over nor undone
 	specs map[string]*release.Group // of both releases, by the spec of their machines
 }
 
-// side is what the machines of a group are to be by one release.
+// side is a group as one release has it.
 type side struct {
 	release  string // id
 	group    *release.Group
 	spec     string
 	n        int          // replicas
-	slots    []int        // their numbers, in order, see chooseSlots
-	has      map[int]bool // the same
-	optional map[int]bool // those of them that its autoscale may leave out
-	changed  bool         // the rollout makes its machines anew
-	apart    bool         // no request goes to those that are made, until they are admitted
-	beside   bool         // a canary of one replica: its old machine stays beside the new one until the step is over
+	slots    []int        // numbers of its slots, in order, see chooseSlots
+	has      map[int]bool // slots as a set
+	optional map[int]bool // slots that its autoscale may leave out
+	changed  bool         // the rollout replaces its machines
+	apart    bool         // new machines get no requests until they are admitted
+	beside   bool         // a canary of one replica: its old machine runs beside the new one until the step is over
 }
 
-// aimOf returns what is in force and what was before it.
+// aimOf returns the present and the previous target.
 func aimOf(want *Want, c *course) aim {
 	h := want.Head
 	a := aim{goal: sidesOf(want, want.Release, h.Target()), specs: map[string]*release.Group{}}
@@ -173,12 +174,12 @@ func newLook(s *Steward, now time.Time, want *Want, standing []release.Standing)
 	return l
 }
 
-// awaitsRelease reports whether the release before the rollout is about to come from another member.
+// awaitsRelease reports whether the release before the rollout is still to arrive from another member.
 func (l *look) awaitsRelease() bool {
 	return l.course.open && l.want.Head.Before != nil && l.want.Before == nil
 }
 
-// followRollout has the steward remember of the rollout what it is at. What slots and machines were in another one is forgotten.
+// followRollout updates the steward's memory to the present rollout, and forgets the slots and machines of another.
 func (l *look) followRollout() {
 	h, p, was := l.want.Head, &l.course.progress, l.memory.stage
 	now := stage{rollout: h.Rollout, release: h.Release, undo: p.Undo, step: p.Step, reached: was.reached}
@@ -202,8 +203,8 @@ func (l *look) followRollout() {
 	}
 }
 
-// examine finds out which slots are wanted, and what the machines are good for. It returns the machines that are held, and
-// whether that must be written.
+// examine determines which slots are wanted, and the state of the machines. It returns the held machines, and whether
+// they must be written.
 func (l *look) examine() (held []release.Held, changed bool) {
 	l.noteReady()
 	l.chooseSlots()
@@ -212,12 +213,12 @@ func (l *look) examine() (held []release.Held, changed bool) {
 	return held, changed
 }
 
-// noteReady notes since when machines are ready, and how often they had ended by themselves before.
+// noteReady records since when machines are ready, and how often they had ended by themselves before.
 func (l *look) noteReady() {
 	for i := range l.seen.kept {
 		m := &l.seen.kept[i]
 		if g := l.aim.goal[m.Group]; g != nil && m.State == machine.Created && !g.group.Wakeable() {
-			m.Rests = false // no request starts it, and nobody has stopped it
+			m.Rests = false // no request starts it, and it was not stopped on request
 		}
 		w := l.memory.machines[m.ID]
 		if w == nil {
@@ -236,7 +237,7 @@ func (l *look) noteReady() {
 	}
 }
 
-// noteBreak notes that a machine that was ready is not, or was not for a moment.
+// noteBreak records why a machine that was ready is not, or was not for a moment.
 func (w *machineWork) noteBreak(m *release.Standing) {
 	if !w.up.IsZero() && (!m.Ready || m.Missed != w.missed) {
 		w.up = time.Time{}
@@ -245,7 +246,8 @@ func (w *machineWork) noteBreak(m *release.Standing) {
 	w.missed = m.Missed
 }
 
-// findLost returns which machines are lost: their worker has not been heard for long enough, and others may be made.
+// findLost returns the lost machines: their worker has been unreachable for long enough, and their group replaces
+// them.
 func (l *look) findLost() map[*release.Standing]bool {
 	lost := map[*release.Standing]bool{}
 	for name, to := range l.aim.goal {
@@ -264,7 +266,7 @@ func (l *look) findLost() map[*release.Standing]bool {
 	return lost
 }
 
-// isSettled reports whether nothing is to be done for a machine: it is ready, asleep, or its worker cannot be reached.
+// isSettled reports whether a machine needs no action: it is ready, asleep, or its worker cannot be reached.
 func isSettled(m *release.Standing) bool { return m.Ready || m.Asleep() || m.Unheard }
 
 // ofUse reports whether a machine can stand for its replica until another does.
@@ -272,8 +274,8 @@ func (l *look) ofUse(m *release.Standing) bool {
 	return isSettled(m) && l.held[m.ID] == nil && !l.memory.removing(m.ID)
 }
 
-// counts reports whether a machine is what it is to be, so that others may go for it: it is not held, and if there are
-// others, or the rollout is not over, it has been up for a while.
+// counts reports whether a machine is fit to replace others: it is not held, and if there are others, or the rollout
+// is not over, it has been up for a while.
 func (l *look) counts(m *release.Standing, g *release.Group, others bool) bool {
 	switch up := g.MinUp(); {
 	case !l.ofUse(m) || m.Unheard && others:
@@ -285,8 +287,8 @@ func (l *look) counts(m *release.Standing, g *release.Group, others bool) bool {
 	}
 }
 
-// proves reports whether a machine shows that its release works: it has been ready for long enough, or it was ready and
-// went to sleep since, as its service has it.
+// proves reports whether a machine shows that its release works: it has been ready for long enough, or it was ready
+// and has since gone to sleep as its service intends.
 func (l *look) proves(m *release.Standing, g *release.Group, others bool) bool {
 	if m.Asleep() {
 		return l.memory.machine(m.ID).served && l.ofUse(m)
@@ -294,9 +296,9 @@ func (l *look) proves(m *release.Standing, g *release.Group, others bool) bool {
 	return m.Ready && l.counts(m, g, others)
 }
 
-// split returns the machines of a slot that are as one release has them, the one that stays first, and the others; those
-// that are lost left out. What stays is the one that is up, and of several the oldest: it was there before others took it
-// for lost. Where they are told apart by SOUK_FENCE the newest stays, since what they write to refuses the others.
+// split returns the machines of a slot that are as one release has them, the one that stays first, and the others;
+// lost ones are left out. A ready machine stays, and the oldest of several: it was there before it was taken for lost.
+// With SOUK_FENCE the newest stays, since what the machines write to refuses the others.
 func (l *look) split(s release.Slot, to *side) (of, others []*release.Standing) {
 	for _, m := range l.seen.by[s] {
 		switch {

@@ -7,8 +7,8 @@ import (
 	"github.com/soukhq/souk/core/release"
 )
 
-// movesUnderWay returns which machines are on their way to which other workers: those for which it takes something new, or has the
-// next machine already.
+// movesUnderWay returns the moves that can proceed, by machine ID: the target worker accepts new machines, or has the
+// replacement already.
 func (l *look) movesUnderWay() map[string]cluster.WorkerID {
 	h, out := l.want.Head, map[string]cluster.WorkerID{}
 	if len(h.Moves) == 0 {
@@ -28,8 +28,8 @@ func (l *look) movesUnderWay() map[string]cluster.WorkerID {
 	return out
 }
 
-// comesTo reports whether the machine that takes the place of one can come to a worker, or has. Of one that would have to go
-// first the worker must have room now.
+// comesTo reports whether a machine's replacement can be made at a worker, or is there. If the old machine must be
+// removed first, the worker must have room now.
 func (l *look) comesTo(m *release.Standing, to cluster.WorkerID) bool {
 	places, g := l.want.Places, l.aim.specs[m.Spec]
 	if slices.ContainsFunc(l.seen.by[m.Slot()], func(x *release.Standing) bool {
@@ -42,7 +42,7 @@ func (l *look) comesTo(m *release.Standing, to cluster.WorkerID) bool {
 		(g == nil || g.Order() == release.StartFirst || places.Takes(to, g))
 }
 
-// awaited returns the worker that the machine of a slot was to be at which is gone, as it went first; "": there was none.
+// awaited returns the target worker of a slot's moved machine that was removed first; "": none.
 func (l *look) awaited(s release.Slot) cluster.WorkerID {
 	for i := range l.want.Head.Moves {
 		if m := &l.want.Head.Moves[i]; m.Group == s.Group && m.Index == s.Index && l.clock.now.Before(m.Until) {
@@ -52,10 +52,10 @@ func (l *look) awaited(s release.Slot) cluster.WorkerID {
 	return ""
 }
 
-// leaves reports whether a machine must go from its worker: that is emptied, or somebody wants it elsewhere.
+// leaves reports whether a machine must leave its worker, which is drained, or from which a person moves it.
 func (l *look) leaves(m *release.Standing) bool { return m.Leaves || l.moves[m.ID] != "" }
 
-// goesTo returns the worker at which the next machine of a slot is to be made, as a move of one of these was asked for; "": none was.
+// goesTo returns the worker to which a person moves one of these machines; "": none.
 func (l *look) goesTo(list []*release.Standing) cluster.WorkerID {
 	for _, m := range list {
 		if to := l.moves[m.ID]; to != "" {

@@ -13,54 +13,54 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// Plan is what a rollout that begins now does, as long as no machine fails meanwhile.
+// Plan is what a rollout that begins now does, if no machine fails.
 type Plan struct {
-	Groups []GroupPlan // those of the release, in its order, then those that it lacks, by name
-	// First lists what the steward orders until a machine must be ready before it goes on: machines to make, and those
-	// that go first. Groups that come after others are taken as if they did not.
+	Groups []GroupPlan // the release's groups in order, then the removed ones by name
+	// First lists the orders that the steward gives until it must wait for a ready machine: machines to make, and
+	// machines removed first. It ignores that groups wait for others.
 	First []Order
-	Jobs  []string // groups that run at times and that run otherwise from then on, or not any more
-	// Command is that the release's command runs before anything else is done.
+	Jobs  []string // jobs that run differently from now on, or not any more
+	// Command says that the release's command runs first.
 	Command bool
-	// Runs has an order for what runs once: the release's command first, then a run of each of Jobs that the release has and
-	// that is not turned off. Nothing but the machine is as it will be.
+	// Runs has an order for each run to check: the release's command first, then a run of each of Jobs that the
+	// release has and that is on. Only their machine is exact.
 	Runs []Order
 }
 
-// GroupPlan is what becomes of one group.
+// GroupPlan is what happens to one group.
 type GroupPlan struct {
 	Name     string
-	Group    *release.Group   // of the release; nil: it has none of the name
-	Strategy release.Strategy // "": the group goes
-	Order    release.Swap     // "": the group goes
+	Group    *release.Group   // of the release; nil: the release has no such group
+	Strategy release.Strategy // "": the group is removed
+	Order    release.Swap     // "": the group is removed
 	Wanted   int              // replicas
-	Now      int              // machines, those that are being destroyed left out
-	Most     int              // machines that may be there at once, at the worst moment
-	Canary   []int            // how many replicas are new at each step of its canary; none: it has none
+	Now      int              // machines, except those being destroyed
+	Most     int              // the most machines that may exist at once
+	Canary   []int            // how many replicas are new at each step of its canary; empty: no canary
 	Replicas []ReplicaPlan
 }
 
-// Surge returns how many machines more than wanted may be there at once.
+// Surge returns how many surplus machines may exist at once.
 func (g *GroupPlan) Surge() int { return max(0, g.Most-g.Wanted) }
 
-// ReplicaPlan is what becomes of one replica, or of a machine that is one too many.
+// ReplicaPlan is what happens to one replica, or to a surplus machine.
 type ReplicaPlan struct {
 	Slot    release.Slot
 	Does    release.Does
-	Machine string           // that it has now; "": none
-	Worker  cluster.WorkerID // of that
-	Why     string           // one sentence; "" of Keep
+	Machine string           // its present machine; "": none
+	Worker  cluster.WorkerID // of Machine
+	Why     string           // one sentence; "" for Keep
 }
 
-// Changes reports whether a deploy does anything to the machines, now or when a job is due.
+// Changes reports whether a deploy does anything with machines, now or when a job is due.
 func (p *Plan) Changes() bool {
 	return p.Command || len(p.Jobs) > 0 || slices.ContainsFunc(p.Groups, func(g GroupPlan) bool {
 		return slices.ContainsFunc(g.Replicas, func(r ReplicaPlan) bool { return r.Does != release.Keep })
 	})
 }
 
-// Foresee says what a steward does for a head that has just been written, with the machines that stand. It changes
-// neither. It is read off what Step finds of each slot (view.does) and what Step orders first.
+// Foresee predicts what a steward does for a head that has just been written, with the given machines. It changes
+// neither. It uses what Step finds for each slot (view.does) and what Step orders first.
 func Foresee(now time.Time, want *Want, standing []release.Standing) Plan {
 	l := newLook(NewSteward(cluster.Term{}), now, want, standing)
 	l.examine()
@@ -73,7 +73,7 @@ func Foresee(now time.Time, want *Want, standing []release.Standing) Plan {
 			}
 		}
 	}
-	for _, slot := range l.unwanted() { // of groups that go
+	for _, slot := range l.unwanted() { // of removed groups
 		if l.aim.goal[slot.Group] != nil {
 			continue
 		}
@@ -93,7 +93,7 @@ func Foresee(now time.Time, want *Want, standing []release.Standing) Plan {
 	return out
 }
 
-// why says of a machine's replica why it goes before another group's machine is made.
+// why sets, for a machine's replica, why it is removed before another group's machine is made.
 func (p *Plan) why(o *Order) {
 	for i := range p.Groups {
 		for j := range p.Groups[i].Replicas {
@@ -104,7 +104,7 @@ func (p *Plan) why(o *Order) {
 	}
 }
 
-// runsAhead returns an order for the release's command and for a run of each job of a list.
+// runsAhead returns an order for the release's command and for a run of each of jobs.
 func (l *look) runsAhead(jobs []string, command bool) (out []Order) {
 	goal := l.aim.goal
 	add := func(to *side, kind machine.Run) {
@@ -122,7 +122,7 @@ func (l *look) runsAhead(jobs []string, command bool) (out []Order) {
 	return out
 }
 
-// jobsChanged lists the jobs that run otherwise than before the rollout, or that only one of the two releases has.
+// jobsChanged lists the jobs that run differently than before the rollout, or that only one of the two releases has.
 func (l *look) jobsChanged() (names []string) {
 	differ := func(in, than map[string]*side) {
 		for name := range in {
@@ -138,7 +138,7 @@ func (l *look) jobsChanged() (names []string) {
 	return names
 }
 
-// planOf says what becomes of a group of the release: of each slot what the steward does with it.
+// planOf returns the plan of a group of the release: for each slot what the steward does with it.
 func (l *look) planOf(s *survey) GroupPlan {
 	to, g, old := s.goal, s.goal.group, s.old
 	out := GroupPlan{Name: g.Name, Group: g, Strategy: g.Strategy(), Order: g.Order(), Wanted: to.n}
@@ -154,12 +154,12 @@ func (l *look) planOf(s *survey) GroupPlan {
 			doubled++
 			out.destroy(v.others[1:], "another machine stands for "+v.slot.String())
 			if old != nil && slices.ContainsFunc(v.others, l.leaves) {
-				before, _ := old.group.Surge(old.n) // it may be made as before, by the update of the release before
+				before, _ := old.group.Surge(old.n) // the previous release may make one first
 				two = max(two, before)
 			}
 		default:
 			created++
-			if old != nil && old.has[v.slot.Index] { // it may be made as before, and then be replaced
+			if old != nil && old.has[v.slot.Index] { // made by the previous release, then replaced
 				doubled++
 			}
 		}
@@ -183,7 +183,7 @@ func (l *look) planOf(s *survey) GroupPlan {
 	return out
 }
 
-// planOfSlot says what becomes of a slot, and why.
+// planOfSlot returns what happens to a slot, and why.
 func (l *look) planOfSlot(v *view, s *survey) ReplicaPlan {
 	r := ReplicaPlan{Slot: v.slot, Does: v.does()}
 	switch r.Does {
@@ -201,10 +201,10 @@ func (l *look) planOfSlot(v *view, s *survey) ReplicaPlan {
 	return r
 }
 
-// maxNames bounds how many bytes of the names of secrets a sentence says.
+// maxNames bounds the bytes of secrets' names in a sentence.
 const maxNames = 120
 
-// differs says why a machine does not stay.
+// differs returns why a machine does not stay.
 func (l *look) differs(m *release.Standing, to *side) (release.Does, string) {
 	old := l.aim.old[to.group.Name]
 	switch {
@@ -234,10 +234,10 @@ func (g *GroupPlan) destroy(list []*release.Standing, why string) {
 	}
 }
 
-// mostLooks bounds the looks of ordersFirst: each but the last orders something or is answered.
+// mostLooks bounds the looks of ordersFirst: each but the last gives an order or gets an answer.
 const mostLooks = 1000
 
-// ordersFirst has a steward look until it waits for a machine to be ready, and returns what it ordered.
+// ordersFirst runs a steward until it waits for a machine to be ready, and returns its orders.
 func (l *look) ordersFirst(standing []release.Standing) (out []Order) {
 	now, want := l.clock.now, l.want
 	to, wants := *want.Release, *want
@@ -247,7 +247,7 @@ func (l *look) ordersFirst(standing []release.Standing) (out []Order) {
 	}
 	wants.Release = &to
 	standing = slices.Clone(standing)
-	for i := range standing { // it foresees the release, not what the load leads to
+	for i := range standing { // the plan is about the release, not about later loads
 		standing[i].Load, standing[i].CPU = 0, nil
 	}
 	standing = slices.DeleteFunc(standing, func(m release.Standing) bool { return m.Run != "" })
@@ -281,7 +281,7 @@ func (l *look) ordersFirst(standing []release.Standing) (out []Order) {
 	return out
 }
 
-// newest returns the newest term that a machine was made in.
+// newest returns the newest term in which a machine was made.
 func newest(standing []release.Standing) (term uint64) {
 	for i := range standing {
 		term = max(term, standing[i].Epoch>>epochBits)
@@ -299,7 +299,7 @@ func foundAt(w cluster.WorkerID, standing []release.Standing) (out []Found) {
 	return out
 }
 
-// carriedOut returns the machines once an order has been carried out. One that was made is not ready.
+// carriedOut returns the machines after an order is carried out. A new machine is not ready.
 func carriedOut(o *Order, standing []release.Standing) []release.Standing {
 	at := slices.IndexFunc(standing, func(m release.Standing) bool { return m.ID == o.Machine })
 	switch {

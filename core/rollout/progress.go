@@ -10,13 +10,13 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// failure is a replica that failed, and what is to become of the rollout for it.
+// failure is a replica that failed, and what the rollout does about it.
 type failure struct {
 	release.Failure
 	then release.OnFailure
 }
 
-// failing returns why the machine that a rollout has made for a slot, or is to make, makes it fail; nil: it does not.
+// failing returns why a slot's new machine, or the lack of one, makes a rollout fail; nil: it does not.
 func (l *look) failing(v *view, to *side) *release.Failure {
 	if !l.course.judged() || !to.changed {
 		return nil
@@ -34,16 +34,16 @@ func (l *look) failing(v *view, to *side) *release.Failure {
 	return f
 }
 
-// whyUseless says why the first machine of a slot makes the rollout fail; "": it does not.
+// whyUseless returns why the first machine of a slot makes the rollout fail; "": it does not.
 func (l *look) whyUseless(v *view, to *side, late bool) (why string) {
 	m := v.of[0]
 	w, name, reason := l.memory.machine(m.ID), fmt.Sprintf("machine %s of worker %s", m.ID, m.Worker), ""
 	switch h := l.held[m.ID]; {
 	case h != nil:
 		return h.Why
-	case m.Died && m.State == machine.Failed, m.Deaths > w.deaths: // not by its worker, see StopAfter
+	case m.Died && m.State == machine.Failed, m.Deaths > w.deaths: // ended by itself, not by its worker (StopAfter)
 		why, reason = name+" ended by itself", m.Ended
-	case late && !v.ok && !m.Ready: // one that is ready is only watched for minUp
+	case late && !v.ok && !m.Ready: // a ready one is only watched for MinUp
 		why, reason = fmt.Sprintf("%s was not ready within %v", name, to.group.Deadline()), m.Unfit
 	case late && !v.ok && w.breaks != "":
 		why, reason = fmt.Sprintf("%s was not ready for %v without a break within %v", name, to.group.MinUp(),
@@ -55,8 +55,8 @@ func (l *look) whyUseless(v *view, to *side, late bool) (why string) {
 	return why
 }
 
-// whyUnmade says why a slot that has no machine makes the rollout fail: none could be made in time, or none ever can. "": it does
-// not.
+// whyUnmade returns why a slot without a machine makes the rollout fail: none could be made in time, or none ever can
+// be. "": it does not.
 func (l *look) whyUnmade(v *view, to *side, late bool) string {
 	w := l.memory.slots[v.slot]
 	switch {
@@ -74,22 +74,22 @@ func (l *look) whyUnmade(v *view, to *side, late bool) string {
 	return why
 }
 
-// finalTries is how often a machine must have been refused for a reason that does not pass by itself.
+// finalTries is how often a machine must be refused for a lasting reason before it counts.
 const finalTries = 3
 
-// final reports whether a machine is refused for what it is, so that another try helps nothing.
+// final reports whether a refusal has a lasting reason, so that another try does not help.
 func final(err error) bool {
 	kind := fault.KindOf(err)
 	return kind == fault.Invalid || kind == fault.Denied || fault.CodeOf(err) == fault.CodeImageUnknown
 }
 
-// late reports whether a slot has waited for longer for a machine of use than it may.
+// late reports whether a slot has waited too long for a working machine.
 func (l *look) late(s release.Slot, to *side) bool {
 	w := l.memory.slots[s]
 	return w != nil && !w.began.IsZero() && w.beganFor == to.spec && !l.clock.waits(w.began.Add(to.group.Deadline()))
 }
 
-// judge decides what becomes of the rollout, of which these replicas fail, and all groups have come so far.
+// judge decides about the rollout: fails are its failed replicas, all is how far its groups have come.
 func (l *look) judge(d *docket, fails []failure, all reached) (t todo) {
 	c := &l.course
 	if !c.open || c.blocked {
@@ -101,7 +101,7 @@ func (l *look) judge(d *docket, fails []failure, all reached) (t todo) {
 		d.tellProgress(next)
 	case c.progress.Step < l.aim.stepsOfCanary() && !c.progress.Undo:
 		return l.passStep(d, all.short)
-	case all.whole && !l.leftover() && l.memory.under == l.memory.ofRuns: // what is under way may yet bring a machine
+	case all.whole && !l.leftover() && l.memory.under == l.memory.ofRuns: // an order may still make one
 		next = c.progress
 		next.State = release.Done
 		if len(fails) > 0 {
@@ -122,14 +122,14 @@ func (a *aim) stepsOfCanary() (n int) {
 	return n
 }
 
-// leftover reports whether there are machines that are not wanted, and that can be removed.
+// leftover reports whether there are unwanted machines that can be removed.
 func (l *look) leftover() bool {
 	return slices.ContainsFunc(l.unwanted(), func(slot release.Slot) bool {
 		return slices.ContainsFunc(l.seen.by[slot], func(m *release.Standing) bool { return !m.Unheard })
 	})
 }
 
-// fail returns what becomes of the rollout for what has failed; false: it goes on.
+// fail returns the rollout's progress after failures; false: it goes on.
 func (l *look) fail(fails []failure) (next release.Progress, failed bool) {
 	then := release.OnFailure("")
 	for _, f := range fails {
@@ -156,7 +156,7 @@ func (l *look) fail(fails []failure) (next release.Progress, failed bool) {
 	return next, true
 }
 
-// whyOf says why the rollout failed, in one sentence.
+// whyOf returns why the rollout failed, in one sentence.
 func whyOf(fails []failure) string {
 	if n := len(fails) - 1; n > 0 {
 		return fmt.Sprintf("%s (and %d more replicas failed)", fails[0].Why, n)
@@ -171,7 +171,7 @@ func reasons(fails []failure) (out []release.Failure) {
 	return out
 }
 
-// passStep lets a canary go on to its next step, once the one that it is at is over. short is that this is not reached yet.
+// passStep moves a canary on to its next step, once the present one is over. short: it is not reached yet.
 func (l *look) passStep(d *docket, short bool) (t todo) {
 	at := &l.memory.stage.reached
 	if !l.course.judged() || short {
@@ -192,7 +192,7 @@ func (l *look) passStep(d *docket, short bool) (t todo) {
 	return t
 }
 
-// lastsFor returns how long a step of the rollout's canaries lasts; false: until it is promoted.
+// lastsFor returns how long a step of the rollout's canaries lasts; false: until a promote.
 func (a *aim) lastsFor(step int) (lasts time.Duration, timed bool) {
 	timed = true
 	for name, to := range a.goal {

@@ -15,61 +15,61 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// A run is a machine that nobody keeps up: it runs once, for a time of a job or for a release, and stays to be looked at.
-// A steward orders a run only after the orders of earlier stewards are fenced, and only where no worker that can be reached
-// has one for the same time (sameRun). Its id follows from what it is for and from the term, so one term makes one machine
-// however often it orders it.
+// A run is a machine that is not kept up: it runs once, for a time of a job or for a release, and stays for
+// inspection. A steward orders a run only after fencing off the orders of earlier stewards, and only if no reachable
+// worker has one for the same time (sameRun). Its ID follows from its purpose and the term, so within one term
+// repeated orders make one machine.
 
-// RunID returns the id of the machine of a run of an app, whose own id app is, that is made in a term.
+// RunID returns the ID of a run's machine that is made in a term. app is the app's own ID.
 func RunID(app string, r *machine.Replica, t cluster.Term) string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "souk run %s %s %s %d %s %s", app, r.Group, r.Run, r.Epoch, r.Release, t))
 	return hex.EncodeToString(sum[:7])
 }
 
-// sameRun reports whether two machines are for the same: for one time of a job, or for the command of one rollout.
+// sameRun reports whether two machines are for the same run: for one time of a job, or for the command of one rollout.
 func sameRun(a, b *machine.Replica) bool {
 	return a.Run == b.Run && a.Group == b.Group && a.Epoch == b.Epoch &&
-		(a.Run != machine.RunCommand || a.Release == b.Release) // on two sides of a cut rollouts may have one number
+		(a.Run != machine.RunCommand || a.Release == b.Release) // in a partition, rollouts may share a number
 }
 
-// runOf names the runs of one kind of a group.
+// runOf identifies the runs of one kind of a group.
 type runOf struct {
 	group string
 	kind  machine.Run
 }
 
-// runWork is what a steward remembers of them.
+// runWork is a steward's memory of such runs.
 type runWork struct {
 	making   bool
-	epoch    uint64    // the newest that it has asked for
+	epoch    uint64    // the newest that it has ordered
 	made     uint64    // the newest that was made
-	failures int       // in a row
-	at       time.Time // it makes none before
+	failures int       // failed orders in a row
+	at       time.Time // no order before then
 	why      error     // the newest failure; nil: none since one was made
-	failed   string    // the machine of that
-	began    time.Time // of a command: since when it is to run
-	last     string    // the machine that was made last, and of which the fleet has not told; "": there is none
+	failed   string    // the machine of that failure
+	began    time.Time // of a command: since when it should run
+	last     string    // the newest machine made that is not reported yet; "": none
 	lastTerm cluster.Term
-	after    uint64 // the newest call to obey in that term when it was made
+	after    uint64 // number of the newest call to obey in lastTerm when it was made
 }
 
-// runMemory is what a steward remembers of runs.
+// runMemory is a steward's memory of runs.
 type runMemory struct {
 	by        map[runOf]*runWork
-	schedules map[string]*cron.Schedule // of jobs, by what they follow from: a zone is read from a file
+	schedules map[string]*cron.Schedule // of jobs, cached by their Rule: parsing reads the zone's file
 }
 
 func newRunMemory() runMemory {
 	return runMemory{by: map[runOf]*runWork{}, schedules: map[string]*cron.Schedule{}}
 }
 
-// of returns what is remembered of the runs of one kind of a group.
+// of returns the memory of the runs of one kind of a group.
 func (m *runMemory) of(group string, kind machine.Run) *runWork {
 	return entry(m.by, runOf{group, kind})
 }
 
-// ranOut tells how the make of a run ended. Where nobody knows whether there is a machine now the term is over: in the next
-// one the workers refuse the order if it is still on its way, and tell of the machine if it is made.
+// ranOut handles the end of a run's order. If it is uncertain whether a machine was made, the term ends: in the next
+// term workers refuse the order if it is still on its way, and report the machine if it was made.
 func (s *Steward) ranOut(now time.Time, o *Order, err error) {
 	w := s.runs.of(o.Replica.Group, o.Replica.Run)
 	w.making, w.why = false, err
@@ -85,14 +85,13 @@ func (s *Steward) ranOut(now time.Time, o *Order, err error) {
 	}
 }
 
-// runs sees to the runs of a service.
+// runs handles the runs of a service.
 type runs struct {
 	look   *look
 	docket *docket
 }
 
-// runJobs sees to the groups that run at times, and returns which of their times are settled. A pause of the rollout does not hold
-// them up.
+// runJobs handles the jobs, and returns their settled times. A paused rollout does not stop jobs.
 func (r *runs) runJobs() map[string]release.Ran {
 	l := r.look
 	in := l.aim.goal
@@ -100,7 +99,7 @@ func (r *runs) runJobs() map[string]release.Ran {
 		in = l.aim.old
 	}
 	ran := maps.Clone(l.want.Runs)
-	maps.DeleteFunc(ran, func(name string, _ release.Ran) bool { // with the next word
+	maps.DeleteFunc(ran, func(name string, _ release.Ran) bool { // dropped at the next write
 		return !isJob(l.aim.goal, name) && !isJob(l.aim.old, name)
 	})
 	for _, name := range slices.Sorted(maps.Keys(in)) {
@@ -120,7 +119,7 @@ func (r *runs) runJobs() map[string]release.Ran {
 		r.docket.tell()
 	}
 	for _, name := range slices.Sorted(maps.Keys(l.seen.runs)) {
-		keep := 0 // of a group that is gone
+		keep := 0 // of a removed group
 		if isJob(in, name) {
 			keep = in[name].group.Cron.Keeps()
 		}
@@ -133,7 +132,7 @@ func isJob(in map[string]*side, name string) bool {
 	return in[name] != nil && in[name].group.Cron != nil
 }
 
-// tidyRuns removes runs that have ended but for the newest, and those whose worker is being emptied.
+// tidyRuns removes all but the newest ended runs, and those whose worker is drained.
 func tidyRuns(runs []*release.Standing, keep int) (t todo) {
 	for _, m := range runs {
 		if !m.Over() {
@@ -146,7 +145,7 @@ func tidyRuns(runs []*release.Standing, keep int) (t todo) {
 	return t
 }
 
-// runJob sees to one job, of which was is settled. It returns what is settled then, and whether that is anything new.
+// runJob handles one job, whose settled times are was. It returns the settled times, and whether they have changed.
 func (r *runs) runJob(to *side, was release.Ran, known bool) (now release.Ran, changed bool) {
 	g := to.group
 	w := r.look.memory.runs.of(g.Name, machine.RunScheduled)
@@ -165,11 +164,11 @@ func (r *runs) runJob(to *side, was release.Ran, known bool) (now release.Ran, c
 	return now, false
 }
 
-// settledTimes returns which times of a job are settled as far as its rule and its machines say that.
+// settledTimes returns which times of a job are settled, by its rule and its machines.
 func (r *runs) settledTimes(g *release.Group, now release.Ran, known bool) release.Ran {
 	h := r.look.want.Head
 	switch rule, off := g.Cron.Rule(), h.IsOff(g); {
-	case !known || now.Rule != rule: // what was before it is not made up for
+	case !known || now.Rule != rule: // times before a new rule are not made up for
 		now = release.Ran{At: max(now.At, release.Minute(h.Began())), Rule: rule, Off: off}
 	case now.Off && !off:
 		now.Off, now.At = false, max(now.At, release.Minute(h.At))
@@ -184,13 +183,13 @@ func (r *runs) settledTimes(g *release.Group, now release.Ran, known bool) relea
 	return now
 }
 
-// runDue starts what is due of a job, once: of several times that were missed the newest. It returns what is settled then, and
-// whether that is anything new.
+// runDue starts the due run of a job, once: the newest of several missed times. It returns the settled times, and
+// whether they have changed.
 func (r *runs) runDue(to *side, now release.Ran, w *runWork) (next release.Ran, changed bool) {
 	l := r.look
 	g, c := to.group, to.group.Cron
 	at := l.memory.runs.schedule(c)
-	if at == nil { // a newer souk took it in, or one that knows more zones
+	if at == nil { // a souk that knows more schedules or zones accepted it
 		return now, false
 	}
 	first := at.Next(now.Time())
@@ -228,8 +227,8 @@ func (r *runs) runDue(to *side, now release.Ran, w *runWork) (next release.Ran, 
 	return now, true
 }
 
-// makeWay has a run that goes on stopped where the next one, which is due, takes its place, or one that has ended removed where that
-// needs its volume. skipped is why the next one is left out.
+// makeWay stops a running run that the due one replaces, or removes an ended one whose volume the due one needs.
+// skipped is why the due one is skipped.
 func (r *runs) makeWay(g *release.Group, due time.Time) (t todo, skipped string) {
 	for _, m := range r.look.seen.runs[g.Name] {
 		switch on, overlap := r.look.goesOn(m, g), g.Cron.OnOverlap(); {
@@ -239,7 +238,7 @@ func (r *runs) makeWay(g *release.Group, due time.Time) (t todo, skipped string)
 		case on && overlap == release.ReplaceThat:
 			t.do(Hold, m, "the next run is due, and takes its place")
 			return t, ""
-		case !on && len(g.Config.Mounts) > 0: // it has the volume
+		case !on && len(g.Config.Mounts) > 0: // it still has the volume
 			t.remove(m, "the next run is due, and needs its volume")
 			return t, ""
 		}
@@ -247,7 +246,7 @@ func (r *runs) makeWay(g *release.Group, due time.Time) (t todo, skipped string)
 	return t, ""
 }
 
-// notYet says why what is due could not be started so far; "": it was not tried.
+// notYet returns why a due run could not be started so far; "": it was not tried.
 func notYet(due time.Time, w *runWork) string {
 	if w.why == nil {
 		return ""
@@ -256,13 +255,13 @@ func notYet(due time.Time, w *runWork) string {
 		due.Format(time.RFC3339), w.why), release.MaxReason)
 }
 
-// schedule returns when a job is due; nil: its rule cannot be read.
+// schedule returns a job's schedule; nil: its rule cannot be read.
 func (m *runMemory) schedule(c *release.Cron) *cron.Schedule {
 	rule := c.Rule()
 	if at, read := m.schedules[rule]; read {
 		return at
 	}
-	if len(m.schedules) >= release.MaxGroups { // of releases that were before
+	if len(m.schedules) >= release.MaxGroups { // some are of earlier releases
 		clear(m.schedules)
 	}
 	at, err := cron.Parse(c.Schedule, c.Zone)
@@ -273,7 +272,8 @@ func (m *runMemory) schedule(c *release.Cron) *cron.Schedule {
 	return at
 }
 
-// goesOn reports whether a run is not over, as far as the group waits for one whose worker is not heard.
+// goesOn reports whether a run is not over. It counts one at an unreachable worker only if the group waits for such
+// workers.
 func (l *look) goesOn(m *release.Standing, g *release.Group) bool {
 	if m.Unheard && g.Lost() != release.Never && !l.clock.waits(m.Silent.Add(g.LostWithin(l.want.LostAfter))) {
 		return false
@@ -286,7 +286,7 @@ func ofRun(to *side, kind machine.Run, epoch uint64) machine.Replica {
 		StopAfter: to.group.StopsAfter()}
 }
 
-// start orders the machine of a run once no other can have made it, and reports whether one has.
+// start orders the machine of a run once no other can have been made for it, and reports whether a worker has one.
 func (r *runs) start(run machine.Replica, g *release.Group, w *runWork) (has bool) {
 	d, term := r.docket, r.look.memory.office.term
 	d.give(todo{waits: true})

@@ -8,21 +8,21 @@ import (
 	"github.com/soukhq/souk/core/release"
 )
 
-// Which slots of a group are wanted follows from what stands. All that have a machine are, as long as no fewer are wanted, and
-// the lowest free numbers beside them. Where fewer are wanted those stay that would be missed most: so a service that is made
-// smaller loses its idle machines, and not those that happen to have the highest numbers.
+// Which slots of a group are wanted follows from its machines. While enough are wanted, all slots with a machine are,
+// plus the lowest free numbers. If fewer are wanted, those stay that would be missed most: so a smaller service loses
+// its idle machines, not those with the highest numbers.
 
 // filled is a slot that has a machine, or is about to.
 type filled struct {
 	index  int
-	fresh  bool             // it has what it is to have, or is on the way to it
-	open   bool             // requests go there
-	class  int              // of its best machine
-	load   int              // requests under way
+	fresh  bool             // it has a machine as wanted, or is about to
+	open   bool             // it gets requests
+	class  int              // class of its best machine
+	load   int              // requests in progress
 	worker cluster.WorkerID // of its first machine; "": it has none
 }
 
-// Classes of machines: those that serve, those that rest, and others.
+// Classes of machines: serving ones, resting ones, and others.
 const (
 	ofNoUse = iota
 	rests
@@ -46,11 +46,11 @@ func (s *filled) enter(m *release.Standing, spec string, removing bool) {
 	}
 }
 
-// missed compares how much two slots would be missed; at is how many slots their workers have.
+// missed compares how much two slots would be missed; at is the number of slots by worker.
 func (s *filled) missed(o *filled, at map[cluster.WorkerID]int) int {
 	for _, by := range [...]int{
 		s.class - o.class, compareBool(s.fresh, o.fresh), compareBool(s.open, o.open), s.load - o.load,
-		at[o.worker] - at[s.worker], // that the others are spread
+		at[o.worker] - at[s.worker], // so that the others are spread
 		o.index - s.index,
 	} {
 		if by != 0 {
@@ -60,7 +60,7 @@ func (s *filled) missed(o *filled, at map[cluster.WorkerID]int) int {
 	return 0
 }
 
-// stay returns those n of some slots that would be missed most, by their numbers.
+// stay returns the n slots that would be missed most, by number.
 func stay(list []filled, n int) []filled {
 	if len(list) <= n {
 		return list
@@ -83,7 +83,7 @@ func stay(list []filled, n int) []filled {
 	return list
 }
 
-// fill returns the numbers of slots, in order, with the lowest free ones so that there are n.
+// fill returns the numbers of slots, in order, plus the lowest free ones up to n.
 func fill(list []filled, n int) []int {
 	taken := make(map[int]bool, len(list))
 	out := make([]int, 0, n)
@@ -100,8 +100,8 @@ func fill(list []filled, n int) []int {
 	return out
 }
 
-// WantedSlots returns the numbers of the n replicas of a group that are wanted, whose machines are to be of a spec, as far as
-// what stands says that.
+// WantedSlots returns the numbers of the n wanted replicas of a group, as far as its machines determine them; spec is
+// what they are to be.
 func WantedSlots(group, spec string, n int, standing []release.Standing) []int {
 	by := map[int]*filled{}
 	for i := range standing {
@@ -125,8 +125,8 @@ func sorted(by map[int]*filled) []filled {
 	return out
 }
 
-// chooseSlots says which slots of each group are wanted. As long as so many are, they are the same: a slot whose machine goes
-// first has none for a while. Those that were wanted before the rollout are among them, or the other way round.
+// chooseSlots chooses the wanted slots of each group. They stay the same while their number does, even if a slot's
+// machine is removed first. The slots from before the rollout are a subset, or a superset, of the new ones.
 func (l *look) chooseSlots() {
 	all := map[string]map[int]*filled{}
 	for slot, list := range l.seen.by {
@@ -158,7 +158,7 @@ func (l *look) chooseSlots() {
 	}
 }
 
-// around returns n slots: of those that are given, in order, and if there are more, of the slots beside them.
+// around returns n of the given slots, which are in order; if there are fewer, it adds other slots.
 func around(slots []int, list []filled, n int) []int {
 	given := func(s filled) bool { _, is := slices.BinarySearch(slots, s.index); return is }
 	if n <= len(slots) {
@@ -180,7 +180,7 @@ func specOf(to *side) string {
 	return to.spec
 }
 
-// take gives a group its slots. Of those without a machine an autoscale may leave out the ones beyond its least number.
+// take sets a group's slots. Its autoscale may leave out slots without a machine beyond its minimum.
 func (to *side) take(slots []int, stands map[int]*filled) {
 	to.slots, to.has, to.optional = slots, map[int]bool{}, map[int]bool{}
 	has := 0

@@ -14,67 +14,67 @@ import (
 
 // Bounds of a steward.
 const (
-	mostOrders = release.MaxBooked // of one service under way
-	mostMakes  = 3                 // of one slot: what is wanted can change while one waits for its image
-	believe    = time.Minute       // that what was ordered is so, where the fleet has not told of it yet
-	upFor      = time.Minute       // that a machine must run so that its next death is a first one
+	mostOrders = release.MaxBooked // orders of one service in progress
+	mostMakes  = 3                 // of one slot: the target can change while a machine waits for its image
+	believe    = time.Minute       // how long a carried-out order counts before it is reported
+	upFor      = time.Minute       // how long a machine must run so that its next death counts as a first one
 )
 
-// The times until something is tried again that failed.
+// The pauses before a failed action is retried.
 var (
 	makeAgain  = backoff.Doubling{Base: time.Second, Most: 15 * time.Second}
 	startAgain = backoff.Doubling{Base: time.Second, Most: time.Minute}
 )
 
-// Want is what is wanted of the service of an app.
+// Want is the wanted state of an app's service.
 type Want struct {
 	App           string // the app's own id
 	Head          *release.Head
 	Release       *release.Release // the head's
-	Before        *release.Release // that of Head.Before; nil: there is none, or it is not here
-	release.Notes                  // as the steward has last written
-	// LostAfter is Group.LostAfter of the groups that do not say it; 0: DefaultLostAfter. It follows from the pace at
-	// which members miss each other.
+	Before        *release.Release // that of Head.Before; nil: there is none, or this member lacks it
+	release.Notes                  // as the steward has last written them
+	// LostAfter is the default of Group.LostAfter; 0: DefaultLostAfter. It follows from the pace at which members
+	// detect each other's failure.
 	LostAfter time.Duration
-	// Places are the workers at which machines can be made; nil: those that take the place of others are made where those are.
+	// Places are the workers at which machines can be made; nil: replacements are made where the old machines are.
 	Places Places
-	// Workers are all workers of the cluster, where a release that may be in force fences (Release.Fences).
+	// Workers are all workers of the cluster, if a release that may be in force fences (Release.Fences).
 	Workers []Peer
 }
 
-// WantOf returns what a steward reads of a service, whose app has an id of its own.
+// WantOf returns a steward's input for a service; id is its app's own ID.
 func WantOf(s *release.Service, id string) *Want {
 	return &Want{App: id, Head: s.Head, Release: s.Release, Before: s.Before, Notes: s.Notes}
 }
 
-// Verb is what is to be done to a machine of a service.
+// Verb is an action on a machine of a service.
 type Verb string
 
 // The verbs of orders.
 const (
-	Make   Verb = "make"   // a machine for a slot, at whichever worker takes it
-	Remove Verb = "remove" // destroy one; requests that it has are answered before
-	Start  Verb = "start"  // one that died
-	Hold   Verb = "hold"   // stop one that dies again and again, and let no request start it
-	Try    Verb = "try"    // start one that is held, and let requests go there
-	Admit  Verb = "admit"  // let requests go to one that was made without any
+	Make   Verb = "make"   // a machine for a slot, at any worker that accepts it
+	Remove Verb = "remove" // destroy one, after it has answered its requests
+	Start  Verb = "start"  // start one that died
+	Hold   Verb = "hold"   // stop one that dies again and again, and block requests to it
+	Try    Verb = "try"    // start one that is held, and allow requests to it
+	Admit  Verb = "admit"  // allow requests to one that was made without any
 )
 
-// Order is one thing to be done, by the steward's term.
+// Order is one action, in the steward's term.
 type Order struct {
 	Verb     Verb
 	Term     cluster.Term
 	Machine  string
 	Replica  machine.Replica
-	Worker   cluster.WorkerID // that has it; of Make ""
-	Instance string           // that it must still have; of Make ""
-	Kill     bool             // of Remove: it is not up, so nothing is waited for
-	Home     cluster.WorkerID // of Make: the worker where it is liked best; "": none
-	Only     bool             // of Make: it is made at Home or not at all
+	Worker   cluster.WorkerID // the machine's worker; "" for Make
+	Instance string           // the instance that it must still have; "" for Make
+	Kill     bool             // of Remove: it is down, so do not wait for requests
+	Home     cluster.WorkerID // of Make: the preferred worker; "": none
+	Only     bool             // of Make: only at Home
 	Booked   cluster.WorkerID // of Make: the worker that holds room for it under Token; "": none
 	Token    string
-	Asleep   bool   // of Make: it is not started
-	Apart    bool   // of Make: no request goes there before it is admitted
+	Asleep   bool   // of Make: do not start it
+	Apart    bool   // of Make: no requests before it is admitted
 	Yields   bool   // of Remove: a machine of another group needs what it has
 	Why      string // one sentence
 }
@@ -84,40 +84,40 @@ func (o *Order) Slot() release.Slot {
 	return release.Slot{Group: o.Replica.Group, Index: o.Replica.Index}
 }
 
-// Next is what a steward does next.
+// Next is a steward's next actions.
 type Next struct {
 	Orders []Order
-	// Obey lists the workers that are to obey the steward's term and to tell what machines of the service they have.
-	// Each is under way until Obeyed is told how that ended.
+	// Obey lists the workers that must obey the steward's term and report their machines of the service. Call Obeyed
+	// with each result.
 	Obey []cluster.WorkerID
-	// Term is the least number of a term that the steward must begin first, then to look again; 0: it has one, or needs
+	// Term is the lowest number of a term that the steward must begin before it looks again; 0: it has one, or needs
 	// none.
 	Term uint64
-	// Notes are what the steward must write before it looks again, where Tell says so.
+	// Notes are what the steward must write before it looks again, if Tell is set.
 	release.Notes
 	Tell  bool
-	Busy  bool      // there is something to do, or under way
-	Again time.Time // when to look again where nothing changes; zero: there is no need
+	Busy  bool      // there is something to do, or in progress
+	Again time.Time // when to look again if nothing changes; zero: no need to
 }
 
-// Steward carries one service. It holds no truth: another one that begins with nothing does the same. It is not safe for
-// concurrent use.
+// Steward runs one service. Its memory is not essential: another steward without it decides the same. It is not safe
+// for concurrent use.
 type Steward struct {
 	office   office
-	reasoned time.Time // when Next.Unmade was last another one
+	reasoned time.Time // when Next.Unmade last changed
 	slots    map[release.Slot]*slotWork
-	floor    uint64 // above the epochs that it asked for of slots that it has forgotten
+	floor    uint64 // above the epochs used for forgotten slots
 	machines map[string]*machineWork
 	runs     runMemory
-	under    int // orders under way, and workers that are to obey
-	ofRuns   int // those of them that are orders of runs
+	under    int // orders in progress, and workers that are to obey
+	ofRuns   int // those of under that are orders of runs
 	fence    fence
 	stage    stage
 	scalers  map[string]*scaler // by group
-	chosen   map[string][]int   // the numbers of the slots that are wanted, by group
+	chosen   map[string][]int   // the numbers of the wanted slots, by group
 }
 
-// stage is what a steward remembers of the rollout, beside its slots and machines.
+// stage is a steward's memory of the rollout, besides slots and machines.
 type stage struct {
 	rollout uint64
 	release string
@@ -126,25 +126,25 @@ type stage struct {
 	reached time.Time // since when the machines of the step are there; zero: they are not
 }
 
-// slotWork is what a steward remembers of a slot.
+// slotWork is a steward's memory of a slot.
 type slotWork struct {
-	epoch    uint64           // the newest that it has asked for
-	asked    bool             // it has asked for one
-	making   int              // orders under way
-	spec     string           // of the newest
-	failures int              // of makes, in a row
-	at       time.Time        // it makes none before
+	epoch    uint64           // the newest that it has ordered
+	asked    bool             // it has ordered one
+	making   int              // orders in progress
+	spec     string           // of the newest order
+	failures int              // failed makes in a row
+	at       time.Time        // no make before then
 	why      error            // the newest failure; nil: none since one was made
-	began    time.Time        // since when there is to be a machine of a spec, and is none of use; zero: there is
-	beganFor string           // that spec
-	slept    bool             // its machine was asleep, and went first
-	home     cluster.WorkerID // where it was, or is to be
-	only     bool             // it is made there or not at all
-	gave     bool             // its machine went first in this rollout, and no other of use has come
-	took     string           // the machine of another group that went for it, until it has one of use; "": none did
+	began    time.Time        // since when a machine of a spec is wanted and none works; zero: one does
+	beganFor string           // the spec for began
+	slept    bool             // its machine was asleep, and was removed first
+	home     cluster.WorkerID // its machine's worker, or the preferred one
+	only     bool             // make it only at home
+	gave     bool             // its machine was removed first in this rollout, and no other works yet
+	took     string           // the machine of another group that was removed for it, until its own works; "": none
 }
 
-// begin notes that there is to be a machine of a spec.
+// begin records that a machine of a spec is wanted.
 func (w *slotWork) begin(spec string, now time.Time) {
 	if w.began.IsZero() || w.beganFor != spec {
 		w.began, w.beganFor = now, spec
@@ -154,33 +154,33 @@ func (w *slotWork) begin(spec string, now time.Time) {
 // makes reports whether a machine of a spec is being made.
 func (w *slotWork) makes(spec string) bool { return w.making > 0 && w.spec == spec }
 
-// machineWork is what it remembers of a machine.
+// machineWork is a steward's memory of a machine.
 type machineWork struct {
-	deaths  int       // that it had when the rollout began, or when it was seen first
-	good    bool      // it has been of use since then
+	deaths  int       // at the beginning of the rollout, or when it was first seen
+	good    bool      // it has worked since then
 	served  bool      // it has been ready since then, if only for a moment
-	made    time.Time // when it was ordered by this steward; zero: it was not
-	busy    bool      // an order is under way
-	done    time.Time // when the last one was carried out; zero: it failed, or there was none
-	verb    Verb      // of that
-	up      time.Time // since when it is seen ready without a break; zero: it is not
-	missed  string    // Standing.Missed, as it was then
-	breaks  string    // why it was not ready between two times that it was; "": it never was
-	starts  int       // in a row
+	made    time.Time // when this steward ordered it; zero: it did not
+	busy    bool      // an order is in progress
+	done    time.Time // when the last order was carried out; zero: it failed, or there was none
+	verb    Verb      // of the last order
+	up      time.Time // since when it has been ready without interruption; zero: it is not ready
+	missed  string    // Standing.Missed at that time
+	breaks  string    // why it was not ready between two times when it was; "": never
+	starts  int       // starts in a row
 	started time.Time
-	at      time.Time // nothing is tried before
+	at      time.Time // no action before then
 }
 
-// NewSteward returns a steward that has no term yet. seen is the highest that is known of the service.
+// NewSteward returns a steward without a term. seen is the highest known term of the service.
 func NewSteward(seen cluster.Term) *Steward {
 	return &Steward{office: office{least: seen.Number + 1}, slots: map[release.Slot]*slotWork{},
 		machines: map[string]*machineWork{}, runs: newRunMemory(), fence: newFence(),
 		scalers: map[string]*scaler{}, chosen: map[string][]int{}}
 }
 
-// Begin takes the steward's term, which all can know of by now.
+// Begin begins the steward's term, once all members can know of it.
 func (s *Steward) Begin(t cluster.Term) {
-	// Without a term it could give no orders: that slots lacked a machine meanwhile says nothing of a release
+	// Without a term it could give no orders, so the lack of machines meanwhile does not count against a release.
 	if s.office.term.IsZero() {
 		for _, w := range s.slots {
 			w.began = time.Time{}
@@ -189,20 +189,19 @@ func (s *Steward) Begin(t cluster.Term) {
 	s.office.term, s.office.resting, s.office.rivalry.self = t, false, t.Member
 }
 
-// Rest takes that all can know that the steward has done all. It must begin again before its next order; its term may be
-// the same.
+// Rest records that all members can know that the steward has done all. It must begin again before its next order; its
+// term may be the same.
 func (s *Steward) Rest() { s.office.resting = true }
 
-// Blank reports whether it remembers nothing but its term.
+// Blank reports whether the steward remembers nothing but its term.
 func (s *Steward) Blank() bool {
 	return s.under == 0 && len(s.slots)+len(s.machines)+len(s.runs.by)+len(s.scalers) == 0
 }
 
-// Term returns the term; zero: it has begun none.
+// Term returns the present term; zero: there is none.
 func (s *Steward) Term() cluster.Term { return s.office.term }
 
-// Step says what to do for what is wanted, with the machines that stand. Each order is under way until Done is told how
-// it ended.
+// Step returns the next actions for a wanted state and the given machines. Call Done with the result of each order.
 func (s *Steward) Step(now time.Time, want *Want, standing []release.Standing) Next {
 	l := newLook(s, now, want, standing)
 	s.office.rivalry.app = want.App
@@ -230,7 +229,7 @@ func (s *Steward) Step(now time.Time, want *Want, standing []release.Standing) N
 	return d.close()
 }
 
-// heedLaterTerms ends the steward's term where a steward of a later one was here.
+// heedLaterTerms ends the steward's term if a machine is from a later one.
 func (l *look) heedLaterTerms() {
 	s := l.memory
 	for i := range l.seen.kept {
@@ -243,8 +242,7 @@ func (l *look) heedLaterTerms() {
 	}
 }
 
-// decideGroups has done what is to be done for the slots that are wanted, and returns which replicas fail and what all groups
-// have come to.
+// decideGroups handles the wanted slots, and returns which replicas fail and how far the groups have come.
 func (l *look) decideGroups(d *docket) (fails []failure, all reached) {
 	surveys, fails := l.surveyGroups()
 	whole := make(map[string]bool, len(surveys))
@@ -260,7 +258,7 @@ func (l *look) decideGroups(d *docket) (fails []failure, all reached) {
 	return fails, all
 }
 
-// removed reports whether a machine was removed a moment ago, and the fleet has not told of that.
+// removed reports whether a machine was removed recently and its removal is not reported yet.
 func (s *Steward) removed(now time.Time, id string) bool {
 	w := s.machines[id]
 	return w != nil && w.verb == Remove && !w.done.IsZero() && now.Before(w.done.Add(believe))
@@ -278,7 +276,7 @@ func (s *Steward) makes(slot release.Slot, spec string) bool {
 	return w != nil && w.makes(spec)
 }
 
-// forget drops what is remembered of machines and slots that are over.
+// forget drops the memory of machines and slots that are gone.
 func (s *Steward) forget(now time.Time, standing []release.Standing, l *look) {
 	known := make(map[string]bool, len(standing))
 	for i := range standing {
@@ -296,7 +294,7 @@ func (s *Steward) forget(now time.Time, standing []release.Standing, l *look) {
 	})
 }
 
-// enter notes that an order is under way.
+// enter records that an order is in progress.
 func (s *Steward) enter(now time.Time, o *Order) {
 	s.under++
 	if o.Replica.Run != "" {
@@ -314,7 +312,7 @@ func (s *Steward) enter(now time.Time, o *Order) {
 		w.asked, w.epoch, w.spec = true, o.Replica.Epoch, o.Replica.Spec
 		s.machine(o.Machine).made = now
 		return
-	case o.Verb == Remove: // its id never comes back
+	case o.Verb == Remove: // its ID is never used again
 		w := s.slot(o.Slot())
 		w.epoch, w.asked = max(w.epoch, o.Replica.Epoch), true
 	}
@@ -326,7 +324,7 @@ func (s *Steward) slot(x release.Slot) *slotWork { return entry(s.slots, x) }
 
 func (s *Steward) machine(id string) *machineWork { return entry(s.machines, id) }
 
-// entry returns what a map has of a key, which it enters as zero where there is nothing.
+// entry returns a map's value of a key, adding a zero value if there is none.
 func entry[K comparable, V any](of map[K]*V, key K) *V {
 	if of[key] == nil {
 		of[key] = new(V)
@@ -334,7 +332,7 @@ func entry[K comparable, V any](of map[K]*V, key K) *V {
 	return of[key]
 }
 
-// Done tells how an order ended: nil is that it was carried out.
+// Done handles the result of an order; a nil err means that it was carried out.
 func (s *Steward) Done(now time.Time, o *Order, err error) {
 	s.under--
 	if fault.CodeOf(err) == cluster.CodeOldTerm {
@@ -351,7 +349,7 @@ func (s *Steward) Done(now time.Time, o *Order, err error) {
 		s.ended(o, err)
 		w := s.slot(o.Slot())
 		if w.making--; o.Replica.Spec != w.spec {
-			return // what is wanted now is another thing
+			return // the target has changed meanwhile
 		}
 		w.why = err
 		if err == nil {
@@ -377,7 +375,7 @@ func (s *Steward) Done(now time.Time, o *Order, err error) {
 	w.starts++
 }
 
-// after returns the time until something is tried again.
+// after returns the pause before a failed action is retried.
 func after(err error, d backoff.Doubling, failures int) time.Duration {
 	wait := d.After(failures)
 	if e := fault.As(err); e != nil {

@@ -9,24 +9,24 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
-// survey is what the slots of a group have, and how many more of them may be under way.
+// survey is what the slots of a group have, and how much more of it may change at once.
 type survey struct {
 	goal, old *side
 	views     []view
 	budget    budget
 }
 
-// view is a slot as one look finds it.
+// view is a slot in one look.
 type view struct {
 	slot       release.Slot
-	of, others []*release.Standing // as it is to be, the one that stays first; and otherwise
+	of, others []*release.Standing // as wanted, the one that stays first; and other ones
 	making     bool
-	ok         bool             // the first of them is of use
-	failure    *release.Failure // why it is not, and will not be
+	ok         bool             // of[0] works
+	failure    *release.Failure // why it does not, and will not
 }
 
-// does returns what is to become of a slot, in the end and as far as others let it: its machine stays, another takes its
-// place, or there is none. The steward does this, and a plan says it.
+// does returns what finally happens with a slot, once others permit: its machine stays, is replaced, or is made. The
+// steward does this, and a plan reports it.
 func (v *view) does() release.Does {
 	switch {
 	case len(v.of) > 0:
@@ -37,10 +37,10 @@ func (v *view) does() release.Does {
 	return release.Create
 }
 
-// fresh reports whether the slot has what it is to have, or is about to.
+// fresh reports whether the slot has a machine as wanted, or is about to.
 func (v *view) fresh() bool { return len(v.of) > 0 || v.making }
 
-// machines returns how many machines the slot has, or is about to.
+// machines returns how many machines the slot has, including one that is being made.
 func (v *view) machines() int {
 	n := len(v.of) + len(v.others)
 	if v.making {
@@ -49,19 +49,19 @@ func (v *view) machines() int {
 	return n
 }
 
-// budget is how many more slots of a group may be under way.
+// budget counts a group's slots, to bound how many may change at once.
 type budget struct {
-	news    int  // that have what they are to have, or are about to
-	more    int  // machines that they have beside the first of each
-	none    int  // of them that have none of use
-	taking  int  // of them that take the place of a machine of another group, and have none of use yet
-	judging bool // a machine is up, or on its way, by which the group is judged
-	proven  bool // one was of use
-	all     bool // each slot has what it is to have, and requests go there
-	ready   bool // each slot has what it is to have
+	news    int  // slots with a machine as wanted, or about to have one
+	more    int  // surplus machines: beyond the first of each slot
+	none    int  // slots of news without a working machine
+	taking  int  // slots that take over from a machine of another group, without a working one yet
+	judging bool // a machine by which the group is judged is up, or about to be
+	proven  bool // one has worked
+	all     bool // each slot has a machine as wanted, and it gets requests
+	ready   bool // each slot has a machine as wanted
 }
 
-// surveyGroups finds what the slots of each group have, a group after those that it comes after, and which replicas fail.
+// surveyGroups surveys the slots of each group, in the order of their After, and returns which replicas fail.
 func (l *look) surveyGroups() (out []*survey, fails []failure) {
 	for _, name := range l.aim.inOrder() {
 		s := &survey{goal: l.aim.goal[name], old: l.aim.old[name]}
@@ -80,7 +80,7 @@ func (l *look) surveyGroups() (out []*survey, fails []failure) {
 	return out, fails
 }
 
-// inOrder lists the groups that are in force, each after those that it comes after.
+// inOrder lists the groups of the target, each after the groups in its After.
 func (a *aim) inOrder() (out []string) {
 	over := map[string]bool{}
 	var visit func(name string)
@@ -100,7 +100,7 @@ func (a *aim) inOrder() (out []string) {
 	return out
 }
 
-// viewSlots finds what the slots of a group have, and whether that is of use.
+// viewSlots finds what the slots of a group have, and whether it works.
 func (l *look) viewSlots(s *survey) {
 	to, b := s.goal, &s.budget
 	for _, index := range to.slots {
@@ -141,7 +141,7 @@ func (l *look) enterView(v *view, s *survey) {
 	}
 }
 
-// noteWait notes since when a slot waits for a machine of use.
+// noteWait records since when a slot has waited for a working machine.
 func (l *look) noteWait(v *view, to *side) {
 	switch w := l.memory.slots[v.slot]; {
 	case v.ok && w != nil:
@@ -151,7 +151,7 @@ func (l *look) noteWait(v *view, to *side) {
 	}
 }
 
-// unwanted lists the slots that have machines and are not wanted, in order.
+// unwanted lists the slots with machines that are not wanted, in order.
 func (l *look) unwanted() []release.Slot {
 	return slices.DeleteFunc(slices.SortedFunc(maps.Keys(l.seen.by), release.Slot.Compare), l.aim.wants)
 }

@@ -14,13 +14,13 @@ import (
 
 // Bounds of suspicion.
 const (
-	suspectServices = 3                // whose machines die at one worker, and not elsewhere
-	suspectFor      = 15 * time.Minute // since a machine last died
-	suspectShare    = 10               // of the workers at most one in so many is cordoned for it
+	suspectServices = 3                // services with machines that die at this worker only
+	suspectFor      = 15 * time.Minute // a machine must have died this recently
+	suspectShare    = 10               // at most one in this many workers is cordoned for it
 )
 
-// Blamed reports whether a release is at fault for what dies again and again: machines of one group that are held are at
-// two workers or more. at returns the worker of a machine, "" for one that does not count.
+// Blamed reports whether a release is at fault for machines that die again and again: held machines of one group are
+// at two workers or more. at returns a machine's worker, "" if it does not count.
 func Blamed(held []release.Held, at func(machine string) cluster.WorkerID) bool {
 	workers := map[cluster.WorkerID]bool{}
 	for _, h := range held {
@@ -31,16 +31,16 @@ func Blamed(held []release.Held, at func(machine string) cluster.WorkerID) bool 
 	return len(workers) > 1
 }
 
-// Suspect is a worker that seems to be at fault for what dies there.
+// Suspect is a worker that seems to be at fault for machines that die there.
 type Suspect struct {
 	Worker cluster.WorkerID
 	Why    string // one sentence
 }
 
-// Suspects returns the workers at which machines of three services or more die again and again that do well elsewhere:
-// of such a service some machine of another worker is ready, and none dies so. cordoned are the workers that are
-// cordoned for this reason already, of so many workers in all. With them, at most a tenth of all workers is returned, so that a
-// fault which all releases share cannot cordon the cluster.
+// Suspects returns the workers at which machines of three services or more die again and again, while each such
+// service has a ready machine elsewhere and none that dies there. cordoned are the workers that are already cordoned
+// for this; workers is the number of all. Together at most a tenth of all workers is returned, so that a fault that
+// all releases share cannot cordon the cluster.
 func Suspects(now time.Time, services map[string][]release.Standing, workers int,
 	cordoned map[cluster.WorkerID]bool) (out []Suspect) {
 	dying := map[cluster.WorkerID][]string{}
@@ -64,8 +64,8 @@ func Suspects(now time.Time, services map[string][]release.Standing, workers int
 	return out
 }
 
-// diesAt returns the one worker at which machines of a service die again and again, while others are ready elsewhere; ""
-// where there is none.
+// diesAt returns the only worker at which machines of a service die again and again, while others are ready elsewhere;
+// "" if there is none.
 func diesAt(now time.Time, list []release.Standing) (at cluster.WorkerID) {
 	well := false
 	for i := range list {

@@ -9,14 +9,16 @@ import (
 )
 
 const (
-	// A reason that changes while the replicas stay the same is told no more often: how much room is free is in many.
+	// Reasons that change while the replicas stay the same are written no more often than this: many contain the free
+	// room.
 	unmadeEvery = time.Minute
-	// tellTries is how often a machine must have been refused in a row: the first refusal may be over in a moment.
+	// tellTries is how often a machine must be refused in a row before that is written: the first refusal may be
+	// temporary.
 	tellTries = 2
 )
 
-// tellUnmade has those replicas told that have no machine since none could be made, and why the newest try failed: nobody
-// can see that from the machines. It returns those of which that is written.
+// tellUnmade writes which replicas have no machine because none could be made, and why the newest try failed, which
+// the machines do not show. It returns the written list.
 func (l *look) tellUnmade(d *docket) []release.Failure {
 	list := l.findUnmade()
 	same := slices.EqualFunc(list, l.want.Unmade, func(a, b release.Failure) bool {
@@ -29,14 +31,14 @@ func (l *look) tellUnmade(d *docket) []release.Failure {
 	return list
 }
 
-// findUnmade lists the replicas that have no machine since none could be made, with the reason of the newest try.
+// findUnmade lists the replicas for which no machine could be made, with the reason of the newest try.
 func (l *look) findUnmade() (list []release.Failure) {
 	for slot, w := range l.memory.slots {
 		if !l.isUnmade(slot, w) {
 			continue
 		}
 		f := release.Failure{Group: slot.Group, Index: slot.Index, Why: fault.Clip(w.why.Error(), release.MaxUnmadeWhy)}
-		if uncertain(w.why) { // that says less than what is told of the try before
+		if uncertain(w.why) { // the reason of the try before says more
 			at := slices.IndexFunc(l.want.Unmade, func(x release.Failure) bool {
 				return x.Group == f.Group && x.Index == f.Index
 			})
@@ -53,7 +55,7 @@ func (l *look) findUnmade() (list []release.Failure) {
 	return list[:min(len(list), release.MaxUnmade)]
 }
 
-// isUnmade reports whether a slot has no machine as it is to be, since none could be made.
+// isUnmade reports whether a slot lacks a wanted machine because none could be made.
 func (l *look) isUnmade(slot release.Slot, w *slotWork) bool {
 	to := l.aim.goal[slot.Group]
 	return to != nil && w.why != nil && w.spec == to.spec && l.aim.wants(slot) && w.failures >= tellTries &&

@@ -10,17 +10,17 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// Some of what a machine asks for only one machine can have: a volume, and at one worker a port. Where a release gives it to
-// another group, because that has another name or because a mount has moved, the machine that has it goes before the other
-// one is made.
+// Some of a machine's needs only one machine can have: a volume, or a port at one worker. If a release gives it to
+// another group, because the group is renamed or a mount has moved, the machine that has it is removed before the
+// other one is made.
 
-// claim is one such thing.
+// claim is one such need.
 type claim struct {
-	volume string          // its id or name; "": it is a port
-	port   machine.Publish // of a worker
+	volume string          // its ID or name; "": the claim is a port
+	port   machine.Publish // at one worker
 }
 
-// String returns it as people read it.
+// String describes the claim for people.
 func (n claim) String() string {
 	if n.volume != "" {
 		return "volume " + n.volume
@@ -35,8 +35,8 @@ func (n claim) conflicts(o claim) bool {
 	return n.port.Overlaps(o.port)
 }
 
-// claims lists what a machine of the group needs for itself. Of ports they are those for which its order is stop-first: who says
-// start-first has workers on which they are free.
+// claimsOf lists what a machine of the group needs exclusively. Ports count only with order stop-first: start-first
+// assumes workers where they are free.
 func claimsOf(g *release.Group) (out []claim) {
 	for _, m := range g.Config.Mounts {
 		if name := cmp.Or(m.Volume, m.Name); name != "" {
@@ -54,13 +54,13 @@ func claimsOf(g *release.Group) (out []claim) {
 
 func claims(g *release.Group, n claim) bool { return slices.ContainsFunc(claimsOf(g), n.conflicts) }
 
-// free reports whether a slot's machine can be made as far as machines go that are to go: where one has what it needs, that one
-// goes first. Of those that need a port as many change places at once as may lack a machine.
+// free reports whether no other machine has what a slot's machine needs. If one that is to be removed has it, free
+// removes that one first. For ports, as many slots change at once as may lack a machine.
 func (g *groupLook) free(v *view, to *side) bool {
 	l, w, b := g.look, g.look.memory.slot(v.slot), &g.budget
 	for _, n := range claimsOf(to.group) {
 		if n.volume == "" && w.took != "" && !l.stands(w.took) {
-			continue // the port that it had is free
+			continue // the port is free again
 		}
 		m := l.holder(v.slot, n, w.took)
 		if m == nil {
@@ -81,20 +81,20 @@ func (g *groupLook) free(v *view, to *side) bool {
 	return true
 }
 
-// stands reports whether there is a machine that is kept up, as far as is known.
+// stands reports whether a machine that is kept up exists, as far as known.
 func (l *look) stands(id string) bool {
 	return !l.memory.removed(l.clock.now, id) && slices.ContainsFunc(l.seen.kept, func(m release.Standing) bool {
 		return m.ID == id && m.State != machine.Destroyed
 	})
 }
 
-// holder returns a machine that has what a slot of another group needs, and that is to go or is to be without, of several first
-// the one that already goes for it; nil: there is none.
+// holder returns a machine that has what a slot of another group needs and is to be removed or to lose it, preferably
+// goes, which is already being removed for the slot; nil: there is none.
 func (l *look) holder(of release.Slot, n claim, goes string) (has *release.Standing) {
 	for _, slot := range slices.SortedFunc(maps.Keys(l.seen.by), release.Slot.Compare) {
 		to := l.aim.goal[slot.Group]
 		if slot.Group == of.Group || to != nil && to.has[slot.Index] && claims(to.group, n) {
-			continue // both are to have it, which the workers refuse
+			continue // both are to have it; the workers refuse that
 		}
 		for _, m := range l.seen.by[slot] {
 			if l.aim.hasClaim(m, n) && (has == nil || m.ID == goes) && !l.memory.goesFor(m, of) {
@@ -105,7 +105,7 @@ func (l *look) holder(of release.Slot, n claim, goes string) (has *release.Stand
 	if has != nil {
 		return has
 	}
-	for _, name := range slices.Sorted(maps.Keys(l.seen.runs)) { // of jobs: one that has ended is kept to be looked at
+	for _, name := range slices.Sorted(maps.Keys(l.seen.runs)) { // a job's ended run, kept for inspection
 		for _, m := range l.seen.runs[name] {
 			if name != of.Group && l.aim.hasClaim(m, n) && m.Over() {
 				return m
@@ -115,13 +115,13 @@ func (l *look) holder(of release.Slot, n claim, goes string) (has *release.Stand
 	return nil
 }
 
-// hasClaim reports whether a machine has what only one can have, as its release says.
+// hasClaim reports whether a machine has an exclusive thing, by its release.
 func (a *aim) hasClaim(m *release.Standing, n claim) bool {
 	g := a.specs[m.Spec]
 	return g != nil && claims(g, n)
 }
 
-// goesFor reports whether a machine goes for another slot of a group.
+// goesFor reports whether a machine is removed for another slot of than's group.
 func (s *Steward) goesFor(m *release.Standing, than release.Slot) bool {
 	for slot, w := range s.slots {
 		if slot.Group == than.Group && slot != than && w.took == m.ID {
@@ -131,7 +131,8 @@ func (s *Steward) goesFor(m *release.Standing, than release.Slot) bool {
 	return false
 }
 
-// given reports whether a slot of another group has, or is about to have, what a machine as it was before needs.
+// given reports whether a slot of another group has, or is about to have, what the previous machine of this group
+// needs.
 func (l *look) given(of *side) bool {
 	for _, n := range claimsOf(of.group) {
 		for name, to := range l.aim.goal {

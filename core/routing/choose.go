@@ -11,26 +11,26 @@ func (b *backend) isUp(now time.Time) bool {
 	return !now.Before(b.asleepTill) && !b.waking && (b.Power == Up || b.Power != Gone && now.Before(b.awakeUntil))
 }
 
-// isUsable reports whether a request may be sent to a machine now, but for its load.
+// isUsable reports whether a request may be sent to a machine now, leaving its load aside.
 func (b *backend) isUsable(now time.Time) bool {
 	fit := !b.Failing && !b.Unproven || now.Before(b.provenTill)
 	return b.isUp(now) && fit && !b.Cordoned && !b.Unheard && !now.Before(b.avoidUntil)
 }
 
-// prospect is what a machine may become for requests, as far as is known here. grow wakes by it, and hopeless refuses by
-// it: so what could be woken is waited for.
+// prospect is whether a machine can serve requests, now or later, as far as known here. grow wakes machines by it, and
+// hopeless refuses requests by it: a request waits only for what can be woken.
 type prospect struct {
-	serves bool // a request may be sent to it now, but for its load
-	comes  bool // it is on its way to that
-	// wakes says that it could be woken, now or when that is tried again. One that the fleet says is up is only waited
-	// for, so it need not be one that may be started.
+	serves bool // it can get a request now, leaving its load aside
+	comes  bool // it is starting up
+	// wakes: it can be woken, now or at the next try. A machine that is up by the fleet's view is only waited for, so
+	// it need not be startable.
 	wakes bool
-	// doubts says that it is up, or on its way, and nobody here knows if it will ever be fit: its owner can say.
+	// doubts: it is up or starting, and it is unknown here if it will ever be fit: its owner knows.
 	doubts bool
 }
 
-// prospectOf returns that of a machine. One whose worker cannot be asked has none: nobody can wait for what it does
-// there.
+// prospectOf returns a machine's prospect. A machine whose worker cannot be reached has none, since requests cannot
+// wait for it.
 func (b *backend) prospectOf(now time.Time) (x prospect) {
 	if b.Unheard {
 		return x
@@ -44,7 +44,7 @@ func (b *backend) prospectOf(now time.Time) (x prospect) {
 	return x
 }
 
-// Able reports whether a machine could serve a request, as far as the fleet tells: now, or when it has been woken.
+// Able reports whether a machine can serve a request by the fleet's view: now, or after it is woken.
 func (b *Backend) Able() bool {
 	if b.Unheard || b.Cordoned {
 		return false
@@ -58,11 +58,11 @@ func (b *Backend) Able() bool {
 	return b.Power == Coming
 }
 
-// knownLoad returns what a machine has to do, as far as is known here: its owner told what all entries sent a moment
-// ago.
+// knownLoad returns a machine's load as far as known here: the larger of what this entry has sent, and what its owner
+// last reported of all entries.
 func (b *backend) knownLoad() int { return max(b.sent, b.Load) }
 
-// regionRank says how welcome a region is to a request: smaller goes first.
+// regionRank ranks a region for a request: smaller is better.
 func (h *held) regionRank(b *backend) int {
 	switch {
 	case h.Region != "" && b.Region == h.Region:
@@ -81,9 +81,9 @@ func (h *held) allowsBackend(b *backend) bool {
 	return b.Machine != h.Not && !slices.Contains(h.tries, b.Machine)
 }
 
-// chooseBackend returns the machine that a request is sent to; nil: there is none now. Of the nearest region that has
-// one below its hard limit it is the less loaded of two, drawn among those that the region's load needs (Needed); where
-// both are at their soft limit, the least loaded of all.
+// chooseBackend returns the machine that a request is sent to; nil: there is none now. In the nearest region with a
+// machine below its hard limit, it draws two of the machines that the region's load needs (Needed), and takes the less
+// loaded one; if both are at their soft limit, it takes the least loaded of all.
 func (p *Pool) chooseBackend(now time.Time, rng *rand.Rand, h *held) *backend {
 	if h.Only != "" {
 		if b := p.byID[h.Only]; b != nil && b.isUsable(now) && p.isBelowHardLimit(now, b) {
@@ -99,13 +99,13 @@ func (p *Pool) chooseBackend(now time.Time, rng *rand.Rand, h *held) *backend {
 	return nil
 }
 
-// isBelowHardLimit reports whether a machine is taken to be below its hard limit. What the owner said of its load is
-// too old for that, so only what was sent from here counts, and that the owner has just refused one.
+// isBelowHardLimit reports whether a machine is assumed to be below its hard limit. The owner's report of its load is
+// too old for that, so only requests sent from here count, and recent refusals by the owner.
 func (p *Pool) isBelowHardLimit(now time.Time, b *backend) bool {
 	return p.policy.Hard == 0 || b.sent < p.policy.Hard && !now.Before(b.fullUntil)
 }
 
-// chooseAt is choose among the machines of one rank. It looks at each twice and keeps no list.
+// chooseAt is chooseBackend among the machines of one rank. It goes over them twice and keeps no list.
 func (p *Pool) chooseAt(now time.Time, rng *rand.Rand, h *held, rank int) *backend {
 	n, load := 0, 0
 	for _, b := range p.list {
@@ -117,7 +117,7 @@ func (p *Pool) chooseAt(now time.Time, rng *rand.Rand, h *held, rank int) *backe
 	if n == 0 {
 		return nil
 	}
-	first := n // so many are used
+	first := n // so many of them are used
 	if p.policy.Autostop != StaysUp && p.policy.Soft > 0 {
 		first = min(n, p.policy.Needed(load+1))
 	}
@@ -155,20 +155,20 @@ func (p *Pool) chooseAt(now time.Time, rng *rand.Rand, h *held, rank int) *backe
 	return least
 }
 
-// mostAhead is how many requests more than another a machine may have of this entry and still have its turn.
+// mostAhead is how many more of this entry's requests than another a machine may have and still get its turn.
 const mostAhead = 2
 
-// isOverdue reports whether it is a machine's turn of n, whatever it has under way: all others were sent requests since
-// its last, and it has hardly more than the least loaded one. Else one that is slow for a moment, as its host is busy,
-// would get nothing for as long.
+// isOverdue reports whether one of n machines must get a request now, whatever its load: all others got requests since
+// its last, and it has hardly more than the least loaded one. Otherwise a machine that is slow for a moment would get
+// nothing for as long.
 func (p *Pool) isOverdue(b, least *backend, n int) bool {
 	return p.sends-b.last >= uint64(n) && b.sent <= least.sent+mostAhead && !muchLess(least.knownLoad(),
 		b.knownLoad()) &&
 		(p.policy.Soft == 0 || b.knownLoad() < p.policy.Soft)
 }
 
-// lessLoaded returns the less loaded of two, and of equals the one that was sent a request longer ago. A machine that
-// is here is not preferred: it would get two thirds of what comes in here, and all of it where the load is low.
+// lessLoaded returns the less loaded of two, and among equals the one whose last request is older. A local machine is
+// not preferred: it would get two thirds of this entry's requests, and all of them at low load.
 func lessLoaded(a, b *backend) *backend {
 	switch {
 	case b == nil || muchLess(a.knownLoad(), b.knownLoad()):
@@ -186,11 +186,12 @@ func lessLoaded(a, b *backend) *backend {
 	return b
 }
 
-// muchLess reports whether a load is less than another one by more than chance: what an owner told is up to a second
-// old, and whoever told 1 because a request was just there would get nothing for that second.
+// muchLess reports whether a load is less than another by more than chance. An owner's report is up to a second old: a
+// machine reported as 1 because a request was just there would otherwise get nothing for that second.
 func muchLess(a, b int) bool { return 2*a+4 < b }
 
-// wakeForLoad wakes as many machines as the load needs that are not up yet, for a request that was sent or is held.
+// wakeForLoad wakes as many machines as the load needs beyond those that are up, for a request that was sent or is
+// held.
 func (p *Pool) wakeForLoad(now time.Time, h *held) {
 	if h.Only != "" {
 		p.growOnly(now, h)
@@ -228,7 +229,7 @@ func (p *Pool) wakeForLoad(now time.Time, h *held) {
 	}
 }
 
-// growOnly wakes the one machine that a request waits for.
+// growOnly wakes the one machine that a request asks for.
 func (p *Pool) growOnly(now time.Time, h *held) {
 	b := p.byID[h.Only]
 	if b == nil || p.waits[h.Ticket] == nil {
@@ -241,9 +242,9 @@ func (p *Pool) growOnly(now time.Time, h *held) {
 	}
 }
 
-// machinesNeeded returns how many machines a load needs, of which so many are up.
+// machinesNeeded returns how many machines a load needs; up are up already.
 func (p *Pool) machinesNeeded(load, up int) int {
-	need := 1 // nobody waits for more than one
+	need := 1 // no request waits for more than one
 	if p.policy.Soft > 0 {
 		need = (load + p.policy.Soft - 1) / p.policy.Soft
 	}
@@ -251,19 +252,19 @@ func (p *Pool) machinesNeeded(load, up int) int {
 		need = min(need, p.policy.Max)
 	}
 	if len(p.waits) > 0 && up > 0 && p.policy.Soft == 0 {
-		need = up // they wait for what is up already
+		need = up // the requests wait for what is up already
 	}
 	return need
 }
 
-// makeAnother has another machine made where the policy allows that, beside so many that are up or on their way.
+// makeAnother has another machine made, if the policy allows it besides coming machines that are up or starting.
 func (p *Pool) makeAnother(now time.Time, coming int) {
 	c := &p.create
 	if c.isUnderWay(now) || now.Before(c.at) || len(p.list) >= p.policy.CreateUpTo ||
 		p.policy.Max > 0 && coming >= p.policy.Max {
 		return
 	}
-	for _, b := range p.list { // its worker is asked what it is
+	for _, b := range p.list { // its worker tells what another one is to be
 		if !b.Unheard && b.Power != Gone {
 			c.under = true
 			p.out = append(p.out, Out{Do: Create, Machine: b.Machine})
@@ -272,7 +273,7 @@ func (p *Pool) makeAnother(now time.Time, coming int) {
 	}
 }
 
-// wakeBackend has a machine woken, unless it has just failed to. It reports whether that is under way.
+// wakeBackend wakes a machine, unless a wake has just failed. It reports whether a wake is in progress.
 func (p *Pool) wakeBackend(now time.Time, b *backend) bool {
 	if !b.waking && !now.Before(b.wakeAt) {
 		b.waking, b.looked = true, false
@@ -281,8 +282,8 @@ func (p *Pool) wakeBackend(now time.Time, b *backend) bool {
 	return b.waking
 }
 
-// lookAround has the owners asked of all machines that may become fit for a request that waits. It returns how many of
-// those do so that were not thought to come.
+// lookAround asks the owners of all machines that may become fit for a waiting request. It returns how many of those
+// are coming up that were not expected to.
 func (p *Pool) lookAround(now time.Time, h *held) (more int) {
 	for _, b := range p.list {
 		if x := b.prospectOf(now); x.doubts && h.allowsBackend(b) && p.askOwner(now, b) && !x.comes {
@@ -292,7 +293,7 @@ func (p *Pool) lookAround(now time.Time, h *held) (more int) {
 	return more
 }
 
-// askOwner has the owner of a machine asked whether it comes up, unless it has just said that it does not.
+// askOwner asks the owner of a machine whether it is coming up, unless the owner has just said no.
 func (p *Pool) askOwner(now time.Time, b *backend) bool {
 	if now.Before(b.lookAt) {
 		return false
@@ -302,7 +303,7 @@ func (p *Pool) askOwner(now time.Time, b *backend) bool {
 	return true
 }
 
-// whyHopeless returns why a request that is held waits for nothing; 0: there is something to wait for.
+// whyHopeless returns why a held request waits in vain; 0: there is something to wait for.
 func (p *Pool) whyHopeless(now time.Time, h *held) (why Reason, after time.Duration, cause error) {
 	if h.Only == "" && p.create.isUnderWay(now) {
 		return 0, 0, nil
@@ -321,7 +322,7 @@ func (p *Pool) whyHopeless(now time.Time, h *held) (why Reason, after time.Durat
 			continue
 		}
 		x, allowed := b.prospectOf(now), h.allowsBackend(b)
-		if x.comes || x.serves && allowed { // what serves is at its limit, and a request will end
+		if x.comes || x.serves && allowed { // a machine that serves is at its limit, and a request will end
 			return 0, 0, nil
 		}
 		worst(b.refusalOf(now, x, allowed))
@@ -335,13 +336,12 @@ func (p *Pool) whyHopeless(now time.Time, h *held) (why Reason, after time.Durat
 	return why, after, cause
 }
 
-// refusalOf returns why a machine of a prospect is nothing to wait for, and when to come again; 0: for no reason of its
-// own.
+// refusalOf returns why waiting for a machine is useless, and when to retry; 0: the machine itself is no reason.
 func (b *backend) refusalOf(now time.Time, x prospect, allowed bool) (why Reason, again time.Time, cause error) {
 	switch {
 	case b.Unheard, now.Before(b.avoidUntil), !allowed:
 		return Unreachable, now.Add(avoidFor.Base), b.cause
-	case x.wakes: // and failed to: else it would be on its way
+	case x.wakes: // a wake has failed, or the machine would be coming
 		return WakeFailed, b.wakeAt, b.cause
 	case x.doubts && b.Power == Coming:
 		return WakeFailed, b.lookAt, b.cause
@@ -357,8 +357,7 @@ func (b *backend) refusalOf(now time.Time, x prospect, allowed bool) (why Reason
 	return 0, now, nil
 }
 
-// expectsMachine reports whether a machine of the service is about to come, though none is there that could be waited
-// for.
+// expectsMachine reports whether a new machine of the service is expected, though there is none to wait for.
 func (p *Pool) expectsMachine(now time.Time) bool {
 	if !p.wanted {
 		return false

@@ -2,8 +2,8 @@
 // refused, and which machines have been idle for so long that they are stopped.
 //
 // It is pure: the proxy of a member (package proxy) drives it with sockets, the simulator (package sim/wake) with an
-// event heap. Nothing in it is truth. A Pool is one entry's picture of the machines behind one service, made of what
-// the fleet tells and of what the entry itself has sent; the owner of a machine corrects it when it is asked
+// event heap. Its state need not be exact. A Pool is one entry's view of the machines behind one service, from the
+// fleet's reports and the requests that the entry itself has sent; the owner of a machine corrects it
 // (Pool.Corrected), which costs one hop.
 //
 //	                 ┌── Send ───► the machine that has the least to do of two (power of two choices:
@@ -11,8 +11,8 @@
 //	                 ├── (held)    until a machine is awake or another request has ended
 //	                 └── Refuse ─► with a reason and when to come again
 //
-// Scaling up and down follows from two numbers of the config, as with Fly's proxy: beyond soft_limit another machine is
-// used or woken, beyond hard_limit a request waits. Needed says how many machines a load takes. Requests go to the
+// Scaling up and down follows from two numbers of the config, as with Fly's proxy: beyond soft_limit another machine
+// is used or woken, beyond hard_limit a request waits. Needed says how many machines a load takes. Requests go to the
 // first so many of a region in the order of their ids, which every entry and every owner computes alike, so that the
-// others fall idle and their owners stop them (Idle) without asking anybody.
+// others become idle and their owners stop them (Idle) without coordination.
 package routing

@@ -8,18 +8,18 @@ import (
 	"github.com/soukhq/souk/cluster"
 )
 
-// Idle decides which machines of one worker are stopped because nobody asks anything of them. Each worker decides for
-// its own machines, since it alone sees all that is asked of them, and minds the others' by what the fleet tells. Two
-// workers never both take the last machine that is to stay up, as long as they know of each other's: which those are
-// follows from the ids.
+// Idle decides which machines of one worker are stopped because they get no requests. Each worker decides for its own
+// machines, since only it sees all their requests, and considers the others' by the fleet's reports. Two workers never
+// both stop the last machine that must stay up, if they know of each other's: their IDs decide which ones those are.
 type Idle struct {
-	since map[string]time.Time // of each machine that has nothing to do: since when
+	since map[string]time.Time // since when each idle machine has been idle
 }
 
-// NewIdle returns an Idle that has seen nothing yet.
+// NewIdle returns an Idle without state.
 func NewIdle() *Idle { return &Idle{since: map[string]time.Time{}} }
 
-// Service is the machines behind one service, as the worker knows them: its own exactly, the others as the fleet tells.
+// Service is the machines behind one service, as the worker knows them: its own exactly, the others by the fleet's
+// reports.
 type Service struct {
 	Policy   Policy
 	Machines []Member
@@ -31,20 +31,20 @@ type Member struct {
 	Region  cluster.Region
 	Up      bool // it takes requests
 	Load    int
-	Own     bool      // of the worker that decides
-	Busy    bool      // it says itself that it has something to do
-	Since   time.Time // of own: when it came up, or its last request ended
+	Own     bool      // it is one of the deciding worker's
+	Busy    bool      // it reports that it is working
+	Since   time.Time // of an own machine: when it came up, or when its last request ended
 }
 
 // Rest is a machine that is to be stopped or suspended.
 type Rest struct {
 	Machine string
 	Suspend bool
-	Idle    time.Duration // for how long it had nothing to do
+	Idle    time.Duration // for how long it has been idle
 }
 
 // Step returns the machines that are to rest now, and when to look again; zero: when something changes. A machine of
-// several services is named in each, and rests when all agree.
+// several services is listed in each, and rests only if all agree.
 func (x *Idle) Step(now time.Time, services []Service) (rest []Rest, next time.Time) {
 	seen, stays := map[string]bool{}, map[string]bool{}
 	out := map[string]Rest{}
@@ -90,8 +90,7 @@ func (x *Idle) Step(now time.Time, services []Service) (rest []Rest, next time.T
 	return rest, next
 }
 
-// unneededMachines returns the machines that the load of their region does not need, and that are beyond those that
-// stay up.
+// unneededMachines returns the machines that the load of their region does not need, beyond those that must stay up.
 func (s *Service) unneededMachines() map[string]bool {
 	load, up := map[cluster.Region]int{}, []Member{}
 	for _, m := range s.Machines {

@@ -6,24 +6,24 @@ import (
 	"github.com/soukhq/souk/internal/backoff"
 )
 
-// believeMade is within how long the fleet tells of a machine that was made.
+// believeMade is how long a new machine counts before the fleet reports it.
 const believeMade = 2 * time.Second
 
-// making is the making of another machine of a service, one at a time: for requests that wait (Pool), or ahead of them
+// making is the creation of another machine of a service, one at a time: for waiting requests (Pool), or in advance
 // (Spares).
 type making struct {
 	under    bool
-	until    time.Time // for how long it is waited that the fleet tells of one that was made
-	at       time.Time // before, none is made, as that has failed
+	until    time.Time // until then a new machine counts, although the fleet has not reported it
+	at       time.Time // no creation before then, after a failure
 	failures int       // in a row
-	cause    error     // of the last of them
+	cause    error     // of the last failure
 }
 
-// isUnderWay reports whether a machine is being made, or was made a moment ago.
+// isUnderWay reports whether a machine is being made, or was made recently.
 func (k *making) isUnderWay(now time.Time) bool { return k.under || now.Before(k.until) }
 
-// end takes the end of the making of a machine. listed says that the fleet tells of it already. Where it failed, the next
-// one is made after a pause of at least so long.
+// end records the end of a creation. listed: the fleet reports the machine already. After a failure the next creation
+// waits for at least least.
 func (k *making) end(now time.Time, listed bool, err error, again backoff.Doubling, least time.Duration) {
 	k.under, k.cause = false, err
 	switch {

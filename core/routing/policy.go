@@ -6,32 +6,32 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// Policy is what a service's config says about its load.
+// Policy is a service's config of load and scaling.
 type Policy struct {
-	Requests  bool // load is requests under way; else connections
+	Requests  bool // load is requests in progress; else connections
 	Soft      int  // load of one machine beyond which another is used, and woken; 0: none
 	Hard      int  // load of one machine beyond which requests wait; 0: none
 	Autostart bool // machines are started and resumed for requests
 	Autostop  Autostop
-	Min       int           // machines that autostop leaves up
-	Max       int           // machines that are up at once; beyond it none is woken; 0: no bound
-	IdleAfter time.Duration // for how long a machine has had no load when autostop takes it
-	// CreateUpTo is how many machines there may be when more are made for the load; 0: none are made.
+	Min       int           // number of machines that autostop leaves up
+	Max       int           // number of machines up at which no more are woken; 0: no bound
+	IdleAfter time.Duration // how long a machine must be without load before autostop stops it
+	// CreateUpTo is up to how many machines more are made for the load; 0: none are made.
 	CreateUpTo int
-	Warm       int // machines that are kept made and asleep, beyond those that are up; 0: none is made for that
+	Warm       int // number of machines kept asleep in reserve, beyond those that are up; 0: none is made in reserve
 }
 
-// Autostop is what becomes of a machine that has had nothing to do for a while.
+// Autostop is what happens to a machine that has been idle for a while.
 type Autostop uint8
 
-// What becomes of idle machines.
+// The values of Autostop.
 const (
 	StaysUp Autostop = iota
 	IsStopped
 	IsSuspended
 )
 
-// DefaultIdle is how long a machine must have had no load when its config does not say.
+// DefaultIdle is how long a machine must have been without load, by default.
 const DefaultIdle = time.Minute
 
 // PolicyOf returns the policy that a service's config asks for, with the API's defaults: autostart on, autostop off,
@@ -70,7 +70,7 @@ func PolicyOf(s *machine.Service) Policy {
 	return p
 }
 
-// PowerOf returns what a machine can do for a request in a state.
+// PowerOf returns what a machine in a state can do for a request.
 func PowerOf(s machine.State) Power {
 	switch s {
 	case machine.Started:
@@ -83,7 +83,7 @@ func PowerOf(s machine.State) Power {
 	return Gone
 }
 
-// slack is how much more than the load Needed plans for, in hundredths: a machine that goes at its limit and comes back
+// slack is the factor, in hundredths, by which Needed plans for more than the load: otherwise a machine at its limit
 // would be started and stopped all the time.
 const slack = 125
 

@@ -13,31 +13,31 @@ import (
 
 // Bounds of one pool.
 const (
-	MaxHeld       = 2048        // requests that wait
-	MaxHeldSource = MaxHeld / 2 // of them, of one source
-	// times that an owner may send one back whose machine had just been stopped, or is full
+	MaxHeld       = 2048        // waiting requests
+	MaxHeldSource = MaxHeld / 2 // waiting requests of one source
+	// how often owners may send back one request because a machine had just stopped, or was full
 	MaxCorrected = 64
-	fullFor      = 50 * time.Millisecond // a machine that had no place for another request gets none for so long
-	// a machine that was woken counts as awake, whatever the fleet tells meanwhile
+	fullFor      = 50 * time.Millisecond // how long a machine that was full gets no request
+	// how long a woken machine counts as awake, whatever the fleet reports
 	believeFor = 10 * time.Second
-	// an owner's word that a machine does not run, or is not ready, counts for so long where the fleet says that it is
-	// up: it may be ready soon after, and the fleet has nothing to tell of that
+	// how long an owner's answer that a machine does not run, or is not ready, overrides the fleet's view that it is
+	// up: it may become ready soon, without any report of that
 	notReadyFor = 250 * time.Millisecond
-	// requests wait for so long for a machine of a service that has none
+	// how long requests wait for a machine of a service that has none
 	expectFor = 30 * time.Second
 )
 
-// avoidFor is for how long a machine that could not be reached gets nothing, wakeAgain the time until one is woken again
-// whose wake failed: by how often that came in a row.
+// avoidFor is how long an unreachable machine gets no request, wakeAgain how long after a failed wake the next
+// follows: by the number of failures in a row.
 var (
 	avoidFor  = backoff.Doubling{Base: time.Second, Most: 5 * time.Second}
 	wakeAgain = backoff.Doubling{Base: 500 * time.Millisecond, Most: 30 * time.Second}
 )
 
-// Where is where a machine is, seen from the entry.
+// Where is a machine's location relative to the entry.
 type Where uint8
 
-// Where a machine is.
+// Locations of a machine.
 const (
 	Here Where = iota
 	InRegion
@@ -47,121 +47,120 @@ const (
 // Power is what a machine can do for a request.
 type Power uint8
 
-// What a machine can do for a request.
+// The values of Power.
 const (
-	Gone   Power = iota // nothing: it is being destroyed, or nobody can say
+	Gone   Power = iota // nothing: it is being destroyed, or its state is unknown
 	Asleep              // it can be woken: created, stopped or suspended
-	Coming              // an operation has it on the way up; what is asked of it waits
+	Coming              // an operation is starting it; requests to it wait
 	Up
 )
 
-// Backend is what the fleet tells of one machine behind a service.
+// Backend is the fleet's report on one machine behind a service.
 type Backend struct {
 	Machine   string
 	Worker    cluster.WorkerID
 	Region    cluster.Region
 	Where     Where
 	Power     Power
-	Unheard   bool // its worker cannot be asked
-	Failing   bool // a check that counts does not pass
-	Cordoned  bool // nothing is to be sent there
-	Load      int  // that its owner told: of all entries, a moment ago
+	Unheard   bool // its worker cannot be reached
+	Failing   bool // a check that counts fails
+	Cordoned  bool // it gets no requests
+	Load      int  // as its owner last reported it: of all entries
 	Autostart bool // it may be woken
-	// Unproven says that it is up, or about to be started again, and has not passed its checks since. No request is sent
-	// there; where one waits the owner is asked, which waits for the first pass, or says why there is none.
+	// Unproven says that the machine is up, or about to restart, and has not passed its checks since. It gets no
+	// requests; for a waiting request its owner is asked, which waits for the first pass or says why there is none.
 	Unproven bool
-	Held     error     // it is kept down, and why; nil: it is not
+	Held     error     // why it is kept down; nil: it is not
 	HeldTill time.Time // when it is tried again
-	// Moved is when its state last changed, as its worker tells: another time says that marks of an earlier one are
-	// void.
+	// Moved is when its state last changed, by its worker's clock: a new value voids the marks of an earlier one.
 	Moved time.Time
 }
 
-// Ticket names a request of one entry.
+// Ticket identifies a request of one entry.
 type Ticket uint64
 
-// Ask is a request that wants a machine.
+// Ask is a request that needs a machine.
 type Ask struct {
 	Ticket Ticket
-	Source string         // whom the request is from, for the bound of those that wait
-	Only   string         // the one machine that is to serve it; "": any
-	Not    string         // a machine that is not to serve it; "": any may
-	Region cluster.Region // preferred before the nearest; "": none is
+	Source string         // sender of the request, for the bound MaxHeldSource
+	Only   string         // the only machine that may serve it; "": any
+	Not    string         // a machine that must not serve it; "": none
+	Region cluster.Region // preferred over the nearest region; "": none
 }
 
-// Action is what an Out says is to be done.
+// Action is the kind of an Out.
 type Action uint8
 
-// What is to be done.
+// The actions.
 const (
-	Send   Action = iota // the request to the machine; Done or Corrected follows
-	Wake                 // the machine; Woken follows
-	Create               // another machine, like the one named; Made follows
-	Refuse               // the request
+	Send   Action = iota // send the request to the machine; Done or Corrected follows
+	Wake                 // wake the machine; Woken follows
+	Create               // make another machine, like the one named; Made follows
+	Refuse               // refuse the request
 )
 
-// Out is something for the driver to do.
+// Out is an action for the driver.
 type Out struct {
 	Do      Action
 	Ticket  Ticket
 	Machine string
 	Reason  Reason
-	After   time.Duration // of Refuse: when to come again; 0: nobody knows
-	Cause   error         // of Refuse, where something that failed is the reason
-	Wanted  bool          // of Refuse: machines of the service are kept, see Expect
+	After   time.Duration // of Refuse: when to retry; 0: unknown
+	Cause   error         // of Refuse: the failure that is the reason, if any
+	Wanted  bool          // of Refuse: a steward keeps machines of the service, see Expect
 }
 
 // Reason is why a request is refused.
 type Reason uint8
 
-// Why a request is refused.
+// The reasons.
 const (
-	NoMachine   Reason = iota + 1 // there is none behind the service
-	NotThere                      // the one machine that was asked for is not there
-	Sleeping                      // all are asleep, and may not be woken for requests
+	NoMachine   Reason = iota + 1 // no machine is behind the service
+	NotThere                      // the machine that was asked for does not exist
+	Sleeping                      // all are asleep, and requests may not wake them
 	Unhealthy                     // those that are up fail their checks
-	Unreachable                   // those there are cannot be reached
-	WakeFailed                    // those that are asleep could not be woken
+	Unreachable                   // none can be reached
+	WakeFailed                    // the sleeping ones could not be woken
 	Full                          // too many requests wait already
-	HeldDown                      // those there are kept down, as they end again and again
+	HeldDown                      // they are kept down, as they end again and again
 )
 
-// Pool is one entry's picture of the machines behind one service. It is not safe for concurrent use. What a method
-// returns is valid until the next call.
+// Pool is one entry's view of the machines behind one service. It is not safe for concurrent use. A method's result is
+// valid until the next call.
 type Pool struct {
 	policy Policy
-	list   []*backend // by id
+	list   []*backend // by ID
 	byID   map[string]*backend
-	held   []*held // oldest first; those that are gone are passed over
+	held   []*held // oldest first; those no longer waiting are skipped
 	waits  map[Ticket]*held
-	source map[string]int // how many of waits each source has
+	source map[string]int // number of waits by source
 	sent   map[Ticket]*sent
-	choosy int // how many of waits may not be served by just any machine
+	choosy int // number of waits that not just any machine may serve
 	sends  uint64
-	create making // of another machine for the load
+	create making // creation of another machine for the load
 	out    []Out
-	wanted bool      // machines are kept of the service: where none is, one is about to come
-	lacks  time.Time // since when that is waited for; zero: there is one
+	wanted bool      // a steward keeps machines of the service: if there is none, one is expected
+	lacks  time.Time // since when one is expected; zero: there is one
 }
 
 type backend struct {
 	Backend
-	listed     bool      // the fleet knows of it
-	sent       int       // requests of this entry that it has
-	waking     bool      // Wake is under way
-	awakeUntil time.Time // it was woken: believed over the fleet's word
-	asleepTill time.Time // its owner said that it does not run: believed over the fleet's word for a moment
+	listed     bool      // the fleet reports it
+	sent       int       // requests of this entry in progress at it
+	waking     bool      // a Wake is in progress
+	awakeUntil time.Time // it was woken: overrides the fleet's view
+	asleepTill time.Time // its owner said that it does not run: overrides the fleet's view for a moment
 	avoidUntil time.Time // it could not be reached
-	missed     int       // so often in a row
-	last       uint64    // when a request was last sent to it: smaller is longer ago
+	missed     int       // number of failures to reach it, in a row
+	last       uint64    // when it last got a request: smaller is longer ago
 	fullUntil  time.Time // its owner said that it is at its hard limit
-	wakeAt     time.Time // before, it is not woken again
-	failures   int       // of wakes, in a row
-	cause      error     // of the last of them
-	lookAt     time.Time // before, its owner is not asked again whether it comes up
-	looks      int       // that said no, in a row
-	looked     bool      // what is under way as waking is no wake: it was up, and its owner was asked
-	provenTill time.Time // its owner said that it passes its checks: believed over the fleet's word
+	wakeAt     time.Time // no wake before then
+	failures   int       // failed wakes in a row
+	cause      error     // of the last failure
+	lookAt     time.Time // its owner is not asked before then whether it is coming up
+	looks      int       // negative answers in a row
+	looked     bool      // waking is only a question: it was up, and its owner was asked
+	provenTill time.Time // its owner said that it passes its checks: overrides the fleet's view
 }
 
 type held struct {
@@ -182,7 +181,7 @@ func NewPool() *Pool {
 		sent: map[Ticket]*sent{}}
 }
 
-// View takes what the fleet tells now, whole.
+// View sets the fleet's present report, completely.
 func (p *Pool) View(now time.Time, rng *rand.Rand, policy Policy, list []Backend) []Out {
 	p.out = p.out[:0]
 	p.policy = policy
@@ -198,11 +197,11 @@ func (p *Pool) View(now time.Time, rng *rand.Rand, policy Policy, list []Backend
 			b.listed, p.create.until = true, time.Time{}
 			p.list = append(p.list, b)
 		}
-		if b.Power != x.Power || !b.Moved.Equal(x.Moved) { // the fleet's word is newer than the owner's correction
+		if b.Power != x.Power || !b.Moved.Equal(x.Moved) { // the report is newer than the owner's correction
 			b.asleepTill, b.avoidUntil, b.missed = time.Time{}, time.Time{}, 0
 			b.lookAt, b.looks = time.Time{}, 0
 		}
-		if !x.Failing && !x.Unproven { // so what it says later is newer than the owner's word
+		if !x.Failing && !x.Unproven { // a later report is newer than the owner's answer
 			b.provenTill = time.Time{}
 		}
 		if x.Able() || x.Unproven {
@@ -223,14 +222,14 @@ func (p *Pool) View(now time.Time, rng *rand.Rand, policy Policy, list []Backend
 	return p.out
 }
 
-// Arrive takes a request: it is sent, held (nothing of its ticket is returned) or refused.
+// Arrive handles a new request: it is sent, held (then no Out has its ticket) or refused.
 func (p *Pool) Arrive(now time.Time, rng *rand.Rand, a Ask) []Out {
 	p.out = p.out[:0]
 	p.placeRequest(now, rng, &held{Ask: a})
 	return p.out
 }
 
-// Done takes the end of a request that was sent.
+// Done handles the end of a request that was sent.
 func (p *Pool) Done(now time.Time, rng *rand.Rand, t Ticket) []Out {
 	p.out = p.out[:0]
 	if s := p.sent[t]; s != nil {
@@ -241,19 +240,19 @@ func (p *Pool) Done(now time.Time, rng *rand.Rand, t Ticket) []Out {
 	return p.out
 }
 
-// Correction is what the owner of a machine says when a request that was sent to it is not taken.
+// Correction is an owner's reason for not taking a request.
 type Correction uint8
 
-// What an owner says.
+// The corrections.
 const (
-	NoAnswer   Correction = iota // nothing: it, or the machine, could not be reached
+	NoAnswer   Correction = iota // the owner, or the machine, could not be reached
 	DoesNotRun                   // the machine is asleep
-	AtItsLimit                   // the machine has as much as it may have
-	NotHere                      // the machine is not at this worker
+	AtItsLimit                   // the machine is at its hard limit
+	NotHere                      // the machine is at another worker
 )
 
-// Corrected takes back a request that was sent and surely not carried out: another machine is tried. cause is what is
-// told when there is none.
+// Corrected takes back a request that was sent and certainly not carried out, and tries another machine. cause is the
+// reason to report if there is none.
 func (p *Pool) Corrected(now time.Time, rng *rand.Rand, t Ticket, c Correction, cause error) []Out {
 	p.out = p.out[:0]
 	s := p.sent[t]
@@ -272,12 +271,12 @@ func (p *Pool) Corrected(now time.Time, rng *rand.Rand, t Ticket, c Correction, 
 		b.missed++
 	}
 	h := s.held
-	if c == DoesNotRun || c == AtItsLimit { // that one may be woken for it, or have a place later
+	if c == DoesNotRun || c == AtItsLimit { // the machine may be woken for it, or have room later
 		h.corrected++
 	} else {
 		h.tries = append(h.tries, b.Machine)
 	}
-	if h.corrected >= MaxCorrected { // what could not be reached is tried once each, and costs nothing but the next
+	if h.corrected >= MaxCorrected { // unreachable machines are tried only once each
 		p.refuseRequest(h.Ticket, Unreachable, avoidFor.Base, cause)
 		return p.out
 	}
@@ -285,21 +284,21 @@ func (p *Pool) Corrected(now time.Time, rng *rand.Rand, t Ticket, c Correction, 
 	return p.out
 }
 
-// Tick takes that time has passed: who is held is sent on, or refused. It is called now and then while some are.
+// Tick handles the passing of time: held requests are sent or refused. Call it now and then while requests are held.
 func (p *Pool) Tick(now time.Time, rng *rand.Rand) []Out {
 	p.out = p.out[:0]
 	p.releaseHeld(now, rng)
 	return p.out
 }
 
-// Left takes that the client of a request that is held has gone away. A wake that is under way goes on.
+// Left handles a held request whose client has gone. A wake in progress continues.
 func (p *Pool) Left(t Ticket) {
 	if h := p.waits[t]; h != nil {
 		p.removeHeld(h)
 	}
 }
 
-// Woken takes the end of a wake.
+// Woken handles the end of a wake.
 func (p *Pool) Woken(now time.Time, rng *rand.Rand, machine string, err error) []Out {
 	p.out = p.out[:0]
 	b := p.byID[machine]
@@ -316,7 +315,7 @@ func (p *Pool) Woken(now time.Time, rng *rand.Rand, machine string, err error) [
 			b.failures++
 		}
 		b.lookAt = now.Add(wakeAgain.After(b.looks))
-		if again := fault.As(err).RetryAfter; again > 0 { // then somebody else starts it
+		if again := fault.As(err).RetryAfter; again > 0 { // then another member starts it
 			b.lookAt = now.Add(min(again, wakeAgain.Most))
 		}
 		b.looks++
@@ -326,11 +325,11 @@ func (p *Pool) Woken(now time.Time, rng *rand.Rand, machine string, err error) [
 	return p.out
 }
 
-// Expect says whether machines of the service are kept by somebody: where there is none, or none that may be started,
-// requests then wait for a while, as one is about to come.
+// Expect sets whether a steward keeps machines of the service: if there is none that can be started, requests then
+// wait for a while, as one is expected.
 func (p *Pool) Expect(wanted bool) { p.wanted = wanted }
 
-// Made takes the end of a creation: the id of the new machine, or "" where another entry had made it already, or why
+// Made handles the end of a creation: id is the new machine, or "" if another entry has made it already; err is why
 // none was made.
 func (p *Pool) Made(now time.Time, rng *rand.Rand, id string, err error) []Out {
 	p.out = p.out[:0]
@@ -343,7 +342,7 @@ func (p *Pool) Made(now time.Time, rng *rand.Rand, id string, err error) []Out {
 // Held returns how many requests wait.
 func (p *Pool) Held() int { return len(p.waits) }
 
-// Load returns how many requests of this entry are under way.
+// Load returns how many requests of this entry are in progress.
 func (p *Pool) Load() int { return len(p.sent) }
 
 // placeRequest sends a request, holds it or refuses it.
@@ -379,7 +378,7 @@ func (p *Pool) removeSent(s *sent) {
 	p.forgetBackend(s.to)
 }
 
-// forgetBackend drops a machine that the fleet does not know any more, once nothing of it is under way.
+// forgetBackend drops a machine that the fleet does not report any more, once nothing is in progress at it.
 func (p *Pool) forgetBackend(b *backend) {
 	if !b.listed && b.sent == 0 && !b.waking {
 		delete(p.byID, b.Machine)
@@ -412,16 +411,16 @@ func (p *Pool) removeHeld(h *held) {
 	}
 }
 
-// isChoosy reports whether not just any machine may serve a request.
+// isChoosy reports whether only some machines may serve a request.
 func (h *held) isChoosy() bool {
 	return h.Only != "" || h.Not != "" || h.Region != "" || len(h.tries) > 0
 }
 
-// releaseHeld sends those that wait, oldest first, as far as there are machines for them, and refuses those that wait
-// for nothing. Those that have a wish of their own are passed over by the others.
+// releaseHeld sends held requests, oldest first, as far as there are machines, and refuses those that wait in vain. A
+// request for particular machines does not hold up the others.
 func (p *Pool) releaseHeld(now time.Time, rng *rand.Rand) {
 	keep := p.held[:0]
-	full := false // there is nothing for those without a wish
+	full := false // no machine is left for requests without a wish
 	for i, h := range p.held {
 		if full && p.choosy == 0 {
 			keep = append(keep, p.held[i:]...)

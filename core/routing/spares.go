@@ -12,52 +12,52 @@ import (
 
 // Bounds of spares.
 const (
-	// SettleFor is how long nothing is made after machines have gone, or cannot be heard any more: somebody may be
-	// destroying all of them, and a member that is only slow comes back.
+	// SettleFor is how long no spare is made after machines have gone or become unreachable: a person may be
+	// destroying all of them, and a slow member comes back.
 	SettleFor = 10 * time.Second
-	// freshFor is how long a spare may take from its first start until it is suspended.
+	// freshFor is how long a spare may take from its first start to its suspension.
 	freshFor = 40 * time.Second
 )
 
-// warmAgain is the time until a spare is made again after that has failed.
+// warmAgain is the pause before another spare is made after a failure.
 var warmAgain = backoff.Doubling{Base: time.Second, Most: 5 * time.Minute}
 
-// Standing is a machine of a service as it counts for the service's spares.
+// Standing is a machine of a service, as input for Spares.
 type Standing struct {
 	Backend
 	Leaving bool // it is being destroyed
-	Made    bool // its name is one that souk gives (NameOf)
+	Made    bool // it has a name of souk's (NameOf)
 	Slept   bool // it is stopped or suspended: it has run before
 }
 
 // Sleeps reports whether a machine is asleep and can be woken by a request.
 func (b *Backend) Sleeps() bool { return b.Power == Asleep && b.Autostart && !b.Cordoned && !b.Unheard }
 
-// Spares decides when a machine is made ahead of the requests that will wake it. It is for one service, and each member
-// has its own; of those only one acts (Refill.At). It is not safe for concurrent use.
+// Spares decides when machines are made in advance, for later requests to wake. It is for one service, and each member
+// has its own; only one of them acts (Refill.At). It is not safe for concurrent use.
 type Spares struct {
-	Of     string          // the app whose machines they are
-	heard  map[string]bool // machines that could be asked when it last looked
-	settle time.Time       // nothing is made until then
+	Of     string          // the app of the machines
+	heard  map[string]bool // machines that were reachable at the last step
+	settle time.Time       // no machine is made before then
 	making making
-	// since when each spare is up that was never asleep before: it is on its way to be suspended. Zero: it was used.
+	// since when each new spare is up that was never asleep: it is about to be suspended. Zero: it was used.
 	fresh map[string]time.Time
 }
 
-// Refill is what a service has of spares, and what is to be done.
+// Refill is the state of a service's spares, and what to do.
 type Refill struct {
-	Asleep int              // spares that are there
-	Coming int              // spares on their way
-	Lacks  int              // how many more there are to be, as far as the service may have them
-	Like   string           // the machine that one is to be made like now; "": none is made now
-	At     cluster.WorkerID // of those with a machine of the service, the worker whose member makes what lacks
-	Again  time.Time        // when to look again where nothing changes; zero: there is no need
+	Asleep int              // existing spares
+	Coming int              // spares being made
+	Lacks  int              // how many more are wanted, as far as the service may have them
+	Like   string           // the machine to copy now; "": make none now
+	At     cluster.WorkerID // the worker whose member makes the next one
+	Again  time.Time        // when to look again if nothing changes; zero: no need to
 }
 
-// Step looks at all machines of a service, in an order that is the same at each member. Of the workers of those that
-// can be asked the steward's member acts (cluster.Steward), and the first of them says how a new one is to be: so no
-// two members act that see the same machines. Where they see different ones, both choose the same name for the next
-// machine, and one gets it.
+// Step looks at all machines of a service, in the same order at each member. Among the workers of reachable machines,
+// the member chosen by cluster.Steward acts, and the first such machine is the model for a new one: so no two members
+// act that see the same machines. If they see different ones, both choose the same name for the next machine, and only
+// one gets it.
 func (s *Spares) Step(now time.Time, p *Policy, list []Standing) Refill {
 	var r Refill
 	leaving, first, heard := false, "", []cluster.WorkerID(nil)
@@ -94,8 +94,7 @@ func (s *Spares) Step(now time.Time, p *Policy, list []Standing) Refill {
 	return r
 }
 
-// isRipening reports whether a machine is up for the first time, and only until it is suspended as a spare. After until
-// it counts as up.
+// isRipening reports whether a new spare is up for the first time, until it is suspended. After until it counts as up.
 func (s *Spares) isRipening(now time.Time, p *Policy, m *Standing) (yes bool, until time.Time) {
 	if p.Autostop != IsSuspended || p.Warm == 0 || !m.Made {
 		return false, until
@@ -123,7 +122,7 @@ func (s *Spares) setFresh(machine string, since time.Time) {
 	s.fresh[machine] = since
 }
 
-// noteComings notes which machines have come, and which have gone or cannot be asked any more.
+// noteComings records which machines have appeared, and which have gone or become unreachable.
 func (s *Spares) noteComings(now time.Time, list []Standing) {
 	heard, known := 0, 0
 	for i := range list {
@@ -156,17 +155,16 @@ func (s *Spares) noteComings(now time.Time, list []Standing) {
 	}
 }
 
-// Making takes that one is being made, as Step said.
+// Making records that the creation that Step asked for has begun.
 func (s *Spares) Making() { s.making.under = true }
 
-// Made takes the end of that, and why it failed. again is how long at least to wait then before the next try; 0: nobody
-// said.
+// Made records the end of that creation, and why it failed. again is the least pause before the next try; 0: unknown.
 func (s *Spares) Made(now time.Time, err error, again time.Duration) {
 	s.making.end(now, false, err, warmAgain, again)
 }
 
-// NameOf returns the name of the next machine that is made for a service of an app: that with the least number from 2
-// that no machine has. Whoever makes one chooses the same, and one machine gets it.
+// NameOf returns the name of the next machine for a service of an app: with the lowest number from 2 that is not
+// taken. Every member chooses the same name, and one machine gets it.
 func NameOf(service string, taken func(name string) bool) string {
 	base := nameBase(service)
 	n := 2
@@ -176,14 +174,14 @@ func NameOf(service string, taken func(name string) bool) string {
 	return base + "-" + strconv.Itoa(n)
 }
 
-// IsNameOf reports whether a name is one that NameOf gives.
+// IsNameOf reports whether a name is of NameOf's form.
 func IsNameOf(service, name string) bool {
 	number, found := strings.CutPrefix(name, nameBase(service)+"-")
 	n, err := strconv.Atoi(number)
 	return found && err == nil && n >= 2
 }
 
-// nameBase bounds the name of a service so that a number fits behind it.
+// nameBase shortens the name of a service so that a number fits after it.
 func nameBase(service string) string {
 	const most = 56
 	return service[:min(len(service), most)]

@@ -1,5 +1,5 @@
-// Package decisiontest draws fleets and requests with something of everything in them, for tests that hold what was
-// recorded against what the judge says.
+// Package decisiontest draws random fleets and requests that use every feature, for tests that compare recorded
+// decisions with the judge.
 package decisiontest
 
 import (
@@ -13,10 +13,11 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// Epoch is when the fleets were read.
+// Epoch is the time at which the drawn fleets are read.
 func Epoch() time.Time { return time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC) }
 
-// Fleet draws n workers: most of them rather full, some cordoned, reserved, with GPUs, headroom or wishes of their own.
+// Fleet draws n workers: most of them nearly full, some cordoned or reserved, some with GPUs, headroom or
+// requirements.
 func Fleet(rng *rand.Rand, n int) cluster.View {
 	v := cluster.View{At: Epoch()}
 	for i := range n {
@@ -72,7 +73,7 @@ func Fleet(rng *rand.Rand, n int) cluster.View {
 	return v
 }
 
-// Request draws a request that a fleet drawn here may or may not take, and resolves it over the view.
+// Request draws a request that may or may not fit a drawn fleet, and resolves it over the view.
 func Request(rng *rand.Rand, view cluster.View) placement.Request {
 	r := placement.Request{App: pickOne(rng, "a", "b", "c"), Machine: fmt.Sprintf("%014x", rng.Uint64()>>8),
 		Start:     true,
@@ -118,8 +119,7 @@ func Request(rng *rand.Rand, view cluster.View) placement.Request {
 	return placement.Resolve(r, view, nil)
 }
 
-// Buy has a buyer with a stale view buy from workers that are as truth says, with answers that are lost now and then,
-// or all.
+// Buy runs a buyer with a stale view against workers whose records are in truth. It loses some answers, or all.
 func Buy(rng *rand.Rand, r placement.Request, stale, truth cluster.View, p placement.Policy) (*market.Buyer, error) {
 	b := market.NewBuyer(r, stale, p)
 	out := b.Step(market.In{})
@@ -141,7 +141,7 @@ func Buy(rng *rand.Rand, r placement.Request, stale, truth cluster.View, p place
 	return b, out.Err
 }
 
-// Find gives a worker's record; the zero Record when the view has none.
+// Find returns a worker's record, or the zero Record if the view has none.
 func Find(v cluster.View, id cluster.WorkerID) cluster.Record {
 	for i := range v.Workers {
 		if v.Workers[i].Worker == id {
@@ -151,7 +151,7 @@ func Find(v cluster.View, id cluster.WorkerID) cluster.Record {
 	return cluster.Record{}
 }
 
-// Age gives the fleet some changes later: each that changes has a higher version.
+// Age returns the fleet some changes later: each changed record has a higher version.
 func Age(rng *rand.Rand, v cluster.View) cluster.View {
 	out := cluster.View{At: v.At}
 	for _, w := range v.Workers {

@@ -1,7 +1,7 @@
 // Package fgd scores workers with GPUs for tasks that want CPU, memory and parts of a GPU or whole ones: fragmentation
-// gradient descent (Weng et al., ATC'23), the policies it was published against, and souk's own. A score ranks workers
-// that fit and never decides feasibility: what fits is placement.Judge's rule and, beyond what a request can say today,
-// that a part of a GPU lies on one device and whole GPUs are whole.
+// gradient descent (Weng et al., ATC'23), the policies it was compared with, and souk's own. A score ranks workers
+// that fit and never decides feasibility. Fits has placement.Judge's rules, and that a part of a GPU is on one device
+// and whole GPUs are whole devices.
 package fgd
 
 import "math"
@@ -12,18 +12,18 @@ const Whole = 1000
 // MaxGPUs is how many a worker can have here.
 const MaxGPUs = 8
 
-// Demand is what a task wants. Models is a set of GPU models by bit; 0 takes any, also no GPU.
+// Demand is what a task asks for. Models is a bit set of GPU models; 0 accepts any, and workers without GPUs.
 type Demand struct {
 	CPU, Mem int32 // thousandths of a core, MiB
 	GPUs     int32 // devices
-	Milli    int32 // of each device: Whole, or less of exactly one
+	Milli    int32 // of each device: Whole, or less of exactly one device
 	Models   uint32
 }
 
-// Total gives the GPU of all devices in thousandths.
+// Total returns the GPU of all devices together in thousandths.
 func (d Demand) Total() int32 { return d.GPUs * d.Milli }
 
-// Shares says whether the task wants a part of one GPU.
+// Shares reports whether the task wants a part of one GPU.
 func (d Demand) Shares() bool { return d.GPUs == 1 && d.Milli < Whole }
 
 // Worker is the room a worker has left.
@@ -33,10 +33,10 @@ type Worker struct {
 	GPUs           int32
 	Model          uint8 // bit in Demand.Models
 	Left           [MaxGPUs]int32
-	Kinds          [MaxGPUs + 1]int32 // running tasks by devices wanted; 0 counts those that share
+	Kinds          [MaxGPUs + 1]int32 // running tasks by number of devices; 0 counts those that share one
 }
 
-// GPULeft gives the GPU left in thousandths.
+// GPULeft returns the free GPU in thousandths.
 func (w *Worker) GPULeft() int32 {
 	var sum int32
 	for _, l := range w.Left[:w.GPUs] {
@@ -49,7 +49,7 @@ func (w *Worker) fitsDemand(d *Demand) bool {
 	return d.Models == 0 || d.Models>>w.Model&1 == 1 && w.GPUs > 0
 }
 
-// hasDevices says whether the GPUs left are enough.
+// hasDevices reports whether the free GPUs suffice.
 func (w *Worker) hasDevices(d *Demand) bool {
 	n := d.GPUs
 	for _, l := range w.Left[:w.GPUs] {
@@ -62,12 +62,12 @@ func (w *Worker) hasDevices(d *Demand) bool {
 	return n <= 0
 }
 
-// Fits says whether the task can be placed.
+// Fits reports whether the task can be placed.
 func (w *Worker) Fits(d *Demand) bool {
 	return d.CPU <= w.CPU && d.Mem <= w.Mem && (d.GPUs == 0 || w.fitsDemand(d) && w.hasDevices(d))
 }
 
-// Take places a task that fits; device is where a part goes, and without meaning for whole GPUs.
+// Take places a task that fits; device is where a part of a GPU goes, and is ignored for whole GPUs.
 func (w *Worker) Take(d *Demand, device int) {
 	w.CPU -= d.CPU
 	w.Mem -= d.Mem
@@ -89,14 +89,14 @@ func (w *Worker) Take(d *Demand, device int) {
 	}
 }
 
-// Typical is a kind of task and the share of all tasks that are so.
+// Typical is a kind of task and its share of all tasks.
 type Typical struct {
 	Demand
 	Share float64
 }
 
-// Waste is the expected GPU of a worker, in thousandths, that a task drawn from the typical ones cannot use: all that
-// is left when the task does not fit, else what lies on devices with too little (the paper's section 3.2).
+// Waste is the expected GPU of a worker, in thousandths, that a task drawn from the typical ones cannot use: all free
+// GPU if the task does not fit, else that on devices with too little free (the paper's section 3.2).
 func Waste(w *Worker, typical []Typical) float64 {
 	all := w.GPULeft()
 	if all == 0 {
@@ -126,7 +126,7 @@ type Policy struct {
 	Score func(w *Worker, d *Demand) (score float64, device int)
 }
 
-// tightestDevice gives the device with the least room that is enough.
+// tightestDevice returns the device with the least sufficient room.
 func tightestDevice(w *Worker, d *Demand) int {
 	best := -1
 	for i, l := range w.Left[:w.GPUs] {
@@ -139,8 +139,7 @@ func tightestDevice(w *Worker, d *Demand) int {
 
 func sigmoid(x float64) float64 { return 1 / (1 + math.Exp(-x)) }
 
-// eachPlacement calls f with the worker as it would be after the task is placed, once for each device that it could go
-// to.
+// eachPlacement calls f with the worker after the task is placed, once for each device that it could go to.
 func eachPlacement(w *Worker, d *Demand, f func(after *Worker, device int)) {
 	if !d.Shares() {
 		after := *w
@@ -157,8 +156,8 @@ func eachPlacement(w *Worker, d *Demand, f func(after *Worker, device int)) {
 	}
 }
 
-// FGD places where the waste grows least (the paper's algorithm 2). Scores are whole hundredths of a sigmoid, as in its
-// published simulator: workers that differ by less are equal.
+// FGD places where the waste grows least (the paper's algorithm 2). Scores are whole hundredths of a sigmoid, as in
+// the paper's simulator: workers that differ by less are equal.
 func FGD(typical []Typical) Policy {
 	return Policy{Name: "FGD", Score: func(w *Worker, d *Demand) (float64, int) {
 		score, device := -1.0, -1

@@ -3,7 +3,7 @@ package fgd
 import "math"
 
 // Scarcity is how much of each GPU model the tasks that name models would take if they spread evenly over the models
-// they name, as a share of what there is of it; tasks that name none are left out, they can go elsewhere.
+// they name, as a share of the model's GPUs. Tasks that name none are left out, since they can go elsewhere.
 func Scarcity(workers []Worker, typical []Typical) [32]float64 {
 	var has [32]float64
 	var all, asked float64
@@ -34,13 +34,13 @@ func Scarcity(workers []Worker, typical []Typical) [32]float64 {
 
 // Constants of Priced, one set for all lists.
 const (
-	scarcityPrice = 3.0 // hundredths of a sigmoid for one GPU of a model whose demand is what there is
-	step          = 2.0 // scores that differ by less are alike
+	scarcityPrice = 3.0 // hundredths of a sigmoid for one GPU of a model whose demand equals its supply
+	step          = 2.0 // scores that differ by less are equal
 )
 
-// Priced is souk's own policy: waste as FGD counts it, and a price on GPUs of the models that tasks name, so that who
-// could go elsewhere does. Scores are twice as coarse as FGD's: among workers nearly alike the first is taken, and
-// taking the same ones again leaves the others whole.
+// Priced is souk's own policy: waste as in FGD, plus a price on GPUs of the models that tasks name, so that other
+// tasks avoid them. Scores are twice as coarse as FGD's: among nearly equal workers the first is taken, and taking the
+// same ones again leaves the others whole.
 func Priced(workers []Worker, typical []Typical) Policy {
 	price := Scarcity(workers, typical)
 	return Policy{Name: "Priced", Score: func(w *Worker, d *Demand) (float64, int) {

@@ -8,7 +8,7 @@ const (
 	maxGPU = MaxGPUs * Whole
 )
 
-// BestFit leaves least behind, CPU and GPU counted alike.
+// BestFit leaves the least room, CPU and GPU counted alike.
 func BestFit() Policy {
 	return Policy{Name: "BestFit", Score: func(w *Worker, d *Demand) (float64, int) {
 		left := float64(w.CPU-d.CPU)/maxCPU/2 + float64(w.GPULeft()-d.Total())/maxGPU/2
@@ -16,8 +16,8 @@ func BestFit() Policy {
 	}}
 }
 
-// DotProd is Tetris' alignment (SIGCOMM'14) as FGD was published against: the less a worker's room and the demand point
-// the same way, the better.
+// DotProd is Tetris' alignment (SIGCOMM'14), as FGD's paper has it: the smaller the dot product of a worker's room and
+// the demand, the better.
 func DotProd() Policy {
 	return Policy{Name: "DotProd", Score: func(w *Worker, d *Demand) (float64, int) {
 		dot := float64(w.CPU)/maxCPU*float64(d.CPU)/maxCPU + float64(w.GPULeft())/maxGPU*float64(d.Total())/maxGPU

@@ -7,20 +7,20 @@ import (
 	"github.com/soukhq/souk/cluster"
 )
 
-// appRows is the workers where an app runs, and how many of its machines each has. Scores and grants read it instead of
-// the maps in the workers' records: those lie far apart, and each look into one waits for memory several times.
+// appRows is the workers that run an app, with the number of its machines on each. Scores and grants read it instead
+// of the Apps maps in the workers' records, whose scattered memory makes each lookup several cache misses.
 type appRows struct {
 	rows []rowCount
-	at   map[int32]int32 // the place of each row in rows, where they are more than searchedApps
+	at   map[int32]int32 // place of each row in rows, kept for more than searchedApps rows
 }
 
-// rowCount is how many machines of an app a row has: more than 0.
+// rowCount is the number of machines of an app on a row's worker, more than 0.
 type rowCount struct{ row, machines int32 }
 
-// searchedApps is how many rows are searched one after the other.
+// searchedApps is up to how many rows are searched linearly.
 const searchedApps = 128
 
-// findRow returns the place of a row; -1 where the app does not run there.
+// findRow returns the place of a row; -1 if the app does not run there.
 func (a *appRows) findRow(i int32) int32 {
 	if a == nil {
 		return -1
@@ -39,7 +39,7 @@ func (a *appRows) findRow(i int32) int32 {
 	return -1
 }
 
-// machinesAt returns how many machines of the app a row has.
+// machinesAt returns how many machines of the app run on a row's worker.
 func (a *appRows) machinesAt(i int32) int {
 	if k := a.findRow(i); k >= 0 {
 		return int(a.rows[k].machines)
@@ -47,7 +47,7 @@ func (a *appRows) machinesAt(i int32) int {
 	return 0
 }
 
-// setMachines notes how many machines of the app a row has, where k is its place.
+// setMachines sets how many machines of the app a row has; k is its place.
 func (a *appRows) setMachines(k, i int32, n int) {
 	switch last := int32(len(a.rows)) - 1; {
 	case k >= 0 && n > 0:
@@ -72,7 +72,7 @@ func (a *appRows) setMachines(k, i int32, n int) {
 	}
 }
 
-// appOf returns where an app runs; nil where it does nowhere.
+// appOf returns the workers that run an app; nil if none does.
 func (x *Index) appOf(app string) *appRows {
 	if x.scratch.appRows != nil && x.scratch.app == app {
 		return x.scratch.appRows
@@ -82,7 +82,7 @@ func (x *Index) appOf(app string) *appRows {
 	return a
 }
 
-// rowsRunning returns the rows where an app runs.
+// rowsRunning returns the rows that run an app.
 func (x *Index) rowsRunning(app string) []rowCount {
 	if a := x.appOf(app); a != nil {
 		return a.rows
@@ -90,7 +90,7 @@ func (x *Index) rowsRunning(app string) []rowCount {
 	return nil
 }
 
-// setApp notes how many machines of an app a row has.
+// setApp sets how many machines of an app a row has.
 func (x *Index) setApp(app string, i int32, n int) {
 	a := x.appOf(app)
 	x.setAppAt(app, a, a.findRow(i), i, n)
@@ -110,16 +110,16 @@ func (x *Index) setAppAt(app string, a *appRows, k, i int32, n int) {
 	}
 }
 
-// appChange is a count of a record's map of apps that is not in the map yet.
+// appChange is a change of a record's Apps that is not in the map yet.
 type appChange struct {
 	app      string
-	machines int // 0: none are left
+	machines int // 0: no machine is left
 }
 
-// maxAppChanges bounds what a row keeps of them: then the map is brought up to date, all at once.
+// maxAppChanges bounds the pending changes of a row: beyond it, its map is updated.
 const maxAppChanges = 8
 
-// changeApp adds to the machines of an app that a row has. The record's map hears of it later: see wholeRecord.
+// changeApp changes the number of an app's machines on a row. The record's map is updated later: see wholeRecord.
 func (x *Index) changeApp(app string, i int32, by int) {
 	a := x.appOf(app)
 	k := a.findRow(i)
@@ -139,7 +139,7 @@ func (x *Index) changeApp(app string, i int32, by int) {
 	s.late = append(s.late, appChange{app, n})
 }
 
-// wholeRecord returns a row's record with its map of apps up to date.
+// wholeRecord returns a row's record with its Apps map up to date.
 func (x *Index) wholeRecord(i int32) *cluster.Record {
 	s := &x.rows[i]
 	if len(s.late) == 0 {
@@ -158,7 +158,7 @@ func (x *Index) wholeRecord(i int32) *cluster.Record {
 	return &s.rec
 }
 
-// ownMaps makes what changes with grants the index's own: what Update was given stays as it is.
+// ownMaps copies the maps and lists that grants change, so that the record given to Update stays unchanged.
 func (s *row) ownMaps() {
 	if s.owns {
 		return

@@ -10,35 +10,35 @@ import (
 	"github.com/soukhq/souk/cluster"
 )
 
-// Levels of room that cells and buckets tell apart. Finer ones find better workers and make more buckets. Level l of n
-// of a capacity c ends at c*(l/n)^2: what little is left on a full worker is told apart more finely than what is free
-// on an empty one.
+// Levels of free room by which cells and buckets differ. More levels find better workers and make more buckets. Level
+// l of n of a capacity c ends at c*(l/n)^2: the levels are finer for the little room left on a full worker than for
+// that on an empty one.
 const (
-	fine   = 32 // of CPU and memory, in buckets
-	inCell = 4  // of them, in one cell
-	coarse = 4  // of disk, ports, and each named resource
+	fine   = 32 // levels of CPU and of memory, in buckets
+	inCell = 4  // of those levels, in one cell
+	coarse = 4  // levels of disk, ports, and each named resource
 )
 
-// group is the workers that are alike but for their attributes and conditions: of one region, state, capacity, headroom
-// and kinds of GPU.
+// group is the workers that differ only in attributes and conditions: they share region, state, capacity, headroom and
+// kinds of GPU.
 type group struct {
-	rec cluster.Record // stands for them: nothing used, no attributes, no conditions
+	rec cluster.Record // represents them: nothing used, no attributes, no conditions
 }
 
-// cellKey tells workers of a group apart by room: each number a level, 0 for none.
+// cellKey distinguishes the cells of a group by free room: each number is a level, 0 for none.
 type cellKey struct {
 	group            int32
 	named            uint32
 	cpu, memory      uint8
 	disk, ports      uint8
-	whole, part      uint8 // devices that are free whole, and what is free of others in halves
+	whole, part      uint8 // devices that are free whole, and the free parts of others in halves
 	gpu              uint16
 	backlog, startup uint8
 }
 
-// cell is the workers of one key. They are in buckets by finer levels of CPU and memory: bucket b is number b%perCell
-// of cell b/perCell. So few cells make up a fleet that each class of requests keeps them in order, and few are ever
-// new.
+// cell is the workers with one key. It is divided into buckets by finer levels of CPU and memory: bucket b is number
+// b%perCell of cell b/perCell. There are few cells, so each class of requests can keep them sorted, and new ones are
+// rare.
 type cell struct {
 	key  cellKey
 	recs *standIns
@@ -46,9 +46,9 @@ type cell struct {
 
 const perCell = inCell * inCell
 
-// standIns is the two records that stand for the workers of a cell.
+// standIns are the two records that represent the workers of a cell.
 type standIns struct {
-	middle cluster.Record // about what they are, to score
+	middle cluster.Record // about what they have, to score
 	most   cluster.Record // at least what each of them has free, to judge
 }
 
@@ -68,7 +68,7 @@ func (x *Index) groupOf(rec *cluster.Record) int32 {
 	}
 	rep := cluster.Record{Region: rec.Region, State: rec.State, Capacity: rec.Capacity, Headroom: rec.Headroom,
 		GPUs: slices.Clone(rec.GPUs)}
-	for i := range rep.GPUs { // they are of many workers
+	for i := range rep.GPUs { // it represents many workers
 		rep.GPUs[i] = cluster.GPU{Kind: rep.GPUs[i].Kind, Free: 1000}
 	}
 	g := int32(len(x.reps))
@@ -88,22 +88,22 @@ func appendResources(b []byte, r cluster.Resources) []byte {
 	return b
 }
 
-// levelOf returns the first of n levels of capacity c that free does not exceed, 0 for none free.
+// levelOf returns the first of n levels of capacity c that free does not exceed, 0 if nothing is free.
 func levelOf(free, c, n int64) int64 {
 	if free <= 0 || c <= 0 {
 		return 0
 	}
 	l := min(n, int64(float64(n)*math.Sqrt(float64(free)/float64(c))))
-	for l < n && upTo(l, c, n) < free { // at most twice: a float's error, and rounding up
+	for l < n && upTo(l, c, n) < free { // at most twice: float error, and rounding up
 		l++
 	}
 	return l
 }
 
-// upTo returns the most that is free at a level. c is at most cluster.MaxAmount, so nothing overflows.
+// upTo returns the largest free amount of a level. c is at most cluster.MaxAmount, so nothing overflows.
 func upTo(l, c, n int64) int64 { return l * l * c / (n * n) }
 
-// isSound reports whether a record's amounts can be put in levels.
+// isSound reports whether a record's amounts can be divided into levels.
 func isSound(rec *cluster.Record, free *cluster.Resources) bool {
 	c := &rec.Capacity
 	ok := func(c, f int64) bool { return c >= 0 && c <= cluster.MaxAmount && f <= c && f >= -cluster.MaxAmount }
@@ -124,7 +124,7 @@ func isSound(rec *cluster.Record, free *cluster.Resources) bool {
 	return true
 }
 
-// cellOf returns the cell of a worker, and which of its buckets.
+// cellOf returns the cell of a worker, and its bucket in the cell.
 func (s *row) cellOf(f *cluster.Resources) (k cellKey, bucket int32) {
 	c := &s.rec.Capacity
 	cpu, memory := levelOf(f.CPU, c.CPU, fine)+inCell-1, levelOf(f.Memory, c.Memory, fine)+inCell-1
@@ -153,7 +153,7 @@ func (s *row) cellOf(f *cluster.Resources) (k cellKey, bucket int32) {
 	return k, int32(cpu%inCell*inCell + memory%inCell)
 }
 
-// placeInBucket puts a worker into the bucket of its room.
+// placeInBucket adds a worker to the bucket of its room.
 func (x *Index) placeInBucket(i int32) {
 	s := &x.rows[i]
 	free := s.rec.Capacity.Sub(s.rec.Used)
@@ -185,7 +185,7 @@ func (x *Index) placeInBucket(i int32) {
 	x.members[b] = append(x.members[b], i)
 }
 
-// leaveBucket takes a worker out of where it is.
+// leaveBucket removes a worker from its bucket.
 func (x *Index) leaveBucket(i int32) {
 	m := &x.vacancies[i]
 	if m.at < 0 {
@@ -208,7 +208,7 @@ func (x *Index) leaveBucket(i int32) {
 	m.bucket, m.at = -1, -1
 }
 
-// newCell makes a cell for the room that worker s has.
+// newCell makes a cell for the room of worker s.
 func (x *Index) newCell(k cellKey, s *row, free *cluster.Resources) int32 {
 	if n := len(x.cells); n > 1<<14 && n > 4*x.filled {
 		x.sweepEmptyCells()
@@ -229,7 +229,7 @@ func (x *Index) newCell(k cellKey, s *row, free *cluster.Resources) int32 {
 	if k.gpu >= 1<<15 {
 		up.GPU = c.GPU
 	}
-	for name := range c.Named { // not told apart exactly: the key has a hash of their levels
+	for name := range c.Named { // not exact: the key has only a hash of their levels
 		if up.Named == nil {
 			up.Named, mid.Named = map[string]int64{}, map[string]int64{}
 		}
@@ -250,7 +250,7 @@ func (x *Index) bucketLevels(b int32) (cpu, memory int64) {
 	return max(0, int64(k.cpu)*inCell+sub/inCell+1-inCell), max(0, int64(k.memory)*inCell+sub%inCell+1-inCell)
 }
 
-// sweepEmptyCells throws away the cells that are empty, and with them the orders of all classes.
+// sweepEmptyCells removes the empty cells, and with them the orders of all classes.
 func (x *Index) sweepEmptyCells() {
 	var cells []cell
 	var live []uint16
@@ -272,7 +272,7 @@ func (x *Index) sweepEmptyCells() {
 	}
 	x.cells, x.live, x.members = cells, live, members
 	x.age++
-	for _, b := range x.caches { // what they know is of cells that are others now
+	for _, b := range x.caches { // the caches refer to cells that have moved
 		b.reset(x.age)
 	}
 }

@@ -16,13 +16,13 @@ type policyCache struct {
 	policy  *placement.Policy
 	classes map[string]*class
 	sets    map[string]*set
-	orders  int // cells and scores of all orders
-	age     int // of the index's cells, when the orders were made
+	orders  int // cells and scores of all orders together
+	age     int // the index's age when the orders were made
 	image   interest
-	ownApp  bool // its terms read of a worker's apps none but the request's, and it has no filters
+	ownApp  bool // its terms read only the request's app of a worker's Apps, and it has no filters
 }
 
-// interest is whether a policy minds something; it is found out by asking it.
+// interest is whether a policy depends on something; the index finds out by scoring.
 type interest uint8
 
 const (
@@ -31,37 +31,37 @@ const (
 	ignores
 )
 
-// class is the requests that judge and policy cannot tell apart but for what is looked up worker by worker: the
-// machine, the app, the image, volumes, and neighbours.
+// class is the requests that judge and policy treat alike, except for what is looked up for each worker: the machine,
+// the app, the image, volumes, and neighbours.
 type class struct {
 	set   *set
 	order order
-	want  placement.Request // stands for them, without conditions
+	want  placement.Request // represents them, without conditions
 }
 
-// set is the workers that could ever take a class of requests as far as the fixed part of their records goes: state,
-// region, attributes, and the conditions of both sides. Requests of different size share it.
+// set is the workers that could ever take a class of requests, by the fixed part of their records: state, region,
+// attributes, and the conditions of both sides. Requests of different sizes share it.
 type set struct {
 	tiers []tier // by bonus, largest first
 	count int
-	seen  int // entries of the index's log
+	seen  int // entries of the index's log that are included
 	fresh bool
 	base  map[int32]float64
 	want  placement.Request
 }
 
-// tier is those workers of a set that attributes and conditions make about equally welcome: bonus is by how much the
-// policy scores them higher than a worker of their group without any.
+// tier is the workers of a set with about the same bonus: how much higher the policy scores a worker than its group's
+// representative, because of attributes and conditions.
 type tier struct {
 	bonus   float64
 	members []uint64 // a bit for each row
 	count   int
 }
 
-// maxTiers bounds the tiers of a set. Where there are more bonuses than that, near ones share a tier.
+// maxTiers bounds the tiers of a set. If there are more bonuses, near ones share a tier.
 const maxTiers = 8
 
-// scratch is memory used again.
+// scratch is memory for reuse.
 type scratch struct {
 	key     []byte
 	found   []Choice
@@ -70,8 +70,8 @@ type scratch struct {
 	rec     cluster.Record
 	won     int32
 	bounds  []skewBound
-	app     string   // that was looked up last
-	appRows *appRows // nil: it runs nowhere, or none was
+	app     string   // the app that was looked up last
+	appRows *appRows // nil: it runs nowhere, or no app was looked up
 	oneApp  map[string]int
 }
 
@@ -95,7 +95,7 @@ func (b *policyCache) reset(age int) {
 	b.classes, b.sets, b.orders, b.age = map[string]*class{}, map[string]*set{}, 0, age
 }
 
-// classOf returns the class of a request, up to date with the fleet.
+// classOf returns the class of a request, updated to the present fleet.
 func (x *Index) classOf(r *placement.Request, p *placement.Policy) *class {
 	b := x.cacheOf(p)
 	if b.age != x.age || b.orders > maxScores || len(b.classes) > maxClasses || len(b.sets) > maxSets {
@@ -129,7 +129,7 @@ func (x *Index) classOf(r *placement.Request, p *placement.Policy) *class {
 	return c
 }
 
-// classRequest is a request without what is looked up worker by worker and without size.
+// classRequest returns a request without its size and without what is looked up for each worker.
 func (x *Index) classRequest(r *placement.Request) placement.Request {
 	out := placement.Request{Regions: slices.Clone(r.Regions), Namespace: r.Namespace, GPUKind: r.GPUKind,
 		Scheduling: r.Scheduling}
@@ -147,7 +147,7 @@ func (x *Index) classRequest(r *placement.Request) placement.Request {
 	return out
 }
 
-// setKey writes all of classRequest(r) so that different ones are written differently.
+// setKey encodes classRequest(r), so that different requests have different keys.
 func (x *Index) setKey(r *placement.Request) []byte {
 	b := x.scratch.key[:0]
 	text := func(s string) { b = append(binary.AppendUvarint(b, uint64(len(s))), s...) }
@@ -201,7 +201,7 @@ func (x *Index) setKey(r *placement.Request) []byte {
 	return b
 }
 
-// fixedPart is a worker without what changes with grants.
+// fixedPart returns a worker's record without the fields that grants change.
 func fixedPart(w *cluster.Record) cluster.Record {
 	out := *w
 	out.Used, out.Machines, out.Starting, out.MaxStarting, out.Backlog = cluster.Resources{}, 0, 0, 0, 0
@@ -213,7 +213,7 @@ func (x *Index) newSet(r *placement.Request) *set {
 	return &set{want: x.classRequest(r), base: map[int32]float64{}, fresh: true}
 }
 
-// rowBonus reports whether a row is of the set, and its bonus.
+// rowBonus reports whether a row belongs to the set, and returns its bonus.
 func (x *Index) rowBonus(s *set, p *placement.Policy, i int32) (float64, bool) {
 	sl := &x.rows[i]
 	if !sl.used {
@@ -221,7 +221,7 @@ func (x *Index) rowBonus(s *set, p *placement.Policy, i int32) (float64, bool) {
 	}
 	w := &x.scratch.rec
 	*w = fixedPart(&sl.rec)
-	w.Capacity, w.Headroom = cluster.Resources{}, cluster.Resources{} // of size is nothing said here
+	w.Capacity, w.Headroom = cluster.Resources{}, cluster.Resources{} // a set ignores sizes
 	if !placement.FitsAt(&s.want, w) {
 		return 0, false
 	}
@@ -238,7 +238,7 @@ func (x *Index) rowBonus(s *set, p *placement.Policy, i int32) (float64, bool) {
 	return d, true
 }
 
-// refreshSet brings a set up to date.
+// refreshSet updates a set to the present fleet.
 func (x *Index) refreshSet(s *set, p *placement.Policy) {
 	if s.fresh || len(x.log)-s.seen > len(x.rows)/4+16 {
 		x.fillSet(s, p)
@@ -267,7 +267,8 @@ func (x *Index) refreshSet(s *set, p *placement.Policy) {
 	}
 }
 
-// tierFor returns the nearest tier; -1 where there is none yet, or the bonus is a new one and there is room for a tier.
+// tierFor returns the nearest tier; -1 if the set must be rebuilt: it has no tier yet, or has room for a tier of a new
+// bonus.
 func (s *set) tierFor(bonus float64) int {
 	best := -1
 	for t := range s.tiers {
@@ -281,7 +282,7 @@ func (s *set) tierFor(bonus float64) int {
 	return best
 }
 
-// fillSet makes a set anew.
+// fillSet rebuilds a set.
 func (x *Index) fillSet(s *set, p *placement.Policy) {
 	s.fresh, s.tiers, s.count, s.seen = false, nil, 0, len(x.log)
 	clear(s.base)
@@ -294,7 +295,7 @@ func (x *Index) fillSet(s *set, p *placement.Policy) {
 		}
 	}
 	levels := slices.Sorted(maps.Keys(distinct))
-	if n := len(levels); n > maxTiers { // of equal width
+	if n := len(levels); n > maxTiers { // then tiers of equal width
 		low, high := levels[0], levels[n-1]
 		levels = levels[:0]
 		for k := range maxTiers {

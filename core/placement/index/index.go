@@ -1,6 +1,6 @@
-// Package index finds the best worker for a request without looking at every worker. It holds what a buyer knows of the
-// fleet in buckets of workers that have about the same room free, and asks the judge (package placement) about the few
-// it comes to.
+// Package index finds the best worker for a request without looking at every worker. It keeps the buyer's view of the
+// fleet in buckets of workers with about the same free room, and asks the judge (package placement) about a few of
+// them only.
 package index
 
 import (
@@ -12,42 +12,42 @@ import (
 	"github.com/soukhq/souk/core/placement"
 )
 
-// Index holds a view of the fleet so that a decision need not look at every worker. It is an optimisation of the judge,
-// never a second judge: what it chooses has been judged whole (Policy.Judge), and it says that nothing fits only where
-// the judge refused each worker, or one that stands for several and has as much as any of them.
+// Index holds a view of the fleet so that a decision need not look at every worker. It is an optimisation of the
+// judge, never a second judge: its choice has been fully judged (Policy.Judge), and it reports that nothing fits only
+// if the judge refused each worker, or a representative with as much room as any of the workers it stands for.
 //
 // It rests on three ideas of Borg (Verma et al., EuroSys 2015, section 3.4): equivalence classes of requests, cached
-// scores, and looking no further than at enough candidates. But a cached score of a worker would be stale with each
+// scores, and stopping once there are enough candidates. But a cached score of a worker would be stale with each
 // grant. So it is not workers that are scored for a class of requests but buckets: the workers of one region and
-// capacity that have about the same room. A worker that changes moves to another bucket; the order of the buckets for a
-// class stays as it is. Within the best buckets workers are judged and scored exactly. See decision 0017.
+// capacity that have about the same room. A worker that changes moves to another bucket; the order of the buckets for
+// a class stays as it is. Within the best buckets, workers are judged and scored exactly. See decision 0017.
 //
 // It is for one goroutine.
 type Index struct {
-	Exact bool // look at every worker that the judge does not refuse as one of many: Pick gives what Best gives
+	Exact bool // look at every worker whose representative fits: Pick then equals Best
 
 	rows         []row
 	byID         map[cluster.WorkerID]int32
 	unused       []int32
 	groups       map[string]int32
 	reps         []group
-	vacancies    []vacancy // and places, of each row
+	vacancies    []vacancy // and places, by row
 	cells        []cell
 	byKey        map[cellKey]int32
-	live         []uint16  // for each cell, a bit for each bucket that has a member
-	members      [][]int32 // of each bucket
-	filled       int       // cells with a member
-	unsound      []int32   // workers whose amounts make no sense, such as less than nothing used: looked at one by one
+	live         []uint16  // by cell, a bit for each bucket with members
+	members      [][]int32 // by bucket
+	filled       int       // cells with members
+	unsound      []int32   // workers with impossible amounts, such as negative use: each is looked at
 	apps         map[string]*appRows
 	volumes      map[string][]int32
 	images       map[string][]int32
-	values       map[string]*attributeValues // of attributes that requests spread over
-	searches     uint32                      // counts them
+	values       map[string]*attributeValues // values of attributes that requests spread over
+	searches     uint32                      // number of searches so far
 	caches       []*policyCache
-	log          []int32 // rows whose fixed part changed, for sets to catch up
-	age          int     // of the cells: counts how often they were made anew
-	appReaders   int     // workers whose conditions read the app of a request
-	imageReaders int     // workers whose conditions read its image
+	log          []int32 // rows whose fixed part changed, for sets to include
+	age          int     // how often the cells were rebuilt
+	appReaders   int     // workers whose conditions read a request's app
+	imageReaders int     // workers whose conditions read a request's image
 	scratch      scratch
 }
 
@@ -57,18 +57,18 @@ type row struct {
 	group int32
 	used  bool
 	owns  bool        // rec.Apps and rec.GPUs are the index's own
-	late  []appChange // that rec.Apps is to hear of; others read Index.apps
+	late  []appChange // changes that rec.Apps lacks; Index.apps has them
 }
 
 // Bounds of an index.
 const (
-	maxPolicies = 16   // policies that have classes; the oldest goes
-	maxClasses  = 4096 // of requests, per policy; then all are made anew as they come
-	maxSets     = 1024 // of workers that match, per policy; the same
-	// of cells, in the orders of all classes together, per policy; the same. Each has up to perCell scores
+	maxPolicies = 16   // policies with classes; the oldest is dropped
+	maxClasses  = 4096 // classes of requests per policy; beyond it all are rebuilt on demand
+	maxSets     = 1024 // sets of workers per policy; likewise
+	// cells in the orders of all classes per policy; likewise. Each has up to perCell scores
 	maxScores   = 1 << 22
-	smallSet    = 64 // where so few workers match, all are looked at
-	examineMost = 4  // workers that fit that are scored for one decision, per tier
+	smallSet    = 64 // if so few workers match, all are looked at
+	examineMost = 4  // fitting workers to score for one decision, per tier
 )
 
 // New makes an index of no workers.
@@ -81,8 +81,7 @@ func New() *Index {
 // Len returns the number of workers.
 func (x *Index) Len() int { return len(x.byID) }
 
-// Record returns the record of a worker as the index has it. Its maps and slices are the index's: read, and do not
-// keep.
+// Record returns the index's record of a worker. Its maps and slices belong to the index: do not keep them.
 func (x *Index) Record(id cluster.WorkerID) (*cluster.Record, bool) {
 	s, ok := x.byID[id]
 	if !ok {
@@ -91,7 +90,7 @@ func (x *Index) Record(id cluster.WorkerID) (*cluster.Record, bool) {
 	return x.wholeRecord(s), true
 }
 
-// Each calls f with every record, until it says false. What Record says of them holds here too.
+// Each calls f with every record until f returns false. The records belong to the index, as with Record.
 func (x *Index) Each(f func(*cluster.Record) bool) {
 	for i := range x.rows {
 		if x.rows[i].used && !f(x.wholeRecord(int32(i))) {
@@ -100,8 +99,8 @@ func (x *Index) Each(f func(*cluster.Record) bool) {
 	}
 }
 
-// Update takes a record in, where it is newer than what is known of that worker, and reports whether it did. What Taken
-// and Freed noted of the worker is then forgotten: the record is the worker's own word. It keeps rec's maps and slices.
+// Update stores a record if it is newer than the index's, and reports whether it did. It replaces what Reserve and
+// Freed noted, as it is the worker's own. It keeps rec's maps and slices.
 func (x *Index) Update(rec cluster.Record) bool {
 	if len(x.reps) > 4*len(x.rows)+1024 {
 		x.rebuildGroups()
@@ -154,14 +153,14 @@ func (x *Index) Remove(id cluster.WorkerID) {
 	x.logChange(i)
 }
 
-// Reserve notes that a worker has granted r, until its own record says so.
+// Reserve notes that a worker has granted r, until its own record shows it.
 func (x *Index) Reserve(id cluster.WorkerID, r *placement.Request) { x.adjustGrant(id, r, 1) }
 
-// Freed notes that a machine with the request r has left a worker, until its own record says so.
+// Freed notes that a machine with the request r has left a worker, until its own record shows it.
 func (x *Index) Freed(id cluster.WorkerID, r *placement.Request) { x.adjustGrant(id, r, -1) }
 
 func (x *Index) adjustGrant(id cluster.WorkerID, r *placement.Request, sign int) {
-	i := x.scratch.won // most often it is the worker chosen last
+	i := x.scratch.won // usually the worker chosen last
 	if int(i) >= len(x.rows) || x.rows[i].rec.Worker != id || !x.rows[i].used {
 		var ok bool
 		if i, ok = x.byID[id]; !ok {
@@ -183,8 +182,8 @@ func (x *Index) adjustGrant(id cluster.WorkerID, r *placement.Request, sign int)
 	x.placeInBucket(i)
 }
 
-// adjustGPUs guesses which devices a grant took, the fullest that fit, and which a release gave back, the emptiest that
-// could. The worker's own record corrects it.
+// adjustGPUs guesses the devices of a grant, the fullest that fit, and those of a release, the emptiest possible. The
+// worker's own record corrects the guess.
 func adjustGPUs(gpus []cluster.GPU, r *placement.Request, sign int) {
 	for want := r.Resources.GPU; want > 0; want -= 1000 {
 		part, best := min(want, 1000), -1
@@ -204,7 +203,7 @@ func adjustGPUs(gpus []cluster.GPU, r *placement.Request, sign int) {
 	}
 }
 
-// rebuildGroups makes the groups anew, where workers have changed so often that most are of the past.
+// rebuildGroups rebuilds the groups, after so many changes that most groups are unused.
 func (x *Index) rebuildGroups() {
 	for i := range x.rows {
 		x.leaveBucket(int32(i))
@@ -220,7 +219,7 @@ func (x *Index) rebuildGroups() {
 	}
 }
 
-// newRow returns a row that is not used.
+// newRow returns an unused row.
 func (x *Index) newRow() int32 {
 	if n := len(x.unused); n > 0 {
 		i := x.unused[n-1]
@@ -231,7 +230,7 @@ func (x *Index) newRow() int32 {
 	return int32(len(x.rows) - 1)
 }
 
-// setFixed takes in what of a record changes seldom.
+// setFixed updates the index from the parts of a record that change seldom.
 func (x *Index) setFixed(i int32, fresh bool) {
 	s := &x.rows[i]
 	if !fresh {
@@ -248,7 +247,7 @@ func (x *Index) setFixed(i int32, fresh bool) {
 	x.logChange(i)
 }
 
-// setVariable takes in what of a record changes with every grant.
+// setVariable updates the index from the parts of a record that change with every grant.
 func (x *Index) setVariable(i int32, old *cluster.Record) {
 	s := &x.rows[i]
 	if old != nil {
@@ -283,7 +282,7 @@ func removeFromList(lists map[string][]int32, name string, i int32) {
 	}
 }
 
-// unsetFixed undoes what setFixed noted of a record.
+// unsetFixed reverses setFixed.
 func (x *Index) unsetFixed(i int32, rec *cluster.Record) {
 	x.countReaders(rec, -1)
 	x.leaveValues(i, rec)
@@ -292,7 +291,7 @@ func (x *Index) unsetFixed(i int32, rec *cluster.Record) {
 	}
 }
 
-// countReaders counts the workers whose conditions read what classes of requests leave out.
+// countReaders counts the workers whose conditions read fields that classes of requests leave out.
 func (x *Index) countReaders(rec *cluster.Record, sign int) {
 	app, image := false, false
 	note := func(name string) { app, image = app || name == "app", image || name == "image" }
@@ -310,11 +309,11 @@ func (x *Index) countReaders(rec *cluster.Record, sign int) {
 		x.imageReaders += sign
 	}
 	if before != [2]bool{x.appReaders > 0, x.imageReaders > 0} {
-		x.caches = nil // the classes are others now
+		x.caches = nil // classes must be rebuilt
 	}
 }
 
-// logChange notes for the sets that the fixed part of a row is another one.
+// logChange tells the sets that the fixed part of a row has changed.
 func (x *Index) logChange(i int32) {
 	if len(x.caches) == 0 {
 		return
@@ -324,7 +323,7 @@ func (x *Index) logChange(i int32) {
 	}
 }
 
-// sameFixed reports whether two records of a worker differ at most in what changes with grants.
+// sameFixed reports whether two records of a worker differ at most in what grants change.
 func sameFixed(a, b *cluster.Record) bool {
 	return a.Region == b.Region && a.State == b.State && sameResources(a.Capacity, b.Capacity) &&
 		sameResources(a.Headroom, b.Headroom) &&
@@ -345,7 +344,8 @@ func sameResources(a, b cluster.Resources) bool {
 		maps.Equal(a.Named, b.Named)
 }
 
-// Best judges and scores every worker: what Pick is held against. Equal scores go by placement.TieBreak, as in Rank.
+// Best judges and scores every worker; tests compare Pick with it. Equal scores are ordered by placement.TieBreak, as
+// in Rank.
 func (x *Index) Best(r *placement.Request, p *placement.Policy) (best Choice, ok bool) {
 	for i := range x.rows {
 		s := &x.rows[i]
@@ -360,8 +360,8 @@ func (x *Index) Best(r *placement.Request, p *placement.Policy) (best Choice, ok
 	return best, ok
 }
 
-// Pick returns the best worker for a request, among those looked at, and how many that were. ok is false when none
-// fits: then none of the fleet does. chance may be nil.
+// Pick returns the best worker for a request among those it looks at, and how many it looked at. ok is false if none
+// of the fleet fits. chance may be nil.
 func (x *Index) Pick(r *placement.Request, p *placement.Policy,
 	chance *rand.Rand) (best Choice, examined int, ok bool) {
 	list, examined := x.PickN(r, p, 1, nil, chance)

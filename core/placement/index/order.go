@@ -9,33 +9,33 @@ import (
 	"github.com/soukhq/souk/core/placement"
 )
 
-// order is the cells for one class of requests, best first. Those that have too little for the class are left out.
-// Nothing in it changes when workers come and go: a cell that is empty now is passed over, which costs one look at a
-// word that all classes share. A bucket's score is worked out when a decision first comes to it, and holds for ever,
-// since the room that a bucket stands for never changes.
+// order is the cells for one class of requests, best first, without cells that have too little room for the class. It
+// does not change when workers come and go: an empty cell is skipped, at the cost of reading one word that all classes
+// share. A bucket's score is computed when a decision first needs it, and stays valid, since the room that a bucket
+// represents never changes.
 type order struct {
 	cells  []ranked
-	seen   int          // cells of the index that are in order, or left out
-	blocks []block      // of each cell
-	scores []scoreDelta // of buckets, over the middle of their cell
+	seen   int          // cells of the index that are in order or left out
+	blocks []block      // by cell
+	scores []scoreDelta // of buckets, relative to the middle of their cell
 }
 
-// block is where the scores of a cell's buckets begin, -1 where there are none yet, and the cell's middle.
+// block is where the scores of a cell's buckets begin (-1: none yet), and the cell's middle score.
 type block struct {
 	at     int32
 	middle float32
 }
 
-// scoreDelta is the upper half of a float32, which has all of its range and a hundredth of precision. Scores of buckets
-// are what a decision reads most of, and half as many bytes of them are half as many waits for memory.
+// scoreDelta is the upper half of a float32: its full range, and a precision of a hundredth. Decisions read mostly
+// bucket scores, so half the bytes are half the cache misses.
 type scoreDelta uint16
 
-// unknownScore is a NaN: no decision has come to the bucket yet.
+// unknownScore is a NaN: the bucket's score is not computed yet.
 const unknownScore = scoreDelta(0x7fc0)
 
 func (h scoreDelta) float() float32 { return math.Float32frombits(uint32(h) << 16) }
 
-// deltaOver returns v less middle; -Inf only for that.
+// deltaOver returns v less middle. It is -Inf only if v is.
 func deltaOver(v, middle float32) scoreDelta {
 	d := v - middle
 	if v >= -math.MaxFloat32 {
@@ -44,12 +44,12 @@ func deltaOver(v, middle float32) scoreDelta {
 	return scoreDelta(math.Float32bits(d) >> 16)
 }
 
-// ranked is a cell, and the middle of what its buckets score. Cells overlap; that a decision goes by the middle, and
-// looks into no cell whose middle is below the best bucket it has met, is much cheaper than to go by the best, and
-// costs little.
+// ranked is a cell, and the middle of its buckets' scores. Scores of cells overlap. A decision skips cells whose
+// middle is below the best bucket so far: that is much cheaper than comparing each cell's best bucket, and costs
+// little quality.
 type ranked struct {
 	cell   int32
-	block  int32 // its place in order.scores, or -1
+	block  int32 // index in order.scores, or -1
 	middle float32
 }
 
@@ -59,8 +59,8 @@ type scored struct {
 	score  float32
 }
 
-// extendClass takes in the cells that are new. One that has too little for the class at its most, as the judge says, is
-// left out for ever: none of its workers fits, now or later.
+// extendClass adds new cells to the order. A cell whose most room is too little for the class is left out for ever:
+// none of its workers fits, now or later.
 func (x *Index) extendClass(c *class, p *placement.Policy) {
 	o := &c.order
 	before, rec := len(o.cells), &x.scratch.rec
@@ -72,7 +72,7 @@ func (x *Index) extendClass(c *class, p *placement.Policy) {
 		}
 		low, high := float32(math.Inf(1)), float32(math.Inf(-1))
 		*rec = x.cells[n].recs.middle
-		for _, sub := range [...]int32{0, inCell - 1, perCell - inCell, perCell - 1} { // the corners
+		for _, sub := range [...]int32{0, inCell - 1, perCell - inCell, perCell - 1} { // the corner buckets
 			s := x.scoreBucket(c, p, rec, n*perCell+sub)
 			low, high = min(low, s), max(high, s)
 		}
@@ -96,18 +96,18 @@ func compareRanked(a, b ranked) int {
 	return cmp.Or(cmp.Compare(b.middle, a.middle), cmp.Compare(a.cell, b.cell))
 }
 
-// scoreBucket is what a bucket's workers score, about. rec is a copy of the cell's middle, to be changed.
+// scoreBucket returns the approximate score of a bucket's workers. It changes rec, a copy of the cell's middle record.
 func (x *Index) scoreBucket(c *class, p *placement.Policy, rec *cluster.Record, b int32) float32 {
 	cpu, memory := x.bucketLevels(b)
 	middle := func(l, c int64) int64 { return c - (upTo(l, c, fine)+upTo(max(0, l-1), c, fine))/2 }
 	rec.Used.CPU, rec.Used.Memory = middle(cpu, rec.Capacity.CPU), middle(memory, rec.Capacity.Memory)
-	if v := p.ScoreAt(&c.want, rec); v > -math.MaxFloat32 { // false for what is not a number
+	if v := p.ScoreAt(&c.want, rec); v > -math.MaxFloat32 { // false for a NaN
 		return float32(min(v, math.MaxFloat32))
 	}
 	return -math.MaxFloat32
 }
 
-// cachedScore returns the score of a bucket for a class, and keeps it; -Inf where none of the bucket's workers can fit.
+// cachedScore returns the score of a bucket for a class, and caches it; -Inf if none of the bucket's workers can fit.
 func (x *Index) cachedScore(c *class, p *placement.Policy, b int32) float32 {
 	at := c.order.blockOf(b / perCell)
 	if s := c.order.scores[at+b%perCell]; s != unknownScore {
@@ -116,7 +116,7 @@ func (x *Index) cachedScore(c *class, p *placement.Policy, b int32) float32 {
 	return x.learnScore(c, p, b)
 }
 
-// blockOf returns the place of the scores of a cell's buckets.
+// blockOf returns where the scores of a cell's buckets begin.
 func (o *order) blockOf(n int32) int32 {
 	at := o.blocks[n].at
 	if at < 0 {
@@ -144,14 +144,14 @@ func (x *Index) learnScore(c *class, p *placement.Policy, b int32) float32 {
 	at, middle := c.order.blockOf(n), c.order.blocks[n].middle
 	h := deltaOver(v, middle)
 	c.order.scores[at+b%perCell] = h
-	return middle + h.float() // as the next decision will have it
+	return middle + h.float() // as the next decision reads it from the cache
 }
 
 func (s scored) isBefore(t scored) bool {
 	return s.score > t.score || (s.score == t.score && s.bucket < t.bucket)
 }
 
-// scoredHeap is a binary heap of what has been met, best first.
+// scoredHeap is a binary heap of buckets or rows, best first.
 type scoredHeap []scored
 
 func (f *scoredHeap) pushScored(s scored) {
@@ -194,15 +194,15 @@ func (f *scoredHeap) popScored() scored {
 	return top
 }
 
-// vacancy is what a worker has free, of what nearly every request wants, and where it is. All workers' vacancies lie
-// side by side, so that to refuse one for its size, or to move one, touches little memory.
+// vacancy is a worker's free room in the dimensions that nearly every request wants, and its place. All vacancies are
+// in one slice, so that refusing a worker for its size, or moving it, touches little memory.
 type vacancy struct {
 	cpu, memory, disk, ports, gpu int64
 	bucket                        int32 // -1: in unsound, or nowhere
-	at                            int32 // place in the bucket, or in unsound; -1: nowhere
+	at                            int32 // index in the bucket or in unsound; -1: in neither
 }
 
-// mayTake reports whether it is worth asking the judge.
+// mayTake reports whether the worker could fit, so that the judge must be asked.
 func (r *vacancy) mayTake(want *cluster.Resources) bool {
 	return want.CPU <= r.cpu && want.Memory <= r.memory && want.Disk <= r.disk && want.Ports <= r.ports &&
 		want.GPU <= r.gpu

@@ -18,27 +18,27 @@ type Choice struct {
 	row    int32
 }
 
-// goesBefore reports whether a goes before b for a machine: as placement.Rank has it.
+// goesBefore reports whether a ranks before b for a machine, as in placement.Rank.
 func (c *Choice) goesBefore(b *Choice, machine string) bool {
 	return placement.Precedes(machine, c.Worker, c.Score, b.Worker, b.Score)
 }
 
-// PickN returns up to n workers for a request, best first: a buyer that is refused by one asks the next. Those that
-// skip names are left out; it may be nil. Where fewer than n come back there may be more; where none does, none fits.
+// PickN returns up to n workers for a request, best first: a buyer that is refused by one asks the next. It leaves out
+// workers for which skip, which may be nil, is true. If it returns fewer than n, more may fit; if it returns none,
+// none fits.
 //
-// All have been judged whole and scored exactly. If few workers match, or the request names its worker, its volume or
-// an app to be near to, these are all that fit; else they are the best of the first that were found in the best
-// buckets, and of Policy.Sample instead of that many where it is set. The best Policy.Best are in the order of
-// placement.SortByTieBreak. chance may be nil: then what is drawn depends on the machine's id only. The list is the
-// index's own until it is asked again.
+// All are fully judged and exactly scored. If few workers match, or the request names its worker, its volume or an app
+// to be near to, the list has all that fit. Otherwise it has the best of the first workers found in the best buckets,
+// as many as Policy.Sample if that is set. The best Policy.Best are in the order of placement.SortByTieBreak. chance
+// may be nil: then the choice depends only on the machine's ID. The list is valid until the next call.
 func (x *Index) PickN(r *placement.Request, p *placement.Policy, n int, skip func(cluster.WorkerID) bool,
 	chance *rand.Rand) (best []Choice, examined int) {
 	if !r.Funds.Enough() {
-		return nil, 0 // no worker takes who cannot pay
+		return nil, 0 // no worker accepts a request that cannot be paid
 	}
 	d := search{x: x, r: r, p: p, skip: skip, wanted: max(examineMost, n, p.Best), found: x.scratch.found[:0]}
 	if len(r.Scheduling.Affinity)+len(r.Scheduling.Spread) > 0 {
-		d.wanted = max(4*examineMost, d.wanted) // neighbours are looked up worker by worker
+		d.wanted = max(4*examineMost, d.wanted) // neighbours are looked up for each worker
 	}
 	if p.Sample > 0 {
 		d.wanted = max(p.Sample, n)
@@ -77,7 +77,7 @@ func (x *Index) PickN(r *placement.Request, p *placement.Policy, n int, skip fun
 	return d.found[:min(n, len(d.found))], d.examined
 }
 
-// bestFound returns the best of what was found, in a list of one.
+// bestFound returns the best of the found workers, as a list of one.
 func (x *Index) bestFound(found []Choice, machine string) []Choice {
 	if len(found) == 0 {
 		return nil
@@ -93,7 +93,7 @@ func (x *Index) bestFound(found []Choice, machine string) []Choice {
 	return found[:1]
 }
 
-// Chosen returns the record of a worker that PickN gave, as Record does, and sooner.
+// Chosen returns the record of a worker that PickN returned, like Record but faster.
 func (x *Index) Chosen(c *Choice) (*cluster.Record, bool) {
 	if s := int(c.row); s < len(x.rows) && x.rows[s].used && x.rows[s].rec.Worker == c.Worker {
 		return x.wholeRecord(int32(s)), true
@@ -101,18 +101,18 @@ func (x *Index) Chosen(c *Choice) (*cluster.Record, bool) {
 	return x.Record(c.Worker)
 }
 
-// search is one pick under way.
+// search is the state of one pick.
 type search struct {
 	x         *Index
 	r         *placement.Request
 	p         *placement.Policy
 	skip      func(cluster.WorkerID) bool
-	wanted    int  // workers that fit, of a tier
-	firstGood bool // with one worker that is as good as its bucket promised
+	wanted    int  // how many fitting workers to find in a tier
+	firstGood bool // stop at a worker that is as good as its bucket's score
 	start     uint64
 	bounds    []skewBound
 	app       *appRows // of the request
-	ownApp    bool     // nothing is read of a worker's apps but the request's
+	ownApp    bool     // the policy reads only the request's app of a worker's Apps
 	found     []Choice
 	examined  int
 }
@@ -130,7 +130,7 @@ func (d *search) runSearch() {
 		for t := range c.set.tiers {
 			d.x.scratch.rows = c.set.tiers[t].appendRows(d.x.scratch.rows[:0])
 			for _, i := range d.x.scratch.rows {
-				if d.x.vacancies[i].bucket >= 0 { // else it is unsound, and was looked at
+				if d.x.vacancies[i].bucket >= 0 { // otherwise it is unsound, and was looked at
 					d.examineWorker(i)
 				}
 			}
@@ -153,7 +153,7 @@ func (d *search) runSearch() {
 	}
 }
 
-// examineRound looks at workers in a round from a place that is drawn, until enough fit and at were looked at.
+// examineRound looks at workers in turn, from a random start, until enough fit and at least at were looked at.
 func (d *search) examineRound(rows []int32, at int) {
 	before := len(d.found)
 	for k := range rows {
@@ -164,7 +164,7 @@ func (d *search) examineRound(rows []int32, at int) {
 	}
 }
 
-// mindsImages reports whether the policy scores a worker that has the image otherwise than one that has not.
+// mindsImages reports whether the policy's score depends on the worker having the image.
 func (b *policyCache) mindsImages(r *placement.Request) bool {
 	if b.image == unknown {
 		b.image = ignores
@@ -177,8 +177,8 @@ func (b *policyCache) mindsImages(r *placement.Request) bool {
 	return b.image == minds
 }
 
-// examineTier looks at a tier's workers in the order of their buckets' scores until enough fit. Where they are few,
-// that is fewer steps than to walk until enough of them are met.
+// examineTier sorts a tier's workers by their buckets' scores and looks at them until enough fit. For a small tier
+// that is faster than walking buckets until enough of its workers are met.
 func (d *search) examineTier(c *class, t *tier, best float64) float64 {
 	o := d.x.scratch.order[:0]
 	d.x.scratch.rows = t.appendRows(d.x.scratch.rows[:0])
@@ -207,13 +207,13 @@ func (d *search) examineTier(c *class, t *tier, best float64) float64 {
 	return best
 }
 
-// beatenBy reports whether a tier's best bucket promises less than what another tier has.
+// beatenBy reports whether a tier's best bucket scores below what another tier has found.
 func (d *search) beatenBy(s scored, t *tier, best float64) bool {
 	return float64(s.score)+t.bonus < best-tierSlack && !d.x.Exact
 }
 
-// walkBuckets looks at a tier's workers in the order of the class until enough fit. It does not begin where even the
-// best bucket promises less than best, which another tier has.
+// walkBuckets looks at a tier's workers in the class's order until enough fit. It does not start if even the best
+// bucket scores below best, which another tier has found.
 func (d *search) walkBuckets(c *class, t *tier, best float64) float64 {
 	x, cells := d.x, c.order.cells
 	whole, left, next := t.count == len(x.byID), d.wanted, 0
@@ -247,7 +247,7 @@ func (d *search) walkBuckets(c *class, t *tier, best float64) float64 {
 		}
 		e := o.popScored()
 		if d.beatenBy(e, t, best) && left == d.wanted {
-			return best // nothing of this tier comes near
+			return best // no bucket of this tier comes near
 		}
 		members := x.members[e.bucket]
 		at := int(d.start % uint64(len(members)))
@@ -277,11 +277,11 @@ func (d *search) walkBuckets(c *class, t *tier, best float64) float64 {
 	}
 }
 
-// tierSlack is by how much a bucket's score may promise too little.
+// tierSlack is how much lower a bucket's score may be than its workers'.
 const tierSlack = 0.2
 
-// examineWorker judges and scores a worker. The resources come first, because to refuse there costs no sentence; the
-// judge, which sees the worker in any case, refuses for them as well.
+// examineWorker judges and scores a worker. It checks the resources first, since a refusal there needs no sentence;
+// the judge checks them, too.
 func (d *search) examineWorker(i int32) bool {
 	d.examined++
 	if !d.x.vacancies[i].mayTake(&d.r.Resources) {
@@ -307,7 +307,7 @@ func (d *search) examineWorker(i int32) bool {
 	return ok
 }
 
-// admitWhole judges and scores a worker whole.
+// admitWhole judges and scores a worker by its whole record.
 func (d *search) admitWhole(rec *cluster.Record, i int32) bool {
 	if !d.p.Admits(d.r, rec) {
 		return false
@@ -316,7 +316,7 @@ func (d *search) admitWhole(rec *cluster.Record, i int32) bool {
 	return true
 }
 
-// appCount returns a map that has the count of one app, for who reads no other.
+// appCount returns a map with the count of one app, for a policy that reads only that.
 func (s *scratch) appCount(app string, n int) map[string]int {
 	if n == 0 {
 		return nil
@@ -329,8 +329,8 @@ func (s *scratch) appCount(app string, n int) map[string]int {
 	return s.oneApp
 }
 
-// workersNamed returns the workers that a request names by what it needs of them: its volumes, its worker, or an app
-// that it must be near to. all says that no other worker can fit.
+// workersNamed returns the workers that a request is bound to by its volumes, its worker, or a required affinity. all:
+// no other worker can fit.
 func (x *Index) workersNamed(r *placement.Request) (rows []int32, all bool) {
 	out := x.scratch.rows[:0]
 	defer func() { x.scratch.rows = out }()

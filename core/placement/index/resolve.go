@@ -7,9 +7,8 @@ import (
 	"github.com/soukhq/souk/core/placement"
 )
 
-// Resolve fills in what the request needs to know of the fleet, as the function Resolve does from a view, without
-// looking at every worker. Of the values that no machine of the app has, one stands for all. The request given is not
-// changed.
+// Resolve fills in the request's Fleet, as placement.Resolve does from a view, without looking at every worker. Of the
+// values without a machine of the app, one represents all. The given request is not changed.
 func (x *Index) Resolve(r placement.Request, where func(machine string) cluster.WorkerID) placement.Request {
 	if len(r.Scheduling.Affinity) == 0 && len(r.Scheduling.Spread) == 0 {
 		return r

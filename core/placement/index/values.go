@@ -8,15 +8,15 @@ import (
 	"github.com/soukhq/souk/core/placement"
 )
 
-// attributeValues is the values that one attribute has at the workers: how many have each, and which each has.
+// attributeValues is the values of one attribute: how many workers have each, and which value each worker has.
 type attributeValues struct {
 	workers map[cluster.Value]int
-	sorted  []string // their texts, in the order of compareValues; nil: to be made
+	sorted  []string // the values as texts, in the order of compareValues; nil: to be rebuilt
 
 	ids      map[string]int32 // of values by their text, from 1
 	texts    []string         // of values by id
-	ofRow    []int32          // the id of each row's value; 0: it has none
-	verdicts []uint32         // by id: the search that asked last, twice, and 1 where that said yes
+	ofRow    []int32          // ID of each row's value; 0: it has none
+	verdicts []uint32         // by ID: twice the number of the last search that asked, plus 1 if the value passed
 }
 
 // maxAttributes bounds the attributes whose values are kept. They come from requests.
@@ -24,7 +24,7 @@ const maxAttributes = 64
 
 // valuesOf returns the values of an attribute.
 func (x *Index) valuesOf(attribute string) *attributeValues {
-	if c := x.values[attribute]; c != nil && len(c.texts) <= 2*len(x.rows)+64 { // else most are of the past
+	if c := x.values[attribute]; c != nil && len(c.texts) <= 2*len(x.rows)+64 { // otherwise most values are unused
 		return c
 	}
 	if len(x.values) >= maxAttributes {
@@ -60,7 +60,7 @@ func (c *attributeValues) enterValue(i int32, v cluster.Value, there bool) {
 	c.ofRow[i], c.sorted = id, nil
 }
 
-// enterValues notes what values a row has now.
+// enterValues notes the values that a row has now.
 func (x *Index) enterValues(i int32, rec *cluster.Record) {
 	for name, c := range x.values {
 		v, there := rec.Attribute(name)
@@ -68,7 +68,7 @@ func (x *Index) enterValues(i int32, rec *cluster.Record) {
 	}
 }
 
-// leaveValues notes that a row has its values no more.
+// leaveValues removes a row from its values.
 func (x *Index) leaveValues(i int32, rec *cluster.Record) {
 	for name, c := range x.values {
 		c.ofRow[i] = 0
@@ -83,8 +83,8 @@ func (x *Index) leaveValues(i int32, rec *cluster.Record) {
 	}
 }
 
-// machinesPerValue returns how many machines of an app each value of an attribute has. Of the values that have none,
-// one stands for all. Where open is set, only its values count.
+// machinesPerValue returns how many machines of an app each value of an attribute has. Of the values without any, one
+// represents all. If open is not nil, only its values count.
 func (x *Index) machinesPerValue(app, attribute string, open map[string]bool) map[string]int {
 	c := x.valuesOf(attribute)
 	out := map[string]int{}
@@ -107,8 +107,8 @@ func (x *Index) machinesPerValue(app, attribute string, open map[string]bool) ma
 	return out
 }
 
-// openValues returns the values of an attribute that a worker has which may take the request: see
-// placement.Request.OpenAt. It looks at workers until each value is known to be open.
+// openValues returns the values of an attribute for which some worker may take the request: see
+// placement.Request.OpenAt. It stops once every value is known to be open.
 func (x *Index) openValues(r *placement.Request, attribute string) map[string]bool {
 	c, out := x.valuesOf(attribute), map[string]bool{}
 	for i := range c.ofRow {
@@ -131,17 +131,17 @@ func compareValues(a, b cluster.Value) int {
 	return 1
 }
 
-// skewBound is a spread with a largest skew: which of the attribute's values may have one machine more.
+// skewBound is a required spread: it decides which of the attribute's values may have one more machine.
 type skewBound struct {
 	values *attributeValues
-	spread int // of the request
-	fewest int // machines of the value that has fewest
+	spread int // index of the spread in the request
+	fewest int // the smallest number of machines of any value
 }
 
-// skewBounds returns those of a request. A worker that one of them refuses is refused by the judge, for the same
-// numbers; here that costs one look at a number a worker, and one at a count a value.
+// skewBounds returns the bounds of a request. The judge refuses the same workers, from the same numbers; a bound costs
+// only one lookup for each worker, and one for each value.
 func (x *Index) skewBounds(r *placement.Request) []skewBound {
-	if x.searches++; x.searches == 1<<31 { // verdicts have 31 bits for it
+	if x.searches++; x.searches == 1<<31 { // verdicts have 31 bits for the number
 		clear(x.values)
 		x.searches = 1
 	}
@@ -155,7 +155,7 @@ func (x *Index) skewBounds(r *placement.Request) []skewBound {
 	return out
 }
 
-// admitsRow reports whether the bound lets the worker of a row through.
+// admitsRow reports whether the bound admits the worker of a row.
 func (b *skewBound) admitsRow(r *placement.Request, i int32, search uint32) bool {
 	id := b.values.ofRow[i]
 	if id == 0 {

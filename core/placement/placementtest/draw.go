@@ -1,4 +1,4 @@
-// Package placementtest draws requests and workers of every shape, for properties of whoever judges or looks for them.
+// Package placementtest draws requests and workers of every shape, for property tests of judges and searches.
 package placementtest
 
 import (
@@ -44,7 +44,7 @@ func drawRequirement(t *rapid.T, names []string) cluster.Requirement {
 }
 
 func drawSome[T any](t *rapid.T, name string, most int, draw func(*rapid.T) T) (out []T) {
-	// Mostly none: a request that wants everything at once fits nowhere, and tells little.
+	// Mostly none: a request that wants everything at once fits nowhere.
 	for range max(0, rapid.IntRange(-2*most, most).Draw(t, name)) {
 		out = append(out, draw(t))
 	}

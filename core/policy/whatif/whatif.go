@@ -1,5 +1,5 @@
-// Package whatif tells what another policy would place elsewhere: Compare on the fleet as it is, Replay on decisions
-// that were recorded. It is pure, and knows policies only as placement.Policy.
+// Package whatif reports what another policy would place elsewhere: Compare for the present fleet, Replay for recorded
+// decisions. It is pure, and uses policies only as placement.Policy.
 package whatif
 
 import (
@@ -17,7 +17,7 @@ type Placed struct {
 	Worker  cluster.WorkerID
 }
 
-// Decided is a decision that was recorded: the request, the view it was made on, and the worker that won ("": none).
+// Decided is a recorded decision: the request, the view it was made on, and the worker that won ("": none).
 type Decided struct {
 	Request placement.Request
 	View    cluster.View
@@ -28,37 +28,36 @@ type Decided struct {
 type Move struct {
 	Machine   string           `json:"machine"`
 	App       string           `json:"app"`
-	Is        cluster.WorkerID `json:"is"`         // where it is, or where it was decided to be
-	Old       cluster.WorkerID `json:"old"`        // where the policy in force would place it now; "": nowhere
-	New       cluster.WorkerID `json:"new"`        // where the other one would; "": nowhere
-	OldPolicy string           `json:"old_policy"` // its name
-	// what the new policy has against Old, where it does not let it be
+	Is        cluster.WorkerID `json:"is"`         // its present worker, or the worker that the decision chose
+	Old       cluster.WorkerID `json:"old"`        // where the present policy would place it now; "": nowhere
+	New       cluster.WorkerID `json:"new"`        // where the other policy would place it; "": nowhere
+	OldPolicy string           `json:"old_policy"` // name of the present policy
+	// why the new policy refuses Old, if it does
 	Why    []machine.Clause `json:"why,omitempty"`
-	Gain   float64          `json:"gain,omitempty"` // else: score of New less that of Old, both by the new policy
+	Gain   float64          `json:"gain,omitempty"` // otherwise: score of New less that of Old, both by the new policy
 	Evicts []Evicted        `json:"evicts,omitempty"`
 }
 
-// Evicted is who would have to go for a machine that fits nowhere and may preempt: of a worker the machines of ranks
-// below.
+// Evicted is the evictions on one worker by which a machine that fits nowhere could start, if it may preempt.
 type Evicted struct {
 	Worker   cluster.WorkerID `json:"worker"`
 	Rank     int              `json:"rank"` // machine.Scheduling.Rank
 	Machines int              `json:"machines"`
 }
 
-// Comparison is what a policy would do differently. Nothing that runs is touched by applying a policy: Moves tells
+// Comparison is what a policy would do differently. Applying a policy does not affect running machines: Moves are
 // where machines would be placed if they were placed now.
 type Comparison struct {
 	Compared int    `json:"compared"`
 	Same     int    `json:"same"`
 	Moves    []Move `json:"moves"`   // placed elsewhere, in the order of the machines
-	Nowhere  []Move `json:"nowhere"` // not placed at all by the new policy, though by the old one
+	Nowhere  []Move `json:"nowhere"` // placed by the old policy, but not by the new one
 }
 
-// Chooser gives the policy of a request.
+// Chooser returns the policy for a request.
 type Chooser func(r *placement.Request) *placement.Policy
 
-// Best gives the worker that a policy ranks first for a request that Resolve has seen; "" when none fits.
+// Best returns the worker that a policy ranks first for a resolved request; "" if none fits.
 func Best(r placement.Request, view cluster.View, p placement.Policy) cluster.WorkerID {
 	if ranked := placement.Rank(r, view, p); len(ranked) > 0 && ranked[0].Fits {
 		return cluster.WorkerID(ranked[0].Worker)
@@ -66,9 +65,9 @@ func Best(r placement.Request, view cluster.View, p placement.Policy) cluster.Wo
 	return ""
 }
 
-// Compare says for each machine where the old and the new policy would place it if it were placed now, with its own
-// room taken for free. One machine is moved at a time: it says how the policies differ, not how a fleet would be
-// rebuilt. stop is asked before each machine and ends the plan with its error; nil never does.
+// Compare reports for each machine where the old and the new policy would place it if it were placed now, with its own
+// room counted as free. It moves one machine at a time: it shows how the policies differ, not how a fleet would be
+// rebuilt. stop is called before each machine, and its error ends the comparison; a nil stop never ends it.
 func Compare(stop func() error, view cluster.View, placed []Placed, old, then Chooser) (Comparison, error) {
 	view.Workers = slices.Clone(view.Workers)
 	home := make(map[string]cluster.WorkerID, len(placed))
@@ -86,7 +85,7 @@ func Compare(stop func() error, view cluster.View, placed []Placed, old, then Ch
 		p := &placed[i]
 		at := slices.IndexFunc(view.Workers, func(w cluster.Record) bool { return w.Worker == p.Worker })
 		if at < 0 {
-			continue // its worker does not answer: nothing can be said
+			continue // its worker does not answer, so nothing is known
 		}
 		whole := view.Workers[at]
 		view.Workers[at] = Without(whole, &p.Request)
@@ -97,8 +96,8 @@ func Compare(stop func() error, view cluster.View, placed []Placed, old, then Ch
 	return out, nil
 }
 
-// Replay says which of the decisions that were recorded a policy would have made otherwise, each on the view of its
-// time. Old is the worker that won.
+// Replay reports which recorded decisions a policy would have made differently, each on the view of its time. Old is
+// the worker that won.
 func Replay(decisions []Decided, then Chooser) Comparison {
 	out := Comparison{Moves: []Move{}, Nowhere: []Move{}}
 	for i := range decisions {
@@ -145,8 +144,8 @@ func (c *Comparison) judgeMove(r *placement.Request, view cluster.View, m Move, 
 	}
 }
 
-// evictedBy gives what the request could evict where the policy lets it go: of the workers that would then take it, the
-// one with the fewest machines to go. Only a request whose band may preempt has any.
+// evictedBy returns the evictions by which the request could start under the policy: on the worker with the fewest
+// machines to evict. Only a request whose band may preempt has any.
 func evictedBy(r *placement.Request, view cluster.View, p *placement.Policy) []Evicted {
 	if !r.Scheduling.MayPreempt() {
 		return nil
@@ -173,8 +172,8 @@ func evictedBy(r *placement.Request, view cluster.View, p *placement.Policy) []E
 	return best
 }
 
-// Without gives a worker's record as it would be without a machine that it has. A part of a GPU goes back to the
-// fullest device that can have given it: which one it was the record does not tell.
+// Without returns a worker's record without one of its machines. The record does not show which device a part of a GPU
+// is on, so it is freed on the fullest possible one.
 func Without(w cluster.Record, r *placement.Request) cluster.Record {
 	w.Used = w.Used.Sub(r.Resources)
 	w.Machines = max(0, w.Machines-1)

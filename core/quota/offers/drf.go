@@ -1,9 +1,9 @@
-// Package offers is dominant resource fairness (Ghodsi et al., NSDI'11), the rule by which two-level schedulers choose
-// whom to offer what is free: who has the least of what it has most of.
+// Package offers implements dominant resource fairness (Ghodsi et al., NSDI'11), by which two-level schedulers choose
+// the framework to offer free resources to: the one with the smallest dominant share.
 package offers
 
-// Dominant returns the largest share that used is of capacity in any dimension. A dimension of which there is nothing
-// counts only when something of it is used.
+// Dominant returns the largest share that used is of capacity in any dimension. A dimension without capacity counts
+// only if some of it is used.
 func Dominant(used, capacity []float64) float64 {
 	share := 0.0
 	for i, u := range used {
