@@ -17,14 +17,14 @@ const (
 	codeSeeds fault.Code = "seeds" // the number of seeds is out of range
 )
 
-// Summary is one scheduler's runs over all seeds: the means over the seeds, and half the width of their 95 % intervals.
+// Summary is one scheduler's results over all seeds: means, and half the widths of their 95 % intervals.
 type Summary struct {
 	Scheduler  string    `json:"scheduler"`
 	Short      Class     `json:"short"`
 	Long       Class     `json:"long"`
 	Mean       float64   `json:"mean"`
 	Messages   float64   `json:"messages_per_task"`
-	Unfinished int64     `json:"unfinished"` // the most of any seed
+	Unfinished int64     `json:"unfinished"` // the largest number of any seed
 	Events     int64     `json:"events"`
 	CPU        float64   `json:"cpu_seconds"` // of one run
 	Seeds      int       `json:"seeds"`
@@ -39,18 +39,18 @@ type Summary struct {
 
 	ShortTimes, LongTimes []float64  `json:"-"` // of the first seed, sorted
 	Load                  slots.Load `json:"-"` // of the first seed
-	// of the events of all seeds: the same is the same run
+	// over the events of all seeds: equal hashes mean equal runs
 	Hash Hash `json:"event_hash,omitempty"`
 }
 
-// Times are the figures of a row, or what there is to say of each of them.
+// Times are the figures of a row, or one value for each of them.
 type Times struct {
 	Short Class   `json:"short"`
 	Long  Class   `json:"long"`
 	Mean  float64 `json:"mean"`
 }
 
-// Hash is a hash of everything that happened in runs. It is written as 16 hexadecimal digits.
+// Hash is a hash of all events of runs, written as 16 hexadecimal digits.
 type Hash uint64
 
 // MarshalText implements encoding.TextMarshaler.
@@ -66,10 +66,10 @@ func (h *Hash) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// Interval is half the width of the 95 % confidence intervals over the seeds.
+// Interval is half the widths of the 95 % confidence intervals over the seeds.
 type Interval = Times
 
-// Opener opens the trace anew for each run. A generated one differs with the seed, a file does not.
+// Opener opens the trace for a run. A generated trace depends on the seed, a file does not.
 type Opener func(seed uint64) (trace.Source, func() error, error)
 
 // FromFile opens a trace file.
@@ -169,7 +169,7 @@ func summariseRows(rows []Row) Summary {
 	return s
 }
 
-// studentQuantile gives the 97.5 % point of Student's distribution with n degrees of freedom.
+// studentQuantile returns the 97.5 % point of Student's distribution with n degrees of freedom.
 func studentQuantile(n int) float64 {
 	points := []float64{12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160,
 		2.145, 2.131}
@@ -179,15 +179,15 @@ func studentQuantile(n int) float64 {
 	return 1.96 + 2.5/float64(n)
 }
 
-// Bounds are the yardsticks printed beside every comparison. None is reachable in general.
+// Bounds are theoretical limits for comparisons. None is reachable in general.
 type Bounds struct {
-	A Summary `json:"a"` // no task ever waits: a job takes as long as its longest task
-	B Summary `json:"b"` // least remaining work first, clairvoyant, preempting at no cost: near the best mean there is
+	A Summary `json:"a"` // no task waits: a job takes as long as its longest task
+	B Summary `json:"b"` // clairvoyant least remaining work first, with free preemption: near the best possible mean
 	// one queue that knows all durations: least work first, longest task first, no delay, no preemption
 	C Summary `json:"c"`
 }
 
-// Yardsticks computes the bounds of a trace on a fleet.
+// Yardsticks computes the bounds for a trace and a fleet.
 func Yardsticks(open Opener, s Setup) (Bounds, error) {
 	s.Delay, s.Sight, s.Error, s.Loss, s.Deaths = -1, true, 0, 0, nil
 	s.Think, s.Beside, s.Kinds = [2]slots.Think{}, 0, 0
@@ -222,7 +222,7 @@ func Yardsticks(open Opener, s Setup) (Bounds, error) {
 	return b, nil
 }
 
-// Regret gives how much more than the bound's a scheduler's mean is, as a share of it.
+// Regret returns by what share a scheduler's mean exceeds the bound's.
 func Regret(s, bound Summary) float64 { return isOverBound(s.Mean, bound.Mean) }
 
 func isOverBound(x, bound float64) float64 {
@@ -232,7 +232,7 @@ func isOverBound(x, bound float64) float64 {
 	return (x - bound) / bound
 }
 
-// Regrets gives the same for every figure.
+// Regrets returns the regret of every figure.
 func Regrets(s, bound Summary) Times {
 	class := func(a, b Class) Class {
 		return Class{P50: isOverBound(a.P50, b.P50), P90: isOverBound(a.P90, b.P90), P99: isOverBound(a.P99, b.P99),
@@ -242,7 +242,8 @@ func Regrets(s, bound Summary) Times {
 		bound.Mean)}
 }
 
-// Closed gives how much of the way from one scheduler's mean to a better one, mostly bound C's, another has gone.
+// Closed returns what share of the gap between one scheduler's mean and a better one, usually bound C's, another
+// scheduler closes.
 func Closed(s, from, to Summary) float64 {
 	if from.Mean == to.Mean {
 		return 0
@@ -250,8 +251,8 @@ func Closed(s, from, to Summary) float64 {
 	return (from.Mean - s.Mean) / (from.Mean - to.Mean)
 }
 
-// Faster gives a trace with so many times as many jobs in the same time, as Omega's load up-scaling does (EuroSys'13,
-// section 4.2): what comes later comes sooner, the jobs are the same.
+// Faster returns a trace with times as many jobs in the same time, as Omega's load up-scaling does (EuroSys'13,
+// section 4.2): the same jobs, arriving sooner.
 func (o Opener) Faster(times float64) Opener {
 	if times == 1 {
 		return o

@@ -12,9 +12,9 @@ import (
 // Gate is a condition on a row that fails a comparison, as `p99(short) > 1.05 * baseline`.
 type Gate struct {
 	text   string
-	metric string     // p50, p90, p99 or mean; messages or unfinished
+	metric string     // p50, p90, p99, mean, messages or unfinished
 	class  string     // short, long or "" for all
-	limit  gate.Limit // Times the baseline's
+	limit  gate.Limit // for Times, a multiple of the baseline's value
 }
 
 // gateForm is METRIC[(CLASS)] OP NUMBER [* baseline].
@@ -77,12 +77,12 @@ func (g Gate) metricOf(s Summary) float64 {
 	return class.Mean
 }
 
-// Fails says whether a row meets the condition, beside the baseline's row, and so fails.
+// Fails reports whether a row meets the condition, given the baseline's row, and so fails.
 func (g Gate) Fails(row, baseline Summary) (value, limit float64, fails bool) {
 	value = g.metricOf(row)
 	limit, fails = g.limit.Fails(value, g.metricOf(baseline))
 	return value, limit, fails
 }
 
-// String gives the condition as it was written.
+// String returns the condition as written.
 func (g Gate) String() string { return g.text }

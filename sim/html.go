@@ -7,8 +7,8 @@ import (
 	"io"
 )
 
-// HTML writes a report that needs nothing but itself: the table and, as SVG, the distributions of
-// runtimes, the use of the slots over time, and the mean runtime against the messages that it costs.
+// HTML writes a self-contained report: the table and, as SVG, the distributions of runtimes, the use of the slots over
+// time, and the mean runtime against the number of messages.
 func HTML(w io.Writer, title string, rows []Summary, bounds *Bounds) error {
 	out := bufio.NewWriter(w)
 	fmt.Fprintf(out, `<!doctype html><html lang="en"><meta charset="utf-8"><title>%s</title><style>

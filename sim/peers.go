@@ -22,23 +22,23 @@ import (
 	"github.com/soukhq/souk/sim/slots"
 )
 
-// deciders says who thinks about a job, when decisions take time.
+// deciders is which scheduler decides on a job, if decisions take time.
 type deciders uint8
 
 const (
 	atBuyers   deciders = iota // the job's buyer
-	inOnePlace                 // one scheduler, which takes as long for every job as for the class that takes longest
-	multiPath                  // one scheduler, which takes its time by class
+	inOnePlace                 // one scheduler, which takes the slowest class's time for every job
+	multiPath                  // one scheduler, whose time depends on the class
 	longInOne                  // one scheduler for the long jobs, the buyer for the others
 )
 
-// architecture is a scheduler that can be run by name.
+// architecture is a scheduler that can be run by its name.
 type architecture struct {
 	name    string
-	param   string // what N means in NAME:N, "" when nothing
+	param   string // what N means in NAME:N, "" if it has none
 	typical []int  // values of N for a frontier
 	decides deciders
-	fits    bool // it heeds constraints
+	fits    bool // it respects constraints
 	make    func(fleet scheduler.Fleet, compat bool, n int) (scheduler.Strategy, error)
 }
 
@@ -71,7 +71,7 @@ func newFlows(m flow.Model) func(scheduler.Fleet, bool, int) (scheduler.Strategy
 
 func secondsToTime(n int) scheduler.Time { return scheduler.Time(n) * scheduler.Second }
 
-// allArchitectures lists what can be run, ours first.
+// allArchitectures lists the schedulers, souk's own first.
 func allArchitectures() []architecture {
 	return []architecture{
 		{"market", "buyers", []int{1, 3, 10, 30}, atBuyers, false,
@@ -133,7 +133,7 @@ func allArchitectures() []architecture {
 	}
 }
 
-// Schedulers lists the names that NewScheduler knows, ours first.
+// Schedulers lists the names that NewScheduler knows, souk's own first.
 func Schedulers() []string {
 	var names []string
 	for _, a := range allArchitectures() {
@@ -142,7 +142,7 @@ func Schedulers() []string {
 	return names
 }
 
-// Params tells what N means in NAME:N, by name.
+// Params returns what N means in NAME:N, by name.
 func Params() map[string]string {
 	out := map[string]string{}
 	for _, a := range allArchitectures() {
@@ -153,7 +153,7 @@ func Params() map[string]string {
 	return out
 }
 
-// Frontier gives the names with the values of their parameters that show what more messages buy.
+// Frontier expands names with the values of their parameters, to show the effect of more messages.
 func Frontier(names []string) []string {
 	var out []string
 	for _, name := range names {
@@ -172,7 +172,7 @@ func Frontier(names []string) []string {
 // maxParam bounds N.
 const maxParam = 100_000
 
-// lookUp finds what NAME or NAME:N means.
+// lookUp parses NAME or NAME:N.
 func lookUp(name string) (architecture, int, error) {
 	base, rest, has := strings.Cut(name, ":")
 	all := allArchitectures()
@@ -201,7 +201,7 @@ func unknownScheduler(name string) error {
 		strings.Join(Schedulers(), ", "))
 }
 
-// Known checks a list of names, in any case; "all" alone is every scheduler.
+// Known validates a list of names, in any case; "all" alone is every scheduler.
 func Known(names []string) ([]string, error) {
 	if slices.Equal(names, []string{"all"}) {
 		return Schedulers(), nil

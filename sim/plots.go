@@ -24,7 +24,7 @@ func drawLine(w io.Writer, i, n int, d, name string) {
 		20+18*i, hue, html.EscapeString(name))
 }
 
-// drawCDF draws the share of jobs that took at most so long, the time on a logarithmic axis.
+// drawCDF draws the distribution of runtimes, with time on a logarithmic axis.
 func drawCDF(w io.Writer, title string, rows []Summary, of func(Summary) []float64) {
 	lo, hi := math.Inf(1), 0.0
 	for _, r := range rows {
@@ -68,7 +68,7 @@ func drawCDF(w io.Writer, title string, rows []Summary, of func(Summary) []float
 	fmt.Fprint(w, "</svg>")
 }
 
-// drawUsage draws the share of the slots that is busy, over the time of the first seed's run.
+// drawUsage draws the busy share of the slots over the time of the first seed's run.
 func drawUsage(w io.Writer, rows []Summary) {
 	end := 0.0
 	for _, r := range rows {
@@ -102,8 +102,8 @@ func drawUsage(w io.Writer, rows []Summary) {
 	fmt.Fprint(w, "</svg>")
 }
 
-// drawFrontier draws each row's mean runtime against its messages, both on logarithmic axes. Rows of one scheduler with
-// several values of its number are joined: that is what more messages buy.
+// drawFrontier draws each row's mean runtime against its messages, both on logarithmic axes. Rows of one scheduler
+// with several values of its parameter are joined, to show the effect of more messages.
 func drawFrontier(w io.Writer, rows []Summary) {
 	minX, maxX, minY, maxY := math.Inf(1), 0.0, math.Inf(1), 0.0
 	var points []Summary

@@ -11,19 +11,19 @@ import (
 	"github.com/soukhq/souk/sim/trace"
 )
 
-// fluid is a job under preemptive SRPT. left holds the remaining times of its unfinished tasks, first of those that
-// run. While all of them run it is longest first and not touched: served is what each has had since.
+// fluid is a job under preemptive SRPT. left holds the remaining times of its unfinished tasks, running ones first.
+// While all of them run, left is sorted longest first and not updated: served is what each has run since.
 type fluid struct {
 	submit ticks.Time
 	mean   ticks.Time // of all its tasks
-	work   ticks.Time // remaining: mean for each task that has not ended
+	work   ticks.Time // remaining work: mean for each unfinished task
 	left   []ticks.Time
 	served ticks.Time
-	runs   int // how many of them run: the first so many
+	runs   int // number of running tasks, the first ones in left
 	long   bool
 }
 
-// updateLeft makes left true again.
+// updateLeft subtracts served from left.
 func (f *fluid) updateLeft() {
 	if f.served == 0 {
 		return
@@ -34,7 +34,7 @@ func (f *fluid) updateLeft() {
 	f.served = 0
 }
 
-// nextEnd gives how long until the first of its running tasks ends.
+// nextEnd returns how long until the first of the running tasks ends.
 func (f *fluid) nextEnd() ticks.Time {
 	switch n := len(f.left); f.runs {
 	case 0:
@@ -46,7 +46,7 @@ func (f *fluid) nextEnd() ticks.Time {
 	}
 }
 
-// advanceTime lets time pass for it, and drops the tasks that have ended.
+// advanceTime lets time pass for the job, and drops tasks that have ended.
 func (f *fluid) advanceTime(dt ticks.Time) {
 	defer func() { f.work = f.mean * ticks.Time(len(f.left)) }()
 	n := len(f.left)
@@ -69,8 +69,8 @@ func (f *fluid) advanceTime(dt ticks.Time) {
 	f.runs = kept
 }
 
-// allotSlots gives it n slots. What it loses is taken from the tasks that have most left, and what it gains goes to
-// those of the others that have most left.
+// allotSlots gives the job n slots. It loses the tasks with most time left, and gains the waiting ones with most time
+// left.
 func (f *fluid) allotSlots(n int) {
 	n = min(n, len(f.left))
 	if n == f.runs {
@@ -90,10 +90,10 @@ func (f *fluid) allotSlots(n int) {
 
 func compareLongest(a, b ticks.Time) int { return cmp.Compare(b, a) }
 
-// Preemptive is bound B: a clairvoyant scheduler that at every arrival and every end of a task gives the slots, without
-// delay, to the jobs of least remaining work, taking them from others at no cost. It is near the best mean there is.
-// Remaining work is counted in whole tasks: counted in what is left of those that run too, the mean is 0.2 % less and
-// the longest job of all waits for a third longer.
+// Preemptive is bound B: a clairvoyant scheduler that at every arrival and every end of a task gives the slots,
+// without delay, to the jobs of least remaining work, with free preemption. It is near the best possible mean.
+// Remaining work counts whole tasks: counting the rest of running tasks exactly lowers the mean by 0.2 %, but lets the
+// longest job wait a third longer.
 func Preemptive(src trace.Source, slotCount int, cutoff float64, whole bool) (Summary, error) {
 	p := &preemptive{src: src, slots: slotCount, cutoff: cutoff, whole: whole}
 	if err := p.readJob(); err != nil {
@@ -115,9 +115,9 @@ type preemptive struct {
 	cutoff      float64
 	whole       bool
 	now         ticks.Time
-	active      []*fluid // by remaining work, when there are more tasks than slots
+	active      []*fluid // sorted by remaining work, if there are more tasks than slots
 	tasks       int
-	pending     *fluid // the next to arrive
+	pending     *fluid // the next job to arrive
 	has         bool
 	short, long []float64
 }
@@ -159,7 +159,7 @@ func (p *preemptive) readJob() error {
 	return nil
 }
 
-// nextEvent goes to the next arrival or end of a task.
+// nextEvent advances to the next arrival or end of a task.
 func (p *preemptive) nextEvent() error {
 	dt := ticks.Time(math.MaxInt64)
 	for _, f := range p.active {
@@ -205,7 +205,7 @@ func (p *preemptive) endJob(f *fluid) {
 	}
 }
 
-// shareSlots gives the slots out.
+// shareSlots distributes the slots.
 func (p *preemptive) shareSlots() {
 	if p.tasks > p.slots {
 		for i := 1; i < len(p.active); i++ { // nearly sorted already

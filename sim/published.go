@@ -1,14 +1,13 @@
 package sim
 
-// Peer is a run of somebody else's simulator, whose figures ours are held against. Seconds; each class is p50, p90,
-// p99, mean.
+// Peer is the published result of another simulator, to compare with. Seconds; each class is p50, p90, p99, mean.
 type Peer struct {
 	Scheduler   string
 	Short, Long [4]float64
 	Mean        float64
 }
 
-// Case is a trace and a fleet that peers have been run on.
+// Case is a trace and a fleet with published results.
 type Case struct {
 	Name    string
 	File    string // below the directory of traces
@@ -18,8 +17,8 @@ type Case struct {
 	Peers   []Peer
 }
 
-// Cases gives the cases of docs/results.md. The peers' figures are of one run each of the simulator that was published
-// with Eagle, on these very traces, with the parameters of its README.
+// Cases returns the cases of docs/results.md. The peers' figures are of one run each of the simulator published with
+// Eagle, on the same traces, with the parameters of its README.
 func Cases() []Case {
 	const yahoo, google = "tr/YH2_sub.tr.gz", "tr/GOOG_subtrace.tr.gz"
 	return []Case{
@@ -50,8 +49,8 @@ func Cases() []Case {
 	}
 }
 
-// chainLink is one technique at one load of Sparrow's synthetic experiment: mean and median in milliseconds, as
-// Sparrow's own simulator gives them with its seed 1.
+// chainLink is one technique at one load of Sparrow's synthetic experiment: mean and median in milliseconds, from
+// Sparrow's own simulator with its seed 1.
 type chainLink struct {
 	scheduler    string
 	mean, median float64

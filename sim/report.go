@@ -16,7 +16,8 @@ type Class struct {
 	Mean float64 `json:"mean"`
 }
 
-// ClassOf gives the distribution of some runtimes, which it sorts. A percentile p of n is the value of rank ceil(p*n).
+// ClassOf returns the distribution of some runtimes, which it sorts. The percentile p of n values is the one of rank
+// ceil(p*n).
 func ClassOf(runtimes []float64) Class {
 	if len(runtimes) == 0 {
 		return Class{}

@@ -12,7 +12,7 @@ import (
 	"github.com/soukhq/souk/sim/trace"
 )
 
-// Results writes docs/results.md from runs on the traces below a directory. tell, if set, is told what comes next.
+// Results writes docs/results.md from runs on the traces in a directory. tell, if set, is called with the next step.
 func Results(w io.Writer, dir string, seeds int, version string, tell func(string)) error {
 	if tell == nil {
 		tell = func(string) {}
@@ -38,7 +38,7 @@ type results struct {
 	seeds int
 	tell  func(string)
 	notes []string
-	far   []string // rows of figures that are outside the limits of fidelity
+	far   []string // rows of figures outside the limits of fidelity
 }
 
 const resultsHead = `# Results of the simulator
@@ -132,7 +132,7 @@ func (r *results) oneCase(c Case) error {
 	var ours Summary
 	eagle := 0.0
 	var worse losses
-	var more losses // the same, against those of which no figures are published
+	var more losses // as lost, against peers without published figures
 	for _, name := range []string{"market", "sparrow", "hawk", "eagle", "pigeon", "clwl", "dlwl", "fifo", "apollo",
 		"yarn", "condor"} {
 		r.tell(c.Name + ": " + name)
@@ -187,13 +187,13 @@ func (r *results) oneCase(c Case) error {
 	return nil
 }
 
-// losses counts figures that are worse than a peer's: by their means over the seeds, and those of them whose 95 %
-// intervals lie apart.
+// losses counts figures that are worse than a peer's: by their means over the seeds, and those whose 95 % intervals
+// are disjoint.
 type losses struct{ means, disjoint int }
 
 func (l losses) sumLosses(m losses) losses { return losses{l.means + m.means, l.disjoint + m.disjoint} }
 
-// String gives the means, and how many lie apart where that differs.
+// String returns the number of means, and the number of disjoint intervals if that differs.
 func (l losses) String() string {
 	if l.means == l.disjoint {
 		return strconv.Itoa(l.means)
@@ -201,7 +201,7 @@ func (l losses) String() string {
 	return fmt.Sprintf("%d (%d apart)", l.means, l.disjoint)
 }
 
-// worseThan counts at which of the seven figures the first is worse, by more than two messages take.
+// worseThan counts the figures, of seven, at which a is worse than b by more than the time of two messages.
 func worseThan(a, b Summary) (l losses) {
 	seven := func(t Times) [7]float64 {
 		return [7]float64{t.Mean, t.Short.P50, t.Short.P90, t.Short.P99, t.Long.P50, t.Long.P90, t.Long.P99}
@@ -251,7 +251,8 @@ for a p99).
 	fmt.Fprintln(r.out)
 }
 
-// noteOutside notes the figures of a scheduler that are farther from the peer's than the limits: 5 %, and 10 % of a p99.
+// noteOutside records the figures of a scheduler that differ from the peer's by more than the limits: 5 %, or 10 % for
+// a p99.
 func (r *results) noteOutside(c Case, name string, rows []Row) {
 	for _, p := range c.Peers {
 		if p.Scheduler != name {

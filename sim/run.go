@@ -11,18 +11,18 @@ import (
 	"github.com/soukhq/souk/sim/trace"
 )
 
-// Setup is what one run is of.
+// Setup is the parameters of one run.
 type Setup struct {
 	Scheduler string
 	Workers   int
 	Slots     int
-	Reserve   float64 // percent of the workers that take short jobs only
-	Compat    bool    // the quirks of Eagle's simulator
-	Warmup    float64 // seconds: jobs submitted before do not count
+	Reserve   float64 // percent of the workers, which take only short jobs
+	Compat    bool    // reproduce the quirks of Eagle's simulator
+	Warmup    float64 // seconds: earlier jobs do not count
 	slots.Options
 }
 
-// Row is what came of one run. Times are seconds.
+// Row is the result of one run. Times are seconds.
 type Row struct {
 	Scheduler  string     `json:"scheduler"`
 	Short      Class      `json:"short"`
@@ -36,10 +36,10 @@ type Row struct {
 	Jobs       int64      `json:"jobs"`
 	Tasks      int64      `json:"tasks"`
 	Makespan   float64    `json:"makespan"`
-	Busy       float64    `json:"utilisation"` // share of the slots' time until the last task ended
+	Busy       float64    `json:"utilisation"` // busy share of the slots' time until the last task ended
 	Conflicts  float64    `json:"conflicts_per_task"`
 	Idled      float64    `json:"wasted_holds_per_task"`
-	Thought    float64    `json:"decision_seconds"` // of all that decide
+	Thought    float64    `json:"decision_seconds"` // of all deciders
 	Fairness   float64    `json:"fairness"`         // Jain's index of the jobs' slow-downs
 	Hash       uint64     `json:"-"`                // of all events
 	Load       slots.Load `json:"-"`                // as a share of the slots
@@ -68,7 +68,7 @@ func Run(src trace.Source, s Setup) (Row, error) {
 	if a.decides == inOnePlace { // one path, in which every job waits for the slowest decision
 		s.Think = [2]slots.Think{slowerThink(s.Think), slowerThink(s.Think)}
 	}
-	if s.Shared = 1; a.name == "market" { // market counts slots as workers
+	if s.Shared = 1; a.name == "market" { // the market counts slots as workers
 		s.Shared = fleet.Slots
 	}
 	var jain fairness
@@ -104,8 +104,8 @@ func Run(src trace.Source, s Setup) (Row, error) {
 	return row, nil
 }
 
-// cpuSeconds gives the seconds of processor time that the program has taken. The simulator runs on one goroutine; what
-// the garbage collector does beside it counts.
+// cpuSeconds returns the processor time that the program has used. The simulator runs on one goroutine; the garbage
+// collector's time counts, too.
 func cpuSeconds() float64 {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
@@ -134,7 +134,7 @@ func (r *Row) fillTotals(tot slots.Totals, slotCount int) {
 	}
 }
 
-// decideBy gives who decides on a job; nil is its buyer.
+// decideBy returns the function that assigns a job's decider; nil: its buyer.
 func (d deciders) decideBy() func(*scheduler.Job) int32 {
 	switch d {
 	case inOnePlace, multiPath:
@@ -154,11 +154,11 @@ func slowerThink(by [2]slots.Think) slots.Think {
 	return slots.Think{PerJob: max(by[0].PerJob, by[1].PerJob), PerTask: max(by[0].PerTask, by[1].PerTask)}
 }
 
-// shortest is the least, in seconds, that a job's longest task counts for in its slow-down: tasks of nothing have none.
+// shortest is the minimum, in seconds, of a job's longest task in its slow-down: empty tasks have none.
 const shortest = 0.1
 
-// fairness is Jain's index (Jain, Chiu, Hawe 1984) of the jobs' slow-downs, runtime over longest task: 1 when all are
-// slowed down alike, 1/n when one of n has it all.
+// fairness computes Jain's index (Jain, Chiu, Hawe 1984) of the jobs' slow-downs, runtime over longest task: 1 if all
+// are slowed down equally, 1/n if only one of n is.
 type fairness struct{ n, sum, squares float64 }
 
 func (f *fairness) addShare(x float64) { f.n, f.sum, f.squares = f.n+1, f.sum+x, f.squares+x*x }

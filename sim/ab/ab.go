@@ -1,8 +1,8 @@
-// Package ab replays the decisions of a log with two policies, each on the view of its time: who would be placed
-// elsewhere, who nowhere, and what that would do to the room left, the regions and the neighbours.
+// Package ab replays the decisions of a log with two policies, each on the view of its time: which machines would be
+// placed elsewhere or nowhere, and how that changes free room, regions and neighbours.
 //
-// Each decision is replayed alone, on what was recorded: the fleet that the new policy would have made by then is not
-// simulated. So it says how the policies differ, decision by decision, and its intervals are over decisions.
+// Each decision is replayed alone, on the recorded view: it does not simulate the fleet that would result from the new
+// policy. So it compares the policies decision by decision, and its intervals are over decisions.
 package ab
 
 import (
@@ -18,29 +18,29 @@ import (
 // MaxMoves is how many moves a report lists; all are counted.
 const MaxMoves = 1000
 
-// Chooser gives the policy of a request.
+// Chooser returns the policy for a request.
 type Chooser func(r *placement.Request) placement.Policy
 
-// Report is what came of a replay.
+// Report is the result of a replay.
 type Report struct {
 	Decisions int       `json:"decisions"` // replayed
-	Skipped   int       `json:"skipped"`   // not: their records are no longer in the log, or they evicted
-	Partial   int       `json:"partial"`   // of those replayed: on the part of a large fleet that was kept
+	Skipped   int       `json:"skipped"`   // not replayed: their records have left the log, or they evicted
+	Partial   int       `json:"partial"`   // replayed on the recorded part of a large fleet
 	From      time.Time `json:"from,omitzero"`
 	To        time.Time `json:"to,omitzero"`
 
-	As       int     `json:"as_recorded"` // the old policy chooses what was recorded
+	As       int     `json:"as_recorded"` // decisions for which the old policy chooses the recorded worker
 	Same     int     `json:"same"`
-	Moved    Share   `json:"moved"`         // placed elsewhere by the new
-	OnlyBy   Refusal `json:"refused_by"`    // by one and not by the other
+	Moved    Share   `json:"moved"`         // placed elsewhere by the new policy
+	OnlyBy   Refusal `json:"refused_by"`    // placed by only one of the policies
 	Score    Paired  `json:"score"`         // by the new policy's own scores
-	Headroom Paired  `json:"headroom"`      // share of the scarcest dimension that is left where it is placed
-	Region   Paired  `json:"region"`        // place in the request's list of regions, 0 being the first
-	Mates    Paired  `json:"neighbours"`    // machines of the same app on that worker before
+	Headroom Paired  `json:"headroom"`      // free share of the scarcest dimension at the chosen worker
+	Region   Paired  `json:"region"`        // index in the request's list of regions, 0 being the first
+	Mates    Paired  `json:"neighbours"`    // other machines of the same app on the chosen worker
 	Moves    []Move  `json:"moves"`         // the first MaxMoves
 	Apps     []Count `json:"moves_by_app"`  // most first
 	Into     []Count `json:"moves_to"`      // by worker, most first
-	Lost     []Move  `json:"refused_moves"` // placed by the old and not by the new
+	Lost     []Move  `json:"refused_moves"` // placed by the old policy but not by the new one
 }
 
 // Refusal counts what one policy places and the other does not.
@@ -58,8 +58,8 @@ type Move struct {
 	From     cluster.WorkerID `json:"from,omitempty"` // by the old policy; "": nowhere
 	To       cluster.WorkerID `json:"to,omitempty"`   // by the new policy; "": nowhere
 	Gain     float64          `json:"gain"`           // score of To less that of From, both by the new policy
-	Term     string           `json:"term,omitempty"` // of the new policy, that made the difference
-	Why      string           `json:"why,omitempty"`  // what the new policy says of From, where To is ""
+	Term     string           `json:"term,omitempty"` // the new policy's term that made the difference
+	Why      string           `json:"why,omitempty"`  // why the new policy refuses From, if To is ""
 }
 
 // Count is how often something occurs.
@@ -68,7 +68,7 @@ type Count struct {
 	N    int    `json:"n"`
 }
 
-// Run takes decisions one by one.
+// Run replays decisions one by one.
 type Run struct {
 	old, then Chooser
 	out       Report
@@ -88,7 +88,7 @@ func New(old, then Chooser) *Run {
 	return &Run{old: old, then: then, apps: map[string]int{}, into: map[string]int{}}
 }
 
-// Add replays one decision. at gives the workers' records that it refers to.
+// Add replays one decision. at returns the workers' records that it refers to.
 func (r *Run) Add(d *decision.Decision, at decision.Recorded) {
 	view, ok := decision.View(d, at)
 	if !ok || d.Own != nil || len(d.Evictions) > 0 ||
@@ -129,7 +129,7 @@ func (r *Run) Add(d *decision.Decision, at decision.Recorded) {
 	}
 }
 
-// chosen is the worker that a policy ranks first, nil where none fits.
+// chosen is the worker that a policy ranks first; rec is nil if none fits.
 type chosen struct{ rec *cluster.Record }
 
 func (c chosen) workerID() cluster.WorkerID {
@@ -148,7 +148,7 @@ func bestChoice(q *placement.Request, view cluster.View, p *placement.Policy) ch
 	return chosen{&view.Workers[i]}
 }
 
-// compareChoices measures both choices alike.
+// compareChoices records the figures of both choices.
 func (r *Run) compareChoices(q *placement.Request, then *placement.Policy, from, to *cluster.Record) {
 	r.score.addPair(then.ScoreAt(q, from), then.ScoreAt(q, to))
 	r.headroom.addPair(scarcestHeadroom(q, from), scarcestHeadroom(q, to))
@@ -188,7 +188,7 @@ func (r *Run) noteDifference(d *decision.Decision, then *placement.Policy, from,
 	}
 }
 
-// policyGain is how much more the policy gives to than from, and the term that made most of it.
+// policyGain returns the new policy's score of to less that of from, and the term that contributes most.
 func policyGain(q *placement.Request, p *placement.Policy, from, to *cluster.Record) (float64, string) {
 	a, was := p.Score(*q, *from)
 	b, is := p.Score(*q, *to)
@@ -202,7 +202,7 @@ func policyGain(q *placement.Request, p *placement.Policy, from, to *cluster.Rec
 	return b - a, term
 }
 
-// Report gives what has come so far.
+// Report returns the result so far.
 func (r *Run) Report() Report {
 	o := r.out
 	o.Moved = shareOf(r.moved, o.Decisions)

@@ -12,15 +12,15 @@ import (
 // Gate is a condition on a report that fails it, as `moved > 0.1` or `headroom < 0.9 * old`.
 type Gate struct {
 	text, metric string
-	limit        gate.Limit // Times the old policy's
+	limit        gate.Limit // for Times, a multiple of the old policy's value
 }
 
 func gateForm() *regexp.Regexp {
 	return regexp.MustCompile(`^\s*(moved|refused|skipped|headroom|region|neighbours|score)\s*(>=|<=|>|<)\s*([0-9.eE+-]+)\s*(\*\s*old)?\s*$`)
 }
 
-// ParseGate reads a condition. moved is the share that is placed elsewhere, refused the share that only the new policy
-// refuses, skipped that of the decisions that could not be replayed; the others are the new policy's means.
+// ParseGate parses a condition. moved is the share placed elsewhere, refused the share that only the new policy
+// refuses, skipped the share that could not be replayed; the other names are means of the new policy.
 func ParseGate(text string) (Gate, error) {
 	m := gateForm().FindStringSubmatch(text)
 	bad := func(why string) (Gate, error) {
@@ -43,7 +43,7 @@ func ParseGate(text string) (Gate, error) {
 	return g, nil
 }
 
-// Fails says whether a report meets the condition.
+// Fails reports whether a report meets the condition, and so fails.
 func (g Gate) Fails(r Report) (value, limit float64, fails bool) {
 	var p Paired
 	switch g.metric {
@@ -68,5 +68,5 @@ func (g Gate) Fails(r Report) (value, limit float64, fails bool) {
 	return p.New, limit, fails
 }
 
-// String gives the condition as it was written.
+// String returns the condition as written.
 func (g Gate) String() string { return g.text }

@@ -2,8 +2,8 @@ package ab
 
 import "math"
 
-// Share is a part of the decisions, with its 95 % interval after Wilson (JASA 22, 1927), which holds for few of them
-// too.
+// Share is a fraction of the decisions, with its 95 % interval after Wilson (JASA 22, 1927), which is valid for few
+// decisions, too.
 type Share struct {
 	N    int     `json:"n"`
 	Of   float64 `json:"share"`
@@ -24,8 +24,8 @@ func shareOf(n, of int) Share {
 	return Share{N: n, Of: p, Low: max(0, (mid-half)/scale), High: min(1, (mid+half)/scale)}
 }
 
-// Paired is a figure under both policies, over the decisions that both place: the means, and the mean of the
-// differences with the half width of its 95 % interval (normal; 0 with fewer than two).
+// Paired is a figure under both policies, over the decisions that both place: the means, the mean of the differences,
+// and half the width of its 95 % interval (normal; 0 with fewer than two).
 type Paired struct {
 	Old  float64 `json:"old"`
 	New  float64 `json:"new"`

@@ -1,10 +1,10 @@
 // Package cell simulates a cell of workers with several resources under the schedulers that decide on whole jobs:
 // monolithic (single and multi-path), Mesos' offers, requests to a central manager, Omega's shared state, and souk's
 // market, whose workers confirm each placement. The first four follow the lightweight simulator of Omega (EuroSys'13,
-// section 4): a decision takes t_job + t_task x tasks, workers are drawn by random first fit, a job that is not wholly
-// placed is tried again a second later, and given up after 1,000 attempts, or 100 that placed nothing.
+// section 4): a decision takes t_job + t_task x tasks, workers are drawn by random first fit, an incompletely placed
+// job is tried again a second later, and given up after 1,000 attempts, or 100 that placed nothing.
 //
-// A run is a function of its jobs and its Config; nothing else is read, and the same seed gives the same Report.
+// A run depends only on its jobs and its Config; the same seed gives the same Report.
 package cell
 
 import (
@@ -36,17 +36,17 @@ type Job struct {
 	Class    Class
 }
 
-// Architecture says who decides.
+// Architecture is a scheduling architecture.
 type Architecture string
 
 // The architectures.
 const (
 	// one scheduler, one queue; multi-path when the classes' decision times differ
 	Monolithic Architecture = "monolithic"
-	SharedView Architecture = "omega"    // schedulers on private copies, transactions
-	Offers     Architecture = "mesos"    // an allocator locks all that is free for one scheduler at a time
+	SharedView Architecture = "omega"    // schedulers decide on private copies and commit transactions
+	Offers     Architecture = "mesos"    // an allocator offers all free room to one scheduler at a time, locked
 	Requests   Architecture = "requests" // schedulers ask a central manager, which grants one request after the other
-	Market     Architecture = "market"   // workers confirm each placement, and a refusal heals the view
+	Market     Architecture = "market"   // workers confirm each placement, and a refusal updates the view
 )
 
 // Think is the time of one decision.
@@ -62,10 +62,10 @@ type Config struct {
 	Think        [2]Think // by class
 	Schedulers   [2]int   // by class; Monolithic has one for both
 	Rules        omega.Rules
-	Gang         bool       // Offers, Requests and Market: a job starts whole or not at all
+	Gang         bool       // for Offers, Requests and Market: a job starts completely or not at all
 	ViewAge      ticks.Time // Market: how old the view is when a decision chooses workers
 	Delay        ticks.Time // Market: one round trip to the workers
-	Parallel     bool       // Offers: think about several offers at once, as Omega's simulator does by mistake
+	Parallel     bool       // for Offers: consider several offers at once, as Omega's simulator does by mistake
 	Until        ticks.Time
 	Seed         uint64
 }
@@ -76,7 +76,7 @@ const (
 	MaxSchedulers = 1024
 	maxAttempts   = 1000 // of one job
 	maxFruitless  = 100  // attempts of a job that place nothing
-	maxRounds     = 8    // in which a Market decision asks again for what was refused
+	maxRounds     = 8    // Market: rounds in which a decision repeats refused placements
 )
 
 const retryAfter = ticks.Second
@@ -85,13 +85,13 @@ type job struct {
 	Job
 	left     int32
 	attempts int32
-	queued   ticks.Time // when it last came into a queue
-	first    ticks.Time // waited for the first attempt
-	full     ticks.Time // waited in queues in all
+	queued   ticks.Time // when it last entered a queue
+	first    ticks.Time // wait for the first attempt
+	full     ticks.Time // total wait in queues
 	placed   ticks.Time // when the last task was placed
 	done     bool
 	gone     bool
-	hoard    []int32 // Offers with Gang: workers held while the gang is incomplete
+	hoard    []int32 // for Offers with Gang: workers held while the gang is incomplete
 	since    ticks.Time
 }
 
@@ -102,21 +102,21 @@ type sched struct {
 	busy    bool
 	view    *omega.State
 	pool    omega.Pool
-	now     int32         // the job in hand
-	think   ticks.Time    // spent on it in this attempt
+	now     int32         // the job being decided
+	think   ticks.Time    // time spent on it in this attempt
 	round   int           // of this attempt
 	claims  []omega.Claim // of this attempt
-	held    []int32       // Market with Gang: workers that hold a place
+	held    []int32       // for Market with Gang: workers with a held place
 	heldAt  ticks.Time
 	useful  ticks.Time
 	wasted  ticks.Time
-	idle    ticks.Time // decided, and nothing fitted
+	idle    ticks.Time // time in decisions without any room
 	won     int
 	lost    int
-	offers  []*offer // Offers: waiting to be looked at
-	wants   bool     // Offers: has asked
-	offered bool     // Offers: an offer is out to it
-	holding int64    // Offers: CPU its running tasks have, for fairness
+	offers  []*offer // for Offers: offers to consider
+	wants   bool     // for Offers: has asked for an offer
+	offered bool     // for Offers: an offer is sent to it
+	holding int64    // for Offers: CPU of its running tasks, for fairness
 }
 
 func (s *sched) isEmpty() bool { return s.head == len(s.queue) }
@@ -154,7 +154,7 @@ type event struct {
 	offer *offer
 }
 
-// group is the tasks of one job that were placed together, and so end together.
+// group is tasks of one job that were placed together, and so end together.
 type group struct {
 	workers []int32
 	job     int32
@@ -178,7 +178,7 @@ type run struct {
 	report      Report
 }
 
-// Run simulates jobs, which are sorted by submission.
+// Run simulates jobs, which must be sorted by submission.
 func Run(cfg Config, jobs []Job) (Report, error) {
 	if err := checkConfig(cfg, jobs); err != nil {
 		return Report{}, err
@@ -201,7 +201,7 @@ func Run(cfg Config, jobs []Job) (Report, error) {
 	for {
 		at, ok := r.heap.Next()
 		if next < len(jobs) && (!ok || jobs[next].Submit <= at) {
-			// the trace is a queue of its own: the heap stays small
+			// the trace is a separate queue, so that the heap stays small
 			if r.now = jobs[next].Submit; r.now > cfg.Until {
 				break
 			}
@@ -307,7 +307,7 @@ func (r *run) handleEvent(e event) {
 	}
 }
 
-// enqueueJob puts a job into its scheduler's queue, new or again.
+// enqueueJob appends a job, new or again, to its scheduler's queue.
 func (r *run) enqueueJob(j int32) {
 	r.jobs[j].queued = r.now
 	n := r.home[j]
@@ -319,7 +319,7 @@ func (r *run) enqueueJob(j int32) {
 	r.beginJob(n)
 }
 
-// beginJob takes the next job in hand, if the scheduler is free.
+// beginJob begins the scheduler's next job, if the scheduler is free.
 func (r *run) beginJob(n int32) {
 	s := &r.scheds[n]
 	if s.busy || s.isEmpty() {
@@ -333,7 +333,7 @@ func (r *run) beginJob(n int32) {
 	case SharedView:
 		s.view.CopyFrom(r.cell)
 	case Market:
-		if j.attempts > 1 { // the job has been thought about: only tasks are placed
+		if j.attempts > 1 { // it was decided before: only tasks are placed
 			s.think = r.cfg.Think[j.Class].PerTask * ticks.Time(j.left)
 		}
 		r.scheduleEvent(max(0, s.think-r.cfg.ViewAge), looks, n)
@@ -341,7 +341,7 @@ func (r *run) beginJob(n int32) {
 	r.scheduleEvent(s.think, decided, n)
 }
 
-// countAttempt counts an attempt at a job that leaves its queue now, and the time it spent there.
+// countAttempt counts an attempt at a job that leaves its queue, and its time in the queue.
 func (r *run) countAttempt(n int32) *job {
 	j := &r.jobs[n]
 	if j.attempts == 0 {
@@ -352,7 +352,7 @@ func (r *run) countAttempt(n int32) *job {
 	return j
 }
 
-// settleJob sends a job that is not wholly placed back, or gives it up.
+// settleJob requeues a job that is not completely placed, or gives it up.
 func (r *run) settleJob(n int32) {
 	j := &r.jobs[n]
 	switch {
@@ -373,7 +373,7 @@ func (r *run) finishJob(n int32) {
 	r.beginJob(n)
 }
 
-// startTasks runs the tasks that claims name, whose room has been taken.
+// startTasks starts the tasks in claims, whose room is already taken.
 func (r *run) startTasks(n, sched int32, claims []omega.Claim) {
 	var g int32
 	if k := len(r.endedGroups); k > 0 {

@@ -5,7 +5,7 @@ import (
 	"github.com/soukhq/souk/sim/ticks"
 )
 
-// decideMonolithic places on the cell itself: one scheduler has no conflicts.
+// decideMonolithic places directly on the cell: a single scheduler has no conflicts.
 func (r *run) decideMonolithic(n int32) {
 	s := &r.scheds[n]
 	j := &r.jobs[s.now]
@@ -20,7 +20,7 @@ func (r *run) decideMonolithic(n int32) {
 	r.finishJob(n)
 }
 
-// decideShared places on the view taken when the decision began, and commits.
+// decideShared places on the view taken at the start of the decision, and commits.
 func (r *run) decideShared(n int32) {
 	s := &r.scheds[n]
 	j := &r.jobs[s.now]
@@ -44,8 +44,8 @@ func (r *run) decideShared(n int32) {
 	r.finishJob(n)
 }
 
-// askWorkers sends a Market decision's choices to the workers. They are on their way for half of Delay, in which the
-// cell changes; for that the answers are judged when they are back.
+// askWorkers sends a Market decision's choices to the workers. They arrive after half of Delay, in which the cell
+// changes; so they are judged when the answers are back.
 func (r *run) askWorkers(n int32) {
 	s := &r.scheds[n]
 	j := &r.jobs[s.now]
@@ -60,7 +60,7 @@ func (r *run) askWorkers(n int32) {
 	r.scheduleEvent(r.cfg.Delay, answered, n)
 }
 
-// giveUp ends a Market attempt for which there is no room: a gang's holds are released at once.
+// giveUp ends a Market attempt without room: a gang's holds are released at once.
 func (r *run) giveUp(n int32) {
 	s := &r.scheds[n]
 	j := &r.jobs[s.now]
@@ -73,8 +73,8 @@ func (r *run) giveUp(n int32) {
 	r.finishJob(n)
 }
 
-// takeAnswers takes the workers' answers: what was confirmed starts (a gang's is held), and what was refused is chosen
-// anew at once on the view that the refusals have healed, at the cost of the tasks refused.
+// takeAnswers handles the workers' answers: confirmed tasks start (a gang's are held), and refused ones are placed
+// again at once on the view updated by the refusals, at the decision time of the refused tasks.
 func (r *run) takeAnswers(n int32) {
 	s := &r.scheds[n]
 	j := &r.jobs[s.now]
@@ -123,7 +123,7 @@ func (r *run) takeAnswers(n int32) {
 	r.scheduleEvent(s.think, decided, n)
 }
 
-// manager is the central manager of request-based two-level scheduling, as YARN has it: it serves one request after the
+// manager is the central manager of request-based two-level scheduling, as in YARN: it serves one request after the
 // other on the true state, and schedulers wait for it.
 type manager struct {
 	queue []int32 // schedulers

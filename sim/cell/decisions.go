@@ -8,8 +8,8 @@ import (
 	"github.com/soukhq/souk/sim/trace"
 )
 
-// FromDecisions makes jobs of what souk's own decision log placed: each machine is a job of one task, those of the
-// bands below services are batch. Machines that want no CPU and no memory are left out: they cost a cell nothing.
+// FromDecisions makes jobs from placements in souk's decision log: each machine is a job of one task, and bands below
+// service are batch. Machines without CPU and memory are left out: they use nothing of a cell.
 func FromDecisions(placed []trace.Placed) ([]Job, error) {
 	jobs := make([]Job, 0, len(placed))
 	for i := range placed {

@@ -5,9 +5,9 @@ import (
 	"github.com/soukhq/souk/sim/ticks"
 )
 
-// allocator is Mesos' master: it offers all that is free to the scheduler with the least dominant share among those
-// that want offers, and what is offered is locked until the answer. Cf. Omega's simulator: offers are batched for a
-// second, take a millisecond to decide, and none is made with less than 100 cores free.
+// allocator is Mesos' master: it offers all free room to the scheduler with the least dominant share among those that
+// want offers, and locks it until the answer. As in Omega's simulator, offers are batched for a second, take a
+// millisecond to decide, and need at least 100 free cores.
 type allocator struct {
 	waiting bool // an offer is being batched
 }
@@ -43,14 +43,14 @@ func (r *run) wakeAllocator() {
 	}
 }
 
-// makeOffer locks all that is free for the scheduler that has least. Who still thinks about an offer gets no other: it
-// could only keep it locked.
+// makeOffer locks all free room for the scheduler with the least share. A scheduler that is considering an offer gets
+// no other: it could only lock it longer.
 func (r *run) makeOffer() {
 	best := -1
 	for i := range r.scheds {
 		if s := &r.scheds[i]; s.wants && (r.cfg.Parallel || !s.offered) &&
 			(best < 0 || s.holding < r.scheds[best].holding) {
-			best = i // tasks of the traces ask for CPU and memory in one proportion, so CPU is the dominant share
+			best = i // the traces' tasks ask for CPU and memory in one proportion, so CPU is the dominant share
 		}
 	}
 	if best < 0 {
@@ -75,8 +75,8 @@ func (r *run) makeOffer() {
 	r.heap.Push(r.now+managerThinks, event{kind: offered, n: int32(best), offer: o})
 }
 
-// lookAtOffers has a scheduler think about an offer with every job it has. It thinks about one offer at a time, so that
-// it is never busy for more than all of the time.
+// lookAtOffers has a scheduler consider an offer for all its jobs. It considers one offer at a time, so that its busy
+// share is at most 1.
 func (r *run) lookAtOffers(n int32) {
 	s := &r.scheds[n]
 	for !s.busy && len(s.offers) > 0 {
@@ -94,12 +94,12 @@ func (r *run) lookAtOffers(n int32) {
 	}
 }
 
-// useOffer places a job in an offer, after the time the jobs before it took, and gives the time that it takes.
+// useOffer places a job in an offer, after the time that earlier jobs took, and returns the job's time.
 func (r *run) useOffer(n, jn int32, o *offer, before ticks.Time) ticks.Time {
 	s := &r.scheds[n]
 	j := r.countAttempt(jn)
 	think := r.cfg.Think[j.Class].thinkTime(j.left)
-	spent := min(think, max(0, r.cfg.Until-r.now-before)) // what is after the end of the run is not part of it
+	spent := min(think, max(0, r.cfg.Until-r.now-before)) // time after the end of the run does not count
 	claims := o.view.Place(r.rng, s.pool, j.Want, int(j.left), nil)
 	if len(claims) > 0 {
 		s.won++
@@ -115,8 +115,8 @@ func (r *run) useOffer(n, jn int32, o *offer, before ticks.Time) ticks.Time {
 	return think
 }
 
-// replyToOffer unlocks an offer and starts what was placed in it. A gang that is not complete keeps what it has and
-// starts nothing: that is how gangs hoard under offers.
+// replyToOffer unlocks an offer and starts what was placed in it. An incomplete gang keeps its room and starts
+// nothing: this is how gangs hoard under offers.
 func (r *run) replyToOffer(n int32, o *offer) {
 	for w, f := range o.locked {
 		r.cell.Give(int32(w), f)
@@ -124,9 +124,9 @@ func (r *run) replyToOffer(n int32, o *offer) {
 	for _, t := range o.takes {
 		j := &r.jobs[t.job]
 		if held := r.cell.Commit(omega.Rules{}, j.Want, t.claims); held != len(t.claims) {
-			r.report.OverCommits++ // what was locked is there
+			r.report.OverCommits++ // locked room must be there
 		}
-		j.left += int32(len(t.claims)) // start counts them
+		j.left += int32(len(t.claims)) // startTasks subtracts them
 		if r.cfg.Gang {
 			r.hoardClaims(t.job, n, t.claims)
 			continue
@@ -140,7 +140,7 @@ func (r *run) replyToOffer(n int32, o *offer) {
 	r.wakeAllocator()
 }
 
-// hoardClaims adds claims to what a gang holds, and starts the gang when it is complete.
+// hoardClaims adds claims to a gang's held room, and starts the gang when it is complete.
 func (r *run) hoardClaims(jn, n int32, claims []omega.Claim) {
 	j := &r.jobs[jn]
 	j.left -= int32(len(claims))
@@ -166,7 +166,7 @@ func (r *run) hoardClaims(jn, n int32, claims []omega.Claim) {
 	r.startTasks(jn, n, all)
 }
 
-// dropHoard gives back what a gang held that is given up.
+// dropHoard frees the held room of a gang that is given up.
 func (r *run) dropHoard(j *job) {
 	r.report.reserved += int64(len(j.hoard)) * int64(j.Want.CPU) * (r.now - j.since)
 	for _, w := range j.hoard {

@@ -18,8 +18,8 @@ const (
 	codeCellTrace  fault.Code = "cell_trace"  // the trace of the cell cannot be read
 )
 
-// ReadJobs reads jobs in the format job,submit_s,workload,tasks,duration_s,cpu,mem_gb with a first line of these names.
-// A file that is not so is refused with the number of the line that is wrong.
+// ReadJobs reads jobs in the format job,submit_s,workload,tasks,duration_s,cpu,mem_gb with a first line of these
+// names. It refuses any other file with the number of the wrong line.
 func ReadJobs(in io.Reader) ([]Job, error) {
 	c := csv.NewReader(in)
 	c.FieldsPerRecord, c.ReuseRecord = 7, true

@@ -6,11 +6,11 @@ import (
 	"github.com/soukhq/souk/sim/ticks"
 )
 
-// Report is what a run showed.
+// Report is the result of a run.
 type Report struct {
 	Class       [2]ClassReport `json:"class"` // Batch, Service
 	Utilisation float64        `json:"utilisation"`
-	Reserved    float64        `json:"reserved"` // CPU-time held and not used, as a share of what was used
+	Reserved    float64        `json:"reserved"` // CPU time held without use, as a share of CPU time used
 	Placed      int            `json:"placed_tasks"`
 	Events      int            `json:"events"`
 	OverCommits int            `json:"over_commits"` // must be 0
@@ -22,18 +22,18 @@ type Report struct {
 type ClassReport struct {
 	Jobs      int     `json:"jobs"`
 	Attempted int     `json:"attempted"`
-	Placed    int     `json:"placed"` // wholly
+	Placed    int     `json:"placed"` // completely placed
 	Abandoned int     `json:"given_up"`
 	Wait      Waits   `json:"wait"`          // from submission to the start of the first attempt
-	FullWait  Waits   `json:"full_wait"`     // in queues until wholly placed
+	FullWait  Waits   `json:"full_wait"`     // total wait in queues until completely placed
 	Busy      float64 `json:"busy"`          // share of the time in decisions that placed or conflicted
-	Wasted    float64 `json:"wasted"`        // the part of Busy that ended in a conflict
-	Blocked   float64 `json:"no_room"`       // share of the time in decisions for which nothing was free
+	Wasted    float64 `json:"wasted"`        // share of Busy that ended in a conflict
+	Blocked   float64 `json:"no_room"`       // share of the time in decisions without any free room
 	Conflicts float64 `json:"conflicts"`     // per successful transaction
-	LateLeft  int     `json:"late_unplaced"` // not wholly placed, and submitted in the last minute
+	LateLeft  int     `json:"late_unplaced"` // not completely placed, but submitted in the last minute
 }
 
-// Waits sums waiting times up.
+// Waits is a sum of waiting times.
 type Waits struct {
 	Mean float64 `json:"mean"`
 	P90  float64 `json:"p90"`
@@ -51,7 +51,7 @@ func summariseWaits(ts []ticks.Time) Waits {
 	return Waits{Mean: ticks.Seconds(sum) / float64(len(ts)), P90: ticks.Seconds(ts[int(float64(len(ts)-1)*0.9)])}
 }
 
-// sumUp sums the run up; next is the first job that has not arrived.
+// sumUp computes the report; next is the first job that has not arrived.
 func (r *run) sumUp(next int) {
 	rep := &r.report
 	for w := range int32(r.cfg.Workers) {

@@ -2,9 +2,9 @@ package cell
 
 import "slices"
 
-// Scale gives the jobs with times as many of the batch class arriving in the same time, as Omega's load up-scaling does
-// (EuroSys'13, section 4.2, figure 8); services stay as they are. Copies of a job arrive in equal steps between it and
-// the next batch job; below 1, jobs are left out evenly. Jobs are sorted by submission, before and after.
+// Scale returns the jobs with times as many batch jobs in the same time, as Omega's load up-scaling does (EuroSys'13,
+// section 4.2, figure 8); service jobs are unchanged. Copies of a job arrive in equal steps between it and the next
+// batch job; below 1, jobs are left out evenly. Jobs must be sorted by submission, and so is the result.
 func Scale(jobs []Job, times float64) []Job {
 	if times == 1 {
 		return jobs

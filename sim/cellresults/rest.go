@@ -31,7 +31,7 @@ func Lists(workers, tasks string) ([]fgd.Worker, []fgd.Demand, error) {
 	return ws, ts, err
 }
 
-// Policies lists the GPU policies; Random is one without scores.
+// Policies lists the GPU policies; Random is the one without scores.
 func Policies(workers []fgd.Worker, typical []fgd.Typical) []fgd.Policy {
 	return []fgd.Policy{
 		{Name: "Random"}, fgd.DotProd(), fgd.GPUClustering(), fgd.GPUPacking(), fgd.BestFit(), fgd.FGD(typical),
@@ -44,7 +44,7 @@ type Figures struct {
 	At100, At130, Waste90 float64
 }
 
-// Evaluate gives the means over seeds 42 and on.
+// Evaluate returns the means over seeds from 42 on.
 func Evaluate(workers []fgd.Worker, tasks []fgd.Demand, typical []fgd.Typical, p fgd.Policy, seeds int) Figures {
 	var f Figures
 	k := float64(seeds)
@@ -58,7 +58,7 @@ func Evaluate(workers []fgd.Worker, tasks []fgd.Demand, typical []fgd.Typical, p
 	return f
 }
 
-// figures that FGD's authors published for the lists that are here, means of ten seeds; 0 is not given.
+// fgdPublished returns the figures that FGD's authors published for these lists, means of ten seeds; 0: not published.
 func fgdPublished() map[string]map[string]Figures {
 	return map[string]map[string]Figures{
 		"default": {

@@ -1,5 +1,5 @@
-// Package cellresults writes docs/results-cell.md: what the cell-level simulators and the flow solver show on the
-// traces, beside what was published. It is run by souk sim cell-results.
+// Package cellresults writes docs/results-cell.md: the results of the cell-level simulators and the flow solver on the
+// traces, beside published ones. souk sim cell-results runs it.
 package cellresults
 
 import (
@@ -16,13 +16,13 @@ import (
 	"github.com/soukhq/souk/sim/trace"
 )
 
-// Open opens a file; .gz and .xz are taken apart.
+// Open opens a file, and decompresses .gz and .xz.
 func Open(path string) (io.ReadCloser, error) {
 	r, _, err := trace.OpenFile(path)
 	return r, err
 }
 
-// CPU gives the processor time that this process has used.
+// CPU returns the processor time that this process has used.
 func CPU() time.Duration {
 	var u syscall.Rusage
 	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {
@@ -31,7 +31,7 @@ func CPU() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// writer keeps the first error, so that a page of text need not look at each.
+// writer keeps its first error, so that code that writes a page need not check each write.
 type writer struct {
 	w    io.Writer
 	err  error
@@ -46,8 +46,8 @@ func (w *writer) writeFormatted(format string, args ...any) {
 	}
 }
 
-// Write writes the page. dir is the folder of traces, seeds how many seeds the means of Omega are over, version names
-// the compiler and machine, and tell is told how far it is.
+// Write writes the page. dir is the folder of traces, seeds is the number of seeds for Omega's means, version names
+// the compiler and machine, and tell is called with the progress.
 func Write(out io.Writer, dir string, seeds int, version string, tell func(string)) error {
 	w := &writer{w: out, dir: dir, seed: seeds, tell: tell}
 	w.writeFormatted(`# Results on cells of workers with several resources, and of the flow solver
@@ -73,7 +73,7 @@ func (w *writer) readJobs(name string) ([]cell.Job, error) {
 	return cell.ReadJobs(f)
 }
 
-// traceConfig is a cell of the traces e3 and e4.
+// traceConfig returns the cell of the traces e3 and e4.
 func traceConfig(a cell.Architecture, batch, service float64, nB int, hours ticks.Time) cell.Config {
 	think := func(s float64) cell.Think {
 		return cell.Think{PerJob: ticks.Time(s * float64(ticks.Second)), PerTask: 5 * ticks.Millisecond}
@@ -86,7 +86,7 @@ func traceConfig(a cell.Architecture, batch, service float64, nB int, hours tick
 	}
 }
 
-// meanReport runs all seeds and gives the mean report of what the tables show.
+// meanReport runs all seeds and returns the mean of the figures in the tables.
 func (w *writer) meanReport(c cell.Config, jobs []cell.Job) (cell.Report, float64, error) {
 	var sum cell.Report
 	before := CPU()
@@ -118,7 +118,7 @@ func (w *writer) meanReport(c cell.Config, jobs []cell.Job) (cell.Report, float6
 	return sum, (CPU() - before).Seconds() / k, nil
 }
 
-// line is a row of the table of the hot cell: a run and what the peer shows.
+// line is a row of the hot cell's table: a run and the peer's figures.
 type line struct {
 	name string
 	cfg  cell.Config
@@ -211,7 +211,7 @@ func hotLines() []line {
 	}
 }
 
-// writeSweeps writes the tables of the cell at 58 %.
+// writeSweeps writes the tables of the cell at 58 % load.
 func (w *writer) writeSweeps(e3 []cell.Job) {
 	w.tell("Omega's cell at 58 %")
 	cellOf := func(c cell.Config, of func(cell.Report) string) string {

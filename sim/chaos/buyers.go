@@ -12,7 +12,7 @@ import (
 	"github.com/soukhq/souk/sim/ticks"
 )
 
-// buyMachine places one machine by a real buyer on a stale view, and destroys some of them later.
+// buyMachine places one machine with a real buyer on a stale view, and destroys some of the placed machines later.
 func (r *run) buyMachine(id string) error {
 	q := r.drawRequest(id)
 	b := market.NewBuyer(q, r.staleView(), placement.Default())
@@ -53,7 +53,7 @@ func (r *run) followBuyer(b *market.Buyer, q placement.Request, o market.Out) er
 	return ask()
 }
 
-// endPurchase ends a purchase. A machine that was placed may be destroyed later.
+// endPurchase ends a purchase. A placed machine may be destroyed later.
 func (r *run) endPurchase(q placement.Request, err error) error {
 	at, placed := r.ended[q.Machine]
 	if err == nil && !placed {
@@ -63,7 +63,7 @@ func (r *run) endPurchase(q placement.Request, err error) error {
 	if placed && r.rng.IntN(2) == 0 {
 		w := r.findWorker(at)
 		r.heap.Push(r.now+r.rng.Int64N(10*ticks.Second), func() error {
-			if !w.down { // destroying is an operation of the worker: one that is down does it when it is back
+			if !w.down { // destroying is the worker's own operation: one that is down does it when it is back
 				r.gone[q.Machine] = true
 				w.destroyMachine(q.Machine)
 			}
@@ -73,7 +73,7 @@ func (r *run) endPurchase(q placement.Request, err error) error {
 	return nil
 }
 
-// gang runs a real market.GangBuyer on stale views.
+// gang drives a real market.GangBuyer on stale views.
 type gang struct {
 	r       *run
 	id      string
@@ -106,7 +106,7 @@ func (r *run) placeGang(id string) error {
 	return g.stepBuyer(nil)
 }
 
-// stepBuyer carries out what the buyer asks side by side, and steps it with the answers.
+// stepBuyer carries out the buyer's asks concurrently, and steps it with the answers.
 func (g *gang) stepBuyer(in []market.Answer) error {
 	t := g.buyer.Step(g.r.clockTime(), in)
 	if t.Done {
@@ -130,7 +130,7 @@ func (g *gang) stepBuyer(in []market.Answer) error {
 	return nil
 }
 
-// renewBuyer gives the buyer a newer view, and its members other ids: one that was undone has used its own up.
+// renewBuyer gives the buyer a newer view, and its members new IDs: an undone machine cannot reuse its ID.
 func (g *gang) renewBuyer() {
 	g.tries++
 	g.buyer.SetView(g.r.staleView())
@@ -176,7 +176,7 @@ func (g *gang) carryOut(i int) {
 	})
 }
 
-// countPlaced counts a gang that was placed, and enters what it was promised.
+// countPlaced counts a placed gang, and records its grants.
 func (g *gang) countPlaced() error {
 	if g.err != nil {
 		return nil
@@ -197,8 +197,8 @@ func (g *gang) countPlaced() error {
 	return nil
 }
 
-// strandedMachines says whether a gang that did not come about has left machines behind; "" when not. One whose buyer
-// could not undo it says so itself.
+// strandedMachines reports whether a gang that failed has left machines behind; "" if not. A buyer that could not undo
+// a machine reports that itself.
 func (g *gang) strandedMachines(where map[string]cluster.WorkerID) string {
 	switch {
 	case !g.over:

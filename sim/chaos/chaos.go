@@ -1,6 +1,6 @@
-// Package chaos runs the market's parties under faults that one seed decides: messages lost and late, views that are
-// stale, workers that crash and come back from what they had made durable. It checks the design's invariants after
-// every step, and says in one sentence which one a seed breaks.
+// Package chaos runs the market's parties under faults that a seed determines: lost and late messages, stale views,
+// and workers that crash and restart from their durable state. It checks the design's invariants after every step, and
+// names the invariant that a seed breaks.
 package chaos
 
 import (
@@ -45,21 +45,21 @@ func (r *Report) Add(o Report) {
 const (
 	machines  = 60
 	maxTicks  = 100_000
-	patience  = 300 * ticks.Millisecond // until an answer counts as lost
+	patience  = 300 * ticks.Millisecond // after which an answer counts as lost
 	broken    = "invariant %d is broken: %s"
-	mostViews = 5 * ticks.Second // age of a view
+	mostViews = 5 * ticks.Second // the oldest view
 )
 
 type worker struct {
 	seller  *market.Seller
 	cap     cluster.Record
-	durable map[string]placement.Request // what a crash leaves
-	stopped map[string]bool              // of durable: evicted, and down since
-	leaving map[string]string            // of durable: on its way out, and for whom
-	past    []cluster.Record             // as told to the registry, oldest first
-	evicted []machine.Preemption         // all there ever were; durable
-	judged  int                          // of them
-	checked uint64                       // the version of the ledger that was
+	durable map[string]placement.Request // the state that survives a crash
+	stopped map[string]bool              // durable machines that were evicted and are down
+	leaving map[string]string            // durable machines that are being evicted, and their beneficiaries
+	past    []cluster.Record             // records as sent to the registry, oldest first
+	evicted []machine.Preemption         // all evictions so far; durable
+	judged  int                          // how many of evicted were checked
+	checked uint64                       // the ledger version of the last check
 	down    bool
 }
 
@@ -70,17 +70,17 @@ type run struct {
 	loss    float64
 	workers []*worker
 	gangs   []*gang
-	ended   map[string]cluster.WorkerID // machines whose buyer was told yes, and where
+	ended   map[string]cluster.WorkerID // machines whose buyer was told that they are placed, and where
 	gone    map[string]bool             // destroyed since
 	rep     Report
 }
 
-// Run runs one seed to its end. The error names the invariant that does not hold.
+// Run runs one seed to its end. The error names the broken invariant.
 func Run(seed uint64) (rep Report, err error) {
 	r := &run{rng: rand.New(rand.NewPCG(seed, 0x63_68_61_6f_73)), ended: map[string]cluster.WorkerID{},
 		gone: map[string]bool{}}
 	defer func() {
-		if p := recover(); p != nil { // the ledger's own checks
+		if p := recover(); p != nil { // from the ledger's own checks
 			rep, err = r.rep, fault.New(fault.Internal, CodeChaos, broken, 1, fmt.Sprint(p))
 		}
 	}()
@@ -134,7 +134,7 @@ func (r *run) runLoop() (Report, error) {
 	}
 }
 
-// checkLedgers holds after every step: no ledger is beyond its worker's capacity, and each adds up.
+// checkLedgers checks after every step that no ledger exceeds its worker's capacity, and that each adds up.
 func (r *run) checkLedgers() error {
 	for _, w := range r.workers {
 		if w.down {
@@ -150,7 +150,7 @@ func (r *run) checkLedgers() error {
 						rec.Used, rec.Capacity))
 			}
 		}
-		if r.rng.IntN(4) == 0 { // the registry hears of it, later than sooner
+		if r.rng.IntN(4) == 0 { // the registry gets it with a delay
 			w.past = append(w.past, rec)
 		}
 		for ; w.judged < len(w.evicted); w.judged++ {
@@ -162,7 +162,8 @@ func (r *run) checkLedgers() error {
 	return nil
 }
 
-// checkFinal holds at the end: every yes is true and at one place, and no hold has outlived its time.
+// checkFinal checks at the end that every reported machine exists at exactly one place, and that no hold has outlived
+// its TTL.
 func (r *run) checkFinal() error {
 	r.now += ticks.Time(market.MaxHoldTTL / time.Microsecond)
 	where := map[string]cluster.WorkerID{}
@@ -215,7 +216,7 @@ func (r *run) crashWorker(w *worker) error {
 	return nil
 }
 
-// restartWorker makes a worker anew from what it had made durable.
+// restartWorker rebuilds a worker from its durable state.
 func (r *run) restartWorker(w *worker) {
 	if !w.down {
 		return
@@ -231,7 +232,7 @@ func (r *run) restartWorker(w *worker) {
 	r.recoverEvictions(w)
 }
 
-// staleView gives the records as some moment of the last seconds had them, each worker's of its own.
+// staleView returns each worker's record from a random moment of the last seconds.
 func (r *run) staleView() (v cluster.View) {
 	age := r.rng.Int64N(mostViews)
 	for _, w := range r.workers {
@@ -255,12 +256,12 @@ func (r *run) findWorker(id cluster.WorkerID) *worker {
 	panic("chaos: a buyer asks a worker that was in no view")
 }
 
-// callWorker carries a request to a worker and its answer back. Either may be late or lost; done is called once, with
-// lost when no answer came in time.
+// callWorker sends a request to a worker and its answer back. Either may be late or lost; done is called once, with
+// lost if no answer arrived in time.
 //
-// An answer may come after its caller has given up on it, a request may not: shells cancel what they no longer wait
-// for. If it could, an ask that was given up, repeated and then refused might still be granted, and the machine be
-// bought twice: market.Buyer takes a refusal as the answer to all of its asks of that worker.
+// An answer may arrive after its caller has given up; a request may not: shells cancel requests they no longer wait
+// for. Otherwise an ask that was given up, repeated and then refused might still be granted, and the machine be bought
+// twice: market.Buyer takes a refusal as the answer to all of its asks to that worker.
 func (r *run) callWorker(w *worker, do func() error, done func(err error, lost bool) error) {
 	settled := false
 	settle := func(err error, lost bool) error {
@@ -292,7 +293,7 @@ func (r *run) callWorker(w *worker, do func() error, done func(err error, lost b
 	})
 }
 
-// messageDelay is a message's delay: mostly short, at times beyond its caller's patience.
+// messageDelay returns a message's delay: mostly short, sometimes longer than its caller's patience.
 func (r *run) messageDelay() ticks.Time {
 	if r.rng.IntN(20) == 0 {
 		return r.rng.Int64N(2 * patience)
@@ -307,10 +308,10 @@ func (r *run) drawRequest(id string) placement.Request {
 		Resources: cluster.Resources{CPU: 100 + r.rng.Int64N(900), Memory: r.rng.Int64N(1000)}}
 }
 
-// askGrant asks a worker for a machine, which is durable before the answer.
+// askGrant asks a worker for a machine; the grant is durable before the answer.
 func (r *run) askGrant(w *worker, q placement.Request, token string, evict bool) error {
 	if _, here := w.durable[q.Machine]; here {
-		return nil // a repeat is answered with the machine that is there, up or evicted since, as lifecycle does
+		return nil // a repeat is answered with the existing machine, even if it was evicted, as in lifecycle
 	}
 	if evict {
 		list, err := w.seller.Claim(r.clockTime(), q, token)
@@ -325,6 +326,6 @@ func (r *run) askGrant(w *worker, q placement.Request, token string, evict bool)
 		w.durable[q.Machine] = q
 		return nil
 	}
-	w.seller.Free(q.Machine) // a late repeat of what has been destroyed since: its record says so
+	w.seller.Free(q.Machine) // a late repeat for a machine destroyed since: its record says so
 	return fault.New(fault.Conflict, codeDestroyed, "%s has been destroyed", q.Machine)
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/soukhq/souk/sim/ticks"
 )
 
-// evictionBudget is that of all machines: small, so that it is used up.
+// evictionBudget returns the budget of all machines: small, so that it runs out.
 func evictionBudget() *machine.EvictionBudget {
 	return &machine.EvictionBudget{Max: 3, Window: machine.Duration{Duration: 5 * time.Second}}
 }
@@ -21,11 +21,11 @@ func tenantOf(q placement.Request, evicted bool) market.Tenant {
 	return market.Tenant{Rank: q.Scheduling.Rank(), Budget: q.Scheduling.Budget(), Evicted: evicted}
 }
 
-// isLeaving are those who are on their way out already.
+// isLeaving reports whether a machine is already being evicted.
 func (w *worker) isLeaving(id string) bool { return w.leaving[id] != "" }
 
-// beginEvictions begins to stop those who leave for a machine. That they leave is durable with the grant, and so is the
-// count.
+// beginEvictions begins to stop the machines evicted for another. The evictions and their count are durable with the
+// grant.
 func (r *run) beginEvictions(w *worker, list []machine.Preemption) {
 	r.rep.Evicted += len(list)
 	w.evicted = append(w.evicted, list...)
@@ -37,7 +37,7 @@ func (r *run) beginEvictions(w *worker, list []machine.Preemption) {
 	}
 }
 
-// endAfterGrace has a machine end after its grace. A worker that is down meanwhile sees to it when it is back.
+// endAfterGrace ends a machine after its grace. A worker that is down then does it when it is back.
 func (r *run) endAfterGrace(w *worker, id string) {
 	r.heap.Push(r.now+r.rng.Int64N(2*ticks.Second), func() error {
 		if w.down || w.leaving[id] == "" {
@@ -54,8 +54,7 @@ func (r *run) endAfterGrace(w *worker, id string) {
 	})
 }
 
-// comeBack starts a machine again that was evicted: with room, or, once it has run again, by evicting others in its
-// turn.
+// comeBack starts an evicted machine again: in free room, or, once it has run again, also by evicting others.
 func (r *run) comeBack(w *worker, id string, tries int) {
 	r.heap.Push(r.now+r.rng.Int64N(4*ticks.Second), func() error {
 		if q, here := w.durable[id]; here && w.stopped[id] && !w.down {
@@ -77,10 +76,10 @@ func (r *run) comeBack(w *worker, id string, tries int) {
 	})
 }
 
-// ranAgain says whether a machine that was evicted has been up since. A machine that is down here always was evicted.
+// ranAgain reports whether an evicted machine has been up since. Here only evicted machines are down.
 func (r *run) ranAgain(w *worker, id string) bool { return !w.stopped[id] }
 
-// changeRank gives a machine another rank: that alone could close a cycle of evictions.
+// changeRank changes a machine's rank: only that could close a cycle of evictions.
 func (r *run) changeRank() error {
 	w := r.workers[r.rng.IntN(len(r.workers))]
 	ids := slices.Sorted(maps.Keys(w.durable))
@@ -96,7 +95,7 @@ func (r *run) changeRank() error {
 	return nil
 }
 
-// destroyMachine destroys a machine. Who leaves for it is told so already, and leaves.
+// destroyMachine destroys a machine. Machines being evicted for it still stop.
 func (w *worker) destroyMachine(id string) {
 	w.seller.Free(id)
 	w.seller.Ready()
@@ -105,7 +104,7 @@ func (w *worker) destroyMachine(id string) {
 	delete(w.leaving, id)
 }
 
-// recoverEvictions goes on with the evictions that a crash cut short.
+// recoverEvictions continues the evictions that a crash interrupted.
 func (r *run) recoverEvictions(w *worker) {
 	byApp, waits := map[string][]machine.Preemption{}, map[string][]string{}
 	for _, p := range w.evicted {
@@ -127,8 +126,9 @@ func (r *run) recoverEvictions(w *worker) {
 	}
 }
 
-// unjustEviction says what is wrong with a worker's evictions so far: one that is not of lower rank, a budget that is
-// overdrawn, one without its stamp, or two that answer each other. The newest is looked at, as the others were before.
+// unjustEviction describes what is wrong with a worker's evictions: one that is not of lower rank, an overdrawn
+// budget, a missing time stamp, or two that evict each other. It checks the newest, as earlier ones were checked
+// before.
 func unjustEviction(all []machine.Preemption) string {
 	if len(all) == 0 {
 		return ""

@@ -8,21 +8,21 @@ import (
 	"github.com/soukhq/souk/core/placement/index"
 )
 
-// Decider makes one decision after another over a fleet: it picks a worker, enters the grant, and lets machines end.
+// Decider makes decisions over a fleet: it picks a worker, records the grant, and ends machines.
 type Decider struct {
 	Fleet      *Fleet
 	Index      *index.Index
 	Policy     *placement.Policy
 	Placed     int
-	Refused    int // fitted nowhere
-	Examined   int // workers looked at, of all decisions
-	Candidates int // workers that a decision gives back, best first; 0 is 1
+	Refused    int // requests that fitted nowhere
+	Examined   int // total workers examined
+	Candidates int // workers that a decision returns, best first; 0 is 1
 
 	rng *rand.Rand
 	r   placement.Request
 }
 
-// NewDecider puts a fleet into an index.
+// NewDecider indexes a fleet.
 func NewDecider(f *Fleet, p *placement.Policy) *Decider {
 	d := &Decider{Fleet: f, Index: index.New(), Policy: p, rng: rand.New(rand.NewPCG(1, 2))}
 	for i := range f.Records {
@@ -31,8 +31,7 @@ func NewDecider(f *Fleet, p *placement.Policy) *Decider {
 	return d
 }
 
-// Step makes a decision and enters what came of it. The request is resolved; it is the decider's own until the next
-// step.
+// Step makes a decision and records it. The request is resolved; it is valid until the next step.
 func (d *Decider) Step() (r *placement.Request, choices []index.Choice) {
 	r, choices, _ = d.Decide()
 	d.Enter(r, choices)
@@ -40,7 +39,7 @@ func (d *Decider) Step() (r *placement.Request, choices []index.Choice) {
 	return r, choices
 }
 
-// Decide is the first part of Step: the choices are as PickN gives them, examined is how many workers were looked at.
+// Decide is the first part of Step: choices are as PickN returns them, examined is how many workers were looked at.
 func (d *Decider) Decide() (r *placement.Request, choices []index.Choice, examined int) {
 	d.r = d.Index.Resolve(d.Fleet.Next(), nil)
 	r = &d.r
@@ -49,7 +48,7 @@ func (d *Decider) Decide() (r *placement.Request, choices []index.Choice, examin
 	return r, choices, examined
 }
 
-// Enter is the second part: the best of the choices has the machine.
+// Enter is the second part: it places the machine on the best choice.
 func (d *Decider) Enter(r *placement.Request, choices []index.Choice) {
 	if len(choices) == 0 {
 		d.Refused++
@@ -60,7 +59,7 @@ func (d *Decider) Enter(r *placement.Request, choices []index.Choice) {
 	d.Fleet.Place(choices[0].Worker)
 }
 
-// End is the third: some machines end. gone is told of their workers; it may be nil.
+// End is the third: some machines end. gone is called with their workers; it may be nil.
 func (d *Decider) End(gone func(cluster.WorkerID)) {
 	for range 2 {
 		id, r, ok := d.Fleet.Release()
@@ -74,8 +73,7 @@ func (d *Decider) End(gone func(cluster.WorkerID)) {
 	}
 }
 
-// Idle does all that Step does but decide: the fleet makes the same requests, places each on some worker, and lets
-// machines end. It is what the stream itself costs.
+// Idle does everything that Step does except deciding, to measure the cost of the request stream itself.
 func (d *Decider) Idle() {
 	_ = d.Fleet.Next()
 	d.Fleet.Place(d.Fleet.Records[d.rng.IntN(len(d.Fleet.Records))].Worker)
@@ -84,17 +82,17 @@ func (d *Decider) Idle() {
 	}
 }
 
-// Quality is how good one choice was, against all workers.
+// Quality compares one choice with all workers.
 type Quality struct {
-	Fits   bool    // some worker fits, as the scan says
-	Agrees bool    // the index says the same
+	Fits   bool    // some worker fits, by a full scan
+	Agrees bool    // the index agrees with the scan
 	Regret float64 // (best - chosen) / best
-	// (best - chosen) / (best - mean of those that fit): 0 is the best, 1 no better than drawing one of them
+	// (best - chosen) / (best - mean of those that fit): 0 is the best, 1 no better than a random choice
 	Range  float64
-	Better float64 // share of the workers that fit that are better than the one chosen
+	Better float64 // share of the fitting workers that score higher than the chosen one
 }
 
-// Judge makes a decision, enters nothing, and holds it against the scan of all workers.
+// Judge makes a decision without recording it, and compares it with a scan of all workers.
 func (d *Decider) Judge() Quality {
 	r := d.Index.Resolve(d.Fleet.Next(), nil)
 	got, _, ok := d.Index.Pick(&r, d.Policy, d.rng)

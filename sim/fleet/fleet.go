@@ -1,6 +1,6 @@
-// Package fleet makes synthetic fleets and the requests that come to them, to measure decisions with: workers of a few
-// sizes with 20 attributes, filled to a share that moves up and down, and a stream of requests of many shapes, of which
-// 5 % have conditions. Everything follows from the seed.
+// Package fleet makes synthetic fleets and the requests that come to them, to measure decisions: workers of a few
+// sizes with 20 attributes, with a varying fullness, and a stream of requests of many shapes, 5 % of which have
+// conditions. Everything follows from the seed.
 package fleet
 
 import (
@@ -23,17 +23,17 @@ type Options struct {
 	High    float64
 }
 
-// Fleet is the workers, what runs on them, and the requests to come.
+// Fleet is workers, their machines, and the stream of requests.
 type Fleet struct {
 	Records []cluster.Record // as New filled them
 
 	rng      *rand.Rand
 	shapes   []shape
-	weights  []float64 // of the shapes, added up
+	weights  []float64 // cumulative weights of the shapes
 	apps     [][]string
 	images   [][]string
 	machines []placed
-	last     placed // the request that Next gave
+	last     placed // the request that Next returned
 	used     cluster.Resources
 	capacity cluster.Resources
 	low      float64
@@ -41,7 +41,7 @@ type Fleet struct {
 	falling  bool
 }
 
-// placed is a machine: where it is, and what it wanted.
+// placed is a machine's worker and request.
 type placed struct {
 	worker, shape, app int32
 }
@@ -70,7 +70,7 @@ func New(o Options) *Fleet {
 	return f
 }
 
-// fillWorker puts machines on a worker until its fullest dimension has the share.
+// fillWorker places machines on a worker until its fullest dimension reaches share.
 func (f *Fleet) fillWorker(w *cluster.Record, share float64) {
 	for misses := 0; misses < 20 && workerFullness(w) < share; {
 		r := f.Next()
@@ -83,24 +83,24 @@ func (f *Fleet) fillWorker(w *cluster.Record, share float64) {
 	}
 }
 
-// workerFullness is the share of a worker's fullest dimension of CPU and memory.
+// workerFullness returns the used share of a worker's fuller dimension, CPU or memory.
 func workerFullness(w *cluster.Record) float64 {
 	return max(float64(w.Used.CPU)/float64(w.Capacity.CPU), float64(w.Used.Memory)/float64(w.Capacity.Memory))
 }
 
-// Full gives the share of the fleet's fuller dimension of CPU and memory.
+// Full returns the used share of the fleet's fuller dimension, CPU or memory.
 func (f *Fleet) Full() float64 {
 	return max(float64(f.used.CPU)/float64(f.capacity.CPU), float64(f.used.Memory)/float64(f.capacity.Memory))
 }
 
-// copyRecord gives worker i's record with maps of its own.
+// copyRecord returns worker i's record with its own maps.
 func (f *Fleet) copyRecord(i int) cluster.Record {
 	w := f.Records[i]
 	w.Apps, w.GPUs = maps.Clone(w.Apps), slices.Clone(w.GPUs)
 	return w
 }
 
-// putMachine enters the machine of the newest request in a worker's record.
+// putMachine adds the machine of the newest request to a worker's record.
 func (f *Fleet) putMachine(w *cluster.Record, r *placement.Request) {
 	w.Used = w.Used.Add(r.Resources)
 	if w.Apps == nil {
@@ -112,14 +112,14 @@ func (f *Fleet) putMachine(w *cluster.Record, r *placement.Request) {
 	f.Place(w.Worker)
 }
 
-// Place notes that the newest request was placed. Records do not change: the index has them now.
+// Place records that the newest request was placed. Records do not change: the index has them now.
 func (f *Fleet) Place(id cluster.WorkerID) {
 	f.last.worker = workerNumber(id)
 	f.used = f.used.Add(f.shapes[f.last.shape].request.Resources)
 	f.machines = append(f.machines, f.last)
 }
 
-// workerNumber gives the place of a worker by its id, which ends in it.
+// workerNumber returns the index of a worker, which its ID ends with.
 func workerNumber(id cluster.WorkerID) (n int32) {
 	for i := len("worker-"); i < len(id); i++ {
 		n = n*10 + int32(id[i]-'0')
@@ -127,8 +127,8 @@ func workerNumber(id cluster.WorkerID) (n int32) {
 	return n
 }
 
-// Release gives a machine that ends now, if one has to. Called twice for each machine that comes, the fleet fills until
-// it is nearly High full, and then empties until it is nearly Low full.
+// Release returns a machine to end now, if any. Called twice for each new machine, it lets the fleet fill to nearly
+// High, and then empty to nearly Low.
 func (f *Fleet) Release() (id cluster.WorkerID, r placement.Request, ok bool) {
 	switch full := f.Full(); {
 	case full >= f.high-0.02:
@@ -149,7 +149,7 @@ func (f *Fleet) Release() (id cluster.WorkerID, r placement.Request, ok bool) {
 	return f.Records[m.worker].Worker, r, true
 }
 
-// takeDevices gives devices out: first the fullest that fits.
+// takeDevices assigns devices: first the fullest that fits.
 func takeDevices(gpus []cluster.GPU, r *placement.Request) {
 	for want := r.Resources.GPU; want > 0 && len(gpus) > 0; want -= 1000 {
 		part, best := min(want, 1000), -1
@@ -165,7 +165,7 @@ func takeDevices(gpus []cluster.GPU, r *placement.Request) {
 	}
 }
 
-// Next gives the next request. It is not resolved.
+// Next returns the next request, unresolved.
 func (f *Fleet) Next() placement.Request {
 	at := f.rng.Float64()
 	low, high := 0, len(f.weights)-1
@@ -187,7 +187,7 @@ func (f *Fleet) Next() placement.Request {
 	return r
 }
 
-// newID makes an id as machines have: 14 hexadecimal digits.
+// newID makes an ID in the form of machines' IDs: 14 hexadecimal digits.
 func (f *Fleet) newID() string {
 	const hex = "0123456789abcdef"
 	var b [14]byte
@@ -199,13 +199,13 @@ func (f *Fleet) newID() string {
 	return string(b[:])
 }
 
-// Constrained says whether a request has conditions beyond its regions and its size.
+// Constrained reports whether a request has conditions beyond its regions and its size.
 func Constrained(r *placement.Request) bool {
 	s := &r.Scheduling
 	return len(s.Require)+len(s.Affinity)+len(s.Spread)+len(s.Tolerate)+len(s.Prefer) > 0 || r.GPUKind != ""
 }
 
-// Now tells how full the fleet is, for people.
+// Now describes how full the fleet is.
 func (f *Fleet) Now() string {
 	return fmt.Sprintf("%d workers, %d machines, %.0f %% full", len(f.Records), len(f.machines), 100*f.Full())
 }

@@ -9,11 +9,11 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// shape is requests that differ in nothing but app, image and machine.
+// shape is a group of requests that differ only in app, image and machine.
 type shape struct {
 	request placement.Request
 	weight  float64
-	away    [][]machine.Affinity // for each app, where the shape keeps away from its own
+	away    [][]machine.Affinity // by app, if the shape has anti-affinity to its own app
 }
 
 // constrained is the share of requests that have conditions.
@@ -21,7 +21,7 @@ const constrained = 0.05
 
 func allRegions() []cluster.Region { return []cluster.Region{"iad", "ams", "nrt", "gru"} }
 
-// workerSizes of workers: most are plain; one in twelve has GPUs.
+// workerSizes returns the sizes of workers: most have no GPU; one in twelve has.
 func workerSizes() []cluster.Resources {
 	return []cluster.Resources{
 		{CPU: 16_000, Memory: 64 << 10, Disk: 500 << 10, Ports: 2000},
@@ -77,8 +77,7 @@ func (f *Fleet) newWorker(i int) cluster.Record {
 	return w
 }
 
-// makeShapes draws n shapes without conditions, of which a few are frequent and most are rare, and a fifth as many
-// with.
+// makeShapes draws n shapes without conditions, a few frequent and most rare, and a fifth as many with conditions.
 func (f *Fleet) makeShapes(n, apps int) {
 	add := func(count int, share float64, draw func(k int) placement.Request) {
 		sum := 0.0
@@ -107,7 +106,7 @@ func (f *Fleet) makeShapes(n, apps int) {
 	}
 }
 
-// plainRequest draws a shape that has a size and perhaps regions: small machines are many, large ones few.
+// plainRequest draws a shape with a size and perhaps regions: many small machines, few large ones.
 func (f *Fleet) plainRequest() placement.Request {
 	cpu := int64(125) << f.rng.IntN(7) // 125m to 8 cores
 	memory := min(64<<10, max(128, cpu*int64(1+f.rng.IntN(8))*1024/2000))

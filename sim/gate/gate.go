@@ -1,5 +1,5 @@
-// Package gate is what the conditions of --fail-if have in common: a value against a number, or a number times another
-// value.
+// Package gate has the common part of --fail-if conditions: it compares a value with a number, or with a multiple of
+// another value.
 package gate
 
 // Limit is the right side of a condition.
@@ -9,7 +9,7 @@ type Limit struct {
 	Times  bool // the limit is Factor times the base
 }
 
-// Fails says whether a value meets the condition, and so fails, and against which limit.
+// Fails reports whether a value meets the condition, and so fails, and returns the limit.
 func (l Limit) Fails(value, base float64) (limit float64, fails bool) {
 	limit = l.Factor
 	if l.Times {

@@ -13,17 +13,17 @@ type DetectOptions struct {
 	Seed     uint64
 	Loss     float64    // share of packets lost
 	Duration ticks.Time // of the whole run
-	Kill     ticks.Time // when the last member dies; 0: nobody does
+	Kill     ticks.Time // when the last member dies; 0: none does
 	Knobs    Knobs
 }
 
 // DetectReport is what came of a run.
 type DetectReport struct {
 	Probes     int        `json:"probes"`
-	Suspicions int        `json:"suspicions"`      // probes that ended in one
+	Suspicions int        `json:"suspicions"`      // probes that ended in a suspicion
 	False      int        `json:"false_positives"` // members declared dead that were not
-	FirstDead  ticks.Time `json:"first_us"`        // from the death until somebody knew; 0: nobody did
-	AllDead    ticks.Time `json:"all_us"`          // and until all did
+	FirstDead  ticks.Time `json:"first_us"`        // from the death until the first member knew; 0: none did
+	AllDead    ticks.Time `json:"all_us"`          // from the death until all members knew
 }
 
 type opinion uint8
@@ -34,18 +34,18 @@ const (
 	dead
 )
 
-// note is what memberlist gossips of a member.
+// note is memberlist's gossip about a member.
 type note struct {
 	about, from int32
 	inc         uint32
 	what        opinion
 }
 
-// belief is what one member thinks of another, where that is not the beginning's.
+// belief is one member's knowledge of another, if it differs from the initial one.
 type belief struct {
 	inc     uint32
 	what    opinion
-	confirm []int32 // who has suspected it, the first among them
+	confirm []int32 // members that suspect it, the first one first
 	begun   ticks.Time
 	expires ticks.Time
 	least   ticks.Time
@@ -61,13 +61,13 @@ type queued struct {
 type swimmer struct {
 	id       int32
 	inc      uint32
-	score    int // Lifeguard's local health: 0 is well
+	score    int // Lifeguard's local health score: 0 is healthy
 	order    []int32
 	next     int
 	beliefs  map[int32]*belief
 	queue    []queued
-	ticking  bool // its gossip ticks, as long as there is something to tell
-	answered bool // the probe under way
+	ticking  bool // its gossip timer runs, while it has notes to send
+	answered bool // the present probe is answered
 	down     bool
 }
 
@@ -76,7 +76,7 @@ type swimTick struct {
 	who    int32
 	target int32
 	note   note
-	at     ticks.Time // of an expiry: which it was set for
+	at     ticks.Time // of an expiry: the expiry time it was set for
 }
 
 const (
@@ -98,7 +98,7 @@ type swim struct {
 	now   ticks.Time
 	all   []*swimmer
 	rep   DetectReport
-	knows int // members that hold the dead one for dead
+	knows int // members that consider the dead member dead
 }
 
 // Detect runs the failure detector.
@@ -149,7 +149,7 @@ func (s *swim) handleTick(t swimTick) {
 	}
 }
 
-// sendPacket reports whether one packet from a to b arrives, with what a has to tell on it.
+// sendPacket reports whether one packet from a to b arrives, with a's pending notes on it.
 func (s *swim) sendPacket(a, b *swimmer) bool {
 	arrives := !b.down && s.rng.Float64() >= s.o.Loss
 	for i := range min(len(a.queue), notesPerPacket) {
@@ -185,7 +185,7 @@ func (s *swim) probeNext(m *swimmer) {
 		m.next++
 		if what := s.opinionOf(m, target); what != dead {
 			s.rep.Probes++
-			if what == suspect { // the suspicion goes with the question, so that it can be refuted at once
+			if what == suspect { // the suspicion is sent with the probe, so that it can be refuted at once
 				s.offerNote(m, note{about: target, from: m.id, inc: m.beliefs[target].inc, what: suspect}, target)
 			}
 			if s.sendRoundTrip(m, s.all[target]) {
@@ -199,19 +199,19 @@ func (s *swim) probeNext(m *swimmer) {
 	s.heap.Push(s.now+k.Probe, swimTick{what: tickProbe, who: m.id})
 }
 
-// offerNote sends a note straight to one member, when the packet arrives.
+// offerNote sends a note directly to one member, if the packet arrives.
 func (s *swim) offerNote(m *swimmer, n note, to int32) {
 	if b := s.all[to]; !b.down && s.rng.Float64() >= s.o.Loss {
 		s.heap.Send(s.now+ticks.Millisecond/2, swimTick{what: tickArrive, who: b.id, note: n})
 	}
 }
 
-// probeIndirectly asks others to probe, and tries TCP: its four packets must all arrive, for there is no time to repeat
-// any.
+// probeIndirectly asks other members to probe, and tries TCP: its four packets must all arrive, as there is no time to
+// repeat any.
 func (s *swim) probeIndirectly(m *swimmer, target int32) {
 	k := s.o.Knobs
 	t := s.all[target]
-	end := s.now - k.ProbeTimeout + ticks.Time(m.score+1)*k.Probe // of the probe, stretched by our health
+	end := s.now - k.ProbeTimeout + ticks.Time(m.score+1)*k.Probe // end of the probe, extended by the health score
 	m.answered = !t.down && s.rng.Float64() < (1-s.o.Loss)*(1-s.o.Loss)*(1-s.o.Loss)*(1-s.o.Loss)
 	missing := 0
 	for _, h := range s.randomMembers(m, k.Indirect, target) {
@@ -220,7 +220,7 @@ func (s *swim) probeIndirectly(m *swimmer, target int32) {
 			continue
 		}
 		acked := s.sendRoundTrip(h, t)
-		back := s.sendPacket(h, m) // the answer, or the word that there is none
+		back := s.sendPacket(h, m) // the answer, or the note that there is none
 		m.answered = m.answered || acked && back
 		if !back {
 			missing++
@@ -246,7 +246,7 @@ func (s *swim) suspectUnanswered(m *swimmer, target int32) {
 	s.heap.Push(s.now+s.rng.Int64N(s.o.Knobs.Probe), swimTick{what: tickProbe, who: m.id}) // at its ticker's next tick
 }
 
-// randomMembers picks up to k members that m does not hold for dead, without m and without.
+// randomMembers picks up to k members that m does not consider dead, except m and without.
 func (s *swim) randomMembers(m *swimmer, k int, without int32) (out []*swimmer) {
 	for range 3 * len(s.all) { // as memberlist's kRandomNodes does
 		if len(out) == k {
@@ -278,14 +278,14 @@ func (s *swim) tickGossip(m *swimmer) {
 	}
 }
 
-// queueNote queues a note, in place of any other about the same member.
+// queueNote queues a note, replacing any other about the same member.
 func (s *swim) queueNote(m *swimmer, n note) {
 	m.queue = slices.DeleteFunc(m.queue, func(q queued) bool { return q.about == n.about })
 	m.queue = slices.Insert(m.queue, 0, queued{note: n})
 	s.tickGossip(m)
 }
 
-// takeNote is memberlist's aliveNode, suspectNode and deadNode.
+// takeNote implements memberlist's aliveNode, suspectNode and deadNode.
 func (s *swim) takeNote(m *swimmer, n note) {
 	if n.about == m.id {
 		if n.what != alive && n.inc >= m.inc { // refute
@@ -334,7 +334,7 @@ func (s *swim) suspectMember(m *swimmer, b *belief, n note) {
 	s.heap.Push(b.expires, swimTick{what: tickExpire, who: m.id, target: n.about, at: b.expires})
 }
 
-// confirmSuspicion is another's suspicion of one that we suspect: it brings the end nearer.
+// confirmSuspicion handles another member's suspicion of a suspected member: it shortens the timeout.
 func (s *swim) confirmSuspicion(m *swimmer, b *belief, n note) {
 	if len(b.confirm)-1 >= b.k || slices.Contains(b.confirm, n.from) {
 		return

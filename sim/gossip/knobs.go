@@ -8,7 +8,7 @@ import (
 	"github.com/soukhq/souk/sim/ticks"
 )
 
-// Knobs are the carrier's times and amounts; see those of the live package gossip, which a shell turns into these.
+// Knobs are the carrier's times and amounts; the live package gossip has the same, and callers convert them.
 type Knobs struct {
 	Probe, ProbeTimeout, Gossip, Settle, Flush, Sync, Patience ticks.Time
 
@@ -16,16 +16,16 @@ type Knobs struct {
 	Push, Fanout                                             int
 }
 
-// retransmitLimit is memberlist's retransmitLimit.
+// retransmitLimit computes memberlist's retransmitLimit.
 func retransmitLimit(mult, n int) int { return mult * int(math.Ceil(math.Log10(float64(n+1)))) }
 
-// suspicionTime is memberlist's suspicionTimeout.
+// suspicionTime computes memberlist's suspicionTimeout.
 func suspicionTime(mult, n int, probe ticks.Time) ticks.Time {
 	scale := max(1, math.Log10(max(1, float64(n))))
 	return ticks.Time(mult) * ticks.Time(scale*1000) * probe / 1000
 }
 
-// Times are a distribution of durations, as samples in order.
+// Times is a distribution of durations, as sorted samples.
 type Times []ticks.Time
 
 func sortedTimes(ts []ticks.Time) Times {
@@ -44,13 +44,13 @@ func (t Times) Quantile(q float64) ticks.Time {
 // MS returns the q-quantile in milliseconds.
 func (t Times) MS(q float64) float64 { return float64(t.Quantile(q)) / float64(ticks.Millisecond) }
 
-// Delays is how long what a worker says takes to be known to somebody else. Simulations whose schedulers see views take
-// one: a record written at t is in a view from t plus a delay on.
+// Delays is a distribution of how long a worker's record takes to reach another member. Simulations with stale views
+// use one: a record written at t is in a view from t plus a delay on.
 type Delays interface {
 	Delay(rng *rand.Rand) ticks.Time
 }
 
-// Delay returns one of the samples, each as likely.
+// Delay returns a random sample.
 func (t Times) Delay(rng *rand.Rand) ticks.Time {
 	if len(t) == 0 {
 		return 0
@@ -58,16 +58,16 @@ func (t Times) Delay(rng *rand.Rand) ticks.Time {
 	return t[rng.IntN(len(t))]
 }
 
-// remainingSuspicion is Lifeguard's timeout after n of k confirmations, as memberlist's remainingSuspicionTime has it.
+// remainingSuspicion is Lifeguard's timeout after n of k confirmations, as in memberlist's remainingSuspicionTime.
 func remainingSuspicion(n, k int, least, most ticks.Time) ticks.Time {
 	frac := math.Log(float64(n)+1) / math.Log(float64(k)+1)
 	return max(least, most-ticks.Time(frac*float64(most-least)))
 }
 
-// Sorted puts samples of several runs in order.
+// Sorted sorts samples of several runs.
 func (t Times) Sorted() Times { return sortedTimes(t) }
 
-// entryBytes is what a member takes in memberlist's full exchange, as measured with the live package's meta.
+// entryBytes is the bytes of a member in memberlist's full exchange, as measured with the live package's meta.
 const entryBytes = 110
 
 // MembershipBytes computes what memberlist's own full exchanges cost a member, in bytes sent and received a second: it

@@ -13,45 +13,45 @@ import (
 	"github.com/soukhq/souk/sim/ticks"
 )
 
-// PropagateOptions say what to update.
+// PropagateOptions are the parameters of Propagate.
 type PropagateOptions struct {
 	Members  int
-	Owners   int // of them, those that have records; the others only carry. Memory grows with Members times Owners
-	Machines int // of each owner, that do not change
+	Owners   int // members that have records; the others only forward. Memory grows with Members times Owners
+	Machines int // of each owner, unchanged
 	Changes  int
 	Every    ticks.Time // between changes, on average
-	Idle     ticks.Time // before the first
+	Idle     ticks.Time // before the first change
 	Loss     float64    // share of packets lost
 	Seed     uint64
 	Knobs    Knobs
 }
 
-// PropagateReport is what came of a update. Bytes are those sent and received, of probes, broadcasts and pulls, without
-// memberlist's own full exchanges.
+// PropagateReport is the result of Propagate. Bytes are those sent and received in probes, broadcasts and pulls,
+// without memberlist's own full exchanges.
 type PropagateReport struct {
-	All        Times   `json:"-"` // of each change, until all members had it
-	Each       Times   `json:"-"` // and until each had it
+	All        Times   `json:"-"` // for each change, time until all members had it
+	Each       Times   `json:"-"` // for each change and member, time until it had it
 	Missing    int     `json:"missing"`
 	IdleBytes  float64 `json:"idle_bytes_per_s"` // of a member
 	BusyBytes  float64 `json:"busy_bytes_per_s"`
-	Record     float64 `json:"record_bytes"`         // that a change wrote, as encoded
-	Change     float64 `json:"bytes_per_change"`     // that a change cost a member, beside what it costs to be idle
-	ChangeMost float64 `json:"bytes_per_change_max"` // the member that it cost most
+	Record     float64 `json:"record_bytes"`         // bytes that a change wrote, encoded
+	Change     float64 `json:"bytes_per_change"`     // bytes that a change cost a member beyond its idle traffic
+	ChangeMost float64 `json:"bytes_per_change_max"` // of the member with the highest cost
 	Broadcasts int     `json:"broadcasts"`           // packets
-	Again      int     `json:"again"`                // of them, those sent again
-	Pulls      int     `json:"pulls"`                // exchanges that moved something
+	Again      int     `json:"again"`                // repeated broadcasts
+	Pulls      int     `json:"pulls"`                // exchanges that transferred something
 	Questions  int     `json:"questions"`            // exchanges
-	Same       bool    `json:"same"`                 // all registries had one root at the end
+	Same       bool    `json:"same"`                 // all registries had the same root at the end
 }
 
-// What packets take on the wire beside what they carry, as measured with the live package and 50 members: a probe's two
-// packets, and the frame and cipher of a broadcast and of a question or answer over TCP.
+// Bytes of packets besides their content, as measured with the live package and 50 members: a probe's two packets, and
+// the frame and cipher of a broadcast, and of a question or answer over TCP.
 const (
 	probeBytes     = 150
 	broadcastBytes = 40
 	pullBytes      = 40
 	messageBytes   = 1150                           // of one broadcast
-	packetBytes    = 1300                           // of those in one packet
+	packetBytes    = 1300                           // of the messages in one packet
 	leastLatency   = 100 * ticks.Millisecond / 1000 // one way
 	mostLatency    = ticks.Millisecond
 )
@@ -63,7 +63,7 @@ type carrier struct {
 	root    uint64
 	roots   [32]uint64
 	at      int
-	wakes   ticks.Time // when it looks what must be sent again; 0: it does not
+	wakes   ticks.Time // when it next repeats packets; 0: not
 	pulling bool
 	agreed  ticks.Time
 	bytes   float64 // sent and received
@@ -99,7 +99,7 @@ type spread struct {
 	now     ticks.Time
 	all     []*carrier
 	index   map[cluster.WorkerID]int32
-	updates map[uint64]registry.Update // by the id of the message that carries it: all read the same
+	updates map[uint64]registry.Update // by ID of their message: all members read the same copy
 	changes map[string]*change
 	had     map[string][]bool
 	each    []ticks.Time
@@ -121,7 +121,7 @@ func Propagate(o PropagateOptions) (PropagateReport, error) {
 		s.heap.Push(at, spreadTick{what: spreadChange, who: int32(s.rng.IntN(o.Owners))})
 		at += 1 + s.rng.Int64N(2*o.Every)
 	}
-	end := at + 10*ticks.Second // for what was lost to be found
+	end := at + 10*ticks.Second // time to catch up on lost messages
 	for i := range o.Members {
 		s.heap.Push(s.rng.Int64N(o.Knobs.Probe), spreadTick{what: spreadProbe, who: int32(i)})
 	}
@@ -147,7 +147,7 @@ func Propagate(o PropagateOptions) (PropagateReport, error) {
 
 func (s *spread) finishRun(idle float64, end ticks.Time) {
 	n, changes := float64(s.o.Members), float64(len(s.changes))
-	// that probes cost a member meanwhile
+	// the probes' bytes of a member meanwhile
 	rest := 2 * probeBytes * ticks.Seconds(end-s.o.Idle) / ticks.Seconds(s.o.Knobs.Probe)
 	s.rep.IdleBytes = 2 * idle / n / ticks.Seconds(max(s.o.Idle, 1))
 	s.rep.BusyBytes = 2 * (s.bytes - idle) / n / ticks.Seconds(end-s.o.Idle)
@@ -170,14 +170,14 @@ func (s *spread) finishRun(idle float64, end ticks.Time) {
 
 func (s *spread) clockTime() time.Time { return time.UnixMicro(s.now) }
 
-// countBytes counts bytes on their way from one member to another.
+// countBytes counts bytes sent from one member to another.
 func (s *spread) countBytes(from, to *carrier, bytes float64) {
 	s.bytes += bytes
 	from.bytes += bytes
 	to.bytes += bytes
 }
 
-// makeMembers makes the members, all of whom know what the owners have.
+// makeMembers makes the members, which all know the owners' records.
 func (s *spread) makeMembers() error {
 	var first []registry.Update
 	var ids []cluster.WorkerID
@@ -253,7 +253,7 @@ func (s *spread) handleTick(t spreadTick) error {
 	return nil
 }
 
-// makeMachine makes a machine at its owner, as a launch does: the worker's record changes with it.
+// makeMachine makes a machine at its owner, as a launch does: the worker's record changes, too.
 func (s *spread) makeMachine(m *carrier) error {
 	key := fmt.Sprintf("c%06d", len(s.changes))
 	s.changes[key] = &change{at: s.now, last: s.now}
@@ -277,7 +277,7 @@ func (s *spread) makeMachine(m *carrier) error {
 	return nil
 }
 
-// flushMember puts on its way what a member has to send.
+// flushMember sends a member's pending packets.
 func (s *spread) flushMember(m *carrier) {
 	packets, acks := m.out.Flush(s.clockTime())
 	s.rep.Broadcasts += len(packets) + len(acks)
@@ -333,7 +333,7 @@ func (s *spread) handleArrival(who int32, m *carrier, t spreadTick) error {
 	return nil
 }
 
-// noteSeen notes that a member has a change.
+// noteSeen records that a member has a change.
 func (s *spread) noteSeen(who int32, m *carrier, key string) {
 	c := s.changes[key]
 	if c == nil || s.had[key][who] {
@@ -345,7 +345,7 @@ func (s *spread) noteSeen(who int32, m *carrier, key string) {
 	s.each = append(s.each, s.now-c.at)
 }
 
-// probeRandom asks a random member whether it lives; its answer has its root.
+// probeRandom probes a random member; the answer has its root.
 func (s *spread) probeRandom(who int32, m *carrier) {
 	s.heap.Push(s.now+s.o.Knobs.Probe, spreadTick{what: spreadProbe, who: who})
 	other := int32(s.rng.IntN(len(s.all)))
@@ -366,7 +366,7 @@ func (s *spread) toPull(who int32, m *carrier, from int32) {
 	}
 }
 
-// pullFrom takes what another has and we do not, if that has not come meanwhile.
+// pullFrom pulls what another member has and this one lacks, unless it has arrived meanwhile.
 func (s *spread) pullFrom(who int32, m, from *carrier) error {
 	m.pulling = false
 	if m == from || slices.Contains(m.roots[:], from.root) {

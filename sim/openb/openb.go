@@ -1,4 +1,4 @@
-// Package openb fills a cluster of GPU workers with tasks until more has arrived than fits, as FGD's evaluation does
+// Package openb fills a cluster of GPU workers with tasks until more arrive than fit, as FGD's evaluation does
 // (ATC'23, section 6): Alibaba's workers and tasks, tasks shuffled and drawn again up to 130 % of all GPUs, no
 // departures.
 package openb
@@ -21,7 +21,7 @@ import (
 // codeOpenb says that the trace of openb cannot be read.
 const codeOpenb fault.Code = "openb"
 
-// Load is how much GPU arrives in a run, as a share of all there is.
+// Load is how much GPU arrives in a run, as a share of the cluster's.
 const Load = 1.3
 
 // typicalShare is how many of the tasks the typical kinds must cover.
@@ -56,7 +56,7 @@ func ReadWorkers(in io.Reader) ([]fgd.Worker, Models, error) {
 	return out, models, err
 }
 
-// ReadTasks reads name,cpu_milli,memory_mib,num_gpu,gpu_milli and, where it is there, gpu_spec: models with | between.
+// ReadTasks reads name,cpu_milli,memory_mib,num_gpu,gpu_milli and, optionally, gpu_spec: models separated by |.
 func ReadTasks(in io.Reader, models Models) ([]fgd.Demand, error) {
 	var out []fgd.Demand
 	err := eachRow(in, []string{"name", "cpu_milli", "memory_mib", "num_gpu", "gpu_milli"},
@@ -80,7 +80,7 @@ func ReadTasks(in io.Reader, models Models) ([]fgd.Demand, error) {
 	return out, err
 }
 
-// eachRow calls f for each row with its fields, and those that are numbers.
+// eachRow calls f for each row with its fields, and the numeric ones as numbers.
 func eachRow(in io.Reader, head []string, f func(fields []string, numbers []int32) error) error {
 	c := csv.NewReader(in)
 	c.ReuseRecord = true
@@ -114,7 +114,7 @@ func eachRow(in io.Reader, head []string, f func(fields []string, numbers []int3
 	}
 }
 
-// TypicalOf gives the commonest kinds of tasks that together are 95 % of them, as FGD's evaluation does.
+// TypicalOf returns the most common kinds of tasks that together are 95 % of all, as in FGD's evaluation.
 func TypicalOf(tasks []fgd.Demand) []fgd.Typical {
 	count := map[fgd.Demand]int{}
 	for _, d := range tasks {
@@ -166,24 +166,25 @@ func Arrivals(workers []fgd.Worker, tasks []fgd.Demand, rng *rand.Rand) []fgd.De
 	return out
 }
 
-// Shuffled gives the workers in another order. Many workers score alike, and Run takes the first: by their order in the
-// list, whose workers of one model stand together, packing policies come out up to a point lower than was published; by
-// a random order they come out as published, so that the published runs' workers must have had other names.
+// Shuffled returns the workers in random order. Many workers score alike, and Run takes the first. In the list's
+// order, which groups workers by model, packing policies score up to a point lower than published; in random order
+// they match the published figures, so the published runs probably used another order.
 func Shuffled(workers []fgd.Worker, rng *rand.Rand) []fgd.Worker {
 	out := slices.Clone(workers)
 	rng.Shuffle(len(out), func(i, j int) { out[i], out[j] = out[j], out[i] })
 	return out
 }
 
-// Report has figures for whole percents of GPU arrived, 0 to 130: the mean over all tasks whose arrival rounds to it.
+// Report has figures for whole percents of GPU arrived, 0 to 130: the mean over all tasks whose arrival rounds to that
+// percent.
 type Report struct {
 	Allocated [131]float64 // percent of all GPU
-	Wasted    [131]float64 // percent of all GPU that is left and that typical tasks cannot use
+	Wasted    [131]float64 // percent of all GPU that is free but unusable for typical tasks
 	Placed    int
 	Refused   int
 }
 
-// cached is a score that is right as long as the worker's version is.
+// cached is a score that is valid for one version of the worker.
 type cached struct {
 	score   float64
 	version int32
@@ -191,8 +192,8 @@ type cached struct {
 	fits    bool
 }
 
-// Run places arrivals one by one by the policy; workers that score alike are taken in their order. Random, which has no
-// scores, is a policy without a Score. Waste is counted with the typical tasks.
+// Run places arrivals one by one by the policy; among equal scores the first worker is taken. Random is a policy
+// without a Score. Waste is computed with the typical tasks.
 func Run(workers []fgd.Worker, arrivals []fgd.Demand, p fgd.Policy, typical []fgd.Typical, rng *rand.Rand) Report {
 	workers = slices.Clone(workers)
 	version := make([]int32, len(workers))
@@ -244,7 +245,7 @@ func Run(workers []fgd.Worker, arrivals []fgd.Demand, p fgd.Policy, typical []fg
 	return rep
 }
 
-// bestWorker gives the worker with the highest score. A worker is scored again only when it has changed.
+// bestWorker returns the worker with the highest score. It scores a worker again only after a change.
 func bestWorker(workers []fgd.Worker, version []int32, d *fgd.Demand, p fgd.Policy, scores []cached) (w, device int) {
 	w, top := -1, math.Inf(-1)
 	for i := range scores {
@@ -263,7 +264,7 @@ func bestWorker(workers []fgd.Worker, version []int32, d *fgd.Demand, p fgd.Poli
 	return w, device
 }
 
-// drawWorker gives one of the workers that fit, and one of its devices.
+// drawWorker returns a random worker that fits, and one of its devices.
 func drawWorker(workers []fgd.Worker, d *fgd.Demand, rng *rand.Rand) (w, device int) {
 	w, device = -1, -1
 	n := 0

@@ -5,11 +5,11 @@ import (
 	"github.com/soukhq/souk/sim/ticks"
 )
 
-// Think is the time of one decision, as in Omega (EuroSys'13, section 3): so much for the job, and so much for each
+// Think is the time of one decision, as in Omega (EuroSys'13, section 3): a part for the job, and a part for each
 // task.
 type Think struct{ PerJob, PerTask ticks.Time }
 
-// thinkAbout has a job wait for who decides on it, who takes one job after the other, and then for the decision.
+// thinkAbout makes a job wait for its decider, which decides on one job after the other, and then for the decision.
 func (r *runner) thinkAbout(job int32) {
 	j := &r.env.Jobs[job]
 	who := j.Buyer
@@ -33,7 +33,7 @@ func classOf(j *scheduler.Job) int {
 	return 0
 }
 
-// hashTick mixes a tick into the hash of the run: two runs with one hash did the same in the same order.
+// hashTick adds a tick to the hash of the run: two runs with the same hash did the same in the same order.
 func (r *runner) hashTick(at ticks.Time, t *tick) {
 	const prime = 0x9e3779b97f4a7c15
 	m := &t.msg
@@ -45,7 +45,7 @@ func (r *runner) hashTick(at ticks.Time, t *tick) {
 	r.tot.Hash = (h ^ h>>29) * prime
 }
 
-// parts is in how many parts a run's time is divided at most.
+// parts is the most parts that a run's time is divided into.
 const parts = 512
 
 // Load is the mean number of busy slots in equal parts of a run's time.
@@ -54,7 +54,7 @@ type Load struct {
 	Busy  []float64
 }
 
-// meter sums slot time up in parts of equal width. When there are too many, each two become one.
+// meter sums up slot time in parts of equal width. If there are too many, it merges them in pairs.
 type meter struct {
 	width ticks.Time
 	sums  []ticks.Time
@@ -62,7 +62,7 @@ type meter struct {
 	last  ticks.Time
 }
 
-// changeBusy tells that so many slots more are busy from now on.
+// changeBusy changes the number of busy slots by by.
 func (m *meter) changeBusy(now ticks.Time, by int64) {
 	m.upTo(now)
 	m.busy += by
@@ -92,7 +92,7 @@ func (m *meter) upTo(now ticks.Time) {
 	}
 }
 
-// loadUntil gives the load until the end of the run.
+// loadUntil returns the load until the end of the run.
 func (m *meter) loadUntil(end ticks.Time) Load {
 	m.upTo(max(end, m.last))
 	l := Load{Width: m.width}

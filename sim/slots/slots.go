@@ -24,32 +24,33 @@ const CodeScheduler fault.Code = "scheduler"
 type Options struct {
 	Seed   uint64
 	Delay  ticks.Time // one way, of every message; 0.5 ms when 0, none when negative
-	Cutoff float64    // seconds: a job whose mean is above is long
-	Error  float64    // estimates are the mean times 1-Error to 1+Error, uniformly
-	// durations and means are cut to whole seconds, and jobs of one arrival 10 ms apart: as in Eagle's simulator
+	Cutoff float64    // seconds: a job with a larger mean is long
+	Error  float64    // estimates are the mean times a uniform factor from 1-Error to 1+Error
+	// durations and means are cut to whole seconds, and simultaneous jobs are 10 ms apart: as in Eagle's simulator
 	Whole bool
-	// bounds only: estimates are true, tasks go longest first, and what ends when a job arrives ended before it
+	// bounds only: estimates are exact, tasks go longest first, and ends precede simultaneous arrivals
 	Sight  bool
 	Loss   float64 // the share of messages that are lost
 	Deaths []Death
-	Buyers int      // jobs are spread over; 1 when 0
-	Think  [2]Think // the time of a decision on a short job and on a long one
-	// how much longer a task takes for each task that its machine runs when it begins; Firmament simulates 0.1
+	Buyers int      // number of buyers; 0: 1
+	Think  [2]Think // the decision time for a short job and for a long one
+	// how much longer a task takes for each task running on its machine when it starts; Firmament simulates 0.1
 	Beside float64
-	Shared int // Beside: how many workers in a row are slots of one machine; 1 when 0
-	Kinds  int // of workers, for constraints; 0 is none
-	// with Kinds: the share of the jobs that can run on workers of one kind only
+	Shared int // with Beside: how many successive workers are slots of one machine; 0: 1
+	Kinds  int // number of kinds of workers, for constraints; 0: none
+	// with Kinds: the share of jobs that can run on workers of only one kind
 	Bound  float64
-	Decide func(j *scheduler.Job) int32        // who decides on a job, with Think; its buyer when nil
-	Notice ticks.Time                          // from a death until it is known; 5 s when 0
+	Decide func(j *scheduler.Job) int32        // with Think: the decider of a job; nil: its buyer
+	Notice ticks.Time                          // from a death until the others know; 0: 5 s
 	Each   func(Result)                        // if set, called for every job that ends
 	Watch  func(now ticks.Time, n int64) error // if set, called every 65,536 ticks; its error ends the run
 }
 
-// Death is a worker's: from At until Back it runs nothing and answers nothing, and what it ran is lost.
+// Death is the death of a worker: from At until Back it runs nothing and answers nothing, and its running tasks are
+// lost.
 type Death struct {
 	Worker   int32
-	At, Back ticks.Time // Back 0 is never
+	At, Back ticks.Time // Back 0: never
 }
 
 // Result is a job that has ended.
@@ -59,7 +60,7 @@ type Result struct {
 	Tasks     int32
 	Submitted ticks.Time
 	Ended     ticks.Time
-	Longest   ticks.Time // task
+	Longest   ticks.Time // duration of its longest task
 }
 
 // Totals are the sums over a run.
@@ -67,17 +68,17 @@ type Totals struct {
 	Jobs, Tasks, Unfinished int64
 	Ticks, Messages, Lost   int64
 	Busy                    ticks.Time // slot time spent in tasks
-	End                     ticks.Time // of the last task
-	Reruns                  int64      // tasks that died with their worker
-	Twice                   int64      // tasks that ended again: their worker died before it could tell
-	Conflicts               int64      // grants refused, as the room had gone to another
-	Idled                   int64      // holds on a slot that came to nothing
-	Thought                 ticks.Time // spent in decisions, by all that decide
-	Hash                    uint64     // of everything that happened, in its order
+	End                     ticks.Time // when the last task ended
+	Reruns                  int64      // tasks lost with their worker
+	Twice                   int64      // tasks that ended twice: their worker died before it could report the first end
+	Conflicts               int64      // refused grants, as the room was taken by another
+	Idled                   int64      // slots held in vain
+	Thought                 ticks.Time // decision time of all deciders
+	Hash                    uint64     // of all events, in order
 	Load                    Load
 }
 
-// resend is how long a connection takes to notice and mend a loss.
+// resend is how long a connection takes to notice and repair a loss.
 const resend = 200 * ticks.Millisecond
 
 type kind uint8
@@ -96,7 +97,7 @@ const (
 type tick struct {
 	msg  scheduler.Msg
 	kind kind
-	life uint32 // of the worker it is bound to
+	life uint32 // life number of its worker
 }
 
 type runner struct {
@@ -105,15 +106,15 @@ type runner struct {
 	src    trace.Source
 	heap   ticks.Heap[tick]
 	env    scheduler.Env
-	rng    *rand.Rand // chance of the world: loss, errors of estimates; the strategy has its own
+	rng    *rand.Rand // the world's randomness: losses, estimate errors; the strategy has its own
 	durs   [][]ticks.Time
 	long   []ticks.Time // longest task, by job
 	life   []uint32     // by worker: odd is dead
 	runs   []running    // by worker, with Deaths only
-	last   ticks.Time   // arrival, before dephasing
-	again  int64        // arrivals at last
+	last   ticks.Time   // arrival time, before dephasing
+	again  int64        // number of arrivals at last
 	mortal scheduler.Mortal
-	minds  map[int32]ticks.Time // with Think: when each that decides is free
+	minds  map[int32]ticks.Time // with Think: when each decider is free
 	beside []int32              // with Beside: tasks by machine
 	meter  meter
 	tot    Totals
@@ -121,7 +122,7 @@ type runner struct {
 
 type running struct{ tasks [][2]int32 }
 
-// Run runs a strategy on a trace until nothing is left to happen.
+// Run runs a strategy on a trace until no events are left.
 func Run(arch scheduler.Strategy, workers int, src trace.Source, opt Options) (Totals, error) {
 	if opt.Delay == 0 {
 		opt.Delay = ticks.Millisecond / 2
@@ -170,7 +171,7 @@ func (r *runner) runLoop() error {
 		}
 		r.env.Now = at
 		if t.kind == kindArrive && r.opt.Sight {
-			if next, ok := r.heap.Next(); ok && next == at { // let what ends now end first
+			if next, ok := r.heap.Next(); ok && next == at { // let simultaneous ends come first
 				r.heap.Push(at, t)
 				continue
 			}
@@ -206,7 +207,7 @@ func (r *runner) runLoop() error {
 	}
 }
 
-// readJob takes the next job of the trace and lets it arrive at its time.
+// readJob reads the next job of the trace and schedules its arrival.
 func (r *runner) readJob() error {
 	in, err := r.src.Next()
 	if errors.Is(err, io.EOF) {
@@ -299,7 +300,7 @@ func (r *runner) beginTask(o *scheduler.Out) {
 		r.runs[w].tasks = append(r.runs[w].tasks, [2]int32{o.Msg.Job, o.Msg.Task})
 	}
 	if d < 0 {
-		d = -1 - d // it has ended before, and nobody knows
+		d = -1 - d // it has ended before, without anyone learning of it
 	}
 	if r.beside != nil {
 		on := &r.beside[int(w)/r.opt.Shared]
@@ -344,7 +345,7 @@ func (r *runner) endTask(m scheduler.Msg) {
 	r.arch.Ended(&r.env, m.To, m.Job, m.Task)
 }
 
-// handleDeaths lets workers die, lets that be noticed, and lets them come back.
+// handleDeaths handles deaths of workers, their detection, and their return.
 func (r *runner) handleDeaths(t tick) {
 	w := t.msg.To
 	switch t.kind {

@@ -11,13 +11,13 @@ import (
 	"github.com/soukhq/souk/sim/ticks"
 )
 
-// Ages lists the staleness that Sweep goes through.
+// Ages lists the ages of views for Sweep.
 func Ages() []time.Duration {
 	ms := time.Millisecond
 	return []time.Duration{0, 1 * ms, 2 * ms, 5 * ms, 10 * ms, 20 * ms, 50 * ms, 100 * ms, 200 * ms, 500 * ms}
 }
 
-// Sweep runs each mode with views of every age. tell is told of each run before it begins; it may be nil.
+// Sweep runs each mode with views of every age. tell, which may be nil, is called before each run.
 func Sweep(o Options, tell func(mode string, age time.Duration)) ([]Report, error) {
 	var out []Report
 	for _, mode := range Modes() {
@@ -36,8 +36,8 @@ func Sweep(o Options, tell func(mode string, age time.Duration)) ([]Report, erro
 	return out, nil
 }
 
-// Gossiped runs each mode with views as old as gossip among so many members makes them: the registry's own code is run
-// first (sim/gossip), and each buyer hears of each change as late as some member there did.
+// Gossiped runs each mode with views as old as gossip among this many members makes them: it first runs the registry's
+// own code (sim/gossip), and each buyer gets each change with the delay of some member there.
 func Gossiped(o Options, members int, k gossip.Knobs) ([]Report, error) {
 	p, err := gossip.Propagate(gossip.PropagateOptions{Members: members, Owners: min(20, members), Changes: 50,
 		Every: ticks.Second / 10,
@@ -58,7 +58,7 @@ func Gossiped(o Options, members int, k gossip.Knobs) ([]Report, error) {
 	return out, nil
 }
 
-// Markdown writes the table of a sweep, and what it means; plot is where the plots are.
+// Markdown writes a sweep's table with an explanation; plot is where the plots are.
 func Markdown(w io.Writer, reps []Report, plot string) {
 	fmt.Fprint(w, `# What a stale view costs
 
@@ -94,17 +94,17 @@ In no run did a worker grant more than it has (the fullest was `)
 	}
 }
 
-// SVG draws conflicts a placement, and under them the mean time to place, over the age of the view.
+// SVG draws conflicts per placement, and below them the mean time to place, against the age of the view.
 func SVG(w io.Writer, reps []Report) {
 	const width, height, left, right, bottom = 760.0, 560.0, 60.0, 110.0, 30.0
 	fmt.Fprintf(w, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %g %g" font-family="sans-serif" font-size="12"><rect width="100%%" height="100%%" fill="#fff"/>`, width, height)
 	plot := func(top, tall float64, title string, of func(Report) float64) {
 		most := 0.0
-		for _, r := range reps { // those of gossip have no one age: they are in the table
+		for _, r := range reps { // gossip has no single age: it is only in the table
 			most = max(most, of(r))
 		}
 		most = max(most, 1e-9)
-		x := func(ms float64) float64 { // logarithmic, with 0 at half of the least
+		x := func(ms float64) float64 { // logarithmic, with 0 at half of the lowest
 			return left + (width-left-right)*math.Log(max(ms, 0.5)/0.5)/math.Log(500/0.5)
 		}
 		y := func(v float64) float64 { return top + tall*(1-v/most) }

@@ -1,8 +1,7 @@
-// Package stale measures what a stale view costs: many buyers that place machines at once on few workers that are
-// nearly full, by views that are some time old. Sellers, buyers and indexes are the real ones; the network and time are
-// not.
+// Package stale measures what a stale view costs: many buyers place machines concurrently on a few nearly full
+// workers, with views of some age. Sellers, buyers and indexes are the real ones; the network and time are simulated.
 //
-// The fleet stays as full as it was filled: for each machine that ends, one of the buyers wants another one.
+// The fleet stays as full as it was filled: for each machine that ends, one of the buyers buys another one.
 package stale
 
 import (
@@ -25,57 +24,58 @@ import (
 // codeStale says that the simulation of stale views is wrong.
 const codeStale fault.Code = "stale"
 
-// How buyers choose.
+// The modes: how buyers choose.
 const (
-	Ranked     = "ranked"  // market.Buyer: it ranks its whole view
-	Indexed    = "indexed" // each buyer keeps an index, and takes the best
-	RandomBest = "lots"    // the same, chosen at random among the eight best (Policy.Best)
+	Ranked     = "ranked"  // market.Buyer ranks its whole view
+	Indexed    = "indexed" // each buyer keeps an index, and takes the best worker
+	RandomBest = "lots"    // as Indexed, but random among the eight best (Policy.Best)
 )
 
-// Modes lists them.
+// Modes lists the modes.
 func Modes() []string { return []string{Ranked, Indexed, RandomBest} }
 
-// Options is one run. Zero fields are 16 buyers, 100 workers, 95 % full, 2,000 purchases a second, 2 seconds.
+// Options are the parameters of one run. Zero fields are 16 buyers, 100 workers, 95 % full, 2,000 purchases a second,
+// 2 seconds.
 type Options struct {
 	Mode    string
-	Stale   time.Duration // from a change of a worker's record until buyers hear of it
-	Delays  gossip.Delays // how long each buyer takes to hear of a change, in place of Stale; nil: Stale
+	Stale   time.Duration // from a change of a worker's record until buyers get it
+	Delays  gossip.Delays // how long each buyer takes to get a change, instead of Stale; nil: Stale
 	Buyers  int
 	Workers int
 	Full    float64
-	Rate    float64 // machines that end, and are wanted again, a second
+	Rate    float64 // machines that end and are bought again, per second
 	Seconds float64
 	Seed    uint64
 }
 
-// Report is what came of a run.
+// Report is the result of a run.
 type Report struct {
 	Mode     string  `json:"mode"`
-	StaleMS  float64 `json:"stale_ms"` // with Gossip: half of the changes are heard of sooner
+	StaleMS  float64 `json:"stale_ms"` // with Gossip: the median
 	Gossip   int     `json:"gossip_members,omitempty"`
 	Placed   int     `json:"placed"`
 	Asks     int     `json:"asks"`
 	Refusals int     `json:"refusals"`
-	// Conflicts is refusals a placement: each is an ask that a fresh view would not have made.
+	// Conflicts is refusals per placement: each is an ask that a fresh view would have avoided.
 	Conflicts float64 `json:"conflicts_per_placement"`
-	GaveUp    int     `json:"gave_up"` // purchases that found no worker, and were tried again after a pause
+	GaveUp    int     `json:"gave_up"` // purchases that found no worker, and were retried after a pause
 	MeanMS    float64 `json:"place_mean_ms"`
 	P50MS     float64 `json:"place_p50_ms"`
 	P99MS     float64 `json:"place_p99_ms"`
 	Full      float64 `json:"full"`      // at the end
-	Most      float64 `json:"most_full"` // of one worker in one dimension, ever: never above 1
+	Most      float64 `json:"most_full"` // the highest fullness of one worker in one dimension: never above 1
 	Explained int     `json:"refusals_explained"`
 	OverGrant int     `json:"over_grants"`
 }
 
-// The network, and how long a buyer rests that found nothing.
+// The network's delay, and how long a buyer pauses that found nothing.
 const (
 	oneWay = 500 // microseconds
 	rest   = 50 * ticks.Millisecond
 )
 
 type buyer struct {
-	view  map[cluster.WorkerID]int // place in recs
+	view  map[cluster.WorkerID]int // index in recs
 	recs  []cluster.Record
 	index *index.Index
 }
@@ -93,11 +93,11 @@ type run struct {
 	used     cluster.Resources
 	times    []float64
 	next     int
-	begun    ticks.Time // of what is counted
+	begun    ticks.Time // when counting began
 	rep      Report
 }
 
-// purchase is one machine under way.
+// purchase is one purchase in progress.
 type purchase struct {
 	b     *buyer
 	r     placement.Request
@@ -106,7 +106,7 @@ type purchase struct {
 	asked map[cluster.WorkerID]bool
 }
 
-// Run makes one run. The error says which invariant does not hold.
+// Run makes one run. The error names the broken invariant.
 func Run(o Options) (Report, error) {
 	if o.Buyers == 0 {
 		o.Buyers = 16
@@ -149,7 +149,7 @@ func Run(o Options) (Report, error) {
 	return r.rep, nil
 }
 
-// makeFleet makes the fleet, and the ends of what runs on it.
+// makeFleet makes the fleet, and schedules the ends of its machines.
 func (r *run) makeFleet() {
 	for i := range r.o.Workers {
 		id := cluster.WorkerID(fmt.Sprintf("w%03d", i))
@@ -188,7 +188,7 @@ func (r *run) makeFleet() {
 	}
 }
 
-// endAfter lets a machine end after a while; its room is then told of, and wanted again.
+// endAfter ends a machine after a while; its room is then published, and a new purchase begins.
 func (r *run) endAfter(id cluster.WorkerID, q placement.Request, life float64) {
 	r.heap.Push(r.now+ticks.Time(r.rng.ExpFloat64()*life*float64(ticks.Second)), func() error {
 		r.sellers[id].Free(q.Machine)
@@ -200,7 +200,7 @@ func (r *run) endAfter(id cluster.WorkerID, q placement.Request, life float64) {
 	})
 }
 
-// tellBuyers has all buyers hear of a worker's record as it is now, when the staleness has passed.
+// tellBuyers sends a worker's present record to all buyers, with the delay.
 func (r *run) tellBuyers(id cluster.WorkerID) {
 	rec := r.sellers[id].Record(r.clockTime())
 	if r.o.Delays != nil {
@@ -223,7 +223,7 @@ func (r *run) tellBuyers(id cluster.WorkerID) {
 func (b *buyer) takeRecord(rec cluster.Record, mode string) {
 	if mode != Ranked {
 		if known, there := b.index.Record(rec.Worker); !there || rec.Newer(*known) {
-			// what was told first may come last
+			// records may arrive out of order
 			b.index.Update(rec)
 		}
 	} else if i := b.view[rec.Worker]; rec.Newer(b.recs[i]) {
@@ -231,7 +231,7 @@ func (b *buyer) takeRecord(rec cluster.Record, mode string) {
 	}
 }
 
-// buyMachine begins a purchase, or begins it again.
+// buyMachine begins a purchase, or retries it.
 func (r *run) buyMachine(p *purchase, life float64) error {
 	p.asked = map[cluster.WorkerID]bool{}
 	if r.o.Mode == Ranked {
@@ -241,7 +241,7 @@ func (r *run) buyMachine(p *purchase, life float64) error {
 	return r.askBest(p, life)
 }
 
-// askBest asks the best worker of the buyer's index that it has not asked.
+// askBest asks the best worker of the buyer's index that it has not asked yet.
 func (r *run) askBest(p *purchase, life float64) error {
 	if len(p.asked) < market.MaxAsked {
 		best, _ := p.b.index.PickN(&p.r, &r.p, 1, func(id cluster.WorkerID) bool { return p.asked[id] }, r.rng)
@@ -267,7 +267,7 @@ func (r *run) followBuyer(p *purchase, out market.Out, life float64) error {
 	return nil
 }
 
-// retryLater lets a buyer that found nothing wait, and then try again.
+// retryLater lets a buyer that found nothing pause, and then retry.
 func (r *run) retryLater(p *purchase, life float64) {
 	if r.now >= r.begun {
 		r.rep.GaveUp++
@@ -275,7 +275,7 @@ func (r *run) retryLater(p *purchase, life float64) {
 	r.heap.Push(r.now+rest, func() error { return r.buyMachine(p, life) })
 }
 
-// askWorker is one round trip.
+// askWorker makes one round trip.
 func (r *run) askWorker(p *purchase, id cluster.WorkerID, life float64) {
 	r.heap.Send(r.now+oneWay, func() error {
 		err := r.sellers[id].Grant(r.clockTime(), p.r, "", true)
@@ -289,7 +289,7 @@ func (r *run) askWorker(p *purchase, id cluster.WorkerID, life float64) {
 	})
 }
 
-// checkGrant checks the worker that has said yes.
+// checkGrant checks a worker after a grant.
 func (r *run) checkGrant(id cluster.WorkerID, q placement.Request) error {
 	s := r.sellers[id]
 	s.Check()
@@ -308,7 +308,7 @@ func (r *run) checkGrant(id cluster.WorkerID, q placement.Request) error {
 	return nil
 }
 
-// takeAnswer takes what came of an ask back to the buyer.
+// takeAnswer passes the result of an ask to the buyer.
 func (r *run) takeAnswer(p *purchase, id cluster.WorkerID, err error, life float64) error {
 	counted := r.now >= r.begun
 	if counted {

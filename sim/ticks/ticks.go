@@ -1,5 +1,5 @@
-// Package ticks is the simulator's clock: a heap of things to come, ordered by time and, at one time, by the order in
-// which they were put in, so that a run with the same seed is the same run.
+// Package ticks is the simulator's clock: a heap of future events, ordered by time and then by insertion, so that a
+// run is repeatable by its seed.
 //
 // Times are whole microseconds. Once the backing arrays have grown to the largest number of waiting ticks, nothing is
 // allocated.
@@ -14,7 +14,7 @@ const (
 	Second      Time = 1000 * Millisecond
 )
 
-// Seconds gives t in seconds.
+// Seconds converts t to seconds.
 func Seconds(t Time) float64 { return float64(t) / float64(Second) }
 
 type entry[T any] struct {
@@ -29,28 +29,28 @@ func (e *entry[T]) isBefore(f *entry[T]) bool {
 
 // Heap keeps ticks of type T. The zero Heap is empty and ready. It is for one goroutine.
 //
-// Most of what a simulation waits for are messages that all take equally long: those arrive in the order in which they
-// were sent, and are kept in a ring at constant cost. All else goes to a 4-ary heap. Pop takes the earlier of the two,
-// so which of them a tick is in changes the speed and never the order.
+// Most events are messages with equal delays: they arrive in the order of sending, and are kept in a ring at constant
+// cost. All others go to a 4-ary heap. Pop takes the earlier of the two, so the choice affects only the speed, never
+// the order.
 type Heap[T any] struct {
 	tree []entry[T]
 	ring []entry[T] // its length is a power of two
-	head int        // of the ring, in ring entries
+	head int        // index of the ring's first tick
 	size int        // ticks in the ring
 	seq  uint64
 }
 
-// Len gives the number of waiting ticks.
+// Len returns the number of waiting ticks.
 func (h *Heap[T]) Len() int { return len(h.tree) + h.size }
 
-// Push puts a tick in the heap.
+// Push adds a tick.
 func (h *Heap[T]) Push(at Time, what T) {
 	h.seq++
 	h.tree = append(h.tree, entry[T]{at, h.seq, what})
 	h.siftUp(len(h.tree) - 1)
 }
 
-// Send is Push for ticks that are mostly put in in the order of their times, as messages of one delay are.
+// Send is Push for ticks that are mostly added in the order of their times, such as messages with one delay.
 func (h *Heap[T]) Send(at Time, what T) {
 	if h.size > 0 && at < h.ring[(h.head+h.size-1)&(len(h.ring)-1)].at {
 		h.Push(at, what)
@@ -64,7 +64,7 @@ func (h *Heap[T]) Send(at Time, what T) {
 	h.size++
 }
 
-// Next gives the time of the earliest tick; ok is false when there is none.
+// Next returns the time of the earliest tick; ok is false if there is none.
 func (h *Heap[T]) Next() (at Time, ok bool) {
 	switch {
 	case h.Len() == 0:
@@ -76,7 +76,7 @@ func (h *Heap[T]) Next() (at Time, ok bool) {
 	}
 }
 
-// Pop takes the earliest tick out; ok is false when there is none.
+// Pop removes and returns the earliest tick; ok is false if there is none.
 func (h *Heap[T]) Pop() (at Time, what T, ok bool) {
 	if h.ringFirst() {
 		e := &h.ring[h.head]
@@ -90,7 +90,7 @@ func (h *Heap[T]) Pop() (at Time, what T, ok bool) {
 	}
 	at, what = h.tree[0].at, h.tree[0].what
 	last := h.tree[n]
-	h.tree[n] = entry[T]{} // let go of what it points to
+	h.tree[n] = entry[T]{} // release what it points to
 	h.tree = h.tree[:n]
 	if n > 0 {
 		h.siftDown(last)
@@ -122,7 +122,7 @@ func (h *Heap[T]) siftUp(i int) {
 	h.tree[i] = e
 }
 
-// siftDown puts e into the hole at the root.
+// siftDown moves e from the root to its place.
 func (h *Heap[T]) siftDown(e entry[T]) {
 	i, n := 0, len(h.tree)
 	for {

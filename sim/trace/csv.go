@@ -8,9 +8,9 @@ import (
 )
 
 // CSV reads jobs of equal tasks from lines with a heading, which names at least submit_s, tasks and duration_s: the
-// form of the loads that Omega's simulator is compared on (EuroSys'13). Other columns are passed over. A heading with
-// creation_time, scheduled_time and deletion_time is that of openb's list of pods: each is a job of one task, which
-// took from its scheduling, or where that is not there from its creation, until its deletion.
+// form of the loads that Omega's simulator is compared on (EuroSys'13). Other columns are ignored. A heading with
+// creation_time, scheduled_time and deletion_time is that of openb's list of pods: each is a job of one task, from its
+// scheduling, or its creation if that is missing, until its deletion.
 type CSV struct {
 	l                       *lines
 	submit, tasks, duration int // columns; -1 when there is none

@@ -14,21 +14,21 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// Placed is one machine of a decision log, as a trace has it. Times are seconds since the log's first decision.
+// Placed is one machine of a decision log, as an arrival of a trace. Times are seconds since the log's first decision.
 type Placed struct {
 	Submit   float64
-	Duration float64           // until it was over; until the log's end where the log does not tell
-	Open     bool              // the log does not tell
-	Want     cluster.Resources // of the request
-	Batch    bool              // it is of a band below services
+	Duration float64           // until its end, or the log's end if its end is not in the log
+	Open     bool              // its end is not in the log
+	Want     cluster.Resources // the request's resources
+	Batch    bool              // its band is below service
 }
 
-// MaxPlaced bounds how many machines a log may have.
+// MaxPlaced bounds the machines of a log.
 const MaxPlaced = 1 << 24
 
 // ReadDecisions reads the files of souk's decision log (docs/decisions/0015-decision-log.md), unpacked, as arrivals:
-// one for each machine that a decision was made about, at the time of its first decision, whether it was placed or not.
-// name is for errors. A log whose end is torn is read up to there.
+// one for each machine that a decision was made about, at the time of its first decision, whether it was placed or
+// not. name is for errors. A log with a torn end is read up to there.
 func ReadDecisions(name string, files ...io.Reader) ([]Placed, error) {
 	g := &gathered{byID: map[string]*lived{}, last: math.Inf(-1), first: math.Inf(1)}
 	for _, r := range files {
@@ -58,9 +58,9 @@ func ReadDecisions(name string, files ...io.Reader) ([]Placed, error) {
 	return out, nil
 }
 
-// lived is one machine while a log is read.
+// lived is the state of one machine while a log is read.
 type lived struct {
-	at, end float64 // end is NaN while the log has not told
+	at, end float64 // end is NaN while it is unknown
 	want    cluster.Resources
 	batch   bool
 }
@@ -85,7 +85,7 @@ func (g *gathered) readFile(name string, r io.Reader) error {
 			}
 		}
 		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-			return nil // what stands before a torn end without a newline is a part of a line
+			return nil // an incomplete last line before a torn end
 		}
 		if err != nil {
 			return fault.Wrap(err, fault.Invalid, CodeTrace,
@@ -103,7 +103,7 @@ func (g *gathered) readFile(name string, r io.Reader) error {
 	}
 }
 
-// takeLine takes a line; false when there are too many machines.
+// takeLine handles a line; false: there are too many machines.
 func (g *gathered) takeLine(l *decision.Line) bool {
 	switch {
 	case l.Decision != nil:
@@ -111,7 +111,7 @@ func (g *gathered) takeLine(l *decision.Line) bool {
 		at := float64(d.At.UnixMicro()) / 1e6
 		g.last, g.first = max(g.last, at), min(g.first, at)
 		key := d.Request.App + "/" + d.Request.Machine
-		if g.byID[key] == nil && d.Own == nil { // a refused start of one that is there is no arrival
+		if g.byID[key] == nil && d.Own == nil { // a refused start of an existing machine is no arrival
 			s := &lived{at: at, end: math.NaN(), want: d.Request.Resources,
 				batch: isBelowService(d.Request.Scheduling.BandName())}
 			g.byID[key], g.order = s, append(g.order, s)
@@ -139,8 +139,8 @@ type decisions struct {
 	one  [1]float64
 }
 
-// NewDecisions makes a Source of a decision log. The whole log is read before the first job: how long a machine lived
-// stands behind it.
+// NewDecisions makes a Source from a decision log. It reads the whole log before the first job, as machines' ends come
+// later.
 func NewDecisions(name string, files ...io.Reader) Source {
 	return &decisions{name: name, r: files}
 }

@@ -13,25 +13,25 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
-// Shape is a load to generate.
+// Shape is the parameters of a generated load.
 type Shape struct {
 	Name  string
 	Jobs  int
-	Slots int     // of the cluster that the load is for
+	Slots int     // of the cluster for the load
 	Load  float64 // share of the slots that is busy on average
 	Seed  uint64
 }
 
-// mix is one class of jobs of a shape: so many of a hundred jobs, with the mean of their task durations and the number
-// of their tasks drawn log-normally about a centre.
+// mix is one class of jobs of a shape: its number per hundred jobs, and log-normal distributions of their mean task
+// durations and numbers of tasks.
 type mix struct {
 	share       float64
 	mean, tasks float64 // medians
 	sigma       float64 // of both logarithms
 }
 
-// shapeClasses gives the classes of the shapes by name. The centres are of the kind published for each company's cluster
-// (Chen et al., VLDB'12 for Facebook and Cloudera): rounded, and meant to have their form, not their figures.
+// shapeClasses gives the classes of the shapes by name. The medians resemble those published for each company's
+// cluster (Chen et al., VLDB'12 for Facebook and Cloudera): rounded, with a similar form, not the same figures.
 func shapeClasses() map[string][]mix {
 	return map[string][]mix{
 		"yahoo":    {{0.90, 25, 12, 0.6}, {0.09, 900, 60, 0.8}, {0.01, 3500, 900, 0.7}},
@@ -51,9 +51,9 @@ func Shapes() []string {
 	return names
 }
 
-// Generate makes a load. "sparrow" is the synthetic load of Sparrow (SOSP'13, section 6): jobs of 100 tasks, equal in
-// a job and exponential of 100 ms between jobs, Poisson arrivals. The others have classes of jobs, and a task of a job
-// of mean m takes m times a normal number of 1 and a standard deviation of 0.1.
+// Generate makes a load. "sparrow" is the synthetic load of Sparrow (SOSP'13, section 6): jobs of 100 tasks, whose
+// duration is equal within a job and exponential with mean 100 ms across jobs, with Poisson arrivals. The others have
+// classes of jobs: a task of a job with mean m takes m times a normal number with mean 1 and standard deviation 0.1.
 func Generate(s Shape) (Source, error) {
 	if s.Jobs < 1 || s.Slots < 1 || !(s.Load > 0 && s.Load <= 10) {
 		return nil, fault.New(fault.Invalid, codeShape,
@@ -67,7 +67,7 @@ func Generate(s Shape) (Source, error) {
 	if g.mixes = shapeClasses()[s.Name]; g.mixes == nil {
 		return nil, fault.New(fault.Invalid, codeShape, "no shape is named %q; there are %q", s.Name, Shapes())
 	}
-	work := 0.0 // of a job, on average
+	work := 0.0 // mean work of a job
 	for _, m := range g.mixes {
 		work += m.share * m.mean * m.tasks * math.Exp(m.sigma*m.sigma)
 	}

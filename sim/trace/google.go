@@ -17,15 +17,15 @@ const (
 	googleSchedule = 1
 	googleLast     = 8 // updates are 7 and 8; 2 to 6 end a run
 
-	googleNever  = math.MaxInt64 // the moment of what happens after the trace
-	googleFields = 6             // that are needed of a task's event
-	googleMost   = 1 << 25       // tasks that are kept
+	googleNever  = math.MaxInt64 // the time of events after the trace
+	googleFields = 6             // needed fields of a task event
+	googleMost   = 1 << 25       // the most tasks that are kept
 )
 
 // Google reads Google's task_events tables of 2011 into jobs: a task's duration is that of its last run that ended in
-// the trace, its job arrives when its first task was submitted, or when a job_events table says so. Tasks that were
-// never seen to run from beginning to end, and jobs of none but such, are passed over. Events are sorted by time and
-// jobs overlap for weeks, so that all of a trace's tasks are kept, 40 bytes each.
+// the trace, its job arrives when its first task was submitted, or when a job_events table says so. Tasks without a
+// complete run, and jobs without other tasks, are skipped. Events are sorted by time and jobs overlap for weeks, so
+// all tasks of a trace are kept in memory, 40 bytes each.
 type Google struct {
 	tasks []*lines
 	jobs  []*lines
@@ -35,10 +35,10 @@ type Google struct {
 }
 
 type googleJob struct {
-	submit int64 // -1 is not known
+	submit int64 // -1: unknown
 	order  int
-	begun  map[int64]int64 // when a task's run began, by index
-	took   map[int64]int64 // its last run
+	begun  map[int64]int64 // start of a task's run, by index
+	took   map[int64]int64 // duration of its last run
 }
 
 // NewGoogle makes a reader of tables in the order of their parts. Jobs' tables may be left out. names are for errors.
@@ -138,7 +138,7 @@ func (j *googleJob) addEvent(at, index, kind int64) {
 	}
 }
 
-// makeJobs turns what was read into jobs, in the order of their submission.
+// makeJobs converts the tasks to jobs, in the order of their submission.
 func (g *Google) makeJobs(all map[int64]*googleJob) {
 	list := make([]*googleJob, 0, len(all))
 	for _, j := range all {
@@ -166,8 +166,8 @@ func (g *Google) makeJobs(all map[int64]*googleJob) {
 	}
 }
 
-// eachEvent calls f with the moment in microseconds, the fields and the kind of every event of a table, whose lines have
-// at least so many fields. A first line of the columns' names is passed over.
+// eachEvent calls f with the moment in microseconds, the fields and the kind of every event of a table, whose lines
+// have at least least fields. It skips a first line with the columns' names.
 func eachEvent(l *lines, least, kindAt int, f func(at int64, fields [][]byte, kind int64) error) error {
 	last := int64(0)
 	for {
@@ -211,7 +211,7 @@ func eachEvent(l *lines, least, kindAt int, f func(at int64, fields [][]byte, ki
 	}
 }
 
-// readWhole reads a whole number of at least 0.
+// readWhole reads a non-negative integer.
 func (l *lines) readWhole(field []byte, what string) (int64, error) {
 	v, err := strconv.ParseInt(string(field), 10, 64)
 	if err != nil || v < 0 {
@@ -220,13 +220,13 @@ func (l *lines) readWhole(field []byte, what string) (int64, error) {
 	return v, nil
 }
 
-// Machines is what a machine_events table tells of a cluster.
+// Machines summarises a machine_events table.
 type Machines struct {
-	Most   int     `json:"most"`   // at once
-	Last   int     `json:"last"`   // at the end
+	Most   int     `json:"most"`   // most machines at once
+	Last   int     `json:"last"`   // machines at the end
 	Events int     `json:"events"` // additions, removals and updates
-	CPU    float64 `json:"cpu"`    // at the end, in the largest machine's
-	Memory float64 `json:"memory"` // the same
+	CPU    float64 `json:"cpu"`    // at the end, in units of the largest machine
+	Memory float64 `json:"memory"` // at the end, in units of the largest machine
 }
 
 // ReadMachines reads a machine_events table: time stamp, machine, event (0 added, 1 removed, 2 updated), platform, CPU,

@@ -16,27 +16,27 @@ type Spread struct {
 	Max  float64 `json:"max"`
 }
 
-// Info is what there is to know of a trace. Times are seconds.
+// Info summarises a trace. Times are seconds.
 type Info struct {
 	Jobs        int     `json:"jobs"`
 	Tasks       int64   `json:"tasks"`
 	SlotSeconds float64 `json:"slot_seconds"`
-	First       float64 `json:"first"` // submission
+	First       float64 `json:"first"` // first submission
 	Last        float64 `json:"last"`
 	Means       Spread  `json:"means"` // of the jobs' stated means
 	Sizes       Spread  `json:"sizes"` // tasks of a job
-	Peak        int64   `json:"peak"`  // tasks at once, if none ever waited
-	// tasks at once, if none ever waited, in equal parts of the time of submissions
+	Peak        int64   `json:"peak"`  // most concurrent tasks, if none ever waited
+	// concurrent tasks, if none ever waited, in equal parts of the time of submissions
 	Load        []float64 `json:"load"`
 	Cutoff      float64   `json:"cutoff"`
 	LongJobs    float64   `json:"long_jobs"`    // share of the jobs whose mean is above Cutoff
-	LongSeconds float64   `json:"long_seconds"` // and of the slot seconds
+	LongSeconds float64   `json:"long_seconds"` // their share of the slot seconds
 }
 
-// parts is in how many parts Load is told.
+// parts is the number of parts in Load.
 const parts = 40
 
-// Scan reads a trace to its end. cutoff 0 chooses one: the 90th percentile of the means, as the papers' cutoffs are.
+// Scan reads a trace to its end. cutoff 0 chooses the 90th percentile of the means, like the papers' cutoffs.
 func Scan(src Source, cutoff float64) (Info, error) {
 	var in Info
 	var means, sizes, works, starts, ends []float64
@@ -85,8 +85,8 @@ func Scan(src Source, cutoff float64) (Info, error) {
 	return in, nil
 }
 
-// Reserve gives the percentage of workers that Hawk and Eagle keep for short jobs: the share of the short jobs in the
-// slot seconds, rounded up.
+// Reserve returns the percentage of workers that Hawk and Eagle reserve for short jobs: the share of the short jobs in
+// the slot seconds, rounded up.
 func (in Info) Reserve() float64 { return min(50, math.Ceil(100*(1-in.LongSeconds))) }
 
 func spreadOf(xs []float64) Spread {
@@ -100,7 +100,7 @@ func spreadOf(xs []float64) Spread {
 	return Spread{Mean: sum / float64(n), P50: at(0.5), P90: at(0.9), P99: at(0.99), Max: xs[n-1]}
 }
 
-// peakTasks gives the most tasks at once; both lists are sorted.
+// peakTasks returns the most concurrent tasks; both lists are sorted.
 func peakTasks(starts, ends []float64) (most int64) {
 	over := 0
 	for i, s := range starts {
@@ -112,13 +112,13 @@ func peakTasks(starts, ends []float64) (most int64) {
 	return most
 }
 
-// meanLoad gives the mean number of tasks at once in each part of the time from first to last.
+// meanLoad returns the mean number of concurrent tasks in each part of the time from first to last.
 func meanLoad(starts, ends []float64, first, last float64) []float64 {
 	width := (last - first) / parts
 	if width <= 0 {
 		return nil
 	}
-	upTo := func(t float64, at []float64) (sum float64) { // slot seconds spent until t, of tasks at these moments
+	upTo := func(t float64, at []float64) (sum float64) { // slot seconds until t, of tasks at these moments
 		for _, a := range at {
 			if a < t {
 				sum += t - a

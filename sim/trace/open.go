@@ -23,10 +23,10 @@ const (
 	CodeTrace fault.Code = "trace" // the trace cannot be read or written
 )
 
-// Open opens a trace by the end of its name: .tr, .swf or .csv, each with .gz, .xz or .zst after it, or as the only
-// file of a .zip; .ndjson and a folder of them are souk's decision log. A .csv whose name has task_events in it is one
-// part of Google's table of 2011; a folder is all of Google's trace, with task_events and, if there is one, job_events
-// below it.
+// Open opens a trace by the suffix of its name: .tr, .swf or .csv, each also with .gz, .xz or .zst, or as the only
+// file of a .zip; .ndjson and a folder of them are souk's decision log. A .csv with task_events in its name is one
+// part of Google's table of 2011; a folder is all of Google's trace, with task_events and, optionally, job_events in
+// it.
 func Open(path string) (Source, io.Closer, error) {
 	if name, ok := strings.CutSuffix(path, ".zip"); ok {
 		return openZip(path, name)
@@ -44,7 +44,7 @@ func Open(path string) (Source, io.Closer, error) {
 	return byName(path, name, r), r, nil
 }
 
-// OpenFile opens a file that may be compressed, and gives its name without the ending that says so.
+// OpenFile opens a file that may be compressed, and returns its name without the compression suffix.
 func OpenFile(path string) (io.ReadCloser, string, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -103,7 +103,7 @@ func (c closers) Close() error {
 	return all
 }
 
-// openGoogle opens the tables in a folder: files that begin with the table's name, or its parts in a folder of that
+// openGoogle opens the tables in a folder: files that begin with the table's name, or the parts in a folder of that
 // name.
 func openGoogle(dir string) (Source, io.Closer, error) {
 	var files closers
@@ -144,7 +144,7 @@ func openGoogle(dir string) (Source, io.Closer, error) {
 	return NewGoogle(taskNames, tasks, jobNames, jobs), files, nil
 }
 
-// byName makes the reader that a file's name asks for; path is for errors.
+// byName makes the reader for a file's name; path is for errors.
 func byName(path, name string, r io.Reader) Source {
 	base := filepath.Base(name)
 	switch {

@@ -8,8 +8,8 @@ import (
 )
 
 // SWF reads the Standard Workload Format of the Parallel Workloads Archive, version 2: 18 fields a line, `;` comments.
-// A job of p processors becomes p tasks of its run time, as souk has one task to a slot; a rigid job's tasks are so
-// taken as independent. Its mean is the user's requested time when there is one. Jobs that never ran are passed over.
+// A job of p processors becomes p tasks of its run time, as souk has one task to a slot; so a rigid job's tasks count
+// as independent. Its mean is the user's requested time, if there is one. Jobs that never ran are skipped.
 type SWF struct {
 	l    *lines
 	durs []float64

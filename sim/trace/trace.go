@@ -1,6 +1,6 @@
 // Package trace reads what jobs were submitted and how long their tasks took: the .tr format of Hawk and Eagle, SWF,
-// CSV, Google's tables of 2011, and generators of the papers' synthetic loads. Readers stream and keep no more than one
-// job, but for Google's, whose jobs are spread over the whole of a table.
+// CSV, Google's tables of 2011, and generators of the papers' synthetic loads. Readers stream and keep no more than
+// one job, except for Google's, whose jobs are spread over the whole table.
 package trace
 
 import (
@@ -23,16 +23,16 @@ const (
 // Job is one job of a trace. All times are seconds.
 type Job struct {
 	Submit    float64
-	Mean      float64   // of the tasks, as the trace states it: what schedulers may use as the estimate
+	Mean      float64   // of the tasks, as stated in the trace: the estimate for schedulers
 	Durations []float64 // one for each task; valid until the next call of Next
 }
 
-// Source gives jobs in the order of their submission, and io.EOF after the last.
+// Source yields jobs in the order of their submission, and io.EOF after the last.
 type Source interface {
 	Next() (Job, error)
 }
 
-// lines reads lines of any length up to maxLine, and knows their numbers.
+// lines reads lines of up to maxLine bytes, and counts them.
 type lines struct {
 	name string
 	r    *bufio.Reader
@@ -80,7 +80,7 @@ func (l *lines) readNumber(field []byte, what string) (float64, error) {
 	return v, nil
 }
 
-// cutField cuts the next field off a line.
+// cutField splits the next field off a line.
 func cutField(line []byte) (first, rest []byte) {
 	i := 0
 	for i < len(line) && isBlank(line[i]) {
@@ -105,7 +105,7 @@ type TR struct {
 // NewTR makes a reader of .tr text. name is for errors.
 func NewTR(name string, r io.Reader) *TR { return &TR{l: newLines(name, r)} }
 
-// Next implements Source. Lines that are empty or begin with # are passed over.
+// Next implements Source. It skips lines that are empty or begin with #.
 func (t *TR) Next() (Job, error) {
 	for {
 		line, err := t.l.readLine()

@@ -7,8 +7,8 @@ import (
 	"github.com/soukhq/souk/core/routing"
 )
 
-// Draw draws a load of at most two minutes: bursts, waves and trickles, at one entry or at all. The run goes on for two
-// more, in which all can rest.
+// Draw draws a load of at most two minutes: bursts, waves and trickles, at one entry or at all. The run continues for
+// two more minutes, in which all machines can rest.
 func Draw(rng *rand.Rand) Config {
 	ms := func(lo, hi int) time.Duration { return time.Duration(lo+rng.IntN(hi-lo+1)) * time.Millisecond }
 	c := Config{

@@ -9,7 +9,7 @@ import (
 	"github.com/soukhq/souk/core/routing"
 )
 
-// takeRequest has a machine serve a request, or sends it back with a correction.
+// takeRequest has a machine serve a request, or returns it with a correction.
 func (b *box) takeRequest(e *entry, t routing.Ticket, r *request) {
 	w := b.owner.w
 	var c routing.Correction
@@ -28,7 +28,7 @@ func (b *box) takeRequest(e *entry, t routing.Ticket, r *request) {
 	w.doAfterHop(e, b.id, func() { e.carryOut(e.pool.Corrected(w.clockTime(), w.rng, t, c, nil)) })
 }
 
-// endRequest is the end of a request at its machine.
+// endRequest ends a request at its machine.
 func (b *box) endRequest(e *entry, t routing.Ticket, r *request) {
 	w := b.owner.w
 	if b.power != routing.Up || b.rests {
@@ -47,7 +47,7 @@ func (b *box) endRequest(e *entry, t routing.Ticket, r *request) {
 	})
 }
 
-// wakeMachine starts a machine, once for all that want it, and has them called when it is ready.
+// wakeMachine starts a machine, once for all callers, and calls them when it is ready.
 func (b *box) wakeMachine(then func(error)) {
 	w := b.owner.w
 	if b.power == routing.Up && !b.rests {
@@ -62,7 +62,7 @@ func (b *box) wakeMachine(then func(error)) {
 	w.scheduleWithin(w.c.Start, b.becomeReady)
 }
 
-// becomeReady is when a machine is up. One that was being stopped meanwhile is up only once that has ended.
+// becomeReady marks a machine up. If it is being stopped, it is up only after the stop.
 func (b *box) becomeReady() {
 	w := b.owner.w
 	if b.rests {
@@ -79,7 +79,7 @@ func (b *box) becomeReady() {
 	}
 }
 
-// decideRests has an owner decide which of its machines rest.
+// decideRests decides which of an owner's machines rest.
 func (o *owner) decideRests() {
 	s := routing.Service{Policy: o.w.c.Policy}
 	for _, b := range o.machines {
@@ -90,7 +90,7 @@ func (o *owner) decideRests() {
 		s.Machines = append(s.Machines, routing.Member{Machine: b.id, Region: o.region,
 			Up: b.power == routing.Up && !b.rests, Load: load, Own: true, Since: b.since})
 	}
-	for _, id := range slices.Sorted(maps.Keys(o.facts)) { // in one order, so that a run repeats
+	for _, id := range slices.Sorted(maps.Keys(o.facts)) { // in a fixed order, so that a run is repeatable
 		s.Machines = append(s.Machines, o.facts[id])
 	}
 	rests, _ := o.idle.Step(o.w.clockTime(), []routing.Service{s})
@@ -112,8 +112,8 @@ func (o *owner) decideRests() {
 	}
 }
 
-// tellOthers has the entries and the other owners know of a machine, each a while later. What was told later is believed
-// over what was told before, as a record of the fleet has a version.
+// tellOthers sends a machine's state to the entries and the other owners, each with a delay. A newer state replaces an
+// older one, like versions of a record.
 func (b *box) tellOthers() {
 	w := b.owner.w
 	fact := routing.Member{Machine: b.id, Region: b.owner.region, Up: b.power == routing.Up, Load: b.load}

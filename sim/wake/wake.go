@@ -1,6 +1,6 @@
-// Package wake simulates machines that are woken by requests and stopped when nobody asks them, with the code that the
-// proxy runs (package routing): entries that know of machines what the fleet told them a while ago, and owners that
-// wake them, count what they have to do and let them rest.
+// Package wake simulates machines that requests wake and that stop when idle, with the proxy's own code (package
+// routing): entries with an outdated view of the machines, and owners that wake them, count their load and let them
+// rest.
 package wake
 
 import (
@@ -14,19 +14,19 @@ import (
 	"github.com/soukhq/souk/sim/ticks"
 )
 
-// Config is one run. Times are simulated.
+// Config is the parameters of one run. Times are simulated.
 type Config struct {
 	Entries  int // members at which requests arrive
-	Workers  int // owners; entry i is at worker i, where there is one
-	Machines int // of one app, spread over the workers; all asleep in the beginning
+	Workers  int // owners; entry i is at worker i, if there is one
+	Machines int // of one app, spread over the workers; initially all asleep
 	Regions  int
 	Policy   routing.Policy
 	Arrivals []Arrival
-	Hop      [2]time.Duration // between members, least and most
-	News     [2]time.Duration // until an entry knows of a change
+	Hop      [2]time.Duration // between members, minimum and maximum
+	News     [2]time.Duration // until an entry learns of a change
 	Start    [2]time.Duration // from a wake until the machine is ready
 	Stop     [2]time.Duration // from the decision to rest until it is asleep
-	End      time.Duration    // when the run is looked at
+	End      time.Duration    // when the run is evaluated
 }
 
 // Arrival is a request.
@@ -36,7 +36,7 @@ type Arrival struct {
 	Takes time.Duration // at the machine
 }
 
-// Result is what became of a run.
+// Result is the result of a run.
 type Result struct {
 	Answered  int
 	Refused   map[routing.Reason]int
@@ -49,7 +49,7 @@ type Result struct {
 	LastEnd   time.Duration
 	AllAsleep time.Duration // when the last machine that may rest was asleep; 0: never
 	Waits     []time.Duration
-	Broken    []string // what must not be
+	Broken    []string // broken invariants
 }
 
 type world struct {
@@ -70,8 +70,8 @@ type entry struct {
 	at      int
 	region  cluster.Region
 	pool    *routing.Pool
-	facts   []routing.Backend     // as the fleet told here
-	heard   map[string]ticks.Time // when that was said
+	facts   []routing.Backend     // as received by this entry
+	heard   map[string]ticks.Time // when that was sent
 	waiting map[routing.Ticket]*request
 }
 
@@ -87,11 +87,11 @@ type owner struct {
 	region   cluster.Region
 	machines []*box
 	idle     *routing.Idle
-	facts    map[string]routing.Member // of others' machines
+	facts    map[string]routing.Member // of others' machines, as received
 	heard    map[string]int64
 }
 
-// box is a machine as it is.
+// box is a machine's true state.
 type box struct {
 	id    string
 	owner *owner
@@ -210,7 +210,7 @@ func (w *world) boxByID(id string) *box {
 	panic("no such machine: " + id)
 }
 
-// arriveAtEntry is a request at an entry.
+// arriveAtEntry handles a request at an entry.
 func (w *world) arriveAtEntry(a Arrival) {
 	e := w.entries[a.Entry]
 	w.ticket++
@@ -219,12 +219,12 @@ func (w *world) arriveAtEntry(a Arrival) {
 	e.carryOut(e.pool.Arrive(w.clockTime(), w.rng, routing.Ask{Ticket: t, Source: "s"}))
 }
 
-// refreshPool has an entry's pool look at what is known.
+// refreshPool updates an entry's pool from its view.
 func (e *entry) refreshPool() {
 	e.carryOut(e.pool.View(e.w.clockTime(), e.w.rng, e.w.c.Policy, e.facts))
 }
 
-// carryOut carries out what a pool says. Each hop takes its time.
+// carryOut carries out a pool's actions. Each hop takes its time.
 func (e *entry) carryOut(outs []routing.Out) {
 	for _, o := range slices.Clone(outs) {
 		switch o.Do {
@@ -245,7 +245,7 @@ func (e *entry) carryOut(outs []routing.Out) {
 	}
 }
 
-// doAfterHop does something at the other end of the way between an entry and a machine.
+// doAfterHop calls do at the other end of the way between an entry and a machine, after a hop.
 func (w *world) doAfterHop(e *entry, machine string, do func()) {
 	if w.boxByID(machine).owner.id == cluster.WorkerID(fmt.Sprint("w", e.at)) {
 		do()

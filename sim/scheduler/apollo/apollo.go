@@ -18,14 +18,14 @@ import (
 
 // Options are Apollo's parameters.
 type Options struct {
-	Publish scheduler.Time // between two publications of the matrix; 1 s when 0
-	// how much longer than believed a wait is before a task is queued again elsewhere; 1 s when 0
+	Publish scheduler.Time // between two publications of the matrix; 0: 1 s
+	// how much longer than believed a wait must be before a task is queued again elsewhere; 0: 1 s
 	Late scheduler.Time
 }
 
 type task struct{ job, n int32 }
 
-// due is a regular task in a queue, and when it was believed to begin.
+// due is a queued regular task and its believed start.
 type due struct {
 	task
 	at scheduler.Time
@@ -35,9 +35,9 @@ type worker struct {
 	regular       []due
 	opportunistic []task // opportunistic
 	free          int32
-	queued        scheduler.Time // estimated work of regular
-	runs          scheduler.Time // estimates of what runs
-	since         scheduler.Time // sum of when it began
+	queued        scheduler.Time // estimated work in regular
+	runs          scheduler.Time // sum of the estimates of running tasks
+	since         scheduler.Time // sum of their start times
 	busy          int32
 }
 
@@ -45,24 +45,24 @@ type worker struct {
 type Apollo struct {
 	opt           Options
 	workers       []worker
-	seen          []scheduler.Time // the matrix, as published, and what was placed since
+	seen          []scheduler.Time // the matrix as published, plus what was placed since
 	heap          []place
-	open          int // jobs
+	open          int // number of open jobs
 	publishing    bool
 	slots         int
-	idle          int32 // workers that seem idle, about
+	idle          int32 // workers that seem idle, approximately
 	jobs          map[int32]*job
-	order         []int32       // jobs with tasks to place, as they came
-	twice         map[task]bool // tasks that are queued twice, or may come to be; true when one runs
-	opportunistic map[task]bool // opportunistic tasks that run
+	order         []int32       // jobs with tasks to place, in order of arrival
+	twice         map[task]bool // tasks that are or may become queued twice; true: one copy runs
+	opportunistic map[task]bool // running opportunistic tasks
 }
 
-// job is what its scheduler keeps of an open job.
+// job is a scheduler's state of an open job.
 type job struct {
-	left    int32  // tasks that have not ended, for all its scheduler knows
-	next    int32  // tasks below have been placed
-	regular int32  // placed and not ended
-	spares  []hint // opportunistic ones, where they were sent
+	left    int32  // tasks that have not ended, as its scheduler knows
+	next    int32  // earlier tasks have been placed
+	regular int32  // number placed and not ended
+	spares  []hint // opportunistic tasks, and where they were sent
 }
 
 type hint struct{ n, worker int32 }
@@ -73,12 +73,12 @@ type place struct {
 }
 
 const (
-	kindTask          scheduler.Kind = iota // regular task N of Job is at worker To, where a wait of X was believed
-	kindOpportunistic                       // opportunistic task N of Job is at worker To
-	kindUpgrade                             // it becomes regular
-	kindLate                                // the scheduler of Job hears that task N waits for X at worker From
+	kindTask          scheduler.Kind = iota // regular task N of Job arrives at worker To, with believed wait X
+	kindOpportunistic                       // opportunistic task N of Job arrives at worker To
+	kindUpgrade                             // an opportunistic task becomes regular
+	kindLate                                // the scheduler of Job learns that task N waits for X at worker From
 	kindFree                                // a slot of worker To is free again
-	kindEnded                               // the scheduler of Job hears that task N has ended
+	kindEnded                               // the scheduler of Job learns that task N has ended
 	kindPublish
 )
 
@@ -95,7 +95,7 @@ func New(fleet scheduler.Fleet, opt Options) *Apollo {
 	return a
 }
 
-// expectedWait is what a worker expects a new regular task to wait for.
+// expectedWait returns how long a worker expects a new regular task to wait.
 func (w *worker) expectedWait(now scheduler.Time) scheduler.Time {
 	if w.free > 0 {
 		return 0
@@ -123,7 +123,7 @@ func (a *Apollo) publishWaits(d *scheduler.Env) {
 	a.order = kept
 }
 
-// reportOverdue has a worker tell of the first task in its queue when that should long have begun.
+// reportOverdue has a worker report the first task in its queue if it should long have started.
 func (a *Apollo) reportOverdue(d *scheduler.Env, id int32) {
 	w := &a.workers[id]
 	if len(w.regular) == 0 || d.Now < w.regular[0].at+a.opt.Late {
@@ -157,8 +157,8 @@ func (a *Apollo) Arrive(d *scheduler.Env, id int32) {
 	a.dispatchTasks(d, id)
 }
 
-// dispatchTasks places what the job may have placed now: regular tasks up to its tokens, its opportunistic ones first,
-// and opportunistic ones where a bounded number of draws finds workers that seem idle.
+// dispatchTasks places the tasks that the job may place now: regular ones up to its tokens, beginning with its
+// opportunistic ones, and opportunistic ones if a bounded number of draws finds workers that seem idle.
 func (a *Apollo) dispatchTasks(d *scheduler.Env, id int32) {
 	j, tasks := a.jobs[id], d.Jobs[id].Tasks
 	room := int32(max(1, a.slots/a.open)) - j.regular
@@ -184,8 +184,8 @@ func (a *Apollo) dispatchTasks(d *scheduler.Env, id int32) {
 	}
 }
 
-// placeTasks queues tasks from to end-1 at the workers where they are believed to start first. Equal waits are told
-// apart by a draw, so that schedulers on one matrix do not all choose the same.
+// placeTasks queues tasks from to end-1 at the workers where they are believed to start first. Ties are broken at
+// random, so that schedulers with one matrix do not all choose the same worker.
 func (a *Apollo) placeTasks(d *scheduler.Env, job, from, end int32) {
 	j := &d.Jobs[job]
 	slots := scheduler.Time(a.slots / len(a.workers))
@@ -266,11 +266,11 @@ func (a *Apollo) queueAt(d *scheduler.Env, w int32, t task, wait scheduler.Time)
 	a.serveNext(d, w)
 }
 
-// queueAgain queues a task a second time, at a worker that is believed to be free sooner, if there is one. It looks at a
+// queueAgain queues a task a second time, at a worker believed to be free sooner, if there is one. It examines a
 // bounded number of workers.
 func (a *Apollo) queueAgain(d *scheduler.Env, m scheduler.Msg) {
 	t := task{m.Job, m.Task}
-	if a.twice[t] { // it has begun meanwhile
+	if a.twice[t] { // it has started meanwhile
 		delete(a.twice, t)
 		return
 	}
@@ -288,7 +288,7 @@ func (a *Apollo) queueAgain(d *scheduler.Env, m scheduler.Msg) {
 	d.Send(scheduler.Msg{Kind: kindTask, To: best, Job: m.Job, Task: m.Task, Time: least, Flag: true})
 }
 
-// serveNext runs what is next: regular tasks in their order, and any opportunistic one when there is none.
+// serveNext runs the next task: regular ones in order, or an opportunistic one if there is none.
 func (a *Apollo) serveNext(d *scheduler.Env, id int32) {
 	w := &a.workers[id]
 	for w.free > 0 {
@@ -307,7 +307,7 @@ func (a *Apollo) serveNext(d *scheduler.Env, id int32) {
 		}
 		w.free--
 		after := scheduler.Time(0)
-		if ran, copied := a.twice[t]; copied { // it asks whether the other copy runs
+		if ran, copied := a.twice[t]; copied { // ask whether the other copy runs
 			after = 2 * d.Delay
 			d.Messages += 2
 			if ran {
@@ -325,10 +325,10 @@ func (a *Apollo) serveNext(d *scheduler.Env, id int32) {
 	}
 }
 
-// Ended implements scheduler.Strategy: the job's scheduler hears of it, and places what may be placed now.
+// Ended implements scheduler.Strategy: the job's scheduler learns of it, and places further tasks.
 func (a *Apollo) Ended(d *scheduler.Env, worker, id, n int32) {
 	w := &a.workers[worker]
-	// of what runs only sums are kept: the mean of it has ended
+	// only sums are kept of running tasks: subtract their mean
 	w.runs -= w.runs / scheduler.Time(w.busy)
 	w.since -= w.since / scheduler.Time(w.busy)
 	if w.busy--; w.busy == 0 {
@@ -339,7 +339,7 @@ func (a *Apollo) Ended(d *scheduler.Env, worker, id, n int32) {
 	d.Send(scheduler.Msg{Kind: kindEnded, To: worker, Job: id, Task: n})
 }
 
-// taskEnded is the job's scheduler's part of it.
+// taskEnded is the job's scheduler's part of Ended.
 func (a *Apollo) taskEnded(d *scheduler.Env, id, n int32) {
 	j := a.jobs[id]
 	if t := (task{id, n}); a.opportunistic[t] {

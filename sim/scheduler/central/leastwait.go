@@ -5,11 +5,11 @@ import (
 	"github.com/soukhq/souk/sim/scheduler/probing"
 )
 
-// kindSee is the note to look at the workers' queues again.
+// kindSee is the note to read the workers' queues again.
 const kindSee = probing.KindOwn
 
-// LeastWait places all jobs at the workers of least waiting time: CLWL when it sees all queues as they are, DLWL when
-// it sees them as they were at the last of its periodic looks.
+// LeastWait places all jobs at the workers with the least waiting time: CLWL if it sees the present queues, DLWL if it
+// sees them as of its last periodic reading.
 type LeastWait struct {
 	*probing.WorkerPool
 	waits   *Waits
@@ -19,8 +19,8 @@ type LeastWait struct {
 	open    int // jobs that have not ended
 }
 
-// NewLeastWait makes it for a fleet. every is the time between two looks at the queues, 0 for always; workers then use
-// SRPT with Eagle's cap.
+// NewLeastWait makes a LeastWait for a fleet. every is the time between two readings of the queues, 0 for always;
+// workers then use SRPT with Eagle's cap.
 func NewLeastWait(fleet scheduler.Fleet, every scheduler.Time) *LeastWait {
 	f := probing.NewWorkerPool(fleet)
 	l := &LeastWait{WorkerPool: f, waits: NewWaits(f), reserve: fleet.Reserve, every: every}

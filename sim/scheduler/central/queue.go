@@ -2,25 +2,25 @@ package central
 
 import "github.com/soukhq/souk/sim/scheduler"
 
-// Order says which job goes first: the least of what it gives. It may fall as tasks of the job are given out, and must
-// not otherwise change.
+// Order is the key of a job: the lowest goes first. It may fall as tasks of the job are given out, and must not
+// otherwise change.
 type Order func(j *scheduler.Job) scheduler.Time
 
-// Arrival is first come, first served.
+// Arrival orders jobs first come, first served.
 func Arrival(j *scheduler.Job) scheduler.Time { return j.Submitted }
 
-// Shortest is least estimated work first, of the whole job: SJF.
+// Shortest orders jobs by the estimated work of the whole job: SJF.
 func Shortest(j *scheduler.Job) scheduler.Time { return scheduler.Time(j.Tasks) * j.Estimate }
 
-// Remaining is least remaining estimated work first.
+// Remaining orders jobs by remaining estimated work.
 func Remaining(j *scheduler.Job) scheduler.Time { return j.Work() }
 
-// Queue is one queue for all workers that binds late: a job's task is given to a worker when the worker is free. With a
-// delay of zero and estimates that are true it is the bound that no market without preemption is expected to beat.
+// Queue is one queue for all workers with late binding: a worker gets a job's task when it is free. Without delay and
+// with exact estimates it is the bound that no market without preemption is expected to beat.
 type Queue struct {
 	order   Order
-	backlog [2]Backlog // of short jobs and of long ones
-	idle    [2][]int32 // workers of the reserve, and the others
+	backlog [2]Backlog // of short jobs, and of long ones
+	idle    [2][]int32 // reserved workers, and the others
 	reserve int32
 }
 
@@ -58,7 +58,7 @@ func (q *Queue) Arrive(d *scheduler.Env, job int32) {
 	}
 }
 
-// giveTask gives a free worker the next task that it may take.
+// giveTask gives a free worker the next task that it may run.
 func (q *Queue) giveTask(d *scheduler.Env, worker int32) bool {
 	b := &q.backlog[0]
 	if long := &q.backlog[1]; worker >= q.reserve && (b.Len() == 0 || (long.Len() > 0 && long.Key() < b.Key())) {
@@ -95,16 +95,16 @@ func (q *Queue) Ended(d *scheduler.Env, worker, _, _ int32) {
 	}
 }
 
-// Backlog is a heap of jobs by key; equal keys by job.
+// Backlog is a heap of jobs by key, then by job number.
 type Backlog struct{ heap []wait }
 
-// Len gives the number of jobs.
+// Len returns the number of jobs.
 func (b *Backlog) Len() int { return len(b.heap) }
 
-// Job gives the job of least key.
+// Job returns the job with the lowest key.
 func (b *Backlog) Job() int32 { return b.heap[0].worker }
 
-// Key gives the least key.
+// Key returns the lowest key.
 func (b *Backlog) Key() scheduler.Time { return b.heap[0].at }
 
 // Add adds a job.
@@ -120,13 +120,13 @@ func (b *Backlog) Add(job int32, key scheduler.Time) {
 	}
 }
 
-// Fall changes the key of the least job, to one that may leave it in its place or not.
+// Fall sets the key of the first job, which stays first or moves down.
 func (b *Backlog) Fall(key scheduler.Time) {
 	b.heap[0].at = key
 	siftDown(b.heap, 0)
 }
 
-// Drop takes the least job out.
+// Drop removes the first job.
 func (b *Backlog) Drop() {
 	n := len(b.heap) - 1
 	b.heap[0] = b.heap[n]

@@ -8,10 +8,10 @@ import (
 	"github.com/soukhq/souk/sim/scheduler/probing"
 )
 
-// Waits knows, or believes it knows, how much estimated work is queued at each worker.
+// Waits is how much estimated work is queued at each worker, exactly or as last seen.
 type Waits struct {
 	pool   *probing.WorkerPool
-	Queued []scheduler.Time // now, by worker, tasks that run included
+	Queued []scheduler.Time // now, by worker, including running tasks
 	Seen   []scheduler.Time // as last seen; the same slice as Queued when the view is never stale
 	Bits   []uint64         // bit w: worker w has a long task queued or running
 	Jitter scheduler.Time   // up to this much is added to each wait at random, against herds on stale views
@@ -32,8 +32,8 @@ func NewWaits(f *probing.WorkerPool) *Waits {
 	return &Waits{pool: f, Queued: q, Seen: q, Bits: make([]uint64, (len(q)+63)/64)}
 }
 
-// Place chooses the worker with the least waiting time for each task of a job, the earlier ones counted, among workers
-// first and above. The slice is valid until the next call.
+// Place chooses the worker with the least waiting time for each task of a job, counting the earlier tasks, among
+// workers from first on. The slice is valid until the next call.
 func (c *Waits) Place(d *scheduler.Env, job int32, first int) []int32 {
 	j := &d.Jobs[job]
 	n := int(j.Tasks)
@@ -59,7 +59,7 @@ func (c *Waits) Place(d *scheduler.Env, job int32, first int) []int32 {
 	return c.chosen
 }
 
-// estimatedWait is the estimated work queued at a worker less what of the running task is over.
+// estimatedWait returns the estimated work queued at a worker less what the running task has done.
 func (c *Waits) estimatedWait(d *scheduler.Env, w int) scheduler.Time {
 	at := c.Seen[w]
 	if wk := &c.pool.Workers[w]; (at != 0 || c.Jitter > 0) && wk.LongSince >= 0 {
@@ -83,7 +83,7 @@ func (c *Waits) fillWaits(n int, each scheduler.Time) {
 	}
 }
 
-// siftDown puts element i where it belongs below its place.
+// siftDown moves element i down to its place.
 func siftDown(h []wait, i int) {
 	for {
 		c := 2*i + 1
@@ -101,7 +101,7 @@ func siftDown(h []wait, i int) {
 	}
 }
 
-// Done tells that a task placed by Place has ended.
+// Done records that a task placed by Place has ended.
 func (c *Waits) Done(worker int32, estimate scheduler.Time) {
 	if c.Queued[worker] -= estimate; c.Queued[worker] == 0 {
 		c.Bits[worker/64] &^= 1 << (worker % 64)

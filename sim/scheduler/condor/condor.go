@@ -16,39 +16,39 @@ import (
 
 // Options are HTCondor's parameters, with its manual's defaults.
 type Options struct {
-	Interval scheduler.Time // between two cycles; 60 s when 0 (NEGOTIATOR_INTERVAL)
-	Gap      scheduler.Time // the same at least, when somebody asks for one; 20 s when 0 (NEGOTIATOR_CYCLE_DELAY)
-	HalfLife scheduler.Time // of past usage; a day when 0 (PRIORITY_HALFLIFE)
-	Life     scheduler.Time // of a claim, after which it takes no other task; 20 min when 0 (CLAIM_WORKLIFE)
+	Interval scheduler.Time // between two cycles; 0: 60 s (NEGOTIATOR_INTERVAL)
+	Gap      scheduler.Time // the least time between two cycles, if one is requested; 0: 20 s (NEGOTIATOR_CYCLE_DELAY)
+	HalfLife scheduler.Time // of past usage; 0: a day (PRIORITY_HALFLIFE)
+	Life     scheduler.Time // of a claim, after which it takes no other task; 0: 20 min (CLAIM_WORKLIFE)
 	Users    int            // 10 when 0
 }
 
 // Condor is the architecture.
 type Condor struct {
 	opt    Options
-	idle   []int32 // slots that nobody has claimed, as the negotiator knows
+	idle   []int32 // unclaimed slots, as the negotiator knows
 	claims [][]scheduler.Time
 	users  []user
-	last   scheduler.Time // cycle
-	coming scheduler.Time // the next cycle; -1 when none is asked for
+	last   scheduler.Time // time of the last cycle
+	coming scheduler.Time // time of the next cycle; -1: none is requested
 	want   int64
 	order  []int
 }
 
 type user struct {
-	jobs  central.Backlog // that have tasks left, by arrival
+	jobs  central.Backlog // jobs with tasks left, by arrival
 	want  int64           // tasks left
-	busy  int64           // slots
+	busy  int64           // slots in use
 	usage float64         // decayed slot seconds
 	since scheduler.Time
 }
 
 const (
 	kindCycle scheduler.Kind = iota
-	kindMatch                // user From hears of a slot of worker To
+	kindMatch                // user From learns of a slot of worker To
 	kindClaim                // user From's task N of Job is at worker To
-	kindIdle                 // a slot of worker To is free again, and the negotiator hears of it
-	kindNext                 // user From hears that worker To can take its next task, since X in its claim
+	kindIdle                 // the negotiator learns that a slot of worker To is free again
+	kindNext                 // user From learns that worker To can run its next task; its claim began at X
 )
 
 // New makes HTCondor for a fleet.
@@ -94,7 +94,7 @@ func (c *Condor) askForCycle(d *scheduler.Env, after scheduler.Time) {
 func (c *Condor) Deliver(d *scheduler.Env, m scheduler.Msg) {
 	switch m.Kind {
 	case kindCycle:
-		if m.Time == c.coming { // else an earlier one was asked for later, and has been
+		if m.Time == c.coming { // otherwise it was an earlier request, already handled
 			c.matchSlots(d)
 		}
 	case kindMatch:
@@ -112,7 +112,7 @@ func (c *Condor) Deliver(d *scheduler.Env, m scheduler.Msg) {
 	}
 }
 
-// matchSlots matches idle slots with users: in their order, each up to its part of the pie, and again for what is left.
+// matchSlots matches idle slots with users: in their order, each up to its share, then again for the remaining slots.
 func (c *Condor) matchSlots(d *scheduler.Env) {
 	c.coming, c.last = -1, d.Now
 	total := 0.0
@@ -147,15 +147,15 @@ func (c *Condor) matchSlots(d *scheduler.Env) {
 
 func (u *user) effectivePriority() float64 { return 0.5 + u.usage/86400 }
 
-// decayUsage brings a user's usage up to now: it halves in each half-life, and grows by the slots it has.
+// decayUsage updates a user's usage to now: it halves in each half-life, and grows by the user's slots.
 func (c *Condor) decayUsage(d *scheduler.Env, u *user) {
 	dt := float64(d.Now-u.since) / float64(scheduler.Second)
 	u.usage = u.usage*math.Exp2(-float64(d.Now-u.since)/float64(c.opt.HalfLife)) + dt*float64(u.busy)
 	u.since = d.Now
 }
 
-// claimNext has a user claim a slot for its next task, or use a claim again that began at since. When it has no task
-// left the slot is given back.
+// claimNext has a user claim a slot for its next task, or reuse a claim that began at since. Without a task, the slot
+// is given back.
 func (c *Condor) claimNext(d *scheduler.Env, who, w int32, since scheduler.Time) {
 	u := &c.users[who]
 	if u.want == 0 {
@@ -182,7 +182,7 @@ func (c *Condor) Ended(d *scheduler.Env, w, job, _ int32) {
 	u := &c.users[who]
 	c.decayUsage(d, u)
 	u.busy--
-	since := c.claims[w][0] // a worker's claims are alike but for their age: the oldest is the one that ends
+	since := c.claims[w][0] // a worker's claims differ only in age: the oldest one ends
 	c.claims[w] = c.claims[w][1:]
 	if d.Now-since > c.opt.Life {
 		d.Send(scheduler.Msg{Kind: kindIdle, To: w})

@@ -1,6 +1,6 @@
 // Package eagle is Eagle (Delgado et al., SoCC'16): long jobs are placed by a central queue on the long partition, and
-// short jobs never wait behind them: a worker that has a long task rejects a probe and hands back what it knows of
-// where the other long tasks are (succinct state sharing, section 4.1). A reservation stays until its job has no tasks
+// short jobs never wait behind them: a worker with a long task rejects a probe and returns what it knows about the
+// places of other long tasks (succinct state sharing, section 4.1). A reservation stays until its job has no tasks
 // (sticky batch probing, 4.2), and workers serve the job with least remaining work first, within a cap (4.3).
 package eagle
 
@@ -15,7 +15,7 @@ type Options struct {
 	Ratio  int            // probes for each task of a short job; 2 when 0
 	Least  int            // probes of a job at least; 20 when 0
 	Rounds int            // rounds of probing before the short partition; 2 when 0
-	Cap    scheduler.Time // times its own estimate that a reservation may be bypassed; 5 when 0
+	Cap    scheduler.Time // how many times its own estimate a reservation may be bypassed; 0: 5
 }
 
 // Eagle is the architecture.
@@ -84,9 +84,9 @@ func (e *Eagle) Arrive(d *scheduler.Env, job int32) {
 	e.probeRound(d, job, e.opt.Rounds, known, at)
 }
 
-// probeRound probes the workers drawn; those that have a long task reject. The rejected are left in e.probes, and the
-// newest of what the probed workers know of long tasks is given back. A round trip is spent on each round after the
-// first.
+// probeRound probes the workers drawn; those that have a long task reject. The rejected probes stay in e.probes, and
+// it returns the newest knowledge of long tasks among the probed workers. Each round after the first takes a round
+// trip.
 func (e *Eagle) probeRound(d *scheduler.Env, job int32, round int, known []uint64,
 	at scheduler.Time) ([]uint64, scheduler.Time) {
 	last := e.reserve == 0 && round == e.opt.Rounds // there is no partition to fall back on: they wait
@@ -106,7 +106,7 @@ func (e *Eagle) probeRound(d *scheduler.Env, job int32, round int, known []uint6
 	return known, at
 }
 
-// drawWorker gives a worker that is in the short partition or, for all that is known, has no long task.
+// drawWorker returns a worker that is in the short partition, or has no long task by the known bits.
 func (e *Eagle) drawWorker(d *scheduler.Env, known []uint64) int32 {
 	n := int32(len(e.Workers))
 	for range 64 { // an unlucky streak ends in the short partition
@@ -121,7 +121,7 @@ func (e *Eagle) drawWorker(d *scheduler.Env, known []uint64) int32 {
 	return d.RNG.Int32N(n)
 }
 
-// Deliver implements scheduler.Strategy. With a long job's reservation comes where the long tasks are.
+// Deliver implements scheduler.Strategy. A long job's reservation carries the places of long tasks.
 func (e *Eagle) Deliver(d *scheduler.Env, m scheduler.Msg) {
 	if m.Kind == probing.KindProbe && d.Jobs[m.Job].Long {
 		if e.seen[m.To] == nil {

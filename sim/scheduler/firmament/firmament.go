@@ -1,9 +1,9 @@
 // Package firmament is Firmament (Gog et al., OSDI'16) with the cost models of package flow: a central scheduler that
 // places all waiting tasks at once by min-cost flow, round after round (section 4), each round starting from the flow
-// that the last one left (5.2). Tasks that run stay where they are.
+// of the last one (5.2). Running tasks are not moved.
 //
-// A trace of slots says nothing of a task's input or of how tasks disturb each other, so both are drawn by job and task
-// number: three workers that have a copy of the input and its size as in Firmament's own simulator, and the job's
+// A trace of slots says nothing of a task's input or of how tasks disturb each other, so both are drawn by job and
+// task number: three workers that have a copy of the input and its size as in Firmament's own simulator, and the job's
 // class.
 package firmament
 
@@ -27,9 +27,9 @@ type Firmament struct {
 	opt     Options
 	net     *flow.Network
 	free    int        // slots
-	waiting []task     // that are not in the network, first come first
+	waiting []task     // not in the network yet, first come first
 	inside  map[int]in // in the network, by its index
-	order   []int      // indices of inside, as they came
+	order   []int      // keys of inside, in order of arrival
 	last    scheduler.Time
 	coming  bool
 	classes []flow.Class // by job
@@ -41,17 +41,17 @@ type task struct{ job, n int32 }
 type in struct {
 	task
 	since scheduler.Time
-	base  int64 // cost of staying unscheduled, when it comes
+	base  int64 // cost of staying unscheduled, at arrival
 }
 
 const (
 	kindRound scheduler.Kind = iota
 	kindStart                // task N of Job is at worker To
-	kindFree                 // the scheduler hears that a task of Job has ended at worker To
+	kindFree                 // the scheduler learns that a task of Job has ended at worker To
 )
 
-// extra is how many tasks more than there are free slots a round looks at: those that have waited longest. All others
-// cost less to leave unscheduled, so that they would have no slot. It bounds the network.
+// extra is how many tasks beyond the free slots a round considers: those that have waited longest. All others cost
+// less to leave unscheduled, so they would get no slot. It bounds the network.
 const extra = 64
 
 // New makes Firmament for a fleet.
@@ -85,7 +85,7 @@ func (f *Firmament) Arrive(d *scheduler.Env, job int32) {
 	f.askForRound(d)
 }
 
-// drawClass draws how the tasks of a job behave: half are gentle, a few disturb all. The shares are ours.
+// drawClass draws the class of a job's tasks: half are gentle, a few disturb all. The shares are souk's choice.
 func drawClass(d *scheduler.Env) flow.Class {
 	switch p := d.RNG.Float64(); {
 	case p < 0.5:
@@ -121,7 +121,7 @@ func (f *Firmament) Deliver(d *scheduler.Env, m scheduler.Msg) {
 	}
 }
 
-// must stops the run on an error of the network, which only a mistake in this package can cause.
+// must stops the run on an error of the network, which only a bug in this package can cause.
 func must(err error) {
 	if err != nil {
 		panic(err)
@@ -154,7 +154,7 @@ func (f *Firmament) runRound(d *scheduler.Env) {
 	f.order = slices.DeleteFunc(f.order, func(i int) bool { _, waits := f.inside[i]; return !waits })
 }
 
-// enterTask puts a task into the network. Staying unscheduled costs more than any worker, so that no slot stays free.
+// enterTask adds a task to the network. Staying unscheduled costs more than any worker, so that no slot stays free.
 func (f *Firmament) enterTask(d *scheduler.Env, t task) {
 	k := flow.Task{Class: f.classes[t.job]}
 	base := int64(flow.MaxSlots)
@@ -172,8 +172,9 @@ func (f *Firmament) enterTask(d *scheduler.Env, t task) {
 	f.inside[i] = in{t, d.Jobs[t.job].Submitted, base}
 }
 
-// drawInput draws a task's input, gives the cost of a worker that has none of it, and lets it prefer those that have it
-// all. Half of the inputs are one block, the rest up to 320, uniform in their logarithm; there are three copies.
+// drawInput draws a task's input, returns the cost of a worker without any of it, and adds preferences for those that
+// have it all. Half of the inputs are one block, the rest up to 320, uniform in their logarithm; there are three
+// copies.
 func (f *Firmament) drawInput(d *scheduler.Env, k *flow.Task) int64 {
 	blocks := int64(1)
 	if d.RNG.IntN(2) == 0 {

@@ -1,7 +1,7 @@
 package flow
 
-// Begin takes a task out of the network that has a place and has begun there, for who does not move tasks that run: its
-// slot is taken until End, and others see it beside them. It gives the worker.
+// Begin removes a placed task that has started from the network, for schedulers that do not move running tasks: its
+// slot is taken until End, and others see it as a neighbour. It returns the worker.
 func (n *Network) Begin(i int) (w int, err error) {
 	if i < 0 || i >= len(n.tasks) || !n.tasks[i].live || n.tasks[i].on < 0 {
 		return -1, invalidArgument("There is no task %d that has a place.", i)
@@ -14,7 +14,7 @@ func (n *Network) Begin(i int) (w int, err error) {
 	return w, n.takeSlot(w, 1)
 }
 
-// End gives a slot back that a task of a class had from Begin.
+// End frees a slot that a task of a class had from Begin.
 func (n *Network) End(w int, class Class) error {
 	if w < 0 || w >= len(n.workers) || n.workers[w].inUse == 0 {
 		return invalidArgument("No task has begun on a worker %d.", w)
@@ -23,14 +23,14 @@ func (n *Network) End(w int, class Class) error {
 	return n.takeSlot(w, -1)
 }
 
-// countBeside counts a task of a class among those of a worker.
+// countBeside adds by to the number of a class's tasks on a worker.
 func (n *Network) countBeside(w int, class Class, by int) {
 	n.workers[w].running[class] += by
 	n.workers[w].stale = true
 }
 
-// takeSlot closes a slot of a worker, or opens it: under LoadSpreading the cheapest that is open, or the dearest that is
-// not.
+// takeSlot closes a slot of a worker, or opens one (by < 0): under LoadSpreading the cheapest open one, or the most
+// expensive closed one.
 func (n *Network) takeSlot(w, by int) error {
 	k := &n.workers[w]
 	k.inUse += by

@@ -1,6 +1,6 @@
 // Package flow places tasks by minimum-cost flow, as Quincy (SOSP'09) and Firmament (OSDI'16) do: every task is a unit
-// of flow that goes to a worker's slot or stays unscheduled, and a cost model says what each way costs. Between rounds
-// only what changed is changed in the network, and package mincost starts from the flow there is.
+// of flow that goes to a worker's slot or stays unscheduled, and a cost model sets the cost of each way. Between
+// rounds only changes are applied to the network, and package mincost starts from the existing flow.
 //
 // The cost models are load-spreading, Quincy's data and waiting, and CoCo's interference between classes of tasks.
 package flow
@@ -14,7 +14,7 @@ import (
 // codeFlow says that the network of flows is wrong.
 const codeFlow fault.Code = "flow"
 
-// Class is how a task behaves beside others (Firmament's, after the animals of Xie and Loh).
+// Class is how a task affects its neighbours (Firmament's, after the animals of Xie and Loh).
 type Class uint8
 
 // The classes.
@@ -29,7 +29,7 @@ const (
 // String gives the class's name.
 func (c Class) String() string { return [...]string{"turtle", "sheep", "rabbit", "devil"}[c] }
 
-// Penalty is CoCo's cost of placing a task of class c beside one of class other.
+// Penalty returns CoCo's cost of placing a task of class c beside one of class other.
 func (c Class) Penalty(other Class) int64 {
 	return [classes][classes]int64{
 		Turtle: {50, 50, 50, 50},
@@ -39,7 +39,7 @@ func (c Class) Penalty(other Class) int64 {
 	}[c][other]
 }
 
-// CoCo is the cost of a task of class c on a worker with that many slots where running counts the tasks of each class:
+// CoCo returns the cost of a task of class c on a worker with slots slots, whose running tasks are counted by class:
 // the penalties of all neighbours, scaled by e to the share of slots taken.
 func CoCo(c Class, running [4]int, slots int) int64 {
 	var sum, n int64
@@ -53,8 +53,8 @@ func CoCo(c Class, running [4]int, slots int) int64 {
 	return int64(math.Round(float64(sum) * math.Exp(float64(n)/float64(slots))))
 }
 
-// Interference is the factor on a task's run time in simulation, by the number of tasks beside it when it begins and
-// how much longer each makes it: a tenth in Firmament's own simulator.
+// Interference returns the factor on a task's run time in simulation, from the number of tasks beside it when it
+// starts, and the slow-down by each: a tenth in Firmament's own simulator.
 func Interference(each float64, beside int) float64 { return 1 + each*float64(beside) }
 
 // Factors of Quincy's costs.
@@ -64,19 +64,19 @@ const (
 	coreFactor = 2   // of a block moved across the core
 )
 
-// Data is where a task's input lies, in blocks.
+// Data is where a task's input is, in blocks.
 type Data struct {
 	Total    int64
-	OnWorker int64 // of these on the worker that is asked about
-	OnRack   int64 // of these elsewhere in its rack
+	OnWorker int64 // of these, on the worker in question
+	OnRack   int64 // of these, elsewhere in its rack
 }
 
-// Moved is Quincy's cost of running where d says: what comes from the rack once, what crosses the core twice.
+// Moved returns Quincy's cost of running where d says: blocks from the rack count once, blocks across the core twice.
 func (d Data) Moved() int64 {
 	return rackFactor*d.OnRack + coreFactor*(d.Total-d.OnWorker-d.OnRack)
 }
 
-// Wait is Quincy's cost of leaving a task unscheduled that has waited so many seconds.
+// Wait returns Quincy's cost of leaving a task unscheduled that has waited this many seconds.
 func Wait(seconds float64) int64 { return int64(math.Round(waitFactor * seconds)) }
 
 func invalidArgument(format string, args ...any) error {

@@ -7,14 +7,14 @@ import (
 	"github.com/soukhq/souk/sim/scheduler/mincost"
 )
 
-// Model says what ways a task's flow has besides its own preferences.
+// Model is which ways a task's flow has besides its own preferences.
 type Model uint8
 
 // The models.
 const (
 	LoadSpreading Model = iota // the n-th task of a worker costs n
-	Quincy                     // any worker costs Task.Anywhere; preferred workers cost what their arcs say
-	Interfering                // a worker costs CoCo of the task's class and what runs there
+	Quincy                     // any worker costs Task.Anywhere; preferred workers cost what Prefers says
+	Interfering                // a worker costs CoCo of the task's class and its running tasks
 )
 
 // Bounds of a network.
@@ -23,21 +23,21 @@ const (
 	MaxCost  = 1 << 24
 )
 
-// moving is what a new place costs beyond its interference, so that of places that are alike the one kept is cheaper.
+// moving is the cost of a new place beyond its interference, so that among equal places the present one is cheaper.
 const moving = 1
 
-// Task is what a network needs to know of one.
+// Task is a task's input to the network.
 type Task struct {
 	Class       Class
-	Anywhere    int64         // Quincy: cost of a worker without an arc of its own
+	Anywhere    int64         // Quincy: cost of a worker that is not preferred
 	Unscheduled int64         // cost of staying unscheduled; it should grow while the task waits
-	Prefers     map[int]int64 // Quincy: cost of workers, by index
+	Prefers     map[int]int64 // Quincy: cost of preferred workers, by index
 }
 
 type worker struct {
 	node    mincost.Node
 	slots   int
-	inUse   int                  // slots of tasks that have begun, and are no part of the network
+	inUse   int                  // slots of started tasks, which are not in the network
 	out     mincost.Arc          // to the sink
 	each    []mincost.Arc        // LoadSpreading: from any, one for each slot
 	in      [classes]mincost.Arc // from the classes' nodes, for Interfering
@@ -50,19 +50,19 @@ type task struct {
 	node  mincost.Node
 	leave mincost.Arc
 	on    int         // worker, or -1
-	stay  mincost.Arc // Interfering: to the worker kept, or -1
+	stay  mincost.Arc // Interfering: arc to the present worker, or -1
 	kept  int         // the worker that stay leads to
 	live  bool
 }
 
-// Network is the scheduling problem as it stands. It is not safe for concurrent use.
+// Network is the present scheduling problem. It is not safe for concurrent use.
 type Network struct {
 	model       Model
 	graph       *mincost.Graph
 	sink        mincost.Node
 	any         mincost.Node          // leads to every worker
 	class       [classes]mincost.Node // lead to every worker at the class's cost
-	idle        mincost.Node          // unscheduled
+	idle        mincost.Node          // unscheduled tasks
 	workers     []worker
 	tasks       []task
 	unusedNodes []int
@@ -80,7 +80,7 @@ func New(m Model) (*Network, error) {
 	return n, err
 }
 
-// AddWorker adds a worker with slots and gives its index.
+// AddWorker adds a worker with slots and returns its index.
 func (n *Network) AddWorker(slots int) (int, error) {
 	if slots < 1 || slots > MaxSlots {
 		return 0, invalidArgument("A worker has from 1 to %d slots, and %d were given.", MaxSlots, slots)
@@ -97,7 +97,7 @@ func (n *Network) AddWorker(slots int) (int, error) {
 	w.out = arc(w.node, n.sink, int64(slots), 0)
 	switch n.model {
 	case LoadSpreading:
-		for k := range slots { // the cheapest are filled first, so that together they are one convex cost
+		for k := range slots { // the cheapest fill first, so that together they are one convex cost
 			w.each = append(w.each, arc(n.any, w.node, 1, int64(k)))
 		}
 	case Quincy:
@@ -113,7 +113,7 @@ func (n *Network) AddWorker(slots int) (int, error) {
 	return len(n.workers) - 1, err
 }
 
-// AddTask adds a task and gives its index.
+// AddTask adds a task and returns its index.
 func (n *Network) AddTask(t Task) (int, error) {
 	if t.Unscheduled < 0 || t.Unscheduled > MaxCost || t.Anywhere < 0 || t.Anywhere > MaxCost || t.Class >= classes {
 		return 0, invalidArgument("A task's costs must be from 0 to %d and its class known.", MaxCost)
@@ -156,7 +156,7 @@ func (n *Network) AddTask(t Task) (int, error) {
 	return i, nil
 }
 
-// RemoveTask takes a task away that has ended or was withdrawn. Its index may be given out again.
+// RemoveTask removes a task that has ended or was withdrawn. Its index may be reused.
 func (n *Network) RemoveTask(i int) error {
 	if i < 0 || i >= len(n.tasks) || !n.tasks[i].live {
 		return invalidArgument("There is no task %d.", i)
@@ -182,11 +182,11 @@ func (n *Network) SetUnscheduled(i int, cost int64) error {
 	return n.graph.SetCost(n.tasks[i].leave, cost)
 }
 
-// Change is a task that is to run elsewhere than it does; From or To is -1 for unscheduled.
+// Change is a move of a task; From or To is -1 for unscheduled.
 type Change struct{ Task, From, To int }
 
-// Schedule solves the network and gives what is to change, by task. Under Interfering the costs are those of what ran
-// before: tasks that come together see each other only in the next round, as Firmament's do.
+// Schedule solves the network and returns the changes, by task. Under Interfering the costs are those of the tasks
+// that ran before: tasks that arrive together see each other only in the next round, as in Firmament.
 func (n *Network) Schedule() ([]Change, error) {
 	if n.model == Interfering {
 		if err := n.updateCosts(); err != nil {
@@ -199,7 +199,7 @@ func (n *Network) Schedule() ([]Change, error) {
 	return n.readFlow(), nil
 }
 
-// updateCosts sets the costs to what runs now. A task that has a place has an arc of its own to it, for it does not
+// updateCosts updates the costs for the running tasks. A placed task has a separate arc to its place, as it does not
 // disturb itself.
 func (n *Network) updateCosts() error {
 	for i := range n.workers {
@@ -246,16 +246,16 @@ func (n *Network) updateCosts() error {
 	return nil
 }
 
-// Cost gives the cost of the last solution.
+// Cost returns the cost of the last solution.
 func (n *Network) Cost() int64 { return n.graph.Cost() }
 
-// On gives the worker that a task is placed on, or -1.
+// On returns the worker that a task is placed on, or -1.
 func (n *Network) On(i int) int { return n.tasks[i].on }
 
-// readFlow takes the flow apart into one way for each task. Tasks that share a node on their way are alike there, so who
-// has a place keeps it where it can.
+// readFlow splits the flow into one way for each task. Tasks that share a node on their way are interchangeable there,
+// so a placed task keeps its place if it can.
 func (n *Network) readFlow() []Change {
-	room := map[mincost.Node]map[int]int64{} // what flows from a shared node to each worker
+	room := map[mincost.Node]map[int]int64{} // flow from a shared node to each worker
 	for _, hub := range append([]mincost.Node{n.any}, n.class[:]...) {
 		room[hub] = map[int]int64{}
 		for a := range n.graph.OutArcs(hub) {
@@ -266,7 +266,7 @@ func (n *Network) readFlow() []Change {
 		}
 	}
 	var out []Change
-	var later []int // tasks that have lost their place, with the hub in via
+	var later []int // tasks that have lost their place, with their node in via
 	via := map[int]mincost.Node{}
 	move := func(i, to int) {
 		t := &n.tasks[i]
@@ -317,7 +317,7 @@ func (n *Network) readFlow() []Change {
 	return out
 }
 
-// nextNode gives where a task's unit flows to.
+// nextNode returns where a task's unit flows to.
 func (n *Network) nextNode(from mincost.Node) mincost.Node {
 	for a := range n.graph.OutArcs(from) {
 		if n.graph.Flow(a) > 0 {

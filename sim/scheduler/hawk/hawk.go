@@ -15,7 +15,7 @@ import (
 type Options struct {
 	Ratio    int  // probes for each task of a short job; 2 when 0
 	Attempts int  // workers that an idle worker asks; 10 when 0
-	Free     bool // stealing costs no network time, and a worker may ask itself: as in Hawk's own simulator
+	Free     bool // stealing takes no network time, and a worker may ask itself: as in Hawk's own simulator
 }
 
 // Hawk is the architecture.
@@ -62,7 +62,8 @@ func (h *Hawk) Ended(d *scheduler.Env, worker, job, n int32) {
 	h.WorkerPool.Ended(d, worker, job, n)
 }
 
-// stealFor asks up to Attempts workers of the long partition for the first run of short reservations behind a long task.
+// stealFor asks up to Attempts workers of the long partition for their first run of short reservations behind a long
+// task.
 func (h *Hawk) stealFor(d *scheduler.Env, thief int32) {
 	if h.reserve >= len(h.Workers) {
 		return
@@ -88,7 +89,7 @@ func (h *Hawk) stealFor(d *scheduler.Env, thief int32) {
 	}
 }
 
-// shortsBehindLong takes the first consecutive run of short reservations that waits behind a long one out of a queue.
+// shortsBehindLong removes, from a queue, the first consecutive run of short reservations behind a long one.
 func (h *Hawk) shortsBehindLong(d *scheduler.Env, w *probing.Worker) []probing.Probe {
 	if !w.HasLong() {
 		return nil

@@ -6,27 +6,27 @@ import (
 	"slices"
 )
 
-// When surplus is auctioned, and how. The answer does not depend on any of these.
+// When surplus is auctioned, and how. The solution does not depend on these.
 const (
-	auctionAfter = 8       // searches from all; an auction costs about as much as ten of them
-	auctionShare = 1000    // or at once, when there is a unit of surplus left for so many nodes
-	auctionFirst = 4       // the first step is this part of the way the farthest surplus has to go
-	auctionAlpha = 16      // and each next this part of the one before
+	auctionAfter = 8       // searches from all sources; an auction costs about as much as ten
+	auctionShare = 1000    // or at once, if a unit of surplus is left for this many nodes
+	auctionFirst = 4       // the first step is this fraction of the distance of the farthest surplus
+	auctionAlpha = 16      // each next step is this fraction of the previous one
 	auctionReads = 128     // how often an auction may read all arcs before it gives up
 	hubEdges     = 512     // a node with more edges finds the cheapest by a heap
 	wideRounds   = 8       // passes that may lower prices before arcs are filled
-	auctionTop   = 1 << 61 // prices beyond make it give up
-	auctionFar   = 1 << 54 // distances are cut here, which keeps sums inside 64 bits
+	auctionTop   = 1 << 61 // prices beyond it make the auction give up
+	auctionFar   = 1 << 54 // distances are capped here, so that sums fit 64 bits
 )
 
 // auction is Goldberg's cost scaling ("An efficient implementation of a scaling minimum-cost flow algorithm", 1997) in
-// the form of Bertsekas' auctions: a node with surplus sends it over its cheapest edge and raises its own price to what
-// the second cheapest would have cost, plus eps. A flow is then optimal but for eps on each arc; eps shrinks, until
-// there are whole prices under which it is optimal. Costs are multiplied by more than the number of nodes, so that
-// there are such prices when eps is 1 at the latest.
+// the form of Bertsekas' auctions: a node with surplus sends it over its cheapest edge and raises its own price to the
+// cost of the second cheapest, plus eps. The flow is then optimal up to eps on each arc; eps shrinks until there are
+// integer prices under which it is optimal. Costs are multiplied by more than the number of nodes, so that there are
+// such prices when eps is 1 at the latest.
 //
-// It settles what searches are bad at: when nearly all nodes are tied, each search walks over the ties and then places
-// a few units, where here each unit pushes on only what it displaces.
+// It is good where searches are bad: if nearly all nodes are tied, each search walks over the ties and then places a
+// few units, while here each unit only displaces others directly.
 type auction struct {
 	g           *Graph
 	shift       uint // costs are times 1<<shift
@@ -39,7 +39,8 @@ type auction struct {
 	reads       int64 // edges
 }
 
-// runAuction sends all surplus by an auction. Where it gives up, as when no flow meets every supply, some is left.
+// runAuction sends all surplus by an auction. If it gives up, for instance because no flow meets every supply, some is
+// left.
 func (g *Graph) runAuction() {
 	a := &auction{g: g, shift: uint(bits.Len(uint(len(g.hot)))), price: make([]int64, len(g.hot)),
 		dist: make([]int64, len(g.hot)), queued: make([]bool, len(g.hot))}
@@ -70,7 +71,7 @@ func (g *Graph) runAuction() {
 	g.stats.Scanned += a.reads
 }
 
-// enqueueSurplus makes every node with surplus take part.
+// enqueueSurplus queues every node with surplus.
 func (a *auction) enqueueSurplus() {
 	for n := range a.g.cold {
 		if a.g.cold[n].excess > 0 {
@@ -87,7 +88,7 @@ func (a *auction) addNode(n int32) {
 	}
 }
 
-// runRounds moves surplus until none is left, or gives up.
+// runRounds moves surplus until none is left; false: it gave up.
 func (a *auction) runRounds() bool {
 	arcs := int64(len(a.g.arcs))
 	for again := int64(0); len(a.queue) > 0; {
@@ -136,8 +137,8 @@ func (a *auction) sendSurplus(n int32) bool {
 	return true
 }
 
-// cheapestEdge finds the edge of a node over which a unit costs least, that cost, and the next; -1 when there is no
-// edge.
+// cheapestEdge returns the edge of a node over which a unit costs least, that cost, and the second lowest; -1 if there
+// is no edge.
 func (a *auction) cheapestEdge(n int32) (at int32, best, second int64) {
 	c := &a.g.cold[n]
 	if len(c.edges) > hubEdges {
@@ -157,8 +158,8 @@ func (a *auction) cheapestEdge(n int32) (at int32, best, second int64) {
 	return at, best, second
 }
 
-// cheapestHubEdge is offer for a node with very many edges, as the sink has. Until the next aim prices only rise, so
-// that the costs in its heap are never too high: the first that is still right is the least.
+// cheapestHubEdge is cheapestEdge for a node with very many edges, like the sink. Until the next updatePrices, prices
+// only rise, so the costs in its heap are never too high: the first one that is still correct is the lowest.
 func (a *auction) cheapestHubEdge(n int32) (at int32, best, second int64) {
 	c, h := &a.g.cold[n], a.hubs[n]
 	if h == nil {
@@ -218,8 +219,8 @@ func (a *auction) roundPrices() bool {
 	return true
 }
 
-// tightenEpsilon makes the flow optimal but for a smaller eps: it fills the arcs that are too cheap. Where one could
-// carry all there is, it lowers the price of its tail instead, if that is possible.
+// tightenEpsilon makes the flow optimal up to a smaller eps: it fills the arcs that are too cheap. If an arc could
+// carry all there is, it lowers the price of its tail instead, if possible.
 func (a *auction) tightenEpsilon(eps int64) {
 	g := a.g
 	a.eps = eps
@@ -251,8 +252,8 @@ func (a *auction) tightenEpsilon(eps int64) {
 	a.enqueueSurplus()
 }
 
-// updatePrices is Goldberg's global update: each node's price comes to say how far it is from what takes flow. It gives
-// the distance of the farthest surplus.
+// updatePrices is Goldberg's global update: it sets each node's price to its distance from the nodes that take flow.
+// It returns the distance of the farthest surplus.
 func (a *auction) updatePrices() (reach int64) {
 	g, want := a.g, int64(0)
 	g.heap.reset()

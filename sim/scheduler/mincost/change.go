@@ -1,6 +1,6 @@
 package mincost
 
-// SetSupply changes what a node gives or takes.
+// SetSupply changes a node's supply.
 func (g *Graph) SetSupply(n Node, supply int64) error {
 	if !g.nodeOK(n) {
 		return noNode(n)
@@ -11,7 +11,7 @@ func (g *Graph) SetSupply(n Node, supply int64) error {
 	return nil
 }
 
-// Supply gives what a node gives or takes.
+// Supply returns a node's supply.
 func (g *Graph) Supply(n Node) int64 { return g.cold[n].supply }
 
 // SetCost changes the cost of a unit on an arc.
@@ -29,7 +29,7 @@ func (g *Graph) SetCost(a Arc, cost int64) error {
 	return nil
 }
 
-// SetUpper changes how many units an arc can carry. Units above the new bound go back to the arc's start.
+// SetUpper changes an arc's upper bound. Units above it go back to the arc's start.
 func (g *Graph) SetUpper(a Arc, upper int64) error {
 	if !g.arcOK(a) {
 		return noArc(a)
@@ -51,7 +51,7 @@ func (g *Graph) SetUpper(a Arc, upper int64) error {
 	return nil
 }
 
-// RemoveArc takes an arc away; its flow goes back to where it came from.
+// RemoveArc removes an arc; its flow goes back to its start.
 func (g *Graph) RemoveArc(a Arc) error {
 	if !g.arcOK(a) {
 		return noArc(a)
@@ -68,8 +68,8 @@ func (g *Graph) RemoveArc(a Arc) error {
 	return nil
 }
 
-// RemoveNode takes a node and its arcs away, with its supply: the caller changes the other supplies so that they sum
-// to zero again.
+// RemoveNode removes a node with its arcs and its supply: the caller changes the other supplies so that they sum to
+// zero again.
 func (g *Graph) RemoveNode(n Node) error {
 	if !g.nodeOK(n) {
 		return noNode(n)
@@ -81,26 +81,26 @@ func (g *Graph) RemoveNode(n Node) error {
 	}
 	c := &g.cold[n]
 	c.excess, c.supply, c.gone, c.fresh = 0, 0, true, false
-	if !c.queued { // else the next Solve drops it from the sources, and frees the name then
+	if !c.queued { // otherwise the next Solve drops it from the sources, and frees the name then
 		g.freeNd = append(g.freeNd, n)
 	}
 	return nil
 }
 
-// Flow gives the units on an arc.
+// Flow returns the units on an arc.
 func (g *Graph) Flow(a Arc) int64 { return int64(g.forwardEdge(a).back) + int64(g.arcs[a].lower) }
 
-// Ends gives where an arc starts and ends.
+// Ends returns where an arc starts and ends.
 func (g *Graph) Ends(a Arc) (from, to Node) { return Node(g.arcs[a].from), Node(g.arcs[a].to) }
 
-// Bounds gives an arc's lower and upper bound and its cost.
+// Bounds returns an arc's lower and upper bound and its cost.
 func (g *Graph) Bounds(a Arc) (lower, upper, cost int64) {
 	lower = int64(g.arcs[a].lower)
 	e := g.forwardEdge(a)
 	return lower, lower + int64(e.res) + int64(e.back), int64(e.cost)
 }
 
-// Cost gives the cost of the flow as it stands.
+// Cost returns the cost of the present flow.
 func (g *Graph) Cost() int64 {
 	sum := g.base
 	for n := range g.cold {
@@ -113,7 +113,7 @@ func (g *Graph) Cost() int64 {
 	return sum
 }
 
-// OutArcs yields the arcs that start at a node, in an order that repeats when the run repeats.
+// OutArcs yields the arcs that start at a node, in a repeatable order.
 func (g *Graph) OutArcs(n Node) func(yield func(Arc) bool) {
 	return func(yield func(Arc) bool) {
 		for _, e := range g.cold[n].edges {

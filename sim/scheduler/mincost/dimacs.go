@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// ReadDIMACS reads a network in the DIMACS minimum-cost-flow format: "p min NODES ARCS", "n ID SUPPLY",
-// "a FROM TO LOWER UPPER COST", "c comment". Node i of the file is Node(i-1). A file that is not so is refused with the
-// number of the line that is wrong. What is announced is not believed: memory grows with what is there.
+// ReadDIMACS reads a network in the DIMACS minimum-cost-flow format: "p min NODES ARCS", "n ID SUPPLY", "a FROM TO
+// LOWER UPPER COST", "c comment". Node i of the file is Node(i-1). It refuses any other file with the number of the
+// wrong line. It does not trust the announced sizes: memory grows with the actual content.
 func ReadDIMACS(r io.Reader) (*Graph, error) {
 	var d dimacs
 	in := bufio.NewScanner(r)
@@ -26,22 +26,22 @@ func ReadDIMACS(r io.Reader) (*Graph, error) {
 	return d.makeGraph()
 }
 
-// dimacs is a file as far as it was read.
+// dimacs is the part of a file that was read.
 type dimacs struct {
 	lines       int
-	begun       bool // by its problem line
+	begun       bool // the problem line was read
 	nodes, arcs int64
 	supplies    []stated
 	edges       []stated
 }
 
-// stated is what a line states, to be named where it is wrong.
+// stated is the content of a line, for error messages.
 type stated struct {
 	line int
 	n    [5]int64
 }
 
-// freeNodes is how many nodes a file may announce that no line of it is about.
+// freeNodes is how many nodes without a line of their own a file may announce.
 const freeNodes = 1 << 16
 
 func (d *dimacs) readLine(f []string) error {
@@ -73,7 +73,7 @@ func (d *dimacs) readLine(f []string) error {
 	return err
 }
 
-// makeGraph makes the network of a file that was read.
+// makeGraph makes the network from a file.
 func (d *dimacs) makeGraph() (*Graph, error) {
 	if !d.begun {
 		return nil, invalidNetwork(codeFlowDimacs, "The flow graph has no problem line (p min NODES ARCS).")

@@ -1,13 +1,13 @@
 // Package mincost solves minimum-cost flow exactly, and solves it again cheaply after a change: a task that arrived or
 // ended, a cost that moved, a worker that died. It is a primal-dual method (Ford and Fulkerson's, as Hungarian methods
-// use it): node prices under which no residual arc has a negative reduced cost, raised by one shortest-path search from
-// every node with surplus at once, and a blocking flow over the arcs that are tight. The prices survive a change, so
-// that only what the change disturbed is searched again. Where searches do not pay, because more wants to flow than
-// fits and nearly everything is tied, what is left is auctioned (Goldberg's cost scaling, see auction), which ends with
-// exact prices too.
+// use it): node prices under which no residual arc has a negative reduced cost, raised by one shortest-path search
+// from every node with surplus at once, and a blocking flow over the arcs that are tight. The prices survive a change,
+// so that only the affected part is searched again. If searches do not pay, because there is more supply than room and
+// nearly everything is tied, the rest is auctioned (Goldberg's cost scaling, see auction), which ends with exact
+// prices too.
 //
-// Prices are the proof: Verify checks conservation, bounds and complementary slackness, so an answer that passes is
-// optimal whatever the code that found it did.
+// Prices are the proof: Verify checks conservation, bounds and complementary slackness, so a solution that passes is
+// optimal, however it was found.
 package mincost
 
 import (
@@ -16,7 +16,7 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
-// Node and Arc name a node and an arc of one Graph. A removed name may be given out again.
+// Node and Arc are names of a node and an arc of one Graph. A removed name may be reused.
 type (
 	// Node is a place where flow starts, ends or passes.
 	Node int32
@@ -24,7 +24,7 @@ type (
 	Arc int32
 )
 
-// Bounds of what a Graph takes; they keep every sum inside 64 bits.
+// Bounds of a Graph; they keep every sum within 64 bits.
 const (
 	MaxCost     = 1 << 30 // of one unit on one arc, either sign
 	MaxCapacity = math.MaxInt32
@@ -32,8 +32,8 @@ const (
 	MaxArcs     = 1 << 29
 )
 
-// edge is one direction of an arc as its tail keeps it. All that a search reads of an arc is here, in the order in
-// which it reads: arcs are many and searches wait for memory.
+// edge is one direction of an arc as its tail keeps it. It has all that a search reads of an arc, in reading order:
+// there are many arcs, and searches are bound by memory.
 type edge struct {
 	to   int32
 	cost int32
@@ -43,7 +43,7 @@ type edge struct {
 	name int32 // 2a forwards, 2a+1 backwards
 }
 
-// ends is where an arc's two edges are.
+// ends locates an arc's two edges.
 type ends struct {
 	from, to int32
 	pos      int32 // index of the forward edge in the edges of from; -1 when the arc is gone
@@ -52,14 +52,14 @@ type ends struct {
 
 // hot is what a search reads of every node it sees.
 type hot struct {
-	price int64 // upper estimate of what a unit still costs from here; tight along used arcs
+	price int64 // upper estimate of the cost of a unit from here; tight along used arcs
 	dist  int64 // of this search, when epoch says so
 	epoch int32
 	level int32 // hops of the shortest path; makes the tight arcs acyclic
 	by    int32 // the edge of the shortest path that leads here
 }
 
-// cold is the rest of a node. Its edges with res > 0 come first, live of them, so that a search never reads a dead one.
+// cold is the rest of a node. Its live edges, those with res > 0, come first, so that a search reads no dead ones.
 type cold struct {
 	edges  []edge
 	live   int32
@@ -81,12 +81,12 @@ type Graph struct {
 	freeArc []Arc
 	freeNd  []Node
 	sources []int32 // nodes that may have surplus
-	fresh   []int32 // nodes without a price
-	takers  []int32 // nodes that came to take flow by a change
+	fresh   []int32 // nodes without a price yet
+	takers  []int32 // nodes that take flow since a change
 	touched []int32 // nodes labelled by this search
 	path    []int32
-	waiting []int32 // sources, while they are worked off one by one
-	ends    []int32 // nodes that take flow, in a search from all
+	waiting []int32 // sources, while they are handled one by one
+	ends    []int32 // nodes that take flow, in a search from all sources
 	heap    radix
 	epoch   int32
 	solved  bool
@@ -98,23 +98,23 @@ type Graph struct {
 type Stats struct {
 	Searches      int   // shortest-path searches from all sources at once
 	Local         int   // shortest-path searches from one source
-	GaveUp        int   // of those, the ones that met the limit of their work
-	Scanned       int64 // edges read by them
+	GaveUp        int   // searches among Local that reached their limit of work
+	Scanned       int64 // edges read by searches
 	Auctions      int   // 1 when surplus was auctioned
 	Augmentations int   // paths along which flow was sent
 }
 
-// New gives an empty graph with room for that many nodes and arcs; both may grow.
+// New makes an empty graph with room for this many nodes and arcs; both may grow.
 func New(nodes, arcs int) *Graph {
 	return &Graph{
 		arcs: make([]ends, 0, max(arcs, 0)), hot: make([]hot, 0, max(nodes, 0)), cold: make([]cold, 0, max(nodes, 0)),
 	}
 }
 
-// Nodes gives how many node names are in use or were; valid names are below it.
+// Nodes returns the number of node names ever used; valid names are below it.
 func (g *Graph) Nodes() int { return len(g.hot) }
 
-// Arcs gives how many arc names are in use or were; valid names are below it.
+// Arcs returns the number of arc names ever used; valid names are below it.
 func (g *Graph) Arcs() int { return len(g.arcs) }
 
 func (g *Graph) arcOK(a Arc) bool {
@@ -129,7 +129,7 @@ func invalidNetwork(code fault.Code, format string, args ...any) error {
 	return fault.New(fault.Invalid, code, format, args...)
 }
 
-// AddNode adds a node that gives supply units into the network, or takes them when supply is negative.
+// AddNode adds a node with a supply: it gives units into the network, or takes them if supply is negative.
 func (g *Graph) AddNode(supply int64) Node {
 	var n Node
 	if k := len(g.freeNd); k > 0 {
@@ -148,7 +148,7 @@ func (g *Graph) AddNode(supply int64) Node {
 	return n
 }
 
-// addSurplus adds surplus to a node, and remembers the node when it has some.
+// addSurplus adds surplus to a node, and adds the node to the sources if it has any.
 func (g *Graph) addSurplus(n int32, units int64) {
 	c := &g.cold[n]
 	c.excess += units
@@ -169,7 +169,7 @@ func (g *Graph) Reserve(n Node, arcs int) {
 	}
 }
 
-// AddArc adds an arc on which between lower and upper units flow, each at that cost.
+// AddArc adds an arc for between lower and upper units of flow, each at cost.
 func (g *Graph) AddArc(from, to Node, lower, upper, cost int64) (Arc, error) {
 	if err := g.checkArc(from, to, lower, upper, cost); err != nil {
 		return -1, err
@@ -216,7 +216,7 @@ func (g *Graph) checkArc(from, to Node, lower, upper, cost int64) error {
 	return nil
 }
 
-// tailOf gives the node an edge leads from.
+// tailOf returns the node an edge leads from.
 func (g *Graph) tailOf(name int32) int32 {
 	if name&1 == 0 {
 		return g.arcs[name>>1].from
@@ -224,7 +224,7 @@ func (g *Graph) tailOf(name int32) int32 {
 	return g.arcs[name>>1].to
 }
 
-// findEdge gives the tail of an edge, and its index in the tail's edges.
+// findEdge returns the tail of an edge, and its index in the tail's edges.
 func (g *Graph) findEdge(name int32) (tail, i int32) {
 	a := &g.arcs[name>>1]
 	if name&1 == 0 {
@@ -233,8 +233,7 @@ func (g *Graph) findEdge(name int32) (tail, i int32) {
 	return a.to, g.cold[a.from].edges[a.pos].twin
 }
 
-// placeEdge moves the i-th edge of a node among the live ones, or from among them, when it no longer is where it
-// belongs.
+// placeEdge moves the i-th edge of a node into or out of the live ones, if its res requires it.
 func (g *Graph) placeEdge(n, i int32) {
 	c := &g.cold[n]
 	switch live := c.edges[i].res > 0; {
@@ -247,7 +246,7 @@ func (g *Graph) placeEdge(n, i int32) {
 	}
 }
 
-// cutEdge takes the i-th edge out of a node's edges; others take its place.
+// cutEdge removes the i-th edge of a node; others take its place.
 func (g *Graph) cutEdge(n, i int32) {
 	c := &g.cold[n]
 	fill := func(with int32) {
@@ -275,7 +274,7 @@ func (g *Graph) swapEdges(n, i, j int32) {
 	g.noteMoved(&es[j], j)
 }
 
-// noteMoved writes down where an edge is now.
+// noteMoved records an edge's new index.
 func (g *Graph) noteMoved(e *edge, i int32) {
 	g.cold[e.to].edges[e.twin].twin = i
 	if e.name&1 == 0 {
@@ -283,13 +282,13 @@ func (g *Graph) noteMoved(e *edge, i int32) {
 	}
 }
 
-// pushFlow sends units along an edge and keeps both tails' live edges in front. It does not touch the excesses.
+// pushFlow sends units along an edge and keeps both tails' live edges first. It does not change the excesses.
 func (g *Graph) pushFlow(name int32, units int32) {
 	tail, i := g.findEdge(name)
 	g.pushAt(tail, i, units)
 }
 
-// pushAt is push along the i-th edge of a node.
+// pushAt is pushFlow along the i-th edge of a node.
 func (g *Graph) pushAt(tail, i, units int32) {
 	e := &g.cold[tail].edges[i]
 	head, j := e.to, e.twin
@@ -299,7 +298,7 @@ func (g *Graph) pushAt(tail, i, units int32) {
 	g.placeEdge(head, j)
 }
 
-// shiftFlow is push together with the excesses.
+// shiftFlow is pushFlow that also updates the excesses.
 func (g *Graph) shiftFlow(name int32, units int32) {
 	if units == 0 {
 		return
@@ -313,9 +312,9 @@ func (g *Graph) shiftFlow(name int32, units int32) {
 	g.addSurplus(to, int64(units))
 }
 
-// settleArc restores the invariant of an arc whose cost, bounds or ends' prices changed: no residual edge has a negative
-// reduced cost. What it moves shows up as surplus, which Solve then sends elsewhere. An arc of a node that has no price
-// yet waits for the price.
+// settleArc restores the invariant of an arc whose cost, bounds or ends' prices changed: no residual edge has a
+// negative reduced cost. Flow that it moves becomes surplus, which Solve then sends elsewhere. It skips an arc of a
+// node without a price.
 func (g *Graph) settleArc(a Arc) {
 	at := g.arcs[a]
 	if !g.solved || g.cold[at.from].fresh || g.cold[at.to].fresh {
@@ -330,7 +329,7 @@ func (g *Graph) settleArc(a Arc) {
 	}
 }
 
-// forwardEdge gives the forward edge of an arc.
+// forwardEdge returns the forward edge of an arc.
 func (g *Graph) forwardEdge(a Arc) *edge {
 	at := &g.arcs[a]
 	return &g.cold[at.from].edges[at.pos]

@@ -2,20 +2,20 @@ package mincost
 
 import "math"
 
-// Limits of the searches from one source. They bound wasted work only; the answer does not depend on them.
+// Limits of the searches from one source. They only bound wasted work; the solution does not depend on them.
 const (
 	localBudget = 10000 // edges a search may read
-	localMisses = 30    // searches that may fail in a row
+	localMisses = 30    // failed searches in a row
 	localFails  = 100   // searches that may fail at all, and one more for every localFair that did not
 	localFair   = 64
 	localTries  = 4 // searches from one source
 )
 
-// solveLocally works the sources off one by one. A free place is usually near, so that a search reads few edges. One
-// that meets its limit keeps what it learnt, the raised prices, and its source is tried again after the others; where
-// that does not help either, as when nearly all nodes are tied, the source is left for a search from all.
+// solveLocally works the sources off one by one. A free place is usually near, so that a search reads few edges. A
+// search that reaches its limit keeps the raised prices, and its source is tried again after the others; if that
+// fails, too, as when nearly all nodes are tied, the source is left for a search from all.
 //
-// It says whether it was worth while.
+// It reports whether it was worth while.
 func (g *Graph) solveLocally() bool {
 	misses, fails, tries := 0, 0, 0
 	for range localTries {
@@ -32,7 +32,7 @@ func (g *Graph) solveLocally() bool {
 				g.stats.Local++
 				reach, end := g.searchPaths([]int32{s}, 1, localBudget)
 				if reach < 0 {
-					return false // there is no way at all: the search from all sources says how much is left over
+					return false // there is no way at all: the search from all sources finds out how much is left
 				}
 				g.raisePrices(reach)
 				if end < 0 {
@@ -50,7 +50,7 @@ func (g *Graph) solveLocally() bool {
 	return true
 }
 
-// tracePath makes path the shortest path to end.
+// tracePath sets path to the shortest path to end.
 func (g *Graph) tracePath(end int32) {
 	g.path = g.path[:0]
 	for e := g.hot[end].by; e >= 0; e = g.hot[g.tailOf(e)].by {
@@ -58,8 +58,9 @@ func (g *Graph) tracePath(end int32) {
 	}
 }
 
-// fillFreedPlaces fills the places that changes have freed. Who would rather be there is usually near, or nobody is and
-// the place stays empty, which is the surplus of the node all places lead to; so each is searched for from the place.
+// fillFreedPlaces fills places that changes have freed. A task that prefers such a place is usually near; if there is
+// none, the place stays empty, which becomes surplus of the node that all places lead to. So it searches from each
+// place.
 func (g *Graph) fillFreedPlaces() {
 	misses := 0
 	for _, n := range g.takers {
@@ -88,7 +89,7 @@ func (g *Graph) fillFreedPlaces() {
 	g.takers = g.takers[:0]
 }
 
-// searchBack is search from nodes that take flow, against the direction of the edges, to nodes with surplus.
+// searchBack is searchPaths in the opposite direction: from nodes that take flow to nodes with surplus.
 func (g *Graph) searchBack(from []int32, want, budget int64) (reach int64, start int32) {
 	g.nextEpoch()
 	g.heap.reset()

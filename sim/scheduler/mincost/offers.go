@@ -1,12 +1,12 @@
 package mincost
 
-// offer is an edge and what a unit over it cost when that was last looked at.
+// offer is an edge and the cost of a unit over it when it was last computed.
 type offer struct {
 	cost int64
 	name int32
 }
 
-// offers is a heap with the cheapest first. An edge may be in it twice.
+// offers is a heap, cheapest first. An edge may be in it twice.
 type offers []offer
 
 func (h *offers) pushOffer(o offer) {
@@ -22,7 +22,7 @@ func (h *offers) pushOffer(o offer) {
 	}
 }
 
-// dropFirst takes the first away.
+// dropFirst removes the first.
 func (h *offers) dropFirst() {
 	s := *h
 	s[0] = s[len(s)-1]
@@ -30,7 +30,7 @@ func (h *offers) dropFirst() {
 	h.siftDown()
 }
 
-// siftDown brings the first to its place, after its cost rose.
+// siftDown moves the first to its place, after its cost rose.
 func (h *offers) siftDown() {
 	s := *h
 	for i, k := 0, 1; k < len(s); k = 2*i + 1 {

@@ -17,7 +17,7 @@ type Quincy struct {
 	shape    QuincyShape
 }
 
-// QuincyShape says how large a Quincy network is.
+// QuincyShape is the size of a Quincy network.
 type QuincyShape struct {
 	Machines, Slots, PerRack int
 	Tasks, PerJob            int
@@ -100,7 +100,7 @@ func (q *Quincy) Arrive(job int, rng *rand.Rand) error {
 	return g.SetSupply(q.Sink, g.Supply(q.Sink)-1)
 }
 
-// Complete takes away the i-th task of Tasks; the last one takes its place.
+// Complete removes the i-th task of Tasks; the last one takes its place.
 func (q *Quincy) Complete(i int) error {
 	g := q.Graph
 	if err := g.RemoveNode(q.Tasks[i]); err != nil {

@@ -7,8 +7,8 @@ type item struct {
 	node int32
 }
 
-// radix is a monotone priority queue: no key pushed is below the last one popped. Equal keys leave in the order of
-// their arrival, so that a search over tight arcs is breadth first.
+// radix is a monotone priority queue: no key pushed is below the last one popped. Equal keys are popped in the order
+// of their arrival, so that a search over tight arcs is breadth first.
 type radix struct {
 	last    int64
 	head    int // in buckets[0]
@@ -29,7 +29,7 @@ func (r *radix) pushNode(key int64, node int32) {
 	r.size++
 }
 
-// popLeast gives the item with the least key; the queue must not be empty.
+// popLeast removes and returns the item with the lowest key; the queue must not be empty.
 func (r *radix) popLeast() item {
 	if r.head == len(r.buckets[0]) {
 		r.refillBucket()

@@ -6,15 +6,15 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
-// Result is what Solve found.
+// Result is the result of Solve.
 type Result struct {
 	Cost  int64
 	Stats Stats
 }
 
-// Solve makes the flow feasible and optimal for the graph as it stands. The first call starts from nothing; later ones
-// from the flow and prices there are. Supplies must sum to zero. When no flow can meet every supply the error says how
-// many units are left over, and the graph can be changed and solved again.
+// Solve makes the flow feasible and optimal for the present graph. The first call starts from nothing; later ones from
+// the existing flow and prices. Supplies must sum to zero. If no flow can meet every supply, the error says how many
+// units are left over; the graph can then be changed and solved again.
 func (g *Graph) Solve() (Result, error) {
 	g.stats = Stats{}
 	var sum int64
@@ -24,9 +24,9 @@ func (g *Graph) Solve() (Result, error) {
 	if sum != 0 {
 		return Result{}, invalidNetwork(codeFlowUnbalanced, "The supplies must sum to zero, and sum to %d.", sum)
 	}
-	skip, pause := 0, 1 // rounds without searches from one source
+	skip, pause := 0, 1 // rounds without local searches
 	if g.priceNodes() {
-		skip = 1 // at first most surplus has a tight way out, and a blocking flow finds them all at once
+		skip = 1 // at first most surplus has a tight way out, which a blocking flow finds at once
 	} else {
 		g.fillFreedPlaces()
 	}
@@ -55,14 +55,14 @@ func (g *Graph) Solve() (Result, error) {
 	}
 }
 
-// auctionPays guesses whether an auction ends earlier than searches from all would.
+// auctionPays estimates whether an auction would finish earlier than searches from all sources.
 func (g *Graph) auctionPays(left int64) bool {
 	return g.stats.Searches > 0 && (g.stats.Searches >= auctionAfter || left > int64(len(g.hot)/auctionShare))
 }
 
-// searchAll makes tight the shortest ways between all surplus and what takes it, from the side that has fewer nodes:
-// one search from it knows the distance of every node on the other side. It gives the distance of the farthest that
-// counts.
+// searchAll makes the shortest ways between surplus and the nodes that take it tight. It searches from the side with
+// fewer nodes, which yields the distance of every node on the other side. It returns the distance of the farthest
+// needed one.
 func (g *Graph) searchAll(left int64) (reach int64) {
 	g.ends = g.ends[:0]
 	for i := range g.cold {
@@ -86,7 +86,7 @@ func (g *Graph) searchAll(left int64) (reach int64) {
 	return reach
 }
 
-// compactSources drops the nodes without surplus from the sources, and gives the sum of the surplus.
+// compactSources drops sources without surplus, and returns the sum of the surplus.
 func (g *Graph) compactSources() int64 {
 	var left int64
 	kept := g.sources[:0]
@@ -107,8 +107,8 @@ func (g *Graph) compactSources() int64 {
 	return left
 }
 
-// priceNodes gives every new node its price, and restores the invariant on the arcs around it. It says whether all are
-// new.
+// priceNodes gives every new node its price, and restores the invariant on the arcs around it. It reports whether all
+// are new.
 func (g *Graph) priceNodes() (first bool) {
 	if !g.solved {
 		g.solved = true
@@ -153,10 +153,10 @@ func (g *Graph) priceNodes() (first bool) {
 	return false
 }
 
-// searchPaths runs Dijkstra's algorithm over reduced costs from the sources, until the nodes that take flow which it has
-// reached take what is wanted, or all are found. It gives the distance of the last such node, and the node: when prices
-// are raised to that distance the shortest ways to all of them are tight. When the budget of edges is used up first it
-// gives the distance up to which it knows everything, and node -1; when there is no way it gives distance -1.
+// searchPaths runs Dijkstra's algorithm over reduced costs from the sources, until the reached nodes can take want
+// units, or all are found. It returns the distance of the last such node, and the node: once prices are raised to that
+// distance, the shortest ways to all of them are tight. If the budget of edges is used up first, it returns the
+// distance up to which everything is known, and node -1; if there is no way, distance -1.
 func (g *Graph) searchPaths(from []int32, want, budget int64) (reach int64, end int32) {
 	g.nextEpoch()
 	g.heap.reset()
@@ -217,7 +217,7 @@ func (g *Graph) searchPaths(from []int32, want, budget int64) (reach int64, end 
 	return reach, end
 }
 
-// nextEpoch makes every label old; when the counter is used up it clears them all.
+// nextEpoch invalidates all labels; when the counter overflows it clears them.
 func (g *Graph) nextEpoch() {
 	if g.epoch == math.MaxInt32 {
 		for i := range g.hot {
@@ -228,8 +228,7 @@ func (g *Graph) nextEpoch() {
 	g.epoch++
 }
 
-// lowerTo lowers the prices of all nodes from which reach is farther than they are, which makes the ways of a backward
-// search tight.
+// lowerTo lowers the prices of all nodes within reach, which makes the ways of a backward search tight.
 func (g *Graph) lowerTo(reach int64) {
 	for _, n := range g.touched {
 		if h := &g.hot[n]; h.dist < reach {
@@ -238,7 +237,7 @@ func (g *Graph) lowerTo(reach int64) {
 	}
 }
 
-// raisePrices lifts the prices of all nodes nearer than reach, which makes the shortest ways tight.
+// raisePrices raises the prices of all nodes nearer than reach, which makes the shortest ways tight.
 func (g *Graph) raisePrices(reach int64) {
 	for _, n := range g.touched {
 		if h := &g.hot[n]; h.dist < reach {
@@ -248,8 +247,8 @@ func (g *Graph) raisePrices(reach int64) {
 }
 
 // augmentPaths sends a source's surplus along tight edges that lead to a higher level, depth first, until none is left
-// or no way is. An edge once found useless stays so for this search, because levels make the ways acyclic; cur walks
-// downwards, because pushing moves only edges at or above it.
+// or there is no way. An edge once found useless stays so for this search, because levels make the ways acyclic; cur
+// walks downwards, because pushing moves only edges at or above it.
 func (g *Graph) augmentPaths(s int32, reach int64) {
 	g.path = g.path[:0]
 	u := s
@@ -279,7 +278,7 @@ func (g *Graph) augmentPaths(s int32, reach int64) {
 	}
 }
 
-// nextTightEdge gives the next edge of u that is tight and leads on, or -1.
+// nextTightEdge returns the next edge of u that is tight and leads on, or -1.
 func (g *Graph) nextTightEdge(u int32, reach int64) int32 {
 	c := &g.cold[u]
 	if c.epoch != g.epoch {
@@ -296,7 +295,7 @@ func (g *Graph) nextTightEdge(u int32, reach int64) int32 {
 	return -1
 }
 
-// sendAlongPath moves as much as the path allows from its start to its end.
+// sendAlongPath sends as much as the path allows from its start to its end.
 func (g *Graph) sendAlongPath(from, to int32) {
 	units := min(g.cold[from].excess, -g.cold[to].excess, math.MaxInt32)
 	for _, e := range g.path {

@@ -6,12 +6,12 @@ import (
 	"slices"
 )
 
-// priceAll prices a graph that has no flow yet: arcs with a negative cost are filled, and each node's price becomes the
-// length of the shortest way to a node that takes flow, so that all surplus starts with a tight way out.
+// priceAll prices a graph that has no flow yet: arcs with a negative cost are filled, and each node's price becomes
+// the length of the shortest way to a node that takes flow, so that all surplus starts with a tight way out.
 //
 // When more surplus wants to leave over narrow arcs (machines) than they carry, and there are wide ones (staying
-// unscheduled), a toll on all narrow arcs is part of those lengths: the one at which as many units still want them as
-// fit. Any start is right; this one is near the end, where otherwise the prices would climb to it in small steps.
+// unscheduled), a toll on all narrow arcs is part of those lengths: the one at which just as many units prefer them as
+// fit. Any start is correct; this one is near the final prices, which would otherwise be approached in small steps.
 func (g *Graph) priceAll() {
 	for i := range g.cold {
 		g.cold[i].fresh = false
@@ -60,8 +60,8 @@ func (g *Graph) priceAll() {
 
 const far = math.MaxInt64 / 2
 
-// fillDistances fills dist with the length of each node's shortest way to a node that takes flow, over last edges that
-// match only, and gives how much those edges carry.
+// fillDistances sets dist to the length of each node's shortest way to a node that takes flow, over last edges that
+// match, and returns how much those edges can carry.
 func (g *Graph) fillDistances(dist []int64, match func(res int64) bool) (room int64) {
 	g.heap.reset()
 	for i := range dist {
@@ -96,7 +96,7 @@ func (g *Graph) fillDistances(dist []int64, match func(res int64) bool) (room in
 	return room
 }
 
-// narrowToll gives what every unit over a narrow edge must pay so that no more than room of them want to.
+// narrowToll returns the toll on a unit over a narrow edge at which no more than room of them prefer it.
 func (g *Graph) narrowToll(narrow, wide []int64, room int64) int64 {
 	type want struct{ gain, units int64 }
 	var wants []want
@@ -104,7 +104,7 @@ func (g *Graph) narrowToll(narrow, wide []int64, room int64) int64 {
 		if narrow[s] < wide[s] && wide[s] < far {
 			wants = append(wants, want{wide[s] - narrow[s], g.cold[s].excess})
 		} else if wide[s] == far {
-			room -= g.cold[s].excess // has no choice
+			room -= g.cold[s].excess // it has no alternative
 		}
 	}
 	slices.SortFunc(wants, func(a, b want) int { return cmp.Compare(b.gain, a.gain) })

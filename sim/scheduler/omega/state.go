@@ -1,10 +1,10 @@
 // Package omega is the shared-state scheduler of Omega (Schwarzkopf et al., EuroSys'13, sections 3.4 and 5): every
-// scheduler decides on a private copy of the cell's free room and commits a transaction; what somebody else took
-// meanwhile is a conflict. It also has souk's answer to conflicts, in which the worker confirms each placement and only
-// what it refused is decided again.
+// scheduler decides on a private copy of the cell's free room and commits a transaction; room that another scheduler
+// took meanwhile is a conflict. It also has souk's answer to conflicts: the worker confirms each placement, and only
+// refused ones are decided again.
 //
-// It is made for cells of thousands of workers and millions of tasks in a second, and so keeps two dimensions in whole
-// numbers. Its rule of feasibility is placement.Judge's, and a property test holds the two together.
+// It is built for cells of thousands of workers and millions of tasks in a second, and so has only two integer
+// dimensions. Its rule of feasibility is placement.Judge's, and a property test holds the two together.
 package omega
 
 import "math/rand/v2"
@@ -15,16 +15,16 @@ type Amount struct {
 	Mem int32 // MiB
 }
 
-// Fits says whether r can be taken from free.
+// Fits reports whether r fits into free.
 func (r Amount) Fits(free Amount) bool { return r.CPU <= free.CPU && r.Mem <= free.Mem }
 
-// State is the free room of every worker of a cell, with a sequence number that goes up when somebody takes some.
+// State is the free room of every worker of a cell, with a sequence number for each that counts claims.
 type State struct {
 	free []Amount
 	seq  []uint32
 }
 
-// NewState gives a cell of empty workers.
+// NewState makes a cell of empty workers.
 func NewState(workers int, each Amount) *State {
 	s := &State{free: make([]Amount, workers), seq: make([]uint32, workers)}
 	for i := range s.free {
@@ -33,19 +33,19 @@ func NewState(workers int, each Amount) *State {
 	return s
 }
 
-// CopyFrom makes s what o is now.
+// CopyFrom copies o into s.
 func (s *State) CopyFrom(o *State) {
 	s.free = append(s.free[:0], o.free...)
 	s.seq = append(s.seq[:0], o.seq...)
 }
 
-// Free gives what a worker has left.
+// Free returns a worker's free room.
 func (s *State) Free(worker int32) Amount { return s.free[worker] }
 
-// Set writes what a worker has left: a fresh record heals a stale view.
+// Set sets a worker's free room: a fresh record updates a stale view.
 func (s *State) Set(worker int32, free Amount) { s.free[worker] = free }
 
-// Take claims room on a worker if it is there.
+// Take claims room on a worker, if it is free.
 func (s *State) Take(worker int32, want Amount) bool {
 	f := &s.free[worker]
 	if !want.Fits(*f) {
@@ -57,19 +57,19 @@ func (s *State) Take(worker int32, want Amount) bool {
 	return true
 }
 
-// Give hands room back. A sequence number counts claims only, as in Omega.
+// Give frees room. A sequence number counts claims only, as in Omega.
 func (s *State) Give(worker int32, want Amount) {
 	s.free[worker].CPU += want.CPU
 	s.free[worker].Mem += want.Mem
 }
 
-// Claim is one task's place, with the sequence number its worker had in the view that the decision was made on.
+// Claim is one task's place, with the worker's sequence number in the view of the decision.
 type Claim struct {
 	Worker int32
 	Seq    uint32
 }
 
-// Pool is the order in which a scheduler looks at workers. It is kept between decisions, so that none is built anew.
+// Pool is a scheduler's order of workers. It is kept between decisions, to avoid rebuilding it.
 type Pool []int32
 
 // NewPool lists all workers.
@@ -81,8 +81,8 @@ func NewPool(workers int) Pool {
 	return p
 }
 
-// Place finds workers for up to tasks tasks by random first fit: draw one of the workers not yet found full, take it if
-// a task fits, else look at it no more. It takes the room from s, which is a private view, and appends to claims.
+// Place finds workers for up to tasks tasks by random first fit: draw one of the workers not yet found full, take it
+// if a task fits, else drop it. It takes the room from s, which is a private view, and appends to claims.
 func (s *State) Place(rng *rand.Rand, pool Pool, want Amount, tasks int, claims []Claim) []Claim {
 	left := len(pool)
 	for tasks > 0 && left > 0 {
@@ -101,19 +101,19 @@ func (s *State) Place(rng *rand.Rand, pool Pool, want Amount, tasks int, claims 
 	return claims
 }
 
-// Rules say what a conflict is and what it costs.
+// Rules define what a conflict is and what it undoes.
 type Rules struct {
-	Coarse bool // any claim on the worker since the view was taken is a conflict, not only lack of room
+	Coarse bool // any claim on the worker since the view is a conflict, not only lack of room
 	Gang   bool // one conflict undoes the whole transaction
-	// KeepBumps repeats a defect of Omega's own simulator: claims that a gang's conflict undid still count as claims,
-	// so that others see conflicts with what never happened.
+	// KeepBumps reproduces a defect of Omega's own simulator: claims undone by a gang's conflict still count, so that
+	// others see conflicts with claims that do not exist.
 	KeepBumps bool
 }
 
-// Commit plays claims of one transaction against the cell. It orders them so that the first ones are those that hold,
-// and gives how many. Conflicts are judged before the transaction's own claims are played: judging each claim after the
-// last, as Omega's simulator does, lets a later claim pass by accident after an earlier one on the same worker failed,
-// and over-commits the worker.
+// Commit applies the claims of one transaction to the cell. It reorders them so that the successful ones come first,
+// and returns how many. Conflicts are judged before the transaction's own claims are applied: judging each claim after
+// the last, as Omega's simulator does, lets a later claim pass by accident after an earlier one on the same worker
+// failed, and over-commits the worker.
 func (s *State) Commit(r Rules, want Amount, claims []Claim) (held int) {
 	if r.Coarse {
 		first := -1 // conflict

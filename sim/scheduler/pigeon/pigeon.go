@@ -24,7 +24,7 @@ type Pigeon struct {
 	masters []master
 	opt     Options
 	group   []int32 // by worker
-	special []bool  // by worker: it is reserved for short jobs
+	special []bool  // by worker: reserved for short jobs
 }
 
 type task struct{ job, n int32 }
@@ -119,7 +119,8 @@ func (p *Pigeon) startTask(d *scheduler.Env, worker int32, t task) {
 	d.Send(scheduler.Msg{Kind: kindStart, To: worker, Job: t.job, Task: t.n})
 }
 
-// workerFreed gives a free worker the next task: a short job's, unless that many have gone before a waiting long job's.
+// workerFreed gives a free worker the next task: a short job's, unless Weight of them have gone before a waiting long
+// job's.
 func (p *Pigeon) workerFreed(d *scheduler.Env, m *master, worker int32) {
 	special := p.special[worker]
 	switch {

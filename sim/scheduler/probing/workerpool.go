@@ -1,6 +1,7 @@
 // Package probing is the worker's and the buyer's side of late binding, which Sparrow, Hawk, Eagle and the central
-// queues share: a worker keeps a queue of reservations (probes), and when a slot is free it asks the buyer of the one
-// it serves for a task. Sparrow (SOSP'13) section 3.4; Hawk (ATC'15) section 3; Eagle (SoCC'16) sections 3 and 4.
+// queues share: a worker keeps a queue of reservations (probes), and when a slot is free it asks the next
+// reservation's buyer for a task. Sparrow (SOSP'13) section 3.4; Hawk (ATC'15) section 3; Eagle (SoCC'16) sections 3
+// and 4.
 //
 // The get-task round trip is one tick: the task is bound when the worker asks, and begins one round trip later. The
 // authors' own simulators do the same.
@@ -11,8 +12,8 @@ import "github.com/soukhq/souk/sim/scheduler"
 // The kinds of messages. Architectures that add their own begin at KindOwn.
 const (
 	KindProbe  scheduler.Kind = iota // a reservation for Job arrives at worker To
-	KindFree                         // the buyer of worker To had no task: its slot is free again
-	KindLess                         // Job's remaining work, as workers see it, falls by one estimate
+	KindFree                         // the buyer had no task for worker To: its slot is free again
+	KindLess                         // workers learn that Job's remaining work falls by one estimate
 	KindStolen                       // a reservation that To stole arrives
 	KindCancel                       // Job needs no more reservations: worker To forgets its own
 	KindOwn
@@ -24,8 +25,8 @@ type Order uint8
 // The orders.
 const (
 	FIFO     Order = iota
-	SRPT           // least remaining estimated work, no reservation bypassed by more than Cap of its own estimate
-	StickyIn       // SRPT, and a short job's reservation stays until the job has no tasks: Eagle's sticky batch probing
+	SRPT           // least remaining estimated work, bypassing no reservation by more than Cap estimates
+	StickyIn       // SRPT, and a short job's reservation stays until the job has no tasks: as in Eagle
 )
 
 // Probe is a reservation in a worker's queue.
@@ -37,31 +38,31 @@ type Probe struct {
 // Worker is one worker's queue.
 type Worker struct {
 	Queue      []Probe
-	Free       int32 // slots
+	Free       int32 // free slots
 	LongQueued int32
 	RunsLong   bool
-	LongSince  scheduler.Time // when the long task it runs began; -1 when it runs none
-	LongTakes  scheduler.Time // and what it was estimated to take
+	LongSince  scheduler.Time // start of its running long task; -1: none runs
+	LongTakes  scheduler.Time // estimate of that task
 }
 
-// HasLong says whether it runs or has queued a task of a long job.
+// HasLong reports whether the worker runs or has queued a task of a long job.
 func (w *Worker) HasLong() bool { return w.RunsLong || w.LongQueued > 0 }
 
 // WorkerPool is all workers. Idle, if set, is called when a worker has a free slot and an empty queue. Begun, if set,
-// when a worker is given a task.
+// is called when a worker gets a task.
 type WorkerPool struct {
 	Workers []Worker
 	Order   Order
-	Cap     scheduler.Time // times its own estimate that a reservation may be bypassed; 0 is without bound
-	Lag     bool           // remaining work is known to workers a round trip late, as in Eagle's simulator
-	Timed   bool           // LongSince is kept for short tasks too
+	Cap     scheduler.Time // how many times its own estimate a reservation may be bypassed; 0: no bound
+	Lag     bool           // workers learn remaining work a round trip late, as in Eagle's simulator
+	Timed   bool           // LongSince is also kept for short tasks
 	Cancel  bool           // reservations of a job without tasks are cancelled
 	Idle    func(d *scheduler.Env, worker int32)
-	left    []scheduler.Time // with Lag: remaining estimated work by job; -1 when all is given out
-	where   [][]int32        // with Cancel: the workers probed, by job
+	left    []scheduler.Time // with Lag: remaining estimated work by job; -1: all tasks are given out
+	where   [][]int32        // with Cancel: workers probed, by job
 }
 
-// NewWorkerPool makes the floor of a fleet whose slots are all free.
+// NewWorkerPool makes the workers of a fleet, with all slots free.
 func NewWorkerPool(fleet scheduler.Fleet) *WorkerPool {
 	f := &WorkerPool{Workers: make([]Worker, fleet.Workers)}
 	for i := range f.Workers {
@@ -71,7 +72,7 @@ func NewWorkerPool(fleet scheduler.Fleet) *WorkerPool {
 	return f
 }
 
-// Open makes a job known before its probes are sent.
+// Open registers a job before its probes are sent.
 func (f *WorkerPool) Open(d *scheduler.Env, job int32) {
 	if f.Lag {
 		for int(job) >= len(f.left) {
@@ -81,7 +82,7 @@ func (f *WorkerPool) Open(d *scheduler.Env, job int32) {
 	}
 }
 
-// Send sends a reservation for a job to a worker, after more time than a message takes.
+// Send sends a reservation for a job to a worker, with more extra delay.
 func (f *WorkerPool) Send(d *scheduler.Env, worker, job int32, more scheduler.Time) {
 	d.Messages++
 	d.Outs = append(d.Outs, scheduler.Out{Msg: scheduler.Msg{Kind: KindProbe, To: worker, Job: job}, After: more})
@@ -116,7 +117,7 @@ func (f *WorkerPool) Deliver(d *scheduler.Env, m scheduler.Msg) {
 	}
 }
 
-// Add puts a reservation in a worker's queue.
+// Add appends a reservation to a worker's queue.
 func (f *WorkerPool) Add(d *scheduler.Env, worker, job int32) {
 	w := &f.Workers[worker]
 	w.Queue = append(w.Queue, Probe{Job: job})
@@ -128,7 +129,7 @@ func (f *WorkerPool) Add(d *scheduler.Env, worker, job int32) {
 	}
 }
 
-// Freed gives a slot back.
+// Freed frees a slot.
 func (f *WorkerPool) Freed(d *scheduler.Env, worker int32) {
 	w := &f.Workers[worker]
 	w.Free++
@@ -146,7 +147,7 @@ func (f *WorkerPool) Ended(d *scheduler.Env, worker, _, _ int32) {
 	f.Freed(d, worker)
 }
 
-// serveNext asks the buyer of the next reservation for a task, and runs it when there is one.
+// serveNext asks the next reservation's buyer for a task, and runs it if there is one.
 func (f *WorkerPool) serveNext(d *scheduler.Env, worker int32) {
 	w := &f.Workers[worker]
 	w.Free--
@@ -201,7 +202,7 @@ func (f *WorkerPool) cancelProbes(d *scheduler.Env, job int32) {
 	f.where[job] = nil
 }
 
-// removeAt takes a reservation out of the queue, which keeps its order.
+// removeAt removes a reservation from the queue, which keeps its order.
 func (w *Worker) removeAt(i int) {
 	if i == 0 && len(w.Queue) < cap(w.Queue) {
 		w.Queue = w.Queue[1:]
@@ -222,9 +223,9 @@ func (f *WorkerPool) remainingWork(d *scheduler.Env, job int32) scheduler.Time {
 
 const never = scheduler.Time(1) << 62
 
-// chooseReservation gives the place in the queue of the reservation with least remaining work that overtakes nobody
-// beyond the cap; -1 when the queue has become empty. A long job's reservation at the head is always next. With
-// StickyIn, reservations of jobs that have no tasks left are dropped on the way.
+// chooseReservation returns the index of the reservation with least remaining work that bypasses no other beyond the
+// cap; -1 if the queue has become empty. A long job's reservation at the head is always next. With StickyIn, it drops
+// reservations of jobs without tasks left.
 func (f *WorkerPool) chooseReservation(d *scheduler.Env, w *Worker) int {
 	best, chosen, slack := never, -1, never
 	for i := 0; i < len(w.Queue); {

@@ -8,7 +8,7 @@ import (
 	"github.com/soukhq/souk/sim/scheduler"
 )
 
-// announceWork sees to it that the others learn of work that has come to b.
+// announceWork tells the other buyers about new work at b.
 func (m *Market) announceWork(d *scheduler.Env, b *buyer) {
 	bid := b.queue.Bid()
 	if bid.Short < b.lastBid.Short || bid.Long < b.lastBid.Long {
@@ -17,8 +17,8 @@ func (m *Market) announceWork(d *scheduler.Env, b *buyer) {
 	m.announceLoss(d, b)
 }
 
-// announceLoss sees to it that the others learn, less urgently, that b no longer has what it offered; and, when enough
-// has changed to be worth the messages, how many offers rest with it.
+// announceLoss tells the others, less urgently, that b no longer has the work it announced; and, once enough has
+// changed to be worth the messages, how many offers rest with it.
 func (m *Market) announceLoss(d *scheduler.Env, b *buyer) {
 	bid := b.queue.Bid()
 	if bid.Short > b.lastBid.Short || bid.Long > b.lastBid.Long {
@@ -36,7 +36,7 @@ func (m *Market) announceLoss(d *scheduler.Env, b *buyer) {
 	}
 }
 
-// tellIn tells at once, or when gap has passed since the last time.
+// tellIn sends a bulletin at once, or when gap has passed since the last one.
 func (m *Market) tellIn(d *scheduler.Env, b *buyer, gap scheduler.Time) {
 	at := b.lastTell + gap
 	if at <= d.Now {
@@ -53,7 +53,7 @@ func (m *Market) tellIn(d *scheduler.Env, b *buyer, gap scheduler.Time) {
 func (m *Market) sendBulletin(d *scheduler.Env, b *buyer) {
 	b.lastBid, b.lastTell, b.credit = b.queue.Bid(), d.Now, 0
 	b.lastResting = [2]int32{int32(len(b.resting[0])), int32(len(b.resting[1]))}
-	// resting offers are told in one number: those of reserved workers are the part that long jobs cannot use
+	// resting offers are one number: reserved workers' ones are the part that long jobs cannot use
 	msg := scheduler.Msg{Kind: kindBulletin, From: b.id, At: d.Now, Sure: true,
 		Bulletin: &scheduler.Bulletin{Bid: b.lastBid, Resting: b.lastResting, Tasks: b.queue.Tasks()}}
 	for k := range m.buyers {
@@ -67,11 +67,11 @@ func (m *Market) sendBulletin(d *scheduler.Env, b *buyer) {
 	}
 }
 
-// takeBulletin takes a bulletin in, and sends offers that rest here to the work it tells of.
+// takeBulletin handles a bulletin, and forwards resting offers to the work that it announces.
 func (m *Market) takeBulletin(d *scheduler.Env, b *buyer, msg scheduler.Msg) {
 	from := msg.From
 	if msg.At < b.heard[from] {
-		return // an older one that came late
+		return // an older one arrived late
 	}
 	b.heard[from] = msg.At
 	b.bids[from] = msg.Bulletin.Bid
@@ -99,8 +99,8 @@ func (m *Market) Died(_ *scheduler.Env, w int32) {
 	m.workers[w].Crash()
 }
 
-// Lost implements scheduler.Mortal: the task goes back to the buyer that granted it, if it still waits for the answer,
-// else to the buyer of its job.
+// Lost implements scheduler.Mortal: the task goes back to the buyer that granted it, if that still waits for the
+// answer, else to the buyer of its job.
 func (m *Market) Lost(d *scheduler.Env, w, job, n int32) {
 	b := &m.buyers[d.Jobs[job].Buyer]
 	for i := range m.buyers {
@@ -115,7 +115,7 @@ func (m *Market) Lost(d *scheduler.Env, w, job, n int32) {
 	m.settleWork(d, b)
 }
 
-// Noticed implements scheduler.Mortal: what was granted to the worker and not answered goes back into the queues.
+// Noticed implements scheduler.Mortal: unanswered grants to the worker go back into the queues.
 func (m *Market) Noticed(d *scheduler.Env, w int32) {
 	m.workers[w].gone = true
 	for i := range m.buyers {

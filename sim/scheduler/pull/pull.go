@@ -2,14 +2,14 @@
 // among a few buyers and all workers.
 //
 // A worker that is free offers itself to one buyer. The buyer knows the best bid of each other buyer from bulletins,
-// which are sent when a bid changes and not for each task, and either grants the worker its own best task or sends the
-// offer on to whose bid is better. An offer that nobody has work for rests where it is: it is that buyer's alone, so no
-// two buyers can want the same idle worker. A job that arrives takes the offers resting at its buyer, then has tasks
-// granted through buyers that have more, and the rest waits in the buyer's queue, with a bulletin to the others, who
-// send on whatever rests with them.
+// which are sent when a bid changes and not for each task, and either grants the worker its own best task or forwards
+// the offer to the buyer with the better bid. An offer for which no buyer has work rests at its buyer alone, so no two
+// buyers can compete for the same idle worker. A job that arrives takes the offers resting at its buyer, then has
+// tasks granted through buyers that have more, and the rest waits in the buyer's queue, with a bulletin to the others,
+// which forward the offers that rest with them.
 //
-// Liveness: a buyer with work has told all others so, an offer never rests while the buyer that it rests with believes
-// that anybody has work for it, and grants and offers are repeated until they are answered.
+// Liveness: a buyer with work has told all others, no offer rests while its buyer believes that another has work for
+// it, and grants and offers are repeated until they are answered.
 package pull
 
 import (
@@ -17,16 +17,16 @@ import (
 	"github.com/soukhq/souk/sim/scheduler"
 )
 
-// Buyers is the number of buyers that jobs are spread over when nothing else is said.
+// Buyers is the default number of buyers.
 const Buyers = 10
 
 // Bounds and times of the protocol.
 const (
-	maxHops   = 3                             // times an offer is sent on before it must be used or rest
-	firstTry  = 100 * scheduler.Second / 1000 // until an unanswered offer or grant is repeated; doubles
-	lastTry   = scheduler.Second              // and is at most this
+	maxHops   = 3                             // how often an offer is forwarded before it must be used or rest
+	firstTry  = 100 * scheduler.Second / 1000 // until an unanswered offer or grant is repeated; doubles each time
+	lastTry   = scheduler.Second              // up to this
 	tellGap   = 10 * scheduler.Second / 1000  // between two bulletins of one buyer
-	worseGap  = 10 * scheduler.Second / 1000  // the same, when they only take back what was offered
+	worseGap  = 10 * scheduler.Second / 1000  // the same, if they only withdraw work
 	tellAgain = 30 * scheduler.Second         // a buyer with work repeats its bulletin
 )
 
@@ -40,7 +40,7 @@ const (
 	kindKept                    // to a worker: offer N rests
 	kindBulletin                // to a buyer: the bid of From, how many offers rest with it, and its backlog
 	kindDelegate                // to a buyer: tasks N to N+M-1 of Job are granted through it
-	kindReturn                  // to a buyer: it had no offers for them
+	kindReturn                  // to a buyer: there were no offers for them
 	kindRepeatOffer
 	kindRepeatGrant
 	kindTell
@@ -58,9 +58,9 @@ type Market struct {
 
 type worker struct {
 	auction.Puller
-	home int32 // the buyer it offers itself to
+	home int32 // the buyer it sends offers to
 	down bool  // it does not answer
-	gone bool  // and the buyers know
+	gone bool  // the buyers know that it is down
 }
 
 // rest is an offer that rests with a buyer.
@@ -74,22 +74,22 @@ type pending struct {
 type buyer struct {
 	id      int32
 	queue   *auction.TaskQueue
-	bids    []auction.Bid // as told by each buyer; its own at its own place
+	bids    []auction.Bid // as last received from each buyer; its own at its own index
 	heard   []scheduler.Time
-	resting [2][]rest  // reserved workers, and the others
-	believe [2][]int32 // how many rest with each buyer
+	resting [2][]rest  // of reserved workers, and of the others
+	believe [2][]int32 // how many offers rest with each buyer, as far as known
 	pending map[uint64]pending
 
 	lastBid     auction.Bid
 	lastResting [2]int32
 	lastTell    scheduler.Time
-	telling     bool           // a note to tell is under way
-	tellAt      scheduler.Time // when it comes
+	telling     bool           // a note to send a bulletin is pending
+	tellAt      scheduler.Time // time of that note
 	repeating   bool
-	credit      int64 // earned by offers that came to rest or left, spent on telling of them
+	credit      int64 // earned by offers that rest or leave, spent on bulletins about them
 }
 
-// New makes the market of a fleet, in which all workers are idle.
+// New makes the market of a fleet; all workers are idle.
 func New(fleet scheduler.Fleet, rules auction.Rules, buyers int) *Market {
 	buyers = max(1, buyers)
 	m := &Market{rules: rules, workers: make([]worker, fleet.Workers*max(1, fleet.Slots)),
@@ -141,7 +141,7 @@ func jobTerms(d *scheduler.Env, job int32) auction.JobTasks {
 func (m *Market) Arrive(d *scheduler.Env, job int32) {
 	if !m.began {
 		m.began = true
-		d.Messages += 2 * int64(len(m.workers)) // the offers that rest since the beginning
+		d.Messages += 2 * int64(len(m.workers)) // the initial offers of all workers
 	}
 	d.Jobs[job].Buyer %= int32(len(m.buyers))
 	b := &m.buyers[d.Jobs[job].Buyer]
@@ -155,7 +155,8 @@ func (m *Market) Arrive(d *scheduler.Env, job int32) {
 	}
 }
 
-// grantRange grants tasks from to end-1 of a job to workers whose offers rest with b, and gives the first it could not.
+// grantRange grants tasks from to end-1 of a job to workers whose offers rest with b, and returns the first task that
+// it could not grant.
 func (m *Market) grantRange(d *scheduler.Env, b *buyer, work auction.JobTasks, from, end int32) int32 {
 	for side := range b.resting {
 		if side == 0 && work.Long {
@@ -173,7 +174,8 @@ func (m *Market) grantRange(d *scheduler.Env, b *buyer, work auction.JobTasks, f
 	return from
 }
 
-// takeResting takes out the newest resting offer that has not been answered, of a worker that is not known to be gone.
+// takeResting removes and returns the newest resting offer that is not answered, of a worker that is not known to be
+// gone.
 func (m *Market) takeResting(b *buyer, side int) (rest, bool) {
 	for n := len(b.resting[side]); n > 0; n = len(b.resting[side]) {
 		r := b.resting[side][n-1]
@@ -186,7 +188,7 @@ func (m *Market) takeResting(b *buyer, side int) (rest, bool) {
 	return rest{}, false
 }
 
-// delegateTasks has tasks granted through the buyers with whom most offers are believed to rest.
+// delegateTasks has tasks granted through the buyers believed to have most resting offers.
 func (m *Market) delegateTasks(d *scheduler.Env, b *buyer, work auction.JobTasks) int32 {
 	for range len(m.buyers) - 1 {
 		who, most := -1, int32(0)
@@ -283,18 +285,18 @@ func (m *Market) Deliver(d *scheduler.Env, msg scheduler.Msg) {
 	}
 }
 
-// takeOffer uses an offer for the best bid that b knows of.
+// takeOffer uses an offer for the best bid that b knows.
 func (m *Market) takeOffer(d *scheduler.Env, b *buyer, msg scheduler.Msg) {
 	if m.workers[msg.From].gone {
 		return
 	}
 	if last := offerKey(msg.From, msg.Offer-1); msg.Done {
 		if p := b.pending[last]; p.granted.Job == msg.Job && p.granted.Task == msg.Task {
-			delete(b.pending, last) // it has run what b granted it, though its reply was lost
+			delete(b.pending, last) // it has run b's granted task, although its reply was lost
 		}
 	}
 	if _, twice := b.pending[offerKey(msg.From, msg.Offer)]; twice {
-		return // the grant is on its way, and is repeated until it is answered
+		return // the grant is on its way, and is repeated until answered
 	}
 	r, reserved := rest{msg.From, msg.Offer}, m.sideOf(msg.From) == 0
 	b.bids[b.id] = b.queue.Bid()
@@ -326,7 +328,7 @@ func (m *Market) takeOffer(d *scheduler.Env, b *buyer, msg scheduler.Msg) {
 	m.announceLoss(d, b)
 }
 
-// answerGrant is a worker's answer to a grant.
+// answerGrant returns a worker's answer to a grant.
 func (m *Market) answerGrant(d *scheduler.Env, msg scheduler.Msg) {
 	wk := &m.workers[msg.To]
 	if wk.down {
@@ -353,7 +355,7 @@ func (m *Market) takeReply(d *scheduler.Env, b *buyer, msg scheduler.Msg) {
 	}
 }
 
-// takeDelegated grants tasks of another buyer's job to workers whose offers rest here, and returns what is over.
+// takeDelegated grants tasks of another buyer's job to workers whose offers rest here, and returns the rest.
 func (m *Market) takeDelegated(d *scheduler.Env, b *buyer, msg scheduler.Msg) {
 	end := msg.Task + msg.Count
 	next := m.grantRange(d, b, jobTerms(d, msg.Job), msg.Task, end)
@@ -364,7 +366,7 @@ func (m *Market) takeDelegated(d *scheduler.Env, b *buyer, msg scheduler.Msg) {
 	m.announceLoss(d, b)
 }
 
-// settleWork hands returned work to the offers that wait here, and advertises what is left.
+// settleWork gives returned work to the offers that rest here, and announces what is left.
 func (m *Market) settleWork(d *scheduler.Env, b *buyer) {
 	for side := range b.resting {
 		for {
@@ -389,7 +391,7 @@ func (m *Market) repeatOffer(d *scheduler.Env, msg scheduler.Msg) {
 	if wk.down || !wk.ShouldRepeat(msg.Offer) {
 		return
 	}
-	wk.home = d.RNG.Int32N(int32(len(m.buyers))) // its buyer may be what is wrong
+	wk.home = d.RNG.Int32N(int32(len(m.buyers))) // its buyer may be the one that is down
 	d.Send(scheduler.Msg{Kind: kindOffer, To: wk.home, From: msg.To, Offer: msg.Offer})
 	msg.Hops++
 	d.Note(min(firstTry<<min(msg.Hops, 8), lastTry), msg)

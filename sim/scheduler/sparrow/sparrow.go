@@ -42,7 +42,7 @@ func New(fleet scheduler.Fleet, opt Options) *Sparrow {
 	return s
 }
 
-// Arrive sends Ratio reservations for each task of the job to workers drawn at random, of those that satisfy the job's
+// Arrive sends Ratio reservations for each task of the job to random workers among those that satisfy the job's
 // constraint (section 4.1: only these are probed).
 func (s *Sparrow) Arrive(d *scheduler.Env, job int32) {
 	s.Open(d, job)
@@ -62,7 +62,7 @@ func (s *Sparrow) Arrive(d *scheduler.Env, job int32) {
 	}
 }
 
-// draws draws workers without replacement: a permutation that is shuffled as far as it is used.
+// draws draws workers without replacement: a permutation that is shuffled only as far as needed.
 type draws []int32
 
 func newDraws(n int) draws {
@@ -73,7 +73,7 @@ func newDraws(n int) draws {
 	return p
 }
 
-// drawWorkers gives n workers that differ; if there are fewer, each as often as must be.
+// drawWorkers returns n different workers; if there are fewer, some repeatedly.
 func (p draws) drawWorkers(d *scheduler.Env, n int) []int32 {
 	if n > len(p) {
 		out := make([]int32, 0, n)
@@ -91,7 +91,7 @@ func (p draws) drawWorkers(d *scheduler.Env, n int) []int32 {
 	return p[:n]
 }
 
-// Sampling places each task at once, in queues at the workers.
+// Sampling places each task at once, into workers' queues.
 type Sampling struct {
 	workers []queue
 	mode    Mode
@@ -106,7 +106,7 @@ type queue struct {
 
 type task struct{ job, n int32 }
 
-// queueLoad is the queue's length, or minus the number of free slots.
+// queueLoad returns the queue's length, or minus the number of free slots.
 func (q *queue) queueLoad() int {
 	if q.free > 0 {
 		return -int(q.free)
@@ -114,7 +114,7 @@ func (q *queue) queueLoad() int {
 	return len(q.tasks)
 }
 
-// Mode is how Sampling chooses.
+// Mode is how Sampling chooses workers.
 type Mode uint8
 
 // The modes: a worker at random; for each task the least loaded of Ratio; for a job of m tasks the m least loaded of

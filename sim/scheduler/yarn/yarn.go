@@ -22,26 +22,26 @@ type YARN struct {
 	opt   Options
 	nodes []node
 	users []user
-	idle  int   // nodes that wait for demand
-	want  int64 // containers asked for and not given
+	idle  int   // nodes waiting for demand
+	want  int64 // containers requested and not yet given
 }
 
 type node struct {
-	free  int32 // slots, as the manager knows
-	ended int32 // slots, as only the node knows
-	beats bool  // a heartbeat that matters is to come
+	free  int32 // free slots, as the manager knows
+	ended int32 // freed slots, as only the node knows
+	beats bool  // a heartbeat with an effect is scheduled
 	idle  bool
 }
 
 type user struct {
 	jobs central.Backlog // with demand, by arrival
-	has  int64           // containers
+	has  int64           // containers in use
 }
 
 const (
-	kindAsk   scheduler.Kind = iota // the manager hears of Job
+	kindAsk   scheduler.Kind = iota // the manager learns of Job
 	kindBeat                        // node To's heartbeat is at the manager
-	kindFetch                       // the master of Job hears of its container on node To
+	kindFetch                       // the master of Job learns of its container on node To
 	kindStart                       // task N of Job is at node To
 )
 
@@ -60,7 +60,7 @@ func New(fleet scheduler.Fleet, opt Options) *YARN {
 	return y
 }
 
-// untilHeartbeat gives how long it is until the next of the heartbeats that come at phase, of many.
+// untilHeartbeat returns how long until the next heartbeat with phase phase of of.
 func (y *YARN) untilHeartbeat(now scheduler.Time, phase, of int) scheduler.Time {
 	at := scheduler.Time(phase) * y.opt.Beat / scheduler.Time(of)
 	return y.opt.Beat - (now-at+y.opt.Beat)%y.opt.Beat
@@ -93,7 +93,7 @@ func (y *YARN) Deliver(d *scheduler.Env, m scheduler.Msg) {
 	}
 }
 
-// wakeIdleNodes has the heartbeats of idle nodes count again, as many as there is demand for, the earliest ones.
+// wakeIdleNodes schedules the heartbeats of idle nodes again, as many as the demand needs, the earliest first.
 func (y *YARN) wakeIdleNodes(d *scheduler.Env) {
 	count := len(y.nodes)
 	first := int((d.Now%y.opt.Beat)*scheduler.Time(count)/y.opt.Beat) + 1
@@ -116,7 +116,7 @@ func (y *YARN) handleHeartbeat(d *scheduler.Env, w int32) {
 	}
 }
 
-// giveSlots gives a node's free slots out.
+// giveSlots distributes a node's free slots.
 func (y *YARN) giveSlots(d *scheduler.Env, w int32) {
 	n := &y.nodes[w]
 	for ; n.free > 0 && y.want > 0; n.free-- {
@@ -137,7 +137,7 @@ func (y *YARN) giveSlots(d *scheduler.Env, w int32) {
 	}
 }
 
-// poorestUser gives the user with demand who has fewest containers.
+// poorestUser returns the user with demand and fewest containers.
 func (y *YARN) poorestUser() *user {
 	var least *user
 	for i := range y.users {
@@ -148,7 +148,7 @@ func (y *YARN) poorestUser() *user {
 	return least
 }
 
-// Ended implements scheduler.Strategy: the manager hears of it with the node's next heartbeat.
+// Ended implements scheduler.Strategy: the manager learns of it with the node's next heartbeat.
 func (y *YARN) Ended(d *scheduler.Env, w, job, _ int32) {
 	y.users[d.Jobs[job].Buyer].has--
 	n := &y.nodes[w]

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// Path gives a file or folder of the traces, which lie in $SOUK_TRACES or in shared/traces beside the checkout. The
-// test is skipped where it is not there.
+// Path returns a file or folder of the traces, which are in $SOUK_TRACES or in shared/traces beside the checkout. The
+// test is skipped if it is not there.
 func Path(t testing.TB, name ...string) string {
 	t.Helper()
 	dir := os.Getenv("SOUK_TRACES")
@@ -22,7 +22,7 @@ func Path(t testing.TB, name ...string) string {
 	return path
 }
 
-// checkoutRoot gives the folder of the checkout: the nearest above the test that has a go.mod.
+// checkoutRoot returns the folder of the checkout: the nearest above the test that has a go.mod.
 func checkoutRoot(t testing.TB) string {
 	t.Helper()
 	dir, err := os.Getwd()
