@@ -9,8 +9,8 @@ import (
 	"github.com/soukhq/souk/runtime"
 )
 
-// acks are the exits that are journalled and that the runtime may forget. They are told together: one exit is worth
-// less than a round trip. One that is lost is told again by the runtime, and acknowledged then.
+// acks are journalled exits that the runtime may forget. They are reported in batches, as one exit is not worth a
+// round trip. If an acknowledgement is lost, the runtime reports the exit again.
 type acks struct {
 	runtime runtime.Runtime
 	log     *slog.Logger
@@ -42,7 +42,7 @@ func (a *acks) takeAll() []runtime.Exit {
 	return all
 }
 
-// run tells the runtime until ctx ends.
+// run sends acknowledgements to the runtime until ctx ends.
 func (a *acks) run(ctx context.Context) {
 	for {
 		select {

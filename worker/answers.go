@@ -13,7 +13,7 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
-// answers matches replies to those who wait for them.
+// answers matches replies with their waiting callers.
 type answers struct {
 	mu      sync.Mutex
 	waiting map[uint64]chan lifecycle.Reply
@@ -43,8 +43,8 @@ func (a *answers) forgetTicket(ticket uint64) {
 	a.mu.Unlock()
 }
 
-// callSupervisor gives the supervisor a command and waits for its reply. When patience runs out first the reply is that
-// the operation has begun, or that it does not; either way it is the supervisor's, and durable.
+// callSupervisor passes a command to the supervisor and waits for its reply. If patience runs out first, the reply is
+// that the operation has begun, or does not begin; either way it is the supervisor's, and durable.
 func (l *loop) callSupervisor(ctx context.Context, f func(now time.Time, ticket uint64) lifecycle.Out) (lifecycle.Reply,
 	error) {
 	ticket := l.tickets.Add(1)
@@ -63,7 +63,7 @@ func (l *loop) callSupervisor(ctx context.Context, f func(now time.Time, ticket 
 		2*l.o.Patience)
 }
 
-// awaitReply gives the loop an input and waits for the reply to a ticket for as long as there is patience.
+// awaitReply passes an input to the loop and waits for the reply to a ticket, as long as patience lasts.
 func (l *loop) awaitReply(ctx context.Context, in input, reply <-chan lifecycle.Reply) (
 	r lifecycle.Reply, answered bool, err error) {
 	patience := time.NewTimer(l.o.Patience)
@@ -85,7 +85,7 @@ func (l *loop) awaitReply(ctx context.Context, in input, reply <-chan lifecycle.
 	}
 }
 
-// commitStats counts what the journal was asked to do.
+// commitStats counts the commits of the journal.
 type commitStats struct{ commits, records, nanos atomic.Uint64 }
 
 func (c *commitStats) addCommit(records int, took time.Duration) {
@@ -94,7 +94,7 @@ func (c *commitStats) addCommit(records int, took time.Duration) {
 	c.nanos.Add(uint64(took))
 }
 
-// systemRand makes a source that nobody can guess: leases' nonces are drawn from it.
+// systemRand makes an unpredictable source of random numbers: nonces of leases come from it.
 func systemRand() *rand.Rand {
 	var seed [32]byte
 	crand.Read(seed[:]) // never fails: it ends the program instead

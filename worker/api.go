@@ -18,10 +18,10 @@ import (
 	"github.com/soukhq/souk/runtime"
 )
 
-// ID names the worker.
+// ID returns the worker's ID.
 func (w *Worker) ID() cluster.WorkerID { return w.o.ID }
 
-// Record is what the worker says of itself, as last published. Its maps are shared: read only.
+// Record returns the worker's record as last published. Its maps are shared: read only.
 func (w *Worker) Record(context.Context) (cluster.Record, error) {
 	select {
 	case <-w.loop.stopped:
@@ -31,13 +31,13 @@ func (w *Worker) Record(context.Context) (cluster.Record, error) {
 	}
 }
 
-// Quote returns what Grant would say now, and reserves nothing.
+// Quote returns what Grant would answer now, and reserves nothing.
 func (w *Worker) Quote(ctx context.Context, r placement.Request) (market.Quote, error) {
 	return readState(ctx, w.loop, func(now time.Time) (market.Quote, error) { return w.loop.sup.Ask(now, r), nil })
 }
 
-// Hold reserves room for a request until the time it gives back; see market.Seller. Holds are not journalled: a worker
-// that restarts has none, which costs a buyer a refusal and nobody room.
+// Hold reserves room for a request and returns until when; see market.Seller. Holds are not journalled: a restart
+// drops them, which costs a buyer one refusal.
 func (w *Worker) Hold(ctx context.Context, c lifecycle.HoldCommand) (until time.Time, err error) {
 	c.By = cmp.Or(c.By, w.o.ID)
 	return readState(ctx, w.loop, func(now time.Time) (time.Time, error) { return w.loop.sup.Hold(now, c) })
@@ -48,7 +48,7 @@ func (w *Worker) Release(ctx context.Context, token string) error {
 	return w.loop.inspectState(ctx, func(now time.Time) { w.loop.sup.Release(now, token) })
 }
 
-// Grant makes a machine and answers once it is started, or has failed to, or Patience has run out. The answer is
+// Grant makes a machine and answers once it has started, or has failed to, or Patience has run out. The answer is
 // durable.
 func (w *Worker) Grant(ctx context.Context, g lifecycle.Grant) (*machine.Machine, error) {
 	if g.Launch == nil || g.Launch.Config == nil {
@@ -75,7 +75,7 @@ func (w *Worker) Grant(ctx context.Context, g lifecycle.Grant) (*machine.Machine
 	return withAnswer(r.Outcome, nonce), nil
 }
 
-// withAnswer returns a machine with what only an answer has.
+// withAnswer returns a machine with the fields that only an answer has.
 func withAnswer(o lifecycle.Outcome, nonce string) *machine.Machine {
 	if o.Begun == nil && nonce == "" {
 		return o.Machine
@@ -85,7 +85,7 @@ func withAnswer(o lifecycle.Outcome, nonce string) *machine.Machine {
 	return &m
 }
 
-// Do carries out a verb and answers when it is done, or, when Patience has run out, that it has begun.
+// Do carries out a verb and answers when it is done, or when Patience has run out, that it has begun.
 func (w *Worker) Do(ctx context.Context, c lifecycle.Command) (lifecycle.Outcome, error) {
 	if c.Verb == lifecycle.Update && c.Launch != nil && c.Launch.Config != nil {
 		if err := w.o.Runtime.CanRun(c.Launch.Config.Image, c.Launch.Config.Runtime); err != nil {
@@ -114,8 +114,8 @@ func (w *Worker) Do(ctx context.Context, c lifecycle.Command) (lifecycle.Outcome
 	return r.Outcome, nil
 }
 
-// mayBecome refuses an update whose start the runtime would refuse, as far as it can say so before the machine is
-// stopped: until then it goes on as it is.
+// mayBecome refuses an update whose start the runtime would refuse, as far as that is known before the machine is
+// stopped: a refused update leaves the machine running.
 func (w *Worker) mayBecome(ctx context.Context, c lifecycle.Command) error {
 	r, ok := w.o.Runtime.(runtime.Checker)
 	if !ok || c.Launch.SkipLaunch {
@@ -143,9 +143,9 @@ func (w *Worker) mayBecome(ctx context.Context, c lifecycle.Command) error {
 	return &e
 }
 
-// pullFor has the image of an update's new config brought here before anything is changed: until it is, the machine
-// goes on as it is, and it is down for no longer than its program takes to start. The caller waits for as long as it
-// likes; a pull that is given up goes on where it was when it is asked for again.
+// pullFor pulls the image of an update's new config before anything is changed: the machine runs on during the pull,
+// and is down only while its program starts. The caller waits as long as it likes; a repeated update continues an
+// abandoned pull.
 func (w *Worker) pullFor(ctx context.Context, c lifecycle.Command) (out lifecycle.Pulled, err error) {
 	image := c.Launch.Config.Image
 	p, ok := w.o.Runtime.(runtime.Puller)
@@ -185,7 +185,7 @@ func (w *Worker) CurrentLease(ctx context.Context, app, id string) (machine.Leas
 	})
 }
 
-// Keyed returns the machine of an app that was made under the key of a hash, destroyed ones too.
+// Keyed returns the machine of an app that was made under the Idempotency-Key with a hash, even if it is destroyed.
 func (w *Worker) Keyed(_ context.Context, app, hash string) (*machine.Machine, error) {
 	for _, e := range w.loop.view.listEntries(app, true) {
 		if e.m.KeyMark.Key() == hash {
@@ -213,7 +213,7 @@ func (w *Worker) Volumes(_ context.Context, app string) ([]machine.Volume, error
 	return w.loop.view.volumesOf(app), nil
 }
 
-// Volume makes or changes a volume and answers when that is done.
+// Volume makes or changes a volume and answers when it is done.
 func (w *Worker) Volume(ctx context.Context, c lifecycle.VolumeCommand) (machine.Volume, error) {
 	r, err := w.loop.callSupervisor(ctx, func(now time.Time, ticket uint64) lifecycle.Out {
 		return w.loop.sup.Volume(now, ticket, c)
@@ -240,7 +240,7 @@ func (w *Worker) liveMachine(ctx context.Context, app, id string) (*machine.Mach
 	return m, err
 }
 
-// Exec runs a command beside the machine's main process and gives its exit code.
+// Exec runs a command beside the machine's main process and returns its exit code.
 func (w *Worker) Exec(ctx context.Context, app, id string, r runtime.ExecRequest) (int, error) {
 	if err := r.Check(); err != nil {
 		return 0, err
@@ -252,7 +252,7 @@ func (w *Worker) Exec(ctx context.Context, app, id string, r runtime.ExecRequest
 	return code, nameWorker(err, w.o.ID)
 }
 
-// Processes lists a machine's processes; none when it does not run.
+// Processes lists a machine's processes; none if it does not run.
 func (w *Worker) Processes(ctx context.Context, app, id string) ([]machine.Process, error) {
 	if _, err := w.runningMachine(ctx, app, id); err != nil {
 		return nil, err
@@ -260,7 +260,7 @@ func (w *Worker) Processes(ctx context.Context, app, id string) ([]machine.Proce
 	return w.o.Runtime.Processes(ctx, id)
 }
 
-// Logs gives a machine's output; of one that was destroyed the last of it, as long as that is kept.
+// Logs emits a machine's output; for a destroyed machine, the last of it as long as it is kept.
 func (w *Worker) Logs(ctx context.Context, app, id string, q machine.LogQuery, emit func(machine.LogLine) error) error {
 	m, err := w.Machine(ctx, app, id)
 	if err != nil {
@@ -299,7 +299,7 @@ func (w *Worker) copierFor(ctx context.Context, app, id, path string) (runtime.C
 			"the %s runtime cannot copy files; use exec with tar instead", w.o.Runtime.Name())
 	}
 	clean := pathpkg.Clean("/" + path)
-	if slices.Contains(strings.Split(path, "/"), "..") { // the runtime says what is wrong with it
+	if slices.Contains(strings.Split(path, "/"), "..") { // the runtime describes the error
 		return c, at, nil
 	}
 	for _, mt := range m.Config.Mounts {
@@ -313,7 +313,7 @@ func (w *Worker) copierFor(ctx context.Context, app, id, path string) (runtime.C
 	return c, at, nil
 }
 
-// Examine is the worker's own part of `souk doctor`.
+// Examine returns the worker's own findings for `souk doctor`.
 func (w *Worker) Examine(ctx context.Context) []cluster.Finding {
 	out := w.loop.pulse.examineNow(ctx)
 	if why := w.o.Full(); why != nil {
@@ -333,7 +333,7 @@ func (w *Worker) Examine(ctx context.Context) []cluster.Finding {
 	return append(out, w.o.Findings()...)
 }
 
-// Silence returns why the worker cannot do anything now, as far as it has noticed; nil when it can.
+// Silence returns why the worker is unable to act now, as far as it has noticed; nil if it is able.
 func (w *Worker) Silence() error { return w.loop.pulse.whySilent(unready * w.o.Pulse) }
 
 // Stats are counters for metrics. They are zero once the worker has stopped.

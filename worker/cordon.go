@@ -8,7 +8,7 @@ import (
 	"github.com/soukhq/souk/core/lifecycle"
 )
 
-// Cordon makes the worker take nothing new, or ends that. It gives the worker's record afterwards, and what it says is
+// Cordon makes the worker accept nothing new, or ends that. It returns the worker's record afterwards, which is
 // durable.
 func (w *Worker) Cordon(ctx context.Context, c lifecycle.CordonCommand) (cluster.Record, error) {
 	var refused error

@@ -12,8 +12,8 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// Devices tells the worker which devices its host has now, and how they are. Their order means nothing: one that was
-// there before keeps its number. Of a worker whose devices the operator has named it changes nothing.
+// Devices updates the worker's devices and their health to those of its host, in any order: a known device keeps its
+// number. It does nothing if the operator has listed the worker's devices.
 func (w *Worker) Devices(found []cluster.GPU) {
 	if !w.o.Offer.Found {
 		return
@@ -27,7 +27,7 @@ func (w *Worker) Devices(found []cluster.GPU) {
 		out := l.sup.Devices(now, next)
 		if !sameNumbers(l.me.Devices, next) {
 			l.me.Devices = next
-			if rec, err := l.me.recordNow(); err == nil { // it encoded before
+			if rec, err := l.me.recordNow(); err == nil { // it could be encoded before
 				out.Records = append(out.Records, rec)
 			}
 		}
@@ -36,11 +36,11 @@ func (w *Worker) Devices(found []cluster.GPU) {
 	})
 }
 
-// missing is the health of a device that a worker had and its host has not.
+// missing is the health of a device that the host no longer has.
 const missing = "it is not there any more"
 
-// numberDevices puts devices in the order of their numbers: one that was there before keeps its own, also while it is
-// missing, since a machine may hold it; and if it has another name now.
+// numberDevices orders devices by number. A known device keeps its number, even while it is missing, since a machine
+// may hold it, and even if its name has changed.
 func numberDevices(known, found []cluster.GPU) []cluster.GPU {
 	out := make([]cluster.GPU, len(known), max(len(known), len(found)))
 	entered := make([]bool, len(found))
@@ -73,8 +73,8 @@ func sameNumbers(a, b []cluster.GPU) bool {
 	return slices.EqualFunc(a, b, func(p, q cluster.GPU) bool { return p.ID == q.ID })
 }
 
-// beginDevices numbers the devices that were found before the worker began. Those that are missing stay as long as a
-// machine may hold one of them or of those behind.
+// beginDevices numbers the devices found before the start. Missing ones are kept as long as a machine may hold one of
+// them or one with a higher number.
 func (s *self) beginDevices(found []cluster.GPU, held func(number int) bool) {
 	s.Devices = numberDevices(s.Devices, found)
 	for n := len(s.Devices) - 1; n >= 0 && s.Devices[n].Health == missing && !held(n); n-- {
@@ -82,8 +82,8 @@ func (s *self) beginDevices(found []cluster.GPU, held func(number int) bool) {
 	}
 }
 
-// forgetDevices is called where the operator names what devices there are: numbers mean those then. What a machine
-// holds of those that were found it would go on to use, while nobody counted it.
+// forgetDevices drops the found devices once the operator lists devices: numbers then refer to those. It refuses if a
+// machine holds a found device, which it would go on to use uncounted.
 func (s *self) forgetDevices(held func(number int) bool) error {
 	for n, d := range s.Devices {
 		if held(n) {
@@ -96,7 +96,7 @@ func (s *self) forgetDevices(held func(number int) bool) error {
 	return nil
 }
 
-// heldDevices says which numbers of devices the records of a journal's machines name.
+// heldDevices returns a function that reports the device numbers in the records of a journal's machines.
 func heldDevices(records []fsm.Record) func(number int) bool {
 	held := map[int]bool{}
 	for _, r := range records {
@@ -108,7 +108,7 @@ func heldDevices(records []fsm.Record) func(number int) bool {
 				Device int `json:"device"`
 			} `json:"devices"`
 		}
-		if json.Unmarshal(r.Value, &row) == nil { // what cannot be read is told of when it is restored
+		if json.Unmarshal(r.Value, &row) == nil { // Restore reports unreadable records
 			for _, d := range row.Devices {
 				held[d.Device] = true
 			}
@@ -117,7 +117,7 @@ func heldDevices(records []fsm.Record) func(number int) bool {
 	return func(n int) bool { return held[n] }
 }
 
-// withDevices adds devices to what a worker may grant.
+// withDevices adds devices to a worker's capacity.
 func withDevices(capacity cluster.Resources, devices []cluster.GPU) cluster.Resources {
 	return capacity.Add(machine.DeviceResources(devices))
 }

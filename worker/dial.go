@@ -13,8 +13,8 @@ import (
 
 const dialTime = 5 * time.Second // to a port of a machine of this host
 
-// Dial connects to a port of a machine that runs, whether or not a service has it. Who may do that may run commands in
-// the machine, which could connect to it as well. The connection ends with ctx.
+// Dial connects to a port of a machine that runs, whether or not a service has it. A caller that may do that may also
+// run commands in the machine, which could connect to the port as well. The connection ends with ctx.
 func (w *Worker) Dial(ctx context.Context, app, id string, port int) (runtime.Conn, error) {
 	m, err := w.runningMachine(ctx, app, id)
 	if err != nil {

@@ -20,19 +20,19 @@ import (
 	"github.com/soukhq/souk/runtime/loopfs"
 )
 
-// disks are what is behind volumes and their snapshots: directories, or, where sized, file systems in files, which hold
-// them to their size. What was made as the one stays it.
+// disks are the storage of volumes and their snapshots: directories, or, if sized, file systems in files, which
+// enforce their size. A volume keeps the form in which it was made.
 type disks struct {
 	worker cluster.WorkerID
 	dir    string
 	sized  bool
 }
 
-// imageSuffix names the file of a file system.
+// imageSuffix is the suffix of a file with a file system.
 const imageSuffix = ".ext4"
 
-// carryOut makes, copies and removes what is behind volumes. Each step can be repeated: what is made is made beside its
-// place and renamed into it.
+// carryOut makes, copies and removes the storage of volumes. Each step may be repeated: new files are made beside
+// their place and renamed.
 func (d disks) carryOut(ctx context.Context, kind string, t lifecycle.VolumeTarget) (any, error) {
 	at := d.pathOf(d.volumeBase(t.Volume.ID))
 	switch kind {
@@ -54,7 +54,7 @@ func (d disks) carryOut(ctx context.Context, kind string, t lifecycle.VolumeTarg
 
 func bytesOf(gb int) int64 { return int64(gb) << 30 }
 
-// removeVolume removes a volume, what was begun of it, and its snapshots.
+// removeVolume removes a volume, its unfinished parts, and its snapshots.
 func (d disks) removeVolume(volume string) error {
 	base := d.volumeBase(volume)
 	begun, err := filepath.Glob(base + ".*")
@@ -66,7 +66,7 @@ func (d disks) removeVolume(volume string) error {
 
 func isImage(at string) bool { return strings.HasSuffix(at, imageSuffix) }
 
-// pathOf returns where what has a name is: a directory of that name, or a file with a file system.
+// pathOf returns the path of a volume or snapshot: a directory of that name, or a file with a file system.
 func (disks) pathOf(base string) string {
 	if _, err := os.Lstat(base + imageSuffix); err == nil {
 		return base + imageSuffix
@@ -74,7 +74,8 @@ func (disks) pathOf(base string) string {
 	return base
 }
 
-// settleVolume makes a volume fit to be mounted: where it could not grow while it was in use, it does.
+// settleVolume prepares a volume for mounting: it completes a growth that was not possible while the volume was in
+// use.
 func (d disks) settleVolume(ctx context.Context, volume string) error {
 	if at := d.volumeAt(volume); isImage(at) {
 		return loopfs.Settle(ctx, at)
@@ -117,7 +118,7 @@ func (d disks) makeVolume(ctx context.Context, t lifecycle.VolumeTarget) error {
 	}
 }
 
-// makeOf makes a volume of another's file system.
+// makeOf makes a volume from a copy of another's file system.
 func (disks) makeOf(ctx context.Context, from, to string, size int64) error {
 	st, err := os.Stat(from)
 	if err != nil {
@@ -135,7 +136,7 @@ func (disks) makeOf(ctx context.Context, from, to string, size int64) error {
 	return finishVolume(err, part, to)
 }
 
-// finishVolume gives a volume that is whole its name; one that is not takes no room.
+// finishVolume renames a complete volume to its final name, and removes an incomplete one.
 func finishVolume(err error, part, to string) error {
 	if err == nil {
 		err = diskError(os.Rename(part, to))
@@ -146,7 +147,7 @@ func finishVolume(err error, part, to string) error {
 	return err
 }
 
-// makeFrom makes a volume with a size of a directory that had none.
+// makeFrom makes a sized volume from a directory.
 func (disks) makeFrom(ctx context.Context, from, to string, size int64) error {
 	part := to + ".made"
 	err := loopfs.Make(ctx, part, size)
@@ -187,8 +188,7 @@ func fillDirectory(ctx context.Context, from, dir string) error {
 		return diskError(err)
 	}
 	if from != "" {
-		// cp keeps owners, modes, links and holes, and shares blocks where the file system can: better than a copy of
-		// our own.
+		// cp keeps owners, modes, links and holes, and shares blocks if the file system can.
 		if out, err := exec.CommandContext(ctx, "cp", "-a", "--reflink=auto", from+"/.",
 			part).CombinedOutput(); err != nil {
 			return copyError(err, from, out)
@@ -223,7 +223,7 @@ func (d disks) snapshotVolume(ctx context.Context, from string, t lifecycle.Volu
 		CreatedAt: time.Now().UTC(), Status: "created", RetentionDays: t.Volume.SnapshotRetention}, nil
 }
 
-// treeSize is what is in a directory, or what a file takes of the disk.
+// treeSize returns the bytes in a directory, or the disk space of a file.
 func treeSize(at string) (int64, error) {
 	if isImage(at) {
 		var st unix.Stat_t

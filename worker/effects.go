@@ -19,7 +19,7 @@ import (
 	"github.com/soukhq/souk/runtime"
 )
 
-// effects carries effects out: those of one key one after the other, those of different keys side by side.
+// effects carries out effects: those of one key one after the other, those of different keys concurrently.
 type effects struct {
 	runtime runtime.Runtime
 	disks   disks
@@ -28,13 +28,13 @@ type effects struct {
 	log     *slog.Logger
 	acks    *acks
 	kept    *kept
-	result  func(fsm.Result)   // takes what came of an effect
-	exited  func(runtime.Exit) // takes an exit that a start was answered with
+	result  func(fsm.Result)   // receives the result of an effect
+	exited  func(runtime.Exit) // receives an exit that the runtime returned for a start
 
 	mu     sync.Mutex
 	queues map[string]*effectQueue
 	done   sync.WaitGroup
-	halted atomic.Pointer[string] // why nothing is started; nil: it is
+	halted atomic.Pointer[string] // why nothing may be started; nil: starts are allowed
 }
 
 func newEffects(o *Options, a *acks, k *kept, exited func(runtime.Exit), result func(fsm.Result)) *effects {
@@ -44,15 +44,15 @@ func newEffects(o *Options, a *acks, k *kept, exited func(runtime.Exit), result 
 		queues: map[string]*effectQueue{}}
 }
 
-// effectQueue holds a key's effects that wait. It is short: a run asks for one at a time, acknowledgements are bounded
-// by exits.
+// effectQueue is the waiting effects of a key. It is short: a run asks for one at a time, and exits bound the
+// acknowledgements.
 type effectQueue struct {
 	waiting []fsm.Effect
-	cancel  context.CancelFunc // of the one being carried out
+	cancel  context.CancelFunc // of the effect being carried out
 }
 
-// cancelEffect ends what an operation wants for key and has not yet. Its deadline is the engine's, which knows in which
-// time something could be done.
+// cancelEffect cancels the effects of a key's operation, carried out or waiting. Its deadline is the engine's, which
+// knows how long the owner could act.
 func (e *effects) cancelEffect(key string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -80,14 +80,14 @@ func (e *effects) nextEffect(ctx context.Context, key string) (fsm.Effect, conte
 	eff := q.waiting[0]
 	q.waiting = q.waiting[1:]
 	ectx, cancel := context.WithCancel(ctx)
-	if eff.Seq == 0 { // no operation's
+	if eff.Seq == 0 { // it belongs to no operation
 		ectx, cancel = context.WithTimeout(ctx, max(eff.Timeout, time.Second))
 	}
 	q.cancel = cancel
 	return eff, ectx, cancel, true
 }
 
-// dispatchEffect has an effect carried out; it does not wait.
+// dispatchEffect starts an effect; it does not wait.
 func (e *effects) dispatchEffect(ctx context.Context, eff fsm.Effect) {
 	if t, ok := eff.Args.(lifecycle.Target); ok && eff.Kind == lifecycle.EffAck {
 		e.acks.add(runtime.Exit{Machine: t.ID, Attempt: t.Attempt})
@@ -115,7 +115,7 @@ func (e *effects) dispatchEffect(ctx context.Context, eff fsm.Effect) {
 	})
 }
 
-// reportEffect says what came of an effect, to who wants to know.
+// reportEffect passes an effect's result to the loop, if it is wanted.
 func (e *effects) reportEffect(eff fsm.Effect, data any, err error, took time.Duration) {
 	if err != nil {
 		e.log.Warn("an effect failed", "key", eff.Key, "effect", eff.Kind, "err", err)
@@ -126,7 +126,7 @@ func (e *effects) reportEffect(eff fsm.Effect, data any, err error, took time.Du
 	e.result(fsm.Result{Key: eff.Key, Seq: eff.Seq, Err: err, Data: data, Took: took})
 }
 
-// carryOut does what one effect asks for. Data is what the step that asked wants to know.
+// carryOut carries out one effect. data is the result for the step that asked.
 func (e *effects) carryOut(ctx context.Context, eff fsm.Effect) (data any, err error) {
 	rt := e.runtime
 	switch a := eff.Args.(type) {
@@ -159,7 +159,7 @@ func (e *effects) carryOut(ctx context.Context, eff fsm.Effect) (data any, err e
 			}
 			st, err := rt.Start(ctx, spec)
 			if fault.Is(err, fault.NotFound) && !spec.Fresh {
-				// The journal has the machine and the runtime's disk lost it: a power loss came before it was synced.
+				// The journal has the machine, but the runtime's disk lost it in a power loss before it was synced.
 				e.log.Warn("a machine is prepared anew, for the runtime has forgotten it", "machine", a.ID)
 				spec.Fresh = true
 				st, err = rt.Start(ctx, spec)
@@ -167,7 +167,7 @@ func (e *effects) carryOut(ctx context.Context, eff fsm.Effect) (data any, err e
 			if err != nil {
 				return nil, launchError(a.Machine, err)
 			}
-			if st.Exit != nil { // it is told ahead, so that nobody is answered that the machine has started
+			if st.Exit != nil { // reported first, so that nobody is told that it has started
 				e.exited(*st.Exit)
 			}
 			return lifecycleLife(st), nil
@@ -178,11 +178,11 @@ func (e *effects) carryOut(ctx context.Context, eff fsm.Effect) (data any, err e
 			if err := rt.Signal(ctx, a.ID, syscall.Signal(a.Signal)); !fault.Is(err, fault.Precondition) {
 				return nil, err
 			}
-			return nil, nil // it has ended meanwhile: its exit will tell
+			return nil, nil // it has ended meanwhile: its exit is reported
 		case lifecycle.EffKill:
 			return nil, rt.Kill(ctx, a.ID)
 		case lifecycle.EffRemove:
-			if a.Machine != nil { // else nobody knows whose output it is
+			if a.Machine != nil { // otherwise the output's owner is unknown
 				e.kept.keepOutput(ctx, a.Machine)
 			}
 			return nil, rt.Remove(ctx, a.ID)
@@ -199,8 +199,7 @@ func (e *effects) carryOut(ctx context.Context, eff fsm.Effect) (data any, err e
 	return nil, fault.New(fault.Internal, codeEffect, "the worker knows no effect %q", eff.Kind)
 }
 
-// makeReady has the runtime make ahead what a start needs. A machine that lacks a secret is not made ready: the start
-// says that it does.
+// makeReady makes the runtime prepare a start. A machine that lacks a secret is not prepared: its start reports that.
 func (e *effects) makeReady(t lifecycle.Target) error {
 	r, ok := e.runtime.(runtime.Readier)
 	if !ok || e.mayStart() != nil {
@@ -216,7 +215,7 @@ func (e *effects) makeReady(t lifecycle.Target) error {
 	return err
 }
 
-// pullImage has the runtime make an image ready for a machine.
+// pullImage makes the runtime prepare an image for a machine.
 func (e *effects) pullImage(ctx context.Context, id, image string) (lifecycle.Pulled, error) {
 	p, ok := e.runtime.(runtime.Puller)
 	if !ok {
@@ -226,7 +225,7 @@ func (e *effects) pullImage(ctx context.Context, id, image string) (lifecycle.Pu
 	return lifecycle.Pulled(out), err
 }
 
-// resizeMachine has the runtime hold what runs of a machine to what its config says.
+// resizeMachine makes the runtime enforce the limits of a machine's config on its running life.
 func (e *effects) resizeMachine(ctx context.Context, t lifecycle.Target) error {
 	r, ok := e.runtime.(runtime.Resizer)
 	if !ok {
@@ -239,12 +238,12 @@ func (e *effects) resizeMachine(ctx context.Context, t lifecycle.Target) error {
 		return err
 	}
 	if err = r.Resize(ctx, spec); fault.CodeOf(err) == fault.CodeNotRunning || fault.Is(err, fault.NotFound) {
-		return nil // it has ended meanwhile: its exit will tell
+		return nil // it has ended meanwhile: its exit is reported
 	}
 	return err
 }
 
-// hibernateMachine suspends a machine to disk, or in memory where that cannot be.
+// hibernateMachine suspends a machine to disk, or in memory if that is not possible.
 func (e *effects) hibernateMachine(ctx context.Context, t lifecycle.Target) (lifecycle.Suspension, error) {
 	h, ok := e.runtime.(runtime.Hibernator)
 	err := error(fault.New(fault.Precondition, runtime.CodeAwake, "the %s runtime cannot suspend machines to disk",
@@ -261,7 +260,7 @@ func (e *effects) hibernateMachine(ctx context.Context, t lifecycle.Target) (lif
 	return lifecycle.Suspension{Why: fault.As(err).Error()}, pauseMachine(ctx, e.runtime, lifecycle.EffPause, t.ID)
 }
 
-// wakeMachine has a machine go on, from disk or from where it was frozen.
+// wakeMachine resumes a machine, from disk or from memory.
 func (e *effects) wakeMachine(ctx context.Context, t lifecycle.Target) (w lifecycle.Waking, err error) {
 	h, ok := e.runtime.(runtime.Hibernator)
 	if !ok {
@@ -298,15 +297,15 @@ func pauseMachine(ctx context.Context, rt runtime.Runtime, kind, id string) erro
 	return p.Resume(ctx, id)
 }
 
-// launchError says which machine's program would not start; what the runtime said stays the sentence's reason.
+// launchError adds to the runtime's error which machine's program could not be started.
 func launchError(m *machine.Machine, err error) error {
 	e := *fault.As(err)
 	e.Text = "machine " + m.ID + " does not start: " + e.Text
 	return &e
 }
 
-// nameWorker puts the worker's id into a sentence that says "this worker": its runtime does not know whose it is, and
-// who reads that may be anywhere.
+// nameWorker replaces "this worker" in a sentence by the worker's ID: the runtime does not know it, and the reader may
+// be anywhere.
 func nameWorker(err error, id cluster.WorkerID) error {
 	f, is := errors.AsType[*fault.Error](err)
 	if !is || !strings.Contains(f.Text, thisWorker) {

@@ -8,13 +8,14 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// feed hands events to those who listen.
+// feed passes events to subscribers.
 type feed struct {
 	mu   sync.Mutex
 	subs map[*subscriber]struct{}
 }
 
-// subscriber is one listener. One that falls maxBehind behind is cut off: it must ask for the machines and listen anew.
+// subscriber is one listener. If it falls maxBehind behind, it is cut off: it must list the machines and subscribe
+// again.
 type subscriber struct {
 	app string
 	ch  chan machine.EventOf
@@ -39,8 +40,8 @@ func (f *feed) sendEvent(e machine.EventOf) {
 	}
 }
 
-// listenEvents calls f with every event of app ("" = all) from now on, until ctx ends, stopped is closed or f errs. The
-// first call is with the zero EventOf and says that it listens.
+// listenEvents calls f with every event of app ("" = all) from now on, until ctx ends, stopped is closed or f errs.
+// The first call is with the zero EventOf, once it listens.
 func (f *feed) listenEvents(
 	ctx context.Context, app string, stopped <-chan struct{}, emit func(machine.EventOf) error,
 ) error {
@@ -74,7 +75,7 @@ func (f *feed) listenEvents(
 }
 
 // Events calls f with every event of every machine of app ("" = all) from now on, until ctx ends or f errs. The first
-// call is with the zero EventOf and says that it listens.
+// call is with the zero EventOf, once it listens.
 func (w *Worker) Events(ctx context.Context, app string, f func(machine.EventOf) error) error {
 	if err := w.loop.feed.listenEvents(ctx, app, w.loop.stopped, f); err != nil {
 		return err

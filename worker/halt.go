@@ -8,12 +8,12 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
-// Halt has the worker grant nothing and begin no life any more, for the reason that why returns; "" ends that. What
-// runs goes on. why is asked when the worker heeds it: at its begin that is seconds later, and what was so before is
-// not to end what it has begun with.
+// Halt makes the worker grant and start nothing any more, for the reason that why returns; "" ends that. Running
+// machines run on. why is called when the loop handles the input: at the start that is seconds later, and an outdated
+// reason must not end the worker's initial halt.
 func (w *Worker) Halt(ctx context.Context, why func() string) error {
 	if reason := why(); reason != "" {
-		w.loop.effects.halted.Store(&reason) // first: what is on its way must not start either
+		w.loop.effects.halted.Store(&reason) // first, so that starts in progress fail, too
 	}
 	reason := ""
 	err := w.loop.changeState(ctx, func(now time.Time) lifecycle.Out {
@@ -26,8 +26,8 @@ func (w *Worker) Halt(ctx context.Context, why func() string) error {
 	return err
 }
 
-// settleWhoItIs waits until it is known whether the worker may begin, and halts it where it may not. Where lives of the
-// worker run here it goes on with them at once: it is no copy that has just been brought up.
+// settleWhoItIs waits until it is known whether the worker may begin, and halts it if it may not. If lives of the
+// worker run here, it continues them at once: then this is no copy that has just been started.
 func (l *loop) settleWhoItIs(ctx context.Context) {
 	if l.o.MayBegin == nil {
 		return
@@ -38,7 +38,7 @@ func (l *loop) settleWhoItIs(ctx context.Context) {
 	}
 }
 
-// mayStart returns why nothing may be started now; nil: it may.
+// mayStart returns why nothing may be started now; nil: starts are allowed.
 func (e *effects) mayStart() error {
 	if why := e.halted.Load(); why != nil {
 		return fault.New(fault.Unavailable, lifecycle.CodeHalted, "nothing is started here: %s", *why)

@@ -11,8 +11,8 @@ import (
 // maxAnnounced bounds the names of images in a worker's record, which every member keeps.
 const maxAnnounced = 50
 
-// imageList tells the others which images are here, so that machines of the same image come where it need not be
-// pulled. It is a preference and may be a moment late.
+// imageList publishes which images are here, so that machines with the same image are placed where it need not be
+// pulled. It only influences preferences, and may be slightly late.
 type imageList struct {
 	l       *loop
 	changed chan struct{} // has room for one
@@ -20,17 +20,17 @@ type imageList struct {
 
 func newImageList(l *loop) *imageList { return &imageList{l, make(chan struct{}, 1)} }
 
-// imagesChanged says that there may be other images in the store than before.
+// imagesChanged notes that the images in the store may have changed.
 func (w *Worker) imagesChanged() { w.loop.images.lookAtImages() }
 
 func (i *imageList) lookAtImages() {
 	select {
 	case i.changed <- struct{}{}:
-	default: // it will look anyway
+	default: // a look is pending already
 	}
 }
 
-// run tells until ctx ends.
+// run publishes the list until ctx ends.
 func (i *imageList) run(ctx context.Context) {
 	if i.l.o.Images == nil {
 		return
@@ -51,7 +51,7 @@ func (i *imageList) run(ctx context.Context) {
 	}
 }
 
-// recentNames lists, in order, the names of the images that were used last.
+// recentNames lists, in order, the names of the most recently used images.
 func (i *imageList) recentNames() (names []string, err error) {
 	all, err := i.l.o.Images.List()
 	for _, img := range all {

@@ -17,10 +17,10 @@ import (
 	"github.com/soukhq/souk/runtime/image"
 )
 
-// tellPull is how often a pull's progress is passed on.
+// tellPull is how often a pull's progress is reported.
 const tellPull = 100 * time.Millisecond
 
-// imageStore returns the store of images, or says why there is none.
+// imageStore returns the store of images, or an error if there is none.
 func (w *Worker) imageStore() (*image.Store, error) {
 	if w.o.Images == nil {
 		return nil, fault.New(fault.Precondition, fault.CodeImages,
@@ -30,7 +30,7 @@ func (w *Worker) imageStore() (*image.Store, error) {
 	return w.o.Images, nil
 }
 
-// imageStoreForNew returns the store for something new, which must have room.
+// imageStoreForNew returns the store for a new image, or an error if there is no room.
 func (w *Worker) imageStoreForNew() (*image.Store, error) {
 	s, err := w.imageStore()
 	if err == nil {
@@ -39,7 +39,7 @@ func (w *Worker) imageStoreForNew() (*image.Store, error) {
 	return s, err
 }
 
-// Images lists what the worker's host keeps of images, those used last first.
+// Images lists the images on the worker's host, the most recently used first.
 func (w *Worker) Images(context.Context) (out cluster.ImageStore, err error) {
 	s, err := w.imageStore()
 	if err != nil {
@@ -57,8 +57,9 @@ func (w *Worker) Images(context.Context) (out cluster.ImageStore, err error) {
 	return out, err
 }
 
-// storeName names a directory: by the boot of its kernel, and within that by its device and inode. Its path would not
-// do: hosts that share a kernel (containers that are used as hosts, mount namespaces) have directories of one path.
+// storeName names a directory: by the boot of its kernel, and within that by its device and inode. A path would not be
+// unique: hosts that share a kernel (containers used as hosts, mount namespaces) may have different directories at one
+// path.
 func storeName(boot, dir string) string {
 	name := dir
 	var at unix.Stat_t
@@ -76,8 +77,8 @@ func storedImage(i *image.Image) cluster.StoredImage {
 		Layers: len(i.Layers), Used: i.Used.UTC(), Pins: i.Pins}
 }
 
-// PullImage brings an image from its registry, and tells of its progress now and then, of each blob how far it is.
-// tell's error ends the pull; what has come stays, and the next pull goes on there.
+// PullImage pulls an image from its registry, and calls tell with its progress, blob by blob, now and then. An error
+// of tell ends the pull; what has arrived is kept, and the next pull continues there.
 func (w *Worker) PullImage(ctx context.Context, name string,
 	tell func(cluster.ImageProgress) error) (out cluster.StoredImage, err error) {
 	s, err := w.imageStoreForNew()
@@ -107,14 +108,14 @@ func (w *Worker) PullImage(ctx context.Context, name string,
 	return storedImage(i), nil
 }
 
-// news is how far a pull is with each blob of which that was not told yet.
+// news is the unreported progress of a pull, by blob.
 type news struct {
 	mu    sync.Mutex
 	order []string
 	of    map[string]cluster.ImageProgress
 }
 
-// noteProgress keeps what is newest of a blob. It never waits for who is told.
+// noteProgress stores the newest progress of a blob. It never waits for the receiver.
 func (n *news) noteProgress(p image.Progress) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -138,7 +139,7 @@ func (n *news) takeAll() []cluster.ImageProgress {
 	return out
 }
 
-// reportProgress passes on what there is, until it is over and all was told.
+// reportProgress forwards progress until the pull ends, then once more.
 func (n *news) reportProgress(over <-chan struct{}, to func(cluster.ImageProgress) error) error {
 	every := time.NewTicker(tellPull)
 	defer every.Stop()
@@ -157,8 +158,8 @@ func (n *news) reportProgress(over <-chan struct{}, to func(cluster.ImageProgres
 	return nil
 }
 
-// LoadImages takes the images of an archive (docker save, an OCI layout; also compressed) that is read once. what names
-// it in errors.
+// LoadImages stores the images of an archive (docker save, an OCI layout; also compressed), which it reads once. what
+// names the archive in errors.
 func (w *Worker) LoadImages(ctx context.Context, what string, in io.Reader) ([]cluster.StoredImage, error) {
 	s, err := w.imageStoreForNew()
 	if err != nil {
@@ -176,8 +177,8 @@ func (w *Worker) LoadImages(ctx context.Context, what string, in io.Reader) ([]c
 	return out, nil
 }
 
-// RemoveImage takes a name from an image, or, by its last name or its digest, removes it, and returns how many bytes
-// that gave back. While a machine needs it, it is refused.
+// RemoveImage removes a name from an image, or, by its last name or its digest, the image itself, and returns how many
+// bytes that freed. It refuses while a machine needs the image.
 func (w *Worker) RemoveImage(ctx context.Context, name string) (freed int64, err error) {
 	s, err := w.imageStore()
 	if err != nil {
@@ -189,8 +190,8 @@ func (w *Worker) RemoveImage(ctx context.Context, name string) (freed int64, err
 	return freed, err
 }
 
-// PruneImages removes all that no machine needs, nothing under way and no service that is wanted (Options.Wanted), and
-// returns how many bytes that gave back.
+// PruneImages removes all images that are not needed by a machine, an operation in progress or a wanted service
+// (Options.Wanted), and returns how many bytes that freed.
 func (w *Worker) PruneImages(ctx context.Context) (freed int64, err error) {
 	s, err := w.imageStore()
 	if err != nil {

@@ -24,17 +24,17 @@ import (
 	"github.com/soukhq/souk/runtime/reaper/output"
 )
 
-// Bounds of what is kept of the output of machines that were destroyed. It is kept for as long as the worker knows of
-// the machine, which is lifecycle.KeepDestroyed at most.
+// Bounds of the kept output of destroyed machines. It is kept as long as the worker keeps the machine, at most
+// lifecycle.KeepDestroyed.
 const (
 	KeptOutputs = 64        // machines of services, and as many others
-	keptBytes   = 64 << 10  // of each, the newest: bytes of output
-	keptLines   = 1000      // of each
-	maxKeptFile = 512 << 10 // bytes of its file: 64 KiB that JSON says by six bytes each, and what is beside them
+	keptBytes   = 64 << 10  // of each machine, the newest: bytes of output
+	keptLines   = 1000      // of each machine
+	maxKeptFile = 512 << 10 // bytes of its file: JSON takes up to six for each of 64 KiB, and has other fields
 )
 
 // kept is the last output of machines that were destroyed: a file of lines of JSON for each, below the worker's
-// directory. It outlives a restart of souk. It is not synced: a power loss may take it.
+// directory. It survives a restart of souk. It is not synced: a power loss may lose it.
 type kept struct {
 	dir     string
 	runtime runtime.Runtime
@@ -42,7 +42,7 @@ type kept struct {
 	log     *slog.Logger
 
 	mu  sync.Mutex
-	ids map[bool][]string // oldest first; true: of services, which others do not push out
+	ids map[bool][]string // oldest first; true: of services, which other machines do not displace
 }
 
 func newKept(o *Options) *kept {
@@ -54,8 +54,8 @@ const keptSuffix = ".jsonl"
 
 func (k *kept) path(id string) string { return filepath.Join(k.dir, id+keptSuffix) }
 
-// recoverKept takes up what was kept before the start of souk. of returns a machine; nil: the worker does not know it
-// any more.
+// recoverKept recovers the files kept before the start of souk. of returns a machine, or nil if the worker no longer
+// keeps it.
 func (k *kept) recoverKept(of func(id string) *machine.Machine) {
 	es, err := os.ReadDir(k.dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -80,15 +80,15 @@ func (k *kept) recoverKept(of func(id string) *machine.Machine) {
 func writtenAt(e os.DirEntry) time.Time {
 	st, err := e.Info()
 	if err != nil {
-		return time.Time{} // it has just gone
+		return time.Time{} // it has just been removed
 	}
 	return st.ModTime()
 }
 
-// keepOutput keeps the last output of a machine that is about to be removed. A machine is not kept for it: what fails is
-// logged. It may be called again, also after the machine has gone from the runtime.
+// keepOutput keeps the last output of a machine that is about to be removed. Errors are only logged, so the removal
+// continues. It may be called again, even after the machine has gone from the runtime.
 func (k *kept) keepOutput(ctx context.Context, m *machine.Machine) {
-	if k.full() != nil { // the machine goes so that there is room
+	if k.full() != nil { // the machine is removed to make room
 		return
 	}
 	tail := keptLines
@@ -112,7 +112,7 @@ func (k *kept) keepOutput(ctx context.Context, m *machine.Machine) {
 	to.SetEscapeHTML(false)
 	for i := range lines {
 		if err := to.Encode(&lines[i]); err != nil {
-			panic("worker: a line of output does not encode: " + err.Error()) // plain data: cannot happen
+			panic("worker: a line of output does not encode: " + err.Error()) // plain data: cannot fail
 		}
 	}
 	if err := k.writeKept(m.ID, text.Bytes()); err != nil {
@@ -124,22 +124,22 @@ func (k *kept) keepOutput(ctx context.Context, m *machine.Machine) {
 	k.addFile(m.ID, m.Replica != nil)
 }
 
-// keptSize is how many bytes of output a line holds.
+// keptSize returns how many bytes of output a line has.
 func keptSize(l *machine.LogLine) int { return max(len(l.Text), len(l.Bytes)) + 1 }
 
-// writeKept writes a file whole, beside its place at first.
+// writeKept writes a file under a temporary name and renames it.
 func (k *kept) writeKept(id string, text []byte) error {
 	if err := os.Mkdir(k.dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	part := k.path(id) + ".part" // recover removes one that is left
+	part := k.path(id) + ".part" // recoverKept removes leftovers
 	if err := os.WriteFile(part, text, 0o600); err != nil {
 		return errors.Join(err, os.Remove(part))
 	}
 	return os.Rename(part, k.path(id))
 }
 
-// addFile counts a file, and deletes the oldest that is too many. It is called with k.mu held.
+// addFile counts a file, and deletes the oldest ones beyond the bound. k.mu is held.
 func (k *kept) addFile(id string, service bool) {
 	list := append(slices.DeleteFunc(k.ids[service], func(old string) bool { return old == id }), id)
 	for len(list) > KeptOutputs {
@@ -149,7 +149,7 @@ func (k *kept) addFile(id string, service bool) {
 	k.ids[service] = list
 }
 
-// forgetMachine deletes what is kept of a machine that the worker does not know any more.
+// forgetMachine deletes the output of a machine that the worker no longer keeps.
 func (k *kept) forgetMachine(id string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -167,8 +167,8 @@ func (k *kept) deleteFile(path string) {
 	}
 }
 
-// readKept emits what is kept of a machine's output: the lines behind the query's cursor, or else the last ones. There
-// is never more, so that Follow changes nothing. false: nothing is kept.
+// readKept emits a machine's kept output: the lines after the query's cursor, or else the last ones. There is never
+// more, so Follow has no effect. false: nothing is kept.
 func (k *kept) readKept(id string, q machine.LogQuery, emit func(machine.LogLine) error) (bool, error) {
 	text, err := os.ReadFile(k.path(id))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -182,7 +182,7 @@ func (k *kept) readKept(id string, q machine.LogQuery, emit func(machine.LogLine
 	in.Buffer(nil, maxKeptFile)
 	for in.Scan() {
 		var l machine.LogLine
-		if json.Unmarshal(in.Bytes(), &l) == nil { // one that is damaged is skipped: the rest is still of use
+		if json.Unmarshal(in.Bytes(), &l) == nil { // a damaged line is skipped: the rest is still useful
 			lines = append(lines, l)
 		}
 	}
@@ -204,7 +204,7 @@ func (k *kept) readKept(id string, q machine.LogQuery, emit func(machine.LogLine
 	return true, nil
 }
 
-// bytesBetween returns how many bytes of output there were behind a cursor and before a line; 0: it is not known.
+// bytesBetween returns how many bytes of output are between a cursor and a line; 0: unknown.
 func bytesBetween(cursor string, l *machine.LogLine) int64 {
 	from, known := output.Total(cursor)
 	to, also := output.Total(l.Cursor)
@@ -214,8 +214,8 @@ func bytesBetween(cursor string, l *machine.LogLine) int64 {
 	return to - int64(len(l.Raw())) - from
 }
 
-// readLogs is Worker.Logs. Of a machine that is destroyed it reads what is kept, also of one that is destroyed while its
-// output is followed.
+// readLogs implements Worker.Logs. For a destroyed machine it reads the kept output, also if the machine is destroyed
+// while it is followed.
 func (w *Worker) readLogs(ctx context.Context, m *machine.Machine, q machine.LogQuery,
 	emit func(machine.LogLine) error) error {
 	if m.State != machine.Destroyed {

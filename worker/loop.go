@@ -16,26 +16,26 @@ import (
 	"github.com/soukhq/souk/worker/health"
 )
 
-// loop is the one goroutine that owns the supervisor: it takes inputs, commits what comes of them, and only then tells,
-// carries out and answers.
+// loop is the one goroutine that owns the supervisor: it handles inputs, commits the resulting records, and only then
+// publishes, carries out effects and replies.
 type loop struct {
 	o        Options
 	sup      *lifecycle.Supervisor
 	inputs   chan input
 	first    lifecycle.Out   // of the recovery, carried out by run
-	rebooted bool            // the host has booted since the worker last began
-	ahead    bool            // effects may go ahead of the disk: where the host has booted since, that will be seen
-	pending  []fsm.Record    // not yet committed, none of them promised
-	held     []fsm.Effect    // wait for the commit of pending
-	unshown  []lifecycle.Out // settled, but not visible yet; for showWithin at most, and nothing of it is promised
-	observed uint64          // version of the record that the observer knows
+	rebooted bool            // the host has rebooted since the worker last started
+	ahead    bool            // effects may go ahead of the disk: a reboot of the host is detectable
+	pending  []fsm.Record    // not committed yet, and nothing depends on them yet
+	held     []fsm.Effect    // waiting for the commit of pending
+	unshown  []lifecycle.Out // settled, but not published yet; for showWithin at most, and no answer depends on them
+	observed uint64          // version of the record that the observer has
 	commits  commitStats
 	stopped  chan struct{}
 	stopOnce sync.Once
-	me       self   // as the journal has it
-	goesOn   bool   // lives of the worker ran here when it began
-	halt     string // why it was halted when it began
-	full     error  // why nothing new is taken, as the supervisor knows it
+	me       self   // as in the journal
+	goesOn   bool   // lives of the worker ran here at its start
+	halt     string // why it was halted at its start
+	full     error  // why nothing new is accepted, as passed to the supervisor
 
 	view    *view
 	record  atomic.Pointer[cluster.Record]
@@ -51,7 +51,7 @@ type loop struct {
 	health  *health.Checker
 }
 
-// input is something the loop does with the supervisor. A nil done means that nobody waits.
+// input is a function that the loop runs on the supervisor. A nil done: no caller waits.
 type input struct {
 	f    func(now time.Time) lifecycle.Out
 	done chan struct{}
@@ -63,11 +63,11 @@ const (
 	defaultPulse       = time.Second
 	maxInputs          = 4096
 	maxBatch           = 512
-	// lazyFlush is how long a record that nobody waits for may stay out of the journal.
+	// lazyFlush is how long a record without a waiting caller may stay out of the journal.
 	lazyFlush = 50 * time.Millisecond
-	// showWithin is how long what has changed may stay out of the view while nobody is answered.
+	// showWithin is how long changes may stay unpublished while no reply waits.
 	showWithin = 2 * time.Millisecond
-	// auditEvery is how often what the runtime has is held against what it should have.
+	// auditEvery is how often the runtime's state is compared with the journal's.
 	auditEvery = time.Minute
 )
 
@@ -92,7 +92,7 @@ func newLoop(o Options, explain func(*machine.Machine, int, error) error) *loop 
 	return l
 }
 
-// run is Worker.Run.
+// run implements Worker.Run.
 func (l *loop) run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer func() {
@@ -105,7 +105,7 @@ func (l *loop) run(ctx context.Context) error {
 		return err
 	}
 	l.first = lifecycle.Out{}
-	l.ahead = l.o.Boot != "" // not before it is on disk which numbers were passed over
+	l.ahead = l.o.Boot != "" // not before the skipped numbers are on disk
 	if l.halt != "" {
 		if err := l.settleOuts(ctx, []lifecycle.Out{l.sup.Halt(time.Now(), l.halt)}, true); err != nil {
 			return err
@@ -137,7 +137,7 @@ func (l *loop) run(ctx context.Context) error {
 	}
 }
 
-// tickSupervisor lets the supervisor act on what has come due, and writes what has waited long enough.
+// tickSupervisor runs the supervisor's due timers, and writes records that have waited long enough.
 func (l *loop) tickSupervisor(now time.Time) lifecycle.Out {
 	out := l.sup.Tick(now)
 	out.Sync = out.Sync || len(l.pending) > 0
@@ -153,7 +153,7 @@ func (l *loop) exitInput(ex runtime.Exit) input {
 	return input{f: func(now time.Time) lifecycle.Out { return l.sup.Exited(now, e) }}
 }
 
-// auditRuntime looks for drift between runtime and journal until ctx ends.
+// auditRuntime looks for differences between runtime and journal until ctx ends.
 func (l *loop) auditRuntime(ctx context.Context) {
 	every := time.NewTicker(auditEvery)
 	defer every.Stop()
@@ -176,7 +176,7 @@ func (l *loop) auditRuntime(ctx context.Context) {
 	}
 }
 
-// addWaiting adds the inputs that are waiting already, so that they share one commit.
+// addWaiting adds the inputs that are already waiting, so that they share one commit.
 func (l *loop) addWaiting(batch []input) []input {
 	for len(batch) < maxBatch {
 		select {
@@ -191,7 +191,7 @@ func (l *loop) addWaiting(batch []input) []input {
 	return batch
 }
 
-// takeBatch steps the supervisor through a batch and settles what comes out.
+// takeBatch runs a batch of inputs on the supervisor and settles the results.
 func (l *loop) takeBatch(ctx context.Context, batch []input) error {
 	now := time.Now()
 	outs := make([]lifecycle.Out, 0, len(batch)+1)
@@ -231,17 +231,17 @@ func (l *loop) untilNext() time.Duration {
 		d = min(d, showWithin)
 	}
 	if l.pulse.whySilent(l.o.Pulse) != nil {
-		d = max(d, l.o.Pulse/beatsPerPeriod) // what comes due meanwhile moves away as time passes
+		d = max(d, l.o.Pulse/beatsPerPeriod) // deadlines due meanwhile may move as time passes
 	}
 	return max(d, 0)
 }
 
-// errStopped is the answer of a worker that no longer works.
+// errStopped returns the error of a worker that has stopped.
 func (l *loop) errStopped() error {
 	return fault.New(fault.Unavailable, fault.CodeStopped, "worker %s has stopped; try again when it is back", l.o.ID)
 }
 
-// postInput gives the loop an input that nobody waits for.
+// postInput passes the loop an input for which no caller waits.
 func (l *loop) postInput(f func(now time.Time) lifecycle.Out) {
 	select {
 	case l.inputs <- input{f: f}:
@@ -249,13 +249,13 @@ func (l *loop) postInput(f func(now time.Time) lifecycle.Out) {
 	}
 }
 
-// inspectState runs f where the supervisor may be read.
+// inspectState runs f in the loop, where it may read the supervisor.
 func (l *loop) inspectState(ctx context.Context, f func(now time.Time)) error {
 	return l.changeState(ctx, func(now time.Time) lifecycle.Out { f(now); return lifecycle.Out{} })
 }
 
-// readState runs f where the supervisor may be read, and returns what it returned. Who goes before that reads nothing
-// of it: it is the loop's then.
+// readState runs f in the loop, where it may read the supervisor, and returns f's result. If ctx ends first, the
+// result stays owned by the loop and is not returned.
 func readState[T any](ctx context.Context, l *loop, f func(now time.Time) (T, error)) (T, error) {
 	var got, none T
 	var refused error
@@ -265,7 +265,7 @@ func readState[T any](ctx context.Context, l *loop, f func(now time.Time) (T, er
 	return got, refused
 }
 
-// changeState runs f where the supervisor may be stepped, and waits until what came of it is settled.
+// changeState runs f in the loop, where it may step the supervisor, and waits until the result is settled.
 func (l *loop) changeState(ctx context.Context, f func(now time.Time) lifecycle.Out) error {
 	done := make(chan struct{})
 	in := input{done: done, f: f}

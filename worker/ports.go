@@ -11,11 +11,12 @@ import (
 	"github.com/soukhq/souk/runtime"
 )
 
-// Ports has the workers of one host know of each other's ports of it: a ledger knows those of its own machines.
+// Ports lets the workers of one host know each other's ports of the host: a ledger knows only those of its own
+// machines.
 type Ports struct {
 	mu      sync.Mutex
 	workers []*Worker
-	asked   map[string][]machine.Publish // by machine whose grant is under way
+	asked   map[string][]machine.Publish // by machine whose grant is in progress
 }
 
 func (p *Ports) addWorker(w *Worker) {
@@ -26,9 +27,8 @@ func (p *Ports) addWorker(w *Worker) {
 	}
 }
 
-// claimPorts keeps the ports that a machine needs for itself until done is called, by when it is among the worker's
-// machines or was refused; no are those that machines of the other workers have. The one whose place it takes has been
-// stopped.
+// claimPorts reserves a machine's host ports until done is called; by then the machine is among the worker's or was
+// refused. no are the ports that machines of the other workers have. The machine that it replaces has been stopped.
 func (p *Ports) claimPorts(w *Worker, app, id string, c *machine.Config) (no []machine.Clause, done func()) {
 	if p == nil || !c.OnHostPorts() || len(c.Services) == 0 {
 		return nil, func() {}
@@ -55,8 +55,8 @@ func (p *Ports) claimPorts(w *Worker, app, id string, c *machine.Config) (no []m
 	}
 }
 
-// whoHasPort says what has a port at the other workers, but for some machines; "": nothing has. It is called with the
-// lock.
+// whoHasPort returns what has a port at the other workers, ignoring the machines in but; "": nothing. The lock is
+// held.
 func (p *Ports) whoHasPort(w *Worker, app string, port machine.Publish, but ...string) string {
 	for id, theirs := range p.asked {
 		if !slices.Contains(but, id) && slices.ContainsFunc(theirs, port.Overlaps) {
@@ -85,15 +85,15 @@ func inUse(port machine.Publish, had string) machine.Clause {
 	return machine.Clause{Code: placement.CodePort, Wanted: port.String() + " free", Had: had}
 }
 
-// Halted reports whether what listens on a machine's port is stopped by a signal. False: it is not, or that cannot be
-// told.
+// Halted reports whether the program that listens on a machine's port is stopped by a signal. False: it is not, or it
+// is unknown.
 func (w *Worker) Halted(ctx context.Context, id string, port int) bool {
 	h, can := w.o.Runtime.(runtime.Halter)
 	return can && h.Halted(ctx, id, port)
 }
 
-// machineConnection asks the runtime about a machine's network, where it gives any, and who else has ports of the host
-// that the machine needs for itself. Those are kept for it until done is called.
+// machineConnection asks the runtime about a machine's network, if it provides one, and collects which other machines
+// have the host ports it needs. Those ports are reserved for it until done is called.
 func (w *Worker) machineConnection(ctx context.Context, app, id string, c *machine.Config) (out lifecycle.Connection,
 	done func()) {
 	no, done := w.o.Ports.claimPorts(w, app, id, c)
@@ -107,7 +107,7 @@ func (w *Worker) machineConnection(ctx context.Context, app, id string, c *machi
 	for _, p := range c.HostPorts() {
 		known := slices.ContainsFunc(no, func(c machine.Clause) bool { return c.Wanted == inUse(p, "").Wanted })
 		if known || p.Protocol != "" {
-			continue // of TCP alone it can be told
+			continue // only known for TCP
 		}
 		if at := w.own.Other(ctx, id, p.HostPort); at.IsValid() {
 			out.No = append(out.No, inUse(p, "a program that listens on "+at.String()))

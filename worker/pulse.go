@@ -11,11 +11,11 @@ import (
 	"github.com/soukhq/souk/runtime"
 )
 
-// pulse tells the time in which something could be done from that in which it could not, since souk itself was stopped
-// (a paused virtual machine, SIGSTOP, a host that thrashes) or the runtime did not answer. It beats a few times each
-// period; what lies between two beats that are more than a period apart is missed. Once a period the runtime is asked
-// something; from a question that has had no answer for a period, all is missed until there is one. The loop is asked
-// likewise, so that one that stands still can be told.
+// pulse separates the time in which the worker could act from the time in which it could not, because souk itself was
+// stopped (a paused virtual machine, SIGSTOP, a thrashing host) or the runtime did not answer. It beats a few times
+// each period; the time between two beats more than a period apart is missed. Once a period it asks the runtime
+// something; while a question is unanswered for longer than a period, all time is missed. It asks the loop likewise,
+// so that a loop that hangs is noticed.
 type pulse struct {
 	period  time.Duration
 	worker  cluster.WorkerID
@@ -23,13 +23,13 @@ type pulse struct {
 	loop    func(context.Context) error
 
 	mu     sync.Mutex
-	last   time.Time // beat
+	last   time.Time // time of the last beat
 	missed time.Duration
-	asking map[string]bool      // whom, now
-	asked  map[string]time.Time // whom, without an answer since then
+	asking map[string]bool      // who is being asked now
+	asked  map[string]time.Time // who has not answered, and since when
 }
 
-// Who is asked.
+// The parties that are asked.
 const (
 	asksLoop    = "loop"
 	asksRuntime = "runtime"
@@ -67,8 +67,8 @@ func (p *pulse) run(ctx context.Context) {
 	}
 }
 
-// askInBackground asks one of the two, unless a question to it is under way. An error is an answer, but for one that
-// has taken long.
+// askInBackground asks one of the two, unless a question to it is open. An error counts as an answer, unless it took
+// long.
 func (p *pulse) askInBackground(ctx context.Context, asking *sync.WaitGroup, who string,
 	f func(context.Context) error) {
 	p.mu.Lock()
@@ -109,13 +109,13 @@ func (p *pulse) countBeat(now time.Time) {
 		p.missed += gap
 	case owes && now.Sub(since) > p.period:
 		if before.Sub(since) <= p.period {
-			gap = now.Sub(since) // what was waited for in vain before it was known
+			gap = now.Sub(since) // the time waited in vain before it counted as missed
 		}
 		p.missed += gap
 	}
 }
 
-// missedSinceAsked returns the time that was missed since it was last asked.
+// missedSinceAsked returns the time missed since its last call.
 func (p *pulse) missedSinceAsked(now time.Time) time.Duration {
 	p.countBeat(now)
 	p.mu.Lock()
@@ -128,7 +128,7 @@ func (p *pulse) missedSinceAsked(now time.Time) time.Duration {
 // unready is after how many periods without an answer a worker counts as not ready. One is too few on a busy host.
 const unready = 5
 
-// whySilent returns why a worker has not been able to do anything for longer than d; nil when it was.
+// whySilent returns why a worker has been unable to act for longer than d; nil if it was able.
 func (p *pulse) whySilent(d time.Duration) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -145,7 +145,7 @@ func (p *pulse) whySilent(d time.Duration) error {
 // examineTime bounds each round trip of an examination.
 const examineTime = 5 * time.Second
 
-// examineNow makes a round trip through the loop and one through the runtime, now.
+// examineNow makes a round trip through the loop and one through the runtime.
 func (p *pulse) examineNow(ctx context.Context) (out []cluster.Finding) {
 	for _, x := range []struct {
 		name, advice string

@@ -7,8 +7,8 @@ import (
 	"github.com/soukhq/souk/core/quota"
 )
 
-// Budgets tells the worker what namespaces may spend and what is spent elsewhere. Until it is first told, and for
-// namespaces that it is not told of, everything may be spent: a worker starts without anybody.
+// Budgets sets what namespaces may spend and what is spent elsewhere. Before the first call, and for namespaces
+// without a budget, spending is unlimited: a worker starts without other members.
 func (w *Worker) Budgets(b quota.Limits) {
 	w.loop.postInput(func(now time.Time) lifecycle.Out { return w.loop.sup.Budgets(now, b) })
 }

@@ -18,12 +18,12 @@ import (
 // selfBucket of the journal holds self under the key "self".
 const selfBucket = "worker"
 
-// self is what the journal has of the worker that writes it.
+// self is the worker's own record in its journal.
 type self struct {
 	ID          cluster.WorkerID `json:"id"`
 	Incarnation uint64           `json:"incarnation"`
-	Boot        string           `json:"boot,omitempty"` // of the host, when the worker last began; "": it was not known
-	// that its host was found to have, by number
+	Boot        string           `json:"boot,omitempty"` // of the host, when the worker last started; "": unknown
+	// the devices found at its host, by number
 	Devices []cluster.GPU `json:"devices,omitempty"`
 }
 
@@ -36,7 +36,8 @@ func (s self) recordNow() (fsm.Record, error) {
 	return fsm.Record{Bucket: selfBucket, Key: "self", Value: b}, nil
 }
 
-// loadRecords gives the supervisor every record, and counts this start of the worker. known is what the runtime has.
+// loadRecords restores every record into the supervisor, and counts this start of the worker. known are the runtime's
+// lives.
 func (l *loop) loadRecords(known []runtime.Status) error {
 	var records []fsm.Record
 	me := self{ID: l.o.ID}
@@ -79,7 +80,7 @@ func (l *loop) loadRecords(known []runtime.Status) error {
 		return fault.Wrap(err, fault.Unavailable, fault.CodeJournal,
 			"the journal of worker %s cannot be written", l.o.ID)
 	}
-	// That the host has booted is written down together with what follows from it, or else is seen again.
+	// A reboot of the host is recorded in the same commit as its consequences, or else is noticed again.
 	me.Boot = l.o.Boot
 	if rec, err = me.recordNow(); err != nil {
 		return err
@@ -107,7 +108,7 @@ func (l *loop) loadRecords(known []runtime.Status) error {
 	return nil
 }
 
-// decodeAll decodes records on all processors: 20,000 machines are a third of a second of one.
+// decodeAll decodes records on all processors: 20,000 machines take a third of a second on one.
 func decodeAll(records []fsm.Record) []lifecycle.Decoded {
 	out := make([]lifecycle.Decoded, len(records))
 	var each sync.WaitGroup
@@ -123,7 +124,7 @@ func decodeAll(records []fsm.Record) []lifecycle.Decoded {
 	return out
 }
 
-// recoverLives brings what the journal has and what the runtime has together.
+// recoverLives reconciles the journal with the runtime.
 func (l *loop) recoverLives(ctx context.Context) error {
 	asked := time.Now()
 	known, err := l.o.Runtime.List(ctx)

@@ -12,10 +12,10 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// settleOuts commits, then lets go of the effects, publishes and answers: in this order. That the commit is first is the
-// durability promise; that the view is before the answers lets everybody read what was answered. The effects go before
-// the view because the runtime works on them meanwhile; those that may go ahead of the disk do so while it works.
-// waited says that somebody waits for an input to be settled, beside those who wait for replies.
+// settleOuts commits, then releases the effects, publishes and replies, in this order. The commit comes first for
+// durability; the view comes before the replies so that everybody can read what was answered. The effects start before
+// the view because the runtime works on them meanwhile; effects that may go ahead of the disk run during the commit.
+// waited: a caller waits for an input to be settled, besides those that wait for replies.
 func (l *loop) settleOuts(ctx context.Context, outs []lifecycle.Out, waited bool) error {
 	commit := false
 	for _, o := range outs {
@@ -39,7 +39,7 @@ func (l *loop) settleOuts(ctx context.Context, outs []lifecycle.Out, waited bool
 	}
 	l.unshown = append(l.unshown, outs...)
 	if gone && !waited && !slices.ContainsFunc(outs, needsAnswer) {
-		return nil // what has gone ahead needs the processor now, and its result is here soon
+		return nil // effects that went ahead need the processor now, and their results come soon
 	}
 	l.tellAll(l.unshown)
 	clear(l.unshown)
@@ -48,10 +48,10 @@ func (l *loop) settleOuts(ctx context.Context, outs []lifecycle.Out, waited bool
 	return nil
 }
 
-// needsAnswer reports whether somebody is to hear of an Out now.
+// needsAnswer reports whether a caller waits for an Out now.
 func needsAnswer(o lifecycle.Out) bool { return len(o.Replies) > 0 || len(o.Evict) > 0 }
 
-// tellAll makes what is durable visible: the record, the machines and volumes that changed, and what happened to them.
+// tellAll publishes what is durable: the record, the changed machines and volumes, and events.
 func (l *loop) tellAll(outs []lifecycle.Out) {
 	rec := l.sup.Record(time.Now())
 	l.record.Store(&rec)
@@ -65,8 +65,8 @@ func (l *loop) tellAll(outs []lifecycle.Out) {
 	}
 }
 
-// mayGoAhead reports whether effects may be carried out before the rest of what comes of a batch of inputs. What
-// cancels others comes before the effects that it was asked for with, and waits for the disk.
+// mayGoAhead reports whether effects may start before the commit of a batch. Cancels must come before the effects of
+// their Out, and wait for the disk.
 func mayGoAhead(outs []lifecycle.Out) (any bool) {
 	for _, o := range outs {
 		if len(o.Cancels) > 0 {
@@ -77,7 +77,7 @@ func mayGoAhead(outs []lifecycle.Out) (any bool) {
 	return any
 }
 
-// letGoAhead has the effects carried out that may go ahead of the disk: a power loss undoes them too.
+// letGoAhead starts the effects that may go ahead of the disk: a power loss undoes them too.
 func (l *loop) letGoAhead(ctx context.Context, outs []lifecycle.Out) {
 	for _, o := range outs {
 		for _, e := range o.Effects {
@@ -88,8 +88,7 @@ func (l *loop) letGoAhead(ctx context.Context, outs []lifecycle.Out) {
 	}
 }
 
-// letGo has the effects of inputs that are durable carried out, but for those that have gone ahead, and reports whether
-// there are any.
+// letGo starts the effects of durable inputs, except those that went ahead (gone), and reports whether there are any.
 func (l *loop) letGo(ctx context.Context, outs []lifecycle.Out, gone bool) (any bool) {
 	for _, o := range outs {
 		for _, key := range o.Cancels {
@@ -116,7 +115,7 @@ func (l *loop) letGo(ctx context.Context, outs []lifecycle.Out, gone bool) (any 
 	return any
 }
 
-// answerInputs answers the inputs, and has the tasks go that they evict.
+// answerInputs answers the inputs, and evicts their tasks.
 func (l *loop) answerInputs(outs []lifecycle.Out) {
 	for _, o := range outs {
 		for _, r := range o.Replies {
@@ -128,7 +127,7 @@ func (l *loop) answerInputs(outs []lifecycle.Out) {
 	}
 }
 
-// publishOut makes what an Out has changed visible, tells the observer of it, and wakes who watches.
+// publishOut publishes what an Out has changed, to the view, the observer and watchers.
 func (l *loop) publishOut(out lifecycle.Out) {
 	l.showVolumes(out.Volumes)
 	for _, id := range out.Changed {
@@ -146,7 +145,7 @@ func (l *loop) showVolumes(ids []string) {
 	}
 }
 
-// showMachine makes a machine visible as it is now, wakes who watches it, and returns it; nil: it is no longer kept.
+// showMachine updates a machine in the view, wakes its watchers, and returns it; nil: it is no longer kept.
 func (l *loop) showMachine(id string) *machine.Machine {
 	m := l.sup.MachineOf(id)
 	var e *entry
@@ -163,7 +162,7 @@ func (l *loop) showMachine(id string) *machine.Machine {
 	return m
 }
 
-// notifyObserver tells the observer of a machine; nil: it is no longer kept.
+// notifyObserver passes a machine to the observer; nil: it is no longer kept.
 func (l *loop) notifyObserver(id string, m *machine.Machine) {
 	switch {
 	case l.o.Observer == nil:
@@ -174,7 +173,8 @@ func (l *loop) notifyObserver(id string, m *machine.Machine) {
 	}
 }
 
-// flushJournal makes durable what is pending. written is called before it is, see journal.Journal; not where nothing is.
+// flushJournal makes the pending records durable. written is called before they are, see journal.Journal; it is not
+// called if nothing is pending.
 func (l *loop) flushJournal(written ...func()) error {
 	if len(l.pending) == 0 {
 		return nil

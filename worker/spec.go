@@ -12,11 +12,11 @@ import (
 	"github.com/soukhq/souk/runtime"
 )
 
-// defaultPath is the PATH of a machine that runs a program of the host and whose config gives none.
+// defaultPath is the PATH of a machine that runs a host program and whose config sets none.
 const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// runtimeSpec turns a machine into what a runtime is told. Secrets are fetched for a launch only, at that moment, and go
-// nowhere else.
+// runtimeSpec converts a machine to a runtime's spec. Secrets are fetched only for a launch, at that moment, and are
+// not stored.
 func (e *effects) runtimeSpec(t lifecycle.Target, launch bool) (runtime.Spec, error) {
 	m := t.Machine
 	c := m.Config
@@ -60,7 +60,7 @@ func (e *effects) runtimeSpec(t lifecycle.Target, launch bool) (runtime.Spec, er
 }
 
 // environmentOf returns a machine's whole environment: the platform's names, then the app's secrets, then the config's
-// own, and the GPUs it was given and its fencing token, which neither may hide.
+// own, and last its GPUs and its fencing token, which neither secrets nor config may hide.
 func environmentOf(m *machine.Machine, worker string, t lifecycle.Target, secrets map[string]string) []string {
 	n := strconv.FormatUint(t.Attempt, 10)
 	env := map[string]string{
@@ -70,7 +70,7 @@ func environmentOf(m *machine.Machine, worker string, t lifecycle.Target, secret
 		"SOUK_APP": m.App, "SOUK_MACHINE": m.ID, "SOUK_NAME": m.Name, "SOUK_REGION": m.Region,
 		"SOUK_WORKER": worker, "SOUK_ATTEMPT": n,
 	}
-	if machine.IsHostImage(m.Config.Image) { // an image has its own
+	if machine.IsHostImage(m.Config.Image) { // an image has its own PATH
 		env["PATH"], env["LANG"] = defaultPath, "C.UTF-8"
 	}
 	if g := m.Config.Metadata["fly_process_group"]; g != "" {

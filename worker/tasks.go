@@ -10,18 +10,18 @@ import (
 	"github.com/soukhq/souk/runtime"
 )
 
-// Tasks is who runs short tasks on a worker beside its machines, with the same runtime and out of the same ledger. The
-// worker tells it what the runtime says of its names. Its methods must not wait for the worker.
+// Tasks runs short tasks on a worker beside its machines, with the same runtime and ledger. The worker passes on what
+// the runtime reports about tasks. Its methods must not wait for the worker.
 type Tasks interface {
 	// Occupies reports whether a name of the runtime is a task's, and what it occupies while it runs.
 	Occupies(name string) (want cluster.Resources, mine bool)
-	// Known tells what the runtime had of tasks at asked: once before Run, then now and then.
+	// Known reports the runtime's task lives at asked: once before Run, then now and then.
 	Known(asked time.Time, lives []runtime.Status)
 	Exited(x runtime.Exit)
-	// Changed tells that the worker's record is another.
+	// Changed reports that the worker's record has changed.
 	Changed(rec *cluster.Record)
-	// Evict has a task go, for a machine or a drain, and be handed back to its queue. It may be told twice. ReleaseTask
-	// is the answer.
+	// Evict ends a task, for a machine or a drain, and returns it to its queue. It may be called twice. The runner
+	// calls ReleaseTask when the task has ended.
 	Evict(p machine.Preemption)
 }
 
@@ -33,12 +33,12 @@ func (w *Worker) AdmitTask(ctx context.Context, t lifecycle.Task) error {
 		return out
 	})
 	if err != nil {
-		return err // and refused is still the loop's
+		return err // refused belongs to the loop then
 	}
 	return refused
 }
 
-// TaskDevices returns the GPU devices that a task has, by number, and by what their host knows them.
+// TaskDevices returns a task's GPU devices, by number and by the host's IDs.
 func (w *Worker) TaskDevices(ctx context.Context, name string) (numbers []int, ids []string, err error) {
 	_, err = readState(ctx, w.loop, func(time.Time) (any, error) {
 		numbers, ids = w.loop.sup.TaskDevices(name)
@@ -47,22 +47,22 @@ func (w *Worker) TaskDevices(ctx context.Context, name string) (numbers []int, i
 	return numbers, ids, err
 }
 
-// AdoptTask tells whose a task is that has run since before this process.
+// AdoptTask describes a task that has run since before this process.
 func (w *Worker) AdoptTask(ctx context.Context, t lifecycle.Task) error {
 	return w.loop.changeState(ctx, func(now time.Time) lifecycle.Out { return w.loop.sup.AdoptTask(now, t) })
 }
 
-// ReleaseTask gives a task's room back.
+// ReleaseTask frees a task's room.
 func (w *Worker) ReleaseTask(ctx context.Context, name string) error {
 	return w.loop.changeState(ctx, func(now time.Time) lifecycle.Out { return w.loop.sup.ReleaseTask(now, name) })
 }
 
-// RunningTasks lists the tasks that have room here, by name: those that run, and those that are about to.
+// RunningTasks lists the tasks that have room here, by name: running ones, and those about to run.
 func (w *Worker) RunningTasks(ctx context.Context) ([]lifecycle.Task, error) {
 	return readState(ctx, w.loop, func(time.Time) ([]lifecycle.Task, error) { return w.loop.sup.Tasks(), nil })
 }
 
-// taskHost is who runs tasks, as the loop sees it; nobody may.
+// taskHost is the loop's view of Tasks, which may be nil.
 type taskHost struct{ Tasks }
 
 // taskOccupies reports whether a name of the runtime is a task's, and what it occupies while it runs.
@@ -73,7 +73,7 @@ func (h taskHost) taskOccupies(name string) (want cluster.Resources, mine bool) 
 	return h.Occupies(name)
 }
 
-// splitLives parts the lives of machines from those of tasks.
+// splitLives separates the lives of machines from those of tasks.
 func (h taskHost) splitLives(known []runtime.Status) (machines, tasks []runtime.Status) {
 	for _, s := range known {
 		if _, mine := h.taskOccupies(s.Machine); mine {
@@ -85,14 +85,14 @@ func (h taskHost) splitLives(known []runtime.Status) (machines, tasks []runtime.
 	return machines, tasks
 }
 
-// reportKnown tells what the runtime has of tasks.
+// reportKnown passes the runtime's task lives to Tasks.
 func (h taskHost) reportKnown(asked time.Time, lives []runtime.Status) {
 	if h.Tasks != nil {
 		h.Known(asked, lives)
 	}
 }
 
-// forwardExit hands a task's exit on; false: it is no task's.
+// forwardExit passes a task's exit to Tasks; false: it is no task's.
 func (h taskHost) forwardExit(x runtime.Exit) bool {
 	_, mine := h.taskOccupies(x.Machine)
 	if mine {
@@ -101,7 +101,7 @@ func (h taskHost) forwardExit(x runtime.Exit) bool {
 	return mine
 }
 
-// reportChanged tells that the worker's record is another.
+// reportChanged passes the worker's changed record to Tasks.
 func (h taskHost) reportChanged(rec *cluster.Record) {
 	if h.Tasks != nil {
 		h.Changed(rec)

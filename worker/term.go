@@ -8,7 +8,7 @@ import (
 	"github.com/soukhq/souk/core/lifecycle"
 )
 
-// Obey makes a steward's term that in force for an app, durably, and tells which machines of its service there are then.
+// Obey makes a steward's term the current one for an app, durably, and returns the machines of its service here.
 func (w *Worker) Obey(ctx context.Context, app string, t cluster.Term) (has []lifecycle.Replica, err error) {
 	var refused error
 	err = w.loop.changeState(ctx, func(now time.Time) (out lifecycle.Out) {

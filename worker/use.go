@@ -10,13 +10,13 @@ import (
 	"github.com/soukhq/souk/runtime"
 )
 
-// Bounds of one look at what machines use.
+// Bounds of one measurement of what machines use.
 const (
-	useAtOnce = 4               // machines that are read side by side
-	useTime   = 2 * time.Second // after which the rest is left out
+	useAtOnce = 4               // machines that are read concurrently
+	useTime   = 2 * time.Second // after which the rest is skipped
 )
 
-// Use reads what each machine and task that runs uses. It is read when it is asked for, and by nobody else.
+// Use measures what each running machine and task uses. Nothing is measured between calls.
 func (w *Worker) Use(ctx context.Context) ([]machine.Use, error) {
 	meter, ok := w.o.Runtime.(runtime.Meter)
 	if !ok {
@@ -47,7 +47,7 @@ func (w *Worker) Use(ctx context.Context) ([]machine.Use, error) {
 		places <- struct{}{}
 		all.Go(func() {
 			defer func() { <-places }()
-			if u, err := meter.Usage(ctx, l.Machine); err == nil { // else it has ended meanwhile, or time is up
+			if u, err := meter.Usage(ctx, l.Machine); err == nil { // otherwise it has ended meanwhile, or time is up
 				read[i] = useOf(l.Machine, byID[l.Machine], u)
 			}
 		})

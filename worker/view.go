@@ -14,28 +14,28 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// view is the machines and volumes as last published. Whoever reads them waits for nobody: neither a commit nor the
-// observer is under its lock.
+// view is the machines and volumes as last published. Readers do not wait: neither a commit nor the observer runs
+// under its lock.
 type view struct {
 	mu       sync.RWMutex
 	machines map[string]*slot
-	order    []*slot // oldest machine first, once sorted; empty ones are left out in time
+	order    []*slot // oldest machine first, once sorted; empty slots are removed in time
 	unsorted bool    // order: after a start-up
 	empty    int     // slots of order whose machine is no longer kept
 	volumes  map[string]machine.Volume
-	listed   atomic.Bool // as JSON, since dropRenderings was last called
+	listed   atomic.Bool // lists were rendered as JSON since the last dropRenderings
 }
 
 // slot is the place of one machine in the order, for as long as it is kept.
 type slot struct {
 	created, id string
-	entry       *entry // as it is now; nil: it is no longer kept
+	entry       *entry // in its present state; nil: no longer kept
 }
 
-// entry is one machine at one time. But for its rendering it is not changed.
+// entry is one state of a machine. Except for its rendering, it is immutable.
 type entry struct {
 	m        *machine.Machine
-	versions []machine.Version // before the present one, oldest first
+	versions []machine.Version // previous versions, oldest first
 	changed  chan struct{}     // closed at the next change
 	json     atomic.Pointer[[]byte]
 }
@@ -54,7 +54,7 @@ func (v *view) get(id string) *entry {
 	return nil
 }
 
-// setEntry enters a machine; nil: it is no longer kept. It returns the entry before.
+// setEntry stores a machine's entry; nil: it is no longer kept. It returns the previous entry.
 func (v *view) setEntry(id string, e *entry) (old *entry) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -100,7 +100,8 @@ func (v *view) lockSorted() {
 	}
 }
 
-// listEntries returns the entries of an app's machines ("" for all), oldest first; destroyed ones only when asked for.
+// listEntries returns the entries of an app's machines ("" for all), oldest first; and destroyed ones only if
+// destroyed is set.
 func (v *view) listEntries(app string, destroyed bool) []*entry {
 	v.lockSorted()
 	defer v.mu.RUnlock()
@@ -136,7 +137,7 @@ func (v *view) volumesOf(app string) []machine.Volume {
 	return out
 }
 
-// MarshalJSON returns the machine's JSON, which is made once for each entry and is not to be changed.
+// MarshalJSON returns the machine's JSON, which is encoded once for each entry and must not be changed.
 func (e *entry) MarshalJSON() ([]byte, error) {
 	if b := e.json.Load(); b != nil {
 		return *b, nil
@@ -148,8 +149,8 @@ func (e *entry) MarshalJSON() ([]byte, error) {
 	return b, err
 }
 
-// dropRenderings gives back the memory of the renderings, unless they were used since it was last called: who lists all
-// the time keeps them, who listed once does not.
+// dropRenderings frees the memory of the renderings, unless they were used since its last call: frequent lists keep
+// them, a single list does not.
 func (v *view) dropRenderings() {
 	if v.listed.Swap(false) {
 		return
@@ -163,7 +164,7 @@ func (v *view) dropRenderings() {
 	}
 }
 
-// Machines lists an app's machines, "" for all apps, oldest first; destroyed ones only when asked for.
+// Machines lists an app's machines, "" for all apps, oldest first; and destroyed ones only if destroyed is set.
 func (w *Worker) Machines(_ context.Context, app string, destroyed bool) ([]*machine.Machine, error) {
 	entries := w.loop.view.listEntries(app, destroyed)
 	out := make([]*machine.Machine, len(entries))
@@ -173,8 +174,8 @@ func (w *Worker) Machines(_ context.Context, app string, destroyed bool) ([]*mac
 	return out, nil
 }
 
-// Listing is Machines for who writes them as JSON: each machine comes with what returns its JSON. That is kept while
-// lists are asked for, so that a machine is encoded once for each change; it is not to be changed.
+// Listing is Machines for JSON output: it yields each machine with its JSON. The JSON is kept while lists are read
+// often, so that a machine is encoded once for each change; it must not be changed.
 func (w *Worker) Listing(app string, destroyed bool) iter.Seq2[*machine.Machine, json.Marshaler] {
 	return func(yield func(*machine.Machine, json.Marshaler) bool) {
 		w.loop.view.listed.Store(true)
@@ -186,8 +187,8 @@ func (w *Worker) Listing(app string, destroyed bool) iter.Seq2[*machine.Machine,
 	}
 }
 
-// Watch calls f with the machine now and after changes (several that come at once may be seen as one), until f answers
-// false, ctx ends, or the machine is no longer kept.
+// Watch calls f with the machine now and after changes (several at once may be merged), until f returns false, ctx
+// ends, or the machine is no longer kept.
 func (w *Worker) Watch(ctx context.Context, app, id string, f func(*machine.Machine) bool) error {
 	for {
 		e := w.loop.view.get(id)

@@ -1,9 +1,9 @@
-// Package worker is the shell around one worker's truth: it gives lifecycle.Supervisor the time and its inputs, commits
-// what comes out, carries out the effects with a runtime, and answers.
+// Package worker is the shell around lifecycle.Supervisor, one worker's state: it passes in the time and inputs,
+// commits the resulting records, carries out the effects with a runtime, and replies.
 //
-// One goroutine owns the Supervisor. It takes all inputs that are waiting, commits their records together (one fsync
-// serves every operation that is ready), then lets go of effects and answers. Reads of machines do not pass through it:
-// they see the last published state, which is never ahead of the journal for anything that was promised.
+// One goroutine owns the Supervisor. It handles all waiting inputs, commits their records together (one fsync serves
+// every operation that is ready), then starts effects and replies. Reads of machines do not pass through it: they see
+// the last published state, which never shows an answered change before it is in the journal.
 package worker
 
 import (
@@ -22,78 +22,78 @@ import (
 	"github.com/soukhq/souk/store/journal"
 )
 
-// Options say what a worker is made of. All but Secrets, Log and the numbers are needed.
+// Options are a worker's dependencies and settings. All but Secrets, Log and the numbers are required.
 type Options struct {
 	ID          cluster.WorkerID
 	Region      cluster.Region
-	Dir         string // volumes and snapshots live below it
+	Dir         string // volumes and snapshots are below it
 	Capacity    cluster.Resources
-	Offer       Offer // what else its record says of it
-	MaxStarting int   // machines on their way up at once; 0: 256
+	Offer       Offer // the rest of its record
+	MaxStarting int   // machines starting at once; 0: 256
 	Pace
-	// the kernel's name for this boot of the host: another one than before means that what was not synced is gone. "":
-	// it is not known
+	// the kernel's ID of this boot of the host: after a reboot, unsynced data is gone. "": unknown
 	Boot     string
 	Journal  journal.Journal
 	Runtime  runtime.Runtime
-	Ports    *Ports                                            // of its host, which has other workers; nil: it has none
-	Images   *image.Store                                      // that Runtime starts machines from; nil: none
-	Wanted   func() []string                                   // images that no prune removes; nil: none
-	Sized    bool                                              // volumes are held to their size (package loopfs)
-	Secrets  func(*machine.Machine) (map[string]string, error) // of those that it reads; nil: none
+	Ports    *Ports                                            // shared by the host's workers; nil: it is the only one
+	Images   *image.Store                                      // from which Runtime starts machines; nil: none
+	Wanted   func() []string                                   // images that a prune keeps; nil: none
+	Sized    bool                                              // volumes have an enforced size (package loopfs)
+	Secrets  func(*machine.Machine) (map[string]string, error) // returns the secrets that a machine reads; nil: none
 	Tasks    Tasks                                             // nil: none
 	Observer Observer                                          // nil: none
-	// Dial connects to a port of a machine for its health checks; nil: package reach does
+	// Dial connects to a port of a machine for its health checks; nil: package reach does it
 	Dial func(ctx context.Context, m *machine.Machine, port int) (net.Conn, error)
-	// Drain is called before a machine that is stopped gets its signal; nil: machines have no requests
+	// Drain is called before a stopped machine gets its signal; nil: machines have no requests
 	Drain Drain
-	// MayBegin is asked before Run carries out what the journal says, and returns why nothing may be started; "": it
-	// may. goesOn says that lives of the worker run here. nil: it always may
+	// MayBegin is called before Run carries out what the journal says, and returns why nothing may be started; "":
+	// starts are allowed. goesOn: lives of the worker run here. nil: always allowed
 	MayBegin func(ctx context.Context, goesOn bool) (why string)
-	// Anew says that the journal was given up: it may be empty although the runtime knows machines, which are ended.
+	// Anew says that the journal was given up: it may be empty although the runtime has machines, which are then
+	// ended.
 	Anew bool
-	// Full is asked often, and returns why nothing new is taken; nil: it is. nil: it always is
+	// Full is called often, and returns why nothing new is accepted; nil: it is accepted. A nil Full always accepts
 	Full func() error
-	// Findings are those of the process beside the worker's own, for Examine; nil: there are none
+	// Findings returns the findings of the process besides the worker's own, for Examine; nil: none
 	Findings func() []cluster.Finding
 	Log      *slog.Logger
 	Rand     *rand.Rand // nil: seeded by the system; leases' nonces come from it
 }
 
-// Drain has a machine get no more requests, until its next start, and returns when those that it has are answered, after
-// most or when ctx ends.
+// Drain stops new requests to a machine until its next start, and returns when its present requests are answered,
+// after most or when ctx ends.
 type Drain func(ctx context.Context, app, machine string, most time.Duration)
 
-// Pace says for how long a worker waits. Zero is what a worker of users has; tests may be in haste.
+// Pace is how long a worker waits. The zero Pace is for production; tests may shorten it.
 type Pace struct {
-	// how long a command waits for its operation to end before it answers that it has begun; 0: 20 s
+	// how long a command waits for its operation before it answers that the operation has begun; 0: 20 s
 	Patience time.Duration
-	// how long the worker or its runtime may stand still before that time counts for no deadline; 0: 1 s
+	// how long the worker or its runtime may stand still before that time stops counting for deadlines; 0: 1 s
 	Pulse time.Duration
-	Haste int // by which the deadlines of operations are divided; 0: not at all
+	Haste int // the deadlines of operations are divided by it; 0: not at all
 }
 
-// Observer is told what the worker is and has, whenever that changes, once it is durable and before it is answered. It
-// is called from the worker's loop, so it must not wait, and must not call the worker. Reads of machines do not wait
-// for it. What the worker has when it is made is not told: whoever observes it asks for that before Run.
+// Observer gets the worker's record and machines whenever they change, once the change is durable and before it is
+// answered. It is called from the worker's loop, so it must not wait, and must not call the worker. Reads of machines
+// do not wait for it. It does not get the initial state: an observer reads that before Run.
 type Observer interface {
 	Worker(cluster.Record)
-	Machine(*machine.Machine) // also one that is destroyed, which is kept for a while
+	Machine(*machine.Machine) // also a destroyed one, which is kept for a while
 	Gone(machine string)      // it is no longer kept
 }
 
-// Offer is what a worker says of itself to those who look for a place, beside its capacity. See cluster.Record.
+// Offer is what a worker's record says besides its capacity. See cluster.Record.
 type Offer struct {
 	Attributes cluster.Attributes
-	Require    []cluster.Requirement // whom it takes at all
+	Require    []cluster.Requirement // what it requires of machines
 	Prefer     []cluster.Preference
 	Reserved   []string
 	Headroom   cluster.Resources
 	// see cluster.Record
 	PromiseLimit int64
-	GPUs         []cluster.GPU // its devices, by number; Capacity.GPU is 1000 for each. None: they are only counted
-	// Found says that GPUs are those that its host was found to have, in whatever order: the worker numbers them, counts
-	// them in, and is told when others come (Worker.Devices)
+	GPUs         []cluster.GPU // its devices, by number; Capacity.GPU is 1000 for each. None: GPUs are only counted
+	// Found says that GPUs were found at the host, in any order: the worker numbers them, adds them to its capacity,
+	// and gets later changes by Worker.Devices
 	Found bool
 }
 
@@ -101,11 +101,11 @@ type Offer struct {
 type Worker struct {
 	o      Options
 	loop   *loop
-	dialer *reach.Dialer // to its machines
-	own    *reach.Own    // knows whose the host's ports are; nil: that cannot be told
+	dialer *reach.Dialer // for its machines
+	own    *reach.Own    // knows which process has a port of the host; nil: unknown
 }
 
-// New loads the journal, looks at what the runtime has, and brings both together. Nothing is done yet: see Run.
+// New loads the journal and reconciles it with the runtime. It changes nothing yet: see Run.
 func New(ctx context.Context, o Options) (*Worker, error) {
 	if o.MaxStarting == 0 {
 		o.MaxStarting = defaultMaxStarting
@@ -152,11 +152,11 @@ func New(ctx context.Context, o Options) (*Worker, error) {
 	return w, nil
 }
 
-// Run works until ctx ends, then returns nil; or until the journal fails, and returns why: the worker is then to be
-// made anew from its journal. Machines go on running in both cases.
+// Run works until ctx ends, then returns nil; or until the journal fails, and returns that error: then make a new
+// worker from the journal. Machines run on in both cases.
 func (w *Worker) Run(ctx context.Context) error { return w.loop.run(ctx) }
 
-// Machine gives a machine as last published; destroyed ones too, as long as they are kept.
+// Machine returns a machine as last published, also a destroyed one as long as it is kept.
 func (w *Worker) Machine(_ context.Context, app, id string) (*machine.Machine, error) {
 	if e := w.loop.view.get(id); e != nil && e.m.App == app {
 		return e.m, nil
@@ -164,7 +164,7 @@ func (w *Worker) Machine(_ context.Context, app, id string) (*machine.Machine, e
 	return nil, noMachine()
 }
 
-// CheckNow has those checks of a machine made at once that do not pass: a request waits for it.
+// CheckNow repeats, at once, the checks of a machine that do not pass, as a request waits for it.
 func (w *Worker) CheckNow(id string) { w.loop.health.Soon(id) }
 
 func noMachine() error {

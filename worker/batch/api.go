@@ -9,7 +9,7 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// Submit takes a job in. The answer is durable; the same id again is answered with the job that is there.
+// Submit accepts a job. The answer is durable; submitting the same id again returns the existing job.
 func (b *Buyer) Submit(ctx context.Context, id string, spec jobs.Spec) (s jobs.Job, err error) {
 	err = b.doDurably(ctx, func(now time.Time) error {
 		err := b.dispatcher.Submit(now, id, spec)
@@ -24,17 +24,17 @@ func (b *Buyer) Submit(ctx context.Context, id string, spec jobs.Spec) (s jobs.J
 	return b.Status(ctx, id)
 }
 
-// Status tells of a job.
+// Status returns the status of a job.
 func (b *Buyer) Status(ctx context.Context, id string) (jobs.Job, error) {
 	return askLoop(ctx, b, func(now time.Time) (jobs.Job, error) { return b.dispatcher.Status(now, id) })
 }
 
-// List tells of the jobs of an app, "" for all, oldest first.
+// List returns the status of an app's jobs, "" for all, oldest first.
 func (b *Buyer) List(ctx context.Context, app string) ([]jobs.Job, error) {
 	return askLoop(ctx, b, func(now time.Time) ([]jobs.Job, error) { return b.dispatcher.List(now, app), nil })
 }
 
-// Tasks tells of a job's tasks in order; next is the index to go on with, -1 at the end.
+// Tasks returns a job's tasks in order; next is the index to continue at, -1 at the end.
 func (b *Buyer) Tasks(ctx context.Context, id string, q jobs.TaskQuery) (out []jobs.Task, next int, err error) {
 	type page struct {
 		tasks []jobs.Task
@@ -47,7 +47,7 @@ func (b *Buyer) Tasks(ctx context.Context, id string, q jobs.TaskQuery) (out []j
 	return p.tasks, p.next, err
 }
 
-// Cancel ends a job. The answer is durable; tasks that ran are given a moment to end.
+// Cancel ends a job. The answer is durable; running tasks get a moment to end.
 func (b *Buyer) Cancel(ctx context.Context, id string) (s jobs.Job, err error) {
 	err = b.doDurably(ctx, func(now time.Time) error { return b.dispatcher.Cancel(now, id, "it was cancelled") })
 	if err != nil {
@@ -56,8 +56,7 @@ func (b *Buyer) Cancel(ctx context.Context, id string) (s jobs.Job, err error) {
 	return b.Status(ctx, id)
 }
 
-// CancelTasks ends tasks of a job. The answer is durable; tasks that ran are given a
-// moment to end.
+// CancelTasks ends tasks of a job. The answer is durable; running tasks get a moment to end.
 func (b *Buyer) CancelTasks(ctx context.Context, id string, list jobs.Indices) (s jobs.Job, out jobs.TasksCancelled,
 	err error) {
 	err = b.doDurably(ctx, func(now time.Time) (err error) {
@@ -70,7 +69,7 @@ func (b *Buyer) CancelTasks(ctx context.Context, id string, list jobs.Indices) (
 	return s, out, err
 }
 
-// Wait answers when the job has ended, or more than done of its tasks have, or ctx ends, which is no error.
+// Wait returns when the job has ended, or more than done of its tasks have, or ctx ends, which is no error.
 func (b *Buyer) Wait(ctx context.Context, id string, done int) (jobs.Job, error) {
 	first, err := b.Status(ctx, id) // id may be a name
 	if err != nil {
@@ -97,7 +96,7 @@ func (b *Buyer) Wait(ctx context.Context, id string, done int) (jobs.Job, error)
 	}
 }
 
-// Logs gives what a task wrote: of the attempt that runs, else of the newest that ended.
+// Logs emits a task's output: of the running attempt, else of the newest that ended.
 func (b *Buyer) Logs(ctx context.Context, id string, index int, q machine.LogQuery,
 	emit func(machine.LogLine) error) error {
 	job, err := b.Status(ctx, id) // id may be a name
@@ -128,7 +127,7 @@ func (b *Buyer) Logs(ctx context.Context, id string, index int, q machine.LogQue
 		if err := p.conn.Output(ctx, *p.live, q, emit); !fault.Is(err, fault.NotFound) {
 			return err
 		}
-		return nil // it has not written yet, or has just ended
+		return nil // it has no output yet, or has just ended
 	case p.result == nil:
 		return nil
 	}

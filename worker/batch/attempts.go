@@ -14,25 +14,25 @@ import (
 	"github.com/soukhq/souk/store/journal"
 )
 
-// attemptLog is a file of the attempts that were given out, written before a worker hears of them, so that no number of
-// an attempt is given twice: a buyer that was killed cannot know which grants arrived. It is not fsynced. A kill leaves
-// what write(2) took; a host that goes down takes all that runs along, which Boot tells.
+// attemptLog is a file of the attempts that were given out, written before a worker gets them, so that no attempt
+// number is used twice: a buyer that was killed cannot know which grants arrived. It is not fsynced. Writes survive a
+// kill; if the host goes down, its running tasks are lost too, which Boot shows.
 type attemptLog struct {
 	path  string
 	write journal.Writing
 	f     *os.File
 	size  int64
 	lines int
-	live  int // lines that counted when it was last written anew
+	live  int // lines in use when the file was last rewritten
 	buf   []byte
 }
 
 const (
 	attemptsFile    = "given"
-	maxAttemptLines = 20_000 // of the past, until the file is written anew with what still counts
+	maxAttemptLines = 20_000 // unused lines, beyond which the file is rewritten
 )
 
-// openAttemptLog tells each attempt of the file to f. A torn or damaged line counts for nothing.
+// openAttemptLog calls f with each attempt in the file. It skips torn or damaged lines.
 func openAttemptLog(dir string, write journal.Writing,
 	f func(job string, index, attempt int)) (*attemptLog, error) {
 	g := &attemptLog{path: filepath.Join(dir, attemptsFile), write: write}
@@ -55,7 +55,7 @@ func (g *attemptLog) wrapFault(err error) error {
 		g.path)
 }
 
-// noteGrants writes the grants of orders down.
+// noteGrants writes the grants of orders to the file.
 func (g *attemptLog) noteGrants(orders []*jobs.Orders) error {
 	g.buf = g.buf[:0]
 	for _, o := range orders {
@@ -73,7 +73,7 @@ func (g *attemptLog) noteGrants(orders []*jobs.Orders) error {
 	return nil
 }
 
-// appendBuffer writes buf behind the others, whole or not at all: half a line would hide what comes after it.
+// appendBuffer appends buf, completely or not at all: half a line would hide the next one.
 func (g *attemptLog) appendBuffer() error {
 	n, err := g.f.Write(g.buf)
 	if err != nil && n > 0 {
@@ -83,10 +83,10 @@ func (g *attemptLog) appendBuffer() error {
 	return err
 }
 
-// needsRewrite reports whether most of the file is of the past.
+// needsRewrite reports whether most lines of the file are unused.
 func (g *attemptLog) needsRewrite() bool { return g.lines > 2*g.live+maxAttemptLines }
 
-// rewriteFile puts the attempts that still count in place of the file.
+// rewriteFile replaces the file by one with only the attempts still in use.
 func (g *attemptLog) rewriteFile(each func(f func(job string, index, attempt int))) error {
 	return g.write(func() error { return g.rewriteOnce(each) })
 }
@@ -98,7 +98,7 @@ func (g *attemptLog) rewriteOnce(each func(f func(job string, index, attempt int
 	}
 	w, lines, size := bufio.NewWriter(f), 0, 0
 	each(func(job string, index, attempt int) {
-		n, _ := fmt.Fprintf(w, "%s %d %d.\n", job, index, attempt) // Flush tells
+		n, _ := fmt.Fprintf(w, "%s %d %d.\n", job, index, attempt) // Flush returns the error
 		lines, size = lines+1, size+n
 	})
 	if err = w.Flush(); err == nil {

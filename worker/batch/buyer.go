@@ -21,31 +21,32 @@ const (
 	maxInputs = 1024
 	maxBatch  = 256
 	tickEvery = time.Second // saved room ends, silent workers are given up
-	GoneAfter = time.Minute // what runs on a worker that is not heard of for so long is given to others
-	roughly   = 64          // slots of the market, for the auction: only a scale
+	GoneAfter = time.Minute // for saved room that ends and silent workers that are given up
+	roughly   = 64          // after this silence of a worker, its tasks are given to others
 )
 
-// selfBucket has one record: the boot of the host that the journal was last written in.
+// selfBucket has one record: the host's boot in which the journal was last written.
 const selfBucket = "buyer"
 
 // BuyerOptions say what a buyer is made of.
 type BuyerOptions struct {
 	Journal journal.Journal
-	Dir     string // for output; made when it does not exist
-	// Boot names this boot of the host that the workers are on: after another, what ran has been lost. "" is not known.
+	Dir     string // for output; made if it does not exist
+	// Boot identifies the present boot of the host of the workers: after a reboot, what ran has been lost. "":
+	// unknown.
 	Boot  string
-	Write journal.Writing // carries out writes of files that are not the journal's; nil: once
+	Write journal.Writing // carries out file writes outside the journal; nil: each is tried once
 	Log   *slog.Logger    // nil: nothing is logged
 }
 
-// Buyer owns jobs. Its methods may be called from many goroutines, once Run works.
+// Buyer owns jobs. Its methods may be called from many goroutines, once Run has begun.
 type Buyer struct {
 	o          BuyerOptions
 	log        *slog.Logger
 	dispatcher *jobs.Dispatcher // owned by the loop
 	inputs     chan func(now time.Time)
 	saved      chan error
-	busy       bool // a commit is under way
+	busy       bool // a commit is in progress
 	files      *outputs
 	attempts   *attemptLog
 
@@ -54,18 +55,18 @@ type Buyer struct {
 	connsMu sync.Mutex
 	conns   map[cluster.WorkerID]RunnerConn
 	silent  map[cluster.WorkerID]time.Time // owned by the loop
-	waiters []commitWaiter                 // owned by the loop: wait for a commit
+	waiters []commitWaiter                 // owned by the loop: callers that wait for a commit
 	changes changes
 }
 
-// commitWaiter is told when what it did is durable. behind counts the commits that end before its own: with 0 it is in
-// the one under way.
+// commitWaiter is a caller that waits until its change is durable. behind is the number of commits that end before its
+// own: 0: it is in the present one.
 type commitWaiter struct {
 	behind int
 	done   chan error
 }
 
-// OpenBuyer loads the jobs. Tasks are given out by Run.
+// OpenBuyer loads the jobs. Run gives out tasks.
 func OpenBuyer(o BuyerOptions) (*Buyer, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -113,8 +114,8 @@ func OpenBuyer(o BuyerOptions) (*Buyer, error) {
 	return b, nil
 }
 
-// Attach connects a runner; before Run for those that may run tasks from before. The same worker again is a new
-// connection.
+// Attach connects a runner. Call it before Run for runners that may already run tasks. Attaching a worker again makes
+// a new connection.
 func (b *Buyer) Attach(s RunnerConn) {
 	b.connsMu.Lock()
 	b.conns[s.Worker()] = s
@@ -124,8 +125,8 @@ func (b *Buyer) Attach(s RunnerConn) {
 	close(sink.begun)
 }
 
-// connection takes a runner's reports in behind what its connection began with. That says all there is of the worker:
-// behind a later report it would put back what that has changed.
+// connection passes on a runner's reports after its first one. The first describes the whole worker: after a later
+// report it would undo that report's changes.
 type connection struct {
 	b     *Buyer
 	begun chan struct{}
@@ -137,7 +138,7 @@ func (c *connection) Report(m Message) {
 	c.b.Report(m)
 }
 
-// Detach tells that a connection has ended.
+// Detach reports that a connection has ended.
 func (b *Buyer) Detach(w cluster.WorkerID) {
 	b.connsMu.Lock()
 	delete(b.conns, w)
@@ -148,8 +149,8 @@ func (b *Buyer) Detach(w cluster.WorkerID) {
 	})
 }
 
-// Report takes a message in, from whoever brings it in order. What tasks wrote is on its file before the dispatcher
-// hears of their results.
+// Report handles a message; the caller keeps the order of messages. Output is in its file before the dispatcher gets
+// the results.
 func (b *Buyer) Report(m Message) {
 	for i, out := range m.Outputs {
 		r := &m.Results[i]
@@ -168,13 +169,13 @@ func (b *Buyer) postFunc(f func(now time.Time)) {
 	}
 }
 
-// Run works until ctx ends, then returns nil; or until the journal fails, and returns why. Tasks go on running in both
-// cases, and their results are kept by the runners.
+// Run works until ctx ends, then returns nil; or until the journal fails, and returns that error. In both cases tasks
+// keep running, and the runners keep their results.
 func (b *Buyer) Run(ctx context.Context) error {
 	defer b.once.Do(func() { close(b.stopped) })
 	tick := time.NewTicker(tickEvery)
 	defer tick.Stop()
-	b.postFunc(func(now time.Time) { b.dispatcher.Open(now) }) // behind the first reports of those who are attached
+	b.postFunc(func(now time.Time) { b.dispatcher.Open(now) }) // after the first reports of attached runners
 	for {
 		now := time.Now()
 		select {
@@ -202,7 +203,7 @@ func (b *Buyer) Run(ctx context.Context) error {
 	}
 }
 
-// Close lets go of files. Run must have ended.
+// Close closes the files. Run must have ended.
 func (b *Buyer) Close() error { return errors.Join(b.files.close(), b.attempts.close()) }
 
 func (b *Buyer) runWaiting(f func(time.Time), now time.Time) {
@@ -226,10 +227,11 @@ func (b *Buyer) tickDispatcher(now time.Time) {
 			b.dispatcher.Gone(now, w)
 		}
 	}
-	b.dispatcher.Open(now) // room that was kept back may be free again
+	b.dispatcher.Open(now) // saved room may be free again
 }
 
-// settleOrders sends orders, and commits when the journal is free: everything that came in meanwhile shares one commit.
+// settleOrders sends orders, and commits when the journal is free: everything that arrived meanwhile shares one
+// commit.
 func (b *Buyer) settleOrders() error {
 	out := b.dispatcher.Take()
 	if err := b.attempts.noteGrants(out.Orders); err != nil {
@@ -270,7 +272,7 @@ func (b *Buyer) settleOrders() error {
 	return nil
 }
 
-// reportCommitted tells those whose doing was in the commit that has ended.
+// reportCommitted notifies the callers whose changes were in the commit that has ended.
 func (b *Buyer) reportCommitted(err error) {
 	var later []commitWaiter
 	for _, s := range b.waiters {
@@ -285,15 +287,15 @@ func (b *Buyer) reportCommitted(err error) {
 
 var errStopped = errors.New("the buyer has stopped")
 
-// answered is what came of something that was done in the loop.
+// answered is the result of a function that ran in the loop.
 type answered[T any] struct {
 	value T
 	err   error
 }
 
-// askLoop runs f in the loop and waits for what it gives.
+// askLoop runs f in the loop and returns its result.
 func askLoop[T any](ctx context.Context, b *Buyer, f func(now time.Time) (T, error)) (T, error) {
-	done := make(chan answered[T], 1) // f's own: whoever asked may be gone
+	done := make(chan answered[T], 1) // f's own: the caller may have gone
 	var none T
 	select {
 	case b.inputs <- func(now time.Time) { v, err := f(now); done <- answered[T]{v, err} }:
@@ -312,7 +314,7 @@ func askLoop[T any](ctx context.Context, b *Buyer, f func(now time.Time) (T, err
 	}
 }
 
-// doDurably runs f in the loop, and unless it fails waits until what it did is in the journal.
+// doDurably runs f in the loop, and, unless it fails, waits until its changes are in the journal.
 func (b *Buyer) doDurably(ctx context.Context, f func(now time.Time) error) error {
 	done := make(chan error, 1)
 	_, err := askLoop(ctx, b, func(now time.Time) (struct{}, error) {
@@ -344,13 +346,13 @@ func lateError(ctx context.Context) error {
 	return fault.Wrap(ctx.Err(), fault.Timeout, fault.CodeDeadline, "there was no answer in the time given")
 }
 
-// changes wakes those who wait for a job.
+// changes wakes the callers that wait for a job.
 type changes struct {
 	mu sync.Mutex
-	of map[string]chan struct{} // closed at the job's next change; none when nobody waits
+	of map[string]chan struct{} // closed at the job's next change; missing while no caller waits
 }
 
-// forgetJob forgets a job that does not change any more. Who waits for it meanwhile is woken, and sees that it has
+// forgetJob drops a job that does not change any more. It wakes callers that still wait for it; they see that it has
 // ended.
 func (c *changes) forgetJob(id string) { c.notifyChanged(map[string]bool{id: true}) }
 

@@ -5,14 +5,15 @@
 //
 // A free slot is offered; the buyer grants it the best task there is (orders); the runner takes the room from the
 // ledger, accepts, and starts the life with one call of the runtime. At its exit the room and the slot are free at
-// once: the next offer does not wait for the output to be read, nor for the result to be recorded. Results go to the
-// buyer, whose journal takes all that came in while it was busy with one commit; then the worker is told that they are
-// recorded, and has the runtime forget them. A worker writes nothing to its own journal for a task: a life's name says
-// all that it must know after a crash. See docs/decisions/0013-array-jobs.md.
+// once: the next offer does not wait until the output is read or the result is recorded. Results go to the buyer,
+// whose journal commits all that arrived while it was busy at once; then the buyer confirms them, and the worker has
+// the runtime forget them. A worker writes nothing to its own journal for a task: a life's name says all that it must
+// know after a crash. See docs/decisions/0013-array-jobs.md.
 //
 // # When somebody dies
 //
-// Without a buyer a runner keeps what runs running and each result until a buyer asks (at most maxHeld; then no slot is
-// offered). Nothing queues at a worker, so there is nothing to hand back but a grant under way, which a new connection
-// voids. A task of a runner that is not heard of for GoneAfter is given to another worker, with a larger attempt.
+// Without a buyer, a runner keeps its tasks running and keeps each result until a buyer connects (at most maxHeld;
+// then no slot is offered). Nothing queues at a worker, so only grants that are not answered yet are returned, which a
+// new connection voids. A task of a runner that is not heard of for GoneAfter is given to another worker, with a
+// larger attempt.
 package batch

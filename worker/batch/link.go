@@ -8,25 +8,25 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// Message is a report with what the tasks of its results wrote.
+// Message is a report with the output of the tasks in its results.
 type Message struct {
 	jobs.Report
 	Outputs [][]byte // of Results, in the same order; NDJSON of runtime.LogLine
 }
 
-// ReportSink is what a runner tells a buyer with.
+// ReportSink is where a runner sends its reports.
 type ReportSink interface {
-	// Report takes a message in. It waits only when the buyer is far behind.
+	// Report handles a message. It waits only if the buyer is far behind.
 	Report(m Message)
 }
 
-// RunnerConn is what a buyer needs of a runner, near or far.
+// RunnerConn is what a buyer needs of a runner, local or remote.
 type RunnerConn interface {
 	Worker() cluster.WorkerID
-	// Connect begins a connection: all that is told from now on goes to sink, the first message is what it gives.
+	// Connect begins a connection: it returns the first message, and later ones go to sink.
 	Connect(sink ReportSink) Message
 	// Order carries out orders. It never waits.
 	Order(o *jobs.Orders)
-	// Output gives what a running task has written.
+	// Output emits what a running task has written.
 	Output(ctx context.Context, l jobs.Life, q machine.LogQuery, emit func(machine.LogLine) error) error
 }

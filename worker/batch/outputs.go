@@ -25,21 +25,21 @@ const (
 	codeOutput fault.Code = "output" // the output of the task is not kept
 )
 
-// Bounds of what is kept of tasks' output, in bytes of files. A job that has ended gives up what it has, the oldest
-// first, where its namespace or all have as much as they may; what finds no room even so is dropped, and who asks for
-// it is told. A namespace has as much as eight jobs can, and half of all, so that it leaves others room.
+// Bounds of what is kept of tasks' output, in bytes of files. At the bound of its namespace or of all, the output of
+// ended jobs is dropped, the oldest first; output that still finds no room is dropped, and a request for it says so. A
+// namespace may have as much as eight jobs, which is half of all, so that it leaves room for others.
 const (
-	maxJobOutput       = 256 << 20 // 4,096 tasks that wrote as much as is kept of one
+	maxJobOutput       = 256 << 20 // 4,096 tasks with the most output that is kept of one
 	maxNamespaceOutput = 8 * maxJobOutput
 	maxAllOutput       = 2 * maxNamespaceOutput
 	maxOpen            = 32 // files open at once
 )
 
-// outputSuffix is how the name of a job's file ends, behind the job's id.
+// outputSuffix is the suffix of a job's file, after the job's ID.
 const outputSuffix = ".ndjson"
 
-// outputs are the files with what tasks wrote: one for each job, appended, never changed. They are not fsynced: a power
-// loss may cost output, never a result.
+// outputs are the files of tasks' output: one for each job, append-only. They are not fsynced: a power loss may cost
+// output, never a result.
 type outputs struct {
 	dir string
 
@@ -48,7 +48,7 @@ type outputs struct {
 	ended []*outputFile          // of jobs that have ended, oldest first
 	space map[string]int64       // bytes by namespace
 	all   int64
-	open  map[string]*outputFile // those that are open, by job
+	open  map[string]*outputFile // open files, by job
 }
 
 type outputFile struct {
@@ -56,11 +56,11 @@ type outputFile struct {
 	namespace string
 	size      int64
 	ended     bool     // its job has ended
-	dropped   bool     // it made room for others, and takes no more
-	f         *os.File // nil: it is not open
+	dropped   bool     // it was dropped to make room, and gets no more
+	f         *os.File // nil: not open
 }
 
-// openOutputs makes the directory. What is in it is counted by restore.
+// openOutputs makes the directory. restoreFiles counts the files in it.
 func openOutputs(dir string) (*outputs, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fault.Wrap(err, fault.Unavailable, fault.CodeDir,
@@ -70,7 +70,7 @@ func openOutputs(dir string) (*outputs, error) {
 		open: map[string]*outputFile{}}, nil
 }
 
-// restoreFiles takes back the files of the jobs that there are, and removes those of jobs that are kept no longer.
+// restoreFiles restores the files of existing jobs, and removes those of jobs that are no longer kept.
 func (o *outputs) restoreFiles(list []jobs.Job) error {
 	sizes, err := o.fileSizes()
 	if err != nil {
@@ -101,7 +101,7 @@ func (o *outputs) restoreFiles(list []jobs.Job) error {
 	return nil
 }
 
-// fileSizes reads the sizes of the files that there are, by job.
+// fileSizes returns the sizes of the files, by job.
 func (o *outputs) fileSizes() (map[string]int64, error) {
 	files, err := os.ReadDir(o.dir)
 	sizes := map[string]int64{}
@@ -117,7 +117,7 @@ func (o *outputs) fileSizes() (map[string]int64, error) {
 	return sizes, err
 }
 
-// addJob takes a job in, of which there are size bytes already: only of those is output kept.
+// addJob adds a job, whose file has size bytes already. Output is kept only for added jobs.
 func (o *outputs) addJob(job, namespace string, size int64) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -127,7 +127,7 @@ func (o *outputs) addJob(job, namespace string, size int64) {
 	}
 }
 
-// endJobs tells of jobs that have ended, in this order: their output makes room for others'.
+// endJobs records that jobs have ended, in this order: their output may be dropped for others'.
 func (o *outputs) endJobs(ids []string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -141,7 +141,7 @@ func (o *outputs) endJobs(ids []string) {
 
 func (o *outputs) path(job string) string { return filepath.Join(o.dir, job+outputSuffix) }
 
-// addBytes counts bytes of a file, or takes them back.
+// addBytes adds n bytes to a file's size; n may be negative.
 func (o *outputs) addBytes(f *outputFile, n int64) {
 	f.size += n
 	o.all += n
@@ -150,7 +150,7 @@ func (o *outputs) addBytes(f *outputFile, n int64) {
 	}
 }
 
-// keepOutput appends one task's output. What cannot be kept is cut.
+// keepOutput appends one task's output, and cuts what does not fit.
 func (o *outputs) keepOutput(job string, out []byte, cut bool) (offset int64, n int, cutNow bool) {
 	if len(out) == 0 {
 		return 0, 0, cut
@@ -170,7 +170,7 @@ func (o *outputs) keepOutput(job string, out []byte, cut bool) (offset int64, n 
 	return offset, n, cut
 }
 
-// canGrow reports whether a file may grow by n, and drops those of jobs that have ended until it may.
+// canGrow reports whether a file may grow by n, after dropping files of ended jobs if needed.
 func (o *outputs) canGrow(f *outputFile, n int64) bool {
 	if f.dropped || f.size+n > maxJobOutput {
 		return false
@@ -178,7 +178,7 @@ func (o *outputs) canGrow(f *outputFile, n int64) bool {
 	for {
 		own := o.space[f.namespace]+n > maxNamespaceOutput
 		if !own && o.all+n <= maxAllOutput {
-			return !f.dropped // it may have been the oldest itself
+			return !f.dropped // the oldest may have been f itself
 		}
 		old := o.oldestEnded(f.namespace, own)
 		if old == nil {
@@ -189,8 +189,8 @@ func (o *outputs) canGrow(f *outputFile, n int64) bool {
 	}
 }
 
-// oldestEnded returns the file that makes room for one of a namespace: of jobs that have ended the oldest of that
-// namespace, or unless own is asked for of the one that has most, if it is more; nil: there is none.
+// oldestEnded returns the file to drop for a job of a namespace: the oldest of its ended jobs, or, unless own is set,
+// of the namespace with the most output, if that is more; nil: none.
 func (o *outputs) oldestEnded(namespace string, own bool) (old *outputFile) {
 	for _, f := range o.ended {
 		has := o.space[f.namespace]
@@ -221,13 +221,13 @@ func (o *outputs) closeFile(f *outputFile) (err error) {
 	return err
 }
 
-// ensureOpen opens a file, unless it is.
+// ensureOpen opens a file unless it is open.
 func (o *outputs) ensureOpen(f *outputFile) (err error) {
 	if f.f != nil {
 		return nil
 	}
 	if len(o.open) >= maxOpen {
-		for _, other := range o.open { // any: to open it again is cheap
+		for _, other := range o.open { // any: opening it again is cheap
 			_ = o.closeFile(other)
 			break
 		}
@@ -238,7 +238,7 @@ func (o *outputs) ensureOpen(f *outputFile) (err error) {
 	return err
 }
 
-// readOutput gives the lines of one task's output, the last tail of them; 0 is all.
+// readOutput emits the last tail lines of one task's output; nil: all.
 func (o *outputs) readOutput(r *jobs.Result, job string, tail *int, emit func(machine.LogLine) error) error {
 	switch {
 	case r.Bytes > 0:
@@ -271,7 +271,7 @@ func (o *outputs) readOutput(r *jobs.Result, job string, tail *int, emit func(ma
 		return fault.Wrap(err, fault.Unavailable, codeOutput, "the output of job %s cannot be read", job)
 	}
 	lines := bytes.SplitAfter(raw, []byte("\n"))
-	lines = lines[:len(lines)-1] // what is behind the last newline is nothing
+	lines = lines[:len(lines)-1] // the part after the last newline is empty
 	if tail != nil {
 		lines = lines[max(0, len(lines)-*tail):]
 	}
@@ -287,7 +287,7 @@ func (o *outputs) readOutput(r *jobs.Result, job string, tail *int, emit func(ma
 	return nil
 }
 
-// purgeJobs removes the files of jobs that are kept no longer.
+// purgeJobs removes the files of jobs that are no longer kept.
 func (o *outputs) purgeJobs(ids []string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -18,12 +18,12 @@ import (
 
 // Bounds of one runner.
 const (
-	DefaultSlots = 64                  // tasks at once, whatever room there is
-	maxHeld      = 4096                // results that are not recorded; with more no slot is offered
-	maxOutput    = 64 << 10            // bytes kept of what one task wrote, the last ones
+	DefaultSlots = 64                  // tasks at once, regardless of room
+	maxHeld      = 4096                // unrecorded results; beyond it no slot is offered
+	maxOutput    = 64 << 10            // bytes kept of one task's output, the last ones
 	endGrace     = lifecycle.TaskGrace // between SIGTERM and SIGKILL
 	effectTime   = 30 * time.Second    // for one call of the runtime
-	removers     = 2                   // lives that are removed at once
+	removers     = 2                   // lives removed concurrently
 )
 
 // Host is what a runner needs of its worker.
@@ -31,10 +31,10 @@ type Host interface {
 	Record(ctx context.Context) (cluster.Record, error)
 	// AdmitTask takes a task's room from the ledger until ReleaseTask. The error is a refusal.
 	AdmitTask(ctx context.Context, t lifecycle.Task) error
-	// TaskDevices returns the GPU devices that it has then, by number, and by what their host knows them.
+	// TaskDevices returns the GPU devices of an admitted task, by number and by the host's IDs.
 	TaskDevices(ctx context.Context, name string) (numbers []int, ids []string, err error)
 	ReleaseTask(ctx context.Context, name string) error
-	// AdoptTask tells whose a task is that runs since before.
+	// AdoptTask describes a task that runs since before the worker's start.
 	AdoptTask(ctx context.Context, t lifecycle.Task) error
 }
 
@@ -46,7 +46,7 @@ type RunnerOptions struct {
 	Log     *slog.Logger // nil: nothing is logged
 }
 
-// Runner runs tasks on one worker. Make it before the worker, which it is the Tasks of, then give it to Run.
+// Runner runs tasks on one worker. Make it before the worker, as the worker's Options.Tasks, then call Run.
 type Runner struct {
 	o    RunnerOptions
 	log  *slog.Logger
@@ -54,35 +54,35 @@ type Runner struct {
 	ctx  context.Context
 	wg   sync.WaitGroup
 	poke chan struct{} // there is something to report
-	drop chan struct{} // there is something to remove
+	drop chan struct{} // there are lives to remove
 
 	mu          sync.Mutex
 	sink        ReportSink
-	connection  uint64 // counts those there were
-	ended       bool   // Run has
+	connection  uint64 // number of connections so far
+	ended       bool   // Run has ended
 	slots       []auction.Puller
 	offered     []bool
-	tasks       map[string]*task      // that run, or are about to
-	evicted     map[string]bool       // that must go before they have begun
-	unannounced []lifecycle.Task      // of which the worker is to be told when there is one
-	held        map[string]heldResult // results that are not recorded
+	tasks       map[string]*task      // running, or about to run
+	evicted     map[string]bool       // evicted before they have begun
+	unannounced []lifecycle.Task      // tasks to describe to the worker once Run has begun
+	held        map[string]heldResult // results not recorded yet
 	gone        []string              // lives to remove
 	out         Message
-	reported    *cluster.Record // as last told on this connection; nil: not yet
-	changed     bool            // the record may be another
+	reported    *cluster.Record // as last reported on this connection; nil: not yet
+	changed     bool            // the record may have changed
 }
 
 // task is one life that runs here.
 type task struct {
 	life   jobs.Life
-	slot   int // -1: none, from before and more than there are slots now
+	slot   int // -1: none, as it ran before and there are fewer slots now
 	exit   chan runtime.Exit
-	end    chan string        // why it is to be ended before its time
+	end    chan string        // why it is ended early
 	watch  chan time.Duration // its timeout, learned later
-	evict  chan string        // what it makes room for
-	began  time.Time          // under the runner's mu until it is followed
-	known  time.Time          // since when it is in the runner's table
-	unsure bool               // it may never have been begun
+	evict  chan string        // the machine or drain it is evicted for
+	began  time.Time          // guarded by the runner's mu until it is followed
+	known  time.Time          // since when the runner knows it
+	unsure bool               // it may never have been started
 }
 
 type heldResult struct {
@@ -104,11 +104,11 @@ func NewRunner(o RunnerOptions) *Runner {
 		tasks: map[string]*task{}, evicted: map[string]bool{}, held: map[string]heldResult{}}
 }
 
-// Run works for a worker until ctx ends. What runs goes on running then.
+// Run works for a worker until ctx ends. Tasks keep running after that.
 func (r *Runner) Run(ctx context.Context, host Host) {
 	r.mu.Lock()
 	r.host, r.ctx = host, ctx
-	for _, t := range r.tasks { // from before
+	for _, t := range r.tasks { // from before the start
 		r.wg.Go(func() { r.followTask(t, 0) })
 	}
 	for _, t := range r.unannounced {
@@ -126,7 +126,7 @@ func (r *Runner) Run(ctx context.Context, host Host) {
 		select {
 		case <-ctx.Done():
 			r.mu.Lock()
-			r.ended, r.sink = true, nil // nothing is begun from now on
+			r.ended, r.sink = true, nil // nothing is started from now on
 			r.mu.Unlock()
 			r.wg.Wait()
 			return
@@ -143,7 +143,7 @@ func wakeUp(c chan struct{}) {
 	}
 }
 
-// reportAll tells all that has come up.
+// reportAll sends all that has not been reported.
 func (r *Runner) reportAll() {
 	r.mu.Lock()
 	if r.sink == nil {
@@ -153,12 +153,12 @@ func (r *Runner) reportAll() {
 	m, sink, changed, connection := r.out, r.sink, r.changed, r.connection
 	r.out, r.changed = Message{}, false
 	r.mu.Unlock()
-	rec, err := r.host.Record(r.ctx) // after what is told: the record has all of it
+	rec, err := r.host.Record(r.ctx) // read last, so that it includes all of the message
 	if err != nil {
-		return // the worker ends, and so will this
+		return // the worker is ending, and so is this loop
 	}
 	r.mu.Lock()
-	if r.connection != connection { // what was gathered is for a buyer that is gone; Connect has told the new one
+	if r.connection != connection { // gathered for an earlier buyer; Connect has informed the new one
 		r.mu.Unlock()
 		wakeUp(r.poke)
 		return
@@ -173,7 +173,7 @@ func (r *Runner) reportAll() {
 	sink.Report(m)
 }
 
-// judgedAlike reports whether two records of a worker say the same of what it takes.
+// judgedAlike reports whether two records of a worker are equal to the judge.
 func judgedAlike(a, b cluster.Record) bool {
 	a.Version, a.At, a.Backlog = b.Version, b.At, b.Backlog
 	return reflect.DeepEqual(a, b)
@@ -208,7 +208,7 @@ func (r *Runner) Connect(sink ReportSink) Message {
 	return m
 }
 
-// offerSlots offers every free slot that is not offered yet. Under mu.
+// offerSlots offers every free slot that is not offered yet. r.mu is held.
 func (r *Runner) offerSlots() {
 	if len(r.held) >= maxHeld {
 		return
@@ -226,7 +226,7 @@ func (r *Runner) Order(o *jobs.Orders) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.ended {
-		return // the next connection tells it anew
+		return // the next connection repeats it
 	}
 	for _, k := range o.Kept {
 		r.slots[k.Slot].Acknowledge(k.Number)
@@ -242,7 +242,7 @@ func (r *Runner) Order(o *jobs.Orders) {
 		if w.Terms.Timeout > 0 {
 			select {
 			case t.watch <- w.Terms.Timeout:
-			default: // it knows
+			default: // it knows already
 			}
 		}
 		told := taskOf(w.Life, w.Terms)
@@ -257,7 +257,7 @@ func (r *Runner) Order(o *jobs.Orders) {
 		if t := r.tasks[l.String()]; t != nil {
 			select {
 			case t.end <- "it was told to end":
-			default: // it has been told
+			default: // it is being ended already
 			}
 		}
 	}
@@ -275,7 +275,7 @@ func (r *Runner) Order(o *jobs.Orders) {
 	}
 }
 
-// taskOf says what a worker is to know of a task.
+// taskOf describes a task for the worker.
 func taskOf(l jobs.Life, t *jobs.Terms) lifecycle.Task {
 	return lifecycle.Task{Name: l.String(), App: t.App, Namespace: t.Namespace, Scheduling: t.Scheduling,
 		Want: l.Shape()}
@@ -287,16 +287,16 @@ func (r *Runner) Evict(p machine.Preemption) {
 	defer r.mu.Unlock()
 	t := r.tasks[p.Machine]
 	if t == nil {
-		r.evicted[p.Machine] = true // it has its room and has not begun
+		r.evicted[p.Machine] = true // it has room but has not begun
 		return
 	}
 	select {
 	case t.evict <- p.String():
-	default: // it has been told
+	default: // it is being ended already
 	}
 }
 
-// removeRecorded has the runtime forget lives whose results are recorded.
+// removeRecorded makes the runtime forget lives whose results are recorded.
 func (r *Runner) removeRecorded() {
 	for {
 		r.mu.Lock()
@@ -313,7 +313,7 @@ func (r *Runner) removeRecorded() {
 				return
 			}
 		}
-		wakeUp(r.drop) // the others too
+		wakeUp(r.drop) // for the other removers
 		ctx, cancel := context.WithTimeout(r.ctx, effectTime)
 		if err := r.o.Runtime.Remove(ctx, name); err != nil && r.ctx.Err() == nil {
 			r.log.Warn("a task that has ended could not be removed; the audit tries again", "task", name, "err", err)
@@ -327,7 +327,7 @@ func (r *Runner) Output(ctx context.Context, l jobs.Life, q machine.LogQuery, em
 	return r.o.Runtime.Logs(ctx, l.String(), q, emit)
 }
 
-// killTask ends a task: SIGTERM, and after a grace SIGKILL.
+// killTask ends a task: SIGTERM, and SIGKILL after a grace.
 func (r *Runner) killTask(name string, hard bool) {
 	ctx, cancel := context.WithTimeout(r.ctx, effectTime)
 	defer cancel()

@@ -15,7 +15,7 @@ import (
 	"github.com/soukhq/souk/runtime/devices"
 )
 
-// acceptGrant takes a task that the buyer gives to a slot, and runs it; or says why not, and offers the slot again.
+// acceptGrant runs a granted task in its slot; or refuses with a reason, and offers the slot again.
 func (r *Runner) acceptGrant(g jobs.Grant) {
 	name := g.Life.String()
 	err := r.host.AdmitTask(r.ctx, taskOf(g.Life, g.Terms))
@@ -57,7 +57,7 @@ func (r *Runner) acceptGrant(g jobs.Grant) {
 	}
 	cancel()
 	if r.ctx.Err() != nil {
-		return // whether it runs is found out at the next start
+		return // the next start finds out whether it runs
 	}
 	if err != nil {
 		res := jobs.NewResult(g.Life, r.o.Worker)
@@ -73,7 +73,7 @@ func (r *Runner) acceptGrant(g jobs.Grant) {
 	r.followTask(t, g.Terms.Timeout)
 }
 
-// giveDevices has a task get the GPUs that it was granted.
+// giveDevices adds the task's granted GPUs to its spec.
 func (r *Runner) giveDevices(ctx context.Context, l jobs.Life, s *runtime.Spec) error {
 	if l.GPUs == 0 {
 		return nil
@@ -89,7 +89,7 @@ func (r *Runner) giveDevices(ctx context.Context, l jobs.Life, s *runtime.Spec) 
 	return nil
 }
 
-// exitNotStarted is the exit code of a task whose program could not be executed, as a shell has it.
+// exitNotStarted is the exit code of a task whose program could not be executed, as in a shell.
 const exitNotStarted = 127
 
 func newTask(l jobs.Life, slot int) *task {
@@ -97,15 +97,15 @@ func newTask(l jobs.Life, slot int) *task {
 		watch: make(chan time.Duration, 1), evict: make(chan string, 1), began: time.Now(), known: time.Now()}
 }
 
-// beganAt notes when the task was begun. A runtime that does not know says the zero time: then it was when the task
-// became known here, since what it took counts in its job's estimate and its namespace's budget. Under the runner's mu.
+// beganAt records when the task began. If the runtime does not know (the zero time), it is when the runner first knew
+// of the task, since the duration counts in the job's estimate and the namespace's budget. The runner's mu is held.
 func (t *task) beganAt(at time.Time) {
 	if !at.IsZero() {
 		t.began = at
 	}
 }
 
-// followTask waits for a task's exit, and ends it at its timeout or when it is told to.
+// followTask waits for a task's exit, and ends it at its timeout or on request.
 func (r *Runner) followTask(t *task, timeout time.Duration) {
 	name := t.life.String()
 	late := time.NewTimer(time.Hour)
@@ -120,9 +120,9 @@ func (r *Runner) followTask(t *task, timeout time.Duration) {
 	for {
 		select {
 		case <-r.ctx.Done():
-			return // it goes on, and is found again
+			return // it runs on, and is found at the next start
 		case d := <-t.watch:
-			if !told && !timedOut { // else the timer is the grace before SIGKILL
+			if !told && !timedOut { // otherwise the timer is the grace before SIGKILL
 				late.Reset(time.Until(r.beganAt(t).Add(d)))
 			}
 		case <-late.C:
@@ -165,7 +165,7 @@ func (r *Runner) beganAt(t *task) time.Time {
 	return t.began
 }
 
-// finishTask gives room and slot back, offers the slot, and then tells the result with what the task wrote.
+// finishTask frees room and slot, offers the slot, and then reports the result with the task's output.
 func (r *Runner) finishTask(t *task, res jobs.Result) {
 	name := t.life.String()
 	_ = r.host.ReleaseTask(r.ctx, name) // fails only when the worker ends
@@ -186,7 +186,7 @@ func (r *Runner) finishTask(t *task, res jobs.Result) {
 	wakeUp(r.poke)
 }
 
-// holdResult keeps a result until it is recorded, and tells it. Under mu.
+// holdResult keeps a result until it is recorded, and reports it. The runner's mu is held.
 func (r *Runner) holdResult(name string, h heldResult) {
 	r.held[name] = h
 	if r.sink != nil {
@@ -195,7 +195,7 @@ func (r *Runner) holdResult(name string, h heldResult) {
 	}
 }
 
-// readOutput reads the last of what a task wrote, as NDJSON; cut says that there was more.
+// readOutput reads the end of a task's output as NDJSON; cut: there was more.
 func (r *Runner) readOutput(name string) (out []byte, cut bool) {
 	var lines []kept
 	size, lost := 0, int64(0)
@@ -214,12 +214,12 @@ func (r *Runner) readOutput(name string) (out []byte, cut bool) {
 		}
 		return nil
 	})
-	if err != nil && !fault.Is(err, fault.NotFound) && r.ctx.Err() == nil { // one that was never started has no log
+	if err != nil && !fault.Is(err, fault.NotFound) && r.ctx.Err() == nil { // a task that was never started has no log
 		r.log.Warn("what a task wrote could not be read", "task", name, "err", err)
 	}
 	if len(lines) > 0 && lost > 0 {
 		lines[0].line.Lost += lost
-		_ = lines[0].encodeKept() // it was possible before
+		_ = lines[0].encodeKept() // it could be encoded before
 	}
 	for _, l := range lines {
 		out = append(out, l.json...)
@@ -227,7 +227,7 @@ func (r *Runner) readOutput(name string) (out []byte, cut bool) {
 	return out, cut
 }
 
-// kept is a line of a task's output, and the JSON that the buyer is sent.
+// kept is a line of a task's output, and its JSON for the buyer.
 type kept struct {
 	line machine.LogLine
 	json []byte
@@ -259,22 +259,22 @@ func (r *Runner) Exited(x runtime.Exit) {
 		if _, held := r.held[x.Machine]; held || !ok {
 			return
 		}
-		// It was begun just before the process before this one ended, or its removal is under way: then the buyer says
-		// once more that its result is recorded.
+		// It was started just before the previous process ended, or its removal is in progress: then the buyer
+		// confirms its result once more.
 		t = r.adoptLife(l, -1)
 		t.began = x.At
 	}
 	select {
 	case t.exit <- x:
-	default: // told twice
+	default: // a repeated exit
 	}
 }
 
-// adoptLife makes a task of a life that is there already, and follows it. Under mu.
+// adoptLife adds a task for a running life, and follows it. The runner's mu is held.
 func (r *Runner) adoptLife(l jobs.Life, slot int) *task {
 	t := newTask(l, slot)
 	r.tasks[l.String()] = t
-	if r.ctx != nil && !r.ended { // before, Run will follow it
+	if r.ctx != nil && !r.ended { // before Run, Run follows it
 		r.wg.Go(func() { r.followTask(t, 0) })
 	}
 	return t
@@ -306,12 +306,12 @@ func (r *Runner) Known(asked time.Time, lives []runtime.Status) {
 		seen[s.Machine] = begun
 		switch {
 		case t != nil && begun && t.unsure:
-			t.unsure = false // it was begun after all
+			t.unsure = false // it was started after all
 			t.beganAt(s.StartedAt)
 		case t != nil || held:
 		case !ok || !first && !begun:
-			r.gone = append(r.gone, s.Machine) // nobody will ask for it
-		case !first && s.Exit == nil: // nobody knows of it
+			r.gone = append(r.gone, s.Machine) // nobody waits for it
+		case !first && s.Exit == nil: // no task belongs to it
 			r.adoptLife(l, -1).end <- "nobody had asked for it"
 		case first:
 			at := -1
@@ -345,13 +345,13 @@ func (r *Runner) Known(asked time.Time, lives []runtime.Status) {
 	wakeUp(r.drop)
 }
 
-// How long a start may take before a look at what runs counts against it: one of ours, and one of a process before.
+// How long a start may take before an audit counts it as failed: one of this process, and one of the previous process.
 const (
 	lostAfter = effectTime
 	unsureFor = 900 * time.Millisecond
 )
 
-// lookForLives looks soon after the start for what the process before had begun in its last moment.
+// lookForLives looks, soon after the start, for lives that the previous process started in its last moment.
 func (r *Runner) lookForLives() {
 	for _, after := range []time.Duration{time.Second, 5 * time.Second, lostAfter} {
 		t := time.NewTimer(after)
@@ -364,7 +364,7 @@ func (r *Runner) lookForLives() {
 		asked := time.Now()
 		lives, err := r.o.Runtime.List(r.ctx)
 		if err != nil {
-			return // the worker's audit goes on
+			return // the worker's audit continues
 		}
 		var mine []runtime.Status
 		for _, s := range lives {

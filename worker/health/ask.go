@@ -21,18 +21,18 @@ import (
 	"github.com/soukhq/souk/runtime/reach"
 )
 
-// Bounds of an answer.
+// Bounds of a response.
 const (
-	maxAnswer  = 64 << 10 // bytes of it that are read: headers, and the body's beginning
+	maxAnswer  = 64 << 10 // bytes of it that are read: headers, and the start of the body
 	maxBody    = 256      // bytes of its body that are shown
-	maxReason  = 256      // bytes of why a check does not pass
-	maxInterim = 8        // answers of 100 to 199 before the one that counts
+	maxReason  = 256      // bytes of the reason for a failure
+	maxInterim = 8        // responses of 100 to 199 before the final one
 )
 
-// verdict is what a check says.
+// verdict is the result of a check.
 type verdict struct{ status, output string }
 
-// askOnce makes a check once. refused is not nil where nothing listens.
+// askOnce makes a check once. refused is not nil if nothing listens at the port.
 func (c *Checker) askOnce(ctx context.Context, m *machine.Machine, h *machine.HealthCheck) (v verdict, refused error) {
 	ctx, cancel := context.WithTimeout(ctx, h.Timeout)
 	defer cancel()
@@ -62,14 +62,14 @@ func (c *Checker) askOnce(ctx context.Context, m *machine.Machine, h *machine.He
 	return a.judgeAnswer(), nil
 }
 
-// answer is what a check reads of one.
+// answer is the part of a response that a check reads.
 type answer struct {
 	status   int
 	location string
-	body     []byte // its beginning
+	body     []byte // the start of it
 }
 
-// getHTTP sends the request of a check and reads the beginning of the answer.
+// getHTTP sends the request of a check and reads the start of the response.
 func (c *Checker) getHTTP(ctx context.Context, conn net.Conn, m *machine.Machine, h *machine.HealthCheck) (answer,
 	error) {
 	req, err := checkRequest(m, h)
@@ -97,7 +97,7 @@ func (c *Checker) getHTTP(ctx context.Context, conn net.Conn, m *machine.Machine
 		if resp.StatusCode < 200 && resp.StatusCode != http.StatusSwitchingProtocols {
 			continue
 		}
-		body, _ := io.ReadAll(io.LimitReader(resp.Body, maxBody)) // the status has been said, and counts
+		body, _ := io.ReadAll(io.LimitReader(resp.Body, maxBody)) // the status is known, and decides
 		return answer{resp.StatusCode, resp.Header.Get("Location"), body}, nil
 	}
 	return answer{}, fault.New(fault.Unavailable, fault.CodeCheck, "it answers with nothing but interim statuses")
@@ -125,8 +125,8 @@ func checkRequest(m *machine.Machine, h *machine.HealthCheck) (*http.Request, er
 	return req, nil
 }
 
-// hostOf returns the host that a check asks for: one that the machine's requests are for, since many an app refuses any
-// other. It is the first whole name of the port's service, else its first name, else the app's.
+// hostOf returns the Host header of a check: a name under which the machine gets requests, since many apps refuse
+// others. It is the first name without a wildcard of the port's service, else its first name, else the app's.
 func hostOf(m *machine.Machine, port int) string {
 	if m.Config == nil {
 		return m.App
@@ -157,7 +157,7 @@ func serverName(h *machine.HealthCheck, host string) string {
 	return host
 }
 
-// judgeAnswer returns what an answer says of the machine.
+// judgeAnswer returns the verdict on a response.
 func (a *answer) judgeAnswer() verdict {
 	status := a.status
 	v := verdict{machine.CheckCritical, strings.TrimSpace(fmt.Sprintf("%d %s", status, http.StatusText(status)))}
@@ -178,7 +178,7 @@ func (a *answer) judgeAnswer() verdict {
 	return v
 }
 
-// failedVerdict returns what it says of a machine that it did not answer.
+// failedVerdict returns the verdict if there is no response.
 func failedVerdict(h *machine.HealthCheck, err error) verdict {
 	why := ""
 	known, isFault := errors.AsType[*fault.Error](err)
@@ -201,7 +201,7 @@ func failedVerdict(h *machine.HealthCheck, err error) verdict {
 	return verdict{machine.CheckCritical, fmt.Sprintf("port %d: %s", h.Port, printableStart(why, maxReason))}
 }
 
-// printableStart returns the beginning of a text in one line, with what cannot be printed left out.
+// printableStart returns the start of a text in one line, without unprintable characters.
 func printableStart(s string, most int) string {
 	s = strings.ToValidUTF8(s[:min(len(s), most)], "")
 	return strings.TrimSpace(strings.Map(func(r rune) rune {

@@ -14,39 +14,41 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// Bounds of what is asked at once.
+// Bounds of concurrent checks.
 const (
 	maxAsks    = 256
 	maxAppAsks = 32
 )
 
-// The pace.
+// Times between checks.
 const (
-	// Until a check passes for the first time it is asked again after an eighth of the time since the start, so that
-	// who waits for the machine waits for no more than that.
+	// Until a check first passes, it is repeated after an eighth of the time since the start, so that nobody waits
+	// much longer than the machine takes.
 	firstWait = 5 * time.Millisecond // at least
 	busyWait  = 250 * time.Millisecond
-	// output that changes alone is reported no more often than this
+	// how often at most a change of the output alone is reported
 	outputEvery = 10 * time.Second
-	// One failure after a success is not reported, but the check is made again soon: two in a row are.
+	// One failure after a success is not reported, but the check is repeated soon: two failures in a row are reported.
 	againWait = time.Second
 	failures  = 2
-	// Soon leaves so long between two answers of a program. A port at which nothing listens yet is tried at each call,
-	// which costs next to nothing.
+	// Soon leaves this time between two answers of a program. A port at which nothing listens yet is tried at each
+	// call, which costs next to nothing.
 	soonAgain = 5 * time.Millisecond
-	// A program that has just been started listens nowhere, which is not worth a look where it does.
+	// A program that has just started may not listen yet; before this time the reason is not looked up.
 	explainAfter = time.Second
-	// For so long after the start such a failure is reported as a miss, so that a rollout sees which fail now and then.
+	// For this long after the start such a failure is reported as a miss, so that a rollout sees checks that fail now
+	// and then.
 	trial = 10 * time.Minute
 )
 
-// Options make a Checker. Dial and Report are needed.
+// Options are the dependencies of a Checker. Dial and Report are required.
 type Options struct {
 	// Dial connects to a port of a machine, and to nothing else.
 	Dial func(ctx context.Context, m *machine.Machine, port int) (net.Conn, error)
-	// Explain says why nothing listens at a port, given the error of Dial; that costs ms of CPU. nil: nobody knows
+	// Explain returns why nothing listens at a port, given Dial's error; it costs milliseconds of CPU. nil: no
+	// explanation
 	Explain func(m *machine.Machine, port int, err error) error
-	// Report takes what checks have said that is news. It must not wait for the Checker.
+	// Report gets the results that are news. It must not wait for the Checker.
 	Report func([]lifecycle.CheckResult)
 	Roots  *x509.CertPool // that machines' certificates are verified by; nil: the system's
 }
@@ -60,13 +62,13 @@ type Checker struct {
 	mu       sync.Mutex
 	machines map[string]*watched
 	due      schedule
-	asking   int            // goroutines
-	byApp    map[string]int // of them
+	asking   int            // checks in progress
+	byApp    map[string]int // checks in progress, by app
 }
 
 // watched is one attempt of a machine that is checked.
 type watched struct {
-	m       *machine.Machine // as it was last published
+	m       *machine.Machine // as last published
 	attempt uint64
 	began   time.Time
 	checks  []*check
@@ -77,15 +79,15 @@ type check struct {
 	machine.HealthCheck
 	of       *watched
 	at       time.Time // when it is due
-	index    int       // in the schedule; -1: it is not there, as it is asking or over
+	index    int       // in the schedule; -1: not scheduled, as it is in progress or over
 	passed   bool      // at least once
-	failed   int       // so often in a row
+	failed   int       // times in a row
 	reported time.Time
-	ended    time.Time // when it last said something
-	refused  bool      // which was that nothing listens
-	because  error     // why, as it was found at sought; zero: it was not looked for since it passed
+	ended    time.Time // when it last ended
+	refused  bool      // in that result, nothing listened
+	because  error     // why nothing listens, as found at sought; zero: not looked up since it passed
 	sought   time.Time
-	soon     bool // Soon was called while it asked
+	soon     bool // Soon was called while it was in progress
 	over     bool // the attempt is not checked any more
 }
 
@@ -94,7 +96,7 @@ func New(o Options) *Checker {
 	return &Checker{o: o, wake: make(chan struct{}, 1), machines: map[string]*watched{}, byApp: map[string]int{}}
 }
 
-// Set says that a machine, as it is now published, is to be checked, and which attempt that is; 0: it is not.
+// Set makes a machine, as now published, be checked; attempt is its running attempt, 0: it is not checked.
 func (c *Checker) Set(m *machine.Machine, attempt uint64) {
 	if attempt == 0 || m.Config == nil || !m.Config.HasChecks() {
 		c.Forget(m.ID)
@@ -122,8 +124,8 @@ func (c *Checker) Set(m *machine.Machine, attempt uint64) {
 	c.poke()
 }
 
-// Soon has the checks of a machine that do not pass made at once, for who waits for it. A check that is asking just
-// then is made once more, since its answer may be of before.
+// Soon repeats, at once, the checks of a machine that do not pass, for a caller that waits. A check in progress is
+// repeated once more, since its answer may be outdated.
 func (c *Checker) Soon(id string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -146,7 +148,7 @@ func (c *Checker) Soon(id string) {
 	c.poke()
 }
 
-// soonestAgain returns when a check may be made again for Soon.
+// soonestAgain returns when Soon may next repeat a check.
 func (ch *check) soonestAgain(now time.Time) time.Time {
 	if at := ch.ended.Add(soonAgain); !ch.refused && at.After(now) {
 		return at
@@ -154,14 +156,14 @@ func (ch *check) soonestAgain(now time.Time) time.Time {
 	return now
 }
 
-// Forget says that a machine is not to be checked.
+// Forget ends the checks of a machine.
 func (c *Checker) Forget(id string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.forgetMachine(id)
 }
 
-// forgetMachine is called with the lock.
+// forgetMachine is Forget with the lock held.
 func (c *Checker) forgetMachine(id string) {
 	w := c.machines[id]
 	if w == nil {
@@ -199,7 +201,7 @@ func (c *Checker) Run(ctx context.Context) {
 	}
 }
 
-// startDue asks what is due, and returns how long nothing else is.
+// startDue starts the due checks, and returns how long until the next is due.
 func (c *Checker) startDue(ctx context.Context, now time.Time) time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -229,7 +231,7 @@ func (c *Checker) startDue(ctx context.Context, now time.Time) time.Duration {
 	return time.Hour
 }
 
-// finishCheck takes what a check has said, reports it where it is news, and plans the next.
+// finishCheck handles the result of a check: it reports it if it is news, and plans the next.
 func (c *Checker) finishCheck(ctx context.Context, ch *check, app string, v verdict, refused bool) {
 	news, result := c.recordResult(ctx, ch, app, v, refused)
 	if news {
@@ -237,8 +239,8 @@ func (c *Checker) finishCheck(ctx context.Context, ch *check, app string, v verd
 	}
 }
 
-// whyRefused returns why nothing listens at a check's port. It looks once in outputEvery; not in the first second, and
-// not in the grace.
+// whyRefused returns why nothing listens at a check's port. It looks this up once in outputEvery, but not in the first
+// second or in the grace.
 func (c *Checker) whyRefused(ch *check, m *machine.Machine, refused error) error {
 	c.mu.Lock()
 	began, sought, because := ch.of.began, ch.sought, ch.because
@@ -294,27 +296,27 @@ func (c *Checker) recordResult(ctx context.Context, ch *check, app string, v ver
 	return true, result
 }
 
-// nextPause returns how long a check waits after it has said something.
+// nextPause returns how long a check pauses after a result.
 func (ch *check) nextPause(now time.Time) time.Duration {
 	if ch.passed && ch.failed > 0 && ch.failed < failures {
 		return min(againWait, ch.Interval)
 	}
 	if ch.passed {
-		return ch.Interval - rand.N(ch.Interval/10) // what was started together is not asked together for ever
+		return ch.Interval - rand.N(ch.Interval/10) // so that checks that started together drift apart
 	}
 	return min(max(now.Sub(ch.of.began)/8, firstWait), ch.Interval)
 }
 
-// hasMissed reports whether a check that passes has failed once: no status changes for that. Of a machine that has been
-// up for long it is none.
+// hasMissed reports whether a passing check has failed once, which does not change its status. For a machine that has
+// been up for long, it does not count.
 func (ch *check) hasMissed(now time.Time) bool {
 	since := now.Sub(ch.of.began)
 	return ch.failed == 1 && since < trial && since >= ch.Grace &&
 		ch.of.publishedCheck(ch.Name).Status == machine.CheckPassing
 }
 
-// isNews reports whether what a check says is to be reported: another status than is published, or another reason why it
-// does not pass. One that passed must fail twice in a row. In its grace nothing counts but that it passes.
+// isNews reports whether a result is to be reported: it differs from the published status, or in the reason for a
+// failure. A check that passed must fail twice in a row. In its grace only a pass counts.
 func (ch *check) isNews(now time.Time, v verdict) bool {
 	if v.status != machine.CheckPassing && now.Sub(ch.of.began) < ch.Grace {
 		return false
@@ -329,7 +331,7 @@ func (ch *check) isNews(now time.Time, v verdict) bool {
 	return v.status != machine.CheckPassing && was.Output != v.output && now.Sub(ch.reported) >= outputEvery
 }
 
-// publishedCheck returns what is published of a check.
+// publishedCheck returns a check as published.
 func (w *watched) publishedCheck(name string) (none machine.Check) {
 	at := slices.IndexFunc(w.m.Checks, func(ch machine.Check) bool { return ch.Name == name })
 	if at < 0 {
