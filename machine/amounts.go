@@ -9,8 +9,8 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
-// ReadCPU reads an amount of CPU in cores, such as 0.3, 2 or 0.125, and returns thousandths of a core. It is read digit
-// by digit, so that what is written is what is meant. The error is Invalid, code cpu.
+// ReadCPU reads an amount of CPU in cores, such as 0.3, 2 or 0.125, and returns thousandths of a core. It reads
+// decimal digits without floating point, so the result is exact. The error is Invalid, code cpu.
 func ReadCPU(text string) (milli int, err error) {
 	whole, part, _ := strings.Cut(text, ".")
 	digits := whole + (part + "000")[:max(3, len(part))]
@@ -35,7 +35,7 @@ func ReadMebibytes(what, text string) (int, error) {
 	return int(mib), nil
 }
 
-// SizeUnit takes the unit off a size, and returns how many MiB it is. Units are powers of 1024, however they are written:
+// SizeUnit splits the unit off a size, and returns how many MiB the unit is. Units are powers of 1024 in any spelling:
 // 2g, 2G, 2GB and 2GiB are the same.
 func SizeUnit(s string) (number string, unit float64) {
 	number = strings.ToLower(s)

@@ -8,16 +8,17 @@ import (
 	"github.com/soukhq/souk/cluster"
 )
 
-// What a virtual CPU asks of a worker, in thousandths of a core. Shared ones are a sixteenth and may burst.
+// The share of a worker that a virtual CPU asks for, in thousandths of a core. Shared ones are a sixteenth and may
+// burst.
 const (
 	SharedMilli      = 62
 	PerformanceMilli = 1000
 )
 
-// GPUKindPrefix begins the name of the resource that GPUs of a kind are: "gpu.a100", in thousandths of one.
+// GPUKindPrefix is the prefix of the resource for GPUs of one kind: "gpu.a100", in thousandths of one.
 const GPUKindPrefix = "gpu."
 
-// MostCPU returns how much CPU a machine of this config may use where others leave it, in thousandths of a CPU.
+// MostCPU returns how much CPU a machine of this config may use while others leave it idle, in thousandths of a CPU.
 func MostCPU(c *Config) int64 {
 	switch g := c.Guest; {
 	case g == nil:
@@ -29,7 +30,7 @@ func MostCPU(c *Config) int64 {
 	}
 }
 
-// Resources returns what a machine of this config asks of a worker. Normalize must have been called.
+// Resources returns the resources that a machine of this config asks for. Call Normalize first.
 func Resources(c *Config) cluster.Resources {
 	var r cluster.Resources
 	if g := c.Guest; g != nil {
@@ -55,7 +56,7 @@ func Resources(c *Config) cluster.Resources {
 	return r
 }
 
-// DeviceResources returns what a worker may grant that has these devices.
+// DeviceResources returns the resources that a worker with these devices may grant.
 func DeviceResources(devices []cluster.GPU) (r cluster.Resources) {
 	for _, d := range devices {
 		r = r.Add(cluster.Resources{GPU: 1000, Named: map[string]int64{GPUKindPrefix + d.Kind: 1000}})
@@ -74,8 +75,8 @@ func (g *Guest) cpuMilli() int64 {
 	return SharedMilli * int64(g.CPUs)
 }
 
-// Argv returns the command a machine runs, its program first; nil when that is the image's own affair. The process of
-// Config.Processes wins over Init, exec wins over entrypoint and cmd.
+// Argv returns the command that a machine runs, program first; nil if the image decides. The process of
+// Config.Processes takes precedence over Init, and exec over entrypoint and cmd.
 func Argv(c *Config) []string {
 	init := commandOf(c)
 	if len(init.Exec) > 0 {
@@ -84,8 +85,8 @@ func Argv(c *Config) []string {
 	return append(append([]string(nil), init.runEntrypoint()...), init.Cmd...)
 }
 
-// runEntrypoint returns Entrypoint, which runs with Cmd behind it; nil for [""], which clears the image's own, as it
-// does for docker.
+// runEntrypoint returns Entrypoint, which runs with Cmd after it; nil for [""], which clears the image's entrypoint,
+// as in docker.
 func (i *Init) runEntrypoint() []string {
 	if i.clearsEntrypoint() {
 		return nil
@@ -93,11 +94,11 @@ func (i *Init) runEntrypoint() []string {
 	return i.Entrypoint
 }
 
-// clearsEntrypoint reports whether the image's entrypoint is not to be run.
+// clearsEntrypoint reports whether the image's entrypoint is cleared.
 func (i *Init) clearsEntrypoint() bool { return len(i.Entrypoint) == 1 && i.Entrypoint[0] == "" }
 
-// Args returns what a machine passes to its image's own entry point, in the place of the image's cmd; nil where it
-// names a program itself, or nothing.
+// Args returns the arguments that a machine passes to its image's entrypoint, instead of the image's cmd; nil if the
+// config names a program itself, or has no arguments.
 func Args(c *Config) []string {
 	init := commandOf(c)
 	if len(init.Exec)+len(init.Entrypoint) > 0 {
@@ -106,7 +107,7 @@ func Args(c *Config) []string {
 	return append([]string(nil), init.Cmd...)
 }
 
-// commandOf returns what a config says of the command.
+// commandOf returns the command settings of a config.
 func commandOf(c *Config) Init {
 	if len(c.Processes) == 1 {
 		p := c.Processes[0]
@@ -117,7 +118,7 @@ func commandOf(c *Config) Init {
 	return c.Init
 }
 
-// User returns the user a machine runs as, "" for one of its own.
+// User returns the user that a machine runs as, "" for the default.
 func User(c *Config) string {
 	if len(c.Processes) == 1 {
 		return c.Processes[0].User
@@ -125,7 +126,7 @@ func User(c *Config) string {
 	return ""
 }
 
-// Environment returns the variables a machine is given, but for secrets. m is asked for the fields that env_from names.
+// Environment returns a machine's variables, except secrets. m provides the fields that env_from names.
 func Environment(m *Machine) map[string]string {
 	env := map[string]string{}
 	if m.Config == nil {
@@ -160,8 +161,8 @@ func (m *Machine) fieldRef(name string) string {
 	return ""
 }
 
-// Secrets chooses from an app's secrets those a machine is given, as variable and value: all of them, or those its
-// process names. missing lists the secrets that are named and do not exist.
+// Secrets selects, from an app's secrets, those that a machine gets, as variable and value: all of them, or those that
+// its process names. missing lists the named secrets that do not exist.
 func Secrets(c *Config, all map[string]string) (env map[string]string, missing []string) {
 	env = map[string]string{}
 	if len(c.Processes) != 1 || !c.Processes[0].IgnoreAppSecrets && len(c.Processes[0].Secrets) == 0 {
@@ -180,8 +181,8 @@ func Secrets(c *Config, all map[string]string) (env map[string]string, missing [
 	return env, missing
 }
 
-// Reads returns which of its app's secrets a machine reads: all of them, or those of the names alone. names lists,
-// sorted, the secrets that it cannot start without: those that its process and its files name.
+// Reads returns which of its app's secrets a machine reads: all of them, or only names. names lists, sorted, the
+// secrets without which it cannot start: those that its process and its files name.
 func Reads(c *Config) (all bool, names []string) {
 	all = true
 	if len(c.Processes) == 1 {
@@ -200,10 +201,10 @@ func Reads(c *Config) (all bool, names []string) {
 	return all, slices.Compact(names)
 }
 
-// fieldBytes is about what the short fields of a config take as JSON.
+// fieldBytes is the approximate size of a config's short fields as JSON.
 const fieldBytes = 256
 
-// Bytes returns about how many bytes the config has as JSON: those of all its texts that may be long, and fieldBytes.
+// Bytes returns the approximate size of the config as JSON: its long texts plus fieldBytes.
 func (c *Config) Bytes() int64 {
 	n := fieldBytes + len(c.Image)
 	list := func(texts []string) {

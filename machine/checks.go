@@ -9,29 +9,29 @@ import (
 	"time"
 )
 
-// What a check says of a machine.
+// The statuses of a check.
 const (
 	CheckPassing  = "passing"
 	CheckWarning  = "warning"
 	CheckCritical = "critical"
 )
 
-// CheckWaits is the output of a check that has said nothing yet.
+// CheckWaits is the output of a check before its first result.
 const CheckWaits = "waiting for status update"
 
-// EventCheck is the type of the events that tell of a check.
+// EventCheck is the type of events about checks.
 const EventCheck = "check"
 
-// Kinds of a config's checks. Requests depend on the second; "" is the first.
+// Kinds of a config's checks. Requests depend on readiness checks; "" is informational.
 const (
 	KindInformational = "informational"
 	KindReadiness     = "readiness"
 )
 
-// serviceCheck is what the names of the checks of services begin with.
+// serviceCheck is the prefix of the names of services' checks.
 const serviceCheck = "servicecheck-"
 
-// What a check does where its config does not say.
+// Defaults of a check.
 const (
 	defaultCheckInterval = 10 * time.Second
 	defaultCheckTimeout  = 2 * time.Second
@@ -48,14 +48,14 @@ const (
 	maxCheckHeader  = 4096 // bytes of a value
 )
 
-// HealthCheck is one check of a machine, with all filled in that its config leaves open.
+// HealthCheck is one check of a machine, with defaults filled in.
 type HealthCheck struct {
 	Name     string
 	Port     int
-	HTTP     bool // else it passes where a connection is accepted
+	HTTP     bool // else it only connects
 	Interval time.Duration
 	Timeout  time.Duration
-	Grace    time.Duration // since the start: what fails in that time does not count
+	Grace    time.Duration // since the start: failures during it do not count
 
 	Method, Path string
 	TLS          bool
@@ -64,10 +64,10 @@ type HealthCheck struct {
 	Headers      []HTTPHeader
 }
 
-// HealthChecks lists the checks of a config: those of its services as the Machines API names them, in their order, then
+// HealthChecks lists the checks of a config: those of its services, named as in the Machines API, in their order, then
 // its own by name.
 func (c *Config) HealthChecks() (out []HealthCheck) {
-	if !c.HasChecks() { // it is asked for at each request
+	if !c.HasChecks() { // the common case, for each request
 		return nil
 	}
 	for _, s := range c.Services {
@@ -104,7 +104,7 @@ func (h *HealthCheck) kindText() string {
 	return "tcp"
 }
 
-// resolveFor fills in what is left open. port is that of the service that it belongs to.
+// resolveFor fills in the defaults. port is that of the check's service.
 func (ch ServiceCheck) resolveFor(port int) HealthCheck {
 	h := HealthCheck{Port: port, HTTP: ch.isHTTP(), Interval: defaultCheckInterval, Timeout: defaultCheckTimeout,
 		Grace: defaultCheckGrace, Method: "GET", Path: "/", Headers: ch.Headers}
@@ -140,7 +140,7 @@ func setDefault[T any](to, from *T) {
 	}
 }
 
-// isHTTP reports whether a check asks by HTTP; one that names no type does where it has a path.
+// isHTTP reports whether a check uses HTTP; without a type it does if it has a path.
 func (ch ServiceCheck) isHTTP() bool {
 	if ch.Type == nil || *ch.Type == "" {
 		return ch.Path != nil
@@ -149,7 +149,7 @@ func (ch ServiceCheck) isHTTP() bool {
 }
 
 // Failing reports whether a check that requests depend on does not pass: one of a service, or one of kind readiness.
-// Where none has been made, none fails.
+// Before the first result, none fails.
 func (m *Machine) Failing() bool {
 	for _, ch := range m.Checks {
 		if ch.Status != CheckPassing && m.Gates(ch.Name) {
@@ -160,7 +160,7 @@ func (m *Machine) Failing() bool {
 }
 
 // Ready reports whether the machine is up and has been fit for requests: it is started, and each check that requests
-// depend on has passed since. One that has passed and fails now leaves it ready, see Failing.
+// depend on has passed since. A check that fails again leaves the machine ready, see Failing.
 func (m *Machine) Ready() bool {
 	if m.State != Started {
 		return false
@@ -174,9 +174,9 @@ func (m *Machine) Ready() bool {
 		func(h HealthCheck) bool { return m.Gates(h.Name) })
 }
 
-// Unfit says why the machine is not ready, as far as that is known: what is tried again for it, or which check that
-// requests depend on does not pass. "": nothing is known. A check's answer may have any text in its body, which is left
-// out.
+// Unfit returns why the machine is not ready, as far as known: what is being retried for it, or which check that
+// requests depend on does not pass. "": unknown. It leaves out the body of a check's response, which may have any
+// text.
 func (m *Machine) Unfit() string {
 	if m.Retry != nil {
 		return fmt.Sprintf("its %s fails: %s", m.Retry.Operation, m.Retry.Reason)
@@ -196,9 +196,9 @@ func (m *Machine) Unfit() string {
 	return ""
 }
 
-// Missed says which check that requests depend on has failed once while it passed, and how often, in the machine's
-// first minutes; "": none has. One failure unroutes no machine, but a rollout takes it for one that is not ready
-// without a break.
+// Missed returns which check that requests depend on has failed once without changing its status, and how often, in
+// the machine's first minutes; "": none. One failure does not stop requests to a machine, but for a rollout the
+// machine is not ready without interruption.
 func (m *Machine) Missed() string {
 	for _, ch := range m.Checks {
 		if ch.Misses > 0 && m.Gates(ch.Name) {
@@ -208,7 +208,7 @@ func (m *Machine) Missed() string {
 	return ""
 }
 
-// loopTime is how close together MaxDeaths deaths are of a machine that loops.
+// loopTime is the time within which MaxDeaths deaths make a machine count as looping.
 const loopTime = 5 * time.Minute
 
 // Loops reports whether the machine's last death was the fifth within 5 minutes, by the clock of its worker.
@@ -228,7 +228,7 @@ func (m *Machine) Gates(check string) bool {
 	return kind != nil && *kind == KindReadiness
 }
 
-// checkChecks judges the checks of a config.
+// checkChecks validates the checks of a config.
 func (c *Config) checkChecks() error {
 	if len(c.Checks) > MaxChecks {
 		return badConfig("config.checks has %d checks and may have %d", len(c.Checks), MaxChecks)
@@ -283,7 +283,7 @@ func (ch ServiceCheck) check(at string) error {
 	return firstError(ch.checkRequest(at), checkHeaders(at, ch.Headers))
 }
 
-// checkRequest judges what an HTTP check asks for. Nothing of it may end a line of the request.
+// checkRequest validates the request of an HTTP check. No part of it may end a line of the request.
 func (ch ServiceCheck) checkRequest(at string) error {
 	if p := ch.Protocol; p != nil && *p != "" && *p != "http" && *p != "https" {
 		return badConfig("%s.protocol must be http or https, not %s", at, quote(*p))
@@ -338,7 +338,7 @@ func checkHeaders(at string, list []HTTPHeader) error {
 
 func isLetter(c byte) bool { return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' }
 
-// isToken reports whether a byte may stand in a token of HTTP (RFC 9110, 5.6.2).
+// isToken reports whether a byte is allowed in an HTTP token (RFC 9110, 5.6.2).
 func isToken(c byte) bool {
 	return isLetter(c) || c >= '0' && c <= '9' || strings.IndexByte("!#$%&'*+-.^_`|~", c) >= 0
 }

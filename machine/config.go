@@ -1,7 +1,7 @@
 package machine
 
-// Config is all a user says of how a machine is to run. It is replaced whole by an update, never merged.
-// What souk does with each field stands in docs/reference/config.md, which a test holds against this type.
+// Config is a user's whole description of how a machine runs. An update replaces it completely; it is never merged.
+// docs/reference/config.md describes what souk does with each field; a test compares it with this type.
 type Config struct {
 	Env         map[string]string      `json:"env,omitempty"`
 	Init        Init                   `json:"init"`
@@ -33,14 +33,14 @@ type Config struct {
 	NoAutostart *bool                  `json:"disable_machine_autostart,omitempty"` // deprecated
 }
 
-// Where a machine that is suspended has its memory.
+// Where the memory of a suspended machine is.
 const (
-	ToMemory = "memory" // where it was
-	ToDisk   = "disk"   // on disk, where that can be
+	ToMemory = "memory" // in memory
+	ToDisk   = "disk"   // on disk, if possible
 )
 
-// Init says what to run. Exec wins; else Entrypoint followed by Cmd. An Entrypoint of [""] clears the image's own, so that
-// Cmd alone is run.
+// Init is the command to run. Exec takes precedence; otherwise Entrypoint runs, followed by Cmd. An Entrypoint of [""]
+// clears the image's own, so that Cmd alone runs.
 type Init struct {
 	Exec       []string `json:"exec,omitempty"`
 	Entrypoint []string `json:"entrypoint,omitempty"`
@@ -54,7 +54,7 @@ type Init struct {
 type Guest struct {
 	CPUKind          string   `json:"cpu_kind,omitempty"` // shared or performance
 	CPUs             int      `json:"cpus,omitempty"`
-	CPUMilli         int      `json:"cpu_milli,omitempty"` // thousandths of a core, in the place of CPUs; souk's own
+	CPUMilli         int      `json:"cpu_milli,omitempty"` // thousandths of a core, instead of CPUs; souk's own
 	MemoryMB         int      `json:"memory_mb,omitempty"`
 	MaxMemoryMB      int      `json:"max_memory_mb,omitempty"`
 	GPUs             int      `json:"gpus,omitempty"`
@@ -63,7 +63,7 @@ type Guest struct {
 	PersistRootfs    Persist  `json:"persist_rootfs,omitempty"`
 	KernelArgs       []string `json:"kernel_args,omitempty"`
 
-	Extras map[string]int64 `json:"extras,omitempty"` // what the operator has named so; souk's own
+	Extras map[string]int64 `json:"extras,omitempty"` // resources that the operator has named; souk's own
 }
 
 // Restart is a machine's restart policy.
@@ -88,10 +88,10 @@ type Mount struct {
 // File is written into the machine's directory before each start.
 type File struct {
 	GuestPath   string  `json:"guest_path,omitempty"`
-	RawValue    *string `json:"raw_value,omitempty"`   // base64; "" is an empty file
-	SecretName  *string `json:"secret_name,omitempty"` // whose value is base64
+	RawValue    *string `json:"raw_value,omitempty"`   // base64; "" makes an empty file
+	SecretName  *string `json:"secret_name,omitempty"` // the secret's value is base64
 	ImageConfig *string `json:"image_config,omitempty"`
-	Mode        uint32  `json:"mode,omitempty"` // permission bits; 0: 0644, of a secret 0600
+	Mode        uint32  `json:"mode,omitempty"` // permission bits; 0: 0644, or 0600 for a secret
 }
 
 // StopConfig says how to stop a machine.
@@ -114,23 +114,23 @@ type Service struct {
 	ForceInstanceDescription *string        `json:"force_instance_description,omitempty"`
 
 	// souk's own
-	Hosts              []string  `json:"hosts,omitempty"` // that requests are for, beside the app's own names
+	Hosts              []string  `json:"hosts,omitempty"` // names that requests are for, besides the app's own
 	MaxMachinesRunning *int      `json:"max_machines_running,omitempty"`
-	AutostopAfter      *Duration `json:"autostop_after,omitempty"` // for how long one is idle before it is stopped
-	Ignore             []Ignored `json:"ignore,omitempty"`         // requests that neither start a machine nor keep it up
-	IdleStream         *Duration `json:"idle_stream,omitempty"`    // without a byte for so long none is kept up by one
-	// CreateUpTo is how many machines there may be when requests have more of them made.
+	AutostopAfter      *Duration `json:"autostop_after,omitempty"` // how long a machine is idle before it is stopped
+	Ignore             []Ignored `json:"ignore,omitempty"`         // neither start a machine nor keep it up
+	IdleStream         *Duration `json:"idle_stream,omitempty"`    // a stream idle for longer keeps none up
+	// CreateUpTo is up to how many machines are made for requests.
 	CreateUpTo *int `json:"create_up_to,omitempty"`
-	// Warm is how many spares there are: machines that are made and asleep, beyond those that are up.
+	// Warm is the number of spares: machines kept asleep, beyond those that are up.
 	Warm *int `json:"warm,omitempty"`
 }
 
-// Ignored names requests that the proxy answers itself. All that it says must be so of a request.
+// Ignored selects requests that the proxy answers itself. A request must match all fields that are set.
 type Ignored struct {
-	Path      string `json:"path,omitempty"`       // whole, or with * at its end what begins so
-	UserAgent string `json:"user_agent,omitempty"` // a part of it, in capitals or small
-	Source    string `json:"source,omitempty"`     // an address, or a network as 192.0.2.0/24
-	Status    int    `json:"status,omitempty"`     // of the answer; 0: 200
+	Path      string `json:"path,omitempty"`       // a whole path, or a prefix with * at its end
+	UserAgent string `json:"user_agent,omitempty"` // a part of it, in any case
+	Source    string `json:"source,omitempty"`     // an address, or a network such as 192.0.2.0/24
+	Status    int    `json:"status,omitempty"`     // of the response; 0: 200
 }
 
 // Concurrency limits how much of a service's load one machine takes.
@@ -169,7 +169,7 @@ type HTTPOptions struct {
 	ReplayCache        []ReplayCache `json:"replay_cache,omitempty"`
 }
 
-// HTTPResponse sets headers of answers.
+// HTTPResponse sets headers of responses.
 type HTTPResponse struct {
 	Headers  map[string]any `json:"headers,omitempty"`
 	Pristine *bool          `json:"pristine,omitempty"`
@@ -216,7 +216,7 @@ type CheckConfig struct {
 	Kind *string `json:"kind,omitempty"` // informational or readiness
 }
 
-// Metrics says where the machine's own metrics are.
+// Metrics is where the machine serves its own metrics.
 type Metrics struct {
 	Port  int    `json:"port,omitempty"`
 	Path  string `json:"path,omitempty"`
@@ -278,12 +278,12 @@ type DNSForward struct {
 	Addr     string `json:"addr,omitempty"`
 }
 
-// Rootfs says what becomes of the machine's own files over a restart.
+// Rootfs says what happens to the machine's own files on a restart.
 type Rootfs struct {
 	Persist Persist `json:"persist,omitempty"`
 	SizeGB  uint64  `json:"size_gb,omitempty"`
 
-	ReadOnly bool `json:"read_only,omitempty"` // what the image has cannot be written over; souk's own
+	ReadOnly bool `json:"read_only,omitempty"` // the image's files cannot be overwritten; souk's own
 }
 
 // CacheDrive is scratch space.
@@ -291,14 +291,14 @@ type CacheDrive struct {
 	SizeMB uint64 `json:"size_mb,omitempty"`
 }
 
-// Spot marks a machine as cheap to take away.
+// Spot marks a machine as cheap and evictable.
 type Spot struct {
 	MaxPriceFraction float64 `json:"max_price_fraction,omitempty"`
 }
 
 // Launch is the body of a create and of an update.
 type Launch struct {
-	ID                      string  `json:"id,omitempty"` // the buyer's own choice; souk's extension, for retries
+	ID                      string  `json:"id,omitempty"` // chosen by the buyer; souk's extension, for retries
 	Name                    string  `json:"name,omitempty"`
 	Region                  string  `json:"region,omitempty"`
 	Config                  *Config `json:"config,omitempty"`
@@ -309,10 +309,10 @@ type Launch struct {
 	LeaseTTL                int     `json:"lease_ttl,omitempty"`       // seconds
 	CurrentVersion          string  `json:"current_version,omitempty"` // update: the instance_id it must still have
 
-	// souk's extension, of a create: its output has a reader (LogQuery.Hold). The program waits for the reader, as on a
-	// pipe. While there is none it waits for 30 s, once.
+	// souk's extension for a create: a client reads the output (LogQuery.Hold). The program waits for the reader, as
+	// on a pipe. Without a reader it waits for 30 s, once.
 	Attach bool `json:"attach,omitempty"`
 
-	// souk's extension; an update that leaves it out keeps what there is
+	// souk's extension; an update without it keeps the present scheduling
 	Scheduling *Scheduling `json:"scheduling,omitempty"`
 }

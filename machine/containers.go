@@ -1,6 +1,6 @@
 package machine
 
-// Container is one of several containers of a machine. souk knows the shape, so that it can say what it refuses.
+// Container is one of several containers of a machine. souk only decodes it to say what it refuses.
 type Container struct {
 	Name         string                `json:"name"`
 	Image        string                `json:"image"`
@@ -19,7 +19,7 @@ type Container struct {
 	Mounts       []ContainerMount      `json:"mounts,omitempty"`
 }
 
-// ContainerMount shows a volume of Config.Volumes in a container.
+// ContainerMount mounts a volume of Config.Volumes in a container.
 type ContainerMount struct {
 	Name string `json:"name"`
 	Path string `json:"path"`
@@ -74,7 +74,7 @@ type VolumeConfig struct {
 	Image   string         `json:"image,omitempty"`
 }
 
-// TempDirVolume is a directory that lives as long as its machine.
+// TempDirVolume is a directory that exists as long as its machine.
 type TempDirVolume struct {
 	StorageType string `json:"storage_type"` // disk, memory
 	SizeMB      uint64 `json:"size_mb,omitempty"`

@@ -2,13 +2,13 @@ package machine
 
 import "reflect"
 
-// Clone copies a config, so that a change of either does not show in the other.
+// Clone makes a deep copy of a config.
 func (c *Config) Clone() *Config { return deepCopy(c) }
 
-// Clone copies a launch with its config.
+// Clone makes a deep copy of a launch.
 func (l *Launch) Clone() *Launch { return deepCopy(l) }
 
-// Clone copies a machine with all it holds.
+// Clone makes a deep copy of a machine.
 func (m *Machine) Clone() *Machine { return deepCopy(m) }
 
 // Summary returns a machine for lists: without its config, events, checks and placement.
@@ -27,7 +27,8 @@ func deepCopy[T any](p *T) *T {
 	return &out
 }
 
-// copyInto replaces all that v points to by copies. Structs with unexported fields (time.Time) are values already.
+// copyInto replaces everything that v points to by copies. Structs with unexported fields (time.Time) are plain
+// values.
 func copyInto(v reflect.Value) {
 	switch v.Kind() {
 	case reflect.Pointer:

@@ -11,14 +11,14 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
-// MaxBody bounds what is decoded: a config lies in a worker's journal and is written with each change of its machine.
+// MaxBody bounds a decoded body: a config is kept in a worker's journal and written with each change of its machine.
 const MaxBody = 1 << 20
 
-// MaxDepth bounds how deep objects and lists may lie in each other. The config itself needs 8.
+// MaxDepth bounds the nesting of objects and lists. A config needs 8.
 const MaxDepth = 32
 
-// Decoder reads JSON strictly into one type: each field must be known and given once, each value must be of its type,
-// and an error says where it lies. Make one per type and keep it; it may be used by many goroutines.
+// Decoder decodes JSON strictly into one type: each field must be known and given once, each value must be of its
+// type, and an error has the path of the value. Make one per type and keep it; it may be used by many goroutines.
 type Decoder[T any] struct {
 	what  string
 	shape *shape
@@ -29,13 +29,13 @@ func NewDecoder[T any](what string) Decoder[T] {
 	return Decoder[T]{what, shapeOf(reflect.TypeFor[T]())}
 }
 
-// The decoders of this package; they are never changed.
+// The decoders of this package; they are immutable.
 var (
 	launchDecoder = NewDecoder[Launch]("launch") //nolint:gochecknoglobals // a constant
 )
 
-// DecodeLaunch reads the body of a create or an update. Errors are Invalid, and nothing is checked beyond the shape:
-// Normalize and Validate are the caller's next step.
+// DecodeLaunch reads the body of a create or an update. Errors are Invalid. It checks only the shape; the caller then
+// calls Normalize and Validate.
 func DecodeLaunch(body []byte) (*Launch, error) { return launchDecoder.Decode(body) }
 
 // ReadBody reads r to its end, and refuses more than MaxBody bytes.
@@ -61,7 +61,7 @@ func tooLong(what string, n int64, atLeast bool) error {
 		more, n, MaxBody)
 }
 
-// Decode reads one value. The body is not kept.
+// Decode decodes one value. It does not keep the body.
 func (d Decoder[T]) Decode(body []byte) (*T, error) {
 	if len(body) > MaxBody {
 		return nil, tooLong(d.what, int64(len(body)), false)
@@ -87,7 +87,7 @@ func (d Decoder[T]) Decode(body []byte) (*T, error) {
 	return v, nil
 }
 
-// syntaxError says why and where a body is not JSON.
+// syntaxError returns the error for a body that is not JSON, with the place.
 func (d Decoder[T]) syntaxError(body []byte) error {
 	var v any
 	err := json.Unmarshal(body, &v)

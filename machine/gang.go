@@ -9,13 +9,13 @@ import (
 const (
 	// MetadataGang is the gang's id. Machines of an app with the same value are worth nothing without each other.
 	MetadataGang = "souk.gang"
-	MetadataRank = "souk.gang_rank" // the machine's in it, from 0
+	MetadataRank = "souk.gang_rank" // the machine's rank in the gang, from 0
 )
 
-// GangPrefix stands before a gang's id where commands take machines. No id and no name of a machine has a slash.
+// GangPrefix precedes a gang's ID in commands that take machines. No ID or name of a machine has a slash.
 const GangPrefix = "gang/"
 
-// GangOf returns the gang that a machine of a config is of, as commands take it, and its rank there; "": it is of none.
+// GangOf returns the gang of a config's machine, in the form for commands, and its rank there; "": it is in none.
 func GangOf(c *Config) (gang string, rank int) {
 	if c == nil || c.Metadata[MetadataGang] == "" {
 		return "", 0
@@ -27,7 +27,8 @@ func GangOf(c *Config) (gang string, rank int) {
 	return GangPrefix + c.Metadata[MetadataGang], max(0, rank)
 }
 
-// IsGang reports whether s names a gang, as "gang/" and its id. No replica is called so: its number is below MaxReplicas.
+// IsGang reports whether s names a gang: "gang/" and its ID. No replica has such a name: its number is below
+// MaxReplicas.
 func IsGang(s string) bool {
 	id, is := strings.CutPrefix(s, GangPrefix)
 	return is && id != "" && !IsSlot(s)

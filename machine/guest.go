@@ -12,23 +12,22 @@ const (
 	Performance = "performance" // a core
 )
 
-// The bounds of a guest. They are of what can be meant and held, not of what a worker has: that the workers judge.
+// The bounds of a guest. They bound what is sensible and can be stored; workers judge what they have room for.
 const (
 	MaxCPUs     = 1 << 20
-	MinCPUMilli = 10 // the kernel's least quota: a millisecond of each period
+	MinCPUMilli = 10 // the kernel's minimum quota: a millisecond of each period
 	MaxCPUMilli = 1000 * MaxCPUs
 	MinMemoryMB = 4
 	MaxMemoryMB = 1 << 30
 	MaxGPUs     = 16
-	MaxExtras   = 16      // names
-	MaxExtra    = 1 << 30 // of one name
+	MaxExtras   = 16      // number of names
+	MaxExtra    = 1 << 30 // amount of one name
 )
 
-// defaultMemoryMB is the memory of a guest whose CPU is said in thousandths, where it says none.
+// defaultMemoryMB is the default memory of a guest with CPU in thousandths.
 const defaultMemoryMB = 256
 
-// MemoryPerCPU returns how many MB of memory each CPU of a kind brings where a guest says none: the least that the
-// Machines API has for it.
+// MemoryPerCPU returns the default MB of memory for each CPU of a kind: the minimum of the Machines API.
 func MemoryPerCPU(kind string) int {
 	if kind == Performance {
 		return 2048
@@ -36,7 +35,7 @@ func MemoryPerCPU(kind string) int {
 	return 256
 }
 
-// guestPresets returns the guests that the deprecated field size names.
+// guestPresets returns the guests by the names of the deprecated field size.
 func guestPresets() map[string]Guest {
 	all := map[string]Guest{}
 	for _, n := range []int{1, 2, 4, 6, 8} {
@@ -84,7 +83,7 @@ func (c *Config) Normalize() {
 	if c.Size != "" && c.Guest == nil {
 		g, err := Preset(c.Size)
 		if err != nil {
-			return // stays as it is, and Validate refuses it
+			return // Validate refuses it
 		}
 		c.Guest, c.Size = &g, ""
 	}
@@ -94,8 +93,8 @@ func (c *Config) Normalize() {
 	c.Guest.fillDefaults()
 }
 
-// fillDefaults fills in what is left open. CPU in thousandths is a machine's own, and its limit, unless it says
-// otherwise.
+// fillDefaults fills in the defaults. CPU in thousandths is dedicated to the machine, and its limit, unless the guest
+// says otherwise.
 func (g *Guest) fillDefaults() {
 	if g.CPUKind == "" {
 		g.CPUKind = Shared
@@ -158,7 +157,7 @@ func (g *Guest) check() error {
 	return g.checkExtras()
 }
 
-// checkCPU judges how much CPU is said, in which of the two ways.
+// checkCPU validates the amount of CPU, which is given in one of two ways.
 func (g *Guest) checkCPU() error {
 	switch {
 	case g.CPUMilli != 0 && g.CPUs != 0:
@@ -186,7 +185,7 @@ func (g *Guest) checkExtras() error {
 	return nil
 }
 
-// CheckExtra says whether an amount of a named resource can be meant. The names of the other resources are not free.
+// CheckExtra validates an amount of a named resource. It refuses names of built-in resources.
 func CheckExtra(at, name string, amount int64) error {
 	switch {
 	case !ValidName(name):
@@ -203,15 +202,15 @@ func CheckExtra(at, name string, amount int64) error {
 	return nil
 }
 
-// Resize is what a machine's CPU and memory are to be. What it leaves out stays.
+// Resize is a change of a machine's CPU and memory. Fields that are not set stay.
 type Resize struct {
 	CPUKind  string `json:"cpu_kind,omitempty"`
 	CPUs     int    `json:"cpus,omitempty"`
-	CPUMilli int    `json:"cpu_milli,omitempty"` // thousandths of a core, in the place of CPUs
+	CPUMilli int    `json:"cpu_milli,omitempty"` // thousandths of a core, instead of CPUs
 	MemoryMB int    `json:"memory_mb,omitempty"`
 }
 
-// Of returns the guest that g becomes. g, which may be nil, is not changed.
+// Of returns the guest after the resize. g, which may be nil, is not changed.
 func (r *Resize) Of(g *Guest) (*Guest, error) {
 	if *r == (Resize{}) {
 		return nil, badConfig("a resize says what is to change: cpu_milli or cpus, cpu_kind, memory_mb")

@@ -8,11 +8,11 @@ import (
 	"time"
 )
 
-// Entropy is a source of chance for what is drawn inside pure code; *rand.Rand of math/rand/v2 is one.
+// Entropy is a random source for pure code; *rand.Rand of math/rand/v2 is one.
 type Entropy interface{ Uint64() uint64 }
 
-// NewID draws a machine's id: 14 hexadecimal digits, such as "d891275c2e5118". Ids are drawn by whoever asks for a
-// machine, before any worker hears of it, so give crypto/rand.Reader. It panics when random fails.
+// NewID draws a machine's id: 14 hexadecimal digits, such as "d891275c2e5118". The client or buyer draws it before it
+// asks a worker, so pass crypto/rand.Reader. It panics if random fails.
 func NewID(random io.Reader) string {
 	var b [7]byte
 	drawRandom(random, b[:])
@@ -35,12 +35,12 @@ func drawRandom(random io.Reader, b []byte) {
 	}
 }
 
-// ValidID says whether s has the form of a machine's id.
+// ValidID reports whether s has the form of a machine's ID.
 func ValidID(s string) bool {
 	return len(s) == 14 && hasOnly(s, func(c byte) bool { return c >= '0' && c <= '9' || c >= 'a' && c <= 'f' })
 }
 
-// ValidVolumeID says whether s has the form of a volume's id.
+// ValidVolumeID reports whether s has the form of a volume's ID.
 func ValidVolumeID(s string) bool {
 	return len(s) > 4 && len(s) <= 64 && s[:4] == "vol_" && hasOnly(s[4:], lowerOrDigit)
 }
@@ -50,23 +50,24 @@ func ValidSnapshotID(s string) bool {
 	return len(s) > 3 && len(s) <= 64 && s[:3] == "vs_" && hasOnly(s[3:], lowerOrDigit)
 }
 
-// ValidName says whether s can name a machine: 1 to 63 of a-z, 0-9, "-", "_" and ".", a letter or digit first.
+// ValidName reports whether s is a valid name of a machine: 1 to 63 of a-z, 0-9, "-", "_" and ".", a letter or digit
+// first.
 func ValidName(s string) bool {
 	return s != "" && len(s) <= 63 && lowerOrDigit(s[0]) &&
 		hasOnly(s, func(c byte) bool { return lowerOrDigit(c) || c == '-' || c == '_' || c == '.' })
 }
 
-// ValidApp says whether s can name an app: 1 to 63 of a-z, 0-9 and "-", a letter or digit first.
+// ValidApp reports whether s is a valid name of an app: 1 to 63 of a-z, 0-9 and "-", a letter or digit first.
 func ValidApp(s string) bool {
 	return s != "" && len(s) <= 63 && lowerOrDigit(s[0]) &&
 		hasOnly(s, func(c byte) bool { return lowerOrDigit(c) || c == '-' })
 }
 
-// ValidLabel reports whether s is a DNS label, which is what apps, namespaces and policies are called: 1 to 63 of a-z,
-// 0-9 and "-", with no dash at the ends.
+// ValidLabel reports whether s is a DNS label, as names of apps, namespaces and policies are: 1 to 63 of a-z, 0-9 and
+// "-", with no dash at the ends.
 func ValidLabel(s string) bool { return ValidApp(s) && s[len(s)-1] != '-' }
 
-// ValidRegion says whether s can name a region; the form is that of an app's name.
+// ValidRegion reports whether s is a valid name of a region; the form is that of an app's name.
 func ValidRegion(s string) bool { return ValidApp(s) }
 
 func lowerOrDigit(c byte) bool { return c >= 'a' && c <= 'z' || c >= '0' && c <= '9' }
@@ -80,11 +81,11 @@ func hasOnly(s string, ok func(byte) bool) bool {
 	return true
 }
 
-// crockford is the alphabet of ULIDs: in order of ASCII, so that they sort as their numbers do.
+// crockford is the alphabet of ULIDs, in ASCII order, so that ULIDs sort like their numbers.
 const crockford = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 
-// NewULID returns a ULID: 26 letters and digits that sort by time, to the millisecond. Those of one millisecond are in
-// no order; NextULID keeps one.
+// NewULID returns a ULID: 26 letters and digits that sort by time, to the millisecond. Within a millisecond their
+// order is random; NextULID keeps an order.
 func NewULID(now time.Time, chance Entropy) string {
 	var b [16]byte
 	binary.BigEndian.PutUint64(b[8:], chance.Uint64())
@@ -92,8 +93,8 @@ func NewULID(now time.Time, chance Entropy) string {
 	return encodeULID(b)
 }
 
-// NextULID returns a ULID that sorts behind last, also within a millisecond and when the clock has gone back: it is
-// then the one that follows last. last may be "".
+// NextULID returns a ULID that sorts after last, even within a millisecond or after the clock has gone back: then it
+// is the successor of last. last may be "".
 func NextULID(last string, now time.Time, chance Entropy) string {
 	next := NewULID(now, chance)
 	if next > last {
@@ -111,7 +112,7 @@ func NextULID(last string, now time.Time, chance Entropy) string {
 	return encodeULID(b)
 }
 
-// encodeULID writes 128 bits as 26 digits of 5 bits; the first has 3.
+// encodeULID encodes 128 bits as 26 digits of 5 bits; the first has 3.
 func encodeULID(b [16]byte) string {
 	hi, lo := binary.BigEndian.Uint64(b[:8]), binary.BigEndian.Uint64(b[8:])
 	var out [26]byte
@@ -123,7 +124,7 @@ func encodeULID(b [16]byte) string {
 	return string(out[:])
 }
 
-// ULIDTime returns when a ULID was made; zero for what is none.
+// ULIDTime returns when a ULID was made; zero if id is no ULID.
 func ULIDTime(id string) time.Time {
 	b, ok := decodeULID(id)
 	if !ok {
@@ -158,7 +159,7 @@ func crockfordValue(c byte) uint64 {
 	return 32
 }
 
-// ValidULID says whether s is a ULID.
+// ValidULID reports whether s is a ULID.
 func ValidULID(s string) bool {
 	_, ok := decodeULID(s)
 	return ok

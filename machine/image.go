@@ -6,10 +6,10 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
-// HostImage is the image that is no image: the machine runs the worker's own files.
+// HostImage is the image name of a machine that runs the worker's own files.
 const HostImage = "souk/host"
 
-// IsHostImage says whether an image's name means HostImage, also in the full form that clients send back.
+// IsHostImage reports whether an image's name means HostImage, also in the full form that clients send back.
 func IsHostImage(image string) bool {
 	r := ParseImage(image)
 	return r.Registry == defaultRegistry && r.Repository == HostImage
@@ -21,10 +21,9 @@ const (
 	maxImage        = 512
 )
 
-// ParseImage takes an image's name apart by docker's rules: what stands before the first "/" is a registry when it
-// has a "." or ":" or is "localhost"; without one it is docker.io (index.docker.io is the same one), where a name of
-// one part lies below library/;
-// without a tag and a digest the tag is latest. It does not judge the parts: CheckImage does.
+// ParseImage parses an image's name by docker's rules. The part before the first "/" is a registry if it has a "." or
+// ":" or is "localhost"; otherwise the registry is docker.io (index.docker.io is the same), where a name of one part
+// is in library/. Without a tag and a digest the tag is latest. It does not validate the parts: CheckImage does.
 func ParseImage(image string) ImageRef {
 	var r ImageRef
 	rest, digest, _ := strings.Cut(image, "@")
@@ -53,7 +52,7 @@ func ParseImage(image string) ImageRef {
 	return r
 }
 
-// String puts the name together again in full.
+// String returns the full name.
 func (r ImageRef) String() string {
 	s := r.Registry + "/" + r.Repository
 	if r.Tag != "" {
@@ -65,7 +64,7 @@ func (r ImageRef) String() string {
 	return s
 }
 
-// FullName returns the name of an image in full, as workers name those they have; of the host's own programs it is
+// FullName returns an image's full name, the form that workers use for their images; for host programs it is
 // HostImage.
 func FullName(image string) string {
 	if IsHostImage(image) {
@@ -74,7 +73,8 @@ func FullName(image string) string {
 	return ParseImage(image).String()
 }
 
-// Pinned returns the image that a machine is started from: the one that its image's name meant when it was made.
+// Pinned returns the image that a machine is started from: pinned to the digest that its name had when the machine was
+// made.
 func Pinned(m *Machine) string {
 	if m.ImageRef.Digest == "" || IsHostImage(m.Config.Image) {
 		return m.Config.Image
@@ -82,10 +82,10 @@ func Pinned(m *Machine) string {
 	return m.ImageRef.String()
 }
 
-// shownDigest is how many hexadecimal digits of an image's digest people get to see.
+// shownDigest is how many hexadecimal digits of an image's digest are shown.
 const shownDigest = 12
 
-// ShortImage returns an image's name as people read it, with the first digits of its digest: nginx:1.29@1a2b3c4d5e6f.
+// ShortImage returns an image's short name for people, with the first digits of its digest: nginx:1.29@1a2b3c4d5e6f.
 func ShortImage(image string) string {
 	name, digest, pinned := strings.Cut(image, "@sha256:")
 	if !pinned {
@@ -94,7 +94,7 @@ func ShortImage(image string) string {
 	return name + "@" + digest[:min(len(digest), shownDigest)]
 }
 
-// CheckImage says whether image is a name docker would take.
+// CheckImage checks that image is a name that docker accepts.
 func CheckImage(image string) error {
 	wrong := func(why string) error {
 		return fault.New(fault.Invalid, CodeImage,

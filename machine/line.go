@@ -8,7 +8,7 @@ import (
 	"github.com/soukhq/souk/cluster"
 )
 
-// Line is a machine in one line of a table: a small part of it, so that a list of thousands is made and read fast.
+// Line is a machine as one line of a table: few fields, so that a list of thousands is encoded and decoded fast.
 type Line struct {
 	ID         string           `json:"id"`
 	Name       string           `json:"name"`
@@ -19,30 +19,30 @@ type Line struct {
 	HostStatus string           `json:"host_status"` // ok, unknown or unreachable
 	CreatedAt  string           `json:"created_at"`  // RFC 3339
 	CPUKind    string           `json:"cpu_kind,omitempty"`
-	CPUs       int              `json:"cpus,omitempty"`      // 0, as memory: its worker cannot be asked for its config
-	CPUMilli   int              `json:"cpu_milli,omitempty"` // in the place of cpus
+	CPUs       int              `json:"cpus,omitempty"`      // 0, like memory: its worker is unreachable
+	CPUMilli   int              `json:"cpu_milli,omitempty"` // instead of cpus
 	MemoryMB   int              `json:"memory_mb,omitempty"`
 	Command    string           `json:"command,omitempty"` // cut to MaxLineCommand bytes
 
-	ExitCode *int  `json:"exit_code,omitempty"`  // of its newest end; nil: it runs, or has never ended
-	OOM      bool  `json:"oom_killed,omitempty"` // it ended so
+	ExitCode *int  `json:"exit_code,omitempty"`  // of its last end; nil: it runs, or has never ended
+	OOM      bool  `json:"oom_killed,omitempty"` // its last end was out of memory
 	Returns  bool  `json:"returns,omitempty"`    // as in Machine
 	SilentMS int64 `json:"silent_ms,omitempty"`  // as in Machine
 	Failing  bool  `json:"failing,omitempty"`    // a check that requests depend on does not pass
 
 	Restarts int    `json:"restarts,omitempty"` // as in Machine
-	Tries    int    `json:"tries,omitempty"`    // that failed of what is tried again for it; 0: nothing is
-	NextTry  string `json:"next_try,omitempty"` // RFC 3339; "": none, or it is being tried now
+	Tries    int    `json:"tries,omitempty"`    // failed tries of what is being retried; 0: nothing is
+	NextTry  string `json:"next_try,omitempty"` // RFC 3339; "": none, or the try is in progress
 
-	Replica string `json:"replica,omitempty"` // of its app's service that it stands for, as Replica.Slot says
-	Gang    string `json:"gang,omitempty"`    // that it is of, as commands take it: GangPrefix and the gang's id
+	Replica string `json:"replica,omitempty"` // its replica of its app's service, as in Replica.Slot
+	Gang    string `json:"gang,omitempty"`    // its gang, in the form for commands: GangPrefix and the gang's ID
 	Rank    int    `json:"rank,omitempty"`    // in its gang, from 0
 }
 
 // MaxLineCommand bounds a line's command, bytes.
 const MaxLineCommand = 200
 
-// Line returns the machine in one line.
+// Line returns the machine as one line.
 func (m *Machine) Line() Line {
 	l := Line{ID: m.ID, Name: m.Name, App: m.App, State: m.State, Worker: m.Worker, Region: m.Region,
 		HostStatus: m.HostStatus, CreatedAt: m.CreatedAt, Command: commandLine(m.Config),
@@ -64,7 +64,7 @@ func (m *Machine) Line() Line {
 	return l
 }
 
-// LastExit returns how a machine ended that does not run now; nil where it runs, or has never ended.
+// LastExit returns how a machine that does not run ended; nil if it runs, or has never ended.
 func (m *Machine) LastExit() *ExitEvent {
 	if m.State != Stopped && m.State != Failed && m.State != Destroyed && m.State != Restarting {
 		return nil
@@ -77,7 +77,7 @@ func (m *Machine) LastExit() *ExitEvent {
 	return nil
 }
 
-// commandLine returns what a config runs, cut to MaxLineCommand bytes at the border of a rune.
+// commandLine returns the command of a config, cut to MaxLineCommand bytes between runes.
 func commandLine(c *Config) string {
 	if c == nil {
 		return ""

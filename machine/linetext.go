@@ -6,7 +6,7 @@ import (
 	"strconv"
 )
 
-// AppendJSON appends the line as json.Marshal writes it, and does not search through its type for that.
+// AppendJSON appends the line as json.Marshal writes it, but without reflection.
 func (l *Line) AppendJSON(b []byte) []byte {
 	b = AppendText(append(b, `{"id":`...), l.ID)
 	b = AppendText(append(b, `,"name":`...), l.Name)
@@ -69,13 +69,13 @@ func (l *Line) AppendJSON(b []byte) []byte {
 	return append(b, '}')
 }
 
-// AppendText appends s as a JSON text. What needs an escape, or may need one, is left to encoding/json.
+// AppendText appends s as a JSON string. It leaves a string that may need escapes to encoding/json.
 func AppendText(b []byte, s string) []byte {
 	for i := range len(s) {
 		if c := s[i]; c < ' ' || c > '~' || c == '"' || c == '\\' || c == '<' || c == '>' || c == '&' {
 			text, err := json.Marshal(s)
 			if err != nil {
-				panic("machine: a text does not encode: " + err.Error()) // cannot happen
+				panic("machine: a text does not encode: " + err.Error()) // cannot fail
 			}
 			return append(b, text...)
 		}
@@ -85,9 +85,9 @@ func AppendText(b []byte, s string) []byte {
 	return append(b, '"')
 }
 
-// ParseLines reads the JSON list of lines that text begins with, and returns what comes after it. It reads what
-// AppendJSON writes, with any values and in any order; what else is right in JSON (a space, a field it does not know)
-// it leaves to encoding/json and returns false. The text is not kept.
+// ParseLines parses the JSON list of lines at the start of text, and returns the rest of text. It reads the form that
+// AppendJSON writes, with any values in any order; for other valid JSON (a space, an unknown field) it returns false,
+// and the caller uses encoding/json. It does not keep text.
 func ParseLines(text []byte) (lines []Line, rest []byte, ok bool) {
 	p := lineParser{text: text}
 	if !p.takeByte('[') {
@@ -114,10 +114,10 @@ func ParseLines(text []byte) (lines []Line, rest []byte, ok bool) {
 	}
 }
 
-// shortLine is fewer bytes than any machine's line has: what a text seems to hold is not believed beyond it.
+// shortLine is less than the bytes of any machine's line: it bounds the number of lines that a text can hold.
 const shortLine = 100
 
-// lineParser reads lines; its methods report whether there was what they read.
+// lineParser parses lines; its methods report whether they found what they parse.
 type lineParser struct {
 	text []byte
 	at   int
@@ -131,7 +131,7 @@ func (p *lineParser) takeByte(c byte) bool {
 	return false
 }
 
-// parseLine reads a line. What is as in the line before shares its memory: most of a line's texts are.
+// parseLine parses a line. Values equal to those of the line before share its memory: most texts do.
 func (p *lineParser) parseLine(l, before *Line) bool {
 	if !p.takeByte('{') {
 		return false
@@ -215,7 +215,7 @@ func (p *lineParser) parseField(l, before *Line, key []byte) bool {
 	return ok
 }
 
-// parseString reads a text. One with an escape or beyond ASCII is left to encoding/json.
+// parseString parses a string. It leaves a string with an escape or beyond ASCII to encoding/json.
 func (p *lineParser) parseString() ([]byte, bool) {
 	if !p.takeByte('"') {
 		return nil, false
@@ -242,7 +242,7 @@ func (p *lineParser) parseString() ([]byte, bool) {
 	return nil, false
 }
 
-// parseTrue reads "true"; what is false is left out.
+// parseTrue parses "true"; false is left out of the text.
 func (p *lineParser) parseTrue(to *bool) bool {
 	*to = bytes.HasPrefix(p.text[p.at:], []byte("true"))
 	p.at += len("true")

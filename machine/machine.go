@@ -10,10 +10,10 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
-// State is where a machine stands, as the Machines API names it.
+// State is the state of a machine, as the Machines API names it.
 type State string
 
-// The states. Persistent ones stay until somebody acts; transient ones belong to a running operation.
+// The states. Persistent ones stay until a command; transient ones belong to an operation in progress.
 const (
 	Created    State = "created"
 	Started    State = "started"
@@ -37,12 +37,12 @@ func States() []State {
 		Destroying, Updating, Replacing, Destroyed}
 }
 
-// Up reports whether the program runs, or has just been told to end.
+// Up reports whether the program runs, perhaps while stopping.
 func (s State) Up() bool {
 	return s == Started || s == Stopping || s == Restarting || s == Suspending
 }
 
-// Transient says whether s belongs to a running operation and so ends by itself.
+// Transient reports whether s belongs to an operation in progress and so ends by itself.
 func (s State) Transient() bool {
 	switch s {
 	case Creating, Starting, Stopping, Restarting, Suspending, Destroying, Updating, Replacing:
@@ -51,7 +51,7 @@ func (s State) Transient() bool {
 	return false
 }
 
-// Known says whether s is a state a machine can be in.
+// Known reports whether s is a state of a machine.
 func (s State) Known() bool {
 	switch s {
 	case Created, Started, Stopped, Suspended, Failed, Destroyed:
@@ -60,7 +60,7 @@ func (s State) Known() bool {
 	return s.Transient()
 }
 
-// Machine is one unit of execution as its worker tells it. Values handed out are never changed afterwards.
+// Machine is one unit of execution as its worker reports it. Published values never change.
 type Machine struct {
 	ID         string   `json:"id"`
 	Name       string   `json:"name"`
@@ -79,51 +79,51 @@ type Machine struct {
 	HostStatus string   `json:"host_status"`     // ok, unknown or unreachable
 	Cordoned   bool     `json:"cordoned"`
 
-	// What the Machines API does not know; its client skips these.
+	// Fields that the Machines API does not have; its client skips them.
 	App       string           `json:"app,omitempty"`
 	Worker    cluster.WorkerID `json:"worker,omitempty"`
-	Placement *Placement       `json:"placement,omitempty"` // why there
-	Begun     *Begun           `json:"begun,omitempty"`     // only in an answer: what is still on its way
+	Placement *Placement       `json:"placement,omitempty"` // why it is on its worker
+	Begun     *Begun           `json:"begun,omitempty"`     // only in an answer: the operation in progress
 
-	Scheduling *Scheduling `json:"scheduling,omitempty"` // what its launch wanted of its place
-	// how often its restart policy has started it since it last ran for 5 minutes, or was started by a verb
+	Scheduling *Scheduling `json:"scheduling,omitempty"` // the scheduling of its launch
+	// how often its restart policy has started it since it last ran for 5 minutes, or was started by a command
 	Restarts int      `json:"restarts,omitempty"`
-	Retry    *Retry   `json:"retry,omitempty"`   // what souk is trying again for it now
-	Replica  *Replica `json:"replica,omitempty"` // of a service; nil: nobody keeps it but who made it
-	// when it ended though nobody had asked for that, newest first; at most MaxDeaths are known
+	Retry    *Retry   `json:"retry,omitempty"`   // what souk is retrying for it
+	Replica  *Replica `json:"replica,omitempty"` // its replica of a service; nil: it belongs to no service
+	// when it ended without a request to stop, newest first; at most MaxDeaths are kept
 	Deaths []time.Time `json:"deaths,omitempty"`
-	// it is down since such an end, or since a start that failed, and its worker does not start it again by itself
+	// it is down since such an end, or a failed start, and its worker does not start it again
 	Died bool `json:"died,omitempty"`
-	// it is down because somebody asked for that, or because it was made so; what a steward has stopped does not rest
+	// it is down on request, or was made so; a machine that a steward has stopped does not rest
 	Rests bool `json:"rests,omitempty"`
-	// of the Idempotency-Key of its create
+	// mark of the Idempotency-Key of its create
 	KeyMark cluster.KeyMark `json:"key_mark,omitempty"`
-	// by whom it was evicted; nil once it has been started again
+	// its last eviction; nil once it has been started again
 	Preempted *Preemption `json:"preempted,omitempty"`
-	// it was evicted, and is started again by itself once there is room
+	// it was evicted, and is started again once there is room
 	Returns bool `json:"returns,omitempty"`
-	// for how long its worker has not been heard, milliseconds; 0: it was, or nobody knows since when it was not. What
-	// is told of the machine is what was so before.
+	// for how many milliseconds its worker has been unreachable; 0: it is reachable, or since when is unknown. The
+	// machine is then shown as last reported.
 	SilentMS int64 `json:"silent_ms,omitempty"`
-	GPUs     []int `json:"gpus,omitempty"` // the worker's devices that it has now, by number
+	GPUs     []int `json:"gpus,omitempty"` // numbers of the worker's devices that it has now
 	// how long each phase of the last launch took, as Go durations
 	Phases map[string]string `json:"phases,omitempty"`
 }
 
-// Retry is something that failed and that souk tries again by itself.
+// Retry is a failed action that souk retries by itself.
 type Retry struct {
-	Operation string `json:"operation"`      // create, start, stop ...; restart: its program ended, and is started again
-	Tries     int    `json:"tries"`          // that failed
-	Reason    string `json:"reason"`         // why the newest did, one sentence
-	Next      string `json:"next,omitempty"` // RFC 3339, when it is tried again; "": it is being tried now
+	Operation string `json:"operation"`      // create, start, stop ...; restart: after its program ended
+	Tries     int    `json:"tries"`          // failed tries
+	Reason    string `json:"reason"`         // why the last try failed, one sentence
+	Next      string `json:"next,omitempty"` // RFC 3339, time of the next try; "": it is in progress
 }
 
-// Types of events beside the verbs.
+// Types of events besides the verbs.
 const (
 	EventRetry        = "retry"         // why something is tried again
-	EventWarning      = "warning"       // what whoever made a version may not have meant, a sentence
+	EventWarning      = "warning"       // what the author of a version may not have intended, one sentence
 	EventUpdateFailed = "update_failed" // why an update's version did not start
-	EventRevert       = "revert"        // it is at the version from before such an update again
+	EventRevert       = "revert"        // the version from before a failed update is back
 	eventLaunch       = "launch"        // a version begins
 )
 
@@ -133,7 +133,7 @@ const (
 	MaxDeaths = 5
 )
 
-// ImageRef is an image's name taken apart.
+// ImageRef is the parts of an image's name.
 type ImageRef struct {
 	Registry   string            `json:"registry,omitempty"`
 	Repository string            `json:"repository,omitempty"`
@@ -142,7 +142,7 @@ type ImageRef struct {
 	Labels     map[string]string `json:"labels,omitempty"`
 }
 
-// Who an event came from, as the Machines API names them.
+// The sources of events, as the Machines API names them.
 const (
 	SourceUser  = "user"
 	SourceFlyd  = "flyd" // the worker itself
@@ -151,14 +151,14 @@ const (
 
 // Event is one thing that happened to a machine.
 type Event struct {
-	ID        string        `json:"id"`        // ULID: ids sort as the events happened
+	ID        string        `json:"id"`        // ULID: IDs sort in the order of events
 	Type      string        `json:"type"`      // launch start stop exit restart update suspend destroy warning ...
-	Status    string        `json:"status"`    // the state it led to
+	Status    string        `json:"status"`    // the resulting state
 	Source    string        `json:"source"`    // SourceUser, SourceFlyd or SourceProxy
 	Timestamp int64         `json:"timestamp"` // milliseconds since 1970
 	Request   *EventRequest `json:"request,omitempty"`
 	Message   string        `json:"message,omitempty"` // one sentence: the reason of a failure, the text of a warning
-	Kind      fault.Kind    `json:"kind,omitempty"`    // of the failure
+	Kind      fault.Kind    `json:"kind,omitempty"`    // kind of the failure
 }
 
 // EventRequest carries what the event is about.
@@ -166,20 +166,20 @@ type EventRequest struct {
 	ExitEvent    *ExitEvent `json:"exit_event,omitempty"`
 	RestartCount int        `json:"restart_count"`
 
-	// of events preempt (one: how it was evicted) and evict (whom it evicted)
+	// of events preempt (how it was evicted) and evict (what it evicted)
 	Preemptions []Preemption `json:"preemptions,omitempty"`
 }
 
-// ExitEvent tells how a machine's main process ended.
+// ExitEvent describes how a machine's main process ended.
 type ExitEvent struct {
-	ExitCode      int  `json:"exit_code"` // as a shell tells it: 128+n when signal n ended it
+	ExitCode      int  `json:"exit_code"` // as in a shell: 128+n if signal n ended it
 	GuestExitCode int  `json:"guest_exit_code"`
 	GuestSignal   int  `json:"guest_signal"`
 	Signal        int  `json:"signal"`
 	OOMKilled     bool `json:"oom_killed"`
 	RequestedStop bool `json:"requested_stop"`
 	Restarting    bool `json:"restarting"`
-	// the end was not seen (the worker's machine went down): ExitCode is -1
+	// the end was not observed (the worker's host went down): ExitCode is -1
 	Lost     bool      `json:"lost,omitempty"`
 	ExitedAt time.Time `json:"exited_at"`
 }
@@ -190,12 +190,12 @@ type Check struct {
 	Status    string    `json:"status"` // passing, warning, critical
 	Output    string    `json:"output"`
 	UpdatedAt time.Time `json:"updated_at"`
-	Passed    bool      `json:"passed,omitempty"` // it passes, or has since the machine was started
-	Misses    int       `json:"misses,omitempty"` // how often it failed once and stayed passing, in the first 10 minutes
-	Missed    string    `json:"missed,omitempty"` // why, the last time
+	Passed    bool      `json:"passed,omitempty"` // it passes, or has passed since the machine was started
+	Misses    int       `json:"misses,omitempty"` // failures without a change of status, in the first 10 minutes
+	Missed    string    `json:"missed,omitempty"` // why it last failed so
 }
 
-// Lease is the API's lock on a machine: while one is held, only who knows the nonce may change the machine.
+// Lease is the API's lock on a machine: only a caller with the nonce may change the machine until it ends.
 type Lease struct {
 	Nonce     string `json:"nonce"`
 	ExpiresAt int64  `json:"expires_at"` // seconds since 1970
@@ -203,17 +203,17 @@ type Lease struct {
 	Version   string `json:"version"` // the machine's instance_id when it was taken
 }
 
-// Placement is the record of a decision: who was considered and what each said.
+// Placement is the record of a decision: the workers considered, and their verdicts and scores.
 type Placement struct {
 	Policy     string      `json:"policy"`
 	Worker     string      `json:"worker"`
 	Reason     string      `json:"reason"` // one sentence
 	Candidates []Candidate `json:"candidates"`
-	Refusals   []string    `json:"refusals,omitempty"` // workers that were asked and said no, with their sentence
+	Refusals   []string    `json:"refusals,omitempty"` // asked workers that refused, with their reasons
 	Shadow     *Shadow     `json:"shadow,omitempty"`   // what the shadow policy would have chosen
 }
 
-// Shadow is what a policy that only watches would have chosen on the same view.
+// Shadow is the choice of a policy in shadow mode on the same view.
 type Shadow struct {
 	Policy string `json:"policy"` // name and version
 	Worker string `json:"worker"` // "": none fits
@@ -224,9 +224,9 @@ type Candidate struct {
 	Worker  string   `json:"worker"`
 	Fits    bool     `json:"fits"`
 	Score   float64  `json:"score"`
-	Terms   Terms    `json:"terms,omitempty"`   // subscores, weighted; they add up to Score
-	Failing []Clause `json:"failing,omitempty"` // every clause that said no
-	Notes   []string `json:"notes,omitempty"`   // of terms that were undefined, and count 0
+	Terms   Terms    `json:"terms,omitempty"`   // weighted terms; they add up to Score
+	Failing []Clause `json:"failing,omitempty"` // every failed clause
+	Notes   []string `json:"notes,omitempty"`   // terms that were undefined, and count 0
 }
 
 // Clause is one condition of a verdict, with its numbers.
@@ -236,7 +236,7 @@ type Clause struct {
 	Had    string `json:"had"`
 }
 
-// Volume is a directory that outlives the machines it is attached to, on one worker for life.
+// Volume is a directory that outlives the machines it is attached to, always on one worker.
 type Volume struct {
 	ID                string    `json:"id"`
 	Name              string    `json:"name"`
@@ -256,10 +256,10 @@ type Volume struct {
 	App       string           `json:"app,omitempty"`
 	Worker    cluster.WorkerID `json:"worker,omitempty"`
 	Snapshots []Snapshot       `json:"snapshots,omitempty"`
-	Warnings  []string         `json:"warnings,omitempty"` // only of an answer that gives it a size
+	Warnings  []string         `json:"warnings,omitempty"` // only in an answer that sets its size
 
-	SizeHeld     bool `json:"size_held,omitempty"`     // no more can be written to it than its size
-	NeedsRestart bool `json:"needs_restart,omitempty"` // it has grown, which the machine that has it sees after a restart
+	SizeHeld     bool `json:"size_held,omitempty"`     // its size is enforced
+	NeedsRestart bool `json:"needs_restart,omitempty"` // it has grown, and its machine must restart to see that
 }
 
 // Snapshot is a copy of a volume at one moment.
@@ -273,7 +273,7 @@ type Snapshot struct {
 	RetentionDays int       `json:"retention_days"`
 }
 
-// Process is one process of a machine, as `ps` tells it.
+// Process is one process of a machine, as in `ps`.
 type Process struct {
 	PID           int32          `json:"pid"`
 	Stime         uint64         `json:"stime"` // ms of system time
@@ -296,10 +296,10 @@ type Version struct {
 	Version   string `json:"version"` // the instance_id
 	CreatedAt string `json:"created_at"`
 	Config    Config `json:"user_config"`
-	Digest    string `json:"image_digest,omitempty"` // what its image's name meant
+	Digest    string `json:"image_digest,omitempty"` // the digest of its image's name
 }
 
-// AsVersion returns the version that a machine is at.
+// AsVersion returns the machine's present version.
 func (m *Machine) AsVersion() Version {
 	v := Version{Version: m.InstanceID, CreatedAt: m.UpdatedAt, Config: *m.Config, Digest: m.ImageRef.Digest}
 	if at := ULIDTime(v.Version); !at.IsZero() {
@@ -316,46 +316,46 @@ type EventOf struct {
 	Event
 }
 
-// Begun says that what was asked for has begun, for good, and is not done yet: souk goes on until it is done or has
-// failed, which the machine's state and events tell. A stop and a destroy do not fail for want of time.
+// Begun says that a requested operation has durably begun, and is not done yet: souk continues it until it is done or
+// has failed, which the machine's state and events show. A stop and a destroy do not fail for lack of time.
 type Begun struct {
 	Operation string `json:"operation"`
 	Until     State  `json:"until,omitempty"` // the state to wait for
 }
 
-// Use is what a machine, or a short task, that runs uses now and has used since its attempt began.
+// Use is what a running machine or short task uses now, and has used since its attempt began.
 type Use struct {
-	Machine   string `json:"machine"`        // its id; of a task the name of its life
+	Machine   string `json:"machine"`        // its ID; for a task the name of its life
 	App       string `json:"app,omitempty"`  // "": it is a task
 	Name      string `json:"name,omitempty"` // of a machine
-	CPU       int64  `json:"cpu_us"`         // microseconds, since it began
-	At        int64  `json:"at_us"`          // when that was read, microseconds since 1970 by its worker's clock
+	CPU       int64  `json:"cpu_us"`         // microseconds, since its attempt began
+	At        int64  `json:"at_us"`          // when it was measured, microseconds since 1970 by its worker's clock
 	MemoryMiB int64  `json:"memory_mib"`
 	Processes int    `json:"processes"`
-	// what it was granted: thousandths of a CPU and MiB; 0: it is a task
+	// what it was granted: thousandths of a CPU and MiB; 0 for a task
 	GrantedCPU    int64 `json:"granted_cpu,omitempty"`
 	GrantedMemory int64 `json:"granted_memory,omitempty"`
 }
 
-// HostUse is what all that runs on a worker's host uses, machines with it.
+// HostUse is what everything on a worker's host uses, including machines.
 type HostUse struct {
-	Host      string `json:"host"`       // the same for all workers of one host, until it boots again
-	CPU       int64  `json:"cpu_us"`     // microseconds of all CPUs since the host began
+	Host      string `json:"host"`       // the same for all workers of one host, until it reboots
+	CPU       int64  `json:"cpu_us"`     // microseconds of all CPUs since the host booted
 	At        int64  `json:"at_us"`      // as in Use
-	CPUs      int    `json:"cpus"`       // that the host has
-	MemoryMiB int64  `json:"memory_mib"` // that could not be had at once
+	CPUs      int    `json:"cpus"`       // number of CPUs
+	MemoryMiB int64  `json:"memory_mib"` // memory that is not available at once
 	TotalMiB  int64  `json:"total_mib"`
 }
 
 // EventLaunchFailed is the type of the last event of a machine that could not be made.
 const EventLaunchFailed = string(CodeLaunchFailed)
 
-// LaunchFailed reports whether the machine could not be made: nothing is left of it, and its newest event says why.
+// LaunchFailed reports whether the machine's create failed: nothing is left of it, and its newest event says why.
 func (m *Machine) LaunchFailed() bool {
 	return m.State == Destroyed && len(m.Events) > 0 && m.Events[0].Type == EventLaunchFailed
 }
 
-// LaunchError is why the machine could not be made; nil: it was, or nobody says that it was not.
+// LaunchError returns why the machine's create failed; nil: it succeeded, or its outcome is unknown.
 func (m *Machine) LaunchError() error {
 	if !m.LaunchFailed() {
 		return nil
@@ -367,13 +367,13 @@ func (m *Machine) LaunchError() error {
 	case fault.Exhausted:
 		e.Kind, e.Scope = k, fault.ScopeHost
 	}
-	return e // what did not work now is over, too: that it may later is nothing to wait for
+	return e // no RetryAfter: a later success is nothing to wait for
 }
 
 // CodeLaunchFailed says that the machine of a create could not be made.
 const CodeLaunchFailed fault.Code = "launch_failed"
 
-// Because returns the newest reason that the machine's events give, as the end of a sentence: ": REASON", or "".
+// Because returns the newest reason in the machine's events, as the end of a sentence: ": REASON", or "".
 func (m *Machine) Because() string {
 	for _, e := range m.Events {
 		if e.Type == EventCheck || e.Type == EventRetry || e.Type == EventWarning {

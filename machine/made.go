@@ -1,18 +1,18 @@
 package machine
 
-// Metadata of a machine that souk made by itself, like another one of its service.
+// Metadata of a machine that souk made by itself, as a copy of another one of its service.
 const (
-	MetadataLike = "souk_made_like" // the id of that machine
+	MetadataLike = "souk_made_like" // the ID of the copied machine
 	MetadataFor  = "souk_made_for"  // what it was made for: MadeForLoad or MadeForWarm
 )
 
 // Values of MetadataFor.
 const (
-	MadeForLoad = "load" // requests that those that were there did not do for: services[].create_up_to
-	MadeForWarm = "warm" // to be woken by a request to come: services[].warm
+	MadeForLoad = "load" // for requests beyond the existing machines: services[].create_up_to
+	MadeForWarm = "warm" // for a later request to wake: services[].warm
 )
 
-// MadeText reads from a machine's config why souk made the machine by itself; "" where somebody asked for it.
+// MadeText returns, from a machine's config, why souk made the machine by itself; "" if a user made it.
 func MadeText(c *Config) string {
 	if c == nil || c.Metadata[MetadataLike] == "" {
 		return ""

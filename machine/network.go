@@ -8,32 +8,32 @@ import (
 	"strconv"
 )
 
-// NetworkMode says which network a machine is in.
+// NetworkMode is the network that a machine is in.
 type NetworkMode string
 
-// The modes. A machine of an image that says nothing has its own; one of the host's programs has the host's always.
+// The modes. By default, a machine with an image has its own; a host program always has the host's.
 const (
 	NetworkOwn  NetworkMode = "own"  // a link and an address of its own
-	NetworkNone NetworkMode = "none" // loopback alone
-	NetworkHost NetworkMode = "host" // that of the worker's host, where the worker allows it
+	NetworkNone NetworkMode = "none" // only loopback
+	NetworkHost NetworkMode = "host" // that of the worker's host, if the worker allows it
 )
 
-// Network says how a machine is connected.
+// Network is how a machine is connected.
 type Network struct {
 	Mode    NetworkMode `json:"mode,omitempty"`
 	Publish []Publish   `json:"publish,omitempty"`
 	From    []string    `json:"from,omitempty"`   // other apps whose machines may connect to it
-	Egress  []string    `json:"egress,omitempty"` // networks that it may reach outside; empty: all
+	Egress  []string    `json:"egress,omitempty"` // outside networks that it may reach; empty: all
 
-	// SharePorts says, of a machine in its host's network, that other programs may have the ports of its services, too:
+	// SharePorts says, for a machine in its host's network, that other programs may share the ports of its services:
 	// it sets SO_REUSEPORT, or gets its socket from outside.
 	SharePorts bool `json:"share_ports,omitempty"`
 }
 
-// Publish is a port of the worker's host that leads to one of the machine.
+// Publish forwards a port of the worker's host to one of the machine.
 type Publish struct {
-	Address  string `json:"address,omitempty"`  // of the host, an IP address; "", 0.0.0.0 and :: are all of them
-	Protocol string `json:"protocol,omitempty"` // tcp, which is "" too, or udp
+	Address  string `json:"address,omitempty"`  // of the host, an IP address; "", 0.0.0.0 and :: are all addresses
+	Protocol string `json:"protocol,omitempty"` // tcp (also ""), or udp
 	HostPort int    `json:"host_port"`
 	Port     int    `json:"port"`
 }
@@ -48,7 +48,7 @@ const (
 	MaxEgress  = 64
 )
 
-// String is the port of the host, as "8080/tcp" or "127.0.0.1:8080/tcp".
+// String returns the host port as "8080/tcp" or "127.0.0.1:8080/tcp".
 func (p Publish) String() string {
 	port := strconv.Itoa(p.HostPort)
 	if at := p.At(); at.IsValid() {
@@ -57,7 +57,7 @@ func (p Publish) String() string {
 	return port + "/" + cmp.Or(p.Protocol, "tcp")
 }
 
-// At returns the only address of the host at which the port is published; the zero Addr means all of them.
+// At returns the host address at which the port is published; the zero Addr means all addresses.
 func (p Publish) At() netip.Addr {
 	at, err := netip.ParseAddr(p.Address)
 	if err != nil || at.IsUnspecified() {
@@ -66,7 +66,8 @@ func (p Publish) At() netip.Addr {
 	return at
 }
 
-// Overlaps reports whether two publications need the same port of an address: of one address, or one of them of all.
+// Overlaps reports whether two publications conflict: the same port and protocol, at one address or with one of them
+// at all.
 func (p Publish) Overlaps(o Publish) bool {
 	a, b := p.At(), o.At()
 	return p.HostPort == o.HostPort && cmp.Or(p.Protocol, "tcp") == cmp.Or(o.Protocol, "tcp") &&
@@ -81,8 +82,8 @@ func (c *Config) Published() []Publish {
 	return c.Network.Publish
 }
 
-// HostPorts returns the ports of its worker's host that a machine needs for itself: those that its config publishes and,
-// in the host's network, those of its services. They are not changed.
+// HostPorts returns the ports of its worker's host that a machine needs exclusively: those that its config publishes
+// and, in the host's network, those of its services. They must not be changed.
 func (c *Config) HostPorts() []Publish {
 	list := c.Published()
 	if c == nil || !c.OnHostPorts() {
@@ -102,13 +103,13 @@ func (c *Config) HostPorts() []Publish {
 	return list
 }
 
-// OnHostPorts reports whether the ports of a config's services are ports of the worker's host that are its alone.
+// OnHostPorts reports whether a config's services use ports of the worker's host exclusively.
 func (c *Config) OnHostPorts() bool {
 	n := NetworkOf(c)
 	return n.Mode == NetworkHost && !n.SharePorts
 }
 
-// NetworkOf returns the network that a config asks for, its mode never "".
+// NetworkOf returns the network that a config asks for; its mode is never "".
 func NetworkOf(c *Config) Network {
 	var n Network
 	if c.Network != nil {
@@ -124,13 +125,12 @@ func NetworkOf(c *Config) Network {
 	return n
 }
 
-// Admits reports whether machines of an app may connect to a machine of another, or the same, app whose network lets
-// those of from in.
+// Admits reports whether machines of app may connect to a machine of app own, whose network admits the apps in from.
 func Admits(own string, from []string, app string) bool {
 	return app == own || slices.Contains(from, app)
 }
 
-// From returns the other apps that a config lets in; nil for none. They are not changed.
+// From returns the other apps that a config admits; nil for none. They must not be changed.
 func (c *Config) From() []string {
 	if c == nil || c.Network == nil {
 		return nil
@@ -138,7 +138,7 @@ func (c *Config) From() []string {
 	return c.Network.From
 }
 
-// CheckFrom judges apps that are let in.
+// CheckFrom validates a list of admitted apps.
 func CheckFrom(apps []string) error {
 	if len(apps) > MaxFrom {
 		return badConfig("config.network.from has %d apps and may have %d", len(apps), MaxFrom)
@@ -195,9 +195,8 @@ func (n *Network) checkPublish() error {
 	return nil
 }
 
-// checkPublishAddress refuses what is no address that a host can have, and the loopback of IPv6: the kernel takes no
-// answer to ::1 that comes from another device (it looks for ::1 on that device alone), so rules cannot lead it to a
-// container.
+// checkPublishAddress refuses addresses that a host cannot have, and ::1: the kernel accepts packets to ::1 only on
+// the loopback device, so rules cannot forward them to a container.
 func checkPublishAddress(at, text string) error {
 	if text == "" {
 		return nil

@@ -6,14 +6,13 @@ import (
 )
 
 // EvictionBudget is how much of an app may be evicted on one worker: at most Max of its machines within any Window. It
-// stands in each machine's scheduling, so that the worker that has the machine enforces it without asking anybody. Max
-// 0 is never.
+// is part of each machine's scheduling, so that the machine's worker enforces it alone. Max 0 forbids evictions.
 type EvictionBudget struct {
 	Max    int      `json:"max"`
 	Window Duration `json:"window,omitzero"` // 0 is an hour
 }
 
-// Bounds of a budget, and what there is where none is named: generous, and yet an end to a loop that nobody watches.
+// Bounds of a budget, and the default budget: generous, but enough to stop a loop of evictions.
 const (
 	MaxEvictionBudget     = 256
 	MaxEvictionWindow     = 24 * time.Hour
@@ -21,7 +20,7 @@ const (
 	DefaultEvictionWindow = time.Hour
 )
 
-// Budget returns the eviction budget in force, the default where none is named.
+// Budget returns the eviction budget, or the default if there is none.
 func (s Scheduling) Budget() EvictionBudget {
 	b := EvictionBudget{Max: DefaultEvictionBudget}
 	if s.EvictionBudget != nil {
@@ -33,7 +32,7 @@ func (s Scheduling) Budget() EvictionBudget {
 	return b
 }
 
-// Valid says why the budget cannot be taken; "" when it can.
+// Valid returns why the budget is invalid; "" if it is valid.
 func (b *EvictionBudget) Valid() string {
 	switch {
 	case b == nil:
@@ -46,27 +45,28 @@ func (b *EvictionBudget) Valid() string {
 	return ""
 }
 
-// Preemption is one eviction, as the victim's worker carried it out. It stands in the victim and in the events of both.
+// Preemption is one eviction, as the victim's worker carried it out. The victim has it, and so have the events of both
+// machines.
 type Preemption struct {
 	Rule    string    `json:"rule"`    // why it was allowed: lower-rank, or drain
 	Machine string    `json:"machine"` // the victim
 	App     string    `json:"app"`
 	Rank    int       `json:"rank"` // of the victim: Scheduling.Rank
-	By      string    `json:"by"`   // the beneficiary: the machine that has its room now; "" with drain
+	By      string    `json:"by"`   // the beneficiary: the machine that got the room; "" for a drain
 	ByApp   string    `json:"by_app"`
 	ByRank  int       `json:"by_rank"`
-	Cost    float64   `json:"cost"` // seconds of work that were lost, as estimated
-	Why     string    `json:"why"`  // why this one, in a sentence
+	Cost    float64   `json:"cost"` // lost work in seconds, as estimated
+	Why     string    `json:"why"`  // why this machine, one sentence
 	At      time.Time `json:"at"`
 }
 
 // The rules.
 const (
-	RuleLowerRank = "lower-rank" // a machine of a named band may evict what ranks below it
-	RuleDrain     = "drain"      // tasks of a worker that is being emptied go back to their queue
+	RuleLowerRank = "lower-rank" // a machine of a named band may evict lower ranks
+	RuleDrain     = "drain"      // tasks of a drained worker go back to their queues
 )
 
-// String tells the victim's side in a sentence.
+// String describes the eviction in a sentence, from the victim's side.
 func (p Preemption) String() string {
 	if p.Rule == RuleDrain {
 		return "evicted, as its worker is drained by " + p.Why

@@ -9,38 +9,38 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
-// Replica says which replica of a service a machine is. A service's steward has such machines made and removed; one
-// without it is never touched by any.
+// Replica says which replica of a service a machine is. A service's steward makes and removes only machines that have
+// one.
 type Replica struct {
 	Group   string `json:"group"`
 	Index   int    `json:"index"`   // in its group, from 0
-	Epoch   uint64 `json:"epoch"`   // larger for each machine that takes the place of another
-	Spec    string `json:"spec"`    // a hash of what the group's machines are to be
-	Release string `json:"release"` // for which it was made
-	// StopAfter is for how long its worker may hear no other member until the machine is killed; 0: it runs on.
+	Epoch   uint64 `json:"epoch"`   // larger for each machine that replaces another
+	Spec    string `json:"spec"`    // a hash of the specification of the group's machines
+	Release string `json:"release"` // the release it was made for
+	// StopAfter is how long its worker may hear no other member before it kills the machine; 0: it keeps running.
 	StopAfter time.Duration `json:"stop_after_ns,omitempty"`
-	Run       Run           `json:"run,omitempty"` // "": it is kept up. Else it runs once, and Epoch says which run it is
+	Run       Run           `json:"run,omitempty"` // "": it is kept up. Else it runs once, as run number Epoch
 }
 
-// Run says what a machine of a service runs for that is not kept up.
+// Run is why a machine of a service runs that is not kept up.
 type Run string
 
 // The kinds of runs.
 const (
-	RunScheduled Run = "scheduled" // its group's schedule said so; its epoch is the time, in minutes since 1970
-	RunTriggered Run = "triggered" // somebody asked for it; its epoch as that, or one more than the newest run's
-	RunCommand   Run = "command"   // it is the command of its release; its epoch is the number of the rollout
+	RunScheduled Run = "scheduled" // by its group's schedule; its epoch is the time, in minutes since 1970
+	RunTriggered Run = "triggered" // on request; its epoch as for scheduled, or one more than the newest run's
+	RunCommand   Run = "command"   // it is its release's command; its epoch is the number of the rollout
 )
 
 // Bounds of a replica.
 const (
 	MaxReplicas = 1000      // of a group
 	MaxEpoch    = 1<<31 - 1 // the upper half of a fencing token
-	maxHash     = 64        // bytes of a spec and of a release's id
+	maxHash     = 64        // bytes of a spec and of a release's ID
 	MaxApart    = 24 * time.Hour
 )
 
-// Check refuses a replica that no steward asks for.
+// Check refuses an invalid replica.
 func (r *Replica) Check() error {
 	if !ValidGroup(r.Group) || r.Index < 0 || r.Index >= MaxReplicas || r.Epoch > MaxEpoch || r.Spec == "" ||
 		len(r.Spec) > maxHash || len(r.Release) > maxHash || r.StopAfter < 0 || r.StopAfter > MaxApart ||
@@ -57,10 +57,10 @@ func (r Run) isKnown() bool {
 	return r == "" || r == RunScheduled || r == RunTriggered || r == RunCommand
 }
 
-// shownHash is how many bytes of a release's id people get to see.
+// shownHash is how many bytes of a release's ID are shown.
 const shownHash = 8
 
-// String returns the replica as people read it, such as "web/2 of release 1a2b3c4d, epoch 4096".
+// String describes the replica, such as "web/2 of release 1a2b3c4d, epoch 4096".
 func (r *Replica) String() string {
 	of := ""
 	if r.Release != "" {
@@ -75,7 +75,7 @@ func (r *Replica) String() string {
 	return fmt.Sprintf("a run of %s%s, %s at %s", r.Group, of, r.Run, r.At().Format(time.RFC3339))
 }
 
-// Slot returns the replica as commands take it, such as "web/2"; "" for a run, which stands for none.
+// Slot returns the replica in the form for commands, such as "web/2"; "" for a run.
 func (r *Replica) Slot() string {
 	if r.Run != "" {
 		return ""
@@ -83,18 +83,18 @@ func (r *Replica) Slot() string {
 	return fmt.Sprintf("%s/%d", r.Group, r.Index)
 }
 
-// IsSlot reports whether s names a replica as Slot does, which no id and no name of a machine can look like.
+// IsSlot reports whether s names a replica in Slot's form, which differs from any ID or name of a machine.
 func IsSlot(s string) bool {
 	group, index, is := strings.Cut(s, "/")
 	n, err := strconv.Atoi(index)
 	return is && ValidGroup(group) && err == nil && n >= 0 && n < MaxReplicas && strconv.Itoa(n) == index
 }
 
-// At returns the time of a run that was scheduled or triggered.
+// At returns the time of a scheduled or triggered run.
 func (r *Replica) At() time.Time { return time.Unix(int64(r.Epoch)*60, 0).UTC() }
 
 // maxGroup bounds the name of a group so that a machine's name can begin with it.
 const maxGroup = 48
 
-// ValidGroup reports whether s can name a group of a service.
+// ValidGroup reports whether s is a valid name of a service's group.
 func ValidGroup(s string) bool { return ValidLabel(s) && len(s) <= maxGroup }

@@ -7,7 +7,7 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
-// Duration is a time.Duration that reads "15s" and integers (nanoseconds) and writes "15s".
+// Duration is a time.Duration that decodes "15s" or an integer of nanoseconds, and encodes as "15s".
 type Duration struct{ time.Duration }
 
 // MarshalJSON writes the duration as Go prints it.
@@ -40,7 +40,7 @@ func (d *Duration) UnmarshalJSON(raw []byte) error {
 // Autostop says what the proxy does with an idle machine: "off", "stop" or "suspend".
 type Autostop string
 
-// MarshalJSON answers booleans for the two that clients know as booleans.
+// MarshalJSON writes booleans for the two values that clients know as booleans.
 func (a Autostop) MarshalJSON() ([]byte, error) {
 	switch a {
 	case "stop":
@@ -68,7 +68,7 @@ func (a *Autostop) UnmarshalJSON(raw []byte) error {
 	return nil
 }
 
-// Persist says how long a machine's own files live: "", "never", "restart" or "always".
+// Persist says how long a machine's own files are kept: "", "never", "restart" or "always".
 type Persist string
 
 // UnmarshalJSON accepts the names and the numbers 0 to 3 that older clients send.

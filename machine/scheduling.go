@@ -6,46 +6,48 @@ import (
 	"github.com/soukhq/souk/cluster"
 )
 
-// Scheduling is what a launch wants of its place beyond its resources and its region. It is souk's extension of the
-// Machines API (the field "scheduling" of a launch); the zero value wants nothing.
+// Scheduling is a launch's wishes for its placement, besides resources and region. It is souk's extension of the
+// Machines API (the field "scheduling" of a launch); the zero value has no wishes.
 type Scheduling struct {
 	Require  []cluster.Requirement `json:"require,omitempty"`  // of the worker's attributes; all must be met
-	Prefer   []cluster.Preference  `json:"prefer,omitempty"`   // of the worker's attributes; each that is met counts
+	Prefer   []cluster.Preference  `json:"prefer,omitempty"`   // of the worker's attributes; each met adds to the score
 	Tolerate []string              `json:"tolerate,omitempty"` // reservations of workers it may use
-	Affinity []Affinity            `json:"affinity,omitempty"` // near to, or away from, apps and machines
+	Affinity []Affinity            `json:"affinity,omitempty"` // near to, or away from, apps or a machine
 	Spread   []Spread              `json:"spread,omitempty"`   // evenly over the values of an attribute
-	Labels   cluster.Attributes    `json:"labels,omitempty"`   // what the requirements of workers may read of it
-	Band     Band                  `json:"band,omitempty"`     // "" is Service, and never preempts
+	Labels   cluster.Attributes    `json:"labels,omitempty"`   // labels that workers' requirements may read
+	Band     Band                  `json:"band,omitempty"`     // "" ranks as service, but never preempts
 	Priority int                   `json:"priority,omitempty"` // within the band, 0 to MaxPriority; larger goes first
-	Policy   string                `json:"policy,omitempty"`   // of placement, by name; "" is the app's
-	// how the buyer goes about it: direct, race, shared, batching, fair-share; "" is the policy's
+	Policy   string                `json:"policy,omitempty"`   // name of the placement policy; "" is the app's
+	// the buyer's strategy: direct, race, shared, batching, fair-share; "" is the policy's
 	Strategy string `json:"strategy,omitempty"`
 
-	// Lent says that it is not paid for: it runs on room that is idle, ranks below all others, evicts nobody, and its
-	// namespace is charged nothing. souk sets it where a namespace's balance is gone; what a client says is not heeded.
+	// Lent says that the machine is not paid for: it runs in idle room, ranks below all others, evicts nothing, and
+	// its namespace is charged nothing. souk sets it when a namespace's balance is used up; a client's value is
+	// ignored.
 	Lent bool `json:"lent,omitempty"`
 
-	EvictionBudget *EvictionBudget `json:"eviction_budget,omitempty"` // of its app, on its worker; nil is the default
+	EvictionBudget *EvictionBudget `json:"eviction_budget,omitempty"` // of its app, on its worker; nil: the default
 }
 
-// Affinity wants a machine near to, or away from, the machines of an app or one machine.
+// Affinity places a machine near to, or away from, the machines of an app or one machine.
 type Affinity struct {
 	App     string  `json:"app,omitempty"`     // exactly one of App and Machine is set
 	Machine string  `json:"machine,omitempty"` // its id
-	Within  string  `json:"within,omitempty"`  // attribute whose value must be the same; "" is the worker itself
-	Anti    bool    `json:"anti,omitempty"`    // away from it
-	Weight  float64 `json:"weight,omitempty"`  // 0: it must hold; else it only counts
+	Within  string  `json:"within,omitempty"`  // attribute whose value must be equal; "" is the worker itself
+	Anti    bool    `json:"anti,omitempty"`    // away instead of near
+	Weight  float64 `json:"weight,omitempty"`  // 0: it is required; otherwise it only adds to the score
 }
 
-// Spread wants the machines of the app evenly over the values of an attribute ("worker" and "region" are such too).
+// Spread places the machines of the app evenly over the values of an attribute ("worker" and "region" count as
+// attributes).
 type Spread struct {
 	Attribute string `json:"attribute"`
-	// most machines that a value may have more than the least; 0: it only counts
+	// the most machines by which a value may exceed the smallest; 0: it only adds to the score
 	MaxSkew int     `json:"max_skew,omitempty"`
-	Weight  float64 `json:"weight,omitempty"` // where it only counts; 0 is 1
+	Weight  float64 `json:"weight,omitempty"` // if it only adds to the score; 0 is 1
 }
 
-// Band is the coarse part of a priority, as Borg has it (Verma et al., EuroSys 2015, section 2.5).
+// Band is the coarse part of a priority, as in Borg (Verma et al., EuroSys 2015, section 2.5).
 type Band string
 
 // The bands, lowest first.
@@ -59,10 +61,10 @@ const (
 // MaxPriority is the largest priority within a band.
 const MaxPriority = 999
 
-// LentRank is the rank of every machine that is not paid for.
+// LentRank is the rank of every unpaid machine.
 const LentRank = -1
 
-// Rank puts bands and priorities in one order: larger goes first. The zero Scheduling ranks as Service, 0.
+// Rank combines band and priority into one order: larger goes first. The zero Scheduling ranks as service, 0.
 func (s Scheduling) Rank() int {
 	if s.Lent {
 		return LentRank
@@ -79,7 +81,7 @@ func (s Scheduling) Rank() int {
 	return base*(MaxPriority+1) + s.Priority
 }
 
-// BandOfRank returns the band of what ranks so; "lent" is what Rank says of the lent.
+// BandOfRank returns the band of a rank; "lent" for LentRank.
 func BandOfRank(rank int) Band {
 	bands := []Band{BandFree, BandBatch, BandService, BandSystem}
 	if rank < 0 {
@@ -88,10 +90,10 @@ func BandOfRank(rank int) Band {
 	return bands[min(rank/(MaxPriority+1), len(bands)-1)]
 }
 
-// MayPreempt says whether the launch may evict what ranks lower. One that names no band, or is lent to, never does.
+// MayPreempt reports whether the launch may evict lower ranks. Without a band, or if lent, it may not.
 func (s Scheduling) MayPreempt() bool { return !s.Lent && s.Band != "" && s.Band != BandFree }
 
-// Valid says why the wishes cannot be taken; "" when they can.
+// Valid returns why the scheduling is invalid; "" if it is valid.
 func (s Scheduling) Valid() string {
 	n := len(s.Require) + len(s.Prefer) + len(s.Tolerate) + len(s.Affinity) + len(s.Spread)
 	if n > cluster.MaxRequirements {
@@ -142,9 +144,9 @@ func (s Scheduling) Valid() string {
 
 const maxWeight = 1000
 
-func isSane(w float64) bool { return w >= -maxWeight && w <= maxWeight } // false for what is not a number
+func isSane(w float64) bool { return w >= -maxWeight && w <= maxWeight } // false for a NaN
 
-// BandName returns the band, the default where none is named.
+// BandName returns the band, or the default one if it is not set.
 func (s Scheduling) BandName() Band {
 	if s.Band == "" {
 		return BandService

@@ -6,10 +6,10 @@ import (
 	"strings"
 )
 
-// shape is what a JSON value must look like to be read into a Go type.
+// shape is the expected form of a JSON value for a Go type.
 type shape struct {
 	kind   shapeKind
-	typ    reflect.Type      // custom: the type that reads itself; numbers: their size
+	typ    reflect.Type      // for custom: the type that decodes itself; for numbers: their size
 	fields map[string]*field // object
 	elem   *shape            // list, dict
 }
@@ -17,7 +17,7 @@ type shape struct {
 // field is one field of an object.
 type field struct {
 	name  string
-	index int // position among the object's fields, for finding one that is given twice
+	index int // index among the object's fields, to detect duplicates
 	shape *shape
 }
 
@@ -35,7 +35,7 @@ const (
 	anyJSON // anything
 )
 
-// wantText says in words what a kind looks like.
+// wantText describes a kind in words.
 func (s *shape) wantText() string {
 	switch s.kind {
 	case object, dict:
@@ -54,13 +54,13 @@ func (s *shape) wantText() string {
 	return "something else"
 }
 
-// maxFields is how many fields an object type may have: they are told apart in one word of bits.
+// maxFields is the most fields of an object type: one word has a bit for each.
 const maxFields = 64
 
-// shapeOf returns the shape of a type. Types must not contain themselves. It panics on a type that is not for JSON:
-// that is a mistake in the program, which the first test to run finds.
+// shapeOf returns the shape of a type. Types must not contain themselves. It panics on a type that JSON cannot
+// represent: a programming error, which any test finds.
 func shapeOf(t reflect.Type) *shape {
-	named := t.PkgPath() != "" // only such have methods of their own
+	named := t.PkgPath() != "" // only named types have methods of their own
 	if named && reflect.PointerTo(t).Implements(reflect.TypeFor[json.Unmarshaler]()) {
 		return &shape{kind: custom, typ: t}
 	}
@@ -90,7 +90,7 @@ func shapeOf(t reflect.Type) *shape {
 	panic("machine: no JSON shape for " + t.String())
 }
 
-// addFields takes in the fields of a struct type, those of embedded structs as its own.
+// addFields adds the fields of a struct type, including those of embedded structs.
 func (s *shape) addFields(t reflect.Type) {
 	for i := range t.NumField() {
 		f := t.Field(i)

@@ -11,17 +11,17 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
-// Bounds of what a service says beside its ports.
+// Bounds of a service's settings, besides its ports.
 const (
 	MaxHosts         = 16      // names of a service
-	MaxServicesBytes = 8 << 10 // of a machine's services as JSON without their checks: every member is told of them
+	MaxServicesBytes = 8 << 10 // of a machine's services as JSON without their checks, which every member keeps
 	MaxAutostopAfter = 24 * time.Hour
-	MaxCreated       = 1000 // machines of a service, those included that requests have made
-	MaxIgnored       = 16   // rules of requests that neither start a machine nor keep it up
-	MaxIgnoredText   = 256  // bytes of a path, or of a user agent, of one
+	MaxCreated       = 1000 // machines of a service, including those made for requests
+	MaxIgnored       = 16   // rules for requests that neither start a machine nor keep it running
+	MaxIgnoredText   = 256  // bytes of a rule's path, and of its user agent
 )
 
-// CheckServices judges the services of a config, and what another member says of a machine's.
+// CheckServices validates the services of a config, or of a machine that another member reports.
 func CheckServices(list []Service) error {
 	if len(list) > MaxServices {
 		return badConfig("config.services has %d services and may have %d", len(list), MaxServices)
@@ -46,7 +46,7 @@ func CheckServices(list []Service) error {
 	return nil
 }
 
-// checkOwn judges what souk has added to a service.
+// checkOwn validates souk's own fields of a service.
 func (s Service) checkOwn(at string) error {
 	if len(s.Hosts) > MaxHosts {
 		return badConfig("%s.hosts has %d names and may have %d", at, len(s.Hosts), MaxHosts)
@@ -93,7 +93,7 @@ func (s Service) checkOwn(at string) error {
 	return nil
 }
 
-// checkWarm judges how many spares a service keeps.
+// checkWarm validates the number of spares.
 func (s *Service) checkWarm(at string) error {
 	switch {
 	case s.Warm == nil:
@@ -118,7 +118,7 @@ func noWake(why string) error {
 	return badConfig("%s, so no request could wake a spare: leave out warm, or let requests start machines", why)
 }
 
-// check judges a rule of requests that are ignored.
+// check validates a rule for ignored requests.
 func (x *Ignored) check(at string) error {
 	switch {
 	case x.Path == "" && x.UserAgent == "" && x.Source == "":
@@ -136,7 +136,7 @@ func (x *Ignored) check(at string) error {
 	return nil
 }
 
-// Network returns the addresses that a rule means; not valid: it says none, or none that is one.
+// Network returns the addresses that a rule matches; an invalid Prefix: the rule has none, or no valid one.
 func (x *Ignored) Network() netip.Prefix {
 	if p, err := netip.ParsePrefix(x.Source); err == nil {
 		return p.Masked()
@@ -148,8 +148,8 @@ func (x *Ignored) Network() netip.Prefix {
 	return netip.PrefixFrom(a.Unmap(), a.Unmap().BitLen())
 }
 
-// ValidHost reports whether s is a name that requests may be for: one or several DNS labels in lower case. What ends in
-// a number is an address, and no name.
+// ValidHost reports whether s is a name for requests: one or several DNS labels in lower case. A text that ends in a
+// number is an address.
 func ValidHost(s string) bool {
 	if len(s) > 253 {
 		return false
@@ -163,8 +163,8 @@ func ValidHost(s string) bool {
 	return !hasOnly(labels[len(labels)-1], func(c byte) bool { return c >= '0' && c <= '9' })
 }
 
-// Routed returns what a proxy reads of services: all but their checks. It is the same list where they have none, so
-// read only; nil where there are no services.
+// Routed returns the parts of services that a proxy needs: all but their checks. If they have none, it returns the
+// same list, so it is read only; nil without services.
 func Routed(list []Service) []Service {
 	if len(list) == 0 {
 		return nil
@@ -183,13 +183,13 @@ func Routed(list []Service) []Service {
 	return list
 }
 
-// IsHTTP reports whether a service is asked over HTTP.
+// IsHTTP reports whether a service speaks HTTP.
 func (s *Service) IsHTTP() bool {
 	return s != nil && slices.ContainsFunc(s.Ports, func(p Port) bool { return slices.Contains(p.Handlers, "http") })
 }
 
-// RoutedServices returns the services of a config as a proxy reads them: see Routed. Where the config says so none of
-// them has its machine started for a request.
+// RoutedServices returns the services of a config as a proxy needs them: see Routed. With the deprecated NoAutostart,
+// no service starts its machine for a request.
 func (c *Config) RoutedServices() []Service {
 	list := Routed(c.Services)
 	if c.NoAutostart == nil || !*c.NoAutostart || len(list) == 0 {
@@ -202,7 +202,7 @@ func (c *Config) RoutedServices() []Service {
 	return list
 }
 
-// Wakes reports whether requests may wake the machine: it has a service that a proxy starts it for.
+// Wakes reports whether requests may wake the machine: a proxy starts it for one of its services.
 func (c *Config) Wakes() bool {
 	if c.NoAutostart != nil && *c.NoAutostart {
 		return false
@@ -215,17 +215,17 @@ func (c *Config) Wakes() bool {
 	return false
 }
 
-// OwnAddress returns the address that a machine has for itself: the only ones in IPv6. false: it has that of its host,
-// or none.
+// OwnAddress returns the machine's own address. Only own addresses are IPv6. false: it has its host's address, or
+// none.
 func (m *Machine) OwnAddress() (netip.Addr, bool) {
 	a, err := netip.ParseAddr(m.PrivateIP)
 	return a, err == nil && a.Is6() && !a.Is4In6() && a.IsPrivate()
 }
 
-// Reach returns at which addresses a port of the machine may be reached from its worker's host, the likely one first:
-// its own, or those of loopback where it is in the host's network, and no other, whatever is told of it: a program that
-// listens on the host's loopback is no container's. A container has an IPv4 address beside its own, which only its host
-// knows: package runtime/reach dials both. A machine without a network is reached nowhere: Precondition.
+// Reach returns the addresses of a port of the machine, as seen from its worker's host, the likeliest first: its own,
+// or loopback if it is in the host's network, and never another: a program that listens on the host's loopback is no
+// container's. A container also has an IPv4 address, which only its host knows: package runtime/reach dials both. A
+// machine without a network has none: Precondition.
 func (m *Machine) Reach(port int) ([]netip.AddrPort, error) {
 	if port < 1 || port > 65535 {
 		return nil, fault.New(fault.Invalid, CodePort, "a port is 1 to 65535, not %d", port)
@@ -243,7 +243,7 @@ func (m *Machine) Reach(port int) ([]netip.AddrPort, error) {
 	return []netip.AddrPort{netip.AddrPortFrom(own, uint16(port))}, nil
 }
 
-// CurrentStart names a machine's present start, so that what was seen of an earlier one is not believed of it.
+// CurrentStart identifies a machine's present start, so that observations of an earlier start do not apply to it.
 func (m *Machine) CurrentStart() string {
 	for _, e := range m.Events {
 		if e.Type == "start" || e.Type == "restart" || e.Type == "launch" || e.Type == "update" {
@@ -253,8 +253,8 @@ func (m *Machine) CurrentStart() string {
 	return m.InstanceID
 }
 
-// checkCreated refuses services that have machines made which cannot be: a volume is one machine's. It refuses spares
-// that no request may start, too.
+// checkCreated refuses services that have copies made although a machine has a volume, which only one can have. It
+// also refuses spares that no request may start.
 func (c *Config) checkCreated() error {
 	for i, s := range c.Services {
 		if s.CreateUpTo != nil && len(c.Mounts) > 0 {

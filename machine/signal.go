@@ -24,19 +24,19 @@ func namedSignals() map[string]syscall.Signal {
 	}
 }
 
-// Other names of the same signals, which are read and not listed.
+// otherNames returns further names of the same signals, which are parsed but not listed.
 func otherNames() map[string]syscall.Signal {
 	return map[string]syscall.Signal{"IOT": syscall.SIGABRT, "CLD": syscall.SIGCHLD, "POLL": syscall.SIGIO}
 }
 
-// The C library keeps the first two real-time signals for itself, so that programs have those from 34 on.
+// The C library reserves the first two real-time signals, so programs have those from 34 on.
 const (
 	rtMin      = 34
 	rtMax      = 64
 	lastSignal = rtMax
 )
 
-// ParseSignal reads a signal as an image's STOPSIGNAL may have it: "SIGTERM", "term", "15", "SIGRTMIN+3", "rtmax-1".
+// ParseSignal parses a signal in the forms of an image's STOPSIGNAL: "SIGTERM", "term", "15", "SIGRTMIN+3", "rtmax-1".
 func ParseSignal(s string) (syscall.Signal, error) {
 	if n, err := strconv.Atoi(s); err == nil && n >= 1 && n <= lastSignal {
 		return syscall.Signal(n), nil
@@ -56,7 +56,7 @@ func ParseSignal(s string) (syscall.Signal, error) {
 		lastSignal)
 }
 
-// realTime reads RTMIN, RTMIN+3, RTMAX and RTMAX-3.
+// realTime parses RTMIN, RTMIN+3, RTMAX and RTMAX-3.
 func realTime(name string) (int, bool) {
 	n, sign := rtMin, "+"
 	rest, ok := strings.CutPrefix(name, "RTMIN")
@@ -105,7 +105,7 @@ func SignalName(sig syscall.Signal) string {
 	return "signal " + strconv.Itoa(int(sig))
 }
 
-// SignalText is a signal on the wire. Clients send a name or a number; both are read, and ParseSignal judges them.
+// SignalText is a signal in JSON. Clients send a name or a number; it accepts both, and ParseSignal validates them.
 type SignalText string
 
 // UnmarshalJSON reads "SIGKILL", "9" and 9.

@@ -8,17 +8,17 @@ import (
 	"strings"
 )
 
-// Term is a part of a candidate's score, weighted.
+// Term is one weighted part of a candidate's score.
 type Term struct {
 	Name  string
 	Value float64
 }
 
-// Terms are the parts of a score, by name. In JSON they are an object. They are no map, as each decision makes some for
-// every worker that it looks at.
+// Terms are the parts of a score, sorted by name. In JSON they are an object. They are a slice, not a map, as each
+// decision makes some for every worker that it looks at.
 type Terms []Term
 
-// Get returns the part that has a name; 0 and false where there is none.
+// Get returns the part with a name; 0 and false if there is none.
 func (ts Terms) Get(name string) (float64, bool) {
 	for i := range ts {
 		if ts[i].Name == name {
@@ -28,9 +28,9 @@ func (ts Terms) Get(name string) (float64, bool) {
 	return 0, false
 }
 
-// Set enters a part where its name belongs, and replaces what had it.
+// Set sets a part, keeping the order by name.
 func (ts Terms) Set(name string, value float64) Terms {
-	i := len(ts) // most come in order
+	i := len(ts) // most arrive in order
 	for i > 0 && ts[i-1].Name >= name {
 		i--
 	}
@@ -44,7 +44,7 @@ func (ts Terms) Set(name string, value float64) Terms {
 // MarshalJSON returns the object.
 func (ts Terms) MarshalJSON() ([]byte, error) { return ts.AppendJSON(make([]byte, 0, 32*len(ts)+2)) }
 
-// AppendJSON appends the object. It is an error where a part is no finite number.
+// AppendJSON appends the object. It fails if a part is not a finite number.
 func (ts Terms) AppendJSON(out []byte) ([]byte, error) {
 	out = append(out, '{')
 	for i, t := range ts {

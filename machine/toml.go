@@ -2,8 +2,8 @@ package machine
 
 import "encoding/json"
 
-// TOMLValue returns a value that was decoded from JSON, with json.Number for numbers, as TOML has it: whole numbers are
-// told from others, and keys whose value is null are left out. It changes v.
+// TOMLValue converts a value decoded from JSON, with json.Number for numbers, for TOML: integers and floats become
+// different types, and null values are dropped. It changes v.
 func TOMLValue(v any) any {
 	switch v := v.(type) {
 	case map[string]any:
@@ -20,7 +20,7 @@ func TOMLValue(v any) any {
 		if n, err := v.Int64(); err == nil {
 			return n
 		}
-		f, _ := v.Float64() // it is a number
+		f, _ := v.Float64() // it is a valid number
 		return f
 	}
 	return v

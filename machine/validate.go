@@ -11,10 +11,10 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
-// The bounds of a config. What the Machines API bounds is bounded alike.
+// The bounds of a config. Bounds of the Machines API are the same here.
 const (
 	MaxEnv         = 1000          // variables
-	MaxEnvValue    = 128<<10 - 256 // bytes of one variable or argument: what Linux takes, with room for the name
+	MaxEnvValue    = 128<<10 - 256 // bytes of one variable or argument: Linux's limit, with room for the name
 	MaxEnvTotal    = 512 << 10     // bytes of all variables
 	MaxArgs        = 1024          // arguments of the command
 	MaxMetadata    = 256           // entries
@@ -32,17 +32,17 @@ const (
 	MaxStopTimeout = 300 * time.Second
 )
 
-// badConfig refuses what is wrong in itself.
+// badConfig returns the error for an invalid config.
 func badConfig(format string, args ...any) error {
 	return fault.New(fault.Invalid, CodeConfig, format, args...)
 }
 
-// unsupportedError refuses what would be right elsewhere, and that souk cannot honour.
+// unsupportedError returns the error for a config that is valid elsewhere, but that souk cannot honour.
 func unsupportedError(format string, args ...any) error {
 	return fault.New(fault.Invalid, CodeUnsupported, format, args...)
 }
 
-// firstError returns the first error there is.
+// firstError returns the first non-nil error.
 func firstError(errs ...error) error {
 	for _, err := range errs {
 		if err != nil {
@@ -52,16 +52,15 @@ func firstError(errs ...error) error {
 	return nil
 }
 
-// Normalize fills in what is left open, so that everybody later reads the same: a guest of one shared cpu with 256
-// MB, or what the deprecated size names. Nothing else that a user wrote is changed. It is idempotent.
+// Normalize fills in defaults, so that all later readers see the same: a guest of one shared CPU with 256 MB, or the
+// guest that the deprecated size names. It changes nothing else that a user wrote. It is idempotent.
 func (l *Launch) Normalize() {
 	if l.Config != nil {
 		l.Config.Normalize()
 	}
 }
 
-// Validate says, of a normalized launch, the first thing that cannot be honoured. Errors are Invalid with a sentence
-// that names the field by its path.
+// Validate returns the first problem of a normalized launch. Errors are Invalid and name the field by its path.
 func (l *Launch) Validate() error {
 	switch {
 	case l.ID != "" && !ValidID(l.ID):
@@ -97,7 +96,7 @@ func (c *Config) Validate() error {
 		c.checkMounts(), c.checkFiles(), c.checkLife(), c.checkServices(), c.checkNetwork())
 }
 
-// checkSupported refuses what would give less isolation or lose data if it were passed over in silence.
+// checkSupported refuses settings that would mean less isolation or lost data if they were ignored.
 func (c *Config) checkSupported() error {
 	switch {
 	case len(c.Containers) > 0:
@@ -258,7 +257,7 @@ func (c *Config) checkMetadata() error {
 	return nil
 }
 
-// CheckMetadata says whether one entry of a machine's metadata is within bounds.
+// CheckMetadata validates one entry of a machine's metadata.
 func CheckMetadata(key, value string) error {
 	switch {
 	case key == "" || len(key) > 256 || !hasOnly(key, func(c byte) bool { return c > ' ' && c != 0x7f }):
@@ -270,10 +269,10 @@ func CheckMetadata(key, value string) error {
 	return nil
 }
 
-// maxRuntime bounds the name of an OCI runtime, of which an attribute of workers is made.
+// maxRuntime bounds the name of an OCI runtime, which becomes part of an attribute of workers.
 const maxRuntime = 48
 
-// checkRuntime judges the name of the OCI runtime that a machine asks for: that of its program's file.
+// checkRuntime validates the name of the OCI runtime that a machine asks for: the name of its program's file.
 func checkRuntime(name, image string) error {
 	plain := func(c byte) bool {
 		return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '.' || c == '_' || c == '-'
@@ -294,7 +293,7 @@ func checkRuntime(name, image string) error {
 	return nil
 }
 
-// checkLife judges when a machine starts, restarts and stops.
+// checkLife validates the settings for a machine's schedule, restart and stop.
 func (c *Config) checkLife() error {
 	if r := c.Rootfs; r != nil && r.SizeGB > MaxRootfsGB {
 		return badConfig("config.rootfs.size_gb must be 0 to %d, not %d", MaxRootfsGB, r.SizeGB)

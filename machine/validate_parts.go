@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// checkPath wants an absolute path that says what it means: no "..", no doubled slash, not the root itself.
+// checkPath requires an absolute, clean path: no "..", no doubled slash, not the root itself.
 func checkPath(at, p string) error {
 	if p == "" || p[0] != '/' || p == "/" || len(p) > 4096 || path.Clean(p) != p || strings.IndexByte(p, 0) >= 0 {
 		return badConfig(
@@ -48,7 +48,7 @@ func (c *Config) checkMounts() error {
 	return nil
 }
 
-// isWithin says whether p is dir or lies below it.
+// isWithin reports whether p is dir or below it.
 func isWithin(p, dir string) bool { return p == dir || strings.HasPrefix(p, dir+"/") }
 
 func (c *Config) checkFiles() error {
@@ -75,7 +75,7 @@ func (c *Config) checkFiles() error {
 	return nil
 }
 
-// check judges one file and returns its size in bytes, 0 for one that is a secret.
+// check validates one file and returns its size in bytes, 0 for a secret.
 func (f File) check(at string) (int, error) {
 	if err := checkPath(at+".guest_path", f.GuestPath); err != nil {
 		return 0, err

@@ -13,24 +13,24 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
-// walker passes once over a body that is known to be valid JSON and compares it with a shape.
+// walker goes once over a body that is valid JSON and compares it with a shape.
 type walker struct {
 	body []byte
 	at   int
 	what string
 }
 
-// anything is the shape of any JSON; it is never changed.
+// anything is the shape of any JSON; it is immutable.
 var anything = &shape{kind: anyJSON} //nolint:gochecknoglobals // a constant
 
-// frame is one step of the path to a value; the chain is printed only in errors.
+// frame is one step of the path to a value; the path is printed only in errors.
 type frame struct {
 	up    *frame
 	key   string
-	index int // of a list; -1: key is meant
+	index int // index in a list; -1: the step is key
 }
 
-// pathText prints "config.files[0].mode".
+// pathText prints the path, such as "config.files[0].mode".
 func (f *frame) pathText() string {
 	if f == nil {
 		return ""
@@ -45,7 +45,7 @@ func (f *frame) pathText() string {
 	return up + "." + shorten(f.key)
 }
 
-// shorten keeps a hostile key from filling a log, and its control characters from being seen.
+// shorten cuts a long key, so that a hostile one does not fill a log, and quotes control characters.
 func shorten(s string) string {
 	if len(s) > 64 {
 		s = strings.ToValidUTF8(s[:61], "") + "..."
@@ -72,7 +72,7 @@ func (w *walker) space() {
 	}
 }
 
-// walkValue passes over one value and checks it. null is "not given", whatever is wanted.
+// walkValue checks one value. null counts as "not given" for any shape.
 func (w *walker) walkValue(s *shape, f *frame, depth int) error {
 	w.space()
 	c := w.body[w.at]
@@ -86,7 +86,7 @@ func (w *walker) walkValue(s *shape, f *frame, depth int) error {
 	start := w.at
 	switch s.kind {
 	case custom:
-		// Its own errors have no path; they are given one here, before encoding/json meets them.
+		// A type's own errors have no path; they get one here, before encoding/json sees them.
 		if err := w.walkValue(anything, f, depth); err != nil {
 			return err
 		}
@@ -187,7 +187,7 @@ func (w *walker) walkList(elem *shape, f *frame, depth int) error {
 	return nil
 }
 
-// walkKey passes over an object's key and returns it without quotes and escapes.
+// walkKey reads an object's key and returns it without quotes and escapes.
 func (w *walker) walkKey() []byte {
 	start := w.at
 	raw := w.walkText()
@@ -201,7 +201,7 @@ func (w *walker) walkKey() []byte {
 	return []byte(s)
 }
 
-// walkText passes over a string and returns what is between the quotes as it stands.
+// walkText reads a string and returns the bytes between the quotes.
 func (w *walker) walkText() []byte {
 	start := w.at + 1
 	for i := start; ; i++ {
@@ -215,7 +215,7 @@ func (w *walker) walkText() []byte {
 	}
 }
 
-// walkLiteral passes over a number, true or false.
+// walkLiteral reads a number, true or false.
 func (w *walker) walkLiteral() []byte {
 	start := w.at
 	for w.at < len(w.body) && !bytes.ContainsRune([]byte(" \t\r\n,]}"), rune(w.body[w.at])) {
@@ -256,7 +256,7 @@ func (w *walker) walkCustom(s *shape, f *frame, start int) error {
 	return w.refuseValue(f, e.Code, "is wrong: %s", e.Text)
 }
 
-// refuseUnknown refuses a field that does not exist, and says which one may be meant.
+// refuseUnknown returns the error for an unknown field, with the most similar known one.
 func (w *walker) refuseUnknown(s *shape, f *frame) error {
 	if best := Closest(f.key, maps.Keys(s.fields)); best != "" {
 		return w.refuseValue(f, codeUnknownField, "is not a field souk knows; did you mean %q?", best)
@@ -265,7 +265,7 @@ func (w *walker) refuseUnknown(s *shape, f *frame) error {
 		"is not a field souk knows: leave it out (docs/reference/config.md lists all)")
 }
 
-// Closest returns the name that a misspelt word resembles; "" where none does.
+// Closest returns the name most similar to a misspelt word; "" if none is similar.
 func Closest(word string, names iter.Seq[string]) string {
 	best, far := "", 3
 	for name := range names {

@@ -8,13 +8,13 @@ import (
 	"strings"
 )
 
-// Warned returns the warnings of the machine's version, as its events tell them, the oldest first.
+// Warned returns the warnings about the machine's present version from its events, the oldest first.
 func (m *Machine) Warned() (out []string) {
 	for _, e := range m.Events {
 		switch e.Type {
 		case EventWarning:
 			out = append(out, e.Message)
-		case eventLaunch: // what is older is of a version before
+		case eventLaunch: // older events are about an earlier version
 			slices.Reverse(out)
 			return out
 		}
@@ -23,11 +23,11 @@ func (m *Machine) Warned() (out []string) {
 	return out
 }
 
-// namedVolumes is how many directories a sentence names.
+// namedVolumes is how many directories a sentence lists.
 const namedVolumes = 4
 
-// VolumesLacking says, in one sentence or none, in which of the directories that an image keeps its data in (VOLUME)
-// that data is not kept, because no volume of the config is mounted there or above. Paths are absolute and clean.
+// VolumesLacking says, in one sentence or none, which of the data directories that an image declares (VOLUME) are not
+// kept, because the config mounts no volume there or above. Paths are absolute and clean.
 func VolumesLacking(c *Config, declared []string) []string {
 	var lacking []string
 	for _, d := range declared {
@@ -56,8 +56,8 @@ func VolumesLacking(c *Config, declared []string) []string {
 		"machine stops; see souk volumes create, and %s", at, flag)}
 }
 
-// Warnings says, one sentence each, which fields of a config souk accepts without effect, because clients send them
-// and a refusal would help nobody. docs/reference/config.md lists the same, and a test holds it against this.
+// Warnings says, in one sentence each, which fields of a config souk accepts without effect, because clients send them
+// and a refusal would not help. docs/reference/config.md has the same list; a test compares them.
 func Warnings(c *Config) []string {
 	if c == nil {
 		return nil
@@ -101,7 +101,7 @@ func Warnings(c *Config) []string {
 	return out
 }
 
-// serviceWarnings says what of services the proxy passes over. Each sentence is said once.
+// serviceWarnings says which settings of services the proxy ignores, each in one sentence.
 func serviceWarnings(list []Service) (out []string) {
 	warn := func(when bool, sentence string) {
 		if when && !slices.Contains(out, sentence) {
@@ -135,8 +135,8 @@ func serviceWarnings(list []Service) (out []string) {
 	return out
 }
 
-// PortWarnings says, in one sentence or none, that requests cannot have as many machines made as services[].create_up_to
-// allows, because each needs a port of its host for itself.
+// PortWarnings says, in one sentence or none, that fewer machines can be made for requests than
+// services[].create_up_to allows, because each needs a host port exclusively.
 func PortWarnings(c *Config) []string {
 	if c == nil || len(c.HostPorts()) == 0 {
 		return nil
@@ -152,7 +152,7 @@ func PortWarnings(c *Config) []string {
 	return nil
 }
 
-// VolumeWarnings says, one sentence each, what of a volume is not as its size says.
+// VolumeWarnings says, one sentence each, how a volume differs from what its size says.
 func VolumeWarnings(v *Volume) (out []string) {
 	if !v.SizeHeld {
 		out = append(out, "size_gb is counted when the volume is placed, and is not held: what is written may grow "+
