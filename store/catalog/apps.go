@@ -11,11 +11,11 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// MaxApps bounds the apps of one catalog. They are shared, each as an object of the registry, beside what else is:
-// secrets, policies, namespaces, and what was deleted lately.
+// MaxApps bounds the apps of one catalog. Each is shared as an object of the registry, which also holds secrets,
+// policies, namespaces and recent deletions.
 const MaxApps = 50_000
 
-// App is an app as it is stored.
+// App is an app as stored.
 type App struct {
 	ID         string    `json:"id"`
 	Number     int32     `json:"number"`
@@ -25,12 +25,12 @@ type App struct {
 	Role       string    `json:"role,omitempty"`
 	CreatedAt  time.Time `json:"created_at"`
 	Deleting   bool      `json:"deleting,omitempty"`
-	Disconnect string    `json:"disconnect,omitempty"` // one of the Disconnect policies; "": DisconnectNever
-	Policy     string    `json:"policy,omitempty"`     // of placement, by name; "": the default
-	Secrets    uint64    `json:"secrets,omitempty"`    // version of the app's secrets: counts their changes
+	Disconnect string    `json:"disconnect,omitempty"` // a disconnect policy; "": DisconnectNever
+	Policy     string    `json:"policy,omitempty"`     // name of its placement policy; "": the default
+	Secrets    uint64    `json:"secrets,omitempty"`    // version of the app's secrets: the number of their changes
 	Namespace  string    `json:"namespace,omitempty"`  // "": the default one
 
-	// of its machines that name none; nil: the default
+	// of its machines without their own; nil: the default
 	Budget *machine.EvictionBudget `json:"eviction_budget,omitempty"`
 }
 
@@ -38,7 +38,7 @@ type App struct {
 type Apps struct {
 	*engine
 	rows     *rows[App]
-	last     int32 // the highest number ever given here or heard of
+	last     int32 // the highest number seen or assigned here
 	services *Services
 }
 
@@ -58,7 +58,7 @@ func newApps(e *engine) *Apps {
 	return c
 }
 
-// CreateApp enters an app. org "" is "personal".
+// CreateApp adds an app. org "" is "personal".
 func (c *Apps) CreateApp(name, org, network, role string) (App, error) {
 	if err := checkName(name); err != nil {
 		return App{}, err
@@ -82,7 +82,7 @@ func (c *Apps) CreateApp(name, org, network, role string) (App, error) {
 	return a, c.commit(c.rows.put(name, a))
 }
 
-// checkName refuses what cannot be an app's name.
+// checkName refuses an invalid name of an app.
 func checkName(name string) error {
 	if machine.ValidLabel(name) {
 		return nil
@@ -103,7 +103,7 @@ func (c *Apps) App(name string) (App, error) {
 	return a, nil
 }
 
-// OpenApp returns an app that takes new things: one that is being deleted is not found.
+// OpenApp returns an app that accepts new machines: one that is being deleted is not found.
 func (c *Apps) OpenApp(name string) (App, error) {
 	a, err := c.App(name)
 	if err == nil && a.Deleting {
@@ -112,17 +112,17 @@ func (c *Apps) OpenApp(name string) (App, error) {
 	return a, err
 }
 
-// NoApp is the error for an app that is not there.
+// NoApp returns the error for a missing app.
 func NoApp() error { return fault.New(fault.NotFound, fault.CodeAppNotFound, "app not found") }
 
-// AllApps returns the apps in the order of their names.
+// AllApps returns the apps ordered by name.
 func (c *Apps) AllApps() []App {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	return c.rows.sorted()
 }
 
-// MarkDeleting makes an app refuse everything new. It is the first step of a deletion, and lasts over a crash.
+// MarkDeleting makes an app refuse everything new. It is the first step of a deletion, and survives a crash.
 func (c *Apps) MarkDeleting(name string) error {
 	return c.updateApp(name, func(a *App) error {
 		a.Deleting = true
@@ -130,7 +130,7 @@ func (c *Apps) MarkDeleting(name string) error {
 	})
 }
 
-// DeleteApp takes an app out, with its secrets, keys and service.
+// DeleteApp removes an app, with its secrets, keys and service.
 func (c *Apps) DeleteApp(name string) error {
 	c.write.Lock()
 	defer c.write.Unlock()
@@ -140,7 +140,7 @@ func (c *Apps) DeleteApp(name string) error {
 	return c.commit(append([]change{c.rows.remove(name)}, c.ofApp(name)...)...)
 }
 
-// updateApp changes one app. What set leaves as it is costs no commit.
+// updateApp changes one app. If set changes nothing, there is no commit.
 func (c *Apps) updateApp(name string, set func(*App) error) error {
 	c.write.Lock()
 	defer c.write.Unlock()
@@ -155,8 +155,7 @@ func (c *Apps) updateApp(name string, set func(*App) error) error {
 	return c.commit(c.rows.put(name, next))
 }
 
-// SetEvictionBudget sets what the machines of an app are launched with that name no eviction budget; nil is the
-// default.
+// SetEvictionBudget sets the eviction budget of an app's machines that name none; nil is the default.
 func (c *Apps) SetEvictionBudget(app string, b *machine.EvictionBudget) error {
 	return c.updateApp(app, func(a *App) error {
 		if why := b.Valid(); why != "" {
@@ -167,13 +166,12 @@ func (c *Apps) SetEvictionBudget(app string, b *machine.EvictionBudget) error {
 	})
 }
 
-// What is to become of an app's replicas on a worker that cannot be heard, where the release does not say it
-// (release.Group.OnLost). The worker that is cut off goes on with them in any case. Machines that are no replicas are
-// waited for.
+// What happens to an app's replicas on an unreachable worker, unless the release says it (release.Group.OnLost). The
+// isolated worker keeps its machines running in any case. Machines that are no replicas are waited for.
 const (
-	DisconnectFast   = "fast"   // others are made as soon as the worker is dead to this member: two may run for a while
-	DisconnectFenced = "fenced" // as fast, and what they write to refuses the older SOUK_FENCE
-	DisconnectNever  = "never"  // nothing is made: the worker's machines are waited for. The default
+	DisconnectFast   = "fast"   // others are made once the worker is dead to this member: two may run
+	DisconnectFenced = "fenced" // as fast, and what the machines write to refuses the older SOUK_FENCE
+	DisconnectNever  = "never"  // the worker's machines are waited for. The default
 )
 
 // SetDisconnect sets an app's disconnect policy.

@@ -1,12 +1,11 @@
-// Package catalog keeps what a gateway knows and no worker does: apps and their settings, secrets (sealed),
-// namespaces and prices, policies of placement and which of them are in force, what is wanted of services, and
-// idempotency keys.
+// Package catalog stores what gateways know and workers do not: apps and their settings, secrets (sealed), namespaces
+// and prices, placement policies and which of them are in force, the wanted state of services, and idempotency keys.
 //
 // Each of these is a subject with methods of its own, and its data are rows: a key in a bucket with a JSON value. The
-// subjects share one engine, which knows no bucket by name: what a bucket does beyond keeping rows it says in its hooks.
-// Reads come from memory. A change is committed to the catalog's journal first and seen afterwards, whole or not at all,
-// and then told to the catalogs of the other members row by row (see Sharing). A row that another member wrote is imported
-// in the same way, as one commit of its own.
+// subjects share one engine, which treats all buckets alike: a bucket's special behaviour is in its hooks. Reads come
+// from memory. A change is committed to the catalog's journal before it is visible, as a whole or not at all, and is
+// then shared row by row with the catalogs of the other members (see Sharing). A row from another member is imported
+// in the same way, as its own commit.
 package catalog
 
 import (
@@ -19,7 +18,7 @@ import (
 const (
 	bucketApp       = "app"         // by name
 	bucketSecret    = "secret"      // by app/name
-	bucketOldSecret = "oldsecret"   // by app/name/when it was set, in nanoseconds of Unix time
+	bucketOldSecret = "oldsecret"   // by app/name/time when it was set, in nanoseconds of Unix time
 	bucketKey       = "idempotency" // by app/key
 	bucketPolicy    = "policy"      // by name/version
 	bucketSetting   = "setting"     // one row: keyPolicies
@@ -37,7 +36,7 @@ const (
 	keyPrice    = "price"
 )
 
-// Catalog keeps the rows. The methods of it and of its subjects may be called from many goroutines.
+// Catalog stores the rows. Its methods, and those of its subjects, may be called from many goroutines.
 type Catalog struct {
 	*engine
 	Apps       *Apps
@@ -48,8 +47,8 @@ type Catalog struct {
 	Keys       *Keys
 }
 
-// Open reads a catalog from its journal, which is its own. keyFile holds the key that secrets are sealed with; it is
-// made when there are no secrets yet, and refused when others may read it.
+// Open loads a catalog from its own journal. keyFile holds the key that seals secrets; Open makes it if there are no
+// secrets yet, and refuses it if other users may read it.
 func Open(j journal.Journal, keyFile string) (*Catalog, error) {
 	c := empty(j)
 	if err := j.Load(c.load); err != nil {
@@ -77,11 +76,10 @@ func empty(j journal.Journal) *Catalog {
 	return c
 }
 
-// Failed is closed when a commit has failed. What is on disk is unknown then: the process is to end, and to be
-// started again.
+// Failed is closed when a commit has failed. The state on disk is then unknown: the process must end and be restarted.
 func (c *Catalog) Failed() <-chan struct{} { return c.failed }
 
-// Close writes what is pending of keys, and closes the journal.
+// Close writes the pending changes of keys, and closes the journal.
 func (c *Catalog) Close() error {
 	c.Keys.settleKeys(time.Now())
 	return c.journal.Close()

@@ -9,43 +9,44 @@ import (
 	"github.com/soukhq/souk/store/journal"
 )
 
-// engine keeps the rows of all buckets: it loads them, makes changes durable, tells them to the other members, and
-// imports what those tell. It knows no bucket by name.
+// engine stores the rows of all buckets: it loads them, makes changes durable, shares them with the other members, and
+// imports theirs. It treats all buckets alike.
 type engine struct {
-	// write is held over a change from its first look to its commit; who holds it may read without mu.
+	// write is held during a change, from its first read to its commit; its holder may read without mu.
 	write sync.Mutex
-	// mu is held only while the tables are read or written, never over a commit: reads do not wait for the disk.
+	// mu is held only while tables are read or written, never during a commit: reads do not wait for the disk.
 	mu      sync.RWMutex
 	journal journal.Journal
 	sharing *Sharing
 	failed  chan struct{} // closed when broken is set
-	broken  error         // of a failed commit: what is on disk is unknown, so nothing more is written
+	broken  error         // of a failed commit: the state on disk is unknown, so nothing more is written
 	buckets map[string]*bucket
-	order   []*bucket // in which rows go that hang on an app which is deleted
+	order   []*bucket // the order in which a deleted app's rows are removed
 	moves   moves
 }
 
-// bucket is a table with what is done about its rows. A nil hook does nothing. The caller of a hook holds write.
+// bucket is a table with hooks for its rows. A nil hook does nothing. Hooks are called with write held.
 type bucket struct {
 	table
-	private   bool // its rows are of this member alone
-	ofService bool // a change of a row changes the service of the app that its key names
-	brings    int  // further objects that the other members get with a new row
+	private   bool // its rows are not shared with other members
+	ofService bool // a change of a row changes the service of the app in its key
+	brings    int  // number of further objects that a new row adds for the other members
 
-	// outbound makes a row one that other members can read, inbound makes theirs one of this catalog.
+	// outbound converts a row to the shared form; inbound converts a shared row to this catalog's form.
 	outbound, inbound func(key string, value []byte) ([]byte, error)
-	// heard is called when a member tells of a row, or that it is gone, before anything else is done with it.
+	// heard is called when another member's row or removal arrives, before anything else.
 	heard func(key string)
-	// refuse says why the row of another member cannot be used yet.
+	// refuse returns why another member's row cannot be used yet.
 	refuse func(key string) error
-	// beside returns changes of other rows that go with an imported row, or with its removal where value is nil. All members
-	// are told of them.
+	// beside returns changes of other rows that accompany an imported row, or its removal if value is nil. They are
+	// shared with all members.
 	beside func(key string, value []byte) []change
-	// stays reports whether a row is needed here though another member has removed it. tell are rows that it is told again.
+	// stays reports whether a row is needed here although another member has removed it. tell are rows that are then
+	// shared again.
 	stays func(key string) (tell []change, stays bool)
-	// removed returns the changes of other rows that go with the removal of a row by another member.
+	// removed returns the changes of other rows that accompany the removal of a row by another member.
 	removed func(key string) []change
-	// ofApp returns the changes that remove the rows of an app which is deleted.
+	// ofApp returns the changes that remove the rows of a deleted app.
 	ofApp func(app string) []change
 }
 
@@ -53,7 +54,7 @@ func newEngine(j journal.Journal) *engine {
 	return &engine{journal: j, failed: make(chan struct{}), buckets: map[string]*bucket{}}
 }
 
-// add enters a bucket by its name. It is called before the journal is loaded.
+// add adds a bucket by its name, before the journal is loaded.
 func (e *engine) add(name string, b bucket) {
 	e.buckets[name] = &b
 	e.order = append(e.order, &b)
@@ -71,13 +72,13 @@ func (e *engine) load(r fsm.Record) error {
 		"the catalog's record %s/%s cannot be read; start the version of souk that wrote it", r.Bucket, r.Key)
 }
 
-// change is one row that is to be written, and what then enters it in its table.
+// change is one row to write, and the function that then updates its table.
 type change struct {
 	record fsm.Record
 	apply  func()
 }
 
-// commit makes changes durable, enters them, and tells the other gateways. The caller holds write.
+// commit makes changes durable, applies them, and shares them with the other gateways. The caller holds write.
 func (e *engine) commit(changes ...change) error {
 	if err := e.mayTell(changes); err != nil {
 		return err
@@ -89,7 +90,7 @@ func (e *engine) commit(changes ...change) error {
 	return nil
 }
 
-// mayTell refuses changes that the other members have no place for. The caller holds write.
+// mayTell refuses changes for which the other members have no room. The caller holds write.
 func (e *engine) mayTell(changes []change) error {
 	if e.sharing == nil || e.sharing.May == nil {
 		return nil
@@ -107,7 +108,7 @@ func (e *engine) mayTell(changes []change) error {
 	return e.sharing.May(last, more)
 }
 
-// keep makes changes durable and enters them, and tells nobody. The caller holds write.
+// keep makes changes durable and applies them, without sharing them. The caller holds write.
 func (e *engine) keep(changes ...change) error {
 	if err := e.makeDurable(recordsOf(changes)); err != nil {
 		return err
@@ -116,7 +117,7 @@ func (e *engine) keep(changes ...change) error {
 	return nil
 }
 
-// enter enters changes in their tables. The caller holds write.
+// enter applies changes to their tables. The caller holds write.
 func (e *engine) enter(changes []change) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -151,7 +152,7 @@ func (e *engine) makeDurable(batch []fsm.Record) error {
 	return e.broken
 }
 
-// ofApp returns the changes that remove all rows which hang on an app. The caller holds write.
+// ofApp returns the changes that remove all rows of an app. The caller holds write.
 func (e *engine) ofApp(app string) (out []change) {
 	for _, b := range e.order {
 		if b.ofApp != nil {

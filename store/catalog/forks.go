@@ -9,11 +9,11 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// MaxForks bounds the heads of an app that were overtaken and are kept; the oldest go.
+// MaxForks bounds the overtaken heads kept for an app; the oldest are dropped.
 const MaxForks = 20
 
-// forked returns the changes that keep the head of an app which an imported one replaces, if that did not follow on it:
-// neither member knew of the other. Each member that had it writes the same row.
+// forked returns the changes that keep an app's head which an imported head replaces, if the imported one does not
+// follow it: the two were written independently. Each member that had it writes the same row.
 func (c *Services) forked(app string, value []byte) []change {
 	var v versioned[release.Head]
 	before := c.heads.get(app)
@@ -21,7 +21,7 @@ func (c *Services) forked(app string, value []byte) []change {
 		return nil
 	}
 	key := app + "/" + before.ID()
-	// A head that before has followed on replaces it where a member wrote it again, its clock having been ahead.
+	// An imported head that before follows replaces it, too, if a member whose clock was ahead wrote it again.
 	if c.forks.has(key) || !v.row.Overtakes(before) && !before.Follows(v.row.ID()) {
 		return nil
 	}

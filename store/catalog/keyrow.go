@@ -10,24 +10,24 @@ import (
 	"time"
 )
 
-// keyRow is an idempotency key's promise: whoever asks with it gets this machine, if the request is the same. There may
-// be a million of them, so it is small, here and on disk.
+// keyRow is the binding of an idempotency key: a request with the key gets this machine, if it is the same request.
+// There may be a million of them, so it is small, in memory and on disk.
 type keyRow struct {
 	app, key string
-	space    *keyQueue // of its namespace when it was bound
+	space    *keyQueue // of its namespace when the key was bound
 	hash     uint64    // of the request
-	at       uint32    // when it was bound, in seconds since 1970
+	at       uint32    // when the key was bound, in seconds since 1970
 	machine  [7]byte
-	made     bool // the machine was made; else that is open
-	loaded   bool // it is in the list of what was loaded
-	left     bool // it is in the table no more
+	made     bool // the machine was made; false: not known yet
+	loaded   bool // it is in the loaded list
+	left     bool // it is no longer in the table
 }
 
-// keyList has the rows of one app that were loaded, by key. A million of them are entered in a map, and each made for
-// itself, in four times the time.
+// keyList is the rows of one app that were loaded, by key. Putting a million single rows into a map would take four
+// times as long.
 type keyList struct {
 	app     string
-	n, here int // rows in all, and of them those that have not left
+	n, here int // all rows, and those that have not left
 	pieces  [][]keyRow
 }
 
@@ -42,7 +42,7 @@ func (l *keyList) len() int {
 	return l.n
 }
 
-// add makes the row of the next key.
+// add adds a row for the next key and returns it.
 func (l *keyList) add(key string) (*keyRow, error) {
 	if l.n > 0 && l.at(l.n-1).key >= key {
 		return nil, errors.New("it is not behind the row before")
@@ -75,9 +75,9 @@ func (l *keyList) each(f func(*keyRow)) {
 	}
 }
 
-// keyQueue has rows in the order in which they were bound, and among them some that have left the table.
+// keyQueue is rows in the order in which they were bound, some of which have left the table.
 type keyQueue struct {
-	n    int // that have not left
+	n    int // rows that have not left
 	rows []*keyRow
 }
 
@@ -86,15 +86,15 @@ func (q *keyQueue) push(r *keyRow) {
 	q.n++
 }
 
-// lose notes that a row of the queue has left, and now and then lets go of all that have: more often than it has rows
-// it never looks at one.
+// lose records that a row of the queue has left, and compacts the queue now and then, so that the cost for each row is
+// constant.
 func (q *keyQueue) lose() {
 	if q.n--; len(q.rows) > 2*q.n+keysAtOnce {
 		q.rows = slices.DeleteFunc(q.rows, func(r *keyRow) bool { return r.left })
 	}
 }
 
-// oldest returns the row that was bound first, or nil.
+// oldest returns the earliest bound row, or nil.
 func (q *keyQueue) oldest() *keyRow {
 	for len(q.rows) > 0 && q.rows[0].left {
 		q.rows[0] = nil
@@ -108,11 +108,11 @@ func (q *keyQueue) oldest() *keyRow {
 
 func newKeyRow(app, key string, k *Claim, now time.Time) *keyRow {
 	r := &keyRow{app: app, key: key, hash: shortHash(k.hash), at: seconds(now)}
-	_, _ = hex.Decode(r.machine[:], []byte(k.Machine)) // a machine's id is hexadecimal
+	_, _ = hex.Decode(r.machine[:], []byte(k.Machine)) // a machine's ID is hexadecimal
 	return r
 }
 
-// seconds rounds up, so that nothing is over too early.
+// seconds rounds up, so that nothing expires too early.
 func seconds(t time.Time) uint32 { return uint32(t.Add(time.Second - 1).Unix()) }
 
 func (r *keyRow) bound() time.Time { return time.Unix(int64(r.at), 0) }

@@ -18,29 +18,29 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// Bounds of idempotency keys. An id that a client chose itself counts as one.
+// Bounds of idempotency keys. An ID chosen by a client counts as a key.
 const (
 	KeyLife          = 24 * time.Hour // how long a key is remembered
 	MaxKeys          = 1_000_000
-	MaxNamespaceKeys = MaxKeys / 2 // of one namespace, which so leaves room for others
+	MaxNamespaceKeys = MaxKeys / 2 // of one namespace, so that it leaves room for others
 	MaxKeyLength     = 255
 
-	keysAtOnce = 1000 // keys that one claim takes out or writes beside its own
+	keysAtOnce = 1000 // other keys that one claim removes or writes
 )
 
-// keyTable is the table of idempotency keys. On disk their names are app/key. They are never shared. What a create came to
-// is entered here at once, and is on disk with the next claim or Tend: see pending.
+// keyTable is the table of idempotency keys. On disk their names are app/key. They are never shared. The outcome of a
+// create is recorded here at once, and on disk with the next claim or Tend: see pending.
 type keyTable struct {
-	mu     sync.Mutex                    // guards all; taken after the catalog's locks
-	byApp  map[string]map[string]*keyRow // what was bound since
+	mu     sync.Mutex                    // guards all fields; locked after the catalog's locks
+	byApp  map[string]map[string]*keyRow // keys bound since the start
 	all    keyQueue
 	spaces map[string]*keyQueue // by namespace
-	dirty  map[string]struct{}  // names whose rows are not on disk as they are here
-	claims map[string]*keyUse   // by name, while creates are under way
-	loaded map[string]*keyList  // by app, what the journal had when it was opened
+	dirty  map[string]struct{}  // names of rows that differ on disk
+	claims map[string]*keyUse   // by name, for creates in progress
+	loaded map[string]*keyList  // by app, loaded from the journal
 }
 
-// Keys are the idempotency keys.
+// Keys stores the idempotency keys.
 type Keys struct {
 	*engine
 	table *keyTable
@@ -53,11 +53,11 @@ func newKeys(e *engine) *Keys {
 	return c
 }
 
-// keyUse counts the creates under way with one key.
+// keyUse counts the creates in progress with one key.
 type keyUse struct {
 	creates int
-	first   bool // the key was bound by the first of them, in this process
-	kept    bool // one of them did more than to be refused
+	first   bool // the first of them bound the key, in this process
+	kept    bool // one of them was not simply refused
 }
 
 func newKeyTable() *keyTable {
@@ -76,7 +76,7 @@ func (t *keyTable) get(name string) *keyRow {
 	return t.loaded[app].get(key)
 }
 
-// enter adds a row as the newest one of its namespace.
+// enter adds a row as the newest of its namespace.
 func (t *keyTable) enter(r *keyRow, space string) {
 	t.leave(t.get(nameOfKey(r.app, r.key)))
 	if t.byApp[r.app] == nil {
@@ -115,7 +115,7 @@ func (t *keyTable) leave(r *keyRow) {
 	}
 }
 
-// load takes a row of the journal, which gives them by name.
+// load adds a row of the journal, which yields them by name.
 func (t *keyTable) load(name string, value []byte) error {
 	app, key, _ := strings.Cut(name, "/")
 	of := t.loaded[app]
@@ -130,14 +130,14 @@ func (t *keyTable) load(name string, value []byte) error {
 	return r.decode(value)
 }
 
-// sort enters what was loaded, in the order in which it was bound.
+// sort builds the queues of the loaded rows, in the order in which they were bound.
 func (t *keyTable) sort(spaceOf func(app string) string) {
 	n := 0
 	for _, of := range t.loaded {
 		n += of.n
 	}
 	all := make([]*keyRow, 0, n)
-	order := make([]uint64, 0, n) // when a row was bound, and which of all it is
+	order := make([]uint64, 0, n) // binding time and index of each row
 	for _, of := range t.loaded {
 		space := t.queueOf(spaceOf(of.app))
 		for i := range of.n {
@@ -175,7 +175,7 @@ func (t *keyTable) remove(name string) change {
 	}}
 }
 
-// removeApp returns the changes that take out the keys of an app.
+// removeApp returns the changes that remove the keys of an app.
 func (t *keyTable) removeApp(app string) (out []change) {
 	t.mu.Lock()
 	var names []string
@@ -190,7 +190,7 @@ func (t *keyTable) removeApp(app string) (out []change) {
 	return out
 }
 
-// expire takes out the oldest keys whose time is over. Its cost is that of what it takes out.
+// expire removes the oldest keys whose time is over. Its cost is proportional to the number removed.
 func (t *keyTable) expire(now time.Time) {
 	for range keysAtOnce {
 		r := t.all.oldest()
@@ -201,7 +201,7 @@ func (t *keyTable) expire(now time.Time) {
 	}
 }
 
-// forget takes a row out, here at once and later on disk.
+// forget removes a row, in memory at once and on disk later.
 func (t *keyTable) forget(r *keyRow) {
 	if r != nil {
 		t.leave(r)
@@ -209,7 +209,8 @@ func (t *keyTable) forget(r *keyRow) {
 	}
 }
 
-// pending returns some of the changes that are not on disk yet. The caller holds the catalog's write, and commits them.
+// pending returns some of the changes that are not on disk yet. The caller holds the catalog's write, and commits
+// them.
 func (t *keyTable) pending() (out []change) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -227,7 +228,7 @@ func (t *keyTable) pending() (out []change) {
 	return out
 }
 
-// bounded refuses one more key of a namespace where there are as many as are remembered, and says when there is room.
+// bounded refuses one more key of a namespace at the limit, and says when there is room.
 func (t *keyTable) bounded(now time.Time, space string) error {
 	space = cmp.Or(space, quota.Default)
 	switch of := t.spaces[space]; {
@@ -245,23 +246,23 @@ func (t *keyTable) bounded(now time.Time, space string) error {
 	return nil
 }
 
-// Claim is the use of an idempotency key by one create. End must be called when the create is answered.
+// Claim is the use of an idempotency key by one create. Call End when the create is answered.
 type Claim struct {
-	Machine string    // the id that the key is bound to
-	Made    bool      // its machine was made, though it may be over
-	Bound   time.Time // when the key was bound; zero: just now
-	Other   bool      // the key is a client's own id, and was used for another request
+	Machine string    // the ID that the key is bound to
+	Made    bool      // its machine was made, even if it has ended
+	Bound   time.Time // when the key was bound; zero: by this claim
+	Other   bool      // the key is a client's own ID, already used for another request
 
 	keys       *Keys
 	name, hash string
 }
 
-// Claim binds a key of an app to a machine id, durably, before anything is granted: a gateway that dies between the
-// grant and the answer gives the same id to the request's repetition, and a worker makes a machine of one id once.
-// A key that is known gives the id it was bound to, and a Conflict when the request is another.
+// Claim binds a key of an app to a machine id, durably, before anything is granted: if the gateway dies between the
+// grant and the answer, the repeated request gets the same ID, and a worker makes a machine with one ID only once. A
+// known key returns the ID it is bound to, or a Conflict if the request differs.
 //
-// A client's own id (cluster.OwnID) needs no binding before, as its repetition has the same id: it is remembered from
-// when its machine is made.
+// A client's own ID (cluster.OwnID) needs no binding beforehand, as a repeated request has the same ID: it is
+// remembered once its machine is made.
 func (c *Keys) Claim(app, key, hash, machineID string) (*Claim, error) {
 	if len(key) > MaxKeyLength {
 		return nil, fault.New(fault.Invalid, codeKeyLength,
@@ -295,8 +296,8 @@ func (c *Keys) Claim(app, key, hash, machineID string) (*Claim, error) {
 	return k, nil
 }
 
-// known looks a key up, and where it is bound counts one more create of it. It is an error where the key is of another
-// request, or is unknown and there is no room for it.
+// known looks a key up, and if it is bound, counts one more create for it. It fails if the key belongs to another
+// request, or is unknown and there is no room.
 func (t *keyTable) known(now time.Time, k *Claim, space string) (bool, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -315,13 +316,13 @@ func (t *keyTable) known(now time.Time, k *Claim, space string) (bool, error) {
 	return true, nil
 }
 
-// OtherRequest is the error of a key that was used for another request.
+// OtherRequest returns the error for a key that was used for another request.
 func OtherRequest() error {
 	return fault.New(fault.Conflict, fault.CodeIdempotencyKey,
 		"this Idempotency-Key was used for another request; use a new key for a new machine")
 }
 
-// begin counts one more create of a key.
+// begin counts one more create for a key.
 func (t *keyTable) begin(name string, first bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -335,9 +336,9 @@ func (t *keyTable) count(name string, first bool) {
 	t.claims[name].creates++
 }
 
-// End says that the create is over, and what came of it. A key whose creates all made nothing for sure is unbound
-// again: it does not count towards MaxKeys, and its next create is a new one. One whose machine was made never makes
-// another, wherever that machine has gone. Neither is worth a commit of its own: see Tend.
+// End records that the create has ended, and its outcome. If all creates of a key certainly made nothing, the key is
+// unbound: it does not count towards MaxKeys, and its next create is a new one. A key whose machine was made never
+// makes another, wherever that machine is. Neither outcome is worth a commit of its own: see Tend.
 func (k *Claim) End(came cluster.Creation) {
 	if k == nil || k.keys == nil {
 		return
@@ -370,8 +371,7 @@ func (k *Claim) End(came cluster.Creation) {
 	t.dirty[k.name] = struct{}{}
 }
 
-// Tend writes every second what keys came to, and takes out those whose time is over, until ctx ends. What it does not
-// come to Close does.
+// Tend writes the outcomes of keys every second, and removes expired keys, until ctx ends. Close writes the rest.
 func (c *Keys) Tend(ctx context.Context) {
 	each := time.NewTicker(time.Second)
 	defer each.Stop()
@@ -385,7 +385,7 @@ func (c *Keys) Tend(ctx context.Context) {
 	}
 }
 
-// settleKeys writes what is pending of keys. An error of the disk is told by Failed.
+// settleKeys writes the pending changes of keys. Failed reports an error of the disk.
 func (c *Keys) settleKeys(now time.Time) {
 	c.write.Lock()
 	defer c.write.Unlock()
@@ -400,7 +400,7 @@ func (c *Keys) settleKeys(now time.Time) {
 	}
 }
 
-// BoundKey returns the machine that a key of an app is bound to here; "" where it is not.
+// BoundKey returns the machine that a key of an app is bound to here; "" if it is not bound.
 func (c *Keys) BoundKey(app, key string) string {
 	c.table.mu.Lock()
 	defer c.table.mu.Unlock()
@@ -410,7 +410,8 @@ func (c *Keys) BoundKey(app, key string) string {
 	return ""
 }
 
-// BoundKeys calls f with every key that is bound here, in no order, until f returns false. f must not call the catalog.
+// BoundKeys calls f with every key that is bound here, in any order, until f returns false. f must not call the
+// catalog.
 func (c *Keys) BoundKeys(f func(app, key, machine string) bool) {
 	c.table.mu.Lock()
 	defer c.table.mu.Unlock()
@@ -421,7 +422,7 @@ func (c *Keys) BoundKeys(f func(app, key, machine string) bool) {
 	}
 }
 
-// shortHash returns what is kept of a request's hash: enough to tell two requests of one key apart.
+// shortHash returns the stored part of a request's hash: enough to distinguish two requests with one key.
 func shortHash(hash string) uint64 {
 	sum := sha256.Sum256([]byte(hash))
 	return binary.BigEndian.Uint64(sum[:8])

@@ -11,7 +11,7 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// Namespace is a namespace as it is stored. The default one is there without a row.
+// Namespace is a namespace as stored. The default one exists without a row.
 type Namespace struct {
 	Name      string        `json:"name"`
 	CreatedAt time.Time     `json:"created_at,omitzero"`
@@ -22,7 +22,7 @@ type Namespace struct {
 
 func (n Namespace) isDefault() bool { return n.Name == quota.Default }
 
-// Namespaces are the namespaces of apps, what each may spend, and what resources cost.
+// Namespaces stores the namespaces of apps, their budgets, and the price of resources.
 type Namespaces struct {
 	*engine
 	rows   *rows[Namespace]
@@ -45,8 +45,8 @@ func checkNamespace(key string, n Namespace) error {
 	return named(key, n.Name)
 }
 
-// namespace returns a namespace by its name, or says that it is not there; "" is the default one. Who reads holds mu or
-// write.
+// namespace returns a namespace by its name, or an error if it does not exist; "" is the default one. The caller holds
+// mu or write.
 func (c *Namespaces) namespace(name string) (Namespace, error) {
 	name = cmp.Or(name, quota.Default)
 	n, there := c.rows.all[name]
@@ -59,7 +59,7 @@ func (c *Namespaces) namespace(name string) (Namespace, error) {
 	return n, nil
 }
 
-// AllNamespaces returns the namespaces in the order of their names.
+// AllNamespaces returns the namespaces ordered by name.
 func (c *Namespaces) AllNamespaces() []Namespace {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -84,7 +84,7 @@ func (c *Namespaces) NamespaceOf(app string) (Namespace, error) {
 	return c.namespace(c.apps.rows.all[app].Namespace)
 }
 
-// AppsByNamespace returns the names of the apps of each namespace, in order.
+// AppsByNamespace returns the names of each namespace's apps, in order.
 func (c *Namespaces) AppsByNamespace() map[string][]string {
 	out := map[string][]string{}
 	for _, a := range c.apps.AllApps() {
@@ -94,7 +94,7 @@ func (c *Namespaces) AppsByNamespace() map[string][]string {
 	return out
 }
 
-// CreateNamespace enters a namespace that has no limit yet.
+// CreateNamespace adds a namespace without limits.
 func (c *Namespaces) CreateNamespace(name string) error {
 	if !machine.ValidLabel(name) {
 		return fault.New(fault.Invalid, codeNamespaceName,
@@ -115,7 +115,7 @@ func (c *Namespaces) CreateNamespace(name string) error {
 	return c.commit(c.rows.put(name, Namespace{Name: name, CreatedAt: time.Now().UTC()}))
 }
 
-// DeleteNamespace takes out a namespace that no app is in.
+// DeleteNamespace removes a namespace without apps.
 func (c *Namespaces) DeleteNamespace(name string) error {
 	c.write.Lock()
 	defer c.write.Unlock()
@@ -135,7 +135,7 @@ func (c *Namespaces) DeleteNamespace(name string) error {
 	return c.commit(c.rows.remove(name))
 }
 
-// SetQuota sets what a namespace may spend, nil for no limit, the weight of its fair share, and what it may occupy at once.
+// SetQuota sets a namespace's budget, nil for no limit, the weight of its fair share, and its caps.
 func (c *Namespaces) SetQuota(name string, b *quota.Budget, weight float64, most quota.Caps) error {
 	why := most.Valid()
 	if b != nil && why == "" {
@@ -157,7 +157,7 @@ func (c *Namespaces) SetQuota(name string, b *quota.Budget, weight float64, most
 	return c.commit(c.rows.put(n.Name, n))
 }
 
-// SetNamespace puts an app into a namespace. Its machines that are there stay in the one that they were made in.
+// SetNamespace moves an app into a namespace. Its existing machines stay in the namespace they were made in.
 func (c *Namespaces) SetNamespace(app, name string) error {
 	return c.apps.updateApp(app, func(a *App) error {
 		n, err := c.namespace(name)

@@ -10,16 +10,16 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// A release says when each secret was set that its machines begin with, and that time names the value: it stays the same at
-// all members, also at those of before. The newest value of a secret is in its row. One of before is kept, as a row of its
-// own, as long as the release that a service's head wants has it, or the one that an undo returns to.
+// A release records when each secret was set that its machines read. That time identifies the value for all members,
+// including earlier values. The newest value of a secret is in its row. An earlier value is kept in a row of its own
+// as long as a release needs it: the one that a service's head wants, or the one that an undo restores.
 
-// oldKey returns the key of a secret's value of before, without the app.
+// oldKey returns the key, without the app, of an earlier value of a secret.
 func oldKey(name string, at time.Time) string {
 	return name + "/" + strconv.FormatInt(at.UnixNano(), 10)
 }
 
-// secretTimes returns when each secret of an app was set that there is, by name. The caller holds write or mu.
+// secretTimes returns when each secret of an app was set, by name. The caller holds write or mu.
 func (c *Secrets) secretTimes(app string) map[string]time.Time {
 	out := make(map[string]time.Time, len(c.rows.byApp[app]))
 	for name, row := range c.rows.byApp[app] {
@@ -28,7 +28,7 @@ func (c *Secrets) secretTimes(app string) map[string]time.Time {
 	return out
 }
 
-// secretAt returns the value of a secret that was set at a time, sealed. The caller holds write or mu.
+// secretAt returns the sealed value of a secret that was set at a time. The caller holds write or mu.
 func (c *Secrets) secretAt(app, name string, at time.Time) (secretRow, bool) {
 	if row, there := c.rows.byApp[app][name]; there && row.UpdatedAt.Equal(at) {
 		return row, true
@@ -37,8 +37,8 @@ func (c *Secrets) secretAt(app, name string, at time.Time) (secretRow, bool) {
 	return row, there
 }
 
-// keptSecrets returns the changes that keep what is pinned of the values that are replaced, and those that erase what was
-// kept and nothing pins any more. The caller holds write.
+// keptSecrets returns the changes that keep pinned values among the replaced ones, and those that erase kept values
+// that are no longer pinned. The caller holds write.
 func (c *Secrets) keptSecrets(app string, p pins, replaced map[string]secretRow) (kept, erased []change) {
 	for name, row := range replaced {
 		key := oldKey(name, row.UpdatedAt)
@@ -57,7 +57,8 @@ func (c *Secrets) keptSecrets(app string, p pins, replaced map[string]secretRow)
 	return kept, erased
 }
 
-// keptBefore returns the change that keeps a secret's value which another member replaced, where the service still needs it.
+// keptBefore returns the change that keeps a secret's value which another member has replaced, if the service still
+// needs it.
 func (c *Secrets) keptBefore(key string, _ []byte) []change {
 	row, there := c.rows.get(key)
 	if !there {
@@ -77,9 +78,9 @@ func (c *Secrets) needsOldSecret(key string) (_ []change, stays bool) {
 	return nil, c.services.heads.get(app) != nil && c.services.pinnedBy(app, c.services.heads.get(app)).keys[of]
 }
 
-// OpenSecrets returns the values of the secrets that a machine reads, by name: those of its release where it is a replica of
-// a service, else the newest. Workers ask at the moment of a start, and nobody else does. Unavailable, code secret_missing
-// or release_missing: another member has them, and they are not here yet.
+// OpenSecrets returns the values of the secrets that a machine reads, by name: those of its release if it is a replica
+// of a service, else the newest. Only workers call it, at a start. Unavailable, code secret_missing or
+// release_missing: other members have them, but this one does not yet.
 func (c *Secrets) OpenSecrets(m *machine.Machine) (map[string]string, error) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()

@@ -10,13 +10,13 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
-// PolicyChoice is which policies are in force where nobody chose another.
+// PolicyChoice is the policies that apply unless an app chooses another.
 type PolicyChoice struct {
-	Default string `json:"default,omitempty"` // "" is stored for policy.DefaultName
+	Default string `json:"default,omitempty"` // stored as "" for policy.DefaultName
 	Shadow  string `json:"shadow,omitempty"`  // "": none
 }
 
-// Policy is a policy as it is in force.
+// Policy is a policy as it applies now.
 type Policy struct {
 	Name        string
 	Version     int // 0: it comes with souk
@@ -25,13 +25,13 @@ type Policy struct {
 	Cost        uint64 // of its expressions on one worker at most, in CEL's units
 	Default     bool
 	Shadow      bool
-	Apps        []string // that chose it
+	Apps        []string // apps that chose it
 	At          time.Time
-	Of          int    // of a rollback: the version that it went back to
-	Broken      string // why this souk cannot load its text, and the default stands in for it
+	Of          int    // of a rollback: the version that was restored
+	Broken      string // why this souk cannot load its text, so that the default applies instead
 }
 
-// Policies are the policies of placement, and the choice of those in force.
+// Policies stores the placement policies, and the choice of those that apply.
 type Policies struct {
 	*engine
 	table  *policyTable
@@ -62,7 +62,7 @@ func (c *Policies) policyChoice() PolicyChoice {
 	return out
 }
 
-// ChoosePolicies sets the default and the shadow; nil leaves one as it is, "" gives it up.
+// ChoosePolicies sets the default and the shadow; nil keeps one as it is, "" resets it.
 func (c *Policies) ChoosePolicies(def, shadow *string) error {
 	c.write.Lock()
 	defer c.write.Unlock()
@@ -82,7 +82,7 @@ func (c *Policies) ChoosePolicies(def, shadow *string) error {
 	return c.commit(c.choice.put(keyPolicies, choice))
 }
 
-// SetPolicy sets the policy of placement of an app; "" is the default.
+// SetPolicy sets the placement policy of an app; "" is the default.
 func (c *Policies) SetPolicy(app, name string) error {
 	return c.apps.updateApp(app, func(a *App) error {
 		a.Policy = name
@@ -90,8 +90,8 @@ func (c *Policies) SetPolicy(app, name string) error {
 	})
 }
 
-// BoundPolicy returns a policy ready for one goroutine. One whose file cannot be loaded any more places as the
-// default does.
+// BoundPolicy returns a policy for use by one goroutine. If its file can no longer be loaded, it is the default policy
+// instead.
 func (c *Policies) BoundPolicy(name string) (placement.Policy, error) {
 	c.mu.RLock()
 	found, v, there := c.table.find(name)
@@ -105,7 +105,7 @@ func (c *Policies) BoundPolicy(name string) (placement.Policy, error) {
 		p.Name, p.Version = name, v.Number
 		return p, nil
 	}
-	var e *policy.Evaluator // needed by expressions alone
+	var e *policy.Evaluator // only expressions need it
 	if !found.source.Shared() {
 		e = policy.NewEvaluator()
 	}
@@ -128,14 +128,14 @@ func (c *Policies) AllPolicies() []Policy {
 	return out
 }
 
-// Policy returns a policy as it is in force.
+// Policy returns a policy as it applies now.
 func (c *Policies) Policy(name string) (Policy, error) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	return c.policy(name)
 }
 
-// policy returns a policy. Who reads holds mu or write.
+// policy returns a policy. The caller holds mu or write.
 func (c *Policies) policy(name string) (Policy, error) {
 	choice := c.policyChoice()
 	found, v, there := c.table.find(name)
@@ -156,8 +156,8 @@ func (c *Policies) policy(name string) (Policy, error) {
 	return out, nil
 }
 
-// PolicyVersion returns a version of a policy, 0 being the newest, and the versions that are kept, oldest first. A
-// policy that comes with souk has a text and no versions.
+// PolicyVersion returns a version of a policy, 0 for the newest, and the kept versions, oldest first. A policy that
+// comes with souk has a text but no versions.
 func (c *Policies) PolicyVersion(name string, number int) (v policy.Version, kept []policy.Version, err error) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -172,7 +172,7 @@ func (c *Policies) PolicyVersion(name string, number int) (v policy.Version, kep
 	return v, c.table.store.Versions(name), err
 }
 
-// ApplyPolicy puts a file in force as the next version of its policy. changed is false when it is in force already.
+// ApplyPolicy makes a file the next version of its policy. changed is false if the policy has this text already.
 func (c *Policies) ApplyPolicy(text []byte) (name string, changed bool, err error) {
 	s, err := policy.Load(text)
 	if err != nil {
@@ -190,7 +190,7 @@ func (c *Policies) ApplyPolicy(text []byte) (name string, changed bool, err erro
 	return s.Name, true, c.putVersion(v, s)
 }
 
-// RollbackPolicy puts an earlier version of a policy in force again; to 0 is the one before.
+// RollbackPolicy restores an earlier version of a policy as the newest; to 0 is the previous one.
 func (c *Policies) RollbackPolicy(name string, to int) error {
 	c.write.Lock()
 	defer c.write.Unlock()
@@ -205,7 +205,7 @@ func (c *Policies) RollbackPolicy(name string, to int) error {
 	return c.putVersion(v, s)
 }
 
-// EarlierPolicy returns the text that RollbackPolicy would put in force.
+// EarlierPolicy returns the text that RollbackPolicy would restore.
 func (c *Policies) EarlierPolicy(name string, to int) (string, error) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -213,7 +213,7 @@ func (c *Policies) EarlierPolicy(name string, to int) (string, error) {
 	return v.Text, err
 }
 
-// earlier returns the version that goes back to an earlier one. The caller holds a lock.
+// earlier returns the version that restores an earlier one. The caller holds a lock.
 func (c *Policies) earlier(name string, to int, at time.Time) (policy.Version, error) {
 	if c.table.shipped[name] != nil {
 		return policy.Version{}, fault.New(fault.Precondition, codePolicyShipped,
@@ -222,7 +222,7 @@ func (c *Policies) earlier(name string, to int, at time.Time) (policy.Version, e
 	return c.table.store.Rollback(name, to, at)
 }
 
-// putVersion commits a version, and that those go which are then too many. The caller holds write.
+// putVersion commits a version, and removes the oldest versions beyond the limit. The caller holds write.
 func (c *Policies) putVersion(v policy.Version, s *policy.Source) error {
 	batch := []change{c.table.put(v, compiled{source: s})}
 	for _, old := range c.table.store.Excess(v.Policy) {
@@ -239,7 +239,7 @@ func (c *Policies) PolicyInUse(name string) bool {
 
 func (p Policy) inUse() bool { return p.Default || p.Shadow || len(p.Apps) > 0 }
 
-// DeletePolicy takes a policy out with all its versions. One that is in use stays.
+// DeletePolicy removes a policy with all its versions. It refuses if the policy is in use.
 func (c *Policies) DeletePolicy(name string) error {
 	c.write.Lock()
 	defer c.write.Unlock()

@@ -17,11 +17,11 @@ import (
 // policyTable is the table of the versions of policies, with the newest of each compiled.
 type policyTable struct {
 	store   policy.VersionStore
-	shipped map[string]*policy.Source // what comes with souk
+	shipped map[string]*policy.Source // policies that come with souk
 	live    map[string]compiled       // the newest version of each, by name
 }
 
-// compiled is a policy's text as this souk reads it.
+// compiled is the compiled text of a policy.
 type compiled struct {
 	source *policy.Source // nil: it cannot be loaded
 	broken string         // why it cannot be loaded
@@ -54,7 +54,7 @@ func (t *policyTable) load(_ string, value []byte) error {
 	return err
 }
 
-// compileAll compiles the newest versions after a load.
+// compileAll compiles the newest versions after loading.
 func (t *policyTable) compileAll() {
 	for _, name := range t.store.Names() {
 		v, _ := t.store.Live(name)
@@ -87,7 +87,7 @@ func (t *policyTable) accept(key string, value []byte) (x change, same bool, err
 	return x, false, nil
 }
 
-// check refuses a version that no member could have written.
+// check refuses a version that no member can have written.
 func (t *policyTable) check(key string, v policy.Version) error {
 	switch {
 	case !machine.ValidLabel(v.Policy) || v.Number < 1:
@@ -122,7 +122,7 @@ func (t *policyTable) remove(key string) change {
 	}}
 }
 
-// find returns a policy ready for use, and its newest version.
+// find returns a compiled policy, and its newest version.
 func (t *policyTable) find(name string) (c compiled, v policy.Version, there bool) {
 	if s := t.shipped[name]; s != nil {
 		return compiled{source: s}, v, true
@@ -132,7 +132,7 @@ func (t *policyTable) find(name string) (c compiled, v policy.Version, there boo
 	return c, v, there
 }
 
-// usable refuses the choice of a policy that is not there, or broken; "" gives a choice up.
+// usable refuses the choice of a policy that is missing or broken; "" resets the choice.
 func (t *policyTable) usable(name string) error {
 	if c, _, _ := t.find(name); name != "" && c.source == nil {
 		return noPolicy(name)

@@ -14,16 +14,17 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// maxHead bounds the bytes of a head, which travels as one object; its oldest predecessors go first.
+// maxHead bounds the bytes of a head, which is shared as one object; its oldest predecessors are dropped.
 const maxHead = registry.MaxPayload - 4<<10
 
-// Change enters the head by which a service is changed as want says, in one commit with the release that a deploy makes, and
-// takes out the releases that nothing uses any more. want.By and want.At are entered in that release where it does not say
-// them. Where nothing changes it writes nothing, and returns the head that is there.
+// Change writes a new head for the change want, in one commit with the release that a deploy makes, and removes
+// releases that are no longer used. The release gets want.By and want.At unless it has its own. If nothing changes, it
+// writes nothing and returns the present head.
 //
-// Another head than want.Parent is a Conflict, code head_moved; a service that has no release yet is NotFound, code
-// no_service, but for a deploy. If a rollback is to a release of which values of secrets are erased, a copy of it with the
-// newest ones is made instead, and renewed names those secrets. Other errors are those of release.Service.Resolve.
+// It returns a Conflict, code head_moved, if the present head is not want.Parent; and NotFound, code no_service, if
+// the service has no release yet, except for a deploy. If a rollback is to a release whose secrets are partly erased,
+// a copy of it with the newest ones is made instead, and renewed names those secrets. Other errors are those of
+// release.Service.Resolve.
 func (c *Services) Change(app string, want release.Change) (h *release.Head, renewed []string, err error) {
 	c.write.Lock()
 	defer c.write.Unlock()
@@ -43,8 +44,8 @@ func (c *Services) Change(app string, want release.Change) (h *release.Head, ren
 	return h, renewed, c.commit(c.headed(app, h, made, nil)...)
 }
 
-// headed returns the changes that enter a head and, unless it is nil, the release that it wants; and what is not of use
-// beside them any more goes. s is what they change of the app's secrets; nil: nothing. The caller holds write.
+// headed returns the changes that write a head and, unless it is nil, the release that it wants, and that remove what
+// is no longer needed. s is their change of the app's secrets; nil: none. The caller holds write.
 func (c *Services) headed(app string, h *release.Head, r *release.Release, s *setting) (batch []change) {
 	if s == nil {
 		s = &setting{}
@@ -54,7 +55,7 @@ func (c *Services) headed(app string, h *release.Head, r *release.Release, s *se
 	if _, there := c.releases.all[app+"/"+h.Release]; r != nil && !there {
 		batch = append(batch, c.releases.put(app+"/"+h.Release, newVersioned(r)))
 	}
-	// The head comes first: who has it knows which values and releases it needs, and keeps no others.
+	// The head comes first: a member with the head knows which values and releases it needs, and keeps no others.
 	batch = slices.Concat(batch, []change{c.heads.put(app, newVersioned(h))}, s.batch, erased)
 	if r == nil {
 		return batch
@@ -69,7 +70,7 @@ func (c *Services) headed(app string, h *release.Head, r *release.Release, s *se
 	return batch
 }
 
-// deployed returns the release that a deploy makes, and the head that wants it. The caller holds write.
+// deployed returns the release that a deploy makes, and the head for it. The caller holds write.
 func (c *Services) deployed(a App, old *release.Head, want *release.Change) (*release.Head, *release.Release, error) {
 	r, err := keyed(a, want.New, c.secrets.secretTimes(a.Name))
 	if err == nil {
@@ -83,7 +84,7 @@ func (c *Services) deployed(a App, old *release.Head, want *release.Change) (*re
 	return h, r, err
 }
 
-// following returns the head that wants a new release and follows on old. The caller holds write.
+// following returns the head for a new release, which follows old. The caller holds write.
 func (c *Services) following(app string, old *release.Head, r *release.Release,
 	next release.Change) (*release.Head, error) {
 	next.Release = r.ID()
@@ -94,8 +95,8 @@ func (c *Services) following(app string, old *release.Head, r *release.Release,
 	return h, err
 }
 
-// Foresee returns the service that there would be after a deploy by Change, which it refuses as that does.
-// It writes nothing. The app need not be there.
+// Foresee returns the service as it would be after a deploy by Change, and the same errors. It writes nothing. The app
+// need not exist.
 func (c *Services) Foresee(app string, want release.Change) (Service, error) {
 	c.write.Lock()
 	defer c.write.Unlock()
@@ -120,7 +121,7 @@ func (c *Services) Foresee(app string, want release.Change) (Service, error) {
 	return s, nil
 }
 
-// settled returns a release as all members will read it, so that its id is the same for all.
+// settled returns a release in the form in which all members read it, so that its ID is the same for all.
 func settled(r *release.Release, by string, now time.Time) (*release.Release, error) {
 	said := *r
 	said.By = cmp.Or(said.By, by)
@@ -138,8 +139,8 @@ func settled(r *release.Release, by string, now time.Time) (*release.Release, er
 	return &out, nil
 }
 
-// followed returns the head that follows on old by a change that is no deploy, old itself where nothing changes; and the
-// release that is made for it, nil for none. The caller holds write.
+// followed returns the head that follows old by a change other than a deploy, or old itself if nothing changes; and
+// the release that is made for it, or nil. The caller holds write.
 func (c *Services) followed(app string, old *release.Head, want *release.Change) (h *release.Head,
 	made *release.Release,
 	renewed []string, err error) {
@@ -183,7 +184,7 @@ func (c *Services) followed(app string, old *release.Head, want *release.Change)
 	return h, made, renewed, nil
 }
 
-// inForce returns the release that the machines of an app are to be like while its rollout is as far as it is; nil: there is
+// inForce returns the release that an app's machines are to run at the present progress of the rollout; nil: there is
 // none, or it is not here. The caller holds write.
 func (c *Services) inForce(app string, h *release.Head) *release.Release {
 	if h == nil {
@@ -192,7 +193,7 @@ func (c *Services) inForce(app string, h *release.Head) *release.Release {
 	return c.releases.get(app + "/" + h.InForce(c.tenures.all[app].Progress).Release)
 }
 
-// headFor returns the head of an app that a new one may follow on; nil where there is none. The caller holds write.
+// headFor returns the present head of an app, for a new one to follow; nil if there is none. The caller holds write.
 func (c *Services) headFor(app string, parent *string) (*release.Head, error) {
 	a, there := c.apps.rows.all[app]
 	if !there || a.Deleting {
@@ -205,7 +206,7 @@ func (c *Services) headFor(app string, parent *string) (*release.Head, error) {
 	return v.row, checkParent(app, v.row, parent)
 }
 
-// checkParent refuses to follow on another head than the caller has seen.
+// checkParent refuses a change if the head is not the one that the caller has seen.
 func checkParent(app string, h *release.Head, parent *string) error {
 	switch {
 	case parent == nil || h == nil && *parent == "" || h != nil && *parent == h.ID():
@@ -221,7 +222,7 @@ func checkParent(app string, h *release.Head, parent *string) error {
 		h.At.UTC().Format(time.RFC3339))
 }
 
-// NoService is the error for an app of which no release was made.
+// NoService returns the error for an app without a release.
 func NoService(app string) error {
 	return fault.New(fault.NotFound, fault.CodeNoService,
 		"the app %s has no release, so nothing is kept of it; make one with \"souk run --replicas N --app %s IMAGE\"",
@@ -243,14 +244,14 @@ func (c *Services) unusableHead(app string) error {
 		"what is wanted of %s cannot be used", app)
 }
 
-// trim takes the oldest predecessors out of a head that is too large to travel.
+// trim removes the oldest predecessors from a head that is too large to share.
 func trim(h *release.Head) {
 	for len(h.Past) > 0 && len(encode(h)) > maxHead {
 		h.Past = h.Past[:len(h.Past)-1]
 	}
 }
 
-// used lists the releases of an app that stay beside head h.
+// used lists the releases of an app that are needed with head h.
 func (c *Services) used(app string, h *release.Head) map[string]bool {
 	out := map[string]bool{}
 	for _, id := range h.Kept() {
@@ -264,8 +265,8 @@ func (c *Services) used(app string, h *release.Head) map[string]bool {
 	return out
 }
 
-// needsRelease reports whether a release that another member took out is in use here, and so is told again: that member did
-// not know of the head that wants it. The caller holds write.
+// needsRelease reports whether a release that another member removed is used here, and so is shared again: that member
+// did not know the head that wants it. The caller holds write.
 func (c *Services) needsRelease(key string) (tell []change, stays bool) {
 	app := appOf(key)
 	a, there := c.apps.rows.all[app]
@@ -277,7 +278,7 @@ func (c *Services) needsRelease(key string) (tell []change, stays bool) {
 	return []change{c.releases.put(key, c.releases.all[key])}, true
 }
 
-// forgetRestored takes out, for all, what was told again of an app that is gone.
+// forgetRestored removes, on all members, the releases shared again of an app that has been deleted.
 func (c *Services) forgetRestored(app string) {
 	for key, of := range c.restored {
 		if of == app {
@@ -287,29 +288,29 @@ func (c *Services) forgetRestored(app string) {
 	}
 }
 
-// What became of a head.
+// The states of a head.
 const (
-	ReleaseCurrent   = "current"   // it is what is wanted
-	ReleasePast      = "past"      // another followed on it
-	ReleaseUndone    = "undone"    // its rollout failed, so what was before it is wanted again
-	ReleaseOvertaken = "overtaken" // another was written without knowing of it, and stays
+	ReleaseCurrent   = "current"   // it is wanted
+	ReleasePast      = "past"      // another head followed it
+	ReleaseUndone    = "undone"    // its rollout failed, so the target before it is wanted again
+	ReleaseOvertaken = "overtaken" // an independently written head has replaced it
 )
 
 // ReleaseEntry is one entry of the history of a service: a head, and the release that it wanted.
 type ReleaseEntry struct {
-	Number  uint64           // of the head; 0: no head that is kept names the release
+	Number  uint64           // of the head; 0: no kept head names the release
 	Head    string           // its id
 	Release string           // id
-	Body    *release.Release // nil: not kept any more, not here yet, or of a newer souk
+	Body    *release.Release // nil: no longer kept, not here yet, or of a newer souk
 	Counts  map[string]int
 	Why, By string
 	At      time.Time
 	State   string // one of the above
-	Failed  string // of one that was undone: why
+	Failed  string // of an undone one: why it failed
 }
 
-// Releases returns the history of a service: what is wanted now, then the others from the newest on. NotFound, code
-// no_service, where there is nothing.
+// Releases returns the history of a service: the wanted release, then the others from the newest on. NotFound, code
+// no_service, if there is none.
 func (c *Services) Releases(app string) ([]ReleaseEntry, error) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -351,7 +352,7 @@ func (c *Services) Releases(app string) ([]ReleaseEntry, error) {
 	return l.out, nil
 }
 
-// lister makes entries of heads, each head once.
+// lister builds the entries of heads, each head once.
 type lister struct {
 	c           *Services
 	app         string
@@ -359,7 +360,7 @@ type lister struct {
 	out         []ReleaseEntry
 }
 
-// head adds a head, and those before it that are not listed yet.
+// head adds a head, and its predecessors that are not listed yet.
 func (l *lister) head(h *release.Head, state, before string) {
 	l.add(ReleaseEntry{Number: h.Number, Head: h.ID(), Release: h.Release, Counts: h.Counts, Why: h.Why, By: h.By,
 		At: h.At, State: state})
@@ -373,8 +374,8 @@ func (l *lister) head(h *release.Head, state, before string) {
 	}
 }
 
-// current adds the head that stands, and those before it. Once its rollout is undone the newest head that wanted what was
-// before is what is wanted.
+// current adds the present head and its predecessors. Once its rollout is undone, the newest head with the previous
+// target is the wanted one.
 func (l *lister) current(h *release.Head) {
 	in := h.InForce(l.c.tenures.all[l.app].Progress)
 	if in.Release == h.Release {
@@ -413,8 +414,8 @@ func checkRelease(key, sum string, r *release.Release) error {
 	return r.Check()
 }
 
-// namedInApp refuses a row whose key does not end with the id of what was written, or of what is read here: two builds
-// may write the same value in other bytes.
+// namedInApp refuses a row whose key does not end with the ID of the text as written, or of the value as read here:
+// two builds may encode the same value differently.
 func namedInApp(key, sum, id string) error {
 	app, last, _ := strings.Cut(key, "/")
 	if !machine.ValidLabel(app) || last != sum && last != id {

@@ -10,14 +10,14 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// pins are the values of secrets that releases begin their machines with.
+// pins are the values of secrets that must be kept, because releases use them.
 type pins struct {
-	keys    map[string]bool // as of oldKey
-	unknown bool            // one of the releases is not here
+	keys    map[string]bool // keys in the form of oldKey
+	unknown bool            // one of the releases is not here, so its values are unknown
 }
 
-// pinnedBy returns the values that must stay for a head; more are releases that are not in the catalog yet. The caller
-// holds write.
+// pinnedBy returns the values that a head needs; more are releases that are not in the catalog yet. The caller holds
+// write.
 func (c *Services) pinnedBy(app string, h *release.Head, more ...*release.Release) pins {
 	p := pins{keys: map[string]bool{}}
 	if h == nil {
@@ -45,8 +45,8 @@ func (c *Services) pinnedBy(app string, h *release.Head, more ...*release.Releas
 	return p
 }
 
-// keysFor returns when each secret was set that a machine begins with. strict: no other values will do, since its release is
-// wanted, or is what an undo returns to.
+// keysFor returns when each secret was set whose value a machine reads. strict: it must be exactly these values, since
+// its release is wanted, or an undo restores it.
 func (c *Services) keysFor(m *machine.Machine) (keys map[string]time.Time, strict bool, err error) {
 	h := c.heads.get(m.App)
 	if all, names := machine.Reads(m.Config); m.Replica == nil || h == nil || !all && len(names) == 0 {
@@ -72,8 +72,8 @@ func (c *Services) keysFor(m *machine.Machine) (keys map[string]time.Time, stric
 	return nil, false, c.noRelease(m.App, m.Replica.Release)
 }
 
-// keyed returns a release of an app with its version of the secrets and the keys that its groups read, out of those that
-// there are. A secret that a group names and that is not there is an error.
+// keyed returns a release of an app with the version of the secrets and the keys, among keys, that its groups read. A
+// named secret that is missing is an error.
 func keyed(a App, r *release.Release, keys map[string]time.Time) (*release.Release, error) {
 	next, lacking := r.Keyed(keys)
 	next.Secrets = a.Secrets
@@ -87,18 +87,18 @@ func keyed(a App, r *release.Release, keys map[string]time.Time) (*release.Relea
 	return next, nil
 }
 
-// Rolled is what a change of secrets came to.
+// Rolled is the result of a change of secrets.
 type Rolled struct {
 	Version uint64        // of the app's secrets
-	Set     []Secret      // those that were set, by name
-	Head    *release.Head // that wants the release which was made; nil: none was
-	Groups  []string      // that read another secret than before, sorted
+	Set     []Secret      // the secrets that were set, by name
+	Head    *release.Head // for the release that was made; nil: none was
+	Groups  []string      // groups that read a changed secret, sorted
 }
 
 // RollSecrets sets an app's secrets as SetSecrets does. In the same commit it copies the release in force with the new
-// versions, so that the groups which read a changed secret get new machines. Secrets that are not in values keep the
-// version of that release; an empty values takes the newest version of all. If no group reads a changed secret, no release
-// is made. parent is as for Deploy.
+// versions, so that the groups which read a changed secret get new machines. Secrets not in values keep the version of
+// that release; an empty values takes the newest version of all. If no group reads a changed secret, no release is
+// made. parent is as for Deploy.
 func (c *Services) RollSecrets(app string, values map[string]*string, by string, parent *string,
 	now time.Time) (Rolled, error) {
 	c.write.Lock()
@@ -116,8 +116,8 @@ func (c *Services) RollSecrets(app string, values map[string]*string, by string,
 	return out, c.commit(c.headed(app, out.Head, r, &s)...)
 }
 
-// ForeseeSecrets returns the service that there would be after a RollSecrets of the same arguments, and the groups that it
-// changes, none where it makes no release. It writes nothing.
+// ForeseeSecrets returns the service as it would be after RollSecrets with the same arguments, and the groups that
+// change, none if it makes no release. It writes nothing.
 func (c *Services) ForeseeSecrets(app string, values map[string]*string, by string, parent *string,
 	now time.Time) (Service, []string, error) {
 	c.write.Lock()
@@ -131,7 +131,7 @@ func (c *Services) ForeseeSecrets(app string, values map[string]*string, by stri
 	return s, out.Groups, nil
 }
 
-// rolled returns what a change of secrets comes to, and the release that it makes. The caller holds write.
+// rolled returns the result of a change of secrets, and the release that it makes. The caller holds write.
 func (c *Services) rolled(app string, values map[string]*string, by string, parent *string,
 	now time.Time) (s setting, out Rolled, made *release.Release, err error) {
 	old, err := c.headFor(app, parent)
@@ -172,9 +172,9 @@ func (c *Services) rolled(app string, values map[string]*string, by string, pare
 	return s, out, made, err
 }
 
-// renewed returns a copy of an earlier release that can be rolled back to, with the newest values of those of its secrets
-// whose own values are erased, and their names. nil: no value is erased, and the release can be used as it is. The caller
-// holds write.
+// renewed returns a copy of an earlier release for a rollback, with the newest values of those of its secrets whose
+// values are erased, and their names. nil: no value is erased, and the release can be used unchanged. The caller holds
+// write.
 func (c *Services) renewed(app string, h *release.Head, r *release.Release, by string,
 	now time.Time) (*release.Release, []string, error) {
 	a, gone := c.apps.rows.all[app], []string(nil)
@@ -186,7 +186,7 @@ func (c *Services) renewed(app string, h *release.Head, r *release.Release, by s
 			keys[name] = at
 		}
 	}
-	for name := range keys { // what it had not it does not get
+	for name := range keys { // it gets no secrets that it did not have
 		if _, had := r.Keys[name]; !had {
 			delete(keys, name)
 		}

@@ -10,17 +10,17 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
-// table is one bucket of the catalog in memory. A caller of load or of a change's apply holds write and mu, every other
-// caller one of them.
+// table is one bucket of the catalog in memory. Callers of load and of a change's apply hold write and mu, all others
+// hold one of them.
 type table interface {
-	// load enters a row of the catalog's own journal.
+	// load adds a row of the catalog's own journal.
 	load(key string, value []byte) error
-	// accept returns the change that enters a row which another member wrote. It refuses one that no member could have
-	// written; same reports that the row stands here as it is.
+	// accept returns the change for a row that another member wrote. It refuses one that no member can have written;
+	// same: the row is here already.
 	accept(key string, value []byte) (x change, same bool, err error)
-	// has reports whether a row is there.
+	// has reports whether a row exists.
 	has(key string) bool
-	// remove returns the change that takes a row out, whether it is there or not.
+	// remove returns the change that removes a row, whether it exists or not.
 	remove(key string) change
 }
 
@@ -28,10 +28,10 @@ type table interface {
 type rows[T any] struct {
 	bucket string
 	all    map[string]T
-	check  func(key string, row T) error // of a row that another member wrote
-	kept   func(row T) T                 // returns what is kept of a row
-	seen   func(key string, row T)       // is called with each row that is entered
-	left   func(key string)              // is called with the key of each row that is taken out
+	check  func(key string, row T) error // validates a row that another member wrote
+	kept   func(row T) T                 // returns the part of a row that is stored
+	seen   func(key string, row T)       // called with each row that is added
+	left   func(key string)              // called with the key of each row that is removed
 }
 
 func newRows[T any](bucket string, check func(string, T) error) *rows[T] {
@@ -44,7 +44,7 @@ func (t *rows[T]) enter(key string, row T) {
 	t.seen(key, row)
 }
 
-// put returns the change that enters a row.
+// put returns the change that stores a row.
 func (t *rows[T]) put(key string, row T) change {
 	return change{fsm.Record{Bucket: t.bucket, Key: key, Value: encode(row)}, func() { t.enter(key, row) }}
 }
@@ -66,9 +66,9 @@ func (t *rows[T]) accept(key string, value []byte) (x change, same bool, err err
 	}
 	x = t.put(key, row)
 	if old, there := t.all[key]; there && bytes.Equal(encode(old), x.record.Value) {
-		return x, true, nil // but for what a newer souk may have written that this one does not know
+		return x, true, nil // except for fields of a newer souk, which this one ignores
 	}
-	x.record.Value = value // with what only a newer souk knows
+	x.record.Value = value // including fields that only a newer souk knows
 	return x, false, nil
 }
 
@@ -93,12 +93,12 @@ func (t *rows[T]) sorted() []T {
 	return out
 }
 
-// onlyKey returns the check of a table that has one row.
+// onlyKey returns the check function of a table with a single row.
 func onlyKey[T any](want string) func(string, T) error {
 	return func(key string, _ T) error { return named(key, want) }
 }
 
-// named refuses a row whose key is not what its value says.
+// named refuses a row whose key does not match its value.
 func named(key, want string) error {
 	if key == want {
 		return nil
@@ -106,7 +106,7 @@ func named(key, want string) error {
 	return fault.New(fault.Invalid, fault.CodeCatalog, "its key is not %q", fault.Clip(want, 80))
 }
 
-// unusable says which row of another member cannot be used, and why.
+// unusable returns the error for an unusable row of another member.
 func unusable(err error, bucket, key string) error {
 	return fault.Wrap(err, fault.Invalid, fault.CodeCatalog,
 		"the row %s/%s of another member cannot be used", bucket, fault.Clip(key, 80))

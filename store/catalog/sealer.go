@@ -17,12 +17,12 @@ import (
 	"github.com/soukhq/souk/store/journal"
 )
 
-// sealer seals values with one key. The digest is keyed too: a plain hash would let short values be guessed.
+// sealer seals values with one key. The digest is keyed, too: a plain hash would allow guessing of short values.
 type sealer struct {
 	key [chacha20poly1305.KeySize]byte
 }
 
-// openSealer reads the key file, or makes it when fresh says that nothing can have been sealed yet.
+// openSealer reads the key file, or makes it if fresh says that nothing can have been sealed yet.
 func openSealer(path string, fresh bool) (sealer, error) {
 	var s sealer
 	raw, err := os.ReadFile(path)
@@ -59,7 +59,7 @@ func openSealer(path string, fresh bool) (sealer, error) {
 	return s, err
 }
 
-// write puts the key into its file, sealed with the key from outside where there is one.
+// write writes the key to its file, sealed with an external key if there is one.
 func (s sealer) write(path string) error {
 	data, err := atrest.Seal(path, []byte(hex.EncodeToString(s.key[:])+"\n"))
 	if err != nil {
@@ -72,7 +72,7 @@ func (s sealer) write(path string) error {
 	return nil
 }
 
-// trimmed takes the newline off, and cuts what is too long to be a key so that decoding fails by its length.
+// trimmed removes the newline, and cuts a text that is too long for a key, so that decoding fails by its length.
 func trimmed(raw []byte, n int) []byte {
 	for len(raw) > 0 && (raw[len(raw)-1] == '\n' || raw[len(raw)-1] == '\r') {
 		raw = raw[:len(raw)-1]
@@ -123,7 +123,7 @@ func (s sealer) digest(bound, value string) string {
 	return hex.EncodeToString(mac.Sum(nil)[:8])
 }
 
-// sealerBetweenGateways returns the sealer of rows on their way between gateways.
+// sealerBetweenGateways returns the sealer for rows in transit between gateways.
 func sealerBetweenGateways(shared []byte) (s sealer, err error) {
 	key, err := hkdf.Key(sha256.New, shared, nil, "souk secrets between gateways, 1", len(s.key))
 	if err != nil {

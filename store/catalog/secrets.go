@@ -18,15 +18,15 @@ const (
 	MaxSecretValue = 64 << 10 // bytes
 )
 
-// secretRow is a secret as it is stored: only the key file opens Sealed.
+// secretRow is a secret as stored: only the key file can open Sealed.
 type secretRow struct {
 	Digest    string    `json:"digest"`
-	Sealed    []byte    `json:"sealed"` // nonce, then ciphertext; bound to the app's id and the name
+	Sealed    []byte    `json:"sealed"` // nonce, then ciphertext; bound to the app's ID and the secret's name
 	CreatedAt time.Time `json:"created_at"`
 	UpdatedAt time.Time `json:"updated_at"`
 }
 
-// Secret tells of a secret all but its value.
+// Secret describes a secret without its value.
 type Secret struct {
 	Name      string
 	Digest    string
@@ -38,7 +38,7 @@ func (r secretRow) summary(name string) Secret {
 	return Secret{name, r.Digest, r.CreatedAt, r.UpdatedAt}
 }
 
-// validSecretName reports whether name can name a secret, and so a variable of a machine's environment.
+// validSecretName reports whether name is valid for a secret, and so for an environment variable.
 func validSecretName(name string) bool {
 	for i := range len(name) {
 		c := name[i]
@@ -84,7 +84,7 @@ func (t *secretTable) load(key string, value []byte) error {
 	return err
 }
 
-// accept takes a row that was sealed anew with this catalog's key: see inbound.
+// accept accepts a row that inbound has sealed with this catalog's key.
 func (t *secretTable) accept(key string, value []byte) (x change, same bool, err error) {
 	var row secretRow
 	if err := json.Unmarshal(value, &row); err != nil {
@@ -108,7 +108,7 @@ func (t *secretTable) remove(key string) change {
 	}}
 }
 
-// removeApp returns the changes that take out all rows of an app.
+// removeApp returns the changes that remove all rows of an app.
 func (t *secretTable) removeApp(app string) (out []change) {
 	for name := range t.byApp[app] {
 		out = append(out, t.remove(app+"/"+name))
@@ -116,12 +116,12 @@ func (t *secretTable) removeApp(app string) (out []change) {
 	return out
 }
 
-// Secrets are the secrets of apps, and the values of before that releases begin their machines with.
+// Secrets stores the secrets of apps, and earlier values that releases use.
 type Secrets struct {
 	*engine
 	sealer   sealer
 	rows     *secretTable
-	old      *secretTable // its keys are app/name/time
+	old      *secretTable // earlier values; its keys are app/name/time
 	apps     *Apps
 	services *Services
 }
@@ -136,7 +136,7 @@ func newSecrets(e *engine) *Secrets {
 }
 
 // SetSecrets sets an app's secrets, all or none; a nil value deletes. It returns their new version and those that were
-// set. Machines of a service go on to begin with the values that their release has: see RollSecrets.
+// set. Machines of a service keep starting with their release's values: see RollSecrets.
 func (c *Secrets) SetSecrets(app string, values map[string]*string) (uint64, []Secret, error) {
 	c.write.Lock()
 	defer c.write.Unlock()
@@ -147,23 +147,23 @@ func (c *Secrets) SetSecrets(app string, values map[string]*string) (uint64, []S
 	return s.app.Secrets, s.set, err
 }
 
-// stored commits a change of secrets alone. The caller holds write.
+// stored commits only a change of secrets. The caller holds write.
 func (c *Secrets) stored(s *setting) error {
 	kept, erased := c.keptSecrets(s.app.Name, c.services.pinnedBy(s.app.Name, c.services.heads.get(s.app.Name)),
 		s.replaced)
 	return c.commit(slices.Concat(kept, s.batch, erased)...)
 }
 
-// setting is what a change of an app's secrets comes to.
+// setting is the result of a change of an app's secrets.
 type setting struct {
 	app      App
 	batch    []change
-	set      []Secret             // what is to be told of those that are set, by name
-	replaced map[string]secretRow // what was there before and is not any more, by name
-	at       map[string]time.Time // when each secret was set that there is then, by name
+	set      []Secret             // descriptions of the secrets that are set, by name
+	replaced map[string]secretRow // rows that are replaced or removed, by name
+	at       map[string]time.Time // when each remaining secret was set, by name
 }
 
-// setSecrets returns what a change comes to. The caller holds write.
+// setSecrets returns the result of a change. The caller holds write.
 func (c *Secrets) setSecrets(app string, values map[string]*string, now time.Time) (setting, error) {
 	var none setting
 	for name, v := range values {
@@ -194,7 +194,7 @@ func (c *Secrets) setSecrets(app string, values map[string]*string, now time.Tim
 	return s, nil
 }
 
-// checkSecret refuses what cannot be a secret. A nil value deletes one.
+// checkSecret refuses an invalid secret. A nil value deletes one.
 func checkSecret(name string, v *string) error {
 	switch {
 	case !validSecretName(name):
@@ -212,7 +212,7 @@ func checkSecret(name string, v *string) error {
 	return nil
 }
 
-// setSecret adds the change of one secret. One that is set to the value that it has stays as it is.
+// setSecret adds the change of one secret. Setting the value that it already has changes nothing.
 func (c *Secrets) setSecret(s *setting, name string, v *string, now time.Time) error {
 	key, bound := s.app.Name+"/"+name, s.app.ID+"/"+name
 	old, there := c.rows.get(key)
@@ -230,7 +230,7 @@ func (c *Secrets) setSecret(s *setting, name string, v *string, now time.Time) e
 			return nil
 		}
 		row.CreatedAt, s.replaced[name] = old.CreatedAt, old
-		if !now.After(old.UpdatedAt) { // a clock that was set back, or another member's that is ahead
+		if !now.After(old.UpdatedAt) { // the clock was set back, or another member's is ahead
 			row.UpdatedAt = old.UpdatedAt.Add(1)
 		}
 	}
@@ -259,7 +259,7 @@ func (c *Secrets) SecretsOf(app string) ([]Secret, uint64, error) {
 	return out, a.Secrets, nil
 }
 
-// SecretsReach refuses a version of an app's secrets that is not there yet.
+// SecretsReach returns an error if an app's secrets have not reached a version yet.
 func (c *Secrets) SecretsReach(app string, version uint64) error {
 	a, err := c.apps.App(app)
 	if err == nil && version > a.Secrets {

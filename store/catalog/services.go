@@ -11,24 +11,23 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// Service is what is wanted of an app that has a head, and who carries it. What it points to is shared: nobody may
-// change it.
+// Service is the wanted state of an app that has a head, and its steward. What it points to is shared and must not be
+// changed.
 type Service struct {
 	App App
 	release.Service
-	Why error // why the head or the release cannot be used: not here yet, or a newer souk wrote it
+	Why error // why the head or the release cannot be used: not here yet, or written by a newer souk
 }
 
-// Services are what is wanted of apps whose machines are kept: heads, the releases that they want, who carries them, and
-// heads that were overtaken.
+// Services stores the wanted state of services: heads, their releases, stewards, and overtaken heads.
 type Services struct {
 	*engine
 	releases appRows[release.Release]
 	heads    versionedRows[release.Head]
 	tenures  *rows[release.Tenure]
 	forks    appRows[release.Head]
-	orphans  map[string]bool   // apps that are not here and of which another member has told a head
-	restored map[string]string // apps of releases that were told again though another member took them out, by key
+	orphans  map[string]bool   // missing apps of which another member has sent a head
+	restored map[string]string // apps of releases shared again although another member removed them, by key
 	apps     *Apps
 	secrets  *Secrets
 }
@@ -40,11 +39,11 @@ func newServices(e *engine) *Services {
 		tenures:  newRows(bucketSteward, checkTenure),
 		forks:    newAppRows(bucketFork, checkFork),
 		orphans:  map[string]bool{}, restored: map[string]string{}}
-	c.releases.pack() // there are several of each service, and seldom is one needed
+	c.releases.pack() // each service has several, and seldom needs one
 	e.add(bucketSteward, bucket{table: c.tenures, ofService: true, ofApp: removeOne(c.tenures),
 		refuse: func(key string) error { return c.needApp(bucketSteward, key) }})
 	e.add(bucketHead, bucket{table: c.heads, ofService: true, ofApp: removeOne(c.heads), beside: c.forked,
-		brings: 1, // its steward has a row, too
+		brings: 1, // for its steward's row
 		refuse: c.refuseHead})
 	e.add(bucketFork, bucket{table: c.forks, ofService: true, ofApp: c.forks.removeApp,
 		refuse: func(key string) error { return c.needApp(bucketFork, key) }})
@@ -53,7 +52,7 @@ func newServices(e *engine) *Services {
 	return c
 }
 
-// removeOne returns what removes the row that a table has of an app.
+// removeOne returns a function that removes an app's row from a table.
 func removeOne(t table) func(app string) []change {
 	return func(app string) []change {
 		if !t.has(app) {
@@ -63,7 +62,7 @@ func removeOne(t table) func(app string) []change {
 	}
 }
 
-// Service returns the service of an app, and whether the app is there and has a head.
+// Service returns the service of an app, and whether the app exists and has a head.
 func (c *Services) Service(app string) (Service, bool) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -81,8 +80,8 @@ func (c *Services) Service(app string) (Service, bool) {
 	return s, true
 }
 
-// standing returns the service of an app with head h, nil for none, as far as its releases are here. The caller holds mu, or
-// write.
+// standing returns the service of an app with head h, nil for none, as far as its releases are here. The caller holds
+// mu or write.
 func (c *Services) standing(app string, h *release.Head) release.Service {
 	s := release.Service{App: app, Head: h, Tenure: c.tenures.all[app]}
 	if h == nil {
@@ -95,7 +94,7 @@ func (c *Services) standing(app string, h *release.Head) release.Service {
 	return s
 }
 
-// AllServices returns the apps that have a head and are not being deleted, sorted.
+// AllServices returns, sorted, the apps that have a head and are not being deleted.
 func (c *Services) AllServices() []string {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -109,8 +108,8 @@ func (c *Services) AllServices() []string {
 	return out
 }
 
-// WantedImages lists the images of machines that services may need next: of the release that is wanted of each, and of the
-// one that an undo returns to.
+// WantedImages lists the images of machines that services may need next: of each wanted release, and of the one that
+// an undo restores.
 func (c *Services) WantedImages() []string {
 	images := map[string]bool{}
 	for _, app := range c.AllServices() {
@@ -124,7 +123,7 @@ func (c *Services) WantedImages() []string {
 	return slices.Sorted(maps.Keys(images))
 }
 
-// SetTenure enters the newest term of a service's steward, for all members. It writes nothing where it stands so.
+// SetTenure sets the newest term of a service's steward, for all members. It writes nothing if it is unchanged.
 func (c *Services) SetTenure(app string, t release.Tenure) error {
 	if err := t.Check(); err != nil {
 		return err
@@ -150,11 +149,11 @@ func checkTenure(key string, t release.Tenure) error {
 // ServicesMoved returns a channel that is closed at the next change of a service or an app.
 func (c *Services) ServicesMoved() <-chan struct{} { return c.moves.wait() }
 
-// TakeMovedServices returns, sorted, the apps that have changed, or whose service has, since it was called last, and
-// from the first call of ServicesMoved on. It is for one consumer.
+// TakeMovedServices returns, sorted, the apps that have changed, or whose service has, since its last call, beginning
+// with the first call of ServicesMoved. It is for one consumer.
 func (c *Services) TakeMovedServices() []string { return c.moves.take() }
 
-// moves notes which apps have changed, for one consumer. Before that has asked it notes nothing.
+// moves tracks which apps have changed, for one consumer. It tracks nothing before the consumer's first call.
 type moves struct {
 	mu   sync.Mutex
 	next chan struct{}
@@ -191,7 +190,7 @@ func (m *moves) note(apps []string) {
 	m.next = make(chan struct{})
 }
 
-// needApp refuses a row of a service whose app is not here, yet or any more.
+// needApp refuses a row of a service whose app does not exist here.
 func (c *Services) needApp(bucket, key string) error {
 	if c.apps.rows.has(appOf(key)) {
 		return nil
@@ -200,7 +199,7 @@ func (c *Services) needApp(bucket, key string) error {
 		fault.Clip(key, 80))
 }
 
-// refuseHead refuses a head whose app is not here, and notes that members have it.
+// refuseHead refuses a head whose app does not exist here, and remembers that other members have the head.
 func (c *Services) refuseHead(key string) error {
 	err := c.needApp(bucketHead, key)
 	if err != nil {
@@ -209,10 +208,10 @@ func (c *Services) refuseHead(key string) error {
 	return err
 }
 
-// appHeard notes that another member knows an app: it knew of the app's head, or told it afterwards.
+// appHeard records that another member's app arrived: the member knew the app's head, or sent the app after it.
 func (c *Services) appHeard(app string) { delete(c.orphans, app) }
 
-// appRemoved is called before an app goes that another member has removed, which may know nothing of the app's head.
+// appRemoved is called before the removal of an app by another member, which may not know the app's head.
 func (c *Services) appRemoved(app string) {
 	c.forgetRestored(app)
 	if c.heads.has(app) {
@@ -220,15 +219,15 @@ func (c *Services) appRemoved(app string) {
 	}
 }
 
-// noteOrphan notes that members may have a head of an app that is not here.
+// noteOrphan records that members may have a head of an app that does not exist here.
 func (c *Services) noteOrphan(app string) {
 	if len(c.orphans) < MaxApps {
 		c.orphans[app] = true
 	}
 }
 
-// forgetOrphan deletes, on all members, the head of an app of this name that was deleted: a member that had not heard of
-// the deletion wrote it, and the new app must not begin with it. The caller holds write.
+// forgetOrphan deletes, on all members, the head of a deleted app with this name: a member wrote it before it heard of
+// the deletion, and the new app must not start with it. The caller holds write.
 func (c *Services) forgetOrphan(app string) {
 	if c.orphans[app] {
 		delete(c.orphans, app)

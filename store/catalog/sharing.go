@@ -5,28 +5,28 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
-// Sharing makes the catalogs of several gateways one: what is written here is put where all find it, and what others
-// wrote is imported. The newest writer of a row wins, whole rows only (see package registry). Idempotency keys stay
-// with the gateway that bound them: a client that repeats a create goes to the gateway that it asked first.
+// Sharing connects the catalogs of several gateways: it publishes rows written here, and imports others' rows. The
+// newest write of a row wins, for whole rows (see package registry). Idempotency keys stay with the gateway that bound
+// them: a client repeats a create at the same gateway.
 type Sharing struct {
-	// Put tells the others a row; a nil value is that it is gone.
+	// Put shares a row; a nil value is its removal.
 	Put func(bucket, key string, value []byte) error
-	// May refuses about so many new rows of a bucket that the others have no place for. nil: they have.
+	// May refuses about more new rows of a bucket if the others have no room for them. nil: they have.
 	May func(bucket string, more int) error
-	// Keys returns what members share and nobody else knows, the one in use first: secrets travel sealed with it.
+	// Keys returns the keys shared by members only, the current one first: shared secrets are sealed with it.
 	Keys func() [][]byte
-	// Failed is told what could not be shared. It is shared anew at the next start.
+	// Failed is called with a row that could not be shared. It is shared again at the next start.
 	Failed func(bucket, key string, err error)
 }
 
-// SharedBuckets lists the buckets of the catalog that are shared, in the order in which rows that hang on others come
-// after these. A secret comes after the head that wants its newest value, so that no value of before is kept in vain.
+// SharedBuckets lists the buckets of the catalog that are shared, in an order in which rows come after those they
+// depend on. A secret comes after the head that wants its newest value, so that no earlier value is kept needlessly.
 func SharedBuckets() []string {
 	return []string{bucketApp, bucketOldSecret, bucketPolicy, bucketSetting, bucketNamespace, bucketPrice,
 		bucketRelease, bucketHead, bucketSteward, bucketFork, bucketSecret}
 }
 
-// Share begins to share, with all that there is.
+// Share begins to share, with all present rows.
 func (c *Catalog) Share(s Sharing) error {
 	c.write.Lock()
 	defer c.write.Unlock()
@@ -63,13 +63,12 @@ func (e *engine) tell(r fsm.Record) {
 	}
 }
 
-// Import takes one row that another gateway wrote; a nil value is that it is gone. It commits this row, and only
-// where it is not here already as it stands; an app that is gone takes what hangs on it along. An error of kind
-// NotFound or Precondition says that the row cannot be used yet (a secret of an app that is not known), any other
-// that it never can.
+// Import takes one row that another gateway wrote; a nil value is its removal. It commits the row unless it is here
+// already; the removal of an app removes its dependent rows. An error of kind NotFound or Precondition means that the
+// row cannot be used yet (a secret of an unknown app), any other that it never can be.
 //
-// newest returns the row as all know it, and whether there is one. It is asked while nobody writes here: a row that was
-// read before could be one that has been deleted here since, and would come back.
+// newest returns the newest shared row, and whether there is one. It is called with write held: a row read earlier may
+// have been deleted here since, and would come back.
 func (c *Catalog) Import(bucket, key string, newest func() (value []byte, there bool)) error {
 	c.write.Lock()
 	defer c.write.Unlock()
@@ -83,8 +82,9 @@ func (c *Catalog) Import(bucket, key string, newest func() (value []byte, there 
 	return err
 }
 
-// ImportMany calls do with what imports a row as Import does, and makes all that it imports durable together, when do
-// returns. A row can be read here before that: who wrote it has it on disk, and so has this member beside its catalog.
+// ImportMany calls do with a function that imports a row like Import, and makes all its imports durable together when
+// do returns. Rows are readable here before that: their writer has them on disk, and this member has them outside its
+// catalog, too.
 func (c *Catalog) ImportMany(do func(one Importing)) error {
 	c.write.Lock()
 	defer c.write.Unlock()
@@ -105,10 +105,10 @@ func (c *Catalog) ImportMany(do func(one Importing)) error {
 	return c.makeDurable(batch)
 }
 
-// Importing is what Import does.
+// Importing is a function like Import.
 type Importing func(bucket, key string, newest func() (value []byte, there bool)) error
 
-// imported returns the changes by which a row is imported as Import says, and those that all members are told of then. The
+// imported returns the changes that import a row as Import does, and those that are then shared with all members. The
 // caller holds write.
 func (e *engine) imported(bucket, key string,
 	newest func() (value []byte, there bool)) (keep, tell []change, err error) {
@@ -148,7 +148,7 @@ func (e *engine) imported(bucket, key string,
 	return append(tell[:len(tell):len(tell)], x), tell, nil
 }
 
-// importRemoval returns the changes by which a row goes that another member removed, and those that all are told of then.
+// importRemoval returns the changes for a row that another member removed, and those that are then shared with all.
 func (b *bucket) importRemoval(key string) (keep, tell []change) {
 	if !b.has(key) {
 		return nil, nil

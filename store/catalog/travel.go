@@ -7,8 +7,8 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
-// Resealed returns the row of a secret as it travels between gateways, sealed with the key that is in use, and reports
-// whether it was sealed with one of before.
+// Resealed returns the shared form of a secret's row, sealed with the current key, and whether it was sealed with an
+// earlier one.
 func (c *Secrets) Resealed(key string, value []byte) (out []byte, anew bool, err error) {
 	c.write.Lock()
 	defer c.write.Unlock()
@@ -31,7 +31,7 @@ func (c *Secrets) Resealed(key string, value []byte) (out []byte, anew bool, err
 	return out, true, err
 }
 
-// unseal opens what travelled, with the first key that fits: at is its place.
+// unseal opens a shared value with the first key that fits, whose index is at.
 func (c *Secrets) unseal(bound string, sealed []byte) (plain string, at int, err error) {
 	err = fault.New(fault.Precondition, codeNoSharedKey,
 		"members share no key, so a secret of another gateway cannot be opened")
@@ -47,7 +47,7 @@ func (c *Secrets) unseal(bound string, sealed []byte) (plain string, at int, err
 	return "", 0, err
 }
 
-// outbound makes a secret's row one that the other gateways can open.
+// outbound converts a secret's row to the form that the other gateways can open.
 func (c *Secrets) outbound(key string, value []byte) ([]byte, error) {
 	row, bound, err := c.secretOf(key, value)
 	if err != nil {
@@ -72,7 +72,7 @@ func (c *Secrets) outbound(key string, value []byte) ([]byte, error) {
 	return json.Marshal(row)
 }
 
-// inbound makes a row that travelled one of this catalog's own.
+// inbound converts a shared row to this catalog's form.
 func (c *Secrets) inbound(key string, value []byte) ([]byte, error) {
 	row, bound, err := c.secretOf(key, value)
 	if err != nil {
@@ -89,7 +89,7 @@ func (c *Secrets) inbound(key string, value []byte) ([]byte, error) {
 	return json.Marshal(row)
 }
 
-// secretOf reads a secret's row, and returns what its value is bound to.
+// secretOf decodes a secret's row, and returns what its value is bound to.
 func (c *Secrets) secretOf(key string, value []byte) (row secretRow, bound string, err error) {
 	app, of, _ := strings.Cut(key, "/")
 	name, at, old := strings.Cut(of, "/")

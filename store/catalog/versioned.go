@@ -13,29 +13,29 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
-// versioned is a row of a shape that a newer souk may change. What this souk does not know whole it keeps as it was
-// written and does not use: a release whose config has an unknown field would make other machines than were meant.
+// versioned is a row in a format that a newer souk may extend. A row that this souk does not understand completely is
+// stored as written and not used: a release whose config has an unknown field would make wrong machines.
 type versioned[T any] struct {
 	row *T // nil: this souk cannot use it, or it is packed
-	// packed is what a row is read from when it is needed; nil: it is in row.
+	// packed is the compact form from which the row is decoded on demand; nil: it is in row.
 	packed *packed[T]
-	// of is what was read. A table drops it once the row can be used: it has many rows, and all of them in memory.
+	// of is the decoded input. A table drops it once the row is usable, to save memory for its many rows.
 	of *written
 }
 
-// written is what was found where a row was read.
+// written is the result of decoding a row.
 type written struct {
 	newer  error  // why only a newer souk can use the row
-	broken error  // why none can
+	broken error  // why no souk can use it
 	raw    []byte // as it was written
-	sum    string // the id of what was written
+	sum    string // the ID of raw
 }
 
-// packed is a row that takes little memory while nobody needs it.
+// packed is a row that takes little memory while it is not used.
 type packed[T any] struct {
 	raw  []byte
 	mu   sync.Mutex
-	read weak.Pointer[T] // the row, if somebody still has it since it was read last
+	read weak.Pointer[T] // the decoded row, if a user still holds it
 }
 
 func (p *packed[T]) open() *T {
@@ -70,7 +70,7 @@ func (v versioned[T]) unusable() error {
 	return cmp.Or(v.of.newer, v.of.broken)
 }
 
-// UnmarshalJSON reads a row; one that is JSON is never an error.
+// UnmarshalJSON decodes a row; valid JSON is never an error.
 func (v *versioned[T]) UnmarshalJSON(raw []byte) error {
 	var said struct {
 		Schema int `json:"schema"`
@@ -111,8 +111,8 @@ func (v versioned[T]) MarshalJSON() ([]byte, error) {
 // versionedRows is a table of versioned rows.
 type versionedRows[T any] struct{ *rows[versioned[T]] }
 
-// newVersionedRows makes a table. check refuses a row that this souk can read and no member may have written; sum is the
-// id of what was written.
+// newVersionedRows makes a table. check refuses a row that this souk can read and no member may have written; sum is
+// the ID of the row as written.
 func newVersionedRows[T any](bucket string, check func(key, sum string, row *T) error) versionedRows[T] {
 	t := versionedRows[T]{newRows(bucket, func(key string, v versioned[T]) error {
 		if v.row == nil {
@@ -132,10 +132,10 @@ func newVersionedRows[T any](bucket string, check func(key, sum string, row *T) 
 // get returns a row that this souk can use, or nil.
 func (t versionedRows[T]) get(key string) *T { return t.all[key].value() }
 
-// appRows is a table of which an app has several rows. The table finds them without looking at those of other apps.
+// appRows is a table with several rows for each app. It finds an app's rows without scanning those of others.
 type appRows[T any] struct {
 	versionedRows[T]
-	byApp map[string][]string // keys
+	byApp map[string][]string // keys of each app
 }
 
 func newAppRows[T any](bucket string, check func(key, sum string, row *T) error) appRows[T] {
@@ -155,7 +155,7 @@ func newAppRows[T any](bucket string, check func(key, sum string, row *T) error)
 	return t
 }
 
-// pack has the table keep its rows packed.
+// pack makes the table keep its rows packed.
 func (t versionedRows[T]) pack() {
 	t.kept = func(v versioned[T]) versioned[T] {
 		switch {
@@ -168,7 +168,7 @@ func (t versionedRows[T]) pack() {
 	}
 }
 
-// removeApp returns the changes that take out all rows of an app.
+// removeApp returns the changes that remove all rows of an app.
 func (t appRows[T]) removeApp(app string) (out []change) {
 	for _, key := range t.byApp[app] {
 		out = append(out, t.remove(key))
@@ -176,7 +176,7 @@ func (t appRows[T]) removeApp(app string) (out []change) {
 	return out
 }
 
-// appOf returns the app of a row's key, which is the app's name or begins with it.
+// appOf returns the app in a row's key: the whole key, or its first part.
 func appOf(key string) string {
 	app, _, _ := strings.Cut(key, "/")
 	return app

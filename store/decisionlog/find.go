@@ -13,15 +13,15 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
-// MaxFound is the most decisions that one Find gives.
+// MaxFound is the most decisions that one Find returns.
 const MaxFound = 1000
 
-// Query says which decisions are wanted; what is not set does not matter.
+// Query selects decisions; fields that are not set match all.
 type Query struct {
 	ID      string
 	App     string
 	Machine string
-	Since   time.Time // not before
+	Since   time.Time // only decisions at or after it
 	Before  string    // only ids below: the cursor of a page
 	Outcome decision.Outcome
 	Limit   int // 1 to MaxFound; 0 is 50
@@ -30,12 +30,12 @@ type Query struct {
 // Found are decisions, newest first.
 type Found struct {
 	Decisions []*decision.Decision
-	More      bool   // there are older ones that match
-	Torn      []Torn // ends that were passed over
-	Damage    error  // of files that could not be read whole; nil: none
+	More      bool   // older decisions match, too
+	Torn      []Torn // torn ends that were skipped
+	Damage    error  // of files that could not be read completely; nil: none
 }
 
-// Find gives the newest decisions that match, after all that was appended before is written.
+// Find returns the newest matching decisions, once everything appended before is written.
 func (l *Log) Find(ctx context.Context, q Query) (Found, error) {
 	if err := l.Flush(ctx); err != nil && ctx.Err() != nil {
 		return Found{}, err
@@ -43,7 +43,7 @@ func (l *Log) Find(ctx context.Context, q Query) (Found, error) {
 	return Find(ctx, l.dir, q)
 }
 
-// Find looks through a log's files, newest first, and stops when it has enough.
+// Find searches a log's files, newest first, and stops when it has enough.
 func Find(ctx context.Context, path string, q Query) (Found, error) {
 	names, err := Files(path)
 	if err != nil {
@@ -59,7 +59,7 @@ func Find(ctx context.Context, path string, q Query) (Found, error) {
 		case code == CodeLogDamaged:
 			f.out.Damage = errors.Join(f.out.Damage, err)
 		case code == codeDecisionLog && fault.Is(err, fault.NotFound):
-			// it was the oldest, and made room
+			// it was removed as the oldest file
 		case err != nil:
 			return f.out, err
 		}
@@ -115,7 +115,7 @@ func (f *finder) searchFile(name string) error {
 	return damage
 }
 
-// mayHold says whether a frame can have what is looked for.
+// mayHold reports whether a frame can have a matching decision.
 func (f *finder) mayHold(m *meta) bool {
 	q := &f.q
 	if at, ok := millisOf(q.ID); ok && (m.last < at || m.first > at+idSlack) {
@@ -128,11 +128,11 @@ func (f *finder) mayHold(m *meta) bool {
 		(q.App == "" || m.mayHaveMark(nameMark(q.App))) && (q.Machine == "" || m.mayHaveMark(nameMark(q.Machine)))
 }
 
-// idSlack is how many milliseconds a decision's time may lie behind that of its id, which is drawn before the view is
+// idSlack is how many milliseconds a decision's time may be after that of its ID, which is drawn before the view is
 // read.
 const idSlack = 5 * 60 * 1000
 
-// millisOf gives the time in a ULID: its first ten digits.
+// millisOf returns the time in a ULID: its first ten digits.
 func millisOf(id string) (ms int64, ok bool) {
 	if len(id) != 26 {
 		return 0, false

@@ -9,12 +9,12 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
-// A file is a sequence of zstd frames, so that `zstd -dc` reads it. The data frames hold whole lines. Before each of
-// them stands a skippable frame (RFC 8878, section 3.1.2) that tells its length, its checksum, the time it spans and
-// whom it is about, so that a reader finds a machine without unpacking all, and knows a torn end from damage. The last
-// skippable frame of a file that was ended in order is its end mark.
+// A file is a sequence of zstd frames, so that `zstd -dc` reads it. The data frames hold whole lines. A skippable
+// frame (RFC 8878, section 3.1.2) precedes each with its length, checksum, time span, and the apps and machines in it,
+// so that a reader finds a machine without unpacking everything, and distinguishes a torn end from damage. The last
+// skippable frame of a cleanly closed file is its end mark.
 const (
-	skipMagic = 0x184D2A5D // one of the sixteen that zstd passes over
+	skipMagic = 0x184D2A5D // one of the sixteen that zstd skips
 	kindFrame = 'F'
 	kindEnd   = 'E'
 	version   = 1
@@ -25,15 +25,15 @@ const (
 	maxPacked = maxPlain + 1<<16
 )
 
-// meta is what a frame's header says of it.
+// meta is the content of a frame's header.
 type meta struct {
 	packed, plain uint32 // lengths
 	sum           uint32 // CRC-32C of the packed bytes
-	first, last   int64  // milliseconds since 1970 of its decisions
+	first, last   int64  // milliseconds since 1970 of the frame's decisions
 	marks         []uint32
 }
 
-// nameMark is how a frame's header names an app or a machine: a fingerprint, so it may name one too many.
+// nameMark returns the fingerprint by which a header lists an app or a machine; others may have the same one.
 func nameMark(s string) uint32 {
 	h := fnv.New32a()
 	h.Write([]byte(s))
@@ -62,7 +62,7 @@ func appendHeader(b []byte, kind byte, m meta) []byte {
 	return le.AppendUint32(b, crc32.Checksum(b[at:], castagnoliTable()))
 }
 
-// parseHeader reads a header's payload; the kind is 0 when it is damaged.
+// parseHeader parses a header's payload; the kind is 0 if it is damaged.
 func parseHeader(p []byte) (kind byte, m meta, err error) {
 	le := binary.LittleEndian
 	if len(p) < headFixed+4 || crc32.Checksum(p[:len(p)-4], castagnoliTable()) != le.Uint32(p[len(p)-4:]) {
@@ -86,7 +86,7 @@ func parseHeader(p []byte) (kind byte, m meta, err error) {
 	return p[0], m, nil
 }
 
-// mayHaveMark says whether the frame may be about an app or a machine.
+// mayHaveMark reports whether the frame may be about an app or a machine.
 func (m *meta) mayHaveMark(x uint32) bool {
 	_, found := slices.BinarySearch(m.marks, x)
 	return found || len(m.marks) == maxMarks

@@ -1,7 +1,7 @@
 // Package decisionlog keeps decisions on disk: NDJSON lines (decision.Line) in zstd frames, in files that are rotated
-// by size and bounded in total. Decisions are written behind the back of whoever makes them, through a bounded queue;
-// one that finds it full is counted and not recorded. A crash loses what had not been written, a quarter of a second at
-// the most, and never what had.
+// by size and bounded in total. Decisions are written asynchronously through a bounded queue; if it is full, a
+// decision is counted and not recorded. A crash loses at most the decisions of the last quarter of a second, and no
+// written ones.
 package decisionlog
 
 import (
@@ -30,16 +30,16 @@ const (
 	DefaultMaxBytes = 256 << 20
 	MinMaxBytes     = 1 << 20
 	DefaultQueue    = 8192
-	filesPerLog     = 8 // a file is an eighth of the whole, so that an eighth at most is dropped at once
+	filesPerLog     = 8 // a file is an eighth of the whole, so at most an eighth is dropped at once
 	frameBytes      = 256 << 10
 	flushAfter      = 250 * time.Millisecond
 )
 
-// Options are what a log is made of.
+// Options are a log's settings.
 type Options struct {
-	Dir      string       // its own directory; made when it is not there
+	Dir      string       // its own directory; made if it does not exist
 	MaxBytes int64        // of all files together; 0 is DefaultMaxBytes
-	Queue    int          // decisions that wait to be written; 0 is DefaultQueue
+	Queue    int          // decisions waiting to be written; 0 is DefaultQueue
 	Log      *slog.Logger // nil: nothing is logged
 }
 
@@ -50,14 +50,14 @@ type Log struct {
 	done  chan struct{}
 	log   *slog.Logger
 
-	mu     sync.RWMutex // closed and the queue's end
+	mu     sync.RWMutex // guards closed and the queue's close
 	closed bool
 
 	recorded, dropped, failed atomic.Uint64
 	bytes, files              atomic.Int64
 }
 
-// item is one thing for the writer: a decision, an end, or somebody who waits until all before is on disk.
+// item is one input of the writer: a decision, an end, or a caller that waits until all earlier items are on disk.
 type item struct {
 	decision *decision.Decision
 	end      *decision.End
@@ -68,12 +68,12 @@ type item struct {
 type Stats struct {
 	Recorded uint64 // decisions written
 	Dropped  uint64 // decisions not recorded: the queue was full
-	Failed   uint64 // decisions not recorded: the disk refused
+	Failed   uint64 // decisions not recorded: the write failed
 	Bytes    int64  // of all files
 	Files    int64
 }
 
-// Open opens a log's directory and begins to write. Files from before stay as they are, up to the bound.
+// Open opens a log's directory and starts the writer. Existing files stay, up to the bound.
 func Open(o Options) (*Log, error) {
 	o.MaxBytes = cmp.Or(o.MaxBytes, DefaultMaxBytes)
 	if o.Dir == "" || o.MaxBytes < MinMaxBytes {
@@ -99,7 +99,7 @@ func Open(o Options) (*Log, error) {
 	return l, nil
 }
 
-// Append hands over a decision, which must not change any more. It does not wait: false says that it was not recorded.
+// Append queues a decision, which must not change any more. It does not wait; false: the decision is not recorded.
 func (l *Log) Append(d *decision.Decision) bool {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
@@ -114,7 +114,7 @@ func (l *Log) Append(d *decision.Decision) bool {
 	return false
 }
 
-// End notes that a machine is over. It does not wait either.
+// End queues the end of a machine, without waiting.
 func (l *Log) End(e decision.End) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
@@ -127,8 +127,8 @@ func (l *Log) End(e decision.End) {
 	}
 }
 
-// Flush waits until all that was appended before can be read. It returns an error when the last of it was dropped,
-// because the disk does not take it.
+// Flush waits until everything appended before can be read. It returns an error if the last of it was dropped because
+// the write failed.
 func (l *Log) Flush(ctx context.Context) error {
 	ask := item{flushed: make(chan error, 1)}
 	l.mu.RLock()
@@ -151,7 +151,7 @@ func (l *Log) Flush(ctx context.Context) error {
 	}
 }
 
-// Close writes what is left and ends the file in order.
+// Close writes the rest and closes the file cleanly.
 func (l *Log) Close() error {
 	l.mu.Lock()
 	if !l.closed {
@@ -163,7 +163,7 @@ func (l *Log) Close() error {
 	return nil
 }
 
-// Dir is where the log lies.
+// Dir returns the log's directory.
 func (l *Log) Dir() string { return l.dir }
 
 // Stats gives the counters.
@@ -187,5 +187,5 @@ func Files(path string) ([]string, error) {
 	return names, nil // Glob sorts, and the names sort by time
 }
 
-// Suffix ends the names of a log's files.
+// Suffix is the suffix of a log's files.
 const Suffix = ".ndjson.zst"

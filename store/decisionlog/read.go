@@ -26,17 +26,18 @@ type reader struct {
 	plain  []byte
 }
 
-// frameAt is where a frame's packed bytes lie.
+// frameAt is the position of a frame's packed bytes.
 type frameAt struct {
 	meta
 	at int64
 }
 
-// Torn is a file whose last frame is not whole: souk was killed while it wrote. All before it is read.
+// Torn describes a file whose last frame is incomplete: souk was killed while it wrote. Everything before that frame
+// is readable.
 type Torn struct {
 	File  string `json:"file"`
-	At    int64  `json:"at"`    // where the torn frame begins
-	Bytes int64  `json:"bytes"` // that are passed over
+	At    int64  `json:"at"`    // offset of the torn frame
+	Bytes int64  `json:"bytes"` // bytes that are skipped
 }
 
 func openFile(name string) (*reader, error) {
@@ -63,15 +64,15 @@ func (r *reader) close() {
 	r.f.Close()
 }
 
-// damagedAt is the error for a file whose bytes are not those that were written.
+// damagedAt returns the error for a damaged file.
 func (r *reader) damagedAt(at int64, what string) error {
 	return fault.New(fault.Invalid, CodeLogDamaged,
 		"the decision log's file %s is damaged at byte %d: %s; what lies before is whole, and so are the other files: "+
 			"move this one away, or bring it back from a copy", r.name, at, what)
 }
 
-// readFrames reads the headers of a file. A file that was not ended in order may have a torn end, which is told and
-// passed over; what is wrong anywhere else is damage. What was read before the damage is given with it.
+// readFrames reads the headers of a file. A file that was not closed cleanly may have a torn end, which is reported
+// and skipped; any other fault is damage. It returns the frames before the damage, too.
 func (r *reader) readFrames() (list []frameAt, torn *Torn, err error) {
 	list, torn, err = r.readHeaders()
 	if torn != nil && r.hasEndMark() {
@@ -80,7 +81,7 @@ func (r *reader) readFrames() (list []frameAt, torn *Torn, err error) {
 	return list, torn, err
 }
 
-// hasEndMark says whether the file's last bytes are an end mark.
+// hasEndMark reports whether the file's last bytes are an end mark.
 func (r *reader) hasEndMark() bool {
 	tail := make([]byte, len(appendHeader(nil, kindEnd, meta{})))
 	if _, err := r.f.ReadAt(tail, r.size-int64(len(tail))); err != nil {
@@ -157,7 +158,7 @@ func (r *reader) readFrame(f *frameAt) ([]byte, error) {
 	return plain, nil
 }
 
-// eachLine cuts a frame into lines.
+// eachLine splits a frame into lines.
 func eachLine(plain []byte, f func(line []byte) error) error {
 	for len(plain) > 0 {
 		i := bytes.IndexByte(plain, '\n')
@@ -173,8 +174,8 @@ func eachLine(plain []byte, f func(line []byte) error) error {
 }
 
 // Scan reads a log, or one of its files, from its oldest line to its newest, and calls f with each decision and each
-// end; the records has the records that a decision refers to. It gives the torn ends it passed over. Damage of a file
-// does not keep it from reading the others, and is told at the end.
+// end; the records has the records that a decision refers to. It returns the torn ends that it skipped. After damage
+// in one file it reads the others, and returns the error at the end.
 func Scan(path string, f func(l *decision.Line, records *decision.RecordCache) error) ([]Torn, error) {
 	names, err := Files(path)
 	if err != nil {
@@ -229,8 +230,8 @@ func scanFile(name string, f func(*decision.Line, *decision.RecordCache) error) 
 	return torn, damage
 }
 
-// tornBody tells a torn end from damage: where a file was not ended in order, the last frame may have its length and
-// not its bytes, as after a power failure.
+// tornBody distinguishes a torn end from damage: after a power failure, the last frame of a file may have its length
+// but not its bytes.
 func (r *reader) tornBody(f *frameAt, err error) (*Torn, error) {
 	if f.at+int64(f.packed) == r.size {
 		return r.tornAt(f.at), nil

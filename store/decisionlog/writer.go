@@ -17,25 +17,25 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
-// writer is the log's one writer, in a goroutine of its own.
+// writer is the log's only writer, in its own goroutine.
 type writer struct {
 	l         *Log
 	pack      *zstd.Encoder
-	fileBytes int64 // a file is ended before it grows beyond
-	keepBytes int64 // of the files before it
+	fileBytes int64 // a file is ended before it exceeds this size
+	keepBytes int64 // bound of the other files together
 
 	file    *os.File
 	size    int64
 	number  int
-	encoder *decision.LineEncoder // of this file; nil before its first line
-	lines   []byte                // of the frame that is being filled
+	encoder *decision.LineEncoder // for this file; nil before its first line
+	lines   []byte                // of the frame being filled
 	count   uint64                // decisions in it
 	first   int64
 	last    int64
 	marks   map[uint32]bool
 	packed  []byte
 	trouble bool  // the last write failed, and was logged
-	lost    error // what became of the last frame; nil: it is there
+	lost    error // why the last frame was lost; nil: it is written
 }
 
 func newWriter(l *Log, maxBytes int64) (*writer, error) {
@@ -50,7 +50,7 @@ func newWriter(l *Log, maxBytes int64) (*writer, error) {
 	return w, w.dropOldest()
 }
 
-// run writes until the queue is closed. A frame is written when it is full, when it is old, and when somebody waits.
+// run writes until the queue is closed. It writes a frame when the frame is full or old, or when a caller waits.
 func (w *writer) run(queue <-chan item) {
 	tick := time.NewTicker(flushAfter)
 	defer tick.Stop()
@@ -58,7 +58,7 @@ func (w *writer) run(queue <-chan item) {
 		select {
 		case it, open := <-queue:
 			if !open {
-				_ = w.flushFrame() // logged, and counted
+				_ = w.flushFrame() // it has logged and counted an error
 				w.endFile()
 				return
 			}
@@ -88,8 +88,8 @@ func (w *writer) writeDecision(d *decision.Decision) {
 	if w.encoder == nil {
 		w.encoder = decision.NewLineEncoder()
 	}
-	// The second time tells again what the first pushed out of the readers' caches: an old version that this decision
-	// refers to beside new ones of the same worker.
+	// The second pass repeats records that the first has displaced from the readers' caches: an old version that this
+	// decision refers to beside newer ones of the same worker.
 	if w.writeRecords(d.Records) {
 		w.writeRecords(d.Records)
 	}
@@ -98,7 +98,7 @@ func (w *writer) writeDecision(d *decision.Decision) {
 	w.count++
 }
 
-// writeRecords tells the records that readers lack, and reports whether there was one.
+// writeRecords writes the records that readers lack, and reports whether there was one.
 func (w *writer) writeRecords(rs []*cluster.Record) (told bool) {
 	for _, r := range rs {
 		if line, fresh := w.encoder.Line(r); fresh {
@@ -119,7 +119,7 @@ func (w *writer) appendLine(l decision.Line) {
 	w.lines = append(lines, '\n')
 }
 
-// noteAbout enters whom the frame is about, and when.
+// noteAbout adds a line's app, machine and time to the frame's header.
 func (w *writer) noteAbout(at time.Time, app, machine string) {
 	ms := at.UnixMilli()
 	if len(w.marks) == 0 {
@@ -129,8 +129,8 @@ func (w *writer) noteAbout(at time.Time, app, machine string) {
 	w.marks[nameMark(app)], w.marks[nameMark(machine)] = true, true
 }
 
-// flushFrame writes the frame that is being filled. What the disk refuses is counted and dropped. Without one it returns
-// what became of the last: who waits for a decision may find that it was tried, and dropped, before.
+// flushFrame writes the frame being filled. A failed write is counted and its frame dropped. Without a frame it
+// returns the error of the last one: a caller that waits for a decision may find that it was dropped before.
 func (w *writer) flushFrame() error {
 	if len(w.lines) == 0 {
 		return w.lost
@@ -157,7 +157,7 @@ func (w *writer) flushFrame() error {
 	}
 	w.trouble, w.lost = false, nil
 	w.l.recorded.Add(count)
-	// A file is ended only between frames: the next one begins with a new teller, which it must be written with.
+	// A file is ended only between frames: the next file begins with a new encoder, which must encode its frames.
 	if w.size >= w.fileBytes-frameBytes/4 || w.size+int64(len(frame)) > w.fileBytes {
 		w.endFile()
 	}
@@ -180,8 +180,8 @@ func (w *writer) writeFrame(frame []byte) error {
 	return nil
 }
 
-// leaveFile ends a file that could not be written, with what was written before, and removes it where that is nothing:
-// what its lines refer to may have been in the frame that is lost, so another one is begun.
+// leaveFile ends a file after a failed write, with the frames before, and removes it if there are none: the lost frame
+// may have had what later lines refer to, so a new file is begun.
 func (w *writer) leaveFile(torn bool) (err error) {
 	if w.size == 0 {
 		err = os.Remove(w.file.Name())
@@ -194,7 +194,7 @@ func (w *writer) leaveFile(torn bool) (err error) {
 	return err
 }
 
-// beginFile makes the next file, after the oldest have made room for it.
+// beginFile makes the next file, after removing the oldest ones to make room.
 func (w *writer) beginFile() error {
 	if err := w.dropOldest(); err != nil {
 		return err
@@ -204,7 +204,7 @@ func (w *writer) beginFile() error {
 		name := fmt.Sprintf("decisions-%013d-%06d%s", time.Now().UnixMilli(), w.number, Suffix)
 		f, err := os.OpenFile(filepath.Join(w.l.dir, name), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 		if errors.Is(err, os.ErrExist) {
-			continue // ends: the number grows
+			continue // terminates: the number grows
 		}
 		if err != nil {
 			return err
@@ -229,7 +229,7 @@ func (w *writer) endFile() {
 	w.file, w.encoder = nil, nil
 }
 
-// dropOldest removes the oldest files until the rest and one more are within the bound.
+// dropOldest removes the oldest files until the rest and one more fit the bound.
 func (w *writer) dropOldest() error {
 	names, err := Files(w.l.dir)
 	if err != nil {
@@ -256,7 +256,7 @@ func (w *writer) dropOldest() error {
 	return nil
 }
 
-// logFailure logs trouble with the disk, once until it is over.
+// logFailure logs a disk error, once until writing succeeds again.
 func (w *writer) logFailure(err error) {
 	if !w.trouble {
 		w.trouble = true

@@ -1,10 +1,11 @@
-// Package disk keeps souk at work while the disk of its state is full: whoever makes room wants to list, stop and
-// destroy, and each of these is written down. So a file beside the journals holds room. A write that finds none gives
-// up a piece of it and is done again; when nothing is left the write waits. Meanwhile nothing new is taken. Once the
-// disk has room the file is made whole again, and new things are taken again.
+// Package disk keeps souk working while the disk of its state is full: to make room, a person lists, stops and
+// destroys machines, and these operations write to journals. So a file beside the journals reserves room. A write that
+// fails for lack of room gives up a piece of the reserve and is repeated; when nothing is left, the write waits.
+// Meanwhile nothing new is accepted. Once the disk has room, the reserve is restored and new machines are accepted
+// again.
 //
-// Only souk's own writes give up pieces, one for each write that failed: so a program that writes whatever there is
-// does not get the whole reserve.
+// Only souk's own writes give up pieces, one for each write that failed: so a program that fills the disk does not get
+// the whole reserve.
 package disk
 
 import (
@@ -31,18 +32,18 @@ const (
 
 const (
 	file = "reserve"
-	// Bytes is how large a whole reserve is: two new logs of a worker's journal, which a start needs, and room for
+	// Bytes is the size of a complete reserve: two new logs of a worker's journal, which a start needs, and room for
 	// journals to grow.
 	Bytes = 32 << 20
 	piece = 1 << 20
-	low   = 8 << 20 // with less room beside the reserve nothing new is taken
+	low   = 8 << 20 // with less free room besides the reserve, nothing new is accepted
 
-	lookEvery  = time.Second            // how often it is looked how full the disk is
-	againEvery = 100 * time.Millisecond // how often a write is done again that waits for room
+	lookEvery  = time.Second            // how often the free room is checked
+	againEvery = 100 * time.Millisecond // how often a write that waits for room is retried
 )
 
-// GiveUp removes the reserve of a directory where its disk has less than that left. It is called before anything in
-// the directory is opened.
+// GiveUp removes the reserve of a directory if its disk has less than Bytes free. It is called before anything in the
+// directory is opened.
 func GiveUp(dir string) error {
 	path := filepath.Join(dir, file)
 	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
@@ -59,20 +60,20 @@ func GiveUp(dir string) error {
 	return nil
 }
 
-// Reserve is the room that one process keeps back. Its methods may be called from many goroutines; a nil one keeps
-// nothing.
+// Reserve is the room that one process reserves. Its methods may be called from many goroutines; a nil Reserve
+// reserves nothing.
 type Reserve struct {
 	dir  string
 	log  *slog.Logger
 	full atomic.Pointer[fault.Error]
 
-	mu      sync.Mutex    // of the file, and of what is below
+	mu      sync.Mutex    // guards the file and the fields below
 	held    int64         // bytes of the file
-	unable  bool          // the file system cannot keep room
-	keeping chan struct{} // open while Keep looks for room; nil before that
+	unable  bool          // the file system cannot reserve room
+	keeping chan struct{} // open while Keep runs; nil before that
 }
 
-// Open takes the reserve of a directory, as far as its disk has room for that.
+// Open makes the reserve of a directory, as far as its disk has room.
 func Open(dir string, log *slog.Logger) *Reserve {
 	r := &Reserve{dir: dir, log: log}
 	if info, err := os.Lstat(r.filePath()); err == nil {
@@ -84,7 +85,7 @@ func Open(dir string, log *slog.Logger) *Reserve {
 
 func (r *Reserve) filePath() string { return filepath.Join(r.dir, file) }
 
-// Full returns why nothing new is taken; nil when it is.
+// Full returns why nothing new is accepted; nil if it is.
 func (r *Reserve) Full() error {
 	if r == nil {
 		return nil
@@ -95,8 +96,8 @@ func (r *Reserve) Full() error {
 	return nil
 }
 
-// Write carries out a write, and does it again as long as it fails because the disk is full. What has failed must have
-// left nothing behind that a repetition does not replace. Without Keep it does not wait for room.
+// Write carries out a write, and repeats it while it fails because the disk is full. A failed write must leave nothing
+// that a repetition does not replace. Without Keep it does not wait for room.
 func (r *Reserve) Write(write func() error) error {
 	err := write()
 	for r != nil && IsFull(err) && r.giveOrWait() {
@@ -105,10 +106,10 @@ func (r *Reserve) Write(write func() error) error {
 	return err
 }
 
-// IsFull reports whether a write has failed because the disk, or what its user may have of it, is full.
+// IsFull reports whether a write failed because the disk, or its user's quota, is full.
 func IsFull(err error) bool { return errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) }
 
-// giveOrWait gives up a piece, or waits where none is left. It reports whether the write is to be done again.
+// giveOrWait gives up a piece of the reserve, or waits if none is left. It reports whether to repeat the write.
 func (r *Reserve) giveOrWait() bool {
 	gave, keeping := r.giveUp()
 	if gave {
@@ -143,7 +144,7 @@ func (r *Reserve) giveUp() (gave bool, keeping <-chan struct{}) {
 	return gave, r.keeping
 }
 
-// Keep looks how full the disk is, and makes the reserve whole again, until ctx ends. Writes that wait fail then.
+// Keep checks the free room, and restores the reserve, until ctx ends. Waiting writes then fail.
 func (r *Reserve) Keep(ctx context.Context) {
 	if r == nil {
 		return
@@ -165,7 +166,7 @@ func (r *Reserve) Keep(ctx context.Context) {
 	}
 }
 
-// checkSpace makes the reserve whole where there is room for twice what it lacks, and judges.
+// checkSpace restores the reserve if there is room for twice what it lacks, and updates Full.
 func (r *Reserve) checkSpace() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -185,7 +186,7 @@ func (r *Reserve) checkSpace() {
 	r.judgeFree(free)
 }
 
-// growFile makes the file whole, or leaves it as it was.
+// growFile grows the file to its full size, or leaves it unchanged.
 func (r *Reserve) growFile() error {
 	f, err := os.OpenFile(r.filePath(), os.O_WRONLY|os.O_CREATE, 0o600)
 	if err != nil {
@@ -199,7 +200,7 @@ func (r *Reserve) growFile() error {
 	return errors.Join(err, f.Close())
 }
 
-// judgeFree says whether new things are taken. What was said of a full disk stays as it is until they are taken again.
+// judgeFree decides whether new things are accepted. The reason for a full disk stays unchanged until then.
 func (r *Reserve) judgeFree(free int64) {
 	was := r.full.Load()
 	full := r.held < Bytes && !r.unable || free < low || was != nil && free < Bytes

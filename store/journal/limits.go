@@ -12,8 +12,8 @@ const (
 	MaxValue  = 16 << 20 // bytes of a value
 )
 
-// Check refuses a batch that no journal can take, before any of it is written: names must not be empty, a bucket's
-// name must not begin with a zero byte (those are the journal's own), and nothing may pass the bounds.
+// Check refuses a batch that no journal can store, before any of it is written: names must not be empty, a bucket's
+// name must not begin with a zero byte (reserved for the journal), and nothing may exceed the bounds.
 func Check(batch []fsm.Record) error {
 	for _, r := range batch {
 		switch {
@@ -33,7 +33,7 @@ func Check(batch []fsm.Record) error {
 	return nil
 }
 
-// ErrClosed is what every method of a closed journal answers.
+// ErrClosed returns the error of every method of a closed journal.
 func ErrClosed() error {
 	return fault.New(fault.Precondition, CodeJournalClosed, "the journal is closed: open it again to use it")
 }

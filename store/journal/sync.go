@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 )
 
-// SyncDir makes path's directory entry outlive a power loss.
+// SyncDir makes path's directory entry survive a power loss.
 func SyncDir(path string) error {
 	d, err := os.Open(filepath.Dir(path))
 	if err != nil {
@@ -16,7 +16,8 @@ func SyncDir(path string) error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
-// WriteWhole replaces a file, or makes it, so that a reader finds the old one or the new one, also after a power loss.
+// WriteWhole replaces a file, or makes it, atomically: a reader finds the old or the new content, also after a power
+// loss.
 func WriteWhole(path string, data []byte, mode fs.FileMode) error {
 	temp := path + ".new"
 	f, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, mode)

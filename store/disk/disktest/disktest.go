@@ -1,4 +1,4 @@
-// Package disktest gives tests small disks, to be filled.
+// Package disktest provides small disks for tests to fill.
 package disktest
 
 import (
@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Mount puts a disk of a size ("1m", as tmpfs takes it) over a directory until the test ends. Where none can be
-// mounted the test is skipped; in CI it fails.
+// Mount mounts a disk of a size ("1m", in tmpfs's form) over a directory until the test ends. If that is not possible,
+// the test is skipped; in CI it fails.
 func Mount(t testing.TB, dir, size string) {
 	t.Helper()
 	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size="+size+",mode=700"); err != nil {

@@ -3,9 +3,8 @@
 // # What is on disk
 //
 // One top-level bucket for each Record.Bucket. Each value is a format byte, a CRC32C over bucket, key and value, and
-// the value. A bucket of the journal's own holds one state record: the format's version, the number of records and
-// the sum of their CRCs, written with every commit. So neither a flipped bit nor a record that a damaged page lets
-// drop goes unseen.
+// the value. The journal's own bucket holds one state record: the format's version, the number of records and the sum
+// of their CRCs, written with every commit. So it detects a flipped bit as well as a record lost with a damaged page.
 //
 // # Opening
 //
@@ -14,7 +13,7 @@
 //
 // # Group commit
 //
-// A commit costs two fsyncs. Callers that arrive while one is under way are served together by the next.
+// A commit costs two fsyncs. Callers that arrive during a commit share the next one.
 package bolt
 
 import (
@@ -41,14 +40,15 @@ const (
 	codeJournalNewer  fault.Code = "journal_newer"  // a newer souk wrote the journal
 )
 
-// Options adjust Open. The zero value is what a worker uses.
+// Options are settings for Open. The zero value is for production.
 type Options struct {
-	LockTimeout time.Duration   // how long to wait for another process to let go of the file; 0: one second
-	Write       journal.Writing // carries out a transaction; nil: once
+	LockTimeout time.Duration   // how long to wait for another process to release the file; 0: one second
+	Write       journal.Writing // carries out a transaction; nil: it is tried once
 }
 
-// The sizes the file is mapped and grown by. Growing costs one more fsync, so not too small; a fresh journal is one
-// step large (and sparse), so not too large. The map is address space only and saves remapping under load.
+// The steps by which the file is mapped and grown. Growing costs one more fsync, so the step is not too small; a new
+// journal has the size of one step (and is sparse), so it is not too large. The map takes only address space and saves
+// remapping under load.
 const (
 	growBy  = 1 << 20
 	mapSize = 64 << 20
@@ -57,31 +57,31 @@ const (
 // Journal is an open journal file.
 type Journal struct {
 	path string
-	file *os.File // bbolt's own; kept to let go of the lock when bbolt cannot
+	file *os.File // bbolt's own; kept to release the lock if bbolt cannot
 	db   *bbolt.DB
 
 	mu      sync.Mutex
 	left    sync.Cond // signalled when users becomes 0
-	users   int       // calls under way
+	users   int       // calls in progress
 	closed  bool
-	wedged  bool      // bbolt panicked inside a transaction: its locks may be held for ever
+	wedged  bool      // bbolt panicked inside a transaction, so it may hold its locks for ever
 	waiting []*commit // bounded by the number of callers: each waits for its own
-	leading bool      // somebody writes
+	leading bool      // a caller is writing
 
 	writing journal.Writing
 
-	// Only the leader touches these.
+	// Only the leader accesses these.
 	state  state
-	failed error // after the first failed write nothing more is written: what is on disk is unknown
+	failed error // after the first failed write nothing more is written: the state on disk is unknown
 }
 
 var _ journal.Journal = (*Journal)(nil)
 
-// Open opens the journal at path and makes it when there is none. Its directory must exist.
+// Open opens the journal at path, or makes it if there is none. Its directory must exist.
 //
-// Errors: Conflict "journal_locked" when another process has it open, Internal "journal_damaged" when the file is not
-// whole (nothing is changed then), Precondition "journal_newer" when a later souk wrote it, Internal "journal_open"
-// when the system refuses.
+// Errors: Conflict "journal_locked" when another process has it open, Internal "journal_damaged" when the file is
+// damaged (it is not changed), Precondition "journal_newer" when a newer souk wrote it, Internal "journal_open" when
+// the system refuses.
 func Open(path string, o Options) (*Journal, error) {
 	if o.LockTimeout <= 0 {
 		o.LockTimeout = time.Second
@@ -132,19 +132,20 @@ func openFile(path string, f *os.File, o Options) (*Journal, error) {
 	return j, nil
 }
 
-// boltOptions hands bbolt the file that is already open and locked: a lock taken twice through one open file is one.
+// boltOptions passes bbolt the file that is already open and locked: locking it twice through one open file is one
+// lock.
 func boltOptions(f *os.File) *bbolt.Options {
 	return &bbolt.Options{
 		Timeout:         time.Second,
-		NoFreelistSync:  true, // half the bytes of a commit; the free list is found again on open
+		NoFreelistSync:  true, // half the bytes of a commit; the free list is rebuilt on open
 		FreelistType:    bbolt.FreelistMapType,
 		InitialMmapSize: mapSize,
 		OpenFile:        func(string, int, os.FileMode) (*os.File, error) { return f, nil },
 	}
 }
 
-// createFile makes an empty journal under another name and links it to path, so that a journal is never seen half made:
-// an empty or short file is therefore always damage. A loser of a race finds path there and uses it.
+// createFile makes an empty journal under another name and links it to path, so that a journal is never seen half
+// made: an empty or short file is therefore always damage. If another process makes path first, it uses that file.
 func createFile(path string) (err error) {
 	f, err := os.CreateTemp(filepath.Dir(path), ".journal-new-*")
 	if err != nil {
@@ -171,8 +172,8 @@ func createFile(path string) (err error) {
 	return nil
 }
 
-// Load calls f for each live record in order of bucket and key. It reads one moment of the journal; f may Commit
-// only from another goroutine, and should be quick, since a growing file waits for it.
+// Load calls f for each live record in order of bucket and key. It reads a consistent snapshot; f may Commit only from
+// another goroutine, and should be quick, since growing the file waits for it.
 func (j *Journal) Load(f func(fsm.Record) error) (err error) {
 	if err := j.enterCall(); err != nil {
 		return err
@@ -194,10 +195,10 @@ func (j *Journal) Load(f func(fsm.Record) error) (err error) {
 	})
 }
 
-// Values are cut from pieces of this size: a million small ones are soon made.
+// Values are allocated in pieces of this size, to make a million small ones quickly.
 const (
 	piece     = 32 << 10
-	fromPiece = piece / 8 // what is larger has memory of its own
+	fromPiece = piece / 8 // larger values are allocated alone
 )
 
 func loadBucket(b *bbolt.Bucket, name string, f func(fsm.Record) error) error {
@@ -209,7 +210,7 @@ func loadBucket(b *bbolt.Bucket, name string, f func(fsm.Record) error) error {
 		if err != nil {
 			return err
 		}
-		// A copy: v lies in the map and is gone with the transaction.
+		// Copy: v is in the map, which is invalid after the transaction.
 		switch {
 		case len(value) > fromPiece:
 			value = bytes.Clone(value)
@@ -228,7 +229,7 @@ func loadBucket(b *bbolt.Bucket, name string, f func(fsm.Record) error) error {
 	return nil
 }
 
-// Size tells the file's size and how much of it is free for later commits, both in bytes.
+// Size returns the file's size and how much of it is free for later commits, both in bytes.
 func (j *Journal) Size() (file, free int64, err error) {
 	if err := j.enterCall(); err != nil {
 		return 0, 0, err
@@ -242,7 +243,7 @@ func (j *Journal) Size() (file, free int64, err error) {
 	return info.Size(), int64(st.FreePageN+st.PendingPageN) * int64(j.db.Info().PageSize), nil
 }
 
-// Close waits for the calls under way, then lets go of the file. A second Close does nothing.
+// Close waits for the calls in progress, then closes the file. A second Close does nothing.
 func (j *Journal) Close() error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -254,7 +255,7 @@ func (j *Journal) Close() error {
 		j.left.Wait()
 	}
 	if j.wedged {
-		return j.file.Close() // bbolt would wait for its own lock; the map goes with the process
+		return j.file.Close() // bbolt would wait for its own lock; the map ends with the process
 	}
 	if err := j.db.Close(); err != nil {
 		return openError(err, j.path)
@@ -283,7 +284,7 @@ func (j *Journal) leaveCall() {
 	}
 }
 
-// recoverFault turns a panic of bbolt, or a read of a page that the disk no longer gives, into an error.
+// recoverFault turns a panic of bbolt, or a fault on an unreadable page, into an error.
 func (j *Journal) recoverFault(err *error) {
 	if p := recover(); p != nil {
 		j.mu.Lock()

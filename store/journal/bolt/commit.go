@@ -11,21 +11,21 @@ import (
 	"github.com/soukhq/souk/store/journal"
 )
 
-// One write serves at most this many batches and about this many bytes, so that nobody waits for an endless one.
+// Bounds of one write, in batches and approximate bytes, so that no caller waits for an endless one.
 const (
 	groupBatches = 1024
 	groupBytes   = 8 << 20
 )
 
-// commit is one caller's batch on its way. Its caller is told once: either that it is done, or to lead.
+// commit is one caller's waiting batch. Its caller is woken once: because it is done, or to lead.
 type commit struct {
 	batch []fsm.Record
 	wake  chan bool // true: lead; false: done, read err
 	err   error
 }
 
-// Commit makes the batch durable, all or nothing. Callers that come while a write is under way wait for it and are
-// then written together, in the order they came, by the first of them.
+// Commit makes the batch durable, all or nothing. Callers that arrive during a write wait for it; then the first of
+// them writes all their batches together, in order of arrival.
 func (j *Journal) Commit(batch []fsm.Record, written ...func()) error {
 	if err := journal.Check(batch); err != nil {
 		return err
@@ -53,7 +53,8 @@ func (j *Journal) Commit(batch []fsm.Record, written ...func()) error {
 	return c.err
 }
 
-// leadGroup writes the group at the head of the queue, which holds c, and hands the lead to whoever waits next.
+// leadGroup writes the group at the head of the queue, which contains c, and passes the lead to the next waiting
+// caller.
 func (j *Journal) leadGroup(c *commit) {
 	group := j.takeGroup()
 	err := j.failed
@@ -76,7 +77,7 @@ func (j *Journal) leadGroup(c *commit) {
 	j.leading = false
 }
 
-// takeGroup takes as many batches off the queue as one write may serve, at least one.
+// takeGroup removes as many batches from the queue as one write may serve, at least one.
 func (j *Journal) takeGroup() []*commit {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -94,8 +95,8 @@ func (j *Journal) takeGroup() []*commit {
 	return group
 }
 
-// writeGroup puts a group into one transaction of the file. Where that fails before the transaction's last page, which
-// makes it count, the file is as it was; later it may be either, and must not be written again.
+// writeGroup writes a group in one transaction. If that fails before the transaction's last page, which commits it,
+// the file is unchanged; if later, the file may be in either state, and must not be written again.
 func (j *Journal) writeGroup(group []*commit) (err error) {
 	defer j.recoverFault(&err)
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
@@ -124,7 +125,7 @@ func (j *Journal) writeGroup(group []*commit) (err error) {
 	return nil
 }
 
-// hasBeenApplied reports whether a transaction that returned an error may be in the file.
+// hasBeenApplied reports whether a transaction that returned an error may have been applied.
 func (j *Journal) hasBeenApplied(id int) bool {
 	tx, err := j.db.Begin(false)
 	if err != nil {
@@ -134,7 +135,7 @@ func (j *Journal) hasBeenApplied(id int) bool {
 	return tx.Rollback() != nil || newest >= id
 }
 
-// applyRecord writes one record and keeps st true of the whole file.
+// applyRecord writes one record and updates st.
 func (st *state) applyRecord(tx *bbolt.Tx, buckets map[string]*bbolt.Bucket, r fsm.Record) error {
 	b := buckets[r.Bucket]
 	if b == nil {

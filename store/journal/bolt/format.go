@@ -17,7 +17,7 @@ const (
 	stateSize     = 4 + 8 + 8
 )
 
-// state is what the journal writes of itself with every commit: enough to notice that a record is missing.
+// state is the journal's own record, written with every commit: it is enough to detect that a record is missing.
 type state struct {
 	count uint64 // records
 	sum   uint64 // of their CRCs, modulo 2^64
@@ -26,7 +26,7 @@ type state struct {
 func (st *state) noteSum(sum uint32)   { st.count++; st.sum += uint64(sum) }
 func (st *state) forgetSum(sum uint32) { st.count--; st.sum -= uint64(sum) }
 
-// newerError tells a file that a later souk wrote from a damaged one.
+// newerError is the error for a file that a newer souk wrote, as opposed to a damaged one.
 type newerError struct{ version uint32 }
 
 func (e *newerError) Error() string { return fmt.Sprintf("format %d", e.version) }
@@ -44,7 +44,7 @@ func putState(tx *bbolt.Tx, st state) error {
 	return b.Put([]byte(stateKey), sealed)
 }
 
-// parseState reads a state record whose seal is already checked.
+// parseState parses a state record whose seal is already checked.
 func parseState(raw []byte) (state, error) {
 	if len(raw) < 4 {
 		return state{}, fmt.Errorf("its state record is %d bytes", len(raw))
@@ -58,7 +58,7 @@ func parseState(raw []byte) (state, error) {
 	return state{count: binary.LittleEndian.Uint64(raw[4:]), sum: binary.LittleEndian.Uint64(raw[12:])}, nil
 }
 
-// sealValue gives the value as it lies on disk, and its CRC.
+// sealValue returns the value as stored on disk, and its CRC.
 func sealValue(bucket, key string, value []byte) ([]byte, uint32) {
 	var s sums
 	sum := s.sumOf(bucket, []byte(key), value)
@@ -68,7 +68,7 @@ func sealValue(bucket, key string, value []byte) ([]byte, uint32) {
 	return append(out, value...), sum
 }
 
-// splitSealed takes a value as it lies on disk apart without checking its CRC.
+// splitSealed splits a stored value without checking its CRC.
 func splitSealed(sealed []byte) (value []byte, sum uint32, err error) {
 	if len(sealed) < sealSize || sealed[0] != valueFormat {
 		return nil, 0, fmt.Errorf("a value of %d bytes does not begin as values do", len(sealed))
@@ -76,11 +76,10 @@ func splitSealed(sealed []byte) (value []byte, sum uint32, err error) {
 	return sealed[sealSize:], binary.LittleEndian.Uint32(sealed[1:]), nil
 }
 
-// sums makes checksums, one after the other. It keeps its buffer, as a million records are checked when a journal is
-// opened.
+// sums computes checksums. It reuses its buffer, as a million records are checked when a journal is opened.
 type sums struct{ head []byte }
 
-// unsealValue takes a value apart and checks its CRC.
+// unsealValue splits a stored value and checks its CRC.
 func (s *sums) unsealValue(bucket string, key, sealed []byte) (value []byte, sum uint32, err error) {
 	value, sum, err = splitSealed(sealed)
 	if err == nil && sum != s.sumOf(bucket, key, value) {
@@ -94,7 +93,7 @@ func (s *sums) unsealValue(bucket string, key, sealed []byte) (value []byte, sum
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli) //nolint:gochecknoglobals // a constant
 
-// sumOf covers where a value lies as well as the value, each part with its length.
+// sumOf covers the bucket and key as well as the value, each with its length.
 func (s *sums) sumOf(bucket string, key, value []byte) uint32 {
 	s.head = binary.AppendUvarint(s.head[:0], uint64(len(bucket)))
 	s.head = append(s.head, bucket...)

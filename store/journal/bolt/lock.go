@@ -9,9 +9,9 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
-// lockFile takes the file for this process. The lock ends with the process, however it ends.
+// lockFile locks the file for this process. The lock ends with the process, in any case.
 func lockFile(f *os.File, path string, patience time.Duration) error {
-	const pause = 20 * time.Millisecond // the kernel gives no event that ends with a deadline
+	const pause = 20 * time.Millisecond // the kernel offers no wait with a deadline
 	for end := time.Now().Add(patience); ; time.Sleep(pause) {
 		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 		switch {

@@ -8,7 +8,8 @@ import (
 	"io"
 )
 
-// The parts of bbolt's file format that verify reads. All integers are in the order of the machine that wrote them.
+// The parts of bbolt's file format that verify reads. All integers are in the byte order of the machine that wrote
+// them.
 const (
 	pageHeader  = 16 // id 8, flags 2, count 2, overflow 4
 	element     = 16 // branch: pos 4, ksize 4, page 8; leaf: flags 4, pos 4, ksize 4, vsize 4
@@ -26,23 +27,23 @@ const (
 	maxPageSize = 1 << 16
 )
 
-// visitor is called for each record with a value that is only good during the call.
+// visitor is called for each record; value is only valid during the call.
 type visitor func(bucket, key string, value []byte)
 
-// verifier walks all that is reachable from the newest meta page, reading each page once.
+// verifier walks everything reachable from the newest meta page, reading each page once.
 type verifier struct {
 	r        io.ReaderAt
 	pageSize uint64
-	high     uint64 // pages below this may be used
+	high     uint64 // page numbers below it are valid
 	seen     []uint64
-	unused   [][]byte // pages that are read no more
+	unused   [][]byte // page buffers for reuse
 	sums     sums
 	visit    visitor // nil: none
-	got      state   // of the records met
+	got      state   // of the records visited
 	want     *state
 }
 
-// verifyFile reads a journal file of the given size and says whether every page and every record of it is whole. It
+// verifyFile reads a journal file of the given size and checks that every page and every record of it is intact. It
 // never reads outside the file, visits no page twice and needs memory for one path of pages.
 func verifyFile(r io.ReaderAt, size int64, visit visitor) (state, error) {
 	m, err := readMetas(r, size)
@@ -66,8 +67,9 @@ type meta struct {
 	pageSize, root, freelist, high, txid uint64
 }
 
-// readMetas reads both meta pages and gives the newer one. Both must be whole: bbolt itself would quietly go back to
-// the older, which loses the last commit. A crash cannot tear one, since a meta lies within its page's first sector.
+// readMetas reads both meta pages and returns the newer one. Both must be intact: bbolt itself would silently fall
+// back to the older one and lose the last commit. A crash cannot tear one, since a meta lies within its page's first
+// sector.
 func readMetas(r io.ReaderAt, size int64) (meta, error) {
 	if size == 0 {
 		return meta{}, errors.New("it is empty")
@@ -130,10 +132,10 @@ func (b bounds) admitKey(key []byte) bool {
 	return (b.low == nil || string(key) >= string(b.low)) && (b.high == nil || string(key) < string(b.high))
 }
 
-// leafFunc is given each element of a leaf.
+// leafFunc is called with each element of a leaf.
 type leafFunc func(flags uint32, key, value []byte) error
 
-// verifyPage checks the page with the given id and all below it.
+// verifyPage checks a page and everything below it.
 func (v *verifier) verifyPage(id uint64, depth int, in bounds, leaf leafFunc) error {
 	if depth > maxDepth {
 		return fmt.Errorf("page %d lies deeper than %d pages", id, maxDepth)
@@ -157,7 +159,7 @@ func (v *verifier) verifyPage(id uint64, depth int, in bounds, leaf leafFunc) er
 	return nil
 }
 
-// readPage gives the bytes of a page with its overflow, and marks them as seen.
+// readPage returns the bytes of a page with its overflow, and marks its pages as seen.
 func (v *verifier) readPage(id uint64) ([]byte, error) {
 	if id < 2 || id >= v.high {
 		return nil, fmt.Errorf("page %d lies outside the file", id)
@@ -221,7 +223,7 @@ func (v *verifier) branchPage(p []byte, depth int, in bounds, leaf leafFunc) err
 	return nil
 }
 
-// leafPage checks a leaf and gives its elements to leaf.
+// leafPage checks a leaf and calls leaf with its elements.
 func leafPage(p []byte, in bounds, leaf leafFunc) error {
 	e := binary.NativeEndian
 	n := int(e.Uint16(p[10:]))
@@ -251,7 +253,7 @@ func leafPage(p []byte, in bounds, leaf leafFunc) error {
 	return nil
 }
 
-// cutBytes gives size bytes at pos behind at, when they lie in the page.
+// cutBytes returns size bytes at pos after at, if they are within the page.
 func cutBytes(p []byte, at int, pos, size uint32) ([]byte, error) {
 	from := uint64(at) + uint64(pos)
 	to := from + uint64(size)
@@ -261,7 +263,7 @@ func cutBytes(p []byte, at int, pos, size uint32) ([]byte, error) {
 	return p[from:to], nil
 }
 
-// topLeaf takes an element of the root: each is a bucket.
+// topLeaf checks an element of the root: each is a bucket.
 func (v *verifier) topLeaf(flags uint32, name, value []byte) error {
 	if flags != leafBucket || len(value) < bucketHead {
 		return fmt.Errorf("%.40q is not a bucket", name)
@@ -271,7 +273,7 @@ func (v *verifier) topLeaf(flags uint32, name, value []byte) error {
 	if root := binary.NativeEndian.Uint64(value); root != 0 {
 		return v.verifyPage(root, 0, bounds{}, leaf)
 	}
-	// A small bucket lies within its own element.
+	// A small bucket is inside its own element.
 	inline := value[bucketHead:]
 	if len(inline) < pageHeader || binary.NativeEndian.Uint16(inline[8:]) != flagLeaf {
 		return fmt.Errorf("bucket %.40q is not whole", name)
@@ -279,7 +281,7 @@ func (v *verifier) topLeaf(flags uint32, name, value []byte) error {
 	return leafPage(inline, bounds{}, leaf)
 }
 
-// verifyRecord takes an element of a bucket: each is a sealed value.
+// verifyRecord checks an element of a bucket: each is a sealed value.
 func (v *verifier) verifyRecord(bucket string, flags uint32, key, sealed []byte) error {
 	if flags != 0 {
 		return fmt.Errorf("bucket %.40q, key %.80q is not a record", bucket, key)

@@ -21,8 +21,8 @@ const (
 
 func mkdir(dir string) error { return os.MkdirAll(dir, 0o700) }
 
-// Child makes the process a committing child when Crash has started it as one, and then does not come back before
-// it is killed. Else it returns false at once. Call it first in TestMain.
+// Child turns the process into a committing child if Crash started it as one, and then returns only when killed.
+// Otherwise it returns false at once. Call it first in TestMain.
 func Child(open Open) bool {
 	dir := os.Getenv(childEnv)
 	if dir == "" {
@@ -59,8 +59,8 @@ func Child(open Open) bool {
 	select {} // until killed
 }
 
-// Crash kills a committing process at random moments, rounds times in one directory, and holds the journal to
-// this: each batch that was acknowledged is there whole, and no other batch is there in part.
+// Crash kills a committing process at random moments, rounds times in one directory, and checks the journal: each
+// acknowledged batch is there completely, and no other batch is there in part.
 func Crash(t *testing.T, open Open, rounds int) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -79,7 +79,7 @@ func Crash(t *testing.T, open Open, rounds int) {
 	t.Logf("%d kills, %d acknowledged commits", rounds, len(acked))
 }
 
-// killOne starts a child, kills it when it has acknowledged n commits, and gives all it acknowledged.
+// killOne starts a child, kills it after n acknowledged commits, and returns all that it acknowledged.
 func killOne(t *testing.T, dir string, n int) []string {
 	t.Helper()
 	exe, err := os.Executable()
@@ -132,5 +132,5 @@ func checkCrashed(t *testing.T, acked map[string]bool, got map[string]string) {
 	}
 }
 
-// repeatsOf tells how often a record's value repeats its id: one more than the number its key ends in.
+// repeatsOf returns how often a record's value repeats its ID: one more than the last digit of its key.
 func repeatsOf(key string) int { return int(key[len(key)-1]-'0') + 1 }

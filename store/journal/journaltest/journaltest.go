@@ -1,8 +1,8 @@
-// Package journaltest holds every journal to what package journal promises.
+// Package journaltest tests that a journal keeps the contract of package journal.
 //
 //	func TestConformance(t *testing.T) { journaltest.Run(t, open) }
 //
-// A journal that is to survive kill -9 shows it with Crash, for which the test binary runs itself again:
+// A journal that must survive kill -9 is tested with Crash, for which the test binary starts itself again:
 //
 //	func TestMain(m *testing.M) {
 //		if journaltest.Child(open) { return }
@@ -28,10 +28,10 @@ import (
 	"github.com/soukhq/souk/store/journal"
 )
 
-// Open opens the journal that lives in dir. Opened again after Close it must hold what it held.
+// Open opens the journal in dir. After Close it must open with the same content.
 type Open func(dir string) (journal.Journal, error)
 
-// Run holds a journal to the contract.
+// Run tests a journal against the contract.
 func Run(t *testing.T, open Open) {
 	for _, c := range []struct {
 		name string
@@ -82,7 +82,7 @@ func reopen(t testing.TB, open Open, j journal.Journal, dir string) journal.Jour
 	return openJournal(t, open, dir)
 }
 
-// Read gives all a journal holds as "bucket/key" -> value, and fails on a record out of order or told twice.
+// Read returns a journal's content as "bucket/key" -> value, and fails on a record that is out of order or repeated.
 func Read(t testing.TB, j journal.Journal) map[string]string {
 	t.Helper()
 	got := map[string]string{}
@@ -137,7 +137,7 @@ func testPutDelete(t *testing.T, open Open) {
 	expectRecords(t, reopen(t, open, j, dir), map[string]string{})
 }
 
-// testWritten: who wants to know when a batch is written is told once, before Commit returns, whatever the batch is.
+// testWritten checks that a commit's written function is called once, before Commit returns, for any batch.
 func testWritten(t *testing.T, open Open) {
 	j := openJournal(t, open, t.TempDir())
 	big := strings.Repeat("x", 5<<20) // more than a log holds
@@ -294,7 +294,8 @@ func testClosed(t *testing.T, open Open) {
 	}
 }
 
-// testManyCallers has callers commit at once, each its own keys and all one shared pair, whose two halves must agree.
+// testManyCallers commits from many goroutines, each with its own keys and all with one shared pair, whose two halves
+// must agree.
 func testManyCallers(t *testing.T, open Open) {
 	const callers, rounds = 16, 20
 	dir := t.TempDir()

@@ -1,5 +1,5 @@
-// Package mem is a journal in memory, for tests and simulations. It keeps every promise of journal.Journal but
-// surviving the process, and it can crash on demand: before or after the n-th commit, as often as a test likes.
+// Package mem is a journal in memory, for tests and simulations. It keeps the contract of journal.Journal, except that
+// it does not survive the process, and it can crash on demand, before or after the n-th commit, repeatedly.
 package mem
 
 import (
@@ -27,23 +27,23 @@ type Journal struct {
 	hook    func([]fsm.Record) error
 }
 
-// Snapshot is all a journal holds: bucket, key, value.
+// Snapshot is a journal's content: bucket, key, value.
 type Snapshot map[string]map[string][]byte
 
 var _ journal.Journal = (*Journal)(nil)
 
-// New gives an empty journal.
+// New makes an empty journal.
 func New() *Journal { return &Journal{live: Snapshot{}} }
 
-// FromSnapshot gives a journal that holds what s holds.
+// FromSnapshot makes a journal with the content of s.
 func FromSnapshot(s Snapshot) *Journal { return &Journal{live: s.clone()} }
 
-// FailAfter lets n more commits succeed. The one after fails without effect, and so does everything behind it, as
-// if the process had been killed just before that write. A negative n takes the order back.
+// FailAfter lets n more commits succeed. The next one fails without effect, and so does everything after it, as if the
+// process had been killed just before that write. A negative n cancels this.
 func (j *Journal) FailAfter(n int) { j.scheduleCrash(n, false) }
 
-// LoseAnswerAfter lets n more commits succeed. The one after takes effect and yet answers an error, and everything
-// behind it fails, as if the process had been killed between the write and the answer.
+// LoseAnswerAfter lets n more commits succeed. The next one takes effect and yet returns an error, and everything
+// after it fails, as if the process had been killed between the write and the answer.
 func (j *Journal) LoseAnswerAfter(n int) { j.scheduleCrash(n, true) }
 
 func (j *Journal) scheduleCrash(n int, applied bool) {
@@ -55,30 +55,30 @@ func (j *Journal) scheduleCrash(n int, applied bool) {
 	}
 }
 
-// Hook has f called before each commit, with its batch; an error from f is that commit's answer and nothing is
-// written. f must not call the journal. nil takes the hook away.
+// Hook has f called before each commit, with its batch; an error from f is the commit's error, and nothing is written.
+// f must not call the journal. A nil f removes the hook.
 func (j *Journal) Hook(f func(batch []fsm.Record) error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.hook = f
 }
 
-// Commits counts the commits that took effect.
+// Commits returns how many commits took effect.
 func (j *Journal) Commits() int {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.commits
 }
 
-// Snapshot copies all the journal holds.
+// Snapshot copies the journal's content.
 func (j *Journal) Snapshot() Snapshot {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.live.clone()
 }
 
-// Reopen gives a fresh journal that holds what this one durably held, as a restart of the process would find it.
-// This one answers nothing but errors from then on.
+// Reopen returns a new journal with this one's durable content, as a restart of the process would find it. This one
+// returns only errors from then on.
 func (j *Journal) Reopen() *Journal {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -146,7 +146,7 @@ func (j *Journal) Load(f func(fsm.Record) error) error {
 	return nil
 }
 
-// Close ends the journal's use. A second Close does nothing.
+// Close closes the journal. A second Close does nothing.
 func (j *Journal) Close() error {
 	j.mu.Lock()
 	defer j.mu.Unlock()

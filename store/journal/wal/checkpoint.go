@@ -17,16 +17,16 @@ import (
 // ownBucket holds this package's one record in the inner journal: key "logs", value known.
 const ownBucket = "wal"
 
-// known is what the journal knows of its logs.
+// known is the journal's record of its logs.
 type known struct {
-	Applied  uint64 `json:"applied"`  // the journal has all of this generation and of those before
-	Prepared uint64 `json:"prepared"` // generations behind Applied, up to this one, exist as files
+	Applied  uint64 `json:"applied"`  // the journal contains this generation and all earlier ones
+	Prepared uint64 `json:"prepared"` // generations after Applied, up to this one, exist as files
 }
 
 func (k known) markRecord() fsm.Record {
 	b, err := json.Marshal(k)
 	if err != nil {
-		panic("wal: two numbers do not encode: " + err.Error()) // cannot happen
+		panic("wal: two numbers do not encode: " + err.Error()) // two numbers: cannot fail
 	}
 	return fsm.Record{Bucket: ownBucket, Key: "logs", Value: b}
 }
@@ -45,7 +45,7 @@ func readKnown(inner journal.Journal) (k known, err error) {
 	return k, err
 }
 
-// recoverLogs gives what the logs hold that the journal does not have.
+// recoverLogs returns the records in the logs that the journal does not have.
 func (j *Journal) recoverLogs(k known) ([]fsm.Record, error) {
 	if err := j.refuseStrays(k); err != nil {
 		return nil, err
@@ -71,8 +71,8 @@ func (j *Journal) recoverLogs(k known) ([]fsm.Record, error) {
 	return m.sortedRecords(), nil
 }
 
-// refuseStrays refuses logs that were written behind this journal: then it is another one, or new while its logs are
-// not.
+// refuseStrays refuses logs that are newer than this journal: then it is another journal, or a new one beside old
+// logs.
 func (j *Journal) refuseStrays(k known) error {
 	for g := range uint64(2) {
 		raw, err := os.ReadFile(j.pathOf(g))
@@ -83,7 +83,7 @@ func (j *Journal) refuseStrays(k known) error {
 			return openError(err, j.pathOf(g))
 		}
 		if int64(len(raw)) <= headerSize || allZero(raw[headerSize:]) {
-			continue // made for a start that was broken off
+			continue // made for a start that did not finish
 		}
 		of, whole := decodeHeader(raw)
 		if k.Prepared == 0 || whole && of > k.Prepared {
@@ -96,7 +96,7 @@ func (j *Journal) refuseStrays(k known) error {
 	return nil
 }
 
-// runCheckpoints brings each full log into the journal and makes its file the next standby, until Close or a failure.
+// runCheckpoints moves each full log into the journal and makes its file the next standby, until Close or a failure.
 func (j *Journal) runCheckpoints() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -143,12 +143,12 @@ func (j *Journal) checkpointLog(full *logFile, newest uint64) (*logFile, error) 
 	return full, j.inner.Commit([]fsm.Record{known{applied, newest + 1}.markRecord()})
 }
 
-// merged is what a row of frames adds up to: the newest value of each key.
+// merged is the result of a sequence of frames: the newest value of each key.
 type merged struct {
 	at   map[[2]string]int
 	list []fsm.Record
 	last uint64 // sequence number of the newest frame; 0: none yet
-	torn bool   // a frame was not whole: nothing may follow it
+	torn bool   // a frame is incomplete: no other may follow
 }
 
 func newMerged() *merged { return &merged{at: map[[2]string]int{}} }
@@ -171,7 +171,7 @@ func damagedLog(path string, cause error) error {
 			"or give up all they hold: souk agent without %s", path, strings.TrimSuffix(path, filepath.Ext(path)))
 }
 
-// mismatchedLog says that a journal and what lies beside it are not of one time.
+// mismatchedLog returns the error for a journal and a log that do not belong together.
 func mismatchedLog(base, log string) error {
 	return fault.New(fault.Internal, fault.CodeJournalDamaged,
 		"the log %s goes on from another journal than %s, which was lost or replaced: put the journal of the same "+

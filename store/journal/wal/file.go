@@ -9,21 +9,22 @@ import (
 	"github.com/soukhq/souk/store/journal"
 )
 
-// logFile is one log. It is appended to by one goroutine at a time.
+// logFile is one log. One goroutine at a time appends to it.
 type logFile struct {
 	f          *os.File
 	generation uint64
 	size       int64
-	end        int64  // where the next frame goes
+	end        int64  // offset of the next frame
 	number     uint64 // of the next frame
 	buf        []byte // for the next frame
-	written    int64  // bytes behind end that are written and not synced: one frame at most
+	written    int64  // bytes after end that are written but not synced: one frame at most
 }
 
-// keptBuffer is how large a buffer is kept from one write to the next.
+// keptBuffer bounds the buffer that is kept from one write to the next.
 const keptBuffer = 256 << 10
 
-// createLog makes a log, durably, in place of what lies at path: an empty one, or one whose content the journal has.
+// createLog makes an empty log, durably, and replaces an existing file at path: an empty log, or one whose content the
+// journal has.
 func createLog(path string, generation uint64, size int64) (*logFile, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -36,8 +37,8 @@ func createLog(path string, generation uint64, size int64) (*logFile, error) {
 	return l, nil
 }
 
-// reuseFor makes the log empty and gives it a generation. Zeros first, the header when they are on disk: a log is never
-// seen with an old frame behind a new header.
+// reuseFor empties the log and gives it a generation. It writes zeros first, and the header once they are on disk: an
+// old frame is never seen after a new header.
 func (l *logFile) reuseFor(generation uint64) error {
 	zeros := make([]byte, 256<<10)
 	for at := int64(0); at < l.size; at += int64(len(zeros)) {
@@ -57,7 +58,7 @@ func (l *logFile) reuseFor(generation uint64) error {
 
 func (l *logFile) freeBytes() int64 { return l.size - l.end }
 
-// writeFrame appends one frame, which is to be committed.
+// writeFrame appends one frame; call commitFrame next.
 func (l *logFile) writeFrame(bodies [][]byte) error {
 	b := appendFrame(l.buf[:0], bodies, l.number)
 	if cap(b) <= keptBuffer {
@@ -70,7 +71,7 @@ func (l *logFile) writeFrame(bodies [][]byte) error {
 	return nil
 }
 
-// commitFrame waits until the frame that was written is on disk.
+// commitFrame waits until the written frame is on disk.
 func (l *logFile) commitFrame() error {
 	if err := l.syncData(); err != nil {
 		return err
@@ -81,7 +82,7 @@ func (l *logFile) commitFrame() error {
 	return nil
 }
 
-// syncData waits until what was written is on disk. The file's size and blocks never change, so data is all there is.
+// syncData waits until written data is on disk. The file's size and blocks never change, so fdatasync suffices.
 func (l *logFile) syncData() error {
 	c, err := l.f.SyscallConn()
 	if err != nil {

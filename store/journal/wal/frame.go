@@ -27,7 +27,7 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli) //nolint:gochecknoglobals // a constant
 
-// encodeBody makes a batch's part of a frame's body, in b where there is room.
+// encodeBody encodes a batch as part of a frame's body, reusing b.
 func encodeBody(b []byte, batch []fsm.Record) []byte {
 	n := 0
 	for _, r := range batch {
@@ -46,10 +46,10 @@ func encodeBody(b []byte, batch []fsm.Record) []byte {
 	return b
 }
 
-// frameSize gives how much of a log a frame with a body of so many bytes takes.
+// frameSize returns how many bytes of a log a frame with a body of this size takes.
 func frameSize(body int) int64 { return int64(frameHeader+body+align-1) &^ (align - 1) }
 
-// appendFrame makes one frame of some batches' bodies.
+// appendFrame encodes one frame with the bodies of some batches.
 func appendFrame(b []byte, bodies [][]byte, number uint64) []byte {
 	begin := len(b)
 	b = append(b, make([]byte, frameHeader)...)
@@ -72,7 +72,7 @@ func encodeHeader(generation uint64) []byte {
 	return b
 }
 
-// decodeHeader reads a log's generation; whole is false where the header is not.
+// decodeHeader returns a log's generation; whole is false if the header is damaged.
 func decodeHeader(raw []byte) (generation uint64, whole bool) {
 	if int64(len(raw)) < headerSize {
 		return 0, false
@@ -81,8 +81,7 @@ func decodeHeader(raw []byte) (generation uint64, whole bool) {
 	return generation, bytes.Equal(raw[:headerSize], encodeHeader(generation))
 }
 
-// readLog adds a whole log, as it lies on disk, to what m holds, which keeps raw. The log must be of the generation. It
-// changes m also where it fails.
+// readLog adds a log's frames to m, which keeps raw. The log must have the generation. It changes m even if it fails.
 func (m *merged) readLog(raw []byte, generation uint64) error {
 	if of, whole := decodeHeader(raw); !whole || of != generation {
 		return fmt.Errorf("it does not begin as log %d does", generation)
@@ -129,15 +128,15 @@ func (m *merged) readLog(raw []byte, generation uint64) error {
 	return nil
 }
 
-// decodeHead reads a frame's header; ok is false where it is not whole.
+// decodeHead decodes a frame's header; ok is false if it is damaged.
 func decodeHead(head []byte) (number uint64, length int, ok bool) {
 	number, length = binary.LittleEndian.Uint64(head[8:]), int(binary.LittleEndian.Uint32(head))
 	return number, length, crc32.Checksum(head[:16], castagnoli) == binary.LittleEndian.Uint32(head[16:]) &&
 		allZero(head[20:frameHeader])
 }
 
-// nothingFollows says whether the frames end before rest. What lies there may be sectors of a frame whose first sector,
-// with its header, did not reach the disk; a header there is of a frame that was promised.
+// nothingFollows returns an error unless the frames end before rest. rest may contain sectors of a frame whose first
+// sector, with its header, did not reach the disk; but a header there belongs to a committed frame.
 func (m *merged) nothingFollows(rest []byte) error {
 	if allZero(rest) {
 		return nil
@@ -180,7 +179,7 @@ func (m *merged) addBody(b []byte) error {
 	return nil
 }
 
-// lacksSector says whether a sector that lies wholly or in part in the frame at byte "at" of its file is zero there.
+// lacksSector reports whether a sector that overlaps the frame at byte at of its file is all zeros there.
 func lacksSector(frame []byte, at int) bool {
 	for from := 0; from < len(frame); {
 		to := min(len(frame), from+sector-(at+from)%sector)

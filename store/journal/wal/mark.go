@@ -11,9 +11,9 @@ import (
 	"github.com/soukhq/souk/store/journal"
 )
 
-// A log alone cannot tell frames that were never written from frames at its end that were lost: both are zeros. So a
-// second file says which frame is the newest on disk. It is written behind each frame and not waited for: after kill -9
-// it is exact, after a power loss it is at most older than the truth. What it names must be there.
+// A log alone cannot distinguish frames that were never written from lost frames at its end: both are zeros. So a
+// second file names the newest frame on disk. It is written after each frame, without waiting: after kill -9 it is
+// exact, after a power loss it may be out of date, but never ahead. The frame that it names must exist.
 //
 //	mark: magic, generation u64, number u64, CRC32C u32 over all of these
 const (
@@ -21,12 +21,12 @@ const (
 	markSize  = 28
 )
 
-// mark names a frame.
+// mark identifies a frame.
 type mark struct{ generation, number uint64 }
 
 func (j *Journal) markPath() string { return j.base + ".mark" }
 
-// readMark returns the zero mark where there is none that is whole: it is a witness, and none accuses nobody.
+// readMark reads the mark. A missing or torn mark proves nothing, so it reads as the zero mark.
 func readMark(path string) (m mark) {
 	raw, err := os.ReadFile(path)
 	if err != nil || len(raw) < markSize || string(raw[:8]) != markMagic ||
@@ -36,7 +36,7 @@ func readMark(path string) (m mark) {
 	return mark{binary.LittleEndian.Uint64(raw[8:]), binary.LittleEndian.Uint64(raw[16:])}
 }
 
-// openMark opens the file for writing. What it said of logs that are in the journal by now does not matter.
+// openMark opens the file for writing. It may overwrite the old mark, which refers to logs that the journal now has.
 func (j *Journal) openMark() error {
 	f, err := os.OpenFile(j.markPath(), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -46,7 +46,7 @@ func (j *Journal) openMark() error {
 	return nil
 }
 
-// noteMark writes which frame is the newest. Whoever writes the log calls it.
+// noteMark writes which frame is the newest. The writer of the log calls it.
 func (j *Journal) noteMark(m mark) error {
 	b := append(j.markBuf[:0], markMagic...)
 	b = binary.LittleEndian.AppendUint64(b, m.generation)
@@ -57,7 +57,7 @@ func (j *Journal) noteMark(m mark) error {
 	return err
 }
 
-// endMark lets go of the file, and removes it when the journal has all.
+// endMark closes the file, and removes it if the journal has everything.
 func (j *Journal) endMark(whole bool) error {
 	err := j.marks.Close()
 	if !whole {

@@ -2,23 +2,22 @@
 //
 // # What is on disk
 //
-// Two log files of a fixed size beside the journal, used in turns: while commits are appended to one, what the other
-// holds is brought into the journal in a single transaction (a checkpoint), in which a record that was written ten
+// Two log files of a fixed size beside the journal, used in turns: while commits are appended to one, the other's
+// records are moved into the journal in a single transaction (a checkpoint), in which a record that was written ten
 // times is written once. Logs have a generation; the journal holds, in a bucket of this package, the generation up to
-// which it has everything, and the generation up to which logs exist. So neither a log that was taken away nor one that
-// was put back from a copy goes unseen.
+// which it has everything, and the generation up to which logs exist. So it detects a log that was removed, or
+// restored from a copy.
 //
-// A third file, the mark, names the newest frame that is on disk: frames that are missing at a log's end cannot be told
-// from frames that were never written otherwise.
+// A third file, the mark, names the newest frame that is on disk: frames that are missing at a log's end cannot be
+// told from frames that were never written otherwise.
 //
-// A log is filled with zeros before it is used, so that appending changes no metadata, and so that what was never
-// written can be told from what was damaged. Each write is one frame. A last frame that lacks whole sectors is a commit
-// that was under way when the power went, and was promised to nobody; anything else that is not whole is damage, and
-// refused.
+// A log is filled with zeros before it is used, so that appending changes no metadata, and so that unwritten space can
+// be distinguished from damage. Each write is one frame. A last frame that lacks whole sectors is an unacknowledged
+// commit during a power loss; any other incomplete frame is damage, and refused.
 //
 // # Closing
 //
-// Close brings all into the journal and removes the logs. A journal at rest is the inner journal's file alone.
+// Close moves everything into the journal and removes the logs. A journal at rest is the inner journal's file alone.
 //
 // The idea of the two logs is that of every database since Gray's (Notes on Data Base Operating Systems, 1978, 5.8).
 package wal
@@ -35,53 +34,53 @@ import (
 	"github.com/soukhq/souk/store/journal"
 )
 
-// Options adjust Open. The zero value is what a worker uses.
+// Options are settings for Open. The zero value is for production.
 type Options struct {
-	Size  int64           // of a log, in bytes; 0: 4 MiB. A batch that fits into none goes into the journal itself.
+	Size  int64           // bytes of a log; 0: 4 MiB. A batch that fits no log goes directly into the journal.
 	Write journal.Writing // carries out a write of a log; nil: once
 }
 
 const defaultSize = 4 << 20
 
-// Journal is an inner journal behind a log. Methods may be called from many goroutines.
+// Journal is an inner journal with a log in front. Methods may be called from many goroutines.
 type Journal struct {
 	inner journal.Journal
 	base  string // of the logs' paths
 	size  int64
 	doing journal.Writing
 
-	bodies sync.Pool // of *[]byte: room for batches that are encoded
+	bodies sync.Pool // of *[]byte: buffers for encoded batches
 
 	mu      sync.Mutex
-	change  sync.Cond // of anything below
-	waiting []waiting // batches that are not written yet: those of callers that wait
+	change  sync.Cond // signalled when anything below changes
+	waiting []waiting // batches that are not written yet, whose callers wait
 	next    uint64    // number of the next batch
 	synced  uint64    // batches below it are durable
-	writing bool      // somebody writes, or keeps others from it
-	log     *logFile  // appended to by who writes
-	standby *logFile  // empty and ready; nil while it is made
-	sealed  *logFile  // full; the checkpointer brings it into the journal
-	closing bool      // callers are sent away
-	drained bool      // the checkpointer has nothing more to do
-	failed  error     // the first; nothing is promised after it
+	writing bool      // a caller writes, or blocks other writers
+	log     *logFile  // being appended to, by the writer
+	standby *logFile  // empty and ready; nil while it is being made
+	sealed  *logFile  // full; the checkpointer moves it into the journal
+	closing bool      // new calls are refused
+	drained bool      // the checkpointer has finished
+	failed  error     // the first failure; nothing is acknowledged after it
 	ended   sync.WaitGroup
 
-	marks   *os.File // says which frame is the newest; written by who writes the log
+	marks   *os.File // names the newest frame; written by the writer of the log
 	markBuf []byte
 }
 
 var _ journal.Journal = (*Journal)(nil)
 
-// waiting is an encoded batch, and who wants to know when it is written.
+// waiting is an encoded batch of a waiting caller, and the functions to call when it is written.
 type waiting struct {
 	body    []byte
 	written []func()
 }
 
-// Open opens the logs beside path and brings what they hold into inner, which it owns from then on: Close closes both.
+// Open opens the logs beside path and moves their records into inner, which it owns from then on: Close closes both.
 // The caller's lock on the inner journal guards the logs too.
 //
-// Errors: Internal "journal_damaged" when a log is missing or not whole (nothing is changed then), Internal
+// Errors: Internal "journal_damaged" when a log is missing or damaged (nothing is changed then), Internal
 // "journal_open" when the system refuses.
 func Open(inner journal.Journal, path string, o Options) (*Journal, error) {
 	if o.Size == 0 {
@@ -123,12 +122,12 @@ func Open(inner journal.Journal, path string, o Options) (*Journal, error) {
 	return j, nil
 }
 
-// pathOf gives the file of a generation: two take turns.
+// pathOf returns the file of a generation: two files alternate.
 func (j *Journal) pathOf(generation uint64) string {
 	return j.base + [...]string{".log-a", ".log-b"}[generation%2]
 }
 
-// Commit makes the batch durable, all or nothing. Callers that come while a write is under way share the next one.
+// Commit makes the batch durable, all or nothing. Callers that arrive during a write share the next one.
 func (j *Journal) Commit(batch []fsm.Record, written ...func()) error {
 	if err := checkBatch(batch); err != nil {
 		return err
@@ -185,7 +184,7 @@ func checkBatch(batch []fsm.Record) error {
 	return journal.Check(batch)
 }
 
-// whyRefusing says why nothing is taken any more; nil when it is. The lock is held.
+// whyRefusing returns why calls are refused, or nil. The lock is held.
 func (j *Journal) whyRefusing() error {
 	if j.closing {
 		return journal.ErrClosed()
@@ -193,8 +192,8 @@ func (j *Journal) whyRefusing() error {
 	return j.failed
 }
 
-// writeWaiting puts the waiting batches into one frame of the log, as many as fit. The lock is held, and let go of
-// while the disk works.
+// writeWaiting writes the waiting batches as one frame of the log, as many as fit. The lock is held, and released
+// during the disk write.
 func (j *Journal) writeWaiting() {
 	j.writing = true
 	defer j.releaseWriter()
@@ -219,7 +218,7 @@ func (j *Journal) writeWaiting() {
 	j.synced += uint64(n)
 }
 
-// appendGroup writes batches to a log as one frame, and waits until it is on disk. Whoever writes the log calls it.
+// appendGroup writes batches to a log as one frame, and waits until it is on disk. The writer of the log calls it.
 func (j *Journal) appendGroup(l *logFile, group []waiting) error {
 	bodies := make([][]byte, len(group))
 	for i, w := range group {
@@ -233,7 +232,7 @@ func (j *Journal) appendGroup(l *logFile, group []waiting) error {
 	}
 	again := false
 	err := j.doing(func() error {
-		if again { // what could not be synced is not in the page cache for certain
+		if again { // pages whose sync failed may no longer be in the page cache
 			if err := l.writeFrame(bodies); err != nil {
 				return err
 			}
@@ -247,13 +246,14 @@ func (j *Journal) appendGroup(l *logFile, group []waiting) error {
 	return j.doing(func() error { return j.noteMark(mark{l.generation, l.number - 1}) })
 }
 
-// releaseWriter lets the next one write. The lock is held.
+// releaseWriter lets the next writer write. The lock is held.
 func (j *Journal) releaseWriter() {
 	j.writing = false
 	j.change.Broadcast()
 }
 
-// rotateLogs makes the standby the log, once there is one, and hands the full one to the checkpointer. The lock is held.
+// rotateLogs replaces the log by the standby, once there is one, and passes the full log to the checkpointer. The lock
+// is held.
 func (j *Journal) rotateLogs() {
 	for (j.standby == nil || j.sealed != nil) && j.failed == nil {
 		j.change.Wait()
@@ -266,7 +266,7 @@ func (j *Journal) rotateLogs() {
 	j.change.Broadcast()
 }
 
-// noteFailure notes the first failure. The lock is held.
+// noteFailure records the first failure. The lock is held.
 func (j *Journal) noteFailure(err error) {
 	if j.failed == nil {
 		j.failed = fault.Wrap(err, fault.Internal, journal.CodeJournalWrite,
@@ -276,8 +276,8 @@ func (j *Journal) noteFailure(err error) {
 	j.change.Broadcast()
 }
 
-// waitForWriter waits until nobody writes, keeps it so until written, and says why not where the journal takes nothing
-// more. The lock is held.
+// waitForWriter waits until no caller writes, and then blocks other writers; it returns an error if the journal
+// refuses calls. The lock is held.
 func (j *Journal) waitForWriter() error {
 	for j.writing {
 		j.change.Wait()
@@ -289,8 +289,8 @@ func (j *Journal) waitForWriter() error {
 	return nil
 }
 
-// commitLarge writes a batch that fits into no log: all before it first, then itself, straight into the journal.
-// Batches that wait meanwhile have not been answered, so their order is open.
+// commitLarge writes a batch that fits no log: first all earlier batches, then this one, directly into the journal.
+// Batches that wait meanwhile are not answered yet, so their order is free.
 func (j *Journal) commitLarge(batch []fsm.Record, written []func()) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -308,7 +308,7 @@ func (j *Journal) commitLarge(batch []fsm.Record, written []func()) error {
 	return nil
 }
 
-// drainLogs brings everything that is in the logs into the journal. The lock is held, and writing is set.
+// drainLogs moves everything in the logs into the journal. The lock is held, and writing is set.
 func (j *Journal) drainLogs() error {
 	if j.log.end > headerSize {
 		j.rotateLogs()
@@ -332,7 +332,7 @@ func (j *Journal) Load(f func(fsm.Record) error) error {
 	})
 }
 
-// settleCommitted brings all that was committed so far into the journal.
+// settleCommitted moves everything committed so far into the journal.
 func (j *Journal) settleCommitted() error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
