@@ -75,8 +75,8 @@ func (s *strays) allowLine(now time.Time) bool {
 	return s.n <= strayLines
 }
 
-// accessLog writes lines behind the requests' backs: who reads them slowly holds up nobody, and what does not fit into
-// its buffer is left out and counted.
+// accessLog writes log lines in the background: a slow reader of the log delays no request. Lines that do not fit into
+// the buffer are dropped and counted.
 type accessLog struct {
 	w      io.Writer
 	sample float64
@@ -89,10 +89,10 @@ type accessLog struct {
 
 const accessBuffer = 4096 // lines
 
-// logLine is a request as the log has it.
+// logLine is one request as it is logged.
 type logLine struct {
 	api.ProxiedRequest
-	soon bool // somebody may look for it
+	soon bool // a failure, wake or replay: written at once, so that a user finds it
 }
 
 func newAccessLog(w io.Writer, sample float64) *accessLog {
@@ -124,8 +124,8 @@ func (a *accessLog) queueLine(x logLine) {
 	}
 }
 
-// together is how long a line waits at most for others to be written with: a write for each is a fiftieth of what a busy
-// proxy does.
+// together is how long a line waits at most to be written with others: one write per line would cost a busy proxy 2% of
+// its work.
 const together = 20 * time.Millisecond
 
 func (a *accessLog) run() {

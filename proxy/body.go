@@ -9,17 +9,17 @@ import (
 // maxReplayed bounds the body of a request that may be sent again, to another machine.
 const maxReplayed = 1 << 20
 
-// replayable is a request's body that remembers what was read of it, as long as that is little. nil is no body.
+// replayable is a request's body that remembers what was read of it, up to maxReplayed bytes. nil is no body.
 type replayable struct {
 	from io.ReadCloser
 	kept []byte
-	lost bool // more was read than is remembered, or it broke off
+	lost bool // more was read than kept holds, or the body broke off
 	end  bool // all of it was read
-	at   int  // in kept, of who reads now
+	at   int  // offset in kept of the current reader
 
 	mu      sync.Mutex
 	reading bool
-	closed  bool // the request's own
+	closed  bool // the request's own body is closed
 }
 
 // Read reads what was remembered first.
@@ -29,7 +29,7 @@ func (b *replayable) Read(to []byte) (int, error) {
 		b.at += n
 		return n, nil
 	}
-	if b.end { // who read it first may have closed it
+	if b.end { // the first reader may have closed from
 		return 0, io.EOF
 	}
 	if !b.beginReading() {
@@ -53,7 +53,8 @@ func (b *replayable) Read(to []byte) (int, error) {
 	return n, err
 }
 
-// Again returns the body from its beginning, for who sends it once more over another connection. Nobody reads it then.
+// Again returns the body from its beginning, to send it once more over another connection. Nobody reads it at that
+// time.
 func (b *replayable) Again() (io.ReadCloser, error) {
 	b.mu.Lock()
 	closed := b.closed
@@ -66,7 +67,7 @@ func (b *replayable) Again() (io.ReadCloser, error) {
 
 var errReadOn = errors.New("the body was broken off, or is too large to be kept") //nolint:gochecknoglobals // a constant
 
-// beginReading reports whether the request's own body may be read, and says that somebody does.
+// beginReading reports whether the request's own body may be read, and marks it as being read.
 func (b *replayable) beginReading() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -74,8 +75,8 @@ func (b *replayable) beginReading() bool {
 	return b.reading
 }
 
-// Close has a Read that waits end. Otherwise the request's own stays open: its server closes it, and another connection
-// may need it before.
+// Close makes a waiting Read return. Otherwise the request's own body stays open: its server closes it, and another
+// connection may need it before.
 func (b *replayable) Close() error {
 	b.mu.Lock()
 	reading := b.reading
@@ -87,10 +88,10 @@ func (b *replayable) Close() error {
 	return nil
 }
 
-// isRead reports whether nothing of it is left to be read.
+// isRead reports whether nothing of the body is left to be read.
 func (b *replayable) isRead() bool { return b == nil || b.end }
 
-// rewindBody has it read from the beginning again, and reports whether it can be.
+// rewindBody lets the body be read from its beginning again, and reports whether that is possible.
 func (b *replayable) rewindBody() bool {
 	if b == nil {
 		return true

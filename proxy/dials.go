@@ -11,38 +11,38 @@ import (
 	"github.com/soukhq/souk/proxy/hop"
 )
 
-// dials sends requests over kept connections, and bounds those that are made at once to one end. Each costs both ends
-// more than a request over one that is there, so of a burst most wait for a moment, and find one that another request
-// has come back on.
+// dials sends requests over kept connections, and bounds how many new ones are made at once to one end. A new
+// connection costs both ends more than a request over a kept one, so in a burst most requests wait for a moment, and
+// reuse a connection that another request has given back.
 type dials struct {
 	conns *hop.Conns
-	lines limit.Lines[string] // of those that make connections, by the end
+	lines limit.Lines[string] // requests that make connections, by end
 }
 
-// end is what a request is sent to.
+// end is where a request is sent: a machine's port or another member.
 type end interface {
 	// dial makes a new connection.
 	dialMachine(ctx context.Context) (net.Conn, error)
-	// goesOver says which connection the request goes over now.
+	// goesOver records which connection the request now uses.
 	goesOver(c net.Conn)
 }
 
-// Bounds of connections that are made at once.
+// Bounds of concurrent dials.
 const (
-	farDials = 8  // to one member: each is a handshake, milliseconds of both ends
+	farDials = 8  // to one member: each needs a TLS handshake, milliseconds at both ends
 	ownDials = 32 // to one port of a machine of this host
 )
 
 // maxStale bounds the kept connections that one request finds closed.
 const maxStale = 3
 
-// sendRequest sends a request over a kept connection of a key, or a new one where there is none, or the kept one turned
-// out to be closed before anything was done with the request.
+// sendRequest sends a request over a kept connection of a key. It dials if there is none, or if the kept one was closed
+// before anything was done with the request.
 func (d *dials) sendRequest(ctx context.Context, w http.ResponseWriter, r *hop.Request, key string,
 	to end) (res hop.Result, err error) {
 	for tries := 0; ; tries++ {
 		var c *hop.Conn
-		if tries == 0 { // else it is a new one's turn: the others may be as old
+		if tries == 0 { // after a failure dial: the other kept ones may be as old
 			if r.IsRepeatable() {
 				c = d.conns.GetToAsk(key, r.Whose)
 			} else {

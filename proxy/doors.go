@@ -21,15 +21,15 @@ import (
 type Door struct {
 	p      *Proxy
 	conns  limit.Group // connections that are open
-	ending atomic.Bool // nobody else comes in, and who is in shall go
+	ending atomic.Bool // no new requests; clients are asked to close their connections
 
 	addr net.Addr
 	TLS  *tls.Config // nil: in the clear
-	App  string      // that it is for; "": HTTP, for whichever app the request names
+	App  string      // the app it serves; "": HTTP, for whichever app the request names
 	Port int         // of the app's service; with App
 }
 
-// outsidePort returns the port that clients know a door by.
+// outsidePort returns the port that clients use to reach a door.
 func (d *Door) outsidePort() string {
 	if d.Port != 0 {
 		return strconv.Itoa(d.Port)
@@ -40,15 +40,15 @@ func (d *Door) outsidePort() string {
 	return ""
 }
 
-// doors are those that are open.
+// doors are the open doors.
 type doors struct {
-	open limit.Group // of those for HTTP
+	open limit.Group // those for HTTP
 
 	mu   sync.Mutex
 	tls  *Door // the first for HTTP over TLS; nil: there is none
 	http *Door
 
-	ports []api.DoorPort // as of the last look at them
+	ports []api.DoorPort // as last reported by the goroutine that opens ports
 }
 
 func (d *doors) hasTLS() bool { d.mu.Lock(); defer d.mu.Unlock(); return d.tls != nil }
@@ -64,8 +64,8 @@ func (d *doors) portTLS() int {
 	return 443
 }
 
-// ServeHTTPAt serves HTTP at ln until ctx ends: in the clear, HTTP/1.1 and HTTP/2 for those who know that it is there,
-// or with conf over TLS. Requests that are under way then have drainTime to end.
+// ServeHTTPAt serves HTTP at ln until ctx ends: in the clear, HTTP/1.1 and HTTP/2 with prior knowledge, or with conf
+// over TLS. Requests under way then have drainTime to end.
 func (p *Proxy) ServeHTTPAt(ctx context.Context, ln net.Listener, conf *tls.Config) error {
 	p.doors.open.Enter()
 	defer p.doors.open.Leave()
@@ -94,8 +94,8 @@ func (p *Proxy) ServeHTTPAt(ctx context.Context, ln net.Listener, conf *tls.Conf
 	return d.serveUntil(ctx, s, ln)
 }
 
-// The end of a door. A client that keeps its connection may be writing to it at any moment, so it is told with its next
-// answer that this was the last one, before connections without a request are closed.
+// The end of a door. A client that keeps its connection may be writing to it at any moment, so its next answer says
+// that the connection closes, before connections without a request are closed.
 const (
 	farewell  = 300 * time.Millisecond // for clients to ask once more
 	drainTime = 5 * time.Second        // for requests under way
@@ -108,7 +108,7 @@ func (d *Door) newServer(h http.Handler) *http.Server {
 	protocols.SetHTTP1(true)
 	protocols.SetHTTP2(true)
 	protocols.SetUnencryptedHTTP2(true)
-	// A connection without a request is a stranger: there are only so many of them, at all and of one address.
+	// A connection without a request counts as a stranger. Their number is bounded, in all and for each address.
 	state := func(c net.Conn, s http.ConnState) {
 		switch s {
 		case http.StateNew:
@@ -132,13 +132,13 @@ func (d *Door) newServer(h http.Handler) *http.Server {
 	}
 }
 
-// serveUntil serves until ctx ends and then until the requests are answered that are under way.
+// serveUntil serves until ctx ends, and then until the requests under way are answered.
 func (d *Door) serveUntil(ctx context.Context, s *http.Server, ln net.Listener) error {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
 		<-ctx.Done()
-		_ = ln.Close() // what fails ends with the server
+		_ = ln.Close() // an error does not matter: the server closes the rest
 		d.sayFarewell()
 		drain, done := context.WithTimeout(context.WithoutCancel(ctx), drainTime)
 		defer done()
@@ -154,15 +154,15 @@ func (d *Door) serveUntil(ctx context.Context, s *http.Server, ln net.Listener) 
 	return err
 }
 
-// sayFarewell has clients go with their next answer, and returns when they have, or had time to.
+// sayFarewell asks clients to leave with their next answer, and returns when they have, or after farewell.
 func (d *Door) sayFarewell() {
 	d.ending.Store(true)
 	late, cancel := context.WithTimeout(context.Background(), farewell)
 	defer cancel()
-	_ = d.conns.Wait(late) // those that are late are closed
+	_ = d.conns.Wait(late) // the server closes late ones
 }
 
-// bidFarewell has the client of a request told that its connection ends with the answer, where the door is ending.
+// bidFarewell tells a request's client that its connection closes after the answer, if the door is ending.
 func (d *Door) bidFarewell(w http.ResponseWriter, r *http.Request) {
 	if d.ending.Load() && r.Header.Get("Upgrade") == "" {
 		w.Header().Set("Connection", "close")

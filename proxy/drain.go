@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// Drain has a machine of this process get no more requests until its next start, and returns when those that it has are
-// answered, after most or when ctx ends. Who sends it one meanwhile is corrected, so nobody has to have heard that it is
-// being stopped. Connections that are no requests, upgraded ones too, are not waited for: they have no end of their own,
-// and the program may care for them when it gets its signal.
+// Drain stops sending requests to a machine of this process until its next start. It returns when the requests under
+// way are answered, after most, or when ctx ends. Other members that send one meanwhile get a correction, so they need
+// not know of the drain. Drain does not wait for connections that are no requests, nor for upgraded ones: they need not
+// end by themselves, and the program can close them when it gets its signal.
 func (p *Proxy) Drain(ctx context.Context, app, id string, most time.Duration) {
 	p.owner.drainMachine(ctx, Target{App: app, Machine: id}, most)
 }
@@ -16,7 +16,7 @@ func (p *Proxy) Drain(ctx context.Context, app, id string, most time.Duration) {
 func (o *owner) drainMachine(ctx context.Context, t Target, most time.Duration) {
 	_, m, err := o.findMachine(ctx, t)
 	if err != nil {
-		return // it is not here, so nothing is sent to it
+		return // the machine is not here, so no request reaches it
 	}
 	o.mu.Lock()
 	g := o.gateOf(t.Machine)
@@ -24,7 +24,7 @@ func (o *owner) drainMachine(ctx context.Context, t Target, most time.Duration) 
 	unnamed := g.left == ""
 	o.mu.Unlock()
 	defer o.conns.Drop(t.Machine)
-	if unnamed { // its start is no longer among its events, so the next one could not be told from it later
+	if unnamed { // the start has left the events, so a later start would look the same
 		defer func() { o.mu.Lock(); g.leaving = false; o.mu.Unlock() }()
 	}
 	ctx, cancel := context.WithTimeout(ctx, most)
@@ -43,8 +43,8 @@ func (o *owner) drainMachine(ctx context.Context, t Target, most time.Duration) 
 	}
 }
 
-// awaitedRequests counts the requests that a machine has. They may be fewer when the channel is closed, and after a
-// time, in which one of them can have been silent for as long as its stream may be.
+// awaitedRequests counts the requests that a machine has. Count again when fewer is closed, and after again: by then a
+// silent stream may have reached its limit and counts no more.
 func (o *owner) awaitedRequests(id string) (n int, again time.Duration, fewer <-chan struct{}) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -62,14 +62,14 @@ func heldTooLong(ctx context.Context, app string, held time.Duration) error {
 			", and no machine became free for it"}
 }
 
-// errClientGone is the error of a request whose client went away. Nobody is answered.
+// errClientGone is the error of a request whose client went away. No answer is sent.
 var errClientGone = fault.New(fault.Unavailable, codeClientGone,
 	"the client went away before the answer") //nolint:gochecknoglobals // a constant
 
-// ErrorHeader says by its code that an answer is the proxy's and not an app's.
+// ErrorHeader carries an error's code, and marks an answer as the proxy's and not an app's.
 const ErrorHeader = "Souk-Error"
 
-// statusOf returns the status of an error that is answered.
+// statusOf returns the HTTP status of an error.
 func statusOf(f *fault.Error) int {
 	if f.Code == codeMisdirected {
 		return http.StatusMisdirectedRequest
@@ -95,7 +95,7 @@ func statusOf(f *fault.Error) int {
 	return http.StatusServiceUnavailable
 }
 
-// answerError answers an error: as JSON to who wants that, else as one line.
+// answerError writes an error: as JSON if the client accepts that, else as one line.
 func answerError(w http.ResponseWriter, r *http.Request, id string, err error) (code int) {
 	f := fault.As(err)
 	code = statusOf(f)
@@ -119,17 +119,17 @@ func answerError(w http.ResponseWriter, r *http.Request, id string, err error) (
 	if strings.Contains(r.Header.Get("Accept"), "json") {
 		h.Set("Content-Type", "application/json")
 		text := map[string]string{"error": f.Text, "code": string(f.Code), "request_id": id}
-		body, _ = json.Marshal(text) // strings can be
+		body, _ = json.Marshal(text) // strings always encode
 	}
 	h.Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(code)
 	if r.Method != http.MethodHead {
-		_, _ = w.Write(body) // who asked may be gone
+		_, _ = w.Write(body) // the client may be gone
 	}
 	return code
 }
 
-// badAnswer says of a machine that its answer cannot be passed on.
+// badAnswer is the error for a machine's answer that cannot be passed on.
 func badAnswer(err error, machine string) error {
 	if errors.Is(err, hop.ErrLargeHead) {
 		return fault.Wrap(err, fault.Unavailable, codeBadAnswer,
@@ -140,7 +140,7 @@ func badAnswer(err error, machine string) error {
 		"machine %s broke off, or what it answers is no HTTP; see souk logs %s", machine, machine)
 }
 
-// haltedError is what becomes of a request that endHalted has ended. One that is repeatable goes to another machine.
+// haltedError is the error of a request that endHalted has ended. A repeatable one goes to another machine.
 func haltedError(machine string, repeatable bool) error {
 	err := error(fault.New(fault.Timeout, lifecycle.CodeHalted,
 		"machine %s took the request and does not answer, as its program "+

@@ -26,17 +26,17 @@ type Far interface {
 	DialProxy(ctx context.Context, id cluster.WorkerID) (net.Conn, error)
 }
 
-// Between members a request is HTTP/1.1 over a connection of its own for as long as it lasts, with the header Souk-To,
-// which names the machine and its port. An answer with the header Souk-Correction is the owner's: the machine was not
-// asked. With the header Souk-Ask a machine is woken and not asked, and CONNECT makes the connection one to it. Neither
-// clients nor machines can send a header that begins with Souk: see ours and dropSouk.
+// Between members a request is HTTP/1.1 over a connection of its own with the header Souk-To, which names the machine
+// and its port. An answer with the header Souk-Correction is the owner's: the machine was not asked. With the header
+// Souk-Ask the owner only wakes the machine, and CONNECT makes the connection a tunnel to it. Neither clients nor
+// machines can send a header that begins with Souk: see ours and dropSouk.
 const (
 	askWake = "wake"
-	askRaw  = "raw" // with CONNECT: what passes is no request, also where the service is one of HTTP
-	toLimit = 256   // bytes of Souk-To
+	askRaw  = "raw" // with CONNECT: the tunnel is no request, even if the service speaks HTTP
+	toLimit = 256   // bytes of Souk-To at most
 )
 
-// farOwners are the owners that other members are.
+// farOwners reaches the owners at other members.
 type farOwners struct {
 	p     *Proxy
 	reach Far
@@ -45,11 +45,11 @@ type farOwners struct {
 	h2    h2Clients
 
 	mu      sync.Mutex
-	returns map[cluster.WorkerID]time.Time // until when the successor of a member that is leaving is waited for
+	returns map[cluster.WorkerID]time.Time // how long to wait for a leaving member's successor
 	lost    map[cluster.WorkerID]time.Time // when members were last found to be silent
 }
 
-// lostTime is how long a member is not dialled that has just fallen silent: what else was to go there would wait for it.
+// lostTime is how long a member that has just fallen silent is not dialled, so that other requests do not wait for it.
 const lostTime = time.Second
 
 // isLost reports whether a member has just fallen silent.
@@ -60,7 +60,7 @@ func (f *farOwners) isLost(id cluster.WorkerID) bool {
 	return lost && time.Since(at) < lostTime
 }
 
-// noteLost notes of an error whether it is of the silence of a member, and reports that.
+// noteLost reports whether an error says that a member is silent, and notes it if so.
 func (f *farOwners) noteLost(id cluster.WorkerID, err error) bool {
 	var slow net.Error
 	dial, _ := errors.AsType[*net.OpError](err)
@@ -76,7 +76,7 @@ func (f *farOwners) noteLost(id cluster.WorkerID, err error) bool {
 	return true
 }
 
-// fellSilent is the error of a request that was under way at a member when that fell silent. One that may be sent twice
+// fellSilent is the error of a request whose member fell silent before it answered. A request that may be sent twice
 // goes to another machine.
 func fellSilent(id cluster.WorkerID, r *hop.Request, err error) error {
 	if r.IsRepeatable() {
@@ -123,8 +123,8 @@ func (f *farOwners) dialMember(ctx context.Context, id cluster.WorkerID) (net.Co
 
 const farTime = 5 * time.Second // for a connection to another member
 
-// carryRequest sends a request to the owner of a machine. A connection that breaks before an answer says nothing of what
-// became of the request, so it is not sent elsewhere, unless it was a kept one that was closed at the other end.
+// carryRequest sends a request to the owner of a machine. If a connection breaks before an answer, the machine may have
+// seen the request, so it is not sent again, unless it was a kept connection that the other end had closed.
 func (f *farOwners) carryRequest(ctx context.Context, w http.ResponseWriter, r *hop.Request, b *backend) (hop.Result,
 	error) {
 	if b.h2 {
@@ -140,8 +140,8 @@ func (f *farOwners) carryRequest(ctx context.Context, w http.ResponseWriter, r *
 	return res, err
 }
 
-// correctionOf returns the owner's correction that an answer is, or its error; nil: it is the machine's answer. Over
-// HTTP/2 a machine is asked through a tunnel, so all answers are the machine's.
+// correctionOf returns the correction or error of the owner that an answer carries; nil: it is the machine's answer.
+// Over HTTP/2 requests go through a tunnel, so all answers are the machine's.
 func (x *exchange) correctionOf(b *backend, resp *http.Response) error {
 	if b.own || b.h2 || len(resp.Header[correctHeader])+len(resp.Header[failHeader]) == 0 {
 		return nil
@@ -175,7 +175,7 @@ func problemOf(resp *http.Response) error {
 
 const maxProblem = 8 << 10 // bytes
 
-// wakeMachine has a machine of another member woken.
+// wakeMachine asks another member to wake its machine.
 func (f *farOwners) wakeMachine(ctx context.Context, id cluster.WorkerID, t Target) (p Phases, err error) {
 	err = f.untilAnswered(ctx, id, func() error { p, err = f.wakeOnce(ctx, id, t); return err })
 	return p, err
@@ -220,8 +220,8 @@ func (f *farOwners) wakeOnce(ctx context.Context, id cluster.WorkerID, t Target)
 	return out, err
 }
 
-// openTunnel connects to a port of a machine of another member. raw says that what passes is no request, so nobody
-// waits for its end.
+// openTunnel connects to a port of a machine of another member. raw says that the tunnel carries no request, so a drain
+// does not wait for its end.
 func (f *farOwners) openTunnel(ctx context.Context, id cluster.WorkerID, t Target, raw bool) (c net.Conn, err error) {
 	err = f.untilAnswered(ctx, id, func() error { c, err = f.tunnelOnce(ctx, id, t, raw); return err })
 	return c, err

@@ -22,8 +22,8 @@ const (
 // codeExited says that the machine ended by itself before it was ready.
 const codeExited fault.Code = "exited"
 
-// awaitSettled returns a machine once no operation has it on its way up any more. Where its program ended, and it is
-// started again in a while, that is told at once; the first time that is not waited for, as it is a tenth of a second.
+// awaitSettled returns a machine once no operation is bringing it up any more. If its program ended and a restart is
+// pending, it returns that at once; it waits for the first restart only, which follows within 0.1 s.
 func (o *owner) awaitSettled(ctx context.Context, w Worker, t Target) (m *machine.Machine, err error) {
 	var died *machine.Event
 	err = w.Watch(ctx, t.App, t.Machine, func(now *machine.Machine) bool {
@@ -49,8 +49,8 @@ func (o *owner) awaitSettled(ctx context.Context, w Worker, t Target) (m *machin
 	return m, err
 }
 
-// awaitFit returns when a machine whose port accepts has passed the checks that requests depend on. They are made at
-// once, and soon again.
+// awaitFit returns when a machine whose port accepts has passed the checks that requests depend on. The checks run at
+// once, and again soon.
 func (o *owner) awaitFit(ctx context.Context, w Worker, m *machine.Machine, patience time.Duration) error {
 	if isFit(m) {
 		return nil
@@ -82,10 +82,10 @@ func (o *owner) awaitFit(ctx context.Context, w Worker, m *machine.Machine, pati
 	return cmp.Or(gone, err)
 }
 
-// isFit reports whether requests may go to a machine, as far as its checks say.
+// isFit reports whether a machine's checks let requests go to it.
 func isFit(m *machine.Machine) bool { return m.Ready() && !m.Failing() }
 
-// pressChecks has the checks of a machine made that do not pass, soon and then ever more seldom, until ctx ends.
+// pressChecks runs check now and then, at growing intervals, until ctx ends.
 func pressChecks(ctx context.Context, check func()) {
 	began := time.Now()
 	timer := time.NewTimer(pressLeast)
@@ -101,8 +101,8 @@ func pressChecks(ctx context.Context, check func()) {
 	}
 }
 
-// notPassed returns a check that requests depend on and that has not passed since a machine was started, with the first
-// line of what it says, and whether it has said something since its grace ended.
+// notPassed returns a check that requests depend on and that has not passed since the machine's start, with the first
+// line of its output. judged says that it has reported since its grace ended.
 func notPassed(m *machine.Machine) (check string, judged bool) {
 	for _, ch := range m.Checks {
 		if ch.Passed || ch.Status == machine.CheckPassing || !m.Gates(ch.Name) {
@@ -119,14 +119,14 @@ func notPassed(m *machine.Machine) (check string, judged bool) {
 	return "", false
 }
 
-// notFit says that a machine does not pass a check, so long after its start.
+// notFit is the error of a machine that fails a check, with the time since its start.
 func notFit(m *machine.Machine, check string, since time.Duration) error {
 	return fault.New(fault.Unavailable, codeNotFit, "machine %s has not passed its check %s since its start %v ago; "+
 		"see souk status %s", m.ID, check, since.Round(100*time.Millisecond), m.ID)
 }
 
-// lookAgain looks at a machine that is awaited: one that has ended is not waited for. The code of the error is "ended"
-// where that was asked for, so that it may be started.
+// lookAgain reads an awaited machine again. It fails if the machine has ended; the code is "ended" if that was
+// requested, so that the caller may start it.
 func (o *owner) lookAgain(ctx context.Context, m *machine.Machine) (*machine.Machine, error) {
 	w, now, err := o.findMachine(ctx, Target{App: m.App, Machine: m.ID})
 	if err != nil {
@@ -135,7 +135,8 @@ func (o *owner) lookAgain(ctx context.Context, m *machine.Machine) (*machine.Mac
 	return now, o.goesOn(ctx, w, m, now)
 }
 
-// goesOn returns an error where a machine that is awaited has ended, as it is now. See again.
+// goesOn returns an error if an awaited machine has ended; m is its state before and now its state at present. See
+// lookAgain.
 func (o *owner) goesOn(ctx context.Context, w Worker, m, now *machine.Machine) error {
 	if e := diedAfter(now, startEvent(m)); e != nil {
 		return o.exitError(ctx, w, now, e)
@@ -149,7 +150,7 @@ func (o *owner) goesOn(ctx context.Context, w Worker, m, now *machine.Machine) e
 		now.State, m.ID)
 }
 
-// startEvent returns the id of the newest event that began a life of a machine; "": none is known.
+// startEvent returns the id of the newest event that started a machine; "": none is known.
 func startEvent(m *machine.Machine) string {
 	for i := range m.Events {
 		if beginsLife(&m.Events[i]) {
@@ -161,8 +162,8 @@ func startEvent(m *machine.Machine) string {
 
 func beginsLife(e *machine.Event) bool { return e.Type == "start" || e.Type == "restart" }
 
-// diedAfter returns the newest end of a machine that nobody had asked for, after an event; "": at all. nil: there is
-// none. Ids of events sort as the events happened.
+// diedAfter returns the newest end of a machine after an event ("": at any time), unless it was requested; nil: there
+// is none. Event ids sort by time.
 func diedAfter(m *machine.Machine, event string) *machine.Event {
 	for i := range m.Events {
 		e := &m.Events[i]
@@ -179,7 +180,7 @@ func diedAfter(m *machine.Machine, event string) *machine.Event {
 	return nil
 }
 
-// exitError says how a machine ended, with the last line of what it wrote, and when it is started again.
+// exitError says how a machine ended, with the last line of its output, and when it is started again.
 func (o *owner) exitError(ctx context.Context, w Worker, m *machine.Machine, end *machine.Event) error {
 	f := &fault.Error{Kind: fault.Unavailable, Code: codeExited}
 	x := end.Request.ExitEvent
@@ -205,14 +206,14 @@ func (o *owner) exitError(ctx context.Context, w Worker, m *machine.Machine, end
 	return f
 }
 
-// Bounds of the last line of an output that is told.
+// Bounds of the last line of output in an error.
 const (
-	lastLines    = 5 // of which some may be empty
+	lastLines    = 5 // read from the end, since some may be empty
 	lastLineMost = 200
 	lastLineTime = 200 * time.Millisecond
 )
 
-// lastLine returns the last line that is not empty of what a machine wrote; "": there is none.
+// lastLine returns the last line that is not empty of a machine's output; "": there is none.
 func (o *owner) lastLine(ctx context.Context, w Worker, m *machine.Machine) (line string) {
 	ctx, cancel := context.WithTimeout(ctx, lastLineTime)
 	defer cancel()
@@ -221,6 +222,6 @@ func (o *owner) lastLine(ctx context.Context, w Worker, m *machine.Machine) (lin
 			line = text
 		}
 		return nil
-	}) // without it the exit code says what it can
+	}) // on failure the exit code must suffice
 	return fault.Clip(line, lastLineMost)
 }

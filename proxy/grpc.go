@@ -10,7 +10,7 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
-// Statuses of gRPC that the proxy says.
+// Statuses of gRPC that the proxy returns.
 const (
 	grpcDeadline      = 4
 	grpcDenied        = 7
@@ -19,14 +19,14 @@ const (
 	grpcUnavailable   = 14
 )
 
-// isGRPC reports whether a request is of gRPC, whose clients read failures from fields of their own.
+// isGRPC reports whether a request is a gRPC call. gRPC clients read errors from header fields of their own.
 func isGRPC(r *http.Request) bool {
 	rest, is := strings.CutPrefix(strings.ToLower(r.Header.Get("Content-Type")), "application/grpc")
 	return is && r.ProtoMajor == 2 && (rest == "" || rest[0] == '+' || rest[0] == ';' || rest[0] == '-')
 }
 
-// failGRPC answers an error to a client of gRPC: with the status 200 and without a body, as gRPC wants it. To any other
-// status its client would say "unknown". It returns the status that another client would have had.
+// failGRPC answers an error to a client of gRPC: with the status 200 and without a body, as gRPC wants it. For any
+// other status its client would report "unknown". It returns the status that an HTTP client would have got.
 func failGRPC(w http.ResponseWriter, id string, err error) (code int) {
 	f := fault.As(err)
 	code = statusOf(f)
@@ -43,8 +43,8 @@ func failGRPC(w http.ResponseWriter, id string, err error) (code int) {
 	return code
 }
 
-// grpcStatus returns the status of gRPC for one of HTTP, as gRPC itself reads those of a proxy; a hold that was over
-// with the client's own time is its deadline.
+// grpcStatus maps an HTTP status to gRPC's, as gRPC does for proxies. A hold that ended with the client's own timeout
+// is its deadline.
 func grpcStatus(code int, f *fault.Error) int {
 	switch {
 	case f.Code == fault.CodeHeld, code == http.StatusGatewayTimeout:
@@ -59,7 +59,7 @@ func grpcStatus(code int, f *fault.Error) int {
 	return grpcUnavailable
 }
 
-// percentEncode writes a text as the field Grpc-Message has it.
+// percentEncode encodes a text for the field Grpc-Message.
 func percentEncode(s string) string {
 	var b strings.Builder
 	for i := range len(s) {

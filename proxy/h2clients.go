@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// h2Clients ask machines over HTTP/2 in the clear, which gRPC needs: net/http's own clients, one for each machine,
-// since one connection carries all its requests.
+// h2Clients send requests to machines over HTTP/2 in the clear, which gRPC needs: net/http's own clients, one for each
+// machine, since one connection carries all its requests.
 type h2Clients struct {
 	mu   sync.Mutex
 	byID map[string]*h2Client
@@ -19,7 +19,7 @@ type h2Clients struct {
 type h2Client struct {
 	*http.Transport
 	used time.Time
-	conn atomic.Pointer[net.Conn] // that was made last
+	conn atomic.Pointer[net.Conn] // the newest connection
 }
 
 // newestConn returns the connection that requests go over; nil: there is none yet.
@@ -30,10 +30,10 @@ func (c *h2Client) newestConn() net.Conn {
 	return nil
 }
 
-// h2Idle is how long a connection is kept that carries nothing: at its owner it counts as something to do.
+// h2Idle is how long an unused connection is kept: its owner counts it as load.
 const h2Idle = keptTime
 
-// streamBuffer is how much of an answer is kept here of which its client reads nothing.
+// streamBuffer is how much of an answer is buffered while its client does not read.
 const streamBuffer = 64 << 10
 
 // clientFor returns the client of a machine's port. dial connects to it.

@@ -6,17 +6,18 @@ import (
 	"time"
 )
 
-// haltedAfter is how long a request waits for the head of its answer before it is looked whether what listens at the
-// machine's port is stopped by a signal. The kernel takes connections and requests for a program that is, so nothing
-// else tells it from one that thinks.
+// haltedAfter is how long a request waits for the head of its answer before the owner checks whether the program at the
+// machine's port is stopped by a signal. The kernel accepts connections for a stopped program, so only this check tells
+// it from a slow one.
 const haltedAfter = 5 * time.Second
 
-// halter is a worker that can tell that.
+// halter is a worker that can report whether the program at a machine's port is stopped by a signal.
 type halter interface {
 	Halted(ctx context.Context, machine string, port int) bool
 }
 
-// endHalted ends the requests that wait for machines which are stopped by a signal. It is called now and then.
+// endHalted ends the requests that wait for machines which are stopped by a signal. The owner's loop calls it now and
+// then.
 func (o *owner) endHalted(ctx context.Context, now time.Time) {
 	ctx, cancel := context.WithTimeout(ctx, lookEvery)
 	defer cancel()
@@ -35,7 +36,8 @@ func (o *owner) endHalted(ctx context.Context, now time.Time) {
 	}
 }
 
-// slowMachines returns machines with a request that has waited for long, and a port of each at which it does.
+// slowMachines returns the machines with a request that has waited for haltedAfter, each with one port of such a
+// request.
 func (o *owner) slowMachines(now time.Time) map[string]int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -54,8 +56,8 @@ func (o *owner) slowMachines(now time.Time) map[string]int {
 	return out
 }
 
-// waitsForHead reports whether a request has waited for long for the head of its answer. It is called with the owner's
-// lock.
+// waitsForHead reports whether a request has waited for haltedAfter for the head of its answer. The caller holds the
+// owner's lock.
 func (v *visit) waitsForHead(now time.Time) bool {
 	return !v.raw && !v.head.Load() && v.currentConn() != nil && now.Sub(v.began) >= haltedAfter
 }

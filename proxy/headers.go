@@ -16,26 +16,25 @@ import (
 	"github.com/soukhq/souk/proxy/hop"
 )
 
-// Headers of the proxy's.
 const (
 	requestHeader = "Fly-Request-Id"
 	replayHeader  = "Fly-Replay"
-	wakeHeader    = "Souk-Wake"   // of an answer: where the time of the wake went
-	timingHeader  = "Souk-Timing" // of a request: it wants Souk-Wake in any case
+	wakeHeader    = "Souk-Wake"   // in an answer: the wake's phases
+	timingHeader  = "Souk-Timing" // in a request: always send Souk-Wake
 	toHeader      = "Souk-To"     // between members: app, machine, port
-	askHeader     = "Souk-Ask"    // between members: what is asked of the owner and not of the machine
+	askHeader     = "Souk-Ask"    // between members: a question to the owner, not to the machine
 	whoseHeader   = "Souk-Whose"  // between members: the client, see clientKey
 	correctHeader = "Souk-Correction"
 )
 
-// wellFormed refuses what net/http lets in and no app should have to understand.
+// wellFormed refuses malformed requests that net/http accepts, so that no app has to handle them.
 func wellFormed(r *http.Request) error {
 	switch {
 	case r.Host == "":
 		return fault.New(fault.Invalid, codeHost, "a request must say for which host it is (the header Host)")
 	case !isHostPort(r.Host):
 		return fault.New(fault.Invalid, codeHost, "the header Host is no host and port")
-	case !httpguts.ValidHeaderFieldName(r.Method): // HTTP/2 lets anything be one
+	case !httpguts.ValidHeaderFieldName(r.Method): // HTTP/2 allows any bytes
 		return fault.New(fault.Invalid, fault.CodeMethod, "%.20q is no method of HTTP", r.Method)
 	case r.Method == http.MethodConnect || r.Method == http.MethodTrace:
 		return fault.New(fault.Invalid, fault.CodeMethod,
@@ -52,7 +51,7 @@ func wellFormed(r *http.Request) error {
 	return nil
 }
 
-// isHostPort reports whether s is a host, with a port or without, for all who read it.
+// isHostPort reports whether every parser reads s as a host with an optional port.
 func isHostPort(s string) bool {
 	if !httpguts.ValidHostHeader(s) || strings.ContainsAny(s, "/@\\?#,%'\"") {
 		return false
@@ -61,7 +60,7 @@ func isHostPort(s string) bool {
 	return !found || port != "" && len(port) <= 5 && strings.Trim(port, "0123456789") == ""
 }
 
-// sameHost reports whether a request of HTTP/2 that has a header Host beside its authority means one host by both.
+// sameHost reports whether the Host header of an HTTP/2 request, if any, equals its authority.
 func sameHost(r *http.Request) bool {
 	for _, h := range r.Header["Host"] {
 		if !strings.EqualFold(h, r.Host) {
@@ -71,8 +70,7 @@ func sameHost(r *http.Request) bool {
 	return true
 }
 
-// isTarget reports whether a request is for a path at a host (RFC 9112, 3.2.1 and 3.2.2), which ends where all who read
-// its line say.
+// isTarget reports whether a request's target is a path (RFC 9112, 3.2.1 and 3.2.2) on whose end all parsers agree.
 func isTarget(r *http.Request) bool {
 	u := r.URL
 	if u.Opaque != "" || u.Scheme != "" && u.Scheme != "http" && u.Scheme != "https" {
@@ -86,7 +84,7 @@ func isTarget(r *http.Request) bool {
 	return strings.HasPrefix(u.Path, "/") || u.Path == "" || u.Path == "*" && r.Method == http.MethodOptions
 }
 
-// headersFor returns what a machine is told of a request beside its own headers.
+// headersFor returns the headers that the proxy adds to a request to a machine.
 func (x *exchange) headersFor(b *backend) []hop.Field {
 	proto, port := "http", x.door.outsidePort()
 	if x.r.TLS != nil {
@@ -123,8 +121,8 @@ func (x *exchange) headersFor(b *backend) []hop.Field {
 	return out
 }
 
-// clientKey names the client among those that this process has now: by its connection, and where that is a trusted
-// front's, which several share, by its address, too. Another member is told the process as well.
+// clientKey names the client among the current clients of this process: by its connection, and if several clients share
+// that (a trusted front's), by its address, too. For another member it also names the process.
 func (x *exchange) clientKey() string {
 	if x.client == x.peer {
 		return x.r.RemoteAddr
@@ -143,13 +141,13 @@ func viaHeader(r *http.Request) string {
 	return v
 }
 
-// isDropped reports whether a header is not passed on: nobody but the proxy may say what these say.
+// isDropped reports whether a header is not passed on, since only the proxy may set it.
 func (x *exchange) isDropped(name string) bool {
 	return isReserved(name) || saysWhose(name) && !x.p.trustsClient(x.r.RemoteAddr)
 }
 
-// saysWhose reports whether a header is one by which proxies in front of other systems say whose a request is. Many an
-// app, or the library it reads addresses by, believes them; souk sets none, and passes on what a trusted proxy says.
+// saysWhose reports whether other systems' proxies name the client in this header. Many apps and libraries believe such
+// headers; souk sets none, and passes them on only from a trusted proxy.
 func saysWhose(name string) bool {
 	if strings.Contains(name, "_") {
 		name = textproto.CanonicalMIMEHeaderKey(strings.ReplaceAll(name, "_", "-"))
@@ -165,15 +163,14 @@ func saysWhose(name string) bool {
 	return false
 }
 
-// isLast reports whether nothing may follow a request on its connection, since its end may be read in two ways: net/http
-// takes the Content-Length beside a Transfer-Encoding away, and the Transfer-Encoding of HTTP/1.0, and tells nobody
-// (RFC 9112, 6.1).
+// isLast reports whether the connection must close after a request, since its end may be read in two ways: net/http
+// silently drops a Content-Length beside a Transfer-Encoding, and the Transfer-Encoding of HTTP/1.0 (RFC 9112, 6.1).
 func isLast(r *http.Request) bool {
 	return r.ProtoMajor == 1 && (len(r.TransferEncoding) > 0 || r.ProtoMinor == 0)
 }
 
 func isReserved(name string) bool {
-	if strings.Contains(name, "_") { // many an app reads it as the other one
+	if strings.Contains(name, "_") { // many apps read it as "-"
 		name = textproto.CanonicalMIMEHeaderKey(strings.ReplaceAll(name, "_", "-"))
 		switch name {
 		case "Content-Length", "Transfer-Encoding", "Host", "Connection", "Upgrade", "Via":
@@ -199,7 +196,7 @@ func (x *exchange) editAnswer(h http.Header) {
 	x.backend.answers.applyTo(h)
 }
 
-// dropSouk drops from a machine's answer what only a proxy says.
+// dropSouk drops the headers from a machine's answer that only a proxy may set.
 func dropSouk(h http.Header) {
 	for name := range h {
 		if strings.HasPrefix(name, "Souk-") {
@@ -208,7 +205,7 @@ func dropSouk(h http.Header) {
 	}
 }
 
-// serverTiming says where the time went until the head of the answer came, as Server-Timing does.
+// serverTiming returns the Server-Timing header: the phases until the head of the answer came.
 func (x *exchange) serverTiming() string {
 	total := x.first.Sub(x.began)
 	parts := []string{"total;dur=" + millis(total)}
@@ -223,7 +220,7 @@ func (x *exchange) serverTiming() string {
 
 func millis(d time.Duration) string { return strconv.FormatFloat(float64(d)/1e6, 'f', 2, 64) }
 
-// answers are the headers that a service's config sets in answers.
+// answers are the headers that a service's config sets in its answers.
 type answers struct{ set map[string][]string }
 
 func answersOf(s *machine.Service) *answers {
@@ -234,7 +231,7 @@ func answersOf(s *machine.Service) *answers {
 		}
 		for name, v := range p.HTTPOptions.Response.Headers {
 			if name = textproto.CanonicalMIMEHeaderKey(name); hop.OfOneHop(name) {
-				continue // what an answer is framed by is not the config's
+				continue // the config may not change an answer's framing
 			}
 			switch v := v.(type) {
 			case bool:
@@ -275,7 +272,7 @@ func (a *answers) applyTo(h http.Header) {
 	}
 }
 
-// toHTTPS answers a request in the clear for an app that wants none.
+// toHTTPS redirects a request in the clear for an app that allows only TLS.
 func (x *exchange) toHTTPS() bool {
 	if x.r.TLS != nil || !x.p.doors.hasTLS() || !x.p.forcesHTTPS(x.key) {
 		return false
@@ -293,7 +290,7 @@ func (x *exchange) toHTTPS() bool {
 	return true
 }
 
-// forcesHTTPS reports whether the service that a key means wants its requests over TLS.
+// forcesHTTPS reports whether the service of a key requires TLS.
 func (p *Proxy) forcesHTTPS(k key) bool {
 	for m := range p.o.Fleet.Snapshot().MachinesOf(k.app) {
 		if s := k.serviceIn(m.Services); s != nil {

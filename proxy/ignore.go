@@ -9,10 +9,10 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// ignored is a rule of a service's config: requests that neither start a machine nor keep it up.
+// ignored is a rule of a service's config: requests that match neither start a machine nor keep it up.
 type ignored struct {
 	path   string
-	whole  bool // the path is all of it
+	whole  bool // path must match whole, not as a prefix
 	agent  string
 	source netip.Prefix
 	status int
@@ -32,7 +32,7 @@ func ignoredOf(s *machine.Service) (out []ignored) {
 	return out
 }
 
-// matches reports whether a rule is of a request.
+// matches reports whether a rule applies to a request.
 func (i *ignored) matches(r *http.Request, client string) bool {
 	if i.whole && r.URL.Path != i.path || !strings.HasPrefix(r.URL.Path, i.path) {
 		return false
@@ -47,8 +47,8 @@ func (i *ignored) matches(r *http.Request, client string) bool {
 	return err == nil && i.source.Contains(a.Unmap())
 }
 
-// answersIgnored answers a request that a service names as one that its machines do not see, and reports whether it is
-// one. A probe still learns something: where no machine could serve a request now, it is told so.
+// answersIgnored answers a request that matches the service's ignore rules, and reports whether it did. A health probe
+// still gets an error if no machine could serve a request now.
 func (x *exchange) answersIgnored() bool {
 	pool := x.p.poolOf(x.key)
 	now := time.Now()
@@ -75,12 +75,12 @@ func (x *exchange) answersIgnored() bool {
 		h.Set(ignoredHeader, "true")
 		x.w.WriteHeader(x.code)
 		if x.r.Method != http.MethodHead && x.code != http.StatusNoContent && x.code != http.StatusNotModified {
-			_, _ = x.w.Write([]byte(body)) // who asked may be gone
+			_, _ = x.w.Write([]byte(body)) // the client may be gone
 		}
 		return true
 	}
 	return false
 }
 
-// ignoredHeader says of an answer that the proxy gave it and no machine was asked.
+// ignoredHeader marks an answer that the proxy gave without asking a machine.
 const ignoredHeader = "Souk-Ignored"

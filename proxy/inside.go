@@ -23,8 +23,8 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// Inside is what a connection of a machine of this host asks for: a port of an app, or of one of its groups, that is a
-// service's internal one.
+// Inside describes a connection from a machine of this host to another app: to an internal port of a service of the
+// app, or of one of its groups.
 type Inside struct {
 	App, Group string
 	Port       int
@@ -33,7 +33,8 @@ type Inside struct {
 	Client     netip.Addr // its address
 }
 
-// inside names the machines behind a port inside: those that let an app in. The zero one names none.
+// inside narrows a key to the machines behind an internal port that let the app from in. Its zero value does not
+// narrow.
 type inside struct {
 	port  int
 	group string // "": of all groups
@@ -42,15 +43,15 @@ type inside struct {
 
 // Bounds of connections inside.
 const (
-	maxInside   = 16384 // at once; see mostInside
-	insideShare = 8     // one of so many parts of them is for one machine at most
+	maxInside   = 16384 // concurrent ones; see mostInside
+	insideShare = 8     // one machine has at most 1/8 of them
 	maxPortsOf  = 64    // of an app or a group
 	deniedLines = 5     // in the log at once, and one more each deniedEvery
 	deniedEvery = 10 * time.Second
 )
 
-// PortsInside returns the ports by which other machines may ask for an app, or for one of its groups, in order: the
-// internal ones of its services over TCP. There are none of an app without services.
+// PortsInside returns the ports by which other machines may ask for an app, or for one of its groups, sorted: the
+// internal TCP ports of its services. An app without services has none.
 func (p *Proxy) PortsInside(app, group string) (ports []uint16) {
 	add := func(services []machine.Service) {
 		for i := range services {
@@ -76,7 +77,7 @@ func (p *Proxy) PortsInside(app, group string) (ports []uint16) {
 	return ports
 }
 
-// ServeInside serves connections of machines of this host until ctx ends. asked tells what one is for.
+// ServeInside serves connections of machines of this host until ctx ends. asked says what a connection is for.
 func (p *Proxy) ServeInside(ctx context.Context, asked func(net.Conn) (Inside, error), lns ...net.Listener) error {
 	in := &insideDoor{p: p, asked: asked, log: strangers.Few(p.o.Log, deniedLines, deniedEvery)}
 	in.setBounds(mostInside())
@@ -109,8 +110,8 @@ func (d *insideDoor) acceptConns(ctx context.Context, ln net.Listener) error {
 	}
 }
 
-// mostInside is how many connections come in at once. Each takes two descriptors, and half of those that the process may
-// open are for other work.
+// mostInside bounds the concurrent connections. Each takes two descriptors, and half of the process's descriptors are
+// for other work.
 func mostInside() int {
 	const part = 4
 	var limit syscall.Rlimit
@@ -120,7 +121,7 @@ func mostInside() int {
 	return int(max(1, min(maxInside, limit.Cur/part)))
 }
 
-// insideDoor is where machines of this host ask for others.
+// insideDoor serves connections from this host's machines to other machines.
 type insideDoor struct {
 	p      *Proxy
 	asked  func(net.Conn) (Inside, error)
@@ -130,7 +131,7 @@ type insideDoor struct {
 	of     limit.Shares[string] // those of a machine, by whichever address it asks
 }
 
-// setBounds has so many connections be taken at once.
+// setBounds sets how many connections are served at once.
 func (d *insideDoor) setBounds(most int) { d.all.Most, d.of.Each = most, max(1, most/insideShare) }
 
 // resetConn closes a connection so that the other end sees that it was refused.
@@ -179,8 +180,8 @@ func (d *insideDoor) serveConn(ctx context.Context, client net.Conn) {
 	}
 }
 
-// admissionError returns why a machine may not connect to an app; nil: some machine of that lets it in, or one that is
-// about to come.
+// admissionError returns why a machine may not connect to an app; nil: a machine of that app lets it in, or one that is
+// to be made will.
 func (p *Proxy) admissionError(to Inside) error {
 	switch x := p.Admission(to.App, to.Group, to.Port, to.From); {
 	case x.Lets || x.Will:
@@ -194,13 +195,13 @@ func (p *Proxy) admissionError(to Inside) error {
 
 // Admission is whether machines of another app may connect to an app.
 type Admission struct {
-	Any  bool // there are machines that are asked for, or are to be
-	Lets bool // one that is there lets them in
-	Will bool // so will one that is to be
+	Any  bool // the app has, or is to have, machines at that group and port
+	Lets bool // an existing one lets them in
+	Will bool // one that is to be made will let them in
 }
 
-// Admission is the one rule of who may connect to whom: whether machines of an app, or of one of its groups where group
-// is not "", let those of another app in, at a port of a service where port is not 0.
+// Admission is the single rule of which app may connect to which: whether machines of an app, or of one of its groups
+// where group is not "", let those of another app in, at a port of a service where port is not 0.
 func (p *Proxy) Admission(app, group string, port int, from string) (x Admission) {
 	may := func(services []machine.Service, lets []string) bool {
 		if port != 0 && (key{inside: inside{port: port}}).serviceIn(services) == nil {
@@ -224,7 +225,7 @@ func (p *Proxy) Admission(app, group string, port int, from string) (x Admission
 	return x
 }
 
-// NotLetIn says that an app lets no machine of another in, and what to do.
+// NotLetIn is the error that an app lets no machine of another in, and says what to do.
 func NotLetIn(app, from string) error {
 	return fault.New(fault.Denied, codeNetworkFrom, "app %s does not let machines of app %s in; to let them, set "+
 		"network = { from = [%q] } in the group's section of its souk.toml, or --allow-from %s", app, from,

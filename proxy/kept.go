@@ -10,10 +10,10 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// Kept is what is kept of an app as a service, whether its machines are there or not.
+// Kept is what souk keeps running of an app as a service, whether or not its machines exist now.
 type Kept struct {
-	Groups []KeptGroup     // with services, which are to have machines now
-	Held   map[string]Held // machines that are kept down, by id
+	Groups []KeptGroup     // groups with services that should have machines now
+	Held   map[string]Held // machines that are held down, by id
 }
 
 // KeptGroup is one group of a service.
@@ -23,16 +23,16 @@ type KeptGroup struct {
 	From     []string // other apps that its machines let in
 }
 
-// Held says why a machine is kept down, and when it is tried again.
+// Held says why a machine is held down, and when it is tried again.
 type Held struct {
 	Why   string // one sentence, without a full stop
 	Until time.Time
 }
 
-// keptEvery bounds how often it is asked what is kept of a service that has no machine for requests.
+// keptEvery bounds how often Options.Kept is called for a service that has no machine for requests.
 const keptEvery = 50 * time.Millisecond
 
-// keptOf returns what is kept of an app.
+// keptOf returns Options.Kept of an app.
 func (p *Proxy) keptOf(app string) Kept {
 	if p.o.Kept == nil {
 		return Kept{}
@@ -54,14 +54,14 @@ func (k *Kept) hasGroupFor(key key) bool {
 	return false
 }
 
-// comesBack reports whether an app is to have machines with a port, though none has it now.
+// comesBack reports whether an app should have machines at a port, though none exists now.
 func (p *Proxy) comesBack(app string, port int) bool {
 	kept := p.keptOf(app)
 	return kept.hasGroupFor(key{app: app, port: port})
 }
 
-// keyKept returns which machines a name means that no machine has now: those of an app that is kept, which are about to
-// come. Names of services[].hosts are known that were asked for in the last minute.
+// keyKept returns the key of a name that no existing machine has: of a kept app whose machines are about to come. It
+// knows names of services[].hosts that were asked for in the last minute.
 func (p *Proxy) keyKept(name string) (key, bool) {
 	labels := []string{name}
 	for _, domain := range p.o.Domains {
@@ -85,8 +85,8 @@ func (p *Proxy) keyKept(name string) (key, bool) {
 	return key{}, false
 }
 
-// askKept asks what is kept of the service, of which no machine can serve requests, and reports whether other machines
-// are held than before. It is called with the lock.
+// askKept reads what is kept of a service that has no machine for requests, and reports whether the set of held
+// machines has changed. The caller holds the lock.
 func (x *pool) askKept(now time.Time) bool {
 	if now.Sub(x.keptAt) < keptEvery {
 		return false
@@ -101,7 +101,7 @@ func (x *pool) askKept(now time.Time) bool {
 	return true
 }
 
-// markHeld marks the machines that are held. It is called with the lock.
+// markHeld marks the machines that are held. The caller holds the lock.
 func (x *pool) markHeld(list []routing.Backend) {
 	for i := range list {
 		if h, held := x.held[list[i].Machine]; held && list[i].Power == routing.Asleep {

@@ -14,19 +14,19 @@ import (
 	"github.com/soukhq/souk/internal/wait"
 )
 
-// isLeaving is the correction of a member that is about to end, or to be upgraded: it has done nothing, and takes no more
-// requests. The member that sent the request asks the successor, whose listeners the kernel keeps open meanwhile.
+// isLeaving is the correction of a member that is about to end, or to be upgraded: it has done nothing with the
+// request, and takes no more. The sender asks the member's next process, for which the kernel keeps the listeners open.
 const isLeaving = "leaving"
 
 var errLeaving = errors.New("the member is about to end")
 
-// leavingTime bounds how long a request waits for the successor of a member.
+// leavingTime bounds how long a request waits for the next process of a leaving member.
 const leavingTime = 15 * time.Second
 
 // leavingPause is the pause before a member that is leaving is asked again.
 var leavingPause = backoff.Doubling{Base: 20 * time.Millisecond, Most: 250 * time.Millisecond}
 
-// untilAnswered asks a member until it, or its successor, answers what it is asked.
+// untilAnswered calls ask until the member, or its next process, answers.
 func (f *farOwners) untilAnswered(ctx context.Context, id cluster.WorkerID, ask func() error) error {
 	began := time.Now()
 	for tries := 0; ; tries++ {
@@ -44,27 +44,26 @@ func (f *farOwners) untilAnswered(ctx context.Context, id cluster.WorkerID, ask 
 	}
 }
 
-// returnsBy returns until when a member that has said that it leaves counts as one that is heard, though gossip may miss
-// it; zero where it has not.
+// returnsBy returns until when a member that announced its leaving counts as reachable, even if gossip has lost it;
+// zero if it announced none.
 func (f *farOwners) returnsBy(id cluster.WorkerID) time.Time {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.returns[id]
 }
 
-// brokenOff reports whether a connection was ended while it was being made, as those are that a member has accepted when
-// it ends.
+// brokenOff reports whether a connection closed during its handshake, as happens when a member ends.
 func brokenOff(err error) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) ||
 		errors.Is(err, syscall.EPIPE)
 }
 
-// endMembers takes no request of another member from the end of ctx on, and returns when those are answered that are under
-// way, or have had time to be.
+// endMembers waits for the end of ctx, then refuses other members' requests. It returns when those under way are
+// answered, or after a time.
 func (p *Proxy) endMembers(ctx context.Context) {
 	<-ctx.Done()
 	p.members.Close()
 	late, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTime)
 	defer cancel()
-	_ = p.members.Wait(late) // those that are late end with the proxy
+	_ = p.members.Wait(late) // late ones end with the proxy
 }

@@ -17,10 +17,10 @@ import (
 // are.
 type Members struct{ p *Proxy }
 
-// Members returns what serves the proxies of other members.
+// Members returns the handler for other members' proxies.
 func (p *Proxy) Members() Members { return Members{p} }
 
-// Goodbye returns the answer that nothing more is taken here, head and body.
+// Goodbye returns the whole answer of a leaving member: a correction, head and body.
 func (m Members) Goodbye() []byte {
 	return []byte("HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nContent-Length: 0\r\n" +
 		correctHeader + ": " + isLeaving + "\r\n\r\n")
@@ -52,7 +52,7 @@ func (p *Proxy) serveMember(w http.ResponseWriter, r *http.Request) {
 			answerCorrection(w, err)
 			return
 		}
-		raw, _ := json.Marshal(phases) // numbers can be
+		raw, _ := json.Marshal(phases) // numbers always encode
 		w.Header().Set("Content-Length", strconv.Itoa(len(raw)))
 		_, _ = w.Write(raw)
 		return
@@ -77,7 +77,7 @@ func (p *Proxy) serveMember(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// farIdle is how long an owner waits for a machine that another entry asks: that one's own patience ends first.
+// farIdle is how long an owner waits for a machine on behalf of another entry, whose own patience ends first.
 const farIdle = time.Hour
 
 func isTo(name string) bool { return name == toHeader || name == whoseHeader }
@@ -94,16 +94,16 @@ func answerCorrection(w http.ResponseWriter, err error) {
 	} else {
 		w.Header().Set(failHeader, string(q.Code))
 	}
-	raw, _ := json.Marshal(q) // strings can be
+	raw, _ := json.Marshal(q) // strings always encode
 	w.Header().Set("Content-Length", strconv.Itoa(len(raw)))
 	w.WriteHeader(http.StatusServiceUnavailable)
 	_, _ = w.Write(raw)
 }
 
-// failHeader says that the owner asked the machine, and had no answer of it.
+// failHeader says that the owner asked the machine, and got no answer.
 const failHeader = "Souk-Failed"
 
-// serveTunnel makes a connection one to a machine.
+// serveTunnel connects the other member's connection to a machine.
 func (p *Proxy) serveTunnel(w http.ResponseWriter, r *http.Request, t Target) {
 	raw := r.Header.Get(askHeader) == askRaw
 	err := p.owner.visitMachine(r.Context(), t, raw, func(c net.Conn) {
@@ -129,11 +129,11 @@ type problem struct {
 	Kind fault.Kind `json:"kind"`
 	Code fault.Code `json:"code"`
 	Text string     `json:"text"`
-	// After is when to come again, nanoseconds; 0: nobody knows.
+	// After is when to try again, nanoseconds; 0: unknown.
 	After time.Duration `json:"after_ns,omitempty"`
 }
 
-// String names a target as Souk-To does.
+// String formats a target for Souk-To.
 func (t Target) String() string { return t.App + " " + t.Machine + " " + strconv.Itoa(t.Port) }
 
 func targetOf(h http.Header) (t Target, err error) {

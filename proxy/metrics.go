@@ -12,7 +12,7 @@ import (
 	"github.com/soukhq/souk/api"
 )
 
-// metrics are what the proxy counts. None has a label of a machine: there is no end of those. Of apps see mostApps.
+// metrics are what the proxy counts. None has a machine label, since their number has no bound. For apps see mostApps.
 type metrics struct {
 	requests *prometheus.CounterVec // by class of code
 	apps     appRequests
@@ -21,8 +21,8 @@ type metrics struct {
 	wakeTime *prometheus.HistogramVec // by phase
 	rests    *prometheus.CounterVec
 	creates  *prometheus.CounterVec
-	spares   *prometheus.CounterVec // that were made, by how that ended
-	warm     *prometheus.GaugeVec   // of the services that this member looks after
+	spares   *prometheus.CounterVec // spares made, by outcome
+	warm     *prometheus.GaugeVec   // spares of the services that this member looks after
 	refused  *prometheus.CounterVec // by code
 	classes  [6]prometheus.Counter
 }
@@ -105,8 +105,8 @@ func (m *metrics) countRequest(app string, code int, took time.Duration) {
 	m.took.Observe(took.Seconds())
 }
 
-// mostApps bounds the apps whose requests are counted by name; those of others are added up as api.OtherApps. A program
-// may hand requests on to any name, so that only apps which have machines are entered.
+// mostApps bounds the apps whose requests are counted by name; all others count as api.OtherApps. Only apps with
+// machines are entered, since a client may send any name.
 const mostApps = 500
 
 // appRequests counts requests by app and class of code. It is a collector.
@@ -115,7 +115,7 @@ type appRequests struct {
 
 	mu   sync.RWMutex
 	apps map[string]*classes
-	rest classes // of apps that are not in apps
+	rest classes // for apps without an entry
 }
 
 // classes counts requests by class of code.
@@ -123,7 +123,7 @@ type classes [6]atomic.Uint64
 
 func (a *appRequests) countClass(app string, class int) {
 	if app == "" {
-		return // it was for no app
+		return // the request was for no app
 	}
 	a.mu.RLock()
 	c := a.apps[app]
@@ -138,7 +138,7 @@ func (a *appRequests) countClass(app string, class int) {
 	c[class].Add(1)
 }
 
-// countersOf returns where the requests of an app are counted from now on.
+// countersOf returns an app's counters.
 func (a *appRequests) countersOf(app string) *classes {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -153,10 +153,10 @@ func (a *appRequests) countersOf(app string) *classes {
 	return c
 }
 
-// Describe describes nothing: which apps there are is not known before.
+// Describe describes nothing: the apps are not known in advance.
 func (a *appRequests) Describe(chan<- *prometheus.Desc) {}
 
-// Collect tells the counts. Where no place is free the apps without machines are forgotten first.
+// Collect reports the counts. If no place is free it first forgets the apps without machines.
 func (a *appRequests) Collect(out chan<- prometheus.Metric) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -8,19 +8,19 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
-// maxShown bounds for how many names it is remembered what was shown.
+// maxShown bounds the names in shownCerts.
 const maxShown = 4096
 
-// codeMisdirected says that the connection was made for another host. A client may ask again over another one.
+// codeMisdirected says that the connection was made for another host. The client may try again over a new connection.
 const codeMisdirected fault.Code = "misdirected"
 
-// shownCerts are the certificates that clients were shown, by the name that they asked for.
+// shownCerts holds the certificates shown to clients, by the requested name.
 type shownCerts struct {
 	mu     sync.Mutex
 	byName map[string]*x509.Certificate
 }
 
-// rememberShown returns a config that remembers what it shows.
+// rememberShown returns a config that records the certificates it shows.
 func (s *shownCerts) rememberShown(conf *tls.Config) *tls.Config {
 	conf = conf.Clone()
 	get, fixed := conf.GetCertificate, conf.Certificates
@@ -64,9 +64,9 @@ func (s *shownCerts) shownFor(name string) *x509.Certificate {
 	return s.byName[name]
 }
 
-// refuseMisdirected refuses a request for a host that the certificate of its connection does not vouch for (RFC 9110,
-// 7.4). Which app is meant is the authority's to say and not the connection's: a browser sends requests for all names
-// of a certificate over one connection. Who named no host when it connected was not shown a certificate for one.
+// refuseMisdirected refuses a request for a host that its connection's certificate does not cover (RFC 9110, 7.4). The
+// request's authority names the app, not the connection: browsers send requests for all names of a certificate over one
+// connection. Clients that sent no SNI are not checked.
 func (x *exchange) refuseMisdirected() error {
 	if x.r.TLS == nil || x.r.TLS.ServerName == "" || x.door.App != "" {
 		return nil

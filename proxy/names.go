@@ -38,11 +38,12 @@ func (p *Proxy) keyOf(d *Door, host string) (key, error) {
 	return key{}, p.nobodyIs(name)
 }
 
-// learnTime is how long after its start a proxy may not know yet which names there are: members that were there before
-// have not told what they have.
+// learnTime is how long after its start a proxy may not know all names yet, since other members have not reported their
+// machines.
 const learnTime = 5 * time.Second
 
-// keyOnce is keyOf once the members have told what they have: until then a name that is not known may be one of theirs.
+// keyOnce is keyOf, but for an unknown name it first waits until the other members have reported: the name may be one
+// of theirs.
 func (p *Proxy) keyOnce(ctx context.Context, d *Door, host string) (key, error) {
 	k, err := p.keyOf(d, host)
 	if err == nil || time.Since(p.began) > learnTime || !p.pools.places.Enter("") {
@@ -66,7 +67,7 @@ func (p *Proxy) keyOnce(ctx context.Context, d *Door, host string) (key, error) 
 	}
 }
 
-// isUnreported reports whether another member may not have reported yet what it has.
+// isUnreported reports whether some member may not have reported its machines yet.
 func isUnreported(s *fleet.Snapshot) bool {
 	return slices.ContainsFunc(s.MustAsk(), func(id cluster.WorkerID) bool {
 		w, known := s.Worker(id)
@@ -80,7 +81,8 @@ func (p *Proxy) Answers(name string) bool {
 	return err == nil
 }
 
-// keyOfLabel returns whose a name below one of the domains is: an app's own, before what services say of themselves.
+// keyOfLabel returns the key of a label below one of the domains: an app's own name goes before names that services
+// claim.
 func keyOfLabel(s *fleet.Snapshot, label string) (key, bool) {
 	own := key{app: label}
 	for m := range s.MachinesOf(label) {
@@ -119,7 +121,7 @@ func regionOf(s string) cluster.Region {
 	return cluster.Region(strings.TrimSpace(first))
 }
 
-// trustsClient reports whether who is at an address may say for whom it asks.
+// trustsClient reports whether the peer at an address is a trusted proxy, which may name its client.
 func (p *Proxy) trustsClient(remote string) bool {
 	if len(p.o.Trusted) == 0 {
 		return false
@@ -137,8 +139,8 @@ func (p *Proxy) trustsAddr(a netip.Addr) bool {
 	return false
 }
 
-// clientOf returns for whom a request asks: who sent it, or, where that is one who may say so, the last one of
-// X-Forwarded-For who may not. What stands before that one anybody can have written.
+// clientOf returns a request's client: its peer, or if that is a trusted proxy, the last address in X-Forwarded-For
+// that is not one. Anyone can have written the addresses before it.
 func (p *Proxy) clientOf(r *http.Request, peer string) string {
 	if !p.trustsClient(r.RemoteAddr) {
 		return peer
@@ -156,8 +158,8 @@ func (p *Proxy) clientOf(r *http.Request, peer string) string {
 	return peer
 }
 
-// sourceOf returns by what the requests of one client are counted: an address, of IPv6 its network, which one client
-// has whole.
+// sourceOf returns the key by which a client's requests are counted: its address, or for IPv6 its network, since one
+// client has all of it.
 func sourceOf(client string) string {
 	a, err := netip.ParseAddr(client)
 	if err != nil || a.Is4() || a.Is4In6() {

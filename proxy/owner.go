@@ -23,9 +23,9 @@ type Worker interface {
 	ID() cluster.WorkerID
 	Machine(ctx context.Context, app, id string) (*machine.Machine, error)
 	Do(ctx context.Context, c lifecycle.Command) (lifecycle.Outcome, error)
-	// Watch calls f with a machine now and after changes, until f answers false or ctx ends.
+	// Watch calls f with a machine now and after each change, until f returns false or ctx ends.
 	Watch(ctx context.Context, app, id string, f func(*machine.Machine) bool) error
-	// CheckNow has those checks of a machine made at once that do not pass.
+	// CheckNow runs a machine's failing checks at once.
 	CheckNow(machine string)
 	Logs(ctx context.Context, app, id string, q machine.LogQuery, emit func(machine.LogLine) error) error
 }
@@ -34,13 +34,13 @@ type Worker interface {
 type Target struct {
 	App     string
 	Machine string
-	Port    int // inside
+	Port    int // the port inside the machine
 }
 
-// connKey names the connections to a port of a machine.
+// connKey is the key of connections to a machine's port.
 func connKey(id string, port int) string { return id + ":" + strconv.Itoa(port) }
 
-// correction is the owner's word that a request was not taken.
+// correction is the owner's answer that it did not take a request.
 type correction struct {
 	kind routing.Correction
 	err  error
@@ -58,33 +58,33 @@ type owner struct {
 	report  func(machine string, load int)
 	dialer  reach.Dialer
 
-	looking atomic.Int32 // ports that are waited for until they accept
+	looking atomic.Int32 // number of ports being polled until they accept
 
 	mu    sync.Mutex
 	gates map[string]*gate
 }
 
-// gate is what passes to one machine.
+// gate holds the visits to one machine, and its wake or rest.
 type gate struct {
 	visits  map[*visit]struct{}
-	fewer   chan struct{} // closed when a visit ends, or is none of a request any more; nil: nobody waits for that
-	looking bool          // somebody looks whether it is ready
+	fewer   chan struct{} // closed when a visit ends or becomes raw; nil: nobody waits
+	looking bool          // a probe of its port is under way
 	since   time.Time     // when the last visit ended
-	resting chan struct{} // not nil: it is being stopped, as it had nothing to do; closed when that has ended
-	waking  *waking       // nil: it is not
-	leaving bool          // the start named left is being ended, or has been
+	resting chan struct{} // not nil: it is being stopped as idle; closed when that ends
+	waking  *waking       // nil: it is not being woken
+	leaving bool          // the machine's start named left is being drained, or was
 	left    string
-	port    int      // that was last seen to accept, of instance
-	of      string   // the machine's start that port was seen in
-	ready   expected // as its starts were
+	port    int      // last seen to accept
+	of      string   // the start in which port was seen to accept
+	ready   expected // learned from its starts
 }
 
-// waking is a wake that is under way, for however many wait for it.
+// waking is a wake that is under way, shared by all that wait for it.
 type waking struct {
 	done   chan struct{}
 	phases Phases
 	err    error
-	wanted bool // by a request
+	wanted bool // a request waits for it
 }
 
 func newOwner(workers []Worker, report func(string, int)) *owner {
@@ -122,7 +122,8 @@ func (o *owner) findMachine(ctx context.Context, t Target) (Worker, *machine.Mac
 		"machine %s is not at this worker", t.Machine)}
 }
 
-// serviceAt returns the service of a config that a port belongs to; nil: none, so nothing is let through to it.
+// serviceAt returns the service of a config that a port belongs to; nil: none, so the proxy lets nothing through to the
+// port.
 func serviceAt(c *machine.Config, port int) *machine.Service {
 	list := c.RoutedServices()
 	for i := range list {
@@ -133,7 +134,7 @@ func serviceAt(c *machine.Config, port int) *machine.Service {
 	return nil
 }
 
-// silenceOf returns for how long no byte may pass a connection of a service that is no HTTP any more.
+// silenceOf returns how long a service's raw or upgraded connection may be silent before it is closed.
 func silenceOf(s *machine.Service) time.Duration {
 	for _, p := range s.Ports {
 		if o := p.HTTPOptions; o != nil && o.IdleTimeout != nil && *o.IdleTimeout > 0 {
@@ -143,8 +144,8 @@ func silenceOf(s *machine.Service) time.Duration {
 	return silentTime
 }
 
-// admitVisit counts a visit in, beside hard others at most (0: any number), and returns how many there are. It is
-// called with the lock.
+// admitVisit adds a visit if there are fewer than hard (0: no limit), and returns the new number. The caller holds the
+// lock.
 func (g *gate) admitVisit(v *visit, hard int) (load int, err error) {
 	m := v.machine
 	switch {
@@ -177,8 +178,8 @@ func isStopped(m *machine.Machine) error {
 		"machine %s is being stopped", m.ID)}
 }
 
-// lastUp names the last time that a machine came up. Unlike Machine.CurrentStart it is the same until that has happened
-// again, whatever is on its way.
+// lastUp names a machine's latest completed start. Unlike Machine.CurrentStart it does not change while a next start is
+// under way.
 func lastUp(m *machine.Machine) string {
 	for _, e := range m.Events {
 		if e.Type == "start" {
@@ -188,7 +189,7 @@ func lastUp(m *machine.Machine) string {
 	return ""
 }
 
-// gateOf returns a machine's. It is called with the lock.
+// gateOf returns a machine's gate, and makes it if needed. The caller holds the lock.
 func (o *owner) gateOf(machine string) *gate {
 	g := o.gates[machine]
 	if g == nil {
@@ -198,8 +199,8 @@ func (o *owner) gateOf(machine string) *gate {
 	return g
 }
 
-// dialMachine connects to a machine that is visited. That nothing listens means that it is not ready, or never will be:
-// then whoever wants it has it woken, which waits for that.
+// dialMachine connects to a machine that is visited. If nothing listens it is not ready, or never will be: the caller
+// then wakes it, which waits until it is.
 func (o *owner) dialMachine(ctx context.Context, m *machine.Machine, port int) (net.Conn, error) {
 	c, err := o.dialer.Try(ctx, m, port)
 	if err == nil {
@@ -213,7 +214,7 @@ func (o *owner) dialMachine(ctx context.Context, m *machine.Machine, port int) (
 	if isRefused(err) && o.lastReady(m) != port {
 		kind = routing.DoesNotRun
 	}
-	if fault.CodeOf(err) != "" { // it has no address
+	if fault.CodeOf(err) != "" { // the machine has no address
 		return nil, &correction{kind, err}
 	}
 	why := ""
@@ -224,7 +225,7 @@ func (o *owner) dialMachine(ctx context.Context, m *machine.Machine, port int) (
 		"machine %s runs, and nothing answers at its port %d%s; see souk logs %s", m.ID, port, why, m.ID)}
 }
 
-// listensElsewhere says where a machine that refuses listens instead, to be put behind the sentence that it does not
+// listensElsewhere returns a clause that says where a refusing machine listens instead, for the error that it does not
 // answer.
 func (o *owner) listensElsewhere(m *machine.Machine, port int, err error) string {
 	if why := o.dialer.Explain(m, port, err); why != "" {
@@ -233,7 +234,7 @@ func (o *owner) listensElsewhere(m *machine.Machine, port int, err error) string
 	return ""
 }
 
-// lastReady returns the port that a machine's present start was seen to accept at; 0: none yet.
+// lastReady returns the port that was seen to accept since the machine's present start; 0: none yet.
 func (o *owner) lastReady(m *machine.Machine) int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -243,7 +244,7 @@ func (o *owner) lastReady(m *machine.Machine) int {
 	return 0
 }
 
-// forgetGates drops the gates of machines that are not here any more. kept reports which are.
+// forgetGates drops the gates of machines that have left this process; kept reports which remain.
 func (o *owner) forgetGates(kept func(machine string) bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -255,7 +256,7 @@ func (o *owner) forgetGates(kept func(machine string) bool) {
 	}
 }
 
-// loadOf returns what a machine has to do now that keeps it up, and since when it has nothing.
+// loadOf returns how many visits keep a machine up now, and since when it has none.
 func (o *owner) loadOf(machine string) (load int, since time.Time) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -269,8 +270,8 @@ func (o *owner) loadOf(machine string) (load int, since time.Time) {
 	return 0, time.Time{}
 }
 
-// restMachine stops or suspends a machine, unless something has come for it meanwhile. What comes while that is under
-// way wakes it again.
+// restMachine stops or suspends a machine, unless a request has come for it meanwhile. A request that comes during the
+// stop wakes it again.
 func (o *owner) restMachine(ctx context.Context, t Target, suspend bool) error {
 	w, _, err := o.findMachine(ctx, t)
 	if err != nil {

@@ -16,16 +16,15 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// key names the machines behind one service, as requests name them: those of an app that answer to a host, or have an
-// outside port.
+// key names the machines behind one service: those of an app that answer to a host, or that have an outside port.
 type key struct {
 	app  string
 	host string // one of services[].hosts; "": the app's own name
-	port int    // of a door of one port; 0: HTTP by host
+	port int    // the port of a port door; 0: HTTP by host
 	inside
 }
 
-// serviceIn returns the service of a machine that a key means; nil: it has none.
+// serviceIn returns the service that a key means among a machine's; nil: none.
 func (k key) serviceIn(services []machine.Service) *machine.Service {
 	for i := range services {
 		s := &services[i]
@@ -46,7 +45,7 @@ func (k key) serviceIn(services []machine.Service) *machine.Service {
 	return nil
 }
 
-// serviceOf returns the service of a machine that a key means; nil: the machine is not meant.
+// serviceOf returns the service of a machine that a key means; nil: the key does not mean the machine.
 func (k key) serviceOf(m *fleet.Machine) *machine.Service {
 	if k.inside.port != 0 && (!m.IsOf(k.group) || !m.Admits(k.from)) {
 		return nil
@@ -58,7 +57,7 @@ func hasPort(s *machine.Service, port int) bool {
 	return slices.ContainsFunc(s.Ports, func(p machine.Port) bool { return portIn(&p, port) })
 }
 
-// portIn reports whether a port of a service is port, or a range with it.
+// portIn reports whether p is port, or a range that contains it.
 func portIn(p *machine.Port, port int) bool {
 	if p.Port != nil {
 		return *p.Port == port
@@ -72,13 +71,13 @@ type backend struct {
 	worker cluster.WorkerID
 	own    bool // of this process
 	conn   string
-	idle   time.Duration // between two pieces of an answer
-	h2     bool          // it is asked over HTTP/2
+	idle   time.Duration // longest pause within an answer
+	h2     bool          // requests to it use HTTP/2
 
 	answers *answers // what its config sets in answers; nil: nothing
 }
 
-// pool is a routing.Pool with its lock, its clock and those who wait.
+// pool is a routing.Pool with its lock, its clock and the waiting requests.
 type pool struct {
 	p   *Proxy
 	key key
@@ -86,68 +85,68 @@ type pool struct {
 	mu       sync.Mutex
 	routes   *routing.Pool
 	rng      *rand.Rand
-	snapshot *fleet.Snapshot // that it was last brought up to date by
-	facts    []fact          // of it: while they are the same, nothing has changed for this pool
+	snapshot *fleet.Snapshot // the snapshot of the last refresh
+	facts    []fact          // what snapshot says of this pool's machines: equal facts mean no change
 	backends map[string]*backend
 	waiting  map[routing.Ticket]chan verdict
-	wakes    map[string]wake // the newest of each machine
-	ignored  []ignored       // requests that no machine is asked for
+	wakes    map[string]wake // each machine's newest
+	ignored  []ignored       // rules of requests that no machine gets
 	able     bool            // some machine is up and well, or may be woken
-	named    string          // what machines are named after that are made for the load
+	named    string          // base name of machines made for the load
 	used     time.Time
 	held     map[string]Held
-	keptAt   time.Time // when it was last asked what is kept of the service
-	due      time.Time // it is to be brought up to date then though nothing is new; zero: it is not
+	keptAt   time.Time // when Options.Kept was last called
+	due      time.Time // refresh then even without a new snapshot; zero: no need
 }
 
-// fact is a machine and its worker as a snapshot has them. Neither changes: what changes is another one.
+// fact is a machine and its worker in a snapshot. Both are immutable: a change makes a new pointer.
 type fact struct {
 	machine *fleet.Machine
-	worker  *fleet.Worker // nil: it is not known
+	worker  *fleet.Worker // nil: unknown
 }
 
-// verdict is what the router says of a request, with the machine that it was sent to: that may be gone a moment later.
+// verdict is the router's decision on a request, with the chosen machine, which may leave the pool a moment later.
 type verdict struct {
 	routing.Out
-	backend *backend // of Send
+	backend *backend // with routing.Send
 }
 
-// wake is one that has ended well.
+// wake is a successful wake.
 type wake struct {
 	Phases
 	at time.Time
 }
 
-// grant is a machine for a request.
+// grant is a machine's place for a request.
 type grant struct {
 	pool    *pool
 	ticket  routing.Ticket
 	backend *backend
 	held    time.Duration
-	woke    *Phases // by this very request, or what it waited for; nil: it was up
+	woke    *Phases // the wake that the request waited for; nil: the machine was up
 }
 
-// Bounds of requests that wait for a machine. Each is a goroutine, a file and some 40 KB of memory.
+// Bounds of requests that wait for a machine. Each takes a goroutine, a file descriptor and some 40 KB of memory.
 const (
 	maxHeldApp    = routing.MaxHeld // of one app
 	maxHeldMember = 4 * maxHeldApp  // of all
 )
 
-// pools are those in use.
+// pools holds the pools in use.
 type pools struct {
 	mu     sync.RWMutex
 	byKey  map[key]*pool
-	byHost map[string]key // of byKey, those of services[].hosts
+	byHost map[string]key // keys of byKey that name a host of services[].hosts
 	ticket atomic.Uint64
-	// places are those of the requests that wait: an app whose machines do not come up takes no more than its own.
+	// places bounds the waiting requests by app: an app whose machines do not come up takes no other app's places.
 	places limit.Shares[string]
 
 	waitMu sync.Mutex
-	wait   map[*pool]bool // at which requests wait
-	come   chan struct{}  // has a place for who says that one has come
+	wait   map[*pool]bool // pools at which requests wait
+	come   chan struct{}  // signals that a pool was added to wait
 }
 
-// addWaiting says that requests wait at a pool.
+// addWaiting adds a pool to those at which requests wait.
 func (p *pools) addWaiting(x *pool) {
 	p.waitMu.Lock()
 	p.wait[x] = true
@@ -172,7 +171,7 @@ func (p *pools) listWaiting() []*pool {
 	return slices.Collect(maps.Keys(p.wait))
 }
 
-// poolOf returns the pool of a key, which is made when it is first asked for.
+// poolOf returns the pool of a key, and makes it on first use.
 func (p *Proxy) poolOf(k key) *pool {
 	p.pools.mu.RLock()
 	x := p.pools.byKey[k]
@@ -193,7 +192,7 @@ func (p *Proxy) poolOf(k key) *pool {
 	return x
 }
 
-// refreshBackends brings a pool up to date. It is called with its lock.
+// refreshBackends brings a pool up to date. The caller holds its lock.
 func (x *pool) refreshBackends(now time.Time) {
 	s := x.p.o.Fleet.Snapshot()
 	late := !x.due.IsZero() && !now.Before(x.due)
@@ -246,8 +245,8 @@ func (x *pool) refreshBackends(now time.Time) {
 	x.carryOut(x.routes.View(now, x.rng, policy, list))
 }
 
-// awaitsSuccessor reports whether the successor of a member is waited for, and has the pool looked at again when that
-// ends. It is called with the lock.
+// awaitsSuccessor reports whether a leaving member's next process is awaited, and schedules a refresh for when that
+// ends. The caller holds the lock.
 func (x *pool) awaitsSuccessor(now time.Time, id cluster.WorkerID) bool {
 	by := x.p.far.returnsBy(id)
 	if !now.Before(by) {
@@ -259,7 +258,7 @@ func (x *pool) awaitsSuccessor(now time.Time, id cluster.WorkerID) bool {
 	return true
 }
 
-// backendOf returns what the fleet tells of a machine behind a service, but for where it is.
+// backendOf returns the routing.Backend of a machine behind a service, without its location.
 func backendOf(m *fleet.Machine, s *machine.Service, heard bool) routing.Backend {
 	return routing.Backend{Machine: m.ID, Worker: m.Worker, Region: m.Region, Power: routing.PowerOf(m.State),
 		Unheard: !heard, Failing: m.Failing, Cordoned: m.Cordoned, Load: m.Load,
@@ -277,7 +276,7 @@ func (p *Proxy) whereIs(m *fleet.Machine, b *backend) routing.Where {
 	return routing.Elsewhere
 }
 
-// optionsOf returns what a service says of how its machines are asked.
+// optionsOf returns a service's options for requests to its machines.
 func optionsOf(s *machine.Service) (h2 bool, idle time.Duration) {
 	idle = idleTime
 	for _, p := range s.Ports {
@@ -291,8 +290,8 @@ func optionsOf(s *machine.Service) (h2 bool, idle time.Duration) {
 	return h2, idle
 }
 
-// carryOut carries out what the pool's router says: whoever waits is told, and machines are woken. It is called with the
-// lock.
+// carryOut carries out the router's decisions: it hands them to waiting requests, and wakes machines. The caller holds
+// the lock.
 func (x *pool) carryOut(outs []routing.Out) {
 	for _, o := range outs {
 		switch o.Do {
@@ -309,8 +308,8 @@ func (x *pool) carryOut(outs []routing.Out) {
 	}
 }
 
-// acquireMachine returns a machine for a request, which may have to wait for one. An error says why there is none.
-// It waits until a time at most.
+// acquireMachine returns a machine for a request. It may wait for one, no longer than until; an error says why there is
+// none.
 func (x *pool) acquireMachine(ctx context.Context, until time.Time, ask routing.Ask) (*grant, error) {
 	ask.Ticket = routing.Ticket(x.p.pools.ticket.Add(1))
 	return x.awaitTicket(ctx, until, ask.Ticket, func(now time.Time) []routing.Out {
@@ -319,14 +318,14 @@ func (x *pool) acquireMachine(ctx context.Context, until time.Time, ask routing.
 	})
 }
 
-// awaitTicket steps the router, and waits until it says what becomes of a ticket.
+// awaitTicket steps the router, and waits for its decision on a ticket.
 func (x *pool) awaitTicket(ctx context.Context, until time.Time, t routing.Ticket, step func(time.Time) []routing.Out,
 ) (*grant, error) {
 	now := time.Now()
 	x.mu.Lock()
 	x.used = now
 	outs := step(now)
-	if len(outs) == 1 && outs[0].Ticket == t && outs[0].Do == routing.Send { // as nearly always
+	if len(outs) == 1 && outs[0].Ticket == t && outs[0].Do == routing.Send { // the usual case
 		g := &grant{pool: x, ticket: t, backend: x.backends[outs[0].Machine]}
 		x.mu.Unlock()
 		return g, nil
@@ -357,7 +356,7 @@ func (x *pool) awaitTicket(ctx context.Context, until time.Time, t routing.Ticke
 	delete(x.waiting, t)
 	x.routes.Left(t)
 	select {
-	case o := <-ch: // just now
+	case o := <-ch: // decided at the last moment
 		x.mu.Unlock()
 		return x.grantOf(o, t, now)
 	default:
@@ -379,7 +378,7 @@ func (x *pool) grantOf(o verdict, t routing.Ticket, since time.Time) (*grant, er
 	return g, nil
 }
 
-// giveBack gives a machine back.
+// giveBack returns the machine's place to the pool.
 func (g *grant) giveBack() {
 	x := g.pool
 	now := time.Now()
@@ -388,7 +387,7 @@ func (g *grant) giveBack() {
 	x.mu.Unlock()
 }
 
-// tryAnother gives a machine back that did not take the request, and returns another.
+// tryAnother gives back a machine that did not take the request, and returns another.
 func (g *grant) tryAnother(ctx context.Context, until time.Time, c *correction) (*grant, error) {
 	x := g.pool
 	next, err := x.awaitTicket(ctx, until, g.ticket, func(now time.Time) []routing.Out {
@@ -401,7 +400,7 @@ func (g *grant) tryAnother(ctx context.Context, until time.Time, c *correction) 
 	return next, err
 }
 
-// wakeMachine has a machine woken by its owner.
+// wakeMachine asks a machine's owner to wake it.
 func (x *pool) wakeMachine(b *backend) {
 	ctx, cancel := context.WithTimeout(x.p.ctx, wakeTime)
 	defer cancel()
@@ -420,14 +419,14 @@ func (x *pool) wakeMachine(b *backend) {
 // makeTime bounds the making of a machine, whose image may have to be fetched.
 const makeTime = 2 * time.Minute
 
-// makeAnother has another machine made, and returns its id; "": another entry has made it.
+// makeAnother makes another machine, and returns its id; "": another entry has made it.
 func (p *Proxy) makeAnother(a Another) (id string, err error) {
 	ctx, cancel := context.WithTimeout(p.ctx, makeTime)
 	defer cancel()
 	return p.o.Make(ctx, a)
 }
 
-// makeMachine has another machine made for the load, like one that is there.
+// makeMachine makes another machine for the load, a copy of the machine like.
 func (x *pool) makeMachine(like, name string) {
 	id, err := x.p.makeAnother(Another{App: x.key.app, Like: like, Name: name})
 	x.p.metrics.countMade(err)
@@ -446,7 +445,7 @@ func freeName(s *fleet.Snapshot, app, service string) string {
 	return routing.NameOf(service, func(name string) bool { _, taken := s.Named(app, name); return taken })
 }
 
-// nameOf returns after what the machines are named that are made for a service of an app: one of its names, or the app.
+// nameOf returns the base name of machines made for a service: one of the service's host names, or the app.
 func nameOf(app string, s *machine.Service) string {
 	if len(s.Hosts) > 0 {
 		return s.Hosts[0]

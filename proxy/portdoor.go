@@ -13,11 +13,11 @@ import (
 type portDoor struct {
 	Door
 	handlers []string
-	proxy    int    // version of the PROXY protocol that machines get; 0: none
-	web      *inlet // of the server of HTTP; nil: connections are led to machines as they are
+	proxy    int    // PROXY protocol version sent to machines; 0: none
+	web      *inlet // listener of the HTTP server; nil: connections are piped to machines
 }
 
-// openDoor gets a door ready to take connections.
+// openDoor prepares a door for connections.
 func (d *portDoor) openDoor(a *ports) error {
 	web := slices.Contains(d.handlers, "http")
 	if slices.Contains(d.handlers, "tls") {
@@ -36,14 +36,14 @@ func (d *portDoor) openDoor(a *ports) error {
 	return nil
 }
 
-// closeDoor has the door take no more connections. Those that it has go on.
+// closeDoor stops accepting connections. Open ones go on.
 func (d *portDoor) closeDoor() {
 	if d.web != nil {
 		d.web.Close()
 	}
 }
 
-// takeConn serves a connection, and reports whether it does: a door that has ended does not.
+// takeConn serves a connection, and reports whether it does: a closed door does not.
 func (d *portDoor) takeConn(ctx context.Context, c net.Conn) bool {
 	if d.web != nil {
 		return d.web.handOver(c)
@@ -55,8 +55,8 @@ func (d *portDoor) takeConn(ctx context.Context, c net.Conn) bool {
 	return true
 }
 
-// serveWeb serves HTTP until the door has ended and its last connection with it, or ctx ends. Of an ended door requests
-// go on, and what they were upgraded to; connections without a request are closed.
+// serveWeb serves HTTP until the door is closed and its last connection has ended, or ctx ends. When a door closes,
+// requests and upgraded connections go on; connections without a request are closed.
 func (d *portDoor) serveWeb(ctx context.Context) {
 	s := d.newServer(&d.Door)
 	defer context.AfterFunc(ctx, d.closeDoor)()
@@ -86,7 +86,7 @@ type inlet struct {
 
 func newInlet() *inlet { return &inlet{conns: make(chan net.Conn), closed: make(chan struct{})} }
 
-// handOver hands a connection over, and reports whether somebody took it.
+// handOver passes a connection to Accept, and reports whether it was taken.
 func (l *inlet) handOver(c net.Conn) bool {
 	select {
 	case l.conns <- c:
@@ -106,11 +106,11 @@ func (l *inlet) Accept() (net.Conn, error) {
 	}
 }
 
-// Close has nothing more handed over.
+// Close makes Accept and handOver fail.
 func (l *inlet) Close() error {
 	l.once.Do(func() { close(l.closed) })
 	return nil
 }
 
-// Addr is nobody's: each connection has its own.
+// Addr is empty: each connection has its own address.
 func (l *inlet) Addr() net.Addr { return &net.TCPAddr{} }

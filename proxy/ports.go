@@ -17,39 +17,39 @@ import (
 	"github.com/soukhq/souk/proxy/proxyproto"
 )
 
-// Ports open and close as services come and go.
+// Timing of ports, which open and close as services come and go.
 const (
-	portsEvery = 100 * time.Millisecond // between two looks
+	portsEvery = 100 * time.Millisecond // how often services are checked
 	portsFirst = 100 * time.Millisecond // until a port that could not be opened is tried again; twice as long each time
-	portsAgain = 5 * time.Second        // at most
+	portsAgain = 5 * time.Second        // the longest such pause
 	maxPorts   = 1024
 )
 
-// openPort is a port that services ask for. Its listener stays as long as they do. How a connection is served is
-// settled when it comes in: one that is open goes on as it began, also when another app has the port by then.
+// openPort is a port that services ask for. Its listener stays open as long as any does. A connection is served by the
+// door that it came in at, even if another app has the port by then.
 type openPort struct {
 	ports *ports
 	port  int
-	door  atomic.Pointer[portDoor] // of connections that come in
-	ended atomic.Pointer[error]    // why nothing comes in any more; nil: it does
+	door  atomic.Pointer[portDoor] // serves new connections
+	ended atomic.Pointer[error]    // why Accept has failed for good; nil: it has not
 
-	// the loop's own
-	ln     net.Listener // nil: it is not open
-	failed error        // why
+	// used by the loop alone
+	ln     net.Listener // nil: not open
+	failed error        // why it is not open
 	tried  time.Time
-	wait   time.Duration // from then on
+	wait   time.Duration // pause after tried
 }
 
-// ports are those that are open.
+// ports holds the open ports.
 type ports struct {
 	p      *Proxy
 	ctx    context.Context //nolint:containedctx // of connections, which outlast what the services say
 	served sync.WaitGroup
 	open   map[int]*openPort
-	ended  chan struct{} // something came in for the last time
+	ended  chan struct{} // signals that a listener has failed
 }
 
-// openPorts keeps the ports open that services ask for, until ctx ends.
+// openPorts keeps open the ports that services ask for, until ctx ends.
 func (p *Proxy) openPorts(ctx context.Context) {
 	if p.o.Listen == nil {
 		<-ctx.Done()
@@ -80,7 +80,7 @@ func (p *Proxy) openPorts(ctx context.Context) {
 	}
 }
 
-// portsOfApps returns whose the ports are that services ask for.
+// portsOfApps maps each port that services ask for to its app.
 func portsOfApps(outside iter.Seq[fleet.Outside]) map[int]string {
 	wanted := map[int]string{}
 	for o := range outside {
@@ -94,7 +94,7 @@ func portsOfApps(outside iter.Seq[fleet.Outside]) map[int]string {
 	return wanted
 }
 
-// followServices opens and closes ports, and returns when to look again though nothing changes.
+// followServices opens and closes ports, and returns when to check again even without a change.
 func (a *ports) followServices(wanted map[int]string) (again time.Duration) {
 	for port, x := range a.open {
 		if _, is := wanted[port]; !is {
@@ -122,7 +122,7 @@ func (a *ports) followServices(wanted map[int]string) (again time.Duration) {
 	return again
 }
 
-// tellDoors has Doors say what is open.
+// tellDoors updates the ports that Doors reports.
 func (a *ports) tellDoors() {
 	list := make([]api.DoorPort, 0, len(a.open))
 	for _, port := range slices.Sorted(maps.Keys(a.open)) {
@@ -139,7 +139,7 @@ func (a *ports) tellDoors() {
 	d.ports = list
 }
 
-// followService has the port be as the services say.
+// followService opens, changes or closes the port as the services ask.
 func (x *openPort) followService(app string, now time.Time) {
 	if why := x.ended.Swap(nil); why != nil {
 		x.closeListener()
@@ -168,7 +168,7 @@ func (x *openPort) followService(app string, now time.Time) {
 	}
 }
 
-// noteFailure keeps why the port is not open, and logs it once.
+// noteFailure records why the port is not open, and logs each reason once.
 func (x *openPort) noteFailure(err error, app string, now time.Time) {
 	if x.failed == nil || x.failed.Error() != err.Error() {
 		x.ports.p.o.Log.Warn("a port that a service asks for cannot be opened here", "app", app, "port", x.port, "err",
@@ -199,7 +199,7 @@ func (x *openPort) closeListener() {
 	}
 }
 
-// acceptConns takes what comes in, until the listener is closed or fails.
+// acceptConns accepts connections until the listener is closed or fails.
 func (x *openPort) acceptConns(ln net.Listener) {
 	ctx := x.ports.ctx
 	for {
@@ -225,7 +225,7 @@ func (x *openPort) acceptConns(ln net.Listener) {
 	}
 }
 
-// serveConn has the door that there is now serve a connection.
+// serveConn serves a connection by the current door.
 func (x *openPort) serveConn(c net.Conn) {
 	for {
 		d := x.door.Load()
@@ -239,7 +239,7 @@ func (x *openPort) serveConn(c net.Conn) {
 	}
 }
 
-// handlersOf returns what is done to the connections of a port of an app.
+// handlersOf returns the handlers for connections to a port of an app.
 func (p *Proxy) handlersOf(k key) (handlers []string, proxyProtocol int) {
 	for m := range p.o.Fleet.Snapshot().MachinesOf(k.app) {
 		s := k.serviceIn(m.Services)

@@ -26,57 +26,57 @@ import (
 type Options struct {
 	Fleet   *fleet.Fleet
 	Region  cluster.Region // of the entry
-	Workers []Worker       // of this process: it is the owner of their machines
+	Workers []Worker       // this process's: it owns their machines
 	Far     Far            // reaches other members; nil: there are none
-	// Report is told how much a machine of Workers has to do, whenever that changes. It must not wait. nil: nobody is.
+	// Report is called with the load of a machine of Workers whenever that changes. It must not wait. May be nil.
 	Report func(machine string, load int)
-	// Make makes another machine of an app like one that is there, under a name, for services that allow it, and
-	// returns its id; "" where the name is taken: somebody else made it. A warm one is not started. nil: none is made.
+	// Make copies a machine under a new name, for services that allow it, and returns its id; "" if the name is taken:
+	// another entry made it. A warm one is not started. nil: none is made.
 	Make func(ctx context.Context, a Another) (id string, err error)
-	// Kept says what is kept of an app as a service. nil: nothing is.
+	// Kept returns what souk keeps running of an app as a service. nil: nothing.
 	Kept func(app string) Kept
-	// Domains are those below which each app has its name, as "localhost": app shop is shop.localhost.
+	// Domains are the domains below which each app has a name: with "localhost" app shop is shop.localhost.
 	Domains []string
-	// Trusted are who may say for whom they ask (X-Forwarded-For and the like): other proxies in front.
+	// Trusted are the addresses of proxies in front that may name their clients (X-Forwarded-For and the like).
 	Trusted []netip.Prefix
-	// ProxyProtocol are those whose connections begin with a header of the PROXY protocol, at each door: proxies in
-	// front that pass on bytes.
+	// ProxyProtocol are the addresses of TCP proxies in front whose connections begin with a PROXY protocol header, at
+	// each door.
 	ProxyProtocol []netip.Prefix
-	// Listen opens a port that some app's service asks for, and TLS is what those have that end TLS here. nil: only
-	// HTTP is served, by name.
+	// Listen opens a port that a service asks for; TLS is the config of ports that end TLS here. nil: only HTTP is
+	// served, by name.
 	Listen func(port int) (net.Listener, error)
 	TLS    *tls.Config
-	// Front stands before the doors for HTTP in the clear, for what asks them and means no app; nil: nothing does.
+	// Front wraps the handler of doors for HTTP in the clear, to answer requests that are for no app; may be nil.
 	Front func(http.Handler) http.Handler
 	Hold  time.Duration // how long a request waits for a machine at most; 0: 60 s
 	// HeldApp and HeldAll bound how many requests wait for machines of one app, and of all; 0: 2,048 and 8,192.
 	HeldApp, HeldAll int
-	Access           io.Writer    // gets a line of JSON for each request; nil: none is written
-	Sample           float64      // which share of requests Access gets, those that fail always; 0: all
+	Access           io.Writer    // access log, one line of JSON per request; nil: none
+	Sample           float64      // share of successful requests that Access logs; 0: all
 	Log              *slog.Logger // nil: nothing is logged
 }
 
-// Another says which machine is made.
+// Another says which machine to make.
 type Another struct {
 	App, Like, Name string
-	Warm            bool // it is to be woken later
+	Warm            bool // do not start it: it is woken later
 }
 
 // Bounds of requests.
 const (
 	defaultHold = 60 * time.Second
-	idleTime    = 5 * time.Minute  // for the head of an answer, and between two pieces, unless the config says another
-	silentTime  = time.Hour        // without a byte either way on a connection that became another protocol's
+	idleTime    = 5 * time.Minute  // for an answer's head, and between two pieces, unless the config sets another
+	silentTime  = time.Hour        // without a byte either way on an upgraded connection
 	maxHead     = 64 << 10         // bytes of a request's head
-	headTime    = 10 * time.Second // for it to arrive
-	keepTime    = 75 * time.Second // a client's connection without a request
+	headTime    = 10 * time.Second // for the head to arrive
+	keepTime    = 75 * time.Second // how long an idle client connection is kept
 	poolTime    = time.Minute      // a pool that nobody used for so long is dropped
 )
 
-// Proxy is one member's. Its methods may be called from many goroutines.
+// Proxy is the proxy of one member. Its methods may be called from many goroutines.
 type Proxy struct {
 	o       Options
-	name    string // among the proxies of all members, drawn
+	name    string // random, unique among all members' proxies
 	began   time.Time
 	ctx     context.Context //nolint:containedctx // of wakes, which outlast the requests that began them
 	end     context.CancelFunc
@@ -114,9 +114,8 @@ func New(o Options) *Proxy {
 	return p
 }
 
-// Run does what has to be done beside requests until ctx ends: those that wait are sent on when the fleet changes, and
-// machines that have nothing to do are let rest. It returns when the doors have ended too, whose requests it goes on to
-// serve meanwhile.
+// Run does the background work until ctx ends: it sends waiting requests on when the fleet changes, and stops idle
+// machines. It then goes on while the doors serve their last requests, and returns when they have ended.
 func (p *Proxy) Run(ctx context.Context) error {
 	carry, end := context.WithCancel(context.WithoutCancel(ctx))
 	defer end()
@@ -137,14 +136,14 @@ func (p *Proxy) Run(ctx context.Context) error {
 	return err
 }
 
-// The pace at which those are looked at who wait: as soon as the fleet has changed, but not more often than
-// followEvery, and where nothing changes each tickEvery, since a machine that had no place for a request is asked again.
+// The pace at which waiting requests are reconsidered: when the fleet has changed, but at most each followEvery, and
+// without a change each tickEvery, since a full machine may have a place again.
 const (
 	followEvery = 2 * time.Millisecond
 	tickEvery   = 50 * time.Millisecond
 )
 
-// followPools brings those pools up to date at which requests wait.
+// followPools refreshes the pools at which requests wait.
 func (p *Proxy) followPools(ctx context.Context) {
 	for {
 		past := p.o.Fleet.Snapshot().Past()
@@ -181,7 +180,7 @@ func (p *Proxy) followPools(ctx context.Context) {
 	}
 }
 
-// dropUnused drops what is not in use any more.
+// dropUnused drops unused pools, gates and connections.
 func (p *Proxy) dropUnused(ctx context.Context) {
 	every := time.NewTicker(10 * time.Second)
 	defer every.Stop()
@@ -219,7 +218,7 @@ func (p *pools) forEach(f func(key, *pool)) {
 	}
 }
 
-// dropUseless drops the pools that are of no use. One that was found before it was dropped works on, and is forgotten.
+// dropUseless drops the pools that useless reports. A request that found such a pool before can still use it.
 func (p *pools) dropUseless(useless func(*pool) bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

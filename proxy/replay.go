@@ -13,15 +13,15 @@ const maxReplays = 5
 
 var errReplay = errors.New("the request is to be handed on") //nolint:gochecknoglobals // a constant
 
-// replay is where an app wants a request to go instead.
+// replay says where an app wants a request to go instead.
 type replay struct {
 	app string
 	ask routing.Ask
 }
 
 // replayOf reads the header Fly-Replay of an answer: "instance=ID", "region=R", "app=A", "elsewhere=true", "state=S",
-// separated by semicolons. An app may hand requests on to its own machines, and to another app that says so itself by
-// having an HTTP service: whoever asks could have asked that app.
+// separated by semicolons. An app may hand requests on to its own machines, and to another app with an HTTP service,
+// which the client could have asked itself.
 func (x *exchange) replayOf(v string) (*replay, error) {
 	out := &replay{app: x.key.app, ask: routing.Ask{Source: sourceOf(x.client)}}
 	state := ""

@@ -6,7 +6,7 @@ import (
 	"github.com/soukhq/souk/api"
 )
 
-// Doors returns where requests come in.
+// Doors describes the open doors.
 func (p *Proxy) Doors() api.Doors {
 	out := api.Doors{HTTP: []string{}, HTTPS: []string{}, Domains: append([]string{}, p.o.Domains...),
 		Ports: []api.DoorPort{}}
@@ -35,7 +35,7 @@ func (p *Proxy) Held(app string) (n int) {
 	return n
 }
 
-// Usage returns what the proxy does: how many requests it has answered, and how many wait.
+// Usage returns how many requests the proxy has answered, and how many wait.
 func (p *Proxy) Usage() api.ProxyUsage {
 	out := api.ProxyUsage{Held: p.countHeld()}
 	for _, c := range p.metrics.classes {

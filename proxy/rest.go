@@ -11,11 +11,11 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// lookEvery is how often it is looked which machines have nothing to do, and where spares are missing.
+// lookEvery is how often the proxy looks for idle machines and missing spares.
 const lookEvery = time.Second
 
-// restIdle stops and suspends machines of this process's workers that have had nothing to do for as long as their
-// services say, and has spares made, until ctx ends.
+// restIdle stops or suspends machines of this process's workers once they were idle for as long as their services say,
+// and makes spares, until ctx ends.
 func (p *Proxy) restIdle(ctx context.Context) {
 	idle, seen := routing.NewIdle(), newWatch()
 	spares := newWarmer(p, seen)
@@ -46,12 +46,12 @@ func (p *Proxy) letRest(ctx context.Context, t Target, r routing.Rest) {
 	err := p.owner.restMachine(ctx, t, r.Suspend)
 	p.metrics.countRest(err)
 	if err != nil && fault.CodeOf(err) != lifecycle.CodeLeaseHeld &&
-		ctx.Err() == nil { // a deploy has it: looked at again
+		ctx.Err() == nil { // a deploy has the machine: try again later
 		p.o.Log.Warn("a machine with nothing to do could not be stopped", "machine", r.Machine, "err", err)
 	}
 }
 
-// servicesToRest returns the services that have a machine of this process which is up and may rest, and those machines.
+// servicesToRest returns the services with a machine of this process that is up and may rest, and those machines.
 func (p *Proxy) servicesToRest(seen *watch) (list []routing.Service, targets map[string]Target) {
 	targets = map[string]Target{}
 	for _, app := range seen.restless {

@@ -23,18 +23,18 @@ type exchange struct {
 	r       *http.Request
 	id      string
 	door    *Door
-	peer    string // address of who sent it
-	client  string // address of whom it is for
+	peer    string // address of its sender
+	client  string // address of its client, see clientOf
 	key     key
 	began   time.Time
-	backend *backend // that answered, or was tried last
+	backend *backend // the machine that answered, or was tried last
 	held    time.Duration
 	woke    *Phases
 	first   time.Time // when the head of the answer came
 	code    int
 	bytes   int64
 	replays int
-	// of the answer that handed the request on last, for who gets it: Fly-Replay-Src
+	// what the app that replayed it last says to the next one: Fly-Replay-Src
 	replayed string
 	body     *replayable // nil: the request has none
 	err      error
@@ -58,10 +58,10 @@ func (d *Door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case errors.Is(x.err, errClientGone):
 		x.code = 499
 		panic(http.ErrAbortHandler)
-	case x.code != 0: // some of the answer is on its way
+	case x.code != 0: // a part of the answer was sent
 		panic(http.ErrAbortHandler)
 	}
-	if !x.body.isRead() && r.ProtoMajor == 1 { // what is left of it is no request
+	if !x.body.isRead() && r.ProtoMajor == 1 { // the rest of the body must not be read as a request
 		w.Header().Set("Connection", "close")
 	}
 	if isGRPC(r) {
@@ -112,7 +112,7 @@ func (x *exchange) serveRequest() error {
 		if x.key, ask = k, again.ask; again.app != k.app {
 			x.key = key{app: again.app}
 			kept := x.p.keptOf(again.app)
-			if !kept.hasGroupFor(x.key) && !x.p.hasMachines(again.app) { // a name that nobody has gets no pool
+			if !kept.hasGroupFor(x.key) && !x.p.hasMachines(again.app) { // an unknown name gets no pool
 				return refusalOf(x.key, &routing.Out{Reason: routing.NoMachine})
 			}
 		}
@@ -127,14 +127,14 @@ func (p *Proxy) hasMachines(app string) bool {
 	return false
 }
 
-// routingAsk returns what a request's headers say about who is to serve it.
+// routingAsk returns what a request's headers say about the machine that should serve it.
 func (x *exchange) routingAsk() routing.Ask {
 	return routing.Ask{Source: sourceOf(x.client), Only: x.r.Header.Get("Fly-Force-Instance-Id"),
 		Region: regionOf(x.r.Header.Get("Fly-Prefer-Region"))}
 }
 
-// tryMachines has one machine after another asked until one answers. It returns another ask where the answer was
-// fly-replay.
+// tryMachines sends the request to one machine after another until one answers. It returns a replay if the answer was
+// Fly-Replay.
 func (x *exchange) tryMachines(ask routing.Ask) (*replay, error) {
 	ctx, before := x.r.Context(), x.held
 	until := x.holdUntil()
@@ -147,7 +147,7 @@ func (x *exchange) tryMachines(ask routing.Ask) (*replay, error) {
 		var again *replay
 		again, err = x.sendTo(ctx, g.backend)
 		c, corrected := errors.AsType[*correction](err)
-		if corrected && ctx.Err() != nil { // that nobody was reached says nothing of the machine
+		if corrected && ctx.Err() != nil { // the client left: no fault of the machine
 			err, corrected = errClientGone, false
 		}
 		if !corrected || !x.body.rewindBody() {
@@ -160,7 +160,7 @@ func (x *exchange) tryMachines(ask routing.Ask) (*replay, error) {
 }
 
 // holdUntil returns until when a request may wait for a machine: as long as the proxy holds one, and no longer than a
-// client of gRPC says that it waits. What a machine takes for its answer is another matter.
+// gRPC client's own timeout. It does not bound the time of the machine's answer.
 func (x *exchange) holdUntil() time.Time {
 	until := time.Now().Add(x.p.o.Hold)
 	if own, bounded := grpcTimeout(x.r); bounded && x.began.Add(own).Before(until) {
@@ -169,7 +169,7 @@ func (x *exchange) holdUntil() time.Time {
 	return until
 }
 
-// sendTo asks one machine. A correction says that it has not been asked.
+// sendTo sends the request to one machine. A correction says that the machine has not got it.
 func (x *exchange) sendTo(ctx context.Context, b *backend) (*replay, error) {
 	var again *replay
 	req := &hop.Request{Request: x.r, Set: x.headersFor(b), Drop: x.isDropped, Header: b.idle, Idle: b.idle,
@@ -214,7 +214,7 @@ func (x *exchange) sendTo(ctx context.Context, b *backend) (*replay, error) {
 	return nil, x.explainError(ctx, b, err)
 }
 
-// explainError makes an error of a hop one of the proxy's.
+// explainError turns a hop's error into the proxy's.
 func (x *exchange) explainError(ctx context.Context, b *backend, err error) error {
 	if err == nil {
 		return nil

@@ -17,20 +17,20 @@ import (
 // mostSpares bounds how many spares one member makes and suspends at once.
 const mostSpares = 4
 
-// ripenAgain is the time until a spare is started again that is to be suspended, after that has failed.
+// ripenAgain is the pause before a spare is started again to be suspended, after a failure.
 var ripenAgain = backoff.Doubling{Base: time.Second, Most: 5 * time.Minute}
 
 // warmApp is an app with services that keep spares.
 type warmApp struct {
 	app      string
-	machines []fleet.Seen // by name; none: it keeps no spares any more
-	changed  bool         // machines did, and they were not looked at since
+	machines []fleet.Seen // sorted by name; empty: it keeps no spares any more
+	changed  bool         // machines changed since the last lookAt
 	due      time.Time
 	services map[string]*warmService // by groupOf
 	ripening map[string]*ripening    // by machine
 }
 
-// isBusy reports whether something is being done for it.
+// isBusy reports whether a spare of the app is being made or suspended.
 func (a *warmApp) isBusy() bool {
 	for _, s := range a.services {
 		if s.making {
@@ -52,31 +52,31 @@ type warmService struct {
 	list   []routing.Standing
 	spares routing.Spares
 	making bool
-	counts [3]int // that are in the gauges: asleep, coming, missing
+	counts [3]int // its part of the gauges: asleep, coming, missing
 }
 
-// ripening is a spare of this process that is to be suspended.
+// ripening is a spare of this process that is started once to be suspended.
 type ripening struct {
 	busy     bool
 	failures int
-	at       time.Time // before, it is not tried again
+	at       time.Time // not tried again before
 }
 
-// warmer has spares made. It belongs to one goroutine; what it begins ends in results.
+// warmer makes and suspends spares. It belongs to one goroutine; the work that it begins reports to results.
 type warmer struct {
 	p       *Proxy
 	results chan warmResult
-	under   int       // way
-	quiet   time.Time // until then the fleet may not be known yet
+	under   int       // spares being made or suspended
+	quiet   time.Time // until then the fleet may be incomplete
 	seen    *watch
 	apps    map[string]*warmApp
-	counts  [3]int // of all services
+	counts  [3]int // sum over all services
 }
 
-// warmResult is the end of the making of a spare, or of its way to be suspended.
+// warmResult is the outcome of making or suspending a spare.
 type warmResult struct {
 	app, service string
-	machine      string // that was to be suspended; "": one was made
+	machine      string // the spare to suspend; "": one was made
 	err          error
 }
 
@@ -88,7 +88,7 @@ func newWarmer(p *Proxy, seen *watch) *warmer {
 	return x
 }
 
-// takeChanged takes which apps have other machines than before.
+// takeChanged marks the apps whose machines have changed.
 func (x *warmer) takeChanged(changed []string) {
 	for _, app := range changed {
 		a := x.apps[app]
@@ -100,7 +100,7 @@ func (x *warmer) takeChanged(changed []string) {
 	}
 }
 
-// refillSpares begins what is to be done for spares.
+// refillSpares starts the work that the spares need now.
 func (x *warmer) refillSpares(now time.Time) {
 	for app, a := range x.apps {
 		if a.changed || !a.due.IsZero() && !now.Before(a.due) {
@@ -115,7 +115,7 @@ func (x *warmer) refillSpares(now time.Time) {
 	}
 }
 
-// lookAt looks at one app.
+// lookAt checks one app's spares.
 func (x *warmer) lookAt(now time.Time, a *warmApp) {
 	a.changed, a.due = false, time.Time{}
 	a.groupMachines()
@@ -137,15 +137,14 @@ func (x *warmer) lookAt(now time.Time, a *warmApp) {
 	x.ripenSpares(now, a)
 }
 
-// lookAgainAt has an app looked at, at a time at the latest; zero: there is no need.
+// lookAgainAt schedules a check of an app at the given time or before; zero: none.
 func (a *warmApp) lookAgainAt(at time.Time) {
 	if !at.IsZero() && (a.due.IsZero() || at.Before(a.due)) {
 		a.due = at
 	}
 }
 
-// groupMachines sorts an app's machines by the services that keep spares. The first machine of a service says how it is
-// kept.
+// groupMachines groups an app's machines by the services that keep spares. A service's first machine gives its policy.
 func (a *warmApp) groupMachines() {
 	for _, s := range a.services {
 		s.policy, s.list = routing.Policy{}, s.list[:0]
@@ -186,7 +185,7 @@ func (x *warmer) countSpares(s *warmService, r routing.Refill, own bool) {
 	s.counts = now
 }
 
-// makeSpare has a spare made, like a machine that is there.
+// makeSpare makes a spare, a copy of the machine like.
 func (x *warmer) makeSpare(now time.Time, a *warmApp, group string, s *warmService, like string) {
 	if x.p.o.Make == nil {
 		return
@@ -209,7 +208,7 @@ func (x *warmer) makeSpare(now time.Time, a *warmApp, group string, s *warmServi
 	}()
 }
 
-// warmText says how the making of a spare ended, for its counter.
+// warmText returns the counter's label for how making a spare ended.
 func warmText(id string, err error) string {
 	switch {
 	case err != nil:
@@ -220,7 +219,7 @@ func warmText(id string, err error) string {
 	return "ok"
 }
 
-// hasUnreported reports whether a worker that can be asked has not told yet what it has: spares, it may be.
+// hasUnreported reports whether a reachable worker has not reported its machines yet: they may include spares.
 func (x *warmer) hasUnreported() bool {
 	s := x.seen.walk.Snapshot()
 	if len(s.MustAsk()) == 0 {
@@ -234,7 +233,7 @@ func (x *warmer) hasUnreported() bool {
 	return false
 }
 
-// takeResult takes the end of what was begun. An app whose spare was made is looked at with the machine that has come.
+// takeResult handles a finished job. If a spare was made, its app is checked once the new machine shows up.
 func (x *warmer) takeResult(now time.Time, r warmResult) {
 	x.under--
 	a := x.apps[r.app]
@@ -246,7 +245,7 @@ func (x *warmer) takeResult(now time.Time, r warmResult) {
 		y := a.ripening[r.machine]
 		if y.busy = false; r.err == nil {
 			y.failures = 0
-			y.at = now.Add(routing.SettleFor) // until its state has come round
+			y.at = now.Add(routing.SettleFor) // until gossip has spread its state
 		} else {
 			y.at = now.Add(max(after, ripenAgain.After(y.failures)))
 			y.failures++
@@ -261,7 +260,7 @@ func (x *warmer) takeResult(now time.Time, r warmResult) {
 	x.lookAt(now, a)
 }
 
-// ripenSpares has spares of this process suspended that were made for a service whose machines rest so, and never ran.
+// ripenSpares suspends this process's spares that never ran, for services whose machines rest suspended.
 func (x *warmer) ripenSpares(now time.Time, a *warmApp) {
 	maps.DeleteFunc(a.ripening, func(id string, r *ripening) bool {
 		return !r.busy && !slices.ContainsFunc(a.machines, func(m fleet.Seen) bool { return m.ID == id })

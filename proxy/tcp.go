@@ -34,7 +34,7 @@ func isTransient(err error) bool {
 	return false
 }
 
-// leadConn leads one connection to a machine, and closes it.
+// leadConn pipes one connection to a machine, and closes it.
 func (d *portDoor) leadConn(ctx context.Context, client net.Conn) {
 	defer client.Close()
 	stop := context.AfterFunc(ctx, func() { client.Close() })
@@ -65,8 +65,8 @@ func (d *portDoor) leadConn(ctx context.Context, client net.Conn) {
 	}
 }
 
-// connectToOne connects to one machine after another until one takes the connection, and has use do with it what it
-// likes until it returns. An error says that it was not called.
+// connectToOne tries one machine after another until one accepts, and calls use with the connection. An error says that
+// use was not called.
 func (x *exchange) connectToOne(ctx context.Context, ask routing.Ask, use func(net.Conn)) error {
 	until := x.holdUntil()
 	g, err := x.p.poolOf(x.key).acquireMachine(ctx, until, ask)
@@ -101,7 +101,7 @@ func (p *Proxy) visitMachine(ctx context.Context, b *backend, use func(net.Conn)
 	return nil
 }
 
-// pipeBoth leads a client's connection to a machine, until both have ended.
+// pipeBoth copies between a client and a machine until both have closed.
 func (x *exchange) pipeBoth(client, machine net.Conn) {
 	x.code, x.first = http.StatusOK, time.Now()
 	x.bytes, _ = hop.Pipe(hop.Half{Conn: client}, hop.Half{Conn: machine})

@@ -16,25 +16,25 @@ import (
 	"github.com/soukhq/souk/proxy/hop"
 )
 
-// visit is a request or a connection that is under way at a machine. Its fields are under the owner's lock, but for
-// those that each request sets or asks for.
+// visit is a request or a connection that is under way at a machine. The owner's lock guards its fields, except the
+// atomic ones.
 type visit struct {
 	owner   *owner
-	gate    *gate            // which stays as long as it has visits
+	gate    *gate            // kept as long as it has visits
 	machine *machine.Machine // as it was when the visit began
 	port    int
-	stream  time.Duration // without a byte for so long it keeps the machine up no more; 0: for however long
-	most    time.Duration // without a byte for so long its connection is closed; 0: for however long
-	raw     bool          // it is no request, or not any more: it has no end that could be awaited
-	conn    net.Conn      // to the machine; nil: there is none yet, or it is over's
-	over    *h2Client     // whose connection it goes over; nil: over its own
+	stream  time.Duration // silent for longer it no longer keeps the machine up; 0: no limit
+	most    time.Duration // silent for longer its connection is closed; 0: no limit
+	raw     bool          // no request, or upgraded: a drain does not wait for its end
+	conn    net.Conn      // to the machine; nil: none yet, or over's
+	over    *h2Client     // the HTTP/2 client that it uses; nil: conn
 	began   time.Time
-	head    atomic.Bool // of the answer has come
-	halted  atomic.Bool // it was ended, as the machine is: see endHalted
+	head    atomic.Bool // the head of the answer has come
+	halted  atomic.Bool // ended since the machine is stopped by a signal: see endHalted
 }
 
-// visitMachine connects to a machine, and has use do with the connection what it likes until it returns: that counts as
-// the machine's load. raw says that what passes is no request. An error is a correction: use was not called.
+// visitMachine connects to a machine, and calls use with the connection, which counts as the machine's load until use
+// returns. raw says that it carries no request. An error is a correction: use was not called.
 func (o *owner) visitMachine(ctx context.Context, t Target, raw bool, use func(net.Conn)) error {
 	v, err := o.beginVisit(ctx, t)
 	if err != nil {
@@ -54,7 +54,7 @@ func (o *owner) visitMachine(ctx context.Context, t Target, raw bool, use func(n
 	return nil
 }
 
-// carryRequest sends a request to a machine. It is a visit as long as that lasts.
+// carryRequest sends a request to a machine, within a visit.
 func (o *owner) carryRequest(ctx context.Context, w http.ResponseWriter, r *hop.Request, b *backend) (res hop.Result,
 	err error) {
 	v, err := o.beginVisit(ctx, b.Target)
@@ -125,7 +125,6 @@ func (o *owner) beginVisit(ctx context.Context, t Target) (*visit, error) {
 	return v, nil
 }
 
-// endVisit ends a visit.
 func (v *visit) endVisit() {
 	v.owner.mu.Lock()
 	delete(v.gate.visits, v)
@@ -138,7 +137,7 @@ func (v *visit) endVisit() {
 	v.owner.report(v.machine.ID, load)
 }
 
-// tellFewer wakes those that wait for the end of visits. It is called with the lock.
+// tellFewer wakes those that wait for the end of visits. The caller holds the lock.
 func (g *gate) tellFewer() {
 	if g.fewer != nil {
 		close(g.fewer)
@@ -146,22 +145,22 @@ func (g *gate) tellFewer() {
 	}
 }
 
-// dialMachine makes the connection of a visit.
+// dialMachine makes a visit's connection.
 func (v *visit) dialMachine(ctx context.Context) (net.Conn, error) {
-	if v.halted.Load() { // another connection is of no more use
+	if v.halted.Load() { // a new connection would not help
 		return nil, errHalted
 	}
 	return v.owner.dialMachine(ctx, v.machine, v.port)
 }
 
-// goesOver says which connection a visit goes over.
+// goesOver records which connection a visit uses.
 func (v *visit) goesOver(c net.Conn) {
 	v.owner.mu.Lock()
 	v.conn = c
 	v.owner.mu.Unlock()
 }
 
-// becomeRaw says that a visit has become a connection of another protocol.
+// becomeRaw marks a visit as raw: no request, or upgraded to another protocol.
 func (v *visit) becomeRaw() {
 	v.owner.mu.Lock()
 	v.raw = true
@@ -169,7 +168,7 @@ func (v *visit) becomeRaw() {
 	v.owner.mu.Unlock()
 }
 
-// currentConn returns what a visit goes over; nil: nothing yet. It is called with the lock.
+// currentConn returns the connection that a visit uses; nil: none yet. The caller holds the lock.
 func (v *visit) currentConn() net.Conn {
 	if v.over != nil {
 		return v.over.newestConn()
@@ -177,8 +176,8 @@ func (v *visit) currentConn() net.Conn {
 	return v.conn
 }
 
-// silentFor returns for how long no byte has passed a visit's connection, either way, by what the kernel keeps of it: so
-// nothing is counted where the bytes are. It is called with the lock.
+// silentFor returns how long no byte has passed a visit's connection, either way. It reads the kernel's counters, so
+// copying needs no bookkeeping. The caller holds the lock.
 func (v *visit) silentFor() time.Duration {
 	c, is := v.currentConn().(syscall.Conn)
 	if !is {
@@ -197,8 +196,8 @@ func (v *visit) silentFor() time.Duration {
 	return silent
 }
 
-// busyVisits returns how many visits keep a machine up, and when the last of the others ceased to. It is called with the
-// lock.
+// busyVisits returns how many visits keep a machine up, and when the last of the others stopped doing so. The caller
+// holds the lock.
 func (g *gate) busyVisits(now time.Time) (n int, since time.Time) {
 	since = g.since
 	for v := range g.visits {
@@ -215,7 +214,7 @@ func (g *gate) busyVisits(now time.Time) (n int, since time.Time) {
 	return n, since
 }
 
-// isIdle reports whether nothing keeps a machine from being stopped for want of requests. It is called with the lock.
+// isIdle reports whether a machine may be stopped as idle. The caller holds the lock.
 func (g *gate) isIdle() bool {
 	busy, _ := g.busyVisits(time.Now())
 	return busy == 0 && g.waking == nil && g.resting == nil
@@ -234,8 +233,8 @@ func (o *owner) closeSilent() {
 	}
 }
 
-// comesUp reports whether a machine that was started a moment ago has not been ready yet: the time for which it may
-// have nothing to do begins when it is. It has no longer for that than a request would wait for it.
+// comesUp reports whether a machine was just started and is not ready yet: its idle time begins when it is, but no
+// later than a request would wait for it.
 func (o *owner) comesUp(ctx context.Context, t Target, changed time.Time) bool {
 	if time.Since(changed) > wakeTime {
 		return false
@@ -256,7 +255,7 @@ func (o *owner) comesUp(ctx context.Context, t Target, changed time.Time) bool {
 	return true
 }
 
-// probePort looks whether a machine's port accepts, and says so of it.
+// probePort checks whether a machine's port accepts, and records it.
 func (o *owner) probePort(ctx context.Context, m *machine.Machine, port int) {
 	ctx, cancel := context.WithTimeout(ctx, lookEvery)
 	defer cancel()

@@ -17,28 +17,28 @@ const errRefused = syscall.ECONNREFUSED
 
 // Bounds of a wake.
 const (
-	wakeTime  = time.Minute            // in all
-	readyTime = 30 * time.Second       // for the port to accept, of a machine that was just started
-	lateTime  = time.Second            // the same, of one that has been up for longer than readyTime
-	firstMost = 200 * time.Millisecond // from the command to the first look, however long it took before
-	// between two looks: a part of the time for which it was waited, so that a wake takes that part longer than its
-	// program does, at most, and a slow one is looked at seldom
+	wakeTime  = time.Minute            // for a whole wake
+	readyTime = 30 * time.Second       // for the port of a newly started machine to accept
+	lateTime  = time.Second            // for the port of a machine that has been up for longer than readyTime
+	firstMost = 200 * time.Millisecond // from the command to the first look, at most
+	// pause between two looks, as a part of the time waited so far: this bounds the delay of a wake, and slow programs
+	// are looked at seldom
 	lookPart  = 32
-	lookLeast = 250 * time.Microsecond // of so many that are looked at; of more it is longer, in proportion
+	lookLeast = 250 * time.Microsecond // shortest pause; longer in proportion if many ports are polled
 	lookFew   = 2
 	lookMost  = 100 * time.Millisecond
-	// a look that gets no answer at all, doubled each time: what the kernel sends again by itself comes after a second
+	// timeout of a look that gets no answer, doubled each time: the kernel itself retransmits only after a second
 	lookTime = 250 * time.Millisecond
 )
 
 // Phases say where the time of a wake went.
 type Phases struct {
-	Start time.Duration `json:"start_ns"` // until the machine's program was executed, or goes on
+	Start time.Duration `json:"start_ns"` // until the machine's program was executed or resumed
 	Ready time.Duration `json:"ready_ns"` // from there until its port accepted and it passed its checks
 }
 
-// wakeMachine starts or resumes a machine and returns when its port accepts. All that ask for it at once wait for one
-// wake, which goes on when they leave.
+// wakeMachine starts or resumes a machine and returns when its port accepts. Concurrent callers share one wake, which
+// goes on when they leave.
 func (o *owner) wakeMachine(ctx context.Context, t Target) (Phases, error) {
 	w, m, err := o.findMachine(ctx, t)
 	if err != nil {
@@ -73,8 +73,8 @@ func (o *owner) wakeMachine(ctx context.Context, t Target) (Phases, error) {
 }
 
 // ripenSpare starts a spare that has never run and suspends it as soon as its port accepts, so that a request need not
-// wait for its start. No request goes to it meanwhile; where one has it woken, it stays up. One that cannot be
-// suspended, or whose port does not accept, is stopped. A machine that is no spare is left as it is.
+// wait for its start. No request goes to it meanwhile; if a request wakes it, it stays up. If it cannot be suspended,
+// or its port does not accept, it is stopped. A machine that is no spare is left as it is.
 func (o *owner) ripenSpare(ctx context.Context, t Target) error {
 	w, m, err := o.findMachine(ctx, t)
 	if err != nil {
@@ -110,14 +110,14 @@ func (o *owner) ripenSpare(ctx context.Context, t Target) error {
 	return errors.Join(k.err, err)
 }
 
-// carryOut is one wake.
+// carryOut carries out one wake.
 func (o *owner) carryOut(ctx context.Context, k *waking, g *gate, w Worker, t Target) {
 	ctx, cancel := context.WithTimeout(ctx, wakeTime)
 	defer cancel()
 	o.mu.Lock()
 	resting := g.resting
 	o.mu.Unlock()
-	if resting != nil { // what is being stopped still looks as if it ran
+	if resting != nil { // a machine being stopped still looks as if it ran
 		select {
 		case <-resting:
 		case <-ctx.Done():
@@ -160,11 +160,11 @@ func (o *owner) startMachine(ctx context.Context, w Worker, t Target) (p Phases,
 	if err != nil {
 		return p, nil, err
 	}
-	if m = out.Machine; m == nil || out.Begun != nil { // its image is fetched, or another operation ends first
+	if m = out.Machine; m == nil || out.Begun != nil { // an image pull or another operation must end first
 		return p, nil, fault.New(fault.Timeout, codeWake, "machine %s is on its way up, and not there yet", t.Machine)
 	}
 	p.Start = time.Since(began)
-	if slept == machine.Suspended { // its port accepts, as it did before
+	if slept == machine.Suspended { // a resumed machine's port still accepts
 		if err = o.awaitReady(ctx, m, t.Port, readyTime, 0); err == nil {
 			err = o.awaitFit(ctx, w, m, readyTime)
 		}
@@ -185,15 +185,15 @@ func (o *owner) startMachine(ctx context.Context, w Worker, t Target) (p Phases,
 	return p, m, err
 }
 
-// expected is how long a machine is thought to take from the command to start it until its port accepts.
+// expected is the expected time from a machine's start command until its port accepts.
 type expected time.Duration
 
-// firstLook returns how long after the command a machine is looked at for the first time: a little earlier than it is
-// thought to be ready, as each look takes CPU from its program.
+// firstLook returns how long after the command a machine is looked at for the first time: a little before the expected
+// time, since each look takes CPU from its program.
 func (e expected) firstLook() time.Duration { return min(time.Duration(e)*3/4, firstMost) }
 
-// learnStart takes how long it was until a machine was seen to be ready. One start that was slow says little of the
-// next; one that was faster was so at the first look, or before.
+// learnStart learns from the time until a machine was seen to be ready. A slow start counts little; a faster one was
+// ready at the first look, or before.
 func (e *expected) learnStart(took time.Duration) {
 	if t := expected(took); *e == 0 || t < *e {
 		*e = t
@@ -202,13 +202,13 @@ func (e *expected) learnStart(took time.Duration) {
 	}
 }
 
-// lookPause returns how long a port is left alone that did not accept after a time, where so many are waited for: all
-// together are looked at 8 times a ms at most, which takes about half a core.
+// lookPause returns the pause before the next look at a port, after waiting for waited while so many ports are polled.
+// All together are looked at no more than 8 times a ms, which takes about half a core.
 func lookPause(waited time.Duration, ports int) time.Duration {
 	return max(min(waited/lookPart, lookMost), lookLeast*time.Duration(max(ports, lookFew))/lookFew)
 }
 
-// lastStart returns how long ago a machine was started, as its events say.
+// lastStart returns how long ago a machine was started, by its events.
 func lastStart(m *machine.Machine) time.Duration {
 	for _, e := range m.Events {
 		if e.Type == "start" || e.Type == "restart" {
@@ -218,7 +218,7 @@ func lastStart(m *machine.Machine) time.Duration {
 	return 0
 }
 
-// awaitReady returns when a port of a machine accepts. It is looked at for the first time after first.
+// awaitReady returns when a port of a machine accepts. It looks for the first time after first.
 func (o *owner) awaitReady(ctx context.Context, m *machine.Machine, port int, patience, first time.Duration) error {
 	began := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, patience)
@@ -231,9 +231,9 @@ func (o *owner) awaitReady(ctx context.Context, m *machine.Machine, port int, pa
 	o.looking.Add(1)
 	defer o.looking.Add(-1)
 	unheard := 0      // looks that got no answer
-	var refused error // the last answer
+	var refused error // the last refusal
 	for next := first; ; next = lookPause(time.Since(began), int(o.looking.Load())) {
-		_ = pause.For(ctx, next) // once it has ended it is looked a last time
+		_ = pause.For(ctx, next) // after ctx ends, look once more
 		look, cancel := context.WithTimeout(ctx, min(lookTime<<min(unheard, 6), dialTime))
 		c, err := o.dialer.Try(look, m, port)
 		if look.Err() != nil {

@@ -7,7 +7,7 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// watch notes which apps have something to be done that no request asks for, and the machines of those that keep spares.
+// watch tracks the apps that need background work (rest, spares), and the machines of those that keep spares.
 type watch struct {
 	walk     *fleet.Walk
 	restless []string // apps with a machine of this process that is up and may rest
@@ -19,8 +19,7 @@ func newWatch() *watch {
 	return w
 }
 
-// findChanged brings the notes up to date, and returns the apps that keep spares, or did, and have other machines than
-// before.
+// findChanged updates the watch, and returns the apps that keep or kept spares and whose machines have changed.
 func (w *watch) findChanged(s *fleet.Snapshot) (changed []string) {
 	if s != w.walk.Snapshot() {
 		w.restless = w.restless[:0]
@@ -28,7 +27,7 @@ func (w *watch) findChanged(s *fleet.Snapshot) (changed []string) {
 	return w.walk.Look(s)
 }
 
-// noteApp notes whether an app has a machine that may rest, and reports whether it keeps spares.
+// noteApp records whether an app has a machine that may rest, and reports whether it keeps spares.
 func (w *watch) noteApp(app string, list []fleet.Seen) bool {
 	if slices.ContainsFunc(list, func(m fleet.Seen) bool {
 		return m.State == machine.Started && mayRest(m.Machine) && w.walk.Worker(m.Worker).Own
@@ -40,7 +39,7 @@ func (w *watch) noteApp(app string, list []fleet.Seen) bool {
 	})
 }
 
-// mayRest reports whether some service of a machine has it rest.
+// mayRest reports whether a service of the machine lets it rest when idle.
 func mayRest(m *fleet.Machine) bool {
 	for i := range m.Services {
 		if a := m.Services[i].Autostop; a != nil && *a != "off" {

@@ -20,19 +20,20 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
-// ACME says which authority gives certificates (RFC 8555). Directory and Agreed are needed.
+// ACME says which authority issues certificates (RFC 8555). Directory and Agreed are needed.
 type ACME struct {
-	Directory string // the URL where the authority says what it can do
-	Email     string // for the authority, to say what concerns the account; "": none
-	Agreed    bool   // to the authority's terms
-	KeyID     string // of an account that the authority binds others to; "": it asks for none
-	MACKey    string // of KeyID, base64url
+	Directory string // URL of the authority's directory object
+	Email     string // where the authority sends notices about the account; "": none
+	Agreed    bool   // the user has agreed to the authority's terms
+	KeyID     string // key id for external account binding; "": none
+	MACKey    string // MAC key that belongs to KeyID, base64url
 	Roots     *x509.CertPool
-	// HTTP and TLS say that the authority reaches this proxy by names: at port 80, where HTTPChallenge's handler is,
-	// and at port 443, where TLS is spoken as TLS says. One of them at least is needed. TLS is left out where there are
-	// Others: the authority reaches any member, and over TLS it says no token, by which the right one could be asked.
+	// HTTP and TLS say how the authority reaches this proxy by its names: at port 80, where HTTPChallenge's handler
+	// serves, and at port 443, where the proxy serves TLS. At least one is needed. TLS is not used if there are Others:
+	// the authority may reach any member, and a TLS challenge names no token by which that member could find the right
+	// one.
 	HTTP, TLS bool
-	// RenewEvery is how often it is looked whether certificates must be renewed; 0: 10 minutes.
+	// RenewEvery is how often certificates are checked for renewal; 0: 10 minutes.
 	RenewEvery time.Duration
 }
 
@@ -57,19 +58,18 @@ func (o *ACME) check(others bool) error {
 	return nil
 }
 
-// Bounds of what is asked of an authority. Let's Encrypt allows 300 orders in 3 hours.
+// Bounds of the orders sent to an authority. Let's Encrypt allows 300 orders in 3 hours.
 const (
-	orders      = 100 // at once
+	orders      = 100 // in a burst
 	orderEvery  = 36 * time.Second
-	orderTime   = 3 * time.Minute // for one
+	orderTime   = 3 * time.Minute // for one order
 	againAfter  = time.Minute     // after a failure; twice as long after each
 	againAtMost = time.Hour
 	maxFailed   = 1024 // names
 	cleanEvery  = 24 * time.Hour
 )
 
-// acmeCerts are the certificates of an authority. What there is of a certificate, and when it is renewed, is
-// certmagic's to know.
+// acmeCerts are the certificates of an authority. Package certmagic loads and renews those on disk.
 type acmeCerts struct {
 	o          *ACME
 	allowed    func(name string) bool
@@ -86,17 +86,17 @@ type acmeCerts struct {
 	failures   atomic.Uint64 // orders of this process, with renewals, that gave no certificate
 
 	mu     sync.Mutex
-	ended  bool // nothing is got any more
+	ended  bool // no more certificates are fetched
 	failed map[string]failure
 	copies map[string]shared // of certificates that other members have, by name
-	left   float64           // orders
+	left   float64           // orders that may still be made
 	since  time.Time         // when left was counted
 }
 
-// failure is why there is no certificate for a name, or no newer one.
+// failure says why a name has no certificate, or no newer one.
 type failure struct {
 	err   error
-	until time.Time // until then it is not tried again
+	until time.Time // not tried again before
 	wait  time.Duration
 }
 
@@ -112,14 +112,14 @@ func openACME(ctx context.Context, o *Options) (*acmeCerts, error) {
 	a.issuer = newIssuer(a)
 	a.cache = certmagic.NewCache(certmagic.CacheOptions{Capacity: maxKept, RenewCheckInterval: o.ACME.RenewEvery,
 		GetConfigForCert: func(certmagic.Certificate) (*certmagic.Config, error) { return a.conf, nil },
-		Logger:           zap.NewNop()}) // souk tells what became of an order, once
+		Logger:           zap.NewNop()}) // souk logs each outcome itself
 	a.conf = certmagic.New(a.cache, certmagic.Config{Storage: a.store, Issuers: []certmagic.Issuer{a.issuer},
 		KeySource: certmagic.StandardKeyGenerator{KeyType: certmagic.P256}, Logger: zap.NewNop(),
 		OCSP: certmagic.OCSPConfig{DisableStapling: true}})
 	return a, nil
 }
 
-// dropEnded clears away what has ended, until ctx ends.
+// dropEnded deletes expired certificates from disk, until ctx ends; then it closes the rest.
 func (a *acmeCerts) dropEnded(ctx context.Context) {
 	defer func() {
 		a.mu.Lock()
@@ -148,12 +148,12 @@ func (a *acmeCerts) dropEnded(ctx context.Context) {
 	}
 }
 
-// mayAskFor reports whether the authority is asked about a name.
+// mayAskFor reports whether the authority may be asked for a name's certificate.
 func (a *acmeCerts) mayAskFor(name string) bool {
 	return strings.Contains(name, ".") && certmagic.SubjectQualifiesForPublicCert(name)
 }
 
-// getOrIssue returns the certificate for a name, which is got where there is none.
+// getOrIssue returns the certificate for a name, and fetches one if there is none.
 func (a *acmeCerts) getOrIssue(ctx context.Context, name string) (*tls.Certificate, error) {
 	if c := a.keptCert(name, time.Now()); c != nil {
 		return c, nil
@@ -161,7 +161,7 @@ func (a *acmeCerts) getOrIssue(ctx context.Context, name string) (*tls.Certifica
 	return a.getOrRenew(ctx, name)
 }
 
-// getOrRenew returns the certificate for a name, which is got where what there is does not last.
+// getOrRenew returns the certificate for a name, and fetches one if there is none or it is due for renewal.
 func (a *acmeCerts) getOrRenew(ctx context.Context, name string) (*tls.Certificate, error) {
 	if err := a.beginWait(name, time.Now()); err != nil {
 		return nil, err
@@ -178,7 +178,7 @@ func (a *acmeCerts) getOrRenew(ctx context.Context, name string) (*tls.Certifica
 	}
 }
 
-// beginWait says that somebody waits for a name from now on, until work.Done. It returns why it is not to be tried now.
+// beginWait registers a caller that waits for a name, until work.Done. Its error says why the name is not tried now.
 func (a *acmeCerts) beginWait(name string, now time.Time) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -192,7 +192,7 @@ func (a *acmeCerts) beginWait(name string, now time.Time) error {
 	return nil
 }
 
-// fetchCert gets the certificate for a name. A failure of the authority's was recorded by the issuer.
+// fetchCert gets the certificate for a name. The issuer has recorded a failure of the authority already.
 func (a *acmeCerts) fetchCert(name string) (*tls.Certificate, error) {
 	ctx, cancel := context.WithTimeout(a.ctx, orderTime)
 	defer cancel()
@@ -211,13 +211,13 @@ func (a *acmeCerts) fetchCert(name string) (*tls.Certificate, error) {
 		return c, nil
 	case a.ctx.Err() != nil: // the authority refused nothing: another member may order
 		return nil, errEnded
-	case err == nil: // it has ended by now
+	case err == nil: // the new certificate has expired already
 		err = errGetting(name, errors.New("the certificate that it gave has ended"))
 	}
 	return nil, err
 }
 
-// keptCert returns the certificate for a name that is in memory and has not ended.
+// keptCert returns the certificate for a name if it is in memory and has not expired.
 func (a *acmeCerts) keptCert(name string, now time.Time) *tls.Certificate {
 	var best *tls.Certificate
 	for _, c := range a.cache.AllMatchingCertificates(name) {
@@ -232,8 +232,8 @@ func (a *acmeCerts) keptCert(name string, now time.Time) *tls.Certificate {
 	return best
 }
 
-// loadCert brings the certificate for a name into memory: from disk, from the member that cares for the name, or from
-// the authority. What this process has on its disk certmagic renews from then on.
+// loadCert loads the certificate for a name into memory: from disk, from the member that cares for the name, or from
+// the authority. certmagic renews those on this process's disk from then on.
 func (a *acmeCerts) loadCert(ctx context.Context, name string) error {
 	c, err := a.conf.CacheManagedCertificate(ctx, name)
 	if err == nil && !c.Expired() {
@@ -265,7 +265,7 @@ func errGetting(name string, err error) error {
 		name)
 }
 
-// recordOutcome keeps what became of a name, and logs a failure.
+// recordOutcome keeps the outcome of fetching a name's certificate, and logs a failure.
 func (a *acmeCerts) recordOutcome(name string, err error, now time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

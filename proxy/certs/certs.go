@@ -19,13 +19,14 @@ import (
 
 // Options say where certificates come from. Dir and Allowed are needed.
 type Options struct {
-	Dir   string // keeps what ACME gives and the local root, for this process alone
+	Dir   string // holds ACME's certificates and the local root; this process's alone
 	Files string // a directory of the user's own certificates; "": none
-	ACME  *ACME  // nil: none are got
-	// Local are domains for whose names a root of souk's own vouches, which is made once and constrained to them.
+	ACME  *ACME  // nil: none are fetched
+	// Local are domains for whose names souk's own root issues certificates. The root is made once and constrained to
+	// them.
 	Local []string
-	// Allowed reports whether some app answers to a name. It is asked at each handshake, so it must not wait. Only for
-	// such names are certificates got and made.
+	// Allowed reports whether some app answers to a name. Each handshake calls it, so it must not wait. Certificates
+	// are fetched and made for such names only.
 	Allowed func(name string) bool
 	Others  Others       // nil: this process is alone
 	Log     *slog.Logger // nil: nothing is logged
@@ -41,7 +42,7 @@ type Certs struct {
 	stop  context.CancelFunc
 }
 
-// New opens the certificates, which are looked after until ctx ends, or Close.
+// New opens the certificates, and keeps them up to date until ctx ends or Close is called.
 func New(ctx context.Context, o Options) (*Certs, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -79,13 +80,13 @@ func (c *Certs) openSources(ctx context.Context) (err error) {
 	return nil
 }
 
-// Close ends what looks after the certificates.
+// Close stops the goroutines that keep the certificates up to date.
 func (c *Certs) Close() {
 	c.stop()
 	c.done.Wait()
 }
 
-// TLS returns how the proxy's doors speak TLS.
+// TLS returns the TLS config of the proxy's doors.
 func (c *Certs) TLS() *tls.Config {
 	protocols := []string{"h2", "http/1.1"}
 	if c.acme != nil && c.acme.overTLS() {
@@ -94,8 +95,8 @@ func (c *Certs) TLS() *tls.Config {
 	return &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: protocols, GetCertificate: c.orNone}
 }
 
-// orNone returns what is shown to a client. Where there is nothing it returns neither a certificate nor an error: then
-// crypto/tls tells the client so (the alert unrecognized_name), and of an error only that something is wrong here.
+// orNone returns the certificate to show to a client. If there is none it returns neither a certificate nor an error:
+// crypto/tls then sends the alert unrecognized_name, where for an error it would send only internal_error.
 func (c *Certs) orNone(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 	got, err := c.certificateFor(hello)
 	if fault.Is(err, fault.NotFound) {
@@ -105,10 +106,10 @@ func (c *Certs) orNone(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 	return got, err
 }
 
-// handshakeWait is how long a handshake waits for a certificate that is being got. The getting goes on.
+// handshakeWait is how long a handshake waits for a certificate that is being fetched. The fetch goes on after it.
 const handshakeWait = 20 * time.Second
 
-// certificateFor returns what is shown to a client.
+// certificateFor returns the certificate to show to a client.
 func (c *Certs) certificateFor(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 	if len(hello.SupportedProtos) == 1 && hello.SupportedProtos[0] == acmeProtocol && c.acme != nil {
 		return c.acme.challenges.challengeCert(strings.ToLower(hello.ServerName))
@@ -124,7 +125,7 @@ func (c *Certs) certificateFor(hello *tls.ClientHelloInfo) (*tls.Certificate, er
 	}
 	if !isName || !c.o.Allowed(name) {
 		if own != nil {
-			return own, nil // it has ended, and there is no other
+			return own, nil // it has expired, and there is no other
 		}
 		return nil, fault.New(fault.NotFound, codeNoCertificate, "there is no certificate for %.80q here", name)
 	}
@@ -155,7 +156,7 @@ func errNone(name string) error {
 
 const maxName = 253 // bytes
 
-// nameOf returns the name that a client asks for, which is checked, or else the address that it came to.
+// nameOf returns the name that a client asks for, if it is valid, or else the address that the client connected to.
 func nameOf(hello *tls.ClientHelloInfo) (name string, isName bool) {
 	name = strings.ToLower(strings.TrimSuffix(hello.ServerName, "."))
 	if name == "" && hello.Conn != nil {
@@ -165,7 +166,7 @@ func nameOf(hello *tls.ClientHelloInfo) (name string, isName bool) {
 	return name, validName(name)
 }
 
-// validName reports whether a name, in lower case, is one that a host can have.
+// validName reports whether a name, in lower case, is a valid host name.
 func validName(name string) bool {
 	if len(name) > maxName || net.ParseIP(name) != nil {
 		return false
@@ -183,17 +184,17 @@ func validName(name string) bool {
 	return true
 }
 
-// Info is what there is to say of a certificate.
+// Info describes one certificate.
 type Info struct {
 	Names    []string  `json:"names"`
 	Source   string    `json:"source"`         // file, acme or local
-	File     string    `json:"file,omitempty"` // of the user's
+	File     string    `json:"file,omitempty"` // the user's file
 	NotAfter time.Time `json:"not_after"`
-	Error    string    `json:"error,omitempty"` // why what is there now is not used, or no other could be got
-	Again    time.Time `json:"again,omitzero"`  // another is not tried to get before
+	Error    string    `json:"error,omitempty"` // why it is not used, or why no newer one could be fetched
+	Again    time.Time `json:"again,omitzero"`  // no newer one is fetched before
 }
 
-// Problems lists why there is no certificate, or no newer one, for names that some app answers to.
+// Problems lists the names that some app answers to and that have no certificate, or no newer one, and why.
 func (c *Certs) Problems() (list []api.CertificateProblem) {
 	for _, i := range c.Certificates() {
 		if i.Error == "" || i.Source == "acme" && !slices.ContainsFunc(i.Names, c.o.Allowed) {
@@ -211,7 +212,7 @@ func (c *Certs) Problems() (list []api.CertificateProblem) {
 	return list
 }
 
-// Failures returns how many certificates this process tried to get or renew in vain.
+// Failures returns how many times this process failed to get or renew a certificate.
 func (c *Certs) Failures() uint64 {
 	if c.acme == nil {
 		return 0
@@ -219,7 +220,7 @@ func (c *Certs) Failures() uint64 {
 	return c.acme.failures.Load()
 }
 
-// Certificates lists those that there are, by source and name.
+// Certificates lists all certificates, by source and name.
 func (c *Certs) Certificates() []Info {
 	list := c.files.listCerts()
 	if c.acme != nil {
@@ -236,7 +237,7 @@ func (c *Certs) Certificates() []Info {
 	return list
 }
 
-// infoOf says what there is to say of a certificate.
+// infoOf describes a certificate.
 func infoOf(source string, c *tls.Certificate) Info {
 	names := slices.Clone(c.Leaf.DNSNames)
 	for _, ip := range c.Leaf.IPAddresses {
@@ -248,7 +249,8 @@ func infoOf(source string, c *tls.Certificate) Info {
 // maxKept bounds how many certificates of each source are kept in memory.
 const maxKept = 4096
 
-// localCerts are those of the root of souk's own, made when a name is asked for and kept in memory only.
+// localCerts are the certificates issued by souk's own root, made when a client asks for a name and kept in memory
+// only.
 type localCerts struct {
 	authority *tlscert.Authority
 

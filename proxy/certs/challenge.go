@@ -22,19 +22,20 @@ const (
 
 // Others are the other members of a cluster, whose proxies answer for the same names.
 type Others interface {
-	// Challenge returns what one of them was given to prove to an authority that a name is its own.
+	// Challenge returns the proof for an authority's challenge of a name that one of the other members has ordered.
 	Challenge(ctx context.Context, name, token string) (proof string, known bool)
-	// Ranked lists those that can be heard in the order in which they care for a name's certificate: those that do so
-	// before this one, and those after it. Of two members the same goes first at all of them.
+	// Ranked lists the reachable members in the order in which they care for a name's certificate: those before this
+	// one, and those after it. All members order any two members alike.
 	Ranked(name string) (before, after []cluster.WorkerID)
-	// Certificate returns what Shared of one of them does.
+	// Certificate calls Shared at one of the members.
 	Certificate(ctx context.Context, id cluster.WorkerID, name string, kept bool) (chain, key []byte, err error)
 }
 
-// maxAsking bounds the questions to other members that are under way: strangers cause them.
+// maxAsking bounds the concurrent questions to other members, since strangers can cause them.
 const maxAsking = 8
 
-// HTTPChallenge returns a handler for the door at port 80: it answers the authority, and h all others.
+// HTTPChallenge returns a handler for port 80: it answers the authority's challenges, and passes all other requests to
+// h.
 func (c *Certs) HTTPChallenge(h http.Handler) http.Handler {
 	if c.acme == nil || !c.acme.o.HTTP {
 		return Respond(h, c.o.Allowed, c.o.Others)
@@ -42,8 +43,8 @@ func (c *Certs) HTTPChallenge(h http.Handler) http.Handler {
 	return newResponder(h, c.acme.challenges.proofOf, c.o.Allowed, c.o.Others)
 }
 
-// Respond returns HTTPChallenge's handler for a process that asks no authority itself: the authority may look at it for
-// what another member has asked.
+// Respond returns HTTPChallenge's handler for a process that orders no certificates itself: the authority may look here
+// for the proof of another member's order.
 func Respond(h http.Handler, allowed func(name string) bool, others Others) http.Handler {
 	if others == nil {
 		return h
@@ -51,13 +52,13 @@ func Respond(h http.Handler, allowed func(name string) bool, others Others) http
 	return newResponder(h, func(string, string) (string, bool) { return "", false }, allowed, others)
 }
 
-// responder answers authorities for all members, and has next answer all else.
+// responder answers authorities for all members, and passes all other requests to next.
 type responder struct {
 	next    http.Handler
 	own     func(name, token string) (proof string, known bool)
 	allowed func(name string) bool
 	others  Others
-	asking  chan struct{} // has a place for each question to other members
+	asking  chan struct{} // semaphore of questions to other members
 }
 
 func newResponder(h http.Handler, own func(string, string) (string, bool), allowed func(string) bool,
@@ -71,14 +72,14 @@ func (s *responder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if is && r.Method == http.MethodGet && validToken(token) {
 		if proof, known := s.proofOf(r.Context(), hostOf(r.Host), token); known {
 			w.Header().Set("Content-Type", "text/plain")
-			_, _ = w.Write([]byte(proof)) // the authority asks again
+			_, _ = w.Write([]byte(proof)) // after an error the authority asks again
 			return
 		}
 	}
 	s.next.ServeHTTP(w, r)
 }
 
-// proofOf returns what proves that a name is this process's, or another member's.
+// proofOf returns the proof that a name belongs to this process, or to another member.
 func (s *responder) proofOf(ctx context.Context, name, token string) (string, bool) {
 	if !validName(name) {
 		return "", false
@@ -90,12 +91,12 @@ func (s *responder) proofOf(ctx context.Context, name, token string) (string, bo
 	case s.asking <- struct{}{}:
 		defer func() { <-s.asking }()
 		return s.others.Challenge(ctx, name, token)
-	default: // strangers ask for what is not there
+	default: // too many at once: probably strangers
 		return "", false
 	}
 }
 
-// Challenge returns what an authority gave this process to prove that a name is its own, for Others of the others.
+// Challenge returns the proof of this process's own challenge for a name; Others.Challenge calls it from other members.
 func (c *Certs) Challenge(name, token string) (proof string, known bool) {
 	if c.acme == nil {
 		return "", false
@@ -111,7 +112,7 @@ func hostOf(host string) string {
 	return strings.ToLower(strings.TrimSuffix(host, "."))
 }
 
-// validToken reports whether a token is one as authorities make them (RFC 8555, 8.3).
+// validToken reports whether a token has the form that RFC 8555, 8.3 prescribes.
 func validToken(token string) bool {
 	if len(token) == 0 || len(token) > 128 {
 		return false
@@ -124,13 +125,13 @@ func validToken(token string) bool {
 	return true
 }
 
-// challenges are what the authority has been promised to find here.
+// challenges are the open challenges of this process's orders.
 type challenges struct {
 	mu   sync.Mutex
 	open map[string]acme.Challenge // by token
 }
 
-// Present has a challenge answered from now on.
+// Present makes the proxy answer a challenge from now on.
 func (c *challenges) Present(_ context.Context, x acme.Challenge) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -141,7 +142,7 @@ func (c *challenges) Present(_ context.Context, x acme.Challenge) error {
 	return nil
 }
 
-// CleanUp has a challenge answered no more.
+// CleanUp makes the proxy stop answering a challenge.
 func (c *challenges) CleanUp(_ context.Context, x acme.Challenge) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -149,7 +150,7 @@ func (c *challenges) CleanUp(_ context.Context, x acme.Challenge) error {
 	return nil
 }
 
-// proofOf returns what is answered over HTTP.
+// proofOf returns the answer to a challenge over HTTP.
 func (c *challenges) proofOf(name, token string) (string, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -160,7 +161,7 @@ func (c *challenges) proofOf(name, token string) (string, bool) {
 	return x.KeyAuthorization, true
 }
 
-// challengeCert returns what is answered over TLS (RFC 8737).
+// challengeCert returns the certificate that answers a challenge over TLS (RFC 8737).
 func (c *challenges) challengeCert(name string) (*tls.Certificate, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

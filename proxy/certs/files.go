@@ -20,14 +20,13 @@ import (
 	"github.com/soukhq/souk/mesh/tlscert"
 )
 
-// Own files.
 const (
 	lookEvery = time.Second
 	chainFile = "fullchain.pem" // with privkey.pem beside it, as certbot leaves them
 	chainKey  = "privkey.pem"
 
-	standardName = "default" // of the files that are shown to clients that name no host
-	standardKey  = "*"       // in the index: no name, and no wildcard that is looked for
+	standardName = "default" // base name of the certificate for clients that name no host
+	standardKey  = "*"       // its key in the index; no host name is "*"
 )
 
 // files are the user's own certificates in a directory: NAME.crt with NAME.key, fullchain.pem with privkey.pem, and
@@ -37,21 +36,21 @@ type files struct {
 	dir string
 	log *slog.Logger
 
-	index atomic.Pointer[map[string][]*tls.Certificate] // by name, wildcards as they stand
+	index atomic.Pointer[map[string][]*tls.Certificate] // by name; wildcards as "*.example.com"
 
 	mu    sync.Mutex
 	pairs map[string]*ownPair // by the certificate's file
-	err   string              // of the directory, as it was logged
+	err   string              // the directory's error that was last logged
 }
 
-// ownPair is a pair of files, and what was logged of it last.
+// ownPair is a pair of files, and what was last logged about it.
 type ownPair struct {
 	tlscert.Pair
 	err   string
-	ended *tls.Certificate // that its end was logged of
+	ended *tls.Certificate // the certificate whose expiry was logged
 }
 
-// followDir looks at the directory again and again until ctx ends.
+// followDir rereads the directory every lookEvery until ctx ends.
 func (f *files) followDir(ctx context.Context) {
 	every := time.NewTicker(lookEvery)
 	defer every.Stop()
@@ -79,7 +78,7 @@ func textOf(err error) string {
 	return err.Error()
 }
 
-// reloadChanged brings what is shown up to date with the directory.
+// reloadChanged loads the files of the directory that have changed.
 func (f *files) reloadChanged(now time.Time) error {
 	found, err := pairsIn(f.dir)
 	if err != nil {
@@ -111,7 +110,7 @@ func (f *files) reloadChanged(now time.Time) error {
 			index[name] = append(index[name], c)
 		}
 	}
-	for _, list := range index { // what lasts longest goes first
+	for _, list := range index { // the latest to expire goes first
 		slices.SortStableFunc(list, func(a, b *tls.Certificate) int { return b.Leaf.NotAfter.Compare(a.Leaf.NotAfter) })
 	}
 	f.pairs = next
@@ -119,9 +118,9 @@ func (f *files) reloadChanged(now time.Time) error {
 	return nil
 }
 
-// loadPair reads a pair where it has changed, and logs what is wrong with it once.
+// loadPair reads a pair if it has changed, and logs each problem once.
 func (f *files) loadPair(p *ownPair, now time.Time) {
-	_ = p.Load(now) // is kept in Failed
+	_ = p.Load(now) // the error is kept in Failed
 	err := p.Failed()
 	if text := textOf(err); text != p.err {
 		if p.err = text; err != nil {
@@ -135,7 +134,7 @@ func (f *files) loadPair(p *ownPair, now time.Time) {
 	}
 }
 
-// pairsIn returns the pairs of files in a directory: keys by certificates.
+// pairsIn returns the pairs of files in a directory: key files by their certificate files.
 func pairsIn(dir string) (map[string]string, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -165,8 +164,8 @@ func pairsIn(dir string) (map[string]string, error) {
 	return pairs, nil
 }
 
-// findCert returns the certificate for a name: of those that the client can use the one that lasts longest, under its
-// own name before under a wildcard. nil: there is none.
+// findCert returns the certificate for a name: among those that the client supports the one that expires last, with an
+// exact name before a wildcard. nil: there is none.
 func (f *files) findCert(name string, hello *tls.ClientHelloInfo, now time.Time) *tls.Certificate {
 	if f == nil || name == "" {
 		return nil
@@ -175,7 +174,7 @@ func (f *files) findCert(name string, hello *tls.ClientHelloInfo, now time.Time)
 	return f.bestCert(hello, now, name, "*."+parent)
 }
 
-// standardCert returns what is shown to clients that name no host.
+// standardCert returns the certificate for clients that name no host.
 func (f *files) standardCert(hello *tls.ClientHelloInfo, now time.Time) *tls.Certificate {
 	if f == nil {
 		return nil

@@ -20,15 +20,15 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
-// issuer has the authority give certificates. It is certmagic's view of it, beside which certmagic has one of its own,
-// which opens ports, asks at the terminal and keeps challenges for the whole process.
+// issuer orders certificates from the authority. It replaces certmagic's own issuer, which opens ports, prompts at the
+// terminal and keeps challenges for the whole process.
 type issuer struct {
 	a   *acmeCerts
-	key string // the authority's, in the storage
+	key string // the authority's prefix in the storage
 
 	mu      sync.Mutex
 	client  *acmez.Client // nil: not made yet
-	account acme.Account  // of client
+	account acme.Account  // the account that client uses
 }
 
 func newIssuer(a *acmeCerts) *issuer {
@@ -39,10 +39,10 @@ func newIssuer(a *acmeCerts) *issuer {
 	return &issuer{a: a, key: certmagic.StorageKeys.Safe(u.Host + path.Clean("/"+u.Path))}
 }
 
-// IssuerKey returns where the authority's things are in the storage.
+// IssuerKey returns the storage prefix of the authority's files.
 func (i *issuer) IssuerKey() string { return i.key }
 
-// Issue has a certificate issued. What it returns is not tried again by certmagic itself.
+// Issue orders a certificate. certmagic does not retry the errors that it returns.
 func (i *issuer) Issue(ctx context.Context, csr *x509.CertificateRequest) (*certmagic.IssuedCertificate, error) {
 	name := ""
 	if len(csr.DNSNames) > 0 {
@@ -68,7 +68,7 @@ func (i *issuer) issueCert(ctx context.Context, name string, csr *x509.Certifica
 	if !i.a.allowed(name) {
 		return nil, fault.New(fault.NotFound, codeNoApp, "no app answers to %s any more; it gets no certificate", name)
 	}
-	// a renewal is not held up by orders for names that may prove to be nobody's
+	// a renewal must not wait for orders of new names, which strangers can cause
 	renewal := i.a.store.Exists(ctx, certmagic.StorageKeys.SiteCert(i.key, name))
 	if !renewal && !i.a.mayOrder(time.Now()) {
 		return nil, fault.New(fault.Unavailable, codeOrders,
@@ -85,7 +85,7 @@ func (i *issuer) issueCert(ctx context.Context, name string, csr *x509.Certifica
 		}
 		chains, err := client.ObtainCertificate(ctx, params)
 		if p, is := errors.AsType[acme.Problem](err); is && p.Type == acme.ProblemTypeAccountDoesNotExist && !again {
-			continue // the authority has forgotten it: it is told anew
+			continue // the authority has forgotten the account: register it again
 		}
 		if err == nil && len(chains) == 0 {
 			err = errors.New("it answered with none")
@@ -97,7 +97,7 @@ func (i *issuer) issueCert(ctx context.Context, name string, csr *x509.Certifica
 	}
 }
 
-// GetRenewalInfo returns when the authority would have a certificate renewed (RFC 9773).
+// GetRenewalInfo returns when the authority suggests to renew a certificate (RFC 9773).
 func (i *issuer) GetRenewalInfo(ctx context.Context, c certmagic.Certificate) (acme.RenewalInfo, error) {
 	client, _, err := i.registeredClient(ctx, false)
 	if err != nil {
@@ -106,7 +106,7 @@ func (i *issuer) GetRenewalInfo(ctx context.Context, c certmagic.Certificate) (a
 	return client.GetRenewalInfo(ctx, c.Leaf)
 }
 
-// registeredClient returns a client and the account with the authority. To register again is to hear of the same
+// registeredClient returns a client and the account with the authority. Registering the same key again yields the same
 // account.
 func (i *issuer) registeredClient(ctx context.Context, anew bool) (*acmez.Client, acme.Account, error) {
 	i.mu.Lock()
@@ -160,7 +160,7 @@ func (i *issuer) closeIdle() {
 	}
 }
 
-// accountKey returns the key of the account, and makes it where there is none.
+// accountKey returns the key of the account, and makes one if there is none.
 func (i *issuer) accountKey(ctx context.Context) (crypto.Signer, error) {
 	file := path.Join("accounts", i.key, "account.key")
 	raw, err := i.a.store.Load(ctx, file)

@@ -16,18 +16,19 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
-// A cluster orders one certificate for a name. The members care for names in an order that all of them find
-// (Others.Ranked): each asks those before it, and orders only where none of them can be asked. So questions climb, and
-// never go in a circle. The member that ordered has the key on its disk, and renews; the others have copies in memory.
+// A cluster orders one certificate for a name. The members care for names in an order on which all of them agree
+// (Others.Ranked): each asks those before it, and orders only if none of them can be reached. So requests go in one
+// direction and never in a circle. The member that ordered keeps the key on its disk and renews the certificate; the
+// others have copies in memory.
 const (
-	askAgain    = 10 * time.Second // after a refusal of the authority's at another member
-	appWait     = 3 * time.Second  // for another member to hear of an app
+	askAgain    = 10 * time.Second // after the authority refused another member
+	appWait     = 3 * time.Second  // for another member to learn of a new app
 	appEvery    = 200 * time.Millisecond
-	lookAgain   = 6 * time.Hour // the member that has it may have had to renew it early
+	lookAgain   = 6 * time.Hour // the member that has the certificate may have renewed it early
 	renewEvery  = 10 * time.Minute
 	keptAtOnce  = 16
-	lastPart    = 6 // a certificate of which no more than this part of its life is left should have been renewed
-	renewedPart = 3 // and with this part left it is renewed
+	lastPart    = 6 // with less than 1/6 of its validity left a certificate should have been renewed
+	renewedPart = 3 // with 1/3 left it is renewed
 )
 
 // shared is a copy of a certificate that another member has.
@@ -36,16 +37,16 @@ type shared struct {
 	looked time.Time
 }
 
-// errFar is why the authority gave another member no certificate.
+// errFar is the authority's refusal of another member's order.
 type errFar struct{ error }
 
-// stillLasts reports whether more than a part of a certificate's life is left.
+// stillLasts reports whether more than 1/part of a certificate's validity is left.
 func stillLasts(c *tls.Certificate, part time.Duration, now time.Time) bool {
 	return c.Leaf.NotAfter.Sub(now) > c.Leaf.NotAfter.Sub(c.Leaf.NotBefore)/part
 }
 
-// Shared returns the certificate for a name with its chain, and its key, as PEM, for Others of another member. It is got
-// where there is none that lasts, unless kept is set.
+// Shared returns the certificate for a name with its chain, and its key, as PEM; Others.Certificate calls it from other
+// members. It fetches one if none lasts, unless kept is set.
 func (c *Certs) Shared(ctx context.Context, name string, kept bool) (chain, key []byte, err error) {
 	if c.acme == nil {
 		return nil, nil, fault.New(fault.Unimplemented, fault.CodeCertificate, "this member orders no certificates")
@@ -60,7 +61,7 @@ func (c *Certs) Shared(ctx context.Context, name string, kept bool) (chain, key 
 	case !kept:
 		got, err = c.acme.getOrRenew(ctx, name)
 	case got == nil:
-		if _, err := c.acme.conf.CacheManagedCertificate(ctx, name); err == nil { // on disk since an earlier life
+		if _, err := c.acme.conf.CacheManagedCertificate(ctx, name); err == nil { // on disk from an earlier run
 			got = c.acme.keptCert(name, time.Now())
 		}
 	}
@@ -84,9 +85,9 @@ func pemOf(c *tls.Certificate) (chain, key []byte, err error) {
 	return chain, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: raw}), nil
 }
 
-// fromOthers has the members that care for a name before this one get its certificate, and takes a copy. Where it
-// settles nothing, this process is to order. Before that the other members are asked for one that was got while others
-// cared for the name.
+// fromOthers asks the members that care for a name before this one for its certificate, and keeps a copy. If they have
+// none, it asks the members after this one, which may have ordered one earlier. settled is false if this process must
+// order.
 func (a *acmeCerts) fromOthers(ctx context.Context, name string) (settled bool, err error) {
 	if a.others == nil {
 		return false, nil
@@ -109,8 +110,8 @@ func (a *acmeCerts) fromOthers(ctx context.Context, name string) (settled bool, 
 	return c != nil && stillLasts(c, lastPart, time.Now()), nil
 }
 
-// copyFrom takes a copy of another member's certificate, which it gets where it has none. It may not have heard of the
-// app yet.
+// copyFrom copies another member's certificate; that member orders one if it has none. It retries for a moment, since
+// that member may not know the app yet.
 func (a *acmeCerts) copyFrom(ctx context.Context, id cluster.WorkerID, name string) error {
 	until := time.Now().Add(appWait)
 	for {
@@ -130,7 +131,7 @@ func (a *acmeCerts) copyFrom(ctx context.Context, id cluster.WorkerID, name stri
 	}
 }
 
-// copyThatHasLasted takes a copy of what one of some members has, if that lasts.
+// copyThatHasLasted copies the certificate that expires last among those that some members have, if it still lasts.
 func (a *acmeCerts) copyThatHasLasted(ctx context.Context, ids []cluster.WorkerID, name string) bool {
 	var g errgroup.Group
 	g.SetLimit(keptAtOnce)
@@ -150,7 +151,7 @@ func (a *acmeCerts) copyThatHasLasted(ctx context.Context, ids []cluster.WorkerI
 			return nil
 		})
 	}
-	_ = g.Wait() // they return none
+	_ = g.Wait() // the functions return no error
 	if best == nil {
 		return false
 	}
@@ -158,7 +159,7 @@ func (a *acmeCerts) copyThatHasLasted(ctx context.Context, ids []cluster.WorkerI
 	return true
 }
 
-// askMember returns another member's certificate for a name, which it has checked.
+// askMember returns another member's certificate for a name, which it verifies.
 func (a *acmeCerts) askMember(ctx context.Context, id cluster.WorkerID, name string, kept bool) (*tls.Certificate,
 	error) {
 	chain, key, err := a.others.Certificate(ctx, id, name, kept)
@@ -202,7 +203,7 @@ func (a *acmeCerts) keepCopy(name string, c *tls.Certificate) {
 	a.copies[name] = shared{Certificate: c, looked: time.Now()}
 }
 
-// recordFar keeps why another member got no certificate, for a moment: that one knows when it tries again.
+// recordFar keeps another member's failure for a moment only: that member decides when to try again.
 func (a *acmeCerts) recordFar(name string, err error, now time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -211,8 +212,8 @@ func (a *acmeCerts) recordFar(name string, err error, now time.Time) {
 	}
 }
 
-// renewCopies takes newer copies of what other members have renewed, until ctx ends. What none of them has renewed this
-// process orders.
+// renewCopies replaces copies that other members have renewed, until ctx ends. If no member has renewed one, this
+// process orders it.
 func (a *acmeCerts) renewCopies(ctx context.Context) {
 	wait := a.o.RenewEvery
 	if wait == 0 {
@@ -234,8 +235,8 @@ func (a *acmeCerts) renewCopies(ctx context.Context) {
 	}
 }
 
-// dueCopies lists the names of copies that should be looked after. One that has ended is dropped: it is got again when
-// somebody asks for it.
+// dueCopies lists the names whose copies should be renewed. It drops expired copies: a client that asks causes a new
+// fetch.
 func (a *acmeCerts) dueCopies(now time.Time) (names []string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -18,8 +18,8 @@ import (
 	"github.com/soukhq/souk/internal/atrest"
 )
 
-// storage is certmagic's own storage of files, but for two things: keys are sealed where there is a key from outside,
-// and locks are of this process, so none is left behind by one that was killed.
+// storage is certmagic's file storage with two differences: private keys are sealed if a sealing key is configured, and
+// locks are held in memory, so a killed process leaves none behind.
 type storage struct {
 	*certmagic.FileStorage
 
@@ -31,7 +31,7 @@ func newStorage(dir string) *storage {
 	return &storage{FileStorage: &certmagic.FileStorage{Path: dir}, locked: map[string]chan struct{}{}}
 }
 
-// Lock waits until nobody else has a lock, and takes it.
+// Lock waits until a lock is free, and takes it.
 func (s *storage) Lock(ctx context.Context, name string) error {
 	for {
 		held := s.tryLock(name)
@@ -46,7 +46,6 @@ func (s *storage) Lock(ctx context.Context, name string) error {
 	}
 }
 
-// TryLock takes a lock that nobody has.
 func (s *storage) TryLock(_ context.Context, name string) (bool, error) {
 	return s.tryLock(name) == nil, nil
 }
@@ -60,7 +59,6 @@ func (s *storage) tryLock(name string) (held chan struct{}) {
 	return held
 }
 
-// Unlock gives a lock back.
 func (s *storage) Unlock(_ context.Context, name string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -73,7 +71,7 @@ func (s *storage) Unlock(_ context.Context, name string) error {
 
 func isKey(file string) bool { return strings.HasSuffix(file, ".key") }
 
-// Store keeps what a file is to hold.
+// Store writes a file; a private key is sealed first.
 func (s *storage) Store(ctx context.Context, file string, data []byte) (err error) {
 	if isKey(file) {
 		if data, err = atrest.Seal(s.Filename(file), data); err != nil {
@@ -83,7 +81,7 @@ func (s *storage) Store(ctx context.Context, file string, data []byte) (err erro
 	return s.FileStorage.Store(ctx, file, data)
 }
 
-// Load returns what a file holds.
+// Load returns a file's content.
 func (s *storage) Load(ctx context.Context, file string) ([]byte, error) {
 	raw, err := s.FileStorage.Load(ctx, file)
 	if err != nil || !isKey(file) {
@@ -98,8 +96,8 @@ func (s *storage) Load(ctx context.Context, file string) ([]byte, error) {
 
 const certsFolder = "certificates" // certmagic's
 
-// openKeys makes the directory where there is none, and opens the keys that are there, which are sealed anew where that
-// is due. So a key from outside that is missing is told at the start.
+// openKeys makes the directory if it is missing, and opens all private keys in it, resealing those that are due. So a
+// missing sealing key is reported at the start.
 func (s *storage) openKeys() error {
 	if err := os.MkdirAll(s.Path, 0o700); err != nil {
 		return fault.Wrap(err, fault.Unavailable, fault.CodeDir,
@@ -114,15 +112,15 @@ func (s *storage) openKeys() error {
 			_, err = s.Load(context.Background(), filepath.ToSlash(rel))
 		}
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil // a process that ends has removed it
+			return nil // another process has removed it meanwhile
 		}
 		return err
 	})
 }
 
-// certsOnDisk returns those on disk.
+// certsOnDisk returns the certificates on disk.
 func (s *storage) certsOnDisk(ctx context.Context) (leaves []*x509.Certificate) {
-	files, _ := s.List(ctx, certsFolder, true) // none: nothing was got yet
+	files, _ := s.List(ctx, certsFolder, true) // an error: nothing was fetched yet
 	for _, f := range files {
 		if path.Ext(f) != ".crt" {
 			continue

@@ -14,11 +14,11 @@ import (
 	"golang.org/x/net/http/httpguts"
 )
 
-// maxInformed bounds the answers of 1xx before the answer proper.
+// maxInformed bounds the 1xx answers before the final one.
 const maxInformed = 8
 
 // readHead reads the head of the answer. Early hints go on to the client at once. mayGo is called when the other end
-// says that it wants the body.
+// asks for the body (100 Continue).
 func readHead(w http.ResponseWriter, br *bufio.Reader, r *http.Request, mayGo func()) (*http.Response, error) {
 	for range maxInformed {
 		resp, err := http.ReadResponse(br, r)
@@ -41,7 +41,8 @@ func readHead(w http.ResponseWriter, br *bufio.Reader, r *http.Request, mayGo fu
 	return nil, errors.New("it sends one 1xx after another")
 }
 
-// passHints passes early hints on: their links alone, and nothing to HTTP/1.0, which would take them for the answer.
+// passHints passes early hints on: only their links, and nothing to HTTP/1.0 clients, which would take them for the
+// answer.
 func passHints(w http.ResponseWriter, r *http.Request, from http.Header) {
 	links := from["Link"]
 	if len(links) == 0 || !r.ProtoAtLeast(1, 1) || hasName(connectionNames(from), "Link") {
@@ -53,8 +54,8 @@ func passHints(w http.ResponseWriter, r *http.Request, from http.Header) {
 	delete(h, "Link")
 }
 
-// isUnsure reports whether nobody can say where an answer ends: its head tells of a body where there may be none
-// (RFC 9110, 8.6), or of its end in two ways (RFC 9112, 6.3). head is what came of it; net/http does not tell.
+// isUnsure reports whether the end of an answer is ambiguous: its head announces a body where none is allowed (RFC
+// 9110, 8.6), or its length in two ways (RFC 9112, 6.3). head is the raw head, since net/http does not report this.
 func isUnsure(resp *http.Response, head []byte) bool {
 	switch {
 	case resp.StatusCode == http.StatusNoContent:
@@ -74,21 +75,22 @@ func isUnsure(resp *http.Response, head []byte) bool {
 	return false
 }
 
-// isWholeHead reports whether b begins with the whole head of an answer that is none of 1xx.
+// isWholeHead reports whether b begins with the whole head of an answer other than 1xx.
 func isWholeHead(b []byte) bool {
 	return bytes.Contains(b, []byte("\r\n\r\n")) && !bytes.HasPrefix(b[len("HTTP/1.1"):], []byte(" 1"))
 }
 
 const lengthField = "Content-Length:"
 
-// isBodyless reports whether an answer ends with its head, whatever that says. Many a server sends a body all the same.
+// isBodyless reports whether an answer must end with its head, whatever the head says. Many servers send a body all the
+// same.
 func isBodyless(resp *http.Response) bool {
 	return resp.Request.Method == http.MethodHead || resp.StatusCode == http.StatusNoContent ||
 		resp.StatusCode == http.StatusNotModified
 }
 
-// drainRest reads what is left of an answer that is not wanted, if that is little, and reports whether the connection
-// may be used again.
+// drainRest reads what is left of an unwanted answer, if that is little, and reports whether the connection may be used
+// again.
 func drainRest(resp *http.Response) bool {
 	if resp.Close {
 		return false
@@ -130,14 +132,14 @@ func passOn(w http.ResponseWriter, resp *http.Response, c *Conn, idle time.Durat
 		maps.Copy(h, resp.Trailer)
 		return n, nil
 	}
-	for name, values := range resp.Trailer { // some that were not announced
+	for name, values := range resp.Trailer { // including unannounced ones
 		h[http.TrailerPrefix+name] = values
 	}
 	return n, nil
 }
 
-// keepFields keeps those fields of a 304 that say what a 200 would have said. net/http drops them from an answer of
-// HTTP/1.1 by their canonical names, so they stand in small letters, as they do in HTTP/2.
+// keepFields keeps the fields of a 304 that describe the 200. net/http drops them by their canonical names in HTTP/1.1,
+// so they are written in lower case, as in HTTP/2.
 func keepFields(h http.Header, resp *http.Response) {
 	for _, name := range []string{"Content-Length", "Content-Type"} {
 		if v := resp.Header[name]; len(v) == 1 {
@@ -147,16 +149,16 @@ func keepFields(h http.Header, resp *http.Response) {
 	}
 }
 
-// hasLengthItself reports whether the length of an answer belongs to its head: not where net/http made it up.
+// hasLengthItself reports whether the answer itself gave its length; net/http computes one otherwise.
 func hasLengthItself(resp *http.Response) bool { return len(resp.Header["Content-Length"]) == 1 }
 
-// copyBody copies an answer's body. What has come is passed on when no more of it waits to be read, since somebody may
-// wait for it. What came of an answer that is cut goes out before the error: its client sees where it was cut.
+// copyBody copies an answer's body. It flushes when no more is waiting to be read, since the client may wait for the
+// data. If an answer breaks off, the client gets what came before the error.
 func copyBody(w http.ResponseWriter, resp *http.Response, c *Conn, idle time.Duration) (n int64, err error) {
 	buf := buffers.Get().(*[]byte) //nolint:forcetypeassert // nothing else is put there
 	defer buffers.Put(buf)
 	flush := flusherOf(w)
-	waits := func() bool { // and no more of the body is there yet
+	waits := func() bool { // no more of the body has arrived yet
 		return n != resp.ContentLength && (c == nil || resp.ContentLength < 0 || c.br.Buffered() == 0)
 	}
 	if resp.Body != http.NoBody && waits() {
@@ -194,7 +196,7 @@ func flusherOf(w http.ResponseWriter) func() {
 	return func() {}
 }
 
-// switchOver connects both ends once they have agreed on another protocol, until one of them ends.
+// switchOver connects client and machine once they have agreed on another protocol, until one of them closes.
 func switchOver(w http.ResponseWriter, r *Request, c *Conn, resp *http.Response, wanted string,
 	res Result) (Result, error) {
 	res.Upgraded = true
@@ -224,14 +226,14 @@ func switchOver(w http.ResponseWriter, r *Request, c *Conn, resp *http.Response,
 	}
 	toClient, _ := Pipe(
 		Half{client, buffered.Reader},
-		Half{c.Conn, c.br}, // which can be closed in one direction
+		Half{c.Conn, c.br}, // Half closes one direction alone
 	)
 	res.Bytes = toClient
 	return res, nil
 }
 
-// Ask sends a request without a body over c and returns its answer, for who reads that himself. Drained has c ready for
-// the next one.
+// Ask sends a request without a body over c and returns its answer; the caller reads the body. Drained then makes c
+// ready for the next request.
 func Ask(r *http.Request, c *Conn, set ...Field) (*http.Response, error) {
 	stop := context.AfterFunc(r.Context(), func() { c.Close() })
 	defer stop()

@@ -13,18 +13,18 @@ import (
 	"golang.org/x/net/http/httpguts"
 )
 
-// sending is a body on its way, which another goroutine copies while the answer may come already.
+// sending is a request's body that another goroutine copies while the answer may already come.
 type sending struct {
-	once sync.Once // it is started, or given up before
+	once sync.Once // the copy is started or given up once
 	done chan struct{}
 	err  error
 	from *source
 }
 
-// source is a body as it is read of who asks.
+// source is the body as it is read from the client.
 type source struct {
 	io.Reader
-	length int64 // -1: nobody knows
+	length int64 // -1: unknown
 
 	mu   sync.Mutex
 	n    int64
@@ -71,15 +71,15 @@ func newSending(r *Request) *sending {
 	return &sending{done: make(chan struct{}), from: &source{Reader: r.Body, length: r.ContentLength}}
 }
 
-// startCopy begins to copy a body, unless that has been begun. The head has gone before it: a backend that wants to
-// refuse has it at once.
+// startCopy begins to copy a body, once. The head has been sent already, so a backend can refuse at once.
 func (s *sending) startCopy(c *Conn, r *Request) { s.once.Do(func() { s.copyBody(c, r) }) }
 
-// continueTime is how long a body that waits to be asked for waits: many a server never asks.
+// continueTime is how long a body waits for 100 Continue: many servers never send it.
 const continueTime = time.Second
 
-// startAfter begins to copy a body whose client waits to be told so, unless something of the answer comes within
-// continueTime: that says whether the body is wanted. Reading the body has net/http tell the client.
+// startAfter copies a body whose client waits for 100 Continue, after continueTime or when the backend asks for it. An
+// answer that comes before decides whether the body is wanted. Reading the body makes net/http send 100 Continue to the
+// client.
 func (s *sending) startAfter(c *Conn, r *Request) {
 	wait := continueTime
 	if r.Header > 0 {
@@ -91,7 +91,7 @@ func (s *sending) startAfter(c *Conn, r *Request) {
 	}
 }
 
-// mayGo returns what is to be called when the other end asks for the body. s may be nil: there is none.
+// mayGo returns the function to call when the other end asks for the body. s may be nil: there is none.
 func (s *sending) mayGo(c *Conn, r *Request) func() {
 	if s == nil {
 		return func() {}
@@ -136,7 +136,7 @@ func copyPieces(to io.Writer, bw *bufio.Writer, body io.Reader, buf []byte) erro
 	}
 }
 
-// sendChunks copies a body of unknown length and its trailers, of which none may say what no header may.
+// sendChunks copies a body of unknown length and its trailers, without those that may not be trailers.
 func sendChunks(bw *bufio.Writer, r *Request, body io.Reader, buf []byte) error {
 	cw := httputil.NewChunkedWriter(bw)
 	if err := copyPieces(cw, bw, body, buf); err != nil {
@@ -162,15 +162,15 @@ var errNotSent = errors.New("the body was not asked for") //nolint:gochecknoglob
 
 // Bounds of a body that is not wanted any more.
 const (
-	bodyPatience  = 2 * time.Second        // for a piece of it that is being read, as it may be sent elsewhere
-	wholePatience = 20 * time.Millisecond  // for the last of it to be written, so that the connection can be kept
-	lingerTime    = 500 * time.Millisecond // for what its client has sent already, so that it reads the answer
+	bodyPatience  = 2 * time.Second        // for a read under way, since the body may be sent to another machine
+	wholePatience = 20 * time.Millisecond  // for the last write, so that the connection can be kept
+	lingerTime    = 500 * time.Millisecond // for what the client has sent already, so that it reads the answer
 )
 
-// endBody waits until nobody reads the body any more, and reports whether it was sent whole. One that is not is given
-// up, and the connection with it: the answer came before its end, or there is none.
+// endBody waits until nobody reads the body any more, and reports whether it was sent whole. If not, the body is given
+// up together with the connection: the answer came before its end, or there is none.
 func (s *sending) endBody(w http.ResponseWriter, r *http.Request, c *Conn, failed bool) bool {
-	s.once.Do(func() { s.err = errNotSent; close(s.done) }) // it was never asked for
+	s.once.Do(func() { s.err = errNotSent; close(s.done) }) // the backend never asked for it
 	select {
 	case <-s.done:
 		if s.err != nil {
@@ -179,7 +179,7 @@ func (s *sending) endBody(w http.ResponseWriter, r *http.Request, c *Conn, faile
 		return s.err == nil
 	default:
 	}
-	if s.from.isWhole() { // who asks is not waited for, so its connection is left alone
+	if s.from.isWhole() { // nothing is read from the client, so leave its connection alone
 		select {
 		case <-s.done:
 			return s.err == nil
@@ -189,7 +189,7 @@ func (s *sending) endBody(w http.ResponseWriter, r *http.Request, c *Conn, faile
 		<-s.done
 		return false
 	}
-	c.Close() // whoever writes has an error
+	c.Close() // makes the writer fail
 	if failed {
 		select {
 		case <-s.done:
@@ -198,7 +198,7 @@ func (s *sending) endBody(w http.ResponseWriter, r *http.Request, c *Conn, faile
 		}
 	}
 	rc := http.NewResponseController(w)
-	_ = rc.SetReadDeadline(time.Now()) // a connection that was taken over has none
+	_ = rc.SetReadDeadline(time.Now()) // fails on a hijacked connection
 	<-s.done
 	boundLinger(w, r)
 	return false

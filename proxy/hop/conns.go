@@ -1,9 +1,9 @@
 // Package hop carries requests over one hop: to a machine, or to the member that has it, by HTTP/1.1 over connections
 // that are kept.
 //
-// It does what net/http's Transport does, in the goroutine of the request and without a goroutine for each end of each
-// connection, which is half of what a proxy costs; parsing is net/http's. What a request is, it is again at the other
-// end: it is framed anew by what was read of it (RFC 9112, 6), so that no two readers see another end of it.
+// It does what net/http's Transport does, in the request's goroutine: a reader and a writer goroutine for each
+// connection would be half of a proxy's cost; parsing is net/http's. Each request is framed anew from what was parsed
+// (RFC 9112, 6), so that both ends agree on where it ends.
 package hop
 
 import (
@@ -24,14 +24,14 @@ import (
 // Bounds of kept connections.
 const (
 	maxKept  = 512              // for one key
-	keptFor  = 30 * time.Second // unused, unless Conns or the other end says another
+	keptFor  = 30 * time.Second // unused, unless Conns.Unused or the other end sets another time
 	sweepMin = time.Second      // between two sweeps
 
-	maxTied   = 256                   // for one key
-	restFor   = 60 * time.Millisecond // before a doubtful connection is used again
+	maxTied   = 256                   // tied ones, for one key
+	restFor   = 60 * time.Millisecond // a doubtful connection rests before it is used again
 	maxRests  = 64                    // for one key: then the one that has rested longest may be used
 	closeMin  = 10 * time.Millisecond // between two doubtful ones of one key that are closed
-	unsureFor = time.Minute           // for how long all are doubtful of an end that sent bytes unasked
+	unsureFor = time.Minute           // after an end sent bytes unasked, all of its connections are doubtful
 )
 
 // Conn is a connection to a backend. One request is on it at a time.
@@ -40,19 +40,19 @@ type Conn struct {
 	key    string
 	br     *bufio.Reader
 	bw     *bufio.Writer
-	left   int64  // bytes that may be read yet
+	left   int64  // bytes that may still be read
 	used   bool   // a request was answered on it
-	unsure bool   // more may come behind its last answer
-	tied   bool   // more may come behind an answer of it, now or later: it is its client's alone
-	whose  string // its client, as Request says; "": it is not known
-	// its last answer had no body, whatever its head says of one
+	unsure bool   // more bytes may follow its last answer
+	tied   bool   // more bytes may follow any of its answers: only its own client may reuse it
+	whose  string // its client, Request.Whose; "": unknown
+	// its last answer had no body, whatever the head announced
 	bodyless bool
-	// something came that was left of an answer before
+	// bytes came that belong to an earlier answer
 	strange bool
-	idle    time.Time // since when it is kept
+	idle    time.Time // when it became idle
 	keep    time.Duration
 
-	raw  syscall.RawConn // what peek looks at; nil: it cannot be looked at
+	raw  syscall.RawConn // what peekIdle reads; nil: no peek is possible
 	look func(fd uintptr)
 	seen peeked
 
@@ -66,7 +66,7 @@ func NewConn(key string, c net.Conn) *Conn {
 	out.br = bufio.NewReaderSize((*bounded)(out), 4<<10)
 	out.bw = bufio.NewWriterSize((*outgoing)(out), 4<<10)
 	_, plain := c.(*net.TCPConn)
-	if t, is := c.(interface{ NetConn() net.Conn }); is { // of TLS: whatever comes unasked is its end
+	if t, is := c.(interface{ NetConn() net.Conn }); is { // TLS: unrequested bytes mean that it closes
 		c = t.NetConn()
 	}
 	if sc, is := c.(syscall.Conn); is {
@@ -79,11 +79,10 @@ func NewConn(key string, c net.Conn) *Conn {
 	return out
 }
 
-// bounded is a connection of which no more is read than may be: who answers with a head without end is not kept in
-// memory.
+// bounded is the read side of a connection, limited to left bytes: an endless head does not fill the memory.
 type bounded Conn
 
-// MaxHead bounds the bytes of the heads of one answer, those of 1xx with it.
+// MaxHead bounds the bytes of the heads of one answer, including its 1xx answers.
 const MaxHead = 64 << 10
 
 const readAhead = 4 << 10 // bytes of a body that may be read with a head
@@ -100,11 +99,11 @@ func (b *bounded) Read(to []byte) (int, error) {
 	return n, err
 }
 
-// patiencePart is the part of a patience by which a read may wait longer: so a deadline that is there serves for the
-// next request, too, as setting one costs a fiftieth of what a request does.
+// patiencePart lets a read wait longer by 1/32 of its patience: so an existing deadline serves the next request, too.
+// Setting one costs 2% of a request.
 const patiencePart = 32
 
-// setPatience has a read of a connection end that has waited for as long as patience; 0: it waits for however long.
+// setPatience makes a read fail after patience; 0: never.
 func (c *Conn) setPatience(patience time.Duration) {
 	if patience <= 0 {
 		if !c.until.IsZero() {
@@ -121,21 +120,19 @@ func (c *Conn) setPatience(patience time.Duration) {
 	}
 }
 
-// Used reports whether a request was answered on it before: it may have been closed at the other end since.
+// Used reports whether a request was answered on the connection before: the other end may have closed it since.
 func (c *Conn) Used() bool { return c.used }
 
-// Conns keeps connections that are not in use, by what they lead to. Its zero value is ready, and its methods may be
-// called from many goroutines.
+// Conns keeps connections that are not in use, by the key of their destination. Its zero value is ready, and its
+// methods may be called from many goroutines.
 type Conns struct {
-	// Unused is how long a connection is kept without a request: less than its other end keeps it, for a request that
-	// meets the close is lost. 0: half a minute.
+	// Unused is how long a connection is kept without a request. It must be less than the other end keeps it, since a
+	// request that meets the close is lost. 0: half a minute.
 	Unused time.Duration
-	// Once is how recently a connection was used that a request goes over which cannot be sent twice. 0: that is all
-	// the same.
+	// Once is the longest idle time of a connection that may carry a request which cannot be sent twice. 0: no bound.
 	Once time.Duration
 
-	// Believed says that the other end frames its answers as souk does, so that no answer leaves anything behind: no
-	// connection is doubtful.
+	// Believed says that the other end frames its answers as souk does, so no connection is doubtful.
 	Believed bool
 
 	mu     sync.Mutex
@@ -144,29 +141,29 @@ type Conns struct {
 	closed bool
 }
 
-// store has the connections of one key, those of each list in the order in which they came back.
+// store has the connections of one key; each list is in the order in which they came back.
 type store struct {
 	free       []*Conn
 	tied       []*Conn   // doubtful ones whose clients are known
 	resting    []*Conn   // other doubtful ones
-	unsureTill time.Time // until then all that come back are doubtful
+	unsureTill time.Time // until then all that come back count as doubtful
 	shut       time.Time // when a doubtful one was closed last
 }
 
-// Get is GetFor for nobody who is known.
+// Get is GetFor for an unknown client.
 func (k *Conns) Get(key string, once bool) *Conn { return k.GetFor(key, "", once) }
 
-// GetToAsk is GetFor for a request that has no body and may be sent twice. Exchange looks at the connection when it
-// sends (see asking), and has sent nothing where it finds something.
+// GetToAsk is GetFor for a request that has no body and may be sent twice. Exchange peeks at the connection when it
+// sends (see asking), and sends nothing if unrequested bytes have come.
 func (k *Conns) GetToAsk(key, whose string) *Conn { return k.getConn(key, whose, false, true) }
 
-// GetFor returns a kept connection for a client's request, on which nothing has come since its last answer, neither its
-// end nor bytes that no request asked for, as far as the kernel knows; nil: there is none. once: the request cannot be
-// sent twice. A doubtful connection is its client's alone: what comes late on it reaches nobody else. Where there is no
-// other one the oldest is closed, since there are servers that have one connection at a time.
+// GetFor returns a kept connection for a client's request, if the kernel has received neither its close nor any bytes
+// since its last answer; nil: there is none. once: the request cannot be sent twice. A doubtful connection is only for
+// its own client: late bytes reach nobody else. If all are doubtful the oldest is closed, since some servers accept one
+// connection at a time.
 func (k *Conns) GetFor(key, whose string, once bool) *Conn { return k.getConn(key, whose, once, false) }
 
-// getConn is GetFor. later: the look may be left to Exchange.
+// getConn is GetFor. later: Exchange peeks at the connection.
 func (k *Conns) getConn(key, whose string, once, later bool) *Conn {
 	for {
 		now := time.Now()
@@ -202,8 +199,8 @@ func (k *Conns) getConn(key, whose string, once, later bool) *Conn {
 	}
 }
 
-// resetConn closes a connection on which all is said, so that its port is free at once: a closed one has it for a
-// minute. nil is none.
+// resetConn closes a finished connection with a reset, so that its port is free at once instead of after a minute in
+// TIME_WAIT. c may be nil.
 func (c *Conn) resetConn() {
 	if c == nil {
 		return
@@ -214,8 +211,8 @@ func (c *Conn) resetConn() {
 	c.Close()
 }
 
-// takeConn returns the client's own connection, else the free one that was used last, else one that has rested for
-// long, if it is good. Behind an answer that had no body many a server sends one all the same, and so the client's own
+// takeConn returns a good connection: the client's own, else the free one that was used last, else one that has rested
+// for restFor. Many servers send a body after an answer that must have none, so after such an answer the client's own
 // rests, too.
 func (s *store) takeConn(whose string, now time.Time, good func(*Conn) bool) *Conn {
 	for i := len(s.tied) - 1; i >= 0 && whose != ""; i-- {
@@ -238,8 +235,7 @@ func (s *store) takeConn(whose string, now time.Time, good func(*Conn) bool) *Co
 	return nil
 }
 
-// markDoubtful notes that bytes came from the other end of a key that no request asked for: what is behind the last
-// answers on its other connections nobody knows either.
+// markDoubtful notes that a key's other end sent unrequested bytes: they may follow on its other connections, too.
 func (k *Conns) markDoubtful(key string, now time.Time) {
 	if k.Believed {
 		return
@@ -264,7 +260,7 @@ func (k *Conns) markDoubtful(key string, now time.Time) {
 	s.boundResting()
 }
 
-// boundResting has those free that have rested longest, where too many rest.
+// boundResting frees the connections that have rested longest, if too many rest.
 func (s *store) boundResting() {
 	if n := len(s.resting) - maxRests; n > 0 {
 		s.free = append(s.free, s.resting[:n]...)
@@ -272,7 +268,7 @@ func (s *store) boundResting() {
 	}
 }
 
-// putConn keeps a connection, and returns one that is to be closed for it: that one, or another; nil: none is.
+// putConn keeps a connection. It returns a connection to close instead, the same or another; nil: none.
 func (s *store) putConn(c *Conn, now time.Time) *Conn {
 	switch doubtful := c.unsure || c.tied || now.Before(s.unsureTill); {
 	case len(s.free)+len(s.resting)+len(s.tied) >= maxKept:
@@ -287,7 +283,7 @@ func (s *store) putConn(c *Conn, now time.Time) *Conn {
 		}
 		c, s.tied = s.tied[0], slices.Delete(s.tied, 0, 1)
 		return c
-	case now.Sub(s.shut) >= closeMin: // a server understands that best; faster, the host would run out of ports
+	case now.Sub(s.shut) >= closeMin: // a close is clearest; too many use up ports
 		s.shut = now
 		return c
 	}
@@ -305,8 +301,8 @@ func (k *Conns) keepTime(c *Conn) time.Duration {
 	return most
 }
 
-// learnKeepAlive takes what the other end says of how long it keeps a connection (Keep-Alive: timeout=N): souk keeps it
-// for a second less, since the two clocks do not begin together.
+// learnKeepAlive reads how long the other end keeps a connection (Keep-Alive: timeout=N). souk keeps it for a second
+// less, since the two ends start to count at different moments.
 func (c *Conn) learnKeepAlive(h http.Header) {
 	for _, v := range h["Keep-Alive"] {
 		for part := range strings.SplitSeq(v, ",") {
@@ -325,7 +321,7 @@ func (k *Conns) Put(c *Conn) {
 	if k.Believed {
 		c.unsure, c.whose = false, ""
 	}
-	behind := c.br.Buffered() > 0 // its last answer
+	behind := c.br.Buffered() > 0 // bytes follow its last answer
 	over := c
 	k.mu.Lock()
 	if !k.closed {
@@ -365,7 +361,7 @@ func (k *Conns) Discard(c *Conn) {
 	}
 }
 
-// Sweep closes the connections that nobody has used for a while. Whoever keeps Conns calls it now and then.
+// Sweep closes the connections that nobody has used for a while. The owner of Conns calls it now and then.
 func (k *Conns) Sweep() {
 	k.mu.Lock()
 	old := k.sweepOld(time.Now())
@@ -375,7 +371,7 @@ func (k *Conns) Sweep() {
 	}
 }
 
-// sweepOld takes out what is old. It is called with the lock.
+// sweepOld removes connections that were idle for too long. The caller holds the lock.
 func (k *Conns) sweepOld(now time.Time) (old []*Conn) {
 	if now.Sub(k.swept) < sweepMin {
 		return nil
@@ -398,7 +394,7 @@ func (k *Conns) sweepOld(now time.Time) (old []*Conn) {
 	return old
 }
 
-// Drop closes what is kept for the keys that begin with prefix: what they led to is gone.
+// Drop closes the connections of keys that begin with prefix: their destination is gone.
 func (k *Conns) Drop(prefix string) {
 	var gone []*Conn
 	k.mu.Lock()
@@ -414,7 +410,7 @@ func (k *Conns) Drop(prefix string) {
 	}
 }
 
-// Close closes all that is kept, and all that is put back later.
+// Close closes all kept connections, and those that are put back later.
 func (k *Conns) Close() {
 	k.Drop("")
 	k.mu.Lock()
@@ -433,22 +429,22 @@ func (k *Conns) Len() (n int) {
 	return n
 }
 
-// peeked is what a look at a connection that is not in use finds.
+// peeked is what peekIdle finds.
 type peeked int
 
 const (
-	ended  peeked = iota // or it cannot be used
-	silent               // nothing has come: it is as it was
+	ended  peeked = iota // the other end has closed it, or it cannot be used
+	silent               // nothing has come
 	spoke                // bytes have come that no request asked for
 )
 
-// peekIdle looks at a connection that is not in use, which costs one call of the kernel's. What comes between the look
-// and the request is taken for its answer: nothing in HTTP/1.1 tells the two apart.
+// peekIdle looks for bytes on an idle connection, with one system call. Bytes that come between the peek and the
+// request are taken for its answer: HTTP/1.1 cannot tell them apart.
 func (c *Conn) peekIdle() peeked {
 	if c.br.Buffered() > 0 {
 		return spoke
 	}
-	if c.look == nil { // what its end says is found out when it is used
+	if c.look == nil { // it shows its close only when it is used
 		return silent
 	}
 	c.seen = ended
@@ -458,7 +454,7 @@ func (c *Conn) peekIdle() peeked {
 	return c.seen
 }
 
-// peekAt looks at a socket for peek. It is a method so that no look allocates.
+// peekAt looks at a socket for peekIdle. It is a method so that no look allocates.
 func (c *Conn) peekAt(fd uintptr) {
 	var one [1]byte
 	n, _, err := syscall.Recvfrom(int(fd), one[:], syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
@@ -470,7 +466,7 @@ func (c *Conn) peekAt(fd uintptr) {
 	}
 }
 
-// Rest returns the connection for who goes on with it himself, behind what was read of it.
+// Rest returns the connection for other use, with the bytes that were read ahead.
 func (c *Conn) Rest() net.Conn {
 	if c.br.Buffered() == 0 {
 		return c.Conn
@@ -486,7 +482,7 @@ type rest struct {
 
 func (r *rest) Read(b []byte) (int, error) { return r.br.Read(b) }
 
-// CloseWrite passes on that nothing more is said.
+// CloseWrite closes the write direction.
 func (r *rest) CloseWrite() error {
 	if half, ok := r.Conn.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()

@@ -15,50 +15,50 @@ import (
 	"golang.org/x/net/http/httpguts"
 )
 
-// Field is a header that is set.
+// Field is a header to set.
 type Field struct{ Name, Value string }
 
-// Request says how a request is carried over.
+// Request is a client's request and how Exchange carries it.
 type Request struct {
 	*http.Request
-	Set    []Field                // headers that take the place of those of their names
-	Drop   func(name string) bool // which other headers are left out; nil: none but those of one hop
-	Header time.Duration          // for the head of the answer; 0: no bound
-	Idle   time.Duration          // between two pieces of the answer; 0: no bound
-	// Whose is the client, for which a connection may be kept on which more may come; "": it is not known.
+	Set    []Field                // replace the client's headers of these names
+	Drop   func(name string) bool // which other headers to leave out; nil: only hop-by-hop ones
+	Header time.Duration          // how long to wait for the answer's head; 0: no bound
+	Idle   time.Duration          // longest pause within the answer; 0: no bound
+	// Whose names the client, the only one that may reuse a tied connection; "": unknown.
 	Whose string
 
-	// Answer is called with the head of the answer before any of it is written; what it returns is the error of
-	// Exchange, and nothing is written. nil: all is passed on.
+	// Answer is called with the head of the answer before any of it is written. If it returns an error, Exchange
+	// returns that and writes nothing. nil: all answers are passed on.
 	Answer func(*http.Response) error
 }
 
 // Result is what became of a request.
 type Result struct {
-	Code     int       // of the answer; 0: there was none
-	Bytes    int64     // of its body that were passed on
-	First    time.Time // when its head came
-	Unsent   bool      // of an error: nothing of it can have been carried out, so it may be sent elsewhere
+	Code     int       // status of the answer; 0: there was none
+	Bytes    int64     // of the answer's body that were passed on
+	First    time.Time // when the answer's head came
+	Unsent   bool      // with an error: the backend did nothing, so the request may go elsewhere
 	Reusable bool      // the connection may be kept
-	Upgraded bool      // it became a connection of another protocol, which has ended
+	Upgraded bool      // it was upgraded to another protocol, and has ended
 }
 
-// ErrAnswer is wrapped by errors of the other end: it closed the connection, or what it says is no HTTP.
+// ErrAnswer is wrapped by errors of the other end: it closed the connection, or did not answer in HTTP.
 var ErrAnswer = errors.New("no answer") //nolint:gochecknoglobals // a constant
 
-// ErrBody is wrapped by errors of who asks: the body of the request could not be read to its end.
+// ErrBody is wrapped by errors of the client: the body of the request could not be read to its end.
 var ErrBody = errors.New("the body of the request is broken off") //nolint:gochecknoglobals // a constant
 
-// ErrRequest is wrapped where a request cannot be written so that all read the same of it.
+// ErrRequest is wrapped where a request cannot be written unambiguously.
 var ErrRequest = errors.New("no request line") //nolint:gochecknoglobals // a constant
 
-// Exchange sends a request over c and passes the answer on to w. With an error nothing was written to w unless Code is
-// set; then the answer is broken off and whoever serves must break off its connection too (http.ErrAbortHandler).
+// Exchange sends a request over c and passes the answer on to w. On an error nothing was written to w unless Code is
+// set; then the answer is incomplete and the server must abort its connection, too (http.ErrAbortHandler).
 func Exchange(w http.ResponseWriter, r *Request, c *Conn) (res Result, err error) {
 	stop := context.AfterFunc(r.Context(), func() { c.Close() })
 	early := false // the answer came before all of the request had gone
 	defer func() {
-		if early || !stop() { // or it was closed, or is being
+		if early || !stop() { // or the connection is closed or closing
 			res.Reusable = false
 		}
 	}()
@@ -69,7 +69,7 @@ func Exchange(w http.ResponseWriter, r *Request, c *Conn) (res Result, err error
 	}
 	var body *sending
 	if hasBody(r.Request) {
-		_ = http.NewResponseController(w).EnableFullDuplex() // HTTP/2 is always
+		_ = http.NewResponseController(w).EnableFullDuplex() // HTTP/2 always is
 		body = newSending(r)
 		if err := c.bw.Flush(); err != nil {
 			return Result{Unsent: true}, err
@@ -106,9 +106,8 @@ func Exchange(w http.ResponseWriter, r *Request, c *Conn) (res Result, err error
 		return switchOver(w, r, c, resp, upgrade, res)
 	}
 	if body != nil && r.ProtoMajor == 1 && !body.from.isWhole() {
-		// What is left of the body must not be read as another request (RFC 9112, 9.6), and net/http, once an answer
-		// may
-		// begin before a body's end, does not see to that itself.
+		// What is left of the body must not be read as another request (RFC 9112, 9.6), and net/http does not ensure
+		// that once full duplex is on.
 		w.Header().Set("Connection", "close")
 	}
 	if r.Idle == 0 {
@@ -142,7 +141,7 @@ func awaitHead(w http.ResponseWriter, r *Request, c *Conn, body *sending) (resp 
 	if body == nil {
 		c.holdWrites(false)
 	}
-	head, _ := c.br.Peek(c.br.Buffered()) // if it is whole, it stays as it is while it is parsed
+	head, _ := c.br.Peek(c.br.Buffered()) // a whole head stays in the buffer while it is parsed
 	whole := isWholeHead(head)
 	resp, err = readHead(w, c.br, r.Request, body.mayGo(c, r))
 	if err == nil {
@@ -160,19 +159,18 @@ func hasBody(r *http.Request) bool {
 	return r.Body != nil && r.Body != http.NoBody && r.ContentLength != 0
 }
 
-// IsSafe reports whether a request of a method may be sent again when nobody knows whether it was carried out. One
-// whose
-// method only is idempotent is not: what came between would be undone.
+// IsSafe reports whether a request of a method may be sent again when it may already have been carried out. A merely
+// idempotent one may not: it could undo a change made between the two.
 func IsSafe(method string) bool {
 	return method == http.MethodGet || method == http.MethodHead || method == http.MethodOptions
 }
 
-// IsRepeatable reports whether a request may be sent again as it is: by its method, and it has no body.
+// IsRepeatable reports whether a request may be sent again as it is: its method is safe and it has no body.
 func (r *Request) IsRepeatable() bool {
 	return IsSafe(r.Method) && (r.Body == nil || r.Body == http.NoBody)
 }
 
-// hopByHop are the headers of one hop (RFC 9110, 7.6.1), and those by which a message is framed.
+// hopByHop are the headers of one hop (RFC 9110, 7.6.1), and those that frame a message.
 func hopByHop(name string) bool {
 	switch name {
 	case "Connection", "Proxy-Connection", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization", "Te", "Trailer",
@@ -185,7 +183,7 @@ func hopByHop(name string) bool {
 // OfOneHop reports whether a header, by its canonical name, is one of a hop or frames a message: it is not passed on.
 func OfOneHop(name string) bool { return hopByHop(name) }
 
-// connectionNames returns the headers that Connection names, canonical; they are of this hop, too.
+// connectionNames returns the headers that Connection names, in canonical form; they are hop-by-hop, too.
 func connectionNames(h http.Header) (names []string) {
 	for _, v := range h["Connection"] {
 		for n := range strings.SplitSeq(v, ",") {
@@ -197,10 +195,10 @@ func connectionNames(h http.Header) (names []string) {
 	return names
 }
 
-// upgradeOf returns the protocol that a request wants its connection to become; "": none. h2c is none: it would take
-// the requests behind it past whoever looks at them here.
+// upgradeOf returns the protocol that a request wants its connection to become; "": none. h2c is refused: its later
+// requests would bypass the checks here.
 func upgradeOf(r *http.Request) string {
-	if r.ProtoMajor != 1 || hasBody(r) { // of what is behind its head nobody could say whose it is
+	if r.ProtoMajor != 1 || hasBody(r) { // bytes after the head would be ambiguous
 		return ""
 	}
 	for _, n := range connectionNames(r.Header) {
@@ -263,8 +261,8 @@ func writeHead(bw *bufio.Writer, r *Request, upgrade string) error {
 	return err
 }
 
-// Target returns the target of a request as who asked wrote it, byte for byte: some apps tell %2F from / and // from /.
-// A # is written anew, for some would read it as an end.
+// Target returns the target of a request byte for byte as the client wrote it: some apps distinguish %2F from / and //
+// from /. A # is escaped, since some parsers end the target there.
 func Target(r *http.Request) string {
 	raw := r.RequestURI
 	if raw != "" && raw[0] != '/' && raw != "*" { // a whole URI: the path is behind its host
@@ -284,13 +282,13 @@ func Target(r *http.Request) string {
 	return raw
 }
 
-// expectsContinue reports whether who asks sends the body only when he is told to.
+// expectsContinue reports whether the client sends the body only after 100 Continue.
 func expectsContinue(r *http.Request) bool {
 	return r.ProtoMajor == 1 && r.ProtoMinor > 0 &&
 		httpguts.HeaderValuesContainsToken(r.Header["Expect"], "100-continue")
 }
 
-// isTarget reports whether a request line can have a target, with one end for all who read it.
+// isTarget reports whether s can be a request line's target on whose end all parsers agree.
 func isTarget(s string) bool {
 	for i := range len(s) {
 		if s[i] <= ' ' || s[i] == 0x7f {
@@ -300,7 +298,7 @@ func isTarget(s string) bool {
 	return s != ""
 }
 
-// hasLength reports whether a request of a method says so when its body is empty (RFC 9110, 8.6).
+// hasLength reports whether a request of a method sends Content-Length: 0 for an empty body (RFC 9110, 8.6).
 func hasLength(method string) bool {
 	return method == http.MethodPost || method == http.MethodPut || method == http.MethodPatch
 }
@@ -339,7 +337,8 @@ func writeField(bw *bufio.Writer, name, value string) {
 	bw.WriteString("\r\n")
 }
 
-// writeValue writes a value without what would end it. net/http lets none in; what the proxy sets itself may.
+// writeValue writes a header value without line breaks. net/http rejects them in requests; values that the proxy sets
+// itself may contain some.
 func writeValue(bw *bufio.Writer, v string) {
 	if strings.ContainsAny(v, "\r\n\x00") {
 		v = strings.Map(func(c rune) rune {

@@ -13,7 +13,7 @@ import (
 )
 
 // RoundTrip sends a request by rt, which speaks another version of HTTP than Exchange does, and passes the answer on.
-// Of an error nobody knows whether the request was carried out.
+// After an error the request may have been carried out.
 func RoundTrip(w http.ResponseWriter, r *Request, rt http.RoundTripper) (res Result, err error) {
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
@@ -22,9 +22,9 @@ func RoundTrip(w http.ResponseWriter, r *Request, rt http.RoundTripper) (res Res
 		late = time.AfterFunc(r.Header, cancel)
 	}
 	out := r.Request.Clone(ctx)
-	out.Trailer = nil // no protocol that needs HTTP/2 has any in its requests
+	out.Trailer = nil // gRPC has none in its requests
 	if target := Target(r.Request); target != out.URL.RequestURI() {
-		out.URL.Opaque = "//" + r.Host + target // as it was written
+		out.URL.Opaque = "//" + r.Host + target // the target as the client wrote it
 	}
 	out.URL.Scheme, out.URL.Host, out.RequestURI, out.Close = "http", r.Host, "", false
 	drop := connectionNames(r.Request.Header)
@@ -44,11 +44,11 @@ func RoundTrip(w http.ResponseWriter, r *Request, rt http.RoundTripper) (res Res
 	if !hasBody(r.Request) {
 		out.Body = nil
 	} else {
-		// What a machine that drains has not taken is sent over another connection, whatever its method.
+		// A request that a draining machine has refused is sent over another connection, whatever its method.
 		if again, can := out.Body.(interface{ Again() (io.ReadCloser, error) }); can {
 			out.GetBody = again.Again
 		}
-		_ = http.NewResponseController(w).EnableFullDuplex() // HTTP/2 is always
+		_ = http.NewResponseController(w).EnableFullDuplex() // HTTP/2 always is
 	}
 	resp, err := withHints(w, r.Request, out, rt)
 	if late != nil && !late.Stop() && r.Context().Err() == nil {

@@ -6,10 +6,10 @@ import (
 	"net"
 )
 
-// Half is one end of a pipe: a connection, and what was read of it already.
+// Half is one end of a pipe: a connection, and the bytes that were read ahead from it.
 type Half struct {
 	net.Conn
-	Ahead *bufio.Reader // nil: nothing was
+	Ahead *bufio.Reader // nil: nothing was read ahead
 }
 
 // Pipe copies between two connections until both directions have ended, or one has failed, and closes both. It returns
@@ -24,7 +24,7 @@ func Pipe(a, b Half) (toA, toB int64) {
 	return toA, toB
 }
 
-// pourHalf copies one direction, and passes its end on; where it fails both directions end.
+// pourHalf copies one direction, and then closes it; on a failure both directions end.
 func pourHalf(to net.Conn, from Half) (n int64) {
 	var err error
 	if from.Ahead != nil && from.Ahead.Buffered() > 0 {

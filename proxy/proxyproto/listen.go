@@ -15,17 +15,17 @@ import (
 // Bounds of headers.
 const (
 	headTime   = 5 * time.Second // for one to arrive
-	maxReading = 1024            // connections of which it is awaited
+	maxReading = 1024            // connections whose header is awaited
 )
 
-// listener gives connections whose header was read.
+// listener accepts connections and reads their headers.
 type listener struct {
 	net.Listener
 	trusted []netip.Prefix
 	log     *slog.Logger
 
 	ready   chan accepted
-	reading chan struct{} // has a place for each that is awaited
+	reading chan struct{} // semaphore of awaited headers
 	closed  chan struct{}
 	once    sync.Once
 }
@@ -35,9 +35,9 @@ type accepted struct {
 	err  error
 }
 
-// Listen returns a listener for the connections of another one. Those from trusted addresses begin with a header, and
-// are of whom it says; one that is missing, malformed or slow has its connection closed, and holds up no other. Whoever
-// is not trusted is who it is, and a header of theirs is what they send.
+// Listen returns a listener for the connections of another one. Those from trusted addresses begin with a header, which
+// names the client; if it is missing, malformed or slow the connection is closed, without delaying others. Connections
+// from other addresses pass unchanged, even with a header.
 func Listen(ln net.Listener, trusted []netip.Prefix, log *slog.Logger) net.Listener {
 	if len(trusted) == 0 {
 		return ln
@@ -58,7 +58,7 @@ func (l *listener) Accept() (net.Conn, error) {
 	}
 }
 
-// Close closes the listener, and connections that it has not given yet.
+// Close closes the listener, and connections that Accept has not returned yet.
 func (l *listener) Close() error {
 	l.once.Do(func() { close(l.closed) })
 	return l.Listener.Close()
@@ -87,7 +87,7 @@ func (l *listener) acceptLoop() {
 	}
 }
 
-// handOver hands a connection over, or closes it where nobody wants it any more.
+// handOver passes a connection to Accept, or closes it once the listener is closed.
 func (l *listener) handOver(c net.Conn, err error) {
 	select {
 	case l.ready <- accepted{c, err}:
@@ -109,9 +109,9 @@ func (l *listener) trustsConn(c net.Conn) bool {
 }
 
 func (l *listener) readHeader(c net.Conn) {
-	_ = c.SetReadDeadline(time.Now().Add(headTime)) // one that cannot be set is of a connection that is closed
+	_ = c.SetReadDeadline(time.Now().Add(headTime)) // fails only on a closed connection
 	ended := make(chan struct{})
-	go func() { // ends a read that goes on when the listener is closed
+	go func() { // ends the read when the listener is closed
 		select {
 		case <-l.closed:
 			_ = c.SetReadDeadline(time.Unix(1, 0))
@@ -133,19 +133,19 @@ func (l *listener) readHeader(c net.Conn) {
 	l.handOver(c, nil)
 }
 
-// conn is a connection of whom a header says.
+// conn is a connection with the addresses of its header.
 type conn struct {
 	net.Conn
 	from, to net.Addr
 }
 
-// RemoteAddr returns whose the connection is.
+// RemoteAddr returns the client's address.
 func (c *conn) RemoteAddr() net.Addr { return c.from }
 
-// LocalAddr returns where it was made to.
+// LocalAddr returns the address that the client connected to.
 func (c *conn) LocalAddr() net.Addr { return c.to }
 
-// CloseWrite passes on that there is nothing more to say.
+// CloseWrite closes the write direction.
 func (c *conn) CloseWrite() error {
 	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()
@@ -153,8 +153,8 @@ func (c *conn) CloseWrite() error {
 	return c.Conn.Close()
 }
 
-// ReadFrom has the kernel splice.
+// ReadFrom lets the kernel splice.
 func (c *conn) ReadFrom(r io.Reader) (int64, error) { return io.Copy(c.Conn, r) }
 
-// WriteTo has the kernel splice.
+// WriteTo lets the kernel splice.
 func (c *conn) WriteTo(w io.Writer) (int64, error) { return io.Copy(w, c.Conn) }

@@ -1,6 +1,5 @@
-// Package proxyproto speaks the PROXY protocol, versions 1 and 2 (haproxy.org, proxy-protocol.txt): what a proxy says
-// in front of a connection of whose it is. Header is for machines that souk leads connections to, Listen for the
-// proxies in front of souk.
+// Package proxyproto speaks the PROXY protocol, versions 1 and 2 (haproxy.org, proxy-protocol.txt): a header in which a
+// proxy names a connection's client. Header writes it for machines, Listen reads it from proxies in front of souk.
 package proxyproto
 
 import (
@@ -27,7 +26,7 @@ const (
 	maxRest   = 4096                     // bytes of version 2 behind its first 16
 )
 
-// Commands, families and what else of version 2 is read.
+// Commands, families and other constants of version 2.
 const (
 	local, proxied         = 0x20, 0x21
 	tcp4, tcp6, unspec     = 0x11, 0x21, 0x00
@@ -36,8 +35,8 @@ const (
 	typeCRC                = 0x03
 )
 
-// Header returns what tells a machine whose connection it is: from a client to a door. Of addresses that are none of
-// TCP it says that they are not known.
+// Header returns the header that tells a machine a connection's client and door. Addresses other than TCP's are sent as
+// unknown.
 func Header(version int, from, to net.Addr) []byte {
 	src, dst, known := addrsOf(from, to)
 	if version == 1 {
@@ -63,7 +62,7 @@ func Header(version int, from, to net.Addr) []byte {
 	return append(binary.BigEndian.AppendUint16(append([]byte(signature), proxied, family), uint16(len(body))), body...)
 }
 
-// addrsOf returns two addresses as one family.
+// addrsOf returns both addresses in the same family.
 func addrsOf(from, to net.Addr) (src, dst netip.AddrPort, known bool) {
 	src, err := netip.ParseAddrPort(from.String())
 	dst, err2 := netip.ParseAddrPort(to.String())
@@ -77,13 +76,13 @@ func addrsOf(from, to net.Addr) (src, dst netip.AddrPort, known bool) {
 	return netip.AddrPortFrom(a, src.Port()), netip.AddrPortFrom(b, dst.Port()), true
 }
 
-// Addrs are what a header says. Known: it says whose connection it is; else the connection is the proxy's own.
+// Addrs are the addresses in a header. Known says that it names a client; otherwise the connection is the proxy's own.
 type Addrs struct {
 	From, To netip.AddrPort
 	Known    bool
 }
 
-// Read reads a header and no byte more. One that is not as it must be is refused: Invalid.
+// Read reads a header and no byte more. A malformed one is Invalid.
 func Read(r io.Reader) (Addrs, error) {
 	head := make([]byte, len(signature), maxLine)
 	if _, err := io.ReadFull(r, head); err != nil {
@@ -119,7 +118,7 @@ func refuseHeader(why string) error {
 func parse1(line string) (a Addrs, err error) {
 	f := strings.Split(line, " ")
 	if f[1] == "UNKNOWN" {
-		return a, nil // whatever follows is to be ignored
+		return a, nil // the rest must be ignored
 	}
 	if len(f) != 6 || f[1] != "TCP4" && f[1] != "TCP6" {
 		return a, refuseHeader("its line does not say from where and to where")
@@ -155,7 +154,7 @@ func read2(r io.Reader) (a Addrs, err error) {
 		return a, refuseHeader("it ended too early")
 	}
 	if head[0] == local {
-		return a, nil // whatever follows is to be ignored
+		return a, nil // the rest must be ignored
 	}
 	if head[0] != proxied {
 		return a, refuseHeader("its version or command is not known")
@@ -179,7 +178,7 @@ func read2(r io.Reader) (a Addrs, err error) {
 		a = addrs2(body[:size])
 	}
 	if head[1] == unspec {
-		return a, nil // what follows need not be read
+		return a, nil // the rest need not be read
 	}
 	if err := checkExtras(append([]byte(signature), head...), body, size); err != nil {
 		return Addrs{}, err
@@ -196,7 +195,7 @@ func addrs2(b []byte) Addrs {
 		netip.AddrPortFrom(to, binary.BigEndian.Uint16(b[2*n+2:])), true}
 }
 
-// checkExtras checks what follows the addresses: each has its type and length, and a checksum is right.
+// checkExtras checks what follows the addresses: each has a type and a length, and a checksum, if any, matches.
 func checkExtras(head, body []byte, size int) error {
 	for at := size; at < len(body); {
 		if len(body)-at < 3 {

@@ -1,4 +1,4 @@
-// Package hoptest has the client of tests that send bytes as they are: to the proxy, and to a hop of it.
+// Package hoptest is a client for tests that send raw bytes to the proxy or to package hop.
 package hoptest
 
 import (
@@ -13,8 +13,8 @@ import (
 	"github.com/soukhq/souk/internal/wait/waittest"
 )
 
-// Client is a connection to a server. What goes wrong fails the test and does not end it, so that a client may be in a
-// goroutine of its own.
+// Client is a connection to a server. Errors fail the test without ending it, so that a client may run in its own
+// goroutine.
 type Client struct {
 	net.Conn
 	In *bufio.Reader // what the server sends
@@ -33,7 +33,7 @@ func Connect(t testing.TB, addr string) *Client {
 	return &Client{c, bufio.NewReader(c), t}
 }
 
-// Send sends bytes as they are.
+// Send sends raw bytes.
 func (c *Client) Send(s string) {
 	c.t.Helper()
 	if _, err := io.WriteString(c, s); err != nil {
@@ -41,7 +41,7 @@ func (c *Client) Send(s string) {
 	}
 }
 
-// Answer reads an answer to a request with a method, and its body.
+// Answer reads the answer to a request of a method, and its body.
 func (c *Client) Answer(method string) (*http.Response, string) {
 	c.t.Helper()
 	resp, err := http.ReadResponse(c.In, &http.Request{Method: method})
