@@ -9,10 +9,9 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// Another makes one more machine like one that is there, under a name: with the same config, files of its own, and in the
-// same region. A machine with a volume cannot have another like it. The new one is placed as any launch is, and that goes
-// on when ctx is cancelled.
-// A warm one is made to be woken later, and not started now.
+// Another copies a machine under a new name: same config, same region, its own files. A machine with a volume cannot be
+// copied. The copy is placed like any launch, and placing goes on when ctx is cancelled. A warm one is not started; it
+// is woken later.
 func (b *Broker) Another(ctx context.Context, app, like, name string, warm bool) (*machine.Machine, error) {
 	_, m, err := b.directory.Find(ctx, app, like)
 	if err != nil {
@@ -27,7 +26,7 @@ func (b *Broker) Another(ctx context.Context, app, like, name string, warm bool)
 			"machine %s has a volume, which is its alone, so no other is made like it", like)
 	}
 	c := *m.Config
-	c.Image = machine.Pinned(m) // the same files, whatever the name means by now
+	c.Image = machine.Pinned(m) // the same image, whatever its name means by now
 	c.Metadata = maps.Clone(m.Config.Metadata)
 	if c.Metadata == nil {
 		c.Metadata = map[string]string{}

@@ -11,7 +11,7 @@ import (
 )
 
 // batcher gathers purchases and has them placed together. The first that comes leads: it waits for market.Gather, takes
-// what has come meanwhile, and places it; who comes later waits for the next batch.
+// the purchases that have come meanwhile, and places them; later ones join the next batch.
 type batcher struct {
 	*Broker
 	name  string
@@ -28,8 +28,8 @@ func newBatcher(b *Broker, name string, order market.Order) *batcher {
 	return &batcher{Broker: b, name: name, order: order}
 }
 
-// Buy places the one machine of an order with whatever else comes in time. It is Exhausted "busy" when market.Backlog
-// machines wait already.
+// Buy places the one machine of an order with whatever else comes in time. The error is Exhausted "busy" when
+// market.Backlog machines wait already.
 func (s *batcher) Buy(_ context.Context, o *Order) error {
 	w := &waiting{p: o.Purchases[0], settled: make(chan struct{})}
 	if err := s.joinBatch(w); err != nil {

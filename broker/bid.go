@@ -13,13 +13,13 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// The market's own verbs, for schedulers outside of souk: they read the view, choose for themselves, and ask a worker
-// by its id. What they may do is what souk's own strategies do, and no more: the worker judges every grant.
+// The market's own verbs, for schedulers outside of souk: these read the view, choose a worker themselves, and ask it
+// by its id. They may do no more than souk's own strategies: the worker judges every grant.
 
 // bidPolicy names the policy of a machine that a scheduler outside of souk placed.
 const bidPolicy = "its own"
 
-// bid grants at the worker that was named, once: who bids decides himself what a refusal means.
+// bid grants at the named worker, once: the bidder decides what to do after a refusal.
 type bid struct{ *Broker }
 
 // Buy places the one machine of an order.
@@ -47,8 +47,8 @@ func (s bid) Buy(ctx context.Context, o *Order) error {
 	return err
 }
 
-// redeemHold makes a replica's machine in the room that a worker holds for it. over is false where none does any more:
-// then the order's strategy places it.
+// redeemHold makes a replica's machine at the worker that holds room for it. over is false if no worker holds room any
+// more: then the order's strategy places it.
 func (b *Broker) redeemHold(ctx context.Context, o *Order) (err error, over bool) {
 	if o.Replica == nil || o.Replica.Token == "" {
 		return nil, false
@@ -81,7 +81,7 @@ func (b *Broker) redeemHold(ctx context.Context, o *Order) (err error, over bool
 	return nil, false
 }
 
-// Offer is a launch offered to one worker, of which nothing is to be made yet.
+// Offer is a launch offered to one worker, for a quote or a hold.
 type Offer struct {
 	App    string
 	Launch *machine.Launch

@@ -24,9 +24,10 @@ type Options struct {
 	Log       Log            // nil: decisions are not recorded
 	Region    cluster.Region // the nearest for a launch that names none
 	Rand      io.Reader
-	// Agree has the members that can be heard learn what this one and the workers know; nil: there is no other member.
+	// Agree waits until the reachable members know what this one knows; worker says that a worker has changed, too.
+	// nil: there is no other member.
 	Agree func(ctx context.Context, worker bool)
-	Unfit func() error // why nothing may be made through this process; nil: it always may
+	Unfit func() error // why no machine may be made through this process; nil: it always may
 }
 
 // Broker places machines. Its methods may be called from many goroutines.
@@ -48,9 +49,9 @@ type Broker struct {
 	creates    *keyLocks // one create at a time for each machine's id
 	strategies map[string]Strategy
 	gang       Strategy
-	spread     Strategy // of one machine that is to be spread, where no other is named
+	spread     Strategy // for one machine that must be spread, if no strategy is named
 
-	// Work that goes on when who asked for it has its answer: releases of a race's losers, batches.
+	// Work that goes on after the answer: releases of a race's losers, batches.
 	life   context.Context //nolint:containedctx // it is the broker's own life, which Close ends
 	end    context.CancelFunc
 	mu     sync.Mutex
@@ -79,11 +80,11 @@ func New(o Options) *Broker {
 	return b
 }
 
-// closeGrace is how long Close lets what goes on end by itself.
+// closeGrace is how long Close lets running work end by itself.
 const closeGrace = 5 * time.Second
 
-// Close waits for what still goes on behind answers that were given, and breaks it off when that takes long. Nothing
-// may be asked of the broker afterwards.
+// Close waits for work that goes on after its answers, and cancels it after closeGrace. The broker must not be used
+// afterwards.
 func (b *Broker) Close() {
 	b.mu.Lock()
 	b.closed = true

@@ -16,14 +16,14 @@ import (
 // Bounds of how workers are asked what a namespace with caps occupies.
 const (
 	capTime    = 2 * time.Second
-	capWorkers = 128 // in a larger cluster what they have told must do
-	// Workers hear four times a second what the others have.
+	capWorkers = 128 // in a larger cluster their last reports must do
+	// Workers learn four times a second what the others have.
 	capPause = 300 * time.Millisecond
 	capTries = 3
 )
 
-// refusedByOldNews reports whether a worker has refused an order for a cap that it is within: what was given back
-// elsewhere that worker has not been told yet.
+// refusedByOldNews reports whether a worker refused an order for a cap that the order keeps: that worker has not learnt
+// yet what was freed elsewhere.
 func (o *Order) refusedByOldNews(err error) bool {
 	return o.capped != "" && fault.Is(err, fault.Exhausted) && o.Purchases[0].Request.Funds.Enough() &&
 		slices.ContainsFunc(o.Purchases, func(p *Purchase) bool { return p.overCap })
@@ -35,10 +35,10 @@ func (p *Purchase) noteQuotaRefusal(r *market.Refusal) {
 		func(c machine.Clause) bool { return c.Code == placement.CodeQuota })
 }
 
-// keepCaps has one order of a namespace with caps go on at a time, at all members together, and asks all workers that
-// can be asked what they have, so that what the orders before have made is counted. Of one that cannot be asked counts
-// what it has told, and what was made there since. Each worker judges again when it grants. An order that may wait for
-// room holds up nobody: it is judged by its worker alone.
+// keepCaps lets one order of a namespace with caps proceed at a time, across all members, and asks all reachable
+// workers what they have, so that the machines of previous orders count. For an unreachable worker its last report
+// counts, and what was made there since. Each worker judges again when it grants. An order that may wait for room takes
+// no turn: only its worker judges it.
 func (b *Broker) keepCaps(ctx context.Context, o *Order) error {
 	if o.capped == "" || o.waitPatience() > 0 {
 		return nil
@@ -53,7 +53,7 @@ func (b *Broker) keepCaps(ctx context.Context, o *Order) error {
 			made[i].Used = o.Purchases[0].Request.Occupies()
 		}
 		if len(made) > 0 {
-			b.agree(ctx, true) // or who decides in the place of a member that dies now would not know of it
+			b.agree(ctx, true) // otherwise the stand-in of a decider that dies now would not know of it
 		}
 		done(made)
 	})

@@ -15,24 +15,24 @@ import (
 
 // Peers are the members of a cluster, each of which decides some claims for all.
 type Peers interface {
-	// Deciders lists the members that are known, not removed, and new enough to decide claims.
+	// Deciders lists the members that may decide claims: those that are known and not removed.
 	Deciders() []cluster.WorkerID
 	// Claim asks another member.
 	Claim(ctx context.Context, member cluster.WorkerID, c cluster.Claim) (cluster.Claimed, error)
 }
 
-// Bounds of how often a create asks for a claim that another create has.
+// Bounds of how long a create asks for a claim that another create holds.
 const (
-	claimPatience = 15 * time.Second // for a name whose create elsewhere does not end
-	claimTime     = 2 * time.Second  // for the word that a create has ended
+	claimPatience = 15 * time.Second // for a name that a create elsewhere holds
+	claimTime     = 2 * time.Second  // to report that a create has ended
 )
 
 // claimPause is the pause before a create asks again.
 var claimPause = backoff.Doubling{Base: 2 * time.Millisecond, Most: 250 * time.Millisecond}
 
-// Claimant is the Claims of one member: what must be unique in an app is decided at the one member that the name or key
-// chooses (cluster.Claim.Deciders), so every member asks the same one, and no quorum is needed. Where that one cannot
-// be asked, the next in the order decides: see docs/decisions/0024-names-and-keys.md.
+// Claimant is the Claims of one member. The name or key chooses the one member that decides a claim
+// (cluster.Claim.Deciders), so all members ask the same one, and no quorum is needed. If it is unreachable, the next in
+// the order decides: see docs/decisions/0024-names-and-keys.md.
 type Claimant struct {
 	self      cluster.WorkerID
 	peers     Peers // nil: this process is alone
@@ -41,12 +41,12 @@ type Claimant struct {
 	locks     *keyLocks // creates of this process wait for each other here
 }
 
-// NewClaimant makes the claims of a member whose own decisions are decider's.
+// NewClaimant makes the Claimant of member self; decider decides the claims that fall to self.
 func NewClaimant(self cluster.WorkerID, peers Peers, decider *Decider, d Directory) *Claimant {
 	return &Claimant{self: self, peers: peers, decider: decider, directory: d, locks: newKeyLocks()}
 }
 
-// Name keeps a name for a machine while it is made. It waits for another create that is about to take the name.
+// Name reserves a name for a machine while it is made. It waits for another create that holds the name.
 func (c *Claimant) Name(ctx context.Context, app, name, id string) (func(*machine.Machine), error) {
 	unlock, err := c.locks.lockKey(ctx, "name/"+app+"/"+name)
 	if err != nil {
@@ -68,7 +68,7 @@ func (c *Claimant) Name(ctx context.Context, app, name, id string) (func(*machin
 	}, nil
 }
 
-// takeName asks for a name until it is the create's own, or a machine's that is there.
+// takeName asks for a name until the create holds it, or an existing machine has it.
 func (c *Claimant) takeName(ctx context.Context, claim cluster.Claim) (at cluster.WorkerID, err error) {
 	began := time.Now()
 	for tries := 0; ; tries++ {
@@ -77,7 +77,7 @@ func (c *Claimant) takeName(ctx context.Context, claim cluster.Claim) (at cluste
 		case err != nil || got.Granted:
 			return at, err
 		case got.Made && got.Machine != claim.Over && c.isDestroyed(ctx, claim.App, got.Machine):
-			claim.Over = got.Machine // who decides has not heard of that
+			claim.Over = got.Machine // tell the decider, which does not know that this machine is destroyed
 			continue
 		case got.Made || time.Since(began) > claimPatience:
 			return at, NameInUse(claim.Value, got.Machine)
@@ -94,7 +94,7 @@ func (c *Claimant) isDestroyed(ctx context.Context, app, id string) bool {
 	return fault.Is(err, fault.NotFound) || err == nil && m.State == machine.Destroyed
 }
 
-// Key binds a key, and waits for another create with the same key: it may make the machine that this one is to answer.
+// Key binds a key. It waits for another create with the same key, whose machine may be the answer to this one.
 func (c *Claimant) Key(ctx context.Context, claim cluster.Claim) (Bound, func(cluster.Creation), error) {
 	unlock, err := c.locks.lockKey(ctx, "key/"+claim.App+"/"+claim.Value)
 	if err != nil {
@@ -123,8 +123,8 @@ func (c *Claimant) Key(ctx context.Context, claim cluster.Claim) (Bound, func(cl
 }
 
 // Spread waits until no other create places machines of an app that must be spread. It returns the machines that other
-// creates placed in the last seconds, since the fleet may not have heard of them yet. release ends the wait of the next
-// create, and takes the machines that this one has placed.
+// creates placed in the last seconds, which the fleet may not know yet. release lets the next create go on; its
+// argument is the machines that this create has placed.
 func (c *Claimant) Spread(ctx context.Context, app string) ([]cluster.Placed, func([]cluster.Placed), error) {
 	unlock, err := c.locks.lockKey(ctx, "spread/"+app)
 	if err != nil {
@@ -150,7 +150,7 @@ func (c *Claimant) Spread(ctx context.Context, app string) ([]cluster.Placed, fu
 	}
 }
 
-// holderName names a create among all that may ask for the same thing.
+// holderName names a create, as the holder of a claim.
 func (c *Claimant) holderName(machine string) string { return machine + "@" + string(c.self) }
 
 // takeClaim asks the first of the claim's deciders that can be asked.
@@ -164,15 +164,15 @@ func (c *Claimant) takeClaim(ctx context.Context, claim cluster.Claim) (cluster.
 		}
 		return got, id, err
 	}
-	got, err := c.decider.Decide(ctx, claim) // not even this member is in the list
+	got, err := c.decider.Decide(ctx, claim) // the list is empty, so this member decides
 	return got, c.self, err
 }
 
-// passedOver reports whether another member must decide: this one cannot be asked, or decides nothing.
+// passedOver reports whether the next member must decide, since the one asked is unreachable or decides nothing.
 func passedOver(err error) bool {
 	switch fault.KindOf(err) {
 	case fault.Unavailable, fault.Timeout:
-		return fault.CodeOf(err) != codeKeyOpen // it could be asked: the machine's worker cannot
+		return fault.CodeOf(err) != codeKeyOpen // the member is reachable, only the machine's worker is not
 	case fault.Unimplemented, fault.Precondition, fault.Denied, fault.NotFound:
 		return true
 	}
@@ -201,7 +201,7 @@ func (c *Claimant) Decide(ctx context.Context, claim cluster.Claim) (cluster.Cla
 	return c.decider.Decide(ctx, claim)
 }
 
-// standInClaims lists the keys that were decided here, and that another member decides when it can be asked.
+// standInClaims lists the keys that this member decided while their own decider was unreachable.
 func (c *Claimant) standInClaims() (out []cluster.Claim) {
 	c.decider.keys.BoundKeys(func(app, key, machine string) bool {
 		claim := cluster.Claim{Kind: cluster.ClaimKey, App: app, Value: key, Machine: machine}
@@ -213,7 +213,7 @@ func (c *Claimant) standInClaims() (out []cluster.Claim) {
 	return out
 }
 
-// Pair is one thing that several machines have, though it must be unique in their app.
+// Pair is a name or key that several machines of an app have, though it must be unique.
 type Pair struct {
 	Kind     cluster.ClaimKind
 	App      string
@@ -221,8 +221,8 @@ type Pair struct {
 	Machines []string // ids
 }
 
-// KeyPairs asks all members for keys that a cut has left bound to several machines. Those machines need not be there
-// any more.
+// KeyPairs asks all members for keys that a network partition has left bound to several machines. Those machines may be
+// gone.
 func (c *Claimant) KeyPairs(ctx context.Context) (out []Pair) {
 	if c.peers == nil {
 		return nil
@@ -231,7 +231,7 @@ func (c *Claimant) KeyPairs(ctx context.Context) (out []Pair) {
 	for _, id := range c.peers.Deciders() {
 		got, err := c.askStood(ctx, id)
 		if err != nil {
-			continue // what it decided is found when it is heard
+			continue // its pairs are found once it is reachable
 		}
 		for _, claim := range got.Stood {
 			key := claim.App + "/" + claim.Value
@@ -266,7 +266,7 @@ func (p *Pair) addMachine(machine string) {
 	}
 }
 
-// endClaim tells who decided what came of the create. Where that is not heard, the claim ends by itself.
+// endClaim tells the decider how the create ended. If that fails, the claim expires by itself.
 func (c *Claimant) endClaim(ctx context.Context, at cluster.WorkerID, claim cluster.Claim) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), claimTime)
 	defer cancel()

@@ -12,10 +12,10 @@ import (
 	"github.com/soukhq/souk/store/catalog"
 )
 
-// Keys remembers what Idempotency-Keys are bound to, durably. It is the catalog's part of a decision.
+// Keys remembers durably which machines Idempotency-Keys are bound to. The catalog implements it.
 type Keys interface {
 	Claim(app, key, hash, machineID string) (*catalog.Claim, error)
-	// BoundKey returns the machine that a key is bound to here; "" where it is not.
+	// BoundKey returns the machine that a key is bound to here; "": none.
 	BoundKey(app, key string) string
 	// BoundKeys calls f with every key that is bound here, until it returns false.
 	BoundKeys(f func(app, key, machine string) bool)
@@ -24,21 +24,21 @@ type Keys interface {
 // maxClaims bounds the creates under way whose claims one member keeps.
 const maxClaims = 65536
 
-// Decider decides claims for all members: those for which it is asked. A name whose create is under way, and a key's
-// create, it keeps in memory, with an end; the key's binding itself is durable; and that a machine has a name it knows,
-// once its worker has told of it, from the directory.
+// Decider decides the claims that members ask it for. It keeps running creates, of names and of keys, in memory until
+// they expire; key bindings are durable. The directory says which names machines have, once their workers have reported
+// them.
 type Decider struct {
 	directory Directory
 	keys      Keys
 
 	mu   sync.Mutex
 	held map[string]*heldClaim // by kind, app and value
-	// placed lists, by app, the machines of spreads that were made in the last cluster.KeepClaim, oldest first
+	// by app: the machines of spreads made within the last cluster.KeepClaim, oldest first
 	placed map[string][]placedAt
 	swept  time.Time
 }
 
-// placedAt is a machine of a spread, with the time at which its create told of it.
+// placedAt is a machine of a spread, with the time at which its create reported it.
 type placedAt struct {
 	cluster.Placed
 	at time.Time
@@ -48,12 +48,12 @@ type placedAt struct {
 type heldClaim struct {
 	holder  string
 	machine string
-	made    bool // of a name: the machine is there
+	made    bool // of a name: its machine was made
 	until   time.Time
 	key     *catalog.Claim
 }
 
-// NewDecider makes what decides claims at this member.
+// NewDecider makes the decider of this member.
 func NewDecider(d Directory, k Keys) *Decider {
 	return &Decider{directory: d, keys: k, held: map[string]*heldClaim{},
 		placed: map[string][]placedAt{}}
@@ -102,7 +102,7 @@ func (d *Decider) takeClaim(ctx context.Context, c cluster.Claim) (cluster.Claim
 	case known != "" && known != c.Machine && known != c.Over:
 		return cluster.Claimed{Machine: known, Made: true}, nil
 	case h != nil:
-		h.until = now.Add(cluster.ClaimLife) // it is asked again: the first answer was lost
+		h.until = now.Add(cluster.ClaimLife) // the create asks again: the first answer was lost
 		return d.grantedClaim(h, c, now), nil
 	case len(d.held) >= maxClaims:
 		return cluster.Claimed{}, &fault.Error{Kind: fault.Exhausted, Code: codeTooManyClaims, RetryAfter: time.Second,
@@ -125,9 +125,9 @@ func (d *Decider) takeClaim(ctx context.Context, c cluster.Claim) (cluster.Claim
 }
 
 // madeUnderKey returns the machine that was made under a key which is not bound here; nil where none is known. Another
-// member may have decided about the key before: this one has just joined, or the other cannot be asked. What that one
-// let make last the workers may not have told yet, so they are asked then, unless the client says that the key is new.
-// A worker that was dead before the key was drawn need not be asked.
+// member may have decided the key before, if this one has just joined or the other is unreachable. Workers may not have
+// reported that machine yet, so it asks them, unless the client says that the key is new. A worker that was dead before
+// the key was drawn is not asked.
 func (d *Decider) madeUnderKey(ctx context.Context, c cluster.Claim) (*Keyed, error) {
 	if c.Kind != cluster.ClaimKey || cluster.IsOwnID(c.Value) || d.keys.BoundKey(c.App, c.Value) != "" {
 		return nil, nil
@@ -165,7 +165,7 @@ func (d *Decider) grantedClaim(h *heldClaim, c cluster.Claim, now time.Time) clu
 	return out
 }
 
-// notePlaced remembers machines that were made for a spread, to tell the create that places the next of them.
+// notePlaced remembers machines that were made for a spread, for the next create of the app.
 func (d *Decider) notePlaced(c cluster.Claim, now time.Time) {
 	for _, p := range c.Placed {
 		d.placed[c.App] = append(d.placed[c.App], placedAt{p, now})
@@ -175,7 +175,7 @@ func (d *Decider) notePlaced(c cluster.Claim, now time.Time) {
 	}
 }
 
-// forgetPlaced drops machines after cluster.KeepClaim: by then their workers have told of them.
+// forgetPlaced drops machines after cluster.KeepClaim: by then their workers have reported them.
 func (d *Decider) forgetPlaced(app string, now time.Time) {
 	list := d.placed[app]
 	n := 0
@@ -187,19 +187,19 @@ func (d *Decider) forgetPlaced(app string, now time.Time) {
 	}
 }
 
-// isOver reports whether a held claim stands in nobody's way any more. One of a key is over when the same member claims
-// the key for another create: a member has one create of a key under way (Claimant.Key), so its word that the one
-// before has ended was lost.
+// isOver reports whether a held claim blocks no other create any more. A key's claim is over when the same member
+// claims the key for another create: a member runs one create of a key at a time (Claimant.Key), so its report that the
+// previous one ended was lost.
 func (h *heldClaim) isOver(now time.Time, c cluster.Claim) bool {
 	next := c.Kind == cluster.ClaimKey && h.holder != c.Holder && memberOf(h.holder) == memberOf(c.Holder)
 	return next || now.After(h.until) || h.made && h.machine == c.Over
 }
 
-// memberOf returns the member that a holder names: see Claimant.holder.
+// memberOf returns the member that a holder names: see Claimant.holderName.
 func memberOf(holder string) string { return holder[strings.LastIndexByte(holder, '@')+1:] }
 
-// endClaim takes in what came of a create. A name is known by its claim for a while yet: the decider may not have heard
-// of the machine.
+// endClaim enters how a create ended. The claim of a name stays for a while, since the directory may not know the
+// machine yet.
 func (d *Decider) endClaim(c cluster.Claim) cluster.Claimed {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -226,7 +226,7 @@ func (d *Decider) dropClaim(key string, h *heldClaim, came cluster.Creation) {
 	delete(d.held, key)
 }
 
-// sweepClaims forgets claims whose time is over. It walks all of them, once a second at most.
+// sweepClaims forgets expired claims. It walks all claims, once a second at most.
 func (d *Decider) sweepClaims(now time.Time) {
 	if now.Sub(d.swept) < time.Second {
 		return

@@ -9,7 +9,7 @@ import (
 	"github.com/soukhq/souk/internal/wait"
 )
 
-// direct asks one worker after the other, the best first.
+// direct asks one worker after another, the best first.
 type direct struct{ *Broker }
 
 // Buy places the one machine of an order.
@@ -33,7 +33,7 @@ func (s direct) Buy(ctx context.Context, o *Order) error {
 		if w := s.fleet.Worker(out.Ask); w != nil {
 			got = s.askGrant(ctx, w, p, buyer.Placement(out.Ask), "", out.Evict)
 		} else {
-			got.NotSent = true // it has gone since the view was read
+			got.NotSent = true // the worker has gone since the view was read
 		}
 		p.record.noteTime(out.Ask, got.took)
 		p.noteQuotaRefusal(got.Answer.Refused)
@@ -44,13 +44,13 @@ func (s direct) Buy(ctx context.Context, o *Order) error {
 	}
 }
 
-// inOf returns an answer as a Buyer takes it.
+// inOf returns an answer as the input of a market buyer.
 func inOf(w cluster.WorkerID, a market.Answer) market.In {
 	return market.In{Worker: w, Granted: a.Done, Refused: a.Refused, Lost: a.Lost, NotSent: a.NotSent, Failed: a.Failed}
 }
 
-// directBuyer makes the buyer of a request. Where there are many workers it ranks only an index's candidates, the same
-// ones for the same machine as long as nothing changes; looked is then how many workers the index looked at.
+// directBuyer makes the buyer of a request. In a large fleet it ranks only an index's candidates, which are the same
+// for the same machine as long as nothing changes; looked is then how many workers the index looked at.
 func (b *Broker) directBuyer(ctx context.Context, r *placement.Request,
 	p *placement.Policy) (buyer *market.Buyer, looked int) {
 	few, looked := b.fleet.Pick(ctx, r, p, market.MaxAsked,

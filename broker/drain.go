@@ -15,9 +15,9 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// DrainPlan places a worker's machines on a copy of the view without that worker, one after the other, as buyers would:
-// by each one's own policy and the judge that the workers judge with. Large ones come first, as small ones fit in what
-// is left. It tells the tasks and volumes there, too. Nothing is moved.
+// DrainPlan places a worker's machines on a copy of the view without that worker, one after another, as buyers would:
+// by each machine's policy and with the workers' own judge. Large ones come first, since small ones fit into the rest.
+// It also lists the worker's tasks and volumes. Nothing is moved.
 func (b *Broker) DrainPlan(ctx context.Context, worker cluster.WorkerID) (*api.DrainPlan, error) {
 	w, err := b.workerByID(worker)
 	if err != nil {
@@ -58,7 +58,7 @@ func tasksByJob(ctx context.Context, w Inspector) ([]api.DrainTasks, error) {
 		return nil, err
 	}
 	out := []api.DrainTasks{}
-	for i := range tasks { // by name, which begins with the job
+	for i := range tasks { // in the order of their names, which begin with the job
 		t := &tasks[i]
 		life, _ := jobs.ParseLife(t.Name)
 		last := len(out) - 1
@@ -71,7 +71,7 @@ func tasksByJob(ctx context.Context, w Inspector) ([]api.DrainTasks, error) {
 	return out, nil
 }
 
-// leftVolumes lists the volumes of a worker that no machine has, by id.
+// leftVolumes lists the ids of a worker's volumes that no machine has attached.
 func leftVolumes(ctx context.Context, w Inspector) ([]string, error) {
 	volumes, err := w.Volumes(ctx, "")
 	if err != nil {
@@ -87,19 +87,19 @@ func leftVolumes(ctx context.Context, w Inspector) ([]string, error) {
 	return out, nil
 }
 
-// drainView is the fleet as it will be once the machines that are planned so far have moved, or were made.
+// drainView is the fleet as it will be once the machines planned so far have moved or were made.
 type drainView struct {
 	cluster.View
-	of    string                       // what they are planned for
-	ports map[string][]machine.Publish // of those machines, by worker
-	freed map[string][]machine.Publish // of machines that are gone by then, by worker
+	of    string                       // what the plan is for, in words
+	ports map[string][]machine.Publish // of the planned machines, by worker
+	freed map[string][]machine.Publish // of machines that will be gone, by worker
 }
 
 func newDrainView(v cluster.View, of string) drainView {
 	return drainView{v, of, map[string][]machine.Publish{}, map[string][]machine.Publish{}}
 }
 
-// takeMachine enters a machine that is planned to a worker.
+// takeMachine enters a machine that is planned for a worker.
 func (v drainView) takeMachine(worker string, r *placement.Request) {
 	v.ports[worker] = append(v.ports[worker], r.Publish...)
 	for i := range v.Workers {
@@ -107,7 +107,7 @@ func (v drainView) takeMachine(worker string, r *placement.Request) {
 		if string(k.Worker) != worker {
 			continue
 		}
-		room := r.Occupies() // the rest is asked for when it is started
+		room := r.Occupies() // a stopped machine asks for the rest when it starts
 		k.Used, k.Machines, k.Apps = k.Used.Add(room), k.Machines+1, maps.Clone(k.Apps)
 		if k.Apps == nil {
 			k.Apps = map[string]int{}
@@ -116,15 +116,16 @@ func (v drainView) takeMachine(worker string, r *placement.Request) {
 	}
 }
 
-// planMove finds a place in the view, and takes it there. It takes the steps of Place as far as nothing is left behind.
+// planMove finds a place for a machine in the view, and takes it there. It takes the steps of Place that leave nothing
+// behind.
 func (b *Broker) planMove(ctx context.Context, d *api.DrainMove, m Machine, view drainView) {
 	d.Fate = api.FateStuck
-	if m.Replica != nil && m.Replica.Run != "" { // its service's steward removes it then
+	if m.Replica != nil && m.Replica.Run != "" { // a run of a job: its steward removes it when it ends
 		d.Fate, d.Reason = api.FateWaits, "it runs once, and its end is waited for"
 		return
 	}
 	o := b.newOrder(Intent{App: m.App, Launch: relaunchOf(m.Machine, successorID(m.ID, 0)),
-		Replaces: &m}) // under the id that it will have: it decides among workers that are alike
+		Replaces: &m}) // under its future id, which decides among equal workers
 	if err := b.prepareOrder(ctx, o); err != nil {
 		d.Reason = err.Error()
 		return
@@ -148,9 +149,9 @@ func (b *Broker) planMove(ctx context.Context, d *api.DrainMove, m Machine, view
 	}
 }
 
-// withPorts returns candidates with the first one in front on which the ports that a request needs are free. No
-// record says that, so it asks the workers that fit, the best first, as many as a buyer would; those without the ports
-// fit no more, and say why.
+// withPorts moves the first candidate to the front on which the ports of a request are free. Records do not show ports,
+// so it asks the workers that fit, the best first, as many as a buyer would ask; those without the ports are marked as
+// unfit, with the reason.
 func (b *Broker) withPorts(ctx context.Context, r *placement.Request, ranked []machine.Candidate,
 	view drainView) []machine.Candidate {
 	if len(r.Publish) == 0 {
@@ -160,7 +161,7 @@ func (b *Broker) withPorts(ctx context.Context, r *placement.Request, ranked []m
 	for i := range out {
 		c := &out[i]
 		if !c.Fits || i >= market.MaxAsked {
-			break // the others do not fit, or would not be asked
+			break // the others do not fit, or a buyer would not ask them
 		}
 		c.Failing = b.portsAgainst(ctx, r, c.Worker, view)
 		if c.Fits = len(c.Failing) == 0; c.Fits {
@@ -171,8 +172,7 @@ func (b *Broker) withPorts(ctx context.Context, r *placement.Request, ranked []m
 	return out
 }
 
-// portsAgainst returns what stands against a request's ports at a worker: other machines that have them, or that it
-// does not answer.
+// portsAgainst returns why a worker lacks a request's ports: other machines have them, or the worker does not answer.
 func (b *Broker) portsAgainst(ctx context.Context, r *placement.Request, worker string,
 	view drainView) (no []machine.Clause) {
 	for _, p := range r.Publish {
@@ -183,7 +183,7 @@ func (b *Broker) portsAgainst(ctx context.Context, r *placement.Request, worker 
 	}
 	w := b.fleet.Worker(cluster.WorkerID(worker))
 	if w == nil || len(no) > 0 {
-		return no // one that has just gone is the buyer's to find out
+		return no // the worker has just gone; the buyer will notice
 	}
 	q, err := w.Quote(ctx, *r)
 	if err != nil {

@@ -6,13 +6,13 @@ import (
 	"github.com/soukhq/souk/core/quota"
 )
 
-// orderByShares is the market.Order of fair shares, as the namespaces are weighted now.
+// orderByShares is the market.Order of fair shares, with the namespaces' current weights.
 func (b *Broker) orderByShares(reqs []placement.Request, view cluster.View) []int {
 	return fairOrder(b.funds.Shares(), reqs, view)
 }
 
-// fairOrder puts requests in the order of weighted fair shares between their namespaces, by what each has as the view
-// has it. What a worker has of a namespace stands in its own counters (cluster.Spending).
+// fairOrder puts requests in the order of weighted fair shares between their namespaces, by what each namespace
+// occupies in the view. A worker counts that in its own counters (cluster.Spending).
 func fairOrder(shares map[string]quota.Share, reqs []placement.Request, view cluster.View) []int {
 	var pool cluster.Resources
 	for i := range view.Workers {

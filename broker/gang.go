@@ -19,7 +19,7 @@ import (
 // gang holds room for all machines of an order, and then makes them all, or none.
 type gang struct{ *Broker }
 
-// gangPurchase is a gang while it is bought.
+// gangPurchase is the purchase of a gang while it runs.
 type gangPurchase struct {
 	*Broker
 	*Order
@@ -27,7 +27,7 @@ type gangPurchase struct {
 	view  cluster.View
 }
 
-// Buy drives a market.GangBuyer. When the caller goes away between two tries, nothing is held and nothing is left.
+// Buy drives a market.GangBuyer. If the caller goes away between two tries, nothing stays held or made.
 func (s gang) Buy(ctx context.Context, o *Order) error {
 	began := time.Now()
 	release, err := s.keepSpread(ctx, o.Purchases)
@@ -48,10 +48,10 @@ func (s gang) Buy(ctx context.Context, o *Order) error {
 	batch := c.buyer.Step(time.Now(), nil)
 	for !batch.Done {
 		if !batch.Refresh {
-			_ = wait.For(ctx, batch.After) // what is under way is brought to its end
+			_ = wait.For(ctx, batch.After) // asks under way are still completed
 		} else {
 			for _, p := range c.Purchases {
-				p.Machine = nil // what was made has been undone
+				p.Machine = nil // the machines that were made have been undone
 			}
 			release()
 			release = func() {}
@@ -70,13 +70,13 @@ func (s gang) Buy(ctx context.Context, o *Order) error {
 	o.tries, o.refusals = c.buyer.Tries()
 	for i, home := range c.buyer.Placed() {
 		if home == "" || batch.Err != nil {
-			o.Purchases[i].Machine = nil // it is beyond the least, or was undone
+			o.Purchases[i].Machine = nil // not needed for the minimum, or undone
 		}
 	}
 	return batch.Err
 }
 
-// enterView enters the view, and where the policy that only watches would have placed the gang on it.
+// enterView records the view, and where the shadow policy would have placed the gang on it.
 func (c *gangPurchase) enterView(req market.GangRequest) {
 	noteView(c.view, c.Purchases...)
 	c.watchByShadow(c.Purchases, func(reqs []placement.Request, watcher placement.Policy) []cluster.WorkerID {
@@ -89,7 +89,7 @@ func (c *gangPurchase) enterView(req market.GangRequest) {
 	})
 }
 
-// refreshTry begins another try, with a newer view and other ids: one that was undone is used up.
+// refreshTry begins another try, with a newer view and new ids: an undone machine's id cannot be used again.
 func (c *gangPurchase) refreshTry(ctx context.Context, req market.GangRequest) {
 	c.view = c.fleet.View(ctx)
 	c.buyer.SetView(c.view)
@@ -100,7 +100,7 @@ func (c *gangPurchase) refreshTry(ctx context.Context, req market.GangRequest) {
 	c.enterView(req)
 }
 
-// waitBetween pauses between two tries, and reports whether the caller has gone away meanwhile.
+// waitBetween pauses between two tries, and reports whether the caller has gone away.
 func (c *gangPurchase) waitBetween(ctx context.Context, d time.Duration) (gone bool) {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -146,8 +146,8 @@ func (c *gangPurchase) askAll(ctx context.Context, asks []market.Ask) []market.A
 	return answers
 }
 
-// judgeMember ranks the workers for a member that is granted, and begins the record of its decision at once: to keep the
-// rankings of a thousand members over a thousand workers until all have answered would take too much room.
+// judgeMember ranks the workers for a gang member before its grant, and makes its decision record at once: keeping the
+// rankings of 1,000 members over 1,000 workers until all have answered would take too much memory.
 func (c *gangPurchase) judgeMember(p *Purchase, w cluster.WorkerID, placed int) *machine.Placement {
 	how := fmt.Sprintf("one of a gang of %d that started together", placed)
 	p.Ranked, p.Consent = placement.Rank(p.Request, p.View, p.Policy), ""
@@ -163,8 +163,8 @@ func (c *gangPurchase) judgeMember(p *Purchase, w cluster.WorkerID, placed int) 
 	return why
 }
 
-// recordGang logs a decision for each member that was placed, or one for all that were not, and returns the error that
-// whoever asked is told.
+// recordGang logs a decision for each placed member, or a single one if the gang was not placed, and returns the error
+// for the caller.
 func (b *Broker) recordGang(o *Order, err error) error {
 	if err == nil {
 		for _, p := range o.Purchases {
@@ -180,7 +180,7 @@ func (b *Broker) recordGang(o *Order, err error) error {
 	d := p.makeDecision(GangStrategy, err)
 	if d.Outcome == decision.Refused {
 		d.Reason = fault.As(err).Text
-		if d.Fitting > 0 { // for itself it would have had a place
+		if d.Fitting > 0 { // alone this member would have fitted
 			d.Pending = decision.WaitingForGang
 		}
 	}

@@ -15,7 +15,7 @@ const (
 	portRange = 10000
 )
 
-// gangLayout says who of a gang runs where, in the order of ranks, once the homes of its members are known.
+// gangLayout says which member of a gang has which rank and runs on which host, once all are placed.
 type gangLayout struct {
 	id    string
 	rank  map[int]int // of members that are placed
@@ -39,7 +39,7 @@ func layoutOf(id string, homes []cluster.WorkerID, view cluster.View) *gangLayou
 	return c
 }
 
-// AddressAttribute names the attribute by which a worker tells at what address its machines are reached.
+// AddressAttribute names the attribute in which a worker says at which address its machines are reached.
 const AddressAttribute = "address"
 
 func addressOf(view cluster.View, w cluster.WorkerID) string {
@@ -57,8 +57,8 @@ func addressOf(view cluster.View, w cluster.WorkerID) string {
 // it.
 const HostFile = "hostfile"
 
-// memberLaunch returns the launch of a member with what torchrun's and MPI's programs expect in their environment,
-// beside souk's own names.
+// memberLaunch returns a member's launch with the environment that torchrun and MPI programs expect, and souk's own
+// variables.
 func (c *gangLayout) memberLaunch(base *machine.Launch, member int) *machine.Launch {
 	l, rank := base.Clone(), c.rank[member]
 	if l.Config.Env == nil {
@@ -75,7 +75,7 @@ func (c *gangLayout) memberLaunch(base *machine.Launch, member int) *machine.Lau
 		"SOUK_PEERS_FILE":                HostFile,
 		"OMPI_MCA_orte_default_hostfile": HostFile,
 	} {
-		if _, own := l.Config.Env[name]; !own { // what the user set stays
+		if _, own := l.Config.Env[name]; !own { // keep the user's own value
 			l.Config.Env[name] = value
 		}
 	}

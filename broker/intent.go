@@ -19,30 +19,30 @@ type Intent struct {
 	Launch   *machine.Launch // checked and filled in; it is not changed
 	Key      string          // an Idempotency-Key, "" for none
 	NewKey   bool            // the client says that it has not sent the key before
-	Drawn    time.Time       // when the client drew the key, as it says; zero: nobody knows
+	Drawn    time.Time       // when the client says it drew the key; zero: unknown
 	Gang     *Gang           // several machines of the launch that start together or not at all
-	Bid      *Bid            // at a worker that somebody else has chosen
+	Bid      *Bid            // a grant at a worker that an outside scheduler chose
 	Replaces *Machine        // the machine is to take the place of this one
-	Replica  *Replica        // it is one of a service's, which no other order makes
-	// At is the only worker that may have the machines; "": any may. It is no term of their own: later they may go
+	Replica  *Replica        // the machine is this replica of a service
+	// At is the only worker that may get the machines; "": any. It is not kept with them: later they may move
 	// elsewhere.
 	At cluster.WorkerID
 
-	why string // what the decision is made for; "": decision.Create
+	why string // the decision's reason; "": decision.Create
 }
 
 // Gang says how many machines start together.
 type Gang struct {
 	Size int
 	Min  int           // that must start; 0: all
-	Same string        // an attribute that must have one value on all their workers
+	Same string        // a worker attribute that must be equal for all members
 	Wait time.Duration // for how long to go on trying; 0: one try
 }
 
 // MaxGangWait bounds how long a gang goes on trying.
 const MaxGangWait = time.Hour
 
-// Valid returns why a gang of a launch cannot be.
+// Valid returns why a launch cannot be a gang; nil: it can.
 func (g *Gang) Valid(l *machine.Launch) error {
 	switch {
 	case g.Size < 1 || g.Size > market.MaxGang || g.Min < 0 || g.Min > g.Size:
@@ -62,7 +62,7 @@ func (g *Gang) Valid(l *machine.Launch) error {
 	return nil
 }
 
-// Bid is a grant asked of a worker by a scheduler outside of souk.
+// Bid is a grant that a scheduler outside of souk asks of a worker.
 type Bid struct {
 	Worker cluster.WorkerID
 	Hold   string // the token of a hold to redeem, "" for none
@@ -70,11 +70,11 @@ type Bid struct {
 	Reason string // a sentence for souk explain
 }
 
-// Replica says which replica of a service a machine is to be, and in whose term.
+// Replica says which replica of a service a machine will be, and in which steward's term it is made.
 type Replica struct {
 	machine.Replica
-	Term cluster.Term // of the service's steward; a worker that has obeyed a later one refuses
-	// Booked is the worker that holds room for it under Token: it is asked first. "": none holds any.
+	Term cluster.Term // the steward's; a worker that has seen a later term refuses
+	// Booked is the worker that holds room for it under Token: this worker is asked first. "": no worker holds room.
 	Booked cluster.WorkerID
 	Token  string
 }
@@ -87,12 +87,12 @@ type Machine struct {
 	stopped time.Time // when it was stopped for the order that replaces it; zero: it was not
 }
 
-// Placed is what came of an intent.
+// Placed is the result of an intent.
 type Placed struct {
 	Machines []*machine.Machine // of a gang in the order of their ranks
 	Gang     string             // its id
-	Tries    int                // of a gang
-	Refusals []string           // of a gang
+	Tries    int                // how often a gang was tried
+	Refusals []string           // why workers refused a gang
 }
 
 // Order is an intent on its way through the steps of Place.
@@ -100,36 +100,35 @@ type Order struct {
 	Intent
 	AppID     string
 	Purchases []*Purchase
-	Gone      <-chan struct{} // closed when who asked has gone away
+	Gone      <-chan struct{} // closed when the caller has gone away
 
-	gang     string // its id
+	gang     string // the gang's id
 	tries    int
 	refusals []string
 	strategy Strategy
 	name     string            // of the strategy
-	releases []func()          // what the order has claimed
-	gone     []string          // machines that are gone by then: of a rehearsal
-	ahead    float64           // credits an hour of the machines that are made before: of a rehearsal
-	occupied cluster.Resources // what those occupy
-	capped   string            // the namespace that pays, where what it may occupy has a cap
-	err      error             // what it ended with
+	releases []func()          // give back the order's claims
+	gone     []string          // rehearsal: machines that are taken out before
+	ahead    float64           // rehearsal: credits an hour of the machines placed before
+	occupied cluster.Resources // rehearsal: what those machines occupy
+	capped   string            // the namespace that pays, if it has a cap
+	err      error             // its outcome
 }
 
-// Purchase is one machine of an order: what is asked for, and what has come of it. Its request is the only one there
-// is: it is judged, granted and recorded.
+// Purchase is one machine of an order: its request and its outcome. The same Request is judged, granted and recorded.
 type Purchase struct {
 	market.Purchase
 	Launch  *machine.Launch  // the purchase's own
-	Shadow  *machine.Shadow  // what the policy that only watches would have chosen
+	Shadow  *machine.Shadow  // what the shadow policy would have chosen
 	Machine *machine.Machine // once it is made
-	fresh   bool             // its id was drawn for this order: nobody else can have a machine of it
-	keyed   bool             // a key leads to it, so that it may be asked for again
-	drawn   bool             // so was its name
-	mark    cluster.KeyMark  // of the order's key
-	replica *Replica         // nil: it is none
-	asked   time.Time        // since when a worker is looked for
-	overCap bool             // the last worker that was asked refused it for its namespace's quota
-	came    cluster.Creation // NotMade until a worker is asked to make it; IsMade: there was one already
+	fresh   bool             // its id was drawn for this order, so no machine can have it
+	keyed   bool             // a key is bound to it, so a client may repeat the create
+	drawn   bool             // its name was drawn for this order
+	mark    cluster.KeyMark  // the mark of the order's key
+	replica *Replica         // nil: no replica of a service
+	asked   time.Time        // when the search for a worker began
+	overCap bool             // the last worker asked refused it for the namespace's quota
+	came    cluster.Creation // NotMade until a worker is asked; IsMade: it existed before
 
 	record *recorder
 }
@@ -175,14 +174,14 @@ func (b *Broker) newOrder(in Intent) *Order {
 	return o
 }
 
-// releaseClaims gives back what the order has claimed.
+// releaseClaims gives back the order's claims.
 func (o *Order) releaseClaims() {
 	for i := len(o.releases) - 1; i >= 0; i-- {
 		o.releases[i]()
 	}
 }
 
-// shareOut enters in every purchase what is the same for all: they differ in their ids alone.
+// shareOut copies the common fields into every purchase; they differ only in their ids.
 func (o *Order) shareOut() {
 	first := &o.Purchases[0].Request
 	for _, p := range o.Purchases[1:] {
@@ -192,10 +191,10 @@ func (o *Order) shareOut() {
 	}
 }
 
-// renameMachine gives a purchase another id, where the machine that had the first was undone.
+// renameMachine gives a purchase another id, if the machine with the first id was undone.
 func (p *Purchase) renameMachine(id string) { p.Launch.ID, p.Request.Machine = id, id }
 
-// grantRequest is what a worker is asked to make. The token is of a hold to be redeemed, "" for none.
+// grantRequest is what a worker is asked to make. token names a hold to redeem; "": none.
 func (p *Purchase) grantRequest(why *machine.Placement, region cluster.Region, token string,
 	evict bool) lifecycle.Grant {
 	why.Shadow = p.Shadow
@@ -210,7 +209,7 @@ func (p *Purchase) grantRequest(why *machine.Placement, region cluster.Region, t
 	return g
 }
 
-// replicaOf returns which replica the machine of an intent is; nil: none. One that takes the place of a replica is the
+// replicaOf returns which replica the machine of an intent is; nil: none. The successor of a replica's machine is the
 // next machine of its slot.
 func (in *Intent) replicaOf() *Replica {
 	if in.Replaces == nil || in.Replaces.Replica == nil {
@@ -221,7 +220,7 @@ func (in *Intent) replicaOf() *Replica {
 	return &Replica{Replica: next}
 }
 
-// setPlannedFleet enters what a request knows of the fleet that was planned together with others.
+// setPlannedFleet gives a request that was planned together with others its view of the fleet.
 func (p *Purchase) setPlannedFleet(f placement.Fleet) {
 	if f.Affinity != nil || f.Spread != nil {
 		p.Request.Fleet = f

@@ -5,20 +5,20 @@ import (
 	"sync"
 )
 
-// keyLocks is a lock for each key that is in use. It holds nothing for keys that are not.
+// keyLocks is a lock for each key that is in use. Unused keys take no memory.
 type keyLocks struct {
 	mu   sync.Mutex
 	held map[string]*keyLock
 }
 
 type keyLock struct {
-	free  chan struct{} // holds one token while nobody has the lock
+	free  chan struct{} // holds one token while the lock is free
 	users int
 }
 
 func newKeyLocks() *keyLocks { return &keyLocks{held: map[string]*keyLock{}} }
 
-// lockKey waits for the key until ctx ends. The function it gives unlocks.
+// lockKey waits for the key until ctx ends. The returned function unlocks it.
 func (l *keyLocks) lockKey(ctx context.Context, key string) (func(), error) {
 	l.mu.Lock()
 	k := l.held[key]

@@ -56,7 +56,7 @@ func newMetrics() *metrics {
 			"scheduler"),
 	}
 	for _, p := range decision.PendingOrder() {
-		m.refused.WithLabelValues(string(p)) // so that a rate of each can be drawn from the first on
+		m.refused.WithLabelValues(string(p)) // so that each series exists from the start
 	}
 	return m
 }
@@ -71,7 +71,7 @@ func (b *Broker) Collectors() []prometheus.Collector {
 // countOrder counts an order that has ended.
 func (m *metrics) countOrder(o *Order, err error, took time.Duration) {
 	if o.Bid != nil {
-		return // its asks are counted
+		return // a bid: only its asks are counted
 	}
 	if o.Gang == nil {
 		outcome, reason := "placed", ""

@@ -18,7 +18,7 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// Moved is what came of a move.
+// Moved is the result of a move.
 type Moved struct {
 	From    string // the machine's id before
 	Worker  cluster.WorkerID
@@ -27,18 +27,18 @@ type Moved struct {
 }
 
 const (
-	// moveTimeout ends a move that takes too long. It is longer than any grace a stop may have.
+	// moveTimeout ends a move that takes too long. It exceeds the longest grace of a stop.
 	moveTimeout = 10 * time.Minute
-	// maxSuccessors bounds the ids that a machine's successor may have had before.
+	// maxSuccessors bounds how many successors of a machine may be over before a new one is refused.
 	maxSuccessors = 8
 )
 
-// Move makes a machine anew at another worker and destroys it where it was. In this order: room is looked for, the
-// machine is stopped, made and started there, and only then destroyed here; where no worker takes it, it is started
-// again. Two of one name exist for a moment, never two that run. It goes on when ctx is cancelled.
+// Move makes a machine again at another worker and destroys the old one. It looks for room, stops the machine, makes
+// and starts it there, and only then destroys it here; if no worker takes it, it starts it again. For a moment two
+// machines of one name exist, but only one runs. It goes on when ctx is cancelled.
 //
-// to is the only worker that may take it; "": any other may. The new id follows from the old one, so a move that broke
-// off is gone on with by asking again.
+// to is the only worker that may take it; "": any other. The new id follows from the old one, so calling Move again
+// continues one that broke off.
 func (b *Broker) Move(ctx context.Context, m Machine, to cluster.WorkerID) (*Moved, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), moveTimeout)
 	defer cancel()
@@ -68,7 +68,7 @@ func (b *Broker) Move(ctx context.Context, m Machine, to cluster.WorkerID) (*Mov
 	return out, nil
 }
 
-// whyCannotLeave returns why a machine cannot go from its worker; nil: it can, if another takes it.
+// whyCannotLeave returns why a machine cannot leave its worker; nil: it can, if another takes it.
 func (b *Broker) whyCannotLeave(ctx context.Context, m Machine) error {
 	if m.Replica != nil {
 		return fault.New(fault.Precondition, machine.CodeReplica,
@@ -90,7 +90,7 @@ func (b *Broker) MayMove(ctx context.Context, m Machine, to cluster.WorkerID) er
 	return b.Takes(ctx, in, m.ID, m.Worker)
 }
 
-// remakeMachine makes the machine anew at another worker, and restarts the old one if no worker takes it.
+// remakeMachine makes the machine again at another worker, and restarts the old one if no worker takes it.
 func (b *Broker) remakeMachine(ctx context.Context, m Machine, id string, to cluster.WorkerID, out *Moved) error {
 	placed, err := b.Place(ctx, Intent{App: m.App, Launch: relaunchOf(m.Machine, id), Replaces: &m, At: to})
 	if err == nil {
@@ -100,10 +100,10 @@ func (b *Broker) remakeMachine(ctx context.Context, m Machine, id string, to clu
 		}
 		return nil
 	}
-	// what is left of the app goes too
+	// the app was deleted: the old machine goes, too
 	gone := fault.CodeOf(err) == fault.CodeAppNotFound
 	if !m.stopped.IsZero() && wantsUp(m.Machine) && !gone && !isUncertain(err) {
-		// else it may run there: one that runs is enough
+		// restart only if it was surely not made elsewhere: two must never run
 		c := lifecycle.Command{Verb: lifecycle.Start, App: m.App, Machine: m.ID, Source: machine.SourceUser}
 		if _, again := m.At.Do(ctx, c); again != nil {
 			return fault.Wrap(again, fault.KindOf(err), codeHalfMoved,
@@ -113,7 +113,7 @@ func (b *Broker) remakeMachine(ctx context.Context, m Machine, id string, to clu
 	return err
 }
 
-// vacateOld stops the machine that an order replaces, once it is seen that there is room for the order elsewhere.
+// vacateOld stops the machine that an order replaces, once checkFits has found room for the order elsewhere.
 func (b *Broker) vacateOld(ctx context.Context, o *Order) error {
 	if o.Replaces == nil {
 		return nil
@@ -124,7 +124,7 @@ func (b *Broker) vacateOld(ctx context.Context, o *Order) error {
 	return o.Replaces.stopAndWait(ctx)
 }
 
-// checkFits returns why no worker takes an order for the place of a machine, which is at one; nil: one does.
+// checkFits returns why no worker would take an order that replaces machine id of worker at; nil: one would.
 func (b *Broker) checkFits(ctx context.Context, o *Order, id string, at cluster.WorkerID) error {
 	p, view := o.Purchases[0], viewWithout(b.fleet.View(ctx), at)
 	why := stuckReason
@@ -140,8 +140,8 @@ func (b *Broker) checkFits(ctx context.Context, o *Order, id string, at cluster.
 	return nil
 }
 
-// Takes returns why the worker of an intent does not take a machine now for the place of another, which is at one; nil:
-// it does. Nothing is made or reserved.
+// Takes returns why the worker of an intent would not now take a machine that replaces machine id of worker at; nil: it
+// would. Nothing is made or reserved.
 func (b *Broker) Takes(ctx context.Context, in Intent, id string, at cluster.WorkerID) error {
 	o, err := b.openOrder(in)
 	if err != nil {
@@ -153,7 +153,7 @@ func (b *Broker) Takes(ctx context.Context, in Intent, id string, at cluster.Wor
 	return b.checkFits(ctx, o, id, at)
 }
 
-// refusedAt says all that a worker has against what was ranked for it.
+// refusedAt returns all reasons against a worker in a ranking.
 func refusedAt(w cluster.WorkerID, ranked []machine.Candidate) string {
 	if len(ranked) == 0 {
 		return fmt.Sprintf("worker %s is not heard, or not known", w)
@@ -165,7 +165,7 @@ func refusedAt(w cluster.WorkerID, ranked []machine.Candidate) string {
 	return fmt.Sprintf("worker %s does not take it: %s", w, strings.Join(no, "; "))
 }
 
-// stopAndWait stops a machine that runs or is to be started again, and waits until it has.
+// stopAndWait stops a machine that runs or would be restarted, and waits until it has stopped.
 func (m *Machine) stopAndWait(ctx context.Context) error {
 	if !wantsUp(m.Machine) && m.State != machine.Suspended {
 		return nil
@@ -190,7 +190,7 @@ func (m *Machine) stopAndWait(ctx context.Context) error {
 	return err
 }
 
-// successorOf returns the id of the machine that takes the place of another, and that machine if it exists already.
+// successorOf returns the id of the machine that replaces another, and that machine if it exists already.
 func (b *Broker) successorOf(ctx context.Context, m Machine) (string, *machine.Machine, error) {
 	for i := range maxSuccessors {
 		id := successorID(m.ID, i)
@@ -208,7 +208,7 @@ func (b *Broker) successorOf(ctx context.Context, m Machine) (string, *machine.M
 		"machine %s was moved %d times and none of what it became is left; make it anew", m.ID, maxSuccessors)
 }
 
-// successorID returns the id of the machine that takes another's place, where i before it are over.
+// successorID returns the id of a machine's successor after i earlier successors that are over.
 func successorID(id string, i int) string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "souk move %s %d", id, i))
 	return hex.EncodeToString(sum[:7])
@@ -232,11 +232,11 @@ func (b *Broker) whatTies(ctx context.Context, m Machine) string {
 	return ""
 }
 
-// isBusy reports whether something is being done to a machine that ends by itself. One that is between two tries of its
-// restart policy, which may go on for ever, is as good as stopped.
+// isBusy reports whether an operation on a machine is under way that ends by itself. A machine between two restarts,
+// which may go on for ever, counts as stopped.
 func isBusy(m *machine.Machine) bool { return m.State.Transient() && m.State != machine.Restarting }
 
-// wantsUp reports whether a machine runs, or will be started again by itself: after a crash, or after its eviction.
+// wantsUp reports whether a machine runs, or will restart by itself after a crash or an eviction.
 func wantsUp(m *machine.Machine) bool {
 	return m.State == machine.Started || m.State == machine.Restarting || m.Returns
 }
@@ -244,11 +244,11 @@ func wantsUp(m *machine.Machine) bool {
 // MetadataMoved is machine.MetadataMoved.
 const MetadataMoved = machine.MetadataMoved
 
-// relaunchOf returns the launch that makes a machine anew under an id. It stays in its region, and what is down stays
-// down.
+// relaunchOf returns the launch that makes a machine again under an id. It stays in its region, and a stopped machine
+// stays stopped.
 func relaunchOf(m *machine.Machine, id string) *machine.Launch {
 	c := *m.Config
-	c.Image = machine.Pinned(m) // the same files, whatever the name means by now
+	c.Image = machine.Pinned(m) // the same image, whatever its name means by now
 	c.Metadata = map[string]string{MetadataMoved: m.ID}
 	for k, v := range m.Config.Metadata {
 		if k != MetadataMoved && k != machine.MetadataEpoch {

@@ -16,47 +16,46 @@ import (
 
 // What a broker needs to know, besides the workers.
 
-// Apps tells of the apps that machines are made for.
+// Apps knows the apps that machines are made for.
 type Apps interface {
-	// OpenApp returns the id of an app that takes new machines. One that is being deleted is NotFound, and one that was
-	// made anew under the same name has another id.
+	// OpenApp returns the id of an app that takes new machines. An app that is being deleted is NotFound, and one that
+	// was made again under the same name has another id.
 	OpenApp(name string) (id string, err error)
-	// EvictionBudget returns the budget that was set for an app; nil where none was.
+	// EvictionBudget returns the budget that was set for an app; nil: none.
 	EvictionBudget(app string) *machine.EvictionBudget
-	// SecretsReach returns an error where the app's secrets have not reached a version here.
+	// SecretsReach returns an error if the app's secrets here are older than version.
 	SecretsReach(app string, version uint64) error
 }
 
-// Policies tells which policy ranks the workers for a request.
+// Policies chooses the policy that ranks the workers for a request.
 type Policies interface {
-	// PolicyFor returns the launch's own policy, else its app's, else the default. It belongs to the goroutine that
-	// asked.
+	// PolicyFor returns the launch's own policy, else its app's, else the default. It belongs to the calling goroutine.
 	PolicyFor(r *placement.Request) (placement.Policy, error)
-	// Watcher returns the policy that only watches; false where there is none.
+	// Watcher returns the shadow policy, which only watches; false if there is none.
 	Watcher() (placement.Policy, bool)
 }
 
-// Funds tells what namespaces may spend.
+// Funds knows what namespaces may spend.
 type Funds interface {
-	// Account returns the namespace of an app and how it stands; nil where it has no budget.
+	// Account returns the namespace of an app and its account; nil: it has no budget.
 	Account(ctx context.Context, app string) (namespace string, a *quota.Account, err error)
 	Price() quota.Price
 	// Shares returns all namespaces with their weights.
 	Shares() map[string]quota.Share
 }
 
-// Fleet is what is known of the workers here. What it tells may be stale.
+// Fleet is this process's picture of the workers, which may be stale.
 type Fleet interface {
 	// View returns the records of the workers that can be asked.
 	View(ctx context.Context) cluster.View
-	// Pick returns a few workers that are worth asking for a request, and how many were looked at; none where all are
-	// to be ranked. bind makes another copy of the policy.
+	// Pick returns the few best workers to ask for a request, and how many were looked at; none if the caller must rank
+	// all. bind makes another copy of the policy.
 	Pick(ctx context.Context, r *placement.Request, p *placement.Policy, n int,
 		bind func() (placement.Policy, error)) (few cluster.View, looked int)
-	// Resolve fills in what a request must know of the fleet.
+	// Resolve fills in the fields of a request that depend on the fleet.
 	Resolve(ctx context.Context, r placement.Request) placement.Request
-	// InUse returns a host name, or a port, of an app's services that requests from outside already reach another app
-	// by, and that app; "" when every name and port is free.
+	// InUse returns the first host name or outside port of an app's services that another app already uses, and that
+	// app; "": all are free.
 	InUse(app string, services []machine.Service) (host string, port int, by string)
 	// Worker returns a worker by its id; nil where there is none.
 	Worker(id cluster.WorkerID) Worker
@@ -72,36 +71,35 @@ type Fleet interface {
 
 // Directory finds machines and volumes.
 type Directory interface {
-	// Find asks the worker that has a machine. NotFound says that no worker has it; one that cannot be asked makes it
+	// Find asks the worker that has a machine. NotFound says that no worker has it; an unreachable worker makes that
 	// Unavailable.
 	Find(ctx context.Context, app, id string) (Worker, *machine.Machine, error)
-	// Named returns the id of the machine of an app that has a name; "" where none has.
+	// Named returns the id of the machine of an app that has a name; "": none.
 	Named(ctx context.Context, app, name string) (id string, err error)
-	// Gone reports whether a worker has told lately that it has a machine no more.
+	// Gone reports whether a worker has recently reported a machine as gone.
 	Gone(machine string) bool
-	// Keyed returns the machine that was made under a key of an app, as far as workers have told; nil where none is
-	// known. With ask all workers are asked too, and one that may have made the machine and cannot be asked makes it
-	// Unavailable; one that was dead when the key was drawn has made nothing with it. hash is cluster.HashKey, drawn is
-	// zero where nobody knows when that was.
+	// Keyed returns the machine that was made under a key of an app, as far as workers have reported; nil: none is
+	// known. With ask it asks all workers, too, and returns Unavailable if an unreachable one may have made the
+	// machine; a worker that was dead when the key was drawn cannot have. hash is cluster.HashKey; a zero drawn means
+	// unknown.
 	Keyed(ctx context.Context, app, hash string, ask bool, drawn time.Time) (*Keyed, error)
-	// Volumes lists an app's volumes, and those that are known beside an error: a worker that cannot be asked may have
-	// more.
+	// Volumes lists an app's volumes. With an error it lists the known ones: an unreachable worker may have more.
 	Volumes(ctx context.Context, app string) ([]machine.Volume, error)
 }
 
-// Claims keeps what must be unique in an app.
+// Claims keeps names and keys unique in an app.
 type Claims interface {
-	// Name keeps a name for the machine that is about to be made. Where another machine has it, or is about to, it is a
-	// Conflict. release is called with the machine once it is made, and with nil where it was not.
+	// Name reserves a name for a machine that is about to be made. It is a Conflict if another machine has the name or
+	// is about to get it. The caller calls release with the machine once it is made, and with nil if it was not.
 	Name(ctx context.Context, app, name, machineID string) (release func(made *machine.Machine), err error)
-	// Key binds an Idempotency-Key, or a client's own id (cluster.OwnID), to a machine's id, and returns what it is
-	// bound to: App, Value, Hash, Machine and New of the claim say which. Another request under the same key is a
-	// Conflict. release is called when the order is over, and told what it came to: where nothing was made, the key may
-	// be used for another request.
+	// Key binds an Idempotency-Key, or a client's own id (cluster.OwnID), to a machine's id, and returns what the key
+	// is bound to. It reads App, Value, Hash, Machine and New of the claim. A different request under the same key is a
+	// Conflict. The caller calls release with the order's outcome: if nothing was made, the key may be used for another
+	// request.
 	Key(ctx context.Context, c cluster.Claim) (bound Bound, release func(cluster.Creation), err error)
-	// Spread waits until no other order, at any member, places machines of an app that must be spread. placed lists what
-	// other orders made in the last seconds, since the fleet may not know it yet. release lets the next order place, and
-	// takes what this one has made.
+	// Spread waits until no other order, at any member, places machines of an app that must be spread. placed lists the
+	// machines that other orders made in the last seconds, which the fleet may not know yet. release lets the next
+	// order go on; its argument is what this one has made.
 	Spread(ctx context.Context, app string) (placed []cluster.Placed, release func([]cluster.Placed), err error)
 }
 
@@ -114,30 +112,30 @@ type Keyed struct {
 // Bound is what a key is bound to.
 type Bound struct {
 	Machine string
-	Made    bool      // the machine was made, though it may be over
-	At      time.Time // of the create that bound it; zero: this one has
-	Other   bool      // of a client's own id: that create asked for another machine
+	Made    bool      // the machine was made; it may be over by now
+	At      time.Time // when another create bound it; zero: this create has
+	Other   bool      // a client's own id: that create asked for a different machine
 }
 
 // Log is where decisions are recorded.
 type Log interface {
-	Append(d *decision.Decision) bool // false: it is not recorded, as there is too much to write
+	Append(d *decision.Decision) bool // false: dropped, since too many wait to be written
 	End(e decision.End)
 }
 
-// Granter is the seller's side of a worker. All errors are *fault.Error; a refusal is Exhausted with a market.Refusal
+// Granter is a worker as the seller of room. All errors are *fault.Error; a refusal is Exhausted with a market.Refusal
 // as its Detail.
 type Granter interface {
 	ID() cluster.WorkerID
-	// Record returns what the worker says of itself now.
+	// Record returns the worker's current record.
 	Record(ctx context.Context) (cluster.Record, error)
 	// Quote returns what Grant would say now, and reserves nothing.
 	Quote(ctx context.Context, r placement.Request) (market.Quote, error)
 	// Grant makes a machine; the answer is durable.
 	Grant(ctx context.Context, g lifecycle.Grant) (*machine.Machine, error)
-	// Hold keeps room for a while, and returns until when.
+	// Hold reserves room for a while, and returns until when.
 	Hold(ctx context.Context, c lifecycle.HoldCommand) (time.Time, error)
-	// Release gives held room back. One that is not held is released already.
+	// Release gives held room back. Releasing an unknown token is no error.
 	Release(ctx context.Context, token string) error
 }
 
@@ -147,10 +145,10 @@ type Operator interface {
 	CurrentLease(ctx context.Context, app, id string) (machine.Lease, error)
 }
 
-// Inspector tells of a worker's machines.
+// Inspector reads a worker's machines, tasks and volumes.
 type Inspector interface {
 	Machines(ctx context.Context, app string, destroyed bool) ([]*machine.Machine, error)
-	// RunningTasks lists the short tasks that have room there.
+	// RunningTasks lists the short tasks that occupy room at the worker.
 	RunningTasks(ctx context.Context) ([]lifecycle.Task, error)
 	// Volumes lists an app's volumes, "" for all.
 	Volumes(ctx context.Context, app string) ([]machine.Volume, error)
@@ -165,17 +163,17 @@ type Worker interface {
 	Inspector
 }
 
-// CodeGone says that the worker has not been heard of for a while, and was not asked.
+// CodeGone says that the worker has been unreachable for a while, and was not asked.
 const CodeGone fault.Code = "worker_gone"
 
-// NotAsked reports whether an error says that the worker surely was not asked, so nothing of the ask can have been done.
-// Any other Unavailable leaves that open.
+// NotAsked reports whether an error proves that the request did not reach the worker, so it had no effect. Any other
+// Unavailable leaves that open.
 func NotAsked(err error) bool {
 	code := fault.CodeOf(err)
 	return fault.Is(err, fault.Unavailable) && (code == fault.CodeUnreachable || code == CodeGone)
 }
 
-// answerOf returns what a worker's answer means to a buyer.
+// answerOf converts a worker's error to the answer that a market buyer understands.
 func answerOf(err error) market.Answer {
 	if err == nil {
 		return market.Answer{Done: true}

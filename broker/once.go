@@ -17,17 +17,18 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// keyPatience is for how long the machine of a key may not be there yet, where nobody knows what became of the create
-// that bound it: as long as a create may take.
+// keyPatience is how long a key's machine may still be missing if the outcome of its create is unknown: as long as a
+// create may take.
 const keyPatience = createTimeout
 
-// orderOnce binds the order's key, and returns the machine that there is of its id already: a create that is repeated,
-// after a lost answer or at the same time, finds the first one's machine. One order at a time goes on for each id. What
-// was made once is never made again while its key is kept, wherever it has gone: the binding says so, not a worker.
+// orderOnce binds the order's key, and returns the existing machine with its id, if any: a create that is repeated,
+// after a lost answer or at the same time, finds the first one's machine. Orders of the same id run one at a time. A
+// machine that was made once is never made again while its key is kept, even if it is gone: the binding decides this,
+// not a worker.
 func (b *Broker) orderOnce(ctx context.Context, o *Order) (*machine.Machine, error) {
 	p := o.Purchases[0]
 	if o.Gang != nil || o.Key == "" && p.fresh {
-		return nil, nil // nobody else has the id
+		return nil, nil // no other order can have the id
 	}
 	bound, err := b.bindOrder(ctx, o, p)
 	if err != nil {
@@ -41,7 +42,7 @@ func (b *Broker) orderOnce(ctx context.Context, o *Order) (*machine.Machine, err
 	w, old, err := b.directory.Find(ctx, o.App, p.Launch.ID)
 	switch {
 	case err == nil && old.LaunchFailed():
-		p.came = cluster.MayBeMade // its program may have run for a moment
+		p.came = cluster.MayBeMade // the program may have run for a moment
 		return nil, old.LaunchError()
 	case err == nil:
 		p.came = cluster.IsMade
@@ -49,7 +50,7 @@ func (b *Broker) orderOnce(ctx context.Context, o *Order) (*machine.Machine, err
 	case fault.Is(err, fault.NotFound):
 		return bound.answerUnknown(o.App, p.Launch)
 	case p.fresh && fault.Is(err, fault.Unavailable):
-		// A machine of a fresh id can only have been made here, while this waited.
+		// A machine with a fresh id can only have been made here, while this order waited.
 	default:
 		return nil, err
 	}
@@ -91,8 +92,7 @@ func (b *Broker) bindKey(ctx context.Context, o *Order, p *Purchase, key, hash s
 	return bound, err
 }
 
-// ageOf returns for how long a key has existed; 0 where nobody knows. Members are told an age, since their clocks
-// differ.
+// ageOf returns the age of a key; 0: unknown. Members exchange ages, since their clocks differ.
 func ageOf(drawn time.Time) time.Duration {
 	if drawn.IsZero() {
 		return 0
@@ -100,7 +100,7 @@ func ageOf(drawn time.Time) time.Duration {
 	return max(time.Since(drawn), 1)
 }
 
-// creationOutcome says what the order's purchase came to.
+// creationOutcome returns whether the purchase made a machine, given the order's error.
 func (p *Purchase) creationOutcome(err error) cluster.Creation {
 	switch {
 	case p.Machine != nil || p.came == cluster.IsMade:
@@ -111,14 +111,14 @@ func (p *Purchase) creationOutcome(err error) cluster.Creation {
 	return cluster.MayBeMade
 }
 
-// isRefused reports whether an error of an order says that no machine was made, and none is being made. Of other errors
-// that is not sure once a worker was asked: a machine whose program is not there is made, and fails.
+// isRefused reports whether an order's error proves that no machine was or will be made. After other errors one may
+// exist once a worker was asked: a machine whose program is missing is made, and then fails.
 func isRefused(err error) bool {
 	return fault.Is(err, fault.Exhausted) || fault.CodeOf(err) == fault.CodeNameInUse
 }
 
-// answerUnknown answers a create whose machine no worker knows: with what is known of it, where it was made and has been
-// forgotten. nil says that it is to be made.
+// answerUnknown answers a create whose machine no worker knows. If it was made and has been forgotten, it returns what
+// the binding knows of it; nil: make it now.
 func (bound Bound) answerUnknown(app string, l *machine.Launch) (*machine.Machine, error) {
 	at := bound.At.UTC().Format(time.RFC3339)
 	switch {
@@ -137,25 +137,25 @@ func (bound Bound) answerUnknown(app string, l *machine.Launch) (*machine.Machin
 	return nil, nil
 }
 
-// answerAgain answers a create whose machine is there. The grant is repeated at its worker, which makes nothing, waits
-// for the start as it did the first time, and knows the lease that the first answer told.
+// answerAgain answers a create whose machine exists. It repeats the grant at the machine's worker, which makes nothing,
+// waits for the start as before, and knows the lease of the first answer.
 func answerAgain(ctx context.Context, w Granter, old *machine.Machine, p *Purchase) (*machine.Machine, error) {
 	if old.State == machine.Destroyed {
-		return old, nil // it was made, and is over
+		return old, nil // the machine was made, and is over
 	}
 	return w.Grant(ctx, lifecycle.Grant{Request: placement.Request{App: old.App, Machine: p.Launch.ID},
 		Launch: p.Launch, Region: old.Region, Source: machine.SourceUser})
 }
 
-// claimNames keeps the names of the order's machines until it is over. Among several workers a machine without a name
-// is given one that none has; a single worker sees to it by itself.
+// claimNames reserves the names of the order's machines until the order is over. With several workers it draws a free
+// name for a machine without one; a single worker does that by itself.
 func (b *Broker) claimNames(ctx context.Context, o *Order) error {
 	if o.Replaces != nil || o.Replica != nil {
-		return nil // the name is that of the machine that it replaces, whose mover keeps it, or follows from the id
+		return nil // the replaced machine's name, reserved by the mover, or one derived from the id
 	}
 	byName := slices.SortedFunc(slices.Values(o.Purchases),
 		func(x, y *Purchase) int { return strings.Compare(x.Launch.Name, y.Launch.Name) })
-	for _, p := range byName { // in one order, so that two gangs never wait for each other
+	for _, p := range byName { // sorted, so that two gangs never deadlock
 		var err error
 		switch {
 		case p.Launch.Name != "":
@@ -178,8 +178,8 @@ func (b *Broker) claimName(ctx context.Context, o *Order, p *Purchase) error {
 	return err
 }
 
-// drawName gives a machine a name that no other of its app has. Two that draw at the same moment differ, as there are
-// millions; see redrawName.
+// drawName gives a machine a random name that no other of its app has. Two concurrent draws hardly collide, among
+// millions of names; see redrawName.
 func (b *Broker) drawName(ctx context.Context, o *Order, p *Purchase) error {
 	for p.Launch.Name == "" {
 		name := machine.NewName(entropy{b.rand})
@@ -197,8 +197,8 @@ func (b *Broker) drawName(ctx context.Context, o *Order, p *Purchase) error {
 // maxDraws bounds how often a name is drawn for one order.
 const maxDraws = 8
 
-// redrawName gives the order's machine another name where the one that was drawn turned out to be taken, and reports
-// whether it has: who sent no name is not to hear of one.
+// redrawName gives the order's machine another name if the drawn one turned out to be taken, and reports whether it
+// did: a client that sent no name must not get a name conflict.
 func (b *Broker) redrawName(ctx context.Context, o *Order, bought error) bool {
 	p := o.Purchases[0]
 	if fault.CodeOf(bought) != fault.CodeNameInUse || !p.drawn || len(o.Purchases) > 1 {

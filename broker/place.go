@@ -14,8 +14,8 @@ import (
 
 // Bounds of an order.
 const (
-	// createTimeout ends a create that no worker answers. It goes on when the client is gone: its grant may be made
-	// already.
+	// createTimeout ends a create that no worker answers. A create goes on when the client is gone, since a worker may
+	// have made the grant already.
 	createTimeout = 2 * time.Minute
 	// undoTimeout bounds the removal of machines whose app is gone.
 	undoTimeout = 30 * time.Second
@@ -39,7 +39,7 @@ func (b *Broker) Place(ctx context.Context, in Intent) (*Placed, error) {
 	return placed, err
 }
 
-// placeOrder takes the steps of an order.
+// placeOrder takes the steps of the package comment.
 func (b *Broker) placeOrder(ctx context.Context, o *Order) (*Placed, error) {
 	if made, err := b.orderOnce(ctx, o); made != nil || err != nil {
 		return placedMachine(made), err
@@ -62,7 +62,7 @@ func (b *Broker) placeOrder(ctx context.Context, o *Order) (*Placed, error) {
 	return b.stillThere(ctx, o)
 }
 
-// reasonText says what an order's decision is made for.
+// reasonText returns the reason that an order's decision records.
 func (o *Order) reasonText() string {
 	if o.Replica != nil {
 		return decision.Replica
@@ -70,7 +70,7 @@ func (o *Order) reasonText() string {
 	return cmp.Or(o.why, whyCreate)
 }
 
-// waitPatience is for how long an order may wait: for room, or for a machine to stop.
+// waitPatience returns how long an order may wait for room, or for a machine to stop.
 func (o *Order) waitPatience() time.Duration {
 	switch {
 	case o.Gang != nil:
@@ -88,8 +88,8 @@ func placedMachine(m *machine.Machine) *Placed {
 	return &Placed{Machines: []*machine.Machine{m}}
 }
 
-// prepareOrder resolves an order's request, and says by which policy and strategy it is placed. It is done once, and
-// asks nobody for anything: a plan goes the same way.
+// prepareOrder resolves an order's request, and chooses its policy and strategy. It runs once and reserves nothing, so
+// plans use it, too.
 func (b *Broker) prepareOrder(ctx context.Context, o *Order) error {
 	for _, p := range o.Purchases {
 		p.record = b.newRecorder(o.reasonText())
@@ -103,7 +103,7 @@ func (b *Broker) prepareOrder(ctx context.Context, o *Order) error {
 	return b.chooseStrategy(o)
 }
 
-// buyOrder has the order's strategy place it, and records what came of it.
+// buyOrder places an order by its strategy, and records the outcome.
 func (b *Broker) buyOrder(ctx context.Context, o *Order) error {
 	began := time.Now()
 	for _, p := range o.Purchases {
@@ -120,7 +120,7 @@ func (b *Broker) buyOrder(ctx context.Context, o *Order) error {
 		err = o.strategy.Buy(ctx, o)
 	}
 	if fault.CodeOf(err) == fault.CodeNoCapacity && o.mustEvict() {
-		err = b.evictingStrategy(o).Buy(ctx, o) // to evict is decided with one worker at a time, by the worker
+		err = b.evictingStrategy(o).Buy(ctx, o) // evictions are asked of one worker at a time
 	}
 	err = b.recordAll(o, err)
 	b.metrics.countOrder(o, err, time.Since(began))
@@ -128,13 +128,13 @@ func (b *Broker) buyOrder(ctx context.Context, o *Order) error {
 	return explainUnpaid(err, &o.Purchases[0].Request)
 }
 
-// lateAfter is how old an order is whose machines may be gone again by the time that its answer comes, and for how long
-// their workers are then asked.
+// lateAfter is the age from which an order's machines may be gone again when it is answered, and the timeout for asking
+// their workers then.
 const lateAfter = time.Second
 
-// enterMade enters machines that were made in what is known of the fleet, until their workers tell of them. Where the
-// answer came late, another member may have removed the machine meanwhile, and its worker tells of that once only: so
-// the worker is asked whether the machine is still there.
+// enterMade enters new machines in the fleet, until their workers report them. After a late answer another member may
+// have removed the machine already, which its worker reports only once: so it asks the worker whether the machine still
+// exists.
 func (b *Broker) enterMade(ctx context.Context, list []*Purchase) {
 	for _, p := range list {
 		if p.Machine != nil && (time.Since(p.asked) < lateAfter || !b.isGone(ctx, p.Machine)) {
@@ -143,7 +143,7 @@ func (b *Broker) enterMade(ctx context.Context, list []*Purchase) {
 	}
 }
 
-// isGone reports whether a machine was removed, as its worker says; one that cannot be asked says nothing.
+// isGone reports whether a machine's worker says that it was removed; false if the worker is unreachable.
 func (b *Broker) isGone(ctx context.Context, m *machine.Machine) (is bool) {
 	w := b.fleet.Worker(m.Worker)
 	if w == nil {
@@ -158,7 +158,8 @@ func (b *Broker) isGone(ctx context.Context, m *machine.Machine) (is bool) {
 	return is || fault.Is(err, fault.NotFound)
 }
 
-// evictingStrategy returns the strategy by which an order may have room made.
+// evictingStrategy returns the strategy by which an order evicts: direct, and for a mandatory spread one order at a
+// time.
 func (b *Broker) evictingStrategy(o *Order) Strategy {
 	if mustSpread(o.Purchases) {
 		return alone{b, direct{b}}
@@ -166,13 +167,13 @@ func (b *Broker) evictingStrategy(o *Order) Strategy {
 	return direct{b}
 }
 
-// mustEvict reports whether an order that found no room may have some made, which only the direct strategy asks for.
+// mustEvict reports whether an order that found no room may evict machines, which only the direct strategy does.
 func (o *Order) mustEvict() bool {
 	return o.Gang == nil && o.Bid == nil && o.name != Direct && o.Purchases[0].Request.Scheduling.MayPreempt()
 }
 
-// stillThere looks once more whether the app goes on: one that was deleted while its machines were made may have been
-// emptied before they were there, so they go too.
+// stillThere checks once more that the app exists: if it was deleted meanwhile, its machines may have been destroyed
+// before these were made, so these are destroyed, too.
 func (b *Broker) stillThere(ctx context.Context, o *Order) (*Placed, error) {
 	out := &Placed{Gang: o.gang, Tries: o.tries, Refusals: o.refusals}
 	for _, p := range o.Purchases {
@@ -184,7 +185,7 @@ func (b *Broker) stillThere(ctx context.Context, o *Order) (*Placed, error) {
 	if gone == nil && id == o.AppID {
 		return out, nil
 	}
-	if gone == nil { // there is another app of this name
+	if gone == nil { // the app was deleted and made again under this name
 		gone = catalog.NoApp()
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)

@@ -12,7 +12,7 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// Plan is what a launch would meet now. A launch with this Machine as its id goes where the plan says, as long as
+// Plan says how a launch would be placed now. A launch with this Machine as its id goes where the plan says, as long as
 // nothing changes.
 type Plan struct {
 	decision.Plan
@@ -20,17 +20,17 @@ type Plan struct {
 	Equal     []cluster.WorkerID // workers that score the same as the winner: the id decides among them
 	Among     []cluster.WorkerID // of a race: it goes to the first of these that answers
 	Sentences []string
-	Victims   []Victims // whom a worker would evict for it, as it says itself: where it fits so, the winner
+	Victims   []Victims // which machines workers would evict for it, as they say; if it fits so, the winner's
 }
 
-// Victims is a worker's own answer to whom it would evict.
+// Victims is a worker's own answer as to which machines it would evict.
 type Victims struct {
 	Worker cluster.WorkerID
 	*market.Eviction
 }
 
-// Plan goes the way of a create up to its strategy, and has a buyer decide. Workers are asked for quotes, which reserve
-// nothing, and the app need not exist yet.
+// Plan takes the steps of a create up to its strategy, and lets a buyer decide. It asks workers for quotes, which
+// reserve nothing, and the app need not exist yet.
 func (b *Broker) Plan(ctx context.Context, in Intent) (*Plan, error) {
 	o := b.newOrder(in)
 	if err := b.prepareOrder(ctx, o); err != nil {
@@ -38,10 +38,10 @@ func (b *Broker) Plan(ctx context.Context, in Intent) (*Plan, error) {
 	}
 	p := o.Purchases[0]
 	req := p.Request
-	req.Scheduling.Strategy = o.name // as it is recorded
+	req.Scheduling.Strategy = o.name // as a decision records it
 	view := b.fleet.View(ctx)
 	buyer := market.NewBuyer(req, view, p.Policy)
-	if o.name == Direct { // the others ask no index
+	if o.name == Direct { // other strategies use no index
 		buyer, _ = b.directBuyer(ctx, &req, &p.Policy)
 	}
 	out := &Plan{Machine: req.Machine}
@@ -63,9 +63,9 @@ func (b *Broker) Plan(ctx context.Context, in Intent) (*Plan, error) {
 	return out, nil
 }
 
-// byStrategy says what a strategy other than direct would do with what fits. One machine alone, in a cluster where
-// nothing changes, goes where direct sends it, by each of them (decision.TestOneAloneIsPlacedAlike); only a race is not
-// decided beforehand. One that has to evict is placed by direct whatever its strategy.
+// byStrategy adjusts the plan for a strategy other than direct. A single machine in an unchanged cluster goes to the
+// same worker by each strategy (decision.TestOneAloneIsPlacedAlike), except that a race has no winner in advance. A
+// machine that must evict is placed by direct, whatever its strategy.
 func (p *Plan) byStrategy(name string) {
 	asks := p.Decision.Asks
 	if len(asks) > 0 && asks[len(asks)-1].Evict {
@@ -89,8 +89,8 @@ func (p *Plan) byStrategy(name string) {
 		" are asked at once to hold room for it, and it goes to the first that answers.")
 }
 
-// wouldAnswer asks a worker itself what it would say. Whom one would evict that takes the request by evicting is
-// entered in evicted.
+// wouldAnswer asks a worker itself what it would say. If the worker would accept by evicting, its victims are added to
+// evicted.
 func (b *Broker) wouldAnswer(ctx context.Context, req placement.Request,
 	evicted map[cluster.WorkerID]*market.Eviction) decision.Answer {
 	return func(id cluster.WorkerID, evict bool) market.In {
@@ -112,7 +112,7 @@ func (b *Broker) wouldAnswer(ctx context.Context, req placement.Request,
 	}
 }
 
-// equalWorkers returns the workers that are as good as the winner.
+// equalWorkers returns the workers with the same score as the winner.
 func equalWorkers(d *decision.Decision) (out []cluster.WorkerID) {
 	if d.Winner == "" {
 		return nil
@@ -126,7 +126,7 @@ func equalWorkers(d *decision.Decision) (out []cluster.WorkerID) {
 	return out
 }
 
-// askVictims asks the workers that could make room by eviction whom they would evict.
+// askVictims asks the workers that could make room by eviction which machines they would evict.
 func (b *Broker) askVictims(ctx context.Context, req placement.Request, changes []decision.Change) (out []Victims) {
 	for i := range changes {
 		c := &changes[i]
@@ -140,14 +140,14 @@ func (b *Broker) askVictims(ctx context.Context, req placement.Request, changes 
 		changed, _ := c.Apply(req, cluster.Record{})
 		q, err := w.Quote(ctx, changed)
 		if err != nil || q.Evict == nil {
-			continue // it does not answer, or would evict nobody: its summary was only a bound
+			continue // no answer, or it would evict nothing: its summary was only an upper bound
 		}
 		out = append(out, Victims{c.Worker, q.Evict})
 	}
 	return out
 }
 
-// limitsOf says to what a launch's shape can be lowered: the least there is, and whole CPUs where it counts them.
+// limitsOf returns how far a launch's shape can be lowered: to the least possible, in whole CPUs if it counts CPUs.
 func limitsOf(launch *machine.Launch) decision.Limits {
 	g := launch.Config.Guest
 	if g == nil {
@@ -162,9 +162,9 @@ func limitsOf(launch *machine.Launch) decision.Limits {
 	return limits
 }
 
-// GuestResources returns what a guest alone asks for.
+// GuestResources returns the resources that a guest alone asks for.
 func GuestResources(g *machine.Guest) (cluster.Resources, error) {
-	c := machine.Config{Guest: g, Image: "any"} // what else must be said of a machine
+	c := machine.Config{Guest: g, Image: "any"} // a config must name an image
 	c.Normalize()
 	if err := c.Validate(); err != nil {
 		return cluster.Resources{}, err

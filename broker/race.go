@@ -12,10 +12,10 @@ import (
 // releaseTimeout bounds the release of a hold.
 const releaseTimeout = 5 * time.Second
 
-// race places a machine at the first of several workers that holds room for it.
+// race asks several workers to hold room, and grants at the first that does.
 type race struct{ *Broker }
 
-// contest is one race while it goes on.
+// contest is one race while it runs.
 type contest struct {
 	*Broker
 	p       *Purchase
@@ -59,7 +59,7 @@ func (s race) Buy(ctx context.Context, o *Order) error {
 	return batch.Err
 }
 
-// dismissLate waits for those that have not answered when the race is over, and has them give back what they hold.
+// dismissLate waits for the workers that have not answered when the race is over, and releases what they hold.
 func (c *contest) dismissLate() {
 	for c.open > 0 {
 		got := <-c.answers
@@ -78,11 +78,11 @@ func (c *contest) askSideBySide(ctx context.Context, batch market.Batch) {
 		}
 		mine := *c.p
 		c.open++
-		go func() { // its answer is waited for: here, or by dismiss
+		go func() { // its answer is read here, or by dismissLate
 			switch over := wait.For(ctx, batch.After) != nil; {
-			case over && a.Act == market.ActHold: // nobody needs it any more
+			case over && a.Act == market.ActHold: // the hold is not needed any more
 				c.answers <- raced{a, reply{Answer: market.Answer{NotSent: true}}}
-			case over && a.Act == market.ActGrant: // it was asked before, and is not asked again
+			case over && a.Act == market.ActGrant: // a repeated grant: its outcome stays unknown
 				c.answers <- raced{a, reply{Answer: market.Answer{Lost: true}}}
 			default:
 				ctx, cancel := c.askContext(ctx, a.Act)
@@ -93,8 +93,8 @@ func (c *contest) askSideBySide(ctx context.Context, batch market.Batch) {
 	}
 }
 
-// askContext returns the context of an ask. A hold and a release outlive the order: the worker may have held room
-// already, and the release that it is owed must not be broken off by the answer that went out.
+// askContext returns the context of an ask. A hold and a release outlive the order: the worker may hold room already,
+// and the end of the order must not cancel its release.
 func (c *contest) askContext(ctx context.Context, act market.Act) (context.Context, context.CancelFunc) {
 	switch act {
 	case market.ActHold:

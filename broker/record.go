@@ -16,23 +16,22 @@ import (
 
 const whyCreate = decision.Create
 
-// recorder keeps what the record of a decision needs and its buyer does not know: when things happened, and which holds
-// were taken on the way.
+// recorder keeps the facts for a decision's record that its buyer does not know: times, and which holds were taken.
 type recorder struct {
 	id     string
 	why    string
 	began  time.Time
 	viewed time.Time     // when the view was read
 	asks   []float64     // milliseconds of each ask
-	waited time.Duration // for answers that the next of asks will count
+	waited time.Duration // time that counts into the next entry of asks
 	last   cluster.WorkerID
-	looked int // workers that an index looked at; 0: there was none
+	looked int // workers that the index looked at; 0: no index
 	holds  []decision.Hold
 
-	expected *decision.Decision // of a gang's member: made when its grant was asked for
+	expected *decision.Decision // of a gang's member: made before its grant
 }
 
-// decisionIDs draws the ids of decisions, each above the one before.
+// decisionIDs draws ascending decision ids.
 type decisionIDs struct {
 	mu   sync.Mutex
 	last string
@@ -60,8 +59,8 @@ func (r *recorder) noteTime(w cluster.WorkerID, took time.Duration) {
 	r.asks, r.last = append(r.asks, decision.Millis(took)), w
 }
 
-// enterAsk enters what a worker answered to an ask of a batch, in the purchase and in its record. An undo is no
-// decision.
+// enterAsk enters what a worker answered to an ask of a batch, in the purchase and in its record. An undo is not
+// recorded.
 func (p *Purchase) enterAsk(a market.Ask, got reply) {
 	r, in := p.record, got.Answer
 	switch a.Act {
@@ -87,14 +86,14 @@ func (p *Purchase) enterAsk(a market.Ask, got reply) {
 	if a.Act == market.ActHold {
 		r.holds = append(r.holds, decision.Hold{Worker: a.Worker, Result: string(x.Result), Expires: in.Expires})
 		if in.Done {
-			return // its grant follows, or it was not needed
+			return // a hold: its grant follows, or it is released
 		}
 	}
 	p.Asks = append(p.Asks, x)
 	r.asks, r.waited = append(r.asks, decision.Millis(r.waited)), 0
 }
 
-// noteReleased notes that room which was held at a worker has been given back.
+// noteReleased notes that room held at a worker was given back.
 func (r *recorder) noteReleased(w cluster.WorkerID, in market.Answer) {
 	for i := range slices.Backward(r.holds) {
 		if h := &r.holds[i]; h.Worker == w && in.Done && h.Result == string(market.ResultGranted) {
@@ -104,7 +103,7 @@ func (r *recorder) noteReleased(w cluster.WorkerID, in market.Answer) {
 	}
 }
 
-// timingsOf says where the time went.
+// timingsOf returns how long each step took.
 func (r *recorder) timingsOf() decision.Timings {
 	took := decision.Timings{View: decision.Millis(r.viewed.Sub(r.began)), Total: decision.Millis(time.Since(r.began))}
 	for _, ms := range r.asks {
@@ -114,7 +113,7 @@ func (r *recorder) timingsOf() decision.Timings {
 	return took
 }
 
-// finishDecision enters in a decision that was made beforehand what the worker's answers took.
+// finishDecision adds the times of the worker's answers to a decision that was made beforehand.
 func (r *recorder) finishDecision(d *decision.Decision) {
 	d.Holds, d.Took = r.holds, r.timingsOf()
 	for i := range min(len(d.Asks), len(r.asks)) {
@@ -132,7 +131,7 @@ func (p *Purchase) makeDecision(strategy string, err error) *decision.Decision {
 	return d
 }
 
-// recordAll records what came of an order, and returns the error that whoever asked is told.
+// recordAll records the outcome of an order, and returns the error for the caller.
 func (b *Broker) recordAll(o *Order, err error) error {
 	if o.Gang != nil {
 		return b.recordGang(o, err)
@@ -149,7 +148,7 @@ func (b *Broker) recordAll(o *Order, err error) error {
 	return explainError(d, err, &p.Request)
 }
 
-// logDecision logs a decision, and counts it by its reason where nothing came of it.
+// logDecision logs a decision, and counts a failed one by its reason.
 func (b *Broker) logDecision(d *decision.Decision) {
 	if b.log != nil {
 		b.log.Append(d)
@@ -159,12 +158,12 @@ func (b *Broker) logDecision(d *decision.Decision) {
 	}
 }
 
-// Unplaced is why a decision ended without a worker: the Detail of the error that tells of it.
+// Unplaced is the Detail of the error of a decision that ended without a worker.
 type Unplaced struct {
 	Decision   string // its id
 	Pending    decision.Pending
 	Candidates []machine.Candidate
-	Clauses    []machine.Clause // where there is one worker alone to ask: what it said no to
+	Clauses    []machine.Clause // if only one worker could be asked: why it refused
 }
 
 func unplacedOf(d *decision.Decision) Unplaced {
@@ -178,8 +177,8 @@ func unplacedOf(d *decision.Decision) Unplaced {
 	return u
 }
 
-// explainError gives an error the decision as its detail, and puts the words that clients look for in front of it where
-// a volume pins the machine.
+// explainError attaches the decision to an error. If a volume pins the machine it prefixes the words that clients look
+// for.
 func explainError(d *decision.Decision, err error, req *placement.Request) error {
 	if err == nil {
 		return nil
@@ -195,8 +194,8 @@ func explainError(d *decision.Decision, err error, req *placement.Request) error
 	return &f
 }
 
-// AskOwner has a machine's own worker start or update it, and records the decision where the worker says no: there is
-// nobody else to ask, so what it says is all there is to explain. What goes well is in the machine's events.
+// AskOwner starts or updates a machine at its own worker, and records the decision if the worker refuses: no other
+// worker can be asked, so its answer is the whole explanation. A success is recorded in the machine's events.
 func (b *Broker) AskOwner(why string, do func() (lifecycle.Outcome, error)) (lifecycle.Outcome, error) {
 	r := b.newRecorder(why)
 	out, err := do()
@@ -219,7 +218,7 @@ func (b *Broker) AskOwner(why string, do func() (lifecycle.Outcome, error)) (lif
 	return out, &told
 }
 
-// Ended notes in the log that a machine is over, so that the log is a trace of how long machines live.
+// Ended records in the decision log that a machine is over, so that the log shows machine lifetimes.
 func (b *Broker) Ended(app, id string) {
 	if b.log != nil {
 		b.log.End(decision.End{App: app, Machine: id, At: time.Now()})

@@ -11,7 +11,7 @@ import (
 
 const anyRegion = cluster.Region("any")
 
-// aliases of the Machines API: groups of its regions' codes. A fleet whose regions have other names uses those.
+// regionAlias returns the regions of a Machines API alias such as "eu". Fleets with other region names do not need it.
 func regionAlias(name string) ([]cluster.Region, bool) {
 	us := []cluster.Region{"iad", "ord", "dfw", "lax", "sjc", "sea", "ewr", "bos", "atl", "den", "mia", "phx"}
 	switch name {
@@ -31,8 +31,8 @@ func regionAlias(name string) ([]cluster.Region, bool) {
 
 const maxRegions = 64 // parts of one region expression
 
-// Regions reads a region expression, "iad,dfw", "eu,any", into the regions it means, nearest first. None is the
-// broker's own, then any. An expression that no worker can ever satisfy is refused.
+// Regions reads a region expression, "iad,dfw", "eu,any", into its regions, nearest first. An empty one is the broker's
+// own region, then any. It refuses an expression that no worker can satisfy.
 func (b *Broker) Regions(ctx context.Context, expr string) ([]cluster.Region, error) {
 	if strings.TrimSpace(expr) == "" {
 		return []cluster.Region{b.region, anyRegion}, nil

@@ -15,29 +15,29 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// Rehearsal places machines one after the other on a copy of the view, as buyers would: by each one's own policy and the
-// judge that the workers judge with. Nothing is made or reserved. It is not safe for concurrent use.
+// Rehearsal places machines one after another on a copy of the view, as buyers would: by each machine's policy and with
+// the workers' own judge. Nothing is made or reserved. It is not safe for concurrent use.
 type Rehearsal struct {
 	b    *Broker
 	view drainView
 	gone []string                  // machines that were taken out
-	left map[cluster.WorkerID]bool // workers that have room only once others are gone: those, evicted ones or trials
-	rate float64                   // credits an hour that what was placed costs more than what was taken out
-	used cluster.Resources         // what was placed occupies more
-	paid bool                      // a budget pays for what was placed
+	left map[cluster.WorkerID]bool // workers whose room needs other machines gone first
+	rate float64                   // credits an hour: placed minus taken out
+	used cluster.Resources         // occupied: placed minus taken out
+	paid bool                      // a budget pays for the placed machines
 }
 
-// Trial is what came of placing a machine.
+// Trial is the outcome of placing a machine in a rehearsal.
 type Trial struct {
 	Verdict decision.Foreseen
 	Worker  cluster.WorkerID // where it fits
 	Reason  string           // why it does not
-	Failing []decision.Group // workers that do not take it, and why: where no worker does
-	Evicts  int              // machines of lower rank that are evicted for it
+	Failing []decision.Group // if no worker takes it: the workers by reason
+	Evicts  int              // number of machines of lower rank evicted for it
 
 	request placement.Request
 	rate    float64
-	waits   bool // its room is there only once other machines are gone, or were evicted
+	waits   bool // its room appears only once other machines are gone or evicted
 }
 
 // Rehearse begins a rehearsal with the fleet as it is known now.
@@ -45,12 +45,12 @@ func (b *Broker) Rehearse(ctx context.Context) *Rehearsal {
 	view := b.fleet.View(ctx)
 	view.Workers = slices.Clone(view.Workers)
 	for i := range view.Workers {
-		view.Workers[i].Starting = 0 // by the time that the next one is made, these have started
+		view.Workers[i].Starting = 0 // by the next placement these have started
 	}
 	return &Rehearsal{b: b, view: newDrainView(view, "plan"), left: map[cluster.WorkerID]bool{}}
 }
 
-// Place places a machine where a buyer would, and takes its room. An error says that it cannot be asked for.
+// Place places a machine where a buyer would, and takes its room. An error says that the launch is invalid.
 func (r *Rehearsal) Place(ctx context.Context, app string, l *machine.Launch) (*Trial, error) {
 	o := r.b.newOrder(Intent{App: app, Launch: l})
 	o.gone, o.ahead, o.occupied = r.gone, max(0, r.rate), r.used
@@ -79,7 +79,7 @@ func (r *Rehearsal) Place(ctx context.Context, app string, l *machine.Launch) (*
 	return s, nil
 }
 
-// Cost returns how many credits an hour what was placed costs more than what was taken out; 0 where no budget pays.
+// Cost returns the credits an hour of the placed machines minus those taken out; 0 if no budget pays.
 func (r *Rehearsal) Cost() float64 {
 	if !r.paid {
 		return 0
@@ -87,7 +87,7 @@ func (r *Rehearsal) Cost() float64 {
 	return r.rate
 }
 
-// resolvePlanned has a request know of the machines that are planned.
+// resolvePlanned makes a request see the planned machines.
 func (r *Rehearsal) resolvePlanned(q placement.Request) placement.Request {
 	known := placement.Resolve(q, r.view.View, nil).Fleet
 	q.Fleet.Spread, q.Fleet.Affinity = known.Spread, slices.Clone(q.Fleet.Affinity)
@@ -99,7 +99,7 @@ func (r *Rehearsal) resolvePlanned(q placement.Request) placement.Request {
 	return q
 }
 
-// answerByView answers as the view has it; of ports, and of the first eviction at each, workers are asked.
+// answerByView answers a request from the view. It asks workers only about ports, and about the first eviction at each.
 func (r *Rehearsal) answerByView(ctx context.Context, q *placement.Request) decision.Answer {
 	recorded := decision.AsRecorded(*q, r.view.View)
 	return func(id cluster.WorkerID, evict bool) market.In {
@@ -120,9 +120,8 @@ func (r *Rehearsal) answerByView(ctx context.Context, q *placement.Request) deci
 	}
 }
 
-// evictsNone returns what stands against a request at a worker that would evict no machine for it, as it says itself:
-// its summary of lower ranks knows of no budget. One that does not answer, or where others are gone by then, is
-// believed.
+// evictsNone asks a worker whether it would evict for a request, and returns its reasons if not: its summary of lower
+// ranks ignores eviction budgets. If it does not answer, or other machines will be gone by then, the summary counts.
 func (r *Rehearsal) evictsNone(ctx context.Context, q *placement.Request, id cluster.WorkerID) []machine.Clause {
 	k, w := r.recordOf(id), r.b.fleet.Worker(id)
 	if k == nil || w == nil || r.left[id] || placement.FitsAt(q, k) {
@@ -135,7 +134,7 @@ func (r *Rehearsal) evictsNone(ctx context.Context, q *placement.Request, id clu
 	return said.Verdict.Failing
 }
 
-// recordOf returns the record of a worker, nil where it has none.
+// recordOf returns the record of a worker, nil: none.
 func (r *Rehearsal) recordOf(worker cluster.WorkerID) *cluster.Record {
 	i := slices.IndexFunc(r.view.Workers, func(k cluster.Record) bool { return k.Worker == worker })
 	if i < 0 {
@@ -144,8 +143,8 @@ func (r *Rehearsal) recordOf(worker cluster.WorkerID) *cluster.Record {
 	return &r.view.Workers[i]
 }
 
-// evictFor takes those of lower rank out that a worker evicts for a machine, and returns how many they are. The record
-// says what the machines of a rank occupy together, so each counts for as much as the others of its rank.
+// evictFor removes the machines of lower rank that a worker evicts for a machine, and returns their number. The record
+// has only sums per rank, so each machine counts as the average of its rank.
 func (r *Rehearsal) evictFor(s *Trial) (n int) {
 	k := r.recordOf(s.Worker)
 	for !placement.FitsAt(&s.request, k) && len(k.Evictable) > 0 {
@@ -167,8 +166,8 @@ func (r *Rehearsal) evictFor(s *Trial) (n int) {
 	return n
 }
 
-// HoldTrial has the worker where a machine was placed keep its room for a while, under a token. Whichever machine is
-// granted with the token takes it. Room that is there only once others are gone cannot be kept: then held is false.
+// HoldTrial asks the worker of a placed machine to hold its room under a token for ttl. Any machine granted with the
+// token takes it. Room that appears only once others are gone cannot be held: then held is false.
 func (b *Broker) HoldTrial(ctx context.Context, s *Trial, token string, ttl time.Duration) (held bool, err error) {
 	w := b.fleet.Worker(s.Worker)
 	if s.waits || !s.request.Start || w == nil {
@@ -183,11 +182,11 @@ func (b *Broker) HoldTrial(ctx context.Context, s *Trial, token string, ttl time
 	return err == nil, err
 }
 
-// GiveBack takes a machine out again that was placed.
+// GiveBack takes a placed machine out again.
 func (r *Rehearsal) GiveBack(s *Trial) {
 	room := s.request.Occupies()
 	r.releaseAmount(s.Worker, s.request.App, room)
-	r.left[s.Worker] = true // what is placed there from now on has its room only once this one is gone
+	r.left[s.Worker] = true // later placements there need this one to be gone first
 	r.rate -= s.rate
 	r.used = r.used.Sub(room)
 	list := r.view.ports[string(s.Worker)]
@@ -195,7 +194,7 @@ func (r *Rehearsal) GiveBack(s *Trial) {
 		func(p machine.Publish) bool { return slices.Contains(s.request.Publish, p) })
 }
 
-// TakeOut takes a machine of an app out that is there. One whose worker cannot be asked stays.
+// TakeOut takes an existing machine out of the view. A machine whose worker is unreachable stays.
 func (r *Rehearsal) TakeOut(ctx context.Context, app, id string) {
 	if _, m, err := r.b.directory.Find(ctx, app, id); err == nil {
 		r.takeOut(m)
@@ -233,7 +232,7 @@ func (r *Rehearsal) takeOut(m *machine.Machine) {
 	freeGPUs(k, room.GPU)
 }
 
-// freeGPUs gives devices back. Nobody here knows which ones a machine has: those that are in use.
+// freeGPUs gives devices back. Which ones a machine has is unknown here, so it frees any that are in use.
 func freeGPUs(k *cluster.Record, left int64) {
 	if left <= 0 {
 		return
@@ -241,14 +240,14 @@ func freeGPUs(k *cluster.Record, left int64) {
 	k.GPUs = slices.Clone(k.GPUs)
 	for i := range k.GPUs {
 		if k.GPUs[i].Health != "" {
-			continue // it is granted to nobody, whoever gives it back
+			continue // an unhealthy device stays ungranted
 		}
 		free := min(left, 1000-k.GPUs[i].Free)
 		k.GPUs[i].Free, left = k.GPUs[i].Free+free, left-free
 	}
 }
 
-// releaseAmount gives a worker room back.
+// releaseAmount gives room back to a worker in the view.
 func (r *Rehearsal) releaseAmount(worker cluster.WorkerID, app string, room cluster.Resources) {
 	k := r.recordOf(worker)
 	if k == nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// resolveRequest makes the placement request of an order: what its launch asks for, with all names in it resolved.
+// resolveRequest makes the placement request of an order: its launch's demands, with all names resolved.
 func (b *Broker) resolveRequest(ctx context.Context, o *Order) error {
 	p := o.Purchases[0]
 	launch, req := p.Launch, &p.Request
@@ -47,13 +47,13 @@ func (b *Broker) resolveRequest(ctx context.Context, o *Order) error {
 	if err := b.FreeOutside(o.App, launch.Config); err != nil {
 		return err
 	}
-	if len(req.Volumes) == 0 || launch.Region != "" { // else the volume says where
+	if len(req.Volumes) == 0 || launch.Region != "" { // otherwise the volume decides the region
 		if req.Regions, err = b.Regions(ctx, launch.Region); err != nil {
 			return err
 		}
 	}
 	*req = b.fleet.Resolve(ctx, *req)
-	if o.At != "" { // after that: a spread that must hold counts the other workers
+	if o.At != "" { // after Resolve: a mandatory spread must count the other workers, too
 		there := cluster.Requirement{Attribute: "worker", Op: cluster.Equal,
 			Values: []cluster.Value{cluster.Text(string(o.At))}}
 		req.Scheduling.Require = append(slices.Clone(req.Scheduling.Require), there)
@@ -62,8 +62,8 @@ func (b *Broker) resolveRequest(ctx context.Context, o *Order) error {
 	return nil
 }
 
-// schedulingTerms returns the scheduling of the order's launch, with the eviction budget of its app where the launch
-// names none. nil is souk's own. What the client sent is not changed.
+// schedulingTerms returns the scheduling of the order's launch, with its app's eviction budget if the launch names
+// none. nil is the default. The client's launch is not changed.
 func (b *Broker) schedulingTerms(o *Order) *machine.Scheduling {
 	given := o.Launch.Scheduling
 	if given != nil && given.EvictionBudget != nil {
@@ -86,13 +86,13 @@ func (b *Broker) MountedVolumes(ctx context.Context, app string, launch *machine
 	return b.mountedVolumes(ctx, app, launch, nil)
 }
 
-// mountedVolumes is MountedVolumes once some machines are gone.
+// mountedVolumes is MountedVolumes as if the machines in gone did not exist.
 func (b *Broker) mountedVolumes(ctx context.Context, app string, launch *machine.Launch,
 	gone []string) ([]string, error) {
 	if len(launch.Config.Mounts) == 0 {
 		return nil, nil
 	}
-	volumes, err := b.directory.Volumes(ctx, app) // an error need not concern those that are mounted
+	volumes, err := b.directory.Volumes(ctx, app) // the mounted ones may be known despite an error
 	var ids []string
 	for _, m := range launch.Config.Mounts {
 		i := slices.IndexFunc(volumes, func(v machine.Volume) bool { return v.ID == m.Volume })
@@ -114,7 +114,7 @@ func (b *Broker) mountedVolumes(ctx context.Context, app string, launch *machine
 	return ids, nil
 }
 
-// FreeOutside refuses a config with a service whose host name or port is another app's already: one of the two apps
+// FreeOutside refuses a config with a service whose host name or outside port another app has already: one of the two
 // would lose its requests.
 func (b *Broker) FreeOutside(app string, c *machine.Config) error {
 	host, port, by := b.fleet.InUse(app, c.RoutedServices())
@@ -131,7 +131,7 @@ func (b *Broker) FreeOutside(app string, c *machine.Config) error {
 		clipText(host, 100), by)
 }
 
-// chooseStrategy gives an order its policy and its strategy: as the launch says, else as its policy does.
+// chooseStrategy sets an order's policy and strategy: the launch's own strategy, else its policy's.
 func (b *Broker) chooseStrategy(o *Order) error {
 	first := o.Purchases[0]
 	switch {
@@ -165,12 +165,12 @@ func (b *Broker) chooseStrategy(o *Order) error {
 		}
 	}
 	if o.name != Direct && o.Gang == nil {
-		first.Request.Scheduling.Strategy = o.name // as it will be recorded
+		first.Request.Scheduling.Strategy = o.name // as the decision records it
 	}
 	return nil
 }
 
-// checkStrategy refuses a name that no strategy has.
+// checkStrategy refuses unknown strategy names.
 func checkStrategy(name string) error {
 	switch name {
 	case "", Direct, Race, Shared, Batching, FairShare:
@@ -181,8 +181,8 @@ func checkStrategy(name string) error {
 		Direct, Race, Shared, Batching, FairShare)
 }
 
-// addFunds says in an order's request whose means it takes and what there is of them, for all its machines together. One
-// that cannot be paid for asks on lent terms where its namespace's budget allows that; else the judge will say no.
+// addFunds enters in an order's request which namespace pays and how much it has left, for all its machines together.
+// If that is not enough it asks on lent terms, if the namespace's budget allows it; otherwise the judge will refuse.
 func (b *Broker) addFunds(ctx context.Context, o *Order) error {
 	namespace, account, err := b.funds.Account(ctx, o.App)
 	if err != nil {
@@ -195,7 +195,7 @@ func (b *Broker) addFunds(ctx context.Context, o *Order) error {
 			o.capped = namespace
 		}
 		rate, more := 0.0, req.Resources.Scale(int64(len(o.Purchases)), 1)
-		own := *account // what others occupy beside is no part of what this order wants
+		own := *account // a copy that counts the rehearsal's machines as used
 		own.Used = own.Used.Add(o.occupied)
 		account = &own
 		if req.Start {
@@ -211,7 +211,7 @@ func (b *Broker) addFunds(ctx context.Context, o *Order) error {
 	return nil
 }
 
-// setLent sets on what terms the order's machines are to run. What the client sent is not changed.
+// setLent sets on what terms the order's machines are to run. The client's launch is not changed.
 func (o *Order) setLent(lent bool) {
 	terms := o.Purchases[0].Launch.Scheduling
 	if terms == nil && !lent || terms != nil && terms.Lent == lent {
@@ -227,7 +227,7 @@ func (o *Order) setLent(lent bool) {
 	}
 }
 
-// explainUnpaid puts in front of why a request was not placed that its namespace cannot pay for it, where that is so.
+// explainUnpaid prefixes an error with the fact that the namespace cannot pay, if that is the case.
 func explainUnpaid(err error, req *placement.Request) error {
 	f := fault.As(err)
 	if f == nil || f.Kind != fault.Exhausted {

@@ -23,11 +23,11 @@ func (s shared) Buy(ctx context.Context, o *Order) error {
 	return t.list[0].err
 }
 
-// waiting is one purchase within a transaction, and what came of it.
+// waiting is one purchase within a transaction, and its outcome.
 type waiting struct {
 	p       *Purchase
 	err     error
-	settled chan struct{} // closed when it is; nil where nobody waits for it alone
+	settled chan struct{} // closed when it is settled; nil: no one waits for this one alone
 }
 
 // transaction places purchases together, from one private copy of the view.
@@ -36,11 +36,11 @@ type transaction struct {
 	name  string
 	order market.Order
 	list  []*waiting
-	// unnamed: nobody has named the strategy, so it is no reason for one that is placed by itself
+	// the launch named no strategy, so the reason of a machine placed alone does not mention it
 	unnamed bool
 }
 
-// placeAll places all of them, and settles each.
+// placeAll places all purchases, and settles each.
 func (t transaction) placeAll(ctx context.Context, view cluster.View) {
 	began := time.Now()
 	reqs, list := make([]placement.Request, len(t.list)), make([]*Purchase, len(t.list))
@@ -64,13 +64,13 @@ func (t transaction) placeAll(ctx context.Context, view cluster.View) {
 		if batch.Done {
 			return
 		}
-		_ = wait.For(ctx, batch.After) // its callers may be gone; what is under way is brought to its end all the same
+		_ = wait.For(ctx, batch.After) // even if all callers are gone, asks under way are completed
 		answers = t.commitAsks(ctx, batch.Asks, x.View())
 	}
 }
 
-// settlePurchase ends one purchase, of which the workers of the view, as the refusals have healed it, are ranked where
-// none took it.
+// settlePurchase ends one purchase. If no worker took it, it ranks the workers of the view, corrected by their
+// refusals, for the record.
 func (t transaction) settlePurchase(x *market.Transaction, i int) {
 	w := t.list[i]
 	_, w.err, _ = x.Result(i)
@@ -111,8 +111,8 @@ func (t transaction) commitAsks(ctx context.Context, asks []market.Ask, view clu
 	return answers
 }
 
-// explainPlacement tells why a purchase goes to a worker, for the machine's own record: how it came there, and what the
-// ranking says of it.
+// explainPlacement returns why a purchase goes to a worker, for the machine's own record: by which strategy, and its
+// place in the ranking.
 func (p *Purchase) explainPlacement(w cluster.WorkerID, how string) *machine.Placement {
 	d := p.Placement(w)
 	d.Reason = how + ": " + d.Reason

@@ -10,9 +10,9 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// spreads places machines of apps that are to be spread. Orders of one app that come at the same time are placed
-// together: placed side by side, each on a view without the others, they would all go to one worker. It is Batching with
-// a batcher for each app, so that no app waits for the starts of another.
+// spreads places machines of apps that must be spread. Concurrent orders of one app are placed together: separately,
+// each on a view without the others, they would all go to the same worker. It is Batching with one batcher per app, so
+// that no app waits for another's starts.
 type spreads struct {
 	*Broker
 	mu   sync.Mutex
@@ -49,19 +49,19 @@ func (s *spreads) leaveApp(app string) {
 	defer s.mu.Unlock()
 	a := s.apps[app]
 	if a.orders--; a.orders == 0 {
-		delete(s.apps, app) // its batch has been settled
+		delete(s.apps, app) // its last batch is settled
 	}
 }
 
-// mustSpread reports whether purchases are refused rather than placed unevenly.
+// mustSpread reports whether purchases must be refused rather than placed unevenly.
 func mustSpread(list []*Purchase) bool {
 	return slices.ContainsFunc(list, func(p *Purchase) bool {
 		return slices.ContainsFunc(p.Request.Scheduling.Spread, func(s machine.Spread) bool { return s.MaxSkew > 0 })
 	})
 }
 
-// keepSpread counts an app's machines before purchases of it are placed. Where the spread must hold, one order of the
-// app is placed at a time, at all members together: this one waits for its place, and release lets the next one go on.
+// keepSpread counts an app's machines before purchases of it are placed. If the spread is mandatory, one order of the
+// app is placed at a time, across all members: this one waits for its turn, and release lets the next one go on.
 func (b *Broker) keepSpread(ctx context.Context, list []*Purchase) (release func(), err error) {
 	release = func() {}
 	if mustSpread(list) {
@@ -77,7 +77,7 @@ func (b *Broker) keepSpread(ctx context.Context, list []*Purchase) (release func
 		release = func() { done(placedBy(list)) }
 	}
 	told := release
-	release = func() { // before the next of the app are counted
+	release = func() { // before the next order counts the app's machines
 		b.enterMade(ctx, list)
 		told()
 	}

@@ -13,11 +13,11 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// Strategy is a way in which machines are bought. Strategies run side by side on one pool of workers, and none of them
-// holds any truth: each is a client of the market, as a scheduler outside of souk would be.
+// Strategy is a way in which machines are bought. Strategies run side by side on one pool of workers, and none has
+// authoritative state: each is a client of the market, like a scheduler outside of souk.
 type Strategy interface {
-	// Buy places the machines of an order whose request, policy and names are settled, and says why not. What it has
-	// seen and asked it enters in the order's purchases, and the machines that were made.
+	// Buy places the machines of an order whose request, policy and names are settled, or returns why not. It enters in
+	// the order's purchases what it has seen and asked, and the machines that were made.
 	Buy(ctx context.Context, o *Order) error
 }
 
@@ -26,30 +26,30 @@ const (
 	Direct    = "direct"     // grant at the best worker of the view: one round trip
 	Race      = "race"       // hold at several at once, grant at the first that says yes
 	Shared    = "shared"     // a transaction of its own from a private copy of the view
-	Batching  = "batching"   // gathers what comes within some milliseconds, and places it together, largest first
-	FairShare = "fair-share" // gathers as batching does, and places it in the order of fair shares between namespaces
+	Batching  = "batching"   // gathers the orders of some milliseconds, and places them together, largest first
+	FairShare = "fair-share" // gathers as batching does, and places in the order of namespaces' fair shares
 )
 
-// The strategies that follow from what is asked for.
+// Strategies that follow from the kind of request, and cannot be named.
 const (
 	GangStrategy = "gang" // hold room for all members, then grant them all
 	BidStrategy  = "bid"  // grant at the worker that was named
 )
 
-// reply is what came of an ask.
+// reply is the outcome of an ask.
 type reply struct {
 	market.Answer
-	machine *machine.Machine // of a grant that was made
+	machine *machine.Machine // of a successful grant
 	took    time.Duration
 }
 
-// askForPurchase asks a worker what a buyer's batch says, for one purchase. why goes with a grant.
+// askForPurchase carries out one ask of a buyer's batch, for one purchase. why goes with a grant.
 func (b *Broker) askForPurchase(ctx context.Context, p *Purchase, a market.Ask, why *machine.Placement) (got reply) {
 	began := time.Now()
 	defer func() { got.took = time.Since(began) }()
 	w := b.fleet.Worker(a.Worker)
 	if w == nil {
-		return reply{Answer: market.Answer{NotSent: true}} // it has gone since the view was read
+		return reply{Answer: market.Answer{NotSent: true}} // the worker has gone since the view was read
 	}
 	switch a.Act {
 	case market.ActHold:
@@ -69,8 +69,8 @@ func (b *Broker) askForPurchase(ctx context.Context, p *Purchase, a market.Ask, 
 	return got
 }
 
-// askGrant asks a worker to make a machine. Whatever the strategy, it comes by here: so the machine is told what the
-// shadow policy would have chosen, and it is counted.
+// askGrant asks a worker to make a machine. All strategies use it, so every machine's record has the shadow policy's
+// choice, and every grant is counted.
 func (b *Broker) askGrant(ctx context.Context, w Worker, p *Purchase, why *machine.Placement, token string,
 	evict bool) reply {
 	began := time.Now()
@@ -84,8 +84,8 @@ func (b *Broker) askGrant(ctx context.Context, w Worker, p *Purchase, why *machi
 	return got
 }
 
-// watchByShadow asks the policy that only watches, if there is one, where it would have placed purchases that are
-// planned together. plan is how: it gives each one's worker, or "". Nothing is placed.
+// watchByShadow asks the shadow policy, if there is one, where it would have placed purchases that are planned
+// together. plan returns each one's worker, or "". Nothing is placed.
 func (b *Broker) watchByShadow(list []*Purchase, plan func(reqs []placement.Request,
 	p placement.Policy) []cluster.WorkerID) {
 	watcher, ok := b.policies.Watcher()
@@ -101,26 +101,26 @@ func (b *Broker) watchByShadow(list []*Purchase, plan func(reqs []placement.Requ
 	}
 }
 
-// watchAlone is watch for one that is placed for itself.
+// watchAlone is watchByShadow for a single purchase.
 func (b *Broker) watchAlone(ctx context.Context, p *Purchase) {
 	b.watchByShadow([]*Purchase{p}, func(reqs []placement.Request, watcher placement.Policy) []cluster.WorkerID {
 		return market.PlanEach(reqs, b.fleet.View(ctx), watcher, market.LargestFirst)
 	})
 }
 
-// noteView enters the view on which purchases are decided.
+// noteView records the view on which purchases are decided.
 func noteView(view cluster.View, list ...*Purchase) {
 	for _, p := range list {
 		p.View, p.record.viewed = view, view.At
 	}
 }
 
-// endedWaiting reports whether an error is that nobody waited any longer.
+// endedWaiting reports whether an error says that the wait was cancelled or timed out.
 func endedWaiting(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
 }
 
-// isUncertain reports whether a placement ended without anybody knowing whether the machine was made.
+// isUncertain reports whether it is unknown after a placement whether the machine was made.
 func isUncertain(err error) bool {
 	return fault.CodeOf(err) == fault.CodeAmbiguous || endedWaiting(err)
 }

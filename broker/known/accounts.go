@@ -10,21 +10,21 @@ import (
 	"github.com/soukhq/souk/store/catalog"
 )
 
-// Accounts tell how namespaces stand, by what the workers tell of them.
+// Accounts compute how much namespaces have spent and occupy, from the workers' reports.
 type Accounts struct {
 	Catalog AccountCatalog
 	Fleet   *fleet.Fleet
 }
 
-// AccountCatalog is what they need of the catalog.
+// AccountCatalog is what Accounts needs of the catalog.
 type AccountCatalog interface {
 	NamespaceOf(app string) (catalog.Namespace, error)
 	AllNamespaces() []catalog.Namespace
 	Price() quota.Price
 }
 
-// Spendings returns what each worker last told of what is spent there. One that cannot be heard is in it, too: what its
-// machines have spent is spent. One that was removed (souk node rm) is not.
+// Spendings returns each worker's last report of what was spent there. It includes unreachable workers, whose machines
+// have spent it all the same, but not removed ones (souk node rm).
 func (a Accounts) Spendings() map[cluster.WorkerID]map[string]cluster.Spending {
 	out := map[cluster.WorkerID]map[string]cluster.Spending{}
 	for w := range a.Fleet.Snapshot().Workers() {
@@ -35,7 +35,7 @@ func (a Accounts) Spendings() map[cluster.WorkerID]map[string]cluster.Spending {
 	return out
 }
 
-// Of returns how a namespace that has a budget or caps stands.
+// Of returns the account of a namespace that has a budget or caps.
 func (a Accounts) Of(n catalog.Namespace) quota.Account {
 	var told []cluster.Spending
 	for w := range a.Fleet.Snapshot().Workers() {
@@ -52,7 +52,7 @@ func (a Accounts) Of(n catalog.Namespace) quota.Account {
 	return out
 }
 
-// Limits is what a worker is to be told of budgets: see lifecycle.Supervisor.Budgets.
+// Limits returns the budget limits for a worker: see lifecycle.Supervisor.Budgets.
 func (a Accounts) Limits(worker cluster.WorkerID) quota.Limits {
 	b := quota.Limits{Price: a.Catalog.Price(), Budgets: map[string]quota.Budget{},
 		Caps: map[string]quota.Caps{}, Others: map[string]cluster.Spending{}}
@@ -84,7 +84,7 @@ func (a Accounts) Limits(worker cluster.WorkerID) quota.Limits {
 	return b
 }
 
-// Account adds up what the workers have told of an app's namespace.
+// Account adds up the workers' reports on an app's namespace.
 func (a Accounts) Account(_ context.Context, app string) (string, *quota.Account, error) {
 	space, err := a.Catalog.NamespaceOf(app)
 	if err != nil || space.Budget == nil && len(space.Max) == 0 {

@@ -12,11 +12,11 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// Fleet is the fleet as a broker.Broker sees it: what is known here, and the workers themselves where they must be
-// asked.
+// Fleet is the fleet as a broker.Broker sees it: the directory's picture, and the workers themselves for questions that
+// only they can answer.
 type Fleet struct{ *find.Directory }
 
-// View returns what the workers last told.
+// View returns the workers' last reports.
 func (f Fleet) View(context.Context) cluster.View { return f.Directory.View() }
 
 // Worker returns a worker.
@@ -27,7 +27,7 @@ func (f Fleet) Worker(id cluster.WorkerID) broker.Worker {
 	return nil
 }
 
-// Workers returns how many there are.
+// Workers returns how many workers there are.
 func (f Fleet) Workers() int { return f.Directory.Fleet.Snapshot().Len() }
 
 // Pick asks the fleet's index.
@@ -37,12 +37,12 @@ func (f Fleet) Pick(
 	return f.Directory.Fleet.Pick(r, p, n, bind)
 }
 
-// Resolve looks the neighbours up.
+// Resolve fills in the request's neighbours from the fleet.
 func (f Fleet) Resolve(_ context.Context, r placement.Request) placement.Request {
 	return f.Directory.Fleet.Resolve(r)
 }
 
-// InUse looks in the fleet's picture.
+// InUse looks the services up in the fleet.
 func (f Fleet) InUse(app string, services []machine.Service) (host string, port int, by string) {
 	o, _ := f.Directory.Fleet.Snapshot().InUse(app, services)
 	return o.Host, o.Port, o.App
@@ -53,14 +53,14 @@ func (f Fleet) Regions(context.Context) []cluster.Region {
 	return f.Directory.Fleet.Snapshot().Regions()
 }
 
-// Refused enters the record.
+// Refused enters a refusing worker's record in the fleet.
 func (f Fleet) Refused(w cluster.WorkerID, rec cluster.Record) { f.Directory.Fleet.Refused(w, rec) }
 
-// Granted enters the machine.
+// Granted enters a new machine in the fleet.
 func (f Fleet) Granted(m *machine.Machine, r *placement.Request) { f.Directory.Fleet.Granted(m, r) }
 
-// Find asks the worker that has the machine. Something is made where it is NotFound, so one worker that could not be
-// asked is enough for Unavailable, for however long.
+// Find asks the worker that has the machine. The caller may make a machine after NotFound, so a single worker that
+// could not be asked makes it Unavailable, for however long that lasts.
 func (f Fleet) Find(ctx context.Context, app, id string) (broker.Worker, *machine.Machine, error) {
 	x, silent, err := f.FindSurely(ctx, app, id)
 	if len(silent) > 0 {
@@ -69,16 +69,16 @@ func (f Fleet) Find(ctx context.Context, app, id string) (broker.Worker, *machin
 	return x.Worker, x.Machine, err
 }
 
-// Named looks the name up.
+// Named looks a name up in the directory.
 func (f Fleet) Named(ctx context.Context, app, name string) (string, error) {
 	return f.Holder(ctx, app, name), nil
 }
 
-// Gone looks the machine up.
+// Gone looks a machine up in the fleet.
 func (f Fleet) Gone(machine string) bool { return f.Directory.Fleet.Gone(machine) }
 
-// Keyed looks the key up, and asks the workers where that is wanted: they have not told of what was made last, nor of
-// what is over.
+// Keyed looks a key up, and with ask also asks the workers: their reports lack the newest machines and those that are
+// over.
 func (f Fleet) Keyed(ctx context.Context, app, hash string, ask bool, drawn time.Time) (*broker.Keyed, error) {
 	if m, there := f.Directory.Fleet.Snapshot().Keyed(hash); there && m.App == app {
 		return &broker.Keyed{Machine: m.ID, Mark: m.KeyMark}, nil
@@ -108,7 +108,7 @@ func (f Fleet) Keyed(ctx context.Context, app, hash string, ask bool, drawn time
 	return nil, nil
 }
 
-// deadBefore reports whether a worker was taken for dead before a time, and has not been heard since.
+// deadBefore reports whether a worker was declared dead before t, and has not been heard since.
 func (f Fleet) deadBefore(id cluster.WorkerID, t time.Time) bool {
 	x, there := f.Directory.Fleet.Snapshot().Worker(id)
 	return there && !t.IsZero() && !x.Reachable() && !x.Since.IsZero() && x.Since.Before(t)

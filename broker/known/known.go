@@ -1,4 +1,4 @@
-// Package known is what a broker knows: the fleet and the catalog of a process, as package broker wants them.
+// Package known implements what package broker needs to know, from the fleet and the catalog of a process.
 package known
 
 import (
@@ -19,18 +19,18 @@ import (
 type Options struct {
 	Directory *find.Directory
 	Catalog   *catalog.Catalog
-	// Peers are the members that decide claims, and Self is which of them this process is; nil: it is alone.
+	// Peers are the members that decide claims, and Self is this process's own id; nil: it is alone.
 	Peers  broker.Peers
 	Self   cluster.WorkerID
 	Region cluster.Region   // the nearest for a launch that names none; "": local
 	Log    *decisionlog.Log // where each placement is recorded; nil: nowhere
 	Rand   io.Reader        // nil: crypto/rand
-	// Agree and Unfit are broker.Options's.
+	// Agree and Unfit are as in broker.Options.
 	Agree func(ctx context.Context, worker bool)
 	Unfit func() error
 }
 
-// New makes a broker, and what decides for it what must be unique in an app.
+// New makes a broker, and the Claimant that keeps names and keys unique for it.
 func New(o Options) (*broker.Broker, *broker.Claimant) {
 	known := Fleet{o.Directory}
 	claims := broker.NewClaimant(o.Self, o.Peers, broker.NewDecider(known, o.Catalog.Keys), known)
@@ -62,6 +62,6 @@ func (a apps) OpenApp(name string) (string, error) {
 
 // EvictionBudget looks up what was set for the app.
 func (a apps) EvictionBudget(name string) *machine.EvictionBudget {
-	app, _ := a.Apps.App(name) // of one that is gone the request is refused elsewhere
+	app, _ := a.Apps.App(name) // if the app is gone, another step refuses the request
 	return app.Budget
 }

@@ -5,18 +5,18 @@ import (
 	"github.com/soukhq/souk/store/catalog"
 )
 
-// Policies tell which policy ranks the workers for a request.
+// Policies choose the policy that ranks the workers for a request.
 type Policies struct {
 	Apps    AppCatalog
 	Catalog PolicyCatalog
 }
 
-// AppCatalog is what they need of apps.
+// AppCatalog is what Policies needs of apps.
 type AppCatalog interface {
 	App(name string) (catalog.App, error)
 }
 
-// PolicyCatalog is what they need of the catalog.
+// PolicyCatalog is what Policies needs of the policies.
 type PolicyCatalog interface {
 	PolicyChoice() catalog.PolicyChoice
 	BoundPolicy(name string) (placement.Policy, error)
@@ -27,7 +27,7 @@ type PolicyCatalog interface {
 func (p Policies) PolicyFor(r *placement.Request) (placement.Policy, error) {
 	name := r.Scheduling.Policy
 	if name == "" {
-		app, _ := p.Apps.App(r.App) // of one that is gone the request is refused elsewhere
+		app, _ := p.Apps.App(r.App) // if the app is gone, another step refuses the request
 		name = app.Policy
 	}
 	if name == "" {
@@ -36,12 +36,12 @@ func (p Policies) PolicyFor(r *placement.Request) (placement.Policy, error) {
 	return p.Catalog.BoundPolicy(name)
 }
 
-// Watcher gives the policy that only watches; false when there is none. It places nothing.
+// Watcher returns the shadow policy, which places nothing; false if there is none.
 func (p Policies) Watcher() (placement.Policy, bool) {
 	name := p.Catalog.PolicyChoice().Shadow
 	if name == "" {
 		return placement.Policy{}, false
 	}
 	policy, err := p.Catalog.BoundPolicy(name)
-	return policy, err == nil // it may have been taken away meanwhile
+	return policy, err == nil // it may have been deleted meanwhile
 }
