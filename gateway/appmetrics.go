@@ -17,27 +17,27 @@ import (
 )
 
 const (
-	// maxAppSeries bounds the apps of which a member tells by name, those with most first: Prometheus keeps a few
-	// series for each. The others are added up as api.OtherApps.
+	// maxAppSeries bounds the apps that a member reports by name, the largest first: Prometheus keeps a few series for
+	// each. All others are added up as api.OtherApps.
 	maxAppSeries = 500
 	// jobsTime bounds how long a page of metrics waits for the buyer of tasks.
 	jobsTime = 2 * time.Second
 )
 
-// appCollector tells of apps: of the machines of this process's own workers, and of the replicas of those services that
-// its member carries. So a sum over members counts each machine and each replica once.
+// appCollector reports apps' machines on this process's own workers, and replicas of the services whose steward this
+// member is. So a sum over members counts each machine and each replica once.
 type appCollector struct{ services *releases.Releases }
 
 // Describe describes nothing, as workerCollector's does.
 func (appCollector) Describe(chan<- *prometheus.Desc) {}
 
-// Collect tells them.
+// Collect sends the metrics.
 func (c appCollector) Collect(out chan<- prometheus.Metric) {
 	c.collectMachines(out)
 	c.collectReplicas(out)
 }
 
-// collectMachines tells of the machines of the own workers, by app and state.
+// collectMachines counts the own workers' machines by app and state.
 func (c appCollector) collectMachines(out chan<- prometheus.Metric) {
 	type kind struct {
 		app   string
@@ -65,10 +65,10 @@ func (c appCollector) collectMachines(out chan<- prometheus.Metric) {
 	}
 }
 
-// replicaCount is how many replicas of a group there are to be, and how many of those do well.
+// replicaCount is how many replicas a group should have, and how many are ready or asleep.
 type replicaCount struct{ wanted, ready, asleep int }
 
-// collectReplicas tells of the services whose steward this member is.
+// collectReplicas counts the replicas of services whose steward this member is.
 func (c appCollector) collectReplicas(out chan<- prometheus.Metric) {
 	groups, sizes := map[[2]string]replicaCount{}, map[string]int{}
 	for app, carried := range c.services.Carried() {
@@ -113,7 +113,7 @@ func countReplicas(g *api.GroupStatus) replicaCount {
 	return n
 }
 
-// namedApps returns what an app is called in metrics: those that have most by their names, the others api.OtherApps.
+// namedApps returns a function from an app to its label: the largest apps have their names, the others api.OtherApps.
 func namedApps(sizes map[string]int) func(app string) string {
 	if len(sizes) <= maxAppSeries {
 		return func(app string) string { return app }
@@ -132,13 +132,13 @@ func namedApps(sizes map[string]int) func(app string) string {
 	}
 }
 
-// jobCollector tells of the jobs that this member keeps.
+// jobCollector reports the jobs that this member keeps.
 type jobCollector struct{ jobs Jobs }
 
 // Describe describes nothing, as workerCollector's does.
 func (jobCollector) Describe(chan<- *prometheus.Desc) {}
 
-// Collect tells of them, where jobs are taken and the buyer answers.
+// Collect sends the metrics, if jobs are accepted and the buyer answers.
 func (c jobCollector) Collect(out chan<- prometheus.Metric) {
 	if c.jobs == nil {
 		return

@@ -15,7 +15,7 @@ import (
 	"github.com/soukhq/souk/store/catalog"
 )
 
-// appAnswer tells of an app that has so many machines and volumes.
+// appAnswer returns the answer for an app with its counts.
 func appAnswer(a catalog.App, machines, volumes int) api.App {
 	status := "pending"
 	switch {
@@ -32,13 +32,13 @@ func appAnswer(a catalog.App, machines, volumes int) api.App {
 	}
 }
 
-// appsAPI serves apps and what is set for each of them.
+// appsAPI serves apps and their settings.
 type appsAPI struct {
 	catalog   appCatalog
 	directory *directory
 }
 
-// appCatalog is what it needs of the catalog.
+// appCatalog is what appsAPI needs of the catalog.
 type appCatalog interface {
 	App(name string) (catalog.App, error)
 	AllApps() []catalog.App
@@ -49,7 +49,6 @@ type appCatalog interface {
 	SetDisconnect(app, policy string) error
 }
 
-// opHandlers returns what it serves.
 func (a *appsAPI) opHandlers() handlers {
 	return handlers{
 		"POST /v1/apps":                           a.createApp,
@@ -108,7 +107,7 @@ func (a *appsAPI) listApps(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// countByApp returns a function that tells of an app with its counts.
+// countByApp returns a function that makes the answer for an app with its counts.
 func countByApp(known *fleet.Snapshot, volumes []machine.Volume) func(catalog.App) api.App {
 	ms, vs := map[string]int{}, map[string]int{}
 	for m := range known.AllMachines() {
@@ -138,8 +137,8 @@ func (a *appsAPI) getApp(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// deleteApp takes an app away with all it has. The mark comes first, so that a deletion that broke off leaves an app
-// that takes nothing new, and asking again goes on with it.
+// deleteApp deletes an app with its machines and volumes. It marks the app first, so after an interrupted deletion the
+// app takes no new machines, and deleting again continues.
 func (a *appsAPI) deleteApp(w http.ResponseWriter, r *http.Request) error {
 	ctx, name := context.WithoutCancel(r.Context()), r.PathValue("app")
 	if err := a.catalog.MarkDeleting(name); err != nil {
@@ -148,7 +147,7 @@ func (a *appsAPI) deleteApp(w http.ResponseWriter, r *http.Request) error {
 	_, errs := find.AskAll(a.directory.Workers(), func(k Worker) (struct{}, error) {
 		err := emptyWorker(ctx, k, name)
 		if find.NoAnswer(err) && !a.directory.MayHave(k.ID(), name) {
-			err = nil // an app would never go while a worker is away that never had anything of it
+			err = nil // a missing worker without machines of the app must not block its deletion
 		}
 		return struct{}{}, err
 	})
@@ -200,7 +199,7 @@ func emptyWorker(ctx context.Context, w Worker, app string) error {
 	return nil
 }
 
-// destroyMachine kills a machine whoever holds its lease: the app it belongs to goes, and takes leases with it.
+// destroyMachine destroys a machine regardless of its lease, since its whole app is deleted.
 func destroyMachine(ctx context.Context, w Worker, app, id string) error {
 	c := lifecycle.Command{Verb: lifecycle.Destroy, App: app, Machine: id, Kill: true}
 	if l, err := w.CurrentLease(ctx, app, id); err == nil {

@@ -10,8 +10,8 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
-// handlersBody is a request's body while its handler runs. Once that has returned nobody reads it: the server then takes
-// the next request from the connection, and panics where another still reads.
+// handlersBody is a request's body while its handler runs. No one may read it after the handler has returned: the
+// server then reads the next request from the connection, and panics on a concurrent read.
 type handlersBody struct {
 	io.ReadCloser
 	mu    sync.Mutex
@@ -20,7 +20,7 @@ type handlersBody struct {
 	reads sync.WaitGroup
 }
 
-// Read reads, while the handler runs.
+// Read reads the body; it fails once the handler has returned.
 func (b *handlersBody) Read(p []byte) (int, error) {
 	b.mu.Lock()
 	if b.over {
@@ -39,7 +39,8 @@ func (b *handlersBody) Read(p []byte) (int, error) {
 	return b.ReadCloser.Read(p)
 }
 
-// endReads ends the reads that are under way and lets none begin. What cannot have deadlines has no connection either.
+// endReads ends running reads and fails later ones. A writer without deadlines (in tests) has no connection to wait
+// for.
 func (b *handlersBody) endReads(w http.ResponseWriter) {
 	b.mu.Lock()
 	b.over = true
@@ -50,8 +51,8 @@ func (b *handlersBody) endReads(w http.ResponseWriter) {
 	}
 }
 
-// bothWays has a handler write its answer while it reads its body. Its connection is not used again: what is left of the
-// body would be taken for a request.
+// bothWays lets a handler write its answer while it reads its body. The connection is closed afterwards: the rest of
+// the body would be read as a request.
 func bothWays(w http.ResponseWriter, r *http.Request) error {
 	err := http.NewResponseController(w).EnableFullDuplex()
 	if err != nil && !errors.Is(err, http.ErrNotSupported) {

@@ -20,8 +20,8 @@ import (
 	"github.com/soukhq/souk/runtime"
 )
 
-// lines writes NDJSON, as soon as pace.Writer does. Its methods may be called from many goroutines. It is closed before
-// its handler returns.
+// lines writes NDJSON through a pace.Writer. Its methods may be called from many goroutines. Its handler must call
+// flushRest before it returns.
 type lines struct {
 	mu      sync.Mutex
 	w       http.ResponseWriter
@@ -36,10 +36,10 @@ func newLines(w http.ResponseWriter, log *slog.Logger) *lines {
 	return &lines{w: w, control: c, soon: pace.New(w, c.Flush), log: log}
 }
 
-// flushRest sends what has not been sent. The client may be gone, which changes nothing then.
+// flushRest sends the buffered rest. An error means that the client is gone, and does not matter.
 func (l *lines) flushRest() { _ = l.soon.Close() }
 
-// sendHeaders sends the headers, so that the client knows that the stream stands before there is a line.
+// sendHeaders sends the headers, so that the client knows that the stream works before its first line.
 func (l *lines) sendHeaders() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -86,13 +86,12 @@ func (l *lines) finishStream(r *http.Request, err error) error {
 	return nil
 }
 
-// consoleAPI serves what goes into running machines and comes out of them: commands, files, output, events.
+// consoleAPI serves commands, files, output and events of running machines.
 type consoleAPI struct {
 	directory *directory
 	log       *slog.Logger
 }
 
-// opHandlers returns what it serves.
 func (a *consoleAPI) opHandlers() handlers {
 	return handlers{
 		"GET /v1/apps/{app}/machines/{id}/ps":         a.listProcesses,
@@ -107,8 +106,8 @@ func (a *consoleAPI) opHandlers() handlers {
 	}
 }
 
-// streamLogs streams a machine's output until it is all told, or with follow until the client goes. Of a machine that
-// was destroyed it is the last of it, which its worker keeps for a while.
+// streamLogs streams a machine's output to its end, or with follow until the client goes. For a destroyed machine it
+// streams the last output, which its worker keeps for a while.
 func (a *consoleAPI) streamLogs(w http.ResponseWriter, r *http.Request) error {
 	tail, err := queryTail(r)
 	if err != nil {
@@ -145,12 +144,12 @@ func (a *consoleAPI) streamLogs(w http.ResponseWriter, r *http.Request) error {
 	err = f.Worker.Logs(r.Context(), r.PathValue("app"), f.Machine.ID, q,
 		func(line machine.LogLine) error { return l.sendLine(line) })
 	if err == nil {
-		err = l.sendHeaders() // there was not one line
+		err = l.sendHeaders() // the output was empty
 	}
 	return l.finishStream(r, err)
 }
 
-// streamEvents streams the events of every worker, each from now on. A client that reads slowly holds back only itself.
+// streamEvents streams the events of every worker, from now on. A client that reads slowly holds back only itself.
 func (a *consoleAPI) streamEvents(w http.ResponseWriter, r *http.Request) error {
 	app := r.URL.Query().Get("app")
 	if app != "" {
@@ -162,9 +161,9 @@ func (a *consoleAPI) streamEvents(w http.ResponseWriter, r *http.Request) error 
 	defer cancel()
 	l, workers := newLines(w, a.log), a.directory.Workers()
 	defer l.flushRest()
-	var deaf atomic.Int64 // workers that do not listen yet
+	var deaf atomic.Int64 // workers whose streams have not begun yet
 	deaf.Store(int64(len(workers)))
-	all := make(chan struct{}) // closed when all listen and the answer has begun
+	all := make(chan struct{}) // closed when all streams and the answer have begun
 	if len(workers) == 0 {
 		close(all)
 	}
@@ -181,14 +180,14 @@ func (a *consoleAPI) streamEvents(w http.ResponseWriter, r *http.Request) error 
 				defer close(all)
 				return l.sendHeaders()
 			}
-			select { // the client may count on all once it hears anything
+			select { // the client may rely on all streams once it gets a line
 			case <-all:
 				return l.sendLine(e)
 			case <-ctx.Done():
 				return ctx.Err()
 			}
 		})
-		cancel() // a stream that lacks a worker would look complete: it ends whole
+		cancel() // without one worker the stream would look complete: end it
 		return struct{}{}, err
 	})
 	for _, err := range errs {
@@ -212,8 +211,8 @@ func (f frameWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// streamExec runs a command with its streams on the connection: the body's first line is the order, the rest stdin, or
-// what happens at its terminal.
+// streamExec runs a command with its streams on the connection: the body's first line is an api.ExecCommand, the rest
+// is stdin or terminal events.
 func (a *consoleAPI) streamExec(w http.ResponseWriter, r *http.Request) error {
 	if err := bothWays(w, r); err != nil {
 		return err
@@ -249,8 +248,8 @@ func (a *consoleAPI) streamExec(w http.ResponseWriter, r *http.Request) error {
 	return l.finishStream(r, err)
 }
 
-// untilGone reads a client's body. One that breaks off means that the client has gone, which the server itself would
-// see only once the body has ended.
+// untilGone reads a client's body. An error means that the client has gone, which the server itself notices only after
+// the body's end.
 type untilGone struct {
 	body io.Reader
 	gone context.CancelFunc
@@ -305,10 +304,10 @@ func readOrder(r *bufio.Reader) (api.ExecCommand, error) {
 	return order, nil
 }
 
-// oneByte reads a byte at a time, so that nothing of stdin is taken with the first line.
+// oneByte reads a byte at a time, so that reading the first line consumes nothing of stdin.
 type oneByte struct{ r *bufio.Reader }
 
-// Read gives at most one byte.
+// Read returns at most one byte.
 func (o oneByte) Read(p []byte) (int, error) {
 	if len(p) == 0 {
 		return 0, nil
@@ -316,16 +315,16 @@ func (o oneByte) Read(p []byte) (int, error) {
 	return o.r.Read(p[:1])
 }
 
-// maxInput bounds one line of what is typed, in bytes.
+// maxInput bounds one line of terminal input, in bytes.
 const maxInput = 1 << 20
 
-// keys takes what happens at a client's terminal apart: what is typed, and the sizes of its window.
+// keys splits a client's terminal events into typed input and window sizes.
 type keys struct {
 	typed    *io.PipeReader
 	terminal runtime.Terminal
 }
 
-// newKeys reads lines until one is wrong, which is the error of typed then, or the client has gone.
+// newKeys reads lines until one is malformed, which then is the error of typed, or the client has gone.
 func newKeys(ctx context.Context, from *bufio.Reader, t machine.Terminal) *keys {
 	typed, feed := io.Pipe()
 	sizes := make(chan machine.WindowSize)
@@ -333,7 +332,7 @@ func newKeys(ctx context.Context, from *bufio.Reader, t machine.Terminal) *keys 
 		for {
 			err := oneInput(ctx, from, feed, sizes)
 			if err != nil {
-				_ = feed.CloseWithError(err) // never fails
+				_ = feed.CloseWithError(err) // CloseWithError never fails
 				return
 			}
 		}
@@ -341,7 +340,7 @@ func newKeys(ctx context.Context, from *bufio.Reader, t machine.Terminal) *keys 
 	return &keys{typed, runtime.Terminal{Terminal: t, Resize: sizes}}
 }
 
-// closeInput lets go of what is still typed. The goroutine ends with the request.
+// closeInput discards later input. The reading goroutine ends with the request.
 func (k *keys) closeInput() { _ = k.typed.Close() }
 
 func oneInput(ctx context.Context, from *bufio.Reader, typed io.Writer, sizes chan<- machine.WindowSize) error {

@@ -20,14 +20,13 @@ import (
 	"github.com/soukhq/souk/store/decisionlog"
 )
 
-// decisionsAPI serves what was decided and why, and the fleet as a decision would see it.
+// decisionsAPI serves decisions with their reasons, and the fleet as a decision would see it.
 type decisionsAPI struct {
 	decisions *decisionlog.Log // nil: none are recorded
 	chosen    known.Policies
 	directory *directory
 }
 
-// opHandlers returns what it serves.
 func (a *decisionsAPI) opHandlers() handlers {
 	return handlers{
 		"GET /v1/souk/decisions":                        a.listDecisions,
@@ -67,7 +66,7 @@ func (a *decisionsAPI) listDecisions(w http.ResponseWriter, r *http.Request) err
 	return nil
 }
 
-// sinceText reads an RFC 3339 time, or how long ago: 90s, 24h.
+// sinceText parses an RFC 3339 time, or an age such as 90s or 24h.
 func sinceText(text string, now time.Time) (time.Time, error) {
 	if d, err := time.ParseDuration(text); err == nil && d >= 0 {
 		return now.Add(-d), nil
@@ -80,7 +79,7 @@ func sinceText(text string, now time.Time) (time.Time, error) {
 	return t, nil
 }
 
-// findDecisions asks the log. Without one there is nothing to find.
+// findDecisions asks the log. Without a log it finds nothing.
 func (a *decisionsAPI) findDecisions(ctx context.Context, q decisionlog.Query) (decisionlog.Found, error) {
 	if a.decisions == nil {
 		return decisionlog.Found{}, nil
@@ -88,7 +87,8 @@ func (a *decisionsAPI) findDecisions(ctx context.Context, q decisionlog.Query) (
 	return a.decisions.Find(ctx, q)
 }
 
-// notesOf says what of the log was passed over. The paths are the operator's business, and are in the log.
+// notesOf says which parts of the log were skipped. File paths are for the operator only, so they go to the process's
+// log.
 func notesOf(f decisionlog.Found) (notes []string) {
 	for _, t := range f.Torn {
 		notes = append(notes, "the end of "+t.File+" was not written whole: "+strconv.FormatInt(t.Bytes, 10)+
@@ -151,7 +151,7 @@ func (a *decisionsAPI) getView(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// explainMachine tells of a machine that is there, and of one that is gone as long as the log has its decision.
+// explainMachine explains an existing machine, or a gone one as long as the log has its decision.
 func (a *decisionsAPI) explainMachine(w http.ResponseWriter, r *http.Request) error {
 	number := 0
 	if text := r.URL.Query().Get("decision"); text != "" {
@@ -194,8 +194,8 @@ func (a *decisionsAPI) explainMachine(w http.ResponseWriter, r *http.Request) er
 	return nil
 }
 
-// countOvertaken counts the refused starts and updates, of decisions that are newest first, that no longer say how the
-// machine stands: it has started, or become another instance, since.
+// countOvertaken counts the refused starts and updates that are out of date, since the machine has started or been
+// updated after them. found is newest first.
 func countOvertaken(found []*decision.Decision, m *machine.Machine) (n int) {
 	var last time.Time
 	for _, e := range m.Events {
@@ -205,16 +205,16 @@ func countOvertaken(found []*decision.Decision, m *machine.Machine) (n int) {
 		}
 	}
 	for n < len(found) && found[n].Own != nil && !found[n].At.Truncate(time.Millisecond).After(last) {
-		// events count milliseconds
+		// event times have milliseconds
 		n++
 	}
 	if n == len(found) {
-		return 0 // there is nothing else to tell
+		return 0 // show them all the same: there is nothing else
 	}
 	return n
 }
 
-// chooseDecision takes the decision that is asked for: the newest when number is 0. found is newest first.
+// chooseDecision selects the decision with a number; 0: the newest. found is newest first.
 func chooseDecision(e *api.Explanation, found []*decision.Decision, number int) error {
 	n := len(found)
 	for i := n - 1; i >= 0; i-- {
@@ -237,17 +237,18 @@ func chooseDecision(e *api.Explanation, found []*decision.Decision, number int) 
 	return nil
 }
 
-// explainedRequest is what to ask the workers now: what the decision asked, or what the machine's config says.
+// explainedRequest returns the request to ask the workers about now: the decision's, or one made from the machine's
+// config.
 func explainedRequest(e *api.Explanation, m *machine.Machine) placement.Request {
 	if e.Decision != nil && e.Decision.Own == nil {
 		r := e.Decision.Request
-		r.AskFor(m.Config) // which an update may have changed
+		r.AskFor(m.Config) // an update may have changed it
 		return r
 	}
 	return requestOf(m)
 }
 
-// evictedFor lists who was evicted for a machine, newest first.
+// evictedFor lists the machines that were evicted for a machine, newest first.
 func (a *decisionsAPI) evictedFor(m *machine.Machine) (out []api.Evictee) {
 	for _, e := range m.Events {
 		if e.Type != "evict" || e.Request == nil {
@@ -261,7 +262,7 @@ func (a *decisionsAPI) evictedFor(m *machine.Machine) (out []api.Evictee) {
 	return out
 }
 
-// evictionText names those that a worker would evict.
+// evictionText names the machines that a worker would evict.
 func (a *decisionsAPI) evictionText(e *market.Eviction) string {
 	names := make([]string, len(e.Victims))
 	for i, v := range e.Victims {
@@ -271,12 +272,12 @@ func (a *decisionsAPI) evictionText(e *market.Eviction) string {
 	return "it would evict " + strings.Join(names, ", ")
 }
 
-// askQuotes asks every worker what it would say to the request now.
+// askQuotes asks every worker for a quote on the request now.
 func (a *decisionsAPI) askQuotes(ctx context.Context, req placement.Request) []machine.Candidate {
 	workers := a.directory.Workers()
 	policy, err := a.chosen.PolicyFor(&req)
 	if err != nil {
-		policy = placement.Default() // the one that was chosen is gone
+		policy = placement.Default() // the decision's policy is gone
 	}
 	quotes, errs := find.AskAll(workers, func(k Worker) (market.Quote, error) { return k.Quote(ctx, req) })
 	out := make([]machine.Candidate, 0, len(workers))

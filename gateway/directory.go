@@ -16,11 +16,11 @@ import (
 // directory finds machines, volumes and workers for requests.
 type directory struct {
 	*find.Directory
-	// pageBytes bounds the machines of a page that are written, whatever limit says: clients read no more than 64 MiB
+	// pageBytes bounds the bytes of a page's machines, whatever limit says: clients read no more than 64 MiB
 	pageBytes int
 }
 
-// machineNamed finds a machine by its id, or else by its name: people type souk's own paths.
+// machineNamed finds a machine by its id, or else by its name: people use names on souk's own paths.
 func (d *directory) machineNamed(r *http.Request) (find.Found, error) {
 	ctx, app, id := r.Context(), r.PathValue("app"), r.PathValue("id")
 	f, err := d.Find(ctx, app, id)
@@ -33,14 +33,14 @@ func (d *directory) machineNamed(r *http.Request) (find.Found, error) {
 	return find.Found{}, err
 }
 
-// doCommand has the machine's owner carry out a command.
+// doCommand sends a command to the machine's worker.
 func (d *directory) doCommand(r *http.Request, c lifecycle.Command) (lifecycle.Outcome, error) {
 	return find.Owner(r.Context(), d.Directory, c.App, c.Machine, find.MachineMissing,
 		func(w Worker) (lifecycle.Outcome, error) { return w.Do(r.Context(), c) })
 }
 
-// nameMissing tells in an answer's header which workers a list lacks something of: those that were not asked, and those
-// that have told nothing yet.
+// nameMissing lists in a header the workers that a list may be incomplete for: those not asked, and those that have not
+// reported yet.
 func (d *directory) nameMissing(w http.ResponseWriter, silent []find.Unanswered) {
 	ids := d.Fleet.Snapshot().MustAsk()
 	for _, s := range silent {
@@ -58,7 +58,7 @@ func (d *directory) nameMissing(w http.ResponseWriter, silent []find.Unanswered)
 	w.Header().Set(api.MissingHeader, strings.Join(names, ","))
 }
 
-// workerOf returns the worker of the path.
+// workerOf returns the worker that the path names.
 func (d *directory) workerOf(r *http.Request) (Worker, error) {
 	id := cluster.WorkerID(r.PathValue("worker"))
 	if w, known := d.Worker(id); known {
@@ -72,7 +72,7 @@ func noWorker(id string) error {
 		api.ListWorkers)
 }
 
-// Worker is one worker, near or far.
+// Worker is one worker, of this process or another.
 type Worker = wire.Served
 
 // WorkerStats are a worker's own counters, for /metrics.

@@ -20,7 +20,7 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// Bounds of what is read.
+// Bounds of request bodies.
 const (
 	MaxBody     = 1 << 20 // bytes of a JSON body
 	bodyTimeout = 30 * time.Second
@@ -59,7 +59,7 @@ func readJSON(w http.ResponseWriter, r *http.Request, v any, optional bool) erro
 	return decodeStrict(raw, v)
 }
 
-// decodeStrict reads JSON, refusing unknown fields and anything behind the value, and says in a sentence what is wrong.
+// decodeStrict reads JSON, refusing unknown fields and trailing data; its error is one sentence.
 func decodeStrict(raw []byte, v any) error {
 	d := json.NewDecoder(strings.NewReader(string(raw)))
 	d.DisallowUnknownFields()
@@ -74,7 +74,7 @@ func decodeStrict(raw []byte, v any) error {
 
 func jsonFault(err error) error {
 	if f, ok := errors.AsType[*fault.Error](err); ok {
-		return f // of a type that reads itself
+		return f // the error of a type's own UnmarshalJSON
 	}
 	if e, ok := errors.AsType[*json.SyntaxError](err); ok {
 		return fault.New(fault.Invalid, machine.CodeJSON, "the body is not JSON: %v at byte %d", e, e.Offset)
@@ -116,7 +116,7 @@ func kindName(kind string) string {
 	return "another type"
 }
 
-// queryBool reads a true-or-false parameter; "" is false, and a bare "?x" too.
+// queryBool reads a true-or-false parameter; absent is false, and so is a bare "?x".
 func queryBool(r *http.Request, name string) (bool, error) {
 	s := r.URL.Query().Get(name)
 	if s == "" {
@@ -144,7 +144,7 @@ func queryInt(r *http.Request, name string, def, low, high int) (int, error) {
 	return n, nil
 }
 
-// queryTail reads how many of the last lines are wanted; absent gives nil, which is all.
+// queryTail reads the number of last lines; absent gives nil: all lines.
 func queryTail(r *http.Request) (*int, error) {
 	if r.URL.Query().Get("tail") == "" {
 		return nil, nil
@@ -172,15 +172,15 @@ func queryDuration(r *http.Request, name string, max time.Duration) (time.Durati
 
 // statusOf gives the HTTP code of an error and the Machines API's status word.
 //
-// No refusal is 502 or 503: clients send those again, with every method. Nor is anything else, because what a lost
-// answer may have done is known only to who asks.
+// No error is 502 or 503: clients retry those with every method, and only the caller can know whether repeating a
+// request with a lost answer is safe.
 func statusOf(e *fault.Error) (int, string) {
 	switch e.Code { // the cases in which the Machines API is narrower than a kind
 	case fault.CodeUnauthenticated, api.CodeTokenEnded, api.CodeTokenRevoked, api.CodeTokenRemoved:
 		return http.StatusUnauthorized, ""
 	case fault.CodeAppNameInUse:
 		return http.StatusUnprocessableEntity, "name_taken"
-	case fault.CodeIdempotencyKey, fault.CodeImageUnknown: // 404 would say that the app or the machine is not there
+	case fault.CodeIdempotencyKey, fault.CodeImageUnknown: // 404 would mean that the app or machine does not exist
 		return http.StatusUnprocessableEntity, ""
 	case machine.CodeLaunchFailed:
 		if e.Kind == fault.NotFound {
@@ -219,11 +219,11 @@ func statusOf(e *fault.Error) (int, string) {
 func statusOfExhausted(e *fault.Error) (int, string) {
 	switch e.Scope {
 	case fault.ScopeHost:
-		return http.StatusConflict, "" // a status that clients do not know would outrank the text
+		return http.StatusConflict, "" // clients show an unknown status word instead of the text
 	case fault.ScopeVolume:
 		return http.StatusPreconditionFailed, "volume_placement_capacity"
 	case fault.ScopeQuota:
-		// not 429: the Machines API has that for its rate alone, and this for a tenant over its quota
+		// the Machines API uses 403 for a tenant over its quota, and 429 only for rate limits
 		return http.StatusForbidden, ""
 	}
 	if e.Code == api.CodeNoVolumeCapacity || e.Code == api.CodeVolumeNeverFits {
@@ -232,8 +232,8 @@ func statusOfExhausted(e *fault.Error) (int, string) {
 	return http.StatusUnprocessableEntity, "insufficient_capacity"
 }
 
-// bodyOf gives the body of an error. A fault of souk's own names the request instead of its cause: the cause may hold
-// what is nobody's business, and is in the log.
+// bodyOf gives the body of an error. An internal error names the request id instead of its cause: the cause may be
+// confidential, and is in the log.
 func bodyOf(e *fault.Error, status, request string) api.ErrorBody {
 	b := api.ErrorBody{Error: e.Error(), Status: status, Souk: api.Reason{
 		Kind: e.Kind, Code: e.Code, Scope: e.Scope, Resource: e.Resource, RetryAfter: e.RetryAfter.Seconds(),
@@ -255,10 +255,10 @@ func bodyOf(e *fault.Error, status, request string) api.ErrorBody {
 	return b
 }
 
-// answerError answers an error. It is the only place that does, and the only one that logs it.
+// answerError answers an error. Errors are answered and logged only here.
 func (f *front) answerError(w http.ResponseWriter, r *http.Request, err error) {
 	if r.Context().Err() != nil && errors.Is(err, context.Canceled) {
-		return // who asked is gone
+		return // the client is gone
 	}
 	e := asFault(err)
 	code, status := statusOf(e)
@@ -273,13 +273,13 @@ func (f *front) answerError(w http.ResponseWriter, r *http.Request, err error) {
 		w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(e.RetryAfter.Seconds()))))
 	}
 	body := bodyOf(e, status, requestID(r))
-	if !strings.HasPrefix(r.URL.Path, "/v1/souk/") { // it is of the Machines API
+	if !strings.HasPrefix(r.URL.Path, "/v1/souk/") { // a path of the Machines API
 		body.Error = api.StatusWord(e) + body.Error
 	}
 	answerJSON(w, code, body)
 }
 
-// asFault is fault.As that knows a context's end.
+// asFault is fault.As that also converts a context's error.
 func asFault(err error) *fault.Error {
 	if _, ours := errors.AsType[*fault.Error](err); !ours && errors.Is(err, context.DeadlineExceeded) {
 		return fault.Wrap(err, fault.Timeout, fault.CodeDeadline,
@@ -288,7 +288,7 @@ func asFault(err error) *fault.Error {
 	return fault.As(err)
 }
 
-// answerJSON writes a JSON body. An error can only be that nobody reads any more.
+// answerJSON writes a JSON body. A write error means that the client is gone, and is ignored.
 func answerJSON(w http.ResponseWriter, code int, body any) {
 	var b bytes.Buffer
 	if err := json.NewEncoder(&b).Encode(body); err != nil {
@@ -300,7 +300,7 @@ func answerJSON(w http.ResponseWriter, code int, body any) {
 	answerText(w, code, b.Bytes())
 }
 
-// answerText writes a body that is JSON already.
+// answerText writes a body that is encoded already.
 func answerText(w http.ResponseWriter, code int, body []byte) {
 	h := w.Header()
 	h.Set("Content-Type", "application/json")
@@ -314,7 +314,7 @@ func answerOK(w http.ResponseWriter) error {
 	return nil
 }
 
-// answerDone answers a verb: that it is done, or that it has begun and what to wait for.
+// answerDone answers a verb: it is done, or it has begun and Begun says what to wait for.
 func answerDone(w http.ResponseWriter, out lifecycle.Outcome) error {
 	answerJSON(w, http.StatusOK, api.OK{OK: true, Begun: out.Begun})
 	return nil

@@ -22,9 +22,9 @@ import (
 	"github.com/soukhq/souk/runtime"
 )
 
-// Bounds of an exec that answers at its end. The exec stream has none but the connection's.
+// Bounds of an exec that is answered at its end. The exec stream is bounded only by its connection.
 const (
-	MaxExecOutput  = 1 << 20 // bytes of stdout, and of stderr; what is more is dropped, and Truncated says so
+	MaxExecOutput  = 1 << 20 // bytes each of stdout and stderr; more is dropped and Truncated set
 	maxExecTimeout = 3600    // seconds
 	defaultExec    = 60
 )
@@ -92,14 +92,14 @@ func (a *consoleAPI) execMachine(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// bounded keeps the first MaxExecOutput bytes and swallows the rest, so that the command is not stopped by a full pipe.
+// bounded keeps the first MaxExecOutput bytes and discards the rest, so that a full pipe does not block the command.
 type bounded struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
 	cut bool
 }
 
-// Write never fails.
+// Write always accepts all of p.
 func (b *bounded) Write(p []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -161,7 +161,7 @@ func shellWords(line string) ([]string, error) {
 	return words, nil
 }
 
-// filePath reads path=, which names something inside the machine. The runtime keeps it inside, whatever it says.
+// filePath reads path=, which names something inside the machine. The runtime confines it to the machine.
 func filePath(r *http.Request) (string, error) {
 	p := r.URL.Query().Get("path")
 	if p == "" || strings.ContainsRune(p, 0) || len(p) > 4096 {
@@ -176,13 +176,13 @@ func filePath(r *http.Request) (string, error) {
 		}
 	}
 	clean := path.Clean(p)
-	if strings.HasSuffix(p, "/") && clean != "/" { // then a symlink is followed
+	if strings.HasSuffix(p, "/") && clean != "/" { // a trailing slash follows a symlink
 		clean += "/"
 	}
 	return clean, nil
 }
 
-// begunWriter knows whether anything was written.
+// begunWriter records whether anything was written.
 type begunWriter struct {
 	w     http.ResponseWriter
 	begun bool
@@ -210,7 +210,7 @@ func (a *consoleAPI) copyOut(w http.ResponseWriter, r *http.Request) error {
 	err = f.Worker.CopyOut(r.Context(), r.PathValue("app"), f.Machine.ID, p, b)
 	if err != nil && b.begun {
 		a.log.WarnContext(r.Context(), "a copy broke off", "request", requestID(r), "error", err)
-		panic(http.ErrAbortHandler) // a tar stream that just ended would look whole
+		panic(http.ErrAbortHandler) // a tar stream that simply ended would look complete
 	}
 	return err
 }
@@ -231,7 +231,7 @@ func (a *consoleAPI) copyIn(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// dialMachine connects to a port of a machine: the body goes there, and what comes from there is the answer.
+// dialMachine connects to a port of a machine: it sends the body to the port, and answers with what the machine sends.
 func (a *consoleAPI) dialMachine(w http.ResponseWriter, r *http.Request) error {
 	port, err := strconv.Atoi(r.PathValue("port"))
 	if err != nil || port < 1 || port > 65535 {
@@ -260,22 +260,22 @@ func (a *consoleAPI) dialMachine(w http.ResponseWriter, r *http.Request) error {
 	}
 	go func() {
 		if _, err := io.Copy(c, untilGone{r.Body, cancel}); err == nil {
-			_ = c.CloseWrite() // a machine that has closed already says so by itself
+			_ = c.CloseWrite() // fails if the machine has closed already
 		}
 	}()
 	if _, err := io.Copy(atOnce{w, control}, c); err != nil {
-		panic(http.ErrAbortHandler) // it must not look like the machine's own end
+		panic(http.ErrAbortHandler) // the client must not take this for the machine's own close
 	}
 	return nil
 }
 
-// atOnce sends each piece as it comes.
+// atOnce flushes each write.
 type atOnce struct {
 	w       io.Writer
 	control *http.ResponseController
 }
 
-// Write sends p.
+// Write writes and flushes p.
 func (a atOnce) Write(p []byte) (int, error) {
 	n, err := a.w.Write(p)
 	if err == nil {
@@ -284,7 +284,7 @@ func (a atOnce) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// processOrder reads ps's sort_by and order; nil is the worker's own order.
+// processOrder reads ps's sort_by and order; nil: the worker's own order.
 func processOrder(by, order string) (func(a, b machine.Process) int, error) {
 	var less func(a, b machine.Process) int
 	switch by {

@@ -1,10 +1,10 @@
-// Package gateway serves the API of package api over HTTP: it checks who asks, reads the request, asks the workers, and
-// says what they said. It holds no machine: apps, secrets and idempotency keys live in its Catalog, all else with the
-// workers.
+// Package gateway serves the API of package api over HTTP: it checks the token, reads the request, asks the workers,
+// and passes on their answers. It keeps no machines: apps, secrets and idempotency keys are in its Catalog, all else is
+// at the workers.
 //
 // What it serves is api.Routes, and nothing else; docs/reference/api.md lists it. There is no cookie and no session, so
-// a browser has no ambient right that a foreign page could use; a request that a browser says comes from another site
-// is refused all the same.
+// a browser has no ambient authority that a foreign page could use; cross-site browser requests are refused all the
+// same.
 package gateway
 
 import (
@@ -32,46 +32,46 @@ import (
 // Options are what a gateway is made of. Directory, Catalog, Broker, Claims and one of Token and
 // Tokens must be set.
 type Options struct {
-	// Directory is what is known of the workers and their machines, and how they are called.
+	// Directory finds the workers and their machines, and calls them.
 	Directory *find.Directory
 	Catalog   *catalog.Catalog
 	Broker    Broker
 	Claims    Claims
 	Jobs      Jobs // nil: jobs are not taken
-	// Cluster is the member that this process is; nil: it is alone.
+	// Cluster is this process as a member of a cluster; nil: it is alone.
 	Cluster Cluster
-	Self    cluster.WorkerID // which member this process is; "": it is alone
-	// Token is the one bearer token that is let in, as an admin's. Tokens take its place when they are set.
+	Self    cluster.WorkerID // this process's member id; "": it is alone
+	// Token is the only valid bearer token, with the role admin. Tokens replaces it if set.
 	Token  string
 	Tokens Tokens
-	// Stewards lists the members that carry services and that can be heard; nil: this process is alone.
+	// Stewards lists the reachable members that can be stewards of services; nil: this process is alone.
 	Stewards func() []cluster.WorkerID
-	// LostAfter is for how long a worker is not heard until its machines are lost, where their group does not say it; 0:
-	// release.DefaultLostAfter.
+	// LostAfter is how long a worker is unreachable before its machines count as lost, unless their group says
+	// otherwise; 0: release.DefaultLostAfter.
 	LostAfter time.Duration
-	// Evictions take all from members whose disks are in other hands; nil: this process is alone.
+	// Evictions revoke the credentials of members whose disks were stolen; nil: this process is alone.
 	Evictions Evictions
-	// Agree waits until the other members that can be heard know what this one knows; worker says that a worker has
-	// changed, too. nil: this process is alone.
+	// Agree waits until the reachable members know what this one knows; worker says that a worker has changed, too.
+	// nil: this process is alone.
 	Agree func(ctx context.Context, worker bool)
-	// Images says which images the releases of services mean; nil: they are as they are named.
+	// Images resolves the image names of releases; nil: names are used as they are.
 	Images releases.Images
-	// Proxy is that of this process, which leads requests to machines; nil: there is none.
+	// Proxy is this process's proxy; nil: there is none.
 	Proxy Proxy
-	// Certs are those that the proxy shows; nil: it speaks no TLS.
+	// Certs are the proxy's certificates; nil: it serves no TLS.
 	Certs Certs
-	// Region is the gateway's own: the nearest for a create that names none.
+	// Region is the gateway's own region: the nearest for a create that names none.
 	Region cluster.Region
 	// Decisions is where the broker records each placement; nil: nowhere.
 	Decisions *decisionlog.Log
-	Full      func() error  // why nothing new is kept here; nil: it always is
+	Full      func() error  // why the disk takes no new objects; nil: it always does
 	Log       *slog.Logger  // nil: nothing is logged
 	Rand      io.Reader     // nil: crypto/rand
 	Build     cluster.Build // of souk, for /v1/souk/version and metrics
-	PageBytes int           // of machines, on a page; 0: 16 MiB
+	PageBytes int           // bytes of machines on a page; 0: 16 MiB
 }
 
-// Broker is what a gateway asks of the broker of its process.
+// Broker is what a gateway needs of its process's broker.
 type Broker interface {
 	machineBroker
 	moveBroker
@@ -82,9 +82,9 @@ type Broker interface {
 	Collectors() []prometheus.Collector
 }
 
-// Claims is what a gateway asks of what decides what must be unique in an app.
+// Claims is what a gateway needs of the broker's Claimant.
 type Claims interface {
-	// KeyPairs asks all members for keys that a cut has left bound to several machines.
+	// KeyPairs asks all members for keys that a network partition has left bound to several machines.
 	KeyPairs(ctx context.Context) []broker.Pair
 }
 
@@ -128,7 +128,7 @@ func New(o Options) (*Gateway, error) {
 	return g, nil
 }
 
-// setDefaults sets what has a default.
+// setDefaults fills in the defaults.
 func (o *Options) setDefaults() {
 	if o.Region == "" {
 		o.Region = "local"
@@ -153,7 +153,7 @@ func (o *Options) setDefaults() {
 	}
 }
 
-// tokenJudge returns what says of which token a secret is, or why it is not let in.
+// tokenJudge returns the function that finds the token of a secret, or says why it is not valid.
 func (o *Options) tokenJudge() func(secret string) (api.Token, error) {
 	if o.Tokens == nil {
 		return oneToken(o.Token)
@@ -161,7 +161,7 @@ func (o *Options) tokenJudge() func(secret string) (api.Token, error) {
 	return o.Tokens.Judge
 }
 
-// doorsMark returns what tells the mark of the list of doors.
+// doorsMark returns the function that returns the mark of the list of doors.
 func (o *Options) doorsMark() func() string {
 	if o.Cluster == nil {
 		return func() string { return "" }
@@ -172,7 +172,7 @@ func (o *Options) doorsMark() func() string {
 	}
 }
 
-// digestFinder returns what finds the digest of a token by its id.
+// digestFinder returns the function that finds a token's digest by its id.
 func (o *Options) digestFinder() func(id string) (digest string, err error) {
 	if o.Tokens != nil {
 		return o.Tokens.Digest
@@ -186,7 +186,7 @@ func (o *Options) digestFinder() func(id string) (digest string, err error) {
 	}
 }
 
-// The subjects of the catalog that one noun needs together.
+// Parts of the catalog that one noun needs together.
 type (
 	appsAndSecrets struct {
 		*catalog.Apps
@@ -206,7 +206,7 @@ type (
 	}
 )
 
-// allNouns returns all that is served, each with what it needs.
+// allNouns returns all nouns, each with its dependencies.
 func (g *Gateway) allNouns(o Options, policies known.Policies, services *releases.Releases,
 	metrics http.Handler) []noun {
 	d, c := g.directory, o.Catalog
@@ -239,7 +239,7 @@ func (g *Gateway) allNouns(o Options, policies known.Policies, services *release
 	}
 }
 
-// Handler gives the gateway as an HTTP handler.
+// Handler returns the gateway as an HTTP handler.
 func (g *Gateway) Handler() http.Handler { return g.handler }
 
 // Limits of an HTTP server in front of the gateway.
@@ -249,8 +249,8 @@ const (
 	idleTimeout   = 2 * time.Minute
 )
 
-// Server gives an HTTP server with the gateway's limits, ready for Serve. Bodies have limits of their own, and answers
-// none, since a stream may last.
+// Server returns an HTTP server with the gateway's limits, ready for Serve. Bodies have limits of their own; answers
+// have none, since a stream may last long.
 func (g *Gateway) Server() *http.Server {
 	s := &http.Server{
 		Handler: g.handler, MaxHeaderBytes: MaxHeader, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout,

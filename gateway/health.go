@@ -23,31 +23,30 @@ import (
 	"github.com/soukhq/souk/mesh/pki"
 )
 
-// Limits beyond which a finding of the cluster's health is not ok.
+// Limits beyond which a health finding is not ok.
 const (
-	maxSkew  = 5 * time.Second  // of a clock: objects that two members write at once are ordered by it
-	maxStale = 30 * time.Second // of what is known of a live worker
-	// settleTime is how long a difference between a worker and what it has told must last to count: its word takes a
-	// moment. The same holds for what is lacking of what it told.
+	maxSkew  = 5 * time.Second  // of clocks: they order concurrent writes of two members
+	maxStale = 30 * time.Second // of the last report of a live worker
+	// settleTime is how long a difference between a worker and its reports, or a gap in them, must last to count:
+	// reports take a moment to arrive.
 	settleTime = 500 * time.Millisecond
 )
 
-// healthAPI serves what is wrong with the cluster.
+// healthAPI serves the cluster's health findings.
 type healthAPI struct {
 	cluster   Cluster // nil: this souk is alone
 	directory *directory
 	claims    Claims
 }
 
-// opHandlers returns what it serves.
 func (a *healthAPI) opHandlers() handlers {
 	return handlers{
 		"GET /v1/souk/health": a.clusterHealth,
 	}
 }
 
-// clusterHealth tells what is known here, and asks nobody but the workers of this process: who watches a cluster may
-// ask for it often, of each member. thorough=true has all workers asked, member=ID that one's alone.
+// clusterHealth reports this member's findings, and asks only this process's workers, so that monitoring may call it
+// often, at each member. thorough=true asks all workers, member=ID only that member's.
 func (a *healthAPI) clusterHealth(w http.ResponseWriter, r *http.Request) error {
 	thorough, err := queryBool(r, "thorough")
 	if err != nil {
@@ -79,7 +78,7 @@ func (a *healthAPI) clusterHealth(w http.ResponseWriter, r *http.Request) error 
 	return nil
 }
 
-// reportedFindings finds what a worker has told of itself, and what calls of it have shown.
+// reportedFindings returns the findings that a worker reported itself, and those from calls to it.
 func (a *healthAPI) reportedFindings(x *fleet.Worker) (out []api.HealthFinding) {
 	if c := x.Record.Cordon; c != nil && x.Ready() {
 		f := api.HealthFinding{Member: x.ID, Check: "cordon", OK: !c.Until.IsZero(), Have: cordonText(c),
@@ -102,7 +101,7 @@ func (a *healthAPI) reportedFindings(x *fleet.Worker) (out []api.HealthFinding) 
 	return out
 }
 
-// memberFindings tells who can be heard, and who may not come back.
+// memberFindings reports which members are reachable, and which were removed.
 func (a *healthAPI) memberFindings(h *api.Health) (out []api.HealthFinding) {
 	for _, m := range a.cluster.Members() {
 		if m.Self {
@@ -115,7 +114,7 @@ func (a *healthAPI) memberFindings(h *api.Health) (out []api.HealthFinding) {
 			f.OK, f.Have = false, "removed, and its agent runs on: "+f.Have
 			f.Advice = "end its agent, or let it join anew (souk token join --id " + string(m.ID) + ", then souk join)"
 		case m.Removed:
-			continue // it is told of below
+			continue // reported below
 		case m.State == cluster.MemberDead:
 			f.Advice = "its machines may be running; start its agent again, or souk node rm it when it is gone for good"
 		case m.State == cluster.MemberLeft:
@@ -140,7 +139,7 @@ func (a *healthAPI) memberFindings(h *api.Health) (out []api.HealthFinding) {
 func (a *healthAPI) staleFindings(ctx context.Context) (out []api.HealthFinding) {
 	parts := a.cluster.Parts()
 	gap := func(p gossip.Part) bool { return p.Gap }
-	// most are a message that comes in a moment
+	// most gaps are a message that arrives in a moment
 	if slices.ContainsFunc(parts, gap) && wait.For(ctx, settleTime) == nil {
 		parts = a.cluster.Parts()
 	}
@@ -179,8 +178,8 @@ func (a *healthAPI) expiryFindings(self cluster.WorkerID) (out []api.HealthFindi
 	return out
 }
 
-// pairFindings finds machines that have one name in an app, or one Idempotency-Key, as a cut can leave them, and says
-// which of them is the younger.
+// pairFindings reports machines that share a name in an app, or an Idempotency-Key, as a network partition can leave
+// them, and says which of them is the younger.
 func (a *healthAPI) pairFindings(ctx context.Context, pairs []broker.Pair) (out []api.HealthFinding) {
 	for _, p := range pairs {
 		var there []*machine.Machine
@@ -205,7 +204,7 @@ func (a *healthAPI) pairFindings(ctx context.Context, pairs []broker.Pair) (out 
 	return out
 }
 
-// namePairs lists the names that several machines of an app have, as their workers have told.
+// namePairs lists the names that several machines of an app have, by their workers' reports.
 func (a *healthAPI) namePairs() (out []broker.Pair) {
 	for name, ids := range a.directory.Fleet.Snapshot().SharedNames() {
 		out = append(out, broker.Pair{Kind: cluster.ClaimName, App: name.App, Value: name.Name, Machines: ids})
@@ -216,11 +215,11 @@ func (a *healthAPI) namePairs() (out []broker.Pair) {
 	return out
 }
 
-// workerFindings asks one worker, and if wished holds its machines against those it has told of.
+// workerFindings asks one worker for its findings, and optionally compares its machines with its reports.
 func (a *healthAPI) workerFindings(ctx context.Context, k Worker, self cluster.WorkerID,
 	machines bool) (out []api.HealthFinding) {
 	if _, err := k.Record(ctx); err != nil {
-		return nil // its member's state says so
+		return nil // its member's state already shows this
 	}
 	if a.cluster != nil && k.ID() != self {
 		out = append(out, a.greetedFindings(ctx, k.ID())...)
@@ -235,7 +234,7 @@ func (a *healthAPI) workerFindings(ctx context.Context, k Worker, self cluster.W
 	return out
 }
 
-// greetedFindings tells a member's clock and certificate.
+// greetedFindings checks a member's clock and certificate.
 func (a *healthAPI) greetedFindings(ctx context.Context, id cluster.WorkerID) []api.HealthFinding {
 	asked := time.Now()
 	hello, err := a.cluster.Hello(ctx, id)
@@ -245,7 +244,7 @@ func (a *healthAPI) greetedFindings(ctx context.Context, id cluster.WorkerID) []
 		return []api.HealthFinding{{Member: id, Check: "member", Have: "it is heard of and cannot be called: " +
 			err.Error(), Advice: "see that its wire address can be reached from here"}}
 	}
-	skew := hello.Now.Sub(asked.Add(took / 2)) // wrong by half of took at most
+	skew := hello.Now.Sub(asked.Add(took / 2)) // exact to half of took
 	clock := api.HealthFinding{Member: id, Check: "clock", OK: skew.Abs()-took/2 <= maxSkew,
 		Have: fmt.Sprintf("%v from this member's", skew.Round(100*time.Microsecond))}
 	clock.Advice = unlessText(clock.OK,
@@ -263,7 +262,7 @@ func (a *healthAPI) greetedFindings(ctx context.Context, id cluster.WorkerID) []
 	return out
 }
 
-// registryDrift compares a worker's machines with those it has told of. A difference counts if it is there twice.
+// registryDrift compares a worker's machines with its reports. A difference counts if it persists.
 func (a *healthAPI) registryDrift(ctx context.Context, k Worker) api.HealthFinding {
 	f := api.HealthFinding{Member: k.ID(), Check: "registry"}
 	first, n, err := a.unreportedDiff(ctx, k)
@@ -285,7 +284,7 @@ func (a *healthAPI) registryDrift(ctx context.Context, k Worker) api.HealthFindi
 	return f
 }
 
-// unreportedDiff lists what differs, as "id state told".
+// unreportedDiff lists the differences, each as "id state reported-state".
 func (a *healthAPI) unreportedDiff(ctx context.Context, k Worker) (diff []string, n int, err error) {
 	told := map[string]string{}
 	for _, m := range a.cluster.LastMachines(k.ID()) {
@@ -322,14 +321,14 @@ func unlessText(ok bool, advice string) string {
 	return advice
 }
 
-// clusterCollector tells of certificates, members and the age of what is known. What it tells of others is called
-// souk_view_: each member has its own view of them, so a sum over members means nothing.
+// clusterCollector reports certificates, members and the age of reports. Metrics about other members begin with
+// souk_view_: each member has its own view, so a sum over members means nothing.
 type clusterCollector struct{ cluster Cluster }
 
 // Describe describes nothing, as workerCollector's does.
 func (clusterCollector) Describe(chan<- *prometheus.Desc) {}
 
-// Collect tells them, where this process is a member of a cluster.
+// Collect sends the metrics, if this process is a member of a cluster.
 func (c clusterCollector) Collect(out chan<- prometheus.Metric) {
 	if c.cluster == nil {
 		return

@@ -20,7 +20,6 @@ type imagesAPI struct {
 	log       *slog.Logger
 }
 
-// opHandlers returns what it serves.
 func (a *imagesAPI) opHandlers() handlers {
 	return handlers{
 		"GET /v1/souk/images":                        a.listImages,
@@ -30,7 +29,7 @@ func (a *imagesAPI) opHandlers() handlers {
 	}
 }
 
-// listImages asks the workers side by side. One that gives no list is told of beside the others.
+// listImages asks the workers side by side. Workers that give no list are named in the answer.
 func (a *imagesAPI) listImages(w http.ResponseWriter, r *http.Request) error {
 	workers := a.directory.Workers()
 	if named := r.URL.Query()["worker"]; len(named) > 0 {
@@ -79,7 +78,7 @@ func (a *imagesAPI) pullImage(w http.ResponseWriter, r *http.Request) error {
 	return l.finishStream(r, err)
 }
 
-// checkImage refuses what no registry can have, before any worker is asked.
+// checkImage refuses impossible image names before any worker is asked.
 func checkImage(name string) error {
 	if err := machine.CheckImage(name); err != nil {
 		return err
@@ -91,7 +90,7 @@ func checkImage(name string) error {
 	return nil
 }
 
-// loadImages passes the body on as it comes: nothing of it is kept here.
+// loadImages streams the body to the worker: it is not stored here.
 func (a *imagesAPI) loadImages(w http.ResponseWriter, r *http.Request) error {
 	k, err := a.directory.workerOf(r)
 	if err != nil {
@@ -148,5 +147,5 @@ func (a *imagesAPI) removeImages(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// maxImageName is what names and digests stay below.
+// maxImageName bounds names and digests, in bytes.
 const maxImageName = 600

@@ -18,19 +18,19 @@ import (
 	"github.com/soukhq/souk/store/catalog"
 )
 
-// Jobs is what a gateway needs of a buyer of tasks. A job is named by its id, or by its name: then the newest of that
-// name is meant. All errors are *fault.Error.
+// Jobs is what a gateway needs of a buyer of tasks. A job is named by its id, or by its name, which means the newest
+// job of that name. All errors are *fault.Error.
 type Jobs interface {
-	// Submit takes a job in; the answer is durable. The same id again is answered with the job that is there.
+	// Submit accepts a job; the answer is durable. Repeating an id returns the existing job.
 	Submit(ctx context.Context, id string, spec jobs.Spec) (jobs.Job, error)
 	Status(ctx context.Context, job string) (jobs.Job, error)
 	List(ctx context.Context, app string) ([]jobs.Job, error)
-	// Tasks lists tasks in order of index; next is the index to go on with, -1 at the end.
+	// Tasks lists tasks in order of index; next is the index to continue with; -1 at the end.
 	Tasks(ctx context.Context, job string, q jobs.TaskQuery) (out []jobs.Task, next int, err error)
 	Cancel(ctx context.Context, job string) (jobs.Job, error)
-	// CancelTasks cancels tasks alone.
+	// CancelTasks cancels some tasks of a job.
 	CancelTasks(ctx context.Context, job string, list jobs.Indices) (jobs.Job, jobs.TasksCancelled, error)
-	// Wait answers when the job has ended, when more than done of its tasks have, or at the end of ctx.
+	// Wait returns when the job has ended, when more than done of its tasks have ended, or at the end of ctx.
 	Wait(ctx context.Context, job string, done int) (jobs.Job, error)
 	Logs(ctx context.Context, job string, index int, q machine.LogQuery, emit func(machine.LogLine) error) error
 }
@@ -46,13 +46,12 @@ type jobsAPI struct {
 	log       *slog.Logger
 }
 
-// jobCatalog is what it needs of the catalog.
+// jobCatalog is what jobsAPI needs of the catalog.
 type jobCatalog interface {
 	App(name string) (catalog.App, error)
 	NamespaceOf(app string) (catalog.Namespace, error)
 }
 
-// opHandlers returns what it serves.
 func (a *jobsAPI) opHandlers() handlers {
 	return handlers{
 		"POST /v1/souk/jobs":                         a.submitJob,
@@ -67,7 +66,7 @@ func (a *jobsAPI) opHandlers() handlers {
 	}
 }
 
-// buyerOrError gives the buyer of tasks, or says that there is none.
+// buyerOrError returns the buyer of tasks, or an error if there is none.
 func (a *jobsAPI) buyerOrError() (Jobs, error) {
 	if a.jobs == nil {
 		return nil, fault.New(fault.Unimplemented, jobs.CodeJobs, "this gateway takes no jobs; ask one that does")
@@ -107,7 +106,7 @@ func (a *jobsAPI) submitJob(w http.ResponseWriter, r *http.Request) error {
 		}
 		n.ID = jobs.ID(binary.BigEndian.Uint64(random[:]))
 	}
-	// The client may go: the job is taken in all the same, and found again by its id.
+	// If the client goes, the job is accepted all the same, and can be found by its id.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), submitTimeout)
 	defer cancel()
 	j, err := b.Submit(ctx, n.ID, n.Spec)
@@ -118,8 +117,8 @@ func (a *jobsAPI) submitJob(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// fillMeans says in a job whose means it takes, and how often its tasks may be evicted: that is its app's, not the
-// client's to say. An app that is not there is the default namespace's, as tasks need none.
+// fillMeans sets in a job which namespace pays, and how often its tasks may be evicted: its app decides both, not the
+// client. A job without an existing app belongs to the default namespace, since tasks need no app.
 func (a *jobsAPI) fillMeans(spec *jobs.Spec) error {
 	space, err := a.catalog.NamespaceOf(spec.App)
 	if err != nil {
@@ -287,7 +286,7 @@ func (a *jobsAPI) taskLogs(w http.ResponseWriter, r *http.Request) error {
 	err = b.Logs(r.Context(), r.PathValue("job"), index, machine.LogQuery{Tail: tail, Follow: follow},
 		func(line machine.LogLine) error { return l.sendLine(line) })
 	if err == nil {
-		err = l.sendHeaders() // there was not one line
+		err = l.sendHeaders() // the output was empty
 	}
 	return l.finishStream(r, err)
 }

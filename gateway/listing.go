@@ -12,12 +12,12 @@ import (
 	"github.com/soukhq/souk/fleet/find"
 )
 
-// firstByID returns the n machines with the lowest ids, in their order. It sorts no more than twice as many at a
-// time: a page is a small part of what there is.
+// firstByID returns the n machines with the lowest ids, sorted. It sorts at most 2n at a time, since a page is a small
+// part of all machines.
 func firstByID(all []find.Listed, n int) []find.Listed {
 	byID := func(a, b find.Listed) int { return cmp.Compare(a.ID, b.ID) }
 	out := make([]find.Listed, 0, min(2*n, len(all)))
-	last := "" // no id above it is among the first; "": not known yet
+	last := "" // ids above it are not among the first n; "": not known yet
 	for _, m := range all {
 		if last != "" && m.ID > last {
 			continue
@@ -31,7 +31,7 @@ func firstByID(all []find.Listed, n int) []find.Listed {
 	return out[:min(n, len(out))]
 }
 
-// answerListed writes machines as a JSON array between what stands before and after it.
+// answerListed writes machines as a JSON array between the texts before and after.
 func answerListed(w http.ResponseWriter, before string, list []find.Listed, after string) {
 	all := make([][]byte, len(list))
 	length := len(before) + len("[]") + max(0, len(list)-1) + len(after)
@@ -55,10 +55,10 @@ func answerListed(w http.ResponseWriter, before string, list []find.Listed, afte
 		_, _ = out.Write(b)
 	}
 	_, _ = out.WriteString("]" + after)
-	_ = out.Flush() // an error can only be that nobody reads any more
+	_ = out.Flush() // an error means that the client is gone
 }
 
-// splitAround returns what stands before and after the machines of an answer that is encoded without any.
+// splitAround encodes an answer without machines, and returns the texts before and after their array.
 func splitAround(answer any) (before, after string) {
 	b, err := json.Marshal(answer)
 	if err != nil {

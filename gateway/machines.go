@@ -18,21 +18,21 @@ import (
 	"github.com/soukhq/souk/store/catalog"
 )
 
-// machinesAPI serves machines: it makes, tells of, changes and destroys them.
+// machinesAPI serves machines: it creates, reads, changes and destroys them.
 type machinesAPI struct {
 	catalog   machineCatalog
 	broker    machineBroker
 	directory *directory
 }
 
-// machineCatalog is what it needs of the catalog.
+// machineCatalog is what machinesAPI needs of the catalog.
 type machineCatalog interface {
 	App(name string) (catalog.App, error)
 	OpenApp(name string) (catalog.App, error)
 	SecretsReach(app string, version uint64) error
 }
 
-// machineBroker is what it needs of the broker.
+// machineBroker is what machinesAPI needs of the broker.
 type machineBroker interface {
 	Place(ctx context.Context, in broker.Intent) (*broker.Placed, error)
 	MountedVolumes(ctx context.Context, app string, launch *machine.Launch) ([]string, error)
@@ -41,7 +41,6 @@ type machineBroker interface {
 	Ended(app, id string)
 }
 
-// opHandlers returns what it serves.
 func (a *machinesAPI) opHandlers() handlers {
 	return handlers{
 		"POST /v1/apps/{app}/machines":              a.createMachine,
@@ -98,10 +97,10 @@ func (a *machinesAPI) listMachines(w http.ResponseWriter, r *http.Request) error
 	return nil
 }
 
-// listBytes bounds the list of an app's machines where no page is asked for.
+// listBytes bounds the list of an app's machines if the client asks for no page.
 const listBytes = 64 << 20
 
-// refuseTooLarge refuses a list with more than most bytes: a part of it would look like all there is.
+// refuseTooLarge refuses a list with more than most bytes: a part of it would look complete.
 func refuseTooLarge(all []find.Listed, most int) error {
 	if len(withinBytes(all, most)) == len(all) {
 		return nil
@@ -231,8 +230,8 @@ func (a *machinesAPI) listVersions(w http.ResponseWriter, r *http.Request) error
 	return nil
 }
 
-// createMachine makes a machine, once: under an id that the client chose, or that its idempotency key is bound to, or a
-// new one.
+// createMachine makes a machine exactly once: under the client's own id, the id that its idempotency key is bound to,
+// or a new one.
 func (a *machinesAPI) createMachine(w http.ResponseWriter, r *http.Request) error {
 	app, err := a.catalog.OpenApp(r.PathValue("app"))
 	if err != nil {
@@ -256,10 +255,10 @@ func (a *machinesAPI) createMachine(w http.ResponseWriter, r *http.Request) erro
 	return nil
 }
 
-// maxKeyAge is the greatest age of a key that is believed: keys are kept no longer.
+// maxKeyAge is the greatest accepted age of a key: keys are kept no longer.
 const maxKeyAge = catalog.KeyLife
 
-// drawnAt reads how many seconds ago a key was drawn; the zero time where it is not said.
+// drawnAt reads how many seconds ago a key was drawn; the zero time if it is absent.
 func drawnAt(age string) (t time.Time, err error) {
 	if age == "" {
 		return t, nil
@@ -272,7 +271,7 @@ func drawnAt(age string) (t time.Time, err error) {
 	return time.Now().Add(-time.Duration(s * float64(time.Second))), nil
 }
 
-// readLaunch reads the body of a create or an update: a launch that can be honoured as far as the body tells.
+// readLaunch reads the body of a create or an update: a launch that is valid as far as the body alone shows.
 func readLaunch(w http.ResponseWriter, r *http.Request) (*machine.Launch, error) {
 	raw, err := readBody(w, r)
 	if err != nil {
@@ -290,7 +289,6 @@ type metadataAPI struct {
 	directory *directory
 }
 
-// opHandlers returns what it serves.
 func (a *metadataAPI) opHandlers() handlers {
 	return handlers{
 		"GET /v1/apps/{app}/machines/{id}/metadata":          a.getMetadata,

@@ -41,32 +41,32 @@ func (a *membersAPI) listDoors(w http.ResponseWriter, _ *http.Request) error {
 // Cluster is the member that a gateway is part of.
 type Cluster interface {
 	Members() []cluster.Member
-	// Doors lists where members serve this API for other hosts, and a mark of the list, which is cheap to ask for.
+	// Doors lists where members serve this API for other hosts, and a mark of the list for cheap comparison.
 	Doors() (doors []cluster.Door, mark string)
-	// Parts says how old what is known of each worker is.
+	// Parts returns the age of each worker's last report.
 	Parts() []gossip.Part
-	// LastMachines gives the machines that a worker has told all of.
+	// LastMachines returns the machines that a worker last reported.
 	LastMachines(worker cluster.WorkerID) []gossip.Machine
-	// Hello asks another member who it is.
+	// Hello asks another member for its identity.
 	Hello(ctx context.Context, id cluster.WorkerID) (wire.Greeting, error)
-	// Calls counts what this member has asked others over the wire, a round trip each, by what was asked.
+	// Calls counts this member's calls to others over the wire, one round trip each, by method.
 	Calls() map[string]uint64
-	// Refused counts what came over gossip and was not believed, by why.
+	// Refused counts rejected gossip messages, by reason.
 	Refused() map[string]int64
-	// Expiry tells when this member's certificate and the roots end.
+	// Expiry returns when this member's certificate and the roots expire.
 	Expiry() []pki.Warning
-	// Leave says goodbye and has the process end. The machines go on running.
+	// Leave announces the leaving and ends the process. The machines go on running.
 	Leave(ctx context.Context) error
-	// Remove makes a member one that may not come back, unless it joins anew.
+	// Remove removes a member for good; it may only join again with a new certificate.
 	Remove(r cluster.Removal, force bool) error
 	Removed() []cluster.Removal
-	// Unfit returns why this member is not to be relied on; nil: it is.
+	// Unfit returns why this member must not be relied on; nil: it may.
 	Unfit() error
-	// Lives has this member be the one that lives, of all that have its id.
+	// Lives makes this member the only valid one of all copies with its id.
 	Lives(ctx context.Context, by cluster.Removal) error
 }
 
-// membersAPI serves the members of the cluster and their workers: who is there, who is to take nothing new, who goes.
+// membersAPI serves the cluster's members and their workers: listing, cordoning, removing.
 type membersAPI struct {
 	cluster   Cluster // nil: this souk is alone
 	directory *directory
@@ -74,7 +74,6 @@ type membersAPI struct {
 	tokens    Tokens // nil: this souk is alone
 }
 
-// opHandlers returns what it serves.
 func (a *membersAPI) opHandlers() handlers {
 	return handlers{
 		"GET /v1/souk/members":                    a.listMembers,
@@ -113,12 +112,12 @@ func (a *membersAPI) cordon(w http.ResponseWriter, r *http.Request, c lifecycle.
 	if err != nil {
 		return err
 	}
-	a.directory.Fleet.Refused(worker.ID(), rec) // so that who lists the workers next sees it
+	a.directory.Fleet.Refused(worker.ID(), rec) // so that the next list of workers shows it
 	answerJSON(w, http.StatusOK, rec)
 	return nil
 }
 
-// clusterOrError gives the cluster that this process is a member of.
+// clusterOrError returns the cluster of this process, or an error if it is alone.
 func (a *membersAPI) clusterOrError() (Cluster, error) {
 	if a.cluster == nil {
 		return nil, noMember()
@@ -205,7 +204,7 @@ func (a *membersAPI) removeMember(w http.ResponseWriter, r *http.Request) error 
 	return nil
 }
 
-// lastMachines lists the machines that a member has told of, by app and name.
+// lastMachines lists the machines that a member last reported, by app and name.
 func (a *membersAPI) lastMachines(id cluster.WorkerID) []api.ForgottenMachine {
 	list := []api.ForgottenMachine{}
 	for _, m := range a.cluster.LastMachines(id) {
@@ -220,7 +219,7 @@ func (a *membersAPI) lastMachines(id cluster.WorkerID) []api.ForgottenMachine {
 // maxKept bounds the machines that the refusal of a removal names.
 const maxKept = 10
 
-// keepsMachines refuses to remove a member whose machines would be forgotten without a word.
+// keepsMachines refuses to remove a member whose machines would be forgotten, and names them.
 func keepsMachines(member string, list []api.ForgottenMachine, tokens []api.Token) error {
 	var names []string
 	for _, m := range list {
@@ -235,7 +234,7 @@ func keepsMachines(member string, list []api.ForgottenMachine, tokens []api.Toke
 			"(souk node rm --forget-machines)%s", clipText(member, 80), someOf(names), also)
 }
 
-// endingWith lists the tokens that end with a member.
+// endingWith lists the tokens that become invalid when a member is removed.
 func (a *membersAPI) endingWith(id cluster.WorkerID) []api.Token {
 	if a.tokens == nil {
 		return []api.Token{}
@@ -251,7 +250,7 @@ func tokenNames(tokens []api.Token) string {
 	return someOf(names)
 }
 
-// someOf lists the first of some names, and says how many there are beside.
+// someOf lists the first names, and says how many more there are.
 func someOf(names []string) string {
 	more := ""
 	if n := len(names) - maxKept; n > 0 {
@@ -284,10 +283,10 @@ func (a *membersAPI) top(w http.ResponseWriter, r *http.Request) error {
 		if !told || !x.Ready() {
 			return u, nil
 		}
-		s := k.Stats() // counters, of which the fleet knows nothing
+		s := k.Stats() // counters, which the fleet does not have
 		u.Record, u.Stuck, u.Host = x.Record, s.RunsStuck, s.Host
 		if use {
-			u.Use, _ = k.Use(r.Context()) // none where the worker cannot tell
+			u.Use, _ = k.Use(r.Context()) // empty if the worker cannot measure it
 		}
 		for key, n := range s.RunsDone {
 			op, outcome, _ := strings.Cut(key, "/")

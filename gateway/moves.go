@@ -14,21 +14,20 @@ import (
 	"github.com/soukhq/souk/services/releases"
 )
 
-// movesAPI serves machines that go to another worker by hand. One of its own is moved here, and a replica of a service
-// by its steward.
+// movesAPI serves manual moves of machines to another worker. It moves a stand-alone machine itself; a replica of a
+// service is moved by the service's steward.
 type movesAPI struct {
 	broker    moveBroker
 	releases  *releases.Releases
 	directory *directory
 }
 
-// moveBroker is what it needs of the broker.
+// moveBroker is what movesAPI needs of the broker.
 type moveBroker interface {
 	Move(ctx context.Context, m broker.Machine, to cluster.WorkerID) (*broker.Moved, error)
 	MayMove(ctx context.Context, m broker.Machine, to cluster.WorkerID) error
 }
 
-// opHandlers returns what it serves.
 func (a *movesAPI) opHandlers() handlers {
 	return handlers{
 		api.MoveMachine:   a.move,
@@ -37,7 +36,7 @@ func (a *movesAPI) opHandlers() handlers {
 	}
 }
 
-// move makes a machine anew at another worker and destroys it where it was, or has its service do that.
+// move moves a machine to another worker, or asks its service to.
 func (a *movesAPI) move(w http.ResponseWriter, r *http.Request) error {
 	var in api.MoveRequest
 	if err := readJSON(w, r, &in, true); err != nil {
@@ -69,7 +68,7 @@ func (a *movesAPI) move(w http.ResponseWriter, r *http.Request) error {
 	return answerOrFail(w, http.StatusOK, out, err)
 }
 
-// moveAlone moves a machine of its own.
+// moveAlone moves a machine that is no replica of a service.
 func (a *movesAPI) moveAlone(r *http.Request, m broker.Machine, to cluster.WorkerID) (api.Moved, error) {
 	out, err := a.broker.Move(r.Context(), m, to)
 	if err != nil {
@@ -78,13 +77,13 @@ func (a *movesAPI) moveAlone(r *http.Request, m broker.Machine, to cluster.Worke
 	return api.Moved{From: out.From, Worker: out.Worker, Machine: out.Machine, DownMS: decision.Millis(out.Down)}, nil
 }
 
-// plan lists the machines of a service that would leave their groups evenly spread elsewhere.
+// plan lists the machines of a service to move, and where, so that their groups are evenly spread.
 func (a *movesAPI) plan(w http.ResponseWriter, r *http.Request) error {
 	out, err := a.releases.Rebalancing(r.PathValue("app"))
 	return answerOrFail(w, http.StatusOK, out, err)
 }
 
-// rebalance has them made there.
+// rebalance carries out such a plan.
 func (a *movesAPI) rebalance(w http.ResponseWriter, r *http.Request) error {
 	out, err := a.releases.Rebalance(r.PathValue("app"), callerName(r))
 	return answerOrFail(w, http.StatusOK, out, err)

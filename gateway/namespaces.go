@@ -13,13 +13,13 @@ import (
 	"github.com/soukhq/souk/store/catalog"
 )
 
-// namespacesAPI serves namespaces, what they may spend and what they do.
+// namespacesAPI serves namespaces with their budgets and what they spend.
 type namespacesAPI struct {
 	catalog  namespaceCatalog
 	accounts known.Accounts
 }
 
-// namespaceCatalog is what it needs of the catalog.
+// namespaceCatalog is what namespacesAPI needs of the catalog.
 type namespaceCatalog interface {
 	App(name string) (catalog.App, error)
 	AppsByNamespace() map[string][]string
@@ -34,7 +34,6 @@ type namespaceCatalog interface {
 	SetPrice(p quota.Price) error
 }
 
-// opHandlers returns what it serves.
 func (a *namespacesAPI) opHandlers() handlers {
 	return handlers{
 		"GET /v1/souk/namespaces":                   a.listNamespaces,
@@ -49,7 +48,7 @@ func (a *namespacesAPI) opHandlers() handlers {
 	}
 }
 
-// namespacesNow tells of namespaces as they stand now.
+// namespacesNow returns namespaces with their current accounts.
 func (a *namespacesAPI) namespacesNow(rows []catalog.Namespace) []api.Namespace {
 	told := a.accounts.Spendings()
 	apps := a.catalog.AppsByNamespace()

@@ -19,17 +19,16 @@ type placingAPI struct {
 	catalog   appOpener
 	broker    placingBroker
 	directory *directory
-	jobs      Jobs // nil: jobs are not taken, and have no names here
+	jobs      Jobs // nil: jobs are not accepted, and their names are unknown here
 }
 
-// placingBroker is what it needs of the broker.
+// placingBroker is what placingAPI needs of the broker.
 type placingBroker interface {
 	Place(ctx context.Context, in broker.Intent) (*broker.Placed, error)
 	Plan(ctx context.Context, in broker.Intent) (*broker.Plan, error)
 	DrainPlan(ctx context.Context, worker cluster.WorkerID) (*api.DrainPlan, error)
 }
 
-// opHandlers returns what it serves.
 func (a *placingAPI) opHandlers() handlers {
 	return handlers{
 		"POST /v1/souk/apps/{app}/plan":       a.planLaunch,
@@ -38,7 +37,7 @@ func (a *placingAPI) opHandlers() handlers {
 	}
 }
 
-// planLaunch says what a launch would meet now.
+// planLaunch says how a launch would be placed now.
 func (a *placingAPI) planLaunch(w http.ResponseWriter, r *http.Request) error {
 	launch, err := readLaunch(w, r)
 	if err != nil {
@@ -58,7 +57,7 @@ func (a *placingAPI) planLaunch(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// namedVictims tells of those that a worker would evict, with the names that they have here.
+// namedVictims returns the machines that a worker would evict, with their names.
 func (a *placingAPI) namedVictims(v broker.Victims) api.Victims {
 	out := api.Victims{Worker: v.Worker, Cost: v.Cost}
 	for _, m := range v.Eviction.Victims {
@@ -67,7 +66,7 @@ func (a *placingAPI) namedVictims(v broker.Victims) api.Victims {
 	return out
 }
 
-// evicteeOf tells of a machine that is evicted, with the name that it has here.
+// evicteeOf returns an evicted machine, with its name.
 func (d *directory) evicteeOf(v market.Victim) api.Evictee {
 	x := api.Evictee{Machine: v.Machine, App: v.App, Band: machine.BandOfRank(v.Rank), Cost: v.Cost, Why: v.Why}
 	if k, there := d.Fleet.Snapshot().Machine(v.Machine); there {
@@ -76,7 +75,7 @@ func (d *directory) evicteeOf(v market.Victim) api.Evictee {
 	return x
 }
 
-// planDrain says where a worker's machines would go, and what else is there.
+// planDrain says where a worker's machines would go, and lists its tasks and volumes.
 func (a *placingAPI) planDrain(w http.ResponseWriter, r *http.Request) error {
 	plan, err := a.broker.DrainPlan(r.Context(), cluster.WorkerID(r.PathValue("worker")))
 	if err != nil {
@@ -86,7 +85,7 @@ func (a *placingAPI) planDrain(w http.ResponseWriter, r *http.Request) error {
 		if a.jobs == nil {
 			break
 		}
-		if j, err := a.jobs.Status(r.Context(), plan.Tasks[i].Job); err == nil { // else another member has it
+		if j, err := a.jobs.Status(r.Context(), plan.Tasks[i].Job); err == nil { // otherwise another member has the job
 			plan.Tasks[i].Name = j.Spec.Name
 		}
 	}
@@ -117,13 +116,13 @@ func (a *placingAPI) createGang(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// gangOf reads the body.
+// gangOf reads the gang's terms from the body.
 func gangOf(b *api.GangRequest) (*broker.Gang, error) {
 	if b.Launch == nil || b.Launch.Config == nil {
 		return nil, fault.New(fault.Invalid, fault.CodeGang,
 			"a gang needs a launch: what each of its machines is to run")
 	}
-	most := broker.MaxGangWait.Seconds() // beyond it a duration could run over
+	most := broker.MaxGangWait.Seconds() // larger values could overflow a Duration
 	if !(b.Wait >= 0 && b.Wait <= most) {
 		return nil, fault.New(fault.Invalid, fault.CodeGang, "wait is 0 to %v seconds; got %v", most, b.Wait)
 	}
@@ -134,22 +133,22 @@ func gangOf(b *api.GangRequest) (*broker.Gang, error) {
 	return gang, broker.CheckLaunch(b.Launch)
 }
 
-// The market's own verbs, for schedulers outside of souk: they read the view, choose for themselves, and ask a worker
-// by its id. What they may do is what souk's own strategies do, and no more: the worker judges every grant.
+// The market's own verbs, for schedulers outside of souk: these read the view, choose a worker themselves, and ask it
+// by its id. They may do no more than souk's own strategies: the worker judges every grant.
 
-// bidsAPI serves them.
+// bidsAPI serves bids: quotes, holds and grants at a named worker.
 type bidsAPI struct {
 	catalog   appOpener
 	broker    bidBroker
 	directory *directory
 }
 
-// appOpener is what it needs of the catalog.
+// appOpener is what bidsAPI needs of the catalog.
 type appOpener interface {
 	OpenApp(name string) (catalog.App, error)
 }
 
-// bidBroker is what it needs of the broker.
+// bidBroker is what bidsAPI needs of the broker.
 type bidBroker interface {
 	Place(ctx context.Context, in broker.Intent) (*broker.Placed, error)
 	Quote(ctx context.Context, of broker.Offer) (market.Quote, error)
@@ -157,7 +156,6 @@ type bidBroker interface {
 	Release(ctx context.Context, worker cluster.WorkerID, token string) error
 }
 
-// opHandlers returns what it serves.
 func (a *bidsAPI) opHandlers() handlers {
 	return handlers{
 		"POST /v1/souk/workers/{worker}/quote":          a.quoteAt,
@@ -167,7 +165,7 @@ func (a *bidsAPI) opHandlers() handlers {
 	}
 }
 
-// readBid reads the body, and says for which worker it is. Ids match exactly.
+// readBid reads a bid from the body, and finds its worker. Ids match exactly.
 func (a *bidsAPI) readBid(w http.ResponseWriter, r *http.Request) (*api.Bid, broker.Offer, error) {
 	var b api.Bid
 	worker, err := a.directory.workerOf(r)

@@ -19,7 +19,7 @@ import (
 	"github.com/soukhq/souk/store/catalog"
 )
 
-// platformAPI serves the regions, and where machines would go.
+// platformAPI serves the regions, and simulated placements.
 type platformAPI struct {
 	region    cluster.Region
 	broker    regionBroker
@@ -27,7 +27,6 @@ type platformAPI struct {
 	directory *directory
 }
 
-// opHandlers returns what it serves.
 func (a *platformAPI) opHandlers() handlers {
 	return handlers{
 		"GET /v1/platform/regions":     a.listRegions,
@@ -67,7 +66,7 @@ func (a *platformAPI) listRegions(w http.ResponseWriter, r *http.Request) error 
 const maxPlacements = 1000 // machines of one simulation
 
 // simulatePlacements says where count machines would go now, or with count 0 how many each region could have. It asks
-// the workers for quotes and reserves nothing, so what it says can be gone the moment after.
+// the workers for quotes and reserves nothing, so the room may be gone a moment later.
 func (a *platformAPI) simulatePlacements(w http.ResponseWriter, r *http.Request) error {
 	var in api.PlacementsRequest
 	if err := readJSON(w, r, &in, false); err != nil {
@@ -121,7 +120,7 @@ func (a *platformAPI) simulatedRequest(ctx context.Context, in api.PlacementsReq
 	return req, err
 }
 
-// withWeights gives the policy with other weights for the terms that are named.
+// withWeights returns the policy with other weights for the named terms.
 func withWeights(p placement.Policy, weights map[string]float64) (placement.Policy, error) {
 	p.Terms = slices.Clone(p.Terms)
 	for name, weight := range weights {
@@ -135,7 +134,7 @@ func withWeights(p placement.Policy, weights map[string]float64) (placement.Poli
 	return p, nil
 }
 
-// quotedView is the fleet as its quotes tell it.
+// quotedView returns the view of the fleet that the workers' quotes give.
 func (a *platformAPI) quotedView(ctx context.Context, req placement.Request) cluster.View {
 	var view cluster.View
 	workers := a.directory.Workers()
@@ -183,7 +182,7 @@ const (
 	maxPage     = 1000
 )
 
-// orgsAPI serves what an organization has.
+// orgsAPI serves the machines of an organization.
 type orgsAPI struct {
 	catalog interface {
 		AllApps() []catalog.App
@@ -192,7 +191,6 @@ type orgsAPI struct {
 	directory *directory
 }
 
-// opHandlers returns what it serves.
 func (a *orgsAPI) opHandlers() handlers {
 	return handlers{
 		"GET /v1/orgs/{org}/machines": a.listOrgMachines,
@@ -201,7 +199,7 @@ func (a *orgsAPI) opHandlers() handlers {
 	}
 }
 
-// appsOf gives the names of an organization's apps.
+// appsOf returns the names of an organization's apps.
 func (a *orgsAPI) appsOf(org string) map[string]bool {
 	names := map[string]bool{}
 	for _, app := range a.catalog.AllApps() {
@@ -212,8 +210,8 @@ func (a *orgsAPI) appsOf(org string) map[string]bool {
 	return names
 }
 
-// listOrgMachines pages through an organization's machines in the order of their ids: the cursor is the last one's, so
-// machines that come and go meanwhile move no other.
+// listOrgMachines pages through an organization's machines in the order of their ids. The cursor is the last id, so
+// machines that come and go meanwhile shift no page.
 func (a *orgsAPI) listOrgMachines(w http.ResponseWriter, r *http.Request) error {
 	limit, err := queryInt(r, "limit", defaultPage, 1, maxPage)
 	if err != nil {
@@ -248,7 +246,7 @@ func (a *orgsAPI) listOrgMachines(w http.ResponseWriter, r *http.Request) error 
 	return nil
 }
 
-// withinBytes returns the first machines of a list that have most bytes together, at least one.
+// withinBytes returns the first machines of a list that fit into most bytes together, but at least one.
 func withinBytes(page []find.Listed, most int) []find.Listed {
 	sum := 0
 	for i, m := range page {
@@ -267,8 +265,8 @@ func withinBytes(page []find.Listed, most int) []find.Listed {
 // linesPerPage bounds a page of lines: each has some 250 bytes.
 const linesPerPage = 10_000
 
-// listLines pages through the machines of all apps, or of one, in one line each. Those of a name are those that stand
-// for a replica, or are of a gang, where it is one's: web/2, gang/ID.
+// listLines pages through the machines of all apps, or of one, one line each. A name may also mean a replica's machines
+// (web/2) or a gang's (gang/ID).
 func (a *orgsAPI) listLines(w http.ResponseWriter, r *http.Request) error {
 	limit, err := queryInt(r, "limit", linesPerPage, 1, linesPerPage)
 	if err != nil {

@@ -29,7 +29,7 @@ type policiesAPI struct {
 	decisions *decisionlog.Log // nil: none are recorded
 }
 
-// policyCatalog is what it needs of the catalog.
+// policyCatalog is what policiesAPI needs of the catalog.
 type policyCatalog interface {
 	App(name string) (catalog.App, error)
 	SetPolicy(app, name string) error
@@ -45,7 +45,6 @@ type policyCatalog interface {
 	ChoosePolicies(def, shadow *string) error
 }
 
-// opHandlers returns what it serves.
 func (a *policiesAPI) opHandlers() handlers {
 	return handlers{
 		"GET /v1/souk/policies":                    a.listPolicies,
@@ -173,7 +172,7 @@ const (
 	planTimeout = time.Minute
 )
 
-// planPolicy says where each running machine would be placed by a policy that is not in force yet, or not for it.
+// planPolicy says where a policy would place each running machine that it does not apply to yet.
 func (a *policiesAPI) planPolicy(w http.ResponseWriter, r *http.Request) error {
 	var in api.PolicyQuestion
 	if err := readJSON(w, r, &in, false); err != nil {
@@ -245,14 +244,14 @@ func (a *policiesAPI) askedFor(in *api.PolicyQuestion) (s *policy.Source, err er
 	return policy.Load([]byte(text))
 }
 
-// about is which machines a plan of a policy is about.
+// about says which machines a policy plan considers.
 type about struct {
 	text   string // in words
-	stands string // the policy in whose place it is looked at
+	stands string // the policy that it would replace
 	holds  func(r *placement.Request, by *placement.Policy) bool
 }
 
-// aboutOf returns which machines a question is about.
+// aboutOf returns which machines a question considers.
 func (a *policiesAPI) aboutOf(name string, in *api.PolicyQuestion) about {
 	def := cmp.Or(a.catalog.PolicyChoice().Default, policy.DefaultName)
 	inPlaceOf := func(stands, text string) about {
@@ -267,7 +266,7 @@ func (a *policiesAPI) aboutOf(name string, in *api.PolicyQuestion) about {
 	case in.Default:
 		return about{fmt.Sprintf("machines whose policy is the default, %s, as if %s were the default", def, name), def,
 			func(r *placement.Request, _ *placement.Policy) bool {
-				app, _ := a.catalog.App(r.App) // of one that is gone nothing is chosen
+				app, _ := a.catalog.App(r.App) // a gone app has chosen no policy
 				return r.Scheduling.Policy == "" && app.Policy == ""
 			}}
 	case in.Chosen || a.catalog.PolicyInUse(name):
@@ -276,7 +275,7 @@ func (a *policiesAPI) aboutOf(name string, in *api.PolicyQuestion) about {
 	return inPlaceOf(def, fmt.Sprintf("machines whose policy is the default, %s, as if %s were the default", def, name))
 }
 
-// boundChoosers gives the policies in force, each bound once. One that cannot be had stands for the default of souk.
+// boundChoosers gives the policies in force, each bound once. souk's default policy replaces one that cannot be loaded.
 func (a *policiesAPI) boundChoosers() whatif.Chooser {
 	bound := map[string]*placement.Policy{}
 	return func(r *placement.Request) *placement.Policy {
@@ -292,8 +291,8 @@ func (a *policiesAPI) boundChoosers() whatif.Chooser {
 	}
 }
 
-// requestOf makes the request again that a machine was placed by. The regions that its launch named are not kept with
-// it: its own is taken to be the nearest, and the others to be possible.
+// requestOf rebuilds the request that placed a machine. The launch's regions are not kept with the machine: its own
+// region is taken as the nearest, and all others as allowed.
 func requestOf(m *machine.Machine) placement.Request {
 	r := placement.Request{
 		App:     m.App,
@@ -319,8 +318,8 @@ const (
 	mostReplayed  = 500 // newest decisions
 )
 
-// recordedDecisions gives the newest decisions that a policy made within a day: those whose whole view was kept, and
-// whose first ask was granted, so that another winner can only be another policy's.
+// recordedDecisions gives the newest decisions that a policy made within a day: only those with their whole view, and
+// whose first ask was granted, so that only the policy can change the winner.
 func (a *policiesAPI) recordedDecisions(ctx context.Context, by string) ([]whatif.Decided, error) {
 	if a.decisions == nil {
 		return nil, nil
@@ -346,13 +345,13 @@ func (a *policiesAPI) recordedDecisions(ctx context.Context, by string) ([]whati
 		}
 		return ctx.Err()
 	})
-	if err != nil && fault.CodeOf(err) != decisionlog.CodeLogDamaged { // what is whole is enough
+	if err != nil && fault.CodeOf(err) != decisionlog.CodeLogDamaged { // the undamaged part is enough
 		return nil, err
 	}
 	return out[max(0, len(out)-mostReplayed):], ctx.Err()
 }
 
-// replayDecisions says which of the recorded decisions of a policy another would have made otherwise.
+// replayDecisions says which recorded decisions of a policy another policy would have made differently.
 func (a *policiesAPI) replayDecisions(ctx context.Context, by string, then *placement.Policy) (*whatif.Comparison,
 	error) {
 	decided, err := a.recordedDecisions(ctx, by)

@@ -24,7 +24,7 @@ import (
 	"github.com/soukhq/souk/store/decisionlog"
 )
 
-// processAPI serves what is to be known of this process and of the workers that it reaches.
+// processAPI serves the state of this process and of the workers that it reaches: version, readiness, metrics.
 type processAPI struct {
 	build     cluster.Build
 	region    cluster.Region
@@ -33,10 +33,9 @@ type processAPI struct {
 	directory *directory
 	metrics   http.Handler
 	full      func() error
-	digest    func(id string) (digest string, err error) // of a token
+	digest    func(id string) (digest string, err error) // finds a token's digest
 }
 
-// opHandlers returns what it serves.
 func (a *processAPI) opHandlers() handlers {
 	return handlers{
 		"GET /v1/souk/version":      a.getVersion,
@@ -69,7 +68,7 @@ func (a *processAPI) listWorkers(w http.ResponseWriter, _ *http.Request) error {
 	return nil
 }
 
-// silenceReason says why a worker's record is not known, or not to be relied on.
+// silenceReason says why a worker's record is unknown or unreliable.
 func silenceReason(k *fleet.Worker) string {
 	if k.Reachable() {
 		return fmt.Sprintf("worker %s has not told yet what it has", k.ID)
@@ -91,8 +90,8 @@ func (a *processAPI) examine(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// prove answers who does not send a token before it knows to whom. An id says nothing of its token, and a proof of a
-// nonce is good for nothing else.
+// prove lets a client check this server before it sends its token: it proves knowledge of the token's digest for a
+// nonce. A token's id reveals nothing of the token, and a proof is valid for its nonce only.
 func (a *processAPI) prove(w http.ResponseWriter, r *http.Request) error {
 	q := r.URL.Query()
 	nonce := q.Get("nonce")
@@ -105,7 +104,7 @@ func (a *processAPI) prove(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	strangers.Known(r.Context()) // only who has a token, or has seen the list of them, knows an id
+	strangers.Known(r.Context()) // only holders of a token, or readers of the list, know an id
 	at := ""
 	if local, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr); ok {
 		at = api.ProvenAt(local.AddrPort())
@@ -134,13 +133,13 @@ func (a *processAPI) readyz(w http.ResponseWriter, _ *http.Request) error {
 			}
 		}
 	}
-	if err := a.full(); err != nil { // room is made through this API, so it is ready
+	if err := a.full(); err != nil { // a full disk is freed through this API, so it is ready
 		return plainText(w, http.StatusOK, "ok, and takes nothing new: "+err.Error()+"\n")
 	}
 	return plainText(w, http.StatusOK, "ok\n")
 }
 
-// silent is a worker of this process: it notices when it cannot do anything.
+// silent is a worker of this process that notices when it cannot work.
 type silent interface{ Silence() error }
 
 func plainText(w http.ResponseWriter, code int, text string) error {
@@ -150,8 +149,8 @@ func plainText(w http.ResponseWriter, code int, text string) error {
 	return err
 }
 
-// description is the API in OpenAPI's words: made of the route table by a test, and held against every answer by
-// others.
+// description is the API's OpenAPI document. A test generates it from the route table, and other tests check every
+// answer against it.
 //
 //go:embed openapi.json
 var description []byte
@@ -163,14 +162,14 @@ func (a *processAPI) getOpenAPI(w http.ResponseWriter, _ *http.Request) error {
 	return err
 }
 
-// metrics are the gateway's own, and its workers'. No label has the name of a machine, whose number has no bound; of
-// apps see maxAppSeries.
+// metrics are the gateway's own and its workers'. No label names a machine, since their number has no bound; for apps
+// see maxAppSeries.
 type metrics struct {
 	requests *prometheus.HistogramVec
 	serve    http.Handler
 }
 
-// buildInfo tells which souk this is, by its labels; it is always 1.
+// buildInfo is a metric whose labels say which build of souk this is; its value is always 1.
 func buildInfo(b cluster.Build) prometheus.Collector {
 	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "souk_build_info", Help: "Which souk this is, by its labels: version, commit and the date of that.",
@@ -179,7 +178,7 @@ func buildInfo(b cluster.Build) prometheus.Collector {
 	}, func() float64 { return 1 })
 }
 
-// newMetrics makes them, with those of others.
+// newMetrics makes the metrics, and registers others with them.
 func newMetrics(others ...prometheus.Collector) *metrics {
 	buckets := []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60}
 	m := &metrics{
@@ -210,13 +209,13 @@ func (a *processAPI) serveMetrics(w http.ResponseWriter, r *http.Request) error 
 	return nil
 }
 
-// decisionCollector tells of the decision log.
+// decisionCollector reports the decision log's counters.
 type decisionCollector struct{ log *decisionlog.Log }
 
 // Describe describes nothing, as workerCollector's does.
 func (decisionCollector) Describe(chan<- *prometheus.Desc) {}
 
-// Collect tells the log's counters, where there is a log.
+// Collect sends the log's counters, if there is a log.
 func (c decisionCollector) Collect(out chan<- prometheus.Metric) {
 	if c.log == nil {
 		return
@@ -239,14 +238,14 @@ func (c decisionCollector) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-// workerCollector tells of this process's own workers, and of no others: each member tells of its own, so that a sum
-// over members counts each thing once.
+// workerCollector reports this process's own workers only: each member reports its own, so that a sum over members
+// counts everything once.
 type workerCollector struct{ *directory }
 
-// Describe describes nothing: what there is depends on the workers.
+// Describe describes nothing: the metrics depend on the workers.
 func (workerCollector) Describe(chan<- *prometheus.Desc) {}
 
-// Collect tells the workers' counters, in base units.
+// Collect sends the workers' counters, in base units.
 func (c workerCollector) Collect(out chan<- prometheus.Metric) {
 	workers := c.Those(func(w *fleet.Worker) bool { return w.Own })
 	stats, _ := find.AskAll(workers, func(w Worker) (WorkerStats, error) { return w.Stats(), nil })
@@ -303,7 +302,8 @@ func collectWorker(out chan<- prometheus.Metric, worker string, s WorkerStats) {
 		float64(s.Drift))
 }
 
-// baseUnit gives a dimension's name and the factor to its base unit. Named GPUs are counted in thousandths, as all are.
+// baseUnit returns a dimension's name and the factor to its base unit. Named GPUs, like all GPUs, are counted in
+// thousandths.
 func baseUnit(name, unit string) (string, float64) {
 	switch {
 	case name == "cpu":

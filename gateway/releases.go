@@ -11,19 +11,18 @@ import (
 	"github.com/soukhq/souk/store/catalog"
 )
 
-// releasesAPI serves what is wanted of apps, and what there is of it.
+// releasesAPI serves the releases of apps and their state.
 type releasesAPI struct {
 	catalog  releaseCatalog
 	releases *releases.Releases
 }
 
-// releaseCatalog is what it needs of the catalog.
+// releaseCatalog is what releasesAPI needs of the catalog.
 type releaseCatalog interface {
 	OpenApp(name string) (catalog.App, error)
 	RollSecrets(app string, values map[string]*string, by string, parent *string, now time.Time) (catalog.Rolled, error)
 }
 
-// opHandlers returns what it serves.
 func (a *releasesAPI) opHandlers() handlers {
 	return handlers{
 		api.CreateRelease:   a.create,
@@ -63,7 +62,7 @@ func (a *releasesAPI) plan(w http.ResponseWriter, r *http.Request) error {
 	return a.foreseeRelease(w, r, false)
 }
 
-// planAndHold is plan, and has workers hold that room for a while.
+// planAndHold is plan, and asks the workers to hold that room for a while.
 func (a *releasesAPI) planAndHold(w http.ResponseWriter, r *http.Request) error {
 	return a.foreseeRelease(w, r, true)
 }
@@ -72,7 +71,7 @@ func (a *releasesAPI) foreseeRelease(w http.ResponseWriter, r *http.Request, hol
 	app, err := a.catalog.OpenApp(r.PathValue("app"))
 	switch {
 	case fault.CodeOf(err) == fault.CodeAppNotFound:
-		app = catalog.App{Name: r.PathValue("app")} // a deploy would make it
+		app = catalog.App{Name: r.PathValue("app")} // a deploy would create the app
 	case err != nil:
 		return err
 	}
@@ -84,13 +83,13 @@ func (a *releasesAPI) foreseeRelease(w http.ResponseWriter, r *http.Request, hol
 	return answerOrFail(w, http.StatusOK, plan, err)
 }
 
-// askerOf tells of who sent a request.
+// askerOf describes the sender of a request.
 func askerOf(r *http.Request) releases.Asker {
 	return releases.Asker{Name: callerName(r),
 		Deploys: mayDo(r, api.Route{Op: api.CreateRelease, Verb: api.VerbCreate, Kind: api.KindService})}
 }
 
-// callerName returns the name of the token that a request came with.
+// callerName returns the name of a request's token.
 func callerName(r *http.Request) string {
 	for _, t := range of(r).who {
 		if t.Name != "" {
@@ -142,7 +141,7 @@ func (a *releasesAPI) trigger(w http.ResponseWriter, r *http.Request) error {
 	return answerOrFail(w, http.StatusCreated, run, err)
 }
 
-// changeHandler returns what has a service changed by a verb, as a body says.
+// changeHandler returns a handler that changes a service as the body says.
 func changeHandler[T interface{ Change() release.Change }](a *releasesAPI, why string) handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		var in T
@@ -175,7 +174,7 @@ func (a *releasesAPI) rollSecrets(w http.ResponseWriter, r *http.Request) error 
 	return nil
 }
 
-// planSecrets says what that would do. It changes nothing.
+// planSecrets says what rollSecrets would do. It changes nothing.
 func (a *releasesAPI) planSecrets(w http.ResponseWriter, r *http.Request) error {
 	var in api.SecretsRoll
 	if err := readJSON(w, r, &in, true); err != nil {

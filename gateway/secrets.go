@@ -17,19 +17,18 @@ func appSecrets(of []catalog.Secret) []api.Secret {
 	return out
 }
 
-// secretsAPI serves the secrets of apps. It never tells a value.
+// secretsAPI serves the secrets of apps. It never returns a value.
 type secretsAPI struct {
 	catalog secretCatalog
 }
 
-// secretCatalog is what it needs of the catalog.
+// secretCatalog is what secretsAPI needs of the catalog.
 type secretCatalog interface {
 	SecretsOf(app string) ([]catalog.Secret, uint64, error)
 	SetSecrets(app string, values map[string]*string) (uint64, []catalog.Secret, error)
 	SecretsReach(app string, version uint64) error
 }
 
-// opHandlers returns what it serves.
 func (a *secretsAPI) opHandlers() handlers {
 	return handlers{
 		"GET /v1/apps/{app}/secrets":           a.listSecrets,
@@ -40,7 +39,7 @@ func (a *secretsAPI) opHandlers() handlers {
 	}
 }
 
-// readableSecrets serves what every read of secrets must check.
+// readableSecrets makes the checks of every read of secrets, and returns the list.
 func (a *secretsAPI) readableSecrets(r *http.Request) (api.SecretList, error) {
 	app := r.PathValue("app")
 	show, err := queryBool(r, "show_secrets")

@@ -23,10 +23,10 @@ import (
 
 type requestKey struct{}
 
-// request is what is known of a request from its start to its end.
+// request collects what the gateway knows of a request.
 type request struct {
 	id    string
-	route string // the pattern that matched, for metrics and the log: never the path, which is without bound
+	route string // the matching pattern, for metrics and the log: paths are unbounded
 	who   []api.Token
 }
 
@@ -40,7 +40,7 @@ func of(r *http.Request) *request {
 
 func requestID(r *http.Request) string { return of(r).id }
 
-// recorder remembers what was answered.
+// recorder records the answer's status and size.
 type recorder struct {
 	http.ResponseWriter
 	code  int
@@ -66,18 +66,18 @@ func (w *recorder) Write(p []byte) (int, error) {
 // Unwrap lets http.ResponseController reach the connection.
 func (w *recorder) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// front is what stands between the server and the nouns.
+// front handles every request before it reaches a noun.
 type front struct {
 	judge   func(secret string) (api.Token, error)
-	full    func() error  // why nothing new is kept here
-	doors   func() string // a mark of where the API is served; "": here alone
+	full    func() error  // why the disk takes no new objects; nil: it does
+	doors   func() string // the mark of the list of doors; "": only this one
 	agree   func(ctx context.Context, worker bool)
 	log     *slog.Logger
 	metrics *metrics
 }
 
-// wrapRoutes puts around the routes what every request gets: an id, a limit, a check of who asks, a record in the log
-// and the metrics, and an answer also when the handler panics.
+// wrapRoutes wraps the routes with the steps of every request: an id, a limit, authentication, a record in the log and
+// the metrics, and an answer even if the handler panics.
 func (f *front) wrapRoutes(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		begin := time.Now()
@@ -85,7 +85,7 @@ func (f *front) wrapRoutes(next http.Handler) http.Handler {
 		r = r.WithContext(context.WithValue(r.Context(), requestKey{}, q))
 		if r.Body != nil && r.Body != http.NoBody {
 			body := &handlersBody{ReadCloser: r.Body}
-			r.Body = body // of this handler's own copy of the request
+			r.Body = body // r is this handler's own copy
 			defer body.endReads(w)
 		}
 		rec := &recorder{ResponseWriter: w}
@@ -99,8 +99,9 @@ func (f *front) wrapRoutes(next http.Handler) http.Handler {
 			f.recordRequest(r, rec, time.Since(begin))
 		}()
 		if err := f.admitRequest(rec, r); err != nil {
-			// The server would read the rest of the body before it answers: whoever sends none would stay.
-			_ = http.NewResponseController(w).SetReadDeadline(time.Now()) // what cannot has no connection
+			// Otherwise the server waits for the rest of the body before it answers: a client that sends none would
+			// keep it waiting.
+			_ = http.NewResponseController(w).SetReadDeadline(time.Now()) // unsupported only without a connection
 			rec.Header().Set("Connection", "close")
 			f.answerError(rec, r, err)
 			return
@@ -109,7 +110,7 @@ func (f *front) wrapRoutes(next http.Handler) http.Handler {
 	})
 }
 
-// admitRequest says whether a request may go on to the routes.
+// admitRequest returns an error if a request may not go on to the routes.
 func (f *front) admitRequest(w http.ResponseWriter, r *http.Request) error {
 	switch r.URL.Path {
 	case "/livez", "/readyz", "/v1/souk/proof":
@@ -127,7 +128,7 @@ func (f *front) admitRequest(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if r.URL.Path != path.Clean(r.URL.Path) || r.URL.Path[0] != '/' {
-		return noSuchPath() // the mux would redirect, which clients follow with another method
+		return noSuchPath() // the mux would redirect, and clients change the method then
 	}
 	return nil
 }
@@ -139,7 +140,7 @@ func noSuchPath() error {
 
 func (f *front) answerPanic(w *recorder, r *http.Request, p any) {
 	if err, ok := p.(error); ok && errors.Is(err, http.ErrAbortHandler) {
-		panic(p) // a stream broken off on purpose
+		panic(p) // a stream aborted on purpose
 	}
 	f.log.ErrorContext(r.Context(), "a handler panicked", "request", requestID(r), "panic", p, "stack",
 		string(debug.Stack()))
@@ -177,7 +178,7 @@ func clipText(s string, n int) string {
 
 const maxTokens = 16 // tokens of one Authorization header that are looked at
 
-// oneToken lets exactly one token in. Digests are compared, so that neither content nor length shows in the time.
+// oneToken accepts exactly one token. It compares digests, so that the timing reveals neither content nor length.
 func oneToken(want string) func(string) (api.Token, error) {
 	sum := sha256.Sum256([]byte(want))
 	return func(got string) (api.Token, error) {
@@ -189,14 +190,14 @@ func oneToken(want string) func(string) (api.Token, error) {
 	}
 }
 
-// errNotValid is the error of a token that nobody knows.
+// errNotValid is the error of an unknown token.
 func errNotValid() error {
 	return fault.New(fault.Denied, fault.CodeUnauthenticated,
 		"the token is not valid here; look for the current one where this souk was started")
 }
 
-// authenticate returns the tokens of a request that are good, of which there must be one. The Machines API's client
-// sends several, separated by commas, behind "Bearer" or "FlyV1".
+// authenticate returns the valid tokens of a request; at least one is needed. The Machines API's client sends several,
+// separated by commas, after "Bearer" or "FlyV1".
 func (f *front) authenticate(r *http.Request) (good []api.Token, failed error) {
 	values := r.Header.Values("Authorization")
 	failed = fault.New(fault.Denied, fault.CodeUnauthenticated,
@@ -219,7 +220,7 @@ func (f *front) authenticate(r *http.Request) (good []api.Token, failed error) {
 	return nil, failed
 }
 
-// forWhoMay refuses who has no token whose role may do what the route does.
+// forWhoMay refuses requests without a token whose role may use the route.
 func (f *front) forWhoMay(to api.Route, do handler) handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		who, app := of(r).who, appOf(r)
@@ -249,8 +250,7 @@ func (f *front) forWhoMay(to api.Route, do handler) handler {
 	}
 }
 
-// appOf returns the app that a request is about: that of its path, else the one that its query names; "": none, or
-// several.
+// appOf returns the app of a request, from its path or its query; "": none, or several.
 func appOf(r *http.Request) string {
 	if app := r.PathValue("app"); app != "" {
 		return app
@@ -261,13 +261,13 @@ func appOf(r *http.Request) string {
 	return ""
 }
 
-// mayDo reports whether a request has a token that may do what a route does with the request's app.
+// mayDo reports whether a request has a token that may use a route for the request's app.
 func mayDo(r *http.Request, to api.Route) bool {
 	app := appOf(r)
 	return slices.ContainsFunc(of(r).who, func(t api.Token) bool { return t.May(to, app) })
 }
 
-// whileLetIn returns the context of what goes on for long, which ends when the request's tokens are let in no more.
+// whileLetIn returns a context for long requests, which ends when the request's tokens become invalid.
 func (f *front) whileLetIn(r *http.Request, may func([]api.Token) bool) (context.Context, func()) {
 	return strangers.While(r.Context(), func(ctx context.Context) bool {
 		who, err := f.authenticate(r)
@@ -289,9 +289,9 @@ func bareToken(s string) string {
 	return s
 }
 
-// sameSite refuses what a browser says a foreign page sends to change something. The token is what protects: it is
+// sameSite refuses changes that a browser marks as sent by a foreign page. The main protection is the token: it is
 // never ambient (no cookie, no basic auth), so a page that tricks a browser, or rebinds a name to loopback, has no
-// right here. This is the second line. Clients that are no browsers send none of the headers that are looked at.
+// access. This is a second line of defence. Clients other than browsers do not send the checked headers.
 func sameSite(r *http.Request) error {
 	if err := http.NewCrossOriginProtection().Check(r); err != nil {
 		return fault.Wrap(err, fault.Denied, codeCrossSite,
@@ -303,7 +303,7 @@ func sameSite(r *http.Request) error {
 // handler serves a route. It returns its error instead of answering it.
 type handler func(http.ResponseWriter, *http.Request) error
 
-// handlers are what one noun serves.
+// handlers are the handlers of one noun, by operation.
 type handlers map[api.Op]handler
 
 // noun is a kind of thing that the API serves.
@@ -311,7 +311,7 @@ type noun interface {
 	opHandlers() handlers
 }
 
-// servedBy returns what nouns serve together.
+// servedBy merges the handlers of all nouns.
 func servedBy(nouns []noun) handlers {
 	all := handlers{}
 	for _, n := range nouns {
@@ -360,7 +360,7 @@ func (f *front) newMux(nouns []noun) (*http.ServeMux, error) {
 	return mux, nil
 }
 
-// unlessFull refuses what would have to be kept here while the disk is full.
+// unlessFull refuses requests that must store something while the disk is full.
 func (f *front) unlessFull(do handler) handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		if err := f.full(); err != nil {
@@ -370,18 +370,17 @@ func (f *front) unlessFull(do handler) handler {
 	}
 }
 
-// awaitAgreement answers a change when all members that can be heard know of it: a client that was answered here may
-// ask any of them next.
+// awaitAgreement answers a change once all reachable members know of it: the client may ask any of them next.
 func (f *front) awaitAgreement(rt api.Route, do handler) handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		return do(&agreeing{ResponseWriter: w, agree: func() { f.agree(r.Context(), rt.AtWorker()) }}, r)
 	}
 }
 
-// agreeing calls agree before it writes that a change was made.
+// agreeing calls agree before it writes a success status.
 type agreeing struct {
 	http.ResponseWriter
-	agree func() // nil: it was called
+	agree func() // nil: already called
 }
 
 func (w *agreeing) WriteHeader(code int) {
@@ -419,7 +418,7 @@ func (f *front) refuseUnimplemented(mux *http.ServeMux, allow map[string][]strin
 	}
 }
 
-// asHTTP makes an HTTP handler of a route's function.
+// asHTTP converts a route's handler to an HTTP handler.
 func (f *front) asHTTP(path string, do handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		of(r).route = path

@@ -18,35 +18,34 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// Proxy is what a gateway asks of the proxy of its process.
+// Proxy is what a gateway needs of its process's proxy.
 type Proxy interface {
-	// Doors returns where requests come in.
+	// Doors describes the open doors.
 	Doors() api.Doors
 	// Held returns how many requests for an app wait for a machine.
 	Held(app string) int
-	// Usage returns what it does.
+	// Usage returns the proxy's counters.
 	Usage() api.ProxyUsage
-	// Recent returns what is kept of a request; not every one is kept, and none for long.
+	// Recent returns the record of a request; only some are kept, and not for long.
 	Recent(id string) (api.ProxiedRequest, bool)
 	Collectors() []prometheus.Collector
 }
 
-// Certs are the certificates of the proxy of a gateway's process.
+// Certs is what a gateway needs of the proxy's certificates.
 type Certs interface {
-	// Problems lists why there is no certificate, or no newer one, for names that some app answers to.
+	// Problems lists the apps' names that have no certificate, or no newer one, and why.
 	Problems() []api.CertificateProblem
-	// Failures counts the certificates that this process tried to get or renew in vain.
+	// Failures counts failed tries of this process to get or renew a certificate.
 	Failures() uint64
 }
 
-// servicesAPI serves what requests from outside reach.
+// servicesAPI serves the services that requests from outside can reach.
 type servicesAPI struct {
 	proxy     Proxy // nil: this process has none
-	certs     Certs // nil: the proxy speaks no TLS
+	certs     Certs // nil: the proxy serves no TLS
 	directory *directory
 }
 
-// opHandlers returns what it serves.
 func (a *servicesAPI) opHandlers() handlers {
 	return handlers{
 		"GET /v1/souk/services":           a.listServices,
@@ -139,7 +138,7 @@ func servicesOf(s *fleet.Snapshot, app string, doors *api.Doors) []*api.ServiceI
 	})
 }
 
-// withGroups adds to a sorted list of groups those that it lacks.
+// withGroups adds missing groups to a sorted list.
 func withGroups(list []string, more ...string) []string {
 	for _, group := range more {
 		if at, there := slices.BinarySearch(list, group); !there {
@@ -149,7 +148,7 @@ func withGroups(list []string, more ...string) []string {
 	return list
 }
 
-// serviceInfo tells of a service what its config says.
+// serviceInfo describes a service by its config.
 func serviceInfo(app string, s *machine.Service, doors *api.Doors) *api.ServiceInfo {
 	p := routing.PolicyOf(s)
 	out := &api.ServiceInfo{App: app, Hosts: append([]string{}, s.Hosts...), Port: s.InternalPort, Protocol: "tcp",
@@ -193,7 +192,7 @@ func serviceInfo(app string, s *machine.Service, doors *api.Doors) *api.ServiceI
 	return out
 }
 
-// hostsOf returns the names that a service over HTTP is asked for.
+// hostsOf returns the host names of an HTTP service.
 func hostsOf(s *api.ServiceInfo) []string {
 	if len(s.Hosts) > 0 {
 		return s.Hosts
@@ -201,7 +200,7 @@ func hostsOf(s *api.ServiceInfo) []string {
 	return []string{s.App}
 }
 
-// urlsOf returns by which URLs a name is reached at a member.
+// urlsOf returns the URLs of a name at a member's doors.
 func urlsOf(name string, doors *api.Doors) (urls []string) {
 	hosts := []string{name}
 	if !strings.Contains(name, ".") {
@@ -221,7 +220,7 @@ func urlsOf(name string, doors *api.Doors) (urls []string) {
 	return urls
 }
 
-// portOf returns how the port of an address stands in a URL.
+// portOf returns an address's port as a URL suffix; "" for the usual one.
 func portOf(at, usual string) string {
 	if _, port, err := net.SplitHostPort(at); err == nil && port != usual {
 		return ":" + port
@@ -229,8 +228,8 @@ func portOf(at, usual string) string {
 	return ""
 }
 
-// listRoutes tells by which names and ports which apps are reached. Where several apps say the same the proxy leads to
-// one of them, and the others are named beside it.
+// listRoutes lists the names and ports of apps. If several apps claim the same one, the proxy serves one of them, and
+// the entry names the others.
 func (a *servicesAPI) listRoutes(w http.ResponseWriter, _ *http.Request) error {
 	if a.proxy == nil {
 		return noProxy()
@@ -264,7 +263,7 @@ func (a *servicesAPI) listRoutes(w http.ResponseWriter, _ *http.Request) error {
 				if urls := urlsOf(h, &out.Doors); len(urls) > 0 {
 					x.URL = urls[0]
 				}
-				add(x, s, len(s.Hosts) == 0) // an app's own name goes before what services say of themselves
+				add(x, s, len(s.Hosts) == 0) // an app's own name goes before names that services claim
 			}
 		}
 		for _, port := range s.Outside {
@@ -293,7 +292,7 @@ func (a *servicesAPI) listRoutes(w http.ResponseWriter, _ *http.Request) error {
 	return nil
 }
 
-// tellCertificates says of each route by name what is wrong with its certificate here.
+// tellCertificates adds the certificate problems known here to the routes.
 func (a *servicesAPI) tellCertificates(routes []*api.RouteInfo, domains []string) {
 	if a.certs == nil {
 		return
@@ -319,13 +318,13 @@ func (a *servicesAPI) tellCertificates(routes []*api.RouteInfo, domains []string
 	}
 }
 
-// certCollector counts the certificates that were not got. The member that orders one counts it, and no other.
+// certCollector counts failed certificate orders. Only the member that orders a certificate counts it.
 type certCollector struct{ certs Certs }
 
 // Describe describes nothing, as workerCollector's does.
 func (certCollector) Describe(chan<- *prometheus.Desc) {}
 
-// Collect tells the count, where there are certificates.
+// Collect sends the count, if the proxy has certificates.
 func (c certCollector) Collect(out chan<- prometheus.Metric) {
 	if c.certs != nil {
 		desc := prometheus.NewDesc("souk_proxy_certificate_failures_total",

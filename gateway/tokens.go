@@ -10,37 +10,36 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
-// Tokens are those of the API, as all members of a cluster let them in.
+// Tokens are the API's tokens, which all members of a cluster accept.
 type Tokens interface {
-	// Judge returns the token that a secret is of, or why it is not let in.
+	// Judge returns the token of a secret, or why it is not valid.
 	Judge(secret string) (api.Token, error)
-	// Digest returns the digest of the token with an id, or why it is not let in.
+	// Digest returns the digest of the token with an id, or why it is not valid.
 	Digest(id string) (digest string, err error)
 	List() []api.Token
-	// EndingWith lists the good tokens that end when a member is removed, but for the member's own.
+	// EndingWith lists the valid tokens that end when a member is removed, without the member's own.
 	EndingWith(id cluster.WorkerID) []api.Token
-	// Make makes a token for who has the token by.
+	// Make makes a token for the holder of token by.
 	Make(by api.Token, in api.NewToken) (api.MadeToken, error)
-	// Revoke lets the tokens of an id or a name in no more, nor what was made with them.
+	// Revoke revokes the tokens with an id or a name, and all tokens made with them.
 	Revoke(ref, by, reason string) ([]api.Token, error)
 }
 
-// Evictions take from who has a member's disk all that it lets them do.
+// Evictions revoke all credentials on a member's stolen disk.
 type Evictions interface {
-	// Evict does what is due now, and says how far it has come.
+	// Evict does the steps that are due now, and reports its progress.
 	Evict(ctx context.Context, id cluster.WorkerID, in api.EvictRequest) (api.MemberEviction, error)
-	// Check tries what a removed member's disk lets who has it do.
+	// Check tests which credentials on a removed member's disk still work.
 	Check(ctx context.Context, id cluster.WorkerID) (api.EvictionCheck, error)
 }
 
-// tokensAPI serves the tokens, and what takes them and all else from members.
+// tokensAPI serves tokens and evictions.
 type tokensAPI struct {
 	apps      appCatalog
-	tokens    Tokens    // nil: this souk is alone, and has one
+	tokens    Tokens    // nil: this souk is alone, and has a single token
 	evictions Evictions // nil: this souk is alone
 }
 
-// opHandlers returns what it serves.
 func (a *tokensAPI) opHandlers() handlers {
 	return handlers{
 		api.ListTokens:  a.list,
@@ -91,7 +90,7 @@ func (a *tokensAPI) make(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// adminToken returns the token with which a request of an admin was let in.
+// adminToken returns the admin token of a request.
 func adminToken(r *http.Request) (t api.Token) {
 	for _, x := range of(r).who {
 		if x.Role == api.RoleAdmin && x.App == "" {

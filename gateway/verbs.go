@@ -13,18 +13,17 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// verbsAPI serves what machines are told to do.
+// verbsAPI serves the verbs of machines (start, stop, ...).
 type verbsAPI struct {
 	broker    verbBroker
 	directory *directory
 }
 
-// verbBroker is what it needs of the broker.
+// verbBroker is what verbsAPI needs of the broker.
 type verbBroker interface {
 	AskOwner(why string, do func() (lifecycle.Outcome, error)) (lifecycle.Outcome, error)
 }
 
-// opHandlers returns what it serves.
 func (a *verbsAPI) opHandlers() handlers {
 	return handlers{
 		"POST /v1/apps/{app}/machines/{id}/start":    a.startMachine,
@@ -39,7 +38,7 @@ func (a *verbsAPI) opHandlers() handlers {
 }
 
 // commandOf begins a command for the machine of the path. Verbs that may take as long as a machine's grace are answered
-// when they have begun, where the client prefers that (RFC 7240, section 4.1).
+// once they have begun, if the client prefers that (RFC 7240, section 4.1).
 func commandOf(r *http.Request, v lifecycle.Verb) lifecycle.Command {
 	slow := v == lifecycle.Start || v == lifecycle.Stop || v == lifecycle.Restart || v == lifecycle.Suspend
 	return lifecycle.Command{
@@ -49,14 +48,14 @@ func commandOf(r *http.Request, v lifecycle.Verb) lifecycle.Command {
 	}
 }
 
-// plainVerb serves the verbs that take nothing and tell nothing.
+// plainVerb serves the verbs without a body and without a result.
 func (a *verbsAPI) plainVerb(v lifecycle.Verb) handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		return a.carryOut(w, r, commandOf(r, v))
 	}
 }
 
-// carryOut has a command done and answers whether it is, or has begun.
+// carryOut executes a command, and answers that it is done or has begun.
 func (a *verbsAPI) carryOut(w http.ResponseWriter, r *http.Request, c lifecycle.Command) error {
 	out, err := a.directory.doCommand(r, c)
 	if err != nil {
@@ -131,7 +130,7 @@ func (a *verbsAPI) restartMachine(w http.ResponseWriter, r *http.Request) error 
 	return answerDone(w, out)
 }
 
-// checkSignal refuses what is no signal; "" is the machine's own.
+// checkSignal refuses unknown signal names; "" means the machine's own stop signal.
 func checkSignal(s string) error {
 	if s == "" {
 		return nil
@@ -182,7 +181,6 @@ type leasesAPI struct {
 	directory *directory
 }
 
-// opHandlers returns what it serves.
 func (a *leasesAPI) opHandlers() handlers {
 	return handlers{
 		"GET /v1/apps/{app}/machines/{id}/lease":    a.getLease,
@@ -202,7 +200,7 @@ func (a *leasesAPI) getLease(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// acquireLease takes a lease, or refreshes it when the request has its nonce.
+// acquireLease takes a lease, or refreshes it if the request has its nonce.
 func (a *leasesAPI) acquireLease(w http.ResponseWriter, r *http.Request) error {
 	var in api.LeaseRequest
 	if err := readJSON(w, r, &in, true); err != nil {
@@ -243,7 +241,7 @@ func leaseCommand(r *http.Request) lifecycle.LeaseCommand {
 		Nonce: r.Header.Get(api.NonceHeader)}
 }
 
-// leaseOwner returns the owner shown in conflicts, as the client states it; it is not authenticated.
+// leaseOwner returns the owner shown in conflicts, as the client states it; it is not verified.
 func leaseOwner(in api.LeaseRequest) string {
 	switch {
 	case in.Owner != "":

@@ -19,10 +19,10 @@ import (
 	"github.com/soukhq/souk/store/catalog"
 )
 
-// mibPerGB is how many MiB a GB of a volume has.
+// mibPerGB is the number of MiB in one GB of a volume.
 const mibPerGB = 1024
 
-// setIfGiven puts a value in the place of another where there is one.
+// setIfGiven sets *to to *from unless from is nil.
 func setIfGiven[T any](to *T, from *T) {
 	if from != nil {
 		*to = *from
@@ -38,19 +38,18 @@ type volumesAPI struct {
 	rand      io.Reader
 }
 
-// volumeCatalog is what it needs of the catalog.
+// volumeCatalog is what volumesAPI needs of the catalog.
 type volumeCatalog interface {
 	App(name string) (catalog.App, error)
 	OpenApp(name string) (catalog.App, error)
 	NamespaceOf(app string) (catalog.Namespace, error)
 }
 
-// regionBroker tells which regions an expression names.
+// regionBroker resolves region expressions.
 type regionBroker interface {
 	Regions(ctx context.Context, expr string) ([]cluster.Region, error)
 }
 
-// opHandlers returns what it serves.
 func (a *volumesAPI) opHandlers() handlers {
 	return handlers{
 		"GET /v1/apps/{app}/volumes":                     a.listVolumes,
@@ -78,8 +77,8 @@ func (a *volumesAPI) listVolumes(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// createVolume makes a volume on the worker that has most room for it, and for the machine that will use it. The copy
-// of a volume is made where that volume is.
+// createVolume makes a volume on the worker with most room for it and for the machine that will use it. A copy of a
+// volume is made at that volume's worker.
 func (a *volumesAPI) createVolume(w http.ResponseWriter, r *http.Request) error {
 	ctx := r.Context()
 	app, err := a.catalog.OpenApp(r.PathValue("app"))
@@ -146,7 +145,7 @@ func (a *volumesAPI) placeVolume(ctx context.Context, c lifecycle.VolumeCommand,
 		}
 		w, region := a.directory.WorkerAt(cluster.WorkerID(cand.Worker))
 		if w == nil {
-			continue // it has gone meanwhile
+			continue // the worker has gone meanwhile
 		}
 		c.Spec.Region = region
 		v, err := w.Volume(ctx, c)
@@ -154,9 +153,9 @@ func (a *volumesAPI) placeVolume(ctx context.Context, c lifecycle.VolumeCommand,
 		switch {
 		case f == nil:
 			return v, nil
-		case broker.NotAsked(err): // it died a moment ago, and has made nothing
+		case broker.NotAsked(err): // the worker was not reached, and has made nothing
 			a.directory.Contact.Called(w.ID(), false)
-		case f.Kind != fault.Exhausted || f.Scope == fault.ScopeQuota: // what it may spend is the same everywhere
+		case f.Kind != fault.Exhausted || f.Scope == fault.ScopeQuota: // the quota is the same at every worker
 			return v, err
 		}
 	}
@@ -173,7 +172,7 @@ func (a *volumesAPI) placeVolume(ctx context.Context, c lifecycle.VolumeCommand,
 			"delete some", placement.RegionText(req.Regions), c.Spec.SizeGB, fullDisk(ranked))}
 }
 
-// fullDisk says of the first candidate whose disk is full that it is; "" where there is none.
+// fullDisk returns a sentence on the first candidate whose disk is full; "": none is.
 func fullDisk(ranked []machine.Candidate) string {
 	for _, x := range ranked {
 		for _, c := range x.Failing {
@@ -201,7 +200,7 @@ func (a *volumesAPI) volumeRequest(ctx context.Context, c lifecycle.VolumeComman
 	return req, nil
 }
 
-// volumeSource finds the worker that has the volume, or the snapshot, that is to be copied.
+// volumeSource finds the worker with the volume or snapshot to copy.
 func (a *volumesAPI) volumeSource(ctx context.Context, c lifecycle.VolumeCommand) (w Worker, sizeGB int, err error) {
 	var silent []find.Unanswered
 	for _, w := range a.directory.WithVolumes(c.App) {
@@ -231,7 +230,7 @@ func (a *volumesAPI) volumeSource(ctx context.Context, c lifecycle.VolumeCommand
 		"volume not found: this app has no volume or snapshot %q to copy", clipText(c.Snapshot+c.SourceVol, 60))
 }
 
-// doVolume has the volume's owner carry out a command.
+// doVolume sends a command to the volume's worker.
 func (a *volumesAPI) doVolume(r *http.Request, c lifecycle.VolumeCommand) (machine.Volume, error) {
 	return find.Owner(r.Context(), a.directory.Directory, c.App, c.Volume, find.VolumeMissing,
 		func(w Worker) (machine.Volume, error) { return w.Volume(r.Context(), c) })
@@ -331,7 +330,7 @@ func (a *volumesAPI) listSnapshots(w http.ResponseWriter, r *http.Request) error
 	return nil
 }
 
-// createSnapshot answers the newest snapshot, which is the one that was just made.
+// createSnapshot makes a snapshot, and answers with the newest one, which is the one just made.
 func (a *volumesAPI) createSnapshot(w http.ResponseWriter, r *http.Request) error {
 	v, err := a.doVolume(r, volumeCommand(r, "snapshot"))
 	if err != nil {

@@ -14,11 +14,11 @@ import (
 
 const maxWait = 60 // seconds
 
-// awaited is what a client waits for.
+// awaited is the condition that a client waits for.
 type awaited struct {
-	states  []string // any of
+	states  []string // any one of them
 	version string   // an instance_id the machine must have
-	from    string   // an event: only what happened after it counts
+	from    string   // an event id: only later states count
 	timeout time.Duration
 }
 
@@ -51,7 +51,7 @@ func readWait(r *http.Request) (awaited, error) {
 func (v awaited) isMet(m *machine.Machine) (bool, error) {
 	gone := m.State == machine.Destroyed
 	if gone && v.wantsState(machine.Destroyed) {
-		return true, nil // every version of it is
+		return true, nil // a destroyed machine meets any version
 	}
 	if v.version != "" && v.version != m.InstanceID {
 		passed := v.version < m.InstanceID // instance ids sort as they were made
@@ -75,9 +75,8 @@ func (v awaited) isMet(m *machine.Machine) (bool, error) {
 
 func (v awaited) wantsState(s machine.State) bool { return slices.Contains(v.states, string(s)) }
 
-// hasReached reports whether m is in one of the states, or was since the event. One that is made and was never started
-// is at rest, and so as good as stopped: deploy clients make one with skip_launch and wait for that before they start
-// it.
+// hasReached reports whether m is in one of the states, or was since the event. A created machine that never started
+// counts as stopped: deploy clients make one with skip_launch and wait for "stopped" before they start it.
 func (v awaited) hasReached(m *machine.Machine) bool {
 	settled := slices.Contains(v.states, "settled") && !m.State.Transient()
 	if v.from == "" {
@@ -94,7 +93,7 @@ func (v awaited) hasReached(m *machine.Machine) bool {
 	return false
 }
 
-// waitMachine answers when the machine is as wanted, at the latest when the timeout ends.
+// waitMachine answers when the machine meets the wait, or the timeout ends.
 func (a *machinesAPI) waitMachine(w http.ResponseWriter, r *http.Request) error {
 	v, err := readWait(r)
 	if err != nil {
