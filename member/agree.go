@@ -12,26 +12,26 @@ import (
 const (
 	agreeTime    = 5 * time.Second // a member that has not answered by then learns by gossip
 	agreedAtOnce = 32              // members that are called side by side
-	// maxAgreed bounds the members of a cluster in which an answer waits for all of them: in a larger one that would
-	// cost each change more than it is worth, and gossip alone brings it.
+	// maxAgreed is the largest cluster in which an answer waits for all members: in a larger one that would cost each
+	// change too much, and members learn by gossip alone.
 	maxAgreed = 128
 )
 
-// agreement is a member's rounds: changes that come while one is under way share the next.
+// agreement runs a member's rounds of agreement: changes that come during a round share the next.
 type agreement struct {
 	mu     sync.Mutex
 	asked  uint64 // changes that have asked for a round
-	worker bool   // one of those that wait has changed what a worker has
+	worker bool   // a waiting change has changed a worker
 
 	round sync.Mutex // held over a round
 	done  uint64     // changes that a finished round covers; guarded by round
 }
 
-// imports is how far the member's importer has come in what the registry says.
+// imports tracks how far the importer has come in the registry's changes.
 type imports struct {
 	mu    sync.Mutex
 	index uint64
-	moved chan struct{} // closed when index grows; nil: nobody waits
+	moved chan struct{} // closed when index grows; nil: no waiter
 }
 
 func (i *imports) noteReached(index uint64) {
@@ -44,7 +44,7 @@ func (i *imports) noteReached(index uint64) {
 	}
 }
 
-// awaitIndex waits until all up to an index is in the catalog, or ctx ends.
+// awaitIndex waits until the catalog has all changes up to an index, or ctx ends.
 func (i *imports) awaitIndex(ctx context.Context, index uint64) error {
 	for {
 		i.mu.Lock()
@@ -65,18 +65,19 @@ func (i *imports) awaitIndex(ctx context.Context, index uint64) error {
 	}
 }
 
-// Agree waits until the members that can be heard know what this one knows, so that what a client is answered here it
-// finds at any of them. worker says that a worker, here or elsewhere, has changed: what it told is fetched first. A
-// member that does not answer is waited for until it is taken for dead, 5 s at most.
+// Agree waits until the reachable members know what this one knows, so that a client finds the result of its change at
+// any of them. worker says that a worker, here or elsewhere, has changed: its news is fetched first. Agree waits for a
+// silent member until it is declared dead, 5 s at most.
 //
-// It returns no error. What was changed is done, and on the disk of who did it: an error would have the client do it
-// again, and one member that takes no calls would have each change fail, at every other. So of such a member the answer
-// promises less:
+// It returns no error. The change is made, and on disk where it was made: an error would make the client repeat it, and
+// one member that accepts no calls would make every change fail, at every other member. So the answer promises less
+// about such members:
 //
-//   - one that is heard and takes no calls, or is late, learns by gossip, some tenths of a second later;
+//   - one that gossips but accepts no calls, or is late, learns by gossip, some tenths of a second later;
 //   - one that is dead or cut off learns when it is back;
-//   - a worker that did what was asked, answered, and died before it could be pulled from, is known as it last told. Its machines
-//     are listed as unreachable, whatever became of them; the end of their app waits for it, or for "souk node rm".
+//   - a worker that made a change, answered, and died before its news was fetched, is known by its previous report. Its
+//     machines are listed as unreachable, whatever their state; deleting their app waits for the worker, or for
+//     "souk node rm".
 func (m *Member) Agree(ctx context.Context, worker bool) {
 	a := &m.agreement
 	a.mu.Lock()
@@ -99,7 +100,7 @@ func (m *Member) Agree(ctx context.Context, worker bool) {
 	a.done = all
 }
 
-// agreeOnce is one round: all others learn from this member.
+// agreeOnce runs one round: all others learn from this member.
 func (m *Member) agreeOnce(ctx context.Context, worker bool) {
 	m.announceNow()
 	var others []*Far
@@ -116,7 +117,7 @@ func (m *Member) agreeOnce(ctx context.Context, worker bool) {
 			ctx, cancel := f.whileHeard(ctx)
 			defer cancel()
 			if f.Link.Agree(ctx, false) == nil {
-				_ = m.cluster.PullFrom(ctx, f.id) // what it does not say here it says by gossip
+				_ = m.cluster.PullFrom(ctx, f.id) // on failure its news comes by gossip
 			}
 		})
 		m.catchUp()
@@ -124,11 +125,11 @@ func (m *Member) agreeOnce(ctx context.Context, worker bool) {
 	forEachFar(others, func(f *Far) {
 		ctx, cancel := f.whileHeard(ctx)
 		defer cancel()
-		_ = f.Link.Agree(ctx, true) // one that cannot be asked learns by gossip
+		_ = f.Link.Agree(ctx, true) // an unreachable one learns by gossip
 	})
 }
 
-// whileHeard returns a context that ends when the member is taken for dead.
+// whileHeard returns a context that ends when the member is declared dead.
 func (f *Far) whileHeard(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
 	go func() {
@@ -160,8 +161,8 @@ func forEachFar(others []*Far, do func(*Far)) {
 	all.Wait()
 }
 
-// Learn has this member know what another one knows, and answers when its fleet and its catalog show it. With "" it
-// only tells what it has not told yet itself.
+// Learn fetches what another member knows, and returns when this member's fleet and catalog show it. With from "" it
+// only announces this member's own news.
 func (m *Member) Learn(ctx context.Context, from cluster.WorkerID) error {
 	m.announceNow()
 	if from == "" {
@@ -171,12 +172,12 @@ func (m *Member) Learn(ctx context.Context, from cluster.WorkerID) error {
 		return err
 	}
 	index := m.cluster.Index()
-	remover{m}.refresh() // who was removed is shown nowhere any more
+	remover{m}.refresh() // removed members disappear from the fleet
 	m.catchUp()
 	return m.imports.awaitIndex(ctx, index)
 }
 
-// announceNow writes to the registry what this member's worker has told and others have not been told yet.
+// announceNow writes the own worker's unannounced news to the registry.
 func (m *Member) announceNow() {
 	m.tellRecord()
 	m.cluster.AnnounceNow()

@@ -13,14 +13,14 @@ import (
 	"github.com/soukhq/souk/mesh/pki"
 )
 
-// What travels is signed by who may say it: see docs/decisions/0036-what-travels-is-signed.md.
+// Each record and object is signed by a member entitled to it: see docs/decisions/0036-what-travels-is-signed.md.
 
-// doorkeeper is the member as who judges what the others tell.
+// doorkeeper is the member in its part of judging what other members send.
 type doorkeeper struct{ *Member }
 
 const signContext = "souk registry"
 
-// isReserved says for which kinds the last places are kept: those without which nobody could be shut out.
+// isReserved reports whether the registry keeps its last places for a kind: those needed to shut a member out.
 func isReserved(k registry.Kind) bool {
 	switch k {
 	case KindRemoved, KindToken, KindRevoked, KindIssuer, KindKeys:
@@ -29,7 +29,8 @@ func isReserved(k registry.Kind) bool {
 	return false
 }
 
-// mayWrite says why a member with these roles may not write an object. Workers speak of themselves, in records.
+// mayWrite returns why a member with these roles may not write an object; nil: it may. Workers write records, about
+// themselves only.
 func mayWrite(who pki.Name, x registry.Object) error {
 	switch {
 	case x.Kind == KindIssuer || x.Kind == KindKeys:
@@ -40,7 +41,7 @@ func mayWrite(who pki.Name, x registry.Object) error {
 	case x.Kind == KindDoor && x.Key != who.ID && !x.Deleted:
 		return fault.New(fault.Denied, codeNotEntitled,
 			"member %s writes where %s serves the API, which only that member itself may", who.ID, x.Key)
-	case x.Kind == KindRemoved && x.Key == who.ID: // of itself: see twins
+	case x.Kind == KindRemoved && x.Key == who.ID: // its own removal: see twins
 	case !who.Has(pki.Gateway) && !who.Has(pki.Issuer):
 		return fault.New(fault.Denied, codeNotEntitled,
 			"member %s writes of %s and has the roles %v; it needs the role gateway", who.ID, x.Kind, who.Roles)
@@ -50,9 +51,8 @@ func mayWrite(who pki.Name, x registry.Object) error {
 
 func (m doorkeeper) mayWrite(x registry.Object) error { return mayWrite(m.identity.Name(), x) }
 
-// verifySigner keeps out what is not signed by who may say it: records and heads by the worker that they are of,
-// objects by their writer, who must have the role for their kind; and all that is signed with the certificate of a
-// removed member.
+// verifySigner rejects messages without a valid signature. The worker itself must sign its records and heads; the
+// writer of an object must sign it, and have the role for its kind. Certificates of removed members count for nothing.
 func (m doorkeeper) verifySigner(owner cluster.WorkerID, signed, raw []byte) error {
 	if len(raw) <= ed25519.SignatureSize {
 		return fault.New(fault.Denied, codeUnsigned, "what is told of %s is not signed", owner)
@@ -80,20 +80,20 @@ func (m doorkeeper) verifySigner(owner cluster.WorkerID, signed, raw []byte) err
 	return m.verifyAge(owner, signed, c)
 }
 
-// afterlife is for how long a member whose certificate has ended may still begin to tell all anew: nobody can call it
-// any more, and what it says of its machines is all that the others have.
+// afterlife is how long a member whose certificate has expired may still begin a new incarnation: others cannot call it
+// any more, and its gossip is all they have of its machines.
 const afterlife = 7 * 24 * time.Hour
 
-// voice is the newest certificate that an owner has spoken with, and the earliest that it was heard to say with that.
+// voice is the start of the newest certificate that an owner has signed with, and the earliest position signed with it.
 type voice struct {
 	begins time.Time
 	from   registry.Position
 }
 
-// verifyAge judges by the age of the certificate that a record or a head was signed with. An incarnation counts
-// seconds, so one that began long after the certificate's end was begun by who has the old key; and what an owner has
-// said with a newer certificate stands before anything that comes after it with one that has ended. Neither depends on
-// when it is heard, so that all members judge alike, and what was said in time may be carried for ever.
+// verifyAge judges a record or head by the age of its signer's certificate. An incarnation counts seconds, so a thief
+// of the old key must have begun one that starts long after the certificate's end. Once an owner has signed with a
+// newer certificate, later positions signed with an expired one are rejected. Neither rule depends on when a message
+// arrives, so all members judge alike, and messages signed in time stay valid for ever.
 func (m doorkeeper) verifyAge(owner cluster.WorkerID, signed []byte, c *x509.Certificate) error {
 	p, ok := registry.PositionOf(signed)
 	if !ok {
@@ -115,14 +115,14 @@ func (m doorkeeper) verifyAge(owner cluster.WorkerID, signed []byte, c *x509.Cer
 		m.voices[owner] = voice{c.NotBefore, p}
 	case owner != m.ID() && c.NotBefore.Before(v.begins) && p.Compare(v.from) > 0 &&
 		m.o.Now().After(c.NotAfter.Add(clockSlack)):
-		// Of ourselves it is let through: the registry then outbids it, so that nobody is left with it.
+		// A forgery about this member itself is accepted: the registry then outbids it, so that no member keeps it.
 		return fault.New(fault.Denied, pki.CodeCertificateExpired,
 			"member %s speaks with a certificate that has ended, and has had a newer one since", owner)
 	}
 	return nil
 }
 
-// verifyObject judges an object that who has signed with a certificate that ends.
+// verifyObject judges an object signed by who, with a certificate that expires at ends.
 func verifyObject(who pki.Name, ends time.Time, raw []byte) error {
 	x, err := registry.DecodeObject(raw)
 	if err != nil {
@@ -139,14 +139,14 @@ func verifyObject(who pki.Name, ends time.Time, raw []byte) error {
 	return mayWrite(who, x)
 }
 
-// Refused counts what came over gossip and was not believed, by why.
+// Refused counts rejected gossip messages, by reason.
 func (m *Member) Refused() map[string]int64 { return m.cluster.Stats().Refused }
 
-// tokenWait is for how long the tokens of a member that was removed are shown as such.
+// tokenWait is how long a removed member's tokens are still listed, as invalid.
 const tokenWait = 10 * time.Minute
 
-// adoptObjects has this member stand in for what members wrote that were removed since: their signatures are not
-// believed any more by who hears of it for the first time. Their tokens are let in nowhere, and go. Members do so at
+// adoptObjects rewrites the objects of removed members under this member's signature: members that see them for the
+// first time reject the old signatures. Removed members' tokens are invalid, and are deleted. Members start at
 // different moments, so that mostly one does it for all.
 func (m remover) adoptObjects() {
 	keeper := doorkeeper{m.Member}

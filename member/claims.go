@@ -10,13 +10,13 @@ import (
 	"github.com/soukhq/souk/mesh/wire"
 )
 
-// DecideBy gives the member what decides claims that others ask it for. It is called before Run.
+// DecideBy sets what decides the claims that other members ask this one for. Call it before Run.
 func (m *Member) DecideBy(d wire.Decider) { m.decider = d }
 
-// CarryBy gives the member what carries services. It is called before Run.
+// CarryBy sets what carries services at this member. Call it before Run.
 func (m *Member) CarryBy(s wire.Stewards) { m.stewards = s }
 
-// Stuck asks another member for how long the services that it carries have not come round.
+// Stuck asks another member how long its steward has not completed a round over its services.
 func (m *Member) Stuck(ctx context.Context, id cluster.WorkerID) (time.Duration, error) {
 	f, known := m.Other(id)
 	if !known {
@@ -28,8 +28,8 @@ func (m *Member) Stuck(ctx context.Context, id cluster.WorkerID) (time.Duration,
 	return f.Link.Stuck(ctx)
 }
 
-// Stewards lists the members that may carry services: those that can be heard and are not removed; this one among
-// them.
+// Stewards lists the members that may be stewards of services: the reachable ones that are not removed, including this
+// one.
 func (m *Member) Stewards() (ids []cluster.WorkerID) {
 	for _, x := range m.cluster.Members() {
 		if x.Self || !m.removedFor(x.ID) && x.Heard() {
@@ -39,12 +39,12 @@ func (m *Member) Stewards() (ids []cluster.WorkerID) {
 	return ids
 }
 
-// LostAfter returns for how long a worker is not heard until its machines are lost, where their group does not say it.
-// It follows from the member's pace.
+// LostAfter returns how long a worker is unreachable before its machines count as lost, unless their group says
+// otherwise. It comes from the gossip knobs.
 func (m *Member) LostAfter() time.Duration { return m.o.Knobs.Lost }
 
-// Apart returns for how long this member has heard no other one; 0 where it belongs to a cluster of one, or all others
-// have left or were removed. One that it has known before its start counts.
+// Apart returns how long this member has heard no other; 0 in a cluster of one, or if all others have left or were
+// removed. Members known from before its start count as others.
 func (m *Member) Apart() time.Duration {
 	others := slices.ContainsFunc(m.cluster.Expected(), func(id cluster.WorkerID) bool { return !m.removedFor(id) }) ||
 		slices.ContainsFunc(m.cluster.Members(), func(x cluster.Member) bool {
@@ -56,7 +56,7 @@ func (m *Member) Apart() time.Duration {
 	return m.cluster.Silent()
 }
 
-// Deciders lists the members that may decide claims: those that are known and not removed.
+// Deciders lists the members that may decide claims: the known ones that are not removed.
 func (m *Member) Deciders() []cluster.WorkerID {
 	var out []cluster.WorkerID
 	for _, x := range m.cluster.Members() {
@@ -67,7 +67,7 @@ func (m *Member) Deciders() []cluster.WorkerID {
 	return out
 }
 
-// Claim asks another member for what must be unique in an app. One that cannot be heard is not tried.
+// Claim asks another member to decide a claim. An unreachable member is not tried.
 func (m *Member) Claim(ctx context.Context, id cluster.WorkerID, c cluster.Claim) (cluster.Claimed, error) {
 	f, known := m.Other(id)
 	if !known {

@@ -16,31 +16,31 @@ const KindDoor = registry.Kind("door")
 
 const schemaDoor = 1
 
-// Bounds of what is believed of a door.
+// Bounds of a door's fields that other members accept.
 const (
 	maxDoorAddr = 300
 	maxDoorRoot = 8 << 10
 )
 
-// doorRow is what is kept of a door.
+// doorRow is a door as stored in its object.
 type doorRow struct {
 	Addr string `json:"addr"`
 	Root string `json:"root,omitempty"` // PEM
 }
 
-// isGood reports whether a door can be told to clients, which send tokens to it.
+// isGood reports whether a door may be given to clients, which send tokens to it.
 func (d doorRow) isGood() bool {
 	return strings.HasPrefix(d.Addr, "https://") && len(d.Addr) <= maxDoorAddr && len(d.Root) <= maxDoorRoot
 }
 
-// doorList is the doors of all members, as of some moment.
+// doorList is the doors of all members at one moment.
 type doorList struct {
 	doors []cluster.Door
 	mark  string
 }
 
-// TellDoor tells all members where this one serves the API for other hosts, and the root of its certificate where that
-// is souk's own. An address without TLS is of this host alone, and is not told.
+// TellDoor announces to all members where this one serves the API for other hosts, with the root of its certificate if
+// that is souk's own. An address without TLS is for this host only, and is not announced.
 func (m *Member) TellDoor(addr, root string) error {
 	objects := m.cluster.Objects()
 	row := doorRow{addr, root}
@@ -51,7 +51,7 @@ func (m *Member) TellDoor(addr, root string) error {
 		return nil
 	}
 	raw, err := json.Marshal(row)
-	if err == nil { // also where it is as before: that may be signed with a certificate that counts no more
+	if err == nil { // even if unchanged: the old one may be signed with an invalid certificate
 		_, err = objects.Put(KindDoor, string(m.ID()), schemaDoor, raw)
 	}
 	return err
@@ -65,7 +65,7 @@ func (m *Member) Doors() ([]cluster.Door, string) {
 	return nil, ""
 }
 
-// readDoors brings the list of doors up to date.
+// readDoors rereads the list of doors from the registry.
 func (m *Member) readDoors() {
 	list := &doorList{}
 	hash := sha256.New()

@@ -28,8 +28,8 @@ const (
 	kindOldSecret = registry.Kind("oldsecret")
 )
 
-// The steps of an eviction, in their order. Each begins from what is so, and not from what a try before has done, so an
-// eviction that was broken off anywhere is carried on by asking again.
+// The steps of an eviction, in their order. Each looks at the present state and not at what earlier tries did, so
+// asking again continues an interrupted eviction.
 const (
 	stepRemoved = "removed"
 	stepTokens  = "tokens"
@@ -37,7 +37,7 @@ const (
 	stepSecrets = "secrets"
 )
 
-// Evictions take from who has a member's disk all that it lets them do. They are made where the CA is.
+// Evictions revoke all credentials on a member's stolen disk. Only the member with the CA makes them.
 type Evictions struct {
 	m       *Member
 	tokens  *Tokens
@@ -47,7 +47,7 @@ type Evictions struct {
 // NewEvictions returns the evictions of a member's cluster.
 func NewEvictions(m *Member, t *Tokens, c *catalog.Catalog) *Evictions { return &Evictions{m, t, c} }
 
-// Evict does what is due now, and says how far it has come.
+// Evict does the steps that are due now, and reports its progress.
 func (e *Evictions) Evict(ctx context.Context, id cluster.WorkerID, in api.EvictRequest) (api.MemberEviction, error) {
 	out := api.MemberEviction{Member: id, Steps: []api.EvictionStep{}}
 	if err := e.checkAuthority(); err != nil {
@@ -89,10 +89,10 @@ func listNames(names []string) string {
 	return strings.Join(slices.Compact(names), ", ")
 }
 
-// checkAuthority refuses where the CA is not, and says where it is.
+// checkAuthority returns an error unless this member has the CA; the error says which member has it.
 func (e *Evictions) checkAuthority() error { return lacksAuthority(e.m) }
 
-// lacksAuthority says why a member cannot do what only the cluster's authority may.
+// lacksAuthority returns an error if a member does not hold the cluster's CA.
 func lacksAuthority(m *Member) error {
 	if m.issuer != nil {
 		return nil
@@ -106,7 +106,7 @@ func lacksAuthority(m *Member) error {
 		listNames(ids))
 }
 
-// removeMember writes that the member was removed, unless that is so already.
+// removeMember writes the member's removal, unless it was removed already.
 func (e *Evictions) removeMember(id cluster.WorkerID, in api.EvictRequest) (r cluster.Removal, s api.EvictionStep,
 	err error) {
 	r, removed := e.m.removalOf(string(id))
@@ -128,8 +128,8 @@ func (e *Evictions) removeMember(id cluster.WorkerID, in api.EvictRequest) (r cl
 		Text: fmt.Sprintf("%s is removed since %s; its certificate is refused", id, since)}, nil
 }
 
-// rotateKey sees to it that the key of gossip is one that was made after the removal. One that was on its way before may
-// have reached the member that is evicted, so that rotation is ended first, and another begun.
+// rotateKey rotates the gossip key until it is one made after the removal. A key of a rotation that began before may
+// have reached the evicted member, so it first completes that rotation and then begins another.
 func (e *Evictions) rotateKey(ctx context.Context, r cluster.Removal, force bool) (api.EvictionStep, error) {
 	ca, s := e.m.issuer, api.EvictionStep{Name: stepKey}
 	k, err := ca.Gossip()
@@ -139,13 +139,13 @@ func (e *Evictions) rotateKey(ctx context.Context, r cluster.Removal, force bool
 	after := k.Made.After(r.At)
 	if err == nil && k.Step == "" && !after {
 		made := e.m.o.Now()
-		if !made.After(r.At) { // by the clock of who removed it
+		if !made.After(r.At) { // by the remover's clock
 			made = r.At.Add(time.Millisecond)
 		}
 		k, err = ca.RotateGossip(made)
 		after = true
 	}
-	if fault.Is(err, fault.Conflict) { // another has taken the step
+	if fault.Is(err, fault.Conflict) { // another process has taken the step
 		k, err = ca.Gossip()
 	}
 	if err != nil {
@@ -156,7 +156,7 @@ func (e *Evictions) rotateKey(ctx context.Context, r cluster.Removal, force bool
 	default:
 	}
 	taken := e.m.identity.GossipKeys().Generation >= k.Generation
-	if taken && k.Step == "" { // those that are heard forget the old key now
+	if taken && k.Step == "" { // reachable members drop the old key now
 		gossipKeys{e.m}.allHaveKeys(ctx, k)
 	}
 	s.Waiting = e.m.holders.waiting(k.Generation)
@@ -175,13 +175,13 @@ func (e *Evictions) rotateKey(ctx context.Context, r cluster.Removal, force bool
 	return s, nil
 }
 
-// resealSecrets seals the secrets as they travel with the key of gossip that is in use. Whoever sets one meanwhile wins.
+// resealSecrets seals the secrets' objects with the current gossip key. A concurrent update of a secret wins.
 func (e *Evictions) resealSecrets() (all, anew int, err error) {
 	objects := e.m.cluster.Objects()
 	for _, o := range append(objects.List(kindSecret), objects.List(kindOldSecret)...) {
 		sealed, changed, failed := e.catalog.Secrets.Resealed(o.Key, o.Payload)
 		if fault.Is(failed, fault.NotFound) {
-			continue // of an app that is gone
+			continue // its app is gone
 		}
 		if all++; failed == nil && changed {
 			anew++
@@ -192,8 +192,8 @@ func (e *Evictions) resealSecrets() (all, anew int, err error) {
 	return all, anew, err
 }
 
-// Check tries what the disk of a member that was removed lets who has it do: at every member its tokens, a certificate
-// like its own, and the keys of gossip of before.
+// Check tests which credentials on a removed member's disk still work: at every member it tries the tokens, a
+// certificate like the removed one, and the old gossip keys.
 func (e *Evictions) Check(ctx context.Context, id cluster.WorkerID) (api.EvictionCheck, error) {
 	out := api.EvictionCheck{Member: id, OK: true, Left: []string{}}
 	if err := e.checkAuthority(); err != nil {
@@ -217,7 +217,7 @@ func (e *Evictions) Check(ctx context.Context, id cluster.WorkerID) (api.Evictio
 	for _, x := range states {
 		all.Go(func() error { found <- t.tryAt(ctx, x); return nil })
 	}
-	_ = all.Wait() // what came of each is told
+	_ = all.Wait() // each result has its own error
 	close(found)
 	for tries := range found {
 		out.Tries = append(out.Tries, tries...)
@@ -228,7 +228,7 @@ func (e *Evictions) Check(ctx context.Context, id cluster.WorkerID) (api.Evictio
 	return out, nil
 }
 
-// leftToDo says what no command can do.
+// leftToDo lists the steps that no command can do.
 func (e *Evictions) leftToDo(r cluster.Removal) (left []string) {
 	if _, was := e.m.cluster.Objects().Get(KindIssuer, string(r.Member)); was {
 		left = append(left, fmt.Sprintf("the disk of %s held the cluster's authority: who has it can make members; "+
@@ -251,7 +251,7 @@ func (e *Evictions) leftToDo(r cluster.Removal) (left []string) {
 	return left
 }
 
-// tryer tries what who has a member's disk can try.
+// tryer tries what the holder of a member's disk could try.
 type tryer struct {
 	m      *Member
 	id     cluster.WorkerID
@@ -259,7 +259,7 @@ type tryer struct {
 	tokens []api.Token
 }
 
-// tryAt tries it all at one member.
+// tryAt tries everything at one member.
 func (t tryer) tryAt(ctx context.Context, x cluster.Member) (out []api.EvictionTry) {
 	for _, what := range []struct {
 		name string
@@ -310,7 +310,7 @@ func (t tryer) tryCertificate(ctx context.Context, x cluster.Member) (refused bo
 	return false, "not tried: " + err.Error()
 }
 
-// mostKeys bounds the keys of before that are tried: the newest.
+// mostKeys bounds how many old gossip keys are tried, the newest first.
 const mostKeys = 4
 
 func (t tryer) tryKeys(ctx context.Context, x cluster.Member) (refused bool, have string) {

@@ -7,29 +7,29 @@ import (
 	"github.com/soukhq/souk/cluster"
 )
 
-// FindingRegistry names the finding of a member's examination that tells what it knows; its Have begins with DigestWord
-// and 16 digits. Members with one digest know the same of everybody.
+// FindingRegistry names the finding that summarizes what a member knows; its Have begins with DigestWord and 16 digits.
+// Members with equal digests know the same.
 const (
 	FindingRegistry = "registry"
 	DigestWord      = "digest "
-	// FindingTwin is there where another worker with the member's id was alive. Such a member does not hear all that the
-	// others do, for they take what it says for the other's.
+	// FindingTwin appears if another worker with the member's id was alive. Such a member misses updates, since the
+	// others mix up the two.
 	FindingTwin = "twin"
 )
 
-// examinedWorker is the member's own worker, as other members see it: its examination tells what the member knows,
-// too.
+// examinedWorker is the member's own worker as other members see it: Examine adds the member's findings to the
+// worker's.
 type examinedWorker struct {
 	Worker
 	m *Member
 }
 
-// Examine is the worker's, and the member's.
+// Examine returns the worker's findings and the member's.
 func (e examinedWorker) Examine(ctx context.Context) []cluster.Finding {
 	return append(e.Worker.Examine(ctx), e.m.Findings()...)
 }
 
-// Findings tells how much the member knows, with its digest, and whether a copy of it was alive.
+// Findings reports the digest and size of what the member knows, and whether a copy of it was alive.
 func (m *Member) Findings() []cluster.Finding {
 	known, gaps := m.cluster.Known(), 0
 	for _, k := range known {

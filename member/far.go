@@ -12,17 +12,17 @@ import (
 	"github.com/soukhq/souk/mesh/wire"
 )
 
-// Far is another member's worker: what it told is answered here, and what it must be asked for goes over the wire.
+// Far is another member's worker: reads of its reports are answered here, all other calls go over the wire.
 type Far struct {
 	*wire.Worker
 	m  *Member
 	id cluster.WorkerID
 }
 
-// handles are the other members' workers, by which they are called.
+// handles are the Far workers of all other members.
 type handles struct {
 	now    atomic.Pointer[directory]
-	roster uint64 // of the fleet when they were listed
+	roster uint64 // the fleet's roster when they were listed
 }
 
 // directory is the handles at one moment.
@@ -31,8 +31,8 @@ type directory struct {
 	byID map[cluster.WorkerID]*Far
 }
 
-// listHandles makes a handle for each worker of the fleet that is new, and closes those of workers that are gone. It is
-// called with the follower's lock.
+// listHandles makes a handle for each worker of the fleet that is new, and closes those of workers that are gone. The
+// caller holds the follower's lock.
 func (m *Member) listHandles() {
 	h, s := &m.follower.far, m.fleet.Snapshot()
 	old := h.now.Load()
@@ -81,7 +81,7 @@ func (m *Member) Other(id cluster.WorkerID) (f *Far, known bool) {
 	return f, known
 }
 
-// unheardError is the error of a member that cannot be heard; nil while it can.
+// unheardError is the error for an unreachable member; nil while it is reachable.
 func (f *Far) unheardError() error {
 	if w, known := f.m.fleet.Snapshot().Worker(f.id); known && w.Reachable() {
 		return nil
@@ -91,7 +91,7 @@ func (f *Far) unheardError() error {
 		f.id)
 }
 
-// Record is what the worker last told: nobody is asked.
+// Record returns the worker's last report, without asking it.
 func (f *Far) Record(context.Context) (cluster.Record, error) {
 	if err := f.unheardError(); err != nil {
 		return cluster.Record{}, err
@@ -103,7 +103,7 @@ func (f *Far) Record(context.Context) (cluster.Record, error) {
 		f.id)
 }
 
-// Machine asks the worker. One that cannot be heard is not asked: a machine that another is known to have it has not.
+// Machine asks the worker. For an unreachable one it answers NotFound if another worker is known to have the machine.
 func (f *Far) Machine(ctx context.Context, app, id string) (*machine.Machine, error) {
 	unheard := f.unheardError()
 	if unheard == nil {
@@ -115,8 +115,8 @@ func (f *Far) Machine(ctx context.Context, app, id string) (*machine.Machine, er
 	return nil, unheard
 }
 
-// Events listens to the worker. Of one that cannot be heard there are none, until it is back: then the stream ends, for
-// who listens must list the machines anew.
+// Events streams the worker's events. While the worker is unreachable it has none; when it is back the stream ends,
+// since the listener must list the machines again.
 func (f *Far) Events(ctx context.Context, app string, emit func(machine.EventOf) error) error {
 	if f.unheardError() == nil {
 		return f.Worker.Events(ctx, app, emit)
@@ -138,7 +138,7 @@ func (f *Far) Events(ctx context.Context, app string, emit func(machine.EventOf)
 	}
 }
 
-// Grant is not tried at a worker that cannot be heard.
+// Grant asks the worker to make a machine, unless it is unreachable.
 func (f *Far) Grant(ctx context.Context, g lifecycle.Grant) (*machine.Machine, error) {
 	if err := f.unheardError(); err != nil {
 		return nil, err
@@ -146,7 +146,7 @@ func (f *Far) Grant(ctx context.Context, g lifecycle.Grant) (*machine.Machine, e
 	return f.Worker.Grant(ctx, g)
 }
 
-// Do is Grant for verbs.
+// Do carries out a verb at the worker, unless it is unreachable.
 func (f *Far) Do(ctx context.Context, c lifecycle.Command) (lifecycle.Outcome, error) {
 	if err := f.unheardError(); err != nil {
 		return lifecycle.Outcome{}, err
@@ -154,7 +154,7 @@ func (f *Far) Do(ctx context.Context, c lifecycle.Command) (lifecycle.Outcome, e
 	return f.Worker.Do(ctx, c)
 }
 
-// Machines is Grant for lists.
+// Machines lists the worker's machines, unless it is unreachable.
 func (f *Far) Machines(ctx context.Context, app string, destroyed bool) ([]*machine.Machine, error) {
 	if err := f.unheardError(); err != nil {
 		return nil, err
@@ -162,7 +162,7 @@ func (f *Far) Machines(ctx context.Context, app string, destroyed bool) ([]*mach
 	return f.Worker.Machines(ctx, app, destroyed)
 }
 
-// Volumes is Machines for volumes.
+// Volumes lists the worker's volumes, unless it is unreachable.
 func (f *Far) Volumes(ctx context.Context, app string) ([]machine.Volume, error) {
 	if err := f.unheardError(); err != nil {
 		return nil, err

@@ -12,12 +12,12 @@ import (
 	"github.com/soukhq/souk/mesh/gossip"
 )
 
-// follower moves the member's fleet on with what gossip tells of the other members' workers.
+// follower updates the member's fleet with gossip's news of other members' workers.
 type follower struct {
-	mu    sync.Mutex // one at a time moves it on
+	mu    sync.Mutex // serializes updates
 	feed  *gossip.Feed
 	facts uint64 // index of the newest fact that is in the fleet
-	// Of these gossip may know something and the fleet has nothing, as they were removed from the cluster.
+	// Removed members that are not in the fleet though gossip may still know them.
 	hidden map[cluster.WorkerID]bool
 	far    handles
 }
@@ -25,14 +25,14 @@ type follower struct {
 // takeMost bounds the changes that become visible together.
 const takeMost = 256
 
-// refreshEvery bounds how often it is looked for members that were removed.
+// refreshEvery bounds how often the member looks for removals.
 const refreshEvery = 20 * time.Millisecond
 
 // Fleet returns the fleet that the member keeps: its own worker and the others.
 func (m *Member) Fleet() *fleet.Fleet { return m.fleet }
 
-// openFleet begins with the members that an earlier life of this one saved. What they have is not known yet, so nothing
-// may be answered as if they did not exist.
+// openFleet starts the fleet with the members that an earlier run saved. Their machines are not known yet, so no answer
+// may assume that they have none.
 func (m *Member) openFleet() {
 	m.fleet = fleet.New()
 	m.follower.hidden = map[cluster.WorkerID]bool{}
@@ -59,7 +59,7 @@ func (m *Member) follow(ctx context.Context) {
 	}
 }
 
-// followRemovals minds the members that are removed from the cluster until ctx ends.
+// followRemovals applies removals of members until ctx ends.
 func (m remover) followRemovals(ctx context.Context) {
 	for {
 		moved := m.cluster.Moved()
@@ -79,7 +79,7 @@ func (m remover) followRemovals(ctx context.Context) {
 	}
 }
 
-// refresh takes those out of the fleet that were removed from the cluster.
+// refresh takes removed members out of the fleet.
 func (m remover) refresh() {
 	m.readRemovals()
 	x := &m.follower
@@ -94,14 +94,14 @@ func (m remover) refresh() {
 	m.apply(edits)
 }
 
-// unshow takes a member out of the fleet of which nothing is known any more.
+// unshow takes a forgotten member out of the fleet.
 func (m remover) unshow(id cluster.WorkerID) {
 	m.follower.mu.Lock()
 	defer m.follower.mu.Unlock()
 	m.apply([]func(*fleet.Edit){func(e *fleet.Edit) { e.Forget(id) }})
 }
 
-// catchUp enters in the fleet all that gossip has news of.
+// catchUp enters all of gossip's news in the fleet.
 func (m *Member) catchUp() {
 	x := &m.follower
 	x.mu.Lock()
@@ -123,7 +123,7 @@ func (m *Member) catchUp() {
 	}
 }
 
-// apply makes changes that were prepared without the fleet's lock.
+// apply makes prepared changes under the fleet's lock.
 func (m *Member) apply(edits []func(*fleet.Edit)) {
 	if len(edits) > 0 {
 		m.fleet.Update(func(e *fleet.Edit) {
@@ -135,7 +135,7 @@ func (m *Member) apply(edits []func(*fleet.Edit)) {
 	m.listHandles()
 }
 
-// newFacts returns the members of whom something else is believed than before.
+// newFacts returns the members whose state in gossip has changed.
 func (x *follower) newFacts(c *gossip.Cluster) (ids []cluster.WorkerID) {
 	facts := c.Facts(x.facts)
 	if len(facts) == 0 {
@@ -145,7 +145,7 @@ func (x *follower) newFacts(c *gossip.Cluster) (ids []cluster.WorkerID) {
 		for _, f := range facts {
 			ids = append(ids, f.Member)
 		}
-	} else { // so many that some are not known any more
+	} else { // too many: gossip has dropped some of the facts
 		for _, member := range c.Members() {
 			ids = append(ids, member.ID)
 		}
@@ -154,12 +154,12 @@ func (x *follower) newFacts(c *gossip.Cluster) (ids []cluster.WorkerID) {
 	return ids
 }
 
-// editOf returns what is to be changed of a worker. told says that the news is of its record, which may be gone; else
-// it is of its member.
+// editOf returns the fleet edits for a worker's news. told says that the news is about its record, which may be gone;
+// otherwise it is about its member.
 func (m *Member) editOf(n gossip.WorkerNews, told bool) (edits []func(*fleet.Edit)) {
 	id, x := n.ID, &m.follower
 	if id == m.ID() {
-		return nil // it tells the fleet by itself
+		return nil // the own worker updates the fleet itself
 	}
 	if m.removedFor(id) {
 		x.hidden[id] = true
@@ -186,7 +186,7 @@ func (m *Member) editOf(n gossip.WorkerNews, told bool) (edits []func(*fleet.Edi
 	case told:
 		edits = append(edits, func(e *fleet.Edit) { e.Forget(id) })
 	}
-	if x.hidden[id] && !m.hasOldWord(id) { // it has joined anew: what it told meanwhile was left out
+	if x.hidden[id] && !m.hasOldWord(id) { // it has joined again: enter its machines, which were left out
 		delete(x.hidden, id)
 		for _, t := range m.cluster.Machines("") {
 			if t.Worker == id {
@@ -197,7 +197,7 @@ func (m *Member) editOf(n gossip.WorkerNews, told bool) (edits []func(*fleet.Edi
 	return edits
 }
 
-// editOfMachine returns what is to be changed of a machine.
+// editOfMachine returns the fleet edits for a machine's news.
 func (m *Member) editOfMachine(n gossip.MachineNews) (edits []func(*fleet.Edit)) {
 	switch {
 	case n.Owner == m.ID():
@@ -211,11 +211,11 @@ func (m *Member) editOfMachine(n gossip.MachineNews) (edits []func(*fleet.Edit))
 	return append(edits, func(e *fleet.Edit) { e.Machine(machineOf(*n.Machine)) })
 }
 
-// mostEnded bounds what is believed of an end, or of what is wrong, that another member tells of, in bytes.
+// mostEnded bounds another member's text on how a machine ended or what is wrong with it, in bytes.
 const mostEnded = 200
 
-// machineOf returns what the fleet is to know of a machine that another member tells of. Services that no launch could
-// have, and a replica that no steward asks for, are left out, whoever tells of them.
+// machineOf converts another member's machine for the fleet. It leaves out services that no launch could have, and a
+// replica that no steward would ask for.
 func machineOf(x gossip.Machine) fleet.Machine {
 	m := fleet.Machine{ID: x.ID, App: x.App, Name: x.Name, State: machine.State(x.State), Instance: x.Instance,
 		Updated: x.UpdatedAt,

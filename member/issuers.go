@@ -14,22 +14,22 @@ import (
 	"github.com/soukhq/souk/store/journal"
 )
 
-// issuersFile keeps where issuers were last reached: a member that has no key of gossip in common with the others any
-// more can still ask them, over the wire.
+// issuersFile keeps the issuers' last addresses: a member that no longer shares a gossip key with the others can still
+// ask them over the wire.
 const issuersFile = "issuers.json"
 
-// issuers knows the members that sign certificates and hand out the keys of gossip.
+// issuers tracks the members that sign certificates and hand out gossip keys.
 type issuers struct {
 	m  *Member
 	mu sync.Mutex
 	at map[cluster.WorkerID]string // wire addresses; never this member
-	// said is where issuers that are not heard say that they are called.
+	// said has the addresses that unreachable issuers announced over the wire.
 	said map[cluster.WorkerID]string
-	keys int // the newest generation of keys that an issuer told of over the wire
+	keys int // the newest key generation that an issuer announced over the wire
 }
 
-// announced takes in that an issuer has newer keys, and where it is called. Gossip need not have told either: an issuer
-// that has moved and uses a new key cannot be heard by who lacks that. It is a wire.Options.NewerKeys.
+// announced records that an issuer has newer keys, and its address. Gossip may have said neither: a member without the
+// new key cannot hear an issuer that has moved and uses it. announced is a wire.Options.NewerKeys.
 func (s *issuers) announced(by wire.Peer, generation int, addr string) {
 	s.mu.Lock()
 	s.said[cluster.WorkerID(by.ID)] = addr
@@ -37,11 +37,11 @@ func (s *issuers) announced(by wire.Peer, generation int, addr string) {
 	s.mu.Unlock()
 	select {
 	case s.m.keysDue <- struct{}{}:
-	default: // it is being looked after already
+	default: // followKeys will look already
 	}
 }
 
-// newest returns the newest generation of keys that an issuer told of over the wire.
+// newest returns the newest key generation that an issuer announced over the wire.
 func (s *issuers) newest() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -52,12 +52,13 @@ func openIssuers(m *Member) *issuers {
 	s := &issuers{m: m, at: map[cluster.WorkerID]string{}, said: map[cluster.WorkerID]string{}}
 	raw, err := os.ReadFile(filepath.Join(m.o.Dir, issuersFile))
 	if err != nil || json.Unmarshal(raw, &s.at) != nil || s.at == nil {
-		s.at = map[cluster.WorkerID]string{} // gossip tells it again
+		s.at = map[cluster.WorkerID]string{} // gossip will bring it again
 	}
 	return s
 }
 
-// JoinedAt notes in a member's directory where it joined: the one issuer that it knows before it has heard of any.
+// JoinedAt saves in a member's directory the address where it joined: the only issuer that it knows before gossip has
+// named any.
 func JoinedAt(dir, addr string) error {
 	raw, err := json.Marshal(map[cluster.WorkerID]string{"": addr})
 	if err == nil {
@@ -69,7 +70,7 @@ func JoinedAt(dir, addr string) error {
 	return nil
 }
 
-// look brings the addresses up to date, and on disk when they changed. lost lists those of issuers that are not heard
+// look updates the addresses, and saves them if they changed. lost lists the addresses of issuers that are unreachable
 // now.
 func (s *issuers) look() (lost []string) {
 	s.mu.Lock()
@@ -86,13 +87,13 @@ func (s *issuers) look() (lost []string) {
 	}
 	for id, addr := range s.said {
 		if s.heard(id) {
-			delete(s.said, id) // gossip says it again
+			delete(s.said, id) // gossip knows its address again
 		} else {
 			s.at[id] = addr
 		}
 	}
 	for id := range s.at {
-		if id != "" && s.m.removedFor(id) || id == "" && len(s.at) > 1 { // by now it is known who that was
+		if id != "" && s.m.removedFor(id) || id == "" && len(s.at) > 1 { // the join address: its issuer is known by now
 			delete(s.at, id)
 		}
 	}
@@ -112,7 +113,7 @@ func (s *issuers) heard(id cluster.WorkerID) bool {
 	return x.Heard()
 }
 
-// save writes the file whole or not at all. Where it cannot be written the next change tries again.
+// save writes the file whole or not at all. After a failure the next change tries again.
 func (s *issuers) save() {
 	raw, err := json.Marshal(s.at)
 	if err == nil {
@@ -123,7 +124,7 @@ func (s *issuers) save() {
 	}
 }
 
-// all gives the addresses of issuers, those that are alive first.
+// all returns the addresses of issuers, those alive first.
 func (s *issuers) all() []string {
 	s.look()
 	s.mu.Lock()

@@ -12,19 +12,19 @@ import (
 	"github.com/soukhq/souk/mesh/pki"
 )
 
-// keyHolders is what an issuer knows of who has taken the keys of gossip of one generation.
+// keyHolders is what an issuer knows about which members have one generation of gossip keys.
 type keyHolders struct {
 	mu         sync.Mutex
 	generation int
-	have       map[cluster.WorkerID]bool      // they said so over the wire
-	silent     map[cluster.WorkerID]time.Time // since when they were asked in vain
-	lack       []cluster.WorkerID             // who is waited for
+	have       map[cluster.WorkerID]bool      // members that confirmed it over the wire
+	silent     map[cluster.WorkerID]time.Time // since when a member does not answer
+	lack       []cluster.WorkerID             // members that the rotation waits for
 }
 
-// askKeysTime bounds how long a member is waited for that is asked which keys it has.
+// askKeysTime bounds the question to one member which keys it has.
 const askKeysTime = 2 * time.Second
 
-// about begins anew when there is another generation. Who is silent is so for a whole rotation.
+// about resets h for another generation. A member that does not answer counts as silent until the rotation ends.
 func (h *keyHolders) about(k pki.GossipKeys) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -37,7 +37,7 @@ func (h *keyHolders) about(k pki.GossipKeys) {
 	}
 }
 
-// waiting returns the members that lack the keys of a generation, as of when it was last looked.
+// waiting returns the members that lacked the keys of a generation at the last check.
 func (h *keyHolders) waiting(generation int) []cluster.WorkerID {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -47,7 +47,7 @@ func (h *keyHolders) waiting(generation int) []cluster.WorkerID {
 	return slices.Clone(h.lack)
 }
 
-// answered notes what came of asking a member which keys it has.
+// answered records a member's answer as to which keys it has.
 func (h *keyHolders) answered(id cluster.WorkerID, keys int, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -60,11 +60,10 @@ func (h *keyHolders) answered(id cluster.WorkerID, keys int, err error) {
 	}
 }
 
-// allHaveKeys says whether every member has the keys. Only those count that have a certificate: a name
-// in gossip is what anybody can have who has the key that is to be replaced, so each is asked over the wire. One that
-// was removed does not get the keys, and is not waited for; nor is one that left, or was not heard for keysPatience: it
-// asks for them when it is back. While nobody else is heard at all it is we who are cut off, or have just begun, and
-// nothing is decided.
+// allHaveKeys reports whether every member has the keys. It asks each over the wire, and counts only members with a
+// certificate: a thief of the old key could add any name to gossip. It does not wait for members that were removed,
+// have left, or were silent for keysPatience; the latter ask for the keys when they are back. While no other member is
+// reachable, this one may be cut off or have just started, so it returns false.
 func (m gossipKeys) allHaveKeys(ctx context.Context, k pki.GossipKeys) bool {
 	h := &m.holders
 	h.about(k)
@@ -81,9 +80,9 @@ func (m gossipKeys) allHaveKeys(ctx context.Context, k pki.GossipKeys) bool {
 		switch {
 		case h.have[id]:
 			heard++
-		case x.Heard() && x.Keys >= k.Generation: // it cannot be called
+		case x.Heard() && x.Keys >= k.Generation: // it gossips its generation but cannot be called
 			heard++
-		case asked && time.Since(silent) >= patience: // whoever has its name in gossip
+		case asked && time.Since(silent) >= patience: // silent for too long, whatever gossip says
 		case !asked || x.Heard() || min(time.Since(x.Since), time.Since(m.begunAt)) < patience:
 			h.lack = append(h.lack, id)
 		}
@@ -92,8 +91,8 @@ func (m gossipKeys) allHaveKeys(ctx context.Context, k pki.GossipKeys) bool {
 	return len(h.lack) == 0 && (heard > 0 || others == 0)
 }
 
-// certified returns the other members that have a certificate and are to have keys: who was given one here, or has told
-// something that is signed.
+// certified returns the other members that have a certificate and may have keys: those certified by this CA, or known
+// by a signed message.
 func (m gossipKeys) certified() map[cluster.WorkerID]cluster.Member {
 	states := map[cluster.WorkerID]cluster.Member{}
 	for _, id := range m.cluster.Expected() {
@@ -116,7 +115,7 @@ func (m gossipKeys) certified() map[cluster.WorkerID]cluster.Member {
 	return states
 }
 
-// askKeys asks members which keys they have, those that have not said yet.
+// askKeys asks the members that have not confirmed yet which keys they have.
 func (m gossipKeys) askKeys(ctx context.Context, generation int, states map[cluster.WorkerID]cluster.Member) {
 	ctx, cancel := context.WithTimeout(ctx, askKeysTime)
 	defer cancel()
@@ -138,11 +137,11 @@ func (m gossipKeys) askKeys(ctx context.Context, generation int, states map[clus
 			return nil
 		})
 	}
-	_ = all.Wait() // what came of each is noted
+	_ = all.Wait() // answered has recorded each result
 }
 
-// tellNewer tells a member that lacks keys where they are to be had. One that hears us knows, and one that does not may
-// not: it reads nothing of ours without the key, and we may have moved.
+// tellNewer tells a member that lacks keys at which address it gets them. A member that cannot decrypt our gossip may
+// not know: we may have moved.
 func (m gossipKeys) tellNewer(ctx context.Context, id cluster.WorkerID, generation int) {
 	f, known := m.Other(id)
 	if !known {

@@ -11,7 +11,7 @@ import (
 	"github.com/soukhq/souk/mesh/pki"
 )
 
-// KindKeys is the kind of objects by which an issuer tells the generation of the keys of gossip: keysTold by the
+// KindKeys is the kind of objects in which an issuer announces the generation of the gossip keys: keysTold by the
 // issuer's id. The keys themselves go over the wire, to members that are not removed.
 const KindKeys = registry.Kind("gossip-keys")
 
@@ -21,11 +21,11 @@ type keyGeneration struct {
 	Generation int `json:"generation"`
 }
 
-// gossipKeys is the member as who keeps the keys of gossip: its own those of the cluster, and a rotation going where
-// the CA is.
+// gossipKeys is the member in its part of keeping the gossip keys: it keeps its own equal to the cluster's, and with
+// the CA drives rotations.
 type gossipKeys struct{ *Member }
 
-// followKeys keeps this member's keys of gossip those of the cluster, and, where the CA is, has a rotation go on.
+// followKeys keeps this member's gossip keys equal to the cluster's, and with the CA drives a rotation.
 func (m gossipKeys) followKeys(ctx context.Context) {
 	every := time.NewTicker(m.o.Knobs.Reconnect)
 	defer every.Stop()
@@ -39,7 +39,7 @@ func (m gossipKeys) followKeys(ctx context.Context) {
 			return
 		case <-every.C:
 		case <-m.keysDue:
-		case <-moved: // and not before keysPause is over: much changes that is no key
+		case <-moved: // but not before keysPause: most changes are not keys
 		}
 		select {
 		case <-ctx.Done():
@@ -49,14 +49,13 @@ func (m gossipKeys) followKeys(ctx context.Context) {
 	}
 }
 
-// keysPause bounds how often the keys are looked after while much changes.
+// keysPause bounds how often the keys are checked while the registry changes.
 const keysPause = 500 * time.Millisecond
 
-// keysPatience is for how many times Knobs.Reconnect a rotation waits for a member that is not heard: a minute by
-// default.
+// keysPatience times Knobs.Reconnect is how long a rotation waits for an unreachable member: a minute by default.
 const keysPatience = 12
 
-// keepKeys does once what is due now.
+// keepKeys does the key work that is due now.
 func (m gossipKeys) keepKeys(ctx context.Context) error {
 	failed := m.newerKeys(ctx)
 	remover{m.Member}.adoptObjects()
@@ -71,8 +70,8 @@ func (m gossipKeys) keepKeys(ctx context.Context) error {
 	return failed
 }
 
-// newerKeys asks an issuer where there are newer keys than ours, and, where an issuer is not heard any more, that one:
-// we may be the one that is not heard. After asking in vain the next try waits.
+// newerKeys asks an issuer for keys if there are newer ones than ours, or if an issuer has become unreachable: we may
+// be the one cut off. After a failure the next try waits.
 func (m gossipKeys) newerKeys(ctx context.Context) error {
 	lost := m.issuers.look()
 	newer := max(m.newestKeyGeneration(), m.issuers.newest()) > m.identity.GossipKeys().Generation
@@ -82,10 +81,10 @@ func (m gossipKeys) newerKeys(ctx context.Context) error {
 	if !newer {
 		m.keysAsked = time.Now()
 		err := m.fetchKeys(ctx, lost)
-		if fault.Is(err, fault.Denied) { // it is there, and will have nothing to do with us
+		if fault.Is(err, fault.Denied) { // reachable, but it rejects this member
 			return err
 		}
-		return nil // it is gone, most likely
+		return nil // probably gone
 	}
 	err := m.fetchKeys(ctx, m.issuers.all())
 	if err != nil {
@@ -94,7 +93,7 @@ func (m gossipKeys) newerKeys(ctx context.Context) error {
 	return err
 }
 
-// newestKeyGeneration gives the newest generation that an issuer has told of.
+// newestKeyGeneration returns the newest generation that an issuer has announced.
 func (m gossipKeys) newestKeyGeneration() (newest int) {
 	for _, o := range m.cluster.Objects().List(KindKeys) {
 		var t keyGeneration
@@ -105,19 +104,19 @@ func (m gossipKeys) newestKeyGeneration() (newest int) {
 	return newest
 }
 
-// keysOf gives the generation of keys that a member says it has.
+// keysOf returns the key generation that a member claims to have.
 func (m gossipKeys) keysOf(id cluster.WorkerID) int {
 	x, _ := m.cluster.Member(id)
 	return x.Keys
 }
 
-// fetchKeys asks issuers for the bundle until one has answered.
+// fetchKeys asks issuers for the key bundle until one has answered.
 func (m gossipKeys) fetchKeys(ctx context.Context, addrs []string) error {
 	err := error(fault.New(fault.Unavailable, pki.CodeIssuer, "no issuer is known; see that a member with the CA runs"))
 	for _, addr := range addrs {
 		err = m.client.Refresh(ctx, addr)
 		if err == nil || fault.CodeOf(err) == fault.CodeRemoved {
-			m.outcast.Store(err != nil) // an issuer said so itself, as its certificate shows
+			m.outcast.Store(err != nil) // the issuer's certificate proves that it said so
 		}
 		if err == nil || ctx.Err() != nil {
 			return err
@@ -126,8 +125,7 @@ func (m gossipKeys) fetchKeys(ctx context.Context, addrs []string) error {
 	return err
 }
 
-// leadKeys is an issuer's part: it takes the keys of its CA, or gives it newer ones, has a rotation go on, and tells of
-// it.
+// leadKeys is an issuer's part: it syncs its keys with the CA's, drives a rotation, and announces the generation.
 func (m gossipKeys) leadKeys(ctx context.Context) error {
 	if m.issuer == nil {
 		return nil

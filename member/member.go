@@ -1,8 +1,8 @@
-// Package member makes one process a member of a cluster: it tells the others what its worker is and has, knows what
-// theirs are and have, reaches them over mutual TLS, and keeps its certificate fresh. It needs nobody to start: a
-// member that is alone serves its own worker, and joins the others when they can be heard.
+// Package member makes one process a member of a cluster: it announces its own worker and machines, follows those of
+// the others, calls them over mutual TLS, and renews its certificate. It starts without any other member: alone it
+// serves its own worker, and it joins the others when they become reachable.
 //
-// What a member knows of others is a view of their truth. It may choose by it; only the worker itself decides.
+// What a member knows of others is a view of their truth. It may choose by that view; only the worker itself decides.
 package member
 
 import (
@@ -29,14 +29,14 @@ import (
 	"github.com/soukhq/souk/mesh/wire"
 )
 
-// Below a member's directory.
+// Folders in a member's directory.
 const (
 	IdentityDir = "identity" // certificate, key and roots: package pki
 	CADir       = "ca"       // only of an issuer
 	gossipDir   = "gossip"
 )
 
-// Pieces returns the names, below a member's directory, of the files that it must find again when it starts.
+// Pieces returns the paths in a member's directory that it needs at its next start.
 func Pieces() []string {
 	return []string{filepath.Join(IdentityDir, pki.MemberFile), filepath.Join(gossipDir, gossip.ObjectsFile),
 		filepath.Join(gossipDir, gossip.MembersFile)}
@@ -46,23 +46,23 @@ func Pieces() []string {
 type Options struct {
 	Dir    string
 	Region cluster.Region
-	Build  cluster.Build                           // that others are told
+	Build  cluster.Build                           // announced to the others
 	Wire   string                                  // host:port to listen on for the other members' calls
 	Listen func(addr string) (net.Listener, error) // opens Wire; nil: net.Listen
 	Gossip string                                  // host:port for gossip, packets and streams
-	Host   string                                  // host at which others reach both; "": as listened on
+	Host   string                                  // host at which others reach both; "": the listen address
 	Peers  []string
 	Knobs  gossip.Knobs // zero: gossip.LAN
 	Log    *slog.Logger
 	Now    func() time.Time // nil: time.Now; for certificates
-	Left   func()           // called when the member has said goodbye; nil: nobody is
+	Left   func()           // called when the member has left; may be nil
 }
 
-// Member is one. New, then Attach the worker, then Run.
+// Member is this process as a member. Call New, then Attach with the worker, then Run.
 type Member struct {
 	o        Options
 	identity *pki.Identity
-	issuer   *pki.CA // nil: it is none
+	issuer   *pki.CA // nil: this member is no issuer
 	cluster  *gossip.Cluster
 	client   *wire.Client
 	listener net.Listener
@@ -73,38 +73,38 @@ type Member struct {
 	decider  wire.Decider
 	stewards wire.Stewards
 	tell     reporter
-	telling  sync.Mutex   // of a machine: the fleet and the others are told in one order
+	telling  sync.Mutex   // held while a machine's news goes to fleet and gossip, so both see one order
 	proxy    wire.Proxied // serves what other members' proxies send here; nil: there is no proxy
-	certs    wire.Certs   // of the proxy, which those of others ask; nil: it has none
+	certs    wire.Certs   // answers other proxies' questions on certificates; nil: none
 	loads    *fleet.Loads
 	api      string
 	begun    atomic.Bool
 
-	// as of the newest refresh; read where the registry's lock is held
+	// as of the last refresh; atomic, since it is read under the registry's lock
 	removals atomic.Pointer[map[string]cluster.Removal]
-	// removed members that were forgotten, by when they were removed; follow's own
+	// when forgotten members were removed; follow's own
 	forgotten map[cluster.WorkerID]time.Time
-	// removed members whose ids live on, and since when what they told is looked at; follow's own
+	// removed members whose ids joined again, with their rechecks; follow's own
 	rechecked map[cluster.WorkerID]rechecks
 	twins     *twins
-	outcast   atomic.Bool // an issuer has said that this member was removed
+	outcast   atomic.Bool // an issuer said that this member was removed
 	voicesMu  sync.Mutex
-	voices    map[cluster.WorkerID]voice // as many as there are certificates
+	voices    map[cluster.WorkerID]voice // by owner
 	issuers   *issuers
 	begunAt   time.Time
-	keysAsked time.Time     // when an issuer was last asked for keys in vain; followKeys' own
-	keysDue   chan struct{} // somebody waits for a rotation to go on
+	keysAsked time.Time     // last failed request for keys to an issuer; followKeys' own
+	keysDue   chan struct{} // wakes followKeys for a waiting rotation
 	holders   keyHolders
 	agreement agreement
 	imports   imports
-	tokens    atomic.Pointer[Tokens] // nil: there are none yet
+	tokens    atomic.Pointer[Tokens] // nil: not opened yet
 	doors     atomic.Pointer[doorList]
 }
 
 // Worker is the member's own worker.
 type Worker = wire.Served
 
-// New opens what the member's directory holds. NotFound says that it has not joined any cluster yet.
+// New opens what the member's directory holds. NotFound says that it has joined no cluster yet.
 func New(o Options) (m *Member, err error) {
 	if o.Knobs == (gossip.Knobs{}) {
 		o.Knobs = gossip.LAN()
@@ -149,7 +149,7 @@ func New(o Options) (m *Member, err error) {
 	return m, nil
 }
 
-// openGossip makes the member's part of the registry. Every record and object is signed by who wrote it.
+// openGossip makes the member's part of the registry. Every record and object is signed by its writer.
 func (m *Member) openGossip() (err error) {
 	keys := m.identity.GossipKeys()
 	sign := func(raw []byte) []byte {
@@ -158,7 +158,7 @@ func (m *Member) openGossip() (err error) {
 			m.o.Log.Error("a record could not be signed, so others will refuse it", "err", err)
 			return nil
 		}
-		return append(s.Signature, s.Certificate...) // the first is of a fixed length
+		return append(s.Signature, s.Certificate...) // signatures have a fixed length
 	}
 	m.cluster, err = gossip.New(gossip.Options{
 		Self: m.ID(), Role: "worker", API: m.api, Capability: wire.Capability, Build: m.o.Build, Bind: m.o.Gossip,
@@ -175,7 +175,7 @@ func (m *Member) openGossip() (err error) {
 	return err
 }
 
-// advertise gives the address that others are told; "" is as listened on.
+// advertise returns the address to announce; "": the listen address.
 func advertise(listen, host string) string {
 	if host == "" {
 		return ""
@@ -194,25 +194,25 @@ func reachableAt(listen, host string) string {
 	return net.JoinHostPort(host, port)
 }
 
-// ID is the member's, and its worker's.
+// ID returns the id of the member and of its worker.
 func (m *Member) ID() cluster.WorkerID { return cluster.WorkerID(m.identity.Name().ID) }
 
-// Address is where other members call this one; what a token is joined at, when it is an issuer.
+// Address returns where other members call this one, and where new members join if it is an issuer.
 func (m *Member) Address() string { return m.api }
 
-// GossipAddress is where others join the gossip.
+// GossipAddress returns where others join the gossip.
 func (m *Member) GossipAddress() string { return m.cluster.Addr() }
 
-// Cluster gives what is known of all members.
+// Cluster returns the gossip's view of all members.
 func (m *Member) Cluster() *gossip.Cluster { return m.cluster }
 
-// Identity gives the member's certificate.
+// Identity returns the member's certificate and keys.
 func (m *Member) Identity() *pki.Identity { return m.identity }
 
-// Issuer gives the certificate authority; nil where it is elsewhere.
+// Issuer returns the certificate authority; nil: another member has it.
 func (m *Member) Issuer() *pki.CA { return m.issuer }
 
-// Attach gives the member its worker, with the machines it has. The worker's Observer should be the member.
+// Attach sets the member's worker, and announces its machines. The worker's Observer should be the member.
 func (m *Member) Attach(ctx context.Context, w Worker) error {
 	m.worker = w
 	rec, err := w.Record(ctx)
@@ -235,7 +235,7 @@ func (m *Member) Attach(ctx context.Context, w Worker) error {
 		return err
 	}
 	m.begun.Store(true)
-	if m.issuer != nil && !m.identity.Name().Has(pki.Issuer) { // with the CA and without the role nobody believes it
+	if m.issuer != nil && !m.identity.Name().Has(pki.Issuer) { // without the role others reject its objects
 		m.o.Log.Warn("the CA is here, and this member's certificate is not an issuer's, so nobody joins or renews here",
 			"next", fmt.Sprintf("souk ca issue %s --role gateway,issuer,worker --out %s, then start the agent again",
 				m.ID(), filepath.Join(m.o.Dir, IdentityDir)))
@@ -251,7 +251,7 @@ func (m *Member) Attach(ctx context.Context, w Worker) error {
 	return err
 }
 
-// Run serves and carries on until ctx ends. It says no goodbye: the member may come back, and its machines go on.
+// Run serves until ctx ends. It does not announce a leaving: the member may come back, and its machines go on.
 func (m *Member) Run(ctx context.Context) error {
 	server, err := wire.NewServer(wire.Options{Identity: m.identity, Worker: examinedWorker{m.worker, m},
 		Signer:  m.certSigner(),
@@ -292,7 +292,7 @@ func (m *Member) certSigner() wire.Signer {
 	return readmitting{m.issuer, m}
 }
 
-// gossipAddresses are the gossip addresses that a member which joins is told.
+// gossipAddresses returns the gossip addresses for a joining member.
 func (m *Member) gossipAddresses() []string {
 	var out []string
 	for _, x := range m.cluster.Members() {

@@ -13,17 +13,16 @@ import (
 // kindApp is the kind of objects that are apps, shared by the catalogs.
 const kindApp = "app"
 
-// Names returns what this member's DNS server answers from. Of workers that cannot be heard, or that were removed,
-// nothing is told. leads reports whether who asks reaches containers of another host; nil: of none. v4 is as in
-// fleet.Names.
+// Names returns the data for this member's DNS server, without unreachable and removed workers. leads reports whether a
+// local container can reach a worker's containers; nil: of no other worker. v4 is as in fleet.Names.
 func (m *Member) Names(a *netplan.Addresses, leads func(*fleet.Snapshot, cluster.WorkerID) bool,
 	v4 func(netip.Addr) netip.Addr) *fleet.Names {
 	return &fleet.Names{Fleet: m.fleet, Host: m.hostOf, Addresses: a, Leads: leads, V4: v4,
 		Known: func(app string) bool { _, known := m.cluster.Objects().Get(kindApp, app); return known }}
 }
 
-// hostOf returns the address of a worker's host: its attribute "address", else where its member is called. There is
-// none while the worker cannot be heard.
+// hostOf returns the address of a worker's host: its attribute "address", else its member's wire address. It is invalid
+// while the worker is unreachable.
 func (m *Member) hostOf(s *fleet.Snapshot, id cluster.WorkerID) (none netip.Addr) {
 	w, known := s.Worker(id)
 	if !known || !w.Reachable() {
@@ -44,7 +43,7 @@ func (m *Member) hostOf(s *fleet.Snapshot, id cluster.WorkerID) (none netip.Addr
 	}
 	addr, err := netip.ParseAddr(host)
 	if err != nil {
-		return none // a host's name: it is not looked up, for that may take long
+		return none // a host name: looking it up may take long
 	}
 	return addr
 }

@@ -10,14 +10,14 @@ import (
 	"github.com/soukhq/souk/core/registry"
 )
 
-// keepTokensPause bounds how often the tokens are looked after while much changes.
+// keepTokensPause bounds how often the tokens are checked while the registry changes.
 const keepTokensPause = 100 * time.Millisecond
 
-// forgetEvery is how often it is looked for what is over: it goes through all objects.
+// forgetEvery is how often ended tokens are looked for: that walks all objects.
 const forgetEvery = time.Hour
 
-// Own lets this member's own token in at every member. One that nobody knows was put there by hand, or made because the
-// one before was taken away: that one is let in no more.
+// Own makes this member's own token valid at every member. If the token is new (written by hand, or made since the file
+// was deleted), the previous one becomes invalid.
 func (t *Tokens) Own(secret string) error {
 	d := api.TokenDigest(secret)
 	t.mu.Lock()
@@ -39,8 +39,8 @@ func (t *Tokens) Own(secret string) error {
 	return t.putToken(d, t.ownRow())
 }
 
-// isLocal reports whether this member may tell of no tokens, as one that is a worker only: its own is let in here, and
-// nowhere else.
+// isLocal reports whether this member may not write tokens, since it is only a worker: its own token is valid only
+// here.
 func (t *Tokens) isLocal() bool {
 	return doorkeeper{t.m}.mayWrite(registry.Object{Kind: KindToken}) != nil
 }
@@ -51,7 +51,7 @@ func (t *Tokens) ownRow() tokenRow {
 		Made: now, Ends: now.Add(TokenLife), Keys: t.m.identity.GossipKeys().Generation}
 }
 
-// Keep keeps this member's own token one that is let in, and forgets what is over, until ctx ends.
+// Keep renews this member's own token, and deletes ended tokens, until ctx ends.
 func (t *Tokens) Keep(ctx context.Context) {
 	every := time.NewTicker(t.m.o.Knobs.Reconnect)
 	defer every.Stop()
@@ -79,9 +79,9 @@ func (t *Tokens) Keep(ctx context.Context) {
 	}
 }
 
-// renewOwn makes another token of this member's own when a third of its life is over, when the others let it in no
-// more, or when the key of gossip is another: who has heard of the token's digest can pass for a souk that knows it,
-// and may be who the key was taken from. The one before stays good until its end, for who has read it already.
+// renewOwn replaces this member's own token when a third of its life is over, when it is no longer valid, or when the
+// gossip key has changed: a removed member may have read the token's digest, and could pose as a souk that knows the
+// token. The previous token stays valid until its end, for clients that have read it already.
 func (t *Tokens) renewOwn() error {
 	t.mu.Lock()
 	own, pending := t.own, t.pending
@@ -90,7 +90,7 @@ func (t *Tokens) renewOwn() error {
 		return nil
 	}
 	if m := t.m; m.isDenied(string(m.ID()), m.identity.Begins()) {
-		return nil // it was removed, and no token of its own is let in elsewhere
+		return nil // this member was removed: no other accepts its tokens
 	}
 	if pending == "" {
 		secret, err := t.tellToken(t.ownRow())
@@ -111,7 +111,7 @@ func (t *Tokens) renewOwn() error {
 	return nil
 }
 
-// isDue reports whether another one is to take an own token's place.
+// isDue reports whether the own token must be replaced.
 func (t *Tokens) isDue(own string) bool {
 	o, there := t.m.cluster.Objects().Get(KindToken, own)
 	if own == "" || !there {
@@ -120,14 +120,14 @@ func (t *Tokens) isDue(own string) bool {
 	r, now := t.rowOf(o), t.now()
 	_, revoked := t.revocationOf(own)
 	keys := t.m.identity.GossipKeys()
-	// what is told now is not heard with the key of before
+	// the token was announced under an older gossip key, which others had
 	unheard := len(keys.Keys) == 1 && keys.Generation > r.row.Keys
 	return revoked || unheard || r.err != nil || !now.Before(r.row.Made.Add(ownRenewed)) ||
 		t.m.isDenied(string(o.Stamp.Writer), r.since)
 }
 
-// forgetEnded deletes the tokens that ended long ago, and revocations of what would be over anyway: each its own, and
-// those of others where the CA is.
+// forgetEnded deletes tokens that ended long ago, and revocations of tokens that have ended: each member its own, and
+// the member with the CA all.
 func (t *Tokens) forgetEnded() (failed error) {
 	now := t.now()
 	over := func(o registry.Object) bool {

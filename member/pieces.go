@@ -8,22 +8,21 @@ import (
 	"github.com/soukhq/souk/mesh/gossip"
 )
 
-// kindPiece is the kind of what follows on the first bytes of a row that is larger than an object may be. A member of
-// any version carries it.
+// kindPiece is the kind of the further pieces of a row that is too large for one object.
 const kindPiece = registry.Kind("piece")
 
-// schemaPieces is the schema of the object with the first bytes: before them it says, as a varint, in how many objects
-// the row travels.
+// schemaPieces is the schema of a large row's first object: its payload begins with the number of the row's objects, as
+// a varint.
 const schemaPieces = 2
 
 // maxPieces bounds the objects of one row.
 const maxPieces = 16
 
-// pieceKey returns the key of a row's piece; the first is the row's own object.
+// pieceKey returns the key of a row's i-th piece; piece 0 is the row's own object.
 func pieceKey(bucket, key string, i int) string { return bucket + "/" + key + "/" + strconv.Itoa(i) }
 
-// putRow writes a row as one object, or as several where it is too large for one. Rows that are so large never change,
-// so pieces of two versions cannot meet. The pieces are there before the object that says how many there are.
+// putRow writes a row as one object, or as several if it is too large for one. Such large rows never change, so pieces
+// of two versions cannot mix. It writes the further pieces before the first object, which has their number.
 func putRow(objects gossip.Objects, bucket, key string, value []byte) error {
 	if len(value) <= registry.MaxPayload {
 		_, err := objects.Put(registry.Kind(bucket), key, schemaRow, value)
@@ -43,7 +42,7 @@ func putRow(objects gossip.Objects, bucket, key string, value []byte) error {
 	return err
 }
 
-// deleteRow writes that a row is gone, with its pieces, where it is not known already.
+// deleteRow deletes a row's objects, unless they are deleted already.
 func deleteRow(objects gossip.Objects, bucket, key string) error {
 	old, there := objects.Get(registry.Kind(bucket), key)
 	if !there {
@@ -61,8 +60,8 @@ func deleteRow(objects gossip.Objects, bucket, key string) error {
 	return nil
 }
 
-// countPieces returns in how many objects a row travels, and what of it is in o, the first of them. A number that no
-// member writes counts as one, and what is in o is then refused as any row that does not read.
+// countPieces returns the number of a row's objects, and the part of the row in o, the first of them. An invalid number
+// counts as one; the row is then rejected as unreadable.
 func countPieces(o registry.Object) (n int, first []byte) {
 	if o.Schema != schemaPieces {
 		return 1, o.Payload
@@ -74,10 +73,10 @@ func countPieces(o registry.Object) (n int, first []byte) {
 	return int(count), o.Payload[size:]
 }
 
-// joinPieces returns a row whole; there is false while one of its pieces has not come.
+// joinPieces returns a whole row; there is false while a piece is missing.
 func joinPieces(objects gossip.Objects, bucket string, o registry.Object) (value []byte, there bool) {
 	n, value := countPieces(o)
-	value = append([]byte{}, value...) // an object without content is not one that is gone
+	value = append([]byte{}, value...) // not nil: an empty row is not a deleted one
 	for i := 1; i < n; i++ {
 		piece, there := objects.Get(kindPiece, pieceKey(bucket, o.Key, i))
 		if !there {

@@ -12,13 +12,13 @@ import (
 	"github.com/soukhq/souk/mesh/wire"
 )
 
-// Proxies is a member as its proxy sees it: the way to those of the others.
+// Proxies is a member as its proxy needs it: it reaches the proxies of other members.
 type Proxies struct{ m *Member }
 
-// ProxiesOf returns the way from a member to the proxies of the others.
+// ProxiesOf returns the Proxies of a member.
 func ProxiesOf(m *Member) Proxies { return Proxies{m} }
 
-// Serve has h serve what other members' proxies send here. It is called before Member.Run.
+// Serve sets the handler of requests from other members' proxies. Call it before Member.Run.
 func (p Proxies) Serve(h wire.Proxied) { p.m.proxy = h }
 
 // DialProxy connects to the proxy of the member that a worker belongs to.
@@ -26,10 +26,10 @@ func (p Proxies) DialProxy(ctx context.Context, id cluster.WorkerID) (net.Conn, 
 	return p.m.client.DialProxy(ctx, string(id), p.m.addressOf(id))
 }
 
-// ServeCerts has c answer what other members' proxies ask of certificates. It is called before Member.Run.
+// ServeCerts sets what answers other proxies' questions on certificates. Call it before Member.Run.
 func (p Proxies) ServeCerts(c wire.Certs) { p.m.certs = c }
 
-// heardMembers lists the other members that can be asked now.
+// heardMembers lists the other members that are reachable now.
 func (p Proxies) heardMembers() (list []*Far) {
 	for _, f := range p.m.Others() {
 		if f.unheardError() == nil {
@@ -39,11 +39,10 @@ func (p Proxies) heardMembers() (list []*Far) {
 	return list
 }
 
-// askAtOnce bounds how many members are asked at once whether one of them has something.
+// askAtOnce bounds how many members Challenge asks concurrently.
 const askAtOnce = 16
 
-// Challenge asks the others, all of those that can be heard, what one of them has to prove to an ACME authority that a
-// name is its own.
+// Challenge asks all reachable members for the proof of a name's ACME challenge, which one of them has.
 func (p Proxies) Challenge(ctx context.Context, name, token string) (proof string, known bool) {
 	ctx, found := context.WithCancel(ctx)
 	defer found()
@@ -52,18 +51,18 @@ func (p Proxies) Challenge(ctx context.Context, name, token string) (proof strin
 	g.SetLimit(askAtOnce)
 	for _, f := range p.heardMembers() {
 		g.Go(func() error {
-			// one that was asked in vain has nothing to prove; once one has answered, ctx has ended
+			// an error counts as no proof; the first proof ends ctx
 			if s, has, err := f.Link.Challenge(ctx, name, token); err == nil && has {
 				select {
 				case proofs <- s:
 					found()
-				default: // tokens are an authority's own, and another was given the same
+				default: // a second proof; tokens are unique, so it is the same
 				}
 			}
 			return nil
 		})
 	}
-	_ = g.Wait() // they return none
+	_ = g.Wait() // the functions return no error
 	select {
 	case proof = <-proofs:
 		return proof, true
@@ -72,8 +71,8 @@ func (p Proxies) Challenge(ctx context.Context, name, token string) (proof strin
 	}
 }
 
-// Ranked lists the other members that can be heard, in the order in which they care for the certificate of a name:
-// those that do so before this one, and those after it.
+// Ranked lists the reachable members in the order in which they care for the certificate of a name: those before this
+// one, and those after it.
 func (p Proxies) Ranked(name string) (before, after []cluster.WorkerID) {
 	ids := []cluster.WorkerID{p.m.ID()}
 	for _, f := range p.heardMembers() {

@@ -16,20 +16,19 @@ import (
 	"github.com/soukhq/souk/mesh/wire"
 )
 
-// KindRemoved is the kind of objects that name members which may not come back with the certificate they have:
-// gateway.Removed by the member's id. One that joins anew has a younger certificate, and is let in.
+// KindRemoved is the kind of objects that name removed members: cluster.Removal by the member's id. The cluster rejects
+// the certificates that such a member had; one that joins again gets a younger one, and is accepted.
 const KindRemoved = "removed"
 
 const schemaRemoved = 1
 
-// clockSlack is how much younger than the removal a certificate must be: certificates begin that much before they are
-// made.
+// clockSlack is how long before it is issued a certificate's validity begins, to allow for differing clocks.
 const clockSlack = time.Hour
 
-// remover is the member as who minds the members that are removed from the cluster.
+// remover is the member in its part of applying removals.
 type remover struct{ *Member }
 
-// readRemovals reads who was removed. What cannot be read lets nothing of the member in.
+// readRemovals reads the removals. If one is unreadable, all certificates of its member are rejected.
 func (m remover) readRemovals() {
 	all := map[string]cluster.Removal{}
 	for _, o := range m.cluster.Objects().List(KindRemoved) {
@@ -43,29 +42,29 @@ func (m remover) readRemovals() {
 	m.removals.Store(&all)
 }
 
-// removalOf gives what is written of a member that was removed.
+// removalOf returns the removal of a member, if any.
 func (m *Member) removalOf(id string) (cluster.Removal, bool) {
 	r, removed := (*m.removals.Load())[id]
 	return r, removed
 }
 
-// isDenied says whether a certificate of id that began at since is one of before the member's removal.
+// isDenied reports whether a certificate of id that began at since precedes the member's removal.
 func (m *Member) isDenied(id string, since time.Time) bool {
 	r, removed := m.removalOf(id)
 	return removed && !since.Add(clockSlack).After(r.At)
 }
 
-// deniedAt returns what tells whether a member is denied, for whoever serves or asks it.
+// deniedAt returns a function that reports whether a peer's certificate is denied, for wire servers and clients.
 func deniedAt(m *Member) func(wire.Peer) bool {
 	return func(p wire.Peer) bool { return m.isDenied(p.ID, p.Since) }
 }
 
-// Removed lists the members that may not come back, by id.
+// Removed lists the removed members that have not joined again, by id.
 func (m *Member) Removed() []cluster.Removal {
 	return slices.DeleteFunc(remover{m}.removalList(), func(r cluster.Removal) bool { return !m.removedFor(r.Member) })
 }
 
-// removalList lists all that is written of removals, by id: also of members that have joined anew.
+// removalList lists all removals by id, including those of members that joined again.
 func (m remover) removalList() []cluster.Removal {
 	all := *m.removals.Load()
 	out := make([]cluster.Removal, 0, len(all))
@@ -75,9 +74,9 @@ func (m remover) removalList() []cluster.Removal {
 	return out
 }
 
-// Remove writes that a member may not come back. All members then refuse it and forget what it told, once it is not
-// heard of any more. A member that is alive is refused without force: its machines would go on, and nobody could ask
-// for them. So is one of which nothing is known here.
+// Remove writes that a member may not come back. All members then reject it, and forget its reports once it is silent.
+// Without force it refuses to remove a live member, whose machines would go on without anyone to control them, and a
+// member that is unknown here.
 func (m *Member) Remove(r cluster.Removal, force bool) error {
 	id := r.Member
 	switch {
@@ -95,7 +94,7 @@ func (m *Member) Remove(r cluster.Removal, force bool) error {
 			"member %s is %s; drain it and let it leave first (souk node drain, souk agent leave there), or use force",
 			id, s)
 	}
-	// The removal is not before what the member has begun, by whichever clock.
+	// The removal must be later than the member's incarnation, even if clocks differ.
 	old, _ := m.removalOf(string(id))
 	for _, begun := range []time.Time{old.Rejoined, time.Unix(int64(m.cluster.Incarnation(id)&(1<<40-1)), 0)} {
 		if begun.After(r.At) && begun.Sub(r.At) < maxAhead {
@@ -120,8 +119,8 @@ func (m remover) writeRemoval(r cluster.Removal) error {
 	return nil
 }
 
-// heardOf reports whether a member was ever heard of: by gossip, by an earlier life of this process, which saved who
-// there was, or by the CA, where it is here.
+// heardOf reports whether a member was ever known: by gossip, by an earlier run, which saved the members, or by the CA
+// if it is here.
 func (m remover) heardOf(id cluster.WorkerID) bool {
 	if _, shown := m.fleet.Snapshot().Worker(id); shown || m.stateOf(id) != "" || m.hasReported(id) ||
 		slices.Contains(m.cluster.Expected(), id) {
@@ -134,15 +133,14 @@ func (m remover) heardOf(id cluster.WorkerID) bool {
 	return err == nil && slices.ContainsFunc(all, func(g pki.Grantee) bool { return g.ID == string(id) })
 }
 
-// readmitting is the CA as it gives certificates to members that were removed: each begins after the removal, also
-// where both are of one second, so that it is not refused as one of before; and it is written down that the member has
-// joined anew.
+// readmitting is the CA for members that were removed: a new certificate begins after the removal, even within the same
+// second, so that it is not rejected as an old one; and the removal then says that the member has joined again.
 type readmitting struct {
 	*pki.CA
 	m *Member
 }
 
-// Redeem is the CA's.
+// Redeem is the CA's Redeem.
 func (s readmitting) Redeem(now time.Time, secret string, n pki.Name, csr []byte) (pki.Credentials, error) {
 	r, removed := s.m.removalOf(n.ID)
 	if !removed {
@@ -156,7 +154,7 @@ func (s readmitting) Redeem(now time.Time, secret string, n pki.Name, csr []byte
 		}
 		now = next
 	}
-	if r.Rejoined.IsZero() { // its id is free, also where this was not looked after yet
+	if r.Rejoined.IsZero() { // free its id now, in case forgetRemoved has not run yet
 		if err := s.CA.Forget(n.ID); err != nil {
 			return pki.Credentials{}, err
 		}
@@ -169,8 +167,8 @@ func (s readmitting) Redeem(now time.Time, secret string, n pki.Name, csr []byte
 	return out, err
 }
 
-// Unfit returns why this member is not to be relied on; nil: it is. One that was removed is told so by gossip, or where
-// it hears none any more by the issuer that it asks.
+// Unfit returns why this member must not be relied on; nil: it may. A removed member learns of its removal by gossip,
+// or from an issuer if gossip does not reach it.
 func (m *Member) Unfit() error {
 	r, removed := m.removalOf(string(m.ID()))
 	removed = removed && m.isDenied(string(m.ID()), m.identity.Begins())
@@ -197,7 +195,7 @@ func (m *Member) Unfit() error {
 			"here; let it join anew (souk token join --id %s, then souk join), or end its agent", m.ID(), why, m.ID())
 }
 
-// stateOf tells whether a member can be heard; "" where none of the id is known.
+// stateOf returns a member's state in gossip; "": unknown.
 func (m *Member) stateOf(id cluster.WorkerID) cluster.MemberState {
 	x, _ := m.cluster.Member(id)
 	return x.State
@@ -212,8 +210,8 @@ func (m *Member) hasReported(id cluster.WorkerID) bool {
 	return false
 }
 
-// forgetRemoved drops what removed members told, once they are gone, and lets their ids be taken anew where
-// certificates are signed. Of one that has joined anew it drops what the life before told, and no more.
+// forgetRemoved drops the reports of removed members once they are gone, and frees their ids at the CA. Of a member
+// that joined again it drops only the reports from before.
 func (m remover) forgetRemoved() {
 	for _, r := range m.removalList() {
 		m.dropUnverified(r)
@@ -223,7 +221,7 @@ func (m remover) forgetRemoved() {
 			continue
 		}
 		if err := m.cluster.Forget(r.Member); err != nil {
-			continue // it has come alive meanwhile
+			continue // it has become alive meanwhile
 		}
 		m.unshow(r.Member)
 		if m.issuer != nil && r.Rejoined.IsZero() {
@@ -236,9 +234,8 @@ func (m remover) forgetRemoved() {
 	}
 }
 
-// dropUnverified drops what a member told with a certificate that is refused, where its id lives on with a younger one:
-// while it is held, what the other tells may never be taken in. It looks for some seconds, for something may be on its
-// way.
+// dropUnverified drops reports signed with a rejected certificate of a member that joined again: they could block the
+// new ones for ever. It repeats this for some seconds, since such reports may still be in transit.
 func (m remover) dropUnverified(r cluster.Removal) {
 	if r.Rejoined.IsZero() || r.Member == m.ID() {
 		return
@@ -254,36 +251,37 @@ func (m remover) dropUnverified(r cluster.Removal) {
 	}
 }
 
-// rechecks is since when it is looked at what a member told that was removed at a time.
+// rechecks says that the reports of a member removed at a time are rechecked since another.
 type rechecks struct{ at, since time.Time }
 
-// recheckTime is for how long.
+// recheckTime is how long such reports are rechecked.
 const recheckTime = 10 * time.Second
 
-// removedFor says whether nothing of a worker is to be shown, nor anything asked of it: it was removed, and has not
-// joined anew. That it has an issuer wrote down, or it has told something as of its newer certificate: see firstIncarnation.
-// Whether it can be heard now does not matter: one that joined anew and died has machines that run.
+// removedFor reports whether a worker counts as removed: it was removed, and has not joined again, so it is neither
+// shown nor asked. It has joined again if an issuer wrote so, or if its incarnation belongs to a newer certificate: see
+// firstIncarnation. Whether it is reachable does not matter: a member that joined again and died may have running
+// machines.
 func (m *Member) removedFor(id cluster.WorkerID) bool {
 	r, removed := m.removalOf(string(id))
 	return removed && r.Rejoined.IsZero() && m.hasOldWord(id)
 }
 
-// hasOldWord reports whether all that is known of what a member told is of before its removal.
+// hasOldWord reports whether all known reports of a member are from before its removal.
 func (m *Member) hasOldWord(id cluster.WorkerID) bool {
 	r, removed := m.removalOf(string(id))
 	return removed && m.cluster.Incarnation(id) <= incarnationAt(r.At)
 }
 
-// incarnationAt returns the greatest incarnation that a member with a certificate of that time has.
+// incarnationAt returns the incarnation that corresponds to a time: its Unix seconds.
 func incarnationAt(t time.Time) uint64 { return uint64(max(0, t.Unix())) }
 
-// firstIncarnation gives the incarnation that a member with its certificate begins with at least. One that joined anew
-// after its disk was lost so begins beyond all that it told before, which the others have forgotten and refuse.
+// firstIncarnation returns the least incarnation for this member's certificate. So a member that joined again after it
+// lost its disk starts beyond its old reports, which the others have dropped and reject.
 func (m *Member) firstIncarnation() uint64 {
 	return incarnationAt(m.identity.Begins().Add(clockSlack))
 }
 
-// Members lists all members, also those that were removed, for as long as they are remembered.
+// Members lists all members, including removed ones as long as gossip remembers them.
 func (m *Member) Members() []cluster.Member {
 	all := m.cluster.Members()
 	for i := range all {
@@ -292,10 +290,10 @@ func (m *Member) Members() []cluster.Member {
 	return all
 }
 
-// Parts says how old what is known of each worker is.
+// Parts returns the age of each worker's last report.
 func (m *Member) Parts() []gossip.Part { return m.cluster.View().Parts }
 
-// LastMachines gives the machines that a worker has told all of.
+// LastMachines returns the machines that a worker last reported.
 func (m *Member) LastMachines(worker cluster.WorkerID) (out []gossip.Machine) {
 	for _, x := range m.cluster.Machines("") {
 		if x.Worker == worker {
@@ -305,7 +303,7 @@ func (m *Member) LastMachines(worker cluster.WorkerID) (out []gossip.Machine) {
 	return out
 }
 
-// Hello asks another member who it is.
+// Hello asks another member for its identity.
 func (m *Member) Hello(ctx context.Context, id cluster.WorkerID) (wire.Greeting, error) {
 	if f, known := m.Other(id); known {
 		return f.Hello(ctx)
@@ -313,16 +311,16 @@ func (m *Member) Hello(ctx context.Context, id cluster.WorkerID) (wire.Greeting,
 	return wire.Greeting{}, fault.New(fault.NotFound, codeMemberNotFound, "no member %s is known here", id)
 }
 
-// Calls counts what this member has asked others over the wire, a round trip each, by what was asked.
+// Calls counts this member's calls to others over the wire, one round trip each, by method.
 func (m *Member) Calls() map[string]uint64 { return m.client.Calls() }
 
-// Expiry tells when this member's certificate and the roots end.
+// Expiry returns when this member's certificate and the roots expire.
 func (m *Member) Expiry() []pki.Warning { return m.identity.Expiry(m.o.Now()) }
 
-// leaveTime bounds a goodbye.
+// leaveTime bounds the announcement of a leaving.
 const leaveTime = 3 * time.Second
 
-// Leave says goodbye to the other members and calls Options.Left. The machines go on running.
+// Leave announces the leaving to the other members and calls Options.Left. The machines go on running.
 func (m *Member) Leave(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, leaveTime)
 	defer cancel()

@@ -13,16 +13,16 @@ import (
 	"github.com/soukhq/souk/store/catalog"
 )
 
-// schemaRow is the version of the shape of a catalog's rows.
+// schemaRow is the schema version of catalog rows.
 const schemaRow = 1
 
-// Share makes the catalog one with those of the other members: what they wrote, as far as it is known here, is imported
-// first, and what is only here is told. Import then follows.
+// Share merges the catalog with those of the other members: it imports their rows as far as known here, and announces
+// rows that exist only here. Import then follows the changes.
 func (m *Member) Share(c *catalog.Catalog) error {
 	objects, told := m.cluster.Objects(), map[string]bool{}
 	for _, bucket := range catalog.SharedBuckets() {
 		for _, o := range objects.All(registry.Kind(bucket)) {
-			told[bucket+"/"+o.Key] = true // its object is at least as new as the row, wherever it was written
+			told[bucket+"/"+o.Key] = true // the object is at least as new as the row
 		}
 	}
 	starting := true
@@ -72,15 +72,15 @@ func (m *Member) Import(ctx context.Context, c *catalog.Catalog) {
 // rowKey names a row of the catalog, and the object that carries it between members.
 type rowKey struct{ bucket, key string }
 
-// importer brings the objects of other members into a catalog, each by itself.
+// importer writes other members' objects into a catalog, one by one.
 type importer struct {
 	objects gossip.Objects
 	catalog *catalog.Catalog
 	log     *slog.Logger
-	waiting map[rowKey]bool // rows that hang on another which is not here, as a secret on its app, or lack a piece
+	waiting map[rowKey]bool // rows that wait for a missing piece, or for another row, as a secret for its app
 }
 
-// importAll imports every object that is not the catalog's already.
+// importAll imports every object that differs from the catalog.
 func (i *importer) importAll() {
 	clear(i.waiting)
 	for _, bucket := range catalog.SharedBuckets() {
@@ -95,7 +95,7 @@ func (i *importer) importAll() {
 	i.retryWaiting()
 }
 
-// importChanged imports the objects that changed, and then what waited for them.
+// importChanged imports the changed objects, and then the rows that waited for them.
 func (i *importer) importChanged(changes []registry.Change) {
 	some := false
 	var rows []rowKey
@@ -118,7 +118,7 @@ func (i *importer) importChanged(changes []registry.Change) {
 	}
 }
 
-// mostTogether bounds the rows that are imported with one write, as others wait meanwhile who write to the catalog.
+// mostTogether bounds the rows imported in one transaction, since other writers of the catalog wait meanwhile.
 const mostTogether = 256
 
 // importRows imports rows, in order.
@@ -156,7 +156,7 @@ func (i *importer) importRow(one catalog.Importing, row rowKey) {
 	}
 }
 
-// retryWaiting imports what waited, which is rare: an object that overtook the one it hangs on.
+// retryWaiting imports rows that waited, which is rare: their object overtook another that they depend on.
 func (i *importer) retryWaiting() {
 	byKey := func(a, b rowKey) int { return cmp.Compare(a.key, b.key) }
 	i.importRows(slices.SortedFunc(maps.Keys(i.waiting), byKey))

@@ -12,19 +12,19 @@ import (
 	"github.com/soukhq/souk/mesh/gossip"
 )
 
-// A Member is its own worker's observer: what the worker tells goes into the fleet at once, and to the other members
-// soon after.
+// A Member is its own worker's observer: the worker's news goes into the fleet at once, and to the other members soon
+// after.
 
-// tellEvery bounds how often the others are told what the worker has: each telling is signed and sent to all.
+// tellEvery bounds how often the worker's record is sent: each time it is signed and sent to all.
 const tellEvery = 10 * time.Millisecond
 
-// reporter holds the worker's newest record until the others are told of it.
+// reporter holds the worker's newest record until it is sent to the others.
 type reporter struct {
 	mu   sync.Mutex
-	rec  *cluster.Record // nil: the others have been told
+	rec  *cluster.Record // nil: sent already
 	wake chan struct{}
 
-	telling sync.Mutex // held while rec is taken and told
+	telling sync.Mutex // held while rec is taken and sent
 }
 
 func (t *reporter) putRecord(r cluster.Record) {
@@ -44,7 +44,7 @@ func (t *reporter) takeRecord() (r *cluster.Record) {
 	return r
 }
 
-// tellRecords tells the others what the worker has until ctx ends.
+// tellRecords sends the worker's records to the others until ctx ends.
 func (m *Member) tellRecords(ctx context.Context) {
 	for {
 		select {
@@ -61,16 +61,16 @@ func (m *Member) tellRecords(ctx context.Context) {
 	}
 }
 
-// tellRecord tells the others the worker's newest record, where they have not been told.
+// tellRecord sends the worker's newest record to the others, unless it was sent.
 func (m *Member) tellRecord() {
-	m.tell.telling.Lock() // or who comes second would find nothing to tell that is not told yet
+	m.tell.telling.Lock() // otherwise a concurrent caller could return before the record is sent
 	defer m.tell.telling.Unlock()
 	if r := m.tell.takeRecord(); r != nil {
 		m.logUnreported("record", m.cluster.Announce(*r))
 	}
 }
 
-// Worker is told by the member's own worker when its record changes.
+// Worker is called by the member's own worker when its record changes.
 func (m *Member) Worker(r cluster.Record) {
 	if m.begun.Load() {
 		m.own.Worker(r)
@@ -78,7 +78,7 @@ func (m *Member) Worker(r cluster.Record) {
 	}
 }
 
-// Machine is told by the member's own worker when a machine changes.
+// Machine is called by the member's own worker when a machine changes.
 func (m *Member) Machine(x *machine.Machine) {
 	if !m.begun.Load() {
 		return
@@ -93,11 +93,11 @@ func (m *Member) Machine(x *machine.Machine) {
 	m.logUnreported("machine", m.cluster.AnnounceMachine(summaryOf(f)))
 }
 
-// Load is told by the proxy how many requests or connections it has under way at a machine of the member's own worker,
-// whenever that changes. It may be called from many goroutines, and waits for nobody. See fleet.Loads.
+// Load is called by the proxy when the number of requests or connections at a machine of the member's own worker
+// changes. It may be called from many goroutines, and does not block. See fleet.Loads.
 func (m *Member) Load(id string, n int) { m.loads.Set(id, n) }
 
-// tellLoads enters loads in a member's fleet, and tells the others.
+// tellLoads enters loads in a member's fleet, and sends them to the others.
 func tellLoads(m *Member, list []fleet.Load) {
 	if !m.begun.Load() {
 		return
@@ -109,7 +109,7 @@ func tellLoads(m *Member, list []fleet.Load) {
 	}
 }
 
-// CPU is told how much of their CPUs machines of the member's own worker use.
+// CPU is called with the CPU use of machines of the member's own worker.
 func (m *Member) CPU(list []fleet.CPU) {
 	if !m.begun.Load() {
 		return
@@ -121,7 +121,7 @@ func (m *Member) CPU(list []fleet.CPU) {
 	}
 }
 
-// Gone is told by the member's own worker when a machine is no longer kept.
+// Gone is called by the member's own worker when it no longer keeps a machine.
 func (m *Member) Gone(id string) {
 	if m.begun.Load() {
 		m.telling.Lock()
@@ -131,14 +131,15 @@ func (m *Member) Gone(id string) {
 	}
 }
 
-// logUnreported logs what could not be told: others then see what was, until it is told again whole at the next start.
+// logUnreported logs news that could not be sent: others then see the old state, until the next start sends everything
+// again.
 func (m *Member) logUnreported(what string, err error) {
 	if err != nil && !fault.Is(err, fault.NotFound) {
 		m.o.Log.Error("the cluster could not be told", "of", what, "err", err)
 	}
 }
 
-// summaryOf returns what the others are told of a machine.
+// summaryOf returns a machine as it is sent to the others.
 func summaryOf(f fleet.Machine) gossip.Machine {
 	return gossip.Machine{ID: f.ID, App: f.App, Name: f.Name, State: string(f.State), Instance: f.Instance,
 		UpdatedAt: f.Updated, Worker: f.Worker, Region: f.Region, Apart: f.Apart, KeyMark: f.KeyMark,

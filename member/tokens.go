@@ -20,9 +20,9 @@ import (
 	"github.com/soukhq/souk/mesh/pki"
 )
 
-// The kinds of objects that say who may use the API. The keys of both are digests of tokens: any member lets in whoever
-// has a token that one of them made, and nobody who has one that was revoked. A revocation is an object of its own, so
-// that no older word of the token undoes it, and stays for as long as the token, or one made with it, would be good.
+// The kinds of objects that say who may use the API. The keys of both are digests of tokens: every member accepts a
+// token that any member made, and rejects a revoked one. A revocation is a separate object, so that no older write of
+// the token undoes it; it stays as long as the token, or one made with it, could be valid.
 const (
 	KindToken   = registry.Kind("token")
 	KindRevoked = registry.Kind("token-revoked")
@@ -35,83 +35,82 @@ const (
 
 // How long tokens last.
 const (
-	TokenLife    = 720 * time.Hour  // where nobody says otherwise, and of a member's own
+	TokenLife    = 720 * time.Hour  // by default, and for a member's own token
 	MaxTokenLife = 8784 * time.Hour // a leap year
-	ownRenewed   = TokenLife / 3    // a member's own is made anew after that; the one before stays good until its end
+	ownRenewed   = TokenLife / 3    // a member renews its own token after this; the old one stays valid until its end
 	keepEnded    = 7 * 24 * time.Hour
 	minTokenLife = time.Minute
 )
 
 const (
 	maxTokens = 10_000    // of a cluster
-	maxLine   = 8         // tokens of which each was made with the one before
-	ownPrefix = "member-" // of the names of members' own tokens
+	maxLine   = 8         // longest chain of tokens made with one another
+	ownPrefix = "member-" // name prefix of members' own tokens
 )
 
-// tokenRow is what is kept of a token.
+// tokenRow is a token as stored in its object.
 type tokenRow struct {
 	Name string     `json:"name,omitempty"`
 	Role api.Role   `json:"role,omitempty"`
-	App  string     `json:"app,omitempty"` // that it is good for; "": all
+	App  string     `json:"app,omitempty"` // the only app it is valid for; "": all
 	By   string     `json:"by,omitempty"`
 	Own  bool       `json:"own,omitempty"`
 	Made time.Time  `json:"made,omitzero"`
 	Ends time.Time  `json:"ends,omitzero"`
-	Line []forebear `json:"line,omitempty"` // the tokens that it was made with, the first one first
-	Keys int        `json:"keys,omitempty"` // of a member's own: the generation of the keys of gossip that it was told with
+	Line []forebear `json:"line,omitempty"` // the chain of tokens that it was made with, oldest first
+	Keys int        `json:"keys,omitempty"` // own token: the gossip key generation when it was announced
 }
 
-// forebear is a token that another was made with: when it is let in no more, so is the other. Since is when the
-// certificate of the member that made it began.
+// forebear is a token with which another was made: when it becomes invalid, so does the other. Since is the start of
+// its maker's certificate.
 type forebear struct {
 	Token  string    `json:"token"`
 	Member string    `json:"member"`
 	Since  time.Time `json:"since"`
 }
 
-// revokedRow is what is kept of a revocation.
+// revokedRow is a revocation as stored in its object.
 type revokedRow struct {
 	By     string    `json:"by,omitempty"`
 	Reason string    `json:"reason,omitempty"`
 	At     time.Time `json:"at"`
-	Until  time.Time `json:"until"` // nothing that was made with the token can be good any more
+	Until  time.Time `json:"until"` // after this no token made with it can be valid
 }
 
-// Tokens are the tokens of the API, of all members.
+// Tokens are the API tokens of all members.
 type Tokens struct {
 	m    *Member
 	now  func() time.Time
-	keep func(secret string) error // nil: this member's own token is never another one
+	keep func(secret string) error // stores a new own token; nil: the own token is never replaced
 
 	mu      sync.Mutex
 	own     string // digest of this member's own token
-	pending string // an own token that is told already, and not yet kept
+	pending string // an own token that is announced but not stored yet
 	read    map[string]readToken
 }
 
-// readToken is a token as it was read and verified.
+// readToken is a token that was read and verified.
 type readToken struct {
 	stamp registry.Stamp
 	row   tokenRow
-	since time.Time // when the certificate of who signed it began
+	since time.Time // start of its signer's certificate
 	err   error
 }
 
-// NewTokens returns the tokens as this member knows them. keep is given each new token of its own, to be found by who
-// may read it.
+// NewTokens returns the tokens that this member knows. keep stores each new own token for local readers.
 func NewTokens(m *Member, keep func(secret string) error) *Tokens {
 	t := &Tokens{m: m, now: m.o.Now, keep: keep, read: map[string]readToken{}}
 	m.tokens.Store(t)
 	return t
 }
 
-// Judge returns the token that a secret is of, or why it is not let in. Only digests are compared, and those of whoever
-// guesses differ in all places, so how long it takes tells nothing.
+// Judge returns the token of a secret, or why it is not valid. It compares only digests, and guessed secrets have
+// unrelated digests, so the timing reveals nothing.
 func (t *Tokens) Judge(secret string) (api.Token, error) {
 	return t.JudgeDigest(api.TokenDigest(secret))
 }
 
-// Digest returns the digest of the token with an id, or why it is not let in.
+// Digest returns the digest of the token with an id, or why it is not valid.
 func (t *Tokens) Digest(id string) (digest string, err error) {
 	t.mu.Lock()
 	own := t.own
@@ -128,7 +127,7 @@ func (t *Tokens) Digest(id string) (digest string, err error) {
 	return digest, err
 }
 
-// JudgeDigest is Judge for who knows of the secret no more than its digest.
+// JudgeDigest is Judge for a secret of which only the digest is known.
 func (t *Tokens) JudgeDigest(d string) (api.Token, error) {
 	x, there := t.findToken(d)
 	switch {
@@ -142,7 +141,7 @@ func (t *Tokens) JudgeDigest(d string) (api.Token, error) {
 		"the token %s is let in no more: %s; use another one", x.Name, x.Why)
 }
 
-// findToken returns what is known of a token.
+// findToken returns the token with a digest.
 func (t *Tokens) findToken(d string) (x api.Token, there bool) {
 	o, there := t.m.cluster.Objects().Get(KindToken, d)
 	if !there && t.isOwn(d) && t.isLocal() {
@@ -162,12 +161,12 @@ func (t *Tokens) findToken(d string) (x api.Token, there bool) {
 	return x, true
 }
 
-// stateOf says whether a token is let in, and if not why.
+// stateOf returns a token's state, and why it is not valid.
 func (t *Tokens) stateOf(x api.Token, r readToken) (api.TokenState, string) {
 	if why, revoked := t.revocationOf(x.Digest); revoked {
 		return api.TokenRevoked, why.whyText()
 	}
-	if t.isOwn(x.Digest) { // as long as this member runs it is to be asked, whatever the others hold of it
+	if t.isOwn(x.Digest) { // a running member always accepts its own token, even if others reject it
 		return api.TokenGood, ""
 	}
 	if !t.now().Before(x.Ends) {
@@ -187,8 +186,9 @@ func (t *Tokens) stateOf(x api.Token, r readToken) (api.TokenState, string) {
 	return api.TokenGood, ""
 }
 
-// isDenied reports whether what a member made with a certificate that began at since counts no more, as it was removed.
-// One that was said to live, of two of one id, wrote a removal of itself: its tokens stay, and it makes its own anew.
+// isDenied reports whether tokens that a member made with a certificate that began at since are invalid, since it was
+// removed. A member chosen to live among copies with one id wrote its own removal: its tokens stay valid, and it renews
+// its own.
 func (t *Tokens) isDenied(id string, since time.Time) bool {
 	if !t.m.isDenied(id, since) {
 		return false
@@ -207,7 +207,7 @@ func (t *Tokens) isOwn(d string) bool {
 	return d == t.own
 }
 
-// rowOf reads and verifies a token, once for each of its writes.
+// rowOf reads and verifies a token, once for each version of its object.
 func (t *Tokens) rowOf(o registry.Object) readToken {
 	t.mu.Lock()
 	r, known := t.read[o.Key]
@@ -232,8 +232,8 @@ func (t *Tokens) rowOf(o registry.Object) readToken {
 	return r
 }
 
-// signedSince returns when the certificate began with which an object of tokens was signed: by who wrote it, which must
-// be one that serves the API or issues certificates.
+// signedSince returns the start of the certificate that signed a token's object. Its writer must have signed it, and
+// serve the API or issue certificates.
 func (t *Tokens) signedSince(o registry.Object) (since time.Time, err error) {
 	if len(o.Sig) <= ed25519.SignatureSize {
 		return since, fault.New(fault.Denied, pki.CodeSignature, "a token of %s is not signed", o.Stamp.Writer)
@@ -253,8 +253,8 @@ func (t *Tokens) signedSince(o registry.Object) (since time.Time, err error) {
 	return c.NotBefore, nil
 }
 
-// revocationOf returns what is written of a token that was revoked. What a member wrote after it was removed counts for
-// nothing; what it wrote before stays.
+// revocationOf returns the revocation of a token, if any. Revocations that a member wrote after its removal are
+// ignored; earlier ones count.
 func (t *Tokens) revocationOf(d string) (r revokedRow, revoked bool) {
 	o, there := t.m.cluster.Objects().Get(KindRevoked, d)
 	if !there {
@@ -273,7 +273,7 @@ func (r revokedRow) whyText() string {
 		cmp.Or(r.Reason, "no reason given"))
 }
 
-// List returns all tokens that are known, by name.
+// List returns all known tokens, by name.
 func (t *Tokens) List() (out []api.Token) {
 	for _, o := range t.m.cluster.Objects().List(KindToken) {
 		if x, there := t.findToken(o.Key); there {
@@ -286,7 +286,7 @@ func (t *Tokens) List() (out []api.Token) {
 	return out
 }
 
-// letIn returns those of some digests whose tokens are let in here.
+// letIn returns the digests whose tokens are valid here.
 func (t *Tokens) letIn(digests []string) (in []string) {
 	for _, d := range digests {
 		if t == nil {
@@ -299,7 +299,7 @@ func (t *Tokens) letIn(digests []string) (in []string) {
 	return in
 }
 
-// endedWith returns the tokens that are let in no more and were made by a member, or with one of its tokens.
+// endedWith returns the invalid tokens that were made by a member, or with one of its tokens.
 func (t *Tokens) endedWith(id cluster.WorkerID) (out []api.Token) {
 	for _, o := range t.m.cluster.Objects().List(KindToken) {
 		if x, there := t.findToken(o.Key); there && t.isOf(o, id) && x.State != api.TokenGood {
@@ -309,8 +309,8 @@ func (t *Tokens) endedWith(id cluster.WorkerID) (out []api.Token) {
 	return out
 }
 
-// EndingWith lists the good tokens that end when a member is removed: those that it made, and those made with them. Its
-// own is not among them.
+// EndingWith lists the valid tokens that end when a member is removed: those that it made, and those made with them,
+// without its own.
 func (t *Tokens) EndingWith(id cluster.WorkerID) (out []api.Token) {
 	for _, x := range t.List() {
 		o, there := t.m.cluster.Objects().Get(KindToken, x.Digest)
@@ -324,7 +324,7 @@ func (t *Tokens) EndingWith(id cluster.WorkerID) (out []api.Token) {
 	return out
 }
 
-// isOf reports whether a member made a token, or one with which it was made.
+// isOf reports whether a member made a token, or a token in its chain.
 func (t *Tokens) isOf(o registry.Object, id cluster.WorkerID) bool {
 	return o.Stamp.Writer == id ||
 		slices.ContainsFunc(t.rowOf(o).row.Line, func(f forebear) bool { return f.Member == string(id) })
@@ -372,7 +372,7 @@ func (t *Tokens) Make(by api.Token, in api.NewToken) (out api.MadeToken, err err
 	return out, err
 }
 
-// lineOf returns the line of a token that is made with another.
+// lineOf returns the chain for a new token made with token d.
 func (t *Tokens) lineOf(d string) ([]forebear, error) {
 	o, there := t.m.cluster.Objects().Get(KindToken, d)
 	if !there {
@@ -389,11 +389,11 @@ func (t *Tokens) lineOf(d string) ([]forebear, error) {
 // NewSecret returns the secret of a new token.
 func NewSecret() string {
 	raw := make([]byte, 32)
-	rand.Read(raw) // never fails: the program is ended instead
+	rand.Read(raw) // never fails: it ends the program instead
 	return "souk_" + base64.RawURLEncoding.EncodeToString(raw)
 }
 
-// tellToken draws a secret, and tells all members of its token.
+// tellToken draws a secret, and announces its token to all members.
 func (t *Tokens) tellToken(row tokenRow) (secret string, err error) {
 	secret = NewSecret()
 	return secret, t.putToken(api.TokenDigest(secret), row)
@@ -408,7 +408,7 @@ func (t *Tokens) putToken(d string, row tokenRow) error {
 	return err
 }
 
-// Revoke lets the tokens of an id or a name in no more, nor what was made with them.
+// Revoke revokes the tokens with an id or a name, and all tokens made with them.
 func (t *Tokens) Revoke(ref, by, reason string) (out []api.Token, err error) {
 	for _, x := range t.List() {
 		if x.Name != ref && x.ID != ref || x.State != api.TokenGood {

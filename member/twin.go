@@ -18,12 +18,12 @@ import (
 	"github.com/soukhq/souk/store/journal"
 )
 
-// twinFile keeps that another of this member's id was found: until somebody says which of them lives.
+// twinFile records that another process with this member's id was found, until an operator decides which of them lives.
 const twinFile = "twin.json"
 
-// contactTime bounds how long a worker waits to hear another member before it begins what its journal says, and
-// examineTime how long it then asks who is at the addresses that it heard of. Where anybody is there both take
-// milliseconds. They are that long for hosts that are short of CPU; a worker that is cut off loses little by them.
+// contactTime bounds how long a worker waits to hear another member before it starts the machines of its journal, and
+// examineTime how long it then asks for the identity at claimed addresses. If others are reachable both take
+// milliseconds. They are this long for hosts short of CPU; a cut-off worker loses little.
 const (
 	contactTime = 10 * time.Second
 	examineTime = 5 * time.Second
@@ -32,27 +32,27 @@ const (
 // Twin is another process with this member's id and key, which was alive at the same time: the disk of one is a copy
 // of the other's.
 type Twin struct {
-	At    string    `json:"at"` // where it was
+	At    string    `json:"at"` // its address
 	Since time.Time `json:"since"`
 }
 
-// twins finds out whether another of the member's id is alive. That others remember it at another address shows
-// nothing, for it may have moved. That somebody answers there, with the member's own key and as another process, does;
-// and so does such a one that calls here. Who has the key of gossip alone can neither.
+// twins finds out whether another of the member's id is alive. That others remember the member at another address
+// proves nothing, since it may have moved. A process that answers there with the member's own key, or calls here with
+// it, proves a twin. Holding only the gossip key is not enough to do either.
 type twins struct {
 	m     *Member
-	found atomic.Pointer[Twin] // nil: none
-	wake  chan struct{}        // somebody was claimed to be at another address
-	// others may remember the member at an address where nobody is it: a twin that died, or is not to live
+	found atomic.Pointer[Twin] // nil: no twin
+	wake  chan struct{}        // signals a claim of another address
+	// signals that others may remember a wrong address: of a twin that died or must not live
 	elsewhere chan struct{}
 
 	mu       sync.Mutex
-	claimed  map[string]bool // addresses of wires, not looked at yet
+	claimed  map[string]bool // wire addresses, not examined yet
 	changed  chan struct{}   // closed and replaced when found changes
-	examines sync.Mutex      // held while addresses are looked at
+	examines sync.Mutex      // held while addresses are examined
 }
 
-// maxClaimed bounds the addresses that wait: who has the key of gossip may claim any number.
+// maxClaimed bounds the waiting addresses: any holder of the gossip key may claim any number.
 const maxClaimed = 16
 
 func openTwins(m *Member) *twins {
@@ -63,14 +63,14 @@ func openTwins(m *Member) *twins {
 		return t
 	}
 	x := Twin{At: "an address that is not known any more"}
-	_ = json.Unmarshal(raw, &x) // that the file is there says what counts
+	_ = json.Unmarshal(raw, &x) // the file's existence is enough
 	t.found.Store(&x)
 	return t
 }
 
 func (t *twins) twinsFile() string { return filepath.Join(t.m.o.Dir, twinFile) }
 
-// noteClaim enters that somebody has the member's name at another address, as gossip says.
+// noteClaim records a gossip message that has the member's name at another address.
 func (t *twins) noteClaim(_, api string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -81,7 +81,7 @@ func (t *twins) noteClaim(_, api string) {
 	wakeLoop(t.wake)
 }
 
-// wakeLoop wakes a loop; one that was woken already looks again.
+// wakeLoop wakes a loop, unless a wake-up is pending.
 func wakeLoop(ch chan struct{}) {
 	select {
 	case ch <- struct{}{}:
@@ -89,7 +89,7 @@ func wakeLoop(ch chan struct{}) {
 	}
 }
 
-// examineClaims looks at what is claimed until ctx ends.
+// examineClaims examines claimed addresses until ctx ends.
 func (t *twins) examineClaims(ctx context.Context) {
 	for {
 		select {
@@ -98,7 +98,7 @@ func (t *twins) examineClaims(ctx context.Context) {
 		case <-t.wake:
 			t.examineClaimed(ctx)
 		}
-		select { // a claim is repeated as long as it stands
+		select { // a standing claim comes again
 		case <-ctx.Done():
 			return
 		case <-time.After(t.m.o.Knobs.Probe):
@@ -106,9 +106,9 @@ func (t *twins) examineClaims(ctx context.Context) {
 	}
 }
 
-// tellWhereabouts tells others where this member is, when they may remember it where nobody is it any more, until ctx
-// ends. They believe it once they have lost who was there, which takes them some seconds, and by themselves they would
-// ask only with one of memberlist's exchanges, half a minute later.
+// tellWhereabouts announces this member's address when others may remember a wrong one, until ctx ends. They accept it
+// once they have lost the process there, after some seconds; without this they would learn it only with one of
+// memberlist's exchanges, half a minute later.
 func (t *twins) tellWhereabouts(ctx context.Context) {
 	for {
 		select {
@@ -129,8 +129,8 @@ func (t *twins) tellWhereabouts(ctx context.Context) {
 	}
 }
 
-// examineClaimed asks at the addresses that were claimed who is there. It returns when all that were claimed before have
-// been asked.
+// examineClaimed asks for the identity at each claimed address. It returns when all addresses claimed before the call
+// were asked.
 func (t *twins) examineClaimed(ctx context.Context) {
 	t.examines.Lock()
 	defer t.examines.Unlock()
@@ -145,8 +145,8 @@ func (t *twins) examineClaimed(ctx context.Context) {
 	all.Wait()
 }
 
-// askTwin asks at an address who is there. What answers is to have the member's own id, by a certificate that is not of
-// before its removal.
+// askTwin asks for the identity at an address. A twin has this member's id, with a certificate that its removal does
+// not reject.
 func (t *twins) askTwin(ctx context.Context, api string) {
 	who, err := t.m.client.WhoIs(ctx, api, string(t.m.ID()))
 	switch {
@@ -154,13 +154,13 @@ func (t *twins) askTwin(ctx context.Context, api string) {
 		t.m.o.Log.Warn("others remember a member of this id at another address, where nobody answers as it",
 			"address", api, "err", err)
 		wakeLoop(t.elsewhere)
-	case who.Boot == t.m.client.Boot(): // itself
+	case who.Boot == t.m.client.Boot(): // this process itself
 	default:
 		t.noteTwin(api)
 	}
 }
 
-// noteTwin enters that another of the member's id is alive.
+// noteTwin records that another process with the member's id is alive.
 func (t *twins) noteTwin(addr string) {
 	x := &Twin{At: addr, Since: time.Now().UTC()}
 	if !t.found.CompareAndSwap(nil, x) {
@@ -176,7 +176,7 @@ func (t *twins) noteTwin(addr string) {
 func mustJSON(v any) []byte {
 	raw, err := json.Marshal(v)
 	if err != nil {
-		panic(err) // plain data
+		panic(err) // plain data always encodes
 	}
 	return raw
 }
@@ -194,7 +194,7 @@ func (t *twins) pastAlarm() <-chan struct{} {
 	return t.changed
 }
 
-// whyTwin says that another was found; "" where none was.
+// whyTwin returns a sentence on the twin that was found; "": none.
 func (t *twins) whyTwin() string {
 	x := t.found.Load()
 	if x == nil {
@@ -205,9 +205,9 @@ func (t *twins) whyTwin() string {
 		"\"souk agent lives\"", t.m.ID(), x.At)
 }
 
-// MayBegin waits until it is known whether another of the member's id is alive, and returns why the worker may begin
-// nothing; "": it may. It waits for the first word of another member, and no longer than contactTime: a worker that is
-// alone, or cut off, begins. One whose lives run here was no copy when they began, and does not wait.
+// MayBegin waits until it is known whether a twin is alive, and returns why the worker may start nothing; "": it may.
+// It waits for the first message of another member, at most contactTime: a worker that is alone or cut off starts. With
+// goesOn, machines of the worker still run here, so its disk is no copy, and it does not wait.
 func (m *Member) MayBegin(ctx context.Context, goesOn bool) string {
 	t := m.twins
 	if why := t.whyTwin(); why != "" || goesOn || m.cluster.Alone() {
@@ -227,8 +227,8 @@ func (m *Member) MayBegin(ctx context.Context, goesOn bool) string {
 	return t.whyTwin()
 }
 
-// FollowTwins calls halt whenever it has changed why the worker may begin nothing, with what returns why; "": it may.
-// It ends with ctx.
+// FollowTwins calls halt whenever the reason why the worker may start nothing has changed; the argument why returns
+// that reason, "": it may start. It ends with ctx.
 func (m *Member) FollowTwins(ctx context.Context, halt func(ctx context.Context, why func() string) error) error {
 	for {
 		past := m.twins.pastAlarm()
@@ -243,8 +243,8 @@ func (m *Member) FollowTwins(ctx context.Context, halt func(ctx context.Context,
 	}
 }
 
-// Lives has this member be the one that lives, of all that have its id: it gets a new certificate, and those of before
-// are refused from now on. The other hears that its id is gone, and must join anew with another.
+// Lives makes this member the only valid one of all copies with its id: it gets a new certificate, and all older ones
+// are rejected from now on. The other copies learn this, and must join again with another id.
 func (m *Member) Lives(ctx context.Context, by cluster.Removal) error {
 	t := m.twins
 	if t.found.Load() == nil {
@@ -287,10 +287,10 @@ func upkeepOf(m *Member) *wire.Upkeep {
 		Renewed: doorkeeper{m}.retellAll}
 }
 
-// retellAll tells all that this member has anew, with its new certificate: so none of its records has a signature of one
-// that has ended, and who has the key of that can say nothing more.
+// retellAll sends all records of this member again, signed with its new certificate: so none has the signature of an
+// expired one, and its key is of no more use.
 func (m doorkeeper) retellAll() {
-	if !m.begun.Load() || m.twins.found.Load() != nil { // twins do not outbid each other
+	if !m.begun.Load() || m.twins.found.Load() != nil { // twins must not outbid each other
 		return
 	}
 	if err := m.cluster.BeginAnew(m.firstIncarnation()); err != nil {
@@ -298,9 +298,9 @@ func (m doorkeeper) retellAll() {
 	}
 }
 
-// isDisplaced reports whether the member's id lives on elsewhere: another was met, and the cluster has been told to
-// refuse the certificate of this one, and to let in a younger one. The word alone is not enough: whoever has the key of
-// gossip can write it.
+// isDisplaced reports whether another copy of this member was chosen to live: a twin was met, and the cluster rejects
+// this member's certificate in favour of a younger one. The removal alone is not enough: any holder of the gossip key
+// could write it.
 func (t *twins) isDisplaced() bool {
 	if t.found.Load() == nil {
 		return false
@@ -309,10 +309,10 @@ func (t *twins) isDisplaced() bool {
 	return removed && !r.Rejoined.IsZero() && t.m.isDenied(string(t.m.ID()), t.m.identity.Begins())
 }
 
-// runGossip has the member take part in gossip until ctx ends, or its id lives on elsewhere: then it says goodbye, so
-// that the others find the one that lives.
+// runGossip runs gossip until ctx ends or the member is displaced: then it announces its leaving, so that the others
+// find the living copy.
 func (t *twins) runGossip(ctx context.Context) error {
-	own, end := context.WithCancel(context.WithoutCancel(ctx)) // no goodbye can be said behind the end
+	own, end := context.WithCancel(context.WithoutCancel(ctx)) // a leaving must be announced before gossip ends
 	defer end()
 	done := make(chan error, 1)
 	go func() { done <- t.m.cluster.Run(own) }()
@@ -329,7 +329,7 @@ func (t *twins) runGossip(ctx context.Context) error {
 			return <-done
 		case <-moved:
 		}
-		select { // much moves that is no removal
+		select { // most changes are no removals
 		case <-time.After(refreshEvery):
 		case <-ctx.Done():
 		}
