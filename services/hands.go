@@ -13,29 +13,30 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// verbTime bounds how long a worker may take for one verb. A stop that takes longer has begun, and is asked for again.
+// verbTime bounds how long a worker may take for one verb. A stop that takes longer goes on at the worker, and the
+// steward orders it again.
 const verbTime = time.Minute
 
-// Market is the hands of a process: it has the broker place machines, and tells workers what to do with theirs.
+// Market implements Hands: it places machines through the broker, and sends verbs to workers.
 type Market struct {
 	Broker interface {
 		Place(ctx context.Context, in broker.Intent) (*broker.Placed, error)
 	}
-	// Worker returns a worker; false: it is not known.
+	// Worker returns a worker; false: unknown.
 	Worker func(cluster.WorkerID) (Operator, bool)
 }
 
-// Operator is what it needs of a worker.
+// Operator is what Market needs of a worker.
 type Operator interface {
 	Obey(ctx context.Context, app string, t cluster.Term) ([]lifecycle.Replica, error)
 	Do(ctx context.Context, c lifecycle.Command) (lifecycle.Outcome, error)
 	Cordon(ctx context.Context, c lifecycle.CordonCommand) (cluster.Record, error)
 }
 
-// cordonFor is for how long a worker takes nothing new that seems to be at fault.
+// cordonFor is how long a suspect worker is cordoned.
 const cordonFor = time.Hour
 
-// Cordon has a worker take nothing new for an hour.
+// Cordon cordons a worker for cordonFor.
 func (m Market) Cordon(ctx context.Context, worker cluster.WorkerID, why string) error {
 	w, known := m.Worker(worker)
 	if !known {
@@ -45,10 +46,10 @@ func (m Market) Cordon(ctx context.Context, worker cluster.WorkerID, why string)
 	return err
 }
 
-// obeyTime bounds how long a worker may take to obey.
+// obeyTime bounds the call that makes a worker obey a term.
 const obeyTime = 5 * time.Second
 
-// Obey has a worker obey a term for an app, and returns which machines of its service it has then.
+// Obey makes a worker obey a steward's term for an app, and returns the machines of the app's service there.
 func (m Market) Obey(ctx context.Context, app string, t cluster.Term,
 	worker cluster.WorkerID) (found []rollout.Found, err error) {
 	w, known := m.Worker(worker)
@@ -69,7 +70,7 @@ func (m Market) Obey(ctx context.Context, app string, t cluster.Term,
 	return found, nil
 }
 
-// CarryOut does what a steward ordered.
+// CarryOut carries out a steward's order.
 func (m Market) CarryOut(ctx context.Context, app string, r *release.Release, o rollout.Order) error {
 	if o.Verb == rollout.Make {
 		return m.makeMachine(ctx, app, r, &o)
@@ -90,11 +91,11 @@ func (m Market) CarryOut(ctx context.Context, app string, r *release.Release, o 
 	return nil
 }
 
-// alone are the verbs of orders that take one.
+// alone maps the orders that need a single worker verb to that verb.
 var alone = map[rollout.Verb]lifecycle.Verb{rollout.Start: lifecycle.Start, rollout.Admit: lifecycle.Uncordon}
 
-// orderVerbs returns what a worker does for an order. Before a machine is stopped requests go elsewhere, and those that
-// it has are answered.
+// orderVerbs returns the worker verbs of an order. Before a stop the worker cordons the machine: new requests go
+// elsewhere, and running ones are answered.
 func orderVerbs(o *rollout.Order) []lifecycle.Verb {
 	switch {
 	case o.Verb == rollout.Remove && o.Kill:
@@ -109,7 +110,7 @@ func orderVerbs(o *rollout.Order) []lifecycle.Verb {
 	return []lifecycle.Verb{alone[o.Verb]}
 }
 
-// makeMachine has a machine placed.
+// makeMachine places a machine through the broker.
 func (m Market) makeMachine(ctx context.Context, app string, r *release.Release, o *rollout.Order) error {
 	in := broker.Intent{App: app, Launch: o.Launch(r),
 		Replica: &broker.Replica{Replica: o.Replica, Term: o.Term, Booked: o.Booked, Token: o.Token}}
@@ -120,7 +121,7 @@ func (m Market) makeMachine(ctx context.Context, app string, r *release.Release,
 	return err
 }
 
-// doVerb has a worker carry out one verb, to its end.
+// doVerb sends one verb to a worker, and waits until it is done.
 func doVerb(ctx context.Context, w Operator, app string, o *rollout.Order, v lifecycle.Verb) error {
 	ctx, cancel := context.WithTimeout(ctx, verbTime)
 	defer cancel()

@@ -11,24 +11,24 @@ import (
 	"github.com/soukhq/souk/store/catalog"
 )
 
-// A member can live and its services not come round any more. So of the members that would carry a service after its
-// steward the first looks on while there is something to do, and takes over from one that is stuck.
+// A member can be alive while its services loop is stuck. So the next member in a service's order watches the steward
+// while the service has work to do, and takes over if the steward is stuck.
 
 const (
-	stuckFor = 5 * time.Second        // that a steward makes no way, so that another takes its place
-	askEvery = stuckFor / 2           // whether it does
+	stuckFor = 5 * time.Second        // a steward without progress for this long is replaced
+	askEvery = stuckFor / 2           // how often the steward is asked for its progress
 	askTime  = 500 * time.Millisecond // for an answer
 )
 
-// oversight is what a member knows of the steward of a service that it would carry next.
+// oversight is what the next member in order knows about a service's steward.
 type oversight struct {
-	of     cluster.WorkerID // the steward; "": there is nothing to do, or another member looks on
-	since  time.Time        // when it was heard to go on, or there was something to do
+	of     cluster.WorkerID // the steward; "": no work, or another member watches
+	since  time.Time        // when it last showed progress, or work appeared
 	asking bool
-	takes  bool // it is stuck, so this member carries the service
+	takes  bool // the steward is stuck, so this member takes the service
 }
 
-// overseeSteward looks on at the steward of a service, if this member is the next, and reports whether to take its
+// overseeSteward watches the steward of a service, if this member is the next in order, and reports whether to take its
 // place.
 func (s *Services) overseeSteward(ctx context.Context, now time.Time, k *kept, wanted *catalog.Service,
 	steward cluster.WorkerID) bool {
@@ -57,8 +57,8 @@ func (s *Services) overseeSteward(ctx context.Context, now time.Time, k *kept, w
 	return false
 }
 
-// hasWork reports whether something is to be done for a service, as far as this member sees it; again is when there may
-// be where there is not, zero: it is told.
+// hasWork reports whether a service has work to do, as far as this member sees it. Without work, again is when it may
+// have some; zero: only after a change.
 func (s *Services) hasWork(now time.Time, k *kept, wanted *catalog.Service) (work bool, again time.Time) {
 	if wanted.Tenure.Busy {
 		return true, again
@@ -67,7 +67,7 @@ func (s *Services) hasWork(now time.Time, k *kept, wanted *catalog.Service) (wor
 	return n.Busy, n.Again
 }
 
-// askSteward asks a steward whether it goes on. It does not go through the turns of orders, which may all be waited for.
+// askSteward asks a steward for its progress. It does not take one of the turns of orders, which may all be in use.
 func (s *Services) askSteward(ctx context.Context, k *kept, steward cluster.WorkerID) {
 	go func() {
 		asked, cancel := context.WithTimeout(ctx, askTime)

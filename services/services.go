@@ -1,9 +1,9 @@
-// Package services keeps services as they are wanted. Each process has one: it carries those services whose steward its
-// member is (release.StewardOf), and leaves the others alone. What is to be done rollout.Steward decides; this package
-// gives it time, what stands, and hands.
+// Package services keeps services as they are wanted. Each process has one Services: it carries the services whose
+// steward its member is (release.StewardOf), and no others. The pure rollout.Steward decides what to do; this package
+// gives it the time and the state of the machines, and carries out its orders.
 //
-// At rest it does nothing: it looks at a service when what is wanted of it changes, or one of its machines, or which
-// members can be heard. See docs/decisions/0069-services.md.
+// At rest it does nothing: it looks at a service when its wanted state, one of its machines, or the set of reachable
+// members changes. See docs/decisions/0069-services.md.
 package services
 
 import (
@@ -22,66 +22,66 @@ import (
 	"github.com/soukhq/souk/store/catalog"
 )
 
-// Bounds of a process's services.
+// Bounds of Services.
 const (
-	// settleFor is how long a member of a cluster leaves services alone after its start: what the others have it is
-	// about to hear.
+	// settleFor is how long a member waits after its start before it manages services: it is still learning what the
+	// others have.
 	settleFor = 3 * time.Second
-	// awaitFor is how long it then waits for workers that belong to the cluster and of which nothing was heard since its
-	// start: after a power cut hosts come back one after the other, with what they had.
+	// awaitFor is how long it then waits for known workers that have not reported since its start: after a power cut
+	// hosts come back one after another, with their machines.
 	awaitFor  = 15 * time.Second
-	gather    = time.Millisecond // at least, that changes of the fleet are looked at together
-	share     = 20               // of its time a part in so many is spent on looking, while the fleet changes
+	gather    = time.Millisecond // changes of the fleet are gathered for at least this long
+	share     = 20               // pause after a look, in durations of that look, while the fleet changes
 	busyShare = 4                // the same, while orders are given
-	busyFor   = time.Second      // after an order: what lacks room for long is no reason to look more often
+	busyFor   = time.Second      // orders count as given for this long: a lasting lack of room must not raise the pace
 	mostUnder = 128              // orders under way; others wait for their turn
-	tellAgain = time.Second      // after a term that could not be written
-	// restFor is how long the steward of a service at rest is kept: what it remembers is of no use any more.
+	tellAgain = time.Second      // retry after a term could not be written
+	// restFor is how long the steward of a service at rest is kept: after that its memory is of no use.
 	restFor = 2 * time.Minute
 )
 
-// Options are what services are kept with.
+// Options are the dependencies of Services.
 type Options struct {
-	Self    cluster.WorkerID // the member, which stands in its terms
+	Self    cluster.WorkerID // this member, named in its terms
 	Members Members          // nil: this process is alone
 	Catalog Catalog
 	Fleet   *fleet.Fleet
 	Hands   Hands
-	// LostAfter is rollout.Want's.
+	// LostAfter is as in rollout.Want.
 	LostAfter time.Duration
 	Log       *slog.Logger
 }
 
-// Members tells which members may carry services.
+// Members knows which members may be stewards.
 type Members interface {
-	// Stewards lists those that can be heard, this one among them.
+	// Stewards lists the reachable ones, including this one.
 	Stewards() []cluster.WorkerID
-	// Stuck asks another for how long its services have not come round.
+	// Stuck asks another member how long its services loop has not completed a round.
 	Stuck(ctx context.Context, member cluster.WorkerID) (time.Duration, error)
 }
 
-// Catalog is what is wanted.
+// Catalog holds the wanted services.
 type Catalog interface {
 	// AllServices lists the apps that are services.
 	AllServices() []string
-	// Service returns what is wanted of one; false: nothing.
+	// Service returns the wanted service of an app; false: none.
 	Service(app string) (catalog.Service, bool)
-	// ServicesMoved returns a channel that is closed when TakeMovedServices has something new. It is called before that.
+	// ServicesMoved returns a channel that is closed when TakeMovedServices has something new. Call it before
+	// TakeMovedServices.
 	ServicesMoved() <-chan struct{}
-	// TakeMovedServices lists the apps of which something else is wanted, or that another steward carries, since the
-	// last call.
+	// TakeMovedServices lists the apps whose wanted service or steward has changed since the last call.
 	TakeMovedServices() []string
-	// SetTenure has all know of a term, durably.
+	// SetTenure stores a term durably, and announces it to all members.
 	SetTenure(app string, t release.Tenure) error
 }
 
-// Hands carry out orders. They may be used from many goroutines, and bound how long they take.
+// Hands carry out orders. They may be used from many goroutines, and bound their own duration.
 type Hands interface {
-	// CarryOut does what a steward ordered for the service of an app, whose machines are to be as a release says.
+	// CarryOut carries out a steward's order for the service of an app, with machines as release r says.
 	CarryOut(ctx context.Context, app string, r *release.Release, o rollout.Order) error
-	// Obey has a worker obey a term for an app, durably, and returns which machines of its service it has then.
+	// Obey makes a worker obey a term for an app, durably, and returns the machines of the app's service there.
 	Obey(ctx context.Context, app string, t cluster.Term, worker cluster.WorkerID) ([]rollout.Found, error)
-	// Cordon has a worker take nothing new for a while.
+	// Cordon cordons a worker for a while.
 	Cordon(ctx context.Context, worker cluster.WorkerID, why string) error
 }
 
@@ -91,29 +91,29 @@ type Services struct {
 	apps    map[string]*kept
 	members []cluster.WorkerID
 	watch   *watch
-	turns   chan struct{} // of orders
+	turns   chan struct{} // semaphore of running orders
 	ends    chan func(now time.Time)
-	quiet   time.Time                 // nothing is done before
-	patient time.Time                 // no worker is awaited after that
+	quiet   time.Time                 // no orders before this
+	patient time.Time                 // missing workers are awaited until this
 	doubted map[cluster.WorkerID]bool // workers that this member has cordoned, or is about to
 	begun   map[string]uint64         // the highest term that this process has begun, by the app's id
-	last    map[string]uint64         // the highest term that was heard of, by the app's name; see rememberTerm
-	since   atomic.Int64              // when the loop began to look, nanoseconds since 1970; 0: it waits
+	last    map[string]uint64         // the highest known term, by the app's name; see rememberTerm
+	since   atomic.Int64              // when the present round began, nanoseconds since 1970; 0: idle
 }
 
 // kept is a service as this process sees it.
 type kept struct {
 	app     string
-	changed bool // it was not looked at since something changed
+	changed bool // something changed since the last look
 	due     time.Time
 	steward *rollout.Steward // nil: another member carries it
 	writing bool             // its term is being written
 	ordered time.Time        // when its newest order was given
-	rests   time.Time        // since when nothing is to be done; zero: something is
+	rests   time.Time        // since when there is no work; zero: there is some
 	over    oversight
 }
 
-// New returns services that are kept once Run is called.
+// New returns services; Run keeps them.
 func New(o Options) *Services {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -124,7 +124,7 @@ func New(o Options) *Services {
 		ends: make(chan func(time.Time), mostUnder)}
 }
 
-// Run keeps services until ctx ends. What it has begun by then workers go on with.
+// Run keeps services until ctx ends. Workers complete the orders begun by then.
 func (s *Services) Run(ctx context.Context) {
 	if s.o.Members != nil {
 		began := time.Now()
@@ -162,7 +162,7 @@ func (s *Services) Run(ctx context.Context) {
 	}
 }
 
-// Stuck returns for how long the services have not come round: 0 where they wait for something to do.
+// Stuck returns how long the present round of the loop has taken; 0: the loop is idle.
 func (s *Services) Stuck() time.Duration {
 	since := s.since.Load()
 	if since == 0 {
@@ -171,7 +171,7 @@ func (s *Services) Stuck() time.Duration {
 	return max(0, time.Since(time.Unix(0, since)))
 }
 
-// markChanged has a service looked at.
+// markChanged marks a service to be looked at.
 func (s *Services) markChanged(app string) *kept {
 	k := s.apps[app]
 	if k == nil {
@@ -182,8 +182,8 @@ func (s *Services) markChanged(app string) *kept {
 	return k
 }
 
-// lookAtChanged looks at the services of which something has changed, or whose time has come. It returns when the fleet
-// is past what was looked at, for how long there is nothing to do if it is not, and whether orders were given of late.
+// lookAtChanged looks at the services that have changed or are due. past is closed when there is a newer snapshot of
+// the fleet, next is the time until a service is due, and busy says that orders were given lately.
 func (s *Services) lookAtChanged(ctx context.Context) (past <-chan struct{}, next time.Duration, busy bool) {
 	for _, app := range s.o.Catalog.TakeMovedServices() {
 		s.markChanged(app)
@@ -231,7 +231,7 @@ func (s *Services) possibleStewards() []cluster.WorkerID {
 	return s.o.Members.Stewards()
 }
 
-// lookAt looks at one service. It returns false where there is nothing to remember of it.
+// lookAt looks at one service. It returns false if it need not be kept in memory.
 func (s *Services) lookAt(ctx context.Context, now time.Time, k *kept) bool {
 	wanted, is := s.o.Catalog.Service(k.app)
 	if !is || wanted.App.Deleting || wanted.Release == nil {
@@ -245,14 +245,14 @@ func (s *Services) lookAt(ctx context.Context, now time.Time, k *kept) bool {
 	}
 	if steward := release.StewardOf(wanted.App.ID, s.members, wanted.Tenure); steward != s.o.Self &&
 		!s.overseeSteward(ctx, now, k, &wanted, steward) {
-		k.steward = nil // what it has under way ends by itself, in its term
+		k.steward = nil // orders under way end by themselves, in their term
 		return k.writing || k.over.of != "" || !k.due.IsZero()
 	}
 	if k.steward == nil {
 		k.steward = rollout.NewSteward(wanted.Tenure.Term)
 	}
 	if k.writing {
-		return true // it is looked at when that is done
+		return true // looked at again when the write is done
 	}
 	n := k.steward.Step(now, s.wantedOf(&wanted), s.watch.standingOf(k.app))
 	k.due = n.Again
@@ -289,8 +289,8 @@ func (s *Services) lookAt(ctx context.Context, now time.Time, k *kept) bool {
 	return k.isRemembered(now)
 }
 
-// isRemembered reports whether the steward of a service at rest is kept. It is for a while: the fleet may not have told
-// of all that it ordered. Later ones read the same off the machines.
+// isRemembered reports whether the steward of a service at rest is still kept: the fleet may not show all that it
+// ordered yet. After restFor a new steward can read everything from the machines.
 func (k *kept) isRemembered(now time.Time) bool {
 	if k.rests.IsZero() {
 		k.rests = now
@@ -303,7 +303,7 @@ func (k *kept) isRemembered(now time.Time) bool {
 	return false
 }
 
-// wantedOf returns what is wanted, as a steward reads it.
+// wantedOf converts a catalog service for a steward.
 func (s *Services) wantedOf(x *catalog.Service) *rollout.Want {
 	w := rollout.WantOf(&x.Service, x.App.ID)
 	w.LostAfter, w.Places = s.o.LostAfter, s.o.Fleet.Snapshot().Places()
@@ -313,9 +313,8 @@ func (s *Services) wantedOf(x *catalog.Service) *rollout.Want {
 	return w
 }
 
-// beginTerm returns the term that this member begins: its number is at least least, and beyond that of any other
-// member. A steward begins none that an earlier one of this process had, whatever the cluster remembers of it: its
-// orders may be on their way.
+// beginTerm returns this member's new term: its number is at least least, and higher than any other member's. It never
+// reuses a term of this process, even if the cluster has forgotten it: orders of that term may still be under way.
 func (s *Services) beginTerm(least uint64, of *rollout.Steward, wanted *catalog.Service) cluster.Term {
 	if newest := wanted.Tenure.Term; newest.Member != s.o.Self {
 		least = max(least, newest.Number+1)
@@ -333,15 +332,15 @@ func (s *Services) beginTerm(least uint64, of *rollout.Steward, wanted *catalog.
 // mostLast bounds the apps whose last term is remembered.
 const mostLast = 1 << 16
 
-// rememberTerm notes a term of an app. It is remembered when the app is gone: workers go on to refuse what is lower, so
-// that the first term of another app of that name is to be higher.
+// rememberTerm records an app's term, even beyond the app's deletion: workers go on refusing lower terms, so a new app
+// of that name must begin with a higher one.
 func (s *Services) rememberTerm(app string, term uint64) {
 	if _, known := s.last[app]; term > s.last[app] && (known || len(s.last) < mostLast) {
 		s.last[app] = term
 	}
 }
 
-// isUpToDate reports whether this process has heard by now what the others have.
+// isUpToDate reports whether this process knows the others' machines by now.
 func (s *Services) isUpToDate(now time.Time) bool {
 	return !now.Before(s.quiet) && s.watch.reported && (!s.watch.awaited || !now.Before(s.patient))
 }
@@ -353,7 +352,7 @@ func laterTime(a, b time.Time) time.Time {
 	return b
 }
 
-// writeTenure has all know of the service's steward, and then has the service looked at again.
+// writeTenure announces the service's new steward, and then looks at the service again.
 func (s *Services) writeTenure(ctx context.Context, k *kept, t release.Tenure) {
 	k.writing = true
 	steward := k.steward
@@ -376,7 +375,7 @@ func (s *Services) writeTenure(ctx context.Context, k *kept, t release.Tenure) {
 	})
 }
 
-// carryOutOrder has an order carried out.
+// carryOutOrder carries out an order in the background.
 func (s *Services) carryOutOrder(ctx context.Context, k *kept, wanted *catalog.Service, o rollout.Order) {
 	steward, r := k.steward, wanted.Release
 	if wanted.Head.Release != o.Replica.Release {
@@ -394,7 +393,7 @@ func (s *Services) carryOutOrder(ctx context.Context, k *kept, wanted *catalog.S
 	})
 }
 
-// imposeTerm has a worker obey the steward's term.
+// imposeTerm makes a worker obey the steward's term, in the background.
 func (s *Services) imposeTerm(ctx context.Context, k *kept, worker cluster.WorkerID) {
 	steward, term := k.steward, k.steward.Term()
 	s.beginAside(ctx, func() func(time.Time) {
@@ -410,9 +409,9 @@ func (s *Services) imposeTerm(ctx context.Context, k *kept, worker cluster.Worke
 	})
 }
 
-// levelOf returns how an order that failed is logged. That a worker has obeyed a higher term is nothing wrong where it
-// is the first time: another member carried the service before, or an app of its name, and the steward's next term is
-// higher. outbid is how often that came in a row.
+// levelOf returns the log level of a failed order. A worker that has obeyed a higher term is no problem the first time:
+// another member was steward before, also of an earlier app of that name, and this steward's next term is higher.
+// outbid counts such refusals in a row.
 func levelOf(err error, outbid int) slog.Level {
 	if fault.CodeOf(err) == cluster.CodeOldTerm && outbid <= 1 {
 		return slog.LevelInfo
@@ -420,7 +419,7 @@ func levelOf(err error, outbid int) slog.Level {
 	return slog.LevelWarn
 }
 
-// logOrder logs what came of an order.
+// logOrder logs the outcome of an order.
 func (s *Services) logOrder(app string, o *rollout.Order, err error, outbid int) {
 	if err != nil {
 		s.o.Log.Log(context.Background(), levelOf(err, outbid), "a service is not as it is wanted yet", "app",
@@ -431,7 +430,7 @@ func (s *Services) logOrder(app string, o *rollout.Order, err error, outbid int)
 		o.Machine, "why", o.Why)
 }
 
-// noteScaled logs which groups have chosen to have another number of machines.
+// noteScaled logs the groups that autoscaling has resized.
 func (s *Services) noteScaled(app string, old, now map[string]release.Scaled) {
 	for name, x := range now {
 		if x.At != old[name].At {
@@ -441,7 +440,7 @@ func (s *Services) noteScaled(app string, old, now map[string]release.Scaled) {
 	}
 }
 
-// beginAside does something beside the loop, in its turn; the loop then is told how it ended.
+// beginAside runs do in the background once a turn is free; the loop then runs the function that do returned.
 func (s *Services) beginAside(ctx context.Context, do func() func(now time.Time)) {
 	go func() {
 		select {
@@ -455,7 +454,7 @@ func (s *Services) beginAside(ctx context.Context, do func() func(now time.Time)
 	}()
 }
 
-// endAside has the loop told how something ended.
+// endAside passes the end function of background work to the loop.
 func (s *Services) endAside(ctx context.Context, end func(now time.Time)) {
 	select {
 	case s.ends <- end:

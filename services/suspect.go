@@ -10,10 +10,11 @@ import (
 	"github.com/soukhq/souk/fleet"
 )
 
-// cordonOwner is who cordons a worker at which machines of several services die.
+// cordonOwner is the owner of the cordon of a worker where machines of several services die.
 const cordonOwner = "souk services"
 
-// suspectWorkers cordons workers that seem to be at fault for what dies there. Of each it is one member that does.
+// suspectWorkers cordons workers that seem to be at fault for what dies there. One member is responsible for each
+// worker.
 func (s *Services) suspectWorkers(ctx context.Context, now time.Time, snapshot *fleet.Snapshot) {
 	services := map[string][]release.Standing{}
 	for _, app := range s.watch.loops {
@@ -23,7 +24,7 @@ func (s *Services) suspectWorkers(ctx context.Context, now time.Time, snapshot *
 	for w := range snapshot.Workers() {
 		switch c := w.Record.Cordon; {
 		case c == nil:
-			delete(s.doubted, w.ID) // that is over, or was never so
+			delete(s.doubted, w.ID) // no longer suspect
 		case c.Owner == cordonOwner:
 			cordoned[w.ID] = true
 		}

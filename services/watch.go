@@ -10,16 +10,16 @@ import (
 	"github.com/soukhq/souk/fleet"
 )
 
-// watch notes which machines each service has, and how workers are.
+// watch tracks the machines of each service, and the state of workers.
 type watch struct {
 	walk     *fleet.Walk
-	reported bool     // each worker that can be asked has told what it has
-	awaited  bool     // some other worker has told nothing yet: it is expected, or what it had is not known here
-	loops    []string // apps with a machine that dies again and again
+	reported bool     // every reachable worker has reported its machines
+	awaited  bool     // an unreachable worker has not reported yet
+	loops    []string // apps with a machine in a crash loop
 
-	silent  map[cluster.WorkerID]time.Time // workers that are not surely there, and since when
-	workers []rollout.Peer                 // all of the cluster; never changed
-	moved   bool                           // workers are others than before
+	silent  map[cluster.WorkerID]time.Time // workers that are not alive, and since when
+	workers []rollout.Peer                 // all workers of the cluster; replaced, never changed
+	moved   bool                           // workers has changed
 }
 
 func newWatch() *watch {
@@ -28,7 +28,7 @@ func newWatch() *watch {
 	return w
 }
 
-// lookAtFleet brings the notes up to date, and returns the apps that have other machines than before.
+// lookAtFleet updates the watch, and returns the apps whose machines have changed.
 func (w *watch) lookAtFleet(s *fleet.Snapshot) []string {
 	if s == w.walk.Snapshot() {
 		return nil
@@ -38,7 +38,7 @@ func (w *watch) lookAtFleet(s *fleet.Snapshot) []string {
 	return w.walk.Look(s)
 }
 
-// noteReachable notes which workers can be asked.
+// noteReachable records which workers are reachable.
 func (w *watch) noteReachable(s *fleet.Snapshot) {
 	w.reported, w.awaited = true, false
 	silent := map[cluster.WorkerID]time.Time{}
@@ -46,7 +46,7 @@ func (w *watch) noteReachable(s *fleet.Snapshot) {
 	for x := range s.Workers() {
 		if x.State != cluster.MemberAlive {
 			silent[x.ID] = x.Since
-			if before, known := w.silent[x.ID]; known { // that it is suspected counts, too
+			if before, known := w.silent[x.ID]; known { // count from when it was first suspected
 				silent[x.ID] = before
 			}
 		}
@@ -65,7 +65,7 @@ func (w *watch) noteReachable(s *fleet.Snapshot) {
 	}
 }
 
-// noteMachines has the machines of each service noted, and notes which of them die again and again.
+// noteMachines keeps the machines of each service, and records those in a crash loop.
 func (w *watch) noteMachines(app string, list []fleet.Seen) bool {
 	if slices.ContainsFunc(list, func(x fleet.Seen) bool { return x.Loops }) {
 		w.loops = append(w.loops, app)

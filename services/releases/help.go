@@ -11,15 +11,15 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// An edit is a change of a group that has no room for its first step; "" where it would change nothing.
+// An edit changes a group whose first step has no room, and returns the setting it made; "": no change.
 type edit func(g *release.Group, u *release.Update, x *groupTrial, p *rollout.GroupPlan) (set string)
 
-// edits are those that are tried, the smaller first.
+// edits returns the edits to try, the smallest first.
 func edits() [][]edit {
 	return [][]edit{{lessSurge}, {stopFirst}, {higherBand}, {fewer}, {stopFirst, fewer}}
 }
 
-// higherBand lets a group that names no band push out what ranks lower.
+// higherBand lets a group that names no band evict machines of lower rank.
 func higherBand(g *release.Group, _ *release.Update, _ *groupTrial, _ *rollout.GroupPlan) string {
 	var s machine.Scheduling
 	if g.Scheduling != nil {
@@ -33,7 +33,7 @@ func higherBand(g *release.Group, _ *release.Update, _ *groupTrial, _ *rollout.G
 	return "scheduling.band = " + strconv.Quote(string(s.Band))
 }
 
-// lessSurge has as many machines beside older ones as have room.
+// lessSurge lowers the surge to the number of extra machines that have room.
 func lessSurge(_ *release.Group, u *release.Update, x *groupTrial, p *rollout.GroupPlan) string {
 	gradual := p.Strategy == release.Rolling || p.Strategy == release.Canary
 	if x.besidePlaced == 0 || x.besidePlaced == x.beside || !gradual {
@@ -43,7 +43,7 @@ func lessSurge(_ *release.Group, u *release.Update, x *groupTrial, p *rollout.Gr
 	return "update.max_surge = " + strconv.Quote(u.MaxSurge)
 }
 
-// stopFirst has no machine beside an older one.
+// stopFirst stops old machines before their successors are made.
 func stopFirst(_ *release.Group, u *release.Update, x *groupTrial, p *rollout.GroupPlan) string {
 	if x.beside == 0 || p.Order == release.StopFirst {
 		return ""
@@ -58,7 +58,7 @@ func stopFirst(_ *release.Group, u *release.Update, x *groupTrial, p *rollout.Gr
 	return text
 }
 
-// fewer has as many replicas as have room.
+// fewer lowers the replicas to the number that has room.
 func fewer(g *release.Group, _ *release.Update, x *groupTrial, p *rollout.GroupPlan) string {
 	n := p.Wanted - x.news + x.newsPlaced
 	if x.news == x.newsPlaced || n < 1 {
@@ -68,8 +68,7 @@ func fewer(g *release.Group, _ *release.Update, x *groupTrial, p *rollout.GroupP
 	return "replicas = " + strconv.Itoa(n)
 }
 
-// help returns the smallest change of the groups without room by which the release would fit now; none where none that
-// is known does.
+// help returns the smallest edits of groups without room that would make the release fit now; nil: no known edit does.
 func help(of *release.Release, t *trial, foresee func(*release.Release) (*trial, error)) (out []api.PlanHelp) {
 	for _, list := range edits() {
 		next := *of

@@ -11,7 +11,7 @@ import (
 	"github.com/soukhq/souk/store/catalog"
 )
 
-// List lists the releases of an app: the one that is wanted, then the others, newest first.
+// List lists the releases of an app: the current one, then the others, newest first.
 func (a *Releases) List(app string) (out api.ReleaseList, err error) {
 	all, err := a.Catalog.Releases(app)
 	if err != nil {
@@ -38,7 +38,7 @@ func (a *Releases) List(app string) (out api.ReleaseList, err error) {
 	return out, nil
 }
 
-// Get returns a release whole. ref is as for Find.
+// Get returns a whole release. ref is as for Find.
 func (a *Releases) Get(app, ref string) (api.Release, error) {
 	e, err := a.Find(app, ref)
 	if err != nil {
@@ -47,10 +47,10 @@ func (a *Releases) Get(app, ref string) (api.Release, error) {
 	return releaseAnswer(&e), nil
 }
 
-// minDigits is how many digits of a release's id must be said at least.
+// minDigits is the least length of a prefix of a release's id.
 const minDigits = 6
 
-// Find finds a release of an app that is kept, by its number, its id or the beginning of that.
+// Find finds a stored release of an app by its number, its id or a prefix of the id.
 func (a *Releases) Find(app, ref string) (catalog.ReleaseEntry, error) {
 	var none catalog.ReleaseEntry
 	all, err := a.Catalog.Releases(app)

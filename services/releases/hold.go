@@ -13,21 +13,22 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
-// Bounds of the hold of a plan's room.
+// Bounds of holding a plan's room.
 const (
-	holdTime  = 10 * time.Second // that workers may take, each time
-	holdTries = 3                // that a release is planned, each time with what the workers that refused have said
+	holdTime  = 10 * time.Second // for the workers' answers, in each try
+	holdTries = 3                // each plans again with the refusing workers' newer records
 )
 
-// hold has workers hold the room of the machines that a release makes first. A worker that has the room no more makes the
-// release not fit, and nothing is held. Room that is there only once older machines are gone is not held. nil: none is.
+// hold asks workers to hold room for the machines that a release makes first. If a worker has lost its room, the
+// release does not fit and nothing is held. Room that appears only once older machines are gone is not held. nil:
+// nothing is held.
 func (a *Releases) hold(ctx context.Context, t *trial) *release.Booking {
 	ctx, cancel := context.WithTimeout(ctx, holdTime)
 	defer cancel()
 	booking := &release.Booking{Token: rand.Text(), Until: time.Now().Add(market.MaxHoldTTL).UTC(),
 		At: map[string]cluster.WorkerID{}}
 	slots := slices.DeleteFunc(t.first(), func(slot release.Slot) bool {
-		return t.lateVolumes(slot.Group) // the volumes take some of that room first
+		return t.lateVolumes(slot.Group) // its volumes, made first, use some of that room
 	})
 	held, errs := make([]bool, len(slots)), make([]error, len(slots))
 	var all sync.WaitGroup
@@ -56,8 +57,8 @@ func (a *Releases) hold(ctx context.Context, t *trial) *release.Booking {
 	return booking
 }
 
-// first lists the slots that the first step makes machines for, in the order in which a steward makes them, at most as many
-// as it orders at once.
+// first lists the slots that the first step makes machines for, in the order in which a steward makes them, at most as
+// many as a steward orders at once.
 func (t *trial) first() (out []release.Slot) {
 	for i := range t.plan.First {
 		slot := t.plan.First[i].Slot()
@@ -68,7 +69,7 @@ func (t *trial) first() (out []release.Slot) {
 	return out
 }
 
-// lateVolumes reports whether a group mounts volumes that are to be made.
+// lateVolumes reports whether a group mounts volumes that do not exist yet.
 func (t *trial) lateVolumes(group string) bool {
 	for _, v := range t.unmade {
 		if v.group == group {
@@ -78,7 +79,7 @@ func (t *trial) lateVolumes(group string) bool {
 	return false
 }
 
-// giveBack ends holds, as far as their workers can be asked; the others end by themselves.
+// giveBack releases holds at reachable workers; the others expire.
 func (a *Releases) giveBack(ctx context.Context, booking *release.Booking) {
 	for slot, worker := range booking.At {
 		_ = a.Broker.Release(ctx, worker, booking.Token+"/"+slot)

@@ -17,26 +17,26 @@ import (
 	"github.com/soukhq/souk/runtime/image"
 )
 
-// Images finds out which image a name means. The image store of the host does.
+// Images resolves image names. The host's image store implements it.
 type Images interface {
 	Resolve(ctx context.Context, name string) (image.Resolved, error)
-	// Known is Resolve without asking a registry: false where no image is here by the name.
+	// Known is Resolve without asking a registry; false: this host has no image of that name.
 	Known(name string) (image.Resolved, bool)
 }
 
-// pinTime bounds how long the registries of a release may take to say what its images are.
+// pinTime bounds how long registries may take to resolve a release's images.
 const pinTime = 10 * time.Second
 
-// pin has each group of a release name its image with the digest that its name means now, so that all machines of the
-// release are of the same one. It returns the names of those images that were taken as they are on this host. ask allows
-// that registries are asked: who may only read may not have this host connect to whatever address a name has.
+// pin adds the current digest to each group's image name, so that all machines of the release use the same image. It
+// returns the names that it resolved from this host's images. ask allows registry requests: a caller who may only read
+// must not make this host connect to arbitrary addresses.
 func (a *Releases) pin(ctx context.Context, r *release.Release, ask bool) (here []string, err error) {
 	if a.Images == nil {
 		return nil, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, pinTime)
 	defer cancel()
-	groups := map[string]string{} // by image, the first group that has it
+	groups := map[string]string{} // image to the first group that uses it
 	for i := range r.Groups {
 		name := r.Groups[i].Config.Image
 		if machine.IsHostImage(name) || machine.ParseImage(name).Digest != "" {
@@ -78,7 +78,7 @@ func (a *Releases) pin(ctx context.Context, r *release.Release, ask bool) (here 
 	return here, nil
 }
 
-// meant returns which image a group's name means.
+// meant resolves a group's image name.
 func (a *Releases) meant(ctx context.Context, group, name string, ask bool) (image.Resolved, error) {
 	if !ask {
 		x, known := a.Images.Known(name)
@@ -97,7 +97,7 @@ func (a *Releases) meant(ctx context.Context, group, name string, ask bool) (ima
 	return x, nil
 }
 
-// unresolved is the error of an image of which nobody says what it is.
+// unresolved is the error of an image name that could not be resolved.
 func unresolved(group, name string, err error) error {
 	kind, code := fault.KindOf(err), fault.As(err).Code
 	if errors.Is(err, context.DeadlineExceeded) {

@@ -17,7 +17,7 @@ import (
 	"github.com/soukhq/souk/store/catalog"
 )
 
-// Stay leaves a machine where it is; what was to take its place elsewhere goes.
+// Stay cancels a machine's move: the machine stays, and its successor elsewhere is removed.
 func (a *Releases) Stay(m *machine.Machine, plan bool, by string) (api.Moved, error) {
 	out := api.Moved{From: m.ID, Worker: m.Worker, Machine: m, Already: true}
 	if m.Replica == nil || m.Replica.Run != "" || plan {
@@ -30,7 +30,7 @@ func (a *Releases) Stay(m *machine.Machine, plan bool, by string) (api.Moved, er
 	return out, err
 }
 
-// want has machines of a service be at other workers.
+// want records that machines of a service should be at other workers.
 func (a *Releases) want(by, app string, moves []release.MoveTo) (*release.Head, error) {
 	known := a.Directory.Fleet.Snapshot()
 	stands := func(id string) bool {
@@ -42,7 +42,7 @@ func (a *Releases) want(by, app string, moves []release.MoveTo) (*release.Head, 
 	return h, err
 }
 
-// MoveReplica has the steward of a service make another machine for a replica at a worker, if that takes it now.
+// MoveReplica lets a service's steward move a replica to a worker, if that worker would take it now.
 func (a *Releases) MoveReplica(ctx context.Context, m *machine.Machine, move *api.MoveRequest,
 	by string) (api.Moved, error) {
 	s, _ := a.Catalog.Service(m.App)
@@ -53,7 +53,7 @@ func (a *Releases) MoveReplica(ctx context.Context, m *machine.Machine, move *ap
 			why)
 	}
 	out := api.Moved{From: m.ID, Worker: m.Worker, Machine: m, Begun: true}
-	if s.Head.MovesTo(time.Now(), m.ID, m.Worker) == move.To && !move.Plan { // it is on its way
+	if s.Head.MovesTo(time.Now(), m.ID, m.Worker) == move.To && !move.Plan { // the move is under way already
 		return out, nil
 	}
 	o := rollout.Order{Verb: rollout.Make, Replica: machine.Replica{Group: m.Replica.Group, Index: m.Replica.Index},
@@ -71,7 +71,7 @@ func (a *Releases) MoveReplica(ctx context.Context, m *machine.Machine, move *ap
 	return out, err
 }
 
-// staysText says why the machine of a replica cannot go to another worker; "": it can.
+// staysText says why a replica's machine cannot move to another worker; "": it can.
 func staysText(m *machine.Machine, wanted *release.Release) string {
 	switch {
 	case m.Replica.Run != "":
@@ -84,7 +84,7 @@ func staysText(m *machine.Machine, wanted *release.Release) string {
 	return ""
 }
 
-// Rebalancing lists the machines of a service that would leave their groups evenly spread elsewhere.
+// Rebalancing lists the moves that would spread a service's groups evenly.
 func (a *Releases) Rebalancing(app string) (api.Rebalancing, error) {
 	out := api.Rebalancing{App: app, Moves: []api.ReplicaMove{}}
 	if _, err := a.Apps.App(app); err != nil {
@@ -109,7 +109,7 @@ func (a *Releases) Rebalancing(app string) (api.Rebalancing, error) {
 	return out, nil
 }
 
-// Rebalance has those machines made there.
+// Rebalance orders the moves that Rebalancing lists.
 func (a *Releases) Rebalance(app, by string) (out api.Rebalancing, err error) {
 	if out, err = a.Rebalancing(app); err != nil || len(out.Moves) == 0 {
 		return out, err
@@ -127,11 +127,11 @@ func (a *Releases) Rebalance(app, by string) (out api.Rebalancing, err error) {
 	return out, nil
 }
 
-// unevenness is which machines of a service would be better at which other workers.
+// unevenness says which machines of a service would be better at which other workers.
 type unevenness struct {
-	standing []release.Standing          // where machines are once those that are on their way have come
-	better   map[string]cluster.WorkerID // by the machine's id
-	at       map[groupAt]int             // machines
+	standing []release.Standing          // the machines' workers once moves under way are done
+	better   map[string]cluster.WorkerID // machine id to the better worker
+	at       map[groupAt]int             // number of machines
 }
 
 // groupAt is a group at a worker.

@@ -12,8 +12,8 @@ import (
 	"github.com/soukhq/souk/store/catalog"
 )
 
-// Plan says what a new release would do, and whether there is room for its first step. hold has workers hold that room for a
-// while; else it changes nothing. The app need not be there.
+// Plan says what a new release would do, and whether there is room for its first step. hold asks workers to hold that
+// room for a while; without it nothing changes. The app need not exist.
 func (a *Releases) Plan(ctx context.Context, app *catalog.App, in *api.NewRelease, by Asker,
 	hold bool) (out api.ReleasePlan, err error) {
 	made, un, here, err := a.release(ctx, app, in, by)
@@ -37,7 +37,7 @@ func (a *Releases) Plan(ctx context.Context, app *catalog.App, in *api.NewReleas
 		if held = a.hold(ctx, t); t.fits() == api.FitsNow || tries == holdTries {
 			break
 		}
-		if t, err = foresee(made); err != nil { // the worker that refused has said what it has
+		if t, err = foresee(made); err != nil { // again, with the refusing worker's newer record
 			return out, err
 		}
 	}

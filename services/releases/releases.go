@@ -1,5 +1,5 @@
-// Package releases says what a release would do, makes it, and tells how a service stands and why: all that is asked of
-// services, and answered with the nouns of package api. The service itself is kept by package services.
+// Package releases plans and makes releases, and explains a service's state: it answers the API's questions on services
+// in the types of package api. Package services keeps the services running.
 package releases
 
 import (
@@ -18,7 +18,7 @@ import (
 	"github.com/soukhq/souk/store/catalog"
 )
 
-// Releases answer what is asked of the services of a process.
+// Releases answers the API's requests on services.
 type Releases struct {
 	Apps       Apps
 	Namespaces Namespaces
@@ -26,25 +26,25 @@ type Releases struct {
 	Broker     Broker
 	Directory  *find.Directory
 	Self       cluster.WorkerID          // the member; "": this process is alone
-	Stewards   func() []cluster.WorkerID // members that carry services and that can be heard
-	LostAfter  time.Duration             // rollout.Want's
-	Images     Images                    // nil: names of images stay as they are
-	// Agree waits until the members that can be heard know what this one knows; worker: that a worker has changed, too.
+	Stewards   func() []cluster.WorkerID // reachable members that may be stewards
+	LostAfter  time.Duration             // as in rollout.Want
+	Images     Images                    // nil: image names are not resolved
+	// Agree waits until the reachable members know what this one knows; worker says that a worker has changed, too.
 	Agree func(ctx context.Context, worker bool)
 	Rand  io.Reader
 }
 
-// Apps is what they need of apps.
+// Apps is what Releases needs of apps.
 type Apps interface {
 	App(name string) (catalog.App, error)
 }
 
-// Namespaces is what they need of namespaces.
+// Namespaces is what Releases needs of namespaces.
 type Namespaces interface {
 	NamespaceOf(app string) (catalog.Namespace, error)
 }
 
-// Catalog is what they need of the catalog's services.
+// Catalog is what Releases needs of the catalog's services.
 type Catalog interface {
 	Change(app string, want release.Change) (h *release.Head, renewed []string, err error)
 	Foresee(app string, want release.Change) (catalog.Service, error)
@@ -55,7 +55,7 @@ type Catalog interface {
 	AllServices() []string
 }
 
-// Broker is what they need of the broker.
+// Broker is what Releases needs of the broker.
 type Broker interface {
 	FreeOutside(app string, c *machine.Config) error
 	Plan(ctx context.Context, in broker.Intent) (*broker.Plan, error)
@@ -66,13 +66,13 @@ type Broker interface {
 	Takes(ctx context.Context, in broker.Intent, id string, at cluster.WorkerID) error
 }
 
-// Asker is the person that asks.
+// Asker is the caller of a request.
 type Asker struct {
-	Name    string // of the token; "": it has none
-	Deploys bool   // may deploy, so that registries are asked what images are
+	Name    string // the token's name; "": none
+	Deploys bool   // may deploy, so registries may be asked for images
 }
 
-// Deploy makes a release of an app, and has it wanted from now on.
+// Deploy makes a release of an app, and makes it the wanted one.
 func (a *Releases) Deploy(ctx context.Context, app *catalog.App, in *api.NewRelease,
 	by Asker) (made api.ReleaseMade, err error) {
 	next, un, here, err := a.release(ctx, app, in, by)
@@ -93,7 +93,8 @@ func (a *Releases) Deploy(ctx context.Context, app *catalog.App, in *api.NewRele
 		Warnings: next.Warnings(app.Name)}, nil
 }
 
-// Change has a service changed as want says, which is no deploy: of a rollback want.Release may be as Find takes it.
+// Change changes a service as want says, without a new release. For a rollback want.Release may be a reference as for
+// Find.
 func (a *Releases) Change(app string, want release.Change) (out api.RolledBack, err error) {
 	switch {
 	case want.Why == release.WhyScale && len(want.Counts) == 0:
@@ -112,9 +113,8 @@ func (a *Releases) Change(app string, want release.Change) (out api.RolledBack, 
 	return api.RolledBack{Head: HeadAnswer(h), RenewedSecrets: renewed}, nil
 }
 
-// release returns the release that a body says, filled in and checked as of a machine's create, its images with their
-// digests and its volumes with their ids. here are images of which this host's was taken, un the volumes that are to be
-// made.
+// release returns the release of a body, with defaults and checks as for a machine's create, with image digests and
+// volume ids. here lists the images resolved from this host, un the volumes still to be made.
 func (a *Releases) release(ctx context.Context, app *catalog.App, in *api.NewRelease,
 	by Asker) (made *release.Release, un unmade, here []string, err error) {
 	if un, err = a.nameVolumes(ctx, app.Name, in); err != nil {
@@ -142,8 +142,9 @@ func (a *Releases) release(ctx context.Context, app *catalog.App, in *api.NewRel
 	return made, un, here, err
 }
 
-// onLost returns what becomes of a group's machines whose worker cannot be heard: what the group says, or else the app,
-// or else "". Nothing takes the place of a machine that has a volume, which is at one worker, or that is single.
+// onLost returns what happens to a group's machines when their worker becomes unreachable: as the group says, else as
+// the app says, else "". The app's setting does not apply to a group that is single or mounts volumes, since its
+// machine must not exist twice.
 func onLost(app *catalog.App, g *release.Group) release.OnLost {
 	switch {
 	case g.OnLost != "" || g.Single || g.Config != nil && len(g.Config.Mounts) > 0:
@@ -151,10 +152,10 @@ func onLost(app *catalog.App, g *release.Group) release.OnLost {
 	case app.Disconnect == catalog.DisconnectFast:
 		return release.Replace
 	}
-	return release.OnLost(app.Disconnect) // never, fenced and "" are the same words
+	return release.OnLost(app.Disconnect) // the other words are the same for both
 }
 
-// group fills in a group of a release, and says what of it cannot be honoured, as of a machine's create.
+// group fills in a group's defaults, and returns an error if it is invalid, as for a machine's create.
 func (a *Releases) group(app string, g *api.NewGroup) error {
 	if g.Replicas == nil {
 		one := 1
@@ -170,7 +171,7 @@ func (a *Releases) group(app string, g *api.NewGroup) error {
 	return a.Broker.FreeOutside(app, g.Config)
 }
 
-// HeadAnswer tells of a head.
+// HeadAnswer converts a head for the API.
 func HeadAnswer(h *release.Head) api.Head {
 	out := api.Head{ID: h.ID(), Number: h.Number, Parent: h.Parent, Release: h.Release, Counts: h.Counts, Why: h.Why,
 		By: h.By, At: h.At, Paused: h.Paused, Promoted: h.Promoted}

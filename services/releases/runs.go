@@ -35,7 +35,7 @@ func (a *Releases) runs(app, group string) (out []*fleet.Machine) {
 	return out
 }
 
-// command tells of the command of a rollout's release.
+// command adds the state of the release's command to a rollout's answer.
 func (a *Releases) command(s *catalog.Service, r *api.Rollout) {
 	if r == nil || s.Release == nil || s.Release.Command == nil || !s.Head.Command {
 		return
@@ -56,7 +56,7 @@ func (a *Releases) command(s *catalog.Service, r *api.Rollout) {
 	}
 }
 
-// jobs tells of the groups of a service that run at times.
+// jobs returns the state of a service's scheduled groups.
 func (a *Releases) jobs(s *catalog.Service) (out []api.JobStatus) {
 	wanted, _ := s.InForce()
 	if wanted == nil {
@@ -89,7 +89,7 @@ func (a *Releases) jobs(s *catalog.Service) (out []api.JobStatus) {
 	return out
 }
 
-// Trigger runs a job now. Its machine is as a scheduled one, which the service's steward sees to from then on.
+// Trigger runs a job now. The run's machine is like a scheduled one, and the service's steward manages it from then on.
 func (a *Releases) Trigger(ctx context.Context, app *catalog.App, group string) (out api.Triggered, err error) {
 	s, there := a.Catalog.Service(app.Name)
 	if !there {
@@ -129,7 +129,7 @@ func (a *Releases) Trigger(ctx context.Context, app *catalog.App, group string) 
 	return api.Triggered{Machine: m.ID, Name: m.Name, Worker: m.Worker}, nil
 }
 
-// job returns a group that runs at times.
+// job returns a scheduled group by its name.
 func job(r *release.Release, name string) (*release.Group, error) {
 	if g := r.Group(name); g != nil && g.Cron != nil {
 		return g, nil

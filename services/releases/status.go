@@ -16,7 +16,7 @@ import (
 	"github.com/soukhq/souk/store/catalog"
 )
 
-// Status returns what is wanted of an app, and how it stands.
+// Status returns an app's wanted service, and its present state.
 func (a *Releases) Status(app string) (s catalog.Service, out api.ServiceStatus, err error) {
 	if _, err := a.Apps.App(app); err != nil {
 		return s, out, err
@@ -42,7 +42,7 @@ func (a *Releases) Status(app string) (s catalog.Service, out api.ServiceStatus,
 	return s, out, nil
 }
 
-// Carried tells of the groups of each service whose steward this member is, by app.
+// Carried returns the groups of each service whose steward this member is, by app.
 func (a *Releases) Carried() map[string][]api.GroupStatus {
 	members, out := a.Stewards(), map[string][]api.GroupStatus{}
 	for _, app := range a.Catalog.AllServices() {
@@ -54,7 +54,7 @@ func (a *Releases) Carried() map[string][]api.GroupStatus {
 	return out
 }
 
-// rolloutAnswer tells of the rollout of a service, whose groups are as told; nil: this souk cannot read its head.
+// rolloutAnswer returns a service's rollout, given the state of its groups; nil: this souk cannot read its head.
 func rolloutAnswer(of *catalog.Service, groups []api.GroupStatus) *api.Rollout {
 	if of.Head == nil {
 		return nil
@@ -72,7 +72,7 @@ func rolloutAnswer(of *catalog.Service, groups []api.GroupStatus) *api.Rollout {
 	return out
 }
 
-// fresh counts the replicas of a group that have a machine of the release that is ready, or rests.
+// fresh counts the replicas of a group with a machine of the release that is ready, or rests.
 func fresh(g *api.GroupStatus) int {
 	at, wanted := map[int]bool{}, g.WantedSlots()
 	for _, x := range g.Slots {
@@ -83,7 +83,7 @@ func fresh(g *api.GroupStatus) int {
 	return len(at)
 }
 
-// Groups tells of each group that is wanted or has machines.
+// Groups returns the state of each group that is wanted or has machines.
 func (a *Releases) Groups(s *catalog.Service) (out []api.GroupStatus) {
 	slots := a.slots(s)
 	names := make([]string, 0, len(slots))
@@ -121,7 +121,7 @@ func (a *Releases) Groups(s *catalog.Service) (out []api.GroupStatus) {
 	return out
 }
 
-// autoscale tells of a group that chooses how many machines it has; nil: it does not.
+// autoscale returns the state of an autoscaled group; nil: it is not autoscaled.
 func (a *Releases) autoscale(s *catalog.Service, g *release.Group) *api.AutoscaleStatus {
 	by := g.Autoscale
 	if by == nil {
@@ -137,7 +137,7 @@ func (a *Releases) autoscale(s *catalog.Service, g *release.Group) *api.Autoscal
 	return out
 }
 
-// tellUnmade says of each replica of a group that lacks a machine, or has an older one, why none could be made so far.
+// tellUnmade adds to each replica that lacks a current machine why none could be made so far.
 func tellUnmade(g *api.GroupStatus, told []release.Failure) {
 	for i := range g.Slots {
 		for _, f := range told {
@@ -148,7 +148,7 @@ func tellUnmade(g *api.GroupStatus, told []release.Failure) {
 	}
 }
 
-// waits says of each replica of a group that lacks a machine which workers that waits for.
+// waits adds to each replica without a machine the workers that must come back first.
 func (a *Releases) waits(wanted *release.Release, g *api.GroupStatus) {
 	if wanted == nil || wanted.Group(g.Name) == nil {
 		return
@@ -166,7 +166,7 @@ func (a *Releases) waits(wanted *release.Release, g *api.GroupStatus) {
 	}
 }
 
-// blamed reports whether the machines of a group that are held say that its release is at fault.
+// blamed reports whether a group's held machines show that its release is at fault.
 func blamed(g *api.GroupStatus, held []release.Held) bool {
 	at := map[string]cluster.WorkerID{}
 	for _, x := range g.Slots {
@@ -177,12 +177,12 @@ func blamed(g *api.GroupStatus, held []release.Held) bool {
 	return rollout.Blamed(held, func(machine string) cluster.WorkerID { return at[machine] })
 }
 
-// asleep reports whether a machine is down and may be; see release.Standing.
+// asleep reports whether a machine is down on purpose; see release.Standing.
 func asleep(m *fleet.Machine) bool {
 	return m.Rests && !m.Died && slices.Contains(resting, m.State)
 }
 
-// heldText says why a machine is held, and when it is tried again.
+// heldText says why a machine is held down, and when it is tried again.
 func heldText(h *release.Held, now time.Time) string {
 	if wait := h.Until().Sub(now); wait > 0 {
 		return fmt.Sprintf("%s; it is tried again in %v", h.Why, wait.Round(time.Second))
@@ -217,7 +217,7 @@ func (a *Releases) slots(s *catalog.Service) map[string][]api.SlotStatus {
 			x.To = s.Head.MovesTo(time.Now(), m.ID, m.Worker)
 		}
 		if x.Ready {
-			x.Held = "" // it was tried again, and does well so far
+			x.Held = "" // tried again, and well so far
 		}
 		if w, told := known.Worker(m.Worker); !told || !w.Reachable() {
 			x.Unheard, x.Ready = true, false
@@ -230,10 +230,10 @@ func (a *Releases) slots(s *catalog.Service) map[string][]api.SlotStatus {
 	return out
 }
 
-// count fills in the numbers of a group and the replicas that have no machine. chosen are the numbers of those that are wanted,
-// in order; known is false where nothing says that.
+// count fills in a group's counts and its replicas without a machine. chosen are the wanted replicas' numbers,
+// in order; known is false if these are unknown.
 func count(g *api.GroupStatus, chosen []int, known bool) {
-	best := func(x api.SlotStatus) int { // of several machines of a replica the one that stays is first
+	best := func(x api.SlotStatus) int { // the machine of a replica that stays goes first
 		switch {
 		case x.Ready && !x.Old:
 			return 0

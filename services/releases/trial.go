@@ -19,39 +19,39 @@ import (
 	"github.com/soukhq/souk/store/catalog"
 )
 
-// trial is what a rollout does, and what came of placing its first step.
+// trial is a rollout's plan, and the result of placing its first step.
 type trial struct {
 	plan   rollout.Plan
 	groups map[string]*groupTrial
-	made   map[release.Slot]*broker.Trial // where the next machine of a slot goes
-	cost   float64                        // credits an hour
+	made   map[release.Slot]*broker.Trial // the placement of each slot's next machine
+	cost   float64                        // added cost, credits an hour
 	runs   runTrial
-	unmade unmade // volumes that are to be made first
+	unmade unmade // volumes to make first
 }
 
-// runTrial is what came of what a release runs once.
+// runTrial is the result of placing a command or job of a release.
 type runTrial struct {
 	fits api.Fit
 	why  []string
 }
 
-// groupTrial is what came of a group. Of the machines of its first step some are beside an older one.
+// groupTrial is the result of placing a group's first step. Some of its machines run beside an older one.
 type groupTrial struct {
-	fitting              // of the first machine that has no room
+	fitting              // of the first machine without room
 	news, newsPlaced     int
 	beside, besidePlaced int
-	placed               []*broker.Trial // of those beside others
+	placed               []*broker.Trial // machines placed beside older ones
 	evicts               int
 }
 
-// lacks says that a machine has no room.
+// lacks records that a machine has no room.
 func (x *groupTrial) lacks(no fitting) {
 	if x.fits == api.FitsNow || no.fits == api.FitsNever {
 		x.fitting = no
 	}
 }
 
-// refused says that a worker has no room any more for a machine that had some.
+// refused records that a worker has lost the room for a placed machine.
 func (x *groupTrial) refused(why string) {
 	if x.besidePlaced > 0 {
 		x.besidePlaced--
@@ -61,14 +61,14 @@ func (x *groupTrial) refused(why string) {
 	x.lacks(fitting{fits: api.FitsLater, why: why})
 }
 
-// try places what a service's rollout makes first on a copy of the view. What a group takes beside its machines is free
-// again for the groups that come after it.
+// try places the first machines of a service's rollout on a copy of the view. Room that a group needs only during its
+// rollout is free again for the groups after it.
 func (a *Releases) try(ctx context.Context, s *catalog.Service, un unmade) *trial {
 	known := a.Directory.Fleet.Snapshot()
 	t := &trial{groups: map[string]*groupTrial{}, made: map[release.Slot]*broker.Trial{}, unmade: un}
 	want := rollout.WantOf(&s.Service, cmp.Or(s.App.ID, s.App.Name))
 	want.LostAfter, want.Workers, want.Places = a.LostAfter, known.Peers(), known.Places()
-	want.Unmade, want.Runs = nil, nil // of earlier tries and runs a plan says nothing
+	want.Unmade, want.Runs = nil, nil // a plan ignores earlier tries and runs
 	t.plan = rollout.Foresee(time.Now(), want, known.Standing(s.App.Name))
 	t.tryRuns(ctx, a.Broker, s)
 	stage := a.Broker.Rehearse(ctx)
@@ -100,13 +100,14 @@ func (a *Releases) try(ctx context.Context, s *catalog.Service, un unmade) *tria
 	return t
 }
 
-// goesBefore reports whether a machine goes before any group is looked at: its own is gone, or another one needs what it has.
+// goesBefore reports whether a machine is removed before any group is placed: its group is gone, or another machine
+// needs its volume.
 func goesBefore(s *catalog.Service, o *rollout.Order) bool {
 	return o.Yields || s.Release.Group(o.Replica.Group) == nil
 }
 
-// tryRuns places what the release runs once, each alone. Its command must have room now, as it runs before anything of the
-// release is made; a job may find some when it is due.
+// tryRuns places the release's command and jobs, each alone. The command needs room now, since it runs before the
+// release's machines are made; a job may find room when it is due.
 func (t *trial) tryRuns(ctx context.Context, b Broker, s *catalog.Service) {
 	t.runs.fits = api.FitsNow
 	for i := range t.plan.Runs {
@@ -124,7 +125,7 @@ func (t *trial) tryRuns(ctx context.Context, b Broker, s *catalog.Service) {
 	}
 }
 
-// worse returns the worse of two answers.
+// worse returns the worse of two fits.
 func worse(a, b api.Fit) api.Fit {
 	if a == api.FitsNever || b == api.FitsNow {
 		return a
@@ -132,10 +133,10 @@ func worse(a, b api.Fit) api.Fit {
 	return b
 }
 
-// place places the first step of a group: what it lacks, then what is made beside older ones.
+// place places the first step of a group: missing machines, then those made beside older ones.
 func (t *trial) place(ctx context.Context, stage *broker.Rehearsal, s *catalog.Service, group string) {
 	var news, besides []*rollout.Order
-	first := map[release.Slot]bool{} // their machines go first
+	first := map[release.Slot]bool{} // slots whose old machine is removed first
 	for i := range t.plan.First {
 		switch o := &t.plan.First[i]; {
 		case o.Replica.Group != group:
@@ -165,7 +166,7 @@ func (t *trial) has(slot release.Slot) bool {
 	})
 }
 
-// rehearse places machines up to the first that has no room: the others are as large.
+// rehearse places machines up to the first without room: the others are of the same size.
 func (t *trial) rehearse(ctx context.Context, stage *broker.Rehearsal, s *catalog.Service, x *groupTrial,
 	orders []*rollout.Order) (placed []*broker.Trial) {
 	for _, o := range orders {
@@ -181,7 +182,7 @@ func (t *trial) rehearse(ctx context.Context, stage *broker.Rehearsal, s *catalo
 	return placed
 }
 
-// fitting is whether a machine has room, and why not.
+// fitting says whether a machine has room, and if not, why.
 type fitting struct {
 	fits    api.Fit
 	why     string
@@ -192,10 +193,10 @@ type fitting struct {
 func rehearse(ctx context.Context, stage *broker.Rehearsal, s *catalog.Service, o *rollout.Order,
 	un unmade) (*broker.Trial, fitting) {
 	l := o.Launch(s.Release)
-	l.MinSecretsVersion = nil // secrets that a plan changes are not set yet
+	l.MinSecretsVersion = nil // the plan's secrets are not set yet
 	one, err := stage.Place(ctx, s.App.Name, un.without(l))
 	switch {
-	case fault.Is(err, fault.NotFound), fault.Is(err, fault.Invalid): // more room does not change that
+	case fault.Is(err, fault.NotFound), fault.Is(err, fault.Invalid): // more room would not help
 		return nil, fitting{api.FitsNever, err.Error(), nil}
 	case err != nil:
 		return nil, fitting{api.FitsLater, err.Error(), nil}
@@ -207,7 +208,7 @@ func rehearse(ctx context.Context, stage *broker.Rehearsal, s *catalog.Service, 
 	return one, fitting{fits: api.FitsNow}
 }
 
-// reason says why a machine has no room, with the clauses that the first few workers fail on.
+// reason says why a machine has no room, with the reasons of the first few workers.
 func reason(one *broker.Trial) string {
 	const most = 3
 	var list []string
@@ -222,7 +223,7 @@ func reason(one *broker.Trial) string {
 	return one.Reason + " (" + strings.Join(list, "; ") + ")"
 }
 
-// fits returns whether there is room for all groups, and for what runs once.
+// fits returns whether all groups, commands and jobs have room.
 func (t *trial) fits() api.Fit {
 	out := t.runs.fits
 	for _, x := range t.groups {

@@ -18,7 +18,7 @@ import (
 	"github.com/soukhq/souk/store/catalog"
 )
 
-// unmade are the volumes that a release mounts by name and that are not there yet, by the ids that they are to have.
+// unmade are the volumes that a release mounts by name and that do not exist yet, by their future ids.
 type unmade map[string]unmadeVolume
 
 type unmadeVolume struct {
@@ -26,7 +26,7 @@ type unmadeVolume struct {
 	spec  machine.Volume
 }
 
-// plan lists them for a plan, in the order of groups and names.
+// plan lists the volumes for a plan, sorted by group and name.
 func (u unmade) plan() (out []api.ReleaseVolume) {
 	for _, v := range u {
 		out = append(out, api.ReleaseVolume{Group: v.group, Name: v.spec.Name, SizeGB: v.spec.SizeGB})
@@ -37,13 +37,13 @@ func (u unmade) plan() (out []api.ReleaseVolume) {
 	return out
 }
 
-// of reports whether a config mounts one of them.
+// of reports whether a config mounts one of these volumes.
 func (u unmade) of(c *machine.Config) bool {
 	return c != nil && slices.ContainsFunc(c.Mounts, func(m machine.Mount) bool { return u[m.Volume].group != "" })
 }
 
-// without returns a launch that asks for the disk of those that it mounts, as no worker has them. The launch is not
-// changed.
+// without returns a copy of a launch that asks for disk instead of the unmade volumes that it mounts, since no worker
+// has them.
 func (u unmade) without(l *machine.Launch) *machine.Launch {
 	if !u.of(l.Config) {
 		return l
@@ -65,8 +65,8 @@ func (u unmade) without(l *machine.Launch) *machine.Launch {
 	return &out
 }
 
-// nameVolumes puts the ids of an app's volumes in the place of the names by which the groups of a release mount them.
-// Those that are not there and have a size get an id, and are returned: they are to be made.
+// nameVolumes replaces volume names in a release's mounts by the ids of the app's volumes. A missing volume with a size
+// gets a new id and is returned, to be made.
 func (a *Releases) nameVolumes(ctx context.Context, app string, in *api.NewRelease) (unmade, error) {
 	byName := func(m machine.Mount) bool { return m.Volume != "" && !machine.ValidVolumeID(m.Volume) }
 	if !slices.ContainsFunc(in.Groups, func(g api.NewGroup) bool {
@@ -97,16 +97,16 @@ func (a *Releases) nameVolumes(ctx context.Context, app string, in *api.NewRelea
 	return n.unmade, nil
 }
 
-// naming finds the volumes that names mean.
+// naming resolves volume names.
 type naming struct {
 	*Releases
 	app    string
 	there  []machine.Volume
-	silent []find.Unanswered // workers that may have others
+	silent []find.Unanswered // unreachable workers, which may have more volumes
 	unmade unmade
 }
 
-// mount returns a mount by a volume's name as one by its id. The name stays beside it.
+// mount converts a mount by a volume's name to one by its id, and keeps the name.
 func (n *naming) mount(group string, m machine.Mount) (machine.Mount, error) {
 	wanted := api.NewVolume{Name: m.Volume}
 	if m.SizeGB != 0 {
@@ -119,7 +119,7 @@ func (n *naming) mount(group string, m machine.Mount) (machine.Mount, error) {
 	m.Name, m.Volume, m.SizeGB = spec.Name, "", 0
 	has, named := n.mounted(group, spec.Name), n.named(spec.Name)
 	if i := slices.IndexFunc(named, func(v machine.Volume) bool { return v.ID == has }); i >= 0 {
-		named = named[i : i+1] // of several the one that the group has already
+		named = named[i : i+1] // of several keep the one that the group mounts already
 	}
 	switch {
 	case len(named) > 1:
@@ -133,7 +133,7 @@ func (n *naming) mount(group string, m machine.Mount) (machine.Mount, error) {
 	case len(named) == 1:
 		m.Volume = named[0].ID
 		return m, nil
-	case len(n.silent) > 0 && has != "": // it is where nobody can look now
+	case len(n.silent) > 0 && has != "": // it is at an unreachable worker
 		m.Volume = has
 		return m, nil
 	case len(n.silent) > 0:
@@ -154,7 +154,7 @@ func (n *naming) mount(group string, m machine.Mount) (machine.Mount, error) {
 	return m, nil
 }
 
-// named lists the volumes of a name.
+// named lists the volumes with a name.
 func (n *naming) named(name string) (out []machine.Volume) {
 	for _, v := range n.there {
 		if v.State != "destroyed" && v.Name == name {
@@ -164,7 +164,7 @@ func (n *naming) named(name string) (out []machine.Volume) {
 	return out
 }
 
-// mounted returns the volume that a group of the release in force mounts under a name; "" for none.
+// mounted returns the volume that a group of the current release mounts under a name; "": none.
 func (n *naming) mounted(group, name string) string {
 	s, there := n.Catalog.Service(n.app)
 	if !there || s.Release == nil {
@@ -180,14 +180,14 @@ func (n *naming) mounted(group, name string) string {
 	return ""
 }
 
-// makeVolumes makes the volumes that a release mounts and that are not there, each where a machine of its group has room.
+// makeVolumes makes a release's missing volumes, each at a worker where a machine of its group has room.
 func (a *Releases) makeVolumes(ctx context.Context, app *catalog.App, want *release.Change,
 	un unmade) (made []api.ReleaseVolume, err error) {
 	if len(un) == 0 {
 		return nil, nil
 	}
 	if _, err := a.Catalog.Foresee(app.Name, *want); err != nil {
-		return nil, err // nothing is made for a release that is refused
+		return nil, err // make nothing for a refused release
 	}
 	space, err := a.Namespaces.NamespaceOf(app.Name)
 	if err != nil {
@@ -230,8 +230,8 @@ func (a *Releases) makeVolumes(ctx context.Context, app *catalog.App, want *rele
 	return made, nil
 }
 
-// placeGroup returns the worker that has room for a machine of a group and the volumes that it lacks, once the group's
-// machines are gone: a volume has one machine.
+// placeGroup returns a worker with room for a group's machine and its missing volumes, counted without the group's
+// present machines, since a volume serves only one machine.
 func (a *Releases) placeGroup(ctx context.Context, stage *broker.Rehearsal, s *catalog.Service, g *release.Group,
 	un unmade) (cluster.WorkerID, error) {
 	for _, m := range a.Directory.Fleet.Snapshot().Standing(s.App.Name) {

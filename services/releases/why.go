@@ -14,7 +14,7 @@ import (
 	"github.com/soukhq/souk/store/catalog"
 )
 
-// Why explains a service. All that it says is read from the machines and the fleet, so each member says the same.
+// Why explains a service. It reads only the machines and the fleet, so each member says the same.
 func (a *Releases) Why(ctx context.Context, app string) (out api.ServiceWhy, err error) {
 	s, status, err := a.Status(app)
 	if err != nil {
@@ -53,13 +53,13 @@ func (a *Releases) Why(ctx context.Context, app string) (out api.ServiceWhy, err
 type explainer struct {
 	a        *Releases
 	of       *catalog.Service
-	machines map[string]*machine.Machine // by id, as their workers tell of them
+	machines map[string]*machine.Machine // by id, as their workers report them
 	standing map[string]release.Standing // by id
 	lacks    map[string]lack             // by group
 	uneven   unevenness
 }
 
-// lack is why a group has not got its next machine.
+// lack is why a group does not have its next machine.
 type lack struct {
 	fits bool // there is room for it
 	why  string
@@ -92,7 +92,7 @@ func (x *explainer) replica(ctx context.Context, g *api.GroupStatus, slot *api.S
 	return out
 }
 
-// lack says why a group has not got its next machine: what placing one would meet now.
+// lack says why a group does not have its next machine, by planning its placement now.
 func (x *explainer) lack(ctx context.Context, group string) lack {
 	out, said := x.lacks[group]
 	if said {
@@ -120,7 +120,7 @@ func (x *explainer) lack(ctx context.Context, group string) lack {
 	return out
 }
 
-// job says which run of a job goes on; where none does, whether one would have room now.
+// job says which run of a job is under way; if none is, whether one would have room now.
 func (x *explainer) job(ctx context.Context, j *api.JobStatus) api.JobWhy {
 	out := api.JobWhy{Group: j.Group, Help: []string{}}
 	on := slices.IndexFunc(j.Runs, func(r api.JobRun) bool {
@@ -148,10 +148,10 @@ func (x *explainer) job(ctx context.Context, j *api.JobStatus) api.JobWhy {
 	return out
 }
 
-// resting are the states of machines that are down and may be.
+// resting are the states of machines that are down on purpose.
 var resting = []machine.State{machine.Created, machine.Stopped, machine.Suspended}
 
-// replaced adds why a machine is not replaced yet, where its successor is made first and has no room.
+// replaced adds why a machine is not replaced yet, if its successor must be made first and has no room.
 func (x *explainer) replaced(ctx context.Context, group string, out *api.ReplicaWhy) {
 	wanted, _ := x.of.InForce()
 	if g := wanted.Group(group); g == nil || g.Order() != release.StartFirst {
@@ -163,7 +163,7 @@ func (x *explainer) replaced(ctx context.Context, group string, out *api.Replica
 	}
 }
 
-// stands explains a machine whose worker is heard.
+// stands explains a machine whose worker is reachable.
 func (x *explainer) stands(g *api.GroupStatus, slot *api.SlotStatus, out *api.ReplicaWhy) {
 	m, known := x.machines[slot.Machine]
 	seen := x.standing[slot.Machine]
@@ -216,10 +216,10 @@ func (x *explainer) stands(g *api.GroupStatus, slot *api.SlotStatus, out *api.Re
 	}
 }
 
-// target returns the release that the machines are to be of.
+// target returns the release that the machines should have.
 func (x *explainer) target() string { return x.of.Head.InForce(x.of.Tenure.Progress).Release }
 
-// unready says which check a machine that is up does not pass.
+// unready says which check a started machine fails.
 func unready(m *machine.Machine, known bool) string {
 	if known {
 		if why := m.Unfit(); why != "" {
