@@ -7,20 +7,20 @@ import (
 	"github.com/soukhq/souk/cluster"
 )
 
-// Contact keeps since when calls of workers fail, one after another. A worker may be heard of all the while: what lets
-// gossip through need not let calls through. Its zero value is ready, and it may be used from many goroutines.
+// Contact records since when all calls to a worker have failed. Gossip may still reach such a worker: a network can
+// pass gossip and block calls. Its zero value is ready, and it may be used from many goroutines.
 type Contact struct {
 	mu   sync.Mutex
 	lost map[cluster.WorkerID]outage
 }
 
-// outage is a row of calls that failed.
+// outage is a row of failed calls.
 type outage struct{ first, last time.Time }
 
-// outageGap ends an outage: between two calls that failed so far apart it may have been well.
+// outageGap ends an outage: two failed calls that far apart do not show that the worker was unreachable between them.
 const outageGap = time.Minute
 
-// Called enters whether a call of a worker was answered.
+// Called records whether a worker answered a call.
 func (c *Contact) Called(id cluster.WorkerID, answered bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -40,7 +40,7 @@ func (c *Contact) Called(id cluster.WorkerID, answered bool) {
 	c.lost[id] = x
 }
 
-// Lost returns since when calls of a worker fail; false: the last one was answered, or is long ago.
+// Lost returns since when calls to a worker fail; false: the last one was answered, or is long ago.
 func (c *Contact) Lost(id cluster.WorkerID) (since time.Time, lost bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -1,10 +1,10 @@
-// Package fleet keeps a picture of the fleet, so that nobody has to ask for one: what each worker last said of itself,
-// which machines it told of and how they are called, whether its member can be heard, and which workers were heard of
-// and have told nothing yet, so that they must be asked.
+// Package fleet keeps a picture of the fleet, so that readers need not ask the workers: each worker's last record, its
+// machines with their names, whether its member is reachable, and which workers are known but have not reported yet, so
+// that they must be asked.
 //
 // The picture is an immutable Snapshot behind an atomic pointer. Readers (placement, lists, names, DNS, pages) load it
-// in O(1), keep it as long as they like and see one moment of the fleet. Writers move it on by what has changed: a
-// change copies the few branches on its path and shares the rest with every snapshot before.
+// in O(1), keep it as long as they like and see one moment of the fleet. Writers update it: a change copies the few
+// branches on its path and shares the rest with every snapshot before.
 //
 //	worker of this process ── Own ──────┐
 //	gossip's changes ─────── Update ────┼──► Fleet ──► Snapshot (pointer)

@@ -9,15 +9,15 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// Edit is a set of changes to a fleet under way: what feeds a fleet speaks through it. See Fleet.Update.
+// Edit is a set of changes to a fleet in progress; all feeds of a fleet use it. See Fleet.Update.
 type Edit struct {
 	f   *Fleet
 	now time.Time
 }
 
-// Record enters what a worker says of itself, where that is newer than what is known. The order is that of the record
-// within an epoch, and a later epoch replaces all: who carries the record counts up the epoch when a worker begins anew
-// and may have lost count of its own incarnations.
+// Record enters a worker's record if it is newer than the known one. Within an epoch the record's own order counts, and
+// a later epoch replaces everything: the transport raises the epoch when a worker starts afresh and may have lost its
+// own incarnation count.
 func (e *Edit) Record(rec cluster.Record, epoch uint64) {
 	w, known := e.workerByID(rec.Worker)
 	if known && w.Reported && (epoch < w.epoch || epoch == w.epoch && !rec.Newer(*w.Record)) {
@@ -31,13 +31,13 @@ func (e *Edit) Record(rec cluster.Record, epoch uint64) {
 	next.granted = slices.DeleteFunc(slices.Clone(next.granted),
 		func(m *Machine) bool { return !e.f.next.onlyGranted(m) })
 	if next.epoch != epoch {
-		e.f.picker.removeWorker(rec.Worker) // or it would compare versions of two lives
+		e.f.picker.removeWorker(rec.Worker) // otherwise the index would compare versions of two incarnation counts
 		next.epoch = epoch
 	}
 	e.putWorker(&next)
 }
 
-// Member enters what is believed of a worker's member. One that has told nothing yet must be asked from now on.
+// Member enters the state of a worker's member. A worker that has not reported yet must be asked from now on.
 func (e *Edit) Member(m Member) {
 	w, known := e.workerByID(m.ID)
 	if known && (w.Own || w.State == m.State && w.Since.Equal(m.Since) && w.Addr == m.Addr) {
@@ -51,7 +51,7 @@ func (e *Edit) Member(m Member) {
 	e.putWorker(&next)
 }
 
-// MarkUnreported enters that nothing of what a worker has is known any more, though its member may be.
+// MarkUnreported marks a worker's record and machines as unknown; its member may still be known.
 func (e *Edit) MarkUnreported(id cluster.WorkerID) {
 	w, known := e.workerByID(id)
 	if !known || !w.Reported || w.Own {
@@ -62,7 +62,7 @@ func (e *Edit) MarkUnreported(id cluster.WorkerID) {
 	e.putWorker(&next)
 }
 
-// Forget drops a worker and all that it told. It walks all machines, as it is called when a worker is gone for good.
+// Forget drops a worker and all its machines. It walks all machines, which is fine for a worker that is gone for good.
 func (e *Edit) Forget(id cluster.WorkerID) {
 	f := e.f
 	old, known := f.next.workers.Delete(&Worker{ID: id})
@@ -85,8 +85,8 @@ func (e *Edit) Forget(id cluster.WorkerID) {
 	}
 }
 
-// Machine enters what a worker tells of one of its machines. A worker that was not known must be asked what else it
-// has.
+// Machine enters a machine that a worker reports. A worker that was unknown before must be asked for its other
+// machines.
 func (e *Edit) Machine(m Machine) {
 	if _, known := e.workerByID(m.Worker); !known {
 		fresh := unknownWorker(m.Worker)
@@ -101,7 +101,7 @@ func (e *Edit) Machine(m Machine) {
 	e.enterMachine(&m)
 }
 
-// Gone enters that a worker no longer has a machine.
+// Gone removes a machine that a worker no longer has.
 func (e *Edit) Gone(worker cluster.WorkerID, id string) {
 	e.f.gone.addDeparted(id, e.now)
 	if m, known := e.f.next.machines.Get(&Machine{ID: id, Worker: worker}); known {
@@ -114,7 +114,7 @@ func (e *Edit) workerByID(id cluster.WorkerID) (*Worker, bool) {
 	return e.f.next.workers.Get(&e.f.sought)
 }
 
-// putWorker replaces what is known of a worker, in the picture and in the index.
+// putWorker replaces a worker in the picture and in the index.
 func (e *Edit) putWorker(w *Worker) {
 	f := e.f
 	old, known := f.next.workers.ReplaceOrInsert(w)
@@ -130,7 +130,7 @@ func (e *Edit) putWorker(w *Worker) {
 	}
 }
 
-// countWorker keeps the counts of workers and regions when a worker changes; nil stands for none.
+// countWorker keeps the counts of workers and regions when a worker changes; nil: none.
 func (e *Edit) countWorker(old, now *Worker) {
 	n := &e.f.next
 	count := func(w *Worker, sign int) (region cluster.Region) {
@@ -212,7 +212,7 @@ func (f *Fleet) dropMachine(m *Machine) {
 	}
 }
 
-// shareName brings up to date whether several machines have the name of one that has come or gone.
+// shareName updates, after a machine has come or gone, whether several machines share its name.
 func (f *Fleet) shareName(m *Machine) {
 	if m.Name == "" {
 		return

@@ -15,47 +15,47 @@ import (
 
 // Fleet keeps the picture. All methods may be called from many goroutines.
 //
-// A snapshot is made when somebody asks for one, not at each change: what nobody looked at between two changes costs
-// the second no copy of the trees' nodes, and a create that changes the picture three times is looked at once.
+// A snapshot is made when a reader asks for one, not at each change: without a reader between two changes the second
+// copies no tree nodes, so a create that changes the picture three times costs one snapshot.
 type Fleet struct {
 	now    atomic.Pointer[Snapshot]
-	stale  atomic.Bool // something has changed since now was made
+	stale  atomic.Bool // next has changed since the newest snapshot
 	picker picker
 
-	mu      sync.Mutex // one writer at a time; a reader takes it to make a snapshot, where something has changed
-	next    picture    // the writer's own, in which the next snapshot is made
-	changed parts      // of next, since the newest snapshot
+	mu      sync.Mutex // serializes writers; a reader takes it to make a new snapshot
+	next    picture    // the writers' picture, source of the next snapshot
+	changed parts      // trees of next that have changed since the newest snapshot
 	// changedAt is when next last changed.
 	changedAt time.Time
 	regions   map[cluster.Region]int
-	sought    Worker // what Edit.worker searches with: to make it anew for each search costs the collector
+	sought    Worker // reused search key of Edit.worker, to save allocations
 	gone      departed
-	granted   []*Machine // machines entered by Granted, oldest first; some may have been told of since
+	granted   []*Machine // machines entered by Granted, oldest first; workers may have reported some since
 }
 
-// picture is what snapshots are made of. The trees share nodes between versions: to clone one is O(1), and a change to
-// a clone copies the nodes on its path.
+// picture is the content of a snapshot. Versions of a tree share nodes: cloning is O(1), and a change to a clone copies
+// the nodes on its path.
 type picture struct {
 	workers    *btree.BTreeG[*Worker]  // by id
 	machines   *btree.BTreeG[*Machine] // by id, then worker
 	names      *btree.BTreeG[*Machine] // by app and name
-	keys       *btree.BTreeG[*Machine] // by key: those that were made under one
+	keys       *btree.BTreeG[*Machine] // machines made under a key, by key
 	disputed   *btree.BTreeG[string]   // ids of machines that several workers claim
 	shared     *btree.BTreeG[Name]     // names that several machines have
-	outside    *btree.BTreeG[outside]  // names and ports that requests from outside mean apps by
+	outside    *btree.BTreeG[outside]  // names and ports by which outside requests reach apps
 	regions    []cluster.Region        // of the workers that are ready, sorted
 	ready      int                     // workers that are ready
-	unreported int                     // workers that must be asked
-	roster     uint64                  // counts workers that came or went
+	unreported int                     // number of workers that must be asked
+	roster     uint64                  // changes when a worker comes or goes
 }
 
 // parts says which trees of a picture have changed.
 type parts struct{ workers, machines, disputed, shared, outside, any bool }
 
-// degree of the trees. Nodes of 16 to 31 pointers are the cheapest to copy and to search, as measured (decision 0023).
+// degree is the degree of the trees. Nodes of 16 to 31 pointers measured cheapest to copy and search (decision 0023).
 const degree = 16
 
-// New makes a fleet of which nothing is known.
+// New makes an empty fleet.
 func New() *Fleet {
 	f := &Fleet{regions: map[cluster.Region]int{}, picker: newPicker(), next: picture{
 		workers: btree.NewG(degree, workerBefore), machines: btree.NewG(degree, byID),
@@ -79,7 +79,7 @@ func (f *Fleet) Snapshot() *Snapshot {
 	return f.now.Load()
 }
 
-// Update makes changes that become visible together, when edit returns. It must not call the fleet.
+// Update makes changes that become visible together when edit returns. edit must not call the fleet.
 func (f *Fleet) Update(edit func(*Edit)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -95,7 +95,7 @@ func (f *Fleet) Update(edit func(*Edit)) {
 	}
 }
 
-// publishSnapshot makes a snapshot of what has changed. It is called with the lock.
+// publishSnapshot makes a new snapshot. The caller holds the lock.
 func (f *Fleet) publishSnapshot() {
 	if !f.changed.any {
 		return
@@ -122,11 +122,11 @@ func (f *Fleet) publishSnapshot() {
 	f.stale.Store(false)
 }
 
-// Refused enters the record that came with a worker's refusal, or another answer, which is its newest word. One that is
-// older than what is known changes nothing.
+// Refused enters the record that came with a worker's refusal or other answer. A record older than the known one
+// changes nothing.
 func (f *Fleet) Refused(worker cluster.WorkerID, rec cluster.Record) {
 	if rec.Worker != worker {
-		return // no worker speaks for another
+		return // a worker may only report itself
 	}
 	f.Update(func(e *Edit) {
 		if w, known := e.workerByID(worker); known {
@@ -135,10 +135,10 @@ func (f *Fleet) Refused(worker cluster.WorkerID, rec cluster.Record) {
 	})
 }
 
-// Granted enters a machine that a worker has just made for a request, where the worker has not told of it by itself
-// yet. The index counts the request as taken until the worker's next record, and Snapshot.View the machine as one of
-// its app until the worker tells of it: else creates in a row would all be placed as if none had come before. Should the
-// record have come and the machine not, it counts twice until then: that costs at most a worse choice.
+// Granted enters a machine that a worker has just made for a request, unless the worker has reported it already. The
+// index counts the request as used until the worker's next record, and Snapshot.View counts the machine for its app
+// until the worker reports it: otherwise creates in a row would ignore each other. If the record arrives before the
+// machine, the machine counts twice for a moment, which at worst leads to a worse choice.
 func (f *Fleet) Granted(m *machine.Machine, r *placement.Request) {
 	if m == nil || m.Worker == "" {
 		return
@@ -163,7 +163,7 @@ func (f *Fleet) Granted(m *machine.Machine, r *placement.Request) {
 	})
 }
 
-// forgetGranted drops machines that no worker has told of in time. It is called with the lock.
+// forgetGranted drops granted machines that no worker has reported in time. The caller holds the lock.
 func (f *Fleet) forgetGranted() {
 	n := 0
 	for n < len(f.granted) && f.granted[n].isExpired() {

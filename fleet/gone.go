@@ -2,15 +2,15 @@ package fleet
 
 import "time"
 
-// How long, and of how many machines, it is remembered that they are gone: as long as what is known of a machine by its
-// grant alone stands in for its worker's word.
+// How long, and for how many machines, the fleet remembers that they are gone: as long as a machine may be known by its
+// grant alone.
 const (
 	keepGone = time.Minute
 	maxGone  = 8192
 )
 
-// departed are the machines that were heard to be gone lately. Without them a machine that another member tells of,
-// from its own making, would count again.
+// departed are the machines that recently went. Without this list a late grant from another member would bring such a
+// machine back.
 type departed struct {
 	at    map[string]time.Time
 	order []string // oldest first
@@ -30,10 +30,10 @@ func (d *departed) addDeparted(id string, now time.Time) {
 	}
 }
 
-// noteBack notes that a worker has told of the machine since.
+// noteBack records that a worker has reported the machine again.
 func (d *departed) noteBack(id string) {
 	if _, known := d.at[id]; known {
-		d.at[id] = time.Time{} // its place in the order stays
+		d.at[id] = time.Time{} // it keeps its place in order
 	}
 }
 
@@ -42,7 +42,7 @@ func (d *departed) hasDeparted(id string, now time.Time) bool {
 	return known && now.Sub(at) < keepGone
 }
 
-// Gone reports whether a worker has told, within the last minute, that it has a machine no more.
+// Gone reports whether a worker has reported within the last minute that it no longer has a machine.
 func (f *Fleet) Gone(id string) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -17,39 +17,39 @@ type Load struct {
 // machine once a second at most, and a hundred machines a second in all, because a report is signed and sent to every
 // member. A report carries the load at the time it is sent.
 //
-// Set may be called from many goroutines. Run tells, until its context ends.
+// Set may be called from many goroutines. Run sends the reports, until its context ends.
 type Loads struct {
 	tell func([]Load)
 	wake chan struct{}
 
 	mu       sync.Mutex
 	machines map[string]*load
-	due      []string // ids of machines to tell of, those that wait longest first
-	sweepAt  int      // how many machines there are when those without load are forgotten
+	due      []string // ids of machines to report, longest wait first
+	sweepAt  int      // number of machines at which those without load are forgotten
 }
 
-// load is what is known of the load of one machine.
+// load is the state of one machine's load.
 type load struct {
 	now, said int
-	at        time.Time // when it was last told
-	waits     bool      // in due
+	at        time.Time // time of the last report
+	waits     bool      // it is in due
 }
 
 // The pace of Loads.
 const (
-	loadEvery    = time.Second // of one machine
+	loadEvery    = time.Second // between two reports of one machine
 	loadTick     = 250 * time.Millisecond
 	loadsATick   = 25
 	sweepLoadsAt = 1024 // machines
 )
 
-// NewLoads makes one that tells by calling tell, from one goroutine.
+// NewLoads makes Loads that report by calling tell, from one goroutine.
 func NewLoads(tell func([]Load)) *Loads {
 	return &Loads{tell: tell, wake: make(chan struct{}, 1), machines: map[string]*load{}, sweepAt: sweepLoadsAt}
 }
 
 // Step returns which step of the scale a load is on: 0, 1, and two for each doubling. Changes within a step are not
-// told.
+// reported.
 func Step(load int) int {
 	if load < 2 {
 		return max(0, load)
@@ -58,7 +58,7 @@ func Step(load int) int {
 	return 2*length + load>>(length-2)&1
 }
 
-// Set takes note of how much is under way at a machine.
+// Set records a machine's current load.
 func (l *Loads) Set(machine string, n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -82,7 +82,7 @@ func (l *Loads) Set(machine string, n int) {
 	}
 }
 
-// Run tells until ctx ends.
+// Run sends reports until ctx ends.
 func (l *Loads) Run(ctx context.Context) {
 	for {
 		select {
@@ -104,7 +104,7 @@ func (l *Loads) Run(ctx context.Context) {
 	}
 }
 
-// takeDue returns what may be told now, and reports whether something is left.
+// takeDue returns the loads to report now; more says that others wait.
 func (l *Loads) takeDue(now time.Time) (list []Load, more bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -112,7 +112,7 @@ func (l *Loads) takeDue(now time.Time) (list []Load, more bool) {
 	for _, id := range l.due {
 		x := l.machines[id]
 		switch {
-		case Step(x.now) == Step(x.said): // it is again as it was
+		case Step(x.now) == Step(x.said): // back on the reported step
 			x.waits = false
 		case len(list) >= loadsATick || now.Sub(x.at) < loadEvery:
 			left = append(left, id)

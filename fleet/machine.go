@@ -10,8 +10,8 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// Machine is what a worker has told of one of its machines: enough to find it, to route to it and to list it. It does
-// not change: a change makes another one.
+// Machine is a worker's report of one of its machines: enough to find it, to route to it and to list it. It is
+// immutable: a change makes a new one.
 type Machine struct {
 	ID       string
 	App      string
@@ -21,49 +21,50 @@ type Machine struct {
 	Updated  time.Time
 	Worker   cluster.WorkerID
 	Region   cluster.Region
-	Apart    bool            // it has an address of its own, and is not at that of its worker's host
+	Apart    bool            // it has its own address, not its host's
 	KeyMark  cluster.KeyMark // of the Idempotency-Key of its create
 
 	// Read by stewards.
 	Replica *machine.Replica // which replica of a service it is; nil: none. Read only
 	Ready   bool             // see machine.Machine.Ready
-	Died    bool             // it is down unasked, and stays so; see machine.Machine
-	Rests   bool             // it is down as somebody asked for that, or was made so, or it was evicted
-	Loops   bool             // when it last died that was the fifth time in a short while: see machine.Machine.Loops
+	Died    bool             // it died and is not restarted; see machine.Machine
+	Rests   bool             // down on purpose: stopped, never started, or evicted
+	Loops   bool             // in a crash loop: see machine.Machine.Loops
 	Deaths  int              // how often it died, at most machine.MaxDeaths
-	Evicted bool             // its worker has no room for it
+	Evicted bool             // evicted: its worker has no room for it
 	Ended   string           // why it last died, without a full stop; "": it never did
-	Unfit   string           // why it is not ready, without a full stop; "": it is, or nothing is known
+	Unfit   string           // why it is not ready, without a full stop; "": ready or unknown
 	Missed  string           // see machine.Machine.Missed, without a full stop
-	Exit    *int             // of a run that has ended: its exit code, -1 where nobody saw it. Read only
+	Exit    *int             // exit code of a run that has ended; -1: unknown. Read only
 
 	// Read by proxies.
 	Services []machine.Service // as its config has them, without their checks; read only
 	Failing  bool              // a check that requests depend on does not pass
-	Cordoned bool              // no request goes there
+	Cordoned bool              // it gets no requests
 	From     []string          // other apps whose machines may connect to it; read only
-	// CPU is how much of its CPUs it uses, in per cent, where its group is scaled by that; nil: nobody has told.
+	// CPU is how much of its CPUs it uses, in per cent, if its group is scaled by CPU; nil: not reported.
 	CPU *int
 	// Load is the number of requests or connections in flight from its worker's proxy to it, as last reported; see
 	// Loads.
 	Load int
 
-	// Granted is when a grant of this process was answered whose machine the worker has not told of yet. Zero: it has.
+	// Granted is when this process's grant of the machine was answered, while the worker has not reported it; zero: it
+	// has.
 	Granted time.Time
 }
 
-// keepGranted bounds for how long a machine is believed to exist because a grant said so, while its worker tells
-// nothing of it. It is far longer than a worker's word takes to get here.
+// keepGranted bounds how long a machine counts as existing by its grant alone, without a report of its worker. Reports
+// take far less time to arrive.
 const keepGranted = time.Minute
 
-// isExpired reports whether the worker should have told of the machine long ago.
+// isExpired reports whether the worker should have reported the machine long ago.
 func (m *Machine) isExpired() bool {
 	return !m.Granted.IsZero() && time.Since(m.Granted) >= keepGranted
 }
 
-// Summary returns what a fleet knows of a machine that is known whole.
+// Summary converts a whole machine to the fleet's form.
 func Summary(x *machine.Machine) Machine {
-	at, _ := time.Parse(time.RFC3339, x.UpdatedAt) // zero where it is none: it only breaks ties
+	at, _ := time.Parse(time.RFC3339, x.UpdatedAt) // zero if malformed: it only breaks ties
 	_, apart := x.OwnAddress()
 	return Machine{ID: x.ID, App: x.App, Name: x.Name, State: x.State, Instance: x.InstanceID, Updated: at,
 		Worker: x.Worker,
@@ -86,10 +87,10 @@ func exitCode(x *machine.Machine) *int {
 	return nil
 }
 
-// mostEnded bounds what is told of an end, or of why a machine is not ready, in bytes.
+// mostEnded bounds the texts Ended and Unfit, in bytes.
 const mostEnded = 160
 
-// whyUnfit returns why a machine of a service is not ready. Nobody reads it of others.
+// whyUnfit returns why a machine of a service is not ready; "" for other machines, where it is not used.
 func whyUnfit(x *machine.Machine) string {
 	if x.Replica == nil {
 		return ""
@@ -118,7 +119,7 @@ func servicesOf(x *machine.Machine) []machine.Service {
 	return x.Config.RoutedServices()
 }
 
-// Port returns the port of the machine's first service, 0 where it has none.
+// Port returns the port of the machine's first service, 0: none.
 func (m *Machine) Port() uint16 {
 	if len(m.Services) == 0 {
 		return 0
@@ -129,8 +130,8 @@ func (m *Machine) Port() uint16 {
 	return 0
 }
 
-// LastKnown returns the machine as its worker last told of it, for lists while the worker cannot be asked: without its
-// config and its events. silent is for how long it has not been heard; 0: nobody knows.
+// LastKnown returns the machine as its worker last reported it, without config and events, for lists while the worker
+// is unreachable. silent is how long the worker has been silent; 0: unknown.
 func (m *Machine) LastKnown(silent time.Duration) *machine.Machine {
 	at := m.Updated.UTC().Format(time.RFC3339)
 	return &machine.Machine{ID: m.ID, App: m.App, Name: m.Name, State: m.State, Region: string(m.Region),
@@ -139,11 +140,11 @@ func (m *Machine) LastKnown(silent time.Duration) *machine.Machine {
 		Config: &machine.Config{}}
 }
 
-// Admits reports whether machines of an app may connect to it: what its own rules say, too, of who reaches it directly.
+// Admits reports whether machines of an app may connect to this one. Its firewall rules allow the same.
 func (m *Machine) Admits(app string) bool { return machine.Admits(m.App, m.From, app) }
 
-// IsOf reports whether a machine stands behind the name of its app, or with a group behind that of the group: runs do
-// not, which come and go.
+// IsOf reports whether the name of its app, or with a group that of the group, includes the machine. Runs of jobs,
+// which come and go, are not included.
 func (m *Machine) IsOf(group string) bool {
 	if m.Replica == nil {
 		return group == ""
@@ -158,7 +159,7 @@ func nameBefore(a, b Name) bool {
 	return cmp.Or(cmp.Compare(a.App, b.App), cmp.Compare(a.Name, b.Name)) < 0
 }
 
-// byID orders machines by id; workers that claim the same one stand side by side.
+// byID orders machines by id, then worker.
 func byID(a, b *Machine) bool {
 	if a.ID != b.ID {
 		return a.ID < b.ID
@@ -174,7 +175,7 @@ func byKey(a, b *Machine) bool {
 	return byID(a, b)
 }
 
-// byName orders machines by app and name. It compares no more than it must: the trees call it tens of times for each
+// byName orders machines by app and name. It compares as little as possible: the trees call it tens of times per
 // change.
 func byName(a, b *Machine) bool {
 	switch {

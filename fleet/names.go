@@ -10,32 +10,31 @@ import (
 	"github.com/soukhq/souk/runtime/hostnet/netplan"
 )
 
-// Names is what a DNS server answers from: started machines, and where they are.
+// Names is the data of a DNS server: started machines and their addresses.
 type Names struct {
 	Fleet *Fleet
-	// Known reports whether there is an app, though it has no machines.
+	// Known reports whether an app exists, even without machines.
 	Known func(app string) bool
-	// Host returns the address of a worker's host, which those of its machines have that have none of their own; an
-	// invalid one where it is not known, or the worker cannot be heard.
+	// Host returns the address of a worker's host, used by machines without an address of their own; invalid if it is
+	// unknown or the worker is unreachable.
 	Host      func(*Snapshot, cluster.WorkerID) netip.Addr
-	Addresses *netplan.Addresses // of machines that have one of their own
-	// Leads reports whether such addresses of another process's worker can be reached from here; nil: they cannot.
+	Addresses *netplan.Addresses // of machines with an address of their own
+	// Leads reports whether such addresses at another process's worker are reachable from here; nil: none are.
 	Leads func(*Snapshot, cluster.WorkerID) bool
-	// V4 returns the IPv4 address that a container of this host has beside its own, by which its neighbours there reach
-	// it; nil: none is known.
+	// V4 returns the IPv4 address of a container of this host, by which its neighbours on the host reach it; nil: none
+	// is known.
 	V4 func(own netip.Addr) netip.Addr
-	// Entries returns where connections to an app, or to one of its groups, come in on this host, as names.View says;
-	// nil: nowhere.
+	// Entries returns this host's address for connections to an app or one of its groups, as in names.View; nil: none.
 	Entries func(app, group string) (at names.Entry, known bool)
-	// KeepsOut reports whether no machine of an app, or of a group, lets in the container that has an IPv4 address;
-	// nil: who asks is not known.
+	// KeepsOut reports whether no machine of an app or group lets in the container with an IPv4 address; nil: askers
+	// are unknown.
 	KeepsOut func(app, group string, asker netip.Addr) bool
 }
 
 var _ names.View = (*Names)(nil)
 
-// Started lists machines of an app, or of a group, that take requests: all, or where there are more than most, as many
-// of them drawn at random.
+// Started lists machines of an app or group that take requests: all, or if there are more than most, a random sample of
+// most.
 func (v *Names) Started(app, group string, most int) (list []names.Machine, known bool) {
 	if app == "" {
 		return nil, false
@@ -63,14 +62,14 @@ func (v *Names) Started(app, group string, most int) (list []names.Machine, know
 		seen++
 		if at := len(list); at < most {
 			list = append(list, v.nameOf(x, s, host))
-		} else if at = rand.IntN(seen); at < most { // each has the same chance to stay
+		} else if at = rand.IntN(seen); at < most { // reservoir sampling: equal chances for all
 			list[at] = v.nameOf(x, s, host)
 		}
 	}
 	return list, known
 }
 
-// Named returns the started machine of an app that has an id or a name. Both are in lower case always, as DNS has them.
+// Named returns the started machine of an app that has an id or a name. Both are always in lower case, as in DNS.
 func (v *Names) Named(app, label string) (names.Machine, bool) {
 	s := v.Fleet.Snapshot()
 	x, found := s.Machine(label)
@@ -84,7 +83,7 @@ func (v *Names) Named(app, label string) (names.Machine, bool) {
 	return v.nameOf(x, s, host), told
 }
 
-// Entry returns where connections to an app, or to a group, come in.
+// Entry returns this host's address for connections to an app or group.
 func (v *Names) Entry(app, group string) (at names.Entry, known bool) {
 	if v.Entries == nil {
 		return at, false
@@ -92,12 +91,12 @@ func (v *Names) Entry(app, group string) (at names.Entry, known bool) {
 	return v.Entries(app, group)
 }
 
-// Refuses reports whether no machine of an app, or of a group, lets the container in that asks.
+// Refuses reports whether no machine of an app or group lets the asking container in.
 func (v *Names) Refuses(app, group string, asker netip.Addr) bool {
 	return v.KeepsOut != nil && v.KeepsOut(app, group, asker)
 }
 
-// takesRequests reports whether a machine is one that others want when they name its app.
+// takesRequests reports whether the name of its app should lead to a machine.
 func takesRequests(x *Machine) bool {
 	return x.State == machine.Started && !x.Failing && !x.Cordoned && (x.Replica == nil || x.Replica.Run == "")
 }
@@ -111,9 +110,9 @@ func (v *Names) nameOf(x *Machine, s *Snapshot, host netip.Addr) names.Machine {
 	return out
 }
 
-// addressOf returns the address of a machine, given its host's, and whether the machine is told of. It is computed, so
-// that nobody can tell another's. There is none where it would lead nowhere: it is known at its own host alone, unless
-// there is a tunnel.
+// addressOf returns the address of a machine, given its host's; told says whether DNS answers include the machine. A
+// machine's own address is computed from its id, so a worker cannot claim another's. It is left out if it is
+// unreachable from here: it works on its own host only, unless there is a tunnel.
 func (v *Names) addressOf(x *Machine, s *Snapshot, host netip.Addr) (at netip.Addr, told bool) {
 	if !x.Apart {
 		return host, host.IsValid()

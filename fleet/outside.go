@@ -8,15 +8,15 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// Outside is a name or a port by which requests from outside mean an app: one of services[].hosts, or a port that is
-// not one of HTTP's own.
+// Outside is a name or port by which requests from outside reach an app: one of services[].hosts, or a port other than
+// HTTP's own.
 type Outside struct {
 	Host string // "": a port
 	Port int
 	App  string
 }
 
-// outside is how many machines of an app have a name or a port.
+// outside counts the machines of an app that claim a name or port.
 type outside struct {
 	Outside
 	machines int
@@ -26,10 +26,10 @@ func outsideBefore(a, b outside) bool {
 	return cmp.Or(cmp.Compare(a.Host, b.Host), cmp.Compare(a.Port, b.Port), cmp.Compare(a.App, b.App)) < 0
 }
 
-// maxRange bounds how many ports of a range of a service are listened at.
+// maxRange bounds how many ports of a service's port range are opened.
 const maxRange = 256
 
-// outsideOf lists by what requests from outside mean a machine, beside its app's own name, each once.
+// outsideOf lists the names and ports by which outside requests reach a machine, besides its app's own name, each once.
 func outsideOf(m *Machine) (out []Outside) {
 	add := func(o Outside) {
 		if o.App = m.App; !slices.Contains(out, o) {
@@ -66,7 +66,7 @@ func portsOf(p *machine.Port) (first, last int) {
 	return 0, -1
 }
 
-// countMeans brings up to date what a machine that has come (by 1) or gone (by -1) is meant by.
+// countMeans updates the counts of names and ports for a machine that has come (by 1) or gone (by -1).
 func (f *Fleet) countMeans(m *Machine, by int) {
 	if len(m.Services) == 0 {
 		return
@@ -82,7 +82,7 @@ func (f *Fleet) countMeans(m *Machine, by int) {
 	}
 }
 
-// sameOutside reports whether two forms of one machine are meant by the same.
+// sameOutside reports whether two versions of a machine have the same names and ports.
 func sameOutside(a, b *Machine) bool {
 	if a.App != b.App || len(a.Services) != len(b.Services) {
 		return false
@@ -90,8 +90,8 @@ func sameOutside(a, b *Machine) bool {
 	return len(a.Services) == 0 || &a.Services[0] == &b.Services[0] || slices.Equal(outsideOf(a), outsideOf(b))
 }
 
-// InUse returns a name or a port of an app's services that requests from outside already reach another app by, with that
-// app. A name or port that the app has itself is never in use, even when another app has it too.
+// InUse returns the first name or port of an app's services that another app already uses, with that app. A name or
+// port that the app has itself is never in use, even when another app has it too.
 func (s *Snapshot) InUse(app string, services []machine.Service) (by Outside, is bool) {
 	wants := outsideOf(&Machine{App: app, Services: services})
 	if answersToItsApp(services) {
@@ -111,7 +111,7 @@ func (s *Snapshot) InUse(app string, services []machine.Service) (by Outside, is
 	return Outside{}, false
 }
 
-// hasOutside reports whether machines of o.App have the name or the port.
+// hasOutside reports whether machines of o.App claim the name or port.
 func (s *Snapshot) hasOutside(o Outside) bool {
 	if _, claimed := s.outside.Get(outside{Outside: o}); claimed || o.Host != o.App {
 		return claimed
@@ -124,7 +124,7 @@ func (s *Snapshot) hasOutside(o Outside) bool {
 	return false
 }
 
-// answersToItsApp reports whether one of a machine's services is asked by the name of its app.
+// answersToItsApp reports whether one of the services is reached by the app's own name.
 func answersToItsApp(services []machine.Service) bool {
 	return slices.ContainsFunc(services, func(s machine.Service) bool { return len(s.Hosts) == 0 && s.IsHTTP() })
 }
@@ -140,8 +140,8 @@ func (s *Snapshot) firstClaimant(host string, port int) (app string, claimed boo
 	return app, claimed
 }
 
-// AppOfHost returns the app whose machines claim a host name. Several apps claim one where both were made at once, or on
-// both sides of a partition; then the first by name gets it.
+// AppOfHost returns the app whose machines claim a host name. Several apps can claim one if they were made at the same
+// time or on both sides of a partition; then the first by name gets it.
 func (s *Snapshot) AppOfHost(host string) (app string, ok bool) {
 	if host == "" {
 		return "", false
@@ -149,8 +149,8 @@ func (s *Snapshot) AppOfHost(host string) (app string, ok bool) {
 	return s.firstClaimant(host, 0)
 }
 
-// Outside iterates over the names and ports by which requests from outside mean apps: ports first, then names. Of one
-// that several apps have, the first by name counts.
+// Outside iterates over the names and ports by which outside requests reach apps: ports first, then names. If several
+// apps claim one, the first by name gets it.
 func (s *Snapshot) Outside() iter.Seq[Outside] {
 	return func(yield func(Outside) bool) {
 		s.outside.Ascend(func(o outside) bool { return yield(o.Outside) })

@@ -8,14 +8,14 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// Own feeds a fleet from a worker of this process. It is a worker.Observer: what the worker has answered is in the
-// fleet before anybody has the answer.
+// Own feeds a fleet from a worker of this process. It is a worker.Observer: a change is in the fleet before the worker
+// answers the caller.
 type Own struct {
 	f  *Fleet
 	id cluster.WorkerID
 }
 
-// Own makes the feed of a worker of this process, which from now on counts as alive.
+// Own makes the feed of a worker of this process, and marks the worker as alive.
 func (f *Fleet) Own(id cluster.WorkerID) *Own {
 	f.Update(func(e *Edit) {
 		next := unknownWorker(id)
@@ -28,13 +28,13 @@ func (f *Fleet) Own(id cluster.WorkerID) *Own {
 	return &Own{f: f, id: id}
 }
 
-// Reporter is a worker that says what it is and has.
+// Reporter is a worker that can report its record and machines.
 type Reporter interface {
 	Record(ctx context.Context) (cluster.Record, error)
 	Machines(ctx context.Context, app string, destroyed bool) ([]*machine.Machine, error)
 }
 
-// Begin enters all that a worker has. It is called before the worker works, so that nothing changes meanwhile.
+// Begin enters all that a worker has. Call it before the worker runs, so that nothing changes meanwhile.
 func (o *Own) Begin(ctx context.Context, w Reporter) error {
 	rec, err := w.Record(ctx)
 	if err != nil {
@@ -53,20 +53,19 @@ func (o *Own) Begin(ctx context.Context, w Reporter) error {
 	return nil
 }
 
-// Worker enters what the worker says of itself.
+// Worker enters the worker's record.
 func (o *Own) Worker(rec cluster.Record) { o.f.Update(func(e *Edit) { e.Record(rec, 0) }) }
 
-// Machine enters a machine of the worker as it is now.
+// Machine enters the current state of a machine of the worker.
 func (o *Own) Machine(x *machine.Machine) { o.Enter(x) }
 
-// Enter is Machine for who tells others: it returns what the fleet knows of the machine now.
+// Enter is Machine for callers that inform other members: it returns the machine as the fleet now has it.
 func (o *Own) Enter(x *machine.Machine) (m Machine) {
 	o.f.Update(func(e *Edit) { m = o.ownMachine(e, x) })
 	return m
 }
 
-// Load enters what the proxy has under way at machines of the worker, and returns those of which something else was
-// known. See Loads.
+// Load enters the proxy's load of machines of the worker, and returns the machines that changed. See Loads.
 func (o *Own) Load(list []Load) (changed []Machine) {
 	o.f.Update(func(e *Edit) {
 		for _, l := range list {
@@ -83,13 +82,13 @@ func (o *Own) Load(list []Load) (changed []Machine) {
 	return changed
 }
 
-// CPU is how much of its CPUs a machine uses.
+// CPU is the CPU use of a machine.
 type CPU struct {
 	Machine string
 	Percent int
 }
 
-// CPU enters how much CPU machines of the worker use, and returns those of which something else was known.
+// CPU enters the CPU use of machines of the worker, and returns the machines that changed.
 func (o *Own) CPU(list []CPU) (changed []Machine) {
 	o.f.Update(func(e *Edit) {
 		for _, l := range list {
@@ -106,14 +105,14 @@ func (o *Own) CPU(list []CPU) (changed []Machine) {
 	return changed
 }
 
-// Gone enters that the worker no longer keeps a machine.
+// Gone removes a machine that the worker no longer keeps.
 func (o *Own) Gone(id string) { o.f.Update(func(e *Edit) { e.Gone(o.id, id) }) }
 
 func (o *Own) ownMachine(e *Edit, x *machine.Machine) Machine {
 	m := Summary(x)
 	m.Worker = o.id
 	if old, known := o.f.next.machines.Get(&m); known {
-		m.Load, m.CPU = old.Load, old.CPU // of which the worker knows nothing
+		m.Load, m.CPU = old.Load, old.CPU // the worker does not know these
 	}
 	e.Machine(m)
 	return m

@@ -11,26 +11,25 @@ import (
 	"github.com/soukhq/souk/core/placement/index"
 )
 
-// RankAll is the number of workers below which all are ranked: that costs less than to search an index, and each of
-// them is explained.
+// RankAll is the number of workers below which all are ranked: that costs less than an index search, and explains each
+// worker.
 const RankAll = 300
 
 // maxPicked bounds the workers that Pick returns. Each costs the buyer a judgement and a score, and the decision log a
-// record. That as many refuse in a row happens when the picture is far from true: then the buyer looks at the whole
-// fleet.
+// record. If all of them refuse, the picture is badly out of date, and the buyer looks at the whole fleet.
 const maxPicked = 8
 
 // maxBound bounds the policies that the index keeps.
 const maxBound = 16
 
-// picker is the index of the workers that are ready, kept up to date with the picture.
+// picker is the index of the ready workers, updated with the picture.
 type picker struct {
 	mu    sync.Mutex
 	index *index.Index
-	// The records as the workers told them. The index has them with what was granted since.
+	// The records as the workers reported them. The index has them with later grants added.
 	records map[cluster.WorkerID]*Worker
-	// Policies stay bound, since the index knows them by their address. They are called with mu held: one with
-	// expressions belongs to one goroutine at a time.
+	// Policies stay bound, since the index identifies them by address. They are called with mu held: a policy with
+	// expressions is not safe for concurrent use.
 	bound map[policyKey]*placement.Policy
 }
 
@@ -65,11 +64,10 @@ func (x *picker) reserveFor(id cluster.WorkerID, r *placement.Request) {
 	x.index.Reserve(id, r)
 }
 
-// Pick returns up to n workers that are worth to be asked for a request, in the order of their ids, and how many were
-// looked at. The same request gets the same ones as long as nothing changes. Where it returns none, as among fewer than
-// RankAll workers, rank Snapshot.View.
+// Pick returns up to n workers worth asking for a request, by id, and how many were looked at. Equal requests get equal
+// workers as long as nothing changes. If it returns none, as it does below RankAll workers, rank Snapshot.View instead.
 //
-// p is the request's policy. bind makes another copy of it, for the index alone; it is called when the index has none.
+// p is the request's policy. bind makes a copy of it for the index, if the index has none.
 func (f *Fleet) Pick(r *placement.Request, p *placement.Policy, n int,
 	bind func() (placement.Policy, error)) (few cluster.View, looked int) {
 	s := f.Snapshot()
@@ -90,7 +88,7 @@ func (x *picker) pickWorkers(r *placement.Request, p *placement.Policy, n int,
 	if own == nil {
 		fresh, err := bind()
 		if err != nil || (policyKey{fresh.Name, fresh.Version}) != key {
-			return nil, 0 // another version has come into force meanwhile
+			return nil, 0 // another version of the policy is in force now
 		}
 		if len(x.bound) >= maxBound {
 			clear(x.bound)
@@ -107,8 +105,8 @@ func (x *picker) pickWorkers(r *placement.Request, p *placement.Policy, n int,
 	return few, looked
 }
 
-// Resolve fills in what a request must know of the fleet: where the apps and machines are that it is to be near to or
-// far from. The request given is not changed.
+// Resolve returns the request with the locations of the apps and machines that it wants to be near to or far from. The
+// argument is not changed.
 func (f *Fleet) Resolve(r placement.Request) placement.Request {
 	if len(r.Scheduling.Affinity) == 0 && len(r.Scheduling.Spread) == 0 {
 		return r

@@ -10,10 +10,10 @@ import (
 // places are the workers of a snapshot, as a rollout sees them.
 type places struct{ *Snapshot }
 
-// Places returns the workers at which a rollout may have machines made.
+// Places returns the workers at which a rollout may make machines.
 func (s *Snapshot) Places() rollout.Places { return places{s} }
 
-// Workers lists those that are heard and take something new.
+// Workers lists the workers that are reachable and not cordoned.
 func (p places) Workers() (out []cluster.WorkerID) {
 	for w := range p.Snapshot.Workers() {
 		if w.Reachable() && w.Record.State == cluster.Ready {
@@ -36,8 +36,8 @@ func (p places) Value(id cluster.WorkerID, attribute string) string {
 	return v.String()
 }
 
-// Takes judges a machine of a group for a worker, as the worker would. Which region a name means only the broker knows: a worker
-// of a region by another name does not count.
+// Takes judges a machine of a group for a worker, as the worker would. Only the broker knows region aliases: here a
+// worker counts only if its region has the same name.
 func (p places) Takes(id cluster.WorkerID, g *release.Group) bool {
 	w, known := p.Worker(id)
 	if !known || g.Region != "" && g.Region != string(w.Record.Region) {
@@ -48,7 +48,7 @@ func (p places) Takes(id cluster.WorkerID, g *release.Group) bool {
 	if r.Start = true; g.Scheduling != nil {
 		r.Scheduling = *g.Scheduling
 	}
-	r.Scheduling.Spread, r.Scheduling.Affinity = nil, nil // what is asked for is room, and what the worker is
+	r.Scheduling.Spread, r.Scheduling.Affinity = nil, nil // only room and the worker's attributes matter here
 	r.AskForRuntime(g.Config)
 	return placement.FitsAt(&r, w.Record)
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/soukhq/souk/cluster"
 )
 
-// Snapshot is the fleet as it was known at one moment. It never changes, and nothing that it returns may be changed.
+// Snapshot is the fleet as known at one moment. It is immutable, and so is everything that it returns.
 type Snapshot struct {
 	picture
 	at   time.Time
@@ -26,29 +26,28 @@ func (s *Snapshot) At() time.Time { return s.at }
 // Past returns a channel that is closed once there is a newer snapshot.
 func (s *Snapshot) Past() <-chan struct{} { return s.past }
 
-// Roster returns a number that changes whenever a worker comes or goes, so that who keeps something for each worker
-// knows when to look again.
+// Roster returns a number that changes whenever a worker comes or goes, so that callers with per-worker state know when
+// to update it.
 func (s *Snapshot) Roster() uint64 { return s.roster }
 
-// Worker returns what is known of a worker.
+// Worker returns a worker by its id.
 func (s *Snapshot) Worker(id cluster.WorkerID) (*Worker, bool) { return s.workers.Get(&Worker{ID: id}) }
 
-// Workers iterates over all workers that are known, in the order of their ids: also those that cannot be heard, and
-// those that have told nothing yet.
+// Workers iterates over all known workers by id, including unreachable ones and those that have not reported yet.
 func (s *Snapshot) Workers() iter.Seq[*Worker] {
 	return func(yield func(*Worker) bool) { s.workers.Ascend(yield) }
 }
 
-// Len returns how many workers are known.
+// Len returns the number of known workers.
 func (s *Snapshot) Len() int { return s.workers.Len() }
 
-// Ready returns how many workers can be asked and have told what they have.
+// Ready returns how many workers are reachable and have reported.
 func (s *Snapshot) Ready() int { return s.ready }
 
-// Machines returns how many machines are known, counting one that several workers claim for each of them.
+// Machines returns the number of known machines. A machine that several workers claim counts once for each.
 func (s *Snapshot) Machines() int { return s.machines.Len() }
 
-// MustAsk lists the workers that were heard of and have told nothing yet: what they have nobody here knows.
+// MustAsk lists the known workers that have not reported yet: their machines are unknown here.
 func (s *Snapshot) MustAsk() []cluster.WorkerID {
 	if s.unreported == 0 {
 		return nil
@@ -65,9 +64,8 @@ func (s *Snapshot) MustAsk() []cluster.WorkerID {
 // Regions lists the regions of the workers that are ready, sorted.
 func (s *Snapshot) Regions() []cluster.Region { return s.regions }
 
-// View returns the records of the workers that are ready, as they are known now. A machine that Fleet.Granted entered
-// counts until its worker tells of it. The first call on a snapshot copies all records: a create among many workers
-// calls Fleet.Pick instead.
+// View returns the current records of the ready workers. A machine entered by Fleet.Granted counts until its worker
+// reports it. The first call on a snapshot copies all records: in a large fleet a create calls Fleet.Pick instead.
 func (s *Snapshot) View() cluster.View {
 	s.once.Do(func() {
 		s.view = make([]cluster.Record, 0, s.ready)
@@ -80,14 +78,14 @@ func (s *Snapshot) View() cluster.View {
 	return cluster.View{Workers: s.view[:len(s.view):len(s.view)], At: time.Now()}
 }
 
-// onlyGranted reports whether a machine is there and known by its grant alone.
+// onlyGranted reports whether a machine is in the picture by its grant alone.
 func (p *picture) onlyGranted(m *Machine) bool {
 	now, there := p.machines.Get(m)
 	return there && now == m && !m.isExpired()
 }
 
-// Machine returns what is known of a machine. Where two workers claim it, as for a moment while it moves, the one that
-// can be heard and wrote last counts.
+// Machine returns a machine by its id. If two workers claim it, as for a moment during a move, the claim of a reachable
+// worker counts, then the latest.
 func (s *Snapshot) Machine(id string) (*Machine, bool) {
 	var best *Machine
 	s.machines.AscendGreaterOrEqual(&Machine{ID: id}, func(m *Machine) bool {
@@ -102,7 +100,7 @@ func (s *Snapshot) Machine(id string) (*Machine, bool) {
 	return best, best != nil
 }
 
-// isMoreCredible reports whether of two claims to one machine a is the one to believe.
+// isMoreCredible reports whether claim a to a machine goes before claim b.
 func (s *Snapshot) isMoreCredible(a, b *Machine) bool {
 	if x, y := s.hasHeard(a.Worker), s.hasHeard(b.Worker); x != y {
 		return x
@@ -124,7 +122,7 @@ func (s *Snapshot) Home(id string) (cluster.WorkerID, bool) {
 	return m.Worker, true
 }
 
-// Named returns the machine of an app that has a name. Where several do, as a cut can leave them, it is the one of the
+// Named returns the machine of an app that has a name. If several do, after a network partition, it is the one with the
 // lowest id.
 func (s *Snapshot) Named(app, name string) (found *Machine, ok bool) {
 	s.names.AscendGreaterOrEqual(&Machine{App: app, Name: name}, func(m *Machine) bool {
@@ -139,8 +137,8 @@ func (s *Snapshot) Named(app, name string) (found *Machine, ok bool) {
 	return found, found != nil
 }
 
-// Keyed returns the machine that was made under the key of a hash (cluster.HashKey). Where several were, as a cut can
-// leave them, it is one of these.
+// Keyed returns the machine that was made under the key with a hash (cluster.HashKey). If several were, after a network
+// partition, it is one of them.
 func (s *Snapshot) Keyed(hash string) (found *Machine, ok bool) {
 	s.keys.AscendGreaterOrEqual(&Machine{KeyMark: cluster.KeyMark(hash)}, func(m *Machine) bool {
 		if m.KeyMark.Key() != hash {
@@ -154,7 +152,7 @@ func (s *Snapshot) Keyed(hash string) (found *Machine, ok bool) {
 	return found, found != nil
 }
 
-// MachinesOf iterates over an app's machines by name, those without one first.
+// MachinesOf iterates over an app's machines by name, those without a name first.
 func (s *Snapshot) MachinesOf(app string) iter.Seq[*Machine] {
 	return func(yield func(*Machine) bool) {
 		s.names.AscendGreaterOrEqual(&Machine{App: app}, func(m *Machine) bool {
@@ -170,7 +168,7 @@ func (s *Snapshot) AllMachines() iter.Seq[*Machine] {
 	}
 }
 
-// isBelieved reports whether a claim is the one to believe.
+// isBelieved reports whether a claim is the one that counts: see Machine.
 func (s *Snapshot) isBelieved(m *Machine) bool {
 	if m.isExpired() {
 		return false
@@ -199,7 +197,7 @@ func (s *Snapshot) WorkersOf(app string) []cluster.WorkerID {
 	return out
 }
 
-// MachinesAt iterates over the machines of an app, "" for all, that a worker has told of, by app and name.
+// MachinesAt iterates over the machines of an app, "" for all, that a worker has reported, by app and name.
 func (s *Snapshot) MachinesAt(worker cluster.WorkerID, app string) iter.Seq[*Machine] {
 	all := s.MachinesOf(app)
 	if app == "" {
@@ -214,7 +212,8 @@ func (s *Snapshot) MachinesAt(worker cluster.WorkerID, app string) iter.Seq[*Mac
 	}
 }
 
-// SharedNames lists the names that several machines of an app have, as a cut can leave them, with the machines' ids.
+// SharedNames lists the names that several machines of an app have, as a network partition can leave them, with the
+// machines' ids.
 func (s *Snapshot) SharedNames() map[Name][]string {
 	out := map[Name][]string{}
 	s.shared.Ascend(func(n Name) bool {
@@ -230,7 +229,7 @@ func holdersOf(names *btree.BTreeG[*Machine], n Name, most int) (ids []string) {
 		if m.App != n.App || m.Name != n.Name {
 			return false
 		}
-		if last := len(ids) - 1; last < 0 || ids[last] != m.ID { // by id, so that claims to one stand side by side
+		if last := len(ids) - 1; last < 0 || ids[last] != m.ID { // sorted by id, so claims to one machine are adjacent
 			ids = append(ids, m.ID)
 		}
 		return len(ids) < most

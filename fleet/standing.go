@@ -8,8 +8,8 @@ import (
 	"github.com/soukhq/souk/core/rollout"
 )
 
-// Standing returns a machine of a service as its steward sees it: heard is that its worker can be asked, drained that
-// this is being emptied, silent since when it has not been heard, where it is not. The machine has a Replica.
+// Standing returns a machine of a service as its steward sees it. heard says that its worker is reachable, drained that
+// the worker is being drained, and silent since when the worker is unreachable. The machine must have a Replica.
 func (m *Machine) Standing(heard, drained bool, silent time.Time) release.Standing {
 	return release.Standing{ID: m.ID, Instance: m.Instance, Replica: *m.Replica, Worker: m.Worker, State: m.State,
 		Updated: m.Updated, Unheard: !heard, Silent: silent, Ready: m.Ready && heard && !m.Failing, Died: m.Died,
@@ -43,5 +43,5 @@ func (s *Snapshot) Peers() []rollout.Peer {
 	return out
 }
 
-// Drained reports whether the worker is being emptied.
+// Drained reports whether the worker is being drained.
 func (w *Worker) Drained() bool { return w.Record.Cordon != nil && w.Record.Cordon.Drain }

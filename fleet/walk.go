@@ -7,27 +7,27 @@ import (
 	"github.com/soukhq/souk/cluster"
 )
 
-// Walk notes which machines apps have that something may be to be done for. It walks over all machines when there is a
-// newer snapshot, and tells of which apps they are others than before. It belongs to one goroutine.
+// Walk tracks selected machines of apps. It walks over all machines when there is a newer snapshot, and reports the
+// apps whose selected machines have changed. It belongs to one goroutine.
 type Walk struct {
 	takes    func(*Machine) bool
 	notes    func(app string, list []Seen) bool
 	snapshot *Snapshot
 	apps     map[string]*noted
-	number   uint64 // of walks
+	number   uint64 // number of the present walk
 	changed  []string
-	workers  map[cluster.WorkerID]WorkerNow // of this walk
-	run      []Seen                         // machines of the app that it is at
+	workers  map[cluster.WorkerID]WorkerNow // workers seen in the present walk
+	run      []Seen                         // selected machines of the current app
 }
 
-// WorkerNow is what a walk notes of a machine's worker.
+// WorkerNow is the state of a machine's worker in a walk.
 type WorkerNow struct {
-	Own     bool // it is of this process
-	Heard   bool // it can be asked
-	Drained bool // it is being emptied
+	Own     bool // a worker of this process
+	Heard   bool // reachable
+	Drained bool // being drained
 }
 
-// Seen is a machine as a snapshot has it, which never changes: what changes is another one.
+// Seen is a machine of a snapshot with its worker's state. It is immutable.
 type Seen struct {
 	*Machine
 	WorkerNow
@@ -36,19 +36,19 @@ type Seen struct {
 // noted is the machines of one app.
 type noted struct {
 	list []Seen
-	walk uint64 // that found them
+	walk uint64 // number of the walk that found list
 }
 
-// NewWalk returns a walk that notes the machines that takes reports, of the apps that notes reports. notes is called
-// for each app that has such a machine in each walk, and knows nothing yet of their workers: see Worker.
+// NewWalk returns a walk over the machines for which takes is true, of the apps for which notes is true. Each walk
+// calls notes for each app with such a machine, before the machines have their WorkerNow: see Worker.
 func NewWalk(takes func(*Machine) bool, notes func(app string, list []Seen) bool) *Walk {
 	return &Walk{takes: takes, notes: notes, apps: map[string]*noted{}, workers: map[cluster.WorkerID]WorkerNow{}}
 }
 
-// Snapshot returns what was walked over last; nil: nothing.
+// Snapshot returns the snapshot that was walked last; nil: none.
 func (w *Walk) Snapshot() *Snapshot { return w.snapshot }
 
-// Of returns the machines of an app that is noted, by name; nil: it is not. They are never changed.
+// Of returns the tracked machines of an app, by name; nil: the app is not tracked. The slice is never changed.
 func (w *Walk) Of(app string) []Seen {
 	if x := w.apps[app]; x != nil {
 		return x.list
@@ -56,8 +56,8 @@ func (w *Walk) Of(app string) []Seen {
 	return nil
 }
 
-// Look brings the notes up to date, and returns the apps that have other machines than before, or are noted no more. It
-// is valid until the next call.
+// Look walks a newer snapshot, and returns the apps whose tracked machines have changed, or that are no longer tracked.
+// The result is valid until the next call.
 func (w *Walk) Look(s *Snapshot) (changed []string) {
 	if s == w.snapshot {
 		return nil
@@ -87,7 +87,7 @@ func (w *Walk) Look(s *Snapshot) (changed []string) {
 	return w.changed
 }
 
-// noteMachines notes the machines of the app that the walk was at.
+// noteMachines ends an app in the walk: it stores the app's machines if they have changed.
 func (w *Walk) noteMachines(app string) {
 	if len(w.run) == 0 {
 		return
@@ -107,11 +107,11 @@ func (w *Walk) noteMachines(app string) {
 			w.changed = append(w.changed, app)
 		}
 	}
-	clear(w.run) // and forget the machines
+	clear(w.run) // release the machines
 	w.run = w.run[:0]
 }
 
-// Worker returns what the snapshot says of a worker.
+// Worker returns the state of a worker in the snapshot.
 func (w *Walk) Worker(id cluster.WorkerID) WorkerNow {
 	now, known := w.workers[id]
 	if !known {

@@ -7,35 +7,35 @@ import (
 	"github.com/soukhq/souk/cluster"
 )
 
-// Worker is what is known of one worker. It does not change: a change makes another one.
+// Worker is what the fleet knows of one worker. It is immutable: a change makes a new one.
 type Worker struct {
 	ID       cluster.WorkerID
-	Record   *cluster.Record // as the worker last said; the zero record until Told
-	Reported bool            // false: it may have anything, so it must be asked
-	// "": it is expected, and nothing was heard of it yet; of a worker of this process, alive
+	Record   *cluster.Record // the worker's last report; the zero record until Reported
+	Reported bool            // false: its machines are unknown, so it must be asked
+	// "": expected but not heard yet; a worker of this process is alive
 	State cluster.MemberState
-	Since time.Time // of State
-	Addr  string    // host:port at which its member is called; "" where that is not known
-	Heard time.Time // when Record came
-	Own   bool      // it is a worker of this process
+	Since time.Time // when State began
+	Addr  string    // host:port of its member's wire; "": unknown
+	Heard time.Time // when Record arrived
+	Own   bool      // a worker of this process
 
-	epoch   uint64     // of its records: see Edit.Record
-	granted []*Machine // entered by Fleet.Granted; some may have been told of since
+	epoch   uint64     // epoch of its records: see Edit.Record
+	granted []*Machine // entered by Fleet.Granted; the worker may have reported some since
 }
 
-// Reachable reports whether the worker can be asked for something with hope of an answer.
+// Reachable reports whether the worker can be expected to answer calls.
 func (w *Worker) Reachable() bool {
 	return w.State == cluster.MemberAlive || w.State == cluster.MemberSuspect
 }
 
-// mustBeAsked reports whether the worker may have machines that nobody knows of: it has not left, and has not reported yet.
+// mustBeAsked reports whether the worker may have unknown machines: it has not reported yet, and has not left.
 func (w *Worker) mustBeAsked() bool { return !w.Reported && w.State != cluster.MemberLeft }
 
-// Ready reports whether the worker can be asked and its record is known, so that it can be ranked.
+// Ready reports whether the worker is reachable and its record is known, so that it can be ranked.
 func (w *Worker) Ready() bool { return w.Reported && w.Reachable() }
 
 // countedRecord returns the record as requests are ranked by it. It counts the granted machines for which still returns
-// true: those that the worker has not told of. Their resources are not added: counted twice they would make a worker
+// true: those that the worker has not reported. Their resources are not added: counted twice they would make a worker
 // look full, and it would never be asked.
 func (w *Worker) countedRecord(still func(*Machine) bool) cluster.Record {
 	rec, copied := w.rankedRecord(), false
@@ -55,8 +55,8 @@ func (w *Worker) countedRecord(still func(*Machine) bool) cluster.Record {
 	return rec
 }
 
-// rankedRecord returns the record as requests are ranked by it. That of a worker of this process has no time: whatever
-// changes there is told at once, so its record does not age.
+// rankedRecord returns the record as requests are ranked by it. That of a worker of this process has no time: its
+// changes arrive at once, so its record does not age.
 func (w *Worker) rankedRecord() cluster.Record {
 	rec := *w.Record
 	if w.Own {
@@ -65,18 +65,18 @@ func (w *Worker) rankedRecord() cluster.Record {
 	return rec
 }
 
-// Member is what is believed of the member that a worker belongs to.
+// Member is the state of a worker's member.
 type Member struct {
 	ID    cluster.WorkerID
 	State cluster.MemberState
-	Since time.Time // of State
-	Addr  string    // host:port at which it is called; "" where that is not known
+	Since time.Time // when State began
+	Addr  string    // host:port of its wire; "": unknown
 }
 
-// unreported is the record of workers that have told nothing yet.
+// unreported is the record of workers that have not reported yet.
 var unreported = new(cluster.Record)
 
-// unknownWorker returns a worker of which nothing is known.
+// unknownWorker returns a worker with nothing known but its id.
 func unknownWorker(id cluster.WorkerID) Worker { return Worker{ID: id, Record: unreported} }
 
 func workerBefore(a, b *Worker) bool { return a.ID < b.ID }

@@ -9,13 +9,12 @@ import (
 // askedAtOnce bounds how many workers a request asks side by side.
 const askedAtOnce = 64
 
-// AskAll asks workers side by side and returns the answers in the workers' order. One that errs has the error beside
-// it.
+// AskAll asks workers side by side and returns the answers in the workers' order. Errors are at the same indexes.
 func AskAll[T any](workers []Worker, ask func(Worker) (T, error)) ([]T, []error) {
 	return AskSome(askedAtOnce, workers, ask)
 }
 
-// AskSome is AskAll with another bound of how many are asked at once.
+// AskSome is AskAll with at most most concurrent calls.
 func AskSome[T any](most int, workers []Worker, ask func(Worker) (T, error)) ([]T, []error) {
 	out, errs := make([]T, len(workers)), make([]error, len(workers))
 	if len(workers) == 1 {
@@ -35,9 +34,9 @@ func AskSome[T any](most int, workers []Worker, ask func(Worker) (T, error)) ([]
 	return out, errs
 }
 
-// gatherLists asks workers for lists and joins them. Of one that gives no answer, or none to us, what is known stands
-// in, and it is returned: a list that silently lacks some would let its reader believe that they are gone. Another
-// error fails all.
+// gatherLists asks workers for lists and joins them. For a worker that does not answer, or may not answer this member,
+// it uses what is known and also returns the worker: a list that silently lacks entries would make them look gone. Any
+// other error fails the whole call.
 func gatherLists[T any](d *Directory, workers []Worker, ask func(Worker) ([]T, error),
 	known func(cluster.WorkerID) []T) (all []T, silent []Unanswered, err error) {
 	lists, errs := AskAll(workers, ask)

@@ -1,5 +1,5 @@
-// Package find finds machines and volumes at the workers that have them, and lists them. It asks those workers that the
-// fleet says have what is looked for; all of them only where the fleet does not know.
+// Package find finds machines and volumes at the workers that have them, and lists them. It asks the workers that have
+// the object according to the fleet, and all workers only if the fleet does not know.
 package find
 
 import (
@@ -15,29 +15,29 @@ import (
 	"github.com/soukhq/souk/store/catalog"
 )
 
-// Directory finds machines, volumes and workers. Its fields are set before it is used, and stay.
+// Directory finds machines, volumes and workers. Its fields are set before its first use, and do not change.
 type Directory struct {
 	Fleet  *fleet.Fleet
-	Worker func(cluster.WorkerID) (Worker, bool) // by which a worker is called
+	Worker func(cluster.WorkerID) (Worker, bool) // returns the worker with an id
 	Apps   Apps
-	// Contact has whom calls did not reach, which gossip need not know.
+	// Contact knows which workers did not answer calls; gossip may not.
 	Contact fleet.Contact
 }
 
-// Worker is one worker, near or far.
+// Worker is one worker, of this process or another.
 type Worker = wire.Served
 
-// Apps tells which apps there are.
+// Apps knows the existing apps.
 type Apps interface {
 	App(name string) (catalog.App, error)
 }
 
-// Workers returns all workers that are known, in the order of their ids.
+// Workers returns all known workers, by id.
 func (d *Directory) Workers() []Worker {
 	return d.Those(func(*fleet.Worker) bool { return true })
 }
 
-// Those returns the workers of which keep is true.
+// Those returns the workers for which keep is true.
 func (d *Directory) Those(keep func(*fleet.Worker) bool) (out []Worker) {
 	for x := range d.Fleet.Snapshot().Workers() {
 		if keep(x) {
@@ -49,7 +49,7 @@ func (d *Directory) Those(keep func(*fleet.Worker) bool) (out []Worker) {
 	return out
 }
 
-// Owner has the worker answer that has a machine, or a volume. Where nobody has it, that is NotFound; see Nowhere.
+// Owner asks the worker that has a machine or volume. If no worker has it the error is that of Nowhere.
 func Owner[T any](ctx context.Context, g *Directory, app, id string, missing fault.Code,
 	ask func(Worker) (T, error)) (T, error) {
 	out, silent, err := searchWorkers(ctx, g, app, id, missing, ask)
@@ -65,16 +65,15 @@ type Unanswered struct {
 	Err    error
 }
 
-// searchWorkers has the worker answer that has a machine, or a volume: the one that the fleet says, and where that one
-// says no or the fleet does not know, whichever of all does not say no. Where all that could be asked said no, it
-// returns those that could not.
+// searchWorkers asks for a machine or volume: first the worker that has it according to the fleet, then all others; the
+// first answer other than not found counts. If all reachable workers answer not found, it returns the unreachable ones.
 func searchWorkers[T any](ctx context.Context, g *Directory, app, id string, missing fault.Code,
 	ask func(Worker) (T, error)) (none T, silent []Unanswered, err error) {
 	if _, err := g.Apps.App(app); err != nil && !g.hasMachine(app, id) {
 		return none, nil, err
 	}
 	if missing == MachineMissing && !machine.ValidID(id) {
-		return none, nil, NotFound(missing) // nobody need be asked
+		return none, nil, NotFound(missing) // no machine can have such an id
 	}
 	home, known := g.homeOf(id, missing)
 	if w, ok := g.Worker(home); known && ok {
@@ -105,39 +104,39 @@ func searchWorkers[T any](ctx context.Context, g *Directory, app, id string, mis
 	return none, silent, NotFound(missing)
 }
 
-// hasMachine reports whether the fleet knows a machine as the app's. A member that has just begun may hear of machines
-// before it hears of their apps.
+// hasMachine reports whether the fleet knows a machine as the app's. A newly started member may learn of machines
+// before their apps.
 func (d *Directory) hasMachine(app, machine string) bool {
 	x, known := d.Fleet.Snapshot().Machine(machine)
 	return known && x.App == app
 }
 
-// NoAnswer reports whether an error is that a worker gave no answer.
+// NoAnswer reports whether an error means that a worker did not answer.
 func NoAnswer(err error) bool {
 	return fault.Is(err, fault.Unavailable) || fault.Is(err, fault.Timeout)
 }
 
-// mayNotAsk reports whether an error is that a worker answers no member of our role: one that is a worker only. Its own
-// lists then have what others have told, and do not fail.
+// mayNotAsk reports whether an error means that a worker does not answer members of our role (worker only). Our lists
+// then contain what the worker has reported, and do not fail.
 func mayNotAsk(err error) bool {
 	return fault.Is(err, fault.Denied) && fault.CodeOf(err) == fault.CodeRole
 }
 
-// How long "not found" is held back for a worker that could not be asked: one that is heard of and has told what it
-// has, whose word of what it made last is here by then; one that is heard of and has told nothing, which may yet come;
-// and one that is not heard of, which may have made anything on the other side of a cut.
+// How long "not found" is withheld because of a worker that could not be asked: one that gossips and has reported,
+// whose latest machines are known here by then; one that gossips but has not reported yet; and one that is silent,
+// which may have made machines on the other side of a network partition.
 const (
 	PatienceReported   = 10 * time.Second
 	PatienceUnreported = time.Minute
 	PatienceUnheard    = 5 * time.Minute
 )
 
-// MaxNamed bounds how many workers are named that could not be asked.
+// MaxNamed bounds how many unreachable workers an error or list names.
 const MaxNamed = 32
 
-// Nowhere is the error of what none of those has that could be asked. While a worker could not be asked for a short
-// time only, it may have it, so it is Unavailable; afterwards it is NotFound, and says who was not asked: an answer
-// that never comes helps nobody.
+// Nowhere is the error if no reachable worker has the object. While some worker has been unreachable only for a short
+// time it may have the object, so the error is Unavailable; after that it is NotFound and names the workers that were
+// not asked, so that clients do not wait for ever.
 func (d *Directory) Nowhere(missing fault.Code, silent []Unanswered) error {
 	names := make([]string, 0, MaxNamed)
 	known := d.Fleet.Snapshot()
@@ -152,7 +151,7 @@ func (d *Directory) Nowhere(missing fault.Code, silent []Unanswered) error {
 			case x.Since.IsZero():
 			case x.Reachable():
 				if x.Since.After(since) {
-					since = x.Since // it is back, and what it made meanwhile is yet to be heard of
+					since = x.Since // it is back, but its new machines are not known yet
 				}
 			default:
 				patience = PatienceUnheard
@@ -173,13 +172,13 @@ func (d *Directory) Nowhere(missing fault.Code, silent []Unanswered) error {
 	return e
 }
 
-// The codes by which a worker says that what was asked for is not its own.
+// The codes by which a worker says that it does not have the object.
 const (
 	MachineMissing = fault.CodeMachineNotFound
 	VolumeMissing  = fault.CodeVolumeNotFound
 )
 
-// NotFound is the error that says of a machine or a volume that it is not there.
+// NotFound is the error that a machine or volume does not exist.
 func NotFound(missing fault.Code) error {
 	if missing == VolumeMissing {
 		return fault.New(fault.NotFound, VolumeMissing, "volume not found")
@@ -187,7 +186,7 @@ func NotFound(missing fault.Code) error {
 	return fault.New(fault.NotFound, MachineMissing, "machine not found")
 }
 
-// homeOf returns the worker that has a machine or a volume, as far as the fleet knows.
+// homeOf returns the worker that has a machine or a volume, according to the fleet.
 func (d *Directory) homeOf(id string, missing fault.Code) (cluster.WorkerID, bool) {
 	s := d.Fleet.Snapshot()
 	if missing == MachineMissing {
@@ -207,7 +206,7 @@ type Found struct {
 	Machine *machine.Machine
 }
 
-// Find returns a machine and its worker. Of a worker that cannot be asked the machine is as it was last told, with
+// Find returns a machine and its worker. If the worker is unreachable, the machine is as last reported, with
 // host_status "unreachable".
 func (d *Directory) Find(ctx context.Context, app, id string) (Found, error) {
 	f, silent, err := d.FindSurely(ctx, app, id)
@@ -222,7 +221,7 @@ func (d *Directory) Find(ctx context.Context, app, id string) (Found, error) {
 	return f, err
 }
 
-// silentFor returns for how long a worker that cannot be asked has not been heard; 0 where nobody knows.
+// silentFor returns how long an unreachable worker has been silent; 0: unknown.
 func (d *Directory) silentFor(id cluster.WorkerID) time.Duration {
 	since, _ := d.Contact.Lost(id)
 	if x, known := d.Fleet.Snapshot().Worker(id); known && !x.Reachable() && !x.Since.IsZero() &&
@@ -235,7 +234,8 @@ func (d *Directory) silentFor(id cluster.WorkerID) time.Duration {
 	return max(time.Since(since), time.Millisecond)
 }
 
-// FindSurely is Find for who acts on NotFound: where a worker could not be asked, it is returned, whatever is known.
+// FindSurely is Find for callers that act on NotFound: it returns every worker that could not be asked, even if the
+// fleet knows what that one has.
 func (d *Directory) FindSurely(ctx context.Context, app, id string) (Found, []Unanswered, error) {
 	return searchWorkers(ctx, d, app, id, MachineMissing, func(w Worker) (Found, error) {
 		m, err := w.Machine(ctx, app, id)
@@ -243,8 +243,8 @@ func (d *Directory) FindSurely(ctx context.Context, app, id string) (Found, []Un
 	})
 }
 
-// Holder returns the id of the machine of an app that has a name, "" where none has. Of a machine that was just made,
-// only its worker knows whether it is still there.
+// Holder returns the id of the machine of an app that has a name; "": none. For a machine that was just made it asks
+// the worker whether it still exists.
 func (d *Directory) Holder(ctx context.Context, app, name string) string {
 	m, taken := d.Fleet.Snapshot().Named(app, name)
 	if !taken {
@@ -258,18 +258,18 @@ func (d *Directory) Holder(ctx context.Context, app, name string) string {
 	return m.ID
 }
 
-// Outlived reports whether a machine was destroyed before its app was made: it was of another app of that name, which
-// somebody else may have had.
+// Outlived reports whether a machine was destroyed before its app was made: it belonged to an earlier app of that name,
+// perhaps of another owner.
 func (d *Directory) Outlived(app string, m *machine.Machine) bool {
 	a, err := d.Apps.App(app)
 	at, bad := time.Parse(time.RFC3339, m.UpdatedAt)
 	return err == nil && (bad != nil || at.Before(a.CreatedAt))
 }
 
-// View returns the records of the workers that can be asked, as they are known here.
+// View returns the records of the reachable workers, as known here.
 func (d *Directory) View() cluster.View { return d.Fleet.Snapshot().View() }
 
-// WorkerAt returns a worker and its region; nil where it is gone.
+// WorkerAt returns a worker and its region; nil if it is gone.
 func (d *Directory) WorkerAt(id cluster.WorkerID) (w Worker, region string) {
 	if x, known := d.Fleet.Snapshot().Worker(id); known {
 		region = string(x.Record.Region)

@@ -10,13 +10,13 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// fewWorkers is how many workers are all asked for a list of machines, so that it has what another member made a moment
-// ago, for which no answer waits. Of more only those are asked that the fleet says have something.
+// fewWorkers is the largest number of workers that are all asked for a list of machines, so that it contains what
+// another member made a moment ago. In larger fleets only workers are asked that have machines according to the fleet.
 const fewWorkers = 16
 
-// workersHaving returns the workers that have machines of an app, "" for any, as far as the fleet knows, those of this
-// process, and where there are few all that can be heard. Of destroyed machines the fleet knows nothing, so for them it
-// is all workers.
+// workersHaving returns the workers that have machines of an app, "" for any, according to the fleet, those of this
+// process, and in a small fleet all reachable ones. The fleet does not know destroyed machines, so for those it returns
+// all workers.
 func (d *Directory) workersHaving(app string, destroyed bool) []Worker {
 	if app == "" || destroyed {
 		return d.Workers()
@@ -39,20 +39,20 @@ func (d *Directory) MayHave(id cluster.WorkerID, app string) bool {
 	return known && x.Record.VolumesOf[app] > 0
 }
 
-// Machines lists all machines as their workers tell of them, and the workers that could not be asked.
+// Machines lists all machines as their workers report them, and the workers that could not be asked.
 func (d *Directory) Machines(ctx context.Context) ([]*machine.Machine, []Unanswered, error) {
 	return gatherLists(d, d.Workers(), func(w Worker) ([]*machine.Machine, error) { return w.Machines(ctx, "", false) },
 		func(cluster.WorkerID) []*machine.Machine { return nil })
 }
 
-// Volumes lists an app's volumes, "" for all, of the workers that have any, and those that could not be asked.
+// Volumes lists an app's volumes, "" for all, from the workers that have any, and the workers that could not be asked.
 func (d *Directory) Volumes(ctx context.Context, app string) ([]machine.Volume, []Unanswered, error) {
 	return gatherLists(d, d.WithVolumes(app), func(w Worker) ([]machine.Volume, error) { return w.Volumes(ctx, app) },
-		func(cluster.WorkerID) []machine.Volume { return nil }) // of volumes too little is told to list them
+		func(cluster.WorkerID) []machine.Volume { return nil }) // the fleet knows too little of volumes to list them
 }
 
-// WithVolumes returns the workers that have volumes of an app, "" for any, or may have. Of a volume that was made a
-// moment ago the fleet knows, also at another member: see broker.Options.Agree.
+// WithVolumes returns the workers that have volumes of an app, "" for any, or may have. The fleet knows even volumes
+// made a moment ago at another member: see broker.Options.Agree.
 func (d *Directory) WithVolumes(app string) []Worker {
 	return d.Those(func(x *fleet.Worker) bool {
 		has := len(x.Record.Volumes)
@@ -63,25 +63,25 @@ func (d *Directory) WithVolumes(app string) []Worker {
 	})
 }
 
-// lister is a worker that keeps its machines as JSON while they are listed: each is encoded once for each change.
+// lister is a worker that caches its machines' JSON: each machine is encoded once per change.
 type lister interface {
 	Listing(app string, destroyed bool) iter.Seq2[*machine.Machine, json.Marshaler]
 }
 
-// Listed is a machine of a list, with what returns its JSON.
+// Listed is a machine of a list, with a function that returns its JSON.
 type Listed struct {
 	*machine.Machine
 	Text json.Marshaler
 }
 
-// Plain is a machine that is encoded when it is written.
+// Plain is a machine without cached JSON, encoded when it is written.
 type Plain machine.Machine
 
 // MarshalJSON encodes the machine.
 func (m *Plain) MarshalJSON() ([]byte, error) { return json.Marshal((*machine.Machine)(m)) }
 
-// Listing lists an app's machines, "" for all, for who writes them as JSON: those that keep wants. It also returns the
-// workers that could not be asked, for which what they last told stands in.
+// Listing lists an app's machines ("": all apps') for which keep is true, with their JSON. It also returns the workers
+// that could not be asked; for them the list has their last reports.
 func (d *Directory) Listing(
 	ctx context.Context, app string, destroyed bool, keep func(*machine.Machine) bool,
 ) ([]Listed, []Unanswered, error) {
@@ -107,7 +107,7 @@ func (d *Directory) Listing(
 	})
 }
 
-// listPlainly lists those machines that keep wants.
+// listPlainly lists the machines for which keep is true, without cached JSON.
 func listPlainly(ms []*machine.Machine, keep func(*machine.Machine) bool) (out []Listed) {
 	for _, m := range ms {
 		if keep(m) {
