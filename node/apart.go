@@ -6,11 +6,11 @@ import (
 )
 
 const (
-	apartEvery = 200 * time.Millisecond // how often it is looked whether other members are heard
-	apartLeast = time.Second            // of silence is not told: no machine stops for it
+	apartEvery = 200 * time.Millisecond // how often the silence of other members is checked
+	apartLeast = time.Second            // shorter silence is not reported: no machine stops for it
 )
 
-// tellApart tells the workers for how long no other member was heard, until ctx ends.
+// tellApart tells the workers how long no other member has been heard, until ctx ends.
 func (n *Node) tellApart(ctx context.Context) {
 	every := time.NewTicker(apartEvery)
 	defer every.Stop()
@@ -25,7 +25,7 @@ func (n *Node) tellApart(ctx context.Context) {
 			for _, w := range n.workers {
 				if err := w.Apart(ctx, silent); err != nil && ctx.Err() == nil {
 					n.o.Log.Error("a worker cannot heed that no other member is heard", "worker", w.ID(), "err", err)
-					told = max(told, 1) // and so it is asked again
+					told = max(told, 1) // not 0, so that the end of the silence is reported, too
 				}
 			}
 		}

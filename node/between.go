@@ -20,8 +20,8 @@ import (
 	"github.com/soukhq/souk/runtime/process"
 )
 
-// between leads containers of this host to those of the other members' hosts: it has the tunnel be as the fleet shows
-// them.
+// between connects this host's containers with those of other members' hosts: it keeps the tunnel's peers in line with
+// the fleet.
 type between struct {
 	self      cluster.WorkerID
 	fleet     *fleet.Fleet
@@ -33,23 +33,23 @@ type between struct {
 	log       *slog.Logger
 
 	mu     sync.Mutex
-	failed error    // why the tunnel is not as it should be; nil: it is
-	peers  int      // hosts that it leads to
-	others []string // workers that have another way, or none
+	failed error    // why the tunnel could not be updated; nil: it is up to date
+	peers  int      // number of hosts that it leads to
+	others []string // workers with another kind of tunnel, or none
 }
 
-// Paces of following the fleet.
+// Pace of following the fleet.
 const (
-	betweenPace = 50 * time.Millisecond // at most one change each
-	mendEvery   = 10 * time.Second      // all is looked at, as others may have changed it
-	// What was there before stays for this long after a start: not all have told what they have.
+	betweenPace = 50 * time.Millisecond // at most one update per this time
+	mendEvery   = 10 * time.Second      // everything is checked, since other programs may have changed it
+	// Existing peers stay for this long after a start, since not all members have reported yet.
 	betweenGrace = 10 * time.Second
 )
 
-// helperLog is what WireGuard in user space has to say, below the process's directory.
+// helperLog is the log of WireGuard in user space, in the process's directory.
 const helperLog = "wireguard.log"
 
-// openBetween finds the tunnel of an earlier process of this directory, or ends it where none is wanted any more.
+// openBetween finds the tunnel of an earlier process of this directory, or removes it if none is wanted any more.
 func (n *Node) openBetween() error {
 	c := n.o.Containers
 	if n.o.Member == nil {
@@ -73,7 +73,7 @@ func (n *Node) openBetween() error {
 	return nil
 }
 
-// addAttributes enters what the others must know in the attributes of this host's worker.
+// addAttributes adds the attributes of this host's end of the tunnel, which the others must know.
 func (b *between) addAttributes(a cluster.Attributes) {
 	a[cluster.BetweenAttribute] = cluster.Text(string(b.way))
 	a[cluster.BetweenAddressAttribute] = cluster.Text(b.at.String())
@@ -117,7 +117,7 @@ func (b *between) removeTunnel() {
 	}
 }
 
-// followPeers has the tunnel be as the fleet shows the others. What fails is told once, and tried again.
+// followPeers updates the tunnel's peers from the fleet. A failure is logged once, and retried.
 func (b *between) followPeers(s *fleet.Snapshot, anew bool) {
 	peers, _ := b.peersOf(s)
 	err := b.tunnel.Apply(peers, anew)
@@ -129,8 +129,8 @@ func (b *between) followPeers(s *fleet.Snapshot, anew bool) {
 	b.failed, b.peers = err, len(peers)
 }
 
-// peersOf returns the hosts that the tunnel is to lead to, and whether this one has containers that may use it. A
-// worker that cannot be heard is among them: what it has goes on.
+// peersOf returns the hosts that the tunnel should lead to, and whether this host has containers that may use it.
+// Unreachable workers are included: their containers go on.
 func (b *between) peersOf(s *fleet.Snapshot) (peers []hostnet.Peer, used bool) {
 	machines, own := map[cluster.WorkerID][]netip.Addr{}, map[netip.Addr]bool{}
 	for x := range s.AllMachines() {
@@ -167,13 +167,14 @@ func (b *between) peersOf(s *fleet.Snapshot) (peers []hostnet.Peer, used bool) {
 	return peers, len(own) > 0
 }
 
-// needsTunnelTo reports whether the tunnel is to lead to the containers of another worker.
+// needsTunnelTo reports whether the tunnel should lead to the containers of another worker.
 func (b *between) needsTunnelTo(s *fleet.Snapshot, id cluster.WorkerID) bool {
 	w, known := s.Worker(id)
 	return known && w.Reported && b.readTunnelEnd(new(hostnet.Peer), w.Record.Attributes)
 }
 
-// readTunnelEnd takes what a worker tells of its end of the tunnel, and reports whether it has one of the same way.
+// readTunnelEnd reads a worker's end of the tunnel from its attributes, and reports whether it has one of the same
+// kind.
 func (b *between) readTunnelEnd(p *hostnet.Peer, a cluster.Attributes) bool {
 	text := func(name string) string {
 		s, _ := a[name].Any().(string)
@@ -190,7 +191,7 @@ func (b *between) readTunnelEnd(p *hostnet.Peer, a cluster.Attributes) bool {
 	return err == nil
 }
 
-// betweenFinding tells how containers of this host reach those of others.
+// betweenFinding reports how containers of this host reach those of others.
 func (n *Node) betweenFinding() cluster.Finding {
 	f := cluster.Finding{Name: "containers: of other workers", OK: true}
 	b := n.between

@@ -9,11 +9,11 @@ import (
 	"github.com/soukhq/souk/core/quota"
 )
 
-// tellEvery is how often the workers of this process are told what namespaces may spend and what is spent elsewhere.
-// It is a part of the time by which a quota can be overdrawn.
+// tellEvery is how often the workers of this process get the namespaces' budgets and what is spent elsewhere. A quota
+// can be overdrawn for about this long.
 const tellEvery = time.Second / 4
 
-// tellBudgets tells the workers until ctx ends.
+// tellBudgets sends the budgets to the workers until ctx ends.
 func (n *Node) tellBudgets(ctx context.Context) {
 	every := time.NewTicker(tellEvery)
 	defer every.Stop()

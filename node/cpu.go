@@ -12,21 +12,21 @@ import (
 )
 
 const (
-	cpuEvery = 5 * time.Second // that machines are measured which are scaled by their CPU, and no others
-	cpuBand  = 5               // per cent of a machine's CPUs: a smaller change is not told
+	cpuEvery = 5 * time.Second // how often machines scaled by their CPU are measured; others are not
+	cpuBand  = 5               // per cent of a machine's CPUs: smaller changes are not reported
 )
 
-// cpuMeter finds out how much of their CPUs machines use.
+// cpuMeter computes the machines' CPU use, by machine id.
 type cpuMeter map[string]*cpuUse
 
-// cpuUse is what is known of one machine.
+// cpuUse is the last measurement of one machine.
 type cpuUse struct {
 	last     machine.Use
-	reported int // per cent; -1: nothing yet
+	reported int // per cent; -1: nothing reported yet
 }
 
-// noteUses takes what machines use, and returns those of which to tell. cpus says for each machine to measure how much
-// CPU it may use, in thousandths of a CPU; others are forgotten.
+// noteUses takes new measurements, and returns the machines whose use must be reported. cpus has the machines to
+// measure with their limit, in thousandths of a CPU; others are forgotten.
 func (c cpuMeter) noteUses(uses []machine.Use, cpus map[string]int64) (list []fleet.CPU) {
 	maps.DeleteFunc(c, func(id string, _ *cpuUse) bool { return cpus[id] == 0 })
 	for _, u := range uses {
@@ -40,7 +40,7 @@ func (c cpuMeter) noteUses(uses []machine.Use, cpus map[string]int64) (list []fl
 		}
 		last := x.last
 		x.last = u
-		if u.CPU < last.CPU || u.At <= last.At { // it has begun anew
+		if u.CPU < last.CPU || u.At <= last.At { // it was restarted
 			continue
 		}
 		percent := int((u.CPU - last.CPU) * 100_000 / (u.At - last.At) / cpus[u.Machine])
@@ -52,7 +52,7 @@ func (c cpuMeter) noteUses(uses []machine.Use, cpus map[string]int64) (list []fl
 	return list
 }
 
-// measureCPUs tells how much of their CPUs those machines of this process use that are scaled by it, until ctx ends.
+// measureCPUs measures and reports the CPU use of this process's machines that are scaled by CPU, until ctx ends.
 func (n *Node) measureCPUs(ctx context.Context) {
 	meters := make([]cpuMeter, len(n.workers))
 	for wait.For(ctx, cpuEvery) == nil {
@@ -82,7 +82,7 @@ func (n *Node) measureCPUs(ctx context.Context) {
 	}
 }
 
-// scaledByCPU returns how much CPU each machine of a worker may use that is up and whose group is scaled by it.
+// scaledByCPU returns a worker's started machines whose group is scaled by CPU, with their CPU limits.
 func (n *Node) scaledByCPU(worker int) map[string]int64 {
 	var out map[string]int64
 	id, app := n.workers[worker].ID(), ""

@@ -17,15 +17,15 @@ import (
 
 // Bounds of emptying.
 const (
-	emptyMost = 16              // machines that end at once
-	emptyTime = 2 * time.Minute // in which what a worker has must be gone
+	emptyMost = 16              // machines destroyed concurrently
+	emptyTime = 2 * time.Minute // time to empty a worker
 	emptyLook = 20 * time.Millisecond
 )
 
 // Holdings are what the workers of a process have.
 type Holdings struct {
 	Machines int
-	Tasks    int // and what else runs that is no machine
+	Tasks    int // and other running programs that are no machines
 	Volumes  []machine.Volume
 }
 
@@ -58,9 +58,9 @@ func (n *Node) Holdings(ctx context.Context) (h Holdings, err error) {
 	return h, nil
 }
 
-// Empty ends for good all that the workers of this process have: machines, tasks and volumes with what is on them, then
-// their reapers, and what was laid in the host's network. It takes the place of Run: nothing is served, and nobody makes
-// anew what goes.
+// Empty destroys all that the workers of this process have: machines, tasks and volumes with their data, then the
+// reapers, and the host's network rules. It is called instead of Run: nothing is served, so nothing is made again
+// meanwhile.
 func (n *Node) Empty(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, emptyTime)
 	defer cancel()
@@ -123,7 +123,7 @@ func emptyWorker(ctx context.Context, w *worker.Worker) error {
 	})
 }
 
-// untilNone waits until nothing is left.
+// untilNone waits until left returns 0.
 func untilNone(ctx context.Context, left func() (int, error)) (err error) {
 	n := 0
 	late := wait.Until(ctx, emptyLook, func() bool {
@@ -138,7 +138,7 @@ func untilNone(ctx context.Context, left func() (int, error)) (err error) {
 	return err
 }
 
-// emptyRuntime ends what runs beside machines, and the reaper.
+// emptyRuntime ends programs that are no machines, and the reaper.
 func emptyRuntime(ctx context.Context, r Runtime) error {
 	lives, err := r.List(ctx)
 	if err != nil {

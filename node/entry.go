@@ -26,10 +26,10 @@ import (
 	"github.com/soukhq/souk/store/journal"
 )
 
-// entry is where the containers of this host come in for apps and groups that no machine's own address leads to: those
-// that sleep, and those that listen by IPv4 on another host. Each has an address of hostnet.Entries, and the one of
-// hostnet.Entries6 that goes with it, from when it is first asked for by name. The addresses are this host's alone, and
-// stay the same: some clients ask for a name once.
+// entry is the proxy's entry for this host's containers to apps and groups that no machine's own address leads to:
+// sleeping ones, and IPv4 listeners on other hosts. From its first DNS query on each has an address of hostnet.Entries,
+// and the matching one of hostnet.Entries6. The addresses are valid on this host only, and do not change: some clients
+// resolve a name only once.
 type entry struct {
 	proxy     *proxy.Proxy
 	fleet     *fleet.Fleet
@@ -40,23 +40,23 @@ type entry struct {
 	log       *slog.Logger
 	begun     time.Time
 	owners    hostnet.Owners
-	few       *slog.Logger // for what containers can cause
+	few       *slog.Logger // rate-limited log for events that containers can cause
 
 	mu     sync.Mutex
 	byName map[entryName]*entered
 	byAddr map[netip.Addr]*entered
-	open   []netip.AddrPort // as last laid
-	failed string           // why the rules were not laid; "": they were
+	open   []netip.AddrPort // as last written to the rules
+	failed string           // why the rules could not be written; "": they were
 	askers map[netip.Addr]asker
 }
 
 type entryName struct{ App, Group string }
 
-// entered is an app or a group that has an address.
+// entered is an app or group with an entry address.
 type entered struct {
 	entryName
 	At    netip.Addr `json:"at"`
-	Ports []uint16   `json:"ports"` // that are open there
+	Ports []uint16   `json:"ports"` // open ports at At
 	used  time.Time  // when its name was last asked for
 }
 
@@ -65,16 +65,16 @@ type asker struct{ app, id string }
 
 // Bounds of an entry.
 const (
-	maxEntered = 4096 // names that have an address; beyond it the one that was told of longest ago loses it
+	maxEntered = 4096 // names with an address; beyond it the least recently queried one loses it
 	maxAskers  = 65536
-	entryPace  = 250 * time.Millisecond // between two looks at which ports are to be open
-	// Ports that were open stay so for this long after a start: not all have told what they have.
+	entryPace  = 250 * time.Millisecond // how often the open ports are checked
+	// Ports that were open stay open for this long after a start, since not all members have reported yet.
 	entryGrace = 10 * time.Second
 	entryPort  = 4256
-	entryFile  = "entries.json" // below the process's directory
+	entryFile  = "entries.json" // in the process's directory
 )
 
-// openEntry makes the entry, where containers have a network and there is a proxy that leads on from it.
+// openEntry makes the entry, if containers have a network and there is a proxy.
 func (n *Node) openEntry() error {
 	if n.network == nil || n.network.Lacks != nil || n.proxy == nil {
 		return nil
@@ -132,7 +132,7 @@ func addressesOf(lns []net.Listener) (out []netip.AddrPort, err error) {
 	return out, nil
 }
 
-// entryOf is what names tell of an app or a group.
+// entryOf returns the entry of an app or group, for DNS.
 func (n *Node) entryOf(app, group string) (at names.Entry, known bool) {
 	if n.entry == nil {
 		return at, false
@@ -140,13 +140,13 @@ func (n *Node) entryOf(app, group string) (at names.Entry, known bool) {
 	return n.entry.at(app, group)
 }
 
-// keepsOut is what names ask of who is let in.
+// keepsOut is entry.keepsOut, for DNS.
 func (n *Node) keepsOut(app, group string, asker netip.Addr) bool {
 	return n.entry != nil && n.entry.keepsOut(app, group, asker)
 }
 
-// keepsOut reports whether no machine of an app, or of a group, lets the container in that has an IPv4 address. Where
-// the app has no service that could be asked for at the entry, which would say so, it is said here.
+// keepsOut reports whether no machine of an app or group lets in the container with an IPv4 address. If the app has no
+// service at the entry, which would log the refusal, keepsOut logs it.
 func (e *entry) keepsOut(app, group string, asker netip.Addr) bool {
 	who, known := e.askerAt(e.owners.Of(asker.Unmap()))
 	if !known || who.app == app {
@@ -163,8 +163,8 @@ func (e *entry) keepsOut(app, group string, asker netip.Addr) bool {
 	return true
 }
 
-// readEntries takes over what an earlier process has told. What it wrote and cannot be read is forgotten: then a client
-// that keeps an address has to ask for the name again.
+// readEntries loads the addresses that an earlier process has given out. An unreadable file is ignored: a client that
+// keeps an old address must then resolve the name again.
 func (e *entry) readEntries() {
 	raw, err := os.ReadFile(e.file)
 	var list []*entered
@@ -183,7 +183,7 @@ func (e *entry) readEntries() {
 	}
 }
 
-// writeEntries keeps what is told for the next process. It is called with the lock.
+// writeEntries saves the addresses for the next process. The caller holds the lock.
 func (e *entry) writeEntries() {
 	list := make([]*entered, 0, len(e.byName))
 	for _, x := range e.byName {
@@ -199,7 +199,7 @@ func (e *entry) writeEntries() {
 	}
 }
 
-// at returns where an app, or a group, is entered: its ports are open when it is told.
+// at returns the entry address of an app or group, with its ports open.
 func (e *entry) at(app, group string) (at names.Entry, known bool) {
 	ports := e.proxy.PortsInside(app, group)
 	if len(ports) == 0 {
@@ -227,8 +227,8 @@ func (e *entry) at(app, group string) (at names.Entry, known bool) {
 	return at, true
 }
 
-// assignAddress gives an app or a group an address: the one that follows from its name, or the next one that is free.
-// It is called with the lock.
+// assignAddress gives an app or a group an address: the one that follows from its name, or the next free one. The
+// caller holds the lock.
 func (e *entry) assignAddress(name entryName) *entered {
 	if len(e.byName) >= maxEntered {
 		var oldest *entered
@@ -246,7 +246,7 @@ func (e *entry) assignAddress(name entryName) *entered {
 		var b [4]byte
 		binary.BigEndian.PutUint32(b[:], binary.BigEndian.Uint32(base[:])+i%size)
 		at := netip.AddrFrom4(b)
-		if b[3] == 0 || b[3] == 255 || e.byAddr[at] != nil { // some think of all others there
+		if b[3] == 0 || b[3] == 255 || e.byAddr[at] != nil { // these look like network and broadcast addresses
 			continue
 		}
 		x := &entered{entryName: name, At: at}
@@ -260,7 +260,7 @@ func (e *entry) forgetEntry(x *entered) {
 	delete(e.byAddr, x.At)
 }
 
-// applyPorts has the ports be open that those are said to have who have an address. It is called with the lock.
+// applyPorts opens the ports of all entered apps and groups. The caller holds the lock.
 func (e *entry) applyPorts(anew bool) {
 	e.open = e.open[:0]
 	for _, x := range e.byName {
@@ -277,7 +277,7 @@ func (e *entry) applyPorts(anew bool) {
 	e.failed = why
 }
 
-// serveConns serves connections, and has the ports be open that services have, until ctx ends.
+// serveConns serves connections, and keeps the services' ports open, until ctx ends.
 func (e *entry) serveConns(ctx context.Context) error {
 	served := make(chan error, 1)
 	go func() { served <- e.proxy.ServeInside(ctx, e.targetOf, e.lns...) }()
@@ -305,7 +305,7 @@ func (e *entry) serveConns(ctx context.Context) error {
 	}
 }
 
-// followServices has the ports be open that services have now.
+// followServices opens and closes ports as the services have them now.
 func (e *entry) followServices(anew bool) {
 	e.mu.Lock()
 	list := make([]*entered, 0, len(e.byName))
@@ -338,7 +338,7 @@ func (e *entry) followServices(anew bool) {
 	}
 }
 
-// removeRules removes the rules where no container is left that could use them.
+// removeRules removes the rules if no container is left that could use them.
 func (e *entry) removeRules() {
 	s := e.fleet.Snapshot()
 	for w := range s.Workers() {
@@ -356,8 +356,8 @@ func (e *entry) removeRules() {
 	}
 }
 
-// targetOf tells what a connection is for, and whose it is: by where it was made to, which the kernel knows, and by the
-// address that it comes from, with which nobody else may send.
+// targetOf returns a connection's target and its machine: by the original destination, which the kernel knows, and by
+// the source address, which containers cannot forge.
 func (e *entry) targetOf(c net.Conn) (to proxy.Inside, err error) {
 	tcp, is := c.(*net.TCPConn)
 	if !is {

@@ -17,19 +17,19 @@ import (
 	"github.com/soukhq/souk/runtime/oci"
 )
 
-// Addresses gives machines their addresses.
+// Addresses computes machines' addresses.
 func Addresses() *netplan.Addresses {
 	return &netplan.Addresses{Of: cluster.Network(cluster.DefaultNetwork)}
 }
 
-// insidePort is where containers' DNS is answered, on a loopback address that only this process uses.
+// insidePort is the port of the containers' DNS server, on a loopback address that only this process uses.
 const (
 	insidePort = 4254
-	narrowPort = 4255 // of containers that may not go out: the cluster's names alone
+	narrowPort = 4255 // for containers without outside access: only the cluster's names
 )
 
-// openNetwork makes what containers are connected to, with a DNS server for them. Its address stays from start to
-// start, since that of containers that go on is asked there.
+// openNetwork makes the containers' network, with a DNS server for them. The server's address is the same after each
+// start, since running containers keep using it.
 func (n *Node) openNetwork() error {
 	c := n.o.Containers
 	if c == nil || n.o.Runtime != nil {
@@ -65,7 +65,7 @@ func (n *Node) openNetwork() error {
 // listenInside makes a DNS server for containers at an address, or at another port of it.
 func (n *Node) listenInside(v names.View, at netip.AddrPort) (s *names.Server, is netip.AddrPort, err error) {
 	if s, err = names.Listen(at.String(), v); err != nil {
-		other := netip.AddrPortFrom(at.Addr(), 0) // what goes on asks there once another container is started
+		other := netip.AddrPortFrom(at.Addr(), 0) // running containers use it once another container is started
 		n.o.Log.Warn("another port is taken to answer containers' DNS at", "instead of", at, "err", err)
 		if s, err = names.Listen(other.String(), v); err != nil {
 			return nil, is, err
@@ -78,13 +78,13 @@ func (n *Node) listenInside(v names.View, at netip.AddrPort) (s *names.Server, i
 	return s, is, nil
 }
 
-// insideAddress is one of 127.0.0.0/8 that follows from a directory.
+// insideAddress returns an address of 127.0.0.0/8 that is derived from a directory.
 func insideAddress(dir string) netip.Addr {
 	sum := sha256.Sum256([]byte(dir))
 	return netip.AddrFrom4([4]byte{127, 64 + sum[0]%64, sum[1], 1 + sum[2]%254})
 }
 
-// dnsView is what containers' DNS server answers from. A process that is alone tells nothing of machines that share its
+// dnsView returns the data of the containers' DNS server. Without a cluster it leaves out machines that share the
 // host's network: containers do not reach the host.
 func (n *Node) dnsView() names.View {
 	neighbours := new(hostnet.Neighbours).Beside
@@ -101,8 +101,8 @@ func (n *Node) dnsView() names.View {
 		Host:     func(*fleet.Snapshot, cluster.WorkerID) (none netip.Addr) { return none }}
 }
 
-// openFirewall finds the chain of the host's own firewall that packets of containers are let pass in, or closes one of
-// an earlier process of the directory.
+// openFirewall opens a chain of the host's own firewall for containers' packets, or removes the opening of an earlier
+// process of the directory.
 func (n *Node) openFirewall(dir, chain string) (err error) {
 	if chain != "" {
 		n.opening, err = hostnet.NewOpening(chain, dir)
@@ -115,7 +115,7 @@ func (n *Node) openFirewall(dir, chain string) (err error) {
 	return nil
 }
 
-// watchRemovals watches rules in the host's firewall until ctx ends. After they were removed the channel has a value.
+// watchRemovals watches rules in the host's firewall until ctx ends. The channel has a value after they were removed.
 func watchRemovals(ctx context.Context, watch func(context.Context, func())) <-chan struct{} {
 	removed := make(chan struct{}, 1)
 	go watch(ctx, func() {
@@ -127,11 +127,11 @@ func watchRemovals(ctx context.Context, watch func(context.Context, func())) <-c
 	return removed
 }
 
-// openAgain is how often the host's firewall is looked at: it is loaded anew, or begins after souk.
+// openAgain is how often the host's firewall is checked: it may be reloaded, or start after souk.
 const openAgain = 5 * time.Second
 
-// keepOpen lays the rules of an opening, and again when they are gone, until ctx ends. They stay then, for containers
-// do. What fails is told once.
+// keepOpen writes the rules of an opening, and again when they are gone, until ctx ends. They stay after that, since
+// containers do. A failure is logged once.
 func keepOpen(ctx context.Context, o *hostnet.Opening, log *slog.Logger) {
 	again := time.NewTicker(openAgain)
 	defer again.Stop()

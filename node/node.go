@@ -1,6 +1,6 @@
 // Package node assembles one souk process: its workers with their journals and runtimes, the buyer of tasks, the
 // catalog, the decision log, the gateway and, in a cluster, the member that it is. "souk dev", "souk agent", package
-// testcluster and the benchmarks all run what New makes, so that tests and figures are of the product.
+// testcluster and the benchmarks all run what New makes, so that tests and measurements exercise the product.
 //
 //	n, err := node.New(ctx, node.Options{Dir: dir, Token: token, Workers: []node.Worker{{ID: "w1", Dir: dir, Capacity: all}}})
 //	...
@@ -39,73 +39,73 @@ import (
 	"github.com/soukhq/souk/worker/batch"
 )
 
-// Below the directory of a process's state.
+// Names in the directory of a process's state.
 const (
 	DecisionsDir  = "decisions"
 	catalogFile   = "catalog.journal"
 	secretsFile   = "secrets.key"
 	jobsFile      = "jobs.journal"
 	jobsDir       = "jobs"
-	workerJournal = "journal" // below the worker's own directory
+	workerJournal = "journal" // in the worker's own directory
 	workerRun     = "run"
 	imagesDir     = "images"
 )
 
 // Options say what runs in one process. Dir, Token and at least one of Workers are needed.
 type Options struct {
-	Dir   string // exists; of one process at a time
-	Token string // that the API lets in; in a cluster the member's own
-	// KeepToken is given each token that takes the place of Token, for who may read it; nil: none ever does.
+	Dir   string // must exist; used by one process at a time
+	Token string // valid for the API; in a cluster the member's own
+	// KeepToken stores each token that replaces Token, for local readers; nil: Token is never replaced.
 	KeepToken func(token string) error
 	Region    cluster.Region
 	Workers   []Worker
-	Build     cluster.Build // that the API tells
+	Build     cluster.Build // reported by the API
 
-	// Reserve keeps room on the disk of Dir, with which a process goes on when it is full.
+	// Reserve keeps spare room on the disk of Dir, so that the process can go on when the disk is full.
 	Reserve    bool
-	AllowRoot  bool           // machines may ask to be root
-	Sized      bool           // new volumes are held to their size
-	DecisionMB int64          // how much of the decision log is kept; 0: nothing is recorded
-	DNS        *names.Server  // nil: none
-	Member     *member.Member // of a cluster, with one worker of the same id; nil: this process is alone
+	AllowRoot  bool           // machines may run as root
+	Sized      bool           // new volumes have an enforced size
+	DecisionMB int64          // size of the decision log; 0: no log
+	DNS        *names.Server  // the DNS server to run; nil: none
+	Member     *member.Member // in a cluster: the member, with one worker of the same id; nil: alone
 	Log        *slog.Logger   // nil: nothing is logged
 
-	// Emptying says that it is opened for Empty, not for Run: the tasks that wait are given to nobody.
+	// Emptying says that the Node is opened for Empty, not for Run: waiting tasks are not started.
 	Emptying bool
 
-	// Grace is how long requests under way may take once the process is to end; 0: they are cut off.
+	// Grace is how long requests under way may take once the process ends; 0: they are cut off.
 	Grace      time.Duration
 	Pace       worker.Pace  // of the workers
-	Containers *Containers  // how images are run; nil: not at all
-	Proxy      *Proxy       // nil: machines are reached by their own ports alone
-	Devices    *devices.Set // of this host; nil: none are looked for
-	// Runtime opens the runtime of one worker, with its state below dir; nil: that of Containers, or of processes,
-	// under a reaper.
+	Containers *Containers  // how images run; nil: images do not run
+	Proxy      *Proxy       // nil: machines are reached only by their own ports
+	Devices    *devices.Set // this host's devices; nil: none are looked for
+	// Runtime opens the runtime of one worker, with its state in dir; nil: the runtime for Containers, or for
+	// processes, under a reaper.
 	Runtime func(w Worker, dir string) (Runtime, error)
 }
 
 // Containers says how a process's workers run images.
 type Containers struct {
-	Engines []string // names or paths of OCI runtimes; the first is that of machines that ask for none
-	Budget  int64    // bytes of images that are kept beyond those in use; 0: all
-	Ready   int      // how many machines at rest have a container that waits for its start
-	// Credentials are those of a registry; nil: none
+	Engines []string // names or paths of OCI runtimes; the first is the default
+	Budget  int64    // bytes of unused images to keep; 0: all
+	Ready   int      // how many stopped machines have a container prepared for their start
+	// Credentials returns a registry's credentials; nil: none
 	Credentials func(registry string) (remote.Credentials, error)
 	Registries  map[string]remote.Registry
 
 	AllowHost bool  // machines may share their host's network
-	NoNetwork error // why containers can be given no network on this host; nil: they can
+	NoNetwork error // why containers cannot have a network on this host; nil: they can
 
-	// ForwardChain is a chain of the host's own firewall in which packets of containers are let pass, see
-	// hostnet.NewOpening; "": nothing is changed there.
+	// ForwardChain is a chain of the host's own firewall that souk opens for containers' packets, see
+	// hostnet.NewOpening; "": none is changed.
 	ForwardChain string
 
-	Between   netplan.Way // how those of a cluster's hosts reach each other; "": not at all
-	BetweenAt netip.Addr  // of this host, as the other hosts reach it
+	Between   netplan.Way // how containers of different hosts reach each other; "": not at all
+	BetweenAt netip.Addr  // this host's address for the other hosts
 	Helper    []string    // see hostnet.TunnelOptions
 }
 
-// Runtime is a worker's runtime, which is let go of when the process ends. What runs goes on.
+// Runtime is a worker's runtime. Closing it when the process ends leaves its programs running.
 type Runtime interface {
 	runtime.Runtime
 	Close() error
@@ -122,30 +122,30 @@ type Worker struct {
 // Node is the workers and the gateway of one process.
 type Node struct {
 	o         Options
-	fleet     *fleet.Fleet     // what is known of these workers and, in a cluster, of the others
-	images    *image.Store     // of all workers here; nil: none
-	network   *oci.Network     // of their containers; nil: they have loopback alone
-	inside    []*names.Server  // where containers find each other; none: nowhere
-	between   *between         // to the containers of other hosts; nil: there is no way
-	opening   *hostnet.Opening // in the host's own firewall; nil: none
-	entry     *entry           // where containers come in for what sleeps or is elsewhere; nil: nowhere
+	fleet     *fleet.Fleet     // the picture of these workers and, in a cluster, of the others
+	images    *image.Store     // shared by all workers here; nil: none
+	network   *oci.Network     // the containers' network; nil: they have only loopback
+	inside    []*names.Server  // the containers' DNS servers; may be empty
+	between   *between         // the tunnel to other hosts' containers; nil: none
+	opening   *hostnet.Opening // the rules in the host's own firewall; nil: none
+	entry     *entry           // the containers' entry to sleeping and remote apps; nil: none
 	workers   []*worker.Worker
-	ports     worker.Ports    // of this host
-	owns      []*fleet.Own    // of workers, where this process is alone
+	ports     worker.Ports    // this host's ports in use
+	owns      []*fleet.Own    // feeds of the fleet, if this process is alone
 	proxy     *proxy.Proxy    // nil: there is none
-	certs     *certs.Certs    // of the proxy; nil: it has none
-	loads     *fleet.Loads    // what the proxy counts, where this process is alone
-	runtimes  []Runtime       // of workers, in the same order
-	runners   []*batch.Runner // of workers, in the same order
+	certs     *certs.Certs    // the proxy's; nil: none
+	loads     *fleet.Loads    // the proxy's loads, if this process is alone
+	runtimes  []Runtime       // of the workers, in the same order
+	runners   []*batch.Runner // of the workers, in the same order
 	buyer     *batch.Buyer
 	catalog   *catalog.Catalog
 	tokens    *member.Tokens  // nil: this process is alone
-	directory *find.Directory // of the workers and their machines
+	directory *find.Directory // finds the workers and their machines
 	broker    *broker.Broker
-	claims    *broker.Claimant // decides what must be unique in an app
+	claims    *broker.Claimant // keeps names and keys unique in an app
 	services  *services.Services
 	server    *http.Server
-	reserve   *disk.Reserve  // nil: none is kept
+	reserve   *disk.Reserve  // nil: no reserve
 	closers   []func() error // in the order of opening
 }
 
@@ -208,14 +208,14 @@ func (n *Node) openParts(ctx context.Context) error {
 	return n.notePieces()
 }
 
-// Running counts the machines that run or are about to: of a machine that was being started when souk was killed, the
-// worker learns only a moment later that it runs.
+// Running counts the machines that run or are about to. It includes starting ones: after a kill of souk during a start,
+// the worker learns only a moment later that the machine runs.
 func (n *Node) Running(ctx context.Context) int {
 	count := 0
 	for _, w := range n.workers {
 		ms, err := w.Machines(ctx, "", false)
 		if err != nil {
-			continue // only a number for people depends on it
+			continue // the count is only informational
 		}
 		for _, m := range ms {
 			if m.State == machine.Started || m.State == machine.Suspended || m.State.Transient() {
@@ -226,8 +226,8 @@ func (n *Node) Running(ctx context.Context) int {
 	return count
 }
 
-// Leave is called before Close where no machine runs and this souk has no successor: what was there for machines ends
-// with it.
+// Leave ends what the runtimes keep on the host for machines. Call it before Close if no machine runs and no new souk
+// process follows.
 func (n *Node) Leave(ctx context.Context) error {
 	var err error
 	for _, r := range n.runtimes {
@@ -238,7 +238,7 @@ func (n *Node) Leave(ctx context.Context) error {
 	return err
 }
 
-// Close lets go of everything, last opened first. What runs goes on.
+// Close closes everything, last opened first. Machines go on running.
 func (n *Node) Close() error {
 	var errs []error
 	for i := len(n.closers) - 1; i >= 0; i-- {

@@ -47,7 +47,7 @@ func (n *Node) openJournal(path string) (journal.Journal, error) {
 	return j, nil
 }
 
-// openWorkerJournal opens a journal whose commits somebody waits for: a log in front halves what one costs.
+// openWorkerJournal opens a journal whose commits callers wait for: a log in front of it halves the cost of a commit.
 func openWorkerJournal(path string, write journal.Writing) (journal.Journal, error) {
 	inner, err := bolt.Open(path, bolt.Options{Write: write})
 	if err != nil {
@@ -84,7 +84,7 @@ func (n *Node) openWorker(ctx context.Context, p Worker) error {
 	tasks := batch.NewRunner(batch.RunnerOptions{Worker: p.ID, Runtime: r, Log: n.o.Log})
 	own := n.fleet.Own(p.ID)
 	var observer worker.Observer = own
-	if n.o.Member != nil { // it tells the fleet, and the other members
+	if n.o.Member != nil { // the member informs the fleet and the other members
 		observer = n.o.Member
 	}
 	var mayBegin func(context.Context, bool) string
@@ -123,14 +123,14 @@ func (n *Node) openWorker(ctx context.Context, p Worker) error {
 	}
 	n.workers, n.runners = append(n.workers, w), append(n.runners, tasks)
 	if n.o.Member != nil {
-		return nil // Attach enters what it has
+		return nil // Attach will enter its machines
 	}
 	n.owns = append(n.owns, own)
 	return own.Begin(ctx, w)
 }
 
-// offerDevices has the first worker offer the devices of the host, unless the operator has named what it has. Two
-// workers would give away each of them twice.
+// offerDevices adds the host's devices to the first worker, unless the operator has set its GPUs. With two workers each
+// device would be granted twice.
 func (n *Node) offerDevices(p *Worker) {
 	if p.Offer.Found = p.Offer.Found && len(n.workers) == 0; p.Offer.Found {
 		p.Offer.GPUs = n.o.Devices.Offer()
@@ -146,7 +146,7 @@ func (n *Node) followDevices(ctx context.Context) {
 	}
 }
 
-// offerEngines has a worker say which OCI runtimes it has; the first is that of machines that ask for none.
+// offerEngines adds a worker's OCI runtimes to its attributes; the first is the default.
 func (n *Node) offerEngines(p *Worker) {
 	if n.images == nil {
 		return
@@ -176,7 +176,7 @@ func (n *Node) openImages() (err error) {
 	return err
 }
 
-// openRuntime opens the runtime of one worker, with its state below dir.
+// openRuntime opens the runtime of one worker, with its state in dir.
 func (n *Node) openRuntime(w Worker, dir string) (Runtime, error) {
 	p := process.Options{Dir: dir, Log: n.o.Log, AllowRoot: n.o.AllowRoot, Devices: n.o.Devices}
 	switch {
@@ -193,8 +193,8 @@ func (n *Node) openRuntime(w Worker, dir string) (Runtime, error) {
 	return process.Open(p)
 }
 
-// whyNoHibernate returns why no machine is suspended to disk, where it has its secrets in clear, and err where that
-// cannot be known; nil where nobody keeps secrets from the disk.
+// whyNoHibernate returns why machines are not suspended to disk: their memory would have secrets in clear there, while
+// souk seals its keys; nil: they may be. err says that this could not be determined.
 func whyNoHibernate() (why, err error) {
 	seals, err := atrest.Seals()
 	if seals {
@@ -226,7 +226,7 @@ func (n *Node) openBuyer() error {
 	return nil
 }
 
-// openDecisions opens the decision log; it returns nil where it is switched off.
+// openDecisions opens the decision log; it returns nil if the log is switched off.
 func (n *Node) openDecisions() (*decisionlog.Log, error) {
 	if n.o.DecisionMB == 0 {
 		return nil, nil
@@ -240,8 +240,8 @@ func (n *Node) openDecisions() (*decisionlog.Log, error) {
 	return l, nil
 }
 
-// openBroker makes the broker, which places the machines of all that this process does: over the workers of this process
-// and, in a cluster, over those of the other members.
+// openBroker makes the broker, which places all machines that this process makes: over the workers of this process and,
+// in a cluster, over those of the other members.
 func (n *Node) openBroker(ctx context.Context, decisions *decisionlog.Log) error {
 	own := map[cluster.WorkerID]find.Worker{}
 	for _, w := range n.workers {
@@ -272,8 +272,8 @@ func (n *Node) openBroker(ctx context.Context, decisions *decisionlog.Log) error
 	return nil
 }
 
-// twinOf returns why nothing may be made through this member: another of its id is alive. One that was removed goes on
-// with its own worker, as one that is cut off does: whoever has the key of gossip can write that it was removed.
+// twinOf returns why this member may make no machines: another process with its id is alive. A removed member goes on
+// with its own worker, as a cut-off one does: any holder of the gossip key could write its removal.
 func twinOf(m *member.Member) error {
 	if err := m.Unfit(); fault.CodeOf(err) == fault.CodeTwin {
 		return err
@@ -319,7 +319,7 @@ func (n *Node) openGateway(decisions *decisionlog.Log) error {
 	return nil
 }
 
-// connectMember connects the member with what it tells the others of: its worker, its catalog and its token.
+// connectMember connects the member with its worker, its catalog and its token, which it announces to the others.
 func (n *Node) connectMember(ctx context.Context, m *member.Member) error {
 	if err := m.Attach(ctx, n.workers[0]); err != nil {
 		return err
@@ -331,7 +331,7 @@ func (n *Node) connectMember(ctx context.Context, m *member.Member) error {
 	return n.tokens.Own(n.o.Token)
 }
 
-// ownWorker is a member's own worker, whose examination tells what the member knows of the others, too.
+// ownWorker is a member's own worker; Examine adds the member's findings.
 type ownWorker struct {
 	*worker.Worker
 	m *member.Member

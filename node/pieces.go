@@ -19,29 +19,29 @@ import (
 	"github.com/soukhq/souk/store/journal"
 )
 
-// A process's state is made of several files. Where one is missing, souk would make it anew, empty, and forget what it
-// had promised: so the file "pieces" says which were made, and nothing is opened while one of them is missing. A piece
-// that is lost for good is given up by a person (GiveUp), once.
+// A process's state consists of several files. If one went missing, souk would make it again, empty, and forget what it
+// had promised: so the file "pieces" lists the files that were made, and souk does not open while one is missing. An
+// operator gives up a lost file explicitly (GiveUp), once.
 
 const (
 	piecesFile = "pieces"
 	piecesHead = "# What souk keeps in this directory and must find here when it starts; written by souk.\n"
-	workerID   = "id" // below a worker's directory, where souk dev keeps what its workers are called
+	workerID   = "id" // in a worker's directory: its id under souk dev
 )
 
-// The kinds of line: a file that was made, and one that was given up and may be made anew.
+// The kinds of line: a file that was made, and one that was given up and may be made again.
 const (
 	pieceMade = "made"
 	pieceLost = "lost"
 )
 
-// pieces are the lines of one directory's file. Names are below the directory.
+// pieces are the lines of one directory's file. Names are relative to the directory.
 type pieces struct {
 	dir string
-	of  map[string]string // name to kind
+	of  map[string]string // name to kind of line
 }
 
-// readPieces returns none where the file is missing: it was not written yet, or the others are asked without it.
+// readPieces reads the file; if it is missing it returns no pieces: the file was not written yet.
 func readPieces(dir string) (*pieces, error) {
 	p := &pieces{dir, map[string]string{}}
 	path := filepath.Join(dir, piecesFile)
@@ -68,7 +68,7 @@ func readPieces(dir string) (*pieces, error) {
 
 func checksum(text []byte) string { return fmt.Sprintf("%08x", crc32.ChecksumIEEE(text)) }
 
-// writePieces puts the lines in place of the file, durably.
+// writePieces replaces the file, durably.
 func (p *pieces) writePieces() error {
 	var b bytes.Buffer
 	b.WriteString(piecesHead)
@@ -83,8 +83,8 @@ func (p *pieces) writePieces() error {
 	return nil
 }
 
-// CheckPieces refuses a directory in which a file is missing that was there when souk ran last. It is called with the
-// directory's lock, before anything in it is made.
+// CheckPieces refuses a directory in which a file is missing that was there when souk ran last. The caller holds the
+// directory's lock and has made nothing in it yet.
 func CheckPieces(dir string) error {
 	p, err := readPieces(dir)
 	if err != nil {
@@ -106,7 +106,7 @@ func CheckPieces(dir string) error {
 		strings.Join(missing, ", "), dir, strings.Join(missing, " "))
 }
 
-// notePieces writes down which files there are now, once all are open.
+// notePieces records the existing files, once all are open.
 func (n *Node) notePieces() error {
 	p, err := readPieces(n.o.Dir)
 	if err != nil {
@@ -126,7 +126,7 @@ func (n *Node) notePieces() error {
 	return p.writePieces()
 }
 
-// pieceNames returns what a process of this kind may keep below its directory.
+// pieceNames returns the files that this process may keep in its directory.
 func (n *Node) pieceNames() []string {
 	names := []string{catalogFile, secretsFile, jobsFile, filepath.Join(jobsDir, "given")}
 	for _, w := range n.o.Workers {
@@ -143,7 +143,7 @@ func (n *Node) pieceNames() []string {
 	return names
 }
 
-// canBeginAnew reports whether a person has said that a worker's journal is lost, so that an empty one may be made.
+// canBeginAnew reports whether an operator has given up a worker's journal, so that an empty one may be made.
 func (n *Node) canBeginAnew(w Worker) (bool, error) {
 	p, err := readPieces(n.o.Dir)
 	if err != nil {
@@ -153,8 +153,8 @@ func (n *Node) canBeginAnew(w Worker) (bool, error) {
 	return err == nil && p.of[name] == pieceLost, nil
 }
 
-// GiveUp writes down that a file of the directory is lost for good, and puts what is left of it and of its logs aside,
-// under the names it returns. It is called with the directory's lock.
+// GiveUp records that a file of the directory is lost for good, and renames the remains of it and of its logs to the
+// names it returns. The caller holds the directory's lock.
 func GiveUp(dir, path string, now time.Time) (aside []string, err error) {
 	name, err := filepath.Rel(dir, path)
 	if err != nil || !filepath.IsLocal(name) {

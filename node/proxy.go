@@ -23,33 +23,33 @@ import (
 	"github.com/soukhq/souk/proxy/certs"
 )
 
-// Proxy says where requests from outside come in for machines.
+// Proxy says where the proxy listens for requests from outside.
 type Proxy struct {
 	HTTP    net.Listener // nil: none
 	HTTPS   net.Listener // nil: none; needs Certs
 	Certs   *Certs       // nil: nothing is served over TLS
-	Domains []string     // below which each app has its name
+	Domains []string     // domains below which each app has a name
 	// Listen opens a port that a service asks for; nil: none is opened.
 	Listen func(port int) (net.Listener, error)
-	// Inside opens what containers of this host come in at, at an address of its loopback; nil: as net.Listen does.
+	// Inside opens the listener for this host's containers, on a loopback address; nil: net.Listen.
 	Inside  func(addr string) (net.Listener, error)
-	Trusted []netip.Prefix // who may say for whom they ask
-	// ProxyProtocol are whose connections begin with a header of the PROXY protocol
+	Trusted []netip.Prefix // proxies in front that may name their clients
+	// ProxyProtocol are TCP proxies in front whose connections begin with a PROXY protocol header
 	ProxyProtocol []netip.Prefix
-	Access        io.Writer // gets a line for each request; nil: none
-	Sample        float64   // which share of requests Access gets; 0: all
+	Access        io.Writer // access log, a line per request; nil: none
+	Sample        float64   // share of requests that Access logs; 0: all
 }
 
-// Certs says where the proxy's certificates come from, beside a root of souk's own for its domains.
+// Certs says where the proxy's certificates come from, besides souk's own root for its domains.
 type Certs struct {
 	Files string      // a directory; "": none
 	ACME  *certs.ACME // nil: none
 }
 
-// certsDir is where certificates that were got or made are kept, below the directory of the process's state.
+// certsDir is the folder of fetched and made certificates, in the directory of the process's state.
 const certsDir = "certs"
 
-// openCerts opens the proxy's certificates. An app is asked for when somebody wants to see its certificate.
+// openCerts opens the proxy's certificates. An app is looked up when a client asks for its certificate.
 func (n *Node) openCerts(ctx context.Context, c *Proxy) (err error) {
 	if c.Certs == nil {
 		return nil
@@ -68,7 +68,7 @@ func (n *Node) openCerts(ctx context.Context, c *Proxy) (err error) {
 
 func (n *Node) canAnswerFor(name string) bool { return n.proxy.Answers(name) }
 
-// otherProxies returns what this process's proxy asks those of other members; nil where it is alone.
+// otherProxies returns this proxy's access to other members' certificates; nil: this process is alone.
 func (n *Node) otherProxies() certs.Others {
 	if n.o.Member == nil {
 		return nil
@@ -76,7 +76,8 @@ func (n *Node) otherProxies() certs.Others {
 	return member.ProxiesOf(n.o.Member)
 }
 
-// serveChallenges stands before the doors for HTTP in the clear: an ACME authority may look at any member.
+// serveChallenges wraps the handler of doors for HTTP in the clear to answer ACME challenges, since an authority may
+// ask any member.
 func (n *Node) serveChallenges(h http.Handler) http.Handler {
 	if n.certs != nil {
 		return n.certs.HTTPChallenge(h)
@@ -84,7 +85,7 @@ func (n *Node) serveChallenges(h http.Handler) http.Handler {
 	return certs.Respond(h, n.canAnswerFor, n.otherProxies())
 }
 
-// openProxy makes the proxy, which is the owner of the machines of this process's workers.
+// openProxy makes the proxy, which owns the machines of this process's workers.
 func (n *Node) openProxy(ctx context.Context) error {
 	c := n.o.Proxy
 	if c == nil {
@@ -122,14 +123,14 @@ func (n *Node) openProxy(ctx context.Context) error {
 	return nil
 }
 
-// drainMachine has the proxy drain a machine of this process. Workers run once the proxy is there.
+// drainMachine lets the proxy drain a machine of this process. The proxy exists before workers run.
 func (n *Node) drainMachine(ctx context.Context, app, machine string, most time.Duration) {
 	if n.proxy != nil {
 		n.proxy.Drain(ctx, app, machine, most)
 	}
 }
 
-// keptService returns what is kept of an app as a service.
+// keptService returns what souk keeps running of an app as a service.
 func (n *Node) keptService(app string) (k proxy.Kept) {
 	s, is := n.catalog.Services.Service(app)
 	if !is || s.Head == nil || s.App.Deleting {
@@ -153,8 +154,8 @@ func (n *Node) keptService(app string) (k proxy.Kept) {
 	return k
 }
 
-// makeAnother makes a machine for requests; "" where there is one of its name already. The broker is there before the
-// first request.
+// makeAnother makes a machine for requests; "" if one of its name exists already. The broker exists before the first
+// request.
 func (n *Node) makeAnother(ctx context.Context, a proxy.Another) (id string, err error) {
 	m, err := n.broker.Another(ctx, a.App, a.Like, a.Name, a.Warm)
 	if fault.CodeOf(err) == fault.CodeNameInUse {
@@ -166,7 +167,7 @@ func (n *Node) makeAnother(ctx context.Context, a proxy.Another) (id string, err
 	return m.ID, nil
 }
 
-// runProxy runs the proxy until ctx ends, and what it has under way then.
+// runProxy runs the proxy until ctx ends, and until its last requests are answered.
 func (n *Node) runProxy(ctx context.Context) error {
 	c := n.o.Proxy
 	if c == nil {
@@ -187,8 +188,7 @@ func (n *Node) runProxy(ctx context.Context) error {
 // mostNamed bounds the certificates that a finding names.
 const mostNamed = 3
 
-// findingsOf returns what the worker of a number, counted from 0, tells of the process: all of it is the first one's to
-// tell.
+// findingsOf returns the process's findings for a worker's examination: only worker 0 reports them.
 func (n *Node) findingsOf(worker int) func() []cluster.Finding {
 	if worker > 0 || n.o.Proxy == nil || n.o.Proxy.Certs == nil {
 		return nil
@@ -196,7 +196,7 @@ func (n *Node) findingsOf(worker int) func() []cluster.Finding {
 	return func() []cluster.Finding { return certFindings(n.certs.Problems()) }
 }
 
-// certFindings tells which certificates of the proxy are lacking, and why.
+// certFindings reports which certificates the proxy lacks, and why.
 func certFindings(problems []api.CertificateProblem) []cluster.Finding {
 	if len(problems) == 0 {
 		return nil

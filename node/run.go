@@ -13,9 +13,9 @@ import (
 	"github.com/soukhq/souk/internal/wait"
 )
 
-// Run serves the API at all of at and works until ctx ends or a part fails. Then all of it ends, since a worker without
-// its journal can promise nothing; what runs goes on. When ctx ends the requests that the proxy has under way end first:
-// they may wait for a machine that is woken.
+// Run serves the API at all of at and works until ctx ends or a part fails. Then everything ends, since a worker
+// without its journal can promise nothing; machines go on running. When ctx ends the proxy's requests end first: they
+// may wait for a machine to wake.
 func (n *Node) Run(ctx context.Context, at ...net.Listener) error {
 	work, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
@@ -82,10 +82,10 @@ func (n *Node) Run(ctx context.Context, at ...net.Listener) error {
 	return g.Wait()
 }
 
-// relieveEvery is how often it is looked whether images must give way on a disk that fills up.
+// relieveEvery is how often the disk is checked for lack of room for images.
 const relieveEvery = 10 * time.Second
 
-// relieveImages removes images that nobody uses while their disk is nearly full, whoever fills it.
+// relieveImages removes unused images while their disk is nearly full, whatever fills it.
 func (n *Node) relieveImages(ctx context.Context) {
 	for wait.For(ctx, relieveEvery) == nil {
 		freed, err := n.images.Relieve(ctx)
@@ -110,8 +110,8 @@ func (n *Node) watchCatalog(ctx context.Context) error {
 	}
 }
 
-// shutDownAPI ends the API, and cuts off requests that take longer than Grace: streams that follow something never end
-// by themselves.
+// shutDownAPI ends the API, and cuts off requests that take longer than Grace: streams with follow never end by
+// themselves.
 func (n *Node) shutDownAPI(ctx context.Context) error {
 	if n.o.Grace == 0 {
 		return n.server.Close()

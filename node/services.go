@@ -5,7 +5,7 @@ import (
 	"github.com/soukhq/souk/services"
 )
 
-// openServices makes what keeps the services that this process carries.
+// openServices makes the services.Services of this process.
 func (n *Node) openServices() {
 	hands := services.Market{Broker: n.broker,
 		Worker: func(id cluster.WorkerID) (services.Operator, bool) { return n.directory.Worker(id) }}

@@ -1,4 +1,4 @@
-// Package nodetest serves the API of workers that a test has made, assembled as souk itself is.
+// Package nodetest serves the API of workers that a test has made, assembled as in souk itself.
 package nodetest
 
 import (
