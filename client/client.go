@@ -1,8 +1,8 @@
 // Package client is the Go client of souk's HTTP API: the Machines API and souk's own routes below /v1/souk.
 //
-// A Client is safe for many goroutines and keeps its connections alive. Every error is a *fault.Error: what the server
-// said, kind and code and all, or Unavailable when no answer came. Nothing is retried here but what net/http repeats
-// by itself (a GET whose kept-alive connection had died): a caller that repeats a create gives it a Key.
+// A Client is safe for many goroutines and keeps its connections alive. Every error is a *fault.Error: the server's
+// own, with kind and code, or Unavailable if no answer came. A Client retries only what net/http repeats by itself (a
+// GET whose kept-alive connection had died): a caller that repeats a create must give it a Key.
 package client
 
 import (
@@ -41,27 +41,27 @@ type Client struct {
 	ReleaseCalls
 }
 
-// transport makes the requests of all.
+// transport makes the requests of all groups of calls.
 type transport struct {
-	at    string // as people read it: http://HOST:PORT, or unix:PATH
-	base  string // of each URL: http://HOST:PORT, no slash at the end
+	at    string // for display: http://HOST:PORT, or unix:PATH
+	base  string // prefix of each URL: http://HOST:PORT, no trailing slash
 	token string
 	http  *http.Client
 	async bool
-	lacks func(workers []string) // nil: nobody is told
-	doors func(mark string)      // takes the mark of the members' list of doors; may be nil
+	lacks func(workers []string) // called with the workers that an answer may lack; may be nil
+	doors func(mark string)      // called with the mark of the list of doors; may be nil
 }
 
-// OnDoors returns a client that calls f with the mark of the cluster's doors (ListDoors) that answers carry: another
-// mark is another list.
+// OnDoors returns a client that calls f with the mark that answers carry of the cluster's list of doors (ListDoors): a
+// new mark means a new list.
 func (c *Client) OnDoors(f func(mark string)) *Client {
 	t := c.transport
 	t.doors = f
 	return newClient(t)
 }
 
-// OnMissing returns a client that calls f when an answer lacks something of workers that could not be asked. What they
-// last told may stand in.
+// OnMissing returns a client that calls f with the workers that could not be asked, if an answer may be incomplete. The
+// answer may contain their last reports.
 func (c *Client) OnMissing(f func(workers []string)) *Client {
 	t := c.transport
 	t.lacks = f
@@ -81,7 +81,7 @@ func New(addr, token string) *Client {
 	return WithHTTP(addr, token, &http.Client{Transport: Transport(addr)})
 }
 
-// Transport returns the connections that New uses, for who adds to them.
+// Transport returns the http.Transport that New uses, for callers that extend it.
 func Transport(addr string) *http.Transport {
 	t := &http.Transport{
 		Proxy:               http.ProxyFromEnvironment,
@@ -94,7 +94,7 @@ func Transport(addr string) *http.Transport {
 		t.DialContext = func(ctx context.Context, _, _ string) (net.Conn, error) {
 			c, err := unixsock.Dial(ctx, path)
 			if err != nil {
-				return nil, err // not a nil *net.UnixConn, which would be a connection
+				return nil, err // not a nil *net.UnixConn in a non-nil interface
 			}
 			return c, nil
 		}
@@ -117,7 +117,7 @@ func WithHTTP(addr, token string, h *http.Client) *Client {
 	return newClient(transport{at: base, base: base, token: token, http: h})
 }
 
-// baseOf returns what URLs at an address begin with.
+// baseOf returns the URL prefix of an address.
 func baseOf(addr string) string {
 	if _, socket := socketOf(addr); socket {
 		return "http://souk"
@@ -161,7 +161,7 @@ func (k call) withBody(in any) call {
 	return k
 }
 
-// withHeader leaves out a value that is empty.
+// withHeader adds a header, unless the value is empty.
 func (k call) withHeader(name, value string) call {
 	if value == "" {
 		return k
@@ -180,7 +180,7 @@ func (c transport) doCall(ctx context.Context, k call, out any) error {
 	return err
 }
 
-// doPage is do for a list that is an array: it also returns the cursor of the next page; "": there is none.
+// doPage is doCall for a list that is an array: it also returns the cursor of the next page; "": there is none.
 func (c transport) doPage(ctx context.Context, k call, out any) (string, error) {
 	resp, err := c.sendCall(ctx, k)
 	if err != nil {
@@ -194,7 +194,7 @@ func (c transport) doPage(ctx context.Context, k call, out any) (string, error) 
 func decodeAnswer(ctx context.Context, base string, resp *http.Response, k call, out any) error {
 	var b bytes.Buffer
 	if n := resp.ContentLength; n > 0 && n <= MaxAnswer {
-		b.Grow(int(n) + bytes.MinRead) // a long list is read without growing step by step
+		b.Grow(int(n) + bytes.MinRead) // avoids growing step by step
 	}
 	if _, err := b.ReadFrom(io.LimitReader(resp.Body, MaxAnswer+1)); err != nil {
 		return brokenError(ctx, err)
@@ -208,7 +208,7 @@ func decodeAnswer(ctx context.Context, base string, resp *http.Response, k call,
 	}
 	unmarshal := func(b []byte) error { return json.Unmarshal(b, out) }
 	if reader, ok := out.(json.Unmarshaler); ok {
-		unmarshal = reader.UnmarshalJSON // as it checks all it reads, json.Unmarshal's check of it first is for nothing
+		unmarshal = reader.UnmarshalJSON // it validates by itself, so skip json.Unmarshal's extra pass
 	}
 	if err := unmarshal(b.Bytes()); err != nil {
 		return fault.Wrap(err, fault.Internal, codeAnswer,
@@ -217,7 +217,7 @@ func decodeAnswer(ctx context.Context, base string, resp *http.Response, k call,
 	return nil
 }
 
-// sendCall makes the request and returns the answer when it is a 2xx, else the error in it. The caller closes the body.
+// sendCall makes the request and returns the answer if it is a 2xx, else its error. The caller closes the body.
 func (c transport) sendCall(ctx context.Context, k call) (*http.Response, error) {
 	var body io.Reader
 	if k.in != nil {
@@ -269,7 +269,8 @@ func (c transport) sendCall(ctx context.Context, k call) (*http.Response, error)
 	return resp, nil
 }
 
-// unreachableError tells a connection that was never made from an answer that was given up.
+// unreachableError returns the error of a failed request, which distinguishes a connection that was never made from an
+// answer that did not come in time.
 func (c transport) unreachableError(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return endedError(ctx)
@@ -278,7 +279,7 @@ func (c transport) unreachableError(ctx context.Context, err error) error {
 	if u, ok := errors.AsType[*url.Error](err); ok {
 		cause = u.Err
 	}
-	if fault.Is(cause, fault.Denied) { // the other end is not who it should be
+	if fault.Is(cause, fault.Denied) { // the other end failed authentication
 		return cause
 	}
 	if errors.Is(cause, fs.ErrPermission) {
@@ -298,7 +299,7 @@ func errCertificate(cause error, at string) error {
 			"api-root.pem in its directory unless that is your own", at, at)
 }
 
-// brokenError is an answer that stopped in the middle.
+// brokenError is the error of an answer that stopped in the middle.
 func brokenError(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return endedError(ctx)
@@ -313,18 +314,18 @@ func endedError(ctx context.Context) error {
 	return fault.Wrap(ctx.Err(), fault.Timeout, codeCanceled, "the request was given up")
 }
 
-// ErrorAnswer is an answer that is an error. Of a server that is not souk, Souk says nothing.
+// ErrorAnswer is an answer that is an error. If the server is not souk, Souk is empty.
 type ErrorAnswer struct {
 	api.ErrorBody
 	HTTP      int    `json:"-"` // the status code
-	RequestID string `json:"-"` // to be found in the server's log
+	RequestID string `json:"-"` // appears in the server's log
 }
 
 // answerError reads the error in an answer that is no 2xx. Its Detail is an ErrorAnswer.
 func answerError(resp *http.Response) *fault.Error {
-	raw, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<20)) // a body cut short still has a status code to go by
+	raw, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<20)) // on a read error the status code still counts
 	a := ErrorAnswer{HTTP: resp.StatusCode, RequestID: resp.Header.Get(api.RequestIDHeader)}
-	_ = json.Unmarshal(raw, &a) // what is read is what there is: another server may say "souk" and mean something else
+	_ = json.Unmarshal(raw, &a) // ignore errors: the server need not be souk
 	if a.Error == "" {
 		a.Error = fmt.Sprintf("the server answered %s without saying why", resp.Status)
 	}

@@ -9,8 +9,8 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// Explain asks why a machine is where it is. ref is an id or a name; of a machine that is gone, its id. number chooses
-// among several decisions, from 1; 0 is the newest.
+// Explain asks why a machine is where it is. ref is an id or a name; for a machine that is gone only an id. number
+// chooses among several decisions, from 1; 0 is the newest.
 func (c *Client) Explain(ctx context.Context, app, ref string, number int) (api.Explanation, error) {
 	var e api.Explanation
 	q := url.Values{}
@@ -53,7 +53,7 @@ func (c *Client) Decision(ctx context.Context, id string) (api.ExplainedDecision
 	return d, err
 }
 
-// Plan asks what a launch would meet now, and what would help. Nothing is reserved.
+// Plan asks how a launch would be placed now, and which change would help. Nothing is reserved.
 func (c *Client) Plan(ctx context.Context, app string, l *machine.Launch) (api.Plan, error) {
 	var p api.Plan
 	err := c.doCall(ctx, newCall(api.PlanLaunch, app).withBody(l), &p)

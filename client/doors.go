@@ -21,19 +21,19 @@ import (
 // Door is one of the addresses of a cluster, whose members answer for each other.
 type Door struct {
 	Addr  string            // as New takes it
-	Token string            // that it lets in
-	Conns http.RoundTripper // to it; nil: Transport(Addr)
+	Token string            // a token valid there
+	Conns http.RoundTripper // makes connections to it; nil: Transport(Addr)
 }
 
 // Times of a search for a door that answers.
 const (
-	doorPatience = time.Second      // with one door before the next one is asked, too
+	doorPatience = time.Second      // wait for one door before the next is tried as well
 	doorSearch   = 10 * time.Second // until the search is given up
 )
 
-// Several returns a client of a cluster that has several doors. The first one that answers is used until it fails; then
-// the next one is. A request that a door may have read is sent to another one only where once more does no harm: it
-// reads, or it is a create with a Key.
+// Several returns a client of a cluster with several doors. It uses the first one that answers until that fails, then
+// the next. A request that a door may have read is sent to another only if repeating it is harmless: a read, or a
+// create with a Key.
 func Several(doors []Door) *Client {
 	s := &several{}
 	var at []string
@@ -48,7 +48,7 @@ func Several(doors []Door) *Client {
 	return newClient(transport{at: strings.Join(at, ", "), base: "http://souk", http: &http.Client{Transport: s}})
 }
 
-// door is a Door as requests are sent to it.
+// door is a Door with what is needed to send requests to it.
 type door struct {
 	Door
 	scheme, host string
@@ -74,7 +74,7 @@ func (d *door) sendAt(ctx context.Context, req *http.Request, body *onceBody) (*
 	return resp, d.unbelievedError(err)
 }
 
-// unbelievedError says of a certificate that is not believed at which door that is.
+// unbelievedError adds the door's address to the error of an untrusted certificate.
 func (d *door) unbelievedError(err error) error {
 	if _, wrong := errors.AsType[*tls.CertificateVerificationError](err); wrong {
 		return errCertificate(err, d.Addr)
@@ -85,12 +85,12 @@ func (d *door) unbelievedError(err error) error {
 // several sends requests to the first of some doors that answers. It is safe for many goroutines.
 type several struct {
 	doors []*door
-	used  atomic.Pointer[door] // the one that answered last; nil: it is to be looked for
-	mu    sync.Mutex           // held while it is looked for
+	used  atomic.Pointer[door] // the one that answered last; nil: search for one
+	mu    sync.Mutex           // held during the search
 }
 
-// RoundTrip makes a request at a door that answers, and where that failed before it read anything, or may read it once
-// more, at another.
+// RoundTrip sends a request to a door that answers. If that fails before it has read anything, or the request is
+// repeatable, it tries another.
 func (s *several) RoundTrip(req *http.Request) (*http.Response, error) {
 	body := &onceBody{body: req.Body}
 	resp, err := s.sendAnywhere(req, body)
@@ -130,19 +130,19 @@ func (s *several) tryDoor(d *door, req *http.Request, body *onceBody) (resp *htt
 	return resp, got.Load(), err
 }
 
-// mayRepeat reports whether a request does no harm when it is made twice.
+// mayRepeat reports whether a request may be sent twice.
 func mayRepeat(req *http.Request) bool {
 	return req.Method == http.MethodGet || req.Method == http.MethodHead || req.Header.Get(api.IdempotencyHeader) != ""
 }
 
-// onceBody is the body of a request, which may be sent to two doors one after the other. It is closed once: when the
-// door that answered has done with it, or no door did.
+// onceBody is the body of a request that may be sent to two doors, one after another. It is closed once: when the
+// answering door has finished with it, or all doors have failed.
 type onceBody struct {
 	body  io.ReadCloser // nil: the request has none
 	begun atomic.Bool   // something was read
 
 	mu    sync.Mutex
-	last  bool // nobody else will read it
+	last  bool // no further door will read it
 	ended bool // its reader has closed it
 }
 
@@ -151,7 +151,7 @@ func (b *onceBody) Read(p []byte) (int, error) {
 	return b.body.Read(p)
 }
 
-// Close is of the reader.
+// Close is called by the present reader.
 func (b *onceBody) Close() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -161,7 +161,7 @@ func (b *onceBody) Close() error {
 	return nil
 }
 
-// rewindFor makes the body ready to be sent once more; false: it is a stream that was begun.
+// rewindFor prepares the body to be sent again; false: it is a stream that was read already.
 func (b *onceBody) rewindFor(req *http.Request) bool {
 	if b.body == nil || !b.begun.Load() {
 		return true
@@ -177,18 +177,18 @@ func (b *onceBody) rewindFor(req *http.Request) bool {
 	return true
 }
 
-// leaveReader has the body end with its reader, if it has one still.
+// leaveReader lets the present reader, if any, close the body for good.
 func (b *onceBody) leaveReader(answered bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.last = true
 	if b.body != nil && (b.ended || !answered) {
-		_ = b.body.Close() // what was sent of it, the answer tells
+		_ = b.body.Close() // the answer says what was done with the body
 	}
 }
 
-// findDoor returns the door to use: the one that was used last, else the first that answers a question that needs no
-// right. A door has doorPatience before the next one is asked beside it. failed is asked last.
+// findDoor returns the door to use: the one that was used last, else the first that answers a request that needs no
+// token. Each door has doorPatience before the next is tried as well. failed is tried last.
 func (s *several) findDoor(ctx context.Context, failed *door) (*door, error) {
 	if d := s.used.Load(); d != nil {
 		return d, nil
@@ -247,7 +247,7 @@ func firstAlive(ctx context.Context, order []*door) (*door, error) {
 	}
 }
 
-// isAlive asks a door whether its process serves.
+// isAlive checks that a door's process answers.
 func (d *door) isAlive(ctx context.Context) error {
 	req, err := http.NewRequestWithContext(ctx, api.Livez.Method(), "http://souk"+api.Livez.Path(), nil)
 	if err != nil {
@@ -258,15 +258,14 @@ func (d *door) isAlive(ctx context.Context) error {
 		return err
 	}
 	defer resp.Body.Close()
-	_, err = io.Copy(io.Discard, io.LimitReader(resp.Body, 64<<10)) // so that the connection is used again
+	_, err = io.Copy(io.Discard, io.LimitReader(resp.Body, 64<<10)) // so that the connection can be reused
 	if err == nil && resp.StatusCode != http.StatusOK {
 		err = fault.New(fault.Unavailable, codeDoor, "%s answers %s", d.Addr, resp.Status)
 	}
 	return err
 }
 
-// worstError returns one error for those of all doors: that one is not who it should be says more than that the others
-// are away.
+// worstError returns one error for all doors: a failed authentication says more than unreachable doors.
 func worstError(errs []error) error {
 	if i := slices.IndexFunc(errs, func(err error) bool { return fault.Is(err, fault.Denied) }); i >= 0 {
 		return errs[i]

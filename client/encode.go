@@ -10,8 +10,8 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
-// encodeJSON writes a value as JSON. Texts with bytes that are no UTF-8 are refused: encoding/json would put others in
-// their place, and a key or a password would be another.
+// encodeJSON writes a value as JSON. Texts that are not UTF-8 are refused: encoding/json would replace bytes, and so
+// change a key or a password.
 func encodeJSON(v any) ([]byte, error) {
 	if at, bad, is := findBytes(reflect.ValueOf(v)); is {
 		return nil, fault.New(fault.Invalid, codeUTF8, "%s has bytes that are no UTF-8 (%s), and a text of a request "+
@@ -24,7 +24,7 @@ func encodeJSON(v any) ([]byte, error) {
 	return raw, nil
 }
 
-// findBytes finds a text with bytes that are no UTF-8: where it is, as in JSON, and the first of them.
+// findBytes finds a text that is not UTF-8: its path in the JSON, and its first bad byte.
 func findBytes(v reflect.Value) (at, bad string, is bool) {
 	switch v.Kind() {
 	case reflect.String:

@@ -14,19 +14,19 @@ import (
 // Command is what Exec runs. Stdin may be nil; Stdout and Stderr may be nil to discard.
 type Command struct {
 	Argv   []string
-	User   string // USER[:GROUP] of the container, names or numbers; "": its own
-	Dir    string // where it begins, absolute; "": where the machine's program does
+	User   string // USER[:GROUP] of the container, names or numbers; "": the container's default
+	Dir    string // working directory, absolute; "": that of the machine's program
 	Stdin  io.Reader
 	Stdout io.Writer
 	Stderr io.Writer
 
-	// Terminal gives the command one; all that it writes goes to Stdout then. nil: none. Resize gives the new sizes of
-	// its window; nil: it does not change.
+	// Terminal gives the command a terminal; all of its output then goes to Stdout. nil: no terminal. Resize sends new
+	// window sizes; nil: the size does not change.
 	Terminal *machine.Terminal
 	Resize   <-chan machine.WindowSize
 
-	// Attach, in the place of Argv, shows the terminal of the machine's own program, whose exit code it then is. Ending
-	// ctx leaves that running. With Backlog what was written last is shown first.
+	// Attach, instead of Argv, attaches to the terminal of the machine's own program; Exec then returns that program's
+	// exit code. Ending ctx leaves the program running. Backlog first shows its latest output.
 	Attach  bool
 	Backlog bool
 }
@@ -42,7 +42,7 @@ func (c *Client) Exec(ctx context.Context, app, ref string, r Command) (int, err
 	var body io.Reader = bytes.NewReader(append(head, '\n'))
 	if r.Terminal != nil {
 		lines, feed := io.Pipe()
-		defer lines.Close() // ends who feeds it
+		defer lines.Close() // ends the goroutine that writes to it
 		sitting, leave := context.WithCancel(ctx)
 		defer leave()
 		go sendTerminal(sitting, feed, &r)
@@ -75,12 +75,12 @@ func (c *Client) Exec(ctx context.Context, app, ref string, r Command) (int, err
 	return code, err
 }
 
-// sendTerminal sends what happens at a terminal, until ctx ends or nobody reads it. The end of what is typed is not the
-// end of it.
+// sendTerminal sends a terminal's input and window sizes, until ctx ends or the reader is gone. It goes on after the
+// end of the input.
 func sendTerminal(ctx context.Context, feed *io.PipeWriter, r *Command) {
 	if r.Stdin != nil {
 		go func() {
-			lines := json.NewEncoder(feed) // each is one write
+			lines := json.NewEncoder(feed) // each event is one write
 			buf := make([]byte, 4096)
 			for {
 				n, err := r.Stdin.Read(buf)

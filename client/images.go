@@ -10,10 +10,10 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
-// ImageCalls are what a client asks of the images that workers keep.
+// ImageCalls are the client's calls on images.
 type ImageCalls struct{ transport }
 
-// Images lists what workers keep of images: those named, or all.
+// Images lists the images of the named workers, or of all.
 func (c ImageCalls) Images(ctx context.Context, workers ...string) (list api.ImageList, err error) {
 	k := newCall(api.ListImages)
 	if len(workers) > 0 {
@@ -23,8 +23,8 @@ func (c ImageCalls) Images(ctx context.Context, workers ...string) (list api.Ima
 	return list, err
 }
 
-// PullImage has a worker bring an image from its registry, and calls tell (nil: nobody is told) with how far it is with
-// each blob. Ending ctx gives the pull up; the next one goes on there.
+// PullImage lets a worker pull an image from its registry, and calls tell (may be nil) with the progress of each blob.
+// Ending ctx cancels the pull; the next one continues it.
 func (c ImageCalls) PullImage(ctx context.Context, worker, image string,
 	tell func(cluster.ImageProgress)) (i cluster.StoredImage, err error) {
 	resp, err := c.sendCall(ctx, newCall(api.PullImage, worker).withBody(api.NewPull{Image: image}))
@@ -62,13 +62,13 @@ func (c ImageCalls) LoadImages(ctx context.Context, worker, name string,
 	return out.Images, err
 }
 
-// RemoveImage removes an image of a worker by a name or its digest, and returns how many bytes that gave back. Of an
-// image that has several names only the name goes.
+// RemoveImage removes an image of a worker by a name or its digest, and returns how many bytes that freed. If the image
+// has several names only the given name is removed.
 func (c ImageCalls) RemoveImage(ctx context.Context, worker, image string) (bytes int64, err error) {
 	return c.removeImages(ctx, worker, url.Values{"image": {image}})
 }
 
-// PruneImages removes all images of a worker that nothing needs, and returns how many bytes that gave back.
+// PruneImages removes all images of a worker that nothing needs, and returns how many bytes that freed.
 func (c ImageCalls) PruneImages(ctx context.Context, worker string) (bytes int64, err error) {
 	return c.removeImages(ctx, worker, url.Values{"unused": {"true"}})
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// SubmitJob submits a job. id is chosen by the caller, who may then repeat the call: nothing is submitted twice. "" has
-// the server choose.
+// SubmitJob submits a job. id is chosen by the caller, who may then repeat the call: nothing is submitted twice. "":
+// the server chooses.
 func (c *Client) SubmitJob(ctx context.Context, id string, spec jobs.Spec) (jobs.Job, error) {
 	in := api.NewJob{ID: id, Spec: spec}
 	var j jobs.Job
@@ -31,14 +31,14 @@ func (c *Client) Jobs(ctx context.Context, app string) ([]jobs.Job, error) {
 	return a.Jobs, err
 }
 
-// Job tells of a job, by its id or its name.
+// Job returns a job, by its id or its name.
 func (c *Client) Job(ctx context.Context, ref string) (jobs.Job, error) {
 	var j jobs.Job
 	err := c.doCall(ctx, newCall(api.GetJob, ref), &j)
 	return j, err
 }
 
-// WaitJob answers when the job has ended, or more than done of its tasks have, or after at most a minute: read the
+// WaitJob returns when the job has ended, when more than done of its tasks have, or after at most a minute: check the
 // state.
 func (c *Client) WaitJob(ctx context.Context, ref string, done int, limit time.Duration) (jobs.Job, error) {
 	seconds := min(max(int((limit+time.Second-1)/time.Second), 1), 60)
@@ -62,7 +62,7 @@ func (c *Client) CancelTasks(ctx context.Context, ref string, list jobs.Indices)
 	return out, err
 }
 
-// JobTasks lists a job's tasks in order of index, those in one of states only when there are any. It asks page by page.
+// JobTasks lists a job's tasks in order of index, only those in one of states if any are given. It reads page by page.
 func (c *Client) JobTasks(ctx context.Context, ref string, states ...string) ([]jobs.Task, error) {
 	var all []jobs.Task
 	for from := 0; ; {
@@ -79,8 +79,8 @@ func (c *Client) JobTasks(ctx context.Context, ref string, states ...string) ([]
 	}
 }
 
-// TaskLogs returns what a task wrote, the last Tail lines of it; nil is all that is kept. With Follow it waits for more
-// of a task that runs.
+// TaskLogs returns the last Tail lines of a task's output; nil: all that is kept. With Follow it waits for more of a
+// task that runs.
 func (c *Client) TaskLogs(ctx context.Context, ref string, index int, q machine.LogQuery,
 	emit func(machine.LogLine) error) error {
 	v := url.Values{}

@@ -15,17 +15,17 @@ import (
 
 // LaunchOptions go with a create.
 type LaunchOptions struct {
-	// Key makes a create repeatable: the same key again answers the machine of the first time.
+	// Key makes a create repeatable: repeating the key returns the first create's machine.
 	Key string
-	// NewKey says that the key was drawn for this create and has not been sent before: then it is decided at once, also
-	// where the member that decides about it has just died.
+	// NewKey says that the key was drawn for this create and has not been sent before: then the create need not wait,
+	// even if the member that decides the key has just died.
 	NewKey bool
-	// Drawn is when the key was drawn; zero: unsaid. A worker that was dead by then cannot have made a machine with it,
-	// so a create that is repeated need not wait for that worker.
+	// Drawn is when the key was drawn; zero: not given. A worker that was dead by then cannot have made a machine with
+	// it, so a create that is repeated need not wait for that worker.
 	Drawn time.Time
 }
 
-// Launch creates a machine, and starts it unless l.SkipLaunch.
+// Launch creates a machine, and starts it unless l.SkipLaunch is set.
 func (c *Client) Launch(ctx context.Context, app string, l *machine.Launch, o LaunchOptions) (*machine.Machine, error) {
 	m := new(machine.Machine)
 	k := newCall(api.CreateMachine, app).withBody(l).withHeader(api.IdempotencyHeader, o.Key)
@@ -41,7 +41,7 @@ func (c *Client) Launch(ctx context.Context, app string, l *machine.Launch, o La
 	return m, nil
 }
 
-// Update replaces a machine's config whole.
+// Update replaces a machine's whole config.
 func (c *Client) Update(ctx context.Context, app, id string, l *machine.Launch,
 	nonce string) (*machine.Machine, error) {
 	m := new(machine.Machine)
@@ -52,7 +52,7 @@ func (c *Client) Update(ctx context.Context, app, id string, l *machine.Launch,
 	return m, nil
 }
 
-// Resize changes a machine's CPU and memory; one that runs goes on.
+// Resize changes a machine's CPU and memory; a running one keeps running.
 func (c *Client) Resize(ctx context.Context, app, id string, to machine.Resize,
 	nonce string) (*machine.Machine, error) {
 	m := new(machine.Machine)
@@ -74,7 +74,7 @@ func (c *Client) Machine(ctx context.Context, app, id string) (*machine.Machine,
 
 // ListOptions choose machines. The zero value is "all that are not destroyed".
 type ListOptions struct {
-	Destroyed bool   // those that were destroyed, too, while souk still knows them
+	Destroyed bool   // also destroyed machines that souk still remembers
 	Region    string // "" is every region
 }
 
@@ -112,7 +112,7 @@ func compareAge(a, b *machine.Machine) int {
 type LineOptions struct {
 	ListOptions
 	App  string // "" is every app
-	Name string // of a machine, or of the replica that it stands for, such as web/2; "" is every name
+	Name string // a machine's name, or a replica's such as web/2; "" is every name
 }
 
 // MachineLines lists machines in one line each, oldest first.
@@ -147,7 +147,7 @@ func (c *Client) MachineLines(ctx context.Context, o LineOptions) ([]*machine.Li
 	return all, nil
 }
 
-// maxPages bounds how many pages are read of one organization: a million machines.
+// maxPages bounds the pages read for one organization: a million machines.
 const maxPages = 1000
 
 // AllMachines lists the machines of every app of every organization, oldest first.
@@ -202,13 +202,13 @@ func (c *Client) Start(ctx context.Context, app, id, nonce string) (api.Started,
 	return s, err
 }
 
-// StopOptions say how to stop; the zero value is what the machine's config says.
+// StopOptions say how to stop; the zero value means as the machine's config says.
 type StopOptions struct {
 	Signal  string        // "" is the config's, else SIGINT
 	Timeout time.Duration // 0 is the config's, else 5 s; then the machine is killed
 }
 
-// Stop stops a machine. The answer says that it is done, or has begun and goes on; so do those of the other verbs.
+// Stop stops a machine. The answer says that the stop is done, or has begun; so do the answers of the other verbs.
 func (c *Client) Stop(ctx context.Context, app, id, nonce string, o StopOptions) (api.OK, error) {
 	var ok api.OK
 	in := api.StopRequest{ID: id, Signal: o.Signal, Timeout: machine.Duration{Duration: max(o.Timeout, 0)}}
@@ -240,8 +240,8 @@ func (c *Client) Suspend(ctx context.Context, app, id, nonce string) (api.OK, er
 	return ok, err
 }
 
-// SuspendToDisk is Suspend, with the memory on disk where that can be; else it stays where it is, and the machine's
-// newest event says why.
+// SuspendToDisk is Suspend with the memory written to disk, if possible; otherwise the memory stays in place, and the
+// machine's newest event says why.
 func (c *Client) SuspendToDisk(ctx context.Context, app, id, nonce string) (api.OK, error) {
 	var ok api.OK
 	q := url.Values{"to_disk": {"true"}}
@@ -264,7 +264,7 @@ func (c *Client) Cordon(ctx context.Context, app, id, nonce string, on bool) err
 	return c.doCall(ctx, newCall(op, app, id).withHeader(api.NonceHeader, nonce), nil)
 }
 
-// Destroy removes a machine for ever; with kill also one that runs.
+// Destroy removes a machine for ever; with kill also a running one.
 func (c *Client) Destroy(ctx context.Context, app, id, nonce string, kill bool) (api.OK, error) {
 	var ok api.OK
 	k := newCall(api.DestroyMachine, app, id).withQuery(url.Values{"kill": {strconv.FormatBool(kill)}}).
@@ -273,18 +273,18 @@ func (c *Client) Destroy(ctx context.Context, app, id, nonce string, kill bool) 
 	return ok, err
 }
 
-// Settled is a state to wait for only: any state that stays until somebody acts.
+// Settled is a state only for Wait: any state that stays until someone acts.
 const Settled = machine.State("settled")
 
-// Versions lists the configs a machine has had, newest first: the one that it is at, then those that are kept.
+// Versions lists the configs a machine has had, newest first: the current one, then the stored ones.
 func (c *Client) Versions(ctx context.Context, app, id string) ([]machine.Version, error) {
 	var list []machine.Version
 	err := c.doCall(ctx, newCall(api.ListVersions, app, id), &list)
 	return list, err
 }
 
-// Wait waits until the machine is in one of the states, for at most timeout, of which the server grants whole seconds
-// from 1 to 60. Timeout is the kind of the error when it is not.
+// Wait waits until the machine is in one of the states, for at most timeout, which the server rounds to whole seconds
+// from 1 to 60. After that the error's kind is Timeout.
 func (c *Client) Wait(ctx context.Context, app, id string, timeout time.Duration, states ...machine.State) error {
 	secs := min(max(int(timeout.Round(time.Second)/time.Second), 1), 60)
 	q := url.Values{"timeout": {fmt.Sprint(secs)}}
@@ -308,13 +308,13 @@ func (c *Client) Metadata(ctx context.Context, app, id string) (map[string]strin
 	return kv, err
 }
 
-// PatchMetadata sets some keys; a nil value deletes its key. Nothing that runs is touched.
+// PatchMetadata sets some keys; a nil value deletes its key. The running program is not affected.
 func (c *Client) PatchMetadata(ctx context.Context, app, id, nonce string, kv map[string]*string) error {
 	k := newCall(api.PatchMetadata, app, id).withBody(kv).withHeader(api.NonceHeader, nonce)
 	return c.doCall(ctx, k, nil)
 }
 
-// Lease returns the lease in force; NotFound when there is none.
+// Lease returns the lease in force; NotFound if there is none.
 func (c *Client) Lease(ctx context.Context, app, id string) (machine.Lease, error) {
 	var a api.LeaseAnswer
 	err := c.doCall(ctx, newCall(api.GetLease, app, id), &a)
@@ -330,7 +330,7 @@ func (c *Client) TakeLease(ctx context.Context, app, id, nonce string, ttl time.
 	return a.Data, err
 }
 
-// ReleaseLease returns the lease back.
+// ReleaseLease releases the lease.
 func (c *Client) ReleaseLease(ctx context.Context, app, id, nonce string) error {
 	return c.doCall(ctx, newCall(api.ReleaseLease, app, id).withHeader(api.NonceHeader, nonce), nil)
 }

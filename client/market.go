@@ -9,19 +9,19 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// Quote asks a worker what it would say to a bid. Nothing is reserved.
+// Quote asks a worker how it would answer a bid. Nothing is reserved.
 func (c *Client) Quote(ctx context.Context, w cluster.WorkerID, b api.Bid) (q market.Quote, err error) {
 	err = c.doCall(ctx, newCall(api.QuoteAt, string(w)).withBody(b), &q)
 	return q, err
 }
 
-// Hold asks a worker to keep room for a bid. Set the launch's id to the answer's Machine before granting.
+// Hold asks a worker to hold room for a bid. Set the launch's id to the answer's Machine before granting.
 func (c *Client) Hold(ctx context.Context, w cluster.WorkerID, b api.Bid) (h api.Held, err error) {
 	err = c.doCall(ctx, newCall(api.HoldAt, string(w)).withBody(b), &h)
 	return h, err
 }
 
-// ReleaseHold returns held room back. It is nil when there is none (any more).
+// ReleaseHold releases held room. Releasing a hold that is gone is no error.
 func (c *Client) ReleaseHold(ctx context.Context, w cluster.WorkerID, hold string) error {
 	return c.doCall(ctx, newCall(api.ReleaseAt, string(w), hold), nil)
 }
@@ -35,7 +35,7 @@ func (c *Client) GrantAt(ctx context.Context, w cluster.WorkerID, b api.Bid) (*m
 	return m, nil
 }
 
-// LaunchGang places a gang. It answers when all are started, or when there was no room in the time given.
+// LaunchGang places a gang. It returns when all are started, or when there was no room in the given time.
 func (c *Client) LaunchGang(ctx context.Context, app string, r api.GangRequest) (*api.Gang, error) {
 	g := new(api.Gang)
 	if err := c.doCall(ctx, newCall(api.CreateGang, app).withBody(r), g); err != nil {
@@ -44,7 +44,7 @@ func (c *Client) LaunchGang(ctx context.Context, app string, r api.GangRequest) 
 	return g, nil
 }
 
-// Members lists the members of the cluster, as the one that answers knows them; none where souk is alone.
+// Members lists the members of the cluster, as the answering member knows them; none if souk is alone.
 func (c *Client) Members(ctx context.Context) ([]cluster.Member, error) {
 	var a api.MemberList
 	err := c.doCall(ctx, newCall(api.ListMembers), &a)

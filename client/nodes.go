@@ -9,17 +9,17 @@ import (
 	"github.com/soukhq/souk/cluster"
 )
 
-// ClusterCalls are what a client asks of workers and members: cordon, drain, move, leave, health.
+// ClusterCalls are the client's calls on workers and members: cordon, drain, move, leave, health.
 type ClusterCalls struct{ transport }
 
-// CordonWorker makes a worker take nothing new. It returns the worker's record afterwards.
+// CordonWorker stops a worker from taking new machines and tasks. It returns the worker's record afterwards.
 func (c ClusterCalls) CordonWorker(ctx context.Context, worker string,
 	to api.WorkerCordon) (rec cluster.Record, err error) {
 	err = c.doCall(ctx, newCall(api.CordonWorker, worker).withBody(to), &rec)
 	return rec, err
 }
 
-// UncordonWorker makes a worker take things again.
+// UncordonWorker lets a worker take new machines and tasks again.
 func (c ClusterCalls) UncordonWorker(ctx context.Context, worker string) (rec cluster.Record, err error) {
 	err = c.doCall(ctx, newCall(api.UncordonWorker, worker), &rec)
 	return rec, err
@@ -31,30 +31,30 @@ func (c ClusterCalls) DrainPlan(ctx context.Context, worker string) (p api.Drain
 	return p, err
 }
 
-// Move makes a machine anew at another worker, under another id and its own name. to is the only one that may take it;
-// "": any other may. A replica of a service has begun to move when this returns.
+// Move moves a machine to another worker, with a new id and the same name. to is the only worker that may take it; "":
+// any other. A replica of a service has begun to move when this returns.
 func (c ClusterCalls) Move(ctx context.Context, app, id string, to cluster.WorkerID) (m api.Moved, err error) {
 	err = c.doCall(ctx, newCall(api.MoveMachine, app, id).withBody(api.MoveRequest{To: to}), &m)
 	return m, err
 }
 
-// PlanMove says whether a Move would be done now, or the error that it would have. Nothing changes.
+// PlanMove says whether a Move would succeed now, or returns its error. Nothing changes.
 func (c ClusterCalls) PlanMove(ctx context.Context, app, id string, to cluster.WorkerID) (m api.Moved, err error) {
 	err = c.doCall(ctx, newCall(api.MoveMachine, app, id).withBody(api.MoveRequest{To: to, Plan: true}), &m)
 	return m, err
 }
 
-// Leave has the member that answers say goodbye and end.
+// Leave makes the answering member leave the cluster and end.
 func (c ClusterCalls) Leave(ctx context.Context) error {
 	return c.doCall(ctx, newCall(api.Leave), nil)
 }
 
-// Lives says that the member that answers is the one that lives, of those with its id.
+// Lives makes the answering member the only valid one of all copies with its id.
 func (c ClusterCalls) Lives(ctx context.Context, by, reason string) error {
 	return c.doCall(ctx, newCall(api.Lives).withBody(api.LivesRequest{By: by, Reason: reason}), nil)
 }
 
-// MemberList returns the members, and which of them have not signed what they tell.
+// MemberList returns the members, and which of them send unsigned messages.
 func (c ClusterCalls) MemberList(ctx context.Context) (list api.MemberList, err error) {
 	err = c.doCall(ctx, newCall(api.ListMembers), &list)
 	return list, err
@@ -66,7 +66,7 @@ func (c ClusterCalls) Doors(ctx context.Context) (list api.DoorList, err error) 
 	return list, err
 }
 
-// RemoveMember makes a member one that may not come back, and returns the machines that are forgotten with it.
+// RemoveMember removes a member for good, and returns the machines that are forgotten with it.
 func (c ClusterCalls) RemoveMember(ctx context.Context, id string, o RemoveOptions) (api.MemberRemoved, error) {
 	q := url.Values{"by": {o.By}, "reason": {o.Reason}, "force": {strconv.FormatBool(o.Force)},
 		"end_tokens":      {strconv.FormatBool(o.EndTokens)},
@@ -79,13 +79,13 @@ func (c ClusterCalls) RemoveMember(ctx context.Context, id string, o RemoveOptio
 // RemoveOptions go with RemoveMember.
 type RemoveOptions struct {
 	By, Reason     string
-	Force          bool // also when it is alive
-	ForgetMachines bool // also where it has told of machines
-	EndTokens      bool // also where good tokens were made at it
+	Force          bool // remove it even if it is alive
+	ForgetMachines bool // remove it even if it has reported machines
+	EndTokens      bool // remove it even if valid tokens were made there
 }
 
-// Health returns the health of the cluster as the member that answers finds it, and what it finds by asking a worker;
-// "": all of them.
+// Health returns the cluster's health as the answering member sees it, including what it learns by asking one worker;
+// "": all workers.
 func (c ClusterCalls) Health(ctx context.Context, worker string) (h api.Health, err error) {
 	q := url.Values{"thorough": {"true"}}
 	if worker != "" {
@@ -95,14 +95,14 @@ func (c ClusterCalls) Health(ctx context.Context, worker string) (h api.Health, 
 	return h, err
 }
 
-// Disconnect returns what is to become of an app's machines on a worker that cannot be heard: fast, fenced or never.
+// Disconnect returns what happens to an app's machines on an unreachable worker: fast, fenced or never.
 func (c ClusterCalls) Disconnect(ctx context.Context, app string) (string, error) {
 	var b api.AppDisconnect
 	err := c.doCall(ctx, newCall(api.GetAppDisconnect, app), &b)
 	return b.Policy, err
 }
 
-// SetDisconnect sets what is to become of them.
+// SetDisconnect sets what happens to an app's machines on an unreachable worker.
 func (c ClusterCalls) SetDisconnect(ctx context.Context, app, policy string) error {
 	in := api.AppDisconnect{Policy: policy}
 	return c.doCall(ctx, newCall(api.SetAppDisconnect, app).withBody(in), nil)

@@ -8,7 +8,7 @@ import (
 	"github.com/soukhq/souk/api"
 )
 
-// PolicyCalls are what a client asks of policies.
+// PolicyCalls are the client's calls on placement policies.
 type PolicyCalls struct{ transport }
 
 // Policies lists the policies.
@@ -36,7 +36,7 @@ func (c PolicyCalls) ApplyPolicy(ctx context.Context, text string) (api.PolicyAp
 	return a, err
 }
 
-// PlanPolicy asks what a policy would place elsewhere.
+// PlanPolicy asks which machines a policy would place elsewhere.
 func (c PolicyCalls) PlanPolicy(ctx context.Context, about api.PolicyQuestion) (api.PolicyPlan, error) {
 	var a api.PolicyPlan
 	err := c.doCall(ctx, newCall(api.PlanPolicy).withBody(about), &a)
@@ -50,12 +50,12 @@ func (c PolicyCalls) RollbackPolicy(ctx context.Context, name string, to int) (a
 	return a, err
 }
 
-// DeletePolicy takes out a policy that nobody uses.
+// DeletePolicy deletes an unused policy.
 func (c PolicyCalls) DeletePolicy(ctx context.Context, name string) error {
 	return c.doCall(ctx, newCall(api.DeletePolicy, name), nil)
 }
 
-// ChoosePolicies sets the default policy and the shadow; nil leaves one as it is, "" gives it up.
+// ChoosePolicies sets the default policy and the shadow; nil leaves one unchanged, "" unsets it.
 func (c PolicyCalls) ChoosePolicies(ctx context.Context, def, shadow *string) error {
 	in := api.PolicyChoice{Default: def, Shadow: shadow}
 	return c.doCall(ctx, newCall(api.ChoosePolicies).withBody(in), nil)

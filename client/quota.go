@@ -7,7 +7,7 @@ import (
 	"github.com/soukhq/souk/core/quota"
 )
 
-// NamespaceCalls are what a client asks of namespaces, their quotas and the price.
+// NamespaceCalls are the client's calls on namespaces, quotas and the price.
 type NamespaceCalls struct{ transport }
 
 // Namespaces lists all namespaces.
@@ -28,14 +28,14 @@ func (c NamespaceCalls) RemoveNamespace(ctx context.Context, name string) error 
 	return c.doCall(ctx, newCall(api.DeleteNamespace, name), nil)
 }
 
-// Quota tells of one namespace.
+// Quota returns one namespace with its quota.
 func (c NamespaceCalls) Quota(ctx context.Context, name string) (n api.Namespace, err error) {
 	err = c.doCall(ctx, newCall(api.GetQuota, name), &n)
 	return n, err
 }
 
-// SetQuota sets what a namespace may spend, nil for no limit; a nil weight or most leaves that of its fair share and
-// what it may occupy at once.
+// SetQuota sets a namespace's budget (nil: no limit), its fair-share weight, and what it may occupy at once (most); a
+// nil weight or most is left unchanged.
 func (c NamespaceCalls) SetQuota(ctx context.Context, name string, b *quota.Budget, weight *float64,
 	most *quota.Caps) (n api.Namespace, err error) {
 	err = c.doCall(ctx, newCall(api.SetQuota, name).withBody(api.QuotaRequest{Budget: b, Weight: weight, Max: most}),

@@ -9,7 +9,7 @@ import (
 	"github.com/soukhq/souk/api"
 )
 
-// ServiceCalls are what a client asks of what requests from outside reach.
+// ServiceCalls are the client's calls on services that outside requests can reach.
 type ServiceCalls struct{ transport }
 
 // Services lists the services of an app, "" for all apps.
@@ -22,20 +22,20 @@ func (c ServiceCalls) Services(ctx context.Context, app string) (list api.Servic
 	return list, err
 }
 
-// Routes lists by which names and ports which apps are reached at the member that answers.
+// Routes lists the names and ports of apps at the answering member.
 func (c ServiceCalls) Routes(ctx context.Context) (list api.RouteList, err error) {
 	err = c.doCall(ctx, newCall(api.ListRoutes), &list)
 	return list, err
 }
 
-// Request tells what became of a request that the member which answers took a while ago.
+// Request returns the record of an earlier request that came in at the answering member.
 func (c ServiceCalls) Request(ctx context.Context, id string) (q api.ProxiedRequest, err error) {
 	err = c.doCall(ctx, newCall(api.GetRequest, id), &q)
 	return q, err
 }
 
-// Forward connects to a port of a machine: what in gives goes there, and what comes from there is written to out, until
-// the machine has closed its end or ctx is over. in must be closed then by who has it. ref is an id or a name.
+// Forward connects to a port of a machine: it sends the bytes of in, and writes the machine's bytes to out, until the
+// machine has closed its end or ctx ends. The caller must close in then. ref is an id or a name.
 func (c ServiceCalls) Forward(ctx context.Context, app, ref string, port int, in io.Reader, out io.Writer) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -35,8 +35,8 @@ func (c *Client) Doctor(ctx context.Context) ([]api.Examination, error) {
 	return a.Workers, err
 }
 
-// Events calls f with every event of an app ("" is all) from now on, until ctx ends or f errs. ready, when not nil, is
-// called once the server listens, so that nothing that happens afterwards is missed.
+// Events calls f with every event of an app ("" is all) from now on, until ctx ends or f returns an error. ready, if
+// not nil, is called once the stream has begun, so that no later event is missed.
 func (c *Client) Events(ctx context.Context, app string, ready func(), f func(machine.EventOf) error) error {
 	q := url.Values{}
 	if app != "" {
@@ -79,7 +79,7 @@ func (c *Client) Logs(ctx context.Context, app, ref string, q machine.LogQuery, 
 // maxLine bounds one line of a stream: a log line is at most 16 KiB before JSON's escapes, data of exec the same.
 const maxLine = 1 << 20
 
-// wholeLines is bufio.ScanLines, but that what is cut is no line.
+// wholeLines is bufio.ScanLines, except that an unterminated last line is an error.
 func wholeLines(data []byte, atEOF bool) (advance int, token []byte, err error) {
 	advance, token, err = bufio.ScanLines(data, atEOF)
 	if atEOF && advance > 0 && data[advance-1] != '\n' {

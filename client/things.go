@@ -7,7 +7,7 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// AppCalls are what a client asks of apps, volumes and secrets.
+// AppCalls are the client's calls on apps, volumes and secrets.
 type AppCalls struct{ transport }
 
 // Apps lists the apps.
@@ -51,7 +51,7 @@ func (c AppCalls) CreateVolume(ctx context.Context, app string, s api.NewVolume)
 	return v, err
 }
 
-// DestroyVolume destroys a volume that is attached to nothing.
+// DestroyVolume destroys an unattached volume.
 func (c AppCalls) DestroyVolume(ctx context.Context, app, id string) (machine.Volume, error) {
 	var v machine.Volume
 	err := c.doCall(ctx, newCall(api.DeleteVolume, app, id), &v)
@@ -85,7 +85,7 @@ func (c AppCalls) Secrets(ctx context.Context, app string) ([]api.Secret, error)
 	return a.Secrets, err
 }
 
-// RollSecrets sets secrets, and has the machines of the app's service replaced that read them.
+// RollSecrets sets secrets, and replaces the machines of the app's service that read them.
 func (c AppCalls) RollSecrets(ctx context.Context, app string, in api.SecretsRoll) (out api.SecretsRolled, err error) {
 	err = c.doCall(ctx, newCall(api.RollSecrets, app).withBody(in), &out)
 	return out, err

@@ -7,7 +7,7 @@ import (
 	"github.com/soukhq/souk/api"
 )
 
-// TokenCalls are what a client asks about the tokens of the API, and about members that are to lose theirs.
+// TokenCalls are the client's calls on API tokens, and on evictions of members.
 type TokenCalls struct{ transport }
 
 // Tokens lists the tokens, without their secrets.
@@ -17,13 +17,13 @@ func (c TokenCalls) Tokens(ctx context.Context) ([]api.Token, error) {
 	return out.Tokens, err
 }
 
-// MakeToken makes a token, and returns its secret, which is told this once.
+// MakeToken makes a token, and returns its secret, which is shown only once.
 func (c TokenCalls) MakeToken(ctx context.Context, in api.NewToken) (out api.MadeToken, err error) {
 	err = c.doCall(ctx, newCall(api.MakeToken).withBody(in), &out)
 	return out, err
 }
 
-// RevokeToken lets the tokens of an id or a name in no more, and returns them.
+// RevokeToken revokes the tokens with an id or a name, and returns them.
 func (c TokenCalls) RevokeToken(ctx context.Context, ref, by, reason string) ([]api.Token, error) {
 	var out api.TokenList
 	q := url.Values{"by": {by}, "reason": {reason}}
@@ -31,14 +31,13 @@ func (c TokenCalls) RevokeToken(ctx context.Context, ref, by, reason string) ([]
 	return out.Tokens, err
 }
 
-// Evict takes from who has a member's disk all that it lets them do, as far as that goes now. Asked again it carries
-// on.
+// Evict revokes all credentials on a member's stolen disk, as far as possible now. Calling it again continues.
 func (c TokenCalls) Evict(ctx context.Context, member string, in api.EvictRequest) (out api.MemberEviction, err error) {
 	err = c.doCall(ctx, newCall(api.EvictMember, member).withBody(in), &out)
 	return out, err
 }
 
-// CheckEviction tries at every member what the disk of a removed one lets who has it do.
+// CheckEviction tests at every member which credentials on a removed member's disk still work.
 func (c TokenCalls) CheckEviction(ctx context.Context, member string) (out api.EvictionCheck, err error) {
 	err = c.doCall(ctx, newCall(api.CheckEviction, member), &out)
 	return out, err

@@ -7,7 +7,7 @@ import (
 	"github.com/soukhq/souk/api"
 )
 
-// Top returns what each worker has, uses and does, and with use what each machine uses.
+// Top returns each worker's capacity, usage and activity, and with use each machine's usage.
 func (c *Client) Top(ctx context.Context, use bool) (u api.UsageList, err error) {
 	k := newCall(api.Top)
 	if use {
