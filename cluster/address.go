@@ -17,15 +17,15 @@ func Network(name string) netip.Prefix {
 	return netip.PrefixFrom(netip.AddrFrom16(a), 48)
 }
 
-// appRounds makes it dear to look for an app name that falls upon another's addresses: about 1 ms each.
+// appRounds makes it expensive to search for an app name whose addresses collide with another's: about 1 ms per try.
 const appRounds = 4096
 
-// AppNetwork returns the addresses of an app's machines: a /96 of the cluster's /48. Who may talk to whom is decided by
-// it, so that no two apps should have the same: 48 bits, which cost appRounds hashes to try.
+// AppNetwork returns the addresses of an app's machines: a /96 of the cluster's /48. Firewall rules use it, so no two
+// apps should share one: it has 48 bits, and each try costs appRounds hashes.
 func AppNetwork(of netip.Prefix, app string) netip.Prefix {
 	salt := of.Masked().Addr().As16()
 	sum, err := pbkdf2.Key(sha256.New, app, salt[:], appRounds, 6)
-	if err != nil { // only where FIPS 140 rules are enforced, which want a longer key; then a plain hash has to do
+	if err != nil { // only under FIPS 140, which wants a longer key; then use a plain hash
 		plain := sha256.Sum256(append(salt[:], app...))
 		sum = plain[:]
 	}

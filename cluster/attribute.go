@@ -11,22 +11,23 @@ import (
 	"unicode/utf8"
 )
 
-// ContainersAttribute names the attribute by which a worker tells that it runs images, and with which OCI runtime.
+// ContainersAttribute names the attribute by which a worker says that it runs images, and with which OCI runtime.
 const ContainersAttribute = "containers"
 
-// RuntimeAttribute names the attribute, which is true, of workers where machines may ask for an OCI runtime.
+// RuntimeAttribute names the attribute that is true at workers that have an OCI runtime.
 func RuntimeAttribute(runtime string) string { return ContainersAttribute + "." + runtime }
 
-// Attributes by which a worker tells how containers of other hosts reach those of its own, where they do: the way, the
-// address of its end of the tunnel, and the public key of that.
+// Attributes by which a worker says how containers of other hosts reach its own: the kind of tunnel, the address of the
+// worker's end, and that end's public key.
 const (
 	BetweenAttribute        = "between"
 	BetweenAddressAttribute = "between.address"
 	BetweenKeyAttribute     = "between.key"
 )
 
-// Value is what an attribute holds: a text, a number, or true or false. In JSON it is written as what it is. Values of
-// different types are never equal and have no order. Values may be compared with ==. The zero Value is the empty text.
+// Value is the value of an attribute: a text, a number, or a truth value. In JSON it is a string, a number or a
+// boolean. Values of different types are never equal and have no order. Values may be compared with ==. The zero Value
+// is the empty text.
 type Value struct {
 	kind valueKind
 	text string
@@ -44,13 +45,11 @@ const (
 // MaxText bounds the length of an attribute's name and of its text, in bytes.
 const MaxText = 256
 
-// Text makes a text value.
 func Text(s string) Value { return Value{text: s} }
 
-// Number makes a number. It must be finite (Valid says so otherwise); the two zeros are one.
+// Number makes a number. It must be finite (Valid rejects others); -0 becomes 0.
 func Number(f float64) Value { return Value{kind: numberValue, num: f + 0} }
 
-// Truth makes a truth value.
 func Truth(b bool) Value {
 	if b {
 		return Value{kind: truthValue, num: 1}
@@ -58,7 +57,7 @@ func Truth(b bool) Value {
 	return Value{kind: truthValue}
 }
 
-// Any gives the value as a string, a float64 or a bool.
+// Any returns the value as a string, a float64 or a bool.
 func (v Value) Any() any {
 	switch v.kind {
 	case numberValue:
@@ -72,8 +71,8 @@ func (v Value) Any() any {
 // Type names what kind of value v is: "text", "number" or "truth".
 func (v Value) Type() string { return [...]string{"text", "number", "truth"}[v.kind] }
 
-// String prints the value as a user would write it, so that ParseValue reads the same value: a text that would read as
-// something else is in double quotes. So values differ where their strings differ, whatever their types.
+// String prints the value as a user would write it, so that ParseValue reads the same value: a text that would be read
+// as another type is in double quotes. So different values have different strings, whatever their types.
 func (v Value) String() string {
 	switch v.kind {
 	case numberValue:
@@ -87,19 +86,19 @@ func (v Value) String() string {
 	return strconv.Quote(v.text)
 }
 
-// plainText says whether a text needs no quotes, alone and in a list.
+// plainText reports whether a text needs no quotes, alone and in a list.
 func plainText(s string) bool {
 	if s == "" || s == "true" || s == "false" || strings.TrimSpace(s) != s || strings.ContainsAny(s, `",`) ||
 		!utf8.ValidString(s) {
 		return false
 	}
 	if _, err := strconv.ParseFloat(s, 64); err == nil {
-		return false // a number, or a word for what is no number
+		return false // a number, or a word such as NaN
 	}
 	return !strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) })
 }
 
-// whyInvalid says why a value cannot be taken; "" when it can.
+// whyInvalid returns why a value is invalid; "": it is valid.
 func (v Value) whyInvalid() string {
 	switch {
 	case len(v.text) > MaxText:
@@ -112,7 +111,7 @@ func (v Value) whyInvalid() string {
 	return ""
 }
 
-// Compare orders two values of one type; ok is false where they have no order (other types, or truth values).
+// Compare orders two values of one type; ok is false if they have no order (different types, or truth values).
 func (v Value) Compare(o Value) (order int, ok bool) {
 	if v.kind != o.kind || v.kind == truthValue {
 		return 0, false
@@ -167,7 +166,7 @@ func (v *Value) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// Attributes are what a worker, or a request, says of itself beyond the built-in fields.
+// Attributes describe a worker or a request beyond the built-in fields.
 type Attributes map[string]Value
 
 // Bounds of what one record or request may carry, so that a hostile one costs little.
@@ -176,7 +175,7 @@ const (
 	MaxRequirements = 64
 )
 
-// Valid says why the attributes cannot be taken; "" when they can.
+// Valid returns why the attributes are invalid; "": they are valid.
 func (a Attributes) Valid() string {
 	if len(a) > MaxAttributes {
 		return fmt.Sprintf("%d attributes are too many; at most %d", len(a), MaxAttributes)
@@ -192,7 +191,7 @@ func (a Attributes) Valid() string {
 	return ""
 }
 
-// ValidAttribute says whether name can name an attribute: 1 to 64 letters, digits and . _ - /.
+// ValidAttribute reports whether name can name an attribute: 1 to 64 letters, digits and . _ - /.
 func ValidAttribute(name string) bool {
 	if name == "" || len(name) > 64 {
 		return false
@@ -200,7 +199,7 @@ func ValidAttribute(name string) bool {
 	return nameLen(name) == len(name)
 }
 
-// nameLen gives how many bytes at the beginning of s can be of a name.
+// nameLen returns how many leading bytes of s can belong to a name.
 func nameLen(s string) int {
 	for i := range len(s) {
 		switch c := s[i]; {

@@ -22,53 +22,53 @@ type ClaimKind string
 
 // The kinds.
 const (
-	ClaimName ClaimKind = "name" // of a machine
+	ClaimName ClaimKind = "name" // a machine's name
 	ClaimKey  ClaimKind = "key"  // an Idempotency-Key
 	// ClaimSpread is the right to place machines of an app that must be spread: one create at a time counts them.
 	ClaimSpread ClaimKind = "spread"
 )
 
-// ClaimStep is what a member asks of the one that decides.
+// ClaimStep is what a member asks of the decider.
 type ClaimStep string
 
 // The steps of a claim, and what doctor asks.
 const (
-	ClaimTake   ClaimStep = "take"   // it is to be the holder's while its create goes on
-	ClaimSettle ClaimStep = "settle" // the machine is made
-	ClaimDrop   ClaimStep = "drop"   // none was made
-	ClaimLook   ClaimStep = "look"   // whose is it; nothing is changed
-	ClaimStood  ClaimStep = "stood"  // which keys were decided in the place of another member
+	ClaimTake   ClaimStep = "take"   // reserve it for the holder while its create runs
+	ClaimSettle ClaimStep = "settle" // the machine was made
+	ClaimDrop   ClaimStep = "drop"   // no machine was made
+	ClaimLook   ClaimStep = "look"   // ask who has it; nothing changes
+	ClaimStood  ClaimStep = "stood"  // list the keys that were decided for an unreachable member
 )
 
-// Claim asks one member for what must be unique in an app, which that member decides for all.
+// Claim asks the deciding member for a name, key or turn that must be unique in an app.
 type Claim struct {
 	Kind    ClaimKind `json:"kind"`
 	Step    ClaimStep `json:"step"`
 	App     string    `json:"app,omitempty"`
 	Value   string    `json:"value,omitempty"`   // the name, or the key
 	Holder  string    `json:"holder,omitempty"`  // the create that asks, different for each
-	Machine string    `json:"machine,omitempty"` // that is to be made; of ClaimSettle: that was made
+	Machine string    `json:"machine,omitempty"` // the machine to make; with ClaimSettle: the one made
 	Over    string    `json:"over,omitempty"`    // a machine that has the name and is destroyed, as its worker says
-	Hash    string    `json:"hash,omitempty"`    // of a key's request
-	New     bool      `json:"new,omitempty"`     // of a key: its client says that it has not sent it before
-	// Age is for how long a key has existed, as its client says; 0 where nobody knows.
+	Hash    string    `json:"hash,omitempty"`    // hash of a key's request
+	New     bool      `json:"new,omitempty"`     // a key: its client says that it has not sent it before
+	// Age is the age of a key, as its client says; 0: unknown.
 	Age time.Duration `json:"age,omitempty"`
-	// Instead says that a member which decides before this one could not be asked.
+	// Instead says that an earlier decider in the order was unreachable.
 	Instead bool     `json:"instead,omitempty"`
-	Came    Creation `json:"came,omitempty"`   // of ClaimSettle of a key: what its create came to
-	Placed  []Placed `json:"placed,omitempty"` // of ClaimSettle of a spread: the machines that were made
+	Came    Creation `json:"came,omitempty"`   // ClaimSettle of a key: the outcome of its create
+	Placed  []Placed `json:"placed,omitempty"` // ClaimSettle of a spread: the machines made
 }
 
 // Claimed is the answer to a claim.
 type Claimed struct {
-	Granted bool   `json:"granted,omitempty"` // it is the holder's
-	Machine string `json:"machine,omitempty"` // the id that a key is bound to; of a name that is another's: whose
-	// Machine is there; false: it is about to be. Of a key: it was made, and may be over.
+	Granted bool   `json:"granted,omitempty"` // the holder has it
+	Machine string `json:"machine,omitempty"` // the machine that a key is bound to, or that has the name
+	// Machine exists; false: it is about to be made. For a key: it was made, and may be over.
 	Made  bool      `json:"made,omitempty"`
-	Bound time.Time `json:"bound,omitzero"`  // of a key that another create has bound: when
-	Other bool      `json:"other,omitempty"` // of a client's own id: it was used for another request
+	Bound time.Time `json:"bound,omitzero"`  // when another create bound the key
+	Other bool      `json:"other,omitempty"` // a client's own id was used for another request
 	Stood []Claim   `json:"stood,omitempty"`
-	// Placed lists, of a spread, what was made so lately that its workers' word may not have come yet.
+	// Placed lists, for a spread, machines made so recently that their workers may not have reported them yet.
 	Placed []Placed `json:"placed,omitempty"`
 }
 
@@ -76,35 +76,35 @@ type Claimed struct {
 type Placed struct {
 	Machine string    `json:"machine"`
 	Worker  WorkerID  `json:"worker"`
-	Used    Resources `json:"used,omitzero"` // what it occupies, of one whose namespace has caps
+	Used    Resources `json:"used,omitzero"` // what it occupies, if its namespace has caps
 }
 
-// Creation is what a create came to.
+// Creation is the outcome of a create.
 type Creation int
 
-// What a create can come to.
+// The outcomes of a create.
 const (
-	MayBeMade Creation = iota // nobody knows whether there is a machine
-	NotMade                   // for sure
+	MayBeMade Creation = iota // unknown whether a machine was made
+	NotMade                   // certainly no machine was made
 	IsMade
 )
 
-// OwnID returns the key that stands for a machine's id which a client chose itself: no header can have it.
+// OwnID returns the key that represents a machine id chosen by a client; no Idempotency-Key header can equal it.
 func OwnID(machine string) string { return ownID + machine }
 
 const ownID = "\x00"
 
-// IsOwnID reports whether a key stands for a client's own id.
+// IsOwnID reports whether a key represents a client's own id.
 func IsOwnID(key string) bool { return strings.HasPrefix(key, ownID) }
 
-// Deciders returns the members in the order in which they decide a claim: the first that can be asked does.
+// Deciders returns the members in the order in which they decide a claim: the first reachable one decides.
 func (c *Claim) Deciders(members []WorkerID) []WorkerID {
 	return Rendezvous(members, string(c.Kind)+"\x00"+c.App+"\x00"+c.Value)
 }
 
-// Rendezvous returns members in the order in which they care for something (rendezvous hashing; Thaler and Ravishankar,
-// 1998). Every member that knows the same others finds the same order, one more or less moves only what it cares for
-// itself, and of two members the same one goes first whoever else there is.
+// Rendezvous returns members in their order of responsibility for what (rendezvous hashing; Thaler and Ravishankar,
+// 1998). Members that know the same members compute the same order, adding or removing a member moves only its own
+// share, and the order of two members does not depend on the others.
 func Rendezvous(members []WorkerID, what string) []WorkerID {
 	weight := make(map[WorkerID]uint64, len(members))
 	for _, id := range members {
@@ -116,7 +116,7 @@ func Rendezvous(members []WorkerID, what string) []WorkerID {
 	})
 }
 
-// Steward returns which of some members cares for the machines of an app; "" where there are none.
+// Steward returns the member that is responsible for the machines of an app; "": no members.
 func Steward(members []WorkerID, app string) WorkerID {
 	if len(members) == 0 {
 		return ""
@@ -126,16 +126,16 @@ func Steward(members []WorkerID, app string) WorkerID {
 
 // Bounds of a claim.
 const (
-	MaxClaimText = 512  // bytes of each of its fields
+	MaxClaimText = 512  // bytes of each text field
 	MaxStood     = 1024 // claims of one answer
-	// that a decider knows of a machine by the claim that it was made with, to refuse its name and to tell the next create
-	// of a spread: its worker's word comes sooner, on a host that is not overrun
+	// how long a decider remembers a made machine by its claim, to refuse its name and for the next create of a spread:
+	// its worker's report arrives sooner, unless the host is overloaded
 	KeepClaim = time.Minute
 	MaxPlaced = 1024              // machines of one claim
-	ClaimLife = 150 * time.Second // that a claim holds whose create does not end it: longer than a create may take
+	ClaimLife = 150 * time.Second // until a claim expires by itself: longer than a create may take
 )
 
-// Check refuses a claim that no souk sends.
+// Check refuses an impossible claim.
 func (c *Claim) Check() error {
 	for _, text := range []string{string(c.Kind), string(c.Step), c.App, c.Value, c.Holder, c.Machine, c.Over, c.Hash} {
 		if len(text) > MaxClaimText {

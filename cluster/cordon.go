@@ -2,22 +2,21 @@ package cluster
 
 import "time"
 
-// Cordon says why a worker takes nothing new: who wants that, for what, and until when. It is a fact of the worker,
-// kept in its journal. It always says who and why, so that a host left cordoned after some maintenance can be asked
-// about.
+// Cordon says why a worker takes nothing new: who asked for it, why, and until when. The worker keeps it in its
+// journal. It always names an owner and a reason, so that a cordon forgotten after maintenance can be traced.
 type Cordon struct {
 	Owner  string    `json:"owner"`
 	Reason string    `json:"reason"`
 	Since  time.Time `json:"since"`
-	Until  time.Time `json:"until,omitzero"` // it ends by itself then; zero: somebody must end it
+	Until  time.Time `json:"until,omitzero"` // it ends by itself then; zero: it must be ended by hand
 	Drain  bool      `json:"drain,omitempty"`
 }
 
 // DiskOwner is the owner of the cordon of a worker whose disk is full.
 const DiskOwner = "souk, for its disk"
 
-// Text says a worker's state with this cordon, nil for none, and of a full disk why: who wants something of the worker
-// can see to that.
+// Text returns a worker's state with this cordon (nil: none), with the reason if the disk is full, since a user can
+// mend that.
 func (c *Cordon) Text() string {
 	if c != nil && c.Owner == DiskOwner {
 		return string(c.State()) + ": " + c.Reason
@@ -25,7 +24,7 @@ func (c *Cordon) Text() string {
 	return string(c.State())
 }
 
-// State is that of a worker with this cordon; nil is none.
+// State returns the state of a worker with this cordon; nil: no cordon.
 func (c *Cordon) State() State {
 	switch {
 	case c == nil:
@@ -36,7 +35,7 @@ func (c *Cordon) State() State {
 	return Cordoned
 }
 
-// Same says whether two cordons are one; nil is none.
+// Same reports whether two cordons are equal; nil: no cordon.
 func (c *Cordon) Same(o *Cordon) bool {
 	if c == nil || o == nil {
 		return c == o

@@ -5,5 +5,5 @@ type Finding struct {
 	Name   string `json:"name"`
 	OK     bool   `json:"ok"`
 	Have   string `json:"have"`
-	Advice string `json:"advice,omitempty"` // what to do to have it, or what is lost without
+	Advice string `json:"advice,omitempty"` // how to get it, or what is lost without it
 }

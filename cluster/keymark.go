@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// KeyMark is what the record of a machine says of the Idempotency-Key under which it was made: hashes of the key and of
-// the request, and when the key was bound. Thus any member that has heard of the machine knows of the key. "" is the
-// mark of a machine made without one.
+// KeyMark identifies, in a machine's record, the Idempotency-Key under which it was made: hashes of the key and of the
+// request, and when the key was bound. Thus any member that knows the machine knows the key. "" is the mark of a
+// machine made without one.
 //
 // It is 32 letters: 16 of the key, 8 of the request (both base64), 8 of the time (seconds since 1970, hexadecimal).
 type KeyMark string
@@ -26,7 +26,7 @@ func MarkKey(app, key, request string, at time.Time) KeyMark {
 	return KeyMark(HashKey(app, key) + hashRequest(request) + fmt.Sprintf("%08x", uint32(at.Unix())))
 }
 
-// HashKey returns the hash of an app's key that is in its marks.
+// HashKey returns the hash of an app's key, as its marks have it.
 func HashKey(app, key string) string { return encodeLetters(app+"\x00"+key, keyLetters) }
 
 func hashRequest(request string) string { return encodeLetters(request, requestLetters) }
@@ -36,7 +36,7 @@ func encodeLetters(text string, n int) string {
 	return base64.RawURLEncoding.EncodeToString(sum[:])[:n]
 }
 
-// Key returns the hash of the key; "" where the mark is empty or malformed.
+// Key returns the hash of the key; "": the mark is empty or malformed.
 func (m KeyMark) Key() string {
 	if len(m) != markLetters {
 		return ""
@@ -49,7 +49,7 @@ func (m KeyMark) Of(request string) bool {
 	return len(m) == markLetters && string(m[keyLetters:keyLetters+requestLetters]) == hashRequest(request)
 }
 
-// Bound returns when the key was bound; zero where the mark does not say.
+// Bound returns when the key was bound; zero: the mark does not say.
 func (m KeyMark) Bound() time.Time {
 	if len(m) != markLetters {
 		return time.Time{}

@@ -2,16 +2,16 @@ package cluster
 
 import "time"
 
-// MemberState is what is believed of a member.
+// MemberState is a member's state as gossip sees it.
 type MemberState string
 
 // The states of a member.
 const (
 	MemberAlive MemberState = "alive"
-	// our own probe, and those that we asked for, got no answer; it may yet say that it lives
+	// direct and indirect probes got no answer; it may still refute the suspicion
 	MemberSuspect MemberState = "suspect"
-	MemberDead    MemberState = "dead" // it was suspected for so long that it would have said so
-	MemberLeft    MemberState = "left" // it said goodbye
+	MemberDead    MemberState = "dead" // it was suspected for so long that it would have refuted it
+	MemberLeft    MemberState = "left" // it announced its leaving
 )
 
 // Member is a member of the cluster as another knows it. State says nothing about its machines, which may go on
@@ -22,12 +22,12 @@ type Member struct {
 	API        string        `json:"api,omitempty"`
 	Role       string        `json:"role,omitempty"`
 	Capability int           `json:"capability,omitempty"`
-	Keys       int           `json:"keys,omitempty"` // the generation of the keys of gossip that it has
-	State      MemberState   `json:"state"`          // believed since Since
+	Keys       int           `json:"keys,omitempty"` // the generation of its gossip keys
+	State      MemberState   `json:"state"`          // since Since
 	Since      time.Time     `json:"since"`
-	RTT        time.Duration `json:"rtt_ns,omitempty"` // of its last answer to a probe of ours
+	RTT        time.Duration `json:"rtt_ns,omitempty"` // of its last answer to our probe
 	Self       bool          `json:"self,omitempty"`
-	Removed    bool          `json:"removed,omitempty"` // from the cluster: it must join anew
+	Removed    bool          `json:"removed,omitempty"` // removed from the cluster: it must join again
 	Build      Build         `json:"build,omitzero"`    // which souk it runs
 }
 
@@ -35,18 +35,18 @@ type Member struct {
 type Door struct {
 	Member WorkerID `json:"member"`
 	Addr   string   `json:"addr"`           // https://HOST:PORT
-	Root   string   `json:"root,omitempty"` // PEM, of souk's own certificate; "": an authority's that clients trust
+	Root   string   `json:"root,omitempty"` // PEM root of souk's own certificate; "": a public authority's
 }
 
-// Removal is a member that may not come back with the certificate that it has.
+// Removal says that a member was removed: its certificates up to then are rejected.
 type Removal struct {
 	Member WorkerID  `json:"member"`
 	By     string    `json:"by,omitempty"`
 	Reason string    `json:"reason,omitempty"`
 	At     time.Time `json:"at"`
-	// when it was given a certificate to join anew with; zero: it was not
+	// when it got a certificate to join again; zero: it has not
 	Rejoined time.Time `json:"rejoined,omitzero"`
 }
 
-// Heard reports whether the member can be told something: it is alive, or only suspected.
+// Heard reports whether the member counts as reachable: alive, or only suspected.
 func (m Member) Heard() bool { return m.State == MemberAlive || m.State == MemberSuspect }

@@ -9,8 +9,8 @@ import (
 
 // Requirement is one condition over the attributes of the other side: a request's over a worker, or a worker's over a
 // request (two-sided matching, as HTCondor's ClassAds have it; Raman, Livny, Solomon, HPDC 1998). It is total: every
-// requirement and every set of attributes have an outcome, and an attribute that is not there, or is of another type,
-// makes it Undefined, which satisfies nothing and is told apart from Unmet.
+// requirement has an outcome for every set of attributes. A missing attribute, or one of another type, makes it
+// Undefined, which satisfies nothing and is distinct from Unmet.
 type Requirement struct {
 	Attribute string `json:"attribute"`
 	Op        Op     `json:"op"`
@@ -18,7 +18,7 @@ type Requirement struct {
 	Values []Value `json:"values,omitempty"`
 }
 
-// Preference is a requirement that only counts: Weight is added to the score where it is met. It may be negative.
+// Preference is a requirement that only affects the score: Weight is added if it is met. It may be negative.
 type Preference struct {
 	Requirement
 	Weight float64 `json:"weight"`
@@ -41,7 +41,7 @@ const (
 	NotExists Op = "absent"
 )
 
-// Outcome is what became of a requirement.
+// Outcome is the result of evaluating a requirement.
 type Outcome uint8
 
 // The outcomes.
@@ -54,7 +54,7 @@ const (
 // String names the outcome.
 func (o Outcome) String() string { return [...]string{"unmet", "met", "undefined"}[o] }
 
-// Of says what becomes of the requirement where its attribute has value v; there says whether it is there at all.
+// Of returns the requirement's outcome for an attribute with value v; there says whether the attribute exists.
 func (q Requirement) Of(v Value, there bool) Outcome {
 	switch q.Op {
 	case Exists:
@@ -116,7 +116,7 @@ func (q Requirement) String() string {
 	return q.Attribute + " " + string(q.Op) + " " + strings.Join(vs, ",")
 }
 
-// Valid says why the requirement cannot be taken; "" when it can.
+// Valid returns why the requirement is invalid; "": it is valid.
 func (q Requirement) Valid() string {
 	if !ValidAttribute(q.Attribute) {
 		return fmt.Sprintf("attribute name %q: use 1 to 64 letters, digits and . _ - /", clipText(q.Attribute))
@@ -144,8 +144,8 @@ func (q Requirement) Valid() string {
 }
 
 // ParseRequirement reads a requirement as users write it: "arch == arm64", "zone in a,b", "memory.ecc", "!spot",
-// "gpu.count >= 2", "name == \"true\"". A bare name wants the attribute there, ! before it wants it absent; blanks
-// around a sign may be left out. The error is a sentence.
+// "gpu.count >= 2", "name == \"true\"". A bare name requires that the attribute exists, with ! before it that it does
+// not; blanks around an operator are optional. The error is a sentence.
 func ParseRequirement(s string) (Requirement, error) {
 	q := parseRequirement(strings.TrimSpace(s))
 	if why := q.Valid(); why != "" {
@@ -154,7 +154,7 @@ func ParseRequirement(s string) (Requirement, error) {
 	return q, nil
 }
 
-// parseRequirement reads what it can; what it cannot is left in the requirement for Valid to tell.
+// parseRequirement reads as much as it can; errors are left in the requirement for Valid to report.
 func parseRequirement(s string) Requirement {
 	if name, absent := strings.CutPrefix(s, "!"); absent {
 		return Requirement{Attribute: strings.TrimSpace(name), Op: NotExists}

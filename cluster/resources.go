@@ -8,15 +8,15 @@ import (
 	"strings"
 )
 
-// Resources is a vector of amounts. All are integers, so that adding and taking away is exact and a ledger
-// that sums to its capacity sums to it for ever. The zero value is "nothing".
+// Resources is a vector of amounts. All are integers, so that addition and subtraction are exact and a ledger always
+// balances. The zero value is "nothing".
 type Resources struct {
 	CPU    int64            `json:"cpu_milli,omitempty"`  // thousandths of a core
 	Memory int64            `json:"memory_mib,omitempty"` // MiB
 	Disk   int64            `json:"disk_mib,omitempty"`   // MiB
 	Ports  int64            `json:"ports,omitempty"`      // listening ports, a count
 	GPU    int64            `json:"gpu_milli,omitempty"`  // thousandths of a GPU
-	Named  map[string]int64 `json:"named,omitempty"`      // the operator's own extras; nil when there are none
+	Named  map[string]int64 `json:"named,omitempty"`      // the operator's own dimensions; nil: none
 }
 
 // MaxAmount bounds every dimension, so that no sum of a worker's grants can overflow.
@@ -24,7 +24,7 @@ const MaxAmount = int64(1) << 50
 
 // Dim is one dimension of a Resources value.
 type Dim struct {
-	Name   string // cpu, memory, disk, ports, gpu, or the name of an extra
+	Name   string // cpu, memory, disk, ports, gpu, or the name of a named dimension
 	Unit   string // how to print an amount: "milli", "MiB", ""
 	Amount int64
 }
@@ -41,7 +41,7 @@ func (r Resources) Dims() []Dim {
 	return d
 }
 
-// Get gives the amount of one dimension by its name.
+// Get returns the amount of one dimension by its name.
 func (r Resources) Get(dim string) int64 {
 	switch dim {
 	case "cpu":
@@ -58,10 +58,10 @@ func (r Resources) Get(dim string) int64 {
 	return r.Named[dim]
 }
 
-// Add gives r + o. Neither is changed.
+// Add returns r + o. Neither is changed.
 func (r Resources) Add(o Resources) Resources { return r.combineWith(o, 1) }
 
-// Sub gives r - o; dimensions may go below zero, which Fits then tells.
+// Sub returns r - o; dimensions may become negative.
 func (r Resources) Sub(o Resources) Resources { return r.combineWith(o, -1) }
 
 func (r Resources) combineWith(o Resources, sign int64) Resources {
@@ -87,7 +87,7 @@ func (r Resources) combineWith(o Resources, sign int64) Resources {
 	return out
 }
 
-// Max gives the larger of both in each dimension.
+// Max returns the larger of both in each dimension.
 func (r Resources) Max(o Resources) Resources {
 	out := Resources{
 		CPU: max(r.CPU, o.CPU), Memory: max(r.Memory, o.Memory), Disk: max(r.Disk, o.Disk),
@@ -106,7 +106,7 @@ func (r Resources) Max(o Resources) Resources {
 	return out
 }
 
-// Fits says whether r is at most free in every dimension.
+// Fits reports whether r is at most free in every dimension.
 func (r Resources) Fits(free Resources) bool {
 	if r.CPU > free.CPU || r.Memory > free.Memory || r.Disk > free.Disk || r.Ports > free.Ports || r.GPU > free.GPU {
 		return false
@@ -119,7 +119,7 @@ func (r Resources) Fits(free Resources) bool {
 	return true
 }
 
-// Valid says whether every amount lies in [0, MaxAmount].
+// Valid reports whether every amount lies in [0, MaxAmount].
 func (r Resources) Valid() bool {
 	ok := func(n int64) bool { return n >= 0 && n <= MaxAmount }
 	if !ok(r.CPU) || !ok(r.Memory) || !ok(r.Disk) || !ok(r.Ports) || !ok(r.GPU) {
@@ -133,7 +133,7 @@ func (r Resources) Valid() bool {
 	return true
 }
 
-// IsZero says whether every amount is 0.
+// IsZero reports whether every amount is 0.
 func (r Resources) IsZero() bool {
 	if r.CPU != 0 || r.Memory != 0 || r.Disk != 0 || r.Ports != 0 || r.GPU != 0 {
 		return false
@@ -146,7 +146,7 @@ func (r Resources) IsZero() bool {
 	return true
 }
 
-// Scale gives r * num / den, rounded down in each dimension. den must not be 0.
+// Scale returns r * num / den, rounded down in each dimension. den must not be 0.
 func (r Resources) Scale(num, den int64) Resources {
 	out := Resources{
 		CPU: r.CPU * num / den, Memory: r.Memory * num / den, Disk: r.Disk * num / den,
@@ -167,7 +167,7 @@ func (r Resources) String() string {
 	for _, d := range r.Dims() {
 		switch {
 		case d.Amount == 0:
-		case d.Name == "gpu" || strings.HasPrefix(d.Name, "gpu."): // whole ones are asked for
+		case d.Name == "gpu" || strings.HasPrefix(d.Name, "gpu."): // print whole GPUs, as requests name them
 			parts = append(parts, d.Name+" "+strconv.FormatFloat(float64(d.Amount)/1000, 'f', -1, 64))
 		default:
 			parts = append(parts, d.Name+" "+d.Format(d.Amount))

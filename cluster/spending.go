@@ -3,15 +3,14 @@ package cluster
 import "time"
 
 // Spending is what the machines of one namespace spend on one worker, in credits (package quota). That worker is its
-// only writer: Spent and Lent only grow, over restarts too. What it says is as of At, but for Rate and LentRate, which
-// are of now.
+// only writer: Spent and Lent only grow, over restarts too. The amounts are as of At; Rate and LentRate are current.
 type Spending struct {
 	Spent    float64   `json:"spent"`               // charged since the worker has known the namespace
 	Lent     float64   `json:"lent,omitempty"`      // what its lent machines would have cost
-	Owed     float64   `json:"owed,omitempty"`      // of Spent, what the budget has not made good yet
-	Rate     float64   `json:"rate,omitempty"`      // being charged, per hour
-	LentRate float64   `json:"lent_rate,omitempty"` // not charged, per hour
+	Owed     float64   `json:"owed,omitempty"`      // the part of Spent that the budget has not covered yet
+	Rate     float64   `json:"rate,omitempty"`      // current charge, per hour
+	LentRate float64   `json:"lent_rate,omitempty"` // current uncharged rate, per hour
 	Used     Resources `json:"used,omitzero"`       // what its machines occupy
-	Machines int       `json:"machines,omitempty"`  // that occupy something
+	Machines int       `json:"machines,omitempty"`  // machines that occupy something
 	At       time.Time `json:"at,omitzero"`
 }
