@@ -1,8 +1,8 @@
-// Package atrest seals the files that hold keys with a key from outside of the disk, so that a copy of the disk alone
-// opens nothing. Where none is given they are in clear, for their owner only.
+// Package atrest seals key files with a key from outside the disk, so that a copy of the disk alone opens nothing.
+// Without such a key they are in clear, readable by their owner only.
 //
-// The key is a file that something else guards: a credential of systemd's, which a TPM opens, or what SOUK_KEY_FILE
-// names. It seals keys and nothing else, so that those can be changed without it, and it without those.
+// The outside key is a file protected by other means: a systemd credential, which a TPM opens, or the file that
+// SOUK_KEY_FILE names. It seals only keys, so that the outside key and the sealed keys can be changed independently.
 package atrest
 
 import (
@@ -28,8 +28,7 @@ const CodeSeal fault.Code = "seal"
 // Fault says that the key from outside cannot be used.
 const Fault fault.Code = "key_outside"
 
-// Where the key is looked for: in the file that EnvFile names, else in the directory of the credentials that systemd
-// gives a service.
+// The key is in the file that EnvFile names, else in the directory of the service's systemd credentials.
 const (
 	EnvFile        = "SOUK_KEY_FILE"
 	envCredentials = "CREDENTIALS_DIRECTORY"
@@ -38,18 +37,18 @@ const (
 
 const (
 	head    = "souk sealed 1\n"
-	none    = "none" // in the first line: nothing is sealed any more
+	none    = "none" // as the first line: stop sealing, and unseal existing files
 	minLine = 32     // characters of a key
 	maxFile = 64 << 10
 )
 
-// keys are what a file of keys says: the first one seals, all open.
+// keys are the keys of a key file: the first one seals, all can open.
 type keys struct {
 	all     [][]byte
-	unseals bool // nothing is sealed any more
+	unseals bool // the file's first line is none
 }
 
-// find reads the keys from outside; there may be none.
+// find reads the outside keys; there may be none.
 func find() (k keys, err error) {
 	path, named := os.Getenv(EnvFile), true
 	if path == "" {
@@ -61,7 +60,7 @@ func find() (k keys, err error) {
 	}
 	st, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) && !named {
-		return k, nil // the service has other credentials
+		return k, nil // the service has only other credentials
 	}
 	var raw []byte
 	if err == nil && st.Size() <= maxFile {
@@ -99,13 +98,13 @@ func find() (k keys, err error) {
 	return k, nil
 }
 
-// Seals reports whether files of keys are sealed: whether there is a key from outside.
+// Seals reports whether key files are sealed, that is, whether there is an outside key.
 func Seals() (bool, error) {
 	k, err := find()
 	return len(k.all) > 0 && !k.unseals, err
 }
 
-// Seal returns what a file of keys is to hold: sealed for a file of this name, where there is a key from outside.
+// Seal returns the content of a key file: data sealed for a file of this name, or data itself without an outside key.
 func Seal(path string, data []byte) ([]byte, error) {
 	k, err := find()
 	if err != nil || len(k.all) == 0 || k.unseals {
@@ -121,8 +120,8 @@ func Seal(path string, data []byte) ([]byte, error) {
 	return append([]byte(head), base64.StdEncoding.EncodeToString(sealed)+"\n"...), nil
 }
 
-// Open returns what Seal was given, from what the file holds, which may be in clear. It reports whether the file is to
-// be written anew (Seal): it is in clear and a key is there by now, or the key has changed.
+// Open returns the data of a key file, sealed or in clear. due says that the file should be sealed again: it is in
+// clear and there is an outside key now, or that key has changed.
 func Open(path string, raw []byte) (data []byte, due bool, err error) {
 	k, err := find()
 	if err != nil {

@@ -1,5 +1,4 @@
-// Package backoff has the one pause that grows: it doubles with each try up to a bound. Who wants chance in it draws
-// below it.
+// Package backoff has a pause that doubles with each try up to a bound. For jitter, draw a random pause below it.
 package backoff
 
 import "time"

@@ -52,17 +52,17 @@ type event struct {
 	Action, Package, Test, Output string
 }
 
-// test is a top-level test that failed and then passed; output is that of its first failure.
+// test is a top-level test that failed and then passed; output is from its first failure.
 type test struct {
 	pkg, name, output string
 }
 
-// find returns the flaky tests in a stream of events, in the order in which they passed at last.
+// find returns the flaky tests in a stream of events, in the order in which they finally passed.
 func find(r io.Reader) (flaky []test, err error) {
 	type key struct{ pkg, name string }
-	output := map[key]string{}   // of the run that is on, by test and subtest
-	failed := map[key][]string{} // by top-level test: what failed of it in the run that is on, itself last
-	first := map[key]string{}    // by top-level test: what its first failure said
+	output := map[key]string{}   // of the current run, by test and subtest
+	failed := map[key][]string{} // by top-level test: its failures in the current run, itself last
+	first := map[key]string{}    // by top-level test: the output of its first failure
 	for d := json.NewDecoder(r); ; {
 		var e event
 		switch err := d.Decode(&e); {

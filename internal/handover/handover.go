@@ -1,6 +1,6 @@
-// Package handover lets another program take the place of this one (execve(2)) and go on with its listeners. The process
-// stays, and with it the sockets: a connection that comes meanwhile waits in the kernel's queue and is accepted by the
-// next program, so nobody is refused. Listeners of a process that simply ends are closed with it.
+// Package handover lets another program take the place of this one (execve(2)) and go on with its listeners. The
+// process and its sockets stay: a connection that comes meanwhile waits in the kernel's queue and the next program
+// accepts it, so none is refused. A process that simply ends would close its listeners.
 //
 //	doors, err := handover.Inherit() // what the program before left, or nothing
 //	ln, err := doors.Listen("http", "0.0.0.0:80") // that one, or a new one
@@ -29,12 +29,12 @@ const env = "SOUK_LISTENERS"
 // Doors are the listeners of a process. The methods may be called from many goroutines.
 type Doors struct {
 	mu   sync.Mutex
-	left map[string]net.Listener // of the program before, which nobody has asked for yet
+	left map[string]net.Listener // from the previous program, not asked for yet
 	open map[string]*listener
-	kept map[string]int // descriptors that the next program gets
+	kept map[string]int // descriptors for the next program
 }
 
-// Inherit returns the doors of this process, with those that the program before has left. It is called once.
+// Inherit returns the doors of this process, with the listeners of the previous program. Call it once.
 func Inherit() (*Doors, error) {
 	d := &Doors{left: map[string]net.Listener{}, open: map[string]*listener{}, kept: map[string]int{}}
 	text := os.Getenv(env)
@@ -61,8 +61,8 @@ func Inherit() (*Doors, error) {
 	return d, errors.Join(errs...)
 }
 
-// Listen returns the listener of a TCP address under a name, which no two have: that of the program before, if it had one
-// of the same name at the same address, else a new one. The address alone would not do: several may ask for any port.
+// Listen returns the listener of a TCP address under a unique name: the previous program's, if it had one with this
+// name and address, else a new one. The address alone is not enough, since several listeners may ask for port 0.
 func (d *Doors) Listen(name, addr string) (net.Listener, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -80,17 +80,17 @@ func (d *Doors) Listen(name, addr string) (net.Listener, error) {
 	return out, nil
 }
 
-// Settled closes those of the program before that nobody has asked for.
+// Settled closes the previous program's listeners that were not asked for.
 func (d *Doors) Settled() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, ln := range d.left {
-		_ = ln.Close() // it serves nobody
+		_ = ln.Close() // unused
 	}
 	clear(d.left)
 }
 
-// Leave keeps all that is open for the next program, whoever closes it from now on.
+// Leave keeps all open listeners for the next program, even if they are closed from now on.
 func (d *Doors) Leave() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -105,8 +105,8 @@ func (d *Doors) Leave() error {
 	return errors.Join(errs...)
 }
 
-// Become executes a program in this one's place, with what was left. It returns only when that was not possible; then
-// what was left is closed.
+// Become replaces this program by another (execve), with the listeners that Leave kept. It returns only on failure, and
+// then closes them.
 func (d *Doors) Become(exe string, argv, environ []string) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -134,7 +134,7 @@ type listener struct {
 	key string
 }
 
-// Close closes the listener. Nobody finds it again.
+// Close closes the listener. Listen does not return it again.
 func (l *listener) Close() error {
 	l.of.mu.Lock()
 	if l.of.open[l.key] == l {
@@ -144,7 +144,7 @@ func (l *listener) Close() error {
 	return l.Listener.Close()
 }
 
-// dup returns another descriptor of the socket. It stays as it is: net.Listener's File would make it block.
+// dup returns another descriptor of the socket. The socket stays non-blocking; net.Listener's File would make it block.
 func (l *listener) dup() (fd int, err error) {
 	c, ok := l.Listener.(syscall.Conn)
 	if !ok {

@@ -1,5 +1,5 @@
-// Package heap looks after the heap of a process that serves: how much of it may be garbage, and when it is given back
-// to the host.
+// Package heap tunes the heap of a server process: how much of it may be garbage, and when memory is returned to the
+// host.
 package heap
 
 import (
@@ -13,19 +13,19 @@ import (
 // Bounds of what Keep lets the heap waste.
 const (
 	heapSlack    = 24 << 20 // bytes that may be allocated over a small live heap before it is collected
-	leastPercent = 100      // of a large one, which is given back once nothing is to do
+	leastPercent = 100      // of a large heap; idle processes return it to the host
 	mostPercent  = 400
-	nearPercent  = 10 // a percentage that is so near stays as it is: setting it stops the world for some microseconds
+	nearPercent  = 10 // smaller changes of the percentage are skipped: setting it stops the world for some µs
 
 	lookEvery = 10 * time.Second
-	idleBytes = 4 << 20 // allocated between two looks by a process that has nothing to do
+	idleBytes = 4 << 20 // a process that allocated less between two looks is idle
 	trimBytes = 8 << 20 // allocated since the last trim before it is worth another one
 )
 
-// Keep has the collector of this process follow the live heap until ctx ends, and gives memory back to the host
-// once there is nothing to do. A fixed percentage is wrong at both ends: over a heap of a few megabytes it collects
-// all the time, over a large one it keeps several times what is used. It is for a process that serves, and is to be
-// called once; who set GOGC has decided otherwise, and it must not be called then. A GOMEMLIMIT holds beside it.
+// Keep adapts this process's garbage collector to the live heap until ctx ends, and returns memory to the host when the
+// process is idle. A fixed percentage is wrong at both ends: over a heap of a few megabytes it collects all the time,
+// over a large one it keeps several times what is used. Call it once, in a server process, and not if the user has set
+// GOGC. A GOMEMLIMIT applies as well.
 func Keep(ctx context.Context) {
 	collected := make(chan struct{}, 1)
 	tellCollected(ctx, collected)
@@ -54,7 +54,7 @@ func Keep(ctx context.Context) {
 
 // tellCollected sends to told after each collection, until ctx ends.
 func tellCollected(ctx context.Context, told chan<- struct{}) {
-	type marker struct{ _ [64]byte } // large enough to have a place of its own
+	type marker struct{ _ [64]byte } // large enough not to share an allocation
 	runtime.AddCleanup(new(marker), func(struct{}) {
 		if ctx.Err() != nil {
 			return
@@ -86,7 +86,7 @@ type keeper struct {
 	trimmed uint64 // allocated, when memory was last given back
 }
 
-// percentOf returns the percentage to set for a live heap, or 0 where the one that holds is near enough.
+// percentOf returns the percentage to set for a live heap, or 0 if the present one is near enough.
 func (k *keeper) percentOf(live uint64) int {
 	p := int(min(mostPercent, max(leastPercent, 100*heapSlack/max(live, 1))))
 	if d := p - k.percent; -nearPercent < d && d < nearPercent {
@@ -96,8 +96,8 @@ func (k *keeper) percentOf(live uint64) int {
 	return p
 }
 
-// look reports whether memory is to be given back now: little was allocated since the last look, and enough since the
-// last time for it to be worth a collection.
+// look reports whether to return memory now: little was allocated since the last look, and enough since the last trim
+// to be worth a collection.
 func (k *keeper) look(allocated uint64) bool {
 	idle := allocated-k.seen < idleBytes
 	k.seen = allocated

@@ -1,5 +1,5 @@
-// Package limit counts who is in. A Group is one number, with an end that can be waited for; Shares keep one key from
-// taking the places of others; Lines have those wait for whom there is no place yet. All may be used from many goroutines.
+// Package limit bounds concurrent work. A Group counts entries and can be waited for; Shares keeps one key from taking
+// all places; Lines makes entries wait for a free place. All may be used from many goroutines.
 package limit
 
 import (
@@ -7,17 +7,17 @@ import (
 	"sync"
 )
 
-// Group counts those who are in. The zero Group lets any number in.
+// Group counts current entries. The zero Group has no limit.
 type Group struct {
-	Most int // that may be in at once; 0: any number. It is set before the first use.
+	Most int // entries at once; 0: no limit. Set before the first use.
 
 	mu     sync.Mutex
 	in     int
 	closed bool
-	empty  chan struct{} // closed when the last one leaves; nil: nobody waits for that
+	empty  chan struct{} // closed when the last entry leaves; nil: no waiter
 }
 
-// Enter reports whether there is a place, and takes it. Whoever has one calls Leave.
+// Enter reports whether there is a place, and takes it. Call Leave to give it back.
 func (g *Group) Enter() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -38,15 +38,15 @@ func (g *Group) Leave() {
 	}
 }
 
-// Close lets nobody else in. Those who are in stay.
+// Close refuses new entries. Current ones stay.
 func (g *Group) Close() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.closed = true
 }
 
-// Wait returns when nobody is in, or with the context's cause when that ends before. Unless the group is closed, somebody
-// else may enter at any time.
+// Wait returns when there are no entries, or with the context's cause if that ends before. Unless the group is closed,
+// a new entry may come at any time.
 func (g *Group) Wait(ctx context.Context) error {
 	g.mu.Lock()
 	if g.in == 0 {
@@ -66,16 +66,16 @@ func (g *Group) Wait(ctx context.Context) error {
 	}
 }
 
-// Shares bounds how many are in at once: in all, and of each key. The bounds are set before the first use.
+// Shares bounds the entries at once: in all, and for each key. The bounds are set before the first use.
 type Shares[K comparable] struct {
-	All, Each int // 0: any number
+	All, Each int // 0: no limit
 
 	mu sync.Mutex
 	in int
 	of map[K]int
 }
 
-// Enter reports whether there is a place for a key, and takes it. Whoever has one calls Leave with the same key.
+// Enter reports whether there is a place for a key, and takes it. Call Leave with the same key to give it back.
 func (s *Shares[K]) Enter(key K) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -100,7 +100,7 @@ func (s *Shares[K]) Leave(key K) {
 	}
 }
 
-// Lines bounds how many of each key are in at once. The others wait.
+// Lines bounds the entries at once for each key. Others wait.
 type Lines[K comparable] struct {
 	Each int // at least 1, set before the first use
 
@@ -108,14 +108,14 @@ type Lines[K comparable] struct {
 	of map[K]*line
 }
 
-// line is who of one key is in, or waits.
+// line has the entries and waiters of one key.
 type line struct {
-	places chan struct{} // one value for each who is in
-	n      int           // of both
+	places chan struct{} // one value per entry
+	n      int           // entries plus waiters
 }
 
-// Enter waits for a place of a key, and takes it. Whoever has one calls Leave with the same key. An error is the context's
-// cause, which has ended before.
+// Enter waits for a place of a key, and takes it. Call Leave with the same key to give it back. The error is the cause
+// of a context that ended before.
 func (l *Lines[K]) Enter(ctx context.Context, key K) error {
 	l.mu.Lock()
 	x := l.of[key]
@@ -139,7 +139,7 @@ func (l *Lines[K]) Enter(ctx context.Context, key K) error {
 	}
 }
 
-// Leave gives a place of a key to the next who waits.
+// Leave gives a place of a key to the next waiter.
 func (l *Lines[K]) Leave(key K) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -148,7 +148,7 @@ func (l *Lines[K]) Leave(key K) {
 	l.drop(key, x)
 }
 
-// drop takes one out of those of a key. It is called with the lock.
+// drop removes an entry or waiter of a key. The caller holds the lock.
 func (l *Lines[K]) drop(key K, x *line) {
 	if x.n--; x.n == 0 {
 		delete(l.of, key)

@@ -1,5 +1,5 @@
-// Package needs skips tests for what their host lacks: by name, with a sentence that says how to install it. With CI=true,
-// where all is there, they fail instead.
+// Package needs skips tests whose host lacks a program or feature, and says how to install it. With CI=true, where
+// everything is installed, they fail instead.
 package needs
 
 import (
@@ -11,12 +11,12 @@ import (
 	"testing"
 )
 
-// packages says which Debian packages have the programs that a bare Debian lacks. "make test" installs from the same list.
+// packages lists the Debian packages of programs that a bare Debian lacks. "make test" installs from the same list.
 //
 //go:embed packages
 var packages string
 
-// Programs skips a test where one of these programs is not on the PATH, or fails it in CI.
+// Programs skips a test if one of these programs is not on the PATH, or fails it in CI.
 //
 // t must be the test's own, not its parent's: testing lets no test skip another, and panics.
 func Programs(t testing.TB, names ...string) {
@@ -26,7 +26,7 @@ func Programs(t testing.TB, names ...string) {
 	}
 }
 
-// Lacks says which of these programs are not on the PATH, and how to install them; nil: all are there.
+// Lacks says which of these programs are not on the PATH, and how to install them; nil: all are installed.
 func Lacks(names ...string) error {
 	var missing, from []string
 	for _, name := range names {

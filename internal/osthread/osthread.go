@@ -1,4 +1,5 @@
-// Package osthread runs what changes the thread that it runs on for good: one that enters a namespace or a group.
+// Package osthread runs functions that change their OS thread for good, for instance by entering a namespace or a
+// cgroup.
 package osthread
 
 import (
@@ -7,20 +8,20 @@ import (
 	"syscall"
 )
 
-// Go starts f on a thread of the operating system which ends with it, whatever f has made of the thread. It is never
-// the first thread of the process: that one cannot end before the process does, so that what it entered would stay in
-// being (mounts, with the devices behind them), and it is the one that /proc/self and /proc/PID tell of.
+// Go starts f on an OS thread that ends with f, whatever f has done to the thread. It is never the process's first
+// thread: that one lives as long as the process, so a namespace that it entered would stay (mounts, with their
+// devices), and /proc/self and /proc/PID show that thread.
 func Go(f func()) { go run(f) }
 
 func run(f func()) {
 	runtime.LockOSThread()
 	if syscall.Gettid() != os.Getpid() {
 		f()
-		return // not unlocked: the thread ends
+		return // without unlocking, so the thread ends
 	}
 	elsewhere := make(chan struct{})
 	go func() {
-		runtime.LockOSThread() // which the first thread cannot be, as long as it is held here
+		runtime.LockOSThread() // while this goroutine holds the first thread, the next one runs on another
 		close(elsewhere)
 		f()
 	}()

@@ -1,4 +1,4 @@
-// Package pace sends what comes slowly at once, and what comes fast in larger pieces.
+// Package pace flushes slow output at once, and batches fast output.
 package pace
 
 import (
@@ -8,15 +8,15 @@ import (
 	"time"
 )
 
-// delay is how long something that was written may wait for more: too short for a person to see, and long enough for
-// hundreds of lines.
+// delay is how long written data may wait for more: too short for a person to notice, and long enough for hundreds of
+// lines.
 const delay = time.Millisecond
 
-// errClosed is what a write to a closed Writer says.
+// errClosed is the error of a write to a closed Writer.
 var errClosed = errors.New("pace: it is closed")
 
-// Writer writes to another one, which keeps what it is given until it is flushed: at once, if nothing was flushed for
-// a millisecond, else with what else comes until then. Its methods may be called from many goroutines.
+// Writer writes to a buffered writer and flushes it: at once if the last flush is a millisecond ago, else together with
+// what comes until then. Its methods may be called from many goroutines.
 type Writer struct {
 	w     io.Writer
 	flush func() error
@@ -24,15 +24,15 @@ type Writer struct {
 	mu      sync.Mutex
 	at      time.Time // of the last flush
 	timer   *time.Timer
-	waiting bool // for the timer
+	waiting bool // a timer will flush
 	closed  bool
-	err     error // of a flush that nobody waited for
+	err     error // of the timer's flush
 }
 
-// New gives a Writer for w and what flushes it.
+// New returns a Writer for w, which flush flushes.
 func New(w io.Writer, flush func() error) *Writer { return &Writer{w: w, flush: flush} }
 
-// Write writes p. An error may be that of what was written before.
+// Write writes p. The error may be that of an earlier write.
 func (w *Writer) Write(p []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -67,12 +67,12 @@ func (w *Writer) send(now time.Time) error {
 	return w.err
 }
 
-// due sends what has waited.
+// due flushes after the delay.
 func (w *Writer) due() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.waiting && !w.closed {
-		_ = w.send(time.Now()) // the next write says it
+		_ = w.send(time.Now()) // the next write returns the error
 	}
 }
 
@@ -86,7 +86,7 @@ func (w *Writer) Flush() error {
 	return w.send(time.Now())
 }
 
-// Close sends what waits. The other writer is not touched any more, and not closed.
+// Close sends what waits. The other writer is not used any more, and not closed.
 func (w *Writer) Close() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()

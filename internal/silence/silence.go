@@ -1,9 +1,8 @@
-// Package silence ends TCP connections whose other host has fallen silent: it is gone, or what lies between drops
-// packets, and nothing says so. The kernel alone waits for a quarter of an hour where something was sent, and for ever
-// where an answer is awaited.
+// Package silence ends TCP connections whose other host has fallen silent: the host is gone, or the network drops
+// packets without an error. The kernel alone waits for a quarter of an hour after a write, and for ever for an answer.
 //
-// A host answers for its connections whatever its programs do, so one that is stopped or slow, or reads nothing, is not
-// silent. That is why it is not TCP_USER_TIMEOUT, which also ends connections whose other end does not read.
+// A host's kernel acknowledges packets whatever its programs do, so a stopped, slow or non-reading program is not
+// silent. TCP_USER_TIMEOUT would not do, since it also ends connections whose other end does not read.
 package silence
 
 import (
@@ -18,10 +17,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Err is wrapped by the errors of connections that were ended since their other end had fallen silent.
+// Err is wrapped by the errors of connections that were ended for silence.
 var Err = errors.New("its host has fallen silent") //nolint:gochecknoglobals // a constant
 
-// probes is how often a host that sends nothing is asked for a sign in the time after which it counts as silent.
+// probes is the number of keep-alive probes to a quiet host before it counts as silent.
 const probes = 4
 
 // Lines makes connections and watches them. Its methods may be called from many goroutines.
@@ -31,20 +30,19 @@ type Lines struct {
 
 	mu    sync.Mutex
 	lines map[*line]bool
-	none  chan struct{} // closed when there is no line any more; nil: nobody watches
+	none  chan struct{} // closed when no line is left; nil: no watcher runs
 }
 
-// New returns lines whose other ends count as silent when nothing has come from their hosts for after, which is some
-// seconds: the kernel asks a host for a sign each second at most. A dial takes
-// connect at most.
+// New returns lines whose other ends count as silent when nothing has come from their hosts for after. That must be
+// some seconds, since the kernel sends at most one probe a second. A dial takes connect at most.
 func New(connect, after time.Duration) *Lines {
 	l := &Lines{after: after, lines: map[*line]bool{}}
 	l.dialer = net.Dialer{Timeout: connect, KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: after / probes,
-		Interval: after / probes, Count: probes + 1}} // should the watch be late, the kernel ends it
+		Interval: after / probes, Count: probes + 1}} // if the watcher is late, the kernel ends the connection
 	return l
 }
 
-// Dial connects as net.Dialer does. Only connections of TCP are watched.
+// Dial connects as net.Dialer does. Only TCP connections are watched.
 func (l *Lines) Dial(ctx context.Context, network, addr string) (net.Conn, error) {
 	c, err := l.dialer.DialContext(ctx, network, addr)
 	t, is := c.(*net.TCPConn)
@@ -62,7 +60,7 @@ func (l *Lines) Dial(ctx context.Context, network, addr string) (net.Conn, error
 	return x, nil
 }
 
-// watch ends what is silent, until there is no line any more.
+// watch ends silent connections, until no line is left.
 func (l *Lines) watch(none <-chan struct{}) {
 	every := l.after / (4 * probes)
 	for looked := time.Now(); ; {
@@ -72,7 +70,7 @@ func (l *Lines) watch(none <-chan struct{}) {
 		case <-time.After(every):
 		}
 		now := time.Now()
-		late := now.Sub(looked) > 4*every // this host stood still, and what came meanwhile is not read yet
+		late := now.Sub(looked) > 4*every // this host was suspended: packets that came meanwhile are not processed yet
 		looked = now
 		l.mu.Lock()
 		var silent []*line
@@ -88,7 +86,7 @@ func (l *Lines) watch(none <-chan struct{}) {
 	}
 }
 
-// line is a connection that is watched.
+// line is a watched connection.
 type line struct {
 	*net.TCPConn
 	of *Lines
@@ -97,7 +95,7 @@ type line struct {
 	silent bool
 }
 
-// silentFor returns for how long nothing has come from the other host, as its kernel answers for it.
+// silentFor returns how long nothing has come from the other host, keep-alive answers included.
 func (x *line) silentFor() (d time.Duration) {
 	raw, err := x.SyscallConn()
 	if err != nil {
@@ -115,30 +113,28 @@ func (x *line) end() {
 	x.mu.Lock()
 	x.silent = true
 	x.mu.Unlock()
-	_ = x.SetLinger(0) // what was not sent is not wanted any more
+	_ = x.SetLinger(0) // discard unsent data
 	x.Close()
 }
 
-// why says of an error that it is of the silence.
+// why wraps an error in Err if the line was ended for silence.
 func (x *line) why(err error) error {
 	if err == nil {
 		return nil
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if x.silent || errors.Is(err, syscall.ETIMEDOUT) { // or the kernel was first
+	if x.silent || errors.Is(err, syscall.ETIMEDOUT) { // ETIMEDOUT: the kernel was first
 		return Err
 	}
 	return err
 }
 
-// Read reads.
 func (x *line) Read(b []byte) (int, error) {
 	n, err := x.TCPConn.Read(b)
 	return n, x.why(err)
 }
 
-// Write writes.
 func (x *line) Write(b []byte) (int, error) {
 	n, err := x.TCPConn.Write(b)
 	return n, x.why(err)

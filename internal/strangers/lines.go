@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Few is a logger for what strangers can cause: so many lines at once, and then one each time that every goes by. How
-// many were left out is said in the next line, or in one of its own a while after.
+// Few is a logger for events that strangers can cause: atOnce lines in a burst, and then one per every. The number of
+// omitted lines is in the next line, or in a line of its own a while after.
 func Few(log *slog.Logger, atOnce int, every time.Duration) *slog.Logger {
 	return slog.New(few{log.Handler(), &bucket{most: atOnce, left: atOnce, every: every}})
 }
@@ -26,12 +26,12 @@ type bucket struct {
 
 	mu      sync.Mutex
 	left    int
-	since   time.Time // from when the next token is counted
+	since   time.Time // when the last token was added
 	omitted int
-	timer   *time.Timer // not nil: it will tell how many were left out
+	timer   *time.Timer // not nil: it will log how many were omitted
 }
 
-// tellAfter is how long lines that were left out are not told of, where none is let through again.
+// tellAfter is when omitted lines are reported at the latest.
 const tellAfter = 10 * time.Second
 
 // Handle writes a line, or leaves it out.
@@ -47,14 +47,14 @@ func (h few) Handle(ctx context.Context, r slog.Record) error {
 	return h.Handler.Handle(ctx, r)
 }
 
-// WithAttrs returns the handler with more attributes; the bound is one.
+// WithAttrs returns the handler with more attributes; they share the bound.
 func (h few) WithAttrs(as []slog.Attr) slog.Handler { return few{h.Handler.WithAttrs(as), h.b} }
 
-// WithGroup returns the handler within a group; the bound is one.
+// WithGroup returns the handler within a group; they share the bound.
 func (h few) WithGroup(name string) slog.Handler { return few{h.Handler.WithGroup(name), h.b} }
 
-// take reports whether one more line may be written now, and how many were left out since the last one. tell is called
-// later where one is left out.
+// take reports whether one more line may be written now, and how many were omitted since the last one. If one is
+// omitted, tell is called later.
 func (b *bucket) take(now time.Time, tell func()) (omitted int, may bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -76,7 +76,7 @@ func (b *bucket) take(now time.Time, tell func()) (omitted int, may bool) {
 	return omitted, true
 }
 
-// tell writes how many lines were left out, if nobody has said so since.
+// tell writes how many lines were omitted, unless a line has said so since.
 func (h few) tell(like slog.Record) {
 	h.b.mu.Lock()
 	omitted := h.b.omitted
@@ -87,5 +87,5 @@ func (h few) tell(like slog.Record) {
 	}
 	r := slog.NewRecord(time.Now(), like.Level, "more lines like others before were left out", like.PC)
 	r.AddAttrs(slog.Int("left_out", omitted))
-	_ = h.Handler.Handle(context.Background(), r) // a log that cannot be written is told to nobody
+	_ = h.Handler.Handle(context.Background(), r) // an error of the log itself cannot be reported
 }

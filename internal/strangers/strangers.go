@@ -1,8 +1,7 @@
-// Package strangers keeps those who have not shown who they are from taking the places of others: at an HTTP server
-// (Attach), and at listeners that know themselves when somebody has shown it (Enter, Leave). A connection is a
-// stranger's until then. There are only so many strangers; one more is taken all the same, and the one that came first
-// goes: of the address that has too many of them, if there is one. Who has a token, a key or a certificate is a
-// stranger for a moment only, so a flood of those who have none delays others by no more than their turn.
+// Package strangers keeps unauthenticated connections (strangers) from using up a server's places: at an HTTP server
+// (Attach), and at listeners that authenticate by themselves (Enter, Leave). The number of strangers is bounded. A new
+// one is accepted all the same, and the oldest is closed: of the address that has too many, if there is one. Clients
+// with a token, key or certificate are strangers for a moment only, so a flood of others hardly delays them.
 package strangers
 
 import (
@@ -16,25 +15,25 @@ import (
 	"syscall"
 )
 
-// Places are those of one server.
+// Places are the places for strangers at one server.
 type Places struct {
-	all, each int // strangers at most, at all and of one address
+	all, each int // most strangers, in all and per address
 
 	mu      sync.Mutex
-	order   *list.List // of *stranger, those that came first in front
+	order   *list.List // of *stranger, oldest first
 	of      map[netip.Addr]int
 	by      map[net.Conn]*list.Element
 	evicted uint64
 }
 
-// stranger is a connection on which nobody has shown who they are.
+// stranger is a connection that is not authenticated yet.
 type stranger struct {
 	conn net.Conn
 	addr netip.Addr // of networkOf
 }
 
-// New returns the places of a server: so many for strangers at all, and a quarter of them for those of one address,
-// where there are several.
+// New returns the places of a server: all strangers in total, and a quarter of that for one address if there are
+// several.
 func New(all int) *Places {
 	return &Places{all: all, each: max(1, all/4), order: list.New(), of: map[netip.Addr]int{},
 		by: map[net.Conn]*list.Element{}}
@@ -51,7 +50,7 @@ func Most() int {
 	return int(max(1, min(most, limit.Cur/part)))
 }
 
-// Attach has a server keep to the places. Its handler says Known.
+// Attach applies the places to an HTTP server. Its handler must call Known.
 func (p *Places) Attach(s *http.Server) {
 	s.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
 		p.Enter(c)
@@ -66,21 +65,21 @@ func (p *Places) Attach(s *http.Server) {
 
 type connKey struct{}
 
-// Known says that who sent a request with this context has shown who they are.
+// Known marks the sender of the request with this context as authenticated.
 func Known(ctx context.Context) {
 	if known, ok := ctx.Value(connKey{}).(func()); ok {
 		known()
 	}
 }
 
-// Evicted counts the strangers whose place was wanted by another one.
+// Evicted counts the strangers that were closed for newer ones.
 func (p *Places) Evicted() uint64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.evicted
 }
 
-// Enter gives a connection a place, and closes another one where there is none.
+// Enter gives a connection a place, and closes another stranger if none is free.
 func (p *Places) Enter(c net.Conn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -92,8 +91,8 @@ func (p *Places) Enter(c net.Conn) {
 	p.of[s.addr]++
 }
 
-// evict closes the stranger that came first, of the newcomer's address if that has too many places. Who alone is there
-// has all places.
+// evict closes the oldest stranger, of the newcomer's address if that has too many places. With a single client address
+// the per-address limit does not apply.
 func (p *Places) evict(addr netip.Addr) {
 	e := p.order.Front()
 	if len(p.of) > 1 && p.of[addr] >= p.each {
@@ -104,10 +103,10 @@ func (p *Places) evict(addr netip.Addr) {
 	s := e.Value.(*stranger)
 	p.remove(s.conn)
 	p.evicted++
-	_ = s.bare().Close() // the server sees it as gone
+	_ = s.bare().Close() // the server treats it as gone
 }
 
-// bare returns the connection below TLS: a goodbye on it would wait for a stranger who reads nothing.
+// bare returns the connection below TLS: a TLS close would wait for a stranger that reads nothing.
 func (s *stranger) bare() net.Conn {
 	if c, ok := s.conn.(*tls.Conn); ok {
 		return c.NetConn()
@@ -115,7 +114,7 @@ func (s *stranger) bare() net.Conn {
 	return s.conn
 }
 
-// Leave takes the place of a connection back: it was closed, or is no stranger's any more.
+// Leave frees a connection's place: it was closed, or is authenticated.
 func (p *Places) Leave(c net.Conn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -135,11 +134,11 @@ func (p *Places) remove(c net.Conn) {
 	}
 }
 
-// HostOf returns the address of the host at the other end of a connection, one of IPv4 as such; it is not valid where
-// there is none.
+// HostOf returns the address of the host at the other end of a connection, unmapped if IPv4; it is invalid for
+// connections other than TCP.
 func HostOf(c net.Conn) netip.Addr {
 	at := c.RemoteAddr()
-	if t, is := at.(*net.TCPAddr); is { // as nearly all are; nothing is written out to be read again
+	if t, is := at.(*net.TCPAddr); is { // the usual case, without formatting and parsing
 		return Host(t.AddrPort())
 	}
 	parsed, err := netip.ParseAddrPort(at.String())
@@ -152,8 +151,8 @@ func HostOf(c net.Conn) netip.Addr {
 // Host returns the host of an address and port, as HostOf does.
 func Host(at netip.AddrPort) netip.Addr { return at.Addr().Unmap().WithZone("") }
 
-// networkOf returns the host of the other end; it is not valid where there is none. Whoever has one address of IPv6 has a
-// network of them: they are one, by the first address of it.
+// networkOf returns the host of the other end; invalid if there is none. A client with one IPv6 address has a whole
+// network of them, so all count as the network's first address.
 func networkOf(c net.Conn) netip.Addr {
 	a := HostOf(c)
 	const network = 64

@@ -5,12 +5,12 @@ import (
 	"time"
 )
 
-// LookAgain is how often it is looked whether who follows a stream is still let in.
+// LookAgain is how often While checks whether a stream's client is still authorized.
 const LookAgain = time.Second
 
-// While returns the context of what goes on for long: it ends when still reports false, which is asked each LookAgain.
-// A shell that was begun in time would be one for ever. The caller calls end when it is over, and still is asked no
-// more when that has returned.
+// While returns a context for a long request, which ends when still reports false; still is called each LookAgain.
+// Otherwise a shell begun with a valid token could go on for ever. The caller must call end when it is done; still is
+// not called after end has returned.
 func While(ctx context.Context, still func(context.Context) bool) (during context.Context, end func()) {
 	during, cancel := context.WithCancel(ctx)
 	every := time.NewTicker(LookAgain)

@@ -1,9 +1,9 @@
-// Package sysmon calms the thread with which the Go runtime monitors itself.
+// Package sysmon slows down the Go runtime's monitor thread.
 //
-// That thread (sysmon in runtime/proc.go) takes processors back from goroutines that wait in the kernel, and stops
-// those that run for long. As long as anything happens it looks every 20 µs, for at least 50 times. In a program that
-// waits for a disk or a process every few hundred microseconds, and on a machine where a timer's interrupt costs
-// several, that is a fifth of all it does: each look takes a core from somebody.
+// That thread (sysmon in runtime/proc.go) takes processors back from goroutines that wait in the kernel, and preempts
+// those that run for long. As long as anything happens it wakes every 20 µs, at least 50 times. In a program that waits
+// for a disk or a process every few hundred microseconds, on a machine where a timer interrupt costs several, that is a
+// fifth of all CPU use: each wake-up takes a core from another thread.
 package sysmon
 
 import (
@@ -20,21 +20,21 @@ import (
 // codeSysmon says that the timers of the Go runtime cannot be changed.
 const codeSysmon fault.Code = "sysmon"
 
-// Slack is by how much the monitor may oversleep in the processes of souk that serve. It is how long a goroutine that
-// waits in the kernel keeps its processor from others at most, which otherwise is from 20 µs up to the 10 ms that the
-// monitor sleeps by itself where nothing happened for a while.
+// Slack is by how much the monitor may oversleep in souk's server processes. It bounds how long a goroutine that waits
+// in the kernel keeps its processor (P) from others; without it that is 20 µs, up to the 10 ms that the monitor sleeps
+// by itself after an idle time.
 //
-// Not in the reaper: who gets a processor later may need a thread for which the kernel has no place by then, and that
-// ends a program in Go.
+// Do not use it in the reaper: a later processor may need a new thread, and if the kernel cannot make one by then, the
+// Go program crashes.
 const Slack = 2 * time.Millisecond
 
-// Default is the slack that the kernel gives a process whose parents have asked for none.
+// Default is the kernel's default timer slack.
 const Default = 50 * time.Microsecond
 
-// Calm lets the kernel wake this process's monitor later than it asks for, by slack at most, as it suits other wakings.
-// Threads that the monitor makes inherit it, and so does what they fork, unless it is Exact.
+// Calm lets the kernel wake this process's monitor up to slack later than asked, together with other timers. Threads
+// made by the monitor and their child processes inherit the slack, unless they call Exact.
 //
-// Errors: Precondition "sysmon" where the system does not let it, for which CAP_SYS_NICE is needed.
+// Errors: Precondition "sysmon" if the system does not allow it; it needs CAP_SYS_NICE.
 func Calm(slack time.Duration) error {
 	tid, err := monitor()
 	if err == nil {
@@ -47,8 +47,7 @@ func Calm(slack time.Duration) error {
 	return nil
 }
 
-// Exact gives the calling thread, which is locked, and what it forks timers as exact as the kernel's are by default,
-// whoever made the thread.
+// Exact gives the calling thread, which must be locked, and its children the kernel's default timer slack.
 func Exact() error {
 	if err := unix.Prctl(unix.PR_SET_TIMERSLACK, uintptr(Default.Nanoseconds()), 0, 0, 0); err != nil {
 		return fault.Wrap(err, fault.Precondition, codeSysmon, "the timers of what is started cannot be made exact")
@@ -56,11 +55,11 @@ func Exact() error {
 	return nil
 }
 
-// pidRange is more than there are ids of threads (PID_MAX_LIMIT in the kernel).
+// pidRange is an upper bound of thread ids (PID_MAX_LIMIT in the kernel).
 const pidRange = 1 << 22
 
-// monitor returns the id of the monitor's thread: the first that a process makes, before any code of its own runs. Ids
-// are given out in order, round and round, so that it is the next behind the process's own.
+// monitor returns the id of the monitor's thread: the first that a process makes, before any code of its own runs.
+// Thread ids are assigned in order and wrap around, so it is the next one after the process's own id.
 func monitor() (int, error) {
 	tasks, err := os.ReadDir("/proc/self/task")
 	if err != nil {

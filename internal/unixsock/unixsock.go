@@ -1,5 +1,5 @@
-// Package unixsock lets the programs of one user talk over a socket that is a file: nobody else may open it, and each
-// end sees who is at the other.
+// Package unixsock lets the programs of one user talk over a Unix socket: no other user may open it, and each end
+// checks the user of the other.
 package unixsock
 
 import (
@@ -18,8 +18,8 @@ import (
 // longest is how long a socket's name may be; the kernel takes 108 bytes.
 const longest = 100
 
-// Listen opens the socket at path for this user only, in place of one that was left there. The caller sees to it that
-// no other process still listens. The file stays when the listener is closed.
+// Listen opens the socket at path for this user only, replacing a stale one. The caller sees to it that no other
+// process still listens. The file stays when the listener is closed.
 func Listen(path string) (*net.UnixListener, error) {
 	name, done, err := short(path)
 	if err != nil {
@@ -35,7 +35,7 @@ func Listen(path string) (*net.UnixListener, error) {
 	if err != nil {
 		return nil, fault.Wrap(err, fault.Unavailable, fault.CodeListen, "the socket %s cannot be made", path)
 	}
-	ln.SetUnlinkOnClose(false) // by then another process may have one of its own there
+	ln.SetUnlinkOnClose(false) // another process may have its own socket there by then
 	return ln, nil
 }
 
@@ -51,7 +51,7 @@ func Dial(ctx context.Context, path string) (*net.UnixConn, error) {
 	if err != nil {
 		return nil, err
 	}
-	u := c.(*net.UnixConn) // what is dialed as "unix" is one
+	u := c.(*net.UnixConn) // "unix" always gives a *net.UnixConn
 	if err := CheckPeer(u); err != nil {
 		return nil, errors.Join(err, u.Close())
 	}
@@ -71,7 +71,7 @@ func CheckPeer(c *net.UnixConn) error {
 	return nil
 }
 
-// PeerPID gives the process at the other end of a socket: the one that listened, or that dialed.
+// PeerPID returns the process at the other end of a socket: the one that listened, or that dialed.
 func PeerPID(c *net.UnixConn) (int, error) {
 	cred, err := peer(c)
 	if err != nil {
@@ -96,8 +96,8 @@ func peer(c *net.UnixConn) (*syscall.Ucred, error) {
 	return cred, nil
 }
 
-// Checked returns a listener that accepts this user and root only. refused hears of others, whose connections are
-// closed.
+// Checked returns a listener that accepts only this user and root. It closes other connections, and calls refused with
+// the error.
 func Checked(ln *net.UnixListener, refused func(error)) net.Listener { return checked{ln, refused} }
 
 type checked struct {
@@ -120,8 +120,8 @@ func (l checked) Accept() (net.Conn, error) {
 	}
 }
 
-// short returns a name of the socket that is short enough for the kernel, by way of an open directory when it must be.
-// It is good until done is called.
+// short returns a name of the socket that is short enough for the kernel, through an open directory's /proc path if
+// necessary. It is valid until done is called.
 func short(path string) (name string, done func(), err error) {
 	if len(path) < longest {
 		return path, func() {}, nil

@@ -8,15 +8,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// short is the longest pause that is made precisely: of a longer one a ms is a small part.
+// short is the longest pause that is made precisely: in a longer one a ms hardly matters.
 const short = 5 * time.Millisecond
 
-// Precise waits for pauses of less than a few ms without the ms by which Go's timers are late where a process has nothing else
-// to do: it sleeps in epoll_wait(2), which counts whole ms. The zero one is ready; it has a descriptor from its first short pause
-// until Close.
+// Precise makes pauses of less than a few ms precisely. Go's timers are up to a ms late in an idle process, since
+// epoll_wait(2) counts whole ms. The zero value is ready; it holds a descriptor from its first short pause until Close.
 type Precise struct{ timer *os.File }
 
-// For waits for d. It returns the context's cause when that has ended; a short pause is not cut off by that.
+// For waits for d. It returns the context's cause if ctx has ended; a short pause is not interrupted by that.
 func (p *Precise) For(ctx context.Context, d time.Duration) error {
 	if d <= 0 || d >= short || !p.pause(d) {
 		return For(ctx, max(d, 0))
@@ -24,7 +23,7 @@ func (p *Precise) For(ctx context.Context, d time.Duration) error {
 	return context.Cause(ctx)
 }
 
-// pause waits for d, unless the kernel lacks the means.
+// pause waits for d, and reports whether the kernel could do it.
 func (p *Precise) pause(d time.Duration) bool {
 	if p.timer == nil {
 		fd, err := unix.TimerfdCreate(unix.CLOCK_MONOTONIC, unix.TFD_NONBLOCK|unix.TFD_CLOEXEC)
@@ -47,7 +46,7 @@ func (p *Precise) pause(d time.Duration) bool {
 	return err == nil
 }
 
-// Close gives the descriptor back.
+// Close closes the descriptor.
 func (p *Precise) Close() {
 	if p.timer != nil {
 		p.timer.Close()

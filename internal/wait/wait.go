@@ -1,5 +1,4 @@
-// Package wait has the two ways in which shells wait for what has no event of its own: some time, and until something
-// is so.
+// Package wait has two ways to wait where there is no event: for some time, and until a condition holds.
 package wait
 
 import (
@@ -7,7 +6,7 @@ import (
 	"time"
 )
 
-// For waits for d. It returns the context's cause when that ends before, and where it has ended already and d is 0.
+// For waits for d. It returns the context's cause if ctx ends before; also if d is 0 and ctx has ended already.
 func For(ctx context.Context, d time.Duration) error {
 	if d <= 0 {
 		return context.Cause(ctx)
@@ -22,8 +21,8 @@ func For(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// Until asks again and again, with a pause of each between, until so reports true. It returns the context's cause when
-// that ends before.
+// Until polls so, with a pause of each between, until it reports true. It returns the context's cause if ctx ends
+// before.
 func Until(ctx context.Context, each time.Duration, so func() bool) error {
 	for !so() {
 		if err := For(ctx, each); err != nil {

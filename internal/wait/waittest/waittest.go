@@ -1,4 +1,4 @@
-// Package waittest has the one way in which tests wait for what has no event of its own.
+// Package waittest is how tests wait for conditions without an event.
 package waittest
 
 import (
@@ -9,10 +9,10 @@ import (
 	"github.com/soukhq/souk/internal/wait"
 )
 
-// Patience bounds each wait of a test. It is for what hangs: a busy machine is slow, and that is no failure.
+// Patience bounds each wait of a test. It only catches hangs: a slow, busy machine is no failure.
 const Patience = 2 * time.Minute
 
-// Until looks until so reports true. It fails the test after Patience, with what it waited for.
+// Until polls so until it reports true. It fails the test after Patience, with what it waited for.
 func Until(t testing.TB, what string, so func() bool) {
 	t.Helper()
 	if !within(t, so) {
@@ -20,7 +20,8 @@ func Until(t testing.TB, what string, so func() bool) {
 	}
 }
 
-// See looks until what it sees is wanted, and returns it. It fails the test after Patience, with what it last saw.
+// See calls look until its value is wanted, and returns that value. It fails the test after Patience, with what it last
+// saw.
 func See[T any](t testing.TB, what string, look func() T, wanted func(T) bool) T {
 	t.Helper()
 	var last T
@@ -30,18 +31,17 @@ func See[T any](t testing.TB, what string, look func() T, wanted func(T) bool) T
 	return last
 }
 
-// Succeed tries until try returns no error. It fails the test after Patience, with the last error.
+// Succeed calls try until it returns no error. It fails the test after Patience, with the last error.
 func Succeed(t testing.TB, what string, try func() error) {
 	t.Helper()
 	_ = See(t, what, try, func(err error) bool { return err == nil })
 }
 
-// Pass lets time pass: where a test shows that nothing happens meanwhile, or does what takes that long itself. Whoever
-// waits for something says what to Until.
+// Pass waits for d: to show that nothing happens meanwhile, or because the test itself must take that long. To wait for
+// a condition use Until.
 func Pass(d time.Duration) { <-time.After(d) }
 
-// within looks at once, and then with pauses that grow: what comes soon is seen soon, and what takes long keeps the
-// processor.
+// within polls at once, and then with growing pauses: short waits end promptly, and long ones use little CPU.
 func within(t testing.TB, so func() bool) bool {
 	ctx, cancel := context.WithTimeout(t.Context(), Patience)
 	defer cancel()
