@@ -24,10 +24,10 @@ import (
 	"github.com/soukhq/souk/store/journal"
 )
 
-// Bounds of connections to souk. They also end a log that is followed for days once its host is gone.
+// Bounds of connections to souk. They also end a followed log once its host is gone.
 const (
 	dialTime   = 10 * time.Second
-	silentTime = 8 * time.Second // without a sign of the host
+	silentTime = 8 * time.Second // the host counts as gone after this silence
 )
 
 // rootsDir is the directory of a member that root runs, as its unit does.
@@ -48,8 +48,8 @@ func (c *Env) AgentDir(given string) (string, error) {
 // SocketFile is, below its directory, the socket of a souk for the clients of its host.
 const SocketFile = "souk.sock"
 
-// Client makes the client of the souk that is meant: --addr, SOUK_ADDR, the context that is given or used, or the one
-// that runs on this host.
+// Client makes the client for the chosen souk: --addr, SOUK_ADDR, the context that is given or used, or the one that
+// runs on this host.
 func (c *Env) Client() (*client.Client, error) {
 	t, err := c.target()
 	if err != nil {
@@ -75,29 +75,29 @@ func (c *Env) clientOf(t target) (*client.Client, error) {
 	return c.learning(t, client.Several(doors).OnMissing(c.noteMissing)), nil
 }
 
-// target is a souk to talk to, by one or several doors that answer for each other.
+// target is a souk to talk to, through one or several doors that answer for each other.
 type target struct {
-	name  string // of its context; "": it has none
+	name  string // its context's name; "": none
 	doors []door // at least one
-	known string // the mark of the list of doors that was learned last
-	learn bool   // that list is kept with the context
+	known string // the mark of the last learned list of doors
+	learn bool   // keep new lists with the context
 }
 
 // door is one way to a souk.
 type door struct {
 	addr  string // HOST:PORT, a URL, or unix:PATH
-	token string // "": the server says that one is missing
-	roots []byte // PEM: its certificate must come from one of them; none: from one of the system's
-	also  []byte // another one, beside these or the system's
+	token string // "": the server will say that it is missing
+	roots []byte // PEM roots for its certificate; none: the system's
+	also  []byte // an additional root
 }
 
-// conns returns what makes connections to a door; context is that of the roots.
+// conns returns the transport for a door; context names the context in errors about roots.
 func (d door) conns(context string) (http.RoundTripper, error) {
 	if err := checkAddr(d.addr); err != nil {
 		return nil, err
 	}
 	conns := client.Transport(d.addr)
-	if conns.DialContext == nil { // it is no socket of this host
+	if conns.DialContext == nil { // not a Unix socket
 		conns.DialContext = silence.New(dialTime, silentTime).Dial
 	}
 	if d.token != "" && !strings.HasPrefix(d.addr, "https:") && !strings.HasPrefix(d.addr, "unix:") {
@@ -113,7 +113,7 @@ func (d door) conns(context string) (http.RoundTripper, error) {
 	if len(d.roots) > 0 && !pool.AppendCertsFromPEM(d.roots) {
 		return nil, fault.New(fault.Invalid, CodeContext, "the roots of context %s are no PEM certificates", context)
 	}
-	pool.AppendCertsFromPEM(d.also) // where it is none, the door is not believed
+	pool.AppendCertsFromPEM(d.also) // on a bad PEM the door is simply not trusted
 	conns.TLSClientConfig = &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
 	return conns, nil
 }
@@ -128,7 +128,7 @@ func addresses(list string) (out []string) {
 	return out
 }
 
-// target finds the souk that is meant.
+// target finds the chosen souk.
 func (c *Env) target() (t target, err error) {
 	if list := cmp.Or(c.addr, c.Getenv("SOUK_ADDR")); list != "" {
 		for _, addr := range addresses(list) {
@@ -149,7 +149,7 @@ func (c *Env) target() (t target, err error) {
 	return c.here()
 }
 
-// tokenOf returns the token of the souk of this host that has an address. It is never sent to another.
+// tokenOf returns the token of the souk of this host with an address. The token is never sent to another souk.
 func (c *Env) tokenOf(addr string) string {
 	if path, socket := strings.CutPrefix(addr, "unix:"); socket {
 		return tokenIn(filepath.Dir(strings.TrimPrefix(path, "//")))
@@ -162,7 +162,7 @@ func (c *Env) tokenOf(addr string) string {
 	return ""
 }
 
-// tokenIn reads the token in a souk's directory; "" where it may not be read, which the server then says.
+// tokenIn reads the token in a souk's directory; "": it may not be read; the server will say that it is missing.
 func tokenIn(dir string) string {
 	token, err := ReadLine(filepath.Join(dir, "token"))
 	if err != nil {
@@ -177,7 +177,7 @@ type Home struct{ Name, Dir string }
 // Addr returns the address of its socket.
 func (h Home) Addr() string { return "unix:" + filepath.Join(h.Dir, SocketFile) }
 
-// The contexts that need not be made: the souks of this host.
+// The built-in contexts: the souks of this host.
 const (
 	AgentContext = "agent"
 	DevContext   = "dev"
@@ -210,7 +210,7 @@ func (h Home) answers() bool {
 	return true
 }
 
-// left reports whether a souk that was killed has left its socket: one that ended has not.
+// left reports whether a killed souk has left its socket behind; one that ended removes it.
 func (h Home) left() bool {
 	_, err := os.Lstat(filepath.Join(h.Dir, SocketFile))
 	return err == nil && !h.answers()
@@ -225,8 +225,8 @@ func (c *Env) here() (target, error) {
 	return h.target(c.Getenv("SOUK_TOKEN")), nil
 }
 
-// choose returns which souk of this host is asked: the first that answers, so of an agent and a souk dev the agent.
-// Where another could be meant, that is said.
+// choose returns the souk of this host to use: the first that answers, so an agent before a souk dev. If another could
+// be meant, it prints a note.
 func (c *Env) choose(homes []Home) (Home, error) {
 	at := slices.IndexFunc(homes, Home.answers)
 	if at < 0 {
@@ -260,7 +260,7 @@ func noneHere(homes []Home) error {
 			"souk context", strings.Join(dirs, " or "))
 }
 
-// noteMissing says on stderr, once for each worker, that what is shown lacks what it has.
+// noteMissing says on stderr, once for each worker, that the output lacks its data.
 func (c *Env) noteMissing(workers []string) {
 	c.noting.Lock()
 	defer c.noting.Unlock()
@@ -281,7 +281,7 @@ func (c *Env) noteMissing(workers []string) {
 	c.note(strings.Map(Printable, strings.Join(workers, ", "))+text, workers)
 }
 
-// note says something on stderr beside a command's answer.
+// note prints a remark on stderr, besides a command's answer.
 func (c *Env) note(text string, missing []string) {
 	if c.JSON {
 		c.JSONLine(c.Err, NoteLine{Note: text, Missing: missing})
@@ -290,13 +290,13 @@ func (c *Env) note(text string, missing []string) {
 	fmt.Fprintf(c.Err, "souk: %s\n", text)
 }
 
-// NoteLine is what a command says in --json on stderr beside its answer.
+// NoteLine is a remark on stderr with --json, besides a command's answer.
 type NoteLine struct {
 	Note    string   `json:"note"`
 	Missing []string `json:"missing,omitempty"` // workers that could not be asked
 }
 
-// checkAddr refuses to send the token in clear over a network.
+// checkAddr refuses an address to which the token would go in clear over a network.
 func checkAddr(addr string) error {
 	if strings.HasPrefix(addr, "unix:") {
 		return nil
@@ -347,7 +347,7 @@ func (c *Env) DevDir(given string) (string, error) {
 	return filepath.Join(home, ".local", "state", "souk", "dev"), nil
 }
 
-// WhoAmI returns the name of the user, for those who ask later who did something.
+// WhoAmI returns the name of the user, for records of who did something.
 func WhoAmI() string {
 	if u, err := user.Current(); err == nil {
 		return cmp.Or(u.Username, "somebody")
@@ -361,7 +361,7 @@ func ReadLine(path string) (string, error) {
 	return strings.TrimSpace(string(raw)), err
 }
 
-// WriteWhole writes a file so that it is there whole or not at all, also after a crash.
+// WriteWhole writes a file atomically, even across a crash.
 func WriteWhole(file, text string, mode fs.FileMode) error {
 	if err := journal.WriteWhole(file, []byte(text), mode); err != nil {
 		return fault.Wrap(err, fault.Unavailable, fault.CodeWrite, "%s cannot be written", file)

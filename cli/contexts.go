@@ -21,8 +21,8 @@ import (
 // Context is a souk that the user has a name for.
 type Context struct {
 	Addr      string `toml:"addr" json:"addr"`                                 // as --addr
-	Token     string `toml:"token,omitempty" json:"-"`                         // or
-	TokenFile string `toml:"token-file,omitempty" json:"token_file,omitempty"` // where it is
+	Token     string `toml:"token,omitempty" json:"-"`                         // the token, or
+	TokenFile string `toml:"token-file,omitempty" json:"token_file,omitempty"` // the file of the token
 	Roots     string `toml:"roots,omitempty,multiline" json:"roots,omitempty"` // PEM; "": the system's
 }
 
@@ -49,7 +49,7 @@ func CheckContextName(name string) error {
 	return nil
 }
 
-// ContextsFile returns where the user's contexts are.
+// ContextsFile returns the path of the user's contexts.
 func (c *Env) ContextsFile() (string, error) {
 	if d := c.Getenv("XDG_CONFIG_HOME"); filepath.IsAbs(d) {
 		return filepath.Join(d, "souk", "contexts.toml"), nil
@@ -62,8 +62,8 @@ func (c *Env) ContextsFile() (string, error) {
 	return filepath.Join(home, ".config", "souk", "contexts.toml"), nil
 }
 
-// Contexts reads the user's contexts. There are none where there is no file, or no place for one. A file with tokens
-// that others may read is refused: Denied.
+// Contexts reads the user's contexts. There are none without a file, or a place for one. A file with tokens that other
+// users may read is refused: Denied.
 func (c *Env) Contexts() (all Contexts, err error) {
 	file, err := c.ContextsFile()
 	if err != nil {

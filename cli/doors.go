@@ -20,13 +20,13 @@ import (
 // that it talks to (docs/decisions/0039-the-local-door.md). What it has learned is in a file of its own beside the
 // contexts, which are the user's.
 
-// learnTime bounds how long a command stays to learn of doors once it is done.
+// learnTime bounds how long a finished command waits to learn of doors.
 const learnTime = time.Second
 
-// mostLearned bounds the doors that a context uses beside the user's own.
+// mostLearned bounds the learned doors that a context uses besides the user's own.
 const mostLearned = 16
 
-// learnedFile returns where the doors of a context are kept; "": nowhere.
+// learnedFile returns the file of a context's learned doors; "": none.
 func (c *Env) learnedFile(name string) string {
 	file, err := c.ContextsFile()
 	if err != nil {
@@ -35,8 +35,8 @@ func (c *Env) learnedFile(name string) string {
 	return filepath.Join(filepath.Dir(file), "doors", name+".json")
 }
 
-// learnedOf returns the doors that a context has learned. Where the file cannot be read it returns none, and the next
-// answer brings them.
+// learnedOf returns the doors that a context has learned. If the file is unreadable it returns none, and the next
+// answer brings them again.
 func (c *Env) learnedOf(name string) (list api.DoorList) {
 	raw, err := os.ReadFile(c.learnedFile(name))
 	if err != nil || json.Unmarshal(raw, &list) != nil {
@@ -56,7 +56,7 @@ func (c *Env) LearnedDoors(name string) (addrs []string) {
 // ForgetDoors removes what a context has learned.
 func (c *Env) ForgetDoors(name string) { os.Remove(c.learnedFile(name)) }
 
-// LearnDoors keeps the doors that a souk tells with a context. Where they cannot be kept, the next command tries again.
+// LearnDoors stores a souk's list of doors with a context. On a failure the next command tries again.
 func (c *Env) LearnDoors(ctx context.Context, name string, cl *client.Client) {
 	list, err := cl.Doors(ctx)
 	raw, odd := json.Marshal(list)
@@ -67,11 +67,11 @@ func (c *Env) LearnDoors(ctx context.Context, name string, cl *client.Client) {
 	_ = WriteWhole(file, string(raw)+"\n", 0o600)
 }
 
-// TryContext asks each address of a new context for its version, and learns of the others' roots where one answers. It
-// returns the version. One of several that does not answer now is only noted.
+// TryContext asks each address of a new context for its version, and learns the other doors' roots from one that
+// answers. It returns the version. If one of several does not answer, it only prints a note.
 func (c *Env) TryContext(ctx context.Context, name string, k Context) (version string, err error) {
 	open, wrong := addresses(k.Addr), map[string]error{}
-	for before := 0; len(open) != before && len(open) > 0; { // what one told may have others believed
+	for before := 0; len(open) != before && len(open) > 0; { // a root learned from one may make others trusted
 		t, err := c.targetOf(name, k)
 		if err != nil {
 			return "", err
@@ -85,7 +85,7 @@ func (c *Env) TryContext(ctx context.Context, name string, k Context) (version s
 		})
 	}
 	if at := slices.IndexFunc(open, func(addr string) bool { return fault.Is(wrong[addr], fault.Denied) }); at > 0 {
-		open[0], open[at] = open[at], open[0] // that one is not who it should be says more than that another is away
+		open[0], open[at] = open[at], open[0] // report a failed authentication rather than an unreachable door
 	}
 	for _, addr := range open {
 		if err := wrong[addr]; version == "" || !fault.Is(err, fault.Unavailable) {
@@ -97,7 +97,7 @@ func (c *Env) TryContext(ctx context.Context, name string, k Context) (version s
 	return version, nil
 }
 
-// tryDoor asks one door of a souk for its version, and learns of the others there.
+// tryDoor asks one door of a souk for its version, and learns of the other doors.
 func (c *Env) tryDoor(ctx context.Context, t target, d door) (version string, err error) {
 	cl, err := c.clientOf(target{name: t.name, doors: []door{d}})
 	if err != nil {
@@ -110,8 +110,8 @@ func (c *Env) tryDoor(ctx context.Context, t target, d door) (version string, er
 	return info.Version, err
 }
 
-// addLearned adds doors that were learned, with the context's token. One that the user named, too, is believed by its
-// member's root as well. None leads away from TLS.
+// addLearned adds learned doors, with the context's token. A door that the user also named is trusted by its member's
+// root as well. It adds no door without TLS to a context with TLS.
 func (t *target) addLearned(list api.DoorList, token string) {
 	t.known = list.Mark
 	for _, d := range list.Doors[:min(len(list.Doors), mostLearned)] {
@@ -128,7 +128,7 @@ func (t *target) addLearned(list api.DoorList, token string) {
 
 func sameAddr(addr string, d cluster.Door) bool { return strings.TrimRight(addr, "/") == d.Addr }
 
-// learning has a context's client note when the souk has other doors than the context knows.
+// learning makes a context's client notice when the souk's list of doors has changed.
 func (c *Env) learning(t target, cl *client.Client) *client.Client {
 	if !t.learn {
 		return cl
@@ -142,7 +142,7 @@ func (c *Env) learning(t target, cl *client.Client) *client.Client {
 	})
 }
 
-// learned learns of the doors that a command has heard of, once it is done.
+// learned fetches and stores a changed list of doors after a command.
 func (c *Env) learned() {
 	c.noting.Lock()
 	learn := c.learn

@@ -1,6 +1,6 @@
-// Package cli is the toolkit of souk's commands: what one invocation is given (Env), the client of the souk that is
-// meant, arguments, exit codes, errors as they are printed, tables, progress, and the texts of machines. The commands
-// themselves are in the packages below it, one for each noun; cmd/souk puts them together.
+// Package cli is the toolkit of souk's commands: one invocation's environment (Env), the client of the chosen souk,
+// arguments, exit codes, error output, tables, progress, and texts about machines. The commands themselves are in the
+// packages below it, one for each noun; cmd/souk puts them together.
 package cli
 
 import (
@@ -21,7 +21,7 @@ type Env struct {
 	Err    io.Writer
 	Getenv func(string) string
 
-	// Width is how many columns there are to print on; 0: as many as the terminal has.
+	// Width is the number of columns to print on; 0: the terminal's.
 	Width int
 
 	JSON bool
@@ -29,11 +29,11 @@ type Env struct {
 	app  string // "" when the user did not say
 	addr string
 
-	context string // "": the one that is used
+	context string // "": the current one
 
 	noting  sync.Mutex
 	missing map[string]bool       // workers that a warning has named already
-	learn   func(context.Context) // of other doors of the context's cluster; nil: there are none
+	learn   func(context.Context) // learns a changed list of doors; nil: unchanged
 }
 
 // DefaultApp is the app of machines whose app nobody named.
@@ -62,7 +62,7 @@ func (c *Env) Run(ctx context.Context, root *cobra.Command, args []string) int {
 	return ExitCode(err)
 }
 
-// said tells that an error needs no word: it has been printed, or its exit code says all.
+// said reports whether an error need not be printed: it was printed already, or its exit code says everything.
 func said(err error) bool {
 	_, task := errors.AsType[TaskCode](err)
 	_, stopped := errors.AsType[Interrupted](err)

@@ -10,12 +10,12 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
-// Interrupted is why the context ended: the user's ^C, or a SIGTERM.
+// Interrupted is the cause of a context that a signal ended: the user's ^C, or a SIGTERM.
 type Interrupted struct{ Signal os.Signal }
 
 func (i Interrupted) Error() string { return "stopped by " + i.Signal.String() }
 
-// PrintError says once what went wrong.
+// PrintError prints an error, unless it was printed already.
 func (c *Env) PrintError(err error) {
 	err = c.ownWords(err)
 	if c.JSON {

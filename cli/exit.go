@@ -68,12 +68,12 @@ type TaskCode int
 
 func (t TaskCode) Error() string { return fmt.Sprintf("the task ended with %d", int(t)) }
 
-// NotRun is why a command beside a machine's program was not executed. Its exit code is the one of a shell.
+// NotRun is the error of an exec whose command was not executed. Its exit code is a shell's.
 type NotRun struct{ Err error }
 
 func (n NotRun) Error() string { return n.Err.Error() }
 
-// Unwrap gives the fault.
+// Unwrap returns the fault.
 func (n NotRun) Unwrap() error { return n.Err }
 
 // code is the exit code; 0: it failed for another reason.
@@ -95,7 +95,7 @@ func (u usageError) Error() string { return u.text }
 // Usagef makes the error of a command line that cannot be understood.
 func Usagef(format string, args ...any) error { return usageError{fmt.Sprintf(format, args...)} }
 
-// Several is the errors of a command that was given many machines; each has been printed already.
+// Several holds the errors of a command on many machines; each was printed already.
 type Several struct{ Errs []error }
 
 func (s Several) Error() string { return fmt.Sprintf("%d of them failed", len(s.Errs)) }

@@ -10,7 +10,7 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// Members puts in the place of each reference to a gang, gang/ID, its machines' ids, by their ranks.
+// Members replaces each reference to a gang, gang/ID, by its machines' ids, in the order of their ranks.
 func (c *Env) Members(ctx context.Context, cl *client.Client, refs []string) ([]string, error) {
 	if !slices.ContainsFunc(refs, machine.IsGang) {
 		return refs, nil
@@ -49,7 +49,7 @@ func (c *Env) gang(ctx context.Context, cl *client.Client, ref string) ([]*machi
 	return lines, nil
 }
 
-// onlyOfGang returns the machine of a gang that has one.
+// onlyOfGang returns the only machine of a gang; it fails if there are several.
 func (c *Env) onlyOfGang(ctx context.Context, cl *client.Client, ref string) (*machine.Machine, error) {
 	lines, err := c.gang(ctx, cl, ref)
 	if err != nil {

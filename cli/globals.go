@@ -7,17 +7,17 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// The flags before all commands that not every command takes.
+// The global flags that do not apply to every command.
 const (
 	FlagAddr = "addr"
 	FlagSouk = "context"
 	FlagApp  = "app"
 )
 
-// takesKey is the annotation of a command with the flags that it takes of these.
+// takesKey is the annotation with the global flags that a command takes.
 const takesKey = "souk-takes"
 
-// Takes says which of the flags that stand before all commands have an effect at a command, separated by blanks.
+// Takes sets which global flags apply to a command, separated by blanks.
 func Takes(cmd *cobra.Command, flags string) {
 	if cmd.Annotations == nil {
 		cmd.Annotations = map[string]string{}
@@ -25,13 +25,13 @@ func Takes(cmd *cobra.Command, flags string) {
 	cmd.Annotations[takesKey] = flags
 }
 
-// lacks reports whether a flag that stands before all commands has no effect at a command.
+// lacks reports whether a global flag does not apply to a command.
 func lacks(cmd *cobra.Command, flag string) bool {
 	said, known := cmd.Annotations[takesKey]
 	return known && cmd.InheritedFlags().Lookup(flag) != nil && !slices.Contains(strings.Fields(said), flag)
 }
 
-// refuseIdle refuses a flag that was given and has no effect: whoever gave it meant something by it.
+// refuseIdle refuses a given global flag that does not apply, rather than ignore it.
 func refuseIdle(cmd *cobra.Command, _ []string) error {
 	for _, flag := range []string{FlagApp, FlagAddr, FlagSouk} {
 		if !lacks(cmd, flag) || !cmd.InheritedFlags().Lookup(flag).Changed {
@@ -47,7 +47,7 @@ func refuseIdle(cmd *cobra.Command, _ []string) error {
 	return nil
 }
 
-// hideIdle leaves the flags that have no effect at a command out of its help.
+// hideIdle hides inapplicable global flags from a command's help.
 func hideIdle(cmd *cobra.Command) {
 	for _, flag := range []string{FlagApp, FlagAddr, FlagSouk} {
 		if f := cmd.Root().PersistentFlags().Lookup(flag); f != nil {

@@ -27,7 +27,7 @@ func (c *Env) help(cmd *cobra.Command, _ []string) {
 	cmd.InitDefaultHelpFlag()
 	hideIdle(cmd)
 	usage := cmd.UsageString()
-	for _, sub := range cmd.Commands() { // cobra leaves one space behind the longest name, which is no gap
+	for _, sub := range cmd.Commands() { // cobra leaves only one space after the longest name
 		name := fmt.Sprintf("\n  %-*s ", sub.NamePadding(), sub.Name())
 		usage = strings.Replace(usage, name+sub.Short, name+" "+sub.Short, 1)
 	}
@@ -39,7 +39,7 @@ func (c *Env) help(cmd *cobra.Command, _ []string) {
 		wrapShell(cmd.Example, most), Wrap(after, most))
 }
 
-// joined puts the lines of each paragraph into one. Lines that are set in stand for themselves.
+// joined joins the lines of each paragraph. Indented lines stay as they are.
 func joined(text string) string {
 	var b strings.Builder
 	lines := strings.Split(strings.TrimSpace(text), "\n")
@@ -56,7 +56,7 @@ func joined(text string) string {
 	return b.String()
 }
 
-// wrapShell breaks lines of shell so that they are still the same commands: with a backslash, and not within quotes.
+// wrapShell breaks long shell lines without changing the commands: with a backslash, and not within quotes.
 func wrapShell(text string, most int) string {
 	lines := strings.Split(text, "\n")
 	for i, line := range lines {
@@ -84,7 +84,7 @@ func wrapCommand(line string, most int) string {
 			b.WriteByte(' ')
 			at++
 		}
-		if strings.ContainsAny(word, `'"`) { // as a program's text it may have a new line for a space
+		if strings.ContainsAny(word, `'"`) { // a quoted text may be broken at a space
 			b.WriteString(fill(word, &at, len(hang), most))
 			continue
 		}

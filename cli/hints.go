@@ -2,7 +2,8 @@ package cli
 
 import "github.com/spf13/cobra"
 
-// foreignVerb says what a verb of another tool is here. It comes first: the flags of that verb are unknown too.
+// foreignVerb returns an error that names souk's equivalent of another tool's verb. It runs before flags are parsed,
+// since that verb's flags are unknown, too.
 func foreignVerb(root *cobra.Command, args []string) error {
 	if len(args) == 0 || otherTools[args[0]] == "" {
 		return nil

@@ -10,9 +10,9 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
-// HomeWith returns the directory of the souk of this host, an agent or a souk dev, that has a piece (a file or directory
-// below it, which is called what): the one given, else the one that runs, else the first. Where another could be meant,
-// that is said.
+// HomeWith returns the directory of a souk of this host, an agent or a souk dev, that contains piece (a file or
+// directory, called what in messages): the given one, else the one that runs, else the first. If another could be
+// meant, it prints a note.
 func (c *Env) HomeWith(given, piece, what string) (string, error) {
 	if given != "" {
 		dir, err := c.DevDir(given)
@@ -26,7 +26,7 @@ func (c *Env) HomeWith(given, piece, what string) (string, error) {
 	return c.pick(c.Homes(), piece, what)
 }
 
-// pick is HomeWith where none is given.
+// pick is HomeWith without a given directory.
 func (c *Env) pick(all []Home, piece, what string) (string, error) {
 	homes := slices.DeleteFunc(slices.Clone(all), func(h Home) bool { return !has(h.Dir, piece) })
 	if len(homes) == 0 {

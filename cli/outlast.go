@@ -11,24 +11,24 @@ import (
 	"github.com/soukhq/souk/internal/backoff"
 )
 
-// outlasts is for how long a command that waits tries to reach a souk that it has lost: an upgrade takes a second, a
-// restart of a host's souk with many machines a few.
+// outlasts is how long a waiting command tries to reach a lost souk: an upgrade takes a second, a restart with many
+// machines a few.
 const outlasts = 30 * time.Second
 
-// settles is how long a souk that has come back may say that it does not know what it knew: in a cluster it hears of
-// what others have a moment later.
+// settles is how long a restarted souk may answer "not found" for existing things: in a cluster it learns what others
+// have a moment later.
 const settles = 5 * time.Second
 
-// Outlast does f, which waits for something or follows it, and does it again when souk ends meanwhile and comes back:
-// what souk has is on disk, and f goes on where it was. f may ask only what may be asked twice. A souk that has not
-// come back in time is Unavailable: what then goes on without it, and next is what to type to follow it again.
+// Outlast runs f, which waits for or follows something, and runs it again if souk ends meanwhile and comes back: souk's
+// state is on disk, so f can continue. f must make only repeatable requests. If souk does not come back in time the
+// error is Unavailable; it says that what goes on without souk, and that the command next follows it again.
 func (c *Env) Outlast(ctx context.Context, cl *client.Client, what, next string,
 	f func(context.Context) error) error {
 	var lost time.Time // when souk was lost; zero before that
 	for {
 		begun := time.Now()
 		err := f(ctx)
-		again := !lost.IsZero() && time.Since(begun) < settles // it has not come back for good
+		again := !lost.IsZero() && time.Since(begun) < settles // souk has not come back for good yet
 		switch {
 		case err == nil || ctx.Err() != nil:
 			return err
@@ -52,7 +52,7 @@ func (c *Env) Outlast(ctx context.Context, cl *client.Client, what, next string,
 	}
 }
 
-// awaitSouk waits until souk answers again, and says so, but where it answers at once and was waited for before.
+// awaitSouk waits until souk answers again, and says so, unless it answers at once after an earlier wait.
 func (c *Env) awaitSouk(ctx context.Context, cl *client.Client, end time.Time, again bool, lost error) error {
 	pauses := backoff.Doubling{Base: 50 * time.Millisecond, Most: time.Second}
 	quiet := again
@@ -96,10 +96,10 @@ func Pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// Note says something on stderr beside a command's answer.
+// Note prints a remark on stderr, besides a command's answer.
 func (c *Env) Note(format string, args ...any) { c.note(fmt.Sprintf(format, args...), nil) }
 
-// Since reads how far back a list goes: a duration before now, or a time. "" is all there is.
+// Since reads how far back a list goes: a duration before now, or a time. "": no limit.
 func Since(text string, now time.Time) (time.Time, error) {
 	if text == "" {
 		return time.Time{}, nil

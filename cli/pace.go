@@ -7,7 +7,7 @@ import (
 const PaceHelp = "lan, or wan where members answer late: over slow links, or very many on few cores; the same for " +
 	"all members"
 
-// PaceOf returns the times of gossip by their name.
+// PaceOf returns gossip settings by their name.
 func PaceOf(name string) (gossip.Knobs, error) {
 	f := gossip.Paces[name]
 	if f == nil {

@@ -18,7 +18,7 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
-// How long a server may take to prove itself, and how often a connection is made that breaks off before.
+// How long a server may take to prove itself, and how often to reconnect if the connection breaks off before.
 const (
 	proofPatience = 10 * time.Second
 	proofTries    = 8
@@ -26,8 +26,8 @@ const (
 
 type dialer func(ctx context.Context, network, addr string) (net.Conn, error)
 
-// proven dials servers without TLS, and gives a connection away only when the other end has proved on it that it knows
-// the token. Any program may have taken the port of a souk that is down.
+// proven dials servers without TLS, and returns a connection only after the other end has proved on it that it knows
+// the token. Any program may take the port of a souk that is down.
 func proven(token string, dial dialer) dialer {
 	digest := api.TokenDigest(token)
 	return func(ctx context.Context, network, addr string) (c net.Conn, err error) {
@@ -40,14 +40,14 @@ func proven(token string, dial dialer) dialer {
 			}
 			err = errors.Join(err, c.Close())
 			if !errors.Is(err, syscall.ECONNRESET) && !errors.Is(err, io.ErrUnexpectedEOF) {
-				break // what broke off says nothing: a server that is flooded gives places of strangers away
+				break // a break proves nothing: a flooded server drops unauthenticated connections
 			}
 		}
 		return nil, err
 	}
 }
 
-// demand has the other end prove that it knows the token with a digest.
+// demand makes the other end prove that it knows the token with a digest.
 func demand(ctx context.Context, c net.Conn, addr, digest string) error {
 	late, has := ctx.Deadline()
 	if limit := time.Now().Add(proofPatience); !has || limit.Before(late) {

@@ -18,10 +18,10 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// Find returns the machine with exactly this id or exactly this name: never one whose id merely begins so. Without an
-// app every app is searched. A destroyed machine is found by its id only. GROUP/INDEX is the machine that stands for a
-// replica: of the app that is given, else of the app of this directory's souk.toml, else of the only app that has it.
-// gang/ID is the machine of a gang, where it has one; see Members.
+// Find returns the machine with exactly this id or exactly this name: never by a prefix of its id. Without an app every
+// app is searched. A destroyed machine is found by its id only. GROUP/INDEX is a replica's machine: of the given app,
+// else of this directory's souk.toml, else of the only app that has it. gang/ID is the only machine of a gang; see
+// Members.
 func (c *Env) Find(ctx context.Context, cl *client.Client, ref string) (*machine.Machine, error) {
 	if machine.IsGang(ref) {
 		return c.onlyOfGang(ctx, cl, ref)
@@ -44,7 +44,7 @@ func (c *Env) Find(ctx context.Context, cl *client.Client, ref string) (*machine
 	if err != nil {
 		return nil, err
 	}
-	if len(named) == 0 { // it may be the id of a machine of another app, or of one that was destroyed
+	if len(named) == 0 { // perhaps the id of another app's or a destroyed machine
 		if m, err := elsewhere(ctx, cl, app, ref); m != nil || err != nil {
 			return m, err
 		}
@@ -70,7 +70,7 @@ func (c *Env) Find(ctx context.Context, cl *client.Client, ref string) (*machine
 	return Owned(m, named[0].App), nil
 }
 
-// findReplica returns the machine that stands for a replica of an app, "" for the only app that has it.
+// findReplica returns a replica's machine in an app; "": in the only app that has it.
 func findReplica(ctx context.Context, cl *client.Client, app, slot string) (*machine.Machine, error) {
 	lines, err := cl.MachineLines(ctx, client.LineOptions{App: app, Name: slot})
 	if err != nil {
@@ -90,8 +90,7 @@ func findReplica(ctx context.Context, cl *client.Client, app, slot string) (*mac
 	return nil, ambiguousReplica(lines, slot)
 }
 
-// ambiguousReplica is the error of a replica that several machines stand for: of several apps, or while one takes the
-// place of another.
+// ambiguousReplica is the error of a replica with several machines: of several apps, or while one replaces another.
 func ambiguousReplica(lines []*machine.Line, slot string) error {
 	apps := map[string]bool{}
 	ids := make([]string, len(lines))
@@ -117,7 +116,7 @@ func FolderApp() string {
 	var file struct {
 		App string `toml:"app"`
 	}
-	if toml.Unmarshal(text, &file) != nil { // "souk deploy" says what is wrong with it
+	if toml.Unmarshal(text, &file) != nil { // "souk deploy" reports what is wrong
 		return ""
 	}
 	return file.App
@@ -140,7 +139,7 @@ func ambiguous(named []*machine.Line, name string) error {
 		len(named), name, strings.Join(slices.Sorted(maps.Keys(apps)), ", "))
 }
 
-// elsewhere returns the machine with an id, in whichever app; nil where there is none.
+// elsewhere returns the machine with an id in any app; nil: none.
 func elsewhere(ctx context.Context, cl *client.Client, app, id string) (*machine.Machine, error) {
 	if !machine.ValidID(id) {
 		return nil, nil
@@ -168,7 +167,7 @@ func inApp(app string) string {
 	return " in app " + app
 }
 
-// Owned fills in the app of a machine that a server gave without it.
+// Owned fills in a machine's app, which some answers lack.
 func Owned(m *machine.Machine, app string) *machine.Machine {
 	if m.App == "" {
 		m.App = app
@@ -176,7 +175,7 @@ func Owned(m *machine.Machine, app string) *machine.Machine {
 	return m
 }
 
-// Label is how a machine is spoken of: its name, and its id where there is no name.
+// Label returns a machine's display name: its name, and its id where there is no name.
 func Label(m *machine.Machine) string {
 	if m.Name != "" {
 		return m.Name
@@ -184,16 +183,15 @@ func Label(m *machine.Machine) string {
 	return m.ID
 }
 
-// Each does f for every reference. An error is printed at once and the others are still done; the program's exit code
-// is then the worst of them.
+// Each calls f for every reference. It prints an error at once and continues; the exit code is then the worst one.
 func (c *Env) Each(ctx context.Context, refs []string,
 	f func(context.Context, *client.Client, *machine.Machine) error) error {
 	none := func(context.Context, *client.Client, string) bool { return false }
 	return c.EachOr(ctx, refs, none, f)
 }
 
-// EachOr is Each for references that may be to something else: what no machine has as its id or name is given to other,
-// which reports whether it was meant.
+// EachOr is Each for references that need not be machines: if no machine has the id or name it calls other, which
+// reports whether it handled the reference.
 func (c *Env) EachOr(ctx context.Context, refs []string, other func(context.Context, *client.Client, string) bool,
 	f func(context.Context, *client.Client, *machine.Machine) error) error {
 	cl, err := c.Client()
@@ -226,7 +224,7 @@ func (c *Env) EachOr(ctx context.Context, refs []string, other func(context.Cont
 	return nil
 }
 
-// Settle waits until the machine is in a state that stays, and gives it as it is then.
+// Settle waits until the machine is in a state that stays, and returns it.
 func (c *Env) Settle(ctx context.Context, cl *client.Client, m *machine.Machine, end time.Time,
 	limit time.Duration) (*machine.Machine, error) {
 	for {

@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// NewRoot makes the command souk without its commands: its help and the flags that all have.
+// NewRoot makes the command souk without its commands: its help and the global flags.
 func (c *Env) NewRoot() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "souk",
@@ -38,7 +38,7 @@ Environment: SOUK_ADDR (of a souk; else that of SOUK_CONTEXT, else the one of th
 	root.PersistentPreRunE = refuseIdle
 	root.SetFlagErrorFunc(WrongFlag)
 	root.SetHelpFunc(c.help)
-	root.Version = Version() // a template for it would link text/template, and with it all methods there are: 6 MB
+	root.Version = Version() // no template: text/template would keep all methods in the binary, 6 MB
 	pf := root.PersistentFlags()
 	pf.BoolVar(&c.JSON, "json", false, "print JSON: one value, or one line per value where there can be many")
 	pf.BoolVarP(&c.wide, "wide", "w", false, "print whole tables and lines, however narrow the terminal is")
@@ -65,8 +65,8 @@ func unknownCommand(cmd *cobra.Command, name string) error {
 	return Usagef("%s; see \"%s --help\"", text, cmd.CommandPath())
 }
 
-// Parent is a command with subcommands. Where it has no work of its own it prints its help; where its work is a list,
-// the subcommand ls does that too. Subcommands answer to what other tools call them.
+// Parent is a command with subcommands. Without an action of its own it prints its help; if its action is a list, the
+// subcommand ls does the same. Subcommands have other tools' names as aliases.
 func Parent(cmd *cobra.Command, subs ...*cobra.Command) *cobra.Command {
 	lists := cmd.RunE != nil && !strings.Contains(cmd.Use, " ")
 	listed := func(s *cobra.Command) bool { return s.Name() == "ls" || s.Name() == "list" }
@@ -97,7 +97,7 @@ func Parent(cmd *cobra.Command, subs ...*cobra.Command) *cobra.Command {
 	return cmd
 }
 
-// alias has each command answer to the other names of what it does, but where one of the others has that name.
+// alias adds other tools' names to each command, unless another command has that name.
 func alias(subs []*cobra.Command) {
 	taken := func(name string) bool {
 		return slices.ContainsFunc(subs, func(s *cobra.Command) bool { return s.Name() == name || s.HasAlias(name) })

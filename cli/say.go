@@ -1,12 +1,12 @@
 package cli
 
-// did is what a command prints in --json that changes something and has nothing else to show.
+// did is the --json output of a command that changed something and has no other output.
 type did struct {
 	Did  string `json:"did"`
 	What string `json:"what"`
 }
 
-// Say prints what a command has done that has nothing else to show: in JSON the verb and what it was done to.
+// Say prints what a command without other output has done: in JSON the verb and its object.
 func (c *Env) Say(verb, what, format string, args ...any) {
 	if c.JSON {
 		c.JSONLine(c.Out, did{verb, what})

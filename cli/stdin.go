@@ -8,7 +8,8 @@ import (
 	"golang.org/x/term"
 )
 
-// ForegroundIn reports whether stdin may be read: a terminal only by who is in its foreground, for another is stopped.
+// ForegroundIn reports whether stdin may be read: a terminal only in the foreground, since the kernel stops background
+// readers.
 func (c *Env) ForegroundIn() bool {
 	f, is := c.In.(*os.File)
 	if !is || !term.IsTerminal(int(f.Fd())) {
@@ -18,8 +19,7 @@ func (c *Env) ForegroundIn() bool {
 	return err == nil && group == unix.Getpgrp()
 }
 
-// StdinHolds reports whether something can be read from stdin, a terminal aside: it waits so long for a pipe to be
-// written to.
+// StdinHolds reports whether stdin, other than a terminal, has data. It waits up to patience for a pipe's writer.
 func (c *Env) StdinHolds(patience time.Duration) bool {
 	f, is := c.In.(*os.File)
 	if !is {
@@ -40,7 +40,7 @@ func (c *Env) StdinHolds(patience time.Duration) bool {
 	return err == nil && fds[0].Revents&unix.POLLIN != 0 && !atEnd(int(f.Fd()), st)
 }
 
-// atEnd reports whether a socket has nothing but its end to be read. Of a pipe poll itself tells it.
+// atEnd reports whether a socket is at its end without data. For a pipe poll reports that itself.
 func atEnd(fd int, st os.FileInfo) bool {
 	if st.Mode()&os.ModeSocket == 0 {
 		return false
@@ -49,10 +49,10 @@ func atEnd(fd int, st os.FileInfo) bool {
 	return err == nil && n == 0
 }
 
-// writes is how long one is given who writes to the pipe that is a command's stdin, as in "echo x | souk run".
+// writes is how long a pipe's writer may take to write to stdin, as in "echo x | souk run".
 const writes = 20 * time.Millisecond
 
-// RefuseStdin refuses what comes in on stdin for who would drop it.
+// RefuseStdin returns an error if stdin has data that the command who would ignore.
 func (c *Env) RefuseStdin(who string) error {
 	if !c.StdinHolds(writes) {
 		return nil

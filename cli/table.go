@@ -17,35 +17,35 @@ type Cell struct {
 	Colour string
 }
 
-// Column is a column of a table, and what becomes of it where the terminal is too narrow for the whole table.
+// Column is a column of a table, and how it shrinks if the terminal is too narrow for the whole table.
 type Column struct {
 	Head  string
-	Least int // its texts may be cut to so many columns, if its head goes into them; 0: only where nothing else helps
-	Order int // the place in which it is left out, 1 being the first; 0: never
+	Least int // texts may be cut to this width, but not below the head; 0: only as a last resort
+	Order int // order in which it is left out, 1 first; 0: never
 
-	whole bool // its texts are sentences, which are broken at spaces and never cut; see Reason
+	whole bool // its texts are wrapped at spaces, never cut; see Reason
 }
 
-// Keep returns a column that is there on every terminal.
+// Keep returns a column that is never left out.
 func Keep(head string) Column { return Column{Head: head} }
 
-// Drop returns a column that is left out where there is no room for it: the one with the smallest order first.
+// Drop returns a column that may be left out for lack of room, in the order of order.
 func Drop(head string, order int) Column { return Column{Head: head, Order: order} }
 
-// Cut returns the column as one whose texts may be cut to so many columns before any column is left out.
+// Cut returns the column with texts that may be cut to least before any column is left out.
 func (x Column) Cut(least int) Column {
 	x.Least = least
 	return x
 }
 
-// reasonLeast is how wide a column of sentences is at least; where there is less room they stand below their rows.
+// reasonLeast is how wide a column of sentences is at least; with less room the sentences go below their rows.
 const reasonLeast = 28
 
-// Reason returns the column of a reason: where the terminal is too narrow its texts go over several lines, beside the row,
-// or below it where other columns would have to be cut or left out for that. A table has one at most.
+// Reason returns the column of a reason: on a narrow terminal its texts wrap over several lines in the row, or below it
+// if other columns would have to shrink for that. A table has at most one.
 func Reason(head string) Column { return Column{Head: head, Least: reasonLeast, whole: true} }
 
-// Columns returns columns of which the first is always there, and the others are left out from the right.
+// Columns returns columns of which the first is always shown, and the others are left out from the right.
 func Columns(heads ...string) []Column {
 	out := make([]Column, len(heads))
 	for i, h := range heads {
@@ -55,8 +55,8 @@ func Columns(heads ...string) []Column {
 	return out
 }
 
-// fit says how wide each column is shown where there are so many columns of the terminal, 0 being no limit. Those of
-// width 0 are left out. wide is how wide each would like to be.
+// fit returns each column's width on a terminal of most columns (0: no limit). Width 0 means left out. wide has the
+// widths that the columns would need.
 func fit(columns []Column, wide []int, most int) []int {
 	shown := slices.Clone(wide)
 	if most <= 0 {
@@ -88,7 +88,7 @@ func fit(columns []Column, wide []int, most int) []int {
 	return shown
 }
 
-// tooWide reports whether columns do not go into so many even when each that is shown has its least width.
+// tooWide reports whether the shown columns do not fit into most even at their least widths.
 func tooWide(shown []int, most int, least func(int) int) bool {
 	total := -columnGap
 	for i, w := range shown {
@@ -99,7 +99,7 @@ func tooWide(shown []int, most int, least func(int) int) bool {
 	return total > most
 }
 
-// narrow makes the widest columns narrower, none below its least, until all go into so many.
+// narrow makes the widest columns narrower, none below its least, until all fit into most.
 func narrow(shown []int, most int, least func(int) int) {
 	for tooWide(shown, most, func(i int) int { return shown[i] }) {
 		widest := -1
@@ -117,7 +117,7 @@ func narrow(shown []int, most int, least func(int) int) {
 
 const columnGap = 2
 
-// layout is fit for a table that may have a column of reasons. below is that column, whose texts stand below their rows,
+// layout is fit for a table that may have a column of reasons. below is that column if its texts go below their rows;
 // -1: none.
 func layout(columns []Column, wide []int, most int) (shown []int, below int) {
 	shown = fit(columns, wide, most)
@@ -137,15 +137,16 @@ func layout(columns []Column, wide []int, most int) (shown []int, below int) {
 	return fit(columns, without, most), at
 }
 
-// belowIndent is how far a text below its row is set in.
+// belowIndent is the indent of a text below its row.
 const belowIndent = 4
 
-// Table prints rows in columns as wide as their widest cell, as far as the terminal has room. Colours do not count.
+// Table prints rows in columns as wide as their widest cell, as far as the terminal has room. Colour codes do not count
+// as width.
 func (c *Env) Table(columns []Column, rows [][]Cell) {
 	wide := make([]int, len(columns))
 	heads := make([]Cell, len(columns))
 	for i, x := range columns {
-		heads[i].Text, wide[i] = x.Head, max(1, TextWidth(x.Head)) // 0 would be one that is left out
+		heads[i].Text, wide[i] = x.Head, max(1, TextWidth(x.Head)) // not 0, which means left out
 	}
 	for _, r := range rows {
 		for i := range r {
@@ -172,12 +173,12 @@ func (c *Env) Table(columns []Column, rows [][]Cell) {
 type tableWriter struct {
 	out     *bufio.Writer
 	columns []Column
-	shown   []int // how wide each column is; 0: it is left out
+	shown   []int // each column's width; 0: left out
 	colour  bool
 	b       []byte
 }
 
-// row writes a row. Where a reason goes over several lines, what follows of it stands below its first.
+// row writes a row. A reason that wraps continues below its first line.
 func (t *tableWriter) row(r []Cell) {
 	for again := true; again; {
 		again = false
@@ -224,7 +225,7 @@ func Cells(texts ...string) []Cell {
 // coloured reports whether stdout is a terminal whose user has not asked for no colour (no-color.org).
 func (c *Env) coloured() bool { return c.Getenv("NO_COLOR") == "" && IsTerminal(c.Out) }
 
-// unknownState is what is said of a machine whose worker is not heard: it may be in any state.
+// unknownState is the state shown for a machine whose worker is unreachable.
 const unknownState = "unknown"
 
 // LineStateCell returns a machine's state as it is known, in its colour.
@@ -261,8 +262,8 @@ func StateCell(s machine.State) Cell {
 // Patience is how long a user waits before silence needs an explanation.
 const Patience = time.Second
 
-// Progress says on a terminal, once a second of silence has passed, what is being waited for. Call the answer when it
-// is over.
+// Progress shows on a terminal, after a second of silence, what the command waits for. Call the returned function when
+// the wait is over.
 func (c *Env) Progress(format string, args ...any) func() {
 	if c.JSON || !IsTerminal(c.Err) {
 		return func() {}

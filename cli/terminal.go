@@ -15,8 +15,8 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// Printable replaces what would move the cursor, or turn round the order in which the rest of a line is read: what
-// others named, wrote or answered must not write on its reader's terminal.
+// Printable replaces runes that move the cursor or change a line's reading direction: names, output and answers of
+// others must not control the user's terminal.
 func Printable(r rune) rune {
 	switch {
 	case r < ' ', r == 0x7f, r >= 0x80 && r < 0xa0, r == '\u2028', r == '\u2029',
@@ -26,11 +26,11 @@ func Printable(r rune) rune {
 	return r
 }
 
-// guarded is a terminal that text is written on. Lines and tabs pass; the rest goes through Printable. A write is a
-// whole text: no rune is cut between two.
+// guarded writes text to a terminal through Printable, except newlines and tabs. Each write must be whole text: no rune
+// may be split between two writes.
 type guarded struct{ terminal io.Writer }
 
-// Write writes what may be printed of p.
+// Write writes the printable form of p.
 func (g guarded) Write(p []byte) (int, error) {
 	text := string(p)
 	clean := strings.Map(func(r rune) rune {
@@ -45,10 +45,10 @@ func (g guarded) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Guarded returns a terminal, or what will be shown on one, for text that goes through Printable.
+// Guarded returns a writer that passes text through Printable.
 func Guarded(terminal io.Writer) io.Writer { return guarded{terminal} }
 
-// guard has what is printed on a terminal go through Printable.
+// guard makes output to a terminal go through Printable.
 func (c *Env) guard() {
 	if IsTerminal(c.Out) {
 		c.Out = Guarded(c.Out)
@@ -58,8 +58,7 @@ func (c *Env) guard() {
 	}
 }
 
-// Raw returns w without its guard: for what moves the cursor by itself, and for a machine's own output, which is passed
-// on as it is.
+// Raw returns w without its guard, for output that moves the cursor itself, and for a machine's raw output.
 func Raw(w io.Writer) io.Writer {
 	if g, is := w.(guarded); is {
 		return g.terminal
@@ -73,21 +72,21 @@ func IsTerminal(w io.Writer) bool {
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// Console is the terminal of this invocation, lent to a program that runs elsewhere: what is typed goes there byte by
-// byte, ^C too, and what it writes is shown as it is. Close gives it back as it was; so does a signal that ends souk.
+// Console connects this invocation's terminal to a remote program: input is passed byte by byte, even ^C, and output is
+// shown unchanged. Close restores the terminal; so does a signal that ends souk.
 type Console struct {
-	Terminal machine.Terminal // as it is now
+	Terminal machine.Terminal // its present size and type
 	Sizes    <-chan machine.WindowSize
 
 	in   *os.File
-	was  *term.State // nil: it was not changed
+	was  *term.State // the state to restore; nil: unchanged
 	once sync.Once
 	over context.CancelFunc
 	done chan struct{}
 }
 
-// TakeConsole lends the terminal. Without typing nothing is read from it, and it stays as it is. A command that has no
-// terminal is refused.
+// TakeConsole takes the terminal. Without typing nothing is read from it, and its mode is unchanged. It fails without a
+// terminal.
 func (c *Env) TakeConsole(typing bool) (*Console, error) {
 	if err := c.CheckConsole(typing); err != nil {
 		return nil, err
@@ -95,18 +94,18 @@ func (c *Env) TakeConsole(typing bool) (*Console, error) {
 	out, _ := Raw(c.Out).(*os.File)
 	in, _ := c.In.(*os.File)
 	if !IsTerminal(c.Out) {
-		out = in // what is shown goes into a file or a pipe; its lines are as long as those here
+		out = in // stdout is a file or pipe: use the size of stdin's terminal
 	}
 	ctx, over := context.WithCancel(context.Background())
 	sizes := make(chan machine.WindowSize)
 	t := &Console{in: in, over: over, done: make(chan struct{}), Sizes: sizes}
 	t.Terminal = machine.Terminal{Size: sizeOf(out), Term: c.Getenv("TERM")}
-	if t.Terminal.Check() != nil { // whatever it is, nobody knows it
+	if t.Terminal.Check() != nil { // an unknown terminal type
 		t.Terminal.Term = ""
 	}
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, unix.SIGWINCH, unix.SIGTERM, unix.SIGINT, unix.SIGQUIT)
-	if !signal.Ignored(unix.SIGHUP) { // else it is not to end souk: nohup
+	if !signal.Ignored(unix.SIGHUP) { // ignored under nohup
 		signal.Notify(signals, unix.SIGHUP)
 	}
 	if typing {
@@ -137,7 +136,7 @@ func (c *Env) CheckConsole(typing bool) error {
 	return nil
 }
 
-// listen tells of new sizes, and gives the terminal back when souk is to end.
+// listen reports new sizes, and restores the terminal when a signal ends souk.
 func (t *Console) listen(ctx context.Context, signals chan os.Signal, sizes chan<- machine.WindowSize,
 	out *os.File) {
 	defer close(t.done)
@@ -157,9 +156,9 @@ func (t *Console) listen(ctx context.Context, signals chan os.Signal, sizes chan
 			}
 			t.restore()
 			signal.Stop(signals)
-			if s == unix.SIGHUP || s == unix.SIGQUIT { // which nobody else hears, so that they end souk
+			if s == unix.SIGHUP || s == unix.SIGQUIT { // not handled elsewhere, so they must end souk
 				signal.Reset(s)
-				_ = unix.Kill(os.Getpid(), s.(unix.Signal)) // its own process can be signalled
+				_ = unix.Kill(os.Getpid(), s.(unix.Signal)) // signalling the own process cannot fail
 			}
 		}
 	}
@@ -176,12 +175,12 @@ func sizeOf(f *os.File) machine.WindowSize {
 func (t *Console) restore() {
 	t.once.Do(func() {
 		if t.was != nil {
-			_ = term.Restore(int(t.in.Fd()), t.was) // it has been hung up
+			_ = term.Restore(int(t.in.Fd()), t.was) // fails after a hangup
 		}
 	})
 }
 
-// Close gives the terminal back.
+// Close restores the terminal.
 func (t *Console) Close() {
 	t.restore()
 	t.over()

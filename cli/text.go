@@ -14,7 +14,7 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// StatesText returns states as a sentence has them: "started or stopped".
+// StatesText joins states for a sentence: "started or stopped".
 func StatesText(states []machine.State) string {
 	text := string(states[0])
 	for _, s := range states[1:] {
@@ -37,8 +37,8 @@ func Shape(cfg *machine.Config) string {
 	return LineShape(&l)
 }
 
-// LineShape prints the size of a machine: "shared-1x 256MB"; one whose CPU is said in cores is "0.3 cpu 40MB", or "0.3
-// shared cpu 40MB" where it may burst.
+// LineShape prints the size of a machine: "shared-1x 256MB"; with CPU given in cores: "0.3 cpu 40MB", or "0.3 shared
+// cpu 40MB" where it may burst.
 func LineShape(m *machine.Line) string {
 	switch {
 	case m.CPUs == 0 && m.MemoryMB == 0:
@@ -55,7 +55,7 @@ func LineShape(m *machine.Line) string {
 func DeviceText(g *cluster.GPU) string {
 	text, is := g.Text(), ""
 	switch {
-	case g.Health != "": // Text ends with it
+	case g.Health != "": // Text contains it already
 	case g.Free >= 1000:
 		is = ", free"
 	case g.Free > 0:
@@ -86,10 +86,10 @@ func Pairs(kv map[string]string) string {
 	return strings.Join(parts, " ")
 }
 
-// Heard reports whether a machine's worker told of it just now, by the machine's host_status.
+// Heard reports, by a machine's host_status, whether its worker is reachable.
 func Heard(hostStatus string) bool { return hostStatus == "ok" || hostStatus == "" }
 
-// StateText says in what state a machine is, and of one whose worker is not heard in what state it was.
+// StateText returns a machine's state, or its last known state if its worker is unreachable.
 func StateText(m *machine.Machine) string {
 	x := m.LastExit()
 	switch {
@@ -115,7 +115,7 @@ func StateText(m *machine.Machine) string {
 	return string(m.State)
 }
 
-// ageText prints a time as a sentence has it, in its largest unit: "6 s", "5 min", "2 h".
+// ageText prints a duration for a sentence, in its largest unit: "6 s", "5 min", "2 h".
 func ageText(d time.Duration) string {
 	switch {
 	case d < time.Minute:
@@ -142,7 +142,7 @@ func RetryText(r *machine.Retry, now time.Time) string {
 	return fmt.Sprintf("%s %s; %s: %s", r.Operation, times, next, strings.Map(Printable, r.Reason))
 }
 
-// until returns the time from now to a moment in RFC 3339, 0 for one that has passed; false where moment is none.
+// until returns the time from now to a moment in RFC 3339, 0 if it has passed; false: moment is not a time.
 func until(moment string, now time.Time) (time.Duration, bool) {
 	at, err := time.Parse(time.RFC3339Nano, moment)
 	return max(0, at.Sub(now)), err == nil
@@ -160,7 +160,7 @@ func EventText(e machine.Event) string {
 		if x.OOMKilled {
 			text += ", out of memory"
 		}
-		if x.Lost && e.Message == "" { // else the message says so, and why
+		if x.Lost && e.Message == "" { // otherwise the message says so
 			text += ", its end was not seen"
 		}
 		if x.RequestedStop {
@@ -191,7 +191,7 @@ func Age(at string, now time.Time) string {
 	return strconv.Itoa(int(d.Hours()/24)) + "d"
 }
 
-// Millis prints a duration in milliseconds with as many digits as mean something.
+// Millis prints a duration in milliseconds with significant digits only.
 func Millis(d time.Duration) string {
 	switch f := float64(d) / float64(time.Millisecond); {
 	case f < 10:

@@ -12,15 +12,15 @@ import (
 // atOnce bounds how many machines a command works on at once.
 const atOnce = 16
 
-// part is what came of one reference.
+// part is the output and result of one reference.
 type part struct {
 	out, errs bytes.Buffer
 	err       error
 	ended     chan struct{}
 }
 
-// Together does f for every reference, several at once, and otherwise as Each: what f prints on the Env that it is
-// given is shown whole, in the order of the references.
+// Together is Each with several references at once: the output of each f, on its own Env, is printed as a whole, in the
+// order of the references.
 func (c *Env) Together(ctx context.Context, refs []string,
 	f func(context.Context, *Env, *client.Client, *machine.Machine) error) error {
 	cl, err := c.Client()
@@ -42,7 +42,7 @@ func (c *Env) Together(ctx context.Context, refs []string,
 	places := make(chan struct{}, atOnce)
 	go func() {
 		for i := range parts {
-			places <- struct{}{} // also when ctx has ended: each part has an end
+			places <- struct{}{} // even after ctx has ended: each part must end
 			go func() {
 				defer func() { <-places; close(parts[i].ended) }()
 				parts[i].err = c.one(ctx, cl, refs[i], &parts[i], f)
@@ -53,7 +53,7 @@ func (c *Env) Together(ctx context.Context, refs []string,
 	for i := range parts {
 		p := &parts[i]
 		<-p.ended
-		_, _ = c.Out.Write(p.out.Bytes()) // a stream that is closed has nobody to tell
+		_, _ = c.Out.Write(p.out.Bytes()) // a closed stream cannot report errors
 		_, _ = c.Err.Write(p.errs.Bytes())
 		if p.err == nil {
 			continue
@@ -72,7 +72,7 @@ func (c *Env) Together(ctx context.Context, refs []string,
 	return Several{Errs: failed}
 }
 
-// one does f for one reference, with what it prints kept in p.
+// one calls f for one reference, and keeps its output in p.
 func (c *Env) one(ctx context.Context, cl *client.Client, ref string, p *part,
 	f func(context.Context, *Env, *client.Client, *machine.Machine) error) error {
 	if ctx.Err() != nil {

@@ -6,13 +6,13 @@ import (
 	"github.com/soukhq/souk/cluster"
 )
 
-// Release is the version of this source: the release that it is, or is to become. CHANGELOG.md says what is new in it.
+// Release is the version of this source: the release that it is, or will become. CHANGELOG.md says what is new in it.
 const Release = "0.1.0"
 
-// released is not "" in what "make dist" builds.
+// released is not "" in builds by "make dist".
 var released string //nolint:gochecknoglobals // set by the linker
 
-// Version returns the version of this program, and its commit where it is no release.
+// Version returns the version of this program, and its commit if it is not a release.
 func Version() string { return ThisBuild().String() }
 
 // ThisBuild returns what is known of this program.
@@ -24,7 +24,7 @@ func ThisBuild() cluster.Build {
 	return buildOf(info, released != "")
 }
 
-// buildOf reads what Go recorded of a build. One of the release's tag is the release, also where "go install" made it.
+// buildOf converts Go's build info. A build of the release's tag counts as the release, even by "go install".
 func buildOf(info *debug.BuildInfo, released bool) cluster.Build {
 	b := cluster.Build{Version: cluster.Unreleased(Release)}
 	if released || info.Main.Version == "v"+Release {
@@ -43,7 +43,7 @@ func buildOf(info *debug.BuildInfo, released bool) cluster.Build {
 	return b
 }
 
-// SourceOf says of which commit a build is, or why that is not known; "": there is nothing to say.
+// SourceOf returns a build's commit, or why it is unknown; "": nothing to say.
 func SourceOf(b cluster.Build) string {
 	switch {
 	case b.Commit == "" && !b.Released():

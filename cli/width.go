@@ -12,11 +12,11 @@ import (
 	"golang.org/x/term"
 )
 
-// Columns returns how wide the terminal is that stdout is read on: as COLUMNS says, where it is set, else as the
-// terminal does. 0 is no limit: it is no terminal, or all was asked for with --wide.
+// Columns returns the width of stdout's terminal: from COLUMNS if set, else from the terminal. 0: no limit, since it is
+// no terminal or --wide was given.
 func (c *Env) Columns() int { return c.ColumnsOf(c.Out) }
 
-// ColumnsOf returns how wide the terminal is that w writes on; 0: there is no limit.
+// ColumnsOf returns the width of w's terminal; 0: no limit.
 func (c *Env) ColumnsOf(w io.Writer) int {
 	if c.wide {
 		return 0
@@ -42,7 +42,7 @@ func (c *Env) terminalColumns(w io.Writer) int {
 	return 0
 }
 
-// ScreenSize returns how many columns and lines the terminal has that stdout is read on.
+// ScreenSize returns the columns and lines of stdout's terminal.
 func (c *Env) ScreenSize() (width, height int) {
 	const usualWidth, usualHeight = 80, 24
 	height = usualHeight
@@ -54,7 +54,7 @@ func (c *Env) ScreenSize() (width, height int) {
 	return cmp.Or(c.terminalColumns(c.Out), usualWidth), height
 }
 
-// wideRunes are those that take two columns of a terminal: the scripts of East Asia, and pictures.
+// wideRunes are the runes that take two columns of a terminal: East Asian scripts, and emoji.
 var wideRunes = &unicode.RangeTable{
 	R16: []unicode.Range16{{0x1100, 0x115f, 1}, {0x2e80, 0x303e, 1}, {0x3041, 0xa4cf, 1}, {0xac00, 0xd7a3, 1},
 		{0xf900, 0xfaff, 1}, {0xfe30, 0xfe6f, 1}, {0xff00, 0xff60, 1}, {0xffe0, 0xffe6, 1}},
@@ -81,7 +81,7 @@ func TextWidth(text string) (n int) {
 	return n
 }
 
-// CutText returns a text that takes at most so many columns: what was cut away ends in "…".
+// CutText cuts a text to at most most columns; a cut text ends in "…".
 func CutText(text string, most int) string {
 	if len(text) <= most || TextWidth(text) <= most {
 		return text
@@ -95,7 +95,7 @@ func CutText(text string, most int) string {
 	return text
 }
 
-// breakText divides a text where it has so many columns, at the last space before if there is one.
+// breakText splits a text after at most most columns, at the last space if there is one.
 func breakText(text string, most int) (head, rest string) {
 	if TextWidth(text) <= most {
 		return text, ""
@@ -109,20 +109,19 @@ func breakText(text string, most int) (head, rest string) {
 	return strings.TrimRight(head, " "), strings.TrimLeft(rest, " ")
 }
 
-// Printf prints text whose lines are broken where the terminal ends, at spaces. What follows of a line is set in as
-// Wrap does it.
+// Printf prints text with lines wrapped at the terminal's width, indented as by Wrap.
 func (c *Env) Printf(format string, args ...any) {
 	fmt.Fprint(c.Out, Wrap(fmt.Sprintf(format, args...), c.Columns()))
 }
 
-// Field prints a name and its text, below what they are of, as Printf does.
+// Field prints an indented name and its text, as Printf does.
 func (c *Env) Field(name, format string, args ...any) {
 	c.Printf("  %-10s  %s\n", name, fmt.Sprintf(format, args...))
 }
 
-// Wrap breaks the lines of a text at spaces, so that none is wider than most; 0 is no limit. What follows of a line
-// begins where its text does: below its first word, or, in a list ("- text", "  name   text"), below what stands after
-// the gap.
+// Wrap breaks the lines of a text at spaces, so that none is wider than most; 0 is no limit. Continuation lines are
+// indented to the line's text: below its first word, or in a list ("- text", "  name   text") below the text after the
+// gap.
 func Wrap(text string, most int) string {
 	if most <= 0 {
 		return text
@@ -136,10 +135,10 @@ func Wrap(text string, most int) string {
 	return strings.Join(lines, "\n")
 }
 
-// leastLine is how much room a line must have beside what it is set in; else it is not set in.
+// leastLine is the least room that an indented line must have; otherwise it is not indented.
 const leastLine = 4
 
-// listIndent is how far a list's text is set in where the terminal is too narrow for it to stand beside the name.
+// listIndent is the indent of a list's text if the terminal is too narrow to put it beside the name.
 const listIndent = 4
 
 func wrapLine(line string, most int) string {
@@ -151,7 +150,7 @@ func wrapLine(line string, most int) string {
 	hang := indent
 	var b strings.Builder
 	b.WriteString(line[:indent])
-	at := indent // columns that the line has
+	at := indent // columns used on the line
 	if strings.HasPrefix(rest, "- ") {
 		hang += len("- ")
 	} else if name, text, gap := strings.Cut(rest, "  "); gap {
@@ -173,11 +172,11 @@ func wrapLine(line string, most int) string {
 	return b.String()
 }
 
-// fill sets words into lines of at most so many columns. The first line has *at columns already, the others begin
-// after hang spaces.
+// fill wraps words into lines of at most most columns. The first line has *at columns already, the others begin with
+// hang spaces.
 func fill(text string, at *int, hang, most int) string {
 	var b strings.Builder
-	begun := false // a word stands on this line
+	begun := false // this line has a word
 	for _, word := range strings.Fields(text) {
 		w := TextWidth(word)
 		if begun && *at+1+w > most {
@@ -188,7 +187,7 @@ func fill(text string, at *int, hang, most int) string {
 			b.WriteByte(' ')
 			*at++
 		}
-		for *at+w > most && word != "" { // it goes into no line
+		for *at+w > most && word != "" { // too long for any line
 			var head string
 			head, word = split(word, max(1, most-*at))
 			b.WriteString(head + "\n" + strings.Repeat(" ", hang))
@@ -201,7 +200,7 @@ func fill(text string, at *int, hang, most int) string {
 	return b.String()
 }
 
-// split divides a word where it has so many columns.
+// split splits a word after most columns.
 func split(word string, most int) (head, rest string) {
 	n := 0
 	for i, r := range word {

@@ -8,14 +8,13 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
-// ownWords returns an error as who types commands can act on it. A server speaks to those who send requests: of headers
-// and routes.
+// ownWords rewrites a server's error for command-line users: servers talk about headers and routes.
 func (c *Env) ownWords(err error) error {
 	f := fault.As(err)
 	text := ""
 	switch f.Code {
 	case fault.CodeUnauthenticated:
-		switch { // of a token that was good once it says why it is not
+		switch { // for an ended token the error says why
 		case strings.HasPrefix(f.Text, "a token is needed"):
 			text = "the souk that was asked wants a token: set SOUK_TOKEN, or name one with \"souk context\""
 		case strings.HasPrefix(f.Text, "the token is not valid here"):

@@ -11,7 +11,7 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// WrongFlag says what is wrong with a flag in the words of who typed it.
+// WrongFlag rewrites a flag's error for command-line users.
 func WrongFlag(cmd *cobra.Command, err error) error {
 	text := err.Error()
 	if e, is := errors.AsType[*pflag.InvalidValueError](err); is {
@@ -73,8 +73,8 @@ func NearFlag(of *pflag.FlagSet, typed string) string {
 	return near
 }
 
-// slips counts what must be put in, left out, changed, or swapped with its neighbour to make b of a (optimal string
-// alignment; Damerau 1964).
+// slips counts the insertions, deletions, changes and swaps of neighbours that turn a into b (optimal string alignment;
+// Damerau 1964).
 func slips(a, b string) int {
 	before, last := make([]int, len(b)+1), make([]int, len(b)+1)
 	for j := range last {

@@ -142,7 +142,7 @@ func listSecrets(c *cli.Env) *cobra.Command {
 	return list
 }
 
-// secretFlags say how a change of secrets comes to the machines.
+// secretFlags say how a change of secrets reaches the machines.
 type secretFlags struct{ plan, noPlan, detach, stage bool }
 
 // maxSecret bounds a secret read from stdin.
@@ -194,7 +194,7 @@ func secretFrom(ctx context.Context, c *cli.Env, name string) ([]byte, error) {
 		err  error
 	}
 	read := make(chan line, 1)
-	go func() { // it outlives a ^C, and ends with the program
+	go func() { // the read cannot be interrupted; it ends with the program
 		text, err := term.ReadPassword(int(f.Fd()))
 		read <- line{text, err}
 	}()
@@ -202,12 +202,13 @@ func secretFrom(ctx context.Context, c *cli.Env, name string) ([]byte, error) {
 	case l := <-read:
 		return l.text, l.err
 	case <-ctx.Done():
-		_ = term.Restore(int(f.Fd()), before) // the user sees again what is typed
+		_ = term.Restore(int(f.Fd()), before) // echo is on again
 		return nil, context.Cause(ctx)
 	}
 }
 
-// setSecrets changes secrets; given are the arguments that name them, none for those that are set already.
+// setSecrets changes secrets; given are the arguments that name them; none: the secrets that are set but not in the
+// release yet.
 func setSecrets(cmd *cobra.Command, c *cli.Env, of *secretFlags, values map[string]*string, verb string,
 	given []string) error {
 	switch {
@@ -240,7 +241,7 @@ func setSecrets(cmd *cobra.Command, c *cli.Env, of *secretFlags, values map[stri
 			return releases.ShowPlan(c, &p)
 		case err == nil:
 			err = releases.Unfit(&p)
-		case fault.Is(err, fault.NotFound): // the app may be made
+		case fault.Is(err, fault.NotFound): // the app does not exist yet
 			err = nil
 		}
 		if err != nil {
@@ -249,7 +250,7 @@ func setSecrets(cmd *cobra.Command, c *cli.Env, of *secretFlags, values map[stri
 	}
 	out, err := writeSecrets(ctx, cl, app, values, of.stage)
 	if fault.Is(err, fault.NotFound) && (ofFile || app == cli.DefaultApp) && verb == "set" {
-		// As with run and deploy, the app is made when it is first needed.
+		// As with run and deploy, create the app when it is first needed.
 		if _, made := cl.CreateApp(ctx, app); made != nil && !releases.AppExists(made) {
 			return made
 		}
@@ -278,7 +279,7 @@ func setSecrets(cmd *cobra.Command, c *cli.Env, of *secretFlags, values map[stri
 	return nil
 }
 
-// writeSecrets has secrets stored, or machines begin with them, too.
+// writeSecrets stores secrets, and unless they are only staged replaces the machines that read them.
 func writeSecrets(ctx context.Context, cl *client.Client, app string, values map[string]*string,
 	stage bool) (api.SecretsRolled, error) {
 	if stage {

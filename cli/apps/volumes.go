@@ -37,7 +37,7 @@ func Volumes(c *cli.Env) *cobra.Command {
 		var vs []machine.Volume
 		for _, app := range of {
 			its, err := cl.Volumes(cmd.Context(), app)
-			if err != nil && (c.AppGiven() != "" || !fault.Is(err, fault.NotFound)) { // it may have gone meanwhile
+			if err != nil && (c.AppGiven() != "" || !fault.Is(err, fault.NotFound)) { // the app may have gone meanwhile
 				return err
 			}
 			vs = append(vs, its...)
@@ -194,7 +194,7 @@ func cmdVolumeDestroy(c *cli.Env) *cobra.Command {
 			return err
 		}
 		free := v.AttachedMachine == nil || *v.AttachedMachine == ""
-		if !*yes && free { // one that a machine has is refused in any case
+		if !*yes && free { // an attached one is refused anyway
 			return cli.Usagef("volume %s (%s, %d GB) and %s would be lost; say --yes", v.Name, v.ID, v.SizeGB,
 				cli.NumberOf(len(v.Snapshots), "snapshot", "snapshots"))
 		}

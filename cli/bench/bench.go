@@ -1,4 +1,4 @@
-// Package bench has the command souk bench; what it measures is in the package of the same name at the root.
+// Package bench has the command souk bench; package bench at the root does the measuring.
 package bench
 
 import (

@@ -11,7 +11,7 @@ import (
 // reporter prints what a benchmark measures.
 type reporter struct {
 	c    *cli.Env
-	head string // printed above the first row; "": nothing
+	head string // printed above the first row; "": none
 }
 
 func (b *reporter) Row(r bench.Row) {

@@ -10,12 +10,12 @@ import (
 	"github.com/soukhq/souk/store/decisionlog"
 )
 
-// PolicyOf returns the policy that a decision names, and false where it is not known any more.
+// PolicyOf returns the policy that a decision names; false: it is no longer known.
 type PolicyOf func(decision.Policy) (placement.Policy, bool)
 
-// Decisions computes every decision of a log again: each clause, score and term, and whom the buyer asked in which
-// order. path is a log's directory, or one of its files. A decision whose policy is not known is counted and left
-// out; notes tell what of the log could not be read.
+// Decisions recomputes every decision of a log: each clause, score and term, and which workers the buyer asked in which
+// order. path is a log's directory, or one of its files. Decisions with an unknown policy are counted and skipped;
+// notes say which parts of the log could not be read.
 func Decisions(ctx context.Context, path string, of PolicyOf) (found Invariant, notes []string, err error) {
 	i := Invariant{Number: 9, Name: "every decision evaluates again to what was recorded"}
 	checked := 0

@@ -1,6 +1,5 @@
-// Package check holds a live cluster against what souk promises: the invariants of the design that can be seen from
-// outside, by what every member says of itself and by this host's processes. Package history below it judges recorded
-// calls.
+// Package check checks a live cluster against souk's invariants, as far as they show from outside: in the members'
+// reports and in this host's processes. Its subpackage history judges recorded calls.
 package check
 
 import (
@@ -18,13 +17,13 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// Invariant is what was found of one. Numbers are those of the design.
+// Invariant is the result of checking one invariant. Numbers are those of the design.
 type Invariant struct {
 	Number   int      `json:"number"`
 	Name     string   `json:"name"`
 	OK       bool     `json:"ok"`
-	Checked  string   `json:"checked"`            // what was looked at
-	Evidence []string `json:"evidence,omitempty"` // of a violation, at most maxEvidence, then how many more
+	Checked  string   `json:"checked"`            // what was checked
+	Evidence []string `json:"evidence,omitempty"` // violations, at most maxEvidence, then the number of others
 	count    int
 }
 
@@ -44,14 +43,14 @@ func (i *Invariant) close() Invariant {
 	return *i
 }
 
-// census is the cluster as all its workers told it at one moment.
+// census is the state that all workers report at one moment.
 type census struct {
 	records  []cluster.Record
 	machines []*machine.Machine
 	silent   []string // workers that did not answer, with why
 }
 
-// Invariants waits until the cluster is at rest, as far as it comes to rest in time, and then looks at all of it.
+// Invariants waits until the cluster is at rest, or within is over, and then checks all invariants.
 func Invariants(ctx context.Context, cl *client.Client, ops []history.Op, within time.Duration) ([]Invariant, error) {
 	agree, err := checkAgreement(ctx, cl, within)
 	if err != nil {
@@ -106,7 +105,8 @@ func look(ctx context.Context, cl *client.Client) (all census, err error) {
 	return all, err
 }
 
-// settled looks until no machine is on its way and every worker answers, or the time is over; then at what there is.
+// settled polls until no machine is in transition and every worker answers, or within is over, and returns the last
+// census.
 func settled(ctx context.Context, cl *client.Client, within time.Duration) (all census, err error) {
 	deadline := time.Now().Add(within)
 	for {
@@ -129,7 +129,7 @@ func (a census) asked() string {
 	return text
 }
 
-// up reports whether a machine has its whole room, as its worker keeps its ledger.
+// up reports whether a machine occupies its full resources in its worker's ledger.
 func up(m *machine.Machine) bool {
 	switch m.State {
 	case machine.Started, machine.Starting, machine.Stopping, machine.Creating, machine.Restarting, machine.Suspending:
@@ -177,7 +177,7 @@ func checkWriters(all census) Invariant {
 	return i.close()
 }
 
-// checkHistory holds what was acknowledged against what is there.
+// checkHistory compares the acknowledged machines with the existing ones.
 func checkHistory(all census, ops []history.Op) Invariant {
 	end := history.End(ops)
 	i := Invariant{
@@ -216,5 +216,5 @@ func lastEvent(m *machine.Machine) string {
 	return fmt.Sprintf("%s %s%s", e.Type, e.Status, m.Because())
 }
 
-// maxHolds is how long a hold may take to end, and some time to see it.
+// maxHolds is the longest life of a hold, with some time to notice its end.
 const maxHolds = market.MaxHoldTTL + 5*time.Second

@@ -18,7 +18,7 @@ import (
 	"github.com/soukhq/souk/member"
 )
 
-// aLife is the main process of one life of a machine, found on this host.
+// aLife is the main process of one run of a machine, found on this host.
 type aLife struct {
 	pid     int
 	machine string
@@ -26,8 +26,8 @@ type aLife struct {
 	attempt string
 }
 
-// livesHere finds the main processes of machines on this host by their environment. What such a process has started has
-// the same environment and is left out: its parent is of the same life.
+// livesHere finds the main processes of machines on this host by their environment. Their child processes inherit the
+// environment and are left out: the parent belongs to the same run.
 func livesHere() []aLife {
 	all := map[int]aLife{}
 	parents := map[int]int{}
@@ -37,7 +37,7 @@ func livesHere() []aLife {
 		raw, errEnv := os.ReadFile(filepath.Join(d, "environ"))
 		stat, errStat := os.ReadFile(filepath.Join(d, "stat"))
 		if err != nil || errEnv != nil || errStat != nil {
-			continue // it has ended, or is somebody else's
+			continue // it has ended, or belongs to another user
 		}
 		l := aLife{pid: pid}
 		for kv := range strings.SplitSeq(string(raw), "\x00") {
@@ -55,7 +55,7 @@ func livesHere() []aLife {
 			continue
 		}
 		all[pid] = l
-		parents[pid], _ = strconv.Atoi(fields[1]) // 0 is nobody's parent here
+		parents[pid], _ = strconv.Atoi(fields[1]) // on an error 0, which is no process here
 	}
 	var mains []aLife
 	for pid, l := range all {
@@ -68,8 +68,8 @@ func livesHere() []aLife {
 	return mains
 }
 
-// checkProcesses holds this host's processes against the machines of the workers that answered. Processes of other
-// workers are no business of theirs.
+// checkProcesses compares this host's processes with the machines of the workers that answered. It ignores processes of
+// other workers.
 func checkProcesses(all census, lives []aLife) Invariant {
 	i := Invariant{Number: 3, Name: "no orphan process, and never two lives of one machine"}
 	known := map[string]bool{}
@@ -111,8 +111,8 @@ func checkProcesses(all census, lives []aLife) Invariant {
 	return i.close()
 }
 
-// checkHolds waits until no worker has more in use than its machines have. Tasks of jobs have room of their own, so a
-// worker that runs some is left out.
+// checkHolds waits until no worker has more in use than its machines occupy. Workers that run tasks are skipped, since
+// tasks use room of their own.
 func checkHolds(ctx context.Context, cl *client.Client, all census) (Invariant, error) {
 	i := Invariant{Number: 6, Name: "holds end by themselves"}
 	deadline := time.Now().Add(maxHolds)
@@ -160,7 +160,7 @@ func beyondMachines(all census) (over []string) {
 	return over
 }
 
-// checkAgreement waits until all members that can be heard know the same.
+// checkAgreement waits until all reachable members know the same.
 func checkAgreement(ctx context.Context, cl *client.Client, within time.Duration) (Invariant, error) {
 	i := Invariant{Number: 12, Name: "members that hear each other come to know the same"}
 	begin := time.Now()
@@ -216,8 +216,8 @@ func twinsOf(ex []api.Examination) (ids []cluster.WorkerID) {
 	return ids
 }
 
-// disagreement says who does not know what the first member knows, or cannot be asked. Workers that the asked member
-// expects and has not met are such, too: a member that does not know of the others agrees with itself.
+// disagreement lists the members that differ from the first one in what they know, or cannot be asked. It includes
+// workers that the asked member expects and has not met, since a member without contact trivially agrees with itself.
 func disagreement(members []cluster.Member, ex []api.Examination, digests map[cluster.WorkerID]string) (why []string) {
 	for _, e := range ex {
 		if len(members) > 0 && !slices.ContainsFunc(members, func(m cluster.Member) bool { return m.ID == e.Worker }) {

@@ -11,9 +11,8 @@ import (
 	"github.com/soukhq/souk/internal/wait"
 )
 
-// checkServices waits until no replica of a service has two machines and none is there that is not wanted, among the
-// workers that can be heard; where it does not come to that in time, that is the violation. That one has no machine is
-// none: there may be no worker that takes it.
+// checkServices waits until no replica of a service has two machines and no machine is unwanted, on reachable workers;
+// a failure to get there in time is a violation. A replica without a machine is none: perhaps no worker takes it.
 func checkServices(ctx context.Context, cl *client.Client, within time.Duration) (Invariant, error) {
 	deadline := time.Now().Add(within)
 	for {
@@ -37,7 +36,7 @@ func lookAtServices(ctx context.Context, cl *client.Client) (Invariant, error) {
 	for _, a := range apps {
 		s, err := cl.Service(ctx, a.Name)
 		switch {
-		case fault.Is(err, fault.NotFound): // it has none, or is gone
+		case fault.Is(err, fault.NotFound): // the app has no service, or is gone
 			continue
 		case err != nil:
 			return i, err
@@ -52,7 +51,7 @@ func lookAtServices(ctx context.Context, cl *client.Client) (Invariant, error) {
 	return i.close(), nil
 }
 
-// checkGroup looks at the machines of one group that can be heard.
+// checkGroup checks a group's machines on reachable workers.
 func checkGroup(i *Invariant, app string, g *api.GroupStatus) {
 	have, wanted := map[int]string{}, g.WantedSlots()
 	for _, x := range g.Slots {

@@ -17,7 +17,7 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
-// drainFlags are those of souk node drain.
+// drainFlags are the flags of souk node drain.
 type drainFlags struct {
 	cordonFlags
 	yes, dry, endTasks bool
@@ -80,7 +80,7 @@ func doDrain(ctx context.Context, c *cli.Env, node string, o *drainFlags) error 
 	if err != nil {
 		return err
 	}
-	if o.yes && !o.dry { // first, so that nothing comes while it is planned
+	if o.yes && !o.dry { // cordon first, so that no machine arrives while the drain is planned
 		k.Drain = true
 		if _, err := cl.CordonWorker(ctx, node, k); err != nil {
 			return err
@@ -115,7 +115,7 @@ func doDrain(ctx context.Context, c *cli.Env, node string, o *drainFlags) error 
 	return nil
 }
 
-// stays returns what a drain would leave at the node, as an error.
+// stays returns an error with what a drain would leave at the node; nil: nothing.
 func stays(plan *api.DrainPlan) error {
 	left := 0
 	for _, m := range plan.Moves {
@@ -134,7 +134,7 @@ func stays(plan *api.DrainPlan) error {
 		cli.NumberOf(left, "machine", "machines"), verb, plan.Worker)
 }
 
-// notEmpty returns what is at the node after all, as an error.
+// notEmpty returns an error with what is left at the node in the end; nil: nothing.
 func notEmpty(plan *api.DrainPlan) error {
 	var left []string
 	if n := len(plan.Moves); n > 0 {
@@ -180,7 +180,7 @@ func printDrain(c *cli.Env, plan *api.DrainPlan, endTasks bool) {
 	}
 }
 
-// printMoves prints the plan's machines, and below them in full why some do not move.
+// printMoves prints the plan's machines, and below them why some do not move.
 func printMoves(c *cli.Env, moves []api.DrainMove) {
 	rows := make([][]cli.Cell, len(moves))
 	for i, m := range moves {
@@ -208,7 +208,7 @@ func tasksText(t api.DrainTasks) string {
 	return cli.NumberOf(t.Running, "task", "tasks") + " of job " + job
 }
 
-// volumesText says in a format how many volumes there are that no machine has; "" for none.
+// volumesText formats the number of unattached volumes; "": none.
 func volumesText(plan *api.DrainPlan, format string) string {
 	if len(plan.Volumes) == 0 {
 		return ""
@@ -223,11 +223,11 @@ type draining struct {
 	cl    *client.Client
 	flags *drainFlags
 	tried map[string]bool // machines that were moved, or could not be
-	said  string          // what it last said that it waits for
-	at    time.Time       // when
+	said  string          // the last message on what it waits for
+	at    time.Time       // when said was printed
 }
 
-// run moves what can be moved, and waits for the rest until its patience is over. It returns what is left then.
+// run moves what can be moved, and waits for the rest until its timeout. It returns what is left.
 func (d *draining) run(ctx context.Context, plan api.DrainPlan) (api.DrainPlan, error) {
 	late := time.NewTimer(d.flags.patience)
 	defer late.Stop()
@@ -257,7 +257,7 @@ func (d *draining) run(ctx context.Context, plan api.DrainPlan) (api.DrainPlan, 
 	}
 }
 
-// plan looks again at what is there; it outlasts a restart of the souk that is asked.
+// plan plans again; it survives a restart of the souk that answers.
 func (d *draining) plan(ctx context.Context, node cluster.WorkerID) (plan api.DrainPlan, err error) {
 	err = d.c.Outlast(ctx, d.cl, "what runs on "+string(node), "souk node drain "+string(node),
 		func(ctx context.Context) (err error) {
@@ -267,17 +267,17 @@ func (d *draining) plan(ctx context.Context, node cluster.WorkerID) (plan api.Dr
 	return plan, err
 }
 
-// waits reports whether something of the plan comes to its end by itself, or can be moved now.
+// waits reports whether a part of the plan will end by itself, or can be moved now.
 func (d *draining) waits(plan *api.DrainPlan) bool {
 	return len(plan.Tasks) > 0 || slices.ContainsFunc(plan.Moves, func(m api.DrainMove) bool {
 		return m.Fate == api.FateWaits || m.Fate == api.FateAnew || d.moves(m)
 	})
 }
 
-// moves reports whether a machine is to be moved. It is tried once.
+// moves reports whether a machine should be moved and was not tried yet.
 func (d *draining) moves(m api.DrainMove) bool { return m.Fate == api.FateMoves && !d.tried[m.Machine] }
 
-// say says what the drain waits for, when that is another than before and not too often.
+// say prints what the drain waits for, if that has changed, and not too often.
 func (d *draining) say(plan *api.DrainPlan) {
 	var parts []string
 	for _, t := range plan.Tasks {
@@ -308,7 +308,7 @@ func (d *draining) say(plan *api.DrainPlan) {
 	d.c.Printf("waiting for %s\n", text)
 }
 
-// moveAll moves what the plan moves, some at once, and says what became of each. It returns how many it tried.
+// moveAll moves what the plan moves, some at once, and prints each outcome. It returns how many it tried.
 func (d *draining) moveAll(ctx context.Context, plan *api.DrainPlan) int {
 	var todo []api.DrainMove
 	for _, m := range plan.Moves {

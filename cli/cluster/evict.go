@@ -98,10 +98,10 @@ func doEvict(ctx context.Context, c *cli.Env, cl *client.Client, node string, o 
 		"not everything was tried and refused; when that is put right: souk node evict %s --check", node)
 }
 
-// checkTime is how long what is not refused is tried again: members hear of it by and by.
+// checkTime is how long credentials that still work are tried again: members learn of the eviction one after another.
 const checkTime = 10 * time.Second
 
-// checkEviction tries until all is refused, for as long as patience lasts.
+// checkEviction repeats the check until everything is refused, for patience at most.
 func checkEviction(ctx context.Context, cl *client.Client, node string,
 	patience time.Duration) (check api.EvictionCheck, err error) {
 	for late := time.Now().Add(patience); ; {
@@ -114,7 +114,7 @@ func checkEviction(ctx context.Context, cl *client.Client, node string,
 	}
 }
 
-// evict asks until every step is done, and says each once.
+// evict repeats the request until every step is done, and prints each step once.
 func evict(ctx context.Context, c *cli.Env, cl *client.Client, node string, o *evictFlags) (api.MemberEviction, error) {
 	said := map[string]bool{}
 	in := o.EvictRequest
@@ -153,7 +153,7 @@ func evict(ctx context.Context, c *cli.Env, cl *client.Client, node string, o *e
 	}
 }
 
-// lookAgain is how often it is asked how far the eviction has come.
+// lookAgain is how often the progress of the eviction is asked for.
 const lookAgain = 200 * time.Millisecond
 
 func waitingText(s api.EvictionStep) string {
@@ -167,7 +167,7 @@ func waitingText(s api.EvictionStep) string {
 	return "waiting for " + strings.Join(ids, ", ")
 }
 
-// printStep says a step, in JSON on stderr: the answer comes at the end.
+// printStep prints a step; with --json on stderr, since the answer comes at the end.
 func printStep(c *cli.Env, s api.EvictionStep) {
 	if c.JSON {
 		c.JSONLine(c.Err, s)

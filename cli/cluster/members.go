@@ -1,4 +1,4 @@
-// Package cluster has the commands that look at a cluster and empty its hosts: souk members, node, workers and top.
+// Package cluster has the commands that show a cluster and drain its hosts: souk members, node, workers and top.
 package cluster
 
 import (

@@ -33,11 +33,11 @@ func Node(c *cli.Env) *cobra.Command {
 		cmdNodeEvict(c))
 }
 
-// nodeInfo is one host: what is believed of the member, and what its worker says.
+// nodeInfo is one host: its member's state, and its worker's record.
 type nodeInfo struct {
 	ID     string          `json:"id"`
-	Member *cluster.Member `json:"member,omitempty"` // none: this souk is alone
-	Worker *cluster.Record `json:"worker,omitempty"` // none: it cannot be heard
+	Member *cluster.Member `json:"member,omitempty"` // nil: this souk is alone
+	Worker *cluster.Record `json:"worker,omitempty"` // nil: it is unreachable
 }
 
 func nodes(ctx context.Context, c *cli.Env, cl *client.Client) ([]nodeInfo, error) {
@@ -73,7 +73,7 @@ func (n *nodeInfo) state() string {
 	case n.Member == nil:
 		return "alone"
 	case n.Member.Removed:
-		return "removed" // its agent may run on, and be heard
+		return "removed" // even if its agent still runs
 	}
 	return string(n.Member.State)
 }

@@ -18,18 +18,18 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// picture is what souk top shows: two looks at the workers, and what its user has typed.
+// picture is what souk top shows: two samples of the workers, and the user's input.
 type picture struct {
 	now    api.UsageList
-	last   *api.UsageList // the look before, for rates; nil: there was none
-	err    error          // of the newest look
-	seen   bool           // there was a look that succeeded
-	sort   byte           // machines by: c, m, n or w; 0 is c
+	last   *api.UsageList // the previous sample, for rates; nil: none
+	err    error          // of the newest sample
+	seen   bool           // a sample has succeeded
+	sort   byte           // key by which machines are sorted: c, m, n or w; 0 is c
 	filter string
-	typing bool // what is typed goes to the filter
+	typing bool // input goes to the filter
 }
 
-// see takes a look.
+// see takes over a new sample.
 func (p *picture) see(l look) {
 	if p.err = l.err; l.err != nil {
 		return
@@ -41,7 +41,7 @@ func (p *picture) see(l look) {
 	p.now, p.seen = l.UsageList, true
 }
 
-// What keys send that are no letters.
+// Bytes of keys that are no letters.
 const (
 	keyInterrupt = 3
 	keyBackspace = 8
@@ -50,8 +50,7 @@ const (
 	keyDelete    = 127
 )
 
-// key takes what was typed, and reports whether it ends the watch. Keys that send several bytes, as arrows do, mean
-// nothing.
+// key handles input, and reports whether it ends the watch. Keys that send several bytes, such as arrows, are ignored.
 func (p *picture) key(typed []byte) (end bool) {
 	if typed[0] == keyEscape && len(typed) > 1 {
 		return false
@@ -75,7 +74,7 @@ func (p *picture) key(typed []byte) (end bool) {
 	return false
 }
 
-// typed takes a rune of the filter.
+// typed handles a rune of the filter.
 func (p *picture) typed(r rune) {
 	switch r {
 	case keyEnter, '\n':
@@ -96,10 +95,10 @@ func (p *picture) typed(r rune) {
 type busyMachine struct {
 	machine.Use
 	worker cluster.WorkerID
-	cores  float64 // that it uses; < 0: not known yet
+	cores  float64 // cores in use; < 0: unknown yet
 }
 
-// machines returns what the user wants to see, in the order that is wanted.
+// machines returns the machines and tasks that pass the filter, sorted.
 func (p *picture) machines() []busyMachine {
 	before := map[string]machine.Use{}
 	if p.last != nil {
@@ -139,7 +138,7 @@ func (p *picture) machines() []busyMachine {
 	return out
 }
 
-// useName is how a machine or task is spoken of.
+// useName returns the display name of a machine or task.
 func useName(u *machine.Use) string {
 	if l, task := jobs.ParseLife(u.Machine); task && u.App == "" {
 		return fmt.Sprintf("task %d of job %s", l.Index, l.Job)
@@ -160,7 +159,7 @@ func (p *picture) lines(width, height int) []string {
 	c := &cli.Env{Out: cli.Guarded(&page), Err: &page, Width: width, Getenv: func(string) string { return "" }}
 	fmt.Fprintln(&page, cli.CutText(p.title(), width))
 	ms := p.machines()
-	rest := max(2, height-4) // but the title, an empty line, the last line and one of a table's heads
+	rest := max(2, height-4) // without the title, an empty line, the last line and a table's head
 	workers := min(len(p.now.Workers), rest)
 	if len(ms) > 0 {
 		workers = min(workers, max(1, rest/2-1))
@@ -200,7 +199,7 @@ func (p *picture) title() string {
 	return text + ", " + cli.NumberOf(machines, "machine", "machines") + p.requests()
 }
 
-// requests is how many requests a second the proxy of the member that is asked answers, and how many wait there.
+// requests returns how many requests a second the answering member's proxy answers, and how many wait there.
 func (p *picture) requests() string {
 	if p.now.Proxy == nil || p.last == nil || p.last.Proxy == nil || !p.now.At.After(p.last.At) {
 		return ""
@@ -216,7 +215,7 @@ func (p *picture) requests() string {
 	return text
 }
 
-// foot is the last line: what can be typed, or what is typed.
+// foot returns the last line: the keys, or the filter being typed.
 func (p *picture) foot() string {
 	switch {
 	case p.err != nil:
@@ -232,7 +231,7 @@ func (p *picture) foot() string {
 // mostOnce bounds the machines of a picture that is printed once.
 const mostOnce = 20
 
-// print prints the picture where it stays.
+// print prints the picture once, without redrawing.
 func (p *picture) print(c *cli.Env) {
 	c.Printf("%s\n", p.title())
 	p.workerTable(c, len(p.now.Workers))
@@ -248,7 +247,7 @@ func (p *picture) print(c *cli.Env) {
 	}
 }
 
-// notes says which workers take nothing, and why.
+// notes prints which workers are halted, and why.
 func (p *picture) notes(c *cli.Env) {
 	for _, w := range p.now.Workers {
 		if r := w.Record; r != nil && r.Cordon != nil && r.Cordon.Owner == lifecycle.HaltOwner {
@@ -269,7 +268,7 @@ func (p *picture) workerTable(c *cli.Env, most int) {
 	for _, b := range all.machines() {
 		cores[b.worker] += b.cores
 		if b.cores < 0 {
-			cores[b.worker]++ // as if it used none: it has just begun
+			cores[b.worker]++ // just started: count it as using nothing
 		}
 	}
 	beside := p.beside()
@@ -311,8 +310,8 @@ func (p *picture) workerTable(c *cli.Env, most int) {
 	}
 }
 
-// beside returns what each worker's host uses beside the machines of its workers: the share of its CPUs, and memory; nil:
-// no worker tells.
+// beside returns what each worker's host uses besides souk's machines: share of CPUs, and memory; nil: no worker
+// reports it.
 func (p *picture) beside() map[cluster.WorkerID]string {
 	cores, memory := map[string]float64{}, map[string]int64{} // of machines, by host
 	host := map[cluster.WorkerID]string{}
@@ -352,7 +351,7 @@ func (p *picture) beside() map[cluster.WorkerID]string {
 	return out
 }
 
-// machineTable prints machines with what they use beside what they were granted.
+// machineTable prints machines with their use and their grants.
 func (p *picture) machineTable(c *cli.Env, ms []busyMachine) {
 	rows := make([][]cli.Cell, len(ms))
 	for i, b := range ms {
@@ -387,8 +386,8 @@ func share(r *cluster.Record, dim string) string {
 	return fmt.Sprintf("%d%%", 100*r.Used.Get(dim)/most)
 }
 
-// owed prints how much of a worker would be used if all its machines were awake that requests may wake, in the
-// dimension in which that is most, and the limit.
+// owed prints how much of a worker would be used if all sleeping machines that requests may wake were awake, in the
+// fullest dimension, and the limit.
 func owed(r *cluster.Record) string {
 	if r == nil {
 		return ""

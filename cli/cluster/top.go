@@ -63,7 +63,7 @@ Where the output is no terminal, or with --once, one picture is printed; with --
 	return cmd
 }
 
-// topSpan is between the two looks of a picture that is printed once: CPU is used over a time.
+// topSpan is the time between the two samples of a picture that is printed once, to measure CPU use.
 const topSpan = 500 * time.Millisecond
 
 // printTop prints one picture.
@@ -87,15 +87,15 @@ func printTop(ctx context.Context, c *cli.Env, cl *client.Client) error {
 	return nil
 }
 
-// What a terminal is told: to keep what it shows and begin an empty screen, without a cursor, and to end that.
+// Escape sequences: switch to the alternate screen without a cursor, and back.
 const (
 	screenBegin = "\x1b[?1049h\x1b[?25l"
 	screenEnd   = "\x1b[?25h\x1b[?1049l"
-	lineEnd     = "\x1b[K\r\n" // and clear what was beyond
+	lineEnd     = "\x1b[K\r\n" // clears the rest of the line
 )
 
-// watchTop redraws until q is typed or ctx ends. A look that fails is shown, and the next one tried. However it ends,
-// the user's screen is as it was.
+// watchTop redraws until q is typed or ctx ends. A failed sample is shown, and the next one tried. The user's screen is
+// always restored.
 func watchTop(ctx context.Context, c *cli.Env, cl *client.Client, every time.Duration) error {
 	ctx, end := context.WithCancel(ctx)
 	defer end()
@@ -132,7 +132,7 @@ func watchTop(ctx context.Context, c *cli.Env, cl *client.Client, every time.Dur
 	}
 }
 
-// readKeys passes on what is typed. A terminal that is gone ends the watch.
+// readKeys passes input on. If the terminal is gone it ends the watch.
 func readKeys(ctx context.Context, f *os.File, keys chan<- []byte, end func()) {
 	defer end()
 	for {
@@ -149,17 +149,17 @@ func readKeys(ctx context.Context, f *os.File, keys chan<- []byte, end func()) {
 	}
 }
 
-// look is what one look at the workers gave.
+// look is one sample of the workers.
 type look struct {
 	api.UsageList
 	err error
 }
 
-// lookOften looks at once, and then again and again until ctx ends.
+// lookOften takes samples until ctx ends, the first at once.
 func lookOften(ctx context.Context, cl *client.Client, every time.Duration, looks chan<- look) {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
-	next := time.After(topSpan) // the second look comes soon: without it there are no rates
+	next := time.After(topSpan) // take the second sample soon, since rates need two
 	for {
 		u, err := cl.Top(ctx, true)
 		select {

@@ -8,7 +8,7 @@ import (
 	"github.com/soukhq/souk/cli"
 )
 
-// withoutPackage is what the script for bash calls of the package bash-completion, for hosts that lack it.
+// withoutPackage has the functions of the package bash-completion that the script for bash calls, for hosts without it.
 const withoutPackage = `# What the rest of this calls of the package bash-completion, where that is not installed.
 if ! declare -F _get_comp_words_by_ref >/dev/null 2>&1; then
     _get_comp_words_by_ref() {
@@ -31,7 +31,7 @@ fi
 
 `
 
-// Bash has the command that prints the script for bash print one that needs no other package.
+// Bash makes the command print a script for bash that needs no other package.
 func Bash(c *cli.Env, cmd *cobra.Command) {
 	script := cmd.RunE
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {

@@ -1,6 +1,6 @@
-// Package complete completes what a user types at a shell: the arguments of a command by the nouns that its usage line
-// names (NODE, MACHINE..., [NAMESPACE]), and the values of flags by the flag's name. A new command needs nothing but a
-// usage line that is true; a test finds the flag that has been forgotten.
+// Package complete completes what a user types at a shell: the arguments of a command from the nouns in its usage line
+// (NODE, MACHINE..., [NAMESPACE]), and the values of flags from the flag's name. A new command needs only a correct
+// usage line; a test finds flags without completion.
 package complete
 
 import (
@@ -15,14 +15,14 @@ import (
 	"github.com/soukhq/souk/cli"
 )
 
-// patience bounds what a shell waits for after Tab.
+// patience bounds how long a shell waits after Tab.
 const patience = 2 * time.Second
 
-// source lists what may stand in one place. A word may have a description behind a tab. An error offers nothing: a
-// shell has no place to say it.
+// source lists the possible words of an argument or flag. A word may have a description after a tab. On an error
+// nothing is offered, since a shell cannot show it.
 type source func(ctx context.Context, c *cli.Env) ([]string, error)
 
-// Attach has every command below root complete its arguments and the values of its flags, but where it has its own way.
+// Attach adds completion of arguments and flag values to every command below root, unless the command has its own.
 func Attach(c *cli.Env, root *cobra.Command) {
 	args, values := nouns(), values()
 	var visit func(*cobra.Command)
@@ -32,7 +32,7 @@ func Attach(c *cli.Env, root *cobra.Command) {
 		}
 		flag := func(f *pflag.Flag) {
 			if v, known := values[f.Name]; known && v.fits(f) {
-				_ = cmd.RegisterFlagCompletionFunc(f.Name, // refused where the command has its own
+				_ = cmd.RegisterFlagCompletionFunc(f.Name, // fails if the command has its own
 					func(cmd *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {
 						return v.offer(cmd, c, typed, nil)
 					})
@@ -51,7 +51,7 @@ func Attach(c *cli.Env, root *cobra.Command) {
 func argsOf(c *cli.Env, usage string, known map[string]value) cobra.CompletionFunc {
 	places := usageNouns(usage)
 	return func(cmd *cobra.Command, given []string, typed string) ([]string, cobra.ShellCompDirective) {
-		// cobra ends what it parses for a completion with a "--" of its own.
+		// cobra appends a "--" of its own when it parses for a completion.
 		if dash := cmd.ArgsLenAtDash(); dash >= 0 && dash < len(given) {
 			return nil, cobra.ShellCompDirectiveDefault // a program's own arguments
 		}
@@ -72,12 +72,12 @@ func argsOf(c *cli.Env, usage string, known map[string]value) cobra.CompletionFu
 // place is where an argument stands in a usage line.
 type place struct {
 	noun   string
-	either []string // or one of these
+	either []string // or one of these words
 	many   bool
 }
 
 // usageNouns reads the arguments of a usage line: "wait JOB..." has one place for many jobs, "[on|off]" one for either
-// word. Of alternatives between nouns the first counts; flags and a program's own arguments do not.
+// word. Of alternative nouns the first counts; flags and a program's own arguments are ignored.
 func usageNouns(use string) (places []place) {
 	for _, word := range strings.Fields(use)[1:] {
 		noun := strings.Trim(word, "[].")
@@ -95,7 +95,7 @@ func usageNouns(use string) (places []place) {
 	return places
 }
 
-// ask asks a source, for as long as a user at a shell is patient.
+// ask asks a source, for at most patience.
 func ask(cmd *cobra.Command, c *cli.Env, list source) []string {
 	ctx, cancel := context.WithTimeout(cmd.Context(), patience)
 	defer cancel()
@@ -106,7 +106,7 @@ func ask(cmd *cobra.Command, c *cli.Env, list source) []string {
 	return words
 }
 
-// begin returns what begins as what was typed, without what is there already.
+// begin returns the words that begin with typed, without those already given.
 func begin(words []string, typed string, given []string) []string {
 	return slices.DeleteFunc(words, func(w string) bool {
 		word, _, _ := strings.Cut(w, "\t")
@@ -117,8 +117,8 @@ func begin(words []string, typed string, given []string) []string {
 // value is how an argument, or the value of a flag, is completed. The zero value offers nothing.
 type value struct {
 	list  source
-	kind  string // the flag's type; "": any that takes words
-	many  bool   // several, with commas between them
+	kind  string // the flag's type; "": any of strings
+	many  bool   // several values, separated by commas
 	more  bool   // something follows: no space after it
 	colon bool   // a colon follows
 	file  bool   // or a file
@@ -130,7 +130,7 @@ func (v value) fits(f *pflag.Flag) bool {
 	return is == v.kind || (v.kind == "" && strings.HasPrefix(is, "string")) // string, stringArray, stringSlice
 }
 
-// offer returns what may stand where something was typed, given being there already.
+// offer returns the completions of typed; given are the words that exist already.
 func (v value) offer(cmd *cobra.Command, c *cli.Env, typed string,
 	given []string) ([]string, cobra.ShellCompDirective) {
 	directive := cobra.ShellCompDirectiveNoFileComp

@@ -15,7 +15,7 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// nouns says for each noun of a usage line what stands for it. What a user makes up (NAME, KEY=VALUE) has nothing.
+// nouns maps each noun of a usage line to its completion. Nouns that users make up (NAME, KEY=VALUE) have none.
 func nouns() map[string]value {
 	path := value{list: machines, colon: true, file: true}
 	return map[string]value{
@@ -26,7 +26,7 @@ func nouns() map[string]value {
 	}
 }
 
-// values says for each flag's name how its value is completed.
+// values maps each flag's name to the completion of its value.
 func values() map[string]value {
 	file, dir := value{file: true}, value{dir: true}
 	v := map[string]value{
@@ -71,7 +71,7 @@ func words(list ...string) source {
 	return func(context.Context, *cli.Env) ([]string, error) { return slices.Clone(list), nil }
 }
 
-// of makes a source of what a souk lists.
+// of makes a source from a list call of the API.
 func of[T any](list func(context.Context, *cli.Env, *client.Client) ([]T, error), each func(T) []string) source {
 	return func(ctx context.Context, c *cli.Env) ([]string, error) {
 		cl, err := c.Client()
@@ -109,7 +109,7 @@ func machines(ctx context.Context, c *cli.Env) ([]string, error) {
 	})(ctx, c)
 }
 
-// gangs lists the ids of those that have a machine.
+// gangs lists the ids of gangs with a machine.
 func gangs(ctx context.Context, c *cli.Env) ([]string, error) {
 	return of(func(ctx context.Context, c *cli.Env, cl *client.Client) ([]*machine.Line, error) {
 		return cl.MachineLines(ctx, client.LineOptions{App: c.AppGiven()})
@@ -121,7 +121,7 @@ func gangs(ctx context.Context, c *cli.Env) ([]string, error) {
 	})(ctx, c)
 }
 
-// releases lists those of the app that is given, or of this directory.
+// releases lists the releases of the given app, or of this directory's.
 func releases(ctx context.Context, c *cli.Env) ([]string, error) {
 	return of(func(ctx context.Context, c *cli.Env, cl *client.Client) ([]api.ReleaseEntry, error) {
 		return cl.Releases(ctx, cmp.Or(c.AppGiven(), cli.FolderApp()))
@@ -187,7 +187,7 @@ func tokens(ctx context.Context, c *cli.Env) ([]string, error) {
 		})(ctx, c)
 }
 
-// nodes lists the hosts of the cluster, heard or not: one that is gone may have to be removed.
+// nodes lists the hosts of the cluster, even unreachable ones: a lost one may have to be removed.
 func nodes(ctx context.Context, c *cli.Env) ([]string, error) {
 	cl, err := c.Client()
 	if err != nil {
@@ -201,7 +201,7 @@ func nodes(ctx context.Context, c *cli.Env) ([]string, error) {
 	if len(out) > 0 || err != nil {
 		return out, err
 	}
-	// Without a cluster, in souk dev, there are workers alone.
+	// Without a cluster, as in souk dev, there are only workers.
 	return workers(ctx, c)
 }
 
@@ -250,7 +250,7 @@ func gpus(ctx context.Context, c *cli.Env) ([]string, error) {
 	})(ctx, c)
 }
 
-// images lists the names of those that workers have; a digest names one that has none.
+// images lists the names of the workers' images, and the digests of unnamed ones.
 func images(ctx context.Context, c *cli.Env) ([]string, error) {
 	return of(func(ctx context.Context, _ *cli.Env, cl *client.Client) ([]cluster.ImageStore, error) {
 		list, err := cl.Images(ctx)

@@ -1,4 +1,4 @@
-// Package contexts has the commands for which souk is talked to: souk context.
+// Package contexts has the command that selects the souk to talk to: souk context.
 package contexts
 
 import (
@@ -177,7 +177,7 @@ type listed struct {
 	Addr      string `json:"addr"`
 	TokenFile string `json:"token_file,omitempty"`
 	Used      bool   `json:"used"`
-	// Learned are the addresses of the members of its cluster, as it told them last.
+	// Learned are the addresses of its cluster's members, as last learned from it.
 	Learned []string `json:"learned,omitempty"`
 }
 

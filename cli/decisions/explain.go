@@ -1,4 +1,4 @@
-// Package decisions has the commands that tell why: souk explain, plan and why-not.
+// Package decisions has the commands that explain placement: souk explain, plan and why-not.
 package decisions
 
 import (
@@ -95,7 +95,7 @@ func explain(ctx context.Context, c *cli.Env, ref string, number int) error {
 	return nil
 }
 
-// appOfGone finds in the log of which app a machine was; "" when the log does not know it.
+// appOfGone finds a gone machine's app in the decision log; "": unknown.
 func appOfGone(ctx context.Context, c *cli.Env, cl *client.Client, id string) (string, error) {
 	page, err := cl.Decisions(ctx, client.DecisionQuery{App: c.AppGiven(), Machine: id, Limit: 1})
 	if err != nil || len(page.Decisions) == 0 {
@@ -138,7 +138,7 @@ func printExplanation(c *cli.Env, title string, e api.Explanation) {
 					d.Worker)
 			}
 		}
-	case e.Placement != nil: // longer ago than the log goes back
+	case e.Placement != nil: // older than the log
 		c.Printf("%s was placed on %s by policy %s: %s\n", title, e.Placement.Worker, e.Placement.Policy,
 			e.Placement.Reason)
 		printCandidates(c, e.Placement.Candidates, e.Placement.Worker)
@@ -162,7 +162,7 @@ func printExplanation(c *cli.Env, title string, e api.Explanation) {
 	}
 }
 
-// printDecision tells a decision: sentences first, then when and how long, then the table.
+// printDecision prints a decision: sentences first, then when and how long, then the table.
 func printDecision(c *cli.Env, d *decision.Decision, sentences []string) {
 	for _, s := range sentences {
 		c.Printf("  %s\n", s)
@@ -178,7 +178,7 @@ func printDecision(c *cli.Env, d *decision.Decision, sentences []string) {
 
 func millis(f float64) string { return cli.Millis(time.Duration(f * float64(time.Millisecond))) }
 
-// printConsidered prints the workers that a decision kept, and how many it did not.
+// printConsidered prints the workers in a decision's record, and how many others there were.
 func printConsidered(c *cli.Env, d *decision.Decision) {
 	cs := make([]machine.Candidate, len(d.Considered))
 	for i := range d.Considered {

@@ -89,7 +89,7 @@ func specCommand(c *cli.Env, name, short, long, example string, do func(api.Plan
 		for _, w := range slices.Concat(machine.Warnings(l.Config), machine.PortWarnings(l.Config)) {
 			c.Note("warning: %s", w)
 		}
-		if !c.JSON && p.Verdict != decision.FitsNow { // the clauses have amounts, and not what was typed
+		if !c.JSON && p.Verdict != decision.FitsNow { // the clauses show amounts, not the user's input
 			c.Printf("asked for %s: %s\n", cli.Shape(l.Config), p.Decision.Request.Resources)
 		}
 		return do(p)
@@ -97,7 +97,7 @@ func specCommand(c *cli.Env, name, short, long, example string, do func(api.Plan
 	return cmd
 }
 
-// spec returns the launch that is meant: by flags and a command, or by a file.
+// spec returns the launch from flags and a command, or from a file.
 func spec(ctx context.Context, c *cli.Env, cl *client.Client, app string, o *machines.RunFlags, given []string,
 	dashed bool) (*machine.Launch, error) {
 	if dashed || len(given) == 0 {
@@ -130,7 +130,7 @@ func doPlan(c *cli.Env, p api.Plan) error {
 	return cli.TaskCode(planNotNow)
 }
 
-// sayPending tells the typed reason on stderr, for scripts.
+// sayPending prints the typed reason on stderr, for scripts.
 func sayPending(c *cli.Env, p api.Plan, code int) {
 	if c.JSON {
 		c.JSONLine(c.Err,
@@ -200,7 +200,7 @@ func doWhyNot(c *cli.Env, p api.Plan) error {
 	return nil
 }
 
-// printGroups tells of the workers that cannot, in groups: every clause on a line of its own.
+// printGroups prints the workers that cannot take the launch, grouped by reason, one clause per line.
 func printGroups(c *cli.Env, d *decision.Decision) {
 	for _, g := range d.Groups {
 		of := fmt.Sprintf("%d of %s", g.Count, cli.NumberOf(d.Workers, "worker", "workers"))
@@ -237,7 +237,7 @@ func printChanges(c *cli.Env, p api.Plan) {
 	printVictims(c, p)
 }
 
-// printVictims names those that workers would evict.
+// printVictims prints the machines that workers would evict.
 func printVictims(c *cli.Env, p api.Plan) {
 	for _, v := range p.Victims {
 		c.Printf("  %s would evict, at a cost of %.0f s of work:\n", v.Worker, v.Cost)

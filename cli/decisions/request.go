@@ -9,7 +9,7 @@ import (
 	"github.com/soukhq/souk/cli"
 )
 
-// explainRequest tells what became of a request.
+// explainRequest prints the record of a proxied request.
 func explainRequest(ctx context.Context, c *cli.Env, id string) error {
 	cl, err := c.Client()
 	if err != nil {
@@ -54,7 +54,7 @@ func codeText(code int) string {
 	return fmt.Sprint(code)
 }
 
-// phasesOf says where the time went until the first byte of the answer.
+// phasesOf returns the phases until the first byte of the answer.
 func phasesOf(q *api.ProxiedRequest) string {
 	var parts []string
 	if q.HeldMS > 0 {

@@ -14,7 +14,7 @@ import (
 	"github.com/soukhq/souk/node"
 )
 
-// doDecisions is souk doctor --decisions: it computes every decision of a souk's log again.
+// doDecisions is souk doctor --decisions: it recomputes every decision of a souk's log.
 func doDecisions(ctx context.Context, c *cli.Env, dirFlag string) error {
 	dir, err := c.HomeWith(dirFlag, node.DecisionsDir, "decision log")
 	if err != nil {
@@ -37,7 +37,7 @@ func doDecisions(ctx context.Context, c *cli.Env, dirFlag string) error {
 	return nil
 }
 
-// policies knows the policies that souk ships, and asks the souk that answers for those of its operators.
+// policies finds souk's built-in policies, and asks the server for others.
 func policies(ctx context.Context, c *cli.Env) check.PolicyOf {
 	known := map[decision.Policy]*placement.Policy{}
 	for _, s := range policy.Builtins() {

@@ -65,7 +65,7 @@ need run; one that answers is asked for the operators' own policies.`,
 	return cmd
 }
 
-// doExamine tells what this host has and lacks, and what the workers of the souk that answers find on theirs.
+// doExamine prints what this host has and lacks, and what the answering souk's workers find on theirs.
 func doExamine(ctx context.Context, c *cli.Env, dirFlag string) error {
 	dir, err := c.DevDir(dirFlag)
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 	"github.com/soukhq/souk/runtime/process"
 )
 
-// examineHost finds out what can be found out without a server.
+// examineHost makes the checks that need no server.
 func examineHost(ctx context.Context, c *cli.Env, dir string) []cluster.Finding {
 	found := []cluster.Finding{
 		{
@@ -126,7 +126,7 @@ func fsyncFinding(dir string) cluster.Finding {
 	return f
 }
 
-// examineRuntime asks a runtime of its own, in a directory that is removed again, what it has and lacks here.
+// examineRuntime opens a runtime in a temporary directory, and asks what it has and lacks here.
 func examineRuntime(ctx context.Context, dir string) []cluster.Finding {
 	lacks := func(err error) []cluster.Finding {
 		return []cluster.Finding{{Name: "runtime", Have: "does not start", Advice: err.Error()}}

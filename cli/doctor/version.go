@@ -58,7 +58,7 @@ its version is printed, too. "souk members" shows that of each member, and the m
 	return cmd
 }
 
-// bill is a software bill of materials, as CycloneDX 1.5 has it (ECMA-424).
+// bill is a software bill of materials, in the format CycloneDX 1.5 (ECMA-424).
 type bill struct {
 	Format     string      `json:"bomFormat"`
 	Spec       string      `json:"specVersion"`
@@ -78,7 +78,7 @@ type component struct {
 	PURL    string `json:"purl,omitempty"`
 }
 
-// printBill prints the modules that this program was built of, as the build itself noted them.
+// printBill prints the modules that this program was built from, as recorded in the binary.
 func printBill(c *cli.Env) error {
 	info, there := debug.ReadBuildInfo()
 	if !there {

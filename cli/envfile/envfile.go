@@ -7,8 +7,8 @@
 //	NAME='as it stands'     up to the next '
 //	NAME="a line\nanother"  \n, \r, \t, \", \\ and \$ mean what they usually do, any other \ is itself
 //
-// What is quoted may go over several lines, such as a key in PEM. A $ is a $: nothing is put in its place. The last of two
-// lines of one name counts.
+// A quoted value may span several lines, such as a key in PEM. A $ is not expanded. The last of two lines of one name
+// counts.
 package envfile
 
 import (
@@ -31,7 +31,7 @@ type Var struct {
 	Line        int
 }
 
-// Parse reads a text. An error names the file and the line, and nothing of what stands there: it may be secret.
+// Parse reads a text. An error names the file and the line, but not its content, which may be secret.
 func Parse(file, text string) ([]Var, error) {
 	if len(text) > MaxFile {
 		return nil, fault.New(fault.Invalid, CodeEnvFile,
@@ -54,14 +54,14 @@ func Parse(file, text string) ([]Var, error) {
 type reader struct {
 	file string
 	rest string
-	line int // where rest begins
+	line int // line number at which rest begins
 }
 
 func (r *reader) bad(line int, why string) error {
 	return fault.New(fault.Invalid, CodeEnvFile, "line %d of %s cannot be read: %s", line, r.file, why)
 }
 
-// next reads a line, and further ones where a quote goes over them. there is false where it has no variable.
+// next reads a line, or several if a quoted value spans them. there is false if the line has no variable.
 func (r *reader) next() (v Var, there bool, err error) {
 	line, after, _ := strings.Cut(r.rest, "\n")
 	text := strings.TrimSpace(line)
@@ -116,7 +116,7 @@ func plain(text string) string {
 	return strings.TrimSpace(text)
 }
 
-// quoted reads a value that begins with a quote, and what follows it on its last line.
+// quoted reads a value that begins with a quote, and checks the rest of its last line.
 func (r *reader) quoted(text string) (string, error) {
 	quote, began := text[0], r.line
 	var b strings.Builder
@@ -138,7 +138,7 @@ func (r *reader) quoted(text string) (string, error) {
 			}
 			b.WriteByte("\n\r\t\"\\$"[at])
 			i++
-		case c == '\r' && strings.HasPrefix(text[i:], "\r\n"): // the file's own end of a line
+		case c == '\r' && strings.HasPrefix(text[i:], "\r\n"): // a line end of the file
 		default:
 			if c == '\n' {
 				r.line++

@@ -11,7 +11,7 @@ import (
 	"github.com/soukhq/souk/cluster"
 )
 
-// board is what goes on, on a terminal: a line for each store, which are written over.
+// board shows progress on a terminal: one line per store, redrawn in place.
 type board struct {
 	c    *cli.Env
 	w    io.Writer
@@ -24,10 +24,10 @@ type board struct {
 	shown int // lines on the screen
 }
 
-// drawEvery is not more often than eyes see.
+// drawEvery is the shortest time between two redraws.
 const drawEvery = 100 * time.Millisecond
 
-// line is how far one pull or load is.
+// line is the progress of one pull or load.
 type line struct {
 	mu    sync.Mutex
 	name  string // "" where there is only one
@@ -61,12 +61,12 @@ func (b *board) draw() {
 	}
 }
 
-// show writes the lines over those that stand there. Those that do not go onto the screen are left out.
+// show redraws the lines. Lines that do not fit on the screen are left out.
 func (b *board) show() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	_, high := b.c.ScreenSize()
-	most := b.c.ColumnsOf(b.c.Err) - 1 // in the last column some terminals begin a new line
+	most := b.c.ColumnsOf(b.c.Err) - 1 // some terminals wrap at the last column
 	var out strings.Builder
 	b.back(&out)
 	for _, l := range b.lines[:min(len(b.lines), max(1, high-2))] {
@@ -77,10 +77,10 @@ func (b *board) show() {
 		fmt.Fprintf(&out, "%s\n", text)
 		b.shown++
 	}
-	_, _ = io.WriteString(b.w, out.String()) // a terminal that is gone has nobody to tell
+	_, _ = io.WriteString(b.w, out.String()) // fails only if the terminal is gone
 }
 
-// back goes to where the lines begin, and clears them.
+// back moves the cursor to the first line, and clears the lines.
 func (b *board) back(out *strings.Builder) {
 	if b.shown > 0 {
 		fmt.Fprintf(out, "\x1b[%dA", b.shown)
@@ -91,7 +91,7 @@ func (b *board) back(out *strings.Builder) {
 	b.shown = 0
 }
 
-// close takes the lines away.
+// close removes the lines.
 func (b *board) close() {
 	close(b.stop)
 	b.done.Wait()
@@ -101,7 +101,7 @@ func (b *board) close() {
 	}
 }
 
-// tell takes how far a blob is.
+// tell updates the progress of a blob.
 func (l *line) tell(p cluster.ImageProgress) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -111,14 +111,14 @@ func (l *line) tell(p cluster.ImageProgress) {
 	l.of[p.Blob] = p
 }
 
-// end says how it ended.
+// end sets the final text of the line.
 func (l *line) end(text string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.ended = text
 }
 
-// sums adds up the blobs: bytes that are there, that there will be, and that had to be sent.
+// sums adds up the blobs: bytes present, bytes in total, and bytes that had to be transferred.
 func (l *line) sums() (done, size, sent int64, ready int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -152,7 +152,7 @@ func (l *line) text() string {
 		return text + l.ended
 	case len(l.order) == 0:
 		return text + asking
-	case all == 0: // of a load whose end nobody knows
+	case all == 0: // a load of unknown size
 		return text + size(done)
 	}
 	full := int(barWidth * min(done, all) / all)

@@ -1,4 +1,4 @@
-// Package images has the commands souk image: what workers keep to make containers of.
+// Package images has the commands souk image: the images that workers keep.
 package images
 
 import (
@@ -37,7 +37,7 @@ runs souk). What one user had pulled with them, others can name, too.`,
 		ls(c), pull(c), prefetch(c), load(c), rm(c), prune(c))
 }
 
-// store is what one or more workers keep: what is done at the first of them is done for all.
+// store is an image store that one or more workers share: an action at the first worker affects all.
 type store struct {
 	cluster.ImageStore
 	workers []string
@@ -45,10 +45,10 @@ type store struct {
 
 func (s store) String() string { return strings.Join(s.workers, ", ") }
 
-// at is the worker that is asked.
+// at returns the worker to ask.
 func (s store) at() string { return s.workers[0] }
 
-// storesOf groups workers by what they share, in the order of the workers.
+// storesOf groups workers by the store that they share, in the order of the workers.
 func storesOf(list api.ImageList) (out []store) {
 	of := map[string]int{}
 	for _, k := range list.Stores {
@@ -73,8 +73,8 @@ func named(cmd *cobra.Command) error {
 	return nil
 }
 
-// stores asks the workers named, or all, what they keep. Of those that keep nothing it says so, and where none is left
-// that is the error.
+// stores asks the named workers, or all, for their stores. It prints a note for workers without one, and returns an
+// error if none has one.
 func stores(ctx context.Context, c *cli.Env, cl *client.Client, workers []string) ([]store, error) {
 	done := c.Progress("asking the workers for their images")
 	list, err := cl.Images(ctx, workers...)
@@ -100,7 +100,7 @@ func stores(ctx context.Context, c *cli.Env, cl *client.Client, workers []string
 	return storesOf(list), nil
 }
 
-// said is why a worker told of no images, and which one it is.
+// said returns which worker has no image list, and why.
 func said(w api.UnreachableWorker) string {
 	if strings.Contains(w.Error, string(w.Worker)) {
 		return w.Error
@@ -108,7 +108,7 @@ func said(w api.UnreachableWorker) string {
 	return fmt.Sprintf("worker %s: %s", w.Worker, w.Error)
 }
 
-// target returns the worker that is meant where one is to be named, and all that share what it keeps.
+// target returns the named worker as a store, or the only store that there is; several are an error.
 func target(ctx context.Context, c *cli.Env, cl *client.Client, named, otherwise string) (store, error) {
 	if named != "" {
 		return store{workers: []string{named}}, nil
@@ -155,13 +155,13 @@ func size(n int64) string {
 	return fmt.Sprintf("%.1f GB", float64(n)/(1<<30))
 }
 
-// short is a name as people write it.
+// short returns an image name without docker.io/ and library/.
 func short(name string) string {
 	name = strings.TrimPrefix(name, "docker.io/")
 	return strings.TrimPrefix(name, "library/")
 }
 
-// ending returns a name in at most so many columns, 0 being no limit: what tells names apart stands at their end.
+// ending shortens a name to at most most columns (0: no limit), keeping its end, where names differ.
 func ending(name string, most int) string {
 	if most <= 0 || len(name) <= most {
 		return name
@@ -169,7 +169,7 @@ func ending(name string, most int) string {
 	return "…" + name[len(name)-max(most, 2)+1:]
 }
 
-// digestDigits is how many digits of a digest are shown, and how few name an image: fewer may be a name.
+// digestDigits is how many digits of a digest are shown, and the least that identify an image: fewer may be a name.
 const digestDigits = 12
 
 func shortDigest(d string) string {
@@ -177,7 +177,7 @@ func shortDigest(d string) string {
 	return hex[:min(len(hex), digestDigits)]
 }
 
-// label is how an image is called in a sentence.
+// label returns what to call an image in a sentence.
 func label(i cluster.StoredImage) string {
 	if len(i.Names) == 0 {
 		return shortDigest(i.Digest)
@@ -271,7 +271,7 @@ need an image: such a one is not removed.`,
 
 func used(at time.Time) string { return cli.Age(at.Format(time.RFC3339Nano), time.Now()) }
 
-// whose names workers, of so many that there are.
+// whose names workers out of a total number.
 func whose(workers []string, of int) string {
 	switch {
 	case of > 1 && len(workers) == of:
@@ -282,8 +282,8 @@ func whose(workers []string, of int) string {
 	return strings.Join(workers, ",")
 }
 
-// meant returns by what a reference names an image in a store: a name in full or a digest; "" where it is not there.
-// Digits that begin a digest name it, too.
+// meant resolves a reference to an image in a store, to a full name or a digest; "": not there. A prefix of a digest is
+// enough.
 func meant(ref string, s store) string {
 	full := ""
 	if machine.CheckImage(ref) == nil {

@@ -65,14 +65,13 @@ tar, also compressed; or the directory of an OCI layout. "-" is stdin. The file 
 	return cmd
 }
 
-// counted tells how much was read.
+// counted is a reader that reports how much was read.
 type counted struct {
 	from io.Reader
 	to   *line
 	p    cluster.ImageProgress
 }
 
-// Read reads.
 func (r *counted) Read(p []byte) (int, error) {
 	n, err := r.from.Read(p)
 	r.p.Done += int64(n)
@@ -80,7 +79,7 @@ func (r *counted) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// archive opens what is to be loaded, and says how long it is; 0: nobody knows.
+// archive opens the archive to load, and returns its size; 0: unknown.
 func archive(c *cli.Env, path string) (io.ReadCloser, int64, error) {
 	if path == "-" {
 		if f, is := c.In.(*os.File); is && cli.IsTerminal(f) {
@@ -122,7 +121,7 @@ func unreadable(err error, path string) error {
 	return fault.Wrap(err, fault.Invalid, fault.CodeImageFile, "the file %s cannot be read", path)
 }
 
-// layout gives the directory of an OCI layout as a tar. Nothing outside of it is read.
+// layout returns the directory of an OCI layout as a tar stream. Nothing outside of it is read.
 func layout(dir string) io.ReadCloser {
 	r, w := io.Pipe()
 	go func() { w.CloseWithError(writeLayout(w, dir)) }()

@@ -22,7 +22,7 @@ type brought struct {
 	Error string `json:"error,omitempty"` // why it was not pulled
 }
 
-// nameOf refuses what is no name of an image, before anybody is asked.
+// nameOf refuses an invalid image name before any request.
 func nameOf(text string) error {
 	if err := machine.CheckImage(text); err != nil {
 		return cli.Usagef("%s", fault.As(err).Text)
@@ -74,7 +74,7 @@ none need be named. A pull that was interrupted goes on where it was. With a dig
 	return cmd
 }
 
-// pullAt pulls an image at a store, and says in words what that took.
+// pullAt pulls an image at a store, and returns a text on what was transferred.
 func pullAt(ctx context.Context, cl *client.Client, at store, name string, l *line) (i cluster.StoredImage, text string,
 	err error) {
 	begun := time.Now()
@@ -147,7 +147,7 @@ func pullAll(ctx context.Context, c *cli.Env, cl *client.Client, all []store, na
 	return pulled(c, all, name, images, texts, errs)
 }
 
-// pulled says what came of each, and of all.
+// pulled prints the result of each pull, and returns the error of all.
 func pulled(c *cli.Env, all []store, name string, images []cluster.StoredImage, texts []string, errs []error) error {
 	var failed []error
 	var out []brought

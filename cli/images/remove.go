@@ -48,7 +48,7 @@ is not removed.`,
 	return cmd
 }
 
-// several prints the errors of a command that went on; one alone is the command's own.
+// several prints the errors of a command that continued after them; a single one is returned as the command's own.
 func several(c *cli.Env, failed []error) error {
 	switch len(failed) {
 	case 0:
@@ -89,7 +89,7 @@ func removeOne(ctx context.Context, c *cli.Env, cl *client.Client, all []store, 
 	return failed
 }
 
-// at says at whom it was that something failed.
+// at adds the store to an error.
 func at(s store, err error) error { return fmt.Errorf("%s: %w", s, err) }
 
 func prune(c *cli.Env) *cobra.Command {
@@ -133,7 +133,7 @@ Without --yes nothing is done.`,
 	return cmd
 }
 
-// ask says what a prune would remove.
+// ask returns a question that says what a prune would remove.
 func ask(all []store) error {
 	images, bytes := 0, int64(0)
 	for _, s := range all {

@@ -12,17 +12,17 @@ import (
 	"github.com/soukhq/souk/core/jobs"
 )
 
-// bar is a job's progress on a terminal, one line that is written over.
+// bar is a job's progress on a terminal, one line, redrawn in place.
 type bar struct {
 	w     io.Writer
 	on    bool
-	width func() int // how wide the terminal is now; 0: nobody knows
-	shown int        // columns of what is on the line
+	width func() int // the terminal's present width; 0: unknown
+	shown int        // columns that the line has now
 }
 
 const (
 	barWidth = 30
-	barLeast = 6 // narrower ones are left out
+	barLeast = 6 // a narrower bar is left out
 	barEvery = 100 * time.Millisecond
 )
 
@@ -35,7 +35,7 @@ func (b *bar) show(j *jobs.Job) {
 	if !b.on {
 		return
 	}
-	most := b.width() - 1 // in the last column some terminals begin a new line
+	most := b.width() - 1 // some terminals wrap at the last column
 	if most < 0 {
 		most = math.MaxInt
 	}
@@ -46,8 +46,8 @@ func (b *bar) show(j *jobs.Job) {
 	b.shown = wide
 }
 
-// barText returns a job's progress in at most so many columns. Where there is little room the bar gets shorter, then
-// it goes, then what stands at the end.
+// barText returns a job's progress in at most so many columns. With little room the bar gets shorter, then it
+// disappears, then the text at the end does.
 func barText(j *jobs.Job, most int) string {
 	parts := []string{thousands(j.Done()) + " of " + thousands(j.Tasks)}
 	if j.Failed > 0 {
@@ -74,7 +74,7 @@ func barText(j *jobs.Job, most int) string {
 	return fmt.Sprintf("[%s%s] %s", strings.Repeat("#", full), strings.Repeat(".", wide-full), text)
 }
 
-// clear takes the line away.
+// clear removes the line.
 func (b *bar) clear() {
 	if b.on && b.shown > 0 {
 		fmt.Fprint(b.w, "\r\x1b[K")
@@ -82,7 +82,7 @@ func (b *bar) clear() {
 	}
 }
 
-// pause keeps the bar from being drawn more often than eyes see.
+// pause waits until the next redraw is due.
 func (b *bar) pause(ctx context.Context) {
 	if !b.on {
 		return
@@ -123,7 +123,7 @@ func shortTime(ms float64) string {
 	return d.Round(time.Second).String()
 }
 
-// timeText says since when a job is there, how fast it goes, and what its tasks took: only what was measured.
+// timeText returns a job's age, its rate, and its tasks' durations, as far as measured.
 func timeText(j *jobs.Job) string {
 	text := shortTime(j.Elapsed) + " since it was submitted"
 	if j.Ended != nil {
@@ -138,7 +138,7 @@ func timeText(j *jobs.Job) string {
 	return text
 }
 
-// leftText says how long a job goes on; "" where too few tasks have ended to know.
+// leftText returns how long a job will still take; "": too few tasks have ended to know.
 func leftText(j *jobs.Job) string {
 	if j.Left == nil {
 		return ""
@@ -163,7 +163,7 @@ func spanText(s jobs.Span) string {
 	return low + " to " + high + " " + highUnit
 }
 
-// roundTime returns milliseconds with two digits that mean something, and their unit.
+// roundTime returns milliseconds with two significant digits, and their unit.
 func roundTime(ms float64) (number, unit string) {
 	x, unit := ms, "ms"
 	switch {

@@ -304,7 +304,7 @@ cancelled, while none failed, is cancelled at its end, and "souk job wait" ends 
 	return cmd
 }
 
-// unendedTasks completes a task of the one job that is named: those that run or wait.
+// unendedTasks completes the running and waiting tasks of the one named job.
 func unendedTasks(ctx context.Context, c *cli.Env, refs []string) (out []string) {
 	if len(refs) != 1 {
 		return nil
@@ -357,8 +357,8 @@ func cancelTasks(ctx context.Context, c *cli.Env, refs, tasks []string) error {
 	return nil
 }
 
-// allJobs returns the ids of the jobs that are named, or an error where one of them is none: then nothing is done to the
-// others. A number behind a job is meant as the index of a task, as in souk job logs.
+// allJobs returns the ids of the jobs that are named, or an error if one does not exist, so that nothing is done to the
+// others. A number after a job is a task's index, as in souk job logs.
 func allJobs(ctx context.Context, c *cli.Env, refs []string) (ids []string, err error) {
 	cl, err := c.Client()
 	if err != nil {

@@ -69,7 +69,7 @@ func Submit(c *cli.Env) *cobra.Command {
 		Args: cli.Args(1, -1, "a command to run, after --"),
 	}
 	f := cmd.Flags()
-	f.SetInterspersed(false) // what follows the command's name is the command's
+	f.SetInterspersed(false) // flags after the command's name belong to the command
 	f.StringVar(&o.array, "array", "", "FIRST-LAST: one task for each index (default: one task, of index 0)")
 	f.StringVar(&o.name, "name", "", "a name for the job; the newest of a name is meant by it")
 	o.set = f
@@ -180,7 +180,7 @@ func parseArray(text string) (first, last int, err error) {
 	return first, last, nil
 }
 
-// waitJob waits until a job has ended and gives the exit code of the task that failed first. limit 0 is none.
+// waitJob waits until a job has ended and returns the exit code of the first failed task. limit 0: none.
 func waitJob(ctx context.Context, c *cli.Env, cl *client.Client, j jobs.Job, limit time.Duration) error {
 	begin := time.Now()
 	bar := newBar(c)
@@ -224,7 +224,7 @@ func waitJob(ctx context.Context, c *cli.Env, cl *client.Client, j jobs.Job, lim
 	return jobError(&j)
 }
 
-// jobError is how a job ended, as an exit code.
+// jobError returns how a job ended, as an error with an exit code.
 func jobError(j *jobs.Job) error {
 	switch {
 	case j.State == jobs.Succeeded:
@@ -243,10 +243,10 @@ func jobError(j *jobs.Job) error {
 	return fault.New(fault.Precondition, fault.CodeCancelled, "%s was cancelled: %s", jobLabel(j), j.Why)
 }
 
-// someCancelled reports whether a job has ended that was not cancelled, but tasks of it.
+// someCancelled reports whether an ended job had tasks cancelled, but was not cancelled itself.
 func someCancelled(j *jobs.Job) bool { return j.State == jobs.Cancelled && j.Why == "" }
 
-// printEnd tells how a job ended, and shows what its first failure wrote last.
+// printEnd prints how a job ended, and the last output of its first failed task.
 func printEnd(ctx context.Context, c *cli.Env, cl *client.Client, j *jobs.Job) {
 	if c.JSON {
 		c.JSONLine(c.Out, j)
@@ -269,7 +269,7 @@ func printEnd(ctx context.Context, c *cli.Env, cl *client.Client, j *jobs.Job) {
 	_ = cl.TaskLogs(ctx, j.ID, f.Index, machine.LogQuery{Tail: new(5)}, func(l machine.LogLine) error {
 		_, err := fmt.Fprintf(c.Err, "  | %s\n", l.Text)
 		return err
-	}) // only shown to be kind: what went wrong has been said
+	}) // best effort: the failure was printed already
 }
 
 // tallyText prints counts and times: "2,000 tasks in 3.9 s, 1,998 succeeded, 2 failed".

@@ -32,7 +32,7 @@ func attach(ctx context.Context, c *cli.Env, cl *client.Client, m *machine.Machi
 	} else {
 		fmt.Fprintf(c.Err, "%s (%s) is %s on %s after %s\n", cli.Label(m), m.ID, m.State, m.Worker, cli.Millis(took))
 	}
-	// The end of ctx is the user's ^C, which is to stop the machine: what talks to the server must outlive it.
+	// ctx ends with the user's ^C, which must stop the machine: calls to the server need a context that outlives it.
 	talk, letGo := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer letGo(nil)
 	f := follow(talk, c, cl, m)
@@ -74,15 +74,15 @@ func attach(ctx context.Context, c *cli.Env, cl *client.Client, m *machine.Machi
 	return missing
 }
 
-// follower prints what a machine writes. The machine waits for who prints slowly; once it has ended, all that is left
-// is taken at once, for then it is kept for a moment only.
+// follower prints a machine's output. A slow printer slows the machine down; once the machine has ended, the rest is
+// read at once, since it is then kept only for a moment.
 type follower struct {
 	cl      *client.Client
 	m       *machine.Machine
 	lines   chan machine.LogLine // to be printed
-	cursor  string               // of the last of them; the follower's until it is stopped
+	cursor  string               // of the last line; owned by the follower until it stops
 	stop    func()
-	printed chan error // says, once, how that went
+	printed chan error // receives the printer's result, once
 }
 
 // follow follows a machine's output until it is stopped.
@@ -93,7 +93,7 @@ func follow(talk context.Context, c *cli.Env, cl *client.Client, m *machine.Mach
 	f.stop = func() { cancel(); <-followed }
 	go func() {
 		defer close(followed)
-		// Whatever ends this, rest reads what is left. That souk is lost is said by waitEnded.
+		// However this ends, rest reads the remaining output. waitEnded reports a lost souk.
 		for ctx.Err() == nil {
 			before := f.cursor
 			err := cl.Logs(ctx, m.App, m.ID, machine.LogQuery{Follow: true, Hold: true, Cursor: f.cursor},
@@ -110,7 +110,7 @@ func follow(talk context.Context, c *cli.Env, cl *client.Client, m *machine.Mach
 				return
 			}
 			if err != nil || f.cursor == before {
-				_ = cli.Pause(ctx, 200*time.Millisecond) // its end is the loop's
+				_ = cli.Pause(ctx, 200*time.Millisecond) // the loop checks ctx
 			}
 		}
 	}()
@@ -120,7 +120,7 @@ func follow(talk context.Context, c *cli.Env, cl *client.Client, m *machine.Mach
 		p.Whole = true
 		var err error
 		for l := range f.lines {
-			if err == nil { // what cannot be printed does not keep the machine
+			if err == nil { // after a print error read on, so that the machine does not block
 				err = p.Print(l)
 			}
 		}
@@ -129,7 +129,7 @@ func follow(talk context.Context, c *cli.Env, cl *client.Client, m *machine.Mach
 	return f
 }
 
-// rest takes what the machine, which has ended, wrote behind the last line.
+// rest reads what the ended machine wrote after the last line.
 func (f *follower) rest(ctx context.Context) error {
 	var left []machine.LogLine
 	err := f.cl.Logs(ctx, f.m.App, f.m.ID, machine.LogQuery{Cursor: f.cursor}, func(l machine.LogLine) error {
@@ -152,10 +152,10 @@ func (f *follower) rest(ctx context.Context) error {
 // end waits until all is printed.
 func (f *follower) end() error { return <-f.printed }
 
-// errLetGo is the cause with which an attached run ends that no longer waits for its machine.
+// errLetGo is the cause of an attached run that ends without waiting for its machine.
 var errLetGo = errors.New("nobody waits for its end")
 
-// stopAttached stops the machine of an attached run, whose user typed ^C. The next ^C lets go of it.
+// stopAttached stops the machine of an attached run after the user's ^C. The next ^C ends the run without waiting.
 func stopAttached(talk context.Context, letGo context.CancelCauseFunc, c *cli.Env, cl *client.Client,
 	m *machine.Machine) {
 	next := make(chan os.Signal, 1)
@@ -173,13 +173,12 @@ func stopAttached(talk context.Context, letGo context.CancelCauseFunc, c *cli.En
 		_, err := cl.Stop(ctx, m.App, m.ID, "", client.StopOptions{})
 		return err
 	})
-	if err != nil && talk.Err() == nil && !fault.Is(err, fault.NotFound) { // the wait for its end goes on
+	if err != nil && talk.Err() == nil && !fault.Is(err, fault.NotFound) { // print only: the wait for the end goes on
 		c.Note("%s was not stopped: %v", cli.Label(m), err)
 	}
 }
 
-// leave ends an attached run whose machine has not ended: it says what the machine does, which with --rm is
-// destroyed now.
+// leave ends an attached run whose machine still runs: it prints the machine's state, or with --rm destroys it.
 func leave(ctx context.Context, c *cli.Env, cl *client.Client, m *machine.Machine, rm bool) {
 	brief, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaves)
 	defer cancel()
@@ -201,7 +200,7 @@ func leave(ctx context.Context, c *cli.Env, cl *client.Client, m *machine.Machin
 	c.Note("%s is %s; \"souk wait %s\" waits for its end", name, now.State, m.ID)
 }
 
-// leaves is how long a run that no longer waits tries to do that.
+// leaves bounds the calls of leave.
 const leaves = 5 * time.Second
 
 // codeError returns the task's code as an error, nil for 0.
@@ -217,7 +216,7 @@ func codeError(m *machine.Machine, code *int) error {
 	return cli.TaskCode(*code)
 }
 
-// outOfMemory reports whether a machine's newest end was that its memory ran out.
+// outOfMemory reports whether a machine's newest end was an out-of-memory kill.
 func outOfMemory(m *machine.Machine) bool {
 	for _, e := range m.Events { // newest first
 		if e.Type == "exit" && e.Request != nil && e.Request.ExitEvent != nil {

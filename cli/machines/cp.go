@@ -100,7 +100,7 @@ func files(n int) string {
 	return fmt.Sprintf("%d files", n)
 }
 
-// splitPath takes MACHINE:PATH apart. A path that begins with "/" or "." is of this host whatever it holds.
+// splitPath takes MACHINE:PATH apart. A path that begins with "/" or "." is always one of this host.
 func splitPath(s string) (ref, p string, is bool) {
 	if strings.HasPrefix(s, "/") || strings.HasPrefix(s, ".") {
 		return "", s, false
@@ -110,7 +110,7 @@ func splitPath(s string) (ref, p string, is bool) {
 }
 
 func copyOut(ctx context.Context, c *cli.Env, cl *client.Client, app, id, from, to string) error {
-	// What the server sends is unpacked as it comes, below one directory that it cannot leave.
+	// The stream is unpacked as it comes, confined to one directory.
 	dir, name := to, ""
 	if st, err := os.Stat(to); err != nil || !st.IsDir() {
 		dir, name = filepath.Dir(to), filepath.Base(to)
@@ -157,18 +157,18 @@ func notCopied(left []string) error {
 // untarring unpacks what a machine sends.
 type untarring struct {
 	root *os.Root
-	dirs []tarDir // in the order of the stream
-	left []string // FIFOs and the like
+	dirs []tarDir // directories, in the order of the stream
+	left []string // skipped: FIFOs and the like
 }
 
-// tarDir is what a directory is given when nothing is written into it any more.
+// tarDir is a directory's mode and times, which are set after its content was written.
 type tarDir struct {
 	name string
 	mode fs.FileMode
 	time time.Time
 }
 
-// all unpacks r and counts the files. The topmost name, when it is top, becomes name ("" keeps it).
+// all unpacks r and counts the files. If the topmost name is top, it becomes name ("": unchanged).
 func (u *untarring) all(r io.Reader, top, name string) (int, error) {
 	tr := tar.NewReader(r)
 	count := 0
@@ -201,7 +201,7 @@ func (u *untarring) all(r io.Reader, top, name string) (int, error) {
 	}
 }
 
-// finish gives directories their modes and times, the last first, so that none closes the way to another.
+// finish gives directories their modes and times, in reverse order, so that no mode blocks access to another directory.
 func (u *untarring) finish() error {
 	for _, d := range slices.Backward(u.dirs) {
 		err := u.root.Chmod(d.name, d.mode)
@@ -215,7 +215,7 @@ func (u *untarring) finish() error {
 	return nil
 }
 
-// entry unpacks one entry; kept is false for what is no file.
+// entry unpacks one entry; kept is false for entries that are not copied.
 func (u *untarring) entry(tr *tar.Reader, h *tar.Header, p string) (kept bool, err error) {
 	mode := fs.FileMode(h.Mode).Perm()
 	switch h.Typeflag {
@@ -295,15 +295,15 @@ func copyIn(ctx context.Context, c *cli.Env, cl *client.Client, app, id, from, t
 	return notCopied(p.left)
 }
 
-// copied reports whether something of the kind is copied at all.
+// copied reports whether files of this type are copied.
 func copied(m fs.FileMode) bool { return m.IsRegular() || m.IsDir() || m&fs.ModeSymlink != 0 }
 
 // packing sends files to a machine.
 type packing struct {
 	out   *tar.Writer
 	count int
-	bits  []string // files that have a bit that is not kept
-	left  []string // FIFOs and the like
+	bits  []string // files with a mode bit that is not kept
+	left  []string // skipped: FIFOs and the like
 }
 
 // all writes from, a file or a tree, as a tar stream whose topmost name is name.
@@ -344,7 +344,7 @@ func (k *packing) entry(p, name string, info fs.FileInfo) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", p, err)
 	}
-	h.Name, h.Mode = name, int64(info.Mode().Perm()) // a machine takes no other bits
+	h.Name, h.Mode = name, int64(info.Mode().Perm()) // only permission bits are kept
 	if err := k.out.WriteHeader(h); err != nil {
 		return err
 	}

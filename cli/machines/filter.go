@@ -62,7 +62,7 @@ func (f *filter) has(m *machine.Machine) bool {
 	return true
 }
 
-// whole lists the chosen machines with all there is of them: of one app where one is given, else of every app.
+// whole lists the chosen machines in full: of the given app, else of every app.
 func (f *filter) whole(ctx context.Context, c *cli.Env, cl *client.Client,
 	o client.ListOptions) ([]*machine.Machine, error) {
 	ms, err := all(ctx, c, cl, o)
@@ -75,7 +75,7 @@ func (f *filter) whole(ctx context.Context, c *cli.Env, cl *client.Client,
 // lines lists the chosen machines in one line each.
 func (f *filter) lines(ctx context.Context, c *cli.Env, cl *client.Client,
 	o client.ListOptions) ([]*machine.Line, error) {
-	if len(f.metadata) > 0 { // lines do not have it
+	if len(f.metadata) > 0 { // lines lack metadata
 		ms, err := f.whole(ctx, c, cl, o)
 		out := make([]*machine.Line, len(ms))
 		for i, m := range ms {

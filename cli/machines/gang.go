@@ -14,7 +14,7 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// gangFlags are the flags of souk gang, beside those of a machine.
+// gangFlags are the flags of souk gang, besides those of a machine.
 type gangFlags struct {
 	RunFlags
 	size int
@@ -96,7 +96,7 @@ func doGang(ctx context.Context, c *cli.Env, o *gangFlags, argv []string) error 
 		return err
 	}
 	if len(g.Machines) > 0 {
-		noteWarnings(c, g.Machines[0]) // they are all alike
+		noteWarnings(c, g.Machines[0]) // all members have the same warnings
 	}
 	if c.JSON {
 		c.JSONLine(c.Out, g)
@@ -121,7 +121,7 @@ func doGang(ctx context.Context, c *cli.Env, o *gangFlags, argv []string) error 
 	return failedMembers(g.Machines)
 }
 
-// failedMembers says so when a machine of a gang did not come up.
+// failedMembers returns an error if a machine of a gang did not start.
 func failedMembers(ms []*machine.Machine) error {
 	for _, m := range ms {
 		if err := launchFailed(m); err != nil {

@@ -18,7 +18,7 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// httpFlags say that a machine answers requests from outside.
+// httpFlags give a machine a service for requests from outside.
 type httpFlags struct {
 	http     string
 	autostop string
@@ -54,7 +54,7 @@ func (o *httpFlags) add(f *pflag.FlagSet) {
 	f.IntVar(&o.hard, "hard-limit", 0, "with --http, requests at once beyond which they wait")
 }
 
-// apply enters the service into a config: it takes the place of one at the same port.
+// apply adds the service to a config, replacing one at the same port.
 func (o *httpFlags) apply(app string, l *machine.Launch) error {
 	if !o.set.Changed("http") {
 		for _, name := range []string{"autostop", "autostop-after", "min-running", "max-running", "create-up-to",
@@ -113,7 +113,7 @@ func (o *httpFlags) apply(app string, l *machine.Launch) error {
 	return nil
 }
 
-// scale enters how many machines a service has.
+// scale sets a service's numbers of machines.
 func (o *httpFlags) scale(s *machine.Service) {
 	for flag, to := range map[*int]**int{&o.min: &s.MinMachinesRunning, &o.max: &s.MaxMachinesRunning,
 		&o.create: &s.CreateUpTo, &o.warm: &s.Warm} {
@@ -140,14 +140,13 @@ func (o *httpFlags) checkWarm() error {
 	return nil
 }
 
-// servicesOf returns the services that a machine is behind, as the souk that is asked leads to them; none where it
-// cannot tell.
+// servicesOf returns the services that a machine is behind, as the answering souk routes to them; none on an error.
 func servicesOf(ctx context.Context, cl *client.Client, m *machine.Machine) (list api.ServiceList) {
 	if m.Config == nil || len(m.Config.Services) == 0 {
 		return list
 	}
 	all, err := cl.Services(ctx, m.App)
-	if err != nil { // the machine is there all the same
+	if err != nil { // the machine exists all the same
 		return list
 	}
 	list.Doors = all.Doors
@@ -159,7 +158,7 @@ func servicesOf(ctx context.Context, cl *client.Client, m *machine.Machine) (lis
 	return list
 }
 
-// curlOf returns the command that asks a machine's first service for a page, or "".
+// curlOf returns a curl command for a machine's first service, or "".
 func curlOf(ctx context.Context, cl *client.Client, m *machine.Machine) string {
 	list := servicesOf(ctx, cl, m)
 	for _, a := range services.Of(&list, cl) {
@@ -170,7 +169,7 @@ func curlOf(ctx context.Context, cl *client.Client, m *machine.Machine) string {
 	return ""
 }
 
-// serviceText says what a service of a machine is.
+// serviceText describes a machine's service.
 func serviceText(s *api.ServiceInfo) string {
 	text := fmt.Sprintf("%s at its port %d: %s", s.Protocol, s.Port, services.Where(s))
 	if !s.Autostart {

@@ -25,7 +25,7 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// RunFlags are the flags that say what a machine is to be, and where. They are the same for run, gang, plan and update.
+// RunFlags are the flags that describe a machine and its placement. They are the same for run, gang, plan and update.
 type RunFlags struct {
 	set   *pflag.FlagSet // says which of them were given
 	from  string
@@ -71,10 +71,10 @@ type RunFlags struct {
 	http     httpFlags
 }
 
-// Shape adds the flags that say what the machine is to be, and where.
+// Shape adds the flags that describe the machine and its placement.
 func (o *RunFlags) Shape(f *pflag.FlagSet) {
 	o.set = f
-	f.SetInterspersed(false) // what follows the command's name is the command's
+	f.SetInterspersed(false) // flags after the command's name belong to the command
 	f.StringVarP(&o.from, "from", "f", "",
 		"a file with the launch, in JSON or TOML (NAME.toml), \"-\" being stdin; flags go before what it says")
 	f.StringVar(&o.name, "name", "", "the machine's name, unique in its app (default: one is made up)")
@@ -125,14 +125,14 @@ func (o *RunFlags) Shape(f *pflag.FlagSet) {
 	f.BoolVar(&o.noStart, "no-start", false, "make it but do not start it")
 }
 
-// From has the launch begin with a file.
+// From makes the launch start from a file.
 func (o *RunFlags) From(file string) { o.from = file }
 
-// HasFile reports whether the launch begins with a file.
+// HasFile reports whether the launch starts from a file.
 func (o *RunFlags) HasFile() bool { return o.from != "" }
 
-// LaunchOf makes the request: from the file, if one is given, and the flags, and a command, which may be left out where
-// the file has one. What a flag says goes before what the file says.
+// LaunchOf makes the launch from a file, if given, the flags, and a command, which is optional if the file has one.
+// Flags override the file.
 func LaunchOf(ctx context.Context, c *cli.Env, cl *client.Client, app string, o *RunFlags,
 	argv []string) (*machine.Launch, error) {
 	l := &machine.Launch{Config: &machine.Config{Image: machine.HostImage}}
@@ -145,7 +145,7 @@ func LaunchOf(ctx context.Context, c *cli.Env, cl *client.Client, app string, o 
 	return l, o.apply(ctx, c, cl, app, l, argv)
 }
 
-// applyCommand enters what is to be run. An image has a program of its own, whose arguments the command is.
+// applyCommand sets what to run. For an image the command is the arguments of the image's own program.
 func (o *RunFlags) applyCommand(init *machine.Init, host bool, argv []string) error {
 	given := o.set.Changed("entrypoint")
 	switch {
@@ -165,7 +165,7 @@ func (o *RunFlags) applyCommand(init *machine.Init, host bool, argv []string) er
 	return nil
 }
 
-// apply enters the flags that were given, and the command, into a launch.
+// apply sets the given flags and the command in a launch.
 func (o *RunFlags) apply(ctx context.Context, c *cli.Env, cl *client.Client, app string, l *machine.Launch,
 	argv []string) error {
 	if l.Config == nil {
@@ -200,14 +200,14 @@ func (o *RunFlags) apply(ctx context.Context, c *cli.Env, cl *client.Client, app
 	sched, err := o.place.scheduling()
 	if err == nil && sched != nil {
 		l.Scheduling = over(l.Scheduling, sched)
-		if o.set.Changed("priority") { // 0 too
+		if o.set.Changed("priority") { // 0 is a value, too
 			l.Scheduling.Priority = o.place.priority
 		}
 	}
 	return err
 }
 
-// text enters a flag that was given. An empty one takes back what the file says.
+// text sets a given flag. An empty value unsets the file's.
 func (o *RunFlags) text(flag, value string, into *string) {
 	if o.set.Changed(flag) {
 		*into = value
@@ -243,7 +243,7 @@ func (o *RunFlags) applyShape(cfg *machine.Config) error {
 	return nil
 }
 
-// applyGuest enters what flags say of the shape. What none says stays.
+// applyGuest sets the shape from the given flags.
 func (o *RunFlags) applyGuest(g *machine.Guest) error {
 	if err := CPUFlags(o.set, o.cpus, o.cpu, &g.CPUs, &g.CPUMilli); err != nil {
 		return err
@@ -305,7 +305,7 @@ func (o *RunFlags) applyEnv(c *cli.Env, cfg *machine.Config) error {
 	return err
 }
 
-// applyFiles enters volumes and files. One at a path that has one takes its place.
+// applyFiles adds volumes and files, replacing those at the same path.
 func (o *RunFlags) applyFiles(ctx context.Context, cl *client.Client, app string, cfg *machine.Config) error {
 	mounts, err := mountsOf(ctx, cl, app, o.volumes)
 	if err != nil {
@@ -335,7 +335,7 @@ func (o *RunFlags) applyFiles(ctx context.Context, cl *client.Client, app string
 	return nil
 }
 
-// applyLife enters whom it runs as, when it is started and how it is stopped.
+// applyLife sets the user, the restart policy and how the machine is stopped.
 func (o *RunFlags) applyLife(cfg *machine.Config) error {
 	if len(cfg.Processes) == 0 && o.user != "" {
 		cfg.Processes = []machine.ProcessConfig{{}}
@@ -377,7 +377,7 @@ func (o *RunFlags) applyLife(cfg *machine.Config) error {
 	return nil
 }
 
-// applyStop enters how it is stopped. An empty signal is the image's, also where the file names one.
+// applyStop sets how the machine is stopped. An empty signal means the image's, even if the file names one.
 func (o *RunFlags) applyStop(cfg *machine.Config) {
 	signal, grace := o.set.Changed("stop-signal"), o.set.Changed("stop-grace")
 	if cfg.StopConfig == nil && (signal || grace) {
@@ -393,10 +393,10 @@ func (o *RunFlags) applyStop(cfg *machine.Config) {
 	}
 }
 
-// sits reports whether this terminal is to be the machine's at once.
+// sits reports whether to attach this terminal to the machine at once.
 func (o *RunFlags) sits() bool { return o.typing && !o.detach }
 
-// CPUFlags enters what --cpus or --cpu says; what neither says stays.
+// CPUFlags sets the CPU from --cpus or --cpu, if given.
 func CPUFlags(set *pflag.FlagSet, count int, cores cli.CPU, cpus, milli *int) error {
 	switch {
 	case set.Changed("cpu") && set.Changed("cpus"):
@@ -416,7 +416,7 @@ func CPUFlags(set *pflag.FlagSet, count int, cores cli.CPU, cpus, milli *int) er
 const maxLaunch = 1 << 20
 
 // ReadLaunch reads a launch from a file, "-" being stdin: the body of a create of the Machines API in JSON, or the same
-// in TOML where the file's name ends so. A key that is not known is an error.
+// in TOML if the file's name ends in .toml. Unknown keys are an error.
 func ReadLaunch(c *cli.Env, name string) (*machine.Launch, error) {
 	in := c.In
 	if name != "-" {
@@ -476,7 +476,7 @@ func encodeLaunch(l *machine.Launch, asTOML bool) ([]byte, error) {
 	return toml.Marshal(machine.TOMLValue(v))
 }
 
-// configKnown refuses to make anything of a machine's config where only its worker knows it, which is not heard.
+// configKnown returns an error if a machine's config is unknown, since its worker is unreachable.
 func configKnown(m *machine.Machine) error {
 	if cli.Heard(m.HostStatus) || m.State == machine.Destroyed {
 		return nil
@@ -486,7 +486,7 @@ func configKnown(m *machine.Machine) error {
 			"answer; ask again when it is back, and see souk status for what is known", cli.Label(m), m.Worker)
 }
 
-// launchOf returns what makes a machine as it is: run takes it. Its config must be known: see configKnown.
+// launchOf returns a launch that would make the same machine, for run. Its config must be known: see configKnown.
 func launchOf(m *machine.Machine) *machine.Launch {
 	return &machine.Launch{Name: m.Name, Region: m.Region, Config: m.Config, Scheduling: m.Scheduling}
 }

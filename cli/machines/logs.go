@@ -14,8 +14,8 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// standsFor is how a machine is called among those of its app: by its replica, such as web/0, else by its name, and in a
-// gang by its rank there.
+// standsFor returns what to call a machine among those of its app: by its replica, such as web/0, else by its name, and
+// in a gang by its rank there.
 func standsFor(m *machine.Machine) string {
 	if m.Replica != nil {
 		return cmp.Or(m.Replica.Slot(), cli.Label(m))
@@ -26,7 +26,7 @@ func standsFor(m *machine.Machine) string {
 	return cli.Label(m)
 }
 
-// noteDestroyed says of a machine that it was destroyed, so that what is printed is the last of its output.
+// noteDestroyed says that a machine was destroyed, and its last output follows.
 func noteDestroyed(c *cli.Env, m *machine.Machine, label string) {
 	if m.State != machine.Destroyed {
 		return
@@ -41,7 +41,7 @@ func noteDestroyed(c *cli.Env, m *machine.Machine, label string) {
 	c.Note("%s was destroyed at %s: this is the last of its output, which its worker keeps for a day", label, at)
 }
 
-// logsOfRelease prints the output of the machines that were made for a release, also of those that are destroyed.
+// logsOfRelease prints the output of the machines that were made for a release, including destroyed ones.
 func logsOfRelease(ctx context.Context, c *cli.Env, cl *client.Client, o *logsFlags, since time.Time) error {
 	app := cmp.Or(c.AppGiven(), cli.FolderApp())
 	if app == "" {
@@ -83,8 +83,7 @@ func logsOfRelease(ctx context.Context, c *cli.Env, cl *client.Client, o *logsFl
 	return out.Close()
 }
 
-// releaseID returns the id of a release that is named by its number in "souk releases", or by its id or the beginning
-// of it.
+// releaseID returns the id of a release that is named by its number in "souk releases", or by a prefix of its id.
 func releaseID(ctx context.Context, cl *client.Client, app, ref string) (string, error) {
 	if n, err := strconv.ParseUint(ref, 10, 64); err == nil {
 		list, err := cl.Releases(ctx, app)
@@ -116,8 +115,8 @@ func younger(since time.Time, print func(machine.LogLine) error) func(machine.Lo
 	}
 }
 
-// lookAgain is how often who follows an app lists its machines: events tell of those that come, but for those of a
-// worker that has joined since.
+// lookAgain is how often an app's machines are listed while its log is followed: events announce new machines, except
+// those of workers that joined since.
 const lookAgain = 5 * time.Second
 
 // appLog follows the output of the machines of an app, as they come and go.
@@ -131,9 +130,9 @@ type appLog struct {
 	all   sync.WaitGroup
 
 	mu      sync.Mutex
-	on      map[string]bool   // by id, those that are followed, or are over
-	labels  map[string]int    // how many that are followed are called so
-	cursors map[string]string // behind the last line of each
+	on      map[string]bool   // ids of machines that are or were followed
+	labels  map[string]int    // how many followed machines have a label
+	cursors map[string]string // by machine: cursor after the last printed line
 }
 
 // followApp follows the output of an app's machines until ctx ends, or the app has gone.
@@ -169,7 +168,7 @@ func followApp(ctx context.Context, c *cli.Env, cl *client.Client, o *logsFlags,
 	return cmp.Or(err, f.out.Close())
 }
 
-// look follows those machines of the app that are not followed yet. first: they were there before.
+// look follows the app's machines that are not followed yet. first says that they existed before.
 func (f *appLog) look(ctx context.Context, first bool) error {
 	lines, err := f.cl.MachineLines(ctx, client.LineOptions{App: f.app})
 	if err != nil {
@@ -186,13 +185,13 @@ func (f *appLog) look(ctx context.Context, first bool) error {
 	return nil
 }
 
-// happened follows a machine that is heard of for the first time.
+// happened follows the machine of an event, if it is new.
 func (f *appLog) happened(ctx context.Context, e machine.EventOf) error {
 	f.join(ctx, e.Machine, false)
 	return nil
 }
 
-// join follows a machine, unless it is or was.
+// join follows a machine, unless it is or was followed.
 func (f *appLog) join(ctx context.Context, id string, first bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -215,7 +214,7 @@ func (f *appLog) follow(ctx context.Context, id string, first bool) {
 	q := f.o.q
 	f.mu.Lock()
 	if q.Cursor = f.cursors[id]; !first || q.Cursor != "" {
-		q.Tail = nil // all of one that came
+		q.Tail = nil // print all output of a new machine
 	}
 	f.mu.Unlock()
 	if !first && q.Cursor == "" {
@@ -241,8 +240,8 @@ func (f *appLog) follow(ctx context.Context, id string, first bool) {
 	}
 }
 
-// label returns how a machine is called, and what gives the name back: while one takes the place of another both stand
-// for one replica.
+// label returns a machine's label, and a function that releases it. While one machine replaces another, both have the
+// label of the replica, so labels are counted.
 func (f *appLog) label(m *machine.Machine) (string, func()) {
 	name := standsFor(m)
 	f.mu.Lock()
@@ -259,7 +258,7 @@ func (f *appLog) label(m *machine.Machine) (string, func()) {
 	return name, free
 }
 
-// lost says that a machine is not followed any more. It is again when its worker is heard.
+// lost prints that a machine is not followed any more. Following resumes when its worker is reachable.
 func (f *appLog) lost(ctx context.Context, id, label string, err error) {
 	if ctx.Err() != nil || fault.CodeOf(err) == fault.CodeMachineNotFound ||
 		fault.CodeOf(err) == fault.CodeAppNotFound {

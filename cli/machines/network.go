@@ -16,7 +16,7 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// networkFlags say how a machine is connected.
+// networkFlags describe a machine's network.
 type networkFlags struct {
 	mode    string
 	publish publishFlag
@@ -41,7 +41,7 @@ func (o *networkFlags) add(f *pflag.FlagSet) {
 			"shares the host's network")
 }
 
-// apply enters the flags that were given into a config. What none says stays.
+// apply sets the given flags in a config.
 func (o *networkFlags) apply(c *machine.Config) {
 	if o.mode == "" && len(o.publish)+len(o.from)+len(o.egress) == 0 && !o.share {
 		return
@@ -111,7 +111,7 @@ func (p *publishFlag) Set(text string) error {
 	return nil
 }
 
-// cutAddress takes the address off "ADDRESS:HOST:PORT"; all of a host's are "".
+// cutAddress takes the address off "ADDRESS:HOST:PORT"; "": all addresses.
 func cutAddress(text string) (address, rest string, err error) {
 	i := strings.LastIndexByte(text[:strings.LastIndexByte(text, ':')], ':')
 	at, rest := text[:i], text[i+1:]

@@ -19,11 +19,10 @@ type Output struct {
 	out, err *pace.Writer
 }
 
-// NewOutput makes the output of a command.
 func NewOutput(c *cli.Env) *Output {
 	o := &Output{c: c, err: paced(cli.Raw(c.Err))}
 	if o.out = paced(cli.Raw(c.Out)); c.JSON {
-		o.out = paced(c.Out) // JSON says what a terminal must not be told as it is
+		o.out = paced(c.Out) // JSON escapes control characters itself
 	}
 	return o
 }
@@ -33,7 +32,7 @@ func paced(w io.Writer) *pace.Writer {
 	return pace.New(b, b.Flush)
 }
 
-// to gives one of both once all is printed that was written to the other, so that they come in turn.
+// to returns stdout or stderr, after flushing the other, so that their order is kept.
 func (o *Output) to(stderr bool) (io.Writer, error) {
 	if stderr {
 		return o.err, o.out.Flush()
@@ -54,16 +53,16 @@ func (o *Output) Printer() *Printer { return &Printer{to: o, in: map[string]bool
 // Printer prints the output of one machine or task, byte for byte.
 type Printer struct {
 	Before string // each line
-	Stamps bool   // each line begins with its time
-	Whole  bool   // what is missing before the first line counts
+	Stamps bool   // print each line's time
+	Whole  bool   // missing output before the first line is an error, too
 
 	to   *Output
 	seen bool
-	in   map[string]bool // the middle of a line, by stream
+	in   map[string]bool // by stream: the last print ended within a line
 	lost int64
 }
 
-// Print prints a line, or a part of one: what was written to stdout on stdout, the rest on stderr.
+// Print prints a line, or a part of one: stdout's on stdout, the rest on stderr.
 func (p *Printer) Print(l machine.LogLine) error {
 	p.to.mu.Lock()
 	defer p.to.mu.Unlock()
@@ -96,7 +95,7 @@ func (p *Printer) Print(l machine.LogLine) error {
 	return err
 }
 
-// Err is the error for output that is missing; nil where none is.
+// Err is the error for output that is missing; nil: none is.
 func (p *Printer) Err() error {
 	if p.lost == 0 {
 		return nil

@@ -13,7 +13,7 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// placeFlags are the flags of souk run that say what it wants of its place.
+// placeFlags are the flags of souk run about placement.
 type placeFlags struct {
 	band      string
 	priority  int
@@ -53,7 +53,7 @@ func (o *placeFlags) add(f *pflag.FlagSet) {
 		"MAX or MAX/WINDOW, such as 3/1h: how many machines of the app a worker may evict in that time; 0 is never")
 }
 
-// scheduling makes what a launch says of its place; nil where no flag was given.
+// scheduling returns a launch's scheduling from the flags; nil: no flag was given.
 func (o *placeFlags) scheduling() (*machine.Scheduling, error) {
 	s := &machine.Scheduling{
 		Band:     machine.Band(o.band),
@@ -108,7 +108,7 @@ func (o *placeFlags) scheduling() (*machine.Scheduling, error) {
 	return s, nil
 }
 
-// over returns what was wanted of the place, with what the flags say in its stead where they say something.
+// over returns the previous scheduling, overridden by the given flags.
 func over(was, given *machine.Scheduling) *machine.Scheduling {
 	if was == nil {
 		return given

@@ -17,7 +17,7 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// replicaFlags are those of a run that makes a release, in the place of a machine.
+// replicaFlags are the flags of a run that makes a release instead of a machine.
 type replicaFlags struct {
 	count int
 	group string
@@ -32,7 +32,7 @@ func (o *RunFlags) addReplicas(cmd *cobra.Command) {
 	f.StringVar(&o.replicas.note, "note", "", "with --replicas: what the release is for")
 }
 
-// meantReplicas refuses what does not go with --replicas, and what goes with it alone.
+// meantReplicas refuses flags that conflict with --replicas, or that need it.
 func (o *RunFlags) meantReplicas() error {
 	if !o.set.Changed("replicas") {
 		for _, flag := range []string{"group", "note"} {
@@ -60,7 +60,7 @@ func (o *RunFlags) meantReplicas() error {
 // deployed is what run --replicas prints in --json.
 type deployed struct {
 	api.ReleaseMade
-	Service   *api.ServiceStatus `json:"service,omitempty"` // where it was waited for
+	Service   *api.ServiceStatus `json:"service,omitempty"` // if the command waited for it
 	Addresses []services.Address `json:"addresses,omitempty"`
 }
 
@@ -101,8 +101,8 @@ func runReplicas(ctx context.Context, c *cli.Env, cl *client.Client, app string,
 	return nil
 }
 
-// deploy makes a release in which a group takes the place of the one of its name; the other groups stay. It makes the
-// app where there is none.
+// deploy makes a release in which a group replaces the one of its name; the other groups stay. It creates the app if
+// there is none.
 func deploy(ctx context.Context, cl *client.Client, app string, group api.NewGroup,
 	note string) (api.ReleaseMade, error) {
 	in, err := releaseWith(ctx, cl, app, group)
@@ -114,7 +114,7 @@ func deploy(ctx context.Context, cl *client.Client, app string, group api.NewGro
 	if err != nil {
 		return made, err
 	}
-	// A number that "souk scale" set stays over a release that says what the one before said. Here somebody has said one.
+	// A count set by "souk scale" survives a release with an unchanged count. Here the user gave a count, so set it.
 	if n, scaled := made.Head.Counts[group.Name]; scaled && n != *group.Replicas {
 		var back api.RolledBack
 		back, err = cl.Change(ctx, app, release.Change{Why: release.WhyScale,

@@ -1,4 +1,4 @@
-// Package machines has the commands for machines: souk run, ps, status, logs, exec, cp and what else is done with one.
+// Package machines has the commands for machines: souk run, ps, status, logs, exec, cp and the other verbs.
 package machines
 
 import (
@@ -113,7 +113,7 @@ func Run(c *cli.Env) *cobra.Command {
 
 func doRun(ctx context.Context, c *cli.Env, o *RunFlags, argv []string) error {
 	if o.sits() {
-		if err := c.CheckConsole(true); err != nil { // it is the person's until there is a machine
+		if err := c.CheckConsole(true); err != nil { // check only: it is taken once there is a machine
 			return err
 		}
 	}
@@ -167,7 +167,7 @@ func doRun(ctx context.Context, c *cli.Env, o *RunFlags, argv []string) error {
 	return launchFailed(m)
 }
 
-// meant refuses what is no run: no command and no file, or a file where the command is to be.
+// meant refuses an incomplete run: no command and no file, or a file in place of the command.
 func (o *RunFlags) meant(cmd *cobra.Command, argv []string) error {
 	if o.from == "" {
 		least := 1
@@ -185,7 +185,7 @@ func (o *RunFlags) meant(cmd *cobra.Command, argv []string) error {
 		return err
 	}
 	if err := o.http.apply("", &machine.Launch{Config: new(machine.Config)}); err != nil {
-		return err // before anybody is asked
+		return err // before any request
 	}
 	if len(argv) == 1 && cmd.ArgsLenAtDash() < 0 {
 		if ext := filepath.Ext(argv[0]); ext == ".json" || ext == ".toml" {
@@ -199,8 +199,8 @@ func (o *RunFlags) meant(cmd *cobra.Command, argv []string) error {
 	return nil
 }
 
-// takeImage takes the image from the front of the arguments, where there is one, and returns the command behind it. A
-// path is a program of the host: no image is called like that.
+// takeImage takes the image from the front of the arguments, if there is one, and returns the command after it. A path
+// is a program of the host, not an image.
 func (o *RunFlags) takeImage(cmd *cobra.Command, argv []string) ([]string, error) {
 	if len(argv) == 0 || cmd.ArgsLenAtDash() >= 0 || o.from != "" || o.image != "" ||
 		argv[0][:min(1, len(argv[0]))] == "/" ||
@@ -227,7 +227,7 @@ func (o *RunFlags) takeImage(cmd *cobra.Command, argv []string) ([]string, error
 	return rest, nil
 }
 
-// NotAVerb refuses a command line in which a verb of souk's own stands where a program is to be, as in "souk gang ls".
+// NotAVerb refuses a command line with a verb of souk in place of a program, as in "souk gang ls".
 func NotAVerb(cmd *cobra.Command, argv []string, see string) error {
 	if len(argv) == 0 || cmd.ArgsLenAtDash() >= 0 {
 		return nil
@@ -240,7 +240,7 @@ func NotAVerb(cmd *cobra.Command, argv []string, see string) error {
 	return nil
 }
 
-// runSeveral makes machines that differ in their names alone, some at a time, and says what became of each.
+// runSeveral makes machines that differ in their names alone, some at a time, and prints each outcome.
 func runSeveral(ctx context.Context, c *cli.Env, cl *client.Client, app string, l *machine.Launch, n int) error {
 	var g errgroup.Group
 	g.SetLimit(8)
@@ -267,11 +267,11 @@ func runSeveral(ctx context.Context, c *cli.Env, cl *client.Client, app string, 
 			mu.Lock()
 			defer mu.Unlock()
 			if err == nil && !warned {
-				warned = true // they are all alike
+				warned = true // all machines have the same warnings
 				noteWarnings(c, m)
 			}
 			switch {
-			case err != nil && len(failed) > 0 && refusesAll(failed[0]): // it has been said
+			case err != nil && len(failed) > 0 && refusesAll(failed[0]): // the same error was printed already
 			case err != nil && refusesAll(err):
 				failed = []error{err}
 				c.PrintError(err)
@@ -286,14 +286,14 @@ func runSeveral(ctx context.Context, c *cli.Env, cl *client.Client, app string, 
 			return nil
 		})
 	}
-	_ = g.Wait() // each has said what failed
+	_ = g.Wait() // each has printed its error
 	if len(failed) > 0 {
 		return cli.Several{Errs: failed}
 	}
 	return nil
 }
 
-// refusesAll reports whether what one launch was refused for would be the same for others that are alike.
+// refusesAll reports whether equal launches would be refused for the same reason.
 func refusesAll(err error) bool { return fault.Is(err, fault.Invalid) || fault.Is(err, fault.Denied) }
 
 // launched is what run prints in --json.
@@ -302,20 +302,20 @@ type launched struct {
 	RoundTripMS float64          `json:"round_trip_ms"` // from the request to its answer, as the client saw it
 }
 
-// freshKey is for a create that nothing was sent for before.
+// freshKey returns options with a new key, for a create that was not sent before.
 func freshKey() client.LaunchOptions {
 	return client.LaunchOptions{Key: rand.Text(), NewKey: true, Drawn: time.Now()}
 }
 
-// launch creates the machine, and first its app when there is none: that costs a round trip only the first time. The
-// key makes it safe that net/http sends the request twice. Without the app nothing was made, so the second try is a create
-// of its own, with a key that is as new.
+// launch creates the machine. If its app does not exist it creates that and tries again, so the app costs round trips
+// only the first time. The key makes it safe for net/http to send the request twice. Without the app nothing was made,
+// so the second try is a new create with a new key.
 func launch(ctx context.Context, c *cli.Env, cl *client.Client, app string,
 	l *machine.Launch) (*machine.Machine, error) {
 	defer c.Progress("placing and starting the machine")()
 	m, err := cl.Launch(ctx, app, l, freshKey())
 	if fault.Is(err, fault.NotFound) && l.Config != nil && fault.CodeOf(err) == fault.CodeAppNotFound {
-		// Where the app is there now others have just made it.
+		// If the app exists now, another client has just made it.
 		if _, missing := cl.App(ctx, app); fault.Is(missing, fault.NotFound) {
 			if made := releases.MakeApp(ctx, cl, app); made != nil {
 				return nil, made
@@ -331,17 +331,17 @@ func launch(ctx context.Context, c *cli.Env, cl *client.Client, app string,
 			return nil, err
 		}
 	}
-	return m, m.LaunchError() // of a worker that has given up by then
+	return m, m.LaunchError() // the error if the worker has given up by then
 }
 
-// noteWarnings says on stderr what the machine's version was warned of.
+// noteWarnings prints the warnings on the machine's version on stderr.
 func noteWarnings(c *cli.Env, m *machine.Machine) {
 	for _, w := range m.Warned() {
 		c.Note("warning: %s", w)
 	}
 }
 
-// awaitLaunch waits for a machine that takes longer to start than its worker waits, because its image is pulled.
+// awaitLaunch waits for a machine whose image pull takes longer than its worker waits.
 func awaitLaunch(ctx context.Context, c *cli.Env, cl *client.Client, m *machine.Machine) (*machine.Machine, error) {
 	now, err := waitStates(ctx, c, cl, m, 0, machine.Started, machine.Stopped, machine.Failed, machine.Destroyed)
 	if err == nil && now.State == machine.Destroyed && !now.LaunchFailed() && !m.Config.AutoDestroy {
@@ -351,7 +351,7 @@ func awaitLaunch(ctx context.Context, c *cli.Env, cl *client.Client, m *machine.
 	return now, err
 }
 
-// KeyValues reads KEY=VALUE flags. With lookup, a KEY alone takes its value from there, and is left out where it has
+// KeyValues reads KEY=VALUE flags. With lookup, a KEY alone takes its value from lookup, and is left out if that has
 // none.
 func KeyValues(flag string, list []string, lookup func(string) (string, bool)) (map[string]string, error) {
 	if len(list) == 0 {
@@ -365,7 +365,7 @@ func KeyValues(flag string, list []string, lookup func(string) (string, bool)) (
 			return nil, cli.Usagef("%s is written NAME=VALUE, not %q", flag, s)
 		case !has:
 			if v, has = lookup(k); !has {
-				continue // what is not set here is not set there
+				continue // unset here, unset there
 			}
 		}
 		kv[k] = v
@@ -397,7 +397,7 @@ func mountsOf(ctx context.Context, cl *client.Client, app string, list []string)
 	return mounts, nil
 }
 
-// PickVolume finds a volume by id, or by a name only one volume has; of several of one name, the one that is free.
+// PickVolume finds a volume by id, or by a unique name; of several with one name, the only free one.
 func PickVolume(vs []machine.Volume, ref, app string) (machine.Volume, error) {
 	var named, free []machine.Volume
 	for _, v := range vs {
@@ -425,7 +425,7 @@ func PickVolume(vs []machine.Volume, ref, app string) (machine.Volume, error) {
 		"%d volumes of app %s are named %q; give the id of one", len(named), app, ref)
 }
 
-// printLaunch tells where the machine was placed, why, and where the time went.
+// printLaunch prints where the machine was placed, why, and the phases of its launch.
 func printLaunch(ctx context.Context, c *cli.Env, cl *client.Client, m *machine.Machine, took time.Duration) {
 	fmt.Fprintf(c.Out, "%s (%s) is %s\n", cli.Label(m), m.ID, m.State)
 	fmt.Fprintf(c.Out, "  where  worker %s, region %s\n", m.Worker, m.Region)
@@ -434,7 +434,7 @@ func printLaunch(ctx context.Context, c *cli.Env, cl *client.Client, m *machine.
 	}
 	fmt.Fprintf(c.Out, "  took   %s%s\n", cli.Millis(took), phasesText(m.Phases))
 	if m.Config != nil && len(m.Config.Mounts) > 0 && os.Geteuid() != 0 && c.Getenv("SOUK_TOKEN") == "" {
-		// The token is this user's own file, so souk runs as this user.
+		// The token's file is this user's, so souk runs as this user.
 		fmt.Fprintf(c.Out, "  note   souk is not root: volumes are below the machine's directory (%s), not at %s\n",
 			"."+m.Config.Mounts[0].Path, m.Config.Mounts[0].Path)
 	}
@@ -446,13 +446,13 @@ func printLaunch(ctx context.Context, c *cli.Env, cl *client.Client, m *machine.
 		next = "start"
 	}
 	app := ""
-	if given := c.AppGiven(); given != "" && c.Getenv("SOUK_APP") != given { // others may have a machine of this name
+	if given := c.AppGiven(); given != "" && c.Getenv("SOUK_APP") != given { // other apps may have this name
 		app = " --app " + given
 	}
 	fmt.Fprintf(c.Out, "  next   souk %s %s%s\n", next, cli.Label(m), app)
 }
 
-// phasesText prints the worker's phases in the order they happen; those not known here come last, by name.
+// phasesText prints the worker's phases in the order they happen; unknown ones come last, by name.
 func phasesText(phases map[string]string) string {
 	order := map[string]int{"journal": 1, "prepare": 2, "launch": 3}
 	var names []string

@@ -66,7 +66,7 @@ func Ps(c *cli.Env) *cobra.Command {
 	return cmd
 }
 
-// all returns machines with all there is of them: of one app where one is given, else of every app.
+// all returns machines in full: of the given app, else of every app.
 func all(ctx context.Context, c *cli.Env, cl *client.Client, o client.ListOptions) ([]*machine.Machine, error) {
 	app := c.AppGiven()
 	if app == "" {
@@ -110,7 +110,7 @@ func printMachines(c *cli.Env, ms []*machine.Line) {
 	c.Table(head, rows)
 }
 
-// lineAge is how old a machine is; of one whose worker is not heard nobody knows.
+// lineAge returns a machine's age; "-": its worker is unreachable.
 func lineAge(m *machine.Line, now time.Time) string {
 	if !cli.Heard(m.HostStatus) {
 		return "-"
@@ -118,7 +118,7 @@ func lineAge(m *machine.Line, now time.Time) string {
 	return cli.Age(m.CreatedAt, now)
 }
 
-// exitText is the exit code of a machine that does not run, and that it wanted too much memory.
+// exitText returns the exit code of a stopped machine, and whether it ran out of memory.
 func exitText(m *machine.Line) string {
 	switch {
 	case m.ExitCode == nil:
@@ -166,7 +166,7 @@ machine's; "souk status --app APP" alone is always about the app.`,
 	}
 }
 
-// statusOfApp tells of the service of the app that was given.
+// statusOfApp prints the service of the given app.
 func statusOfApp(ctx context.Context, c *cli.Env) error {
 	app := c.AppGiven()
 	if app == "" {
@@ -183,14 +183,14 @@ func statusOfApp(ctx context.Context, c *cli.Env) error {
 	return err
 }
 
-// devicesOf returns the GPUs that a machine has, as its worker tells of them.
+// devicesOf returns the GPUs that a machine has, as its worker reports them.
 func devicesOf(ctx context.Context, cl *client.Client, m *machine.Machine) (out []string) {
 	if len(m.GPUs) == 0 {
 		return nil
 	}
 	list, err := cl.Workers(ctx)
 	if err != nil {
-		return nil // the rest is shown all the same
+		return nil // print the rest all the same
 	}
 	for i := range list.Workers {
 		w := &list.Workers[i]
@@ -228,7 +228,7 @@ func printMachine(ctx context.Context, c *cli.Env, cl *client.Client, m *machine
 	if m.Placement != nil {
 		line("why there", "%s", m.Placement.Reason)
 	}
-	if cli.Heard(m.HostStatus) { // else only its worker knows
+	if cli.Heard(m.HostStatus) { // otherwise only its worker knows
 		line("created", "%s ago, instance %s", cli.Age(m.CreatedAt, time.Now()), m.InstanceID)
 		if m.ImageRef.Digest != "" {
 			line("image", "%s (%s)", m.Config.Image, m.ImageRef.Digest)

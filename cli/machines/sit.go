@@ -58,7 +58,7 @@ func noteLeft(c *cli.Env, m *machine.Machine) {
 	c.Note("%s goes on; \"souk attach %s\" comes back to it", cli.Label(m), m.ID)
 }
 
-// sit makes this terminal the machine's, until that has ended, or left: the person has gone.
+// sit attaches this terminal to the machine until the machine has ended, or left: the user has detached.
 func sit(ctx context.Context, c *cli.Env, cl *client.Client, m *machine.Machine, keys string,
 	backlog bool) (code int, left bool, err error) {
 	seq, err := detachKeys(keys)
@@ -86,7 +86,7 @@ func sit(ctx context.Context, c *cli.Env, cl *client.Client, m *machine.Machine,
 	return code, false, err
 }
 
-// sitAt is a run that is sat at. One that ended before anybody could sit down is told of by its log.
+// sitAt is an interactive run. If it ends before the terminal is attached, its log is printed.
 func sitAt(ctx context.Context, c *cli.Env, cl *client.Client, m *machine.Machine, took time.Duration,
 	o *RunFlags) error {
 	fmt.Fprintf(c.Err, "%s (%s) is %s on %s after %s\n", cli.Label(m), m.ID, m.State, m.Worker, cli.Millis(took))
@@ -147,17 +147,17 @@ func detachKeys(text string) ([]byte, error) {
 	return seq, nil
 }
 
-// leaver passes on what is typed, and leaves when the keys to do so are. What may yet become them is held back.
+// leaver passes input on, and detaches when the detach keys are typed. It holds back a partial match.
 type leaver struct {
 	from  io.Reader
-	keys  []byte // nil: nothing leaves
+	keys  []byte // nil: no detach keys
 	leave func()
-	held  int    // how many of keys were typed
-	ready []byte // to be read
+	held  int    // how many of keys match so far
+	ready []byte // bytes to be read
 	left  atomic.Bool
 }
 
-// Read gives what is not the keys.
+// Read returns the input without the detach keys.
 func (l *leaver) Read(p []byte) (int, error) {
 	for len(l.ready) == 0 {
 		if l.left.Load() {
@@ -169,7 +169,7 @@ func (l *leaver) Read(p []byte) (int, error) {
 		}
 		for _, b := range p[:n] {
 			if l.ready = l.next(l.ready, b); l.left.Load() {
-				l.leave() // what was typed behind the keys is nobody's
+				l.leave() // drop input after the detach keys
 				break
 			}
 		}
@@ -182,7 +182,7 @@ func (l *leaver) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// next takes one byte.
+// next handles one byte of input.
 func (l *leaver) next(out []byte, b byte) []byte {
 	typed := append(slices.Clone(l.keys[:l.held]), b)
 	for !bytes.HasPrefix(l.keys, typed) {

@@ -18,7 +18,6 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// logsFlags are what souk logs takes.
 type logsFlags struct {
 	q       machine.LogQuery
 	tail    Tail
@@ -27,14 +26,14 @@ type logsFlags struct {
 	release string
 }
 
-// printer prints the output of one machine, each line behind before.
+// printer prints the output of one machine, each line prefixed with before.
 func (o *logsFlags) printer(out *Output, before string) *Printer {
 	p := out.Printer()
 	p.Before, p.Stamps, p.Whole = before, o.stamps, o.q.Cursor != ""
 	return p
 }
 
-// Tail is the flag --tail: how many of the last lines are printed, where 0 is none of what is kept.
+// Tail is the flag --tail: the number of last lines to print; 0: no earlier output.
 type Tail struct {
 	lines int
 	given bool
@@ -45,7 +44,7 @@ func (t *Tail) Register(f *pflag.FlagSet) {
 	f.VarP(t, "tail", "n", "only the last N lines, 0 for none (default: all that are kept)")
 }
 
-// Lines returns how many lines are wanted; nil where the flag was not given.
+// Lines returns how many lines are wanted; nil: the flag was not given.
 func (t *Tail) Lines() *int {
 	if !t.given {
 		return nil
@@ -167,7 +166,7 @@ func doLogs(ctx context.Context, c *cli.Env, o *logsFlags, refs []string) error 
 	return cmp.Or(all.Wait(), out.Close())
 }
 
-// followLog shows a machine's output. What is followed goes on behind the last line when souk was started anew.
+// followLog prints a machine's output. A followed log continues after the last line when souk was restarted.
 func followLog(ctx context.Context, c *cli.Env, cl *client.Client, m *machine.Machine, q machine.LogQuery,
 	show func(machine.LogLine) error) error {
 	read := func(ctx context.Context) error {
@@ -226,7 +225,7 @@ this host's zone.`,
 		ms, err := cl.AllMachines(ctx, client.ListOptions{Destroyed: true})
 		for _, m := range ms {
 			if app := c.AppGiven(); app == "" || app == m.App {
-				_ = show(ctx, cl, m) // never fails
+				_ = show(ctx, cl, m) // show never fails here
 			}
 		}
 		return err
@@ -260,7 +259,7 @@ func followEvents(ctx context.Context, c *cli.Env, refs []string) error {
 	again := false
 	return c.Outlast(ctx, cl, "what happens", "souk events -f", func(ctx context.Context) error {
 		ready := func() {
-			if again { // what happened while nobody listened
+			if again { // events during the interruption
 				err := seen.missed(ctx, cl, c.AppGiven(), show)
 				if err != nil {
 					c.Note("what happened meanwhile is not known: %v", err)
@@ -274,13 +273,13 @@ func followEvents(ctx context.Context, c *cli.Env, refs []string) error {
 	})
 }
 
-// seenEvents knows which events were shown, so that those of a time in which souk was not heard are shown once.
+// seenEvents remembers which events were shown, so that events during an interruption are shown exactly once.
 type seenEvents struct {
-	from   time.Time         // of a machine of which none was shown, nothing before it is
-	newest map[string]string // by machine, the id of the newest that was shown: ids sort as a machine's events happened
+	from   time.Time         // earlier events are not shown for machines without a shown one
+	newest map[string]string // by machine: id of the newest shown event; ids sort by time
 }
 
-// mostSeen bounds the memory of what follows events for months.
+// mostSeen bounds the memory when events are followed for months.
 const mostSeen = 1 << 16
 
 // first reports whether an event is seen for the first time.
@@ -288,7 +287,7 @@ func (s *seenEvents) first(e machine.EventOf) bool {
 	if newest, known := s.newest[e.Machine]; known && e.Event.ID <= newest {
 		return false
 	}
-	if len(s.newest) >= mostSeen { // what happened before now has been shown
+	if len(s.newest) >= mostSeen { // everything up to now was shown
 		clear(s.newest)
 		s.from = time.Now()
 	}
@@ -296,7 +295,7 @@ func (s *seenEvents) first(e machine.EventOf) bool {
 	return true
 }
 
-// missed shows what happened since the newest event of each machine that was shown.
+// missed shows the events since each machine's newest shown one.
 func (s *seenEvents) missed(ctx context.Context, cl *client.Client, app string,
 	show func(machine.EventOf) error) error {
 	ms, err := cl.AllMachines(ctx, client.ListOptions{Destroyed: true})
@@ -381,8 +380,8 @@ program of the host has that one's user. A --workdir that is not there is exit c
 	return cmd
 }
 
-// execOutput is one piece of a command's output in --json; its text is what was written, not lines. Bytes is set where
-// that is no UTF-8, as in machine.LogLine.
+// execOutput is one piece of a command's output in --json; its text is raw, not split into lines. Bytes is set if it is
+// not UTF-8, as in machine.LogLine.
 type execOutput struct {
 	Stream string `json:"stream"`
 	Text   string `json:"text"`
@@ -417,7 +416,7 @@ func doExec(ctx context.Context, c *cli.Env, cl *client.Client, m *machine.Machi
 	return execEnd(ctx, code, notRun(err))
 }
 
-// execTerminal is exec with this terminal, which is as it was when it returns.
+// execTerminal is exec with this terminal, which it restores before it returns.
 func execTerminal(ctx context.Context, c *cli.Env, cl *client.Client, m *machine.Machine, r client.Command,
 	typing bool) error {
 	t, err := c.TakeConsole(typing)
@@ -433,7 +432,7 @@ func execTerminal(ctx context.Context, c *cli.Env, cl *client.Client, m *machine
 	return execEnd(ctx, code, notRun(err))
 }
 
-// notRun marks the error of a command, whose exit code is then that of a shell where it could not be executed.
+// notRun wraps a command's error, so that the exit code is a shell's if the command could not be executed.
 func notRun(err error) error {
 	if err == nil {
 		return nil
@@ -441,7 +440,7 @@ func notRun(err error) error {
 	return cli.NotRun{Err: err}
 }
 
-// execEnd is how a command's end is told.
+// execEnd converts a command's end to an error.
 func execEnd(ctx context.Context, code int, err error) error {
 	if cause := context.Cause(ctx); err != nil && cause != nil && !errors.Is(cause, context.Canceled) {
 		return cause

@@ -21,7 +21,7 @@ import (
 	"github.com/soukhq/souk/runtime"
 )
 
-// updateFlags are those of update beside what the machine is to be.
+// updateFlags are the flags of update besides RunFlags.
 type updateFlags struct {
 	RunFlags
 	imageCommand bool
@@ -112,12 +112,12 @@ func doUpdate(ctx context.Context, c *cli.Env, cl *client.Client, o *updateFlags
 	return err
 }
 
-// commanded reports whether a config of an image names a command in the place of the image's.
+// commanded reports whether a config of an image overrides the image's command.
 func commanded(c *machine.Config) bool {
 	return !machine.IsHostImage(c.Image) && len(c.Init.Exec)+len(c.Init.Entrypoint)+len(c.Init.Cmd) > 0
 }
 
-// send updates the machine, unless it has changed since it was read, and waits until that is done.
+// send updates the machine, unless it has changed since it was read, and waits until the update is done.
 func (o *updateFlags) send(ctx context.Context, c *cli.Env, cl *client.Client, m *machine.Machine,
 	l *machine.Launch) error {
 	l.CurrentVersion, l.Region, l.ID = m.InstanceID, "", ""
@@ -160,10 +160,10 @@ func (o *updateFlags) send(ctx context.Context, c *cli.Env, cl *client.Client, m
 	return endedAtOnce(now, asked, m.InstanceID)
 }
 
-// moments is how long a program is looked at that was started with something new.
+// moments is how long a newly updated program is watched.
 const moments = time.Second
 
-// firstMoments gives a machine that was started a moment to end, and returns what it is then.
+// firstMoments waits a moment for a started machine to fail, and returns its state then.
 func firstMoments(ctx context.Context, c *cli.Env, cl *client.Client, m *machine.Machine) (*machine.Machine, error) {
 	if m.State != machine.Started {
 		return m, nil
@@ -181,11 +181,11 @@ func firstMoments(ctx context.Context, c *cli.Env, cl *client.Client, m *machine
 	return now, err
 }
 
-// endedAtOnce returns the error of a machine whose new version has started and ended with an error. One that its restart
-// policy has started again since has ended all the same.
+// endedAtOnce returns the error of a machine whose new version has started and ended with an error. A restart by its
+// restart policy still counts as such an end.
 func endedAtOnce(m *machine.Machine, version, before string) error {
 	if m.InstanceID != version {
-		return nil // it has been updated again since
+		return nil // it was updated again meanwhile
 	}
 	for _, e := range m.Events {
 		if e.Type == "update" {
@@ -203,7 +203,7 @@ func endedAtOnce(m *machine.Machine, version, before string) error {
 	return nil
 }
 
-// because returns the newest reason that events of a type give, as the end of a sentence.
+// because returns the newest reason in events of a type, as the end of a sentence.
 func because(m *machine.Machine, event string) string {
 	for _, e := range m.Events {
 		if e.Type == event && e.Message != "" {

@@ -16,7 +16,7 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// verbFlags are what the verbs share.
+// verbFlags are the flags that the verbs share.
 type verbFlags struct {
 	nonce  string
 	limit  time.Duration
@@ -49,7 +49,7 @@ func (v *verbFlags) register(cmd *cobra.Command, names ...string) *cobra.Command
 	return cmd
 }
 
-// stops returns what the flags say of how to stop, and whether that is to kill at once.
+// stops returns the stop options from the flags, and whether to kill at once.
 func (v *verbFlags) stops() (o client.StopOptions, kill bool, err error) {
 	o = client.StopOptions{Signal: v.signal, Timeout: v.grace}
 	switch {
@@ -63,7 +63,7 @@ func (v *verbFlags) stops() (o client.StopOptions, kill bool, err error) {
 		return o, false, cli.Usagef("--grace 0s kills at once, so no signal is sent before: leave --signal %s out, or "+
 			"give it a time", v.signal)
 	}
-	// To the API no time is the machine's own time, as its clients send it.
+	// In the API a zero timeout means the machine's own, so send SIGKILL.
 	o.Signal = "SIGKILL"
 	return o, true, nil
 }
@@ -122,7 +122,7 @@ func verb(c *cli.Env, cmd *cobra.Command, v *verbFlags, want machine.State,
 	return cmd
 }
 
-// act does the thing, and waits for it no longer than it may. What takes longer goes on without us.
+// act runs the verb, and waits for it up to the limit. After that the verb goes on without the command.
 func (v *verbFlags) act(ctx context.Context, cl *client.Client, m *machine.Machine,
 	act func(context.Context, *client.Client, *machine.Machine) error) error {
 	if v.noWait {
@@ -132,7 +132,7 @@ func (v *verbFlags) act(ctx context.Context, cl *client.Client, m *machine.Machi
 	defer end()
 	err := act(limited, cl, m)
 	if limited.Err() != nil && ctx.Err() == nil {
-		return nil // what it is by now is found out next
+		return nil // its state is read next
 	}
 	return err
 }

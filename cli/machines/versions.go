@@ -73,7 +73,7 @@ about the app. "souk releases APP" lists the releases.`,
 	return cmd
 }
 
-// rollbackApp has an earlier release of an app wanted again.
+// rollbackApp makes an earlier release of an app the wanted one.
 func rollbackApp(cmd *cobra.Command, c *cli.Env, app, release string) error {
 	for _, flag := range []string{"nonce", "timeout", "no-wait", "no-start"} {
 		if cmd.Flags().Changed(flag) {
@@ -104,7 +104,7 @@ func earlier(ctx context.Context, cl *client.Client, m *machine.Machine, to stri
 	return list[1], nil
 }
 
-// versionOf finds a version by its id, or the beginning that only it has.
+// versionOf finds a version by its id, or by a unique prefix.
 func versionOf(ctx context.Context, cl *client.Client, m *machine.Machine, id string) (machine.Version, error) {
 	list, err := cl.Versions(ctx, m.App, m.ID)
 	if err != nil {
@@ -128,10 +128,10 @@ func versionOf(ctx context.Context, cl *client.Client, m *machine.Machine, id st
 		"%d versions of %s begin with %s; give more of the id", len(found), cli.Label(m), id)
 }
 
-// own is how the keys of metadata begin that are souk's own. They tell of the machine, not of a version.
+// own is the prefix of souk's own metadata keys. They describe the machine, not a version.
 const own = "souk_"
 
-// launchAt returns what makes a machine what it was at a version.
+// launchAt returns a launch that restores a machine's version.
 func launchAt(m *machine.Machine, v machine.Version) *machine.Launch {
 	cfg := v.Config
 	if v.Digest != "" && !machine.IsHostImage(cfg.Image) && !strings.Contains(cfg.Image, "@") {

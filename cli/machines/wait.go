@@ -14,14 +14,14 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// waitEnded waits until the machine has ended for good: a restart that its policy still owes is waited for too. A
-// machine that was never started is waited for until it is started and ends. limit 0 is none.
+// waitEnded waits until the machine has ended for good, including restarts by its policy. For a machine that was never
+// started it waits until it is started and ends. limit 0: none.
 func waitEnded(ctx context.Context, c *cli.Env, cl *client.Client, m *machine.Machine,
 	limit time.Duration) (*machine.Machine, error) {
 	return waitStates(ctx, c, cl, m, limit, machine.Stopped, machine.Failed, machine.Destroyed)
 }
 
-// waitStates waits until the machine is in one of the states and gives it as it is then. It outlasts a restart of souk.
+// waitStates waits until the machine is in one of the states and returns it. It survives a restart of souk.
 func waitStates(ctx context.Context, c *cli.Env, cl *client.Client, m *machine.Machine, limit time.Duration,
 	states ...machine.State) (last *machine.Machine, err error) {
 	begin := time.Now()
@@ -102,7 +102,7 @@ the task's own exit code; of several machines the largest. gang/ID is all machin
 		worst := 0
 		err := c.Each(cmd.Context(), refs, func(ctx context.Context, cl *client.Client, m *machine.Machine) error {
 			err := waitOne(ctx, c, cl, m, limit, want)
-			// not a failure of souk's: the other machines are waited for in peace
+			// a task's own exit code is no failure of souk: go on waiting for the others
 			if t, ok := errors.AsType[cli.TaskCode](err); ok {
 				worst = max(worst, int(t)&0xff)
 				return nil

@@ -13,10 +13,10 @@ import (
 	"github.com/soukhq/souk/sim/gate"
 )
 
-// planGate is a condition on a plan that fails it, as "nowhere > 0" or "moved > 10%".
+// planGate is a condition that fails a plan, such as "nowhere > 0" or "moved > 10%".
 type planGate struct {
 	text, metric string
-	share        bool // the limit is in hundredths of the machines that were compared
+	share        bool // the limit is in per cent of the compared machines
 	limit        gate.Limit
 }
 
@@ -42,7 +42,7 @@ func parseGate(text string) (planGate, error) {
 	return planGate{strings.TrimSpace(text), m[1], m[4] != "", gate.Limit{Op: m[2], Factor: n}}, nil
 }
 
-// fails returns the error of a plan that meets the condition; nil of another.
+// fails returns the error of a plan that meets the condition; nil: it does not.
 func (g planGate) fails(p *api.PolicyPlan) error {
 	x := &p.Comparison
 	value := float64(map[string]int{"nowhere": len(x.Nowhere), "moved": len(x.Moves), "evicted": evicted(p),
@@ -60,7 +60,7 @@ func (g planGate) fails(p *api.PolicyPlan) error {
 		g.text, value, unit, limit, unit)
 }
 
-// evicted counts the machines that would be evicted for those that fit nowhere.
+// evicted counts the machines that would be evicted to make room for those that fit nowhere.
 func evicted(p *api.PolicyPlan) (n int) {
 	for _, m := range p.Comparison.Nowhere {
 		for _, e := range m.Evicts {
@@ -70,7 +70,7 @@ func evicted(p *api.PolicyPlan) (n int) {
 	return n
 }
 
-// unplaced refuses to put a policy in force that would place machines nowhere which are placed now, without yes.
+// unplaced refuses, without yes, to apply a policy under which machines that are placed now would fit nowhere.
 func unplaced(ctx context.Context, cl *client.Client, about api.PolicyQuestion, yes bool) error {
 	if yes {
 		return nil
@@ -93,7 +93,7 @@ func unplaced(ctx context.Context, cl *client.Client, about api.PolicyQuestion, 
 		cli.NumberOf(p.Comparison.Compared, "machine", "machines"), first.Machine, first.App, why)
 }
 
-// unplacedOf is unplaced for what an app chooses; "" is the default.
+// unplacedOf is unplaced for the policy that an app chooses; "" is the default.
 func unplacedOf(ctx context.Context, cl *client.Client, app, name string, yes bool) error {
 	if name == "" && !yes {
 		all, err := cl.Policies(ctx)

@@ -145,7 +145,7 @@ func policyShow(c *cli.Env) *cobra.Command {
 	return cmd
 }
 
-// policyFile reads a policy file, "-" being stdin. What is too large to be one is read no further than needs be.
+// policyFile reads a policy file, "-" being stdin. It stops reading a file that is too large.
 func policyFile(c *cli.Env, name string) (string, error) {
 	in := c.In
 	if name != "-" {
@@ -314,8 +314,8 @@ text, so that numbers only grow; rolling back again goes further back.`,
 	return cmd
 }
 
-// choose is a command that chooses a policy by name, or gives it up with --none. places says that machines are placed by
-// it from then on.
+// choose makes a command that selects a policy by name, or none with --none. places says that the policy then places
+// machines.
 func choose(c *cli.Env, places bool, use, short, long, example string,
 	set func(cl *client.Client, cmd *cobra.Command, name string) error, said func(name string) string) *cobra.Command {
 	yes := new(bool)

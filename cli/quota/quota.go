@@ -1,4 +1,4 @@
-// Package quota has the commands for who may spend how much: souk namespace, quota and apps namespace.
+// Package quota has the commands for budgets: souk namespace, quota and apps namespace.
 package quota
 
 import (
@@ -230,7 +230,7 @@ func capsOf(old quota.Caps, given []string, none bool) (*quota.Caps, error) {
 	return &caps, nil
 }
 
-// merged is a budget where what was not set stays as it was.
+// merged returns a budget in which unset fields keep their old values.
 func merged(b, old quota.Budget, set func(flag string) bool) quota.Budget {
 	if !set("credits-per-hour") {
 		b.PerHour = old.PerHour
@@ -336,7 +336,7 @@ price when a worker offers it.`,
 	return cmd
 }
 
-// offered returns what has a price in every cluster, and the extras that workers offer.
+// offered returns the built-in resources with a price, and the extras that workers offer.
 func offered(workers []cluster.Record) []string {
 	names := []string{"cpu", "memory", "disk", "ports", "gpu"}
 	for i := range workers {
@@ -349,8 +349,7 @@ func offered(workers []cluster.Record) []string {
 	return names
 }
 
-// setPrices sets prices, and takes those away that are given as NAME=. A name that is neither offered nor has a price
-// is taken for a mistake.
+// setPrices sets prices, and removes those given as NAME=. It refuses a name that is neither offered nor has a price.
 func setPrices(p *quota.Price, given, offered []string) error {
 	if p.PerHour == nil {
 		p.PerHour = map[string]float64{}

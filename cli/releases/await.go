@@ -15,10 +15,10 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
-// Await waits until the rollout of the release of h is done and its machines are ready, and returns what there is then. It
-// says on stderr how far that is, of one group or where group is "" of all. It ends, too, where a canary goes no further
-// before somebody promotes it. A rollout that is undone or paused ends it, with an error; so does a release that is made
-// meanwhile, a replica that does not become ready, and ctx. The service goes on.
+// Await waits until the rollout of head h is done and its machines are ready, and returns the status then. It prints
+// progress on stderr, of one group, or of all with group "". It also returns when a canary waits for a promotion. It
+// returns an error if the rollout is undone or paused, another release is made meanwhile, a replica does not become
+// ready, or ctx ends. The service goes on in any case.
 func Await(ctx context.Context, c *cli.Env, cl *client.Client, app, group string,
 	h *api.Head) (last api.ServiceStatus, err error) {
 	next := "souk status --app " + app
@@ -42,7 +42,7 @@ func await(ctx context.Context, c *cli.Env, cl *client.Client, app, group string
 			return s, context.Cause(ctx)
 		case err != nil:
 			return s, err
-		case s.Head != nil && s.Head.Number < h.Number: // the member that is asked has not heard of it yet
+		case s.Head != nil && s.Head.Number < h.Number: // the answering member does not know the head yet
 		case s.Head != nil && s.Head.Release != h.Release:
 			return s, fault.New(fault.Conflict, codeOvertaken,
 				"another release of %s is wanted meanwhile, %s by %s; \"souk releases %s\" lists them", app,
@@ -71,11 +71,11 @@ func await(ctx context.Context, c *cli.Env, cl *client.Client, app, group string
 
 // Bounds of the wait for machines of a rollout that is done.
 const (
-	hearWithin = 2 * time.Second  // for the member that is asked to hear of machines that the steward knows of
-	fitWithin  = 30 * time.Second // for a machine to be ready again, before the wait ends with an error
+	hearWithin = 2 * time.Second  // for the answering member to learn of machines that the steward knows
+	fitWithin  = 30 * time.Second // for a machine to become ready again, before the wait fails
 )
 
-// arrived reports whether the rollout goes no further by itself, or why it came to another end than it was meant to.
+// arrived reports whether the rollout goes no further by itself, or returns an error if it failed.
 func arrived(s *api.ServiceStatus) (bool, error) {
 	r := s.Rollout
 	if r == nil {
@@ -84,11 +84,11 @@ func arrived(s *api.ServiceStatus) (bool, error) {
 	return r.State == release.RolledDone || r.State == release.RolledWaiting, outcome(s.App, r)
 }
 
-// fit reports whether the replicas of a group, or of all, are as they are to be a while after their rollout was done. The
-// error is a Precondition, code not_ready or held: one is not, and is not about to be.
+// fit reports whether the replicas of a group, or of all groups, are as wanted, after time since their rollout was
+// done. The error is a Precondition, code not_ready or held: a replica is not ready, and will not be soon.
 func fit(s *api.ServiceStatus, group string, after time.Duration) (bool, error) {
 	well := true
-	whole := s.Rollout == nil || s.Rollout.State == release.RolledDone // an old machine stands for no new one any more
+	whole := s.Rollout == nil || s.Rollout.State == release.RolledDone // rollout over: old machines do not count
 	for i := range s.Groups {
 		g := &s.Groups[i]
 		if group != "" && g.Name != group {
@@ -98,10 +98,10 @@ func fit(s *api.ServiceStatus, group string, after time.Duration) (bool, error) 
 			return false, err
 		}
 		if whole && after <= hearWithin && slices.ContainsFunc(g.Slots, leaves) {
-			well = false // the member may not have heard of its end yet
+			well = false // the member may not know of its end yet
 		}
 		lacks, why := unfit(g, whole)
-		unheard := g.There < g.Wanted && after > hearWithin && g.Autoscale != nil // there may be no room
+		unheard := g.There < g.Wanted && after > hearWithin && g.Autoscale != nil // an autoscaled group may lack room
 		switch {
 		case lacks == 0, unheard:
 		case after > fitWithin:
@@ -118,8 +118,8 @@ func fit(s *api.ServiceStatus, group string, after time.Duration) (bool, error) 
 // leaves reports whether a machine is on its way out.
 func leaves(x api.SlotStatus) bool { return x.Machine != "" && (x.Old || x.Extra) }
 
-// unfit counts the replicas of a group that are neither ready nor asleep, and says why the first of them is not, behind a
-// comma. fresh says that a machine of an older release does not count.
+// unfit counts the replicas of a group that are neither ready nor asleep, and says why the first of them is not, after
+// a comma. fresh says that machines of an older release do not count.
 func unfit(g *api.GroupStatus, fresh bool) (n int, why string) {
 	well := map[int]bool{}
 	for i := range g.Slots {
@@ -131,7 +131,7 @@ func unfit(g *api.GroupStatus, fresh bool) (n int, why string) {
 		}
 	}
 	n = g.Wanted
-	for index := range g.WantedSlots() { // one that lacks altogether is not among them
+	for index := range g.WantedSlots() { // replicas without a machine are not among the slots
 		if well[index] {
 			n--
 		}
@@ -139,7 +139,7 @@ func unfit(g *api.GroupStatus, fresh bool) (n int, why string) {
 	return max(0, n), why
 }
 
-// progressText says how far it is.
+// progressText describes a rollout's progress.
 func progressText(s *api.ServiceStatus, group string) string {
 	if r := s.Rollout; r != nil && r.State == release.RolledUndoing {
 		return fmt.Sprintf("%s: %s; release %s is made again", s.App, cmp.Or(r.Why, "the rollout failed"),
@@ -164,8 +164,8 @@ func progressText(s *api.ServiceStatus, group string) string {
 	return text
 }
 
-// readyText says how many replicas of a group have a machine that is ready, how many still have one of the release before,
-// and why a new one is not ready.
+// readyText says how many replicas of a group have a machine that is ready, how many still have one of the previous
+// release, and why a new one is not ready.
 func readyText(g *api.GroupStatus) string {
 	fresh, old, why := map[int]bool{}, map[int]bool{}, ""
 	wanted := g.WantedSlots()

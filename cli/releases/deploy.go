@@ -141,13 +141,13 @@ func deploy(ctx context.Context, c *cli.Env, o *deployFlags, app string) error {
 	return Follow(ctx, c, cl, app, &made.Head)
 }
 
-// deployed is a status with where the app answers now.
+// deployed is a status with the app's addresses.
 type deployed struct {
 	*api.ServiceStatus
 	Addresses []services.Address `json:"addresses"`
 }
 
-// showDeployed shows what came of a rollout, and where the app answers now.
+// showDeployed prints the result of a rollout, and the app's addresses.
 func showDeployed(ctx context.Context, c *cli.Env, cl *client.Client, s *api.ServiceStatus) {
 	at := services.AddressesOrNote(ctx, c, cl, s.App)
 	if c.JSON {
@@ -158,7 +158,7 @@ func showDeployed(ctx context.Context, c *cli.Env, cl *client.Client, s *api.Ser
 	services.ShowAddresses(c, at)
 }
 
-// Follow follows the rollout that a head begins to its end, and shows what came of it.
+// Follow follows the rollout that a head begins to its end, and prints its result.
 func Follow(ctx context.Context, c *cli.Env, cl *client.Client, app string, head *api.Head) error {
 	s, err := Await(ctx, c, cl, app, "", head)
 	if s.App != "" && err == nil {
@@ -170,7 +170,7 @@ func Follow(ctx context.Context, c *cli.Env, cl *client.Client, app string, head
 	return Failed(ctx, c, cl, &s, err)
 }
 
-// hereNote says which images were taken as they are on a host, and not as a registry has them.
+// hereNote prints which images were taken from a host instead of a registry.
 func hereNote(c *cli.Env, images []string) {
 	for _, i := range images {
 		c.Note("%s is taken as it is on the host that was asked: it was loaded there, or its registry does not "+
@@ -178,14 +178,14 @@ func hereNote(c *cli.Env, images []string) {
 	}
 }
 
-// Warn says what a release has that is seldom meant.
+// Warn prints a release's warnings.
 func Warn(c *cli.Env, sentences []string) {
 	for _, s := range sentences {
 		c.Note("warning: %s", s)
 	}
 }
 
-// Made says that a release was made.
+// Made prints that a release was made.
 func Made(c *cli.Env, app string, made *api.ReleaseMade) {
 	if c.JSON {
 		c.JSONLine(c.Out, made)
@@ -220,7 +220,7 @@ func readManifest(c *cli.Env, name string) (*manifest.Manifest, error) {
 	return manifest.TOML{}.Load(name, text)
 }
 
-// MakeApp makes an app that is not there.
+// MakeApp creates an app, unless it exists.
 func MakeApp(ctx context.Context, cl *client.Client, app string) error {
 	if _, err := cl.CreateApp(ctx, app); err != nil && !AppExists(err) {
 		return err
@@ -228,7 +228,7 @@ func MakeApp(ctx context.Context, cl *client.Client, app string) error {
 	return nil
 }
 
-// AppExists says that somebody else made the app in the meantime, which is as good.
+// AppExists reports whether an error says that the app exists, as when another client has just made it.
 func AppExists(err error) bool {
 	a, ok := fault.Detail[client.ErrorAnswer](err)
 	return ok && a.Status == "name_taken"

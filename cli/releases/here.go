@@ -8,8 +8,8 @@ import (
 	"github.com/soukhq/souk/cli"
 )
 
-// AppHere is the app that a command means in a directory with a souk.toml, and whether that file names it: what --app
-// says, then the file, as deploy has it, then SOUK_APP, then the default.
+// AppHere returns the app of a command in this directory, and whether its souk.toml names it: the first of --app, the
+// file (as for deploy), SOUK_APP and the default.
 func AppHere(c *cli.Env, cmd *cobra.Command) (app string, ofFile bool, err error) {
 	if f := cmd.Flag("app"); f != nil && f.Changed || !isFile(defaultFile) {
 		return c.AppOrDefault(), false, nil

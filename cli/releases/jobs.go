@@ -40,7 +40,7 @@ runs, too. While a run of the job goes on it is refused, unless the job says cro
 	return cmd
 }
 
-// printJobs tells of each job when it is due, and how its newest runs ended.
+// printJobs prints when each job is due, and how its newest runs ended.
 func printJobs(c *cli.Env, jobs []api.JobStatus, now time.Time) {
 	var rows [][]cli.Cell
 	for i := range jobs {
@@ -75,7 +75,7 @@ func nextText(j *api.JobStatus, now time.Time) string {
 		j.Next.Local().Format(time.DateTime))
 }
 
-// endCell tells how a run ended, or that it still runs.
+// endCell returns how a run ended, or that it still runs.
 func endCell(r *api.JobRun) cli.Cell {
 	switch {
 	case r.Unheard:

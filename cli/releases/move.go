@@ -17,7 +17,7 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// movePatience is how long a machine may take until it is at the other host.
+// movePatience is how long a machine may take to move to the other host.
 const movePatience = 10 * time.Minute
 
 // Move makes the command "souk move".
@@ -66,12 +66,12 @@ A machine with a volume stays, as the volume does. One that is at the host alrea
 // moved is what a move prints in --json.
 type moved struct {
 	App     string           `json:"app"`
-	Machine string           `json:"machine"`         // its id before
-	Now     string           `json:"now,omitempty"`   // its id now, or that of the machine in its place
-	Worker  cluster.WorkerID `json:"worker"`          // where that is
-	From    cluster.WorkerID `json:"from"`            // where the machine was before
-	Already bool             `json:"already"`         // it was there before
-	Planned bool             `json:"planned"`         // it would go; nothing was done
+	Machine string           `json:"machine"`         // its old id
+	Now     string           `json:"now,omitempty"`   // its new id, or that of its replacement
+	Worker  cluster.WorkerID `json:"worker"`          // the worker of Now
+	From    cluster.WorkerID `json:"from"`            // the old worker
+	Already bool             `json:"already"`         // it was at Worker already
+	Planned bool             `json:"planned"`         // it would move; nothing was done
 	Error   string           `json:"error,omitempty"` // why it stays
 }
 
@@ -119,18 +119,18 @@ func move(ctx context.Context, c *cli.Env, cl *client.Client, m *machine.Machine
 	return nil
 }
 
-// moving is a replica that is on its way to another host.
+// moving is a replica that is being moved to another host.
 type moving struct {
 	c        *cli.Env
 	cl       *client.Client
 	app      string
 	slot     release.Slot
-	machine  string // that is to go
+	machine  string // id of the machine to move
 	from, to cluster.WorkerID
 }
 
-// line returns what --json prints of the move: its machine is now, at the other host. With "" nothing was done yet, and with an
-// error the machine stays; then it is where it was.
+// line returns what --json prints for the move. now is the machine's id at the other host, "" if nothing was done yet.
+// With an error the machine stays at its old host.
 func (w *moving) line(now string, failed error) moved {
 	line := moved{App: w.app, Machine: w.machine, Now: now, Worker: w.to, From: w.from}
 	switch {
@@ -142,8 +142,8 @@ func (w *moving) line(now string, failed error) moved {
 	return line
 }
 
-// await waits until another machine stands for the replica at the host and the old one is gone, and returns its id. It says on
-// stderr how far that is. Where that does not come about in time, or no machine can be made there, the old one stays.
+// await waits until the replica has a machine at the host and the old one is gone, and returns the new id. It prints
+// progress on stderr. If that takes too long, or no machine can be made there, the old one stays.
 func (w *moving) await(ctx context.Context, patience time.Duration) (now string, err error) {
 	end, stay := time.Now().Add(patience), fmt.Sprintf("souk move %s --to %s", w.machine, w.from)
 	err = w.c.Outlast(ctx, w.cl, w.slot.String(), "souk status --app "+w.app, func(ctx context.Context) error {
@@ -161,7 +161,7 @@ func (w *moving) await(ctx context.Context, patience time.Duration) (now string,
 	return now, err
 }
 
-// look looks on until the move is over.
+// look polls until the move is over.
 func (w *moving) look(ctx context.Context, end time.Time) (string, error) {
 	told, seen := "", false
 	for pause := 100 * time.Millisecond; ; pause = min(2*pause, time.Second) {
@@ -197,8 +197,7 @@ func (w *moving) look(ctx context.Context, end time.Time) (string, error) {
 	}
 }
 
-// find returns the replica's machine that is to go, and the one that takes its place: one at the host, else any; nil where
-// there is none.
+// find returns the replica's old machine and its replacement: one at the host, else any other; nil: none.
 func (w *moving) find(s *api.ServiceStatus) (old, next *api.SlotStatus) {
 	for i := range s.Groups {
 		if s.Groups[i].Name != w.slot.Group {
@@ -217,7 +216,8 @@ func (w *moving) find(s *api.ServiceStatus) (old, next *api.SlotStatus) {
 	return old, next
 }
 
-// stands says how far the move is, and whether it is over. seen is that the service was seen to want it.
+// stands describes the move's progress, and whether it is over. seen says that the service has shown the move as
+// wanted.
 func (w *moving) stands(old, next *api.SlotStatus, seen bool) (text string, over bool, err error) {
 	stays := func(format string, args ...any) error {
 		return fault.New(fault.Precondition, fault.CodeStays, "%s of %s stays at %s: %s", w.slot, w.app, w.from,
@@ -251,7 +251,7 @@ func (w *moving) stands(old, next *api.SlotStatus, seen bool) (text string, over
 		w.from), false, nil
 }
 
-// because says why a machine is not ready, where it is known.
+// because says why a machine is not ready, if known.
 func because(x *api.SlotStatus) string {
 	if why := cmp.Or(x.Held, x.Unfit); why != "" {
 		return ": " + why

@@ -14,11 +14,11 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// Bounds of what is shown of the output of machines that failed.
+// Bounds of the output of failed machines.
 const (
-	lastLines  = 10              // of each machine, the last
-	mostOutput = 3               // machines whose output is printed; --json has that of all that are named
-	outputTime = 5 * time.Second // for a worker to tell of one
+	lastLines  = 10              // last lines of each machine
+	mostOutput = 3               // machines whose output is printed; --json has all
+	outputTime = 5 * time.Second // to read one machine's output
 )
 
 // failure is a machine that failed in a rollout, with the last lines that it printed.
@@ -27,10 +27,10 @@ type failure struct {
 	Output []string `json:"output,omitempty"`
 }
 
-// Failed prints what there is after a rollout that failed, and why, with the last lines of the machines that failed. It
-// returns the error that is left to be printed.
+// Failed prints the state after a failed rollout, with the reason and the last lines of the failed machines. It returns
+// the error that is still to be printed.
 func Failed(ctx context.Context, c *cli.Env, cl *client.Client, s *api.ServiceStatus, why error) error {
-	overtaken := fault.CodeOf(why) == codeOvertaken // its rollout is another's now
+	overtaken := fault.CodeOf(why) == codeOvertaken // another rollout has replaced it
 	switch {
 	case overtaken && c.JSON:
 		Show(c, s)
@@ -52,7 +52,7 @@ func Failed(ctx context.Context, c *cli.Env, cl *client.Client, s *api.ServiceSt
 }
 
 // failures returns the machines that made a rollout fail, else the replicas that are not ready, and the machine of its
-// release command if that failed. Each has its last lines if its worker can still give them.
+// release command if that failed. Each has its last lines if its worker still has them.
 func failures(ctx context.Context, cl *client.Client, s *api.ServiceStatus) (replicas []failure, command *failure) {
 	if r := s.Rollout; r != nil {
 		for _, f := range r.Failed {
@@ -81,7 +81,7 @@ func failures(ctx context.Context, cl *client.Client, s *api.ServiceStatus) (rep
 	return replicas, command
 }
 
-// read asks for the last lines, and leaves out those that cannot be had: the reason of the failure is printed anyway.
+// read reads the last lines, ignoring errors: the reason of the failure is printed anyway.
 func (f *failure) read(ctx context.Context, cl *client.Client, app string) {
 	if f.Machine == "" {
 		return

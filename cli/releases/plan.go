@@ -12,10 +12,10 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
-// planChanges is the exit code of a plan that has something to do, and room for it.
+// planChanges is the exit code of a plan that has changes, and room for them.
 const planChanges = 1
 
-// ShowPlan prints what a deploy would do, and returns what the command ends with.
+// ShowPlan prints what a deploy would do, and returns the command's error or exit code.
 func ShowPlan(c *cli.Env, p *api.ReleasePlan) error {
 	if c.JSON {
 		c.JSONLine(c.Out, p)
@@ -33,7 +33,7 @@ func ShowPlan(c *cli.Env, p *api.ReleasePlan) error {
 	return nil
 }
 
-// Unfit is the error of a release that has no room for its first step; nil where it has.
+// Unfit returns the error of a release without room for its first step; nil: it has room.
 func Unfit(p *api.ReleasePlan) error {
 	code, advice := fault.CodeNoCapacity, ""
 	switch {
@@ -55,7 +55,8 @@ func Unfit(p *api.ReleasePlan) error {
 	return fault.New(fault.Exhausted, code, "%s has no room for the release: %s%s", p.App, p.Why, advice)
 }
 
-// tooLarge reports whether a release never fits because no worker takes it. Else its sentence says what it lacks.
+// tooLarge reports whether a release never fits because no worker takes it. Otherwise its sentence says what is
+// missing.
 func tooLarge(p *api.ReleasePlan) bool {
 	return slices.ContainsFunc(p.Groups, func(g api.PlannedGroup) bool {
 		return g.Fits == api.FitsNever && len(g.Failing) > 0
@@ -111,7 +112,7 @@ func doesCell(d release.Does) cli.Cell {
 	return cli.Cell{Text: string(d), Colour: colour}
 }
 
-// groupPlanText is one line of how a group is changed, and whether that has room.
+// groupPlanText is one line on how a group changes, and whether it has room.
 func groupPlanText(g *api.PlannedGroup) string {
 	text := fmt.Sprintf("%s: %s, %s, at most %s for %d wanted", g.Name, g.Strategy, g.Order,
 		cli.NumberOf(max(g.There, g.Wanted+g.Surge), "machine", "machines"), g.Wanted)

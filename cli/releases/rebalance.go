@@ -64,7 +64,7 @@ The list is printed first. Without --yes nothing is done. Where all are spread e
 	return cmd
 }
 
-// planRebalance lists what would spread services evenly, those that are spread so left out.
+// planRebalance lists the moves that would spread services evenly, without services that are.
 func planRebalance(ctx context.Context, c *cli.Env, cl *client.Client) ([]api.Rebalancing, error) {
 	apps := []string{c.AppGiven()}
 	if apps[0] == "" {
@@ -114,7 +114,7 @@ func printRebalance(c *cli.Env, plans []api.Rebalancing, alone bool) (n int) {
 	return n
 }
 
-// rebalance has the machines of a service moved, and says of each where it is. It returns why some stay.
+// rebalance moves the machines of a service, and prints each result. It returns why some stay.
 func rebalance(ctx context.Context, w moving, patience time.Duration) (failed []error, err error) {
 	c := w.c
 	p, err := w.cl.Rebalance(ctx, w.app)

@@ -1,5 +1,5 @@
-// Package releases has the commands for what is wanted of an app and kept: souk deploy, scale, releases and those
-// that lead a rollout, and what souk run and status say of it.
+// Package releases has the commands for services: souk deploy, scale, releases, those that control a rollout, and the
+// parts of souk run and status about services.
 package releases
 
 import (
@@ -113,7 +113,7 @@ func printReleases(c *cli.Env, list []api.ReleaseEntry) {
 	c.Table(head, rows)
 }
 
-// noteOf is what a release was for, and why it was undone.
+// noteOf returns a release's note, and why it was undone.
 func noteOf(e *api.ReleaseEntry) string {
 	if e.Note != "" && e.Failed != "" {
 		return e.Note + ": " + e.Failed
@@ -121,7 +121,7 @@ func noteOf(e *api.ReleaseEntry) string {
 	return e.Note + e.Failed
 }
 
-// imagesText is what the groups of a release run.
+// imagesText returns the images of a release's groups.
 func imagesText(groups []api.ReleaseGroup) string {
 	var images []string
 	for i := range groups {
@@ -132,10 +132,10 @@ func imagesText(groups []api.ReleaseGroup) string {
 	return cmp.Or(strings.Join(images, ", "), "-")
 }
 
-// groupsText is how many machines of each group were wanted.
+// groupsText returns how many machines of each group were wanted.
 func groupsText(groups []api.ReleaseGroup) string {
 	if len(groups) == 0 {
-		return "-" // the release is not kept any more
+		return "-" // the release is no longer stored
 	}
 	parts := make([]string, len(groups))
 	for i, g := range groups {
@@ -146,7 +146,7 @@ func groupsText(groups []api.ReleaseGroup) string {
 	return strings.Join(parts, ", ")
 }
 
-// known returns an error of an app that is not there in the words of who types commands.
+// known rewrites the error of a missing app for command-line users.
 func known(app string, err error) error {
 	if fault.CodeOf(err) == fault.CodeAppNotFound {
 		return fault.New(fault.NotFound, fault.CodeAppNotFound, "there is no app %q; \"souk apps\" lists them", app)

@@ -7,7 +7,7 @@ import (
 	"github.com/soukhq/souk/core/release"
 )
 
-// Restart has each machine of an app's service made anew.
+// Restart replaces each machine of an app's service.
 func Restart(ctx context.Context, c *cli.Env, app string) error {
 	cl, err := c.Client()
 	if err != nil {

@@ -56,12 +56,12 @@ last step all machines are replaced. "souk status --app APP" tells at which step
 	return cmd
 }
 
-// Rollback has an earlier release of an app wanted again; "" is the one from before the newest rollout.
+// Rollback makes an earlier release of an app the wanted one; to "": the one before the newest rollout.
 func Rollback(ctx context.Context, c *cli.Env, app, to string) error {
 	return change(ctx, c, app, release.Change{Why: release.WhyBack, Release: to})
 }
 
-// change has the rollout of an app changed, and says what it is then.
+// change changes the rollout of an app, and prints its new state.
 func change(ctx context.Context, c *cli.Env, app string, want release.Change) error {
 	cl, err := c.Client()
 	if err != nil {
@@ -90,7 +90,7 @@ func change(ctx context.Context, c *cli.Env, app string, want release.Change) er
 	return nil
 }
 
-// printRollout tells of the rollout of a service.
+// printRollout prints the rollout of a service.
 func printRollout(c *cli.Env, s *api.ServiceStatus, now time.Time) {
 	r := s.Rollout
 	if r == nil {
@@ -112,7 +112,7 @@ func printRollout(c *cli.Env, s *api.ServiceStatus, now time.Time) {
 	}
 }
 
-// commandText says what became of the command of a rollout's release.
+// commandText describes the state of the release's command.
 func commandText(r *api.Rollout) string {
 	text := map[string]string{"waiting": "the release command is to run first", "running": "the release command runs",
 		"done": "the release command has ended with 0", "failed": "the release command failed"}[r.Command]
@@ -131,7 +131,7 @@ func failedText(f *api.RolloutFailure) string {
 	return slot + " (" + f.Machine + ")"
 }
 
-// rolloutText says what a rollout has come to, since when, and what one can do.
+// rolloutText describes a rollout's state, since when, and what the user can do.
 func rolloutText(app string, r *api.Rollout, now time.Time) string {
 	id := release.Short(r.Release)
 	since := ", for " + age(r.Since, now)
@@ -157,7 +157,7 @@ func rolloutText(app string, r *api.Rollout, now time.Time) string {
 	return fmt.Sprintf("release %s is being rolled out%s%s", id, stepText(r), since)
 }
 
-// stepText says at which step a canary is, counted from 1; "" of others.
+// stepText says at which step a canary is, counted from 1; "": no canary.
 func stepText(r *api.Rollout) string {
 	switch {
 	case r.Steps == 0:
@@ -172,8 +172,7 @@ func stepText(r *api.Rollout) string {
 	return text
 }
 
-// outcome is the error of a rollout that came to another end than it was meant to; nil while it runs and when it is
-// done.
+// outcome returns the error of a failed rollout; nil while it runs and when it is done.
 func outcome(app string, r *api.Rollout) error {
 	why := cmp.Or(r.Why, "no reason was told")
 	switch {

@@ -38,7 +38,7 @@ A group with an autoscale goes on from the number, which is between its min and 
 	return cmd
 }
 
-// countsOf reads the numbers: one alone, which is plain, or one of each group.
+// countsOf reads the numbers: a single one (plain), or one for each group.
 func countsOf(args []string) (counts map[string]int, plain int, err error) {
 	counts = map[string]int{}
 	for _, s := range args {
@@ -119,7 +119,7 @@ func only(s *api.ServiceStatus) (string, error) {
 	return names[0], nil
 }
 
-// wantedGroups lists the groups that the release has: others are there because of their machines.
+// wantedGroups lists the groups of the release: others are listed only because they still have machines.
 func wantedGroups(s *api.ServiceStatus) (names []string) {
 	for _, g := range s.Groups {
 		if g.Image != "" {
@@ -132,7 +132,7 @@ func wantedGroups(s *api.ServiceStatus) (names []string) {
 	return names
 }
 
-// wantedText is how many machines of each group are wanted.
+// wantedText returns how many machines of each group are wanted.
 func wantedText(s *api.ServiceStatus) string {
 	var groups []api.ReleaseGroup
 	for _, g := range s.Groups {

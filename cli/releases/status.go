@@ -12,7 +12,7 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// Show prints what is wanted of an app and what there is.
+// Show prints an app's wanted service and its machines.
 func Show(c *cli.Env, s *api.ServiceStatus) {
 	if c.JSON {
 		c.JSONLine(c.Out, s)
@@ -47,7 +47,7 @@ func Show(c *cli.Env, s *api.ServiceStatus) {
 		for _, x := range g.Slots {
 			if x.Waits != "" {
 				c.Field("waits", "%s", x.Waits)
-				break // the others of the group wait for the same
+				break // the group's other replicas wait for the same reason
 			}
 		}
 	}
@@ -71,7 +71,7 @@ func missing(s *api.ServiceStatus) (n int) {
 	return n
 }
 
-// scaleLines tell of a group that chooses how many machines it has.
+// scaleLines describe an autoscaled group.
 func scaleLines(g *api.GroupStatus, now time.Time) (out [][2]string) {
 	a := g.Autoscale
 	if a == nil {
@@ -97,7 +97,7 @@ func scaleLines(g *api.GroupStatus, now time.Time) (out [][2]string) {
 	return out
 }
 
-// inForce returns the release that the machines are to be like now.
+// inForce returns the release that the machines should have now.
 func inForce(s *api.ServiceStatus) string {
 	if s.Rollout != nil {
 		return s.Rollout.InForce
@@ -154,7 +154,7 @@ func printSlots(c *cli.Env, s *api.ServiceStatus) {
 	}
 }
 
-// noteText says what is odd about a replica's machine.
+// noteText returns a remark on a replica's machine.
 func noteText(x *api.SlotStatus) string {
 	switch {
 	case x.Unheard:
@@ -173,7 +173,7 @@ func noteText(x *api.SlotStatus) string {
 	return ""
 }
 
-// given returns why a group does not become ready by itself: a machine of it is held; nil where none is.
+// given returns why a group does not become ready by itself: a machine of it is held down; nil: none is.
 func given(app string, g *api.GroupStatus) error {
 	for _, x := range g.Slots {
 		if x.Held != "" && !x.Old && !x.Extra {

@@ -91,8 +91,8 @@ func printWhy(c *cli.Env, w *api.ServiceWhy, whole bool) {
 	}
 }
 
-// countWhy returns how many replicas are as wanted, and how many are wanted. While a release is rolled out a replica may
-// have two machines.
+// countWhy returns how many replicas are as wanted, and how many are wanted. During a rollout a replica may have two
+// machines.
 func countWhy(w *api.ServiceWhy) (well, wanted int) {
 	groups, counted := map[string]map[int]bool{}, map[string]bool{}
 	for i := range w.Service.Groups {

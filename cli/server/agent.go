@@ -24,7 +24,7 @@ import (
 	"github.com/soukhq/souk/store/decisionlog"
 )
 
-// agentFlags are the flags of souk agent. Each is a key of its file, too: see readFile.
+// agentFlags are the flags of souk agent. Each is also a key of its settings file: see readFile.
 type agentFlags struct {
 	config string
 	offer  offerFlags
@@ -50,7 +50,7 @@ type agentFlags struct {
 	DecisionMB int64
 }
 
-// Ports of a member that are used where nobody says otherwise.
+// A member's default ports.
 const (
 	defaultWire   = "0.0.0.0:4281"
 	defaultGossip = "0.0.0.0:4282"
@@ -135,7 +135,7 @@ func Agent(c *cli.Env) *cobra.Command {
 
 func doAgent(ctx context.Context, c *cli.Env, o *agentFlags) error {
 	begin := time.Now()
-	ctx, end := context.WithCancel(ctx) // ended by a goodbye, too
+	ctx, end := context.WithCancel(ctx) // also ended by a leave
 	defer end()
 	if err := o.doorFlags.check(); err != nil {
 		return err
@@ -196,21 +196,21 @@ func doAgent(ctx context.Context, c *cli.Env, o *agentFlags) error {
 	})
 }
 
-// agent is what souk agent runs, once all of it is there.
+// agent is a running souk agent.
 type agent struct {
 	dir   string
 	m     *member.Member
 	plan  node.Worker
 	doors *doors
-	dns   *names.Server // nil: it answers no DNS
+	dns   *names.Server // nil: no DNS server
 	node  *node.Node
 
 	containers containerPlan
 	requests   proxyDoors
 }
 
-// openAgent opens a member's directory, which is this process's alone, and all that it listens on. left is called when
-// the member has said goodbye.
+// openAgent locks and opens a member's directory, and all its listeners. left is called when the member has left the
+// cluster.
 func openAgent(ctx context.Context, o *agentFlags, dir string, knobs gossip.Knobs, log *slog.Logger,
 	listen listenFunc, left func()) (a *agent, err error) {
 	token, err := tokenOf(dir)
@@ -265,7 +265,7 @@ func openAgent(ctx context.Context, o *agentFlags, dir string, knobs gossip.Knob
 	return a, nil
 }
 
-// again returns the flags that have souk agent go on with the same directory.
+// again returns the flags with which souk agent continues with the same directory.
 func (o *agentFlags) again() string {
 	if o.config != "" {
 		return " --config " + o.config
@@ -273,7 +273,7 @@ func (o *agentFlags) again() string {
 	return dirFlag(o.Dir)
 }
 
-// openMember opens what the member's directory holds. left is called when the member has said goodbye.
+// openMember opens what the member's directory holds. left is called when the member has left the cluster.
 func openMember(dir string, o *agentFlags, knobs gossip.Knobs, log *slog.Logger, listen listenFunc, left func()) (
 	*member.Member, error) {
 	m, err := member.New(member.Options{
@@ -298,7 +298,7 @@ func openMember(dir string, o *agentFlags, knobs gossip.Knobs, log *slog.Logger,
 	return m, err
 }
 
-// planAgent says what this host's one worker offers. Its id is the member's.
+// planAgent returns the plan of this host's one worker. Its id is the member's.
 func planAgent(dir string, o *agentFlags, m *member.Member) (p node.Worker, err error) {
 	p = node.Worker{ID: m.ID(), Dir: filepath.Join(dir, "worker")}
 	if err := os.MkdirAll(p.Dir, 0o700); err != nil {
@@ -313,7 +313,7 @@ func planAgent(dir string, o *agentFlags, m *member.Member) (p node.Worker, err 
 	if _, set := p.Offer.Attributes[broker.AddressAttribute]; !set {
 		host, _, err := net.SplitHostPort(m.Address())
 		if err == nil {
-			// where the machines of a gang find each other
+			// the address by which a gang's machines find each other
 			p.Offer.Attributes[broker.AddressAttribute] = cluster.Text(host)
 		}
 	}
@@ -353,8 +353,8 @@ func (a *agent) print(c *cli.Env, took time.Duration) {
 	fmt.Fprintf(c.Out, "  next    %s\n", next)
 }
 
-// hostOf returns the host that others reach this one at: the one given, that which is listened on, or the first address
-// of this host that is not loopback.
+// hostOf returns the host that others reach this one at: the given one, the listen address, or this host's first
+// address that is not loopback.
 func hostOf(given, listen string) string {
 	if given != "" {
 		return given
@@ -363,7 +363,7 @@ func hostOf(given, listen string) string {
 	if ip := net.ParseIP(host); err == nil && host != "" && (ip == nil || !ip.IsUnspecified()) {
 		return host
 	}
-	addrs, _ := net.InterfaceAddrs() // none: loopback, which is then all there is
+	addrs, _ := net.InterfaceAddrs() // on an error only loopback is left
 	for _, a := range addrs {
 		if n, ok := a.(*net.IPNet); ok && n.IP.To4() != nil && !n.IP.IsLoopback() && !n.IP.IsLinkLocalUnicast() {
 			return n.IP.String()

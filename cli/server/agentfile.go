@@ -20,14 +20,14 @@ import (
 // fileAliases are keys that a file may have beside the flags' names.
 var fileAliases = map[string]string{"peers": "peer"}
 
-// neverKept are the flags that are of one command line alone.
+// neverKept are the flags that a settings file may not have.
 //
 //nolint:gochecknoglobals // a constant
 var neverKept = []string{"config", "help", "remove", "yes"}
 
 // readFile sets the flags of a command that the file names and the command line does not: each key is the name of a
-// flag, and a flag that is repeatable has a list. Attributes of both are taken together. A key that is no flag, or a
-// value that the flag does not take, is an error with its line.
+// flag, and a repeatable flag has a list. Attributes of both are merged. An unknown key or an invalid value is an error
+// with its line.
 func readFile(cmd *cobra.Command, file string) error {
 	raw, err := os.ReadFile(file)
 	if err != nil {
@@ -70,7 +70,7 @@ func readFile(cmd *cobra.Command, file string) error {
 	return nil
 }
 
-// setFlag gives a flag values: a list what it has already, behind them.
+// setFlag sets a flag's values; a list keeps its earlier values, after the new ones.
 func setFlag(cmd *cobra.Command, f *pflag.Flag, values []string) error {
 	if list, is := f.Value.(pflag.SliceValue); is {
 		if f.Changed {
@@ -85,7 +85,7 @@ func setFlag(cmd *cobra.Command, f *pflag.Flag, values []string) error {
 	return cmd.Flags().Set(f.Name, values[0])
 }
 
-// texts returns the values of a key as a command line has them.
+// texts returns a key's values as command-line texts.
 func texts(value any) ([]string, error) {
 	switch v := value.(type) {
 	case []any:
@@ -105,7 +105,7 @@ func texts(value any) ([]string, error) {
 	return nil, fmt.Errorf("is a text, a number, true or false, or a list of them")
 }
 
-// lineOf returns the line on which a key of the file stands.
+// lineOf returns the line of a key in the file.
 func lineOf(raw []byte, key string) int {
 	is := regexp.MustCompile(`^\s*(\[\[?\s*)?["']?` + regexp.QuoteMeta(key) + `\b`)
 	for i, line := range strings.Split(string(raw), "\n") {

@@ -17,7 +17,7 @@ import (
 // helperCommand is the hidden command "souk wireguard NAME MTU": WireGuard in user space, which outlives the agent.
 const helperCommand = "wireguard"
 
-// WireGuardMain is that command. It reports whether the arguments are it.
+// WireGuardMain runs that command. It reports whether the arguments are for it.
 func WireGuardMain(argv []string) (own bool, err error) {
 	if len(argv) != 3 || argv[0] != helperCommand {
 		return false, nil
@@ -27,7 +27,7 @@ func WireGuardMain(argv []string) (own bool, err error) {
 	return true, wgspace.Run(ctx, argv[1], argv[2])
 }
 
-// planBetween says how containers reach those of other hosts.
+// planBetween decides how containers reach those of other hosts.
 func (o *agentFlags) planBetween(p *containerPlan) error {
 	way, ok := netplan.ParseWay(o.Between)
 	if !ok {

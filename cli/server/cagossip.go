@@ -70,7 +70,7 @@ func forceRotation(c *cli.Env, ca *pki.CA) error {
 	return nil
 }
 
-// lookAgain is how often the command looks how far the rotation has come: the agent writes it into the directory.
+// lookAgain is how often the command checks the rotation's progress, which the agent writes into the directory.
 const lookAgain = 100 * time.Millisecond
 
 func rotateGossip(ctx context.Context, c *cli.Env, ca *pki.CA, patience time.Duration) error {

@@ -11,8 +11,8 @@ import (
 // portsOffered is how many listening ports a worker's machines may ask for.
 const portsOffered = 10_000
 
-// warnMemory says where more memory is offered than a host has: machines that use what they are promised would be ended
-// by its kernel. Both are in MiB.
+// warnMemory warns if more memory is offered than the host has: its kernel would kill machines that use what they were
+// promised. Both are in MiB.
 func warnMemory(c *cli.Env, offered cli.Size) {
 	if has, err := cli.MemInfo("MemTotal"); err == nil && int64(offered) > has {
 		c.Note("--memory offers %d MiB, and this host has %d: its kernel will end machines that use what they are "+
@@ -20,7 +20,7 @@ func warnMemory(c *cli.Env, offered cli.Size) {
 	}
 }
 
-// capacityOf returns what this host has to offer, or what the flags say it has.
+// capacityOf returns this host's resources, or those given by flags.
 func capacityOf(dir string, o *devFlags) (cluster.Resources, error) {
 	r := cluster.Resources{CPU: int64(goruntime.NumCPU()) * 1000, Ports: portsOffered}
 	if o.cpus != 0 {

@@ -17,7 +17,7 @@ import (
 	"github.com/soukhq/souk/runtime/oci"
 )
 
-// containerFlags say how images are run, and where they come from.
+// containerFlags say how images run, and where they come from.
 type containerFlags struct {
 	Containers     string
 	RegistryConfig string
@@ -28,16 +28,16 @@ type containerFlags struct {
 	ForwardChain   string
 }
 
-// What --containers may say beside the name of an OCI runtime.
+// Values of --containers other than the name of an OCI runtime.
 const (
 	containersAuto = "auto"
 	containersOff  = "off"
 )
 
-// budgetShare is the part of its disk that unused images may take where nobody says otherwise.
+// budgetShare is the part of its disk that unused images may take by default.
 const budgetShare = 5
 
-// readyMachines is how many stopped machines start at once where nobody says otherwise.
+// readyMachines is the default number of stopped machines with a prepared container.
 const readyMachines = 16
 
 func (o *containerFlags) add(f *pflag.FlagSet) {
@@ -59,15 +59,16 @@ func (o *containerFlags) add(f *pflag.FlagSet) {
 		"how many stopped machines have a container made ahead, so that they start at once; each takes some MB")
 }
 
-// containerPlan is how images are run: by how, or, where that is nil, not at all, and why.
+// containerPlan says how images run: by how, or if that is nil not at all, and why.
 type containerPlan struct {
 	how *node.Containers
 	why string
 
-	blocked error // what of the host's firewall their packets do not pass; nil: nothing is known
+	blocked error // the host's firewall rule that blocks containers' packets; nil: none known
 }
 
-// plan says how the workers of a directory run images. That they cannot is an error only where it was asked for.
+// plan decides how the workers of a directory run images. It is an error that they cannot only if containers were asked
+// for.
 func (o *containerFlags) plan(dir string) (p containerPlan, err error) {
 	var engines []string
 	switch o.Containers {
@@ -120,7 +121,7 @@ func (o *containerFlags) plan(dir string) (p containerPlan, err error) {
 	return p, err
 }
 
-// shareOfDisk returns what images may take of the file system of a directory.
+// shareOfDisk returns how many bytes images may take on a directory's file system.
 func shareOfDisk(dir string) (int64, error) {
 	var st unix.Statfs_t
 	if err := unix.Statfs(dir, &st); err != nil {
@@ -129,7 +130,7 @@ func shareOfDisk(dir string) (int64, error) {
 	return int64(st.Blocks) * st.Bsize / budgetShare, nil //nolint:gosec // no disk has 2^63 blocks
 }
 
-// say tells how images are run, or, to who could have it otherwise, why not.
+// say prints how images run, or why they do not if the user could change that.
 func (p containerPlan) say(c *cli.Env) {
 	switch {
 	case p.how != nil:

@@ -1,5 +1,5 @@
-// Package server has the commands that start a souk or make what one needs to start: souk dev, agent, init, token,
-// join and ca, and the hidden souk reaper.
+// Package server has the commands that start a souk or prepare its start: souk dev, agent, init, token, join and ca,
+// and the hidden souk reaper.
 package server
 
 import (
@@ -157,7 +157,7 @@ func doDev(ctx context.Context, c *cli.Env, o *devFlags) error {
 	})
 }
 
-// claim checks the flags, and makes this process the only one with the directory.
+// claim checks the flags, and locks the directory for this process.
 func (o *devFlags) claim(c *cli.Env) (dir string, lock *os.File, err error) {
 	if err := cmp.Or(o.doorFlags.check(), o.removeFlags.check()); err != nil {
 		return "", nil, err
@@ -176,7 +176,7 @@ func (o *devFlags) claim(c *cli.Env) (dir string, lock *os.File, err error) {
 	return dir, lock, err
 }
 
-// log returns where what is done is logged.
+// log returns the server's logger.
 func (o *devFlags) log(c *cli.Env) *slog.Logger {
 	level := slog.LevelWarn
 	if o.verbose {
@@ -186,8 +186,8 @@ func (o *devFlags) log(c *cli.Env) *slog.Logger {
 }
 
 // ownCores returns how many cores souk itself may use at once: half of those there are, but one for each worker. The
-// others are the machines'. It also is what costs least: a launch is a chain of short turns (connection, worker,
-// journal, reaper), and with a core free Go wakes a thread there for almost each of them.
+// others are for machines. It is also cheapest: a launch is a chain of short steps (connection, worker, journal,
+// reaper), and with a free core Go would wake a thread for almost each step.
 func ownCores(cores, workers int) int { return min(cores, max(cores/2, workers)) }
 
 // ready is what dev prints in --json.
@@ -196,7 +196,7 @@ type ready struct {
 	Dir       string   `json:"dir"`
 	TokenFile string   `json:"token_file"`
 	Workers   []string `json:"workers"`
-	Machines  int      `json:"machines"` // running, taken up from before
+	Machines  int      `json:"machines"` // running machines of an earlier run
 	PID       int      `json:"pid"`
 }
 
@@ -226,7 +226,7 @@ func printReady(ctx context.Context, c *cli.Env, dir string, d *doors, n *node.N
 		"Other clients of the Machines API want:\n  export SOUK_ADDR=%s\n  export SOUK_TOKEN=$(cat %s)\n",
 		d.addr, filepath.Join(dir, "token"))
 	export := ""
-	if !home { // where souk's own clients do not look by themselves
+	if !home { // clients do not find this directory by themselves
 		export = fmt.Sprintf("  export SOUK_ADDR=unix:%s\n", filepath.Join(dir, cli.SocketFile))
 	}
 	next := "  souk ps\n"
@@ -241,7 +241,7 @@ func printReady(ctx context.Context, c *cli.Env, dir string, d *doors, n *node.N
 	}
 }
 
-// printUsers says what machines cannot have where souk is not root.
+// printUsers prints what machines cannot have if souk is not root.
 func printUsers(c *cli.Env) {
 	if uid := os.Geteuid(); uid != 0 {
 		fmt.Fprintf(c.Out, "  machines run as user %d, as souk does, and can do what it can; volumes and files are "+
@@ -249,7 +249,7 @@ func printUsers(c *cli.Env) {
 	}
 }
 
-// printStopped says what runs on, which command goes on with it, and how it is ended.
+// printStopped prints what keeps running, which command continues with it, and how to end it.
 func printStopped(c *cli.Env, left int, again, end string) {
 	if c.JSON {
 		return

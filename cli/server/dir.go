@@ -15,7 +15,7 @@ import (
 	"github.com/soukhq/souk/store/disk"
 )
 
-// lockMember makes this process the only one with a member's directory.
+// lockMember locks a member's directory for this process.
 func lockMember(dir string) (*os.File, error) {
 	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
 		return nil, fault.New(fault.Precondition, codeNotAMember,
@@ -26,7 +26,7 @@ func lockMember(dir string) (*os.File, error) {
 	return lockDir(dir)
 }
 
-// claimDir makes this process the only one with the directory, by lock, once it has room and all that must be there.
+// claimDir locks the directory for this process by lock, after checking that it has room and all its files.
 func claimDir(dir string, lock func(dir string) (*os.File, error)) (*os.File, error) {
 	if err := ownDir(dir); err != nil {
 		return nil, err
@@ -44,8 +44,8 @@ func claimDir(dir string, lock func(dir string) (*os.File, error)) (*os.File, er
 	return f, nil
 }
 
-// ownDir refuses a directory that others may write to: they could put a token there, or a link in the place of a file.
-// One that is not there is made by who needs it.
+// ownDir refuses a directory that others may write to: they could put a token there, or replace a file by a link. A
+// missing directory is fine: the caller makes it.
 func ownDir(dir string) error {
 	st, err := os.Stat(dir)
 	if err != nil {
@@ -63,7 +63,7 @@ func ownDir(dir string) error {
 	return nil
 }
 
-// ownFile refuses a file that is a link, another user's, or one that others can read.
+// ownFile refuses a file that is a link, belongs to another user, or can be read by others.
 func ownFile(file string) error {
 	st, err := os.Lstat(file)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -82,14 +82,14 @@ func ownFile(file string) error {
 	return nil
 }
 
-// lockDir makes this process the only one with the directory. The lock ends with the process, however it ends.
+// lockDir locks the directory for this process. The lock ends with the process in any case.
 func lockDir(dir string) (*os.File, error) {
 	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return nil, fault.Wrap(err, fault.Invalid, fault.CodeDir, "the directory %s cannot be written to", dir)
 	}
 	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		holder, _ := cli.ReadLine(f.Name()) // only for the sentence
+		holder, _ := cli.ReadLine(f.Name()) // only for the error text
 		f.Close()
 		return nil, fault.New(fault.Conflict, codeDirInUse,
 			"a souk (process %s) already runs in %s; end it first, or give this one another --dir and --addr",
@@ -106,7 +106,7 @@ func lockDir(dir string) (*os.File, error) {
 	return f, nil
 }
 
-// tokenOf returns the directory's token and makes it once.
+// tokenOf returns the directory's token, and makes one if there is none.
 func tokenOf(dir string) (string, error) {
 	file := filepath.Join(dir, "token")
 	if err := ownFile(file); err != nil {
@@ -125,7 +125,7 @@ func tokenOf(dir string) (string, error) {
 	return token, keepToken(dir, token)
 }
 
-// keepToken writes the directory's token, for who may read it.
+// keepToken writes the directory's token, for local readers.
 func keepToken(dir, token string) error {
 	return cli.WriteWhole(filepath.Join(dir, "token"), token+"\n", 0o600)
 }

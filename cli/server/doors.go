@@ -20,7 +20,7 @@ import (
 	"github.com/soukhq/souk/runtime/hostnet"
 )
 
-// doorFlags say where the API is served beside the socket of this host.
+// doorFlags say where the API is served besides this host's socket.
 type doorFlags struct {
 	Addr string
 	Cert string
@@ -35,7 +35,7 @@ func (o *doorFlags) add(f *pflag.FlagSet) {
 	f.StringVar(&o.Key, "tls-key", "", "the PEM file with its key")
 }
 
-// check refuses what cannot be meant.
+// check refuses contradictory flags.
 func (o *doorFlags) check() error {
 	if _, _, err := net.SplitHostPort(o.Addr); err != nil {
 		return cli.Usagef("--addr is HOST:PORT, as %s, not %q", DefaultAddr, o.Addr)
@@ -47,17 +47,17 @@ func (o *doorFlags) check() error {
 }
 
 // doors are where the API is served: a socket for the clients of this host, and an address for others. The API starts
-// programs, so its token never travels in clear: on loopback there is no wire, elsewhere there is TLS.
+// programs, so its token never travels in clear: on loopback it stays on the host, elsewhere there is TLS.
 type doors struct {
 	listeners []net.Listener
 	addr      string // HOST:PORT, or https://HOST:PORT
-	root      string // the file with the root of souk's own certificate; "": there is none
+	root      string // file of the root of souk's own certificate; "": none
 }
 
-// listenFunc opens the listener of a TCP address that has a name among those of this process.
+// listenFunc opens the listener of a TCP address; name identifies it within this process.
 type listenFunc func(name, addr string) (net.Listener, error)
 
-// openDoors opens them. hosts are the names and addresses that this host is reached at, where --addr names none.
+// openDoors opens the doors. hosts are this host's names and addresses, used if --addr names none.
 func openDoors(dir string, o *doorFlags, hosts []string, listen listenFunc, log *slog.Logger) (d *doors, err error) {
 	d = &doors{}
 	conf, err := d.tlsOf(dir, o, hosts, log)
@@ -83,20 +83,19 @@ func openDoors(dir string, o *doorFlags, hosts []string, listen listenFunc, log 
 	return d, nil
 }
 
-// tell writes the address down for who looks for it. The API is about to be served.
+// tell writes the address to a file for clients, just before the API is served.
 func (d *doors) tell(dir string) error {
 	return cli.WriteWhole(filepath.Join(dir, addrFile), d.addr+"\n", 0o644)
 }
 
-// forOthers returns the address that other hosts may use, with the root of its certificate in PEM; "" for a root that is not
-// souk's own.
+// forOthers returns the address for other hosts, with its certificate's root in PEM; root "": not souk's own.
 func (d *doors) forOthers() (addr, root string) {
 	if d.root == "" {
 		return d.addr, ""
 	}
 	raw, err := os.ReadFile(d.root)
 	if err != nil {
-		return "", "" // it was written a moment ago
+		return "", "" // should not happen: it was just written
 	}
 	return d.addr, string(raw)
 }
@@ -124,7 +123,7 @@ func (d *doors) tlsOf(dir string, o *doorFlags, hosts []string, log *slog.Logger
 	return tlscert.Own(dir, named, append(hosts, "localhost", "127.0.0.1", "::1"), time.Now())
 }
 
-// named puts the first host in the place of an address that means all of them.
+// named replaces a wildcard address by the first host.
 func named(addr string, hosts []string) string {
 	host, port, err := net.SplitHostPort(addr)
 	if ip := net.ParseIP(host); err != nil || ip == nil || !ip.IsUnspecified() || len(hosts) == 0 {
@@ -133,7 +132,7 @@ func named(addr string, hosts []string) string {
 	return net.JoinHostPort(hosts[0], port)
 }
 
-// close closes what nobody serves.
+// close closes the listeners that are not served.
 func (d *doors) close() error {
 	var errs []error
 	for _, ln := range d.listeners {
@@ -142,13 +141,13 @@ func (d *doors) close() error {
 	return errors.Join(errs...)
 }
 
-// shut forgets the address and the socket: where nobody listens they would only mislead.
+// shut removes the files of the address and the socket, which would mislead clients.
 func (d *doors) shut(dir string) {
 	os.Remove(filepath.Join(dir, addrFile))
 	os.Remove(filepath.Join(dir, cli.SocketFile))
 }
 
-// printRoot says what clients on other hosts need.
+// printRoot prints what clients on other hosts need.
 func (d *doors) printRoot(c *cli.Env, dir string) {
 	if d.root == "" {
 		return
@@ -157,12 +156,12 @@ func (d *doors) printRoot(c *cli.Env, dir string) {
 		"api-root.pem --token-file FILE\n", d.root, d.addr)
 }
 
-// hostsHere lists the names and addresses that other hosts may reach this one at, the one given first.
+// hostsHere lists the names and addresses that other hosts may reach this one at, the given one first.
 func hostsHere(given string) (hosts []string) {
 	if given != "" {
 		hosts = append(hosts, given)
 	}
-	addrs, _ := net.InterfaceAddrs() // none: the name must do
+	addrs, _ := net.InterfaceAddrs() // on an error only the name is left
 	hosts = append(hosts, reachable(addrs)...)
 	if name, err := os.Hostname(); err == nil {
 		hosts = append(hosts, name)

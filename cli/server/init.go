@@ -74,7 +74,7 @@ func doInit(c *cli.Env, given, id, config string) error {
 	return nil
 }
 
-// printStart says where a new member's settings are and how it is started.
+// printStart prints where a new member's settings are and how to start it.
 func printStart(c *cli.Env, given, config, settings string) {
 	if config == "" {
 		fmt.Fprintf(c.Out, "  next      souk agent%s\n", dirFlag(given))
@@ -96,7 +96,7 @@ func dirFlag(given string) string {
 	return " --dir " + given
 }
 
-// memberID checks an id, or makes one of the host's name.
+// memberID checks an id, or makes one from the host's name.
 func memberID(id string) (string, error) {
 	if id == "" {
 		host, err := os.Hostname()

@@ -24,7 +24,7 @@ var unitText string
 // unitName is the unit's name, its file and its service.
 const unitName = "souk.service"
 
-// unitExec is what the unit starts, before it is written for a binary and its settings.
+// unitExec is the unit's ExecStart line, to be replaced for another binary or settings file.
 const unitExec = "ExecStart=/usr/local/bin/souk agent --config " + settingsFile + "\n"
 
 // unitFlags say where the unit is, and what it starts.
@@ -45,13 +45,13 @@ func (o *unitFlags) add(cmd *cobra.Command) {
 	f.BoolVar(&o.force, "force", false, "also where the unit there is not as this souk would write it")
 }
 
-// file returns where the unit is, as this process finds it.
+// file returns the unit's path, including --root.
 func (o *unitFlags) file() string { return o.below(filepath.Join(o.dir, unitName)) }
 
-// below returns where a file is whose path begins at --root.
+// below returns a path within --root.
 func (o *unitFlags) below(path string) string { return filepath.Join(o.root, path) }
 
-// text returns the unit for the binary and the settings that are meant.
+// text returns the unit for the chosen binary and settings.
 func (o *unitFlags) text() (string, error) {
 	exe := o.exec
 	if exe == "" {
@@ -80,7 +80,7 @@ func (o *unitFlags) text() (string, error) {
 	return strings.Replace(unitText, unitExec, "ExecStart="+exe+" agent --config "+o.config+"\n", 1), nil
 }
 
-// look returns the unit that is there; nil when there is none.
+// look returns the existing unit; nil: none.
 func (o *unitFlags) look() ([]byte, error) {
 	is, err := os.ReadFile(o.file())
 	if errors.Is(err, fs.ErrNotExist) {

@@ -54,7 +54,7 @@ func doJoin(ctx context.Context, c *cli.Env, addr, given, id, token, config stri
 	if config, err = settingsOf(config, given); err != nil {
 		return err
 	}
-	idFile := filepath.Join(dir, "member-id") // a join that is repeated is of the same member
+	idFile := filepath.Join(dir, "member-id") // a repeated join uses the same id
 	if before, err := cli.ReadLine(idFile); err == nil && before != "" && id == "" {
 		id = before
 	}

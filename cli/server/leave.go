@@ -56,7 +56,7 @@ func agentOf(dir string) (*client.Client, error) {
 
 const leaveWait = 15 * time.Second
 
-// agentEnds waits until no agent has the directory any more.
+// agentEnds waits until no agent uses the directory any more.
 func agentEnds(ctx context.Context, c *cli.Env, dir string) error {
 	ctx, cancel := context.WithTimeout(ctx, leaveWait)
 	defer cancel()

@@ -15,7 +15,7 @@ import (
 	"github.com/soukhq/souk/internal/sysmon"
 )
 
-// calm keeps small what this process takes beside its work, until ctx ends.
+// calm keeps this process's overhead small (memory, monitor thread), until ctx ends.
 func calm(ctx context.Context, c *cli.Env, log *slog.Logger) {
 	keepMemory(ctx, c)
 	if err := sysmon.Calm(sysmon.Slack); err != nil {
@@ -23,14 +23,14 @@ func calm(ctx context.Context, c *cli.Env, log *slog.Logger) {
 	}
 }
 
-// keepMemory looks after this process's memory until ctx ends, unless the operator set GOGC, and gives it a soft limit,
-// unless the operator set GOMEMLIMIT.
+// keepMemory tunes this process's garbage collector until ctx ends, unless GOGC is set, and sets a soft memory limit,
+// unless GOMEMLIMIT is set.
 func keepMemory(ctx context.Context, c *cli.Env) {
 	if c.Getenv("GOGC") == "" {
 		go heap.Keep(ctx)
 	}
 	if c.Getenv("GOMEMLIMIT") == "" {
-		if total, err := cli.MemInfo("MemTotal"); err == nil { // without it there is no limit, as before
+		if total, err := cli.MemInfo("MemTotal"); err == nil { // on an error set no limit
 			debug.SetMemoryLimit(softLimit(total<<20, groupMemory("/proc/self/cgroup", "/sys/fs/cgroup")))
 		}
 	}
@@ -40,7 +40,7 @@ func keepMemory(ctx context.Context, c *cli.Env) {
 // machines need the rest, or nine tenths of what its cgroup allows it, whichever is less.
 func softLimit(host, group int64) int64 { return min(host/2, group/10*9) }
 
-// groupMemory returns how many bytes the cgroup (v2) of this process may take; nearly endless where none says so.
+// groupMemory returns how many bytes the cgroup (v2) of this process may take; a huge number without a limit.
 func groupMemory(own, root string) int64 {
 	raw, err := os.ReadFile(own)
 	if err != nil {

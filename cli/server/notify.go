@@ -10,14 +10,14 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
-// notifySocket is where a service manager wants to hear how a service is (sd_notify(3)); others do not set it.
+// notifySocket is the variable with the service manager's socket for status messages (sd_notify(3)).
 const notifySocket = "NOTIFY_SOCKET"
 
-// manager is the service manager that started this process; nil where nobody did who asks.
+// manager is the service manager that started this process; nil: none wants status messages.
 type manager struct{ to *net.UnixAddr }
 
-// managerOf finds the manager in the environment, and takes it out of there: what this process starts is not to speak
-// for it.
+// managerOf finds the manager in the environment, and removes the variable, so that child processes do not send
+// messages in its name.
 func managerOf(getenv func(string) string) (*manager, error) {
 	name := getenv(notifySocket)
 	if name == "" {
@@ -34,7 +34,7 @@ func managerOf(getenv func(string) string) (*manager, error) {
 	return &manager{&net.UnixAddr{Name: name, Net: "unixgram"}}, nil // Go writes @ as the kernel's zero byte
 }
 
-// tell tells the manager one state, such as READY=1, and what people are to read beside it.
+// tell sends the manager a state, such as READY=1, and a status text.
 func (m *manager) tell(state, status string) error {
 	if m == nil {
 		return nil
@@ -50,7 +50,7 @@ func (m *manager) tell(state, status string) error {
 	return nil
 }
 
-// say tells the manager, and logs that it could not be told: a service that works goes on.
+// say is tell, but only logs an error: the service goes on without the manager.
 func (m *manager) say(log *slog.Logger, state, status string) {
 	if err := m.tell(state, status); err != nil {
 		log.Warn("the service manager was not told", "err", err)

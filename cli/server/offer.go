@@ -22,7 +22,7 @@ import (
 	"github.com/soukhq/souk/worker"
 )
 
-// offerFlags are the flags that say what a worker is like, beside what it has.
+// offerFlags are the flags about a worker's attributes and terms, besides its capacity.
 type offerFlags struct {
 	attrs    []string
 	require  []string
@@ -63,10 +63,10 @@ func (o *offerFlags) add(f *pflag.FlagSet) {
 // maxGPUs bounds the devices of one worker.
 const maxGPUs = devices.Most
 
-// noGPUs is in the place of kinds where nothing is to be offered.
+// noGPUs is the value of --gpu that offers none.
 const noGPUs = "none"
 
-// none says that what is found is granted to nobody.
+// none reports whether found devices must not be granted.
 func (o *offerFlags) none() bool { return slices.Equal(o.gpus, []string{noGPUs}) }
 
 // found looks for the devices of this host.
@@ -127,7 +127,7 @@ func (o *offerFlags) of(n int, capacity *cluster.Resources) (offer worker.Offer,
 	return offer, err
 }
 
-// promiseLimit returns the limit of what a worker promises, in thousandths of its room.
+// promiseLimit returns cluster.Record.PromiseLimit from the flags, in thousandths.
 func (o *offerFlags) promiseLimit() (int64, error) {
 	const most = cluster.MaxPromiseLimit / 1000
 	milli := int64(math.Round(min(max(o.promise, -1), most+1) * 1000))
@@ -138,7 +138,7 @@ func (o *offerFlags) promiseLimit() (int64, error) {
 	return milli, nil
 }
 
-// addExtras adds what the operator has named to a worker's capacity.
+// addExtras adds the operator's own resources to a worker's capacity.
 func (o *offerFlags) addExtras(capacity *cluster.Resources) error {
 	for _, x := range o.extras {
 		name, count, _ := strings.Cut(x, "=")

@@ -16,7 +16,7 @@ import (
 	"github.com/soukhq/souk/proxy/certs"
 )
 
-// proxyFlags say where requests for machines come in.
+// proxyFlags say where the proxy listens.
 type proxyFlags struct {
 	HTTP    string
 	HTTPS   string
@@ -31,7 +31,7 @@ type proxyFlags struct {
 	Sample  float64
 }
 
-// DefaultHTTP is where requests for machines come in, unless another souk has it.
+// DefaultHTTP is the proxy's default address, unless another souk uses it.
 const DefaultHTTP = "127.0.0.1:4284"
 
 func (o *proxyFlags) add(f *pflag.FlagSet) {
@@ -61,13 +61,13 @@ func (o *proxyFlags) add(f *pflag.FlagSet) {
 
 const letsEncrypt = "https://acme-v02.api.letsencrypt.org/directory"
 
-// proxyDoors are what is open for requests.
+// proxyDoors are the proxy's listeners and its log.
 type proxyDoors struct {
-	how *node.Proxy // nil: no proxy is wanted
+	how *node.Proxy // nil: no proxy
 	log *os.File    // nil: none
 }
 
-// plan opens what requests come in at.
+// plan opens the proxy's listeners.
 func (o *proxyFlags) plan(listen listenFunc) (p proxyDoors, err error) {
 	how := &node.Proxy{Domains: o.Domains, Sample: o.Sample,
 		Inside: func(addr string) (net.Listener, error) { return listen("inside", addr) }}
@@ -110,7 +110,7 @@ func (o *proxyFlags) plan(listen listenFunc) (p proxyDoors, err error) {
 	return p, nil
 }
 
-// networks reads what a flag names.
+// networks parses a flag's list of networks.
 func networks(flag string, list []string) (all []netip.Prefix, err error) {
 	for _, text := range list {
 		n, err := netip.ParsePrefix(text)
@@ -122,7 +122,7 @@ func networks(flag string, list []string) (all []netip.Prefix, err error) {
 	return all, nil
 }
 
-// overTLS opens the door for HTTP over TLS, and says where certificates come from.
+// overTLS opens the door for HTTP over TLS, and sets up its certificates.
 func (o *proxyFlags) overTLS(how *node.Proxy, listen listenFunc) (err error) {
 	if o.HTTPS == "off" || o.HTTPS == "" {
 		if o.Certs != "" || o.ACME != "" {
@@ -147,7 +147,7 @@ func (o *proxyFlags) overTLS(how *node.Proxy, listen listenFunc) (err error) {
 	return nil
 }
 
-// listen opens the door for HTTP. The default one may be another souk's already.
+// listen opens the door for HTTP. It is no error if another souk has the default address already.
 func (o *proxyFlags) listen(listen listenFunc) (net.Listener, error) {
 	at := o.HTTP
 	if at == "" {
@@ -164,7 +164,7 @@ func (o *proxyFlags) listen(listen listenFunc) (net.Listener, error) {
 	return ln, nil
 }
 
-// say says where requests come in.
+// say prints where the proxy listens.
 func (p *proxyDoors) say(c *cli.Env) {
 	if p.how == nil || p.how.HTTP == nil {
 		return
@@ -176,7 +176,7 @@ func (p *proxyDoors) say(c *cli.Env) {
 	fmt.Fprintf(c.Out, "  machines answer HTTP at %s%s\n", p.how.HTTP.Addr(), domain)
 }
 
-// portOf returns how an address's port stands in a URL of HTTP.
+// portOf returns an address's port as the suffix of an HTTP URL.
 func portOf(ln net.Listener) string {
 	a, ok := ln.Addr().(*net.TCPAddr)
 	if !ok || a.Port == 80 {
@@ -185,7 +185,7 @@ func portOf(ln net.Listener) string {
 	return ":" + strconv.Itoa(a.Port)
 }
 
-// close closes what nobody serves.
+// close closes the listeners that are not served.
 func (p *proxyDoors) close() error {
 	var errs []error
 	if p.how != nil {

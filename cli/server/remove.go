@@ -19,7 +19,7 @@ import (
 	"github.com/soukhq/souk/node"
 )
 
-// removeFlags have a souk end what it has for good, instead of running.
+// removeFlags make a souk destroy all that it has, instead of running.
 type removeFlags struct {
 	remove bool
 	yes    bool
@@ -31,7 +31,7 @@ func (o *removeFlags) add(f *pflag.FlagSet) {
 	f.BoolVar(&o.yes, "yes", false, "with --remove: really; what is on the volumes and in the machines is lost")
 }
 
-// check refuses --yes where nothing is asked.
+// check refuses --yes without --remove.
 func (o *removeFlags) check() error {
 	if o.yes && !o.remove {
 		return cli.Usagef("--yes goes with --remove; nothing else is asked")
@@ -41,13 +41,13 @@ func (o *removeFlags) check() error {
 
 // removal is what --remove prints in --json.
 type removal struct {
-	Removed  string   `json:"removed"` // the directory: it is left, and nothing runs in it
+	Removed  string   `json:"removed"` // the directory, which stays; nothing runs in it
 	Machines int      `json:"machines"`
 	Tasks    int      `json:"tasks"`
 	Volumes  []string `json:"volumes"`
 }
 
-// doRemove ends what the workers of a directory have. left are the other things that stay, one a line.
+// doRemove destroys what the workers of a directory have. left lists other things that stay, one per line.
 func (o *removeFlags) doRemove(ctx context.Context, c *cli.Env, options node.Options, left ...string) error {
 	options.Emptying = true
 	n, err := node.New(ctx, options)
@@ -98,7 +98,7 @@ func volumeNames(vs []machine.Volume) []string {
 	return names
 }
 
-// removeMember ends what the worker of a member has. Its agent does not run, and the cluster is not asked.
+// removeMember destroys what the worker of a member has. Its agent must not run, and the cluster is not asked.
 func removeMember(ctx context.Context, c *cli.Env, o *agentFlags, dir string, log *slog.Logger) error {
 	token, err := tokenOf(dir)
 	if err != nil {

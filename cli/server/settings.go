@@ -21,8 +21,8 @@ const settingsFile = "/etc/souk/agent.toml"
 const settingsHelp = "where settings for \"souk agent --config\" are written, unless they are there (default: " +
 	settingsFile + " for root without --dir, else nowhere)"
 
-// settingsOf returns where the settings of a new member are to be: where the user says, or where the unit looks for
-// those of the default directory; "": nowhere.
+// settingsOf returns the settings file for a new member: the user's choice, or the unit's for the default directory;
+// "": none.
 func settingsOf(given, dirGiven string) (string, error) {
 	switch {
 	case given != "":
@@ -46,8 +46,8 @@ dir = %s
 #dns    = "127.0.0.1:4253"
 `
 
-// writeSettings writes the settings of the member in dir, unless there are some or no file is meant, and returns what
-// to say of it.
+// writeSettings writes the settings of the member in dir, unless the file exists or is "", and returns a message about
+// it.
 func writeSettings(file, dir string) (string, error) {
 	if file == "" {
 		return "", nil
@@ -75,10 +75,10 @@ func writeSettings(file, dir string) (string, error) {
 	return file, nil
 }
 
-// tomlString returns a string as TOML has it.
+// tomlString quotes a string for TOML.
 func tomlString(s string) string {
 	raw, err := toml.Marshal(map[string]string{"s": s})
-	if err != nil { // a path that is no UTF-8
+	if err != nil { // the path is not UTF-8
 		return fmt.Sprintf("%q", s)
 	}
 	_, value, _ := bytes.Cut(bytes.TrimSpace(raw), []byte("= "))

@@ -44,7 +44,7 @@ makes another. Use it with SOUK_ADDR and SOUK_TOKEN, or in the header "Authoriza
 			return cli.Usagef("--expires is a time from now on, not %v", expires)
 		}
 		app := ""
-		if f := cmd.Flag("app"); f != nil && f.Changed { // not SOUK_APP: a narrower token is asked for in words
+		if f := cmd.Flag("app"); f != nil && f.Changed { // not SOUK_APP: a token's scope must be given explicitly
 			app = c.AppGiven()
 		}
 		cl, err := c.Client()

@@ -17,12 +17,12 @@ import (
 	"github.com/soukhq/souk/node"
 )
 
-// succession is how another build takes the place of a server that serves: in the same process, by execve(2), so that
-// its listeners stay open and whoever manages the process sees no end of it.
+// succession lets another binary replace a running server in the same process, by execve(2), so that its listeners stay
+// open and the service manager sees no exit.
 type succession struct {
 	doors *handover.Doors
-	exe   string   // as it was named when this process began: an upgrade puts another file there
-	env   []string // with the service manager's socket, which what this process starts does not get
+	exe   string   // path at which this process started: an upgrade puts the new file there
+	env   []string // includes the service manager's socket, which child processes do not get
 	due   atomic.Bool
 	life  context.Context //nolint:containedctx // of this process: who ends it wants no successor
 	log   *slog.Logger
@@ -31,14 +31,14 @@ type succession struct {
 
 // Bounds of an upgrade.
 const (
-	settledAfter = 10 * time.Second // from the start until listeners of the program before are closed that nobody wants
-	tryTime      = 20 * time.Second // for the new program to say its version
-	pipeTime     = time.Second      // from its end until its output is given up
+	settledAfter = 10 * time.Second // after the start: unused listeners of the previous program are closed
+	tryTime      = 20 * time.Second // for the new program to print its version
+	pipeTime     = time.Second      // wait for its output after its end
 	leaveTime    = 2 * time.Second  // for a reaper to answer
 )
 
-// followUpgrades takes over the listeners of the program before, and has ctx end once this one is asked by SIGUSR2 to give
-// its place to the program that is at its path now, if that can be executed.
+// followUpgrades takes over the previous program's listeners. It ends ctx when SIGUSR2 asks for an upgrade and the
+// program now at this path can be executed.
 func followUpgrades(ctx context.Context, log *slog.Logger) (context.Context, *succession, error) {
 	exe, err := os.Executable()
 	if err != nil {
@@ -54,16 +54,16 @@ func followUpgrades(ctx context.Context, log *slog.Logger) (context.Context, *su
 		up: make(chan struct{})}
 	ctx, end := context.WithCancel(ctx)
 	asked := make(chan os.Signal, 1)
-	signal.Notify(asked, syscall.SIGUSR2) // to the end of the process: by default it would kill one that ends
+	signal.Notify(asked, syscall.SIGUSR2) // for good: the default action would kill an ending process
 	go s.follow(ctx, asked, end)
 	return ctx, s, nil
 }
 
-// serves says that this program serves: from now on another may take its place. One asked for before waits, for what is half
-// begun can only end with an error.
+// serves says that this program serves: from now on another may replace it. An earlier request waits, since a
+// half-started program can only fail.
 func (s *succession) serves() { close(s.up) }
 
-// follow calls end once a program that was asked for can take this one's place.
+// follow calls end once a requested program can replace this one.
 func (s *succession) follow(ctx context.Context, asked <-chan os.Signal, end func()) {
 	select {
 	case <-s.up:
@@ -91,12 +91,12 @@ func (s *succession) follow(ctx context.Context, asked <-chan os.Signal, end fun
 	}
 }
 
-// prepare sees that the new program runs at all and is a souk, returns its version, and keeps the listeners for it.
+// prepare checks that the new program runs and is a souk, returns its version, and keeps the listeners for it.
 func (s *succession) prepare(ctx context.Context, within time.Duration) (version string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, s.exe, "version", "--json")
-	cmd.WaitDelay = pipeTime // what it has started may keep its output open
+	cmd.WaitDelay = pipeTime // its child processes may keep the output open
 	var said, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &said, &errs
 	err = cmd.Run()
@@ -123,8 +123,8 @@ func (s *succession) prepare(ctx context.Context, within time.Duration) (version
 	return v.Version, nil
 }
 
-// leave has what is there for machines end with a server that has no successor, where there are none, and returns how
-// many there are.
+// leave counts the running machines. If there are none and no program follows, it ends what the server keeps on the
+// host for machines.
 func (s *succession) leave(ctx context.Context, n *node.Node, log *slog.Logger) (left int) {
 	ctx = context.WithoutCancel(ctx)
 	left = n.Running(ctx)
@@ -139,13 +139,13 @@ func (s *succession) leave(ctx context.Context, n *node.Node, log *slog.Logger) 
 	return left
 }
 
-// done ends what this program was: by the one that takes its place, where that is due, and it does not return then.
+// done ends this program. If an upgrade is due it executes the new program, and does not return.
 func (s *succession) done(err error, stopped func()) error {
 	if !s.due.Load() || s.life.Err() != nil {
 		stopped()
 		return err
 	}
-	signal.Ignore(syscall.SIGUSR2) // execve keeps that: until the next program listens the signal would kill it
+	signal.Ignore(syscall.SIGUSR2) // kept by execve: otherwise the signal could kill the new program before it listens
 	berr := s.doors.Become(s.exe, os.Args, s.env)
 	return fault.Wrap(berr, fault.Internal, fault.CodeUpgrade,
 		"%s did not take this program's place: start souk again", s.exe)

@@ -7,12 +7,12 @@ import (
 	"github.com/soukhq/souk/runtime/loopfs"
 )
 
-// volumeFlags say how volumes are kept.
+// volumeFlags say how volumes are stored.
 type volumeFlags struct {
 	Volumes string
 }
 
-// What --volumes may say.
+// Values of --volumes.
 const (
 	volumesAuto      = "auto"
 	volumesSized     = "sized"
@@ -25,8 +25,7 @@ func (o *volumeFlags) add(f *pflag.FlagSet) {
 			"auto: sized where souk is root and can")
 }
 
-// sized reports whether new volumes are to be held to their size. That they cannot is an error only where it was asked
-// for.
+// sized reports whether new volumes have an enforced size. It is an error that they cannot only if it was asked for.
 func (o *volumeFlags) sized() (bool, error) {
 	switch o.Volumes {
 	case volumesDirectory:

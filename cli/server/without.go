@@ -48,7 +48,7 @@ func without(c *cli.Env, path string) error {
 		return fault.Wrap(err, fault.Invalid, node.CodePiece, "%s is no path", path)
 	}
 	dir := filepath.Dir(path)
-	for !exists(filepath.Join(dir, "lock")) { // every directory of a process of souk has it
+	for !exists(filepath.Join(dir, "lock")) { // every souk directory has it
 		up := filepath.Dir(dir)
 		if up == dir {
 			return fault.New(fault.NotFound, node.CodePiece,

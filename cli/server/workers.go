@@ -15,8 +15,8 @@ import (
 	"github.com/soukhq/souk/node"
 )
 
-// planWorkers says which workers this host has and what each may offer. A worker that was here before stays, since
-// its machines are its own: there are never fewer than before.
+// planWorkers returns this host's workers and what each offers. Existing workers stay, since they have machines, so
+// there are never fewer than before.
 func planWorkers(dir string, o *devFlags) ([]node.Worker, error) {
 	base := filepath.Join(dir, "workers")
 	before, err := filepath.Glob(filepath.Join(base, "*", "id"))
@@ -53,7 +53,7 @@ func planWorkers(dir string, o *devFlags) ([]node.Worker, error) {
 	return plans, nil
 }
 
-// workerID returns the id kept in the worker's directory, and makes it once.
+// workerID returns the id in the worker's directory, and makes one if there is none.
 func workerID(dir string, number int) (cluster.WorkerID, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return "", fault.Wrap(err, fault.Invalid, fault.CodeDir, "the directory %s cannot be made", dir)

@@ -17,11 +17,11 @@ import (
 // Address is where an app answers.
 type Address struct {
 	URL  string `json:"url"`
-	Host string `json:"host_header,omitempty"` // the name to ask for, where the URL does not say it
-	Only string `json:"only_on,omitempty"`     // the host that alone reaches it
+	Host string `json:"host_header,omitempty"` // Host header to send, if the URL has another name
+	Only string `json:"only_on,omitempty"`     // the only host that can reach it
 }
 
-// Text tells of it in words.
+// Text describes the address.
 func (a Address) Text() string {
 	text := a.URL
 	if a.Host != "" {
@@ -33,8 +33,8 @@ func (a Address) Text() string {
 	return text
 }
 
-// Addresses asks where an app answers, for who is where this command runs. There is none without a service that has a
-// name or a port, or where the souk that is asked has no proxy.
+// Addresses returns where an app answers, as seen from this host. There are none without a service with a name or port,
+// or if the answering souk has no proxy.
 func Addresses(ctx context.Context, cl *client.Client, app string) ([]Address, error) {
 	list, err := cl.Services(ctx, app)
 	if err != nil {
@@ -43,7 +43,7 @@ func Addresses(ctx context.Context, cl *client.Client, app string) ([]Address, e
 	return Of(&list, cl), nil
 }
 
-// Of returns where services answer that a souk has told of.
+// Of returns the addresses of listed services.
 func Of(list *api.ServiceList, cl *client.Client) []Address {
 	if list.Doors == nil {
 		return []Address{}
@@ -51,7 +51,7 @@ func Of(list *api.ServiceList, cl *client.Client) []Address {
 	return addresses(list, hostAsked(cl.Addr()))
 }
 
-// Curl returns the command that asks there for a page.
+// Curl returns a curl command for the address.
 func (a Address) Curl() string {
 	text := "curl " + a.URL
 	if a.Host != "" {
@@ -63,14 +63,14 @@ func (a Address) Curl() string {
 	return text
 }
 
-// ShowAddresses prints them, below what they are of.
+// ShowAddresses prints an app's addresses, indented.
 func ShowAddresses(c *cli.Env, all []Address) {
 	for _, a := range all {
 		c.Field("address", "%s", a.Text())
 	}
 }
 
-// hostAsked returns the host of the souk that is asked; "" for this one.
+// hostAsked returns the host of the answering souk; "": this one.
 func hostAsked(addr string) string {
 	if strings.HasPrefix(addr, "unix:") {
 		return ""
@@ -85,7 +85,7 @@ func hostAsked(addr string) string {
 	return u.Hostname()
 }
 
-// addresses returns where services answer, each once. host is that of the member whose doors they are, "" for this one.
+// addresses returns where services answer, each once. host is that of the doors' member; "": this one.
 func addresses(list *api.ServiceList, host string) []Address {
 	out := []Address{}
 	add := func(a Address) {
@@ -94,7 +94,7 @@ func addresses(list *api.ServiceList, host string) []Address {
 		}
 	}
 	for i := range list.Services {
-		named := map[string]bool{} // names of which the first URL is had, which is by TLS where there is that
+		named := map[string]bool{} // names whose first URL was taken (the TLS one, if any)
 		for _, raw := range list.Services[i].URLs {
 			u, err := url.Parse(raw)
 			if err != nil || named[u.Hostname()] && u.Scheme != "tcp" {
@@ -123,12 +123,12 @@ func doorOf(d *api.Doors, u *url.URL) string {
 	return at[0]
 }
 
-// reached returns how a URL is reached whose requests come in at an address of a host.
+// reached returns the address of a URL that is served at an address of a host.
 func reached(u *url.URL, at, host string) Address {
 	name := u.Hostname()
-	below := name == "localhost" || strings.HasSuffix(name, ".localhost") // which is this host for whoever asks
+	below := name == "localhost" || strings.HasSuffix(name, ".localhost") // resolves to the client's own host
 	if u.Scheme != "tcp" && !below {
-		return Address{URL: u.String()} // a name of the DNS leads there, or is to
+		return Address{URL: u.String()} // a DNS name that leads, or should lead, there
 	}
 	door, err := netip.ParseAddrPort(at)
 	if err != nil {
@@ -164,7 +164,7 @@ func reached(u *url.URL, at, host string) Address {
 	return a
 }
 
-// AddressesOrNote is Addresses for a command whose work is done: that they cannot be had is no failure of it.
+// AddressesOrNote is Addresses for a command whose work is done: it only prints a note on an error.
 func AddressesOrNote(ctx context.Context, c *cli.Env, cl *client.Client, app string) []Address {
 	all, err := Addresses(ctx, cl, app)
 	if err != nil {

@@ -55,7 +55,7 @@ func portPair(text string) (local, remote int, err error) {
 	return local, remote, nil
 }
 
-// forwarding is what souk proxy says when it listens.
+// forwarding is the --json output of souk proxy when it listens.
 type forwarding struct {
 	At      string `json:"at"`
 	App     string `json:"app"`
@@ -63,7 +63,7 @@ type forwarding struct {
 	Port    int    `json:"port"`
 }
 
-// forward leads connections until the command is interrupted.
+// forward serves connections until the command is interrupted.
 func forward(cmd *cobra.Command, c *cli.Env, ref, at string, port int) error {
 	ctx := cmd.Context()
 	cl, m, err := c.One(cmd, ref)
@@ -108,7 +108,7 @@ func forward(cmd *cobra.Command, c *cli.Env, ref, at string, port int) error {
 	}
 }
 
-// carry leads one connection to the machine. That either end breaks it off is no error.
+// carry forwards one connection to the machine. A close by either end is no error.
 func carry(ctx context.Context, cl *client.Client, f forwarding, conn net.Conn) error {
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { conn.Close() })()
@@ -119,7 +119,7 @@ func carry(ctx context.Context, cl *client.Client, f forwarding, conn net.Conn) 
 	return err
 }
 
-// local hides all of a connection but Read.
+// local hides all methods of a connection except Read.
 type local struct{ conn net.Conn }
 
 // Read reads from the connection.

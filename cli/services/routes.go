@@ -98,7 +98,7 @@ func printRoutes(c *cli.Env, list *api.RouteList) {
 	}
 }
 
-// certificateText says what is wrong with a certificate, and when another is tried to get.
+// certificateText says what is wrong with a certificate, and when the next try is.
 func certificateText(p *api.CertificateProblem, now time.Time) string {
 	names := strings.Join(p.Names, ", ")
 	text := "no certificate was got for " + names
@@ -120,7 +120,7 @@ func certificateText(p *api.CertificateProblem, now time.Time) string {
 	return text
 }
 
-// noteOf says what is odd about a route.
+// noteOf returns a remark on a route.
 func noteOf(r *api.RouteInfo) string {
 	var parts []string
 	if len(r.Shadowed) > 0 {
@@ -135,7 +135,7 @@ func noteOf(r *api.RouteInfo) string {
 	return strings.Join(parts, "; ")
 }
 
-// doorsText says where requests come in.
+// doorsText returns where the proxy listens.
 func doorsText(d *api.Doors) string {
 	var at []string
 	for _, a := range d.HTTP {

@@ -1,4 +1,4 @@
-// Package services has the commands for what requests from outside reach: souk services, routes and proxy.
+// Package services has the commands for outside requests: souk services, routes and proxy.
 package services
 
 import (
@@ -92,7 +92,7 @@ func printServices(c *cli.Env, list *api.ServiceList) {
 	c.Table(head, rows)
 }
 
-// sparesCell tells how many spares there are, of those that are to be.
+// sparesCell returns how many spares exist, of those wanted.
 func sparesCell(spares, warm int) cli.Cell {
 	if warm == 0 {
 		return cli.Cell{Text: "-"}
@@ -111,7 +111,7 @@ func madeText(most int) string {
 	return fmt.Sprintf("up to %d", most)
 }
 
-// Where returns where a service is reached: its first URL, or what it would be at a member that has the door for it.
+// Where returns a service's first URL, or what it would be at a member with the right door.
 func Where(s *api.ServiceInfo) string {
 	switch {
 	case len(s.URLs) > 0:
@@ -133,7 +133,7 @@ func restText(s *api.ServiceInfo) string {
 	return s.Autostop + " after " + Seconds(s.AutostopAfter)
 }
 
-// Seconds writes a number of seconds as a duration, without what is 0.
+// Seconds writes a number of seconds as a duration, without zero parts.
 func Seconds(n float64) string {
 	text := time.Duration(n * float64(time.Second)).String()
 	for _, zero := range []string{"m0s", "h0m"} {

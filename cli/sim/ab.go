@@ -140,7 +140,7 @@ func simAB(ctx context.Context, c *cli.Env, o *abFlags) error {
 	return nil
 }
 
-// logOf returns the log that a name means, and from when on.
+// logOf returns the path of a named log, and its start time.
 func logOf(c *cli.Env, o *abFlags) (path string, since time.Time, err error) {
 	m := regexp.MustCompile(`^last-(.+)$`).FindStringSubmatch(o.log)
 	switch {

@@ -23,10 +23,10 @@ type simGossipFlags struct {
 	only, pace                              string
 }
 
-// knobs returns the simulator the live package's settings.
+// knobs returns the live package's settings for the simulator.
 func (o *simGossipFlags) knobs() simgossip.Knobs { return simKnobs(gossip.Paces[o.pace]()) }
 
-// simGossipRow is one line of souk sim gossip --json. Figures are of all its seeds together.
+// simGossipRow is one line of souk sim gossip --json. Figures are over all its seeds.
 type simGossipRow struct {
 	Name     string  `json:"name"` // propagation, detection, false_positives
 	Nodes    int     `json:"nodes"`
@@ -38,18 +38,18 @@ type simGossipRow struct {
 	Max      float64 `json:"max_ms,omitempty"`
 	EachP99  float64 `json:"each_p99_ms,omitempty"`
 	Owners   int     `json:"owners,omitempty"`
-	Machines int     `json:"machines,omitempty"` // that do not change
+	Machines int     `json:"machines,omitempty"` // unchanging machines
 	Missing  int     `json:"missing,omitempty"`
-	Idle     float64 `json:"idle_bytes_per_s,omitempty"` // of a member, sent and received
+	Idle     float64 `json:"idle_bytes_per_s,omitempty"` // per member, sent and received
 	Busy     float64 `json:"busy_bytes_per_s,omitempty"`
 	Rate     float64 `json:"changes_per_s,omitempty"`
-	Record   float64 `json:"record_bytes,omitempty"` // that a change wrote, as encoded
-	// that a change cost a member, sent and received, beside what it costs to be idle
+	Record   float64 `json:"record_bytes,omitempty"` // encoded size of a change's record
+	// cost of a change per member, sent and received, without the idle traffic
 	Change float64 `json:"bytes_per_change,omitempty"`
-	Most   float64 `json:"bytes_per_change_max,omitempty"` // the member that it cost most
+	Most   float64 `json:"bytes_per_change_max,omitempty"` // cost at the member with the most
 	Ratio  float64 `json:"ratio,omitempty"`                // of Change to Record
-	Memory int64   `json:"memory_bytes,omitempty"`         // of this process, at the most until now
-	// of memberlist's own full exchanges: computed, not simulated
+	Memory int64   `json:"memory_bytes,omitempty"`         // this process's peak so far
+	// traffic of memberlist's full exchanges: computed, not simulated
 	Members  float64 `json:"membership_bytes_per_s,omitempty"`
 	Suspects int     `json:"suspicions,omitempty"`
 	False    *int    `json:"false_positives,omitempty"`

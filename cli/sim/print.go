@@ -73,7 +73,7 @@ func simTimes(c *cli.Env, out simOutput) {
 		}
 		row := []cli.Cell{name}
 		for _, class := range []sim.Class{s.Short, s.Long} {
-			if class == (sim.Class{}) { // no job is of it
+			if class == (sim.Class{}) { // no job of this class
 				row = append(row, cli.Cells("-", "-", "-", "-")...)
 				continue
 			}
@@ -92,7 +92,7 @@ func simTimes(c *cli.Env, out simOutput) {
 	c.Table(cli.Columns(head...), rows)
 }
 
-// simCosts prints what the runs took, and what they cost.
+// simCosts prints the runs' durations and costs.
 func simCosts(c *cli.Env, out simOutput) {
 	var rows [][]cli.Cell
 	for _, s := range out.Rows {
@@ -112,7 +112,7 @@ func simCosts(c *cli.Env, out simOutput) {
 	)
 }
 
-// simRegret prints how far each figure is above bound A, and how much of the way to bound C is gone.
+// simRegret prints how far each figure is above bound A, and how much of the distance to bound C is used.
 func simRegret(c *cli.Env, out simOutput, baseline string) {
 	if baseline == "" {
 		baseline = "eagle"
@@ -138,7 +138,7 @@ func simRegret(c *cli.Env, out simOutput, baseline string) {
 	c.Table(cli.Columns(head...), rows)
 }
 
-// figure prints seconds with the digits that mean something.
+// figure prints seconds with significant digits only.
 func figure(s float64) string {
 	switch {
 	case s == 0:
@@ -151,13 +151,13 @@ func figure(s float64) string {
 	return fmt.Sprintf("%.0f", s)
 }
 
-// simProgress tells on a terminal how far a comparison is.
+// simProgress shows a comparison's progress on a terminal.
 type simProgress struct {
 	c           *cli.Env
 	done, total int
 	began       time.Time
 	shown       time.Time
-	last        ticks.Time // arrival of the trace
+	last        ticks.Time // last arrival in the trace
 	wrote       bool
 }
 

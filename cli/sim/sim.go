@@ -162,7 +162,7 @@ func (o *simFlags) register(cmd *cobra.Command, seeds int) {
 	f.BoolVar(&o.noBounds, "no-bounds", false, "leave out the bounds A, B and C")
 }
 
-// check refuses what cannot be meant, and fills in what was left out.
+// check refuses invalid flags, and fills in defaults.
 func (o *simFlags) check() (sim.Setup, sim.Opener, trace.Info, error) {
 	var info trace.Info
 	s := sim.Setup{Workers: o.workers, Slots: o.slots, Compat: o.compat == "eagle-sim", Warmup: o.warmup,
@@ -231,7 +231,7 @@ func (o *simFlags) check() (sim.Setup, sim.Opener, trace.Info, error) {
 	return s, open, info, nil
 }
 
-// opener opens a trace by what the user wrote: a file, or gen:SHAPE:LOAD for a cluster of so many slots.
+// opener opens a trace from the user's text: a file, or gen:SHAPE:LOAD for a cluster of so many slots.
 func opener(name string, slotCount int) (sim.Opener, error) {
 	spec, ok := strings.CutPrefix(name, "gen:")
 	if !ok {

@@ -106,7 +106,7 @@ func traceInfo(c *cli.Env, name string, cutoff float64) error {
 	return nil
 }
 
-// machineInfo tells what is in Google's table of machines.
+// machineInfo prints what Google's table of machines contains.
 func machineInfo(c *cli.Env, name string) error {
 	r, _, err := trace.OpenFile(name)
 	if err != nil {

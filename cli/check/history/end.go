@@ -8,26 +8,26 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
-// Machine is what a history says of one machine in the end.
+// Machine is what a history implies for one machine at its end.
 type Machine struct {
 	ID       string
 	App      string
-	Worker   cluster.WorkerID // who said that it has it; "" when nobody answered
+	Worker   cluster.WorkerID // the worker that said it has the machine; "": no answer
 	Instance string
-	Must     bool // be there: it was acknowledged, and not destroyed
-	MustNot  bool // be there: every create of it was refused, or it was destroyed
+	Must     bool // it must exist: it was acknowledged, and not destroyed
+	MustNot  bool // it must not exist: all its creates were refused, or it was destroyed
 }
 
-// End says what must be there after a history, by id. Of a worker that came back from an old disk nothing is known
-// that it did after the copy was made, nor of a machine that was made by nobody knows whom and is gone.
+// End returns which machines must exist after a history, by id. It claims nothing about what a worker did after the
+// disk copy that it was restored from, nor about machines whose maker is unknown and that are gone.
 func End(ops []Op) []Machine {
-	restored := map[cluster.WorkerID]int64{} // -> when the copy was made that it came back from last
+	restored := map[cluster.WorkerID]int64{} // time of the disk copy that it was last restored from
 	all := map[string]*Machine{}
 	for _, o := range ops {
 		if o.Kind == Restored {
 			restored[o.Worker] = o.Call
 		}
-		if o.Kind == Create && o.Machine != "" { // one without an id was never answered, or refused
+		if o.Kind == Create && o.Machine != "" { // without an id: never answered, or refused
 			m := all[o.Machine]
 			if m == nil {
 				m = &Machine{ID: o.Machine, App: o.App, MustNot: true}
@@ -63,8 +63,8 @@ func End(ops []Op) []Machine {
 	return out
 }
 
-// forgotten reports whether a create was acknowledged without a worker, as one that was made and has gone is, after
-// one of the workers that came back, by when their copies were made, may have forgotten it.
+// forgotten reports whether a restored worker may have forgotten a create: the create was acknowledged without a
+// worker, as for a machine that is gone, and after some worker's disk copy was made.
 func forgotten(o Op, restored map[cluster.WorkerID]int64) bool {
 	if o.Kind != Create || o.Outcome != Yes || o.Worker != "" {
 		return false

@@ -1,6 +1,6 @@
-// Package history keeps what clients of a cluster asked and what they were told, and says whether one truth explains
-// all of it: each call took effect once, at some moment between its beginning and its answer (linearizability;
-// Herlihy and Wing, TOPLAS 1990). The search is porcupine's.
+// Package history records the calls of a cluster's clients with their answers, and checks that they are linearizable:
+// each call took effect once, at some moment between its beginning and its answer (Herlihy and Wing, TOPLAS 1990). The
+// search is porcupine's.
 //
 // A history is a file of lines of JSON, one Op each, in the order of their answers.
 package history
@@ -16,7 +16,7 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
-// Kind is what was asked, or what befell a worker.
+// Kind is the kind of a call, or of an event at a worker.
 type Kind string
 
 // The kinds.
@@ -25,42 +25,41 @@ const (
 	Destroy      Kind = "destroy"
 	Hold         Kind = "hold"
 	Release      Kind = "release"
-	Lease        Kind = "lease"         // take one that nobody has; Nonce is told
-	ReleaseLease Kind = "release_lease" // of Nonce
+	Lease        Kind = "lease"         // take a free lease; the answer has Nonce
+	ReleaseLease Kind = "release_lease" // release the lease with Nonce
 
-	Killed Kind = "killed" // the worker's process, from Call until it served again: its holds are gone
-	// the worker came back from a copy of its disk that was made at Call: what it did since is gone
+	Killed Kind = "killed" // the worker's process was killed, and served again at Return: its holds are gone
+	// the worker was restored from a disk copy made at Call: what it did since is gone
 	Restored Kind = "restored"
 )
 
-// Outcome is what a client knows in the end.
+// Outcome is what a client knows of a call's effect.
 type Outcome string
 
 // The outcomes.
 const (
 	Yes    Outcome = "yes"
 	No     Outcome = "no"     // an answer that nothing was done
-	Unsure Outcome = "unsure" // no answer: it was done or not, or will be
+	Unsure Outcome = "unsure" // no answer: it was done, was not, or will be
 )
 
-// Op is one question with its answer. A call that was repeated until it was answered is one Op from its first
-// beginning.
+// Op is one call with its answer. A call that was repeated until it was answered is one Op from its first try.
 type Op struct {
 	Kind     Kind             `json:"kind"`
 	Client   int              `json:"client"`
-	Call     int64            `json:"call"`   // Unix nanoseconds, of the host's one clock
-	Return   int64            `json:"return"` // the same
+	Call     int64            `json:"call"`   // when it began: Unix nanoseconds of this host's clock
+	Return   int64            `json:"return"` // when it was answered: as Call
 	Gateway  string           `json:"gateway,omitempty"`
 	App      string           `json:"app,omitempty"`
 	Machine  string           `json:"machine,omitempty"`
-	Instance string           `json:"instance,omitempty"` // of a create that was answered
-	Worker   cluster.WorkerID `json:"worker,omitempty"`   // who has it, or was asked
-	Token    string           `json:"token,omitempty"`    // of a hold, to be made or redeemed
-	Nonce    string           `json:"nonce,omitempty"`    // of a lease
-	Expires  int64            `json:"expires,omitempty"`  // of a hold, Unix nanoseconds
+	Instance string           `json:"instance,omitempty"` // the instance id that a create returned
+	Worker   cluster.WorkerID `json:"worker,omitempty"`   // the worker that has the machine, or was asked
+	Token    string           `json:"token,omitempty"`    // token of a hold to make or redeem
+	Nonce    string           `json:"nonce,omitempty"`    // nonce of a lease
+	Expires  int64            `json:"expires,omitempty"`  // end of a hold, Unix nanoseconds
 	Outcome  Outcome          `json:"outcome"`
-	Code     fault.Code       `json:"code,omitempty"`  // of a No
-	Tries    int              `json:"tries,omitempty"` // how often it was asked
+	Code     fault.Code       `json:"code,omitempty"`  // the error's code, for No
+	Tries    int              `json:"tries,omitempty"` // number of tries
 }
 
 // Recorder writes a history. It may be used by many goroutines.

@@ -18,14 +18,14 @@ import (
 
 // Result is what a search found.
 type Result struct {
-	Ops        int // looked at
-	Parts      int // histories that stand for themselves: of one machine, of one worker
+	Ops        int // calls checked
+	Parts      int // independent histories: one per machine and per worker
 	Violations []string
-	Unknown    int // parts whose search took longer than it may
+	Unknown    int // parts whose search ran out of time
 }
 
-// Check holds a history against the models: of each machine, and of each worker's room. slots is how many machines a
-// worker has room for; 0 leaves the room out, as it must be where machines end by themselves. Searches take at most
+// Check checks a history against the models of each machine and of each worker's room. slots is how many machines fit
+// on a worker; 0 skips the check of room, which is necessary if machines end by themselves. Each search takes at most
 // limit.
 func Check(ops []Op, slots int, limit time.Duration) Result {
 	res := Result{Ops: len(ops)}
@@ -45,14 +45,14 @@ func Check(ops []Op, slots int, limit time.Duration) Result {
 			res.Unknown++
 		}
 	}
-	restored := map[cluster.WorkerID]int64{} // -> when the copy was made that it came back from last
+	restored := map[cluster.WorkerID]int64{} // time of the disk copy that it was last restored from
 	for _, o := range ops {
 		if o.Kind == Restored {
 			restored[o.Worker] = o.Call
 		}
 	}
 	machines, workers := map[string][]Op{}, map[cluster.WorkerID][]Op{}
-	odd := map[string]bool{} // it was, or may have been, on a worker that forgot
+	odd := map[string]bool{} // machines that are or may be on a worker that forgot
 	for _, o := range ops {
 		_, forgot := restored[o.Worker]
 		if o.Machine != "" && o.Kind != Hold && o.Kind != Release {
@@ -76,9 +76,9 @@ func Check(ops []Op, slots int, limit time.Duration) Result {
 	return res
 }
 
-// atOnce narrows each call to the moment of its time that takes the least room: what takes some to its end, what
-// gives some back to its beginning. An order that is true then is one of the wider times, too; and there is next to
-// nothing to search, where calls that waited for a cut to be mended overlap with all that was done meanwhile.
+// atOnce narrows each call to the moment when it needs least room: a call that takes room to its end, a call that frees
+// room to its beginning. An order that is valid for the moments is valid for the whole calls, too, and is found
+// quickly; with whole calls, those that waited for a partition to heal would overlap with everything meanwhile.
 func atOnce(ops []Op) []porcupine.Operation {
 	out := operations(ops)
 	for i, o := range ops {
@@ -98,7 +98,7 @@ func operations(ops []Op) []porcupine.Operation {
 	for _, o := range ops {
 		p := porcupine.Operation{ClientId: o.Client, Input: o, Output: o, Call: o.Call, Return: o.Return}
 		if o.Outcome == Unsure {
-			p.Return = math.MaxInt64 // it may still come
+			p.Return = math.MaxInt64 // it may still take effect
 		}
 		out = append(out, p)
 	}
@@ -134,8 +134,8 @@ type machineState struct {
 	lease    string // nonce of the lease in force
 }
 
-// machineModel: a machine is made once, at one worker, as one instance; once destroyed it never comes back; its lease
-// has one holder. Leases of the history outlast it.
+// machineModel is the model of a machine: it is made once, at one worker, as one instance; once destroyed it never
+// comes back; its lease has one holder. Leases in a history do not expire within it.
 func machineModel() porcupine.Model {
 	return porcupine.Model{
 		Init: func() any { return machineState{} },
@@ -182,8 +182,8 @@ func (s machineState) step(o Op) (bool, any) {
 	return true, s
 }
 
-// unsure is an Op without an answer, which took effect: had it not, it would stand at the end of all, where nobody
-// looks.
+// unsure applies an Op without an answer as if it took effect. If it did not, the search can order it last, where it
+// changes nothing.
 func (s machineState) unsure(o Op) any {
 	switch {
 	case o.Kind == Destroy && s.there:
@@ -193,21 +193,21 @@ func (s machineState) unsure(o Op) any {
 	case o.Kind == Lease && s.there && s.lease == "":
 		s.lease = "of somebody who does not know"
 	}
-	return s // a create that was never told is never looked for
+	return s // an unanswered create has no id to look for
 }
 
 // workerState is the state of one worker. Its lists are sorted strings, so that states can be compared.
 type workerState struct {
-	machines string // a line each
-	used     int    // how many those are
+	machines string // one per line
+	used     int    // number of machines
 	holds    string // tokens with their ends, a line each
 }
 
-// capacityModel: what a worker has granted and holds never exceeds its slots, and a hold that is redeemed in time gets
-// its room. A hold ends when its time is over, or with its worker's process.
+// capacityModel is the model of a worker's room: grants and holds never exceed its slots, and a hold redeemed in time
+// gets its room. A hold ends when its time is over, or with its worker's process.
 //
-// What gives room back counts too where it is not known whether it was done: it has the rest of the history to be done
-// in, or it is done last, where it is no matter. A machine gives its room back once, however often it is destroyed.
+// Calls that free room count even without an answer: they may take effect at any later time, or last, where it does not
+// matter. A machine frees its room once, however often it is destroyed.
 func capacityModel(slots int) porcupine.Model {
 	return porcupine.Model{
 		Init: func() any { return workerState{} },
@@ -240,8 +240,8 @@ func capacityModel(slots int) porcupine.Model {
 	}
 }
 
-// spends reports whether a create may have redeemed its hold, and then have made nothing: its machine's launch failed,
-// or nobody knows.
+// spends reports whether a create may have used up its hold without making a machine: its launch failed, or its outcome
+// is unknown.
 func (o Op) spends() bool {
 	return o.Kind == Create && o.Token != "" && (o.Outcome == Unsure ||
 		o.Outcome == No && o.Code == machine.CodeLaunchFailed)
@@ -259,7 +259,7 @@ func (s *workerState) remove(id string) {
 	}
 }
 
-// find returns where the line of a machine begins, or belongs.
+// find returns where the line of a machine begins, or where to insert it.
 func (s *workerState) find(id string) (at int, there bool) {
 	for line := range strings.Lines(s.machines) {
 		if line >= id+"\n" {
