@@ -1,6 +1,6 @@
 // Package bench measures souk on this host: launches, arrays of tasks, launches through another member, gossip,
-// decisions. Figures of one machine mean nothing on another, so each row tells the floor that was measured in the
-// same run, in turns with it, and the ratio to it. The commands are in cli/bench.
+// decisions. Figures from one machine mean nothing on another, so each row also has a floor, measured in turns with it
+// in the same run, and the ratio to it. The commands are in cli/bench.
 package bench
 
 import (
@@ -32,13 +32,13 @@ func wrapFailure(err error, what string) error {
 	return fault.Wrap(err, fault.Internal, fault.CodeBench, "the measurement stopped: %s", what)
 }
 
-// Reporter hears what a benchmark measures, while it runs.
+// Reporter receives a benchmark's measurements while it runs.
 type Reporter interface {
-	// Row takes one measurement. In JSON it is the row itself.
+	// Row reports one measurement. In JSON it is the row itself.
 	Row(r Row)
-	// Working says what is measured now, until the function that it returns is called.
+	// Working shows what is measured now, until the returned function is called.
 	Working(format string, args ...any) func()
-	// Stderr is where a souk that is measured logs.
+	// Stderr is where a measured souk logs.
 	Stderr() io.Writer
 }
 

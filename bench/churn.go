@@ -13,15 +13,15 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// ChurnOptions say how many machines come and go, and how long after the last one memory is read.
+// ChurnOptions say how many machines come and go, and how long after the last one the memory is read.
 type ChurnOptions struct {
 	Machines    int
 	Concurrency int
 	Settle      time.Duration
 }
 
-// ChurnRow tells what an agent's process has after machines came and went. Memory is resident, in MB, of the agent
-// alone.
+// ChurnRow is the memory of an agent's process after machines came and went. It is resident memory of the agent alone,
+// in MB.
 type ChurnRow struct {
 	Name     string  `json:"name"`
 	Machines int     `json:"machines"`
@@ -30,13 +30,13 @@ type ChurnRow struct {
 	Floor    float64 `json:"floor_mb"`      // the same agent, Settle after its start, before the first machine
 	Most     float64 `json:"rss_most_mb"`   // while they came and went, read once a second
 	After    float64 `json:"rss_after_mb"`  // Settle after the last one was gone
-	Heap     float64 `json:"anon_after_mb"` // of that, what is no file: the heap, stacks
+	Heap     float64 `json:"anon_after_mb"` // the anonymous part of that: heap and stacks
 	Ratio    float64 `json:"ratio"`         // rss_after_mb / floor_mb
 	Wanted   string  `json:"wanted"`
 	Met      bool    `json:"met"`
 }
 
-// churnLimit is what an agent may have afterwards, in MB.
+// churnLimit is the most memory that an agent may have afterwards, in MB.
 const churnLimit = 80
 
 // Text returns the row as it is printed for people.
@@ -63,7 +63,7 @@ func (r ChurnRow) Text() string {
 	return text
 }
 
-// Churn launches and destroys machines through an agent of its own, and reads what memory is left to it.
+// Churn launches and destroys machines through an agent of its own, and reads the memory that the agent keeps.
 func Churn(ctx context.Context, o ChurnOptions, to Reporter) error {
 	agent, _, end, err := roomyAgent(ctx, to)
 	if err != nil {
@@ -84,8 +84,8 @@ func Churn(ctx context.Context, o ChurnOptions, to Reporter) error {
 	return nil
 }
 
-// roomyAgent starts an agent that has room for whatever comes, in a directory of its own below dir, with the app of all
-// machines. end ends it and removes the directory.
+// roomyAgent starts an agent with unlimited room, in its own temporary directory dir, with the app of all machines. end
+// ends it and removes the directory.
 func roomyAgent(ctx context.Context, to Reporter, flags ...string) (a *live.Agent, dir string, end func(), err error) {
 	agents, dir, end, err := roomyAgents(ctx, to, flags...)
 	if err != nil {
@@ -94,7 +94,7 @@ func roomyAgent(ctx context.Context, to Reporter, flags ...string) (a *live.Agen
 	return agents.List[0], dir, end, nil
 }
 
-// roomyAgents is roomyAgent for who ends and starts the agent itself.
+// roomyAgents is roomyAgent for callers that end and start the agent themselves.
 func roomyAgents(ctx context.Context, to Reporter, flags ...string) (agents *live.Agents, dir string, end func(),
 	err error) {
 	if dir, err = os.MkdirTemp("", "souk-bench-*"); err != nil {
@@ -116,7 +116,7 @@ func roomyAgents(ctx context.Context, to Reporter, flags ...string) (agents *liv
 	return agents, dir, end, nil
 }
 
-// churn is an agent that is measured.
+// churn is the measured agent.
 type churn struct {
 	o     ChurnOptions
 	agent *live.Agent
@@ -155,7 +155,7 @@ func (c *churn) measureChurn(ctx context.Context) (r ChurnRow, err error) {
 	return r, err
 }
 
-// churnAll has the machines come and go, and returns the most memory that was seen meanwhile.
+// churnAll launches and destroys the machines, and returns the peak memory meanwhile.
 func (c *churn) churnAll(ctx context.Context) (most float64, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -18,34 +18,34 @@ type Rates struct {
 	Workers    int     `json:"workers"`
 	Decisions  int     `json:"decisions"`
 	PerSecond  float64 `json:"per_second"`
-	PerCPU     float64 `json:"per_cpu_second"` // of the process's CPU time, for a machine that is busy
+	PerCPU     float64 `json:"per_cpu_second"` // decisions per second of CPU time, for a busy host
 	P50        float64 `json:"p50_us"`
 	P99        float64 `json:"p99_us"`
-	Full       float64 `json:"full"`        // of the fleet, at the end
-	FullLowest float64 `json:"full_lowest"` // on the way
+	Full       float64 `json:"full"`        // used part of the fleet, at the end
+	FullLowest float64 `json:"full_lowest"` // lowest used part on the way
 	FullMost   float64 `json:"full_most"`
-	Refused    int     `json:"refused"`          // fitted nowhere; the scan says the same
-	Examined   float64 `json:"examined"`         // workers looked at, a decision
+	Refused    int     `json:"refused"`          // requests that fitted nowhere, by the scan, too
+	Examined   float64 `json:"examined"`         // workers examined per decision
 	Warm       float64 `json:"warm_up_s"`        // for the index to meet every class of requests once
 	Floor      float64 `json:"floor_per_second"` // the same stream of requests, without decisions
 	Updates    float64 `json:"updates_per_second"`
 
 	ScoreRegret float64 `json:"score_regret"` // (best - chosen) / best, mean; best by a scan of all workers
-	RegretRange float64 `json:"regret_range"` // (best - chosen) / (best - mean that fit): 0 is the best, 1 is chance
-	// of the workers that fit, how many are better than the one chosen, mean
+	RegretRange float64 `json:"regret_range"` // (best - chosen) / (best - mean that fit): 0 is the best, 1 is random
+	// mean share of the fitting workers that are better than the chosen one
 	BetterShare  float64 `json:"better_share"`
-	Compared     int     `json:"compared"`      // decisions held against the scan
-	Disagreement int     `json:"disagreements"` // of them, where only one of both said that something fits: 0
+	Compared     int     `json:"compared"`      // decisions compared with the scan
+	Disagreement int     `json:"disagreements"` // of those: only one of both found a fit; should be 0
 
 	Exhaustive    float64 `json:"exhaustive_per_second"`
 	CEL           float64 `json:"cel_per_second"`
 	CELRegret     float64 `json:"cel_score_regret"`
 	CELExhaustive float64 `json:"cel_exhaustive_per_second"`
 	Logged        float64 `json:"logged_per_second"`
-	// times the log was behind, and was waited for; all decisions are in it
+	// how often the log was full and was waited for; no decision is lost
 	LoggedWaits      int     `json:"logged_waits"`
-	LogBytes         float64 `json:"log_bytes"` // on disk, a decision
-	MemoryMB         float64 `json:"memory_mb"` // of the whole process, at its most
+	LogBytes         float64 `json:"log_bytes"` // on disk, per decision
+	MemoryMB         float64 `json:"memory_mb"` // peak of the whole process
 	ConstrainedShare float64 `json:"constrained"`
 }
 
@@ -108,7 +108,7 @@ func Decide(ctx context.Context, workers, decisions int, seed uint64) (*Rates, e
 	return o, nil
 }
 
-// warmIndex lets the index meet the shapes.
+// warmIndex lets the index see all request shapes once.
 func warmIndex(d *synth.Decider) {
 	for range 20_000 {
 		d.Step()
@@ -116,8 +116,8 @@ func warmIndex(d *synth.Decider) {
 	d.Placed, d.Refused, d.Examined = 0, 0, 0
 }
 
-// measureDecisions measures in rounds, and holds some decisions after each against the scan. Rounds are so long that
-// the scans, which push all else out of the processor's caches, are little of what is measured.
+// measureDecisions measures in rounds, and compares some decisions with the scan after each. Rounds are so long that
+// the cold CPU caches after the scans hardly matter.
 func (o *Rates) measureDecisions(ctx context.Context, d *synth.Decider, decisions int) error {
 	round := min(5000, decisions)
 	const compared = 10
@@ -129,7 +129,7 @@ func (o *Rates) measureDecisions(ctx context.Context, d *synth.Decider, decision
 		last := begin
 		for k := range round {
 			d.Step()
-			if k%50 == 49 { // the mean of 50: the clock is not free
+			if k%50 == 49 { // time 50 at once: reading the clock takes time
 				now := time.Now()
 				each = append(each, now.Sub(last)/50)
 				last = now
@@ -165,7 +165,7 @@ func (o *Rates) compareWithScan(d *synth.Decider) {
 	}
 }
 
-// measureRest measures the scan, the stream without decisions, and records that come in whole.
+// measureRest measures the scan, the stream without decisions, and the update of whole records.
 func (o *Rates) measureRest(d *synth.Decider) {
 	constrained := 0
 	begin, n := time.Now(), 0

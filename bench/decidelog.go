@@ -90,7 +90,7 @@ func (o *Rates) measureLogged(ctx context.Context, d *synth.Decider, decisions i
 	begin := time.Now()
 	for k := range decisions {
 		rec := w.nextDecision()
-		for !log.Append(rec) { // the writer is behind, and nothing is to be lost here
+		for !log.Append(rec) { // the writer is behind: wait, so that nothing is lost
 			o.LoggedWaits++
 			if err := log.Flush(ctx); err != nil {
 				return err
@@ -113,8 +113,8 @@ func (o *Rates) measureLogged(ctx context.Context, d *synth.Decider, decisions i
 	return nil
 }
 
-// decisionRecorder makes the record of each decision as a buyer that keeps an index does: with the workers that were
-// looked at and fit, their subscores, and their records as they were, where the log has not got them yet.
+// decisionRecorder makes the record of each decision as a buyer that keeps an index does: with the examined workers
+// that fit, their subscores, and their records, unless the log has them already.
 type decisionRecorder struct {
 	d       *synth.Decider
 	workers map[cluster.WorkerID]*recorded
@@ -122,10 +122,10 @@ type decisionRecorder struct {
 	rng     *rand.Rand
 }
 
-// recorded is how far a worker's record has come.
+// recorded tracks the versions of a worker's record.
 type recorded struct {
 	version uint64 // as the worker would count it
-	written uint64 // handed to the log
+	written uint64 // version last given to the log
 }
 
 func (w *decisionRecorder) recordedWorker(id cluster.WorkerID) *recorded {

@@ -23,9 +23,9 @@ type fleet struct {
 	members  []*fleetMember
 	pace     string
 	heard    chan heard
-	joined   time.Duration   // from the first process's start until all had all
+	joined   time.Duration   // from the first process's start until all knew all
 	expected map[string]bool // members that we killed
-	wrong    int             // members thought dead that were not
+	wrong    int             // live members declared dead
 	stop     chan struct{}
 	readers  sync.WaitGroup
 }
@@ -52,7 +52,7 @@ func (m *fleetMember) sendOrder(o memberOrder) error {
 
 func (m *fleetMember) killMember() {
 	_ = m.cmd.Process.Kill()
-	_ = m.cmd.Wait() // and it ends by that
+	_ = m.cmd.Wait() // it was killed
 	_ = m.in.Close()
 }
 
@@ -90,7 +90,7 @@ func startFleet(ctx context.Context, n int, pace string, errs io.Writer) (f *fle
 			return f, err
 		}
 		addrs = append(addrs, addr)
-		if i%wave == wave-1 { // what joining costs all of them is over before the next come
+		if i%wave == wave-1 { // let the cost of joining settle before the next wave
 			if err := f.awaitMeeting(ctx); err != nil {
 				return f, err
 			}
@@ -103,7 +103,7 @@ func startFleet(ctx context.Context, n int, pace string, errs io.Writer) (f *fle
 	return f, nil
 }
 
-// awaitMeeting waits until each member knows all, and holds them for alive.
+// awaitMeeting waits until each member knows all, and considers them alive.
 func (f *fleet) awaitMeeting(ctx context.Context) error {
 	n, late := len(f.members), time.Now().Add(meetTime)
 	for {
@@ -125,7 +125,7 @@ func (f *fleet) awaitMeeting(ctx context.Context) error {
 			return fmt.Errorf("after %v only %d of %d members know all the others, and hold them for alive", meetTime,
 				whole, n)
 		}
-		// asking must not be what keeps them busy
+		// pause, so that asking does not keep them busy
 		if err := wait.For(ctx, 50*time.Millisecond+10*time.Since(began)); err != nil {
 			return err
 		}
@@ -138,11 +138,11 @@ const (
 	startTime = time.Minute // of one member
 	meetTime  = 3 * time.Minute
 	joinTries = 20
-	wave      = 20 // members that join before all are waited for
+	wave      = 20 // members that join before waiting for all
 )
 
-// joinMember has a member join through one of those before it, each time another: as agents do, it tries again where
-// that one is too busy to answer in time.
+// joinMember lets a member join through an earlier member, another one at each try: like agents, it retries if that one
+// is too busy to answer in time.
 func (f *fleet) joinMember(ctx context.Context, i int, addrs []string) error {
 	var last string
 	for try := range joinTries {
@@ -200,7 +200,7 @@ func (f *fleet) spawnMember(exe, id, key string, errs io.Writer) error {
 	return nil
 }
 
-// readUntil reads what the members say until enough says that it is.
+// readUntil reads the members' lines until enough returns true.
 func (f *fleet) readUntil(ctx context.Context, patience time.Duration, enough func(from int, x memberLine) bool) error {
 	t := time.NewTimer(patience)
 	defer t.Stop()

@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// flood is what a process without token, key or certificate does to the ports of a souk.
+// flood describes what a process without token, key or certificate does to a souk's ports.
 type flood struct {
 	kind  string
 	conns int      // open at once, to each port
@@ -24,7 +24,7 @@ type flood struct {
 	ports []string // host:port
 }
 
-// flooded is what it did.
+// flooded is what a flood did.
 type flooded struct {
 	Opened  int64         `json:"opened"` // connections
 	Resets  int64         `json:"resets"`
@@ -37,12 +37,12 @@ func (d *flooded) addCounts(x flooded) {
 	d.Seconds, d.CPU = d.Seconds+x.Seconds, d.CPU+x.CPU
 }
 
-// What each kind of connection says.
+// Kinds of floods: what each connection sends.
 const (
 	floodAPI    = "api"    // GET /livez, and stays
 	floodGossip = "gossip" // nothing
 	floodWire   = "wire"   // nothing
-	floodResets = "resets" // begins questions at the door for joins, and takes them back
+	floodResets = "resets" // HTTP/2 requests at the port for joins, each reset at once
 )
 
 // FloodMain is the hidden command "souk bench-flood KIND CONNECTIONS RATE PORT...", which floods until its stdin ends
@@ -70,10 +70,9 @@ func FloodMain(argv []string) (mine bool, err error) {
 	return true, json.NewEncoder(os.Stdout).Encode(out)
 }
 
-// runFlood floods until ctx ends.
 func (f *flood) runFlood(ctx context.Context) (out flooded, err error) {
 	begin := time.Now()
-	turns := make(chan struct{}) // one for each connection, or chunk of resets, that may be begun
+	turns := make(chan struct{}) // a value permits one connection, or one chunk of resets
 	var all sync.WaitGroup
 	all.Go(func() { f.pacePermits(ctx, turns) })
 	var opened, reset atomic.Int64
@@ -96,7 +95,7 @@ func (f *flood) runFlood(ctx context.Context) (out flooded, err error) {
 		CPU: time.Duration(use.Utime.Nano() + use.Stime.Nano())}, nil
 }
 
-// pacePermits gives turns at the rate until ctx ends, and then closes the channel.
+// pacePermits sends turns at the rate until ctx ends, and then closes the channel.
 func (f *flood) pacePermits(ctx context.Context, turns chan<- struct{}) {
 	defer close(turns)
 	per := float64(f.rate)
@@ -122,7 +121,7 @@ func (f *flood) pacePermits(ctx context.Context, turns chan<- struct{}) {
 	}
 }
 
-// floodConnection has one connection until the other end closes it.
+// floodConnection keeps one connection open until the other end closes it.
 func (f *flood) floodConnection(ctx context.Context, port string, turns <-chan struct{}, reset *atomic.Int64) {
 	d := net.Dialer{Timeout: 5 * time.Second}
 	conn, err := d.DialContext(ctx, "tcp", port)
@@ -144,9 +143,9 @@ func (f *flood) floodConnection(ctx context.Context, port string, turns <-chan s
 	_, _ = io.Copy(io.Discard, conn)
 }
 
-const resetChunk = 64 // questions that are begun and taken back in one write
+const resetChunk = 64 // requests that are sent and reset in one write
 
-// resetStreams begins questions over HTTP/2 and takes each back at once, one chunk a turn, until the connection ends.
+// resetStreams sends HTTP/2 requests and resets each at once, one chunk a turn, until the connection ends.
 func resetStreams(ctx context.Context, raw net.Conn, turns <-chan struct{}, reset *atomic.Int64) {
 	//nolint:gosec // who attacks does not care whom
 	conn := tls.Client(raw, &tls.Config{ServerName: "join.souk", InsecureSkipVerify: true, NextProtos: []string{"h2"}})
@@ -158,7 +157,7 @@ func resetStreams(ctx context.Context, raw net.Conn, turns <-chan struct{}, rese
 		return
 	}
 	heard := make(chan struct{})
-	go func() { // what is answered is read, so that the other end goes on
+	go func() { // read the answers, so that the other end does not block
 		defer close(heard)
 		_, _ = io.Copy(io.Discard, conn)
 		raw.Close()

@@ -27,7 +27,8 @@ type FloodsOptions struct {
 	Only []string      // kinds of floods; empty: all
 }
 
-// FloodRow is launches without and with a flood, in turns, and the longest that anything ordinary was not answered.
+// FloodRow is launches without and with a flood, in turns, and the longest time without an answer to an ordinary
+// request.
 type FloodRow struct {
 	Name     string  `json:"name"`
 	N        int     `json:"n"`
@@ -37,16 +38,16 @@ type FloodRow struct {
 	P99      float64 `json:"p99_ms"`
 	Ratio    float64 `json:"ratio_p50"`
 
-	// the longest until an answer with the flood, tries that failed included: a GET of the API over a new connection,
-	// a call over the wire, an object of 4 KB through gossip
+	// the longest time to an answer during the flood, including failed tries: a GET of the API over a new connection, a
+	// call over the wire, an object of 4 KB through gossip
 	API    float64 `json:"api_longest_ms"`
 	Wire   float64 `json:"wire_longest_ms"`
 	Gossip float64 `json:"gossip_longest_ms"`
 
 	Opened   float64 `json:"opened_per_second"` // connections of the flood
 	Resets   float64 `json:"resets_per_second"`
-	FloodCPU float64 `json:"flood_cpu_percent"` // of a core, which the flood's process takes
-	RSS      float64 `json:"rss_mb"`            // of the agent whose ports are flooded, afterwards
+	FloodCPU float64 `json:"flood_cpu_percent"` // CPU of the flood's process, per cent of a core
+	RSS      float64 `json:"rss_mb"`            // of the flooded agent, afterwards
 	Met      bool    `json:"met"`
 }
 
@@ -76,7 +77,7 @@ func floodKinds() []flood {
 		{kind: floodResets, conns: 3, rate: 33_000}}
 }
 
-// Known reports whether any of the floods that are asked for exists.
+// Known reports whether any of the requested floods exists.
 func (o *FloodsOptions) Known() bool {
 	for _, k := range floodKinds() {
 		if o.wantsKind(k.kind) {
@@ -132,12 +133,12 @@ type flooding struct {
 	o *FloodsOptions
 }
 
-// floodTurns is how often it is measured without and with a flood, in turns: a host has other things to do at times.
+// floodTurns is how often each is measured without and with the flood, in turns, since the host may be busy at times.
 const floodTurns = 5
 
 // measureFlood launches without the flood and with it.
 func (f *flooding) measureFlood(ctx context.Context, kind flood) (r FloodRow, err error) {
-	if _, err = f.launchRound(ctx, 0, time.Second); err != nil { // what is not measured
+	if _, err = f.launchRound(ctx, 0, time.Second); err != nil { // warm-up
 		return r, err
 	}
 	var quiet, with round
@@ -175,7 +176,7 @@ func (f *flooding) measureFlood(ctx context.Context, kind flood) (r FloodRow, er
 	return r, nil
 }
 
-// beginFlood starts a flood in a process of its own. end ends it, and says what it did.
+// beginFlood starts a flood in a process of its own. end ends it, and returns what it did.
 func (f *flooding) beginFlood(ctx context.Context, kind flood) (end func() (flooded, error), err error) {
 	exe, err := os.Executable()
 	if err != nil {
@@ -188,7 +189,7 @@ func (f *flooding) beginFlood(ctx context.Context, kind flood) (end func() (floo
 			floodResets: wire}[kind.kind])
 	}
 	if kind.kind == floodResets {
-		ports = ports[:1] // the issuer's
+		ports = ports[:1] // only the issuer accepts joins
 	}
 	rate := kind.rate
 	if rate == 0 {
@@ -225,7 +226,7 @@ func (r *round) addRound(x round) {
 	r.wire, r.gossip = append(r.wire, x.wire...), append(r.gossip, x.gossip...)
 }
 
-// launchRound launches so often and for so long, and asks for other things meanwhile.
+// launchRound makes at least n launches for at least atLeast, and probes other calls meanwhile.
 func (f *flooding) launchRound(ctx context.Context, n int, atLeast time.Duration) (r round, err error) {
 	probing, stop := context.WithCancel(ctx)
 	var all sync.WaitGroup
@@ -255,10 +256,10 @@ func (f *flooding) launchRound(ctx context.Context, n int, atLeast time.Duration
 	return r, err
 }
 
-// patience is how long a probe is tried again before the measurement is given up.
+// patience is how long a failing probe is retried before the measurement fails.
 const patience = time.Minute
 
-// probeUntil asks again and again until done, and returns how long each took until it was answered.
+// probeUntil repeats a probe until done, and returns how long each took until it was answered.
 func probeUntil(ctx context.Context, done <-chan struct{}, every time.Duration,
 	ask func(ctx context.Context, turn int) error) (took []time.Duration, err error) {
 	tick := time.NewTicker(every)
@@ -286,7 +287,7 @@ func (f *flooding) askAPI(ctx context.Context, _ int) error {
 	return err
 }
 
-// askWire has the flooded agent ask the other one for room, and give it back.
+// askWire makes the flooded agent hold room at the other one, and release it.
 func (f *flooding) askWire(ctx context.Context, _ int) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()

@@ -20,7 +20,7 @@ import (
 type ForwardRow struct {
 	Name       string   `json:"name"` // forward, refused_first
 	N          int      `json:"n"`
-	Tries      int      `json:"tries,omitempty"` // of refused_first: launches made until N were refused at first
+	Tries      int      `json:"tries,omitempty"` // refused_first: launches made until N were refused at first
 	LocalP50   *float64 `json:"local_p50_ms,omitempty"`
 	LocalP99   *float64 `json:"local_p99_ms,omitempty"`
 	FarP50     *float64 `json:"far_p50_ms,omitempty"`
@@ -29,7 +29,7 @@ type ForwardRow struct {
 	RefusedP50 *float64 `json:"refused_p50_ms,omitempty"`
 	LocalCalls *float64 `json:"local_calls,omitempty"` // round trips to other members, the most of any launch
 	FarCalls   *float64 `json:"far_calls,omitempty"`
-	Calls      *float64 `json:"calls,omitempty"` // of a launch whose first choice refused
+	Calls      *float64 `json:"calls,omitempty"` // round trips of a launch whose first choice refused
 	Wanted     string   `json:"wanted"`
 	Met        bool     `json:"met"`
 }
@@ -147,7 +147,7 @@ func (c *forwarding) measureForward(ctx context.Context, n int) (r ForwardRow, e
 			}
 		}
 	}
-	for range min(n, 20) { // counted apart, for reading metrics would be part of what is measured
+	for range min(n, 20) { // counted separately, since reading metrics would disturb the timing
 		for k := range kinds {
 			calls, _, err := c.countCalls(ctx,
 				func() error { return c.launchAt(ctx, pinnedTo(kinds[k].worker), kinds[k].worker) })
@@ -202,8 +202,8 @@ func (c *forwarding) launchAt(ctx context.Context, l *machine.Launch, worker str
 	return err
 }
 
-// countCalls returns the round trips to other members that f takes at the agent that is asked, and how many grants were
-// refused. Reading the metrics takes some, too: those for the other workers' counts are left out.
+// countCalls returns the asked agent's round trips to other members during f, and how many grants were refused. It
+// leaves out the calls that reading the metrics makes for other workers' counts.
 func (c *forwarding) countCalls(ctx context.Context, f func() error) (calls, refused float64, err error) {
 	const trips, bids = "souk_member_calls_total", "souk_bids_total"
 	before, err := c.List[0].Counters(ctx, trips, bids)
@@ -229,8 +229,8 @@ func (c *forwarding) countCalls(ctx context.Context, f func() error) (calls, ref
 	return calls, refused, nil
 }
 
-// refusedFirst fills the narrow worker through its own agent, and launches through the other one before that has
-// heard of it. Where it has, nothing is refused: the try does not count.
+// refusedFirst fills the narrow worker through its own agent, and launches through the other one before that knows. If
+// it knows already nothing is refused, and the try does not count.
 func (c *forwarding) refusedFirst(ctx context.Context, n int) (r ForwardRow, err error) {
 	if err := c.awaitReady(ctx); err != nil {
 		return r, err
@@ -287,7 +287,7 @@ func (c *forwarding) refusedFirst(ctx context.Context, n int) (r ForwardRow, err
 	}, nil
 }
 
-// knownFree reports whether the agent that is asked holds the narrow worker for empty.
+// knownFree reports whether the asked agent believes that the narrow worker is empty.
 func (c *forwarding) knownFree(ctx context.Context) bool {
 	w, err := c.List[0].Client.Workers(ctx)
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 	"github.com/soukhq/souk/bench/live"
 )
 
-// rig is a souk that is measured, and what it is measured against.
+// rig is a measured souk, and what it is compared with.
 type rig struct {
 	*live.Souk
 	o     *LaunchOptions
@@ -31,7 +31,7 @@ func newRig(ctx context.Context, o *LaunchOptions, stderr io.Writer) (*rig, erro
 		return nil, wrapFailure(err, "no temporary directory can be made")
 	}
 	b := &rig{o: o, dir: dir}
-	// With capacity to spare: what is measured is souk, not how full a host is.
+	// With ample capacity: souk is measured, not a full host.
 	b.Souk, err = live.Start(filepath.Join(dir, "state"), stderr, "--cpus", "100000", "--memory", "100000000")
 	if err == nil {
 		_, err = b.Client.CreateApp(ctx, live.App)
@@ -54,7 +54,7 @@ func (b *rig) close() {
 	if b.floor != nil {
 		b.floor.close()
 	}
-	_ = os.RemoveAll(b.dir) // it is below the temporary directory anyway
+	_ = os.RemoveAll(b.dir) // an error leaves only temporary files
 }
 
 // sumField adds up a field in kB of a file of each process of souk, in bytes.
@@ -74,9 +74,9 @@ func (b *rig) proportionalMemory() (int64, error) { return b.sumField("smaps_rol
 
 func (b *rig) residentMemory() (int64, error) { return b.sumField("status", "VmRSS") }
 
-// busyShare returns the CPU that souk's processes take while nobody asks for anything, in percent of a core.
+// busyShare returns the CPU use of souk's idle processes, in percent of a core.
 func (b *rig) busyShare(ctx context.Context) (float64, error) {
-	quiet := time.NewTimer(3 * time.Second) // what came before may still be tidied up
+	quiet := time.NewTimer(3 * time.Second) // earlier work may still be cleaned up
 	defer quiet.Stop()
 	select {
 	case <-ctx.Done():
@@ -116,7 +116,7 @@ func (b *rig) processesCPU() (time.Duration, error) {
 
 func countLines(b []byte) int { return bytes.Count(b, []byte("\n")) }
 
-// floor does what no launch can avoid, one after the other.
+// floor does the unavoidable parts of a launch, one after another.
 type floor struct {
 	file   *os.File
 	server *http.Server
@@ -172,7 +172,7 @@ func (f *floor) measureOnce(argv []string) (time.Duration, error) {
 	_, err = f.file.Write(record)
 	err = errors.Join(err, f.file.Sync())
 	took := time.Since(begin)
-	_ = cmd.Process.Kill() // and it ends by that: what Wait says is known
+	_ = cmd.Process.Kill() // ignore Wait's error: it was killed
 	_ = cmd.Wait()
 	return took, err
 }

@@ -53,12 +53,12 @@ func launchSteps(o *LaunchOptions) []launchStep {
 	}
 }
 
-// wantsStep reports whether a step measures one of the rows that are asked for.
+// wantsStep reports whether a step measures one of the requested rows.
 func (o *LaunchOptions) wantsStep(s launchStep) bool {
 	return len(o.Only) == 0 || slices.ContainsFunc(s.rows, func(r string) bool { return slices.Contains(o.Only, r) })
 }
 
-// Known reports whether any of the rows that are asked for exists.
+// Known reports whether any of the requested rows exists.
 func (o *LaunchOptions) Known() bool { return slices.ContainsFunc(launchSteps(o), o.wantsStep) }
 
 // Launch measures launches in a souk of its own.
@@ -115,7 +115,7 @@ func (r LaunchRow) Text() string {
 	return text + wish
 }
 
-// rowWish returns what a row is wanted to show, and whether it does.
+// rowWish returns a row's target, and whether the row meets it.
 func rowWish(r LaunchRow) (string, bool) {
 	at := func(f *float64) float64 {
 		if f == nil {

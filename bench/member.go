@@ -24,7 +24,7 @@ type memberOrder struct {
 	Addr string `json:"addr,omitempty"`
 	Key  string `json:"key,omitempty"`
 
-	Memory bool `json:"memory,omitempty"` // with stats: measured, too, which takes the kernel some time
+	Memory bool `json:"memory,omitempty"` // with stats: measure memory, too, which takes the kernel some time
 }
 
 // memberLine is a line that a member writes. Times are of the host's one clock.
@@ -38,12 +38,12 @@ type memberLine struct {
 	Alive  int           `json:"alive,omitempty"`
 	Known  int           `json:"known,omitempty"` // workers whose record it has
 	CPU    time.Duration `json:"cpu_ns,omitempty"`
-	PSS    int64         `json:"pss_bytes,omitempty"` // memory, what is shared with others by halves, thirds and so on
+	PSS    int64         `json:"pss_bytes,omitempty"` // proportional set size: shared memory is divided among its users
 	Gossip *gossip.Stats `json:"gossip,omitempty"`
 }
 
-// MemberMain is the hidden command "souk bench-member ID KEY PACE": one member of a cluster that is measured, which
-// takes orders on stdin and reports on stdout. It ends with its stdin. It reports whether the arguments are that
+// MemberMain is the hidden command "souk bench-member ID KEY PACE": one member of a measured cluster, which reads
+// orders from stdin and reports on stdout. It ends at the end of stdin. It reports whether the arguments are that
 // command.
 func MemberMain(argv []string) (mine bool, err error) {
 	if len(argv) != 4 || argv[0] != "bench-member" {
@@ -63,7 +63,7 @@ func (l *lines) writeLine(x memberLine) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	_ = l.out.Encode(x) // who would hear that nobody hears?
+	_ = l.out.Encode(x) // if stdout is closed, no one could receive the error
 }
 
 func runMember(id, key, pace string) error {
@@ -162,7 +162,7 @@ func carryOut(ctx context.Context, g *gossip.Cluster, self cluster.WorkerID, o m
 	return nil
 }
 
-// followRecords reports every machine of others that becomes known.
+// followRecords reports every machine of others that it learns of.
 func followRecords(ctx context.Context, g *gossip.Cluster, self cluster.WorkerID, out *lines) {
 	w := g.Watch("bench", g.Index())
 	defer w.Close()
@@ -180,7 +180,7 @@ func followRecords(ctx context.Context, g *gossip.Cluster, self cluster.WorkerID
 	}
 }
 
-// followMembers reports what becomes of members.
+// followMembers reports the members' changes of state.
 func followMembers(ctx context.Context, g *gossip.Cluster, out *lines) {
 	last := uint64(0)
 	for {

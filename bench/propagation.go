@@ -21,7 +21,7 @@ type PropagationRow struct {
 	P99    *float64 `json:"p99_ms,omitempty"`
 	Max    *float64 `json:"max_ms,omitempty"`
 	Value  *float64 `json:"value,omitempty"` // the mean over the members
-	Worst  *float64 `json:"worst,omitempty"` // of a member
+	Worst  *float64 `json:"worst,omitempty"` // of the worst member
 	Unit   string   `json:"unit,omitempty"`
 	Wanted string   `json:"wanted,omitempty"`
 	Met    *bool    `json:"met,omitempty"`
@@ -33,8 +33,8 @@ type PropagationOptions struct {
 	Pace             string
 }
 
-// Crowd is how many members a core bears at the pace of a LAN: each takes half a percent of one, and a few times that
-// while others join, and must be scheduled within the 80 ms that a probe waits.
+// Crowd is how many members one core can run at the pace of a LAN: each uses half a percent of a core, several times
+// that during joins, and must be scheduled within a probe's 80 ms.
 const Crowd = 40
 
 // Propagation measures a fleet of members of its own.
@@ -88,7 +88,7 @@ func (r PropagationRow) Text() string {
 	return text
 }
 
-// wantedLimit returns a limit on times where there is one: at a LAN's pace.
+// wantedLimit returns a limit on times at a LAN's pace; "" at others.
 func (f *fleet) wantedLimit(limit string) string {
 	if f.pace != "lan" {
 		return ""
@@ -134,7 +134,7 @@ func (f *fleet) measureChanges(ctx context.Context, to Reporter, o *PropagationO
 		}
 		all = append(all, time.Duration(slices.Max(seen)-began))
 		if err := wait.For(ctx, time.Duration(20+rng.IntN(80))*time.Millisecond); err != nil {
-			// in any phase of their clocks
+			// start at a random phase of the members' timers
 			return err
 		}
 	}
@@ -145,7 +145,7 @@ func (f *fleet) measureChanges(ctx context.Context, to Reporter, o *PropagationO
 
 // measureIdle measures what members cost while nothing changes.
 func (f *fleet) measureIdle(ctx context.Context, to Reporter, o *PropagationOptions) error {
-	if err := wait.For(ctx, 3*time.Second); err != nil { // what joining began may still be going on
+	if err := wait.For(ctx, 3*time.Second); err != nil { // effects of joining may still go on
 		return err
 	}
 	before, err := f.readStats(ctx)
@@ -199,7 +199,7 @@ func (f *fleet) measureIdle(ctx context.Context, to Reporter, o *PropagationOpti
 	return nil
 }
 
-// measureMemory measures what members have.
+// measureMemory measures the members' memory.
 func (f *fleet) measureMemory(ctx context.Context, to Reporter) error {
 	xs, err := f.askMembers(ctx, memberOrder{Do: "stats", Memory: true})
 	if err != nil {
@@ -214,7 +214,7 @@ func (f *fleet) measureMemory(ctx context.Context, to Reporter) error {
 	return nil
 }
 
-// measureDeaths kills members one after another, each time until all others hold it for dead.
+// measureDeaths kills members one after another, each time until all others consider it dead.
 func (f *fleet) measureDeaths(ctx context.Context, to Reporter, o *PropagationOptions) error {
 	var all []time.Duration
 	for range o.Deaths {

@@ -18,27 +18,27 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// RestartOptions say what an agent has when it is killed, and how often it is.
+// RestartOptions say how many machines an agent has when it is killed, and how often.
 type RestartOptions struct {
 	Machines    int
-	Running     int // of them
-	Changes     int // of machines, after the last was made
+	Running     int // running machines among them
+	Changes     int // changes of machines after the last was made
 	Concurrency int
 	Rounds      int
 }
 
-// RestartRow tells how long an agent is away that was killed, in ms since its new process was asked for, and what CPU
-// that process had taken by then.
+// RestartRow is how long a killed agent is away, in ms since the start of its new process, and that process's CPU time
+// by then.
 type RestartRow struct {
 	Name     string  `json:"name"`
 	Machines int     `json:"machines"`
 	Running  int     `json:"running"`
-	Serves   float64 `json:"serves_ms"`  // its API listens
-	Ready    float64 `json:"ready_ms"`   // /readyz says so
-	Listed   float64 `json:"listed_ms"`  // the list of all machines was read
-	Created  float64 `json:"created_ms"` // one more machine was made
+	Serves   float64 `json:"serves_ms"`  // until its API listens
+	Ready    float64 `json:"ready_ms"`   // until /readyz succeeds
+	Listed   float64 `json:"listed_ms"`  // until the list of all machines was read
+	Created  float64 `json:"created_ms"` // until one more machine was made
 	CPU      float64 `json:"cpu_ms"`     // of the agent, until then
-	Floor    float64 `json:"floor_ms"`   // one exec of the program, the same bytes read and the list decoded
+	Floor    float64 `json:"floor_ms"`   // exec of the program, read of the same bytes, decode of the list
 	Ratio    float64 `json:"ratio"`      // created_ms / floor_ms
 	Wanted   string  `json:"wanted"`
 	Met      bool    `json:"met"`
@@ -58,8 +58,7 @@ func (r RestartRow) Text() string {
 	return text
 }
 
-// Restart fills an agent of its own with machines, kills it, and measures how long it takes to be back, again and
-// again.
+// Restart fills an agent of its own with machines, kills it, and measures how long it takes to come back, repeatedly.
 func Restart(ctx context.Context, o RestartOptions, to Reporter) error {
 	agents, dir, end, err := roomyAgents(ctx, to)
 	if err != nil {
@@ -107,7 +106,7 @@ const (
 	appsOfNamespace = market.MaxNamespaceUnstarted / market.MaxAppUnstarted
 )
 
-// makeApps makes the apps that hold the machines, beside live.App, which is there.
+// makeApps makes the apps for the machines, besides live.App, which exists.
 func (b *restart) makeApps(ctx context.Context) error {
 	b.apps = []string{live.App}
 	for k := 1; k <= b.o.Machines/machinesOfApp; k++ {
@@ -117,7 +116,7 @@ func (b *restart) makeApps(ctx context.Context) error {
 		}
 		b.apps = append(b.apps, app)
 		if k < appsOfNamespace {
-			continue // those of the namespace default
+			continue // they stay in the namespace default
 		}
 		if k%appsOfNamespace == 0 {
 			if _, err := b.agent.Client.CreateNamespace(ctx, namespace); err != nil {
@@ -131,7 +130,8 @@ func (b *restart) makeApps(ctx context.Context) error {
 	return nil
 }
 
-// fillMachines makes the machines, and then changes some of them: the journal's log is not empty when it is needed.
+// fillMachines makes the machines, and then changes some of them: so that the journal's log is not empty at the
+// restart.
 func (b *restart) fillMachines(ctx context.Context) error {
 	made := make([]*machine.Machine, b.o.Machines)
 	if _, err := timeConcurrent(b.o.Concurrency, b.o.Machines, func(i int) error {
@@ -154,7 +154,7 @@ func (b *restart) launchMachine(ctx context.Context, app string, runs bool) (*ma
 	return b.agent.Client.Launch(ctx, app, live.LaunchOf(live.Stays(), !runs), client.LaunchOptions{})
 }
 
-// measureRestart kills the agent, and starts it anew.
+// measureRestart kills the agent, and starts it again.
 func (b *restart) measureRestart(ctx context.Context) (r RestartRow, err error) {
 	r = RestartRow{Name: "restart", Machines: b.made, Running: b.o.Running,
 		Wanted: fmt.Sprintf("<= %d ms with 20000 machines", restartLimit)}
@@ -193,8 +193,8 @@ func (b *restart) measureRestart(ctx context.Context) (r RestartRow, err error) 
 	return r, err
 }
 
-// measureFloor does what no restart can avoid, one after the other: the program is executed, the bytes of the agent's
-// journals are read, and its machines are decoded once. They must be as many as there are.
+// measureFloor does the unavoidable parts of a restart: it executes the program, reads the bytes of the agent's
+// journals, and decodes its machines once. It checks their number.
 func (b *restart) measureFloor(ctx context.Context, lists [][]byte, machines int) (time.Duration, error) {
 	exe, err := os.Executable()
 	if err != nil {

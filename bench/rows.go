@@ -59,7 +59,8 @@ func (b *rig) oneByOne(ctx context.Context, name string, l *machine.Launch) ([]L
 	return []LaunchRow{timedRow(name, took, floors)}, nil
 }
 
-// warmups are not counted: caches, connections and the heap reach their working size in them.
+// warmups is the number of launches that are not counted, in which caches, connections and the heap reach their working
+// size.
 const warmups = 10
 
 // startStopped starts machines that exist and are stopped, each in turn with one floor.
@@ -143,7 +144,7 @@ func (b *rig) mustBe(ctx context.Context, id string, want machine.State) error {
 }
 
 // measureConcurrent compares launches of a program that ends at once with a bare loop of fork, exec and wait. Half of
-// the bare loop is measured before and half after, so that a machine that grows slower meanwhile is fair to both.
+// the bare loop is measured before and half after, so that a host that slows down affects both.
 func (b *rig) measureConcurrent(ctx context.Context) ([]LaunchRow, error) {
 	n := 5 * b.o.N
 	bare := func() (time.Duration, error) {
@@ -185,7 +186,7 @@ func (b *rig) measureConcurrent(ctx context.Context) ([]LaunchRow, error) {
 	return []LaunchRow{row}, live.DestroyAll(ctx, b.Client, live.App)
 }
 
-// timeConcurrent does f n times, width at once, and gives how long all of it took.
+// timeConcurrent calls f n times, width at once, and returns the total time.
 func timeConcurrent(width, n int, f func(i int) error) (time.Duration, error) {
 	var next atomic.Int64
 	var g errgroup.Group
@@ -240,7 +241,7 @@ func (b *rig) measureMany(ctx context.Context) ([]LaunchRow, error) {
 	if err != nil {
 		return nil, err
 	}
-	// after the quiet time, so that what launching took has been given back as far as it will be
+	// after a quiet time, so that memory used by launching was returned
 	full, err := b.proportionalMemory()
 	if err != nil {
 		return nil, wrapFailure(err, "the memory of souk could not be read")

@@ -29,22 +29,22 @@ import (
 // codeGrows says that something in souk grows with time.
 const codeGrows fault.Code = "grows"
 
-// SoakOptions say for how long work of every kind comes and goes, and how often what it leaves is looked at.
+// SoakOptions say how long the soak runs, and how often resource use is sampled.
 type SoakOptions struct {
 	For         time.Duration
 	Every       time.Duration
 	Concurrency int
 }
 
-// SoakRow is one thing that was looked at again and again: how it changed once the first third of the time was over.
+// SoakRow is how one sampled value changed after the first third of the time.
 type SoakRow struct {
 	Name   string  `json:"name"` // e.g. "agent rss", "worker/journal bytes"
 	Unit   string  `json:"unit"`
-	Median float64 `json:"median"`           // behind the warm-up
-	Most   float64 `json:"most"`             // at all
-	Slope  float64 `json:"percent_a_minute"` // of the median; the median of the slopes between all pairs of looks
-	Grown  float64 `json:"grown"`            // what the slope makes of the time looked at, in the unit
-	Noise  float64 `json:"noise"`            // so little more counts as none
+	Median float64 `json:"median"`           // after the warm-up
+	Most   float64 `json:"most"`             // over the whole time
+	Slope  float64 `json:"percent_a_minute"` // median slope between all pairs of samples, in percent of the median
+	Grown  float64 `json:"grown"`            // slope times the sampled time, in the row's unit
+	Noise  float64 `json:"noise"`            // growth up to this is ignored
 	Met    bool    `json:"met"`
 }
 
@@ -65,9 +65,9 @@ func SoakHead() string {
 	return fmt.Sprintf("%-44s %14s %14s %10s %12s", "WHAT", "MEDIAN", "MOST", "%/MIN", "GROWN")
 }
 
-// SoakDone tells what was done meanwhile.
+// SoakDone is the summary of a soak.
 type SoakDone struct {
-	Rounds  int64   `json:"rounds"` // of work of every kind
+	Rounds  int64   `json:"rounds"` // rounds of all kinds of work
 	Minutes float64 `json:"minutes"`
 	Looks   int     `json:"looks"`
 	Grows   int     `json:"grows"` // rows that grow
@@ -79,8 +79,8 @@ func (d SoakDone) Text() string {
 		d.Looks, d.Grows)
 }
 
-// Soak has machines, jobs, commands, leases, secrets and apps come and go at an agent of its own, and fails when
-// something of it grows with the time: memory, descriptors, threads, goroutines, a file or the number of them.
+// Soak makes and removes machines, jobs, commands, leases, secrets and apps at its own agent, and fails if the agent's
+// use grows over time: memory, descriptors, threads, goroutines, file sizes or the number of files.
 func Soak(ctx context.Context, o SoakOptions, to Reporter) error {
 	agent, dir, end, err := roomyAgent(ctx, to, "--decision-log-mb", "1")
 	if err != nil {
@@ -109,18 +109,18 @@ func Soak(ctx context.Context, o SoakOptions, to Reporter) error {
 	return nil
 }
 
-// soak is an agent at work.
+// soak is an agent under a soak.
 type soak struct {
 	o      SoakOptions
 	dir    string
 	agent  *live.Agent
-	rests  sync.RWMutex // read by who works on a round, written by who looks
+	rests  sync.RWMutex // read-locked during a round of work, locked while sampling
 	rounds atomic.Int64
 	looks  int
 	seen   map[string][]look
 }
 
-// look is one value.
+// look is one sample.
 type look struct {
 	at    time.Duration
 	value float64
@@ -207,13 +207,13 @@ func (s *soak) appAndJob(ctx context.Context, app string) error {
 	return errors.Join(err, cl.DestroyApp(ctx, app))
 }
 
-// oneOfMany matches what of a path is the name of one machine, task or job: another one each time.
+// oneOfMany matches the parts of a path that name a single machine, task or job.
 var oneOfMany = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`[0-9a-f]{14}|[0-9A-HJKMNP-TV-Z]{26}|[0-9]+`)
 })
 
-// readUsage reads all that may grow, between two rounds of all: how many machines there are at once says more about what
-// else the host does than about souk.
+// readUsage samples everything that may grow, while no round is under way: the number of current machines depends on
+// the host's load and would add noise.
 func (s *soak) readUsage(ctx context.Context, at time.Duration) error {
 	s.rests.Lock()
 	defer s.rests.Unlock()
@@ -225,7 +225,7 @@ func (s *soak) readUsage(ctx context.Context, at time.Duration) error {
 		}
 		err := lookAtProcess(now, who, pid)
 		if who == "reaper" && errors.Is(err, fs.ErrNotExist) {
-			continue // one that has nothing left may end
+			continue // a reaper without machines may end
 		}
 		if err != nil {
 			return err
@@ -251,7 +251,7 @@ func (s *soak) readUsage(ctx context.Context, at time.Duration) error {
 	return nil
 }
 
-// lookAtProcess adds what one process has.
+// lookAtProcess adds the samples of one process.
 func lookAtProcess(now map[string]float64, who string, pid int) error {
 	for what, field := range map[string]string{"rss": "VmRSS", "anon": "RssAnon"} {
 		b, _, err := live.FieldOf(pid, "status", field)
@@ -274,7 +274,7 @@ func lookAtProcess(now map[string]float64, who string, pid int) error {
 func (s *soak) lookAtFiles(now map[string]float64) error {
 	return filepath.WalkDir(s.dir, func(path string, d fs.DirEntry, err error) error {
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil // it has gone meanwhile
+			return nil // the file has gone meanwhile
 		}
 		if err != nil {
 			return err
@@ -294,7 +294,7 @@ func (s *soak) lookAtFiles(now map[string]float64) error {
 	})
 }
 
-// usageRows says of all that was seen whether it grows.
+// usageRows returns for each sampled value whether it grows.
 func (s *soak) usageRows() (rows []SoakRow) {
 	for _, name := range slices.Sorted(maps.Keys(s.seen)) {
 		rows = append(rows, soakRow(name, s.seen[name], s.o.For/3))
@@ -302,9 +302,9 @@ func (s *soak) usageRows() (rows []SoakRow) {
 	return rows
 }
 
-// soakRow judges one series by what came behind the warm-up. The slope is that of Theil and Sen (Sen 1968, Estimates of
-// the regression coefficient based on Kendall's tau): the median of the slopes between all pairs, which neither a tooth
-// of a saw nor one look in the middle of something moves.
+// soakRow judges one series by its samples after the warm-up. The slope is that of Theil and Sen (Sen 1968, Estimates
+// of the regression coefficient based on Kendall's tau): the median of the slopes between all pairs, which is robust
+// against sawtooth patterns and single outliers.
 func soakRow(name string, seen []look, warmUp time.Duration) SoakRow {
 	at := strings.LastIndex(name, ", ")
 	what, unit := name[:at], name[at+2:]

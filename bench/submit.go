@@ -22,10 +22,10 @@ type SubmitRow struct {
 	Workers     int      `json:"workers"`
 	Concurrency int      `json:"concurrency"`
 	Rounds      int      `json:"rounds"`
-	PerSec      float64  `json:"per_second"`           // tasks, until the job's durable end: the median round
+	PerSec      float64  `json:"per_second"`           // tasks a second, until the job's durable end: median round
 	FloorSec    float64  `json:"floor_per_second"`     // the bare loop's median round
 	Ratio       float64  `json:"ratio"`                // per_second / floor_per_second
-	OverheadMS  float64  `json:"overhead_ms_per_task"` // a task occupies its place longer than in the bare loop
+	OverheadMS  float64  `json:"overhead_ms_per_task"` // extra time per task, against the bare loop
 }
 
 type SubmitOptions struct {
@@ -35,7 +35,7 @@ type SubmitOptions struct {
 	Rounds      int
 }
 
-// taskMemory is what a task of the measurement asks for, so that room for so many is room for no more.
+// taskMemory is the memory of a measured task, in MiB, so that the worker's memory bounds the concurrent tasks.
 const taskMemory = 256
 
 // Submit measures arrays of tasks in a souk of its own.
@@ -96,7 +96,7 @@ func measureSubmit(ctx context.Context, own *live.Souk, o *SubmitOptions, r *Sub
 		if err != nil {
 			return err
 		}
-		if round > 0 { // the first only warms up
+		if round > 0 { // the first round is a warm-up
 			took, floor = append(took, d), append(floor, bare)
 		}
 	}

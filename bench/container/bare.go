@@ -26,7 +26,7 @@ import (
 	"github.com/soukhq/souk/runtime/reaper/users"
 )
 
-// bare is what the OCI runtime, or the kernel alone, takes for the same program in the same root.
+// bare measures the OCI runtime, or the kernel alone, with the same program in the same root.
 type bare struct {
 	dir     string
 	busybox string
@@ -106,7 +106,7 @@ func (b *bare) writeBundle(argv ...string) (string, error) {
 // callRunc runs a command of the OCI runtime.
 func (b *bare) callRunc(ctx context.Context, args ...string) error {
 	cmd := exec.CommandContext(ctx, "runc", append([]string{"--root", filepath.Join(b.dir, "runc")}, args...)...)
-	if err := cmd.Run(); err != nil { // no pipes: what it makes would hold them open
+	if err := cmd.Run(); err != nil { // no pipes: the container would keep them open
 		return fault.Wrap(err, fault.Internal, fault.CodeBench, "runc %s failed", args[0])
 	}
 	return nil
@@ -129,7 +129,7 @@ func (b *bare) createStart(ctx context.Context) (create, start time.Duration, er
 	return create, start, errors.Join(err, b.callRunc(ctx, "delete", "--force", "bare"))
 }
 
-// timeRun returns how long `runc run` takes of a program that ends at once, with what it tidies up.
+// timeRun returns how long `runc run` takes for a program that ends at once, including the clean-up.
 func (b *bare) timeRun(ctx context.Context) (time.Duration, error) {
 	dir, err := b.writeBundle("true")
 	if err != nil {
@@ -188,7 +188,7 @@ func filesLayer(rng io.Reader, files, size int) ([]byte, error) {
 	return out.Bytes(), err
 }
 
-// compressLayer compresses as registries' layers are.
+// compressLayer compresses a layer as registries do.
 func compressLayer(raw []byte) ([]byte, error) {
 	var out bytes.Buffer
 	w, err := gzip.NewWriterLevel(&out, gzip.BestSpeed)

@@ -1,4 +1,4 @@
-// Package container measures containers in a souk of its own, against what the OCI runtime alone takes in the same run.
+// Package container measures containers in a souk of its own, against the OCI runtime alone in the same run.
 package container
 
 import (
@@ -22,12 +22,12 @@ import (
 // Options of a measurement.
 type Options struct {
 	N      int      // starts of each kind
-	Many   int      // containers that run at once, of whose memory each has a part
-	PullMB int      // size of the image that is pulled beside starts
+	Many   int      // containers running at once when memory per container is measured
+	PullMB int      // size of the image pulled during starts
 	Only   []string // rows; none: all
 }
 
-// Row is one measurement. Floor is what the same takes without souk, measured in turns with it.
+// Row is one measurement. Floor is the time of the same without souk, measured in turns with it.
 type Row struct {
 	Name  string   `json:"name"`
 	N     int      `json:"n"`
@@ -83,17 +83,17 @@ func timedRow(name string, took, floors []time.Duration, want string, met func(p
 	return r
 }
 
-// rig is a souk that is measured, and what it is measured against.
+// rig is a measured souk, and what it is compared with.
 type rig struct {
 	*live.Souk
 	o      Options
 	dir    string
 	bare   *bare
 	worker string
-	http   string // where its proxy answers
+	http   string // address of its proxy
 }
 
-// name of the image that is started.
+// the name of the image that machines run.
 const name = "localhost/souk-bench:1"
 
 // step measures some rows.
@@ -166,7 +166,7 @@ func newRig(ctx context.Context, o Options, stderr io.Writer) (r *rig, err error
 		return nil, fault.Wrap(err, fault.Unavailable, fault.CodeBench, "there is no free port")
 	}
 	r.http = fmt.Sprint("127.0.0.1:", port)
-	// With capacity to spare: what is measured is souk, not how full a host is.
+	// With ample capacity: souk is measured, not a full host.
 	if r.Souk, err = live.Start(filepath.Join(dir, "state"), stderr, "--containers", "runc", "--cpus", "100000",
 		"--memory", "100000000", "--http", r.http); err != nil {
 		return nil, err
@@ -182,7 +182,7 @@ func newRig(ctx context.Context, o Options, stderr io.Writer) (r *rig, err error
 	return r, r.loadImage(ctx)
 }
 
-// loadImage gives the souk the image that is started.
+// loadImage loads the image that machines run.
 func (r *rig) loadImage(ctx context.Context) error {
 	layer, err := r.bare.packLayer()
 	if err != nil {
@@ -203,7 +203,7 @@ func (r *rig) close() {
 	if r.bare != nil {
 		r.bare.close()
 	}
-	_ = os.RemoveAll(r.dir) // it is below the temporary directory anyway
+	_ = os.RemoveAll(r.dir) // an error leaves only temporary files
 }
 
 // launchContainer makes and starts a container, and returns how long that took.

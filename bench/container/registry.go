@@ -10,7 +10,7 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
-// registry serves one image on loopback, as registries do.
+// registry serves one image on loopback, like a registry.
 type registry struct {
 	name   string // of the image
 	server *http.Server
@@ -18,7 +18,7 @@ type registry struct {
 
 const manifestType = "application/vnd.oci.image.manifest.v1+json"
 
-// serveImage serves an image of one compressed layer under a name, whose registry is replaced by the one that serves it.
+// serveImage serves an image of one compressed layer. The registry in its name is replaced by this server's address.
 func serveImage(name string, layer, packed []byte) (*registry, error) {
 	conf, err := imageConfig(layer)
 	if err != nil {

@@ -18,10 +18,10 @@ import (
 	"github.com/soukhq/souk/runtime/image"
 )
 
-// warmups are starts that are not counted.
+// warmups is the number of starts that are not counted.
 const warmups = 3
 
-// measureCreate makes and starts one container after the other, each in turn with what the floors are.
+// measureCreate makes and starts one container after another, in turns with the floors.
 func (r *rig) measureCreate(ctx context.Context) ([]Row, error) {
 	var ours, floors, clones, runs []time.Duration
 	for i := range r.o.N + warmups {
@@ -94,7 +94,7 @@ func (r *rig) measureStart(ctx context.Context) ([]Row, error) {
 		func(p50, floor float64) bool { return p50 <= floor+5 })}, r.destroyMachine(ctx, m.ID)
 }
 
-// awaitReady waits until a container waits for its start: its process executes the runtime's init.
+// awaitReady waits until a prepared container exists: its process executes the runtime's init.
 func awaitReady(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
@@ -127,7 +127,7 @@ func (r *rig) mustBe(ctx context.Context, id string, want machine.State) error {
 	return err
 }
 
-// measureThaw suspends a machine and starts it again. The floor is a read of it.
+// measureThaw suspends a machine and starts it again. The floor is a read of the machine.
 func (r *rig) measureThaw(ctx context.Context) ([]Row, error) {
 	m, _, err := r.launchContainer(ctx)
 	if err != nil {
@@ -158,7 +158,8 @@ func (r *rig) measureThaw(ctx context.Context) ([]Row, error) {
 		r.destroyMachine(ctx, m.ID)
 }
 
-// measureResize changes the CPU and memory of a container that runs, there and back. The floor is a read of it.
+// measureResize changes the CPU and memory of a container that runs, there and back. The floor is a read of the
+// machine.
 func (r *rig) measureResize(ctx context.Context) ([]Row, error) {
 	m, _, err := r.launchContainer(ctx)
 	if err != nil {
@@ -184,7 +185,7 @@ func (r *rig) measureResize(ctx context.Context) ([]Row, error) {
 		r.destroyMachine(ctx, m.ID)
 }
 
-// Sizes of the layer that is unpacked.
+// Sizes of the unpacked layer.
 const (
 	unpackFiles = 10_000
 	unpackBytes = 4 << 10
@@ -308,9 +309,9 @@ func (r *rig) startMany(ctx context.Context, n int) (all []time.Duration, err er
 	return all, nil
 }
 
-// measureMemory returns what souk and its reaper take for each of many containers, beyond what they take without.
+// measureMemory returns the additional memory of souk and its reaper per container, with many containers.
 func (r *rig) measureMemory(ctx context.Context) ([]Row, error) {
-	if _, err := r.startMany(ctx, 20); err != nil { // what the first ones bring stays
+	if _, err := r.startMany(ctx, 20); err != nil { // warm up: memory of the first ones stays allocated
 		return nil, err
 	}
 	before, err := r.proportionalMemory()
@@ -331,7 +332,7 @@ func (r *rig) measureMemory(ctx context.Context) ([]Row, error) {
 		Met: new(each < 150)}}, live.DestroyAll(ctx, r.Client, live.App)
 }
 
-// proportionalMemory adds up what souk's processes take, in bytes.
+// proportionalMemory adds up the memory (PSS) of souk's processes, in bytes.
 func (r *rig) proportionalMemory() (sum int64, err error) {
 	for _, pid := range r.Processes() {
 		one, _, err := live.FieldOf(pid, "smaps_rollup", "Pss")

@@ -14,7 +14,7 @@ import (
 	"github.com/soukhq/souk/runtime/reach"
 )
 
-// webPort is where the machine listens that requests wake.
+// webPort is the port of the machine that requests wake.
 const webPort = 8080
 
 // measureWake wakes a stopped machine by a request, again and again, for which a container has been made ahead, each in
@@ -56,7 +56,7 @@ func (r *rig) measureWake(ctx context.Context) ([]Row, error) {
 		func(p50, floor float64) bool { return p50 <= floor+5 })}, r.destroyMachine(ctx, m.ID)
 }
 
-// afterStop measures what starts a machine that was stopped and whose next container is there.
+// afterStop stops a machine, waits for its next container, and measures start.
 func (r *rig) afterStop(ctx context.Context, id string, start func() error) (time.Duration, error) {
 	if _, err := r.Client.Stop(ctx, live.App, id, "", client.StopOptions{Signal: "SIGKILL"}); err != nil {
 		return 0, err
@@ -72,7 +72,7 @@ func (r *rig) afterStop(ctx context.Context, id string, start func() error) (tim
 	return time.Since(begin), err
 }
 
-// askOnce asks for a host over a connection of its own, and reads the answer.
+// askOnce sends a request for a host over a new connection, and reads the answer.
 func askOnce(ctx context.Context, addr, host string) error {
 	q, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+addr+"/", nil)
 	if err != nil {

@@ -22,8 +22,8 @@ import (
 // codeOwn says that what the benchmark starts of its own does not run.
 const codeOwn fault.Code = "own"
 
-// Agents is a cluster of souk agents on loopback, each a process of its own with real machines, made by the commands
-// of the README: init, then token join and join for each one more.
+// Agents is a cluster of souk agents on loopback, each a process of its own with real machines, made by the README's
+// commands: init, then token join and join for each further one.
 type Agents struct {
 	exe  string
 	dir  string
@@ -31,7 +31,7 @@ type Agents struct {
 	List []*Agent
 }
 
-// Agent is one of them.
+// Agent is one agent of a cluster.
 type Agent struct {
 	id     string
 	Client *client.Client
@@ -46,7 +46,7 @@ type Agent struct {
 	token string
 }
 
-// StartAgents makes a cluster of agents with these ids below dir. flags are of all, each[id] of one.
+// StartAgents makes a cluster of agents with these ids, in dir. flags apply to all agents, each[id] to one.
 func StartAgents(ctx context.Context, dir string, stderr io.Writer, ids []string, flags []string,
 	each map[string][]string) (*Agents, error) {
 	exe, err := os.Executable()
@@ -84,12 +84,12 @@ func (c *Agents) addAgent(ctx context.Context, i int, id string, flags []string)
 		"--gossip", any}, flags...)}
 	err := c.startAgent(a)
 	if a.cmd.Process != nil {
-		c.List = append(c.List, a) // to be ended, whether or not it became ready
+		c.List = append(c.List, a) // so that it is ended even if it does not become ready
 	}
 	return err
 }
 
-// startAgent starts an agent's process, and answers when it serves.
+// startAgent starts an agent's process, and returns when it serves.
 func (c *Agents) startAgent(a *Agent) error {
 	a.cmd = exec.Command(c.exe, a.args...)
 	a.cmd.Stderr = c.err
@@ -108,10 +108,10 @@ func (c *Agents) Kill(a *Agent) {
 	_ = a.cmd.Wait()
 }
 
-// Restart starts an agent anew that was killed, and answers when it serves.
+// Restart starts a killed agent again, and returns when it serves.
 func (c *Agents) Restart(a *Agent) error { return c.startAgent(a) }
 
-// runSouk runs a command of this program and gives what it prints.
+// runSouk runs a command of this program and returns its output.
 func (c *Agents) runSouk(ctx context.Context, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, c.exe, args...)
 	cmd.Stderr = c.err
@@ -122,7 +122,7 @@ func (c *Agents) runSouk(ctx context.Context, args ...string) (string, error) {
 	return string(out), nil
 }
 
-// Meet waits until every agent has heard what all workers have.
+// Meet waits until every agent knows all workers' machines.
 func (c *Agents) Meet(ctx context.Context) error {
 	for _, a := range c.List {
 		if err := Until(ctx, func() bool {
@@ -135,7 +135,7 @@ func (c *Agents) Meet(ctx context.Context) error {
 	return nil
 }
 
-// Until looks every few milliseconds whether something is so, for 30 s at most.
+// Until polls so every few milliseconds, for 30 s at most.
 func Until(ctx context.Context, so func() bool) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, 30*time.Second, ErrSilent)
 	defer cancel()
@@ -144,7 +144,7 @@ func Until(ctx context.Context, so func() bool) error {
 
 var ErrSilent = fault.New(fault.Timeout, fault.CodeSilent, "nothing was heard of it in time")
 
-// Close ends machines, agents and reapers. It is a clean-up: what fails is passed over.
+// Close ends machines, agents and reapers. It is a clean-up: errors are ignored.
 func (c *Agents) Close() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -165,8 +165,7 @@ func (a *Agent) PID() int { return a.cmd.Process.Pid }
 // Doors returns where the agent listens: its API, and for other members calls and gossip.
 func (a *Agent) Doors() (api, wire, gossip string) { return a.said.Addr, a.said.Wire, a.said.Gossip }
 
-// Get asks the agent for a path of its API, and returns the body of what it answers. Another status than 200 is an
-// error.
+// Get asks the agent for a path of its API, and returns the answer's body. A status other than 200 is an error.
 func (a *Agent) Get(ctx context.Context, path string) ([]byte, error) {
 	r, err := a.newRequest(ctx, path)
 	if err != nil {

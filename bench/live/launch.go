@@ -4,13 +4,13 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// Stays returns the command of a program that stays.
+// Stays returns the command of a program that does not end.
 func Stays() []string { return []string{"/bin/sleep", "100000"} }
 
 // Ends returns the command of a program that ends at once.
 func Ends() []string { return []string{"/bin/true"} }
 
-// App is the app of all machines that are measured.
+// App is the app of all measured machines.
 const App = "bench"
 
 // LaunchOf returns the launch of a small machine that runs argv; with skip it is made and not started.

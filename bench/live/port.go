@@ -9,7 +9,7 @@ import (
 	"github.com/soukhq/souk/internal/wait"
 )
 
-// AwaitPort returns when something accepts at an address, looking as often as it can.
+// AwaitPort returns when something accepts at an address, polling as fast as possible.
 func AwaitPort(ctx context.Context, addr string) error {
 	var d net.Dialer
 	var pauses wait.Precise
@@ -25,7 +25,7 @@ func AwaitPort(ctx context.Context, addr string) error {
 	}
 }
 
-// FreePort returns a port of loopback at which nobody listens now.
+// FreePort returns a port of loopback that is free now.
 func FreePort() (int, error) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// FieldOf reads a field in kB of a file of a process, in bytes. there is false where the file has no such field.
+// FieldOf reads a field in kB of a file of a process, in bytes. there is false if the file has no such field.
 func FieldOf(pid int, file, field string) (bytes int64, there bool, err error) {
 	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/%s", pid, file))
 	if err != nil {
@@ -25,8 +25,8 @@ func FieldOf(pid int, file, field string) (bytes int64, there bool, err error) {
 	return 0, false, nil
 }
 
-// CPU returns the CPU time that a process has taken: schedstat counts in nanoseconds, where stat has ticks. What
-// threads that have ended took is not in it.
+// CPU returns the CPU time that a process has taken: schedstat counts in nanoseconds, where stat has ticks. It does not
+// include threads that have ended.
 func CPU(pid int) (sum time.Duration, err error) {
 	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
 	if err != nil || len(files) == 0 {

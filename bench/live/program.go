@@ -11,9 +11,9 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
-// Program puts a copy of this program into a directory, for machines to execute. Where it lies itself they may not: "go
-// run" has it below the home of who runs it, which of root nobody else may enter. The error names the directory that is
-// in the way.
+// Program puts a copy of this program into a directory, for machines to execute. They often may not execute the
+// original: "go run" puts it below the user's home, and only root may enter root's. The error names the blocking
+// directory.
 func Program(dir string) (string, error) {
 	path := filepath.Join(dir, "souk")
 	if err := copyProgram(path); err != nil {
@@ -39,7 +39,7 @@ func copyProgram(to string) (err error) {
 	return err
 }
 
-// checkExecutable refuses a program that machines may not execute: where souk is root, each runs as a user of its own.
+// checkExecutable refuses a program that machines may not execute: if souk is root, each machine runs as its own user.
 func checkExecutable(path string) error {
 	const advice = "set TMPDIR to a directory that every user may enter, such as /tmp"
 	var fs unix.Statfs_t

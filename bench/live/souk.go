@@ -27,7 +27,7 @@ type Souk struct {
 	Exe    string
 	State  string // its --dir
 	Args   []string
-	Env    []string // beside that of this program
+	Env    []string // in addition to this program's environment
 	Stderr io.Writer
 	Ready  struct {
 		Addr      string `json:"addr"`
@@ -38,7 +38,7 @@ type Souk struct {
 	Client *client.Client
 }
 
-// Start starts this program as souk dev on any free port, and answers when it is ready.
+// Start starts this program as souk dev on any free port, and returns when it is ready.
 func Start(state string, stderr io.Writer, args ...string) (*Souk, error) {
 	exe, err := os.Executable()
 	if err != nil {
@@ -48,7 +48,7 @@ func Start(state string, stderr io.Writer, args ...string) (*Souk, error) {
 	return s, s.Start()
 }
 
-// Start starts it, or starts it again after kill.
+// Start starts souk, or starts it again after Kill.
 func (s *Souk) Start() error {
 	s.Cmd = exec.Command(s.Exe, append([]string{"dev", "--json", "--dir", s.State, "--addr", "127.0.0.1:0"},
 		s.Args...)...)
@@ -62,8 +62,8 @@ func (s *Souk) Start() error {
 	return nil
 }
 
-// startServing starts a souk that serves, reads the line of JSON with which it says that it is ready, and then the
-// file with its token, which that line names. Where it does not become ready, it may run.
+// startServing starts a souk server, reads the JSON line that says it is ready, and then its token from the file that
+// the line names. On an error the process may still run.
 func startServing(cmd *exec.Cmd, who string, said any, tokenFile *string) (token string, err error) {
 	out, err := cmd.StdoutPipe()
 	if err == nil {
@@ -87,7 +87,7 @@ func startServing(cmd *exec.Cmd, who string, said any, tokenFile *string) (token
 	return token, nil
 }
 
-// endServing ends a souk as ^C does, or kills it where that takes longer than patience, and gives how it ended.
+// endServing ends a souk as ^C does, or kills it after patience, and returns how it ended.
 func endServing(cmd *exec.Cmd, patience time.Duration) error {
 	err := cmd.Process.Signal(syscall.SIGTERM)
 	late := time.AfterFunc(patience, func() { _ = cmd.Process.Kill() })
@@ -100,14 +100,14 @@ func (s *Souk) Kill() {
 	if s.Cmd == nil {
 		return
 	}
-	if s.Cmd.Process != nil { // it was started
+	if s.Cmd.Process != nil { // it was started at least once
 		_ = s.Cmd.Process.Kill() // it may have ended by itself
 		_ = s.Cmd.Wait()
 	}
 	s.Cmd = nil
 }
 
-// Stop ends souk as ^C does and gives how it ended. Its machines go on.
+// Stop ends souk as ^C does and returns how it ended. Its machines go on.
 func (s *Souk) Stop() error {
 	if s.Cmd == nil {
 		return nil
@@ -117,10 +117,10 @@ func (s *Souk) Stop() error {
 	return err
 }
 
-// End ends the machines, then souk, then its reapers. It is a clean-up: what fails is passed over.
+// End ends the machines, then souk, then its reapers. It is a clean-up: errors are ignored.
 func (s *Souk) End() {
 	if s.Cmd == nil {
-		_ = s.Start() // only souk itself knows all processes of its machines
+		_ = s.Start() // only souk knows all processes of its machines
 	}
 	if s.Client != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -131,22 +131,22 @@ func (s *Souk) End() {
 	EndReapers(s.State)
 }
 
-// EndReapers ends the reapers below a directory. It is a clean-up: what fails is passed over.
+// EndReapers ends the reapers below a directory. It is a clean-up: errors are ignored.
 func EndReapers(dir string) {
 	for _, pid := range ReapersBelow(dir) {
 		_ = syscall.Kill(pid, syscall.SIGTERM)
 	}
 }
 
-// Command makes a command of this program that talks to it.
+// Command returns a command of this program that talks to this souk.
 func (s *Souk) Command(ctx context.Context, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, s.Exe, args...)
 	cmd.Env = append(os.Environ(), "SOUK_ADDR="+s.Ready.Addr, "SOUK_TOKEN="+s.Token)
 	return cmd
 }
 
-// ReapersBelow returns the reapers of a directory: the processes whose command line says so and names one below it. A
-// child that has not come to its program yet has the command line of the reaper that forked it, and is none.
+// ReapersBelow returns the reapers of a directory: the processes whose command line is a reaper's and names a directory
+// below it. It excludes children that have not executed their program yet, which still have the reaper's command line.
 func ReapersBelow(dir string) []int {
 	all, err := proc.All()
 	if err != nil {
@@ -172,8 +172,8 @@ func ReapersBelow(dir string) []int {
 // Processes returns souk and its reapers.
 func (s *Souk) Processes() []int { return append(ReapersBelow(s.State), s.Cmd.Process.Pid) }
 
-// destroyApps destroys all apps with their machines: those of a service alone would be replaced. It is a clean-up: what fails
-// is passed over.
+// destroyApps destroys all apps with their machines: destroying only a service's machines would have them replaced. It
+// is a clean-up: errors are ignored.
 func destroyApps(ctx context.Context, cl *client.Client) {
 	apps, _ := cl.Apps(ctx)
 	var g errgroup.Group

@@ -14,8 +14,7 @@ import (
 
 func defaultCallers() int { return runtime.GOMAXPROCS(0) }
 
-// measureFloor measures grants at workers chosen by turns: what a create costs when nobody has to decide, to check or to
-// record anything.
+// measureFloor measures grants at workers in turn: the cost of a create without deciding, checking or recording.
 func (t *testbed) measureFloor(o Options) (us float64, err error) {
 	var c cost
 	for c.creates < o.Creates {

@@ -1,6 +1,6 @@
-// Package place measures what one placement costs a souk process: everything between a launch that was read and the
-// machine that a worker answered with, over as many workers as one likes. It is the product's own path (gateway,
-// broker, fleet, index, catalog, decision log) over workers in memory, each with a real ledger, that start no process.
+// Package place measures what one placement costs a souk process: everything from the parsed launch to the worker's
+// answer, over any number of workers. It is the product's own path (gateway, broker, fleet, index, catalog, decision
+// log) over workers in memory, each with a real ledger, that start no process.
 package place
 
 import (
@@ -31,30 +31,30 @@ import (
 // Options say what is measured.
 type Options struct {
 	Workers  int
-	Machines int // that are known before; 0: ten for each worker
-	Creates  int // that are measured, of each kind
+	Machines int // existing machines; 0: ten for each worker
+	Creates  int // measured creates of each kind
 	Callers  int // goroutines that create; 0: one for each core
 }
 
-// Result is what one placement costs. The CPU is that of the whole process: the buyer's work, the workers' ledgers,
-// what they tell the fleet, the decision log and the garbage collector.
+// Result is what one placement costs. The CPU time is that of the whole process: the buyer, the workers' ledgers, the
+// fleet's updates, the decision log and the garbage collector.
 type Result struct {
 	Workers  int `json:"workers"`
-	Machines int `json:"machines"` // known before
+	Machines int `json:"machines"` // existing machines
 	Creates  int `json:"creates"`
 	Callers  int `json:"callers"`
 
-	PerSecond      float64 `json:"per_second"`        // placements, unnamed
-	CPU            float64 `json:"cpu_us_per_create"` // unnamed
-	CPUNamed       float64 `json:"cpu_us_per_named"`  // with a name, in an app that has a fifth of all machines
+	PerSecond      float64 `json:"per_second"`        // placements of unnamed machines
+	CPU            float64 `json:"cpu_us_per_create"` // of unnamed machines
+	CPUNamed       float64 `json:"cpu_us_per_named"`  // of named machines, in an app that has a fifth of all machines
 	NamedPerSecond float64 `json:"named_per_second"`
-	CPUAtTen       float64 `json:"cpu_us_per_create_at_10"` // the same over ten workers, with as many machines each
+	CPUAtTen       float64 `json:"cpu_us_per_create_at_10"` // as CPU, over ten workers with as many machines each
 	CPUNamedAtTen  float64 `json:"cpu_us_per_named_at_10"`
-	ToTen          float64 `json:"ratio_to_10"` // cpu_us_per_create to that at 10
-	// CPU of a grant alone: the worker's ledger, and what it tells the fleet
+	ToTen          float64 `json:"ratio_to_10"` // cpu_us_per_create / cpu_us_per_create_at_10
+	// CPU of a grant alone: the worker's ledger, and the fleet's update
 	Floor   float64 `json:"floor_us"`
-	Ratio   float64 `json:"ratio"`       // cpu_us_per_create to the floor
-	Asked   float64 `json:"asked"`       // calls of workers for a create, beside its grant: 0 is right
+	Ratio   float64 `json:"ratio"`       // cpu_us_per_create / floor_us
+	Asked   float64 `json:"asked"`       // calls to workers per create besides its grant: should be 0
 	Dropped uint64  `json:"log_dropped"` // decisions that the log could not keep up with
 }
 
@@ -69,9 +69,9 @@ func (r *Result) Text() string {
 }
 
 const (
-	apps  = 100 // that machines are known of
-	large = 5   // one app has one of so many machines
-	// endEvery is how many creates are measured before their machines are taken away again, which is not measured.
+	apps  = 100 // apps of the existing machines
+	large = 5   // one app has 1/large of all machines
+	// endEvery is how many creates are measured before their machines are removed again, which is not measured.
 	endEvery = 1000
 )
 
@@ -88,7 +88,6 @@ type testbed struct {
 	chance  *rand.Rand
 }
 
-// Run measures.
 func Run(ctx context.Context, o Options) (r *Result, err error) {
 	if o.Machines == 0 {
 		o.Machines = 10 * o.Workers
@@ -191,12 +190,12 @@ func (t *testbed) close() {
 		t.broker.Close()
 	}
 	if t.log != nil {
-		_ = t.log.Close() // it is thrown away
+		_ = t.log.Close() // the log is discarded
 	}
 	os.RemoveAll(t.dir)
 }
 
-// workerRecord is that of a worker of one of three sizes and four regions.
+// workerRecord returns the record of a worker, of one of three sizes and four regions.
 func (t *testbed) workerRecord(i int) cluster.Record {
 	size := int64(1 + i%3)
 	return cluster.Record{Worker: cluster.WorkerID(fmt.Sprintf("w%05d", i)),
@@ -209,7 +208,7 @@ func (t *testbed) workerRecord(i int) cluster.Record {
 
 func appName(i int) string { return fmt.Sprintf("app-%03d", i) }
 
-// stockWorker gives a worker a machine that is known from before.
+// stockWorker gives a worker an existing machine.
 func (t *testbed) stockWorker(s *seller, app string) error {
 	id := fmt.Sprintf("%014x", t.made.Add(1))
 	req := placement.Request{App: app, Machine: id, Start: true, Resources: cluster.Resources{CPU: 100, Memory: 256,
@@ -222,7 +221,7 @@ func (t *testbed) stockWorker(s *seller, app string) error {
 	return nil
 }
 
-// cost is what creates took.
+// cost is the measured cost of creates.
 type cost struct {
 	creates   int
 	wall, use time.Duration
@@ -232,9 +231,9 @@ type cost struct {
 func (c cost) perSecond() float64 { return float64(c.creates) / c.wall.Seconds() }
 func (c cost) cpuMicros() float64 { return float64(c.use.Nanoseconds()) / 1000 / float64(c.creates) }
 
-// measureCreates makes creates, in rounds: after each the machines that were made are taken away again.
+// measureCreates makes creates, in rounds: after each round their machines are removed again.
 func (t *testbed) measureCreates(ctx context.Context, o Options, named bool) (c cost, err error) {
-	if err := t.createRound(ctx, o.Callers, endEvery, named, nil); err != nil { // the caches of index and runtime fill
+	if err := t.createRound(ctx, o.Callers, endEvery, named, nil); err != nil { // fill the caches of index and runtime
 		return c, err
 	}
 	before := t.countCalls()
@@ -247,7 +246,7 @@ func (t *testbed) measureCreates(ctx context.Context, o Options, named bool) (c 
 	return c, t.log.Flush(ctx)
 }
 
-// createRound makes n machines with some callers, adds what it took to c, and takes them away again.
+// createRound makes n machines with some callers, adds the cost to c, and removes them again.
 func (t *testbed) createRound(ctx context.Context, callers, n int, named bool, c *cost) error {
 	made := make([]*machine.Machine, n)
 	launches := make([]*machine.Launch, n)
@@ -287,7 +286,7 @@ func (t *testbed) createRound(ctx context.Context, callers, n int, named bool, c
 	return nil
 }
 
-// newLaunch is one of 24 shapes.
+// newLaunch returns a launch of one of 24 shapes.
 func (t *testbed) newLaunch(named bool) *machine.Launch {
 	n := t.made.Add(1)
 	guest := machine.Guest{CPUKind: "shared", CPUs: 1 + int(n%4), MemoryMB: 256 * (1 + int(n%6))}
@@ -299,7 +298,7 @@ func (t *testbed) newLaunch(named bool) *machine.Launch {
 	return l
 }
 
-// countCalls counts what workers were asked beside grants.
+// countCalls counts the calls to workers other than grants.
 func (t *testbed) countCalls() (n int64) {
 	for _, s := range t.sellers {
 		s.mu.Lock()

@@ -16,8 +16,8 @@ import (
 )
 
 // seller is a worker without a journal and without a runtime: its ledger is a real one, and a machine is started once
-// it is granted. It tells the fleet of each change before it answers, as a worker does. What placements do not need it
-// does not have: a call of the embedded interface, which is nil, would panic.
+// it is granted. It updates the fleet before it answers, as a worker does. It lacks methods that placements do not
+// need: a call of the embedded nil interface would panic.
 type seller struct {
 	find.Worker
 	id   cluster.WorkerID
@@ -25,7 +25,7 @@ type seller struct {
 	sell *market.Seller
 	own  *fleet.Own
 	last string // id of an instance, each above the one before
-	seen int64  // calls that a create must not need: see Counts
+	seen int64  // calls that a create must not make
 }
 
 func newSeller(rec cluster.Record, f *fleet.Fleet) *seller {
@@ -43,7 +43,7 @@ func (s *seller) Record(context.Context) (cluster.Record, error) {
 	return s.sell.Record(time.Now()), nil
 }
 
-// Machines would list the machines; a placement that asks for it has failed.
+// Machines counts a call that a placement must not make.
 func (s *seller) Machines(context.Context, string, bool) ([]*machine.Machine, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -79,12 +79,12 @@ func (s *seller) Grant(_ context.Context, g lifecycle.Grant) (*machine.Machine, 
 	return m, nil
 }
 
-// CurrentLease says that there is none.
+// CurrentLease returns that there is no lease.
 func (s *seller) CurrentLease(context.Context, string, string) (machine.Lease, error) {
 	return machine.Lease{}, fault.New(fault.NotFound, lifecycle.CodeLeaseNotFound, "lease not found")
 }
 
-// endMachine frees what a machine has.
+// endMachine frees a machine's resources.
 func (s *seller) endMachine(id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -93,7 +93,7 @@ func (s *seller) endMachine(id string) {
 	s.own.Gone(id)
 }
 
-// zeros is chance that is none: instances differ by their time and count.
+// zeros is a random source of zeros: instance ids still differ by time and count.
 type zeros struct{}
 
 func (zeros) Uint64() uint64 { return 0 }

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// Hidden words of this program's command line: a server that answers, and the reverse proxy that Go brings, tuned.
+// Hidden commands of this program: a server, and Go's own reverse proxy, tuned.
 const (
 	serveWord = "bench-answer"
 	proxyWord = "bench-reverse-proxy"
@@ -23,12 +23,12 @@ const (
 // slowVar is the variable that says how long the server waits before it listens.
 const slowVar = "SLOW"
 
-// Main is the program that is measured against, where argv asks for it. It reports whether it did.
+// Main runs one of these hidden commands. It reports whether argv is one.
 func Main(argv []string) (mine bool, err error) {
 	switch {
 	case len(argv) == 1 && argv[0] == serveWord:
 		if slow, err := time.ParseDuration(os.Getenv(slowVar)); err == nil {
-			time.Sleep(slow) // as a program that has much to do before it listens
+			time.Sleep(slow) // like a program with a slow start
 		}
 		return true, serveBackend(":"+os.Getenv("PORT"), http.HandlerFunc(answerRequest))
 	case len(argv) == 3 && argv[0] == proxyWord:
@@ -45,12 +45,12 @@ func serveBackend(addr string, h http.Handler) error {
 	return http.Serve(ln, h) //nolint:gosec // it has no timeouts, as it serves who measures
 }
 
-// body is what each request is answered with: a kilobyte.
+// body is the answer to each request: a kilobyte.
 var body = []byte(strings.Repeat("souk answers. ", 74)[:1024]) //nolint:gochecknoglobals // a constant
 
 func answerRequest(w http.ResponseWriter, _ *http.Request) {
 	w.Header()["Content-Length"] = []string{"1024"}
-	_, _ = w.Write(body) // who asked may be gone
+	_, _ = w.Write(body) // the client may be gone
 }
 
 // reverseProxy is httputil.ReverseProxy with what makes it fast: a pool of buffers, and as many kept connections as are
@@ -78,10 +78,10 @@ func (b *buffers) Get() []byte {
 	return make([]byte, 32<<10)
 }
 
-// Put takes one back.
+// Put returns a buffer to the pool.
 func (b *buffers) Put(x []byte) { b.Pool.Put(&x) }
 
-// askOnce asks once, over a connection of its own, and returns how long that took.
+// askOnce sends one request over a new connection, and returns its duration.
 func askOnce(ctx context.Context, addr, host string) (time.Duration, http.Header, error) {
 	begin := time.Now()
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+addr+"/", nil)

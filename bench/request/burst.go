@@ -17,11 +17,11 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// slowStart is how long a program of usual weight takes until it listens: the benchmark's own takes 40 ms.
+// slowStart is how long a typical program takes until it listens: the benchmark's own takes 40 ms.
 const slowStart = 500 * time.Millisecond
 
-// measureBurst asks many times at once for one machine that sleeps: for one that starts as fast as can be, and for one
-// that takes as long as programs in an interpreter do.
+// measureBurst sends a burst of requests to one sleeping machine: to one with a fast start, and to one as slow as
+// programs in an interpreter.
 func (r *rig) measureBurst(ctx context.Context, o WakeOptions) ([]WakeRow, error) {
 	fast, err := r.burstOf(ctx, o, fmt.Sprint("burst_", o.Burst), 0)
 	if err != nil {
@@ -31,8 +31,8 @@ func (r *rig) measureBurst(ctx context.Context, o WakeOptions) ([]WakeRow, error
 	return append(fast, slow...), err
 }
 
-// burstOf measures bursts for a machine that listens a while after its start, each in turn with one request alone, and
-// with as many at once for the program itself.
+// burstOf measures bursts to a machine that listens slow after its start, in turns with a single request, and with a
+// burst to the bare program.
 func (r *rig) burstOf(ctx context.Context, o WakeOptions, name string, slow time.Duration) ([]WakeRow, error) {
 	port, err := live.FreePort()
 	if err != nil {
@@ -104,7 +104,7 @@ func (r *rig) oneBurst(ctx context.Context, n int, m *machine.Machine, host stri
 	return one, all, starts, r.stopMachine(ctx, m)
 }
 
-// startEvents returns the ids of the events that tell of a machine's starts, of those that are kept.
+// startEvents returns the ids of a machine's stored start events.
 func (r *rig) startEvents(ctx context.Context, id string) (map[string]bool, error) {
 	m, err := r.Client.Machine(ctx, live.App, id)
 	if err != nil {
@@ -122,8 +122,8 @@ func (r *rig) startEvents(ctx context.Context, id string) (map[string]bool, erro
 // opening is how many connections of a burst are opened at once.
 const opening = 64
 
-// atOnce asks n times at once, each over a connection of its own that was opened before, and returns when all are
-// answered. It does as little as a client can: its own work is in the figure.
+// atOnce sends n requests at once over connections opened before, and returns when all are answered. It does as little
+// as possible, since its own work is part of the measurement.
 func atOnce(ctx context.Context, addr, host string, n int) (time.Duration, error) {
 	conns := make([]net.Conn, n)
 	defer func() {
@@ -161,7 +161,7 @@ func atOnce(ctx context.Context, addr, host string, n int) (time.Duration, error
 	return time.Since(begin), err
 }
 
-// wholeAnswer reads the answer that each request gets.
+// wholeAnswer reads one whole answer.
 func wholeAnswer(c net.Conn) error {
 	resp, err := http.ReadResponse(bufio.NewReaderSize(c, 2<<10), nil)
 	if err != nil {

@@ -7,8 +7,8 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// measureChecked wakes stopped machines that have a check, which must pass before the request goes there. The floor
-// makes the same check once.
+// measureChecked wakes stopped machines whose check must pass before they get a request. The floor runs the same check
+// once.
 func (r *rig) measureChecked(ctx context.Context, o WakeOptions) (rows []WakeRow, err error) {
 	connect := func(ctx context.Context, addr string) error {
 		c, err := new(net.Dialer).DialContext(ctx, "tcp", addr)

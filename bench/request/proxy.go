@@ -28,18 +28,18 @@ import (
 // ProxyOptions say how much is measured.
 type ProxyOptions struct {
 	Connections []int
-	For         time.Duration // each, in each round
+	For         time.Duration // time per measurement and round
 	Rounds      int
 }
 
-// ProxyRow is requests a second over some connections: through souk's proxy, and through others in turns with it. What
-// is not on this host is left out of Peers.
+// ProxyRow is requests a second over some connections: through souk's proxy, and through others in turns with it. Peers
+// has only proxies installed on this host.
 type ProxyRow struct {
 	Name   string             `json:"name"`
 	PerSec float64            `json:"per_second"`
-	CPU    float64            `json:"cpu_us_per_request"` // of souk
+	CPU    float64            `json:"cpu_us_per_request"` // CPU of souk
 	Peers  map[string]float64 `json:"peers"`              // requests a second, by name
-	Load   string             `json:"load"`               // what made the requests
+	Load   string             `json:"load"`               // the load generator
 }
 
 // ProxyHead is the line above the rows.
@@ -65,7 +65,7 @@ func (r ProxyRow) Text() string {
 	return text + missed
 }
 
-// peerNames are what is measured beside souk, fastest first.
+// peerNames lists what is measured besides souk, fastest first.
 func peerNames() []string { return []string{"direct", "nginx", "haproxy", "reverse_proxy", "caddy"} }
 
 // way is one way to the backend.
@@ -73,12 +73,12 @@ type way struct {
 	name string
 	addr string
 	host string
-	pid  int // whose CPU counts; 0: nobody's
+	pid  int // process whose CPU is measured; 0: none
 	runs []float64
 	cpu  []float64
 }
 
-// Proxy measures requests to a machine that is up.
+// Proxy measures requests to a started machine.
 func Proxy(ctx context.Context, o ProxyOptions, to bench.Reporter) error {
 	r, err := newRig(ctx, to.Stderr())
 	if err != nil {
@@ -114,7 +114,7 @@ func Proxy(ctx context.Context, o ProxyOptions, to bench.Reporter) error {
 	return nil
 }
 
-// measureRow measures all ways in turns, and takes the middle of the rounds.
+// measureRow measures all ways in turns, and takes the median of the rounds.
 func (r *rig) measureRow(ctx context.Context, o ProxyOptions, n int, ways []*way) (ProxyRow, error) {
 	out := ProxyRow{Name: fmt.Sprint("proxy_", n), Peers: map[string]float64{}, Load: "souk's own"}
 	for _, w := range ways {
@@ -155,7 +155,7 @@ func cpuOf(pid int) time.Duration {
 	if pid == 0 {
 		return 0
 	}
-	d, _ := live.CPU(pid) // one that has ended fails elsewhere
+	d, _ := live.CPU(pid) // if it has ended, another step fails
 	return d
 }
 
@@ -164,7 +164,7 @@ func medianOf(v []float64) float64 {
 	return v[len(v)/2]
 }
 
-// byWrk has wrk make the load.
+// byWrk generates the load with wrk.
 func byWrk(ctx context.Context, wrk string, w *way, n int, d time.Duration) (float64, error) {
 	secs := max(1, int(math.Round(d.Seconds())))
 	cmd := exec.CommandContext(ctx, wrk, "-t1", "-c"+strconv.Itoa(n), fmt.Sprintf("-d%ds", secs), "-H", "Host: "+w.host,
@@ -233,8 +233,8 @@ func askInLoop(ctx context.Context, w *way, count *atomic.Int64) error {
 	return nil
 }
 
-// startPeers starts the other proxies that are on this host, each in front of the same backend. What does not start is
-// left out.
+// startPeers starts the other proxies that are on this host, each in front of the same backend. Proxies that do not
+// start are left out.
 func (r *rig) startPeers(ctx context.Context, backend string) (ways []*way, end func()) {
 	var started []*program
 	add := func(name string, argv ...string) {

@@ -1,5 +1,5 @@
-// Package request measures the way of a request through souk's proxy: to a machine that sleeps, and to one that is up,
-// beside other proxies in the same run.
+// Package request measures requests through souk's proxy: to sleeping and to started machines, compared with other
+// proxies in the same run.
 package request
 
 import (
@@ -16,7 +16,7 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// rig is a souk of its own, and where its proxy answers.
+// rig is a souk with the address of its proxy.
 type rig struct {
 	*live.Souk
 	dir  string
@@ -59,8 +59,8 @@ func wrapFailure(err error, what string) error {
 	return fault.Wrap(err, fault.Internal, fault.CodeBench, "the measurement stopped: %s", what)
 }
 
-// noAnswer is the failure of a request, with what became of the machine that it was for: the proxy's answer says that
-// there is none to take it, and not why.
+// noAnswer adds the state of the request's machine to an error, since the proxy's answer does not say why no machine
+// takes the request.
 func (r *rig) noAnswer(ctx context.Context, id string, err error) error {
 	m, asked := r.Client.Machine(ctx, live.App, id)
 	if asked == nil && m.State != machine.Started {

@@ -108,8 +108,8 @@ func Wake(ctx context.Context, o WakeOptions, to bench.Reporter) error {
 	return nil
 }
 
-// measureStopped wakes a stopped machine again and again, each in turn with its floor: fork and exec of the same
-// program until its port accepts.
+// measureStopped wakes a stopped machine repeatedly, in turns with the floor: fork and exec of the same program until
+// its port accepts.
 func (r *rig) measureStopped(ctx context.Context, o WakeOptions) ([]WakeRow, error) {
 	row, err := r.measureWakes(ctx, o.N, "stopped", func(*machine.Config) {}, func(context.Context, string) error {
 		return nil
@@ -117,7 +117,7 @@ func (r *rig) measureStopped(ctx context.Context, o WakeOptions) ([]WakeRow, err
 	return []WakeRow{row}, err
 }
 
-// measureWakes wakes a stopped machine again and again. check is what the floor does once its port accepts.
+// measureWakes wakes a stopped machine repeatedly. check is what the floor does once its port accepts.
 func (r *rig) measureWakes(ctx context.Context, n int, name string, edit func(*machine.Config),
 	check func(ctx context.Context, addr string) error) (none WakeRow, err error) {
 	port, err := live.FreePort()
@@ -151,7 +151,7 @@ func (r *rig) measureWakes(ctx context.Context, n int, name string, edit func(*m
 	return timedRow(name, took, floors, "p50 <= floor + 3 ms, p99 <= floor + 15 ms", 3, 15), nil
 }
 
-// warmups are not counted.
+// warmups is the number of wakes that are not counted.
 const warmups = 5
 
 func (r *rig) stopMachine(ctx context.Context, m *machine.Machine) error {
@@ -161,13 +161,13 @@ func (r *rig) stopMachine(ctx context.Context, m *machine.Machine) error {
 	return r.Client.Wait(ctx, live.App, m.ID, time.Minute, machine.Stopped)
 }
 
-// forkTries bounds how often a program is started anew because its port was taken before it listened.
+// forkTries bounds how often a program is restarted because its port was taken before it listened.
 const forkTries = 10
 
 var errServerEnded = errors.New("the program ended before its port accepted") //nolint:gochecknoglobals // a constant
 
-// forkUntilReady starts the server as a program, waits until its port accepts and passes a check, and ends it. One whose
-// port somebody else has taken meanwhile ends by itself: another is started.
+// forkUntilReady starts the server as a program, waits until its port accepts and passes a check, and ends it. If
+// another program has taken its port it ends by itself, and is started again.
 func (r *rig) forkUntilReady(ctx context.Context, check func(ctx context.Context, addr string) error) (
 	took time.Duration, err error) {
 	for range forkTries {
@@ -209,8 +209,8 @@ func (r *rig) forkOnce(ctx context.Context, check func(ctx context.Context, addr
 	return d, err
 }
 
-// measureSuspended thaws a suspended machine again and again, each in turn with its floor: SIGCONT to a stopped program
-// of the same kind, and its answer.
+// measureSuspended thaws a suspended machine repeatedly, in turns with the floor: SIGCONT to a stopped program of the
+// same kind, and its answer.
 func (r *rig) measureSuspended(ctx context.Context, o WakeOptions) ([]WakeRow, error) {
 	port, err := live.FreePort()
 	if err != nil {
@@ -230,7 +230,7 @@ func (r *rig) measureSuspended(ctx context.Context, o WakeOptions) ([]WakeRow, e
 	}
 	var took, floors []time.Duration
 	for i := range o.N + warmups {
-		_ = bare.cmd.Process.Signal(syscall.SIGSTOP) // it is this process's child
+		_ = bare.cmd.Process.Signal(syscall.SIGSTOP) // cannot fail for a child process
 		begin := time.Now()
 		_ = bare.cmd.Process.Signal(syscall.SIGCONT)
 		if _, _, err := askOnce(ctx, addr, addr); err != nil {
@@ -281,7 +281,7 @@ func (r *rig) startProgram(ctx context.Context, argv ...string) (*program, strin
 	p := &program{cmd}
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
-	up, cancel := context.WithTimeout(ctx, 20*time.Second) // its port may have been taken meanwhile
+	up, cancel := context.WithTimeout(ctx, 20*time.Second) // in case its port was taken meanwhile
 	defer cancel()
 	if err := live.AwaitPort(up, addr); err != nil {
 		p.endProgram()
@@ -290,7 +290,7 @@ func (r *rig) startProgram(ctx context.Context, argv ...string) (*program, strin
 	return p, addr, nil
 }
 
-// measureAsleep has many apps asleep, and measures what they take, and a wake beside them.
+// measureAsleep makes many sleeping apps, and measures their cost, and a wake among them.
 func (r *rig) measureAsleep(ctx context.Context, o WakeOptions) ([]WakeRow, error) {
 	alone, err := r.measureStopped(ctx, o)
 	if err != nil {
@@ -340,13 +340,13 @@ func (r *rig) measureAsleep(ctx context.Context, o WakeOptions) ([]WakeRow, erro
 	}, nil
 }
 
-// launchAgain makes room for another machine of the name that was measured alone.
+// launchAgain replaces the machine that was measured alone by a new one of the same name.
 func (r *rig) launchAgain(ctx context.Context) (*machine.Machine, error) {
 	return nil, live.DestroyAll(ctx, r.Client, live.App)
 }
 
-// measureQuiet leaves souk alone for a while, and returns the bytes that it takes then and which share of a core it
-// used, in hundredths. A process that has nothing to do gives memory back after twice ten seconds.
+// measureQuiet leaves souk idle for a while, and returns its memory in bytes and its CPU use in percent of a core. An
+// idle process returns memory after twice ten seconds.
 func (r *rig) measureQuiet(ctx context.Context) (bytes int64, share float64, err error) {
 	const settle, idle = 21 * time.Second, 10 * time.Second
 	if err := wait.For(ctx, settle); err != nil {
@@ -367,8 +367,8 @@ func (r *rig) measureQuiet(ctx context.Context) (bytes int64, share float64, err
 	return bytes, 100 * (after - before).Seconds() / idle.Seconds(), err
 }
 
-// memoryBytes returns the bytes that souk and its reaper take and nobody can take back: pages of files, such as the
-// journal's, are the kernel's to drop.
+// memoryBytes returns the unreclaimable memory of souk and its reaper: pages of files, such as the journal's, do not
+// count, since the kernel can drop them.
 func (r *rig) memoryBytes() (int64, error) {
 	sum := int64(0)
 	for _, pid := range r.Processes() {

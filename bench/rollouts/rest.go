@@ -24,14 +24,14 @@ const (
 )
 
 const (
-	// settleTime is after so many writes: what they left is collected at the latest two minutes later, and given back
-	// to the host in the minute after that.
+	// settleTime is the wait after many writes: their garbage is collected within two minutes, and returned to the host
+	// within a minute more.
 	settleTime = 200 * time.Second
 	restTime   = 30 * time.Second
 )
 
-// measureRest makes many services of one replica that is not started, on two members, and measures what each member
-// takes for them while nothing changes, and what they say to each other, beside what they did before.
+// measureRest makes many services of one replica that is not started, on two members, and measures the additional CPU,
+// memory and traffic of the members for them while nothing changes.
 func measureRest(ctx context.Context, o Options, to bench.Reporter) (rows []Row, err error) {
 	dir, err := os.MkdirTemp("", "souk-bench-")
 	if err != nil {
@@ -90,11 +90,11 @@ func measureRest(ctx context.Context, o Options, to bench.Reporter) (rows []Row,
 	return rows, nil
 }
 
-// idle is what two members take while nothing changes.
+// idle is the use of two members while nothing changes.
 type idle struct {
-	cpu     float64 // percent of a core, of the one that takes more
-	memory  int64   // bytes, of the one that has more
-	packets float64 // a second that this host sends
+	cpu     float64 // percent of a core, of the busier member
+	memory  int64   // bytes, of the larger member
+	packets float64 // sent by this host, per second
 }
 
 func readIdle(ctx context.Context, agents *live.Agents) (x idle, err error) {

@@ -23,11 +23,11 @@ const (
 	byHand = "by-hand"
 )
 
-// wantRolling is what a rollout may take of what a client takes for the same updates.
+// wantRolling is the limit of a rollout's time, in multiples of a client's time for the same updates.
 const wantRolling = 1.2
 
-// measureRolling replaces a service's machines a few at a time, in turns with a client that replaces as many by itself:
-// each machine's successor is made, then the machine is cordoned, stopped and destroyed.
+// measureRolling replaces a service's machines a few at a time, in turns with a client that does the same by hand: each
+// machine's successor is made, then the machine is cordoned, stopped and destroyed.
 func measureRolling(ctx context.Context, o Options, to bench.Reporter) (row Row, err error) {
 	dir, err := os.MkdirTemp("", "souk-bench-")
 	if err != nil {
@@ -67,7 +67,7 @@ func measureRolling(ctx context.Context, o Options, to bench.Reporter) (row Row,
 		if err != nil {
 			return row, wrapFailure(err, "a rollout failed")
 		}
-		if i > 0 { // the first warms up
+		if i > 0 { // the first round is a warm-up
 			took, floors = append(took, d), append(floors, floor)
 		}
 	}
@@ -88,7 +88,7 @@ func rollingRelease(o Options, version int) api.NewRelease {
 		Update: &release.Update{MaxSurge: fmt.Sprint(o.At), MinUp: &machine.Duration{}}}}}}
 }
 
-// updateByHand replaces machines, so many at a time, and enters the new ones.
+// updateByHand replaces machines, at at a time, and puts the new ids into have.
 func updateByHand(ctx context.Context, cl *client.Client, have []string, at int) (time.Duration, error) {
 	began := time.Now()
 	err := atOnce(len(have), at, func(i int) error {
@@ -98,7 +98,7 @@ func updateByHand(ctx context.Context, cl *client.Client, have []string, at int)
 		}
 		old := have[i]
 		have[i] = next
-		if err := cl.Cordon(ctx, byHand, old, "", true); err != nil { // its requests go elsewhere first
+		if err := cl.Cordon(ctx, byHand, old, "", true); err != nil { // so that requests go elsewhere first
 			return err
 		}
 		if _, err := cl.Stop(ctx, byHand, old, "", client.StopOptions{}); err != nil {
@@ -125,7 +125,7 @@ func launchMachine(ctx context.Context, cl *client.Client) (string, error) {
 	return m.ID, nil
 }
 
-// atOnce does f of 0 to n-1, at most width at a time.
+// atOnce calls f with 0 to n-1, at most width at a time.
 func atOnce(n, width int, f func(i int) error) error {
 	var g errgroup.Group
 	g.SetLimit(width)

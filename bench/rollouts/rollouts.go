@@ -1,5 +1,5 @@
-// Package rollouts measures how a service's machines are replaced: fifty of them in fives beside a client that does the
-// same by hand, and the switch of a blue-green rollout as requests through five members see it.
+// Package rollouts measures rollouts: fifty machines replaced in fives, compared with a client that does the same by
+// hand, and the switch of a blue-green rollout as seen by requests through five members.
 package rollouts
 
 import (
@@ -23,7 +23,7 @@ type Options struct {
 	Rounds   int // rollouts of each kind, in turns
 	Members  int // of the cluster with the blue-green service, and its replicas
 	Switches int
-	Services int // that rest
+	Services int // services at rest
 	Only     []string
 }
 
@@ -35,8 +35,8 @@ type Row struct {
 	P99    *float64 `json:"p99_ms,omitempty"`
 	Floor  *float64 `json:"floor_p50_ms,omitempty"`
 	Ratio  *float64 `json:"ratio_p50,omitempty"`
-	Asked  int      `json:"requests,omitempty"` // under way during the switches
-	Failed *int     `json:"failed,omitempty"`   // of those
+	Asked  int      `json:"requests,omitempty"` // requests during the switches
+	Failed *int     `json:"failed,omitempty"`   // failed ones among those
 	Value  *float64 `json:"value,omitempty"`
 	Unit   string   `json:"unit,omitempty"`
 	Want   string   `json:"want"`
@@ -72,7 +72,6 @@ func (r Row) Text() string {
 	return text
 }
 
-// Run measures.
 func Run(ctx context.Context, o Options, to bench.Reporter) error {
 	for _, s := range []struct {
 		name string
@@ -97,7 +96,7 @@ func Run(ctx context.Context, o Options, to bench.Reporter) error {
 	return nil
 }
 
-// oneRow is a measurement of one row.
+// oneRow adapts a measurement with a single row.
 func oneRow(f func(context.Context, Options, bench.Reporter) (Row, error)) func(context.Context, Options,
 	bench.Reporter) ([]Row, error) {
 	return func(ctx context.Context, o Options, to bench.Reporter) ([]Row, error) {

@@ -31,9 +31,9 @@ const (
 	webImage = "localhost/souk-bench:1"
 )
 
-// measureSwitches makes blue-green rollouts of a service of as many replicas as members, and measures of each how long
-// requests were answered by both: from the first answer of a new machine, through any member, until the last request
-// was sent that an old one answered.
+// measureSwitches makes blue-green rollouts of a service of as many replicas as members, and measures how long both
+// colours answered: from the first answer of a new machine, through any member, until the sending of the last request
+// that an old one answered.
 func measureSwitches(ctx context.Context, o Options, to bench.Reporter) (row Row, err error) {
 	dir, err := os.MkdirTemp("", "souk-bench-")
 	if err != nil {
@@ -74,7 +74,7 @@ func measureSwitches(ctx context.Context, o Options, to bench.Reporter) (row Row
 	return switchAll(ctx, o, agents, doors)
 }
 
-// giveImage has each member load the image that the service's machines are of.
+// giveImage loads the service's image at each member.
 func giveImage(ctx context.Context, dir string, agents *live.Agents, ids []string) error {
 	archive, err := container.Image(dir+"/image", webImage)
 	if err != nil {
@@ -105,7 +105,7 @@ func colouredRelease(o Options, version int) api.NewRelease {
 					GracePeriod: &machine.Duration{Duration: 100 * time.Millisecond}}}}}}}}}}
 }
 
-// seen is what requests through one member were answered with.
+// seen is the record of the answers to requests through one member.
 type seen struct {
 	asked, failed int
 	first         time.Time // when the first answer of the new version came
@@ -130,7 +130,7 @@ func switchAll(ctx context.Context, o Options, agents *live.Agents, doors []stri
 			return row, wrapFailure(err, "a rollout failed")
 		}
 		if i == 0 {
-			continue // it warms up
+			continue // warm-up
 		}
 		var first, last time.Time
 		for _, x := range found {
@@ -151,7 +151,7 @@ func switchAll(ctx context.Context, o Options, agents *live.Agents, doors []stri
 	return row, nil
 }
 
-// askOn asks at a door again and again, until ctx ends. next is what the new version answers.
+// askOn sends requests to a door until ctx ends. next is the new version's answer.
 func askOn(ctx context.Context, door, next string) (out seen) {
 	via := &http.Client{Transport: &http.Transport{}, Timeout: time.Minute}
 	defer via.CloseIdleConnections()
@@ -169,7 +169,7 @@ func askOn(ctx context.Context, door, next string) (out seen) {
 		default:
 			out.last = sent
 		}
-		_ = wait.For(ctx, askEvery-time.Since(sent)) // it ends with ctx
+		_ = wait.For(ctx, askEvery-time.Since(sent)) // the loop checks ctx
 	}
 	return out
 }
