@@ -65,7 +65,7 @@ const (
 	KeyAgeHeader      = "Souk-Key-Age"            // with the key: how many seconds ago the client drew it
 	MissingHeader     = "Souk-Missing"            // of a list: the workers that could not be asked
 	DoorsHeader       = "Souk-Doors"              // of an answer: which list of doors (ListDoors) holds now
-	// NextCursorHeader is of a page that is an array: the cursor of the next one; none: it was the last.
+	// NextCursorHeader, in an answer that is an array, has the cursor of the next page; absent: it was the last.
 	NextCursorHeader = "Souk-Next-Cursor"
 	PreferHeader     = "Prefer"
 	RespondAsync     = "respond-async" // as Prefer: answer when an operation has begun, not when it is done
@@ -76,8 +76,8 @@ type SetValue struct {
 	Value *string `json:"value"`
 }
 
-// OK is the answer of requests that have nothing else to tell but, of those that act on a machine, whether it is done.
+// OK is the answer without other content; for a verb on a machine it says whether the verb is done.
 type OK struct {
 	OK    bool           `json:"ok"`
-	Begun *machine.Begun `json:"begun,omitempty"` // nil: it is done
+	Begun *machine.Begun `json:"begun,omitempty"` // nil: the verb is done
 }

@@ -12,7 +12,7 @@ type App struct {
 	Name         string       `json:"name"`
 	NumericID    int32        `json:"internal_numeric_id"`
 	Network      string       `json:"network"`
-	Status       string       `json:"status"` // pending without machines, else deployed; deleting while it goes
+	Status       string       `json:"status"` // pending without machines, else deployed; deleting during its deletion
 	MachineCount int          `json:"machine_count"`
 	VolumeCount  int          `json:"volume_count"`
 	Organization Organization `json:"organization"`
@@ -21,7 +21,7 @@ type App struct {
 	CreatedAt    time.Time    `json:"created_at"`
 }
 
-// Organization owns apps. souk keeps its name with the app and nothing else of it.
+// Organization owns apps. souk stores only its name, with the app.
 type Organization struct {
 	Name      string `json:"name"`
 	Slug      string `json:"slug"`
@@ -44,13 +44,13 @@ type AppList struct {
 	Apps  []App `json:"apps"`
 }
 
-// AppBudget is the eviction budget of an app: that of its machines whose launch names none.
+// AppBudget is the eviction budget of an app, for machines whose launch names none.
 type AppBudget struct {
 	Budget  machine.EvictionBudget `json:"eviction_budget"`
-	Default bool                   `json:"default,omitempty"` // nobody set it
+	Default bool                   `json:"default,omitempty"` // it was not set for the app
 }
 
-// AppDisconnect says what becomes of an app's machines on a worker that cannot be heard: never, fast or fenced.
+// AppDisconnect says what happens to an app's machines on an unreachable worker: never, fast or fenced.
 type AppDisconnect struct {
 	Policy string `json:"policy"`
 }

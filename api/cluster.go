@@ -7,12 +7,12 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// DrainPlan says where a worker's machines would go if it were drained now, and what else is there.
+// DrainPlan says where a worker's machines would go if it were drained now, and lists its tasks and volumes.
 type DrainPlan struct {
 	Worker cluster.WorkerID `json:"worker"`
 	Moves  []DrainMove      `json:"moves"`
 	Tasks  []DrainTasks     `json:"tasks"` // that run there: a drain waits for them, or ends them for their queue
-	// volumes there that no machine has: they stay with what is in them, by id
+	// ids of unattached volumes there, which stay with their data
 	Volumes []string `json:"volumes"`
 }
 
@@ -26,22 +26,22 @@ func (p *DrainPlan) Running() (n int) {
 
 // DrainTasks is how many tasks of one job run on a worker.
 type DrainTasks struct {
-	App     string `json:"app"` // "": not known yet, as the worker has just started
+	App     string `json:"app"` // "": unknown yet, since the worker has just started
 	Job     string `json:"job"`
-	Name    string `json:"name,omitempty"` // of the job, where the member that answers has it
+	Name    string `json:"name,omitempty"` // the job's name, if the answering member has the job
 	Running int    `json:"running"`
 }
 
-// Fate is what becomes of a machine when its worker is drained.
+// Fate is what happens to a machine when its worker is drained.
 type Fate string
 
 // The fates.
 const (
-	FateMoves Fate = "moves" // it is made anew elsewhere
+	FateMoves Fate = "moves" // it is made again elsewhere
 	FateStays Fate = "stays" // something ties it to the worker
 	FateStuck Fate = "stuck" // no other worker takes it now
-	FateAnew  Fate = "anew"  // its service makes another elsewhere, and then removes it
-	FateWaits Fate = "waits" // something is being done to it; what becomes of it is known when that is over
+	FateAnew  Fate = "anew"  // its service makes another elsewhere, and then removes this one
+	FateWaits Fate = "waits" // an operation on it must end first
 )
 
 // DrainMove is one machine of a DrainPlan.
@@ -55,11 +55,11 @@ type DrainMove struct {
 	Reason  string        `json:"reason"`
 }
 
-// WorkerCordon says who wants a worker to take nothing new, why, and for how long.
+// WorkerCordon is the request to cordon a worker: by whom, why, and for how long.
 type WorkerCordon struct {
 	Owner  string  `json:"owner"`
 	Reason string  `json:"reason"`
-	TTL    float64 `json:"ttl,omitempty"` // seconds; 0: somebody must end it
+	TTL    float64 `json:"ttl,omitempty"` // seconds; 0: until ended by hand
 	Drain  bool    `json:"drain,omitempty"`
 	// with drain: the tasks that run there are ended, and go back to their queues
 	EndTasks bool `json:"end_tasks,omitempty"`
@@ -68,8 +68,8 @@ type WorkerCordon struct {
 // MemberRemoved is the answer to the removal of a member.
 type MemberRemoved struct {
 	OK        bool               `json:"ok"`
-	Forgotten []ForgottenMachine `json:"forgotten"` // the machines that it had told of
-	Tokens    []Token            `json:"tokens"`    // that were good, and ended with it
+	Forgotten []ForgottenMachine `json:"forgotten"` // the machines that it had reported
+	Tokens    []Token            `json:"tokens"`    // valid tokens that ended with it
 }
 
 // ForgottenMachine is a machine of a member that was removed.
@@ -107,7 +107,7 @@ type DoorList struct {
 	Mark  string         `json:"mark"` // of this list: the header Souk-Doors has another one when it has changed
 }
 
-// HealthFinding is one thing that was looked at, and what was found.
+// HealthFinding is one check of the cluster's health, and its result.
 type HealthFinding struct {
 	Member cluster.WorkerID `json:"member"`
 	Check  string           `json:"check"` // member, drift, registry, clock, certificate, staleness, cordon, removed
@@ -118,24 +118,24 @@ type HealthFinding struct {
 
 // Health is the health of a cluster as one member finds it.
 type Health struct {
-	Member   cluster.WorkerID `json:"member,omitempty"` // who looked; none: this souk is alone
+	Member   cluster.WorkerID `json:"member,omitempty"` // the member that checked; none: this souk is alone
 	At       time.Time        `json:"at"`
 	OK       bool             `json:"ok"`
 	Findings []HealthFinding  `json:"findings"`
 }
 
-// WorkerUsage is what one worker has, uses and does.
+// WorkerUsage is one worker's capacity, usage and activity.
 type WorkerUsage struct {
 	Worker cluster.WorkerID    `json:"worker"`
-	Member cluster.MemberState `json:"member,omitempty"` // of its member; none: this souk is alone
-	// for how long it may have changed without this member's knowing
+	Member cluster.MemberState `json:"member,omitempty"` // its member's state; none: this souk is alone
+	// the age of what this member knows of it
 	AgeMS  float64         `json:"age_ms"`
-	Record *cluster.Record `json:"record,omitempty"` // none: it cannot be heard
+	Record *cluster.Record `json:"record,omitempty"` // none: it is unreachable
 	Starts uint64          `json:"starts"`           // machines it has brought up since it started
 	Stuck  int             `json:"stuck"`            // operations that make no progress
-	// what each machine and task that runs uses, where that was asked for and the worker can tell
+	// the usage of each running machine and task, if requested and measured
 	Use []machine.Use `json:"use,omitempty"`
-	// what all that runs on the worker's host uses; none: it cannot tell
+	// the usage of everything on the worker's host; none: not measured
 	Host *machine.HostUse `json:"host,omitempty"`
 }
 
@@ -143,10 +143,10 @@ type WorkerUsage struct {
 type UsageList struct {
 	At      time.Time     `json:"at"`
 	Workers []WorkerUsage `json:"workers"`
-	Proxy   *ProxyUsage   `json:"proxy,omitempty"` // of the member that answers; none: it has none
+	Proxy   *ProxyUsage   `json:"proxy,omitempty"` // the answering member's proxy; none: it has none
 }
 
-// ServerInfo is what a server says of itself.
+// ServerInfo describes a server.
 type ServerInfo struct {
 	cluster.Build
 	Go      string    `json:"go"`
@@ -166,7 +166,7 @@ type Examination struct {
 	Findings []cluster.Finding `json:"findings"`
 }
 
-// FleetView is the fleet as a buyer sees it.
+// FleetView is the fleet as a buyer (broker) sees it.
 type FleetView struct {
 	At          time.Time           `json:"at"`
 	Workers     []AgedRecord        `json:"workers"`
@@ -179,24 +179,24 @@ type AgedRecord struct {
 	Record cluster.Record `json:"record"`
 }
 
-// LivesRequest is who says that a member is the one that lives of those with its id, and why.
+// LivesRequest says who decided, and why, that a member is the only valid one of all copies with its id.
 type LivesRequest struct {
 	By     string `json:"by"`
 	Reason string `json:"reason"`
 }
 
-// ImageList is what workers keep of images, with those that could not tell: they do not answer, or keep none.
+// ImageList lists the workers' images, and the workers that have no list: they do not answer, or keep no images.
 type ImageList struct {
 	Stores  []cluster.ImageStore `json:"stores"`
 	Without []UnreachableWorker  `json:"without"`
 }
 
-// NewPull says what is to be pulled.
+// NewPull says which image to pull.
 type NewPull struct {
 	Image string `json:"image"` // a name, as "nginx:1.29", or one with a digest
 }
 
-// PullLine is a line of a pull's answer: how far a blob is, or, last, the image.
+// PullLine is a line of a pull's answer: the progress of a blob, or as the last line the image.
 type PullLine struct {
 	Progress *cluster.ImageProgress `json:"progress,omitempty"`
 	Image    *cluster.StoredImage   `json:"image,omitempty"`
@@ -207,7 +207,7 @@ type LoadedImages struct {
 	Images []cluster.StoredImage `json:"images"`
 }
 
-// Freed says how much disk a removal gave back.
+// Freed says how much disk a removal freed.
 type Freed struct {
 	Bytes int64 `json:"bytes"`
 }

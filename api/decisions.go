@@ -11,8 +11,8 @@ import (
 // DecisionPage is a page of decisions, newest first.
 type DecisionPage struct {
 	Decisions  []*decision.Decision `json:"decisions"`
-	NextCursor string               `json:"next_cursor,omitempty"` // for the older ones
-	Notes      []string             `json:"notes,omitempty"`       // what of the log could not be read
+	NextCursor string               `json:"next_cursor,omitempty"` // for older decisions
+	Notes      []string             `json:"notes,omitempty"`       // parts of the log that could not be read
 }
 
 // ExplainedDecision is one decision with its explanation in sentences.
@@ -21,7 +21,7 @@ type ExplainedDecision struct {
 	Sentences []string           `json:"sentences"`
 }
 
-// Explanation says why a machine is where it is, or was, and what each worker would say if it were placed now.
+// Explanation says why a machine is where it is, or was, and how each worker would answer if it were placed now.
 type Explanation struct {
 	Machine   string              `json:"machine"`
 	Worker    cluster.WorkerID    `json:"worker,omitempty"` // "": the machine is gone
@@ -29,8 +29,8 @@ type Explanation struct {
 	Sentences []string            `json:"sentences"`
 	Number    int                 `json:"number,omitempty"`    // of Decision among Decisions, from 1
 	Decision  *decision.Decision  `json:"decision,omitempty"`  // from the log
-	Decisions []DecisionSummary   `json:"decisions,omitempty"` // about this machine, oldest first
-	Evicted   []Evictee           `json:"evicted,omitempty"`   // who made room for it, as its events tell
+	Decisions []DecisionSummary   `json:"decisions,omitempty"` // on this machine, oldest first
+	Evicted   []Evictee           `json:"evicted,omitempty"`   // machines evicted for it, from its events
 	Now       []machine.Candidate `json:"now"`
 	Notes     []string            `json:"notes,omitempty"`
 }
@@ -44,8 +44,8 @@ type DecisionSummary struct {
 	Worker  cluster.WorkerID `json:"worker,omitempty"`
 }
 
-// Plan is what a launch would meet now. A launch with Machine as its id goes where the plan says, as long as nothing
-// changes.
+// Plan says how a launch would be placed now. A launch with Machine as its id goes where the plan says, as long as
+// nothing changes.
 type Plan struct {
 	Machine string            `json:"machine"`
 	Verdict decision.Foreseen `json:"verdict"` // fits, not_now, never
@@ -57,7 +57,7 @@ type Plan struct {
 	Among     []cluster.WorkerID `json:"among,omitempty"` // of a race: it goes to the first of these that answers
 	Sentences []string           `json:"sentences"`
 	Changes   []decision.Change  `json:"changes"` // that would make it fit, smallest first
-	// whom a worker would evict for it, as it says itself: where it fits only so, Worker
+	// which machines workers would evict for it, as they say; if it fits only so, Worker's
 	Victims  []Victims          `json:"victims,omitempty"`
 	Decision *decision.Decision `json:"decision"`
 }
@@ -77,5 +77,5 @@ type Evictee struct {
 	App     string       `json:"app"`
 	Band    machine.Band `json:"band"`
 	Cost    float64      `json:"cost"` // seconds of work
-	Why     string       `json:"why"`  // this one: a sentence
+	Why     string       `json:"why"`  // a sentence: why this one
 }

@@ -21,8 +21,8 @@ type Reason struct {
 	Resource   string              `json:"resource,omitempty"`
 	RetryAfter float64             `json:"retry_after,omitempty"` // seconds
 	Machine    string              `json:"machine,omitempty"`     // the machine that has the name
-	Clauses    []machine.Clause    `json:"clauses,omitempty"`     // what a worker said no to
-	Candidates []machine.Candidate `json:"candidates,omitempty"`  // what each worker said
+	Clauses    []machine.Clause    `json:"clauses,omitempty"`     // why a worker refused
+	Candidates []machine.Candidate `json:"candidates,omitempty"`  // each worker's answer
 	Pending    decision.Pending    `json:"pending,omitempty"`     // why nothing was placed, typed
 	Decision   string              `json:"decision,omitempty"`    // its id, for souk explain
 	Request    string              `json:"request,omitempty"`     // the fly-request-id, to find in the log

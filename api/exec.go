@@ -4,8 +4,8 @@ import "github.com/soukhq/souk/machine"
 
 // ExecRequest is a command to run in a machine. Exactly one of Cmd and Command is set.
 type ExecRequest struct {
-	Cmd       string   `json:"cmd,omitempty"`     // split as a shell splits words, and nothing more
-	Command   []string `json:"command,omitempty"` // as it is
+	Cmd       string   `json:"cmd,omitempty"`     // split into words as by a shell, without expansion
+	Command   []string `json:"command,omitempty"` // argv
 	Stdin     string   `json:"stdin,omitempty"`
 	Timeout   int      `json:"timeout,omitempty"` // seconds
 	User      string   `json:"user,omitempty"`    // USER[:GROUP] of the container, names or numbers; default: its own
@@ -22,19 +22,19 @@ type ExecResult struct {
 	Truncated string `json:"truncated,omitempty"`
 }
 
-// ExecCommand is the first line of the body of an exec stream; the command's stdin follows it, as it is. With a
-// terminal lines follow instead, each an ExecInput. Attach takes the place of Command, and wants a Terminal: no command
-// is run, but that of the machine's own program is shown, which goes on when the stream ends.
+// ExecCommand is the first line of the body of an exec stream; the command's raw stdin follows it. With a terminal,
+// lines follow instead, each an ExecInput. Attach replaces Command, and needs a Terminal: it attaches to the terminal
+// of the machine's own program, which goes on when the stream ends.
 type ExecCommand struct {
 	Command  []string          `json:"command,omitempty"`
-	User     string            `json:"user,omitempty"`    // as ExecRequest's
-	Workdir  string            `json:"workdir,omitempty"` // as ExecRequest's
+	User     string            `json:"user,omitempty"`    // as in ExecRequest
+	Workdir  string            `json:"workdir,omitempty"` // as in ExecRequest
 	Terminal *machine.Terminal `json:"terminal,omitempty"`
 	Attach   bool              `json:"attach,omitempty"`
-	Backlog  bool              `json:"backlog,omitempty"` // with Attach: what was written last comes first
+	Backlog  bool              `json:"backlog,omitempty"` // with Attach: start with the latest output
 }
 
-// ExecInput is one line of the body of an exec stream with a terminal: what is typed, the terminal's new size, or both.
+// ExecInput is one line of the body of an exec stream with a terminal: input, the terminal's new size, or both.
 type ExecInput struct {
 	Data []byte              `json:"data,omitempty"`
 	Size *machine.WindowSize `json:"size,omitempty"`
@@ -42,7 +42,7 @@ type ExecInput struct {
 
 // ExecFrame is a line of the answer of an exec stream: output, or as the last line the exit code.
 type ExecFrame struct {
-	Stream   string `json:"stream,omitempty"` // stdout, which is all of a terminal's, or stderr
+	Stream   string `json:"stream,omitempty"` // stdout or stderr; a terminal has only stdout
 	Data     []byte `json:"data,omitempty"`
-	ExitCode *int   `json:"exit_code,omitempty"` // the last line's
+	ExitCode *int   `json:"exit_code,omitempty"` // only in the last line
 }

@@ -16,12 +16,12 @@ type JobList struct {
 // TasksCancelled is the answer to the cancelling of tasks.
 type TasksCancelled struct {
 	Job    jobs.Job `json:"job"`
-	Tasks  int      `json:"tasks"`  // that were cancelled now; the others had ended or been cancelled before
-	Ending int      `json:"ending"` // of these: they run, or are about to, and are killed
+	Tasks  int      `json:"tasks"`  // tasks cancelled now; others had ended or were cancelled before
+	Ending int      `json:"ending"` // those of Tasks that run or are about to, and are killed
 }
 
 // TaskPage is a page of a job's tasks, in order of index.
 type TaskPage struct {
 	Tasks []jobs.Task `json:"tasks"`
-	Next  *int        `json:"next,omitempty"` // the index to go on from; none at the end
+	Next  *int        `json:"next,omitempty"` // the index to continue from; none at the end
 }

@@ -29,10 +29,10 @@ type Started struct {
 	Migrated bool          `json:"migrated"`
 	NewHost  string        `json:"new_host"`
 
-	Begun *machine.Begun `json:"begun,omitempty"` // nil: it is done
+	Begun *machine.Begun `json:"begun,omitempty"` // nil: the start is done
 }
 
-// StopRequest says how to stop a machine; what it leaves out the machine's config says.
+// StopRequest says how to stop a machine; the machine's config gives what it leaves out.
 type StopRequest struct {
 	ID      string           `json:"id,omitempty"`
 	Signal  string           `json:"signal,omitempty"`
@@ -52,26 +52,27 @@ type Waited struct {
 	EventID string        `json:"event_id,omitempty"`
 }
 
-// MoveRequest says where a machine is to go.
+// MoveRequest says where a machine should move.
 type MoveRequest struct {
-	// To is the id of the only worker that may take it. Left out: any other may; a replica of a service needs it.
+	// To is the id of the only worker that may take it. Left out: any other may. It is required for a replica of a
+	// service.
 	To cluster.WorkerID `json:"to,omitempty"`
-	// Plan only says whether it would go: the answer is planned, or the error that the move would have. Nothing changes.
+	// Plan only checks the move: the answer has planned set, or is the error that the move would have. Nothing changes.
 	Plan bool `json:"plan,omitempty"`
 }
 
 // Moved is the answer to a move: the machine as it is now, and where it was.
 type Moved struct {
-	From    string           `json:"from"` // the machine's id before
+	From    string           `json:"from"` // the machine's old id
 	Worker  cluster.WorkerID `json:"worker"`
 	Machine *machine.Machine `json:"machine"` // as it is now
 	DownMS  float64          `json:"down_ms"` // between its stop and its start, 0 where it did not run
-	// Already says that it was at To before, so that nothing was done; a move elsewhere that was under way is over.
+	// Already says that it was at To before, so nothing was done, except that a pending move elsewhere is cancelled.
 	Already bool `json:"already,omitempty"`
-	// Begun says that it is a replica of a service, whose steward goes on: another machine is made at To, and then this one
-	// goes. See the service for how far that is.
+	// Begun says that it is a replica of a service, whose steward continues: it makes another machine at To, and then
+	// removes this one. The service's status shows the progress.
 	Begun bool `json:"begun,omitempty"`
-	// Planned says that it would go now; nothing was done.
+	// Planned says that it would move now; nothing was done.
 	Planned bool `json:"planned,omitempty"`
 }
 
@@ -81,7 +82,7 @@ type MachineLines struct {
 	NextCursor string         `json:"next_cursor,omitempty"` // absent: these were the last
 }
 
-// linesHead is what a page of lines begins with.
+// linesHead is the start of a page of lines.
 const linesHead = `{"machines":`
 
 // AppendJSON appends the page as json.Marshal writes it.
@@ -100,8 +101,8 @@ func (p *MachineLines) AppendJSON(b []byte) []byte {
 	return append(b, '}')
 }
 
-// UnmarshalJSON reads a page ten times as fast as encoding/json would, where it is written as AppendJSON writes it, and
-// with encoding/json where it is not.
+// UnmarshalJSON reads a page written by AppendJSON ten times as fast as encoding/json, which it uses for any other
+// form.
 func (p *MachineLines) UnmarshalJSON(b []byte) error {
 	type plain MachineLines
 	if text, ours := bytes.CutPrefix(b, []byte(linesHead)); ours {

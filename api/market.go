@@ -19,22 +19,22 @@ type GangRequest struct {
 type Gang struct {
 	Gang     string             `json:"gang"`
 	Machines []*machine.Machine `json:"machines"`
-	Size     int                `json:"size"` // that was asked for
+	Size     int                `json:"size"` // the requested size
 	Tries    int                `json:"tries"`
 	Refusals []string           `json:"refusals,omitempty"`
 }
 
-// Bid is a launch offered to one worker, by a scheduler that chooses for itself.
+// Bid is a launch offered to one worker, by a scheduler outside of souk.
 type Bid struct {
 	App    string          `json:"app"`
 	Launch *machine.Launch `json:"launch"`
-	Hold   string          `json:"hold,omitempty"` // the token of a hold: to be made, or redeemed by a grant
+	Hold   string          `json:"hold,omitempty"` // the token of a hold to make, or to redeem by a grant
 	TTL    float64         `json:"ttl,omitempty"`  // of a hold, seconds
 	Evict  bool            `json:"evict,omitempty"`
 	Reason string          `json:"reason,omitempty"` // a sentence for souk explain
 }
 
-// Held is capacity that a worker keeps for a launch until Expires.
+// Held is room that a worker holds for a launch until Expires.
 type Held struct {
 	Hold    string    `json:"hold"`
 	Expires time.Time `json:"expires"`

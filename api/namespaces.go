@@ -5,22 +5,22 @@ import (
 	"github.com/soukhq/souk/core/quota"
 )
 
-// Namespace says who is in a namespace, what it may spend, and what it does.
+// Namespace describes a namespace: its apps, its budget, and what it spends.
 type Namespace struct {
 	Name   string        `json:"name"`
 	Apps   []string      `json:"apps"`
 	Budget *quota.Budget `json:"budget"` // null: no limit
-	Weight float64       `json:"weight"` // of its fair share
+	Weight float64       `json:"weight"` // weight of its fair share
 	// Max is how much it may occupy at once: cores (cpu), GiB of memory and disk, GPUs (gpu), extras by their names.
 	Max      quota.Caps        `json:"max,omitempty"`
 	Balance  *float64          `json:"balance"`
-	Owed     float64           `json:"owed"`  // spent, and not made good yet
-	Spent    float64           `json:"spent"` // ever; what this cluster's workers have counted
-	Lent     float64           `json:"lent"`  // what its lent machines would have cost, ever
+	Owed     float64           `json:"owed"`  // spent, and not covered by the budget yet
+	Spent    float64           `json:"spent"` // total, as counted by this cluster's workers
+	Lent     float64           `json:"lent"`  // total that its lent machines would have cost
 	Rate     float64           `json:"rate"`  // credits an hour, now
 	LentRate float64           `json:"lent_rate"`
 	Used     cluster.Resources `json:"used"`
-	Machines int               `json:"machines"` // that occupy something
+	Machines int               `json:"machines"` // machines that occupy something
 	Workers  []WorkerSpending  `json:"workers"`  // where it spends
 }
 
@@ -40,11 +40,11 @@ type NewNamespace struct {
 	Name string `json:"name"`
 }
 
-// QuotaRequest sets what a namespace may spend; a null budget is no limit.
+// QuotaRequest sets a namespace's quota; a null budget means no limit.
 type QuotaRequest struct {
 	Budget *quota.Budget `json:"budget"`
-	Weight *float64      `json:"weight,omitempty"` // null: as it is
-	Max    *quota.Caps   `json:"max,omitempty"`    // null: as it is; {}: none
+	Weight *float64      `json:"weight,omitempty"` // null: unchanged
+	Max    *quota.Caps   `json:"max,omitempty"`    // null: unchanged; {}: none
 }
 
 // AppNamespace is the namespace that pays for an app's machines.

@@ -11,7 +11,7 @@ type Region struct {
 	GatewayAvailable bool    `json:"gateway_available"`
 	RequiresPaidPlan bool    `json:"requires_paid_plan"`
 	Deprecated       bool    `json:"deprecated"`
-	// machines of the size asked for, else of the smallest, that would fit now
+	// how many machines of the requested, else the smallest, size would fit now
 	Capacity     int64  `json:"capacity"`
 	GeoRegion    string `json:"geo_region"`
 	MPGAvailable bool   `json:"mpg_available"`
@@ -38,7 +38,7 @@ type PlacementsRequest struct {
 type RegionPlacement struct {
 	Region      string `json:"Region"`
 	Count       int    `json:"Count"`
-	Concurrency int    `json:"Concurrency"` // of them, how many could start at once
+	Concurrency int    `json:"Concurrency"` // how many of them could start at once
 }
 
 // Placements says where machines would go; nothing is reserved.

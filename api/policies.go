@@ -9,15 +9,15 @@ import (
 // PolicyInfo is a placement policy as it is in force.
 type PolicyInfo struct {
 	Name        string    `json:"name"`
-	Version     int       `json:"version"` // 0: it comes with souk
+	Version     int       `json:"version"` // 0: built into souk
 	Description string    `json:"description"`
 	Summary     string    `json:"summary"` // its filters, and its scores with their weights
-	Cost        uint64    `json:"cost"`    // of its expressions on one worker at most, in CEL's units
+	Cost        uint64    `json:"cost"`    // greatest cost of its expressions per worker, in CEL's units
 	Default     bool      `json:"default"`
 	Shadow      bool      `json:"shadow"`
-	Apps        []string  `json:"apps"` // that chose it
+	Apps        []string  `json:"apps"` // apps that chose it
 	At          time.Time `json:"at,omitzero"`
-	Of          int       `json:"of,omitempty"` // of a rollback: the version that it went back to
+	Of          int       `json:"of,omitempty"` // after a rollback: the version that it restored
 	Broken      string    `json:"broken,omitempty"`
 }
 
@@ -26,14 +26,14 @@ type PolicyList struct {
 	Policies []PolicyInfo `json:"policies"`
 }
 
-// PolicyFile is a policy with its file and the versions that are kept.
+// PolicyFile is a policy with its file and its stored versions.
 type PolicyFile struct {
 	PolicyInfo
 	Text     string          `json:"text"`
 	Versions []PolicyVersion `json:"versions"`
 }
 
-// PolicyVersion is a version of a policy that is kept.
+// PolicyVersion is a stored version of a policy.
 type PolicyVersion struct {
 	Version int       `json:"version"`
 	At      time.Time `json:"at"`
@@ -45,16 +45,16 @@ type PolicyText struct {
 	Text string `json:"text"`
 }
 
-// PolicyQuestion asks what a policy would place elsewhere: that of a file, or one that is there. It is asked about the
-// machines that it is chosen for; where nobody chose it, about those of the default, as if it were that.
+// PolicyQuestion asks what a policy, from a file or an existing one, would place elsewhere. It considers the machines
+// that use the policy; if none does, those of the default policy, as if this one were the default.
 type PolicyQuestion struct {
-	Text   string `json:"text,omitempty"`   // a file; else
-	Policy string `json:"policy,omitempty"` // the name of one that is there
-	Back   *int   `json:"back,omitempty"`   // with policy: not the version in force but this one; 0: the one before
+	Text   string `json:"text,omitempty"`   // a file, or
+	Policy string `json:"policy,omitempty"` // the name of an existing policy
+	Back   *int   `json:"back,omitempty"`   // with policy: this version instead of the current one; 0: the previous one
 
 	// at most one of these
 	Chosen  bool   `json:"chosen,omitempty"`  // only about machines that it is chosen for
-	Default bool   `json:"default,omitempty"` // as if it were the default from now on
+	Default bool   `json:"default,omitempty"` // as if it were the default
 	App     string `json:"app,omitempty"`     // as if this app chose it
 }
 
@@ -66,10 +66,10 @@ type PolicyApplied struct {
 
 // Rollback is the request to put an earlier version of a policy in force again.
 type Rollback struct {
-	To int `json:"to,omitempty"` // a version; 0: the one before
+	To int `json:"to,omitempty"` // a version; 0: the previous one
 }
 
-// PolicyChoice changes the default and the shadow policy: null leaves one as it is, "" gives it up.
+// PolicyChoice changes the default and the shadow policy: null leaves one unchanged, "" unsets it.
 type PolicyChoice struct {
 	Default *string `json:"default,omitempty"`
 	Shadow  *string `json:"shadow,omitempty"`
@@ -83,10 +83,10 @@ type AppPolicy struct {
 // PolicyPlan is what a policy would place elsewhere.
 type PolicyPlan struct {
 	Policy     string            `json:"policy"`
-	Scope      string            `json:"scope"` // one sentence: which machines it was asked about
+	Scope      string            `json:"scope"` // one sentence: which machines it considers
 	Comparison whatif.Comparison `json:"comparison"`
-	LeftOut    int               `json:"left_out,omitempty"` // machines beyond the most that are compared
+	LeftOut    int               `json:"left_out,omitempty"` // machines beyond the limit, not compared
 
-	// Recorded is the same for the decisions of the last day; absent where none is recorded.
+	// Recorded compares the recorded decisions of the last day; absent: none are recorded.
 	Recorded *whatif.Comparison `json:"recorded,omitempty"`
 }

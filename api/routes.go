@@ -75,7 +75,7 @@ const (
 	KindApp       Kind = "app"
 	KindSecret    Kind = "secret"
 	KindMachine   Kind = "machine"
-	KindService   Kind = "service" // what is wanted of an app, and what requests from outside reach of it
+	KindService   Kind = "service" // an app's releases, and its services for outside requests
 	KindLog       Kind = "log"     // what machines and tasks write
 	KindVolume    Kind = "volume"
 	KindSnapshot  Kind = "snapshot"
@@ -87,7 +87,7 @@ const (
 	KindNamespace Kind = "namespace"
 	KindPrice     Kind = "price"
 	KindWorker    Kind = "worker"
-	KindImage     Kind = "image" // what workers make containers of
+	KindImage     Kind = "image" // container images at workers
 	KindMember    Kind = "member"
 	KindServer    Kind = "server" // the process that answers
 	KindToken     Kind = "token"
@@ -122,20 +122,20 @@ type Route struct {
 	Open  bool   // it needs no token
 }
 
-// KeptHere reports whether the operation makes something that the process that answers keeps itself: of the others a
-// worker decides whether it has room.
+// KeptHere reports whether the operation makes something that the answering process stores itself. For other operations
+// a worker decides whether it has room.
 func (r Route) KeptHere() bool {
 	return r.Verb == VerbCreate && slices.Contains([]Kind{KindApp, KindService, KindJob, KindNamespace}, r.Kind)
 }
 
-// Shared reports whether the operation changes what all members of a cluster are to know alike when it is answered. Of
-// machines it is only that one is gone: all else is asked for at its own worker.
+// Shared reports whether the operation changes something that all members must know before it is answered. For machines
+// that is only their destruction: all else is read at the machine's worker.
 func (r Route) Shared() bool {
 	return !r.Verb.Reads() && r.Verb != VerbExec && r.Media == "" && (r.AtWorker() || slices.Contains([]Kind{KindApp,
 		KindSecret, KindService, KindPolicy, KindNamespace, KindPrice, KindToken}, r.Kind))
 }
 
-// AtWorker reports whether the operation changes what a worker says of itself.
+// AtWorker reports whether the operation changes a worker's record.
 func (r Route) AtWorker() bool {
 	return slices.Contains([]Kind{KindVolume, KindSnapshot, KindImage, KindWorker}, r.Kind) || r.Op == DestroyMachine
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// The operations on what is wanted of an app: its releases, and how many machines of each group.
+// The operations on an app's wanted state: its releases, and how many machines of each group.
 const (
 	CreateRelease   Op = "POST /v1/souk/apps/{app}/releases"
 	PlanRelease     Op = "POST /v1/souk/apps/{app}/plan-release"
@@ -65,25 +65,26 @@ func releaseRoutes() []Route {
 	}
 }
 
-// NewRelease is what a release is made of.
+// NewRelease is the request to make a release.
 type NewRelease struct {
 	Groups []NewGroup `json:"groups"`         // 1 to 64
 	Note   string     `json:"note,omitempty"` // what it is for; at most 200 bytes
-	// ReleaseCommand runs once, in a machine of its own, before the rollout changes anything: one that does not end with 0
-	// undoes the release. Of an image it is what follows the image's own program, of programs of the host all of it.
+	// ReleaseCommand runs once, in a machine of its own, before the rollout changes anything: a nonzero exit code
+	// undoes the release. For an image it is the arguments of the image's program, for programs of the host the whole
+	// command.
 	ReleaseCommand []string `json:"release_command,omitempty"`
 	// ReleaseCommandGroup is the group whose config that machine has; left out: the first.
 	ReleaseCommandGroup string `json:"release_command_group,omitempty"`
 	// ReleaseCommandTimeout is how long it may take until it has ended; left out: 5m.
 	ReleaseCommandTimeout *machine.Duration `json:"release_command_timeout,omitempty"`
-	// Parent is the id of the head that the caller has seen, "" for none. Where another stands the answer is 409, code
-	// head_moved, and nothing changes. Left out, whichever stands is followed.
+	// Parent is the id of the head that the caller has seen, "" for none. If the present head is another the answer is
+	// 409, code head_moved, and nothing changes. Left out: any head.
 	Parent *string `json:"parent,omitempty"`
-	// Held is the room that workers hold for the release, as its plan answered. Left out: none is held.
+	// Held is the room that workers hold for the release, from its plan's answer. Left out: none is held.
 	Held *Booking `json:"held,omitempty"`
 }
 
-// NewGroup is machines of one config. All but name and replicas is as in the create of a machine.
+// NewGroup is a group of machines with one config. All but name and replicas is as in a machine's create.
 type NewGroup struct {
 	Replicas *int `json:"replicas,omitempty"` // 0 to 1000; left out: 1, or min of its autoscale
 	release.Group
@@ -93,35 +94,35 @@ type NewGroup struct {
 type ReleaseMade struct {
 	Release string `json:"release"` // id
 	Head    Head   `json:"head"`
-	// ImagesHere are images that were taken as they are on the host of the member that answered: they were loaded there from
-	// a file, or their registry did not answer.
+	// ImagesHere are images that were resolved from the answering member's host: they were loaded there from a file, or
+	// their registry did not answer.
 	ImagesHere []string `json:"images_here,omitempty"`
-	// Volumes are those that were made, as groups mount them by names that no volume of the app had.
+	// Volumes are the volumes that were made: groups mount them by names that no volume of the app had.
 	Volumes []ReleaseVolume `json:"volumes,omitempty"`
-	// Warnings name groups that share requests, as they answer to one name. The release is made all the same.
+	// Warnings name groups that share requests, since they answer to the same name. The release is made all the same.
 	Warnings []string `json:"warnings,omitempty"`
 }
 
-// ReleaseVolume is a volume that a release has made, or would have.
+// ReleaseVolume is a volume that a release made, or would make.
 type ReleaseVolume struct {
-	Group  string           `json:"group"` // the first that mounts it
+	Group  string           `json:"group"` // the first group that mounts it
 	Name   string           `json:"name"`
 	SizeGB int              `json:"size_gb"`
 	ID     string           `json:"id,omitempty"`     // once it is made
-	Worker cluster.WorkerID `json:"worker,omitempty"` // that it is on then
+	Worker cluster.WorkerID `json:"worker,omitempty"` // its worker, once it is made
 }
 
-// Head says what is wanted of an app now.
+// Head is the present wanted state of an app.
 type Head struct {
 	ID      string         `json:"id"`
-	Number  uint64         `json:"number"` // its parent's and one; from 1
+	Number  uint64         `json:"number"` // its parent's plus one; from 1
 	Parent  string         `json:"parent,omitempty"`
 	Release string         `json:"release"`
-	Counts  map[string]int `json:"counts"` // of groups that are to have another number than the release says
+	Counts  map[string]int `json:"counts"` // by group: counts that differ from the release's
 	Why     string         `json:"why"`    // deploy, scale, restart, rollback, pause, resume, promote, secrets or move
 	By      string         `json:"by,omitempty"`
 	At      time.Time      `json:"at"`
-	// Paused: no further machine is replaced. Promoted is how many steps of a canary somebody has let pass.
+	// Paused says that no further machine is replaced. Promoted is how many steps of a canary were promoted by hand.
 	Paused   bool `json:"paused,omitempty"`
 	Promoted int  `json:"promoted,omitempty"`
 }
@@ -135,11 +136,11 @@ type Scale struct {
 // Rebalancing is what would spread the groups of a service evenly.
 type Rebalancing struct {
 	App   string        `json:"app"`
-	Moves []ReplicaMove `json:"moves"`          // at most 64; none: they are, as far as workers have room
-	Head  *Head         `json:"head,omitempty"` // that wants it; none: nothing was changed
+	Moves []ReplicaMove `json:"moves"`          // at most 64; empty: they are even, as far as workers have room
+	Head  *Head         `json:"head,omitempty"` // the head with these moves; none: nothing was changed
 }
 
-// ReplicaMove is a machine of a service that is to be at another worker.
+// ReplicaMove is a move of a service's machine to another worker.
 type ReplicaMove struct {
 	Group   string           `json:"group"`
 	Index   int              `json:"index"`
@@ -151,7 +152,7 @@ type ReplicaMove struct {
 
 // ServiceRollback says to which release an app goes back.
 type ServiceRollback struct {
-	// Release is its number, its id, or at least the first 6 digits of that. Left out: the one from before the newest
+	// Release is its number, its id, or at least the first 6 digits of the id. Left out: the one before the newest
 	// rollout.
 	Release string  `json:"release,omitempty"`
 	Parent  *string `json:"parent,omitempty"` // as in NewRelease
@@ -160,24 +161,24 @@ type ServiceRollback struct {
 // RolledBack is the answer to ServiceRollback.
 type RolledBack struct {
 	Head
-	// RenewedSecrets are those whose values of that release are erased: its machines begin with the newest ones. The
-	// release is then another, which is otherwise as it was.
+	// RenewedSecrets are the secrets whose values of that time are erased: the machines get the newest values. The
+	// result is then a new release, equal to the old one but for these.
 	RenewedSecrets []string `json:"renewed_secrets,omitempty"`
 }
 
-// RolloutChange is what a restart, a pause or a resume says.
+// RolloutChange is the request of a restart, a pause or a resume.
 type RolloutChange struct {
 	Parent *string `json:"parent,omitempty"` // as in NewRelease
 }
 
 // Promotion says how far a canary may go.
 type Promotion struct {
-	Steps  int     `json:"steps,omitempty"`  // how many of its steps are over; left out: one more than are
-	All    bool    `json:"all,omitempty"`    // all are
+	Steps  int     `json:"steps,omitempty"`  // how many of its steps shall be over; left out: one more than now
+	All    bool    `json:"all,omitempty"`    // all steps
 	Parent *string `json:"parent,omitempty"` // as in NewRelease
 }
 
-// ReleaseList is the history of what was wanted of an app.
+// ReleaseList is the history of an app's releases.
 type ReleaseList struct {
 	App      string         `json:"app"`
 	Releases []ReleaseEntry `json:"releases"`
@@ -185,7 +186,7 @@ type ReleaseList struct {
 
 // ReleaseEntry is a head and the release that it wanted.
 type ReleaseEntry struct {
-	Number  uint64         `json:"number"`           // of the head; 0: no head that is kept names the release
+	Number  uint64         `json:"number"`           // of the head; 0: no stored head has the release
 	Head    string         `json:"head,omitempty"`   // its id
 	Release string         `json:"release"`          // id
 	State   string         `json:"state"`            // current, past, undone or overtaken
@@ -194,7 +195,7 @@ type ReleaseEntry struct {
 	By      string         `json:"by,omitempty"`
 	At      time.Time      `json:"at"`
 	Note    string         `json:"note,omitempty"`
-	Groups  []ReleaseGroup `json:"groups"` // none: the release is not kept any more, or not here yet
+	Groups  []ReleaseGroup `json:"groups"` // none: the release is no longer stored, or not here yet
 }
 
 // ReleaseGroup is a group and how many machines of it were wanted.
@@ -202,16 +203,16 @@ type ReleaseGroup struct {
 	Name   string `json:"name"`
 	Wanted int    `json:"wanted"`
 	Image  string `json:"image"`
-	// Min and Max are what an autoscale chooses between; 0: the group has none.
+	// Min and Max are the bounds of its autoscale; 0: none.
 	Min int `json:"min,omitempty"`
 	Max int `json:"max,omitempty"`
 }
 
-// Release is a release whole.
+// Release is a whole release.
 type Release struct {
 	ID      string `json:"id"`
 	Secrets uint64 `json:"secrets"` // the version of the app's secrets when it was made
-	// Keys says when each secret was set that its machines begin with, by name.
+	// Keys has, by name, the time when each of its machines' secrets was set.
 	Keys   map[string]time.Time `json:"keys,omitzero"`
 	By     string               `json:"by,omitempty"`
 	At     time.Time            `json:"at"`
@@ -224,49 +225,49 @@ type Release struct {
 	ReleaseCommandTimeout *machine.Duration `json:"release_command_timeout,omitempty"`
 }
 
-// ServiceStatus is what is wanted of an app, and what there is.
+// ServiceStatus is an app's wanted state, and its machines.
 type ServiceStatus struct {
 	App     string         `json:"app"`
-	Head    *Head          `json:"head,omitempty"` // none: see why
+	Head    *Head          `json:"head,omitempty"` // none: see Why
 	Why     string         `json:"why,omitempty"`  // why the member that answers cannot use the head or its release
 	Rollout *Rollout       `json:"rollout,omitempty"`
 	Steward ServiceSteward `json:"steward"`
-	Groups  []GroupStatus  `json:"groups"`         // of the release that is in force: once a rollout is undone, the one before
-	Jobs    []JobStatus    `json:"jobs,omitempty"` // groups of that release that run at times
+	Groups  []GroupStatus  `json:"groups"`         // of the release in force: after an undo, the previous one
+	Jobs    []JobStatus    `json:"jobs,omitempty"` // that release's scheduled groups
 }
 
-// Rollout is how the machines of a service are being replaced, or were last.
+// Rollout is the present or last replacement of a service's machines.
 type Rollout struct {
 	Number  uint64         `json:"number"` // of the head that began it
 	Release string         `json:"release"`
 	Before  string         `json:"before,omitempty"` // the release that an undo returns to; none for the first release
-	InForce string         `json:"in_force"`         // the release that the machines are to be like now
+	InForce string         `json:"in_force"`         // the release that the machines should have now
 	State   release.Rolled `json:"state"`            // running, waiting, paused, undoing, undone or done
-	// Asked says of a paused one that somebody asked for it, By who; else it failed.
+	// Asked says that a paused rollout was paused on request, by By; otherwise it failed.
 	Asked bool   `json:"asked,omitempty"`
 	By    string `json:"by,omitempty"`
 	Step  int    `json:"step"`  // how many steps of its canary are over
 	Steps int    `json:"steps"` // how many it has; 0: no group has a canary
-	// Canary is how many replicas of each group are new at the step, while one is not over.
+	// Canary is how many replicas of each group are new at the present step, until the last is over.
 	Canary []release.CanaryAt `json:"canary,omitempty"`
 	Why    string             `json:"why,omitempty"` // why it is undone, or paused as it failed; or what failed where others went on
 	Failed []RolloutFailure   `json:"failed"`        // replicas that failed, at most 8
 	Since  time.Time          `json:"since"`         // since when state and step are so
-	// Command is what became of the release's command: waiting, running, done or failed; none: the rollout has none.
+	// Command is the state of the release's command: waiting, running, done or failed; none: the rollout has none.
 	Command string `json:"command,omitempty"`
-	// CommandMachine is where it runs or ran, as long as the machine is kept; "souk logs" has what it printed.
+	// CommandMachine is the command's machine, as long as it is kept; "souk logs" has its output.
 	CommandMachine string `json:"command_machine,omitempty"`
 }
 
 // RolloutFailure is a replica that failed in a rollout.
 type RolloutFailure = release.Failure
 
-// ServiceSteward is the member that sees to a service.
+// ServiceSteward is the member that manages a service.
 type ServiceSteward struct {
-	Member cluster.WorkerID `json:"member,omitempty"` // as the one that answers knows; none: this souk is alone
-	Term   uint64           `json:"term"`             // the newest that was begun; 0: none
-	By     cluster.WorkerID `json:"by,omitempty"`     // whose that term is
-	Busy   bool             `json:"busy"`             // that one has begun something and not ended it
+	Member cluster.WorkerID `json:"member,omitempty"` // as the answering member knows; none: this souk is alone
+	Term   uint64           `json:"term"`             // the newest term; 0: none
+	By     cluster.WorkerID `json:"by,omitempty"`     // the member of that term
+	Busy   bool             `json:"busy"`             // it has orders under way
 }
 
 // GroupStatus is a group of a service.
@@ -274,32 +275,32 @@ type GroupStatus struct {
 	Name   string       `json:"name"`
 	Image  string       `json:"image,omitempty"`
 	Wanted int          `json:"wanted"`
-	There  int          `json:"there"` // replicas that have a machine
-	Ready  int          `json:"ready"` // of those that are wanted, replicas of the wanted release that are ready
-	Slots  []SlotStatus `json:"slots"` // by index; several for one that has several machines
-	// Blamed says that the release is at fault: machines of the group die again and again at several workers.
+	There  int          `json:"there"` // replicas with a machine
+	Ready  int          `json:"ready"` // wanted replicas that are ready and of the wanted release
+	Slots  []SlotStatus `json:"slots"` // by index; a replica with several machines has several entries
+	// Blamed says that the release is at fault: machines of the group keep dying at several workers.
 	Blamed bool `json:"blamed,omitempty"`
-	// Lost says in one sentence what becomes of its machines at a worker that cannot be heard, and for how long two may
-	// run for one replica.
+	// Lost says in one sentence what happens to its machines at an unreachable worker, and how long two may run for one
+	// replica.
 	Lost string `json:"lost,omitempty"`
-	// Autoscale tells of a group that chooses how many machines it has; none: it does not.
+	// Autoscale is the state of an autoscaled group; none: it is not autoscaled.
 	Autoscale *AutoscaleStatus `json:"autoscale,omitempty"`
 }
 
-// AutoscaleStatus is what a group chooses how many machines it has by, and what it has chosen last.
+// AutoscaleStatus is the settings and the last choice of an autoscaled group.
 type AutoscaleStatus struct {
 	Min    int            `json:"min"`
 	Max    int            `json:"max"`
 	Metric release.Metric `json:"metric"`
 	Target int            `json:"target"`          // of one machine, in requests or connections, or per cent of its CPUs
 	Off    bool           `json:"off,omitempty"`   // it was scaled to 0 by hand
-	Load   int            `json:"load"`            // of all its machines, as last told
-	From   int            `json:"from,omitempty"`  // the number before the last choice; none: nothing was chosen yet
-	At     *time.Time     `json:"at,omitempty"`    // when it chose
-	Lacks  string         `json:"lacks,omitempty"` // why there are fewer machines than wanted: what the last refusal said
+	Load   int            `json:"load"`            // load of all its machines, as last reported
+	From   int            `json:"from,omitempty"`  // the count before the last choice; none: no choice yet
+	At     *time.Time     `json:"at,omitempty"`    // when it last chose
+	Lacks  string         `json:"lacks,omitempty"` // why there are fewer machines than wanted: the last refusal
 }
 
-// JobStatus is a group of a service that runs at times.
+// JobStatus is a scheduled group of a service.
 type JobStatus struct {
 	Group    string          `json:"group"`
 	Image    string          `json:"image"`
@@ -307,10 +308,10 @@ type JobStatus struct {
 	Zone     string          `json:"zone"`
 	Overlap  release.Overlap `json:"overlap"`
 	Off      bool            `json:"off,omitempty"`  // it is scaled to 0
-	Next     *time.Time      `json:"next,omitempty"` // when it is due next; none: it is off, or not settled yet
-	// Skipped says in one sentence why nothing was started when it was due last; none: it was.
+	Next     *time.Time      `json:"next,omitempty"` // when it is due next; none: off, or not known yet
+	// Skipped says in one sentence why its last due run was not started; none: it was started.
 	Skipped string   `json:"skipped,omitempty"`
-	Runs    []JobRun `json:"runs"` // those that go on, and the newest that have ended; newest first
+	Runs    []JobRun `json:"runs"` // running ones, and the newest that have ended; newest first
 }
 
 // JobRun is a run of a job.
@@ -322,11 +323,11 @@ type JobRun struct {
 	Why     machine.Run      `json:"why"` // scheduled or triggered
 	State   machine.State    `json:"state"`
 	Exit    *int             `json:"exit,omitempty"`    // its exit code; -1: unknown; none: it still runs, or never started
-	Ended   string           `json:"ended,omitempty"`   // why it ended, as far as it says more
-	Unheard bool             `json:"unheard,omitempty"` // its worker cannot be asked
+	Ended   string           `json:"ended,omitempty"`   // why it ended, if the exit code does not say it
+	Unheard bool             `json:"unheard,omitempty"` // its worker is unreachable
 }
 
-// Trigger says which job is to run now.
+// Trigger says which job to run now.
 type Trigger struct {
 	Group string `json:"group"`
 }
@@ -338,7 +339,7 @@ type Triggered struct {
 	Worker  cluster.WorkerID `json:"worker"`
 }
 
-// WantedSlots returns the numbers of the replicas that are wanted: a group that was made smaller keeps its busiest machines,
+// WantedSlots returns the numbers of the wanted replicas: a group that was made smaller keeps its busiest machines,
 // whatever their numbers.
 func (g *GroupStatus) WantedSlots() map[int]bool {
 	out := make(map[int]bool, g.Wanted)
@@ -353,19 +354,19 @@ func (g *GroupStatus) WantedSlots() map[int]bool {
 // SlotStatus is a replica of a group.
 type SlotStatus struct {
 	Index   int              `json:"index"`
-	Extra   bool             `json:"extra,omitempty"`   // the replica is not wanted, or its machine is one too many
+	Extra   bool             `json:"extra,omitempty"`   // the replica is not wanted, or its machine is surplus
 	Machine string           `json:"machine,omitempty"` // id; none while it has no machine
 	Name    string           `json:"name,omitempty"`
 	Worker  cluster.WorkerID `json:"worker,omitempty"`
 	State   machine.State    `json:"state,omitempty"`
 	Ready   bool             `json:"ready"`
-	Asleep  bool             `json:"asleep,omitempty"`  // somebody stopped it, or it rests until a request comes
-	Unfit   string           `json:"unfit,omitempty"`   // why it is not ready, as far as its worker has told
-	Unmade  string           `json:"unmade,omitempty"`  // why no machine of the wanted release could be made for it so far
-	Release string           `json:"release,omitempty"` // for which the machine was made
-	Old     bool             `json:"old,omitempty"`     // it is not as the release that is wanted says
-	Held    string           `json:"held,omitempty"`    // why it is held down: it died again and again
-	Unheard bool             `json:"unheard,omitempty"` // its worker cannot be asked
+	Asleep  bool             `json:"asleep,omitempty"`  // it was stopped, or rests until a request comes
+	Unfit   string           `json:"unfit,omitempty"`   // why it is not ready, if its worker has reported that
+	Unmade  string           `json:"unmade,omitempty"`  // why it has no machine of the wanted release yet
+	Release string           `json:"release,omitempty"` // the release that the machine was made for
+	Old     bool             `json:"old,omitempty"`     // it does not match the wanted release
+	Held    string           `json:"held,omitempty"`    // why it is held down: it kept dying
+	Unheard bool             `json:"unheard,omitempty"` // its worker is unreachable
 	Waits   string           `json:"waits,omitempty"`   // which workers no machine is made without, as one may run there
-	To      cluster.WorkerID `json:"to,omitempty"`      // a person had it moved to this worker
+	To      cluster.WorkerID `json:"to,omitempty"`      // it was moved to this worker by hand
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// The operations on what requests from outside reach.
+// The operations on services for outside requests.
 const (
 	ListServices Op = "GET /v1/souk/services"
 	ListRoutes   Op = "GET /v1/souk/routes"
@@ -26,18 +26,18 @@ func serviceRoutes() []Route {
 	}
 }
 
-// Doors are where requests come in at a member.
+// Doors are the addresses where a member's proxy accepts requests.
 type Doors struct {
 	HTTP    []string   `json:"http"`    // addresses
-	HTTPS   []string   `json:"https"`   // the same, over TLS
-	Domains []string   `json:"domains"` // below which each app has its name
-	Ports   []DoorPort `json:"ports"`   // of services, beside those
+	HTTPS   []string   `json:"https"`   // addresses for HTTP over TLS
+	Domains []string   `json:"domains"` // domains below which each app has a name
+	Ports   []DoorPort `json:"ports"`   // further ports, of services
 }
 
 // DoorPort is a port that some service asks for.
 type DoorPort struct {
 	Port int    `json:"port"`
-	App  string `json:"app"`            // that has it
+	App  string `json:"app"`            // the app that has it
 	At   string `json:"at,omitempty"`   // where it is open; none: it could not be opened
 	Shut bool   `json:"shut,omitempty"` // it could not be opened here
 }
@@ -52,28 +52,28 @@ type ServiceList struct {
 type ServiceInfo struct {
 	App      string   `json:"app"`
 	Hosts    []string `json:"hosts"` // names that its requests are for; none: the app's own
-	Port     int      `json:"port"`  // of its machines
+	Port     int      `json:"port"`  // port inside its machines
 	Protocol string   `json:"protocol"`
-	Outside  []int    `json:"ports"` // at which it is reached beside those of HTTP
-	URLs     []string `json:"urls"`  // by which the member that answers leads to it
+	Outside  []int    `json:"ports"` // outside ports other than HTTP's
+	URLs     []string `json:"urls"`  // URLs at the answering member
 
 	Autostart     bool    `json:"autostart"`
 	Autostop      string  `json:"autostop"`                 // off, stop or suspend
 	AutostopAfter float64 `json:"autostop_after,omitempty"` // seconds
 	Min           int     `json:"min_machines_running"`
 	Max           int     `json:"max_machines_running"` // 0: no bound
-	CreateUpTo    int     `json:"create_up_to"`         // machines, when more are made; 0: none is made
-	Warm          int     `json:"warm"`                 // spares that are to be asleep; 0: none is made for that
+	CreateUpTo    int     `json:"create_up_to"`         // most machines to create for the load; 0: none
+	Warm          int     `json:"warm"`                 // wanted sleeping spares; 0: none are made
 	Concurrency   string  `json:"concurrency"`          // requests or connections
 	Soft          int     `json:"soft_limit"`           // 0: none
 	Hard          int     `json:"hard_limit"`           // 0: none
 
 	Up       int              `json:"up"`
-	Spares   int              `json:"spares"` // machines that are asleep and that a request can wake
-	Load     int              `json:"load"`   // requests or connections under way, of all members, as last told
-	Held     int              `json:"held"`   // requests that wait at the member that answers
+	Spares   int              `json:"spares"` // sleeping machines that a request can wake
+	Load     int              `json:"load"`   // requests or connections under way at all members, as last reported
+	Held     int              `json:"held"`   // requests that wait at the answering member
 	Machines []ServiceMachine `json:"machines"`
-	Groups   []string         `json:"groups,omitempty"` // of the app's service that the machines are of, sorted
+	Groups   []string         `json:"groups,omitempty"` // its machines' groups in the app's service, sorted
 }
 
 // ServiceMachine is a machine behind a service.
@@ -85,11 +85,11 @@ type ServiceMachine struct {
 	Region   cluster.Region   `json:"region"`
 	Load     int              `json:"load"`
 	Failing  bool             `json:"failing,omitempty"`  // a check that requests depend on does not pass
-	Cordoned bool             `json:"cordoned,omitempty"` // no request goes there
-	Unheard  bool             `json:"unheard,omitempty"`  // its worker cannot be asked
+	Cordoned bool             `json:"cordoned,omitempty"` // it gets no requests
+	Unheard  bool             `json:"unheard,omitempty"`  // its worker is unreachable
 }
 
-// RouteList is what a member's proxy leads where.
+// RouteList lists where a member's proxy routes requests.
 type RouteList struct {
 	Doors  Doors       `json:"doors"`
 	Routes []RouteInfo `json:"routes"`
@@ -101,40 +101,40 @@ type RouteInfo struct {
 	Port     int    `json:"port,omitempty"`
 	URL      string `json:"url,omitempty"`
 	App      string `json:"app"`
-	Inside   int    `json:"inside"` // the port of its machines
+	Inside   int    `json:"inside"` // the port inside its machines
 	Up       int    `json:"up"`
 	Machines int    `json:"machines"`
-	Spares   int    `json:"spares"`       // machines that are asleep and that a request can wake
-	Warm     int    `json:"warm"`         // spares that are to be asleep
-	Made     int    `json:"create_up_to"` // machines, when more are made; 0: none is made
-	// Groups are those of the app's service whose machines answer, sorted: of several each gets a part of the requests.
+	Spares   int    `json:"spares"`       // sleeping machines that a request can wake
+	Warm     int    `json:"warm"`         // wanted sleeping spares
+	Made     int    `json:"create_up_to"` // most machines to create for the load; 0: none
+	// Groups are the groups of the app's service whose machines answer, sorted; several share the requests.
 	Groups   []string `json:"groups,omitempty"`
-	Shadowed []string `json:"shadowed,omitempty"` // other apps that say the same, and do not get it
+	Shadowed []string `json:"shadowed,omitempty"` // other apps that claim the same, in vain
 	Problem  string   `json:"problem,omitempty"`
-	// Certificate is what is wrong with the one for its name at the member that answers; none: nothing that it knows.
+	// Certificate is the problem with its name's certificate at the answering member; none: no known problem.
 	Certificate *CertificateProblem `json:"certificate,omitempty"`
 }
 
 // CertificateProblem says why a member has no certificate for some names, or no newer one.
 type CertificateProblem struct {
-	Names  []string   `json:"names"`          // none: of a file that could not be read
+	Names  []string   `json:"names"`          // none: a file could not be read
 	Source string     `json:"source"`         // file or acme
-	File   string     `json:"file,omitempty"` // of the user's
+	File   string     `json:"file,omitempty"` // the user's file
 	Why    string     `json:"why"`
-	Again  *time.Time `json:"again,omitempty"` // it is not tried again before; then a client that asks for the name has it tried
-	Ends   *time.Time `json:"ends,omitempty"`  // when its certificate ends; left out without one
+	Again  *time.Time `json:"again,omitempty"` // not tried again before; after that, when a client asks for the name
+	Ends   *time.Time `json:"ends,omitempty"`  // when its certificate expires; left out without one
 }
 
-// OtherApps is the label of all apps in the metrics beyond those that are told of by name. No app has that name.
+// OtherApps is the metrics label for all apps that are not reported by name. No app can have that name.
 const OtherApps = "_other"
 
-// ProxyUsage is what the proxy of a member does.
+// ProxyUsage counts the requests of a member's proxy.
 type ProxyUsage struct {
 	Requests uint64 `json:"requests"` // answered since it started
-	Held     int    `json:"held"`     // that wait now
+	Held     int    `json:"held"`     // requests that wait now
 }
 
-// ProxiedRequest is one request as the proxy keeps it, and a line of its access log. It has no query, no headers but
+// ProxiedRequest is the proxy's record of one request, and a line of its access log. It has no query, no headers but
 // Host, and no body: those may be secret.
 type ProxiedRequest struct {
 	Time    time.Time        `json:"time"`
@@ -152,7 +152,7 @@ type ProxiedRequest struct {
 	TookMS  float64          `json:"took_ms"`
 	FirstMS float64          `json:"first_byte_ms,omitempty"`
 	HeldMS  float64          `json:"held_ms,omitempty"`
-	StartMS float64          `json:"start_ms,omitempty"` // of the wake that it waited for
+	StartMS float64          `json:"start_ms,omitempty"` // start phase of the wake that it waited for
 	ReadyMS float64          `json:"ready_ms,omitempty"`
 	Replays int              `json:"replays,omitempty"`
 	Error   string           `json:"error,omitempty"` // code

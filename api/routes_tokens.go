@@ -1,6 +1,6 @@
 package api
 
-// The operations on tokens, and on members that are to lose all that theirs let them do.
+// The operations on tokens, and on evictions of members.
 const (
 	ListTokens  Op = "GET /v1/souk/tokens"
 	MakeToken   Op = "POST /v1/souk/tokens"

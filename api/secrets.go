@@ -32,17 +32,17 @@ type SecretValues struct {
 	Values map[string]*string `json:"values"`
 }
 
-// SecretsRoll sets secrets of an app, and has the groups of its service that read them begin with them.
+// SecretsRoll sets secrets of an app, and replaces the machines of its service's groups that read them.
 type SecretsRoll struct {
-	// Values are the secrets; a null value deletes one. Left out: all that are set and that the release has not yet.
+	// Values are the secrets; a null value deletes one. Left out: all set secrets that the release does not have yet.
 	Values map[string]*string `json:"values,omitempty"`
 	Parent *string            `json:"parent,omitempty"` // as in NewRelease
 }
 
 // SecretsRolled is the answer to SecretsRoll.
 type SecretsRolled struct {
-	Secrets []Secret `json:"secrets"` // those that were set
+	Secrets []Secret `json:"secrets"` // the secrets that were set
 	Version uint64   `json:"version"`
-	Head    *Head    `json:"head,omitempty"` // that wants the release which was made; none: there is no service, or it reads none of them
-	Groups  []string `json:"groups"`         // whose machines are replaced
+	Head    *Head    `json:"head,omitempty"` // the head with the new release; none: no service reads any of them
+	Groups  []string `json:"groups"`         // groups whose machines are replaced
 }

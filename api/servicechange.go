@@ -4,25 +4,25 @@ import (
 	"github.com/soukhq/souk/core/release"
 )
 
-// A change of a service is a release.Change on both sides; between them it is the body of the operation for its verb.
+// Client and server use a release.Change for a change of a service; on the wire it is the body of its verb's operation.
 
-// Change returns what the body says.
+// Change returns the body as a release.Change.
 func (in Scale) Change() release.Change { return release.Change{Counts: in.Counts, Parent: in.Parent} }
 
-// Change returns what the body says.
+// Change returns the body as a release.Change.
 func (in ServiceRollback) Change() release.Change {
 	return release.Change{Release: in.Release, Parent: in.Parent}
 }
 
-// Change returns what the body says.
+// Change returns the body as a release.Change.
 func (in RolloutChange) Change() release.Change { return release.Change{Parent: in.Parent} }
 
-// Change returns what the body says.
+// Change returns the body as a release.Change.
 func (in Promotion) Change() release.Change {
 	return release.Change{Promote: in.Steps, All: in.All, Parent: in.Parent}
 }
 
-// ChangeService returns the operation that changes a service by the verb c.Why, and its body; "" where no operation does.
+// ChangeService returns the operation that changes a service by the verb c.Why, and its body; "": no operation does.
 func ChangeService(c *release.Change) (op Op, body any) {
 	switch c.Why {
 	case release.WhyScale:

@@ -6,7 +6,7 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
-// Words that clients of the Machines API look for in front of a sentence. People are told the sentence alone.
+// Status words that clients of the Machines API look for before a sentence. Users see only the sentence.
 const (
 	wordPrecondition = "failed_precondition: "
 	wordExists       = "already_exists: "
@@ -39,7 +39,7 @@ func StatusWord(e *fault.Error) string {
 	return ""
 }
 
-// Sentence returns what an answer says without its word.
+// Sentence returns an error's text without its status word.
 func Sentence(text string) string {
 	for _, word := range []string{wordPrecondition, wordExists, wordAborted, wordDeadline, wordArgument} {
 		if rest, has := strings.CutPrefix(text, word); has {

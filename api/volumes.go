@@ -57,7 +57,7 @@ const (
 // another status than never_fits.
 const CodeVolumeNeverFits fault.Code = "volume_never_fits"
 
-// Spec returns the volume that is wanted.
+// Spec returns the requested volume, checked.
 func (in NewVolume) Spec() (machine.Volume, error) {
 	v := machine.Volume{Name: in.Name, SizeGB: defaultVolumeGB, SnapshotRetention: defaultRetention,
 		AutoBackupEnabled: true, FSType: "ext4"}
@@ -72,7 +72,7 @@ func (in NewVolume) Spec() (machine.Volume, error) {
 			maxVolumeNameLength)
 	case v.SizeGB < 1 || v.SizeGB > MaxVolumeGB:
 		return v, fault.New(fault.Invalid, CodeSizeGB, "a volume has from 1 to %d GB, not %d", MaxVolumeGB, v.SizeGB)
-	case in.Encrypted != nil && *in.Encrypted: // who asks for it may rely on it
+	case in.Encrypted != nil && *in.Encrypted: // refuse: the client may rely on it
 		return v, fault.New(fault.Invalid, machine.CodeUnsupported,
 			"encrypted is not supported: souk writes a volume as the "+
 				"disk of its worker does; encrypt that disk, and leave encrypted out (flyctl: --no-encryption)")
@@ -80,14 +80,14 @@ func (in NewVolume) Spec() (machine.Volume, error) {
 	return v, CheckRetention(v.SnapshotRetention)
 }
 
-// set puts a value in the place of another where there is one.
+// set sets *to to *from unless from is nil.
 func set[T any](to *T, from *T) {
 	if from != nil {
 		*to = *from
 	}
 }
 
-// CheckRetention refuses a number of days that snapshots cannot be kept.
+// CheckRetention refuses an impossible number of days to keep snapshots.
 func CheckRetention(days int) error {
 	if days < 1 || days > maxSnapshotDays {
 		return fault.New(fault.Invalid, codeSnapshotRetention,

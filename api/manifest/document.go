@@ -14,10 +14,10 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
-// MaxFile bounds the bytes of a file: a release has no more bytes, and a file has comments beside it.
+// MaxFile bounds the bytes of a file: more than a release, since a file also has comments.
 const MaxFile = 4 * release.MaxRelease
 
-// document is a TOML file that was read, and where in it everything stands.
+// document is a parsed TOML file with the positions of its keys and values.
 type document struct {
 	name   string
 	text   []byte
@@ -25,7 +25,7 @@ type document struct {
 	places map[string]place
 }
 
-// place is where a key and its value begin, in bytes.
+// place is the byte offsets at which a key and its value begin.
 type place struct{ key, value int }
 
 // parse reads a TOML file.
@@ -61,10 +61,10 @@ func validTo(text []byte) (n int) {
 	return n
 }
 
-// joined makes a path a key of a map: no key of a file that is accepted has this byte.
+// joined converts a path to a map key: no key of an accepted file has a zero byte.
 func joined(path []string) string { return strings.Join(path, "\x00") }
 
-// at returns where something stands; what has no place of its own has that of what it lies in.
+// at returns the position of a path, or of its nearest ancestor with a known position.
 func (d *document) at(path ...string) place {
 	for n := len(path); n > 0; n-- {
 		if p, there := d.places[joined(path[:n])]; there {
@@ -74,14 +74,14 @@ func (d *document) at(path ...string) place {
 	return place{}
 }
 
-// set notes where something stands, where that is not known yet.
+// set records the position of a path, unless it has one.
 func (d *document) set(path []string, p place) {
 	if key := joined(path); d.places[key] == (place{}) {
 		d.places[key] = p
 	}
 }
 
-// find notes where each key and value stands.
+// find records the position of each key and value.
 func (d *document) find() {
 	var table []string
 	count := map[string]int{} // of tables in an array
@@ -98,7 +98,7 @@ func (d *document) find() {
 	}
 }
 
-// header returns the path that a table's heading leads to, each array of tables on the way being its last one.
+// header returns the path of a table's heading; arrays of tables on the way mean their last element.
 func (d *document) header(e *unstable.Node, count map[string]int) (path []string) {
 	for it := e.Key(); it.Next(); {
 		key, at := string(it.Node().Data), int(it.Node().Raw.Offset)
@@ -126,7 +126,7 @@ func (d *document) keyValue(table []string, e *unstable.Node) {
 	d.valueAt(path, at, e.Value())
 }
 
-// valueAt notes where a value stands, and what lies in it. key is where its key is.
+// valueAt records the position of a value and of its parts. key is the offset of its key.
 func (d *document) valueAt(path []string, key int, v *unstable.Node) {
 	at := key
 	if v.Raw.Length > 0 {

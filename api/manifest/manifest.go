@@ -1,8 +1,7 @@
-// Package manifest reads files that say what the machines of an app are to be: souk.toml. It is pure, and what it returns
-// is what the API takes.
+// Package manifest reads souk.toml files, which describe an app's machines. It is pure, and returns API requests.
 //
-// A file is read strictly. A key that is not known, or a value of another type, is refused with its line, its column and
-// what was wanted there. Nothing in it is expanded: $NAME is what it says.
+// A file is read strictly. An unknown key, or a value of the wrong type, is refused with its line, its column and what
+// was wanted there. Variables such as $NAME are not expanded.
 package manifest
 
 import (
@@ -19,7 +18,7 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// Manifest is what a file says.
+// Manifest is the content of a file.
 type Manifest struct {
 	App     string // "": it names none
 	Release api.NewRelease
@@ -27,8 +26,8 @@ type Manifest struct {
 
 // Loader reads files of one format.
 type Loader interface {
-	// Load reads a file. name is for errors, which are Invalid, code manifest, and begin with "NAME:LINE:COLUMN: ".
-	// What the release says is checked as far as its shape goes; the rest is checked by the souk that gets it.
+	// Load reads a file. name is for errors, which are Invalid, code manifest, and begin with "NAME:LINE:COLUMN: ". It
+	// checks the release's shape; the souk that gets the release checks the rest.
 	Load(name string, text []byte) (*Manifest, error)
 }
 
@@ -37,7 +36,7 @@ type TOML struct{}
 
 var _ Loader = TOML{}
 
-// file is souk.toml.
+// file is the top level of souk.toml.
 type file struct {
 	App    string           `json:"app"`
 	Note   string           `json:"note,omitempty"`
@@ -48,29 +47,29 @@ type file struct {
 	ReleaseCommandTimeout *machine.Duration `json:"release_command_timeout,omitempty"`
 }
 
-// group is a group of a release with the config of its machines inlined, and short forms of what stands deeper in it.
+// group is a group of a release with the config of its machines inlined, and short forms of nested keys.
 type group struct {
 	short
 	api.NewGroup
 	machine.Config
-	Mounts []mount `json:"mounts,omitempty"` // in the place of those of the config
+	Mounts []mount `json:"mounts,omitempty"` // replaces the config's mounts
 }
 
-// mount is a mount whose volume may be said by its name, with a size where it is to be made.
+// mount is a mount whose volume may be given by its name, and by a size if it should be made.
 type mount struct {
 	machine.Mount
 	Size *gigabytes `json:"size,omitempty"`
 }
 
-// short is what a config says elsewhere, as the flags of souk run say it.
+// short has the short forms of nested config keys, named like the flags of souk run.
 type short struct {
-	Command []string `json:"command,omitempty"` // of an image what follows it; of the host's programs all of it
+	Command []string `json:"command,omitempty"` // for an image the arguments of its program; else the whole command
 	Memory  *memory  `json:"memory,omitempty"`
 	CPU     *cpu     `json:"cpu,omitempty"`
 	CPUs    *int     `json:"cpus,omitempty"`
 }
 
-// elsewhere says of keys of a group's types that are no keys of a group where that is said.
+// elsewhere maps keys that do not belong in a group to where they belong.
 func elsewhere() map[string]string {
 	return map[string]string{
 		"name":   "the group's name stands in its heading, as in [groups.web]",
@@ -114,7 +113,7 @@ func (c *cpu) UnmarshalJSON(raw []byte) error {
 	return err
 }
 
-// unquoted returns the text of a JSON string, and of anything else the JSON.
+// unquoted returns the text of a JSON string, and any other JSON unchanged.
 func unquoted(raw []byte) string {
 	var s string
 	if json.Unmarshal(raw, &s) == nil {
@@ -168,7 +167,7 @@ func (d *document) groups(f *file) []string {
 	return names
 }
 
-// group enters name, config and what the short forms say into a group's NewGroup.
+// group sets name, config and the short forms in a group's NewGroup.
 func (d *document) group(name string, g *group) error {
 	c := &g.Config
 	g.NewGroup.Name, g.NewGroup.Config = name, c
@@ -216,8 +215,8 @@ func (d *document) group(name string, g *group) error {
 	return nil
 }
 
-// withKinds gives a kind to the checks of a config that have none. Where a file says nothing a check is one that requests
-// and rollouts depend on: a check that is written down is meant to count. The API has the Machines API's own default.
+// withKinds sets the kind of checks that have none. In a file the default is that requests and rollouts depend on a
+// check, since a check in a file is meant to count. The API keeps the Machines API's default.
 func withKinds(c *machine.Config, kind string) {
 	checks := make(map[string]machine.CheckConfig, len(c.Checks))
 	for name, ch := range c.Checks {
@@ -231,7 +230,7 @@ func withKinds(c *machine.Config, kind string) {
 	}
 }
 
-// mounts enters the mounts of a group's config.
+// mounts sets the mounts of a group's config.
 func (d *document) mounts(name string, g *group) error {
 	for i, m := range g.Mounts {
 		at := []string{"groups", name, "mounts", strconv.Itoa(i)}
@@ -251,8 +250,7 @@ func (d *document) mounts(name string, g *group) error {
 	return nil
 }
 
-// command enters what is to be run: the whole of it where it is a program of the host, else the arguments of the image's
-// own program.
+// command sets what to run: the whole command for a program of the host, else the arguments of the image's program.
 func (d *document) command(name string, g *group) error {
 	init := &g.Config.Init
 	switch {
@@ -268,12 +266,12 @@ func (d *document) command(name string, g *group) error {
 	return nil
 }
 
-// refuse returns the error of what stands at a path of the file.
+// refuse returns an error with the position of a path of the file.
 func (d *document) refuse(path []string, format string, args ...any) error {
 	return d.wrong(d.at(path...).key, format, args...)
 }
 
-// wrong returns the error of what stands at a byte of the file.
+// wrong returns an error with the position of a byte of the file.
 func (d *document) wrong(offset int, format string, args ...any) error {
 	line, column := lineColumn(d.text, offset)
 	return fault.New(fault.Invalid, api.CodeManifest,

@@ -42,7 +42,7 @@ func (s schema) of(t reflect.Type) object {
 	case reflect.Struct:
 		name := strings.ToLower(t.Name())
 		if s.defs[name] == nil {
-			s.defs[name] = object{} // of what contains itself there is none
+			s.defs[name] = object{} // a placeholder, for types that contain themselves
 			s.defs[name] = s.table(t)
 		}
 		return object{"$ref": "#/$defs/" + name}
@@ -80,7 +80,7 @@ func (s schema) table(t reflect.Type) object {
 	return object{"type": "object", "properties": properties, "additionalProperties": false}
 }
 
-// ownSchema returns the schema of a type that reads itself, or has a few values; nil of others.
+// ownSchema returns the schema of a type with its own UnmarshalJSON, or with few values; nil: other types.
 func ownSchema(t reflect.Type) object {
 	switch t {
 	case reflect.TypeFor[machine.Duration]():

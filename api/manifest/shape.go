@@ -16,8 +16,8 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// value checks that a value of the file has the shape of a Go type, as JSON has it. It may replace a number by a text,
-// where a text that may be a number is wanted.
+// value checks that a value of the file has the JSON shape of a Go type. It may replace a number by a text, if a text
+// is wanted that may be written as a number.
 func (d *document) value(v any, t reflect.Type, path []string) error {
 	if t.Kind() == reflect.Pointer {
 		return d.value(v, t.Elem(), path)
@@ -72,7 +72,7 @@ func readsItself(t reflect.Type) bool {
 	return t.PkgPath() != "" && reflect.PointerTo(t).Implements(reflect.TypeFor[json.Unmarshaler]())
 }
 
-// under returns the path to what lies in something.
+// under returns the path of a key below a path.
 func under(path []string, key string) []string { return append(slices.Clone(path), key) }
 
 // table checks the keys of a table, in the order in which the file has them.
@@ -99,7 +99,7 @@ func (d *document) table(x map[string]any, t reflect.Type, path []string) error 
 	return nil
 }
 
-// entries checks a table whose keys anybody may choose.
+// entries checks a table with arbitrary keys.
 func (d *document) entries(x map[string]any, elem reflect.Type, path []string) error {
 	for _, key := range d.ordered(x, path) {
 		if err := d.value(x[key], elem, under(path, key)); err != nil {
@@ -109,7 +109,7 @@ func (d *document) entries(x map[string]any, elem reflect.Type, path []string) e
 	return nil
 }
 
-// ordered returns the keys of a table as the file has them, so that the first mistake is told first.
+// ordered returns the keys of a table as the file has them, so that the first mistake is reported first.
 func (d *document) ordered(x map[string]any, path []string) []string {
 	keys := slices.Sorted(maps.Keys(x))
 	slices.SortStableFunc(keys, func(a, b string) int {
@@ -118,12 +118,12 @@ func (d *document) ordered(x map[string]any, path []string) []string {
 	return keys
 }
 
-// isAmount reports whether a text of a struct may be written as a number.
+// isAmount reports whether a text field of a struct may be written as a number.
 func isAmount(t reflect.Type, key string) bool {
 	return t == reflect.TypeFor[release.Update]() && (key == "max_surge" || key == "max_unavailable")
 }
 
-// keysOf returns the keys of a struct and their types; those of embedded structs are its own.
+// keysOf returns the keys of a struct and their types; including those of embedded structs.
 func keysOf(t reflect.Type) map[string]reflect.Type {
 	out := map[string]reflect.Type{}
 	for f := range t.Fields() {
@@ -143,7 +143,7 @@ func keysOf(t reflect.Type) map[string]reflect.Type {
 	return out
 }
 
-// unknown refuses a key, and says which one may be meant.
+// unknown returns the error of an unknown key, with a similar known one.
 func (d *document) unknown(key string, t reflect.Type, known map[string]reflect.Type, path []string) error {
 	in := ""
 	if len(path) > 0 {
@@ -195,7 +195,7 @@ func (d *document) mistyped(v any, want string, path []string) error {
 	return d.wrong(d.at(path...).value, "%s is %s, and %s is wanted", text(path), given(v), want)
 }
 
-// given says what a value of a file is.
+// given names the type of a value of the file.
 func given(v any) string {
 	switch x := v.(type) {
 	case map[string]any:
@@ -217,7 +217,7 @@ func given(v any) string {
 	return "a date or a time"
 }
 
-// wanted says what a Go type is in a file.
+// wanted names what a Go type is in a file.
 func wanted(t reflect.Type) string {
 	switch t.Kind() {
 	case reflect.Struct, reflect.Map:
@@ -236,7 +236,7 @@ func wanted(t reflect.Type) string {
 	return "a whole number"
 }
 
-// text prints a path as TOML has it: groups.web.services[0].ports.
+// text prints a path in TOML's notation: groups.web.services[0].ports.
 func text(path []string) string {
 	var b strings.Builder
 	index, bare := regexp.MustCompile(`^[0-9]+$`), regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
