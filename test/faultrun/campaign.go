@@ -23,7 +23,7 @@ import (
 	"github.com/soukhq/souk/test/faults"
 )
 
-// tries bounds how often a run is done whose harness failed.
+// tries bounds how often a run with a failed harness is repeated.
 const tries = 2
 
 // job is one run of a campaign.
@@ -32,7 +32,7 @@ type job struct {
 	seed  uint64
 }
 
-// campaign does all runs that the results' file lacks, so many at once as the options say.
+// campaign does all runs that the results file lacks, several at once as the options say.
 func (o *options) campaign(ctx context.Context) error {
 	base, err := workDir(o.keep)
 	if err != nil {
@@ -56,7 +56,7 @@ func (o *options) campaign(ctx context.Context) error {
 	queue := make(chan job)
 	for range max(1, o.parallel) {
 		all.Go(func() {
-			runtime.LockOSThread() // a run ends with the thread that began it
+			runtime.LockOSThread() // a child run dies with the thread that started it
 			for j := range queue {
 				c.run(ctx, j)
 			}
@@ -81,7 +81,7 @@ func (o *options) campaign(ctx context.Context) error {
 	return os.RemoveAll(base)
 }
 
-// todo lists the runs that are not there yet, a run of each fault after the other.
+// todo lists the missing runs, one of each fault in turn.
 func (o *options) todo(before []faults.Report) (out []job) {
 	there := map[job]bool{}
 	least := uint64(0)
@@ -92,7 +92,7 @@ func (o *options) todo(before []faults.Report) (out []job) {
 		}
 	}
 	if o.Seed == 0 {
-		o.Seed = least // a campaign that goes on
+		o.Seed = least // continue an earlier campaign
 	}
 	if o.Seed == 0 {
 		o.Seed = 1 + rand.Uint64N(1<<32)
@@ -107,7 +107,7 @@ func (o *options) todo(before []faults.Report) (out []job) {
 	return out
 }
 
-// campaign is what goes on.
+// campaign is the state of a campaign.
 type campaign struct {
 	o      *options
 	base   string
@@ -130,7 +130,7 @@ func (c *campaign) run(ctx context.Context, j job) {
 	}
 }
 
-// note writes down what came of a run, and says whether it is done.
+// note records the result of a run, and reports whether the run is done.
 func (c *campaign) note(j job, rep faults.Report) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -155,7 +155,7 @@ func (c *campaign) note(j job, rep faults.Report) bool {
 	return true
 }
 
-// child does one run in a process of its own, which makes itself namespaces.
+// child does one run in a process of its own, with its own namespaces.
 func (c *campaign) child(ctx context.Context, j job) faults.Report {
 	o := c.o
 	dir, err := os.MkdirTemp(c.base, fmt.Sprintf("%s-%d-*", j.fault, j.seed))
@@ -190,7 +190,7 @@ func (c *campaign) child(ctx context.Context, j job) faults.Report {
 	return faults.Report{Fault: j.fault, Seed: j.seed, Harness: fmt.Sprintf("%v: %.300s", err, lines[len(lines)-1])}
 }
 
-// commitOf returns the commit that a program was built of; "" when it does not say.
+// commitOf returns the commit that a program was built from; "": unknown.
 func commitOf(exe string) (commit string) {
 	info, err := buildinfo.ReadFile(exe)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Command faultrun breaks a cluster of real souk agents in network namespaces, again and again with other seeds, and
-// says whether it kept its promises. See packages faults and netns, and docs/decisions/0019-fault-harness.md.
+// Command faultrun breaks a cluster of real souk agents in network namespaces, repeatedly with different seeds, and
+// reports whether it kept its promises. See packages faults and netns, and docs/decisions/0019-fault-harness.md.
 //
 //	go run ./test/faultrun --fault partition --for 60s --seed 7
 //	go run ./test/faultrun --runs 20 --for 8s,partition=60s --rate 20 --parallel 3 --results runs
@@ -91,7 +91,7 @@ func (o *options) flags() {
 	flag.Parse()
 }
 
-// all lists the faults that are asked for.
+// all lists the requested faults.
 func (o *options) all() []string {
 	if o.which == "all" {
 		return faults.All()
@@ -111,12 +111,12 @@ func (o *options) campaignOrReport() error {
 	return o.campaign(ctx)
 }
 
-// lasting is how long faults last, by name; "" is all that have no time of their own.
+// lasting is how long faults last, by name; "": all others.
 type lasting map[string]time.Duration
 
 func (l lasting) String() string { return "" }
 
-// Set is flag.Value's.
+// Set implements flag.Value.
 func (l lasting) Set(text string) error {
 	for part := range strings.SplitSeq(text, ",") {
 		name, long, named := strings.Cut(part, "=")
@@ -139,7 +139,7 @@ func (l lasting) of(fault string) time.Duration {
 	return l[""]
 }
 
-// here does all runs one after the other, in this process, which is in its namespaces.
+// here does all runs one after another in this process, which is inside the namespaces.
 func (o *options) here() error {
 	if !netns.Inside() {
 		return fmt.Errorf("hosts cannot be made here; lacking: %s", netns.Lacks())
@@ -181,7 +181,7 @@ func (o *options) here() error {
 	return nil
 }
 
-// build builds the program, unless there is one, and the one before it where builds are mixed.
+// build builds souk, unless it is given, and for the fault mixed an older commit, too.
 func (o *options) build(ctx context.Context, dir string) error {
 	if o.Old == "" && slices.Contains(o.all(), faults.Mixed) {
 		if err := o.buildOld(ctx, dir); err != nil {
@@ -199,7 +199,7 @@ func (o *options) build(ctx context.Context, dir string) error {
 	return nil
 }
 
-// oldCommit is the build that is mixed with this one.
+// oldCommit is the commit that is mixed with this one.
 const oldCommit = "HEAD~60"
 
 func (o *options) buildOld(ctx context.Context, dir string) error {
@@ -224,15 +224,15 @@ func workDir(keep string) (string, error) {
 	return dir, err
 }
 
-// once does one run, and says whether a promise was broken.
+// once does one run, and reports whether a promise was broken.
 func once(ctx context.Context, hosts netns.Hosts, o faults.Options, base string, asJSON bool) (bool, error) {
 	o.Dir = filepath.Join(base, fmt.Sprintf("%s-%d", o.Fault, o.Seed))
 	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
 		return false, err
 	}
 	o.Log = os.Stderr
-	stuck := time.AfterFunc(o.For+faults.Bound+time.Minute, func() { // even what ends it is stuck
-		_ = pprof.Lookup("goroutine").WriteTo(os.Stderr, 1) // it is only to find out why
+	stuck := time.AfterFunc(o.For+faults.Bound+time.Minute, func() { // even the run's own timeout hangs
+		_ = pprof.Lookup("goroutine").WriteTo(os.Stderr, 1) // only for debugging
 		os.Exit(3)
 	})
 	defer stuck.Stop()

@@ -19,25 +19,24 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
-// twinTime bounds how long two of one id may take to find each other, and each of the steps by which one of them is
-// left.
+// twinTime bounds how long two members with one id may take to find each other, and each step until only one is left.
 const twinTime = 30 * time.Second
 
-// The bounds of the pause in which a disk is copied, and of how often it is tried.
+// Bounds of the pause for copying a disk, and of the tries.
 const (
 	pauseMost = 3 * time.Second
 	pauses    = 10
 )
 
-// What /readyz says of a member of which there are two, and of one that is not to live.
+// Texts of /readyz for a member with a twin, and for one that must not live.
 const (
 	saysTwo  = "another worker with the id"
 	saysGone = "lives on another host"
 )
 
-// clone brings a copy of a member's disk up on another host, while the member goes on. Both are to say that they are
-// two, and to begin nothing, until somebody says which of them lives: the member, or, once the member's host is dead,
-// the copy. The other is ended.
+// clone brings a copy of a member's disk up on another host, while the member goes on. Both must report the twin, and
+// start nothing, until the run decides which of them lives: the member, or after the death of its host the copy. The
+// other is ended.
 func (r *run) clone(ctx context.Context) error {
 	m, copyLives := r.ms[r.rng.IntN(len(r.ms))], r.rng.IntN(3) == 0
 	twin := &member{id: m.id, exe: m.exe, dir: m.dir + "-copy", host: r.extra, o: m.o, boot: m.dir + "-copy.boot"}
@@ -76,9 +75,8 @@ func (r *run) clone(ctx context.Context) error {
 	return r.originalLives(ctx, m, twin, stop)
 }
 
-// snapshot copies the member's disk as it is at one moment, as for a virtual machine that is paused for it. A pause
-// that gets too long for want of a processor is ended, and another is made: how long a member may be held up is the
-// matter of other faults.
+// snapshot copies the member's disk at one moment, while its processes are paused like a virtual machine. If the pause
+// gets too long for lack of CPU it is ended and tried again: long pauses are tested by other faults.
 func (m *member) snapshot(ctx context.Context, to string) (at time.Time, err error) {
 	for range pauses {
 		at = time.Now()
@@ -102,7 +100,7 @@ func (m *member) pausedCopy(ctx context.Context, to string) error {
 	return exec.CommandContext(ctx, "cp", "-a", "--", m.dir, to).Run()
 }
 
-// originalLives has the member go on, as if there never had been a copy.
+// originalLives lets the member go on, as if there had never been a copy.
 func (r *run) originalLives(ctx context.Context, m, twin *member, stop func()) error {
 	if err := m.lives(ctx, "the other is a copy"); err != nil {
 		return err
@@ -117,7 +115,7 @@ func (r *run) originalLives(ctx context.Context, m, twin *member, stop func()) e
 	return nil
 }
 
-// copyLives has the member's host die, and its copy live in its stead. What the member did since the copy was made is
+// copyLives kills the member's host, and lets its copy live instead. What the member did since the copy was made is
 // lost.
 func (r *run) copyLives(ctx context.Context, m, twin *member, copied time.Time, stop func()) error {
 	m.powerOff()
@@ -149,7 +147,7 @@ func (r *run) copyLives(ctx context.Context, m, twin *member, copied time.Time, 
 	return nil
 }
 
-// lives says at a member that it lives, until it is heard.
+// lives tells a member that it lives, until it accepts that.
 func (m *member) lives(ctx context.Context, reason string) error {
 	ctx, cancel := context.WithTimeout(ctx, twinTime)
 	defer cancel()
@@ -164,7 +162,7 @@ func (m *member) lives(ctx context.Context, reason string) error {
 	}
 }
 
-// says waits until the member says at /readyz that it is not ready and a text of why; "": that it is ready.
+// says waits until /readyz of the member says that it is not ready, with a text; "": that it is ready.
 func (m *member) says(ctx context.Context, text string) error {
 	ctx, cancel := context.WithTimeout(ctx, twinTime)
 	defer cancel()
@@ -194,8 +192,8 @@ func (m *member) readyz(ctx context.Context) (ready bool, said string, err error
 	return a.StatusCode == http.StatusOK, string(raw), err
 }
 
-// askTwin asks a copy for machines until stop is called: it is to give none of its own, and what it has others give is
-// to be there in the end.
+// askTwin asks a copy for machines until stop is called: it must not make any at its own worker, and those that it gets
+// from others must exist in the end.
 func (r *run) askTwin(ctx context.Context, twin *member) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var asker sync.WaitGroup

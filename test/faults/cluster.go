@@ -31,8 +31,7 @@ const (
 	gossipPort = ":4282"
 )
 
-// What may take how long: a member until its API serves; a command, of which doctor waits twice for agreeIn and once
-// for holds.
+// Timeouts: of a member until its API serves; of a command (doctor waits twice for agreeIn and once for holds).
 const (
 	startPatience   = 30 * time.Second
 	commandPatience = 2*agreeIn + 90*time.Second
@@ -41,23 +40,23 @@ const (
 // member is one agent on one host.
 type member struct {
 	id   string
-	exe  string // that its agent runs
+	exe  string // the program of its agent
 	dir  string
 	host *netns.Host
 	o    *Options
 	cl   *client.Client
-	http *http.Client // of cl
+	http *http.Client // the HTTP client of cl
 	log  *os.File
-	pids string // the group that its agent is in and that counts processes; "": none is made for it
-	boot string // the file of a boot id of its own; "": it has the one of all hosts
+	pids string // the agent's pids cgroup; "": none was made
+	boot string // file of its own boot id; "": that of all hosts
 
-	// api is where cl finds the member: its host, or the one of its copy that lives in its stead
+	// the host where cl finds the member: its own, or that of the copy that lives instead
 	api atomic.Pointer[netns.Host]
 
 	mu     sync.Mutex
-	wanted bool // it is started again when it ends by itself, as a service manager would
+	wanted bool // restart it when it ends by itself, like a service manager
 	cmd    *exec.Cmd
-	ended  chan struct{} // of cmd
+	ended  chan struct{} // closed when cmd has ended
 	exits  int           // how often it ended by itself
 }
 
@@ -79,14 +78,14 @@ func (m *member) souk(ctx context.Context, argv ...string) (string, error) {
 }
 
 func (m *member) token() string {
-	raw, err := os.ReadFile(filepath.Join(m.o.Dir, "m1", "token")) // the first member's is good at all
+	raw, err := os.ReadFile(filepath.Join(m.o.Dir, "m1", "token")) // the first member's token is valid at all
 	if err != nil {
 		return ""
 	}
 	return strings.TrimSpace(string(raw))
 }
 
-// start starts the agent, and again whenever it ends by itself.
+// start starts the agent, and restarts it whenever it ends by itself.
 func (m *member) start() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -94,7 +93,7 @@ func (m *member) start() error {
 	return m.launch()
 }
 
-// launch is called with the lock.
+// launch starts the agent's process. The caller holds the lock.
 func (m *member) launch() error {
 	if m.cmd != nil {
 		return nil
@@ -123,7 +122,7 @@ func (m *member) launch() error {
 }
 
 func (m *member) wait(cmd *exec.Cmd, ended chan struct{}) {
-	_ = cmd.Wait() // how it ended stands in its log
+	_ = cmd.Wait() // its log says how it ended
 	m.mu.Lock()
 	m.cmd = nil
 	again := m.wanted
@@ -135,11 +134,11 @@ func (m *member) wait(cmd *exec.Cmd, ended chan struct{}) {
 	if !again {
 		return
 	}
-	time.Sleep(500 * time.Millisecond) // what a service manager waits
+	time.Sleep(500 * time.Millisecond) // like a service manager
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.wanted {
-		_ = m.launch() // it is tried again with the next start
+		_ = m.launch() // the next start tries again
 	}
 }
 
@@ -158,7 +157,7 @@ func (m *member) kill(hard bool) {
 	}
 }
 
-// signal sends a signal to the host's souk processes of a kind: "agent" or "reaper". One that has ended has none.
+// signal sends a signal to the host's souk processes of a kind: "agent" or "reaper". Ended processes are ignored.
 func (m *member) signal(kind string, sig syscall.Signal) {
 	for _, pid := range m.processes(kind) {
 		_ = syscall.Kill(pid, sig) // it may have ended meanwhile
@@ -176,8 +175,7 @@ func (m *member) processes(kind string) (out []int) {
 	return out
 }
 
-// powerOff kills everything on the host, containers too, which have networks of their own. What there is in memory only
-// is gone.
+// powerOff kills all processes of the host, including containers, which are in other network namespaces.
 func (m *member) powerOff() {
 	m.kill(false)
 	m.host.PowerOff()
@@ -186,7 +184,7 @@ func (m *member) powerOff() {
 		return // it never ran
 	}
 	tree := reaper.TreeName(dir)
-	for range 100 { // what is killed may be seen for a moment
+	for range 100 { // killed processes may be visible for a moment
 		pids := inGroups(tree)
 		if len(pids) == 0 {
 			break
@@ -196,10 +194,10 @@ func (m *member) powerOff() {
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
-	_ = os.RemoveAll(filepath.Join(reaper.ContainersDir, tree)) // it is empty at the latest when it is used again
+	_ = os.RemoveAll(filepath.Join(reaper.ContainersDir, tree)) // if not empty yet, it is by its next use
 }
 
-// inGroups lists the processes that are in groups of a reaper's.
+// inGroups lists the processes in the cgroups of a reaper.
 func inGroups(tree string) (pids []int) {
 	files, _ := filepath.Glob("/proc/[0-9]*/cgroup") // the pattern is well-formed
 	for _, f := range files {
@@ -245,7 +243,7 @@ func (m *member) hasToken(ctx context.Context) error {
 	return nil
 }
 
-// dump has the agent write into its log where its goroutines are, which ends it.
+// dump makes the agent write its goroutines to its log, which ends it.
 func (m *member) dump() {
 	m.mu.Lock()
 	m.wanted = false
@@ -257,11 +255,11 @@ func (m *member) dump() {
 	_ = cmd.Process.Signal(syscall.SIGQUIT) // it may have ended by itself
 	select {
 	case <-ended:
-	case <-time.After(5 * time.Second): // it cannot even do that
+	case <-time.After(5 * time.Second): // it does not even react to SIGQUIT
 	}
 }
 
-// connect makes the member's client.
+// connect makes the member's API client.
 func (m *member) connect() {
 	m.api.Store(m.host)
 	m.http = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 32,
@@ -281,7 +279,7 @@ func build(ctx context.Context, o *Options, hosts netns.Hosts) ([]*member, error
 	}
 	for i, h := range hosts {
 		m := &member{id: fmt.Sprintf("m%d", i+1), host: h, o: o, exe: o.Exe}
-		if o.Fault == Mixed && i%2 == 0 { // the first too: a cluster that a newer build begins takes no older member
+		if o.Fault == Mixed && i%2 == 0 { // also the first: a cluster begun by a newer build takes no older member
 			m.exe = o.Old
 		}
 		m.dir = filepath.Join(o.Dir, m.id)
@@ -319,7 +317,7 @@ func build(ctx context.Context, o *Options, hosts netns.Hosts) ([]*member, error
 		}
 		m.connect()
 		if i > 0 {
-			continue // all at once
+			continue // this fault starts all members at once
 		}
 		if err := m.ready(ctx); err != nil {
 			return ms, err
@@ -347,8 +345,8 @@ func end(ms []*member) {
 	if len(ms) > 0 && ms[0].o.Fault == PowerLoss {
 		bigDisk(ms[0].o.Dir)
 	}
-	mounts, _ := cgroup.Mounts() // without them there are no groups
-	for range 100 {              // processes are in their groups until somebody has waited for them
+	mounts, _ := cgroup.Mounts() // on an error there are no cgroups
+	for range 100 {              // processes stay in their cgroups until they are reaped
 		trees = slices.DeleteFunc(trees, func(name string) bool { return removeGroups(mounts, name) })
 		if len(trees) == 0 {
 			return
@@ -357,7 +355,7 @@ func end(ms []*member) {
 	}
 }
 
-// removeGroups removes the cgroups of a reaper that is gone, and says whether none is left.
+// removeGroups removes the cgroups of an ended reaper, and reports whether none is left.
 func removeGroups(mounts []cgroup.Mount, name string) bool {
 	gone := true
 	for _, m := range mounts {
@@ -368,7 +366,7 @@ func removeGroups(mounts []cgroup.Mount, name string) bool {
 		}
 		for _, g := range groups {
 			if g.IsDir() {
-				_ = os.Remove(filepath.Join(tree, g.Name())) // one that is in use stays, and so does the tree
+				_ = os.Remove(filepath.Join(tree, g.Name())) // fails while in use; then the tree stays, too
 			}
 		}
 		gone = os.Remove(tree) == nil && gone

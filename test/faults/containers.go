@@ -23,17 +23,17 @@ import (
 	"github.com/soukhq/souk/runtime/reaper/proc"
 )
 
-// containers looks for the programs of containers in /proc, again and again while the run goes on. It sees whether two
-// processes of one machine, or of one of its attempts, live: not for less than lookEach.
+// containers polls /proc for programs of containers during a run. It detects two live processes of one machine, or of
+// one attempt, unless they overlap for less than lookEach.
 type containers struct {
 	mu    sync.Mutex
-	seen  map[string]bool   // machines
-	began map[string]string // the process by the machine and its token
-	said  map[string]bool   // sentences
+	seen  map[string]bool   // ids of machines with a container
+	began map[string]string // process by machine and fencing token
+	said  map[string]bool   // violations found, as sentences
 	err   error
 }
 
-// lookEach is how often it looks.
+// lookEach is the polling interval.
 const lookEach = 50 * time.Millisecond
 
 // inside is the program of a container.
@@ -46,7 +46,7 @@ type inside struct {
 // watch looks until ctx ends.
 func (c *containers) watch(ctx context.Context) {
 	for wait(ctx, lookEach) == nil {
-		_ = c.look() // what is wrong is kept
+		_ = c.look() // errors are kept in c
 	}
 }
 
@@ -86,7 +86,7 @@ func (c *containers) count() int {
 	return len(c.seen)
 }
 
-// programs finds the containers' programs. One that is about to run has another command line.
+// programs finds the containers' programs. A container that has not executed its program yet has another command line.
 func programs() (out []inside, err error) {
 	all, err := proc.All()
 	if err != nil {
@@ -116,7 +116,8 @@ func programs() (out []inside, err error) {
 	return out, nil
 }
 
-// sentences returns what was seen. Attempts that were begun twice count, but for workers whose disk went back in time.
+// sentences returns the violations. With attempts, an attempt that was started twice counts as one; leave that out if a
+// worker's disk went back in time.
 func (c *containers) sentences(attempts bool) ([]string, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -127,8 +128,7 @@ func (c *containers) sentences(attempts bool) ([]string, error) {
 	return all, c.err
 }
 
-// nothingLeft destroys all machines that nobody holds a lease of, and waits until no host has anything of the others'
-// containers.
+// nothingLeft destroys all machines without a lease, and waits until no host has remains of their containers.
 func (r *run) nothingLeft(ctx context.Context) error {
 	if r.o.Images == 0 {
 		return nil
@@ -154,7 +154,7 @@ func (r *run) nothingLeft(ctx context.Context) error {
 	}
 }
 
-// destroyAll destroys all machines, and returns those that a client has a lease of.
+// destroyAll destroys all machines, and returns those with a lease, which it cannot destroy.
 func destroyAll(ctx context.Context, cl *client.Client) (held []*machine.Machine, err error) {
 	ms, err := cl.AllMachines(ctx, client.ListOptions{})
 	if err != nil {
@@ -179,8 +179,8 @@ func destroyAll(ctx context.Context, cl *client.Client) (held []*machine.Machine
 	return held, g.Wait()
 }
 
-// leftOfContainers tells what there is on the host that is of a container, but for those of machines that are held:
-// devices, mounts, what the runtime keeps.
+// leftOfContainers lists remains of containers on the host (devices, mounts, the runtime's state), except those of held
+// machines.
 func (m *member) leftOfContainers(held []*machine.Machine) string {
 	var left, devices []string
 	may := 0

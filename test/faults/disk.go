@@ -15,10 +15,10 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
-// diskMB is the size of a small disk, in MiB: enough for a member with its journals, not for long.
+// diskMB is the size of a small disk, in MiB: enough for a member with its journals for a while.
 const diskMB = 256
 
-// smallDisk makes a directory the root of a small file system.
+// smallDisk mounts a small file system on a directory.
 func smallDisk(dir string) error {
 	err := os.MkdirAll(dir, 0o700)
 	if err == nil {
@@ -30,12 +30,12 @@ func smallDisk(dir string) error {
 	return nil
 }
 
-// bigDisk takes a small disk away, where there is one.
+// bigDisk unmounts a small disk, if there is one.
 func bigDisk(dir string) { _ = unix.Unmount(dir, unix.MNT_DETACH) }
 
 const ballast = "ballast"
 
-// fill writes until nothing more goes.
+// fill writes until the disk is full.
 func fill(dir string) error {
 	f, err := os.OpenFile(filepath.Join(dir, ballast), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
@@ -55,9 +55,8 @@ func fill(dir string) error {
 
 func empty(dir string) error { return os.Remove(filepath.Join(dir, ballast)) }
 
-// shareMounts has what is mounted below a directory, and taken away there, be so in the mount namespaces of all
-// machines as well, as it is on a host that a service manager started: they would hold the disks of all members
-// otherwise.
+// shareMounts makes mounts and unmounts below a directory propagate to the mount namespaces of all machines, as on a
+// host with a service manager: otherwise the machines would keep the disks of all members busy.
 func shareMounts(dir string) error {
 	err := unix.Mount(dir, dir, "", unix.MS_BIND, "")
 	if err == nil {
@@ -69,8 +68,7 @@ func shareMounts(dir string) error {
 	return nil
 }
 
-// volatileDisk makes a directory the root of a file system of its own, on a file beside it, that can lose what it was
-// not told to sync.
+// volatileDisk mounts a file system on a directory, backed by a file beside it, that can lose unsynced data.
 func volatileDisk(ctx context.Context, dir string) error {
 	image := dir + ".img"
 	f, err := os.Create(image)
@@ -92,7 +90,7 @@ func volatileDisk(ctx context.Context, dir string) error {
 	return os.Chmod(dir, 0o700)
 }
 
-// mountAgain mounts a volatile disk, once nobody uses it as it was before; the file system replays its log.
+// mountAgain mounts a volatile disk, once the old mount is unused; the file system replays its log.
 func mountAgain(ctx context.Context, dir string) error {
 	for {
 		err := unix.Unmount(dir, 0)
@@ -108,14 +106,14 @@ func mountAgain(ctx context.Context, dir string) error {
 	}
 }
 
-// The ioctl that stops a file system (FS_IOC_SHUTDOWN of fs.h), and the flag with which nothing more is written, not
-// even its log.
+// The ioctl that stops a file system (FS_IOC_SHUTDOWN of fs.h), and the flag that prevents all further writes, even of
+// its log.
 const (
 	ioctlShutdown   = 0x8004587d
 	shutdownNoFlush = 2
 )
 
-// cutPower stops a volatile disk as a power loss does: nothing more gets to it.
+// cutPower stops a volatile disk as a power loss does: nothing more is written.
 func cutPower(dir string) error {
 	f, err := os.Open(dir)
 	if err != nil {

@@ -1,9 +1,8 @@
 // Package faults runs a cluster of real souk agents on hosts of package netns, breaks it in one of several ways while
-// clients launch and destroy machines through all its members, mends it, and then checks that nothing was lost or
-// done twice: with `souk doctor --invariants` over the history of the clients, and with the models of package
-// history.
+// clients launch and destroy machines through all its members, repairs it, and then checks that nothing was lost or
+// done twice: with `souk doctor --invariants` over the history of the clients, and with the models of package history.
 //
-// A run is bounded in time. What it does follows from its seed; when what happens does not, for the processes are real.
+// A run is bounded in time. Its seed determines what it does, but not the exact timing, since the processes are real.
 package faults
 
 import (
@@ -14,7 +13,7 @@ import (
 	"time"
 )
 
-// The faults. Each is done for Options.For while clients are at work.
+// The faults. Each lasts for Options.For while clients are at work.
 const (
 	// agents are killed with SIGKILL, one after another, some with their reaper; each comes back
 	Kill      = "kill"
@@ -24,20 +23,20 @@ const (
 	Delay     = "delay"     // what each host receives is 300 ms late
 	Power     = "power"     // every process of every host is killed, machines too; all boot, another boot id
 	DiskFull  = "diskfull"  // the disk of a member is full
-	OldDisk   = "olddisk"   // a host dies, and comes back with a copy of its disk that is as old as the fault
+	OldDisk   = "olddisk"   // a host dies, and comes back with a copy of its disk from the fault's begin
 
 	Stall      = "stall"      // agents, reapers or both stand still (SIGSTOP) for 5 to 60 s, one member after another
 	Reaper     = "reaper"     // reapers are killed with SIGKILL, one after another
 	Flap       = "flap"       // the links of some hosts are cut and come back, each second
 	Slow       = "slow"       // what each host receives is 500 ms late, and a fifth of it is lost
-	Firewall   = "firewall"   // a member gossips and cannot be called; another every few seconds
+	Firewall   = "firewall"   // a member gossips but cannot be called; another every few seconds
 	LostFile   = "lostfile"   // a file of a member's disk is gone when its agent starts again
 	Exhaustion = "exhaustion" // a member's agent and reaper may open no more files
-	// every process of some hosts is killed, and what their disks were not told to keep is gone
+	// every process of some hosts is killed, and unsynced data on their disks is gone
 	PowerLoss = "powerloss"
 	Mixed     = "mixed" // half of the members run Options.Old
 	Clone     = "clone" // a copy of a member's disk is brought up on another host, beside the member
-	PIDs      = "pids"  // a member's agent, its reaper and machines, or both, may have no more processes and threads
+	PIDs      = "pids"  // a member's agent, its reaper with machines, or both, can make no new process or thread
 )
 
 // All lists the faults.
@@ -48,7 +47,7 @@ func All() (names []string) {
 	return names
 }
 
-// Extra is how many hosts a run needs beside those of its members: for the copy of one of them.
+// Extra is how many hosts a run needs besides its members' hosts: one for the copy of a member.
 const Extra = 1
 
 // Options say what a run is. Exe and Dir are needed.
@@ -56,18 +55,18 @@ type Options struct {
 	Fault    string
 	Seed     uint64
 	Exe      string        // souk
-	Old      string        // another build of it; needed for Mixed
-	Dir      string        // of this run alone; the members' directories come below it
+	Old      string        // another build of souk; needed for Mixed
+	Dir      string        // for this run only; contains the members' directories
 	Nodes    int           // members; 0: 5
-	Slots    int           // machines that a member has room for; 0: 24
+	Slots    int           // machines that fit on a member; 0: 24
 	Clients  int           // at work at once; 0: 10
 	For      time.Duration // how long the fault lasts; 0: 10 s
-	Rate     float64       // launches a second that the clients together try; 0: as many as they can
-	Most     int           // launches; clients rest when there have been so many. 0: no bound
-	Images   int           // percent of the launches that are of an image, of a program of the host otherwise
-	Services int           // that are kept beside, at most MaxServices
-	Log      io.Writer     // what happens, a line each; nil: nowhere
-	Flags    []string      // more of each agent's
+	Rate     float64       // launches a second by all clients together; 0: as many as possible
+	Most     int           // most launches; 0: no bound
+	Images   int           // percent of launches that use an image; the others use a host program
+	Services int           // services besides, at most MaxServices
+	Log      io.Writer     // progress, a line each; nil: nowhere
+	Flags    []string      // further flags of each agent
 }
 
 func (o *Options) settle() error {
@@ -103,7 +102,7 @@ func (o *Options) settle() error {
 	return nil
 }
 
-// Report is what came of a run.
+// Report is the result of a run.
 type Report struct {
 	Fault     string  `json:"fault"`
 	Seed      uint64  `json:"seed"`
@@ -112,29 +111,29 @@ type Report struct {
 	TookSecs  float64 `json:"seconds"`
 	Launches  int     `json:"launches"`  // asked for
 	Started   int     `json:"started"`   // acknowledged
-	Refused   int     `json:"refused"`   // there was no room, or another answer that nothing was done
+	Refused   int     `json:"refused"`   // no room, or another definite failure
 	Unsure    int     `json:"unsure"`    // never answered
-	Repeated  int     `json:"repeated"`  // asked more than once, for an answer was lost
+	Repeated  int     `json:"repeated"`  // repeated after a lost answer
 	During    int     `json:"during"`    // acknowledged while the fault lasted
 	Smaller   int     `json:"smaller"`   // of During, by members on the smaller side of a partition
 	Destroyed int     `json:"destroyed"` // acknowledged
 	Holds     int     `json:"holds"`     // granted by a worker
 	Leases    int     `json:"leases"`    // taken
-	Whole     float64 `json:"whole_s"`   // seconds from the end of the fault until each member heard all others
-	// until every call had its answer, which ends a second after the fault at the earliest
+	Whole     float64 `json:"whole_s"`   // seconds from the end of the fault until each member saw all others alive
+	// until every call had its answer; clients go on for a second after the fault
 	Answered float64 `json:"answered_s"`
-	// until all members were seen to know the same; looked for when every call has its answer
+	// until all members knew the same; checked once every call has its answer
 	Agreed     float64  `json:"agreed_s"`
-	Histories  int      `json:"histories"`          // of machines and workers, each searched for an order in which it is true
-	Undecided  int      `json:"undecided"`          // of them, whose search took too long
+	Histories  int      `json:"histories"`          // histories of machines and workers that were checked
+	Undecided  int      `json:"undecided"`          // those whose search took too long
 	Violations []string `json:"violations"`         // sentences
 	Images     int      `json:"images,omitempty"`   // percent of the launches that were of an image
-	Containers int      `json:"containers"`         // that were seen to run
-	Repeat     string   `json:"repeat"`             // one line that does it again
-	Services   int      `json:"services,omitempty"` // that were kept beside
-	Releases   int      `json:"releases,omitempty"` // of those
+	Containers int      `json:"containers"`         // machines whose container was seen
+	Repeat     string   `json:"repeat"`             // the command line that repeats the run
+	Services   int      `json:"services,omitempty"` // services besides
+	Releases   int      `json:"releases,omitempty"` // releases of those services
 	Commit     string   `json:"commit,omitempty"`
-	Harness    string   `json:"harness,omitempty"` // why the run says nothing: the harness failed
+	Harness    string   `json:"harness,omitempty"` // why the run is void: the harness failed
 	Kills      int      `json:"kills"`             // of agents, or hosts
-	Answers    []string `json:"odd_answers"`       // that were neither yes, nor no room, nor no answer; at most 5
+	Answers    []string `json:"odd_answers"`       // neither yes, nor no room, nor no answer; at most 5
 }

@@ -24,11 +24,10 @@ import (
 // imageName is what the members know the image by.
 const imageName = "busybox:faults"
 
-// containerCommand returns what a container runs. There is nothing that it and the harness could both write to: it is
-// looked for in /proc.
+// containerCommand returns a container's command. It shares no file with the harness, which finds it in /proc.
 func containerCommand() []string { return []string{"/bin/sleep", "1000001"} }
 
-// giveImage makes an image of the host's busybox, and has all members load it.
+// giveImage makes an image of the host's busybox, and loads it at all members.
 func (r *run) giveImage(ctx context.Context) error {
 	if r.o.Images == 0 {
 		return nil

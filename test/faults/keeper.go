@@ -17,27 +17,27 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// Bounds of what is kept beside the machines of the clients. A machine of a service is small enough that the services take
-// less than one machine of a client: so they change nothing of how many of those a member takes.
+// Bounds of the services besides the clients' machines. A service's machines are so small that all services together
+// take less than one client machine, so they do not change how many of those fit on a member.
 const (
 	MaxServices = 2
-	keptMB      = 8 // of a machine; a service has at most 12 at once
+	keptMB      = 8 // memory of a machine; a service has at most 12 at once
 	keptMemory  = slotMB - 1
 	mostWeb     = 4 // replicas of the group web
 	rollWithin  = 10 * time.Second
-	keepIn      = 90 * time.Second // until a service is as it was said last, once all is mended
+	keepIn      = 90 * time.Second // until a service is as last requested, after the repair
 )
 
-// keeper is a client that says again and again what is wanted of a service, at any member.
+// keeper is a client that repeatedly changes a service, at any member.
 type keeper struct {
 	*load
-	dir string // of the service's witnesses
+	dir string // directory of the service's witness files
 	app string
 	rng *rand.Rand
-	n   int // releases
+	n   int // number of releases
 }
 
-// keepers begins with the services.
+// keepers starts the services.
 func (r *run) keepers(ctx context.Context) (all []*keeper, err error) {
 	for i := range r.o.Services {
 		k := &keeper{load: r.load, app: fmt.Sprint("kept-", i), dir: filepath.Join(r.o.Dir, fmt.Sprint("kept-", i)),
@@ -59,7 +59,7 @@ func (r *run) keepers(ctx context.Context) (all []*keeper, err error) {
 	return all, nil
 }
 
-// work changes what is wanted until it is told to stop. What is not answered may have been done, or not.
+// work changes the service until it is told to stop. Unanswered changes may or may not have been made.
 func (k *keeper) work(ctx context.Context) {
 	for !k.stopped() && ctx.Err() == nil {
 		k.change(ctx, k.ms[k.rng.IntN(len(k.ms))])
@@ -90,8 +90,9 @@ func (k *keeper) change(ctx context.Context, at *member) {
 	}
 }
 
-// release is one of three groups: some replicas that are made anew elsewhere, one that may not run twice, and one that
-// writes to a store which checks its SOUK_FENCE; and of a command, with some. The machines of a bad one end by themselves.
+// release returns a release with three groups: replicas that are replaced elsewhere when lost, a single one that must
+// never run twice, and one that writes to a store which checks its SOUK_FENCE. Some releases have a command. The
+// machines of a bad release end by themselves.
 func (k *keeper) release(bad bool) api.NewRelease {
 	k.n++
 	shell := func(script string) []string {
@@ -130,8 +131,8 @@ func (k *keeper) release(bad bool) api.NewRelease {
 	return out
 }
 
-// What machines of services run. $0 is the service's directory, $1 that of all witnesses. The first part is what the
-// machines of clients do.
+// Scripts of the services' machines. $0 is the service's directory, $1 that of all witnesses. The first part is the
+// same as for clients' machines.
 const (
 	keptWitness = `umask 0
 exec 9>>"$1/$SOUK_MACHINE"
@@ -166,8 +167,8 @@ while :; do
 done`
 )
 
-// settled says a last time what is wanted, and waits until all members see it so, saying what is waited for. It returns what
-// is not as it must be.
+// settled changes the service a last time, and waits until all members show it so, logging what is missing. It returns
+// what is wrong.
 func (k *keeper) settled(ctx context.Context, say func(format string, a ...any)) (wrong []string) {
 	ctx, cancel := context.WithTimeout(ctx, keepIn)
 	defer cancel()
@@ -193,7 +194,7 @@ func (k *keeper) settled(ctx context.Context, say func(format string, a ...any))
 	}
 }
 
-// lacks says what of a service is not as a head wants it, as each member sees it; "" for nothing.
+// lacks says how a service differs from a head, as each member sees it; "": not at all.
 func (k *keeper) lacks(ctx context.Context, head string) string {
 	for _, m := range k.ms {
 		s, err := m.cl.Service(ctx, k.app)
@@ -207,7 +208,7 @@ func (k *keeper) lacks(ctx context.Context, head string) string {
 		}
 		for i := range s.Groups {
 			g := &s.Groups[i]
-			if g.Ready != g.Wanted || len(g.Slots) != g.Wanted { // which may be as it was scaled, not as released
+			if g.Ready != g.Wanted || len(g.Slots) != g.Wanted { // Wanted may come from a scale, not the release
 				return fmt.Sprintf("%s: group %s: %d wanted, %d ready: %+v", m.id, g.Name, g.Wanted, g.Ready, g.Slots)
 			}
 			if last := k.writer(); g.Name == "store" && last != g.Slots[0].Machine {
@@ -229,8 +230,8 @@ func (k *keeper) writer() string {
 	return id
 }
 
-// said returns what the service's machines saw: two of the group one that lived at once, and writes that the store has
-// taken after one of a higher token. sure says that no worker has forgotten what it had obeyed.
+// said returns the violations that the service's machines saw: two live machines of the group one, and writes that the
+// store accepted after one with a higher token. sure says that no worker has forgotten a term that it had obeyed.
 func (k *keeper) said(sure bool) (out []string, err error) {
 	if !sure {
 		return nil, nil

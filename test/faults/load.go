@@ -21,10 +21,10 @@ import (
 const (
 	app     = "load"
 	slotMB  = 256             // memory of a machine
-	askTime = 5 * time.Second // until a client gives one try up
+	askTime = 5 * time.Second // timeout of one try
 	maxRest = time.Second     // between tries
 	holdFor = 5 * time.Second
-	soon    = 500 * time.Millisecond // until a client does something else while a launch goes on
+	soon    = 500 * time.Millisecond // a client waits this long for a launch before it goes on with other things
 )
 
 // load is the clients at work.
@@ -32,9 +32,9 @@ type load struct {
 	ms      []*member
 	o       *Options
 	rec     *history.Recorder
-	command []string // that each machine runs
+	command []string // command of each machine
 	soon    time.Duration
-	stop    chan struct{} // no new calls
+	stop    chan struct{} // closed: no new calls
 	until   time.Time     // set before stop is closed: when calls without an answer are given up
 	wg      sync.WaitGroup
 	count   atomic.Int64 // launches
@@ -51,7 +51,7 @@ func (l *load) stopped() bool {
 	}
 }
 
-// over says that a call without an answer is given up, and no other begun.
+// over reports whether to give up unanswered calls, and begin no others.
 func (l *load) over(ctx context.Context) bool {
 	return ctx.Err() != nil || l.stopped() && time.Now().After(l.until)
 }
@@ -73,22 +73,22 @@ func (l *load) work(ctx context.Context) {
 	}
 }
 
-// caller is one client: it asks one thing after the other. What is not answered soon goes on in the background: of
-// what is cut off there is no answer before the cut is mended, and the other side is to be asked meanwhile.
+// caller is one client, which makes one call after another. Calls that are not answered soon go on in the background:
+// those to a cut-off side get no answer before the repair, and the client must call the other side meanwhile.
 type caller struct {
 	*load
 	number int
 	rng    *rand.Rand
 	made   int
 	live   []history.Op // machines it made and has not destroyed, oldest first
-	slow   chan bool    // destroys that go on, at most maxSlow
+	slow   chan bool    // semaphore of destroys in the background
 	calls  sync.WaitGroup
-	late   chan history.Op // what came of launches
-	// how many launches go on, at most maxGoing: late takes all of them, so that none waits for a reader
+	late   chan history.Op // results of launches in the background
+	// launches in the background, at most maxGoing: the capacity of late, so that none blocks
 	going int
 }
 
-// The bounds of what goes on in the background of one client.
+// Bounds of a client's background calls.
 const (
 	maxGoing = 48
 	maxSlow  = 48
@@ -120,7 +120,7 @@ func (c *caller) work(ctx context.Context) {
 	}
 }
 
-// takeLate takes in what came of launches in the background.
+// takeLate reads the results of launches in the background.
 func (c *caller) takeLate() {
 	for {
 		select {
@@ -138,8 +138,8 @@ func (c *caller) keep(m history.Op) {
 	}
 }
 
-// launch launches at any member, and waits for a while for what comes of it. Every few launches go the long way: a
-// hold at one worker, redeemed there; and there is a lease on what came of some.
+// launch launches at a random member, and waits for the result for a while. Every few launches use a hold at one
+// worker, redeemed there; some machines get a lease.
 func (c *caller) launch(ctx context.Context) {
 	c.made++
 	at := c.ms[c.rng.IntN(len(c.ms))]
@@ -163,13 +163,13 @@ func (c *caller) pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// ask repeats a call at one member until it is answered, or until the end of all. What nobody answered may have been
-// done. A client that repeats a create goes to the gateway that it asked first: gateway.Sharing.
+// ask repeats a call at one member until it is answered, or until the end of the run. An unanswered call may have been
+// carried out. A client repeats a create at the gateway that it asked first.
 func (c *caller) ask(ctx context.Context, op *history.Op, do func(ctx context.Context) error) {
 	op.Client, op.Call, op.App = c.number, time.Now().UnixNano(), app
 	if c.over(ctx) {
 		op.Outcome = history.No
-		return // it is the end of all: what nobody was asked is no part of the history
+		return // the run ends: a call that was never sent is not in the history
 	}
 	for rest := 50 * time.Millisecond; ; rest = min(2*rest, maxRest) {
 		op.Tries++
@@ -182,24 +182,24 @@ func (c *caller) ask(ctx context.Context, op *history.Op, do func(ctx context.Co
 			op.Outcome = history.Yes
 		case unanswered(f):
 			if !c.over(ctx) {
-				c.pause(ctx, rest/2+rand.N(rest)) // of no seed: a caller's chance is not for several goroutines
+				c.pause(ctx, rest/2+rand.N(rest)) // not from the seed: c.rng is not safe for goroutines
 				continue
 			}
 			op.Outcome, op.Code = history.Unsure, f.Code
 		case op.Tries > 1 && op.Kind == history.ReleaseLease:
-			op.Outcome = history.Yes // a try before was carried out: what it answered was lost
+			op.Outcome = history.Yes // an earlier try was carried out, but its answer was lost
 		case op.Tries > 1 && op.Kind == history.Lease:
-			// the holder may be we ourselves, by a try whose answer was lost
+			// this client may hold it itself, by a try whose answer was lost
 			op.Outcome, op.Code = history.Unsure, f.Code
 		case doubtful(f):
 			op.Outcome, op.Code = history.No, f.Code
-			if op.Tries > 1 { // of the tries before nothing is said
+			if op.Tries > 1 { // says nothing about earlier tries
 				op.Outcome = history.Unsure
 			}
 		default:
 			op.Outcome, op.Code = history.No, f.Code
 			if f.Kind != fault.Exhausted && op.Kind != history.Lease {
-				// that somebody has it is what the second is to be told
+				// a second taker must get this answer
 				c.oddAnswer(fmt.Sprintf("%s by %s: %s", op.Kind, op.Gateway, f.Error()))
 			}
 		}
@@ -208,14 +208,14 @@ func (c *caller) ask(ctx context.Context, op *history.Op, do func(ctx context.Co
 	}
 }
 
-// unanswered says that the call may have been carried out, or may yet be. So is a conflict with a call of our own
-// that goes on.
+// unanswered reports whether the call may have been carried out, or may yet be. A conflict with a call of this client
+// that is still under way counts, too.
 func unanswered(f *fault.Error) bool {
 	return f != nil &&
 		(f.Kind == fault.Unavailable || f.Kind == fault.Timeout || f.Kind == fault.Internal || f.Code == fault.CodeBusy)
 }
 
-// doubtful says that the member or the worker begins nothing, for there are two of its id.
+// doubtful reports whether the member or worker starts nothing, since it has a twin.
 func doubtful(f *fault.Error) bool { return f.Code == fault.CodeTwin || f.Code == lifecycle.CodeHalted }
 
 func (c *caller) oddAnswer(text string) {
@@ -236,7 +236,7 @@ func (l *load) launchOf(id string, ofImage bool) *machine.Launch {
 	return &machine.Launch{ID: id, Config: c}
 }
 
-// begun returns an error for a create that goes on: it may yet fail, and then there is no machine.
+// begun returns an error for a create that is not done: it may yet fail, and then there is no machine.
 func begun(m *machine.Machine) error {
 	if m.Begun == nil {
 		return nil
@@ -276,7 +276,7 @@ func (l *launching) run(ctx context.Context) history.Op {
 	return made
 }
 
-// id draws the id of a machine, before anybody is asked for it.
+// id draws a machine's id before the first request.
 func (l *launching) id() string { return machine.NewID(reader{l.rng}) }
 
 func (l *launching) create(ctx context.Context) history.Op {
@@ -284,7 +284,7 @@ func (l *launching) create(ctx context.Context) history.Op {
 	m := l.launchOf("", l.ofImage)
 	o := client.LaunchOptions{Key: fmt.Sprintf("k-%d-%d-%d", l.o.Seed, l.caller.number, l.number), NewKey: true}
 	if l.caller.number%5 == 0 {
-		// a gateway cannot know that nobody has this id while it cannot ask everybody, and so says
+		// with an own id: a gateway refuses it while it cannot ask every worker whether the id is in use
 		m, o = l.launchOf(l.id(), l.ofImage), client.LaunchOptions{}
 		op.Machine = m.ID
 	}
@@ -299,7 +299,7 @@ func (l *launching) create(ctx context.Context) history.Op {
 	return op
 }
 
-// holdAndGrant has a worker hold room, and then either redeems the hold, gives it back, or lets it end.
+// holdAndGrant holds room at a worker, and then redeems the hold, releases it, or lets it expire.
 func (l *launching) holdAndGrant(ctx context.Context) history.Op {
 	at, w := l.at, cluster.WorkerID(l.ms[l.rng.IntN(len(l.ms))].id)
 	bid := api.Bid{
@@ -324,7 +324,7 @@ func (l *launching) holdAndGrant(ctx context.Context) history.Op {
 		op.Outcome = history.No // there is no machine
 		return op
 	case 1:
-		return history.Op{Outcome: history.No} // it ends by itself
+		return history.Op{Outcome: history.No} // the hold expires by itself
 	}
 	op := history.Op{Kind: history.Create, Gateway: at.id, Machine: bid.Launch.ID, Worker: w, Token: bid.Hold}
 	l.ask(ctx, &op, func(ctx context.Context) error {
@@ -338,7 +338,7 @@ func (l *launching) holdAndGrant(ctx context.Context) history.Op {
 	return op
 }
 
-// lease takes a lease, sees that nobody else can, and gives it back.
+// lease takes a lease, checks that no one else can take it, and releases it.
 func (l *launching) lease(ctx context.Context, of history.Op) {
 	at := l.at
 	take := func() history.Op {
@@ -357,7 +357,7 @@ func (l *launching) lease(ctx context.Context, of history.Op) {
 	at = l.ms[l.rng.IntN(len(l.ms))]
 	second := take()
 	if second.Outcome == history.Yes {
-		return // the model says what is wrong
+		return // the model reports violations
 	}
 	op := history.Op{
 		Kind:    history.ReleaseLease,
@@ -369,8 +369,8 @@ func (l *launching) lease(ctx context.Context, of history.Op) {
 	l.ask(ctx, &op, func(ctx context.Context) error { return at.cl.ReleaseLease(ctx, app, of.Machine, first.Nonce) })
 }
 
-// destroy destroys in the background. What one member does not answer, another is asked, mostly; half of the first
-// are the machine's own.
+// destroy destroys a machine in the background. If one member does not answer it usually asks another; in half of the
+// cases the first is the machine's own member.
 func (c *caller) destroy(ctx context.Context, m history.Op) {
 	rng := rand.New(rand.NewPCG(c.rng.Uint64(), c.rng.Uint64()))
 	at := c.ms[rng.IntN(len(c.ms))]

@@ -20,13 +20,13 @@ import (
 	"github.com/soukhq/souk/test/netns"
 )
 
-// leastStall and mostStall bound for how long processes stand still.
+// leastStall and mostStall bound how long processes are stopped.
 const (
 	leastStall = 5 * time.Second
 	mostStall  = time.Minute
 )
 
-// stall has the agent of a member stand still, its reaper, or both, as a virtual machine does that is paused.
+// stall stops the agent of a member, its reaper, or both, like a paused virtual machine.
 func (r *run) stall(ctx context.Context) error {
 	for end := time.Now().Add(r.o.For); time.Now().Before(end); {
 		m := r.ms[r.rng.IntN(len(r.ms))]
@@ -50,7 +50,7 @@ func (r *run) stall(ctx context.Context) error {
 	return nil
 }
 
-// killReapers kills reapers, whose agents stay.
+// killReapers kills reapers, but not their agents.
 func (r *run) killReapers(ctx context.Context) error {
 	for end := time.Now().Add(r.o.For); time.Now().Before(end); {
 		m := r.ms[r.rng.IntN(len(r.ms))]
@@ -99,7 +99,7 @@ func deafenAll(hosts netns.Hosts, to *netns.Host) (err error) {
 	return err
 }
 
-// firewall has a member's port for calls drop what comes, while its gossip passes; another every few seconds.
+// firewall drops packets to a member's port for calls, but not its gossip; another member every few seconds.
 func (r *run) firewall(ctx context.Context) error {
 	port, err := strconv.Atoi(strings.TrimPrefix(wirePort, ":"))
 	if err != nil {
@@ -122,8 +122,8 @@ func (r *run) firewall(ctx context.Context) error {
 	return nil
 }
 
-// lostFile takes a file of a member's worker away while its agent is down, and starts the agent without it: it refuses
-// to serve, or has lost nothing. Then the file comes back.
+// lostFile removes a file of a member's worker while its agent is down, and starts the agent: it must refuse to serve,
+// or have lost nothing. Then it restores the file.
 func (r *run) lostFile(ctx context.Context) error {
 	for end := time.Now().Add(r.o.For); time.Now().Before(end); {
 		m := r.ms[r.rng.IntN(len(r.ms))]
@@ -168,7 +168,7 @@ func (r *run) lostFile(ctx context.Context) error {
 	return nil
 }
 
-// filesBelow lists what a worker keeps: not what it makes anew at each start, nor what machines said.
+// filesBelow lists a worker's persistent files, without those made at each start, and without machines' output.
 func filesBelow(dir string) (out []string, err error) {
 	err = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if errors.Is(err, fs.ErrNotExist) {
@@ -186,7 +186,7 @@ func filesBelow(dir string) (out []string, err error) {
 	return out, err
 }
 
-// exhaust leaves a member's agent and reaper no file descriptor beyond those they have.
+// exhaust limits a member's agent and reaper to the file descriptors that they have.
 func (r *run) exhaust(ctx context.Context) error {
 	m := r.ms[r.rng.IntN(len(r.ms))]
 	before := map[int]unix.Rlimit{}
@@ -212,7 +212,7 @@ func (r *run) exhaust(ctx context.Context) error {
 	return errors.Join(err, m.ready(ctx))
 }
 
-// powerLoss ends some hosts at once, and their disks have only what was synced. They boot with that.
+// powerLoss kills some hosts at once, and their disks keep only synced data, with which they boot.
 func (r *run) powerLoss(ctx context.Context) error {
 	order := r.rng.Perm(len(r.ms))
 	order = order[:1+r.rng.IntN(len(order))]
@@ -226,7 +226,7 @@ func (r *run) powerLoss(ctx context.Context) error {
 		m.powerOff()
 	}
 	r.rep.Kills += len(order)
-	// Hosts that go on see it too; none of them begins anything anew meanwhile that would ask for it.
+	// Running hosts see the new boot id, too, but start nothing meanwhile that reads it.
 	if err := netns.NewBoot(); err != nil {
 		return err
 	}

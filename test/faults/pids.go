@@ -20,8 +20,8 @@ import (
 // agentGroup ends the name of the group of a member's agent; it begins with the one of its reaper's.
 const agentGroup = "-agent"
 
-// noProcesses leaves a member's agent no more processes and threads than there are in it, or its reaper with all its
-// machines, or both. Machines that end give theirs back.
+// noProcesses limits a member's agent, or its reaper with all its machines, or both, to their present number of
+// processes and threads. Machines that end free some.
 func (r *run) noProcesses(ctx context.Context) error {
 	m, who := r.ms[r.rng.IntN(len(r.ms))], r.rng.IntN(3)
 	dir, err := filepath.EvalSymlinks(filepath.Join(m.dir, "worker", "run"))
@@ -74,8 +74,7 @@ func (r *run) noProcesses(ctx context.Context) error {
 	return errors.Join(err, m.ready(ctx))
 }
 
-// crash is what Go's runtime wrote into a log at the end of a process, in short: the log's own lines are JSON, and those
-// of memory are long.
+// crash returns the essence of a Go crash in a log: it skips JSON log lines and long memory dumps.
 func crash(log string) string {
 	raw, err := os.ReadFile(log)
 	if err != nil {
@@ -90,7 +89,7 @@ func crash(log string) string {
 	return out.String()
 }
 
-// reapers lists the member's reapers, without children of theirs that have not executed yet.
+// reapers lists the member's reapers, without their children that have not executed a program yet.
 func (m *member) reapers() []int {
 	all := m.processes("reaper")
 	return slices.DeleteFunc(slices.Clone(all), func(pid int) bool {

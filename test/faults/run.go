@@ -18,22 +18,22 @@ import (
 	"github.com/soukhq/souk/test/netns"
 )
 
-// The phases around a fault, and the bounds of what comes behind it.
+// The phases around a fault, and the bounds of those after it.
 const (
 	before   = time.Second // of clients at work before the fault
 	askPause = 100 * time.Millisecond
 	after    = time.Second      // and behind it
 	resolve  = 60 * time.Second // until calls without an answer are given up
 	agreeIn  = 45 * time.Second // until all members must know the same
-	searchIn = 5 * time.Minute  // for the models
+	searchIn = 5 * time.Minute  // search time of the models
 
-	// Bound is for how long a run may last beyond its fault, whatever happens: its context ends then.
+	// Bound is how long a run may last beyond its fault: its context ends then.
 	Bound = 6 * time.Minute
 )
 
-// explain writes where all goroutines are, of the harness and (into their logs) of the agents, which ends them.
+// explain dumps all goroutines of the harness and, to their logs, of the agents, which ends them.
 func (r *run) explain() {
-	_ = pprof.Lookup("goroutine").WriteTo(r.o.Log, 1) // it is only to find out why
+	_ = pprof.Lookup("goroutine").WriteTo(r.o.Log, 1) // only for debugging
 	for _, m := range r.ms {
 		m.dump()
 	}
@@ -58,11 +58,11 @@ type run struct {
 	smaller []string // members on the smaller side of a partition
 	forgot  bool     // a worker's disk went back in time
 	extra   *netns.Host
-	ended   []*member // copies of members, or the members, that were not to live
+	ended   []*member // copies or originals that must not live
 }
 
-// Run does one run on hosts that are whole, and leaves them so. An error is of the harness; what the cluster did
-// wrong is in the report.
+// Run does one run on intact hosts, and leaves them intact. An error is the harness's; violations of the cluster are in
+// the report.
 func Run(ctx context.Context, hosts netns.Hosts, o Options) (rep Report, err error) {
 	if err := o.settle(); err != nil {
 		return rep, fault.Wrap(err, fault.Invalid, codeFault, "there can be no such run")
@@ -137,7 +137,7 @@ func (r *run) say(format string, a ...any) {
 	fmt.Fprintf(r.o.Log, "%7.3fs %s\n", time.Since(r.begin).Seconds(), fmt.Sprintf(format, a...))
 }
 
-// everywhere waits until each member knows the app and all others.
+// everywhere waits until each member knows the app and all other members.
 func (r *run) everywhere(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, startPatience)
 	defer cancel()
@@ -166,7 +166,7 @@ func wait(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// breakIt has the clients work before, during and after the fault, and mends it.
+// breakIt runs the clients before, during and after the fault, and repairs it.
 func (r *run) breakIt(ctx context.Context) error {
 	r.load = &load{ms: slices.Clone(r.ms), o: &r.o, rec: r.rec, command: r.witness.command(), soon: soon,
 		stop: make(chan struct{})}
@@ -214,7 +214,7 @@ func (r *run) breakIt(ctx context.Context) error {
 	return nil
 }
 
-// whole waits until each member says that all are alive, and gives how long after the fault that was; 0 for never.
+// whole waits until each member sees all others alive, and returns the time since the fault; 0: never.
 func (r *run) whole(ctx context.Context) float64 {
 	for _, m := range r.ms {
 		for {
@@ -238,7 +238,7 @@ func (r *run) whole(ctx context.Context) float64 {
 	return time.Since(r.till).Seconds()
 }
 
-// judge holds what clients were told against the cluster and the models.
+// judge checks the clients' answers against the cluster and the models.
 func (r *run) judge(ctx context.Context) error {
 	ops, err := r.rec.Ops()
 	if err != nil {
@@ -264,13 +264,13 @@ func (r *run) judge(ctx context.Context) error {
 	slots := r.o.Slots
 	switch r.o.Fault {
 	case Power, OldDisk, DiskFull, PowerLoss, LostFile:
-		slots = 0 // a machine that is down has no room, and the history does not tell which are
+		slots = 0 // stopped machines occupy no room, and the history does not say which are
 	}
 	if r.o.Fault == PIDs && r.rep.Kills > 0 {
 		slots = 0 // an agent that ended has forgotten its holds
 	}
 	if r.forgot {
-		slots = 0 // neither does it tell which the worker forgot
+		slots = 0 // nor does it say which holds the worker forgot
 	}
 	res := history.Check(ops, slots, searchIn)
 	r.rep.Histories, r.rep.Undecided = res.Parts, res.Unknown
@@ -280,7 +280,7 @@ func (r *run) judge(ctx context.Context) error {
 	return r.nothingLeft(ctx)
 }
 
-// exits holds against agents that they ended by themselves, where the fault does not make them.
+// exits reports agents that ended by themselves without the fault causing it.
 func (r *run) exits() {
 	for _, m := range slices.Concat(r.ms, r.ended) {
 		m.mu.Lock()
@@ -288,7 +288,7 @@ func (r *run) exits() {
 		m.mu.Unlock()
 		switch {
 		case n == 0 || r.o.Fault == LostFile:
-		case m.pids != "": // Go ends a program for which the kernel makes no thread; it is to come back alone
+		case m.pids != "": // Go ends a program without new threads; it must come back by itself
 			r.rep.Kills += n
 		default:
 			r.rep.Violations = append(r.rep.Violations,
@@ -297,8 +297,8 @@ func (r *run) exits() {
 	}
 }
 
-// keeps holds against the cluster what services are not as they were said to be last, and what their machines saw. A worker
-// whose disk went back in time has forgotten which terms it obeyed, and so has a copy of one.
+// keeps reports services that are not as last requested, and violations that their machines saw. A worker whose disk
+// went back in time, or a copy, has forgotten which terms it obeyed.
 func (r *run) keeps(ctx context.Context) error {
 	for _, k := range r.kept {
 		begin := time.Now()
@@ -315,7 +315,7 @@ func (r *run) keeps(ctx context.Context) error {
 	return nil
 }
 
-// doctor runs the checker that users have, on a member's host.
+// doctor runs souk doctor, the users' checker, on a member's host.
 func (r *run) doctor(ctx context.Context) error {
 	at := r.ms[r.rng.IntN(len(r.ms))]
 	begin := time.Now()

@@ -13,7 +13,7 @@ import (
 	"github.com/soukhq/souk/test/netns"
 )
 
-// late is by how much everything is late.
+// late is the delay of every packet.
 const late = 300 * time.Millisecond
 
 // lossPercent is how much each host loses of what it receives.
@@ -25,8 +25,7 @@ const (
 	slowLossPercent = 20
 )
 
-// scenario is a way to break a cluster. It lasts as long as the run says; the network is mended afterwards by the
-// caller.
+// scenario is a way to break a cluster. It lasts as long as the run says; the caller repairs the network afterwards.
 type scenario struct {
 	fault string
 	do    func(*run, context.Context) error
@@ -43,17 +42,17 @@ func scenarios() []scenario {
 	}
 }
 
-// fault does the run's fault.
+// fault carries out the run's fault.
 func (r *run) fault(ctx context.Context) error {
 	all := scenarios()
 	i := slices.IndexFunc(all, func(s scenario) bool { return s.fault == r.o.Fault })
-	return all[i].do(r, ctx) // Options.settle knows it
+	return all[i].do(r, ctx) // Options.settle has checked the name
 }
 
-// asItIs leaves alone what is broken from the beginning.
+// asItIs does nothing: the fault exists from the beginning.
 func (r *run) asItIs(ctx context.Context) error { return wait(ctx, r.o.For) }
 
-// badNetwork makes what every host receives late, or loses some of it, or both.
+// badNetwork delays what every host receives, or loses some of it, or both.
 func (r *run) badNetwork(ctx context.Context) error {
 	percent, by := 0, time.Duration(0)
 	switch r.o.Fault {
@@ -134,7 +133,7 @@ func (r *run) partition(ctx context.Context) error {
 	return wait(ctx, r.o.For)
 }
 
-// oneWay deafens one host to some of the others, and another every few seconds.
+// oneWay makes one host deaf to some others; another host every few seconds.
 func (r *run) oneWay(ctx context.Context) error {
 	for end := time.Now().Add(r.o.For); time.Now().Before(end); {
 		order := r.rng.Perm(len(r.ms))
@@ -188,8 +187,7 @@ func (r *run) power(ctx context.Context) error {
 	return wait(ctx, r.o.For)
 }
 
-// diskFull fills the disk of the last member, and empties it at the end. The agent lives on, and nobody does anything
-// else.
+// diskFull fills the disk of the last member, and empties it at the end. The agent must survive without other help.
 func (r *run) diskFull(ctx context.Context) error {
 	m := r.ms[len(r.ms)-1]
 	if err := fill(m.dir); err != nil {
@@ -202,7 +200,7 @@ func (r *run) diskFull(ctx context.Context) error {
 	return m.ready(ctx)
 }
 
-// oldDisk copies a member's disk, lets it go on, and then has its host die and come back with the copy.
+// oldDisk copies a member's disk, lets it go on, and then kills its host, which comes back with the copy.
 func (r *run) oldDisk(ctx context.Context) error {
 	m := r.ms[r.rng.IntN(len(r.ms))]
 	backup := filepath.Join(r.o.Dir, "backup")

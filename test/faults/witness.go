@@ -21,12 +21,12 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// witness looks at machines from outside: what each of them runs takes the lock of a file that belongs to the machine's
-// id, wherever it runs, and writes down its fencing token. The kernel takes the lock back when the process is gone,
-// whoever ended it, so a lock says whether a machine lives without asking souk.
+// witness observes machines from outside: each machine's program locks a file named by the machine's id, on whichever
+// host, and writes its fencing token to it. The kernel releases the lock when the process ends for any reason, so the
+// lock shows whether a machine lives without asking souk.
 type witness struct{ dir string }
 
-// twice is the file in which a process says that another one of its machine lives.
+// twice is the file in which a process records that another process of its machine lives.
 const twice = "twice"
 
 func newWitness(dir string) (witness, error) {
@@ -35,7 +35,7 @@ func newWitness(dir string) (witness, error) {
 	if err == nil {
 		err = os.Chmod(w.dir, 0o777)
 	}
-	// Machines have users of their own, who must get there.
+	// Machines run as their own users, who need access.
 	for d := dir; err == nil && (d == dir || strings.HasPrefix(d, os.TempDir()+"/")); d = filepath.Dir(d) {
 		err = os.Chmod(d, 0o711)
 	}
@@ -45,8 +45,8 @@ func newWitness(dir string) (witness, error) {
 	return w, nil
 }
 
-// command returns what a machine runs. A process that finds its machine's lock taken says so and goes on: what is to be
-// seen is seen.
+// command returns a machine's command. A process that finds its machine's lock taken records that and goes on, so that
+// the violation stays visible.
 func (w witness) command() []string {
 	return []string{"/bin/sh", "-c", `umask 0
 exec 9>>"$0/$SOUK_MACHINE"
@@ -72,8 +72,8 @@ func (w witness) lives(id string) (bool, error) {
 	return false, err
 }
 
-// said returns sentences on what machines saw of each other while they ran. Attempts that were begun twice count, but
-// for workers whose disk went back in time: those have forgotten attempts.
+// said returns the violations that machines saw while they ran. With attempts, an attempt that was started twice counts
+// as one; leave that out if a worker's disk went back in time, since it has forgotten attempts.
 func (w witness) said(attempts bool) (out []string, err error) {
 	raw, err := os.ReadFile(filepath.Join(w.dir, twice))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -99,7 +99,7 @@ func (w witness) said(attempts bool) (out []string, err error) {
 	return out, err
 }
 
-// doubled returns the lines of a file that stand in it more than once.
+// doubled returns the lines that a file has more than once.
 func doubled(path string) ([]string, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -116,8 +116,8 @@ func doubled(path string) ([]string, error) {
 	return slices.Sorted(maps.Keys(again)), nil
 }
 
-// differ returns sentences on machines that live though they may not, or do not though they are said to. sure are the
-// machines that somebody was told are destroyed.
+// differ returns violations: machines that live though they must not, or that do not live though souk says so. sure are
+// the machines that souk has acknowledged as destroyed.
 func (w witness) differ(ms []*machine.Machine, sure map[string]bool, inside *containers) (out []string, err error) {
 	listed := map[string]machine.State{}
 	run := inside.look() // machines
@@ -155,7 +155,7 @@ func (w witness) differ(ms []*machine.Machine, sure map[string]bool, inside *con
 	return out, nil
 }
 
-// outside holds what members say against what is so, until both are the same or the time is over.
+// outside compares the members' answers with reality, until both agree or the time is over.
 func (r *run) outside(ctx context.Context, ops []history.Op) error {
 	sure := map[string]bool{}
 	for _, o := range ops {

@@ -13,7 +13,8 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
-// Deafen makes the host hear nothing more of others. They hear it, unless they are deafened too.
+// Deafen drops everything that the host receives from others. They still receive from it, unless they are deafened,
+// too.
 func (h *Host) Deafen(to ...*Host) error {
 	for _, o := range to {
 		if o != h {
@@ -29,7 +30,7 @@ func (h *Host) Lose(percent int) error {
 	return h.apply()
 }
 
-// Delay makes everything that the host receives late by d.
+// Delay delays everything that the host receives by d.
 func (h *Host) Delay(d time.Duration) (err error) {
 	if h.late, err = h.newDelayer(d); err != nil {
 		return err
@@ -41,13 +42,13 @@ func (h *Host) Delay(d time.Duration) (err error) {
 	})
 }
 
-// Shut makes a TCP port of the host unreachable for all others, as a firewall does: what they send there is dropped.
+// Shut makes a TCP port of the host unreachable for all others, as a firewall does: packets to it are dropped.
 func (h *Host) Shut(port int) error {
 	h.shut = port
 	return h.apply()
 }
 
-// Heal takes back every fault of the network.
+// Heal removes every network fault.
 func (h *Host) Heal() error {
 	h.cuts, h.loss, h.shut = nil, 0, 0
 	if h.late != nil {
@@ -63,7 +64,7 @@ func (h *Host) Heal() error {
 	return h.apply()
 }
 
-// Part cuts the hosts in two: those of the one side and the others do not hear each other.
+// Part cuts the hosts in two: the two sides do not receive from each other.
 func (hs Hosts) Part(side func(i int) bool) error {
 	for i, h := range hs {
 		var others []*Host
@@ -79,7 +80,7 @@ func (hs Hosts) Part(side func(i int) bool) error {
 	return nil
 }
 
-// Heal takes back every fault of the network of all hosts.
+// Heal removes every network fault of all hosts.
 func (hs Hosts) Heal() error {
 	for _, h := range hs {
 		if err := h.Heal(); err != nil {
@@ -114,7 +115,7 @@ func (h *Host) apply() error {
 	})
 }
 
-// delayer holds every packet for a while. All wait for the same time, so their order stays.
+// delayer delays every packet by the same time, so their order stays.
 type delayer struct {
 	queue   *nfqueue.Nfqueue
 	stop    context.CancelFunc
@@ -172,11 +173,11 @@ func (l *delayer) release(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		_ = l.queue.SetVerdict(p.packet, nfqueue.NfAccept) // one that is gone is lost, which networks do
+		_ = l.queue.SetVerdict(p.packet, nfqueue.NfAccept) // on an error the packet is lost, as in real networks
 	}
 }
 
-// close returns the queue up; what waits in it is dropped.
+// close closes the queue; waiting packets are dropped.
 func (l *delayer) close() {
 	l.stop()
 	<-l.done

@@ -20,18 +20,18 @@ import (
 // Hosts are hosts on one bridge.
 type Hosts []*Host
 
-// Host is one. Its methods are for one goroutine, but for Do and Dial.
+// Host is one host. Its methods are for one goroutine, except Do and Dial.
 type Host struct {
 	Name string
-	Addr string // IPv4, without the length of its prefix
+	Addr string // IPv4, without prefix length
 	ns   *os.File
-	cuts []string // whom it does not hear
-	shut int      // the TCP port that nobody reaches; 0: none
-	loss int      // percent of what it does not hear
-	late *delayer // nil: nothing is late
+	cuts []string // addresses that it does not receive from
+	shut int      // the blocked TCP port; 0: none
+	loss int      // percent of received packets that are lost
+	late *delayer // nil: no delay
 }
 
-// New makes n hosts, at most 200, named h1 to hn. The program must be Inside, and does it once.
+// New makes n hosts, at most 200, named h1 to hn. The program must be Inside, and call New once.
 func New(n int) (Hosts, error) {
 	if !Inside() || n < 1 || n > 200 {
 		return nil, fault.New(fault.Precondition, codeNetns,
@@ -60,7 +60,7 @@ func New(n int) (Hosts, error) {
 func newHost(number int) (*Host, error) {
 	h := &Host{Name: fmt.Sprintf("h%d", number), Addr: fmt.Sprintf("10.77.0.%d", number)}
 	made := make(chan error)
-	go func() { // on a thread that ends with it, for it is in the new namespace
+	go func() { // on its own thread, which enters the new namespace
 		runtime.LockOSThread()
 		err := unix.Unshare(unix.CLONE_NEWNET)
 		if err == nil {
@@ -102,7 +102,7 @@ func command(argv ...string) error {
 	return nil
 }
 
-// Do calls f on a thread that is on the host: sockets that f makes and processes that it starts are the host's.
+// Do calls f on a thread in the host's network namespace: sockets and processes that f makes belong to the host.
 func (h *Host) Do(f func() error) error {
 	done := make(chan error)
 	go func() {
@@ -116,7 +116,7 @@ func (h *Host) Do(f func() error) error {
 	return <-done
 }
 
-// Dial makes a connection from the host, as to a loopback address of its own.
+// Dial makes a connection from the host, for instance to its own loopback.
 func (h *Host) Dial(ctx context.Context, network, addr string) (c net.Conn, err error) {
 	err = h.Do(func() error {
 		c, err = new(net.Dialer).DialContext(ctx, network, addr)
@@ -151,7 +151,7 @@ func inode(path string) (uint64, error) {
 
 // PowerOff kills every process of the host, until none is left.
 func (h *Host) PowerOff() {
-	for range 100 { // one that forks is faster than we are, but not for long
+	for range 100 { // a forking process may escape a few times
 		pids := h.Processes()
 		if len(pids) == 0 {
 			return

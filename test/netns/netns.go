@@ -3,8 +3,8 @@
 // losses are rules of nftables, delays a program behind NFQUEUE (which iptables reaches on kernels that lack
 // nft_queue).
 //
-// All of it lives in namespaces (network, mounts, processes) that end with the program: whatever happens to it, no
-// process, no interface and no mount is left behind. Main makes the program run in them:
+// Everything is in namespaces (network, mounts, processes) that end with the program: even after a crash no process,
+// interface or mount is left behind. Main makes the program run in them:
 //
 //	func TestMain(m *testing.M) { os.Exit(netns.Main(m.Run)) }
 //
@@ -26,19 +26,19 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
-// What the program is told when it starts itself anew.
+// Environment variables for the program when it starts itself again.
 const (
-	envRole = "SOUK_NETNS"      // "init": of the namespaces; "in": inside
-	envBoot = "SOUK_NETNS_BOOT" // the file that stands for the kernel's boot id
+	envRole = "SOUK_NETNS"      // "init": first process of the namespaces; "in": inside
+	envBoot = "SOUK_NETNS_BOOT" // the file mounted over the kernel's boot id
 )
 
-// bootID is the kernel's file that one of our own is mounted over.
+// bootID is the kernel's file of the boot id, over which one of our own is mounted.
 const (
 	bootID    = "/proc/sys/kernel/random/boot_id"
 	wholeProc = "/mnt"
 )
 
-// Lacks says what is missing of what is needed; "" when nothing is.
+// Lacks says which requirement is missing; "": none.
 func Lacks() string {
 	var lacks []string
 	if os.Geteuid() != 0 {
@@ -56,8 +56,8 @@ func Lacks() string {
 // Inside reports whether the program runs in namespaces of its own.
 func Inside() bool { return os.Getenv(envRole) == "in" }
 
-// Main runs f in namespaces of its own and gives its exit code: it starts this program anew there, with the same
-// arguments. Where something is lacking f runs as it is; it then finds that it is not Inside.
+// Main runs f in new namespaces and returns its exit code: it starts this program again there, with the same arguments.
+// If a requirement is missing it runs f directly, and Inside is false.
 func Main(f func() int) int {
 	switch os.Getenv(envRole) {
 	case "in":
@@ -81,14 +81,15 @@ func Main(f func() int) int {
 	return code
 }
 
-// enter starts this program as the first process of new namespaces. It ends with this one, and all others with it.
+// enter starts this program as the first process of new namespaces. It ends with this process, and all others inside
+// with it.
 func enter() (int, error) {
 	runtime.LockOSThread() // the child ends with the thread that made it
 	boot, err := os.CreateTemp("", "souk-boot-*")
 	if err != nil {
 		return 0, err
 	}
-	defer os.Remove(boot.Name()) // it is gone by now, unless the start failed
+	defer os.Remove(boot.Name()) // removed already, unless the start failed
 	if err := boot.Close(); err != nil {
 		return 0, err
 	}
@@ -108,7 +109,7 @@ func enter() (int, error) {
 	return 0, err
 }
 
-// initMain is the first process: it makes the mounts, starts the program proper, and waits for everybody's orphans.
+// initMain is the first process: it makes the mounts, starts the real program, and reaps orphans.
 func initMain() (int, error) {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return 0, fmt.Errorf("keep mounts to ourselves: %w", err)
@@ -116,8 +117,8 @@ func initMain() (int, error) {
 	if err := unix.Mount("proc", "/proc", "proc", 0, ""); err != nil {
 		return 0, fmt.Errorf("mount /proc: %w", err)
 	}
-	// Another one that nothing will be mounted over: the kernel lets a container mount no /proc that would show what
-	// its host does not see.
+	// Mount another /proc without mounts over it: the kernel lets a container mount /proc only if an unobstructed one
+	// is visible.
 	if err := unix.Mount("proc", wholeProc, "proc", 0, ""); err != nil {
 		return 0, fmt.Errorf("mount another /proc: %w", err)
 	}
@@ -125,7 +126,7 @@ func initMain() (int, error) {
 	if err := unix.Mount(boot, bootID, "", unix.MS_BIND, ""); err != nil {
 		return 0, fmt.Errorf("put a boot id of our own in place: %w", err)
 	}
-	if err := os.Remove(boot); err != nil { // the mount keeps it, and nothing stays if we are killed
+	if err := os.Remove(boot); err != nil { // the mount keeps the file; nothing is left if we are killed
 		return 0, err
 	}
 	if err := NewBoot(); err != nil {
@@ -143,7 +144,7 @@ func initMain() (int, error) {
 		case errors.Is(err, syscall.EINTR):
 		case err != nil:
 			return 0, err
-		case pid != p.Pid: // somebody's orphan
+		case pid != p.Pid: // an orphan
 		case ws.Signaled():
 			return 128 + int(ws.Signal()), nil
 		default:
@@ -152,8 +153,8 @@ func initMain() (int, error) {
 	}
 }
 
-// AnotherBoot returns a command that does what argv says under a boot id of its own, which it writes to file: hosts
-// share one kernel, and who looks finds what runs on another.
+// AnotherBoot returns a command that runs argv under its own boot id, which it writes to file: hosts share one kernel,
+// so a process with the same boot id could take another host's processes for its own.
 func AnotherBoot(file string, argv ...string) ([]string, error) {
 	raw, err := os.ReadFile("/proc/sys/kernel/random/uuid")
 	if err == nil {
@@ -167,7 +168,7 @@ func AnotherBoot(file string, argv ...string) ([]string, error) {
 	return append([]string{"unshare", "--mount", "sh", "-c", script, file}, argv...), nil
 }
 
-// NewBoot makes the kernel's boot id another one for all processes inside, as after a power loss.
+// NewBoot changes the boot id that all processes inside see, as after a reboot.
 func NewBoot() error {
 	raw, err := os.ReadFile("/proc/sys/kernel/random/uuid")
 	if err == nil {

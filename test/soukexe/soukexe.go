@@ -13,8 +13,8 @@ import (
 
 const module = "github.com/soukhq/souk"
 
-// Path returns the path of souk, below bin/test of the module, with the race detector or without. It builds souk where the
-// source has changed since; tests of other packages that call it meanwhile wait.
+// Path returns the path of souk, below bin/test of the module, with the race detector or without. It builds souk if the
+// source has changed; concurrent callers in other packages wait.
 func Path(race bool) (string, error) {
 	root, err := goCommand("", "list", "-m", "-f", "{{.Dir}}", module)
 	if err != nil {
@@ -32,12 +32,12 @@ func Path(race bool) (string, error) {
 	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX); err != nil {
 		return "", fmt.Errorf("lock %s: %w", lock.Name(), err)
 	}
-	// The commit is left out of the program: with it, each commit would be another program.
+	// Leave the commit out of the program: otherwise each commit would need a new build.
 	exe, args := filepath.Join(dir, "souk"), []string{"build", "-buildvcs=false"}
 	if race {
 		exe, args = exe+"-race", append(args, "-race")
 	}
-	// Go leaves a program alone that is what it would build.
+	// Go does not rebuild an up-to-date program.
 	_, err = goCommand(root, append(args, "-o", exe, "./cmd/souk")...)
 	return exe, err
 }

@@ -1,4 +1,4 @@
-// Package stalls stops souk, or the reaper of its worker, in the middle of every verb, and holds what was answered
-// against what is so afterwards, seen from outside: which processes there are, and whether they are frozen. Its test
-// makes a table of that; with -long it takes the real times of souk, and with -write it is docs/results-stalls.md.
+// Package stalls stops souk, or the reaper of its worker, in the middle of every verb, and compares the answers with
+// the state afterwards, seen from outside: which processes exist, and whether they are frozen. Its test makes a table
+// of the results; with -long it uses souk's real timeouts, and with -write it writes docs/results-stalls.md.
 package stalls

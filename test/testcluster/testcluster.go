@@ -1,8 +1,7 @@
-// Package testcluster makes whole clusters for tests of what they promise: n members in one process, each what souk
-// agent runs (package node) but for its runtime, which is the fake one: journals, decision log, worker, gateway and
-// sockets of its own on loopback, over mutual TLS, with the gossip's fast knobs. A member keeps its state on disk, so
-// it can be killed and come back. For real processes on hosts that can be cut off see packages faults and netns
-// below.
+// Package testcluster makes whole clusters for tests of their promises: n members in one process, each as in souk agent
+// (package node) except for a fake runtime: journals, decision log, worker, gateway and sockets of its own on loopback,
+// over mutual TLS, with the gossip's fast knobs. A member keeps its state on disk, so it can be killed and come back.
+// For real processes on hosts that can be cut off see packages test/faults and test/netns.
 //
 //	c := testcluster.New(t, 3, testcluster.Options{})
 //	m, err := c.Client(0).Launch(...)
@@ -40,19 +39,19 @@ import (
 	"github.com/soukhq/souk/runtime/fake"
 )
 
-// Options say what members are. The zero value is good.
+// Options describe the members. The zero value is usable.
 type Options struct {
 	Capacity cluster.Resources // of each worker; zero: room for 16 machines of the smallest size
 	Knobs    gossip.Knobs      // zero: gossiptest.Fast
 	Log      io.Writer         // of all members; nil: nowhere
-	// Proxy changes what the proxy of a member is; nil: it serves HTTP, for names below localhost
+	// Proxy changes a member's proxy options; nil: HTTP, for names below localhost
 	Proxy func(i int, p *node.Proxy)
 }
 
-// region is every member's.
+// region is the region of every member.
 const region = "local"
 
-// Cluster is one. Its methods are for the test's goroutine; they end the test when something goes wrong.
+// Cluster is a test cluster. Its methods are for the test's goroutine; they end the test on an error.
 type Cluster struct {
 	t       testing.TB
 	o       Options
@@ -61,21 +60,21 @@ type Cluster struct {
 	members []*host
 }
 
-// host is one member's: what outlives the process, and while that runs the rest.
+// host is one member's host: its persistent state, and while the member runs its process.
 type host struct {
 	id     string
 	dir    string
 	wire   string // as first listened on
 	gossip string
 	api    string
-	http   string // where requests for machines come in
-	token  string // the member's own, which every member lets in
+	http   string // the proxy's address
+	token  string // the member's own token, valid at every member
 	world  *fake.Runtime
 
 	m        *member.Member
 	stop     func() // nil: it does not run
 	cl       *client.Client
-	uncalled bool // calls do not get to it, and gossip does
+	uncalled bool // calls do not reach it, but gossip does
 }
 
 // New makes a cluster of n members that know each other.
@@ -109,7 +108,7 @@ func New(t testing.TB, n int, o Options) *Cluster {
 	return c
 }
 
-// Join adds a member, with a certificate made now, and gives its index.
+// Join adds a member, with a new certificate, and returns its index.
 func (c *Cluster) Join() int {
 	c.t.Helper()
 	i := len(c.members)
@@ -129,7 +128,7 @@ func (c *Cluster) Join() int {
 	if err := c.ca.IssueTo(filepath.Join(x.dir, member.IdentityDir), name, time.Now()); err != nil {
 		c.t.Fatal(err)
 	}
-	if i > 0 { // as souk join does
+	if i > 0 { // like souk join
 		if err := member.JoinedAt(x.dir, c.members[0].wire); err != nil {
 			c.t.Fatal(err)
 		}
@@ -139,9 +138,8 @@ func (c *Cluster) Join() int {
 	return i
 }
 
-// Clone brings up a copy of a member's disk beside the original, on a host of its own where nothing runs, and returns
-// its index. The original is down while it is copied, as a host of which a template is made, and runs afterwards. Of
-// Meet it is nothing more: two of one id are not one more member.
+// Clone starts a copy of a member's disk besides the original, on its own host without machines, and returns its index.
+// The original is down during the copy, and runs afterwards. Meet ignores the copy, since it is no additional member.
 func (c *Cluster) Clone(i int) int {
 	c.t.Helper()
 	c.Kill(i)
@@ -151,7 +149,7 @@ func (c *Cluster) Clone(i int) int {
 	if err := os.CopyFS(copied.dir, os.DirFS(x.dir)); err != nil {
 		c.t.Fatal(err)
 	}
-	made, err := x.world.List(c.t.Context()) // the directories of its machines are copied, and none of them runs
+	made, err := x.world.List(c.t.Context()) // only the directories of its machines are copied: none of them runs
 	for _, s := range made {
 		err = errors.Join(err, copied.world.Prepare(c.t.Context(), runtime.Spec{Machine: s.Machine}))
 	}
@@ -173,14 +171,14 @@ func (c *Cluster) Clone(i int) int {
 	return k
 }
 
-// Move has a member that does not run come back at other addresses.
+// Move restarts a stopped member at other addresses.
 func (c *Cluster) Move(i int) {
 	c.t.Helper()
 	c.members[i].wire, c.members[i].gossip = "127.0.0.1:0", "127.0.0.1:0"
 	c.Restart(i)
 }
 
-// Runs counts the machines that run on a member's host, as the host knows it.
+// Runs counts the machines that run on a member's host, as the host knows them.
 func (c *Cluster) Runs(i int) (n int) {
 	c.t.Helper()
 	all, err := c.members[i].world.List(c.t.Context())
@@ -195,8 +193,8 @@ func (c *Cluster) Runs(i int) (n int) {
 	return n
 }
 
-// Rejoin has a member that does not run join anew, as on a host whose disk was lost: by a token, at the first member.
-// It does not start it.
+// Rejoin lets a stopped member join again, as after the loss of its disk: by a token, at the first member. It does not
+// start the member.
 func (c *Cluster) Rejoin(i int) error {
 	c.t.Helper()
 	x := c.members[i]
@@ -217,7 +215,7 @@ func (c *Cluster) Rejoin(i int) error {
 	return err
 }
 
-// Ready returns what a member that runs answers at /readyz: whether it is ready, and its text.
+// Ready returns a running member's answer at /readyz: whether it is ready, and its text.
 func (c *Cluster) Ready(i int) (ok bool, text string) {
 	c.t.Helper()
 	answer, err := http.Get("http://" + c.members[i].api + "/readyz")
@@ -243,19 +241,19 @@ func (c *Cluster) ClientWith(i int, token string) *client.Client {
 	return client.New(c.members[i].api, token)
 }
 
-// HTTP returns where requests for machines come in at the member with this index.
+// HTTP returns the proxy's address at the member with this index.
 func (c *Cluster) HTTP(i int) string { return c.members[i].http }
 
-// Token returns the own token of the member with this index, as it lies on its disk.
+// Token returns the own token of the member with this index, as stored on its disk.
 func (c *Cluster) Token(i int) string { return c.members[i].token }
 
-// Member returns a member that runs.
+// Member returns a running member.
 func (c *Cluster) Member(i int) *member.Member { return c.members[i].m }
 
 // Worker names the worker of a member.
 func (c *Cluster) Worker(i int) cluster.WorkerID { return cluster.WorkerID(c.members[i].id) }
 
-// Kill ends a member at once: it tells nobody, and what it has not written is lost. Its machines go on.
+// Kill ends a member at once: it does not announce its end, and unwritten data is lost. Its machines go on.
 func (c *Cluster) Kill(i int) {
 	c.t.Helper()
 	if x := c.members[i]; x.stop != nil {
@@ -271,7 +269,7 @@ func (c *Cluster) PowerOff(i int) {
 	c.members[i].world.CrashHost()
 }
 
-// Restart starts a member that does not run, at the addresses it had.
+// Restart starts a stopped member at its old addresses.
 func (c *Cluster) Restart(i int) {
 	c.t.Helper()
 	if c.members[i].stop != nil {
@@ -282,8 +280,8 @@ func (c *Cluster) Restart(i int) {
 	}
 }
 
-// Firewall starts a member anew such that calls do not get to it, and gossip does, as behind a firewall; or, with on
-// false, that they do again.
+// Firewall restarts a member so that calls do not reach it but gossip does, as behind a firewall; with on false calls
+// reach it again.
 func (c *Cluster) Firewall(i int, on bool) {
 	c.t.Helper()
 	c.Kill(i)
@@ -291,7 +289,7 @@ func (c *Cluster) Firewall(i int, on bool) {
 	c.Restart(i)
 }
 
-// start opens a member as souk agent does, and lets it run.
+// start opens a member as souk agent does, and runs it.
 func (c *Cluster) start(x *host) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	n, ln, err := c.open(ctx, x)
@@ -305,9 +303,9 @@ func (c *Cluster) start(x *host) error {
 	all.Go(func() error { return n.Run(ctx, ln) })
 	x.stop = func() {
 		cancel()
-		_ = all.Wait() // it ends because it was told to
+		_ = all.Wait() // it ends because it was stopped
 		transport.CloseIdleConnections()
-		_ = n.Close() // what is on disk counts
+		_ = n.Close() // errors do not matter: only the disk counts
 	}
 	return nil
 }
@@ -323,7 +321,7 @@ func (c *Cluster) open(ctx context.Context, x *host) (n *node.Node, ln net.Liste
 	}
 	o := member.Options{Dir: x.dir, Region: region, Wire: x.wire, Gossip: x.gossip, Peers: peers, Knobs: c.o.Knobs,
 		Log: log}
-	if x.uncalled { // others are told an address at which gossip alone listens
+	if x.uncalled { // announce an address at which only gossip listens
 		o.Wire, o.Gossip, o.Host = "127.0.0.1:0", "0.0.0.0:0", "127.0.0.9"
 	}
 	if x.m, err = member.New(o); err != nil {
@@ -361,7 +359,7 @@ func (c *Cluster) open(ctx context.Context, x *host) (n *node.Node, ln net.Liste
 	return n, ln, nil
 }
 
-// Meet waits until all members that run know the same, and each other for alive.
+// Meet waits until all running members know the same, and see each other alive.
 func (c *Cluster) Meet() {
 	c.t.Helper()
 	c.Until("all members know the same", func() bool {
@@ -398,7 +396,7 @@ func (c *Cluster) Until(what string, f func() bool) {
 	waittest.Until(c.t, what, f)
 }
 
-// Saved returns the members that one has written down, with their addresses.
+// Saved returns the members that one member has saved, with their addresses.
 func (c *Cluster) Saved(i int) (map[string]string, error) {
 	var s struct {
 		Members map[string]string `json:"members"`
