@@ -22,7 +22,7 @@ import (
 	"github.com/soukhq/souk/cli/sim"
 )
 
-// section is a part of the help with the commands that stand in it, each under the name that it has.
+// section is a part of the help with its commands, by name.
 type section struct {
 	id, title string
 	commands  []entry
@@ -68,9 +68,9 @@ func sections() []section {
 	}
 }
 
-// rootFor makes the command line for one invocation. Where its first word is the name of a command, that one is made
-// and no other: all of them and their flags are a tenth of what a short command takes. An alias, a flag that comes
-// first, help, completion and mistakes have them all.
+// rootFor makes the command line for one invocation. If its first word names a command it makes only that one: making
+// all commands with their flags is a tenth of a short command's time. For an alias, a leading flag, help, completion or
+// a mistake it makes all.
 func rootFor(c *cli.Env, argv []string) *cobra.Command {
 	for _, s := range sections() {
 		for _, e := range s.commands {

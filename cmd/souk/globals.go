@@ -8,15 +8,15 @@ import (
 	"github.com/soukhq/souk/cli"
 )
 
-// What a command takes of the flags that stand before all commands. How things are printed, --json and --wide, goes with
-// every command: each prints something, errors if nothing else.
+// The global flags that a command takes. --json and --wide apply to every command, since each prints something, at
+// least errors.
 const (
-	no     = ""                                // it asks no souk: it works on this host, or with files
-	ofSouk = cli.FlagAddr + " " + cli.FlagSouk // it asks a souk, and what it is about is no app's or is named otherwise
-	ofApps = ofSouk + " " + cli.FlagApp        // it asks a souk of things of an app
+	no     = ""                                // calls no souk: works on this host, or with files
+	ofSouk = cli.FlagAddr + " " + cli.FlagSouk // calls a souk, about things that belong to no app or name it otherwise
+	ofApps = ofSouk + " " + cli.FlagApp        // calls a souk about an app's things
 )
 
-// takers lists the commands by what they take; one that is not listed does as the command that it is below.
+// takers lists the commands by the global flags that they take; an unlisted one inherits from its parent.
 //
 //nolint:gochecknoglobals // a constant
 var takers = map[string]string{
@@ -29,7 +29,7 @@ var takers = map[string]string{
 	no:          `dev init join agent ca token/join context policy/check bench sim trace help completion`,
 }
 
-// takes says of each listed command what it takes.
+// takes maps each listed command to the global flags that it takes.
 func takes() map[string]string {
 	all := map[string]string{}
 	for its, commands := range takers {
@@ -40,7 +40,7 @@ func takes() map[string]string {
 	return all
 }
 
-// bindGlobals tells each command what it takes of the flags that stand before all commands. The rest is refused there.
+// bindGlobals sets the global flags that each command takes. A command refuses the others.
 func bindGlobals(root *cobra.Command) {
 	all := takes()
 	var bind func(cmd *cobra.Command, path, has string)

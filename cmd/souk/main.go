@@ -10,7 +10,7 @@ import (
 	"os/signal"
 	"runtime/debug"
 	"syscall"
-	_ "time/tzdata" // the zones of jobs, for hosts that have none
+	_ "time/tzdata" // time zones for jobs, on hosts without a zone database
 
 	"github.com/soukhq/souk/bench"
 	"github.com/soukhq/souk/bench/request"
@@ -22,7 +22,7 @@ func main() { os.Exit(realMain()) }
 
 // realMain is main for tests, which run it under the name souk.
 func realMain() int {
-	// A reaper lives for long and in numbers: it must not pay for the command line's machinery.
+	// Reapers are long-lived and many: they must not pay for the command line's machinery.
 	for _, hidden := range []func([]string) (bool, error){server.ReaperMain, server.WireGuardMain,
 		bench.MemberMain, bench.FloodMain, request.Main} {
 		if mine, err := hidden(os.Args[1:]); mine {
@@ -34,9 +34,9 @@ func realMain() int {
 		}
 	}
 	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(800) // a client ends before a collection would pay; a server sets its own (heap.Keep)
+		debug.SetGCPercent(800) // short-lived clients need no collection; servers set their own (heap.Keep)
 	}
-	// The second signal finds nobody listening and ends the program at once, whatever it was doing.
+	// A second signal has the default action and ends the program at once.
 	ctx, cancel := context.WithCancelCause(context.Background())
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
