@@ -24,7 +24,7 @@ type ReleasePlan struct {
 	// whether the release's command has room, and whether each job could ever have room.
 	Fits   Fit            `json:"fits"`
 	Why    string         `json:"why,omitempty"` // why it does not fit now
-	Help   []PlanHelp     `json:"help"`          // the smallest change that would fit now; none: none is known, or needed
+	Help   []PlanHelp     `json:"help"`          // the smallest change that would make it fit; empty: none
 	Groups []PlannedGroup `json:"groups"`
 	// Credits is the additional cost of its first step to the budget of the app's namespace, in credits an hour; left
 	// out: no budget.
@@ -75,6 +75,6 @@ type PlannedReplica struct {
 	Does    release.Does     `json:"does"`              // keep, update, restart, move, create or destroy
 	Machine string           `json:"machine,omitempty"` // id of its machine; none: it has none
 	Worker  cluster.WorkerID `json:"worker,omitempty"`  // worker of Machine
-	To      cluster.WorkerID `json:"to,omitempty"`      // would take the next one now, where the first step makes it
+	To      cluster.WorkerID `json:"to,omitempty"`      // worker that would take its next machine now
 	Why     string           `json:"why,omitempty"`     // why; none for keep
 }

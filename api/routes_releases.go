@@ -250,7 +250,7 @@ type Rollout struct {
 	Steps int    `json:"steps"` // how many it has; 0: no group has a canary
 	// Canary is how many replicas of each group are new at the present step, until the last is over.
 	Canary []release.CanaryAt `json:"canary,omitempty"`
-	Why    string             `json:"why,omitempty"` // why it is undone, or paused as it failed; or what failed where others went on
+	Why    string             `json:"why,omitempty"` // why it was undone or paused; or what failed
 	Failed []RolloutFailure   `json:"failed"`        // replicas that failed, at most 8
 	Since  time.Time          `json:"since"`         // since when state and step are so
 	// Command is the state of the release's command: waiting, running, done or failed; none: the rollout has none.
@@ -292,7 +292,7 @@ type AutoscaleStatus struct {
 	Min    int            `json:"min"`
 	Max    int            `json:"max"`
 	Metric release.Metric `json:"metric"`
-	Target int            `json:"target"`          // of one machine, in requests or connections, or per cent of its CPUs
+	Target int            `json:"target"`          // per machine: requests, connections or % of its CPUs
 	Off    bool           `json:"off,omitempty"`   // it was scaled to 0 by hand
 	Load   int            `json:"load"`            // load of all its machines, as last reported
 	From   int            `json:"from,omitempty"`  // the count before the last choice; none: no choice yet
@@ -367,6 +367,6 @@ type SlotStatus struct {
 	Old     bool             `json:"old,omitempty"`     // it does not match the wanted release
 	Held    string           `json:"held,omitempty"`    // why it is held down: it kept dying
 	Unheard bool             `json:"unheard,omitempty"` // its worker is unreachable
-	Waits   string           `json:"waits,omitempty"`   // which workers no machine is made without, as one may run there
+	Waits   string           `json:"waits,omitempty"`   // unreachable workers where it may still run
 	To      cluster.WorkerID `json:"to,omitempty"`      // it was moved to this worker by hand
 }

@@ -19,8 +19,8 @@ type ReplicaWhy struct {
 	Worker   cluster.WorkerID `json:"worker,omitempty"`
 	Release  string           `json:"release,omitempty"` // the release that the machine was made for
 	AsWanted bool             `json:"as_wanted"`         // it is ready, or rests until a request wakes it
-	Why      string           `json:"why"`               // where it is as wanted, why it is at its worker; else why it is not
-	Help     []string         `json:"help"`              // what would help, the smallest change first; where it is as wanted, to be spread evenly
+	Why      string           `json:"why"`               // why it is at its worker, or why not as wanted
+	Help     []string         `json:"help"`              // changes that would help, smallest first
 }
 
 // JobWhy explains a scheduled group.

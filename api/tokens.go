@@ -141,7 +141,7 @@ type TokenList struct {
 type EvictRequest struct {
 	By     string `json:"by,omitempty"`
 	Reason string `json:"reason,omitempty"`
-	Force  bool   `json:"force,omitempty"` // take the next step of the rotation of the gossip key, whoever lags behind
+	Force  bool   `json:"force,omitempty"` // rotate the gossip key without waiting for others
 	Again  bool   `json:"again,omitempty"` // even if it has joined again since its removal
 }
 

@@ -163,7 +163,7 @@ type Worker interface {
 	Inspector
 }
 
-// CodeGone says that the worker has been unreachable for a while, and was not asked.
+// CodeGone says that the worker has not been heard of for a while, and was not asked.
 const CodeGone fault.Code = "worker_gone"
 
 // NotAsked reports whether an error proves that the request did not reach the worker, so it had no effect. Any other

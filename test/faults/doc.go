@@ -18,7 +18,7 @@ const (
 	// agents are killed with SIGKILL, one after another, some with their reaper; each comes back
 	Kill      = "kill"
 	Partition = "partition" // the hosts are cut in two, both halves go on
-	OneWay    = "oneway"    // a host hears some others no more, they hear it; another every few seconds
+	OneWay    = "oneway"    // a host no longer receives from some others; they do from it
 	Loss      = "loss"      // each host loses 30 % of what it receives
 	Delay     = "delay"     // what each host receives is 300 ms late
 	Power     = "power"     // every process of every host is killed, machines too; all boot, another boot id
