@@ -121,11 +121,14 @@ func TestJobs(t *testing.T) {
 		t.Fatalf("the same id again: %d %s", r.code, r.raw)
 	}
 	// A worker that offers two slots: two tasks run, the rest waits.
+	offer := func(slot int32) jobs.SlotOffer {
+		return jobs.SlotOffer{Offer: jobs.Offer{Slot: slot, Number: 1}, Shape: jobs.ShapeOf(j.Spec.Shape())}
+	}
 	d.mu.Lock()
 	d.dispatcher.Report(time.Now(),
 		jobs.Report{Worker: "w1", Full: true, Record: cluster.Record{Worker: "w1", State: cluster.Ready,
 			Capacity: room},
-			Offers: []jobs.Offer{{Slot: 0, Number: 1}, {Slot: 1, Number: 1}}})
+			Offers: []jobs.SlotOffer{offer(0), offer(1)}})
 	d.mu.Unlock()
 	r = s.do("GET", "/v1/souk/jobs/sweep", nil)
 	if r.into(t, &j); j.Running != 2 || j.Waiting != 98 || !strings.Contains(j.Why, "as many as they take at once") {

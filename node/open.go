@@ -221,7 +221,9 @@ func (n *Node) openBuyer() error {
 		return nil
 	}
 	for _, r := range n.runners {
-		n.buyer.Attach(r)
+		if err := n.buyer.Attach(context.Background(), batch.Local(r)); err != nil {
+			return err
+		}
 	}
 	return nil
 }

@@ -42,6 +42,7 @@ type Dispatcher struct {
 	workers map[cluster.WorkerID]*workerState
 	inOrder []*workerState // in order of arrival
 	ready   bool           // Open was called: tasks may be given out
+	sentAt  time.Time      // when bulletins were last sent
 	unpaid  []*job         // jobs that are out of the queue, as their namespace cannot pay for them
 	dirty   map[*job]bool
 	saving  []*job // jobs in the commit in progress
@@ -51,12 +52,16 @@ type Dispatcher struct {
 	out     Out
 }
 
-// shapeQueue is the unstarted tasks of one shape. A worker that has no room for one shape is still asked about the
-// others.
+// shapeQueue is the unstarted tasks of one shape, and how they are bid.
 type shapeQueue struct {
-	shape  cluster.Resources
-	queue  *auction.TaskQueue
-	passed time.Time // since when the shape has the best bid but no room; zero: it does not
+	shape     Shape
+	queue     *auction.TaskQueue
+	sent      auction.Bid  // the bid in the last bulletins
+	stale     bool         // new bulletins are needed though the bid is the same: workers may have no quota left
+	since     time.Time    // when tasks of it began to wait; zero: none waits
+	everybody bool         // the last bulletins bid at every worker that can ever hold it
+	saver     *workerState // the worker that saves room for it; nil: none
+	until     time.Time    // when saver stops saving
 }
 
 // workerState is what the dispatcher knows of one worker.
@@ -64,12 +69,11 @@ type workerState struct {
 	id      cluster.WorkerID
 	record  cluster.Record
 	here    bool
-	resting []Offer
+	free    int                  // slots that are neither busy nor offered
 	open    map[Offer]*openGrant // grants that are not answered yet
-	ahead   cluster.Resources    // sum of the shapes of open
 	running map[Life]*job
-	saving  *shapeQueue // until then, the worker takes only tasks of this shape
-	until   time.Time
+	bids    []ShapeBid // of its next bulletin
+	bidAt   bool       // its last bulletin had bids
 }
 
 type openGrant struct {
@@ -106,7 +110,9 @@ type Report struct {
 	Record  cluster.Record // after everything else in the report
 	Full    bool           // the first report of a connection: Running is all that runs, and earlier offers are void
 	Running []Life         // set with Full
-	Offers  []Offer
+	Offers  []SlotOffer
+	Free    int     // slots that are neither busy nor offered
+	Passed  []Shape // shapes that have had the best bid, but no room, for passPatience
 	Replies []Reply
 	Results []Result
 }
@@ -114,7 +120,9 @@ type Report struct {
 // Orders is a message to a worker.
 type Orders struct {
 	Worker   cluster.WorkerID
-	Kept     []Offer
+	Bulletin *Bulletin // nil: the previous one stands
+	Back     []Offer   // offers for which there is no task
+	Save     []Shape   // shapes to save room for
 	Grants   []Grant
 	Watch    []Watch // tasks that it reported running with Full, and their terms
 	Kill     []Life
@@ -133,6 +141,7 @@ type Out struct {
 	Changed map[string]bool // IDs of jobs whose status has changed
 	Ended   []string        // IDs of jobs whose end has become durable, oldest first
 	Purged  []string        // IDs of jobs that are no longer kept
+	Wake    time.Time       // when Open must be called again; zero: no change
 }
 
 // NewDispatcher makes a dispatcher without jobs. It gives out no tasks before Open.
@@ -146,7 +155,7 @@ func NewDispatcher(rules auction.Rules) *Dispatcher {
 func (d *Dispatcher) Open(now time.Time) {
 	d.ready = true
 	d.tryUnpaid(now)
-	d.pumpAll(now)
+	d.announceWork(now)
 }
 
 // Take returns the pending Out and clears it.
@@ -234,17 +243,6 @@ func (d *Dispatcher) enterJob(id string, spec Spec, submitted time.Time) *job {
 	return j
 }
 
-func (d *Dispatcher) queueOf(shape cluster.Resources) *shapeQueue {
-	for _, s := range d.queues {
-		if s.shape.CPU == shape.CPU && s.shape.Memory == shape.Memory && s.shape.GPU == shape.GPU {
-			return s
-		}
-	}
-	s := &shapeQueue{shape: shape, queue: auction.NewTaskQueue(d.rules)}
-	d.queues = append(d.queues, s)
-	return s
-}
-
 // Cancel ends a job: waiting tasks are dropped, running ones are killed.
 func (d *Dispatcher) Cancel(now time.Time, id, why string) error {
 	j := d.jobNamed(id)
@@ -262,7 +260,7 @@ func (d *Dispatcher) cancelJob(now time.Time, j *job, why string) {
 	j.why = why
 	j.headDirty = true
 	d.dirty[j] = true
-	d.queueOf(j.terms.Shape).queue.Withdraw(j.number)
+	d.queueOf(j.shape()).queue.Withdraw(j.number)
 	for i := range j.tasks {
 		switch t := &j.tasks[i]; t.state {
 		case waiting:

@@ -5,8 +5,9 @@
 //
 // A *job* has a spec and tasks. A *task* is one command line, known by its job and its index. An *attempt* is one try
 // to run it: a number that only grows. A *life* names one attempt and what it occupies, so that a worker that restarts
-// after a crash knows from its own runtime what runs on it. A *slot* is a worker's place for one task; a free one is
-// *offered*, and the offer *rests* with the buyer until there is a task for it.
+// after a crash knows from its own runtime what runs on it. A *slot* is a worker's place for one task. A *bulletin* tells
+// a worker what a buyer bids for its slots; the worker *offers* each free slot to the best bid that it has room for
+// (Slots), and the buyer *grants* it a task (Dispatcher).
 //
 // # How often a task runs
 //

@@ -37,7 +37,8 @@ type peer struct {
 	w         *world
 	id        cluster.WorkerID
 	sell      *market.Seller
-	slots     []auction.Puller
+	slots     *jobs.Slots
+	n         int              // of them
 	at        map[string]int32 // which slot a life holds
 	running   map[string]jobs.Life
 	results   map[string]jobs.Result // not recorded
@@ -51,8 +52,8 @@ func newWorld(t *rapid.T, workers, slots int) *world {
 	for i := range workers {
 		rec := cluster.Record{Worker: cluster.WorkerID(fmt.Sprintf("w%d", i)), State: cluster.Ready, Incarnation: 1,
 			Capacity: cluster.Resources{CPU: 4000, Memory: 4096}}
-		p := &peer{w: w, id: rec.Worker, sell: market.NewSeller(rec), slots: make([]auction.Puller, slots),
-			at:      map[string]int32{},
+		p := &peer{w: w, id: rec.Worker, sell: market.NewSeller(rec), n: slots,
+			slots: jobs.NewSlots(slots, auction.DefaultRules(8)), at: map[string]int32{},
 			running: map[string]jobs.Life{}, results: map[string]jobs.Result{}}
 		w.workers = append(w.workers, p)
 		p.connect()
@@ -62,17 +63,16 @@ func newWorld(t *rapid.T, workers, slots int) *world {
 	return w
 }
 
-// connect begins anew: what runs, what is not recorded, and every free slot.
+// connect begins anew: what runs, and what is not recorded.
 func (p *peer) connect() {
 	p.connected = true
+	p.slots.Leave(buyer)
 	p.out = jobs.Report{Full: true, Running: inOrder(p.running), Results: inOrder(p.results)}
-	for i := range p.slots {
-		if s := &p.slots[i]; !s.Busy {
-			p.out.Offers = append(p.out.Offers, jobs.Offer{Slot: int32(i), Number: s.Free()})
-		}
-	}
 	p.report()
 }
+
+// buyer is the only one there is.
+const buyer = cluster.WorkerID("b")
 
 func inOrder[V any](m map[string]V) (out []V) {
 	for _, k := range slices.Sorted(maps.Keys(m)) {
@@ -88,6 +88,8 @@ func (p *peer) report() {
 	r := p.out
 	p.out = jobs.Report{}
 	r.Worker, r.Record = p.id, p.sell.Record(p.w.now)
+	r.Offers, r.Passed = p.slots.Offers(p.w.now, r.Record)[buyer], p.slots.PassedOver(p.w.now, buyer)
+	r.Free = p.slots.NumFree()
 	p.w.dispatcher.Report(p.w.now, r)
 }
 
@@ -95,6 +97,11 @@ func (p *peer) report() {
 func (w *world) obey() {
 	for {
 		out := w.dispatcher.Take()
+		if soon := out.Wake.Sub(w.now); len(out.Orders) == 0 && soon > 0 && soon <= 50*time.Millisecond {
+			w.now = out.Wake
+			w.dispatcher.Open(w.now)
+			continue
+		}
 		if len(out.Orders) == 0 {
 			return
 		}
@@ -112,8 +119,14 @@ func (w *world) obey() {
 }
 
 func (p *peer) obey(o *jobs.Orders) {
-	for _, k := range o.Kept {
-		p.slots[k.Slot].Acknowledge(k.Number)
+	if o.Bulletin != nil {
+		p.slots.Hear(buyer, o.Bulletin)
+	}
+	for _, x := range o.Back {
+		p.slots.Back(buyer, x)
+	}
+	for _, x := range o.Save {
+		p.slots.Save(p.w.now, buyer, x)
 	}
 	for _, g := range o.Grants {
 		p.granted(g)
@@ -134,27 +147,22 @@ func (p *peer) granted(g jobs.Grant) {
 	if back, ok := jobs.ParseLife(name); !ok || back != g.Life {
 		p.w.t.Fatalf("life %+v reads back as %+v", g.Life, back)
 	}
-	slot := &p.slots[g.Slot]
-	answer := auction.Refuse
+	offer := jobs.Offer{Slot: g.Slot, Number: g.Granted.Offer}
 	if p.w.unpaid > 0 { // its namespace cannot pay for it now
 		p.w.unpaid--
-		p.out.Replies = append(p.out.Replies, jobs.Reply{Offer: jobs.Offer{Slot: g.Slot, Number: g.Granted.Offer},
-			Answer: answer, Unpaid: time.Duration(p.w.unpaid+1) * time.Second})
-		p.out.Offers = append(p.out.Offers, jobs.Offer{Slot: g.Slot, Number: slot.Free()})
+		p.out.Replies = append(p.out.Replies, jobs.Reply{Offer: offer,
+			Answer: p.slots.Answer(buyer, offer, g.Granted, false), Unpaid: time.Duration(p.w.unpaid+1) * time.Second})
 		return
 	}
-	if p.sell.GrantVolume(p.w.now, placement.Request{Machine: name, Resources: g.Life.Shape()}) == nil {
-		if answer = slot.Answer(g.Granted); answer == auction.Refuse {
-			p.sell.Free(name)
-		}
+	admitted := p.sell.GrantVolume(p.w.now, placement.Request{Machine: name, Resources: g.Life.Shape()}) == nil
+	answer := p.slots.Answer(buyer, offer, g.Granted, admitted)
+	if answer != auction.Accept && admitted {
+		p.sell.Free(name)
 	}
-	p.out.Replies = append(p.out.Replies, jobs.Reply{Offer: jobs.Offer{Slot: g.Slot, Number: g.Granted.Offer},
-		Answer: answer})
+	p.out.Replies = append(p.out.Replies, jobs.Reply{Offer: offer, Answer: answer})
 	if answer == auction.Accept {
 		p.w.started[name]++
 		p.running[name], p.at[name] = g.Life, g.Slot
-	} else {
-		p.out.Offers = append(p.out.Offers, jobs.Offer{Slot: g.Slot, Number: slot.Free()})
 	}
 }
 
@@ -174,7 +182,7 @@ func (p *peer) end(l jobs.Life, code int) {
 	r.Code, r.Lost, r.Began, r.Ended = code, code == -1, p.w.now.UnixMicro()-1000, p.w.now.UnixMicro()
 	p.results[name] = r
 	p.out.Results = append(p.out.Results, r)
-	p.out.Offers = append(p.out.Offers, jobs.Offer{Slot: p.at[name], Number: p.slots[p.at[name]].Free()})
+	p.slots.Free(p.at[name])
 	delete(p.at, name)
 }
 
@@ -238,8 +246,8 @@ func (w *world) check() {
 		if !rec.Used.Fits(rec.Capacity) {
 			w.t.Fatalf("%s granted %v of %v", p.id, rec.Used, rec.Capacity)
 		}
-		if len(p.running) > len(p.slots) {
-			w.t.Fatalf("%s runs %d tasks in %d slots", p.id, len(p.running), len(p.slots))
+		if len(p.running) > p.n {
+			w.t.Fatalf("%s runs %d tasks in %d slots", p.id, len(p.running), p.n)
 		}
 	}
 	for name, n := range w.started {

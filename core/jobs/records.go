@@ -88,7 +88,7 @@ func (d *Dispatcher) Saved(now time.Time) {
 			d.out.Ended = append(d.out.Ended, j.id)
 		}
 		if j.fresh && j.why == "" {
-			queue := d.queueOf(j.terms.Shape).queue
+			queue := d.queueOf(j.shape()).queue
 			queue.Observe(j.tasksOf())
 			if len(j.dropped) == 0 {
 				queue.Add(j.tasksOf())
@@ -100,7 +100,7 @@ func (d *Dispatcher) Saved(now time.Time) {
 		d.noteChanged(j)
 	}
 	d.saving = nil
-	d.pumpAll(now)
+	d.announceWork(now)
 }
 
 // purgeFinished removes the oldest finished jobs beyond MaxKept, and more when tasks approach MaxAllTasks.
@@ -226,7 +226,7 @@ func (d *Dispatcher) queueRestored(j *job) {
 		}
 	}
 	if rest := j.waitingPlaces(); len(rest) > 0 {
-		queue := d.queueOf(j.terms.Shape).queue
+		queue := d.queueOf(j.shape()).queue
 		queue.Observe(j.tasksOf())
 		queue.AddTasks(j.tasksOf(), rest)
 		return

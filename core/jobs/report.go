@@ -20,27 +20,23 @@ func (d *Dispatcher) Report(now time.Time, r Report) {
 	}
 	if r.Full {
 		d.reconcileWorker(now, s, r.Running, r.Results)
+		for _, sh := range d.queues {
+			sh.stale = true // it knows no bids
+		}
 	}
 	s.here = true
-	s.record = r.Record
+	s.record, s.free = r.Record, r.Free
 	for _, a := range r.Replies {
 		d.takeReply(now, s, a)
 	}
 	for _, res := range r.Results {
 		d.takeResult(now, s, res)
 	}
-	s.resting = append(s.resting, r.Offers...)
-	d.answerOffers(s, r.Offers)
-	for d.matchOffer(now, s) { // terminates: each match uses up an offer
+	for _, o := range r.Offers {
+		d.answerOffer(s, o)
 	}
-}
-
-// answerOffers confirms offers, so that the worker does not repeat them.
-func (d *Dispatcher) answerOffers(s *workerState, offers []Offer) {
-	if len(offers) > 0 {
-		o := d.ordersTo(s.id)
-		o.Kept = append(o.Kept, offers...)
-	}
+	d.savePassedOver(now, s, r.Passed)
+	d.announceWork(now)
 }
 
 // reconcileWorker compares what the dispatcher knows of a worker with the worker's full report at the start of a
@@ -75,7 +71,7 @@ func (d *Dispatcher) reconcileWorker(now time.Time, s *workerState, lives []Life
 // voidWorkerState drops the offers of a worker whose connection has ended, and takes back grants that it has not
 // answered.
 func (d *Dispatcher) voidWorkerState(now time.Time, s *workerState) {
-	s.resting, s.ahead = nil, cluster.Resources{}
+	s.bidAt = false
 	for _, offer := range slices.SortedFunc(maps.Keys(s.open), func(a, b Offer) int {
 		return cmp.Or(cmp.Compare(a.Number, b.Number), cmp.Compare(a.Slot, b.Slot))
 	}) {
@@ -128,7 +124,7 @@ func (d *Dispatcher) adoptLife(now time.Time, s *workerState, j *job, i int, l L
 
 // requeueWaiting updates the queue to the tasks of a job that still wait.
 func (d *Dispatcher) requeueWaiting(j *job) {
-	queue := d.queueOf(j.terms.Shape).queue
+	queue := d.queueOf(j.shape()).queue
 	if queue.Withdraw(j.number) == 0 {
 		return
 	}
@@ -150,7 +146,6 @@ func (d *Dispatcher) takeReply(now time.Time, s *workerState, a Reply) {
 		return
 	}
 	delete(s.open, a.Offer)
-	s.ahead = s.ahead.Sub(g.job.terms.Shape)
 	j, i := g.job, g.index
 	switch {
 	case !g.isOpen():
@@ -167,7 +162,7 @@ func (d *Dispatcher) takeReply(now time.Time, s *workerState, a Reply) {
 			if a.Unpaid > 0 {
 				d.holdBackJob(now, j, a.Unpaid)
 			}
-			d.pumpAll(now)
+			d.announceWork(now)
 		}
 	default:
 		j.setState(i, running)
@@ -192,7 +187,7 @@ func (d *Dispatcher) Gone(now time.Time, id cluster.WorkerID) {
 	for _, l := range sortedLives(s.running) {
 		d.endLostAttempt(now, s, l, "worker "+string(id)+" was not heard of again")
 	}
-	d.pumpAll(now)
+	d.announceWork(now)
 }
 
 // Silent reports that a worker's connection has ended: it gets no tasks until it is back.
@@ -274,7 +269,7 @@ func (d *Dispatcher) settleAttempt(now time.Time, j *job, i int, r Result) {
 		t.result = &r
 		j.unsaved = append(j.unsaved, r)
 		d.putTaskBack(j, i)
-		d.pumpAll(now)
+		d.announceWork(now)
 		return
 	}
 	to := finished

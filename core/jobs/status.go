@@ -92,6 +92,15 @@ func (d *Dispatcher) Status(now time.Time, id string) (Job, error) {
 	return d.statusOf(now, j, true), nil
 }
 
+// JobIDs lists all jobs, oldest first.
+func (d *Dispatcher) JobIDs() []string {
+	out := make([]string, len(d.order))
+	for i, j := range d.order {
+		out[i] = j.id
+	}
+	return out
+}
+
 // jobNamed returns a job by its ID, or else the newest job of that name.
 func (d *Dispatcher) jobNamed(ref string) *job {
 	if j := d.jobs[ref]; j != nil || ref == "" {
@@ -148,7 +157,7 @@ func (d *Dispatcher) statusOf(now time.Time, j *job, why bool) Job {
 		s.FirstFail = &FirstFail{r.Index, r.Code, exitDetail(r)}
 	}
 	if why && s.Waiting > 0 && j.why == "" {
-		s.Why = d.explainWaiting(j)
+		s.Why = d.explainWaiting(now, j)
 	}
 	return s
 }
@@ -170,12 +179,12 @@ func (j *job) taskSpans(waiting, running int) (took, left *Span) {
 
 // explainWaiting says in one sentence why a job's tasks wait: the judge's reason on the workers, and the tasks ahead
 // of them.
-func (d *Dispatcher) explainWaiting(j *job) string {
+func (d *Dispatcher) explainWaiting(now time.Time, j *job) string {
 	if !j.unpaid.IsZero() {
 		return "namespace " + cmp.Or(j.spec.Namespace, "default") +
 			" cannot pay for another task of it now; it is tried again every few seconds"
 	}
-	sh := d.queueOf(j.terms.Shape)
+	sh := d.queueOf(j.shape())
 	here, room, saved, tasks := 0, 0, 0, 0
 	var clauses []machine.Clause
 	for _, s := range d.inOrder {
@@ -184,14 +193,12 @@ func (d *Dispatcher) explainWaiting(j *job) string {
 		}
 		here++
 		tasks += len(s.running) + len(s.open)
-		rec := s.record
-		rec.Used = rec.Used.Add(s.ahead)
-		switch v := placement.Judge(placement.Request{Resources: sh.shape}, rec); {
+		switch v := placement.Judge(placement.Request{Resources: sh.shape.Resources()}, s.record); {
 		case !v.Fits:
 			clauses = append(clauses, v.Failing[0])
-		case s.saving != nil && s.saving != sh:
+		case d.savesForOther(now, s, sh):
 			saved++
-		case len(s.resting) > 0:
+		case s.free > 0:
 			room++
 		}
 	}
@@ -226,6 +233,13 @@ func (d *Dispatcher) explainWaiting(j *job) string {
 			countNoun(int(lots), "job", "jobs"))
 	}
 	return text
+}
+
+// savesForOther reports whether a worker saves room for tasks of another shape.
+func (d *Dispatcher) savesForOther(now time.Time, s *workerState, sh *shapeQueue) bool {
+	return slices.ContainsFunc(d.queues, func(x *shapeQueue) bool {
+		return x != sh && x.saver == s && !now.After(x.until)
+	})
 }
 
 // countNoun writes a number with its noun: "1 task", "1,200 tasks".

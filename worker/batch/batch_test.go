@@ -82,7 +82,7 @@ func openShop(t testing.TB, j *mem.Journal, dir, boot string, hosts ...*host) *s
 		t.Fatal(err)
 	}
 	for _, h := range hosts {
-		s.Attach(h.runner)
+		s.attach(batch.Local(h.runner))
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
@@ -94,6 +94,14 @@ func openShop(t testing.TB, j *mem.Journal, dir, boot string, hosts ...*host) *s
 	})
 	t.Cleanup(s.stop)
 	return s
+}
+
+// attach connects a runner.
+func (s *shop) attach(c batch.RunnerConn) {
+	s.t.Helper()
+	if err := s.Attach(s.t.Context(), c); err != nil {
+		s.t.Fatal(err)
+	}
 }
 
 func spec(tasks int, argv ...string) jobs.Spec {
@@ -340,7 +348,7 @@ func TestWorkerDies(t *testing.T) {
 	if rec, err := h2.Record(t.Context()); err != nil || rec.Used.CPU != 2000 {
 		t.Fatalf("two tasks run and the ledger has %v, %v", rec.Used, err)
 	}
-	s.Attach(h2.runner)
+	s.attach(batch.Local(h2.runner))
 	h2.run()
 	for ended := range 3 {
 		s.until(job1, min(2, 3-ended))

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/soukhq/souk/cluster"
@@ -30,6 +31,7 @@ const selfBucket = "buyer"
 
 // BuyerOptions say what a buyer is made of.
 type BuyerOptions struct {
+	Member  cluster.WorkerID // the member of the buyer; "": there is no cluster
 	Journal journal.Journal
 	Dir     string // for output; made if it does not exist
 	// Boot identifies the present boot of the host of the workers: after a reboot, what ran has been lost. "":
@@ -55,7 +57,9 @@ type Buyer struct {
 	connsMu sync.Mutex
 	conns   map[cluster.WorkerID]RunnerConn
 	silent  map[cluster.WorkerID]time.Time // owned by the loop
+	runs    atomic.Bool                    // Run has begun
 	waiters []commitWaiter                 // owned by the loop: callers that wait for a commit
+	wake    *time.Timer                    // owned by the loop: fires when bulletins are due
 	changes changes
 }
 
@@ -77,7 +81,7 @@ func OpenBuyer(o BuyerOptions) (*Buyer, error) {
 	b := &Buyer{o: o, log: o.Log, dispatcher: jobs.NewDispatcher(auction.DefaultRules(roughly)),
 		inputs: make(chan func(time.Time), maxInputs),
 		saved:  make(chan error, 1), stopped: make(chan struct{}), conns: map[cluster.WorkerID]RunnerConn{},
-		silent: map[cluster.WorkerID]time.Time{}}
+		silent: map[cluster.WorkerID]time.Time{}, wake: time.NewTimer(time.Hour)}
 	b.changes.of = map[string]chan struct{}{}
 	var err error
 	if b.files, err = openOutputs(o.Dir); err != nil {
@@ -115,14 +119,28 @@ func OpenBuyer(o BuyerOptions) (*Buyer, error) {
 }
 
 // Attach connects a runner. Call it before Run for runners that may already run tasks. Attaching a worker again makes
-// a new connection.
-func (b *Buyer) Attach(s RunnerConn) {
+// a new connection. The error is the runner's refusal to connect.
+func (b *Buyer) Attach(ctx context.Context, s RunnerConn) error {
+	sink := &connection{b: b, begun: make(chan struct{})}
+	first, err := s.Connect(ctx, Hello{Buyer: b.o.Member, Jobs: b.jobIDs(ctx)}, sink)
+	if err != nil {
+		return err
+	}
 	b.connsMu.Lock()
 	b.conns[s.Worker()] = s
 	b.connsMu.Unlock()
-	sink := &connection{b: b, begun: make(chan struct{})}
-	b.Report(s.Connect(sink))
+	b.Report(first)
 	close(sink.begun)
+	return nil
+}
+
+// jobIDs lists the IDs of all jobs.
+func (b *Buyer) jobIDs(ctx context.Context) []string {
+	if !b.runs.Load() {
+		return b.dispatcher.JobIDs()
+	}
+	ids, _ := askLoop(ctx, b, func(time.Time) ([]string, error) { return b.dispatcher.JobIDs(), nil })
+	return ids
 }
 
 // connection passes on a runner's reports after its first one. The first describes the whole worker: after a later
@@ -173,8 +191,10 @@ func (b *Buyer) postFunc(f func(now time.Time)) {
 // keep running, and the runners keep their results.
 func (b *Buyer) Run(ctx context.Context) error {
 	defer b.once.Do(func() { close(b.stopped) })
+	b.runs.Store(true)
 	tick := time.NewTicker(tickEvery)
 	defer tick.Stop()
+	defer b.wake.Stop()
 	b.postFunc(func(now time.Time) { b.dispatcher.Open(now) }) // after the first reports of attached runners
 	for {
 		now := time.Now()
@@ -196,6 +216,8 @@ func (b *Buyer) Run(ctx context.Context) error {
 			b.reportCommitted(nil)
 		case now = <-tick.C:
 			b.tickDispatcher(now)
+		case now = <-b.wake.C:
+			b.dispatcher.Open(now)
 		}
 		if err := b.settleOrders(); err != nil {
 			return err
@@ -234,6 +256,9 @@ func (b *Buyer) tickDispatcher(now time.Time) {
 // commit.
 func (b *Buyer) settleOrders() error {
 	out := b.dispatcher.Take()
+	if !out.Wake.IsZero() {
+		b.wake.Reset(time.Until(out.Wake))
+	}
 	if err := b.attempts.noteGrants(out.Orders); err != nil {
 		return err
 	}

@@ -3,7 +3,7 @@
 //
 // # The path of a task
 //
-// A free slot is offered; the buyer grants it the best task there is (orders); the runner takes the room from the
+// The buyer bids; a free slot is offered to the best bid; its buyer grants a task; the runner takes the room from the
 // ledger, accepts, and starts the life with one call of the runtime. At its exit the room and the slot are free at
 // once: the next offer does not wait until the output is read or the result is recorded. Results go to the buyer,
 // whose journal commits all that arrived while it was busy at once; then the buyer confirms them, and the worker has
@@ -12,8 +12,8 @@
 //
 // # When somebody dies
 //
-// Without a buyer, a runner keeps its tasks running and keeps each result until a buyer connects (at most maxHeld;
-// then no slot is offered). Nothing queues at a worker, so only grants that are not answered yet are returned, which a
-// new connection voids. A task of a runner that is not heard of for GoneAfter is given to another worker, with a
-// larger attempt.
+// Without its buyer, a runner keeps its tasks running and keeps each result until that buyer connects. A buyer with
+// maxHeld results that it has not recorded gets no offers. Nothing queues at a worker, so only grants that are not
+// answered yet are returned, which a new connection voids. A task of a runner that is not heard of for GoneAfter is
+// given to another worker, with a larger attempt.
 package batch

@@ -17,6 +17,7 @@ import (
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/runtime/fake"
 	"github.com/soukhq/souk/store/journal/mem"
+	"github.com/soukhq/souk/worker/batch"
 )
 
 // service asks a worker for a machine of one CPU that may evict.
@@ -121,7 +122,7 @@ func TestTasksOfBeforeAreMeteredAndMakeRoom(t *testing.T) {
 	if got := ml(h2); got.Rate != 0 {
 		t.Fatalf("%+v, and nobody has said whose the tasks are", got)
 	}
-	s.Attach(h2.runner)
+	s.attach(batch.Local(h2.runner))
 	h2.run()
 	waittest.Until(t, "they are charged again", func() bool { return ml(h2).Rate == want })
 	m, err := h2.service(1, machine.BandService)

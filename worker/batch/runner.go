@@ -19,7 +19,8 @@ import (
 // Bounds of one runner.
 const (
 	DefaultSlots = 64                  // tasks at once, regardless of room
-	maxHeld      = 4096                // unrecorded results; beyond it no slot is offered
+	maxHeld      = 4096                // unrecorded results of one buyer; beyond it the buyer gets no offers
+	marketSlots  = 64                  // of the market, for the auction: only a scale
 	maxOutput    = 64 << 10            // bytes kept of one task's output, the last ones
 	endGrace     = lifecycle.TaskGrace // between SIGTERM and SIGKILL
 	effectTime   = 30 * time.Second    // for one call of the runtime
@@ -57,25 +58,31 @@ type Runner struct {
 	drop chan struct{} // there are lives to remove
 
 	mu          sync.Mutex
-	sink        ReportSink
-	connection  uint64 // number of connections so far
-	ended       bool   // Run has ended
-	slots       []auction.Puller
-	offered     []bool
+	ended       bool // Run has ended
+	buyers      map[cluster.WorkerID]*connectedBuyer
+	slots       *jobs.Slots
+	answered    uint64                // number of grants answered so far
 	tasks       map[string]*task      // running, or about to run
 	evicted     map[string]bool       // evicted before they have begun
 	unannounced []lifecycle.Task      // tasks to describe to the worker once Run has begun
 	held        map[string]heldResult // results not recorded yet
 	gone        []string              // lives to remove
-	out         Message
-	reported    *cluster.Record // as last reported on this connection; nil: not yet
-	changed     bool            // the record may have changed
+}
+
+// connectedBuyer is a buyer's connection. A new one replaces it.
+type connectedBuyer struct {
+	sink     ReportSink
+	out      Message         // not reported yet
+	held     int             // its results in Runner.held
+	reported *cluster.Record // as last reported on this connection; nil: not yet
+	changed  bool            // the record may have changed
 }
 
 // task is one life that runs here.
 type task struct {
 	life   jobs.Life
-	slot   int // -1: none, as it ran before and there are fewer slots now
+	buyer  cluster.WorkerID // "": unknown, as an earlier process started it
+	slot   int32            // -1: none, as it ran before and there are fewer slots now
 	exit   chan runtime.Exit
 	end    chan string        // why it is ended early
 	watch  chan time.Duration // its timeout, learned later
@@ -86,6 +93,7 @@ type task struct {
 }
 
 type heldResult struct {
+	buyer  cluster.WorkerID // "": unknown
 	result jobs.Result
 	output []byte
 }
@@ -99,9 +107,10 @@ func NewRunner(o RunnerOptions) *Runner {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	return &Runner{o: o, log: o.Log.With("worker", o.Worker), poke: make(chan struct{}, 1),
-		drop:  make(chan struct{}, 1),
-		slots: make([]auction.Puller, o.Slots), offered: make([]bool, o.Slots),
-		tasks: map[string]*task{}, evicted: map[string]bool{}, held: map[string]heldResult{}}
+		drop:   make(chan struct{}, 1),
+		slots:  jobs.NewSlots(o.Slots, auction.DefaultRules(marketSlots)),
+		buyers: map[cluster.WorkerID]*connectedBuyer{},
+		tasks:  map[string]*task{}, evicted: map[string]bool{}, held: map[string]heldResult{}}
 }
 
 // Run works for a worker until ctx ends. Tasks keep running after that.
@@ -126,7 +135,8 @@ func (r *Runner) Run(ctx context.Context, host Host) {
 		select {
 		case <-ctx.Done():
 			r.mu.Lock()
-			r.ended, r.sink = true, nil // nothing is started from now on
+			r.ended = true // nothing is started from now on
+			clear(r.buyers)
 			r.mu.Unlock()
 			r.wg.Wait()
 			return
@@ -143,34 +153,68 @@ func wakeUp(c chan struct{}) {
 	}
 }
 
-// reportAll sends all that has not been reported.
+// reportAll offers free slots, and sends all that has not been reported.
 func (r *Runner) reportAll() {
-	r.mu.Lock()
-	if r.sink == nil {
+	rec, ok := r.freshRecord()
+	if !ok {
+		return
+	}
+	now := time.Now()
+	for _, m := range r.messages(now, rec) {
+		m.to.Report(m.Message)
+	}
+}
+
+// freshRecord returns the worker's record, which includes the room of all answered grants; false: the worker is ending,
+// or no buyer is connected.
+func (r *Runner) freshRecord() (rec cluster.Record, ok bool) {
+	for range 4 { // again if a grant was answered meanwhile: its room may be missing
+		r.mu.Lock()
+		before, none := r.answered, len(r.buyers) == 0
 		r.mu.Unlock()
-		return
-	}
-	m, sink, changed, connection := r.out, r.sink, r.changed, r.connection
-	r.out, r.changed = Message{}, false
-	r.mu.Unlock()
-	rec, err := r.host.Record(r.ctx) // read last, so that it includes all of the message
-	if err != nil {
-		return // the worker is ending, and so is this loop
-	}
-	r.mu.Lock()
-	if r.connection != connection { // gathered for an earlier buyer; Connect has informed the new one
+		if none {
+			return rec, false
+		}
+		var err error
+		if rec, err = r.host.Record(r.ctx); err != nil {
+			return rec, false
+		}
+		r.mu.Lock()
+		same := before == r.answered
 		r.mu.Unlock()
-		wakeUp(r.poke)
-		return
+		if same {
+			break
+		}
 	}
-	same := r.reported != nil && (!changed || judgedAlike(*r.reported, rec))
-	r.reported = &rec
-	r.mu.Unlock()
-	if same && len(m.Offers)+len(m.Replies)+len(m.Results) == 0 {
-		return
+	return rec, true
+}
+
+// addressed is a message to a buyer.
+type addressed struct {
+	to ReportSink
+	Message
+}
+
+// messages makes the next message to each buyer that has one.
+func (r *Runner) messages(now time.Time, rec cluster.Record) (out []addressed) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for id, b := range r.buyers {
+		r.slots.Pause(id, b.held >= maxHeld)
 	}
-	m.Worker, m.Record = r.o.Worker, rec
-	sink.Report(m)
+	offers := r.slots.Offers(now, rec)
+	for id, b := range r.buyers {
+		m := b.out
+		m.Offers, m.Passed, m.Free = offers[id], r.slots.PassedOver(now, id), r.slots.NumFree()
+		same := b.reported != nil && (!b.changed || judgedAlike(*b.reported, rec))
+		if same && len(m.Offers)+len(m.Passed)+len(m.Replies)+len(m.Results) == 0 {
+			continue
+		}
+		b.out, b.changed, b.reported = Message{}, false, &rec
+		m.Worker, m.Record = r.o.Worker, rec
+		out = append(out, addressed{b.sink, m})
+	}
+	return out
 }
 
 // judgedAlike reports whether two records of a worker are equal to the judge.
@@ -182,79 +226,75 @@ func judgedAlike(a, b cluster.Record) bool {
 // Worker implements RunnerConn.
 func (r *Runner) Worker() cluster.WorkerID { return r.o.Worker }
 
-// Connect implements RunnerConn.
-func (r *Runner) Connect(sink ReportSink) Message {
+// Connect begins a connection with a buyer, and returns the tasks and results of its jobs.
+func (r *Runner) Connect(h Hello, sink ReportSink) Message {
+	r.mu.Lock()
+	host, ctx := r.host, r.ctx
+	r.mu.Unlock()
+	var rec cluster.Record
+	if host != nil {
+		rec, _ = host.Record(ctx) // without it no tasks are bid here until the next report
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.sink, r.out = sink, Message{}
-	r.connection++
-	clear(r.offered)
-	r.offerSlots()
-	m := r.out
-	r.out = Message{}
-	m.Full, m.Worker = true, r.o.Worker
-	if r.host != nil {
-		m.Record, _ = r.host.Record(r.ctx) // without it nothing is granted until the next report
+	r.slots.Leave(h.Buyer)
+	b := &connectedBuyer{sink: sink}
+	r.buyers[h.Buyer] = b
+	jobsOf := make(map[string]bool, len(h.Jobs))
+	for _, id := range h.Jobs {
+		jobsOf[id] = true
 	}
+	is := func(buyer *cluster.WorkerID, job string) bool {
+		if *buyer == "" && jobsOf[job] {
+			*buyer = h.Buyer
+		}
+		return *buyer == h.Buyer
+	}
+	m := Message{Report: jobs.Report{Full: true, Worker: r.o.Worker, Record: rec, Free: r.slots.NumFree()}}
 	for _, t := range r.tasks {
-		m.Running = append(m.Running, t.life)
+		if is(&t.buyer, t.life.Job) {
+			m.Running = append(m.Running, t.life)
+		}
 	}
-	for _, h := range r.held {
-		m.Results = append(m.Results, h.result)
-		m.Outputs = append(m.Outputs, h.output)
+	for name, x := range r.held {
+		if is(&x.buyer, x.result.Job) {
+			r.held[name] = x
+			b.held++
+			m.Results = append(m.Results, x.result)
+			m.Outputs = append(m.Outputs, x.output)
+		}
 	}
-	r.reported = nil
 	wakeUp(r.poke)
 	return m
 }
 
-// offerSlots offers every free slot that is not offered yet. r.mu is held.
-func (r *Runner) offerSlots() {
-	if len(r.held) >= maxHeld {
-		return
-	}
-	for i := range r.slots {
-		if s := &r.slots[i]; !s.Busy && !r.offered[i] {
-			r.offered[i] = true
-			r.out.Offers = append(r.out.Offers, jobs.Offer{Slot: int32(i), Number: s.Free()})
-		}
+// Disconnect ends a buyer's connection, unless a newer one with another sink has replaced it.
+func (r *Runner) Disconnect(buyer cluster.WorkerID, sink ReportSink) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if b := r.buyers[buyer]; b != nil && b.sink == sink {
+		delete(r.buyers, buyer)
+		r.slots.Leave(buyer)
+		wakeUp(r.poke)
 	}
 }
 
-// Order implements RunnerConn.
-func (r *Runner) Order(o *jobs.Orders) {
+// Order carries out a buyer's orders.
+func (r *Runner) Order(buyer cluster.WorkerID, o *jobs.Orders) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.ended {
 		return // the next connection repeats it
 	}
-	for _, k := range o.Kept {
-		r.slots[k.Slot].Acknowledge(k.Number)
-	}
+	r.orderSlots(buyer, o)
 	for _, g := range o.Grants {
-		r.wg.Go(func() { r.acceptGrant(g) })
+		r.wg.Go(func() { r.acceptGrant(buyer, g) })
 	}
 	for _, w := range o.Watch {
-		t := r.tasks[w.Life.String()]
-		if t == nil {
-			continue
-		}
-		if w.Terms.Timeout > 0 {
-			select {
-			case t.watch <- w.Terms.Timeout:
-			default: // it knows already
-			}
-		}
-		told := taskOf(w.Life, w.Terms)
-		told.Since = t.began
-		if r.host == nil {
-			r.unannounced = append(r.unannounced, told) // until Run
-			continue
-		}
-		r.wg.Go(func() { _ = r.host.AdoptTask(r.ctx, told) }) // fails only when the worker ends
+		r.watchTask(buyer, w)
 	}
 	for _, l := range o.Kill {
-		if t := r.tasks[l.String()]; t != nil {
+		if t := r.tasks[l.String()]; t != nil && t.buyer == buyer {
 			select {
 			case t.end <- "it was told to end":
 			default: // it is being ended already
@@ -263,16 +303,58 @@ func (r *Runner) Order(o *jobs.Orders) {
 	}
 	for _, l := range o.Recorded {
 		name := l.String()
-		if _, is := r.held[name]; is {
+		if x, is := r.held[name]; is && x.buyer == buyer {
 			delete(r.held, name)
+			if b := r.buyers[buyer]; b != nil {
+				b.held--
+			}
 			r.gone = append(r.gone, name)
 		}
 	}
 	if len(o.Recorded) > 0 {
-		r.offerSlots()
 		wakeUp(r.drop)
 		wakeUp(r.poke)
 	}
+}
+
+// orderSlots carries out the orders that concern slots. r.mu is held.
+func (r *Runner) orderSlots(buyer cluster.WorkerID, o *jobs.Orders) {
+	if r.buyers[buyer] == nil {
+		return // its connection has ended
+	}
+	if o.Bulletin != nil {
+		r.slots.Hear(buyer, o.Bulletin)
+	}
+	for _, x := range o.Back {
+		r.slots.Back(buyer, x)
+	}
+	for _, x := range o.Save {
+		r.slots.Save(time.Now(), buyer, x)
+	}
+	if o.Bulletin != nil || len(o.Back) > 0 {
+		wakeUp(r.poke)
+	}
+}
+
+// watchTask takes the terms of a task that an earlier process started. r.mu is held.
+func (r *Runner) watchTask(buyer cluster.WorkerID, w jobs.Watch) {
+	t := r.tasks[w.Life.String()]
+	if t == nil || t.buyer != buyer {
+		return
+	}
+	if w.Terms.Timeout > 0 {
+		select {
+		case t.watch <- w.Terms.Timeout:
+		default: // it knows already
+		}
+	}
+	told := taskOf(w.Life, w.Terms)
+	told.Since = t.began
+	if r.host == nil {
+		r.unannounced = append(r.unannounced, told) // until Run
+		return
+	}
+	r.wg.Go(func() { _ = r.host.AdoptTask(r.ctx, told) }) // fails only when the worker ends
 }
 
 // taskOf describes a task for the worker.

@@ -33,6 +33,9 @@ func (h *slowHost) Record(ctx context.Context) (cluster.Record, error) {
 	return h.Host.Record(ctx)
 }
 
+// hello is of the only buyer there is.
+var hello = batch.Hello{Buyer: "b"}
+
 // reports are what a buyer was told.
 type reports chan batch.Message
 
@@ -50,14 +53,14 @@ func TestReportToABuyerThatIsGoneIsNoReport(t *testing.T) {
 	defer func() { cancel(); ended.Wait() }()
 
 	old, now := make(reports, 100), make(reports, 100)
-	h.runner.Connect(old)
+	h.runner.Connect(hello, old)
 	<-old // the first report, which says what is used
 
 	slow.held.Store(true)
 	// A result that is not held: all that comes of it is a report.
-	h.runner.Order(&jobs.Orders{Recorded: []jobs.Life{{Job: job1}}})
+	h.runner.Order(hello.Buyer, &jobs.Orders{Recorded: []jobs.Life{{Job: job1}}})
 	<-slow.asked
-	h.runner.Connect(now)
+	h.runner.Connect(hello, now)
 	close(slow.release)
 	select {
 	case <-now:
@@ -81,15 +84,15 @@ func (t *told) Report(m batch.Message) {
 	t.once.Do(func() { close(t.first) })
 }
 
-func (e eager) Connect(sink batch.ReportSink) batch.Message {
+func (e eager) Connect(ctx context.Context, b batch.Hello, sink batch.ReportSink) (batch.Message, error) {
 	t := &told{ReportSink: sink, first: make(chan struct{})}
-	m := e.RunnerConn.Connect(t)
+	m, err := e.RunnerConn.Connect(ctx, b, t)
 	select {
 	case <-t.first: // it did not wait
 	case <-time.After(time.Second): // of the bubble's clock: all wait
 	}
 	m.Record.Used = m.Record.Capacity // of a moment in which another's tasks held all room
-	return m
+	return m, err
 }
 
 // What a connection begins with is taken in before what comes later.
@@ -98,7 +101,7 @@ func TestConnectionBeginsWithItsBeginning(t *testing.T) {
 		h := openHost(t, "w1", fake.New(fake.Options{}), mem.New())
 		s := openShop(t, mem.New(), t.TempDir(), "boot")
 		h.run()
-		s.Attach(eager{h.runner})
+		s.attach(eager{batch.Local(h.runner)})
 		if j := s.submit(job1, spec(4, "true")); j.Succeeded != 4 {
 			t.Errorf("%+v", j)
 		}
@@ -115,7 +118,7 @@ func TestChangeOfTheRecordIsTold(t *testing.T) {
 	ended.Go(func() { h.runner.Run(ctx, h.Worker) })
 	defer func() { cancel(); ended.Wait() }()
 	told := make(reports, 100)
-	h.runner.Connect(told)
+	h.runner.Connect(hello, told)
 	for _, c := range []struct {
 		do   lifecycle.CordonCommand
 		want cluster.State

@@ -15,24 +15,21 @@ import (
 	"github.com/soukhq/souk/runtime/devices"
 )
 
-// acceptGrant runs a granted task in its slot; or refuses with a reason, and offers the slot again.
-func (r *Runner) acceptGrant(g jobs.Grant) {
+// acceptGrant runs a granted task in its slot, or refuses with a reason.
+func (r *Runner) acceptGrant(buyer cluster.WorkerID, g jobs.Grant) {
 	name := g.Life.String()
 	err := r.host.AdmitTask(r.ctx, taskOf(g.Life, g.Terms))
 	r.mu.Lock()
-	reply := jobs.Reply{Offer: jobs.Offer{Slot: g.Slot, Number: g.Granted.Offer}, Answer: auction.Refuse, Life: g.Life}
+	reply := jobs.Reply{Offer: jobs.Offer{Slot: g.Slot, Number: g.Granted.Offer}, Life: g.Life}
 	if f := fault.As(err); f != nil && f.Scope == fault.ScopeQuota {
 		reply.Unpaid = max(time.Second, f.RetryAfter)
 	}
-	if err == nil && r.tasks[name] == nil && !r.evicted[name] {
-		reply.Answer = r.slots[g.Slot].Answer(g.Granted)
+	r.answered++
+	reply.Answer = r.slots.Answer(buyer, reply.Offer, g.Granted, err == nil && r.tasks[name] == nil && !r.evicted[name])
+	if b := r.buyers[buyer]; b != nil {
+		b.out.Replies = append(b.out.Replies, reply)
 	}
-	r.out.Replies = append(r.out.Replies, reply)
 	if reply.Answer != auction.Accept {
-		if reply.Answer == auction.Refuse && !r.slots[g.Slot].Busy && r.slots[g.Slot].Offer == g.Granted.Offer {
-			r.offered[g.Slot] = false
-			r.offerSlots()
-		}
 		runs := r.tasks[name] != nil
 		delete(r.evicted, name)
 		r.mu.Unlock()
@@ -42,7 +39,8 @@ func (r *Runner) acceptGrant(g jobs.Grant) {
 		wakeUp(r.poke)
 		return
 	}
-	t := newTask(g.Life, int(g.Slot))
+	t := newTask(g.Life, g.Slot)
+	t.buyer = buyer
 	r.tasks[name] = t
 	r.mu.Unlock()
 	wakeUp(r.poke)
@@ -92,7 +90,7 @@ func (r *Runner) giveDevices(ctx context.Context, l jobs.Life, s *runtime.Spec) 
 // exitNotStarted is the exit code of a task whose program could not be executed, as in a shell.
 const exitNotStarted = 127
 
-func newTask(l jobs.Life, slot int) *task {
+func newTask(l jobs.Life, slot int32) *task {
 	return &task{life: l, slot: slot, exit: make(chan runtime.Exit, 1), end: make(chan string, 1),
 		watch: make(chan time.Duration, 1), evict: make(chan string, 1), began: time.Now(), known: time.Now()}
 }
@@ -171,16 +169,15 @@ func (r *Runner) finishTask(t *task, res jobs.Result) {
 	_ = r.host.ReleaseTask(r.ctx, name) // fails only when the worker ends
 	r.mu.Lock()
 	if t.slot >= 0 {
-		r.slots[t.slot].Busy = false
-		r.offered[t.slot] = false
+		r.slots.Free(t.slot)
 	}
-	r.offerSlots()
 	r.mu.Unlock()
 	wakeUp(r.poke)
 	h := heldResult{result: res}
 	h.output, h.result.Cut = r.readOutput(name)
 	r.mu.Lock()
 	delete(r.tasks, name)
+	h.buyer = t.buyer
 	r.holdResult(name, h)
 	r.mu.Unlock()
 	wakeUp(r.poke)
@@ -189,9 +186,9 @@ func (r *Runner) finishTask(t *task, res jobs.Result) {
 // holdResult keeps a result until it is recorded, and reports it. The runner's mu is held.
 func (r *Runner) holdResult(name string, h heldResult) {
 	r.held[name] = h
-	if r.sink != nil {
-		r.out.Results = append(r.out.Results, h.result)
-		r.out.Outputs = append(r.out.Outputs, h.output)
+	if b := r.buyers[h.buyer]; b != nil {
+		b.out.Results = append(b.out.Results, h.result)
+		b.out.Outputs = append(b.out.Outputs, h.output)
 	}
 }
 
@@ -271,7 +268,7 @@ func (r *Runner) Exited(x runtime.Exit) {
 }
 
 // adoptLife adds a task for a running life, and follows it. The runner's mu is held.
-func (r *Runner) adoptLife(l jobs.Life, slot int) *task {
+func (r *Runner) adoptLife(l jobs.Life, slot int32) *task {
 	t := newTask(l, slot)
 	r.tasks[l.String()] = t
 	if r.ctx != nil && !r.ended { // before Run, Run follows it
@@ -284,7 +281,9 @@ func (r *Runner) adoptLife(l jobs.Life, slot int) *task {
 func (r *Runner) Changed(rec *cluster.Record) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.changed = true
+	for _, b := range r.buyers {
+		b.changed = true
+	}
 	wakeUp(r.poke)
 }
 
@@ -297,7 +296,6 @@ func (r *Runner) Known(asked time.Time, lives []runtime.Status) {
 	defer r.mu.Unlock()
 	first := r.ctx == nil
 	seen := map[string]bool{}
-	slot := 0
 	for _, s := range lives {
 		_, held := r.held[s.Machine]
 		l, ok := jobs.ParseLife(s.Machine)
@@ -314,13 +312,7 @@ func (r *Runner) Known(asked time.Time, lives []runtime.Status) {
 		case !first && s.Exit == nil: // no task belongs to it
 			r.adoptLife(l, -1).end <- "nobody had asked for it"
 		case first:
-			at := -1
-			if slot < len(r.slots) {
-				at = slot
-				r.slots[slot].Busy = true
-				slot++
-			}
-			t = r.adoptLife(l, at)
+			t = r.adoptLife(l, r.slots.Occupy())
 			if t.unsure = !begun; begun {
 				t.beganAt(s.StartedAt)
 			}

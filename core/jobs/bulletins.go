@@ -1,0 +1,270 @@
+package jobs
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/soukhq/souk/core/auction"
+	"github.com/soukhq/souk/core/placement"
+)
+
+// Times and bounds of bulletins.
+const (
+	tellGap   = 10 * time.Millisecond  // least time between two bulletins to up to gapPeers workers
+	gapPeers  = 20                     // with more workers the gap grows in proportion, which bounds the message rate
+	inviteFor = 50 * time.Millisecond  // how long tasks are bid only at workers with room, and then everywhere
+	tellAgain = 500 * time.Millisecond // while tasks wait, bulletins are repeated this often
+	mostSlots = 4096                   // of one worker
+)
+
+// announceWork sends bulletins if bids have changed: now, or through Out.Wake once the gap after the last ones is over.
+func (d *Dispatcher) announceWork(now time.Time) {
+	if !d.ready {
+		return
+	}
+	wait, due := d.tellDue(now)
+	if !due {
+		d.out.Wake = time.Time{}
+		return
+	}
+	if at := d.sentAt.Add(wait); at.After(now) {
+		d.out.Wake = at
+		return
+	}
+	d.tellWorkers(now)
+}
+
+// tellDue returns how long after the last bulletins the next ones are due; false: none are.
+func (d *Dispatcher) tellDue(now time.Time) (time.Duration, bool) {
+	gap := tellGap * time.Duration(max(gapPeers, len(d.inOrder))) / gapPeers
+	waits, invited := false, false
+	for _, sh := range d.queues {
+		tasks := sh.queue.Tasks()
+		bid := sh.queue.Bid()
+		if sh.stale || bid.Short != sh.sent.Short || bid.Long != sh.sent.Long {
+			return gap, true
+		}
+		waits = waits || tasks > 0
+		invited = invited || tasks > 0 && !sh.everybody
+	}
+	switch {
+	case invited:
+		return max(gap, inviteFor), true
+	case waits:
+		return max(gap, tellAgain), true
+	}
+	return 0, false
+}
+
+// tellWorkers sends bulletins to all connected workers that get bids, or have bids to withdraw.
+func (d *Dispatcher) tellWorkers(now time.Time) {
+	d.sentAt = now
+	for _, s := range d.inOrder {
+		s.bids = nil
+	}
+	for _, sh := range d.queues {
+		d.bidAtWorkers(now, sh)
+	}
+	for _, s := range d.inOrder {
+		if !s.here || len(s.bids) == 0 && !s.bidAt {
+			continue
+		}
+		s.bidAt = len(s.bids) > 0
+		d.ordersTo(s.id).Bulletin = &Bulletin{Bids: s.bids}
+	}
+	d.out.Wake = time.Time{}
+	if wait, due := d.tellDue(now); due {
+		d.out.Wake = now.Add(wait)
+	}
+}
+
+// bidAtWorkers adds the bids of one shape to the workers' bulletins. If the workers have room for all waiting tasks, only
+// workers with room get bids, and quotas add up to the tasks. If there is too little room, or tasks have waited longer
+// than inviteFor all the same, every worker that can ever hold such a task gets a bid, without a bound.
+func (d *Dispatcher) bidAtWorkers(now time.Time, sh *shapeQueue) {
+	sh.sent, sh.stale = sh.queue.Bid(), false
+	left := int(sh.queue.Tasks())
+	if left == 0 {
+		sh.since, sh.everybody = time.Time{}, false
+		return
+	}
+	if sh.since.IsZero() {
+		sh.since = now
+	}
+	room := make(map[*workerState]int, len(d.inOrder))
+	total := 0
+	byRoom := slices.DeleteFunc(slices.Clone(d.inOrder), func(s *workerState) bool {
+		if !s.here {
+			return true
+		}
+		v := placement.Judge(placement.Request{Resources: sh.shape.Resources()}, s.record)
+		if v.Fits {
+			room[s] = sh.shape.timesIn(s.record.Capacity.Sub(s.record.Used), mostSlots)
+			total += room[s]
+		}
+		return v.Never
+	})
+	sh.everybody = total < left || now.Sub(sh.since) >= inviteFor
+	slices.SortStableFunc(byRoom, func(a, b *workerState) int { return cmp.Compare(room[b], room[a]) })
+	rooms := make([]int, len(byRoom))
+	for i, s := range byRoom {
+		rooms[i] = room[s]
+	}
+	shares := spreadTasks(left, rooms)
+	for i, s := range byRoom {
+		quota := shares[i]
+		if sh.everybody {
+			quota = left
+		}
+		if quota > 0 {
+			s.bids = append(s.bids, ShapeBid{Shape: sh.shape, Bid: sh.sent, Quota: quota})
+		}
+	}
+}
+
+// spreadTasks distributes n tasks over workers so that the remaining room is as even as possible, and returns each one's
+// share. room is in descending order; no share exceeds it.
+func spreadTasks(n int, room []int) []int {
+	shares := make([]int, len(room))
+	for k := 0; k < len(room) && n > 0; k++ { // level the first k+1 down to the next one
+		next := 0
+		if k+1 < len(room) {
+			next = room[k+1]
+		}
+		level, each := room[k]-shares[k], 0
+		if each = level - next; each*(k+1) > n {
+			each = n / (k + 1)
+		}
+		for i := range k + 1 {
+			shares[i] += each
+		}
+		if n -= each * (k + 1); level-each > next { // the rest is less than one each
+			for i := range n {
+				shares[i]++
+			}
+			return shares
+		}
+	}
+	return shares
+}
+
+// answerOffer grants a task for an offer, or gives the offer back.
+func (d *Dispatcher) answerOffer(s *workerState, o SlotOffer) {
+	if sh := d.findQueue(o.Shape); sh != nil && d.ready && d.grantTask(s, sh, o) {
+		return
+	}
+	x := d.ordersTo(s.id)
+	x.Back = append(x.Back, o.Offer)
+}
+
+// grantTask grants the best waiting task of a shape; false: none waits.
+func (d *Dispatcher) grantTask(s *workerState, sh *shapeQueue, o SlotOffer) bool {
+	next, n, ok := sh.queue.Take(o.Order)
+	if !ok { // the bid that the worker knows is out of date
+		_, order, _ := auction.Choose([]auction.Bid{sh.queue.Bid()}, false, false)
+		if next, n, ok = sh.queue.Take(order); !ok {
+			return false
+		}
+	}
+	j, i := d.numbers[next.Job], int(n)
+	t := &j.tasks[i]
+	j.setState(i, granted)
+	t.attempt++
+	t.worker = s.id
+	if sh.saver == s {
+		sh.saver = nil
+	}
+	g := auction.TaskGrant{Offer: o.Number, Job: next.Job, Task: n}
+	s.open[o.Offer] = &openGrant{job: j, index: i, life: j.lifeOf(i)}
+	x := d.ordersTo(s.id)
+	x.Grants = append(x.Grants, Grant{Slot: o.Slot, Granted: g, Life: j.lifeOf(i), Terms: j.terms})
+	d.noteChanged(j)
+	return true
+}
+
+// savePassedOver lets a worker save room for shapes that were passed over there, unless another worker already does.
+func (d *Dispatcher) savePassedOver(now time.Time, s *workerState, passed []Shape) {
+	for _, shape := range passed {
+		sh := d.findQueue(shape)
+		if sh == nil || sh.queue.Tasks() == 0 || sh.saver != nil && !now.After(sh.until) {
+			continue
+		}
+		sh.saver, sh.until = s, now.Add(saveFor)
+		x := d.ordersTo(s.id)
+		x.Save = append(x.Save, shape)
+	}
+}
+
+// putTaskBack returns a task that did not run to the queue.
+func (d *Dispatcher) putTaskBack(j *job, i int) {
+	j.setState(i, waiting)
+	j.tasks[i].worker = ""
+	if j.unpaid.IsZero() {
+		sh := d.queueOf(j.shape())
+		sh.queue.Return(j.tasksOf(), int32(i))
+		sh.stale = true // workers may have no quota left
+	}
+}
+
+// How long a job of a namespace that cannot pay waits, at least and at most, before its tasks are offered again. Workers
+// publish their counters every ten seconds.
+const (
+	unpaidLeast = time.Second
+	unpaidMost  = 10 * time.Second
+)
+
+// holdBackJob takes the tasks of a job out of the queue until its namespace may be able to pay.
+func (d *Dispatcher) holdBackJob(now time.Time, j *job, wait time.Duration) {
+	if j.unpaid.IsZero() {
+		d.queueOf(j.shape()).queue.Withdraw(j.number)
+		d.unpaid = append(d.unpaid, j)
+	}
+	j.unpaid = now.Add(min(max(wait, unpaidLeast), unpaidMost))
+	d.noteChanged(j)
+}
+
+// tryUnpaid returns the tasks of held-back jobs to the queue once their wait is over.
+func (d *Dispatcher) tryUnpaid(now time.Time) {
+	d.unpaid = slices.DeleteFunc(d.unpaid, func(j *job) bool {
+		if now.Before(j.unpaid) && !j.isOver() && j.why == "" {
+			return false
+		}
+		j.unpaid = time.Time{}
+		sh := d.queueOf(j.shape())
+		sh.queue.AddTasks(j.tasksOf(), j.waitingPlaces())
+		sh.stale = true
+		return true
+	})
+}
+
+// reviseQueue updates a job's estimate, and passes a change of more than 1/16 on to the queue.
+func (d *Dispatcher) reviseQueue(j *job) {
+	before := j.estimate
+	j.updateEstimate()
+	if diff := j.estimate - before; diff > before/16 || -diff > before/16 {
+		d.queueOf(j.shape()).queue.Revise(j.number, j.estimate >= LongTask, j.estimate)
+	}
+}
+
+// findQueue returns the queue of a shape; nil: no job has had it.
+func (d *Dispatcher) findQueue(shape Shape) *shapeQueue {
+	for _, s := range d.queues {
+		if s.shape == shape {
+			return s
+		}
+	}
+	return nil
+}
+
+func (d *Dispatcher) queueOf(shape Shape) *shapeQueue {
+	if s := d.findQueue(shape); s != nil {
+		return s
+	}
+	s := &shapeQueue{shape: shape, queue: auction.NewTaskQueue(d.rules), sent: auction.NoBid()}
+	d.queues = append(d.queues, s)
+	return s
+}
+
+// shape is what one of the job's tasks occupies.
+func (j *job) shape() Shape { return ShapeOf(j.terms.Shape) }

@@ -1,0 +1,303 @@
+package jobs
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/auction"
+	"github.com/soukhq/souk/core/placement"
+)
+
+// Large tasks do not fit between small ones, unless room is saved for them.
+const (
+	passPatience = 5 * time.Second  // how long a shape with the best bid finds no room before room is saved for it
+	saveFor      = 60 * time.Second // how long a worker saves room
+)
+
+// ShapeBid is what a buyer bids for a slot with its waiting tasks of one shape.
+type ShapeBid struct {
+	Shape Shape       `json:"s"`
+	Bid   auction.Bid `json:"b"`
+	Quota int         `json:"q"` // most offers that the buyer wants from this worker before its next bulletin
+}
+
+// Bulletin holds all bids of a buyer at one worker. It replaces the buyer's previous bulletin there.
+type Bulletin struct {
+	Bids []ShapeBid `json:"b,omitempty"` // one for each shape that has tasks waiting
+}
+
+// SlotOffer offers a free slot to a buyer, for a task of one shape.
+type SlotOffer struct {
+	Offer
+	Shape Shape         `json:"h"`
+	Order auction.Order `json:"o,omitempty"` // in which the buyer chooses the task
+}
+
+// Slots are one worker's places for tasks. A free slot is offered to the buyer with the best bid that the worker has room
+// for. The buyer grants it a task or gives it back. Slots may be used by one goroutine at a time.
+//
+// The room of an offer counts as used until the buyer answers, so two buyers are never offered the same room.
+type Slots struct {
+	rules    auction.Rules
+	slots    []slot
+	free     []int32 // slots that are neither busy nor offered; the last one is offered first
+	buyers   map[cluster.WorkerID]*bidder
+	promised cluster.Resources
+	saved    *saving // nil: no room is saved
+}
+
+// slot is a puller, and the buyer that its newest offer went to.
+type slot struct {
+	auction.Puller
+	offered bool
+	buyer   cluster.WorkerID
+	shape   Shape
+}
+
+// bidder is a connected buyer.
+type bidder struct {
+	bids   []ShapeBid
+	paused bool
+	passed map[Shape]time.Time // since when a shape has the best bid but no room
+}
+
+// saving is a shape that room is saved for.
+type saving struct {
+	buyer cluster.WorkerID
+	shape Shape
+	until time.Time
+}
+
+// NewSlots makes n free slots without a buyer.
+func NewSlots(n int, rules auction.Rules) *Slots {
+	s := &Slots{rules: rules, slots: make([]slot, n), buyers: map[cluster.WorkerID]*bidder{}}
+	for i := n - 1; i >= 0; i-- {
+		s.freeSlot(int32(i))
+	}
+	return s
+}
+
+func (s *Slots) freeSlot(i int32) {
+	s.slots[i].Free()
+	s.free = append(s.free, i)
+}
+
+// Occupy takes a free slot for a task that already runs, and returns its number; -1: no slot is free.
+func (s *Slots) Occupy() int32 {
+	if len(s.free) == 0 {
+		return -1
+	}
+	i := s.free[len(s.free)-1]
+	s.free = s.free[:len(s.free)-1]
+	s.slots[i].Busy = true
+	return i
+}
+
+// Free frees a slot after its task has ended.
+func (s *Slots) Free(i int32) { s.freeSlot(i) }
+
+// NumFree returns how many slots are neither busy nor offered.
+func (s *Slots) NumFree() int { return len(s.free) }
+
+// Hear takes a buyer's bulletin.
+func (s *Slots) Hear(buyer cluster.WorkerID, b *Bulletin) {
+	x := s.buyers[buyer]
+	if x == nil {
+		x = &bidder{passed: map[Shape]time.Time{}}
+		s.buyers[buyer] = x
+	}
+	x.bids = slices.Clone(b.Bids)
+	for shape := range x.passed {
+		if !slices.ContainsFunc(x.bids, func(y ShapeBid) bool { return y.Shape == shape }) {
+			delete(x.passed, shape)
+		}
+	}
+}
+
+// Save keeps room for a task of a shape: until it fits, but at most for saveFor, no other bid gets an offer.
+func (s *Slots) Save(now time.Time, buyer cluster.WorkerID, shape Shape) {
+	if s.saved == nil || now.After(s.saved.until) {
+		s.saved = &saving{buyer, shape, now.Add(saveFor)}
+	}
+}
+
+// Pause stops or resumes offers to a buyer.
+func (s *Slots) Pause(buyer cluster.WorkerID, paused bool) {
+	if x := s.buyers[buyer]; x != nil {
+		x.paused = paused
+	}
+}
+
+// Leave removes a buyer whose connection has ended, with its bids. Its open offers are void, and their slots free.
+func (s *Slots) Leave(buyer cluster.WorkerID) {
+	delete(s.buyers, buyer)
+	if s.saved != nil && s.saved.buyer == buyer {
+		s.saved = nil
+	}
+	for i := range s.slots {
+		if x := &s.slots[i]; x.offered && x.buyer == buyer {
+			s.endOffer(x)
+			s.freeSlot(int32(i))
+		}
+	}
+}
+
+// Back takes back an offer for which the buyer has no task. The buyer's bid for that shape is void until its next
+// bulletin.
+func (s *Slots) Back(buyer cluster.WorkerID, o Offer) {
+	x := s.offeredSlot(buyer, o)
+	if x == nil {
+		return
+	}
+	if b := s.buyers[buyer]; b != nil {
+		for i := range b.bids {
+			if b.bids[i].Shape == x.shape {
+				b.bids[i].Quota = 0
+			}
+		}
+	}
+	s.endOffer(x)
+	s.freeSlot(o.Slot)
+}
+
+// Answer answers a buyer's grant. admitted: the worker's ledger has taken the room of the task. After Accept the caller
+// starts the task; after Refuse the slot is free, unless the offer was void.
+func (s *Slots) Answer(buyer cluster.WorkerID, o Offer, g auction.TaskGrant, admitted bool) auction.Reply {
+	x := s.offeredSlot(buyer, o)
+	if x == nil {
+		return auction.Refuse
+	}
+	s.endOffer(x)
+	if !admitted {
+		s.freeSlot(o.Slot)
+		return auction.Refuse
+	}
+	return x.Answer(g)
+}
+
+// offeredSlot returns the slot of an unanswered offer; nil: the offer is void.
+func (s *Slots) offeredSlot(buyer cluster.WorkerID, o Offer) *slot {
+	if o.Slot < 0 || int(o.Slot) >= len(s.slots) {
+		return nil
+	}
+	if x := &s.slots[o.Slot]; x.offered && x.buyer == buyer && x.Offer == o.Number {
+		return x
+	}
+	return nil
+}
+
+func (s *Slots) endOffer(x *slot) {
+	x.offered = false
+	s.promised = s.promised.Sub(x.shape.Resources())
+}
+
+// Offers makes offers of free slots, by buyer. rec is the worker's record, with the room of all answered grants.
+func (s *Slots) Offers(now time.Time, rec cluster.Record) map[cluster.WorkerID][]SlotOffer {
+	out := map[cluster.WorkerID][]SlotOffer{}
+	if s.saved != nil && now.After(s.saved.until) {
+		s.saved = nil
+	}
+	all := s.candidates()
+	for len(s.free) > 0 {
+		who, order, ok := s.chooseBid(now, rec, all)
+		if !ok {
+			break
+		}
+		i := s.free[len(s.free)-1]
+		s.free = s.free[:len(s.free)-1]
+		x := &s.slots[i]
+		x.offered, x.buyer, x.shape = true, who.buyer, who.bid.Shape
+		s.promised = s.promised.Add(x.shape.Resources())
+		who.bid.Quota--
+		if s.saved != nil && s.saved.isFor(who) {
+			s.saved = nil
+		}
+		out[x.buyer] = append(out[x.buyer], SlotOffer{Offer{Slot: i, Number: x.Offer}, x.shape, order})
+	}
+	return out
+}
+
+// candidate is one bid of one buyer.
+type candidate struct {
+	buyer cluster.WorkerID
+	bid   *ShapeBid
+}
+
+func (v *saving) isFor(c candidate) bool { return v.buyer == c.buyer && v.shape == c.bid.Shape }
+
+// candidates lists all bids, in a fixed order so that a run can be repeated.
+func (s *Slots) candidates() (all []candidate) {
+	for _, id := range slices.Sorted(maps.Keys(s.buyers)) {
+		x := s.buyers[id]
+		for i := range x.bids {
+			if !x.paused {
+				all = append(all, candidate{id, &x.bids[i]})
+			}
+		}
+	}
+	return all
+}
+
+// chooseBid returns the best bid that there is room for, and notes a better one that there is no room for.
+func (s *Slots) chooseBid(now time.Time, rec cluster.Record, all []candidate) (candidate, auction.Order, bool) {
+	rec.Used = rec.Used.Add(s.promised)
+	var fit []candidate
+	var bids []auction.Bid
+	best, bestRank, fits := candidate{}, auction.NoWork, false
+	for _, c := range all {
+		if c.bid.Quota <= 0 {
+			continue
+		}
+		v := placement.Judge(placement.Request{Resources: c.bid.Shape.Resources()}, rec)
+		if v.Never {
+			continue
+		}
+		if rank := min(c.bid.Bid.Short, c.bid.Bid.Long); rank < bestRank {
+			best, bestRank, fits = c, rank, v.Fits
+		}
+		if v.Fits && (s.saved == nil || s.saved.isFor(c)) {
+			fit, bids = append(fit, c), append(bids, c.bid.Bid)
+		}
+	}
+	if bestRank < auction.NoWork {
+		s.notePassedOver(now, best, !fits)
+	}
+	if len(bids) == 0 {
+		return candidate{}, 0, false
+	}
+	who, order, ok := auction.Choose(bids, false, false)
+	if ok && order == auction.ByLong && s.rules.Aged(bids, now.UnixMicro()) {
+		who, order, ok = auction.Choose(bids, false, true)
+	}
+	if !ok {
+		return candidate{}, 0, false
+	}
+	return fit[who], order, true
+}
+
+// notePassedOver notes whether the best bid was passed over for lack of room.
+func (s *Slots) notePassedOver(now time.Time, c candidate, passed bool) {
+	since := s.buyers[c.buyer].passed
+	if !passed {
+		delete(since, c.bid.Shape)
+	} else if since[c.bid.Shape].IsZero() {
+		since[c.bid.Shape] = now
+	}
+}
+
+// PassedOver lists the shapes of a buyer that have had the best bid, but no room, for passPatience.
+func (s *Slots) PassedOver(now time.Time, buyer cluster.WorkerID) (out []Shape) {
+	x := s.buyers[buyer]
+	if x == nil {
+		return nil
+	}
+	for shape, since := range x.passed {
+		if now.Sub(since) >= passPatience {
+			out = append(out, shape)
+		}
+	}
+	slices.SortFunc(out, Shape.compare)
+	return out
+}
