@@ -94,8 +94,8 @@ func givenUp(t *testing.T) map[string]string {
 	return out
 }
 
-// TestOneWordOneMeaning keeps the glossary: a word is explained once, and identifiers use none that was given up.
-func TestOneWordOneMeaning(t *testing.T) {
+// TestIdentifiersUseNoWordTheGlossaryGivesUp keeps the glossary: a word is explained once, and identifiers use none that was given up.
+func TestIdentifiersUseNoWordTheGlossaryGivesUp(t *testing.T) {
 	words := givenUp(t)
 	if len(words) < 10 {
 		t.Fatalf("the glossary gives up %d words only; is its table read?", len(words))
@@ -117,8 +117,8 @@ func TestOneWordOneMeaning(t *testing.T) {
 	}
 }
 
-// TestGlossaryExplainsAWordOnce reads the first table.
-func TestGlossaryExplainsAWordOnce(t *testing.T) {
+// TestGlossaryExplainsEachWordOnce reads the first table.
+func TestGlossaryExplainsEachWordOnce(t *testing.T) {
 	raw, err := os.ReadFile("docs/glossary.md")
 	if err != nil {
 		t.Fatal(err)

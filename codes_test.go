@@ -104,9 +104,9 @@ func (c codes) text(s source, x ast.Expr) string {
 	return literal(x)
 }
 
-// TestCodesAreConstants: a code of an error is written out once, as a constant of type fault.Code with a sentence, and
+// TestErrorCodesAreDeclaredOnceAsConstants: a code of an error is written out once, as a constant of type fault.Code with a sentence, and
 // what goes with an error is read by fault.Detail alone. Tests may write codes out: what they pin is the text.
-func TestCodesAreConstants(t *testing.T) {
+func TestErrorCodesAreDeclaredOnceAsConstants(t *testing.T) {
 	all := sources(t)
 	known := codesOf(all)
 	declared := map[string]*codeConst{}

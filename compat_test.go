@@ -48,8 +48,8 @@ func isBefore(a, b string) bool {
 	return false
 }
 
-// TestCompatibilityEnds: what is there for other versions of souk says in which release it is deleted, and is deleted then.
-func TestCompatibilityEnds(t *testing.T) {
+// TestCompatibilityCommentsNameAFutureRelease: what is there for other versions of souk says in which release it is deleted, and is deleted then.
+func TestCompatibilityCommentsNameAFutureRelease(t *testing.T) {
 	for _, s := range sources(t) {
 		if s.test {
 			continue
@@ -70,8 +70,8 @@ func textOf(c *ast.CommentGroup) string {
 	return strings.Join(lines, " ")
 }
 
-// TestOverdue: which comments are refused at release 0.2.0.
-func TestOverdue(t *testing.T) {
+// TestCompatibilityCommentsOfPastReleasesAreFound: which comments are refused at release 0.2.0.
+func TestCompatibilityCommentsOfPastReleasesAreFound(t *testing.T) {
 	for comment, want := range map[string]bool{
 		"// it is read from the journal":                                        false,
 		"// an older souk wrote none":                                           true,

@@ -45,9 +45,9 @@ fault are for several packages' errors.
 // errorText is one place where an error is made.
 type errorText struct{ pkg, kind, code, text string }
 
-// TestErrorTexts holds the list of all error texts against the code, so that each is read as a sentence before it
+// TestErrorTextsMatchTheReference holds the list of all error texts against the code, so that each is read as a sentence before it
 // changes.
-func TestErrorTexts(t *testing.T) {
+func TestErrorTextsMatchTheReference(t *testing.T) {
 	var all []errorText
 	files := sources(t)
 	known := codesOf(files)

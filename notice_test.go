@@ -37,7 +37,7 @@ The program souk contains these modules, each under its own licence. The source 
 `
 
 // NOTICE names every module that the program contains, and what those that have a notice want to be said.
-func TestNotice(t *testing.T) {
+func TestNoticeListsEveryLinkedModule(t *testing.T) {
 	out, err := exec.Command("go", "list", "-deps", "-f",
 		"{{with .Module}}{{if not .Main}}{{.Path}}\t{{.Version}}\t{{.Dir}}{{end}}{{end}}", "./cmd/souk").Output()
 	if err != nil {

@@ -9,9 +9,9 @@ import (
 	"testing"
 )
 
-// TestPathsOfDocumentsExist: each file and folder of this repository that a document names is there. A name is between
+// TestPathsInDocumentsExist: each file and folder of this repository that a document names is there. A name is between
 // backticks, begins with a top-level folder or ends with .go, and may have * in it, and behind a folder a name of its package.
-func TestPathsOfDocumentsExist(t *testing.T) {
+func TestPathsInDocumentsExist(t *testing.T) {
 	quoted := regexp.MustCompile("`([\\w.*/-]+)`")
 	named := regexp.MustCompile(`\.[A-Z]\w*(\.\w+)*$`)
 	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {

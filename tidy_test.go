@@ -113,7 +113,7 @@ func sources(t *testing.T) []source {
 	return out
 }
 
-func TestLayersPointDownwards(t *testing.T) {
+func TestImportsPointToLowerLayers(t *testing.T) {
 	for _, s := range sources(t) {
 		for _, imp := range s.file.Imports {
 			dep, _ := strings.CutPrefix(strings.Trim(imp.Path.Value, `"`), module)
@@ -157,9 +157,9 @@ func TestLayersPointDownwards(t *testing.T) {
 	}
 }
 
-// TestNoCircleOfFolders: packages cannot import each other in a circle, and folders shall not either, taken together with
+// TestFoldersDoNotImportEachOtherInACycle: packages cannot import each other in a circle, and folders shall not either, taken together with
 // all that is below them: at the first, the second and the third level of the tree. Else its order says nothing.
-func TestNoCircleOfFolders(t *testing.T) {
+func TestFoldersDoNotImportEachOtherInACycle(t *testing.T) {
 	all := sources(t)
 	for depth := 1; depth <= 3; depth++ {
 		folder := func(pkg string) string {
@@ -234,9 +234,9 @@ func TestPureLayersReadNoClock(t *testing.T) {
 	}
 }
 
-// TestWhatIsTestedWithoutTheRaceDetectorStartsNoGoroutine: `make test` leaves it out for the simulator, which repeats
+// TestPackagesTestedWithoutRaceDetectorStartNoGoroutines: `make test` leaves it out for the simulator, which repeats
 // to the byte, and for a few packages that compute.
-func TestWhatIsTestedWithoutTheRaceDetectorStartsNoGoroutine(t *testing.T) {
+func TestPackagesTestedWithoutRaceDetectorStartNoGoroutines(t *testing.T) {
 	raw, err := os.ReadFile("Makefile")
 	if err != nil {
 		t.Fatal(err)
@@ -259,7 +259,7 @@ func TestWhatIsTestedWithoutTheRaceDetectorStartsNoGoroutine(t *testing.T) {
 	}
 }
 
-func TestFilesAndPackagesAreTidy(t *testing.T) {
+func TestFilesAreShortAndPackagesWellNamed(t *testing.T) {
 	documented := map[string]bool{}
 	for _, s := range sources(t) {
 		if s.lines > 600 {
@@ -329,8 +329,8 @@ func callOf(x ast.Expr) string {
 	return ""
 }
 
-// TestGlossaryIsKept: words that the glossary gives up for others do not come back in exported names and docs.
-func TestGlossaryIsKept(t *testing.T) {
+// TestExportedNamesAndDocsUseGlossaryWords: words that the glossary gives up for others do not come back in exported names and docs.
+func TestExportedNamesAndDocsUseGlossaryWords(t *testing.T) {
 	banned := []string{"node ", " nodes", "lease of capacity"}
 	for _, s := range sources(t) {
 		if s.test || strings.HasPrefix(s.pkg, "cmd") || s.pkg == "node" || s.pkg == "sim/scheduler/mincost" {
@@ -348,8 +348,8 @@ func TestGlossaryIsKept(t *testing.T) {
 	}
 }
 
-// TestEachLongTestHasAShortOne: each test of the second tier stands in CONTRIBUTING.md, with one of the first that is there.
-func TestEachLongTestHasAShortOne(t *testing.T) {
+// TestEveryLongTestHasAShortCounterpart: each test of the second tier stands in CONTRIBUTING.md, with one of the first that is there.
+func TestEveryLongTestHasAShortCounterpart(t *testing.T) {
 	tests := map[string]bool{}
 	for _, s := range sources(t) {
 		for _, d := range s.file.Decls {
@@ -377,8 +377,8 @@ func TestEachLongTestHasAShortOne(t *testing.T) {
 	}
 }
 
-// TestNothingOfTheWorkplaceIsNamed keeps paths of the machine it was built on out of the project.
-func TestNothingOfTheWorkplaceIsNamed(t *testing.T) {
+// TestNoFileNamesABuildMachinePath keeps paths of the machine it was built on out of the project.
+func TestNoFileNamesABuildMachinePath(t *testing.T) {
 	paths := []string{"/work" + "/", "." + "library", "farm" + "-"}
 	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error { // but bin, which is built here
 		if err != nil || d.IsDir() || d.Name() == ".git" { // in a worktree of git it is a file

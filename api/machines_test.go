@@ -10,7 +10,7 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-func TestMachineLinesReadWhatTheyWrite(t *testing.T) {
+func TestMachineLinesRoundTrip(t *testing.T) {
 	two := []machine.Line{{ID: "1", Name: "web", Command: `sh -c "a & b"`}, {ID: "2", CPUs: 3}}
 	for _, p := range []api.MachineLines{{Machines: []machine.Line{}}, {Machines: two}, {Machines: two, NextCursor: `"2`}} {
 		text := p.AppendJSON(nil)
@@ -27,7 +27,7 @@ func TestMachineLinesReadWhatTheyWrite(t *testing.T) {
 	}
 }
 
-func TestMachineLinesReadWhatOthersWrite(t *testing.T) {
+func TestMachineLinesReadAnyValidJSON(t *testing.T) {
 	for text, want := range map[string]*api.MachineLines{
 		`{ "machines": [ {"id": "1", "new": {}} ] }`:      {Machines: []machine.Line{{ID: "1"}}},
 		`{"next_cursor":"1","machines":[{"id":"1"}]}`:     {Machines: []machine.Line{{ID: "1"}}, NextCursor: "1"},

@@ -21,8 +21,8 @@ var update = flag.Bool("update", false, "write openapi.json and the reference of
 // description is the OpenAPI description of the API, which the gateway serves.
 const description = "../gateway/openapi.json"
 
-// TestDescription holds openapi.json against the route table and the Go types of the bodies. With -update it writes it.
-func TestDescription(t *testing.T) {
+// TestOpenAPIMatchesRoutesAndTypes holds openapi.json against the route table and the Go types of the bodies. With -update it writes it.
+func TestOpenAPIMatchesRoutesAndTypes(t *testing.T) {
 	raw, err := json.MarshalIndent(describe(), "", " ")
 	if err != nil {
 		t.Fatal(err)
@@ -38,7 +38,7 @@ func TestDescription(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(raw, onDisk) {
-		t.Errorf("openapi.json is not what the routes say; run go test ./api -run TestDescription -update")
+		t.Errorf("openapi.json is not what the routes say; run go test ./api -run OpenAPI -update")
 	}
 }
 

@@ -77,7 +77,7 @@ func (e example) curl() string {
 }
 
 // Each kind has an example, which is about it and whose body is what the route reads.
-func TestExamples(t *testing.T) {
+func TestExampleBodiesDecodeForTheirKind(t *testing.T) {
 	routes := map[Op]Route{}
 	for _, r := range Routes() {
 		routes[r.Op] = r
@@ -104,8 +104,8 @@ func TestExamples(t *testing.T) {
 	}
 }
 
-// TestReference holds the document about the API against the table. With -update it writes it.
-func TestReference(t *testing.T) {
+// TestReferenceMatchesTheRouteTable holds the document about the API against the table. With -update it writes it.
+func TestReferenceMatchesTheRouteTable(t *testing.T) {
 	got := document(t)
 	if *update {
 		if err := os.WriteFile(reference, got, 0o644); err != nil {
@@ -117,7 +117,7 @@ func TestReference(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(got, onDisk) {
-		t.Errorf("%s is not what the routes say; run go test ./api -run TestReference -update", reference)
+		t.Errorf("%s is not what the routes say; run go test ./api -run ReferenceMatches -update", reference)
 	}
 }
 

@@ -11,8 +11,8 @@ import (
 	"github.com/soukhq/souk/core/release"
 )
 
-// TestReleaseReferenceIsWhole holds docs/reference/release.md against the types: each field has a row, each row a field.
-func TestReleaseReferenceIsWhole(t *testing.T) {
+// TestReleaseReferenceCoversEveryField holds docs/reference/release.md against the types: each field has a row, each row a field.
+func TestReleaseReferenceCoversEveryField(t *testing.T) {
 	raw, err := os.ReadFile("../docs/reference/release.md")
 	if err != nil {
 		t.Fatal(err)

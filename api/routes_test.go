@@ -63,7 +63,7 @@ func TestEveryOperationHasOneRoute(t *testing.T) {
 }
 
 // Verbs and kinds are small closed sets, of which each member is used; and what a verb says agrees with the method.
-func TestVerbsAndKinds(t *testing.T) {
+func TestVerbsAndKindsAreUsedAndMatchTheMethod(t *testing.T) {
 	methods := []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete}
 	verbs, kinds := map[Verb]int{}, map[Kind]int{}
 	for _, r := range Routes() {
@@ -103,7 +103,7 @@ func TestVerbsAndKinds(t *testing.T) {
 }
 
 // A scope will be checked against what a path names, so one thing has one name in all paths.
-func TestRoutesAreWellFormed(t *testing.T) {
+func TestRoutePathsUseOneNamePerParameter(t *testing.T) {
 	parameters := []string{"app", "id", "name", "key", "org", "volume", "worker", "hold", "member", "job",
 		"index", "indices",
 		"decision", "policy", "namespace", "token", "port", "request", "release"}
@@ -125,7 +125,7 @@ func TestRoutesAreWellFormed(t *testing.T) {
 	}
 }
 
-func TestPath(t *testing.T) {
+func TestPathEscapesParameters(t *testing.T) {
 	if got := GetMachine.Path("app/../x", "m 1"); got != "/v1/apps/app%2F..%2Fx/machines/m%201" {
 		t.Errorf("a value leaves its segment: %s", got)
 	}

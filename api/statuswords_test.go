@@ -7,8 +7,8 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
-// TestStatusWord: what a client of the Machines API reads in front of a sentence, and that souk's own client takes it away.
-func TestStatusWord(t *testing.T) {
+// TestStatusWordIsPrefixedAndStrippedByTheClient: what a client of the Machines API reads in front of a sentence, and that souk's own client takes it away.
+func TestStatusWordIsPrefixedAndStrippedByTheClient(t *testing.T) {
 	const text = "machine not running; start it first"
 	for want, e := range map[string]*fault.Error{
 		"failed_precondition: ": fault.New(fault.Precondition, "not_running", text),

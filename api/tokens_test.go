@@ -2,8 +2,8 @@ package api
 
 import "testing"
 
-// TestRoles: what each role may not, by verb and kind of all routes.
-func TestRoles(t *testing.T) {
+// TestRolesAllowOnlyTheirVerbsAndKinds: what each role may not, by verb and kind of all routes.
+func TestRolesAllowOnlyTheirVerbsAndKinds(t *testing.T) {
 	for _, r := range Routes() {
 		reads := r.Verb == VerbList || r.Verb == VerbGet || r.Verb == VerbWatch || r.Verb == VerbPlan
 		want := map[Role]bool{RoleAdmin: true, RoleOperator: true, RoleViewer: reads, "": r.Open, "king": r.Open}

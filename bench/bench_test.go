@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-func TestQuantile(t *testing.T) {
+func TestQuantilePicksP50AndP99(t *testing.T) {
 	var ds []time.Duration
 	for i := 100; i >= 1; i-- {
 		ds = append(ds, time.Duration(i)*time.Millisecond)
@@ -22,7 +22,7 @@ func TestQuantile(t *testing.T) {
 }
 
 // The keys of a row of launches are fixed: programs read them.
-func TestBenchRowKeys(t *testing.T) {
+func TestBenchRowKeysAreStable(t *testing.T) {
 	raw, err := json.Marshal(timedRow("x", []time.Duration{2}, []time.Duration{1}))
 	if err != nil {
 		t.Fatal(err)

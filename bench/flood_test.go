@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-// TestFloodKeepsItsRate: what is measured is a flood of the rate that is said, also where each connection is closed at
+// TestFloodSendsAtTheRequestedRate: what is measured is a flood of the rate that is said, also where each connection is closed at
 // once.
-func TestFloodKeepsItsRate(t *testing.T) {
+func TestFloodSendsAtTheRequestedRate(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-func TestSoakTellsGrowthFromTheTeethOfASaw(t *testing.T) {
+func TestSoakTellsLeaksFromSawtoothMemory(t *testing.T) {
 	minute := func(i int) time.Duration { return time.Duration(i) * time.Minute }
 	for _, c := range []struct {
 		name  string

@@ -16,9 +16,9 @@ func (capped) Account(context.Context, string) (string, *quota.Account, error) {
 	return "ml", &quota.Account{Unlimited: true, Used: cluster.Resources{CPU: 300}, Max: quota.Caps{"cpu": 1}}, nil
 }
 
-// TestWhatOthersOccupy beside what workers have told of a namespace is nothing that an order wants: a refusal says how
+// TestQuotaRefusalCountsOtherWorkersUsage beside what workers have told of a namespace is nothing that an order wants: a refusal says how
 // little is left, and that no more was wanted than was asked for.
-func TestWhatOthersOccupy(t *testing.T) {
+func TestQuotaRefusalCountsOtherWorkersUsage(t *testing.T) {
 	b := &Broker{funds: capped{}}
 	for occupied, want := range map[int64]string{0: "", 550: "",
 		560: "0.15 cores of namespace ml, 0.14 cores left, as at most 1 core are allowed"} {

@@ -132,9 +132,9 @@ func keyed(i int) func() Intent {
 	return func() Intent { return Intent{App: "a", Launch: idle(""), Key: fmt.Sprintf("key-%d", i)} }
 }
 
-// TestClaimsAreDecidedAtOneMember: 300 names and 300 keys raced at three members: none twice, also where one of them is
+// TestRacedNamesAndKeysAreClaimedOnce: 300 names and 300 keys raced at three members: none twice, also where one of them is
 // too old to decide.
-func TestClaimsAreDecidedAtOneMember(t *testing.T) {
+func TestRacedNamesAndKeysAreClaimedOnce(t *testing.T) {
 	for _, old := range []cluster.WorkerID{"", "w2"} {
 		w := newTown(t, "w1", "w2", "w3")
 		w.old = old
@@ -158,9 +158,9 @@ func TestClaimsAreDecidedAtOneMember(t *testing.T) {
 	}
 }
 
-// TestCutLeavesPairsThatAreFound: while one member is cut off from the others both sides go on, so a key may be used
+// TestKeyUsedOnBothSidesOfACutIsFoundAfterwards: while one member is cut off from the others both sides go on, so a key may be used
 // on each; afterwards the pairs are found from every member.
-func TestCutLeavesPairsThatAreFound(t *testing.T) {
+func TestKeyUsedOnBothSidesOfACutIsFoundAfterwards(t *testing.T) {
 	w := newTown(t, "w1", "w2", "w3")
 	w.cut = func(a, b cluster.WorkerID) bool { return a == "w3" || b == "w3" }
 	twice := 0
@@ -192,8 +192,8 @@ func TestCutLeavesPairsThatAreFound(t *testing.T) {
 	}
 }
 
-// TestNameIsFreeAgain: of a machine that is destroyed, and of a create that failed.
-func TestNameIsFreeAgain(t *testing.T) {
+// TestNameIsFreedByDestroyAndByFailedCreate: of a machine that is destroyed, and of a create that failed.
+func TestNameIsFreedByDestroyAndByFailedCreate(t *testing.T) {
 	w := newTown(t, "w1", "w2", "w3")
 	for i := range 20 {
 		var last string
@@ -235,9 +235,9 @@ func (w *town) made() (n int) {
 	return n
 }
 
-// TestOnceMeansOnce: the machine of a key, or of a client's own id, also in a bid, is over, and no worker remembers it.
+// TestUsedKeyOrIDNeverMakesASecondMachine: the machine of a key, or of a client's own id, also in a bid, is over, and no worker remembers it.
 // The same create, at any member, says so, and makes no other. What made nothing may be asked for again.
-func TestOnceMeansOnce(t *testing.T) {
+func TestUsedKeyOrIDNeverMakesASecondMachine(t *testing.T) {
 	w := newTown(t, "w1", "w2", "w3")
 	own := idle("")
 	own.ID = "0123456789abcd"
@@ -276,9 +276,9 @@ func ownLaunch(id string) *machine.Launch {
 	return l
 }
 
-// TestCreateThatFailed: its answer was lost, or said that it may be asked again. Who asks again hears that there is no
+// TestRetryOfFailedCreateReportsNoMachine: its answer was lost, or said that it may be asked again. Who asks again hears that there is no
 // machine, and why: it was never made.
-func TestCreateThatFailed(t *testing.T) {
+func TestRetryOfFailedCreateReportsNoMachine(t *testing.T) {
 	w := newTown(t, "w1", "w2")
 	for id, x := range w.fleet.workers {
 		x.grant = func(g lifecycle.Grant) error {
@@ -311,9 +311,9 @@ func TestCreateThatFailed(t *testing.T) {
 	}
 }
 
-// TestKeyWhoseEndIsOpen: nobody knows what became of a create, since its member died. Its key makes the machine for
+// TestKeyOfUnansweredCreateStaysOpenUntilItExpires: nobody knows what became of a create, since its member died. Its key makes the machine for
 // as long as it can still be on its way, and later says that it may be over.
-func TestKeyWhoseEndIsOpen(t *testing.T) {
+func TestKeyOfUnansweredCreateStaysOpenUntilItExpires(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeFleet("w1")
 		j, file := mem.New(), filepath.Join(t.TempDir(), "key")
@@ -356,8 +356,8 @@ func hashOf(t *testing.T, l *machine.Launch) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// TestKeyOfWhatIsRefusedIsFree: not only for want of room. What was asked of no worker has made nothing.
-func TestKeyOfWhatIsRefusedIsFree(t *testing.T) {
+// TestRefusedCreateFreesItsKey: not only for want of room. What was asked of no worker has made nothing.
+func TestRefusedCreateFreesItsKey(t *testing.T) {
 	w := newTown(t, "w1")
 	wrong := idle("")
 	wrong.Region = "mars"
@@ -372,8 +372,8 @@ func TestKeyOfWhatIsRefusedIsFree(t *testing.T) {
 	}
 }
 
-// TestDrawnNameThatIsTaken: two members drew the same name at once. Who sent none gets another, and no error.
-func TestDrawnNameThatIsTaken(t *testing.T) {
+// TestTakenGeneratedNameIsDrawnAgain: two members drew the same name at once. Who sent none gets another, and no error.
+func TestTakenGeneratedNameIsDrawnAgain(t *testing.T) {
 	w := newTown(t, "w1", "w2")
 	var names []string
 	for _, x := range w.fleet.workers {
@@ -395,9 +395,9 @@ func TestDrawnNameThatIsTaken(t *testing.T) {
 	}
 }
 
-// TestKeyWhoseEndWasNotHeardIsTheMembersAgain: the decider cannot be reached when a create has ended, and is back. The
+// TestRetryAtSameMemberIsAnsweredWhenTheDeciderReturns: the decider cannot be reached when a create has ended, and is back. The
 // same key at the same member is answered at once, with the first one's machine; it waited for two and a half minutes.
-func TestKeyWhoseEndWasNotHeardIsTheMembersAgain(t *testing.T) {
+func TestRetryAtSameMemberIsAnsweredWhenTheDeciderReturns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newTown(t, "a", "b", "c")
 		for i := range 20 { // so that some key is decided at another member

@@ -23,9 +23,9 @@ func (f *fakeFleet) seat(t *testing.T, worker, id string, ports ...machine.Publi
 	return m
 }
 
-// TestDrainPlansPorts: a machine is planned to a worker where its ports are free, else it stays with what has them, and
+// TestDrainPlansOnlyWorkersWithFreePorts: a machine is planned to a worker where its ports are free, else it stays with what has them, and
 // two machines of one plan never get the same port; what is planned is what the moves then do.
-func TestDrainPlansPorts(t *testing.T) {
+func TestDrainPlansOnlyWorkersWithFreePorts(t *testing.T) {
 	at := func(port int) machine.Publish { return machine.Publish{HostPort: port, Port: 80} }
 	f := newFakeFleet("w1", "w2", "w3")
 	f.seat(t, "w1", "00000000000001", at(7100))                    // free at w3 only
@@ -72,9 +72,9 @@ func TestDrainPlansPorts(t *testing.T) {
 	}
 }
 
-// TestDrainAsksNoMoreThanABuyer: where the first workers that a buyer asks have the port taken, the plan does not send
+// TestDrainPlanAsksNoMoreWorkersThanABuyerWould: where the first workers that a buyer asks have the port taken, the plan does not send
 // the machine to one that the buyer would not ask.
-func TestDrainAsksNoMoreThanABuyer(t *testing.T) {
+func TestDrainPlanAsksNoMoreWorkersThanABuyerWould(t *testing.T) {
 	var ids []string
 	for i := range 20 {
 		ids = append(ids, fmt.Sprintf("n%02d", i))
@@ -101,9 +101,9 @@ func TestDrainAsksNoMoreThanABuyer(t *testing.T) {
 	}
 }
 
-// TestMoveTo: a machine goes to the worker that is named, and to no other: where that does not take it, it is not even
+// TestMoveToNamedWorkerOnly: a machine goes to the worker that is named, and to no other: where that does not take it, it is not even
 // stopped, and the error says all that is against it. What the machine requires stays as it was.
-func TestMoveTo(t *testing.T) {
+func TestMoveToNamedWorkerOnly(t *testing.T) {
 	port := machine.Publish{HostPort: 7100, Port: 80}
 	f := newFakeFleet("w1", "w2", "w3")
 	m := f.seat(t, "w1", "00000000000001", port)

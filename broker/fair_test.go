@@ -9,8 +9,8 @@ import (
 	"github.com/soukhq/souk/core/quota"
 )
 
-// TestFairOrder: of requests that come at once, those of the namespace with the least share by its weight go first.
-func TestFairOrder(t *testing.T) {
+// TestFairOrderServesTheLeastShareFirst: of requests that come at once, those of the namespace with the least share by its weight go first.
+func TestFairOrderServesTheLeastShareFirst(t *testing.T) {
 	cpu := func(n int64) cluster.Resources { return cluster.Resources{CPU: n} }
 	view := cluster.View{Workers: []cluster.Record{{Capacity: cpu(10000),
 		Spending: map[string]cluster.Spending{"ml": {Used: cpu(2000)}, "web": {Used: cpu(3000)}}}}}

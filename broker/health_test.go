@@ -6,8 +6,8 @@ import (
 	"github.com/soukhq/souk/cluster"
 )
 
-// TestRehearsedRoomIsWell: what a rehearsal gives back is never a device that is granted to nobody.
-func TestRehearsedRoomIsWell(t *testing.T) {
+// TestRehearsalReturnsNoUnhealthyDevice: what a rehearsal gives back is never a device that is granted to nobody.
+func TestRehearsalReturnsNoUnhealthyDevice(t *testing.T) {
 	k := cluster.Record{GPUs: []cluster.GPU{{Kind: "a", Health: "lost"}, {Kind: "a"}, {Kind: "a", Free: 400}}}
 	freeGPUs(&k, 1500)
 	for i, want := range []int64{0, 1000, 900} {

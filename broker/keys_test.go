@@ -30,10 +30,10 @@ func (w *town) tell(told func(cluster.WorkerID) bool, silent cluster.WorkerID) {
 	}
 }
 
-// TestKeyOfADeadMember: a member dies that has decided about keys and has machines of them. Each key asked for again at
+// TestKeyDecidedByADeadMemberFindsItsMachine: a member dies that has decided about keys and has machines of them. Each key asked for again at
 // another member answers its machine, or says that it is open, whether or not the workers had told of it; none makes
 // another. A key that its client has just drawn is decided at once.
-func TestKeyOfADeadMember(t *testing.T) {
+func TestKeyDecidedByADeadMemberFindsItsMachine(t *testing.T) {
 	for name, told := range map[string]func(cluster.WorkerID) bool{
 		"all told":  func(cluster.WorkerID) bool { return true },
 		"none told": func(cluster.WorkerID) bool { return false },
@@ -88,9 +88,9 @@ func distinct(w *town) (n int) {
 	return n
 }
 
-// TestKeyThatMoves: who decides about a key now has not decided about it before. It knows the machine by what its
+// TestKeyWithNewDeciderFindsItsMachine: who decides about a key now has not decided about it before. It knows the machine by what its
 // worker tells, for as long as keys last, and refuses another request.
-func TestKeyThatMoves(t *testing.T) {
+func TestKeyWithNewDeciderFindsItsMachine(t *testing.T) {
 	w := newTown(t, "w1", "w2", "w3")
 	w.setCut(func(a, b cluster.WorkerID) bool { return a == "w3" || b == "w3" })
 	first := map[int]string{}

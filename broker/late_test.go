@@ -9,9 +9,9 @@ import (
 	"github.com/soukhq/souk/core/lifecycle"
 )
 
-// TestLateAnswerIsOfAMachineThatIsGone: a machine that was removed before the answer came which tells of it is not believed
+// TestLateGrantAnswerDoesNotReviveARemovedMachine: a machine that was removed before the answer came which tells of it is not believed
 // to be there, as its worker tells of its end once only. Another one is.
-func TestLateAnswerIsOfAMachineThatIsGone(t *testing.T) {
+func TestLateGrantAnswerDoesNotReviveARemovedMachine(t *testing.T) {
 	for name, tt := range map[string]struct {
 		took    time.Duration
 		removed bool

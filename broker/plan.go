@@ -64,7 +64,7 @@ func (b *Broker) Plan(ctx context.Context, in Intent) (*Plan, error) {
 }
 
 // byStrategy adjusts the plan for a strategy other than direct. A single machine in an unchanged cluster goes to the
-// same worker by each strategy (decision.TestOneAloneIsPlacedAlike), except that a race has no winner in advance. A
+// same worker by each strategy (decision.TestAllStrategiesPlaceASingleMachineAlike), except that a race has no winner in advance. A
 // machine that must evict is placed by direct, whatever its strategy.
 func (p *Plan) byStrategy(name string) {
 	asks := p.Decision.Asks

@@ -9,8 +9,8 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// TestLosersOfARaceAreToldToRelease: one whose hold comes long after the order has been answered gives it back.
-func TestLosersOfARaceAreToldToRelease(t *testing.T) {
+// TestLosersOfARaceReleaseTheirHolds: one whose hold comes long after the order has been answered gives it back.
+func TestLosersOfARaceReleaseTheirHolds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeFleet("w1", "w2", "w3")
 		b := f.broker(nil)
@@ -46,9 +46,9 @@ func TestLosersOfARaceAreToldToRelease(t *testing.T) {
 	})
 }
 
-// TestCloseWaitsForTheLosers: a broker that is closed leaves no goroutine behind, and no hold that it could have given
+// TestCloseWaitsForRaceLosersToRelease: a broker that is closed leaves no goroutine behind, and no hold that it could have given
 // back.
-func TestCloseWaitsForTheLosers(t *testing.T) {
+func TestCloseWaitsForRaceLosersToRelease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeFleet("w1", "w2")
 		b := f.broker(nil)
@@ -79,8 +79,8 @@ func TestCloseWaitsForTheLosers(t *testing.T) {
 	})
 }
 
-// TestCloseWaitsForBatches: what has been gathered is placed before the broker is closed.
-func TestCloseWaitsForBatches(t *testing.T) {
+// TestClosePlacesGatheredBatchesFirst: what has been gathered is placed before the broker is closed.
+func TestClosePlacesGatheredBatchesFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeFleet("w1")
 		b := f.broker(nil)

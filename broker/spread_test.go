@@ -68,8 +68,8 @@ func TestSpreadHoldsUnderRaces(t *testing.T) {
 	}
 }
 
-// TestWhoPlacesNextCountsTheLast: a machine that another member has just placed counts, though no worker has told of it.
-func TestWhoPlacesNextCountsTheLast(t *testing.T) {
+// TestSpreadCountsMachinesJustPlacedByOtherMembers: a machine that another member has just placed counts, though no worker has told of it.
+func TestSpreadCountsMachinesJustPlacedByOtherMembers(t *testing.T) {
 	w := newTown(t, "w1", "w2", "w3")
 	_, release, err := w.members["w1"].Spread(t.Context(), "a")
 	if err != nil {

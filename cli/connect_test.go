@@ -12,7 +12,7 @@ import (
 )
 
 // Which souk of this host is asked, and what is said of the others.
-func TestSoukOfThisHost(t *testing.T) {
+func TestLocalSoukIsChosenAndOthersAreMentioned(t *testing.T) {
 	const (
 		none = iota // its directory is there, as after its end
 		runs        // it listens

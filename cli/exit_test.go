@@ -8,7 +8,7 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
-func TestExitCode(t *testing.T) {
+func TestExitCodeFollowsTheErrorKind(t *testing.T) {
 	tests := []struct {
 		err  error
 		want int

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestHomeWith: an agent's piece is found as a souk dev's is, and where both have one it is said whose is taken.
-func TestHomeWith(t *testing.T) {
+// TestHomeFindsAgentOrDevDirectoryAndSaysWhich: an agent's piece is found as a souk dev's is, and where both have one it is said whose is taken.
+func TestHomeFindsAgentOrDevDirectoryAndSaysWhich(t *testing.T) {
 	state := t.TempDir()
 	agent, dev := filepath.Join(state, "agent"), filepath.Join(state, "dev")
 	homes := []Home{{AgentContext, agent}, {DevContext, dev}}

@@ -14,7 +14,7 @@ import (
 )
 
 // What is lost for half a minute is said to go on, with what follows it again; the exit code is 69.
-func TestOutlastEnds(t *testing.T) {
+func TestRetryOfLostConnectionEndsWithExitCode69(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var errs bytes.Buffer
 		c := &Env{Err: &errs}

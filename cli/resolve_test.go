@@ -7,8 +7,8 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// TestTwoOfOneName: in one app only an id tells them apart, in several an app does.
-func TestTwoOfOneName(t *testing.T) {
+// TestAmbiguousNameIsResolvedByIDOrApp: in one app only an id tells them apart, in several an app does.
+func TestAmbiguousNameIsResolvedByIDOrApp(t *testing.T) {
 	a := &machine.Line{ID: "d891275c2e5118", App: "web", Worker: "a"}
 	b := &machine.Line{ID: "e784079b449483", App: "web", Worker: "b"}
 	c := &machine.Line{ID: "148ed193a32789", App: "shop", Worker: "b"}
@@ -22,8 +22,8 @@ func TestTwoOfOneName(t *testing.T) {
 	}
 }
 
-// TestTwoOfOneReplica: while one machine takes the place of another both stand for the replica.
-func TestTwoOfOneReplica(t *testing.T) {
+// TestReplicaBeingReplacedNamesBothMachines: while one machine takes the place of another both stand for the replica.
+func TestReplicaBeingReplacedNamesBothMachines(t *testing.T) {
 	a := &machine.Line{ID: "d891275c2e5118", App: "web", Worker: "a", State: machine.Started}
 	b := &machine.Line{ID: "e784079b449483", App: "web", Worker: "b", State: machine.Starting}
 	c := &machine.Line{ID: "148ed193a32789", App: "shop", Worker: "b", State: machine.Started}
@@ -38,8 +38,8 @@ func TestTwoOfOneReplica(t *testing.T) {
 	}
 }
 
-// TestFolderApp: the app of a directory is that of its souk.toml, whatever else is in it.
-func TestFolderApp(t *testing.T) {
+// TestAppOfAFolderComesFromItsManifest: the app of a directory is that of its souk.toml, whatever else is in it.
+func TestAppOfAFolderComesFromItsManifest(t *testing.T) {
 	t.Chdir(t.TempDir())
 	for text, want := range map[string]string{"": "", "app = \"shop\"\n[groups.web]\nimage = \"x\"\n": "shop",
 		"app = 7":      "",

@@ -7,7 +7,7 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-func TestRetryText(t *testing.T) {
+func TestRetryTextSaysWhyAndWhenNext(t *testing.T) {
 	now := time.Date(2026, 11, 26, 10, 0, 0, 0, time.UTC)
 	in := func(d time.Duration) string { return now.Add(d).Format(time.RFC3339Nano) }
 	const ended = "its program ended with exit code 3"

@@ -16,8 +16,8 @@ func tableAt(width int, columns []Column, rows ...[]Cell) string {
 	return out.String()
 }
 
-// TestTableFits: what may be cut is cut first, then columns go in their order, and what is wide uses the room there is.
-func TestTableFits(t *testing.T) {
+// TestTableCutsFlexibleColumnsFirst: what may be cut is cut first, then columns go in their order, and what is wide uses the room there is.
+func TestTableCutsFlexibleColumnsFirst(t *testing.T) {
 	columns := []Column{Drop("ID", 2), Keep("NAME").Cut(4), Drop("AGE", 1), Keep("COMMAND").Cut(6)}
 	row := Cells("d891275c2e5118", "web-frontend", "3s", "/bin/sleep 1000 and more")
 	whole := "ID              NAME          AGE  COMMAND\n" +
@@ -65,8 +65,8 @@ func TestNoTableIsWiderThanTheTerminal(t *testing.T) {
 	})
 }
 
-// TestReasons: no word of a reason is lost, at any width: it is broken beside its row, or stands below.
-func TestReasons(t *testing.T) {
+// TestReasonsAreWrappedWithoutLosingWords: no word of a reason is lost, at any width: it is broken beside its row, or stands below.
+func TestReasonsAreWrappedWithoutLosingWords(t *testing.T) {
 	columns := []Column{Keep("REPLICA"), Drop("WORKER", 1).Cut(6), Reason("WHY")}
 	rows := [][]Cell{Cells("web/0", "fra-1-with-a-name", "memory: wanted 512 MiB, had 100 MiB free of 900 MiB"),
 		Cells("web/1", "fra-2", ""), Cells("web/2", "fra-3", "none")}
@@ -104,8 +104,8 @@ func TestReasons(t *testing.T) {
 	})
 }
 
-// TestTerminalSaysHowWideItIs, unless COLUMNS or --wide do; a file takes lines of any length.
-func TestTerminalSaysHowWideItIs(t *testing.T) {
+// TestWidthComesFromTerminalUnlessOverridden, unless COLUMNS or --wide do; a file takes lines of any length.
+func TestWidthComesFromTerminalUnlessOverridden(t *testing.T) {
 	screen, _ := terminal(t)
 	if err := unix.IoctlSetWinsize(int(screen.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 24, Col: 77}); err != nil {
 		t.Fatal(err)
@@ -129,7 +129,7 @@ func TestTerminalSaysHowWideItIs(t *testing.T) {
 	}
 }
 
-func TestWrap(t *testing.T) {
+func TestWrapBreaksLinesAtSpaces(t *testing.T) {
 	for _, x := range []struct {
 		text string
 		most int
@@ -148,8 +148,8 @@ func TestWrap(t *testing.T) {
 	}
 }
 
-// TestWrapFits whatever the text, and loses no word.
-func TestWrapFits(t *testing.T) {
+// TestWrapFitsTheWidthAndKeepsEveryWord: wrap fits whatever the text, and loses no word.
+func TestWrapFitsTheWidthAndKeepsEveryWord(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		text := rapid.StringMatching(`( {0,6}[a-zü机]{0,20}( {1,3}[a-z机]{1,30}){0,8}\n?){0,3}`).Draw(t, "text")
 		most := rapid.IntRange(2, 90).Draw(t, "most")
@@ -166,8 +166,8 @@ func TestWrapFits(t *testing.T) {
 	})
 }
 
-// TestShellIsWrappedAsShell: an example that is broken is still the same command.
-func TestShellIsWrappedAsShell(t *testing.T) {
+// TestWrappedShellExampleIsTheSameCommand: an example that is broken is still the same command.
+func TestWrappedShellExampleIsTheSameCommand(t *testing.T) {
 	got := wrapShell("  souk run --name web --env A='b c d' -- /bin/sleep 100", 30)
 	want := "  souk run --name web --env \\\n      A='b c d' -- \\\n      /bin/sleep 100"
 	if got != want {

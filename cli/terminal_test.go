@@ -41,9 +41,9 @@ func terminal(t *testing.T) (screen *os.File, seen *bufio.Reader) {
 // the line round, and hides behind bytes that are no UTF-8.
 const hostile = "a\x1b[2Jb\x1b]0;title\x07c\u202ed\u009b2Je\x9b2Jf\rg"
 
-// TestNobodyWritesOnTheTerminal: nothing of what a command prints moves the cursor of the terminal that it is read on,
+// TestNobodyMovesTheTerminalCursorByOutput: nothing of what a command prints moves the cursor of the terminal that it is read on,
 // in lines, tables and errors. Into a file all goes as it is, and a machine's own output always does.
-func TestNobodyWritesOnTheTerminal(t *testing.T) {
+func TestNobodyMovesTheTerminalCursorByOutput(t *testing.T) {
 	screen, seen := terminal(t)
 	c := &Env{Out: screen, Err: screen, Getenv: func(string) string { return "" }}
 	root := &cobra.Command{Use: "x", SilenceErrors: true, SilenceUsage: true}

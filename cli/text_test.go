@@ -8,7 +8,7 @@ import (
 )
 
 // Nobody's config may move the cursor of who lists machines.
-func TestNoControlCharacters(t *testing.T) {
+func TestConfigControlCharactersAreEscapedInLists(t *testing.T) {
 	m := &machine.Machine{Config: &machine.Config{Init: machine.Init{Exec: []string{"x\x1b[2J", "a\nb\u009b"}}}}
 	if got := Command(m.Config); strings.ContainsAny(got, "\x1b\n\u009b") {
 		t.Errorf("got %q", got)

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestBuildOf: what is said of a build, by what Go notes in it.
-func TestBuildOf(t *testing.T) {
+// TestBuildTextFollowsGoBuildInfo: what is said of a build, by what Go notes in it.
+func TestBuildTextFollowsGoBuildInfo(t *testing.T) {
 	const commit = "7c24b53e5678901234567890123456789012abcd"
 	vcs := func(changed string) []debug.BuildSetting {
 		return []debug.BuildSetting{{Key: "vcs", Value: "git"}, {Key: "vcs.revision", Value: commit},
@@ -41,8 +41,8 @@ func TestBuildOf(t *testing.T) {
 	}
 }
 
-// TestChangesOfTheRelease: the newest section of CHANGELOG.md is of this source's release.
-func TestChangesOfTheRelease(t *testing.T) {
+// TestChangelogTopSectionIsThisRelease: the newest section of CHANGELOG.md is of this source's release.
+func TestChangelogTopSectionIsThisRelease(t *testing.T) {
 	raw, err := os.ReadFile("../CHANGELOG.md")
 	if err != nil {
 		t.Fatal(err)

@@ -10,8 +10,8 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// BenchmarkMachines1000 is what souk ps of a thousand machines costs its client: mostly the decoding.
-func BenchmarkMachines1000(b *testing.B) {
+// BenchmarkList1000Machines is what souk ps of a thousand machines costs its client: mostly the decoding.
+func BenchmarkList1000Machines(b *testing.B) {
 	ms := make([]*machine.Machine, 1000)
 	for i := range ms {
 		ms[i] = &machine.Machine{ID: fmt.Sprintf("%014x", i), Name: fmt.Sprintf("machine-%d", i),

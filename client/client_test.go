@@ -28,7 +28,7 @@ func serve(t testing.TB, h http.HandlerFunc) *client.Client {
 	return client.New(s.Listener.Addr().String(), "secret-token")
 }
 
-func TestErrors(t *testing.T) {
+func TestErrorsDecodeWithKindAndCode(t *testing.T) {
 	tests := []struct {
 		name string
 		code int
@@ -69,7 +69,7 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-func TestRequest(t *testing.T) {
+func TestRequestIsEscapedAndAuthorized(t *testing.T) {
 	var got *http.Request
 	var body []byte
 	c := serve(t, func(w http.ResponseWriter, r *http.Request) {
@@ -95,7 +95,7 @@ func TestRequest(t *testing.T) {
 	}
 }
 
-func TestNobodyAnswers(t *testing.T) {
+func TestUnreachableServerIsUnavailable(t *testing.T) {
 	_, err := client.New("127.0.0.1:1", "t").Apps(t.Context())
 	if !fault.Is(err, fault.Unavailable) || !strings.Contains(err.Error(), "cannot be reached at http://127.0.0.1:1") {
 		t.Errorf("got %v", err)
@@ -103,7 +103,7 @@ func TestNobodyAnswers(t *testing.T) {
 }
 
 // Whoever may not open the socket is told whose it is, and not that nobody is there.
-func TestAnothersSocket(t *testing.T) {
+func TestSocketOfAnotherUserNamesItsOwner(t *testing.T) {
 	_, err := client.WithHTTP("unix:/s", "t", &http.Client{Transport: closed{}}).Apps(t.Context())
 	if !fault.Is(err, fault.Denied) || !strings.Contains(err.Error(), "the souk at unix:/s is another user's") {
 		t.Errorf("got %v", err)
@@ -116,7 +116,7 @@ func (closed) RoundTrip(*http.Request) (*http.Response, error) {
 	return nil, &net.OpError{Op: "dial", Net: "unix", Err: os.NewSyscallError("connect", syscall.EACCES)}
 }
 
-func TestTimeout(t *testing.T) {
+func TestContextDeadlineIsATimeout(t *testing.T) {
 	c := serve(t, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
@@ -125,7 +125,7 @@ func TestTimeout(t *testing.T) {
 	}
 }
 
-func TestLogs(t *testing.T) {
+func TestLogsStreamLinesUntilTheEnd(t *testing.T) {
 	c := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.RawQuery != "follow=true&tail=2" {
 			t.Errorf("query is %q", r.URL.RawQuery)
@@ -151,7 +151,7 @@ func TestLogs(t *testing.T) {
 	}
 }
 
-func TestExec(t *testing.T) {
+func TestExecStreamsInputOutputAndExitCode(t *testing.T) {
 	// The server answers while stdin is still open: both directions flow at once.
 	c := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		ctl := http.NewResponseController(w)
@@ -187,7 +187,7 @@ func TestExec(t *testing.T) {
 	}
 }
 
-func TestExecBrokenOff(t *testing.T) {
+func TestExecWithoutExitCodeIsAnError(t *testing.T) {
 	c := serve(t, func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, "{\"stream\":\"stdout\",\"data\":\"b3V0\"}\n")
 	})
@@ -196,7 +196,7 @@ func TestExecBrokenOff(t *testing.T) {
 	}
 }
 
-func TestAllMachinesPages(t *testing.T) {
+func TestAllMachinesFollowsEveryPage(t *testing.T) {
 	c := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case r.URL.Path == "/v1/apps":
@@ -220,9 +220,9 @@ type writerFunc func([]byte) (int, error)
 
 func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 
-// TestAppsMachinesPages: an app's list is asked for in pages, and followed to the last; what was asked for is asked
+// TestAppMachinesFollowsEveryPage: an app's list is asked for in pages, and followed to the last; what was asked for is asked
 // of every page.
-func TestAppsMachinesPages(t *testing.T) {
+func TestAppMachinesFollowsEveryPage(t *testing.T) {
 	pages := map[string]struct{ body, next string }{
 		"":    {`[{"id":"c","created_at":"2026-01-03T00:00:00Z"},{"id":"a","created_at":"2026-01-01T00:00:00Z"}]`, "c/1"},
 		"c/1": {`[]`, "c 2"}, // none of this page is there any more, and the list goes on
@@ -254,8 +254,8 @@ func TestAppsMachinesPages(t *testing.T) {
 	}
 }
 
-// TestHalfListIsNoList: where a later page fails, what came before is not taken for all.
-func TestHalfListIsNoList(t *testing.T) {
+// TestFailedPageFailsTheWholeList: where a later page fails, what came before is not taken for all.
+func TestFailedPageFailsTheWholeList(t *testing.T) {
 	c := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Query().Get("cursor") != "" {
 			w.WriteHeader(http.StatusServiceUnavailable)
@@ -269,8 +269,8 @@ func TestHalfListIsNoList(t *testing.T) {
 	}
 }
 
-// TestCutStream: a stream that ends in the middle of a line has broken off, and may be asked for again.
-func TestCutStream(t *testing.T) {
+// TestCutStreamIsRetryable: a stream that ends in the middle of a line has broken off, and may be asked for again.
+func TestCutStreamIsRetryable(t *testing.T) {
 	c := serve(t, func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, "{\"cursor\":\"1\",\"stream\":\"stdout\",\"text\":\"a\"}\n{\"cursor\":\"2\",\"str")
 		_ = http.NewResponseController(w).Flush()

@@ -8,7 +8,7 @@ import (
 )
 
 // A program that talks to souk links what describes the API and the standard library, and nothing of what serves it.
-func TestClientLinksLittle(t *testing.T) {
+func TestClientLinksOnlyAPIAndStandardLibrary(t *testing.T) {
 	allowed := []string{
 		"client", "api", "fault", "machine", "cluster", // the API and its nouns
 		"internal/unixsock",

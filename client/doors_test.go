@@ -75,7 +75,7 @@ func nowhere(t *testing.T) client.Door {
 	return d
 }
 
-func TestNextDoorIsAsked(t *testing.T) {
+func TestUnreachableServerFallsBackToTheNext(t *testing.T) {
 	t.Parallel()
 	for name, first := range map[string]func(*testing.T) client.Door{"silent": silent, "closed": nowhere} {
 		t.Run(name, func(t *testing.T) {
@@ -103,7 +103,7 @@ func TestNextDoorIsAsked(t *testing.T) {
 
 // A door that breaks off when it has read a request: what reads, and what has a key, is asked for at the next; another
 // create never is.
-func TestNoCreateIsSentTwiceToDoors(t *testing.T) {
+func TestCreateWithoutKeyIsNotRetriedAtAnotherServer(t *testing.T) {
 	t.Parallel()
 	cutting, up := newCounted(t), newCounted(t)
 	cutting.cut.Store(true)
@@ -128,7 +128,7 @@ func TestNoCreateIsSentTwiceToDoors(t *testing.T) {
 }
 
 // While a client lives its door may go, and another come.
-func TestDoorThatGoesIsLeft(t *testing.T) {
+func TestClientSwitchesServersWhileItLives(t *testing.T) {
 	t.Parallel()
 	a, b := newCounted(t), newCounted(t)
 	cl := client.Several([]client.Door{a.door(), b.door()})

@@ -10,7 +10,7 @@ import (
 )
 
 // Bytes that are no UTF-8 are refused wherever they are, and the place is named; all else is sent as it is.
-func TestEncodeRefusesBytes(t *testing.T) {
+func TestEncodeRefusesInvalidUTF8AndNamesTheField(t *testing.T) {
 	const bad = "caf\xe9"
 	launch := func(change func(*machine.Config)) *machine.Launch {
 		l := &machine.Launch{Config: new(machine.Config)}

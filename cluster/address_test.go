@@ -8,8 +8,8 @@ import (
 	"github.com/soukhq/souk/cluster"
 )
 
-// TestAddresses: an address depends on cluster, app and machine and on nothing else, and lies where it should.
-func TestAddresses(t *testing.T) {
+// TestAddressesDependOnClusterAppAndMachineOnly: an address depends on cluster, app and machine and on nothing else, and lies where it should.
+func TestAddressesDependOnClusterAppAndMachineOnly(t *testing.T) {
 	of := cluster.Network("home")
 	seen := map[netip.Addr]string{}
 	for i := range 20 {

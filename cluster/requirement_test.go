@@ -46,7 +46,7 @@ func requirements(t *rapid.T) cluster.Requirement {
 	return q
 }
 
-func TestParseRequirementReadsWhatUsersWrite(t *testing.T) {
+func TestParseRequirementAcceptsUserSpellings(t *testing.T) {
 	for _, c := range []struct {
 		in   string
 		want cluster.Requirement
@@ -83,7 +83,7 @@ func TestParseRequirementReadsWhatUsersWrite(t *testing.T) {
 	}
 }
 
-func TestParseRequirementSaysWhyNot(t *testing.T) {
+func TestParseRequirementErrorsSayWhatIsWrong(t *testing.T) {
 	for in, want := range map[string]string{
 		"":                                     `attribute name ""`,
 		"a b":                                  `operator "b" of attribute a: use one of ==`,
@@ -107,7 +107,7 @@ func TestParseRequirementSaysWhyNot(t *testing.T) {
 	}
 }
 
-func TestRequirementReadsBackAsItIsPrinted(t *testing.T) {
+func TestRequirementRoundTripsThroughItsText(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		q := requirements(t)
 		back, err := cluster.ParseRequirement(q.String())
@@ -117,7 +117,7 @@ func TestRequirementReadsBackAsItIsPrinted(t *testing.T) {
 	})
 }
 
-func TestValueReadsBackFromTextAndJSON(t *testing.T) {
+func TestValueRoundTripsThroughTextAndJSON(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		v, o := values(t, "v"), values(t, "o")
 		if back := cluster.ParseValue(v.String()); back != v {
@@ -137,7 +137,7 @@ func TestValueReadsBackFromTextAndJSON(t *testing.T) {
 	})
 }
 
-func TestValueJSONIsATextANumberOrATruth(t *testing.T) {
+func TestValueJSONAcceptsOnlyStringNumberOrBool(t *testing.T) {
 	for _, s := range []string{"null", "[]", "{}", "[1]", "1e999", "NaN", "Infinity", "", `"`} {
 		var v cluster.Value
 		if err := json.Unmarshal([]byte(s), &v); s != "null" && err == nil {
@@ -199,7 +199,7 @@ func TestUndefinedRequirementSatisfiesNothing(t *testing.T) {
 	})
 }
 
-func TestWhatIsNotFiniteIsRefused(t *testing.T) {
+func TestNonFiniteNumbersAreRefused(t *testing.T) {
 	for _, f := range []float64{math.NaN(), math.Inf(1), math.Inf(-1)} {
 		v := cluster.Number(f)
 		if why := (cluster.Attributes{"a": v}).Valid(); why != "attribute a holds a number that is not finite" {
@@ -237,7 +237,7 @@ func TestAttributesAreBounded(t *testing.T) {
 	}
 }
 
-func FuzzParseRequirement(f *testing.F) {
+func FuzzParseRequirementRoundTrips(f *testing.F) {
 	for _, s := range []string{"arch == arm64", "zone in a,b", `a not_in "x,y", z`, "!spot", "exists exists", "a=<>!b",
 		`a == "\xff"`, "a in ,", "in in in"} {
 		f.Add(s)
@@ -255,8 +255,8 @@ func FuzzParseRequirement(f *testing.F) {
 	})
 }
 
-// FuzzRecordJSON: what decodes is written and read back as it was, and can be reckoned with.
-func FuzzRecordJSON(f *testing.F) {
+// FuzzRecordJSONRoundTrips: what decodes is written and read back as it was, and can be reckoned with.
+func FuzzRecordJSONRoundTrips(f *testing.F) {
 	f.Add([]byte(`{"worker":"w","state":"ready","capacity":{"cpu_milli":1000,"named":{"x":3}},"attributes":{"a":1,"b":"t","c":true},"gpus":[{"kind":"a","free_milli":3}]}`))
 	f.Add([]byte(`{"require":[{"attribute":"a","op":"in","values":[1,"x"]}],"prefer":[{"attribute":"b","op":"exists","weight":-3}],"apps":{"a":-1},"volumes":{"v":""}}`))
 	f.Fuzz(func(t *testing.T, b []byte) {

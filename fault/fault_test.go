@@ -10,8 +10,8 @@ import (
 
 type verdict struct{ needs int }
 
-// TestDetail: a detail is found by its type, on the outermost fault alone.
-func TestDetail(t *testing.T) {
+// TestDetailIsFoundByTypeOnTheOuterFault: a detail is found by its type, on the outermost fault alone.
+func TestDetailIsFoundByTypeOnTheOuterFault(t *testing.T) {
 	no := &fault.Error{Kind: fault.Exhausted, Text: "full", Detail: verdict{3}}
 	for name, tt := range map[string]struct {
 		err  error

@@ -8,9 +8,9 @@ import (
 	"github.com/soukhq/souk/fleet"
 )
 
-// TestContactIsLostSince: an outage begins with the first call that fails, and ends with one that is answered, or when
+// TestLostContactIsTimedFromTheFirstFailure: an outage begins with the first call that fails, and ends with one that is answered, or when
 // nobody has called for long.
-func TestContactIsLostSince(t *testing.T) {
+func TestLostContactIsTimedFromTheFirstFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var c fleet.Contact
 		passes := func(d time.Duration) { <-time.After(d) } // of the bubble's clock

@@ -40,9 +40,9 @@ func names(f *fleet.Fleet, app string) string {
 	return strings.Join(out, " ")
 }
 
-// TestWorkerThatToldNothingMustBeAsked: it is in the snapshot from when it is heard of, and is ranked once it has
+// TestSilentWorkerIsListedButNotRanked: it is in the snapshot from when it is heard of, and is ranked once it has
 // told.
-func TestWorkerThatToldNothingMustBeAsked(t *testing.T) {
+func TestSilentWorkerIsListedButNotRanked(t *testing.T) {
 	f := fleet.New()
 	f.Update(func(e *fleet.Edit) { e.Member(fleet.Member{ID: "w1", State: "", Since: time.Time{}}) })
 	if got := f.Snapshot().MustAsk(); !slices.Equal(got, []cluster.WorkerID{"w1"}) {
@@ -61,9 +61,9 @@ func TestWorkerThatToldNothingMustBeAsked(t *testing.T) {
 	}
 }
 
-// TestRefusalsMoveTheSnapshotOn: the record that came with a refusal counts where it is newer, and only if it is the
+// TestRefusalRecordUpdatesTheSnapshot: the record that came with a refusal counts where it is newer, and only if it is the
 // worker's.
-func TestRefusalsMoveTheSnapshotOn(t *testing.T) {
+func TestRefusalRecordUpdatesTheSnapshot(t *testing.T) {
 	f := fleet.New()
 	join(f, "w1", "w2")
 	fresh := record("w1", 5)
@@ -99,9 +99,9 @@ func TestLaterEpochReplacesAnEarlierOne(t *testing.T) {
 	}
 }
 
-// TestGrantIsKnownAtOnce: the machine is found and has its name before its worker tells of it, and what the worker
+// TestGrantedMachineIsVisibleAtOnce: the machine is found and has its name before its worker tells of it, and what the worker
 // then tells counts, also that it is gone. Where the worker never tells, the machine is forgotten in time.
-func TestGrantIsKnownAtOnce(t *testing.T) {
+func TestGrantedMachineIsVisibleAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := fleet.New()
 		join(f, "w1")
@@ -137,8 +137,8 @@ func TestGrantIsKnownAtOnce(t *testing.T) {
 	})
 }
 
-// TestTwoWorkersClaimAMachine: the one that can be heard and wrote last counts, and the name is listed once.
-func TestTwoWorkersClaimAMachine(t *testing.T) {
+// TestMachineClaimedTwiceBelongsToTheNewestWriter: the one that can be heard and wrote last counts, and the name is listed once.
+func TestMachineClaimedTwiceBelongsToTheNewestWriter(t *testing.T) {
 	f := fleet.New()
 	join(f, "w1", "w2")
 	claim := func(w cluster.WorkerID, at int64) {
@@ -186,9 +186,9 @@ func (w fixed) Machines(context.Context, string, bool) ([]*machine.Machine, erro
 	return w.list, nil
 }
 
-// TestKeyed: a machine is found by its key while its worker has it, also while two workers
+// TestMachineIsFoundByItsKey: a machine is found by its key while its worker has it, also while two workers
 // claim it.
-func TestKeyed(t *testing.T) {
+func TestMachineIsFoundByItsKey(t *testing.T) {
 	f := fleet.New()
 	mark := func(key string) cluster.KeyMark { return cluster.MarkKey("a", key, "request", time.Unix(1e9, 0)) }
 	enter := func(id string, w cluster.WorkerID, key string) {
@@ -222,8 +222,8 @@ func TestKeyed(t *testing.T) {
 	want("two", "")
 }
 
-// TestWorkerOfThisProcess feeds the fleet as an observer, and no gossip overrules it.
-func TestWorkerOfThisProcess(t *testing.T) {
+// TestLocalWorkerOverridesGossip: worker of this process feeds the fleet as an observer, and no gossip overrules it.
+func TestLocalWorkerOverridesGossip(t *testing.T) {
 	f := fleet.New()
 	o := f.Own("w1")
 	x := &machine.Machine{ID: "m1", App: "a", Name: "one", Worker: "w1", State: machine.Started, Region: "iad",
@@ -257,9 +257,9 @@ func TestWorkerOfThisProcess(t *testing.T) {
 	}
 }
 
-// TestPick: among many workers a request gets candidates that fit, the same ones while nothing changes, and none that
+// TestPickReturnsStableFittingCandidates: among many workers a request gets candidates that fit, the same ones while nothing changes, and none that
 // was lost; among few it gets none, for all are ranked.
-func TestPick(t *testing.T) {
+func TestPickReturnsStableFittingCandidates(t *testing.T) {
 	f := fleet.New()
 	p := placement.Default()
 	bind := func() (placement.Policy, error) { return placement.Default(), nil }
@@ -306,8 +306,8 @@ func TestPick(t *testing.T) {
 	}
 }
 
-// TestGrantIsTaken: what was granted counts in the index before the worker's next record.
-func TestGrantIsTaken(t *testing.T) {
+// TestGrantCountsInTheIndexAtOnce: what was granted counts in the index before the worker's next record.
+func TestGrantCountsInTheIndexAtOnce(t *testing.T) {
 	f := fleet.New()
 	var ids []cluster.WorkerID
 	for i := range fleet.RankAll {
@@ -330,9 +330,9 @@ func TestGrantIsTaken(t *testing.T) {
 	}
 }
 
-// TestGrantCountsInTheView: a machine that was granted counts as one of its app, until its worker tells of it, or for a
+// TestGrantCountsForItsAppInTheView: a machine that was granted counts as one of its app, until its worker tells of it, or for a
 // minute at most. The records that workers told are as they were.
-func TestGrantCountsInTheView(t *testing.T) {
+func TestGrantCountsForItsAppInTheView(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := fleet.New()
 		join(f, "w1", "w2")
@@ -385,8 +385,8 @@ func TestGrantCountsInTheView(t *testing.T) {
 	})
 }
 
-// TestChangeCopiesLittle: what one change costs does not follow the number of workers and machines.
-func TestChangeCopiesLittle(t *testing.T) {
+// TestChangeCostIsIndependentOfFleetSize: what one change costs does not follow the number of workers and machines.
+func TestChangeCostIsIndependentOfFleetSize(t *testing.T) {
 	cost := func(workers, machines int) uint64 {
 		f := fleet.New()
 		f.Update(func(e *fleet.Edit) {
@@ -425,8 +425,8 @@ func TestChangeCopiesLittle(t *testing.T) {
 	}
 }
 
-// TestReadersSeeWholeUpdates: changes made together are seen together, whoever reads meanwhile.
-func TestReadersSeeWholeUpdates(t *testing.T) {
+// TestReadersSeeBatchedChangesTogether: changes made together are seen together, whoever reads meanwhile.
+func TestReadersSeeBatchedChangesTogether(t *testing.T) {
 	f := fleet.New()
 	join(f, "w1", "w2")
 	done := make(chan struct{})
@@ -468,8 +468,8 @@ func TestReadersSeeWholeUpdates(t *testing.T) {
 	all.Wait()
 }
 
-// TestPortOfAMachine is that of its first service, where there is one that can be.
-func TestPortOfAMachine(t *testing.T) {
+// TestMachinePortIsItsFirstServices: port of A machine is that of its first service, where there is one that can be.
+func TestMachinePortIsItsFirstServices(t *testing.T) {
 	for port, want := range map[int]uint16{0: 0, -1: 0, 1: 1, 8080: 8080, 65535: 65535, 65536: 0} {
 		m := &machine.Machine{Config: &machine.Config{Services: []machine.Service{{InternalPort: port},
 			{InternalPort: 7}}}}
@@ -485,9 +485,9 @@ func TestPortOfAMachine(t *testing.T) {
 	}
 }
 
-// TestRecordOfThisProcessDoesNotAge: what changes at a worker of this process is told at once, so a decision must not
+// TestLocalRecordIsNeverStale: what changes at a worker of this process is told at once, so a decision must not
 // say that what it knew was old.
-func TestRecordOfThisProcessDoesNotAge(t *testing.T) {
+func TestLocalRecordIsNeverStale(t *testing.T) {
 	f := fleet.New()
 	f.Own("w1").Worker(cluster.Record{Worker: "w1", State: cluster.Ready, Incarnation: 1, Version: 1,
 		At: time.Now().Add(-time.Hour)})

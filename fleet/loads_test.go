@@ -13,8 +13,8 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// TestWhatOfALoadIsWorthTelling: to and from nothing, and changes by about two fifths.
-func TestWhatOfALoadIsWorthTelling(t *testing.T) {
+// TestLoadIsToldInStepsOfTwoFifths: to and from nothing, and changes by about two fifths.
+func TestLoadIsToldInStepsOfTwoFifths(t *testing.T) {
 	for _, same := range [][]int{{-1, 0}, {1}, {2}, {3}, {4, 5}, {6, 7}, {8, 11}, {12, 15}, {16, 23}, {24, 31},
 		{96, 127}} {
 		if fleet.Step(same[0]) != fleet.Step(same[len(same)-1]) {
@@ -30,8 +30,8 @@ func TestWhatOfALoadIsWorthTelling(t *testing.T) {
 	}
 }
 
-// TestLoadsAreToldSeldom: of one machine once a second, of many 25 every 250 ms, and the newest then.
-func TestLoadsAreToldSeldom(t *testing.T) {
+// TestLoadUpdatesAreRateLimited: of one machine once a second, of many 25 every 250 ms, and the newest then.
+func TestLoadUpdatesAreRateLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
 		var mu sync.Mutex
@@ -98,8 +98,8 @@ func TestLoadsAreToldSeldom(t *testing.T) {
 	})
 }
 
-// TestLoadIsKept: what the worker tells of a machine leaves alone what the proxy has told.
-func TestLoadIsKept(t *testing.T) {
+// TestWorkerUpdateKeepsProxyLoad: what the worker tells of a machine leaves alone what the proxy has told.
+func TestWorkerUpdateKeepsProxyLoad(t *testing.T) {
 	f := fleet.New()
 	own := f.Own("w1")
 	m := &machine.Machine{ID: "m1", App: "a", State: machine.Started, Worker: "w1", Config: &machine.Config{

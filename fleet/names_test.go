@@ -16,9 +16,9 @@ import (
 	"github.com/soukhq/souk/runtime/hostnet/netplan"
 )
 
-// TestNoAddressThatLeadsNowhere: a container of another host is told with its address only where a tunnel leads there;
+// TestNamesHoldOnlyReachableAddresses: a container of another host is told with its address only where a tunnel leads there;
 // its name has an empty answer else, and the app's leaves it out. What shares a host's network is at that host.
-func TestNoAddressThatLeadsNowhere(t *testing.T) {
+func TestNamesHoldOnlyReachableAddresses(t *testing.T) {
 	f := fleet.New()
 	own := &machine.Machine{ID: "m0", App: "shop", Name: "near", Worker: "here", State: machine.Started,
 		Config: &machine.Config{Image: "web"}, PrivateIP: "fd00::1"}
@@ -62,9 +62,9 @@ func TestNoAddressThatLeadsNowhere(t *testing.T) {
 	}
 }
 
-// TestAppsNameIsOfThoseThatTakeRequests: what fails its checks, is cordoned, runs by a schedule or is the release's
+// TestAppNameResolvesToServingMachinesOnly: what fails its checks, is cordoned, runs by a schedule or is the release's
 // command is found by its own name alone. A group has a name of its own.
-func TestAppsNameIsOfThoseThatTakeRequests(t *testing.T) {
+func TestAppNameResolvesToServingMachinesOnly(t *testing.T) {
 	f := fleet.New()
 	join(f, "here")
 	group := func(g string, run machine.Run) *machine.Replica { return &machine.Replica{Group: g, Run: run} }

@@ -27,8 +27,8 @@ func serves(words ...any) (list []machine.Service) {
 	return list
 }
 
-// TestNamesInUse: a name or a port is its first app's, whatever the apps are called, until that app has no machine with it.
-func TestNamesInUse(t *testing.T) {
+// TestNameOrPortBelongsToItsFirstApp: a name or a port is its first app's, whatever the apps are called, until that app has no machine with it.
+func TestNameOrPortBelongsToItsFirstApp(t *testing.T) {
 	f := fleet.New()
 	join(f, "w1", "w2")
 	enter := func(id, app string, words ...any) {

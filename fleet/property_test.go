@@ -127,9 +127,9 @@ func textOf(s *fleet.Snapshot) string {
 	return b.String()
 }
 
-// TestSnapshotsAreWhatWasTold: after any changes a snapshot says what plain maps say, and one that was taken before
+// TestSnapshotsMatchTheModelAndStayImmutable: after any changes a snapshot says what plain maps say, and one that was taken before
 // still says what it said then.
-func TestSnapshotsAreWhatWasTold(t *testing.T) {
+func TestSnapshotsMatchTheModelAndStayImmutable(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		f, m := fleet.New(), &model{map[cluster.WorkerID]*told{}, map[[2]string]fleet.Machine{}}
 		type moment struct {

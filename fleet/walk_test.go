@@ -11,8 +11,8 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// TestWalk: apps are told that have other machines than before, or whose workers are otherwise, and no app twice.
-func TestWalk(t *testing.T) {
+// TestWalkVisitsOnlyChangedApps: apps are told that have other machines than before, or whose workers are otherwise, and no app twice.
+func TestWalkVisitsOnlyChangedApps(t *testing.T) {
 	f := fleet.New()
 	walk := fleet.NewWalk(func(m *fleet.Machine) bool { return m.State != machine.Stopped },
 		func(_ string, list []fleet.Seen) bool {

@@ -9,9 +9,9 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
-// TestRefusedFirstChoiceCostsOneMoreTrip: whether the first choice says no or cannot be reached, the second is asked
+// TestRefusedFirstChoiceCostsOneMoreRoundTrip: whether the first choice says no or cannot be reached, the second is asked
 // next, and nobody is asked twice.
-func TestRefusedFirstChoiceCostsOneMoreTrip(t *testing.T) {
+func TestRefusedFirstChoiceCostsOneMoreRoundTrip(t *testing.T) {
 	for name, refusal := range map[string]func(w *memWorker) error{
 		"unreachable": func(*memWorker) error {
 			return fault.New(fault.Unavailable, fault.CodeUnreachable,
@@ -48,9 +48,9 @@ func TestRefusedFirstChoiceCostsOneMoreTrip(t *testing.T) {
 	}
 }
 
-// TestReadYourWrites: a machine made here is asked for at its own worker alone, before its worker's word of it has
+// TestNewMachineIsReadFromItsWorkerAtOnce: a machine made here is asked for at its own worker alone, before its worker's word of it has
 // come, and its name is taken at once.
-func TestReadYourWrites(t *testing.T) {
+func TestNewMachineIsReadFromItsWorkerAtOnce(t *testing.T) {
 	w1, w2 := newMemWorker("w1", "iad", room), newMemWorker("w2", "fra", room)
 	s := newShop(t, w1, w2).open()
 	w2.fleet = nil // its word does not come

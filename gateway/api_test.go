@@ -12,8 +12,8 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// TestLifeOfAMachine goes through every endpoint of machines the way a client does.
-func TestLifeOfAMachine(t *testing.T) {
+// TestMachineEndpointsWorkFromCreateToDestroy goes through every endpoint of machines the way a client does.
+func TestMachineEndpointsWorkFromCreateToDestroy(t *testing.T) {
 	s := newShop(t).open()
 	m := s.launch(`{"name":"m1","region":"local","config":{"image":"demo:1","metadata":{"k":"v"}}}`)
 	at := "/v1/apps/a/machines/" + m.ID
@@ -67,7 +67,7 @@ func TestLifeOfAMachine(t *testing.T) {
 	s.want(412, "POST", at+"/start", nil)
 }
 
-func TestProcessesAreSorted(t *testing.T) {
+func TestProcessesAreSortedAsAsked(t *testing.T) {
 	s := newShop(t).open()
 	at := "/v1/apps/a/machines/" + s.launch(hostLaunch).ID + "/ps"
 	for query, want := range map[string][]int32{"": {7, 3}, "?sort_by=pid": {3, 7}, "?sort_by=pid&order=desc": {7, 3},
@@ -87,7 +87,7 @@ func TestProcessesAreSorted(t *testing.T) {
 	s.want(400, "GET", at+"?sort_by=pid&order=up", nil)
 }
 
-func TestMetadata(t *testing.T) {
+func TestMetadataCanBeSetAndDeleted(t *testing.T) {
 	s := newShop(t).open()
 	at := "/v1/apps/a/machines/" + s.launch(`{"config":{"image":"demo:1","metadata":{"a":"1","b":"2"}}}`).ID +
 		"/metadata"
@@ -107,7 +107,7 @@ func TestMetadata(t *testing.T) {
 	s.want(400, "PUT", at, `{"k":null}`)
 }
 
-func TestLeases(t *testing.T) {
+func TestLeaseGuardsAMachineByNonce(t *testing.T) {
 	s := newShop(t).open()
 	at := "/v1/apps/a/machines/" + s.launch(hostLaunch).ID
 	if f := s.want(404, "GET", at+"/lease", nil).failure(t); f.Error != "lease not found" {
@@ -137,7 +137,7 @@ func TestLeases(t *testing.T) {
 	}
 }
 
-func TestVolumes(t *testing.T) {
+func TestVolumeEndpointsCreateListAndDelete(t *testing.T) {
 	s := newShop(t).open()
 	s.want(200, "GET", "/v1/apps/a/volumes", nil)
 	var v machine.Volume
@@ -166,7 +166,7 @@ func TestVolumes(t *testing.T) {
 	s.want(404, "GET", at, nil)
 }
 
-func TestRefusals(t *testing.T) {
+func TestRefusedCreateMakesNoMachine(t *testing.T) {
 	s := newShop(t).open()
 	huge := `{"config":{"image":"demo:1","guest":{"cpu_kind":"performance","cpus":16,"memory_mb":65536}}}`
 	r := s.want(422, "POST", "/v1/apps/a/machines", huge)
@@ -200,7 +200,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-func TestSeveralWorkers(t *testing.T) {
+func TestMachinesOfSeveralWorkersAreListedTogether(t *testing.T) {
 	w1, w2, w3 := newMemWorker("w1", "iad", room), newMemWorker("w2", "fra", room), newMemWorker("w3", "local", room)
 	s := newShop(t, w1, w2, w3).open()
 	for region, want := range map[string]string{"": "w3", "iad": "w1", "fra,iad": "w2", "eu": "w2", "us,any": "w1",
@@ -230,7 +230,7 @@ func TestSeveralWorkers(t *testing.T) {
 	}
 }
 
-func TestPlatform(t *testing.T) {
+func TestPlatformListsRegionsAndPlacements(t *testing.T) {
 	s := newShop(t, newMemWorker("w1", "iad", room), newMemWorker("w2", "local", room)).open()
 	var regions api.RegionList
 	s.want(200, "GET", "/v1/platform/regions?size=performance-1x", nil).into(t, &regions)
@@ -259,7 +259,7 @@ func TestPlatform(t *testing.T) {
 	}
 }
 
-func TestApps(t *testing.T) {
+func TestAppEndpointsCreateListAndDelete(t *testing.T) {
 	s := newShop(t)
 	var a api.App
 	s.want(201, "POST", "/v1/apps?wait=true", `{"name":"one","org_slug":"acme","network":"","app_role_id":""}`).into(t,
@@ -305,7 +305,7 @@ func TestApps(t *testing.T) {
 	s.want(201, "POST", "/v1/apps", `{"app_name":"one"}`)
 }
 
-func TestNotServed(t *testing.T) {
+func TestUnservedRoutesAnswerAllowOrNotFound(t *testing.T) {
 	s := newShop(t).open()
 	s.want(200, "GET", "/v1/apps/a/ip_assignments", nil)
 	for _, p := range []string{"POST /v1/apps/a/ip_assignments", "DELETE /v1/apps/a/ip_assignments/1.2.3.4",
@@ -326,7 +326,7 @@ func TestNotServed(t *testing.T) {
 	s.want(200, "HEAD", "/v1/apps/a", nil)
 }
 
-func TestSoukOwn(t *testing.T) {
+func TestOwnRoutesAndMetricsAreServed(t *testing.T) {
 	s := newShop(t).open()
 	s.options.Directory.Fleet.Own("w1")
 	m := s.launch(hostLaunch)

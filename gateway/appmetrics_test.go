@@ -7,8 +7,8 @@ import (
 	"github.com/soukhq/souk/api"
 )
 
-// TestNamedApps: those with most by name, and no more than some.
-func TestNamedApps(t *testing.T) {
+// TestMetricsNameOnlyTheLargestApps: those with most by name, and no more than some.
+func TestMetricsNameOnlyTheLargestApps(t *testing.T) {
 	sizes := map[string]int{}
 	for i := range maxAppSeries {
 		sizes[fmt.Sprintf("app-%04d", i)] = 2

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestAuthentication(t *testing.T) {
+func TestRequestWithoutTokenIsUnauthorized(t *testing.T) {
 	s := newShop(t).open()
 	for _, c := range []struct {
 		name    string

@@ -62,7 +62,7 @@ func BenchmarkCreate(b *testing.B) {
 }
 
 // BenchmarkList asks for lists as a client does, of a worker that keeps no JSON: each machine is encoded each time, as
-// in the first list after a change (worker.BenchmarkList has the others). cpu_ms/op counts the collector's work, too.
+// in the first list after a change (worker.BenchmarkList20000Machines has the others). cpu_ms/op counts the collector's work, too.
 func BenchmarkList(b *testing.B) {
 	for _, n := range []int{10, 1000, 20_000} {
 		h := benchGateway(b, n)

@@ -14,10 +14,10 @@ import (
 	"github.com/soukhq/souk/runtime"
 )
 
-// TestNobodyReadsABodyBehindItsHandler: what a handler has begun to read is over when it returns, whoever reads: else the
+// TestBodyIsNotReadAfterItsHandlerReturns: what a handler has begun to read is over when it returns, whoever reads: else the
 // server, which takes the next request from the connection then, panics when the body ends ("invalid concurrent
 // Body.Read call"). A command is refused while its stdin ends, as for a machine that is stopped.
-func TestNobodyReadsABodyBehindItsHandler(t *testing.T) {
+func TestBodyIsNotReadAfterItsHandlerReturns(t *testing.T) {
 	s := newShop(t).open()
 	m := s.launch(hostLaunch)
 	var readers sync.WaitGroup

@@ -10,9 +10,9 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// TestBudgeted: an app's eviction budget goes with launches that name none, by whichever way they come; what names one
+// TestLaunchInheritsItsAppsEvictionBudget: an app's eviction budget goes with launches that name none, by whichever way they come; what names one
 // of its own keeps it, and a budget that cannot be is refused.
-func TestBudgeted(t *testing.T) {
+func TestLaunchInheritsItsAppsEvictionBudget(t *testing.T) {
 	w := newMemWorker("w1", "local", room)
 	s := newShop(t, w).open()
 	var got machine.Scheduling

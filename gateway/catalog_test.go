@@ -16,8 +16,8 @@ import (
 	"github.com/soukhq/souk/store/journal/mem"
 )
 
-// TestIdempotency repeats creates in every way a client can, and wants one machine.
-func TestIdempotency(t *testing.T) {
+// TestRepeatedCreateMakesOneMachine repeats creates in every way a client can, and wants one machine.
+func TestRepeatedCreateMakesOneMachine(t *testing.T) {
 	const body = `{"config":{"image":"demo:1"}}`
 	t.Run("the same key again", func(t *testing.T) {
 		s := newShop(t).open()
@@ -114,8 +114,8 @@ func TestIdempotency(t *testing.T) {
 	})
 }
 
-// TestOneNameAtOnce lets many ask for one name on several workers.
-func TestOneNameAtOnce(t *testing.T) {
+// TestConcurrentCreatesOfANameMakeOneMachine lets many ask for one name on several workers.
+func TestConcurrentCreatesOfANameMakeOneMachine(t *testing.T) {
 	w1, w2 := newMemWorker("w1", "local", room), newMemWorker("w2", "local", room)
 	s := newShop(t, w1, w2).open()
 	var wg sync.WaitGroup
@@ -180,8 +180,8 @@ func TestSecretsAreSealed(t *testing.T) {
 	}
 }
 
-// TestAppDeletedWhileItsMachineIsMade takes the app away between the grant and the answer.
-func TestAppDeletedWhileItsMachineIsMade(t *testing.T) {
+// TestMachineOfADeletedAppIsDestroyed takes the app away between the grant and the answer.
+func TestMachineOfADeletedAppIsDestroyed(t *testing.T) {
 	w := newMemWorker("w1", "local", room)
 	s := newShop(t, w).open()
 	w.after = func(lifecycle.Grant) error {

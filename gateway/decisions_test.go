@@ -36,8 +36,8 @@ func guest(name string, memory int) string {
 
 var small = cluster.Resources{CPU: 4000, Memory: 1024, Disk: 100 << 10, Ports: 100}
 
-// TestDecisionIsExplainedAfterTheMachineIsGone follows a machine to its end, and a request that was refused.
-func TestDecisionIsExplainedAfterTheMachineIsGone(t *testing.T) {
+// TestDecisionIsExplainedAfterDestroy follows a machine to its end, and a request that was refused.
+func TestDecisionIsExplainedAfterDestroy(t *testing.T) {
 	s := logged(t, newMemWorker("w1", "local", small), newMemWorker("w2", "local", room))
 	m := s.launch(guest("web", 512))
 	var e api.Explanation
@@ -86,8 +86,8 @@ func (w *memWorker) forget(id string) {
 	w.all = slices.DeleteFunc(w.all, func(have string) bool { return have == id })
 }
 
-// TestDecisionsPage lists by app and outcome, page by page.
-func TestDecisionsPage(t *testing.T) {
+// TestDecisionsAreFilteredAndPaged lists by app and outcome, page by page.
+func TestDecisionsAreFilteredAndPaged(t *testing.T) {
 	s := logged(t)
 	for i := range 5 {
 		s.launch(guest(fmt.Sprintf("m%d", i), 256))
@@ -122,8 +122,8 @@ func TestDecisionsPage(t *testing.T) {
 	}
 }
 
-// TestPlanIsWhatRunDoes (invariant 9): a launch goes where its plan said, over the API, by each strategy.
-func TestPlanIsWhatRunDoes(t *testing.T) {
+// TestPlanPredictsThePlacementOfALaunch (invariant 9): a launch goes where its plan said, over the API, by each strategy.
+func TestPlanPredictsThePlacementOfALaunch(t *testing.T) {
 	for _, strategy := range []string{broker.Direct, broker.Race, broker.Shared, broker.Batching, broker.FairShare} {
 		planAndRun(t, strategy)
 	}
@@ -182,8 +182,8 @@ func planAndRun(t *testing.T, strategy string) {
 	s.want(400, "POST", "/v1/souk/apps/a/plan", `{"config":{"image":"souk/host"},"nonsense":1}`)
 }
 
-// TestNoSecretReachesTheLog (invariant 11): what a launch keeps to itself is nowhere in the log's bytes.
-func TestNoSecretReachesTheLog(t *testing.T) {
+// TestDecisionLogHoldsNoSecret (invariant 11): what a launch keeps to itself is nowhere in the log's bytes.
+func TestDecisionLogHoldsNoSecret(t *testing.T) {
 	s := logged(t)
 	s.want(200, "POST", "/v1/apps/a/secrets", map[string]any{"values": map[string]string{"TOKEN": "hush-secret"}})
 	s.launch(`{"config":{"image":"souk/host","env":{"KEY":"hush-env"},"metadata":{"k":"hush-metadata"},"init":{"exec":["/bin/sleep","60","hush-command"]},

@@ -188,8 +188,8 @@ func badRequests() []struct{ name, request, body string } {
 
 var unstable = regexp.MustCompile(`01[0-9A-HJKMNP-TV-Z]{24}`)
 
-// TestErrors writes every error down: its code, its status word and its sentence.
-func TestErrors(t *testing.T) {
+// TestErrorsHaveCodeStatusAndSentence writes every error down: its code, its status word and its sentence.
+func TestErrorsHaveCodeStatusAndSentence(t *testing.T) {
 	var b strings.Builder
 	s := newShop(t).open()
 	for _, c := range workersFaults() {
@@ -247,7 +247,7 @@ func golden(t *testing.T, path, got string) {
 	}
 }
 
-func TestRetryAfterIsTold(t *testing.T) {
+func TestBusyAnswerHasRetryAfter(t *testing.T) {
 	s := newShop(t).open()
 	s.workers[0].set(func() {
 		s.workers[0].down = &fault.Error{Kind: fault.Exhausted, Code: "busy", RetryAfter: 1500 * time.Millisecond,
@@ -258,7 +258,7 @@ func TestRetryAfterIsTold(t *testing.T) {
 	}
 }
 
-func TestLimits(t *testing.T) {
+func TestOversizedBodyIsRefused(t *testing.T) {
 	s := newShop(t).open()
 	big := `{"config":{"image":"demo:1","env":{"A":"` + strings.Repeat("x", 10<<20) + `"}}}`
 	for _, path := range []string{"/v1/apps", "/v1/apps/a/machines", "/v1/apps/a/secrets", "/v1/apps/a/volumes",
@@ -267,7 +267,7 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-func TestPanicIsAnAnswer(t *testing.T) {
+func TestPanicIsAnswered500AndLogged(t *testing.T) {
 	s := newShop(t).open()
 	s.workers[0].before = func(lifecycle.Grant) error { panic("a bug") }
 	f := s.want(500, "POST", "/v1/apps/a/machines", hostLaunch).failure(t)

@@ -21,7 +21,7 @@ func sound(t *testing.T, s *shop, method, path, body string) {
 	}
 }
 
-func FuzzLaunch(f *testing.F) {
+func FuzzLaunchKeepsTheListValid(f *testing.F) {
 	for _, c := range badRequests() {
 		if strings.HasSuffix(c.request, "/machines") {
 			f.Add(c.body)
@@ -39,7 +39,7 @@ func FuzzLaunch(f *testing.F) {
 	})
 }
 
-func FuzzQueries(f *testing.F) {
+func FuzzQueriesNeverPanic(f *testing.F) {
 	for _, c := range badRequests() {
 		if _, query, ok := strings.Cut(c.request, "?"); ok {
 			f.Add(query, "x")
@@ -66,7 +66,7 @@ func FuzzQueries(f *testing.F) {
 	})
 }
 
-func FuzzShellWords(f *testing.F) {
+func FuzzShellWordsInventsNoText(f *testing.F) {
 	for _, s := range []string{`a 'b c' "d"`, `\`, `'`, `"\"`} {
 		f.Add(s)
 	}

@@ -35,8 +35,8 @@ func linesOf(t *testing.T, raw string) (out []api.PullLine, failed api.ErrorBody
 	return out, failed
 }
 
-// TestImagesOverTheAPI: what is pulled at one worker is listed for it, and is removed there.
-func TestImagesOverTheAPI(t *testing.T) {
+// TestImagesArePulledListedAndRemovedPerWorker: what is pulled at one worker is listed for it, and is removed there.
+func TestImagesArePulledListedAndRemovedPerWorker(t *testing.T) {
 	none := newMemWorker("w3", "local", room)
 	none.noImages = fault.New(fault.Precondition, "images", "worker w3 keeps no images")
 	s := newShop(t, newMemWorker("w1", "local", room), newMemWorker("w2", "local", room), none)
@@ -72,8 +72,8 @@ func TestImagesOverTheAPI(t *testing.T) {
 	}
 }
 
-// TestImagesThatAreRefused: each mistake has a code and a sentence that names it, and no worker was asked.
-func TestImagesThatAreRefused(t *testing.T) {
+// TestBadImageRequestsReachNoWorker: each mistake has a code and a sentence that names it, and no worker was asked.
+func TestBadImageRequestsReachNoWorker(t *testing.T) {
 	s := newShop(t)
 	w := s.workers[0]
 	for _, c := range []struct {
@@ -119,8 +119,8 @@ func TestImagesThatAreRefused(t *testing.T) {
 	}
 }
 
-// TestArchiveIsPassedOn: it is not kept here: the worker has its beginning before there is an end.
-func TestArchiveIsPassedOn(t *testing.T) {
+// TestImageArchiveStreamsToTheWorker: it is not kept here: the worker has its beginning before there is an end.
+func TestImageArchiveStreamsToTheWorker(t *testing.T) {
 	s := newShop(t)
 	from, to := io.Pipe()
 	begun := make(chan struct{})
@@ -140,8 +140,8 @@ func TestArchiveIsPassedOn(t *testing.T) {
 	}
 }
 
-// TestWhoMayChangeImages: a viewer lists them, an operator changes them.
-func TestWhoMayChangeImages(t *testing.T) {
+// TestOnlyOperatorsMayChangeImages: a viewer lists them, an operator changes them.
+func TestOnlyOperatorsMayChangeImages(t *testing.T) {
 	for _, r := range api.Routes() {
 		if r.Kind == api.KindImage && (!api.RoleOperator.May(r) || api.RoleViewer.May(r) != (r.Op == api.ListImages)) {
 			t.Errorf("%s: operator %v, viewer %v", r.Op, api.RoleOperator.May(r), api.RoleViewer.May(r))

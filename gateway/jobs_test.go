@@ -106,8 +106,8 @@ func jobShop(t *testing.T) (*shop, *deskJobs) {
 	return s, d
 }
 
-// TestJobs walks through the routes of a job. Every answer is held against the description by the harness.
-func TestJobs(t *testing.T) {
+// TestJobRoutesSubmitListAndCancel walks through the routes of a job. Every answer is held against the description by the harness.
+func TestJobRoutesSubmitListAndCancel(t *testing.T) {
 	s, d := jobShop(t)
 	body := map[string]any{"id": "j00000000aa", "app": "app", "name": "sweep", "command": []string{"true"}, "first": 1,
 		"last": 100}
@@ -158,7 +158,7 @@ func TestJobs(t *testing.T) {
 	}
 }
 
-func TestJobsRefused(t *testing.T) {
+func TestInvalidJobsAreRefused(t *testing.T) {
 	s, _ := jobShop(t)
 	submit := func(change map[string]any) reply {
 		body := map[string]any{"app": "app", "command": []string{"true"}}

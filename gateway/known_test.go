@@ -18,9 +18,9 @@ import (
 	"github.com/soukhq/souk/store/journal/mem"
 )
 
-// TestManyWorkersAreNotAllRanked: over a thousand workers a launch is decided by the index. It goes where the plan
+// TestLargeFleetIsPlacedByTheIndex: over a thousand workers a launch is decided by the index. It goes where the plan
 // said; a machine that only one worker can take is placed; one that none can take is explained from all of them.
-func TestManyWorkersAreNotAllRanked(t *testing.T) {
+func TestLargeFleetIsPlacedByTheIndex(t *testing.T) {
 	var workers []*memWorker
 	for i := range 1000 {
 		w := newMemWorker(cluster.WorkerID(fmt.Sprintf("w%04d", i)), "local",

@@ -27,8 +27,8 @@ func someListed(rng *rand.Rand, n int) []find.Listed {
 	return out
 }
 
-// TestFirstByID holds the choice of a page against a sort of all.
-func TestFirstByID(t *testing.T) {
+// TestPageTakesTheLowestIDs holds the choice of a page against a sort of all.
+func TestPageTakesTheLowestIDs(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for range 500 {
 		all := someListed(rng, rng.IntN(60))
@@ -43,8 +43,8 @@ func TestFirstByID(t *testing.T) {
 	}
 }
 
-// TestAnswerListed: what is put together of machines' JSON is what encoding/json makes of the whole.
-func TestAnswerListed(t *testing.T) {
+// TestListedJSONMatchesEncodingJSON: what is put together of machines' JSON is what encoding/json makes of the whole.
+func TestListedJSONMatchesEncodingJSON(t *testing.T) {
 	for n := range 4 {
 		list := someListed(rand.New(rand.NewPCG(3, 4)), n)
 		page := api.MachinePage{Machines: []*machine.Machine{}, NextCursor: `"machines":[]`, LastMachineID: "a"}
@@ -69,8 +69,8 @@ func TestAnswerListed(t *testing.T) {
 	}
 }
 
-// TestLines: machines of all apps in one line each, filtered and in pages, in the order of their ids.
-func TestLines(t *testing.T) {
+// TestMachineLinesAreFilteredPagedAndOrdered: machines of all apps in one line each, filtered and in pages, in the order of their ids.
+func TestMachineLinesAreFilteredPagedAndOrdered(t *testing.T) {
 	s := newShop(t, newMemWorker("w1", "iad", room), newMemWorker("w2", "fra", room)).open()
 	var ids []string
 	for _, name := range []string{"one", "two", "three"} {
@@ -132,9 +132,9 @@ func launchLarge(t *testing.T, n int) *shop {
 	return s
 }
 
-// TestAppsListIsBoundedInBytes: pages of an app's machines are arrays that name the next; the plain list has all, or
+// TestAppMachineListIsBoundedInBytes: pages of an app's machines are arrays that name the next; the plain list has all, or
 // is refused where that is too much, and never a part.
-func TestAppsListIsBoundedInBytes(t *testing.T) {
+func TestAppMachineListIsBoundedInBytes(t *testing.T) {
 	const n = 40
 	s := launchLarge(t, n)
 	seen, query, pages := map[string]int{}, "?limit=1000", 0

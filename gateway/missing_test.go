@@ -23,8 +23,8 @@ func uncallable(s *shop, w *memWorker) {
 	})
 }
 
-// TestOneCannotBeCalled: what is known of it is listed and told, lists name it, and what asks nobody is as ever.
-func TestOneCannotBeCalled(t *testing.T) {
+// TestUnreachableWorkerIsNamedInLists: what is known of it is listed and told, lists name it, and what asks nobody is as ever.
+func TestUnreachableWorkerIsNamedInLists(t *testing.T) {
 	w1, w2 := newMemWorker("w1", "iad", room), newMemWorker("w2", "fra", room)
 	s := newShop(t, w1, w2).open()
 	near := s.launch(`{"name":"near","region":"iad","config":{"image":"demo:1"}}`)
@@ -57,8 +57,8 @@ func TestOneCannotBeCalled(t *testing.T) {
 	}
 }
 
-// TestListsOfAWorkerOnly: another worker answers none of its questions, and what that one told is listed all the same.
-func TestListsOfAWorkerOnly(t *testing.T) {
+// TestListOfAWorkerKeepsKnownMachines: another worker answers none of its questions, and what that one told is listed all the same.
+func TestListOfAWorkerKeepsKnownMachines(t *testing.T) {
 	w1, w2 := newMemWorker("w1", "iad", room), newMemWorker("w2", "fra", room)
 	s := newShop(t, w1, w2).open()
 	far := s.launch(`{"name":"far","region":"fra","config":{"image":"demo:1"}}`)
@@ -78,8 +78,8 @@ func TestListsOfAWorkerOnly(t *testing.T) {
 	}
 }
 
-// TestAppGoesWithoutAWorkerThatNeverHadAnythingOfIt, though that one cannot be asked.
-func TestAppGoesWithoutAWorkerThatNeverHadAnythingOfIt(t *testing.T) {
+// TestAppIsDeletedDespiteAnUninvolvedDeadWorker, though that one cannot be asked.
+func TestAppIsDeletedDespiteAnUninvolvedDeadWorker(t *testing.T) {
 	w1, w2 := newMemWorker("w1", "iad", room), newMemWorker("w2", "fra", room)
 	s := newShop(t, w1, w2).open()
 	s.launch(`{"region":"iad","config":{"image":"demo:1"}}`)
@@ -87,10 +87,10 @@ func TestAppGoesWithoutAWorkerThatNeverHadAnythingOfIt(t *testing.T) {
 	s.want(202, "DELETE", "/v1/apps/a", nil)
 }
 
-// TestNoSuchMachineIsSaidInTheEnd: while a worker that cannot be asked may have a machine that nobody knows, that is
+// TestUnknownMachineIsUnavailableThenNotFound: while a worker that cannot be asked may have a machine that nobody knows, that is
 // unavailable, but not for ever: then it is not found, and the answer names the worker. What would be made a second
 // time is refused for as long as it takes.
-func TestNoSuchMachineIsSaidInTheEnd(t *testing.T) {
+func TestUnknownMachineIsUnavailableThenNotFound(t *testing.T) {
 	const id = "00000000000000"
 	for name, c := range map[string]struct {
 		fault func(*shop, *memWorker)
@@ -157,8 +157,8 @@ func TestNoSuchMachineIsSaidInTheEnd(t *testing.T) {
 	}
 }
 
-// TestHealthAsksNobody: what is watched all the time must not cost a question to each worker.
-func TestHealthAsksNobody(t *testing.T) {
+// TestHealthCallsNoWorker: what is watched all the time must not cost a question to each worker.
+func TestHealthCallsNoWorker(t *testing.T) {
 	w1, w2 := newMemWorker("w1", "local", room), newMemWorker("w2", "local", room)
 	s := newShop(t, w1, w2).open()
 	asked := 0
@@ -189,7 +189,7 @@ func TestHealthAsksNobody(t *testing.T) {
 }
 
 // A member that has just begun may hear of a machine before it hears of the machine's app: the machine is there.
-func TestMachineIsHeardOfBeforeItsApp(t *testing.T) {
+func TestMachineKnownBeforeItsAppIsFound(t *testing.T) {
 	s := newShop(t, newMemWorker("w1", "iad", room)).open()
 	m := s.launch(`{"name":"web","config":{"image":"demo:1"}}`)
 	if err := s.catalog.Apps.DeleteApp("a"); err != nil {

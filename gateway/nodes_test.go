@@ -38,7 +38,7 @@ func (w *memWorker) Cordon(_ context.Context, c lifecycle.CordonCommand) (cluste
 	return w.sell.Record(time.Now()), nil
 }
 
-func TestCordonOverTheAPI(t *testing.T) {
+func TestCordonStopsPlacementOverTheAPI(t *testing.T) {
 	s := newShop(t, newMemWorker("w1", "local", room), newMemWorker("w2", "local", room)).open()
 	var rec cluster.Record
 	s.want(200, "PUT", "/v1/souk/workers/w1/cordon", `{"owner":"ann","reason":"disks","ttl":60}`).into(t, &rec)
@@ -59,9 +59,9 @@ func TestCordonOverTheAPI(t *testing.T) {
 	}
 }
 
-// TestDrain: the plan says of each machine what becomes of it and changes nothing; a move keeps what it should, raises
+// TestDrainMovesMachinesAsPlanned: the plan says of each machine what becomes of it and changes nothing; a move keeps what it should, raises
 // the fencing token, and where nobody takes the machine it runs on where it was.
-func TestDrain(t *testing.T) {
+func TestDrainMovesMachinesAsPlanned(t *testing.T) {
 	w1, w2 := newMemWorker("w1", "local", room), newMemWorker("w2", "local", room)
 	s := newShop(t, w1, w2).open()
 	w2.set(func() { w2.sell.SetCordon(&cluster.Cordon{Owner: "the test", Reason: "all begin at w1"}) })
@@ -111,9 +111,9 @@ func TestDrain(t *testing.T) {
 	s.want(200, "GET", "/v1/souk/apps/a/machines/web/explain", nil)
 }
 
-// TestDrainPlanTellsAll: a plan tells the tasks of each job and the volumes that stay; a machine that crashes again and
+// TestDrainPlanListsTasksVolumesAndCrashLoops: a plan tells the tasks of each job and the volumes that stay; a machine that crashes again and
 // again moves, and is to be started there; one that is being made is waited for.
-func TestDrainPlanTellsAll(t *testing.T) {
+func TestDrainPlanListsTasksVolumesAndCrashLoops(t *testing.T) {
 	w1, w2 := newMemWorker("w1", "local", room), newMemWorker("w2", "local", room)
 	s := newShop(t, w1, w2).open()
 	w2.set(func() { w2.sell.SetCordon(&cluster.Cordon{Owner: "the test", Reason: "all begin at w1"}) })
@@ -155,8 +155,8 @@ func TestDrainPlanTellsAll(t *testing.T) {
 	s.want(412, "POST", "/v1/souk/apps/a/machines/young/move", nil)
 }
 
-// TestMoveGoesOn: one that broke off before the old machine was destroyed makes no third machine.
-func TestMoveGoesOn(t *testing.T) {
+// TestRepeatedMoveMakesNoThirdMachine: one that broke off before the old machine was destroyed makes no third machine.
+func TestRepeatedMoveMakesNoThirdMachine(t *testing.T) {
 	w1, w2 := newMemWorker("w1", "local", room), newMemWorker("w2", "local", room)
 	s := newShop(t, w1, w2).open()
 	w2.set(func() { w2.sell.SetCordon(&cluster.Cordon{Owner: "the test", Reason: "all begin at w1"}) })
@@ -173,7 +173,7 @@ func TestMoveGoesOn(t *testing.T) {
 	}
 }
 
-func TestDisconnectPolicy(t *testing.T) {
+func TestDisconnectPolicyIsValidatedAndStored(t *testing.T) {
 	s := newShop(t).open()
 	path := "/v1/souk/apps/a/disconnect"
 	if r := s.want(200, "GET", path, nil); !strings.Contains(r.raw, "never") {
@@ -237,8 +237,8 @@ func (c *reportingCluster) Hello(_ context.Context, id cluster.WorkerID) (wire.G
 	return wire.Greeting{Now: time.Now().Add(c.skew), Ends: c.ends}, nil
 }
 
-// TestClusterHealth: each thing that can be wrong is found, and nothing is when all is well.
-func TestClusterHealth(t *testing.T) {
+// TestClusterHealthFindsEachProblem: each thing that can be wrong is found, and nothing is when all is well.
+func TestClusterHealthFindsEachProblem(t *testing.T) {
 	w1, w2 := newMemWorker("w1", "local", room), newMemWorker("w2", "local", room)
 	s := newShop(t, w1, w2).open()
 	c := &reportingCluster{ends: time.Now().Add(80 * 24 * time.Hour), told: map[cluster.WorkerID][]gossip.Machine{},
@@ -335,9 +335,9 @@ func TestClusterHealth(t *testing.T) {
 	s.want(412, "DELETE", "/v1/souk/members/w2", nil)
 }
 
-// TestUseIsToldWhereItIsAskedFor: a look at the workers reads what machines use only when that is wanted, and one
+// TestUsageIsReadOnlyWhenRequested: a look at the workers reads what machines use only when that is wanted, and one
 // worker that cannot tell does not keep the others from it.
-func TestUseIsToldWhereItIsAskedFor(t *testing.T) {
+func TestUsageIsReadOnlyWhenRequested(t *testing.T) {
 	w1, w2 := newMemWorker("w1", "local", room), newMemWorker("w2", "local", room)
 	s := newShop(t, w1, w2).open()
 	m := s.launch(hostLaunch)

@@ -38,9 +38,9 @@ func (x *tags) Known(name string) (image.Resolved, bool) {
 	return image.Resolved{Digest: "sha256:" + strings.Repeat("e", 64), Here: true}, digest == "e"
 }
 
-// TestImagesOfAReleaseArePinned: a release has the digest that each of its tags means when it is made; a plan tells that one
+// TestReleaseImagesArePinnedToDigests: a release has the digest that each of its tags means when it is made; a plan tells that one
 // has moved, a rollback returns to the one of before, and a tag that nobody knows is refused.
-func TestImagesOfAReleaseArePinned(t *testing.T) {
+func TestReleaseImagesArePinnedToDigests(t *testing.T) {
 	s := newShop(t).open()
 	x := &tags{means: map[string]string{"demo:1": "a", "demo:2": "b"}}
 	s.with(func(o *Options) { o.Images = x })
@@ -99,9 +99,9 @@ func TestImagesOfAReleaseArePinned(t *testing.T) {
 	}
 }
 
-// TestViewerHasNoRegistryAsked: a plan of a token that may only read takes the images that are here, asks nobody for
+// TestViewerPlanContactsNoRegistry: a plan of a token that may only read takes the images that are here, asks nobody for
 // others, and cannot have room held.
-func TestViewerHasNoRegistryAsked(t *testing.T) {
+func TestViewerPlanContactsNoRegistry(t *testing.T) {
 	s := newShop(t).open()
 	x := &tags{means: map[string]string{"demo:1": "e", "demo:2": "b"}}
 	s.with(func(o *Options) { o.Images, o.Tokens = x, roleTokens{} })

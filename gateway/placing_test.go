@@ -9,9 +9,9 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// TestMachinesOfADeletedAppGo: an app that is deleted while a machine of it is made, by whichever way, has none
+// TestDeletedAppKeepsNoMachineInCreation: an app that is deleted while a machine of it is made, by whichever way, has none
 // afterwards.
-func TestMachinesOfADeletedAppGo(t *testing.T) {
+func TestDeletedAppKeepsNoMachineInCreation(t *testing.T) {
 	config := `"config":{"image":"demo:1"}`
 	for name, way := range map[string]struct{ path, body string }{
 		"create": {"/v1/apps/a/machines", `{` + config + `}`},
@@ -57,8 +57,8 @@ func TestMachinesOfADeletedAppGo(t *testing.T) {
 	}
 }
 
-// TestNamesAreUniqueWithGangs: of creates, bids and gangs that ask for one name at the same moment, one gets it.
-func TestNamesAreUniqueWithGangs(t *testing.T) {
+// TestNamesAreUniqueAcrossCreatesBidsAndGangs: of creates, bids and gangs that ask for one name at the same moment, one gets it.
+func TestNamesAreUniqueAcrossCreatesBidsAndGangs(t *testing.T) {
 	w1, w2 := newMemWorker("w1", "local", room), newMemWorker("w2", "local", room)
 	s := newShop(t, w1, w2).open()
 	started, proceed := make(chan struct{}, 16), make(chan struct{})

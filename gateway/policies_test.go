@@ -26,7 +26,7 @@ func twoWorkers() []*memWorker {
 }
 
 // A policy is applied, chosen by an app, a launch and as the default, and each choice places as it says.
-func TestPolicyPlaces(t *testing.T) {
+func TestChosenPolicyPlacesTheMachine(t *testing.T) {
 	s := newShop(t, twoWorkers()...).open()
 	on := func(body string) cluster.WorkerID {
 		t.Helper()
@@ -74,7 +74,7 @@ func TestPolicyPlaces(t *testing.T) {
 }
 
 // Versions grow, go back, and are all there after a restart, with every choice.
-func TestPolicyVersionsLast(t *testing.T) {
+func TestPolicyVersionsSurviveRestart(t *testing.T) {
 	j, key := mem.New(), filepath.Join(t.TempDir(), "key")
 	s := openShop(t, j, key, twoWorkers()...).open()
 	var a api.PolicyApplied
@@ -122,7 +122,7 @@ func TestPolicyVersionsLast(t *testing.T) {
 }
 
 // What cannot be done with policies is refused with its code.
-func TestPolicyRefusals(t *testing.T) {
+func TestInvalidPolicyRequestsAreRefused(t *testing.T) {
 	s := newShop(t).open()
 	s.want(200, "POST", "/v1/souk/policies", east(1))
 	s.want(200, "PUT", "/v1/souk/policy-choice", `{"shadow":"east"}`)
@@ -162,7 +162,7 @@ func TestPolicyRefusals(t *testing.T) {
 }
 
 // A shadow is recorded with the machine and with its decision, and counted, whatever the strategy; it changes nothing.
-func TestShadowOnlyWatches(t *testing.T) {
+func TestShadowPolicyIsRecordedAndChangesNothing(t *testing.T) {
 	for _, strategy := range []string{broker.Direct, broker.Race, broker.Shared, broker.Batching, broker.FairShare,
 		"gang"} {
 		s := logged(t, twoWorkers()...)
@@ -212,7 +212,7 @@ func TestShadowOnlyWatches(t *testing.T) {
 }
 
 // What a shadow would have placed is recorded of a request that was refused, too, and told.
-func TestShadowOfARefusal(t *testing.T) {
+func TestShadowPolicyIsRecordedForRefusals(t *testing.T) {
 	for _, strategy := range []string{broker.Direct, broker.Race, broker.Shared} {
 		s := logged(t, twoWorkers()...)
 		s.want(200, "POST", "/v1/souk/policies", east(1))
@@ -235,7 +235,7 @@ func TestShadowOfARefusal(t *testing.T) {
 }
 
 // A plan says what applying then does: each machine that is placed anew by the file goes where the plan said.
-func TestPolicyPlan(t *testing.T) {
+func TestPolicyPlanPredictsPlacements(t *testing.T) {
 	s := newShop(t, twoWorkers()...).open()
 	for range 4 {
 		s.launch(hostLaunch)
@@ -261,7 +261,7 @@ func TestPolicyPlan(t *testing.T) {
 }
 
 // A stored policy that this souk cannot load any more does not keep it from starting; the default stands in.
-func TestBrokenPolicyStandsIn(t *testing.T) {
+func TestUnloadablePolicyFallsBackToTheDefault(t *testing.T) {
 	j, key := mem.New(), filepath.Join(t.TempDir(), "key")
 	s := openShop(t, j, key, twoWorkers()...).open()
 	s.want(200, "POST", "/v1/souk/policies", east(1))

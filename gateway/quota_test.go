@@ -18,8 +18,8 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// TestNamespaces: an app is in the default one until it is put into another that is there; one that is in use stays.
-func TestNamespaces(t *testing.T) {
+// TestNamespaceInUseCannotBeDeleted: an app is in the default one until it is put into another that is there; one that is in use stays.
+func TestNamespaceInUseCannotBeDeleted(t *testing.T) {
 	s := newShop(t).open()
 	s.want(201, "POST", "/v1/souk/namespaces", `{"name":"ml"}`)
 	s.want(409, "POST", "/v1/souk/namespaces", `{"name":"ml"}`)
@@ -58,10 +58,10 @@ func TestNamespaces(t *testing.T) {
 
 const paidLaunch = `{"config":{"image":"demo:1","guest":{"cpu_kind":"performance","cpus":1,"memory_mb":2048}},"scheduling":{"band":"service","lent":true}}`
 
-// TestQuotaRefuses: what a namespace cannot pay for is refused with what was wanted and had, in credits, before a
+// TestQuotaRefusesBeforeAskingAWorker: what a namespace cannot pay for is refused with what was wanted and had, in credits, before a
 // worker is asked; the free band and namespaces without a budget are not. A worker that cannot be heard is not
 // forgotten.
-func TestQuotaRefuses(t *testing.T) {
+func TestQuotaRefusesBeforeAskingAWorker(t *testing.T) {
 	w := newMemWorker("w1", "local", room.Scale(4, 1))
 	s := newShop(t, w).open()
 	var last lifecycle.Grant
@@ -109,9 +109,9 @@ func TestQuotaRefuses(t *testing.T) {
 	}
 }
 
-// TestQuotaAtAStart: a worker that knows of the quota refuses a start with the code and the words that the Machines API
+// TestQuotaRefusesAStartAtTheWorker: a worker that knows of the quota refuses a start with the code and the words that the Machines API
 // has for a tenant over its quota, and the decision is recorded.
-func TestQuotaAtAStart(t *testing.T) {
+func TestQuotaRefusesAStartAtTheWorker(t *testing.T) {
 	w := newMemWorker("w1", "local", room)
 	s := logged(t, w)
 	m := s.launch(guest("web", 512))
@@ -127,9 +127,9 @@ func TestQuotaAtAStart(t *testing.T) {
 	}
 }
 
-// TestTasksAndVolumesKnowTheirNamespace: whose means a job and a volume take, and an app's eviction budget, is the
+// TestJobsAndVolumesCarryTheirNamespace: whose means a job and a volume take, and an app's eviction budget, is the
 // gateway's to say; what a worker refuses for quota is told with the contract's code, and no other worker is asked.
-func TestTasksAndVolumesKnowTheirNamespace(t *testing.T) {
+func TestJobsAndVolumesCarryTheirNamespace(t *testing.T) {
 	w1, w2 := newMemWorker("w1", "local", room), newMemWorker("w2", "local", room)
 	s := newShop(t, w1, w2).open()
 	s.with(func(o *Options) { o.Jobs = newDeskJobs() })
@@ -165,8 +165,8 @@ func TestTasksAndVolumesKnowTheirNamespace(t *testing.T) {
 	}
 }
 
-// TestQuotaLends: where a budget lends, what goes beyond it runs on idle room, is told so, and evicts nobody.
-func TestQuotaLends(t *testing.T) {
+// TestQuotaLendsIdleRoomWithoutEvicting: where a budget lends, what goes beyond it runs on idle room, is told so, and evicts nobody.
+func TestQuotaLendsIdleRoomWithoutEvicting(t *testing.T) {
 	w := newMemWorker("w1", "local", room)
 	s := newShop(t, w).open()
 	s.want(200, "PUT", "/v1/souk/namespaces/default/quota", `{"budget":{"credits_per_hour":0,"burst":0,"lend":true}}`)
@@ -188,9 +188,9 @@ func TestQuotaLends(t *testing.T) {
 	}
 }
 
-// TestFairShare: of requests that come at once, those of the namespace with the least share go first; the strategy
+// TestFairShareServesTheLeastShareFirst: of requests that come at once, those of the namespace with the least share go first; the strategy
 // places as the others do.
-func TestFairShare(t *testing.T) {
+func TestFairShareServesTheLeastShareFirst(t *testing.T) {
 	s := newShop(t, newMemWorker("w1", "local", room)).open()
 	c := s.catalog
 	if err := errors.Join(c.Namespaces.CreateNamespace("ml"), c.Namespaces.CreateNamespace("web"),
@@ -198,7 +198,7 @@ func TestFairShare(t *testing.T) {
 		t.Fatal(err)
 	}
 	if w := s.accounts().Shares(); len(w) != 3 || w["web"].Weight != 2 {
-		// broker.TestFairOrder goes by them
+		// broker.TestFairOrderServesTheLeastShareFirst goes by them
 		t.Errorf("%v", w)
 	}
 	s.want(200, "POST", "/v1/apps/a/machines", `{"config":{"image":"demo:1"},"scheduling":{"strategy":"fair-share"}}`)

@@ -20,8 +20,8 @@ func webOf(image string, memory, replicas int, update string) string {
 		`"cpus":1,"memory_mb":%d}},"update":{%s}}]}`, replicas, image, memory, update)
 }
 
-// TestPlanRelease says what a release would do, where its machines would go, whether there is room, and what would fit.
-func TestPlanRelease(t *testing.T) {
+// TestPlanOfAReleaseTellsChangesAndRoom says what a release would do, where its machines would go, whether there is room, and what would fit.
+func TestPlanOfAReleaseTellsChangesAndRoom(t *testing.T) {
 	s := newShop(t).open() // one worker of 4096 MB
 	s.want(201, "POST", "/v1/souk/apps/a/releases", webOf("demo:1", 1024, 2, ""))
 	var first api.ReleasePlan
@@ -89,9 +89,9 @@ func TestPlanRelease(t *testing.T) {
 	s.want(409, "POST", "/v1/souk/apps/a/plan-release", `{"parent":"old",`+webOf("demo:1", 64, 1, "")[1:])
 }
 
-// TestPlanKnowsQuotaEvictionsAndVolumes: what a namespace cannot pay for has no room, machines of lower rank are counted
+// TestPlanCountsQuotaEvictionsAndVolumes: what a namespace cannot pay for has no room, machines of lower rank are counted
 // that would be evicted, and a release with a volume that is not there never fits.
-func TestPlanKnowsQuotaEvictionsAndVolumes(t *testing.T) {
+func TestPlanCountsQuotaEvictionsAndVolumes(t *testing.T) {
 	w := newMemWorker("w1", "local", room) // 4096 MB
 	s := newShop(t, w).open()
 	plan := func(body string) (p api.ReleasePlan) {
@@ -131,9 +131,9 @@ func TestPlanKnowsQuotaEvictionsAndVolumes(t *testing.T) {
 	}
 }
 
-// TestPlanThatEvictsIsHeld: what a plan has room for, by evicting or once others of the release are gone, is not refused when
+// TestPlanWithEvictionsCanBeHeld: what a plan has room for, by evicting or once others of the release are gone, is not refused when
 // the room is to be held: only room that is free beside all of that is.
-func TestPlanThatEvictsIsHeld(t *testing.T) {
+func TestPlanWithEvictionsCanBeHeld(t *testing.T) {
 	w := newMemWorker("w1", "local", room) // 4096 MB
 	s := newShop(t, w).open()
 	for range 4 {
@@ -165,9 +165,9 @@ func TestPlanThatEvictsIsHeld(t *testing.T) {
 	}
 }
 
-// TestPlanIsMadeAgainWhereItsRoomIsGone: a worker that has no room any more, of which the fleet has not heard, is no reason to
+// TestHoldReplansAfterAStaleRefusal: a worker that has no room any more, of which the fleet has not heard, is no reason to
 // refuse a release that another worker has room for.
-func TestPlanIsMadeAgainWhereItsRoomIsGone(t *testing.T) {
+func TestHoldReplansAfterAStaleRefusal(t *testing.T) {
 	small := room
 	small.Memory = 1024
 	first, second := newMemWorker("w1", "local", small), newMemWorker("w2", "local", small)
@@ -196,9 +196,9 @@ func TestPlanIsMadeAgainWhereItsRoomIsGone(t *testing.T) {
 	}
 }
 
-// TestPlanKnowsWhatRunsOnce: a release's command must have room now, as it runs before all else; a job must be able to
+// TestPlanCountsCommandsAndJobs: a release's command must have room now, as it runs before all else; a job must be able to
 // have some when it is due. Neither takes room from the machines that are kept up.
-func TestPlanKnowsWhatRunsOnce(t *testing.T) {
+func TestPlanCountsCommandsAndJobs(t *testing.T) {
 	s := newShop(t).open() // one worker of 4096 MB
 	s.launch(`{"config":{"image":"demo:1","guest":{"cpu_kind":"shared","cpus":1,"memory_mb":1024}}}`)
 	command := func(memory, replicas int) string {

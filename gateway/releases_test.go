@@ -17,8 +17,8 @@ import (
 const webRelease = `{"groups":[{"name":"web","replicas":2,"config":{"image":"demo:1"}},` +
 	`{"name":"job","config":{"image":"demo:2"}}],"note":"first"}`
 
-// TestReleases makes releases, lists them, scales, and reads one by the beginning of its id.
-func TestReleases(t *testing.T) {
+// TestReleasesAreMadeListedAndScaled makes releases, lists them, scales, and reads one by the beginning of its id.
+func TestReleasesAreMadeListedAndScaled(t *testing.T) {
 	s := newShop(t).open()
 	for path, code := range map[string]fault.Code{"/v1/souk/apps/a/releases": "no_service",
 		"/v1/souk/apps/a/service": "no_service", "/v1/souk/apps/nobody/service": "app_not_found"} {
@@ -64,8 +64,8 @@ func TestReleases(t *testing.T) {
 	}
 }
 
-// TestReleasesRefused: what cannot be honoured is refused before anything changes, and names its group.
-func TestReleasesRefused(t *testing.T) {
+// TestInvalidReleaseNamesItsGroup: what cannot be honoured is refused before anything changes, and names its group.
+func TestInvalidReleaseNamesItsGroup(t *testing.T) {
 	s := newShop(t).open()
 	for body, want := range map[string]string{
 		`{"groups":[]}`: "1 to 64 groups",
@@ -96,8 +96,8 @@ func TestReleasesRefused(t *testing.T) {
 	}
 }
 
-// TestServiceStatus tells per group what is wanted, there and ready, each replica with its machine, and who sees to it.
-func TestServiceStatus(t *testing.T) {
+// TestServiceStatusCountsReplicasPerGroup tells per group what is wanted, there and ready, each replica with its machine, and who sees to it.
+func TestServiceStatusCountsReplicasPerGroup(t *testing.T) {
 	s := newShop(t).open()
 	s.with(func(o *Options) {
 		o.Stewards = func() []cluster.WorkerID { return []cluster.WorkerID{"m1", "m2", "m3"} }
@@ -144,8 +144,8 @@ func TestServiceStatus(t *testing.T) {
 	}
 }
 
-// TestStatusOfWhatWaits: where a worker is not heard, the status says of a replica that lacks a machine whom it waits for.
-func TestStatusOfWhatWaits(t *testing.T) {
+// TestStatusNamesTheSilentWorkerAwaited: where a worker is not heard, the status says of a replica that lacks a machine whom it waits for.
+func TestStatusNamesTheSilentWorkerAwaited(t *testing.T) {
 	s := newShop(t).open()
 	s.want(201, "POST", "/v1/souk/apps/a/releases", `{"groups":[
 		{"name":"db","single":true,"config":{"image":"demo:1"}},{"name":"web","config":{"image":"demo:1"}}]}`)
@@ -161,9 +161,9 @@ func TestStatusOfWhatWaits(t *testing.T) {
 	}
 }
 
-// TestRolloutVerbs: the verbs of a rollout over HTTP, and what the status tells meanwhile: once the rollout is undone it
+// TestRolloutVerbsWorkOverHTTP: the verbs of a rollout over HTTP, and what the status tells meanwhile: once the rollout is undone it
 // counts machines of the release that is in force.
-func TestRolloutVerbs(t *testing.T) {
+func TestRolloutVerbsWorkOverHTTP(t *testing.T) {
 	s := newShop(t).open()
 	for _, verb := range []string{"rollback", "pause", "resume", "promote"} {
 		if e := s.want(404, "POST", "/v1/souk/apps/a/"+verb, nil).failure(t); e.Souk.Code != "no_service" {
@@ -227,8 +227,8 @@ func TestRolloutVerbs(t *testing.T) {
 	}
 }
 
-// TestReleaseByItsNumber: what "souk releases" shows as NUMBER names a release, as its id does.
-func TestReleaseByItsNumber(t *testing.T) {
+// TestReleaseIsFoundByNumberOrID: what "souk releases" shows as NUMBER names a release, as its id does.
+func TestReleaseIsFoundByNumberOrID(t *testing.T) {
 	s := newShop(t).open()
 	var first, second api.ReleaseMade
 	s.want(201, "POST", "/v1/souk/apps/a/releases", webOf("demo:1", 64, 1, "")).into(t, &first)

@@ -15,9 +15,9 @@ func mounting(mount string) string {
 		`"memory_mb":2048},"mounts":[{%s}]}}]}`, mount)
 }
 
-// TestReleaseNamesItsVolumes: a name means the app's volume of that name; one that is not there and has a size is made,
+// TestReleaseVolumesAreFoundOrMadeOnce: a name means the app's volume of that name; one that is not there and has a size is made,
 // where the group's machine has room, once.
-func TestReleaseNamesItsVolumes(t *testing.T) {
+func TestReleaseVolumesAreFoundOrMadeOnce(t *testing.T) {
 	full, free := newMemWorker("w1", "local", room), newMemWorker("w2", "local", room)
 	s := newShop(t, full, free).open()
 	s.want(200, "POST", "/v1/apps/a/machines", `{"config":{"image":"demo:1","guest":{"cpu_kind":"shared","cpus":1,`+

@@ -12,8 +12,8 @@ type stubCerts []api.CertificateProblem
 func (s stubCerts) Problems() []api.CertificateProblem { return s }
 func (s stubCerts) Failures() uint64                   { return 7 }
 
-// TestRoutesTellOfCertificates: a route whose name has no certificate here says why, by its own name and below a domain.
-func TestRoutesTellOfCertificates(t *testing.T) {
+// TestRouteStatusExplainsAMissingCertificate: a route whose name has no certificate here says why, by its own name and below a domain.
+func TestRouteStatusExplainsAMissingCertificate(t *testing.T) {
 	a := &servicesAPI{certs: stubCerts{
 		{Names: []string{"shop.example.com"}, Source: "acme", Why: "the CAA record forbids it"},
 		{Names: []string{"www.example.org", "example.org"}, Source: "file", Why: "it has ended"}}}

@@ -15,8 +15,8 @@ import (
 const jobRelease = `{"groups":[{"name":"web","config":{"image":"demo:1"}},` +
 	`{"name":"report","config":{"image":"demo:2"},"cron":{"schedule":"30 2 * * *","zone":"Europe/Berlin"}}]}`
 
-// TestJobsOfAnApp are told apart from groups that are kept up, and run when somebody asks for it, one at a time.
-func TestJobsOfAnApp(t *testing.T) {
+// TestScheduledJobsRunOnDemandOneAtATime: jobs of an app are told apart from groups that are kept up, and run when somebody asks for it, one at a time.
+func TestScheduledJobsRunOnDemandOneAtATime(t *testing.T) {
 	s := newShop(t).open()
 	s.want(404, "POST", "/v1/souk/apps/a/trigger", `{"group":"report"}`)
 	s.want(201, "POST", "/v1/souk/apps/a/releases", jobRelease)
@@ -57,8 +57,8 @@ func TestJobsOfAnApp(t *testing.T) {
 	}
 }
 
-// TestWhyOfAJob: whether it runs, may still run, or would have room to run, and that it is off.
-func TestWhyOfAJob(t *testing.T) {
+// TestWhyExplainsAJob: whether it runs, may still run, or would have room to run, and that it is off.
+func TestWhyExplainsAJob(t *testing.T) {
 	s := newShop(t).open() // one worker of 4096 MB
 	s.want(201, "POST", "/v1/souk/apps/a/releases", jobRelease)
 	why := func() api.JobWhy {
@@ -97,8 +97,8 @@ func TestWhyOfAJob(t *testing.T) {
 	is(true, "it is off", "souk scale a report=1")
 }
 
-// TestReleaseCommandThatIsPending keeps jobs of a first release from running, and the status says so.
-func TestReleaseCommandThatIsPending(t *testing.T) {
+// TestPendingReleaseCommandHoldsJobs: release command that is pending keeps jobs of a first release from running, and the status says so.
+func TestPendingReleaseCommandHoldsJobs(t *testing.T) {
 	s := newShop(t).open()
 	for body, want := range map[string]string{`,"release_command":[""]}`: "release_command has 1 to 64 words",
 		`,"release_command_group":"web"}`:                           "there is none",

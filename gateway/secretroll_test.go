@@ -8,9 +8,9 @@ import (
 	"github.com/soukhq/souk/api"
 )
 
-// TestRollSecrets sets secrets of a service, so that a release is made of the groups that read them; no answer and no log
+// TestSettingSecretsReleasesTheGroupsReadingThem sets secrets of a service, so that a release is made of the groups that read them; no answer and no log
 // tells a value.
-func TestRollSecrets(t *testing.T) {
+func TestSettingSecretsReleasesTheGroupsReadingThem(t *testing.T) {
 	s := newShop(t).open()
 	const at, value = "/v1/souk/apps/a", "hush-hush"
 	said := ""

@@ -11,9 +11,9 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// TestWhyService: each replica is explained: why it is at its worker, why it is not ready, why it has no machine and what
+// TestWhyExplainsEachReplica: each replica is explained: why it is at its worker, why it is not ready, why it has no machine and what
 // would help.
-func TestWhyService(t *testing.T) {
+func TestWhyExplainsEachReplica(t *testing.T) {
 	s := newShop(t).open() // one worker of 4096 MB
 	s.want(404, "GET", "/v1/souk/apps/a/why", nil)
 	s.want(201, "POST", "/v1/souk/apps/a/releases", webOf("demo:1", 960, 6, ""))
@@ -57,8 +57,8 @@ func TestWhyService(t *testing.T) {
 	}
 }
 
-// TestWhyUneven: machines that are not spread evenly any more are told, with what spreads them, as far as a worker would take one.
-func TestWhyUneven(t *testing.T) {
+// TestWhyExplainsUnevenSpread: machines that are not spread evenly any more are told, with what spreads them, as far as a worker would take one.
+func TestWhyExplainsUnevenSpread(t *testing.T) {
 	for _, memory := range []int64{4096, 256} {
 		other := room
 		other.Memory = memory

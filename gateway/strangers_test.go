@@ -10,7 +10,7 @@ import (
 )
 
 // A body of which nothing more comes does not keep who sends it here, nor its answer from it (security M4).
-func TestBodyWithoutATokenIsCutOff(t *testing.T) {
+func TestStalledBodyWithoutTokenIsCutOff(t *testing.T) {
 	s := newShop(t).open()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

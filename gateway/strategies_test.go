@@ -58,8 +58,8 @@ func launchBy(strategy string, memory int) string {
 		strategy, memory)
 }
 
-// TestStrategies: each strategy places a machine, says so, is counted, and its decision can be explained.
-func TestStrategies(t *testing.T) {
+// TestEachStrategyPlacesAndIsExplained: each strategy places a machine, says so, is counted, and its decision can be explained.
+func TestEachStrategyPlacesAndIsExplained(t *testing.T) {
 	for strategy, reason := range map[string]string{
 		broker.Direct: "best score", broker.Race: "the first of those asked to hold room: ",
 		broker.Shared:   "planned with 0 others by shared: ",
@@ -95,9 +95,9 @@ func TestStrategies(t *testing.T) {
 	}
 }
 
-// TestStrategiesKnowTheFleet: what a launch wants of other machines is known to each strategy: a machine that it must
+// TestStrategiesHonourAffinityAndSpread: what a launch wants of other machines is known to each strategy: a machine that it must
 // be on the worker of, an app that it must not be beside, a spread; and what is recorded can be computed again.
-func TestStrategiesKnowTheFleet(t *testing.T) {
+func TestStrategiesHonourAffinityAndSpread(t *testing.T) {
 	for _, strategy := range []string{broker.Direct, broker.Race, broker.Shared, broker.Batching, broker.FairShare,
 		"gang"} {
 		s := logged(t, rackWorker("w1", "a"), rackWorker("w2", "b"), rackWorker("w3", "b"))
@@ -128,9 +128,9 @@ func TestStrategiesKnowTheFleet(t *testing.T) {
 	}
 }
 
-// TestStrategiesSideBySide: all schedulers at once on a pool that is too small place what there is room for, and no
+// TestConcurrentStrategiesNeverOverGrant: all schedulers at once on a pool that is too small place what there is room for, and no
 // more.
-func TestStrategiesSideBySide(t *testing.T) {
+func TestConcurrentStrategiesNeverOverGrant(t *testing.T) {
 	s := logged(t, newMemWorker("w1", "local", room), newMemWorker("w2", "local", room),
 		newMemWorker("w3", "local", room))
 	var mu sync.Mutex
@@ -158,7 +158,7 @@ func TestStrategiesSideBySide(t *testing.T) {
 	}
 }
 
-func TestGang(t *testing.T) {
+func TestGangDecisionsAreLoggedPerMember(t *testing.T) {
 	s := logged(t, rackWorker("w1", "a"), rackWorker("w2", "b"), rackWorker("w3", "b"))
 	body := func(size, least int, same string, wait float64) string {
 		return fmt.Sprintf(`{"size":%d,"min":%d,"same":%q,"wait":%v,"launch":{"config":{"image":"demo:1","guest":{"cpus":1,"memory_mb":1024}}}}`, size, least, same, wait)
@@ -226,8 +226,8 @@ func TestGang(t *testing.T) {
 	}
 }
 
-// TestGangIsUndone: a worker that refuses a grant after it has held room leaves nothing of the gang anywhere.
-func TestGangIsUndone(t *testing.T) {
+// TestRefusedGangMemberUndoesTheGang: a worker that refuses a grant after it has held room leaves nothing of the gang anywhere.
+func TestRefusedGangMemberUndoesTheGang(t *testing.T) {
 	w1, w2 := newMemWorker("w1", "local", room), newMemWorker("w2", "local", room)
 	s := newShop(t, w1, w2).open()
 	w2.before = func(lifecycle.Grant) error {
@@ -251,8 +251,8 @@ func TestGangIsUndone(t *testing.T) {
 	}
 }
 
-// TestMarketOverTheAPI: what a scheduler outside of souk may ask.
-func TestMarketOverTheAPI(t *testing.T) {
+// TestExternalSchedulerUsesTheMarketAPI: what a scheduler outside of souk may ask.
+func TestExternalSchedulerUsesTheMarketAPI(t *testing.T) {
 	s := newShop(t, newMemWorker("w1", "local", room), newMemWorker("w2", "local", room)).open()
 	bid := func(extra string, memory int) string {
 		return fmt.Sprintf(`{"app":"a","launch":{"config":{"image":"demo:1","guest":{"cpus":2,"memory_mb":%d}}%s}`,

@@ -107,8 +107,8 @@ func TestExecStreamFlowsBothWays(t *testing.T) {
 	}
 }
 
-// TestExecOnATerminal: what is typed and the window's sizes come as lines, and a client that goes ends the command.
-func TestExecOnATerminal(t *testing.T) {
+// TestExecTerminalPassesInputAndResizes: what is typed and the window's sizes come as lines, and a client that goes ends the command.
+func TestExecTerminalPassesInputAndResizes(t *testing.T) {
 	s := newShop(t).open()
 	m := s.launch(hostLaunch)
 	at := machine.Terminal{Size: machine.WindowSize{Rows: 24, Cols: 80}, Term: "vt100"}
@@ -160,8 +160,8 @@ func TestExecOnATerminal(t *testing.T) {
 	<-gone
 }
 
-// TestExecEndsBeforeItsStdin: a command that ends does not wait for a terminal that types nothing.
-func TestExecEndsBeforeItsStdin(t *testing.T) {
+// TestExecEndsThoughStdinIsOpen: a command that ends does not wait for a terminal that types nothing.
+func TestExecEndsThoughStdinIsOpen(t *testing.T) {
 	s := newShop(t).open()
 	m := s.launch(hostLaunch)
 	s.workers[0].exec = func(runtime.ExecRequest) (int, error) { return 0, nil }
@@ -175,7 +175,7 @@ func TestExecEndsBeforeItsStdin(t *testing.T) {
 	}
 }
 
-func TestStreamThatBreaksSaysSo(t *testing.T) {
+func TestBrokenExecStreamReportsItsError(t *testing.T) {
 	s := newShop(t).open()
 	m := s.launch(hostLaunch)
 	s.workers[0].exec = func(r runtime.ExecRequest) (int, error) {
@@ -211,7 +211,7 @@ func TestExecOutputIsBounded(t *testing.T) {
 	}
 }
 
-func TestLogsStream(t *testing.T) {
+func TestLogsStreamTailAndFollow(t *testing.T) {
 	s := newShop(t).open()
 	m := s.launch(hostLaunch)
 	url := "/v1/souk/apps/a/machines/" + m.ID + "/logs"
@@ -237,9 +237,9 @@ func TestLogsStream(t *testing.T) {
 	}
 }
 
-// TestLogsOfTheDestroyed: what is kept of a destroyed machine's output is read as that of another, but by nobody who has
+// TestLogsOfADestroyedMachineStayReadable: what is kept of a destroyed machine's output is read as that of another, but by nobody who has
 // made another app of that name since.
-func TestLogsOfTheDestroyed(t *testing.T) {
+func TestLogsOfADestroyedMachineStayReadable(t *testing.T) {
 	s := newShop(t).open()
 	m := s.launch(hostLaunch)
 	s.workers[0].lines = []machine.LogLine{{Cursor: "1", Stream: "stdout", Text: "its last words"}}
@@ -274,7 +274,7 @@ func TestEventsOfAllWorkersInOneStream(t *testing.T) {
 	}
 }
 
-func TestShellWords(t *testing.T) {
+func TestShellWordsSplitsQuotedWords(t *testing.T) {
 	for line, want := range map[string]string{
 		``: `[]`, `  `: `[]`, `ls -l`: `["ls" "-l"]`, `a  b`: `["a" "b"]`, `echo 'a b' "c d"`: `["echo" "a b" "c d"]`,
 		`a\ b`: `["a b"]`, `'it'"'"'s'`: `["it's"]`, `"a\"b"`: `["a\"b"]`, `"a\nb"`: `["a\\nb"]`, `''`: `[""]`,

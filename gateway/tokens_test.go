@@ -44,9 +44,9 @@ func (roleTokens) Make(by api.Token, in api.NewToken) (api.MadeToken, error) {
 
 func (roleTokens) Revoke(string, string, string) ([]api.Token, error) { return nil, nil }
 
-// TestEveryRouteAsksForTheRole sends every request with every role: who may not is refused before anything is done, and
+// TestEveryRouteEnforcesItsRole sends every request with every role: who may not is refused before anything is done, and
 // who may is not.
-func TestEveryRouteAsksForTheRole(t *testing.T) {
+func TestEveryRouteEnforcesItsRole(t *testing.T) {
 	s := newShop(t).open()
 	s.with(func(o *Options) { o.Tokens = roleTokens{} })
 	for _, rt := range api.Routes() {
@@ -90,9 +90,9 @@ func TestEveryRouteAsksForTheRole(t *testing.T) {
 	}
 }
 
-// TestTokenOfAnAppTouchesNoOther sends every request with a token of app a, about app b, about no app, and about a with
+// TestAppTokenReachesNoOtherApp sends every request with a token of app a, about app b, about no app, and about a with
 // what is b's: nothing of b is told or changed.
-func TestTokenOfAnAppTouchesNoOther(t *testing.T) {
+func TestAppTokenReachesNoOtherApp(t *testing.T) {
 	s := newShop(t).open()
 	s.want(201, "POST", "/v1/apps", `{"name":"b"}`)
 	s.want(200, "POST", "/v1/apps/b/secrets/KEY", `{"value":"of b"}`)

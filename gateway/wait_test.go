@@ -12,8 +12,8 @@ import (
 	"github.com/soukhq/souk/core/lifecycle"
 )
 
-// TestWaitIsALongPoll waits in false time: the answer comes when the state does, or when the time is over, not before.
-func TestWaitIsALongPoll(t *testing.T) {
+// TestWaitAnswersOnStateOrTimeout waits in false time: the answer comes when the state does, or when the time is over, not before.
+func TestWaitAnswersOnStateOrTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newShop(t).open()
 		m := s.launch(hostLaunch)
@@ -47,7 +47,7 @@ func TestWaitIsALongPoll(t *testing.T) {
 	})
 }
 
-func TestWaitKnowsVersionsAndEvents(t *testing.T) {
+func TestWaitMatchesVersionsAndEvents(t *testing.T) {
 	s := newShop(t).open()
 	m := s.launch(hostLaunch)
 	at := "/v1/apps/a/machines/" + m.ID
@@ -67,8 +67,8 @@ func TestWaitKnowsVersionsAndEvents(t *testing.T) {
 	s.want(404, "GET", "/v1/apps/a/machines/00000000000000/wait", nil)
 }
 
-// TestWaitEndsWithItsClient: a wait that nobody waits for any more holds nothing.
-func TestWaitEndsWithItsClient(t *testing.T) {
+// TestWaitEndsWhenItsClientLeaves: a wait that nobody waits for any more holds nothing.
+func TestWaitEndsWhenItsClientLeaves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newShop(t).open()
 		m := s.launch(hostLaunch)

@@ -29,9 +29,9 @@ var (
 // overWireEnv makes every shop of this package's tests ask its workers over TLS sockets.
 const overWireEnv = "SOUK_TEST_OVER_WIRE"
 
-// TestAPIOverTheWire runs this package's tests once more, each worker behind a server and a link of package wire.
+// TestAPITestsPassOverTheWire runs this package's tests once more, each worker behind a server and a link of package wire.
 // Nothing that a client of the API sees may be different.
-func TestAPIOverTheWire(t *testing.T) {
+func TestAPITestsPassOverTheWire(t *testing.T) {
 	if os.Getenv(overWireEnv) != "" {
 		return // this is that run
 	}
@@ -114,10 +114,10 @@ func wired(t testing.TB, w *memWorker) *wire.Worker {
 	return far
 }
 
-// BenchmarkCreateFar creates machines through the API with the worker in this process, and with it at the other end of
+// BenchmarkCreateOverASocket creates machines through the API with the worker in this process, and with it at the other end of
 // a socket: what is between the two is the price of a gateway that is not the worker's. Each create asks the worker
 // twice.
-func BenchmarkCreateFar(b *testing.B) {
+func BenchmarkCreateOverASocket(b *testing.B) {
 	for _, far := range []bool{false, true} {
 		b.Run(map[bool]string{false: "local", true: "far"}[far], func(b *testing.B) {
 			w := newMemWorker("w1", "local", cluster.Resources{CPU: 1 << 40, Memory: 1 << 40})

@@ -6,7 +6,7 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-func TestBecause(t *testing.T) {
+func TestBecauseReportsTheReasonOfAnExit(t *testing.T) {
 	exit := machine.Event{Request: &machine.EventRequest{ExitEvent: &machine.ExitEvent{ExitCode: 3}}}
 	for _, tt := range []struct {
 		name   string

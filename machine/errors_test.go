@@ -293,8 +293,8 @@ func check(b []byte) error {
 	return l.Validate()
 }
 
-// TestErrors holds every sentence of this package in a file that people read when it changes.
-func TestErrors(t *testing.T) {
+// TestErrorSentencesMatchGoldenFile holds every sentence of this package in a file that people read when it changes.
+func TestErrorSentencesMatchGoldenFile(t *testing.T) {
 	var out strings.Builder
 	texts := map[string]string{}
 	for _, c := range refused() {
@@ -333,7 +333,7 @@ func TestErrors(t *testing.T) {
 }
 
 // accepted are launches at the edge of what is refused.
-func TestAccepted(t *testing.T) {
+func TestEdgeCaseLaunchesAreAccepted(t *testing.T) {
 	for name, s := range map[string]string{
 		"least":           `{"config": ` + goodConfig + `}`,
 		"nulls":           `C{"env": null, "guest": null, "services": [{"internal_port": 1, "force_instance_key": null}], "stop_config": {"timeout": null}, "rootfs": {"persist": null}}`,
@@ -360,7 +360,7 @@ func TestAccepted(t *testing.T) {
 	}
 }
 
-func TestReadBody(t *testing.T) {
+func TestReadBodyStopsAtItsLimit(t *testing.T) {
 	b, err := machine.ReadBody(strings.NewReader(strings.Repeat("x", machine.MaxBody)))
 	if err != nil || len(b) != machine.MaxBody {
 		t.Errorf("%d bytes, %v", len(b), err)

@@ -7,8 +7,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestFenceGrows: with each life, and with each machine that takes another's place whatever that one's lives do.
-func TestFenceGrows(t *testing.T) {
+// TestFenceIncreasesWithEachLife: with each life, and with each machine that takes another's place whatever that one's lives do.
+func TestFenceIncreasesWithEachLife(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		epoch, attempt := rapid.Uint64Range(0, 1<<30).Draw(t, "epoch"), rapid.Uint64Range(1, 1<<31).Draw(t, "attempt")
 		m := &Machine{Config: &Config{Metadata: map[string]string{MetadataEpoch: strconv.FormatUint(epoch, 10)}}}

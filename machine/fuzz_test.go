@@ -12,9 +12,9 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// FuzzDecodeLaunch: whatever comes, no panic; what is refused is refused with a sentence; what is accepted reads the
+// FuzzDecodeLaunchRoundTripsOrRefuses: whatever comes, no panic; what is refused is refused with a sentence; what is accepted reads the
 // same after it was written, and stays accepted.
-func FuzzDecodeLaunch(f *testing.F) {
+func FuzzDecodeLaunchRoundTripsOrRefuses(f *testing.F) {
 	for _, c := range refused() {
 		if b := body(f, c[1]); len(b) < 4096 {
 			f.Add(b)
@@ -130,7 +130,7 @@ func typical() []byte {
 
 const small = `{"config":{"env":{"A":"1"},"init":{"exec":["/bin/sleep","60"]},"guest":{"cpu_kind":"shared","cpus":1,"memory_mb":256},"image":"souk/host"},"region":"local","skip_secrets":false}`
 
-func BenchmarkLaunch(b *testing.B) {
+func BenchmarkLaunchDecoding(b *testing.B) {
 	for name, in := range map[string][]byte{"small": []byte(small), "typical": typical()} {
 		b.Run("read/"+name, func(b *testing.B) {
 			b.ReportAllocs()

@@ -6,8 +6,8 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// TestGang: what commands take for a gang, and of which one a machine is.
-func TestGang(t *testing.T) {
+// TestGangMembershipIsReadFromMetadata: what commands take for a gang, and of which one a machine is.
+func TestGangMembershipIsReadFromMetadata(t *testing.T) {
 	for s, want := range map[string]bool{"gang/4f1c0a93be62d8517a20c9e4": true, "gang/train": true, "gang/": false,
 		"gang/3": false, "gang": false, "web/0": false, "x/gang/1": false} {
 		if machine.IsGang(s) != want {

@@ -10,7 +10,7 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-func TestLine(t *testing.T) {
+func TestLineIsValidJSONOfTheMachine(t *testing.T) {
 	long := strings.Repeat("ü", machine.MaxLineCommand)
 	for name, c := range map[string]struct {
 		config  *machine.Config

@@ -13,7 +13,7 @@ import (
 )
 
 // Lines are written as encoding/json writes them, and read as it reads them.
-func TestLineTextIsThatOfEncodingJSON(t *testing.T) {
+func TestLineTextMatchesEncodingJSON(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		text := rapid.OneOf(rapid.String(), rapid.StringMatching(`[ -~]{0,8}`), rapid.Just("a\"\\<>&\x00\x7f\xff\u2028é"))
 		line := rapid.Custom(func(t *rapid.T) machine.Line {
@@ -52,7 +52,7 @@ func TestLineTextIsThatOfEncodingJSON(t *testing.T) {
 }
 
 // What ParseLines reads is valid and means what encoding/json says; the rest it leaves alone.
-func FuzzParseLines(f *testing.F) {
+func FuzzParseLinesAgreesWithEncodingJSON(f *testing.F) {
 	for _, s := range []string{`[]`, `[{"id":"a","cpus":1}]`, `[{"id":"a\u0041"},{"cpus":0}]x`, `[{"cpus":01}]`,
 		`[{"id":"a",}]`, `[{}]`, `[{"ID":"a"}]`, `[{"id":null}]`, `[ ]`, `[{"id":"\x"}]`, `[{"id":"` + "\n" + `"}]`,
 		`[{"cpus":-1}]`, `[{"cpus":}]`, `[{"cpus":99999999999999999999}]`, `[{"id":"a"}`, `[{"id":"a\`} {

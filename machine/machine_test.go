@@ -23,7 +23,7 @@ import (
 
 func chance() *mathrand.Rand { return mathrand.New(mathrand.NewPCG(1, 2)) }
 
-func TestIDs(t *testing.T) {
+func TestIDsAreUniqueAndWellFormed(t *testing.T) {
 	seen := map[string]bool{}
 	c := chance()
 	for range 1000 {
@@ -48,7 +48,7 @@ func TestIDs(t *testing.T) {
 	machine.NewID(bytes.NewReader(nil))
 }
 
-func TestValid(t *testing.T) {
+func TestValidChecksIDsAndNames(t *testing.T) {
 	long := strings.Repeat("a", 64)
 	for s, want := range map[string][4]bool{ // id, volume, name, app
 		"":               {},
@@ -74,7 +74,7 @@ func TestValid(t *testing.T) {
 	}
 }
 
-func TestULID(t *testing.T) {
+func TestULIDsAreOrderedAndParsed(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		c := mathrand.New(mathrand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))
 		now := time.UnixMilli(rapid.Int64Range(0, 1<<48-1).Draw(t, "now"))
@@ -104,7 +104,7 @@ func TestULID(t *testing.T) {
 	}
 }
 
-func TestParseImage(t *testing.T) {
+func TestParseImageFillsRegistryAndTag(t *testing.T) {
 	digest := "sha256:" + strings.Repeat("ab", 32)
 	for image, want := range map[string]machine.ImageRef{
 		"nginx":                         {Registry: "docker.io", Repository: "library/nginx", Tag: "latest"},
@@ -139,7 +139,7 @@ func TestParseImage(t *testing.T) {
 	}
 }
 
-func TestSignals(t *testing.T) {
+func TestSignalsParseByNameAndNumber(t *testing.T) {
 	for s, want := range map[string]syscall.Signal{
 		"SIGTERM": 15, "TERM": 15, "term": 15, "15": 15, "9": 9, "SIGKILL": 9, "sigint": 2, "USR1": syscall.SIGUSR1,
 		"SIGRTMIN": 34, "SIGRTMIN+3": 37, "rtmin+30": 64, "RTMAX-2": 62, "SIGRTMAX": 64, "64": 64, "37": 37, "1": 1,
@@ -186,7 +186,7 @@ func config(t *testing.T, over string) *machine.Config {
 	return l.Config
 }
 
-func TestResources(t *testing.T) {
+func TestResourcesFollowGuestSize(t *testing.T) {
 	for over, want := range map[string]cluster.Resources{
 		`{}`:                                     {CPU: 62, Memory: 256},
 		`{"guest": {"cpus": 4}}`:                 {CPU: 248, Memory: 1024},
@@ -205,7 +205,7 @@ func TestResources(t *testing.T) {
 	}
 }
 
-func TestArgv(t *testing.T) {
+func TestArgvCombinesEntrypointAndCommand(t *testing.T) {
 	for over, want := range map[string]string{
 		`{"init": {"exec": ["a", "b"], "entrypoint": ["c"], "cmd": ["d"]}}`:             "a b",
 		`{"init": {"entrypoint": ["c", "e"], "cmd": ["d"]}}`:                            "c e d",
@@ -221,7 +221,7 @@ func TestArgv(t *testing.T) {
 	}
 }
 
-func TestEnvironment(t *testing.T) {
+func TestEnvironmentMergesImageConfigAndSecrets(t *testing.T) {
 	c := config(t, `{"env": {"A": "1", "B": "2"}, "processes": [{"user": "nobody", "env": {"B": "3"}, "secrets": [{"env_var": "S", "name": "T"}, {"env_var": "U"}, {"env_var": "V"}],
 		"env_from": [{"env_var": "ID", "field_ref": "id"}, {"env_var": "VER", "field_ref": "version"}, {"env_var": "APP", "field_ref": "app_name"},
 		{"env_var": "IP", "field_ref": "private_ip"}, {"env_var": "REG", "field_ref": "region"}, {"env_var": "IMG", "field_ref": "image"}]}]}`)
@@ -248,8 +248,8 @@ func TestEnvironment(t *testing.T) {
 	}
 }
 
-// TestClone changes everything a copy can reach: nothing of the first changes.
-func TestClone(t *testing.T) {
+// TestCloneSharesNothing changes everything a copy can reach: nothing of the first changes.
+func TestCloneSharesNothing(t *testing.T) {
 	m, n := &machine.Machine{}, 0
 	fill(reflect.ValueOf(m).Elem(), &n)
 	before, err := json.Marshal(m)
@@ -301,7 +301,7 @@ func scribble(v reflect.Value) {
 	}
 }
 
-func TestScalars(t *testing.T) {
+func TestScalarsReadEveryAcceptedForm(t *testing.T) {
 	for _, c := range []struct{ in, out string }{
 		{`"15s"`, `"15s"`}, {`15000000000`, `"15s"`}, {`"1m30s"`, `"1m30s"`}, {`0`, `"0s"`}, {`"0s"`, `"0s"`},
 		{`null`, `"0s"`},

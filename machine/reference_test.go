@@ -82,8 +82,8 @@ func cover(rows map[string]row, path string) string {
 	return ""
 }
 
-// TestReferenceIsWhole holds docs/reference/config.md against the types: each field has a row, each row a field.
-func TestReferenceIsWhole(t *testing.T) {
+// TestReferenceCoversEveryConfigField holds docs/reference/config.md against the types: each field has a row, each row a field.
+func TestReferenceCoversEveryConfigField(t *testing.T) {
 	rows := table(t)
 	used := map[string]bool{"config": true}
 	all := leaves(reflect.TypeFor[machine.Launch](), "")
@@ -232,8 +232,8 @@ func examples() map[string]string {
 	}
 }
 
-// TestReferenceIsTrue sets each field of the table alone and has souk do what its row says.
-func TestReferenceIsTrue(t *testing.T) {
+// TestReferenceRowsMatchBehaviour sets each field of the table alone and has souk do what its row says.
+func TestReferenceRowsMatchBehaviour(t *testing.T) {
 	all := examples()
 	for path, r := range table(t) {
 		example, ok := all[path]

@@ -7,8 +7,8 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// TestReplica: what a steward may ask for is taken, and people read it in one line; what it may not is refused.
-func TestReplica(t *testing.T) {
+// TestReplicaOrderIsValidated: what a steward may ask for is taken, and people read it in one line; what it may not is refused.
+func TestReplicaOrderIsValidated(t *testing.T) {
 	of := func(edit func(*machine.Replica)) *machine.Replica {
 		r := &machine.Replica{Group: "web", Index: 2, Epoch: 4096, Spec: "5bec", Release: "1a2b3c4d5e6f7081"}
 		edit(r)
@@ -43,8 +43,8 @@ func TestReplica(t *testing.T) {
 	}
 }
 
-// TestSlotsAreNoNames: what names a replica on a command line is no id and no name of a machine.
-func TestSlotsAreNoNames(t *testing.T) {
+// TestReplicaNamesAreNoMachineNames: what names a replica on a command line is no id and no name of a machine.
+func TestReplicaNamesAreNoMachineNames(t *testing.T) {
 	for s, want := range map[string]bool{"web/0": true, "web-2/999": true, "web": false, "web/": false, "/0": false,
 		"web/00": false, "web/-1": false, "web/+1": false, "web/1000": false, "Web/0": false,
 		"web/0/1": false, "web/x": false,

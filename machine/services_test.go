@@ -10,7 +10,7 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-func TestHosts(t *testing.T) {
+func TestHostNamesAreValidated(t *testing.T) {
 	long := strings.Repeat("a.", 126) + "b"
 	for host, want := range map[string]bool{
 		"shop": true, "www.example.com": true, "a-1.b": true, "xn--bcher-kva.example": true, "1.example": true,
@@ -24,8 +24,8 @@ func TestHosts(t *testing.T) {
 	}
 }
 
-// TestRouted: a proxy is given services without their checks, and the config keeps them.
-func TestRouted(t *testing.T) {
+// TestRoutedServicesOmitChecks: a proxy is given services without their checks, and the config keeps them.
+func TestRoutedServicesOmitChecks(t *testing.T) {
 	if machine.Routed(nil) != nil || machine.Routed([]machine.Service{}) != nil {
 		t.Error("no services are some")
 	}
@@ -40,8 +40,8 @@ func TestRouted(t *testing.T) {
 	}
 }
 
-// TestFailing: requests depend on the checks of services, and on those of kind readiness.
-func TestFailing(t *testing.T) {
+// TestFailingCountsServiceAndReadinessChecks: requests depend on the checks of services, and on those of kind readiness.
+func TestFailingCountsServiceAndReadinessChecks(t *testing.T) {
 	kind := func(s string) machine.CheckConfig { return machine.CheckConfig{Kind: &s} }
 	m := &machine.Machine{Config: &machine.Config{Checks: map[string]machine.CheckConfig{
 		"plain": {}, "info": kind(machine.KindInformational), "ready": kind(machine.KindReadiness)}}}
@@ -68,8 +68,8 @@ func TestFailing(t *testing.T) {
 	}
 }
 
-// TestHealthChecks: what a config leaves open is filled in, and checks of services have the API's names.
-func TestHealthChecks(t *testing.T) {
+// TestHealthChecksGetDefaultsAndAPINames: what a config leaves open is filled in, and checks of services have the API's names.
+func TestHealthChecksGetDefaultsAndAPINames(t *testing.T) {
 	raw := `{"config": {"image": "souk/host", "init": {"exec": ["/bin/true"]}, "services": [
 		{"internal_port": 8080, "checks": [{"type": "http", "path": "/up", "method": "head", "timeout": "1h"},
 			{"type": "tcp", "port": 81, "interval": "1ms", "grace_period": "0s"}]},
@@ -101,9 +101,9 @@ func TestHealthChecks(t *testing.T) {
 	}
 }
 
-// TestReady: a machine is ready once it is started and each check that requests depend on has passed since; one that
+// TestReadyNeedsEachCheckToPassOnce: a machine is ready once it is started and each check that requests depend on has passed since; one that
 // fails later leaves it ready, and one that has said nothing does not.
-func TestReady(t *testing.T) {
+func TestReadyNeedsEachCheckToPassOnce(t *testing.T) {
 	readiness := machine.KindReadiness
 	port := 8080
 	both := &machine.Config{Services: []machine.Service{{InternalPort: port, Checks: []machine.ServiceCheck{{}}}},
@@ -150,8 +150,8 @@ func TestReady(t *testing.T) {
 	}
 }
 
-// TestLoops: five deaths within 5 minutes, whenever that was.
-func TestLoops(t *testing.T) {
+// TestCrashLoopIsFiveDeathsIn5Minutes: five deaths within 5 minutes, whenever that was.
+func TestCrashLoopIsFiveDeathsIn5Minutes(t *testing.T) {
 	at := time.Unix(1e9, 0)
 	for _, c := range []struct {
 		deaths []time.Duration // before the newest

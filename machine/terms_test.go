@@ -11,7 +11,7 @@ import (
 )
 
 // Terms are written as a map of the same names and values is.
-func TestTermsAreWrittenAsAMap(t *testing.T) {
+func TestTermsEncodeAsAMap(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		value := rapid.OneOf(rapid.Float64(), rapid.SampledFrom([]float64{0, math.Copysign(0, -1),
 			1e21, 1e-6, -1e-7, 52.999999488,

@@ -8,8 +8,8 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// TestVolumesLacking: an image's data is kept where a volume is mounted at its directory, or above.
-func TestVolumesLacking(t *testing.T) {
+// TestUnmountedImageVolumesAreReported: an image's data is kept where a volume is mounted at its directory, or above.
+func TestUnmountedImageVolumesAreReported(t *testing.T) {
 	const end = ", and no volume is attached there: it is lost when the machine stops; see souk volumes create, and " +
 		"--volume NAME:"
 	for _, c := range []struct{ declared, mounted, want string }{
@@ -40,8 +40,8 @@ func TestVolumesLacking(t *testing.T) {
 	}
 }
 
-// TestWarned: what a machine's version was warned of, in order, and nothing of the version before.
-func TestWarned(t *testing.T) {
+// TestWarningsOfTheCurrentVersionAreListed: what a machine's version was warned of, in order, and nothing of the version before.
+func TestWarningsOfTheCurrentVersionAreListed(t *testing.T) {
 	event := func(typ, text string) machine.Event { return machine.Event{Type: typ, Message: text} }
 	m := &machine.Machine{Events: []machine.Event{
 		event("start", ""), event(machine.EventWarning, "second"), event(machine.EventRetry, "it is tried again"),
@@ -56,8 +56,8 @@ func TestWarned(t *testing.T) {
 	}
 }
 
-// TestPortWarnings: what has a port of its host for itself is one machine a host, whatever requests may have made.
-func TestPortWarnings(t *testing.T) {
+// TestPortWarningsNameHostNetworkConflicts: what has a port of its host for itself is one machine a host, whatever requests may have made.
+func TestPortWarningsNameHostNetworkConflicts(t *testing.T) {
 	config := func(image string, most int, n *machine.Network) *machine.Config {
 		c := &machine.Config{Image: image, Network: n, Services: []machine.Service{{InternalPort: 8080}}}
 		if most > 0 {

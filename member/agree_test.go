@@ -10,9 +10,9 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// TestAgreeAfterManyDeletions: a worker that has removed more machines than the 1,024 deletions that are kept is
+// TestAgreementHoldsAfterManyDeletions: a worker that has removed more machines than the 1,024 deletions that are kept is
 // understood as before: after a round the others know what it has, and what it has no more.
-func TestAgreeAfterManyDeletions(t *testing.T) {
+func TestAgreementHoldsAfterManyDeletions(t *testing.T) {
 	x := newTown(t)
 	a, b := x.add("m1"), x.add("m2")
 	x.meet()
@@ -45,8 +45,8 @@ func TestAgreeAfterManyDeletions(t *testing.T) {
 	}
 }
 
-// TestAgreeEndsWithAMember: one that does not answer is waited for, and not beyond its end.
-func TestAgreeEndsWithAMember(t *testing.T) {
+// TestAgreementStopsWaitingForADeadMember: one that does not answer is waited for, and not beyond its end.
+func TestAgreementStopsWaitingForADeadMember(t *testing.T) {
 	x := newTown(t)
 	a, b := x.add("m1"), x.add("m2")
 	x.meet()

@@ -76,9 +76,9 @@ func refusedOf(a *at) (n int64) {
 	return n
 }
 
-// TestWhoHasOnlyTheKeyOfGossip takes nobody out, makes itself no token, removes nobody and fills nothing (security H1,
+// TestGossipKeyAloneGrantsNothing: who has only the key of gossip takes nobody out, makes itself no token, removes nobody and fills nothing (security H1,
 // H3, M2).
-func TestWhoHasOnlyTheKeyOfGossip(t *testing.T) {
+func TestGossipKeyAloneGrantsNothing(t *testing.T) {
 	t.Parallel()
 	x := newTown(t)
 	a, b := x.add("m1"), x.add("m2")
@@ -128,8 +128,8 @@ func TestWhoHasOnlyTheKeyOfGossip(t *testing.T) {
 	}
 }
 
-// TestWhoMayWriteWhat: with a certificate, by its roles.
-func TestWhoMayWriteWhat(t *testing.T) {
+// TestCertificateRolesLimitWrites: with a certificate, by its roles.
+func TestCertificateRolesLimitWrites(t *testing.T) {
 	t.Parallel()
 	x := newTown(t)
 	a := x.add("m1")
@@ -197,9 +197,9 @@ func TestWhoMayWriteWhat(t *testing.T) {
 	}
 }
 
-// TestKeyOfAnEndedCertificate says nothing new; what was said with it in time may be carried for ever, and a member
+// TestExpiredCertificateSignsNothingNew: key of an ended certificate says nothing new; what was said with it in time may be carried for ever, and a member
 // whose issuer was away for some days is still believed (security L12).
-func TestKeyOfAnEndedCertificate(t *testing.T) {
+func TestExpiredCertificateSignsNothingNew(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
 	before := func(days int) time.Time { return now.Add(time.Duration(-days) * 24 * time.Hour) }
@@ -253,8 +253,8 @@ func TestKeyOfAnEndedCertificate(t *testing.T) {
 	}
 }
 
-// TestRenewedMemberTellsAllAnew, so that nothing of its is signed with a certificate that will end before.
-func TestRenewedMemberTellsAllAnew(t *testing.T) {
+// TestRenewedMemberResignsItsRecords, so that nothing of its is signed with a certificate that will end before.
+func TestRenewedMemberResignsItsRecords(t *testing.T) {
 	t.Parallel()
 	x := newTown(t)
 	a, b := x.add("m1"), x.add("m2", started("web", "48ed0000000001", "one", "m2", 0))
@@ -276,8 +276,8 @@ func TestRenewedMemberTellsAllAnew(t *testing.T) {
 	}
 }
 
-// TestWhatARemovedMemberWrote stays, for who joins later too; what it writes from then on is not believed.
-func TestWhatARemovedMemberWrote(t *testing.T) {
+// TestRecordsOfARemovedMemberStay: what A removed member wrote stays, for who joins later too; what it writes from then on is not believed.
+func TestRecordsOfARemovedMemberStay(t *testing.T) {
 	t.Parallel()
 	x := newTown(t)
 	a, b := x.add("m1"), x.add("m2")
@@ -312,8 +312,8 @@ func TestWhatARemovedMemberWrote(t *testing.T) {
 	})
 }
 
-// BenchmarkVerify is what it costs to judge what comes: a record, a head that was not seen before, and one that was.
-func BenchmarkVerify(b *testing.B) {
+// BenchmarkVerifyRecordsAndHeads is what it costs to judge what comes: a record, a head that was not seen before, and one that was.
+func BenchmarkVerifyRecordsAndHeads(b *testing.B) {
 	dir := b.TempDir()
 	ca, err := pki.Init(filepath.Join(dir, "ca"), time.Now())
 	if err != nil {

@@ -29,9 +29,9 @@ func kindOf(err error) string {
 	return string(fault.KindOf(err))
 }
 
-// TestWhoIsAsked: a worker that is heard answers for itself. One that is not heard is not asked; a machine that it may
+// TestOnlyHeardWorkersAreAsked: a worker that is heard answers for itself. One that is not heard is not asked; a machine that it may
 // have told nobody of is not called missing.
-func TestWhoIsAsked(t *testing.T) {
+func TestOnlyHeardWorkersAreAsked(t *testing.T) {
 	t.Parallel()
 	x := newTown(t)
 	a := x.add("m1")
@@ -87,9 +87,9 @@ func TestWhoIsAsked(t *testing.T) {
 	}
 }
 
-// TestEventsOfOneThatIsNotHeard: the stream begins, has nothing, and ends when the worker is back: who listens lists
+// TestEventStreamEndsWhenASilentWorkerReturns: the stream begins, has nothing, and ends when the worker is back: who listens lists
 // anew.
-func TestEventsOfOneThatIsNotHeard(t *testing.T) {
+func TestEventStreamEndsWhenASilentWorkerReturns(t *testing.T) {
 	t.Parallel()
 	x := newTown(t)
 	a, b := x.add("m1"), x.add("m2")
@@ -128,9 +128,9 @@ func TestEventsOfOneThatIsNotHeard(t *testing.T) {
 	}
 }
 
-// TestSavedAreAsked: a member that has just begun knows from before who the others are, so it calls nothing missing
+// TestRestartRemembersOtherMembers: a member that has just begun knows from before who the others are, so it calls nothing missing
 // that they may have, and lists them as workers that cannot be heard.
-func TestSavedAreAsked(t *testing.T) {
+func TestRestartRemembersOtherMembers(t *testing.T) {
 	t.Parallel()
 	x := newTown(t)
 	a := x.add("m1")

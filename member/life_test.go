@@ -40,9 +40,9 @@ func gossipSaved(dir string) (map[string]string, error) {
 	return s.Members, err
 }
 
-// TestWhoIsDenied: certificates of before the removal are, whatever the order of things; younger ones are not, nor
+// TestCertificatesBeforeRemovalAreDenied: certificates of before the removal are, whatever the order of things; younger ones are not, nor
 // anybody else's.
-func TestWhoIsDenied(t *testing.T) {
+func TestCertificatesBeforeRemovalAreDenied(t *testing.T) {
 	t.Parallel()
 	m := &Member{}
 	rapid.Check(t, func(t *rapid.T) {
@@ -58,9 +58,9 @@ func TestWhoIsDenied(t *testing.T) {
 	})
 }
 
-// TestApart: a member that is alone in its cluster is never apart; one whose others do not answer is, and no more when
+// TestIsolationIsReportedOnlyWithLivingPeers: a member that is alone in its cluster is never apart; one whose others do not answer is, and no more when
 // they have left or were removed.
-func TestApart(t *testing.T) {
+func TestIsolationIsReportedOnlyWithLivingPeers(t *testing.T) {
 	t.Parallel()
 	x := newTown(t)
 	a := x.add("m1")
@@ -79,8 +79,8 @@ func TestApart(t *testing.T) {
 	waittest.Until(t, "m2 counts no more", func() bool { return a.Apart() == 0 })
 }
 
-// TestRemoveRefuses: what cannot be removed, and why.
-func TestRemoveRefuses(t *testing.T) {
+// TestRemoveRefusesUnsafeRemovals: what cannot be removed, and why.
+func TestRemoveRefusesUnsafeRemovals(t *testing.T) {
 	t.Parallel()
 	x := newTown(t)
 	a := x.add("m1")
@@ -135,9 +135,9 @@ func TestRemovalIsShownAtOnce(t *testing.T) {
 	}
 }
 
-// TestRemovedAndBack: what was removed is forgotten when it is not heard any more, its old certificate opens nothing,
+// TestRemovedMemberReturnsWithANewCertificate: what was removed is forgotten when it is not heard any more, its old certificate opens nothing,
 // and with a new one its id is a member again.
-func TestRemovedAndBack(t *testing.T) {
+func TestRemovedMemberReturnsWithANewCertificate(t *testing.T) {
 	t.Parallel()
 	x := newTown(t)
 	a := x.add("m1")
@@ -192,8 +192,8 @@ func TestRemovedAndBack(t *testing.T) {
 	})
 }
 
-// TestOddObjects: whatever members write of what this package reads, nobody is let in by it, and nothing stands still.
-func TestOddObjects(t *testing.T) {
+// TestInvalidObjectsGrantNothing: whatever members write of what this package reads, nobody is let in by it, and nothing stands still.
+func TestInvalidObjectsGrantNothing(t *testing.T) {
 	t.Parallel()
 	x := newTown(t)
 	a, b := x.add("m1"), x.add("m2")
@@ -256,8 +256,8 @@ func TestOddObjects(t *testing.T) {
 	})
 }
 
-// TestNamesOfMachines: only what is started and can be heard is told, at the address that its worker gives.
-func TestNamesOfMachines(t *testing.T) {
+// TestOnlyStartedHeardMachinesAreNamed: only what is started and can be heard is told, at the address that its worker gives.
+func TestOnlyStartedHeardMachinesAreNamed(t *testing.T) {
 	t.Parallel()
 	x := newTown(t)
 	a := x.add("m1")
@@ -302,9 +302,9 @@ func TestNamesOfMachines(t *testing.T) {
 	})
 }
 
-// TestNameIsLookedUpAmongFew: what a question for an app costs does not follow from how many machines other apps have,
+// TestNameLookupCostIsIndependentOfOtherApps: what a question for an app costs does not follow from how many machines other apps have,
 // and that of a machine by name not even from how many its own app has.
-func TestNameIsLookedUpAmongFew(t *testing.T) {
+func TestNameLookupCostIsIndependentOfOtherApps(t *testing.T) {
 	x := newTown(t)
 	a := x.add("m1", started("web", hers, "one", "m1", 0))
 	a.fleet.Update(func(e *fleet.Edit) {
@@ -339,8 +339,8 @@ func TestNameIsLookedUpAmongFew(t *testing.T) {
 	}
 }
 
-// TestIssuersAreRemembered: a member knows after a restart, with nobody to be heard, where it may ask for keys.
-func TestIssuersAreRemembered(t *testing.T) {
+// TestIssuerAddressesSurviveRestart: a member knows after a restart, with nobody to be heard, where it may ask for keys.
+func TestIssuerAddressesSurviveRestart(t *testing.T) {
 	t.Parallel()
 	x := newTown(t)
 	a, b := x.add("m1"), x.add("m2")
@@ -367,9 +367,9 @@ func TestIssuersAreRemembered(t *testing.T) {
 	}
 }
 
-// TestIssuerAloneDecidesNothing: one that has just begun in the midst of a rotation, and hears nobody, does not go on
+// TestIsolatedIssuerDoesNotAdvanceARotation: one that has just begun in the midst of a rotation, and hears nobody, does not go on
 // with it and leave the others behind.
-func TestIssuerAloneDecidesNothing(t *testing.T) {
+func TestIsolatedIssuerDoesNotAdvanceARotation(t *testing.T) {
 	t.Parallel()
 	x := newTown(t)
 	a, b := x.add("m1"), x.add("m2")
@@ -407,8 +407,8 @@ func TestIssuerAloneDecidesNothing(t *testing.T) {
 	}
 }
 
-// TestDeletedAppStaysDeleted: a member that hears of its own app while the app is deleted does not bring it back.
-func TestDeletedAppStaysDeleted(t *testing.T) {
+// TestDeletedAppIsNotRevivedByItsMember: a member that hears of its own app while the app is deleted does not bring it back.
+func TestDeletedAppIsNotRevivedByItsMember(t *testing.T) {
 	t.Parallel()
 	x := newTown(t)
 	a := x.add("m1")
@@ -434,7 +434,7 @@ func TestDeletedAppStaysDeleted(t *testing.T) {
 
 // What a member told with a certificate that is refused now, its id lives on with a younger one, is dropped at all:
 // held, it could stand for ever in the way of what the other tells in the same incarnation.
-func TestWhatACopyToldIsDropped(t *testing.T) {
+func TestRecordsOfARefusedCertificateAreDropped(t *testing.T) {
 	t.Parallel()
 	x := newTown(t)
 	a := x.add("m1")

@@ -24,9 +24,9 @@ func largeRelease(t *testing.T, size int) *release.Release {
 		Config: &machine.Config{Image: "busybox", Files: []machine.File{{GuestPath: "/x", RawValue: &text}}}}}}
 }
 
-// TestRowInPieces: a release that is larger than an object travels in several, in whichever order they come; taken out
+// TestLargeRowTravelsInPieces: a release that is larger than an object travels in several, in whichever order they come; taken out
 // it leaves none.
-func TestRowInPieces(t *testing.T) {
+func TestLargeRowTravelsInPieces(t *testing.T) {
 	writer, reader := newTown(t).add("m1").cluster.Objects(), newTown(t).add("m2").cluster.Objects()
 	rows := map[string][]byte{}
 	a, _ := sharedCatalog(t, func(bucket, key string, value []byte) error {
@@ -82,8 +82,8 @@ func TestRowInPieces(t *testing.T) {
 	}
 }
 
-// TestOddPieces: what says that it has pieces, and lies, is refused or waited for, and harms nothing.
-func TestOddPieces(t *testing.T) {
+// TestInvalidPiecesAreRefused: what says that it has pieces, and lies, is refused or waited for, and harms nothing.
+func TestInvalidPiecesAreRefused(t *testing.T) {
 	objects := newTown(t).add("m1").cluster.Objects()
 	c, journal := sharedCatalog(t, func(string, string, []byte) error { return nil })
 	if _, err := c.Apps.CreateApp("shop", "", "", ""); err != nil {

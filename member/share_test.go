@@ -42,9 +42,9 @@ func sharedCatalog(t *testing.T, put func(_, _ string, _ []byte) error) (*catalo
 	return c, j
 }
 
-// TestImportIsByRow imports what changed and nothing else, and what overtook the row that it hangs on as soon as that
+// TestImportCommitsOnlyChangedRows imports what changed and nothing else, and what overtook the row that it hangs on as soon as that
 // comes.
-func TestImportIsByRow(t *testing.T) {
+func TestImportCommitsOnlyChangedRows(t *testing.T) {
 	objects := newTown(t).add("m1").cluster.Objects()
 	var told []registry.Change
 	rows := map[string][]byte{}

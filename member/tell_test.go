@@ -26,9 +26,9 @@ func service(t *testing.T) (s machine.Service) {
 	return s
 }
 
-// TestProxyReadsTheSameEverywhere: what a proxy needs of a machine is in the fleet of its own member and in another's
+// TestProxyFieldsAgreeAtEveryMember: what a proxy needs of a machine is in the fleet of its own member and in another's
 // alike, with its load, and is small.
-func TestProxyReadsTheSameEverywhere(t *testing.T) {
+func TestProxyFieldsAgreeAtEveryMember(t *testing.T) {
 	t.Parallel()
 	m := started("shop", "00000000000001", "web", "m1", 0)
 	m.Config.Services = []machine.Service{service(t), {InternalPort: 9090}}
@@ -70,9 +70,9 @@ func TestProxyReadsTheSameEverywhere(t *testing.T) {
 	})
 }
 
-// TestStewardReadsTheSameEverywhere: what a steward needs of a machine is in the fleet of its own member and in
+// TestStewardFieldsAgreeAtEveryMember: what a steward needs of a machine is in the fleet of its own member and in
 // another's alike.
-func TestStewardReadsTheSameEverywhere(t *testing.T) {
+func TestStewardFieldsAgreeAtEveryMember(t *testing.T) {
 	t.Parallel()
 	m := started("shop", "00000000000001", "web", "m1", 0)
 	m.Replica = &machine.Replica{Group: "web", Index: 2, Epoch: 4096, Spec: "5bec", Release: "1a2b3c4d"}
@@ -109,8 +109,8 @@ func TestStewardReadsTheSameEverywhere(t *testing.T) {
 
 func when(s int64) time.Time { return time.UnixMilli(1_790_000_000_000 + s*1000).UTC() }
 
-// TestOddReplicasAreLeftOut: what no steward asks for is not believed of another member.
-func TestOddReplicasAreLeftOut(t *testing.T) {
+// TestInvalidReplicasAreIgnored: what no steward asks for is not believed of another member.
+func TestInvalidReplicasAreIgnored(t *testing.T) {
 	t.Parallel()
 	for raw, want := range map[string]bool{
 		`{"id": "m"}`: false,
@@ -130,8 +130,8 @@ func TestOddReplicasAreLeftOut(t *testing.T) {
 	}
 }
 
-// TestWhatIsToldOfAMachineIsSmall: each member has it of each machine.
-func TestWhatIsToldOfAMachineIsSmall(t *testing.T) {
+// TestMachineRecordIsSmall: each member has it of each machine.
+func TestMachineRecordIsSmall(t *testing.T) {
 	t.Parallel()
 	size := func(services ...machine.Service) int {
 		m := started("shop", "00000000000001", "web", "m1", 0)
@@ -153,9 +153,9 @@ func TestWhatIsToldOfAMachineIsSmall(t *testing.T) {
 	}
 }
 
-// TestOddServicesAreLeftOut: what no launch could have is not believed of another member; one of the version before
+// TestInvalidServicesAreIgnored: what no launch could have is not believed of another member; one of the version before
 // tells the first service's port alone.
-func TestOddServicesAreLeftOut(t *testing.T) {
+func TestInvalidServicesAreIgnored(t *testing.T) {
 	t.Parallel()
 	for raw, want := range map[string]int{
 		`{"id": "m", "state": "started"}`: 0,
@@ -176,9 +176,9 @@ func TestOddServicesAreLeftOut(t *testing.T) {
 	}
 }
 
-// TestOddAppsAreNotLetIn: of apps that another member says are let in, all are believed or, where a launch could not
+// TestInvalidAllowedAppsAreIgnored: of apps that another member says are let in, all are believed or, where a launch could not
 // have said so, none.
-func TestOddAppsAreNotLetIn(t *testing.T) {
+func TestInvalidAllowedAppsAreIgnored(t *testing.T) {
 	t.Parallel()
 	for raw, want := range map[string]int{
 		`[]`: 0, `["shop", "ask"]`: 2, `["shop", "A b"]`: 0, `[""]`: 0,

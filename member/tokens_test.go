@@ -35,9 +35,9 @@ func made(t *testing.T, at *Tokens, by string, in api.NewToken) string {
 	return out.Secret
 }
 
-// TestTokensEnd: a token is let in at all members until its end, its revocation, or the removal of its member; and so
+// TestTokenEndsByExpiryRevocationOrRemoval: a token is let in at all members until its end, its revocation, or the removal of its member; and so
 // is none that was made with it.
-func TestTokensEnd(t *testing.T) {
+func TestTokenEndsByExpiryRevocationOrRemoval(t *testing.T) {
 	t.Parallel()
 	x := newTown(t)
 	a, b, c := x.add("m1"), x.add("m2"), x.add("m3")
@@ -101,8 +101,8 @@ func TestTokensEnd(t *testing.T) {
 	}
 }
 
-// TestTokenEndsByItself, at all members, and is forgotten a week later.
-func TestTokenEndsByItself(t *testing.T) {
+// TestTokenExpiresEverywhere, at all members, and is forgotten a week later.
+func TestTokenExpiresEverywhere(t *testing.T) {
 	t.Parallel()
 	x := newTown(t)
 	a, b := x.add("m1"), x.add("m2")
@@ -140,8 +140,8 @@ func TestTokenEndsByItself(t *testing.T) {
 	}
 }
 
-// TestRevocationReachesWhoWasAway: it holds for who was away when it was made, whatever that one tells of the token.
-func TestRevocationReachesWhoWasAway(t *testing.T) {
+// TestRevocationReachesOfflineMembers: it holds for who was away when it was made, whatever that one tells of the token.
+func TestRevocationReachesOfflineMembers(t *testing.T) {
 	t.Parallel()
 	x := newTown(t)
 	a, b := x.add("m1"), x.add("m2")
@@ -166,9 +166,9 @@ func TestRevocationReachesWhoWasAway(t *testing.T) {
 	refused(t, ci, "token_revoked", ta, tb)
 }
 
-// TestOwnTokens: a member's own token is made anew in time, and at once when it is revoked or taken away; who has read
+// TestOwnTokenIsRenewedInTime: a member's own token is made anew in time, and at once when it is revoked or taken away; who has read
 // the one before in time goes on with it.
-func TestOwnTokens(t *testing.T) {
+func TestOwnTokenIsRenewedInTime(t *testing.T) {
 	t.Parallel()
 	x := newTown(t)
 	a, b := x.add("m1"), x.add("m2")
@@ -233,8 +233,8 @@ func TestOwnTokens(t *testing.T) {
 	waittest.Succeed(t, "the new one is let in", func() error { _, err := tb.Judge("put there by hand"); return err })
 }
 
-// TestTokensNeedASignature: an object of a token that no member with a certificate wrote lets nobody in (security H3).
-func TestTokensNeedASignature(t *testing.T) {
+// TestUnsignedTokenIsNotAccepted: an object of a token that no member with a certificate wrote lets nobody in (security H3).
+func TestUnsignedTokenIsNotAccepted(t *testing.T) {
 	t.Parallel()
 	x := newTown(t)
 	a := x.add("m1")

@@ -9,9 +9,9 @@ import (
 	"github.com/soukhq/souk/internal/atrest"
 )
 
-// TestNothingIsSavedBesideAKeyFromOutside: where secrets may lie on no disk in clear, no machine's memory does. Where
+// TestExternalKeyDisablesMemoryCheckpoints: where secrets may lie on no disk in clear, no machine's memory does. Where
 // the key cannot be read it is not known, and nothing is opened.
-func TestNothingIsSavedBesideAKeyFromOutside(t *testing.T) {
+func TestExternalKeyDisablesMemoryCheckpoints(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "key")
 	for _, x := range []struct {
 		name, keys string

@@ -15,9 +15,9 @@ import (
 	"github.com/soukhq/souk/runtime/hostnet/netplan"
 )
 
-// TestWhereTheTunnelLeads: to the machines with addresses of their own that other workers say they have, and to
+// TestTunnelPeersComeFromValidMachineRecords: to the machines with addresses of their own that other workers say they have, and to
 // nothing that a worker says in another way, or of what is here.
-func TestWhereTheTunnelLeads(t *testing.T) {
+func TestTunnelPeersComeFromValidMachineRecords(t *testing.T) {
 	addresses := Addresses()
 	key, err := wgtypes.GenerateKey()
 	if err != nil {

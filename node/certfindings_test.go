@@ -8,8 +8,8 @@ import (
 	"github.com/soukhq/souk/api"
 )
 
-// TestCertFindings: doctor names the first of the certificates that are lacking, and counts the others.
-func TestCertFindings(t *testing.T) {
+// TestDoctorReportsMissingCertificates: doctor names the first of the certificates that are lacking, and counts the others.
+func TestDoctorReportsMissingCertificates(t *testing.T) {
 	if f := certFindings(nil); len(f) != 0 {
 		t.Errorf("%+v", f)
 	}

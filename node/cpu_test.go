@@ -8,8 +8,8 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// TestWhatOfCPUIsTold: of machines that are asked for, once it is known, and changes of 5 per cent of what it may use.
-func TestWhatOfCPUIsTold(t *testing.T) {
+// TestCPUUseIsToldInStepsOf5Percent: of machines that are asked for, once it is known, and changes of 5 per cent of what it may use.
+func TestCPUUseIsToldInStepsOf5Percent(t *testing.T) {
 	c := cpuMeter{}
 	cpus := map[string]int64{"a": 2000}
 	for i, tt := range []struct {

@@ -94,9 +94,9 @@ func launch() *machine.Launch {
 	}
 }
 
-// TestWhatWasAnsweredIsThereAgain: a machine, its decision and a job are what they were after the process was started
+// TestAnsweredStateSurvivesRestart: a machine, its decision and a job are what they were after the process was started
 // again.
-func TestWhatWasAnsweredIsThereAgain(t *testing.T) {
+func TestAnsweredStateSurvivesRestart(t *testing.T) {
 	p := start(t)
 	if _, err := p.cl.CreateApp(t.Context(), app); err != nil {
 		t.Fatal(err)
@@ -131,8 +131,8 @@ func TestWhatWasAnsweredIsThereAgain(t *testing.T) {
 	}
 }
 
-// TestWhatWasOpenedIsClosed: when one part cannot be opened, those before it are let go of.
-func TestWhatWasOpenedIsClosed(t *testing.T) {
+// TestFailedStartClosesOpenedParts: when one part cannot be opened, those before it are let go of.
+func TestFailedStartClosesOpenedParts(t *testing.T) {
 	p := &process{t: t, dir: t.TempDir(), world: fake.New(fake.Options{})}
 	o := p.options()
 	o.Runtime = func(node.Worker, string) (node.Runtime, error) {

@@ -46,9 +46,9 @@ func (p *process) whole(m *machine.Machine) {
 	p.end()
 }
 
-// TestLostFile moves each file of a process away, one at a time: the process refuses to start, with what to do, or has
+// TestMissingStateFileIsRefusedOrHarmless moves each file of a process away, one at a time: the process refuses to start, with what to do, or has
 // lost nothing; once the file is back, all is as it was.
-func TestLostFile(t *testing.T) {
+func TestMissingStateFileIsRefusedOrHarmless(t *testing.T) {
 	p, m := written(t)
 	var files []string
 	if err := filepath.WalkDir(p.dir, func(path string, d os.DirEntry, err error) error {
@@ -90,8 +90,8 @@ func TestLostFile(t *testing.T) {
 	}
 }
 
-// TestLostJournalAndList: also without the list of files a journal that is new does not end what runs.
-func TestLostJournalAndList(t *testing.T) {
+// TestLostJournalEndsNoRunningMachine: also without the list of files a journal that is new does not end what runs.
+func TestLostJournalEndsNoRunningMachine(t *testing.T) {
 	p, m := written(t)
 	journal := filepath.Join(p.dir, "journal")
 	if err := os.Remove(filepath.Join(p.dir, "pieces")); err != nil {
@@ -111,8 +111,8 @@ func TestLostJournalAndList(t *testing.T) {
 	p.whole(m)
 }
 
-// TestGivenUp: what a person says is lost is made anew, once, and what was left of it is put aside.
-func TestGivenUp(t *testing.T) {
+// TestAbandonedStateIsRecreatedOnce: what a person says is lost is made anew, once, and what was left of it is put aside.
+func TestAbandonedStateIsRecreatedOnce(t *testing.T) {
 	p, _ := written(t)
 	journal := filepath.Join(p.dir, "journal")
 	if err := os.Truncate(journal, 100); err != nil {

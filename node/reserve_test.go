@@ -14,9 +14,9 @@ import (
 	"github.com/soukhq/souk/store/disk/disktest"
 )
 
-// TestFullDisk: a process is started on a disk that has no byte left, and lists and destroys. Once there is room again,
+// TestNodeStartsOnAFullDisk: a process is started on a disk that has no byte left, and lists and destroys. Once there is room again,
 // it is kept for the next time.
-func TestFullDisk(t *testing.T) {
+func TestNodeStartsOnAFullDisk(t *testing.T) {
 	p := &process{t: t, dir: t.TempDir(), world: fake.New(fake.Options{}), reserve: true}
 	disktest.Mount(t, p.dir, "256m")
 	p.start()

@@ -9,8 +9,8 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// TestStartWaitsForItsRelease: secrets that another member has are waited for a while; any other error is returned at once.
-func TestStartWaitsForItsRelease(t *testing.T) {
+// TestStartWaitsForSecretsOfItsRelease: secrets that another member has are waited for a while; any other error is returned at once.
+func TestStartWaitsForSecretsOfItsRelease(t *testing.T) {
 	missing := fault.New(fault.Unavailable, "release_missing", "it is not here yet")
 	for _, tt := range []struct {
 		name  string

@@ -12,8 +12,8 @@ import (
 	"github.com/soukhq/souk/cli"
 )
 
-// TestInstall installs from a directory whose archive has a script in place of souk, and not when it was changed.
-func TestInstall(t *testing.T) {
+// TestInstallRejectsAModifiedArchive installs from a directory whose archive has a script in place of souk, and not when it was changed.
+func TestInstallRejectsAModifiedArchive(t *testing.T) {
 	dist, name := t.TempDir(), "souk-1.2.3-linux-"+runtime.GOARCH
 	run(t, nil, "sh", "-ec", `cp install.sh "$1" && cd "$1" && mkdir "$2" &&
 		printf '#!/bin/sh\necho souk version v1.2.3\n' > "$2/souk" && chmod +x "$2/souk" &&
@@ -24,9 +24,9 @@ func TestInstall(t *testing.T) {
 	refusesChanged(t, dist)
 }
 
-// TestLongRelease makes a release for this machine, and installs it with nothing but the script: into a directory, from
+// TestLongReleaseInstallsIntoABareRoot makes a release for this machine, and installs it with nothing but the script: into a directory, from
 // a bare root file system with a shell and the tools that the script names, and not when the archive was changed.
-func TestLongRelease(t *testing.T) {
+func TestLongReleaseInstallsIntoABareRoot(t *testing.T) {
 	if _, err := exec.LookPath("dpkg-deb"); err != nil {
 		lacks(t, "dpkg-deb")
 	}

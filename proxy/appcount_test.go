@@ -36,9 +36,9 @@ func countedRequests(t *testing.T, a *appRequests) map[string]float64 {
 
 func value(m *dto.Metric) float64 { return m.GetCounter().GetValue() }
 
-// TestRequestsByApp: each app has its own count until there are too many; a name that no app has gets none; once the
+// TestRequestCountsPerAppAreBounded: each app has its own count until there are too many; a name that no app has gets none; once the
 // table is full, apps without machines make room.
-func TestRequestsByApp(t *testing.T) {
+func TestRequestCountsPerAppAreBounded(t *testing.T) {
 	machines := map[string]bool{"shop": true}
 	a := &appRequests{has: func(app string) bool { return machines[app] }, apps: map[string]*classes{}}
 	for range 3 {

@@ -45,9 +45,9 @@ func (w oneMachine) Do(context.Context, lifecycle.Command) (lifecycle.Outcome, e
 	return lifecycle.Outcome{Machine: w.m}, nil
 }
 
-// BenchmarkRequest is one request after another over one connection, to a machine that answers a kilobyte. The client
+// BenchmarkRequestOverOneConnection is one request after another over one connection, to a machine that answers a kilobyte. The client
 // and the machine are in the figures: see "direct" for them alone.
-func BenchmarkRequest(b *testing.B) {
+func BenchmarkRequestOverOneConnection(b *testing.B) {
 	backend, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		b.Fatal(err)

@@ -60,9 +60,9 @@ func (w *sleeper) Do(context.Context, lifecycle.Command) (lifecycle.Outcome, err
 	return lifecycle.Outcome{Machine: w.m.Load()}, nil
 }
 
-// BenchmarkBurst is a thousand requests at once, over connections that are open, to a machine that sleeps and takes 40
+// BenchmarkBurstToASleepingMachine is a thousand requests at once, over connections that are open, to a machine that sleeps and takes 40
 // ms to wake.
-func BenchmarkBurst(b *testing.B) {
+func BenchmarkBurstToASleepingMachine(b *testing.B) {
 	backend, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		b.Fatal(err)

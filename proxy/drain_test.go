@@ -21,9 +21,9 @@ func (h *host) up(id, event string) {
 	h.set(id, machine.Started)
 }
 
-// TestDrain (26): a machine that is to be stopped gets no more requests, though everybody thinks that it runs; those that
+// TestDrainFinishesRequestsAndAdmitsNone (26): a machine that is to be stopped gets no more requests, though everybody thinks that it runs; those that
 // it has are answered before the drain ends; an upgraded connection is not waited for. Its next start gets requests.
-func TestDrain(t *testing.T) {
+func TestDrainFinishesRequestsAndAdmitsNone(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
 	answer := make(chan struct{})

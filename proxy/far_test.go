@@ -10,8 +10,8 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// TestAnotherMembersMachine is asked and woken by its owner, whatever path the request has.
-func TestAnotherMembersMachine(t *testing.T) {
+// TestRemoteMachineIsWokenByItsOwner: another members machine is asked and woken by its owner, whatever path the request has.
+func TestRemoteMachineIsWokenByItsOwner(t *testing.T) {
 	to := far{}
 	r := newRig(t, withFar(to))
 	x := r.behind("w2", to)
@@ -37,8 +37,8 @@ func TestAnotherMembersMachine(t *testing.T) {
 	}
 }
 
-// TestMachineSpeaksForNobodyElse: what a machine says in the proxies' own headers is believed by none.
-func TestMachineSpeaksForNobodyElse(t *testing.T) {
+// TestProxyHeadersFromMachinesAreIgnored: what a machine says in the proxies' own headers is believed by none.
+func TestProxyHeadersFromMachinesAreIgnored(t *testing.T) {
 	for _, h2 := range []bool{false, true} {
 		for _, way := range []string{"own", "far"} {
 			to := far{}
@@ -81,8 +81,8 @@ func TestMachineSpeaksForNobodyElse(t *testing.T) {
 	}
 }
 
-// TestMemberThatCannotBeReached is said, and another machine is asked where there is one.
-func TestMemberThatCannotBeReached(t *testing.T) {
+// TestUnreachableMemberIsSkippedOrReported: member that cannot be reached is said, and another machine is asked where there is one.
+func TestUnreachableMemberIsSkippedOrReported(t *testing.T) {
 	to := far{}
 	r := newRig(t, withFar(to))
 	x := r.behind("w2", to)

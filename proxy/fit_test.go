@@ -43,9 +43,9 @@ func (h *host) happened(id string, ago time.Duration, e machine.Event) {
 	g.Events = append([]machine.Event{e}, g.Events...)
 }
 
-// TestWakeWaitsForTheFirstPass: a request that wakes a machine is answered when its checks pass, which are made at once
+// TestWakeWaitsForPassingChecks: a request that wakes a machine is answered when its checks pass, which are made at once
 // when its port accepts, and soon again; nobody waits for their interval.
-func TestWakeWaitsForTheFirstPass(t *testing.T) {
+func TestWakeWaitsForPassingChecks(t *testing.T) {
 	t.Parallel()
 	for _, at := range []string{"here", "elsewhere"} {
 		to := far{}
@@ -75,9 +75,9 @@ func TestWakeWaitsForTheFirstPass(t *testing.T) {
 	}
 }
 
-// TestMachineComesUpByItself: it was started by somebody else and has not passed its checks yet, or they have not even been
+// TestRequestWaitsForAMachineAlreadyStarting: it was started by somebody else and has not passed its checks yet, or they have not even been
 // made. A request waits for that, also where nobody may start the machine for it.
-func TestMachineComesUpByItself(t *testing.T) {
+func TestRequestWaitsForAMachineAlreadyStarting(t *testing.T) {
 	t.Parallel()
 	for _, output := range []string{machine.CheckWaits, "connection refused"} {
 		r := newRig(t, nil)
@@ -99,8 +99,8 @@ func TestMachineComesUpByItself(t *testing.T) {
 	}
 }
 
-// TestNeverFit: a machine that has failed its checks since it was started long ago is not waited for.
-func TestNeverFit(t *testing.T) {
+// TestMachineFailingChecksIsNotWaitedFor: a machine that has failed its checks since it was started long ago is not waited for.
+func TestMachineFailingChecksIsNotWaitedFor(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
 	r.host.add("shop", "m1", machine.Started, httpService(nil), says("m1"))
@@ -141,9 +141,9 @@ func (h *host) dies(g *guest, again time.Duration) {
 	}
 }
 
-// TestTryThatFails: a request is not held for a machine that ends at once. It is told how that ended, in the machine's own
+// TestFailedWakeIsReportedUntilTheNextTry: a request is not held for a machine that ends at once. It is told how that ended, in the machine's own
 // words, and until the next try so are the others, with the time of that.
-func TestTryThatFails(t *testing.T) {
+func TestFailedWakeIsReportedUntilTheNextTry(t *testing.T) {
 	t.Parallel()
 	for _, again := range []time.Duration{0, 10 * time.Second} {
 		r := newRig(t, nil)
@@ -171,8 +171,8 @@ func TestTryThatFails(t *testing.T) {
 	}
 }
 
-// TestFirstDeathIsWaitedFor: a machine that has ended once, and is started again in a tenth of a second, costs no request.
-func TestFirstDeathIsWaitedFor(t *testing.T) {
+// TestFirstCrashCostsNoRequest: a machine that has ended once, and is started again in a tenth of a second, costs no request.
+func TestFirstCrashCostsNoRequest(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
 	r.host.add("shop", "m1", machine.Started, httpService(nil), says("m1"))
@@ -197,9 +197,9 @@ func TestFirstDeathIsWaitedFor(t *testing.T) {
 	}
 }
 
-// TestMachineIsAboutToCome: of an app whose machines are kept none is there for a moment. A request waits for it, also one by
+// TestRequestWaitsForAReplacementMachine: of an app whose machines are kept none is there for a moment. A request waits for it, also one by
 // a name that no machine has now; of an app that is not kept, or is kept down, it is told so at once.
-func TestMachineIsAboutToCome(t *testing.T) {
+func TestRequestWaitsForAReplacementMachine(t *testing.T) {
 	t.Parallel()
 	var wanted atomic.Bool
 	var held atomic.Pointer[proxy.Held]
@@ -263,8 +263,8 @@ func TestMachineIsAboutToCome(t *testing.T) {
 	})
 }
 
-// TestPortWhoseMachineIsAboutToCome stays open, and a connection waits for the next machine; once none is to come it closes.
-func TestPortWhoseMachineIsAboutToCome(t *testing.T) {
+// TestPortWaitsForAReplacementMachine: port whose machine is about to come stays open, and a connection waits for the next machine; once none is to come it closes.
+func TestPortWaitsForAReplacementMachine(t *testing.T) {
 	t.Parallel()
 	p := &ports{open: map[int]net.Listener{}}
 	var wanted atomic.Bool

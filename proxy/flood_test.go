@@ -18,8 +18,8 @@ import (
 	"github.com/soukhq/souk/proxy"
 )
 
-// TestIdleConnectionsHaveABound: those that came first go, and who has a request is answered.
-func TestIdleConnectionsHaveABound(t *testing.T) {
+// TestIdleConnectionsAreBounded: those that came first go, and who has a request is answered.
+func TestIdleConnectionsAreBounded(t *testing.T) {
 	r := &rig{t: t, fleet: fleet.New(), idle: 64}
 	r.host = newHost(t, r.fleet, "w1")
 	r.run(proxy.Options{Fleet: r.fleet, Workers: []proxy.Worker{r.host}, Domains: []string{"localhost"}})
@@ -48,8 +48,8 @@ func TestIdleConnectionsHaveABound(t *testing.T) {
 	}
 }
 
-// TestStrangersMakeNoPools: names that nobody has cost nothing that stays, and wake nobody.
-func TestStrangersMakeNoPools(t *testing.T) {
+// TestUnknownNamesKeepNoState: names that nobody has cost nothing that stays, and wake nobody.
+func TestUnknownNamesKeepNoState(t *testing.T) {
 	r := newRig(t, nil)
 	r.host.add("shop", "m1", machine.Stopped, httpService(nil), says("m1"))
 	c := r.connect()
@@ -67,8 +67,8 @@ func TestStrangersMakeNoPools(t *testing.T) {
 	}
 }
 
-// TestFloodsOfHTTP2: resets, continuations and large heads cost their connection, and nobody else anything.
-func TestFloodsOfHTTP2(t *testing.T) {
+// TestHTTP2FloodsCostOnlyTheirConnection: resets, continuations and large heads cost their connection, and nobody else anything.
+func TestHTTP2FloodsCostOnlyTheirConnection(t *testing.T) {
 	r := newRig(t, nil)
 	r.host.add("shop", "m1", machine.Started, httpService(nil), says("m1"))
 	fields := []hpack.HeaderField{{Name: ":method", Value: "GET"}, {Name: ":scheme", Value: "http"},
@@ -128,8 +128,8 @@ func TestFloodsOfHTTP2(t *testing.T) {
 	}
 }
 
-// TestRequestThatMeetsTheStop: a machine with nothing to do is stopped just as requests come; each is answered.
-func TestRequestThatMeetsTheStop(t *testing.T) {
+// TestRequestDuringIdleStopIsAnswered: a machine with nothing to do is stopped just as requests come; each is answered.
+func TestRequestDuringIdleStopIsAnswered(t *testing.T) {
 	r := newRig(t, nil)
 	r.host.add("shop", "m1", machine.Started, httpService(func(s *machine.Service) {
 		stop := machine.Autostop("stop")
@@ -170,8 +170,8 @@ func TestRequestThatMeetsTheStop(t *testing.T) {
 	t.Log(starts, "starts,", stops, "stops")
 }
 
-// TestSlowHead ends with the time for heads.
-func TestSlowHead(t *testing.T) {
+// TestSlowRequestHeadTimesOut: slow head ends with the time for heads.
+func TestSlowRequestHeadTimesOut(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
 	c := r.connect()

@@ -11,8 +11,8 @@ import (
 	"github.com/soukhq/souk/proxy/hop/hoptest"
 )
 
-// TestWhoseARequestIs: by which address a request came is said by souk, or by who is trusted, and by no client.
-func TestWhoseARequestIs(t *testing.T) {
+// TestClientAddressComesFromTrustedHops: by which address a request came is said by souk, or by who is trusted, and by no client.
+func TestClientAddressComesFromTrustedHops(t *testing.T) {
 	names := []string{"True-Client-IP", "CF-Connecting-IP", "X-Client-IP", "X-Cluster-Client-IP", "Client-IP",
 		"X-Remote-Addr", "X-Original-Forwarded-For", "Fastly-Client-IP", "X-Azure-ClientIP", "true_client_ip",
 		"CF_Connecting_IP"}
@@ -54,8 +54,8 @@ func TestWhoseARequestIs(t *testing.T) {
 	}
 }
 
-// TestLastRequestOnAConnection (RFC 9112, 6.1): nothing follows a request of which the end may be read in two ways.
-func TestLastRequestOnAConnection(t *testing.T) {
+// TestAmbiguousLengthClosesTheConnection (RFC 9112, 6.1): nothing follows a request of which the end may be read in two ways.
+func TestAmbiguousLengthClosesTheConnection(t *testing.T) {
 	const next = "GET /next HTTP/1.1\r\nHost: shop.localhost\r\n\r\n"
 	end := "0\r\n\r\n"
 	r := newRig(t, nil)
@@ -94,8 +94,8 @@ func TestLastRequestOnAConnection(t *testing.T) {
 	}
 }
 
-// TestWholeURIs (RFC 9112, 3.2.2): a whole URI names a host, and HTTP/1.1 names it in the header Host, too.
-func TestWholeURIs(t *testing.T) {
+// TestAbsoluteURIMustMatchItsHost (RFC 9112, 3.2.2): a whole URI names a host, and HTTP/1.1 names it in the header Host, too.
+func TestAbsoluteURIMustMatchItsHost(t *testing.T) {
 	r := newRig(t, nil)
 	r.host.add("shop", "m1", machine.Started, httpService(nil), says("m1"))
 	for raw, want := range map[string]int{

@@ -35,9 +35,9 @@ func behindAFront(network string, more func(*proxy.Options)) func(*proxy.Options
 	}
 }
 
-// TestFrontSaysWhoseAConnectionIs at the doors for HTTP and for HTTPS: a machine learns the client's address, a probe
+// TestProxyProtocolGivesTheClientAddress: front says whose A connection is at the doors for HTTP and for HTTPS: a machine learns the client's address, a probe
 // of the front's is the front's own, and a connection without a header is closed.
-func TestFrontSaysWhoseAConnectionIs(t *testing.T) {
+func TestProxyProtocolGivesTheClientAddress(t *testing.T) {
 	r := newRig(t, behindAFront("127.0.0.0/8", nil))
 	r.host.add("shop", "m1", machine.Started, httpService(nil), handles(func(w http.ResponseWriter, q *http.Request) {
 		fmt.Fprint(w, q.Header.Get("X-Forwarded-For"), " ", q.Header.Get("Fly-Client-Ip"))
@@ -78,8 +78,8 @@ func TestFrontSaysWhoseAConnectionIs(t *testing.T) {
 	}
 }
 
-// TestHeaderOfAnybody is not believed: it is no request.
-func TestHeaderOfAnybody(t *testing.T) {
+// TestUntrustedProxyHeaderIsRefused: header of anybody is not believed: it is no request.
+func TestUntrustedProxyHeaderIsRefused(t *testing.T) {
 	r := newRig(t, behindAFront("10.0.0.0/8", nil))
 	r.host.add("shop", "m1", machine.Started, httpService(nil), says("m1"))
 	c := r.connect()
@@ -92,9 +92,9 @@ func TestHeaderOfAnybody(t *testing.T) {
 	}
 }
 
-// TestFrontOfAPort: what follows the header arrives whole, also that of a probe; and the end of one direction is passed
+// TestPortBehindProxyProtocolPassesAllBytes: what follows the header arrives whole, also that of a probe; and the end of one direction is passed
 // on alone, whichever side has ended, to a machine here and to another member's.
-func TestFrontOfAPort(t *testing.T) {
+func TestPortBehindProxyProtocolPassesAllBytes(t *testing.T) {
 	for _, way := range []string{"own", "far"} {
 		p, heard := &ports{open: map[int]net.Listener{}}, make(chan string, 1)
 		to := far{}

@@ -26,8 +26,8 @@ var goFails = map[string]string{
 	"Sends a HEADERS frame that contains the TE header field with any value other than \"trailers\"": "likewise",
 }
 
-// TestH2spec runs the conformance tests of summerwind/h2spec against the door, in the clear and over TLS.
-func TestH2spec(t *testing.T) {
+// TestH2specConformanceHolds runs the conformance tests of summerwind/h2spec against the door, in the clear and over TLS.
+func TestH2specConformanceHolds(t *testing.T) {
 	bin := filepath.Join(t.TempDir(), "h2spec")
 	build := exec.CommandContext(t.Context(), "go", "build", "-o", bin, "github.com/summerwind/h2spec/cmd/h2spec")
 	build.Dir = filepath.Join("testdata", "h2spec")

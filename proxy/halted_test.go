@@ -15,10 +15,10 @@ import (
 
 func hangs(c net.Conn) { _, _ = io.Copy(io.Discard, c) }
 
-// TestMachineThatIsStoppedByASignal: what waits for its answer is ended once that has taken long: a request that may be
+// TestRequestsOfAStuckStopAreMovedOrEnded: what waits for its answer is ended once that has taken long: a request that may be
 // sent twice goes to another machine, or has 503 where there is none; another has 504. One that thinks for long is left
 // alone, as is one whose answer has begun.
-func TestMachineThatIsStoppedByASignal(t *testing.T) {
+func TestRequestsOfAStuckStopAreMovedOrEnded(t *testing.T) {
 	for _, remote := range []bool{false, true} {
 		to := far{}
 		entry := newRig(t, withFar(to))
@@ -72,8 +72,8 @@ func TestMachineThatIsStoppedByASignal(t *testing.T) {
 	}
 }
 
-// TestAnotherMachineAnswersForAHalted: of two machines the one that runs gets the request.
-func TestAnotherMachineAnswersForAHalted(t *testing.T) {
+// TestRequestSkipsAHaltedMachine: of two machines the one that runs gets the request.
+func TestRequestSkipsAHaltedMachine(t *testing.T) {
 	r := newRig(t, nil)
 	r.host.add("shop", "m1", machine.Started, httpService(nil), hangs).halted = true
 	r.host.add("shop", "m2", machine.Stopped, httpService(nil), says("two"))

@@ -45,8 +45,8 @@ func (r *rig) noStops() {
 	}
 }
 
-// TestStartIsTheHolds (1): the time for an answer begins when the request is sent, and not with the start before it.
-func TestStartIsTheHolds(t *testing.T) {
+// TestAnswerTimeoutExcludesTheStart (1): the time for an answer begins when the request is sent, and not with the start before it.
+func TestAnswerTimeoutExcludesTheStart(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
 	one := uint32(1)
@@ -63,8 +63,8 @@ func TestStartIsTheHolds(t *testing.T) {
 	}
 }
 
-// TestLookThatIsNotHeard (1): a look that the kernel drops is done again before the kernel itself would.
-func TestLookThatIsNotHeard(t *testing.T) {
+// TestDroppedPortProbeIsRepeated (1): a look that the kernel drops is done again before the kernel itself would.
+func TestDroppedPortProbeIsRepeated(t *testing.T) {
 	r := newRig(t, nil)
 	g := r.host.add("shop", "m1", machine.Started, httpService(nil), says("m1"))
 	r.host.mu.Lock() // as it never accepts its queue fills up
@@ -96,9 +96,9 @@ func TestLookThatIsNotHeard(t *testing.T) {
 	}
 }
 
-// TestHeldRequestsHaveABound (2): beyond it requests are refused at once, an app that is up does not notice, and
+// TestHeldRequestsAreBounded (2): beyond it requests are refused at once, an app that is up does not notice, and
 // nothing is left of them.
-func TestHeldRequestsHaveABound(t *testing.T) {
+func TestHeldRequestsAreBounded(t *testing.T) {
 	const places, all = 20, 30
 	r := newRig(t, func(o *proxy.Options) { o.HeldApp, o.HeldAll, o.Hold = places, all, 2*time.Second })
 	r.host.add("up", "m0", machine.Started, httpService(nil), says("m0"))
@@ -153,8 +153,8 @@ func descriptors(t *testing.T) int {
 	return len(list)
 }
 
-// TestHoldEnds (2): and says for how long it was.
-func TestHoldEnds(t *testing.T) {
+// TestHoldEndsAndTellsItsDuration (2): and says for how long it was.
+func TestHoldEndsAndTellsItsDuration(t *testing.T) {
 	r := newRig(t, func(o *proxy.Options) { o.Hold = 300 * time.Millisecond })
 	r.host.add("shop", "m1", machine.Stopped, httpService(nil), says("m1"))
 	r.host.slow = make(chan struct{})
@@ -164,9 +164,9 @@ func TestHoldEnds(t *testing.T) {
 	}
 }
 
-// TestIdleTimeBeginsWhenItIsReady (3): of a machine that somebody starts by hand and that listens late, and of one
+// TestIdleTimeStartsAtReadiness (3): of a machine that somebody starts by hand and that listens late, and of one
 // that is started for a request and takes longer for it than it may be idle.
-func TestIdleTimeBeginsWhenItIsReady(t *testing.T) {
+func TestIdleTimeStartsAtReadiness(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
 	g := r.host.add("shop", "m1", machine.Stopped, httpService(restsAfter(time.Second)), says("m1"))
@@ -193,9 +193,9 @@ func TestIdleTimeBeginsWhenItIsReady(t *testing.T) {
 	}
 }
 
-// TestWhatKeepsAMachineUp (4): a stream, a connection of another protocol with nothing on it, and an upload, each for
+// TestOpenTransfersKeepAMachineUp (4): a stream, a connection of another protocol with nothing on it, and an upload, each for
 // longer than the machine may be idle. Cordoned it is nobody's excess.
-func TestWhatKeepsAMachineUp(t *testing.T) {
+func TestOpenTransfersKeepAMachineUp(t *testing.T) {
 	for _, kind := range []string{"stream", "upgraded", "upload"} {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
@@ -253,8 +253,8 @@ func echoes(c net.Conn) {
 	_, _ = io.Copy(c, br)
 }
 
-// TestCordonedMachineIsNoExcess (4).
-func TestCordonedMachineIsNoExcess(t *testing.T) {
+// TestCordonedMachineIsNotStoppedAsIdle (4).
+func TestCordonedMachineIsNotStoppedAsIdle(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
 	g := r.host.add("shop", "m1", machine.Started, httpService(restsAfter(time.Second)), says("m1"))
@@ -272,8 +272,8 @@ func TestCordonedMachineIsNoExcess(t *testing.T) {
 	}
 }
 
-// TestIgnoredRequests (5): named probes have their answers, and neither start a machine nor keep it up.
-func TestIgnoredRequests(t *testing.T) {
+// TestIgnoredRequestsNeitherWakeNorKeepUp (5): named probes have their answers, and neither start a machine nor keep it up.
+func TestIgnoredRequestsNeitherWakeNorKeepUp(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
 	rules := func(s *machine.Service) {
@@ -325,8 +325,8 @@ func TestIgnoredRequests(t *testing.T) {
 	t.Log(n, "probes")
 }
 
-// TestSilentStream (5): one on which no byte passes for idle_stream keeps its machine up no more, one with bytes does.
-func TestSilentStream(t *testing.T) {
+// TestSilentStreamDoesNotKeepAMachineUp (5): one on which no byte passes for idle_stream keeps its machine up no more, one with bytes does.
+func TestSilentStreamDoesNotKeepAMachineUp(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []string{"stream", "upgraded"} {
 		r := newRig(t, nil)

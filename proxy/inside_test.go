@@ -98,10 +98,10 @@ func hears(name string) func(net.Conn) {
 	}
 }
 
-// TestInside: a machine asks for an app, or a group, by an internal port of its services, and a machine that sleeps is
+// TestInternalPortWakesSleepingMachines: a machine asks for an app, or a group, by an internal port of its services, and a machine that sleeps is
 // woken, here or at another member, both halves of the connection ending by themselves. Who is not let in wakes nobody,
 // and the log says what would let it in.
-func TestInside(t *testing.T) {
+func TestInternalPortWakesSleepingMachines(t *testing.T) {
 	t.Parallel()
 	to := far{}
 	r := newRig(t, withFar(to))
@@ -145,10 +145,10 @@ func TestInside(t *testing.T) {
 	}
 }
 
-// TestConnectionInsideKeepsUp: such a connection counts as what its machine has to do, so the machine does not rest, also
+// TestInternalConnectionKeepsAMachineUp: such a connection counts as what its machine has to do, so the machine does not rest, also
 // where the service is one of HTTP; a stop does not wait for its end, which may never come. It is so here and at another
 // member.
-func TestConnectionInsideKeepsUp(t *testing.T) {
+func TestInternalConnectionKeepsAMachineUp(t *testing.T) {
 	t.Parallel()
 	to := far{}
 	r := newRig(t, withFar(to))
@@ -187,8 +187,8 @@ func TestConnectionInsideKeepsUp(t *testing.T) {
 	}
 }
 
-// TestMachineDoesNotGetItself: who asks for its own app gets another machine of it, where there is one that can serve.
-func TestMachineDoesNotGetItself(t *testing.T) {
+// TestMachineIsNotRoutedToItself: who asks for its own app gets another machine of it, where there is one that can serve.
+func TestMachineIsNotRoutedToItself(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
 	e := r.inside()
@@ -217,9 +217,9 @@ func TestMachineDoesNotGetItself(t *testing.T) {
 	}
 }
 
-// TestGroupThatComes: while a group that is kept has no machine, its port is one that may be asked for, and a connection
+// TestPortOfAnEmptyKeptGroupWaits: while a group that is kept has no machine, its port is one that may be asked for, and a connection
 // waits for the machine; who will not be let in does not wait.
-func TestGroupThatComes(t *testing.T) {
+func TestPortOfAnEmptyKeptGroupWaits(t *testing.T) {
 	t.Parallel()
 	var kept atomic.Pointer[proxy.Kept]
 	r := newRig(t, func(o *proxy.Options) {
@@ -263,8 +263,8 @@ func TestGroupThatComes(t *testing.T) {
 	}
 }
 
-// TestOneMachineHasNotAllPlaces: who opens connections without end leaves places to others.
-func TestOneMachineHasNotAllPlaces(t *testing.T) {
+// TestOneMachineCannotTakeAllConnections: who opens connections without end leaves places to others.
+func TestOneMachineCannotTakeAllConnections(t *testing.T) {
 	const a, b = "a", "b"
 	enter, leave := proxy.InsidePlaces(80)
 	for i := range 20 {

@@ -98,8 +98,8 @@ func newWild(t *testing.T, way string, a *wild) *rig {
 	return r
 }
 
-// TestNothingIsLeftForTheNext: what an app sends behind an answer reaches no other client, however soon that one asks.
-func TestNothingIsLeftForTheNext(t *testing.T) {
+// TestExcessAnswerBytesReachNoOtherClient: what an app sends behind an answer reaches no other client, however soon that one asks.
+func TestExcessAnswerBytesReachNoOtherClient(t *testing.T) {
 	for _, way := range []string{"own", "far"} {
 		for _, oneWrite := range []bool{true, false} {
 			a := &wild{said: make(chan struct{}, 1), oneWrite: oneWrite}
@@ -128,8 +128,8 @@ func TestNothingIsLeftForTheNext(t *testing.T) {
 	}
 }
 
-// TestBodyThatComesLater: a body where none may be is often written apart from the head, and requests come meanwhile.
-func TestBodyThatComesLater(t *testing.T) {
+// TestLateForbiddenBodyReachesNoOtherClient: a body where none may be is often written apart from the head, and requests come meanwhile.
+func TestLateForbiddenBodyReachesNoOtherClient(t *testing.T) {
 	for _, what := range []string{"HEAD /", "HEAD /whole", "GET /204", "GET /204length", "GET /204whole", "GET /304",
 		"GET /304whole"} {
 		a := &wild{goOn: make(chan struct{}), said: make(chan struct{}, 1)}
@@ -153,9 +153,9 @@ func TestBodyThatComesLater(t *testing.T) {
 	}
 }
 
-// TestMoreComesMuchLater: a body where none may be, and the answer to a request that was a body, may come when the machine
+// TestVeryLateBytesReachNoOtherClient: a body where none may be, and the answer to a request that was a body, may come when the machine
 // gets to it. However long that takes, whoever asks meanwhile gets an answer of its own.
-func TestMoreComesMuchLater(t *testing.T) {
+func TestVeryLateBytesReachNoOtherClient(t *testing.T) {
 	for _, way := range []string{"own", "far"} {
 		a := &wild{goOn: make(chan struct{})}
 		r := newWild(t, way, a)
@@ -188,9 +188,9 @@ func TestMoreComesMuchLater(t *testing.T) {
 	}
 }
 
-// TestManyBesideATooLongAnswer: under load, a client gets its own answer and no error, whatever others make an app
+// TestOverlongAnswerHarmsNoConcurrentClient: under load, a client gets its own answer and no error, whatever others make an app
 // send.
-func TestManyBesideATooLongAnswer(t *testing.T) {
+func TestOverlongAnswerHarmsNoConcurrentClient(t *testing.T) {
 	for _, way := range []string{"own", "far"} {
 		r := newWild(t, way, &wild{})
 		var all sync.WaitGroup

@@ -40,9 +40,9 @@ func selfSigned(t *testing.T, names ...string) *tls.Certificate {
 	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}
 }
 
-// TestAuthorityDecides which app is asked, and not the name by which the connection was made; 421 says that its
+// TestAuthorityDecidesTheApp: authority decides which app is asked, and not the name by which the connection was made; 421 says that its
 // certificate does not cover the host. Over HTTP/1.1 and HTTP/2, and on a connection that resumes another's session.
-func TestAuthorityDecides(t *testing.T) {
+func TestAuthorityDecidesTheApp(t *testing.T) {
 	r := newRig(t, nil)
 	for _, app := range []string{"a", "b", "alone"} {
 		r.host.add(app, "m-"+app, machine.Started, httpService(nil), says(app))

@@ -9,9 +9,9 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestLooksAreBounded: a machine that takes t to listen is waited for 1/32 of t longer, or 0.25 ms, and never 0.1 s
+// TestPortProbesAreBounded: a machine that takes t to listen is waited for 1/32 of t longer, or 0.25 ms, and never 0.1 s
 // longer. One that never listens is looked at 190 times in its first second and 530 times in half a minute.
-func TestLooksAreBounded(t *testing.T) {
+func TestPortProbesAreBounded(t *testing.T) {
 	looks := func(until time.Duration) (n int) {
 		for at := time.Duration(0); at < until; at += lookPause(at, 1) {
 			if late := lookPause(at, 1); late > max(at/32, 250*time.Microsecond) || late > 100*time.Millisecond {
@@ -37,8 +37,8 @@ func TestLooksAreBounded(t *testing.T) {
 	})
 }
 
-// TestPressIsBounded: checks that do not pass are asked for again soon, and 280 times in half a minute at most.
-func TestPressIsBounded(t *testing.T) {
+// TestEarlyCheckRetriesAreBounded: checks that do not pass are asked for again soon, and 280 times in half a minute at most.
+func TestEarlyCheckRetriesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), readyTime)
 		defer cancel()
@@ -57,9 +57,9 @@ func TestPressIsBounded(t *testing.T) {
 	})
 }
 
-// TestExpected: a start that was slow puts the next first look off by less than an eighth of that, and after a few
+// TestFirstProbeFollowsExpectedStartTime: a start that was slow puts the next first look off by less than an eighth of that, and after a few
 // starts a machine is looked at before it is ready, however long it took before.
-func TestExpected(t *testing.T) {
+func TestFirstProbeFollowsExpectedStartTime(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		took := rapid.Custom(func(t *rapid.T) time.Duration {
 			return time.Duration(rapid.Int64Range(int64(time.Millisecond), int64(time.Second)).Draw(t, "took"))

@@ -74,8 +74,8 @@ func (p *ports) at(port int) net.Listener {
 	return p.open[port]
 }
 
-// TestPortsOfServices open and close with them; a machine is woken for a connection, and learns whose it is.
-func TestPortsOfServices(t *testing.T) {
+// TestServicePortsOpenCloseAndWake: ports of services open and close with them; a machine is woken for a connection, and learns whose it is.
+func TestServicePortsOpenCloseAndWake(t *testing.T) {
 	p := &ports{open: map[int]net.Listener{}}
 	r := newRig(t, func(o *proxy.Options) { o.Listen = p.listen })
 	for i, version := range []string{"", "v1", "v2"} {

@@ -121,9 +121,9 @@ func certificate(t *testing.T) *tls.Config {
 	return &tls.Config{Certificates: s.TLS.Certificates, NextProtos: []string{"h2", "http/1.1"}}
 }
 
-// TestPortFollowsItsService: connections that come in after an update are served as it says, with the same listener;
+// TestPortFollowsServiceUpdates: connections that come in after an update are served as it says, with the same listener;
 // one that was open before goes on.
-func TestPortFollowsItsService(t *testing.T) {
+func TestPortFollowsServiceUpdates(t *testing.T) {
 	r := newPortRig(t, certificate(t))
 	r.host.add("shop", "m1", machine.Started, portOf(7100), repeats)
 	var first *talk
@@ -178,8 +178,8 @@ func TestPortFollowsItsService(t *testing.T) {
 	}
 }
 
-// TestUpgradedConnectionOutlastsItsDoor, and its port.
-func TestUpgradedConnectionOutlastsItsDoor(t *testing.T) {
+// TestUpgradedConnectionOutlivesItsListener, and its port.
+func TestUpgradedConnectionOutlivesItsListener(t *testing.T) {
 	r := newPortRig(t, nil)
 	r.host.add("shop", "m1", machine.Started, portOf(7110, "http"), func(c net.Conn) {
 		br := bufio.NewReader(c)
@@ -216,8 +216,8 @@ func TestUpgradedConnectionOutlastsItsDoor(t *testing.T) {
 	}
 }
 
-// TestPortWithoutCertificates is shut until its service asks for no TLS.
-func TestPortWithoutCertificates(t *testing.T) {
+// TestTLSPortWithoutCertificatesStaysShut: port without certificates is shut until its service asks for no TLS.
+func TestTLSPortWithoutCertificatesStaysShut(t *testing.T) {
 	r := newPortRig(t, nil)
 	r.host.add("shop", "m1", machine.Started, portOf(7120), repeats)
 	waittest.Succeed(t, "the port is open", func() error { _, err := r.dial(7120); return err })
@@ -235,8 +235,8 @@ func TestPortWithoutCertificates(t *testing.T) {
 	}
 }
 
-// TestPortIsTriedAgain soon where it could not be opened, and where its listener has failed.
-func TestPortIsTriedAgain(t *testing.T) {
+// TestFailedPortIsReopened: port is tried again soon where it could not be opened, and where its listener has failed.
+func TestFailedPortIsReopened(t *testing.T) {
 	r := newPortRig(t, nil)
 	r.ports.fails, r.ports.broken = 2, make(chan error)
 	began := time.Now()
@@ -260,8 +260,8 @@ func TestPortIsTriedAgain(t *testing.T) {
 	}
 }
 
-// TestPortChangesItsApp without being closed: connections go to the app that has it when they come in.
-func TestPortChangesItsApp(t *testing.T) {
+// TestPortMovesToAnotherAppWithoutClosing: port changes its app without being closed: connections go to the app that has it when they come in.
+func TestPortMovesToAnotherAppWithoutClosing(t *testing.T) {
 	r := newPortRig(t, nil)
 	named := func(name string) func(net.Conn) {
 		return func(c net.Conn) {

@@ -19,8 +19,8 @@ import (
 	"github.com/soukhq/souk/proxy/hop/hoptest"
 )
 
-// TestOneWakeForABurst: all that ask for a machine that sleeps are answered, and it is started once.
-func TestOneWakeForABurst(t *testing.T) {
+// TestBurstWakesAMachineOnce: all that ask for a machine that sleeps are answered, and it is started once.
+func TestBurstWakesAMachineOnce(t *testing.T) {
 	r := newRig(t, nil)
 	r.host.add("shop", "m1", machine.Stopped, httpService(nil), says("m1"))
 	r.host.slow = make(chan struct{})
@@ -52,8 +52,8 @@ func TestOneWakeForABurst(t *testing.T) {
 	}
 }
 
-// TestWakeThatFails says why and when to come again, and is not tried for each request.
-func TestWakeThatFails(t *testing.T) {
+// TestFailedWakeIsNotRetriedPerRequest: wake that fails says why and when to come again, and is not tried for each request.
+func TestFailedWakeIsNotRetriedPerRequest(t *testing.T) {
 	r := newRig(t, nil)
 	r.host.add("shop", "m1", machine.Stopped, httpService(nil), says("m1"))
 	r.host.fail = fault.New(fault.Exhausted, "full", "the worker is full of cats")
@@ -72,8 +72,8 @@ func TestWakeThatFails(t *testing.T) {
 	}
 }
 
-// TestMachineThatEndsWhileItIsAwaited: nobody waits for it until the patience ends.
-func TestMachineThatEndsWhileItIsAwaited(t *testing.T) {
+// TestCrashDuringWakeEndsTheWait: nobody waits for it until the patience ends.
+func TestCrashDuringWakeEndsTheWait(t *testing.T) {
 	r := newRig(t, nil)
 	g := r.host.add("shop", "m1", machine.Stopped, httpService(nil), says("m1"))
 	g.silent = true
@@ -92,8 +92,8 @@ func TestMachineThatEndsWhileItIsAwaited(t *testing.T) {
 	}
 }
 
-// TestNames: whose a name is, and what has none.
-func TestNames(t *testing.T) {
+// TestNamesAreRoutedOrRefused: whose a name is, and what has none.
+func TestNamesAreRoutedOrRefused(t *testing.T) {
 	r := newRig(t, nil)
 	r.host.add("shop", "m1", machine.Started, httpService(nil), says("m1"))
 	r.host.add(
@@ -123,8 +123,8 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// TestHeaders: what a machine is told of who asks, and what nobody but the proxy can say.
-func TestHeaders(t *testing.T) {
+// TestHeadersTellTheClientAndCannotBeForged: what a machine is told of who asks, and what nobody but the proxy can say.
+func TestHeadersTellTheClientAndCannotBeForged(t *testing.T) {
 	for _, trusted := range []bool{false, true} {
 		r := newRig(t, func(o *proxy.Options) {
 			if trusted {
@@ -200,8 +200,8 @@ func TestHeaders(t *testing.T) {
 	}
 }
 
-// TestHardLimitHolds: a machine never has more than it may have, and all are answered.
-func TestHardLimitHolds(t *testing.T) {
+// TestHardLimitIsNeverExceeded: a machine never has more than it may have, and all are answered.
+func TestHardLimitIsNeverExceeded(t *testing.T) {
 	r := newRig(t, nil)
 	var mu sync.Mutex
 	now, most := 0, 0
@@ -230,8 +230,8 @@ func TestHardLimitHolds(t *testing.T) {
 	}
 }
 
-// TestReplay: an app hands requests on, with their bodies, and not for ever.
-func TestReplay(t *testing.T) {
+// TestReplayPassesRequestsOnWithBodies: an app hands requests on, with their bodies, and not for ever.
+func TestReplayPassesRequestsOnWithBodies(t *testing.T) {
 	r := newRig(t, nil)
 	replay := func(v string) func(net.Conn) {
 		return handles(func(w http.ResponseWriter, r *http.Request) {
@@ -268,8 +268,8 @@ func TestReplay(t *testing.T) {
 	}
 }
 
-// TestWishes: an instance that is forced, and one that is not there.
-func TestWishes(t *testing.T) {
+// TestForcedInstanceIsUsedOrReported: an instance that is forced, and one that is not there.
+func TestForcedInstanceIsUsedOrReported(t *testing.T) {
 	r := newRig(t, nil)
 	r.host.add("shop", "m1", machine.Started, httpService(nil), says("m1"))
 	r.host.add("shop", "m2", machine.Stopped, httpService(nil), says("m2"))
@@ -288,8 +288,8 @@ func TestWishes(t *testing.T) {
 	}
 }
 
-// TestAnswersOfAService: the config's headers, of which none frames.
-func TestAnswersOfAService(t *testing.T) {
+// TestConfiguredResponseHeadersAreAdded: the config's headers, of which none frames.
+func TestConfiguredResponseHeadersAreAdded(t *testing.T) {
 	r := newRig(t, nil)
 	r.host.add("shop", "m1", machine.Started, httpService(func(s *machine.Service) {
 		s.Ports[0].HTTPOptions = &machine.HTTPOptions{Response: &machine.HTTPResponse{Headers: map[string]any{
@@ -309,8 +309,8 @@ func TestAnswersOfAService(t *testing.T) {
 	}
 }
 
-// TestMachineThatBreaksOff is told apart from one that cannot be reached.
-func TestMachineThatBreaksOff(t *testing.T) {
+// TestBrokenAnswerDiffersFromUnreachable: machine that breaks off is told apart from one that cannot be reached.
+func TestBrokenAnswerDiffersFromUnreachable(t *testing.T) {
 	r := newRig(t, nil)
 	r.host.add("shop", "m1", machine.Started, httpService(nil), func(net.Conn) {})
 	resp, body := r.get("shop", "/", "Accept: application/json")
@@ -319,8 +319,8 @@ func TestMachineThatBreaksOff(t *testing.T) {
 	}
 }
 
-// TestClientThatLeavesWhileItConnects says nothing of the machine: the next one is answered.
-func TestClientThatLeavesWhileItConnects(t *testing.T) {
+// TestClientLeavingDuringDialBlamesNobody: client that leaves while it connects says nothing of the machine: the next one is answered.
+func TestClientLeavingDuringDialBlamesNobody(t *testing.T) {
 	r := newRig(t, nil)
 	r.host.add("shop", "m1", machine.Started, httpService(nil), says("m1"))
 	for range 100 {

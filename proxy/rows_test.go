@@ -19,8 +19,8 @@ import (
 	"github.com/soukhq/souk/proxy"
 )
 
-// TestMachineThatClosesWhatIsUnused (6): no request that cannot be sent twice meets the close of its connection.
-func TestMachineThatClosesWhatIsUnused(t *testing.T) {
+// TestNonIdempotentRequestAvoidsIdleConnections (6): no request that cannot be sent twice meets the close of its connection.
+func TestNonIdempotentRequestAvoidsIdleConnections(t *testing.T) {
 	r := newRig(t, nil)
 	const idle = 120 * time.Millisecond
 	var served atomic.Int32
@@ -53,9 +53,9 @@ func TestMachineThatClosesWhatIsUnused(t *testing.T) {
 	}
 }
 
-// TestDeadMachinesCostTheNextOne (7): a refused dial is no request's end, whatever their number. With none left the answer
+// TestDeadMachineCostsOnlyTheNextDial (7): a refused dial is no request's end, whatever their number. With none left the answer
 // comes, for however long requests may be held, and nothing is waited for: one at least of many comes at once.
-func TestDeadMachinesCostTheNextOne(t *testing.T) {
+func TestDeadMachineCostsOnlyTheNextDial(t *testing.T) {
 	r := newRig(t, func(o *proxy.Options) { o.Hold = time.Hour })
 	const dead = 7
 	var guests []*guest
@@ -95,8 +95,8 @@ func TestDeadMachinesCostTheNextOne(t *testing.T) {
 	}
 }
 
-// TestLargeHeads (16): a head that is too large is an error with a reason, also where another member has the machine.
-func TestLargeHeads(t *testing.T) {
+// TestOversizedHeadIsAnErrorWithReason (16): a head that is too large is an error with a reason, also where another member has the machine.
+func TestOversizedHeadIsAnErrorWithReason(t *testing.T) {
 	for _, way := range []string{"own", "far"} {
 		to := far{}
 		r := newRig(t, withFar(to))
@@ -158,9 +158,9 @@ func (r *rig) overH2() *http.Transport {
 	return client
 }
 
-// TestGRPC (11): failures of the proxy's own are such of gRPC, a client's deadline bounds the hold, and an answer that
+// TestGRPCErrorsAndDeadlinesAreKept (11): failures of the proxy's own are such of gRPC, a client's deadline bounds the hold, and an answer that
 // is nothing but trailers stays one.
-func TestGRPC(t *testing.T) {
+func TestGRPCErrorsAndDeadlinesAreKept(t *testing.T) {
 	for _, way := range []string{"own", "far"} {
 		to := far{}
 		r := newRig(t, withFar(to))
@@ -235,8 +235,8 @@ func TestGRPC(t *testing.T) {
 	}
 }
 
-// TestHostsOfWholeURIs (13): the host of a whole URI is the one, and the machine reads it.
-func TestHostsOfWholeURIs(t *testing.T) {
+// TestHostOfAnAbsoluteURIReachesTheMachine (13): the host of a whole URI is the one, and the machine reads it.
+func TestHostOfAnAbsoluteURIReachesTheMachine(t *testing.T) {
 	r := newRig(t, nil)
 	for _, app := range []string{"a", "b"} {
 		serve := handles(func(w http.ResponseWriter, q *http.Request) {
@@ -257,8 +257,8 @@ func TestHostsOfWholeURIs(t *testing.T) {
 	}
 }
 
-// TestChangesCloseNothing (18): an upgraded connection lives through a hundred changes to other apps and its own.
-func TestChangesCloseNothing(t *testing.T) {
+// TestRouteChangesCloseNoConnection (18): an upgraded connection lives through a hundred changes to other apps and its own.
+func TestRouteChangesCloseNoConnection(t *testing.T) {
 	r := newRig(t, nil)
 	r.host.add("shop", "m1", machine.Started, httpService(nil), echoes)
 	c := r.connect()
@@ -277,8 +277,8 @@ func TestChangesCloseNothing(t *testing.T) {
 	}
 }
 
-// TestForwardingFieldsOfAnEntry (21): the machine is told of the first client, once, where another member has it.
-func TestForwardingFieldsOfAnEntry(t *testing.T) {
+// TestForwardedFieldsAreSetOnceAcrossMembers (21): the machine is told of the first client, once, where another member has it.
+func TestForwardedFieldsAreSetOnceAcrossMembers(t *testing.T) {
 	to := far{}
 	r := newRig(t, withFar(to))
 	x := r.behind("w2", to)
@@ -308,8 +308,8 @@ func TestForwardingFieldsOfAnEntry(t *testing.T) {
 	}
 }
 
-// TestStraysInTheLog (28): requests for no app are a few lines a second, and one series.
-func TestStraysInTheLog(t *testing.T) {
+// TestUnknownHostsAreLoggedSparsely (28): requests for no app are a few lines a second, and one series.
+func TestUnknownHostsAreLoggedSparsely(t *testing.T) {
 	r := newRig(t, nil)
 	c := r.connect()
 	began := time.Now()
@@ -332,8 +332,8 @@ func TestStraysInTheLog(t *testing.T) {
 	}
 }
 
-// TestAllFail (25): where no machine is well there is a reason at once, and none is asked.
-func TestAllFail(t *testing.T) {
+// TestAllChecksFailingAnswersAtOnce (25): where no machine is well there is a reason at once, and none is asked.
+func TestAllChecksFailingAnswersAtOnce(t *testing.T) {
 	r := newRig(t, nil)
 	for _, status := range []string{machine.CheckCritical, machine.CheckWarning} {
 		app := "app-" + status
@@ -349,9 +349,9 @@ func TestAllFail(t *testing.T) {
 	}
 }
 
-// TestNamesOfMembersThatHaveNotTold: after a start, a name that is not known is waited for while members that were there
+// TestUnknownNameWaitsForSyncingMembers: after a start, a name that is not known is waited for while members that were there
 // before have not told what they have; no longer than that, and not where all have told.
-func TestNamesOfMembersThatHaveNotTold(t *testing.T) {
+func TestUnknownNameWaitsForSyncingMembers(t *testing.T) {
 	to := far{}
 	r := newRig(t, withFar(to))
 	x := r.behind("w2", to)

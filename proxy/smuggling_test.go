@@ -327,10 +327,10 @@ func headAttacks() (out []attack) {
 	return out
 }
 
-// TestSmuggling sends each payload on a connection of its own, with half a close behind it. The machine, of the entry
+// TestSmugglingPayloadsReachNoMachine sends each payload on a connection of its own, with half a close behind it. The machine, of the entry
 // or
 // of another member, must never see more requests than the entry sent, and each byte that it sees has one meaning.
-func TestSmuggling(t *testing.T) {
+func TestSmugglingPayloadsReachNoMachine(t *testing.T) {
 	for _, way := range []string{"own", "far"} {
 		t.Run(way, func(t *testing.T) {
 			r, rec := newRecorded(t, way)
@@ -436,8 +436,8 @@ func (f *frames) ask(fields []hpack.HeaderField, body string) string {
 	}
 }
 
-// TestSmugglingOverHTTP2: what HTTP/2 can say and HTTP/1.1 cannot does not reach a machine.
-func TestSmugglingOverHTTP2(t *testing.T) {
+// TestSmugglingOverHTTP2ReachesNoMachine: what HTTP/2 can say and HTTP/1.1 cannot does not reach a machine.
+func TestSmugglingOverHTTP2ReachesNoMachine(t *testing.T) {
 	base := func(method, path, authority string, more ...string) (out []hpack.HeaderField) {
 		out = []hpack.HeaderField{{Name: ":method", Value: method}, {Name: ":scheme", Value: "http"},
 			{Name: ":path", Value: path}, {Name: ":authority", Value: authority}}

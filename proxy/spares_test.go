@@ -86,9 +86,9 @@ func (r *rig) become(want string) {
 	waittest.Until(r.t, want, func() bool { return r.states() == want })
 }
 
-// TestSparesAreMade: as many as the service wants, once, without being started; one that is used is made good, up to as
+// TestSparesAreMadeAndReplenished: as many as the service wants, once, without being started; one that is used is made good, up to as
 // many machines as there may be.
-func TestSparesAreMade(t *testing.T) {
+func TestSparesAreMadeAndReplenished(t *testing.T) {
 	t.Parallel()
 	r, m := warmRig(t, nil)
 	r.host.add("shop", "shop", machine.Started, httpService(m.edit), says("shop"))
@@ -115,9 +115,9 @@ func TestSparesAreMade(t *testing.T) {
 	}
 }
 
-// TestSpareIsSuspended: where the service suspends what is idle, a spare is started once and suspended before any
+// TestSpareIsSuspendedBeforeItsFirstRequest: where the service suspends what is idle, a spare is started once and suspended before any
 // request is sent to it; one that never listens is stopped.
-func TestSpareIsSuspended(t *testing.T) {
+func TestSpareIsSuspendedBeforeItsFirstRequest(t *testing.T) {
 	t.Parallel()
 	r, m := warmRig(t, func(s *machine.Service) {
 		suspend := machine.Autostop("suspend")
@@ -143,8 +143,8 @@ func TestSpareIsSuspended(t *testing.T) {
 	waittest.Until(t, "it is woken", func() bool { return strings.Contains(r.states(), "shop-2 started") })
 }
 
-// TestSpareThatIsRefused: it is tried again when the refusal says so, and not before.
-func TestSpareThatIsRefused(t *testing.T) {
+// TestRefusedSpareWaitsForItsRetryTime: it is tried again when the refusal says so, and not before.
+func TestRefusedSpareWaitsForItsRetryTime(t *testing.T) {
 	t.Parallel()
 	r, m := warmRig(t, nil)
 	m.fails = &fault.Error{Kind: fault.Exhausted, Code: "no_capacity", Text: "no room", RetryAfter: 3 * time.Second}
@@ -159,8 +159,8 @@ func TestSpareThatIsRefused(t *testing.T) {
 	}
 }
 
-// TestSparesOfAnAppThatIsGone: they are in no count any more.
-func TestSparesOfAnAppThatIsGone(t *testing.T) {
+// TestSparesOfADeletedAppAreNotCounted: they are in no count any more.
+func TestSparesOfADeletedAppAreNotCounted(t *testing.T) {
 	t.Parallel()
 	r, m := warmRig(t, nil)
 	r.host.add("shop", "shop", machine.Started, httpService(m.edit), says("shop"))
@@ -177,9 +177,9 @@ func TestSparesOfAnAppThatIsGone(t *testing.T) {
 	waittest.Until(t, "they are not", func() bool { return asleep() == "0" })
 }
 
-// BenchmarkLookAtWarmApps is one look, as there is each second, at 10,000 apps that sleep: after a change of the fleet, and
+// BenchmarkSpareCheckOf10000Apps is one look, as there is each second, at 10,000 apps that sleep: after a change of the fleet, and
 // without one.
-func BenchmarkLookAtWarmApps(b *testing.B) {
+func BenchmarkSpareCheckOf10000Apps(b *testing.B) {
 	f := fleet.New()
 	own := f.Own("w")
 	own.Worker(cluster.Record{Worker: "w", Region: "r", Version: 1})

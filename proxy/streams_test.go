@@ -72,8 +72,8 @@ func (g *goesAway) answer(f *http2.Framer) {
 		EndStream: true})
 }
 
-// TestMachineThatGoesAway (9): what it has not taken is sent over another connection, whatever the method.
-func TestMachineThatGoesAway(t *testing.T) {
+// TestGoAwayResendsUnprocessedRequests (9): what it has not taken is sent over another connection, whatever the method.
+func TestGoAwayResendsUnprocessedRequests(t *testing.T) {
 	for _, way := range []string{"own", "far"} {
 		to := far{}
 		r := newRig(t, withFar(to))
@@ -102,8 +102,8 @@ func TestMachineThatGoesAway(t *testing.T) {
 	}
 }
 
-// TestDoorThatGoesAway (9): a stream that is under way ends well behind the GOAWAY.
-func TestDoorThatGoesAway(t *testing.T) {
+// TestGoAwayLetsStreamsFinish (9): a stream that is under way ends well behind the GOAWAY.
+func TestGoAwayLetsStreamsFinish(t *testing.T) {
 	r := newRig(t, nil)
 	say, came := make(chan struct{}), make(chan struct{})
 	r.host.add("shop", "m1", machine.Started, httpService(nil), handles(func(w http.ResponseWriter, _ *http.Request) {
@@ -152,8 +152,8 @@ func TestDoorThatGoesAway(t *testing.T) {
 	}
 }
 
-// TestExtendedConnectIsNotAnnounced (19), so browsers open their WebSockets over HTTP/1.1.
-func TestExtendedConnectIsNotAnnounced(t *testing.T) {
+// TestExtendedConnectIsNotAdvertised (19), so browsers open their WebSockets over HTTP/1.1.
+func TestExtendedConnectIsNotAdvertised(t *testing.T) {
 	r := newRig(t, nil)
 	f := r.frames()
 	for {
@@ -170,9 +170,9 @@ func TestExtendedConnectIsNotAnnounced(t *testing.T) {
 	}
 }
 
-// TestClientsThatReadNothing (20): hold a little memory each, whatever the versions of HTTP on both sides; the machine
+// TestClientsThatReadNothingHoldLittleMemory: clients that read nothing (20): hold a little memory each, whatever the versions of HTTP on both sides; the machine
 // is read no further, and another client is answered.
-func TestClientsThatReadNothing(t *testing.T) {
+func TestClientsThatReadNothingHoldLittleMemory(t *testing.T) {
 	const clients = 60
 	for name, c := range map[string]struct{ client, machine bool }{ // over HTTP/2
 		"1 to 1": {}, "1 to 2": {machine: true}, "2 to 1": {client: true}, "2 to 2": {true, true},
@@ -234,8 +234,8 @@ func heap() uint64 {
 	return m.HeapAlloc
 }
 
-// TestSilentUpgrade (17): without a byte for as long as its service says it is closed, and with bytes it is not.
-func TestSilentUpgrade(t *testing.T) {
+// TestSilentUpgradedConnectionIsClosed (17): without a byte for as long as its service says it is closed, and with bytes it is not.
+func TestSilentUpgradedConnectionIsClosed(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
 	r.host.add("shop", "m1", machine.Started, httpService(func(s *machine.Service) {
@@ -270,8 +270,8 @@ func TestSilentUpgrade(t *testing.T) {
 	}
 }
 
-// TestHintsOfHTTP2 (10): early hints pass from a machine that speaks HTTP/2.
-func TestHintsOfHTTP2(t *testing.T) {
+// TestEarlyHintsPassFromHTTP2 (10): early hints pass from a machine that speaks HTTP/2.
+func TestEarlyHintsPassFromHTTP2(t *testing.T) {
 	r := newRig(t, nil)
 	serve := handles(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Link", "<a>")

@@ -9,7 +9,7 @@ import (
 	"github.com/soukhq/souk/runtime"
 )
 
-func TestExecCheck(t *testing.T) {
+func TestExecRequestIsValidated(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		q    runtime.ExecRequest

@@ -24,9 +24,9 @@ func (b *bed) load(app string, n int) {
 	})
 }
 
-// TestGroupFollowsItsLoad, up at once and down after a while, also where its steward dies; no head is written, and a load
+// TestAutoscaledGroupFollowsItsLoad, up at once and down after a while, also where its steward dies; no head is written, and a load
 // that stays costs nothing.
-func TestGroupFollowsItsLoad(t *testing.T) {
+func TestAutoscaledGroupFollowsItsLoad(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBed(t)
 		stops := map[cluster.WorkerID]func(){"w1": b.member("w1"), "w2": b.member("w2")}

@@ -12,9 +12,9 @@ import (
 	"github.com/soukhq/souk/store/catalog"
 )
 
-// BenchmarkLook is what a change of one machine costs a member that carries all services: 10,000 of them, of one machine
+// BenchmarkChangeAmong10000Services is what a change of one machine costs a member that carries all services: 10,000 of them, of one machine
 // each, are at rest. floor is the walk over the machines alone.
-func BenchmarkLook(b *testing.B) {
+func BenchmarkChangeAmong10000Services(b *testing.B) {
 	const services = 10_000
 	f := fleet.New()
 	shared := &board{all: map[string]*catalog.Service{}, heard: []cluster.WorkerID{"w1"}}

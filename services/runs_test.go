@@ -18,9 +18,9 @@ func (b *bed) deployJob(app string) {
 		Cron: &release.Cron{Schedule: "* * * * *", Overlap: release.AllowBoth}})
 }
 
-// TestJobIsStartedInTime at each minute by one member, though nothing changes meanwhile, and by the next one when that is
+// TestJobStartsOnTimeOverStewardDeath: job is started in time at each minute by one member, though nothing changes meanwhile, and by the next one when that is
 // gone.
-func TestJobIsStartedInTime(t *testing.T) {
+func TestJobStartsOnTimeOverStewardDeath(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBed(t)
 		stops := map[cluster.WorkerID]func(){}
@@ -51,8 +51,8 @@ func TestJobIsStartedInTime(t *testing.T) {
 	})
 }
 
-// TestJobOfAStewardThatIsStuck is started by another member, though the service was at rest.
-func TestJobOfAStewardThatIsStuck(t *testing.T) {
+// TestJobOfAStuckStewardIsTakenOver: job of A steward that is stuck is started by another member, though the service was at rest.
+func TestJobOfAStuckStewardIsTakenOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBed(t)
 		all := []cluster.WorkerID{"w1", "w2", "w3"}

@@ -46,9 +46,9 @@ func (v *view) mark(app string) {
 	v.moved = make(chan struct{})
 }
 
-// TestAppOfTheSameNameAgain: workers go on to obey the terms of an app that was destroyed. The first steward of another
+// TestRecreatedAppStartsBeyondOldTerms: workers go on to obey the terms of an app that was destroyed. The first steward of another
 // app of its name begins beyond them where the member has heard of them, and where it has not, that nothing is wrong.
-func TestAppOfTheSameNameAgain(t *testing.T) {
+func TestRecreatedAppStartsBeyondOldTerms(t *testing.T) {
 	for _, heard := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
 			b := newBed(t)

@@ -183,8 +183,8 @@ func (b *bed) machines(app string) (n int) {
 	return n
 }
 
-// TestServiceIsMadeAndKept by one of three members, and costs nothing then.
-func TestServiceIsMadeAndKept(t *testing.T) {
+// TestServiceIsMadeByOneMember: service is made and kept by one of three members, and costs nothing then.
+func TestServiceIsMadeByOneMember(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBed(t)
 		for _, id := range []cluster.WorkerID{"w1", "w2", "w3"} {
@@ -222,8 +222,8 @@ func TestServiceIsMadeAndKept(t *testing.T) {
 	})
 }
 
-// TestServiceAtRest takes nothing of a process: it is forgotten until something changes, and then kept in a later term.
-func TestServiceAtRest(t *testing.T) {
+// TestServiceAtRestCostsNothing: service at rest takes nothing of a process: it is forgotten until something changes, and then kept in a later term.
+func TestServiceAtRestCostsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBed(t)
 		b.member("w1")
@@ -253,9 +253,9 @@ func TestServiceAtRest(t *testing.T) {
 	})
 }
 
-// TestClusterThatComesBack after a power cut, each host at another time: whoever is first waits for what the others have,
+// TestClusterAfterPowerCutWaitsForOthers: cluster that comes back after a power cut, each host at another time: whoever is first waits for what the others have,
 // and not for ever.
-func TestClusterThatComesBack(t *testing.T) {
+func TestClusterAfterPowerCutWaitsForOthers(t *testing.T) {
 	for _, x := range []struct {
 		name string
 		back bool
@@ -294,9 +294,9 @@ func TestClusterThatComesBack(t *testing.T) {
 	}
 }
 
-// TestAllWorkersObeyFirst: of a group whose machines are never replaced nothing is made before each worker obeys, at once
+// TestSingletonWaitsForAllWorkersToObey: of a group whose machines are never replaced nothing is made before each worker obeys, at once
 // and together where all are heard; one that is not heard keeps off those alone, until it is heard or removed.
-func TestAllWorkersObeyFirst(t *testing.T) {
+func TestSingletonWaitsForAllWorkersToObey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBed(t)
 		b.member("w1")
@@ -342,8 +342,8 @@ func TestAllWorkersObeyFirst(t *testing.T) {
 	})
 }
 
-// TestNoTermIsBegunTwice by one process, whatever the cluster remembers of it.
-func TestNoTermIsBegunTwice(t *testing.T) {
+// TestNoProcessBeginsATermTwice: no term is begun twice by one process, whatever the cluster remembers of it.
+func TestNoProcessBeginsATermTwice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBed(t)
 		b.member("w1")
@@ -366,9 +366,9 @@ func TestNoTermIsBegunTwice(t *testing.T) {
 	})
 }
 
-// TestStewardIsCutOff: while it is at work the next one goes on, in a higher term; and a machine that is no service's is
+// TestIsolatedStewardIsSucceeded: while it is at work the next one goes on, in a higher term; and a machine that is no service's is
 // left alone.
-func TestStewardIsCutOff(t *testing.T) {
+func TestIsolatedStewardIsSucceeded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBed(t)
 		stops := map[cluster.WorkerID]func(){}
@@ -406,8 +406,8 @@ func TestStewardIsCutOff(t *testing.T) {
 	})
 }
 
-// TestWhatCannotBeMadeIsTriedAgain, by and by later.
-func TestWhatCannotBeMadeIsTriedAgain(t *testing.T) {
+// TestFailedCreateIsRetriedWithBackoff, by and by later.
+func TestFailedCreateIsRetriedWithBackoff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBed(t)
 		b.member("w1")
@@ -427,8 +427,8 @@ func TestWhatCannotBeMadeIsTriedAgain(t *testing.T) {
 	})
 }
 
-// TestServiceThatGoes is left alone: who deletes the app sees to its machines.
-func TestServiceThatGoes(t *testing.T) {
+// TestDeletedServiceIsLeftAlone: service that goes is left alone: who deletes the app sees to its machines.
+func TestDeletedServiceIsLeftAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBed(t)
 		b.member("w1")
@@ -443,8 +443,8 @@ func TestServiceThatGoes(t *testing.T) {
 	})
 }
 
-// TestStewardThatIsStuck and lives is replaced after 5 s where there is something to do, and by one member.
-func TestStewardThatIsStuck(t *testing.T) {
+// TestStuckStewardIsReplacedAfter5s: steward that is stuck and lives is replaced after 5 s where there is something to do, and by one member.
+func TestStuckStewardIsReplacedAfter5s(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBed(t)
 		all := []cluster.WorkerID{"w1", "w2", "w3"}
@@ -474,8 +474,8 @@ func TestStewardThatIsStuck(t *testing.T) {
 	})
 }
 
-// TestStewardThatGoesOn is not replaced, however long its orders take.
-func TestStewardThatGoesOn(t *testing.T) {
+// TestBusyStewardIsNotReplaced: steward that goes on is not replaced, however long its orders take.
+func TestBusyStewardIsNotReplaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBed(t)
 		for _, id := range []cluster.WorkerID{"w1", "w2", "w3"} {
@@ -490,9 +490,9 @@ func TestStewardThatGoesOn(t *testing.T) {
 	})
 }
 
-// TestWorkerAtFault: where machines of three services die that do well elsewhere, one of the members cordons the worker,
+// TestFaultyWorkerIsCordonedOnce: where machines of three services die that do well elsewhere, one of the members cordons the worker,
 // once, and of twenty workers no more than two are.
-func TestWorkerAtFault(t *testing.T) {
+func TestFaultyWorkerIsCordonedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBed(t)
 		for _, id := range []cluster.WorkerID{"w1", "w2", "w3"} {

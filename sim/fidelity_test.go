@@ -17,7 +17,7 @@ type figures struct {
 
 // The peer's figures are of one run each of Eagle's simulator. Ours are means of three seeds. Between seeds Hawk's
 // short percentiles move by a tenth and more, in the peer as in ours, so it is held to the mean of the peer's seeds.
-func TestFidelityToEaglesSimulator(t *testing.T) {
+func TestSchedulersMatchEaglesSimulator(t *testing.T) {
 	path := tracetest.Path(t, "tr", "YH2_sub.tr.gz")
 	for _, c := range []struct {
 		scheduler string
@@ -64,7 +64,7 @@ func TestFidelityToEaglesSimulator(t *testing.T) {
 	}
 }
 
-func TestBoundsAreTheReferences(t *testing.T) {
+func TestLowerBoundsMatchTheReference(t *testing.T) {
 	path := tracetest.Path(t, "tr", "YH2_sub.tr.gz")
 	for _, c := range []struct {
 		workers int

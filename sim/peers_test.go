@@ -75,9 +75,9 @@ func TestApolloQueuesAtTheLeastWait(t *testing.T) {
 	}
 }
 
-// TestFlowModelsSeeWhoIsBeside: with tasks that slow each other down, load-spreading keeps them apart where there is
+// TestFlowModelsAvoidInterference: with tasks that slow each other down, load-spreading keeps them apart where there is
 // room; a queue that fills worker after worker does not.
-func TestFlowModelsSeeWhoIsBeside(t *testing.T) {
+func TestFlowModelsAvoidInterference(t *testing.T) {
 	s := sim.Setup{Workers: 4, Slots: 4, Options: slots.Options{Beside: 0.5}}
 	text := "0 1 100 100\n1 1 100 100\n2 1 100 100\n3 1 100 100\n"
 	for name, want := range map[string]float64{"firmament": 103, "coco": 103, "fifo": 253} {
@@ -90,9 +90,9 @@ func TestFlowModelsSeeWhoIsBeside(t *testing.T) {
 	within(t, "quincy with more tasks than slots", got[0], 200, 600)
 }
 
-// TestDecisionsTakeTime: two jobs wait for one scheduler, and not for two; a monolithic one with one path takes the
+// TestSchedulersDecideOneJobAtATime: two jobs wait for one scheduler, and not for two; a monolithic one with one path takes the
 // long job's time for both.
-func TestDecisionsTakeTime(t *testing.T) {
+func TestSchedulersDecideOneJobAtATime(t *testing.T) {
 	s := sim.Setup{Workers: 8,
 		Options: slots.Options{Cutoff: 5, Think: [2]slots.Think{{PerJob: ticks.Second, PerTask: ticks.Second / 10},
 			{PerJob: 10 * ticks.Second}}}}
@@ -110,8 +110,8 @@ func TestDecisionsTakeTime(t *testing.T) {
 	}
 }
 
-// TestConstraints: constrained jobs run only where they may, and wait there while others' workers are free.
-func TestConstraints(t *testing.T) {
+// TestConstrainedJobsRunOnlyWhereAllowed: constrained jobs run only where they may, and wait there while others' workers are free.
+func TestConstrainedJobsRunOnlyWhereAllowed(t *testing.T) {
 	s := sim.Setup{Scheduler: "sparrow", Workers: 10, Options: slots.Options{Kinds: 5, Bound: 1, Seed: 1}}
 	got, _ := ends(t, "0 8 10"+strings.Repeat(" 10", 8)+"\n", s)
 	within(t, "eight tasks on the two workers of a kind", got[0], 40, 40.1)
@@ -122,7 +122,7 @@ func TestConstraints(t *testing.T) {
 	}
 }
 
-func TestNumbersOfSchedulers(t *testing.T) {
+func TestSchedulerCountsAreValidated(t *testing.T) {
 	if got, err := sim.Known([]string{"Sparrow:4", "market"}); err != nil || got[0] != "sparrow:4" {
 		t.Fatal(got, err)
 	}
@@ -137,8 +137,8 @@ func TestNumbersOfSchedulers(t *testing.T) {
 	}
 }
 
-// TestLoadFairnessAndRegret by hand: two jobs on one worker.
-func TestLoadFairnessAndRegret(t *testing.T) {
+// TestLoadFairnessAndRegretMatchHandComputation by hand: two jobs on one worker.
+func TestLoadFairnessAndRegretMatchHandComputation(t *testing.T) {
 	_, row := ends(t, "0 1 10 10\n0 1 10 10\n", sim.Setup{Scheduler: "fifo", Workers: 2, Slots: 1,
 		Options: slots.Options{Delay: -1}})
 	if row.Fairness != 1 || math.Abs(row.Busy-1) > 1e-9 {

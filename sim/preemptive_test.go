@@ -8,9 +8,9 @@ import (
 	"github.com/soukhq/souk/sim/trace"
 )
 
-// TestPreemptiveByHand is three jobs on two slots. Job 1 has both until job 2 comes at 2 with less work left (3 against
+// TestPreemptiveScheduleMatchesHandComputation is three jobs on two slots. Job 1 has both until job 2 comes at 2 with less work left (3 against
 // 2x6 less 2x2 = 8) and takes one; job 3 at 3 has 1 and takes the other; and so on.
-func TestPreemptiveByHand(t *testing.T) {
+func TestPreemptiveScheduleMatchesHandComputation(t *testing.T) {
 	s, err := sim.Preemptive(trace.NewTR("x", strings.NewReader("0 2 6 6 6\n2 1 3 3\n3 1 1 1\n")), 2, 100, true)
 	if err != nil {
 		t.Fatal(err)

@@ -40,23 +40,23 @@ func report(t testing.TB) []byte {
 	return text
 }
 
-// TestReportIsWritten writes the report where SOUK_TEST_REPORT says: it is how the next test runs it in another build.
-func TestReportIsWritten(t *testing.T) {
+// TestHelperWritesAReport writes the report where SOUK_TEST_REPORT says: it is how the next test runs it in another build.
+func TestHelperWritesAReport(t *testing.T) {
 	path := os.Getenv("SOUK_TEST_REPORT")
 	if path == "" {
-		t.Skip("only for TestLongRaceDetectorChangesNoByte, which sets SOUK_TEST_REPORT")
+		t.Skip("only for TestLongRaceDetectorChangesNoResult, which sets SOUK_TEST_REPORT")
 	}
 	if err := os.WriteFile(path, report(t), 0o600); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// TestLongRaceDetectorChangesNoByte builds the simulator with the race detector, another compiler pipeline, and compares
+// TestLongRaceDetectorChangesNoResult builds the simulator with the race detector, another compiler pipeline, and compares
 // what it reports, hashes of all events and all, with what this build reports. SOUK_TEST_TOOLCHAIN=go1.N.P does it with
 // another Go.
-func TestLongRaceDetectorChangesNoByte(t *testing.T) {
+func TestLongRaceDetectorChangesNoResult(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "report.json")
-	args := []string{"test", "-race", "-count=1", "-run", "^TestReportIsWritten$", "."}
+	args := []string{"test", "-race", "-count=1", "-run", "^TestHelperWritesAReport$", "."}
 	cmd := exec.Command("go", args...)
 	cmd.Env = append(os.Environ(), "SOUK_TEST_REPORT="+path)
 	if v := os.Getenv("SOUK_TEST_TOOLCHAIN"); v != "" {
@@ -74,8 +74,8 @@ func TestLongRaceDetectorChangesNoByte(t *testing.T) {
 	}
 }
 
-// TestEventHash: the hash tells runs apart that a report of rounded figures might not, and is the same for the same.
-func TestEventHash(t *testing.T) {
+// TestEventHashTellsRunsApart: the hash tells runs apart that a report of rounded figures might not, and is the same for the same.
+func TestEventHashTellsRunsApart(t *testing.T) {
 	hash := func(scheduler string, seed uint64) sim.Hash {
 		s, err := sim.Each(generated("yahoo", 100, 100), sim.Setup{Scheduler: scheduler, Workers: 100,
 			Options: slots.Options{Cutoff: 90, Seed: seed}}, 1, nil)

@@ -17,7 +17,7 @@ func generated(shape string, jobs, slotCount int) sim.Opener {
 	}
 }
 
-func TestGate(t *testing.T) {
+func TestResultGatesAreParsedAndJudged(t *testing.T) {
 	row := sim.Summary{Short: sim.Class{P50: 1, P99: 11}, Long: sim.Class{Mean: 100}, Mean: 5, Unfinished: 1}
 	base := sim.Summary{Short: sim.Class{P50: 1, P99: 10}, Long: sim.Class{Mean: 90}, Mean: 5}
 	for text, want := range map[string]bool{
@@ -53,8 +53,8 @@ func TestPercentilesAreNearestRank(t *testing.T) {
 	}
 }
 
-// TestSparrowsChain: each of Sparrow's techniques is better than the one before it, at about the published ratios.
-func TestSparrowsChain(t *testing.T) {
+// TestEachSparrowTechniqueImprovesWaiting: each of Sparrow's techniques is better than the one before it, at about the published ratios.
+func TestEachSparrowTechniqueImprovesWaiting(t *testing.T) {
 	open := func(seed uint64) (trace.Source, func() error, error) {
 		src, err := trace.Generate(trace.Shape{Name: "sparrow", Jobs: 2500, Slots: 40_000, Load: 0.8, Seed: seed})
 		return src, func() error { return nil }, err
@@ -79,7 +79,7 @@ func TestSparrowsChain(t *testing.T) {
 	}
 }
 
-func TestHTMLStandsAlone(t *testing.T) {
+func TestHTMLReportIsSelfContained(t *testing.T) {
 	open := generated("yahoo", 200, 300)
 	setup := sim.Setup{Scheduler: "market", Workers: 300, Reserve: 4, Options: slots.Options{Cutoff: 90}}
 	s, err := sim.Each(open, setup, 2, nil)

@@ -27,9 +27,9 @@ func found(ids ...string) (out []cluster.GPU) {
 	return out
 }
 
-// TestDevicesComeAndGo: a device keeps its number and its holder while others come and go, over restarts too; one that
+// TestDeviceKeepsNumberAndHolder: a device keeps its number and its holder while others come and go, over restarts too; one that
 // is missing is granted to nobody, and the refusal says why.
-func TestDevicesComeAndGo(t *testing.T) {
+func TestDeviceKeepsNumberAndHolder(t *testing.T) {
 	j, rt := mem.New(), fake.New(fake.Options{})
 	began := func(ids ...string) *bench {
 		return open(t, j, rt, func(o *worker.Options) { o.Offer = worker.Offer{GPUs: found(ids...), Found: true} })
@@ -96,8 +96,8 @@ func TestDevicesComeAndGo(t *testing.T) {
 	is(" of 0") // nobody holds what is missing
 }
 
-// TestRenamedDevice: a device that has another name now is not a second one: its number and its holder stay.
-func TestRenamedDevice(t *testing.T) {
+// TestRenamedDeviceKeepsItsHolder: a device that has another name now is not a second one: its number and its holder stay.
+func TestRenamedDeviceKeepsItsHolder(t *testing.T) {
 	j, rt := mem.New(), fake.New(fake.Options{})
 	began := func(list []cluster.GPU) *bench {
 		return open(t, j, rt, func(o *worker.Options) { o.Offer = worker.Offer{GPUs: list, Found: true} })
@@ -128,9 +128,9 @@ func TestRenamedDevice(t *testing.T) {
 	}
 }
 
-// TestDevicesNeverTwice: while devices come and go and machines are made and destroyed, over kills at any moment, no two
+// TestDeviceIsNeverHeldTwice: while devices come and go and machines are made and destroyed, over kills at any moment, no two
 // that are up hold one device.
-func TestDevicesNeverTwice(t *testing.T) {
+func TestDeviceIsNeverHeldTwice(t *testing.T) {
 	j, rt := mem.New(), fake.New(fake.Options{})
 	sets := [][]string{{"A", "B"}, {"B"}, {"B", "A", "C"}, {"C"}, {}}
 	for round := range 20 {
@@ -188,9 +188,9 @@ func (gpuTasks) Exited(runtime.Exit)               {}
 func (gpuTasks) Changed(*cluster.Record)           {}
 func (gpuTasks) Evict(machine.Preemption)          {}
 
-// TestTaskKeepsItsDevice: a task that runs over a restart of the worker has the device that it was given, and no other
+// TestTaskKeepsItsDeviceOverRestart: a task that runs over a restart of the worker has the device that it was given, and no other
 // gets it; what is noted of one that is over goes with it.
-func TestTaskKeepsItsDevice(t *testing.T) {
+func TestTaskKeepsItsDeviceOverRestart(t *testing.T) {
 	j, rt := mem.New(), fake.New(fake.Options{})
 	began := func() *bench {
 		return open(t, j, rt, func(o *worker.Options) {

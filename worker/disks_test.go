@@ -12,8 +12,8 @@ import (
 	"github.com/soukhq/souk/worker"
 )
 
-// TestDisksLeaveNothing: of a volume that could not be made, and of one that has been removed, nothing is left.
-func TestDisksLeaveNothing(t *testing.T) {
+// TestRemovedVolumesLeaveNothing: of a volume that could not be made, and of one that has been removed, nothing is left.
+func TestRemovedVolumesLeaveNothing(t *testing.T) {
 	for _, sized := range []bool{false, true} {
 		t.Run(map[bool]string{false: "directory", true: "sized"}[sized], func(t *testing.T) {
 			if err := loopfs.Able(); sized && err != nil {

@@ -26,9 +26,9 @@ func (f *failings) Worker(cluster.Record)      {}
 func (f *failings) Machine(m *machine.Machine) { f.now.Store(m.Failing()) }
 func (f *failings) Gone(string)                {}
 
-// TestHealthChecks follows the check of a service from the machine's start over a failure, a restart and a restart of
+// TestHealthCheckFollowsFailuresAndRestarts follows the check of a service from the machine's start over a failure, a restart and a restart of
 // souk to its stop.
-func TestHealthChecks(t *testing.T) {
+func TestHealthCheckFollowsFailuresAndRestarts(t *testing.T) {
 	var status atomic.Int32
 	status.Store(http.StatusOK)
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -38,8 +38,8 @@ func anImage(t *testing.T, text string) *imagetest.Image {
 			imagetest.Tar(t, imagetest.File{Name: "b", Body: strings.Repeat(text, 100_000)})}})
 }
 
-// TestImagesOfAWorker: what is pulled and loaded is listed, what a machine needs stays, and all else can be removed.
-func TestImagesOfAWorker(t *testing.T) {
+// TestImagesInUseCannotBeRemoved: what is pulled and loaded is listed, what a machine needs stays, and all else can be removed.
+func TestImagesInUseCannotBeRemoved(t *testing.T) {
 	ctx := t.Context()
 	store, with := withImages(t)
 	w := open(t, mem.New(), fake.New(fake.Options{}), with)
@@ -94,8 +94,8 @@ func TestImagesOfAWorker(t *testing.T) {
 	}
 }
 
-// TestImagesThatCannotBeHad: each refusal is one sentence with its kind, and leaves the store as it was.
-func TestImagesThatCannotBeHad(t *testing.T) {
+// TestFailedImageRequestsLeaveTheStore: each refusal is one sentence with its kind, and leaves the store as it was.
+func TestFailedImageRequestsLeaveTheStore(t *testing.T) {
 	ctx := t.Context()
 	_, with := withImages(t)
 	var full atomic.Bool

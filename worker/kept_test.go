@@ -46,9 +46,9 @@ func (b *bench) destroyed(g lifecycle.Grant) {
 	}
 }
 
-// TestOutputOutlivesItsMachine: the last output of a machine that was destroyed is read as that of a living one, also
+// TestOutputOfADestroyedMachineIsReadable: the last output of a machine that was destroyed is read as that of a living one, also
 // after a restart of souk, and by who followed it.
-func TestOutputOutlivesItsMachine(t *testing.T) {
+func TestOutputOfADestroyedMachineIsReadable(t *testing.T) {
 	j, rt, dir := mem.New(), fake.New(fake.Options{}), t.TempDir()
 	at := func(o *worker.Options) { o.Dir = dir }
 	b := open(t, j, rt, at)
@@ -144,8 +144,8 @@ func TestKeptOutputIsBounded(t *testing.T) {
 	}
 }
 
-// TestKeptOutputEnds: after a day nothing is kept.
-func TestKeptOutputEnds(t *testing.T) {
+// TestKeptOutputExpiresAfterADay: after a day nothing is kept.
+func TestKeptOutputExpiresAfterADay(t *testing.T) {
 	dir := t.TempDir()
 	synctest.Test(t, func(t *testing.T) {
 		b := open(t, mem.New(), fake.New(fake.Options{}), func(o *worker.Options) { o.Dir = dir })
@@ -186,8 +186,8 @@ func TestFullDiskKeepsNoOutput(t *testing.T) {
 	}
 }
 
-// TestLostIsCounted: who read up to a line that is not kept is told how much is missing.
-func TestLostIsCounted(t *testing.T) {
+// TestMissingOutputBytesAreCounted: who read up to a line that is not kept is told how much is missing.
+func TestMissingOutputBytesAreCounted(t *testing.T) {
 	line := machine.LogLine{Cursor: "2:90:1000", Text: "four"} // its last byte is the thousandth
 	for cursor, want := range map[string]int64{"1:50:900": 95, "1:50:995": 0, "?": 0} {
 		if got := worker.Between(cursor, &line); got != want {

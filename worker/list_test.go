@@ -65,10 +65,10 @@ func perOp(b *testing.B, name string, f func()) {
 	})
 }
 
-// BenchmarkList lists 20,000 machines: as values, and as the JSON that a client gets, into memory. Of the latter encode
+// BenchmarkList20000Machines lists 20,000 machines: as values, and as the JSON that a client gets, into memory. Of the latter encode
 // is what encoding/json alone takes, where nothing is kept; first is the first list after a while, that has each
 // encoded; and copy is the floor, which writes bytes that are there.
-func BenchmarkList(b *testing.B) {
+func BenchmarkList20000Machines(b *testing.B) {
 	w := listed(b, 20_000)
 	perOp(b, "machines", func() {
 		if l, err := w.Machines(b.Context(), "app", false); err != nil || len(l) != 20_000 {
@@ -110,9 +110,9 @@ func BenchmarkList(b *testing.B) {
 	})
 }
 
-// TestListing: what is listed as JSON is what is listed as values, oldest first, before and after changes, and after
+// TestJSONListingMatchesValues: what is listed as JSON is what is listed as values, oldest first, before and after changes, and after
 // the renderings were dropped.
-func TestListing(t *testing.T) {
+func TestJSONListingMatchesValues(t *testing.T) {
 	w := listed(t, 200)
 	check := func(want int) {
 		t.Helper()
@@ -159,8 +159,8 @@ func TestListing(t *testing.T) {
 	check(50) // in the order of their age, whatever order the journal has
 }
 
-// TestReadsWaitForNobody: while a commit and the observer take their time, what is known is read.
-func TestReadsWaitForNobody(t *testing.T) {
+// TestReadsDoNotWaitForCommits: while a commit and the observer take their time, what is known is read.
+func TestReadsDoNotWaitForCommits(t *testing.T) {
 	for _, slow := range []string{"commit", "observer"} {
 		t.Run(slow, func(t *testing.T) {
 			stuck, release, armed := make(chan struct{}), make(chan struct{}), atomic.Bool{}

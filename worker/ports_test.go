@@ -14,9 +14,9 @@ import (
 	"github.com/soukhq/souk/worker"
 )
 
-// TestPortsOfOneHost: of two workers of a host one has a port for a machine, and the other refuses it, unless the machine
+// TestHostPortIsGrantedByOneWorker: of two workers of a host one has a port for a machine, and the other refuses it, unless the machine
 // takes the place of that one. Of many that are asked for at once one is made.
-func TestPortsOfOneHost(t *testing.T) {
+func TestHostPortIsGrantedByOneWorker(t *testing.T) {
 	ports := new(worker.Ports)
 	var both []*bench
 	for _, name := range []string{"w1", "w2"} {

@@ -70,10 +70,10 @@ func (j *lateDisk) Commit(batch []fsm.Record, written ...func()) error {
 	return j.Journal.Commit(batch)
 }
 
-// TestStartGoesAheadOfTheDisk: the runtime starts a machine while the disk still works on what says so, and nobody is
+// TestStartOverlapsItsCommit: the runtime starts a machine while the disk still works on what says so, and nobody is
 // answered before it has. Where the power goes in between, a machine that was there is started as an attempt with
 // another number, and one that was not is not there.
-func TestStartGoesAheadOfTheDisk(t *testing.T) {
+func TestStartOverlapsItsCommit(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		there bool // the machine is made before
@@ -153,8 +153,8 @@ func TestStartGoesAheadOfTheDisk(t *testing.T) {
 	}
 }
 
-// TestStartThatTakesLongIsSeen: who waits for nothing sees a machine that is being started all the same.
-func TestStartThatTakesLongIsSeen(t *testing.T) {
+// TestSlowStartIsVisible: who waits for nothing sees a machine that is being started all the same.
+func TestSlowStartIsVisible(t *testing.T) {
 	goOn := make(chan struct{})
 	rt := fake.New(fake.Options{After: func(c fake.Call) error {
 		if c.Op == "start" {
@@ -177,8 +177,8 @@ func TestStartThatTakesLongIsSeen(t *testing.T) {
 	}
 }
 
-// TestNothingGoesAheadWhereABootIsNotSeen: numbers cannot be passed over then.
-func TestNothingGoesAheadWhereABootIsNotSeen(t *testing.T) {
+// TestStartWaitsForCommitWithoutBootID: numbers cannot be passed over then.
+func TestStartWaitsForCommitWithoutBootID(t *testing.T) {
 	started := make(chan struct{}, 1)
 	rt := fake.New(fake.Options{After: func(c fake.Call) error {
 		if c.Op == "start" {
@@ -201,8 +201,8 @@ func TestNothingGoesAheadWhereABootIsNotSeen(t *testing.T) {
 	close(j.durable)
 }
 
-// TestMachineThatTheRuntimeForgotIsPreparedAnew: it was made and stopped long ago, and its directory is lost.
-func TestMachineThatTheRuntimeForgotIsPreparedAnew(t *testing.T) {
+// TestForgottenMachineIsPreparedAgain: it was made and stopped long ago, and its directory is lost.
+func TestForgottenMachineIsPreparedAgain(t *testing.T) {
 	j := mem.New()
 	b := open(t, j, fake.New(fake.Options{}))
 	if _, err := b.Grant(t.Context(), grant(id(1))); err != nil {

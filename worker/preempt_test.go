@@ -14,9 +14,9 @@ import (
 	"github.com/soukhq/souk/worker"
 )
 
-// TestPreemptionAndDevicesOutliveTheWorker: a full worker of two GPUs makes room with consent, gives the machine the
+// TestPreemptionAndDevicesSurviveRestart: a full worker of two GPUs makes room with consent, gives the machine the
 // device of its victim, and knows all of it again after a restart.
-func TestPreemptionAndDevicesOutliveTheWorker(t *testing.T) {
+func TestPreemptionAndDevicesSurviveRestart(t *testing.T) {
 	j, rt := mem.New(), fake.New(fake.Options{})
 	offer := func(o *worker.Options) {
 		o.Capacity.GPU = 2000

@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// TestPulse: what lies between two beats that are far apart is missed, and so is the time in which the runtime owes an
+// TestPulseMeasuresMissedTime: what lies between two beats that are far apart is missed, and so is the time in which the runtime owes an
 // answer, from the question on; what passes otherwise is not.
-func TestPulse(t *testing.T) {
+func TestPulseMeasuresMissedTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		answer := make(chan error)
 		p := &pulse{period: time.Second, worker: "w1", last: time.Now(), asking: map[string]bool{},

@@ -29,9 +29,9 @@ func (r readying) Start(ctx context.Context, s runtime.Spec) (runtime.Status, er
 	return r.Runtime.Start(ctx, s)
 }
 
-// TestWhatIsSaidToComeNextComes: the runtime is told of the start that comes next when a machine has come to rest, to
+// TestAnnouncedNextStartIsExact: the runtime is told of the start that comes next when a machine has come to rest, to
 // the letter, and of none where none comes.
-func TestWhatIsSaidToComeNextComes(t *testing.T) {
+func TestAnnouncedNextStartIsExact(t *testing.T) {
 	rt := readying{fake.New(fake.Options{}), make(chan runtime.Spec, 10), make(chan runtime.Spec, 10)}
 	b := open(t, mem.New(), rt.Runtime, func(o *worker.Options) {
 		o.Runtime = rt

@@ -20,9 +20,9 @@ func update(n int, edit func(*machine.Launch)) lifecycle.Command {
 		Resources: &g.Request.Resources}
 }
 
-// TestUpdateIsCheckedBeforeTheStop: an update whose start would be refused touches neither the machine nor its process;
+// TestRefusedUpdateStopsNothing: an update whose start would be refused touches neither the machine nor its process;
 // one that is not to be started may name what comes later.
-func TestUpdateIsCheckedBeforeTheStop(t *testing.T) {
+func TestRefusedUpdateStopsNothing(t *testing.T) {
 	secrets := func(o *worker.Options) {
 		o.Secrets = func(*machine.Machine) (map[string]string, error) { return map[string]string{}, nil }
 	}
@@ -68,8 +68,8 @@ func TestUpdateIsCheckedBeforeTheStop(t *testing.T) {
 	}
 }
 
-// TestUpdateThatDoesNotStartIsUndone: what only the start refuses brings back what ran, and the answer is an error.
-func TestUpdateThatDoesNotStartIsUndone(t *testing.T) {
+// TestFailedUpdateRestoresTheMachine: what only the start refuses brings back what ran, and the answer is an error.
+func TestFailedUpdateRestoresTheMachine(t *testing.T) {
 	refuse := false
 	rt := fake.New(fake.Options{Before: func(c fake.Call) error {
 		if c.Op == "start" && c.Attempt == 2 && refuse {

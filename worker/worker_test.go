@@ -90,7 +90,7 @@ func (b *bench) until(id string, want machine.State) *machine.Machine {
 	return last
 }
 
-func TestLifeOfAMachine(t *testing.T) {
+func TestMachineLifecycleWorks(t *testing.T) {
 	b := open(t, mem.New(), fake.New(fake.Options{}))
 	m, err := b.Grant(t.Context(), grant(id(1)))
 	if err != nil || m.State != machine.Started || m.Name == "" || m.Phases["launch"] == "" {
@@ -122,7 +122,7 @@ func TestLifeOfAMachine(t *testing.T) {
 	}
 }
 
-func TestAnotherAppsMachineIsNotFound(t *testing.T) {
+func TestMachineOfAnotherAppIsNotFound(t *testing.T) {
 	b := open(t, mem.New(), fake.New(fake.Options{}))
 	if _, err := b.Grant(t.Context(), grant(id(1))); err != nil {
 		t.Fatal(err)
@@ -138,7 +138,7 @@ func TestAnotherAppsMachineIsNotFound(t *testing.T) {
 	}
 }
 
-func TestImagesThatCannotRunAreRefusedBeforeAnythingChanges(t *testing.T) {
+func TestUnrunnableImageIsRefusedUpFront(t *testing.T) {
 	b := open(t, mem.New(), fake.New(fake.Options{}))
 	g := grant(id(1))
 	g.Launch.Config.Image = "nginx"
@@ -150,7 +150,7 @@ func TestImagesThatCannotRunAreRefusedBeforeAnythingChanges(t *testing.T) {
 	}
 }
 
-func TestExitsAndTheRestartPolicy(t *testing.T) {
+func TestRestartPolicyCountsExits(t *testing.T) {
 	b := open(t, mem.New(), fake.New(fake.Options{}))
 	g := grant(id(1), "sh", "-c", "exit 3")
 	g.Launch.Config.Restart = &machine.Restart{Policy: "on-failure", MaxRetries: 2}
@@ -231,10 +231,10 @@ func TestNoOverGrantUnderLoad(t *testing.T) {
 	}
 }
 
-// TestStoppedAtEveryCommit kills the worker at its n-th journal write, once before the write and once after it, for
+// TestCrashAtEveryCommitKeepsAnswers kills the worker at its n-th journal write, once before the write and once after it, for
 // every n that a busy script has, and starts a new one: whatever was answered is so, and no machine runs twice or
 // unknown.
-func TestStoppedAtEveryCommit(t *testing.T) {
+func TestCrashAtEveryCommitKeepsAnswers(t *testing.T) {
 	for _, after := range []bool{false, true} {
 		for n := 1; ; n++ {
 			j, rt := mem.New(), fake.New(fake.Options{})
@@ -341,7 +341,7 @@ func checkLives(t *testing.T, b *bench, rt *fake.Runtime, n int) {
 	}
 }
 
-func TestPatience(t *testing.T) {
+func TestSlowOperationAnswersBegun(t *testing.T) {
 	release := make(chan struct{})
 	rt := fake.New(fake.Options{Before: func(c fake.Call) error {
 		if c.Op == "start" {
@@ -358,7 +358,7 @@ func TestPatience(t *testing.T) {
 	b.until(id(1), machine.Started)
 }
 
-func TestStoppedWorkerSaysSo(t *testing.T) {
+func TestStoppedWorkerIsUnavailable(t *testing.T) {
 	b := open(t, mem.New(), fake.New(fake.Options{}))
 	if err := b.stop(); err != nil {
 		t.Fatal(err)
@@ -381,7 +381,7 @@ func TestJournalOfAnotherWorkerIsRefused(t *testing.T) {
 	}
 }
 
-func TestSecretsReachTheProcessAndNothingElse(t *testing.T) {
+func TestSecretsReachOnlyTheProcess(t *testing.T) {
 	j := mem.New()
 	b := open(t, j, fake.New(fake.Options{}), func(o *worker.Options) {
 		o.Secrets = func(*machine.Machine) (map[string]string, error) {
@@ -402,7 +402,7 @@ func TestSecretsReachTheProcessAndNothingElse(t *testing.T) {
 	}
 }
 
-func TestSlowListenersAreCutOff(t *testing.T) {
+func TestSlowEventListenersAreCutOff(t *testing.T) {
 	b := open(t, mem.New(), fake.New(fake.Options{}))
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -437,9 +437,9 @@ func TestSlowListenersAreCutOff(t *testing.T) {
 	}
 }
 
-// TestWhoGoesReadsNothing: a caller that goes away while the loop is at work on what it asked reads nothing of that. It
+// TestCancelledCallerReadsNoResult: a caller that goes away while the loop is at work on what it asked reads nothing of that. It
 // is for the race detector, which found it in a run that ended while a task was admitted.
-func TestWhoGoesReadsNothing(t *testing.T) {
+func TestCancelledCallerReadsNoResult(t *testing.T) {
 	b := open(t, mem.New(), fake.New(fake.Options{}))
 	for range 200 {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -451,9 +451,9 @@ func TestWhoGoesReadsNothing(t *testing.T) {
 	}
 }
 
-// TestWhatWasSoBeforeEndsNoHalt: who follows whether the worker may begin has asked when nothing was known yet, and is
+// TestHaltIgnoresOldState: who follows whether the worker may begin has asked when nothing was known yet, and is
 // heard when the worker runs, which has found out meanwhile that it may not.
-func TestWhatWasSoBeforeEndsNoHalt(t *testing.T) {
+func TestHaltIgnoresOldState(t *testing.T) {
 	asked, found := make(chan struct{}), make(chan struct{})
 	once := sync.OnceFunc(func() { close(asked) })
 	why := func() string {

@@ -64,8 +64,8 @@ on_lost = "never"
 memory_mb = 40
 `
 
-// TestLoad: a file that says much is the release that it says.
-func TestLoad(t *testing.T) {
+// TestLoadReadsAFullManifest: a file that says much is the release that it says.
+func TestLoadReadsAFullManifest(t *testing.T) {
 	m, err := TOML{}.Load("souk.toml", []byte(whole))
 	if err != nil {
 		t.Fatal(err)
@@ -96,8 +96,8 @@ func TestLoad(t *testing.T) {
 	}
 }
 
-// TestRefused: each mistake is told where it is, with what was wanted.
-func TestRefused(t *testing.T) {
+// TestRefusedManifestNamesLineAndFix: each mistake is told where it is, with what was wanted.
+func TestRefusedManifestNamesLineAndFix(t *testing.T) {
 	for _, x := range []struct{ text, want string }{
 		{"", `1:1: it has no group, so there is nothing to run: add one, as in [groups.web] with an image`},
 		{"app = \"shop\"\n\n[groups.web]\nreplica = 3", `4:1: unknown key "replica" in groups.web; did you mean "replicas"?`},
@@ -147,8 +147,8 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestKeysDoNotCollide: the keys of a group are those of a release's group, of a config and the short forms, each once.
-func TestKeysDoNotCollide(t *testing.T) {
+// TestGroupKeysAreUnique: the keys of a group are those of a release's group, of a config and the short forms, each once.
+func TestGroupKeysAreUnique(t *testing.T) {
 	seen := map[string]reflect.Type{}
 	for _, of := range []reflect.Type{reflect.TypeFor[api.NewGroup](), reflect.TypeFor[machine.Config](),
 		reflect.TypeFor[short]()} {
@@ -166,8 +166,8 @@ func TestKeysDoNotCollide(t *testing.T) {
 	}
 }
 
-// TestSchema holds the schema that editors use against the types. With -update it writes it.
-func TestSchema(t *testing.T) {
+// TestSchemaMatchesTheTypes holds the schema that editors use against the types. With -update it writes it.
+func TestSchemaMatchesTheTypes(t *testing.T) {
 	const golden = "../../docs/reference/souk-toml.schema.json"
 	if *update {
 		if err := os.WriteFile(golden, Schema(), 0o644); err != nil {
@@ -183,9 +183,9 @@ func TestSchema(t *testing.T) {
 	}
 }
 
-// TestReferenceIsWhole holds docs/reference/souk-toml.md against the types: each key that is a group's own or a short
+// TestReferenceCoversEveryManifestKey holds docs/reference/souk-toml.md against the types: each key that is a group's own or a short
 // form has a row, and each row a key.
-func TestReferenceIsWhole(t *testing.T) {
+func TestReferenceCoversEveryManifestKey(t *testing.T) {
 	raw, err := os.ReadFile("../../docs/reference/souk-toml.md")
 	if err != nil {
 		t.Fatal(err)
@@ -256,8 +256,8 @@ func drawn(t *rapid.T) api.NewRelease {
 	return r
 }
 
-// TestWrittenIsRead: a release that is printed as TOML reads as the same release.
-func TestWrittenIsRead(t *testing.T) {
+// TestReleasePrintedAsTOMLReadsBack: a release that is printed as TOML reads as the same release.
+func TestReleasePrintedAsTOMLReadsBack(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		want := drawn(t)
 		text, err := Write("shop", &want)
@@ -277,9 +277,9 @@ func TestWrittenIsRead(t *testing.T) {
 	})
 }
 
-// TestChecksCount: a check of a file is one that requests and rollouts depend on, unless it says otherwise; one of a
+// TestManifestChecksGateRequestsAndRollouts: a check of a file is one that requests and rollouts depend on, unless it says otherwise; one of a
 // release that was made over the API and says nothing stays what it is there.
-func TestChecksCount(t *testing.T) {
+func TestManifestChecksGateRequestsAndRollouts(t *testing.T) {
 	for _, x := range []struct{ says, want string }{
 		{``, machine.KindReadiness}, {`kind = ""`, machine.KindReadiness},
 		{`kind = "readiness"`, machine.KindReadiness}, {`kind = "informational"`, machine.KindInformational},
@@ -312,8 +312,8 @@ func TestChecksCount(t *testing.T) {
 	}
 }
 
-// FuzzLoad: no file makes the loader panic, and each error says where.
-func FuzzLoad(f *testing.F) {
+// FuzzLoadNeverPanicsAndLocatesErrors: no file makes the loader panic, and each error says where.
+func FuzzLoadNeverPanicsAndLocatesErrors(f *testing.F) {
 	f.Add(whole)
 	f.Add("[groups.web]\nupdate = { steps = [[1]] }\n[[groups.web.services]]\nports = [1, {}]")
 	f.Add("[[groups]]\n[groups.web]\n\"\" = 1")

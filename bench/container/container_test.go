@@ -9,7 +9,7 @@ import (
 	"github.com/soukhq/souk/runtime/image"
 )
 
-func TestRowsSayWhatIsMissed(t *testing.T) {
+func TestBenchRowsNameTheMissedTarget(t *testing.T) {
 	ms := func(n ...int) (out []time.Duration) {
 		for _, d := range n {
 			out = append(out, time.Duration(d)*time.Millisecond)
@@ -35,8 +35,8 @@ func TestRowsSayWhatIsMissed(t *testing.T) {
 	}
 }
 
-// TestWhatIsMeasuredIsAnImage: what the benchmark builds and serves is one for a store.
-func TestWhatIsMeasuredIsAnImage(t *testing.T) {
+// TestBuiltImageIsAcceptedByAStore: what the benchmark builds and serves is one for a store.
+func TestBuiltImageIsAcceptedByAStore(t *testing.T) {
 	raw, err := filesLayer(rand.Reader, 3, 10)
 	if err != nil {
 		t.Fatal(err)

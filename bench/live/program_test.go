@@ -23,25 +23,25 @@ func open(t *testing.T) string {
 	return dir
 }
 
-// TestProgramForAnotherUser: the user of a machine can execute the copy.
-func TestProgramForAnotherUser(t *testing.T) {
+// TestProgramCopyIsExecutableByTheMachineUser: the user of a machine can execute the copy.
+func TestProgramCopyIsExecutableByTheMachineUser(t *testing.T) {
 	exe, err := Program(open(t))
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(exe, "-test.list", "TestProgramForAnotherUser")
+	cmd := exec.Command(exe, "-test.list", "TestProgramCopyIsExecutableByTheMachineUser")
 	cmd.Dir = "/"
 	if os.Geteuid() == 0 {
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
 	}
 	out, err := cmd.CombinedOutput()
-	if err != nil || !strings.Contains(string(out), "TestProgramForAnotherUser") {
+	if err != nil || !strings.Contains(string(out), "TestProgramCopyIsExecutableByTheMachineUser") {
 		t.Errorf("%v: %s", err, out)
 	}
 }
 
-// TestProgramShutIn: a directory that another user may not enter is named.
-func TestProgramShutIn(t *testing.T) {
+// TestProgramInInaccessibleDirectoryIsReported: a directory that another user may not enter is named.
+func TestProgramInInaccessibleDirectoryIsReported(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("machines have this user where souk is not root")
 	}

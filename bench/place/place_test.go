@@ -4,10 +4,10 @@ import (
 	"testing"
 )
 
-// TestCreateAsksNobodyButItsWorker: over 10,000 workers with 100,000 machines a create, named or not, asks its worker
+// TestCreateAsksOnlyTheGrantingWorker: over 10,000 workers with 100,000 machines a create, named or not, asks its worker
 // for the grant and nobody for anything else, and makes no view of the fleet. Each machine is made once, and found at
 // once.
-func TestCreateAsksNobodyButItsWorker(t *testing.T) {
+func TestCreateAsksOnlyTheGrantingWorker(t *testing.T) {
 	r, err := Run(t.Context(), Options{Workers: 10_000, Machines: 100_000, Creates: 2000, Callers: 4})
 	if err != nil {
 		t.Fatal(err)

@@ -49,9 +49,9 @@ func byDefault(p decision.Policy) (placement.Policy, bool) {
 	return placement.Default(), p.Name == "default"
 }
 
-// TestDecisionsEvaluateAgain (invariant 9): a log as it was written is found well, and each kind of lie in one is
+// TestCheckRecomputesDecisionsAndFindsTampering (invariant 9): a log as it was written is found well, and each kind of lie in one is
 // found.
-func TestDecisionsEvaluateAgain(t *testing.T) {
+func TestCheckRecomputesDecisionsAndFindsTampering(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		lie  func(*decision.Decision) (told bool)
@@ -101,8 +101,8 @@ func TestDecisionsEvaluateAgain(t *testing.T) {
 	}
 }
 
-// TestUnknownPoliciesAreToldOf: a decision of a policy that is not known is neither right nor wrong.
-func TestUnknownPoliciesAreToldOf(t *testing.T) {
+// TestCheckReportsUnknownPoliciesWithoutJudging: a decision of a policy that is not known is neither right nor wrong.
+func TestCheckReportsUnknownPoliciesWithoutJudging(t *testing.T) {
 	dir := recorded(t, 4, func(d *decision.Decision) {
 		if d.ID == "DB" {
 			d.Policy = decision.Policy{Name: "ours", Version: 7}

@@ -10,7 +10,7 @@ import (
 	"github.com/soukhq/souk/member"
 )
 
-func TestDisagreement(t *testing.T) {
+func TestCheckFindsWorkersWithDifferingRegistries(t *testing.T) {
 	is := func(worker cluster.WorkerID, digest string) api.Examination {
 		return api.Examination{
 			Worker: worker,
@@ -44,9 +44,9 @@ func TestDisagreement(t *testing.T) {
 	}
 }
 
-// TestInvariantsCanFail: for each that is judged by what workers say, one census that keeps it, and those that break
+// TestEachInvariantDetectsItsViolation: for each that is judged by what workers say, one census that keeps it, and those that break
 // it.
-func TestInvariantsCanFail(t *testing.T) {
+func TestEachInvariantDetectsItsViolation(t *testing.T) {
 	config := &machine.Config{Image: "x", Guest: &machine.Guest{CPUKind: "shared", CPUs: 1, MemoryMB: 256}}
 	one := machine.Resources(config)
 	is := func(id, worker, instance string, s machine.State) *machine.Machine {

@@ -7,8 +7,8 @@ import (
 	"github.com/soukhq/souk/api"
 )
 
-// TestCheckGroup: what is one too many is found, and what is missing or cannot be heard is no fault.
-func TestCheckGroup(t *testing.T) {
+// TestCheckFindsSurplusReplicasOnly: what is one too many is found, and what is missing or cannot be heard is no fault.
+func TestCheckFindsSurplusReplicasOnly(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		slots []api.SlotStatus

@@ -44,8 +44,8 @@ func names(p *picture) string {
 	return strings.Join(out, " ")
 }
 
-// TestWhatUsesMostComesFirst, and what is typed changes that.
-func TestWhatUsesMostComesFirst(t *testing.T) {
+// TestTopSortsByUseAndObeysKeys, and what is typed changes that.
+func TestTopSortsByUseAndObeysKeys(t *testing.T) {
 	p := &picture{}
 	first, second := looks(2, 4)
 	p.see(first)
@@ -88,8 +88,8 @@ func TestWhatUsesMostComesFirst(t *testing.T) {
 	}
 }
 
-// TestPictureFitsTheScreen whatever its size, and how much there is to see.
-func TestPictureFitsTheScreen(t *testing.T) {
+// TestTopFitsAnyScreenSize: picture fits the screen whatever its size, and how much there is to see.
+func TestTopFitsAnyScreenSize(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := &picture{filter: rapid.SampledFrom([]string{"", "web", "nothing"}).Draw(t, "filter"),
 			typing: rapid.Bool().Draw(t, "typing")}
@@ -111,8 +111,8 @@ func TestPictureFitsTheScreen(t *testing.T) {
 	})
 }
 
-// TestOtherLoad: what a host uses beside the machines of all of its workers; another host's machines do not count there.
-func TestOtherLoad(t *testing.T) {
+// TestOtherLoadExcludesMachinesOfAllLocalWorkers: what a host uses beside the machines of all of its workers; another host's machines do not count there.
+func TestOtherLoadExcludesMachinesOfAllLocalWorkers(t *testing.T) {
 	first, second := looks(3, 6) // each w has machines w and w+3, which use as many per cent of a CPU
 	tell := func(l *look, cpu int64) {
 		for i, host := range []string{"h1", "h1", "h2"} {

@@ -6,7 +6,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestUsageNouns(t *testing.T) {
+func TestUsageNounsAreParsedFromUsageLines(t *testing.T) {
 	for _, tc := range []struct {
 		use  string
 		want []place

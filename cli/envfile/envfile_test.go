@@ -8,8 +8,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestParse: what dotenv and Compose read in the same way, and where they would change a value in silence, the value.
-func TestParse(t *testing.T) {
+// TestParseReadsDotenvAsComposeDoes: what dotenv and Compose read in the same way, and where they would change a value in silence, the value.
+func TestParseReadsDotenvAsComposeDoes(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                              "",
 		"\n  \n# A=1\n  # B=2\n":        "",
@@ -51,8 +51,8 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// TestRefuse: a line that cannot be read is named by its number, and nothing of it is shown.
-func TestRefuse(t *testing.T) {
+// TestRefusedLineIsNamedByNumberWithoutItsValue: a line that cannot be read is named by its number, and nothing of it is shown.
+func TestRefusedLineIsNamedByNumberWithoutItsValue(t *testing.T) {
 	for text, want := range map[string]string{
 		"A=1\nhunter2":            "line 2 of x.env cannot be read: it is written NAME=VALUE, and there is no =",
 		"\n\n=hunter2":            "line 3 of x.env cannot be read: it is written NAME=VALUE, and there is no name",
@@ -73,8 +73,8 @@ func TestRefuse(t *testing.T) {
 	}
 }
 
-// TestQuoted: any text comes back as it was, between quotes of either kind.
-func TestQuoted(t *testing.T) {
+// TestQuotedTextRoundTrips: any text comes back as it was, between quotes of either kind.
+func TestQuotedTextRoundTrips(t *testing.T) {
 	escape := strings.NewReplacer(`\`, `\\`, `"`, `\"`, `$`, `\$`, "\n", `\n`, "\r", `\r`, "\t", `\t`)
 	rapid.Check(t, func(t *rapid.T) {
 		value := strings.ReplaceAll(rapid.String().Draw(t, "value"), "\x00", "")

@@ -10,8 +10,8 @@ import (
 	"github.com/soukhq/souk/cluster"
 )
 
-// TestWhatALineSays: nothing is known, then how much there is, then what has come, then how it ended.
-func TestWhatALineSays(t *testing.T) {
+// TestProgressLineFollowsPullFromStartToEnd: nothing is known, then how much there is, then what has come, then how it ended.
+func TestProgressLineFollowsPullFromStartToEnd(t *testing.T) {
 	l := &line{name: "w1", of: map[string]cluster.ImageProgress{}}
 	says := func(want string) {
 		t.Helper()
@@ -39,8 +39,8 @@ func TestWhatALineSays(t *testing.T) {
 	}
 }
 
-// TestBoardTakesItselfAway: it writes over what it wrote, cuts what is too wide, and leaves nothing.
-func TestBoardTakesItselfAway(t *testing.T) {
+// TestProgressBoardErasesItself: it writes over what it wrote, cuts what is too wide, and leaves nothing.
+func TestProgressBoardErasesItself(t *testing.T) {
 	var out bytes.Buffer
 	b := newBoard(&cli.Env{Err: &bytes.Buffer{}, Getenv: func(string) string { return "" }, Width: 30}, "w1",
 		"a-worker-with-a-very-long-name\x1b[2J")
@@ -60,7 +60,7 @@ func TestBoardTakesItselfAway(t *testing.T) {
 	}
 }
 
-func TestSizes(t *testing.T) {
+func TestSizesArePrintedInBinaryUnits(t *testing.T) {
 	for n, want := range map[int64]string{0: "0 KB", 1: "1 KB", 1<<20 - 1: "1024 KB", 1 << 20: "1.0 MB",
 		54 << 20: "54 MB", 3 << 30: "3.0 GB"} {
 		if got := size(n); got != want {

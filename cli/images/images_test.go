@@ -130,8 +130,8 @@ func writeFile(t *testing.T, path string, raw []byte) string {
 	return path
 }
 
-// TestOneWorker: where there is one, none need be named.
-func TestOneWorker(t *testing.T) {
+// TestImageCommandsDefaultToTheOnlyWorker: where there is one, none need be named.
+func TestImageCommandsDefaultToTheOnlyWorker(t *testing.T) {
 	w := newTown(t, map[string]string{"w1": "one"})
 	from := imagetest.NewRegistry(t)
 	name := from.Push(t, "team/app:1", anImage(t, "one"))
@@ -168,9 +168,9 @@ func TestOneWorker(t *testing.T) {
 	}
 }
 
-// TestSeveralWorkers: those that share are one; of others it must be said which, and one that fails does not keep the
+// TestImageCommandsNeedAWorkerWhenStoresDiffer: those that share are one; of others it must be said which, and one that fails does not keep the
 // others from it.
-func TestSeveralWorkers(t *testing.T) {
+func TestImageCommandsNeedAWorkerWhenStoresDiffer(t *testing.T) {
 	shared := newTown(t, map[string]string{"w1": "one", "w2": "one"})
 	from := imagetest.NewRegistry(t)
 	name := from.Push(t, "team/app:1", anImage(t, "one"))
@@ -232,8 +232,8 @@ func TestSeveralWorkers(t *testing.T) {
 	}
 }
 
-// TestImagesThatCannotBeHad: each is a sentence, and its exit code says of which kind it is.
-func TestImagesThatCannotBeHad(t *testing.T) {
+// TestFailedImagePullHasSentenceAndExitCode: each is a sentence, and its exit code says of which kind it is.
+func TestFailedImagePullHasSentenceAndExitCode(t *testing.T) {
 	w := newTown(t, map[string]string{"w1": "one"})
 	from := imagetest.NewRegistry(t)
 	one := anImage(t, "one")
@@ -263,8 +263,8 @@ func TestImagesThatCannotBeHad(t *testing.T) {
 	}
 }
 
-// TestLargeFileThatIsNoImage: what is wrong is heard although most of the file was never sent.
-func TestLargeFileThatIsNoImage(t *testing.T) {
+// TestInvalidImageUploadIsRefusedEarly: what is wrong is heard although most of the file was never sent.
+func TestInvalidImageUploadIsRefusedEarly(t *testing.T) {
 	w := newTown(t, map[string]string{"w1": "one"})
 	code, _, errs := w.souk(io.LimitReader(zeros{}, 4<<30), "load", "-")
 	if code != 78 || !strings.Contains(errs, "what came in on stdin is no archive") {

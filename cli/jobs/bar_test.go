@@ -16,8 +16,8 @@ func busyJob() *jobs.Job {
 		Took: &jobs.Span{LowMS: 800, HighMS: 1300}, Left: &jobs.Span{LowMS: 3700, HighMS: 7800}}
 }
 
-// TestBarStaysOnItsLine at any width, with failures and without.
-func TestBarStaysOnItsLine(t *testing.T) {
+// TestProgressBarStaysOnOneLine: bar stays on its line at any width, with failures and without.
+func TestProgressBarStaysOnOneLine(t *testing.T) {
 	for width := 2; width <= 200; width++ {
 		var out bytes.Buffer
 		b := &bar{w: &out, on: true, width: func() int { return width }}
@@ -40,8 +40,8 @@ func TestBarStaysOnItsLine(t *testing.T) {
 	}
 }
 
-// TestNoGuessIsToldAsAFact: of a job of which nothing has ended nothing is said that was not measured.
-func TestNoGuessIsToldAsAFact(t *testing.T) {
+// TestJobProgressPrintsNoUnmeasuredEstimate: of a job of which nothing has ended nothing is said that was not measured.
+func TestJobProgressPrintsNoUnmeasuredEstimate(t *testing.T) {
 	told := func(j *jobs.Job) string {
 		var out bytes.Buffer
 		printJob(&cli.Env{Out: &out, Getenv: func(string) string { return "" }}, j)
@@ -65,7 +65,7 @@ func TestNoGuessIsToldAsAFact(t *testing.T) {
 	}
 }
 
-func TestSpansAsPeopleSayThem(t *testing.T) {
+func TestTimeSpansAreRoundedForReading(t *testing.T) {
 	for _, x := range []struct {
 		low, high time.Duration
 		want      string

@@ -37,7 +37,7 @@ func launchWith(t *testing.T, files map[string]string, flags ...string) (*machin
 	return LaunchOf(t.Context(), c, nil, "app", o, f.Args())
 }
 
-func TestLaunchOf(t *testing.T) {
+func TestLaunchFlagsOverrideTheFile(t *testing.T) {
 	const file = `{"name": "web", "config": {"env": {"A": "1", "B": "2"}, "guest": {"cpu_kind": "shared", "cpus": 2,
 		"memory_mb": 1024}, "init": {"entrypoint": ["/bin/old"]}, "restart": {"policy": "always"}},
 		"scheduling": {"band": "batch", "policy": "pack"}}`
@@ -136,7 +136,7 @@ func TestLaunchOf(t *testing.T) {
 	}
 }
 
-func TestLaunchOfRefuses(t *testing.T) {
+func TestLaunchRefusesBadFilesAndFlags(t *testing.T) {
 	for _, c := range []struct {
 		files map[string]string
 		flags []string
@@ -163,8 +163,8 @@ func TestLaunchOfRefuses(t *testing.T) {
 	}
 }
 
-// TestWhatGetPrintsIsTaken: in both formats, and it is the same machine.
-func TestWhatGetPrintsIsTaken(t *testing.T) {
+// TestGetOutputIsAcceptedByRun: in both formats, and it is the same machine.
+func TestGetOutputIsAcceptedByRun(t *testing.T) {
 	l, err := launchWith(t, map[string]string{"conf": "hi"}, "--name", "web", "--cpus", "2", "-e", "A=<1>", "--file",
 		"/etc/conf=conf", "--stop-grace", "3s", "--require", "zone in a,b", "--evictions", "3/1h", "--", "a b", "c\nd")
 	if err != nil {
@@ -186,8 +186,8 @@ func TestWhatGetPrintsIsTaken(t *testing.T) {
 	}
 }
 
-// TestAnyShapeIsTakenAgain: what any valid shape's machine is printed as makes a machine of that shape.
-func TestAnyShapeIsTakenAgain(t *testing.T) {
+// TestPrintedMachineShapeIsAcceptedByRun: what any valid shape's machine is printed as makes a machine of that shape.
+func TestPrintedMachineShapeIsAcceptedByRun(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		g := &machine.Guest{MemoryMB: rapid.IntRange(machine.MinMemoryMB, machine.MaxMemoryMB).Draw(t, "memory"),
 			CPUKind: rapid.SampledFrom([]string{"", "shared", "performance"}).Draw(t, "kind"),

@@ -21,7 +21,7 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-func TestKeyValues(t *testing.T) {
+func TestKeyValuesParsePairs(t *testing.T) {
 	lookup := func(k string) (string, bool) {
 		if k == "EMPTY" {
 			return "", true
@@ -40,7 +40,7 @@ func TestKeyValues(t *testing.T) {
 	}
 }
 
-func TestSplitPath(t *testing.T) {
+func TestSplitPathTellsMachinePathsFromLocalOnes(t *testing.T) {
 	tests := []struct {
 		in, ref, path string
 		is            bool
@@ -122,7 +122,7 @@ func TestUntarStaysInside(t *testing.T) {
 	}
 }
 
-func TestPackUntar(t *testing.T) {
+func TestPackUntarRoundTripsFilesAndModes(t *testing.T) {
 	from := t.TempDir()
 	if err := os.MkdirAll(filepath.Join(from, "tree", "deep"), 0o755); err != nil {
 		t.Fatal(err)
@@ -156,7 +156,7 @@ func TestPackUntar(t *testing.T) {
 	}
 }
 
-func TestPickVolume(t *testing.T) {
+func TestPickVolumeByNameOrIDPrefix(t *testing.T) {
 	used := "m1"
 	vs := []machine.Volume{
 		{ID: "vol_1", Name: "data", AttachedMachine: &used},
@@ -177,7 +177,7 @@ func TestPickVolume(t *testing.T) {
 	}
 }
 
-func TestExitOf(t *testing.T) {
+func TestExitOfTakesTheNewestExitCode(t *testing.T) {
 	exit := func(x machine.ExitEvent) machine.Event {
 		return machine.Event{Type: "exit", Request: &machine.EventRequest{ExitEvent: &x}}
 	}
@@ -198,7 +198,7 @@ func TestExitOf(t *testing.T) {
 }
 
 // A wait that the server answers with 408 is asked again until the limit.
-func TestWaitRepeats(t *testing.T) {
+func TestWaitRepeatsAfter408UntilItsLimit(t *testing.T) {
 	asked := 0
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if strings.HasSuffix(r.URL.Path, "/wait") {
@@ -221,9 +221,9 @@ func TestWaitRepeats(t *testing.T) {
 	}
 }
 
-// TestFirstLaunchOfAnApp: the create after the app was made is sent with a key of its own, and as new as the first was:
+// TestFirstLaunchOfAnAppSendsAFreshKey: the create after the app was made is sent with a key of its own, and as new as the first was:
 // it is not refused for a member that is down.
-func TestFirstLaunchOfAnApp(t *testing.T) {
+func TestFirstLaunchOfAnAppSendsAFreshKey(t *testing.T) {
 	keys, app := map[string]bool{}, false
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {

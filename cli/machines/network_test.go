@@ -6,8 +6,8 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// TestPublishFlag: what -p takes, and how it is shown.
-func TestPublishFlag(t *testing.T) {
+// TestPublishFlagParsesAndPrintsPorts: what -p takes, and how it is shown.
+func TestPublishFlagParsesAndPrintsPorts(t *testing.T) {
 	t.Parallel()
 	at := func(address string, host, port int, protocol string) machine.Publish {
 		return machine.Publish{Address: address, Protocol: protocol, HostPort: host, Port: port}

@@ -7,8 +7,8 @@ import (
 	"testing/iotest"
 )
 
-// TestLeaver: what is typed comes through as it is but for the keys that leave, and nothing comes after those.
-func TestLeaver(t *testing.T) {
+// TestDetachKeysEndTheSessionAndPassNothingMore: what is typed comes through as it is but for the keys that leave, and nothing comes after those.
+func TestDetachKeysEndTheSessionAndPassNothingMore(t *testing.T) {
 	for _, c := range []struct {
 		keys, typed, want string
 		left              bool

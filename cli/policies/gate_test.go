@@ -8,8 +8,8 @@ import (
 	"github.com/soukhq/souk/core/policy/whatif"
 )
 
-// TestGates: a condition counts machines, or hundredths of those that were compared.
-func TestGates(t *testing.T) {
+// TestGateConditionsCountMachinesOrPercentages: a condition counts machines, or hundredths of those that were compared.
+func TestGateConditionsCountMachinesOrPercentages(t *testing.T) {
 	plan := api.PolicyPlan{Policy: "east", Comparison: whatif.Comparison{Compared: 8, Same: 5,
 		Moves:   make([]whatif.Move, 2),
 		Nowhere: []whatif.Move{{Evicts: []whatif.Evicted{{Machines: 2}, {Machines: 1}}}}}}

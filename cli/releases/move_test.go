@@ -10,8 +10,8 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
-// TestHowFarAMoveIs: what is said while a replica moves, when that is over, and when it comes to nothing.
-func TestHowFarAMoveIs(t *testing.T) {
+// TestMoveProgressIsPrintedUntilItEnds: what is said while a replica moves, when that is over, and when it comes to nothing.
+func TestMoveProgressIsPrintedUntilItEnds(t *testing.T) {
 	w := moving{app: "shop", slot: release.Slot{Group: "web", Index: 1}, machine: "m1", from: "a", to: "b"}
 	leaves := func(change ...func(*api.SlotStatus)) *api.SlotStatus {
 		x := &api.SlotStatus{Index: 1, Machine: "m1", Worker: "a", Ready: true, To: "b"}

@@ -65,9 +65,9 @@ func rolling(state release.Rolled, ready int) api.ServiceStatus {
 	return s
 }
 
-// TestAwaitRollout waits for the rollout of a release, whatever its groups have, and ends with why where it is undone or
+// TestAwaitRolloutReportsUndoneAndPausedRollouts waits for the rollout of a release, whatever its groups have, and ends with why where it is undone or
 // paused. A member that has not heard of the release yet is asked again.
-func TestAwaitRollout(t *testing.T) {
+func TestAwaitRolloutReportsUndoneAndPausedRollouts(t *testing.T) {
 	head := &api.Head{ID: "h", Release: "r1", Number: 2}
 	stale := status("r0", 3, 3)
 	newer := func(s api.ServiceStatus) api.ServiceStatus {
@@ -145,9 +145,9 @@ func TestAwaitRollout(t *testing.T) {
 	}
 }
 
-// TestAwait waits for the machines of one group, tells each change once, and ends where another release is wanted or it
+// TestAwaitGroupReportsEachChangeOnce waits for the machines of one group, tells each change once, and ends where another release is wanted or it
 // is interrupted, which it says.
-func TestAwait(t *testing.T) {
+func TestAwaitGroupReportsEachChangeOnce(t *testing.T) {
 	head := &api.Head{ID: "h", Release: "r1"}
 	missing := status("r1", 3, 3)
 	missing.Why = "it is not here yet"
@@ -191,7 +191,7 @@ func TestAwait(t *testing.T) {
 	}
 }
 
-func TestCountsOf(t *testing.T) {
+func TestScaleArgumentsParsePerGroupCounts(t *testing.T) {
 	for _, x := range []struct {
 		args  string
 		named int

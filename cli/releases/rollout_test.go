@@ -15,8 +15,8 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
-// TestRolloutText: each state of a rollout is told with what one can do, and is the error that it is.
-func TestRolloutText(t *testing.T) {
+// TestRolloutTextSuggestsNextStepForEachState: each state of a rollout is told with what one can do, and is the error that it is.
+func TestRolloutTextSuggestsNextStepForEachState(t *testing.T) {
 	now := time.Now()
 	for _, x := range []struct {
 		r    api.Rollout
@@ -63,8 +63,8 @@ func TestRolloutText(t *testing.T) {
 	}
 }
 
-// TestOutputOfWhatFailed: in JSON what failed has its last lines beside what the API says, and nothing else changes.
-func TestOutputOfWhatFailed(t *testing.T) {
+// TestJSONOutputAddsLogsOfFailedMachines: in JSON what failed has its last lines beside what the API says, and nothing else changes.
+func TestJSONOutputAddsLogsOfFailedMachines(t *testing.T) {
 	var out bytes.Buffer
 	c := &cli.Env{Out: &out, Err: &bytes.Buffer{}, JSON: true}
 	s := rolling(release.RolledUndone, 0)

@@ -48,8 +48,8 @@ func anotherValue(f *pflag.Flag) (inFile, printed string) {
 	return `"other"`, "other"
 }
 
-// TestEveryFlagIsAKey: each flag of souk agent is a key of its file, and one that is given on the command line wins.
-func TestEveryFlagIsAKey(t *testing.T) {
+// TestAgentFlagsAreConfigKeysAndOverrideTheFile: each flag of souk agent is a key of its file, and one that is given on the command line wins.
+func TestAgentFlagsAreConfigKeysAndOverrideTheFile(t *testing.T) {
 	n := 0
 	Agent(&cli.Env{}).LocalFlags().VisitAll(func(f *pflag.Flag) {
 		if slices.Contains(neverKept, f.Name) {
@@ -71,7 +71,7 @@ func TestEveryFlagIsAKey(t *testing.T) {
 	}
 }
 
-func TestAgentFile(t *testing.T) {
+func TestAgentFileReadsEveryKey(t *testing.T) {
 	cmd, err := agentReading(t, `
 region = "fra"
 attr   = ["zone=a"]

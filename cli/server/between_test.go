@@ -8,8 +8,8 @@ import (
 	"github.com/soukhq/souk/runtime/hostnet/netplan"
 )
 
-// TestNetworkBetween: a way that cannot be had is refused before anything is opened, and none is what nobody asked for.
-func TestNetworkBetween(t *testing.T) {
+// TestUnusableNetworkModeIsRefusedAtStart: a way that cannot be had is refused before anything is opened, and none is what nobody asked for.
+func TestUnusableNetworkModeIsRefusedAtStart(t *testing.T) {
 	for _, c := range []struct {
 		way, host string
 		off       bool

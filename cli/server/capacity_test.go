@@ -8,7 +8,7 @@ import (
 )
 
 // More memory than the host has may be offered, and that is said.
-func TestMoreMemoryThanThereIs(t *testing.T) {
+func TestOfferingMoreMemoryThanTheHostHasWarns(t *testing.T) {
 	t.Parallel()
 	has, err := cli.MemInfo("MemTotal")
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 )
 
 // A directory that others have prepared gives souk neither a token nor a file to write to (security L1).
-func TestDirectoryOfOthersIsRefused(t *testing.T) {
+func TestStateDirectoryPreparedByOthersIsRefused(t *testing.T) {
 	for _, c := range []struct {
 		name    string
 		prepare func(dir string) error

@@ -8,9 +8,9 @@ import (
 	"github.com/soukhq/souk/runtime/hostnet"
 )
 
-// TestReachable: other hosts are told no address that leads nowhere from there, though it stands first: loopback, that of a
+// TestAdvertisedAddressesAreReachableFromOtherHosts: other hosts are told no address that leads nowhere from there, though it stands first: loopback, that of a
 // link, and what an entry for this host's containers has.
-func TestReachable(t *testing.T) {
+func TestAdvertisedAddressesAreReachableFromOtherHosts(t *testing.T) {
 	var addrs []net.Addr
 	for _, cidr := range []string{"127.0.0.1/8", "::1/128", "fd73:6f75:6b00:1:5e38:6b33:b54a:63e/128", "fe80::1/64",
 		"192.0.2.7/24", "fd12:3456::7/64"} {

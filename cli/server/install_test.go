@@ -26,7 +26,7 @@ func souk(t *testing.T, args ...string) (string, error) {
 }
 
 // systemd itself takes the unit as it is written, with the path of the program that wrote it.
-func TestSystemdTakesTheUnit(t *testing.T) {
+func TestSystemdAcceptsTheGeneratedUnit(t *testing.T) {
 	dir := t.TempDir()
 	exe, err := os.Executable()
 	if err != nil {

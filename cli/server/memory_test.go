@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-func TestSoftLimit(t *testing.T) {
+func TestSoftMemoryLimitFollowsCgroup(t *testing.T) {
 	dir := t.TempDir()
 	own, group := filepath.Join(dir, "own"), filepath.Join(dir, "system.slice/souk.service")
 	if err := os.MkdirAll(group, 0o700); err != nil {

@@ -12,7 +12,7 @@ import (
 )
 
 // What a service manager hears, at a socket with a path and at an abstract one; and that it is asked for once.
-func TestServiceManagerIsTold(t *testing.T) {
+func TestReadinessIsSentToTheServiceManager(t *testing.T) {
 	for _, name := range []string{
 		filepath.Join(t.TempDir(), "notify"),
 		"@souk-test-" + rand.Text(),
@@ -44,7 +44,7 @@ func TestServiceManagerIsTold(t *testing.T) {
 	}
 }
 
-func TestNoServiceManager(t *testing.T) {
+func TestNotifyWithoutServiceManagerIsHarmless(t *testing.T) {
 	t.Setenv(notifySocket, "")
 	m, err := managerOf(os.Getenv)
 	if m != nil || err != nil {

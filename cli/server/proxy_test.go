@@ -9,8 +9,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// TestProxiesInFront are named by their networks, each by a flag of its own.
-func TestProxiesInFront(t *testing.T) {
+// TestTrustedProxyFlagsParseNetworks: proxies in front are named by their networks, each by a flag of its own.
+func TestTrustedProxyFlagsParseNetworks(t *testing.T) {
 	plan := func(args ...string) (p proxyDoors, err error) {
 		var o proxyFlags
 		f := pflag.NewFlagSet("souk", pflag.ContinueOnError)

@@ -12,8 +12,8 @@ import (
 	"github.com/soukhq/souk/internal/handover"
 )
 
-// TestWhatCanTakeThePlace: a program that says that it is a souk, and no other; the reason of each says what it did.
-func TestWhatCanTakeThePlace(t *testing.T) {
+// TestUpgradeAcceptsOnlyASoukBinary: a program that says that it is a souk, and no other; the reason of each says what it did.
+func TestUpgradeAcceptsOnlyASoukBinary(t *testing.T) {
 	doors, err := handover.Inherit()
 	if err != nil {
 		t.Fatal(err)

@@ -7,8 +7,8 @@ import (
 	"github.com/soukhq/souk/api"
 )
 
-// TestAddresses: an app's addresses are such that who reads them reaches it, on the host that is asked and on another.
-func TestAddresses(t *testing.T) {
+// TestAppAddressesReachTheAppFromEachHost: an app's addresses are such that who reads them reaches it, on the host that is asked and on another.
+func TestAppAddressesReachTheAppFromEachHost(t *testing.T) {
 	for name, c := range map[string]struct {
 		http, https string
 		urls        []string

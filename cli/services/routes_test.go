@@ -7,8 +7,8 @@ import (
 	"github.com/soukhq/souk/api"
 )
 
-// TestCertificateText: what is wrong with a certificate, and what comes next.
-func TestCertificateText(t *testing.T) {
+// TestCertificateTextNamesProblemAndNextStep: what is wrong with a certificate, and what comes next.
+func TestCertificateTextNamesProblemAndNextStep(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	soon, past := now.Add(90*time.Second), now.Add(-time.Second)
 	names := []string{"shop.example.com"}

@@ -30,17 +30,17 @@ type scriptHost struct {
 
 const keyHosts = "hosts"
 
-// TestBetweenScripts runs testdata/between: stories of members on hosts of their own, with containers. They would run
-// with $WAY vxlan as well, and did; what differs is held by hostnet.TestBetweenHosts, which costs less.
+// TestBetweenScriptsOfSeveralHostsPass runs testdata/between: stories of members on hosts of their own, with containers. They would run
+// with $WAY vxlan as well, and did; what differs is held by hostnet.TestAppsOfTwoHostsAreIsolated, which costs less.
 //
-// Commands of its own, beside those of TestScripts; $WORK/on-NAME CMD... runs a command on a host:
+// Commands of its own, beside those of TestScriptsOfTheCommandLinePass; $WORK/on-NAME CMD... runs a command on a host:
 //
 //	agent NAME [FLAG...]   start souk agent in $WORK/NAME on the host NAME; set NAME_ADDR, NAME_WIRE and SOUK_TOKEN
 //	kill9 NAME, end NAME   end it with SIGKILL or SIGTERM
 //	sees ADDR N            wait until the agent at ADDR knows what N workers have
 //	image FILE             write an image as docker save does, net:1, whose program serves a text and asks for others'
 //	clean NAME...          end the reapers, and wait until hosts have of networks what they had at the beginning
-func TestBetweenScripts(t *testing.T) {
+func TestBetweenScriptsOfSeveralHostsPass(t *testing.T) {
 	t.Parallel()
 	if apart(t, needs.Lacks("nft", "nsenter", "sysctl")) {
 		betweenScripts(t, netplan.WireGuard)

@@ -83,7 +83,7 @@ func (x *taken) saw(text string) bool {
 
 // A server sees the token only once it has proved that it knows it: whoever has taken the port of a souk that is down,
 // or of one that was moved, learns nothing (security H7).
-func TestTokenGoesToItsOwnSoukOnly(t *testing.T) {
+func TestTokenIsSentOnlyToItsOwnSouk(t *testing.T) {
 	own, thief, relay := takePort(t, "secret-token"), takePort(t, ""), takePort(t, "secret-token")
 	other := takePort(t, "another-token")
 	_, port, _ := net.SplitHostPort(own.Listener.Addr().String())
@@ -115,7 +115,7 @@ func TestTokenGoesToItsOwnSoukOnly(t *testing.T) {
 }
 
 // The token in the directory of souk dev is sent to the address that is written there, and nowhere else.
-func TestTokenOfADirectoryIsForItsAddress(t *testing.T) {
+func TestDevTokenIsSentOnlyToItsAddress(t *testing.T) {
 	own, other := takePort(t, "dev-token"), takePort(t, "dev-token")
 	home := t.TempDir()
 	dir := filepath.Join(home, "souk", "dev")
@@ -143,7 +143,7 @@ func TestTokenOfADirectoryIsForItsAddress(t *testing.T) {
 }
 
 // A command that is made alone is the one that stands in the whole command line, help and all.
-func TestCommandMadeAloneIsTheSame(t *testing.T) {
+func TestCommandBuiltAloneMatchesTheFullTree(t *testing.T) {
 	for _, s := range sections() {
 		for _, e := range s.commands {
 			var alone, among bytes.Buffer
@@ -168,7 +168,7 @@ func TestCommandMadeAloneIsTheSame(t *testing.T) {
 }
 
 // What needs all commands has them: no command, help, completion, an alias, a flag before the command, a mistake.
-func TestWholeCommandLineIsThereWhereItIsAskedFor(t *testing.T) {
+func TestFullCommandTreeIsBuiltForHelpAndMistakes(t *testing.T) {
 	for _, c := range []struct {
 		argv []string
 		code int
@@ -191,8 +191,8 @@ func TestWholeCommandLineIsThereWhereItIsAskedFor(t *testing.T) {
 	}
 }
 
-// TestVerbsOfOtherTools: who types what he is used to is told what it is called here, and that is there.
-func TestVerbsOfOtherTools(t *testing.T) {
+// TestVerbsOfOtherToolsSuggestSoukCommands: who types what he is used to is told what it is called here, and that is there.
+func TestVerbsOfOtherToolsSuggestSoukCommands(t *testing.T) {
 	for _, verb := range []string{"machines", "list", "inspect", "describe", "create", "apply",
 		"delete", "remove", "kill", "ssh", "shell", "console", "log", "tail", "stats", "nodes",
 		"hosts", "drain",

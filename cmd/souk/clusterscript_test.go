@@ -39,9 +39,9 @@ type scriptAgent struct {
 
 const keyAgents = "agents"
 
-// TestClusterScripts runs testdata/cluster: stories of several members, each a real process with real machines.
+// TestClusterScriptsPass runs testdata/cluster: stories of several members, each a real process with real machines.
 //
-// Commands of its own, beside those of TestScripts:
+// Commands of its own, beside those of TestScriptsOfTheCommandLinePass:
 //
 //	agent NAME [FLAG...]   start souk agent in $WORK/NAME on free ports; set NAME_ADDR, NAME_WIRE, NAME_GOSSIP, and SOUK_TOKEN
 //	gone NAME              wait until the agent has ended
@@ -50,7 +50,7 @@ const keyAgents = "agents"
 //	until CMD...           run CMD until it succeeds; a minute at most
 //	recipe FILE HEADING FIRST LAST [OLD=NEW]...   run what stands below a heading of a document: see scriptRecipe
 //	dig ADDR NAME TYPE WANT, dig-odd ADDR   ask a DNS server; $DNS_A is an address that is free for one
-func TestClusterScripts(t *testing.T) {
+func TestClusterScriptsPass(t *testing.T) {
 	t.Parallel()
 	runStories(t, "testdata/cluster", testscript.Params{
 		Setup: func(env *testscript.Env) error {

@@ -42,16 +42,16 @@ func lost(err error) bool {
 		strings.Contains(fmt.Sprint(err), "shutting down")
 }
 
-// TestLongCrash kills souk with 200 launches under way, 20 times at random moments. After each restart every machine that
+// TestLongCrashLosesNoAcknowledgedLaunch kills souk with 200 launches under way, 20 times at random moments. After each restart every machine that
 // was acknowledged exists exactly once as a process, none that was refused does, and a launch whose answer was lost
 // can be repeated with its key and has then been done once.
-func TestLongCrash(t *testing.T) {
+func TestLongCrashLosesNoAcknowledgedLaunch(t *testing.T) {
 	t.Parallel()
 	crash(t, 20)
 }
 
-// TestCrash kills it three times.
-func TestCrash(t *testing.T) {
+// TestCrashLosesNoAcknowledgedLaunch: crash kills it three times.
+func TestCrashLosesNoAcknowledgedLaunch(t *testing.T) {
 	t.Parallel()
 	crash(t, 3)
 }

@@ -37,7 +37,7 @@ func generated(t *testing.T, name, want string) {
 	}
 }
 
-func TestDocsExitCodes(t *testing.T) {
+func TestDocsExitCodesAreCurrent(t *testing.T) {
 	var b strings.Builder
 	b.WriteString(`# Exit codes
 
@@ -65,7 +65,7 @@ largest of their codes.
 	generated(t, "docs/reference/exit-codes.md", b.String())
 }
 
-func TestDocsCommands(t *testing.T) {
+func TestDocsCommandsAreCurrent(t *testing.T) {
 	c := &cli.Env{Out: io.Discard, Err: io.Discard, Getenv: func(string) string { return "" }}
 	root := root(c)
 	var b bytes.Buffer

@@ -98,7 +98,7 @@ func unknownTo(root *cobra.Command, line string) string {
 
 // An installed program has no directory docs: help names documents by what prints them. The commands that write some of
 // them are used where the source is.
-func TestHelpNamesNoFiles(t *testing.T) {
+func TestHelpNamesNoDocumentFiles(t *testing.T) {
 	c := &cli.Env{Out: io.Discard, Err: io.Discard, Getenv: func(string) string { return "" }}
 	var each func(cmd *cobra.Command)
 	each = func(cmd *cobra.Command) {

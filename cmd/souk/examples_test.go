@@ -15,9 +15,9 @@ import (
 // elsewhere are programs of examples that a bare Linux lacks, as readers know.
 var elsewhere = []string{"/usr/bin/python3", "/usr/bin/psql"} //nolint:gochecknoglobals // a constant
 
-// TestExamplesAreRight: each example of help is a line that its command takes, and names a program that every Linux has,
+// TestHelpExamplesAreValidCommands: each example of help is a line that its command takes, and names a program that every Linux has,
 // or one below /opt, which is plainly the reader's own.
-func TestExamplesAreRight(t *testing.T) {
+func TestHelpExamplesAreValidCommands(t *testing.T) {
 	c := &cli.Env{Out: io.Discard, Err: io.Discard, Getenv: func(string) string { return "" }}
 	seen := 0
 	var each func(cmd *cobra.Command)

@@ -21,10 +21,10 @@ import (
 	"github.com/soukhq/souk/store/disk/disktest"
 )
 
-// TestDiskFillsUp fills the disk of a souk that is at work, while clients launch and destroy, and something else takes
+// TestSoukOnAFullDiskStaysUsable fills the disk of a souk that is at work, while clients launch and destroy, and something else takes
 // each byte that is given up. The process lives on. It lists, stops and destroys, and takes nothing new; once there is
 // room it takes new things again by itself, and what was acknowledged is there, also after kill -9.
-func TestDiskFillsUp(t *testing.T) {
+func TestSoukOnAFullDiskStaysUsable(t *testing.T) {
 	t.Parallel()
 	state := smallDisk(t)
 	var log syncBuffer

@@ -15,15 +15,15 @@ import (
 	"github.com/soukhq/souk/internal/wait/waittest"
 )
 
-// TestLongJobsOverKill9 kills souk five times at random moments in the middle of 500 tasks. In the end each task has one
+// TestLongJobsOverKill9RunOnce kills souk five times at random moments in the middle of 500 tasks. In the end each task has one
 // recorded result, none is lost, no attempt of a task was begun twice, no room is taken and no process is left.
-func TestLongJobsOverKill9(t *testing.T) {
+func TestLongJobsOverKill9RunOnce(t *testing.T) {
 	t.Parallel()
 	jobsOverKill9(t, 500, 5)
 }
 
-// TestJobsOverKill9 kills it twice, in the middle of 150 tasks.
-func TestJobsOverKill9(t *testing.T) {
+// TestJobsOverKill9RunOnce kills it twice, in the middle of 150 tasks.
+func TestJobsOverKill9RunOnce(t *testing.T) {
 	t.Parallel()
 	jobsOverKill9(t, 150, 2)
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/soukhq/souk/runtime/oci"
 )
 
-// envLacking has TestHelpersOfScripts run, in a process of its own.
+// envLacking has TestHelpersOfScriptsWork run, in a process of its own.
 const envLacking = "SOUK_TEST_LACKING"
 
 // helperScripts is a script for each command and condition of ours that takes a program which a bare Debian lacks, and
@@ -39,17 +39,17 @@ type helperScript struct {
 
 // wholeTests are tests that take programs before they begin.
 var wholeTests = map[string][]string{ //nolint:gochecknoglobals // a constant
-	"TestNetworkScripts": {"runc", "ip", "unshare"},
-	"TestBetweenScripts": {"runc", "ip", "unshare", "nft", "nsenter", "sysctl"},
-	"TestReadmeImage":    {"runc", "ip", "unshare", "busybox"},
-	"TestReadmeHTTP":     {"busybox", "curl"},
-	"TestReadmeCluster":  {"ip", "nsenter", "busybox", "curl"},
+	"TestNetworkScriptsPass":               {"runc", "ip", "unshare"},
+	"TestBetweenScriptsOfSeveralHostsPass": {"runc", "ip", "unshare", "nft", "nsenter", "sysctl"},
+	"TestReadmeImageIsCurrent":             {"runc", "ip", "unshare", "busybox"},
+	"TestReadmeHTTPIsCurrent":              {"busybox", "curl"},
+	"TestReadmeClusterIsCurrent":           {"ip", "nsenter", "busybox", "curl"},
 }
 
-// TestHelpersOfScripts is what TestHostWithoutATool runs.
-func TestHelpersOfScripts(t *testing.T) {
+// TestHelpersOfScriptsWork is what TestMissingProgramSkipsOnlyItsTests runs.
+func TestHelpersOfScriptsWork(t *testing.T) {
 	if os.Getenv(envLacking) == "" {
-		t.Skip("TestHostWithoutATool runs it")
+		t.Skip("TestMissingProgramSkipsOnlyItsTests runs it")
 	}
 	dir := t.TempDir()
 	for name, s := range helperScripts() {
@@ -60,9 +60,9 @@ func TestHelpersOfScripts(t *testing.T) {
 	runScripts(t, dir)
 }
 
-// TestHostWithoutATool: with each of the programs missing in turn that a bare Debian lacks, the scripts and tests that
+// TestMissingProgramSkipsOnlyItsTests: with each of the programs missing in turn that a bare Debian lacks, the scripts and tests that
 // take it are skipped by name, the others pass; in CI those fail, with a sentence. None panics.
-func TestHostWithoutATool(t *testing.T) {
+func TestMissingProgramSkipsOnlyItsTests(t *testing.T) {
 	farm := t.TempDir()
 	linkPrograms(t, farm)
 	for tool := range needs.Packages() {
@@ -101,7 +101,7 @@ func linkPrograms(t *testing.T, farm string) {
 
 func withoutTool(t *testing.T, farm, tool, ci string) {
 	t.Helper()
-	tests := []string{"TestHelpersOfScripts"}
+	tests := []string{"TestHelpersOfScriptsWork"}
 	for name, takes := range wholeTests {
 		if slices.Contains(takes, tool) {
 			tests = append(tests, name)
@@ -122,7 +122,7 @@ func withoutTool(t *testing.T, farm, tool, ci string) {
 	}
 	for name, s := range helperScripts() {
 		engine := map[string]string{"containers": oci.DefaultEngine, "sandboxes": oci.Sandbox}[name]
-		without["TestHelpersOfScripts/"+name] = slices.Contains(s.takes, tool) || needs.Lacks(s.takes...) != nil ||
+		without["TestHelpersOfScriptsWork/"+name] = slices.Contains(s.takes, tool) || needs.Lacks(s.takes...) != nil ||
 			engine != "" && oci.Able(engine) != nil
 	}
 	for name, lacks := range without {
@@ -147,9 +147,9 @@ const programsOfScripts = `souk sh bash awk cat chmod cmp cp cut echo grep head 
 // shellRuns finds the words of a shell's line that stand where a program is named.
 var shellRuns = regexp.MustCompile(`(?:^ -c '|[|;(&] *|\b(?:do|then|exec|while|until|if|!) +)([a-z][a-z0-9_.-]*)`)
 
-// TestScriptsSayWhatTheyNeed: each script declares the programs that it runs, so that none passes only because something
+// TestScriptsDeclareTheProgramsTheyRun: each script declares the programs that it runs, so that none passes only because something
 // else has installed them.
-func TestScriptsSayWhatTheyNeed(t *testing.T) {
+func TestScriptsDeclareTheProgramsTheyRun(t *testing.T) {
 	all, err := filepath.Glob("testdata/*/*.txt")
 	if err != nil || len(all) < 50 {
 		t.Fatal(all, err)

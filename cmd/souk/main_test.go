@@ -48,7 +48,7 @@ func soukExe(t testing.TB) string {
 
 const keyOwn = "own-souk"
 
-// TestScripts runs testdata/script: each is a story of the command line against a real souk dev with real processes.
+// TestScriptsOfTheCommandLinePass runs testdata/script: each is a story of the command line against a real souk dev with real processes.
 //
 // Commands of its own:
 //
@@ -70,7 +70,7 @@ const keyOwn = "own-souk"
 //
 // and the conditions [containers] and [sandboxes], this host can run them, by runc and by runsc, and [web], it has curl
 // and busybox's small web server.
-func TestScripts(t *testing.T) {
+func TestScriptsOfTheCommandLinePass(t *testing.T) {
 	t.Parallel()
 	runScripts(t, "testdata/script")
 }

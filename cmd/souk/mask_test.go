@@ -92,8 +92,8 @@ func matches(pattern, text string, neg bool, count string) error {
 	return nil
 }
 
-// TestScriptsDoNotMatchChance: no pattern meets an id or a hash by chance, and those that mean one meet it.
-func TestScriptsDoNotMatchChance(t *testing.T) {
+// TestScriptPatternsMatchNoRandomID: no pattern meets an id or a hash by chance, and those that mean one meet it.
+func TestScriptPatternsMatchNoRandomID(t *testing.T) {
 	const id = "badff74e0bad12"
 	for _, c := range []struct {
 		pattern, text string

@@ -19,9 +19,9 @@ import (
 // envApart says that the test runs in a network namespace of its own, which is its host.
 const envApart = "SOUK_TEST_APART"
 
-// TestNetworkScripts runs testdata/network as TestScripts runs testdata/script, in a network namespace of its own: what
+// TestNetworkScriptsPass runs testdata/network as TestScriptsOfTheCommandLinePass runs testdata/script, in a network namespace of its own: what
 // is done to the host's network is done to that one.
-func TestNetworkScripts(t *testing.T) {
+func TestNetworkScriptsPass(t *testing.T) {
 	t.Parallel()
 	if apart(t, nil) {
 		runScripts(t, "testdata/network")

@@ -68,14 +68,14 @@ func notThereSteps() []readmeStep {
 	}
 }
 
-// TestNotThere holds docs/not-there.md to what souk says.
-func TestNotThere(t *testing.T) {
+// TestNotThereDocumentMatchesSouk holds docs/not-there.md to what souk says.
+func TestNotThereDocumentMatchesSouk(t *testing.T) {
 	t.Parallel()
 	transcript(t, "docs/not-there.md", notThereSteps(), notThereBegin, notThereEnd)
 }
 
-// TestNotThereStandsInOnePlace: what is not built is said in docs/not-there.md alone, where a test sees that it is so.
-func TestNotThereStandsInOnePlace(t *testing.T) {
+// TestMissingFeaturesAreListedInNotThereOnly: what is not built is said in docs/not-there.md alone, where a test sees that it is so.
+func TestMissingFeaturesAreListedInNotThereOnly(t *testing.T) {
 	said := regexp.MustCompile(`Not there:|(?i:what is not there|not (yet )?built|` +
 		`not yet (there|built|supported|tried)|not implemented|not metered)`)
 	files := append(documents(t), "../../ARCHITECTURE.md", "../../CONTRIBUTING.md")

@@ -122,15 +122,15 @@ func imageSteps() []readmeStep {
 	}
 }
 
-// TestReadme runs the first five minutes and holds README.md to them. What differs from run to run (ids, times,
+// TestReadmeFirstMinutesAreCurrent runs the first five minutes and holds README.md to them. What differs from run to run (ids, times,
 // amounts) is masked for the comparison, but stands in README.md as it was recorded.
-func TestReadme(t *testing.T) {
+func TestReadmeFirstMinutesAreCurrent(t *testing.T) {
 	t.Parallel()
 	transcript(t, "README.md", readmeSteps(), readmeBegin, readmeEnd)
 }
 
-// TestReadmeHTTP has a machine that sleeps until it is asked.
-func TestReadmeHTTP(t *testing.T) {
+// TestReadmeHTTPIsCurrent has a machine that sleeps until it is asked.
+func TestReadmeHTTPIsCurrent(t *testing.T) {
 	t.Parallel()
 	if err := canServeWeb(); err != nil {
 		needs.Skip(t, err)
@@ -138,8 +138,8 @@ func TestReadmeHTTP(t *testing.T) {
 	transcript(t, "README.md", httpSteps(), httpBegin, httpEnd)
 }
 
-// TestReadmeImage does it with an image, in a network namespace of its own.
-func TestReadmeImage(t *testing.T) {
+// TestReadmeImageIsCurrent does it with an image, in a network namespace of its own.
+func TestReadmeImageIsCurrent(t *testing.T) {
 	t.Parallel()
 	if apart(t, needs.Lacks("busybox")) {
 		transcript(t, "README.md", imageSteps(), imageBegin, imageEnd)

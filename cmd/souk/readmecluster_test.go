@@ -145,8 +145,8 @@ func clusterSteps() []clusterStep {
 	}
 }
 
-// TestReadmeCluster has the first hour with a cluster on three hosts, and holds README.md to it.
-func TestReadmeCluster(t *testing.T) {
+// TestReadmeClusterIsCurrent has the first hour with a cluster on three hosts, and holds README.md to it.
+func TestReadmeClusterIsCurrent(t *testing.T) {
 	t.Parallel()
 	if err := errors.Join(lacksForHosts(), canServeWeb()); err != nil {
 		needs.Skip(t, err)

@@ -68,17 +68,17 @@ func (x *resizer) run(ctx context.Context, cl *client.Client, n int) error {
 	return nil
 }
 
-// TestLongResizesOverKill9 resizes four machines at random, all at once, and kills souk, its reaper or both at random
+// TestLongResizesOverKill9NeverOverGrant resizes four machines at random, all at once, and kills souk, its reaper or both at random
 // moments. At no time the kernel lets the machines have more together than the worker has: the ledger grows before
 // their limits do, and shrinks behind them. Afterwards each has a shape that was asked for, the newest that was
 // answered or one that was not, its cgroup holds it to that, and the ledger has the sum. None was restarted.
-func TestLongResizesOverKill9(t *testing.T) {
+func TestLongResizesOverKill9NeverOverGrant(t *testing.T) {
 	t.Parallel()
 	allResizesOverKill9(t, 300)
 }
 
-// TestResizesOverKill9 resizes less often.
-func TestResizesOverKill9(t *testing.T) {
+// TestResizesOverKill9NeverOverGrant resizes less often.
+func TestResizesOverKill9NeverOverGrant(t *testing.T) {
 	t.Parallel()
 	allResizesOverKill9(t, 40)
 }

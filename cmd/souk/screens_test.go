@@ -32,9 +32,9 @@ var screens = []string{"ps", "status web-frontend", "status --app shop", "releas
 // timeStamp is what changes from one run of a test to the next.
 var timeStamp = regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ`)
 
-// TestScreensFit: nothing that is printed on a terminal of 40, 80 or 200 columns is wider than it, and what is printed
+// TestScreensFitTheTerminalWidth: nothing that is printed on a terminal of 40, 80 or 200 columns is wider than it, and what is printed
 // is as testdata/screens has it. go test ./cmd/souk -run ScreensFit -update writes it anew.
-func TestScreensFit(t *testing.T) {
+func TestScreensFitTheTerminalWidth(t *testing.T) {
 	addr := fixedSouk(t)
 	for _, width := range []int{40, 80, 200} {
 		var all strings.Builder
@@ -70,9 +70,9 @@ func TestScreensFit(t *testing.T) {
 	}
 }
 
-// TestHelpFits: no line of any help is longer than 80 columns, or than the terminal where that is narrower. Only a word
+// TestHelpFits80Columns: no line of any help is longer than 80 columns, or than the terminal where that is narrower. Only a word
 // that cannot be broken may be.
-func TestHelpFits(t *testing.T) {
+func TestHelpFits80Columns(t *testing.T) {
 	for _, width := range []int{0, 40, 80, 200} {
 		var out bytes.Buffer
 		c := &cli.Env{Out: &out, Err: io.Discard, Width: width, Getenv: func(string) string { return "" }}
@@ -143,9 +143,9 @@ func onTerminal(t *testing.T, addr string, size unix.Winsize, argv ...string) (c
 	return cmd, end, *modes
 }
 
-// TestTopGivesTheScreenBack: souk top draws on a screen of its own without a cursor, within the terminal's size, and
+// TestTopRestoresScreenAndCursor: souk top draws on a screen of its own without a cursor, within the terminal's size, and
 // however it ends the user's screen and cursor are back.
-func TestTopGivesTheScreenBack(t *testing.T) {
+func TestTopRestoresScreenAndCursor(t *testing.T) {
 	addr := fixedSouk(t)
 	const begin, done = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
 	for name, stop := range map[string]func(*exec.Cmd, *os.File) error{

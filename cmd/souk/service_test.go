@@ -17,7 +17,7 @@ import (
 )
 
 // An agent that a service manager starts says when it is ready and when it ends, and ends as one that did not fail.
-func TestAgentIsAService(t *testing.T) {
+func TestAgentNotifiesSystemdOfReadyAndStop(t *testing.T) {
 	exe, dir := soukExe(t), filepath.Join(t.TempDir(), "a")
 	manager, err := net.ListenUnixgram("unixgram",
 		&net.UnixAddr{Name: filepath.Join(t.TempDir(), "notify"), Net: "unixgram"})

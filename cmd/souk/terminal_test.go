@@ -106,8 +106,8 @@ func (s *sitter) raw() {
 	waittest.Until(s.t, "the terminal is lent", func() bool { return s.modes() != s.was })
 }
 
-// TestExecOnATerminal is a person at a shell in a machine; however that ends, the terminal is as it was.
-func TestExecOnATerminal(t *testing.T) {
+// TestExecRestoresTheTerminal is a person at a shell in a machine; however that ends, the terminal is as it was.
+func TestExecRestoresTheTerminal(t *testing.T) {
 	own := terminalSouk(t)
 	run := exec.Command(soukExe(t), "run", "--name", "box", "--", "/bin/sleep", "1000")
 	run.Env = append(os.Environ(), "SOUK_ADDR="+own.Ready.Addr, "SOUK_TOKEN="+own.Token)
@@ -209,8 +209,8 @@ func TestExecOnATerminal(t *testing.T) {
 	}
 }
 
-// TestRunOnATerminal is a person in a machine of their own, who leaves it and comes back, whatever is killed meanwhile.
-func TestRunOnATerminal(t *testing.T) {
+// TestRunDetachesAndReattachesOnATerminal is a person in a machine of their own, who leaves it and comes back, whatever is killed meanwhile.
+func TestRunDetachesAndReattachesOnATerminal(t *testing.T) {
 	own := terminalSouk(t)
 	say := func(argv ...string) string {
 		t.Helper()

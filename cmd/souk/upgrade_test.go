@@ -191,10 +191,10 @@ func (u *upgraded) ask(ctx context.Context, answered *atomic.Int64) error {
 	return nil
 }
 
-// TestNoRequestFailsInAnUpgrade: souk is upgraded three times in place while connections are opened and used, and once
+// TestInPlaceUpgradeFailsNoRequest: souk is upgraded three times in place while connections are opened and used, and once
 // while a machine is being woken: the process stays, and every request is answered. A program that does not run takes no
 // place.
-func TestNoRequestFailsInAnUpgrade(t *testing.T) {
+func TestInPlaceUpgradeFailsNoRequest(t *testing.T) {
 	t.Parallel()
 	u := startUpgraded(t)
 	c := u.client()

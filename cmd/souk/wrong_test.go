@@ -120,7 +120,7 @@ souk run --port 8080:80 nginx
 `
 
 // Every wrong command line ends with 2, and says what was wrong and what to type.
-func TestWrongCommandLines(t *testing.T) {
+func TestWrongCommandLinesExit2WithAHint(t *testing.T) {
 	t.Parallel()
 	var got strings.Builder
 	for line := range strings.Lines(wrongLines) {

@@ -39,7 +39,7 @@ func TestQueueGivesLeastRemainingWorkFirst(t *testing.T) {
 	}
 }
 
-func TestChoose(t *testing.T) {
+func TestChoosePicksTheBestBid(t *testing.T) {
 	none := auction.NoBid()
 	huge := auction.Bid{Short: auction.NoWork, Long: 9, Age: 0, Least: 100, Left: 100}
 	fewLeft, manyLeft := auction.Bid{Short: auction.NoWork, Long: 8, Age: 8, Least: 2, Left: 2},
@@ -75,9 +75,9 @@ func TestChoose(t *testing.T) {
 	}
 }
 
-// TestWhenLongJobsGoByAge: when the first of them would take unusually long, and what waits is no more than all workers
+// TestAgeOrdersLongJobsOnlyBeyondTheUsualWait: when the first of them would take unusually long, and what waits is no more than all workers
 // do in the time of one of its tasks.
-func TestWhenLongJobsGoByAge(t *testing.T) {
+func TestAgeOrdersLongJobsOnlyBeyondTheUsualWait(t *testing.T) {
 	rules := auction.DefaultRules(10)
 	other, bid := auction.NoBid(), auction.Bid{Short: auction.NoWork, Long: 1, Age: 1, Work: 4000, Task: 500, Since: 50}
 	other.Seen, other.Tasks = 3, 600 // usually 200, by what both have seen
@@ -103,8 +103,8 @@ func TestWhenLongJobsGoByAge(t *testing.T) {
 	}
 }
 
-// TestNoJobIsOvertakenForEver: a job that waits is before every job submitted later than a moment that does not move.
-func TestNoJobIsOvertakenForEver(t *testing.T) {
+// TestNoJobIsStarved: a job that waits is before every job submitted later than a moment that does not move.
+func TestNoJobIsStarved(t *testing.T) {
 	rules := auction.DefaultRules(10)
 	b := auction.NewTaskQueue(rules)
 	b.Add(jobTasks(0, 100, 1000, false))
@@ -115,9 +115,9 @@ func TestNoJobIsOvertakenForEver(t *testing.T) {
 	}
 }
 
-// TestQueueLosesAndDoublesNothing: whatever is added, taken and returned, each task is out or in, once, and each way
+// TestQueueNeitherLosesNorDuplicatesTasks: whatever is added, taken and returned, each task is out or in, once, and each way
 // of taking gives the job with the least of its ranks.
-func TestQueueLosesAndDoublesNothing(t *testing.T) {
+func TestQueueNeitherLosesNorDuplicatesTasks(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		b := auction.NewTaskQueue(auction.DefaultRules(rapid.IntRange(1, 50).Draw(t, "workers")))
 		type id struct{ job, task int32 }
@@ -177,7 +177,7 @@ func TestQueueLosesAndDoublesNothing(t *testing.T) {
 	})
 }
 
-func TestPuller(t *testing.T) {
+func TestPullerRepeatsOnlyUnansweredOffers(t *testing.T) {
 	var p auction.Puller
 	one := p.Free()
 	if !p.ShouldRepeat(one) {
@@ -210,9 +210,9 @@ func TestPuller(t *testing.T) {
 	}
 }
 
-// TestQueueKnowsWhatIsUsual: long jobs count, also those whose tasks never wait and those that turn out to be long,
+// TestQueueLearnsUsualJobDurations: long jobs count, also those whose tasks never wait and those that turn out to be long,
 // and what came long ago counts for little.
-func TestQueueKnowsWhatIsUsual(t *testing.T) {
+func TestQueueLearnsUsualJobDurations(t *testing.T) {
 	b := auction.NewTaskQueue(auction.DefaultRules(1))
 	b.Observe(jobTasks(1, 2, 50, false))
 	b.Observe(jobTasks(2, 3, 100, true))

@@ -94,8 +94,8 @@ func (w *world) settle(t interface{ Fatal(...any) }) (turns int) {
 	return turns
 }
 
-// TestEachGetsAMessageOnce, and sends it once on average, whoever says it and however many there are.
-func TestEachGetsAMessageOnce(t *testing.T) {
+// TestEachMemberGetsAMessageOnce, and sends it once on average, whoever says it and however many there are.
+func TestEachMemberGetsAMessageOnce(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n, ways := rapid.IntRange(1, 200).Draw(t, "members"), rapid.IntRange(1, 9).Draw(t, "ways")
 		w := newWorld(n, ways, rapid.Uint64().Draw(t, "seed"))
@@ -118,8 +118,8 @@ func TestEachGetsAMessageOnce(t *testing.T) {
 	})
 }
 
-// TestWorkIsShared: of many messages of one member, all pass on about equally many.
-func TestWorkIsShared(t *testing.T) {
+// TestForwardingIsSharedEqually: of many messages of one member, all pass on about equally many.
+func TestForwardingIsSharedEqually(t *testing.T) {
 	w := newWorld(50, 4, 1)
 	for i := range 1000 {
 		w.publish("w0007", fmt.Sprint("news ", i))
@@ -132,8 +132,8 @@ func TestWorkIsShared(t *testing.T) {
 	}
 }
 
-// TestLossIsMadeGood: every message reaches all though a packet of ten is lost, for little more than without.
-func TestLossIsMadeGood(t *testing.T) {
+// TestLostPacketsAreRepaired: every message reaches all though a packet of ten is lost, for little more than without.
+func TestLostPacketsAreRepaired(t *testing.T) {
 	for seed := range uint64(10) {
 		w := newWorld(200, 4, seed)
 		w.lost = func(cluster.WorkerID, cluster.WorkerID) bool { return w.rng.IntN(10) == 0 }
@@ -157,8 +157,8 @@ func TestLossIsMadeGood(t *testing.T) {
 	}
 }
 
-// TestDeadAreGoneAround: those behind a member that does not answer are reached by another way.
-func TestDeadAreGoneAround(t *testing.T) {
+// TestBroadcastRoutesAroundDeadMembers: those behind a member that does not answer are reached by another way.
+func TestBroadcastRoutesAroundDeadMembers(t *testing.T) {
 	w := newWorld(100, 4, 3)
 	dead := map[cluster.WorkerID]bool{"w0003": true, "w0010": true, "w0050": true}
 	w.lost = func(from, to cluster.WorkerID) bool { return dead[from] || dead[to] }
@@ -173,8 +173,8 @@ func TestDeadAreGoneAround(t *testing.T) {
 	}
 }
 
-// TestMembersThatDisagree on who there is still reach all that the one who speaks knows.
-func TestMembersThatDisagree(t *testing.T) {
+// TestDisagreeingMembersReachAllTheSenderKnows: members that disagree on who there is still reach all that the one who speaks knows.
+func TestDisagreeingMembersReachAllTheSenderKnows(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := newWorld(40, 3, rapid.Uint64().Draw(t, "seed"))
 		for _, id := range w.ids[20:] { // half of them know only some of the others
@@ -186,8 +186,8 @@ func TestMembersThatDisagree(t *testing.T) {
 	})
 }
 
-// TestBacklogIsPassedOnInFewPackets: a member that is behind must not make as many packets of it as it was.
-func TestBacklogIsPassedOnInFewPackets(t *testing.T) {
+// TestBacklogIsForwardedInFewPackets: a member that is behind must not make as many packets of it as it was.
+func TestBacklogIsForwardedInFewPackets(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := newWorld(3, 2, 1)
 		sizes := rapid.SliceOfN(rapid.IntRange(1, 1100), 0, 60).Draw(t, "sizes")
@@ -216,8 +216,8 @@ func TestBacklogIsPassedOnInFewPackets(t *testing.T) {
 	})
 }
 
-// TestNobodyAnswers: what is kept for those who do not is bounded, and is let go of.
-func TestNobodyAnswers(t *testing.T) {
+// TestQueueForSilentMembersIsBounded: what is kept for those who do not is bounded, and is let go of.
+func TestQueueForSilentMembersIsBounded(t *testing.T) {
 	w := newWorld(10, 4, 1)
 	w.lost = func(cluster.WorkerID, cluster.WorkerID) bool { return true }
 	for i := range 5000 {
@@ -235,7 +235,7 @@ func TestNobodyAnswers(t *testing.T) {
 	}
 }
 
-func TestPacketsSurviveTheirEncoding(t *testing.T) {
+func TestPacketsRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := broadcast.Packet{From: "somebody", Seq: rapid.Uint32().Draw(t, "seq")}
 		for range rapid.IntRange(0, 5).Draw(t, "messages") {
@@ -259,8 +259,8 @@ func TestPacketsSurviveTheirEncoding(t *testing.T) {
 	})
 }
 
-// FuzzPackets: whatever the bytes, they are refused or taken, and all goes on.
-func FuzzPackets(f *testing.F) {
+// FuzzPacketsNeverBreakTheReceiver: whatever the bytes, they are refused or taken, and all goes on.
+func FuzzPacketsNeverBreakTheReceiver(f *testing.F) {
 	p := broadcast.Packet{From: "a", Seq: 7, Messages: []broadcast.Message{broadcast.NewMessage(broadcast.Arc{From: 1,
 		To: 9}, []byte("x"))}}
 	f.Add(p.Encode())

@@ -17,8 +17,8 @@ func parse(t *testing.T, text, zone string) *Schedule {
 	return s
 }
 
-// TestWhatTheClockDoes is what happens to a job where the clock leaves times out or shows them twice.
-func TestWhatTheClockDoes(t *testing.T) {
+// TestDaylightSavingSkipsAndRepeatsAreHandled: what the clock does is what happens to a job where the clock leaves times out or shows them twice.
+func TestDaylightSavingSkipsAndRepeatsAreHandled(t *testing.T) {
 	for _, x := range []struct{ name, text, zone, after, want string }{
 		{"a gap: right after it", "30 2 * * *", "Europe/Berlin", "2026-03-28T12:00:00Z",
 			"2026-03-29T01:00:00Z 2026-03-30T00:30:00Z"},
@@ -66,7 +66,7 @@ func TestWhatTheClockDoes(t *testing.T) {
 	}
 }
 
-func TestBadSchedules(t *testing.T) {
+func TestBadSchedulesAreRefused(t *testing.T) {
 	for _, x := range []struct{ text, zone, want string }{
 		{"0 0 30 2 *", "", "never comes"},
 		{"0 0 31 2,4,6,9,11 *", "", "never comes"},
@@ -129,8 +129,8 @@ func due(s *Schedule, minutes []watched) (out []time.Time) {
 	return out
 }
 
-// TestNextIsWhatAClockShows over each minute of years with changes of the clock, in zones with odd rules.
-func TestNextIsWhatAClockShows(t *testing.T) {
+// TestNextMatchesABruteForceClock: next is what A clock shows over each minute of years with changes of the clock, in zones with odd rules.
+func TestNextMatchesABruteForceClock(t *testing.T) {
 	years := map[string]int{"Europe/Berlin": 2025, "America/Sao_Paulo": 2017, "Australia/Lord_Howe": 2025,
 		"Africa/Casablanca": 2025, "Pacific/Apia": 2011, "Asia/Kathmandu": 2025, "UTC": 2025,
 		"America/St_Johns": 2010, "Antarctica/Troll": 2025}
@@ -154,8 +154,8 @@ func TestNextIsWhatAClockShows(t *testing.T) {
 	}
 }
 
-// TestNextOfAnySchedule is later, and the same from each time before it on.
-func TestNextOfAnySchedule(t *testing.T) {
+// TestNextIsLaterAndStable: next of any schedule is later, and the same from each time before it on.
+func TestNextIsLaterAndStable(t *testing.T) {
 	number := func(t *rapid.T, f *field) string {
 		n := rapid.IntRange(f.from, f.to).Draw(t, f.name)
 		return rapid.SampledFrom([]string{"*", "*/7", itoa(n), itoa(f.from) + "-" + itoa(n),

@@ -44,10 +44,10 @@ func alone(t *rapid.T, strategy string, r placement.Request, view cluster.View,
 	return home, err
 }
 
-// TestOneAloneIsPlacedAlike is why a plan need not know the strategy: in a cluster where nothing changes, one machine
+// TestAllStrategiesPlaceASingleMachineAlike is why a plan need not know the strategy: in a cluster where nothing changes, one machine
 // goes by shared, batching and fair-share where direct sends it, and where it fits nowhere they say why alike. A race
 // asks direct's best, and those that follow, at once. 1,000 random clusters; ties and lots are drawn too.
-func TestOneAloneIsPlacedAlike(t *testing.T) {
+func TestAllStrategiesPlaceASingleMachineAlike(t *testing.T) {
 	placed, refused, tied := 0, 0, 0
 	seeds(t, 1000, func(t *rapid.T, seed uint64) {
 		rng := rand.New(rand.NewPCG(seed, 11))

@@ -44,9 +44,9 @@ func seeds(t *testing.T, n uint64, f func(t *rapid.T, seed uint64)) {
 	})
 }
 
-// TestWhatWasRecordedIsComputedAgain (invariant 9): for random fleets, stale views and requests, each clause, each
+// TestRecordedDecisionRecomputesExactly (invariant 9): for random fleets, stale views and requests, each clause, each
 // score, the asks in their order and the outcome follow from the record alone, also after it went through JSON.
-func TestWhatWasRecordedIsComputedAgain(t *testing.T) {
+func TestRecordedDecisionRecomputesExactly(t *testing.T) {
 	outcomes := map[decision.Outcome]int{}
 	seeds(t, 200, func(t *rapid.T, seed uint64) {
 		rng := rand.New(rand.NewPCG(seed, 1))
@@ -83,8 +83,8 @@ func TestWhatWasRecordedIsComputedAgain(t *testing.T) {
 	}
 }
 
-// TestVerifyFindsWhatIsWrong: a record that was tampered with does not pass.
-func TestVerifyFindsWhatIsWrong(t *testing.T) {
+// TestVerifyRejectsTamperedRecords: a record that was tampered with does not pass.
+func TestVerifyRejectsTamperedRecords(t *testing.T) {
 	rng := rand.New(rand.NewPCG(7, 1))
 	view := decisiontest.Fleet(rng, 20)
 	r := placement.Request{App: "a", Machine: "m", Resources: cluster.Resources{CPU: 100, Memory: 256}}
@@ -114,9 +114,9 @@ func TestVerifyFindsWhatIsWrong(t *testing.T) {
 	}
 }
 
-// TestNearestChangesFit: a proposed change, applied, makes the judge say yes on the worker it names; no proposed change
+// TestNearestChangesMakeTheRequestFit: a proposed change, applied, makes the judge say yes on the worker it names; no proposed change
 // is dominated by another; and where one step on any worker would do, one is proposed.
-func TestNearestChangesFit(t *testing.T) {
+func TestNearestChangesMakeTheRequestFit(t *testing.T) {
 	kinds := map[decision.StepKind]int{}
 	seeds(t, 1000, func(t *rapid.T, seed uint64) {
 		rng := rand.New(rand.NewPCG(seed, 2))
@@ -210,8 +210,8 @@ func anyFits(r placement.Request, view cluster.View) bool {
 	return false
 }
 
-// TestPlanIsWhatHappens (invariant 9): over 1,000 random fleets, what Foresee says is what real sellers then do.
-func TestPlanIsWhatHappens(t *testing.T) {
+// TestPlanMatchesTheActualPlacement (invariant 9): over 1,000 random fleets, what Foresee says is what real sellers then do.
+func TestPlanMatchesTheActualPlacement(t *testing.T) {
 	fits := 0
 	for seed := range uint64(1000) {
 		rng := rand.New(rand.NewPCG(seed, 3))

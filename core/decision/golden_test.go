@@ -102,9 +102,9 @@ func gpus(w *cluster.Record) {
 	w.GPUs = []cluster.GPU{{Kind: "t4", Free: 500}, {Kind: "t4", Free: 500}}
 }
 
-// TestGoldenExplanations has the judge say each of its Nos, and holds what is told of it: the explanation, the typed
+// TestExplanationsMatchGoldenFile has the judge say each of its Nos, and holds what is told of it: the explanation, the typed
 // reason, and what would help.
-func TestGoldenExplanations(t *testing.T) {
+func TestExplanationsMatchGoldenFile(t *testing.T) {
 	var b strings.Builder
 	for _, c := range goldenCases() {
 		w := cluster.Record{Worker: "w1", Region: "iad", State: cluster.Ready, Incarnation: 1, Version: 4,
@@ -141,8 +141,8 @@ func TestGoldenExplanations(t *testing.T) {
 	golden(t, "testdata/clauses.txt", b.String())
 }
 
-// TestGoldenDecision holds the explanation of a placement with all there is to tell.
-func TestGoldenDecision(t *testing.T) {
+// TestDecisionMatchesGoldenFile holds the explanation of a placement with all there is to tell.
+func TestDecisionMatchesGoldenFile(t *testing.T) {
 	term := func(region, headroom, spread float64) machine.Terms {
 		return machine.Terms{{Name: "headroom", Value: headroom}, {Name: "region", Value: region},
 			{Name: "spread", Value: spread}}

@@ -51,9 +51,9 @@ func asJSON(v any) string {
 	return string(raw)
 }
 
-// TestBookTellsEveryFieldOfARecord: whatever field of a record differs from the version before, the reader sees it.
+// TestRecordDiffCoversEveryField: whatever field of a record differs from the version before, the reader sees it.
 // A field that was added to cluster.Record and not to diff fails here.
-func TestBookTellsEveryFieldOfARecord(t *testing.T) {
+func TestRecordDiffCoversEveryField(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 1))
 	base := decisiontest.Fleet(rng, 1).Workers[0]
 	base.Images, base.Backlog = []string{"x"}, 3
@@ -123,9 +123,9 @@ func other(f reflect.Value) bool {
 	return true
 }
 
-// TestCachesAgree: over any history of a fleet the reader's records gives the very records that the writer was given,
+// TestReaderCacheRebuildsTheWrittenRecords: over any history of a fleet the reader's records gives the very records that the writer was given,
 // and most of them are told by what differs.
-func TestCachesAgree(t *testing.T) {
+func TestReaderCacheRebuildsTheWrittenRecords(t *testing.T) {
 	whole, told := 0, 0
 	rapid.Check(t, func(t *rapid.T) {
 		rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 4))
@@ -151,8 +151,8 @@ func TestCachesAgree(t *testing.T) {
 	}
 }
 
-// TestLinesAreWrittenAsJSON: AppendLine gives the very bytes of encoding/json, whatever the line holds.
-func TestLinesAreWrittenAsJSON(t *testing.T) {
+// TestAppendLineMatchesEncodingJSON: AppendLine gives the very bytes of encoding/json, whatever the line holds.
+func TestAppendLineMatchesEncodingJSON(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 6))
 		view := decisiontest.Fleet(rng, rng.IntN(90))
@@ -222,8 +222,8 @@ func BenchmarkLine(b *testing.B) {
 	})
 }
 
-// TestNoFieldIsForgotten sets every field there is: one that was added to a record and not to AppendLine fails here.
-func TestNoFieldIsForgotten(t *testing.T) {
+// TestAppendLineWritesEveryField: no field is forgotten sets every field there is: one that was added to a record and not to AppendLine fails here.
+func TestAppendLineWritesEveryField(t *testing.T) {
 	var d decision.Decision
 	var c decision.Changed
 	fill(reflect.ValueOf(&d).Elem())

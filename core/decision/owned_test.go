@@ -44,9 +44,9 @@ func wants(rng *rand.Rand) cluster.Resources {
 		GPU: []int64{0, 0, 250, 500, 1000, 2000}[rng.IntN(6)]}
 }
 
-// TestRefusedStartIsComputedAgain (invariant 9): what a worker said to a machine of its own, which asked to start or
+// TestRefusedStartRecomputesFromItsRecord (invariant 9): what a worker said to a machine of its own, which asked to start or
 // to grow, follows from the record alone, also after it went through JSON.
-func TestRefusedStartIsComputedAgain(t *testing.T) {
+func TestRefusedStartRecomputesFromItsRecord(t *testing.T) {
 	refused, codes := 0, map[string]bool{}
 	seeds(t, 2000, func(t *rapid.T, seed uint64) {
 		rng := rand.New(rand.NewPCG(seed, 9))
@@ -107,9 +107,9 @@ func TestRefusedStartIsComputedAgain(t *testing.T) {
 	}
 }
 
-// TestOldWorkersRefusalIsNotRecorded: an older souk does not tell by what it judged, so nothing could be computed
+// TestRefusalWithoutRecordIsNotLogged: an older souk does not tell by what it judged, so nothing could be computed
 // again.
-func TestOldWorkersRefusalIsNotRecorded(t *testing.T) {
+func TestRefusalWithoutRecordIsNotLogged(t *testing.T) {
 	if _, ok := decision.FromOwner("X", decisiontest.Epoch(), decision.Start, &market.Refusal{},
 		decision.Timings{}); ok {
 		t.Error("it was recorded")

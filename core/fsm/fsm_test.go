@@ -125,7 +125,7 @@ func (w *walk) notify() fsm.Out {
 	return o
 }
 
-func TestRunGoesThroughItsSteps(t *testing.T) {
+func TestRunCompletesItsStepsInOrder(t *testing.T) {
 	w := newWalk(t)
 	w.saw(w.result(nil, "deep"), "")
 	w.saw(w.notify(), "") // the door is still closed
@@ -144,7 +144,7 @@ func TestRunGoesThroughItsSteps(t *testing.T) {
 	}
 }
 
-func TestOneRunPerKey(t *testing.T) {
+func TestSecondRunOfAKeyConflicts(t *testing.T) {
 	w := newWalk(t)
 	var o fsm.Out
 	err := w.e.Start(w.now, "build", "k", "run-2", nil, &o)
@@ -156,7 +156,7 @@ func TestOneRunPerKey(t *testing.T) {
 	}
 }
 
-func TestTransientFailuresAreRetriedWithBackoffAndAReason(t *testing.T) {
+func TestTransientFailureRetriesWithBackoffAndReason(t *testing.T) {
 	w := newWalk(t)
 	o := w.result(fault.New(fault.Unavailable, "x", "no shovel"), nil)
 	if kinds(o) != "" || w.e.Active("k").Reason != "no shovel" || len(o.Records) != 1 {
@@ -173,7 +173,7 @@ func TestTransientFailuresAreRetriedWithBackoffAndAReason(t *testing.T) {
 	}
 }
 
-func TestFinalFailureUndoesInReverse(t *testing.T) {
+func TestFinalFailureUndoesStepsInReverse(t *testing.T) {
 	w := newWalk(t)
 	w.s.open = true
 	w.saw(w.result(nil, "deep"), "roof")
@@ -201,9 +201,9 @@ func newRaze(t *testing.T) *walk {
 	return w
 }
 
-// TestStepThatInsists is asked for again whenever it takes too long, and does not fail for want of time; what cannot
+// TestInsistentStepRetriesPastItsDeadline: step that insists is asked for again whenever it takes too long, and does not fail for want of time; what cannot
 // be done at all ends it.
-func TestStepThatInsists(t *testing.T) {
+func TestInsistentStepRetriesPastItsDeadline(t *testing.T) {
 	w := newRaze(t)
 	for range 50 {
 		o := w.saw(w.tick(10*time.Second), "fell")
@@ -222,9 +222,9 @@ func TestStepThatInsists(t *testing.T) {
 	}
 }
 
-// TestWhatCannotBeTakenBack: what fell is not told "no", so the rest is tried until it is done, whatever stands in the
+// TestIrreversibleStepIsRetriedUntilDone: what fell is not told "no", so the rest is tried until it is done, whatever stands in the
 // way.
-func TestWhatCannotBeTakenBack(t *testing.T) {
+func TestIrreversibleStepIsRetriedUntilDone(t *testing.T) {
 	w := newRaze(t)
 	w.saw(w.result(nil, nil), "sweep")
 	for range 20 {
@@ -239,8 +239,8 @@ func TestWhatCannotBeTakenBack(t *testing.T) {
 	}
 }
 
-// TestMissedTime counts for no deadline, once, and only for what was under way; a restart gives a step its whole time.
-func TestMissedTime(t *testing.T) {
+// TestMissedTimeExtendsDeadlinesOnce: missed time counts for no deadline, once, and only for what was under way; a restart gives a step its whole time.
+func TestMissedTimeExtendsDeadlinesOnce(t *testing.T) {
 	w := newWalk(t)
 	w.now = w.now.Add(4 * time.Second)
 	w.e.Missed(w.now, time.Hour) // longer than the run has lived
@@ -261,7 +261,7 @@ func TestMissedTime(t *testing.T) {
 	w.saw(w.tick(10*time.Second), "fill")
 }
 
-func TestTriesAreBounded(t *testing.T) {
+func TestRetriesAreBounded(t *testing.T) {
 	w := newWalk(t)
 	w.s.open = true
 	w.saw(w.result(nil, "deep"), "roof")
@@ -272,7 +272,7 @@ func TestTriesAreBounded(t *testing.T) {
 	w.saw(w.result(fault.New(fault.Unavailable, "rain", "it rains"), nil), "unroof")
 }
 
-func TestDeadlines(t *testing.T) {
+func TestExceededDeadlineCancelsTheEffect(t *testing.T) {
 	w := newWalk(t)
 	o := w.saw(w.tick(10*time.Second), "fill")
 	if !slices.Equal(o.Cancels, []string{"k"}) {
@@ -303,7 +303,7 @@ func TestDeadlines(t *testing.T) {
 	}
 }
 
-func TestUndoThatFailsIsSaidAndEnds(t *testing.T) {
+func TestFailedUndoIsReportedAndEndsTheRun(t *testing.T) {
 	w := newWalk(t)
 	w.saw(w.result(fault.New(fault.Invalid, "rock", "there is rock"), nil), "fill")
 	o := w.result(fault.New(fault.Invalid, "sand", "no sand"), nil)
@@ -313,7 +313,7 @@ func TestUndoThatFailsIsSaidAndEnds(t *testing.T) {
 	}
 }
 
-func TestAbort(t *testing.T) {
+func TestAbortCancelsTheRunningEffect(t *testing.T) {
 	w := newWalk(t)
 	var o fsm.Out
 	w.e.Abort(w.now, "k", "the street is closed", &o)
@@ -354,7 +354,7 @@ func TestHistoryIsBounded(t *testing.T) {
 	}
 }
 
-func TestReplayRefusesWhatItDoesNotKnow(t *testing.T) {
+func TestReplayParksUnknownRuns(t *testing.T) {
 	w := newWalk(t)
 	good := fsm.Record{Bucket: fsm.RunBucket, Key: "k"}
 	good.Value, _ = json.Marshal(w.e.Active("k"))
@@ -401,9 +401,9 @@ func TestReplayRefusesWhatItDoesNotKnow(t *testing.T) {
 	}
 }
 
-// TestEveryRunEnds: whatever the effects answer, and wherever it is stopped and resumed, a run ends, within the sum of
+// TestEveryRunEndsWithinItsDeadlines: whatever the effects answer, and wherever it is stopped and resumed, a run ends, within the sum of
 // its deadlines going forward and back; what was done and not undone is exactly what a success leaves.
-func TestEveryRunEnds(t *testing.T) {
+func TestEveryRunEndsWithinItsDeadlines(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := &shop{open: rapid.Bool().Draw(t, "open")}
 		e, now := newEngine(s), epoch
@@ -474,8 +474,8 @@ func TestEveryRunEnds(t *testing.T) {
 	})
 }
 
-// FuzzRestore: no record makes a replay panic, or go on with what it does not know.
-func FuzzRestore(f *testing.F) {
+// FuzzRestoreNeverPanics: no record makes a replay panic, or go on with what it does not know.
+func FuzzRestoreNeverPanics(f *testing.F) {
 	f.Add([]byte(`{"id":"1","op":"build","key":"k","steps":["dig","door","roof","paint"],"at":2,"began":"2026-11-21T12:00:00Z","step_began":"2026-11-21T12:00:00Z"}`))
 	f.Add([]byte(`{"id":"1","op":"build","key":"k","steps":["dig","door","roof","paint"],"at":-1,"undoing":true}`))
 	f.Add([]byte(`{"op":"build","key":"k","steps":null,"at":4}`))

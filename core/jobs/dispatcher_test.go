@@ -46,9 +46,9 @@ func (w *world) submit(n int, s jobs.Spec) string {
 	return id
 }
 
-// TestNamespaceLeavesOthersRoom: the unfinished jobs of one namespace, and their tasks, are half of what there can be,
+// TestNamespaceUsesAtMostHalfOfTheJobTable: the unfinished jobs of one namespace, and their tasks, are half of what there can be,
 // and when some have ended there is room for more.
-func TestNamespaceLeavesOthersRoom(t *testing.T) {
+func TestNamespaceUsesAtMostHalfOfTheJobTable(t *testing.T) {
 	for what, c := range map[string]struct{ jobs, tasks int }{
 		"tasks": {jobs.MaxNamespaceTasks / jobs.MaxTasks, jobs.MaxTasks}, "jobs": {jobs.MaxNamespaceJobs, 1}} {
 		d, now := jobs.NewDispatcher(auction.DefaultRules(64)), time.Unix(1e9, 0)
@@ -105,9 +105,9 @@ func TestLargeTaskIsNotStarved(t *testing.T) {
 	})
 }
 
-// TestLeastWorkFirst: of two jobs the one with less work left is served first, whenever it came; priority goes before
+// TestJobWithLeastWorkLeftRunsFirst: of two jobs the one with less work left is served first, whenever it came; priority goes before
 // all.
-func TestLeastWorkFirst(t *testing.T) {
+func TestJobWithLeastWorkLeftRunsFirst(t *testing.T) {
 	scene(t, 1, 1, func(t *rapid.T, w *world) {
 		w.submit(1, settled(t, jobs.Spec{Last: 99, EstimateMS: 1000}))
 		short := w.submit(2, settled(t, jobs.Spec{Last: 1, EstimateMS: 10}))
@@ -136,8 +136,8 @@ func TestLeastWorkFirst(t *testing.T) {
 	})
 }
 
-// TestEstimateIsLearned from the tasks that finish.
-func TestEstimateIsLearned(t *testing.T) {
+// TestEstimateIsLearnedFromFinishedTasks: estimate is learned from the tasks that finish.
+func TestEstimateIsLearnedFromFinishedTasks(t *testing.T) {
 	scene(t, 1, 1, func(t *rapid.T, w *world) {
 		id := w.submit(1, settled(t, jobs.Spec{Last: 9, EstimateMS: 60_000}))
 		w.lives()[0](0) // it took 1 ms
@@ -148,7 +148,7 @@ func TestEstimateIsLearned(t *testing.T) {
 	})
 }
 
-func TestLivesReadBack(t *testing.T) {
+func TestTaskLifeRoundTripsThroughText(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		l := jobs.Life{Job: jobs.ID(rapid.Uint64().Draw(t, "job")), Index: rapid.IntRange(0, jobs.MaxIndex).Draw(t,
 			"index"),
@@ -166,7 +166,7 @@ func TestLivesReadBack(t *testing.T) {
 	})
 }
 
-func TestSpecsThatCannotBe(t *testing.T) {
+func TestInvalidSpecsAreRefused(t *testing.T) {
 	for i, s := range []jobs.Spec{
 		{}, {App: "a"}, {App: "../a", Command: []string{"x"}}, {App: "a", Command: []string{"x\x00"}},
 		{App: "a", Command: []string{"x"}, First: 3, Last: 1}, {App: "a", Command: []string{"x"}, Last: jobs.MaxTasks},

@@ -9,7 +9,7 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
-func TestParseIndices(t *testing.T) {
+func TestParseIndicesReadsRanges(t *testing.T) {
 	for text, want := range map[string]string{"7": "7", "3,10-20": "3,10-20", "10-20,3": "3,10-20", "1-3,4": "1-4",
 		"5,1-9,9": "1-9", "0": "0", "4-4": "4"} {
 		if got, err := jobs.ParseIndices(text); err != nil || got.String() != want {
@@ -24,8 +24,8 @@ func TestParseIndices(t *testing.T) {
 	}
 }
 
-// TestIndices holds the set against a map.
-func TestIndices(t *testing.T) {
+// TestIndicesMatchAMapModel holds the set against a map.
+func TestIndicesMatchAMapModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var set jobs.Indices
 		want := map[int]bool{}

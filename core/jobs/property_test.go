@@ -245,9 +245,9 @@ func (w *world) checkJournal() {
 	}
 }
 
-// TestTasksThatRunAgain: a task makes room more often than one may be lost, or its end is seen by nobody as often as that
+// TestEvictedAndLostTasksRerunWithoutUsingARetry: a task makes room more often than one may be lost, or its end is seen by nobody as often as that
 // may be, and it is run again each time; it is counted, and no try of its own is used up, over a restart too.
-func TestTasksThatRunAgain(t *testing.T) {
+func TestEvictedAndLostTasksRerunWithoutUsingARetry(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := newWorld(t, 1, 1)
 		id := jobs.ID(1)
@@ -284,9 +284,9 @@ func TestTasksThatRunAgain(t *testing.T) {
 	})
 }
 
-// TestWhoCannotPayWaits: a job whose tasks are refused because its namespace has nothing left waits, says so, is not
+// TestJobOverQuotaWaitsWithoutBlockingOthers: a job whose tasks are refused because its namespace has nothing left waits, says so, is not
 // tried again and again, and goes on when there is enough; meanwhile others have the room.
-func TestWhoCannotPayWaits(t *testing.T) {
+func TestJobOverQuotaWaitsWithoutBlockingOthers(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := newWorld(t, 1, 1)
 		spec := jobs.Spec{App: "app", Command: []string{"true"}, Last: 3, Namespace: "poor"}

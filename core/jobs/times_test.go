@@ -8,9 +8,9 @@ import (
 	"github.com/soukhq/souk/core/jobs"
 )
 
-// TestNoEstimateBeforeItIsMeasured: what tasks take, and how long a job goes on, is told once five have ended, and
+// TestEstimateNeedsFiveFinishedTasks: what tasks take, and how long a job goes on, is told once five have ended, and
 // within bounds. Tasks that were cancelled count in no rate.
-func TestNoEstimateBeforeItIsMeasured(t *testing.T) {
+func TestEstimateNeedsFiveFinishedTasks(t *testing.T) {
 	scene(t, 1, 1, func(t *rapid.T, w *world) {
 		id := w.submit(1, settled(t, jobs.Spec{Last: 99}))
 		for ended := range 8 {

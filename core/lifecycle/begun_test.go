@@ -10,9 +10,9 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// TestBegunIsKept: a stop that is answered when it has begun is answered while the machine still stops, and goes on to
+// TestAcknowledgedStopCompletesAfterRestart: a stop that is answered when it has begun is answered while the machine still stops, and goes on to
 // its end also when souk ends right behind the answer.
-func TestBegunIsKept(t *testing.T) {
+func TestAcknowledgedStopCompletesAfterRestart(t *testing.T) {
 	w := newWorld()
 	d := newDriver(w)
 	d.grant(grantOf(m1))
@@ -43,9 +43,9 @@ func (d *driver) silent(wait time.Duration) {
 	}
 }
 
-// TestStopAndDestroyInsist: a stop and a destroy that were accepted are repeated until they are so, for however long
+// TestStopAndDestroyRetryUntilDone: a stop and a destroy that were accepted are repeated until they are so, for however long
 // the runtime answers nothing, and when souk is started again meanwhile.
-func TestStopAndDestroyInsist(t *testing.T) {
+func TestStopAndDestroyRetryUntilDone(t *testing.T) {
 	for verb, want := range map[lifecycle.Verb]machine.State{
 		lifecycle.Stop: machine.Stopped, lifecycle.Destroy: machine.Destroyed} {
 		for _, crash := range []bool{false, true} {
@@ -79,9 +79,9 @@ func TestStopAndDestroyInsist(t *testing.T) {
 	}
 }
 
-// TestAtRestIsWithoutProcess: a start that comes too late is taken back for as long as that takes; until then the
+// TestMachineAtRestHasNoProcess: a start that comes too late is taken back for as long as that takes; until then the
 // machine is not said to be at rest.
-func TestAtRestIsWithoutProcess(t *testing.T) {
+func TestMachineAtRestHasNoProcess(t *testing.T) {
 	w := newWorld()
 	d := newDriver(w)
 	d.grant(grantOf(m1, func(g *lifecycle.Grant) { g.Launch.SkipLaunch = true }))
@@ -100,8 +100,8 @@ func TestAtRestIsWithoutProcess(t *testing.T) {
 	}
 }
 
-// TestStopWithoutGrace: a config whose stop may take 0s is killed at once, unless the command gives it a time.
-func TestStopWithoutGrace(t *testing.T) {
+// TestZeroStopTimeoutKillsAtOnce: a config whose stop may take 0s is killed at once, unless the command gives it a time.
+func TestZeroStopTimeoutKillsAtOnce(t *testing.T) {
 	for _, c := range []struct {
 		timeout time.Duration
 		running bool
@@ -121,9 +121,9 @@ func TestStopWithoutGrace(t *testing.T) {
 	}
 }
 
-// TestWhatHasServicesIsDrained: the signal of what ends a life waits for the requests of a machine that has services, as
+// TestStopSignalWaitsForRequestsOfServices: the signal of what ends a life waits for the requests of a machine that has services, as
 // long as its grace is; a signal that a user sends does not.
-func TestWhatHasServicesIsDrained(t *testing.T) {
+func TestStopSignalWaitsForRequestsOfServices(t *testing.T) {
 	web := []machine.Service{{InternalPort: 8080, Ports: []machine.Port{{Port: new(80), Handlers: []string{"http"}}}}}
 	long := &machine.StopConfig{Timeout: &machine.Duration{Duration: time.Minute}}
 	for _, c := range []struct {
@@ -153,9 +153,9 @@ func TestWhatHasServicesIsDrained(t *testing.T) {
 	}
 }
 
-// TestMissedTimeEndsNothing: time in which nobody could act is no reason to give up, nor to cut a grace short; and it
+// TestMissedTimeCutsNoGracePeriod: time in which nobody could act is no reason to give up, nor to cut a grace short; and it
 // counts once.
-func TestMissedTimeEndsNothing(t *testing.T) {
+func TestMissedTimeCutsNoGracePeriod(t *testing.T) {
 	w := newWorld()
 	w.stubborn = true
 	d := newDriver(w)
@@ -189,9 +189,9 @@ func TestMissedTimeEndsNothing(t *testing.T) {
 	}
 }
 
-// TestOverdue: a command that has waited for long is answered that its operation has begun and in what state it ends;
+// TestOverdueCommandIsAnsweredWithBegunOrNotBegun: a command that has waited for long is answered that its operation has begun and in what state it ends;
 // or, while it waits for another's end, that it does not begin, and then it does not.
-func TestOverdue(t *testing.T) {
+func TestOverdueCommandIsAnsweredWithBegunOrNotBegun(t *testing.T) {
 	w := newWorld()
 	w.stubborn = true
 	d := newDriver(w)

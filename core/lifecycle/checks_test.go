@@ -9,9 +9,9 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// TestCheckThatFlapsLeavesOtherEvents: however often it changes, what else happened to the machine is still told, and
+// TestFlappingCheckKeepsOtherEvents: however often it changes, what else happened to the machine is still told, and
 // what others hold of it does not change.
-func TestCheckThatFlapsLeavesOtherEvents(t *testing.T) {
+func TestFlappingCheckKeepsOtherEvents(t *testing.T) {
 	d := newDriver(newWorld())
 	d.grant(grantOf(m1, func(g *lifecycle.Grant) {
 		g.Launch.Config.Services = []machine.Service{{InternalPort: 8080, Checks: []machine.ServiceCheck{{}}}}

@@ -17,9 +17,9 @@ func bareSupervisor() *lifecycle.Supervisor {
 		rand.New(rand.NewPCG(1, 1)))
 }
 
-// TestCordon: it is in the journal, survives a restart, ends by itself also when its time ended while nobody ran, and
+// TestCordonSurvivesRestartAndExpires: it is in the journal, survives a restart, ends by itself also when its time ended while nobody ran, and
 // always says who and why.
-func TestCordon(t *testing.T) {
+func TestCordonSurvivesRestartAndExpires(t *testing.T) {
 	at := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	s := bareSupervisor()
 	for what, c := range map[string]lifecycle.CordonCommand{

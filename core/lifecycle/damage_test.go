@@ -13,10 +13,10 @@ import (
 	"github.com/soukhq/souk/core/lifecycle"
 )
 
-// TestNothingOnDiskPanics stops souk somewhere in a scenario, changes one value in one record of the journal, and
+// TestCorruptJournalValuesNeverPanic stops souk somewhere in a scenario, changes one value in one record of the journal, and
 // starts it again: the record is refused, or souk works. It never panics, whatever then ends, comes due or is asked
 // for.
-func TestNothingOnDiskPanics(t *testing.T) {
+func TestCorruptJournalValuesNeverPanic(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	all, refused := scenarios(), 0
 	const rounds = 3000

@@ -12,9 +12,9 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// TestDied: a machine has died where it is down, nobody asked for that, and its worker does not start it again. It is
+// TestDiedIsReportedForUnaskedEndsOnly: a machine has died where it is down, nobody asked for that, and its worker does not start it again. It is
 // the same after a restart of souk.
-func TestDied(t *testing.T) {
+func TestDiedIsReportedForUnaskedEndsOnly(t *testing.T) {
 	final := fault.New(fault.Invalid, "no_program", "there is no such program")
 	restart := func(policy string, most int) func(*lifecycle.Grant) {
 		return func(g *lifecycle.Grant) {
@@ -96,9 +96,9 @@ func TestDied(t *testing.T) {
 	}
 }
 
-// TestDeaths: the newest five unasked ends are known, however much else has happened, and what others hold of the
+// TestLastFiveUnaskedExitsAreKept: the newest five unasked ends are known, however much else has happened, and what others hold of the
 // machine does not change.
-func TestDeaths(t *testing.T) {
+func TestLastFiveUnaskedExitsAreKept(t *testing.T) {
 	d := newDriver(newWorld())
 	create(func(g *lifecycle.Grant) {
 		g.Launch.Config.Restart = &machine.Restart{Policy: "always"}
@@ -143,8 +143,8 @@ func TestDeaths(t *testing.T) {
 	}
 }
 
-// TestReadyInThisLife: what a check has said in one life makes the next one not ready.
-func TestReadyInThisLife(t *testing.T) {
+// TestReadinessResetsWithEachStart: what a check has said in one life makes the next one not ready.
+func TestReadinessResetsWithEachStart(t *testing.T) {
 	d := newDriver(newWorld())
 	create(func(g *lifecycle.Grant) {
 		g.Launch.Config.Restart = &machine.Restart{Policy: "always"}

@@ -10,9 +10,9 @@ import (
 	"github.com/soukhq/souk/core/lifecycle"
 )
 
-// FuzzRestore: a journal's records pass their checksum and may still be anything (a bug of another souk, a hostile
+// FuzzRestoreNeverPanics: a journal's records pass their checksum and may still be anything (a bug of another souk, a hostile
 // disk). Each is refused with an error or restored; neither panics, and the ledger adds up.
-func FuzzRestore(f *testing.F) {
+func FuzzRestoreNeverPanics(f *testing.F) {
 	for _, sc := range slices.Concat(scenarios(), termScenarios()) {
 		w := newWorld()
 		if sc.world != nil {

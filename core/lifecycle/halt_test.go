@@ -11,10 +11,10 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// TestHaltedWorkerBeginsNothing: it grants nothing and begins no life, whoever asks for it and whatever is due; what
+// TestHaltedWorkerStartsNothing: it grants nothing and begins no life, whoever asks for it and whatever is due; what
 // runs goes on, and may be stopped and destroyed. When that is over, what was due is done, and a cordon stands as
 // before.
-func TestHaltedWorkerBeginsNothing(t *testing.T) {
+func TestHaltedWorkerStartsNothing(t *testing.T) {
 	w := newWorld()
 	d := newDriver(w)
 	always := func(g *lifecycle.Grant) { g.Launch.Config.Restart = &machine.Restart{Policy: "always"} }

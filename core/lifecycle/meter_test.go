@@ -33,9 +33,9 @@ func ofML(id string, band machine.Band, cpu int64) lifecycle.Grant {
 	})
 }
 
-// TestSellerJudgesMeans: a worker refuses what it knows cannot be paid for, whatever the buyer thinks; takes it on
+// TestWorkerRefusesOrLendsByQuota: a worker refuses what it knows cannot be paid for, whatever the buyer thinks; takes it on
 // lent terms; lends to what runs when the balance is gone, and takes that back when there is enough again.
-func TestSellerJudgesMeans(t *testing.T) {
+func TestWorkerRefusesOrLendsByQuota(t *testing.T) {
 	d := newDriver(newWorld())
 	const a, b, c = "aaaaaaaaaaaaa1", "aaaaaaaaaaaaa2", "aaaaaaaaaaaaa3"
 	ticket := d.grant(ofML(a, machine.BandService, 300)) // nobody has told of budgets: all is allowed
@@ -91,9 +91,9 @@ func TestSellerJudgesMeans(t *testing.T) {
 	}
 }
 
-// TestMetersAreOneWriterCounters: over starts, stops, exits and crashes at any moment, what a worker's record tells
+// TestMetersNeverDecrease: over starts, stops, exits and crashes at any moment, what a worker's record tells
 // never falls, and nothing is broken by machines that are lent to and paid for again.
-func TestMetersAreOneWriterCounters(t *testing.T) {
+func TestMetersNeverDecrease(t *testing.T) {
 	crashes, told, lentTimes := 0, 0, 0
 	rapid.Check(t, func(t *rapid.T) {
 		d := newDriver(newWorld())
@@ -153,9 +153,9 @@ func TestMetersAreOneWriterCounters(t *testing.T) {
 	}
 }
 
-// TestRefusedUpdateTakesNothing: an update that gives disk back and asks for more than there is else is refused, and
+// TestRefusedUpdateKeepsTheOldResources: an update that gives disk back and asks for more than there is else is refused, and
 // the machine has what it had, also where its namespace could not pay for that disk again.
-func TestRefusedUpdateTakesNothing(t *testing.T) {
+func TestRefusedUpdateKeepsTheOldResources(t *testing.T) {
 	d := newDriver(newWorld())
 	d.grant(grantOf(m1, func(g *lifecycle.Grant) {
 		g.Request.Namespace, g.Launch.SkipLaunch = "ml", true

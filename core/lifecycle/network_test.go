@@ -21,9 +21,9 @@ func publishing(port int) func(*lifecycle.Grant) {
 	}
 }
 
-// TestPortsOfTheHost: a port is of one machine for as long as that exists, also over a restart. Who asks for it is
+// TestHostPortBelongsToOneMachine: a port is of one machine for as long as that exists, also over a restart. Who asks for it is
 // refused before anything is entered, in words that have him go on to the next worker; the same grant again is not.
-func TestPortsOfTheHost(t *testing.T) {
+func TestHostPortBelongsToOneMachine(t *testing.T) {
 	at := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	s := bareSupervisor()
 	const one, two = "00000000000001", "00000000000002"
@@ -78,9 +78,9 @@ func TestPortsOfTheHost(t *testing.T) {
 	}
 }
 
-// TestQuotesKnowPorts: a quote says no for the ports that a grant would refuse as another machine publishes them, in the
+// TestQuoteRefusesTheSamePortsAsGrant: a quote says no for the ports that a grant would refuse as another machine publishes them, in the
 // same words, whether that machine is up or not; a machine's own ports, and those that only the runtime knows, are free.
-func TestQuotesKnowPorts(t *testing.T) {
+func TestQuoteRefusesTheSamePortsAsGrant(t *testing.T) {
 	at := time.Date(2026, 11, 26, 9, 0, 0, 0, time.UTC)
 	s := bareSupervisor()
 	const one, two = "00000000000001", "00000000000002"
@@ -127,9 +127,9 @@ func serving(ports ...int) func(*lifecycle.Grant) {
 	}
 }
 
-// TestPortsOfProgramsOfTheHost: what is in the host's network has the ports of its services for itself, against its like and
+// TestHostNetworkServicesConflictOnPorts: what is in the host's network has the ports of its services for itself, against its like and
 // against what publishes them; a network of the machine's own has ports of its own, and ports may be shared on purpose.
-func TestPortsOfProgramsOfTheHost(t *testing.T) {
+func TestHostNetworkServicesConflictOnPorts(t *testing.T) {
 	at := time.Date(2026, 11, 27, 9, 0, 0, 0, time.UTC)
 	const one, two = "00000000000001", "00000000000002"
 	image := func(mode machine.NetworkMode) func(*lifecycle.Grant) {
@@ -192,8 +192,8 @@ func TestPortsOfProgramsOfTheHost(t *testing.T) {
 	}
 }
 
-// TestUpdateToATakenPort: a machine of the host does not get the port that another one here has; that one goes, and it does.
-func TestUpdateToATakenPort(t *testing.T) {
+// TestUpdateToATakenPortIsRefused: a machine of the host does not get the port that another one here has; that one goes, and it does.
+func TestUpdateToATakenPortIsRefused(t *testing.T) {
 	d := newDriver(newWorld())
 	d.boot()
 	const one, two = "6e82f42a000001", "6e82f42a000002"

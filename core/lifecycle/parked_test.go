@@ -10,10 +10,10 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// TestParkedRunsOfEveryOperation stops souk at every point of every scenario, and has the runs that are on their way
+// TestParkedRunsOfEveryOperationCanBeDestroyed stops souk at every point of every scenario, and has the runs that are on their way
 // parked when it comes back, as after an upgrade: nothing panics, the ledger covers what runs, what ends by itself
 // comes to rest, and a destroy by force leaves nothing behind.
-func TestParkedRunsOfEveryOperation(t *testing.T) {
+func TestParkedRunsOfEveryOperationCanBeDestroyed(t *testing.T) {
 	for _, sc := range scenarios() {
 		t.Run(sc.name, func(t *testing.T) {
 			parked := 0
@@ -96,9 +96,9 @@ func parkedStop(t *testing.T, edit ...func(*lifecycle.Grant)) *driver {
 	return d
 }
 
-// TestParkedMachineIsLeftAlone: what would follow by itself from the end of a machine's process, or from the time,
+// TestParkedMachineIsNotRestarted: what would follow by itself from the end of a machine's process, or from the time,
 // does not while its operation is parked; its events say so, it is stopped, and a destroy gets rid of it.
-func TestParkedMachineIsLeftAlone(t *testing.T) {
+func TestParkedMachineIsNotRestarted(t *testing.T) {
 	restart := func(policy string) func(*lifecycle.Grant) {
 		return func(g *lifecycle.Grant) { g.Launch.Config.Restart = &machine.Restart{Policy: policy} }
 	}
@@ -155,9 +155,9 @@ func TestParkedMachineIsLeftAlone(t *testing.T) {
 	}
 }
 
-// TestParkedLaunchIsAdopted: the process that a parked launch has started is the machine's, with its room; it is not
+// TestParkedLaunchKeepsItsStartedProcess: the process that a parked launch has started is the machine's, with its room; it is not
 // killed because nobody wrote down that it had come up.
-func TestParkedLaunchIsAdopted(t *testing.T) {
+func TestParkedLaunchKeepsItsStartedProcess(t *testing.T) {
 	for _, ended := range []bool{false, true} {
 		w := newWorld()
 		w.anyAck = true
@@ -183,9 +183,9 @@ func TestParkedLaunchIsAdopted(t *testing.T) {
 	}
 }
 
-// TestWhatIsLeftOfALostMachineIsRefused: a grant repeated for a machine of which the journal has only a run, not the
+// TestGrantOfAMachineWithOnlyARunIsRefused: a grant repeated for a machine of which the journal has only a run, not the
 // row.
-func TestWhatIsLeftOfALostMachineIsRefused(t *testing.T) {
+func TestGrantOfAMachineWithOnlyARunIsRefused(t *testing.T) {
 	w := newWorld()
 	d := newDriver(w)
 	d.grant(grantOf(m1))
@@ -210,9 +210,9 @@ func TestWhatIsLeftOfALostMachineIsRefused(t *testing.T) {
 	}
 }
 
-// TestRefusedDestroyAbortsNothing: a destroy by force whose arguments are wrong leaves the operation that is on its
+// TestRefusedDestroyLeavesTheRunningOperation: a destroy by force whose arguments are wrong leaves the operation that is on its
 // way.
-func TestRefusedDestroyAbortsNothing(t *testing.T) {
+func TestRefusedDestroyLeavesTheRunningOperation(t *testing.T) {
 	for name, wrong := range map[string]func(*lifecycle.Command){
 		"signal":  func(c *lifecycle.Command) { c.Signal = "SIGNOTHING" },
 		"timeout": func(c *lifecycle.Command) { c.Timeout = time.Hour },
@@ -234,8 +234,8 @@ func TestRefusedDestroyAbortsNothing(t *testing.T) {
 	}
 }
 
-// TestConfigsWrongStopDoesNotKeepAMachine: a stop signal or a timeout that an older souk let pass counts for nothing.
-func TestConfigsWrongStopDoesNotKeepAMachine(t *testing.T) {
+// TestInvalidStopSignalIsIgnored: a stop signal or a timeout that an older souk let pass counts for nothing.
+func TestInvalidStopSignalIsIgnored(t *testing.T) {
 	name, long := "SIGNOTHING", machine.Duration{Duration: time.Hour}
 	d := newDriver(newWorld())
 	d.grant(grantOf(m1, func(g *lifecycle.Grant) {

@@ -45,11 +45,11 @@ func drawScheduling(t *rapid.T) *machine.Scheduling {
 	return &machine.Scheduling{Band: band, EvictionBudget: &budget}
 }
 
-// TestPreemptionIsJust: machines of all bands crowd a worker, their ranks are changed, they are started, stopped,
+// TestPreemptionEvictsOnlyLowerRanks: machines of all bands crowd a worker, their ranks are changed, they are started, stopped,
 // updated and destroyed, ignore signals, and souk crashes at any step. Nobody is evicted by an equal or lower rank, no
 // budget is overdrawn (also not by a crash), nobody evicts what it was evicted for, each eviction is stamped, what
 // really runs never exceeds the worker, and in the end nobody waits.
-func TestPreemptionIsJust(t *testing.T) {
+func TestPreemptionEvictsOnlyLowerRanks(t *testing.T) {
 	evictions, crashes, waits := 0, 0, 0
 	rapid.Check(t, func(t *rapid.T) {
 		d := newDriver(newWorld())

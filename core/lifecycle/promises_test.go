@@ -18,9 +18,9 @@ func served(autostart bool) *machine.Config {
 	return c
 }
 
-// TestWhatAWorkerPromisesFollowsTheConfig: that requests may wake a machine its config says, whatever the request says
+// TestWakePromiseFollowsTheConfig: that requests may wake a machine its config says, whatever the request says
 // that it came with; an update of it asks the ledger as a grant does; and a restart of the worker forgets nothing.
-func TestWhatAWorkerPromisesFollowsTheConfig(t *testing.T) {
+func TestWakePromiseFollowsTheConfig(t *testing.T) {
 	d := newDriver(newWorld())
 	d.limit = 1000
 	d.boot()

@@ -13,10 +13,10 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// TestAnythingGoes: whatever is asked, whatever fails, ends or crashes, in any order: the ledger adds up and is not
+// TestRandomOperationsKeepInvariants: whatever is asked, whatever fails, ends or crashes, in any order: the ledger adds up and is not
 // overdrawn (checked after every step), no machine ever lives twice, every command is answered unless souk is stopped
 // first, and once all is at rest what runs is exactly what is said to run.
-func TestAnythingGoes(t *testing.T) {
+func TestRandomOperationsKeepInvariants(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		d := newDriver(newWorld())
 		d.w.anyAck = true

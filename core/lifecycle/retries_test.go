@@ -27,9 +27,9 @@ func retryEvents(m *machine.Machine) (out []string) {
 	return out
 }
 
-// TestWhatIsTriedAgainIsTold: a machine whose start fails says why and when it is tried again, in what it shows and in
+// TestFailedStartShowsReasonAndNextRetry: a machine whose start fails says why and when it is tried again, in what it shows and in
 // an event; who waits for it is answered that it has begun. Once it works nothing of that is left but the event.
-func TestWhatIsTriedAgainIsTold(t *testing.T) {
+func TestFailedStartShowsReasonAndNextRetry(t *testing.T) {
 	w := newWorld()
 	w.failures[lifecycle.EffLaunch] = append(busy(8, "the disk is slow"), busy(2, "the network is away")...)
 	d := newDriver(w)
@@ -66,8 +66,8 @@ func TestWhatIsTriedAgainIsTold(t *testing.T) {
 	}
 }
 
-// TestOneFailureIsNoNews: what works at the second try is shown while it waits, and written nowhere.
-func TestOneFailureIsNoNews(t *testing.T) {
+// TestSingleFailedStartWritesNoEvent: what works at the second try is shown while it waits, and written nowhere.
+func TestSingleFailedStartWritesNoEvent(t *testing.T) {
 	w := newWorld()
 	w.failures[lifecycle.EffLaunch] = busy(1, "a moment")
 	d := newDriver(w)
@@ -79,8 +79,8 @@ func TestOneFailureIsNoNews(t *testing.T) {
 	}
 }
 
-// TestCrashLoopCounts: a program that ends at once is started again ever later; how often, and when next, is shown.
-func TestCrashLoopCounts(t *testing.T) {
+// TestCrashLoopBacksOffAndCountsRestarts: a program that ends at once is started again ever later; how often, and when next, is shown.
+func TestCrashLoopBacksOffAndCountsRestarts(t *testing.T) {
 	w := newWorld()
 	d := newDriver(w)
 	d.grant(grantOf(m1, func(g *lifecycle.Grant) { g.Launch.Config.Restart.Policy = "always" }))

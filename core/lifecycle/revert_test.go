@@ -11,9 +11,9 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// TestBadUpdateIsUndone: a version that does not start leaves the machine at its former one, by config, image, digest,
+// TestFailedUpdateRestoresTheFormerVersion: a version that does not start leaves the machine at its former one, by config, image, digest,
 // scheduling and instance; the answer, which comes when that runs again, says both.
-func TestBadUpdateIsUndone(t *testing.T) {
+func TestFailedUpdateRestoresTheFormerVersion(t *testing.T) {
 	for _, tc := range []struct {
 		name, ending string
 		before       []act

@@ -16,7 +16,7 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// TestStories runs the executable stories of testdata/stories: what is written, done, told and answered, step by step.
+// TestStoriesMatchTheirTranscripts runs the executable stories of testdata/stories: what is written, done, told and answered, step by step.
 // `go test ./core/lifecycle -run Stories -rewrite` writes what happens now.
 //
 //	grant [skip-launch] [restart=POLICY] [retries=N] [auto-destroy] [schedule=hourly] [mount=VOLUME] [lease=SECONDS] [id=ID] [name=NAME] [cpu=MILLI] [band=BAND] [evict] [budget=N] [service-check] [check=NAME] [term=N:MEMBER] [replica=GROUP/INDEX]
@@ -37,7 +37,7 @@ import (
 //	power-loss      souk and all processes are gone; souk comes back
 //	fail KIND TEXT  the next effect of KIND fails for good; "again": in a way that is worth a retry
 //	show            the machine and the ledger
-func TestStories(t *testing.T) {
+func TestStoriesMatchTheirTranscripts(t *testing.T) {
 	datadriven.Walk(t, "testdata/stories", func(t *testing.T, path string) {
 		st := &story{d: newDriver(newWorld())}
 		datadriven.RunTest(t, path, func(t *testing.T, td *datadriven.TestData) string {

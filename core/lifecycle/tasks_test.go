@@ -45,11 +45,11 @@ func (d *driver) over(name string) {
 	d.take(d.sup.ReleaseTask(d.now, name))
 }
 
-// TestTasksMakeRoom (invariant 7): tasks and machines of all bands crowd a worker; tasks begin and end, and are a while
+// TestTasksMakeRoomForHigherRanks (invariant 7): tasks and machines of all bands crowd a worker; tasks begin and end, and are a while
 // about it when they are evicted; souk crashes at any step, and hears only later whose the tasks are that run on. Only
 // lower ranks go, within budgets; what runs never exceeds the worker; each task that is asked to go is stamped, is
 // there, and is asked again after a crash; and in the end no machine waits.
-func TestTasksMakeRoom(t *testing.T) {
+func TestTasksMakeRoomForHigherRanks(t *testing.T) {
 	evicted, crashes, asked := 0, 0, 0
 	rapid.Check(t, func(t *rapid.T) {
 		d := newDriver(newWorld())
@@ -143,9 +143,9 @@ func TestTasksMakeRoom(t *testing.T) {
 	t.Logf("%d evictions of tasks, %d crashes, %d asked again", evicted, crashes, asked)
 }
 
-// TestTaskGoesForAService follows one eviction: a service that does not fit makes one of the tasks go, the cheapest,
+// TestServiceEvictsTheCheapestTask follows one eviction: a service that does not fit makes one of the tasks go, the cheapest,
 // and takes its room the moment it is free. One that names no band does not.
-func TestTaskGoesForAService(t *testing.T) {
+func TestServiceEvictsTheCheapestTask(t *testing.T) {
 	d := newDriver(newWorld())
 	for i, band := range []machine.Band{machine.BandService, machine.BandBatch, machine.BandFree} {
 		if err := d.begin(taskOf(fmt.Sprintf("t%d", i), "jobs", band, 300)); err != nil {
@@ -183,10 +183,10 @@ func TestTaskGoesForAService(t *testing.T) {
 	}
 }
 
-// TestTasksAndVolumesAreMetered: a task costs what it occupies, by its band, as long as it runs, over a crash too; a
+// TestTasksAndVolumesAreCharged: a task costs what it occupies, by its band, as long as it runs, over a crash too; a
 // volume its disk as long as it is there. What cannot be paid for is refused, or lent to where the budget says so, and
 // never a volume.
-func TestTasksAndVolumesAreMetered(t *testing.T) {
+func TestTasksAndVolumesAreCharged(t *testing.T) {
 	d := newDriver(newWorld())
 	d.w.anyAck = true
 	price := quota.Price{PerHour: map[string]float64{"cpu": 1, "disk": 0.1}, Bands: perCPU.Bands}
@@ -265,9 +265,9 @@ func TestTasksAndVolumesAreMetered(t *testing.T) {
 	near("rate when it is paid for again", spent().Rate, 0.3)
 }
 
-// TestFailedLaunchGivesItsRoomOnce (invariant 1): the room of a start that failed goes to a task, which writes
+// TestFailedLaunchFreesItsRoomOnce (invariant 1): the room of a start that failed goes to a task, which writes
 // nothing; souk crashes before anything else is written, and its ledger does not have both.
-func TestFailedLaunchGivesItsRoomOnce(t *testing.T) {
+func TestFailedLaunchFreesItsRoomOnce(t *testing.T) {
 	w := newWorld()
 	d := newDriver(w)
 	d.grant(grantOf(m1, func(g *lifecycle.Grant) {

@@ -60,9 +60,9 @@ func termScenarios() []scenario {
 	}
 }
 
-// TestOldTermsAreRefused: an order of each kind passes where its term is the one in force or higher, and is refused
+// TestOrdersOfOlderTermsAreRefused: an order of each kind passes where its term is the one in force or higher, and is refused
 // with the term in force where it is lower.
-func TestOldTermsAreRefused(t *testing.T) {
+func TestOrdersOfOlderTermsAreRefused(t *testing.T) {
 	orders := map[string]func(d *driver, term *cluster.Term) error{
 		"grant": func(d *driver, term *cluster.Term) error {
 			return d.replies[d.grant(grantOf(v1, func(g *lifecycle.Grant) { g.Term = term }))].Err
@@ -145,8 +145,8 @@ func inForce(t interface{ Fatalf(string, ...any) }, d *driver) cluster.Term {
 	return in
 }
 
-// TestExpectedInstance: a command for an instance that the machine no longer has changes nothing, whatever it is.
-func TestExpectedInstance(t *testing.T) {
+// TestCommandForAnotherInstanceChangesNothing: a command for an instance that the machine no longer has changes nothing, whatever it is.
+func TestCommandForAnotherInstanceChangesNothing(t *testing.T) {
 	for _, v := range []lifecycle.Verb{lifecycle.Start, lifecycle.Stop, lifecycle.Restart, lifecycle.Suspend,
 		lifecycle.Signal, lifecycle.Update, lifecycle.Destroy, lifecycle.Cordon, lifecycle.SetMetadata,
 		lifecycle.Resize} {
@@ -174,8 +174,8 @@ func TestExpectedInstance(t *testing.T) {
 	}
 }
 
-// TestExpectedInstanceInTurn: a command that waited for an update is for the instance before it.
-func TestExpectedInstanceInTurn(t *testing.T) {
+// TestQueuedCommandChecksInstanceAfterUpdate: a command that waited for an update is for the instance before it.
+func TestQueuedCommandChecksInstanceAfterUpdate(t *testing.T) {
 	d := newDriver(newWorld())
 	create()(d)
 	d.settle(0)
@@ -195,9 +195,9 @@ func TestExpectedInstanceInTurn(t *testing.T) {
 	}
 }
 
-// TestReplicaOfAMachine: a machine is the replica that its grant says, keeps that over updates that say nothing, and is
+// TestReplicaFollowsGrantAndUpdate: a machine is the replica that its grant says, keeps that over updates that say nothing, and is
 // another with the config of an update that says so; where that does not start it is the former one again.
-func TestReplicaOfAMachine(t *testing.T) {
+func TestReplicaFollowsGrantAndUpdate(t *testing.T) {
 	w := newWorld()
 	d := newDriver(w)
 	is := func(want *machine.Replica) {
@@ -248,9 +248,9 @@ func TestReplicaOfAMachine(t *testing.T) {
 	}
 }
 
-// TestStewardsKillOnlyWhatIsDown: a machine that has come up since its steward looked is not killed, and serves on. Whoever
+// TestStewardKillsOnlyStoppedMachines: a machine that has come up since its steward looked is not killed, and serves on. Whoever
 // is no steward kills it as it is.
-func TestStewardsKillOnlyWhatIsDown(t *testing.T) {
+func TestStewardKillsOnlyStoppedMachines(t *testing.T) {
 	kill := lifecycle.Command{Verb: lifecycle.Destroy, App: "app", Machine: m1, Kill: true, Term: termed(5, "w2")}
 	up := func() *driver {
 		d := newDriver(newWorld())
@@ -280,9 +280,9 @@ func TestStewardsKillOnlyWhatIsDown(t *testing.T) {
 	}
 }
 
-// TestLaunchesNameNoReplica: what a client of the API sends cannot make a machine a replica, whose steward would then
+// TestClientLaunchCannotClaimAReplica: what a client of the API sends cannot make a machine a replica, whose steward would then
 // see to it.
-func TestLaunchesNameNoReplica(t *testing.T) {
+func TestClientLaunchCannotClaimAReplica(t *testing.T) {
 	var g lifecycle.Grant
 	r, _ := json.Marshal(web(0, "1a2b"))
 	text := fmt.Sprintf(`{"replica":%s,"config":{"image":"souk/host","replica":%s}}`, r, r)
@@ -298,9 +298,9 @@ func TestLaunchesNameNoReplica(t *testing.T) {
 	}
 }
 
-// TestTermsAreBounded: where a worker keeps as many terms as it may, those of apps without machines here go, oldest
+// TestTermTableEvictsAppsWithoutMachines: where a worker keeps as many terms as it may, those of apps without machines here go, oldest
 // first; where there are none of those, a new app is refused.
-func TestTermsAreBounded(t *testing.T) {
+func TestTermTableEvictsAppsWithoutMachines(t *testing.T) {
 	d := newDriver(newWorld())
 	d.sup.SetMaxTerms(3)
 	obey := func(app string) error {
@@ -334,9 +334,9 @@ func TestTermsAreBounded(t *testing.T) {
 	}
 }
 
-// TestHigherTermWins: in whatever order the orders of two stewards come, with whatever crash, none of the lower term
+// TestLowerTermChangesNothingAfterHigher: in whatever order the orders of two stewards come, with whatever crash, none of the lower term
 // changes anything once one of the higher was obeyed.
-func TestHigherTermWins(t *testing.T) {
+func TestLowerTermChangesNothingAfterHigher(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		d := newDriver(newWorld())
 		d.w.anyAck = true

@@ -12,10 +12,10 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// TestUnstartedConfigsAreBound: an app that has as many bytes of configs in machines that are not started as a worker
+// TestUnstartedConfigBytesAreBounded: an app that has as many bytes of configs in machines that are not started as a worker
 // keeps, older versions included, gets no other machine there and no other version of those, until some are started
 // or over; the same after a restart. Another app is not touched.
-func TestUnstartedConfigsAreBound(t *testing.T) {
+func TestUnstartedConfigBytesAreBounded(t *testing.T) {
 	large := func(g *lifecycle.Grant) {
 		g.Launch.SkipLaunch, g.Request.Resources, g.Request.Namespace = true, cluster.Resources{CPU: 1}, "team"
 		g.Launch.Config.Env = map[string]string{"LARGE": strings.Repeat("x", 8<<20)}

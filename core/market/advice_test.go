@@ -11,8 +11,8 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// TestAdviceIsForWhatFails: "ask for less" is said where room is what is missing, and nowhere else.
-func TestAdviceIsForWhatFails(t *testing.T) {
+// TestRefusalAdvisesLessOnlyForLackOfRoom: "ask for less" is said where room is what is missing, and nowhere else.
+func TestRefusalAdvisesLessOnlyForLackOfRoom(t *testing.T) {
 	worker := cluster.Record{Worker: "w1", Region: "iad", State: cluster.Ready, Incarnation: 1, Version: 1,
 		Capacity:   cluster.Resources{CPU: 1000, Memory: 1000},
 		Attributes: cluster.Attributes{"rack": cluster.Text("r1")}}

@@ -59,8 +59,8 @@ func (b *bazaar) race(r placement.Request, view cluster.View) (home cluster.Work
 	return winner, err, grants
 }
 
-// TestRace: one of those asked gets the machine, and nobody keeps room for it beside.
-func TestRace(t *testing.T) {
+// TestRaceGrantsOneAndKeepsNoHolds: one of those asked gets the machine, and nobody keeps room for it beside.
+func TestRaceGrantsOneAndKeepsNoHolds(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		b := newBazaar(rapid.Uint64().Draw(rt, "seed"), rapid.IntRange(1, 8).Draw(rt, "workers"),
 			float64(rapid.IntRange(0, 30).Draw(rt, "loss"))/100)
@@ -91,8 +91,8 @@ func TestRace(t *testing.T) {
 	})
 }
 
-// TestTransactions: several transactions from one stale view place what there is room for, and each request once.
-func TestTransactions(t *testing.T) {
+// TestTransactionsPlaceEachRequestOnce: several transactions from one stale view place what there is room for, and each request once.
+func TestTransactionsPlaceEachRequestOnce(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		b := newBazaar(rapid.Uint64().Draw(rt, "seed"), rapid.IntRange(1, 6).Draw(rt, "workers"),
 			float64(rapid.IntRange(0, 20).Draw(rt, "loss"))/100)
@@ -153,9 +153,9 @@ func checkTransaction(rt *rapid.T, b *bazaar, reqs []placement.Request, stale cl
 	}
 }
 
-// TestPortsAreNamed: strategies that ask several workers, or for several machines, at once say which port they were refused
+// TestParallelStrategiesNameTheRefusedPort: strategies that ask several workers, or for several machines, at once say which port they were refused
 // for, as the one that asks one after the other does.
-func TestPortsAreNamed(t *testing.T) {
+func TestParallelStrategiesNameTheRefusedPort(t *testing.T) {
 	view := cluster.View{Workers: []cluster.Record{
 		{Worker: "w1", State: cluster.Ready, Capacity: cluster.Resources{CPU: 1000, Memory: 1000}},
 		{Worker: "w2", State: cluster.Ready, Capacity: cluster.Resources{CPU: 1000, Memory: 1000}}}}

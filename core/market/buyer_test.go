@@ -39,7 +39,7 @@ func TestBuyerTakesOneRoundTripWhenTheViewIsRight(t *testing.T) {
 	}
 }
 
-func TestBuyerHealsItsViewFromARefusal(t *testing.T) {
+func TestBuyerUpdatesItsViewFromARefusal(t *testing.T) {
 	b := market.NewBuyer(request("m", cluster.Resources{CPU: 100}),
 		cluster.View{Workers: []cluster.Record{record("a", 200), record("b", 900)}}, placement.Default())
 	b.Step(market.In{})
@@ -61,8 +61,8 @@ func TestBuyerHealsItsViewFromARefusal(t *testing.T) {
 }
 
 // What one worker had is not said of all.
-// TestPortThatIsInUseEverywhere: who asks goes on to the next worker, and where each says so, it is no lack of room.
-func TestPortThatIsInUseEverywhere(t *testing.T) {
+// TestPortInUseEverywhereIsAConflict: who asks goes on to the next worker, and where each says so, it is no lack of room.
+func TestPortInUseEverywhereIsAConflict(t *testing.T) {
 	b := market.NewBuyer(request("m", cluster.Resources{CPU: 100}),
 		cluster.View{Workers: []cluster.Record{record("a", 200), record("b", 900), record("c", 10)}},
 		placement.Default())
@@ -91,7 +91,7 @@ func TestPortThatIsInUseEverywhere(t *testing.T) {
 	}
 }
 
-func TestRefusalNamesTheWorkerOfItsFigures(t *testing.T) {
+func TestRefusalNamesTheWorkerItsNumbersComeFrom(t *testing.T) {
 	for _, c := range []struct {
 		b    cluster.Record
 		want string
@@ -108,7 +108,7 @@ func TestRefusalNamesTheWorkerOfItsFigures(t *testing.T) {
 	}
 }
 
-func TestBuyerAsksTheSameWorkerAgainAfterALostAnswer(t *testing.T) {
+func TestBuyerRetriesTheSameWorkerAfterALostAnswer(t *testing.T) {
 	b := market.NewBuyer(request("m", cluster.Resources{CPU: 100}),
 		cluster.View{Workers: []cluster.Record{record("a", 200), record("b", 900)}}, placement.Default())
 	b.Step(market.In{})
@@ -123,7 +123,7 @@ func TestBuyerAsksTheSameWorkerAgainAfterALostAnswer(t *testing.T) {
 	}
 }
 
-func TestBuyerEndsOnAnErrorThatIsNoRefusal(t *testing.T) {
+func TestBuyerStopsOnAnErrorOtherThanRefusal(t *testing.T) {
 	b := market.NewBuyer(request("m", cluster.Resources{}), cluster.View{Workers: []cluster.Record{record("a", 200)}},
 		placement.Default())
 	b.Step(market.In{})

@@ -12,10 +12,10 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// TestWorkerIsFull: of whom a worker has as many machines as it keeps, it takes no other, whether that starts, evicts
+// TestWorkerAtItsMachineLimitRefusesMore: of whom a worker has as many machines as it keeps, it takes no other, whether that starts, evicts
 // or only is made. A quote, a hold and a grant say the same as its record does, and who asks for anything else is not
 // refused.
-func TestWorkerIsFull(t *testing.T) {
+func TestWorkerAtItsMachineLimitRefusesMore(t *testing.T) {
 	fill := func(n int, up bool, tenant market.Tenant) func(*market.Seller) {
 		return func(s *market.Seller) {
 			for i := range n {

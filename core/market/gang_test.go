@@ -200,8 +200,8 @@ func (b *bazaar) holdsLeft() (n int) {
 	return n
 }
 
-// TestThreeGangsOfSixty: three gangs that each want 60 % of everything all run, one after the other.
-func TestThreeGangsOfSixty(t *testing.T) {
+// TestThreeGangsOf60PercentAllRun: three gangs that each want 60 % of everything all run, one after the other.
+func TestThreeGangsOf60PercentAllRun(t *testing.T) {
 	for seed := range uint64(50) {
 		b := newBazaar(seed, 10, 0)
 		for _, name := range []string{"a", "b", "c"} {
@@ -219,8 +219,8 @@ func TestThreeGangsOfSixty(t *testing.T) {
 	}
 }
 
-// TestGangsProperty: whatever is lost, a gang ends whole or with nothing, and every hold ends.
-func TestGangsProperty(t *testing.T) {
+// TestGangIsPlacedWholeOrNotAtAll: whatever is lost, a gang ends whole or with nothing, and every hold ends.
+func TestGangIsPlacedWholeOrNotAtAll(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		b := newBazaar(rapid.Uint64().Draw(rt, "seed"), rapid.IntRange(1, 6).Draw(rt, "workers"),
 			float64(rapid.IntRange(0, 30).Draw(rt, "loss"))/100)
@@ -283,7 +283,7 @@ func atoi(s string) (n int) {
 	return n
 }
 
-func TestGangRefused(t *testing.T) {
+func TestRefusedGangReportsTheFailingMember(t *testing.T) {
 	b := newBazaar(1, 2, 0)
 	g := b.start(t, "g", 9, 0, 1000, "", 100*time.Millisecond)
 	b.run(nil)
@@ -301,9 +301,9 @@ func TestGangRefused(t *testing.T) {
 	}
 }
 
-// TestRefusalThatStands: a machine that is larger than the worker is refused with one code, whether it is new, is resized, or is
+// TestTooLargeMachineIsRefusedWithOneCode: a machine that is larger than the worker is refused with one code, whether it is new, is resized, or is
 // one of a gang; one that is too large only now with another.
-func TestRefusalThatStands(t *testing.T) {
+func TestTooLargeMachineIsRefusedWithOneCode(t *testing.T) {
 	now := time.Unix(1e9, 0)
 	sized := func(id string, cpu int64) placement.Request {
 		return placement.Request{App: "a", Machine: id, Resources: cluster.Resources{CPU: cpu}}

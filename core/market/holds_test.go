@@ -10,7 +10,7 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
-func TestSellerBoundsHolds(t *testing.T) {
+func TestSellerLimitsHoldsPerCaller(t *testing.T) {
 	s := newSeller(cluster.Resources{CPU: 1 << 30})
 	one := func(by, token string) error {
 		_, err := s.Hold(epoch, by, request("m", cluster.Resources{CPU: 1}), token, time.Second)
@@ -39,9 +39,9 @@ func TestSellerBoundsHolds(t *testing.T) {
 	refused(one("d", "one more"))
 }
 
-// TestNobodyHoldsAWorkerEmpty: who holds all room again and again, under one token or many, is refused after some time,
+// TestRepeatedHoldsCannotStarveAWorker: who holds all room again and again, under one token or many, is refused after some time,
 // and others get the room; who waits may hold again.
-func TestNobodyHoldsAWorkerEmpty(t *testing.T) {
+func TestRepeatedHoldsCannotStarveAWorker(t *testing.T) {
 	all := cluster.Resources{CPU: 1000}
 	for _, renews := range []bool{true, false} {
 		s, now := newSeller(all), epoch
@@ -74,9 +74,9 @@ func TestNobodyHoldsAWorkerEmpty(t *testing.T) {
 	}
 }
 
-// TestHoldsThatAreUsedCostNothing: a buyer that has its machines granted in what it holds, or lets it go soon, may hold
+// TestUsedHoldsAreNotLimited: a buyer that has its machines granted in what it holds, or lets it go soon, may hold
 // as often as it likes; and so may one that holds a little of a worker for ever.
-func TestHoldsThatAreUsedCostNothing(t *testing.T) {
+func TestUsedHoldsAreNotLimited(t *testing.T) {
 	all, little := cluster.Resources{CPU: 1000}, cluster.Resources{CPU: 200}
 	s, now := newSeller(all), epoch
 	for i := range 1000 {
@@ -107,9 +107,9 @@ func TestHoldsThatAreUsedCostNothing(t *testing.T) {
 	}
 }
 
-// TestHoldForWhicheverMachine: room that was held without naming a machine goes to the one that is granted with its token,
+// TestHoldWithoutMachineIsUsedByItsToken: room that was held without naming a machine goes to the one that is granted with its token,
 // and to no other.
-func TestHoldForWhicheverMachine(t *testing.T) {
+func TestHoldWithoutMachineIsUsedByItsToken(t *testing.T) {
 	s := newSeller(cluster.Resources{CPU: 100})
 	if _, err := s.Hold(epoch, "b", request("", cluster.Resources{CPU: 80}), "t", market.MaxHoldTTL); err != nil {
 		t.Fatal(err)

@@ -13,9 +13,9 @@ func unaskedView() cluster.View {
 		{Worker: "w1", State: cluster.Ready, Capacity: room}, {Worker: "w2", State: cluster.Ready, Capacity: room}}}
 }
 
-// TestUnaskedGoesOn: a worker that surely was not asked costs one more ask and no wait; one whose answer was lost
+// TestBuyerMovesOnOnlyIfTheWorkerWasNotAsked: a worker that surely was not asked costs one more ask and no wait; one whose answer was lost
 // before is stayed with, for it may have the machine.
-func TestUnaskedGoesOn(t *testing.T) {
+func TestBuyerMovesOnOnlyIfTheWorkerWasNotAsked(t *testing.T) {
 	req := placement.Request{App: "a", Machine: "00000000000001", Resources: cluster.Resources{CPU: 100}}
 	b := NewBuyer(req, unaskedView(), placement.Default())
 	first := b.Step(In{})

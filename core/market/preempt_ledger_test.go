@@ -137,10 +137,10 @@ func (c *counter) dropped(by string) {
 	}
 }
 
-// TestLedgerWithClaimsAndDevices: whatever is granted, claimed, stopped, resized, held and freed in any order, with
+// TestLedgerAddsUpWithClaimsAndDevices: whatever is granted, claimed, stopped, resized, held and freed in any order, with
 // restarts in between: the ledger adds up, in resources and on each device, nothing is beyond what there is, every
 // claim can come true, and a restart never makes a claim larger.
-func TestLedgerWithClaimsAndDevices(t *testing.T) {
+func TestLedgerAddsUpWithClaimsAndDevices(t *testing.T) {
 	claims, met := 0, 0
 	rapid.Check(t, func(t *rapid.T) {
 		c := &counter{now: epoch, facts: map[string]*fact{}}

@@ -43,7 +43,7 @@ func victims(e *market.Eviction) []string {
 	return out
 }
 
-func TestWhoIsEvicted(t *testing.T) {
+func TestEvictionChoosesTheExpectedVictims(t *testing.T) {
 	since := func(d time.Duration) market.Tenant {
 		return market.Tenant{Rank: 1000, Since: epoch.Add(-d), Budget: machine.Scheduling{}.Budget()}
 	}
@@ -110,9 +110,9 @@ func TestWhoIsEvicted(t *testing.T) {
 	}
 }
 
-// TestClaimTakesRoomAsItComes: a claim occupies only what is really free, nobody else gets what it waits for, and when
+// TestClaimReservesRoomAsVictimsLeave: a claim occupies only what is really free, nobody else gets what it waits for, and when
 // the last victim has gone it has all it wants.
-func TestClaimTakesRoomAsItComes(t *testing.T) {
+func TestClaimReservesRoomAsVictimsLeave(t *testing.T) {
 	s := newSeller(cluster.Resources{CPU: 1000})
 	fill(t, s, "b", machine.BandBatch, 300, "b1", "b2", "b3")
 	ps, err := s.Claim(epoch, ranked("s", "s1", machine.BandService, 650), "")
@@ -150,7 +150,7 @@ func TestClaimTakesRoomAsItComes(t *testing.T) {
 	}
 }
 
-func TestOneThatWasEvictedEvictsNobodyUntilItHasRun(t *testing.T) {
+func TestEvictedMachineCannotEvictUntilItHasRun(t *testing.T) {
 	s := newSeller(cluster.Resources{CPU: 1000})
 	fill(t, s, "b", machine.BandFree, 1000, "b1")
 	q := ranked("s", "s1", machine.BandService, 500)
@@ -165,9 +165,9 @@ func TestOneThatWasEvictedEvictsNobodyUntilItHasRun(t *testing.T) {
 	}
 }
 
-// TestNoReturn: ranks that are changed could make two machines evict each other in turn. Neither evicts what it was
+// TestMachinesDoNotEvictEachOtherInTurn: ranks that are changed could make two machines evict each other in turn. Neither evicts what it was
 // evicted for within NoReturn.
-func TestNoReturn(t *testing.T) {
+func TestMachinesDoNotEvictEachOtherInTurn(t *testing.T) {
 	s := newSeller(cluster.Resources{CPU: 1000})
 	budget := machine.Scheduling{}.Budget()
 	fill(t, s, "a", machine.BandBatch, 1000, "a1")
@@ -187,7 +187,7 @@ func TestNoReturn(t *testing.T) {
 	}
 }
 
-func TestDevices(t *testing.T) {
+func TestRunningMachineKeepsItsDevices(t *testing.T) {
 	gpus := []cluster.GPU{{Kind: "t4"}, {Kind: "a100"}, {Kind: "a100"}}
 	s := market.NewSeller(cluster.Record{Worker: "w1", State: cluster.Ready, GPUs: gpus,
 		Capacity: cluster.Resources{GPU: 3000, Named: map[string]int64{"gpu.a100": 2000, "gpu.t4": 1000}}})
@@ -329,9 +329,9 @@ func (s *sets) best() (rank int, cost float64) {
 	return rank, cost
 }
 
-// TestRefusalNamesTheBand: a request without a band that a full worker would take as a service, by evicting, is told so; one
+// TestRefusalSuggestsABandThatWouldEvict: a request without a band that a full worker would take as a service, by evicting, is told so; one
 // that evicting does not help, or that has a band, is not.
-func TestRefusalNamesTheBand(t *testing.T) {
+func TestRefusalSuggestsABandThatWouldEvict(t *testing.T) {
 	for name, c := range map[string]struct {
 		band machine.Band
 		rank int // of what is there
@@ -351,9 +351,9 @@ func TestRefusalNamesTheBand(t *testing.T) {
 	}
 }
 
-// TestBuyerAsksToEvictLast: a buyer asks workers with room first, and then consents to evictions where they cost least
+// TestBuyerEvictsOnlyAfterTryingFreeWorkers: a buyer asks workers with room first, and then consents to evictions where they cost least
 // as its view has it, each worker once.
-func TestBuyerAsksToEvictLast(t *testing.T) {
+func TestBuyerEvictsOnlyAfterTryingFreeWorkers(t *testing.T) {
 	rec := func(id string, free int64, evictable ...cluster.Evictable) cluster.Record {
 		return cluster.Record{Worker: cluster.WorkerID(id), State: cluster.Ready,
 			Capacity: cluster.Resources{CPU: 1000},

@@ -24,10 +24,10 @@ func waking(id string, want cluster.Resources) placement.Request {
 	return r
 }
 
-// TestWorkerPromisesSoMuchAndNoMore: of machines that requests may wake a worker takes as many as it may owe room,
+// TestWakePromisesAreBounded: of machines that requests may wake a worker takes as many as it may owe room,
 // asleep or not; those that only their owner starts are taken while there is room; and one that is there may wake, and
 // may ask for less, whatever else is promised.
-func TestWorkerPromisesSoMuchAndNoMore(t *testing.T) {
+func TestWakePromisesAreBounded(t *testing.T) {
 	s := newPromiser(2000, cluster.Resources{CPU: 1000, Memory: 1000, Disk: 100})
 	want := cluster.Resources{CPU: 500, Memory: 100, Disk: 10}
 	take := func(r placement.Request, up bool) {
@@ -71,9 +71,9 @@ func TestWorkerPromisesSoMuchAndNoMore(t *testing.T) {
 	take(fifth, false)
 }
 
-// TestUpdateAsksForItsPromise: a machine that is there is refused where it would want more than is left, or would be
+// TestUpdateBeyondTheWakePromiseIsRefused: a machine that is there is refused where it would want more than is left, or would be
 // woken by requests from now on; one that wants less, or no promise, is not.
-func TestUpdateAsksForItsPromise(t *testing.T) {
+func TestUpdateBeyondTheWakePromiseIsRefused(t *testing.T) {
 	s := newPromiser(1000, cluster.Resources{CPU: 1000, Memory: 1000})
 	for _, r := range []placement.Request{waking("m1", cluster.Resources{CPU: 400}),
 		waking("m2", cluster.Resources{CPU: 400}), request("m3", cluster.Resources{CPU: 400})} {
@@ -110,10 +110,10 @@ func mustOwe(t *testing.T, s *market.Seller, want cluster.Resources) {
 	}
 }
 
-// TestWhatIsPromisedIsWhatWouldBeUsed: whatever comes, goes, sleeps, wakes and changes, what is used and promised is
+// TestPromisesEqualUseIfAllWereAwake: whatever comes, goes, sleeps, wakes and changes, what is used and promised is
 // what would be used if all were awake that requests may wake; to wake and to sleep change nothing of the sum; and a
 // machine that is taken leaves it within the limit.
-func TestWhatIsPromisedIsWhatWouldBeUsed(t *testing.T) {
+func TestPromisesEqualUseIfAllWereAwake(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		limit := rapid.SampledFrom([]int64{500, 1000, 2500}).Draw(t, "limit")
 		capacity := drawResources(t, "capacity", 100)
@@ -183,9 +183,9 @@ func TestWhatIsPromisedIsWhatWouldBeUsed(t *testing.T) {
 	})
 }
 
-// TestEvictionFreesNoPromise: what a machine that requests may wake gives back when it is evicted it is promised at
+// TestEvictionKeepsTheVictimsWakePromise: what a machine that requests may wake gives back when it is evicted it is promised at
 // once, so that room cannot be promised to the one that it leaves for; what another gives back can.
-func TestEvictionFreesNoPromise(t *testing.T) {
+func TestEvictionKeepsTheVictimsWakePromise(t *testing.T) {
 	for _, wakes := range []bool{true, false} {
 		s := newPromiser(1000, cluster.Resources{CPU: 1000})
 		victim := ranked("cheap", "m1", "free", 1000)

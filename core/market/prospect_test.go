@@ -9,8 +9,8 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// TestNoProspectOfAnIllDevice: a buyer does not ask a worker to evict for a device that is granted to nobody.
-func TestNoProspectOfAnIllDevice(t *testing.T) {
+// TestBuyerDoesNotEvictForUnhealthyDevices: a buyer does not ask a worker to evict for a device that is granted to nobody.
+func TestBuyerDoesNotEvictForUnhealthyDevices(t *testing.T) {
 	for health, asks := range map[string]bool{"": true, "lost": false} {
 		w := cluster.Record{Worker: "w", State: cluster.Ready, Incarnation: 1,
 			Capacity: cluster.Resources{CPU: 1000, GPU: 1000}, Used: cluster.Resources{CPU: 1000, GPU: 1000},

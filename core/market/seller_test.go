@@ -75,7 +75,7 @@ func TestSellerStoppedMachineKeepsOnlyItsDisk(t *testing.T) {
 	}
 }
 
-func TestSellerHolds(t *testing.T) {
+func TestSellerHoldBelongsToItsTokenUntilExpiry(t *testing.T) {
 	s := newSeller(cluster.Resources{CPU: 1000})
 	all := cluster.Resources{CPU: 1000}
 	until, err := s.Hold(epoch, "b", request("m1", all), "tok", 10*time.Second)
@@ -104,7 +104,7 @@ func TestSellerHolds(t *testing.T) {
 	}
 }
 
-func TestSellerHoldBesideAGrantIsJudgedWhole(t *testing.T) {
+func TestSellerHoldBesideAGrantCountsBoth(t *testing.T) {
 	s := newSeller(cluster.Resources{CPU: 44})
 	if err := s.Grant(epoch, request("m1", cluster.Resources{CPU: 1}), "", true); err != nil {
 		t.Fatal(err)

@@ -136,8 +136,8 @@ func (c refusal) record() cluster.Record {
 	return w
 }
 
-// TestEveryClauseSaysWhatWasWantedAndHad: the sentences that people read are data, in testdata/clauses.txt.
-func TestEveryClauseSaysWhatWasWantedAndHad(t *testing.T) {
+// TestRefusalClausesStateWantedAndHad: the sentences that people read are data, in testdata/clauses.txt.
+func TestRefusalClausesStateWantedAndHad(t *testing.T) {
 	var got strings.Builder
 	seen := map[string]bool{}
 	for _, c := range refusals {
@@ -171,7 +171,7 @@ func TestEveryClauseSaysWhatWasWantedAndHad(t *testing.T) {
 	}
 }
 
-func TestWhatTheJudgeLetsThrough(t *testing.T) {
+func TestJudgeAcceptsEdgeCases(t *testing.T) {
 	for _, c := range []refusal{
 		{"nothing asked of a ready worker", placement.Request{}, nil},
 		{"any region", placement.Request{Regions: []cluster.Region{"ams", "any"}}, nil},
@@ -244,9 +244,9 @@ func emptied(w cluster.Record) cluster.Record {
 	return w
 }
 
-// TestNeverIsRight: the judge says never where, and only where, an empty and ready worker would refuse as well. Where
+// TestJudgeSaysNeverOnlyIfAnEmptyWorkerRefuses: the judge says never where, and only where, an empty and ready worker would refuse as well. Where
 // neighbours are wanted, or a region has too many, that is not the worker's emptiness to tell.
-func TestNeverIsRight(t *testing.T) {
+func TestJudgeSaysNeverOnlyIfAnEmptyWorkerRefuses(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r, w := placementtest.Request(t), placementtest.Record(t)
 		if w.MaxStarting < 0 {
@@ -266,9 +266,9 @@ func TestNeverIsRight(t *testing.T) {
 	})
 }
 
-// TestJudgeIsTotalAndRepeats: any request and any record have one verdict; it fits where nothing failed; neither
+// TestJudgeIsDeterministicAndTotal: any request and any record have one verdict; it fits where nothing failed; neither
 // argument changes; each clause says something.
-func TestJudgeIsTotalAndRepeats(t *testing.T) {
+func TestJudgeIsDeterministicAndTotal(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r, w := placementtest.Request(t), placementtest.Record(t)
 		before, _ := json.Marshal([]any{r, w})
@@ -302,8 +302,8 @@ func TestJudgeIsTotalAndRepeats(t *testing.T) {
 	})
 }
 
-// FuzzJudgeJSON judges whatever decodes: a hostile request or record costs no panic.
-func FuzzJudgeJSON(f *testing.F) {
+// FuzzJudgeNeverPanicsOnJSON judges whatever decodes: a hostile request or record costs no panic.
+func FuzzJudgeNeverPanicsOnJSON(f *testing.F) {
 	for _, c := range refusals {
 		r, _ := json.Marshal(c.r)
 		w, _ := json.Marshal(c.record())
@@ -330,8 +330,8 @@ func FuzzJudgeJSON(f *testing.F) {
 	})
 }
 
-// TestFitsAtIsTheSameJudge: without reasons, the verdict is the same.
-func TestFitsAtIsTheSameJudge(t *testing.T) {
+// TestFitsAtAgreesWithTheJudge: without reasons, the verdict is the same.
+func TestFitsAtAgreesWithTheJudge(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		view := cluster.View{}
 		for range rapid.IntRange(1, 4).Draw(t, "workers") {

@@ -9,8 +9,8 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// TestSpreadCountsOpenWorkers: a worker that may not take the request is no empty place; one that is full is.
-func TestSpreadCountsOpenWorkers(t *testing.T) {
+// TestSpreadIgnoresClosedWorkers: a worker that may not take the request is no empty place; one that is full is.
+func TestSpreadIgnoresClosedWorkers(t *testing.T) {
 	big := cluster.Resources{CPU: 4000, Memory: 4000}
 	for name, c := range map[string]struct {
 		change func(w *cluster.Record, r *placement.Request)

@@ -9,8 +9,8 @@ import (
 	"github.com/soukhq/souk/core/policy"
 )
 
-// BenchmarkTerm is one term on one worker after the other, in Go and in CEL.
-func BenchmarkTerm(b *testing.B) {
+// BenchmarkTermInGoAndCEL is one term on one worker after the other, in Go and in CEL.
+func BenchmarkTermInGoAndCEL(b *testing.B) {
 	workers := make([]cluster.Record, 1000)
 	for i := range workers {
 		workers[i] = cluster.Record{Worker: cluster.WorkerID(fmt.Sprint(i)), State: cluster.Ready,

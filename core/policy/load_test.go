@@ -33,8 +33,8 @@ func refusals(t *testing.T) (file string, names []string, texts map[string]strin
 	return file, names, texts
 }
 
-// TestRefused holds every kind of refusal to its line, its column and its words.
-func TestRefused(t *testing.T) {
+// TestRefusedPolicyNamesLineColumnAndReason holds every kind of refusal to its line, its column and its words.
+func TestRefusedPolicyNamesLineColumnAndReason(t *testing.T) {
 	file, names, texts := refusals(t)
 	b := strings.Builder{}
 	b.WriteString("Policies that are refused, and what is said of them: line:column: what. Written by go test " +
@@ -75,7 +75,7 @@ func golden(t *testing.T, file, got string) {
 }
 
 // Each problem stands where its text is: the character at its line and column is the one named.
-func TestPlaces(t *testing.T) {
+func TestProblemsPointAtTheirLineAndColumn(t *testing.T) {
 	for name, text := range map[string]string{
 		"literal": "name='x'\n[[filter]]\nname='f'\nexpr='worker.region == \"ä\" && §nobody'\n",
 		"basic": "name='x'\n[[filter]]\nname='f'\nexpr = \"worker.region == \\\"\\u00e4\\\\n\\\" && " +
@@ -98,7 +98,7 @@ func TestPlaces(t *testing.T) {
 }
 
 // Files too large or too deep are refused before they can cost anything.
-func TestHostile(t *testing.T) {
+func TestHostilePolicyFilesAreRefusedCheaply(t *testing.T) {
 	wrap := func(expr string) string { return "name = \"x\"\n[[filter]]\nname = \"f\"\nexpr = '" + expr + "'\n" }
 	for name, text := range map[string]string{
 		"1 MB":            wrap(strings.Repeat("a", 1<<20)),
@@ -129,7 +129,7 @@ func TestHostile(t *testing.T) {
 }
 
 // Load never panics, and what it takes can be evaluated on anything.
-func FuzzLoad(f *testing.F) {
+func FuzzLoadNeverPanics(f *testing.F) {
 	_, names, texts := refusals(&testing.T{})
 	for _, name := range names {
 		f.Add(texts[name])

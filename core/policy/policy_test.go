@@ -51,8 +51,8 @@ func score(t testing.TB, expr string) placement.Term {
 	return load(t, "name = 'x'\n[[score]]\nname = 's'\nexpr = '''"+expr+"'''\n").Terms[0]
 }
 
-// TestFilters says what a filter answers on w1 and w2 of the fleet: "" is yes.
-func TestFilters(t *testing.T) {
+// TestFiltersSelectTheExpectedWorkers says what a filter answers on w1 and w2 of the fleet: "" is yes.
+func TestFiltersSelectTheExpectedWorkers(t *testing.T) {
 	r := placement.Request{App: "a", Image: "web",
 		Resources: cluster.Resources{Memory: 512, Named: map[string]int64{"x": 1}},
 		Scheduling: machine.Scheduling{Band: machine.BandBatch, Priority: 3,
@@ -96,7 +96,7 @@ func TestFilters(t *testing.T) {
 }
 
 // A score that is undefined, or leaves 0 to 1, counts as a number from 0 to 1 and says so with the candidate.
-func TestScores(t *testing.T) {
+func TestUndefinedScoresAreClampedAndNoted(t *testing.T) {
 	view := fleet()
 	for _, c := range []struct {
 		expr string
@@ -134,7 +134,7 @@ func TestScores(t *testing.T) {
 }
 
 // An expression that the estimate let through is cut off on a record larger than any that was thought of.
-func TestCostIsEnforced(t *testing.T) {
+func TestExpensiveExpressionIsCutOff(t *testing.T) {
 	f := filter(t, `worker.images.exists(i, i == "none of them")`)
 	w := cluster.Record{}
 	for i := range 20_000 {
@@ -146,7 +146,7 @@ func TestCostIsEnforced(t *testing.T) {
 }
 
 // A record that was changed in place, or another with the same address, is read as it is now.
-func TestNothingStale(t *testing.T) {
+func TestChangedRecordIsEvaluatedAgain(t *testing.T) {
 	term := score(t, "worker.attributes.x + worker.free.cpu / 1000 + (worker.region == 'b' ? 0.1 : 0.0) + "+
 		"worker.apps.a / 100.0 + (worker.images == ['i'] ? 0.2 : 0.0)")
 	w := cluster.Record{Capacity: cluster.Resources{CPU: 100}, Attributes: cluster.Attributes{"x": cluster.Number(0.1)},
@@ -204,8 +204,8 @@ var record = rapid.Custom(func(t *rapid.T) cluster.Record {
 	return w
 })
 
-// TestCELEqualsGo: a built-in term and the same in CEL agree on every request and record.
-func TestCELEqualsGo(t *testing.T) {
+// TestCELTermsEqualGoTerms: a built-in term and the same in CEL agree on every request and record.
+func TestCELTermsEqualGoTerms(t *testing.T) {
 	for _, b := range placement.Builtins() {
 		expr, written := celTerms[b.Name]
 		if !written {
@@ -230,7 +230,7 @@ func TestCELEqualsGo(t *testing.T) {
 }
 
 // The shipped policies load, spread is the default, and every value lies from 0 to 1.
-func TestBuiltins(t *testing.T) {
+func TestBuiltinPoliciesLoadAndScoreZeroToOne(t *testing.T) {
 	names := []string{}
 	for _, s := range policy.Builtins() {
 		names = append(names, s.Name)
@@ -261,7 +261,7 @@ func TestBuiltins(t *testing.T) {
 }
 
 // The built-in gpu-fragmentation scores as FGD does on its own types.
-func TestFragmentationIsFGD(t *testing.T) {
+func TestGPUFragmentationPolicyScoresAsFGD(t *testing.T) {
 	p := load(t, "name='x'\n[[score]]\nname='f'\nbuiltin='gpu-fragmentation'\n[[typical]]\nshare=3\ncpu=4000\ngpu=500\n[[typical]]\nshare=1\ncpu=8000\ngpu=2000\n")
 	of := fgd.FGD([]fgd.Typical{{Demand: fgd.Demand{CPU: 4000, GPUs: 1, Milli: 500}, Share: 0.75},
 		{Demand: fgd.Demand{CPU: 8000, GPUs: 2, Milli: 1000}, Share: 0.25}})

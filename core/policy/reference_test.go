@@ -12,9 +12,9 @@ import (
 	"cel.dev/cel-go/common/types"
 )
 
-// TestReference holds the tables of docs/reference/policies.md to the fields, the built-in terms and the shipped
+// TestReferenceTablesAreCurrent holds the tables of docs/reference/policies.md to the fields, the built-in terms and the shipped
 // policies.
-func TestReference(t *testing.T) {
+func TestReferenceTablesAreCurrent(t *testing.T) {
 	file := filepath.Join("..", "..", "docs", "reference", "policies.md")
 	raw, err := os.ReadFile(file)
 	if err != nil {

@@ -25,7 +25,7 @@ func numbered(t testing.TB, n int) *policy.Source {
 	return source(t, fmt.Sprintf("name = 'p'\n[[score]]\nname = 's'\nweight = %d\nbuiltin = 'region'\n", n))
 }
 
-func TestShelf(t *testing.T) {
+func TestShelfVersionsPoliciesAndRollsBack(t *testing.T) {
 	var s policy.VersionStore
 	at := time.Unix(1, 0)
 	weight := func() string {
@@ -96,7 +96,7 @@ func TestShelf(t *testing.T) {
 	}
 }
 
-func TestDiff(t *testing.T) {
+func TestDiffShowsChangedTerms(t *testing.T) {
 	from := source(t, "name = 'p'\nsample = 10\n[[filter]]\nname = 'zone'\nexpr = 'worker.region == "+
 		"\"a\"'\n[[score]]\nname = 's'\nweight = 2\nbuiltin = 'region'\n")
 	to := source(t, "name = 'p'\n# a comment\nstrategy = 'race'\n[[score]]\nname = 's'\nweight = 3\nbuiltin = "+

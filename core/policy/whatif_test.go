@@ -18,7 +18,7 @@ func always(p placement.Policy) whatif.Chooser {
 }
 
 // A plan tells who would go where, who nowhere, and whom those who may preempt would evict.
-func TestPlan(t *testing.T) {
+func TestPlanTellsMovesRefusalsAndEvictions(t *testing.T) {
 	room := cluster.Resources{CPU: 4000, Memory: 4096}
 	view := cluster.View{Workers: []cluster.Record{
 		{Worker: "w1", Region: "ams", State: cluster.Ready, Capacity: room,
@@ -63,7 +63,7 @@ func TestPlan(t *testing.T) {
 }
 
 // A policy compared with itself moves nothing, and a plan says what Best says of each machine.
-func TestPlanOfItself(t *testing.T) {
+func TestPlanOfTheSamePolicyMovesNothing(t *testing.T) {
 	builtins := policy.Builtins()
 	rapid.Check(t, func(t *rapid.T) {
 		p := rapid.SampledFrom(builtins).Draw(t, "policy").Bind(nil)
@@ -91,7 +91,7 @@ func TestPlanOfItself(t *testing.T) {
 }
 
 // Taking a machine out of a record and putting it back leaves the sums as they were.
-func TestWithout(t *testing.T) {
+func TestWithoutAndBackLeavesTheSums(t *testing.T) {
 	w := cluster.Record{Used: cluster.Resources{CPU: 3, GPU: 1500}, Machines: 2, Apps: map[string]int{"a": 1},
 		GPUs: []cluster.GPU{{Kind: "t4", Free: 500}, {Kind: "a100", Free: 0}, {Kind: "t4", Free: 1000}}}
 	got := whatif.Without(w, &placement.Request{App: "a", Resources: cluster.Resources{CPU: 1, GPU: 500},

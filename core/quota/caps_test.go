@@ -10,8 +10,8 @@ import (
 	"github.com/soukhq/souk/core/quota"
 )
 
-// TestMeansKnowsCaps: each resource with a cap is held against what is occupied; what has none, or wants none more, is not.
-func TestMeansKnowsCaps(t *testing.T) {
+// TestCapsAreComparedWithOccupiedResources: each resource with a cap is held against what is occupied; what has none, or wants none more, is not.
+func TestCapsAreComparedWithOccupiedResources(t *testing.T) {
 	a := quota.Account{Unlimited: true, Max: quota.Caps{"cpu": 8, "gpu": 1, "memory": 1.5, "licence": 2},
 		Used: cluster.Resources{CPU: 6500, Memory: 1024, Named: map[string]int64{"licence": 2}}}
 	for _, x := range []struct {
@@ -49,10 +49,10 @@ func TestMeansKnowsCaps(t *testing.T) {
 	}
 }
 
-// TestCapsOverDeathsAndCuts: where one order goes on at a time and is judged by the newest word of all that can be heard, a
+// TestCapsHoldOverDeathsAndCuts: where one order goes on at a time and is judged by the newest word of all that can be heard, a
 // namespace is never above its cap, whichever workers die. In a cut each side goes on by what the other has told: together
 // they are above it by what was left when the cut began, at most.
-func TestCapsOverDeathsAndCuts(t *testing.T) {
+func TestCapsHoldOverDeathsAndCuts(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const most = 8000
 		n := rapid.IntRange(1, 5).Draw(t, "workers")

@@ -141,9 +141,9 @@ func TestOvershootIsBounded(t *testing.T) {
 	}
 }
 
-// TestShift: who is overdrawn keeps at most the budget's rate, all workers together, and lends to the lowest rank
+// TestShiftLendsLowestRanksFirstWhenOverdrawn: who is overdrawn keeps at most the budget's rate, all workers together, and lends to the lowest rank
 // first.
-func TestShift(t *testing.T) {
+func TestShiftLendsLowestRanksFirstWhenOverdrawn(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		b := quota.Budget{PerHour: 10, Burst: 10}
 		n := rapid.IntRange(1, 4).Draw(t, "workers")

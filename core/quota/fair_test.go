@@ -11,9 +11,9 @@ import (
 	"github.com/soukhq/souk/core/quota"
 )
 
-// TestOrderIsDRF: the paper's example (section 4.1): of <9 CPU, 18 GB>, A's <1,4> and B's <3,1> come in such an order
+// TestOrderMatchesTheDRFPaper: the paper's example (section 4.1): of <9 CPU, 18 GB>, A's <1,4> and B's <3,1> come in such an order
 // that the first five that fit are three of A's and two of B's.
-func TestOrderIsDRF(t *testing.T) {
+func TestOrderMatchesTheDRFPaper(t *testing.T) {
 	pool := cluster.Resources{CPU: 9000, Memory: 18 << 10}
 	a, b := cluster.Resources{CPU: 1000, Memory: 4 << 10}, cluster.Resources{CPU: 3000, Memory: 1 << 10}
 	var wishes []quota.Wish
@@ -34,9 +34,9 @@ func TestOrderIsDRF(t *testing.T) {
 	}
 }
 
-// TestOrder: every wish is there once, those of a namespace keep their order, and each that goes first belongs to a
+// TestOrderServesTheLeastDominantShareFirst: every wish is there once, those of a namespace keep their order, and each that goes first belongs to a
 // namespace whose weighted dominant share is least.
-func TestOrder(t *testing.T) {
+func TestOrderServesTheLeastDominantShareFirst(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		amount := func(most int, what string) int64 { return int64(rapid.IntRange(0, most).Draw(t, what)) }
 		pool := cluster.Resources{CPU: 1 + amount(20, "cpu"), Memory: 1 + amount(20, "memory"), GPU: amount(4, "gpu")}

@@ -16,7 +16,7 @@ var epoch = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 
 func near(a, b float64) bool { return math.Abs(a-b) <= 1e-6*(1+math.Abs(a)+math.Abs(b)) }
 
-func TestPrice(t *testing.T) {
+func TestPriceFollowsTheBand(t *testing.T) {
 	p := quota.Price{PerHour: map[string]float64{"cpu": 1, "memory": 0.5, "gpu": 20, "licence": 3},
 		Bands: map[machine.Band]float64{machine.BandBatch: 0.5, machine.BandSystem: 2}}
 	want := cluster.Resources{CPU: 1500, Memory: 2048, GPU: 500, Disk: 1 << 20, Named: map[string]int64{"licence": 2}}
@@ -39,7 +39,7 @@ func TestPrice(t *testing.T) {
 	}
 }
 
-func TestAffordTells(t *testing.T) {
+func TestAffordSaysWantedHadAndWait(t *testing.T) {
 	b := quota.Budget{PerHour: 6, Burst: 6}
 	idle := quota.Of(b, nil, epoch)
 	for _, c := range []struct {
@@ -73,8 +73,8 @@ func TestAffordTells(t *testing.T) {
 	}
 }
 
-// TestWaitIsEnough: when Afford says how long to wait, it is enough then, and was not a minute before.
-func TestWaitIsEnough(t *testing.T) {
+// TestAffordWaitIsExactlyEnough: when Afford says how long to wait, it is enough then, and was not a minute before.
+func TestAffordWaitIsExactlyEnough(t *testing.T) {
 	waits := 0
 	rapid.Check(t, func(t *rapid.T) {
 		b := quota.Budget{PerHour: rapid.Float64Range(0.1, 1000).Draw(t, "per hour")}
@@ -110,9 +110,9 @@ func TestWaitIsEnough(t *testing.T) {
 	}
 }
 
-// TestMeter: counters never fall, not when the clock goes back, machines come, go and change, or the worker is away;
+// TestMeterNeverFallsAndSumsPriceTimesTime: counters never fall, not when the clock goes back, machines come, go and change, or the worker is away;
 // what is told is what was written; and Spent is the sum of price times time of what ran.
-func TestMeter(t *testing.T) {
+func TestMeterNeverFallsAndSumsPriceTimesTime(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m, now, top := quota.NewMeter(), epoch, epoch
 		journal := map[string]quota.Saved{}
@@ -189,9 +189,9 @@ func TestMeter(t *testing.T) {
 	})
 }
 
-// TestOneWindow: whoever only starts what Afford lets start, and is never overdrawn, spends in any time T at most the
+// TestSpendingInAnyWindowIsBounded: whoever only starts what Afford lets start, and is never overdrawn, spends in any time T at most the
 // burst and what the rate gives in T.
-func TestOneWindow(t *testing.T) {
+func TestSpendingInAnyWindowIsBounded(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		b := quota.Budget{PerHour: 10, Burst: rapid.Float64Range(2, 100).Draw(t, "burst")}
 		m, now := quota.NewMeter(), epoch

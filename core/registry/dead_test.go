@@ -11,9 +11,9 @@ import (
 	"github.com/soukhq/souk/core/registry"
 )
 
-// TestDeadAreKnownAlike: of a member that is dead all others come to know what any of them knows of its incarnation, also what
+// TestMembersAgreeAboutADeadMember: of a member that is dead all others come to know what any of them knows of its incarnation, also what
 // it told behind something that was lost for good.
-func TestDeadAreKnownAlike(t *testing.T) {
+func TestMembersAgreeAboutADeadMember(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 1))
 		w := newWorld(t, func(n int, what string) int {
@@ -53,8 +53,8 @@ func TestDeadAreKnownAlike(t *testing.T) {
 	})
 }
 
-// TestWhatIsToldBehindAGap: a dies, and has told b alone that m1 is gone, and nobody what it said before.
-func TestWhatIsToldBehindAGap(t *testing.T) {
+// TestUpdateBehindAGapOfADeadMemberCounts: a dies, and has told b alone that m1 is gone, and nobody what it said before.
+func TestUpdateBehindAGapOfADeadMemberCounts(t *testing.T) {
 	a, b, c := signing(t, "a", 5), signing(t, "b", 5), signing(t, "c", 5)
 	said := func() registry.Update {
 		t.Helper()

@@ -32,9 +32,9 @@ func merge(r *registry.Registry, u registry.Update) error {
 	return err
 }
 
-// TestForgedHead: an update without a signature takes nobody out of the cluster (security H1): neither those who hear
+// TestUnsignedUpdateRemovesNobody: an update without a signature takes nobody out of the cluster (security H1): neither those who hear
 // it believe it, nor does it make the worker that it is said to be of begin anew.
-func TestForgedHead(t *testing.T) {
+func TestUnsignedUpdateRemovesNobody(t *testing.T) {
 	a, b := signing(t, "a", 5), signing(t, "b", 5)
 	if err := merge(a, b.News(1000, 9)[0]); err != nil {
 		t.Fatal(err)
@@ -78,8 +78,8 @@ func TestForgedHead(t *testing.T) {
 	}
 }
 
-// TestTablesThatAreFilled by who has no certificate, or has one and writes too much (security M2).
-func TestTablesThatAreFilled(t *testing.T) {
+// TestTablesCannotBeFilledByOneWriter: tables that are filled by who has no certificate, or has one and writes too much (security M2).
+func TestTablesCannotBeFilledByOneWriter(t *testing.T) {
 	a := signing(t, "a", 5)
 	for i := range 17_000 {
 		if err := merge(a, registry.Update{Owner: cluster.WorkerID(fmt.Sprint("bogus-", i)), Incarnation: 1, To: 1,
@@ -110,8 +110,8 @@ func TestTablesThatAreFilled(t *testing.T) {
 	}
 }
 
-// TestHeadMustBeSigned: nothing is believed of an owner whose head is not signed, whether it signed before or never.
-func TestHeadMustBeSigned(t *testing.T) {
+// TestUnsignedHeadIsNotBelieved: nothing is believed of an owner whose head is not signed, whether it signed before or never.
+func TestUnsignedHeadIsNotBelieved(t *testing.T) {
 	never := registry.New("never", registry.Options{})
 	mine := []registry.Record{{Kind: registry.Machine, Key: "m", Payload: []byte("x")}}
 	if err := never.Own(noon, 1, mine); err != nil {
@@ -133,8 +133,8 @@ func TestHeadMustBeSigned(t *testing.T) {
 	}
 }
 
-// TestHeadTakesFewBytes: the certificate, which each record carries, is not repeated.
-func TestHeadTakesFewBytes(t *testing.T) {
+// TestSignedHeadOmitsTheCertificate: the certificate, which each record carries, is not repeated.
+func TestSignedHeadOmitsTheCertificate(t *testing.T) {
 	a := signing(t, "a", 1_790_000_000)
 	cert := make([]byte, 400)
 	rec, _, err := a.Draft(registry.Machine, "m", 1, []byte("y"))
@@ -159,8 +159,8 @@ func TestHeadTakesFewBytes(t *testing.T) {
 	}
 }
 
-// TestHeadThatDoesNotFitIsLeftOut of a broadcast, which is believed by who knows it, and by nobody else.
-func TestHeadThatDoesNotFitIsLeftOut(t *testing.T) {
+// TestOversizedHeadIsLeftOutOfBroadcasts: head that does not fit is left out of a broadcast, which is believed by who knows it, and by nobody else.
+func TestOversizedHeadIsLeftOutOfBroadcasts(t *testing.T) {
 	a, b, c := signing(t, "a", 5), signing(t, "b", 5), signing(t, "c", 5)
 	if err := merge(b, a.News(1000, 9)[0]); err != nil {
 		t.Fatal(err)
@@ -180,8 +180,8 @@ func TestHeadThatDoesNotFitIsLeftOut(t *testing.T) {
 	}
 }
 
-// TestHeadAfter: a head that is signed before a change is the one that the change makes.
-func TestHeadAfter(t *testing.T) {
+// TestHeadSignedAheadEqualsTheChangedHead: a head that is signed before a change is the one that the change makes.
+func TestHeadSignedAheadEqualsTheChangedHead(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := registry.New("a", registry.Options{Signed: true, Tombstones: 2, TombstoneAge: time.Minute})
 		if err := r.Own(noon, 1, nil); err != nil {

@@ -26,7 +26,7 @@ func anyObject(t *rapid.T) registry.Object {
 	return o
 }
 
-func TestAnyOrderOfObjectsIsTheSame(t *testing.T) {
+func TestObjectsConvergeInAnyOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		objs := rapid.SliceOfN(rapid.Custom(anyObject), 1, 10).Draw(t, "objects")
 		a, b := registry.New("z", registry.Options{}), registry.New("z", registry.Options{})
@@ -46,8 +46,8 @@ func TestAnyOrderOfObjectsIsTheSame(t *testing.T) {
 	})
 }
 
-// TestObjectComesBackAsItWas, however much of its signature is kept once for many.
-func TestObjectComesBackAsItWas(t *testing.T) {
+// TestObjectRoundTrips, however much of its signature is kept once for many.
+func TestObjectRoundTrips(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		o := anyObject(t)
 		o.Schema = rapid.Uint32().Draw(t, "schema")
@@ -67,8 +67,8 @@ func TestObjectComesBackAsItWas(t *testing.T) {
 	})
 }
 
-// TestLaterWriteHereWins although the clock here is behind that of who wrote before.
-func TestLaterWriteHereWins(t *testing.T) {
+// TestLocalLaterWriteWinsDespiteASlowClock: later write here wins although the clock here is behind that of who wrote before.
+func TestLocalLaterWriteWinsDespiteASlowClock(t *testing.T) {
 	a, b := registry.New("a", registry.Options{}), registry.New("b", registry.Options{})
 	first, err := a.PutObject(noon.Add(time.Minute), "app", "x", 1, []byte("by a"))
 	if err != nil {
@@ -86,8 +86,8 @@ func TestLaterWriteHereWins(t *testing.T) {
 	}
 }
 
-// TestClockHoursAhead: its writes are refused everywhere, and when it is right again they are written anew.
-func TestClockHoursAhead(t *testing.T) {
+// TestWritesOfAClockHoursAheadAreRefused: its writes are refused everywhere, and when it is right again they are written anew.
+func TestWritesOfAClockHoursAheadAreRefused(t *testing.T) {
 	a, b := registry.New("a", registry.Options{}), registry.New("b", registry.Options{})
 	early, err := a.PutObject(noon.Add(3*time.Hour), "app", "x", 1, []byte("by a"))
 	if err != nil {
@@ -119,7 +119,7 @@ func TestClockHoursAhead(t *testing.T) {
 	}
 }
 
-func TestDeletedObjectsAreForgotten(t *testing.T) {
+func TestDeletionsAreForgottenByAgeAndNumber(t *testing.T) {
 	r := registry.New("a", registry.Options{TombstoneAge: time.Minute, Tombstones: 1})
 	for i := range 10 {
 		now := noon.Add(time.Duration(i) * time.Millisecond)
@@ -141,8 +141,8 @@ func TestDeletedObjectsAreForgotten(t *testing.T) {
 	}
 }
 
-// TestUpkeepOfManyObjects takes no memory while nothing is wrong with them: it is done all the time.
-func TestUpkeepOfManyObjects(t *testing.T) {
+// TestUpkeepOfManyObjectsAllocatesNothing: upkeep of many objects takes no memory while nothing is wrong with them: it is done all the time.
+func TestUpkeepOfManyObjectsAllocatesNothing(t *testing.T) {
 	r := registry.New("a", registry.Options{})
 	for i := range 1000 {
 		o := registry.Object{Kind: "app", Key: fmt.Sprint(i), Payload: []byte("x"), Sig: []byte("y"),

@@ -45,8 +45,8 @@ func anyRecord(t *rapid.T) registry.Record {
 	return rec
 }
 
-// TestAnyOrderOfRecordsIsTheSame: commutative, associative and idempotent, faulty twins of one version included.
-func TestAnyOrderOfRecordsIsTheSame(t *testing.T) {
+// TestRecordsConvergeInAnyOrder: commutative, associative and idempotent, faulty twins of one version included.
+func TestRecordsConvergeInAnyOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		recs := rapid.SliceOfN(rapid.Custom(anyRecord), 1, 12).Draw(t, "records")
 		other := rapid.Permutation(recs).Draw(t, "order")
@@ -217,9 +217,9 @@ func (w *world) exchange(a, b *registry.Registry, rounds int) {
 	w.heard(err)
 }
 
-// TestAnyLossConverges: whatever was lost, doubled or late, exchanges alone make all the same, and that is what each
+// TestExchangesConvergeAfterAnyLoss: whatever was lost, doubled or late, exchanges alone make all the same, and that is what each
 // owner has.
-func TestAnyLossConverges(t *testing.T) {
+func TestExchangesConvergeAfterAnyLoss(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		pick := func(n int, what string) int { return rapid.IntRange(0, n-1).Draw(t, what) }
 		if rapid.Bool().Draw(t, "even") { // rapid likes small numbers, and some worlds need all of them
@@ -277,8 +277,8 @@ func TestAnyLossConverges(t *testing.T) {
 	})
 }
 
-// TestNobodySpeaksForAnother: neither where a worker announces itself, nor about us, carried by anybody.
-func TestNobodySpeaksForAnother(t *testing.T) {
+// TestUpdatesOfAnotherOwnerAreRefused: neither where a worker announces itself, nor about us, carried by anybody.
+func TestUpdatesOfAnotherOwnerAreRefused(t *testing.T) {
 	r := registry.New("me", registry.Options{})
 	if err := r.Own(noon, 5, []registry.Record{{Kind: registry.Machine, Key: "m",
 		Payload: []byte("true")}}); err != nil {
@@ -343,7 +343,7 @@ func TestSignedRecordsCannotBeForged(t *testing.T) {
 	}
 }
 
-func TestOddRecordsAreRefused(t *testing.T) {
+func TestInvalidRecordsAreRefused(t *testing.T) {
 	good := registry.Record{Owner: "a", Kind: registry.Machine, Key: "m", Incarnation: 1, Version: 1,
 		Payload: []byte("x")}
 	long := strings.Repeat("x", 64<<10)
@@ -376,9 +376,9 @@ func TestOddRecordsAreRefused(t *testing.T) {
 	}
 }
 
-// TestForgedEndHeals: somebody is told that an owner has said more than it has, and so takes no more from it. The
+// TestForgedSequenceEndHeals: somebody is told that an owner has said more than it has, and so takes no more from it. The
 // owner hears of it by the first exchange, begins anew, and is heard.
-func TestForgedEndHeals(t *testing.T) {
+func TestForgedSequenceEndHeals(t *testing.T) {
 	a, b := registry.New("a", registry.Options{}), registry.New("b", registry.Options{})
 	if err := a.Own(noon, 1, []registry.Record{{Kind: registry.Machine, Key: "m", Payload: []byte("x")}}); err != nil {
 		t.Fatal(err)
@@ -399,8 +399,8 @@ func TestForgedEndHeals(t *testing.T) {
 	}
 }
 
-// TestDivergenceIsMendedByTheOwner and by nobody else.
-func TestDivergenceIsMendedByTheOwner(t *testing.T) {
+// TestDivergenceIsRepairedByTheOwner: divergence is mended by the owner and by nobody else.
+func TestDivergenceIsRepairedByTheOwner(t *testing.T) {
 	a, b, c := registry.New("a", registry.Options{}), registry.New("b", registry.Options{}), registry.New("c",
 		registry.Options{})
 	if err := a.Own(noon, 1, []registry.Record{{Kind: registry.Machine, Key: "m", Payload: []byte("x")}}); err != nil {
@@ -430,7 +430,7 @@ func TestDivergenceIsMendedByTheOwner(t *testing.T) {
 	}
 }
 
-func TestForget(t *testing.T) {
+func TestForgetRemovesAnOwner(t *testing.T) {
 	a, b := registry.New("a", registry.Options{}), registry.New("b", registry.Options{})
 	if err := a.Own(noon, 3, []registry.Record{{Kind: registry.Machine, Key: "m", Payload: []byte("x")}}); err != nil {
 		t.Fatal(err)
@@ -448,7 +448,7 @@ func TestForget(t *testing.T) {
 	}
 }
 
-func TestWatch(t *testing.T) {
+func TestWatchResumesFromAnIndex(t *testing.T) {
 	r := registry.New("a", registry.Options{WatchCapacity: 4, FirstIndex: 100})
 	if _, ok := r.Since(50, 10); ok {
 		t.Fatal("an index of an earlier life is taken for one of this")
@@ -478,9 +478,9 @@ func TestWatch(t *testing.T) {
 	}
 }
 
-// TestWatchersHearOfTheEndOfWhatWasNeverTold: a machine that is made and destroyed before anything of it is told may be
+// TestWatchersHearTheEndOfAnUnannouncedMachine: a machine that is made and destroyed before anything of it is told may be
 // known to those who had it made, so its end is a change.
-func TestWatchersHearOfTheEndOfWhatWasNeverTold(t *testing.T) {
+func TestWatchersHearTheEndOfAnUnannouncedMachine(t *testing.T) {
 	a, b := registry.New("a", registry.Options{}), registry.New("b", registry.Options{})
 	if err := a.Own(noon, 1, nil); err != nil {
 		t.Fatal(err)
@@ -503,8 +503,8 @@ func TestWatchersHearOfTheEndOfWhatWasNeverTold(t *testing.T) {
 	}
 }
 
-// TestMachinesThatDoNotChangeCostNothing: one question and one short answer, whether there are 10 or 10,000.
-func TestMachinesThatDoNotChangeCostNothing(t *testing.T) {
+// TestUnchangedMachinesCostOneShortExchange: one question and one short answer, whether there are 10 or 10,000.
+func TestUnchangedMachinesCostOneShortExchange(t *testing.T) {
 	for _, n := range []int{10, 10_000} {
 		a, b := registry.New("a", registry.Options{}), registry.New("b", registry.Options{})
 		var recs []registry.Record
@@ -537,8 +537,8 @@ func TestMachinesThatDoNotChangeCostNothing(t *testing.T) {
 	}
 }
 
-// TestWhoIsKnownIsCounted: what Owner and HasGaps tell without walking the records is what walking finds.
-func TestWhoIsKnownIsCounted(t *testing.T) {
+// TestCountersMatchTheRecords: what Owner and HasGaps tell without walking the records is what walking finds.
+func TestCountersMatchTheRecords(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := newWorld(t, func(n int, what string) int { return rapid.IntRange(0, n-1).Draw(t, what) })
 		for range rapid.IntRange(1, 80).Draw(t, "steps") {

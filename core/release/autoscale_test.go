@@ -18,8 +18,8 @@ func served(soft, hard int, a Autoscale) Group {
 		Config: &machine.Config{Image: "good", Services: []machine.Service{s}}}
 }
 
-// TestAutoscalesThatCannotBe are refused, each with what is wrong.
-func TestAutoscalesThatCannotBe(t *testing.T) {
+// TestInvalidAutoscalesAreRefused: autoscales that cannot be are refused, each with what is wrong.
+func TestInvalidAutoscalesAreRefused(t *testing.T) {
 	two := func(a Autoscale) Autoscale { a.Min, a.Max = 2, 4; return a }
 	volume := served(1, 0, two(Autoscale{}))
 	volume.Replicas, volume.Config.Mounts = 1, []machine.Mount{{Name: "data", Path: "/d"}}
@@ -54,8 +54,8 @@ func TestAutoscalesThatCannotBe(t *testing.T) {
 	}
 }
 
-// TestTellOfScaled: a steward's word is bounded.
-func TestTellOfScaled(t *testing.T) {
+// TestScaledCountsOfAStewardAreBounded: a steward's word is bounded.
+func TestScaledCountsOfAStewardAreBounded(t *testing.T) {
 	for _, x := range []Scaled{{Count: -1}, {Count: 1001}, {Lacks: strings.Repeat("x", MaxLacks+1)}} {
 		if err := (&Tenure{Notes: Notes{Scaled: map[string]Scaled{"web": x}}}).Check(); err == nil {
 			t.Errorf("%+v is taken", x)

@@ -9,7 +9,7 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-func TestBadJobs(t *testing.T) {
+func TestInvalidJobsAreRefused(t *testing.T) {
 	day, many := machine.Duration{Duration: 25 * time.Hour}, 21
 	good := Group{Name: "job", Replicas: 1, Config: &machine.Config{Image: "i"}, Cron: &Cron{Schedule: "@daily"}}
 	for want, edit := range map[string]func(g *Group){
@@ -37,8 +37,8 @@ func TestBadJobs(t *testing.T) {
 	}
 }
 
-// TestConfigOfRuns: what no two machines can have is left out of a command's, and neither is started again.
-func TestConfigOfRuns(t *testing.T) {
+// TestCommandConfigOmitsPortsVolumesAndRestart: what no two machines can have is left out of a command's, and neither is started again.
+func TestCommandConfigOmitsPortsVolumesAndRestart(t *testing.T) {
 	of := &machine.Config{Image: "i", Env: map[string]string{"A": "b"}, Init: machine.Init{Cmd: []string{"serve"}},
 		Services: []machine.Service{{InternalPort: 80}}, Mounts: []machine.Mount{{Path: "/data"}},
 		Checks: map[string]machine.CheckConfig{"c": {}}, Restart: &machine.Restart{Policy: "always"},

@@ -29,8 +29,8 @@ func next(t *testing.T, h *Head, c Change, r, before *Release) *Head {
 	return n
 }
 
-// TestCountsOverDeploys: a number that somebody chose stays, until the release says another one than before.
-func TestCountsOverDeploys(t *testing.T) {
+// TestScaledCountSurvivesDeploys: a number that somebody chose stays, until the release says another one than before.
+func TestScaledCountSurvivesDeploys(t *testing.T) {
 	one := releaseOf("one", map[string]int{"a": 1, "web": 3})
 	h := next(t, nil, Change{Release: one.ID()}, one, nil)
 	h = next(t, h, Change{Counts: map[string]int{"web": 5}, Why: WhyScale}, one, one)
@@ -61,8 +61,8 @@ func TestCountsOverDeploys(t *testing.T) {
 	}
 }
 
-// TestForks: heads that were written without knowing of each other are told from those that follow on each other.
-func TestForks(t *testing.T) {
+// TestForkedHeadsAreTold: heads that were written without knowing of each other are told from those that follow on each other.
+func TestForkedHeadsAreTold(t *testing.T) {
 	r := releaseOf("one", map[string]int{"web": 3})
 	first := next(t, nil, Change{Release: r.ID(), By: "me"}, r, nil)
 	left := next(t, first, Change{Counts: map[string]int{"web": 4}, By: "left"}, r, r)
@@ -97,8 +97,8 @@ func TestForks(t *testing.T) {
 	}
 }
 
-// TestBadReleases: each is refused, with a sentence.
-func TestBadReleases(t *testing.T) {
+// TestInvalidReleasesAreRefused: each is refused, with a sentence.
+func TestInvalidReleasesAreRefused(t *testing.T) {
 	config := &machine.Config{Image: "i"}
 	group := func(f func(*Group)) *Release {
 		g := Group{Name: "web", Replicas: 2, Config: &machine.Config{Image: "i"}}
@@ -147,8 +147,8 @@ func TestBadReleases(t *testing.T) {
 	}
 }
 
-// TestStewardOf: all agree, one that is busy stays, and one more member moves little.
-func TestStewardOf(t *testing.T) {
+// TestStewardChoiceIsAgreedAndStable: all agree, one that is busy stays, and one more member moves little.
+func TestStewardChoiceIsAgreedAndStable(t *testing.T) {
 	three := []cluster.WorkerID{"w1", "w2", "w3"}
 	busy := Tenure{Term: termOf(3, "w2"), Busy: true}
 	if got := StewardOf("app", three, busy); got != "w2" {
@@ -180,8 +180,8 @@ func termOf(n uint64, member cluster.WorkerID) cluster.Term {
 	return cluster.Term{Number: n, Member: member}
 }
 
-// TestWhatAnUndoReturnsTo is what was so when a rollout last succeeded, through deploys that did not.
-func TestWhatAnUndoReturnsTo(t *testing.T) {
+// TestUndoReturnsToTheLastSuccess: what an undo returns to is what was so when a rollout last succeeded, through deploys that did not.
+func TestUndoReturnsToTheLastSuccess(t *testing.T) {
 	releases := map[string]*Release{}
 	for _, name := range []string{"a", "b", "c"} {
 		releases[name] = releaseOf(name, map[string]int{"web": 3})

@@ -7,8 +7,8 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// TestTells: each kind of group says for how long two of its machines may run.
-func TestTells(t *testing.T) {
+// TestTellsHowLongTwoReplicasMayRun: each kind of group says for how long two of its machines may run.
+func TestTellsHowLongTwoReplicasMayRun(t *testing.T) {
 	stop := &machine.Duration{Duration: 2 * time.Second}
 	for name, x := range map[string]struct {
 		group Group

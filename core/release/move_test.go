@@ -21,8 +21,8 @@ func slotOf(index int, change ...func(m *Standing)) Standing {
 	return m
 }
 
-// TestMovesOfAHead: they stay over other changes, are written once, and end: with their time, with their machine, or by another.
-func TestMovesOfAHead(t *testing.T) {
+// TestMovesPersistUntilDoneOrExpired: they stay over other changes, are written once, and end: with their time, with their machine, or by another.
+func TestMovesPersistUntilDoneOrExpired(t *testing.T) {
 	one := releaseOf("one", map[string]int{"web": 3})
 	now := time.Unix(1e9, 0).UTC()
 	h := next(t, nil, Change{Release: one.ID()}, one, nil)

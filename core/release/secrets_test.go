@@ -9,8 +9,8 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// TestUpgradeRestartsNothing: ids and specs of releases are what they are in version 0.1.0.
-func TestUpgradeRestartsNothing(t *testing.T) {
+// TestSpecHashesMatchVersion010: ids and specs of releases are what they are in version 0.1.0.
+func TestSpecHashesMatchVersion010(t *testing.T) {
 	at := time.Date(2026, 11, 26, 8, 0, 0, 0, time.UTC)
 	for _, tt := range []struct {
 		keys map[string]time.Time
@@ -32,8 +32,8 @@ func TestUpgradeRestartsNothing(t *testing.T) {
 	}
 }
 
-// TestWhoReadsASecret: a spec depends on the secrets that the group reads, and on no others.
-func TestWhoReadsASecret(t *testing.T) {
+// TestSpecDependsOnTheSecretsItReads: a spec depends on the secrets that the group reads, and on no others.
+func TestSpecDependsOnTheSecretsItReads(t *testing.T) {
 	name := "A"
 	r := &Release{Schema: Schema}
 	for group, c := range map[string]*machine.Config{

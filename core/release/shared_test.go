@@ -8,9 +8,9 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// TestGroupsThatShareRequests: groups that answer to one name or port are named with what sets them apart, each set of
+// TestGroupsSharingANameOrPortAreReported: groups that answer to one name or port are named with what sets them apart, each set of
 // them once; names, ports and protocols of their own are nobody's concern.
-func TestGroupsThatShareRequests(t *testing.T) {
+func TestGroupsSharingANameOrPortAreReported(t *testing.T) {
 	web := func(hosts ...string) machine.Service {
 		return machine.Service{InternalPort: 8080, Hosts: hosts, Ports: []machine.Port{
 			{Port: new(80), Handlers: []string{"http"}}, {Port: new(443), Handlers: []string{"tls", "http"}}}}

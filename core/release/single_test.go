@@ -8,8 +8,8 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// TestCountsOfASingle: more than one is refused, with a sentence, and a number that was set before does not stay.
-func TestCountsOfASingle(t *testing.T) {
+// TestSingletonGroupRefusesMoreThanOne: more than one is refused, with a sentence, and a number that was set before does not stay.
+func TestSingletonGroupRefusesMoreThanOne(t *testing.T) {
 	of := func(g Group) *Release {
 		g.Name, g.Replicas = "web", 1
 		if g.Config == nil {

@@ -10,8 +10,8 @@ import (
 
 func during(d time.Duration) *machine.Duration { return &machine.Duration{Duration: d} }
 
-// TestUpdatesThatCannotBe are refused, each with what is wrong.
-func TestUpdatesThatCannotBe(t *testing.T) {
+// TestInvalidUpdateRulesAreRefused: updates that cannot be are refused, each with what is wrong.
+func TestInvalidUpdateRulesAreRefused(t *testing.T) {
 	volume := &machine.Config{Image: "good", Mounts: []machine.Mount{{Name: "data", Path: "/d"}}}
 	web := &machine.Config{Image: machine.HostImage, Services: []machine.Service{{InternalPort: 80}}}
 	for _, tt := range []struct {

@@ -40,8 +40,8 @@ func follow(t *testing.T, h *Head, c Change, r *Release, p Progress) *Head {
 	return n
 }
 
-// TestTell: what a rollout has come to, of the head, its release and what its steward wrote.
-func TestTell(t *testing.T) {
+// TestTellDescribesTheRolloutState: what a rollout has come to, of the head, its release and what its steward wrote.
+func TestTellDescribesTheRolloutState(t *testing.T) {
 	hour := machine.Duration{Duration: time.Hour}
 	plain := releaseOf("two", map[string]int{"web": 4})
 	canary := canaryOf("two", CanaryStep{Percent: 10}, CanaryStep{Percent: 50, For: &hour})
@@ -123,8 +123,8 @@ func (s *Story) same(o *Story) bool {
 		s.Since.Equal(o.Since)
 }
 
-// TestVerbs: what each verb changes of a rollout that is so far, and what it refuses.
-func TestVerbs(t *testing.T) {
+// TestRolloutVerbsChangeOrRefuse: what each verb changes of a rollout that is so far, and what it refuses.
+func TestRolloutVerbsChangeOrRefuse(t *testing.T) {
 	two := canaryOf("two", CanaryStep{Percent: 10}, CanaryStep{Percent: 50})
 	plain := releaseOf("three", map[string]int{"web": 4})
 	one := releaseOf("one", map[string]int{"web": 4})
@@ -202,8 +202,8 @@ func TestVerbs(t *testing.T) {
 	}
 }
 
-// TestVerbsTwice: a verb that was obeyed changes nothing when it is said again, whatever the rollout has come to.
-func TestVerbsTwice(t *testing.T) {
+// TestRepeatedRolloutVerbChangesNothing: a verb that was obeyed changes nothing when it is said again, whatever the rollout has come to.
+func TestRepeatedRolloutVerbChangesNothing(t *testing.T) {
 	two := canaryOf("two", CanaryStep{Percent: 10}, CanaryStep{Percent: 50})
 	rapid.Check(t, func(rt *rapid.T) {
 		h := rolled(t, two)

@@ -22,8 +22,8 @@ func served(soft, hard int, a release.Autoscale) release.Group {
 		Config: &machine.Config{Image: "good", Services: []machine.Service{s}}}
 }
 
-// TestWhatAutoscaleChooses: a group of which n machines are wanted and that has a load, after a while with another.
-func TestWhatAutoscaleChooses(t *testing.T) {
+// TestAutoscaleFollowsTheLoad: a group of which n machines are wanted and that has a load, after a while with another.
+func TestAutoscaleFollowsTheLoad(t *testing.T) {
 	a := release.Autoscale{Min: 2, Max: 10, DownAfter: during(time.Minute)}
 	for name, tt := range map[string]struct {
 		g            release.Group
@@ -64,8 +64,8 @@ func TestWhatAutoscaleChooses(t *testing.T) {
 	}
 }
 
-// TestWhatIsReportedOfFull: whatever the limits, machines that are all full have another made.
-func TestWhatIsReportedOfFull(t *testing.T) {
+// TestFullMachinesScaleUp: whatever the limits, machines that are all full have another made.
+func TestFullMachinesScaleUp(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		hard := rapid.IntRange(1, 5000).Draw(t, "hard")
 		g := served(rapid.IntRange(1, hard).Draw(t, "soft"), hard, release.Autoscale{Min: 1, Max: 1000})
@@ -78,9 +78,9 @@ func TestWhatIsReportedOfFull(t *testing.T) {
 	})
 }
 
-// TestAutoscaleHolds: the number stays within its bounds, is never less than what was needed within the time until
+// TestAutoscaleStaysInBoundsAndSettles: the number stays within its bounds, is never less than what was needed within the time until
 // machines go, and comes to rest where the load does, with no look left.
-func TestAutoscaleHolds(t *testing.T) {
+func TestAutoscaleStaysInBoundsAndSettles(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		least := rapid.IntRange(1, 20).Draw(t, "min")
 		after := time.Duration(rapid.IntRange(1, 600).Draw(t, "after")) * time.Second
@@ -174,9 +174,9 @@ func (w *world) count() int {
 	return w.want.Head.Wanted(in.Group("web"), w.want.Scaled)
 }
 
-// TestItScalesDuringRollouts, good and bad ones, and while stewards die: a rollout ends as it would without, and the
+// TestAutoscaleWorksDuringRollouts, good and bad ones, and while stewards die: a rollout ends as it would without, and the
 // number follows the load.
-func TestItScalesDuringRollouts(t *testing.T) {
+func TestAutoscaleWorksDuringRollouts(t *testing.T) {
 	for _, clean := range []bool{true, false} {
 		for name, g := range groupsOf(3, release.Undo) {
 			if name == "volume" || name == "single" {
@@ -221,9 +221,9 @@ func TestItScalesDuringRollouts(t *testing.T) {
 	}
 }
 
-// TestRolloutEndsUnfilled: where there is no room for what the load asks for, the rollout is done all the same, what
+// TestRolloutEndsWithoutRoomForScaleUp: where there is no room for what the load asks for, the rollout is done all the same, what
 // was refused is said once, and nothing more is asked for.
-func TestRolloutEndsUnfilled(t *testing.T) {
+func TestRolloutEndsWithoutRoomForScaleUp(t *testing.T) {
 	for _, before := range []bool{false, true} {
 		endsUnfilled(t, before)
 	}
@@ -308,8 +308,8 @@ func TestPlanLeavesOutWhatIsUnfilled(t *testing.T) {
 	}
 }
 
-// TestScaledByHand: 0 turns it off, and a number is where it goes on from.
-func TestScaledByHand(t *testing.T) {
+// TestManualScaleOverridesAutoscale: 0 turns it off, and a number is where it goes on from.
+func TestManualScaleOverridesAutoscale(t *testing.T) {
 	g := groupsOf(1, release.Undo)["rolling"]
 	r, load := scaling(t, 1, g, true)
 	load(45)
@@ -370,8 +370,8 @@ func TestScaledByHand(t *testing.T) {
 	}
 }
 
-// TestGroupThatRestsIsLeft as it is, and looks by the load begin anew once one is up.
-func TestGroupThatRestsIsLeft(t *testing.T) {
+// TestSleepingGroupIsNotScaled: group that rests is left as it is, and looks by the load begin anew once one is up.
+func TestSleepingGroupIsNotScaled(t *testing.T) {
 	g := groupsOf(1, release.Undo)["rolling"]
 	r, load := scaling(t, 1, g, true)
 	load(30)
@@ -408,8 +408,8 @@ func TestGroupThatRestsIsLeft(t *testing.T) {
 	}
 }
 
-// TestWorkersThatAreNotHeard: what their machines had to do counts for how many may go, and not for how many come.
-func TestWorkersThatAreNotHeard(t *testing.T) {
+// TestSilentWorkersDelayScaleDownOnly: what their machines had to do counts for how many may go, and not for how many come.
+func TestSilentWorkersDelayScaleDownOnly(t *testing.T) {
 	g := served(10, 0, release.Autoscale{Min: 1, Max: 9, DownAfter: during(time.Second)})
 	standing := []release.Standing{
 		{ID: "a", State: machine.Started, Ready: true, Load: 12},

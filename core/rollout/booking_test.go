@@ -33,9 +33,9 @@ func termOf(n uint64, member cluster.WorkerID) cluster.Term {
 	return cluster.Term{Number: n, Member: member}
 }
 
-// TestBookingIsOfOneDeploy: what is held for a release is in the head that deploys it and in no later one, its machines are
+// TestHeldRoomBelongsToOneDeploy: what is held for a release is in the head that deploys it and in no later one, its machines are
 // asked for there first, and only while it is held.
-func TestBookingIsOfOneDeploy(t *testing.T) {
+func TestHeldRoomBelongsToOneDeploy(t *testing.T) {
 	morning := time.Unix(1e9, 0).UTC()
 	r := &release.Release{Schema: release.Schema, At: morning, Groups: []release.Group{{Name: "web", Replicas: 2,
 		Config: &machine.Config{Image: "demo:1"}}}}

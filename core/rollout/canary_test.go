@@ -9,8 +9,8 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// TestNumbersOfACanary: how many replicas are new at each step is told beforehand, and of the step while it is on.
-func TestNumbersOfACanary(t *testing.T) {
+// TestCanaryStepsCountNewReplicas: how many replicas are new at each step is told beforehand, and of the step while it is on.
+func TestCanaryStepsCountNewReplicas(t *testing.T) {
 	g := release.Group{Name: "web", Replicas: 3, Config: &machine.Config{Image: good},
 		Update: &release.Update{Strategy: release.Canary,
 			Steps: []release.CanaryStep{{Percent: 1}, {Percent: 34}}, MinUp: during(time.Second)}}
@@ -38,9 +38,9 @@ func TestNumbersOfACanary(t *testing.T) {
 	}
 }
 
-// TestWhatACanaryReplacesFirst: replicas that are added with the release are its first, so that no old machine goes for
+// TestCanaryReplacesAddedReplicasFirst: replicas that are added with the release are its first, so that no old machine goes for
 // them, and at each step one old machine stays at least, beside the new one where there is only one replica.
-func TestWhatACanaryReplacesFirst(t *testing.T) {
+func TestCanaryReplacesAddedReplicasFirst(t *testing.T) {
 	volume := &machine.Config{Image: good, Mounts: []machine.Mount{{Name: "data", Path: "/d"}}}
 	canary := &release.Update{Strategy: release.Canary, MinUp: during(time.Second)}
 	most := &release.Update{Strategy: release.Canary, Steps: []release.CanaryStep{{Percent: 99}},

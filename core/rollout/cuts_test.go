@@ -369,16 +369,16 @@ func (c *cuts) check() {
 	}
 }
 
-// TestCuts: a cluster is cut in halves while releases are made, each half goes on with what it has, and the two meet again:
+// TestCutsDuringReleasesConverge: a cluster is cut in halves while releases are made, each half goes on with what it has, and the two meet again:
 // each replica is up afterwards, or asleep with something that wakes it, and the two stewards that there were do not go on
 // outbidding one another.
-func TestCuts(t *testing.T) { cutsInHalves(t, 300) }
+func TestCutsDuringReleasesConverge(t *testing.T) { cutsInHalves(t, 300) }
 
 //nolint:gochecknoglobals // a flag
-var cutsFlag = flag.Uint64("cuts", 3000, "how many cuts TestLongCuts makes")
+var cutsFlag = flag.Uint64("cuts", 3000, "how many cuts TestLongCutsDuringReleasesConverge makes")
 
-// TestLongCuts is TestCuts many times.
-func TestLongCuts(t *testing.T) { cutsInHalves(t, *cutsFlag) }
+// TestLongCutsDuringReleasesConverge is TestCutsDuringReleasesConverge many times.
+func TestLongCutsDuringReleasesConverge(t *testing.T) { cutsInHalves(t, *cutsFlag) }
 
 func cutsInHalves(t *testing.T, seeds uint64) {
 	most := 0

@@ -72,9 +72,9 @@ func (r *rig) evenly() {
 	}
 }
 
-// TestDeploySpreadsAnew: the machines of a group that are not spread any more are so after the next rollout, and what is spread
+// TestDeployRebalancesUnevenGroups: the machines of a group that are not spread any more are so after the next rollout, and what is spread
 // stays where it is, whatever the strategy.
-func TestDeploySpreadsAnew(t *testing.T) {
+func TestDeployRebalancesUnevenGroups(t *testing.T) {
 	free := zoned{"w1": {"a", 9}, "w2": {"a", 9}, "w3": {"b", 9}}
 	full := zoned{"w1": {"a", 9}, "w2": {"a", 9}, "w3": {"b", 0}}
 	gone := zoned{"w1": {"a", 9}, "w2": {"a", 9}}
@@ -123,8 +123,8 @@ func TestDeploySpreadsAnew(t *testing.T) {
 	}
 }
 
-// TestUneven: what moves as it says leaves no two workers that are free further apart than one machine, and moves as few as can be.
-func TestUneven(t *testing.T) {
+// TestRebalanceMovesAsFewAsPossible: what moves as it says leaves no two workers that are free further apart than one machine, and moves as few as can be.
+func TestRebalanceMovesAsFewAsPossible(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var standing []release.Standing
 		at := map[cluster.WorkerID]int{}

@@ -199,9 +199,9 @@ func (e *estate) tell(id cluster.WorkerID) {
 	}
 }
 
-// TestNeverTwo: of a slot of a group that is single, or whose machines are never replaced, there are never two machines,
+// TestSingletonNeverRunsTwice: of a slot of a group that is single, or whose machines are never replaced, there are never two machines,
 // whatever order is late, whoever dies, and whichever members take themselves for the steward; and there is one in the end.
-func TestNeverTwo(t *testing.T) {
+func TestSingletonNeverRunsTwice(t *testing.T) {
 	for name, group := range map[string]release.Group{"never": {OnLost: release.Never}, "single": {Single: true}} {
 		t.Run(name, func(t *testing.T) {
 			rapid.Check(t, func(t *rapid.T) { neverTwo(t, group) })

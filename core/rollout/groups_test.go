@@ -8,9 +8,9 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// TestReplacementIsMadeAtHome: where the machine was whose place it takes, unless that one must leave, or none was made
+// TestReplacementStaysOnItsWorker: where the machine was whose place it takes, unless that one must leave, or none was made
 // there.
-func TestReplacementIsMadeAtHome(t *testing.T) {
+func TestReplacementStaysOnItsWorker(t *testing.T) {
 	for name, g := range groupsOf(3, release.Undo) {
 		r := newRig(t, 1, g, true)
 		r.rest()
@@ -49,8 +49,8 @@ func TestReplacementIsMadeAtHome(t *testing.T) {
 	}
 }
 
-// TestReleaseBeforeIsAwaited: a steward that has not got it yet cannot tell what a canary keeps, or an undo returns to.
-func TestReleaseBeforeIsAwaited(t *testing.T) {
+// TestStewardWaitsForThePreviousRelease: a steward that has not got it yet cannot tell what a canary keeps, or an undo returns to.
+func TestStewardWaitsForThePreviousRelease(t *testing.T) {
 	for _, undo := range []bool{false, true} {
 		g := groupsOf(4, release.Undo)["canary"]
 		r := newRig(t, 1, g, true)

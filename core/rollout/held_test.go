@@ -27,9 +27,9 @@ func (r *rig) pass(d time.Duration) {
 	}
 }
 
-// TestDependencyThatIsAway takes a service down, and the service is up again by itself soon after the dependency is back:
+// TestServiceRecoversSoonAfterItsDependency: dependency that is away takes a service down, and the service is up again by itself soon after the dependency is back:
 // within 10 s, or a fifth of the time that it was away. What does not work for long is tried seldom.
-func TestDependencyThatIsAway(t *testing.T) {
+func TestServiceRecoversSoonAfterItsDependency(t *testing.T) {
 	for _, tt := range []struct {
 		away, within time.Duration
 		tries        int // of all three together, at most
@@ -73,9 +73,9 @@ func TestDependencyThatIsAway(t *testing.T) {
 	}
 }
 
-// TestStopOnTheWayIsNoSleep: what takes the place of a machine that somebody stopped, or that waits for a request, is made
+// TestReplacementOfAStoppedMachineIsAsleep: what takes the place of a machine that somebody stopped, or that waits for a request, is made
 // asleep; what takes the place of one that was stopped on the way to its removal is not.
-func TestStopOnTheWayIsNoSleep(t *testing.T) {
+func TestReplacementOfAStoppedMachineIsAsleep(t *testing.T) {
 	for _, tt := range []struct {
 		rests, services, asleep bool
 	}{{true, true, true}, {false, true, false}, {true, false, false}} {

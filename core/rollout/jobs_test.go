@@ -83,7 +83,7 @@ func (j *jobs) skipped(want string) {
 	}
 }
 
-func TestOverlaps(t *testing.T) {
+func TestOverlapPolicyDecidesConcurrentRuns(t *testing.T) {
 	for overlap, want := range map[release.Overlap]string{release.Forbid: "", release.AllowBoth: "make 12:10",
 		release.ReplaceThat: "hold 12:05, make 12:10"} {
 		t.Run(string(overlap), func(t *testing.T) {
@@ -105,7 +105,7 @@ func TestOverlaps(t *testing.T) {
 	}
 }
 
-func TestMissedTimes(t *testing.T) {
+func TestMissedRunsStartOnlyTheNewest(t *testing.T) {
 	j := newJobs(t, release.Cron{Schedule: "*/5 * * * *"})
 	j.wants("12:22:00", "make 12:20") // of four the newest
 	j.finish(1)
@@ -119,8 +119,8 @@ func TestMissedTimes(t *testing.T) {
 	j.skipped("")
 }
 
-// TestRunThatCannotBeMade says why while it is tried again, and no more once it is made.
-func TestRunThatCannotBeMade(t *testing.T) {
+// TestFailedRunReportsWhyUntilMade: run that cannot be made says why while it is tried again, and no more once it is made.
+func TestFailedRunReportsWhyUntilMade(t *testing.T) {
 	j := newJobs(t, release.Cron{Schedule: "*/5 * * * *"})
 	j.at("12:05:00")
 	j.finish(0)
@@ -137,8 +137,8 @@ func TestRunThatCannotBeMade(t *testing.T) {
 	j.skipped("")
 }
 
-// TestWhatIsNotMadeUpFor: a job begins with its release, and when it is turned on; one whose rule is another begins anew.
-func TestWhatIsNotMadeUpFor(t *testing.T) {
+// TestNewJobRunsNoPastTimes: a job begins with its release, and when it is turned on; one whose rule is another begins anew.
+func TestNewJobRunsNoPastTimes(t *testing.T) {
 	j := newJobs(t, release.Cron{Schedule: "0 12 * * *"}) // it was deployed at 12:00:30
 	j.wants("12:05:00", "")
 	j.deployJob(release.Cron{Schedule: "4 12 * * *"})
@@ -156,8 +156,8 @@ func TestWhatIsNotMadeUpFor(t *testing.T) {
 	j.wants("12:16:00", "")
 }
 
-// TestRunsThatAreKept are the newest; a job that the release leaves out ends by itself, and then goes.
-func TestRunsThatAreKept(t *testing.T) {
+// TestNewestRunsAreKept: runs that are kept are the newest; a job that the release leaves out ends by itself, and then goes.
+func TestNewestRunsAreKept(t *testing.T) {
 	two := 2
 	j := newJobs(t, release.Cron{Schedule: "*/5 * * * *", Keep: &two})
 	for _, x := range []struct{ at, removes string }{{"12:05", ""}, {"12:10", ""}, {"12:15", "remove 12:05"},
@@ -178,8 +178,8 @@ func TestRunsThatAreKept(t *testing.T) {
 	}
 }
 
-// TestReleaseCommand runs before anything is changed, and what becomes of the rollout follows from its end.
-func TestReleaseCommand(t *testing.T) {
+// TestReleaseCommandRunsBeforeTheRollout: release command runs before anything is changed, and what becomes of the rollout follows from its end.
+func TestReleaseCommandRunsBeforeTheRollout(t *testing.T) {
 	begin := func(t *testing.T) *jobs {
 		w := newWorld(map[string]int{"web": 2})
 		w.settle(t)

@@ -10,8 +10,8 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// TestLost: what becomes of a slot whose worker is silent is the group's choice, and which machine stays when it is heard.
-func TestLost(t *testing.T) {
+// TestLostWorkerPolicyDecidesReplacement: what becomes of a slot whose worker is silent is the group's choice, and which machine stays when it is heard.
+func TestLostWorkerPolicyDecidesReplacement(t *testing.T) {
 	now := time.Unix(1e9, 0)
 	mount := []machine.Mount{{Name: "data", Path: "/data"}}
 	after := &machine.Duration{Duration: time.Minute}

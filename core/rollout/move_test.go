@@ -81,9 +81,9 @@ func (r *rig) goOn(seconds int, each func()) {
 	}
 }
 
-// TestMove: a machine that somebody wants at another worker is replaced there before it goes, goes first where two cannot be,
+// TestMoveReplacesBeforeRemoving: a machine that somebody wants at another worker is replaced there before it goes, goes first where two cannot be,
 // and stays where it has a volume. No other is touched, and nothing undoes it; also where the steward dies meanwhile.
-func TestMove(t *testing.T) {
+func TestMoveReplacesBeforeRemoving(t *testing.T) {
 	for name, g := range groupsOf(3, release.Undo) {
 		for kill := range 16 {
 			r := threeOn(t, g)
@@ -121,8 +121,8 @@ func TestMove(t *testing.T) {
 	}
 }
 
-// TestMoveOneByOne: of several machines of a group one is replaced at a time.
-func TestMoveOneByOne(t *testing.T) {
+// TestMovesOfAGroupGoOneByOne: of several machines of a group one is replaced at a time.
+func TestMovesOfAGroupGoOneByOne(t *testing.T) {
 	for name, g := range groupsOf(6, release.Undo) {
 		if g.Replicas != 6 {
 			continue
@@ -148,9 +148,9 @@ func TestMoveOneByOne(t *testing.T) {
 	}
 }
 
-// TestMoveThatDoesNotComeAbout leaves the machine where it is: the worker is gone or refuses, what is made there does not become
+// TestFailedMoveLeavesTheMachine: move that does not come about leaves the machine where it is: the worker is gone or refuses, what is made there does not become
 // ready until somebody has it stay or its time is over, or somebody has it stay at once.
-func TestMoveThatDoesNotComeAbout(t *testing.T) {
+func TestFailedMoveLeavesTheMachine(t *testing.T) {
 	there := func(m *release.Standing) bool { return m.Worker == "w3" }
 	for name, act := range map[string]func(r *rig, id string){
 		"gone": func(r *rig, _ string) { r.want.Places = zoned{"w1": {"a", 9}, "w2": {"a", 9}} },

@@ -13,8 +13,8 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// TestForesee says per replica what a deploy does.
-func TestForesee(t *testing.T) {
+// TestForeseeTellsEachReplicasChange says per replica what a deploy does.
+func TestForeseeTellsEachReplicasChange(t *testing.T) {
 	web := func(n int, image string, u *release.Update) release.Group {
 		return release.Group{Name: "web", Replicas: n, Config: &machine.Config{Image: image}, Update: u}
 	}
@@ -125,9 +125,9 @@ func textOf(p *Plan) string {
 	return strings.Join(slots, ", ") + "; " + strings.Join(groups, "; ")
 }
 
-// TestAppliedAsPlanned: where no machine fails, each replica becomes what was planned, and there are never more machines
+// TestRolloutFollowsItsPlan: where no machine fails, each replica becomes what was planned, and there are never more machines
 // than the plan's worst moment has.
-func TestAppliedAsPlanned(t *testing.T) { appliedAsPlanned(t, 1000) }
+func TestRolloutFollowsItsPlan(t *testing.T) { appliedAsPlanned(t, 1000) }
 
 func appliedAsPlanned(t *testing.T, seeds uint64) {
 	for seed := range seeds {

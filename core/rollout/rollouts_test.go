@@ -260,12 +260,12 @@ func groupsOf(n int, then release.OnFailure) map[string]release.Group {
 	return out
 }
 
-// TestRollouts: whatever the strategy, and whatever orders come to and how often stewards die, a good release ends with
+// TestRolloutsEndGoodOrUndone: whatever the strategy, and whatever orders come to and how often stewards die, a good release ends with
 // its machines, and a bad one with those from before; and never are fewer of use than the group allows.
-func TestRollouts(t *testing.T) { rollouts(t, 300) }
+func TestRolloutsEndGoodOrUndone(t *testing.T) { rollouts(t, 300) }
 
-// TestLongRollouts is TestRollouts many times.
-func TestLongRollouts(t *testing.T) { rollouts(t, 10_000) }
+// TestLongRolloutsEndGoodOrUndone is TestRolloutsEndGoodOrUndone many times.
+func TestLongRolloutsEndGoodOrUndone(t *testing.T) { rollouts(t, 10_000) }
 
 func rollouts(t *testing.T, seeds uint64) {
 	names := slices.Sorted(maps.Keys(groupsOf(1, release.Undo)))
@@ -319,8 +319,8 @@ func rollouts(t *testing.T, seeds uint64) {
 	}
 }
 
-// TestStewardDiesAtEachStep of each strategy: it ends as if it had never died.
-func TestStewardDiesAtEachStep(t *testing.T) {
+// TestStewardDeathAtAnyStepChangesNoOutcome: steward dies at each step of each strategy: it ends as if it had never died.
+func TestStewardDeathAtAnyStepChangesNoOutcome(t *testing.T) {
 	for name, g := range groupsOf(5, release.Undo) {
 		for _, image := range []string{other, crash} {
 			steps := 1
@@ -344,8 +344,8 @@ func TestStewardDiesAtEachStep(t *testing.T) {
 	}
 }
 
-// TestGroupThatSleeps is judged by one machine that is woken, and the others are made asleep.
-func TestGroupThatSleeps(t *testing.T) {
+// TestSleepingGroupWakesOneToJudgeARelease: group that sleeps is judged by one machine that is woken, and the others are made asleep.
+func TestSleepingGroupWakesOneToJudgeARelease(t *testing.T) {
 	for name, g := range groupsOf(4, release.Undo) {
 		c := *g.Config
 		g.Config, c.Services = &c, []machine.Service{{InternalPort: 80}}
@@ -384,8 +384,8 @@ func TestGroupThatSleeps(t *testing.T) {
 	}
 }
 
-// TestGroupsComeAfterOthers: the machines of one are replaced once those of the other are as they are to be.
-func TestGroupsComeAfterOthers(t *testing.T) {
+// TestGroupsRollOutAfterTheirDependencies: the machines of one are replaced once those of the other are as they are to be.
+func TestGroupsRollOutAfterTheirDependencies(t *testing.T) {
 	w := newWorld(map[string]int{"a": 2, "b": 2})
 	w.settle(t)
 	r := releaseOf("two", map[string]int{"a": 2, "b": 2})
@@ -414,8 +414,8 @@ func TestGroupsComeAfterOthers(t *testing.T) {
 	w.check(t)
 }
 
-// TestMachineThatMustGo from its worker is replaced before it goes, and goes first where two cannot be.
-func TestMachineThatMustGo(t *testing.T) {
+// TestDrainedMachineIsReplacedFirst: machine that must go from its worker is replaced before it goes, and goes first where two cannot be.
+func TestDrainedMachineIsReplacedFirst(t *testing.T) {
 	for name, g := range groupsOf(3, release.Undo) {
 		r := newRig(t, 1, g, true)
 		r.rest()

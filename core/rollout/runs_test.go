@@ -33,9 +33,9 @@ func (e *estate) once(t *rapid.T) {
 	}
 }
 
-// TestEachTimeOfAJobIsStartedOnce, whatever order is late or lost, whoever dies, whichever members take themselves for the
+// TestEachScheduledRunStartsOnce, whatever order is late or lost, whoever dies, whichever members take themselves for the
 // steward, and though the clock of one is 4 minutes ahead.
-func TestEachTimeOfAJobIsStartedOnce(t *testing.T) {
+func TestEachScheduledRunStartsOnce(t *testing.T) {
 	for _, overlap := range []release.Overlap{release.Forbid, release.AllowBoth, release.ReplaceThat} {
 		t.Run(string(overlap), func(t *testing.T) {
 			rapid.Check(t, func(t *rapid.T) { startsOnce(t, overlap) })
@@ -85,9 +85,9 @@ func startsOnce(t *rapid.T, overlap release.Overlap) {
 	}
 }
 
-// TestCommandRunsOnceAndAlone: of the commands of releases that follow on each other each runs once, never two at a time,
+// TestReleaseCommandRunsOnceAndAlone: of the commands of releases that follow on each other each runs once, never two at a time,
 // and no machine of a release is made before its command has ended with 0.
-func TestCommandRunsOnceAndAlone(t *testing.T) {
+func TestReleaseCommandRunsOnceAndAlone(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		with := func(image string) *release.Release {
 			at := time.Unix(int64(rapid.IntRange(0, 1000).Draw(t, "at")), 0)

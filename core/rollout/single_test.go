@@ -9,8 +9,8 @@ import (
 	"github.com/soukhq/souk/core/release"
 )
 
-// TestSingleIsReplacedAlone: the machine of the release before goes first, and the next one is made when it is gone.
-func TestSingleIsReplacedAlone(t *testing.T) {
+// TestSingletonIsRemovedBeforeItsReplacement: the machine of the release before goes first, and the next one is made when it is gone.
+func TestSingletonIsRemovedBeforeItsReplacement(t *testing.T) {
 	e := newEstate(release.Group{Single: true})
 	e.stewards["m1"] = NewSteward(cluster.Term{})
 	var did []string

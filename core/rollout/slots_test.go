@@ -23,8 +23,8 @@ func slotOf(index int, change ...func(m *release.Standing)) release.Standing {
 	return m
 }
 
-// TestWantedSlots: where fewer are wanted those stay that would be missed most.
-func TestWantedSlots(t *testing.T) {
+// TestScaleDownKeepsTheMostMissedSlots: where fewer are wanted those stay that would be missed most.
+func TestScaleDownKeepsTheMostMissedSlots(t *testing.T) {
 	load := func(n int) func(m *release.Standing) { return func(m *release.Standing) { m.Load = n } }
 	at := func(w cluster.WorkerID) func(m *release.Standing) { return func(m *release.Standing) { m.Worker = w } }
 	died := func(m *release.Standing) { m.State, m.Died, m.Ready = machine.Stopped, true, false }
@@ -69,9 +69,9 @@ func TestWantedSlots(t *testing.T) {
 	}
 }
 
-// TestSlotsOfAnyMachines: so many are chosen, all that stand where that is no more, and none that is left out serves more
+// TestScaleDownKeepsTheBusiestSlots: so many are chosen, all that stand where that is no more, and none that is left out serves more
 // requests than one that stays.
-func TestSlotsOfAnyMachines(t *testing.T) {
+func TestScaleDownKeepsTheBusiestSlots(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		has := map[int]release.Standing{}
 		for range rapid.IntRange(0, 8).Draw(t, "machines") {
@@ -108,9 +108,9 @@ func TestSlotsOfAnyMachines(t *testing.T) {
 	})
 }
 
-// TestIdleMachinesGo where a service is made smaller, by hand or by its autoscale, and what their load becomes meanwhile changes
+// TestScaleDownRemovesIdleMachines: idle machines go where a service is made smaller, by hand or by its autoscale, and what their load becomes meanwhile changes
 // nothing: no other goes in their place, for another steward neither.
-func TestIdleMachinesGo(t *testing.T) {
+func TestScaleDownRemovesIdleMachines(t *testing.T) {
 	for _, by := range []string{"hand", "a release"} {
 		w := newWorld(map[string]int{"web": 6})
 		w.settle(t)

@@ -11,9 +11,9 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// TestNewMachineIsWatched: the old one goes once the new one has been ready for a while without a break, with checks as
+// TestOldMachineWaitsForAStableReplacement: the old one goes once the new one has been ready for a while without a break, with checks as
 // without.
-func TestNewMachineIsWatched(t *testing.T) {
+func TestOldMachineWaitsForAStableReplacement(t *testing.T) {
 	for _, checks := range []bool{false, true} {
 		r := releaseOf("two", map[string]int{"web": 1})
 		if checks {
@@ -42,9 +42,9 @@ func TestNewMachineIsWatched(t *testing.T) {
 	}
 }
 
-// TestDeathWhileItIsWatched undoes the rollout: of the last machine, of one that was counted already, and of a group
+// TestDeathDuringTheWatchUndoesTheRollout: death while it is watched undoes the rollout: of the last machine, of one that was counted already, and of a group
 // whose old machine went first.
-func TestDeathWhileItIsWatched(t *testing.T) {
+func TestDeathDuringTheWatchUndoesTheRollout(t *testing.T) {
 	one := release.Group{Name: "web", Replicas: 1, Config: &machine.Config{Image: good}}
 	volume := &machine.Config{Image: good, Mounts: []machine.Mount{{Name: "data", Path: "/d"}}}
 	for _, tt := range []struct {
@@ -97,9 +97,9 @@ func TestDeathWhileItIsWatched(t *testing.T) {
 	}
 }
 
-// TestRolloutEndsWithAllReady: it is not done while a machine that was ready before fails its checks, and fails when that
+// TestRolloutWaitsForAllReady: it is not done while a machine that was ready before fails its checks, and fails when that
 // lasts until the deadline.
-func TestRolloutEndsWithAllReady(t *testing.T) {
+func TestRolloutWaitsForAllReady(t *testing.T) {
 	for _, recovers := range []bool{true, false} {
 		g := release.Group{Name: "web", Replicas: 2, Config: &machine.Config{Image: good},
 			Update: &release.Update{Deadline: during(time.Minute)}}
@@ -135,9 +135,9 @@ func TestRolloutEndsWithAllReady(t *testing.T) {
 	}
 }
 
-// TestRolloutOfMachinesThatFlap fails at the deadline: none that passes its checks half of the time takes another's place,
+// TestFlappingMachinesFailTheRollout: rollout of machines that flap fails at the deadline: none that passes its checks half of the time takes another's place,
 // nor one of which a check fails once every other time, which only its worker sees.
-func TestRolloutOfMachinesThatFlap(t *testing.T) {
+func TestFlappingMachinesFailTheRollout(t *testing.T) {
 	for _, missed := range []bool{false, true} {
 		for _, u := range []release.Update{{}, {MaxSurge: "3"}, {Strategy: release.BlueGreen},
 			{Strategy: release.Canary, Steps: []release.CanaryStep{{Percent: 34, For: during(time.Second)}}}} {

@@ -251,9 +251,9 @@ func (w *world) check(t failer) {
 	}
 }
 
-// TestServiceIsKept: whatever orders come to, whoever dies and whatever is wanted meanwhile, each slot ends with one
+// TestServiceKeepsOneMachinePerSlot: whatever orders come to, whoever dies and whatever is wanted meanwhile, each slot ends with one
 // machine; and never is one removed that is needed.
-func TestServiceIsKept(t *testing.T) {
+func TestServiceKeepsOneMachinePerSlot(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := newWorld(map[string]int{"web": rapid.IntRange(0, 4).Draw(t, "web")})
 		t.Repeat(map[string]func(*rapid.T){
@@ -308,8 +308,8 @@ func TestServiceIsKept(t *testing.T) {
 	})
 }
 
-// TestEpochsGrow: whoever the steward is, and whatever it remembers.
-func TestEpochsGrow(t *testing.T) {
+// TestEpochsIncreaseAcrossStewards: whoever the steward is, and whatever it remembers.
+func TestEpochsIncreaseAcrossStewards(t *testing.T) {
 	w := newWorld(map[string]int{"web": 1})
 	newest := uint64(0)
 	for i := range 50 {
@@ -340,9 +340,9 @@ func TestEpochsGrow(t *testing.T) {
 	}
 }
 
-// TestStewardsOfOneNumber have terms of one number, as neither has heard of the other: what they make is two machines, of
+// TestEqualTermStewardsMakeTellableMachines: stewards of one number have terms of one number, as neither has heard of the other: what they make is two machines, of
 // which each worker and store can tell which is which.
-func TestStewardsOfOneNumber(t *testing.T) {
+func TestEqualTermStewardsMakeTellableMachines(t *testing.T) {
 	w := newWorld(map[string]int{"web": 3})
 	a, b := NewSteward(cluster.Term{Number: 4}), NewSteward(cluster.Term{Number: 4})
 	a.Begin(cluster.Term{Number: 5, Member: "a"})
@@ -364,8 +364,8 @@ func TestStewardsOfOneNumber(t *testing.T) {
 	}
 }
 
-// TestStep: one look at a service of one slot.
-func TestStep(t *testing.T) {
+// TestStepOrdersMatchTheSlotState: one look at a service of one slot.
+func TestStepOrdersMatchTheSlotState(t *testing.T) {
 	w := newWorld(map[string]int{"web": 1})
 	spec := w.want.Release.Spec(&w.want.Release.Groups[0], 0)
 	up := release.Standing{ID: "a", Instance: "i1", Worker: "w1", State: machine.Started, Ready: true,
@@ -474,9 +474,9 @@ func TestStep(t *testing.T) {
 	}
 }
 
-// TestWhatFailsIsTriedLater: by and by later, and not before the refusal says. From the second refusal on all are told why,
+// TestFailedOrderBacksOffAndReports: by and by later, and not before the refusal says. From the second refusal on all are told why,
 // another reason a minute later at the soonest, and once there is a machine nothing is told.
-func TestWhatFailsIsTriedLater(t *testing.T) {
+func TestFailedOrderBacksOffAndReports(t *testing.T) {
 	w := newWorld(map[string]int{"web": 1})
 	var waits []time.Duration
 	for range 8 {
@@ -508,8 +508,8 @@ func TestWhatFailsIsTriedLater(t *testing.T) {
 	}
 }
 
-// TestReleaseThatDoesNotComeUp has a quarter more machines of a group than wanted, until its deadline.
-func TestReleaseThatDoesNotComeUp(t *testing.T) {
+// TestFailingReleaseSurgesAtMostAQuarter: release that does not come up has a quarter more machines of a group than wanted, until its deadline.
+func TestFailingReleaseSurgesAtMostAQuarter(t *testing.T) {
 	w := newWorld(map[string]int{"web": 5})
 	w.settle(t)
 	w.deploy("bad", map[string]int{"web": 5})

@@ -10,8 +10,8 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// TestSuspects: a worker is suspected where several services fare badly there and well elsewhere, and few at once are.
-func TestSuspects(t *testing.T) {
+// TestWorkerIsSuspectedOnlyByFaultsOfSeveralServices: a worker is suspected where several services fare badly there and well elsewhere, and few at once are.
+func TestWorkerIsSuspectedOnlyByFaultsOfSeveralServices(t *testing.T) {
 	now := time.Unix(1e9, 0)
 	well := func(at cluster.WorkerID) release.Standing {
 		return release.Standing{Worker: at, State: machine.Started, Ready: true}

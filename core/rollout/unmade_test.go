@@ -11,9 +11,9 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// TestImageThatNobodyHas fails its rollout after a few tries, long before the deadline, and what is not certain takes the
+// TestMissingImageFailsTheRolloutEarly: image that nobody has fails its rollout after a few tries, long before the deadline, and what is not certain takes the
 // place of no reason that is.
-func TestImageThatNobodyHas(t *testing.T) {
+func TestMissingImageFailsTheRolloutEarly(t *testing.T) {
 	w := newWorld(map[string]int{"web": 1})
 	w.settle(t)
 	w.deploy("gone", map[string]int{"web": 1})
@@ -53,9 +53,9 @@ func TestImageThatNobodyHas(t *testing.T) {
 	}
 }
 
-// TestStewardThatYieldsJudgesNothing: while it gives way to another it makes no machines, which does not count against the
+// TestYieldingStewardStopsDeadlines: while it gives way to another it makes no machines, which does not count against the
 // deadline of a release.
-func TestStewardThatYieldsJudgesNothing(t *testing.T) {
+func TestYieldingStewardStopsDeadlines(t *testing.T) {
 	w := newWorld(map[string]int{"web": 1})
 	w.settle(t)
 	r := &release.Release{Schema: release.Schema, Groups: []release.Group{{Name: "web", Replicas: 1,

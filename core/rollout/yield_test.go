@@ -81,9 +81,9 @@ func (r *rig) rolled() (refusals int) {
 	return refusals
 }
 
-// TestWhatAnotherNeedsGoesFirst: a volume or a port that a release gives to another group is free before that one's machine is
+// TestReassignedVolumeOrPortIsFreedFirst: a volume or a port that a release gives to another group is free before that one's machine is
 // made, whichever of them has changed, and the plan says so.
-func TestWhatAnotherNeedsGoesFirst(t *testing.T) {
+func TestReassignedVolumeOrPortIsFreedFirst(t *testing.T) {
 	after := func(g release.Group, name string) release.Group {
 		g.After = []string{name}
 		return g
@@ -153,9 +153,9 @@ func (r *rig) stands(name string, groups []release.Group) {
 	}
 }
 
-// TestOneAtATimeYieldsItsPort: of several machines of a group that gets another name one at a time lacks its port, or as many as
+// TestPortReassignmentKeepsUpdateLimits: of several machines of a group that gets another name one at a time lacks its port, or as many as
 // may.
-func TestOneAtATimeYieldsItsPort(t *testing.T) {
+func TestPortReassignmentKeepsUpdateLimits(t *testing.T) {
 	for most, update := range map[int]release.Update{1: {}, 2: {MaxUnavailable: "2"}} {
 		update.MinUp = during(3 * time.Second)
 		r := newRig(t, 1, serving("db", 3, 5432), true)
@@ -179,8 +179,8 @@ func TestOneAtATimeYieldsItsPort(t *testing.T) {
 	}
 }
 
-// TestReleaseThatTookWhatAnotherHadIsUndone: what went first comes back, and has what it had.
-func TestReleaseThatTookWhatAnotherHadIsUndone(t *testing.T) {
+// TestUndoRestoresReassignedVolumesAndPorts: what went first comes back, and has what it had.
+func TestUndoRestoresReassignedVolumesAndPorts(t *testing.T) {
 	for _, to := range [][]release.Group{{holding("data", "v")}, {holding("db"), holding("data", "v")}} {
 		r := newRig(t, 1, holding("db", "v"), true)
 		r.rest()
@@ -202,9 +202,9 @@ func TestReleaseThatTookWhatAnotherHadIsUndone(t *testing.T) {
 	}
 }
 
-// TestVolumesChangeHands: groups draw names and volumes for each release, and orders end in any order: each release comes to
+// TestRandomVolumeReassignmentsSettle: groups draw names and volumes for each release, and orders end in any order: each release comes to
 // stand.
-func TestVolumesChangeHands(t *testing.T) {
+func TestRandomVolumeReassignmentsSettle(t *testing.T) {
 	for seed := range uint64(200) {
 		rnd := rand.New(rand.NewPCG(seed, 7))
 		r := newRig(t, seed, holding("z"), seed%2 == 0)

@@ -61,9 +61,9 @@ func backend(id string, power routing.Power) routing.Backend {
 
 func with(b routing.Backend, f func(*routing.Backend)) routing.Backend { f(&b); return b }
 
-// TestWorkerGoesSilentDuringAWake: who waits does not wait for a wake of which nobody will hear: another machine is woken,
+// TestSilentWorkerAbandonsItsWake: who waits does not wait for a wake of which nobody will hear: another machine is woken,
 // and without one the requests are refused. Should the worker be heard again the wake counts again.
-func TestWorkerGoesSilentDuringAWake(t *testing.T) {
+func TestSilentWorkerAbandonsItsWake(t *testing.T) {
 	wakes, a, other := routing.Policy{Autostart: true}, backend("a", routing.Asleep), backend("b", routing.Asleep)
 	silent := with(a, func(b *routing.Backend) { b.Unheard = true })
 	b := newBench(wakes, a, other)
@@ -80,7 +80,7 @@ func TestWorkerGoesSilentDuringAWake(t *testing.T) {
 	}
 }
 
-func TestOneRequest(t *testing.T) {
+func TestRequestIsSentHeldOrRefusedByState(t *testing.T) {
 	wakes := routing.Policy{Autostart: true}
 	up, asleep := backend("a", routing.Up), backend("a", routing.Asleep)
 	for _, c := range []struct {
@@ -138,7 +138,7 @@ func TestOneRequest(t *testing.T) {
 	}
 }
 
-func TestOneWakeForMany(t *testing.T) {
+func TestManyRequestsShareOneWake(t *testing.T) {
 	p := routing.Policy{Autostart: true}
 	b := newBench(p, backend("a", routing.Asleep))
 	if got := b.ask(1, routing.Ask{}); got != "wake a" {
@@ -163,7 +163,7 @@ func TestOneWakeForMany(t *testing.T) {
 	}
 }
 
-func TestWakesThatFail(t *testing.T) {
+func TestFailedWakeTriesAnotherMachine(t *testing.T) {
 	p := routing.Policy{Autostart: true}
 	b := newBench(p, backend("a", routing.Asleep))
 	b.ask(1, routing.Ask{})
@@ -193,9 +193,9 @@ func TestWakesThatFail(t *testing.T) {
 	}
 }
 
-// TestAnotherIsMade: where those that are there do not do, or cannot be woken, another is made, one at a time and up to
+// TestExtraMachineIsMadeUpToThePolicy: where those that are there do not do, or cannot be woken, another is made, one at a time and up to
 // the policy's number.
-func TestAnotherIsMade(t *testing.T) {
+func TestExtraMachineIsMadeUpToThePolicy(t *testing.T) {
 	p := routing.Policy{Autostart: true, Soft: 2, CreateUpTo: 3}
 	expect := func(name, got, want string) {
 		t.Helper()
@@ -239,7 +239,7 @@ func TestAnotherIsMade(t *testing.T) {
 	expect("the one that is asked for", b.ask(1, routing.Ask{Only: "x"}), "refuse 1 2")
 }
 
-func TestCorrections(t *testing.T) {
+func TestConnectFailureSetsAMachineAside(t *testing.T) {
 	p := routing.Policy{Autostart: true}
 	b := newBench(p, backend("a", routing.Up))
 	b.ask(1, routing.Ask{})
@@ -266,7 +266,7 @@ func TestCorrections(t *testing.T) {
 	}
 }
 
-func TestHardLimit(t *testing.T) {
+func TestHardLimitQueuesRequests(t *testing.T) {
 	p := routing.Policy{Soft: 1, Hard: 2}
 	b := newBench(p, backend("a", routing.Up))
 	for i, want := range []string{"send 1 a", "send 2 a", "", ""} {
@@ -288,7 +288,7 @@ func TestHardLimit(t *testing.T) {
 	}
 }
 
-func TestTooManyWait(t *testing.T) {
+func TestQueueIsBoundedPerSource(t *testing.T) {
 	b := newBench(routing.Policy{Autostart: true}, backend("a", routing.Asleep))
 	for i := range routing.MaxHeldSource {
 		b.ask(routing.Ticket(i+1), routing.Ask{Source: "one"})
@@ -301,9 +301,9 @@ func TestTooManyWait(t *testing.T) {
 	}
 }
 
-// TestNothingIsLost draws what may happen to a pool: each request is sent, refused or left, and none is sent to a
+// TestEveryRequestIsSentRefusedOrLeft: nothing is lost draws what may happen to a pool: each request is sent, refused or left, and none is sent to a
 // machine beyond its hard limit, or twice at once.
-func TestNothingIsLost(t *testing.T) {
+func TestEveryRequestIsSentRefusedOrLeft(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 5).Draw(t, "machines")
 		p := routing.Policy{Autostart: true, Soft: rapid.IntRange(0, 3).Draw(t, "soft"), Autostop: routing.IsStopped}

@@ -37,9 +37,9 @@ func fair(got map[string]int, n int) error {
 	return nil
 }
 
-// TestEachMachineHasItsShare: also where one of three is at the member that is asked, or the last report of a load, which
+// TestMachinesShareLoadEqually: also where one of three is at the member that is asked, or the last report of a load, which
 // is up to a second old, says that one has something to do.
-func TestEachMachineHasItsShare(t *testing.T) {
+func TestMachinesShareLoadEqually(t *testing.T) {
 	for name, edit := range map[string]func(*routing.Backend){
 		"all alike":               func(*routing.Backend) {},
 		"one is here":             func(b *routing.Backend) { b.Where = routing.Here },
@@ -59,9 +59,9 @@ func TestEachMachineHasItsShare(t *testing.T) {
 	}
 }
 
-// TestSlowMachineKeepsItsTurn: one that has not answered yet gets its share of what comes meanwhile, up to a few requests; one
+// TestSlowMachineKeepsItsShareUpToALimit: one that has not answered yet gets its share of what comes meanwhile, up to a few requests; one
 // from which nothing comes then gets nothing more.
-func TestSlowMachineKeepsItsTurn(t *testing.T) {
+func TestSlowMachineKeepsItsShareUpToALimit(t *testing.T) {
 	b := newBench(routing.Policy{Autostart: true}, backend("m0", routing.Up), backend("m1", routing.Up),
 		backend("m2", routing.Up))
 	stuck := map[routing.Ticket]bool{}
@@ -98,10 +98,10 @@ func TestSlowMachineKeepsItsTurn(t *testing.T) {
 	}
 }
 
-// TestMachineThatWasNotReadyGetsItsShare: a request comes to a new machine before its port accepts, and its owner sends
+// TestNewMachineGetsItsShareOnceReady: a request comes to a new machine before its port accepts, and its owner sends
 // it back. Nobody needs that machine enough to have it woken. A second later it has its share, although the fleet has told
 // nothing new of it.
-func TestMachineThatWasNotReadyGetsItsShare(t *testing.T) {
+func TestNewMachineGetsItsShareOnceReady(t *testing.T) {
 	p := routing.Policy{Autostart: true}
 	list := []routing.Backend{backend("m0", routing.Up), backend("m1", routing.Up), backend("m2", routing.Up)}
 	b := newBench(p, list...)
@@ -121,10 +121,10 @@ func TestMachineThatWasNotReadyGetsItsShare(t *testing.T) {
 	}
 }
 
-// TestEachHasItsShareAgain draws what the fleet may tell and owners may answer. Once the fleet says of all machines that
+// TestRecoveredMachinesRegainTheirShare: each has its share again draws what the fleet may tell and owners may answer. Once the fleet says of all machines that
 // they are up, heard, not cordoned and pass their checks, each has its share again: within a second, or 5 s after one
 // could not be reached.
-func TestEachHasItsShareAgain(t *testing.T) {
+func TestRecoveredMachinesRegainTheirShare(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := routing.Policy{Autostart: true, Soft: rapid.SampledFrom([]int{0, 0, 5}).Draw(t, "soft")}
 		b := newBench(p)

@@ -26,7 +26,7 @@ func refill(r routing.Refill) string {
 	return text
 }
 
-func TestSpares(t *testing.T) {
+func TestSparesFollowTheWarmCount(t *testing.T) {
 	p := routing.Policy{Warm: 1, CreateUpTo: 3}
 	now := time.Unix(1e9, 0)
 	var s routing.Spares
@@ -75,9 +75,9 @@ func TestSpares(t *testing.T) {
 	}
 }
 
-// TestSpareRipens: one that is up only until it is suspended counts as on its way, for a time, and not once it was
+// TestRunningSpareCountsUntilSuspended: one that is up only until it is suspended counts as on its way, for a time, and not once it was
 // used or has slept.
-func TestSpareRipens(t *testing.T) {
+func TestRunningSpareCountsUntilSuspended(t *testing.T) {
 	p := routing.Policy{Warm: 1, CreateUpTo: 3, Autostop: routing.IsSuspended}
 	now := time.Unix(1e9, 0)
 	var s routing.Spares
@@ -99,7 +99,7 @@ func TestSpareRipens(t *testing.T) {
 	}
 }
 
-func TestNamesOfMachinesThatAreMade(t *testing.T) {
+func TestNewMachineTakesTheFirstFreeName(t *testing.T) {
 	taken := map[string]bool{"web-2": true, "web-4": true}
 	if got := routing.NameOf("web", func(n string) bool { return taken[n] }); got != "web-3" {
 		t.Error(got)
@@ -196,9 +196,9 @@ func (w *warmed) step(i int) {
 	s.Made(w.at, nil, 0)
 }
 
-// TestTwoDecidersMakeNoMoreThanWarm: whatever two deciders see late, what they make fails, and machines come and go,
+// TestTwoDecidersNeverExceedWarmCount: whatever two deciders see late, what they make fails, and machines come and go,
 // there are never more machines than may be, none is made that is not missing, and in the end none is missing.
-func TestTwoDecidersMakeNoMoreThanWarm(t *testing.T) {
+func TestTwoDecidersNeverExceedWarmCount(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := &warmed{t: t, at: time.Unix(1e9, 0), rests: rapid.Bool().Draw(t, "rests")}
 		w.p.CreateUpTo = rapid.IntRange(2, 6).Draw(t, "up to")

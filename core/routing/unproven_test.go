@@ -14,9 +14,9 @@ func unproven(id string, power routing.Power) routing.Backend {
 	return with(backend(id, power), func(b *routing.Backend) { b.Unproven, b.Failing = true, power == routing.Up })
 }
 
-// TestMachineThatHasNotPassed: no request is sent to one that has not passed its checks since its start. Where there is no
+// TestMachineWithoutPassedChecksGetsNoRequests: no request is sent to one that has not passed its checks since its start. Where there is no
 // other its owner is asked, once for however many wait, and believed until the fleet tells the same.
-func TestMachineThatHasNotPassed(t *testing.T) {
+func TestMachineWithoutPassedChecksGetsNoRequests(t *testing.T) {
 	p := routing.Policy{Autostart: true}
 	again := &fault.Error{Kind: fault.Unavailable, Text: "it ended", RetryAfter: 3 * time.Second}
 	for _, power := range []routing.Power{routing.Up, routing.Coming} {
@@ -68,9 +68,9 @@ func TestMachineThatHasNotPassed(t *testing.T) {
 	}
 }
 
-// TestNoMachineForAMoment: of a service whose machines are kept one is waited for, for half a minute from when one was first
+// TestRequestWaitsHalfAMinuteForAReplacement: of a service whose machines are kept one is waited for, for half a minute from when one was first
 // missed.
-func TestNoMachineForAMoment(t *testing.T) {
+func TestRequestWaitsHalfAMinuteForAReplacement(t *testing.T) {
 	p := routing.Policy{Autostart: true}
 	cordoned := with(backend("a", routing.Asleep), func(b *routing.Backend) { b.Cordoned = true })
 	held := with(cordoned, func(b *routing.Backend) {

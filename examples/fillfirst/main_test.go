@@ -18,8 +18,8 @@ import (
 	"github.com/soukhq/souk/worker"
 )
 
-// TestFillFirst runs the scheduler against a real gateway and real workers: one worker is filled before the next.
-func TestFillFirst(t *testing.T) {
+// TestFillFirstFillsOneWorkerBeforeTheNext runs the scheduler against a real gateway and real workers: one worker is filled before the next.
+func TestFillFirstFillsOneWorkerBeforeTheNext(t *testing.T) {
 	rows, err := catalog.Open(mem.New(), filepath.Join(t.TempDir(), "key"))
 	if err != nil {
 		t.Fatal(err)

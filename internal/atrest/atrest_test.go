@@ -45,8 +45,8 @@ func refused(t *testing.T, path string, raw []byte, kind fault.Kind) {
 	}
 }
 
-// TestSealAndOpen goes through the life of a key from outside: none, the first, the next, and none again.
-func TestSealAndOpen(t *testing.T) {
+// TestKeyCanBeAddedRotatedAndRemoved goes through the life of a key from outside: none, the first, the next, and none again.
+func TestKeyCanBeAddedRotatedAndRemoved(t *testing.T) {
 	const path, data = "/a/secrets.key", "0123456789abcdef"
 	t.Setenv(EnvFile, "")
 	t.Setenv(envCredentials, "")
@@ -82,8 +82,8 @@ func TestSealAndOpen(t *testing.T) {
 	refused(t, path, next, fault.Precondition)
 }
 
-// TestWhereTheKeyIs: a file that is named, or a credential; what cannot be a key is refused.
-func TestWhereTheKeyIs(t *testing.T) {
+// TestKeyComesFromFileOrCredential: a file that is named, or a credential; what cannot be a key is refused.
+func TestKeyComesFromFileOrCredential(t *testing.T) {
 	t.Setenv(EnvFile, "")
 	dir := t.TempDir()
 	t.Setenv(envCredentials, dir)

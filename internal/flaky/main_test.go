@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-func TestFind(t *testing.T) {
+func TestFindReportsTestsThatFailedThenPassed(t *testing.T) {
 	events := func(list ...event) string {
 		var b strings.Builder
 		for _, e := range list {
@@ -59,8 +59,8 @@ func TestFind(t *testing.T) {
 	}
 }
 
-// TestReport: the report is written also when nothing is flaky, so that an old one does not stay.
-func TestReport(t *testing.T) {
+// TestReportIsWrittenEvenIfEmpty: the report is written also when nothing is flaky, so that an old one does not stay.
+func TestReportIsWrittenEvenIfEmpty(t *testing.T) {
 	dir := t.TempDir()
 	report, in := filepath.Join(dir, "flaky.txt"), filepath.Join(dir, "a.json")
 	for path, text := range map[string]string{report: "old\n", in: ""} {

@@ -63,9 +63,9 @@ func live(life string) error {
 	return doors.Become("/proc/self/exe", os.Args, []string{"LIFE=" + life + "1"})
 }
 
-// TestNobodyIsRefused: who connects while one program ends and the next begins is answered by the next, and an address
+// TestHandoverRefusesNoConnection: who connects while one program ends and the next begins is answered by the next, and an address
 // that the next one does not want is free again, also where both asked for any port.
-func TestNobodyIsRefused(t *testing.T) {
+func TestHandoverRefusesNoConnection(t *testing.T) {
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = []string{"LIFE=1"}
 	in, err := cmd.StdinPipe()

@@ -8,7 +8,7 @@ import (
 	"github.com/soukhq/souk/internal/wait/waittest"
 )
 
-func TestPercentFollowsTheLiveHeap(t *testing.T) {
+func TestGCPercentFollowsTheLiveHeap(t *testing.T) {
 	const mb = 1 << 20
 	for _, tt := range []struct {
 		name   string
@@ -30,7 +30,7 @@ func TestPercentFollowsTheLiveHeap(t *testing.T) {
 	}
 }
 
-func TestMemoryIsGivenBackOnceWhenIdle(t *testing.T) {
+func TestMemoryIsReturnedOnceWhenIdle(t *testing.T) {
 	var k keeper
 	at := uint64(0)
 	for i, step := range []struct {
@@ -53,8 +53,8 @@ func TestMemoryIsGivenBackOnceWhenIdle(t *testing.T) {
 	}
 }
 
-// TestEachCollectionIsTold: each collection, not the first one only, and none once the context has ended.
-func TestEachCollectionIsTold(t *testing.T) {
+// TestEachCollectionIsReportedUntilCancel: each collection, not the first one only, and none once the context has ended.
+func TestEachCollectionIsReportedUntilCancel(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	told := make(chan struct{}, 1)
 	tellCollected(ctx, told)

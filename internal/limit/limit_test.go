@@ -15,7 +15,7 @@ import (
 	"github.com/soukhq/souk/internal/wait"
 )
 
-func TestGroup(t *testing.T) {
+func TestGroupBoundsConcurrentEntries(t *testing.T) {
 	g := limit.Group{Most: 2}
 	if !g.Enter() || !g.Enter() || g.Enter() {
 		t.Fatal("2 and no more may be in")
@@ -31,7 +31,7 @@ func TestGroup(t *testing.T) {
 	}
 }
 
-func TestGroupWait(t *testing.T) {
+func TestGroupWaitEndsWhenEmptyOrCancelled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var g limit.Group
 		if err := g.Wait(t.Context()); err != nil {
@@ -62,8 +62,8 @@ func TestGroupWait(t *testing.T) {
 	})
 }
 
-// TestShares compares Shares with a list of those who are in.
-func TestShares(t *testing.T) {
+// TestSharesMatchAModel compares Shares with a list of those who are in.
+func TestSharesMatchAModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := limit.Shares[int]{All: rapid.IntRange(0, 6).Draw(t, "all"), Each: rapid.IntRange(0, 3).Draw(t, "each")}
 		var in []int
@@ -90,8 +90,8 @@ func TestShares(t *testing.T) {
 	})
 }
 
-// TestLines has 40 goroutines of two keys take turns, of which one in four has no time to wait.
-func TestLines(t *testing.T) {
+// TestLinesServeTwoKeysInTurn has 40 goroutines of two keys take turns, of which one in four has no time to wait.
+func TestLinesServeTwoKeysInTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		lines, begin := limit.Lines[string]{Each: 2}, time.Now()
 		var in [2]atomic.Int32

@@ -49,9 +49,9 @@ func (h host) install(env ...string) (code int, said, asked string) {
 	return cmd.ProcessState.ExitCode(), string(out), string(raw)
 }
 
-// TestInstall: what is missing is installed as root, one by one where together it cannot be; else it is listed, which is an
+// TestMissingProgramsAreInstalledAsRootOrListed: what is missing is installed as root, one by one where together it cannot be; else it is listed, which is an
 // error in CI only.
-func TestInstall(t *testing.T) {
+func TestMissingProgramsAreInstalledAsRootOrListed(t *testing.T) {
 	apt := `echo "$@" >> ${0%/*}/asked; `
 	const lacks = "This host lacks busybox crun curl docker-registry "
 	t.Run("a user", func(t *testing.T) {

@@ -9,9 +9,9 @@ import (
 	"github.com/soukhq/souk/internal/wait/waittest"
 )
 
-// TestNeverTheFirst: what is started one after the other finds the first thread idle again and again, for the test's
+// TestLockedThreadIsNeverTheMainThread: what is started one after the other finds the first thread idle again and again, for the test's
 // own goroutine waits. The threads that were used end.
-func TestNeverTheFirst(t *testing.T) {
+func TestLockedThreadIsNeverTheMainThread(t *testing.T) {
 	used := map[int]bool{}
 	for range 2000 {
 		tid := make(chan int)

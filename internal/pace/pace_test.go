@@ -14,9 +14,9 @@ import (
 	"github.com/soukhq/souk/internal/pace"
 )
 
-// TestWriter: the first piece goes at once, what follows within a millisecond goes with the next flush, and what comes
+// TestWriterSendsFirstAtOnceThenBatches: the first piece goes at once, what follows within a millisecond goes with the next flush, and what comes
 // after a rest goes at once again.
-func TestWriter(t *testing.T) {
+func TestWriterSendsFirstAtOnceThenBatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var (
 			mu      sync.Mutex // of both
@@ -75,8 +75,8 @@ func TestWriter(t *testing.T) {
 	})
 }
 
-// TestWriterTellsLater: a flush that fails while nobody waits for it is the error of the next write, and of Close.
-func TestWriterTellsLater(t *testing.T) {
+// TestWriterReportsAFailedFlushLater: a flush that fails while nobody waits for it is the error of the next write, and of Close.
+func TestWriterReportsAFailedFlushLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		broken := errors.New("broken")
 		var fails atomic.Bool

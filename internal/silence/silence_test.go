@@ -16,9 +16,9 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(netns.Main(m.Run)) }
 
-// TestHostThatFallsSilent: whatever is under way on a connection ends when its other host is cut off, and nothing ends
+// TestConnectionsOfASilentHostEnd: whatever is under way on a connection ends when its other host is cut off, and nothing ends
 // whose host is there: neither one that sends nothing, nor one that reads nothing.
-func TestHostThatFallsSilent(t *testing.T) {
+func TestConnectionsOfASilentHostEnd(t *testing.T) {
 	if !netns.Inside() {
 		if os.Getenv("CI") == "true" {
 			t.Fatalf("hosts cannot be made here; lacking: %s", netns.Lacks())

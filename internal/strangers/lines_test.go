@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// TestFewLines: of a flood of lines few are written, and the sum of what was left out is right.
-func TestFewLines(t *testing.T) {
+// TestLogLinesOfAFloodAreLimitedAndCounted: of a flood of lines few are written, and the sum of what was left out is right.
+func TestLogLinesOfAFloodAreLimitedAndCounted(t *testing.T) {
 	var out bytes.Buffer
 	h := Few(slog.New(slog.NewTextHandler(&out, nil)), 5, time.Second).Handler()
 	begin, said := time.Now(), 0

@@ -61,7 +61,7 @@ func closed(t *testing.T, c net.Conn) {
 	}
 }
 
-func TestFloodDoesNotTakeAFriendsPlace(t *testing.T) {
+func TestFloodDoesNotEvictKnownAddresses(t *testing.T) {
 	p, addr := server(t)
 	friend := dial(t, "127.0.0.1", addr)
 	if !say(t, friend, "friend") {
@@ -88,7 +88,7 @@ func TestFloodDoesNotTakeAFriendsPlace(t *testing.T) {
 	}
 }
 
-func TestAddressFloodsItself(t *testing.T) {
+func TestFloodingAddressEvictsOnlyItself(t *testing.T) {
 	_, addr := server(t)
 	first := dial(t, "127.0.0.2", addr)
 	if !say(t, first, "nothing") {

@@ -17,9 +17,9 @@ import (
 	"github.com/soukhq/souk/internal/wait/waittest"
 )
 
-// TestMonitorIsFound: while goroutines run, the monitor is the thread that sleeps and looks, again and again, and
+// TestMonitorThreadIsFound: while goroutines run, the monitor is the thread that sleeps and looks, again and again, and
 // the others have no reason to sleep.
-func TestMonitorIsFound(t *testing.T) {
+func TestMonitorThreadIsFound(t *testing.T) {
 	done := make(chan struct{})
 	go func() {
 		for n := 0; ; n++ { // something has to run, or the monitor waits to be woken
@@ -52,8 +52,8 @@ func TestMonitorIsFound(t *testing.T) {
 	}, func(sleeps int) bool { return sleeps >= 20 })
 }
 
-// TestCalm: the kernel has noted it, for the monitor and for no other thread; without the privilege it is said why not.
-func TestCalm(t *testing.T) {
+// TestCalmSetsTimerSlackOfTheMonitorOnly: the kernel has noted it, for the monitor and for no other thread; without the privilege it is said why not.
+func TestCalmSetsTimerSlackOfTheMonitorOnly(t *testing.T) {
 	err := Calm(Slack)
 	if fault.Is(err, fault.Precondition) && os.Geteuid() != 0 {
 		t.Skip(err)
@@ -74,8 +74,8 @@ func TestCalm(t *testing.T) {
 	}
 }
 
-// TestExact: also on a thread that the monitor has made.
-func TestExact(t *testing.T) {
+// TestExactResetsTimerSlackOfTheThread: also on a thread that the monitor has made.
+func TestExactResetsTimerSlackOfTheThread(t *testing.T) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	if err := unix.Prctl(unix.PR_SET_TIMERSLACK, uintptr(Slack.Nanoseconds()), 0, 0, 0); err != nil {

@@ -101,7 +101,7 @@ func serve(t *testing.T, path string) (refused chan error) {
 	return refused
 }
 
-func TestOneUserMeetsItself(t *testing.T) {
+func TestSameUserConnects(t *testing.T) {
 	for _, name := range []string{"short", strings.Repeat("long", 30)} {
 		dir := filepath.Join(t.TempDir(), name)
 		if err := os.Mkdir(dir, 0o700); err != nil {
@@ -125,7 +125,7 @@ func TestOneUserMeetsItself(t *testing.T) {
 	}
 }
 
-func TestAnotherUserIsRefused(t *testing.T) {
+func TestOtherUserIsRefused(t *testing.T) {
 	path := filepath.Join(openDir(t), "s")
 	refused := serve(t, path)
 	out, err := nobody(t, "dial", path).CombinedOutput()
@@ -144,7 +144,7 @@ func TestAnotherUserIsRefused(t *testing.T) {
 	}
 }
 
-func TestAnotherUsersSocketIsNotBelieved(t *testing.T) {
+func TestOtherUsersSocketIsNotTrusted(t *testing.T) {
 	path := filepath.Join(openDir(t), "s")
 	cmd := nobody(t, "listen", path)
 	in, err := cmd.StdinPipe()

@@ -9,8 +9,8 @@ import (
 	"github.com/soukhq/souk/internal/wait"
 )
 
-// TestPrecise waits as long as it was told to, also where its context has ended.
-func TestPrecise(t *testing.T) {
+// TestPreciseWaitsExactlyOrUntilCancelled waits as long as it was told to, also where its context has ended.
+func TestPreciseWaitsExactlyOrUntilCancelled(t *testing.T) {
 	var p wait.Precise
 	defer p.Close()
 	for _, d := range []time.Duration{-1, 0, 1, 100 * time.Microsecond, 2 * time.Millisecond, 6 * time.Millisecond} {
@@ -29,8 +29,8 @@ func TestPrecise(t *testing.T) {
 	}
 }
 
-// BenchmarkPrecise shows what a pause of 0.1 ms takes, and what Go's own timer makes of it.
-func BenchmarkPrecise(b *testing.B) {
+// BenchmarkPreciseAgainstGoTimer shows what a pause of 0.1 ms takes, and what Go's own timer makes of it.
+func BenchmarkPreciseAgainstGoTimer(b *testing.B) {
 	const d = 100 * time.Microsecond
 	b.Run("precise", func(b *testing.B) {
 		var p wait.Precise

@@ -10,7 +10,7 @@ import (
 	"github.com/soukhq/souk/internal/wait"
 )
 
-func TestUntil(t *testing.T) {
+func TestUntilPollsUntilTrue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begin, asked := time.Now(), 0
 		if err := wait.Until(t.Context(), time.Second, func() bool { asked++; return asked == 3 }); err != nil {
@@ -22,7 +22,7 @@ func TestUntil(t *testing.T) {
 	})
 }
 
-func TestCauseIsReturned(t *testing.T) {
+func TestWaitReturnsTheContextsCause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		late := errors.New("late")
 		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Minute, late)

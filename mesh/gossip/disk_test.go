@@ -10,9 +10,9 @@ import (
 	"github.com/soukhq/souk/core/registry"
 )
 
-// TestDamagedObjects: what a crash cut off at the end was promised to nobody; what is damaged or zeros with objects
+// TestDamagedObjectFileIsRefusedUnchanged: what a crash cut off at the end was promised to nobody; what is damaged or zeros with objects
 // behind it is refused, and left as it is.
-func TestDamagedObjects(t *testing.T) {
+func TestDamagedObjectFileIsRefusedUnchanged(t *testing.T) {
 	dir := t.TempDir()
 	d, err := openDisk(dir)
 	if err != nil {

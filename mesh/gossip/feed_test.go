@@ -37,9 +37,9 @@ func (p *picture) read(f *Feed) {
 	}
 }
 
-// TestFeedHasWhatChanged: who takes a feed knows what the registry knows of the others, however late it begins and
+// TestFeedDeliversEveryChange: who takes a feed knows what the registry knows of the others, however late it begins and
 // however seldom it takes; what changed many times meanwhile is taken once; a worker that is forgotten is gone.
-func TestFeedHasWhatChanged(t *testing.T) {
+func TestFeedDeliversEveryChange(t *testing.T) {
 	a := start(t, Options{Self: "a"})
 	early := a.Feed()
 	b := start(t, Options{Self: "b"}, a)

@@ -58,9 +58,9 @@ func idle(t *testing.T, from, addr, say string, n int) {
 	t.Cleanup(func() { close(stop); all.Wait(); turn.Stop() })
 }
 
-// TestIdleStreams: connections that say nothing, or half of a message, hold up neither what members tell each other nor
+// TestIdleStreamsBlockNoMember: connections that say nothing, or half of a message, hold up neither what members tell each other nor
 // a new member, also where the flood comes from the members' own address (security M3).
-func TestIdleStreams(t *testing.T) {
+func TestIdleStreamsBlockNoMember(t *testing.T) {
 	for _, x := range []struct{ name, from, say string }{
 		{"silent, from elsewhere", "127.0.0.2", ""},
 		{"silent, from a member's address", "127.0.0.1", ""},
@@ -88,8 +88,8 @@ func TestIdleStreams(t *testing.T) {
 	}
 }
 
-// TestUnsealedLengthAllocatesNothing: memory is taken for what has come, not for what is said to come.
-func TestUnsealedLengthAllocatesNothing(t *testing.T) {
+// TestClaimedLengthAllocatesNothing: memory is taken for what has come, not for what is said to come.
+func TestClaimedLengthAllocatesNothing(t *testing.T) {
 	s, err := newSealer([][]byte{key})
 	if err != nil {
 		t.Fatal(err)
@@ -116,8 +116,8 @@ func (l *lines) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// TestBadPacketsWriteFewLines: a log is not filled by packets of anybody (security L8).
-func TestBadPacketsWriteFewLines(t *testing.T) {
+// TestBadPacketsLogFewLines: a log is not filled by packets of anybody (security L8).
+func TestBadPacketsLogFewLines(t *testing.T) {
 	var log lines
 	a := start(t, Options{Self: "a", Log: slog.New(slog.NewTextHandler(&log, nil))})
 	conn, err := net.Dial("udp", a.Addr())

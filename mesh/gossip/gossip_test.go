@@ -182,7 +182,7 @@ func TestThreeMembersKnowAllOfEachOther(t *testing.T) {
 	}
 }
 
-func TestLargeBurstIsPulled(t *testing.T) {
+func TestLargeBurstArrivesByPull(t *testing.T) {
 	a := start(t, Options{Self: "a"})
 	b := start(t, Options{Self: "b"}, a)
 	for i := range 2000 {
@@ -203,7 +203,7 @@ func TestLargeBurstIsPulled(t *testing.T) {
 	})
 }
 
-func TestDeathIsAFactWithATime(t *testing.T) {
+func TestDeathIsRecordedWithItsTime(t *testing.T) {
 	a := start(t, Options{Self: "a"})
 	b := start(t, Options{Self: "b"}, a)
 	c := start(t, Options{Self: "c"}, a)
@@ -287,7 +287,7 @@ func TestSuspectIsPulledFrom(t *testing.T) {
 	}
 }
 
-func TestWhoIsAloneRepeatsNothing(t *testing.T) {
+func TestSingleMemberQueuesNoBroadcasts(t *testing.T) {
 	a := start(t, Options{Self: "a"})
 	<-a.Ready()
 	a.machine("m1", "started")
@@ -298,7 +298,7 @@ func TestWhoIsAloneRepeatsNothing(t *testing.T) {
 	}
 }
 
-func TestCutIsHealed(t *testing.T) {
+func TestCutHealsWithTheLaterWrite(t *testing.T) {
 	a := start(t, Options{Self: "a"})
 	b := start(t, Options{Self: "b"}, a)
 	c := start(t, Options{Self: "c"}, a)
@@ -330,7 +330,7 @@ func TestCutIsHealed(t *testing.T) {
 	}
 }
 
-func TestRestartFindsTheOthersAndItsObjects(t *testing.T) {
+func TestRestartFindsMembersAndObjects(t *testing.T) {
 	dir := t.TempDir()
 	a := start(t, Options{Self: "a"})
 	b := start(t, Options{Self: "b", Dir: dir}, a)
@@ -355,9 +355,9 @@ func TestRestartFindsTheOthersAndItsObjects(t *testing.T) {
 	})
 }
 
-// TestTwoThatFindEachOtherLookForTheThird: two that were restarted and have each other still look for whom they knew
+// TestRestartedPairLooksForTheThirdMember: two that were restarted and have each other still look for whom they knew
 // before. The third may believe that they were never away, and does not look for them; here it knows nobody.
-func TestTwoThatFindEachOtherLookForTheThird(t *testing.T) {
+func TestRestartedPairLooksForTheThirdMember(t *testing.T) {
 	dirs := map[cluster.WorkerID]string{"a": t.TempDir(), "b": t.TempDir()}
 	a := start(t, Options{Self: "a", Dir: dirs["a"]})
 	b := start(t, Options{Self: "b", Dir: dirs["b"]}, a)
@@ -381,8 +381,8 @@ func TestTwoThatFindEachOtherLookForTheThird(t *testing.T) {
 	})
 }
 
-// TestOldDisk: a worker comes back that remembers less of itself than the others do.
-func TestOldDisk(t *testing.T) {
+// TestWorkerWithAnOldDiskRecovers: a worker comes back that remembers less of itself than the others do.
+func TestWorkerWithAnOldDiskRecovers(t *testing.T) {
 	a := start(t, Options{Self: "a"})
 	b := start(t, Options{Self: "b", Incarnation: 7}, a)
 	b.machine("m1", "started")
@@ -397,7 +397,7 @@ func TestOldDisk(t *testing.T) {
 	})
 }
 
-func TestLossIsMadeGood(t *testing.T) {
+func TestLostUpdatesAreRepaired(t *testing.T) {
 	var ms []*member
 	for i := range 5 {
 		ms = append(ms, startWith(t, Options{Self: cluster.WorkerID(fmt.Sprint("w", i))},
@@ -416,7 +416,7 @@ func TestLossIsMadeGood(t *testing.T) {
 	})
 }
 
-func TestStrangersKeyOpensNothing(t *testing.T) {
+func TestWrongKeyCannotJoinOrPull(t *testing.T) {
 	a := start(t, Options{Self: "a"})
 	e := start(t, Options{Self: "e", Keys: [][]byte{[]byte("fedcba9876543210")}})
 	if err := e.Join(t.Context(), []string{a.Addr()}); err == nil {
@@ -434,8 +434,8 @@ func TestStrangersKeyOpensNothing(t *testing.T) {
 	}
 }
 
-// TestOddThingsWedgeNobody: what decodes to nothing known, or to a lie, is carried or refused, and all goes on.
-func TestOddThingsWedgeNobody(t *testing.T) {
+// TestInvalidUpdatesBlockNobody: what decodes to nothing known, or to a lie, is carried or refused, and all goes on.
+func TestInvalidUpdatesBlockNobody(t *testing.T) {
 	a := start(t, Options{Self: "a"})
 	b := start(t, Options{Self: "b"}, a)
 	waittest.Until(t, "both see both", func() bool { return len(a.View().Workers) == 2 && len(b.View().Workers) == 2 })
@@ -470,7 +470,7 @@ func TestOddThingsWedgeNobody(t *testing.T) {
 	}
 }
 
-func TestWatchCanBeResumedAndAStuckOneIsNoticed(t *testing.T) {
+func TestWatchResumesAndDetectsAStuckReader(t *testing.T) {
 	stuck := make(chan string, 10)
 	a := start(t, Options{Self: "a", Stuck: func(who string, _ time.Duration) { stuck <- who }})
 	w := a.Watch("proxy", 0)

@@ -100,8 +100,8 @@ func (m *member) goesOn() {
 	}
 }
 
-// TestNobodyWaitsForTheDisk but who writes an object, until that is kept.
-func TestNobodyWaitsForTheDisk(t *testing.T) {
+// TestOnlyWritersWaitForTheDisk: nobody waits for the disk but who writes an object, until that is kept.
+func TestOnlyWritersWaitForTheDisk(t *testing.T) {
 	g := newGate()
 	a := startWith(t, Options{Self: "a", Dir: t.TempDir()},
 		func(m *member) { m.keeper.storage = gatedDisk{m.keeper.storage, g} })
@@ -135,8 +135,8 @@ func TestNobodyWaitsForTheDisk(t *testing.T) {
 	}
 }
 
-// TestNobodyWaitsForASignature: neither for one that is made nor for one that is judged.
-func TestNobodyWaitsForASignature(t *testing.T) {
+// TestSigningBlocksNoReader: neither for one that is made nor for one that is judged.
+func TestSigningBlocksNoReader(t *testing.T) {
 	for _, verifying := range []bool{false, true} {
 		g := newGate()
 		o := Options{Self: "a"}
@@ -168,8 +168,8 @@ func TestNobodyWaitsForASignature(t *testing.T) {
 	}
 }
 
-// TestManyWritersShareAnFsync: what comes while the disk writes is written together, and in no other order.
-func TestManyWritersShareAnFsync(t *testing.T) {
+// TestConcurrentWritersShareAnFsync: what comes while the disk writes is written together, and in no other order.
+func TestConcurrentWritersShareAnFsync(t *testing.T) {
 	g, d := newGate(), &countedDisk{}
 	k := newKeeper(gatedDisk{d, g}, saved{}, nil)
 	g.shut.Store(true)
@@ -202,8 +202,8 @@ func TestManyWritersShareAnFsync(t *testing.T) {
 	}
 }
 
-// TestWhatOthersWroteIsSyncedToo: a host that loses its power a minute after it heard of a token still knows it.
-func TestWhatOthersWroteIsSyncedToo(t *testing.T) {
+// TestReceivedObjectsAreSynced: a host that loses its power a minute after it heard of a token still knows it.
+func TestReceivedObjectsAreSynced(t *testing.T) {
 	d := &countedDisk{}
 	k := newKeeper(d, saved{}, nil)
 	k.keepObjects([]registry.Object{{Kind: "token", Key: "x"}}, nil)
@@ -231,8 +231,8 @@ func (d *countedDisk) needsRewrite() bool                          { return fals
 func (d *countedDisk) writeMembers(saved) error                    { d.writes++; return d.err }
 func (d *countedDisk) close() error                                { return nil }
 
-// TestDiskThatStandsStillCostsNoMemory: what nobody waits for is bounded, and found again in the registry.
-func TestDiskThatStandsStillCostsNoMemory(t *testing.T) {
+// TestStalledDiskQueueIsBounded: what nobody waits for is bounded, and found again in the registry.
+func TestStalledDiskQueueIsBounded(t *testing.T) {
 	g, d := newGate(), &countedDisk{}
 	k := newKeeper(gatedDisk{d, g}, saved{}, nil)
 	g.shut.Store(true)
@@ -255,8 +255,8 @@ func TestDiskThatStandsStillCostsNoMemory(t *testing.T) {
 	}
 }
 
-// TestDiskThatRefusesIsTold to whoever waits for it.
-func TestDiskThatRefusesIsTold(t *testing.T) {
+// TestDiskErrorReachesTheWriter: disk that refuses is told to whoever waits for it.
+func TestDiskErrorReachesTheWriter(t *testing.T) {
 	full := errors.New("no space left")
 	a := startWith(t, Options{Self: "a", Dir: t.TempDir()},
 		func(m *member) { m.keeper.storage = refusing{m.keeper.storage, full} })
@@ -273,8 +273,8 @@ type refusing struct {
 
 func (d refusing) appendObjects(bool, ...registry.Object) error { return d.err }
 
-// TestMemberlistTellsOfASuspicion: its log is the only way, so a version that says it in other words must fail here.
-func TestMemberlistTellsOfASuspicion(t *testing.T) {
+// TestMemberlistLogsASuspicion: its log is the only way, so a version that says it in other words must fail here.
+func TestMemberlistLogsASuspicion(t *testing.T) {
 	a := start(t, Options{Self: "a"})
 	b := start(t, Options{Self: "b"}, a)
 	waittest.Until(t, "both know each other", func() bool {
@@ -294,9 +294,9 @@ func TestMemberlistTellsOfASuspicion(t *testing.T) {
 	}
 }
 
-// BenchmarkProbeAnswer measures a whole probe of a member that writes apps all the time, beside one of a member that
+// BenchmarkProbeOfABusyMember measures a whole probe of a member that writes apps all the time, beside one of a member that
 // does nothing: the floor.
-func BenchmarkProbeAnswer(b *testing.B) {
+func BenchmarkProbeOfABusyMember(b *testing.B) {
 	for _, writers := range []int{0, 8} {
 		b.Run(fmt.Sprintf("writers=%d", writers), func(b *testing.B) { probes(b, writers) })
 	}

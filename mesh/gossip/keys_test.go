@@ -10,9 +10,9 @@ import (
 	"github.com/soukhq/souk/internal/wait/waittest"
 )
 
-// TestKeysChangeWhileMembersTalk: through all steps of a rotation changes go on and nobody is held for dead; who has
+// TestKeyRotationInterruptsNobody: through all steps of a rotation changes go on and nobody is held for dead; who has
 // the old key alone is out afterwards.
-func TestKeysChangeWhileMembersTalk(t *testing.T) {
+func TestKeyRotationInterruptsNobody(t *testing.T) {
 	next := []byte("fedcba9876543210")
 	a := start(t, Options{Self: "a"})
 	ms := []*member{a, start(t, Options{Self: "b"}, a), start(t, Options{Self: "c"}, a)}
@@ -67,7 +67,7 @@ func TestKeysChangeWhileMembersTalk(t *testing.T) {
 	talk("the return", append(ms, out))
 }
 
-func TestOddKeys(t *testing.T) {
+func TestInvalidKeysAreRefused(t *testing.T) {
 	a := start(t, Options{Self: "a"})
 	for _, keys := range [][][]byte{nil, {[]byte("short")}} {
 		if err := a.SetKeys(1, keys); err == nil {
@@ -84,8 +84,8 @@ func TestOddKeys(t *testing.T) {
 	}
 }
 
-// TestKnock: who has a key that opens nothing is not answered, and who has one becomes no member by it.
-func TestKnock(t *testing.T) {
+// TestKnockAnswersOnlyKeyHolders: who has a key that opens nothing is not answered, and who has one becomes no member by it.
+func TestKnockAnswersOnlyKeyHolders(t *testing.T) {
 	a := start(t, Options{Self: "a"})
 	for what, want := range map[string]bool{string(key): true, "fedcba9876543210": false} {
 		if got, err := Knock(t.Context(), a.Addr(), []byte(what)); err != nil || got != want {
@@ -100,8 +100,8 @@ func TestKnock(t *testing.T) {
 	}
 }
 
-// TestAmend: an object that is written anew with the same meaning loses to whoever has changed it meanwhile.
-func TestAmend(t *testing.T) {
+// TestAmendLosesToAConcurrentWrite: an object that is written anew with the same meaning loses to whoever has changed it meanwhile.
+func TestAmendLosesToAConcurrentWrite(t *testing.T) {
 	a := start(t, Options{Self: "a"})
 	o, err := a.Objects().Put("secret", "x", 1, []byte("old"))
 	if err != nil {

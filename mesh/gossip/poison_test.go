@@ -30,9 +30,9 @@ func signed(o Options) Options {
 	return o
 }
 
-// TestDiskThatWasToldNonsense: a member whose disk says that it has used up all incarnations, or that holds objects
+// TestForgedStateOnDiskIsDropped: a member whose disk says that it has used up all incarnations, or that holds objects
 // which nobody signed, begins, is heard, and loses the objects, without anybody editing files (security H1, M2).
-func TestDiskThatWasToldNonsense(t *testing.T) {
+func TestForgedStateOnDiskIsDropped(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, MembersFile), []byte(`{"incarnation":1099511627776}`),
 		0o600); err != nil {
@@ -66,8 +66,8 @@ func TestDiskThatWasToldNonsense(t *testing.T) {
 	}
 }
 
-// TestWhatIsRefusedIsNotWrittenDown: an incarnation that the registry does not take is not on disk either.
-func TestWhatIsRefusedIsNotWrittenDown(t *testing.T) {
+// TestRefusedIncarnationIsNotPersisted: an incarnation that the registry does not take is not on disk either.
+func TestRefusedIncarnationIsNotPersisted(t *testing.T) {
 	dir := t.TempDir()
 	c, err := New(signed(Options{Self: "a", Dir: dir, Keys: [][]byte{key}}))
 	if err != nil {

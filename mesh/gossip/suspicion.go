@@ -9,7 +9,7 @@ import (
 )
 
 // suspected matches the log line in which memberlist reports a suspicion; memberlist has no other way.
-// TestMemberlistTellsOfASuspicion fails if a version of memberlist changes the line.
+// TestMemberlistLogsASuspicion fails if a version of memberlist changes the line.
 var suspected = sync.OnceValue(func() *regexp.Regexp { //nolint:gochecknoglobals // a constant
 	return regexp.MustCompile(`^\[INFO\] memberlist: Suspect (\S+) has failed`)
 })

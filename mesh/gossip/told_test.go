@@ -38,9 +38,9 @@ func meet(t *testing.T, a, b *member) {
 	})
 }
 
-// TestShortLifeIsToldOf: a worker tells that a machine is gone also where it never told that it was there. A member that
+// TestUnannouncedMachinesEndIsTold: a worker tells that a machine is gone also where it never told that it was there. A member that
 // made it knows it by the worker's answer, and would believe in it.
-func TestShortLifeIsToldOf(t *testing.T) {
+func TestUnannouncedMachinesEndIsTold(t *testing.T) {
 	a := start(t, Options{Self: "a", Knobs: still()})
 	b := start(t, Options{Self: "b", Knobs: still()}, a)
 	meet(t, a, b)
@@ -60,9 +60,9 @@ func TestShortLifeIsToldOf(t *testing.T) {
 	}
 }
 
-// TestDeletionIsPulledAtOnce: each deletion beyond those that are kept moves what is forgotten, which the owner signs. Who
+// TestDeletionReachesAPullAtOnce: each deletion beyond those that are kept moves what is forgotten, which the owner signs. Who
 // pulls right behind it believes it.
-func TestDeletionIsPulledAtOnce(t *testing.T) {
+func TestDeletionReachesAPullAtOnce(t *testing.T) {
 	sign := func(raw []byte) []byte { return append([]byte("signed "), raw...) }
 	verify := func(_ cluster.WorkerID, signed, sig []byte) error {
 		if !bytes.Equal(sig, sign(signed)) {

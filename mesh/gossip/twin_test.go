@@ -8,9 +8,9 @@ import (
 	"github.com/hashicorp/memberlist"
 )
 
-// TestSuspectOfOurNameIsToldOf: another member suspects one of our name, elsewhere, which was held up, or has given it
+// TestSuspicionOfOurIDElsewhereIsTold: another member suspects one of our name, elsewhere, which was held up, or has given it
 // up already. That is told before the other counts as heard, for who is about to begin asks there first.
-func TestSuspectOfOurNameIsToldOf(t *testing.T) {
+func TestSuspicionOfOurIDElsewhereIsTold(t *testing.T) {
 	var told []string
 	m := start(t, Options{Self: "a", Conflict: func(_, api string) { told = append(told, api) }})
 	node := func(name, ip string, state memberlist.NodeStateType) *memberlist.Node {

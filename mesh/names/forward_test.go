@@ -85,8 +85,8 @@ func forwarding(t *testing.T, servers ...string) (at string) {
 	return s.Addr()
 }
 
-// TestForwarding: names of others are asked of the host's servers, in turn; those of the zone never are.
-func TestForwarding(t *testing.T) {
+// TestForeignNamesAreForwardedInTurn: names of others are asked of the host's servers, in turn; those of the zone never are.
+func TestForeignNamesAreForwardedInTurn(t *testing.T) {
 	dead, err := net.ListenPacket("udp", "127.0.0.1:0") // it refuses
 	if err != nil {
 		t.Fatal(err)
@@ -129,9 +129,9 @@ func TestForwarding(t *testing.T) {
 	}
 }
 
-// TestForwardingIsBounded: a server that never answers does not keep names of the zone from being told, and who asks too
+// TestForwardingIsBoundedPerClient: a server that never answers does not keep names of the zone from being told, and who asks too
 // much is told so at once.
-func TestForwardingIsBounded(t *testing.T) {
+func TestForwardingIsBoundedPerClient(t *testing.T) {
 	var f Forwarder
 	for i := range 2 * MaxForwarded {
 		who := netip.AddrFrom4([4]byte{198, 18, 0, byte(i / 40)})
@@ -182,8 +182,8 @@ func TestForwardingIsBounded(t *testing.T) {
 	}, func(got string) bool { return got == "10.0.0.1" })
 }
 
-// TestServersOf: also a resolver of the host itself, and as many as glibc asks.
-func TestServersOf(t *testing.T) {
+// TestResolvConfServersAreRead: also a resolver of the host itself, and as many as glibc asks.
+func TestResolvConfServersAreRead(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "resolv.conf")
 	for text, want := range map[string][]string{
 		"nameserver 127.0.0.1\n":                                  {"127.0.0.1:53"},

@@ -55,8 +55,8 @@ func shop() fixed {
 	}}
 }
 
-// TestAnswers: each question and what is told, sorted.
-func TestAnswers(t *testing.T) {
+// TestAnswersAreSortedByType: each question and what is told, sorted.
+func TestAnswersAreSortedByType(t *testing.T) {
 	for _, c := range []struct{ name, kind, want string }{
 		{"shop.souk.", "A", "10.0.0.1"},
 		{"SHOP.souk.", "A", "10.0.0.1"},
@@ -89,9 +89,9 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// TestOneIsTold: each answer has the address of one machine, of each as often as of the others, and never that of the
+// TestAnswersRotateAmongMachines: each answer has the address of one machine, of each as often as of the others, and never that of the
 // machine that asks, where there is another.
-func TestOneIsTold(t *testing.T) {
+func TestAnswersRotateAmongMachines(t *testing.T) {
 	view := fixed{}
 	at := func(i byte) netip.Addr { return netip.AddrFrom4([4]byte{198, 18, 0, i}) }
 	for i := range byte(9) {
@@ -152,10 +152,10 @@ func TestOneIsTold(t *testing.T) {
 	}
 }
 
-// TestEntryIsTold where no machine is: of what sleeps all kinds of answer say so, and by IPv4 also of what has IPv6
+// TestEntryAddressStandsForSleepingMachines: entry is told where no machine is: of what sleeps all kinds of answer say so, and by IPv4 also of what has IPv6
 // addresses alone. A machine that would be told itself goes there, where its app has another one. By IPv6 it stands behind
 // a machine's address, for a server that listens by IPv4 alone.
-func TestEntryIsTold(t *testing.T) {
+func TestEntryAddressStandsForSleepingMachines(t *testing.T) {
 	self := netip.MustParseAddr("198.18.0.3")
 	near := Machine{ID: "1", V4: self, Addr: netip.MustParseAddr("fd00::1"), Port: 80}
 	away := Machine{ID: "2", Addr: netip.MustParseAddr("fd00::2"), Port: 80}
@@ -213,8 +213,8 @@ func TestEntryIsTold(t *testing.T) {
 	}
 }
 
-// TestWhoIsNotLetIn is told the entry, which says so, where there is one.
-func TestWhoIsNotLetIn(t *testing.T) {
+// TestForeignAppGetsTheEntryAddress: who is not let in is told the entry, which says so, where there is one.
+func TestForeignAppGetsTheEntryAddress(t *testing.T) {
 	web := Machine{ID: "1", V4: netip.MustParseAddr("198.18.0.1"), Addr: netip.MustParseAddr("fd00::1"), Port: 80}
 	view := fixed{"web": {web}, "entry.web": {{V4: netip.MustParseAddr("198.19.192.1"),
 		Addr: netip.MustParseAddr("fd73::1"), Port: 80}},
@@ -248,8 +248,8 @@ func told(m *dns.Msg) string {
 	return strings.Join(out, "; ")
 }
 
-// TestServer asks over sockets: a long answer is cut over UDP and whole over TCP, and it ends when it is told to.
-func TestServer(t *testing.T) {
+// TestServerTruncatesUDPAndAnswersTCP asks over sockets: a long answer is cut over UDP and whole over TCP, and it ends when it is told to.
+func TestServerTruncatesUDPAndAnswersTCP(t *testing.T) {
 	view := fixed{}
 	for i := range 100 {
 		view["big"] = append(view["big"], Machine{ID: fmt.Sprintf("%014x", i), Name: fmt.Sprintf("m%d", i),
@@ -293,8 +293,8 @@ func TestServer(t *testing.T) {
 	}
 }
 
-// FuzzAnswer: whatever comes, there is no panic, the answer is no question, packs, and is bounded.
-func FuzzAnswer(f *testing.F) {
+// FuzzAnswerIsBoundedAndValid: whatever comes, there is no panic, the answer is no question, packs, and is bounded.
+func FuzzAnswerIsBoundedAndValid(f *testing.F) {
 	for _, name := range []string{"shop.souk.", "web.shop.souk.", "souk.", ".", "a.b.c.d.souk.", `\000.souk.`} {
 		q := new(dns.Msg)
 		q.SetQuestion(name, dns.TypeSRV)

@@ -11,9 +11,9 @@ import (
 	"github.com/soukhq/souk/internal/atrest"
 )
 
-// TestCopyOfTheDiskHasNoKey: with a key from outside no file of a member or of the CA holds a key in clear, also none
+// TestDiskCopyHoldsNoClearKey: with a key from outside no file of a member or of the CA holds a key in clear, also none
 // that was there before and none that is made anew; and without it nothing of them can be used (security L11).
-func TestCopyOfTheDiskHasNoKey(t *testing.T) {
+func TestDiskCopyHoldsNoClearKey(t *testing.T) {
 	t.Setenv(atrest.EnvFile, "")
 	dir, now := t.TempDir(), begin()
 	ca, err := Init(filepath.Join(dir, "ca"), now)

@@ -28,8 +28,8 @@ func talk(t *testing.T, a, b *Identity, now time.Time) bool {
 	return s1 == nil && c1 == nil && s2 == nil && c2 == nil
 }
 
-// TestTwoYearsOfRenewals moves the clock by a week at a time: members that renew are never without a certificate.
-func TestTwoYearsOfRenewals(t *testing.T) {
+// TestCertificatesNeverLapseInTwoYears moves the clock by a week at a time: members that renew are never without a certificate.
+func TestCertificatesNeverLapseInTwoYears(t *testing.T) {
 	ca := newCA(t)
 	a, b := member(t, ca, begin(), "w1", Worker), member(t, ca, begin(), "w2", Worker)
 	renewals := 0
@@ -52,8 +52,8 @@ func TestTwoYearsOfRenewals(t *testing.T) {
 	}
 }
 
-// TestHowLongAClusterGoesOnWithoutItsIssuer: 60 days at the least, and the warnings come before.
-func TestHowLongAClusterGoesOnWithoutItsIssuer(t *testing.T) {
+// TestClusterLives60DaysWithoutItsIssuer: 60 days at the least, and the warnings come before.
+func TestClusterLives60DaysWithoutItsIssuer(t *testing.T) {
 	ca := newCA(t)
 	a, b := member(t, ca, begin(), "w1", Worker), member(t, ca, begin(), "w2", Worker)
 	must(t, os.RemoveAll(ca.dir)) // the moment before both would renew
@@ -77,8 +77,8 @@ func TestHowLongAClusterGoesOnWithoutItsIssuer(t *testing.T) {
 	}
 }
 
-// TestRotation moves the clock through a whole rotation: members that look at the bundle once a day never stop talking.
-func TestRotation(t *testing.T) {
+// TestRootRotationInterruptsNoConnection moves the clock through a whole rotation: members that look at the bundle once a day never stop talking.
+func TestRootRotationInterruptsNoConnection(t *testing.T) {
 	ca, now := newCA(t), begin()
 	a, b := member(t, ca, now, "w1", Worker, Issuer), member(t, ca, now, "w2", Worker)
 	old, err := ca.NewToken(now, TokenOptions{})
@@ -134,9 +134,9 @@ func TestRotation(t *testing.T) {
 	}
 }
 
-// TestBreakGlass: everything has ended, first the certificates, then the root too; who has the CA's key mends it
+// TestBreakGlassRestoresAnExpiredCluster: everything has ended, first the certificates, then the root too; who has the CA's key mends it
 // offline.
-func TestBreakGlass(t *testing.T) {
+func TestBreakGlassRestoresAnExpiredCluster(t *testing.T) {
 	ca := newCA(t)
 	a, b := member(t, ca, begin(), "w1", Worker), member(t, ca, begin(), "w2", Worker)
 	mend := func(now time.Time) {
@@ -163,8 +163,8 @@ func TestBreakGlass(t *testing.T) {
 	mend(later)
 }
 
-// TestLostAnswerIsAskedForAgain: the key of a request that was not answered is used again, and only then made anew.
-func TestLostAnswerIsAskedForAgain(t *testing.T) {
+// TestLostAnswerReusesTheRequestKey: the key of a request that was not answered is used again, and only then made anew.
+func TestLostAnswerReusesTheRequestKey(t *testing.T) {
 	ca, now, dir := newCA(t), begin(), t.TempDir()
 	first, err := NewRequest(dir)
 	must(t, err)

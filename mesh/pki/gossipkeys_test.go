@@ -25,8 +25,8 @@ func names(k GossipKeys, known [][]byte) (keys, retired string) {
 	return name(k.Keys), name(k.Retired)
 }
 
-// TestGossipKeysRotate: each step, what it refuses, and that at no time two neighbouring steps lack a key in common.
-func TestGossipKeysRotate(t *testing.T) {
+// TestGossipKeyRotationStepsShareAKey: each step, what it refuses, and that at no time two neighbouring steps lack a key in common.
+func TestGossipKeyRotationStepsShareAKey(t *testing.T) {
 	ca := newCA(t)
 	k, err := ca.Gossip()
 	must(t, err)
@@ -83,8 +83,8 @@ func TestGossipKeysRotate(t *testing.T) {
 	}
 }
 
-// TestOlderGossipKeysAreNotTaken: a copy of the CA that has not heard of a rotation takes nobody back, and follows.
-func TestOlderGossipKeysAreNotTaken(t *testing.T) {
+// TestOlderGossipKeysAreRefused: a copy of the CA that has not heard of a rotation takes nobody back, and follows.
+func TestOlderGossipKeysAreRefused(t *testing.T) {
 	ca, now := newCA(t), begin()
 	w := member(t, ca, now, "w1", Worker)
 	old, err := ca.Bundle()
@@ -115,8 +115,8 @@ func TestOlderGossipKeysAreNotTaken(t *testing.T) {
 	}
 }
 
-// TestOddGossipKeys: what is no file of keys is refused.
-func TestOddGossipKeys(t *testing.T) {
+// TestInvalidGossipKeysAreRefused: what is no file of keys is refused.
+func TestInvalidGossipKeysAreRefused(t *testing.T) {
 	good := string(GossipKeys{Generation: 3, Keys: [][]byte{make([]byte, gossipKeySize)}}.encodePEM())
 	for _, raw := range []string{strings.Replace(good, "3", "three", 1),
 		string(GossipKeys{Keys: [][]byte{[]byte("short")}}.encodePEM())} {

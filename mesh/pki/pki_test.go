@@ -81,7 +81,7 @@ func shake(t *testing.T, server, client *tls.Config) (serverErr, clientErr error
 	return serverErr, clientErr
 }
 
-func TestMemberJoinsAndIsKnown(t *testing.T) {
+func TestJoinReturnsIdentityAndKeys(t *testing.T) {
 	ca, now := newCA(t), begin()
 	issuer := member(t, ca, now, "w1", Worker, Gateway, Issuer)
 	token, err := ca.NewToken(now, TokenOptions{})
@@ -116,7 +116,7 @@ func TestMemberJoinsAndIsKnown(t *testing.T) {
 	}
 }
 
-func TestFilesAreTheOwnersOnly(t *testing.T) {
+func TestFilesAreReadableByTheOwnerOnly(t *testing.T) {
 	ca := newCA(t)
 	i := member(t, ca, begin(), "w1", Worker)
 	_, err := ca.NewToken(begin(), TokenOptions{})
@@ -145,7 +145,7 @@ func TestFilesAreTheOwnersOnly(t *testing.T) {
 	wantCode(t, err, "not_joined")
 }
 
-func TestTokensThatAreNoGood(t *testing.T) {
+func TestBadJoinTokensAreRefused(t *testing.T) {
 	ca, now := newCA(t), begin()
 	other := newCA(t)
 	token := func(o TokenOptions) string {
@@ -209,8 +209,8 @@ func TestTokensThatAreNoGood(t *testing.T) {
 	wantCode(t, err, "ttl")
 }
 
-// TestTokenIsGoodOnce: of many that redeem it at once one gets in, and that one may ask again.
-func TestTokenIsGoodOnce(t *testing.T) {
+// TestJoinTokenAdmitsOneMember: of many that redeem it at once one gets in, and that one may ask again.
+func TestJoinTokenAdmitsOneMember(t *testing.T) {
 	ca, now := newCA(t), begin()
 	token, err := ca.NewToken(now, TokenOptions{})
 	must(t, err)
@@ -255,7 +255,7 @@ func TestTokenIsGoodOnce(t *testing.T) {
 	wantCode(t, err, "token_used")
 }
 
-func TestTokensAreBounded(t *testing.T) {
+func TestJoinTokensAreBounded(t *testing.T) {
 	ca, now := newCA(t), begin()
 	for i := range MaxTokens {
 		must(t, os.WriteFile(ca.path("tokens", strings.Repeat("0", i%60)+strings.Repeat("1", 1+i/60)),
@@ -270,7 +270,7 @@ func TestTokensAreBounded(t *testing.T) {
 	}
 }
 
-func TestWhoIsLetIn(t *testing.T) {
+func TestOnlyValidClientCertificatesAreAdmitted(t *testing.T) {
 	ca, now := newCA(t), begin()
 	server := member(t, ca, now, "w1", Worker, Gateway, Issuer)
 	plain := member(t, ca, now, "w2", Worker)
@@ -313,7 +313,7 @@ func text(err error) string {
 	return err.Error()
 }
 
-func TestNamesInCertificates(t *testing.T) {
+func TestCertificateURIsGiveIDAndRoles(t *testing.T) {
 	uri := func(s string) *url.URL {
 		u, err := url.Parse(s)
 		must(t, err)
@@ -347,7 +347,7 @@ func TestNamesInCertificates(t *testing.T) {
 	}
 }
 
-func TestTokensAndNamesComeBack(t *testing.T) {
+func TestTokensAndNamesRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var tok Token
 		copy(tok.Root[:], rapid.SliceOfN(rapid.Byte(), 32, 32).Draw(t, "root"))
@@ -368,7 +368,7 @@ func TestTokensAndNamesComeBack(t *testing.T) {
 	})
 }
 
-func TestWhatAMemberSignsIsProvable(t *testing.T) {
+func TestSignaturesVerifyWithTheCertificate(t *testing.T) {
 	ca, now := newCA(t), begin()
 	w1, w2 := member(t, ca, now, "w1", Worker), member(t, ca, now, "w2", Worker)
 	foreign := member(t, newCA(t), now, "w1", Worker)

@@ -52,7 +52,7 @@ func rootOf(t *testing.T, dir string) *x509.CertPool {
 	return pool
 }
 
-func TestOwnIsTrustedForItsHostsOnly(t *testing.T) {
+func TestOwnCertificateCoversOnlyItsHosts(t *testing.T) {
 	dir, hosts := t.TempDir(), []string{"10.0.0.7", "node-1.example", "fd00::7"}
 	c, err := tlscert.Own(dir, hosts, nil, time.Now())
 	if err != nil {
@@ -84,7 +84,7 @@ func TestOwnIsTrustedForItsHostsOnly(t *testing.T) {
 }
 
 // A root that somebody stole vouches for nobody else, in a client that heeds its constraints as Go's does.
-func TestRootIsConstrained(t *testing.T) {
+func TestRootSignsForItsHostsOnly(t *testing.T) {
 	dir := t.TempDir()
 	if _, err := tlscert.Own(dir, []string{"10.0.0.7"}, nil, time.Now()); err != nil {
 		t.Fatal(err)
@@ -100,7 +100,7 @@ func TestRootIsConstrained(t *testing.T) {
 	}
 }
 
-func TestOwnIsRenewed(t *testing.T) {
+func TestOwnCertificateIsRenewed(t *testing.T) {
 	dir := t.TempDir()
 	long := time.Now().Add(-80 * 24 * time.Hour)
 	c, err := tlscert.Own(dir, []string{"10.0.0.7"}, nil, long)
@@ -113,7 +113,7 @@ func TestOwnIsRenewed(t *testing.T) {
 	}
 }
 
-func TestFilesAreReadAgain(t *testing.T) {
+func TestChangedFilesAreReloaded(t *testing.T) {
 	var certs [2]string
 	for i, host := range []string{"10.0.0.1", "10.0.0.2"} {
 		certs[i] = t.TempDir()
@@ -171,8 +171,8 @@ func TestFilesAreReadAgain(t *testing.T) {
 	}
 }
 
-// TestRootsKeyIsSealed with the key from outside, also one that was in clear, and an authority's like the API's.
-func TestRootsKeyIsSealed(t *testing.T) {
+// TestRootKeyIsSealed: roots key is sealed with the key from outside, also one that was in clear, and an authority's like the API's.
+func TestRootKeyIsSealed(t *testing.T) {
 	t.Setenv("SOUK_KEY_FILE", "")
 	t.Setenv("CREDENTIALS_DIRECTORY", "")
 	dir := t.TempDir()

@@ -33,9 +33,9 @@ func post(t *testing.T, l *Link, path string, body io.Reader, size int64, header
 	return err
 }
 
-// TestWhoMayAskWhat goes through every route with every kind of member. What a member may not ask is Denied and never
+// TestRolesLimitEveryRoute goes through every route with every kind of member. What a member may not ask is Denied and never
 // reaches the worker; what it may is answered, or fails for another reason.
-func TestWhoMayAskWhat(t *testing.T) {
+func TestRolesLimitEveryRoute(t *testing.T) {
 	c, k := newCast(t, time.Now()), newStub()
 	addr := c.serve(t, "i1", Options{Worker: k, Signer: c.ca, Pull: func(_ context.Context, _ Peer,
 		b []byte) ([]byte, error) {
@@ -91,8 +91,8 @@ func (s *stub) total() (n int) {
 	return n
 }
 
-// TestMemberIsTakenForItself: the id is the certificate's, whatever is said otherwise, and exact.
-func TestMemberIsTakenForItself(t *testing.T) {
+// TestMemberIDComesFromTheCertificate: the id is the certificate's, whatever is said otherwise, and exact.
+func TestMemberIDComesFromTheCertificate(t *testing.T) {
 	c := newCast(t, time.Now())
 	var seen Peer
 	pull := func(_ context.Context, by Peer, body []byte) ([]byte, error) {
@@ -138,7 +138,7 @@ func TestMemberIsTakenForItself(t *testing.T) {
 	}
 }
 
-func TestBadQuestions(t *testing.T) {
+func TestMalformedRequestsReachNoWorker(t *testing.T) {
 	c, k := newCast(t, time.Now()), newStub()
 	addr := c.serve(t, "w1", Options{Worker: k}, nil)
 	w := c.worker(t, "g1", addr, nil)
@@ -196,8 +196,8 @@ func TestBadQuestions(t *testing.T) {
 	}
 }
 
-// TestHalfQuestionsEnd: a question that stops in the middle is answered when its time is over.
-func TestHalfQuestionsEnd(t *testing.T) {
+// TestStalledRequestsTimeOut: a question that stops in the middle is answered when its time is over.
+func TestStalledRequestsTimeOut(t *testing.T) {
 	c, k := newCast(t, time.Now()), newStub()
 	addr := c.serve(t, "w1", Options{Worker: k}, func(s *Server) { s.bodyTime = 20 * time.Millisecond })
 	w := c.worker(t, "g1", addr, nil)
@@ -217,9 +217,9 @@ type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
 
-// TestHalfConnectionsEnd: who connects and then says nothing, or half of something, is cut off; others are served
+// TestStalledConnectionsAreClosed: who connects and then says nothing, or half of something, is cut off; others are served
 // meanwhile.
-func TestHalfConnectionsEnd(t *testing.T) {
+func TestStalledConnectionsAreClosed(t *testing.T) {
 	c := newCast(t, time.Now())
 	addr := c.serve(t, "w1", Options{Worker: newStub()}, func(s *Server) { s.headTime = 50 * time.Millisecond })
 	conf := c.all["g1"].ClientTLS(time.Now, "w1", pki.Worker, "h2")
@@ -279,9 +279,9 @@ func TestConnectionsAreBounded(t *testing.T) {
 	}
 }
 
-// TestRemovedAndEndedMembers: a certificate that holds is not enough for one that was removed, and a connection does
+// TestRemovedOrExpiredMembersAreCutOff: a certificate that holds is not enough for one that was removed, and a connection does
 // not outlive the certificate it was made with.
-func TestRemovedAndEndedMembers(t *testing.T) {
+func TestRemovedOrExpiredMembersAreCutOff(t *testing.T) {
 	begin := time.Now()
 	c := newCast(t, begin)
 	now := newClock(begin)
@@ -307,9 +307,9 @@ func TestRemovedAndEndedMembers(t *testing.T) {
 	}
 }
 
-// TestRenewalIsFollowed: links go over to a new certificate by themselves, so that no call ever meets the end of the
+// TestLinksSwitchToRenewedCertificates: links go over to a new certificate by themselves, so that no call ever meets the end of the
 // old one.
-func TestRenewalIsFollowed(t *testing.T) {
+func TestLinksSwitchToRenewedCertificates(t *testing.T) {
 	begin := time.Now()
 	c := newCast(t, begin)
 	now := newClock(begin)
@@ -326,9 +326,9 @@ func TestRenewalIsFollowed(t *testing.T) {
 	must(t, err)
 }
 
-// TestVersionsTalkOrRefuse: an older and a newer end talk while each understands the other, and otherwise refuse with a
+// TestVersionsInteroperateOrRefuse: an older and a newer end talk while each understands the other, and otherwise refuse with a
 // sentence before anything is done.
-func TestVersionsTalkOrRefuse(t *testing.T) {
+func TestVersionsInteroperateOrRefuse(t *testing.T) {
 	const a, b, n = 20260101, 20260601, 20261121
 	for _, x := range []struct {
 		name           string

@@ -54,9 +54,9 @@ func wantRefusal(t *testing.T, err error, code fault.Code) {
 	}
 }
 
-// TestLateAskBuysNothing is the story of docs/decisions/0006: an ask is lost, its repeat is refused, the buyer goes on
+// TestLateDuplicateAskGrantsNothing is the story of docs/decisions/0006: an ask is lost, its repeat is refused, the buyer goes on
 // to another worker; then there is room, and the first ask arrives.
-func TestLateAskBuysNothing(t *testing.T) {
+func TestLateDuplicateAskGrantsNothing(t *testing.T) {
 	c, k := newCast(t, time.Now()), newStub()
 	addr := c.serve(t, "w1", Options{Worker: k}, nil)
 	w := c.worker(t, "g1", addr, nil)
@@ -78,8 +78,8 @@ func TestLateAskBuysNothing(t *testing.T) {
 	}
 }
 
-// TestAsksOfOneMachineComeOneByOne: a repeat waits for the ask before it, and is the one that counts.
-func TestAsksOfOneMachineComeOneByOne(t *testing.T) {
+// TestAsksOfAMachineAreSerialized: a repeat waits for the ask before it, and is the one that counts.
+func TestAsksOfAMachineAreSerialized(t *testing.T) {
 	k := newStub()
 	w := far(t, k)
 	entered, answerIt := make(chan struct{}), make(chan error)
@@ -114,9 +114,9 @@ func TestAsksOfOneMachineComeOneByOne(t *testing.T) {
 	must(t, <-second)
 }
 
-// TestFloodsAreRefusedEarly: beyond the bound a grant is a refusal that carries a record, at once; each caller has
+// TestExcessAsksAreRefusedAtOnce: beyond the bound a grant is a refusal that carries a record, at once; each caller has
 // half.
-func TestFloodsAreRefusedEarly(t *testing.T) {
+func TestExcessAsksAreRefusedAtOnce(t *testing.T) {
 	c, k := newCast(t, time.Now()), newStub()
 	addr := c.serve(t, "w1", Options{Worker: k, Limits: Limits{Changes: 4, Reads: 2, Streams: 2}}, nil)
 	g1, g2 := c.worker(t, "g1", addr, nil), c.worker(t, "g2", addr, nil)
@@ -158,9 +158,9 @@ func TestFloodsAreRefusedEarly(t *testing.T) {
 	}
 }
 
-// TestBusyIsNoRefusalWhileTheWorkerMayStillAct: the ask before had no answer, so only the worker may send the buyer
+// TestBusyIsNoRefusalWhileAnAskIsPending: the ask before had no answer, so only the worker may send the buyer
 // elsewhere.
-func TestBusyIsNoRefusalWhileTheWorkerMayStillAct(t *testing.T) {
+func TestBusyIsNoRefusalWhileAnAskIsPending(t *testing.T) {
 	c, k := newCast(t, time.Now()), newStub()
 	var server *Server
 	addr := c.serve(t, "w1", Options{Worker: k, Limits: Limits{Changes: 2}}, func(s *Server) { server = s })
@@ -181,9 +181,9 @@ func TestBusyIsNoRefusalWhileTheWorkerMayStillAct(t *testing.T) {
 	wantFault(t, err, fault.Exhausted, "no_capacity")
 }
 
-// TestNothingThatIsOverIsBought, by property: numbers arrive in any order, repeated and late; none reaches the worker
+// TestAnsweredAsksAreNeverRepeated, by property: numbers arrive in any order, repeated and late; none reaches the worker
 // once one at or above it, of the same machine, has been answered. The table stays within its bound.
-func TestNothingThatIsOverIsBought(t *testing.T) {
+func TestAnsweredAsksAreNeverRepeated(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a := newAsks()
 		over := map[string]uint64{}
@@ -218,7 +218,7 @@ func TestNothingThatIsOverIsBought(t *testing.T) {
 	})
 }
 
-func TestRepeatsThatWaitAreBounded(t *testing.T) {
+func TestWaitingRepeatsAreBounded(t *testing.T) {
 	a := newAsks()
 	first, err := a.beginAsk(t.Context(), "g", "m", 1)
 	must(t, err)

@@ -14,9 +14,9 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// TestWorkerBelievesNobody: what a member with a good certificate asks is held against the rules for clients. Once a
+// TestWorkerBelievesNoMembersUncheckedRequest: what a member with a good certificate asks is held against the rules for clients. Once a
 // directory of the host was copied and removed so, and the ledger charged less than was used.
-func TestWorkerBelievesNobody(t *testing.T) {
+func TestWorkerBelievesNoMembersUncheckedRequest(t *testing.T) {
 	base := t.TempDir()
 	victim := filepath.Join(base, "victim")
 	must(t, os.Mkdir(victim, 0o700))
@@ -91,8 +91,8 @@ func TestWorkerBelievesNobody(t *testing.T) {
 	}
 }
 
-// TestCopyIsOfTheSameApp: a volume is not filled from another app's, whoever asks.
-func TestCopyIsOfTheSameApp(t *testing.T) {
+// TestVolumeCopyStaysWithinItsApp: a volume is not filled from another app's, whoever asks.
+func TestVolumeCopyStaysWithinItsApp(t *testing.T) {
 	w, ctx := far(t, realWorker(t, t.TempDir())), t.Context()
 	_, err := w.Volume(ctx, lifecycle.VolumeCommand{Verb: "create", App: "a", Volume: "vol_1",
 		Spec: machine.Volume{SizeGB: 1}})
@@ -106,8 +106,8 @@ func TestCopyIsOfTheSameApp(t *testing.T) {
 	}
 }
 
-// TestHoldIsTheCallers: what is held counts for the member that asked, as its certificate names it.
-func TestHoldIsTheCallers(t *testing.T) {
+// TestHoldsCountAgainstTheCallingMember: what is held counts for the member that asked, as its certificate names it.
+func TestHoldsCountAgainstTheCallingMember(t *testing.T) {
 	k := realWorker(t, t.TempDir())
 	w, ctx := far(t, k), t.Context()
 	ask := func(g Granter, token string) error {

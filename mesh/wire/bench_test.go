@@ -17,9 +17,9 @@ import (
 	"github.com/soukhq/souk/mesh/pki"
 )
 
-// BenchmarkFloor is what net/http itself takes for a POST of the size of a Quote and an answer of its size, over HTTP/2
+// BenchmarkFloorOfHTTP2OverTLS is what net/http itself takes for a POST of the size of a Quote and an answer of its size, over HTTP/2
 // and TLS with certificates at both ends, on loopback: the others below are to be held against it, in the same run.
-func BenchmarkFloor(b *testing.B) {
+func BenchmarkFloorOfHTTP2OverTLS(b *testing.B) {
 	c := newCast(b, time.Now())
 	question, reply := bytes.Repeat([]byte("q"), 200), bytes.Repeat([]byte("a"), 700)
 	protocols := new(http.Protocols)
@@ -60,7 +60,7 @@ func benchmarked(b *testing.B) (*Worker, *stub) {
 	return w, k
 }
 
-func BenchmarkRecord(b *testing.B) {
+func BenchmarkRecordCall(b *testing.B) {
 	w, _ := benchmarked(b)
 	for b.Loop() {
 		_, err := w.Record(b.Context())
@@ -68,7 +68,7 @@ func BenchmarkRecord(b *testing.B) {
 	}
 }
 
-func BenchmarkQuote(b *testing.B) {
+func BenchmarkQuoteCall(b *testing.B) {
 	w, _ := benchmarked(b)
 	r := placement.Request{App: "a", Machine: testID}
 	for b.Loop() {
@@ -77,8 +77,8 @@ func BenchmarkQuote(b *testing.B) {
 	}
 }
 
-// BenchmarkGrant sends a grant with the placement of ten candidates, to a worker that answers at once.
-func BenchmarkGrant(b *testing.B) {
+// BenchmarkGrantCall sends a grant with the placement of ten candidates, to a worker that answers at once.
+func BenchmarkGrantCall(b *testing.B) {
 	w, _ := benchmarked(b)
 	g := aGrant(testID)
 	g.Placement = &machine.Placement{Policy: "spread"}
@@ -92,8 +92,8 @@ func BenchmarkGrant(b *testing.B) {
 	}
 }
 
-// BenchmarkGrantsOfMany is BenchmarkGrant by 16 callers at once, each for its own machines.
-func BenchmarkGrantsOfMany(b *testing.B) {
+// BenchmarkGrantsBy16Callers is BenchmarkGrantCall by 16 callers at once, each for its own machines.
+func BenchmarkGrantsBy16Callers(b *testing.B) {
 	w, _ := benchmarked(b)
 	b.SetParallelism(8) // of 2 processors
 	b.RunParallel(func(pb *testing.PB) {

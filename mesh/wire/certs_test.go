@@ -22,9 +22,9 @@ func (someCerts) Challenge(name, token string) (string, bool) {
 	return name + "." + token, token == "open"
 }
 
-// TestCertsAreAskedOfGateways: a proxy asks another's for what it has; a member that is no gateway may not ask, and is
+// TestCertificatesAreExchangedAmongGateways: a proxy asks another's for what it has; a member that is no gateway may not ask, and is
 // not believed.
-func TestCertsAreAskedOfGateways(t *testing.T) {
+func TestCertificatesAreExchangedAmongGateways(t *testing.T) {
 	c := newCast(t, time.Now())
 	addr := c.serve(t, "b1", Options{Worker: newStub(), Certs: someCerts{}}, nil)
 	link := func(from, to, addr string) *Link {

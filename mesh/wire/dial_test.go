@@ -25,7 +25,7 @@ func connected(t *testing.T) (near, machine *net.TCPConn) {
 
 // What is written to a port of a machine of another member gets there at once, what comes from there too, and each
 // direction ends by itself.
-func TestPortOfAnotherMember(t *testing.T) {
+func TestPortForwardPassesBothDirections(t *testing.T) {
 	k := newStub()
 	w := far(t, k)
 	near, machine := connected(t)

@@ -56,9 +56,9 @@ func resets(t *testing.T, conf *tls.Config, addr string, most int) int {
 	return most
 }
 
-// TestResetsEndTheConnection: who shows no certificate cannot begin questions and take them back without end (security
+// TestRequestResetsCloseTheConnection: who shows no certificate cannot begin questions and take them back without end (security
 // M7).
-func TestResetsEndTheConnection(t *testing.T) {
+func TestRequestResetsCloseTheConnection(t *testing.T) {
 	c := newCast(t, time.Now())
 	addr := c.serve(t, "i1", Options{Worker: newStub(), Signer: c.ca}, nil)
 	token, err := c.ca.NewToken(time.Now(), pki.TokenOptions{})
@@ -90,8 +90,8 @@ func TestResetsEndTheConnection(t *testing.T) {
 	}
 }
 
-// TestStrangerHasFewBytes: whatever they are.
-func TestStrangerHasFewBytes(t *testing.T) {
+// TestConnectionWithoutCertificateReadsFewBytes: whatever they are.
+func TestConnectionWithoutCertificateReadsFewBytes(t *testing.T) {
 	c := newCast(t, time.Now())
 	addr := c.serve(t, "i1", Options{Worker: newStub(), Signer: c.ca}, nil)
 	token, err := c.ca.NewToken(time.Now(), pki.TokenOptions{})
@@ -112,9 +112,9 @@ func TestStrangerHasFewBytes(t *testing.T) {
 	}
 }
 
-// TestMemberComesThroughAFlood: while somebody without a certificate holds more connections than a server has places,
+// TestMemberConnectsDuringAFlood: while somebody without a certificate holds more connections than a server has places,
 // a member that has just started gets its first calls through, also from the same address (security L10).
-func TestMemberComesThroughAFlood(t *testing.T) {
+func TestMemberConnectsDuringAFlood(t *testing.T) {
 	for _, from := range []string{"127.0.0.1", "127.0.0.2"} {
 		c := newCast(t, time.Now())
 		addr := c.serve(t, "w1", Options{Worker: newStub(), Limits: Limits{Connections: 400}}, nil)

@@ -20,9 +20,9 @@ type timed struct{ *httptest.ResponseRecorder }
 func (timed) SetReadDeadline(time.Time) error  { return nil }
 func (timed) SetWriteDeadline(time.Time) error { return nil }
 
-// FuzzQuestions sends any body to any route, as a member that may ask all: every question is answered, and none breaks
+// FuzzRequestsNeverBreakTheServer sends any body to any route, as a member that may ask all: every question is answered, and none breaks
 // the server.
-func FuzzQuestions(f *testing.F) {
+func FuzzRequestsNeverBreakTheServer(f *testing.F) {
 	c, k := newCast(f, time.Now()), newStub()
 	s, err := NewServer(Options{Identity: c.all["i1"], Worker: k, Signer: c.ca})
 	must(f, err)

@@ -50,8 +50,8 @@ func anImage() cluster.StoredImage {
 		Layers: 2, Used: when(), Pins: []string{testID}}
 }
 
-// TestImagesCross: each order reaches the worker as it was given, and each answer comes back whole.
-func TestImagesCross(t *testing.T) {
+// TestImageCallsRoundTrip: each order reaches the worker as it was given, and each answer comes back whole.
+func TestImageCallsRoundTrip(t *testing.T) {
 	k := newStub()
 	w, ctx := far(t, k), t.Context()
 	for _, c := range []struct {
@@ -92,8 +92,8 @@ func TestImagesCross(t *testing.T) {
 	wantFault(t, err, fault.Invalid, "image")
 }
 
-// TestPullTellsOfItself: progress comes while the pull goes on, and who does not want more of it ends the pull.
-func TestPullTellsOfItself(t *testing.T) {
+// TestPullStreamsProgress: progress comes while the pull goes on, and who does not want more of it ends the pull.
+func TestPullStreamsProgress(t *testing.T) {
 	k := newStub()
 	w := far(t, k)
 	heard := make(chan struct{})
@@ -130,9 +130,9 @@ func TestPullTellsOfItself(t *testing.T) {
 	<-ended
 }
 
-// TestArchivesCross: an archive of any size arrives byte by byte, its end is told from a break, and a worker that has
+// TestImageArchivesStreamWhole: an archive of any size arrives byte by byte, its end is told from a break, and a worker that has
 // seen enough is heard before it has read all.
-func TestArchivesCross(t *testing.T) {
+func TestImageArchivesStreamWhole(t *testing.T) {
 	k := newStub()
 	w := far(t, k)
 	sent := make([]byte, 3<<20+17)

@@ -30,8 +30,8 @@ func newToken(t *testing.T, ca *pki.CA, now *clock) string {
 	return token.String()
 }
 
-// TestInitTokenJoin is the story of a member's first minute and of its next years.
-func TestInitTokenJoin(t *testing.T) {
+// TestJoinByTokenAndRenew is the story of a member's first minute and of its next years.
+func TestJoinByTokenAndRenew(t *testing.T) {
 	now := newClock(time.Now())
 	c, addr := founder(t, now, Options{Members: func() []string { return []string{"10.0.0.1:7", "10.0.0.2:7"} }})
 	ca, dir := c.ca, filepath.Join(t.TempDir(), "member")
@@ -98,8 +98,8 @@ func TestInitTokenJoin(t *testing.T) {
 	}
 }
 
-// TestUpkeepOfAnIssuer: where the CA is nobody is called.
-func TestUpkeepOfAnIssuer(t *testing.T) {
+// TestIssuerRenewsItselfLocally: where the CA is nobody is called.
+func TestIssuerRenewsItselfLocally(t *testing.T) {
 	now := newClock(time.Now())
 	c := newCast(t, now.Now())
 	u := &Upkeep{Client: NewClient(c.all["i1"], now.Now), Local: c.ca}
@@ -118,7 +118,7 @@ func TestUpkeepOfAnIssuer(t *testing.T) {
 	<-looked
 }
 
-func TestJoinsThatAreRefused(t *testing.T) {
+func TestBadJoinsAreRefused(t *testing.T) {
 	now := newClock(time.Now())
 	f, addr := founder(t, now, Options{Known: func(id string) bool { return id == "known" }})
 	other, otherAddr := founder(t, now, Options{})
@@ -162,9 +162,9 @@ func TestJoinsThatAreRefused(t *testing.T) {
 	}
 }
 
-// TestSecretGoesToNobodyElse: a listener that is no issuer of the token's cluster hears a handshake and nothing
+// TestJoinSecretGoesOnlyToTheIssuer: a listener that is no issuer of the token's cluster hears a handshake and nothing
 // more.
-func TestSecretGoesToNobodyElse(t *testing.T) {
+func TestJoinSecretGoesOnlyToTheIssuer(t *testing.T) {
 	now := newClock(time.Now())
 	f, _ := founder(t, now, Options{})
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -193,8 +193,8 @@ func TestSecretGoesToNobodyElse(t *testing.T) {
 	}
 }
 
-// TestLostJoinIsRepeated: the answer is lost on the way; the same token and directory join all the same.
-func TestLostJoinIsRepeated(t *testing.T) {
+// TestLostJoinAnswerCanBeRepeated: the answer is lost on the way; the same token and directory join all the same.
+func TestLostJoinAnswerCanBeRepeated(t *testing.T) {
 	now := newClock(time.Now())
 	c := newCast(t, now.Now())
 	lossy := &loseFirst{Signer: c.ca}

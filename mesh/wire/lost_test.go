@@ -38,9 +38,9 @@ func (c *cuttable) cut() {
 	c.conns = nil
 }
 
-// TestLostAnswers: a connection that breaks while the worker acts leaves the ask in doubt, and says so; the repeat
+// TestLostAnswerLeavesTheAskInDoubt: a connection that breaks while the worker acts leaves the ask in doubt, and says so; the repeat
 // finds the machine. The next call makes a new connection by itself.
-func TestLostAnswers(t *testing.T) {
+func TestLostAnswerLeavesTheAskInDoubt(t *testing.T) {
 	c, k := newCast(t, time.Now()), newStub()
 	s, err := NewServer(Options{Identity: c.all["w1"], Worker: k})
 	must(t, err)
@@ -93,8 +93,8 @@ func TestLostAnswers(t *testing.T) {
 	close(slow)
 }
 
-// TestPanicIsAnAnswer: a question that breaks the worker breaks nothing else.
-func TestPanicIsAnAnswer(t *testing.T) {
+// TestPanicAnswersItsRequestOnly: a question that breaks the worker breaks nothing else.
+func TestPanicAnswersItsRequestOnly(t *testing.T) {
 	k := newStub()
 	w := far(t, k)
 	k.give["Grant"] = func(context.Context, lifecycle.Grant) (*machine.Machine, error) { panic("a bug") }

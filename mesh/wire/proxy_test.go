@@ -21,9 +21,9 @@ const bye = "HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nContent-Le
 func (lastWords) ServeHTTP(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "fine") }
 func (lastWords) Goodbye() []byte                                  { return []byte(bye) }
 
-// TestProxiesHearGoodbye: when a server ends, every connection of another member's proxy that has no request under way is
+// TestProxyConnectionsGetAShutdownNotice: when a server ends, every connection of another member's proxy that has no request under way is
 // told so before it is closed, whether or not one was sent over it before. Who is just sending one reads that as its answer.
-func TestProxiesHearGoodbye(t *testing.T) {
+func TestProxyConnectionsGetAShutdownNotice(t *testing.T) {
 	c := newCast(t, time.Now())
 	s, err := NewServer(Options{Identity: c.all["w1"], Worker: newStub(), Proxy: lastWords{},
 		Log: slog.New(slog.DiscardHandler)})

@@ -21,8 +21,8 @@ import (
 	"github.com/soukhq/souk/worker"
 )
 
-// TestMachinesLifeOverTheWire is one machine's life on a real worker, with its journal and ledger, over a socket.
-func TestMachinesLifeOverTheWire(t *testing.T) {
+// TestMachineLifecycleWorksOverTheWire is one machine's life on a real worker, with its journal and ledger, over a socket.
+func TestMachineLifecycleWorksOverTheWire(t *testing.T) {
 	k := realWorker(t, t.TempDir())
 	w, ctx := far(t, k), t.Context()
 	ask := func(id string) lifecycle.Grant {

@@ -10,9 +10,9 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// TestTermsOverTheWire: a steward fences a real worker from afar, and an old one is told by whom, as a cluster.Term that
+// TestStaleStewardIsFencedOverTheWire: a steward fences a real worker from afar, and an old one is told by whom, as a cluster.Term that
 // it can count on.
-func TestTermsOverTheWire(t *testing.T) {
+func TestStaleStewardIsFencedOverTheWire(t *testing.T) {
 	w, ctx := far(t, realWorker(t, t.TempDir())), t.Context()
 	first, second := cluster.Term{Number: 4, Member: "m2"}, cluster.Term{Number: 5, Member: "m1"}
 	g := aGrant(testID)
@@ -50,8 +50,8 @@ func TestTermsOverTheWire(t *testing.T) {
 	must(t, err)
 }
 
-// TestOddOrdersAreRefused: what no steward asks for is refused before the worker hears of it.
-func TestOddOrdersAreRefused(t *testing.T) {
+// TestInvalidOrdersReachNoWorker: what no steward asks for is refused before the worker hears of it.
+func TestInvalidOrdersReachNoWorker(t *testing.T) {
 	k := newStub()
 	w, ctx := far(t, k), t.Context()
 	odd := &cluster.Term{Number: cluster.MaxTerm + 1, Member: "m1"}

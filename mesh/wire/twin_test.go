@@ -7,9 +7,9 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
-// TestOneMeetsItself: a caller with the server's own id that is another process is told of, and nobody else: neither
+// TestSecondProcessWithOurIDIsReported: a caller with the server's own id that is another process is told of, and nobody else: neither
 // the process itself, nor another member, nor one whose certificate is refused.
-func TestOneMeetsItself(t *testing.T) {
+func TestSecondProcessWithOurIDIsReported(t *testing.T) {
 	c := newCast(t, time.Now())
 	var told []string
 	denied := false
@@ -36,10 +36,10 @@ func TestOneMeetsItself(t *testing.T) {
 	}
 }
 
-// TestWhoWasRemovedIsNotAsked: neither over a new connection nor over one that was there before, and what it answers
+// TestRemovedMemberIsNeitherAskedNorBelieved: neither over a new connection nor over one that was there before, and what it answers
 // meanwhile is not believed. Once a copied disk's record was taken for that of the member that lives, so that nothing
 // was placed there any more.
-func TestWhoWasRemovedIsNotAsked(t *testing.T) {
+func TestRemovedMemberIsNeitherAskedNorBelieved(t *testing.T) {
 	k := newStub()
 	w, ctx := far(t, k), t.Context()
 	_, err := w.Record(ctx)

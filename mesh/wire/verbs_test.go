@@ -43,8 +43,8 @@ func aMachine() *machine.Machine {
 			Request: &machine.EventRequest{ExitEvent: &machine.ExitEvent{ExitCode: 137, ExitedAt: when()}}}}}
 }
 
-// TestEveryVerbCrosses: each question reaches the worker as it was asked, and each answer comes back as it was given.
-func TestEveryVerbCrosses(t *testing.T) {
+// TestEveryCallRoundTrips: each question reaches the worker as it was asked, and each answer comes back as it was given.
+func TestEveryCallRoundTrips(t *testing.T) {
 	k := newStub()
 	w, ctx := far(t, k), t.Context()
 	req := placement.Request{App: "a", Machine: testID, Regions: []cluster.Region{"iad", "any"},
@@ -143,8 +143,8 @@ func TestEveryVerbCrosses(t *testing.T) {
 	}
 }
 
-// TestErrorsCrossWhole: every field of every kind, with each detail that goes with one.
-func TestErrorsCrossWhole(t *testing.T) {
+// TestErrorsRoundTrip: every field of every kind, with each detail that goes with one.
+func TestErrorsRoundTrip(t *testing.T) {
 	k := newStub()
 	w := far(t, k)
 	clauses := []machine.Clause{{Code: "cpu", Wanted: "2", Had: "1"}}
@@ -184,7 +184,7 @@ func TestErrorsCrossWhole(t *testing.T) {
 	}
 }
 
-func TestEventsEndWithTheirReader(t *testing.T) {
+func TestEventStreamEndsWithItsReader(t *testing.T) {
 	k := newStub()
 	gone := make(chan struct{})
 	k.give["Events"] = func(ctx context.Context, f func(machine.EventOf) error) error {
@@ -210,7 +210,7 @@ func TestEventsEndWithTheirReader(t *testing.T) {
 	<-gone // the worker's part ends too
 }
 
-func TestCommandsFlowBothWays(t *testing.T) {
+func TestExecStreamsBothWays(t *testing.T) {
 	k := newStub()
 	w := far(t, k)
 	k.give["Exec"] = func(_ context.Context, r runtime.ExecRequest) (int, error) {
@@ -292,9 +292,9 @@ func TestCommandsFlowBothWays(t *testing.T) {
 	wantFault(t, err, fault.Precondition, "not_running")
 }
 
-// TestTerminals: what is typed and the sizes of the window reach the worker's side in order, and the size does so also
+// TestTerminalInputAndResizesStayInOrder: what is typed and the sizes of the window reach the worker's side in order, and the size does so also
 // when nobody types.
-func TestTerminals(t *testing.T) {
+func TestTerminalInputAndResizesStayInOrder(t *testing.T) {
 	k := newStub()
 	w := far(t, k)
 	at := machine.Terminal{Size: machine.WindowSize{Rows: 24, Cols: 80}, Term: "vt100"}
@@ -335,7 +335,7 @@ func TestTerminals(t *testing.T) {
 	}
 }
 
-func TestCommandEndsWithItsCaller(t *testing.T) {
+func TestExecEndsWhenItsCallerLeaves(t *testing.T) {
 	k := newStub()
 	w := far(t, k)
 	ended := make(chan struct{})
@@ -379,7 +379,7 @@ type endless struct{}
 // Read gives what was there.
 func (endless) Read(p []byte) (int, error) { return len(p), nil }
 
-func TestCopies(t *testing.T) {
+func TestCopiesStreamWholeOrFail(t *testing.T) {
 	k := newStub()
 	w, ctx := far(t, k), t.Context()
 	big := bytes.Repeat([]byte("tar"), 1<<20)
@@ -429,8 +429,8 @@ type failingReader struct{ err error }
 
 func (f failingReader) Read([]byte) (int, error) { return 0, f.err }
 
-// TestCopyIsRefusedBeforeItsSourceGoesOn: an answer does not wait for a tar that nobody wants.
-func TestCopyIsRefusedBeforeItsSourceGoesOn(t *testing.T) {
+// TestRefusedCopyStopsReadingItsSource: an answer does not wait for a tar that nobody wants.
+func TestRefusedCopyStopsReadingItsSource(t *testing.T) {
 	k := newStub()
 	k.give["CopyIn"] = func(io.Reader) error { return fault.New(fault.NotFound, "path", "no such path") }
 	stalled, feed := io.Pipe()

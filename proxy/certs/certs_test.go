@@ -135,8 +135,8 @@ func write(t *testing.T, certFile, keyFile string, ends time.Time, names ...stri
 
 const day = 24 * time.Hour
 
-// TestOwnFiles are shown by name, those with a wildcard after those without, and read again when they change.
-func TestOwnFiles(t *testing.T) {
+// TestCertificateFilesAreServedAndReloaded: own files are shown by name, those with a wildcard after those without, and read again when they change.
+func TestCertificateFilesAreServedAndReloaded(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	in := func(name string) string { return filepath.Join(dir, name) }
@@ -186,8 +186,8 @@ func TestOwnFiles(t *testing.T) {
 	})
 }
 
-// TestOneThatHasEnded is told, and shown no more where there is another.
-func TestOneThatHasEnded(t *testing.T) {
+// TestExpiredCertificateIsReplacedIfPossible: one that has ended is told, and shown no more where there is another.
+func TestExpiredCertificateIsReplacedIfPossible(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	in := func(name string) string { return filepath.Join(dir, name) }
@@ -203,8 +203,8 @@ func TestOneThatHasEnded(t *testing.T) {
 	waittest.Until(t, "the good one is shown", func() bool { return mustShow(t, c, "shop.localhost").Equal(later) })
 }
 
-// TestLocal names have certificates of a root that is made once, and vouches for nothing else.
-func TestLocal(t *testing.T) {
+// TestLocalCertificatesShareOneRoot: local names have certificates of a root that is made once, and vouches for nothing else.
+func TestLocalCertificatesShareOneRoot(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	o := certs.Options{Dir: dir, Local: []string{"localhost", "test"}}
@@ -244,8 +244,8 @@ func TestLocal(t *testing.T) {
 	}
 }
 
-// TestStrangers get no certificate made, whatever name they ask for.
-func TestStrangers(t *testing.T) {
+// TestUnknownNamesGetNoCertificate: strangers get no certificate made, whatever name they ask for.
+func TestUnknownNamesGetNoCertificate(t *testing.T) {
 	t.Parallel()
 	c, _ := open(t, certs.Options{Local: []string{"localhost"},
 		Allowed: func(name string) bool { return name == "a.localhost" }})
@@ -264,8 +264,8 @@ func TestStrangers(t *testing.T) {
 	}
 }
 
-// TestAuthorityThatFails is asked once for a name, and not again for a while; the name has a local certificate.
-func TestAuthorityThatFails(t *testing.T) {
+// TestFailingAuthorityIsAskedOnce: authority that fails is asked once for a name, and not again for a while; the name has a local certificate.
+func TestFailingAuthorityIsAskedOnce(t *testing.T) {
 	t.Parallel()
 	var asked atomic.Int64
 	s := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -319,8 +319,8 @@ func TestAuthorityThatFails(t *testing.T) {
 // nobody are other members that have nothing.
 type nobody struct{ certs.Others }
 
-// TestCMEOptions that cannot work are refused.
-func TestCMEOptions(t *testing.T) {
+// TestInvalidACMEOptionsAreRefused: CME options that cannot work are refused.
+func TestInvalidACMEOptionsAreRefused(t *testing.T) {
 	t.Parallel()
 	for name, o := range map[string]certs.ACME{
 		"terms":        {Directory: "https://a.example", HTTP: true},

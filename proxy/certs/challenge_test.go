@@ -31,9 +31,9 @@ func (a *asked) Challenge(_ context.Context, name, token string) (string, bool) 
 
 func (a *asked) count() int { a.mu.Lock(); defer a.mu.Unlock(); return a.n }
 
-// TestChallengesOfOthers are answered by a member that has asked no authority, for names that apps have, without a
+// TestChallengesOfOtherMembersAreAnswered: challenges of others are answered by a member that has asked no authority, for names that apps have, without a
 // redirect and before any app; it asks about few at a time.
-func TestChallengesOfOthers(t *testing.T) {
+func TestChallengesOfOtherMembersAreAnswered(t *testing.T) {
 	t.Parallel()
 	others := &asked{}
 	c, _ := open(t, certs.Options{Others: others})

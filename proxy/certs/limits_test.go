@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// TestOrdersAreBounded: so many at once, and then one each time that orderEvery has gone by.
-func TestOrdersAreBounded(t *testing.T) {
+// TestCertificateOrdersAreRateLimited: so many at once, and then one each time that orderEvery has gone by.
+func TestCertificateOrdersAreRateLimited(t *testing.T) {
 	now := time.Unix(1e9, 0)
 	a := &acmeCerts{left: orders, since: now}
 	for n := range orders {
@@ -32,8 +32,8 @@ func TestOrdersAreBounded(t *testing.T) {
 	}
 }
 
-// TestFailuresAreKept for longer each time, and not of more names than some.
-func TestFailuresAreKept(t *testing.T) {
+// TestFailedOrdersBackOff: failures are kept for longer each time, and not of more names than some.
+func TestFailedOrdersBackOff(t *testing.T) {
 	now, why := time.Unix(1e9, 0), errors.New("no")
 	a := &acmeCerts{ctx: context.Background(), failed: map[string]failure{}, log: slog.New(slog.DiscardHandler)}
 	wait := againAfter
@@ -59,8 +59,8 @@ func TestFailuresAreKept(t *testing.T) {
 	}
 }
 
-// TestNames, tokens and hosts as strangers send them.
-func TestNames(t *testing.T) {
+// TestNamesAndTokensOfStrangersAreValidated, tokens and hosts as strangers send them.
+func TestNamesAndTokensOfStrangersAreValidated(t *testing.T) {
 	for name, want := range map[string]bool{"a": true, "a.b": true, "xn--a.b": true, "_a.b": true, "": false,
 		".": false, "a.": false, ".a": false, "a..b": false, "-a": false, "a-": false, "A": false, "*.a": false,
 		"a/b": false, "1.2.3.4": false, "::1": false, strings.Repeat("a.", 126) + "a": true,
@@ -83,8 +83,8 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// TestStorageSealsKeys and nothing else, those that were in clear before as well.
-func TestStorageSealsKeys(t *testing.T) {
+// TestStorageSealsOnlyKeys and nothing else, those that were in clear before as well.
+func TestStorageSealsOnlyKeys(t *testing.T) {
 	t.Setenv("SOUK_KEY_FILE", "")
 	t.Setenv("CREDENTIALS_DIRECTORY", "")
 	s := newStorage(filepath.Join(t.TempDir(), "acme"))
@@ -116,8 +116,8 @@ func TestStorageSealsKeys(t *testing.T) {
 	}
 }
 
-// TestLocks are one holder's at a time, and who waits for one may leave.
-func TestLocks(t *testing.T) {
+// TestLocksAreExclusiveAndCancellable: locks are one holder's at a time, and who waits for one may leave.
+func TestLocksAreExclusiveAndCancellable(t *testing.T) {
 	s := newStorage(t.TempDir())
 	ctx, cancel := context.WithCancel(t.Context())
 	if err := s.Lock(ctx, "a"); err != nil {

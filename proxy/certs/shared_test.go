@@ -87,9 +87,9 @@ func refusing(t *testing.T) (o *certs.ACME, asked *atomic.Int64) {
 		RenewEvery: 20 * time.Millisecond}, asked
 }
 
-// TestCopies: a member takes the certificate of the one that cares for the name, asks the next where that one is gone or
+// TestCertificateIsCopiedFromItsOwner: a member takes the certificate of the one that cares for the name, asks the next where that one is gone or
 // gives nonsense, takes a refusal of the authority's from either, and orders only where none of them settles it.
-func TestCopies(t *testing.T) {
+func TestCertificateIsCopiedFromItsOwner(t *testing.T) {
 	t.Parallel()
 	const name = "shop.example.com"
 	refuse := func(code fault.Code) func(bool) ([]byte, []byte, error) {
@@ -133,8 +133,8 @@ func TestCopies(t *testing.T) {
 	}
 }
 
-// TestCopiesAreRenewed once the member that has the certificate has renewed it.
-func TestCopiesAreRenewed(t *testing.T) {
+// TestCopiedCertificatesAreRenewed: copies are renewed once the member that has the certificate has renewed it.
+func TestCopiedCertificatesAreRenewed(t *testing.T) {
 	t.Parallel()
 	const name = "shop.example.com"
 	p := &peers{before: []cluster.WorkerID{"a"}}

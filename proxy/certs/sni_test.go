@@ -40,9 +40,9 @@ func handshake(t *testing.T, c *certs.Certs, name string) (*tls.ConnectionState,
 	return &s, nil
 }
 
-// TestWhoNamesNoHost is shown the certificate of the address that it came to, else default.crt, else it is told that
+// TestClientWithoutSNIGetsTheAddressCertificate: who names no host is shown the certificate of the address that it came to, else default.crt, else it is told that
 // there is none; and so is who names a host that has none.
-func TestWhoNamesNoHost(t *testing.T) {
+func TestClientWithoutSNIGetsTheAddressCertificate(t *testing.T) {
 	t.Parallel()
 	with := func(files ...string) *certs.Certs {
 		dir := t.TempDir()

@@ -34,9 +34,9 @@ func answerOne(br *bufio.Reader, to io.Writer) {
 	}
 }
 
-// TestNothingIsSentWhereSomethingCame: a request goes over no connection on which something came since its last answer,
+// TestConnectionWithUnreadBytesIsNotReused: a request goes over no connection on which something came since its last answer,
 // its end or bytes, and may be sent elsewhere, whatever its method.
-func TestNothingIsSentWhereSomethingCame(t *testing.T) {
+func TestConnectionWithUnreadBytesIsNotReused(t *testing.T) {
 	for name, come := range map[string]func(net.Conn){
 		"its end": func(c net.Conn) { _ = c.(*net.TCPConn).CloseWrite() },
 		"bytes":   func(c net.Conn) { _, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nx") },
@@ -87,8 +87,8 @@ func TestLargeHeadIsSentWhole(t *testing.T) {
 	}
 }
 
-// TestRequestThatWaitsEnds: one whose client goes while it waits for its answer ends, though nothing comes.
-func TestRequestThatWaitsEnds(t *testing.T) {
+// TestClientLeavingEndsItsRequest: one whose client goes while it waits for its answer ends, though nothing comes.
+func TestClientLeavingEndsItsRequest(t *testing.T) {
 	c, other := pair(t, "b")
 	ctx, cancel := context.WithCancel(t.Context())
 	read := make(chan struct{})
@@ -104,8 +104,8 @@ func TestRequestThatWaitsEnds(t *testing.T) {
 	}
 }
 
-// TestKeptConnectionsAreAskedAgain: what is asked over and over on one connection is answered in order.
-func TestKeptConnectionsAreAskedAgain(t *testing.T) {
+// TestKeepAliveAnswersStayInOrder: what is asked over and over on one connection is answered in order.
+func TestKeepAliveAnswersStayInOrder(t *testing.T) {
 	var conns hop.Conns
 	other, br := kept(t, &conns)
 	for range 100 {

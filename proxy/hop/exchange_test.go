@@ -15,7 +15,7 @@ import (
 	"github.com/soukhq/souk/proxy/hop"
 )
 
-func TestConnectionIsUsedAgain(t *testing.T) {
+func TestConnectionIsReused(t *testing.T) {
 	f := newFront(t, answers(t, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi"))
 	c := connect(t, f.Server)
 	for range 5 {
@@ -32,8 +32,8 @@ func TestConnectionIsUsedAgain(t *testing.T) {
 	}
 }
 
-// TestAnswers: what a backend may answer, and how the client reads it.
-func TestAnswers(t *testing.T) {
+// TestAnswersReachTheClientAsRead: what a backend may answer, and how the client reads it.
+func TestAnswersReachTheClientAsRead(t *testing.T) {
 	for _, c := range []struct {
 		name, method, answer, want string // want: status, body
 		kept, broken               bool
@@ -134,8 +134,8 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// TestBodies: each body arrives whole, framed anew.
-func TestBodies(t *testing.T) {
+// TestBodiesArriveWholeAndReframed: each body arrives whole, framed anew.
+func TestBodiesArriveWholeAndReframed(t *testing.T) {
 	large := strings.Repeat("0123456789abcdef", 40<<10)
 	for _, c := range []struct{ name, send, head, body string }{
 		{"length", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi", "Content-Length: 2", "hi"},
@@ -184,8 +184,8 @@ func TestBodies(t *testing.T) {
 	}
 }
 
-// TestTrailers pass both ways, but for those that no header may be.
-func TestTrailers(t *testing.T) {
+// TestTrailersPassBothWays: trailers pass both ways, but for those that no header may be.
+func TestTrailersPassBothWays(t *testing.T) {
 	got := make(chan http.Header, 1)
 	f := newFront(t, backend(t, func(_ int, c net.Conn, br *bufio.Reader) {
 		r, err := http.ReadRequest(br)
@@ -215,9 +215,9 @@ func TestTrailers(t *testing.T) {
 	}
 }
 
-// TestStaleConnection: of one that was closed at its other end it is said that nothing was done, unless the request
+// TestStaleConnectionReportsNothingSent: of one that was closed at its other end it is said that nothing was done, unless the request
 // may have been carried out.
-func TestStaleConnection(t *testing.T) {
+func TestStaleConnectionReportsNothingSent(t *testing.T) {
 	for _, c := range []struct {
 		send   string
 		unsent bool
@@ -264,8 +264,8 @@ func TestStaleConnection(t *testing.T) {
 	}
 }
 
-// TestBackendThatHangs: the patience for its head, and between two pieces, ends.
-func TestBackendThatHangs(t *testing.T) {
+// TestHangingBackendTimesOut: the patience for its head, and between two pieces, ends.
+func TestHangingBackendTimesOut(t *testing.T) {
 	short := func(r *hop.Request) { r.Header, r.Idle = 30*time.Millisecond, 30*time.Millisecond }
 	for name, say := range map[string]string{
 		"nothing":    "",
@@ -291,8 +291,8 @@ func TestBackendThatHangs(t *testing.T) {
 	}
 }
 
-// TestBackendThatReadsNothing of a body that is larger than what fits in between.
-func TestBackendThatReadsNothing(t *testing.T) {
+// TestBackendThatReadsNothingTimesOut: backend that reads nothing of a body that is larger than what fits in between.
+func TestBackendThatReadsNothingTimesOut(t *testing.T) {
 	f := newFront(t, backend(t, func(_ int, c net.Conn, _ *bufio.Reader) {
 		_, _ = io.WriteString(c, "HTTP/1.1 413 Too Large\r\nContent-Length: 2\r\n\r\nno")
 		<-t.Context().Done()
@@ -317,8 +317,8 @@ type endless struct{}
 
 func (endless) Read(b []byte) (int, error) { return len(b), nil }
 
-// TestEarlyAnswer: what is left of the body is not read as another request.
-func TestEarlyAnswer(t *testing.T) {
+// TestEarlyAnswerDropsTheRestOfTheBody: what is left of the body is not read as another request.
+func TestEarlyAnswerDropsTheRestOfTheBody(t *testing.T) {
 	for _, send := range []string{
 		"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 40\r\n\r\nhi",
 		"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n28\r\nhi",
@@ -347,8 +347,8 @@ func TestEarlyAnswer(t *testing.T) {
 	}
 }
 
-// TestBrokenBody: the backend is not left waiting, and what comes behind is no request.
-func TestBrokenBody(t *testing.T) {
+// TestBrokenBodyEndsTheBackendRequest: the backend is not left waiting, and what comes behind is no request.
+func TestBrokenBodyEndsTheBackendRequest(t *testing.T) {
 	for _, send := range []string{
 		"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n" +
 			"zz\r\nGET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n",
@@ -373,8 +373,8 @@ func TestBrokenBody(t *testing.T) {
 	}
 }
 
-// TestClientThatLeaves takes its backend's connection with it.
-func TestClientThatLeaves(t *testing.T) {
+// TestClientLeavingClosesItsBackend: client that leaves takes its backend's connection with it.
+func TestClientLeavingClosesItsBackend(t *testing.T) {
 	for name, send := range map[string]string{
 		"waiting":     "GET / HTTP/1.1\r\nHost: a\r\n\r\n",
 		"in a body":   "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nhi",

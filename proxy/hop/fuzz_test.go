@@ -16,9 +16,9 @@ import (
 	"github.com/soukhq/souk/proxy/hop"
 )
 
-// FuzzAnswer: whatever a backend says, Exchange ends, and what is passed on is one whole answer or is said to be
+// FuzzAnswerIsWholeOrBroken: whatever a backend says, Exchange ends, and what is passed on is one whole answer or is said to be
 // broken.
-func FuzzAnswer(f *testing.F) {
+func FuzzAnswerIsWholeOrBroken(f *testing.F) {
 	for _, s := range []string{
 		"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi",
 		"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\n",
@@ -67,8 +67,8 @@ func FuzzAnswer(f *testing.F) {
 	})
 }
 
-// FuzzRequest: whatever a client says, each request that reaches the backend has one reading, and the same as here.
-func FuzzRequest(f *testing.F) {
+// FuzzRequestHasOneReading: whatever a client says, each request that reaches the backend has one reading, and the same as here.
+func FuzzRequestHasOneReading(f *testing.F) {
 	for _, s := range []string{
 		"GET / HTTP/1.1\r\nHost: a\r\n\r\n", "POST /a?b HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nhi",
 		"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nTrailer: A\r\n\r\n2\r\nhi\r\n0\r\nA: b\r\n\r\n",

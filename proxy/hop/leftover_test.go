@@ -33,9 +33,9 @@ func pair(t *testing.T, key string) (*hop.Conn, net.Conn) {
 	return hop.NewConn(key, near), other
 }
 
-// TestEndThatSaysTooMuch: after bytes that no request asked for, no connection to the same end is used at once, and
+// TestExcessBytesQuarantineTheBackend: after bytes that no request asked for, no connection to the same end is used at once, and
 // those to others are.
-func TestEndThatSaysTooMuch(t *testing.T) {
+func TestExcessBytesQuarantineTheBackend(t *testing.T) {
 	for name, believed := range map[string]bool{"a machine": false, "a member": true} {
 		conns := &hop.Conns{Believed: believed}
 		put := func(key string) net.Conn {
@@ -67,8 +67,8 @@ func TestEndThatSaysTooMuch(t *testing.T) {
 	}
 }
 
-// TestDoubtfulConnections: behind an answer that more may follow, a connection is closed, or rests before its next use.
-func TestDoubtfulConnections(t *testing.T) {
+// TestDoubtfulConnectionIsClosedOrRests: behind an answer that more may follow, a connection is closed, or rests before its next use.
+func TestDoubtfulConnectionIsClosedOrRests(t *testing.T) {
 	var conns hop.Conns
 	for range 200 {
 		c, other := pair(t, "b")
@@ -124,9 +124,9 @@ func answer(t *testing.T, method, body, whose string) *hop.Conn {
 	return c
 }
 
-// TestDoubtfulConnectionIsItsClients: what comes on it late, however late, reaches nobody else; also once later answers
+// TestDoubtfulConnectionServesOnlyItsClient: what comes on it late, however late, reaches nobody else; also once later answers
 // on it were as they should be. Another client that finds no other has the oldest closed.
-func TestDoubtfulConnectionIsItsClients(t *testing.T) {
+func TestDoubtfulConnectionServesOnlyItsClient(t *testing.T) {
 	for method, body := range map[string]string{http.MethodPost: "x", http.MethodHead: ""} {
 		var conns hop.Conns
 		first, second := answer(t, method, body, "a"), answer(t, http.MethodGet, "", "b")
@@ -168,9 +168,9 @@ func (d *discard) Header() http.Header {
 func (d *discard) Write(b []byte) (int, error) { return len(b), nil }
 func (d *discard) WriteHeader(int)             {}
 
-// TestWhatIsLeftOfAnAnswer: what cannot be an answer is left of the one before. A request that may be sent twice is sent
+// TestLeftoverBytesAreNoAnswer: what cannot be an answer is left of the one before. A request that may be sent twice is sent
 // over another connection then, and nobody gets what was left.
-func TestWhatIsLeftOfAnAnswer(t *testing.T) {
+func TestLeftoverBytesAreNoAnswer(t *testing.T) {
 	for send, unsent := range map[string]bool{
 		"GET / HTTP/1.1\r\nHost: a\r\n\r\n":                       true,
 		"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n": false,
@@ -197,8 +197,8 @@ func TestWhatIsLeftOfAnAnswer(t *testing.T) {
 	}
 }
 
-// TestAnswerBeforeTheEndOfItsRequest: the connection is not used again, though all of the request went over it later.
-func TestAnswerBeforeTheEndOfItsRequest(t *testing.T) {
+// TestEarlyAnsweredConnectionIsNotReused: the connection is not used again, though all of the request went over it later.
+func TestEarlyAnsweredConnectionIsNotReused(t *testing.T) {
 	read := make(chan struct{})
 	f := newFront(t, backend(t, func(_ int, c net.Conn, br *bufio.Reader) {
 		headOf(br)
@@ -220,8 +220,8 @@ func TestAnswerBeforeTheEndOfItsRequest(t *testing.T) {
 	}
 }
 
-// TestEndsInTwoWays: an answer that says in two ways where it ends is the last one on its connection.
-func TestEndsInTwoWays(t *testing.T) {
+// TestAnswerWithTwoLengthsEndsItsConnection: an answer that says in two ways where it ends is the last one on its connection.
+func TestAnswerWithTwoLengthsEndsItsConnection(t *testing.T) {
 	chunks := "\r\n\r\n" + chunk("hi") + end
 	for answer, kept := range map[string]bool{
 		"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked" + chunks:                                       true,
@@ -243,8 +243,8 @@ func TestEndsInTwoWays(t *testing.T) {
 	}
 }
 
-// TestLateDeadlineEndsNoConnection: that the time for an answer before has passed says nothing of a connection.
-func TestLateDeadlineEndsNoConnection(t *testing.T) {
+// TestPastDeadlineLeavesTheConnectionUsable: that the time for an answer before has passed says nothing of a connection.
+func TestPastDeadlineLeavesTheConnectionUsable(t *testing.T) {
 	var conns hop.Conns
 	c, _ := pair(t, "b")
 	_ = c.SetReadDeadline(time.Now().Add(-time.Second))

@@ -30,9 +30,9 @@ func once(t *testing.T, heads chan<- string, say func(c net.Conn)) string {
 
 func writes(s string) func(net.Conn) { return func(c net.Conn) { _, _ = io.WriteString(c, s) } }
 
-// TestOneRequestOnAConnectionThatItsServerCloses (6): what a server says of how long it keeps a connection is believed,
+// TestKeepAliveHintLimitsReuse (6): what a server says of how long it keeps a connection is believed,
 // and what cannot be sent twice goes over none that was not used just now.
-func TestOneRequestOnAConnectionThatItsServerCloses(t *testing.T) {
+func TestKeepAliveHintLimitsReuse(t *testing.T) {
 	answer := func(fields string) string {
 		return "HTTP/1.1 200 OK\r\n" + fields + "Content-Length: 0\r\n\r\n"
 	}
@@ -74,8 +74,8 @@ func TestOneRequestOnAConnectionThatItsServerCloses(t *testing.T) {
 	}
 }
 
-// TestUploadThatIsRefused (8): the answer reaches who still sends.
-func TestUploadThatIsRefused(t *testing.T) {
+// TestRefusedUploadGetsItsAnswer (8): the answer reaches who still sends.
+func TestRefusedUploadGetsItsAnswer(t *testing.T) {
 	f := newFront(t, once(t, nil, writes("HTTP/1.1 413 Too Large\r\nContent-Length: 2\r\nConnection: close\r\n\r\nno")))
 	body := bytes.Repeat([]byte("x"), 8<<20)
 	for range 20 {
@@ -91,8 +91,8 @@ func TestUploadThatIsRefused(t *testing.T) {
 	}
 }
 
-// TestAskedForTheBody (8): the machine decides whether who asks is told to go on, and he is told once.
-func TestAskedForTheBody(t *testing.T) {
+// TestExpectContinueIsDecidedByTheBackend (8): the machine decides whether who asks is told to go on, and he is told once.
+func TestExpectContinueIsDecidedByTheBackend(t *testing.T) {
 	ask := "POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n"
 	t.Run("refused", func(t *testing.T) {
 		heads := make(chan string, 1)
@@ -144,8 +144,8 @@ func TestAskedForTheBody(t *testing.T) {
 	})
 }
 
-// TestHintsOfThisHop (10): nothing of a hint but its links, and nothing of it in the answer.
-func TestHintsOfThisHop(t *testing.T) {
+// TestEarlyHintsPassOnlyLinks (10): nothing of a hint but its links, and nothing of it in the answer.
+func TestEarlyHintsPassOnlyLinks(t *testing.T) {
 	say := make(chan struct{}, 1)
 	f := newFront(t, once(t, nil, func(c net.Conn) {
 		_, _ = io.WriteString(c, "HTTP/1.1 103 Early Hints\r\nLink: <a>\r\nConnection: X-N\r\nX-N: 1\r\n"+
@@ -164,8 +164,8 @@ func TestHintsOfThisHop(t *testing.T) {
 	}
 }
 
-// TestOldClients (12): HTTP/1.0 gets no chunks, and the end of its answer is that of the connection.
-func TestOldClients(t *testing.T) {
+// TestHTTP10ClientGetsNoChunks (12): HTTP/1.0 gets no chunks, and the end of its answer is that of the connection.
+func TestHTTP10ClientGetsNoChunks(t *testing.T) {
 	f := newFront(t, answers(t, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"+chunk("hi")+end))
 	x := connect(t, f.Server)
 	x.Send("GET / HTTP/1.0\r\nHost: a\r\n\r\n")
@@ -189,8 +189,8 @@ func TestOldClients(t *testing.T) {
 	}
 }
 
-// TestAnswersWithoutABody (12): nothing is awaited behind their heads, and what they say of a length is kept.
-func TestAnswersWithoutABody(t *testing.T) {
+// TestBodilessAnswersKeepTheirLength (12): nothing is awaited behind their heads, and what they say of a length is kept.
+func TestBodilessAnswersKeepTheirLength(t *testing.T) {
 	for _, c := range []struct{ method, head, length string }{
 		{"HEAD", "HTTP/1.1 200 OK\r\nContent-Length: 123\r\n", "123"},
 		{"HEAD", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n", ""},
@@ -224,8 +224,8 @@ func TestAnswersWithoutABody(t *testing.T) {
 	}
 }
 
-// TestTargetsByteForByte (13): the machine reads what was asked for.
-func TestTargetsByteForByte(t *testing.T) {
+// TestTargetPassesByteForByte (13): the machine reads what was asked for.
+func TestTargetPassesByteForByte(t *testing.T) {
 	heads := make(chan string, 1)
 	f := newFront(t, once(t, heads, writes("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\n")))
 	for asked, want := range map[string]string{
@@ -248,8 +248,8 @@ func TestTargetsByteForByte(t *testing.T) {
 	}
 }
 
-// TestCutAnswerIsSeen (14): its client gets the head and what came, and sees that it is not all.
-func TestCutAnswerIsSeen(t *testing.T) {
+// TestTruncatedAnswerIsVisibleToTheClient (14): its client gets the head and what came, and sees that it is not all.
+func TestTruncatedAnswerIsVisibleToTheClient(t *testing.T) {
 	for name, c := range map[string]struct{ say, head, body string }{
 		"nothing of a length": {"HTTP/1.1 500 Bad\r\nContent-Length: 123\r\n\r\n", "HTTP/1.1 500 ", ""},
 		"some of a length":    {"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nabc", "HTTP/1.1 200 ", "abc"},
@@ -288,8 +288,8 @@ func TestCutAnswerIsSeen(t *testing.T) {
 	}
 }
 
-// TestNothingIsAdded (15): neither to what a machine reads nor to what a client does.
-func TestNothingIsAdded(t *testing.T) {
+// TestNoHeadersAreAdded (15): neither to what a machine reads nor to what a client does.
+func TestNoHeadersAreAdded(t *testing.T) {
 	heads := make(chan string, 1)
 	f := newFront(t, backend(t, func(_ int, c net.Conn, br *bufio.Reader) {
 		for {
@@ -322,8 +322,8 @@ func TestNothingIsAdded(t *testing.T) {
 	}
 }
 
-// TestLargeHeadIsNamed (16): heads of nearly 64 KiB pass, of more are an error of their own.
-func TestLargeHeadIsNamed(t *testing.T) {
+// TestOversizedHeadIsItsOwnError (16): heads of nearly 64 KiB pass, of more are an error of their own.
+func TestOversizedHeadIsItsOwnError(t *testing.T) {
 	for size, large := range map[int]bool{60 << 10: false, 70 << 10: true} {
 		f := newFront(t, once(t, nil, writes("HTTP/1.1 200 OK\r\nContent-Length: 2\r\nA: "+strings.Repeat("a", size)+
 			"\r\n\r\nhi")))
@@ -338,8 +338,8 @@ func TestLargeHeadIsNamed(t *testing.T) {
 	}
 }
 
-// TestRefusedUpgradesLeaveNothing (18): a refusal is an answer, and its connection is used again.
-func TestRefusedUpgradesLeaveNothing(t *testing.T) {
+// TestRefusedUpgradeKeepsTheConnection (18): a refusal is an answer, and its connection is used again.
+func TestRefusedUpgradeKeepsTheConnection(t *testing.T) {
 	const times = 1000
 	f := newFront(t, answers(t, "HTTP/1.1 403 Forbidden\r\nContent-Length: 2\r\n\r\nno"))
 	leavesNothing(t, func() {

@@ -18,8 +18,8 @@ import (
 	"github.com/soukhq/souk/proxy/hop"
 )
 
-// TestPiecesArriveAsTheyCome: each event is seen before the next one is sent.
-func TestPiecesArriveAsTheyCome(t *testing.T) {
+// TestStreamedPiecesAreFlushedAtOnce: each event is seen before the next one is sent.
+func TestStreamedPiecesAreFlushedAtOnce(t *testing.T) {
 	for name, head := range map[string]string{
 		"events":          "Content-Type: text/event-stream\r\n",
 		"events, chunked": "Content-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n",
@@ -64,7 +64,7 @@ func TestPiecesArriveAsTheyCome(t *testing.T) {
 	}
 }
 
-func TestEarlyHints(t *testing.T) {
+func TestEarlyHintsPassThrough(t *testing.T) {
 	f := newFront(t, backend(t, func(_ int, c net.Conn, br *bufio.Reader) {
 		for headOf(br) != "" {
 			_, _ = io.WriteString(c, "HTTP/1.1 103 Early Hints\r\nLink: <a>\r\nSet-Cookie: x\r\n\r\n"+
@@ -96,7 +96,7 @@ func TestEarlyHints(t *testing.T) {
 	}
 }
 
-func TestSwitchOfProtocols(t *testing.T) {
+func TestProtocolUpgradePassesBothWays(t *testing.T) {
 	head := make(chan string, 1)
 	f := newFront(t, backend(t, func(_ int, c net.Conn, br *bufio.Reader) {
 		head <- headOf(br)
@@ -138,8 +138,8 @@ func TestSwitchOfProtocols(t *testing.T) {
 	}
 }
 
-// TestNoSwitch: what is not handed on as a wish for another protocol.
-func TestNoSwitch(t *testing.T) {
+// TestNonUpgradeHeadersAreNotPassed: what is not handed on as a wish for another protocol.
+func TestNonUpgradeHeadersAreNotPassed(t *testing.T) {
 	for name, fields := range map[string]string{
 		"h2c": "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\n" +
 			"HTTP2-Settings: AAMAAABkAARAAAAAAAIAAAAA\r\n",
@@ -180,8 +180,8 @@ func TestNoSwitch(t *testing.T) {
 	}
 }
 
-// TestFullDuplex: the answer begins before the request's end, and each side hears the other at once.
-func TestFullDuplex(t *testing.T) {
+// TestFullDuplexStreamsBothWays: the answer begins before the request's end, and each side hears the other at once.
+func TestFullDuplexStreamsBothWays(t *testing.T) {
 	to := backend(t, func(_ int, c net.Conn, br *bufio.Reader) {
 		r, err := http.ReadRequest(br)
 		if err != nil {
@@ -223,8 +223,8 @@ func TestFullDuplex(t *testing.T) {
 	}
 }
 
-// TestContinue: one that never asks for a body gets it all the same.
-func TestContinue(t *testing.T) {
+// TestBodyIsSentWithoutA100Continue: one that never asks for a body gets it all the same.
+func TestBodyIsSentWithoutA100Continue(t *testing.T) {
 	f := newFront(t, backend(t, func(_ int, c net.Conn, br *bufio.Reader) {
 		headOf(br)
 		body := make([]byte, 2)
@@ -243,8 +243,8 @@ func TestContinue(t *testing.T) {
 	}
 }
 
-// TestRequestThatCannotBeWritten: what would be read in two ways is not sent at all.
-func TestRequestThatCannotBeWritten(t *testing.T) {
+// TestAmbiguousRequestIsNotSent: what would be read in two ways is not sent at all.
+func TestAmbiguousRequestIsNotSent(t *testing.T) {
 	for _, change := range []option{
 		func(r *hop.Request) { r.Method = "GET /a HTTP/1.1" },
 		func(r *hop.Request) { r.Method = "" },
@@ -288,8 +288,8 @@ func h2Backend(t *testing.T, h http.HandlerFunc) string {
 	return ln.Addr().String()
 }
 
-// TestOverHTTP2: streams both ways and trailers, as gRPC has them, and a backend that hangs.
-func TestOverHTTP2(t *testing.T) {
+// TestHTTP2BackendStreamsAndTrailersWork: streams both ways and trailers, as gRPC has them, and a backend that hangs.
+func TestHTTP2BackendStreamsAndTrailersWork(t *testing.T) {
 	to := h2Backend(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/hang" {
 			<-r.Context().Done()
@@ -363,8 +363,8 @@ func TestOverHTTP2(t *testing.T) {
 	}
 }
 
-// TestSlowReaderHoldsNobodyElse: many read nothing of their answers, and another one is answered.
-func TestSlowReaderHoldsNobodyElse(t *testing.T) {
+// TestSlowReaderBlocksNoOtherStream: many read nothing of their answers, and another one is answered.
+func TestSlowReaderBlocksNoOtherStream(t *testing.T) {
 	f := newFront(t, backend(t, func(_ int, c net.Conn, br *bufio.Reader) {
 		for {
 			head := headOf(br)

@@ -23,8 +23,8 @@ func two(command, family byte, body string) string {
 	return signature + string(binary.BigEndian.AppendUint16([]byte{command, family}, uint16(len(body)))) + body
 }
 
-// TestHeadersOfTheSpecification reads its examples, its longest lines and what it says must be taken or refused.
-func TestHeadersOfTheSpecification(t *testing.T) {
+// TestSpecificationExamplesAreReadOrRefused reads its examples, its longest lines and what it says must be taken or refused.
+func TestSpecificationExamplesAreReadOrRefused(t *testing.T) {
 	v4 := "\xc0\xa8\x00\x01\xc0\xa8\x00\x0b\xdc\x04\x01\xbb"
 	v6 := strings.Repeat("\xff", 16) + strings.Repeat("\x00", 15) + "\x01\x00\x50\x01\xbb"
 	ones := "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff"
@@ -105,8 +105,8 @@ func checked(header string, off uint32) string {
 	return string(b)
 }
 
-// TestHeaderIsRead as it was written.
-func TestHeaderIsRead(t *testing.T) {
+// TestWrittenHeaderReadsBack: header is read as it was written.
+func TestWrittenHeaderReadsBack(t *testing.T) {
 	tcp := func(s string) net.Addr { return net.TCPAddrFromAddrPort(netip.MustParseAddrPort(s)) }
 	for _, c := range []struct {
 		from, to net.Addr
@@ -131,8 +131,8 @@ func TestHeaderIsRead(t *testing.T) {
 	}
 }
 
-// TestListen: who is trusted says whose a connection is, nobody else does, and one that says nothing holds up no other.
-func TestListen(t *testing.T) {
+// TestListenTrustsOnlyConfiguredProxies: who is trusted says whose a connection is, nobody else does, and one that says nothing holds up no other.
+func TestListenTrustsOnlyConfiguredProxies(t *testing.T) {
 	for name, c := range map[string]struct {
 		trusted, send, from, read string
 	}{
@@ -193,8 +193,8 @@ func TestListen(t *testing.T) {
 	}
 }
 
-// TestHeaderThatIsCutOff has its connection closed after some seconds.
-func TestHeaderThatIsCutOff(t *testing.T) {
+// TestIncompleteHeaderIsClosed: header that is cut off has its connection closed after some seconds.
+func TestIncompleteHeaderIsClosed(t *testing.T) {
 	t.Parallel()
 	bare, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -217,8 +217,8 @@ func TestHeaderThatIsCutOff(t *testing.T) {
 	}
 }
 
-// TestCloseEndsThoseThatWait for a header, and whoever waits for a connection.
-func TestCloseEndsThoseThatWait(t *testing.T) {
+// TestCloseEndsWaitingConnections: close ends those that wait for a header, and whoever waits for a connection.
+func TestCloseEndsWaitingConnections(t *testing.T) {
 	bare, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -242,8 +242,8 @@ func TestCloseEndsThoseThatWait(t *testing.T) {
 	}
 }
 
-// FuzzRead: whatever is sent is read or refused, and what is read can be written again.
-func FuzzRead(f *testing.F) {
+// FuzzReadRoundTripsOrRefuses: whatever is sent is read or refused, and what is read can be written again.
+func FuzzReadRoundTripsOrRefuses(f *testing.F) {
 	f.Add([]byte("PROXY TCP4 192.168.0.1 192.168.0.11 56324 443\r\n"))
 	f.Add([]byte(two(0x21, 0x11, "\xc0\xa8\x00\x01\xc0\xa8\x00\x0b\xdc\x04\x01\xbb")))
 	f.Fuzz(func(t *testing.T, in []byte) {

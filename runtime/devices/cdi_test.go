@@ -28,7 +28,7 @@ func spec(kind, name, edits string) string {
 	return fmt.Sprintf(`{"cdiVersion":"0.6.0","kind":%q,"devices":[{"name":%q,"containerEdits":{%s}}]}`, kind, name, edits)
 }
 
-func TestCDI(t *testing.T) {
+func TestCDIDevicesAreFoundGivenAndDenied(t *testing.T) {
 	r := gadgets()
 	r.file("/etc/cdi/example.yaml", `cdiVersion: "0.7.0"
 kind: example.com/gadget
@@ -86,8 +86,8 @@ devices:
 	}
 }
 
-// TestHostile: what is wrong with a specification or a device of one is said in one line, and the others go on.
-func TestHostile(t *testing.T) {
+// TestHostileSpecificationIsReportedAlone: what is wrong with a specification or a device of one is said in one line, and the others go on.
+func TestHostileSpecificationIsReportedAlone(t *testing.T) {
 	node := func(path string) string { return `"deviceNodes":[{"path":"` + path + `"}]` }
 	fuse := node("/dev/fuse")
 	mount := func(from, to string) string {
@@ -147,8 +147,8 @@ func TestHostile(t *testing.T) {
 	}
 }
 
-// TestCDINames: which of two of a name counts, and who has a node that two want.
-func TestCDINames(t *testing.T) {
+// TestCDINameConflictsAreResolved: which of two of a name counts, and who has a node that two want.
+func TestCDINameConflictsAreResolved(t *testing.T) {
 	fuse, loop := `"deviceNodes":[{"path":"/dev/fuse"}]`, `"deviceNodes":[{"path":"/dev/loop-control"}]`
 	for _, c := range []struct {
 		name   string
@@ -182,8 +182,8 @@ func TestCDINames(t *testing.T) {
 	}
 }
 
-// TestCDIOfNVIDIA: the specification says what belongs to a GPU, the driver how it is, and it counts once.
-func TestCDIOfNVIDIA(t *testing.T) {
+// TestNVIDIASpecificationCountsEachGPUOnce: the specification says what belongs to a GPU, the driver how it is, and it counts once.
+func TestNVIDIASpecificationCountsEachGPUOnce(t *testing.T) {
 	r := divided()
 	r.file("/opt/libcuda.so", "")
 	node := func(paths ...string) string {
@@ -226,8 +226,8 @@ func TestCDIOfNVIDIA(t *testing.T) {
 	}
 }
 
-// TestNotRegular: a pipe among the specifications is not waited for.
-func TestNotRegular(t *testing.T) {
+// TestPipeAmongSpecificationsIsSkipped: a pipe among the specifications is not waited for.
+func TestPipeAmongSpecificationsIsSkipped(t *testing.T) {
 	r := gadgets()
 	r.files["etc/cdi/pipe.json"] = &fstest.MapFile{Mode: fs.ModeNamedPipe | 0o644}
 	h := r.host()
@@ -236,7 +236,7 @@ func TestNotRegular(t *testing.T) {
 	}
 }
 
-func FuzzSpecification(f *testing.F) {
+func FuzzSpecificationIsReadOrReported(f *testing.F) {
 	f.Add([]byte(spec("a.com/b", "x", `"deviceNodes":[{"path":"/dev/fuse"}]`)))
 	f.Add([]byte("cdiVersion: 0.6.0\nkind: a.com/b\ndevices: [{name: x, containerEdits: {env: [A=1]}}]\n"))
 	f.Fuzz(func(t *testing.T, raw []byte) {

@@ -109,7 +109,7 @@ func paths(d devices.Device) string {
 	return strings.Join(out, " ")
 }
 
-func TestFoundWithoutASpecification(t *testing.T) {
+func TestGPUsAreFoundWithoutASpecification(t *testing.T) {
 	h := aBareVM().host()
 	f := h.Find(t.Context())
 	if len(f.Devices) != 1 || len(f.Faults) != 0 {
@@ -144,8 +144,8 @@ func TestFoundWithoutASpecification(t *testing.T) {
 	}
 }
 
-// TestHealth: each way in which a GPU is not well is a sentence, and the others go on.
-func TestHealth(t *testing.T) {
+// TestUnhealthyGPUIsDescribed: each way in which a GPU is not well is a sentence, and the others go on.
+func TestUnhealthyGPUIsDescribed(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		change func(r *recorded)
@@ -210,7 +210,7 @@ GPU 1: NVIDIA H200 (UUID: ` + second + `)
 	return r
 }
 
-func TestMIG(t *testing.T) {
+func TestMIGPartsAreSeparateDevices(t *testing.T) {
 	h := divided().host()
 	f := h.Find(t.Context())
 	if len(f.Faults) != 0 {
@@ -253,7 +253,7 @@ func TestMIG(t *testing.T) {
 	}
 }
 
-func TestRenderNodes(t *testing.T) {
+func TestRenderNodesAreFound(t *testing.T) {
 	r := aBareVM()
 	for _, d := range []struct{ name, slot, driver, number string }{
 		{"renderD128", "0000:00:06.0", "nvidia", "10DE:2335"}, {"renderD129", "0000:03:00.0", "amdgpu", "1002:744C"},
@@ -283,8 +283,8 @@ func TestRenderNodes(t *testing.T) {
 	}
 }
 
-// TestDenied: whoever holds what, he may open what he holds and nothing of any other device that he does not.
-func TestDenied(t *testing.T) {
+// TestHoldersOpenOnlyTheirDevices: whoever holds what, he may open what he holds and nothing of any other device that he does not.
+func TestHoldersOpenOnlyTheirDevices(t *testing.T) {
 	h := divided().host()
 	f := h.Find(t.Context())
 	rapid.Check(t, func(t *rapid.T) {
@@ -311,8 +311,8 @@ func TestDenied(t *testing.T) {
 	})
 }
 
-// TestSetFollows: what comes, goes and falls ill is told, and what went stays denied.
-func TestSetFollows(t *testing.T) {
+// TestDeviceChangesAreReported: what comes, goes and falls ill is told, and what went stays denied.
+func TestDeviceChangesAreReported(t *testing.T) {
 	r := divided()
 	s := devices.Open(t.Context(), devices.Options{Host: r.host()})
 	offer := func() (out []string) {
@@ -346,7 +346,7 @@ func TestSetFollows(t *testing.T) {
 	}
 }
 
-func TestGive(t *testing.T) {
+func TestGiveAddsNodesAndEnvironment(t *testing.T) {
 	r := divided()
 	s := devices.Open(t.Context(), devices.Options{Host: r.host()})
 	both := []string{"MIG-11111111-aaaa-bbbb-cccc-000000000002", second}
@@ -382,8 +382,8 @@ func TestGive(t *testing.T) {
 	}
 }
 
-// TestOneSoukGrantsADevice: of two souks on a host one grants it, and the other once the first has ended, however it did.
-func TestOneSoukGrantsADevice(t *testing.T) {
+// TestDeviceIsGrantedByOneSouk: of two souks on a host one grants it, and the other once the first has ended, however it did.
+func TestDeviceIsGrantedByOneSouk(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "claims")
 	const other = "another souk of this host grants it"
 	cmd := exec.Command(os.Args[0], "-test.run", "TestHelperClaims", "-test.v")
@@ -425,11 +425,11 @@ func TestOneSoukGrantsADevice(t *testing.T) {
 	}
 }
 
-// TestHelperClaims is the other souk of TestOneSoukGrantsADevice.
+// TestHelperClaims is the other souk of TestDeviceIsGrantedByOneSouk.
 func TestHelperClaims(t *testing.T) {
 	dir := os.Getenv("SOUK_TEST_CLAIMS")
 	if dir == "" {
-		t.Skip("it is a part of TestOneSoukGrantsADevice")
+		t.Skip("it is a part of TestDeviceIsGrantedByOneSouk")
 	}
 	devices.Open(t.Context(), devices.Options{Host: divided().host(), Claims: dir})
 	fmt.Println("claimed")

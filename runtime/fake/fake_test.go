@@ -11,15 +11,15 @@ import (
 	"github.com/soukhq/souk/runtime/runtimetest"
 )
 
-func TestConformance(t *testing.T) {
+func TestFakeConformsToRuntime(t *testing.T) {
 	runtimetest.Run(t, func(t *testing.T) runtimetest.Subject {
 		f := fake.New(fake.Options{})
 		return runtimetest.Subject{Runtime: f, Reopen: func(*testing.T) runtime.Runtime { f = f.Reopen(); return f }}
 	})
 }
 
-// TestHooks: a call fails before its effect or after it, and only effects are listed.
-func TestHooks(t *testing.T) {
+// TestHooksFailCallsBeforeOrAfterTheEffect: a call fails before its effect or after it, and only effects are listed.
+func TestHooksFailCallsBeforeOrAfterTheEffect(t *testing.T) {
 	broken := errors.New("broken")
 	var before, after error
 	f := fake.New(fake.Options{
@@ -78,7 +78,7 @@ func TestHooks(t *testing.T) {
 	}
 }
 
-func BenchmarkLife(b *testing.B) {
+func BenchmarkStartToExit(b *testing.B) {
 	f := fake.New(fake.Options{})
 	s := runtime.Spec{Machine: "m", Argv: []string{"true"}}
 	if err := f.Prepare(b.Context(), s); err != nil {

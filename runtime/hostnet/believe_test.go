@@ -21,8 +21,8 @@ func key(t *testing.T) wgtypes.Key {
 	return k.PublicKey()
 }
 
-// TestWhatPeersAreBelieved: a worker says of its end of the tunnel what it likes, and takes nothing of another's.
-func TestWhatPeersAreBelieved(t *testing.T) {
+// TestPeerSetsOnlyItsOwnTunnelEntries: a worker says of its end of the tunnel what it likes, and takes nothing of another's.
+func TestPeerSetsOnlyItsOwnTunnelEntries(t *testing.T) {
 	of := cluster.Network("test")
 	app := cluster.AppNetwork(of, "web")
 	m1, m2 := cluster.MachineAddress(app, "m1"), cluster.MachineAddress(app, "m2")
@@ -90,8 +90,8 @@ func TestWhatPeersAreBelieved(t *testing.T) {
 	}
 }
 
-// TestWhatOnlyComesTakesNothingAway: a machine more does not interrupt those that are there.
-func TestWhatOnlyComesTakesNothingAway(t *testing.T) {
+// TestAddingMachinesKeepsExistingOnes: a machine more does not interrupt those that are there.
+func TestAddingMachinesKeepsExistingOnes(t *testing.T) {
 	app := cluster.AppNetwork(cluster.Network("test"), "web")
 	m1, m2 := cluster.MachineAddress(app, "m1"), cluster.MachineAddress(app, "m2")
 	p := Peer{ID: "p", At: netip.MustParseAddr("10.0.0.2"), Key: key(t), Machines: []netip.Addr{m1}}

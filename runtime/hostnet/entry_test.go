@@ -14,10 +14,10 @@ import (
 	"github.com/soukhq/souk/runtime/hostnet"
 )
 
-// TestEntry: what containers of a souk send to open ports of Entries comes to its server, which learns where it was
+// TestEntryPortsReachTheServerAlone: what containers of a souk send to open ports of Entries comes to its server, which learns where it was
 // sent to and by which container. Others are refused at once, as where nothing listens, so that a client goes on to
 // another address. Containers of another souk and the host are not led there.
-func TestEntry(t *testing.T) {
+func TestEntryPortsReachTheServerAlone(t *testing.T) {
 	h := apart(t)
 	needs.Programs(t, "ip")
 	n := hostnet.New("souk-t")

@@ -10,9 +10,9 @@ import (
 	"github.com/soukhq/souk/runtime/hostnet"
 )
 
-// TestBlocked: firewalls of the host that drop what containers send are named, with the commands that let it pass. Those
+// TestBlockingFirewallIsNamedWithAFix: firewalls of the host that drop what containers send are named, with the commands that let it pass. Those
 // commands, run as they are given, do.
-func TestBlocked(t *testing.T) {
+func TestBlockingFirewallIsNamedWithAFix(t *testing.T) {
 	needs.Programs(t, "iptables-nft", "iptables-legacy", "nft")
 	docker := []string{"iptables-nft -N DOCKER-USER", "iptables-nft -A DOCKER-USER -j RETURN",
 		"iptables-nft -A FORWARD -j DOCKER-USER", "iptables-nft -P FORWARD DROP"}
@@ -80,9 +80,9 @@ func forwardingEntry(t *testing.T) {
 	}
 }
 
-// TestOpening: souk's own rules in a chain of the host's let packets of containers pass, are laid once, are shown by
+// TestOpeningRulesAreAddedOnceAndRemoved: souk's own rules in a chain of the host's let packets of containers pass, are laid once, are shown by
 // iptables, and go when they are not wanted.
-func TestOpening(t *testing.T) {
+func TestOpeningRulesAreAddedOnceAndRemoved(t *testing.T) {
 	needs.Programs(t, "iptables-nft", "nft")
 	h := apart(t)
 	h.run("iptables-nft", "-P", "FORWARD", "DROP")

@@ -62,10 +62,10 @@ func (s *space) ask(to string) (got string) {
 	return got
 }
 
-// TestWhoReachesWhomByIPv4: on one host the machines of an app, and those of apps that are let in, reach each other by
+// TestAppsAreIsolatedByIPv4: on one host the machines of an app, and those of apps that are let in, reach each other by
 // IPv4 as they do by IPv6, and are seen with their own addresses; others are refused. It is so again after a reload of
 // the host's firewall, with the next process, and once a container is gone and its address another's.
-func TestWhoReachesWhomByIPv4(t *testing.T) {
+func TestAppsAreIsolatedByIPv4(t *testing.T) {
 	h := apart(t)
 	n := hostnet.New("souk-t")
 	at := map[string]hostnet.Addresses{}

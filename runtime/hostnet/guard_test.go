@@ -19,9 +19,9 @@ import (
 	"github.com/soukhq/souk/runtime/hostnet/netplan"
 )
 
-// TestRulesThatAreRemoved: what somebody removes of the host's rules is laid again, with the ports of what runs, and
+// TestRemovedRulesAreRestored: what somebody removes of the host's rules is laid again, with the ports of what runs, and
 // what a container had begun with the host meanwhile goes no further. The metadata of clouds are refused all the while.
-func TestRulesThatAreRemoved(t *testing.T) {
+func TestRemovedRulesAreRestored(t *testing.T) {
 	h := apart(t)
 	w := world(t, h)
 	h.serve(8000, "host")
@@ -154,8 +154,8 @@ func echoes(c net.Conn) bool {
 	return werr == nil && rerr == nil
 }
 
-// TestWatch: the removal of each part of a table is told to who watches it, and to nobody else.
-func TestWatch(t *testing.T) {
+// TestWatchReportsRemovedTableParts: the removal of each part of a table is told to who watches it, and to nobody else.
+func TestWatchReportsRemovedTableParts(t *testing.T) {
 	h := apart(t)
 	n := hostnet.New("souk-t")
 	a := inner(t)
@@ -196,9 +196,9 @@ func TestWatch(t *testing.T) {
 	}
 }
 
-// TestWorkerThatIsGone: the ports of a worker that was removed, with all it ran and nobody to clear up, are free, and
+// TestPortsOfARemovedWorkerAreFree: the ports of a worker that was removed, with all it ran and nobody to clear up, are free, and
 // its rules are known as nobody's.
-func TestWorkerThatIsGone(t *testing.T) {
+func TestPortsOfARemovedWorkerAreFree(t *testing.T) {
 	h := apart(t)
 	w := world(t, h)
 	is := func(name string) bool { return strings.HasPrefix(name, "souk-") }
@@ -237,9 +237,9 @@ func TestWorkerThatIsGone(t *testing.T) {
 	}
 }
 
-// TestClientThatKeepsItsPort: one that sends by UDP from one port reaches a machine that comes later, and the one after
+// TestUDPClientReachesTheNextMachine: one that sends by UDP from one port reaches a machine that comes later, and the one after
 // that, although the kernel knows where its packets went before.
-func TestClientThatKeepsItsPort(t *testing.T) {
+func TestUDPClientReachesTheNextMachine(t *testing.T) {
 	h := apart(t)
 	w := world(t, h)
 	n := hostnet.New("souk-t")

@@ -183,8 +183,8 @@ func world(t *testing.T, host *space) *space {
 	return w
 }
 
-// TestWhoReachesWhom is the story of two apps on a host.
-func TestWhoReachesWhom(t *testing.T) {
+// TestAppsOfOneHostAreIsolated: who reaches whom is the story of two apps on a host.
+func TestAppsOfOneHostAreIsolated(t *testing.T) {
 	h := apart(t)
 	w := world(t, h)
 	h.serve(8000, "host")
@@ -269,9 +269,9 @@ func TestWhoReachesWhom(t *testing.T) {
 	}
 }
 
-// TestHostItself: souk on the host connects to machines at their addresses, also where the host has no address of
+// TestHostReachesMachines: souk on the host connects to machines at their addresses, also where the host has no address of
 // its own but loopback, from the moment on at which the network is there, and whatever the machine may reach.
-func TestHostItself(t *testing.T) {
+func TestHostReachesMachines(t *testing.T) {
 	h := apart(t)
 	n := hostnet.New("souk-t")
 	for _, name := range []string{"open", "closed"} {
@@ -291,9 +291,9 @@ func TestHostItself(t *testing.T) {
 	}
 }
 
-// TestAddressThatIsNotOnes: what is sent with another's address does not leave the link, whatever a container may do
+// TestForgedSourceAddressIsDropped: what is sent with another's address does not leave the link, whatever a container may do
 // inside.
-func TestAddressThatIsNotOnes(t *testing.T) {
+func TestForgedSourceAddressIsDropped(t *testing.T) {
 	h := apart(t)
 	n := hostnet.New("souk-t")
 	a, b := inner(t), inner(t)
@@ -329,9 +329,9 @@ func TestAddressThatIsNotOnes(t *testing.T) {
 	}
 }
 
-// TestDNS: what is asked at the link's own address is answered by a server on the host's loopback, and nothing else
+// TestDNSReachesTheHostServerAlone: what is asked at the link's own address is answered by a server on the host's loopback, and nothing else
 // there is reached.
-func TestDNS(t *testing.T) {
+func TestDNSReachesTheHostServerAlone(t *testing.T) {
 	h := apart(t)
 	h.serve(5353, "names") // TCP is all the test has a server for
 	p := plan("a", "a")
@@ -372,8 +372,8 @@ func (s *space) things() string {
 	return out + s.run("nft", "list", "ruleset")
 }
 
-// TestNothingIsLeft: after the end of containers, whichever way, the host is as it was.
-func TestNothingIsLeft(t *testing.T) {
+// TestRemovedContainersLeaveNothing: after the end of containers, whichever way, the host is as it was.
+func TestRemovedContainersLeaveNothing(t *testing.T) {
 	h := apart(t)
 	before := h.things()
 	n := hostnet.New("souk-t")
@@ -418,8 +418,8 @@ func TestNothingIsLeft(t *testing.T) {
 	}
 }
 
-// TestWhatIsRefused: bad input before anything is done, and ports that the host uses.
-func TestWhatIsRefused(t *testing.T) {
+// TestInvalidNetworksAndUsedPortsAreRefused: bad input before anything is done, and ports that the host uses.
+func TestInvalidNetworksAndUsedPortsAreRefused(t *testing.T) {
 	h := apart(t)
 	h.serve(8000, "host")
 	before := h.things()

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestNumbersOfApps: two apps never have one number, also where their addresses are chosen for that, and none has 0.
-func TestNumbersOfApps(t *testing.T) {
+// TestAppNumbersAreUnique: two apps never have one number, also where their addresses are chosen for that, and none has 0.
+func TestAppNumbersAreUnique(t *testing.T) {
 	n := numbers{}
 	app := func(s string) netip.Prefix { return netip.MustParsePrefix(s) }
 	seen := map[string]string{}

@@ -21,10 +21,10 @@ func publishing(machine string, ports ...netplan.Port) *netplan.Network {
 	return p
 }
 
-// TestPublishAtOneAddress: a port of one address of the host is reached at that address alone, and one of its loopback
+// TestPublishedPortIsOpenAtItsAddressOnly: a port of one address of the host is reached at that address alone, and one of its loopback
 // from the host alone: neither from outside, also where a neighbour sends to 127.0.0.1, nor from containers. The same
 // holds once the rules were flushed and laid again.
-func TestPublishAtOneAddress(t *testing.T) {
+func TestPublishedPortIsOpenAtItsAddressOnly(t *testing.T) {
 	h := apart(t)
 	w := world(t, h)
 	h.run("ip", "addr", "add", "203.0.113.7/24", "dev", "wan")
@@ -123,9 +123,9 @@ func TestPublishUDPAtLoopback(t *testing.T) {
 	}
 }
 
-// TestPortsThatOverlap: one port of all addresses and of one is a conflict, of two addresses it is none, also between
+// TestOverlappingPortsConflict: one port of all addresses and of one is a conflict, of two addresses it is none, also between
 // workers of a host, with programs, and over the machine's own next container. A host has not every address.
-func TestPortsThatOverlap(t *testing.T) {
+func TestOverlappingPortsConflict(t *testing.T) {
 	h := apart(t)
 	world(t, h)
 	h.in(func() {

@@ -14,9 +14,9 @@ import (
 	"github.com/soukhq/souk/runtime/hostnet/netplan"
 )
 
-// TestMendDuringFlushes: rules that somebody removes while it is looked whether they stand are laid again, and that is
+// TestRepairToleratesConcurrentFlushes: rules that somebody removes while it is looked whether they stand are laid again, and that is
 // no error.
-func TestMendDuringFlushes(t *testing.T) {
+func TestRepairToleratesConcurrentFlushes(t *testing.T) {
 	h := apart(t)
 	n := hostnet.New("souk-t")
 	a := inner(t)
@@ -54,9 +54,9 @@ func TestMendDuringFlushes(t *testing.T) {
 	}
 }
 
-// TestManySweepAtOnce: the souks of one host all remove what leads to containers that are gone, and one that finds some
+// TestConcurrentSweepsSucceed: the souks of one host all remove what leads to containers that are gone, and one that finds some
 // of it gone already gives a container its network all the same.
-func TestManySweepAtOnce(t *testing.T) {
+func TestConcurrentSweepsSucceed(t *testing.T) {
 	h := apart(t)
 	const souks, rounds = 4, 8
 	ports := func(from int) (out []netplan.Port) {

@@ -9,8 +9,8 @@ import (
 	"github.com/soukhq/souk/runtime/hostnet"
 )
 
-// TestRefusedAtOnce: a connection that is not let through ends at once, by IPv4 and IPv6, wherever it is refused.
-func TestRefusedAtOnce(t *testing.T) {
+// TestBlockedConnectionIsRefusedAtOnce: a connection that is not let through ends at once, by IPv4 and IPv6, wherever it is refused.
+func TestBlockedConnectionIsRefusedAtOnce(t *testing.T) {
 	world(t, apart(t)) // a host that knows a way out refuses what one that knows none does not pass on either
 	n := hostnet.New("souk-t")
 	in, at := map[string]*space{}, map[string]hostnet.Addresses{}

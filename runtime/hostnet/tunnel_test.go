@@ -110,8 +110,8 @@ func toPrefix(app, name string) string {
 	return net.JoinHostPort(plan(app, name).Address.String(), "80")
 }
 
-// TestBetweenHosts is the story of two apps on two hosts, and of a third that is no member, each way.
-func TestBetweenHosts(t *testing.T) {
+// TestAppsOfTwoHostsAreIsolated: between hosts is the story of two apps on two hosts, and of a third that is no member, each way.
+func TestAppsOfTwoHostsAreIsolated(t *testing.T) {
 	for _, way := range []netplan.Way{netplan.VXLAN, netplan.WireGuard} {
 		t.Run(string(way), func(t *testing.T) { betweenHosts(t, way) })
 	}

@@ -24,8 +24,8 @@ func loadOne(t *testing.T, s *image.Store, n int) *image.Image {
 	return must(s.Load(t.Context(), bytes.NewReader(raw), "it"))(t)[0]
 }
 
-// TestPruneKeepsWhatIsWanted, by its name, by its digest and by both, and removes it when it is wanted no more.
-func TestPruneKeepsWhatIsWanted(t *testing.T) {
+// TestPruneKeepsWantedImages, by its name, by its digest and by both, and removes it when it is wanted no more.
+func TestPruneKeepsWantedImages(t *testing.T) {
 	s := open(t, t.TempDir())
 	for n := range 4 {
 		loadOne(t, s, n)
@@ -45,7 +45,7 @@ func TestPruneKeepsWhatIsWanted(t *testing.T) {
 	}
 }
 
-func TestCollect(t *testing.T) {
+func TestCollectRemovesLeastRecentlyUsed(t *testing.T) {
 	now := time.Unix(1_700_000_000, 0)
 	dir := t.TempDir()
 	s := open(t, dir, func(o *image.Options) {
@@ -96,7 +96,7 @@ func TestCollect(t *testing.T) {
 	}
 }
 
-func TestRemoveByOneOfTwoNames(t *testing.T) {
+func TestRemoveOneNameKeepsTheOther(t *testing.T) {
 	s := open(t, t.TempDir())
 	built := small(t, "")
 	for _, name := range []string{"a:1", "b:1"} {
@@ -117,7 +117,7 @@ func TestRemoveByOneOfTwoNames(t *testing.T) {
 }
 
 // What a pull under way has got already is not collected.
-func TestCollectLeavesPullsAlone(t *testing.T) {
+func TestCollectKeepsBlobsOfARunningPull(t *testing.T) {
 	reg := imagetest.NewRegistry(t)
 	name := reg.Push(t, "app:v1", small(t, ""))
 	dir := t.TempDir()
@@ -133,7 +133,7 @@ func TestCollectLeavesPullsAlone(t *testing.T) {
 	}
 }
 
-func TestBudgetIsKept(t *testing.T) {
+func TestLoadsStayWithinTheBudget(t *testing.T) {
 	s := open(t, t.TempDir(), func(o *image.Options) { o.Budget = 40_000 })
 	for n := range 6 {
 		loadOne(t, s, n)

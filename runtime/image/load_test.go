@@ -14,7 +14,7 @@ import (
 )
 
 // The same image comes in every form, with its name.
-func TestLoad(t *testing.T) {
+func TestLoadReadsEveryArchiveForm(t *testing.T) {
 	built := small(t, "gzip")
 	index := imagetest.Index(t, imagetest.Build(t, imagetest.Spec{Arch: "riscv64"}), built)
 	squeezed := func(raw []byte) []byte {
@@ -72,7 +72,7 @@ func TestLoad(t *testing.T) {
 	})
 }
 
-func TestLoadOfWhatIsNone(t *testing.T) {
+func TestLoadRefusesOtherFiles(t *testing.T) {
 	built := small(t, "")
 	files := built.Layout(t, "me/app:v1")
 	without := func(part string) []byte {
@@ -146,7 +146,7 @@ func TestLoadOfWhatIsNone(t *testing.T) {
 }
 
 // Nothing outside of a layout's directory is read.
-func TestLoadDoesNotLeaveItsDirectory(t *testing.T) {
+func TestLoadReadsNothingOutsideItsLayout(t *testing.T) {
 	from := t.TempDir()
 	small(t, "").LayoutDir(t, from, "a:b")
 	secret := filepath.Join(t.TempDir(), "index.json")

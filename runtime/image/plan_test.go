@@ -9,7 +9,7 @@ import (
 )
 
 // A plan keeps what is fixed and kept, frees no more than it must, and leaves nothing that no image needs.
-func TestPlanCollection(t *testing.T) {
+func TestPlanCollectionFreesNoMoreThanNeeded(t *testing.T) {
 	names := []string{"a", "b", "c", "d", "e", "f"}
 	rapid.Check(t, func(t *rapid.T) {
 		sizes := map[string]int64{}

@@ -25,7 +25,7 @@ import (
 	"github.com/soukhq/souk/runtime/image/remote"
 )
 
-func TestPull(t *testing.T) {
+func TestPullFetchesOnceAndSurvivesRestart(t *testing.T) {
 	for _, compression := range []string{"", "gzip", "zstd", imagetest.DockerZstd} {
 		t.Run(compression, func(t *testing.T) {
 			reg, dir := imagetest.NewRegistry(t), t.TempDir()
@@ -75,7 +75,7 @@ func TestPull(t *testing.T) {
 }
 
 // An entrypoint of one empty word is how a Dockerfile clears the one of its base image.
-func TestEmptyEntrypointIsNone(t *testing.T) {
+func TestEmptyEntrypointWordCountsAsNone(t *testing.T) {
 	reg := imagetest.NewRegistry(t)
 	built := imagetest.Build(t, imagetest.Spec{Layers: [][]byte{imagetest.Tar(t, imagetest.Dir("d"))},
 		Config: v1.Config{Entrypoint: []string{""}, Cmd: []string{"/bin/echo", "hi"}}})
@@ -129,7 +129,7 @@ func TestPullChoosesThePlatform(t *testing.T) {
 }
 
 // Each way in which a registry may fail, and what is said then.
-func TestPullOfRegistriesThatFail(t *testing.T) {
+func TestPullReportsEachRegistryFailure(t *testing.T) {
 	digest := func(i *imagetest.Image, n int) string { return i.Parsed.Layers[n].Digest.String() }
 	built := small(t, "")
 	first := digest(built, 0)
@@ -219,7 +219,7 @@ func TestPullOfRegistriesThatFail(t *testing.T) {
 	}
 }
 
-func TestPullOfARegistryThatHangs(t *testing.T) {
+func TestPullFromAHangingRegistryTimesOut(t *testing.T) {
 	built := small(t, "")
 	for name, f := range map[string]imagetest.Fault{
 		"at once":               {Path: "/manifests/", Hang: true},
@@ -241,7 +241,7 @@ func TestPullOfARegistryThatHangs(t *testing.T) {
 	}
 }
 
-func TestPullThatIsGivenUp(t *testing.T) {
+func TestPullEndsWhenCancelled(t *testing.T) {
 	reg := imagetest.NewRegistry(t)
 	ref := reg.Push(t, "app:v1", small(t, ""))
 	reg.Misbehave(imagetest.Fault{Hang: true})
@@ -253,14 +253,14 @@ func TestPullThatIsGivenUp(t *testing.T) {
 	}
 }
 
-func TestPullOfNobody(t *testing.T) {
+func TestPullFromUnreachableRegistryIsUnavailable(t *testing.T) {
 	_, err := open(t, t.TempDir()).Pull(t.Context(), "127.0.0.1:1/app:v1", image.PullOptions{})
 	wantFault(t, err, fault.Unavailable, "the registry @ cannot be reached for the image @/app:v1 (dial tcp "+
 		"@: connect: connection refused); see that its name is right and that it runs, or load the image from a file")
 }
 
 // A blob that was cut is gone on with from there, also by a later process, and verified whole.
-func TestPullGoesOn(t *testing.T) {
+func TestPullResumesACutBlob(t *testing.T) {
 	built := small(t, "")
 	layer := built.Parsed.Layers[0].Digest.String()
 	for name, c := range map[string]struct {
@@ -308,7 +308,7 @@ func TestPullGoesOn(t *testing.T) {
 	})
 }
 
-func TestPullByMirrors(t *testing.T) {
+func TestPullTriesMirrorsFirst(t *testing.T) {
 	built := small(t, "gzip")
 	hub, broken, good := imagetest.NewRegistry(t), imagetest.NewRegistry(t), imagetest.NewRegistry(t)
 	ref := hub.Push(t, "me/app:v1", built)
@@ -336,7 +336,7 @@ func TestPullByMirrors(t *testing.T) {
 		"@/me/app:v1)")
 }
 
-func TestPullWithCredentials(t *testing.T) {
+func TestPullSendsCredentialsOnlyToTheirRegistry(t *testing.T) {
 	built := small(t, "gzip")
 	reg := imagetest.NewRegistry(t)
 	ref := reg.Push(t, "me/app:v1", built)
@@ -400,7 +400,7 @@ func TestPullWithCredentials(t *testing.T) {
 	})
 }
 
-func TestDockerConfigThatIsNone(t *testing.T) {
+func TestInvalidDockerConfigIsRefused(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "config.json")
 	for raw, want := range map[string]string{
 		"{": "@/config.json is not a config of docker's: it is not JSON of that form; write it with \"docker login\"",

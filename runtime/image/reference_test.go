@@ -10,7 +10,7 @@ import (
 	"github.com/soukhq/souk/runtime/image"
 )
 
-func TestParse(t *testing.T) {
+func TestParseReadsImageNames(t *testing.T) {
 	digest := "@sha256:" + strings.Repeat("ab", 32)
 	for in, want := range map[string]string{
 		"nginx":                                "docker.io/library/nginx:latest",
@@ -42,8 +42,8 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// FuzzParse holds names against another implementation: what souk takes the other takes, and means the same.
-func FuzzParse(f *testing.F) {
+// FuzzParseAgreesWithAnotherParser holds names against another implementation: what souk takes the other takes, and means the same.
+func FuzzParseAgreesWithAnotherParser(f *testing.F) {
 	for _, s := range []string{"nginx", "docker.io/a:b", "ghcr.io/me/app/x@sha256:" + strings.Repeat("ab", 32),
 		"a:5000/b:c",
 		"localhost/x", "index.docker.io/a", "a.b/c__d/e--f"} {

@@ -10,9 +10,9 @@ import (
 	"github.com/soukhq/souk/runtime/image/imagetest"
 )
 
-// TestResolve: a tag means what its registry says now, and is brought by that digest however it moves; one that cannot be
+// TestResolvePinsATagToItsDigest: a tag means what its registry says now, and is brought by that digest however it moves; one that cannot be
 // asked leaves what is here, and what was loaded is asked for nowhere.
-func TestResolve(t *testing.T) {
+func TestResolvePinsATagToItsDigest(t *testing.T) {
 	ctx, s, r := context.Background(), open(t, t.TempDir()), imagetest.NewRegistry(t)
 	one, two := small(t, "gzip"), small(t, "")
 	name := r.Push(t, "team/app:1", one)

@@ -20,7 +20,7 @@ import (
 	"github.com/soukhq/souk/store/disk/disktest"
 )
 
-func TestUnpack(t *testing.T) {
+func TestUnpackIsMountedOrFlattenedOnce(t *testing.T) {
 	for _, compression := range []string{"", "gzip", "zstd"} {
 		t.Run(compression, func(t *testing.T) {
 			reg, dir := imagetest.NewRegistry(t), t.TempDir()
@@ -68,7 +68,7 @@ func damage(t *testing.T, dir, digest string) {
 	}
 }
 
-func TestDamagedBlobIsNoticed(t *testing.T) {
+func TestDamagedBlobIsFetchedAgain(t *testing.T) {
 	built := small(t, "gzip")
 	first := built.Parsed.Layers[0].Digest.String()
 	t.Run("and fetched again", func(t *testing.T) {
@@ -116,7 +116,7 @@ func TestDamagedBlobIsNoticed(t *testing.T) {
 	})
 }
 
-func TestUnpackOfWhatIsNoImage(t *testing.T) {
+func TestUnpackRefusesInvalidImages(t *testing.T) {
 	zeros := imagetest.Tar(t, imagetest.File{Name: "zeros", Size: 300 << 20})
 	for name, c := range map[string]struct {
 		layer []byte
@@ -148,7 +148,7 @@ func TestUnpackOfWhatIsNoImage(t *testing.T) {
 	}
 }
 
-func TestFullDisk(t *testing.T) {
+func TestPullOnAFullDiskLeavesNothing(t *testing.T) {
 	dir := t.TempDir()
 	disktest.Mount(t, dir, "2m")
 	reg := imagetest.NewRegistry(t)
@@ -175,9 +175,9 @@ func TestFullDisk(t *testing.T) {
 	must(s.Unpack(t.Context(), reg.Host+"/small:v1"))(t)
 }
 
-// TestDiskThatFillsUp: what does not fit is refused before its first byte, nothing stays of what failed, and images
+// TestPullMakesRoomOrIsRefusedFirst: what does not fit is refused before its first byte, nothing stays of what failed, and images
 // that nobody uses are removed for one that is pulled.
-func TestDiskThatFillsUp(t *testing.T) {
+func TestPullMakesRoomOrIsRefusedFirst(t *testing.T) {
 	dir := t.TempDir()
 	disktest.Mount(t, dir, "16m")
 	reg := imagetest.NewRegistry(t)
@@ -247,11 +247,11 @@ func TestDiskThatFillsUp(t *testing.T) {
 	}
 }
 
-// TestKilledChild is the process that TestKill kills.
-func TestKilledChild(t *testing.T) {
+// TestHelperOfKill is the process that TestKilledUnpackLeavesNothingPartial kills.
+func TestHelperOfKill(t *testing.T) {
 	dir, name := os.Getenv("SOUK_TEST_IMAGES"), os.Getenv("SOUK_TEST_IMAGE")
 	if dir == "" {
-		t.Skip("it is run by TestKill")
+		t.Skip("it is run by TestKilledUnpackLeavesNothingPartial")
 	}
 	s := open(t, dir)
 	say := func(image.Progress) { fmt.Println("progress") }
@@ -262,7 +262,7 @@ func TestKilledChild(t *testing.T) {
 }
 
 // Whenever a process is killed: what is known is whole, nothing is left that counts, and the next one goes on.
-func TestKill(t *testing.T) {
+func TestKilledUnpackLeavesNothingPartial(t *testing.T) {
 	reg := imagetest.NewRegistry(t)
 	var files []imagetest.File
 	for n := range 400 {
@@ -274,7 +274,7 @@ func TestKill(t *testing.T) {
 	dir := t.TempDir()
 	kills := 0
 	for round := range 12 {
-		c := exec.Command(os.Args[0], "-test.run=^TestKilledChild$", "-test.count=1")
+		c := exec.Command(os.Args[0], "-test.run=^TestHelperOfKill$", "-test.count=1")
 		c.Env = append(os.Environ(), "SOUK_TEST_IMAGES="+dir, "SOUK_TEST_IMAGE="+name)
 		out, err := c.StdoutPipe()
 		if err != nil {

@@ -86,7 +86,7 @@ func room(t *testing.T, m *loopfs.Mounted) int64 {
 	return int64(st.Blocks) * st.Bsize / mib
 }
 
-func TestFileSystemInAFile(t *testing.T) {
+func TestLoopFileSystemKeepsItsSizeAndGrows(t *testing.T) {
 	able(t)
 	dir := t.TempDir()
 	file := filepath.Join(dir, "v.img")
@@ -151,8 +151,8 @@ func TestFileSystemInAFile(t *testing.T) {
 	gone(t, dir)
 }
 
-// TestOneThatHasGrownIsEmpty: e2fsck's directory is not left in one that has nothing in it. What e2fsck found stays.
-func TestOneThatHasGrownIsEmpty(t *testing.T) {
+// TestGrownEmptyFileSystemHasNoLostAndFound: e2fsck's directory is not left in one that has nothing in it. What e2fsck found stays.
+func TestGrownEmptyFileSystemHasNoLostAndFound(t *testing.T) {
 	able(t)
 	file := filepath.Join(t.TempDir(), "v.img")
 	if err := loopfs.Make(t.Context(), file, 16*mib); err != nil {
@@ -185,8 +185,8 @@ type endless struct{}
 
 func (endless) Read(p []byte) (int, error) { return len(p), nil }
 
-// TestCopy: a copy has what was there at one moment, and what it is copied from goes on.
-func TestCopy(t *testing.T) {
+// TestCopyIsASnapshotOfARunningVolume: a copy has what was there at one moment, and what it is copied from goes on.
+func TestCopyIsASnapshotOfARunningVolume(t *testing.T) {
 	able(t)
 	dir := t.TempDir()
 	file, to := filepath.Join(dir, "v.img"), filepath.Join(dir, "copy.img")
@@ -260,9 +260,9 @@ func taken(t *testing.T, file string) int64 {
 	return st.Blocks * 512
 }
 
-// TestGrowthThatFindsNoRoom: where the disk is too small for what a file system is to have, it stays as it is, and so
+// TestGrowthWithoutRoomChangesNothing: where the disk is too small for what a file system is to have, it stays as it is, and so
 // does the disk.
-func TestGrowthThatFindsNoRoom(t *testing.T) {
+func TestGrowthWithoutRoomChangesNothing(t *testing.T) {
 	able(t)
 	dir := t.TempDir()
 	disk := filepath.Join(dir, "disk.img")
@@ -308,9 +308,9 @@ func TestGrowthThatFindsNoRoom(t *testing.T) {
 	gone(t, dir)
 }
 
-// TestWhatNobodyWroteIsNotRead: a copy takes as long as what was written, however large the volume is, and whoever has
+// TestCopyReadsOnlyWrittenBlocks: a copy takes as long as what was written, however large the volume is, and whoever has
 // read in it.
-func TestWhatNobodyWroteIsNotRead(t *testing.T) {
+func TestCopyReadsOnlyWrittenBlocks(t *testing.T) {
 	able(t)
 	dir := t.TempDir()
 	file := filepath.Join(dir, "v.img")
@@ -354,8 +354,8 @@ func known(t *testing.T, f *os.File) (sum int64) {
 	}
 }
 
-// TestWhoCopiesIsKilled: what is copied goes on, whenever that is.
-func TestWhoCopiesIsKilled(t *testing.T) {
+// TestKilledCopyUnfreezesItsSource: what is copied goes on, whenever that is.
+func TestKilledCopyUnfreezesItsSource(t *testing.T) {
 	able(t)
 	dir := t.TempDir()
 	file := filepath.Join(dir, "v.img")

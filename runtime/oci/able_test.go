@@ -13,8 +13,8 @@ import (
 	"github.com/soukhq/souk/runtime/reaper/cgroup"
 )
 
-// TestAbleWithoutCgroups: a host on which souk can make no cgroups offers no containers, which its reaper would refuse.
-func TestAbleWithoutCgroups(t *testing.T) {
+// TestNoCgroupsMeansNoContainers: a host on which souk can make no cgroups offers no containers, which its reaper would refuse.
+func TestNoCgroupsMeansNoContainers(t *testing.T) {
 	if os.Geteuid() != 0 || oci.Able("") != nil {
 		t.Skip("no containers are run here")
 	}

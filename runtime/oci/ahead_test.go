@@ -16,9 +16,9 @@ import (
 	"github.com/soukhq/souk/runtime/reaper"
 )
 
-// TestReady: a start finds the container that was made for it, and only that; whatever became of it, the start is what
+// TestPreparedContainerIsUsedOnceByItsStart: a start finds the container that was made for it, and only that; whatever became of it, the start is what
 // it would have been, and nothing is left behind.
-func TestReady(t *testing.T) {
+func TestPreparedContainerIsUsedOnceByItsStart(t *testing.T) {
 	t.Parallel()
 	o := oci.Options{Images: busybox(t), Ready: 2, Process: process.Options{Dir: filepath.Join(t.TempDir(), "oci"),
 		ReaperCommand: []string{os.Args[0]}}}

@@ -25,9 +25,9 @@ import (
 	"github.com/soukhq/souk/runtime/reaper/users"
 )
 
-// TestContainerIsApart: what a container's root tries against the host, and against what keeps it apart. Each is the
+// TestContainerCannotEscape: what a container's root tries against the host, and against what keeps it apart. Each is the
 // way of a published escape, or what one began with.
-func TestContainerIsApart(t *testing.T) {
+func TestContainerCannotEscape(t *testing.T) {
 	t.Parallel()
 	r := one(t)
 	vol := t.TempDir()
@@ -131,9 +131,9 @@ func witness(t *testing.T, pid int, vol, dir string) {
 	}
 }
 
-// TestWhatNoContainerMayBeGiven: what a launch could say to get out, each refused with a sentence, and nothing of it
+// TestDangerousLaunchOptionsAreRefused: what a launch could say to get out, each refused with a sentence, and nothing of it
 // left.
-func TestWhatNoContainerMayBeGiven(t *testing.T) {
+func TestDangerousLaunchOptionsAreRefused(t *testing.T) {
 	t.Parallel()
 	r := one(t)
 	vol, public := t.TempDir(), t.TempDir()
@@ -182,9 +182,9 @@ func one(t testing.TB) imaged {
 	return r
 }
 
-// TestMachineThatWasAContainer: once a machine runs as a process of the host, what is copied into it goes to its own
+// TestCopyIntoFormerContainerStaysInside: once a machine runs as a process of the host, what is copied into it goes to its own
 // directory, and not where its process has its root, which is the host's.
-func TestMachineThatWasAContainer(t *testing.T) {
+func TestCopyIntoFormerContainerStaysInside(t *testing.T) {
 	t.Parallel()
 	r := one(t)
 	s := runtime.Spec{Machine: "m", Attempt: 1, Fresh: true, SwapMB: -1, Argv: []string{"sleep", "1000"},
@@ -241,10 +241,10 @@ func main() {
 }
 `
 
-// TestProgramsOfAnImageGiveNoRights: programs of an image that are root's and setuid, or have capabilities in the file
+// TestImageSetuidProgramsGiveNoRights: programs of an image that are root's and setuid, or have capabilities in the file
 // system, are kept as they are, and give who executes them nothing (CVE-2019-14803). Users of the host do not get to
 // them (CVE-2021-41103).
-func TestProgramsOfAnImageGiveNoRights(t *testing.T) {
+func TestImageSetuidProgramsGiveNoRights(t *testing.T) {
 	t.Parallel()
 	if _, err := exec.LookPath("runc"); err != nil || os.Geteuid() != 0 {
 		lacking(t, "root and runc (apt install runc)")

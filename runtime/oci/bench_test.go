@@ -18,11 +18,11 @@ import (
 	"github.com/soukhq/souk/runtime/reaper/users"
 )
 
-// BenchmarkStart measures a container's start, from the call until its program has been executed, and beside it, in
+// BenchmarkStartAgainstRunc measures a container's start, from the call until its program has been executed, and beside it, in
 // turns, what `runc create` and `runc start` take for the same specification on a root that is mounted already.
-func BenchmarkStart(b *testing.B) { benchmarkStart(b, one(b)) }
+func BenchmarkStartAgainstRunc(b *testing.B) { benchmarkStart(b, one(b)) }
 
-// BenchmarkStartWithNetwork is BenchmarkStart of a container that has a network and publishes a port.
+// BenchmarkStartWithNetwork is BenchmarkStartAgainstRunc of a container that has a network and publishes a port.
 func BenchmarkStartWithNetwork(b *testing.B) {
 	benchmarkStart(b, reopen(b, hosted(b, oci.DefaultEngine).o))
 }

@@ -15,9 +15,9 @@ import (
 	"github.com/soukhq/souk/runtime/process"
 )
 
-// TestContainersOfDevices: a container sees and opens the devices that its machine holds, with their variables and
+// TestContainerSeesOnlyItsDevices: a container sees and opens the devices that its machine holds, with their variables and
 // files, as its own users, whoever may on the host; another container none of them, nor does a command in it.
-func TestContainersOfDevices(t *testing.T) {
+func TestContainerSeesOnlyItsDevices(t *testing.T) {
 	layer := busybox(t)
 	for _, engine := range []string{"runc", "crun"} {
 		t.Run(engine, func(t *testing.T) {
@@ -79,8 +79,8 @@ func TestContainersOfDevices(t *testing.T) {
 	}
 }
 
-// TestNoDevicesInASandbox: a kernel of its own knows no devices of the host, and says so.
-func TestNoDevicesInASandbox(t *testing.T) {
+// TestSandboxRefusesDevices: a kernel of its own knows no devices of the host, and says so.
+func TestSandboxRefusesDevices(t *testing.T) {
 	layer := busybox(t)
 	o := oci.Options{Images: layer, Engines: []string{sandbox(t)}, Process: process.Options{
 		Dir: filepath.Join(t.TempDir(), "oci"), ReaperCommand: []string{os.Args[0]}, Devices: devicestest.Gadgets(t)}}

@@ -25,15 +25,15 @@ import (
 	"github.com/soukhq/souk/runtime/reaper"
 )
 
-// TestLongKilledAtAnyMoment: while containers are started, ended and removed, the reaper and the OCI runtime's programs are
+// TestLongKilledAtAnyMomentKeepsAnswers: while containers are started, ended and removed, the reaper and the OCI runtime's programs are
 // killed, and souk's end is given up and opened again. What was answered is so, and nothing is left behind.
-func TestLongKilledAtAnyMoment(t *testing.T) {
+func TestLongKilledAtAnyMomentKeepsAnswers(t *testing.T) {
 	t.Parallel()
 	killedAtAnyMoment(t, 50)
 }
 
-// TestKilledAtAnyMoment kills less often.
-func TestKilledAtAnyMoment(t *testing.T) {
+// TestKilledAtAnyMomentKeepsAnswers kills less often.
+func TestKilledAtAnyMomentKeepsAnswers(t *testing.T) {
 	t.Parallel()
 	killedAtAnyMoment(t, 5)
 }
@@ -288,8 +288,8 @@ func kill(t *testing.T, is func(pid int) bool) {
 	})
 }
 
-// TestHostIsOutOfFiles: what a container leaves cannot be removed when it ends. It is as soon as it can be.
-func TestHostIsOutOfFiles(t *testing.T) {
+// TestCleanupIsRetriedWithoutDescriptors: what a container leaves cannot be removed when it ends. It is as soon as it can be.
+func TestCleanupIsRetriedWithoutDescriptors(t *testing.T) {
 	o := oci.Options{Images: busybox(t), Process: process.Options{
 		Dir: filepath.Join(t.TempDir(), "oci"), ReaperCommand: []string{os.Args[0]}}}
 	t.Cleanup(func() { stopReaper(t, o) })

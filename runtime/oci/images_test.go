@@ -38,9 +38,9 @@ func main() {
 }
 `
 
-// TestImageFromARegistry: an image of two layers is pulled and run as it says, with its entrypoint, command, user,
+// TestPulledImageRunsAsConfigured: an image of two layers is pulled and run as it says, with its entrypoint, command, user,
 // directory and environment; what a layer removes is not there. It is kept as long as a machine has it.
-func TestImageFromARegistry(t *testing.T) {
+func TestPulledImageRunsAsConfigured(t *testing.T) {
 	t.Parallel()
 	if _, err := exec.LookPath("runc"); err != nil || os.Geteuid() != 0 {
 		lacking(t, "root and runc (apt install runc)")

@@ -16,10 +16,10 @@ import (
 	"github.com/soukhq/souk/runtime/reaper"
 )
 
-// TestReaperDiesInAStart: the reaper is killed, once, at each step of a container's start. Only where the program may
+// TestReaperDeathRunsNoAttemptTwice: the reaper is killed, once, at each step of a container's start. Only where the program may
 // have run is the attempt lost; else it is started again by the next reaper. No attempt runs twice, and the next reaper
 // removes the bundle and the cgroups of the container that was begun.
-func TestReaperDiesInAStart(t *testing.T) {
+func TestReaperDeathRunsNoAttemptTwice(t *testing.T) {
 	t.Parallel()
 	layer := busybox(t)
 	for _, x := range []struct {

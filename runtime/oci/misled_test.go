@@ -15,11 +15,11 @@ import (
 	"github.com/soukhq/souk/runtime/process"
 )
 
-// TestImageThatMisleads: an image has links where a container's own file systems, volumes and files are mounted,
+// TestImageLinksCannotMisleadMounts: an image has links where a container's own file systems, volumes and files are mounted,
 // which lead to the kernel's, over its root, or out of it (CVE-2019-19921, CVE-2021-30465, CVE-2023-27561,
 // CVE-2025-31133,
 // CVE-2025-52565). Either it does not start, or it is as apart as any.
-func TestImageThatMisleads(t *testing.T) {
+func TestImageLinksCannotMisleadMounts(t *testing.T) {
 	t.Parallel()
 	outside := filepath.Join(t.TempDir(), "outside")
 	const own = "the host's own"

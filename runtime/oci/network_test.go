@@ -133,14 +133,14 @@ func exe(t testing.TB, r imaged, id, script string) string {
 	return strings.TrimSpace(out.String())
 }
 
-// TestNetworkOfItsOwn: real containers of two apps, over kill -9 of the reaper and of a container.
-func TestNetworkOfItsOwn(t *testing.T) {
+// TestContainerNetworksSurviveKills: real containers of two apps, over kill -9 of the reaper and of a container.
+func TestContainerNetworksSurviveKills(t *testing.T) {
 	t.Parallel()
 	ownNetwork(t, oci.DefaultEngine)
 }
 
-// TestNetworkOfASandbox is the same by runsc (gVisor), of a version that can have one.
-func TestNetworkOfASandbox(t *testing.T) {
+// TestSandboxNetworksSurviveKills is the same by runsc (gVisor), of a version that can have one.
+func TestSandboxNetworksSurviveKills(t *testing.T) {
 	t.Parallel()
 	engine := sandbox(t)
 	if err := oci.Connectable(t.Context(), engine); err != nil {
@@ -244,8 +244,8 @@ func ownNetwork(t *testing.T, engine string) {
 	until("nothing is left", func() bool { return h.things() == before })
 }
 
-// TestExamineFirewall: a host whose own firewall drops what containers send is not well.
-func TestExamineFirewall(t *testing.T) {
+// TestExamineReportsABlockingFirewall: a host whose own firewall drops what containers send is not well.
+func TestExamineReportsABlockingFirewall(t *testing.T) {
 	needs.Programs(t, "iptables-nft")
 	h := hosted(t, "runc")
 	r := reopen(t, h.o)

@@ -91,7 +91,7 @@ func busybox(t testing.TB) dir {
 	return dir(d)
 }
 
-func TestConformance(t *testing.T) {
+func TestOCIConformsToRuntime(t *testing.T) {
 	t.Parallel()
 	conforms(t, oci.DefaultEngine)
 }
@@ -133,8 +133,8 @@ var byEngine = []string{
 	"CopyOfAVolume",
 }
 
-// TestConformanceInASandbox is the same by runsc (gVisor), as far as it can differ.
-func TestConformanceInASandbox(t *testing.T) {
+// TestSandboxConformsToRuntime is the same by runsc (gVisor), as far as it can differ.
+func TestSandboxConformsToRuntime(t *testing.T) {
 	t.Parallel()
 	conforms(t, sandbox(t))
 }

@@ -15,9 +15,9 @@ import (
 	"github.com/soukhq/souk/runtime/reach"
 )
 
-// TestWhereAServerListens: a server in a container is reached from its host on whichever kind of address it listens,
+// TestServerIsReachedWhereverItListens: a server in a container is reached from its host on whichever kind of address it listens,
 // and by its published port. Of one that listens on the container's loopback alone that is said.
-func TestWhereAServerListens(t *testing.T) {
+func TestServerIsReachedWhereverItListens(t *testing.T) {
 	t.Parallel()
 	h := hosted(t, oci.DefaultEngine)
 	r := reopen(t, h.o)

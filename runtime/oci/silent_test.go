@@ -14,10 +14,10 @@ import (
 	"github.com/soukhq/souk/runtime/process"
 )
 
-// TestContainerThatEndsSilently: runc says now and then, on a host that is very busy, that a container's first process
+// TestSilentlyFailedContainerIsRemade: runc says now and then, on a host that is very busy, that a container's first process
 // has ended without a word. The container is made anew then, a few times, under the same attempt; what fails for a
 // reason is not.
-func TestContainerThatEndsSilently(t *testing.T) {
+func TestSilentlyFailedContainerIsRemade(t *testing.T) {
 	t.Parallel()
 	layer := busybox(t)
 	const silent = "runc create failed: unable to start container process: error during container init: %!w(<nil>)"

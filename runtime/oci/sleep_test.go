@@ -118,9 +118,9 @@ func isCommand(pid int, state string) bool {
 	return false
 }
 
-// TestKilledAsleep kills the reaper, and runsc, at random moments while a machine is suspended to disk and woken. It
+// TestKillsDuringSuspendKeepTheLife kills the reaper, and runsc, at random moments while a machine is suspended to disk and woken. It
 // goes on as the same life each time, from where it was. SOUK_TEST_KILLS says how often.
-func TestKilledAsleep(t *testing.T) {
+func TestKillsDuringSuspendKeepTheLife(t *testing.T) {
 	t.Parallel()
 	kills, err := strconv.Atoi(os.Getenv("SOUK_TEST_KILLS"))
 	if err != nil {
@@ -154,9 +154,9 @@ func TestKilledAsleep(t *testing.T) {
 	}
 }
 
-// TestAsleepOverABoot: what is on disk goes on after the host was down, and what may have gone on unseen then does not
+// TestSuspendedMachineSurvivesReboot: what is on disk goes on after the host was down, and what may have gone on unseen then does not
 // go on twice.
-func TestAsleepOverABoot(t *testing.T) {
+func TestSuspendedMachineSurvivesReboot(t *testing.T) {
 	t.Parallel()
 	z := newSleeper(t, counts)
 	waittest.Until(t, "it counts", func() bool { return z.lines() > 3 })
@@ -202,8 +202,8 @@ func ofAnotherBoot(t *testing.T, file string) {
 	}
 }
 
-// TestCheckpointThatIsBroken: the machine has ended then, once it was tried a few times, and can be started anew.
-func TestCheckpointThatIsBroken(t *testing.T) {
+// TestBrokenCheckpointEndsTheMachine: the machine has ended then, once it was tried a few times, and can be started anew.
+func TestBrokenCheckpointEndsTheMachine(t *testing.T) {
 	t.Parallel()
 	z := newSleeper(t, counts)
 	z.repeat("suspended", z.hibernate)
@@ -236,8 +236,8 @@ func TestCheckpointThatIsBroken(t *testing.T) {
 	}
 }
 
-// TestItsSandboxIsKilled: what is killed while it is being written has ended, as whatever is killed has.
-func TestItsSandboxIsKilled(t *testing.T) {
+// TestKilledSandboxEndsTheMachine: what is killed while it is being written has ended, as whatever is killed has.
+func TestKilledSandboxEndsTheMachine(t *testing.T) {
 	t.Parallel()
 	z := newSleeper(t, counts)
 	all, err := z.r.List(t.Context())
@@ -260,8 +260,8 @@ func TestItsSandboxIsKilled(t *testing.T) {
 	}
 }
 
-// TestKillOvertakesASave: whoever wants a machine to end does not wait for its checkpoint.
-func TestKillOvertakesASave(t *testing.T) {
+// TestKillDoesNotWaitForACheckpoint: whoever wants a machine to end does not wait for its checkpoint.
+func TestKillDoesNotWaitForACheckpoint(t *testing.T) {
 	t.Parallel()
 	real, err := exec.LookPath(sandbox(t))
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/soukhq/souk/runtime/process"
 )
 
-func TestStopSignals(t *testing.T) {
+func TestStopSignalsParse(t *testing.T) {
 	t.Parallel()
 	for s, want := range map[string]int{
 		"": 0, "SIGQUIT": 3, "quit": 3, "15": 15, "0": 0, "65": 0, "-1": 0, "SIGNOPE": 0,
@@ -27,9 +27,9 @@ func TestStopSignals(t *testing.T) {
 	}
 }
 
-// TestStoppedAsItsImageSays: a container is stopped by the signal that its image names, also by a reaper that has
+// TestContainerStopsByItsImagesSignal: a container is stopped by the signal that its image names, also by a reaper that has
 // taken it over. Its root cannot be written where it is asked for so, but for what programs write to anyway.
-func TestStoppedAsItsImageSays(t *testing.T) {
+func TestContainerStopsByItsImagesSignal(t *testing.T) {
 	t.Parallel()
 	o := oci.Options{Images: stopped{busybox(t), "SIGQUIT"}, Process: process.Options{
 		Dir: filepath.Join(t.TempDir(), "oci"), ReaperCommand: []string{os.Args[0]}}}

@@ -12,9 +12,9 @@ import (
 	"github.com/soukhq/souk/runtime/process"
 )
 
-// TestKeeperIsOutside: the keeper of terminals is started beside a container's start, and shares nothing with that:
+// TestKeeperSharesNoContainerMount: the keeper of terminals is started beside a container's start, and shares nothing with that:
 // it would keep the container's root file system in being.
-func TestKeeperIsOutside(t *testing.T) {
+func TestKeeperSharesNoContainerMount(t *testing.T) {
 	t.Parallel()
 	o := oci.Options{Images: busybox(t), Process: process.Options{Dir: filepath.Join(t.TempDir(), "oci"),
 		ReaperCommand: []string{os.Args[0]}}}

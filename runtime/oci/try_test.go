@@ -15,8 +15,8 @@ import (
 	"github.com/soukhq/souk/runtime/process"
 )
 
-// TestTry: a runtime that works runs a container, and leaves nothing.
-func TestTry(t *testing.T) {
+// TestTrialContainerLeavesNothing: a runtime that works runs a container, and leaves nothing.
+func TestTrialContainerLeavesNothing(t *testing.T) {
 	busybox(t) // root, and runc
 	for _, name := range []string{oci.DefaultEngine, oci.Sandbox} {
 		t.Run(name, func(t *testing.T) {
@@ -39,9 +39,9 @@ func TestTry(t *testing.T) {
 	}
 }
 
-// TestExamineEngines: a runtime that says its version and makes no container is not well, and no start by it is tried
+// TestExamineFindsABrokenEngine: a runtime that says its version and makes no container is not well, and no start by it is tried
 // again.
-func TestExamineEngines(t *testing.T) {
+func TestExamineFindsABrokenEngine(t *testing.T) {
 	layer := busybox(t)
 	refuses := filepath.Join(t.TempDir(), "crun")
 	script := `#!/bin/sh

@@ -9,9 +9,9 @@ import (
 	"github.com/soukhq/souk/runtime"
 )
 
-// TestUserThatTheImageLacks: a program whose user is a number that the image's passwd lacks finds itself there; the image's
+// TestUnknownUserGetsAPasswdLine: a program whose user is a number that the image's passwd lacks finds itself there; the image's
 // own users, and a passwd that the machine brings, stay as they are.
-func TestUserThatTheImageLacks(t *testing.T) {
+func TestUnknownUserGetsAPasswdLine(t *testing.T) {
 	t.Parallel()
 	r := one(t)
 	for i, c := range []struct {

@@ -2,7 +2,7 @@ package oci
 
 import "testing"
 
-func TestVersions(t *testing.T) {
+func TestEngineVersionsAreCompared(t *testing.T) {
 	for _, c := range []struct {
 		l    least
 		said string

@@ -97,8 +97,8 @@ func eachVolume(t *testing.T, layer dir, engine string, test func(v *volumeUser)
 	}
 }
 
-// TestVolumeKeepsItsOwners: whoever a file was given to has it in each machine after that, up to the largest number.
-func TestVolumeKeepsItsOwners(t *testing.T) {
+// TestVolumeKeepsFileOwners: whoever a file was given to has it in each machine after that, up to the largest number.
+func TestVolumeKeepsFileOwners(t *testing.T) {
 	t.Parallel()
 	for _, engine := range []string{oci.DefaultEngine, "runsc"} {
 		t.Run(engine, func(t *testing.T) {
@@ -126,8 +126,8 @@ func keepsOwners(v *volumeUser) {
 	v.want("4294967294:33", "/d", "cat /d/last; id -u; touch /tmp/x; stat -c %u /tmp/x", "last\n4294967294\n4294967294")
 }
 
-// TestVolumeOfABuildBefore: the numbers of the host that such a one has on the disk become those of its machines.
-func TestVolumeOfABuildBefore(t *testing.T) {
+// TestOldVolumeOwnersAreTranslated: the numbers of the host that such a one has on the disk become those of its machines.
+func TestOldVolumeOwnersAreTranslated(t *testing.T) {
 	t.Parallel()
 	eachVolume(t, busybox(t), oci.DefaultEngine, func(v *volumeUser) {
 		dir, done := v.onDisk()
@@ -153,9 +153,9 @@ func TestVolumeOfABuildBefore(t *testing.T) {
 	})
 }
 
-// TestFreshVolume: it begins as the image has the directory at its path, or belongs to the machine's user; what has
+// TestFreshVolumeCopiesImageDirectory: it begins as the image has the directory at its path, or belongs to the machine's user; what has
 // been in use stays as it is.
-func TestFreshVolume(t *testing.T) {
+func TestFreshVolumeCopiesImageDirectory(t *testing.T) {
 	t.Parallel()
 	layer := busybox(t)
 	data := filepath.Join(string(layer), "data")
@@ -210,8 +210,8 @@ func TestFreshVolume(t *testing.T) {
 	})
 }
 
-// TestVolumeOfContainersAndPrograms: what is a container's root's is the program's, and the other way round.
-func TestVolumeOfContainersAndPrograms(t *testing.T) {
+// TestVolumeIsSharedByContainerAndProgram: what is a container's root's is the program's, and the other way round.
+func TestVolumeIsSharedByContainerAndProgram(t *testing.T) {
 	t.Parallel()
 	eachVolume(t, busybox(t), oci.DefaultEngine, func(v *volumeUser) {
 		program := func(id, script string) string {
@@ -257,10 +257,10 @@ func (k keeper) Look(ctx context.Context, ref string) (oci.Image, error) {
 
 func (k keeper) Hold(ctx context.Context, _, ref string) (oci.Image, error) { return k.Look(ctx, ref) }
 
-// TestImagesOwnData: where an image keeps data, and no volume is attached, there is a directory, as the image has it
+// TestImageDataDirectoryIsWritable: where an image keeps data, and no volume is attached, there is a directory, as the image has it
 // or else its user's, which can be written though the root cannot. It is gone with the life. No path leads out of the
 // container, and one that can be no directory is left as it is.
-func TestImagesOwnData(t *testing.T) {
+func TestImageDataDirectoryIsWritable(t *testing.T) {
 	t.Parallel()
 	layer, away := busybox(t), t.TempDir()
 	for _, err := range []error{

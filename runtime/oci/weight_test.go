@@ -12,9 +12,9 @@ import (
 	"github.com/soukhq/souk/runtime/reaper/cgroup/cgrouptest"
 )
 
-// TestSameShare: a container has the weight and the quota that souk sets, whatever makes it, as a program of the host
+// TestContainerAndProgramGetTheSameCPUShare: a container has the weight and the quota that souk sets, whatever makes it, as a program of the host
 // has. Runtimes make other weights of one number of shares.
-func TestSameShare(t *testing.T) {
+func TestContainerAndProgramGetTheSameCPUShare(t *testing.T) {
 	for _, engine := range []string{oci.DefaultEngine, sandbox(t)} {
 		t.Run(filepath.Base(engine), func(t *testing.T) {
 			t.Parallel()

@@ -49,8 +49,8 @@ func launch(t *testing.T, r *process.Runtime, s runtime.Spec) runtime.Status {
 	return st
 }
 
-// TestMachineIsNotSouk: what a machine tries on souk and on the machines beside it.
-func TestMachineIsNotSouk(t *testing.T) {
+// TestMachineCannotActAsSouk: what a machine tries on souk and on the machines beside it.
+func TestMachineCannotActAsSouk(t *testing.T) {
 	asRoot(t)
 	for _, noCgroups := range []bool{false, true} {
 		t.Run(fmt.Sprintf("cgroups %v", !noCgroups), func(t *testing.T) { attackFromAMachine(t, noCgroups) })
@@ -115,8 +115,8 @@ func attackFromAMachine(t *testing.T, noCgroups bool) {
 	}
 }
 
-// TestVolumesAndFilesAreAtTheirPaths: nothing is written to the host's disk, and the machine is not root.
-func TestVolumesAndFilesAreAtTheirPaths(t *testing.T) {
+// TestVolumesAndFilesAreMountedAtTheirPaths: nothing is written to the host's disk, and the machine is not root.
+func TestVolumesAndFilesAreMountedAtTheirPaths(t *testing.T) {
 	asRoot(t)
 	for _, noCgroups := range []bool{false, true} {
 		t.Run(fmt.Sprintf("cgroups %v", !noCgroups), func(t *testing.T) { showPaths(t, noCgroups) })
@@ -172,8 +172,8 @@ func showPaths(t *testing.T, noCgroups bool) {
 	}
 }
 
-// TestVolumeGoesFromMachineToMachine: who takes it next can read and write all that is in it.
-func TestVolumeGoesFromMachineToMachine(t *testing.T) {
+// TestVolumeIsUsableByTheNextMachine: who takes it next can read and write all that is in it.
+func TestVolumeIsUsableByTheNextMachine(t *testing.T) {
 	asRoot(t)
 	r := open(t, nil)
 	vol, outside := filepath.Join(t.TempDir(), "volume"), filepath.Join(t.TempDir(), "file")
@@ -203,8 +203,8 @@ func TestVolumeGoesFromMachineToMachine(t *testing.T) {
 	}
 }
 
-// TestVolumeThatCannotBeShown: on a file system without idmapped mounts, such as an overlay, it is handed over.
-func TestVolumeThatCannotBeShown(t *testing.T) {
+// TestVolumeWithoutIdmapIsHandedOver: on a file system without idmapped mounts, such as an overlay, it is handed over.
+func TestVolumeWithoutIdmapIsHandedOver(t *testing.T) {
 	asRoot(t)
 	r := open(t, nil)
 	dir := t.TempDir()
@@ -239,8 +239,8 @@ func TestVolumeThatCannotBeShown(t *testing.T) {
 	}
 }
 
-// TestMachineOfTheBuildBefore: what it has was root's, and is its own user's from its next start on.
-func TestMachineOfTheBuildBefore(t *testing.T) {
+// TestOldRootMachineGetsItsOwnUser: what it has was root's, and is its own user's from its next start on.
+func TestOldRootMachineGetsItsOwnUser(t *testing.T) {
 	asRoot(t)
 	o := options(filepath.Join(t.TempDir(), "process"))
 	t.Cleanup(func() { stopReaper(t, o) })
@@ -269,8 +269,8 @@ func TestMachineOfTheBuildBefore(t *testing.T) {
 	}
 }
 
-// TestRootIsAskedFor: only where the worker allows it.
-func TestRootIsAskedFor(t *testing.T) {
+// TestRootNeedsTheWorkersConsent: only where the worker allows it.
+func TestRootNeedsTheWorkersConsent(t *testing.T) {
 	asRoot(t)
 	r := open(t, nil)
 	for _, user := range []string{"root", "0", "nobody:root", "1879048200"} {

@@ -30,9 +30,9 @@ func (t times) at(p float64) time.Duration {
 	return t[min(len(t)-1, int(float64(len(t))*p))]
 }
 
-// BenchmarkStart times Start through the reaper and a bare fork+exec in turns, and prints both: of new machines, which
+// BenchmarkStartAgainstFork times Start through the reaper and a bare fork+exec in turns, and prints both: of new machines, which
 // run on, and of one machine again and again, where the kernel is still busy with the group of the life before.
-func BenchmarkStart(b *testing.B) {
+func BenchmarkStartAgainstFork(b *testing.B) {
 	for _, mode := range []string{"new", "again", "without cgroups"} {
 		b.Run(mode, func(b *testing.B) {
 			o := options(b.TempDir() + "/process")
@@ -86,9 +86,9 @@ func report(b *testing.B, ours, bare times) {
 	b.ReportMetric(us(ours.at(0.5))/us(bare.at(0.5)), "ratio-p50")
 }
 
-// BenchmarkLives runs whole lives (start to exit delivered and acknowledged), 64 at a time, against a bare
+// BenchmarkWholeLives runs whole lives (start to exit delivered and acknowledged), 64 at a time, against a bare
 // fork+exec+wait loop of as many.
-func BenchmarkLives(b *testing.B) {
+func BenchmarkWholeLives(b *testing.B) {
 	o := options(b.TempDir() + "/process")
 	b.Cleanup(func() { stopReaper(b, o) })
 	r := reopen(b, o)

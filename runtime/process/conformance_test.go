@@ -10,7 +10,7 @@ import (
 	"github.com/soukhq/souk/runtime/runtimetest"
 )
 
-func TestConformance(t *testing.T) {
+func TestProcessConformsToRuntime(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {
 		lacking(t, "root, for cgroups")
@@ -18,8 +18,8 @@ func TestConformance(t *testing.T) {
 	conform(t, false)
 }
 
-// TestConformanceWithoutCgroups is the host of a user who is not root.
-func TestConformanceWithoutCgroups(t *testing.T) {
+// TestProcessConformsWithoutCgroups is the host of a user who is not root.
+func TestProcessConformsWithoutCgroups(t *testing.T) {
 	t.Parallel()
 	conform(t, true)
 }

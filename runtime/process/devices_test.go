@@ -21,10 +21,10 @@ func opened() string {
 	return b.String() + "(: </dev/null) && echo null"
 }
 
-// TestDevicesAreKept: a program opens the devices that its machine holds, and root itself no others; a command in it
+// TestProgramOpensOnlyItsDevices: a program opens the devices that its machine holds, and root itself no others; a command in it
 // neither, with a terminal neither; and so it stays when the reaper is killed, when souk is another, and when a group is
 // used again by a machine that holds others, or none.
-func TestDevicesAreKept(t *testing.T) {
+func TestProgramOpensOnlyItsDevices(t *testing.T) {
 	asRoot(t)
 	o := options(filepath.Join(t.TempDir(), "process"))
 	o.AllowRoot, o.Devices = true, devicestest.Gadgets(t)

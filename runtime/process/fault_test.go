@@ -104,8 +104,8 @@ func killReaper(t testing.TB, dir string) {
 	})
 }
 
-// TestReaperKilled: machines do not notice that the reaper is killed, and nothing of them is lost.
-func TestReaperKilled(t *testing.T) {
+// TestReaperKillLosesNothing: machines do not notice that the reaper is killed, and nothing of them is lost.
+func TestReaperKillLosesNothing(t *testing.T) {
 	for _, noCgroups := range []bool{false, true} {
 		t.Run(fmt.Sprintf("cgroups=%v", !noCgroups), func(t *testing.T) {
 			o := options(filepath.Join(t.TempDir(), "process"))
@@ -163,7 +163,7 @@ func TestReaperKilled(t *testing.T) {
 	}
 }
 
-// endings ends the adopted machines of TestReaperKilled in three ways.
+// endings ends the adopted machines of TestReaperKillLosesNothing in three ways.
 func endings(t *testing.T, r *process.Runtime, o process.Options) {
 	f, err := os.OpenFile(filepath.Join(reaper.RootDir(o.Dir, "coded"), "go"), os.O_WRONLY, 0)
 	if err != nil {
@@ -189,8 +189,8 @@ func endings(t *testing.T, r *process.Runtime, o process.Options) {
 	}
 }
 
-// TestEndsWhileNobodyWatches: the reaper is dead when the machine ends, so how it ended is not known, and said so.
-func TestEndsWhileNobodyWatches(t *testing.T) {
+// TestUnwatchedEndIsReportedLost: the reaper is dead when the machine ends, so how it ended is not known, and said so.
+func TestUnwatchedEndIsReportedLost(t *testing.T) {
 	o := options(filepath.Join(t.TempDir(), "process"))
 	t.Cleanup(func() { stopReaper(t, o) })
 	r := reopen(t, o)
@@ -227,8 +227,8 @@ func alive(pid int) bool {
 	return err == nil && s.State != 'Z'
 }
 
-// TestAnotherBoot: a lives file from before the host went down makes every life lost, whatever has its pid now.
-func TestAnotherBoot(t *testing.T) {
+// TestRebootLosesEveryLife: a lives file from before the host went down makes every life lost, whatever has its pid now.
+func TestRebootLosesEveryLife(t *testing.T) {
 	o := options(filepath.Join(t.TempDir(), "process"))
 	t.Cleanup(func() { stopReaper(t, o) })
 	r := reopen(t, o)
@@ -259,13 +259,13 @@ func TestAnotherBoot(t *testing.T) {
 	_ = syscall.Kill(st.PID, syscall.SIGKILL)
 }
 
-// TestClientKilled: souk is killed with starts under way; every start that was answered is there afterwards, each once.
-func TestClientKilled(t *testing.T) {
+// TestAnsweredStartsSurviveClientKill: souk is killed with starts under way; every start that was answered is there afterwards, each once.
+func TestAnsweredStartsSurviveClientKill(t *testing.T) {
 	o := options(filepath.Join(t.TempDir(), "process"))
 	t.Cleanup(func() { stopReaper(t, o) })
 	started := map[string]int{}
 	for round := range 4 {
-		cmd := exec.Command(os.Args[0], "-test.run=^TestHelperStarts$")
+		cmd := exec.Command(os.Args[0], "-test.run=^TestHelperStartsMachines$")
 		cmd.Env = append(os.Environ(), "SOUK_TEST_STARTS="+o.Dir, "SOUK_TEST_ROUND="+strconv.Itoa(round))
 		out, err := cmd.StdoutPipe()
 		if err != nil {
@@ -313,8 +313,8 @@ func TestClientKilled(t *testing.T) {
 	}
 }
 
-// TestHelperStarts is the souk of TestClientKilled: it starts machines until it is killed.
-func TestHelperStarts(t *testing.T) {
+// TestHelperStartsMachines is the souk of TestAnsweredStartsSurviveClientKill: it starts machines until it is killed.
+func TestHelperStartsMachines(t *testing.T) {
 	dir := os.Getenv("SOUK_TEST_STARTS")
 	if dir == "" {
 		t.Skip("not a test of its own")
@@ -342,8 +342,8 @@ func TestHelperStarts(t *testing.T) {
 	select {}
 }
 
-// TestNothingIsLeft: after Close no goroutine, after the end of all machines no zombie, no cgroup, no descriptor.
-func TestNothingIsLeft(t *testing.T) {
+// TestCloseLeavesNoResources: after Close no goroutine, after the end of all machines no zombie, no cgroup, no descriptor.
+func TestCloseLeavesNoResources(t *testing.T) {
 	before := goleak.IgnoreCurrent()
 	o := options(filepath.Join(t.TempDir(), "process"))
 	r, err := process.Open(o)
@@ -427,8 +427,8 @@ func TestNothingIsLeft(t *testing.T) {
 	goleak.VerifyNone(t, before)
 }
 
-// TestLimits: the kernel holds machines to what they were given.
-func TestLimits(t *testing.T) {
+// TestCgroupLimitsAreEnforced: the kernel holds machines to what they were given.
+func TestCgroupLimitsAreEnforced(t *testing.T) {
 	if os.Geteuid() != 0 {
 		lacking(t, "root, for cgroups")
 	}
@@ -477,8 +477,8 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// TestUser: a machine runs as another user, who can write its directory and nothing else of souk's.
-func TestUser(t *testing.T) {
+// TestMachineRunsAsItsOwnUser: a machine runs as another user, who can write its directory and nothing else of souk's.
+func TestMachineRunsAsItsOwnUser(t *testing.T) {
 	if os.Geteuid() != 0 {
 		r := open(t, nil)
 		s := limited("m", 1, "/bin/true")
@@ -521,8 +521,8 @@ func TestUser(t *testing.T) {
 	}
 }
 
-// TestStrangers: the socket is closed to others, and what comes through it cannot wedge the reaper.
-func TestStrangers(t *testing.T) {
+// TestStrangersCannotUseTheSocket: the socket is closed to others, and what comes through it cannot wedge the reaper.
+func TestStrangersCannotUseTheSocket(t *testing.T) {
 	// longer than a socket's name may be
 	o := options(filepath.Join(t.TempDir(), strings.Repeat("long", 40), "process"))
 	t.Cleanup(func() { stopReaper(t, o) })

@@ -12,9 +12,9 @@ import (
 	"github.com/soukhq/souk/runtime/reaper"
 )
 
-// TestNoProcessesLeft: the worker's machines have taken every process that there may be. Starts are refused while that
+// TestStartsAreRefusedWithoutProcesses: the worker's machines have taken every process that there may be. Starts are refused while that
 // is so, and work again afterwards; the reaper stays what it is.
-func TestNoProcessesLeft(t *testing.T) {
+func TestStartsAreRefusedWithoutProcesses(t *testing.T) {
 	var dir string
 	r := open(t, func(o *process.Options) { dir = o.Dir })
 	tree := "/sys/fs/cgroup/pids/" + reaper.TreeName(dir)

@@ -33,9 +33,9 @@ func dieAt(dir string, p reaper.Point) {
 	select {}
 }
 
-// TestAttemptIsOneLife: the reaper is killed in the middle of a start. The attempt counts as one that was lost,
+// TestKilledStartRunsNoAttemptTwice: the reaper is killed in the middle of a start. The attempt counts as one that was lost,
 // nothing of it runs on, and only the next number starts the program again: a witness sees no number twice.
-func TestAttemptIsOneLife(t *testing.T) {
+func TestKilledStartRunsNoAttemptTwice(t *testing.T) {
 	for _, noCgroups := range []bool{false, true} {
 		t.Run(fmt.Sprintf("cgroups=%v", !noCgroups), func(t *testing.T) {
 			o := options(filepath.Join(t.TempDir(), "process"))
@@ -96,9 +96,9 @@ func TestAttemptIsOneLife(t *testing.T) {
 	}
 }
 
-// TestNoLineIsLostOrDoubled: the reaper is killed again and again under a program that prints all the time, whole lines
+// TestReaperKillsKeepEachLineOnce: the reaper is killed again and again under a program that prints all the time, whole lines
 // and halves of lines, on both of its streams. Each line is in the log exactly once. SOUK_TEST_KILLS says how often.
-func TestNoLineIsLostOrDoubled(t *testing.T) {
+func TestReaperKillsKeepEachLineOnce(t *testing.T) {
 	kills := 25
 	if n, err := strconv.Atoi(os.Getenv("SOUK_TEST_KILLS")); err == nil {
 		kills = n
@@ -151,9 +151,9 @@ func TestNoLineIsLostOrDoubled(t *testing.T) {
 	t.Logf("%d kills, %v lines", kills, count)
 }
 
-// TestReaperWithNothingToDoEnds: it stays as long as something runs or somebody is connected. Then it ends, with its
+// TestIdleReaperEnds: it stays as long as something runs or somebody is connected. Then it ends, with its
 // cgroups, and the next one still has what nobody had been told.
-func TestReaperWithNothingToDoEnds(t *testing.T) {
+func TestIdleReaperEnds(t *testing.T) {
 	for _, noCgroups := range []bool{false, true} {
 		t.Run(fmt.Sprintf("cgroups=%v", !noCgroups), func(t *testing.T) {
 			o := options(filepath.Join(t.TempDir(), "process"))
@@ -196,9 +196,9 @@ func TestReaperWithNothingToDoEnds(t *testing.T) {
 	}
 }
 
-// TestLeave: a reaper that souk has left with nothing to do ends at once, with what it had made ahead and its cgroups;
+// TestLeftReaperEndsWhenIdle: a reaper that souk has left with nothing to do ends at once, with what it had made ahead and its cgroups;
 // one that has something to do stays until that is over; one whom another souk has found waits as ever.
-func TestLeave(t *testing.T) {
+func TestLeftReaperEndsWhenIdle(t *testing.T) {
 	o := options(filepath.Join(t.TempDir(), "process"))
 	t.Cleanup(func() { stopReaper(t, o) })
 	leave := func(r *process.Runtime) {
@@ -256,9 +256,9 @@ func TestLeave(t *testing.T) {
 	}
 }
 
-// TestReaperWithoutADirectoryEnds: the directory was removed, and made anew for another worker. The reaper of the
+// TestReaperOfARemovedDirectoryEnds: the directory was removed, and made anew for another worker. The reaper of the
 // first ends all the same, and leaves the other's cgroups alone.
-func TestReaperWithoutADirectoryEnds(t *testing.T) {
+func TestReaperOfARemovedDirectoryEnds(t *testing.T) {
 	o := options(filepath.Join(t.TempDir(), "process"))
 	o.ReaperIdle = 300 * time.Millisecond
 	if err := reopen(t, o).Close(); err != nil {

@@ -34,11 +34,11 @@ func pss(t testing.TB, pid int) int {
 	return 0
 }
 
-// TestLongMemory prints what a thousand sleeping machines cost beside themselves: reaper and runtime together, by PSS.
-func TestLongMemory(t *testing.T) { memory(t, 1000) }
+// TestLongMemoryOf1000Machines prints what a thousand sleeping machines cost beside themselves: reaper and runtime together, by PSS.
+func TestLongMemoryOf1000Machines(t *testing.T) { memory(t, 1000) }
 
-// TestMemory starts 100 machines.
-func TestMemory(t *testing.T) { memory(t, 100) }
+// TestMemoryOf100MachinesIsPrinted starts 100 machines.
+func TestMemoryOf100MachinesIsPrinted(t *testing.T) { memory(t, 100) }
 
 func memory(t *testing.T, n int) {
 	o := options(filepath.Join(t.TempDir(), "process"))

@@ -14,9 +14,9 @@ import (
 	"github.com/soukhq/souk/runtime/reaper"
 )
 
-// TestMovedDirectory: the directory is renamed while a machine runs and souk does not, whether the reaper runs on or
+// TestRenamedDirectoryKeepsMachines: the directory is renamed while a machine runs and souk does not, whether the reaper runs on or
 // not. All goes on where the directory is now, in the cgroups that it had.
-func TestMovedDirectory(t *testing.T) {
+func TestRenamedDirectoryKeepsMachines(t *testing.T) {
 	for _, killed := range []bool{false, true} {
 		for _, noCgroups := range []bool{false, true} {
 			t.Run(fmt.Sprintf("killed=%v,cgroups=%v", killed, !noCgroups), func(t *testing.T) {
@@ -74,8 +74,8 @@ func TestMovedDirectory(t *testing.T) {
 	}
 }
 
-// TestCopiedDirectory: a copy of a directory whose machines run is refused, and what runs is left alone.
-func TestCopiedDirectory(t *testing.T) {
+// TestCopiedDirectoryIsRefused: a copy of a directory whose machines run is refused, and what runs is left alone.
+func TestCopiedDirectoryIsRefused(t *testing.T) {
 	o := options(filepath.Join(t.TempDir(), "process"))
 	t.Cleanup(func() { stopReaper(t, o) })
 	r := reopen(t, o)

@@ -38,9 +38,9 @@ func follow(t *testing.T, r *process.Runtime, id string) (frame.Kind, error) {
 	return f.Kind, a.Error.Err()
 }
 
-// TestFollowersLeavePlaces: as many followed logs as there may be leave commands, a stop, and a souk that comes back
+// TestLogFollowersLeaveRoomForCommands: as many followed logs as there may be leave commands, a stop, and a souk that comes back
 // their places; one more is told so.
-func TestFollowersLeavePlaces(t *testing.T) {
+func TestLogFollowersLeaveRoomForCommands(t *testing.T) {
 	o := options(filepath.Join(t.TempDir(), "process"))
 	t.Cleanup(func() { stopReaper(t, o) })
 	r := reopen(t, o)

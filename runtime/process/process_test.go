@@ -78,8 +78,8 @@ func stopReaper(t testing.TB, o process.Options) {
 	}
 }
 
-// TestExamine: every finding has something to say, and what is lacking comes with advice.
-func TestExamine(t *testing.T) {
+// TestExamineExplainsEachFinding: every finding has something to say, and what is lacking comes with advice.
+func TestExamineExplainsEachFinding(t *testing.T) {
 	for _, noCgroups := range []bool{false, true} {
 		r := open(t, func(o *process.Options) { o.NoCgroups = noCgroups })
 		names := map[string]bool{}
@@ -98,7 +98,7 @@ func TestExamine(t *testing.T) {
 	}
 }
 
-func TestCanRun(t *testing.T) {
+func TestCanRunAcceptsHostImageOnly(t *testing.T) {
 	r := open(t, nil)
 	for _, image := range []string{"souk/host", "souk/host:latest", "docker.io/souk/host:1", "souk/host@sha256:00"} {
 		if err := r.CanRun(image, ""); err != nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/soukhq/souk/runtime/reaper/cgroup/cgrouptest"
 )
 
-// TestShapesAreHeld: what no number of CPUs amounts to is a limit all the same, as seen from outside.
-func TestShapesAreHeld(t *testing.T) {
+// TestFractionalCPULimitsAreEnforced: what no number of CPUs amounts to is a limit all the same, as seen from outside.
+func TestFractionalCPULimitsAreEnforced(t *testing.T) {
 	r := open(t, nil)
 	s := limited("m", 1, "/bin/sh", "-c", "while :; do :; done")
 	s.Resources.CPU, s.Resources.Memory = 300, 40
@@ -46,8 +46,8 @@ func TestShapesAreHeld(t *testing.T) {
 	}
 }
 
-// TestResizeIsHeld: from outside, while it runs; and what a machine had is not what the next one in its group has.
-func TestResizeIsHeld(t *testing.T) {
+// TestResizeAppliesToARunningMachine: from outside, while it runs; and what a machine had is not what the next one in its group has.
+func TestResizeAppliesToARunningMachine(t *testing.T) {
 	r := open(t, nil)
 	of := func(id string, cpu, memory int64) runtime.Spec {
 		s := limited(id, 1, "/bin/sh", "-c", `x=$(head -c 20000000 /dev/zero | tr '\0' x); echo has it; sleep 100000`)
@@ -93,8 +93,8 @@ func TestResizeIsHeld(t *testing.T) {
 	}
 }
 
-// TestResizeWithSwap: of memory and swap together the kernel wants the larger limit first.
-func TestResizeWithSwap(t *testing.T) {
+// TestResizeSetsMemoryAndSwapInOrder: of memory and swap together the kernel wants the larger limit first.
+func TestResizeSetsMemoryAndSwapInOrder(t *testing.T) {
 	r := open(t, nil)
 	of := func(memory int64, swap int) runtime.Spec {
 		s := limited("m", 1, lasting...)
@@ -112,8 +112,8 @@ func TestResizeWithSwap(t *testing.T) {
 	}
 }
 
-// TestResizeOfAnAdoptedLife: a reaper that has taken over from one that was killed resizes what that one started.
-func TestResizeOfAnAdoptedLife(t *testing.T) {
+// TestNextReaperResizesAnAdoptedLife: a reaper that has taken over from one that was killed resizes what that one started.
+func TestNextReaperResizesAnAdoptedLife(t *testing.T) {
 	o := options(filepath.Join(t.TempDir(), "process"))
 	t.Cleanup(func() { stopReaper(t, o) })
 	r := reopen(t, o)
@@ -141,9 +141,9 @@ func TestResizeOfAnAdoptedLife(t *testing.T) {
 	}
 }
 
-// TestManyProcessesEndAtOnce: processes need CPU to end, and a thousand of them that may use next to none end all the
+// TestKillEndsAThousandProcesses: processes need CPU to end, and a thousand of them that may use next to none end all the
 // same when their machine is killed.
-func TestManyProcessesEndAtOnce(t *testing.T) {
+func TestKillEndsAThousandProcesses(t *testing.T) {
 	const many = 1000
 	r := open(t, nil)
 	s := limited("m", 1, "/bin/sh", "-c", fmt.Sprintf(

@@ -15,9 +15,9 @@ import (
 	"github.com/soukhq/souk/runtime/reaper/proc"
 )
 
-// TestNoRoomForAReaper: a worker that may have no more processes now has nothing to be put right on it, so who asks is
+// TestReaperForkFailureIsRetryable: a worker that may have no more processes now has nothing to be put right on it, so who asks is
 // to ask again.
-func TestNoRoomForAReaper(t *testing.T) {
+func TestReaperForkFailureIsRetryable(t *testing.T) {
 	for errno, want := range map[syscall.Errno]fault.Kind{
 		syscall.EAGAIN: fault.Unavailable,
 		syscall.ENOMEM: fault.Unavailable,
@@ -36,8 +36,8 @@ func TestNoRoomForAReaper(t *testing.T) {
 	}
 }
 
-// TestNoDescriptorForAReaper: a souk that may open no more files finds no reaper now, and does later.
-func TestNoDescriptorForAReaper(t *testing.T) {
+// TestDescriptorShortageIsUnavailable: a souk that may open no more files finds no reaper now, and does later.
+func TestDescriptorShortageIsUnavailable(t *testing.T) {
 	o := options(filepath.Join(t.TempDir(), "process"))
 	t.Cleanup(func() { stopReaper(t, o) })
 	r := reopen(t, o)
@@ -70,8 +70,8 @@ func TestNoDescriptorForAReaper(t *testing.T) {
 	}
 }
 
-// TestNoZombieOfAReaper: a reaper that is killed leaves no zombie below souk, however soon the next one is there.
-func TestNoZombieOfAReaper(t *testing.T) {
+// TestKilledReaperLeavesNoZombie: a reaper that is killed leaves no zombie below souk, however soon the next one is there.
+func TestKilledReaperLeavesNoZombie(t *testing.T) {
 	o := options(filepath.Join(t.TempDir(), "process"))
 	t.Cleanup(func() { stopReaper(t, o) })
 	r := reopen(t, o)
@@ -92,9 +92,9 @@ func TestNoZombieOfAReaper(t *testing.T) {
 	}
 }
 
-// TestDialThatComesTooLate: a connection that was not made in time is a timeout. Only a reaper that is gone is called
+// TestLateDialIsATimeout: a connection that was not made in time is a timeout. Only a reaper that is gone is called
 // gone.
-func TestDialThatComesTooLate(t *testing.T) {
+func TestLateDialIsATimeout(t *testing.T) {
 	at := filepath.Join(t.TempDir(), "sock")
 	ctx, cancel := context.WithDeadline(t.Context(), time.Now())
 	defer cancel()

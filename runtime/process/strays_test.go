@@ -39,9 +39,9 @@ func reaperGone(pid int) bool {
 	return err != nil || p.State == 'Z'
 }
 
-// TestStraysEndWithTheirMachine without cgroups too: by their user where it is the machine's own, else by their
+// TestStrayProcessesEndWithTheirMachine: strays end with their machine without cgroups too: by their user where it is the machine's own, else by their
 // environment; those that have neither are found by Examine (security L7).
-func TestStraysEndWithTheirMachine(t *testing.T) {
+func TestStrayProcessesEndWithTheirMachine(t *testing.T) {
 	var dir string
 	r := open(t, func(o *process.Options) { o.NoCgroups, o.AllowRoot, dir = true, true, o.Dir })
 	found := func() (f cluster.Finding) {

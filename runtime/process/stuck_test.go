@@ -49,9 +49,9 @@ func borrow(t *testing.T, pid int) {
 	}
 }
 
-// TestReaperKilledWhileAChildHasItsDescriptors: the lock, the socket and the connections of a reaper that is killed may
+// TestReaperIsReplacedDespiteInheritedFDs: the lock, the socket and the connections of a reaper that is killed may
 // be open in a child of it. The next one takes over all the same.
-func TestReaperKilledWhileAChildHasItsDescriptors(t *testing.T) {
+func TestReaperIsReplacedDespiteInheritedFDs(t *testing.T) {
 	if os.Geteuid() != 0 {
 		lacking(t, "root, to have another process's descriptors")
 	}
@@ -70,8 +70,8 @@ func TestReaperKilledWhileAChildHasItsDescriptors(t *testing.T) {
 	start(t, r, limited("n", 1, lasting...))
 }
 
-// TestExecInAFrozenGroup: whoever froze a machine's cgroup, a command is refused and not forked into it.
-func TestExecInAFrozenGroup(t *testing.T) {
+// TestExecInAFrozenCgroupIsRefused: whoever froze a machine's cgroup, a command is refused and not forked into it.
+func TestExecInAFrozenCgroupIsRefused(t *testing.T) {
 	if os.Geteuid() != 0 {
 		lacking(t, "root, for cgroups")
 	}
@@ -91,10 +91,10 @@ func TestExecInAFrozenGroup(t *testing.T) {
 	start(t, r, limited("n", 1, lasting...))
 }
 
-// TestCommandIsNotForkedInItsMachine: what is to run beside hundreds of processes that share a hundredth of a core
+// TestExecDoesNotForkInABusyMachine: what is to run beside hundreds of processes that share a hundredth of a core
 // waits for its turn there as the program that it is, and not as a fork of the reaper, which waits for it together with
 // all other starts and commands.
-func TestCommandIsNotForkedInItsMachine(t *testing.T) {
+func TestExecDoesNotForkInABusyMachine(t *testing.T) {
 	if os.Geteuid() != 0 {
 		lacking(t, "root, for cgroups")
 	}
@@ -178,9 +178,9 @@ func groupOf(t *testing.T, pid int) string {
 	return ""
 }
 
-// TestKillDoesNotOvertake: a start that was given up may still lie in the socket of a reaper that stands still. The
+// TestKillIsOrderedAfterAbandonedStart: a start that was given up may still lie in the socket of a reaper that stands still. The
 // kill that takes it back comes behind it: what it has answered stays so.
-func TestKillDoesNotOvertake(t *testing.T) {
+func TestKillIsOrderedAfterAbandonedStart(t *testing.T) {
 	o := options(filepath.Join(t.TempDir(), "process"))
 	t.Cleanup(func() { stopReaper(t, o) })
 	r := reopen(t, o)

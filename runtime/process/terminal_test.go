@@ -62,9 +62,9 @@ func echoed(t *testing.T, r *process.Runtime, line string) {
 	}
 }
 
-// TestTerminalOutlives: the reaper, the keeper of terminals, the reaper's upgrade and souk, one after the other. When
+// TestTerminalOutlivesReaperAndKeeper: the reaper, the keeper of terminals, the reaper's upgrade and souk, one after the other. When
 // reaper and keeper are killed at once, the machine is hung up; and no keeper stays when there is nothing to keep.
-func TestTerminalOutlives(t *testing.T) {
+func TestTerminalOutlivesReaperAndKeeper(t *testing.T) {
 	o := options(filepath.Join(t.TempDir(), "process"))
 	t.Cleanup(func() { stopReaper(t, o) })
 	old := o

@@ -40,9 +40,9 @@ func otherBuild(t *testing.T) string {
 	return path
 }
 
-// TestUpgrade: a new build takes the old reaper's place while machines run; no machine, line, exit or environment is
+// TestReaperUpgradeLosesNothing: a new build takes the old reaper's place while machines run; no machine, line, exit or environment is
 // lost, and the reaper keeps its pid.
-func TestUpgrade(t *testing.T) {
+func TestReaperUpgradeLosesNothing(t *testing.T) {
 	o := options(filepath.Join(t.TempDir(), "process"))
 	t.Cleanup(func() { stopReaper(t, o) })
 	old := o
@@ -138,8 +138,8 @@ func TestUpgrade(t *testing.T) {
 	}
 }
 
-// TestUpgradeThatFails: when the new program cannot be executed, the old reaper goes on as if nothing had been.
-func TestUpgradeThatFails(t *testing.T) {
+// TestFailedReaperUpgradeChangesNothing: when the new program cannot be executed, the old reaper goes on as if nothing had been.
+func TestFailedReaperUpgradeChangesNothing(t *testing.T) {
 	o := options(filepath.Join(t.TempDir(), "process"))
 	o.ReaperCommand = []string{otherBuild(t)}
 	t.Cleanup(func() { stopReaper(t, o) })

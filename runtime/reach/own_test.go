@@ -13,9 +13,9 @@ import (
 	"github.com/soukhq/souk/runtime"
 )
 
-// TestTaking: a connection is taken by the socket at its very address, else by that at all addresses of its kind, else, one
+// TestConnectionGoesToTheMostSpecificSocket: a connection is taken by the socket at its very address, else by that at all addresses of its kind, else, one
 // of IPv4, by that at all of IPv6.
-func TestTaking(t *testing.T) {
+func TestConnectionGoesToTheMostSpecificSocket(t *testing.T) {
 	const v4, v6 = "127.0.0.1", "::1"
 	for _, c := range []struct {
 		at      string
@@ -61,9 +61,9 @@ func (x *table) Listening(context.Context, string, int) ([]runtime.Listening, er
 	return x.list, x.err
 }
 
-// TestOwn: what another program of the host answers is no connection to the machine. That the machine has the socket is
+// TestOnlyTheMachinesOwnSocketCounts: what another program of the host answers is no connection to the machine. That the machine has the socket is
 // looked up once for as long as it has it, and what cannot be told, or is shared on purpose, is believed.
-func TestOwn(t *testing.T) {
+func TestOnlyTheMachinesOwnSocketCounts(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -52,8 +52,8 @@ func started(m machine.Machine, n int) *machine.Machine {
 	return &m
 }
 
-// TestProgramOfTheHost is reached at either loopback, whichever it listens on.
-func TestProgramOfTheHost(t *testing.T) {
+// TestHostProgramIsReachedAtEitherLoopback: program of the host is reached at either loopback, whichever it listens on.
+func TestHostProgramIsReachedAtEitherLoopback(t *testing.T) {
 	m := started(machine.Machine{ID: "m", Config: &machine.Config{Image: machine.HostImage}}, 1)
 	for _, c := range []struct{ listen, at, why string }{
 		{"127.0.0.1", "127.0.0.1", ""},
@@ -101,9 +101,9 @@ func TestProgramOfTheHost(t *testing.T) {
 	}
 }
 
-// TestContainer is reached at its IPv6 address, or at its IPv4 address where it listens on that alone, which is
+// TestContainerIsReachedByIPv6OrIPv4: container is reached at its IPv6 address, or at its IPv4 address where it listens on that alone, which is
 // remembered until it listens elsewhere or is started again.
-func TestContainer(t *testing.T) {
+func TestContainerIsReachedByIPv6OrIPv4(t *testing.T) {
 	h := apart(t)
 	for _, c := range []struct {
 		network, listen, first, why string
@@ -233,8 +233,8 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// TestAwait returns once a port accepts.
-func TestAwait(t *testing.T) {
+// TestAwaitReturnsOnceAPortAccepts returns once a port accepts.
+func TestAwaitReturnsOnceAPortAccepts(t *testing.T) {
 	m := started(machine.Machine{ID: "m", Config: &machine.Config{Image: machine.HostImage}}, 1)
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)

@@ -8,9 +8,9 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// TestSecondAddressAtOnce: checks and requests of a machine that has just started learn its IPv4 address side by side. The
+// TestConcurrentAddressLookupsDoNotRace: checks and requests of a machine that has just started learn its IPv4 address side by side. The
 // race detector sees whether they share it with a lock.
-func TestSecondAddressAtOnce(t *testing.T) {
+func TestConcurrentAddressLookupsDoNotRace(t *testing.T) {
 	var d Dialer
 	m := &machine.Machine{ID: "a", Events: []machine.Event{{ID: "one", Type: "start"}}}
 	own, v4 := netip.MustParseAddr("fd00::1"), netip.MustParseAddr("198.18.0.1")

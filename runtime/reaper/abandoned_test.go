@@ -13,9 +13,9 @@ import (
 	"github.com/soukhq/souk/runtime/reaper/cgroup"
 )
 
-// TestCgroupsOfReapersThatAreGone are removed by the next reaper of the host, and only those that nobody is in
+// TestCgroupsOfDeadReapersAreRemoved: cgroups of reapers that are gone are removed by the next reaper of the host, and only those that nobody is in
 // (security L13).
-func TestCgroupsOfReapersThatAreGone(t *testing.T) {
+func TestCgroupsOfDeadReapersAreRemoved(t *testing.T) {
 	mounts, err := cgroup.Mounts()
 	if err != nil {
 		t.Fatal(err)
@@ -65,8 +65,8 @@ func TestCgroupsOfReapersThatAreGone(t *testing.T) {
 	}
 }
 
-// TestTreeNames: only what TreeName gives is looked at.
-func TestTreeNames(t *testing.T) {
+// TestOnlyCgroupTreeNamesAreScanned: only what TreeName gives is looked at.
+func TestOnlyCgroupTreeNamesAreScanned(t *testing.T) {
 	if !isTreeName(TreeName("/var/lib/souk/worker/run")) {
 		t.Error(TreeName("/var/lib/souk/worker/run"))
 	}

@@ -6,9 +6,9 @@ import (
 	"testing"
 )
 
-// TestMakeApart: the directory is there once, for this user only, with what it held, and nothing is left beside it,
+// TestMakeApartIsPrivateAndRepeatable: the directory is there once, for this user only, with what it held, and nothing is left beside it,
 // also after a reaper that was killed before it had given the directory its name.
-func TestMakeApart(t *testing.T) {
+func TestMakeApartIsPrivateAndRepeatable(t *testing.T) {
 	parent := t.TempDir()
 	dir := filepath.Join(parent, "machines")
 	if err := os.Mkdir(filepath.Join(parent, "machines.new-1234"), 0o700); err != nil { // killed there
@@ -35,8 +35,8 @@ func TestMakeApart(t *testing.T) {
 	}
 }
 
-// TestMakeApartRefusesWhatHoldsSomething: what looks like a leftover and is none is not deleted.
-func TestMakeApartRefusesWhatHoldsSomething(t *testing.T) {
+// TestMakeApartKeepsNonEmptyDirectories: what looks like a leftover and is none is not deleted.
+func TestMakeApartKeepsNonEmptyDirectories(t *testing.T) {
 	parent := t.TempDir()
 	file := filepath.Join(parent, "machines.new-1234", "kept")
 	if err := os.MkdirAll(file, 0o700); err != nil {

@@ -11,9 +11,9 @@ import (
 	"github.com/soukhq/souk/runtime/reaper/cgroup"
 )
 
-// TestForkIsBounded: a child that does not get to its program, since its cgroup is frozen, is ended, and what is forked
+// TestStuckForkIsEndedInTime: a child that does not get to its program, since its cgroup is frozen, is ended, and what is forked
 // next is served.
-func TestForkIsBounded(t *testing.T) {
+func TestStuckForkIsEndedInTime(t *testing.T) {
 	tree := realTree(t)
 	g := tree.Group("stuck")
 	if err := g.Make(); err != nil {

@@ -57,7 +57,7 @@ func story() []line {
 	}
 }
 
-func TestReplay(t *testing.T) {
+func TestReplayRebuildsLives(t *testing.T) {
 	all, boot := replayLives(encoded(t, story()...))
 	at := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
 	want := map[string]*known{
@@ -103,8 +103,8 @@ func TestRewriteKeepsIntents(t *testing.T) {
 	}
 }
 
-// TestTorn: cut off anywhere, the file is read up to the last whole line, and can be gone on with.
-func TestTorn(t *testing.T) {
+// TestTornLivesFileReadsToTheLastLine: cut off anywhere, the file is read up to the last whole line, and can be gone on with.
+func TestTornLivesFileReadsToTheLastLine(t *testing.T) {
 	b := encoded(t, story()...)
 	for n := range len(b) {
 		dir := t.TempDir()
@@ -131,8 +131,8 @@ func TestTorn(t *testing.T) {
 	}
 }
 
-// FuzzReplay: no content of the file makes the reaper fall over.
-func FuzzReplay(f *testing.F) {
+// FuzzReplayNeverFails: no content of the file makes the reaper fall over.
+func FuzzReplayNeverFails(f *testing.F) {
 	f.Add(encoded(f, story()...))
 	f.Add([]byte("\n\n00000000 {}\nx"))
 	f.Add([]byte("fe87d8c1 null\n"))
@@ -146,7 +146,7 @@ func FuzzReplay(f *testing.F) {
 	})
 }
 
-func TestCheckID(t *testing.T) {
+func TestCheckIDRefusesUnsafeIDs(t *testing.T) {
 	for _, id := range []string{"a", "0", "148ed21a3e1289", strings.Repeat("z", 64)} {
 		if err := CheckID(id); err != nil {
 			t.Error(err)
@@ -159,7 +159,7 @@ func TestCheckID(t *testing.T) {
 	}
 }
 
-func TestRelative(t *testing.T) {
+func TestRelativeStaysBelowItsRoot(t *testing.T) {
 	for p, want := range map[string]string{
 		"/etc/x": "etc/x", "etc/x": "etc/x", "///x": "x", "/a/./b//c": "a/b/c", "a/../b": "b",
 		"": "", "/": "", ".": "", "..": "", "/..": "", "../x": "", "a/../../b": "", "/a/../..": "", "a\x00": "",
@@ -171,8 +171,8 @@ func TestRelative(t *testing.T) {
 	}
 }
 
-// TestPlainLines: a line that is encoded by hand is, to the byte, the one that encoding/json makes.
-func TestPlainLines(t *testing.T) {
+// TestPlainLinesMatchEncodingJSON: a line that is encoded by hand is, to the byte, the one that encoding/json makes.
+func TestPlainLinesMatchEncodingJSON(t *testing.T) {
 	text := rapid.StringMatching(`[a-z0-9]{1,12}`)
 	rapid.Check(t, func(t *rapid.T) {
 		n := line{
@@ -210,8 +210,8 @@ func TestPlainLines(t *testing.T) {
 	})
 }
 
-// TestOddLines: what by hand would come out otherwise than encoding/json makes it, or not at all, is not done by hand.
-func TestOddLines(t *testing.T) {
+// TestUnusualLinesFallBackToEncodingJSON: what by hand would come out otherwise than encoding/json makes it, or not at all, is not done by hand.
+func TestUnusualLinesFallBackToEncodingJSON(t *testing.T) {
 	for _, n := range append(story(),
 		line{Kind: lineIntent, Machine: `a"b`},
 		line{Kind: lineRun, Machine: "a", Life: &lifeRecord{Groups: []uint32{7}}},
@@ -229,9 +229,9 @@ func TestOddLines(t *testing.T) {
 	}
 }
 
-// TestLivesOnAFullDisk: machines are ended and removed when the disk has no byte left, and a line that was written half
+// TestLivesFileSurvivesAFullDisk: machines are ended and removed when the disk has no byte left, and a line that was written half
 // hides none that comes after it.
-func TestLivesOnAFullDisk(t *testing.T) {
+func TestLivesFileSurvivesAFullDisk(t *testing.T) {
 	dir := t.TempDir()
 	disktest.Mount(t, dir, "1m")
 	l, _, _, err := openLives(dir)

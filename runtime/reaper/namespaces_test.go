@@ -8,8 +8,8 @@ import (
 	"github.com/soukhq/souk/runtime/reaper/users"
 )
 
-// TestNamespacesAreKept: one is made for each mapping, the last ones are kept, and what is given out is the caller's.
-func TestNamespacesAreKept(t *testing.T) {
+// TestUserNamespacesAreCached: one is made for each mapping, the last ones are kept, and what is given out is the caller's.
+func TestUserNamespacesAreCached(t *testing.T) {
 	made := 0
 	n := &namespaces{make: func([]users.ID) (*os.File, error) {
 		made++

@@ -9,9 +9,9 @@ import (
 	"github.com/soukhq/souk/runtime/reaper/cgroup"
 )
 
-// TestKillingLooksAtPausedUnderTheLock: a machine may be suspended or resumed while it is killed. The race detector
+// TestKillReadsPausedUnderTheLock: a machine may be suspended or resumed while it is killed. The race detector
 // finds a read of the life's record outside of the lock.
-func TestKillingLooksAtPausedUnderTheLock(t *testing.T) {
+func TestKillReadsPausedUnderTheLock(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.Mkdir(filepath.Join(dir, "s1"), 0o700); err != nil {
 		t.Fatal(err)

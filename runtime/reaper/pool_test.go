@@ -5,9 +5,9 @@ import (
 	"testing"
 )
 
-// TestWorkerPool: whatever others wait for, what is given is done at once, and no more goroutines stay than are worth
+// TestWorkerPoolRunsAtOnceAndShrinks: whatever others wait for, what is given is done at once, and no more goroutines stay than are worth
 // keeping.
-func TestWorkerPool(t *testing.T) {
+func TestWorkerPoolRunsAtOnceAndShrinks(t *testing.T) {
 	c := newWorkerPool()
 	for range 3 {
 		const many = 2 * maxIdle

@@ -33,9 +33,9 @@ func stocked(t *testing.T) *stock {
 	return s
 }
 
-// TestStockOfDirectories: machines get directories that were made before, then new ones, all alike, and none that is
+// TestDirectoryStockReplacesNothing: machines get directories that were made before, then new ones, all alike, and none that is
 // there is replaced: a machine may work in it.
-func TestStockOfDirectories(t *testing.T) {
+func TestDirectoryStockReplacesNothing(t *testing.T) {
 	s := stocked(t)
 	for _, id := range []string{"a", "b", "c", "d", "e", "f"} {
 		if _, err := s.makeMachineDir(id); err != nil {
@@ -70,9 +70,9 @@ func umask() os.FileMode {
 	return os.FileMode(m)
 }
 
-// TestStockOfBefore: what a reaper that was killed has left is removed, and what one that ends has made. Machines'
+// TestOldDirectoryStockIsRemoved: what a reaper that was killed has left is removed, and what one that ends has made. Machines'
 // directories are not.
-func TestStockOfBefore(t *testing.T) {
+func TestOldDirectoryStockIsRemoved(t *testing.T) {
 	old := stocked(t)
 	if _, err := old.makeMachineDir("a"); err != nil {
 		t.Fatal(err)
@@ -98,7 +98,7 @@ func TestStockOfBefore(t *testing.T) {
 }
 
 // A stock whose directory was removed and made anew, for another reaper, lets the other's alone.
-func TestStockOfADirectoryThatIsGone(t *testing.T) {
+func TestStockLeavesAnotherReapersDirectory(t *testing.T) {
 	first := stocked(t)
 	dir := first.dir.Name()
 	if err := os.RemoveAll(dir); err != nil {
@@ -130,8 +130,8 @@ func onlyA(t *testing.T, dir string) {
 	}
 }
 
-// TestStockOfPipes: a pair that was made beforehand, and one that was not, take what is written to their ends.
-func TestStockOfPipes(t *testing.T) {
+// TestPipeStockCarriesOutput: a pair that was made beforehand, and one that was not, take what is written to their ends.
+func TestPipeStockCarriesOutput(t *testing.T) {
 	s := stocked(t)
 	for range minStock + 1 {
 		p, err := s.takePipes()
@@ -168,8 +168,8 @@ func TestStockOfPipes(t *testing.T) {
 	}
 }
 
-// TestPumpsAreWaitedForBeforeTheyRun: the end of a life that is shorter than its start waits for its output.
-func TestPumpsAreWaitedForBeforeTheyRun(t *testing.T) {
+// TestEarlyExitWaitsForItsOutput: the end of a life that is shorter than its start waits for its output.
+func TestEarlyExitWaitsForItsOutput(t *testing.T) {
 	var p pumps
 	p.expectPumps(1)
 	select {

@@ -12,9 +12,9 @@ import (
 	"github.com/soukhq/souk/runtime/reaper/proc"
 )
 
-// TestThreadsThatEnd: starts use up threads. The Go runtime has as many for itself afterwards as before, since it ends
+// TestUsedThreadsAreReplaced: starts use up threads. The Go runtime has as many for itself afterwards as before, since it ends
 // a process that it wants one for when none can be made. Where they cannot be made again no start uses up more.
-func TestThreadsThatEnd(t *testing.T) {
+func TestUsedThreadsAreReplaced(t *testing.T) {
 	var room atomic.Int64
 	room.Store(proc.Headroom())
 	p := newThreadsWithin(t.Context(), room.Load, nil, slog.New(slog.DiscardHandler))
@@ -51,9 +51,9 @@ func TestThreadsThatEnd(t *testing.T) {
 	use(1)
 }
 
-// TestThreadsAreMadeBeforehand: those that park are taken from those that there are, so that none has to be made once
+// TestThreadsAreCreatedInAdvance: those that park are taken from those that there are, so that none has to be made once
 // machines may take all the room.
-func TestThreadsAreMadeBeforehand(t *testing.T) {
+func TestThreadsAreCreatedInAdvance(t *testing.T) {
 	p := newThreadsWithin(t.Context(), proc.Headroom, nil, slog.New(slog.DiscardHandler))
 	count := func() int {
 		st, err := proc.Read(os.Getpid())

@@ -8,8 +8,8 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// TestStays: what keeps a replica's machine where it is, is said.
-func TestStays(t *testing.T) {
+// TestStaysReportsWhyAReplicaCannotMove: what keeps a replica's machine where it is, is said.
+func TestStaysReportsWhyAReplicaCannotMove(t *testing.T) {
 	wanted := &release.Release{Groups: []release.Group{
 		{Name: "web", Config: &machine.Config{}},
 		{Name: "db", Config: &machine.Config{Mounts: []machine.Mount{{Name: "data", Path: "/data"}}}},

@@ -8,9 +8,9 @@ import (
 	"github.com/soukhq/souk/store/catalog"
 )
 
-// TestOnLost: a group says what becomes of its machines whose worker is silent, or else the app does; a volume is waited
+// TestLostPolicyComesFromGroupThenApp: a group says what becomes of its machines whose worker is silent, or else the app does; a volume is waited
 // for.
-func TestOnLost(t *testing.T) {
+func TestLostPolicyComesFromGroupThenApp(t *testing.T) {
 	mounts := []machine.Mount{{Volume: "vol_1", Path: "/data"}}
 	for _, x := range []struct {
 		app    string

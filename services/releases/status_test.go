@@ -7,7 +7,7 @@ import (
 	"github.com/soukhq/souk/core/release"
 )
 
-func TestBlamed(t *testing.T) {
+func TestReleaseFailingAtTwoWorkersIsBlamed(t *testing.T) {
 	if !blamed(&api.GroupStatus{Slots: []api.SlotStatus{{Machine: "a", Worker: "w1"}, {Machine: "b", Worker: "w2"}}},
 		[]release.Held{{Machine: "a"}, {Machine: "b"}}) {
 		t.Error("a release whose machines die at two workers is not blamed")

@@ -49,8 +49,8 @@ func replay(seed uint64, old, then placement.Policy) ab.Report {
 	return run.Report()
 }
 
-// TestPolicyInForceMovesNobody replays the log with the very policy that made it.
-func TestPolicyInForceMovesNobody(t *testing.T) {
+// TestReplayWithTheSamePolicyMovesNothing replays the log with the very policy that made it.
+func TestReplayWithTheSamePolicyMovesNothing(t *testing.T) {
 	r := replay(1, placement.Default(), placement.Default())
 	if r.Decisions+r.Skipped != 300 || r.Decisions < 200 || r.Same != r.Decisions || r.As != r.Decisions ||
 		r.Moved.N != 0 || len(r.Moves) != 0 || r.Headroom.Diff != 0 {
@@ -58,7 +58,7 @@ func TestPolicyInForceMovesNobody(t *testing.T) {
 	}
 }
 
-func TestAnotherPolicyMovesAndRefuses(t *testing.T) {
+func TestReplayWithAnotherPolicyReportsChanges(t *testing.T) {
 	r := replay(1, placement.Default(), packing())
 	if r.Moved.N == 0 || r.OnlyBy.New.N == 0 || r.OnlyBy.Old.N != 0 || r.Same+r.Moved.N+r.OnlyBy.New.N != r.Decisions {
 		t.Fatalf("%+v", r)
@@ -87,7 +87,7 @@ func TestAnotherPolicyMovesAndRefuses(t *testing.T) {
 	}
 }
 
-func TestGates(t *testing.T) {
+func TestReplayGatesAreValidated(t *testing.T) {
 	r := ab.Report{Decisions: 9, Skipped: 1, Moved: ab.Share{Of: 0.2}, Headroom: ab.Paired{Old: 0.5, New: 0.4},
 		OnlyBy: ab.Refusal{New: ab.Share{Of: 0.01}}}
 	for text, want := range map[string]bool{

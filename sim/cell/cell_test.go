@@ -43,8 +43,8 @@ func meanOf(t *testing.T, c cell.Config, jobs []cell.Job, of func(cell.Report) f
 	return sum / 5
 }
 
-// TestMonolithicAsPublished holds the deterministic queues against Omega's own simulator, fed the same jobs.
-func TestMonolithicAsPublished(t *testing.T) {
+// TestMonolithicMatchesOmegasSimulator holds the deterministic queues against Omega's own simulator, fed the same jobs.
+func TestMonolithicMatchesOmegasSimulator(t *testing.T) {
 	e3, e4 := load(t, "e3_contend_24h.csv.gz"), load(t, "e4_hot_12h.csv.gz")
 	single := run(t, e(cell.Monolithic, 1, 1, 1, 24*hour), e3)
 	near(t, "e3 single-path, t_job 1: batch wait", single.Class[0].Wait.Mean, 0.776, 0.01)
@@ -64,14 +64,14 @@ func TestMonolithicAsPublished(t *testing.T) {
 func batchConflicts(r cell.Report) float64   { return r.Class[0].Conflicts }
 func serviceConflicts(r cell.Report) float64 { return r.Class[1].Conflicts }
 
-// TestOmegaConflictsAsPublished holds one of the conflict fractions, a mean of five seeds, against Omega's own simulator.
-func TestOmegaConflictsAsPublished(t *testing.T) {
+// TestConflictFractionMatchesOmegasSimulator holds one of the conflict fractions, a mean of five seeds, against Omega's own simulator.
+func TestConflictFractionMatchesOmegasSimulator(t *testing.T) {
 	e4, cfg := load(t, "e4_hot_12h.csv.gz"), e(cell.SharedView, 1, 10, 4, 12*hour)
 	near(t, "e4 fine, incremental, 4: batch", meanOf(t, cfg, e4, batchConflicts), 0.288, 0.1)
 }
 
-// TestLongOmegaConflictsAsPublished holds all of them.
-func TestLongOmegaConflictsAsPublished(t *testing.T) {
+// TestLongConflictFractionsMatchOmegasSimulator holds all of them.
+func TestLongConflictFractionsMatchOmegasSimulator(t *testing.T) {
 	e3, e4 := load(t, "e3_contend_24h.csv.gz"), load(t, "e4_hot_12h.csv.gz")
 	gang := omega.Rules{Gang: true, KeepBumps: true}
 	coarse := omega.Rules{Gang: true, KeepBumps: true, Coarse: true}
@@ -113,8 +113,8 @@ func TestNoModeOverCommits(t *testing.T) {
 	}
 }
 
-// TestLongMesos holds the parallel thinking of Omega's simulator.
-func TestLongMesos(t *testing.T) {
+// TestLongMesosWaitsMatchOmegasSimulator holds the parallel thinking of Omega's simulator.
+func TestLongMesosWaitsMatchOmegasSimulator(t *testing.T) {
 	mesosInParallel(t, map[float64]float64{0.1: 0.70, 10: 2.66, 100: 9.04})
 }
 
@@ -127,8 +127,8 @@ func mesosInParallel(t *testing.T, waits map[float64]float64) {
 	}
 }
 
-// TestMesos holds one of them, and that thinking about one offer at a time is never busy for more than all of the time.
-func TestMesos(t *testing.T) {
+// TestMesosWaitMatchesOmegasSimulator holds one of them, and that thinking about one offer at a time is never busy for more than all of the time.
+func TestMesosWaitMatchesOmegasSimulator(t *testing.T) {
 	mesosInParallel(t, map[float64]float64{0.1: 0.70})
 	e3 := load(t, "e3_contend_24h.csv.gz")
 	r := run(t, e(cell.Offers, 0.1, 100, 1, 24*hour), e3)
@@ -194,9 +194,9 @@ func some(n int) []cell.Job {
 	return jobs
 }
 
-// TestEveryJobEndsSomewhere draws cells and jobs: nothing is over-committed, and after a long time every job is placed,
+// TestEveryJobIsPlacedOrGivenUp draws cells and jobs: nothing is over-committed, and after a long time every job is placed,
 // given up, or could not have been.
-func TestEveryJobEndsSomewhere(t *testing.T) {
+func TestEveryJobIsPlacedOrGivenUp(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var jobs []cell.Job
 		at := ticks.Time(0)
@@ -248,7 +248,7 @@ func TestReadJobsRefusesWithTheLine(t *testing.T) {
 	}
 }
 
-func TestConfigIsChecked(t *testing.T) {
+func TestInvalidConfigIsRefused(t *testing.T) {
 	for name, spoil := range map[string]func(*cell.Config){
 		"workers":      func(c *cell.Config) { c.Workers = 0 },
 		"architecture": func(c *cell.Config) { c.Architecture = "yarn" },
@@ -264,8 +264,8 @@ func TestConfigIsChecked(t *testing.T) {
 	}
 }
 
-// BenchmarkE4 replays the hot cell; the peer needs 2 to 3 CPU-seconds with its start.
-func BenchmarkE4(b *testing.B) {
+// BenchmarkHotCell replays the hot cell; the peer needs 2 to 3 CPU-seconds with its start.
+func BenchmarkHotCell(b *testing.B) {
 	jobs := load(b, "e4_hot_12h.csv.gz")
 	for name, c := range map[string]cell.Config{"omega": e(cell.SharedView, 1, 10, 4, 12*hour),
 		"market": market(1, 10, 4, 12*hour)} {
@@ -278,9 +278,9 @@ func BenchmarkE4(b *testing.B) {
 	}
 }
 
-// TestLoadUpScaling: a single batch scheduler that is busy for b of the time saturates when 1/b times as many jobs
+// TestSchedulerSaturatesAtItsBusyFraction: a single batch scheduler that is busy for b of the time saturates when 1/b times as many jobs
 // come, and each of two has half of it to do (Omega's figure 8).
-func TestLoadUpScaling(t *testing.T) {
+func TestSchedulerSaturatesAtItsBusyFraction(t *testing.T) {
 	jobs := load(t, "e3_contend_24h.csv.gz")
 	cfg := e(cell.SharedView, 0.1, 0.1, 1, 24*hour)
 	busy := run(t, cfg, jobs).Class[0].Busy

@@ -9,7 +9,7 @@ import (
 	"github.com/soukhq/souk/sim/trace"
 )
 
-func TestJobsFromADecisionLog(t *testing.T) {
+func TestJobsAreReadFromADecisionLog(t *testing.T) {
 	jobs, err := cell.FromDecisions([]trace.Placed{
 		{Submit: 0, Duration: 2, Want: cluster.Resources{CPU: 500, Memory: 256}, Batch: true},
 		{Submit: 1, Duration: 3, Want: cluster.Resources{CPU: 100}},

@@ -6,11 +6,11 @@ import (
 	"github.com/soukhq/souk/sim/chaos"
 )
 
-// TestLongThousandSeeds: to repeat one that fails, souk sim chaos --seed N --runs 1.
-func TestLongThousandSeeds(t *testing.T) { seeds(t, 1000) }
+// TestLongThousandSeedsKeepInvariants: to repeat one that fails, souk sim chaos --seed N --runs 1.
+func TestLongThousandSeedsKeepInvariants(t *testing.T) { seeds(t, 1000) }
 
-// TestSeeds runs 100 seeds.
-func TestSeeds(t *testing.T) { seeds(t, 100) }
+// TestSeedsKeepInvariants runs 100 seeds.
+func TestSeedsKeepInvariants(t *testing.T) { seeds(t, 100) }
 
 func seeds(t *testing.T, n uint64) {
 	var sum chaos.Report

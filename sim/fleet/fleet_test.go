@@ -10,10 +10,10 @@ import (
 	"github.com/soukhq/souk/sim/fleet"
 )
 
-// TestIndexChoosesWell: on a fleet that fills and empties, the index's choice scores within 1 % of the best there
+// TestIndexChoiceIsWithinOnePercentOfTheBest: on a fleet that fills and empties, the index's choice scores within 1 % of the best there
 // is, on average, and loses little of what drawing a worker that fits would lose; and it never says that nothing fits
 // where something does.
-func TestIndexChoosesWell(t *testing.T) {
+func TestIndexChoiceIsWithinOnePercentOfTheBest(t *testing.T) {
 	p := placement.Default()
 	d := fleet.NewDecider(fleet.New(fleet.Options{Workers: 500, Seed: 1, Shapes: 40, Apps: 10}), &p)
 	var regret, spread float64
@@ -41,7 +41,7 @@ func TestIndexChoosesWell(t *testing.T) {
 	}
 }
 
-func TestFleetRepeatsAndHasWhatItSays(t *testing.T) {
+func TestFleetIsReproducibleAsConfigured(t *testing.T) {
 	a, b := fleet.New(fleet.Options{Workers: 200, Seed: 3}), fleet.New(fleet.Options{Workers: 200, Seed: 3})
 	conditions := 0
 	for range 4000 {
@@ -66,7 +66,7 @@ func TestFleetRepeatsAndHasWhatItSays(t *testing.T) {
 	}
 }
 
-func BenchmarkDecide(b *testing.B) {
+func BenchmarkDecideByFleetSize(b *testing.B) {
 	for _, n := range []int{1000, 10000, 50000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
 			p := placement.Default()
@@ -95,7 +95,7 @@ func cpuTime(b *testing.B) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-func BenchmarkIdle(b *testing.B) {
+func BenchmarkIdleFleet(b *testing.B) {
 	p := placement.Default()
 	d := fleet.NewDecider(fleet.New(fleet.Options{Workers: 10000, Seed: 1}), &p)
 	b.ReportAllocs()

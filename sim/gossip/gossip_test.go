@@ -15,8 +15,8 @@ func lan() gossip.Knobs {
 		Push: 4, Fanout: 4, Patience: 20 * ticks.Millisecond}
 }
 
-// TestNobodyAliveIsHeldForDead in an hour at 10 % loss; and a death is noticed by all within 3 s.
-func TestNobodyAliveIsHeldForDead(t *testing.T) {
+// TestLiveMembersAreNeverDeclaredDead: nobody alive is held for dead in an hour at 10 % loss; and a death is noticed by all within 3 s.
+func TestLiveMembersAreNeverDeclaredDead(t *testing.T) {
 	for _, n := range []int{2, 3, 5, 10, 50} {
 		for seed := range uint64(3) {
 			r := gossip.Detect(gossip.DetectOptions{Members: n, Seed: seed, Loss: 0.1, Duration: 3600 * ticks.Second,
@@ -35,9 +35,9 @@ func TestNobodyAliveIsHeldForDead(t *testing.T) {
 	}
 }
 
-// TestLargeClusters: suspicion grows with the logarithm of the members, and a death is noticed by all within 3 s all
+// TestLargeClustersDetectDeathsIn3s: suspicion grows with the logarithm of the members, and a death is noticed by all within 3 s all
 // the same; nor is anybody held for dead at 10 % loss, in as many member-hours as an hour of 17 members has.
-func TestLargeClusters(t *testing.T) {
+func TestLargeClustersDetectDeathsIn3s(t *testing.T) {
 	for n, seeds := range map[int]uint64{200: 50, 1000: 25} {
 		for seed := range seeds {
 			r := gossip.Detect(gossip.DetectOptions{Members: n, Seed: seed, Duration: 60 * ticks.Second,
@@ -54,8 +54,8 @@ func TestLargeClusters(t *testing.T) {
 	}
 }
 
-// TestDetectorCanBeWrong: with memberlist's own defaults for what is repeated, at the same pace, it is.
-func TestDetectorCanBeWrong(t *testing.T) {
+// TestDefaultMemberlistDeclaresLiveMembersDead: with memberlist's own defaults for what is repeated, at the same pace, it is.
+func TestDefaultMemberlistDeclaresLiveMembersDead(t *testing.T) {
 	k := lan()
 	k.Indirect, k.Retransmit = 3, 4
 	if r := gossip.Detect(gossip.DetectOptions{Members: 50, Loss: 0.1, Duration: 3600 * ticks.Second,
@@ -64,7 +64,7 @@ func TestDetectorCanBeWrong(t *testing.T) {
 	}
 }
 
-func TestChangesReachAll(t *testing.T) {
+func TestChangesReachAllDespiteLoss(t *testing.T) {
 	o := gossip.PropagateOptions{Members: 300, Owners: 30, Machines: 5, Changes: 60, Every: 100 * ticks.Millisecond,
 		Idle: 5 * ticks.Second, Seed: 7, Knobs: lan()}
 	for _, loss := range []float64{0, 0.1, 0.3} {
@@ -81,9 +81,9 @@ func TestChangesReachAll(t *testing.T) {
 	}
 }
 
-// TestChangeCostsAFewTimesItsRecord: at any rate, with loss too, each change costs each member at most four times
+// TestChangeCostsAtMostFourTimesItsRecord: at any rate, with loss too, each change costs each member at most four times
 // what it wrote, and is with all within 200 ms.
-func TestChangeCostsAFewTimesItsRecord(t *testing.T) {
+func TestChangeCostsAtMostFourTimesItsRecord(t *testing.T) {
 	for _, rate := range []ticks.Time{10, 200, 1000} {
 		for _, loss := range []float64{0, 0.1} {
 			r, err := gossip.Propagate(gossip.PropagateOptions{Members: 100, Owners: 50, Changes: 300,
@@ -101,8 +101,8 @@ func TestChangeCostsAFewTimesItsRecord(t *testing.T) {
 	}
 }
 
-// TestWhatDoesNotChangeCostsNothing: idle bytes are the same with a hundred times the machines.
-func TestWhatDoesNotChangeCostsNothing(t *testing.T) {
+// TestIdleTrafficIsIndependentOfMachines: idle bytes are the same with a hundred times the machines.
+func TestIdleTrafficIsIndependentOfMachines(t *testing.T) {
 	o := gossip.PropagateOptions{Members: 50, Owners: 50, Machines: 1, Changes: 20, Every: 200 * ticks.Millisecond,
 		Idle: 10 * ticks.Second, Knobs: lan()}
 	few, err := gossip.Propagate(o)

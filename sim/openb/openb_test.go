@@ -65,9 +65,9 @@ type published struct {
 	pricedIsAbove bool // our own policy allocates more than our FGD at 130 %
 }
 
-// TestLongFGDAsPublished holds FGD, over the ten published seeds, against the published means. The random numbers are
+// TestLongFGDMatchesPublishedMeans holds FGD, over the ten published seeds, against the published means. The random numbers are
 // not the same ones, so the arrivals are not either.
-func TestLongFGDAsPublished(t *testing.T) {
+func TestLongFGDMatchesPublishedMeans(t *testing.T) {
 	fgdAsPublished(t, 10, 0.15, published{"default", 95.23, 95.39, 5.00, true},
 		published{"gpushare40", 93.96, 94.15, 0, false},
 		published{"gpuspec33", 87.84, 94.55, 0, true},
@@ -75,8 +75,8 @@ func TestLongFGDAsPublished(t *testing.T) {
 		published{"cpu050", 95.00, 95.21, 0, true})
 }
 
-// TestFGDAsPublished does it with two seeds, whose means are less near.
-func TestFGDAsPublished(t *testing.T) {
+// TestFGDMatchesPublishedMeans does it with two seeds, whose means are less near.
+func TestFGDMatchesPublishedMeans(t *testing.T) {
 	fgdAsPublished(t, 2, 0.3, published{"default", 95.23, 95.39, 5.00, true})
 }
 
@@ -100,8 +100,8 @@ func fgdAsPublished(t *testing.T, seeds int, within float64, all ...published) {
 	}
 }
 
-// TestListsAreRefusedWithTheLine reads lists that are not so.
-func TestListsAreRefusedWithTheLine(t *testing.T) {
+// TestInvalidListErrorNamesTheLine reads lists that are not so.
+func TestInvalidListErrorNamesTheLine(t *testing.T) {
 	const head = "sn,cpu_milli,memory_mib,gpu,model\n"
 	for _, in := range []string{"", "a,b\n", head + "x,1\n", head + "x,1,2,9,m\n", head + "x,-1,2,1,m\n",
 		head + "x,1,2,y,m\n"} {
@@ -119,8 +119,8 @@ func TestListsAreRefusedWithTheLine(t *testing.T) {
 	}
 }
 
-// BenchmarkRun is one run of 130 % arrivals under FGD; the published simulator needs about ten minutes.
-func BenchmarkRun(b *testing.B) {
+// BenchmarkRunUnderFGD is one run of 130 % arrivals under FGD; the published simulator needs about ten minutes.
+func BenchmarkRunUnderFGD(b *testing.B) {
 	workers, tasks := lists(b, "default")
 	typical := openb.TypicalOf(tasks)
 	for b.Loop() {

@@ -10,7 +10,7 @@ import (
 	"github.com/soukhq/souk/sim/ticks"
 )
 
-func TestEmptyHeapHasNothing(t *testing.T) {
+func TestEmptyHeapPopsNothing(t *testing.T) {
 	var h ticks.Heap[int]
 	if _, _, ok := h.Pop(); ok {
 		t.Fatal("popped something")
@@ -20,8 +20,8 @@ func TestEmptyHeapHasNothing(t *testing.T) {
 	}
 }
 
-// TestTicksComeInTheOrderOfTimeAndThenOfEntry is the whole contract, against a sorted list.
-func TestTicksComeInTheOrderOfTimeAndThenOfEntry(t *testing.T) {
+// TestTicksPopByTimeThenInsertion is the whole contract, against a sorted list.
+func TestTicksPopByTimeThenInsertion(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		type tick struct {
 			at ticks.Time
@@ -64,7 +64,7 @@ func TestTicksComeInTheOrderOfTimeAndThenOfEntry(t *testing.T) {
 	})
 }
 
-func BenchmarkPushPop(b *testing.B) {
+func BenchmarkHeapPushPop(b *testing.B) {
 	for _, c := range []struct {
 		name string
 		send bool

@@ -15,8 +15,8 @@ import (
 	"github.com/soukhq/souk/store/decisionlog"
 )
 
-// TestDecisionLogIsATrace writes a log as souk does, and reads it as a trace: the folder, one file, and a torn one.
-func TestDecisionLogIsATrace(t *testing.T) {
+// TestDecisionLogReadsAsATrace writes a log as souk does, and reads it as a trace: the folder, one file, and a torn one.
+func TestDecisionLogReadsAsATrace(t *testing.T) {
 	dir := t.TempDir()
 	l, err := decisionlog.Open(decisionlog.Options{Dir: dir})
 	if err != nil {
@@ -81,8 +81,8 @@ func spoilt(raw []byte) []byte {
 	return out
 }
 
-// TestDecisionTellsWhatItWants holds one arrival: when, for how long, and what.
-func TestDecisionTellsWhatItWants(t *testing.T) {
+// TestDecisionBecomesOneArrival holds one arrival: when, for how long, and what.
+func TestDecisionBecomesOneArrival(t *testing.T) {
 	dir := t.TempDir()
 	l, err := decisionlog.Open(decisionlog.Options{Dir: dir})
 	if err != nil {

@@ -32,7 +32,7 @@ func all(src trace.Source) (out []trace.Job, err error) {
 	}
 }
 
-func TestTR(t *testing.T) {
+func TestTRFormatIsRead(t *testing.T) {
 	got, err := all(trace.NewTR("x.tr", strings.NewReader("# a comment\n1.5 2 3.25  3 3.5\n\n2 1 7 7 \r\n2 1 0 0")))
 	want := []trace.Job{{Submit: 1.5, Mean: 3.25, Durations: []float64{3, 3.5}},
 		{Submit: 2, Mean: 7, Durations: []float64{7}},
@@ -66,7 +66,7 @@ func TestHostileTRIsRefusedWithItsLine(t *testing.T) {
 	}
 }
 
-func TestSWF(t *testing.T) {
+func TestSWFFormatIsRead(t *testing.T) {
 	got, err := all(trace.NewSWF("x.swf", strings.NewReader("; Version: 2\n"+
 		"1 10 5 100 2 -1 -1 2 150 -1 1 1 1 1 1 1 -1 -1\n"+
 		"2 12 5 -1 2 -1 -1 2 150 -1 0 1 1 1 1 1 -1 -1\n"+
@@ -84,7 +84,7 @@ func TestSWF(t *testing.T) {
 	}
 }
 
-func TestCSV(t *testing.T) {
+func TestCSVFormatIsRead(t *testing.T) {
 	got, err := all(trace.NewCSV("x.csv",
 		strings.NewReader("job,submit_s,workload,tasks,duration_s\n0,1.5,batch,2,30\n1,2, service,1,7.5\n")))
 	want := []trace.Job{{Submit: 1.5, Mean: 30, Durations: []float64{30, 30}},
@@ -129,9 +129,9 @@ func google(tasks, jobs string) *trace.Google {
 		[]string{"job_events.csv"}, []io.Reader{strings.NewReader(jobs)})
 }
 
-// TestGoogle: job 7 has a task that is evicted and runs again, one that fails, and one that never ends; job 6 was
+// TestGoogleTraceEventsBecomeJobs: job 7 has a task that is evicted and runs again, one that fails, and one that never ends; job 6 was
 // submitted before it by its own table; job 8 never ran.
-func TestGoogle(t *testing.T) {
+func TestGoogleTraceEventsBecomeJobs(t *testing.T) {
 	tasks := "Time stamp,Missing info,jobID,Task index,machine ID,Event type\n" +
 		"2000000,,7,0,,0,u,3,9,0.1,0.1,0,0\n2000000,,7,1,,0\n2000000,,7,2,,0\n3000000,,7,0,5,1\n3000000,,7,1,5,1\n3500000,,7,2,5,1\n" +
 		"4000000,,7,0,5,2\n5000000,,6,0,,0\n5000000,,7,0,6,1\n6000000,,6,0,6,1\n7000000,,8,0,,0\n7500000,,7,1,5,3\n8000000,,6,0,6,4\n" +
@@ -164,7 +164,7 @@ func TestGoogle(t *testing.T) {
 	}
 }
 
-func TestMachines(t *testing.T) {
+func TestMachineEventsAreRead(t *testing.T) {
 	m, err := trace.ReadMachines("m.csv",
 		strings.NewReader("0,1,0,p,0.5,0.25\n0,2,0,p,1,1\n5,1,1,p,,\n6,3,0,p,0.5,0.5\n7,3,2,p,0.25,0.5\n"))
 	if err != nil || m.Most != 2 || m.Last != 2 || m.CPU != 1.25 || m.Memory != 1.5 || m.Events != 5 {
@@ -209,7 +209,7 @@ func TestOpenReadsGooglesFolder(t *testing.T) {
 	}
 }
 
-func FuzzGoogle(f *testing.F) {
+func FuzzGoogleReadsOrRefuses(f *testing.F) {
 	f.Add("2000000,,7,0,,0,u,3,9\n3000000,,7,0,5,1\n4000000,,7,0,5,4\n")
 	f.Fuzz(func(t *testing.T, text string) {
 		jobs, err := all(google(text, ""))
@@ -275,7 +275,7 @@ func TestOpenReadsCompressedFilesAndSaysWhatIsWrong(t *testing.T) {
 	}
 }
 
-func TestScanAndGenerate(t *testing.T) {
+func TestGeneratedTraceHasTheWantedLoad(t *testing.T) {
 	in, err := trace.Scan(trace.NewTR("x", strings.NewReader("0 2 10 10 10\n5 1 100 100\n20 1 10 10\n")), 50)
 	if err != nil || in.Jobs != 3 || in.Tasks != 4 || in.SlotSeconds != 130 || in.Peak != 3 || in.LongJobs*3 != 1 ||
 		in.Cutoff != 50 {
@@ -308,7 +308,7 @@ func TestScanAndGenerate(t *testing.T) {
 	}
 }
 
-func FuzzTR(f *testing.F) {
+func FuzzTRReadsOrRefuses(f *testing.F) {
 	f.Add("1.5 2 3.25 3 3.5\n")
 	f.Add("1 1 1 1\n0 1 1 1\n")
 	f.Fuzz(func(t *testing.T, text string) {

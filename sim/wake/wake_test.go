@@ -9,9 +9,9 @@ import (
 	"github.com/soukhq/souk/sim/wake"
 )
 
-// TestAllIsAnsweredAndAllRests draws 1,000 loads: no request fails, and when they have ended, all machines but those
+// TestAllRequestsAreAnsweredAndIdleMachinesStop draws 1,000 loads: no request fails, and when they have ended, all machines but those
 // that are to stay up are stopped within the stated time.
-func TestAllIsAnsweredAndAllRests(t *testing.T) {
+func TestAllRequestsAreAnsweredAndIdleMachinesStop(t *testing.T) {
 	for seed := range uint64(1000) {
 		c := wake.Draw(rand.New(rand.NewPCG(seed, 7)))
 		r := wake.Run(c, seed)

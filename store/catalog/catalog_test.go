@@ -19,7 +19,7 @@ import (
 	"github.com/soukhq/souk/store/journal/mem"
 )
 
-func TestKeyFileIsGuarded(t *testing.T) {
+func TestSecretKeyFileIsPrivateAndRequired(t *testing.T) {
 	j, key := mem.New(), filepath.Join(t.TempDir(), "key")
 	c, err := Open(j, key)
 	if err != nil {
@@ -71,9 +71,9 @@ func TestKeyFileIsGuarded(t *testing.T) {
 	}
 }
 
-// TestCopyOfTheDiskOpensNoSecret: with a key from outside the key of the secrets is sealed, at the latest at the first
+// TestDiskCopyOpensNoSecret: with a key from outside the key of the secrets is sealed, at the latest at the first
 // start with it, and a copy of the directory opens none (security L11).
-func TestCopyOfTheDiskOpensNoSecret(t *testing.T) {
+func TestDiskCopyOpensNoSecret(t *testing.T) {
 	t.Setenv(atrest.EnvFile, "")
 	j, path := mem.New(), filepath.Join(t.TempDir(), "secrets.key")
 	open := func() (map[string]string, error) {
@@ -118,8 +118,8 @@ func TestCopyOfTheDiskOpensNoSecret(t *testing.T) {
 	}
 }
 
-// TestCatalogSurvives fails the journal at every commit and wants what was acknowledged, and nothing else, after it.
-func TestCatalogSurvives(t *testing.T) {
+// TestCatalogKeepsAcknowledgedCommits fails the journal at every commit and wants what was acknowledged, and nothing else, after it.
+func TestCatalogKeepsAcknowledgedCommits(t *testing.T) {
 	for n := range 8 {
 		j, key := mem.New(), filepath.Join(t.TempDir(), "key")
 		c, err := Open(j, key)
@@ -173,8 +173,8 @@ func TestUnreadableCatalogIsRefused(t *testing.T) {
 	}
 }
 
-// TestKeysAreForgotten: a key counts for a day, and then neither it nor its record stays.
-func TestKeysAreForgotten(t *testing.T) {
+// TestIdempotencyKeysExpireAfterADay: a key counts for a day, and then neither it nor its record stays.
+func TestIdempotencyKeysExpireAfterADay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j := mem.New()
 		c, err := Open(j, filepath.Join(t.TempDir(), "key"))

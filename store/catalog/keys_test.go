@@ -58,8 +58,8 @@ func onDisk(t *testing.T, j *mem.Journal) (n int) {
 	return n
 }
 
-// TestRefusedKeysDoNotCount: as many creates as there are keys are refused, and the next one finds room.
-func TestRefusedKeysDoNotCount(t *testing.T) {
+// TestRefusedCreatesUseNoKeys: as many creates as there are keys are refused, and the next one finds room.
+func TestRefusedCreatesUseNoKeys(t *testing.T) {
 	c, j := newCatalog(t)
 	for i := range 3 * keysAtOnce {
 		claim(t, c, fmt.Sprint("k", i), 1).End(cluster.NotMade)
@@ -76,8 +76,8 @@ func TestRefusedKeysDoNotCount(t *testing.T) {
 	}
 }
 
-// TestKeyInUseIsKept: a refusal unbinds a key only when no other create with it is under way or came through.
-func TestKeyInUseIsKept(t *testing.T) {
+// TestRefusalKeepsAKeyInUse: a refusal unbinds a key only when no other create with it is under way or came through.
+func TestRefusalKeepsAKeyInUse(t *testing.T) {
 	c, _ := newCatalog(t)
 	first, second := claim(t, c, "k", 1), claim(t, c, "k", 2)
 	if second.Machine != id(1) {
@@ -101,9 +101,9 @@ func TestKeyInUseIsKept(t *testing.T) {
 	}
 }
 
-// TestKeyIsKeptOverARestart: what a dead process knew of its creates is not known any more, so its keys stay. That a
+// TestKeysSurviveRestart: what a dead process knew of its creates is not known any more, so its keys stay. That a
 // machine was made is known, once another key was bound or a second has passed.
-func TestKeyIsKeptOverARestart(t *testing.T) {
+func TestKeysSurviveRestart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, j := newCatalog(t)
 		ctx, end := context.WithCancel(t.Context())
@@ -134,9 +134,9 @@ func TestKeyIsKeptOverARestart(t *testing.T) {
 	})
 }
 
-// TestKeysOfBeforeAndSince: what was loaded and what was bound since are one table, whatever is bound, unbound and
+// TestLoadedAndNewKeysShareOneTable: what was loaded and what was bound since are one table, whatever is bound, unbound and
 // opened again, and its oldest is the one that was bound first.
-func TestKeysOfBeforeAndSince(t *testing.T) {
+func TestLoadedAndNewKeysShareOneTable(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	spaceOf := func(app string) string { return map[string]string{"a": "ml"}[app] }
 	table, want := newKeyTable(), map[string]uint32{}
@@ -202,9 +202,9 @@ func fill(c *Catalog, app, space string, n int, at time.Time) {
 	}
 }
 
-// TestFullTableOfKeys: one namespace that has used up its keys is refused without a look at each, is told when there
+// TestFullKeyTableRefusesOnlyItsNamespace: one namespace that has used up its keys is refused without a look at each, is told when there
 // is room, and takes none from the others; and goes on when the oldest are over.
-func TestFullTableOfKeys(t *testing.T) {
+func TestFullKeyTableRefusesOnlyItsNamespace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, _ := newCatalog(t)
 		for _, of := range []string{"a", "b", "c"} {
@@ -243,9 +243,9 @@ func TestFullTableOfKeys(t *testing.T) {
 	})
 }
 
-// TestMillionKeys: what they take on disk and in memory, and what a claim beside them costs. It takes a while, so
+// TestMillionKeysStaySmallAndFast: what they take on disk and in memory, and what a claim beside them costs. It takes a while, so
 // only SOUK_MILLION_KEYS=1 runs it.
-func TestMillionKeys(t *testing.T) {
+func TestMillionKeysStaySmallAndFast(t *testing.T) {
 	if os.Getenv("SOUK_MILLION_KEYS") == "" {
 		t.Skip("SOUK_MILLION_KEYS=1 runs it")
 	}

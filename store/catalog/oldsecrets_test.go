@@ -143,9 +143,9 @@ func (v *vault) check(t *rapid.T) {
 	}
 }
 
-// TestMachinesBeginWithTheSecretsOfTheirRelease: whatever is set, deployed, undone and rolled back, the machines of the
+// TestMachinesReadTheSecretsOfTheirRelease: whatever is set, deployed, undone and rolled back, the machines of the
 // release that is wanted and of the one from before read what it was made with, at each member; and nothing else is kept.
-func TestMachinesBeginWithTheSecretsOfTheirRelease(t *testing.T) {
+func TestMachinesReadTheSecretsOfTheirRelease(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		v := &vault{all: []*teller{newTeller(t), newTeller(t)}, newest: map[string]string{"A": "value 0"},
 			of: map[string]map[string]string{}, at: morning}
@@ -240,9 +240,9 @@ func TestMachinesBeginWithTheSecretsOfTheirRelease(t *testing.T) {
 	})
 }
 
-// TestSecretReplacedWithoutItsHead: a member that knows of no head, and so keeps no earlier values, changes or deletes a secret.
+// TestReplacedSecretKeepsTheReleasedValue: a member that knows of no head, and so keeps no earlier values, changes or deletes a secret.
 // Machines of the current release still read the value they had, and the other members learn of the change.
-func TestSecretReplacedWithoutItsHead(t *testing.T) {
+func TestReplacedSecretKeepsTheReleasedValue(t *testing.T) {
 	for _, gone := range []bool{false, true} {
 		a, b := newTeller(t), newTeller(t)
 		one, two := "one", "two"
@@ -280,9 +280,9 @@ func TestSecretReplacedWithoutItsHead(t *testing.T) {
 	}
 }
 
-// TestNamedSecretMustBeThere: a release that names a secret is refused if the secret does not exist, and a secret that a
+// TestReleaseNeedsItsSecretsToExist: a release that names a secret is refused if the secret does not exist, and a secret that a
 // release names cannot be deleted.
-func TestNamedSecretMustBeThere(t *testing.T) {
+func TestReleaseNeedsItsSecretsToExist(t *testing.T) {
 	x := withApp(t, "shop")
 	before := len(x.journal.all)
 	if _, err := x.Services.Deploy("shop", readers("1"), "ann", nil, nil, morning); fault.CodeOf(err) != "no_secret" ||

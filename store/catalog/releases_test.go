@@ -48,8 +48,8 @@ func (x *teller) deploy(t *testing.T, app, note string) *release.Head {
 	return h
 }
 
-// TestMove: a move is wanted by a head of its own, which begins no rollout, and asked for again it writes nothing.
-func TestMove(t *testing.T) {
+// TestMoveWritesOneHead: a move is wanted by a head of its own, which begins no rollout, and asked for again it writes nothing.
+func TestMoveWritesOneHead(t *testing.T) {
 	x := withApp(t, "shop")
 	stands := func(string) bool { return true }
 	to := []release.MoveTo{{Machine: "m1", Group: "web", To: "b"}}
@@ -71,7 +71,7 @@ func TestMove(t *testing.T) {
 	}
 }
 
-func TestDeployAndScale(t *testing.T) {
+func TestDeployAndScaleWriteHeads(t *testing.T) {
 	x := withApp(t, "shop")
 	if _, err := x.Services.Scale("shop", map[string]int{"web": 2}, "ann", nil, morning); !fault.Is(err,
 		fault.NotFound) ||
@@ -133,8 +133,8 @@ func TestDeployAndScale(t *testing.T) {
 	}
 }
 
-// TestOldReleasesGo: as many releases stay as are of use, on disk and at the others.
-func TestOldReleasesGo(t *testing.T) {
+// TestOldReleasesAreDeleted: as many releases stay as are of use, on disk and at the others.
+func TestOldReleasesAreDeleted(t *testing.T) {
 	a, b := withApp(t, "shop"), newTeller(t)
 	for n := range 3 * release.MaxKept {
 		a.deploy(t, "shop", fmt.Sprint(n))
@@ -159,9 +159,9 @@ func TestOldReleasesGo(t *testing.T) {
 	}
 }
 
-// TestReleaseInUseComesBack: on one side of a cut a release became too old to keep, on the other it is wanted. It is
+// TestReleaseWantedAcrossACutIsRestored: on one side of a cut a release became too old to keep, on the other it is wanted. It is
 // told again; of an app that is gone it is taken out again.
-func TestReleaseInUseComesBack(t *testing.T) {
+func TestReleaseWantedAcrossACutIsRestored(t *testing.T) {
 	a, b := withApp(t, "shop"), newTeller(t)
 	h := a.deploy(t, "shop", "0")
 	b.hear(t, a.told...)
@@ -189,8 +189,8 @@ func TestReleaseInUseComesBack(t *testing.T) {
 	}
 }
 
-// TestServiceGoesWithItsApp: nothing of a service is left of a deleted app, here and at the others.
-func TestServiceGoesWithItsApp(t *testing.T) {
+// TestDeletedAppDeletesItsService: nothing of a service is left of a deleted app, here and at the others.
+func TestDeletedAppDeletesItsService(t *testing.T) {
 	a, b := withApp(t, "shop"), newTeller(t)
 	a.deploy(t, "shop", "1")
 	a.deploy(t, "shop", "2")
@@ -221,8 +221,8 @@ func TestServiceGoesWithItsApp(t *testing.T) {
 	}
 }
 
-// TestHeadBeforeItsRelease: a head whose release has not come yet says so, and one of an app that is not known waits.
-func TestHeadBeforeItsRelease(t *testing.T) {
+// TestHeadWaitsForItsRelease: a head whose release has not come yet says so, and one of an app that is not known waits.
+func TestHeadWaitsForItsRelease(t *testing.T) {
 	a, b := withApp(t, "shop"), newTeller(t)
 	h := a.deploy(t, "shop", "1")
 	app, release, head := a.told[0], a.told[1], a.told[2]
@@ -244,9 +244,9 @@ func TestHeadBeforeItsRelease(t *testing.T) {
 	}
 }
 
-// TestNewAppHasNoOldService: a head that was written for an app after another member had deleted it is not that of a
+// TestRecreatedAppIgnoresOldHeads: a head that was written for an app after another member had deleted it is not that of a
 // later app of its name.
-func TestNewAppHasNoOldService(t *testing.T) {
+func TestRecreatedAppIgnoresOldHeads(t *testing.T) {
 	a, b := withApp(t, "shop"), newTeller(t)
 	a.deploy(t, "shop", "1")
 	head := a.told[2]
@@ -270,9 +270,9 @@ func TestNewAppHasNoOldService(t *testing.T) {
 	}
 }
 
-// TestNewerRowsAreCarried: what a newer souk wrote is kept as it is, is not used, and does not keep this one from
+// TestRowsOfNewerVersionsAreKept: what a newer souk wrote is kept as it is, is not used, and does not keep this one from
 // starting.
-func TestNewerRowsAreCarried(t *testing.T) {
+func TestRowsOfNewerVersionsAreKept(t *testing.T) {
 	a, b := withApp(t, "shop"), newTeller(t)
 	h := a.deploy(t, "shop", "1")
 	app, made, head := a.told[0], a.told[1], a.told[2]
@@ -315,8 +315,8 @@ func TestNewerRowsAreCarried(t *testing.T) {
 	}
 }
 
-// TestRowsOfOthersAreChecked: a row that no member can have written is refused, and nothing changes.
-func TestRowsOfOthersAreChecked(t *testing.T) {
+// TestInvalidRowsOfMembersAreRefused: a row that no member can have written is refused, and nothing changes.
+func TestInvalidRowsOfMembersAreRefused(t *testing.T) {
 	x := withApp(t, "shop")
 	h := x.deploy(t, "shop", "1")
 	release, head := x.told[1], x.told[2]
@@ -344,8 +344,8 @@ func TestRowsOfOthersAreChecked(t *testing.T) {
 	}
 }
 
-// TestServicesMoved: a change of a service or an app is heard, and tells whose it is.
-func TestServicesMoved(t *testing.T) {
+// TestServiceChangesAreNotified: a change of a service or an app is heard, and tells whose it is.
+func TestServiceChangesAreNotified(t *testing.T) {
 	x := withApp(t, "shop")
 	x.deploy(t, "shop", "0")
 	if got := x.Services.TakeMovedServices(); len(got) != 0 {
@@ -493,9 +493,9 @@ func (w *town) settle(t *rapid.T) {
 	}
 }
 
-// TestForksProperty: two members deploy and scale on two sides of cuts, and hear of each other in any order. Both end
+// TestForkedDeploysConverge: two members deploy and scale on two sides of cuts, and hear of each other in any order. Both end
 // with the same head, no deploy is lost, and at rest nothing is written.
-func TestForksProperty(t *testing.T) {
+func TestForkedDeploysConverge(t *testing.T) {
 	keyFile := filepath.Join(t.TempDir(), "key")
 	runs := 0
 	rapid.Check(t, func(t *rapid.T) {

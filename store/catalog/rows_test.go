@@ -80,9 +80,9 @@ func (x *teller) apply(t *testing.T, weight int) {
 	}
 }
 
-// TestOnePolicyManyVersions applies more versions than are kept: at the others the policy stays, with the same
+// TestPolicyVersionsAreTrimmedAlike applies more versions than are kept: at the others the policy stays, with the same
 // versions, in memory and on disk.
-func TestOnePolicyManyVersions(t *testing.T) {
+func TestPolicyVersionsAreTrimmedAlike(t *testing.T) {
 	a, b := newTeller(t), newTeller(t)
 	for n := range 3 * policy.MaxVersions {
 		a.apply(t, n+1)
@@ -105,9 +105,9 @@ func TestOnePolicyManyVersions(t *testing.T) {
 	}
 }
 
-// TestManyRowsCostOneCommit where they are imported together: each hangs on the one before. All are there afterwards, and
+// TestImportOfManyRowsCostsOneCommit: many rows cost one commit where they are imported together: each hangs on the one before. All are there afterwards, and
 // after a restart.
-func TestManyRowsCostOneCommit(t *testing.T) {
+func TestImportOfManyRowsCostsOneCommit(t *testing.T) {
 	a, b := newTeller(t), newTeller(t)
 	if _, err := a.Apps.CreateApp("shop", "personal", "", ""); err != nil {
 		t.Fatal(err)
@@ -145,8 +145,8 @@ func TestManyRowsCostOneCommit(t *testing.T) {
 	}
 }
 
-// TestDeletedRowCostsOneCommit: what is gone here already is not written again, however often it is heard.
-func TestDeletedRowCostsOneCommit(t *testing.T) {
+// TestRepeatedDeletionCostsNoCommit: what is gone here already is not written again, however often it is heard.
+func TestRepeatedDeletionCostsNoCommit(t *testing.T) {
 	a, b := newTeller(t), newTeller(t)
 	value := "v"
 	a.apply(t, 1)
@@ -183,8 +183,8 @@ func TestDeletedRowCostsOneCommit(t *testing.T) {
 	}
 }
 
-// TestChangeIsOneRow: a change tells the rows that it changes, and an import commits the row that it imports.
-func TestChangeIsOneRow(t *testing.T) {
+// TestChangeSharesOnlyChangedRows: a change tells the rows that it changes, and an import commits the row that it imports.
+func TestChangeSharesOnlyChangedRows(t *testing.T) {
 	a, b := newTeller(t), newTeller(t)
 	for i := range 50 {
 		if _, err := a.Apps.CreateApp(fmt.Sprintf("app-%d", i), "", "", ""); err != nil {
@@ -210,9 +210,9 @@ func TestChangeIsOneRow(t *testing.T) {
 	}
 }
 
-// TestBrokenPolicyIsMended: a version that this souk cannot load lets the default place, and the next good one is
+// TestNextGoodPolicyReplacesABrokenOne: a version that this souk cannot load lets the default place, and the next good one is
 // used.
-func TestBrokenPolicyIsMended(t *testing.T) {
+func TestNextGoodPolicyReplacesABrokenOne(t *testing.T) {
 	a, b := newTeller(t), newTeller(t)
 	a.apply(t, 1)
 	b.hear(t, a.told...)
@@ -242,9 +242,9 @@ func TestBrokenPolicyIsMended(t *testing.T) {
 	}
 }
 
-// TestTwoWritersOfOneVersion: of two policies that were applied at two members at once one version stays, the newest
+// TestConcurrentPolicyVersionKeepsTheNewest: of two policies that were applied at two members at once one version stays, the newest
 // writer's.
-func TestTwoWritersOfOneVersion(t *testing.T) {
+func TestConcurrentPolicyVersionKeepsTheNewest(t *testing.T) {
 	a, b := newTeller(t), newTeller(t)
 	a.apply(t, 1)
 	b.apply(t, 2)
@@ -258,8 +258,8 @@ func TestTwoWritersOfOneVersion(t *testing.T) {
 	}
 }
 
-// TestImportRefusesOddRows: what no member can have written changes nothing, whatever its bucket.
-func TestImportRefusesOddRows(t *testing.T) {
+// TestImportRefusesInvalidRows: what no member can have written changes nothing, whatever its bucket.
+func TestImportRefusesInvalidRows(t *testing.T) {
 	c := newTeller(t)
 	for _, x := range []told{
 		{bucketApp, "web", []byte("{}")}, {bucketApp, "web", []byte(`{"name":"shop"}`)},
@@ -283,9 +283,9 @@ func TestImportRefusesOddRows(t *testing.T) {
 	}
 }
 
-// TestDeletedAppTakesItsSecretsAlong: at whoever hears of it as well, so that nothing of it comes back in an app of
+// TestDeletedAppDeletesItsSecrets: at whoever hears of it as well, so that nothing of it comes back in an app of
 // the same name.
-func TestDeletedAppTakesItsSecretsAlong(t *testing.T) {
+func TestDeletedAppDeletesItsSecrets(t *testing.T) {
 	a, b := newTeller(t), newTeller(t)
 	value := "v"
 	if _, err := a.Apps.CreateApp("web", "", "", ""); err != nil {
@@ -302,8 +302,8 @@ func TestDeletedAppTakesItsSecretsAlong(t *testing.T) {
 	}
 }
 
-// TestSecretCanBeAVariable: what no variable of a machine can hold is refused when it is set, and nothing is kept.
-func TestSecretCanBeAVariable(t *testing.T) {
+// TestSecretMustFitAnEnvironmentVariable: what no variable of a machine can hold is refused when it is set, and nothing is kept.
+func TestSecretMustFitAnEnvironmentVariable(t *testing.T) {
 	c := newTeller(t)
 	if _, err := c.Apps.CreateApp("web", "", "", ""); err != nil {
 		t.Fatal(err)

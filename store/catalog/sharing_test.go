@@ -44,7 +44,7 @@ func sharers(t *testing.T, n int) []*Catalog {
 	return all
 }
 
-func TestSharedCatalogs(t *testing.T) {
+func TestCatalogChangesReachOtherMembers(t *testing.T) {
 	all := sharers(t, 3)
 	a, b := all[0], all[2]
 	if _, err := a.Apps.CreateApp("web", "", "", ""); err != nil {
@@ -84,7 +84,7 @@ func TestSharedCatalogs(t *testing.T) {
 	}
 }
 
-func TestImportRefuses(t *testing.T) {
+func TestImportRefusesForeignSecrets(t *testing.T) {
 	c := sharers(t, 1)[0]
 	for _, x := range [][3]string{{"app", "web", "{"}, {"nonsense", "x", "{}"}, {"policy", "p/1", `"x"`},
 		{"secret", "nobody/TOKEN", "{}"}, {"secret", "x", "{}"}} {
@@ -100,8 +100,8 @@ func TestImportRefuses(t *testing.T) {
 	}
 }
 
-// TestQuotasAreShared: namespaces and prices go to the other gateways, and a row that does not read changes nothing.
-func TestQuotasAreShared(t *testing.T) {
+// TestQuotasReachOtherMembers: namespaces and prices go to the other gateways, and a row that does not read changes nothing.
+func TestQuotasReachOtherMembers(t *testing.T) {
 	all := sharers(t, 2)
 	a, b := all[0], all[1]
 	err := errors.Join(a.Namespaces.CreateNamespace("ml"), a.Namespaces.SetQuota("ml", &quota.Budget{PerHour: 1,
@@ -136,9 +136,9 @@ func TestQuotasAreShared(t *testing.T) {
 // known is a row that all know.
 func known(value []byte) func() ([]byte, bool) { return func() ([]byte, bool) { return value, true } }
 
-// TestImportUndoesNothingWrittenHereMeanwhile: an object of an app is being imported while the app is deleted here.
+// TestImportKeepsConcurrentLocalWrites: an object of an app is being imported while the app is deleted here.
 // It came back, and its name was taken.
-func TestImportUndoesNothingWrittenHereMeanwhile(t *testing.T) {
+func TestImportKeepsConcurrentLocalWrites(t *testing.T) {
 	c, _ := newCatalog(t)
 	objects := map[string][]byte{}
 	if err := c.Share(Sharing{Put: func(bucket, key string, value []byte) error {
@@ -162,16 +162,16 @@ func TestImportUndoesNothingWrittenHereMeanwhile(t *testing.T) {
 	}
 }
 
-// TestWhatIsBoundedCanBeShared: as many apps as a catalog takes are no more than members can tell each other, and there
+// TestFullCatalogFitsTheGossipLimits: as many apps as a catalog takes are no more than members can tell each other, and there
 // is room for other things beside them.
-func TestWhatIsBoundedCanBeShared(t *testing.T) {
+func TestFullCatalogFitsTheGossipLimits(t *testing.T) {
 	if MaxApps > registry.MaxObjects*4/5 {
 		t.Errorf("a catalog takes %d apps, and members share %d objects", MaxApps, registry.MaxObjects)
 	}
 }
 
-// TestWhatCannotBeToldIsRefused: nothing is written here that the other members have no place for.
-func TestWhatCannotBeToldIsRefused(t *testing.T) {
+// TestWritesBeyondGossipLimitsAreRefused: nothing is written here that the other members have no place for.
+func TestWritesBeyondGossipLimitsAreRefused(t *testing.T) {
 	c, j := newCatalog(t)
 	told := map[string]bool{}
 	if err := c.Share(Sharing{Keys: func() [][]byte { return nil },
@@ -206,9 +206,9 @@ func TestWhatCannotBeToldIsRefused(t *testing.T) {
 	}
 }
 
-// TestResealed: a secret that travels sealed with a key of before is sealed with the one in use, and opens with no
+// TestSecretsAreResealedWithTheCurrentKey: a secret that travels sealed with a key of before is sealed with the one in use, and opens with no
 // other; it stays the same secret.
-func TestResealed(t *testing.T) {
+func TestSecretsAreResealedWithTheCurrentKey(t *testing.T) {
 	c, err := Open(mem.New(), filepath.Join(t.TempDir(), "key"))
 	if err != nil {
 		t.Fatal(err)

@@ -9,8 +9,8 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
-// TestVerbsOfARollout: each writes a head that all have, and none where nothing changes; what was undone is listed so.
-func TestVerbsOfARollout(t *testing.T) {
+// TestRolloutVerbsWriteOneHead: each writes a head that all have, and none where nothing changes; what was undone is listed so.
+func TestRolloutVerbsWriteOneHead(t *testing.T) {
 	x := withApp(t, "shop")
 	if _, _, err := x.Services.Rollback("shop", "", "ann", nil, morning); fault.CodeOf(err) != "no_service" {
 		t.Fatal(err)
@@ -73,9 +73,9 @@ func TestVerbsOfARollout(t *testing.T) {
 	}
 }
 
-// TestWantedImages are those of the release that is wanted and of the one that an undo returns to, also where none of its
+// TestWantedImagesCoverCurrentAndUndoReleases: wanted images are those of the release that is wanted and of the one that an undo returns to, also where none of its
 // machines is wanted now.
-func TestWantedImages(t *testing.T) {
+func TestWantedImagesCoverCurrentAndUndoReleases(t *testing.T) {
 	x := withApp(t, "shop")
 	for i, image := range []string{"a:1", "a:2", "a:3"} {
 		r := wantedRelease(image, 3)

@@ -6,9 +6,9 @@ import (
 	"testing"
 )
 
-// TestPackedReleases: a release that nobody needs is kept as it was written, and is as it was whenever it is read; all that
+// TestPackedReleasesReadBackUnchanged: a release that nobody needs is kept as it was written, and is as it was whenever it is read; all that
 // have it at one time have the same one.
-func TestPackedReleases(t *testing.T) {
+func TestPackedReleasesReadBackUnchanged(t *testing.T) {
 	x := withApp(t, "shop")
 	key := "shop/" + x.deploy(t, "shop", "1").Release
 	if v := x.Services.releases.all[key]; v.row != nil || v.packed == nil {

@@ -81,9 +81,9 @@ func verifyAll(t tester, dir string) (ids []string) {
 	return ids
 }
 
-// TestEveryClauseIsComputedAgainAfterRotation (invariant 9): decisions are written by one log or several after each
+// TestRotatedDecisionsRecompute (invariant 9): decisions are written by one log or several after each
 // other, rotated, and read back; all that is still there computes to what was recorded, and it is the newest.
-func TestEveryClauseIsComputedAgainAfterRotation(t *testing.T) {
+func TestRotatedDecisionsRecompute(t *testing.T) {
 	rotated := false
 	rapid.Check(t, func(t *rapid.T) {
 		rng := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 5))
@@ -134,8 +134,8 @@ func TestEveryClauseIsComputedAgainAfterRotation(t *testing.T) {
 	}
 }
 
-// TestLogIsBounded writes more than the bound allows, and wants the newest kept and the oldest gone.
-func TestLogIsBounded(t *testing.T) {
+// TestLogKeepsTheNewestWithinItsBound writes more than the bound allows, and wants the newest kept and the oldest gone.
+func TestLogKeepsTheNewestWithinItsBound(t *testing.T) {
 	dir := t.TempDir()
 	rng := rand.New(rand.NewPCG(1, 6))
 	l := open(t, dir, decisionlog.MinMaxBytes)
@@ -235,8 +235,8 @@ func readBytes(t *testing.T, file string, raw []byte) (ids []string, torn []deci
 	return ids, torn, err
 }
 
-// TestTornEndCostsItsOwnFrameOnly cuts a file that was being written at many lengths.
-func TestTornEndCostsItsOwnFrameOnly(t *testing.T) {
+// TestTornEndLosesOnlyItsFrame cuts a file that was being written at many lengths.
+func TestTornEndLosesOnlyItsFrame(t *testing.T) {
 	raw, ids := written(t, 12, 3, false)
 	file := filepath.Join(t.TempDir(), "decisions-1"+decisionlog.Suffix)
 	before := 0
@@ -260,9 +260,9 @@ func TestTornEndCostsItsOwnFrameOnly(t *testing.T) {
 	}
 }
 
-// TestDamageIsRefused flips bits all over a file that was ended in order: nothing that is read is wrong, and the
+// TestDamagedFileIsRefused flips bits all over a file that was ended in order: nothing that is read is wrong, and the
 // file is refused with what to do.
-func TestDamageIsRefused(t *testing.T) {
+func TestDamagedFileIsRefused(t *testing.T) {
 	raw, ids := written(t, 12, 3, true)
 	file := filepath.Join(t.TempDir(), "decisions-1"+decisionlog.Suffix)
 	for n := 0; n < len(raw); n += 61 {
@@ -278,8 +278,8 @@ func TestDamageIsRefused(t *testing.T) {
 	}
 }
 
-// TestFullQueueDropsAndCounts: whoever appends is never kept waiting.
-func TestFullQueueDropsAndCounts(t *testing.T) {
+// TestFullQueueDropsWithoutBlocking: whoever appends is never kept waiting.
+func TestFullQueueDropsWithoutBlocking(t *testing.T) {
 	l, err := decisionlog.Open(decisionlog.Options{Dir: t.TempDir(), Queue: 4})
 	if err != nil {
 		t.Fatal(err)
@@ -308,8 +308,8 @@ func TestFullQueueDropsAndCounts(t *testing.T) {
 	}
 }
 
-// TestTroubleWithTheDiskIsCounted takes the directory away.
-func TestTroubleWithTheDiskIsCounted(t *testing.T) {
+// TestDiskErrorsAreCounted takes the directory away.
+func TestDiskErrorsAreCounted(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "log")
 	l := open(t, dir, decisionlog.MinMaxBytes)
 	if err := os.RemoveAll(dir); err != nil {
@@ -335,8 +335,8 @@ func TestTroubleWithTheDiskIsCounted(t *testing.T) {
 	}
 }
 
-// TestFind pages through a log by app, machine, time and outcome.
-func TestFind(t *testing.T) {
+// TestFindPagesByAppMachineTimeAndOutcome pages through a log by app, machine, time and outcome.
+func TestFindPagesByAppMachineTimeAndOutcome(t *testing.T) {
 	l := open(t, t.TempDir(), decisionlog.MinMaxBytes)
 	all := history(rand.New(rand.NewPCG(3, 10)), 300)
 	for _, d := range all {
@@ -378,8 +378,8 @@ func TestFind(t *testing.T) {
 	}
 }
 
-// FuzzScan: whatever a file holds, it is read or refused with a sentence.
-func FuzzScan(f *testing.F) {
+// FuzzScanReadsOrRefuses: whatever a file holds, it is read or refused with a sentence.
+func FuzzScanReadsOrRefuses(f *testing.F) {
 	f.Add([]byte("x"))
 	f.Add([]byte("\x5d\x2a\x4d\x18\x2c\x00\x00\x00F\x01"))
 	f.Fuzz(func(t *testing.T, raw []byte) {
@@ -398,7 +398,7 @@ func FuzzScan(f *testing.F) {
 	})
 }
 
-func BenchmarkAppend(b *testing.B) {
+func BenchmarkAppendDecision(b *testing.B) {
 	l, err := decisionlog.Open(decisionlog.Options{Dir: b.TempDir()})
 	if err != nil {
 		b.Fatal(err)
@@ -419,9 +419,9 @@ func BenchmarkAppend(b *testing.B) {
 	b.ReportMetric(float64(s.Bytes)/float64(s.Recorded), "bytes/decision")
 }
 
-// TestDecisionThatRefersToOldAndNew: a buyer that waited refers to what a worker was nine changes ago, and to what it
+// TestDecisionMayReferToOldAndNewRecords: a buyer that waited refers to what a worker was nine changes ago, and to what it
 // is now. To tell the new version pushed the old one out of the readers' caches.
-func TestDecisionThatRefersToOldAndNew(t *testing.T) {
+func TestDecisionMayReferToOldAndNewRecords(t *testing.T) {
 	dir := t.TempDir()
 	l := open(t, dir, 1<<20)
 	version := func(n int) *cluster.Record {
@@ -455,9 +455,9 @@ func TestDecisionThatRefersToOldAndNew(t *testing.T) {
 	}
 }
 
-// TestWhatWasDroppedIsSaid: a decision that was tried, and dropped, before anybody waited for it is not there, and who
+// TestWaiterLearnsOfADroppedDecision: a decision that was tried, and dropped, before anybody waited for it is not there, and who
 // waits is told so.
-func TestWhatWasDroppedIsSaid(t *testing.T) {
+func TestWaiterLearnsOfADroppedDecision(t *testing.T) {
 	dir := t.TempDir()
 	disktest.Mount(t, dir, "1m")
 	if err := os.WriteFile(filepath.Join(dir, "ballast"), make([]byte, 2<<20), 0o600); !errors.Is(err, unix.ENOSPC) {
@@ -474,9 +474,9 @@ func TestWhatWasDroppedIsSaid(t *testing.T) {
 	}
 }
 
-// TestFullDisk: while the disk takes nothing, decisions are dropped, no file is left that has none, and what was
+// TestFullDiskDropsDecisionsAndKeepsFilesWhole: while the disk takes nothing, decisions are dropped, no file is left that has none, and what was
 // recorded before and afterwards is whole.
-func TestFullDisk(t *testing.T) {
+func TestFullDiskDropsDecisionsAndKeepsFilesWhole(t *testing.T) {
 	dir := t.TempDir()
 	disktest.Mount(t, dir, "1m")
 	all := history(rand.New(rand.NewPCG(1, 2)), 30)

@@ -43,9 +43,9 @@ func take(t *testing.T, path string, n int) {
 	}
 }
 
-// TestWritesOnAFullDisk: a write that finds no free byte gets a piece of the reserve, and no more than it needs; when
+// TestWriteOnAFullDiskUsesTheReserve: a write that finds no free byte gets a piece of the reserve, and no more than it needs; when
 // the reserve is used up it waits until somebody makes room, and fails when nobody looks for that any more.
-func TestWritesOnAFullDisk(t *testing.T) {
+func TestWriteOnAFullDiskUsesTheReserve(t *testing.T) {
 	dir := smallDisk(t)
 	r := disk.Open(dir, slog.New(slog.DiscardHandler))
 	if err := r.Full(); err != nil {
@@ -87,8 +87,8 @@ func TestWritesOnAFullDisk(t *testing.T) {
 	<-ended
 }
 
-// TestFullBeforeTheLastByte: nothing new is taken when little is left beside the reserve, which stays whole.
-func TestFullBeforeTheLastByte(t *testing.T) {
+// TestDiskIsFullBeforeTheReserve: nothing new is taken when little is left beside the reserve, which stays whole.
+func TestDiskIsFullBeforeTheReserve(t *testing.T) {
 	dir := smallDisk(t)
 	disk.Open(dir, slog.New(slog.DiscardHandler))
 	take(t, filepath.Join(dir, "ballast"), 90<<20)
@@ -101,8 +101,8 @@ func TestFullBeforeTheLastByte(t *testing.T) {
 	}
 }
 
-// TestWithoutReserve: a process that keeps none writes once, and is never full.
-func TestWithoutReserve(t *testing.T) {
+// TestDiskWithoutReserveIsNeverFull: a process that keeps none writes once, and is never full.
+func TestDiskWithoutReserveIsNeverFull(t *testing.T) {
 	var r *disk.Reserve
 	n := 0
 	if err := r.Write(func() error { n++; return unix.ENOSPC }); !disk.IsFull(err) || n != 1 || r.Full() != nil {

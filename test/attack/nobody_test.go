@@ -303,9 +303,9 @@ func (n *nobody) nothing(when string) {
 	}
 }
 
-// TestNobody: a user of the host without any right gets no token, no machine's secret and no file of the state, with
+// TestNobodyOnTheHostGetsSecrets: a user of the host without any right gets no token, no machine's secret and no file of the state, with
 // souk up, down and while it starts; nor from who asks at its ports while that user has them.
-func TestNobody(t *testing.T) {
+func TestNobodyOnTheHostGetsSecrets(t *testing.T) {
 	if os.Geteuid() != 0 {
 		if os.Getenv("CI") == "true" {
 			t.Fatal("this needs root, to be another user")

@@ -83,9 +83,9 @@ func (x *thief) all(attacks []attack) (tried, worked int) {
 	return tried, worked
 }
 
-// TestStolenDisk: a thief has the whole disk of a member (certificate, keys, the key of gossip, tokens, catalog, the
+// TestStolenDiskGrantsNothing: a thief has the whole disk of a member (certificate, keys, the key of gossip, tokens, catalog, the
 // key of secrets, contexts), was in when it was removed, and tries what there is to try. Nothing succeeds.
-func TestStolenDisk(t *testing.T) {
+func TestStolenDiskGrantsNothing(t *testing.T) {
 	w := newTown(t)
 	began := time.Now()
 	lap := func(what string) { t.Logf("%s after %v", what, time.Since(began).Round(100*time.Millisecond)) }

@@ -29,10 +29,10 @@ type tryout struct {
 	may  bool
 }
 
-// TestWorkerOnly: what a member with the certificate of a worker can do is listed in docs/security.md, and is about
+// TestWorkerCertificateIsLimited: what a member with the certificate of a worker can do is listed in docs/security.md, and is about
 // its
 // own machines only. All else is refused.
-func TestWorkerOnly(t *testing.T) {
+func TestWorkerCertificateIsLimited(t *testing.T) {
 	w := newTown(t)
 	a := w.first("a")
 	dir := filepath.Join(w.dir, "d")
@@ -104,8 +104,8 @@ func (x *thief) believed(d registry.Delta, shows func() bool) bool {
 var objectKinds = []registry.Kind{"app", "secret", "oldsecret", "policy", "setting", "namespace", "price", "release",
 	"head", "steward", "fork", "piece", "token", "token-revoked", "removed", "issuer", "gossip-keys", "junk"}
 
-// TestEveryKindOfObjectIsTried: what the catalog shares, by its source, is among what a worker tries to write.
-func TestEveryKindOfObjectIsTried(t *testing.T) {
+// TestEveryObjectKindIsAttacked: what the catalog shares, by its source, is among what a worker tries to write.
+func TestEveryObjectKindIsAttacked(t *testing.T) {
 	t.Parallel()
 	raw, err := os.ReadFile(filepath.Join("..", "..", "store", "catalog", "catalog.go"))
 	must(t, err)
@@ -219,8 +219,8 @@ func (x *thief) deedsOfAWorker() (all []tryout) {
 	return append(all, tryout{"have its own token let in by others", letIn(x.a, "Bearer "+d.token)() != ""})
 }
 
-// TestWhatHoldsIsThere: each test that docs/security.md names is one.
-func TestWhatHoldsIsThere(t *testing.T) {
+// TestSecurityDocumentNamesExistingTests: each test that docs/security.md names is one.
+func TestSecurityDocumentNamesExistingTests(t *testing.T) {
 	raw, err := os.ReadFile(securityDoc)
 	must(t, err)
 	there := map[string]bool{}

@@ -69,9 +69,9 @@ func filledInput() *fly.LaunchMachineInput {
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-// TestEverythingIsTheFuzzersSeed keeps the launch with every field set, which package machine's fuzzer begins with, as
+// TestSeedForFuzzersIsCurrent keeps the launch with every field set, which package machine's fuzzer begins with, as
 // this version of the client writes it.
-func TestEverythingIsTheFuzzersSeed(t *testing.T) {
+func TestSeedForFuzzersIsCurrent(t *testing.T) {
 	const seed = "../../machine/testdata/everything.json"
 	want, err := json.Marshal(filledInput())
 	if err != nil {
@@ -91,8 +91,8 @@ func TestEverythingIsTheFuzzersSeed(t *testing.T) {
 	}
 }
 
-// TestGoClientRoundTrip has all that the Go client can say of a machine read, written, and read back by the client.
-func TestGoClientRoundTrip(t *testing.T) {
+// TestGoClientMachineRoundTrips has all that the Go client can say of a machine read, written, and read back by the client.
+func TestGoClientMachineRoundTrips(t *testing.T) {
 	zero := true
 	off := fly.MachineAutostopOff
 	empty := ""
@@ -130,8 +130,8 @@ func TestGoClientRoundTrip(t *testing.T) {
 	}
 }
 
-// TestGoClientReadsMachine has the client read a machine with every field set.
-func TestGoClientReadsMachine(t *testing.T) {
+// TestGoClientReadsEveryField has the client read a machine with every field set.
+func TestGoClientReadsEveryField(t *testing.T) {
 	m, n := &machine.Machine{}, 0
 	fill(reflect.ValueOf(m).Elem(), &n)
 	m.Config.Guest.PersistRootfs, m.Config.Rootfs.Persist = "always", "never"

@@ -7,8 +7,8 @@ import (
 	"github.com/superfly/fly-go/flaps"
 )
 
-// TestFullHost fills a worker: what is stopped gives its room back, so that a start of it is a new bid, and may lose.
-func TestFullHost(t *testing.T) { each(t, fullHost) }
+// TestFullHostRefusesARestart fills a worker: what is stopped gives its room back, so that a start of it is a new bid, and may lose.
+func TestFullHostRefusesARestart(t *testing.T) { each(t, fullHost) }
 
 func fullHost(t *testing.T, u subject) {
 	s := startSouk(t, u, "--cpus", "8", "--memory", "600m")

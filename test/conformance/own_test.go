@@ -35,8 +35,8 @@ func (s *market) call(t *testing.T, code int, method, path, body string) string 
 	return string(raw)
 }
 
-// TestBeyondTheClient goes through what the client has no call for, on a whole souk.
-func TestBeyondTheClient(t *testing.T) { each(t, beyondTheClient) }
+// TestRoutesWithoutClientCallsWork goes through what the client has no call for, on a whole souk.
+func TestRoutesWithoutClientCallsWork(t *testing.T) { each(t, beyondTheClient) }
 
 func beyondTheClient(t *testing.T, u subject) {
 	s := startSouk(t, u, "--workers", "2")

@@ -252,9 +252,9 @@ func (s *market) load(t *testing.T, worker string) {
 	s.call(t, http.StatusOK, http.MethodPost, "/souk/workers/"+worker+"/images/load", string(archive))
 }
 
-// TestConformance runs every behaviour with processes and with containers, against one souk each. The subtests have
+// TestMachinesAPIConformance runs every behaviour with processes and with containers, against one souk each. The subtests have
 // apps of their own and run at the same time.
-func TestConformance(t *testing.T) { each(t, conformance) }
+func TestMachinesAPIConformance(t *testing.T) { each(t, conformance) }
 
 func conformance(t *testing.T, u subject) {
 	s := startSouk(t, u, "--workers", "2", "--cpus", "16", "--memory", "32g")

@@ -11,9 +11,9 @@ import (
 	"github.com/soukhq/souk/test/faults"
 )
 
-// TestCampaignGoesOn: runs that the file has are left out, those whose harness failed are not, and seeds go on from
+// TestCampaignResumesWithItsSeeds: runs that the file has are left out, those whose harness failed are not, and seeds go on from
 // the file's.
-func TestCampaignGoesOn(t *testing.T) {
+func TestCampaignResumesWithItsSeeds(t *testing.T) {
 	there := []faults.Report{
 		{Fault: "kill", Seed: 8},
 		{Fault: "kill", Seed: 7},
@@ -33,7 +33,7 @@ func TestCampaignGoesOn(t *testing.T) {
 	}
 }
 
-func TestLasting(t *testing.T) {
+func TestDurationsPerFaultAreParsed(t *testing.T) {
 	l := lasting{"": 10 * time.Second}
 	if err := l.Set("8s,partition=1m"); err != nil || l.of("kill") != 8*time.Second ||
 		l.of("partition") != time.Minute {
@@ -44,7 +44,7 @@ func TestLasting(t *testing.T) {
 	}
 }
 
-func TestReport(t *testing.T) {
+func TestReportSummarizesRuns(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "runs")
 	lines := `{"fault":"kill","seed":3,"nodes":5,"fault_seconds":8,"launches":10,"started":9,"whole_s":1,"answered_s":2,"agreed_s":3,"violations":[],"commit":"abc"}
 {"fault":"kill","seed":4,"harness":"it broke"}

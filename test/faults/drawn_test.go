@@ -22,7 +22,7 @@ import (
 	"github.com/soukhq/souk/test/faults"
 )
 
-var drawn = flag.Int("drawn", 0, "deploys that TestDrawnDeploys makes; 0: five with short times") //nolint:gochecknoglobals
+var drawn = flag.Int("drawn", 0, "deploys that TestDrawnDeploysSucceedOrUndo makes; 0: five with short times") //nolint:gochecknoglobals
 
 // drawnApps are deployed beside each other.
 const drawnApps = 5
@@ -158,9 +158,9 @@ func (a *drawnApp) ask(ctx context.Context, m *faults.Member) (string, error) {
 	return a.askOver(ctx, conn, bufio.NewReader(conn))
 }
 
-// TestDrawnDeploys: releases that are good or bad in ways drawn at random are deployed from the command line, by files, while
+// TestDrawnDeploysSucceedOrUndo: releases that are good or bad in ways drawn at random are deployed from the command line, by files, while
 // clients ask at all members. The code and the sentence of each say what a client sees, and no request fails.
-func TestDrawnDeploys(t *testing.T) {
+func TestDrawnDeploysSucceedOrUndo(t *testing.T) {
 	apart(t, func() {
 		hosts, err := allHosts()
 		if err != nil {

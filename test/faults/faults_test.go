@@ -46,8 +46,8 @@ var kinds = map[string][]string{ //nolint:gochecknoglobals // a constant
 	"disks": {faults.PowerLoss, faults.Power, faults.OldDisk, faults.DiskFull, faults.LostFile},
 }
 
-// TestFaults does one short run of the first fault of each kind, with some launches each.
-func TestFaults(t *testing.T) {
+// TestFaultsKeepInvariants does one short run of the first fault of each kind, with some launches each.
+func TestFaultsKeepInvariants(t *testing.T) {
 	t.Parallel()
 	apart(t, func() {
 		for _, names := range kinds {
@@ -56,8 +56,8 @@ func TestFaults(t *testing.T) {
 	})
 }
 
-// TestLongFaults does one short run of each fault, with a few hundred launches each. `make faults` does twenty long ones.
-func TestLongFaults(t *testing.T) {
+// TestLongFaultsKeepInvariants does one short run of each fault, with a few hundred launches each. `make faults` does twenty long ones.
+func TestLongFaultsKeepInvariants(t *testing.T) {
 	all := []string{faults.Mixed}
 	for kind, names := range kinds {
 		all = append(all, names...)

@@ -15,8 +15,8 @@ import (
 )
 
 var (
-	deaths  = flag.Int("deaths", 1, "hosts that die in TestHostDies")                   //nolint:gochecknoglobals
-	perHost = flag.Int("per-host", 4, "machines of the host that dies in TestHostDies") //nolint:gochecknoglobals
+	deaths  = flag.Int("deaths", 1, "hosts that die in TestDeadHostsReplicasAreReplaced")                   //nolint:gochecknoglobals
+	perHost = flag.Int("per-host", 4, "machines of the host that dies in TestDeadHostsReplicasAreReplaced") //nolint:gochecknoglobals
 )
 
 // small has a release of many machines: each takes little.
@@ -25,12 +25,12 @@ func small(r api.NewRelease) api.NewRelease {
 	return r
 }
 
-// TestHostDies: a host dies with all that runs there, again and again. It tells how long it takes until the first of its
+// TestDeadHostsReplicasAreReplaced: a host dies with all that runs there, again and again. It tells how long it takes until the first of its
 // replicas has another machine that is ready, and until all have, beside the time for which a worker is waited for and one
 // launch. In between each replica has one machine, and stands where it did.
 //
-// 20 deaths of 100 machines: go test ./test/faults -run TestHostDies -v -args -deaths 20 -per-host 100
-func TestHostDies(t *testing.T) {
+// 20 deaths of 100 machines: go test ./test/faults -run TestDeadHostsReplicasAreReplaced -v -args -deaths 20 -per-host 100
+func TestDeadHostsReplicasAreReplaced(t *testing.T) {
 	t.Parallel()
 	apart(t, func() {
 		k := newKept(t, 0)

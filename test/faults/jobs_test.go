@@ -13,12 +13,12 @@ import (
 	"github.com/soukhq/souk/test/faults"
 )
 
-// TestJobOverADeath: a job that is due each minute is started once, though the host of its steward dies some seconds before
+// TestJobRunsOnceOverAStewardDeath: a job that is due each minute is started once, though the host of its steward dies some seconds before
 // and comes back after that.
-func TestJobOverADeath(t *testing.T) { overDeaths(t, 1) }
+func TestJobRunsOnceOverAStewardDeath(t *testing.T) { overDeaths(t, 1) }
 
-// TestLongJobsOverDeaths is the same for three times in a row.
-func TestLongJobsOverDeaths(t *testing.T) { overDeaths(t, 3) }
+// TestLongJobsRunOnceOverDeaths is the same for three times in a row.
+func TestLongJobsRunOnceOverDeaths(t *testing.T) { overDeaths(t, 3) }
 
 func overDeaths(t *testing.T, times int) {
 	t.Helper()

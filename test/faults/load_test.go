@@ -16,9 +16,9 @@ type round func(*http.Request) (*http.Response, error)
 // RoundTrip is http.RoundTripper's.
 func (f round) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// TestClientsEnd: clients that have as many launches without an answer as they may come to an end all the same. They
+// TestClientsEndDespiteLostAnswers: clients that have as many launches without an answer as they may come to an end all the same. They
 // did not when there was one more than their channel held.
-func TestClientsEnd(t *testing.T) {
+func TestClientsEndDespiteLostAnswers(t *testing.T) {
 	asked, done := make(chan bool), make(chan struct{})
 	nobody := round(func(r *http.Request) (*http.Response, error) { // no server: this host may have no loopback
 		select {

@@ -10,13 +10,13 @@ import (
 	"github.com/soukhq/souk/test/netns"
 )
 
-var badFor = flag.Duration("bad-for", 10*time.Second, "how long TestNoneIsMadeNeedlessly has a bad network") //nolint:gochecknoglobals
+var badFor = flag.Duration("bad-for", 10*time.Second, "how long TestBadNetworkReplacesNoMachine has a bad network") //nolint:gochecknoglobals
 
-// TestNoneIsMadeNeedlessly: a service's machines stay while each host loses a tenth of its packets, and, at pace wan, while
+// TestBadNetworkReplacesNoMachine: a service's machines stay while each host loses a tenth of its packets, and, at pace wan, while
 // each packet takes 300 ms there and back: no other is made in the place of one whose host lives.
 //
-// Ten minutes of each: go test ./test/faults -run TestNoneIsMadeNeedlessly -v -args -bad-for 10m
-func TestNoneIsMadeNeedlessly(t *testing.T) {
+// Ten minutes of each: go test ./test/faults -run TestBadNetworkReplacesNoMachine -v -args -bad-for 10m
+func TestBadNetworkReplacesNoMachine(t *testing.T) {
 	t.Parallel()
 	for _, bad := range []struct {
 		name  string

@@ -83,9 +83,9 @@ func program(t *testing.T) string {
 	return exe
 }
 
-// TestNoRequestFailsInARoll (26): three machines whose program ends at once at SIGTERM are rolled one after the other in each
+// TestRollingRestartFailsNoRequest (26): three machines whose program ends at once at SIGTERM are rolled one after the other in each
 // way there is, under load through two members, 50 ms apart. Every request is answered, those that take seconds too.
-func TestNoRequestFailsInARoll(t *testing.T) {
+func TestRollingRestartFailsNoRequest(t *testing.T) {
 	apart(t, func() {
 		ms, _ := far(t)
 		exe := program(t)

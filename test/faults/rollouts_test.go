@@ -19,7 +19,7 @@ import (
 	"github.com/soukhq/souk/test/faults"
 )
 
-var rollouts = flag.Int("rollouts", 8, "releases that TestNoRequestFailsInARollout makes") //nolint:gochecknoglobals
+var rollouts = flag.Int("rollouts", 8, "releases that TestRolloutFailsNoRequest makes") //nolint:gochecknoglobals
 
 // serverImage is an image of this program.
 const serverImage = "server:faults"
@@ -65,9 +65,9 @@ func servers(u *release.Update, version, bad string) api.NewRelease {
 				Checks: []machine.ServiceCheck{check}}}}}}}}
 }
 
-// TestNoRequestFailsInARollout: releases are made one after the other, in each way there is, every other one bad, under load
+// TestRolloutFailsNoRequest: releases are made one after the other, in each way there is, every other one bad, under load
 // through two members. Every request is answered; what is bad is undone, and leaves no machine.
-func TestNoRequestFailsInARollout(t *testing.T) {
+func TestRolloutFailsNoRequest(t *testing.T) {
 	apart(t, func() {
 		hosts, err := allHosts()
 		if err != nil {

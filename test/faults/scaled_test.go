@@ -19,9 +19,9 @@ const busyWhile = `while :; do
 	if [ -e "$0" ]; then i=0; while [ $i -lt 1000 ]; do i=$((i+1)); done; else sleep 0.5; fi
 done`
 
-// TestGroupScaledByCPUOutlivesAHost: a group has more machines while they are busy, at several hosts, as each member sees.
+// TestCPUScaledGroupSurvivesAHost: a group has more machines while they are busy, at several hosts, as each member sees.
 // One of these hosts dies, and others take the place of what it had; once there is nothing to do the group is small again.
-func TestGroupScaledByCPUOutlivesAHost(t *testing.T) {
+func TestCPUScaledGroupSurvivesAHost(t *testing.T) {
 	t.Parallel()
 	apart(t, func() {
 		dir := t.TempDir()

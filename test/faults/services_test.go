@@ -101,9 +101,9 @@ func (k *kept) runs(host int, arg string) (n int) {
 	return n
 }
 
-// TestServiceOutlivesAHost: three replicas stand on three hosts. One host dies, and another machine takes the place of
+// TestServiceSurvivesAHost: three replicas stand on three hosts. One host dies, and another machine takes the place of
 // its own; when the host is back each replica has one machine again, as seen by each member and in /proc.
-func TestServiceOutlivesAHost(t *testing.T) {
+func TestServiceSurvivesAHost(t *testing.T) {
 	t.Parallel()
 	apart(t, func() {
 		k := newKept(t, 3)
@@ -150,9 +150,9 @@ func TestServiceOutlivesAHost(t *testing.T) {
 	})
 }
 
-// TestAllHostsOfAServiceComeBack after a power cut, one some seconds before the others: it makes no machine in the place of
+// TestPowerCutReplacesNoMachine: all hosts of A service come back after a power cut, one some seconds before the others: it makes no machine in the place of
 // theirs.
-func TestAllHostsOfAServiceComeBack(t *testing.T) {
+func TestPowerCutReplacesNoMachine(t *testing.T) {
 	t.Parallel()
 	apart(t, func() {
 		k := newKept(t, 3)
@@ -182,9 +182,9 @@ func TestAllHostsOfAServiceComeBack(t *testing.T) {
 	})
 }
 
-// TestSingleIsNeverDoubled: of a service whose machine may run once, the host is cut off and then the steward's dies. Nothing
+// TestSingletonNeverRunsTwice: of a service whose machine may run once, the host is cut off and then the steward's dies. Nothing
 // is made in its place, nor for another one, until all are heard again; then that one is, and the first has run on.
-func TestSingleIsNeverDoubled(t *testing.T) {
+func TestSingletonNeverRunsTwice(t *testing.T) {
 	t.Parallel()
 	apart(t, func() {
 		k := newKept(t, 0)
@@ -233,9 +233,9 @@ func TestSingleIsNeverDoubled(t *testing.T) {
 	})
 }
 
-// TestMachineStopsThatIsCutOff: with stop_after the machine of a host that hears nobody is down before another one runs
+// TestStopAfterStopsAnIsolatedMachine: with stop_after the machine of a host that hears nobody is down before another one runs
 // elsewhere; where it is waited for instead it is started when its host is heard.
-func TestMachineStopsThatIsCutOff(t *testing.T) {
+func TestStopAfterStopsAnIsolatedMachine(t *testing.T) {
 	t.Parallel()
 	apart(t, func() {
 		k := newKept(t, 0)
@@ -301,8 +301,8 @@ func (k *kept) machines(member int) (ids []string) {
 	return ids
 }
 
-// TestStewardOfAServiceDies while it makes machines, and while it replaces them: the next member goes on.
-func TestStewardOfAServiceDies(t *testing.T) {
+// TestRolloutSurvivesStewardDeath: steward of A service dies while it makes machines, and while it replaces them: the next member goes on.
+func TestRolloutSurvivesStewardDeath(t *testing.T) {
 	t.Parallel()
 	apart(t, func() {
 		k := newKept(t, 0)

@@ -26,9 +26,9 @@ const (
 	restTime = 20 * time.Second // beyond the idle time; a busy host may be slow
 )
 
-// TestShapesOfLoadLive: twenty of the loads that the simulator draws, some beside each other, with real agents and machines: no
+// TestLoadShapesFailNoRequest: twenty of the loads that the simulator draws, some beside each other, with real agents and machines: no
 // request fails, and when a load has ended all machines but those that are to stay up are stopped soon.
-func TestShapesOfLoadLive(t *testing.T) {
+func TestLoadShapesFailNoRequest(t *testing.T) {
 	apart(t, func() {
 		hosts, err := allHosts()
 		if err != nil {

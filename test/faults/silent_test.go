@@ -17,10 +17,10 @@ import (
 // silentBound is how long what is under way at a member takes until it ends, once nothing comes from that member's host.
 const silentBound = 5 * time.Second
 
-// TestMemberFallsSilent: packets to and from a host are dropped while requests are under way at its machine. Those that
+// TestSilentMemberEndsItsRequests: packets to and from a host are dropped while requests are under way at its machine. Those that
 // may be sent twice are answered by the other machine, the others with a reason; a connection and a log that go through
 // another member end. All that within silentBound, beside the time that the other machine takes.
-func TestMemberFallsSilent(t *testing.T) {
+func TestSilentMemberEndsItsRequests(t *testing.T) {
 	apart(t, func() {
 		hosts, err := allHosts()
 		if err != nil {

@@ -10,9 +10,9 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// TestNoRequestFailsWhileItsOwnerIsUpgraded: a member is upgraded in place, three times, while another member's proxy leads
+// TestOwnerUpgradeFailsNoRequest: a member is upgraded in place, three times, while another member's proxy leads
 // requests to its machine. Every one is answered, those that take seconds too.
-func TestNoRequestFailsWhileItsOwnerIsUpgraded(t *testing.T) {
+func TestOwnerUpgradeFailsNoRequest(t *testing.T) {
 	apart(t, func() {
 		hosts, err := allHosts()
 		if err != nil {

@@ -104,10 +104,10 @@ func shopOf(m *faults.Member, name string, skip bool) *machine.Launch {
 		Scheduling: &machine.Scheduling{Prefer: []cluster.Preference{{Requirement: at, Weight: 1000}}}}
 }
 
-// TestHostDiesWhileRequestsAreHeld: 200 requests wait at a member that has no machine, 50 ms away from those that have
+// TestHostDeathMovesHeldRequests: 200 requests wait at a member that has no machine, 50 ms away from those that have
 // one each, when the host goes whose machine is being woken: killed, and with its cable out, so that nothing of it says
 // that it is gone. The machine of the other host answers.
-func TestHostDiesWhileRequestsAreHeld(t *testing.T) {
+func TestHostDeathMovesHeldRequests(t *testing.T) {
 	apart(t, func() {
 		t.Run("killed", func(t *testing.T) { hostDies(t, false) })
 		t.Run("silent", func(t *testing.T) { hostDies(t, true) })
@@ -266,9 +266,9 @@ func present(t *testing.T, ms []*faults.Member) map[string]string {
 	return out
 }
 
-// TestNoDeadEndpointsAfterChurn: machines are made, stopped, started, moved and destroyed through three members for some
+// TestChurnLeavesNoDeadEndpoints: machines are made, stopped, started, moved and destroyed through three members for some
 // seconds. Two seconds after the last of it each member's table has the machines that are there, and no other.
-func TestNoDeadEndpointsAfterChurn(t *testing.T) {
+func TestChurnLeavesNoDeadEndpoints(t *testing.T) {
 	apart(t, func() {
 		ms, _ := far(t)
 		c := churned(t, ms)

@@ -73,7 +73,7 @@ func echo(t *testing.T, from, to *netns.Host, n int, patience time.Duration) (ba
 	return back, first
 }
 
-func TestFaults(t *testing.T) {
+func TestNetworkFaultsAreInjectedAndHealed(t *testing.T) {
 	needs(t)
 	hs, err := netns.New(3)
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 	"github.com/soukhq/souk/test/soukexe"
 )
 
-// TestBuiltOnce: tests that ask at once, and later, get the same file, which runs.
-func TestBuiltOnce(t *testing.T) {
+// TestSoukIsBuiltOnce: tests that ask at once, and later, get the same file, which runs.
+func TestSoukIsBuiltOnce(t *testing.T) {
 	t.Parallel()
 	first, err := soukexe.Path(false)
 	if err != nil {

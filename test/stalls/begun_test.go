@@ -14,9 +14,9 @@ import (
 	"github.com/soukhq/souk/runtime/reaper/proc"
 )
 
-// TestBegunOutlivesEverybody: while the reaper stands still a destroy and a stop are answered that they have begun.
+// TestBegunStopSurvivesKills: while the reaper stands still a destroy and a stop are answered that they have begun.
 // Then souk is killed, and the reaper, and souk is started again: both become so.
-func TestBegunOutlivesEverybody(t *testing.T) {
+func TestBegunStopSurvivesKills(t *testing.T) {
 	t.Parallel()
 	s := start(t, haste)
 	if a := s.ask("POST", "", map[string]any{"app_name": app, "org_slug": "personal"}, clientTime); !a.yes() {

@@ -14,9 +14,9 @@ import (
 	"github.com/soukhq/souk/internal/wait/waittest"
 )
 
-// TestSilenceIsTold: while the reaper does not answer, souk is not ready and an examination says why, soon; afterwards
+// TestStalledReaperIsReported: while the reaper does not answer, souk is not ready and an examination says why, soon; afterwards
 // both are well again.
-func TestSilenceIsTold(t *testing.T) {
+func TestStalledReaperIsReported(t *testing.T) {
 	t.Parallel()
 	s := start(t, 1)
 	get := func(path string, into any) int {

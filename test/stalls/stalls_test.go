@@ -332,9 +332,9 @@ func (r *row) differs() bool {
 	return !r.may(r.after) || r.got.yes() && r.got.body.Begun == nil && r.at != r.want || r.got.err != nil
 }
 
-// TestStalls: whatever stands still and for how long, a verb is done when it is said to be, or begun and done later, or
+// TestStalledVerbIsDoneOrRefused: whatever stands still and for how long, a verb is done when it is said to be, or begun and done later, or
 // refused and not done.
-func TestStalls(t *testing.T) {
+func TestStalledVerbIsDoneOrRefused(t *testing.T) {
 	t.Parallel()
 	by := haste
 	if *long {

@@ -18,9 +18,9 @@ func capped() *machine.Launch {
 	return l
 }
 
-// TestCapHoldsInTheCluster: a namespace that may occupy one core has six machines of 0.15, however many are asked for at
+// TestQuotaCapHoldsClusterWide: a namespace that may occupy one core has six machines of 0.15, however many are asked for at
 // all members at once, after some were destroyed as at first; and also after a host was lost right after it had made one.
-func TestCapHoldsInTheCluster(t *testing.T) {
+func TestQuotaCapHoldsClusterWide(t *testing.T) {
 	t.Parallel()
 	c := begin(t, 3)
 	ctx := t.Context()

@@ -11,9 +11,9 @@ import (
 	"github.com/soukhq/souk/test/testcluster"
 )
 
-// TestWakesOfCheckedMachines: an app of one machine is asked while it sleeps, at each member in turn, with each kind of
+// TestWakeWaitsForChecksAtEachMember: an app of one machine is asked while it sleeps, at each member in turn, with each kind of
 // check. Each request waits for the first pass, and none is answered with an error.
-func TestWakesOfCheckedMachines(t *testing.T) {
+func TestWakeWaitsForChecksAtEachMember(t *testing.T) {
 	t.Parallel()
 	c := testcluster.New(t, 3, testcluster.Options{})
 	if _, err := c.Client(0).CreateApp(t.Context(), app); err != nil {

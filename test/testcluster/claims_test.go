@@ -62,8 +62,8 @@ func raceAll(t *testing.T, c *testcluster.Cluster, members int, ask func(cl *cli
 	return ids
 }
 
-// TestNamesAndKeysHoldInTheCluster: of one name, or one key, asked for at three members at once, there is one machine.
-func TestNamesAndKeysHoldInTheCluster(t *testing.T) {
+// TestNamesAndKeysAreUniqueClusterWide: of one name, or one key, asked for at three members at once, there is one machine.
+func TestNamesAndKeysAreUniqueClusterWide(t *testing.T) {
 	t.Parallel()
 	c := testcluster.New(t, 3, testcluster.Options{Knobs: patient()})
 	if _, err := c.Client(0).CreateApp(t.Context(), app); err != nil {
@@ -107,9 +107,9 @@ func TestNamesAndKeysHoldInTheCluster(t *testing.T) {
 	}
 }
 
-// TestKeyOfAMemberThatDied: creates with keys at a member that dies by kill -9 right afterwards. The same keys at
+// TestKeyOfADeadMemberMakesNoDuplicate: creates with keys at a member that dies by kill -9 right afterwards. The same keys at
 // another member make no second machine: each answers its own, or says that its worker cannot be asked.
-func TestKeyOfAMemberThatDied(t *testing.T) {
+func TestKeyOfADeadMemberMakesNoDuplicate(t *testing.T) {
 	t.Parallel()
 	c := begin(t, 3)
 	const dead, other, keys = 2, 1, 48
@@ -147,10 +147,10 @@ func TestKeyOfAMemberThatDied(t *testing.T) {
 	}
 }
 
-// TestNewKeyBesideADeadMember: with one of four members dead, creates are not refused that cannot have been made there: in
+// TestNewKeyWorksBesideADeadMember: with one of four members dead, creates are not refused that cannot have been made there: in
 // an app that was just made, with a name, with a key that is said to be new, or that was drawn after the death. A key
 // that is older may have been used there, and is.
-func TestNewKeyBesideADeadMember(t *testing.T) {
+func TestNewKeyWorksBesideADeadMember(t *testing.T) {
 	t.Parallel()
 	c := begin(t, 4)
 	const dead, tries = 2, 24
@@ -197,9 +197,9 @@ func TestNewKeyBesideADeadMember(t *testing.T) {
 	}
 }
 
-// TestSpreadHoldsInTheCluster: twelve machines of an app that must be spread are asked for at three members at once.
+// TestSpreadHoldsClusterWide: twelve machines of an app that must be spread are asked for at three members at once.
 // All are made, four at each worker.
-func TestSpreadHoldsInTheCluster(t *testing.T) {
+func TestSpreadHoldsClusterWide(t *testing.T) {
 	t.Parallel()
 	c := testcluster.New(t, 3, testcluster.Options{Knobs: patient()}) // of a cut this is not
 	if _, err := c.Client(0).CreateApp(t.Context(), app); err != nil {
@@ -238,9 +238,9 @@ func spreadLaunch(name string) *machine.Launch {
 	return l
 }
 
-// TestWhatIsDestroyedCountsNoMore: six machines of a spread app are made, destroyed, and others made at once, five times, at
+// TestDestroyedMachinesLeaveTheSpread: six machines of a spread app are made, destroyed, and others made at once, five times, at
 // members that are drawn: none is refused for those that are over, and no member counts these.
-func TestWhatIsDestroyedCountsNoMore(t *testing.T) {
+func TestDestroyedMachinesLeaveTheSpread(t *testing.T) {
 	t.Parallel()
 	c := testcluster.New(t, 3, testcluster.Options{Knobs: patient()})
 	if _, err := c.Client(0).CreateApp(t.Context(), app); err != nil {
@@ -270,9 +270,9 @@ func TestWhatIsDestroyedCountsNoMore(t *testing.T) {
 	}
 }
 
-// TestSpreadLeavesClosedWorkersOut: one of three workers is cordoned. Machines that must be spread evenly go to the two
+// TestSpreadSkipsCordonedWorkers: one of three workers is cordoned. Machines that must be spread evenly go to the two
 // others, one by one and as a gang, as evenly as if there were no third.
-func TestSpreadLeavesClosedWorkersOut(t *testing.T) {
+func TestSpreadSkipsCordonedWorkers(t *testing.T) {
 	t.Parallel()
 	c := testcluster.New(t, 3, testcluster.Options{Knobs: patient()})
 	if _, err := c.Client(0).CreateApp(t.Context(), app); err != nil {

@@ -12,9 +12,9 @@ import (
 	"github.com/soukhq/souk/test/testcluster"
 )
 
-// TestEndOutlivesItsWorker: machines are destroyed, which is answered, and their worker, which has removed very many, dies. The
+// TestDestroyIsKnownAfterWorkerDeath: machines are destroyed, which is answered, and their worker, which has removed very many, dies. The
 // others know that they are gone, so nothing bars the end of their apps.
-func TestEndOutlivesItsWorker(t *testing.T) {
+func TestDestroyIsKnownAfterWorkerDeath(t *testing.T) {
 	t.Parallel()
 	k := gossiptest.Fast()
 	k.Suspicion = 8

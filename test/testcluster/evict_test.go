@@ -12,9 +12,9 @@ import (
 	"github.com/soukhq/souk/test/testcluster"
 )
 
-// TestEvictionIsCarriedOn: the agent that does it is killed after every step, and a rotation was on its way before,
+// TestMemberEvictionResumesAfterKills: the agent that does it is killed after every step, and a rotation was on its way before,
 // whose key the evicted member has. In the end it has nothing that opens anything.
-func TestEvictionIsCarriedOn(t *testing.T) {
+func TestMemberEvictionResumesAfterKills(t *testing.T) {
 	t.Parallel()
 	c := begin(t, 3)
 	const issuer, other, bad = 0, 1, 2
@@ -90,8 +90,8 @@ func tried(t *testing.T, c *testcluster.Cluster, id string) {
 	}
 }
 
-// TestCheckFindsWhatIsLeft: of a member that was removed and not evicted, the key of gossip still opens it.
-func TestCheckFindsWhatIsLeft(t *testing.T) {
+// TestCheckFindsAnUnrotatedGossipKey: of a member that was removed and not evicted, the key of gossip still opens it.
+func TestCheckFindsAnUnrotatedGossipKey(t *testing.T) {
 	t.Parallel()
 	c := begin(t, 3)
 	id := string(c.Worker(2))

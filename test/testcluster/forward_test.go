@@ -42,9 +42,9 @@ func calls(c *testcluster.Cluster, i int, f func()) map[string]uint64 {
 	return after
 }
 
-// TestRoundTrips counts what a launch costs through a member: nothing at its own worker, one round trip at another's,
+// TestLaunchCostsExpectedRoundTrips counts what a launch costs through a member: nothing at its own worker, one round trip at another's,
 // and one more for a first choice that has become full unheard.
-func TestRoundTrips(t *testing.T) {
+func TestLaunchCostsExpectedRoundTrips(t *testing.T) {
 	t.Parallel()
 	k := gossiptest.Fast()
 	// nothing is broadcast, and pulls take their time: views are stale
@@ -108,9 +108,9 @@ func TestRoundTrips(t *testing.T) {
 	t.Error("the view was never stale")
 }
 
-// TestCreatesInARowSpread: a member spreads what it creates in a row over the workers, though none of them has told of
+// TestConsecutiveCreatesSpread: a member spreads what it creates in a row over the workers, though none of them has told of
 // anything yet.
-func TestCreatesInARowSpread(t *testing.T) {
+func TestConsecutiveCreatesSpread(t *testing.T) {
 	t.Parallel()
 	k := gossiptest.Fast()
 	k.Flush, k.Settle, k.Sync = time.Hour, time.Second, time.Second

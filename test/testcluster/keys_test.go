@@ -12,10 +12,10 @@ import (
 	"github.com/soukhq/souk/test/testcluster"
 )
 
-// TestGossipKeyRotation: a member is removed and the key of gossip rotated. What the others do goes on meanwhile; the
+// TestRotationShutsOutARemovedMember: a member is removed and the key of gossip rotated. What the others do goes on meanwhile; the
 // removed one hears nothing more and cannot come back, with the agent it had or a new one; one that was away comes
 // back by itself.
-func TestGossipKeyRotation(t *testing.T) {
+func TestRotationShutsOutARemovedMember(t *testing.T) {
 	t.Parallel()
 	c := begin(t, 4)
 	const issuer, other, bad, away = 0, 1, 2, 3
@@ -124,9 +124,9 @@ func ghost(t *testing.T, c *testcluster.Cluster, name cluster.WorkerID, key []by
 	})
 }
 
-// TestGhostDoesNotHoldUpARotation: who has the old key, and so names in gossip, is no member without a certificate
+// TestRotationIgnoresUncertifiedMembers: who has the old key, and so names in gossip, is no member without a certificate
 // (security H6).
-func TestGhostDoesNotHoldUpARotation(t *testing.T) {
+func TestRotationIgnoresUncertifiedMembers(t *testing.T) {
 	t.Parallel()
 	c := testcluster.New(t, 3, testcluster.Options{})
 	const issuer, other, down = 0, 1, 2

@@ -22,7 +22,7 @@ import (
 	"github.com/soukhq/souk/test/testcluster"
 )
 
-var timesFlag = flag.Int("times", 0, "how often TestLongMadeIsThere makes each noun; 0: 60")
+var timesFlag = flag.Int("times", 0, "how often TestLongAnswerIsConfirmedByEveryMember makes each noun; 0: 60")
 
 // patientDeath is a pace at which nobody is taken for dead who is only slow, and who is dead is noticed in some seconds.
 func patientDeath() gossip.Knobs {
@@ -31,15 +31,15 @@ func patientDeath() gossip.Knobs {
 	return k
 }
 
-// TestMadeIsThere: what one member has answered, that member and any other confirm at once, for each noun and each verb, while
+// TestAnswerIsConfirmedByEveryMember: what one member has answered, that member and any other confirm at once, for each noun and each verb, while
 // all three live and while one has just died.
-func TestMadeIsThere(t *testing.T) {
+func TestAnswerIsConfirmedByEveryMember(t *testing.T) {
 	t.Parallel()
 	madeIsThere(t, 6)
 }
 
-// TestLongMadeIsThere does it more often.
-func TestLongMadeIsThere(t *testing.T) {
+// TestLongAnswerIsConfirmedByEveryMember does it more often.
+func TestLongAnswerIsConfirmedByEveryMember(t *testing.T) {
 	t.Parallel()
 	madeIsThere(t, cmp.Or(*timesFlag, 60))
 }

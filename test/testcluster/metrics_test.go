@@ -58,8 +58,8 @@ func sum(pages []scraped, series string) (n float64) {
 	return n
 }
 
-// TestSumOverMembersCountsEachThingOnce: machines, replicas, jobs and requests, of each member's own page.
-func TestSumOverMembersCountsEachThingOnce(t *testing.T) {
+// TestMemberMetricsCountEachThingOnce: machines, replicas, jobs and requests, of each member's own page.
+func TestMemberMetricsCountEachThingOnce(t *testing.T) {
 	t.Parallel()
 	c := begin(t, 3)
 	port := freePort(t)

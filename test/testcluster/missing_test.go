@@ -44,9 +44,9 @@ func oneOnEach(t *testing.T, c *testcluster.Cluster) map[cluster.WorkerID]*machi
 	return at
 }
 
-// TestOneGossipsAndCannotBeCalled: a firewall lets gossip through and no calls. The others list and tell what they know
+// TestUnreachableMemberIsNamed: a firewall lets gossip through and no calls. The others list and tell what they know
 // and name the one that could not be asked; they go on placing; and what nobody has is not found in the end.
-func TestOneGossipsAndCannotBeCalled(t *testing.T) {
+func TestUnreachableMemberIsNamed(t *testing.T) {
 	t.Parallel()
 	c := begin(t, 3)
 	at := oneOnEach(t, c)
@@ -127,8 +127,8 @@ func TestOneGossipsAndCannotBeCalled(t *testing.T) {
 	}
 }
 
-// TestListsInTheMomentOfADeath: that a member has just died, and nobody knows yet, fails no list.
-func TestListsInTheMomentOfADeath(t *testing.T) {
+// TestListsSucceedDuringAMemberDeath: that a member has just died, and nobody knows yet, fails no list.
+func TestListsSucceedDuringAMemberDeath(t *testing.T) {
 	t.Parallel()
 	c := begin(t, 3)
 	of := oneOnEach(t, c)[c.Worker(2)]

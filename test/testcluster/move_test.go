@@ -43,9 +43,9 @@ func web(t *testing.T, c *testcluster.Cluster, replicas int) []api.SlotStatus {
 	return list
 }
 
-// TestReplicaMovesUnderLoad: asked of a member that is not its steward, it is made at the worker that is named before it goes
+// TestReplicaMoveFailsNoRequest: asked of a member that is not its steward, it is made at the worker that is named before it goes
 // where it was, no request fails, and it stays there. What the worker refuses changes nothing.
-func TestReplicaMovesUnderLoad(t *testing.T) {
+func TestReplicaMoveFailsNoRequest(t *testing.T) {
 	t.Parallel()
 	c := begin(t, 3)
 	before := web(t, c, 2)

@@ -78,8 +78,8 @@ func ask(
 	return resp, string(raw), err
 }
 
-// TestRequestWakesAMachineElsewhere: whichever member is asked, the machine is woken where it is, and answers.
-func TestRequestWakesAMachineElsewhere(t *testing.T) {
+// TestRequestWakesARemoteMachine: whichever member is asked, the machine is woken where it is, and answers.
+func TestRequestWakesARemoteMachine(t *testing.T) {
 	t.Parallel()
 	c := testcluster.New(t, 3, testcluster.Options{})
 	if _, err := c.Client(0).CreateApp(t.Context(), app); err != nil {
@@ -175,9 +175,9 @@ func upgraded(t *testing.T, c *testcluster.Cluster) {
 	}
 }
 
-// TestOwnerDiesWhileRequestsAreHeld: 200 requests wait at one member for a machine that another is waking when it
+// TestOwnerDeathMovesHeldRequests: 200 requests wait at one member for a machine that another is waking when it
 // dies. Each is answered by a machine elsewhere.
-func TestOwnerDiesWhileRequestsAreHeld(t *testing.T) {
+func TestOwnerDeathMovesHeldRequests(t *testing.T) {
 	t.Parallel()
 	c := testcluster.New(t, 3, testcluster.Options{})
 	if _, err := c.Client(0).CreateApp(t.Context(), app); err != nil {
@@ -236,10 +236,10 @@ func TestOwnerDiesWhileRequestsAreHeld(t *testing.T) {
 	}
 }
 
-// TestFullWorkersMachineIsMadeElsewhere: a machine sleeps at a worker that has become full. The request that would wake it
+// TestWakeAtAFullWorkerMovesElsewhere: a machine sleeps at a worker that has become full. The request that would wake it
 // has another made like it at another worker, where its service allows that, once for many requests at two members; else
 // the refusal names the worker's.
-func TestFullWorkersMachineIsMadeElsewhere(t *testing.T) {
+func TestWakeAtAFullWorkerMovesElsewhere(t *testing.T) {
 	t.Parallel()
 	c := testcluster.New(t, 2, testcluster.Options{})
 	if _, err := c.Client(0).CreateApp(t.Context(), app); err != nil {
@@ -313,9 +313,9 @@ func TestFullWorkersMachineIsMadeElsewhere(t *testing.T) {
 	}
 }
 
-// TestNameIsItsFirstApps: at every member that has heard of it, a name is refused to any other app, whatever that is
+// TestNameBelongsToItsFirstApp: at every member that has heard of it, a name is refused to any other app, whatever that is
 // called, by plan, create and update; and it is free once its app has it no more.
-func TestNameIsItsFirstApps(t *testing.T) {
+func TestNameBelongsToItsFirstApp(t *testing.T) {
 	t.Parallel()
 	c := testcluster.New(t, 2, testcluster.Options{})
 	for _, name := range []string{"zeta", "alpha"} {

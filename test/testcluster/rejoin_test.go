@@ -26,10 +26,10 @@ func loseDisk(t *testing.T, c *testcluster.Cluster, i int) {
 	c.Restart(i)
 }
 
-// TestOneThatJoinedAnewDies: a member was removed as its disk was lost, and has joined anew. When it dies it is a
+// TestRejoinedMemberDiesAsAnyOther: a member was removed as its disk was lost, and has joined anew. When it dies it is a
 // member that cannot be heard like any other: what it has is listed, its names are taken, and its id is not given away;
 // also by those that have begun anew meanwhile.
-func TestOneThatJoinedAnewDies(t *testing.T) {
+func TestRejoinedMemberDiesAsAnyOther(t *testing.T) {
 	t.Parallel()
 	c := begin(t, 3)
 	loseDisk(t, c, 2)
@@ -81,8 +81,8 @@ func TestOneThatJoinedAnewDies(t *testing.T) {
 	there()
 }
 
-// TestRemovedAndBackWithinASecond: both say success, and so it is.
-func TestRemovedAndBackWithinASecond(t *testing.T) {
+// TestRemovedMemberRejoinsWithinASecond: both say success, and so it is.
+func TestRemovedMemberRejoinsWithinASecond(t *testing.T) {
 	t.Parallel()
 	c := begin(t, 2)
 	for i := range 3 { // one of them may happen to be in two seconds
@@ -96,9 +96,9 @@ func TestRemovedAndBackWithinASecond(t *testing.T) {
 	}
 }
 
-// TestOneThatIsNotKnownIsRemoved: it was saved by an earlier life of the member that is asked, or its certificate is
+// TestUnknownMemberCanBeRemoved: it was saved by an earlier life of the member that is asked, or its certificate is
 // known where it was signed, or somebody insists; and its certificate then opens nothing.
-func TestOneThatIsNotKnownIsRemoved(t *testing.T) {
+func TestUnknownMemberCanBeRemoved(t *testing.T) {
 	t.Parallel()
 	c := begin(t, 3)
 	c.Until("all have written down who there is", func() bool {

@@ -28,9 +28,9 @@ func served(t *testing.T, c *testcluster.Cluster, i int) (port int, says http.Ha
 	return port, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, i) })
 }
 
-// TestNewMachineGetsItsShareUnderLoad: machines come beside one that serves, under load at each of three members, and are
+// TestNewMachineGetsItsLoadShare: machines come beside one that serves, under load at each of three members, and are
 // asked before their ports accept. No request fails meanwhile, and once all listen each has its share at each member.
-func TestNewMachineGetsItsShareUnderLoad(t *testing.T) {
+func TestNewMachineGetsItsLoadShare(t *testing.T) {
 	t.Parallel()
 	c := testcluster.New(t, 3, testcluster.Options{})
 	if _, err := c.Client(0).CreateApp(t.Context(), app); err != nil {

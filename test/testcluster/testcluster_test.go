@@ -50,8 +50,8 @@ func begin(t *testing.T, n int) *testcluster.Cluster {
 	return c
 }
 
-// TestAnyMemberAnswers: what is made through one is seen, explained, stopped and destroyed through any other.
-func TestAnyMemberAnswers(t *testing.T) {
+// TestAnyMemberServesAnyMachine: what is made through one is seen, explained, stopped and destroyed through any other.
+func TestAnyMemberServesAnyMachine(t *testing.T) {
 	t.Parallel()
 	c := begin(t, 3)
 	for i := range 3 {
@@ -82,8 +82,8 @@ func TestAnyMemberAnswers(t *testing.T) {
 	}
 }
 
-// TestViewsFollow: every member comes to know what the others have used, without asking.
-func TestViewsFollow(t *testing.T) {
+// TestViewsConvergeWithoutAsking: every member comes to know what the others have used, without asking.
+func TestViewsConvergeWithoutAsking(t *testing.T) {
 	t.Parallel()
 	c := begin(t, 3)
 	for i := range 6 {
@@ -104,8 +104,8 @@ func TestViewsFollow(t *testing.T) {
 	})
 }
 
-// TestSharedThings: secrets and policies made at one member are at all.
-func TestSharedThings(t *testing.T) {
+// TestSecretsAndPoliciesReachAllMembers: secrets and policies made at one member are at all.
+func TestSecretsAndPoliciesReachAllMembers(t *testing.T) {
 	t.Parallel()
 	c := begin(t, 3)
 	value := "a"
@@ -140,8 +140,8 @@ func TestSharedThings(t *testing.T) {
 	})
 }
 
-// TestOneIsDown: the others go on; what the one has they do not call missing; and it comes back as it was.
-func TestOneIsDown(t *testing.T) {
+// TestDownMembersMachinesAreNotMissing: the others go on; what the one has they do not call missing; and it comes back as it was.
+func TestDownMembersMachinesAreNotMissing(t *testing.T) {
 	t.Parallel()
 	c := begin(t, 3)
 	at := map[cluster.WorkerID]*machine.Machine{}
@@ -180,9 +180,9 @@ func TestOneIsDown(t *testing.T) {
 	}
 }
 
-// TestRepeatedAtOneThatRestarts: a member that has just begun, and has not heard the others yet, does not say that
+// TestRestartedMemberMakesNoDuplicate: a member that has just begun, and has not heard the others yet, does not say that
 // their machines do not exist, nor makes them a second time.
-func TestRepeatedAtOneThatRestarts(t *testing.T) {
+func TestRestartedMemberMakesNoDuplicate(t *testing.T) {
 	t.Parallel()
 	c := begin(t, 3)
 	l := launch("once")
@@ -211,8 +211,8 @@ func TestRepeatedAtOneThatRestarts(t *testing.T) {
 	}
 }
 
-// TestColdStart: after a power loss of all, every machine is back, once, and all members agree.
-func TestColdStart(t *testing.T) {
+// TestColdStartRestoresEveryMachine: after a power loss of all, every machine is back, once, and all members agree.
+func TestColdStartRestoresEveryMachine(t *testing.T) {
 	t.Parallel()
 	c := begin(t, 3)
 	var ms []*machine.Machine

@@ -22,10 +22,10 @@ func halted(c *testcluster.Cluster, i int) func() bool {
 	}
 }
 
-// TestCopiedDisk: a copy of a member's disk is brought up beside it. The copy starts nothing, neither grants anything,
+// TestCopiedDiskStartsNothing: a copy of a member's disk is brought up beside it. The copy starts nothing, neither grants anything,
 // both say so, what runs goes on, and restarting them changes nothing; until somebody says which one lives. The other's
 // id is then gone.
-func TestCopiedDisk(t *testing.T) {
+func TestCopiedDiskStartsNothing(t *testing.T) {
 	t.Parallel()
 	c := begin(t, 3)
 	at := oneOnEach(t, c)
@@ -128,9 +128,9 @@ func TestCopiedDisk(t *testing.T) {
 	}
 }
 
-// TestCopyLives: the original's host dies, and its copy is said to live. The others find it as soon as they have
+// TestCopyReplacesADeadOriginal: the original's host dies, and its copy is said to live. The others find it as soon as they have
 // lost the original; no exchange of memberlist's own, which may come half a minute later, is needed for it.
-func TestCopyLives(t *testing.T) {
+func TestCopyReplacesADeadOriginal(t *testing.T) {
 	t.Parallel()
 	k := gossiptest.Fast()
 	k.PushPull = time.Hour
@@ -162,8 +162,8 @@ func TestCopyLives(t *testing.T) {
 	}
 }
 
-// TestMemberMoves: one that comes back at another address is the same, and nobody takes it for two.
-func TestMemberMoves(t *testing.T) {
+// TestMovedMemberKeepsItsIdentity: one that comes back at another address is the same, and nobody takes it for two.
+func TestMovedMemberKeepsItsIdentity(t *testing.T) {
 	t.Parallel()
 	c := begin(t, 3)
 	oneOnEach(t, c)
@@ -181,8 +181,8 @@ func TestMemberMoves(t *testing.T) {
 	}
 }
 
-// TestAloneItBegins: a worker whose peers cannot be heard begins all the same, after a bounded time.
-func TestAloneItBegins(t *testing.T) {
+// TestIsolatedWorkerStarts: a worker whose peers cannot be heard begins all the same, after a bounded time.
+func TestIsolatedWorkerStarts(t *testing.T) {
 	t.Parallel()
 	c := begin(t, 3)
 	oneOnEach(t, c)

@@ -14,9 +14,9 @@ import (
 	"github.com/soukhq/souk/test/testcluster"
 )
 
-// TestSparesInACluster: two members see that spares are missing, and there are as many as the service wants. A request
+// TestSparesAreMadeOnceClusterWide: two members see that spares are missing, and there are as many as the service wants. A request
 // at the other member wakes one, and where a member dies that has a spare the survivor makes it good.
-func TestSparesInACluster(t *testing.T) {
+func TestSparesAreMadeOnceClusterWide(t *testing.T) {
 	t.Parallel()
 	c := testcluster.New(t, 2, testcluster.Options{})
 	if _, err := c.Client(0).CreateApp(t.Context(), app); err != nil {

@@ -10,9 +10,9 @@ import (
 	"github.com/soukhq/souk/store/disk/disktest"
 )
 
-// TestAttemptsOnAFullDisk: lines that were written half are cut off before the next, so that none is glued to them and
+// TestHalfWrittenAttemptsAreCutOff: lines that were written half are cut off before the next, so that none is glued to them and
 // lost.
-func TestAttemptsOnAFullDisk(t *testing.T) {
+func TestHalfWrittenAttemptsAreCutOff(t *testing.T) {
 	dir := t.TempDir()
 	disktest.Mount(t, dir, "64k")
 	ballast := filepath.Join(dir, "ballast")

@@ -157,7 +157,7 @@ func (s *shop) job(id, what string, is func(jobs.Job) bool) (j jobs.Job) {
 
 const job1 = "j0000000001"
 
-func TestArrayRunsAndIsReadable(t *testing.T) {
+func TestArrayJobRunsAndIsListed(t *testing.T) {
 	a := openHost(t, "w1", fake.New(fake.Options{}), mem.New())
 	b := openHost(t, "w2", fake.New(fake.Options{}), mem.New())
 	s := openShop(t, mem.New(), t.TempDir(), "boot", a, b)
@@ -179,9 +179,9 @@ func TestArrayRunsAndIsReadable(t *testing.T) {
 	}
 }
 
-// TestOutputMakesRoom: when the jobs of a namespace have written as much as is kept of them, also before souk began,
+// TestOldestJobOutputIsDroppedFirst: when the jobs of a namespace have written as much as is kept of them, also before souk began,
 // the output of the one that ended first goes, which whoever asks for it is told. Its result stays.
-func TestOutputMakesRoom(t *testing.T) {
+func TestOldestJobOutputIsDroppedFirst(t *testing.T) {
 	h := openHost(t, "w1", fake.New(fake.Options{}), mem.New())
 	j, dir := mem.New(), t.TempDir()
 	s := openShop(t, j, dir, "boot", h)
@@ -226,7 +226,7 @@ func TestOutputMakesRoom(t *testing.T) {
 	}
 }
 
-func TestFailuresRetriesAndTheirBound(t *testing.T) {
+func TestFailedTasksRetryWithinBounds(t *testing.T) {
 	h := openHost(t, "w1", fake.New(fake.Options{}), mem.New())
 	s := openShop(t, mem.New(), t.TempDir(), "boot", h)
 	h.run()
@@ -281,8 +281,8 @@ func TestTasksAndMachinesShareOneLedger(t *testing.T) {
 	}
 }
 
-// TestBuyerDies with tasks that run: they are found again, nothing is begun twice, and each has one result.
-func TestBuyerDies(t *testing.T) {
+// TestBuyerDeathRepeatsNoTask: buyer dies with tasks that run: they are found again, nothing is begun twice, and each has one result.
+func TestBuyerDeathRepeatsNoTask(t *testing.T) {
 	h := openHost(t, "w1", fake.New(fake.Options{}), mem.New())
 	j, dir := mem.New(), t.TempDir()
 	s := openShop(t, j, dir, "boot", h)
@@ -333,8 +333,8 @@ func started(h *host) map[string]int {
 	return n
 }
 
-// TestWorkerDies in the middle of its tasks: the next one of the same journal takes them up, with their room.
-func TestWorkerDies(t *testing.T) {
+// TestWorkerDeathKeepsRunningTasks: worker dies in the middle of its tasks: the next one of the same journal takes them up, with their room.
+func TestWorkerDeathKeepsRunningTasks(t *testing.T) {
 	h := openHost(t, "w1", fake.New(fake.Options{}), mem.New())
 	s := openShop(t, mem.New(), t.TempDir(), "boot", h)
 	h.run()
@@ -362,8 +362,8 @@ func TestWorkerDies(t *testing.T) {
 	}
 }
 
-// TestHostDies: what ran is lost, and runs again with a larger attempt.
-func TestHostDies(t *testing.T) {
+// TestHostDeathRerunsTasks: what ran is lost, and runs again with a larger attempt.
+func TestHostDeathRerunsTasks(t *testing.T) {
 	h := openHost(t, "w1", fake.New(fake.Options{}), mem.New())
 	j, dir := mem.New(), t.TempDir()
 	s := openShop(t, j, dir, "boot 1", h)
@@ -390,7 +390,7 @@ func TestHostDies(t *testing.T) {
 	}
 }
 
-func TestCancelEndsWhatRuns(t *testing.T) {
+func TestCancelEndsRunningTasks(t *testing.T) {
 	h := openHost(t, "w1", fake.New(fake.Options{}), mem.New())
 	s := openShop(t, mem.New(), t.TempDir(), "boot", h)
 	h.run()
@@ -409,8 +409,8 @@ func TestCancelEndsWhatRuns(t *testing.T) {
 	}
 }
 
-// TestJournalFails: the buyer stops and says so; what it had answered is there again.
-func TestJournalFails(t *testing.T) {
+// TestJournalFailureStopsTheBuyer: the buyer stops and says so; what it had answered is there again.
+func TestJournalFailureStopsTheBuyer(t *testing.T) {
 	h := openHost(t, "w1", fake.New(fake.Options{}), mem.New())
 	j, dir := mem.New(), t.TempDir()
 	s := openShop(t, j, dir, "boot", h)
@@ -434,9 +434,9 @@ func TestJournalFails(t *testing.T) {
 	}
 }
 
-// BenchmarkTurnaround is what lies between one task's end and the next one's begin at the same slot when the buyer is
+// BenchmarkTaskTurnaround is what lies between one task's end and the next one's begin at the same slot when the buyer is
 // in the same process: all that a task fetched beforehand could save. The runtime is a fake that takes no time.
-func BenchmarkTurnaround(b *testing.B) {
+func BenchmarkTaskTurnaround(b *testing.B) {
 	rt := fake.New(fake.Options{})
 	h := &host{t: b, id: "w1", rt: rt, j: mem.New()}
 	h.runner = batch.NewRunner(batch.RunnerOptions{Worker: "w1", Runtime: rt, Slots: 1})
@@ -457,8 +457,8 @@ func BenchmarkTurnaround(b *testing.B) {
 	b.ReportMetric(float64(b.Elapsed().Microseconds())/float64(1000*n), "us/task")
 }
 
-// TestWaitingLeavesNothing: who has waited for a job that ended, before or meanwhile, leaves nothing in memory.
-func TestWaitingLeavesNothing(t *testing.T) {
+// TestEndedWaitsLeaveNoMemory: who has waited for a job that ended, before or meanwhile, leaves nothing in memory.
+func TestEndedWaitsLeaveNoMemory(t *testing.T) {
 	h := openHost(t, "w1", fake.New(fake.Options{}), mem.New())
 	s := openShop(t, mem.New(), t.TempDir(), "boot", h)
 	h.run()

@@ -31,9 +31,9 @@ func (h *host) service(n int, band machine.Band) (*machine.Machine, error) {
 	return h.Grant(ctx, lifecycle.Grant{Request: req, Launch: launch, Region: "local", Evict: true, Source: "user"})
 }
 
-// TestTasksMakeRoomForAMachine: a service that does not fit beside tasks makes one of them go. It is handed back to its
+// TestServiceEvictsATaskThatReruns: a service that does not fit beside tasks makes one of them go. It is handed back to its
 // queue with a stamp, counted, and run again; nothing is lost, no attempt is begun twice.
-func TestTasksMakeRoomForAMachine(t *testing.T) {
+func TestServiceEvictsATaskThatReruns(t *testing.T) {
 	h := openHost(t, "w1", fake.New(fake.Options{}), mem.New())
 	s := openShop(t, mem.New(), t.TempDir(), "boot", h)
 	h.run()
@@ -92,9 +92,9 @@ func (h *host) evictions(m *machine.Machine) (out []machine.Preemption) {
 	return out
 }
 
-// TestTasksOfBeforeAreMeteredAndMakeRoom: after the worker's restart the buyer tells whose the tasks are that run on;
+// TestTasksAreChargedAndEvictableAfterRestart: after the worker's restart the buyer tells whose the tasks are that run on;
 // from then on they are charged and may be evicted as before.
-func TestTasksOfBeforeAreMeteredAndMakeRoom(t *testing.T) {
+func TestTasksAreChargedAndEvictableAfterRestart(t *testing.T) {
 	h := openHost(t, "w1", fake.New(fake.Options{}), mem.New())
 	s := openShop(t, mem.New(), t.TempDir(), "boot", h)
 	h.run()
@@ -153,9 +153,9 @@ func TestTaskThatCannotBePaidForWaits(t *testing.T) {
 	}
 }
 
-// TestDrainEndsTasks: a drain that ends tasks has those that run go back to their queue, where they count as evicted and
+// TestDrainRequeuesRunningTasks: a drain that ends tasks has those that run go back to their queue, where they count as evicted and
 // not as failed. None begins while the worker is cordoned, and all of them are done afterwards.
-func TestDrainEndsTasks(t *testing.T) {
+func TestDrainRequeuesRunningTasks(t *testing.T) {
 	h := openHost(t, "w1", fake.New(fake.Options{}), mem.New())
 	s := openShop(t, mem.New(), t.TempDir(), "boot", h)
 	h.run()

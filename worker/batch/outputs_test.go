@@ -107,9 +107,9 @@ func (w *files) has(job string) bool {
 	return err == nil
 }
 
-// TestOutputOfANamespaceIsBounded: the output of its oldest ended job makes room, and that of no other namespace. Where
+// TestNamespaceOutputIsBounded: the output of its oldest ended job makes room, and that of no other namespace. Where
 // all of its jobs still run, what comes is dropped, and whoever asks for it is told.
-func TestOutputOfANamespaceIsBounded(t *testing.T) {
+func TestNamespaceOutputIsBounded(t *testing.T) {
 	w := &files{t: t, dir: t.TempDir()}
 	other := w.add("", true, 1<<20)
 	first, second := w.add("greedy", true, maxJobOutput), w.add("greedy", true, maxJobOutput)
@@ -149,9 +149,9 @@ func TestOutputOfANamespaceIsBounded(t *testing.T) {
 	}
 }
 
-// TestOutputOfAllIsBounded: the namespace that has most makes room for one that has less, and none for one that has
+// TestTotalOutputIsBoundedFairly: the namespace that has most makes room for one that has less, and none for one that has
 // more.
-func TestOutputOfAllIsBounded(t *testing.T) {
+func TestTotalOutputIsBoundedFairly(t *testing.T) {
 	w := &files{t: t, dir: t.TempDir()}
 	old := w.add("small", true, 1<<20)
 	oldest := map[string]string{}
@@ -182,8 +182,8 @@ func TestOutputOfAllIsBounded(t *testing.T) {
 	}
 }
 
-// TestOutputOfNoJobIsRemoved: a file of a job that is kept no longer, left by a souk that was killed.
-func TestOutputOfNoJobIsRemoved(t *testing.T) {
+// TestOrphanedJobOutputIsRemoved: a file of a job that is kept no longer, left by a souk that was killed.
+func TestOrphanedJobOutputIsRemoved(t *testing.T) {
 	w := &files{t: t, dir: t.TempDir()}
 	w.add("", true, 100)
 	left := w.add("", true, 100)

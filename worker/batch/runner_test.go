@@ -43,7 +43,7 @@ func (r reports) Report(m batch.Message) { r <- m }
 
 // A buyer that connects while a report to the one before it is under way is told what is used as every other is: it may
 // know it from a moment in which the tasks of the one before held all room.
-func TestReportToABuyerThatIsGoneIsNoReport(t *testing.T) {
+func TestNewBuyerIsToldTheWorkersUse(t *testing.T) {
 	h := openHost(t, "w1", fake.New(fake.Options{}), mem.New())
 	slow := &slowHost{Host: h.Worker, asked: make(chan struct{}), release: make(chan struct{})}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -96,7 +96,7 @@ func (e eager) Connect(ctx context.Context, b batch.Hello, sink batch.ReportSink
 }
 
 // What a connection begins with is taken in before what comes later.
-func TestConnectionBeginsWithItsBeginning(t *testing.T) {
+func TestConnectionReadsItsGreetingFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := openHost(t, "w1", fake.New(fake.Options{}), mem.New())
 		s := openShop(t, mem.New(), t.TempDir(), "boot")
@@ -108,9 +108,9 @@ func TestConnectionBeginsWithItsBeginning(t *testing.T) {
 	})
 }
 
-// TestChangeOfTheRecordIsTold: whoever hands out tasks hears of a cordon and of its end, though nothing else is used
+// TestCordonIsToldToBuyers: whoever hands out tasks hears of a cordon and of its end, though nothing else is used
 // by then.
-func TestChangeOfTheRecordIsTold(t *testing.T) {
+func TestCordonIsToldToBuyers(t *testing.T) {
 	h := openHost(t, "w1", fake.New(fake.Options{}), mem.New())
 	ctx, cancel := context.WithCancel(context.Background())
 	var ended sync.WaitGroup

@@ -36,9 +36,9 @@ type noHost struct{ Host }
 
 func (noHost) ReleaseTask(context.Context, string) error { return nil }
 
-// TestKillIsNotPutOffByATimeout: one order may tell a task's timeout and that it must end, and the two are read in any
+// TestTaskTimeoutDoesNotDelayKill: one order may tell a task's timeout and that it must end, and the two are read in any
 // order. SIGKILL follows SIGTERM after the grace all the same.
-func TestKillIsNotPutOffByATimeout(t *testing.T) {
+func TestTaskTimeoutDoesNotDelayKill(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
@@ -59,9 +59,9 @@ func TestKillIsNotPutOffByATimeout(t *testing.T) {
 	})
 }
 
-// TestTaskOfNoKnownBeginIsNotAges: a runtime that was killed meanwhile may not know when a task began. That does not
+// TestTaskWithoutStartTimeTookNoTime: a runtime that was killed meanwhile may not know when a task began. That does not
 // make it one of two thousand years, which would be its job's estimate and its namespace's bill.
-func TestTaskOfNoKnownBeginIsNotAges(t *testing.T) {
+func TestTaskWithoutStartTimeTookNoTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()

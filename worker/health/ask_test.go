@@ -52,8 +52,8 @@ func asked(t *testing.T, h machine.HealthCheck) verdict {
 	return v
 }
 
-// TestWhatAnswersSay asks a server, each path of which answers in its own way.
-func TestWhatAnswersSay(t *testing.T) {
+// TestHTTPAnswersSetTheCheckStatus asks a server, each path of which answers in its own way.
+func TestHTTPAnswersSetTheCheckStatus(t *testing.T) {
 	var elsewhere atomic.Int32
 	other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { elsewhere.Add(1) }))
 	defer other.Close()
@@ -111,8 +111,8 @@ func TestWhatAnswersSay(t *testing.T) {
 	}
 }
 
-// TestWhatIsNoAnswer asks servers that speak no HTTP, or not enough of it.
-func TestWhatIsNoAnswer(t *testing.T) {
+// TestInvalidHTTPAnswersAreCritical asks servers that speak no HTTP, or not enough of it.
+func TestInvalidHTTPAnswersAreCritical(t *testing.T) {
 	free, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -193,8 +193,8 @@ func serve(t *testing.T, answer func(net.Conn)) int {
 	return portOf(t, l.Addr().String())
 }
 
-// TestCertificates: one that cannot be verified is critical, unless the config says that it need not be.
-func TestCertificates(t *testing.T) {
+// TestUnverifiedCertificateIsCritical: one that cannot be verified is critical, unless the config says that it need not be.
+func TestUnverifiedCertificateIsCritical(t *testing.T) {
 	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	srv.Config.ErrorLog = log.New(io.Discard, "", 0)
 	srv.StartTLS()
@@ -233,8 +233,8 @@ func TestCertificates(t *testing.T) {
 	}
 }
 
-// TestAddressIsTheMachinesOwn: nothing that a config says makes souk connect to anything else.
-func TestAddressIsTheMachinesOwn(t *testing.T) {
+// TestChecksConnectOnlyToTheirMachine: nothing that a config says makes souk connect to anything else.
+func TestChecksConnectOnlyToTheirMachine(t *testing.T) {
 	for _, c := range []struct {
 		image string
 		mode  machine.NetworkMode
@@ -273,8 +273,8 @@ func TestAddressIsTheMachinesOwn(t *testing.T) {
 	}
 }
 
-// BenchmarkAsk is one check of a server on loopback: what a worker pays for each, with the server's own work.
-func BenchmarkAsk(b *testing.B) {
+// BenchmarkCheckOnLoopback is one check of a server on loopback: what a worker pays for each, with the server's own work.
+func BenchmarkCheckOnLoopback(b *testing.B) {
 	srv := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	defer srv.Close()
 	_, port, err := net.SplitHostPort(srv.Listener.Addr().String())

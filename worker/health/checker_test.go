@@ -156,9 +156,9 @@ func seconds(n int) *machine.Duration {
 	return &machine.Duration{Duration: time.Duration(n) * time.Second}
 }
 
-// TestMachineThatStarts is asked at once and soon again, until it passes; then at its interval. In its grace nothing
+// TestStartingMachineIsCheckedOften: machine that starts is asked at once and soon again, until it passes; then at its interval. In its grace nothing
 // counts but that it passes.
-func TestMachineThatStarts(t *testing.T) {
+func TestStartingMachineIsCheckedOften(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBed(t)
 		b.start("a", "m", 1, machine.ServiceCheck{Interval: seconds(10), GracePeriod: seconds(3)})
@@ -184,8 +184,8 @@ func TestMachineThatStarts(t *testing.T) {
 	})
 }
 
-// TestOneThatNeverPasses is critical when its grace is over, and is asked ever more seldom.
-func TestOneThatNeverPasses(t *testing.T) {
+// TestFailingCheckIsCriticalAfterItsGrace: one that never passes is critical when its grace is over, and is asked ever more seldom.
+func TestFailingCheckIsCriticalAfterItsGrace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBed(t)
 		b.start("a", "m", 1, machine.ServiceCheck{Interval: seconds(2), GracePeriod: seconds(3)})
@@ -200,8 +200,8 @@ func TestOneThatNeverPasses(t *testing.T) {
 	})
 }
 
-// TestCheckThatFlaps is reported each time that it says something else, and the same again is nothing.
-func TestCheckThatFlaps(t *testing.T) {
+// TestFlappingCheckReportsEachChange: check that flaps is reported each time that it says something else, and the same again is nothing.
+func TestFlappingCheckReportsEachChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBed(t)
 		b.set("m", true)
@@ -222,9 +222,9 @@ func TestCheckThatFlaps(t *testing.T) {
 	})
 }
 
-// TestOneFailureIsNotNews: a check that fails every second time takes its machine out not once, which is told as a miss
+// TestSingleFailureIsNotCritical: a check that fails every second time takes its machine out not once, which is told as a miss
 // in the machine's first minutes, and one that fails for good is critical a second after its first failure.
-func TestOneFailureIsNotNews(t *testing.T) {
+func TestSingleFailureIsNotCritical(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBed(t)
 		b.set("m", true)
@@ -255,8 +255,8 @@ func TestOneFailureIsNotNews(t *testing.T) {
 	})
 }
 
-// TestHostOfACheck is one that the machine's requests are for.
-func TestHostOfACheck(t *testing.T) {
+// TestCheckUsesARoutedHostName: host of A check is one that the machine's requests are for.
+func TestCheckUsesARoutedHostName(t *testing.T) {
 	m := &machine.Machine{App: "shop", Config: &machine.Config{Services: []machine.Service{
 		{InternalPort: 80}, {InternalPort: 81, Hosts: []string{"a"}},
 		{InternalPort: 82, Hosts: []string{"a", "a.example"}}}}}
@@ -268,8 +268,8 @@ func TestHostOfACheck(t *testing.T) {
 	}
 }
 
-// TestAppWhoseChecksHangDelaysItsOwn: those of another are made in time.
-func TestAppWhoseChecksHangDelaysItsOwn(t *testing.T) {
+// TestHangingChecksDelayOnlyTheirApp: those of another are made in time.
+func TestHangingChecksDelayOnlyTheirApp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBed(t)
 		b.hangs["bad"] = true
@@ -291,8 +291,8 @@ func TestAppWhoseChecksHangDelaysItsOwn(t *testing.T) {
 	})
 }
 
-// TestWhatWaitsIsNoGoroutine: thousands of checks that are not due cost none.
-func TestWhatWaitsIsNoGoroutine(t *testing.T) {
+// TestWaitingChecksUseNoGoroutine: thousands of checks that are not due cost none.
+func TestWaitingChecksUseNoGoroutine(t *testing.T) {
 	b := newBed(t)
 	before := runtime.NumGoroutine()
 	for i := range 5000 {
@@ -307,8 +307,8 @@ func TestWhatWaitsIsNoGoroutine(t *testing.T) {
 	}
 }
 
-// TestSoon: a check that does not pass is made at once where somebody waits for its machine, and one that passes is not.
-func TestSoon(t *testing.T) {
+// TestAwaitedMachineIsCheckedAtOnce: a check that does not pass is made at once where somebody waits for its machine, and one that passes is not.
+func TestAwaitedMachineIsCheckedAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBed(t)
 		b.start("a", "m", 1, machine.ServiceCheck{Interval: &machine.Duration{Duration: 10 * time.Second},
@@ -328,8 +328,8 @@ func TestSoon(t *testing.T) {
 	})
 }
 
-// TestSoonWhileItAsks: a check that is asking when its port begins to accept is made once more, at once.
-func TestSoonWhileItAsks(t *testing.T) {
+// TestRunningCheckIsRepeatedWhenAwaited: a check that is asking when its port begins to accept is made once more, at once.
+func TestRunningCheckIsRepeatedWhenAwaited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBed(t)
 		b.slow = 40 * time.Millisecond
@@ -345,9 +345,9 @@ func TestSoonWhileItAsks(t *testing.T) {
 	})
 }
 
-// TestSoonIsBounded: a check that somebody waits for is made as often as they say while nothing listens, and no more
+// TestAwaitedCheckRateIsBounded: a check that somebody waits for is made as often as they say while nothing listens, and no more
 // often than every 5 ms where a program answers.
-func TestSoonIsBounded(t *testing.T) {
+func TestAwaitedCheckRateIsBounded(t *testing.T) {
 	for answers, most := range map[bool]int{false: 1002, true: 101} {
 		synctest.Test(t, func(t *testing.T) {
 			b := newBed(t)
@@ -367,7 +367,7 @@ func TestSoonIsBounded(t *testing.T) {
 
 // TestAReasonIsSoughtWhereItIsTold: a look where a program listens instead takes a ms of CPU and more, so there is none
 // while it starts, none in its grace, and then one in 10 s.
-func TestReasonIsSoughtSeldom(t *testing.T) {
+func TestFailureReasonIsLookedUpRarely(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBed(t)
 		b.reason = "it listens elsewhere"

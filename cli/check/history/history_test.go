@@ -36,7 +36,7 @@ func op(kind history.Kind, call, ret int64, machine, worker string, out history.
 	}
 }
 
-func TestModels(t *testing.T) {
+func TestHistoryModelsFindEachViolation(t *testing.T) {
 	hold := func(call, ret int64, token string, expires int64) history.Op {
 		o := op(history.Hold, call, ret, "", "w1", history.Yes)
 		o.Token, o.Expires = token, expires
@@ -114,9 +114,9 @@ func TestModels(t *testing.T) {
 	}
 }
 
-// TestWorkerThatWasCutOff: creates that had no answer for long, beside others that came and went, and that filled
+// TestCheckOfUnansweredCreatesStaysFast: creates that had no answer for long, beside others that came and went, and that filled
 // the room before they were answered. The search must not try out where each of them could have been.
-func TestWorkerThatWasCutOff(t *testing.T) {
+func TestCheckOfUnansweredCreatesStaysFast(t *testing.T) {
 	const slots, waiting, turns, free = 24, 20, 60, 6
 	var ops []history.Op
 	for i := range int64(slots - free) {
@@ -152,7 +152,7 @@ func TestWorkerThatWasCutOff(t *testing.T) {
 	}
 }
 
-func TestEnd(t *testing.T) {
+func TestHistoryEndRequiresOrForbidsMachines(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "h")
 	f, err := os.Create(file)
 	if err != nil {

@@ -32,9 +32,9 @@ var demand = rapid.Custom(func(t *rapid.T) fgd.Demand {
 	return d
 })
 
-// TestFitsImpliesJudge holds that nothing is placed here that the judge would refuse, and that only the devices, which
+// TestFGDFitImpliesTheJudgeFits holds that nothing is placed here that the judge would refuse, and that only the devices, which
 // the judge does not know, are stricter.
-func TestFitsImpliesJudge(t *testing.T) {
+func TestFGDFitImpliesTheJudgeFits(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w, d := worker.Draw(t, "worker"), demand.Draw(t, "demand")
 		rec := cluster.Record{State: cluster.Ready, Capacity: cluster.Resources{CPU: int64(w.CPU), Memory: int64(w.Mem),
@@ -48,9 +48,9 @@ func TestFitsImpliesJudge(t *testing.T) {
 	})
 }
 
-// TestPoliciesPlaceWhatFits draws workers and demands: a device that a policy names has room, and taking it keeps every
+// TestPoliciesPickADeviceWithRoom draws workers and demands: a device that a policy names has room, and taking it keeps every
 // amount at or above zero.
-func TestPoliciesPlaceWhatFits(t *testing.T) {
+func TestPoliciesPickADeviceWithRoom(t *testing.T) {
 	typical := []fgd.Typical{{Demand: fgd.Demand{CPU: 4000, GPUs: 1, Milli: 500}, Share: 0.5},
 		{Demand: fgd.Demand{CPU: 8000, GPUs: 2, Milli: fgd.Whole}, Share: 0.5}}
 	rapid.Check(t, func(t *rapid.T) {
@@ -76,7 +76,7 @@ func TestPoliciesPlaceWhatFits(t *testing.T) {
 	})
 }
 
-func TestWaste(t *testing.T) {
+func TestWasteMatchesHandComputedFragmentation(t *testing.T) {
 	typical := []fgd.Typical{{Demand: fgd.Demand{CPU: 1000, GPUs: 1, Milli: 500}, Share: 0.75},
 		{Demand: fgd.Demand{CPU: 1000, GPUs: 2, Milli: fgd.Whole}, Share: 0.25}}
 	for name, c := range map[string]struct {

@@ -10,10 +10,10 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// TestIndexKnowsEveryField: a field that judge or policy read must be in the index's classes of requests or of
+// TestIndexCoversEveryRequestAndRecordField: a field that judge or policy read must be in the index's classes of requests or of
 // workers, or be looked up worker by worker. Who adds one decides which (classes.go: setKey, fixedPart; index.go:
 // sameFixed), and enters it here.
-func TestIndexKnowsEveryField(t *testing.T) {
+func TestIndexCoversEveryRequestAndRecordField(t *testing.T) {
 	for _, c := range []struct {
 		of   any
 		know []string

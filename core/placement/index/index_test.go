@@ -49,10 +49,10 @@ func filtered() placement.Policy {
 	return p
 }
 
-// TestIndexDecidesAsTheFullScanDoes: whatever comes, goes and changes, the exact index chooses what a scan of all
+// TestIndexChoosesAsAFullScan: whatever comes, goes and changes, the exact index chooses what a scan of all
 // workers chooses; the sampling one chooses a worker that fits, and none only where none fits; and what the index knows
 // of the fleet for a request is what the view says.
-func TestIndexDecidesAsTheFullScanDoes(t *testing.T) {
+func TestIndexChoosesAsAFullScan(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		x, quick, f := index.New(), index.New(), &plain{map[cluster.WorkerID]cluster.Record{}}
 		x.Exact = true
@@ -149,8 +149,8 @@ func decide(t *rapid.T, r placement.Request, p *placement.Policy, f *plain, x, q
 	}
 }
 
-// TestIndexFollowsGrantsUntilTheWorkerSpeaks: what is taken and freed is counted at once, on the index's own copy.
-func TestIndexFollowsGrantsUntilTheWorkerSpeaks(t *testing.T) {
+// TestIndexCountsGrantsAtOnce: what is taken and freed is counted at once, on the index's own copy.
+func TestIndexCountsGrantsAtOnce(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		x, p := index.New(), placement.Default()
 		x.Exact = true
@@ -195,7 +195,7 @@ func TestIndexFollowsGrantsUntilTheWorkerSpeaks(t *testing.T) {
 }
 
 // TestIndexKeepsNoWorkerTwice: many workers, many moves, and sweeps of empty buckets between.
-func TestIndexSweepsItsBuckets(t *testing.T) {
+func TestIndexKeepsNoWorkerTwice(t *testing.T) {
 	x, p := index.New(), placement.Default()
 	rng := rand.New(rand.NewPCG(1, 2))
 	for round := range 40 {
@@ -221,9 +221,9 @@ func TestIndexSweepsItsBuckets(t *testing.T) {
 	}
 }
 
-// TestBestAreDrawnByLot: of a policy that says so, different machines of one size go to different workers of the
+// TestTiesAreDrawnPerMachine: of a policy that says so, different machines of one size go to different workers of the
 // best, and to none but those; the same machine always to the same, by the scan and by the index.
-func TestBestAreDrawnByLot(t *testing.T) {
+func TestTiesAreDrawnPerMachine(t *testing.T) {
 	x, f := index.New(), &plain{map[cluster.WorkerID]cluster.Record{}}
 	x.Exact = true
 	for i := range 20 {
@@ -256,9 +256,9 @@ func TestBestAreDrawnByLot(t *testing.T) {
 	}
 }
 
-// TestFullSpreadCostsNoJudgement: where a spread lets no worker through, the index says so without asking the judge
+// TestFullSpreadIsRefusedWithoutJudging: where a spread lets no worker through, the index says so without asking the judge
 // about each, and makes no sentences that nobody reads.
-func TestFullSpreadCostsNoJudgement(t *testing.T) {
+func TestFullSpreadIsRefusedWithoutJudging(t *testing.T) {
 	x, p := index.New(), placement.Default()
 	capacity := cluster.Resources{CPU: 100000, Memory: 100000}
 	for i := range 2000 {
@@ -296,9 +296,9 @@ func TestFullSpreadCostsNoJudgement(t *testing.T) {
 	}
 }
 
-// TestAppsAreKeptAsRecordsWouldHaveThem: whatever comes and goes, of few and of many machines, a record that is read
+// TestIndexAppCountsMatchTheRecords: whatever comes and goes, of few and of many machines, a record that is read
 // has the counts.
-func TestAppsAreKeptAsRecordsWouldHaveThem(t *testing.T) {
+func TestIndexAppCountsMatchTheRecords(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 6))
 	x, want := index.New(), map[cluster.WorkerID]map[string]int{}
 	for i := range 300 {

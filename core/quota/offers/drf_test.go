@@ -7,9 +7,9 @@ import (
 	"github.com/soukhq/souk/core/quota/offers"
 )
 
-// TestDominant: the first rows are the paper's example (section 4.1): of 9 CPU and 18 GB, A has 3 tasks of (1, 4) and B
+// TestDominantShareMatchesTheDRFPaper: the first rows are the paper's example (section 4.1): of 9 CPU and 18 GB, A has 3 tasks of (1, 4) and B
 // 2 of (3, 1).
-func TestDominant(t *testing.T) {
+func TestDominantShareMatchesTheDRFPaper(t *testing.T) {
 	for _, c := range []struct {
 		name           string
 		used, capacity []float64

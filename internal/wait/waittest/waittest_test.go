@@ -35,7 +35,7 @@ func said(t *testing.T, wait func(t testing.TB)) string {
 	return f.said
 }
 
-func TestSeesWhatComes(t *testing.T) {
+func TestUntilSeesTheConditionSoon(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begun := time.Now()
 		waittest.Until(t, "it is so", func() bool { return true })
@@ -56,7 +56,7 @@ func TestSeesWhatComes(t *testing.T) {
 	})
 }
 
-func TestGivingUpSaysWhatWasSeen(t *testing.T) {
+func TestGivingUpReportsTheLastValueSeen(t *testing.T) {
 	for want, wait := range map[string]func(t testing.TB){
 		"until it is so": func(t testing.TB) {
 			waittest.Until(t, "it is so", func() bool { return false })

@@ -183,7 +183,7 @@ func drawEntry(t *rapid.T) imagetest.File {
 }
 
 // Whatever layers there are: unpacked and mounted by the kernel, or flattened, they are the tree of the model.
-func TestLayersAreTheirModel(t *testing.T) {
+func TestLayersMatchTheTreeModel(t *testing.T) {
 	needRoot(t)
 	rapid.Check(t, func(rt *rapid.T) {
 		m := newModel()
@@ -260,7 +260,7 @@ func TestLayersAreTheirModel(t *testing.T) {
 
 // A link to a fifo of a layer below makes it this layer's own, with every bit of its mode: also those that a new owner and
 // the umask take away.
-func TestLinkKeepsTheModeOfAFifo(t *testing.T) {
+func TestLinkedFifoKeepsItsMode(t *testing.T) {
 	needRoot(t)
 	for _, mode := range []int64{0o4711, 0o2770, 0o666} {
 		pipe := imagetest.File{Name: "pipe", Type: tar.TypeFifo, Mode: mode, UID: 1, GID: 2, Time: time.Unix(3, 0)}
@@ -285,7 +285,7 @@ func TestLinkKeepsTheModeOfAFifo(t *testing.T) {
 
 // A device is left out, with its hard links: a machine has a /dev of its own. What a layer below has at its name is
 // hidden, as the device would have hidden it.
-func TestDevicesAreLeftOut(t *testing.T) {
+func TestDevicesAreSkippedAndHideLowerFiles(t *testing.T) {
 	below := imagetest.Tar(t, imagetest.Dir("dev"), imagetest.File{Name: "dev/tty", Body: "old"})
 	above := imagetest.Tar(t, imagetest.Dir("dev"), imagetest.File{Name: "dev/null", Type: tar.TypeChar},
 		imagetest.File{Name: "dev/zero", Type: tar.TypeLink, Link: "dev/null"},
@@ -339,7 +339,7 @@ func (m *model) clone() *model {
 	return c
 }
 
-func TestKindOfErrorsIsTheirOwn(t *testing.T) {
+func TestInvalidLayerErrorKeepsItsKind(t *testing.T) {
 	_, err := unpack(t, t.TempDir(), layer.Options{Form: rootForm}, []byte("no tar"))
 	if !fault.Is(err, fault.Invalid) {
 		t.Errorf("got %v", err)

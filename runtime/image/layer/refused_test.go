@@ -14,7 +14,7 @@ import (
 )
 
 // What a layer may not have is refused in a sentence, and nothing outside of its directory is changed or read.
-func TestRefusedEntries(t *testing.T) {
+func TestUnsafeEntriesAreRefused(t *testing.T) {
 	outside := t.TempDir()
 	secret := filepath.Join(outside, "secret")
 	if err := os.WriteFile(secret, []byte("secret"), 0o600); err != nil {
@@ -82,7 +82,7 @@ func TestRefusedEntries(t *testing.T) {
 	}
 }
 
-func TestLimits(t *testing.T) {
+func TestLayerLimitsAreEnforced(t *testing.T) {
 	for name, c := range map[string]struct {
 		limits layer.Limits
 		files  []imagetest.File
@@ -102,8 +102,8 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// FuzzLayer unpacks whatever: it is unpacked, or refused, and changes nothing outside.
-func FuzzLayer(f *testing.F) {
+// FuzzLayerChangesNothingOutside unpacks whatever: it is unpacked, or refused, and changes nothing outside.
+func FuzzLayerChangesNothingOutside(f *testing.F) {
 	f.Add(imagetest.Tar(f, imagetest.Dir("a"), imagetest.File{Name: "a/b", Body: "x"},
 		imagetest.File{Name: "l", Type: tar.TypeSymlink, Link: "/a"}, imagetest.File{Name: "l/.wh.b"},
 		imagetest.File{Name: "h", Type: tar.TypeLink, Link: "a/b"}, imagetest.File{Name: ".wh..wh..opq"}))

@@ -9,8 +9,8 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
-// TestRegistryOfPlainHTTP: the error of one that has no TLS names what helps.
-func TestRegistryOfPlainHTTP(t *testing.T) {
+// TestPlainHTTPRegistryErrorSuggestsTheFix: the error of one that has no TLS names what helps.
+func TestPlainHTTPRegistryErrorSuggestsTheFix(t *testing.T) {
 	t.Parallel()
 	plain := httptest.NewServer(http.NotFoundHandler())
 	defer plain.Close()

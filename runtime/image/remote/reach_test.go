@@ -154,9 +154,9 @@ func client(t *testing.T, change func(*remote.Options), registries ...string) *r
 	return c
 }
 
-// TestRegistrySendsSoukNowhereNearer: what a registry names is asked only where it is as public as the registry, or where
+// TestRegistryCannotRedirectToPrivateAddresses: what a registry names is asked only where it is as public as the registry, or where
 // the registry itself is; a metadata service never.
-func TestRegistrySendsSoukNowhereNearer(t *testing.T) {
+func TestRegistryCannotRedirectToPrivateAddresses(t *testing.T) {
 	if !apart(t) {
 		return
 	}
@@ -227,9 +227,9 @@ func (z *zone) ServeDNS(w dns.ResponseWriter, q *dns.Msg) {
 	_ = w.WriteMsg(m) // who does not hear it asks again
 }
 
-// TestNamesAreJudgedByTheirAddresses: what a registry names is judged as it is connected to. So a name that resolves to
+// TestRedirectedNamesAreCheckedByTheirAddress: what a registry names is judged as it is connected to. So a name that resolves to
 // this host is of no use, nor is the registry's own name once that resolves to another address than at first.
-func TestNamesAreJudgedByTheirAddresses(t *testing.T) {
+func TestRedirectedNamesAreCheckedByTheirAddress(t *testing.T) {
 	if !apart(t) {
 		return
 	}

@@ -26,9 +26,9 @@ func trickle(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// TestRegistryThatTrickles: bytes one by one keep nobody waiting: there is a bound for the whole of a manifest, of a
+// TestTricklingRegistryTimesOut: bytes one by one keep nobody waiting: there is a bound for the whole of a manifest, of a
 // token, of an error and of a blob, and it is not tried again.
-func TestRegistryThatTrickles(t *testing.T) {
+func TestTricklingRegistryTimesOut(t *testing.T) {
 	t.Parallel()
 	slowToken := serve(t, local, trickle)
 	for name, handler := range map[string]http.HandlerFunc{

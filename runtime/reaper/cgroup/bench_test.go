@@ -12,9 +12,9 @@ import (
 	"github.com/soukhq/souk/runtime/reaper/cgroup"
 )
 
-// BenchmarkParts times what a start spends on cgroups, each part for itself, and the two ways into a v1 group: the
+// BenchmarkCgroupSteps times what a start spends on cgroups, each part for itself, and the two ways into a v1 group: the
 // forking thread goes in and out, or the child is stopped by ptrace and moved.
-func BenchmarkParts(b *testing.B) {
+func BenchmarkCgroupSteps(b *testing.B) {
 	if os.Geteuid() != 0 {
 		b.Skip("this needs root")
 	}

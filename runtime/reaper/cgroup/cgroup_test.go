@@ -12,7 +12,7 @@ import (
 	"github.com/soukhq/souk/runtime/reaper/cgroup"
 )
 
-func TestParseMounts(t *testing.T) {
+func TestParseMountsFindsHierarchies(t *testing.T) {
 	for _, c := range []struct {
 		name, text string
 		want       []cgroup.Mount
@@ -104,7 +104,7 @@ func recordedV2(t *testing.T) string {
 	})
 }
 
-func TestV2(t *testing.T) {
+func TestV2GroupIsLimitedAndMetered(t *testing.T) {
 	dir := recordedV2(t)
 	tree, lacks := cgroup.Open([]cgroup.Mount{{Dir: dir, V2: true}}, "souk")
 	if tree == nil || len(lacks) > 0 {
@@ -163,8 +163,8 @@ func TestV2(t *testing.T) {
 	check(map[string]string{"cgroup.freeze": "1", "cgroup.kill": "1"})
 }
 
-// TestAdjust: v2's kernel would end processes for a limit below what they use, so that is asked first.
-func TestAdjust(t *testing.T) {
+// TestAdjustRefusesLimitsBelowUse: v2's kernel would end processes for a limit below what they use, so that is asked first.
+func TestAdjustRefusesLimitsBelowUse(t *testing.T) {
 	dir := recordedV2(t)
 	tree, _ := cgroup.Open([]cgroup.Mount{{Dir: dir, V2: true}}, "souk")
 	g := tree.Group("s1") // uses 100 MiB, of which 4 are files that nobody has open
@@ -205,7 +205,7 @@ func TestAdjust(t *testing.T) {
 	}
 }
 
-func TestShared(t *testing.T) {
+func TestSharedCPUHasWeightWithoutQuota(t *testing.T) {
 	dir := recordedV2(t)
 	tree, _ := cgroup.Open([]cgroup.Mount{{Dir: dir, V2: true}}, "souk")
 	if err := tree.Group("s1").Limit(cgroup.Limits{CPUMilli: 1000, Shared: true, SwapMiB: -1}); err != nil {
@@ -217,8 +217,8 @@ func TestShared(t *testing.T) {
 	}
 }
 
-// TestHybrid: where v2 has no controllers, limits are v1's.
-func TestHybrid(t *testing.T) {
+// TestHybridUsesV1Controllers: where v2 has no controllers, limits are v1's.
+func TestHybridUsesV1Controllers(t *testing.T) {
 	dir := fixture(t, map[string]string{
 		"unified/cgroup.controllers":           "\n",
 		"unified/souk/reaper/cgroup.procs":     "",
@@ -265,7 +265,7 @@ func TestHybrid(t *testing.T) {
 	}
 }
 
-func TestNone(t *testing.T) {
+func TestNoControllersMeansNoLimits(t *testing.T) {
 	for _, mounts := range [][]cgroup.Mount{nil, {{Dir: "/proc/nowhere", V2: true}},
 		{{Dir: "/proc/nowhere", Controllers: []string{"memory"}}}} {
 		tree, lacks := cgroup.Open(mounts, "souk")
@@ -278,8 +278,8 @@ func TestNone(t *testing.T) {
 	}
 }
 
-// TestDestroyHalfATree: what a reaper that ended has left is removed, also where it got as far as one hierarchy.
-func TestDestroyHalfATree(t *testing.T) {
+// TestDestroyRemovesAPartialTree: what a reaper that ended has left is removed, also where it got as far as one hierarchy.
+func TestDestroyRemovesAPartialTree(t *testing.T) {
 	dir := t.TempDir()
 	tree := &cgroup.Tree{V2: filepath.Join(dir, "unified", "souk"), V1: map[string]string{
 		"cpu": filepath.Join(dir, "cpu", "souk"), "pids": filepath.Join(dir, "pids", "souk")}}

@@ -20,7 +20,7 @@ var (
 	full = devices.Number{Major: 1, Minor: 7}
 )
 
-func TestDeny(t *testing.T) {
+func TestDenyWritesDeviceRules(t *testing.T) {
 	got := devices.Deny([]devices.Number{full, {Block: true, Major: 7}, zero, full,
 		{Major: 195, Minor: devices.AnyMinor}})
 	if want := devices.Denied("b 7:0\nc 1:5\nc 1:7\nc 195:*"); got != want {
@@ -31,9 +31,9 @@ func TestDeny(t *testing.T) {
 	}
 }
 
-// TestDenied: what a group is denied nobody in it opens, root neither, by a node of another name neither; by each
+// TestDeniedDevicesCannotBeOpened: what a group is denied nobody in it opens, root neither, by a node of another name neither; by each
 // version that this host has, and by each in its turn.
-func TestDenied(t *testing.T) {
+func TestDeniedDevicesCannotBeOpened(t *testing.T) {
 	if os.Geteuid() != 0 {
 		needs.Skip(t, errors.New("only root can deny a cgroup devices"))
 	}

@@ -10,8 +10,8 @@ import (
 	"github.com/soukhq/souk/runtime/hostnet/netplan"
 )
 
-// TestResolverOf: of the host's own resolver that counts which holds for its containers, too.
-func TestResolverOf(t *testing.T) {
+// TestResolverFitForContainersIsChosen: of the host's own resolver that counts which holds for its containers, too.
+func TestResolverFitForContainersIsChosen(t *testing.T) {
 	servers, search, options := resolverOf([]byte("# made\nnameserver 127.0.0.53\nnameserver 10.0.0.2\n" +
 		"nameserver fe80::1%eth0\nnameserver 2001:db8::53\ndomain old.example\nsearch corp.example lab.example .\n" +
 		"options edns0 ndots:2 trust-ad\nnameserver\n"))
@@ -21,9 +21,9 @@ func TestResolverOf(t *testing.T) {
 	}
 }
 
-// TestNameservers: a container has the cluster's server alone, whatever servers the host has; one that may reach some
+// TestNameserversFollowTheNetworkRights: a container has the cluster's server alone, whatever servers the host has; one that may reach some
 // networks alone has that which knows the cluster's names alone, and those of the host's that lie there.
-func TestNameservers(t *testing.T) {
+func TestNameserversFollowTheNetworkRights(t *testing.T) {
 	is := func(want string) func(string) bool { return func(s string) bool { return s == want } }
 	at := netip.MustParseAddrPort("127.0.0.1:53")
 	for name, c := range map[string]struct {

@@ -14,7 +14,7 @@ import (
 )
 
 // A script whose interpreter is missing, and a binary for another processor, are refused before the start.
-func TestProgramIn(t *testing.T) {
+func TestUnrunnableProgramIsRefusedBeforeStart(t *testing.T) {
 	root := t.TempDir()
 	elf := func(machine uint16) string {
 		b := append([]byte("\x7fELF\x02\x01\x01"), make([]byte, 60)...)

@@ -6,8 +6,8 @@ import (
 	"github.com/soukhq/souk/runtime/reaper/spec"
 )
 
-// TestWithUser: a user whose number the image lacks gets a line of its own, and no other.
-func TestWithUser(t *testing.T) {
+// TestUnknownUserGetsItsPasswdLine: a user whose number the image lacks gets a line of its own, and no other.
+func TestUnknownUserGetsItsPasswdLine(t *testing.T) {
 	table := "root:x:0:0:root:/root:/bin/sh\nweb:x:33:34::/srv:/bin/sh"
 	own := "1234:x:1234:5:container user:/:/bin/sh\n"
 	for name, c := range map[string]struct {

@@ -13,9 +13,9 @@ import (
 	"github.com/soukhq/souk/runtime/reaper/engine"
 )
 
-// TestRefused: what the first process of a container says twice is final, in souk's words where souk has some. What is
+// TestRepeatedEngineErrorIsFinal: what the first process of a container says twice is final, in souk's words where souk has some. What is
 // of this moment, or was another thing before, is not.
-func TestRefused(t *testing.T) {
+func TestRepeatedEngineErrorIsFinal(t *testing.T) {
 	const head = "runc create failed: unable to start container process: error during container init: "
 	said := func(why string) error {
 		log := filepath.Join(t.TempDir(), "log")
@@ -54,8 +54,8 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestWords: sentences of versions that are not here.
-func TestWords(t *testing.T) {
+// TestEngineErrorTextsAreRecognized: sentences of versions that are not here.
+func TestEngineErrorTextsAreRecognized(t *testing.T) {
 	for _, x := range []struct {
 		by, said string
 		code     fault.Code

@@ -119,8 +119,8 @@ func (x *trial) run(program string, change func(*specs.Spec)) error {
 	return x.e.Start(x.Context(), id, bundle)
 }
 
-// TestWordsOfRuntimes: what each runtime that is here says is told apart alike.
-func TestWordsOfRuntimes(t *testing.T) {
+// TestInstalledEnginesErrorsAreRecognized: what each runtime that is here says is told apart alike.
+func TestInstalledEnginesErrorsAreRecognized(t *testing.T) {
 	for name, find := range map[string]func(*testing.T) string{"crun": crun, "runc": found("runc"),
 		"runsc": found("runsc")} {
 		t.Run(name, func(t *testing.T) {
@@ -170,8 +170,8 @@ func found(name string) func(*testing.T) string {
 	}
 }
 
-// TestNever: a runtime that refuses the host's cgroups makes no container later either.
-func TestNever(t *testing.T) {
+// TestHostCgroupRefusalIsPermanent: a runtime that refuses the host's cgroups makes no container later either.
+func TestHostCgroupRefusalIsPermanent(t *testing.T) {
 	if !hybrid() {
 		t.Skip("crun takes the cgroups of this host")
 	}

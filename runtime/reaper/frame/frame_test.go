@@ -12,7 +12,7 @@ import (
 	"github.com/soukhq/souk/runtime/reaper/frame"
 )
 
-func TestRoundTrip(t *testing.T) {
+func TestFramesRoundTrip(t *testing.T) {
 	var b bytes.Buffer
 	q := frame.Request{Op: frame.OpStart, Machine: "m", Attempt: 7}
 	if err := frame.Write(&b, 9, frame.KindRequest, q, []byte("one"), nil, []byte("two")); err != nil {
@@ -40,7 +40,7 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
-func TestBounds(t *testing.T) {
+func TestFrameBoundsAreEnforced(t *testing.T) {
 	if err := frame.Write(io.Discard, 1, frame.KindRequest, nil, make([]byte, frame.MaxBody+1)); err == nil {
 		t.Error("a body over the bound is sent")
 	}
@@ -58,7 +58,7 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-func TestErrors(t *testing.T) {
+func TestFrameErrorsRoundTrip(t *testing.T) {
 	if frame.ToError(nil).Err() != nil {
 		t.Error("nil does not stay nil")
 	}
@@ -68,7 +68,7 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-func FuzzRead(f *testing.F) {
+func FuzzReadIsBounded(f *testing.F) {
 	var b bytes.Buffer
 	_ = frame.Write(&b, 1, frame.KindRequest, frame.Request{Op: frame.OpList})
 	f.Add(b.Bytes())

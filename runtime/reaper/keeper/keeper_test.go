@@ -92,8 +92,8 @@ func (n *nursery) same(near, far *os.File) {
 	}
 }
 
-// TestKeeps: the one reaper has terminals kept, the next gets them; the keeper ends with the last, and never before.
-func TestKeeps(t *testing.T) {
+// TestKeeperHoldsTerminalsAcrossReapers: the one reaper has terminals kept, the next gets them; the keeper ends with the last, and never before.
+func TestKeeperHoldsTerminalsAcrossReapers(t *testing.T) {
 	n := &nursery{T: t, dir: t.TempDir()}
 	k, kept := n.open()
 	if len(kept) != 0 || len(n.all) != 0 {
@@ -133,9 +133,9 @@ func TestKeeps(t *testing.T) {
 	}
 }
 
-// TestIsReplaced: a keeper that was killed, or that does not answer any more, is replaced by one that has all of it but
+// TestStuckKeeperIsReplaced: a keeper that was killed, or that does not answer any more, is replaced by one that has all of it but
 // what no program has any more; and the one before goes.
-func TestIsReplaced(t *testing.T) {
+func TestStuckKeeperIsReplaced(t *testing.T) {
 	n := &nursery{T: t, dir: t.TempDir()}
 	k, _ := n.open()
 	one, oneFar := n.terminal()

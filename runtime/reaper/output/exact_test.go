@@ -12,9 +12,9 @@ import (
 	"github.com/soukhq/souk/runtime/reaper/output"
 )
 
-// TestEveryByteIsReadOrMissed: a reader gets every byte that a program wrote, or the exact number of those that were
+// TestEveryByteIsReadOrCountedAsMissed: a reader gets every byte that a program wrote, or the exact number of those that were
 // deleted before it came to them. That holds from a cursor on, too, and when the log is closed and opened in between.
-func TestEveryByteIsReadOrMissed(t *testing.T) {
+func TestEveryByteIsReadOrCountedAsMissed(t *testing.T) {
 	piece := rapid.OneOf(
 		rapid.Map(rapid.SliceOfN(rapid.Byte(), 0, 200), func(b []byte) []byte { return b }),
 		rapid.SampledFrom([][]byte{[]byte("\n"), []byte("a line\n"), []byte("no end"),

@@ -94,9 +94,9 @@ func (h *heldLog) has(t interface{ Fatalf(string, ...any) }, pieces int) {
 	}
 }
 
-// TestWriterWaits: whoever writes to a log with a reader is told to wait while he has not read what would be deleted,
+// TestWriterWaitsForASlowReader: whoever writes to a log with a reader is told to wait while he has not read what would be deleted,
 // and goes on when he has; a reader who goes away is waited for once, for half a minute.
-func TestWriterWaits(t *testing.T) {
+func TestWriterWaitsForASlowReader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
 		h := newHeldLog(t, dir)
@@ -143,8 +143,8 @@ func TestWriterWaits(t *testing.T) {
 	})
 }
 
-// TestWithoutAReader: a log that was opened for no reader waits for nobody, whatever a reader asks for.
-func TestWithoutAReader(t *testing.T) {
+// TestWriterWithoutReaderNeverWaits: a log that was opened for no reader waits for nobody, whatever a reader asks for.
+func TestWriterWithoutReaderNeverWaits(t *testing.T) {
 	dir := t.TempDir()
 	h := &heldLog{dir: dir, Log: output.Open(dir, 32<<10, 3, func() {})}
 	h.sink = h.Sink("stdout")
@@ -156,9 +156,9 @@ func TestWithoutAReader(t *testing.T) {
 	}
 }
 
-// TestNothingIsLostToAReader: a reader of a log that waits for him gets every byte, at whatever pace he reads, also when
+// TestAwaitedReaderLosesNothing: a reader of a log that waits for him gets every byte, at whatever pace he reads, also when
 // he breaks off and comes back.
-func TestNothingIsLostToAReader(t *testing.T) {
+func TestAwaitedReaderLosesNothing(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		dir, err := os.MkdirTemp("", "log")
 		if err != nil {

@@ -32,9 +32,9 @@ func read(t rapid.TB, dir string, q machine.LogQuery) []machine.LogLine {
 	return out
 }
 
-// TestLinesComeBack: whatever pieces output comes in, the same lines are read, long ones in parts; every cursor and
+// TestLinesReadBackFromAnyCursor: whatever pieces output comes in, the same lines are read, long ones in parts; every cursor and
 // every tail gives exactly the rest.
-func TestLinesComeBack(t *testing.T) {
+func TestLinesReadBackFromAnyCursor(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		dir, err := os.MkdirTemp("", "output")
 		if err != nil {
@@ -90,8 +90,8 @@ func TestLinesComeBack(t *testing.T) {
 	})
 }
 
-// TestBound: files on disk never exceed their number and size, and what is read is the end of what was written.
-func TestBound(t *testing.T) {
+// TestLogFilesAreBounded: files on disk never exceed their number and size, and what is read is the end of what was written.
+func TestLogFilesAreBounded(t *testing.T) {
 	dir := t.TempDir()
 	l := output.Open(dir, 64<<10, 3, func() {})
 	s := l.Sink("stderr")
@@ -128,8 +128,8 @@ func bounded(t *testing.T, dir string, files int, size int64) {
 	}
 }
 
-// TestDamaged: what is not a line is skipped, half a line at the end is left for later.
-func TestDamaged(t *testing.T) {
+// TestDamagedLinesAreSkipped: what is not a line is skipped, half a line at the end is left for later.
+func TestDamagedLinesAreSkipped(t *testing.T) {
 	dir := t.TempDir()
 	text := "garbage\n2026-11-21T10:00:00Z stdout F good\n\n2026-11-21T10:00:00Z stdout\nnot a time stdout F " +
 		"x\n2026-11-21T10:00:01Z stderr P part\n2026-11-21T10:00:02Z stdout F half"
@@ -145,7 +145,7 @@ func TestDamaged(t *testing.T) {
 	}
 }
 
-func TestCursors(t *testing.T) {
+func TestCursorsResumeOrAreRefused(t *testing.T) {
 	for _, c := range []string{"x", ":", "1:", ":1", "0:5", "-1:5", "1:-5", "1:2:-3", "1:2:3:4", "1:2:",
 		"99999999999999999999:1"} {
 		if _, err := output.NewReader(t.TempDir(), machine.LogQuery{Cursor: c}); !fault.Is(err, fault.Invalid) ||
@@ -172,7 +172,7 @@ func TestCursors(t *testing.T) {
 	}
 }
 
-func BenchmarkSink(b *testing.B) {
+func BenchmarkSinkWrite(b *testing.B) {
 	l := output.Open(b.TempDir(), 1<<20, 4, func() {})
 	s := l.Sink("stdout")
 	chunk := bytes.Repeat([]byte("a line of the usual length, as programs print them\n"), 600)
@@ -182,8 +182,8 @@ func BenchmarkSink(b *testing.B) {
 	}
 }
 
-// TestNoCursor: what was never given with a line is refused, however it looks.
-func TestNoCursor(t *testing.T) {
+// TestInvalidCursorIsRefused: what was never given with a line is refused, however it looks.
+func TestInvalidCursorIsRefused(t *testing.T) {
 	for _, cursor := range []string{"1", ":", "1:50", "0:0:0", "1:-1:0", "1:0:-1", "1:9223372036854775807:0",
 		"18446744073709551616:0:0", "a:b:c"} {
 		if _, err := output.NewReader(t.TempDir(), machine.LogQuery{Cursor: cursor}); fault.CodeOf(err) != "cursor" {

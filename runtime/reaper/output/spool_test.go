@@ -18,9 +18,9 @@ import (
 	"github.com/soukhq/souk/runtime/reaper/output"
 )
 
-// TestKilledAnywhere: what a process that is killed leaves behind each write to the log, and in the middle of one, is
+// TestKilledWriterLosesAndDoublesNoLine: what a process that is killed leaves behind each write to the log, and in the middle of one, is
 // taken up by the next without a line lost or doubled, an unfinished one too.
-func TestKilledAnywhere(t *testing.T) {
+func TestKilledWriterLosesAndDoublesNoLine(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		dir, err := os.MkdirTemp("", "spool")
 		if err != nil {
@@ -98,9 +98,9 @@ func TestKilledAnywhere(t *testing.T) {
 	})
 }
 
-// TestNoSpoolToBeHad: on a full disk, and where the spool is gone, output is carried in memory, and no file is left by
+// TestMissingSpoolFallsBackToMemory: on a full disk, and where the spool is gone, output is carried in memory, and no file is left by
 // each piece.
-func TestNoSpoolToBeHad(t *testing.T) {
+func TestMissingSpoolFallsBackToMemory(t *testing.T) {
 	dir := t.TempDir()
 	full := filepath.Join(dir, "full")
 	if err := os.Mkdir(full, 0o700); err != nil {
@@ -233,8 +233,8 @@ func (p pipe) write(t rapid.TB, b []byte) int {
 
 func (p pipe) close() { _, _ = unix.Close(p[0]), unix.Close(p[1]) }
 
-// BenchmarkTake takes pieces out of a pipe and into a log: carried in memory, and through the spool.
-func BenchmarkTake(b *testing.B) {
+// BenchmarkTakeFromPipe takes pieces out of a pipe and into a log: carried in memory, and through the spool.
+func BenchmarkTakeFromPipe(b *testing.B) {
 	line := []byte("a line of the usual length, as programs print them\n")
 	for name, piece := range map[string][]byte{
 		"none":  nil, // as for a machine that is silent

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestListenersOn: the kernel's answer over netlink is what its table says.
-func TestListenersOn(t *testing.T) {
+// TestListenersByNetlinkMatchProcNet: the kernel's answer over netlink is what its table says.
+func TestListenersByNetlinkMatchProcNet(t *testing.T) {
 	for _, at := range []string{"127.0.0.1:0", "0.0.0.0:0", "[::1]:0", "[::]:0"} {
 		ln, err := net.Listen("tcp", at)
 		if err != nil {
@@ -44,8 +44,8 @@ func TestListenersOn(t *testing.T) {
 	}
 }
 
-// TestListenerOf: what is cut off is no answer.
-func TestListenerOf(t *testing.T) {
+// TestTruncatedNetlinkAnswerIsIgnored: what is cut off is no answer.
+func TestTruncatedNetlinkAnswerIsIgnored(t *testing.T) {
 	for n := range diagAnswer {
 		if _, is := listenerOf(make([]byte, n)); is {
 			t.Errorf("%d bytes of a socket are taken", n)

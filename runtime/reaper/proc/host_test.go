@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// TestParseHost reads what Linux writes.
-func TestParseHost(t *testing.T) {
+// TestParseHostReadsProcFiles reads what Linux writes.
+func TestParseHostReadsProcFiles(t *testing.T) {
 	stat := "cpu  100 20 30 5000 70 6 4 8 50 0\ncpu0 50 10 15 2500 35 3 2 4 25 0\ncpu1 50 10 15 2500 35 3 2 4 25 0\n" +
 		"intr 1 2 3\nctxt 5\n"
 	memory := "MemTotal:       8000000 kB\nMemFree:         100000 kB\nMemAvailable:   6000000 kB\n"

@@ -11,7 +11,7 @@ import (
 	"github.com/soukhq/souk/runtime/reaper/proc"
 )
 
-func TestParse(t *testing.T) {
+func TestParseReadsProcStat(t *testing.T) {
 	line := "123 (a (b) c d) S 1 120 110 0 -1 4194560 1 2 3 4 50 60 7 8 20 0 1 0 9999 1000000 250 " +
 		"18446744073709551615 1 1 0 0 0 0 0 4096 0 0 0 0 17 1 0 0 0 0 0 0 0 0 0 0 0 0 256\n"
 	s, err := proc.Parse([]byte(line))
@@ -30,7 +30,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-func TestSelf(t *testing.T) {
+func TestOwnProcessIsFoundWithSocketsAndChildren(t *testing.T) {
 	s, err := proc.Read(os.Getpid())
 	if err != nil {
 		t.Fatal(err)
@@ -62,7 +62,7 @@ func TestSelf(t *testing.T) {
 	}
 }
 
-func TestTickIsWhatAProcessStartsWith(t *testing.T) {
+func TestTickMatchesProcessStartTimes(t *testing.T) {
 	for range 100 {
 		before := proc.Tick()
 		c := exec.Command("/bin/true")

@@ -17,7 +17,7 @@ func plain() spec.Container {
 		{Inside: 1, Outside: 1 << 29, Size: 65535}}}
 }
 
-func TestRefused(t *testing.T) {
+func TestUnsafeMountsAreRefused(t *testing.T) {
 	for name, change := range map[string]func(c *spec.Container){
 		"over all":               func(c *spec.Container) { c.Mounts = []spec.Mount{{From: "/v", To: "/"}} },
 		"over all, said oddly":   func(c *spec.Container) { c.Mounts = []spec.Mount{{From: "/v", To: "a/.."}} },
@@ -36,8 +36,8 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestNothingGivesMore: whatever is asked for, what keeps a container apart is there.
-func TestNothingGivesMore(t *testing.T) {
+// TestOptionsNeverWeakenIsolation: whatever is asked for, what keeps a container apart is there.
+func TestOptionsNeverWeakenIsolation(t *testing.T) {
 	for name, change := range map[string]func(c *spec.Container){
 		"plain":              func(*spec.Container) {},
 		"the host's network": func(c *spec.Container) { c.HostNet = true },

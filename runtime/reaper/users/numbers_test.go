@@ -14,7 +14,7 @@ import (
 func all(uint32, uint32) bool { return true }
 
 // Numbers inside lead out and back, no two to the same, and to none that a person or another machine has.
-func TestNumbersLeadBack(t *testing.T) {
+func TestUserIDMappingIsInvertible(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		root := rapid.IntRange(First, Within-1).Draw(t, "root")
 		ids := idsWithin(all, root)
@@ -41,15 +41,15 @@ func TestNumbersLeadBack(t *testing.T) {
 }
 
 // A souk in a user namespace that has not all numbers gives its machines what it has.
-func TestNumbersOfAHostThatHasFew(t *testing.T) {
+func TestSmallUserNamespaceGivesWhatItHas(t *testing.T) {
 	few := idsWithin(func(first, size uint32) bool { return first+size <= lastOutside }, First)
 	if len(few) != 2 {
 		t.Errorf("%+v", few)
 	}
 }
 
-// TestTranslate: what was the host's numbers becomes those inside, also when it is done twice; modes stay.
-func TestTranslate(t *testing.T) {
+// TestTranslateIsIdempotentAndKeepsModes: what was the host's numbers becomes those inside, also when it is done twice; modes stay.
+func TestTranslateIsIdempotentAndKeepsModes(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("this needs root")
 	}

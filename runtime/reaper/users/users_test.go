@@ -29,9 +29,9 @@ func take(t *testing.T, p *Pool) int {
 	return uid
 }
 
-// TestNobodySharesANumber: workers of one host have ranges of their own, whether one was copied, moved or started
+// TestWorkersHaveDisjointIDRanges: workers of one host have ranges of their own, whether one was copied, moved or started
 // again.
-func TestNobodySharesANumber(t *testing.T) {
+func TestWorkersHaveDisjointIDRanges(t *testing.T) {
 	claims, dirs := filepath.Join(t.TempDir(), "claims"), t.TempDir()
 	dir := func(name string) string {
 		d := filepath.Join(dirs, name)
@@ -78,8 +78,8 @@ func TestNobodySharesANumber(t *testing.T) {
 	}
 }
 
-// TestNumberComesAgainLast: not while its machine is there, and only once it was looked for what is left.
-func TestNumberComesAgainLast(t *testing.T) {
+// TestUserIDIsReusedLastAndOnlyWhenClean: not while its machine is there, and only once it was looked for what is left.
+func TestUserIDIsReusedLastAndOnlyWhenClean(t *testing.T) {
 	looked := map[int]int{}
 	p, err := openPool(t.TempDir(), filepath.Join(t.TempDir(), "claims"), nil, func(low, high int) error {
 		looked[(low-First)%size/block]++
@@ -104,8 +104,8 @@ func TestNumberComesAgainLast(t *testing.T) {
 	}
 }
 
-// TestWhatIsLeftIsNobodys: a number is not given out when it cannot be told what it owns.
-func TestWhatIsLeftIsNobodys(t *testing.T) {
+// TestUserIDWithUnknownFilesIsNotReused: a number is not given out when it cannot be told what it owns.
+func TestUserIDWithUnknownFilesIsNotReused(t *testing.T) {
 	dir, claims := t.TempDir(), filepath.Join(t.TempDir(), "claims")
 	openFor(t, dir, claims)
 	p, err := openPool(dir, claims, nil, func(int, int) error { return errors.New("no") })
@@ -122,8 +122,8 @@ func TestWhatIsLeftIsNobodys(t *testing.T) {
 	}
 }
 
-// TestDisown gives to root what dead users have in a directory, and nothing else.
-func TestDisown(t *testing.T) {
+// TestDisownGivesDeadUsersFilesToRoot gives to root what dead users have in a directory, and nothing else.
+func TestDisownGivesDeadUsersFilesToRoot(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("this needs root")
 	}
@@ -149,8 +149,8 @@ func TestDisown(t *testing.T) {
 	}
 }
 
-// TestWhatIsEverybodysStays: a directory like /tmp is given to nobody, nor is anything in it.
-func TestWhatIsEverybodysStays(t *testing.T) {
+// TestSharedDirectoriesAreNotTakenOver: a directory like /tmp is given to nobody, nor is anything in it.
+func TestSharedDirectoriesAreNotTakenOver(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.Chmod(dir, 0o777|os.ModeSticky); err != nil {
 		t.Fatal(err)

@@ -13,8 +13,8 @@ import (
 	"github.com/soukhq/souk/sim/scheduler/flow"
 )
 
-// TestPenaltiesGolden prints CoCo's table and holds it against the file.
-func TestPenaltiesGolden(t *testing.T) {
+// TestPenaltiesMatchGoldenFile prints CoCo's table and holds it against the file.
+func TestPenaltiesMatchGoldenFile(t *testing.T) {
 	var b strings.Builder
 	all := []flow.Class{flow.Turtle, flow.Sheep, flow.Rabbit, flow.Devil}
 	fmt.Fprintf(&b, "%-8s%8s%8s%8s%8s\n", "", all[0], all[1], all[2], all[3])
@@ -41,7 +41,7 @@ func TestPenaltiesGolden(t *testing.T) {
 	}
 }
 
-func TestQuincyCosts(t *testing.T) {
+func TestQuincyCostsMatchHandComputation(t *testing.T) {
 	d := flow.Data{Total: 10, OnWorker: 1, OnRack: 4}
 	if d.Moved() != 4+2*5 || flow.Wait(7) != 4 {
 		t.Errorf("moved %d, a wait of 7 s costs %d", d.Moved(), flow.Wait(7))
@@ -80,8 +80,8 @@ func schedule(t testing.TB, n *flow.Network) []flow.Change {
 	return c
 }
 
-// TestLoadSpreads places tasks evenly, moves none that has a place, and leaves over what there is no slot for.
-func TestLoadSpreads(t *testing.T) {
+// TestLoadSpreadingPlacesTasksEvenly places tasks evenly, moves none that has a place, and leaves over what there is no slot for.
+func TestLoadSpreadingPlacesTasksEvenly(t *testing.T) {
 	n := network(t, flow.LoadSpreading, 4, 3)
 	for range 8 {
 		add(t, n, flow.Task{Unscheduled: 100})
@@ -112,8 +112,8 @@ func TestLoadSpreads(t *testing.T) {
 	}
 }
 
-// TestQuincyGoesWhereTheDataIs, unless waiting for the slot costs more than moving the data.
-func TestQuincyGoesWhereTheDataIs(t *testing.T) {
+// TestQuincyPrefersLocalData, unless waiting for the slot costs more than moving the data.
+func TestQuincyPrefersLocalData(t *testing.T) {
 	n := network(t, flow.Quincy, 2, 1)
 	a := add(t, n, flow.Task{Anywhere: 10, Unscheduled: 50, Prefers: map[int]int64{1: 1}})
 	b := add(t, n, flow.Task{Anywhere: 3, Unscheduled: 50, Prefers: map[int]int64{1: 0}})
@@ -130,8 +130,8 @@ func TestQuincyGoesWhereTheDataIs(t *testing.T) {
 	}
 }
 
-// TestDevilsStayFromRabbits: the next rabbit goes beside the turtle, and the next devil too, rather than to each other.
-func TestDevilsStayFromRabbits(t *testing.T) {
+// TestInterferingTasksAreKeptApart: the next rabbit goes beside the turtle, and the next devil too, rather than to each other.
+func TestInterferingTasksAreKeptApart(t *testing.T) {
 	n := network(t, flow.Interfering, 2, 4)
 	devil := add(t, n, flow.Task{Class: flow.Devil, Unscheduled: 5000})
 	schedule(t, n)
@@ -142,9 +142,9 @@ func TestDevilsStayFromRabbits(t *testing.T) {
 	}
 }
 
-// TestSlotsAreKept draws rounds of arrivals and ends: no worker has more tasks than slots, every task has one place,
+// TestSlotsAreNeverExceeded draws rounds of arrivals and ends: no worker has more tasks than slots, every task has one place,
 // and the changes say what changed.
-func TestSlotsAreKept(t *testing.T) {
+func TestSlotsAreNeverExceeded(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n, err := flow.New(rapid.SampledFrom([]flow.Model{flow.LoadSpreading, flow.Quincy, flow.Interfering}).Draw(t,
 			"model"))
@@ -211,7 +211,7 @@ func TestSlotsAreKept(t *testing.T) {
 	})
 }
 
-func TestWhatIsNotThereIsRefused(t *testing.T) {
+func TestUnknownWorkersAndTasksAreRefused(t *testing.T) {
 	n := network(t, flow.Quincy, 1, 1)
 	if _, err := n.AddTask(flow.Task{Prefers: map[int]int64{7: 1}}); err == nil {
 		t.Error("a worker that is not there can be preferred")
@@ -224,9 +224,9 @@ func TestWhatIsNotThereIsRefused(t *testing.T) {
 	}
 }
 
-// TestBegunTasksHoldTheirSlots: who has begun is not moved, fills the cheapest slots, and leaves them open when it
+// TestRunningTasksKeepTheirSlots: who has begun is not moved, fills the cheapest slots, and leaves them open when it
 // ends.
-func TestBegunTasksHoldTheirSlots(t *testing.T) {
+func TestRunningTasksKeepTheirSlots(t *testing.T) {
 	for _, m := range []flow.Model{flow.LoadSpreading, flow.Quincy, flow.Interfering} {
 		n := network(t, m, 2, 2)
 		for round := range 3 {

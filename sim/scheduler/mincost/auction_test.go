@@ -8,8 +8,8 @@ import (
 	"github.com/soukhq/souk/sim/scheduler/mincost"
 )
 
-// TestAuction runs networks in which searches do not pay, one with a node of very many arcs, and proves each answer.
-func TestAuction(t *testing.T) {
+// TestAuctionSolvesDenseNetworks runs networks in which searches do not pay, one with a node of very many arcs, and proves each answer.
+func TestAuctionSolvesDenseNetworks(t *testing.T) {
 	shape := mincost.FirmamentShape()
 	shape.Machines, shape.Slots, shape.Tasks, shape.PerRack = 3000, 2, 6600, 40
 	q := quincy(t, shape, 11)

@@ -16,8 +16,8 @@ func overSubscribed() mincost.QuincyShape {
 	return s
 }
 
-// BenchmarkScratch solves networks of the sizes Firmament and Quincy are quoted at from nothing.
-func BenchmarkScratch(b *testing.B) {
+// BenchmarkSolveFromScratch solves networks of the sizes Firmament and Quincy are quoted at from nothing.
+func BenchmarkSolveFromScratch(b *testing.B) {
 	small := mincost.FirmamentShape()
 	small.Machines, small.Tasks, small.Slots = 1000, 9500, 10
 	for _, c := range []struct {
@@ -48,8 +48,8 @@ func BenchmarkScratch(b *testing.B) {
 	}
 }
 
-// BenchmarkRound measures a round of 1,000 arrivals and 1,000 completions, with the changes to the graph.
-func BenchmarkRound(b *testing.B) {
+// BenchmarkIncrementalRound measures a round of 1,000 arrivals and 1,000 completions, with the changes to the graph.
+func BenchmarkIncrementalRound(b *testing.B) {
 	for _, c := range []struct {
 		name  string
 		shape mincost.QuincyShape
@@ -99,8 +99,8 @@ func BenchmarkRound(b *testing.B) {
 	}
 }
 
-// BenchmarkFirmament solves the largest of Firmament's own test graphs.
-func BenchmarkFirmament(b *testing.B) {
+// BenchmarkFirmamentGraph solves the largest of Firmament's own test graphs.
+func BenchmarkFirmamentGraph(b *testing.B) {
 	path := tracetest.Path(b, "flow-graphs", "graph_1000m_64j_100t_10p.in.xz")
 	for b.Loop() {
 		b.StopTimer()

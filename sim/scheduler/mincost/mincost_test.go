@@ -44,7 +44,7 @@ var flowlessly = map[string]int64{
 	"graph_small_2m_1j_2t_2p": 737, "graph_small_2m_2j_2t_2p": 1507, "graph_small_2m_4j_2t_2p": 2738,
 }
 
-func TestFirmamentGraphs(t *testing.T) {
+func TestFirmamentGraphsHaveKnownCosts(t *testing.T) {
 	dir := tracetest.Path(t, "flow-graphs")
 	for name, want := range flowlessly {
 		t.Run(name, func(t *testing.T) {
@@ -86,7 +86,7 @@ func TestDIMACSRefusesWithTheLine(t *testing.T) {
 	}
 }
 
-func FuzzDIMACS(f *testing.F) {
+func FuzzDIMACSReadsOrRefuses(f *testing.F) {
 	f.Add([]byte("p min 3 2\nn 1 1\nn 3 -1\na 1 2 0 1 5\na 2 3 0 1 -5\n"))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if bytes.Contains(b, []byte("p min")) && len(b) > 4096 {
@@ -175,9 +175,9 @@ func cheapest(supply []int64, arcs []arc) (cost int64, feasible bool) {
 	return cost, true
 }
 
-// TestChangesEqualFromScratch draws a network and changes to it; after each the solver must agree with the reference on
+// TestRandomChangesMatchTheReferenceSolver draws a network and changes to it; after each the solver must agree with the reference on
 // feasibility and cost, and prove its own answer.
-func TestChangesEqualFromScratch(t *testing.T) {
+func TestRandomChangesMatchTheReferenceSolver(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(2, 9).Draw(t, "nodes")
 		w := &world{t: t, g: mincost.New(n, 4*n), alive: make([]bool, n)}

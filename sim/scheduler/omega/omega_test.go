@@ -11,8 +11,8 @@ import (
 	"github.com/soukhq/souk/sim/scheduler/omega"
 )
 
-// TestFitsIsJudges holds the lean rule against the one judge.
-func TestFitsIsJudges(t *testing.T) {
+// TestFitsAgreesWithTheJudge holds the lean rule against the one judge.
+func TestFitsAgreesWithTheJudge(t *testing.T) {
 	room := rapid.Custom(func(t *rapid.T) omega.Amount {
 		return omega.Amount{CPU: rapid.Int32Range(0, 8).Draw(t, "cpu"), Mem: rapid.Int32Range(0, 8).Draw(t, "mem")}
 	})
@@ -35,8 +35,8 @@ func TestFitsIsJudges(t *testing.T) {
 	})
 }
 
-// TestCommit draws two schedulers with views of one cell that commit in turn, in every mode.
-func TestCommit(t *testing.T) {
+// TestConcurrentCommitsNeverOverCommit draws two schedulers with views of one cell that commit in turn, in every mode.
+func TestConcurrentCommitsNeverOverCommit(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const workers = 4
 		each, want := omega.Amount{CPU: 4, Mem: 4}, omega.Amount{CPU: 1, Mem: rapid.Int32Range(0, 2).Draw(t, "mem")}

@@ -41,9 +41,9 @@ func drawJobs(t *rapid.T) (list []trace.Job) {
 	return list
 }
 
-// TestEveryJobEndsWhateverIsLost: under any loss of messages and any deaths that leave a worker for each class, every
+// TestEveryJobEndsDespiteLossAndDeaths: under any loss of messages and any deaths that leave a worker for each class, every
 // task of every job ends exactly once (the slot model panics at a second time).
-func TestEveryJobEndsWhateverIsLost(t *testing.T) {
+func TestEveryJobEndsDespiteLossAndDeaths(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		workers := rapid.IntRange(1, 12).Draw(t, "workers")
 		reserve := rapid.IntRange(0, workers-1).Draw(t, "reserve")
@@ -86,8 +86,8 @@ func TestIdleMarketStartsAJobAfterOneMessage(t *testing.T) {
 	}
 }
 
-// TestOffersAtOtherBuyersAreFound: a buyer without resting offers reaches the workers of the others, in two messages.
-func TestOffersAtOtherBuyersAreFound(t *testing.T) {
+// TestIdleOffersOfOtherBuyersAreFound: a buyer without resting offers reaches the workers of the others, in two messages.
+func TestIdleOffersOfOtherBuyersAreFound(t *testing.T) {
 	var took ticks.Time
 	m := pull.New(scheduler.Fleet{Workers: 8}, auction.DefaultRules(8), 4)
 	_, err := slots.Run(m, 8, &jobs{[]trace.Job{{Submit: 1, Mean: 2, Durations: []float64{2, 2, 2, 2, 2, 2, 2, 2}}}},

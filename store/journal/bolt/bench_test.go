@@ -16,7 +16,7 @@ import (
 	"github.com/soukhq/souk/store/journal/journaltest"
 )
 
-var transitions = flag.Int("transitions", 15_000, "how many transitions TestChurn makes; 1000000 for the full measure")
+var transitions = flag.Int("transitions", 15_000, "transitions that TestChurnKeepsTheFileBounded makes; 1000000: full")
 
 // floor measures this disk: append size bytes and fsync, one after the other.
 func floor(t testing.TB, size, n int) time.Duration {
@@ -55,8 +55,8 @@ func churn(n int, row []byte) []fsm.Record {
 	}
 }
 
-// TestChurn makes transitions of 1,000 machines from 64 callers, and holds the file to a bound: it stops growing.
-func TestChurn(t *testing.T) {
+// TestChurnKeepsTheFileBounded makes transitions of 1,000 machines from 64 callers, and holds the file to a bound: it stops growing.
+func TestChurnKeepsTheFileBounded(t *testing.T) {
 	const callers = 64
 	path := filepath.Join(t.TempDir(), "journal")
 	j, err := bolt.Open(path, bolt.Options{})
@@ -115,8 +115,8 @@ func TestChurn(t *testing.T) {
 
 func mb(n int64) float64 { return float64(n) / (1 << 20) }
 
-// BenchmarkCommit prints commits per second for 1 and 64 callers, next to the floor of the same run.
-func BenchmarkCommit(b *testing.B) {
+// BenchmarkCommitByCallers prints commits per second for 1 and 64 callers, next to the floor of the same run.
+func BenchmarkCommitByCallers(b *testing.B) {
 	for _, callers := range []int{1, 64} {
 		b.Run(fmt.Sprintf("callers=%d", callers), func(b *testing.B) {
 			f := floor(b, 4096, 100)
@@ -160,8 +160,8 @@ func BenchmarkCommit(b *testing.B) {
 	}
 }
 
-// BenchmarkOpen opens a journal of 100,000 records with every check.
-func BenchmarkOpen(b *testing.B) {
+// BenchmarkOpen100000Records opens a journal of 100,000 records with every check.
+func BenchmarkOpen100000Records(b *testing.B) {
 	path := filled(b, 100_000, 250)
 	for b.Loop() {
 		j, err := bolt.Open(path, bolt.Options{})

@@ -30,11 +30,11 @@ func open(dir string) (journal.Journal, error) {
 	return bolt.Open(filepath.Join(dir, "journal"), bolt.Options{})
 }
 
-func TestConformance(t *testing.T) { journaltest.Run(t, open) }
+func TestBoltConformsToJournal(t *testing.T) { journaltest.Run(t, open) }
 
-func TestCrash(t *testing.T) { journaltest.Crash(t, open, 3) }
+func TestCrashLosesNoCommit(t *testing.T) { journaltest.Crash(t, open, 3) }
 
-func TestLongCrash(t *testing.T) { journaltest.Crash(t, open, 12) }
+func TestLongCrashLosesNoCommit(t *testing.T) { journaltest.Crash(t, open, 12) }
 
 // filled makes a journal with small and large records and gives its path.
 func filled(t testing.TB, records, size int) string {
@@ -60,7 +60,7 @@ func filled(t testing.TB, records, size int) string {
 	return path
 }
 
-func TestLocked(t *testing.T) {
+func TestSecondOpenIsRefused(t *testing.T) {
 	path := filled(t, 1, 1)
 	j, err := bolt.Open(path, bolt.Options{})
 	if err != nil {
@@ -82,7 +82,7 @@ func TestLocked(t *testing.T) {
 	}
 }
 
-func TestRefusedFiles(t *testing.T) {
+func TestForeignFilesAreRefusedUnchanged(t *testing.T) {
 	whole, err := os.ReadFile(filled(t, 500, 300))
 	if err != nil {
 		t.Fatal(err)
@@ -142,7 +142,7 @@ func TestRefusedFiles(t *testing.T) {
 	}
 }
 
-func TestRefusedPlaces(t *testing.T) {
+func TestInvalidPathsAreRefused(t *testing.T) {
 	dir := t.TempDir()
 	for name, path := range map[string]string{"a directory": dir, "in a directory that is not there": filepath.Join(dir,
 		"no", "journal")} {
@@ -154,8 +154,8 @@ func TestRefusedPlaces(t *testing.T) {
 	}
 }
 
-// TestTruncatedWhileOpen takes the file away under an open journal: the next use is an error and not a crash.
-func TestTruncatedWhileOpen(t *testing.T) {
+// TestTruncationWhileOpenIsAnError takes the file away under an open journal: the next use is an error and not a crash.
+func TestTruncationWhileOpenIsAnError(t *testing.T) {
 	path := filled(t, 5000, 500)
 	j, err := bolt.Open(path, bolt.Options{})
 	if err != nil {
@@ -176,7 +176,7 @@ func TestTruncatedWhileOpen(t *testing.T) {
 	}
 }
 
-func TestNothingLeftBehind(t *testing.T) {
+func TestOpenLeavesNoOtherFiles(t *testing.T) {
 	path := filled(t, 1, 1)
 	names, err := os.ReadDir(filepath.Dir(path))
 	if err != nil || len(names) != 1 {

@@ -83,10 +83,10 @@ func equal(a, b map[string]string) bool {
 	return true
 }
 
-var every = flag.Int("every", 61, "TestEveryBit flips each such bit, beginning at a random one; 1 for all")
+var every = flag.Int("every", 61, "TestFlippedBitIsRefusedOrHarmless flips every n-th bit; 1 for all")
 
-// TestEveryBit flips bits of a journal in turn: it is refused, or nothing that it holds has changed.
-func TestEveryBit(t *testing.T) {
+// TestFlippedBitIsRefusedOrHarmless flips bits of a journal in turn: it is refused, or nothing that it holds has changed.
+func TestFlippedBitIsRefusedOrHarmless(t *testing.T) {
 	raw, want := sample(t)
 	step, refused := *every, 0
 	begin := rand.IntN(step)
@@ -107,8 +107,8 @@ func TestEveryBit(t *testing.T) {
 	}
 }
 
-// TestEveryLength cuts a journal after each byte.
-func TestEveryLength(t *testing.T) {
+// TestTruncatedJournalIsRefused cuts a journal after each byte.
+func TestTruncatedJournalIsRefused(t *testing.T) {
 	raw, _ := sample(t)
 	for n := range len(raw) {
 		if _, err := collect(raw[:n]); err == nil {
@@ -117,8 +117,8 @@ func TestEveryLength(t *testing.T) {
 	}
 }
 
-// TestMissingRecord takes a record out by bbolt's own means, as a damaged page count would.
-func TestMissingRecord(t *testing.T) {
+// TestMissingRecordIsRefused takes a record out by bbolt's own means, as a damaged page count would.
+func TestMissingRecordIsRefused(t *testing.T) {
 	raw, _ := sample(t)
 	path := filepath.Join(t.TempDir(), "journal")
 	if err := os.WriteFile(path, raw, 0o600); err != nil {
@@ -139,8 +139,8 @@ func TestMissingRecord(t *testing.T) {
 	}
 }
 
-// TestBranchWithoutAKey: bbolt opens such a file, and panics at the first write below it.
-func TestBranchWithoutAKey(t *testing.T) {
+// TestBranchPageWithoutKeyIsRefused: bbolt opens such a file, and panics at the first write below it.
+func TestBranchPageWithoutKeyIsRefused(t *testing.T) {
 	raw, _ := sample(t)
 	found, refused := 0, 0
 	for at := 0; at+pageHeader+element <= len(raw); at += 4096 {
@@ -159,7 +159,7 @@ func TestBranchWithoutAKey(t *testing.T) {
 	}
 }
 
-func TestNewer(t *testing.T) {
+func TestNewerFormatIsRefused(t *testing.T) {
 	raw := []byte{2, 0, 0, 0, 9, 9}
 	_, err := parseState(raw)
 	if e := fault.As(refuseFile(err, "journal")); e.Kind != fault.Precondition || e.Code != "journal_newer" {
@@ -207,11 +207,11 @@ func accepted(t testing.TB, raw []byte, got map[string]string) {
 	}
 }
 
-// TestLongRandomDamage damages a journal more cleverly than a disk would: whole words, with the metas made good again.
-func TestLongRandomDamage(t *testing.T) { randomDamage(t, 4000) }
+// TestLongRandomDamageIsRefusedOrHarmless damages a journal more cleverly than a disk would: whole words, with the metas made good again.
+func TestLongRandomDamageIsRefusedOrHarmless(t *testing.T) { randomDamage(t, 4000) }
 
-// TestRandomDamage does it less often.
-func TestRandomDamage(t *testing.T) { randomDamage(t, 500) }
+// TestRandomDamageIsRefusedOrHarmless does it less often.
+func TestRandomDamageIsRefusedOrHarmless(t *testing.T) { randomDamage(t, 500) }
 
 func randomDamage(t *testing.T, rounds int) {
 	whole, want := sample(t)
@@ -240,8 +240,8 @@ func randomDamage(t *testing.T, rounds int) {
 	t.Logf("%d of %d damaged files could be opened", opened, rounds)
 }
 
-// FuzzOpenDamaged writes over a journal: each 5 bytes of edits are an offset and a byte, then it is cut.
-func FuzzOpenDamaged(f *testing.F) {
+// FuzzOpenDamagedIsRefusedOrWhole writes over a journal: each 5 bytes of edits are an offset and a byte, then it is cut.
+func FuzzOpenDamagedIsRefusedOrWhole(f *testing.F) {
 	whole, want := sample(f)
 	f.Add([]byte{}, uint32(0), false)
 	f.Add([]byte{0, 0, 0, 24, 1}, uint32(0), true)

@@ -11,7 +11,7 @@ import (
 	"github.com/soukhq/souk/store/journal/mem"
 )
 
-func TestConformance(t *testing.T) {
+func TestMemConformsToJournal(t *testing.T) {
 	dirs := map[string]*mem.Journal{}
 	journaltest.Run(t, func(dir string) (journal.Journal, error) {
 		j := mem.New()
@@ -27,7 +27,7 @@ func put(key string) []fsm.Record {
 	return []fsm.Record{{Bucket: "b", Key: key, Value: []byte(key)}}
 }
 
-func TestCrashPoints(t *testing.T) {
+func TestCrashedJournalRefusesUntilReopened(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		order func(j *mem.Journal)
@@ -64,7 +64,7 @@ func TestCrashPoints(t *testing.T) {
 	}
 }
 
-func TestHookAndSnapshot(t *testing.T) {
+func TestHookFailsCommitsAndSnapshotCopies(t *testing.T) {
 	j := mem.New()
 	refused := fault.New(fault.Unavailable, "", "not now")
 	j.Hook(func(b []fsm.Record) error {

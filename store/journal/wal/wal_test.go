@@ -46,12 +46,12 @@ func open(dir string) (journal.Journal, error) { return openSize(dir, 256<<10) }
 // openSmall makes logs of a few frames, so that they take turns all the time.
 func openSmall(dir string) (journal.Journal, error) { return openSize(dir, 8<<10) }
 
-func TestConformance(t *testing.T)      { journaltest.Run(t, open) }
-func TestConformanceSmall(t *testing.T) { journaltest.Run(t, openSmall) }
+func TestWALConformsToJournal(t *testing.T)      { journaltest.Run(t, open) }
+func TestSmallWALConformsToJournal(t *testing.T) { journaltest.Run(t, openSmall) }
 
-func TestCrash(t *testing.T) { journaltest.Crash(t, openSmall, 3) }
+func TestCrashLosesNoCommit(t *testing.T) { journaltest.Crash(t, openSmall, 3) }
 
-func TestLongCrash(t *testing.T) { journaltest.Crash(t, openSmall, 12) }
+func TestLongCrashLosesNoCommit(t *testing.T) { journaltest.Crash(t, openSmall, 12) }
 
 // crashed gives a directory as kill -9 leaves it after some commits, with the state that was acknowledged.
 func crashed(t *testing.T, commits int, size int64) (dir string, want map[string]string) {
@@ -105,7 +105,7 @@ func read(t *testing.T, dir string, size int64) map[string]string {
 
 func same(a, b map[string]string) bool { return fmt.Sprint(a) == fmt.Sprint(b) }
 
-func TestReplay(t *testing.T) {
+func TestReplayRestoresEveryCommit(t *testing.T) {
 	for _, n := range []int{0, 1, 2, 40} {
 		dir, want := crashed(t, n, 64<<10)
 		if got := read(t, dir, 64<<10); !same(got, want) {
@@ -149,8 +149,8 @@ func refused(t *testing.T, what, dir string, size int64) {
 	}
 }
 
-// TestFlippedBits flips bits all over the frames of a log: each is seen, and the files are left as they are.
-func TestFlippedBits(t *testing.T) {
+// TestFlippedBitsAreRefusedUnchanged flips bits all over the frames of a log: each is seen, and the files are left as they are.
+func TestFlippedBitsAreRefusedUnchanged(t *testing.T) {
 	const size = 16 << 10
 	dir, _ := crashed(t, 12, size)
 	path, raw := usedLog(t, dir)
@@ -170,7 +170,7 @@ func TestFlippedBits(t *testing.T) {
 	}
 }
 
-func TestLostLogs(t *testing.T) {
+func TestLostLogFileIsRefused(t *testing.T) {
 	const size = 16 << 10
 	dir, _ := crashed(t, 6, size)
 	path, raw := usedLog(t, dir)
@@ -189,8 +189,8 @@ func TestLostLogs(t *testing.T) {
 	}
 }
 
-// TestTornWrite loses sectors of the last frame, as a power cut may: all before it is there, and it is not.
-func TestTornWrite(t *testing.T) {
+// TestTornLastFrameIsDropped loses sectors of the last frame, as a power cut may: all before it is there, and it is not.
+func TestTornLastFrameIsDropped(t *testing.T) {
 	const size = 64 << 10
 	dir, want := crashed(t, 9, size)
 	path, raw := usedLog(t, dir)
@@ -242,9 +242,9 @@ func TestTornWrite(t *testing.T) {
 	}
 }
 
-// TestPutBack puts a log of before back: it is of a generation that the journal no longer waits for, or has gone on
+// TestRestoredOldLogIsRefused puts a log of before back: it is of a generation that the journal no longer waits for, or has gone on
 // from.
-func TestPutBack(t *testing.T) {
+func TestRestoredOldLogIsRefused(t *testing.T) {
 	const size = 8 << 10
 	dir, _ := crashed(t, 4, size)
 	_, raw := usedLog(t, dir)
@@ -256,9 +256,9 @@ func TestPutBack(t *testing.T) {
 	refused(t, "a log of before", later, size)
 }
 
-// TestZeroedMiddle writes zeros over a stretch of the log in use, from anywhere to anywhere, after kill -9: frames that
+// TestZeroedFramesAreRefused writes zeros over a stretch of the log in use, from anywhere to anywhere, after kill -9: frames that
 // were promised are gone, so it is refused, also where they were the last.
-func TestZeroedMiddle(t *testing.T) {
+func TestZeroedFramesAreRefused(t *testing.T) {
 	const size = 64 << 10
 	dir, _ := crashed(t, 24, size)
 	path, raw := usedLog(t, dir)
@@ -277,8 +277,8 @@ func TestZeroedMiddle(t *testing.T) {
 	}
 }
 
-// TestLostJournal takes the journal away from its logs: a new one must not begin beside them.
-func TestLostJournal(t *testing.T) {
+// TestLogsWithoutJournalAreRefused takes the journal away from its logs: a new one must not begin beside them.
+func TestLogsWithoutJournalAreRefused(t *testing.T) {
 	const size = 64 << 10
 	for _, commits := range []int{1, 24, 200} {
 		dir, want := crashed(t, commits, size)
@@ -296,8 +296,8 @@ func TestLostJournal(t *testing.T) {
 	}
 }
 
-// TestOlderJournal puts a journal of before beside logs that went on.
-func TestOlderJournal(t *testing.T) {
+// TestOlderJournalBesideNewerLogsIsRefused puts a journal of before beside logs that went on.
+func TestOlderJournalBesideNewerLogsIsRefused(t *testing.T) {
 	const size = 8 << 10
 	old, _ := crashed(t, 4, size)
 	later, _ := crashed(t, 300, size)
@@ -311,9 +311,9 @@ func TestOlderJournal(t *testing.T) {
 	refused(t, "a journal of before", later, size)
 }
 
-// TestFullDisk commits on a disk that is full, and that has a page more each time a write has failed: nothing of it is
+// TestFullDiskLosesNoAcknowledgedCommit commits on a disk that is full, and that has a page more each time a write has failed: nothing of it is
 // seen, and all is there afterwards. Where the write is not done again, what was acknowledged before is.
-func TestFullDisk(t *testing.T) {
+func TestFullDiskLosesNoAcknowledgedCommit(t *testing.T) {
 	for _, patient := range []bool{true, false} {
 		t.Run(fmt.Sprint("patient ", patient), func(t *testing.T) {
 			dir := t.TempDir()

@@ -197,8 +197,8 @@ func must(t *testing.T, c *certs.Certs, a *authority, name string) *x509.Certifi
 	return leaf
 }
 
-// TestOverTLS: a name is proved where TLS is spoken; many clients at once cost one order; a restart costs none.
-func TestOverTLS(t *testing.T) {
+// TestTLSChallengeOrdersOneCertificate: a name is proved where TLS is spoken; many clients at once cost one order; a restart costs none.
+func TestTLSChallengeOrdersOneCertificate(t *testing.T) {
 	t.Parallel()
 	plain, door := listen(t), listen(t)
 	a := newAuthority(t, plain, door, 0)
@@ -239,8 +239,8 @@ func TestOverTLS(t *testing.T) {
 	}
 }
 
-// TestOverHTTP: a name is proved at the plain door, where all other requests go on to what is behind.
-func TestOverHTTP(t *testing.T) {
+// TestHTTPChallengePassesOtherRequests: a name is proved at the plain door, where all other requests go on to what is behind.
+func TestHTTPChallengePassesOtherRequests(t *testing.T) {
 	t.Parallel()
 	door, other := listen(t), listen(t)
 	a := newAuthority(t, door, other, 0)
@@ -278,8 +278,8 @@ func (o others) Challenge(_ context.Context, name, token string) (proof string, 
 	return "", false
 }
 
-// TestAtAnotherMember: the authority looks at a member that knows nothing of it, which asks the one that does.
-func TestAtAnotherMember(t *testing.T) {
+// TestChallengeAtAnotherMemberIsAnswered: the authority looks at a member that knows nothing of it, which asks the one that does.
+func TestChallengeAtAnotherMemberIsAnswered(t *testing.T) {
 	t.Parallel()
 	door, other := listen(t), listen(t)
 	a := newAuthority(t, door, other, 0)
@@ -292,8 +292,8 @@ func TestAtAnotherMember(t *testing.T) {
 	}
 }
 
-// TestRenewal: one that lasts for seconds is renewed before its end, without anybody asking for it.
-func TestRenewal(t *testing.T) {
+// TestCertificateIsRenewedInTime: one that lasts for seconds is renewed before its end, without anybody asking for it.
+func TestCertificateIsRenewedInTime(t *testing.T) {
 	t.Parallel()
 	door, other := listen(t), listen(t)
 	a := newAuthority(t, door, other, 10)
@@ -314,8 +314,8 @@ func TestRenewal(t *testing.T) {
 	})
 }
 
-// TestKeysAreSealed with the key from outside, those of the account and of certificates.
-func TestKeysAreSealed(t *testing.T) {
+// TestACMEKeysAreSealed: keys are sealed with the key from outside, those of the account and of certificates.
+func TestACMEKeysAreSealed(t *testing.T) {
 	door, other := listen(t), listen(t)
 	a := newAuthority(t, other, door, 0)
 	dir := t.TempDir()

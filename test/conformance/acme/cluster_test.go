@@ -148,9 +148,9 @@ func (x *town) allShow(members ...int) string {
 	return ""
 }
 
-// TestOneOrderForOneName: three members that are asked at once show one certificate, of one order. Each answers the
+// TestMembersShareOneOrder: three members that are asked at once show one certificate, of one order. Each answers the
 // authority, which wakes no machine; and one that is new, or has lost its memory, is given the certificate.
-func TestOneOrderForOneName(t *testing.T) {
+func TestMembersShareOneOrder(t *testing.T) {
 	t.Parallel()
 	x := newTown(t, 3)
 	x.challenged = func(at string) int {
@@ -186,8 +186,8 @@ func TestOneOrderForOneName(t *testing.T) {
 	}
 }
 
-// TestTheOneThatOrdersIsKilled in the middle: another finishes, once.
-func TestTheOneThatOrdersIsKilled(t *testing.T) {
+// TestKilledOrderIsFinishedOnce: the one that orders is killed in the middle: another finishes, once.
+func TestKilledOrderIsFinishedOnce(t *testing.T) {
 	t.Parallel()
 	x := newTown(t, 3)
 	first := x.first(3)

@@ -88,9 +88,9 @@ func elsewhere(t *testing.T, c *testcluster.Cluster, m *machine.Machine) (addr s
 	return c.HTTP(0)
 }
 
-// TestGRPC: a call over HTTP/2 wakes the machine, a stream stays open, and the machine's own errors arrive as they are. An
+// TestGRPCCallWakesTheMachine: a call over HTTP/2 wakes the machine, a stream stays open, and the machine's own errors arrive as they are. An
 // app that is not there is gRPC's "unimplemented", with souk's reason.
-func TestGRPC(t *testing.T) {
+func TestGRPCCallWakesTheMachine(t *testing.T) {
 	t.Parallel()
 	c := cluster(t)
 	ln := listen(t)
@@ -141,8 +141,8 @@ func TestGRPC(t *testing.T) {
 	}
 }
 
-// TestWebSocket: the request of a WebSocket wakes the machine, and messages of any size pass both ways.
-func TestWebSocket(t *testing.T) {
+// TestWebSocketWakesTheMachine: the request of a WebSocket wakes the machine, and messages of any size pass both ways.
+func TestWebSocketWakesTheMachine(t *testing.T) {
 	t.Parallel()
 	c := cluster(t)
 	ln := listen(t)
@@ -178,8 +178,8 @@ func TestWebSocket(t *testing.T) {
 	}
 }
 
-// TestH2Load: h2load's first requests wake the machine, over HTTP/2 and HTTP/1.1, and all are answered.
-func TestH2Load(t *testing.T) {
+// TestH2LoadRequestsAreAllAnswered: h2load's first requests wake the machine, over HTTP/2 and HTTP/1.1, and all are answered.
+func TestH2LoadRequestsAreAllAnswered(t *testing.T) {
 	t.Parallel()
 	needs.Programs(t, "h2load")
 	for name, protocol := range map[string]string{"h2": "h2c", "h1": "http/1.1"} {
