@@ -37,9 +37,9 @@ func TestNoFunctionIsTooLong(t *testing.T) {
 	}
 }
 
-// TestLinesFitTheScreen bounds the columns of a line of code. Comments, raw strings and words that cannot be broken may
+// TestCodeLinesFit120Columns bounds the columns of a line of code. Comments, raw strings and words that cannot be broken may
 // be longer.
-func TestLinesFitTheScreen(t *testing.T) {
+func TestCodeLinesFit120Columns(t *testing.T) {
 	free := regexp.MustCompile(`\S{100,}|^\s*//|//nolint:`)
 	for _, s := range sources(t) {
 		raw, err := os.ReadFile(s.path)

@@ -7,7 +7,7 @@ import (
 	"github.com/soukhq/souk/cluster"
 )
 
-func TestKeyMarkRoundTripsAndTellsBound(t *testing.T) {
+func TestIdempotencyKeyMarkRoundTrips(t *testing.T) {
 	at := time.Unix(1764100000, 0)
 	m := cluster.MarkKey("shop", "order 7", "request", at)
 	if m.Key() != cluster.HashKey("shop", "order 7") || !m.Of("request") || m.Of("another") || !m.Bound().Equal(at) {

@@ -230,7 +230,7 @@ func TestMachinesOfSeveralWorkersAreListedTogether(t *testing.T) {
 	}
 }
 
-func TestPlatformListsRegionsAndPlacements(t *testing.T) {
+func TestPlatformRoutesListRegionsAndPlacements(t *testing.T) {
 	s := newShop(t, newMemWorker("w1", "iad", room), newMemWorker("w2", "local", room)).open()
 	var regions api.RegionList
 	s.want(200, "GET", "/v1/platform/regions?size=performance-1x", nil).into(t, &regions)
@@ -305,7 +305,7 @@ func TestAppEndpointsCreateListAndDelete(t *testing.T) {
 	s.want(201, "POST", "/v1/apps", `{"app_name":"one"}`)
 }
 
-func TestUnservedRoutesAnswerAllowOrNotFound(t *testing.T) {
+func TestUnservedRoutesAnswer404405Or501(t *testing.T) {
 	s := newShop(t).open()
 	s.want(200, "GET", "/v1/apps/a/ip_assignments", nil)
 	for _, p := range []string{"POST /v1/apps/a/ip_assignments", "DELETE /v1/apps/a/ip_assignments/1.2.3.4",

@@ -57,7 +57,7 @@ func TestRequestWithoutTokenIsUnauthorized(t *testing.T) {
 	}
 }
 
-func TestForeignPagesAreRefused(t *testing.T) {
+func TestCrossOriginRequestsAreRefused(t *testing.T) {
 	s := newShop(t)
 	body := `{"name":"b"}`
 	for _, headers := range [][]string{{"Origin: https://evil.example"}, {"Sec-Fetch-Site: cross-site"},

@@ -52,7 +52,7 @@ func ask(h http.Handler, method, path, body string) int {
 	return rec.Code
 }
 
-func BenchmarkCreate(b *testing.B) {
+func BenchmarkCreateMachine(b *testing.B) {
 	h := benchGateway(b, 0)
 	for b.Loop() {
 		if code := ask(h, "POST", "/v1/apps/a/machines", hostLaunch); code != 200 {
@@ -61,9 +61,9 @@ func BenchmarkCreate(b *testing.B) {
 	}
 }
 
-// BenchmarkList asks for lists as a client does, of a worker that keeps no JSON: each machine is encoded each time, as
+// BenchmarkListMachines asks for lists as a client does, of a worker that keeps no JSON: each machine is encoded each time, as
 // in the first list after a change (worker.BenchmarkList20000Machines has the others). cpu_ms/op counts the collector's work, too.
-func BenchmarkList(b *testing.B) {
+func BenchmarkListMachines(b *testing.B) {
 	for _, n := range []int{10, 1000, 20_000} {
 		h := benchGateway(b, n)
 		for name, path := range map[string]string{"machines": "/v1/apps/a/machines", "lines": "/v1/souk/machines"} {

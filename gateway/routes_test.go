@@ -10,7 +10,7 @@ import (
 )
 
 // What the gateway serves is the API's table, no more and no less.
-func TestEveryRouteHasAHandler(t *testing.T) {
+func TestServedRoutesMatchTheRouteTable(t *testing.T) {
 	served := servedBy((&Gateway{}).allNouns(Options{Directory: &find.Directory{}, Catalog: &catalog.Catalog{}},
 		known.Policies{}, nil, nil))
 	for _, r := range api.Routes() {

@@ -255,7 +255,7 @@ func TestLogsOfADestroyedMachineStayReadable(t *testing.T) {
 	s.want(404, "GET", url, nil)
 }
 
-func TestEventsOfAllWorkersInOneStream(t *testing.T) {
+func TestEventStreamMergesAllWorkers(t *testing.T) {
 	w1, w2 := newMemWorker("w1", "iad", room), newMemWorker("w2", "fra", room)
 	s := newShop(t, w1, w2).open()
 	resp := s.dial("GET", s.listen()+"/v1/souk/events?app=a", nil)

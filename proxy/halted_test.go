@@ -72,8 +72,8 @@ func TestRequestsOfAStuckStopAreMovedOrEnded(t *testing.T) {
 	}
 }
 
-// TestRequestSkipsAHaltedMachine: of two machines the one that runs gets the request.
-func TestRequestSkipsAHaltedMachine(t *testing.T) {
+// TestRequestOfAHaltedMachineIsResent: of two machines the one that runs gets the request.
+func TestRequestOfAHaltedMachineIsResent(t *testing.T) {
 	r := newRig(t, nil)
 	r.host.add("shop", "m1", machine.Started, httpService(nil), hangs).halted = true
 	r.host.add("shop", "m2", machine.Stopped, httpService(nil), says("two"))

@@ -53,9 +53,9 @@ func TestCondorWaitsForACycleAndUsesClaimsAgain(t *testing.T) {
 	}
 }
 
-// TestYARNWaitsForHeartbeats: a container is given at a node's heartbeat and fetched at the master's, so a task begins
+// TestYARNTasksStartAtHeartbeats: a container is given at a node's heartbeat and fetched at the master's, so a task begins
 // within two of them and not at once, and each task waits for its own.
-func TestYARNWaitsForHeartbeats(t *testing.T) {
+func TestYARNTasksStartAtHeartbeats(t *testing.T) {
 	got, _ := ends(t, "0.5 1 10 10\n", sim.Setup{Scheduler: "yarn:4", Workers: 5})
 	within(t, "the end", got[0], 10.5, 10.5+8.1)
 	got, _ = ends(t, "0 10 1 1 1 1 1 1 1 1 1 1 1\n", sim.Setup{Scheduler: "yarn:4", Workers: 1})

@@ -163,8 +163,8 @@ func TestKeptOutputExpiresAfterADay(t *testing.T) {
 	})
 }
 
-// TestFullDiskKeepsNoOutput: a machine that goes so that there is room leaves nothing.
-func TestFullDiskKeepsNoOutput(t *testing.T) {
+// TestFullDiskKeepsNoOutputOfDestroyedMachines: a machine that goes so that there is room leaves nothing.
+func TestFullDiskKeepsNoOutputOfDestroyedMachines(t *testing.T) {
 	dir := t.TempDir()
 	full := make(chan error, 1)
 	full <- nil

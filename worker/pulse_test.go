@@ -63,8 +63,8 @@ func TestPulseMeasuresMissedTime(t *testing.T) {
 	})
 }
 
-// TestExamineIsBounded: an examination makes both round trips, and says which has no answer.
-func TestExamineIsBounded(t *testing.T) {
+// TestExamineReportsUnansweredProbes: an examination makes both round trips, and says which has no answer.
+func TestExamineReportsUnansweredProbes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		never := make(chan struct{})
 		p := &pulse{period: time.Second, worker: "w1",

@@ -6,9 +6,9 @@ import (
 	"testing"
 )
 
-// TestStoreNameIsUniquePerDirectory: a directory has one name by whatever path, and another that takes its path has another name, as hosts
+// TestStoreNameIsPerDirectoryAndBoot: a directory has one name by whatever path, and another that takes its path has another name, as hosts
 // that share a kernel have directories of one path.
-func TestStoreNameIsUniquePerDirectory(t *testing.T) {
+func TestStoreNameIsPerDirectoryAndBoot(t *testing.T) {
 	dir := t.TempDir()
 	at, link := filepath.Join(dir, "images"), filepath.Join(dir, "link")
 	if err := os.Mkdir(at, 0o700); err != nil {

@@ -150,7 +150,7 @@ func TestUnrunnableImageIsRefusedUpFront(t *testing.T) {
 	}
 }
 
-func TestRestartPolicyCountsExits(t *testing.T) {
+func TestRestartPolicyStopsAfterItsRetries(t *testing.T) {
 	b := open(t, mem.New(), fake.New(fake.Options{}))
 	g := grant(id(1), "sh", "-c", "exit 3")
 	g.Launch.Config.Restart = &machine.Restart{Policy: "on-failure", MaxRetries: 2}
@@ -341,7 +341,7 @@ func checkLives(t *testing.T, b *bench, rt *fake.Runtime, n int) {
 	}
 }
 
-func TestSlowOperationAnswersBegun(t *testing.T) {
+func TestSlowStartIsAnsweredWhileCreating(t *testing.T) {
 	release := make(chan struct{})
 	rt := fake.New(fake.Options{Before: func(c fake.Call) error {
 		if c.Op == "start" {

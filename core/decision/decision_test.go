@@ -251,7 +251,7 @@ func TestPlanMatchesTheActualPlacement(t *testing.T) {
 	}
 }
 
-func TestPendingReasonsByPrecedence(t *testing.T) {
+func TestPendingReasonFollowsPrecedence(t *testing.T) {
 	worker := func(id string, change func(*cluster.Record)) cluster.Record {
 		w := cluster.Record{Worker: cluster.WorkerID(id), Region: "iad", State: cluster.Ready,
 			Capacity: cluster.Resources{CPU: 4000, Memory: 4096}}

@@ -199,7 +199,7 @@ func TestAppendLineMatchesEncodingJSON(t *testing.T) {
 	})
 }
 
-func BenchmarkLine(b *testing.B) {
+func BenchmarkDecisionLine(b *testing.B) {
 	rng := rand.New(rand.NewPCG(1, 7))
 	view := decisiontest.Fleet(rng, 10)
 	r := placement.Request{App: "a", Machine: "d891275c2e5118", Start: true,

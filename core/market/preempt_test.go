@@ -187,7 +187,7 @@ func TestMachinesDoNotEvictEachOtherInTurn(t *testing.T) {
 	}
 }
 
-func TestRunningMachineKeepsItsDevices(t *testing.T) {
+func TestDevicesAreAssignedByKindAndKept(t *testing.T) {
 	gpus := []cluster.GPU{{Kind: "t4"}, {Kind: "a100"}, {Kind: "a100"}}
 	s := market.NewSeller(cluster.Record{Worker: "w1", State: cluster.Ready, GPUs: gpus,
 		Capacity: cluster.Resources{GPU: 3000, Named: map[string]int64{"gpu.a100": 2000, "gpu.t4": 1000}}})

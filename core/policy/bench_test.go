@@ -41,7 +41,7 @@ func BenchmarkTermInGoAndCEL(b *testing.B) {
 	}})
 }
 
-func BenchmarkLoad(b *testing.B) {
+func BenchmarkLoadPolicy(b *testing.B) {
 	text := []byte(policy.Builtins()[0].Text + "[[filter]]\nname = 'zone'\nexpr = 'worker.attributes.zone == \"a\"'\n")
 	for b.Loop() {
 		if _, err := policy.Load(text); err != nil {

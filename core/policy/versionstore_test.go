@@ -25,7 +25,7 @@ func numbered(t testing.TB, n int) *policy.Source {
 	return source(t, fmt.Sprintf("name = 'p'\n[[score]]\nname = 's'\nweight = %d\nbuiltin = 'region'\n", n))
 }
 
-func TestShelfVersionsPoliciesAndRollsBack(t *testing.T) {
+func TestVersionStoreNumbersAndRollsBackPolicies(t *testing.T) {
 	var s policy.VersionStore
 	at := time.Unix(1, 0)
 	weight := func() string {

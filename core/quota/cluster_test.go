@@ -26,10 +26,10 @@ type heard struct {
 	at time.Time // when it was told
 }
 
-// TestOvershootIsBounded: workers that hear of each other late, lose messages and crash start all that each of them
+// TestQuotaOvershootIsBounded: workers that hear of each other late, lose messages and crash start all that each of them
 // thinks can be paid for, and lend as soon as they think it cannot. What is owed never exceeds the burst by more than
 // what all spend at most in the time that news takes, the time between two looks, and the step of the test.
-func TestOvershootIsBounded(t *testing.T) {
+func TestQuotaOvershootIsBounded(t *testing.T) {
 	overdrawn, lent, crashes := 0, 0, 0
 	rapid.Check(t, func(t *rapid.T) {
 		b := quota.Budget{PerHour: rapid.Float64Range(5, 50).Draw(t, "per hour"), Lend: true}

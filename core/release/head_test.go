@@ -61,8 +61,8 @@ func TestScaledCountSurvivesDeploys(t *testing.T) {
 	}
 }
 
-// TestForkedHeadsAreTold: heads that were written without knowing of each other are told from those that follow on each other.
-func TestForkedHeadsAreTold(t *testing.T) {
+// TestConcurrentHeadsAreDetectedAsForks: heads that were written without knowing of each other are told from those that follow on each other.
+func TestConcurrentHeadsAreDetectedAsForks(t *testing.T) {
 	r := releaseOf("one", map[string]int{"web": 3})
 	first := next(t, nil, Change{Release: r.ID(), By: "me"}, r, nil)
 	left := next(t, first, Change{Counts: map[string]int{"web": 4}, By: "left"}, r, r)

@@ -7,8 +7,8 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// TestTellsHowLongTwoReplicasMayRun: each kind of group says for how long two of its machines may run.
-func TestTellsHowLongTwoReplicasMayRun(t *testing.T) {
+// TestOverlapOfTwoReplicasIsDescribed: each kind of group says for how long two of its machines may run.
+func TestOverlapOfTwoReplicasIsDescribed(t *testing.T) {
 	stop := &machine.Duration{Duration: 2 * time.Second}
 	for name, x := range map[string]struct {
 		group Group

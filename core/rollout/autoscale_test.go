@@ -276,8 +276,8 @@ func endsUnfilled(t *testing.T, before bool) {
 	}
 }
 
-// TestReleaseWithoutRoomIsUndone, also where the machine went first and its slot is one that an autoscale may leave out.
-func TestReleaseWithoutRoomIsUndone(t *testing.T) {
+// TestRolloutWithoutRoomIsUndone, also where the machine went first and its slot is one that an autoscale may leave out.
+func TestRolloutWithoutRoomIsUndone(t *testing.T) {
 	g := groupsOf(3, release.Undo)["stop first"]
 	r, load := scaling(t, 3, g, true)
 	load(30)
@@ -293,8 +293,8 @@ func TestReleaseWithoutRoomIsUndone(t *testing.T) {
 	r.ends(good, release.Done, true)
 }
 
-// TestPlanLeavesOutWhatIsUnfilled: a release is not refused for machines that the load asks for and that have no room.
-func TestPlanLeavesOutWhatIsUnfilled(t *testing.T) {
+// TestPlanIgnoresReplicasWithoutRoom: a release is not refused for machines that the load asks for and that have no room.
+func TestPlanIgnoresReplicasWithoutRoom(t *testing.T) {
 	g := groupsOf(1, release.Undo)["rolling"]
 	r, load := scaling(t, 1, g, true)
 	r.full = 3

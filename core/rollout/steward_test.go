@@ -340,9 +340,9 @@ func TestEpochsIncreaseAcrossStewards(t *testing.T) {
 	}
 }
 
-// TestEqualTermStewardsMakeTellableMachines: stewards of one number have terms of one number, as neither has heard of the other: what they make is two machines, of
+// TestEqualTermStewardsMakeDistinctMachines: stewards of one number have terms of one number, as neither has heard of the other: what they make is two machines, of
 // which each worker and store can tell which is which.
-func TestEqualTermStewardsMakeTellableMachines(t *testing.T) {
+func TestEqualTermStewardsMakeDistinctMachines(t *testing.T) {
 	w := newWorld(map[string]int{"web": 3})
 	a, b := NewSteward(cluster.Term{Number: 4}), NewSteward(cluster.Term{Number: 4})
 	a.Begin(cluster.Term{Number: 5, Member: "a"})

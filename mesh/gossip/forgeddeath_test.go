@@ -15,9 +15,9 @@ import (
 	"github.com/soukhq/souk/internal/wait/waittest"
 )
 
-// TestForgedDeathPasses: who has the key of gossip says that a member is dead, with the greatest incarnation that
+// TestForgedDeathExpires: who has the key of gossip says that a member is dead, with the greatest incarnation that
 // memberlist knows, which nobody can outbid. The others forget the dead in time, so it passes.
-func TestForgedDeathPasses(t *testing.T) {
+func TestForgedDeathExpires(t *testing.T) {
 	a := start(t, Options{Self: "a", Keys: [][]byte{key}})
 	b := start(t, Options{Self: "b", Keys: [][]byte{key}}, a)
 	c := start(t, Options{Self: "c", Keys: [][]byte{key}}, a)

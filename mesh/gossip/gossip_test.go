@@ -241,7 +241,7 @@ func TestDeathIsRecordedWithItsTime(t *testing.T) {
 }
 
 // Memberlist tells nobody that a suspicion was refuted, and its own next probe may be long in coming.
-func TestSuspectIsAskedUntilItAnswers(t *testing.T) {
+func TestSuspectedMemberIsProbedUntilItAnswers(t *testing.T) {
 	k := fast()
 	k.Probe, k.ProbeTimeout, k.Save, k.StuckAfter, k.Reprobe = time.Hour, time.Second, time.Hour, time.Hour,
 		10*time.Millisecond
@@ -267,9 +267,9 @@ func TestSuspectIsAskedUntilItAnswers(t *testing.T) {
 	}
 }
 
-// TestSuspectIsPulledFrom: what an answer waits for is not left out since its member was late with an answer to a
+// TestSuspectedMemberIsStillPulledFrom: what an answer waits for is not left out since its member was late with an answer to a
 // probe.
-func TestSuspectIsPulledFrom(t *testing.T) {
+func TestSuspectedMemberIsStillPulledFrom(t *testing.T) {
 	k := fast()
 	k.Probe, k.Reprobe, k.Gossip = time.Hour, time.Hour, time.Hour
 	k.Sync, k.Save, k.StuckAfter = time.Hour, time.Hour, time.Hour

@@ -14,9 +14,9 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// TestWorkerBelievesNoMembersUncheckedRequest: what a member with a good certificate asks is held against the rules for clients. Once a
+// TestWorkerBelievesNoUncheckedMemberRequest: what a member with a good certificate asks is held against the rules for clients. Once a
 // directory of the host was copied and removed so, and the ledger charged less than was used.
-func TestWorkerBelievesNoMembersUncheckedRequest(t *testing.T) {
+func TestWorkerBelievesNoUncheckedMemberRequest(t *testing.T) {
 	base := t.TempDir()
 	victim := filepath.Join(base, "victim")
 	must(t, os.Mkdir(victim, 0o700))

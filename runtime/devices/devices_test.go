@@ -386,7 +386,7 @@ func TestGiveAddsNodesAndEnvironment(t *testing.T) {
 func TestDeviceIsGrantedByOneSouk(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "claims")
 	const other = "another souk of this host grants it"
-	cmd := exec.Command(os.Args[0], "-test.run", "TestHelperClaims", "-test.v")
+	cmd := exec.Command(os.Args[0], "-test.run", "TestHelperClaimsADevice", "-test.v")
 	cmd.Env = append(os.Environ(), "SOUK_TEST_CLAIMS="+dir)
 	in, err := cmd.StdinPipe()
 	if err != nil {
@@ -425,8 +425,8 @@ func TestDeviceIsGrantedByOneSouk(t *testing.T) {
 	}
 }
 
-// TestHelperClaims is the other souk of TestDeviceIsGrantedByOneSouk.
-func TestHelperClaims(t *testing.T) {
+// TestHelperClaimsADevice is the other souk of TestDeviceIsGrantedByOneSouk.
+func TestHelperClaimsADevice(t *testing.T) {
 	dir := os.Getenv("SOUK_TEST_CLAIMS")
 	if dir == "" {
 		t.Skip("it is a part of TestDeviceIsGrantedByOneSouk")

@@ -97,8 +97,8 @@ func TestPublishedPortIsOpenAtItsAddressOnly(t *testing.T) {
 	}
 }
 
-// TestPublishUDPAtLoopback: a packet comes to the machine from the host's loopback, and none at another address.
-func TestPublishUDPAtLoopback(t *testing.T) {
+// TestUDPPublishedAtLoopbackStaysLocal: a packet comes to the machine from the host's loopback, and none at another address.
+func TestUDPPublishedAtLoopbackStaysLocal(t *testing.T) {
 	h := apart(t)
 	world(t, h)
 	c := inner(t)

@@ -104,7 +104,7 @@ func TestTwoPullsOfOneImageFetchOnce(t *testing.T) {
 	}
 }
 
-func TestPullChoosesThePlatform(t *testing.T) {
+func TestPullChoosesTheHostPlatform(t *testing.T) {
 	reg := imagetest.NewRegistry(t)
 	layer := [][]byte{imagetest.Tar(t, imagetest.File{Name: "a", Body: "a"})}
 	mine := imagetest.Build(t, imagetest.Spec{Layers: layer})

@@ -247,8 +247,8 @@ func TestPullMakesRoomOrIsRefusedFirst(t *testing.T) {
 	}
 }
 
-// TestHelperOfKill is the process that TestKilledUnpackLeavesNothingPartial kills.
-func TestHelperOfKill(t *testing.T) {
+// TestHelperUnpacksUntilKilled is the process that TestKilledUnpackLeavesNothingPartial kills.
+func TestHelperUnpacksUntilKilled(t *testing.T) {
 	dir, name := os.Getenv("SOUK_TEST_IMAGES"), os.Getenv("SOUK_TEST_IMAGE")
 	if dir == "" {
 		t.Skip("it is run by TestKilledUnpackLeavesNothingPartial")
@@ -274,7 +274,7 @@ func TestKilledUnpackLeavesNothingPartial(t *testing.T) {
 	dir := t.TempDir()
 	kills := 0
 	for round := range 12 {
-		c := exec.Command(os.Args[0], "-test.run=^TestHelperOfKill$", "-test.count=1")
+		c := exec.Command(os.Args[0], "-test.run=^TestHelperUnpacksUntilKilled$", "-test.count=1")
 		c.Env = append(os.Environ(), "SOUK_TEST_IMAGES="+dir, "SOUK_TEST_IMAGE="+name)
 		out, err := c.StdoutPipe()
 		if err != nil {

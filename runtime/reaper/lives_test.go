@@ -74,9 +74,9 @@ func TestReplayRebuildsLives(t *testing.T) {
 	}
 }
 
-// TestRewriteKeepsIntents: a rewrite of the file between an intent and its fork does not lose the intent, and an
+// TestRewriteKeepsStartIntents: a rewrite of the file between an intent and its fork does not lose the intent, and an
 // attempt that ended keeps the time of its start.
-func TestRewriteKeepsIntents(t *testing.T) {
+func TestRewriteKeepsStartIntents(t *testing.T) {
 	dir := t.TempDir()
 	file, _, _, err := openLives(dir)
 	if err != nil {

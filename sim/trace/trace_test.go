@@ -42,7 +42,7 @@ func TestTRFormatIsRead(t *testing.T) {
 	}
 }
 
-func TestHostileTRIsRefusedWithItsLine(t *testing.T) {
+func TestMalformedTRErrorNamesTheLine(t *testing.T) {
 	for _, c := range []struct{ text, want string }{
 		{"1 1 1 1\nx 1 1 1\n", "x.tr, line 2: the arrival is \"x\""},
 		{"5 1 1 1\n4 1 1 1\n", "line 2: the job arrives at 4, before the one above it at 5"},
@@ -224,7 +224,7 @@ func FuzzGoogleReadsOrRefuses(f *testing.F) {
 	})
 }
 
-func TestOpenReadsCompressedFilesAndSaysWhatIsWrong(t *testing.T) {
+func TestOpenReadsGzipAndNamesDamage(t *testing.T) {
 	dir := t.TempDir()
 	var z bytes.Buffer
 	w := gzip.NewWriter(&z)

@@ -84,7 +84,7 @@ func TestCatalogChangesReachOtherMembers(t *testing.T) {
 	}
 }
 
-func TestImportRefusesForeignSecrets(t *testing.T) {
+func TestImportRefusesMalformedAndUnsealedRows(t *testing.T) {
 	c := sharers(t, 1)[0]
 	for _, x := range [][3]string{{"app", "web", "{"}, {"nonsense", "x", "{}"}, {"policy", "p/1", `"x"`},
 		{"secret", "nobody/TOKEN", "{}"}, {"secret", "x", "{}"}} {

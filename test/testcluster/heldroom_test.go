@@ -21,9 +21,9 @@ func hostRelease(n int, mb int) api.NewRelease {
 			Guest: &machine.Guest{CPUKind: "shared", CPUs: 1, MemoryMB: mb}}}}}}
 }
 
-// TestPlannedRoomIsKept: what a plan has held nobody else takes, and the machines of the release get, also where another
+// TestReservedRoomIsKeptForItsRelease: what a plan has held nobody else takes, and the machines of the release get, also where another
 // member deploys it and a third is its steward.
-func TestPlannedRoomIsKept(t *testing.T) {
+func TestReservedRoomIsKeptForItsRelease(t *testing.T) {
 	t.Parallel()
 	c := testcluster.New(t, 3, testcluster.Options{
 		Capacity: cluster.Resources{CPU: 16_000, Memory: 1024, Disk: 100_000, Ports: 1000}})

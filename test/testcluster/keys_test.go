@@ -146,10 +146,10 @@ func TestRotationIgnoresUncertifiedMembers(t *testing.T) {
 	c.Until("the one that was away has the new key", func() bool { return c.Member(down).Cluster().Keys() == 3 })
 }
 
-// TestIssuerThatMovedIsFound: an issuer comes back at another address, after a rotation that was forced while it was
+// TestMovedIssuerIsFound: an issuer comes back at another address, after a rotation that was forced while it was
 // away, and uses a key that the other lacks: neither reads the other's gossip, and the other knows no right address of
 // it. The issuer tells it over the wire.
-func TestIssuerThatMovedIsFound(t *testing.T) {
+func TestMovedIssuerIsFound(t *testing.T) {
 	t.Parallel()
 	c := testcluster.New(t, 2, testcluster.Options{})
 	const issuer, other = 0, 1

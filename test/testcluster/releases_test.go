@@ -10,9 +10,9 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// TestLargeReleaseReachesAll: a release that is larger than an object, and that nothing makes smaller, is at all members
+// TestLargeReleaseReachesEveryMember: a release that is larger than an object, and that nothing makes smaller, is at all members
 // whole, also at one that was down when it was made.
-func TestLargeReleaseReachesAll(t *testing.T) {
+func TestLargeReleaseReachesEveryMember(t *testing.T) {
 	t.Parallel()
 	c := begin(t, 3)
 	c.Kill(2)

@@ -8,8 +8,8 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
-// TestTokenOfARemovedMember: who has the disk of a member that was removed has its token, which is let in nowhere.
-func TestTokenOfARemovedMember(t *testing.T) {
+// TestRemovedMembersTokenIsRefused: who has the disk of a member that was removed has its token, which is let in nowhere.
+func TestRemovedMembersTokenIsRefused(t *testing.T) {
 	t.Parallel()
 	c := begin(t, 3)
 	const bad = 2

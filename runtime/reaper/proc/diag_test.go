@@ -53,7 +53,7 @@ func TestTruncatedNetlinkAnswerIsIgnored(t *testing.T) {
 	}
 }
 
-func BenchmarkListenersOn(b *testing.B) {
+func BenchmarkListenersOnAPort(b *testing.B) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		b.Fatal(err)
