@@ -117,7 +117,7 @@ func TestIdentifiersUseNoWordTheGlossaryGivesUp(t *testing.T) {
 	}
 }
 
-// TestGlossaryExplainsEachWordOnce reads the first table.
+// TestGlossaryExplainsEachWordOnce: the glossary's first table has each word once.
 func TestGlossaryExplainsEachWordOnce(t *testing.T) {
 	raw, err := os.ReadFile("docs/glossary.md")
 	if err != nil {

@@ -16,8 +16,8 @@ func (capped) Account(context.Context, string) (string, *quota.Account, error) {
 	return "ml", &quota.Account{Unlimited: true, Used: cluster.Resources{CPU: 300}, Max: quota.Caps{"cpu": 1}}, nil
 }
 
-// TestQuotaRefusalCountsOtherWorkersUsage beside what workers have told of a namespace is nothing that an order wants: a refusal says how
-// little is left, and that no more was wanted than was asked for.
+// TestQuotaRefusalCountsOtherWorkersUsage: a refusal counts what all workers report of the namespace, and says how
+// little is left and how much was asked for.
 func TestQuotaRefusalCountsOtherWorkersUsage(t *testing.T) {
 	b := &Broker{funds: capped{}}
 	for occupied, want := range map[int64]string{0: "", 550: "",

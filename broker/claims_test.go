@@ -276,8 +276,8 @@ func ownLaunch(id string) *machine.Launch {
 	return l
 }
 
-// TestRetryOfFailedCreateReportsNoMachine: its answer was lost, or said that it may be asked again. Who asks again hears that there is no
-// machine, and why: it was never made.
+// TestRetryOfFailedCreateReportsNoMachine: after a create whose answer was lost or was retryable, a retry reports that
+// no machine was made, and why.
 func TestRetryOfFailedCreateReportsNoMachine(t *testing.T) {
 	w := newTown(t, "w1", "w2")
 	for id, x := range w.fleet.workers {

@@ -88,8 +88,8 @@ func distinct(w *town) (n int) {
 	return n
 }
 
-// TestKeyWithNewDeciderFindsItsMachine: who decides about a key now has not decided about it before. It knows the machine by what its
-// worker tells, for as long as keys last, and refuses another request.
+// TestKeyWithNewDeciderFindsItsMachine: a new decider of a key finds the key's machine by the worker's record while
+// the key is valid, and refuses another request with it.
 func TestKeyWithNewDeciderFindsItsMachine(t *testing.T) {
 	w := newTown(t, "w1", "w2", "w3")
 	w.setCut(func(a, b cluster.WorkerID) bool { return a == "w3" || b == "w3" })

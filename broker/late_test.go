@@ -9,8 +9,8 @@ import (
 	"github.com/soukhq/souk/core/lifecycle"
 )
 
-// TestLateGrantAnswerDoesNotReviveARemovedMachine: a machine that was removed before the answer came which tells of it is not believed
-// to be there, as its worker tells of its end once only. Another one is.
+// TestLateGrantAnswerDoesNotReviveARemovedMachine: a grant's answer that arrives after its machine was removed does
+// not add the machine to the fleet again; a machine that was not removed is added.
 func TestLateGrantAnswerDoesNotReviveARemovedMachine(t *testing.T) {
 	for name, tt := range map[string]struct {
 		took    time.Duration

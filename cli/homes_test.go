@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// TestHomeFindsAgentOrDevDirectoryAndSaysWhich: an agent's piece is found as a souk dev's is, and where both have one it is said whose is taken.
+// TestHomeFindsAgentOrDevDirectoryAndSaysWhich: a file is found in the directory of an agent or of souk dev; where
+// both have it, the output says which one is used.
 func TestHomeFindsAgentOrDevDirectoryAndSaysWhich(t *testing.T) {
 	state := t.TempDir()
 	agent, dev := filepath.Join(state, "agent"), filepath.Join(state, "dev")

@@ -13,7 +13,8 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
-// What is lost for half a minute is said to go on, with what follows it again; the exit code is 69.
+// TestRetryOfLostConnectionEndsWithExitCode69: after half a minute without a connection the command exits with 69,
+// says that the operation goes on, and prints the command that follows it.
 func TestRetryOfLostConnectionEndsWithExitCode69(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var errs bytes.Buffer

@@ -148,7 +148,7 @@ func TestWrapBreaksLinesAtSpaces(t *testing.T) {
 	}
 }
 
-// TestWrapFitsTheWidthAndKeepsEveryWord: wrap fits whatever the text, and loses no word.
+// TestWrapFitsTheWidthAndKeepsEveryWord: any wrapped text fits the width and keeps every word.
 func TestWrapFitsTheWidthAndKeepsEveryWord(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		text := rapid.StringMatching(`( {0,6}[a-zü机]{0,20}( {1,3}[a-z机]{1,30}){0,8}\n?){0,3}`).Draw(t, "text")

@@ -7,7 +7,8 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// Nobody's config may move the cursor of who lists machines.
+// TestConfigControlCharactersAreEscapedInLists: a machine's config cannot move the cursor of a terminal that lists
+// machines.
 func TestConfigControlCharactersAreEscapedInLists(t *testing.T) {
 	m := &machine.Machine{Config: &machine.Config{Init: machine.Init{Exec: []string{"x\x1b[2J", "a\nb\u009b"}}}}
 	if got := Command(m.Config); strings.ContainsAny(got, "\x1b\n\u009b") {

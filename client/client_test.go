@@ -102,7 +102,8 @@ func TestUnreachableServerIsUnavailable(t *testing.T) {
 	}
 }
 
-// Whoever may not open the socket is told whose it is, and not that nobody is there.
+// TestSocketOfAnotherUserNamesItsOwner: the error for a socket that may not be opened names its owner, and does not
+// say that no server is there.
 func TestSocketOfAnotherUserNamesItsOwner(t *testing.T) {
 	_, err := client.WithHTTP("unix:/s", "t", &http.Client{Transport: closed{}}).Apps(t.Context())
 	if !fault.Is(err, fault.Denied) || !strings.Contains(err.Error(), "the souk at unix:/s is another user's") {

@@ -40,8 +40,8 @@ func names(f *fleet.Fleet, app string) string {
 	return strings.Join(out, " ")
 }
 
-// TestSilentWorkerIsListedButNotRanked: it is in the snapshot from when it is heard of, and is ranked once it has
-// told.
+// TestSilentWorkerIsListedButNotRanked: a worker is in the snapshot from its first sign, and is ranked once its record
+// is known.
 func TestSilentWorkerIsListedButNotRanked(t *testing.T) {
 	f := fleet.New()
 	f.Update(func(e *fleet.Edit) { e.Member(fleet.Member{ID: "w1", State: "", Since: time.Time{}}) })
@@ -99,8 +99,8 @@ func TestLaterEpochReplacesAnEarlierOne(t *testing.T) {
 	}
 }
 
-// TestGrantedMachineIsVisibleAtOnce: the machine is found and has its name before its worker tells of it, and what the worker
-// then tells counts, also that it is gone. Where the worker never tells, the machine is forgotten in time.
+// TestGrantedMachineIsVisibleAtOnce: a granted machine is found by id and name before its worker announces it; the
+// worker's later records count. If the worker never announces it, it is forgotten in time.
 func TestGrantedMachineIsVisibleAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := fleet.New()
@@ -222,7 +222,8 @@ func TestMachineIsFoundByItsKey(t *testing.T) {
 	want("two", "")
 }
 
-// TestLocalWorkerOverridesGossip: worker of this process feeds the fleet as an observer, and no gossip overrules it.
+// TestLocalWorkerOverridesGossip: the worker of this process updates the fleet directly, and gossip does not overrule
+// it.
 func TestLocalWorkerOverridesGossip(t *testing.T) {
 	f := fleet.New()
 	o := f.Own("w1")
@@ -330,8 +331,8 @@ func TestGrantCountsInTheIndexAtOnce(t *testing.T) {
 	}
 }
 
-// TestGrantCountsForItsAppInTheView: a machine that was granted counts as one of its app, until its worker tells of it, or for a
-// minute at most. The records that workers told are as they were.
+// TestGrantCountsForItsAppInTheView: a granted machine counts for its app until its worker announces it, for a minute
+// at most. The workers' own records stay unchanged.
 func TestGrantCountsForItsAppInTheView(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := fleet.New()
@@ -468,7 +469,7 @@ func TestReadersSeeBatchedChangesTogether(t *testing.T) {
 	all.Wait()
 }
 
-// TestMachinePortIsItsFirstServices: port of A machine is that of its first service, where there is one that can be.
+// TestMachinePortIsItsFirstServices: a machine's port is that of its first service, if that is valid.
 func TestMachinePortIsItsFirstServices(t *testing.T) {
 	for port, want := range map[int]uint16{0: 0, -1: 0, 1: 1, 8080: 8080, 65535: 65535, 65536: 0} {
 		m := &machine.Machine{Config: &machine.Config{Services: []machine.Service{{InternalPort: port},

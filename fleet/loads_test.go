@@ -98,7 +98,7 @@ func TestLoadUpdatesAreRateLimited(t *testing.T) {
 	})
 }
 
-// TestWorkerUpdateKeepsProxyLoad: what the worker tells of a machine leaves alone what the proxy has told.
+// TestWorkerUpdateKeepsProxyLoad: a worker's update of a machine keeps the load that the proxy reported.
 func TestWorkerUpdateKeepsProxyLoad(t *testing.T) {
 	f := fleet.New()
 	own := f.Own("w1")

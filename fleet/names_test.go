@@ -16,8 +16,9 @@ import (
 	"github.com/soukhq/souk/runtime/hostnet/netplan"
 )
 
-// TestNamesHoldOnlyReachableAddresses: a container of another host is told with its address only where a tunnel leads there;
-// its name has an empty answer else, and the app's leaves it out. What shares a host's network is at that host.
+// TestNamesHoldOnlyReachableAddresses: a container of another host has its address in DNS only where a tunnel leads
+// there; otherwise its own name is empty and the app's name omits it. A machine in the host's network has the host's
+// address.
 func TestNamesHoldOnlyReachableAddresses(t *testing.T) {
 	f := fleet.New()
 	own := &machine.Machine{ID: "m0", App: "shop", Name: "near", Worker: "here", State: machine.Started,

@@ -11,7 +11,7 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// TestWalkVisitsOnlyChangedApps: apps are told that have other machines than before, or whose workers are otherwise, and no app twice.
+// TestWalkVisitsOnlyChangedApps: the walk visits each app once whose machines or workers have changed.
 func TestWalkVisitsOnlyChangedApps(t *testing.T) {
 	f := fleet.New()
 	walk := fleet.NewWalk(func(m *fleet.Machine) bool { return m.State != machine.Stopped },

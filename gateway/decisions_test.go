@@ -209,9 +209,8 @@ func TestDecisionLogHoldsNoSecret(t *testing.T) {
 	}
 }
 
-// TestRefusedStartIsExplained follows a machine whose worker has filled up while it was stopped: the start and the
-// update that its worker refuses are in the log with what it said, and explained until the machine has started after
-// all.
+// TestRefusedStartIsExplained: the refused start and update of a machine whose worker filled up are logged with the
+// worker's reason, and explained until the machine starts.
 func TestRefusedStartIsExplained(t *testing.T) {
 	s := logged(t, newMemWorker("w1", "local", small), newMemWorker("w2", "ord", small))
 	m := s.launch(strings.Replace(guest("web", 512), `{"name"`, `{"region":"local","name"`, 1))

@@ -23,7 +23,8 @@ func uncallable(s *shop, w *memWorker) {
 	})
 }
 
-// TestUnreachableWorkerIsNamedInLists: what is known of it is listed and told, lists name it, and what asks nobody is as ever.
+// TestUnreachableWorkerIsNamedInLists: lists contain the known machines of an unreachable worker and name that worker;
+// reads that ask no worker are unaffected.
 func TestUnreachableWorkerIsNamedInLists(t *testing.T) {
 	w1, w2 := newMemWorker("w1", "iad", room), newMemWorker("w2", "fra", room)
 	s := newShop(t, w1, w2).open()
@@ -87,9 +88,8 @@ func TestAppIsDeletedDespiteAnUninvolvedDeadWorker(t *testing.T) {
 	s.want(202, "DELETE", "/v1/apps/a", nil)
 }
 
-// TestUnknownMachineIsUnavailableThenNotFound: while a worker that cannot be asked may have a machine that nobody knows, that is
-// unavailable, but not for ever: then it is not found, and the answer names the worker. What would be made a second
-// time is refused for as long as it takes.
+// TestUnknownMachineIsUnavailableThenNotFound: an unknown machine is unavailable while an unreachable worker may have
+// it, and later not found, with the worker named. A create that could duplicate it is refused for that time.
 func TestUnknownMachineIsUnavailableThenNotFound(t *testing.T) {
 	const id = "00000000000000"
 	for name, c := range map[string]struct {

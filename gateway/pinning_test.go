@@ -38,8 +38,8 @@ func (x *tags) Known(name string) (image.Resolved, bool) {
 	return image.Resolved{Digest: "sha256:" + strings.Repeat("e", 64), Here: true}, digest == "e"
 }
 
-// TestReleaseImagesArePinnedToDigests: a release has the digest that each of its tags means when it is made; a plan tells that one
-// has moved, a rollback returns to the one of before, and a tag that nobody knows is refused.
+// TestReleaseImagesArePinnedToDigests: a release stores the digest of each tag; a plan shows a moved tag, a rollback
+// returns to the former digest, and an unknown tag is refused.
 func TestReleaseImagesArePinnedToDigests(t *testing.T) {
 	s := newShop(t).open()
 	x := &tags{means: map[string]string{"demo:1": "a", "demo:2": "b"}}

@@ -211,7 +211,8 @@ func TestShadowPolicyIsRecordedAndChangesNothing(t *testing.T) {
 	}
 }
 
-// What a shadow would have placed is recorded of a request that was refused, too, and told.
+// TestShadowPolicyIsRecordedForRefusals: the placement of a shadow policy is recorded and shown for refused requests
+// too.
 func TestShadowPolicyIsRecordedForRefusals(t *testing.T) {
 	for _, strategy := range []string{broker.Direct, broker.Race, broker.Shared} {
 		s := logged(t, twoWorkers()...)
@@ -234,7 +235,7 @@ func TestShadowPolicyIsRecordedForRefusals(t *testing.T) {
 	}
 }
 
-// A plan says what applying then does: each machine that is placed anew by the file goes where the plan said.
+// TestPolicyPlanPredictsPlacements: each machine that is placed after a policy is applied goes where the plan said.
 func TestPolicyPlanPredictsPlacements(t *testing.T) {
 	s := newShop(t, twoWorkers()...).open()
 	for range 4 {

@@ -127,8 +127,8 @@ func TestQuotaRefusesAStartAtTheWorker(t *testing.T) {
 	}
 }
 
-// TestJobsAndVolumesCarryTheirNamespace: whose means a job and a volume take, and an app's eviction budget, is the
-// gateway's to say; what a worker refuses for quota is told with the contract's code, and no other worker is asked.
+// TestJobsAndVolumesCarryTheirNamespace: the gateway sets the namespace of jobs and volumes and the eviction budget of
+// an app; a worker's quota refusal has the API's code, and no other worker is asked.
 func TestJobsAndVolumesCarryTheirNamespace(t *testing.T) {
 	w1, w2 := newMemWorker("w1", "local", room), newMemWorker("w2", "local", room)
 	s := newShop(t, w1, w2).open()
@@ -165,7 +165,8 @@ func TestJobsAndVolumesCarryTheirNamespace(t *testing.T) {
 	}
 }
 
-// TestQuotaLendsIdleRoomWithoutEvicting: where a budget lends, what goes beyond it runs on idle room, is told so, and evicts nobody.
+// TestQuotaLendsIdleRoomWithoutEvicting: where a budget lends, a machine beyond it runs on idle room, is marked as
+// lent to, and evicts no other.
 func TestQuotaLendsIdleRoomWithoutEvicting(t *testing.T) {
 	w := newMemWorker("w1", "local", room)
 	s := newShop(t, w).open()

@@ -165,8 +165,8 @@ func TestPlanWithEvictionsCanBeHeld(t *testing.T) {
 	}
 }
 
-// TestHoldReplansAfterAStaleRefusal: a worker that has no room any more, of which the fleet has not heard, is no reason to
-// refuse a release that another worker has room for.
+// TestHoldReplansAfterAStaleRefusal: a worker that has filled up unknown to the fleet does not fail a release that
+// another worker has room for.
 func TestHoldReplansAfterAStaleRefusal(t *testing.T) {
 	small := room
 	small.Memory = 1024

@@ -96,7 +96,8 @@ func TestInvalidReleaseNamesItsGroup(t *testing.T) {
 	}
 }
 
-// TestServiceStatusCountsReplicasPerGroup tells per group what is wanted, there and ready, each replica with its machine, and who sees to it.
+// TestServiceStatusCountsReplicasPerGroup: the status has, per group, the wanted, present and ready replicas, each
+// with its machine, and the steward.
 func TestServiceStatusCountsReplicasPerGroup(t *testing.T) {
 	s := newShop(t).open()
 	s.with(func(o *Options) {
@@ -144,7 +145,8 @@ func TestServiceStatusCountsReplicasPerGroup(t *testing.T) {
 	}
 }
 
-// TestStatusNamesTheSilentWorkerAwaited: where a worker is not heard, the status says of a replica that lacks a machine whom it waits for.
+// TestStatusNamesTheSilentWorkerAwaited: the status of a replica without a machine names the silent worker that it
+// waits for.
 func TestStatusNamesTheSilentWorkerAwaited(t *testing.T) {
 	s := newShop(t).open()
 	s.want(201, "POST", "/v1/souk/apps/a/releases", `{"groups":[

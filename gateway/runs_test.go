@@ -15,7 +15,7 @@ import (
 const jobRelease = `{"groups":[{"name":"web","config":{"image":"demo:1"}},` +
 	`{"name":"report","config":{"image":"demo:2"},"cron":{"schedule":"30 2 * * *","zone":"Europe/Berlin"}}]}`
 
-// TestScheduledJobsRunOnDemandOneAtATime: jobs of an app are told apart from groups that are kept up, and run when somebody asks for it, one at a time.
+// TestScheduledJobsRunOnDemandOneAtATime: jobs are listed apart from services, and run on request, one at a time.
 func TestScheduledJobsRunOnDemandOneAtATime(t *testing.T) {
 	s := newShop(t).open()
 	s.want(404, "POST", "/v1/souk/apps/a/trigger", `{"group":"report"}`)
@@ -97,7 +97,8 @@ func TestWhyExplainsAJob(t *testing.T) {
 	is(true, "it is off", "souk scale a report=1")
 }
 
-// TestPendingReleaseCommandHoldsJobs: release command that is pending keeps jobs of a first release from running, and the status says so.
+// TestPendingReleaseCommandHoldsJobs: a pending command of a first release keeps its jobs from running, and the status
+// says so.
 func TestPendingReleaseCommandHoldsJobs(t *testing.T) {
 	s := newShop(t).open()
 	for body, want := range map[string]string{`,"release_command":[""]}`: "release_command has 1 to 64 words",

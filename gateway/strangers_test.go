@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// A body of which nothing more comes does not keep who sends it here, nor its answer from it (security M4).
+// TestStalledBodyWithoutTokenIsCutOff: a stalled body without a token keeps neither the connection nor the answer
+// waiting (security M4).
 func TestStalledBodyWithoutTokenIsCutOff(t *testing.T) {
 	s := newShop(t).open()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")

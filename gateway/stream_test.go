@@ -237,8 +237,8 @@ func TestLogsStreamTailAndFollow(t *testing.T) {
 	}
 }
 
-// TestLogsOfADestroyedMachineStayReadable: what is kept of a destroyed machine's output is read as that of another, but by nobody who has
-// made another app of that name since.
+// TestLogsOfADestroyedMachineStayReadable: the kept output of a destroyed machine is read like that of a living one,
+// but not through a newer app of the same name.
 func TestLogsOfADestroyedMachineStayReadable(t *testing.T) {
 	s := newShop(t).open()
 	m := s.launch(hostLaunch)

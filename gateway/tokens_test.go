@@ -44,8 +44,8 @@ func (roleTokens) Make(by api.Token, in api.NewToken) (api.MadeToken, error) {
 
 func (roleTokens) Revoke(string, string, string) ([]api.Token, error) { return nil, nil }
 
-// TestEveryRouteEnforcesItsRole sends every request with every role: who may not is refused before anything is done, and
-// who may is not.
+// TestEveryRouteEnforcesItsRole: each request is sent with each role: without the right it is refused before anything
+// is done, with it it is not.
 func TestEveryRouteEnforcesItsRole(t *testing.T) {
 	s := newShop(t).open()
 	s.with(func(o *Options) { o.Tokens = roleTokens{} })

@@ -76,8 +76,8 @@ func refusedOf(a *at) (n int64) {
 	return n
 }
 
-// TestGossipKeyAloneGrantsNothing: who has only the key of gossip takes nobody out, makes itself no token, removes nobody and fills nothing (security H1,
-// H3, M2).
+// TestGossipKeyAloneGrantsNothing: with only the gossip key an attacker removes no member, makes no token, and fills
+// no table (security H1, H3, M2).
 func TestGossipKeyAloneGrantsNothing(t *testing.T) {
 	t.Parallel()
 	x := newTown(t)
@@ -197,8 +197,8 @@ func TestCertificateRolesLimitWrites(t *testing.T) {
 	}
 }
 
-// TestExpiredCertificateSignsNothingNew: key of an ended certificate says nothing new; what was said with it in time may be carried for ever, and a member
-// whose issuer was away for some days is still believed (security L12).
+// TestExpiredCertificateSignsNothingNew: an expired certificate's key signs nothing new; what it signed in time may be
+// passed on for ever, and a member whose issuer was away for some days is still believed (security L12).
 func TestExpiredCertificateSignsNothingNew(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
@@ -276,7 +276,8 @@ func TestRenewedMemberResignsItsRecords(t *testing.T) {
 	}
 }
 
-// TestRecordsOfARemovedMemberStay: what A removed member wrote stays, for who joins later too; what it writes from then on is not believed.
+// TestRecordsOfARemovedMemberStay: records that a member wrote before its removal stay, also for members that join
+// later; later ones are not believed.
 func TestRecordsOfARemovedMemberStay(t *testing.T) {
 	t.Parallel()
 	x := newTown(t)

@@ -29,8 +29,8 @@ func kindOf(err error) string {
 	return string(fault.KindOf(err))
 }
 
-// TestOnlyHeardWorkersAreAsked: a worker that is heard answers for itself. One that is not heard is not asked; a machine that it may
-// have told nobody of is not called missing.
+// TestOnlyHeardWorkersAreAsked: a reachable worker answers for itself. A silent one is not asked; a machine that it
+// may have is not called missing.
 func TestOnlyHeardWorkersAreAsked(t *testing.T) {
 	t.Parallel()
 	x := newTown(t)
@@ -87,8 +87,8 @@ func TestOnlyHeardWorkersAreAsked(t *testing.T) {
 	}
 }
 
-// TestEventStreamEndsWhenASilentWorkerReturns: the stream begins, has nothing, and ends when the worker is back: who listens lists
-// anew.
+// TestEventStreamEndsWhenASilentWorkerReturns: the event stream of a silent worker is empty and ends when the worker
+// returns, so that the listener lists again.
 func TestEventStreamEndsWhenASilentWorkerReturns(t *testing.T) {
 	t.Parallel()
 	x := newTown(t)
@@ -128,8 +128,8 @@ func TestEventStreamEndsWhenASilentWorkerReturns(t *testing.T) {
 	}
 }
 
-// TestRestartRemembersOtherMembers: a member that has just begun knows from before who the others are, so it calls nothing missing
-// that they may have, and lists them as workers that cannot be heard.
+// TestRestartRemembersOtherMembers: a restarted member knows the others from disk: it calls nothing missing that they
+// may have, and lists them as unreachable workers.
 func TestRestartRemembersOtherMembers(t *testing.T) {
 	t.Parallel()
 	x := newTown(t)

@@ -40,8 +40,8 @@ func gossipSaved(dir string) (map[string]string, error) {
 	return s.Members, err
 }
 
-// TestCertificatesBeforeRemovalAreDenied: certificates of before the removal are, whatever the order of things; younger ones are not, nor
-// anybody else's.
+// TestCertificatesBeforeRemovalAreDenied: certificates from before a removal are denied, in any order of events;
+// younger ones and those of other members are not.
 func TestCertificatesBeforeRemovalAreDenied(t *testing.T) {
 	t.Parallel()
 	m := &Member{}
@@ -192,7 +192,7 @@ func TestRemovedMemberReturnsWithANewCertificate(t *testing.T) {
 	})
 }
 
-// TestInvalidObjectsGrantNothing: whatever members write of what this package reads, nobody is let in by it, and nothing stands still.
+// TestInvalidObjectsGrantNothing: invalid objects of members grant no access and block nothing.
 func TestInvalidObjectsGrantNothing(t *testing.T) {
 	t.Parallel()
 	x := newTown(t)
@@ -256,7 +256,8 @@ func TestInvalidObjectsGrantNothing(t *testing.T) {
 	})
 }
 
-// TestOnlyStartedHeardMachinesAreNamed: only what is started and can be heard is told, at the address that its worker gives.
+// TestOnlyStartedHeardMachinesAreNamed: DNS has only started machines of reachable workers, at the address that the
+// worker gives.
 func TestOnlyStartedHeardMachinesAreNamed(t *testing.T) {
 	t.Parallel()
 	x := newTown(t)
@@ -339,7 +340,7 @@ func TestNameLookupCostIsIndependentOfOtherApps(t *testing.T) {
 	}
 }
 
-// TestIssuerAddressesSurviveRestart: a member knows after a restart, with nobody to be heard, where it may ask for keys.
+// TestIssuerAddressesSurviveRestart: a restarted member without peers still knows the addresses of the issuers.
 func TestIssuerAddressesSurviveRestart(t *testing.T) {
 	t.Parallel()
 	x := newTown(t)
@@ -367,8 +368,8 @@ func TestIssuerAddressesSurviveRestart(t *testing.T) {
 	}
 }
 
-// TestIsolatedIssuerDoesNotAdvanceARotation: one that has just begun in the midst of a rotation, and hears nobody, does not go on
-// with it and leave the others behind.
+// TestIsolatedIssuerDoesNotAdvanceARotation: an issuer that restarts during a rotation and reaches no member does not
+// advance it.
 func TestIsolatedIssuerDoesNotAdvanceARotation(t *testing.T) {
 	t.Parallel()
 	x := newTown(t)
@@ -432,8 +433,8 @@ func TestDeletedAppIsNotRevivedByItsMember(t *testing.T) {
 	}
 }
 
-// What a member told with a certificate that is refused now, its id lives on with a younger one, is dropped at all:
-// held, it could stand for ever in the way of what the other tells in the same incarnation.
+// TestRecordsOfARefusedCertificateAreDropped: records of a refused certificate are dropped, even if a younger
+// certificate has the same id: kept, they could block newer records of that incarnation.
 func TestRecordsOfARefusedCertificateAreDropped(t *testing.T) {
 	t.Parallel()
 	x := newTown(t)

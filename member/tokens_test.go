@@ -140,7 +140,8 @@ func TestTokenExpiresEverywhere(t *testing.T) {
 	}
 }
 
-// TestRevocationReachesOfflineMembers: it holds for who was away when it was made, whatever that one tells of the token.
+// TestRevocationReachesOfflineMembers: a revocation reaches a member that was offline, whatever that member sends
+// about the token.
 func TestRevocationReachesOfflineMembers(t *testing.T) {
 	t.Parallel()
 	x := newTown(t)
@@ -166,8 +167,8 @@ func TestRevocationReachesOfflineMembers(t *testing.T) {
 	refused(t, ci, "token_revoked", ta, tb)
 }
 
-// TestOwnTokenIsRenewedInTime: a member's own token is made anew in time, and at once when it is revoked or taken away; who has read
-// the one before in time goes on with it.
+// TestOwnTokenIsRenewedInTime: a member renews its own token in time, and at once after a revocation or deletion;
+// readers of the former token can use it until its end.
 func TestOwnTokenIsRenewedInTime(t *testing.T) {
 	t.Parallel()
 	x := newTown(t)

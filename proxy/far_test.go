@@ -10,7 +10,7 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// TestRemoteMachineIsWokenByItsOwner: another members machine is asked and woken by its owner, whatever path the request has.
+// TestRemoteMachineIsWokenByItsOwner: a machine of another member is woken and asked by that member, for any path.
 func TestRemoteMachineIsWokenByItsOwner(t *testing.T) {
 	to := far{}
 	r := newRig(t, withFar(to))
@@ -81,7 +81,8 @@ func TestProxyHeadersFromMachinesAreIgnored(t *testing.T) {
 	}
 }
 
-// TestUnreachableMemberIsSkippedOrReported: member that cannot be reached is said, and another machine is asked where there is one.
+// TestUnreachableMemberIsSkippedOrReported: a request skips an unreachable member where another machine exists, else
+// reports it.
 func TestUnreachableMemberIsSkippedOrReported(t *testing.T) {
 	to := far{}
 	r := newRig(t, withFar(to))

@@ -75,8 +75,8 @@ func TestWakeWaitsForPassingChecks(t *testing.T) {
 	}
 }
 
-// TestRequestWaitsForAMachineAlreadyStarting: it was started by somebody else and has not passed its checks yet, or they have not even been
-// made. A request waits for that, also where nobody may start the machine for it.
+// TestRequestWaitsForAMachineAlreadyStarting: a request waits for a machine that was started by another caller and has
+// not passed its checks, even where the request may not start it.
 func TestRequestWaitsForAMachineAlreadyStarting(t *testing.T) {
 	t.Parallel()
 	for _, output := range []string{machine.CheckWaits, "connection refused"} {
@@ -197,8 +197,8 @@ func TestFirstCrashCostsNoRequest(t *testing.T) {
 	}
 }
 
-// TestRequestWaitsForAReplacementMachine: of an app whose machines are kept none is there for a moment. A request waits for it, also one by
-// a name that no machine has now; of an app that is not kept, or is kept down, it is told so at once.
+// TestRequestWaitsForAReplacementMachine: a request to a kept app without machines, or to the name of a machine that
+// is gone, waits for the replacement; for an app that is not kept, or is scaled to zero, it is refused at once.
 func TestRequestWaitsForAReplacementMachine(t *testing.T) {
 	t.Parallel()
 	var wanted atomic.Bool
@@ -263,7 +263,8 @@ func TestRequestWaitsForAReplacementMachine(t *testing.T) {
 	})
 }
 
-// TestPortWaitsForAReplacementMachine: port whose machine is about to come stays open, and a connection waits for the next machine; once none is to come it closes.
+// TestPortWaitsForAReplacementMachine: a port stays open while a replacement is coming, and its connections wait; once
+// none is to come it closes.
 func TestPortWaitsForAReplacementMachine(t *testing.T) {
 	t.Parallel()
 	p := &ports{open: map[int]net.Listener{}}

@@ -48,7 +48,7 @@ func TestIdleConnectionsAreBounded(t *testing.T) {
 	}
 }
 
-// TestUnknownNamesKeepNoState: names that nobody has cost nothing that stays, and wake nobody.
+// TestUnknownNamesKeepNoState: requests for unknown names leave no state and wake no machine.
 func TestUnknownNamesKeepNoState(t *testing.T) {
 	r := newRig(t, nil)
 	r.host.add("shop", "m1", machine.Stopped, httpService(nil), says("m1"))
@@ -67,7 +67,8 @@ func TestUnknownNamesKeepNoState(t *testing.T) {
 	}
 }
 
-// TestHTTP2FloodsCostOnlyTheirConnection: resets, continuations and large heads cost their connection, and nobody else anything.
+// TestHTTP2FloodsCostOnlyTheirConnection: resets, continuations and large heads close their own connection and affect
+// no other.
 func TestHTTP2FloodsCostOnlyTheirConnection(t *testing.T) {
 	r := newRig(t, nil)
 	r.host.add("shop", "m1", machine.Started, httpService(nil), says("m1"))
@@ -170,7 +171,7 @@ func TestRequestDuringIdleStopIsAnswered(t *testing.T) {
 	t.Log(starts, "starts,", stops, "stops")
 }
 
-// TestSlowRequestHeadTimesOut: slow head ends with the time for heads.
+// TestSlowRequestHeadTimesOut: a request head that is not complete in time ends the connection.
 func TestSlowRequestHeadTimesOut(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)

@@ -11,7 +11,8 @@ import (
 	"github.com/soukhq/souk/proxy/hop/hoptest"
 )
 
-// TestClientAddressComesFromTrustedHops: by which address a request came is said by souk, or by who is trusted, and by no client.
+// TestClientAddressComesFromTrustedHops: the client address comes from souk or a trusted proxy, never from a client's
+// header.
 func TestClientAddressComesFromTrustedHops(t *testing.T) {
 	names := []string{"True-Client-IP", "CF-Connecting-IP", "X-Client-IP", "X-Cluster-Client-IP", "Client-IP",
 		"X-Remote-Addr", "X-Original-Forwarded-For", "Fastly-Client-IP", "X-Azure-ClientIP", "true_client_ip",

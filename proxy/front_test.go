@@ -35,8 +35,8 @@ func behindAFront(network string, more func(*proxy.Options)) func(*proxy.Options
 	}
 }
 
-// TestProxyProtocolGivesTheClientAddress: front says whose A connection is at the doors for HTTP and for HTTPS: a machine learns the client's address, a probe
-// of the front's is the front's own, and a connection without a header is closed.
+// TestProxyProtocolGivesTheClientAddress: at the HTTP and HTTPS ports a machine gets the client's address, a health
+// probe of the front counts as the front's own, and a connection without a header is closed.
 func TestProxyProtocolGivesTheClientAddress(t *testing.T) {
 	r := newRig(t, behindAFront("127.0.0.0/8", nil))
 	r.host.add("shop", "m1", machine.Started, httpService(nil), handles(func(w http.ResponseWriter, q *http.Request) {
@@ -78,7 +78,7 @@ func TestProxyProtocolGivesTheClientAddress(t *testing.T) {
 	}
 }
 
-// TestUntrustedProxyHeaderIsRefused: header of anybody is not believed: it is no request.
+// TestUntrustedProxyHeaderIsRefused: a PROXY header of an untrusted peer is a bad request.
 func TestUntrustedProxyHeaderIsRefused(t *testing.T) {
 	r := newRig(t, behindAFront("10.0.0.0/8", nil))
 	r.host.add("shop", "m1", machine.Started, httpService(nil), says("m1"))

@@ -15,9 +15,9 @@ import (
 
 func hangs(c net.Conn) { _, _ = io.Copy(io.Discard, c) }
 
-// TestRequestsOfAStuckStopAreMovedOrEnded: what waits for its answer is ended once that has taken long: a request that may be
-// sent twice goes to another machine, or has 503 where there is none; another has 504. One that thinks for long is left
-// alone, as is one whose answer has begun.
+// TestRequestsOfAStuckStopAreMovedOrEnded: a request to a machine that a signal stops too slowly is ended: an
+// idempotent one goes to another machine, or gets 503 where there is none; another gets 504. A machine that is slow to
+// answer, or has begun its answer, is left alone.
 func TestRequestsOfAStuckStopAreMovedOrEnded(t *testing.T) {
 	for _, remote := range []bool{false, true} {
 		to := far{}

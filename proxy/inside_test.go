@@ -98,9 +98,9 @@ func hears(name string) func(net.Conn) {
 	}
 }
 
-// TestInternalPortWakesSleepingMachines: a machine asks for an app, or a group, by an internal port of its services, and a machine that sleeps is
-// woken, here or at another member, both halves of the connection ending by themselves. Who is not let in wakes nobody,
-// and the log says what would let it in.
+// TestInternalPortWakesSleepingMachines: a connection to an internal port of an app or group wakes a sleeping machine,
+// here or at another member, and each direction ends by itself. A caller that is not allowed wakes nothing, and the
+// log says what would allow it.
 func TestInternalPortWakesSleepingMachines(t *testing.T) {
 	t.Parallel()
 	to := far{}

@@ -40,8 +40,8 @@ func selfSigned(t *testing.T, names ...string) *tls.Certificate {
 	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}
 }
 
-// TestAuthorityDecidesTheApp: authority decides which app is asked, and not the name by which the connection was made; 421 says that its
-// certificate does not cover the host. Over HTTP/1.1 and HTTP/2, and on a connection that resumes another's session.
+// TestAuthorityDecidesTheApp: the request's authority decides the app, not the connection's SNI; 421 says that the
+// app's certificate does not cover the host. It holds for HTTP/1.1, HTTP/2 and resumed sessions.
 func TestAuthorityDecidesTheApp(t *testing.T) {
 	r := newRig(t, nil)
 	for _, app := range []string{"a", "b", "alone"} {

@@ -74,7 +74,8 @@ func (p *ports) at(port int) net.Listener {
 	return p.open[port]
 }
 
-// TestServicePortsOpenCloseAndWake: ports of services open and close with them; a machine is woken for a connection, and learns whose it is.
+// TestServicePortsOpenCloseAndWake: ports open and close with their services; a connection wakes the machine, which
+// learns the client's address.
 func TestServicePortsOpenCloseAndWake(t *testing.T) {
 	p := &ports{open: map[int]net.Listener{}}
 	r := newRig(t, func(o *proxy.Options) { o.Listen = p.listen })

@@ -216,7 +216,8 @@ func TestUpgradedConnectionOutlivesItsListener(t *testing.T) {
 	}
 }
 
-// TestTLSPortWithoutCertificatesStaysShut: port without certificates is shut until its service asks for no TLS.
+// TestTLSPortWithoutCertificatesStaysShut: a TLS port without certificates is closed until its service asks for no
+// TLS.
 func TestTLSPortWithoutCertificatesStaysShut(t *testing.T) {
 	r := newPortRig(t, nil)
 	r.host.add("shop", "m1", machine.Started, portOf(7120), repeats)
@@ -235,7 +236,7 @@ func TestTLSPortWithoutCertificatesStaysShut(t *testing.T) {
 	}
 }
 
-// TestFailedPortIsReopened: port is tried again soon where it could not be opened, and where its listener has failed.
+// TestFailedPortIsReopened: a port that could not be opened, or whose listener failed, is soon opened again.
 func TestFailedPortIsReopened(t *testing.T) {
 	r := newPortRig(t, nil)
 	r.ports.fails, r.ports.broken = 2, make(chan error)
@@ -260,7 +261,8 @@ func TestFailedPortIsReopened(t *testing.T) {
 	}
 }
 
-// TestPortMovesToAnotherAppWithoutClosing: port changes its app without being closed: connections go to the app that has it when they come in.
+// TestPortMovesToAnotherAppWithoutClosing: a port that moves to another app stays open: each connection goes to the
+// app that has the port when it arrives.
 func TestPortMovesToAnotherAppWithoutClosing(t *testing.T) {
 	r := newPortRig(t, nil)
 	named := func(name string) func(net.Conn) {

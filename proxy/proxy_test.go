@@ -52,7 +52,8 @@ func TestBurstWakesAMachineOnce(t *testing.T) {
 	}
 }
 
-// TestFailedWakeIsNotRetriedPerRequest: wake that fails says why and when to come again, and is not tried for each request.
+// TestFailedWakeIsNotRetriedPerRequest: a failed wake answers with the reason and the time of the next try, and is not
+// repeated for each request.
 func TestFailedWakeIsNotRetriedPerRequest(t *testing.T) {
 	r := newRig(t, nil)
 	r.host.add("shop", "m1", machine.Stopped, httpService(nil), says("m1"))
@@ -123,7 +124,8 @@ func TestNamesAreRoutedOrRefused(t *testing.T) {
 	}
 }
 
-// TestHeadersTellTheClientAndCannotBeForged: what a machine is told of who asks, and what nobody but the proxy can say.
+// TestHeadersTellTheClientAndCannotBeForged: a machine gets the client's address in headers that only the proxy can
+// set.
 func TestHeadersTellTheClientAndCannotBeForged(t *testing.T) {
 	for _, trusted := range []bool{false, true} {
 		r := newRig(t, func(o *proxy.Options) {
@@ -309,7 +311,7 @@ func TestConfiguredResponseHeadersAreAdded(t *testing.T) {
 	}
 }
 
-// TestBrokenAnswerDiffersFromUnreachable: machine that breaks off is told apart from one that cannot be reached.
+// TestBrokenAnswerDiffersFromUnreachable: an answer that breaks off and an unreachable machine are different errors.
 func TestBrokenAnswerDiffersFromUnreachable(t *testing.T) {
 	r := newRig(t, nil)
 	r.host.add("shop", "m1", machine.Started, httpService(nil), func(net.Conn) {})
@@ -319,7 +321,8 @@ func TestBrokenAnswerDiffersFromUnreachable(t *testing.T) {
 	}
 }
 
-// TestClientLeavingDuringDialBlamesNobody: client that leaves while it connects says nothing of the machine: the next one is answered.
+// TestClientLeavingDuringDialBlamesNobody: a client that leaves during the dial does not count against the machine:
+// the next one is answered.
 func TestClientLeavingDuringDialBlamesNobody(t *testing.T) {
 	r := newRig(t, nil)
 	r.host.add("shop", "m1", machine.Started, httpService(nil), says("m1"))

@@ -349,8 +349,8 @@ func TestAllChecksFailingAnswersAtOnce(t *testing.T) {
 	}
 }
 
-// TestUnknownNameWaitsForSyncingMembers: after a start, a name that is not known is waited for while members that were there
-// before have not told what they have; no longer than that, and not where all have told.
+// TestUnknownNameWaitsForSyncingMembers: after a start, an unknown name waits while known members have not sent their
+// machines, no longer than that, and not at all when all have.
 func TestUnknownNameWaitsForSyncingMembers(t *testing.T) {
 	to := far{}
 	r := newRig(t, withFar(to))

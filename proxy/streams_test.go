@@ -170,8 +170,8 @@ func TestExtendedConnectIsNotAdvertised(t *testing.T) {
 	}
 }
 
-// TestClientsThatReadNothingHoldLittleMemory: clients that read nothing (20): hold a little memory each, whatever the versions of HTTP on both sides; the machine
-// is read no further, and another client is answered.
+// TestClientsThatReadNothingHoldLittleMemory (20): a client that reads nothing holds little memory, with any HTTP
+// version on either side; the machine is not read further, and other clients are answered.
 func TestClientsThatReadNothingHoldLittleMemory(t *testing.T) {
 	const clients = 60
 	for name, c := range map[string]struct{ client, machine bool }{ // over HTTP/2

@@ -18,8 +18,8 @@ func (b *bed) deployJob(app string) {
 		Cron: &release.Cron{Schedule: "* * * * *", Overlap: release.AllowBoth}})
 }
 
-// TestJobStartsOnTimeOverStewardDeath: job is started in time at each minute by one member, though nothing changes meanwhile, and by the next one when that is
-// gone.
+// TestJobStartsOnTimeOverStewardDeath: one member starts the job each minute without any other change, and the next
+// steward does after its death.
 func TestJobStartsOnTimeOverStewardDeath(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBed(t)
@@ -51,7 +51,7 @@ func TestJobStartsOnTimeOverStewardDeath(t *testing.T) {
 	})
 }
 
-// TestJobOfAStuckStewardIsTakenOver: job of A steward that is stuck is started by another member, though the service was at rest.
+// TestJobOfAStuckStewardIsTakenOver: another member starts the job of a stuck steward, though the service was at rest.
 func TestJobOfAStuckStewardIsTakenOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBed(t)

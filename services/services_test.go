@@ -183,7 +183,7 @@ func (b *bed) machines(app string) (n int) {
 	return n
 }
 
-// TestServiceIsMadeByOneMember: service is made and kept by one of three members, and costs nothing then.
+// TestServiceIsMadeByOneMember: one of three members makes the service, which costs nothing afterwards.
 func TestServiceIsMadeByOneMember(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBed(t)
@@ -222,7 +222,8 @@ func TestServiceIsMadeByOneMember(t *testing.T) {
 	})
 }
 
-// TestServiceAtRestCostsNothing: service at rest takes nothing of a process: it is forgotten until something changes, and then kept in a later term.
+// TestServiceAtRestCostsNothing: a service at rest is dropped from memory until something changes, and then managed in
+// a later term.
 func TestServiceAtRestCostsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBed(t)
@@ -253,8 +254,8 @@ func TestServiceAtRestCostsNothing(t *testing.T) {
 	})
 }
 
-// TestClusterAfterPowerCutWaitsForOthers: cluster that comes back after a power cut, each host at another time: whoever is first waits for what the others have,
-// and not for ever.
+// TestClusterAfterPowerCutWaitsForOthers: after a power cut hosts return one by one: the first waits for the machines
+// of the others, for a bounded time.
 func TestClusterAfterPowerCutWaitsForOthers(t *testing.T) {
 	for _, x := range []struct {
 		name string
@@ -294,8 +295,8 @@ func TestClusterAfterPowerCutWaitsForOthers(t *testing.T) {
 	}
 }
 
-// TestSingletonWaitsForAllWorkersToObey: of a group whose machines are never replaced nothing is made before each worker obeys, at once
-// and together where all are heard; one that is not heard keeps off those alone, until it is heard or removed.
+// TestSingletonWaitsForAllWorkersToObey: a group whose machines are never replaced gets a machine only after every
+// worker obeys the term; an unreachable worker delays such groups alone, until it returns or is removed.
 func TestSingletonWaitsForAllWorkersToObey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBed(t)
@@ -342,7 +343,7 @@ func TestSingletonWaitsForAllWorkersToObey(t *testing.T) {
 	})
 }
 
-// TestNoProcessBeginsATermTwice: no term is begun twice by one process, whatever the cluster remembers of it.
+// TestNoProcessBeginsATermTwice: a process never begins one term twice, even if the cluster has forgotten it.
 func TestNoProcessBeginsATermTwice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBed(t)
@@ -427,7 +428,7 @@ func TestFailedCreateIsRetriedWithBackoff(t *testing.T) {
 	})
 }
 
-// TestDeletedServiceIsLeftAlone: service that goes is left alone: who deletes the app sees to its machines.
+// TestDeletedServiceIsLeftAlone: a deleted service gets no orders: the deletion of its app removes the machines.
 func TestDeletedServiceIsLeftAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBed(t)
@@ -443,7 +444,7 @@ func TestDeletedServiceIsLeftAlone(t *testing.T) {
 	})
 }
 
-// TestStuckStewardIsReplacedAfter5s: steward that is stuck and lives is replaced after 5 s where there is something to do, and by one member.
+// TestStuckStewardIsReplacedAfter5s: a stuck steward with work to do is replaced after 5 s, by one member.
 func TestStuckStewardIsReplacedAfter5s(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBed(t)
@@ -474,7 +475,7 @@ func TestStuckStewardIsReplacedAfter5s(t *testing.T) {
 	})
 }
 
-// TestBusyStewardIsNotReplaced: steward that goes on is not replaced, however long its orders take.
+// TestBusyStewardIsNotReplaced: a steward that works is not replaced, however long its orders take.
 func TestBusyStewardIsNotReplaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBed(t)

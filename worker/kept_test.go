@@ -186,7 +186,7 @@ func TestFullDiskKeepsNoOutputOfDestroyedMachines(t *testing.T) {
 	}
 }
 
-// TestMissingOutputBytesAreCounted: who read up to a line that is not kept is told how much is missing.
+// TestMissingOutputBytesAreCounted: a reader whose position is no longer kept gets the number of missing bytes.
 func TestMissingOutputBytesAreCounted(t *testing.T) {
 	line := machine.LogLine{Cursor: "2:90:1000", Text: "four"} // its last byte is the thousandth
 	for cursor, want := range map[string]int64{"1:50:900": 95, "1:50:995": 0, "?": 0} {

@@ -231,9 +231,8 @@ func TestNoOverGrantUnderLoad(t *testing.T) {
 	}
 }
 
-// TestCrashAtEveryCommitKeepsAnswers kills the worker at its n-th journal write, once before the write and once after it, for
-// every n that a busy script has, and starts a new one: whatever was answered is so, and no machine runs twice or
-// unknown.
+// TestCrashAtEveryCommitKeepsAnswers: the worker is killed before and after every journal write of a busy script, and
+// restarted: every answer holds, and no machine runs twice or unrecorded.
 func TestCrashAtEveryCommitKeepsAnswers(t *testing.T) {
 	for _, after := range []bool{false, true} {
 		for n := 1; ; n++ {
@@ -451,8 +450,8 @@ func TestCancelledCallerReadsNoResult(t *testing.T) {
 	}
 }
 
-// TestHaltIgnoresOldState: who follows whether the worker may begin has asked when nothing was known yet, and is
-// heard when the worker runs, which has found out meanwhile that it may not.
+// TestHaltIgnoresOldState: a subscriber that first asked when the halt was unknown is told of the halt once the worker
+// runs.
 func TestHaltIgnoresOldState(t *testing.T) {
 	asked, found := make(chan struct{}), make(chan struct{})
 	once := sync.OnceFunc(func() { close(asked) })

@@ -4,9 +4,8 @@ import (
 	"testing"
 )
 
-// TestCreateAsksOnlyTheGrantingWorker: over 10,000 workers with 100,000 machines a create, named or not, asks its worker
-// for the grant and nobody for anything else, and makes no view of the fleet. Each machine is made once, and found at
-// once.
+// TestCreateAsksOnlyTheGrantingWorker: with 10,000 workers and 100,000 machines, a create, named or not, sends one
+// grant and no other request, and copies no view of the fleet. Each machine is made once and is found at once.
 func TestCreateAsksOnlyTheGrantingWorker(t *testing.T) {
 	r, err := Run(t.Context(), Options{Workers: 10_000, Machines: 100_000, Creates: 2000, Callers: 4})
 	if err != nil {

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestFloorServerExitStopsTheWait: a floor whose program ends before its port accepts, as one does whose port was taken, is no wait
-// without an end.
+// TestFloorServerExitStopsTheWait: the wait ends when the floor's server exits before its port accepts, for instance
+// because the port is taken.
 func TestFloorServerExitStopsTheWait(t *testing.T) {
 	r := &rig{exe: "/bin/false"}
 	check := func(context.Context, string) error { return nil }

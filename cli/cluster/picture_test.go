@@ -88,7 +88,7 @@ func TestTopSortsByUseAndObeysKeys(t *testing.T) {
 	}
 }
 
-// TestTopFitsAnyScreenSize: picture fits the screen whatever its size, and how much there is to see.
+// TestTopFitsAnyScreenSize: the picture fits a screen of any size, however much there is to show.
 func TestTopFitsAnyScreenSize(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := &picture{filter: rapid.SampledFrom([]string{"", "web", "nothing"}).Draw(t, "filter"),

@@ -16,7 +16,7 @@ func busyJob() *jobs.Job {
 		Took: &jobs.Span{LowMS: 800, HighMS: 1300}, Left: &jobs.Span{LowMS: 3700, HighMS: 7800}}
 }
 
-// TestProgressBarStaysOnOneLine: bar stays on its line at any width, with failures and without.
+// TestProgressBarStaysOnOneLine: the bar fits its line at any width, with failures and without.
 func TestProgressBarStaysOnOneLine(t *testing.T) {
 	for width := 2; width <= 200; width++ {
 		var out bytes.Buffer
@@ -40,7 +40,7 @@ func TestProgressBarStaysOnOneLine(t *testing.T) {
 	}
 }
 
-// TestJobProgressPrintsNoUnmeasuredEstimate: of a job of which nothing has ended nothing is said that was not measured.
+// TestJobProgressPrintsNoUnmeasuredEstimate: the progress of a job prints no estimate before a task has ended.
 func TestJobProgressPrintsNoUnmeasuredEstimate(t *testing.T) {
 	told := func(j *jobs.Job) string {
 		var out bytes.Buffer

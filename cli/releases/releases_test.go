@@ -65,8 +65,8 @@ func rolling(state release.Rolled, ready int) api.ServiceStatus {
 	return s
 }
 
-// TestAwaitRolloutReportsUndoneAndPausedRollouts waits for the rollout of a release, whatever its groups have, and ends with why where it is undone or
-// paused. A member that has not heard of the release yet is asked again.
+// TestAwaitRolloutReportsUndoneAndPausedRollouts: the wait for a rollout ends with the reason where it is undone or
+// paused. A member that does not know the release yet is asked again.
 func TestAwaitRolloutReportsUndoneAndPausedRollouts(t *testing.T) {
 	head := &api.Head{ID: "h", Release: "r1", Number: 2}
 	stale := status("r0", 3, 3)

@@ -11,7 +11,8 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
-// What a service manager hears, at a socket with a path and at an abstract one; and that it is asked for once.
+// TestReadinessIsSentToTheServiceManager: readiness and stop are sent to the service manager's socket, with a path or
+// an abstract name; a child process does not inherit the socket.
 func TestReadinessIsSentToTheServiceManager(t *testing.T) {
 	for _, name := range []string{
 		filepath.Join(t.TempDir(), "notify"),

@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// TestTrustedProxyFlagsParseNetworks: proxies in front are named by their networks, each by a flag of its own.
+// TestTrustedProxyFlagsParseNetworks: each flag for proxies in front takes their networks.
 func TestTrustedProxyFlagsParseNetworks(t *testing.T) {
 	plan := func(args ...string) (p proxyDoors, err error) {
 		var o proxyFlags

@@ -191,7 +191,8 @@ func TestFullCommandTreeIsBuiltForHelpAndMistakes(t *testing.T) {
 	}
 }
 
-// TestVerbsOfOtherToolsSuggestSoukCommands: who types what he is used to is told what it is called here, and that is there.
+// TestVerbsOfOtherToolsSuggestSoukCommands: a verb of another tool is answered with souk's own command for it, which
+// exists.
 func TestVerbsOfOtherToolsSuggestSoukCommands(t *testing.T) {
 	for _, verb := range []string{"machines", "list", "inspect", "describe", "create", "apply",
 		"delete", "remove", "kill", "ssh", "shell", "console", "log", "tail", "stats", "nodes",

@@ -50,7 +50,7 @@ func TestLongCrashLosesNoAcknowledgedLaunch(t *testing.T) {
 	crash(t, 20)
 }
 
-// TestCrashLosesNoAcknowledgedLaunch: crash kills it three times.
+// TestCrashLosesNoAcknowledgedLaunch: after each of three kills every acknowledged machine exists once.
 func TestCrashLosesNoAcknowledgedLaunch(t *testing.T) {
 	t.Parallel()
 	crash(t, 3)

@@ -22,7 +22,7 @@ func TestLongJobsOverKill9RunOnce(t *testing.T) {
 	jobsOverKill9(t, 500, 5)
 }
 
-// TestJobsOverKill9RunOnce kills it twice, in the middle of 150 tasks.
+// TestJobsOverKill9RunOnce: after two kills in the middle of 150 tasks each task has one result.
 func TestJobsOverKill9RunOnce(t *testing.T) {
 	t.Parallel()
 	jobsOverKill9(t, 150, 2)

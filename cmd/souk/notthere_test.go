@@ -74,7 +74,8 @@ func TestNotThereDocumentMatchesSouk(t *testing.T) {
 	transcript(t, "docs/not-there.md", notThereSteps(), notThereBegin, notThereEnd)
 }
 
-// TestMissingFeaturesAreListedInNotThereOnly: what is not built is said in docs/not-there.md alone, where a test sees that it is so.
+// TestMissingFeaturesAreListedInNotThereOnly: docs/not-there.md is the only document that says what is not built; a
+// test checks it.
 func TestMissingFeaturesAreListedInNotThereOnly(t *testing.T) {
 	said := regexp.MustCompile(`Not there:|(?i:what is not there|not (yet )?built|` +
 		`not yet (there|built|supported|tried)|not implemented|not metered)`)

@@ -129,7 +129,7 @@ func TestReadmeFirstMinutesAreCurrent(t *testing.T) {
 	transcript(t, "README.md", readmeSteps(), readmeBegin, readmeEnd)
 }
 
-// TestReadmeHTTPIsCurrent has a machine that sleeps until it is asked.
+// TestReadmeHTTPIsCurrent: the README's machine that sleeps until a request comes does what the README shows.
 func TestReadmeHTTPIsCurrent(t *testing.T) {
 	t.Parallel()
 	if err := canServeWeb(); err != nil {
@@ -138,7 +138,8 @@ func TestReadmeHTTPIsCurrent(t *testing.T) {
 	transcript(t, "README.md", httpSteps(), httpBegin, httpEnd)
 }
 
-// TestReadmeImageIsCurrent does it with an image, in a network namespace of its own.
+// TestReadmeImageIsCurrent: the README's first minutes with an image, in a network namespace of its own, are as the
+// README shows.
 func TestReadmeImageIsCurrent(t *testing.T) {
 	t.Parallel()
 	if apart(t, needs.Lacks("busybox")) {

@@ -106,7 +106,8 @@ func (s *sitter) raw() {
 	waittest.Until(s.t, "the terminal is lent", func() bool { return s.modes() != s.was })
 }
 
-// TestExecRestoresTheTerminal is a person at a shell in a machine; however that ends, the terminal is as it was.
+// TestExecRestoresTheTerminal: however an interactive shell in a machine ends, the user's terminal is as it was
+// before.
 func TestExecRestoresTheTerminal(t *testing.T) {
 	own := terminalSouk(t)
 	run := exec.Command(soukExe(t), "run", "--name", "box", "--", "/bin/sleep", "1000")
@@ -209,7 +210,8 @@ func TestExecRestoresTheTerminal(t *testing.T) {
 	}
 }
 
-// TestRunDetachesAndReattachesOnATerminal is a person in a machine of their own, who leaves it and comes back, whatever is killed meanwhile.
+// TestRunDetachesAndReattachesOnATerminal: a user detaches from a machine and attaches again, whatever is killed
+// meanwhile.
 func TestRunDetachesAndReattachesOnATerminal(t *testing.T) {
 	own := terminalSouk(t)
 	say := func(argv ...string) string {

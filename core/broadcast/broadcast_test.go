@@ -173,7 +173,8 @@ func TestBroadcastRoutesAroundDeadMembers(t *testing.T) {
 	}
 }
 
-// TestDisagreeingMembersReachAllTheSenderKnows: members that disagree on who there is still reach all that the one who speaks knows.
+// TestDisagreeingMembersReachAllTheSenderKnows: members with different views of the cluster still pass a message to
+// every member that its sender knows.
 func TestDisagreeingMembersReachAllTheSenderKnows(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := newWorld(40, 3, rapid.Uint64().Draw(t, "seed"))
@@ -259,7 +260,7 @@ func TestPacketsRoundTrip(t *testing.T) {
 	})
 }
 
-// FuzzPacketsNeverBreakTheReceiver: whatever the bytes, they are refused or taken, and all goes on.
+// FuzzPacketsNeverBreakTheReceiver: any bytes are either refused or accepted, and the receiver keeps working.
 func FuzzPacketsNeverBreakTheReceiver(f *testing.F) {
 	p := broadcast.Packet{From: "a", Seq: 7, Messages: []broadcast.Message{broadcast.NewMessage(broadcast.Arc{From: 1,
 		To: 9}, []byte("x"))}}

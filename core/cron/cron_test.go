@@ -17,7 +17,8 @@ func parse(t *testing.T, text, zone string) *Schedule {
 	return s
 }
 
-// TestDaylightSavingSkipsAndRepeatsAreHandled: what the clock does is what happens to a job where the clock leaves times out or shows them twice.
+// TestDaylightSavingSkipsAndRepeatsAreHandled: a job due at a time that the clock skips or repeats runs as the table
+// says.
 func TestDaylightSavingSkipsAndRepeatsAreHandled(t *testing.T) {
 	for _, x := range []struct{ name, text, zone, after, want string }{
 		{"a gap: right after it", "30 2 * * *", "Europe/Berlin", "2026-03-28T12:00:00Z",
@@ -129,7 +130,8 @@ func due(s *Schedule, minutes []watched) (out []time.Time) {
 	return out
 }
 
-// TestNextMatchesABruteForceClock: next is what A clock shows over each minute of years with changes of the clock, in zones with odd rules.
+// TestNextMatchesABruteForceClock: Next equals a search over each minute of years with clock changes, in zones with
+// odd rules.
 func TestNextMatchesABruteForceClock(t *testing.T) {
 	years := map[string]int{"Europe/Berlin": 2025, "America/Sao_Paulo": 2017, "Australia/Lord_Howe": 2025,
 		"Africa/Casablanca": 2025, "Pacific/Apia": 2011, "Asia/Kathmandu": 2025, "UTC": 2025,
@@ -154,7 +156,8 @@ func TestNextMatchesABruteForceClock(t *testing.T) {
 	}
 }
 
-// TestNextIsLaterAndStable: next of any schedule is later, and the same from each time before it on.
+// TestNextIsLaterAndStable: the next time of any schedule is later than the given one, and the same from each time up
+// to it.
 func TestNextIsLaterAndStable(t *testing.T) {
 	number := func(t *rapid.T, f *field) string {
 		n := rapid.IntRange(f.from, f.to).Draw(t, f.name)

@@ -44,9 +44,9 @@ func alone(t *rapid.T, strategy string, r placement.Request, view cluster.View,
 	return home, err
 }
 
-// TestAllStrategiesPlaceASingleMachineAlike is why a plan need not know the strategy: in a cluster where nothing changes, one machine
-// goes by shared, batching and fair-share where direct sends it, and where it fits nowhere they say why alike. A race
-// asks direct's best, and those that follow, at once. 1,000 random clusters; ties and lots are drawn too.
+// TestAllStrategiesPlaceASingleMachineAlike: in an unchanged cluster shared, batching and fair-share place one machine
+// where direct does, and refuse it for the same reasons, so a plan need not know the strategy. A race differs: it asks
+// several workers at once and has no fixed winner.
 func TestAllStrategiesPlaceASingleMachineAlike(t *testing.T) {
 	placed, refused, tied := 0, 0, 0
 	seeds(t, 1000, func(t *rapid.T, seed uint64) {

@@ -222,7 +222,8 @@ func BenchmarkDecisionLine(b *testing.B) {
 	})
 }
 
-// TestAppendLineWritesEveryField: no field is forgotten sets every field there is: one that was added to a record and not to AppendLine fails here.
+// TestAppendLineWritesEveryField: with every field set AppendLine writes what encoding/json writes; a field that is
+// added to a record and not to AppendLine fails here.
 func TestAppendLineWritesEveryField(t *testing.T) {
 	var d decision.Decision
 	var c decision.Changed

@@ -201,8 +201,8 @@ func newRaze(t *testing.T) *walk {
 	return w
 }
 
-// TestInsistentStepRetriesPastItsDeadline: step that insists is asked for again whenever it takes too long, and does not fail for want of time; what cannot
-// be done at all ends it.
+// TestInsistentStepRetriesPastItsDeadline: an insistent step is repeated when it takes too long, and does not fail by
+// its deadline; only an impossible step ends it.
 func TestInsistentStepRetriesPastItsDeadline(t *testing.T) {
 	w := newRaze(t)
 	for range 50 {
@@ -222,8 +222,8 @@ func TestInsistentStepRetriesPastItsDeadline(t *testing.T) {
 	}
 }
 
-// TestIrreversibleStepIsRetriedUntilDone: what fell is not told "no", so the rest is tried until it is done, whatever stands in the
-// way.
+// TestIrreversibleStepIsRetriedUntilDone: once an irreversible step is done, the later steps are retried until they
+// succeed, whatever fails.
 func TestIrreversibleStepIsRetriedUntilDone(t *testing.T) {
 	w := newRaze(t)
 	w.saw(w.result(nil, nil), "sweep")
@@ -239,7 +239,8 @@ func TestIrreversibleStepIsRetriedUntilDone(t *testing.T) {
 	}
 }
 
-// TestMissedTimeExtendsDeadlinesOnce: missed time counts for no deadline, once, and only for what was under way; a restart gives a step its whole time.
+// TestMissedTimeExtendsDeadlinesOnce: time that souk missed extends the deadlines of running steps, once; a restart
+// gives a step its whole time again.
 func TestMissedTimeExtendsDeadlinesOnce(t *testing.T) {
 	w := newWalk(t)
 	w.now = w.now.Add(4 * time.Second)

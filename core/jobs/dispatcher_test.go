@@ -136,7 +136,7 @@ func TestJobWithLeastWorkLeftRunsFirst(t *testing.T) {
 	})
 }
 
-// TestEstimateIsLearnedFromFinishedTasks: estimate is learned from the tasks that finish.
+// TestEstimateIsLearnedFromFinishedTasks: the estimate of a job follows its finished tasks.
 func TestEstimateIsLearnedFromFinishedTasks(t *testing.T) {
 	scene(t, 1, 1, func(t *rapid.T, w *world) {
 		id := w.submit(1, settled(t, jobs.Spec{Last: 9, EstimateMS: 60_000}))

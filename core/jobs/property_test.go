@@ -27,9 +27,8 @@ func drawSpec(t *rapid.T) jobs.Spec {
 	return s
 }
 
-// TestEachTaskIsRecordedOnce: whatever ends, fails, is cancelled, is cut off, or crashes in whatever order, no worker
-// is overdrawn, no attempt is begun twice, every job comes to its end, and each task has one final record in the
-// journal.
+// TestEachTaskIsRecordedOnce: with any order of exits, failures, cancels, cuts and crashes, no worker is overdrawn, no
+// attempt begins twice, every job ends, and each task has one final record in the journal.
 func TestEachTaskIsRecordedOnce(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := newWorld(t, rapid.IntRange(1, 3).Draw(t, "workers"), rapid.IntRange(1, 5).Draw(t, "slots"))
@@ -284,8 +283,8 @@ func TestEvictedAndLostTasksRerunWithoutUsingARetry(t *testing.T) {
 	})
 }
 
-// TestJobOverQuotaWaitsWithoutBlockingOthers: a job whose tasks are refused because its namespace has nothing left waits, says so, is not
-// tried again and again, and goes on when there is enough; meanwhile others have the room.
+// TestJobOverQuotaWaitsWithoutBlockingOthers: a job whose namespace is out of budget waits, shows why, is not retried
+// in a loop, and continues once the budget allows; other jobs use the room meanwhile.
 func TestJobOverQuotaWaitsWithoutBlockingOthers(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := newWorld(t, 1, 1)

@@ -8,8 +8,8 @@ import (
 	"github.com/soukhq/souk/core/jobs"
 )
 
-// TestEstimateNeedsFiveFinishedTasks: what tasks take, and how long a job goes on, is told once five have ended, and
-// within bounds. Tasks that were cancelled count in no rate.
+// TestEstimateNeedsFiveFinishedTasks: the time per task and the time left are shown once five tasks have ended, as a
+// range. Cancelled tasks count in no rate.
 func TestEstimateNeedsFiveFinishedTasks(t *testing.T) {
 	scene(t, 1, 1, func(t *rapid.T, w *world) {
 		id := w.submit(1, settled(t, jobs.Spec{Last: 99}))

@@ -9,8 +9,8 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// TestFlappingCheckKeepsOtherEvents: however often it changes, what else happened to the machine is still told, and
-// what others hold of it does not change.
+// TestFlappingCheckKeepsOtherEvents: a check that changes its state often pushes out no other event, and does not
+// change copies that were handed out.
 func TestFlappingCheckKeepsOtherEvents(t *testing.T) {
 	d := newDriver(newWorld())
 	d.grant(grantOf(m1, func(g *lifecycle.Grant) {

@@ -17,8 +17,8 @@ func bareSupervisor() *lifecycle.Supervisor {
 		rand.New(rand.NewPCG(1, 1)))
 }
 
-// TestCordonSurvivesRestartAndExpires: it is in the journal, survives a restart, ends by itself also when its time ended while nobody ran, and
-// always says who and why.
+// TestCordonSurvivesRestartAndExpires: a cordon is in the journal, survives a restart, expires also while souk is
+// down, and shows its author and reason.
 func TestCordonSurvivesRestartAndExpires(t *testing.T) {
 	at := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	s := bareSupervisor()

@@ -10,8 +10,9 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// TestWorkerOnAFullDiskTakesNothingNew: it grants no machine, task or volume. What it has is stopped, started and
-// destroyed. A cordon that somebody sets meanwhile is said instead, and stays; without one it takes things again.
+// TestWorkerOnAFullDiskTakesNothingNew: a worker on a full disk grants no machine, task or volume, and still stops,
+// starts and destroys what it has. A cordon set meanwhile is shown instead and stays; without one the worker grants
+// again.
 func TestWorkerOnAFullDiskTakesNothingNew(t *testing.T) {
 	w := newWorld()
 	d := newDriver(w)

@@ -11,9 +11,8 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// TestHaltedWorkerStartsNothing: it grants nothing and begins no life, whoever asks for it and whatever is due; what
-// runs goes on, and may be stopped and destroyed. When that is over, what was due is done, and a cordon stands as
-// before.
+// TestHaltedWorkerStartsNothing: a halted worker grants and starts nothing. Running machines continue and can be
+// stopped and destroyed. When the halt ends, due work is done and an earlier cordon still stands.
 func TestHaltedWorkerStartsNothing(t *testing.T) {
 	w := newWorld()
 	d := newDriver(w)

@@ -21,8 +21,9 @@ func publishing(port int) func(*lifecycle.Grant) {
 	}
 }
 
-// TestHostPortBelongsToOneMachine: a port is of one machine for as long as that exists, also over a restart. Who asks for it is
-// refused before anything is entered, in words that have him go on to the next worker; the same grant again is not.
+// TestHostPortBelongsToOneMachine: a host port belongs to one machine while that exists, over restarts too. Another
+// grant for it is refused before anything is written, so that the buyer asks the next worker; repeating the same grant
+// succeeds.
 func TestHostPortBelongsToOneMachine(t *testing.T) {
 	at := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	s := bareSupervisor()

@@ -45,10 +45,9 @@ func drawScheduling(t *rapid.T) *machine.Scheduling {
 	return &machine.Scheduling{Band: band, EvictionBudget: &budget}
 }
 
-// TestPreemptionEvictsOnlyLowerRanks: machines of all bands crowd a worker, their ranks are changed, they are started, stopped,
-// updated and destroyed, ignore signals, and souk crashes at any step. Nobody is evicted by an equal or lower rank, no
-// budget is overdrawn (also not by a crash), nobody evicts what it was evicted for, each eviction is stamped, what
-// really runs never exceeds the worker, and in the end nobody waits.
+// TestPreemptionEvictsOnlyLowerRanks: on a crowded worker with crashes at any step no machine is evicted by an equal
+// or lower rank, no budget is overdrawn, no two machines evict each other in turn, each eviction is stamped, the
+// worker is never overcommitted, and no machine waits in the end.
 func TestPreemptionEvictsOnlyLowerRanks(t *testing.T) {
 	evictions, crashes, waits := 0, 0, 0
 	rapid.Check(t, func(t *rapid.T) {

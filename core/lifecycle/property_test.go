@@ -13,9 +13,9 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// TestRandomOperationsKeepInvariants: whatever is asked, whatever fails, ends or crashes, in any order: the ledger adds up and is not
-// overdrawn (checked after every step), no machine ever lives twice, every command is answered unless souk is stopped
-// first, and once all is at rest what runs is exactly what is said to run.
+// TestRandomOperationsKeepInvariants: with any order of commands, failures, exits and crashes the ledger adds up and
+// is not overdrawn, no machine has two processes, every command is answered unless souk stops first, and at rest the
+// running processes are exactly the recorded ones.
 func TestRandomOperationsKeepInvariants(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		d := newDriver(newWorld())

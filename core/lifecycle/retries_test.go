@@ -27,8 +27,9 @@ func retryEvents(m *machine.Machine) (out []string) {
 	return out
 }
 
-// TestFailedStartShowsReasonAndNextRetry: a machine whose start fails says why and when it is tried again, in what it shows and in
-// an event; who waits for it is answered that it has begun. Once it works nothing of that is left but the event.
+// TestFailedStartShowsReasonAndNextRetry: a machine whose start fails shows the reason and the time of the next retry,
+// in its state and in an event; a waiting caller is answered that the start has begun. Once it runs only the event
+// remains.
 func TestFailedStartShowsReasonAndNextRetry(t *testing.T) {
 	w := newWorld()
 	w.failures[lifecycle.EffLaunch] = append(busy(8, "the disk is slow"), busy(2, "the network is away")...)

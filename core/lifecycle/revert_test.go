@@ -82,7 +82,8 @@ func TestFailedUpdateRestoresTheFormerVersion(t *testing.T) {
 	}
 }
 
-// TestUpdateKeepsPortsUntilItStarted: while an update is under way nobody else gets the ports of the version before.
+// TestUpdateKeepsPortsUntilItStarted: no other machine gets the ports of the former version while an update is under
+// way.
 func TestUpdateKeepsPortsUntilItStarted(t *testing.T) {
 	w := newWorld()
 	w.bad = true

@@ -334,8 +334,8 @@ func TestTermTableEvictsAppsWithoutMachines(t *testing.T) {
 	}
 }
 
-// TestLowerTermChangesNothingAfterHigher: in whatever order the orders of two stewards come, with whatever crash, none of the lower term
-// changes anything once one of the higher was obeyed.
+// TestLowerTermChangesNothingAfterHigher: with the orders of two stewards in any order and crashes in between, no
+// order of the lower term changes anything after one of the higher term.
 func TestLowerTermChangesNothingAfterHigher(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		d := newDriver(newWorld())

@@ -11,7 +11,7 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// TestRefusalAdvisesLessOnlyForLackOfRoom: "ask for less" is said where room is what is missing, and nowhere else.
+// TestRefusalAdvisesLessOnlyForLackOfRoom: a refusal advises to ask for less only where room is missing.
 func TestRefusalAdvisesLessOnlyForLackOfRoom(t *testing.T) {
 	worker := cluster.Record{Worker: "w1", Region: "iad", State: cluster.Ready, Incarnation: 1, Version: 1,
 		Capacity:   cluster.Resources{CPU: 1000, Memory: 1000},

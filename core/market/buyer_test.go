@@ -60,8 +60,8 @@ func TestBuyerUpdatesItsViewFromARefusal(t *testing.T) {
 	}
 }
 
-// What one worker had is not said of all.
-// TestPortInUseEverywhereIsAConflict: who asks goes on to the next worker, and where each says so, it is no lack of room.
+// TestPortInUseEverywhereIsAConflict: a buyer asks the next worker when a port is taken; when it is taken at every
+// worker the answer is a conflict, not a lack of room.
 func TestPortInUseEverywhereIsAConflict(t *testing.T) {
 	b := market.NewBuyer(request("m", cluster.Resources{CPU: 100}),
 		cluster.View{Workers: []cluster.Record{record("a", 200), record("b", 900), record("c", 10)}},

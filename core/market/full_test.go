@@ -12,9 +12,8 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// TestWorkerAtItsMachineLimitRefusesMore: of whom a worker has as many machines as it keeps, it takes no other, whether that starts, evicts
-// or only is made. A quote, a hold and a grant say the same as its record does, and who asks for anything else is not
-// refused.
+// TestWorkerAtItsMachineLimitRefusesMore: a worker at its limit of machines refuses every further one, whether it
+// starts, evicts or is only created. Quote, hold and grant agree with its record; other requests are not refused.
 func TestWorkerAtItsMachineLimitRefusesMore(t *testing.T) {
 	fill := func(n int, up bool, tenant market.Tenant) func(*market.Seller) {
 		return func(s *market.Seller) {

@@ -39,8 +39,8 @@ func TestSellerLimitsHoldsPerCaller(t *testing.T) {
 	refused(one("d", "one more"))
 }
 
-// TestRepeatedHoldsCannotStarveAWorker: who holds all room again and again, under one token or many, is refused after some time,
-// and others get the room; who waits may hold again.
+// TestRepeatedHoldsCannotStarveAWorker: a caller that holds all room again and again, with one token or many, is
+// refused after a time, and others get the room; a caller that paused may hold again.
 func TestRepeatedHoldsCannotStarveAWorker(t *testing.T) {
 	all := cluster.Resources{CPU: 1000}
 	for _, renews := range []bool{true, false} {

@@ -110,8 +110,8 @@ func TestEvictionChoosesTheExpectedVictims(t *testing.T) {
 	}
 }
 
-// TestClaimReservesRoomAsVictimsLeave: a claim occupies only what is really free, nobody else gets what it waits for, and when
-// the last victim has gone it has all it wants.
+// TestClaimReservesRoomAsVictimsLeave: a claim occupies only free room, reserves what its victims free, and is
+// complete when the last victim has ended.
 func TestClaimReservesRoomAsVictimsLeave(t *testing.T) {
 	s := newSeller(cluster.Resources{CPU: 1000})
 	fill(t, s, "b", machine.BandBatch, 300, "b1", "b2", "b3")
@@ -239,9 +239,8 @@ func TestDevicesAreAssignedByKindAndKept(t *testing.T) {
 	}
 }
 
-// TestEvictionIsNearlyTheCheapest holds the search against all sets: whom it names is enough, nobody of them could be
-// left out, the highest rank of them is as low as it can be, it finds a set whenever there is one, and what it costs is
-// near to the least there is.
+// TestEvictionIsNearlyTheCheapest: compared with all sets of victims, the chosen set is sufficient and minimal, its
+// highest rank is the lowest possible, one is found whenever one exists, and its cost is close to the least.
 func TestEvictionIsNearlyTheCheapest(t *testing.T) {
 	sum, n, worst := 0.0, 0, 1.0
 	rapid.Check(t, func(t *rapid.T) {

@@ -24,9 +24,8 @@ func waking(id string, want cluster.Resources) placement.Request {
 	return r
 }
 
-// TestWakePromisesAreBounded: of machines that requests may wake a worker takes as many as it may owe room,
-// asleep or not; those that only their owner starts are taken while there is room; and one that is there may wake, and
-// may ask for less, whatever else is promised.
+// TestWakePromisesAreBounded: a worker accepts wakeable machines up to the room it may owe, asleep or not; other
+// machines are accepted while there is free room; an accepted machine may always wake or ask for less.
 func TestWakePromisesAreBounded(t *testing.T) {
 	s := newPromiser(2000, cluster.Resources{CPU: 1000, Memory: 1000, Disk: 100})
 	want := cluster.Resources{CPU: 500, Memory: 100, Disk: 10}

@@ -17,7 +17,8 @@ func always(p placement.Policy) whatif.Chooser {
 	return func(*placement.Request) *placement.Policy { return &p }
 }
 
-// A plan tells who would go where, who nowhere, and whom those who may preempt would evict.
+// TestPlanTellsMovesRefusalsAndEvictions: a plan lists the moves, the refusals, and the victims that preempting
+// machines would evict.
 func TestPlanTellsMovesRefusalsAndEvictions(t *testing.T) {
 	room := cluster.Resources{CPU: 4000, Memory: 4096}
 	view := cluster.View{Workers: []cluster.Record{

@@ -49,9 +49,9 @@ func TestCapsAreComparedWithOccupiedResources(t *testing.T) {
 	}
 }
 
-// TestCapsHoldOverDeathsAndCuts: where one order goes on at a time and is judged by the newest word of all that can be heard, a
-// namespace is never above its cap, whichever workers die. In a cut each side goes on by what the other has told: together
-// they are above it by what was left when the cut began, at most.
+// TestCapsHoldOverDeathsAndCuts: with orders one at a time, judged by the newest records, a namespace never exceeds
+// its cap, whichever workers die. During a cut both sides together exceed it by at most what was left when the cut
+// began.
 func TestCapsHoldOverDeathsAndCuts(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const most = 8000

@@ -53,7 +53,8 @@ func TestMembersAgreeAboutADeadMember(t *testing.T) {
 	})
 }
 
-// TestUpdateBehindAGapOfADeadMemberCounts: a dies, and has told b alone that m1 is gone, and nobody what it said before.
+// TestUpdateBehindAGapOfADeadMemberCounts: b alone knows that a, now dead, removed m1, and no member knows a's update
+// before that: the removal still counts.
 func TestUpdateBehindAGapOfADeadMemberCounts(t *testing.T) {
 	a, b, c := signing(t, "a", 5), signing(t, "b", 5), signing(t, "c", 5)
 	said := func() registry.Update {

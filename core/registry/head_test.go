@@ -32,8 +32,8 @@ func merge(r *registry.Registry, u registry.Update) error {
 	return err
 }
 
-// TestUnsignedUpdateRemovesNobody: an update without a signature takes nobody out of the cluster (security H1): neither those who hear
-// it believe it, nor does it make the worker that it is said to be of begin anew.
+// TestUnsignedUpdateRemovesNobody: an unsigned update removes no member (security H1): receivers do not believe it,
+// and the named worker does not restart its records.
 func TestUnsignedUpdateRemovesNobody(t *testing.T) {
 	a, b := signing(t, "a", 5), signing(t, "b", 5)
 	if err := merge(a, b.News(1000, 9)[0]); err != nil {
@@ -78,7 +78,8 @@ func TestUnsignedUpdateRemovesNobody(t *testing.T) {
 	}
 }
 
-// TestTablesCannotBeFilledByOneWriter: tables that are filled by who has no certificate, or has one and writes too much (security M2).
+// TestTablesCannotBeFilledByOneWriter: a writer without a certificate fills no table, and one with a certificate only
+// its own share (security M2).
 func TestTablesCannotBeFilledByOneWriter(t *testing.T) {
 	a := signing(t, "a", 5)
 	for i := range 17_000 {
@@ -159,7 +160,8 @@ func TestSignedHeadOmitsTheCertificate(t *testing.T) {
 	}
 }
 
-// TestOversizedHeadIsLeftOutOfBroadcasts: head that does not fit is left out of a broadcast, which is believed by who knows it, and by nobody else.
+// TestOversizedHeadIsLeftOutOfBroadcasts: a head that does not fit is left out of a broadcast, which only members that
+// know the head believe.
 func TestOversizedHeadIsLeftOutOfBroadcasts(t *testing.T) {
 	a, b, c := signing(t, "a", 5), signing(t, "b", 5), signing(t, "c", 5)
 	if err := merge(b, a.News(1000, 9)[0]); err != nil {

@@ -67,7 +67,8 @@ func TestObjectRoundTrips(t *testing.T) {
 	})
 }
 
-// TestLocalLaterWriteWinsDespiteASlowClock: later write here wins although the clock here is behind that of who wrote before.
+// TestLocalLaterWriteWinsDespiteASlowClock: a later write at this member wins, although its clock is behind that of
+// the earlier writer.
 func TestLocalLaterWriteWinsDespiteASlowClock(t *testing.T) {
 	a, b := registry.New("a", registry.Options{}), registry.New("b", registry.Options{})
 	first, err := a.PutObject(noon.Add(time.Minute), "app", "x", 1, []byte("by a"))
@@ -141,7 +142,7 @@ func TestDeletionsAreForgottenByAgeAndNumber(t *testing.T) {
 	}
 }
 
-// TestUpkeepOfManyObjectsAllocatesNothing: upkeep of many objects takes no memory while nothing is wrong with them: it is done all the time.
+// TestUpkeepOfManyObjectsAllocatesNothing: the regular upkeep of unchanged objects allocates no memory.
 func TestUpkeepOfManyObjectsAllocatesNothing(t *testing.T) {
 	r := registry.New("a", registry.Options{})
 	for i := range 1000 {

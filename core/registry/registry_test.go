@@ -376,8 +376,8 @@ func TestInvalidRecordsAreRefused(t *testing.T) {
 	}
 }
 
-// TestForgedSequenceEndHeals: somebody is told that an owner has said more than it has, and so takes no more from it. The
-// owner hears of it by the first exchange, begins anew, and is heard.
+// TestForgedSequenceEndHeals: a member that was told a false end of an owner's updates takes no more of them. The
+// owner learns of it in the first exchange, restarts its sequence, and is believed again.
 func TestForgedSequenceEndHeals(t *testing.T) {
 	a, b := registry.New("a", registry.Options{}), registry.New("b", registry.Options{})
 	if err := a.Own(noon, 1, []registry.Record{{Kind: registry.Machine, Key: "m", Payload: []byte("x")}}); err != nil {
@@ -399,7 +399,7 @@ func TestForgedSequenceEndHeals(t *testing.T) {
 	}
 }
 
-// TestDivergenceIsRepairedByTheOwner: divergence is mended by the owner and by nobody else.
+// TestDivergenceIsRepairedByTheOwner: only the owner of a record repairs a divergence.
 func TestDivergenceIsRepairedByTheOwner(t *testing.T) {
 	a, b, c := registry.New("a", registry.Options{}), registry.New("b", registry.Options{}), registry.New("c",
 		registry.Options{})
@@ -478,8 +478,8 @@ func TestWatchResumesFromAnIndex(t *testing.T) {
 	}
 }
 
-// TestWatchersHearTheEndOfAnUnannouncedMachine: a machine that is made and destroyed before anything of it is told may be
-// known to those who had it made, so its end is a change.
+// TestWatchersHearTheEndOfAnUnannouncedMachine: the end of a machine that was never announced is reported, since its
+// creator may know of it.
 func TestWatchersHearTheEndOfAnUnannouncedMachine(t *testing.T) {
 	a, b := registry.New("a", registry.Options{}), registry.New("b", registry.Options{})
 	if err := a.Own(noon, 1, nil); err != nil {

@@ -18,7 +18,7 @@ func served(soft, hard int, a Autoscale) Group {
 		Config: &machine.Config{Image: "good", Services: []machine.Service{s}}}
 }
 
-// TestInvalidAutoscalesAreRefused: autoscales that cannot be are refused, each with what is wrong.
+// TestInvalidAutoscalesAreRefused: each invalid autoscale rule is refused with its fault.
 func TestInvalidAutoscalesAreRefused(t *testing.T) {
 	two := func(a Autoscale) Autoscale { a.Min, a.Max = 2, 4; return a }
 	volume := served(1, 0, two(Autoscale{}))

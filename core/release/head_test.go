@@ -180,7 +180,7 @@ func termOf(n uint64, member cluster.WorkerID) cluster.Term {
 	return cluster.Term{Number: n, Member: member}
 }
 
-// TestUndoReturnsToTheLastSuccess: what an undo returns to is what was so when a rollout last succeeded, through deploys that did not.
+// TestUndoReturnsToTheLastSuccess: an undo returns to the release of the last successful rollout, past failed deploys.
 func TestUndoReturnsToTheLastSuccess(t *testing.T) {
 	releases := map[string]*Release{}
 	for _, name := range []string{"a", "b", "c"} {

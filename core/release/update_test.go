@@ -10,7 +10,7 @@ import (
 
 func during(d time.Duration) *machine.Duration { return &machine.Duration{Duration: d} }
 
-// TestInvalidUpdateRulesAreRefused: updates that cannot be are refused, each with what is wrong.
+// TestInvalidUpdateRulesAreRefused: each invalid update rule is refused with its fault.
 func TestInvalidUpdateRulesAreRefused(t *testing.T) {
 	volume := &machine.Config{Image: "good", Mounts: []machine.Mount{{Name: "data", Path: "/d"}}}
 	web := &machine.Config{Image: machine.HostImage, Services: []machine.Service{{InternalPort: 80}}}

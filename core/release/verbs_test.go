@@ -202,7 +202,7 @@ func TestRolloutVerbsChangeOrRefuse(t *testing.T) {
 	}
 }
 
-// TestRepeatedRolloutVerbChangesNothing: a verb that was obeyed changes nothing when it is said again, whatever the rollout has come to.
+// TestRepeatedRolloutVerbChangesNothing: a verb repeated in any state of the rollout changes nothing.
 func TestRepeatedRolloutVerbChangesNothing(t *testing.T) {
 	two := canaryOf("two", CanaryStep{Percent: 10}, CanaryStep{Percent: 50})
 	rapid.Check(t, func(rt *rapid.T) {

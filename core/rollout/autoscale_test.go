@@ -370,7 +370,7 @@ func TestManualScaleOverridesAutoscale(t *testing.T) {
 	}
 }
 
-// TestSleepingGroupIsNotScaled: group that rests is left as it is, and looks by the load begin anew once one is up.
+// TestSleepingGroupIsNotScaled: a group at rest keeps its machines, and its load is measured afresh once one is up.
 func TestSleepingGroupIsNotScaled(t *testing.T) {
 	g := groupsOf(1, release.Undo)["rolling"]
 	r, load := scaling(t, 1, g, true)

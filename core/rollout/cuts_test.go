@@ -369,9 +369,8 @@ func (c *cuts) check() {
 	}
 }
 
-// TestCutsDuringReleasesConverge: a cluster is cut in halves while releases are made, each half goes on with what it has, and the two meet again:
-// each replica is up afterwards, or asleep with something that wakes it, and the two stewards that there were do not go on
-// outbidding one another.
+// TestCutsDuringReleasesConverge: a cluster is cut in halves during releases and joined again: each replica is up
+// afterwards, or asleep and wakeable, and the two stewards stop outbidding each other.
 func TestCutsDuringReleasesConverge(t *testing.T) { cutsInHalves(t, 300) }
 
 //nolint:gochecknoglobals // a flag

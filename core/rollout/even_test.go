@@ -72,8 +72,8 @@ func (r *rig) evenly() {
 	}
 }
 
-// TestDeployRebalancesUnevenGroups: the machines of a group that are not spread any more are so after the next rollout, and what is spread
-// stays where it is, whatever the strategy.
+// TestDeployRebalancesUnevenGroups: the next rollout of any strategy spreads an uneven group evenly again; an even
+// group stays in place.
 func TestDeployRebalancesUnevenGroups(t *testing.T) {
 	free := zoned{"w1": {"a", 9}, "w2": {"a", 9}, "w3": {"b", 9}}
 	full := zoned{"w1": {"a", 9}, "w2": {"a", 9}, "w3": {"b", 0}}

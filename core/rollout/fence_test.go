@@ -199,8 +199,8 @@ func (e *estate) tell(id cluster.WorkerID) {
 	}
 }
 
-// TestSingletonNeverRunsTwice: of a slot of a group that is single, or whose machines are never replaced, there are never two machines,
-// whatever order is late, whoever dies, and whichever members take themselves for the steward; and there is one in the end.
+// TestSingletonNeverRunsTwice: a slot of a single group, or of one whose machines are never replaced, never has two
+// machines, whichever orders are late, members die or stewards compete; it has one in the end.
 func TestSingletonNeverRunsTwice(t *testing.T) {
 	for name, group := range map[string]release.Group{"never": {OnLost: release.Never}, "single": {Single: true}} {
 		t.Run(name, func(t *testing.T) {

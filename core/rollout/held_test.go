@@ -27,8 +27,8 @@ func (r *rig) pass(d time.Duration) {
 	}
 }
 
-// TestServiceRecoversSoonAfterItsDependency: dependency that is away takes a service down, and the service is up again by itself soon after the dependency is back:
-// within 10 s, or a fifth of the time that it was away. What does not work for long is tried seldom.
+// TestServiceRecoversSoonAfterItsDependency: a service whose dependency was away is up within 10 s of its return, or a
+// fifth of the time away. A start that keeps failing is retried ever less often.
 func TestServiceRecoversSoonAfterItsDependency(t *testing.T) {
 	for _, tt := range []struct {
 		away, within time.Duration

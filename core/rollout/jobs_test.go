@@ -119,7 +119,8 @@ func TestMissedRunsStartOnlyTheNewest(t *testing.T) {
 	j.skipped("")
 }
 
-// TestFailedRunReportsWhyUntilMade: run that cannot be made says why while it is tried again, and no more once it is made.
+// TestFailedRunReportsWhyUntilMade: a run that cannot be made shows the reason while it is retried, and none once it
+// is made.
 func TestFailedRunReportsWhyUntilMade(t *testing.T) {
 	j := newJobs(t, release.Cron{Schedule: "*/5 * * * *"})
 	j.at("12:05:00")
@@ -137,7 +138,8 @@ func TestFailedRunReportsWhyUntilMade(t *testing.T) {
 	j.skipped("")
 }
 
-// TestNewJobRunsNoPastTimes: a job begins with its release, and when it is turned on; one whose rule is another begins anew.
+// TestNewJobRunsNoPastTimes: a job counts from its release, or from when it is turned on; a job with a new schedule
+// starts again.
 func TestNewJobRunsNoPastTimes(t *testing.T) {
 	j := newJobs(t, release.Cron{Schedule: "0 12 * * *"}) // it was deployed at 12:00:30
 	j.wants("12:05:00", "")
@@ -156,7 +158,8 @@ func TestNewJobRunsNoPastTimes(t *testing.T) {
 	j.wants("12:16:00", "")
 }
 
-// TestNewestRunsAreKept: runs that are kept are the newest; a job that the release leaves out ends by itself, and then goes.
+// TestNewestRunsAreKept: the newest runs of a job are kept; the machine of a job that the release drops ends by itself
+// and is then removed.
 func TestNewestRunsAreKept(t *testing.T) {
 	two := 2
 	j := newJobs(t, release.Cron{Schedule: "*/5 * * * *", Keep: &two})
@@ -178,7 +181,8 @@ func TestNewestRunsAreKept(t *testing.T) {
 	}
 }
 
-// TestReleaseCommandRunsBeforeTheRollout: release command runs before anything is changed, and what becomes of the rollout follows from its end.
+// TestReleaseCommandRunsBeforeTheRollout: the release command runs before any change, and its exit decides about the
+// rollout.
 func TestReleaseCommandRunsBeforeTheRollout(t *testing.T) {
 	begin := func(t *testing.T) *jobs {
 		w := newWorld(map[string]int{"web": 2})

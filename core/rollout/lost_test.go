@@ -10,7 +10,8 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// TestLostWorkerPolicyDecidesReplacement: what becomes of a slot whose worker is silent is the group's choice, and which machine stays when it is heard.
+// TestLostWorkerPolicyDecidesReplacement: the group's policy decides about a slot whose worker is silent, and about
+// which machine stays when the worker returns.
 func TestLostWorkerPolicyDecidesReplacement(t *testing.T) {
 	now := time.Unix(1e9, 0)
 	mount := []machine.Mount{{Name: "data", Path: "/data"}}

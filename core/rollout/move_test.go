@@ -148,8 +148,8 @@ func TestMovesOfAGroupGoOneByOne(t *testing.T) {
 	}
 }
 
-// TestFailedMoveLeavesTheMachine: move that does not come about leaves the machine where it is: the worker is gone or refuses, what is made there does not become
-// ready until somebody has it stay or its time is over, or somebody has it stay at once.
+// TestFailedMoveLeavesTheMachine: a failed move leaves the machine in place: the worker is gone or refuses, the new
+// machine is not ready in time, or the move is cancelled.
 func TestFailedMoveLeavesTheMachine(t *testing.T) {
 	there := func(m *release.Standing) bool { return m.Worker == "w3" }
 	for name, act := range map[string]func(r *rig, id string){

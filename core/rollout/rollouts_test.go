@@ -260,8 +260,8 @@ func groupsOf(n int, then release.OnFailure) map[string]release.Group {
 	return out
 }
 
-// TestRolloutsEndGoodOrUndone: whatever the strategy, and whatever orders come to and how often stewards die, a good release ends with
-// its machines, and a bad one with those from before; and never are fewer of use than the group allows.
+// TestRolloutsEndGoodOrUndone: with any strategy, failing orders and dying stewards, a good release ends with its
+// machines, a bad one with the former machines, and never fewer serve than the group allows.
 func TestRolloutsEndGoodOrUndone(t *testing.T) { rollouts(t, 300) }
 
 // TestLongRolloutsEndGoodOrUndone is TestRolloutsEndGoodOrUndone many times.
@@ -319,7 +319,8 @@ func rollouts(t *testing.T, seeds uint64) {
 	}
 }
 
-// TestStewardDeathAtAnyStepChangesNoOutcome: steward dies at each step of each strategy: it ends as if it had never died.
+// TestStewardDeathAtAnyStepChangesNoOutcome: the death of the steward at any step of any strategy does not change the
+// rollout's end.
 func TestStewardDeathAtAnyStepChangesNoOutcome(t *testing.T) {
 	for name, g := range groupsOf(5, release.Undo) {
 		for _, image := range []string{other, crash} {
@@ -344,7 +345,8 @@ func TestStewardDeathAtAnyStepChangesNoOutcome(t *testing.T) {
 	}
 }
 
-// TestSleepingGroupWakesOneToJudgeARelease: group that sleeps is judged by one machine that is woken, and the others are made asleep.
+// TestSleepingGroupWakesOneToJudgeARelease: the release of a sleeping group is judged by one woken machine; the others
+// are made asleep.
 func TestSleepingGroupWakesOneToJudgeARelease(t *testing.T) {
 	for name, g := range groupsOf(4, release.Undo) {
 		c := *g.Config
@@ -414,7 +416,8 @@ func TestGroupsRollOutAfterTheirDependencies(t *testing.T) {
 	w.check(t)
 }
 
-// TestDrainedMachineIsReplacedFirst: machine that must go from its worker is replaced before it goes, and goes first where two cannot be.
+// TestDrainedMachineIsReplacedFirst: a machine that must leave its worker is replaced first, or removed first where
+// two cannot exist.
 func TestDrainedMachineIsReplacedFirst(t *testing.T) {
 	for name, g := range groupsOf(3, release.Undo) {
 		r := newRig(t, 1, g, true)

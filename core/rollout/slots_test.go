@@ -108,8 +108,8 @@ func TestScaleDownKeepsTheBusiestSlots(t *testing.T) {
 	})
 }
 
-// TestScaleDownRemovesIdleMachines: idle machines go where a service is made smaller, by hand or by its autoscale, and what their load becomes meanwhile changes
-// nothing: no other goes in their place, for another steward neither.
+// TestScaleDownRemovesIdleMachines: a smaller service, scaled by hand or automatically, loses its idle machines; later
+// load changes or another steward do not choose others.
 func TestScaleDownRemovesIdleMachines(t *testing.T) {
 	for _, by := range []string{"hand", "a release"} {
 		w := newWorld(map[string]int{"web": 6})

@@ -42,8 +42,8 @@ func TestOldMachineWaitsForAStableReplacement(t *testing.T) {
 	}
 }
 
-// TestDeathDuringTheWatchUndoesTheRollout: death while it is watched undoes the rollout: of the last machine, of one that was counted already, and of a group
-// whose old machine went first.
+// TestDeathDuringTheWatchUndoesTheRollout: a death during the watch undoes the rollout: of the last machine, of a
+// counted one, and in a group whose old machine went first.
 func TestDeathDuringTheWatchUndoesTheRollout(t *testing.T) {
 	one := release.Group{Name: "web", Replicas: 1, Config: &machine.Config{Image: good}}
 	volume := &machine.Config{Image: good, Mounts: []machine.Mount{{Name: "data", Path: "/d"}}}
@@ -135,8 +135,8 @@ func TestRolloutWaitsForAllReady(t *testing.T) {
 	}
 }
 
-// TestFlappingMachinesFailTheRollout: rollout of machines that flap fails at the deadline: none that passes its checks half of the time takes another's place,
-// nor one of which a check fails once every other time, which only its worker sees.
+// TestFlappingMachinesFailTheRollout: a rollout of flapping machines fails at the deadline: no machine is replaced by
+// one that passes half of its checks, nor by one whose check fails every other time, which only its worker sees.
 func TestFlappingMachinesFailTheRollout(t *testing.T) {
 	for _, missed := range []bool{false, true} {
 		for _, u := range []release.Update{{}, {MaxSurge: "3"}, {Strategy: release.BlueGreen},

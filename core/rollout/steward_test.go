@@ -251,8 +251,8 @@ func (w *world) check(t failer) {
 	}
 }
 
-// TestServiceKeepsOneMachinePerSlot: whatever orders come to, whoever dies and whatever is wanted meanwhile, each slot ends with one
-// machine; and never is one removed that is needed.
+// TestServiceKeepsOneMachinePerSlot: with any failing orders, deaths and scale changes each slot ends with one
+// machine, and no needed machine is removed.
 func TestServiceKeepsOneMachinePerSlot(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := newWorld(map[string]int{"web": rapid.IntRange(0, 4).Draw(t, "web")})
@@ -340,8 +340,8 @@ func TestEpochsIncreaseAcrossStewards(t *testing.T) {
 	}
 }
 
-// TestEqualTermStewardsMakeDistinctMachines: stewards of one number have terms of one number, as neither has heard of the other: what they make is two machines, of
-// which each worker and store can tell which is which.
+// TestEqualTermStewardsMakeDistinctMachines: two stewards that do not know of each other have terms of one number;
+// they make two machines, which every worker and store can tell apart.
 func TestEqualTermStewardsMakeDistinctMachines(t *testing.T) {
 	w := newWorld(map[string]int{"web": 3})
 	a, b := NewSteward(cluster.Term{Number: 4}), NewSteward(cluster.Term{Number: 4})
@@ -474,8 +474,9 @@ func TestStepOrdersMatchTheSlotState(t *testing.T) {
 	}
 }
 
-// TestFailedOrderBacksOffAndReports: by and by later, and not before the refusal says. From the second refusal on all are told why,
-// another reason a minute later at the soonest, and once there is a machine nothing is told.
+// TestFailedOrderBacksOffAndReports: a failed order is retried with growing pauses, and not before the refusal's time.
+// The reason is shared from the second refusal on, a new reason at most once a minute, and nothing once the machine
+// exists.
 func TestFailedOrderBacksOffAndReports(t *testing.T) {
 	w := newWorld(map[string]int{"web": 1})
 	var waits []time.Duration
@@ -508,7 +509,8 @@ func TestFailedOrderBacksOffAndReports(t *testing.T) {
 	}
 }
 
-// TestFailingReleaseSurgesAtMostAQuarter: release that does not come up has a quarter more machines of a group than wanted, until its deadline.
+// TestFailingReleaseSurgesAtMostAQuarter: a failing release has at most a quarter more machines than wanted, until its
+// deadline.
 func TestFailingReleaseSurgesAtMostAQuarter(t *testing.T) {
 	w := newWorld(map[string]int{"web": 5})
 	w.settle(t)

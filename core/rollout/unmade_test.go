@@ -11,8 +11,8 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// TestMissingImageFailsTheRolloutEarly: image that nobody has fails its rollout after a few tries, long before the deadline, and what is not certain takes the
-// place of no reason that is.
+// TestMissingImageFailsTheRolloutEarly: a missing image fails the rollout after a few tries, long before the deadline;
+// an uncertain reason never replaces a certain one.
 func TestMissingImageFailsTheRolloutEarly(t *testing.T) {
 	w := newWorld(map[string]int{"web": 1})
 	w.settle(t)

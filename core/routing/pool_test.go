@@ -61,8 +61,8 @@ func backend(id string, power routing.Power) routing.Backend {
 
 func with(b routing.Backend, f func(*routing.Backend)) routing.Backend { f(&b); return b }
 
-// TestSilentWorkerAbandonsItsWake: who waits does not wait for a wake of which nobody will hear: another machine is woken,
-// and without one the requests are refused. Should the worker be heard again the wake counts again.
+// TestSilentWorkerAbandonsItsWake: when a worker goes silent during a wake, another machine is woken, or the requests
+// are refused where there is none. If the worker returns its wake counts again.
 func TestSilentWorkerAbandonsItsWake(t *testing.T) {
 	wakes, a, other := routing.Policy{Autostart: true}, backend("a", routing.Asleep), backend("b", routing.Asleep)
 	silent := with(a, func(b *routing.Backend) { b.Unheard = true })
@@ -301,8 +301,8 @@ func TestQueueIsBoundedPerSource(t *testing.T) {
 	}
 }
 
-// TestEveryRequestIsSentRefusedOrLeft: nothing is lost draws what may happen to a pool: each request is sent, refused or left, and none is sent to a
-// machine beyond its hard limit, or twice at once.
+// TestEveryRequestIsSentRefusedOrLeft: with random events each request is sent, refused or abandoned, none exceeds a
+// hard limit, and none is sent twice at once.
 func TestEveryRequestIsSentRefusedOrLeft(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 5).Draw(t, "machines")

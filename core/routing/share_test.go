@@ -98,9 +98,8 @@ func TestSlowMachineKeepsItsShareUpToALimit(t *testing.T) {
 	}
 }
 
-// TestNewMachineGetsItsShareOnceReady: a request comes to a new machine before its port accepts, and its owner sends
-// it back. Nobody needs that machine enough to have it woken. A second later it has its share, although the fleet has told
-// nothing new of it.
+// TestNewMachineGetsItsShareOnceReady: an owner sends a request back because its new machine's port does not accept
+// yet, and nothing requires a wake. A second later the machine has its share, without news from the fleet.
 func TestNewMachineGetsItsShareOnceReady(t *testing.T) {
 	p := routing.Policy{Autostart: true}
 	list := []routing.Backend{backend("m0", routing.Up), backend("m1", routing.Up), backend("m2", routing.Up)}
@@ -121,9 +120,8 @@ func TestNewMachineGetsItsShareOnceReady(t *testing.T) {
 	}
 }
 
-// TestRecoveredMachinesRegainTheirShare: each has its share again draws what the fleet may tell and owners may answer. Once the fleet says of all machines that
-// they are up, heard, not cordoned and pass their checks, each has its share again: within a second, or 5 s after one
-// could not be reached.
+// TestRecoveredMachinesRegainTheirShare: with random news from fleet and owners, once all machines are up, reachable,
+// uncordoned and pass their checks, each has its share again: within a second, or 5 s after one could not be reached.
 func TestRecoveredMachinesRegainTheirShare(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p := routing.Policy{Autostart: true, Soft: rapid.SampledFrom([]int{0, 0, 5}).Draw(t, "soft")}

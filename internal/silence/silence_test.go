@@ -16,8 +16,8 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(netns.Main(m.Run)) }
 
-// TestConnectionsOfASilentHostEnd: whatever is under way on a connection ends when its other host is cut off, and nothing ends
-// whose host is there: neither one that sends nothing, nor one that reads nothing.
+// TestConnectionsOfASilentHostEnd: a connection ends when its other host is cut off, and not while that host is
+// reachable, even if it sends or reads nothing.
 func TestConnectionsOfASilentHostEnd(t *testing.T) {
 	if !netns.Inside() {
 		if os.Getenv("CI") == "true" {

@@ -15,8 +15,8 @@ import (
 	"github.com/soukhq/souk/internal/wait/waittest"
 )
 
-// TestForgedDeathExpires: who has the key of gossip says that a member is dead, with the greatest incarnation that
-// memberlist knows, which nobody can outbid. The others forget the dead in time, so it passes.
+// TestForgedDeathExpires: an attacker with the gossip key declares a member dead with memberlist's greatest
+// incarnation. The others forget the dead in time, so the member returns.
 func TestForgedDeathExpires(t *testing.T) {
 	a := start(t, Options{Self: "a", Keys: [][]byte{key}})
 	b := start(t, Options{Self: "b", Keys: [][]byte{key}}, a)

@@ -240,7 +240,8 @@ func TestDeathIsRecordedWithItsTime(t *testing.T) {
 	}
 }
 
-// Memberlist tells nobody that a suspicion was refuted, and its own next probe may be long in coming.
+// TestSuspectedMemberIsProbedUntilItAnswers: a suspected member is probed until it answers, since memberlist does not
+// report a refuted suspicion.
 func TestSuspectedMemberIsProbedUntilItAnswers(t *testing.T) {
 	k := fast()
 	k.Probe, k.ProbeTimeout, k.Save, k.StuckAfter, k.Reprobe = time.Hour, time.Second, time.Hour, time.Hour,
@@ -355,8 +356,8 @@ func TestRestartFindsMembersAndObjects(t *testing.T) {
 	})
 }
 
-// TestRestartedPairLooksForTheThirdMember: two that were restarted and have each other still look for whom they knew
-// before. The third may believe that they were never away, and does not look for them; here it knows nobody.
+// TestRestartedPairLooksForTheThirdMember: two restarted members that found each other still look for a third that
+// they knew, which may not look for them.
 func TestRestartedPairLooksForTheThirdMember(t *testing.T) {
 	dirs := map[cluster.WorkerID]string{"a": t.TempDir(), "b": t.TempDir()}
 	a := start(t, Options{Self: "a", Dir: dirs["a"]})

@@ -100,7 +100,7 @@ func (m *member) goesOn() {
 	}
 }
 
-// TestOnlyWritersWaitForTheDisk: nobody waits for the disk but who writes an object, until that is kept.
+// TestOnlyWritersWaitForTheDisk: only the writer of an object waits until it is on disk.
 func TestOnlyWritersWaitForTheDisk(t *testing.T) {
 	g := newGate()
 	a := startWith(t, Options{Self: "a", Dir: t.TempDir()},
@@ -255,7 +255,7 @@ func TestStalledDiskQueueIsBounded(t *testing.T) {
 	}
 }
 
-// TestDiskErrorReachesTheWriter: disk that refuses is told to whoever waits for it.
+// TestDiskErrorReachesTheWriter: the writer of an object gets the error of the disk.
 func TestDiskErrorReachesTheWriter(t *testing.T) {
 	full := errors.New("no space left")
 	a := startWith(t, Options{Self: "a", Dir: t.TempDir()},

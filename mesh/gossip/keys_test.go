@@ -10,8 +10,8 @@ import (
 	"github.com/soukhq/souk/internal/wait/waittest"
 )
 
-// TestKeyRotationInterruptsNobody: through all steps of a rotation changes go on and nobody is held for dead; who has
-// the old key alone is out afterwards.
+// TestKeyRotationInterruptsNobody: changes continue through all steps of a rotation and no member is declared dead; a
+// member with only the old key is out afterwards.
 func TestKeyRotationInterruptsNobody(t *testing.T) {
 	next := []byte("fedcba9876543210")
 	a := start(t, Options{Self: "a"})
@@ -84,7 +84,7 @@ func TestInvalidKeysAreRefused(t *testing.T) {
 	}
 }
 
-// TestKnockAnswersOnlyKeyHolders: who has a key that opens nothing is not answered, and who has one becomes no member by it.
+// TestKnockAnswersOnlyKeyHolders: a knock with a wrong key is not answered, and one with the right key adds no member.
 func TestKnockAnswersOnlyKeyHolders(t *testing.T) {
 	a := start(t, Options{Self: "a"})
 	for what, want := range map[string]bool{string(key): true, "fedcba9876543210": false} {

@@ -30,8 +30,8 @@ func signed(o Options) Options {
 	return o
 }
 
-// TestForgedStateOnDiskIsDropped: a member whose disk says that it has used up all incarnations, or that holds objects
-// which nobody signed, begins, is heard, and loses the objects, without anybody editing files (security H1, M2).
+// TestForgedStateOnDiskIsDropped: a member whose disk holds the greatest incarnation or unsigned objects starts, is
+// believed, and drops the objects, without a manual repair (security H1, M2).
 func TestForgedStateOnDiskIsDropped(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, MembersFile), []byte(`{"incarnation":1099511627776}`),

@@ -38,8 +38,8 @@ func meet(t *testing.T, a, b *member) {
 	})
 }
 
-// TestUnannouncedMachinesEndIsTold: a worker tells that a machine is gone also where it never told that it was there. A member that
-// made it knows it by the worker's answer, and would believe in it.
+// TestUnannouncedMachinesEndIsTold: a worker announces the end of a machine that it never announced, since the member
+// that created it knows of it.
 func TestUnannouncedMachinesEndIsTold(t *testing.T) {
 	a := start(t, Options{Self: "a", Knobs: still()})
 	b := start(t, Options{Self: "b", Knobs: still()}, a)

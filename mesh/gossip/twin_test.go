@@ -8,8 +8,8 @@ import (
 	"github.com/hashicorp/memberlist"
 )
 
-// TestSuspicionOfOurIDElsewhereIsTold: another member suspects one of our name, elsewhere, which was held up, or has given it
-// up already. That is told before the other counts as heard, for who is about to begin asks there first.
+// TestSuspicionOfOurIDElsewhereIsTold: a suspicion about another process with our id is reported before that process
+// counts as alive, so that a starting member asks it first.
 func TestSuspicionOfOurIDElsewhereIsTold(t *testing.T) {
 	var told []string
 	m := start(t, Options{Self: "a", Conflict: func(_, api string) { told = append(told, api) }})

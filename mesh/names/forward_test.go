@@ -129,8 +129,8 @@ func TestForeignNamesAreForwardedInTurn(t *testing.T) {
 	}
 }
 
-// TestForwardingIsBoundedPerClient: a server that never answers does not keep names of the zone from being told, and who asks too
-// much is told so at once.
+// TestForwardingIsBoundedPerClient: a server that never answers does not delay names of the zone, and a client with
+// too many queries is refused at once.
 func TestForwardingIsBoundedPerClient(t *testing.T) {
 	var f Forwarder
 	for i := range 2 * MaxForwarded {

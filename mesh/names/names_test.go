@@ -152,9 +152,9 @@ func TestAnswersRotateAmongMachines(t *testing.T) {
 	}
 }
 
-// TestEntryAddressStandsForSleepingMachines: entry is told where no machine is: of what sleeps all kinds of answer say so, and by IPv4 also of what has IPv6
-// addresses alone. A machine that would be told itself goes there, where its app has another one. By IPv6 it stands behind
-// a machine's address, for a server that listens by IPv4 alone.
+// TestEntryAddressStandsForSleepingMachines: names of sleeping machines have the entry's address in all kinds of
+// answer, and so does by IPv4 a name with IPv6 addresses only. A machine that asks for its own app gets the entry
+// where another machine exists. By IPv6 the entry follows a machine's address, for a server that listens by IPv4 only.
 func TestEntryAddressStandsForSleepingMachines(t *testing.T) {
 	self := netip.MustParseAddr("198.18.0.3")
 	near := Machine{ID: "1", V4: self, Addr: netip.MustParseAddr("fd00::1"), Port: 80}
@@ -213,7 +213,8 @@ func TestEntryAddressStandsForSleepingMachines(t *testing.T) {
 	}
 }
 
-// TestForeignAppGetsTheEntryAddress: who is not let in is told the entry, which says so, where there is one.
+// TestForeignAppGetsTheEntryAddress: an app that is not allowed gets the entry's address where there is one, and the
+// entry says why.
 func TestForeignAppGetsTheEntryAddress(t *testing.T) {
 	web := Machine{ID: "1", V4: netip.MustParseAddr("198.18.0.1"), Addr: netip.MustParseAddr("fd00::1"), Port: 80}
 	view := fixed{"web": {web}, "entry.web": {{V4: netip.MustParseAddr("198.19.192.1"),

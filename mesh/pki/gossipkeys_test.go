@@ -83,7 +83,8 @@ func TestGossipKeyRotationStepsShareAKey(t *testing.T) {
 	}
 }
 
-// TestOlderGossipKeysAreRefused: a copy of the CA that has not heard of a rotation takes nobody back, and follows.
+// TestOlderGossipKeysAreRefused: a copy of the CA from before a rotation does not take members back to the old keys,
+// and adopts the new ones.
 func TestOlderGossipKeysAreRefused(t *testing.T) {
 	ca, now := newCA(t), begin()
 	w := member(t, ca, now, "w1", Worker)

@@ -83,7 +83,8 @@ func TestOwnCertificateCoversOnlyItsHosts(t *testing.T) {
 	}
 }
 
-// A root that somebody stole vouches for nobody else, in a client that heeds its constraints as Go's does.
+// TestRootSignsForItsHostsOnly: a stolen root signs for no other hosts, in a client that checks name constraints as
+// Go's does.
 func TestRootSignsForItsHostsOnly(t *testing.T) {
 	dir := t.TempDir()
 	if _, err := tlscert.Own(dir, []string{"10.0.0.7"}, nil, time.Now()); err != nil {
@@ -171,7 +172,8 @@ func TestChangedFilesAreReloaded(t *testing.T) {
 	}
 }
 
-// TestRootKeyIsSealed: roots key is sealed with the key from outside, also one that was in clear, and an authority's like the API's.
+// TestRootKeyIsSealed: with an external key the root's key is sealed on disk, also one that was in clear, for the API
+// and for an authority.
 func TestRootKeyIsSealed(t *testing.T) {
 	t.Setenv("SOUK_KEY_FILE", "")
 	t.Setenv("CREDENTIALS_DIRECTORY", "")

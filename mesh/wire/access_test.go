@@ -91,7 +91,7 @@ func (s *stub) total() (n int) {
 	return n
 }
 
-// TestMemberIDComesFromTheCertificate: the id is the certificate's, whatever is said otherwise, and exact.
+// TestMemberIDComesFromTheCertificate: a member's id is exactly the certificate's, whatever the request says.
 func TestMemberIDComesFromTheCertificate(t *testing.T) {
 	c := newCast(t, time.Now())
 	var seen Peer

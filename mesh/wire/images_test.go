@@ -92,7 +92,7 @@ func TestImageCallsRoundTrip(t *testing.T) {
 	wantFault(t, err, fault.Invalid, "image")
 }
 
-// TestPullStreamsProgress: progress comes while the pull goes on, and who does not want more of it ends the pull.
+// TestPullStreamsProgress: a pull streams its progress, and a reader that leaves ends the pull.
 func TestPullStreamsProgress(t *testing.T) {
 	k := newStub()
 	w := far(t, k)
@@ -130,8 +130,8 @@ func TestPullStreamsProgress(t *testing.T) {
 	<-ended
 }
 
-// TestImageArchivesStreamWhole: an archive of any size arrives byte by byte, its end is told from a break, and a worker that has
-// seen enough is heard before it has read all.
+// TestImageArchivesStreamWhole: an archive of any size is streamed, its end differs from a broken connection, and a
+// worker may answer before it has read all.
 func TestImageArchivesStreamWhole(t *testing.T) {
 	k := newStub()
 	w := far(t, k)

@@ -21,8 +21,8 @@ const bye = "HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nContent-Le
 func (lastWords) ServeHTTP(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "fine") }
 func (lastWords) Goodbye() []byte                                  { return []byte(bye) }
 
-// TestProxyConnectionsGetAShutdownNotice: when a server ends, every connection of another member's proxy that has no request under way is
-// told so before it is closed, whether or not one was sent over it before. Who is just sending one reads that as its answer.
+// TestProxyConnectionsGetAShutdownNotice: a server that stops sends a notice on each idle connection of another
+// member's proxy before it closes it; a proxy that is just sending a request reads the notice as its answer.
 func TestProxyConnectionsGetAShutdownNotice(t *testing.T) {
 	c := newCast(t, time.Now())
 	s, err := NewServer(Options{Identity: c.all["w1"], Worker: newStub(), Proxy: lastWords{},

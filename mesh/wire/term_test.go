@@ -10,8 +10,8 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// TestStaleStewardIsFencedOverTheWire: a steward fences a real worker from afar, and an old one is told by whom, as a cluster.Term that
-// it can count on.
+// TestStaleStewardIsFencedOverTheWire: a real worker refuses orders of an older term over the wire; the refusal
+// carries the term in force as a cluster.Term.
 func TestStaleStewardIsFencedOverTheWire(t *testing.T) {
 	w, ctx := far(t, realWorker(t, t.TempDir())), t.Context()
 	first, second := cluster.Term{Number: 4, Member: "m2"}, cluster.Term{Number: 5, Member: "m1"}

@@ -7,8 +7,8 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
-// TestSecondProcessWithOurIDIsReported: a caller with the server's own id that is another process is told of, and nobody else: neither
-// the process itself, nor another member, nor one whose certificate is refused.
+// TestSecondProcessWithOurIDIsReported: a caller with the server's own id is reported if it is another process; the
+// process itself, other members and refused certificates are not.
 func TestSecondProcessWithOurIDIsReported(t *testing.T) {
 	c := newCast(t, time.Now())
 	var told []string

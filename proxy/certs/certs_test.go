@@ -135,7 +135,8 @@ func write(t *testing.T, certFile, keyFile string, ends time.Time, names ...stri
 
 const day = 24 * time.Hour
 
-// TestCertificateFilesAreServedAndReloaded: own files are shown by name, those with a wildcard after those without, and read again when they change.
+// TestCertificateFilesAreServedAndReloaded: own certificates are served by name, exact names before wildcards, and
+// reloaded when they change.
 func TestCertificateFilesAreServedAndReloaded(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -186,7 +187,8 @@ func TestCertificateFilesAreServedAndReloaded(t *testing.T) {
 	})
 }
 
-// TestExpiredCertificateIsReplacedIfPossible: one that has ended is told, and shown no more where there is another.
+// TestExpiredCertificateIsReplacedIfPossible: an expired certificate is reported, and not served where there is
+// another.
 func TestExpiredCertificateIsReplacedIfPossible(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -203,7 +205,8 @@ func TestExpiredCertificateIsReplacedIfPossible(t *testing.T) {
 	waittest.Until(t, "the good one is shown", func() bool { return mustShow(t, c, "shop.localhost").Equal(later) })
 }
 
-// TestLocalCertificatesShareOneRoot: local names have certificates of a root that is made once, and vouches for nothing else.
+// TestLocalCertificatesShareOneRoot: local names have certificates of a root that is made once and covers no other
+// names.
 func TestLocalCertificatesShareOneRoot(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -244,7 +247,7 @@ func TestLocalCertificatesShareOneRoot(t *testing.T) {
 	}
 }
 
-// TestUnknownNamesGetNoCertificate: strangers get no certificate made, whatever name they ask for.
+// TestUnknownNamesGetNoCertificate: no certificate is made for an unknown name.
 func TestUnknownNamesGetNoCertificate(t *testing.T) {
 	t.Parallel()
 	c, _ := open(t, certs.Options{Local: []string{"localhost"},
@@ -264,7 +267,8 @@ func TestUnknownNamesGetNoCertificate(t *testing.T) {
 	}
 }
 
-// TestFailingAuthorityIsAskedOnce: authority that fails is asked once for a name, and not again for a while; the name has a local certificate.
+// TestFailingAuthorityIsAskedOnce: a failing authority is asked once per name and then not for a while; the name has a
+// local certificate meanwhile.
 func TestFailingAuthorityIsAskedOnce(t *testing.T) {
 	t.Parallel()
 	var asked atomic.Int64
@@ -319,7 +323,7 @@ func TestFailingAuthorityIsAskedOnce(t *testing.T) {
 // nobody are other members that have nothing.
 type nobody struct{ certs.Others }
 
-// TestInvalidACMEOptionsAreRefused: CME options that cannot work are refused.
+// TestInvalidACMEOptionsAreRefused: ACME options that cannot work are refused.
 func TestInvalidACMEOptionsAreRefused(t *testing.T) {
 	t.Parallel()
 	for name, o := range map[string]certs.ACME{

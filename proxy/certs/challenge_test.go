@@ -31,8 +31,8 @@ func (a *asked) Challenge(_ context.Context, name, token string) (string, bool) 
 
 func (a *asked) count() int { a.mu.Lock(); defer a.mu.Unlock(); return a.n }
 
-// TestChallengesOfOtherMembersAreAnswered: challenges of others are answered by a member that has asked no authority, for names that apps have, without a
-// redirect and before any app; it asks about few at a time.
+// TestChallengesOfOtherMembersAreAnswered: a member answers ACME challenges of others, for names that apps have,
+// without a redirect and before any app, with few lookups at a time.
 func TestChallengesOfOtherMembersAreAnswered(t *testing.T) {
 	t.Parallel()
 	others := &asked{}

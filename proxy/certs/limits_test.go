@@ -32,7 +32,7 @@ func TestCertificateOrdersAreRateLimited(t *testing.T) {
 	}
 }
 
-// TestFailedOrdersBackOff: failures are kept for longer each time, and not of more names than some.
+// TestFailedOrdersBackOff: each failed order makes the next pause longer, for a bounded number of names.
 func TestFailedOrdersBackOff(t *testing.T) {
 	now, why := time.Unix(1e9, 0), errors.New("no")
 	a := &acmeCerts{ctx: context.Background(), failed: map[string]failure{}, log: slog.New(slog.DiscardHandler)}
@@ -116,7 +116,7 @@ func TestStorageSealsOnlyKeys(t *testing.T) {
 	}
 }
 
-// TestLocksAreExclusiveAndCancellable: locks are one holder's at a time, and who waits for one may leave.
+// TestLocksAreExclusiveAndCancellable: a lock has one holder, and a waiter can cancel.
 func TestLocksAreExclusiveAndCancellable(t *testing.T) {
 	s := newStorage(t.TempDir())
 	ctx, cancel := context.WithCancel(t.Context())

@@ -133,7 +133,7 @@ func TestCertificateIsCopiedFromItsOwner(t *testing.T) {
 	}
 }
 
-// TestCopiedCertificatesAreRenewed: copies are renewed once the member that has the certificate has renewed it.
+// TestCopiedCertificatesAreRenewed: a copied certificate is renewed once its owner has renewed it.
 func TestCopiedCertificatesAreRenewed(t *testing.T) {
 	t.Parallel()
 	const name = "shop.example.com"

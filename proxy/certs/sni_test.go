@@ -40,8 +40,8 @@ func handshake(t *testing.T, c *certs.Certs, name string) (*tls.ConnectionState,
 	return &s, nil
 }
 
-// TestClientWithoutSNIGetsTheAddressCertificate: who names no host is shown the certificate of the address that it came to, else default.crt, else it is told that
-// there is none; and so is who names a host that has none.
+// TestClientWithoutSNIGetsTheAddressCertificate: a client without SNI, or with an unknown host, gets the certificate
+// of the address, else default.crt, else an error.
 func TestClientWithoutSNIGetsTheAddressCertificate(t *testing.T) {
 	t.Parallel()
 	with := func(files ...string) *certs.Certs {

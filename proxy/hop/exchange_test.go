@@ -184,7 +184,7 @@ func TestBodiesArriveWholeAndReframed(t *testing.T) {
 	}
 }
 
-// TestTrailersPassBothWays: trailers pass both ways, but for those that no header may be.
+// TestTrailersPassBothWays: trailers pass both ways, except fields that no trailer may have.
 func TestTrailersPassBothWays(t *testing.T) {
 	got := make(chan http.Header, 1)
 	f := newFront(t, backend(t, func(_ int, c net.Conn, br *bufio.Reader) {
@@ -291,7 +291,7 @@ func TestHangingBackendTimesOut(t *testing.T) {
 	}
 }
 
-// TestBackendThatReadsNothingTimesOut: backend that reads nothing of a body that is larger than what fits in between.
+// TestBackendThatReadsNothingTimesOut: a body that exceeds the buffers times out at a backend that reads nothing.
 func TestBackendThatReadsNothingTimesOut(t *testing.T) {
 	f := newFront(t, backend(t, func(_ int, c net.Conn, _ *bufio.Reader) {
 		_, _ = io.WriteString(c, "HTTP/1.1 413 Too Large\r\nContent-Length: 2\r\n\r\nno")
@@ -373,7 +373,7 @@ func TestBrokenBodyEndsTheBackendRequest(t *testing.T) {
 	}
 }
 
-// TestClientLeavingClosesItsBackend: client that leaves takes its backend's connection with it.
+// TestClientLeavingClosesItsBackend: a client that leaves closes the connection of its backend.
 func TestClientLeavingClosesItsBackend(t *testing.T) {
 	for name, send := range map[string]string{
 		"waiting":     "GET / HTTP/1.1\r\nHost: a\r\n\r\n",

@@ -16,8 +16,7 @@ import (
 	"github.com/soukhq/souk/proxy/hop"
 )
 
-// FuzzAnswerIsWholeOrBroken: whatever a backend says, Exchange ends, and what is passed on is one whole answer or is said to be
-// broken.
+// FuzzAnswerIsWholeOrBroken: for any backend Exchange ends, and the client gets one whole answer or an error.
 func FuzzAnswerIsWholeOrBroken(f *testing.F) {
 	for _, s := range []string{
 		"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi",

@@ -124,8 +124,8 @@ func answer(t *testing.T, method, body, whose string) *hop.Conn {
 	return c
 }
 
-// TestDoubtfulConnectionServesOnlyItsClient: what comes on it late, however late, reaches nobody else; also once later answers
-// on it were as they should be. Another client that finds no other has the oldest closed.
+// TestDoubtfulConnectionServesOnlyItsClient: late bytes on a doubtful connection reach no other client, even after
+// later correct answers. Another client that finds no other connection has the oldest one closed.
 func TestDoubtfulConnectionServesOnlyItsClient(t *testing.T) {
 	for method, body := range map[string]string{http.MethodPost: "x", http.MethodHead: ""} {
 		var conns hop.Conns

@@ -91,7 +91,8 @@ func TestRefusedUploadGetsItsAnswer(t *testing.T) {
 	}
 }
 
-// TestExpectContinueIsDecidedByTheBackend (8): the machine decides whether who asks is told to go on, and he is told once.
+// TestExpectContinueIsDecidedByTheBackend (8): the machine decides whether the client gets 100 Continue, which is
+// sent once.
 func TestExpectContinueIsDecidedByTheBackend(t *testing.T) {
 	ask := "POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n"
 	t.Run("refused", func(t *testing.T) {

@@ -105,7 +105,7 @@ func checked(header string, off uint32) string {
 	return string(b)
 }
 
-// TestWrittenHeaderReadsBack: header is read as it was written.
+// TestWrittenHeaderReadsBack: a written header reads as it was.
 func TestWrittenHeaderReadsBack(t *testing.T) {
 	tcp := func(s string) net.Addr { return net.TCPAddrFromAddrPort(netip.MustParseAddrPort(s)) }
 	for _, c := range []struct {
@@ -131,7 +131,8 @@ func TestWrittenHeaderReadsBack(t *testing.T) {
 	}
 }
 
-// TestListenTrustsOnlyConfiguredProxies: who is trusted says whose a connection is, nobody else does, and one that says nothing holds up no other.
+// TestListenTrustsOnlyConfiguredProxies: only a trusted peer sets the client address, and a silent one delays no
+// other.
 func TestListenTrustsOnlyConfiguredProxies(t *testing.T) {
 	for name, c := range map[string]struct {
 		trusted, send, from, read string
@@ -193,7 +194,7 @@ func TestListenTrustsOnlyConfiguredProxies(t *testing.T) {
 	}
 }
 
-// TestIncompleteHeaderIsClosed: header that is cut off has its connection closed after some seconds.
+// TestIncompleteHeaderIsClosed: a connection with an incomplete header is closed after some seconds.
 func TestIncompleteHeaderIsClosed(t *testing.T) {
 	t.Parallel()
 	bare, err := net.Listen("tcp", "127.0.0.1:0")
@@ -217,7 +218,7 @@ func TestIncompleteHeaderIsClosed(t *testing.T) {
 	}
 }
 
-// TestCloseEndsWaitingConnections: close ends those that wait for a header, and whoever waits for a connection.
+// TestCloseEndsWaitingConnections: Close ends the connections that wait for a header, and pending Accepts.
 func TestCloseEndsWaitingConnections(t *testing.T) {
 	bare, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

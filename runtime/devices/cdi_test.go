@@ -86,7 +86,8 @@ devices:
 	}
 }
 
-// TestHostileSpecificationIsReportedAlone: what is wrong with a specification or a device of one is said in one line, and the others go on.
+// TestHostileSpecificationIsReportedAlone: a fault in a specification or device is reported in one line, and the other
+// devices are found.
 func TestHostileSpecificationIsReportedAlone(t *testing.T) {
 	node := func(path string) string { return `"deviceNodes":[{"path":"` + path + `"}]` }
 	fuse := node("/dev/fuse")

@@ -154,7 +154,8 @@ func echoes(c net.Conn) bool {
 	return werr == nil && rerr == nil
 }
 
-// TestWatchReportsRemovedTableParts: the removal of each part of a table is told to who watches it, and to nobody else.
+// TestWatchReportsRemovedTableParts: the removal of any part of a table is reported to the watchers of that table
+// only.
 func TestWatchReportsRemovedTableParts(t *testing.T) {
 	h := apart(t)
 	n := hostnet.New("souk-t")
@@ -196,8 +197,8 @@ func TestWatchReportsRemovedTableParts(t *testing.T) {
 	}
 }
 
-// TestPortsOfARemovedWorkerAreFree: the ports of a worker that was removed, with all it ran and nobody to clear up, are free, and
-// its rules are known as nobody's.
+// TestPortsOfARemovedWorkerAreFree: the ports of a worker that was removed without cleaning up are free, and its rules
+// count as unused.
 func TestPortsOfARemovedWorkerAreFree(t *testing.T) {
 	h := apart(t)
 	w := world(t, h)

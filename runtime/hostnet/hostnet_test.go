@@ -183,7 +183,8 @@ func world(t *testing.T, host *space) *space {
 	return w
 }
 
-// TestAppsOfOneHostAreIsolated: who reaches whom is the story of two apps on a host.
+// TestAppsOfOneHostAreIsolated: machines of two apps on one host reach their own app and apps that let them in, and no
+// other.
 func TestAppsOfOneHostAreIsolated(t *testing.T) {
 	h := apart(t)
 	w := world(t, h)

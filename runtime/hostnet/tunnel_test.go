@@ -110,7 +110,8 @@ func toPrefix(app, name string) string {
 	return net.JoinHostPort(plan(app, name).Address.String(), "80")
 }
 
-// TestAppsOfTwoHostsAreIsolated: between hosts is the story of two apps on two hosts, and of a third that is no member, each way.
+// TestAppsOfTwoHostsAreIsolated: machines of two apps on two hosts reach their own app only, and a third host that is
+// no member reaches none, with each kind of tunnel.
 func TestAppsOfTwoHostsAreIsolated(t *testing.T) {
 	for _, way := range []netplan.Way{netplan.VXLAN, netplan.WireGuard} {
 		t.Run(string(way), func(t *testing.T) { betweenHosts(t, way) })

@@ -32,7 +32,7 @@ func TestLongKilledAtAnyMomentKeepsAnswers(t *testing.T) {
 	killedAtAnyMoment(t, 50)
 }
 
-// TestKilledAtAnyMomentKeepsAnswers kills less often.
+// TestKilledAtAnyMomentKeepsAnswers: the same with 5 kills.
 func TestKilledAtAnyMomentKeepsAnswers(t *testing.T) {
 	t.Parallel()
 	killedAtAnyMoment(t, 5)

@@ -154,8 +154,8 @@ func TestKillsDuringSuspendKeepTheLife(t *testing.T) {
 	}
 }
 
-// TestSuspendedMachineSurvivesReboot: what is on disk goes on after the host was down, and what may have gone on unseen then does not
-// go on twice.
+// TestSuspendedMachineSurvivesReboot: a machine suspended to disk resumes after a reboot; one that may have run on
+// unseen does not resume twice.
 func TestSuspendedMachineSurvivesReboot(t *testing.T) {
 	t.Parallel()
 	z := newSleeper(t, counts)

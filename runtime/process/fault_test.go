@@ -477,7 +477,8 @@ func TestCgroupLimitsAreEnforced(t *testing.T) {
 	}
 }
 
-// TestMachineRunsAsItsOwnUser: a machine runs as another user, who can write its directory and nothing else of souk's.
+// TestMachineRunsAsItsOwnUser: a machine runs as another user, which can write its own directory and no other file of
+// souk.
 func TestMachineRunsAsItsOwnUser(t *testing.T) {
 	if os.Geteuid() != 0 {
 		r := open(t, nil)

@@ -151,8 +151,8 @@ func TestReaperKillsKeepEachLineOnce(t *testing.T) {
 	t.Logf("%d kills, %v lines", kills, count)
 }
 
-// TestIdleReaperEnds: it stays as long as something runs or somebody is connected. Then it ends, with its
-// cgroups, and the next one still has what nobody had been told.
+// TestIdleReaperEnds: the reaper runs while a machine runs or a client is connected. Then it ends and removes its
+// cgroups, and the next one still reports unacknowledged exits.
 func TestIdleReaperEnds(t *testing.T) {
 	for _, noCgroups := range []bool{false, true} {
 		t.Run(fmt.Sprintf("cgroups=%v", !noCgroups), func(t *testing.T) {

@@ -39,8 +39,8 @@ func reaperGone(pid int) bool {
 	return err != nil || p.State == 'Z'
 }
 
-// TestStrayProcessesEndWithTheirMachine: strays end with their machine without cgroups too: by their user where it is the machine's own, else by their
-// environment; those that have neither are found by Examine (security L7).
+// TestStrayProcessesEndWithTheirMachine: without cgroups, stray processes end with their machine: they are found by
+// the machine's own user, else by their environment. Those with neither are reported by Examine (security L7).
 func TestStrayProcessesEndWithTheirMachine(t *testing.T) {
 	var dir string
 	r := open(t, func(o *process.Options) { o.NoCgroups, o.AllowRoot, dir = true, true, o.Dir })

@@ -52,7 +52,7 @@ func started(m machine.Machine, n int) *machine.Machine {
 	return &m
 }
 
-// TestHostProgramIsReachedAtEitherLoopback: program of the host is reached at either loopback, whichever it listens on.
+// TestHostProgramIsReachedAtEitherLoopback: a program of the host is reached at the loopback it listens on.
 func TestHostProgramIsReachedAtEitherLoopback(t *testing.T) {
 	m := started(machine.Machine{ID: "m", Config: &machine.Config{Image: machine.HostImage}}, 1)
 	for _, c := range []struct{ listen, at, why string }{
@@ -101,8 +101,8 @@ func TestHostProgramIsReachedAtEitherLoopback(t *testing.T) {
 	}
 }
 
-// TestContainerIsReachedByIPv6OrIPv4: container is reached at its IPv6 address, or at its IPv4 address where it listens on that alone, which is
-// remembered until it listens elsewhere or is started again.
+// TestContainerIsReachedByIPv6OrIPv4: a container is reached by IPv6, or by IPv4 if it listens there only; the choice
+// is remembered until it changes or the container restarts.
 func TestContainerIsReachedByIPv6OrIPv4(t *testing.T) {
 	h := apart(t)
 	for _, c := range []struct {

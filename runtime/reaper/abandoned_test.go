@@ -13,7 +13,7 @@ import (
 	"github.com/soukhq/souk/runtime/reaper/cgroup"
 )
 
-// TestCgroupsOfDeadReapersAreRemoved: cgroups of reapers that are gone are removed by the next reaper of the host, and only those that nobody is in
+// TestCgroupsOfDeadReapersAreRemoved: the next reaper of the host removes empty cgroups of dead reapers, and no others
 // (security L13).
 func TestCgroupsOfDeadReapersAreRemoved(t *testing.T) {
 	mounts, err := cgroup.Mounts()

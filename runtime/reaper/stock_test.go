@@ -97,7 +97,8 @@ func TestOldDirectoryStockIsRemoved(t *testing.T) {
 	}
 }
 
-// A stock whose directory was removed and made anew, for another reaper, lets the other's alone.
+// TestStockLeavesAnotherReapersDirectory: a stock whose directory was removed and recreated for another reaper leaves
+// that directory alone.
 func TestStockLeavesAnotherReapersDirectory(t *testing.T) {
 	first := stocked(t)
 	dir := first.dir.Name()

@@ -8,8 +8,8 @@ import (
 	"github.com/soukhq/souk/store/catalog"
 )
 
-// TestLostPolicyComesFromGroupThenApp: a group says what becomes of its machines whose worker is silent, or else the app does; a volume is waited
-// for.
+// TestLostPolicyComesFromGroupThenApp: the group's policy decides about machines of a silent worker, else the app's; a
+// machine with a volume is waited for.
 func TestLostPolicyComesFromGroupThenApp(t *testing.T) {
 	mounts := []machine.Mount{{Volume: "vol_1", Path: "/data"}}
 	for _, x := range []struct {

@@ -9,7 +9,7 @@ import (
 // TestLongThousandSeedsKeepInvariants: to repeat one that fails, souk sim chaos --seed N --runs 1.
 func TestLongThousandSeedsKeepInvariants(t *testing.T) { seeds(t, 1000) }
 
-// TestSeedsKeepInvariants runs 100 seeds.
+// TestSeedsKeepInvariants: 100 random scenarios keep the invariants.
 func TestSeedsKeepInvariants(t *testing.T) { seeds(t, 100) }
 
 func seeds(t *testing.T, n uint64) {

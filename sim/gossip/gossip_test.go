@@ -15,7 +15,8 @@ func lan() gossip.Knobs {
 		Push: 4, Fanout: 4, Patience: 20 * ticks.Millisecond}
 }
 
-// TestLiveMembersAreNeverDeclaredDead: nobody alive is held for dead in an hour at 10 % loss; and a death is noticed by all within 3 s.
+// TestLiveMembersAreNeverDeclaredDead: no live member is declared dead in an hour at 10 % loss, and every member
+// notices a death within 3 s.
 func TestLiveMembersAreNeverDeclaredDead(t *testing.T) {
 	for _, n := range []int{2, 3, 5, 10, 50} {
 		for seed := range uint64(3) {

@@ -100,7 +100,7 @@ func fgdAsPublished(t *testing.T, seeds int, within float64, all ...published) {
 	}
 }
 
-// TestInvalidListErrorNamesTheLine reads lists that are not so.
+// TestInvalidListErrorNamesTheLine: a malformed list is refused with the number of the line.
 func TestInvalidListErrorNamesTheLine(t *testing.T) {
 	const head = "sn,cpu_milli,memory_mib,gpu,model\n"
 	for _, in := range []string{"", "a,b\n", head + "x,1\n", head + "x,1,2,9,m\n", head + "x,-1,2,1,m\n",

@@ -202,8 +202,8 @@ func fill(c *Catalog, app, space string, n int, at time.Time) {
 	}
 }
 
-// TestFullKeyTableRefusesOnlyItsNamespace: one namespace that has used up its keys is refused without a look at each, is told when there
-// is room, and takes none from the others; and goes on when the oldest are over.
+// TestFullKeyTableRefusesOnlyItsNamespace: a namespace that has used up its keys is refused without a scan, with the
+// time when there is room, takes none of the others' keys, and continues when its oldest keys expire.
 func TestFullKeyTableRefusesOnlyItsNamespace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, _ := newCatalog(t)

@@ -143,8 +143,8 @@ func (v *vault) check(t *rapid.T) {
 	}
 }
 
-// TestMachinesReadTheSecretsOfTheirRelease: whatever is set, deployed, undone and rolled back, the machines of the
-// release that is wanted and of the one from before read what it was made with, at each member; and nothing else is kept.
+// TestMachinesReadTheSecretsOfTheirRelease: after any sets, deploys, undos and rollbacks, machines of the current and
+// the former release read the secrets of their release at each member; no other values are kept.
 func TestMachinesReadTheSecretsOfTheirRelease(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		v := &vault{all: []*teller{newTeller(t), newTeller(t)}, newest: map[string]string{"A": "value 0"},

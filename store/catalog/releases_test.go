@@ -344,7 +344,7 @@ func TestInvalidRowsOfMembersAreRefused(t *testing.T) {
 	}
 }
 
-// TestServiceChangesAreNotified: a change of a service or an app is heard, and tells whose it is.
+// TestServiceChangesAreNotified: a change of a service or an app notifies its watchers with the name.
 func TestServiceChangesAreNotified(t *testing.T) {
 	x := withApp(t, "shop")
 	x.deploy(t, "shop", "0")

@@ -105,8 +105,8 @@ func TestPolicyVersionsAreTrimmedAlike(t *testing.T) {
 	}
 }
 
-// TestImportOfManyRowsCostsOneCommit: many rows cost one commit where they are imported together: each hangs on the one before. All are there afterwards, and
-// after a restart.
+// TestImportOfManyRowsCostsOneCommit: dependent rows that are imported together cost one commit, and are all there,
+// also after a restart.
 func TestImportOfManyRowsCostsOneCommit(t *testing.T) {
 	a, b := newTeller(t), newTeller(t)
 	if _, err := a.Apps.CreateApp("shop", "personal", "", ""); err != nil {

@@ -73,8 +73,8 @@ func TestRolloutVerbsWriteOneHead(t *testing.T) {
 	}
 }
 
-// TestWantedImagesCoverCurrentAndUndoReleases: wanted images are those of the release that is wanted and of the one that an undo returns to, also where none of its
-// machines is wanted now.
+// TestWantedImagesCoverCurrentAndUndoReleases: the images of the current release and of the undo target are wanted,
+// also without machines.
 func TestWantedImagesCoverCurrentAndUndoReleases(t *testing.T) {
 	x := withApp(t, "shop")
 	for i, image := range []string{"a:1", "a:2", "a:3"} {

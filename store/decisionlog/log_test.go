@@ -308,7 +308,7 @@ func TestFullQueueDropsWithoutBlocking(t *testing.T) {
 	}
 }
 
-// TestDiskErrorsAreCounted takes the directory away.
+// TestDiskErrorsAreCounted: a log whose directory disappears counts the errors.
 func TestDiskErrorsAreCounted(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "log")
 	l := open(t, dir, decisionlog.MinMaxBytes)
@@ -455,8 +455,7 @@ func TestDecisionMayReferToOldAndNewRecords(t *testing.T) {
 	}
 }
 
-// TestWaiterLearnsOfADroppedDecision: a decision that was tried, and dropped, before anybody waited for it is not there, and who
-// waits is told so.
+// TestWaiterLearnsOfADroppedDecision: a caller that waits for a dropped decision gets an error.
 func TestWaiterLearnsOfADroppedDecision(t *testing.T) {
 	dir := t.TempDir()
 	disktest.Mount(t, dir, "1m")

@@ -150,8 +150,8 @@ func TestServiceSurvivesAHost(t *testing.T) {
 	})
 }
 
-// TestPowerCutReplacesNoMachine: all hosts of A service come back after a power cut, one some seconds before the others: it makes no machine in the place of
-// theirs.
+// TestPowerCutReplacesNoMachine: after a power cut the host that returns first makes no machine in place of the
+// others'.
 func TestPowerCutReplacesNoMachine(t *testing.T) {
 	t.Parallel()
 	apart(t, func() {
@@ -233,8 +233,8 @@ func TestSingletonNeverRunsTwice(t *testing.T) {
 	})
 }
 
-// TestStopAfterStopsAnIsolatedMachine: with stop_after the machine of a host that hears nobody is down before another one runs
-// elsewhere; where it is waited for instead it is started when its host is heard.
+// TestStopAfterStopsAnIsolatedMachine: with stop_after the machine of an isolated host stops before another one runs
+// elsewhere; without a replacement it is started when its host returns.
 func TestStopAfterStopsAnIsolatedMachine(t *testing.T) {
 	t.Parallel()
 	apart(t, func() {
@@ -301,7 +301,8 @@ func (k *kept) machines(member int) (ids []string) {
 	return ids
 }
 
-// TestRolloutSurvivesStewardDeath: steward of A service dies while it makes machines, and while it replaces them: the next member goes on.
+// TestRolloutSurvivesStewardDeath: the next member continues when the steward dies while it creates or replaces
+// machines.
 func TestRolloutSurvivesStewardDeath(t *testing.T) {
 	t.Parallel()
 	apart(t, func() {

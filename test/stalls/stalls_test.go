@@ -332,8 +332,8 @@ func (r *row) differs() bool {
 	return !r.may(r.after) || r.got.yes() && r.got.body.Begun == nil && r.at != r.want || r.got.err != nil
 }
 
-// TestStalledVerbIsDoneOrRefused: whatever stands still and for how long, a verb is done when it is said to be, or begun and done later, or
-// refused and not done.
+// TestStalledVerbIsDoneOrRefused: with any process stalled for any time, a verb is done when it is answered, or begun
+// and done later, or refused and not done.
 func TestStalledVerbIsDoneOrRefused(t *testing.T) {
 	t.Parallel()
 	by := haste

@@ -21,8 +21,8 @@ func hostRelease(n int, mb int) api.NewRelease {
 			Guest: &machine.Guest{CPUKind: "shared", CPUs: 1, MemoryMB: mb}}}}}}
 }
 
-// TestReservedRoomIsKeptForItsRelease: what a plan has held nobody else takes, and the machines of the release get, also where another
-// member deploys it and a third is its steward.
+// TestReservedRoomIsKeptForItsRelease: room held by a plan goes to the machines of its release only, also where
+// another member deploys it and a third is its steward.
 func TestReservedRoomIsKeptForItsRelease(t *testing.T) {
 	t.Parallel()
 	c := testcluster.New(t, 3, testcluster.Options{

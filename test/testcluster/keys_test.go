@@ -12,9 +12,9 @@ import (
 	"github.com/soukhq/souk/test/testcluster"
 )
 
-// TestRotationShutsOutARemovedMember: a member is removed and the key of gossip rotated. What the others do goes on meanwhile; the
-// removed one hears nothing more and cannot come back, with the agent it had or a new one; one that was away comes
-// back by itself.
+// TestRotationShutsOutARemovedMember: after a removal and a rotation of the gossip key the others keep working; the
+// removed member receives nothing and cannot return, with its old agent or a new one; a member that was only away
+// returns by itself.
 func TestRotationShutsOutARemovedMember(t *testing.T) {
 	t.Parallel()
 	c := begin(t, 4)

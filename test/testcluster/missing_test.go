@@ -44,8 +44,8 @@ func oneOnEach(t *testing.T, c *testcluster.Cluster) map[cluster.WorkerID]*machi
 	return at
 }
 
-// TestUnreachableMemberIsNamed: a firewall lets gossip through and no calls. The others list and tell what they know
-// and name the one that could not be asked; they go on placing; and what nobody has is not found in the end.
+// TestUnreachableMemberIsNamed: a firewall passes gossip and blocks calls. The others list what they know, name the
+// unreachable member, and keep placing; an unknown machine is not found in the end.
 func TestUnreachableMemberIsNamed(t *testing.T) {
 	t.Parallel()
 	c := begin(t, 3)

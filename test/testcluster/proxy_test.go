@@ -313,8 +313,8 @@ func TestWakeAtAFullWorkerMovesElsewhere(t *testing.T) {
 	}
 }
 
-// TestNameBelongsToItsFirstApp: at every member that has heard of it, a name is refused to any other app, whatever that is
-// called, by plan, create and update; and it is free once its app has it no more.
+// TestNameBelongsToItsFirstApp: every member refuses a name of an app to any other app, by plan, create and update;
+// the name is free once its app no longer uses it.
 func TestNameBelongsToItsFirstApp(t *testing.T) {
 	t.Parallel()
 	c := testcluster.New(t, 2, testcluster.Options{})

@@ -26,9 +26,8 @@ func loseDisk(t *testing.T, c *testcluster.Cluster, i int) {
 	c.Restart(i)
 }
 
-// TestRejoinedMemberDiesAsAnyOther: a member was removed as its disk was lost, and has joined anew. When it dies it is a
-// member that cannot be heard like any other: what it has is listed, its names are taken, and its id is not given away;
-// also by those that have begun anew meanwhile.
+// TestRejoinedMemberDiesAsAnyOther: a member that was removed with its lost disk, and rejoined, dies: its machines are
+// listed, its names stay taken and its id is not reused, also at members that restart meanwhile.
 func TestRejoinedMemberDiesAsAnyOther(t *testing.T) {
 	t.Parallel()
 	c := begin(t, 3)

@@ -181,7 +181,7 @@ func TestMovedMemberKeepsItsIdentity(t *testing.T) {
 	}
 }
 
-// TestIsolatedWorkerStarts: a worker whose peers cannot be heard begins all the same, after a bounded time.
+// TestIsolatedWorkerStarts: a worker whose peers are unreachable starts after a bounded time.
 func TestIsolatedWorkerStarts(t *testing.T) {
 	t.Parallel()
 	c := begin(t, 3)

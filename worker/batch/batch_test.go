@@ -281,7 +281,8 @@ func TestTasksAndMachinesShareOneLedger(t *testing.T) {
 	}
 }
 
-// TestBuyerDeathRepeatsNoTask: buyer dies with tasks that run: they are found again, nothing is begun twice, and each has one result.
+// TestBuyerDeathRepeatsNoTask: the running tasks of a dead buyer are found again, none begins twice, and each has one
+// result.
 func TestBuyerDeathRepeatsNoTask(t *testing.T) {
 	h := openHost(t, "w1", fake.New(fake.Options{}), mem.New())
 	j, dir := mem.New(), t.TempDir()
@@ -333,7 +334,8 @@ func started(h *host) map[string]int {
 	return n
 }
 
-// TestWorkerDeathKeepsRunningTasks: worker dies in the middle of its tasks: the next one of the same journal takes them up, with their room.
+// TestWorkerDeathKeepsRunningTasks: the worker's successor with its journal takes over the running tasks, with their
+// room.
 func TestWorkerDeathKeepsRunningTasks(t *testing.T) {
 	h := openHost(t, "w1", fake.New(fake.Options{}), mem.New())
 	s := openShop(t, mem.New(), t.TempDir(), "boot", h)

@@ -92,8 +92,8 @@ func (h *host) evictions(m *machine.Machine) (out []machine.Preemption) {
 	return out
 }
 
-// TestTasksAreChargedAndEvictableAfterRestart: after the worker's restart the buyer tells whose the tasks are that run on;
-// from then on they are charged and may be evicted as before.
+// TestTasksAreChargedAndEvictableAfterRestart: after a restart of the worker the buyer names the owners of running
+// tasks; from then on they are charged and may be evicted.
 func TestTasksAreChargedAndEvictableAfterRestart(t *testing.T) {
 	h := openHost(t, "w1", fake.New(fake.Options{}), mem.New())
 	s := openShop(t, mem.New(), t.TempDir(), "boot", h)

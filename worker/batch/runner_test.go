@@ -108,8 +108,7 @@ func TestConnectionReadsItsGreetingFirst(t *testing.T) {
 	})
 }
 
-// TestCordonIsToldToBuyers: whoever hands out tasks hears of a cordon and of its end, though nothing else is used
-// by then.
+// TestCordonIsToldToBuyers: buyers are told of a cordon and of its end, even if nothing else changes.
 func TestCordonIsToldToBuyers(t *testing.T) {
 	h := openHost(t, "w1", fake.New(fake.Options{}), mem.New())
 	ctx, cancel := context.WithCancel(context.Background())

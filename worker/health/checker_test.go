@@ -156,8 +156,8 @@ func seconds(n int) *machine.Duration {
 	return &machine.Duration{Duration: time.Duration(n) * time.Second}
 }
 
-// TestStartingMachineIsCheckedOften: machine that starts is asked at once and soon again, until it passes; then at its interval. In its grace nothing
-// counts but that it passes.
+// TestStartingMachineIsCheckedOften: a starting machine is checked at once and often until it passes, then at its
+// interval. In its grace only a pass counts.
 func TestStartingMachineIsCheckedOften(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBed(t)
@@ -184,7 +184,8 @@ func TestStartingMachineIsCheckedOften(t *testing.T) {
 	})
 }
 
-// TestFailingCheckIsCriticalAfterItsGrace: one that never passes is critical when its grace is over, and is asked ever more seldom.
+// TestFailingCheckIsCriticalAfterItsGrace: a check that never passes is critical when its grace ends, and is repeated
+// ever less often.
 func TestFailingCheckIsCriticalAfterItsGrace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBed(t)
@@ -200,7 +201,7 @@ func TestFailingCheckIsCriticalAfterItsGrace(t *testing.T) {
 	})
 }
 
-// TestFlappingCheckReportsEachChange: check that flaps is reported each time that it says something else, and the same again is nothing.
+// TestFlappingCheckReportsEachChange: each change of a check is reported, and a repeated result is not.
 func TestFlappingCheckReportsEachChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBed(t)
@@ -255,7 +256,7 @@ func TestSingleFailureIsNotCritical(t *testing.T) {
 	})
 }
 
-// TestCheckUsesARoutedHostName: host of A check is one that the machine's requests are for.
+// TestCheckUsesARoutedHostName: a check's host name is one that the machine's requests may have.
 func TestCheckUsesARoutedHostName(t *testing.T) {
 	m := &machine.Machine{App: "shop", Config: &machine.Config{Services: []machine.Service{
 		{InternalPort: 80}, {InternalPort: 81, Hosts: []string{"a"}},

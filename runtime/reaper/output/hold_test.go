@@ -94,8 +94,8 @@ func (h *heldLog) has(t interface{ Fatalf(string, ...any) }, pieces int) {
 	}
 }
 
-// TestWriterWaitsForASlowReader: whoever writes to a log with a reader is told to wait while he has not read what would be deleted,
-// and goes on when he has; a reader who goes away is waited for once, for half a minute.
+// TestWriterWaitsForASlowReader: the writer of a log with a reader waits before it deletes unread output, and
+// continues once that is read; a reader that leaves is waited for once, for half a minute.
 func TestWriterWaitsForASlowReader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
@@ -143,7 +143,7 @@ func TestWriterWaitsForASlowReader(t *testing.T) {
 	})
 }
 
-// TestWriterWithoutReaderNeverWaits: a log that was opened for no reader waits for nobody, whatever a reader asks for.
+// TestWriterWithoutReaderNeverWaits: a log opened without a reader never makes its writer wait.
 func TestWriterWithoutReaderNeverWaits(t *testing.T) {
 	dir := t.TempDir()
 	h := &heldLog{dir: dir, Log: output.Open(dir, 32<<10, 3, func() {})}

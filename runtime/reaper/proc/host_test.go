@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// TestParseHostReadsProcFiles reads what Linux writes.
+// TestParseHostReadsProcFiles: the host's figures are read from Linux's own files.
 func TestParseHostReadsProcFiles(t *testing.T) {
 	stat := "cpu  100 20 30 5000 70 6 4 8 50 0\ncpu0 50 10 15 2500 35 3 2 4 25 0\ncpu1 50 10 15 2500 35 3 2 4 25 0\n" +
 		"intr 1 2 3\nctxt 5\n"

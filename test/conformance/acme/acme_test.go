@@ -314,7 +314,7 @@ func TestCertificateIsRenewedInTime(t *testing.T) {
 	})
 }
 
-// TestACMEKeysAreSealed: keys are sealed with the key from outside, those of the account and of certificates.
+// TestACMEKeysAreSealed: with an external key the keys of the account and of certificates are sealed.
 func TestACMEKeysAreSealed(t *testing.T) {
 	door, other := listen(t), listen(t)
 	a := newAuthority(t, other, door, 0)

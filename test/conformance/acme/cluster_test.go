@@ -186,7 +186,7 @@ func TestMembersShareOneOrder(t *testing.T) {
 	}
 }
 
-// TestKilledOrderIsFinishedOnce: the one that orders is killed in the middle: another finishes, once.
+// TestKilledOrderIsFinishedOnce: an order whose member is killed is finished once, by another.
 func TestKilledOrderIsFinishedOnce(t *testing.T) {
 	t.Parallel()
 	x := newTown(t, 3)
