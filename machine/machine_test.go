@@ -48,7 +48,7 @@ func TestIDsAreUniqueAndWellFormed(t *testing.T) {
 	machine.NewID(bytes.NewReader(nil))
 }
 
-func TestValidChecksIDsAndNames(t *testing.T) {
+func TestIDsAndNamesAreValidated(t *testing.T) {
 	long := strings.Repeat("a", 64)
 	for s, want := range map[string][4]bool{ // id, volume, name, app
 		"":               {},

@@ -253,8 +253,8 @@ func TestExpiredCertificateSignsNothingNew(t *testing.T) {
 	}
 }
 
-// TestRenewedMemberResignsItsRecords, so that nothing of its is signed with a certificate that will end before.
-func TestRenewedMemberResignsItsRecords(t *testing.T) {
+// TestRenewedMemberSignsItsRecordsAgain, so that nothing of its is signed with a certificate that will end before.
+func TestRenewedMemberSignsItsRecordsAgain(t *testing.T) {
 	t.Parallel()
 	x := newTown(t)
 	a, b := x.add("m1"), x.add("m2", started("web", "48ed0000000001", "one", "m2", 0))

@@ -29,9 +29,9 @@ func kindOf(err error) string {
 	return string(fault.KindOf(err))
 }
 
-// TestOnlyHeardWorkersAreAsked: a reachable worker answers for itself. A silent one is not asked; a machine that it
+// TestOnlyReachableWorkersAreAsked: a reachable worker answers for itself. A silent one is not asked; a machine that it
 // may have is not called missing.
-func TestOnlyHeardWorkersAreAsked(t *testing.T) {
+func TestOnlyReachableWorkersAreAsked(t *testing.T) {
 	t.Parallel()
 	x := newTown(t)
 	a := x.add("m1")

@@ -256,9 +256,9 @@ func TestInvalidObjectsGrantNothing(t *testing.T) {
 	})
 }
 
-// TestOnlyStartedHeardMachinesAreNamed: DNS has only started machines of reachable workers, at the address that the
+// TestOnlyStartedReachableMachinesAreNamed: DNS has only started machines of reachable workers, at the address that the
 // worker gives.
-func TestOnlyStartedHeardMachinesAreNamed(t *testing.T) {
+func TestOnlyStartedReachableMachinesAreNamed(t *testing.T) {
 	t.Parallel()
 	x := newTown(t)
 	a := x.add("m1")

@@ -7,9 +7,9 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestSpreadTasks: as many are shared out as there is room for, and nobody has a task that would leave more room than
-// another has.
-func TestSpreadTasks(t *testing.T) {
+// TestSpreadTasksFillsWorkersEvenly: as many tasks are assigned as there is room for, and the room left at workers that got
+// tasks is even, within one.
+func TestSpreadTasksFillsWorkersEvenly(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		room := rapid.SliceOfN(rapid.IntRange(0, 20), 0, 8).Draw(t, "room")
 		slices.SortFunc(room, func(a, b int) int { return b - a })

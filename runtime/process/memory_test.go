@@ -34,8 +34,8 @@ func pss(t testing.TB, pid int) int {
 	return 0
 }
 
-// TestLongMemoryOf1000Machines prints what a thousand sleeping machines cost beside themselves: reaper and runtime together, by PSS.
-func TestLongMemoryOf1000Machines(t *testing.T) { memory(t, 1000) }
+// TestLongMemoryOf1000MachinesIsPrinted prints what a thousand sleeping machines cost beside themselves: reaper and runtime together, by PSS.
+func TestLongMemoryOf1000MachinesIsPrinted(t *testing.T) { memory(t, 1000) }
 
 // TestMemoryOf100MachinesIsPrinted starts 100 machines.
 func TestMemoryOf100MachinesIsPrinted(t *testing.T) { memory(t, 100) }
