@@ -195,7 +195,8 @@ func (c *churn) churnOne(ctx context.Context) error {
 func (c *churn) readMemory(field string) (float64, error) {
 	b, there, err := live.FieldOf(c.agent.PID(), "status", field)
 	if err == nil && !there {
-		err = fault.New(fault.Unavailable, fault.CodeBench, "the kernel does not tell %s of a process", field)
+		err = fault.New(fault.Unavailable, fault.CodeBench, "the kernel does not report %s of a process in /proc",
+			field)
 	}
 	return float64(b) / (1 << 20), err
 }

@@ -328,5 +328,5 @@ func updatedAt(ctx context.Context, c *client.Client) (time.Time, error) {
 			return s.UpdatedAt, nil
 		}
 	}
-	return time.Time{}, fault.New(fault.NotFound, fault.CodeBench, "there is no secret yet")
+	return time.Time{}, fault.New(fault.NotFound, fault.CodeBench, "the secret FLOOD is not set yet")
 }

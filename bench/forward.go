@@ -242,7 +242,8 @@ func (c *forwarding) refusedFirst(ctx context.Context, n int) (r ForwardRow, err
 	for len(took) < n {
 		if r.Tries++; r.Tries > 20*n+20 {
 			return r, fault.New(fault.Timeout, fault.CodeBench,
-				"of %d launches only %d were refused at first: gossip was faster than they", r.Tries, len(took))
+				"of %d launches only %d were refused at first: gossip arrived before most of the launches",
+				r.Tries, len(took))
 		}
 		if err := live.Until(ctx, func() bool { return c.knownFree(ctx) }); err != nil {
 			return r, err

@@ -104,7 +104,7 @@ func Soak(ctx context.Context, o SoakOptions, to Reporter) error {
 	to.Row(SoakDone{s.rounds.Load(), o.For.Minutes(), s.looks, grows})
 	if grows > 0 {
 		return fault.New(fault.Internal, codeGrows,
-			"%d things grow with the time by more than %g %% of themselves a minute", grows, soakLimit)
+			"%d of the measured values grow by more than %g %% a minute", grows, soakLimit)
 	}
 	return nil
 }

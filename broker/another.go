@@ -20,10 +20,12 @@ func (b *Broker) Another(ctx context.Context, app, like, name string, warm bool)
 	switch {
 	case m.Config == nil || m.Config.Image == "":
 		return nil, fault.New(fault.Unavailable, machine.CodeConfig,
-			"machine %s is not known well enough to make another like it: its worker cannot be asked", like)
+			"no other machine like %s can be made now, because its config is unknown and its worker does not "+
+				"answer; ask again when the worker is back", like)
 	case len(m.Config.Mounts) > 0:
 		return nil, fault.New(fault.Precondition, codeMounts,
-			"machine %s has a volume, which is its alone, so no other is made like it", like)
+			"no other machine like %s can be made, because it mounts a volume, which serves one machine only; make "+
+				"one with a volume of its own", like)
 	}
 	c := *m.Config
 	c.Image = machine.Pinned(m) // the same image, whatever its name means by now

@@ -69,7 +69,8 @@ func (d *Decider) Decide(ctx context.Context, c cluster.Claim) (cluster.Claimed,
 	case cluster.ClaimLook:
 		return cluster.Claimed{Machine: d.keys.BoundKey(c.App, c.Value)}, nil
 	}
-	return cluster.Claimed{}, fault.New(fault.Unimplemented, cluster.CodeClaim, "a claim has no step %q here",
+	return cluster.Claimed{}, fault.New(fault.Unimplemented, cluster.CodeClaim, "this souk does not know the step "+
+		"%q of a claim; upgrade it",
 		clipText(string(c.Step), 40))
 }
 
@@ -140,7 +141,7 @@ func (d *Decider) madeUnderKey(ctx context.Context, c cluster.Claim) (*Keyed, er
 	switch {
 	case err != nil:
 		return nil, &fault.Error{Kind: fault.Unavailable, Code: codeKeyOpen, RetryAfter: time.Second,
-			Text: fmt.Sprintf("a machine may have been made with this key where souk cannot look now: %s; "+
+			Text: fmt.Sprintf("a machine may have been made with this key already, which cannot be checked now: %s; "+
 				"ask again, or see what runs (souk ps) and use a new key", fault.As(err).Text)}
 	case made == nil || time.Since(made.Mark.Bound()) >= catalog.KeyLife:
 		return nil, nil

@@ -62,7 +62,8 @@ func (b *Broker) Move(ctx context.Context, m Machine, to cluster.WorkerID) (*Mov
 	}
 	if err := destroyMachine(ctx, m.At, m.App, m.ID); err != nil {
 		return nil, fault.Wrap(err, fault.KindOf(err), codeHalfMoved,
-			"machine %s is at worker %s now as %s, and the old one is stopped and could not be destroyed; ask again",
+			"machine %s was moved to worker %s as machine %s, and the old machine is stopped but could not be "+
+				"destroyed; ask again",
 			m.ID, out.Machine.Worker, out.Machine.ID)
 	}
 	return out, nil
@@ -72,8 +73,8 @@ func (b *Broker) Move(ctx context.Context, m Machine, to cluster.WorkerID) (*Mov
 func (b *Broker) whyCannotLeave(ctx context.Context, m Machine) error {
 	if m.Replica != nil {
 		return fault.New(fault.Precondition, machine.CodeReplica,
-			"machine %s stands for a replica of a service, which would "+
-				"make another: say to which worker it is to go", m.ID)
+			"machine %s is a replica of a service, which would replace it by another machine: name the worker that "+
+				"it is to move to", m.ID)
 	}
 	if why := b.whatTies(ctx, m); why != "" {
 		return fault.New(fault.Precondition, fault.CodeStays, "machine %s stays at worker %s: %s", m.ID, m.Worker, why)
@@ -107,7 +108,8 @@ func (b *Broker) remakeMachine(ctx context.Context, m Machine, id string, to clu
 		c := lifecycle.Command{Verb: lifecycle.Start, App: m.App, Machine: m.ID, Source: machine.SourceUser}
 		if _, again := m.At.Do(ctx, c); again != nil {
 			return fault.Wrap(again, fault.KindOf(err), codeHalfMoved,
-				"no worker took machine %s (%v), and it could not be started again", m.ID, err)
+				"no worker accepted machine %[1]s (%[2]v), and its old worker could not start it again: souk start "+
+					"%[1]s", m.ID, err)
 		}
 	}
 	return err
@@ -182,7 +184,7 @@ func (m *Machine) stopAndWait(ctx context.Context) error {
 	})
 	if err == nil && now == machine.Started {
 		err = fault.New(fault.Conflict, codeStartedAgain,
-			"machine %s was started again while it was to be moved; ask again", m.ID)
+			"machine %s was started again during its move; ask again", m.ID)
 	}
 	if err == nil {
 		m.stopped = began
@@ -205,7 +207,8 @@ func (b *Broker) successorOf(ctx context.Context, m Machine) (string, *machine.M
 		}
 	}
 	return "", nil, fault.New(fault.Conflict, codeMovedOften,
-		"machine %s was moved %d times and none of what it became is left; make it anew", m.ID, maxSuccessors)
+		"machine %s was moved %d times, and none of the machines that replaced it exists any more; make it again",
+		m.ID, maxSuccessors)
 }
 
 // successorID returns the id of a machine's successor after i earlier successors that are over.

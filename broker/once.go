@@ -124,15 +124,15 @@ func (bound Bound) answerUnknown(app string, l *machine.Launch) (*machine.Machin
 	switch {
 	case bound.Made && bound.Other:
 		return nil, fault.New(fault.Conflict, fault.CodeIDInUse,
-			"machine id %s was used for another machine at %s, which is over; choose another", l.ID, at)
+			"machine id %s was used at %s for another machine, which no longer exists; choose another id", l.ID, at)
 	case bound.Made:
 		return &machine.Machine{ID: l.ID, Name: l.Name, App: app, State: machine.Destroyed, Region: l.Region,
 			ImageRef: machine.ParseImage(l.Config.Image), CreatedAt: at, UpdatedAt: at, Config: l.Config,
 			HostStatus: "ok", Events: []machine.Event{}, Scheduling: l.Scheduling}, nil
 	case !bound.At.IsZero() && time.Since(bound.At) > keyPatience:
 		return nil, fault.New(fault.Conflict, codeKeyOpen,
-			"a create with this key was begun at %s and nobody knows how it ended; no worker has its machine %s, "+
-				"which may have run and be over; see what it has done, and use a new key to make another", at, l.ID)
+			"a create with this key began at %s, and its result is unknown: no worker has its machine %s, which may "+
+				"have run and ended; check what the machine has done, and use a new key to make another", at, l.ID)
 	}
 	return nil, nil
 }

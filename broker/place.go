@@ -194,7 +194,8 @@ func (b *Broker) stillThere(ctx context.Context, o *Order) (*Placed, error) {
 		w := b.fleet.Worker(m.Worker)
 		if w == nil {
 			return nil, fault.New(fault.Unavailable, codeAppGone,
-				"app %s was deleted while machine %s was made, and worker %s is not known any more; destroy it there",
+				"app %s was deleted while its machine %s was being made at worker %s, which this member no longer "+
+					"knows; destroy the machine there",
 				o.App, m.ID, m.Worker)
 		}
 		if err := destroyMachine(ctx, w, o.App, m.ID); err != nil {

@@ -252,8 +252,9 @@ func noneHere(homes []Home) error {
 	}
 	if _, err := os.Lstat(rootsDir); err == nil && !slices.Contains(dirs, rootsDir) {
 		return fault.New(fault.Unavailable, CodeNoSouk,
-			"no souk of yours runs on this host, in %s; the one of %s is root's: ask it as root, or with --addr and a "+
-				"token in SOUK_TOKEN, or start one with \"souk dev\"", strings.Join(dirs, " or "), rootsDir)
+			"no souk of yours runs on this host, in %s, and the one in %s belongs to root: ask that one as root, or "+
+				"with --addr and a token in SOUK_TOKEN, or start your own with \"souk dev\"",
+			strings.Join(dirs, " or "), rootsDir)
 	}
 	return fault.New(fault.Unavailable, CodeNoSouk,
 		"no souk runs on this host, in %s: start one with \"souk dev\", or name another with --addr, SOUK_ADDR or "+

@@ -46,8 +46,8 @@ func (c *Env) Outlast(ctx context.Context, cl *client.Client, what, next string,
 				return err
 			}
 			return fault.Wrap(err, fault.Unavailable, fault.CodeLost,
-				"souk has not been reached for %s; %s goes on without "+
-					"it, and \"%s\" follows it again", outlasts, what, next)
+				"souk could not be reached for %s; %s continues without it, and \"%s\" follows it again",
+				outlasts, what, next)
 		}
 	}
 }

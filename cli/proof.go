@@ -67,18 +67,19 @@ func demand(ctx context.Context, c net.Conn, addr, digest string) error {
 		return err
 	case err != nil:
 		return fault.Wrap(err, fault.Denied, codeProof,
-			"%s does not prove that it is a souk that knows the token, which it was not sent: it is another program, "+
-				"a souk that this token is not of, or one of before, which is to be started again with this build",
+			"%s did not prove that it knows the token, so the token was not sent: another program listens there, or "+
+				"a souk with another token, or an older souk, which must be restarted with this build",
 			addr)
 	case p.Is(api.ProofOf(digest, at, nonce)):
 		return c.SetDeadline(time.Time{})
 	case p.Is(api.ProofOf(digest, p.At, nonce)):
 		return fault.New(fault.Denied, codeProof,
-			"the souk behind %s listens at %s: something at %s passes connections on that may keep what it sees; a "+
-				"tunnel is to have the same address and port at both ends, or to lead to souk.sock "+
-				"(SOUK_ADDR=unix:PATH)", addr, p.At, at)
+			"the souk behind %s listens at %s, so something at %s forwards connections and could record the token; "+
+				"use a tunnel with the same address and port at both ends, or one to souk.sock (SOUK_ADDR=unix:PATH)",
+			addr, p.At, at)
 	}
-	return fault.New(fault.Denied, codeProof, "%s does not know the token, which it was not sent; who is it?", addr)
+	return fault.New(fault.Denied, codeProof, "%s could not prove that it knows the token, so the token was not "+
+		"sent; is another program on that port?", addr)
 }
 
 // ask makes the one request that carries no token, on a connection.

@@ -53,7 +53,7 @@ func (c *Env) Find(ctx context.Context, cl *client.Client, ref string) (*machine
 		}
 		if j, err := cl.Job(ctx, ref); err == nil {
 			return nil, fault.New(fault.NotFound, fault.CodeJob,
-				"%q is a job, and no machine: \"souk job status %s\" tells of it; see souk job --help", ref,
+				"%q is a job, not a machine: \"souk job status %s\" shows it; see souk job --help", ref,
 				cmp.Or(j.Spec.Name, j.ID))
 		}
 		return nil, fault.New(fault.NotFound, codeMachine,
@@ -79,7 +79,7 @@ func findReplica(ctx context.Context, cl *client.Client, app, slot string) (*mac
 	switch len(lines) {
 	case 0:
 		return nil, fault.New(fault.NotFound, machine.CodeReplica,
-			"no machine stands for replica %s%s; \"souk status APP\" lists the replicas of an app", slot, inApp(app))
+			"replica %s%s has no machine; \"souk status APP\" lists the replicas of an app", slot, inApp(app))
 	case 1:
 		m, err := cl.Machine(ctx, lines[0].App, lines[0].ID)
 		if err != nil {
@@ -100,7 +100,7 @@ func ambiguousReplica(lines []*machine.Line, slot string) error {
 	}
 	if len(apps) == 1 {
 		return fault.New(fault.Conflict, fault.CodeAmbiguous,
-			"%d machines of app %s stand for replica %s now: %s; give the id",
+			"%d machines of app %s are replica %s now: %s; give the id of one",
 			len(lines), lines[0].App, slot, strings.Join(ids, ", "))
 	}
 	return fault.New(fault.Conflict, fault.CodeAmbiguous, "the apps %s have a replica %s each; give --app, or the id",
@@ -243,7 +243,7 @@ func (c *Env) Settle(ctx context.Context, cl *client.Client, m *machine.Machine,
 		left := time.Until(end)
 		if left <= 0 {
 			return nil, fault.New(fault.Timeout, codeSettle,
-				"machine %s is still %s after %s; it goes on, see \"souk status %s\"",
+				"machine %s is still %s after %s; the operation continues: see \"souk status %s\"",
 				Label(m), now.State, limit, Label(m))
 		}
 		done := c.Progress("%s is %s", Label(m), now.State)

@@ -28,8 +28,8 @@ func TestReplicaBeingReplacedNamesBothMachines(t *testing.T) {
 	b := &machine.Line{ID: "e784079b449483", App: "web", Worker: "b", State: machine.Starting}
 	c := &machine.Line{ID: "148ed193a32789", App: "shop", Worker: "b", State: machine.Started}
 	for want, named := range map[string][]*machine.Line{
-		"2 machines of app web stand for replica rb/1 now: d891275c2e5118 (started, on a), e784079b449483 " +
-			"(starting, on b); give the id": {a, b},
+		"2 machines of app web are replica rb/1 now: d891275c2e5118 (started, on a), e784079b449483 (starting, on " +
+			"b); give the id of one": {a, b},
 		"the apps shop, web have a replica rb/1 each; give --app, or the id": {a, b, c},
 	} {
 		if got := ambiguousReplica(named, "rb/1").Error(); got != want {

@@ -295,8 +295,8 @@ func (c transport) unreachableError(ctx context.Context, err error) error {
 
 func errCertificate(cause error, at string) error {
 	return fault.Wrap(cause, fault.Denied, fault.CodeCertificate,
-		"the certificate of %s is not believed; give its root: souk context add NAME %s --root FILE, which is "+
-			"api-root.pem in its directory unless that is your own", at, at)
+		"the certificate of %s is not trusted; name its root: souk context add NAME %s --root FILE, where FILE is "+
+			"api-root.pem of that souk's directory, or the root of your own certificate", at, at)
 }
 
 // brokenError is the error of an answer that stopped in the middle.
@@ -311,7 +311,7 @@ func endedError(ctx context.Context) error {
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return fault.Wrap(ctx.Err(), fault.Timeout, fault.CodeDeadline, "no answer came in the time given")
 	}
-	return fault.Wrap(ctx.Err(), fault.Timeout, codeCanceled, "the request was given up")
+	return fault.Wrap(ctx.Err(), fault.Timeout, codeCanceled, "the request was cancelled before its answer came")
 }
 
 // ErrorAnswer is an answer that is an error. If the server is not souk, Souk is empty.

@@ -260,7 +260,8 @@ func (d *door) isAlive(ctx context.Context) error {
 	defer resp.Body.Close()
 	_, err = io.Copy(io.Discard, io.LimitReader(resp.Body, 64<<10)) // so that the connection can be reused
 	if err == nil && resp.StatusCode != http.StatusOK {
-		err = fault.New(fault.Unavailable, codeDoor, "%s answers %s", d.Addr, resp.Status)
+		err = fault.New(fault.Unavailable, codeDoor, "souk at %s answers the liveness check with %s",
+			d.Addr, resp.Status)
 	}
 	return err
 }

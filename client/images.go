@@ -44,7 +44,7 @@ func (c ImageCalls) PullImage(ctx context.Context, worker, image string,
 	})
 	if err == nil && !there {
 		err = fault.New(fault.Unavailable, CodeBrokenOff,
-			"the connection ended before the pull did; pull again, which goes on there")
+			"the connection ended before the pull did; pull again, and the pull continues where it stopped")
 	}
 	return i, err
 }

@@ -145,17 +145,18 @@ func (c *Claim) Check() error {
 	}
 	if c.Kind != ClaimName && c.Kind != ClaimKey && c.Kind != ClaimSpread {
 		return fault.New(fault.Unimplemented, CodeClaim,
-			"there are claims of names, keys and spreads, not of %q", c.Kind)
+			"a claim is about a name, a key or a spread, not about %q", c.Kind)
 	}
 	if len(c.Placed) > MaxPlaced {
-		return fault.New(fault.Invalid, CodeClaim, "a claim tells of %d machines; at most %d", len(c.Placed), MaxPlaced)
+		return fault.New(fault.Invalid, CodeClaim, "a claim names %d machines; at most %d are allowed",
+			len(c.Placed), MaxPlaced)
 	}
 	for _, p := range c.Placed {
 		if !p.Used.Valid() {
-			return fault.New(fault.Invalid, CodeClaim, "a claim tells of a machine that occupies an impossible amount")
+			return fault.New(fault.Invalid, CodeClaim, "a claim names a machine whose resources are out of range")
 		}
 		if len(p.Machine) > MaxClaimText || len(p.Worker) > MaxClaimText {
-			return fault.New(fault.Invalid, CodeClaim, "a claim tells of a machine with an id of more than %d bytes",
+			return fault.New(fault.Invalid, CodeClaim, "a claim names a machine with an id of more than %d bytes",
 				MaxClaimText)
 		}
 	}

@@ -24,7 +24,7 @@ const (
 	codeOptions         fault.Code = "options"           // the gateway lacks a part
 	codePolicyQuestion  fault.Code = "policy_question"   // the question about a policy is wrong
 	codeQuery           fault.Code = "query"             // a parameter of the query is wrong
-	codeRandom          fault.Code = "random"            // no chance could be drawn
+	codeRandom          fault.Code = "random"            // no random id could be made
 	codeRequestNotFound fault.Code = "request_not_found" // the request is not kept here
 	codeRoutes          fault.Code = "routes"            // the routes and what serves them differ
 	codeSecretNotFound  fault.Code = "secret_not_found"  // the app has no such secret

@@ -123,8 +123,8 @@ func (a *consoleAPI) streamLogs(w http.ResponseWriter, r *http.Request) error {
 	}
 	if hold && !mayDo(r, api.Route{Op: api.StartMachine, Verb: api.VerbOperate, Kind: api.KindMachine}) {
 		return fault.New(fault.Denied, fault.CodeRole,
-			"hold has the machine's program wait, so it takes a token that may "+
-				"change machines, of the role %s: leave it out to read", api.RoleOperator)
+			"hold makes the machine's program wait, so it takes a token that may change machines, of the role %s: "+
+				"leave hold out to read only", api.RoleOperator)
 	}
 	f, err := a.directory.machineNamed(r)
 	if err != nil {

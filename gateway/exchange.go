@@ -283,7 +283,7 @@ func (f *front) answerError(w http.ResponseWriter, r *http.Request, err error) {
 func asFault(err error) *fault.Error {
 	if _, ours := errors.AsType[*fault.Error](err); !ours && errors.Is(err, context.DeadlineExceeded) {
 		return fault.Wrap(err, fault.Timeout, fault.CodeDeadline,
-			"it took too long; look at the state and ask again")
+			"the request took too long; look at the state, then ask again")
 	}
 	return fault.As(err)
 }

@@ -69,7 +69,7 @@ func (a *jobsAPI) opHandlers() handlers {
 // buyerOrError returns the buyer of tasks, or an error if there is none.
 func (a *jobsAPI) buyerOrError() (Jobs, error) {
 	if a.jobs == nil {
-		return nil, fault.New(fault.Unimplemented, jobs.CodeJobs, "this gateway takes no jobs; ask one that does")
+		return nil, fault.New(fault.Unimplemented, jobs.CodeJobs, "this member takes no jobs; ask one that does")
 	}
 	return a.jobs, nil
 }
@@ -102,7 +102,7 @@ func (a *jobsAPI) submitJob(w http.ResponseWriter, r *http.Request) error {
 	if n.ID == "" {
 		var random [8]byte
 		if _, err := io.ReadFull(a.rand, random[:]); err != nil {
-			return fault.Wrap(err, fault.Internal, codeRandom, "no id could be drawn for the job")
+			return fault.Wrap(err, fault.Internal, codeRandom, "no random id could be made for the job")
 		}
 		n.ID = jobs.ID(binary.BigEndian.Uint64(random[:]))
 	}

@@ -105,8 +105,9 @@ func refuseTooLarge(all []find.Listed, most int) error {
 	if len(withinBytes(all, most)) == len(all) {
 		return nil
 	}
-	return fault.New(fault.Invalid, codeListSize, "the app's %d machines are more than %d MiB together, the most of "+
-		"one answer; ask for summary=true, or for pages with limit and cursor: each names the next in %s", len(all),
+	return fault.New(fault.Invalid, codeListSize, "the list of the app's %d machines is larger than %d MiB, the "+
+		"most that one answer may have; ask for summary=true, or for pages with limit and cursor: each names the "+
+		"next in %s", len(all),
 		most>>20, api.NextCursorHeader)
 }
 

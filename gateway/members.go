@@ -190,8 +190,8 @@ func (a *membersAPI) removeMember(w http.ResponseWriter, r *http.Request) error 
 	}
 	if len(out.Tokens) > 0 && !end {
 		return fault.New(fault.Precondition, pki.CodeTokens,
-			"with member %s these tokens end, which were made at it: %s; make others at a member that stays (souk "+
-				"token create), give them to their users, and say end_tokens (souk node rm --end-tokens)",
+			"to remove member %s is to end the tokens that were made at it: %s; make others at a member that stays "+
+				"(souk token create), give them to their users, and send end_tokens (souk node rm --end-tokens)",
 			clipText(string(id), 80), tokenNames(out.Tokens))
 	}
 	q := r.URL.Query()
@@ -230,8 +230,8 @@ func keepsMachines(member string, list []api.ForgottenMachine, tokens []api.Toke
 		also = "; the tokens that were made at it end, too, which --end-tokens is for: " + tokenNames(tokens)
 	}
 	return fault.New(fault.Precondition, codeMachines,
-		"with member %s its machines are forgotten: %s; make anew elsewhere what is needed, and say forget_machines "+
-			"(souk node rm --forget-machines)%s", clipText(member, 80), someOf(names), also)
+		"to remove member %s is to forget its machines: %s; make those that are needed again elsewhere, and send "+
+			"forget_machines (souk node rm --forget-machines)%s", clipText(member, 80), someOf(names), also)
 }
 
 // endingWith lists the tokens that become invalid when a member is removed.

@@ -226,11 +226,12 @@ func (a *policiesAPI) askedFor(in *api.PolicyQuestion) (s *policy.Source, err er
 	switch {
 	case whose > 1:
 		return nil, fault.New(fault.Invalid, codePolicyQuestion,
-			"a plan is of the machines that a policy is chosen for (chosen), of the default's or of an app's: say one "+
-				"of them")
+			"a plan treats the policy as chosen where it is chosen now (chosen), as the default (default), or as "+
+				"chosen by one app (app): send at most one of the three")
 	case (in.Text == "") == (in.Policy == "") || in.Back != nil && in.Policy == "":
 		return nil, fault.New(fault.Invalid, codePolicyQuestion,
-			"a plan is asked of a file (text) or of a policy that is there (policy, and back): name one of them")
+			"a plan needs a policy's text (text), or the name of a kept policy (policy, with back for an earlier "+
+				"version): send one of the two")
 	case in.Back != nil:
 		text, err = a.catalog.EarlierPolicy(in.Policy, *in.Back)
 	case in.Policy != "":

@@ -71,11 +71,10 @@ func (a *processAPI) listWorkers(w http.ResponseWriter, _ *http.Request) error {
 // silenceReason says why a worker's record is unknown or unreliable.
 func silenceReason(k *fleet.Worker) string {
 	if k.Reachable() {
-		return fmt.Sprintf("worker %s has not told yet what it has", k.ID)
+		return fmt.Sprintf("worker %s has not reported its machines and resources yet", k.ID)
 	}
-	return fmt.Sprintf("worker %s has not been heard of for a while; its machines may be running, and what is asked "+
-		"of "+
-		"them must wait", k.ID)
+	return fmt.Sprintf("worker %s has not been heard of for a while; its machines may be running, but cannot be "+
+		"asked or changed until it answers again", k.ID)
 }
 
 func (a *processAPI) examine(w http.ResponseWriter, r *http.Request) error {

@@ -15,11 +15,11 @@ func TestServedRoutesMatchTheRouteTable(t *testing.T) {
 		known.Policies{}, nil, nil))
 	for _, r := range api.Routes() {
 		if served[r.Op] == nil {
-			t.Errorf("nothing serves %s", r.Op)
+			t.Errorf("the route %s has no handler", r.Op)
 		}
 		delete(served, r.Op)
 	}
 	for op := range served {
-		t.Errorf("%s is served, and is no route", op)
+		t.Errorf("%s has a handler and is not in the list of routes", op)
 	}
 }

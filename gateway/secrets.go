@@ -52,7 +52,7 @@ func (a *secretsAPI) readableSecrets(r *http.Request) (api.SecretList, error) {
 		return api.SecretList{}, err
 	case show:
 		return api.SecretList{}, fault.New(fault.Denied, codeShowSecrets,
-			"the values of secrets are never told, only given to machines; ask without show_secrets")
+			"souk never shows the values of secrets, it only gives them to machines; ask without show_secrets")
 	}
 	if s := r.URL.Query().Get("version"); s != "" {
 		want, err := strconv.ParseUint(s, 10, 64)

@@ -135,7 +135,7 @@ func (f *front) admitRequest(w http.ResponseWriter, r *http.Request) error {
 
 func noSuchPath() error {
 	return fault.New(fault.NotFound, fault.CodePath,
-		"there is nothing at this path; GET /v1/souk/openapi.json lists what there is")
+		"there is nothing at this path; GET /v1/souk/openapi.json lists all paths")
 }
 
 func (f *front) answerPanic(w *recorder, r *http.Request, p any) {
@@ -241,7 +241,7 @@ func (f *front) forWhoMay(to api.Route, do handler) handler {
 		}
 		if t.Role.May(to) {
 			return fault.New(fault.Denied, codeTokenApp,
-				"the token %s is good for the app %s alone, and %s %s here is not of it alone; use a token of all apps",
+				"the token %s is valid for the app %s only, and it takes a token for all apps to %s %s here",
 				t.Name, t.App, to.Verb, to.Kind)
 		}
 		return fault.New(fault.Denied, fault.CodeRole,
@@ -328,7 +328,7 @@ func (f *front) newMux(nouns []noun) (*http.ServeMux, error) {
 	for _, rt := range api.Routes() {
 		do, path := served[rt.Op], rt.Op.Pattern()
 		if do == nil {
-			return nil, fault.New(fault.Internal, codeRoutes, "nothing serves %s", rt.Op)
+			return nil, fault.New(fault.Internal, codeRoutes, "the route %s has no handler", rt.Op)
 		}
 		delete(served, rt.Op)
 		if rt.KeptHere() {
@@ -345,7 +345,7 @@ func (f *front) newMux(nouns []noun) (*http.ServeMux, error) {
 		}
 	}
 	for unlisted := range served {
-		return nil, fault.New(fault.Internal, codeRoutes, "%s is served, and is no route", unlisted)
+		return nil, fault.New(fault.Internal, codeRoutes, "%s has a handler and is not in the list of routes", unlisted)
 	}
 	f.refuseUnimplemented(mux, allow)
 	for path, methods := range allow {

@@ -56,7 +56,7 @@ func (a *servicesAPI) opHandlers() handlers {
 
 func noProxy() error {
 	return fault.New(fault.Precondition, codeNoProxy,
-		"this souk has no proxy, so it leads no requests to machines; ask another member, or start it with --http")
+		"this souk has no proxy, so it forwards no requests to machines; ask another member, or start it with --http")
 }
 
 func (a *servicesAPI) listServices(w http.ResponseWriter, r *http.Request) error {
@@ -89,9 +89,9 @@ func (a *servicesAPI) getRequest(w http.ResponseWriter, r *http.Request) error {
 	id := r.PathValue("request")
 	q, known := a.proxy.Recent(id)
 	if !known {
-		return fault.New(fault.NotFound, codeRequestNotFound, "nothing is kept here of the request %s: the member "+
-			"that took a request keeps it, for a while, where a machine was woken for it or it failed; ask that "+
-			"member, or look in its access log", clipText(id, 80))
+		return fault.New(fault.NotFound, codeRequestNotFound, "the request %s is not kept here: only the member "+
+			"that took a request keeps it, for a while, and only if it woke a machine or failed; ask that member, "+
+			"or look in its access log", clipText(id, 80))
 	}
 	answerJSON(w, http.StatusOK, q)
 	return nil

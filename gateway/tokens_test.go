@@ -19,7 +19,7 @@ func (roleTokens) Judge(secret string) (api.Token, error) {
 	case testToken:
 		secret = string(api.RoleAdmin)
 	case "gone":
-		return api.Token{}, fault.New(fault.Denied, "token_revoked", "the token is let in no more")
+		return api.Token{}, fault.New(fault.Denied, "token_revoked", "the token is no longer accepted")
 	case "unknown":
 		return api.Token{}, fault.New(fault.Denied, "unauthenticated", "the token is not valid here")
 	}

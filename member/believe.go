@@ -35,16 +35,18 @@ func mayWrite(who pki.Name, x registry.Object) error {
 	switch {
 	case x.Kind == KindIssuer || x.Kind == KindKeys:
 		if !who.Has(pki.Issuer) {
-			return fault.New(fault.Denied, codeNotEntitled, "member %s writes of %s, which only an issuer may", who.ID,
+			return fault.New(fault.Denied, codeNotEntitled, "member %s wrote an object of the kind %s, which only "+
+				"an issuer may write", who.ID,
 				x.Kind)
 		}
 	case x.Kind == KindDoor && x.Key != who.ID && !x.Deleted:
 		return fault.New(fault.Denied, codeNotEntitled,
-			"member %s writes where %s serves the API, which only that member itself may", who.ID, x.Key)
+			"member %s wrote the API address of member %s, which only that member itself may write", who.ID, x.Key)
 	case x.Kind == KindRemoved && x.Key == who.ID: // its own removal: see twins
 	case !who.Has(pki.Gateway) && !who.Has(pki.Issuer):
 		return fault.New(fault.Denied, codeNotEntitled,
-			"member %s writes of %s and has the roles %v; it needs the role gateway", who.ID, x.Kind, who.Roles)
+			"member %s wrote an object of the kind %s and has the roles %v; it needs the role gateway",
+			who.ID, x.Kind, who.Roles)
 	}
 	return nil
 }
@@ -55,7 +57,7 @@ func (m doorkeeper) mayWrite(x registry.Object) error { return mayWrite(m.identi
 // writer of an object must sign it, and have the role for its kind. Certificates of removed members count for nothing.
 func (m doorkeeper) verifySigner(owner cluster.WorkerID, signed, raw []byte) error {
 	if len(raw) <= ed25519.SignatureSize {
-		return fault.New(fault.Denied, codeUnsigned, "what is told of %s is not signed", owner)
+		return fault.New(fault.Denied, codeUnsigned, "a message about %s is not signed", owner)
 	}
 	s := pki.Signature{Signature: raw[:ed25519.SignatureSize], Certificate: raw[ed25519.SignatureSize:]}
 	who, err := m.identity.Authored(signContext, signed, s, m.o.Now())
@@ -74,7 +76,8 @@ func (m doorkeeper) verifySigner(owner cluster.WorkerID, signed, raw []byte) err
 		return verifyObject(who, c.NotAfter, []byte(object))
 	}
 	if !who.SpeaksFor(string(owner)) {
-		return fault.New(fault.Denied, codeNotEntitled, "member %s tells of %s, which only that member itself may",
+		return fault.New(fault.Denied, codeNotEntitled, "member %s signed a message about %s, which only that "+
+			"member itself may sign",
 			who.ID, owner)
 	}
 	return m.verifyAge(owner, signed, c)
@@ -97,11 +100,12 @@ type voice struct {
 func (m doorkeeper) verifyAge(owner cluster.WorkerID, signed []byte, c *x509.Certificate) error {
 	p, ok := registry.PositionOf(signed)
 	if !ok {
-		return fault.New(fault.Denied, pki.CodeSignature, "what is told of %s is neither a record nor a head", owner)
+		return fault.New(fault.Denied, pki.CodeSignature, "the signed message about %s is neither a record nor the "+
+			"head of an update", owner)
 	}
 	if p.Incarnation > incarnationAt(c.NotAfter.Add(afterlife)) {
 		return fault.New(fault.Denied, pki.CodeCertificateExpired,
-			"member %s has begun to tell all anew with a certificate that had ended before", owner)
+			"member %s began a new incarnation after its certificate had expired", owner)
 	}
 	m.voicesMu.Lock()
 	defer m.voicesMu.Unlock()
@@ -117,7 +121,7 @@ func (m doorkeeper) verifyAge(owner cluster.WorkerID, signed []byte, c *x509.Cer
 		m.o.Now().After(c.NotAfter.Add(clockSlack)):
 		// A forgery about this member itself is accepted: the registry then outbids it, so that no member keeps it.
 		return fault.New(fault.Denied, pki.CodeCertificateExpired,
-			"member %s speaks with a certificate that has ended, and has had a newer one since", owner)
+			"member %s signed with an expired certificate, although it has a newer one", owner)
 	}
 	return nil
 }
@@ -129,11 +133,12 @@ func verifyObject(who pki.Name, ends time.Time, raw []byte) error {
 		return err
 	}
 	if string(x.Stamp.Writer) != who.ID {
-		return fault.New(fault.Denied, codeNotEntitled, "member %s writes in the name of %s", who.ID, x.Stamp.Writer)
+		return fault.New(fault.Denied, codeNotEntitled, "member %s signed an object that names %s as its writer",
+			who.ID, x.Stamp.Writer)
 	}
 	if written := time.UnixMilli(x.Stamp.Wall); written.After(ends.Add(clockSlack)) {
 		return fault.New(fault.Denied, pki.CodeCertificateExpired,
-			"member %s wrote of %s with a certificate that had ended",
+			"member %s wrote an object of the kind %s with an expired certificate",
 			who.ID, x.Kind)
 	}
 	return mayWrite(who, x)

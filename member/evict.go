@@ -63,7 +63,7 @@ func (e *Evictions) Evict(ctx context.Context, id cluster.WorkerID, in api.Evict
 		names = append(names, t.Name)
 	}
 	out.Steps = append(out.Steps, api.EvictionStep{Name: stepTokens, Done: true,
-		Text: "its tokens are let in no more: " + listNames(names)})
+		Text: "its tokens are no longer accepted: " + listNames(names)})
 	step, err = e.rotateKey(ctx, r, in.Force)
 	if err != nil {
 		return out, err
@@ -102,7 +102,7 @@ func lacksAuthority(m *Member) error {
 		ids = append(ids, o.Key)
 	}
 	return fault.New(fault.Precondition, codeAuthority,
-		"%s does not hold the cluster's authority, which is needed for it; ask where that is: %s", m.ID(),
+		"member %s does not hold the cluster's CA, which this needs; ask a member that holds it: %s", m.ID(),
 		listNames(ids))
 }
 
@@ -114,7 +114,7 @@ func (e *Evictions) removeMember(id cluster.WorkerID, in api.EvictRequest) (r cl
 	case removed && r.Rejoined.IsZero() && e.m.removedFor(id):
 	case removed && !in.Again && id != e.m.ID():
 		return r, s, fault.New(fault.Precondition, codeRejoined,
-			"%s was removed on %s, and has joined anew since; to evict it again say so (--again)", id,
+			"%s was removed on %s and has joined again since; to evict it once more, pass --again", id,
 			r.At.UTC().Format(time.RFC3339))
 	default:
 		r = cluster.Removal{Member: id, By: in.By, Reason: in.Reason, At: e.m.o.Now().UTC()}

@@ -87,7 +87,8 @@ func (f *Far) unheardError() error {
 		return nil
 	}
 	return fault.New(fault.Unavailable, broker.CodeGone,
-		"worker %s has not been heard of for a while; its machines may be running, and what is asked of them must wait",
+		"worker %s has not been heard of for a while; its machines may be running, but cannot be asked or changed "+
+			"until it answers again",
 		f.id)
 }
 
@@ -99,7 +100,8 @@ func (f *Far) Record(context.Context) (cluster.Record, error) {
 	if w, known := f.m.fleet.Snapshot().Worker(f.id); known && w.Reported {
 		return *w.Record, nil
 	}
-	return cluster.Record{}, fault.New(fault.Unavailable, codeWorkerUnknown, "worker %s has not told yet what it has",
+	return cluster.Record{}, fault.New(fault.Unavailable, codeWorkerUnknown, "worker %s has not reported its "+
+		"machines and resources yet",
 		f.id)
 }
 
@@ -128,7 +130,7 @@ func (f *Far) Events(ctx context.Context, app string, emit func(machine.EventOf)
 		past := f.m.fleet.Snapshot().Past()
 		if f.unheardError() == nil {
 			return fault.New(fault.Unavailable, codeWorkerBack,
-				"worker %s is heard of again; list the machines and listen again", f.id)
+				"worker %s is reachable again; list the machines and listen again", f.id)
 		}
 		select {
 		case <-past:

@@ -65,7 +65,8 @@ func JoinedAt(dir, addr string) error {
 		err = journal.WriteWhole(filepath.Join(dir, issuersFile), raw, 0o600)
 	}
 	if err != nil {
-		return fault.Wrap(err, fault.Unavailable, codeIssuers, "where this member joined cannot be kept")
+		return fault.Wrap(err, fault.Unavailable, codeIssuers, "the address at which this member joined cannot be "+
+			"saved")
 	}
 	return nil
 }

@@ -158,7 +158,7 @@ func (m gossipKeys) leadKeys(ctx context.Context) error {
 	}
 	raw, err := json.Marshal(keyGeneration{k.Generation})
 	if err != nil {
-		return fault.Wrap(err, fault.Internal, codeGossipKeys, "the generation of the keys cannot be written")
+		return fault.Wrap(err, fault.Internal, codeGossipKeys, "the generation of the gossip keys cannot be written")
 	}
 	_, err = m.cluster.Objects().Put(KindKeys, string(m.ID()), schemaKeys, raw)
 	return err

@@ -87,7 +87,7 @@ func (m *Member) Remove(r cluster.Removal, force bool) error {
 			"%s is the member that was asked; ask another one to remove it, or let it leave", id)
 	case !force && !remover{m}.heardOf(id):
 		return fault.New(fault.NotFound, codeMemberNotFound,
-			"no member %s is known here; where it may still have a certificate, remove it with force", id)
+			"no member %s is known here; if it may still have a certificate, remove it with force", id)
 	}
 	if s := m.stateOf(id); (s == cluster.MemberAlive || s == cluster.MemberSuspect) && !force {
 		return fault.New(fault.Precondition, gossip.CodeAlive,
@@ -180,9 +180,9 @@ func (m *Member) Unfit() error {
 	}
 	if m.twins.isDisplaced() {
 		return fault.New(fault.Precondition, fault.CodeRemoved,
-			"the id %s lives on another host, as was said on %s by %s (%s): nothing is granted or started here, and "+
-				"nobody else can ask for what runs here; let it join anew with another id (souk token join), or end "+
-				"its agent", m.ID(), r.At.UTC().Format(time.RFC3339), cmp.Or(r.By, "somebody"),
+			"the id %s belongs to another host, as declared on %s by %s (%s): this host accepts and starts nothing, "+
+				"and no other member can reach the machines that run here; let it join again with another id (souk "+
+				"token join), or end its agent", m.ID(), r.At.UTC().Format(time.RFC3339), cmp.Or(r.By, "somebody"),
 			cmp.Or(r.Reason, "no reason given"))
 	}
 	why := ""
@@ -191,8 +191,9 @@ func (m *Member) Unfit() error {
 			cmp.Or(r.Reason, "no reason given"))
 	}
 	return fault.New(fault.Precondition, fault.CodeRemoved,
-		"member %s was removed from the cluster%s: the others refuse it, and nobody else can ask for what runs "+
-			"here; let it join anew (souk token join --id %s, then souk join), or end its agent", m.ID(), why, m.ID())
+		"member %s was removed from the cluster%s: the other members refuse it, and cannot reach the machines that "+
+			"run here; let it join again (souk token join --id %s, then souk join), or end its agent",
+		m.ID(), why, m.ID())
 }
 
 // stateOf returns a member's state in gossip; "": unknown.

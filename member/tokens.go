@@ -138,7 +138,7 @@ func (t *Tokens) JudgeDigest(d string) (api.Token, error) {
 		return x, nil
 	}
 	return x, fault.New(fault.Denied, x.State.Code(),
-		"the token %s is let in no more: %s; use another one", x.Name, x.Why)
+		"the token %s is no longer accepted: %s; use another one", x.Name, x.Why)
 }
 
 // findToken returns the token with a digest.
@@ -221,7 +221,7 @@ func (t *Tokens) rowOf(o registry.Object) readToken {
 	}
 	if r.err == nil && (len(r.row.Line) > maxLine || !slices.Contains(api.Roles(), r.row.Role)) {
 		r.err = fault.New(fault.Invalid, fault.CodeToken,
-			"the token %s has a role or a line that is not known here", o.Key)
+			"the token %s has an unknown role, or descends from too many other tokens", o.Key)
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -244,7 +244,8 @@ func (t *Tokens) signedSince(o registry.Object) (since time.Time, err error) {
 		return since, err
 	}
 	if who.ID != string(o.Stamp.Writer) || !who.Has(pki.Gateway) && !who.Has(pki.Issuer) {
-		return since, fault.New(fault.Denied, pki.CodeSignature, "member %s writes of tokens, which it may not", who.ID)
+		return since, fault.New(fault.Denied, pki.CodeSignature, "member %s may not write this token: it takes the "+
+			"role gateway or issuer, and its own name as the writer", who.ID)
 	}
 	c, err := x509.ParseCertificate(s.Certificate)
 	if err != nil {
@@ -349,13 +350,13 @@ func (t *Tokens) Make(by api.Token, in api.NewToken) (out api.MadeToken, err err
 			"%q is no role; it is admin, operator or viewer", in.Role)
 	case in.App != "" && in.Role == api.RoleAdmin:
 		return out, fault.New(fault.Invalid, pki.CodeTokenRole,
-			"an admin's token is of all apps, not of %s alone; make it an operator's or a viewer's", in.App)
+			"a token with the role admin is for all apps, not for %s only; give it the role operator or viewer", in.App)
 	case life < minTokenLife || life > MaxTokenLife:
 		return out, fault.New(fault.Invalid, codeTokenLife, "a token lasts from %v to %v, not %v", minTokenLife,
 			MaxTokenLife, life)
 	case slices.ContainsFunc(all, same):
 		return out, fault.New(fault.Conflict, codeTokenExists,
-			"there is a token %s that is good; revoke it first, or choose another name", in.Name)
+			"there is a valid token named %s; revoke it first, or choose another name", in.Name)
 	case len(all) >= maxTokens:
 		return out, fault.New(fault.Exhausted, pki.CodeTokens, "%d tokens are kept, the most; revoke some", len(all))
 	}
@@ -381,7 +382,8 @@ func (t *Tokens) lineOf(d string) ([]forebear, error) {
 	r := t.rowOf(o)
 	if len(r.row.Line) >= maxLine {
 		return nil, fault.New(fault.Precondition, codeTokenLine,
-			"the token was made with one that was made with one, %d times; use one nearer to a member's own", maxLine)
+			"this token descends from %d other tokens, each made with the one before, and no further one can be "+
+				"made with it; use one of those earlier tokens", maxLine)
 	}
 	return append(slices.Clone(r.row.Line), forebear{d, string(o.Stamp.Writer), r.since}), nil
 }
@@ -421,7 +423,7 @@ func (t *Tokens) Revoke(ref, by, reason string) (out []api.Token, err error) {
 		out = append(out, x)
 	}
 	if len(out) == 0 {
-		return out, fault.New(fault.NotFound, codeTokenNotFound, "there is no token %s that is good", ref)
+		return out, fault.New(fault.NotFound, codeTokenNotFound, "there is no valid token named %s", ref)
 	}
 	return out, nil
 }

@@ -248,18 +248,19 @@ func (m *Member) FollowTwins(ctx context.Context, halt func(ctx context.Context,
 func (m *Member) Lives(ctx context.Context, by cluster.Removal) error {
 	t := m.twins
 	if t.found.Load() == nil {
-		return fault.New(fault.Precondition, codeNoTwin, "no other member of the id %s has been found alive", m.ID())
+		return fault.New(fault.Precondition, codeNoTwin, "no other live member with the id %s has been found", m.ID())
 	}
 	old := m.identity.Begins()
 	for !m.identity.Begins().After(old) { // certificates begin at whole seconds
 		if err := upkeepOf(m).Renew(ctx); err != nil {
 			return fault.Wrap(err, fault.KindOf(err), codeRenew,
-				"an issuer is needed to tell this member from the other one of its id: see that one can be reached")
+				"this member needs a new certificate, to differ from the other member with its id, and no issuer "+
+					"gave one: see that an issuer can be reached")
 		}
 		select {
 		case <-ctx.Done():
 			return fault.New(fault.Timeout, fault.CodeDeadline,
-				"there was no time to get another certificate; ask again")
+				"the time was over before this member had a new certificate; ask again")
 		case <-time.After(100 * time.Millisecond):
 		}
 	}
@@ -273,7 +274,8 @@ func (m *Member) Lives(ctx context.Context, by cluster.Removal) error {
 		return err
 	}
 	if err := os.Remove(t.twinsFile()); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fault.Wrap(err, fault.Unavailable, fault.CodeDisk, "it cannot be written down that this member lives")
+		return fault.Wrap(err, fault.Unavailable, fault.CodeDisk, "the file with the other members of this id "+
+			"cannot be removed")
 	}
 	m.o.Log.Warn("this member was said to be the one that lives of those with its id", "by", by.By, "reason", by.Reason)
 	t.found.Store(nil)

@@ -132,7 +132,7 @@ func untilNone(ctx context.Context, left func() (int, error)) (err error) {
 	})
 	if err == nil && late != nil {
 		err = fault.New(fault.Timeout, fault.CodeNotEmpty,
-			"%d things of the worker are not gone within %v; try again", n,
+			"%d machines or volumes of the worker are still there after %v; try again", n,
 			emptyTime)
 	}
 	return err

@@ -90,7 +90,7 @@ func (n *Node) openEntry() error {
 			at, "err", err)
 		if ln, err = listen(netip.AddrPortFrom(at.Addr(), 0).String()); err != nil {
 			return fault.Wrap(err, fault.Unavailable, fault.CodeListen,
-				"%s cannot be listened on for containers", at.Addr())
+				"%s cannot be listened on for connections of containers", at.Addr())
 		}
 	}
 	lns := []net.Listener{ln}
@@ -125,7 +125,7 @@ func addressesOf(lns []net.Listener) (out []netip.AddrPort, err error) {
 	for _, ln := range lns {
 		at, err := netip.ParseAddrPort(ln.Addr().String())
 		if err != nil {
-			return nil, fault.Wrap(err, fault.Internal, fault.CodeListen, "%s is no address", ln.Addr())
+			return nil, fault.Wrap(err, fault.Internal, fault.CodeListen, "%s is not an IP address", ln.Addr())
 		}
 		out = append(out, at)
 	}
@@ -361,7 +361,7 @@ func (e *entry) removeRules() {
 func (e *entry) targetOf(c net.Conn) (to proxy.Inside, err error) {
 	tcp, is := c.(*net.TCPConn)
 	if !is {
-		return to, fault.New(fault.Internal, codeEntry, "the connection is none of the kernel's")
+		return to, fault.New(fault.Internal, codeEntry, "the connection is not a TCP connection")
 	}
 	at, err := hostnet.Asked(tcp)
 	if err != nil {
@@ -369,7 +369,7 @@ func (e *entry) targetOf(c net.Conn) (to proxy.Inside, err error) {
 	}
 	from, err := netip.ParseAddrPort(c.RemoteAddr().String())
 	if err != nil {
-		return to, fault.Wrap(err, fault.Internal, codeEntry, "%s is no address", c.RemoteAddr())
+		return to, fault.Wrap(err, fault.Internal, codeEntry, "%s is not an IP address", c.RemoteAddr())
 	}
 	own := from.Addr().Unmap()
 	if own.Is4() {

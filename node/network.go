@@ -73,7 +73,7 @@ func (n *Node) listenInside(v names.View, at netip.AddrPort) (s *names.Server, i
 	}
 	n.closers = append(n.closers, s.Close)
 	if is, err = netip.ParseAddrPort(s.Addr()); err != nil {
-		return nil, is, fault.Wrap(err, fault.Internal, names.CodeDNS, "%s is no address", s.Addr())
+		return nil, is, fault.Wrap(err, fault.Internal, names.CodeDNS, "%s is not an IP address", s.Addr())
 	}
 	return s, is, nil
 }

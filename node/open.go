@@ -198,8 +198,8 @@ func (n *Node) openRuntime(w Worker, dir string) (Runtime, error) {
 func whyNoHibernate() (why, err error) {
 	seals, err := atrest.Seals()
 	if seals {
-		why = fault.New(fault.Precondition, atrest.Fault, "its secrets would lie on the disk in clear, and this "+
-			"worker's are sealed by a key from outside (%s)", atrest.EnvFile)
+		why = fault.New(fault.Precondition, atrest.Fault, "the machine's secrets would be on the disk in clear, "+
+			"while this worker seals secrets with a key from outside its disk (%s)", atrest.EnvFile)
 	}
 	return why, err
 }

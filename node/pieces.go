@@ -101,8 +101,8 @@ func CheckPieces(dir string) error {
 	}
 	slices.Sort(missing)
 	return fault.New(fault.Internal, codePieceMissing,
-		"%s was there when souk ran last and is missing, so nothing is started: put it back from where it went, or "+
-			"put back a backup of all of %s; or, if it is lost for good, give up what it held: souk agent without %s",
+		"%s existed when souk ran last and is missing now, so nothing is started: put it back, or restore a backup "+
+			"of all of %s; or, if it is lost for good, give up what it held: souk agent without %s",
 		strings.Join(missing, ", "), dir, strings.Join(missing, " "))
 }
 
@@ -166,7 +166,8 @@ func GiveUp(dir, path string, now time.Time) (aside []string, err error) {
 	}
 	if p.of[name] == "" && filepath.Base(name) != workerJournal {
 		return nil, fault.New(fault.NotFound, CodePiece,
-			"%s is no file that souk must find in %s; %s lists them", name, dir, filepath.Join(dir, piecesFile))
+			"%s is not one of the files that souk needs in %s; %s lists them",
+			name, dir, filepath.Join(dir, piecesFile))
 	}
 	p.of[name] = pieceLost
 	if err := p.writePieces(); err != nil {
@@ -178,7 +179,7 @@ func GiveUp(dir, path string, now time.Time) (aside []string, err error) {
 		case err == nil:
 			aside = append(aside, to)
 		case !errors.Is(err, fs.ErrNotExist):
-			return aside, fault.Wrap(err, fault.Unavailable, CodePiece, "%s cannot be put aside", old)
+			return aside, fault.Wrap(err, fault.Unavailable, CodePiece, "%s cannot be renamed", old)
 		}
 	}
 	return aside, nil

@@ -137,14 +137,14 @@ func badAnswer(err error, machine string) error {
 			hop.MaxHead)
 	}
 	return fault.Wrap(err, fault.Unavailable, codeBadAnswer,
-		"machine %s broke off, or what it answers is no HTTP; see souk logs %s", machine, machine)
+		"machine %s ended the connection, or its answer is not HTTP; see souk logs %s", machine, machine)
 }
 
 // haltedError is the error of a request that endHalted has ended. A repeatable one goes to another machine.
 func haltedError(machine string, repeatable bool) error {
 	err := error(fault.New(fault.Timeout, lifecycle.CodeHalted,
-		"machine %s took the request and does not answer, as its program "+
-			"is stopped by a signal; souk signal %s --signal SIGCONT has it go on", machine, machine))
+		"machine %s took the request and does not answer, because its program is stopped by a signal; souk signal "+
+			"%s --signal SIGCONT continues it", machine, machine))
 	if repeatable {
 		err = &correction{routing.NoAnswer, err}
 	}

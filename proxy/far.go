@@ -101,7 +101,7 @@ func (farEnd) goesOver(net.Conn) {}
 func (f *farOwners) dialMember(ctx context.Context, id cluster.WorkerID) (net.Conn, error) {
 	if f.reach == nil {
 		return nil, &correction{routing.NoAnswer, fault.New(fault.Unavailable, fault.CodeUnreachable,
-			"worker %s is of another member, and this process is alone", id)}
+			"worker %s belongs to another member, and this souk is not in a cluster", id)}
 	}
 	if f.isLost(id) {
 		return nil, &correction{routing.NoAnswer, fault.New(fault.Unavailable, fault.CodeUnreachable,
@@ -168,7 +168,7 @@ func problemOf(resp *http.Response) error {
 	var q problem
 	if err := json.NewDecoder(io.LimitReader(resp.Body, maxProblem)).Decode(&q); err != nil || q.Text == "" {
 		return fault.New(fault.Unavailable, fault.CodeUnreachable,
-			"the member that has the machine does not take the request")
+			"the member that has the machine refused the request without a reason")
 	}
 	return &fault.Error{Kind: q.Kind, Code: q.Code, Text: q.Text, RetryAfter: q.After}
 }
@@ -242,7 +242,7 @@ func (f *farOwners) tunnelOnce(ctx context.Context, id cluster.WorkerID, t Targe
 	if err != nil {
 		c.Close()
 		return nil, &correction{routing.NoAnswer, fault.Wrap(err, fault.Unavailable, fault.CodeUnreachable,
-			"member %s does not lead to machine %s", id, t.Machine)}
+			"member %s did not forward the request to machine %s", id, t.Machine)}
 	}
 	if resp.StatusCode != http.StatusOK {
 		defer c.Close()

@@ -44,7 +44,7 @@ func (o *owner) awaitSettled(ctx context.Context, w Worker, t Target) (m *machin
 	case died != nil:
 		return nil, o.exitError(ctx, w, m, died)
 	case err != nil && ctx.Err() != nil:
-		return nil, fault.New(fault.Timeout, codeWake, "machine %s is on its way up, and not there yet", t.Machine)
+		return nil, fault.New(fault.Timeout, codeWake, "machine %s is still starting; try again in a moment", t.Machine)
 	}
 	return m, err
 }

@@ -33,20 +33,20 @@ func wellFormed(r *http.Request) error {
 	case r.Host == "":
 		return fault.New(fault.Invalid, codeHost, "a request must say for which host it is (the header Host)")
 	case !isHostPort(r.Host):
-		return fault.New(fault.Invalid, codeHost, "the header Host is no host and port")
+		return fault.New(fault.Invalid, codeHost, "the header Host is not a host with an optional port")
 	case !httpguts.ValidHeaderFieldName(r.Method): // HTTP/2 allows any bytes
 		return fault.New(fault.Invalid, fault.CodeMethod, "%.20q is no method of HTTP", r.Method)
 	case r.Method == http.MethodConnect || r.Method == http.MethodTrace:
 		return fault.New(fault.Invalid, fault.CodeMethod,
-			"%s is not possible here: this proxy leads to apps and nowhere else",
+			"%s is not possible here: this proxy forwards requests to apps only",
 			r.Method)
 	case r.URL.Scheme != "" && bareHost(r.URL.Host) == "":
-		return fault.New(fault.Invalid, codeHost, "what the request is for is a whole URI and names no host")
+		return fault.New(fault.Invalid, codeHost, "the request target is an absolute URI that names no host")
 	case r.URL.Host != "" && bareHost(r.URL.Host) != bareHost(r.Host), !sameHost(r):
-		return fault.New(fault.Invalid, codeHost, "the request is for one host and its header Host names another")
+		return fault.New(fault.Invalid, codeHost, "the request target and the header Host name different hosts")
 	case !isTarget(r):
 		return fault.New(fault.Invalid, codeTarget,
-			"what the request is for is no path, with a query or without; a space in it is written %%20")
+			"the request target is not a path with an optional query; write a space in it as %%20")
 	}
 	return nil
 }

@@ -103,7 +103,7 @@ func (d *insideDoor) acceptConns(ctx context.Context, ln net.Listener) error {
 			return nil
 		case !isTransient(err):
 			return fault.Wrap(err, fault.Unavailable, fault.CodeListen,
-				"connections of containers are not taken any more")
+				"the proxy can accept no more connections of containers")
 		default: // out of descriptors: wait for some to be closed
 			_ = wait.For(ctx, 50*time.Millisecond)
 		}

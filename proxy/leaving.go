@@ -39,7 +39,7 @@ func (f *farOwners) untilAnswered(ctx context.Context, id cluster.WorkerID, ask 
 		f.mu.Unlock()
 		if time.Since(began) > leavingTime || wait.For(ctx, leavingPause.After(tries)) != nil {
 			return &correction{routing.NoAnswer, fault.Wrap(err, fault.Unavailable, fault.CodeUnreachable,
-				"the member that has the machine is about to end, and takes nothing more")}
+				"the member that has the machine is ending and takes no more requests")}
 		}
 	}
 }

@@ -85,7 +85,7 @@ func isTo(name string) bool { return name == toHeader || name == whoseHeader }
 // answerCorrection tells another entry why a machine was not asked, or did not answer.
 func answerCorrection(w http.ResponseWriter, err error) {
 	q := problem{Kind: fault.Unavailable, Code: codeBadAnswer,
-		Text: "the machine broke off, or what it answers is no HTTP"}
+		Text: "the machine ended the connection, or its answer is not HTTP"}
 	if f, is := errors.AsType[*fault.Error](err); is {
 		q = problem{f.Kind, f.Code, f.Text, f.RetryAfter}
 	}

@@ -79,6 +79,6 @@ func (x *exchange) refuseMisdirected() error {
 		return nil
 	}
 	return fault.New(fault.Invalid, codeMisdirected,
-		"the request is for %.80q and its connection was made for %.80q, whose certificate does not cover that; make "+
-			"another connection", host, named)
+		"the request is for %.80q, but its connection was made for %.80q, whose certificate does not cover that; "+
+			"open another connection", host, named)
 }

@@ -46,7 +46,7 @@ func (x *exchange) replayOf(v string) (*replay, error) {
 		case "prefer_instance", "timeout", "fallback", "":
 		default:
 			return nil, fault.New(fault.Unavailable, codeBadAnswer,
-				"machine %s answered with fly-replay, and %.40q is nothing that it can say", x.backend.Machine, name)
+				"machine %s answered with the header fly-replay, which has no field %.40q", x.backend.Machine, name)
 		}
 	}
 	if len(state) > 1024 || strings.ContainsAny(state, "\r\n\x00") {

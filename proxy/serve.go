@@ -207,7 +207,7 @@ func (x *exchange) sendTo(ctx context.Context, b *backend) (*replay, error) {
 	if errors.Is(err, errReplay) {
 		if !x.body.rewindBody() {
 			return nil, fault.New(fault.Invalid, codeReplayBody,
-				"the request was to be handed on by fly-replay, and its body is larger than %d bytes", maxReplayed)
+				"the request cannot be handed on by fly-replay, because its body is larger than %d bytes", maxReplayed)
 		}
 		return again, nil
 	}
@@ -230,7 +230,7 @@ func (x *exchange) explainError(ctx context.Context, b *backend, err error) erro
 	case ctx.Err() != nil, errors.Is(err, hop.ErrBody) && errors.Is(err, io.ErrUnexpectedEOF):
 		return errClientGone
 	case errors.Is(err, hop.ErrBody), errors.Is(err, hop.ErrRequest):
-		return fault.Wrap(err, fault.Invalid, machine.CodeBody, "the body of the request is not what its head says")
+		return fault.Wrap(err, fault.Invalid, machine.CodeBody, "the body of the request does not match its headers")
 	case errors.As(err, &slow) && slow.Timeout():
 		return fault.Wrap(err, fault.Timeout, fault.CodeNoAnswer,
 			"machine %s took the request and did not answer within %v",

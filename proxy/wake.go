@@ -161,7 +161,8 @@ func (o *owner) startMachine(ctx context.Context, w Worker, t Target) (p Phases,
 		return p, nil, err
 	}
 	if m = out.Machine; m == nil || out.Begun != nil { // an image pull or another operation must end first
-		return p, nil, fault.New(fault.Timeout, codeWake, "machine %s is on its way up, and not there yet", t.Machine)
+		return p, nil, fault.New(fault.Timeout, codeWake, "machine %s is still starting; try again in a moment",
+			t.Machine)
 	}
 	p.Start = time.Since(began)
 	if slept == machine.Suspended { // a resumed machine's port still accepts

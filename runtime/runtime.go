@@ -249,8 +249,8 @@ type Pauser interface {
 
 // Codes of the errors of a program that cannot be executed.
 const (
-	CodeNoProgram     fault.Code = "program"        // there is none with that name, or its interpreter is missing
-	CodeNotExecutable fault.Code = "not_executable" // a directory, not executable for its user, or for another CPU
+	CodeNoProgram     fault.Code = "program"        // no program has that name, or its interpreter is missing
+	CodeNotExecutable fault.Code = "not_executable" // the program is a directory, not executable, or for another CPU
 	CodeNoDirectory   fault.Code = "workdir"        // the working directory is missing, or is no directory
 )
 
@@ -271,8 +271,8 @@ type Hibernator interface {
 
 // Codes of a Hibernator's errors.
 const (
-	CodeAwake     fault.Code = "awake"     // the machine cannot be suspended to disk, so it continues
-	CodeForgotten fault.Code = "forgotten" // the machine's memory cannot be restored from its checkpoint any more
+	CodeAwake     fault.Code = "awake"     // the machine cannot be suspended to disk, so it keeps running
+	CodeForgotten fault.Code = "forgotten" // the machine's memory cannot be restored from its checkpoint
 )
 
 // Resizer is a runtime that can change the CPU and memory limits of attempt s.Attempt while it runs, to those of

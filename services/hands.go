@@ -128,7 +128,8 @@ func doVerb(ctx context.Context, w Operator, app string, o *rollout.Order, v lif
 	out, err := w.Do(ctx, lifecycle.Command{Verb: v, App: app, Machine: o.Machine, Source: machine.SourceUser,
 		Term: &o.Term, Expect: o.Instance, Kill: o.Kill})
 	if err == nil && out.Begun != nil {
-		err = fault.New(fault.Unavailable, fault.CodeBegun, "machine %s has begun to %s and goes on", o.Machine, v)
+		err = fault.New(fault.Unavailable, fault.CodeBegun, "machine %s has begun to %s and is not done yet",
+			o.Machine, v)
 	}
 	return err
 }

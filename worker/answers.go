@@ -59,7 +59,7 @@ func (l *loop) callSupervisor(ctx context.Context, f func(now time.Time, ticket 
 		in = input{f: func(now time.Time) lifecycle.Out { return l.sup.Overdue(now, ticket) }}
 	}
 	return lifecycle.Reply{}, fault.New(fault.Timeout, fault.CodeNoAnswer,
-		"worker %s did not say in %v whether it has begun that; look at the state, and ask again", l.o.ID,
+		"worker %s did not say within %v whether it has begun the command; look at the state, then ask again", l.o.ID,
 		2*l.o.Patience)
 }
 

@@ -162,7 +162,7 @@ func (w *Worker) pullFor(ctx context.Context, c lifecycle.Command) (out lifecycl
 			err,
 			fault.Timeout,
 			codeImagePull,
-			"the image %s is not here yet, and machine %s is as it was; ask again, and the pull goes on",
+			"the image %s is still being pulled, and machine %s is unchanged; ask again, and the pull continues",
 			image,
 			c.Machine,
 		)

@@ -87,9 +87,9 @@ func (s *self) beginDevices(found []cluster.GPU, held func(number int) bool) {
 func (s *self) forgetDevices(held func(number int) bool) error {
 	for n, d := range s.Devices {
 		if held(n) {
-			return fault.New(fault.Conflict, codeDevicesHeld, "a machine of worker %s holds the device %s, which was "+
-				"found on its host, and the worker is to count others now (--gpu): begin it once more without --gpu, "+
-				"and stop the machine first", s.ID, d.ID)
+			return fault.New(fault.Conflict, codeDevicesHeld, "a machine of worker %s holds the device %s, which "+
+				"souk found on the host, and --gpu now names other devices: start the worker without --gpu, stop "+
+				"the machine, then start it with --gpu", s.ID, d.ID)
 		}
 	}
 	s.Devices = nil

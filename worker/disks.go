@@ -126,7 +126,7 @@ func (disks) makeOf(ctx context.Context, from, to string, size int64) error {
 	}
 	if st.Size() > size {
 		return fault.New(fault.Invalid, fault.CodeSize,
-			"what the volume is to be a copy of has %d GB; ask for as much, or more", st.Size()>>30)
+			"the volume or snapshot to copy has %d GB; ask for at least as much", st.Size()>>30)
 	}
 	part := to + ".made"
 	err = loopfs.Copy(ctx, from, part)
@@ -267,5 +267,5 @@ func diskError(err error) error {
 	if err == nil {
 		return nil
 	}
-	return fault.Wrap(err, fault.Unavailable, fault.CodeDisk, "the worker's disk does not do what it should")
+	return fault.Wrap(err, fault.Unavailable, fault.CodeDisk, "an operation on the worker's disk failed")
 }

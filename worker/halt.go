@@ -41,7 +41,7 @@ func (l *loop) settleWhoItIs(ctx context.Context) {
 // mayStart returns why nothing may be started now; nil: starts are allowed.
 func (e *effects) mayStart() error {
 	if why := e.halted.Load(); why != nil {
-		return fault.New(fault.Unavailable, lifecycle.CodeHalted, "nothing is started here: %s", *why)
+		return fault.New(fault.Unavailable, lifecycle.CodeHalted, "this worker starts nothing: %s", *why)
 	}
 	return nil
 }

@@ -168,7 +168,7 @@ func (p *pulse) examineNow(ctx context.Context) (out []cluster.Finding) {
 		select {
 		case err = <-done:
 		case <-bounded.Done():
-			err = fault.New(fault.Timeout, fault.CodeSilent, "no answer in %v", examineTime)
+			err = fault.New(fault.Timeout, fault.CodeSilent, "no answer came within %v", examineTime)
 		}
 		cancel()
 		f := cluster.Finding{Name: x.name, OK: err == nil,

@@ -130,7 +130,7 @@ func (l *loop) recoverLives(ctx context.Context) error {
 	known, err := l.o.Runtime.List(ctx)
 	if err != nil {
 		return fault.Wrap(err, fault.KindOf(err), codeRuntime,
-			"the runtime does not say what it runs, so worker %s cannot start", l.o.ID)
+			"the runtime cannot list its machines, so worker %s cannot start", l.o.ID)
 	}
 	if err := l.loadRecords(known); err != nil {
 		return err

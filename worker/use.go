@@ -20,7 +20,7 @@ const (
 func (w *Worker) Use(ctx context.Context) ([]machine.Use, error) {
 	meter, ok := w.o.Runtime.(runtime.Meter)
 	if !ok {
-		return nil, fault.New(fault.Unimplemented, codeUse, "the %s runtime does not tell what machines use",
+		return nil, fault.New(fault.Unimplemented, codeUse, "the %s runtime cannot report what machines use",
 			w.o.Runtime.Name())
 	}
 	ctx, cancel := context.WithTimeout(ctx, useTime)

@@ -133,7 +133,7 @@ func (TOML) Load(name string, text []byte) (*Manifest, error) {
 	}
 	raw, err := json.Marshal(d.tree)
 	if err != nil {
-		return nil, d.refuse(nil, "it holds what JSON does not have: %v", err)
+		return nil, d.refuse(nil, "it holds a value that JSON cannot express: %v", err)
 	}
 	var f file
 	if err := json.Unmarshal(raw, &f); err != nil {

@@ -206,7 +206,7 @@ func (r *rig) measureUnpack(ctx context.Context) ([]Row, error) {
 			return nil, err
 		}
 		if err := os.RemoveAll(dir); err != nil {
-			return nil, fault.Wrap(err, fault.Unavailable, fault.CodeBench, "what was unpacked cannot be removed")
+			return nil, fault.Wrap(err, fault.Unavailable, fault.CodeBench, "the unpacked layer cannot be removed")
 		}
 		ours, floors = append(ours, took), append(floors, floor)
 	}

@@ -19,7 +19,7 @@ import (
 	"github.com/soukhq/souk/internal/wait"
 )
 
-// codeOwn says that what the benchmark starts of its own does not run.
+// codeOwn says that the agents that the benchmark starts do not run.
 const codeOwn fault.Code = "own"
 
 // Agents is a cluster of souk agents on loopback, each a process of its own with real machines, made by the README's
@@ -129,7 +129,7 @@ func (c *Agents) Meet(ctx context.Context) error {
 			w, err := a.Client.Workers(ctx)
 			return err == nil && len(w.Workers) == len(c.List)
 		}); err != nil {
-			return fault.Wrap(err, fault.Timeout, codeOwn, "agent %s does not hear of all the others", a.id)
+			return fault.Wrap(err, fault.Timeout, codeOwn, "agent %s does not list all workers", a.id)
 		}
 	}
 	return nil
@@ -142,7 +142,7 @@ func Until(ctx context.Context, so func() bool) error {
 	return wait.Until(ctx, 5*time.Millisecond, so)
 }
 
-var ErrSilent = fault.New(fault.Timeout, fault.CodeSilent, "nothing was heard of it in time")
+var ErrSilent = fault.New(fault.Timeout, fault.CodeSilent, "the expected state was not reached in time")
 
 // Close ends machines, agents and reapers. It is a clean-up: errors are ignored.
 func (c *Agents) Close() {
@@ -187,7 +187,7 @@ func (a *Agent) GetAnew(ctx context.Context, path string) ([]byte, error) {
 func (a *Agent) newRequest(ctx context.Context, path string) (*http.Request, error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+a.said.Addr+path, nil)
 	if err != nil {
-		return nil, fault.Wrap(err, fault.Internal, codeOwn, "%s of %s cannot be asked for", path, a.id)
+		return nil, fault.Wrap(err, fault.Internal, codeOwn, "no request for %s of agent %s can be made", path, a.id)
 	}
 	r.Header.Set("Authorization", "Bearer "+a.token)
 	return r, nil

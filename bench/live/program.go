@@ -45,8 +45,8 @@ func checkExecutable(path string) error {
 	var fs unix.Statfs_t
 	if err := unix.Statfs(path, &fs); err == nil && fs.Flags&unix.ST_NOEXEC != 0 {
 		return fault.New(fault.Precondition, codeOwn,
-			"nothing below %s can be executed, as its file system is mounted "+
-				"noexec: %s that is not", filepath.Dir(path), advice)
+			"programs below %s cannot be executed, because their file system is mounted noexec: %s, on a file "+
+				"system that allows it", filepath.Dir(path), advice)
 	}
 	if os.Geteuid() != 0 {
 		return nil

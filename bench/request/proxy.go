@@ -174,11 +174,13 @@ func byWrk(ctx context.Context, wrk string, w *way, n int, d time.Duration) (flo
 		return 0, fmt.Errorf("%w: %s", err, bytes.TrimSpace(raw))
 	}
 	if m := regexp.MustCompile(`Non-2xx or 3xx responses: (\d+)`).FindSubmatch(raw); m != nil {
-		return 0, fault.New(fault.Internal, fault.CodeBench, "%s requests were not answered well", m[1])
+		return 0, fault.New(fault.Internal, fault.CodeBench, "%s requests were answered with another status than "+
+			"2xx or 3xx", m[1])
 	}
 	m := regexp.MustCompile(`Requests/sec:\s+([0-9.]+)`).FindSubmatch(raw)
 	if m == nil {
-		return 0, fault.New(fault.Internal, fault.CodeBench, "wrk says no rate: %s", bytes.TrimSpace(raw))
+		return 0, fault.New(fault.Internal, fault.CodeBench, "wrk printed no rate (Requests/sec): %s",
+			bytes.TrimSpace(raw))
 	}
 	return strconv.ParseFloat(string(m[1]), 64)
 }

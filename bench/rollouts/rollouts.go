@@ -127,7 +127,8 @@ func rollOut(ctx context.Context, cl *client.Client, app string, r api.NewReleas
 	case err != nil:
 		return 0, err
 	case s.Rollout.State != release.RolledDone:
-		return 0, fault.New(fault.Internal, fault.CodeBench, "a rollout came to %s: %s", s.Rollout.State, s.Rollout.Why)
+		return 0, fault.New(fault.Internal, fault.CodeBench, "a rollout ended in the state %s: %s",
+			s.Rollout.State, s.Rollout.Why)
 	}
 	return took, nil
 }

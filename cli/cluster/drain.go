@@ -130,7 +130,7 @@ func stays(plan *api.DrainPlan) error {
 	if left == 1 {
 		verb = "stays"
 	}
-	return fault.New(fault.Precondition, fault.CodeNotEmpty, "%s %s at %s; the plan says why of each",
+	return fault.New(fault.Precondition, fault.CodeNotEmpty, "%s %s at %s; the plan gives the reason for each",
 		cli.NumberOf(left, "machine", "machines"), verb, plan.Worker)
 }
 

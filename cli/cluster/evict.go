@@ -19,7 +19,7 @@ import (
 // The codes of this package's errors.
 const (
 	codeNodeNotFound fault.Code = "node_not_found" // no node has this name
-	codeNotShutOut   fault.Code = "not_shut_out"   // something did not refuse the evicted member
+	codeNotShutOut   fault.Code = "not_shut_out"   // a credential of the evicted member may still work
 )
 
 // evictFlags are those of souk node evict.
@@ -95,7 +95,8 @@ func doEvict(ctx context.Context, c *cli.Env, cl *client.Client, node string, o 
 		return nil
 	}
 	return fault.New(fault.Precondition, codeNotShutOut,
-		"not everything was tried and refused; when that is put right: souk node evict %s --check", node)
+		"some credentials of the evicted node were accepted, or could not be tried; put that right, then check "+
+			"again: souk node evict %s --check", node)
 }
 
 // checkTime is how long credentials that still work are tried again: members learn of the eviction one after another.
@@ -146,8 +147,8 @@ func evict(ctx context.Context, c *cli.Env, cl *client.Client, node string, o *e
 		}
 		if !o.Force {
 			return e, fault.New(fault.Timeout, fault.CodeRotation,
-				"after %v not every member has taken this step: %s (%s); run it again to wait on, with --force to "+
-					"go on without them", o.patience, key.Text, waitingText(key))
+				"after %v not every member has taken this step: %s (%s); run the command again to wait longer, or "+
+					"with --force to continue without them", o.patience, key.Text, waitingText(key))
 		}
 		in.Force, late = true, time.Now().Add(o.patience)
 	}

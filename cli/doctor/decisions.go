@@ -32,7 +32,7 @@ func doDecisions(ctx context.Context, c *cli.Env, dirFlag string) error {
 	printInvariant(c, found)
 	if !found.OK {
 		return fault.New(fault.Internal, cli.CodeDecisions,
-			"what was recorded is not what is computed again; the lines above name the decisions")
+			"some recorded decisions come out differently when they are computed again; the lines above name them")
 	}
 	return nil
 }

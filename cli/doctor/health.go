@@ -11,7 +11,7 @@ import (
 const (
 	codeInvariants fault.Code = "invariants" // an invariant does not hold
 	codeNotWell    fault.Code = "not_well"   // a finding of the doctor needs attention
-	codeSbom       fault.Code = "sbom"       // the program does not say what it was built of
+	codeSbom       fault.Code = "sbom"       // the program has no list of the modules it was built from
 )
 
 // doHealth is souk doctor --cluster: unlike souk doctor, its exit code says whether all is well.

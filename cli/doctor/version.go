@@ -82,8 +82,8 @@ type component struct {
 func printBill(c *cli.Env) error {
 	info, there := debug.ReadBuildInfo()
 	if !there {
-		return fault.New(fault.Internal, codeSbom, "this program does not say what it was built of: build it "+
-			"with modules")
+		return fault.New(fault.Internal, codeSbom, "this program has no list of the modules it was built from: "+
+			"build it with Go modules")
 	}
 	b := bill{Format: "CycloneDX", Spec: "1.5", Version: 1,
 		Metadata:   metadata{component{Type: "application", Name: "souk", Version: cli.Version()}},

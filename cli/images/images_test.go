@@ -255,7 +255,7 @@ func TestFailedImagePullHasSentenceAndExitCode(t *testing.T) {
 	w.says(77, "wants credentials", "pull", name)
 	from.Behave()
 	from.Misbehave(imagetest.Fault{Path: "/manifests/", Wrong: true})
-	w.says(78, "sent something else", "pull", from.Host+"/team/app@"+one.Digest())
+	w.says(78, "sent another manifest", "pull", from.Host+"/team/app@"+one.Digest())
 	from.Behave()
 	none := newTown(t, map[string]string{"w1": ""})
 	for _, argv := range [][]string{{"ls"}, {"pull", name}, {"prefetch", name}, {"rm", name}, {"prune"}} {

@@ -237,7 +237,7 @@ func jobError(j *jobs.Job) error {
 			j.FirstFail.Error)
 	}
 	if someCancelled(j) {
-		return fault.New(fault.Precondition, fault.CodeCancelled, "of %s %s cancelled", jobLabel(j),
+		return fault.New(fault.Precondition, fault.CodeCancelled, "%s did not complete: %s cancelled", jobLabel(j),
 			countOf(j.Cancelled, "task was", "tasks were"))
 	}
 	return fault.New(fault.Precondition, fault.CodeCancelled, "%s was cancelled: %s", jobLabel(j), j.Why)

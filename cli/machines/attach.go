@@ -143,8 +143,8 @@ func (f *follower) rest(ctx context.Context) error {
 		}
 	}()
 	if fault.Is(err, fault.NotFound) {
-		return fault.New(fault.Internal, codeOutputLost, "what %s wrote last may be missing: it was destroyed before "+
-			"that was read", cli.Label(f.m))
+		return fault.New(fault.Internal, codeOutputLost, "the last output of %s may be missing: the machine was "+
+			"destroyed before it was read", cli.Label(f.m))
 	}
 	return err
 }

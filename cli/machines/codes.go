@@ -11,7 +11,7 @@ const (
 	codeNotReached      fault.Code = "not_reached"      // the machine is not in the state that is waited for
 	codeOutputLost      fault.Code = "output_lost"      // a part of the machine's output is missing
 	codeReleaseMachines fault.Code = "release_machines" // no machine of the release is known any more
-	codeReverted        fault.Code = "reverted"         // the machine is back at the version before
+	codeReverted        fault.Code = "reverted"         // the machine is back at its previous version
 	codeSpec            fault.Code = "spec"             // the file of a launch cannot be read
 	codeVersion         fault.Code = "version"          // no such version of the machine is kept, or it has it already
 )

@@ -151,7 +151,7 @@ func notCopied(left []string) error {
 		left = append(left[:most:most], fmt.Sprintf("and %d more", n-most))
 	}
 	return fault.New(fault.Precondition, fault.CodeFileKind,
-		"the rest is copied, without %s: only files, directories and symlinks are", strings.Join(left, ", "))
+		"everything was copied except %s: only files, directories and symlinks can be", strings.Join(left, ", "))
 }
 
 // untarring unpacks what a machine sends.

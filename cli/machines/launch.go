@@ -453,7 +453,7 @@ func decodeLaunch(name string, raw []byte) (*machine.Launch, error) {
 	}
 	raw, err := json.Marshal(v)
 	if err != nil {
-		return nil, fault.Wrap(err, fault.Invalid, codeSpec, "%s holds what JSON does not have", name)
+		return nil, fault.Wrap(err, fault.Invalid, codeSpec, "%s holds a value that JSON cannot express", name)
 	}
 	return machine.DecodeLaunch(raw)
 }
@@ -482,8 +482,8 @@ func configKnown(m *machine.Machine) error {
 		return nil
 	}
 	return fault.New(fault.Unavailable, fault.CodeUnreachable,
-		"what %s is made of only its worker %s knows, which does not "+
-			"answer; ask again when it is back, and see souk status for what is known", cli.Label(m), m.Worker)
+		"the config of %s is known only to its worker %s, which does not answer; ask again when the worker is back, "+
+			"and see souk status for what is known", cli.Label(m), m.Worker)
 }
 
 // launchOf returns a launch that would make the same machine, for run. Its config must be known: see configKnown.

@@ -77,8 +77,8 @@ func logsOfRelease(ctx context.Context, c *cli.Env, cl *client.Client, o *logsFl
 	}
 	if known == 0 {
 		return fault.New(fault.NotFound, codeReleaseMachines, "no machine that was made for release %s of %s is "+
-			"known: its machines are forgotten a day after they were destroyed, and those that stayed as they were "+
-			"are of the release before", release.Short(id), app)
+			"known: machines are forgotten a day after they were destroyed, and machines that this release left "+
+			"unchanged belong to an earlier release", release.Short(id), app)
 	}
 	return out.Close()
 }

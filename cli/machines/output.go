@@ -101,6 +101,6 @@ func (p *Printer) Err() error {
 		return nil
 	}
 	return fault.New(fault.Internal, codeOutputLost,
-		"%d bytes of the output are missing, because of a machine's output only the newest is kept and it came faster "+
-			"than it was read: write what must not be lost to a file", p.lost)
+		"%d bytes of the output are missing: the worker keeps only a machine's newest output, and this machine "+
+			"wrote faster than it was read; write what must not be lost to a file", p.lost)
 }

@@ -80,8 +80,8 @@ func sit(ctx context.Context, c *cli.Env, cl *client.Client, m *machine.Machine,
 	}
 	if fault.Is(err, fault.Unavailable) && ctx.Err() == nil {
 		err = fault.Wrap(err, fault.Unavailable, fault.CodeLost,
-			"souk has been lost; %s goes on without it, and \"souk "+
-				"attach %s\" comes back to it", cli.Label(m), m.ID)
+			"the connection to souk was lost; %s continues without it, and \"souk attach %s\" attaches to it again",
+			cli.Label(m), m.ID)
 	}
 	return code, false, err
 }

@@ -106,8 +106,8 @@ func doUpdate(ctx context.Context, c *cli.Env, cl *client.Client, o *updateFlags
 	err := o.send(ctx, c, cl, m, l)
 	kept := o.from == "" && len(argv) == 0 && !o.set.Changed("entrypoint")
 	if fault.CodeOf(err) == runtime.CodeNoProgram && kept && commanded(l.Config) {
-		return fault.New(fault.KindOf(err), fault.CodeOf(err), "%s; its command (%s) is the one from before: "+
-			"--image-command takes the image's own, and another goes after --", err, cli.Command(l.Config))
+		return fault.New(fault.KindOf(err), fault.CodeOf(err), "%s; the machine keeps its earlier command (%s): "+
+			"pass --image-command for the image's own, or another command after --", err, cli.Command(l.Config))
 	}
 	return err
 }
@@ -316,7 +316,7 @@ func doEdit(ctx context.Context, c *cli.Env, cl *client.Client, o *updateFlags, 
 		err = f.Close()
 	}
 	if err != nil {
-		return fault.Wrap(err, fault.Unavailable, codeEdit, "there is no place for the file to edit")
+		return fault.Wrap(err, fault.Unavailable, codeEdit, "the temporary file for the editor cannot be written")
 	}
 	editor := strings.Fields(cmp.Or(c.Getenv("VISUAL"), c.Getenv("EDITOR"), "vi"))
 	run := exec.CommandContext(ctx, editor[0], append(editor[1:], f.Name())...)
@@ -339,7 +339,7 @@ func doEdit(ctx context.Context, c *cli.Env, cl *client.Client, o *updateFlags, 
 		err = o.send(ctx, c, cl, m, l)
 	}
 	if err != nil {
-		return fault.New(fault.KindOf(err), fault.CodeOf(err), "%s; mend %s and say souk update %s -f %s", err,
+		return fault.New(fault.KindOf(err), fault.CodeOf(err), "%s; correct %s, then run souk update %s -f %s", err,
 			f.Name(), cli.Label(m), f.Name())
 	}
 	return os.Remove(f.Name())

@@ -45,7 +45,7 @@ func await(ctx context.Context, c *cli.Env, cl *client.Client, app, group string
 		case s.Head != nil && s.Head.Number < h.Number: // the answering member does not know the head yet
 		case s.Head != nil && s.Head.Release != h.Release:
 			return s, fault.New(fault.Conflict, codeOvertaken,
-				"another release of %s is wanted meanwhile, %s by %s; \"souk releases %s\" lists them", app,
+				"app %s was given another release meanwhile, %s by %s; \"souk releases %s\" lists them", app,
 				release.Short(s.Head.Release), cmp.Or(s.Head.By, "somebody"), app)
 		default:
 			over, err := arrived(&s)

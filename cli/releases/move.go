@@ -181,11 +181,11 @@ func (w *moving) look(ctx context.Context, end time.Time) (string, error) {
 		case over:
 			return next.Machine, nil
 		case time.Now().After(end) && old == nil:
-			return "", fault.New(fault.Timeout, codeGone, "%s of %s is not at %s, and has gone from %s: the time that "+
-				"it had is over, and %s", w.slot, w.app, w.to, w.from, text)
+			return "", fault.New(fault.Timeout, codeGone, "%s of %s did not arrive at %s in time, and has left %s: "+
+				"%s", w.slot, w.app, w.to, w.from, text)
 		case time.Now().After(end):
 			return "", fault.New(fault.Timeout, fault.CodeStays,
-				"%s of %s stays at %s: the time that it had is over, and %s",
+				"%s of %s was not moved in time and stays at %s: %s",
 				w.slot, w.app, w.from, text)
 		case text != told:
 			told = text
@@ -231,13 +231,13 @@ func (w *moving) stands(old, next *api.SlotStatus, seen bool) (text string, over
 		return fmt.Sprintf("%s is coming up at %s%s", next.Machine, next.Worker, because(next)), false, nil
 	case old == nil && next.Worker != w.to:
 		return "", false, fault.New(fault.Precondition, codeElsewhere,
-			"%s of %s is at %s now (%s): %s did not take it "+
-				"when its turn came", w.slot, w.app, next.Worker, next.Machine, w.to)
+			"%s of %s went to %s instead (%s), because %s did not accept it when its turn came",
+			w.slot, w.app, next.Worker, next.Machine, w.to)
 	case old == nil:
 		return "", true, nil
 	case seen && old.To != w.to:
-		return "", false, fault.New(fault.Conflict, codeOvertaken, "%s of %s is not to go to %s any more, as somebody "+
-			"asked for something else meanwhile", w.slot, w.app, w.to)
+		return "", false, fault.New(fault.Conflict, codeOvertaken, "%s of %s no longer moves to %s, because another "+
+			"request replaced this one meanwhile", w.slot, w.app, w.to)
 	case next == nil && old.Unmade != "":
 		return "", false, stays("no machine can be made for it at %s: %s", w.to, old.Unmade)
 	case next == nil:

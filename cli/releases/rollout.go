@@ -177,12 +177,12 @@ func outcome(app string, r *api.Rollout) error {
 	why := cmp.Or(r.Why, "no reason was told")
 	switch {
 	case r.State == release.RolledUndone:
-		return fault.New(fault.Precondition, codeUndone, "release %s of %s failed and was undone, so release %s is "+
-			"wanted again: %s", release.Short(r.Release), app, release.Short(r.Before), why)
+		return fault.New(fault.Precondition, codeUndone, "release %s of %s failed and was undone, so the app is "+
+			"back at release %s: %s", release.Short(r.Release), app, release.Short(r.Before), why)
 	case r.State == release.RolledPaused && r.Asked:
 		return fault.New(fault.Precondition, fault.CodePaused,
-			"the rollout of release %s of %s was paused by %s; \"souk "+
-				"resume %s\" has it go on", release.Short(r.Release), app, cmp.Or(r.By, "somebody"), app)
+			"the rollout of release %s of %s was paused by %s; \"souk resume %s\" continues it",
+			release.Short(r.Release), app, cmp.Or(r.By, "somebody"), app)
 	case r.State == release.RolledPaused:
 		return fault.New(fault.Precondition, fault.CodePaused,
 			"release %s of %s failed and is paused: %s; deploy another, or "+

@@ -38,7 +38,7 @@ func (o *agentFlags) planBetween(p *containerPlan) error {
 	}
 	if p.how == nil {
 		return fault.New(fault.Precondition, hostnet.CodeNetworkBetween,
-			"--network-between is for machines of images, and none are run here: %s", p.why)
+			"--network-between is for containers, and this worker runs none: %s", p.why)
 	}
 	host := hostOf(o.Host, o.Wire)
 	at, err := netip.ParseAddr(host)
@@ -48,7 +48,7 @@ func (o *agentFlags) planBetween(p *containerPlan) error {
 	}
 	exe, err := os.Executable()
 	if err != nil {
-		return fault.Wrap(err, fault.Internal, codeExecutable, "the program of souk cannot be found")
+		return fault.Wrap(err, fault.Internal, codeExecutable, "the path of the souk binary cannot be found")
 	}
 	p.how.Between, p.how.BetweenAt, p.how.Helper = way, at.Unmap(), []string{exe, helperCommand}
 	return nil

@@ -102,10 +102,9 @@ func rotateGossip(ctx context.Context, c *cli.Env, ca *pki.CA, patience time.Dur
 			return fault.New(
 				fault.Timeout,
 				fault.CodeRotation,
-				"after %v the new key of gossip is %s, and not every member has taken that; souk members shows who "+
-					"lags behind %d "+
-					"under KEYS; it goes on by itself while the agent with this directory runs, and --force takes the "+
-					"next step without them",
+				"after %v the new key of gossip is %s, but not every member has taken that step: \"souk members\" "+
+					"shows less than %d under KEYS for those that lag; the rotation continues by itself while the "+
+					"agent with this directory runs, and --force takes the next step without them",
 				patience,
 				k.Step,
 				k.Generation,

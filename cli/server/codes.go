@@ -8,7 +8,7 @@ const (
 	codeDirInUse     fault.Code = "dir_in_use"    // another souk runs in this directory
 	codeDirMode      fault.Code = "dir_mode"      // others may write to the directory
 	codeDirOwner     fault.Code = "dir_owner"     // the directory is another user's
-	codeExecutable   fault.Code = "executable"    // the program of souk cannot be found
+	codeExecutable   fault.Code = "executable"    // the path of the souk binary cannot be found
 	codeFewerWorkers fault.Code = "fewer_workers" // the directory has more workers than were asked for
 	codeLeaving      fault.Code = "leaving"       // the agent has left the cluster and does not end
 	codeMemory       fault.Code = "memory"        // the host's memory cannot be read

@@ -167,7 +167,7 @@ func (o *devFlags) claim(c *cli.Env) (dir string, lock *os.File, err error) {
 	}
 	if _, err := os.Stat(filepath.Join(dir, "token")); o.remove && err != nil {
 		return "", nil, fault.New(fault.NotFound, cli.CodeNoSouk,
-			"there is no souk's directory at %s, so nothing of it runs", dir)
+			"there is no souk directory at %s, so no souk runs there", dir)
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return "", nil, fault.Wrap(err, fault.Invalid, fault.CodeDir, "the directory %s cannot be made", dir)

@@ -73,11 +73,12 @@ func ownFile(file string) error {
 	case err != nil:
 		return fault.Wrap(err, fault.Invalid, fault.CodeToken, "%s cannot be read", file)
 	case !st.Mode().IsRegular() || int(st.Sys().(*syscall.Stat_t).Uid) != os.Geteuid():
-		return fault.New(fault.Denied, codeTokenFile, "%s is a link, or another user's: remove it, and a new one "+
-			"is made", file)
+		return fault.New(fault.Denied, codeTokenFile, "the token file %s is a link, or another user's: remove it, "+
+			"and souk makes a new one", file)
 	case st.Mode().Perm()&0o077 != 0:
 		return fault.New(fault.Denied, codeTokenFile,
-			"others can read %s: remove it, and a new one is made, or chmod 600 it where nobody has", file)
+			"others can read the token file %s: remove it, and souk makes a new one, or chmod 600 it if nobody has "+
+				"read it", file)
 	}
 	return nil
 }

@@ -58,7 +58,7 @@ func (o *unitFlags) text() (string, error) {
 		var err error
 		if exe, err = os.Executable(); err != nil {
 			return "", fault.Wrap(err, fault.Unavailable, fault.CodeExec,
-				"where this souk is cannot be told; give --exec")
+				"the path of the souk binary cannot be found; give --exec")
 		}
 		if strings.Contains(exe, "/go-build") {
 			return "", fault.New(fault.Precondition, fault.CodeExec,

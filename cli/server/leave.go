@@ -68,7 +68,8 @@ func agentEnds(ctx context.Context, c *cli.Env, dir string) error {
 		}
 		select {
 		case <-ctx.Done():
-			return fault.New(fault.Timeout, codeLeaving, "the agent of %s has said goodbye and has not ended within %v",
+			return fault.New(fault.Timeout, codeLeaving, "the agent of %s has left the cluster and has not ended "+
+				"within %v: see its log, and end its process",
 				dir,
 				leaveWait)
 		case <-look.C:

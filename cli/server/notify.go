@@ -41,11 +41,13 @@ func (m *manager) tell(state, status string) error {
 	}
 	conn, err := net.DialUnix("unixgram", nil, m.to)
 	if err != nil {
-		return fault.Wrap(err, fault.Unavailable, codeNotify, "the service manager cannot be told %s", state)
+		return fault.Wrap(err, fault.Unavailable, codeNotify, "the service manager (systemd) cannot be notified of "+
+			"%s", state)
 	}
 	_, err = conn.Write([]byte(state + "\nSTATUS=" + strings.ReplaceAll(status, "\n", " ") + "\n"))
 	if err = errors.Join(err, conn.Close()); err != nil {
-		return fault.Wrap(err, fault.Unavailable, codeNotify, "the service manager cannot be told %s", state)
+		return fault.Wrap(err, fault.Unavailable, codeNotify, "the service manager (systemd) cannot be notified of "+
+			"%s", state)
 	}
 	return nil
 }

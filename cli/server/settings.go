@@ -69,8 +69,8 @@ func writeSettings(file, dir string) (string, error) {
 	}
 	if err != nil {
 		return "", fault.Wrap(err, fault.Unavailable, machine.CodeConfig,
-			"the member is made, but its settings cannot be "+
-				"written to %s: write there dir = %s, or start it with souk agent --dir %s", file, tomlString(dir), dir)
+			"the member is made, but its settings cannot be written to %s: write dir = %s into that file, or start "+
+				"the member with souk agent --dir %s", file, tomlString(dir), dir)
 	}
 	return file, nil
 }

@@ -47,7 +47,7 @@ func followUpgrades(ctx context.Context, log *slog.Logger) (context.Context, *su
 	doors, err := handover.Inherit()
 	if err != nil {
 		return nil, nil, fault.Wrap(err, fault.Internal, fault.CodeUpgrade,
-			"what the program before left open cannot be taken over: start souk again")
+			"the sockets that the previous program left open cannot be taken over: start souk again")
 	}
 	time.AfterFunc(settledAfter, doors.Settled)
 	s := &succession{doors: doors, exe: exe, env: os.Environ(), life: ctx, log: log,
@@ -148,5 +148,5 @@ func (s *succession) done(err error, stopped func()) error {
 	signal.Ignore(syscall.SIGUSR2) // kept by execve: otherwise the signal could kill the new program before it listens
 	berr := s.doors.Become(s.exe, os.Args, s.env)
 	return fault.Wrap(berr, fault.Internal, fault.CodeUpgrade,
-		"%s did not take this program's place: start souk again", s.exe)
+		"%s could not be executed in place of this program: start souk again", s.exe)
 }

@@ -45,7 +45,7 @@ Nothing is done until the next "souk agent" or "souk dev", which must not run me
 func without(c *cli.Env, path string) error {
 	path, err := filepath.Abs(path)
 	if err != nil {
-		return fault.Wrap(err, fault.Invalid, node.CodePiece, "%s is no path", path)
+		return fault.Wrap(err, fault.Invalid, node.CodePiece, "the absolute path of %s cannot be found", path)
 	}
 	dir := filepath.Dir(path)
 	for !exists(filepath.Join(dir, "lock")) { // every souk directory has it

@@ -31,8 +31,7 @@ func planWorkers(dir string, o *devFlags) ([]node.Worker, error) {
 		return nil, cli.Usagef("--workers is a number from 1 to %d, not %d", MaxWorkers, count)
 	case count < len(before):
 		return nil, fault.New(fault.Conflict, codeFewerWorkers,
-			"%s has %d workers from before, whose machines are their own; say --workers %d or more, or give another "+
-				"--dir", dir,
+			"%s already has %d workers, which own machines; say --workers %d or more, or give another --dir", dir,
 			len(before), len(before))
 	}
 	all, err := capacityOf(dir, o)

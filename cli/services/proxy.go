@@ -96,7 +96,8 @@ func forward(cmd *cobra.Command, c *cli.Env, ref, at string, port int) error {
 			return nil
 		}
 		if err != nil {
-			return fault.Wrap(err, fault.Unavailable, fault.CodeListen, "%s can be listened on no more", f.At)
+			return fault.Wrap(err, fault.Unavailable, fault.CodeListen, "no more connections can be accepted at %s",
+				f.At)
 		}
 		conns.Go(func() {
 			if err := carry(ctx, cl, f, conn); err != nil && ctx.Err() == nil {

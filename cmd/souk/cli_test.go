@@ -97,8 +97,8 @@ func TestTokenIsSentOnlyToItsOwnSouk(t *testing.T) {
 		sees bool
 	}{
 		{"its own", own, 0, "", true},
-		{"another program", thief, 77, "which it was not sent", false},
-		{"another souk", other, 77, "does not know the token", false},
+		{"another program", thief, 77, "the token was not sent", false},
+		{"another souk", other, 77, "could not prove that it knows the token", false},
 		{"one that asks its own", relay, 77, "listens at " + relay.at, false},
 		{"one at the same port of another address", beside, 77, "listens at " + relay.at, false},
 	} {

@@ -12,7 +12,7 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// codeRecorded says that a recorded failure is told again by a replay.
+// codeRecorded says that a replay repeats a recorded failure.
 const codeRecorded fault.Code = "recorded"
 
 // Recorded returns a version of a worker's record from the log.
@@ -194,7 +194,7 @@ func (v *verifier) recordedAnswer(b *market.Buyer, a *Ask) (market.Out, bool) {
 			}
 		}
 	default:
-		in.Failed = fault.New(fault.Invalid, codeRecorded, "as recorded")
+		in.Failed = fault.New(fault.Invalid, codeRecorded, "the step failed, as it did when it was recorded")
 	}
 	return b.Step(in), true
 }

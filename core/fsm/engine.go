@@ -12,7 +12,7 @@ import (
 
 // The codes of this package's errors.
 const (
-	CodeParked fault.Code = "parked" // the machine's operation failed and waits for help
+	CodeParked fault.Code = "parked" // the machine's operation failed and cannot continue; destroy the machine
 	CodeReplay fault.Code = "replay" // the journal does not replay
 )
 
@@ -164,7 +164,7 @@ func NewEngine[H any](host H, rng *rand.Rand, defs ...*Def[H]) *Engine[H] {
 func (e *Engine[H]) Free(key string) error {
 	if r, ok := e.runs[key]; ok {
 		return fault.New(fault.Conflict, fault.CodeBusy,
-			"%s is on its way for %s (step %q); wait for it to end", r.Op, key,
+			"the operation %s of %s is under way (step %q); wait for it to end", r.Op, key,
 			r.Step())
 	}
 	if p, ok := e.parked[key]; ok {

@@ -116,7 +116,7 @@ func decodeRun(rec Record, steps func(op string) ([]string, bool)) (*Run, error)
 	var r Run
 	bad := func(format string, args ...any) (*Run, error) {
 		return &r, fault.New(fault.Internal, CodeReplay,
-			"operation %q of %s cannot go on: "+format+"; destroy the machine, or go back to the souk that began it",
+			"operation %q of %s cannot continue: "+format+"; destroy the machine, or run the souk that began it again",
 			append([]any{r.Op, rec.Key}, args...)...)
 	}
 	if err := json.Unmarshal(rec.Value, &r); err != nil {

@@ -5,7 +5,7 @@ import "github.com/soukhq/souk/fault"
 // The codes of this package's errors.
 const (
 	codeJobID        fault.Code = "job_id"         // the text is no id of a job
-	CodeJobs         fault.Code = "jobs"           // there are as many jobs as may be, or none are taken here
+	CodeJobs         fault.Code = "jobs"           // the limit of jobs is reached, or this member takes none
 	codeTaskNotFound fault.Code = "task_not_found" // the job has no such task
 	codeTasks        fault.Code = "tasks"          // the list of tasks is wrong
 )

@@ -130,7 +130,7 @@ func groupKey(id string, n int) string { return fmt.Sprintf("%s/%08d", id, n) }
 func (d *Dispatcher) Restore(r fsm.Record) error {
 	damaged := func(err error) error {
 		return fault.Wrap(err, fault.Internal, fault.CodeJournalDamaged,
-			"the record %s of job %s does not read; restore the journal from a backup", r.Bucket, r.Key)
+			"the record %s of job %s cannot be read; restore the journal from a backup", r.Bucket, r.Key)
 	}
 	switch r.Bucket {
 	case headBucket:

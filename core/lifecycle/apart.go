@@ -33,9 +33,9 @@ func (c *core) refuseApart(of *machine.Replica) error {
 	if !c.isApart(of) {
 		return nil
 	}
-	return fault.New(fault.Precondition, CodeApart, "this worker has heard no other member of "+
-		"its cluster for %v, and a machine of group %s runs there for %v at most (stop_after): ask another worker, or "+
-		"again when it hears one", c.apart.Truncate(100*time.Millisecond), of.Group, of.StopAfter)
+	return fault.New(fault.Precondition, CodeApart, "this worker has heard no other member of its cluster for %v, "+
+		"and a machine of group %s may run on such a worker for %v at most (stop_after): ask another worker, or ask "+
+		"again when this one hears a member", c.apart.Truncate(100*time.Millisecond), of.Group, of.StopAfter)
 }
 
 // refuseWake refuses to start a machine for a request if it was stopped while its worker heard nobody: only its
@@ -44,8 +44,8 @@ func (r *row) refuseWake(c *Command) error {
 	if !r.Apart || !c.isWakeForRequest() {
 		return nil
 	}
-	return fault.New(fault.Precondition, CodeApart, "machine %s was stopped as its worker heard "+
-		"no other member (stop_after), so its service's steward starts it or removes it", r.Machine.ID)
+	return fault.New(fault.Precondition, CodeApart, "machine %s was stopped because its worker heard no other "+
+		"member (stop_after); no request starts it: the steward of its service starts or removes it", r.Machine.ID)
 }
 
 // stopApart stops the replicas that must not run.

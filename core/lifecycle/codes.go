@@ -14,9 +14,9 @@ const (
 	codeResources      fault.Code = "resources"        // the request and its config name different resources
 	codeScheduling     fault.Code = "scheduling"       // the request and its launch differ in band, priority or terms
 	codeSnapshot       fault.Code = "snapshot"         // the text is no id of a snapshot
-	codeSnapshots      fault.Code = "snapshots"        // the volume has as many snapshots as are kept
+	codeSnapshots      fault.Code = "snapshots"        // the volume has reached its limit of snapshots
 	CodeSourceNotFound fault.Code = "source_not_found" // there is no volume or snapshot to copy on this worker
-	codeTerms          fault.Code = "terms"            // the worker keeps as many terms as it can
+	codeTerms          fault.Code = "terms"            // the worker has reached its limit of terms
 	CodeTimeout        fault.Code = "timeout"          // the time given is out of range
 	codeVerb           fault.Code = "verb"             // no command has this name
 	CodeVolumeAttached fault.Code = "volume_attached"  // the volume is attached to another machine

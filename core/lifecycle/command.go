@@ -153,7 +153,7 @@ func (g *Grant) Check() error {
 	if s := g.Launch.Scheduling; s != nil &&
 		(s.Rank() != g.Request.Scheduling.Rank() || s.Lent != g.Request.Scheduling.Lent) {
 		return fault.New(fault.Invalid, codeScheduling,
-			"the request is of another band, priority or terms than the launch that comes with it")
+			"the request and its launch differ in band, priority or terms; send the same in both")
 	}
 	return sameResources(&g.Request.Resources, g.Launch.Config)
 }
@@ -186,7 +186,7 @@ func (c *Command) Check() error {
 func (c *Command) checkOrder() error {
 	if c.Replica != nil && c.Verb != Update {
 		return fault.New(fault.Invalid, machine.CodeReplica,
-			"a %s does not change which replica a machine is; an update does",
+			"a %s cannot change which replica a machine is; send an update",
 			c.Verb)
 	}
 	return checkOrder(c.Term, c.Replica)

@@ -78,7 +78,8 @@ func (s *commands) admitCommand(c Command) (*row, error) {
 	if err == nil && c.Verb == Destroy && c.Kill && c.Term != nil && r.Machine.State.Up() {
 		// A steward kills machines that it saw down. One that is up again may have requests, which a stop waits for.
 		err = fault.New(fault.Precondition, codeWrongState,
-			"machine %s is %s, and its steward saw it down: stop it first", c.Machine, r.Machine.State)
+			"machine %s is %s now, although its steward saw it down before it ordered the destroy: stop it first",
+			c.Machine, r.Machine.State)
 	}
 	if err == nil && c.Verb.startsLife() {
 		err = cmp.Or(s.halt.refuseIfHalted(), s.refuseApart(r.Machine.Replica), r.refuseWake(&c))
@@ -183,8 +184,8 @@ func (s *commands) answerOverdue(ticket uint64) {
 			op = run.Op
 		}
 		s.replyTo(ticket, nil, "", &fault.Error{Kind: fault.Conflict, Code: fault.CodeBusy, RetryAfter: time.Second,
-			Text: fmt.Sprintf("the %s of machine %s has not begun, and does not: its %s takes long; ask again when "+
-				"that has ended", verb, id, op)})
+			Text: fmt.Sprintf("the %s of machine %s was dropped before it began, because the machine's %s takes "+
+				"long; ask again when that has ended", verb, id, op)})
 		return
 	}
 }

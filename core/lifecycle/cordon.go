@@ -97,7 +97,8 @@ func (s *cordon) changeCordon(c CordonCommand) error {
 		return fault.New(fault.Invalid, codeCordon,
 			"the owner and the reason of a cordon have at most %d bytes each", MaxCordonText)
 	case c.EndTasks && !c.Drain:
-		return fault.New(fault.Invalid, codeCordon, "end_tasks is of a drain; a cordon leaves what runs alone")
+		return fault.New(fault.Invalid, codeCordon, "end_tasks is for a drain, because a cordon stops nothing; ask "+
+			"for a drain, or leave end_tasks out")
 	case c.TTL < 0 || c.TTL > MaxCordon:
 		return fault.New(fault.Invalid, codeCordon, "a cordon lasts up to %v; got %v", MaxCordon, c.TTL)
 	}

@@ -76,7 +76,7 @@ func (c *core) removeRecord(bucket, key string) {
 func decodeRecord(rec fsm.Record, to any, what string) error {
 	if err := json.Unmarshal(rec.Value, to); err != nil {
 		return fault.Wrap(err, fault.Internal, fault.CodeJournalDamaged,
-			"the journal's record of %s does not read; restore the journal from a backup", what)
+			"the journal's record of %s cannot be read; restore the journal from a backup", what)
 	}
 	return nil
 }
@@ -84,7 +84,7 @@ func decodeRecord(rec fsm.Record, to any, what string) error {
 // misfiledRecord returns the error for a record under another subject's key.
 func misfiledRecord(what, id string) error {
 	return fault.New(fault.Internal, fault.CodeJournalDamaged,
-		"the journal's record of %s is of another one (%q); restore the journal from a backup", what, id)
+		"the journal's record of %s belongs to another one (%q); restore the journal from a backup", what, id)
 }
 
 // replyTo answers a command on a machine; r is nil if there is none.

@@ -236,6 +236,6 @@ func refuseNetwork(id string, no []machine.Clause) error {
 	if no[0].Code == placement.CodePort {
 		code = fault.CodePortInUse
 	}
-	return fault.New(fault.Conflict, code, "machine %s stays as it is, for its worker cannot "+
-		"give it that network: %s", id, placement.VerdictText(placement.Verdict{Failing: no}))
+	return fault.New(fault.Conflict, code, "machine %s was not changed, because its worker cannot give it that "+
+		"network: %s", id, placement.VerdictText(placement.Verdict{Failing: no}))
 }

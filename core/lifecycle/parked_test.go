@@ -110,7 +110,7 @@ func TestParkedMachineIsNotRestarted(t *testing.T) {
 			d := parkedStop(t, edit)
 			m := d.sup.Machine("app", m1)
 			if m.State != machine.Started || m.Events[0].Type != lifecycle.EventParked ||
-				!strings.Contains(m.Events[0].Message, "cannot go on") {
+				!strings.Contains(m.Events[0].Message, "cannot continue") {
 				t.Fatalf("it runs on, and says why its stop does not: %s, %+v", m.State, m.Events[0])
 			}
 			d.boot()

@@ -226,7 +226,8 @@ func (s *volumes) extendVolume(v *volumeRow, sizeGB int) (begun bool, err error)
 func (s *volumes) takeSnapshot(v *volumeRow) error {
 	if len(v.Volume.Snapshots) >= MaxSnapshots {
 		return fault.New(fault.Exhausted, codeSnapshots,
-			"volume %s has %d snapshots, the most that are kept; a volume's snapshots go with it", v.Volume.ID,
+			"volume %s has %d snapshots, the most that are kept; its snapshots are deleted with the volume",
+			v.Volume.ID,
 			MaxSnapshots)
 	}
 	return s.beginVolumeOperation(v, opVolumeCopy, volumeArgs{Snapshot: "vs_" + s.newToken()[:14]})

@@ -12,7 +12,7 @@ import (
 
 // The codes of this package's errors.
 const (
-	codeHold   fault.Code = "hold"   // a hold lacks its token or time, or its token is in use
+	codeHold   fault.Code = "hold"   // a hold lacks its token or time, or another machine has its token
 	codeLedger fault.Code = "ledger" // the ledger does not know the machine
 )
 

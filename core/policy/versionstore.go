@@ -13,7 +13,7 @@ import (
 const (
 	CodePolicyNotFound  fault.Code = "policy_not_found"  // no policy has this name
 	CodePolicyVersion   fault.Code = "policy_version"    // the policy has no such version
-	codeTooManyPolicies fault.Code = "too_many_policies" // there are as many policies as are kept
+	codeTooManyPolicies fault.Code = "too_many_policies" // the limit of policies is reached
 )
 
 // Bounds of a VersionStore: 64 MiB of text at most.

@@ -49,7 +49,7 @@ func (r *Registry) CheckOwn(incarnation uint64, records int) error {
 	switch {
 	case incarnation < 1 || incarnation > MaxIncarnation || old != nil && incarnation <= old.inc:
 		return fault.New(fault.Invalid, codeIncarnation,
-			"an incarnation greater than the last one is needed, at most %d; %d is not", uint64(MaxIncarnation),
+			"a new incarnation must be greater than the last one, and at most %d; it is %d", uint64(MaxIncarnation),
 			incarnation)
 	case records > MaxRecords:
 		return fault.New(fault.Exhausted, codeOwnerFull,
@@ -154,7 +154,8 @@ func (r *Registry) Commit(now time.Time, rec Record) error {
 	}
 	if rec.Owner != r.self || rec.Incarnation != l.inc || rec.Version != l.known+1 {
 		return fault.New(fault.Conflict, codeStaleDraft,
-			"a record drafted as version (%d, %d) comes after (%d, %d); draft it anew", rec.Incarnation, rec.Version,
+			"a record was drafted as version (%d, %d), which does not follow the newest version (%d, %d); draft it "+
+				"again", rec.Incarnation, rec.Version,
 			l.inc, l.known)
 	}
 	if err := rec.Check(); err != nil {
@@ -175,7 +176,7 @@ func (r *Registry) ownLedger() (*ledger, error) {
 		return l, nil
 	}
 	return nil, fault.New(fault.Precondition, codeNotBegun,
-		"this worker has not yet announced what it has; that comes first")
+		"this worker has not announced its records yet, which must come before any change of them")
 }
 
 // expireDeletions drops our deletions that are too old or too many.

@@ -164,11 +164,12 @@ func (r *Registry) checkProof(now time.Time, u Update) (proof uint64, err error)
 	signed := same && l.headHolds() && u.Full == l.full && u.Compacted <= l.compacted // the same head is already known
 	if len(u.Head.Sig) == 0 && !signed {
 		return 0, fault.New(fault.Denied, codeUnsignedHead,
-			"an update of %s does not carry its owner's signature of how far it has come", u.Owner)
+			"an update of %s lacks its owner's signature over the newest version", u.Owner)
 	}
 	if u.To > proof {
 		return 0, fault.New(fault.Denied, codeUnproven,
-			"an update of %s tells of version %d, and its owner has signed no more than %d", u.Owner, u.To, proof)
+			"an update of %s goes up to version %d, but its owner has signed versions up to %d only",
+			u.Owner, u.To, proof)
 	}
 	return proof, nil
 }

@@ -28,7 +28,7 @@ func Verified(v Verify, d Delta) (Delta, error) {
 		for _, rec := range update.Records {
 			if err := v(rec.Owner, rec.SigningBytes(), rec.Sig); err != nil {
 				return refused(fault.Wrap(err, fault.Denied, codeBadSignature,
-					"a record said to be %s's is not signed by it", quoteName(rec.Owner)))
+					"a record that names %s as its owner has no valid signature of that worker", quoteName(rec.Owner)))
 			}
 		}
 		if len(update.Head.Sig) == 0 {
@@ -36,12 +36,13 @@ func Verified(v Verify, d Delta) (Delta, error) {
 		}
 		err := v(update.Owner, update.HeadBytes(), update.Head.Sig)
 		return err != nil && refused(fault.Wrap(err, fault.Denied, codeBadSignature,
-			"the head of an update said to be %s's is not signed by it", quoteName(update.Owner)))
+			"the head of an update that names %s as its owner has no valid signature of that worker",
+			quoteName(update.Owner)))
 	})
 	d.Objects = slices.DeleteFunc(slices.Clone(d.Objects), func(o Object) bool {
 		err := v(o.Stamp.Writer, o.SigningBytes(), o.Sig)
 		return err != nil && refused(fault.Wrap(err, fault.Denied, codeBadSignature,
-			"an object said to be written by %s is not signed by it", quoteName(o.Stamp.Writer)))
+			"an object that names %s as its writer has no valid signature of that member", quoteName(o.Stamp.Writer)))
 	})
 	return d, first
 }

@@ -38,8 +38,8 @@ func (b *Booking) check() error {
 		ok = ok && len(slot) <= maxText && len(worker) <= maxText
 	}
 	if !ok {
-		return fault.New(fault.Invalid, codeBooking, "the room that is held for a release has a token, and is for "+
-			"at most %d machines: send what the plan answered in \"held\", or leave it out", MaxBooked)
+		return fault.New(fault.Invalid, codeBooking, "\"held\" needs a token and names at most %d machines: send "+
+			"what the plan answered in \"held\", or leave it out", MaxBooked)
 	}
 	return nil
 }

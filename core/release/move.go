@@ -57,8 +57,8 @@ func (r *Service) Move(moves []MoveTo, stands func(id string) bool, now time.Tim
 		}
 	}
 	if under = r.Head.moved(&Change{Moves: c.Moves, At: now}); len(under) > MaxMoves {
-		return Change{}, fault.New(fault.Exhausted, codeMoves, "%d machines of %s would be on their way to other "+
-			"workers, and %d may be at once: wait until some have come, or name fewer", len(under), r.App, MaxMoves)
+		return Change{}, fault.New(fault.Exhausted, codeMoves, "%d machines of %s would move to other workers at "+
+			"once, and at most %d may: wait until some have arrived, or name fewer", len(under), r.App, MaxMoves)
 	}
 	return c, nil
 }

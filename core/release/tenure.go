@@ -32,7 +32,8 @@ type Notes struct {
 // Check refuses an invalid tenure.
 func (t *Tenure) Check() error {
 	if len(t.Held) > MaxHeld {
-		return fault.New(fault.Invalid, codeTenure, "a service holds %d machines; %d at most", len(t.Held), MaxHeld)
+		return fault.New(fault.Invalid, codeTenure, "a service has %d machines; at most %d are allowed",
+			len(t.Held), MaxHeld)
 	}
 	return cmp.Or(checkUnmade(t.Unmade), t.Progress.Check(), checkScaled(t.Scaled), checkRuns(t.Runs), t.Term.Check())
 }
@@ -61,8 +62,8 @@ func checkUnmade(list []Failure) error {
 	}
 	if !ok {
 		return fault.New(fault.Invalid, codeTenure,
-			"a service tells of at most %d replicas that have no machine, with "+
-				"reasons of at most %d bytes", MaxUnmade, MaxUnmadeWhy)
+			"a service reports at most %d replicas that have no machine, with reasons of at most %d bytes",
+			MaxUnmade, MaxUnmadeWhy)
 	}
 	return nil
 }

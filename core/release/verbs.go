@@ -172,7 +172,7 @@ func (r *Service) Resolve(c Change) (Change, error) {
 	case WhyMove:
 		return r.Move(c.Moves, c.Stands, c.At)
 	}
-	return Change{}, fault.New(fault.Internal, codeChange, "no rollout is changed by %q", c.Why)
+	return Change{}, fault.New(fault.Internal, codeChange, "there is no change of a rollout named %q", c.Why)
 }
 
 // Rollback returns the change to an earlier release; "" is the one before the newest rollout. The error is a
@@ -247,8 +247,8 @@ func (r *Service) Promote(steps int, all bool) (Change, error) {
 			"one of them", steps)
 	case steps < 0 || steps > s.Steps:
 		return Change{}, fault.New(fault.Invalid, codeSteps,
-			"steps = %d, and the canary of %s has %d: send 1 to %d, "+
-				"or leave it out for one more than are over", steps, r.App, s.Steps, s.Steps)
+			"steps = %d, but the canary of %s has %d steps: send 1 to %d, or leave steps out to promote by one step",
+			steps, r.App, s.Steps, s.Steps)
 	case all:
 		steps = s.Steps
 	}

@@ -25,7 +25,7 @@ import (
 // CodeSeal says that a secret cannot be sealed or opened.
 const CodeSeal fault.Code = "seal"
 
-// Fault says that the key from outside cannot be used.
+// Fault says that the key from outside the disk cannot be used.
 const Fault fault.Code = "key_outside"
 
 // The key is in the file that EnvFile names, else in the directory of the service's systemd credentials.
@@ -69,9 +69,9 @@ func find() (k keys, err error) {
 	switch {
 	case err != nil:
 		return k, fault.Wrap(err, fault.Unavailable, Fault,
-			"the key from outside cannot be read; see to %s (%s)", path, EnvFile)
+			"the key from outside the disk cannot be read; check %s (%s)", path, EnvFile)
 	case st.Mode().Perm()&0o007 != 0:
-		return k, fault.New(fault.Denied, Fault, "others may read the key from outside (mode %04o); run "+
+		return k, fault.New(fault.Denied, Fault, "others may read the key from outside the disk (mode %04o); run "+
 			"chmod 600 %s", st.Mode().Perm(), path)
 	}
 	for line := range strings.Lines(string(raw)) {
@@ -86,7 +86,7 @@ func find() (k keys, err error) {
 		default:
 			key, err := hkdf.Key(sha256.New, []byte(line), nil, "souk keys at rest, 1", chacha20poly1305.KeySize)
 			if err != nil {
-				return k, fault.Wrap(err, fault.Internal, Fault, "the key from outside cannot be used")
+				return k, fault.Wrap(err, fault.Internal, Fault, "the key from outside the disk cannot be used")
 			}
 			k.all = append(k.all, key)
 		}
@@ -133,8 +133,8 @@ func Open(path string, raw []byte) (data []byte, due bool, err error) {
 		return raw, len(k.all) > 0 && !k.unseals, nil
 	case len(k.all) == 0:
 		return nil, false, fault.New(fault.Precondition, Fault,
-			"%s is sealed with a key from outside, which is not here: give souk the credential %s again, or name its "+
-				"file in %s", path, Credential, EnvFile)
+			"%s is sealed with a key that is kept outside the disk, and souk was started without it: give souk the "+
+				"credential %s again, or name its file in %s", path, Credential, EnvFile)
 	}
 	box, err := base64.StdEncoding.DecodeString(strings.TrimSpace(string(text)))
 	if err == nil && len(box) < chacha20poly1305.NonceSizeX {
@@ -155,6 +155,6 @@ func Open(path string, raw []byte) (data []byte, due bool, err error) {
 		}
 	}
 	return nil, false, fault.New(fault.Precondition, Fault,
-		"%s is sealed with another key from outside than the one that is here: give souk that one (the credential %s, "+
-			"or %s), in a line of its own", path, Credential, EnvFile)
+		"%s is sealed with another key than the one that souk was started with: add that one (the credential %s, or "+
+			"%s), in a line of its own", path, Credential, EnvFile)
 }

@@ -42,7 +42,8 @@ func Calm(slack time.Duration) error {
 		err = os.WriteFile("/proc/"+strconv.Itoa(tid)+"/timerslack_ns", []byte(ns), 0)
 	}
 	if err != nil {
-		return fault.Wrap(err, fault.Precondition, codeSysmon, "the monitor of the Go runtime cannot be calmed")
+		return fault.Wrap(err, fault.Precondition, codeSysmon, "the timer slack of the Go runtime's monitor thread "+
+			"cannot be raised")
 	}
 	return nil
 }
@@ -50,7 +51,8 @@ func Calm(slack time.Duration) error {
 // Exact gives the calling thread, which must be locked, and its children the kernel's default timer slack.
 func Exact() error {
 	if err := unix.Prctl(unix.PR_SET_TIMERSLACK, uintptr(Default.Nanoseconds()), 0, 0, 0); err != nil {
-		return fault.Wrap(err, fault.Precondition, codeSysmon, "the timers of what is started cannot be made exact")
+		return fault.Wrap(err, fault.Precondition, codeSysmon, "the timer slack of the thread that starts programs "+
+			"cannot be set")
 	}
 	return nil
 }

@@ -11,7 +11,7 @@ import (
 func payloadOf(kind registry.Kind, key string, v any) ([]byte, error) {
 	raw, err := json.Marshal(v)
 	if err != nil {
-		return nil, fault.Wrap(err, fault.Invalid, codeRecord, "%s %s cannot be told", kind, key)
+		return nil, fault.Wrap(err, fault.Invalid, codeRecord, "the %s %s cannot be encoded as JSON", kind, key)
 	}
 	return raw, nil
 }

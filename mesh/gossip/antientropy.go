@@ -71,7 +71,8 @@ func (e *antiEntropy) pickMember(regular bool) (cluster.Member, bool) {
 func (c *Cluster) PullFrom(ctx context.Context, id cluster.WorkerID) error {
 	m, known := c.members.get(id)
 	if !known || !m.Heard() {
-		return fault.New(fault.Unavailable, fault.CodePull, "member %s is not heard", id)
+		return fault.New(fault.Unavailable, fault.CodePull, "nothing can be pulled from member %s, which does not "+
+			"answer", id)
 	}
 	e := c.antiEntropy
 	ctx, cancel := context.WithTimeout(ctx, pullTimeout)
@@ -129,5 +130,5 @@ func (e *antiEntropy) pullAll(ctx context.Context, m cluster.Member,
 		answer = registry.Delta{}
 	}
 	return diverged, fault.New(fault.Unavailable, fault.CodePull,
-		"%d questions were not enough to learn all that %s knows", pullRounds, m.ID)
+		"%d requests were not enough to pull everything that %s knows", pullRounds, m.ID)
 }

@@ -217,7 +217,8 @@ func (c *Cluster) Leave(ctx context.Context) error {
 	c.leaving.Store(true)
 	if err := errors.Join(c.ml.UpdateNode(patience/2), c.ml.Leave(patience/2)); err != nil {
 		return fault.Wrap(err, fault.Timeout, codeLeave,
-			"the goodbye may not have reached anybody; they will notice by themselves")
+			"the message that this member leaves may not have reached the others; they will notice its absence by "+
+				"themselves")
 	}
 	return nil
 }

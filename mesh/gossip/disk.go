@@ -177,7 +177,7 @@ func (d *disk) appendObjects(sync bool, objs ...registry.Object) error {
 	if err != nil {
 		_ = d.file.Truncate(d.size) // half a frame would hide later frames
 		return fault.Wrap(err, fault.Unavailable, fault.CodeDisk,
-			"%s %s is not kept: the disk does not take it", objs[0].Kind, objs[0].Key)
+			"%s %s was not saved: the disk cannot be written", objs[0].Kind, objs[0].Key)
 	}
 	d.size += int64(len(frames))
 	return nil

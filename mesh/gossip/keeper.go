@@ -60,7 +60,7 @@ func (k *keeper) addToBatch(add func(*batch)) <-chan error {
 	defer k.mu.Unlock()
 	if k.closed {
 		done <- fault.New(fault.Unavailable, fault.CodeClosed,
-			"this member's gossip has ended; nothing is kept any more")
+			"this member's gossip has ended, so it saves nothing more")
 		return done
 	}
 	add(&k.waiting)

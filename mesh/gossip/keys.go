@@ -35,7 +35,7 @@ func (c *Cluster) SetKeys(generation int, keys [][]byte) error {
 		}
 	}
 	if err := c.ring.UseKey(keys[0]); err != nil {
-		return fault.Wrap(err, fault.Internal, codeGossipKey, "a gossip key that was just installed is not there")
+		return fault.Wrap(err, fault.Internal, codeGossipKey, "a gossip key that was just installed is missing")
 	}
 	old := slices.Clone(c.ring.GetKeys())
 	// in reverse: memberlist's RemoveKey shifts the slice that readers may be iterating over
@@ -43,7 +43,7 @@ func (c *Cluster) SetKeys(generation int, keys [][]byte) error {
 		if !slices.ContainsFunc(keys, func(x []byte) bool { return bytes.Equal(x, k) }) {
 			if err := c.ring.RemoveKey(k); err != nil {
 				return fault.Wrap(err, fault.Internal, codeGossipKey,
-					"a gossip key that is not used could not be removed")
+					"an unused gossip key could not be removed")
 			}
 		}
 	}
@@ -79,7 +79,7 @@ func Knock(ctx context.Context, addr string, key []byte) (answered bool, err err
 	_ = conn.SetDeadline(time.Now().Add(tellTime))
 	if err := s.writeFrame(conn, []byte{pullByte}, question, registry.EncodeDigest(registry.Digest{})); err != nil {
 		return false, fault.Wrap(err, fault.Unavailable, fault.CodeUnreachable,
-			"the gossip at %s takes no question", addr)
+			"the gossip at %s did not accept the request", addr)
 	}
 	// a member that cannot decrypt the question closes the connection or stays silent
 	_, err = io.ReadFull(conn, make([]byte, 1))

@@ -37,7 +37,7 @@ func (c *CA) claimID(n Name, pub ed25519.PublicKey, now time.Time) (fresh bool, 
 	}
 	if has.Key != g.Key && now.Before(has.Ends) {
 		return false, fault.New(fault.Conflict, fault.CodeIDInUse,
-			"the id %s has a certificate until %s; join with another id, or let the cluster forget that one first "+
+			"the id %s has a certificate until %s; join with another id, or remove the member that has it first "+
 				"(`souk node rm %s`)", n.ID, formatMinute(has.Ends), n.ID)
 	}
 	return false, c.noteIssued(n, pub, now)

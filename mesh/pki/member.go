@@ -194,7 +194,7 @@ func (i *Identity) Accept(r *Request, c Credentials, now time.Time) error {
 	i.keepNewerKeys(&c)
 	if n := i.Name(); h.name.ID != n.ID || !slices.Equal(h.name.Roles, n.Roles) {
 		return fault.New(fault.Denied, fault.CodeCertificate,
-			"the issuer answered with a certificate of %s %v, and this is %s %v", h.name.ID, h.name.Roles, n.ID,
+			"the issuer sent a certificate for %s %v, but this member is %s %v", h.name.ID, h.name.Roles, n.ID,
 			n.Roles)
 	}
 	if err := r.Accept(i.dir, c, now); err != nil {

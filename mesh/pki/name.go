@@ -89,7 +89,7 @@ func nameOf(c *x509.Certificate) (Name, error) {
 		plain := url.URL{Scheme: scheme, Host: u.Host, Path: u.Path}
 		if *u != plain || !role.isKnown() || !ValidID(id) || n.ID != "" && n.ID != id {
 			return Name{}, fault.New(fault.Denied, fault.CodeCertificate,
-				"the certificate names %q, which is no role of one member", clip(u.String()))
+				"the certificate names %q, which is not a role of one member", clip(u.String()))
 		}
 		n.ID, n.Roles = id, append(n.Roles, role)
 	}

@@ -291,8 +291,8 @@ func TestOnlyValidClientCertificatesAreAdmitted(t *testing.T) {
 		{"ended", server.ServerTLS(at(late), true), plain.ClientTLS(at(now), "", Worker), "has ended"},
 		{"not begun", server.ServerTLS(at(now.Add(-2*time.Hour)), true), plain.ClientTLS(at(now), "", Worker),
 			"clocks"},
-		{"another id", server.ServerTLS(at(now), true), plain.ClientTLS(at(now), "w", Worker), "was wanted"},
-		{"another role", plain.ServerTLS(at(now), true), server.ClientTLS(at(now), "w2", Gateway), "was wanted"},
+		{"another id", server.ServerTLS(at(now), true), plain.ClientTLS(at(now), "w", Worker), "was meant for"},
+		{"another role", plain.ServerTLS(at(now), true), server.ClientTLS(at(now), "w2", Gateway), "was meant for"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s, cl := shake(t, c.server, c.client)

@@ -45,7 +45,8 @@ func (c *CA) Activate(now time.Time, force bool) error {
 		return fault.New(fault.Precondition, fault.CodeRotation, "there is no next root; prepare one first")
 	case now.Before(madeAt(*next).Add(Overlap)) && !force:
 		return fault.New(fault.Precondition, fault.CodeRotation,
-			"the next root is trusted since %s only; members need until %s to hear of it", formatMinute(madeAt(*next)),
+			"the next root is trusted only since %s, and members need until %s to learn of it; activate it then",
+			formatMinute(madeAt(*next)),
 			formatMinute(madeAt(*next).Add(Overlap)))
 	}
 	return writeWhole(c.path("active"), mustJSON(active{next.number, now}))

@@ -50,7 +50,7 @@ func (i *Identity) NameOf(cs *tls.ConnectionState, now time.Time) (Name, error) 
 	c := cs.PeerCertificates[0]
 	if now.After(c.NotAfter) {
 		return Name{}, fault.New(fault.Denied, CodeCertificateExpired,
-			"the certificate of %s ended on %s; connect anew with another", clip(c.Subject.CommonName),
+			"the certificate of %s expired on %s; connect again with a newer one", clip(c.Subject.CommonName),
 			formatMinute(c.NotAfter))
 	}
 	return nameOf(c)
@@ -103,7 +103,7 @@ func (i *Identity) ClientTLS(now func() time.Time, id string, role Role, alpn ..
 		n, err := i.verifyPeer(cs, now())
 		if err == nil && (id != "" && n.ID != id || role != "" && !n.Has(role)) {
 			err = fault.New(fault.Denied, fault.CodePeer,
-				"%s (%s) was wanted, and at its address is %s with the roles %v", id,
+				"the connection was meant for %s (%s), but %s with the roles %v answers at its address", id,
 				role, n.ID, n.Roles)
 		}
 		return err
@@ -125,14 +125,15 @@ func JoinTLS(t Token, now func() time.Time, alpn ...string) *tls.Config {
 		})
 		if at < 0 {
 			return fault.New(fault.Denied, codeCA,
-				"what answers there is not of the cluster that the token is for; nothing was sent to it")
+				"the server at that address does not belong to the cluster that the token is for; nothing was sent "+
+					"to it: check the address and the token")
 		}
 		n, err := verifyCertificate(cs.PeerCertificates[0], cs.PeerCertificates[at:at+1], now())
 		if err == nil && !n.Has(Issuer) {
 			err = fault.New(fault.Denied, CodeIssuer,
-				"%s is a member, and its certificate is not an issuer's; join at the one that holds the CA, or where "+
-					"that is lost and the CA's copy is put back at %s, there: souk ca issue %s --role "+
-					"gateway,issuer,worker --out DIR/identity, and start its agent again", n.ID, n.ID, n.ID)
+				"%s is a member but not an issuer; join at the member that holds the CA, or, if that one is lost, "+
+					"put a copy of the CA back at %s, run there: souk ca issue %s --role gateway,issuer,worker "+
+					"--out DIR/identity, and start its agent again", n.ID, n.ID, n.ID)
 		}
 		return err
 	})
@@ -165,7 +166,8 @@ func (i *Identity) Authored(context string, message []byte, s Signature, now tim
 		return Name{}, err
 	}
 	if ed25519.VerifyWithOptions(a.key, message, s.Signature, &ed25519.Options{Context: context}) != nil {
-		return Name{}, fault.New(fault.Denied, CodeSignature, "the signature of %s does not fit the message", a.name.ID)
+		return Name{}, fault.New(fault.Denied, CodeSignature, "the signature of %s does not match the message",
+			a.name.ID)
 	}
 	return a.name, nil
 }

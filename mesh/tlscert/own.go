@@ -121,7 +121,7 @@ func openRoot(k kind, dir string, hosts []string, now time.Time) (*root, error) 
 	}
 	if err != nil {
 		return nil, fault.Wrap(err, fault.Invalid, CodeTLS,
-			"the %s's root in %s cannot be read; remove it and %s, and clients are to be given the new one",
+			"the %s's root in %s cannot be read; remove it and %s, and give the new root to the clients",
 			k.of, certFile, key)
 	}
 	signer, ok := pair.PrivateKey.(*ecdsa.PrivateKey)
@@ -188,7 +188,7 @@ func makeRoot(k kind, dir string, hosts []string, now time.Time) (*root, error) 
 	}
 	cert, err := x509.ParseCertificate(der)
 	if err != nil {
-		return nil, fault.Wrap(err, fault.Internal, CodeTLS, "the root that was made does not read")
+		return nil, fault.Wrap(err, fault.Internal, CodeTLS, "the root that was just made cannot be read")
 	}
 	raw, err := x509.MarshalPKCS8PrivateKey(priv)
 	if err != nil {

@@ -339,9 +339,9 @@ func TestVersionsInteroperateOrRefuse(t *testing.T) {
 		{"older client", capability{n, b}, capability{b, a}, ""},
 		{"older server", capability{b, a}, capability{n, b}, ""},
 		{"client too old", capability{n, b}, capability{a, a},
-			"g1 speaks 20260101, and here at least 20260601 is needed; upgrade souk there"},
+			"g1 speaks protocol version 20260101, but this member needs at least 20260601; upgrade souk there"},
 		{"server too old", capability{a, a}, capability{n, b},
-			"g1 needs at least 20260601, and here 20260101 is spoken; upgrade souk here"},
+			"g1 needs at least protocol version 20260601, but this member speaks 20260101; upgrade souk here"},
 	} {
 		t.Run(x.name, func(t *testing.T) {
 			c, k := newCast(t, time.Now()), newStub()

@@ -29,7 +29,8 @@ type agreeArgs struct {
 // agree returns Unimplemented if the member shares no state.
 func (s *Server) agree(w http.ResponseWriter, r *http.Request, by Peer) error {
 	if s.o.Learner == nil {
-		return fault.New(fault.Unimplemented, codeAgree, "%s learns from no other member", s.o.Identity.Name().ID)
+		return fault.New(fault.Unimplemented, codeAgree, "%s takes over no state of other members",
+			s.o.Identity.Name().ID)
 	}
 	var in agreeArgs
 	if err := s.readArgs(w, r, &in); err != nil {

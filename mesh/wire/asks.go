@@ -81,7 +81,7 @@ func (a *asks) beginAsk(ctx context.Context, caller, machine string, number uint
 		}
 		if u.waiting >= maxWaiting {
 			return nil, fault.New(fault.Unavailable, fault.CodeBusy,
-				"machine %s is being asked for already; wait for the answer", clipText(machine, 80))
+				"too many requests for machine %s wait already; wait for an answer first", clipText(machine, 80))
 		}
 		u.waiting++
 		a.mu.Unlock()

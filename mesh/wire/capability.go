@@ -51,13 +51,15 @@ func (c capability) checkPeer(h http.Header, who string) error {
 	switch {
 	case !ok:
 		return fault.New(fault.Precondition, codeCapability,
-			"%s does not say what it speaks; it is no souk, or one too old for this one", who)
+			"%s does not name its protocol version; it is not a souk, or one too old for this one", who)
 	case other.speaks < c.oldest:
 		return fault.New(fault.Precondition, codeCapability,
-			"%s speaks %d, and here at least %d is needed; upgrade souk there", who, other.speaks, c.oldest)
+			"%s speaks protocol version %d, but this member needs at least %d; upgrade souk there",
+			who, other.speaks, c.oldest)
 	case c.speaks < other.oldest:
 		return fault.New(fault.Precondition, codeCapability,
-			"%s needs at least %d, and here %d is spoken; upgrade souk here", who, other.oldest, c.speaks)
+			"%s needs at least protocol version %d, but this member speaks %d; upgrade souk here",
+			who, other.oldest, c.speaks)
 	}
 	return nil
 }

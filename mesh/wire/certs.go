@@ -72,7 +72,7 @@ func (s *Server) certificate(w http.ResponseWriter, r *http.Request, _ Peer) err
 	}
 	if s.o.Certs == nil {
 		return fault.New(fault.Unimplemented, fault.CodeCertificate,
-			"%s orders no certificates", s.o.Identity.Name().ID)
+			"%s gets no certificates from an ACME authority", s.o.Identity.Name().ID)
 	}
 	chain, key, err := s.o.Certs.Shared(r.Context(), in.Name, in.Kept)
 	if err != nil {
@@ -131,7 +131,7 @@ func (l *Link) askGateway(ctx context.Context, via *http.Transport, path string,
 	by, err := l.client.identity.NameOf(res.TLS, l.client.now())
 	if err == nil && !by.Has(pki.Gateway) {
 		err = fault.New(fault.Denied, fault.CodeRole,
-			"%s answers as a proxy does, and has the roles %v; it needs the role %s",
+			"%s answered as a proxy, but has the roles %v; it needs the role %s",
 			by.ID, by.Roles, pki.Gateway)
 	}
 	if err != nil {
@@ -141,7 +141,7 @@ func (l *Link) askGateway(ctx context.Context, via *http.Transport, path string,
 		return l.lostError(ctx, err)
 	}
 	if err := json.Unmarshal(raw, out); err != nil {
-		return fault.Wrap(err, fault.Unavailable, fault.CodeLost, "the answer of %s cannot be understood",
+		return fault.Wrap(err, fault.Unavailable, fault.CodeLost, "the answer of %s cannot be read as JSON",
 			l.memberName())
 	}
 	return nil

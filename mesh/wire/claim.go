@@ -22,7 +22,7 @@ type Decider interface {
 // claim returns Unimplemented if the member decides no claims.
 func (s *Server) claim(w http.ResponseWriter, r *http.Request, _ Peer) error {
 	if s.o.Claims == nil {
-		return fault.New(fault.Unimplemented, cluster.CodeClaim, "%s decides no claims", s.o.Identity.Name().ID)
+		return fault.New(fault.Unimplemented, cluster.CodeClaim, "%s does not decide claims", s.o.Identity.Name().ID)
 	}
 	var in cluster.Claim
 	if err := s.readArgs(w, r, &in); err != nil {

@@ -260,7 +260,7 @@ func (l *Link) askMember(ctx context.Context, r *http.Request, out any) error {
 		return err
 	}
 	if err := json.Unmarshal(raw, out); err != nil {
-		return fault.Wrap(err, fault.Unavailable, fault.CodeLost, "the answer of %s cannot be understood",
+		return fault.Wrap(err, fault.Unavailable, fault.CodeLost, "the answer of %s cannot be read as JSON",
 			l.memberName())
 	}
 	return nil
@@ -300,7 +300,8 @@ func (l *Link) sendRequest(ctx context.Context, via *http.Transport, r *http.Req
 	}
 	if err := l.client.speaks.checkPeer(res.Header, l.memberName()); err != nil {
 		res.Body.Close()
-		return nil, fault.Wrap(err, fault.Unavailable, codeCapability, "%s cannot be understood", l.memberName())
+		return nil, fault.Wrap(err, fault.Unavailable, codeCapability, "this member and %s speak different protocol "+
+			"versions", l.memberName())
 	}
 	if res.StatusCode == http.StatusOK {
 		return res, nil
@@ -348,7 +349,7 @@ func (l *Link) lostError(ctx context.Context, err error) error {
 	if no, ok := errors.AsType[*net.OpError](err); ok && no.Op == "remote error" {
 		// a TLS alert: the peer has not read the request
 		return fault.Wrap(err, fault.Unavailable, fault.CodeUnreachable,
-			"%s does not take this member's certificate, which ends on %s, and was not asked",
+			"%s rejects this member's certificate, which ends on %s, so it was not asked",
 			l.memberName(), l.client.certificateEnds().UTC().Format(time.RFC3339))
 	}
 	return fault.Wrap(err, fault.Unavailable, fault.CodeLost, "the connection to %s broke before the answer",

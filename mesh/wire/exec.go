@@ -198,13 +198,14 @@ func (s *Server) readOrder(control *http.ResponseController, in io.Reader, order
 	}
 	kind, payload, err := readFrame(in)
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		return fault.Wrap(err, fault.Timeout, machine.CodeBody, "the order did not arrive whole within %v", s.bodyTime)
+		return fault.Wrap(err, fault.Timeout, machine.CodeBody, "the request did not arrive whole within %v",
+			s.bodyTime)
 	}
 	if err == nil {
 		err = json.Unmarshal(payload, order)
 	}
 	if err != nil || kind != frameOrder {
-		return fault.Wrap(err, fault.Invalid, fault.CodeFrame, "the first frame must be an order")
+		return fault.Wrap(err, fault.Invalid, fault.CodeFrame, "the first frame must be the request")
 	}
 	if err := control.SetReadDeadline(time.Time{}); err != nil {
 		return fault.Wrap(err, fault.Internal, fault.CodeDeadline, "this connection's deadline cannot be lifted")
@@ -283,7 +284,7 @@ func sendSizes(ctx context.Context, feed io.Writer, sizes <-chan machine.WindowS
 func (l *Link) exitOf(payload []byte) (int, error) {
 	var end execEnd
 	if err := json.Unmarshal(payload, &end); err != nil {
-		return 0, fault.Wrap(err, fault.Unavailable, fault.CodeLost, "how the command ended cannot be understood")
+		return 0, fault.Wrap(err, fault.Unavailable, fault.CodeLost, "the end of the command cannot be read as JSON")
 	}
 	if end.Problem != nil {
 		return 0, end.Problem.asError()

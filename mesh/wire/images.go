@@ -37,8 +37,7 @@ func (o *imageOrder) check() error {
 		return nil
 	}
 	return fault.New(fault.Unimplemented, fault.CodeImages,
-		"images are not to be had by %q here; upgrade the souk that has "+
-			"to do it", clipText(o.Do, 40))
+		"this member knows no operation %q on images; upgrade its souk", clipText(o.Do, 40))
 }
 
 // imageNews is a line of the answer; one field is set.

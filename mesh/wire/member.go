@@ -112,7 +112,7 @@ func (s *Server) keys(w http.ResponseWriter, r *http.Request, by Peer) error {
 
 func (s *Server) pull(w http.ResponseWriter, r *http.Request, by Peer) error {
 	if s.o.Pull == nil {
-		return fault.New(fault.Unimplemented, fault.CodePull, "%s exchanges no records", s.o.Identity.Name().ID)
+		return fault.New(fault.Unimplemented, fault.CodePull, "%s does not exchange records", s.o.Identity.Name().ID)
 	}
 	body, err := s.readBody(w, r, MaxPull)
 	if err != nil {

@@ -99,7 +99,7 @@ func (s *Server) serveProxy(w http.ResponseWriter, r *http.Request) {
 	by, err := s.peerOf(r.TLS)
 	if err == nil && !by.Has(pki.Gateway) {
 		err = fault.New(fault.Denied, fault.CodeRole,
-			"%s has the roles %v, and this is for the role %s", by.ID, by.Roles,
+			"%s has the roles %v, but this request needs the role %s", by.ID, by.Roles,
 			pki.Gateway)
 	}
 	if err != nil {

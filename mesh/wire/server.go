@@ -178,7 +178,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 		})
 	}
 	if err := g.Wait(); err != nil {
-		return fault.Wrap(err, fault.Unavailable, fault.CodeListen, "the server of other members cannot go on")
+		return fault.Wrap(err, fault.Unavailable, fault.CodeListen, "the server for other members stopped")
 	}
 	return nil
 }
@@ -223,7 +223,7 @@ func (s *Server) runRoute(rt route, w http.ResponseWriter, r *http.Request, by P
 		if p != nil {
 			s.o.Log.ErrorContext(r.Context(), "panic", "path", r.URL.Path, "panic", p, "stack", string(debug.Stack()))
 			err = fault.Wrap(fmt.Errorf("panic: %v", p), fault.Internal, fault.CodePanic,
-				"souk failed on %s; its log tells where", s.o.Identity.Name().ID)
+				"souk failed on %s with an internal error; its log says where", s.o.Identity.Name().ID)
 		}
 	}()
 	g := s.gates[rt.class]
@@ -272,7 +272,7 @@ func (s *Server) admitCaller(r *http.Request) (rt route, by Peer, err error) {
 	switch {
 	case !known:
 		return rt, by, fault.New(fault.NotFound, codeRoute,
-			"there is no %q here; upgrade the souk that has to answer it",
+			"this member has no call %q; upgrade its souk",
 			clipText(r.URL.Path, 80))
 	case r.Method != http.MethodPost:
 		return rt, by, fault.New(fault.Invalid, fault.CodeMethod, "members ask by POST, not by %q",
@@ -283,11 +283,11 @@ func (s *Server) admitCaller(r *http.Request) (rt route, by Peer, err error) {
 	}
 	if rt.role != "" && !by.Has(rt.role) {
 		return rt, by, fault.New(fault.Denied, fault.CodeRole,
-			"%s has the roles %v, and this is for the role %s", by.ID,
+			"%s has the roles %v, but this request needs the role %s", by.ID,
 			by.Roles, rt.role)
 	}
 	if rt.role == pki.Gateway && s.o.Worker == nil {
-		return rt, by, fault.New(fault.NotFound, fault.CodeWorker, "%s serves no worker", s.o.Identity.Name().ID)
+		return rt, by, fault.New(fault.NotFound, fault.CodeWorker, "%s has no worker", s.o.Identity.Name().ID)
 	}
 	return rt, by, nil
 }
@@ -347,7 +347,7 @@ func (s *Server) readBody(w http.ResponseWriter, r *http.Request, limit int64) (
 	}
 	if err != nil {
 		return nil, fault.Wrap(err, fault.Timeout, machine.CodeBody,
-			"the question did not arrive whole within %v", s.bodyTime)
+			"the request did not arrive whole within %v", s.bodyTime)
 	}
 	return raw, nil
 }
@@ -364,7 +364,7 @@ func readAll(r io.Reader, size int64) ([]byte, error) {
 
 func tooLarge(limit int64) error {
 	return fault.New(fault.Invalid, fault.CodeTooLarge,
-		"the question is larger than %d bytes, the most that is read", limit)
+		"the request is larger than %d bytes, the most that is read", limit)
 }
 
 // readArgs reads a request's arguments. It ignores unknown fields: the caller may be newer.
@@ -374,7 +374,7 @@ func (s *Server) readArgs(w http.ResponseWriter, r *http.Request, v any) error {
 		return err
 	}
 	if err := json.Unmarshal(raw, v); err != nil {
-		return fault.Wrap(err, fault.Invalid, machine.CodeJSON, "the question cannot be understood")
+		return fault.Wrap(err, fault.Invalid, machine.CodeJSON, "the request cannot be read as JSON")
 	}
 	if c, ok := v.(checked); ok {
 		return c.check()

@@ -27,7 +27,8 @@ type stewardAnswer struct {
 // steward returns Unimplemented if the member has no steward.
 func (s *Server) steward(w http.ResponseWriter, _ *http.Request, _ Peer) error {
 	if s.o.Stewards == nil {
-		return fault.New(fault.Unimplemented, codeSteward, "%s carries no services", s.o.Identity.Name().ID)
+		return fault.New(fault.Unimplemented, codeSteward, "%s has no steward, so it runs no services",
+			s.o.Identity.Name().ID)
 	}
 	return s.answerJSON(w, stewardAnswer{s.o.Stewards.Stuck()})
 }

@@ -43,7 +43,7 @@ func (o *ACME) check(others bool) error {
 	switch {
 	case !o.Agreed:
 		return fault.New(fault.Precondition, codeACMETerms,
-			"the terms of the authority at %s are not agreed to; read them, and say so", o.Directory)
+			"nobody agreed to the terms of the ACME authority at %s; read them, then agree with --acme", o.Directory)
 	case !strings.HasPrefix(o.Directory, "https://"):
 		return fault.New(fault.Invalid, codeACMEDirectory,
 			"%q is no ACME directory; it is a URL that begins with https://", o.Directory)
@@ -261,7 +261,7 @@ func errGetting(name string, err error) error {
 		return err
 	}
 	return fault.Wrap(err, fault.Unavailable, codeACME,
-		"the ACME authority gave no certificate for %s; see that the name leads here, and to what the authority says",
+		"the ACME authority gave no certificate for %s; check that the name leads here, and what the authority says",
 		name)
 }
 

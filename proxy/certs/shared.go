@@ -49,7 +49,8 @@ func stillLasts(c *tls.Certificate, part time.Duration, now time.Time) bool {
 // members. It fetches one if none lasts, unless kept is set.
 func (c *Certs) Shared(ctx context.Context, name string, kept bool) (chain, key []byte, err error) {
 	if c.acme == nil {
-		return nil, nil, fault.New(fault.Unimplemented, fault.CodeCertificate, "this member orders no certificates")
+		return nil, nil, fault.New(fault.Unimplemented, fault.CodeCertificate, "this member gets no certificates "+
+			"from an ACME authority")
 	}
 	if !validName(name) || !c.acme.mayAskFor(name) {
 		return nil, nil, fault.New(fault.Invalid, fault.CodeName,
@@ -175,7 +176,7 @@ func (a *acmeCerts) askMember(ctx context.Context, id cluster.WorkerID, name str
 	}
 	if err != nil {
 		return nil, fault.Wrap(err, fault.Unavailable, fault.CodeCertificate,
-			"what %s gave is no certificate for %s; the next member is asked", id, name)
+			"member %s sent no valid certificate for %s; the next member is asked", id, name)
 	}
 	return &c, nil
 }

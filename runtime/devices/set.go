@@ -169,8 +169,8 @@ func (s *Set) Give(held []string) (Given, error) {
 	for _, id := range held {
 		i := slices.IndexFunc(s.found.Devices, func(d Device) bool { return d.ID == id })
 		if i < 0 {
-			return g, fault.New(fault.Unavailable, CodeDevice, "the device %s, which the machine was granted, is not "+
-				"there: see souk doctor; stopped and started again, it is granted another", id)
+			return g, fault.New(fault.Unavailable, CodeDevice, "the device %s, which the machine was granted, is "+
+				"missing: see souk doctor, or stop and start the machine, which grants it another", id)
 		}
 		d := &s.found.Devices[i]
 		if d.vendor == "nvidia" {

@@ -31,7 +31,7 @@ func (r *Runtime) pause(ctx context.Context, op, id string, on bool) error {
 		}
 		if u.life.onDisk && !on {
 			return fault.New(fault.Precondition, fault.CodePaused,
-				"machine %s is suspended to disk: it is woken, not resumed",
+				"machine %s is suspended to disk, so it cannot be resumed: start it",
 				id)
 		}
 		if u.life.paused != on {
@@ -61,7 +61,8 @@ func (r *Runtime) Hibernate(ctx context.Context, id string, attempt uint64) erro
 			err = r.o.Awake(id)
 		}
 		if err == nil && l.paused {
-			err = fault.New(fault.Precondition, fault.CodePaused, "it is suspended in memory already: start it first")
+			err = fault.New(fault.Precondition, fault.CodePaused, "the machine is suspended in memory already: "+
+				"start it first")
 		}
 		if err != nil {
 			return fault.Wrap(err, fault.Precondition, runtime.CodeAwake, "machine %s cannot be suspended to disk", id)
@@ -89,7 +90,7 @@ func (r *Runtime) Wake(ctx context.Context, s runtime.Spec) (runtime.Status, err
 			r.w.effect(c)
 			r.w.end(u, l, -1, true)
 			return fault.New(fault.Precondition, runtime.CodeForgotten,
-				"what machine %s had in memory cannot be had from its checkpoint", s.Machine)
+				"the memory of machine %s cannot be restored from its checkpoint", s.Machine)
 		}
 		if l.paused {
 			if l.onDisk {

@@ -206,7 +206,7 @@ func (e *Entry) Apply(open []netip.AddrPort, anew bool) error {
 	if err := e.layEntryRules(open); err != nil {
 		e.open = nil
 		return fault.Wrap(err, fault.Unavailable, fault.CodeNetwork,
-			"the rules of the entry of containers cannot be laid")
+			"the nftables rules that lead connections of containers to the proxy cannot be set")
 	}
 	e.open, e.laid = append([]netip.AddrPort{}, open...), true
 	return nil

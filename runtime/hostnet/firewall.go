@@ -176,8 +176,8 @@ func Blocked() error {
 	if isSetTo(forward4, "1") && isSetTo(forward6, "1") {
 		lost, err := tryForward()
 		if err != nil {
-			return fault.Wrap(err, fault.Unavailable, codeFirewall, "whether the host's firewall lets packets of "+
-				"containers pass cannot be tried")
+			return fault.Wrap(err, fault.Unavailable, codeFirewall, "souk cannot test whether the host's firewall "+
+				"lets packets of containers pass")
 		}
 		what = lost.names
 		closed = slices.DeleteFunc(gs, func(g gate) bool {

@@ -100,7 +100,7 @@ func OpenTunnel(o TunnelOptions) (*Tunnel, error) {
 		}
 		t.carrier = w
 	default:
-		return nil, fault.New(fault.Invalid, CodeNetworkBetween, "there is no way %q between workers", o.Way)
+		return nil, fault.New(fault.Invalid, CodeNetworkBetween, "%q is not a way to connect workers", o.Way)
 	}
 	return t, nil
 }
@@ -146,7 +146,7 @@ func (t *Tunnel) Apply(peers []Peer, anew bool) error {
 		t.forgetState()
 		if fault.CodeOf(err) == "" {
 			err = fault.Wrap(err, fault.Unavailable, CodeNetworkBetween,
-				"the tunnel to the containers of other workers cannot be had now; it is tried again")
+				"the tunnel to the containers of other workers cannot be set up now; souk tries again")
 		}
 	}
 	return err

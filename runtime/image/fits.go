@@ -53,8 +53,8 @@ func (s *Store) checkFits(ctx context.Context, n int64, what string) error {
 	}
 	const mb = 1 << 20
 	e := fault.New(fault.Exhausted, fault.CodeImageDisk,
-		"%s takes %d MB or more, and of the %d MB that the disk of the "+
-			"images has free %d are kept; nothing of it was pulled: remove images, or give it more disk", what,
+		"%s needs %d MB or more, and the disk of the images has %d MB free, of which souk keeps %d MB free; nothing "+
+			"was pulled: remove images, or enlarge the disk", what,
 		(n+mb-1)/mb, free/mb, s.o.KeepFree/mb)
 	e.Scope, e.Resource = fault.ScopeHost, "disk"
 	return e

@@ -41,8 +41,8 @@ type document struct {
 // signer might read the other one.
 func parseDocument(raw []byte, what string) (*document, error) {
 	wrong := func(why string) error {
-		return fault.New(fault.Invalid, codeImageManifest, "the manifest of %s is not one: %s; build or push the "+
-			"image again",
+		return fault.New(fault.Invalid, codeImageManifest, "the manifest of %s is not a valid image manifest: %s; "+
+			"build or push the image again",
 			what, why)
 	}
 	var shape struct {
@@ -210,7 +210,7 @@ func parseConfig(raw []byte, m *v1.Manifest, want v1.Platform, what string) (Con
 	file, err := v1.ParseConfigFile(bytes.NewReader(raw))
 	wrong := func(why string) (Config, []v1.Hash, error) {
 		return Config{}, nil, fault.New(fault.Invalid, codeImageConfig,
-			"the config of %s is not one: %s; build or push the image again", what, why)
+			"the config of %s is not a valid image config: %s; build or push the image again", what, why)
 	}
 	if err != nil {
 		return wrong(fault.Clip(err.Error(), 200))

@@ -192,7 +192,7 @@ func (p *pull) fetchDocument(ctx context.Context, ref machine.ImageRef) ([]byte,
 	have := hashOf(doc.Raw)
 	if pinned && have != want {
 		return nil, want, fault.New(fault.Invalid, fault.CodeImageDigest,
-			"the registry of %s sent something else as its manifest: it has the digest %s; nothing of it was "+
+			"the registry of %s sent another manifest than was asked for: it has the digest %s; nothing of it was "+
 				"kept", ref, have)
 	}
 	return doc.Raw, have, nil

@@ -146,21 +146,21 @@ func TestPullReportsEachRegistryFailure(t *testing.T) {
 			"the registry @ wants credentials for the image @/app:v1, and none are configured for it (or there is " +
 				"no such image)"},
 		"403": {imagetest.Fault{Status: 403}, fault.Denied,
-			"the registry @ forbids the image @/app:v1 to whom the configured credentials belong"},
+			"the registry @ denies access to the image @/app:v1 with the configured credentials"},
 		"429": {imagetest.Fault{Status: 429, Header: map[string]string{"Retry-After": "3600"}}, fault.Unavailable,
 			"the registry @ has had too many requests to give the image @/app:v1 now; try again later, or configure " +
 				"a mirror"},
 		"500": {imagetest.Fault{Status: 503}, fault.Unavailable,
 			"the registry @ answered 503 when asked for the image @/app:v1; try again later"},
 		"a web site": {imagetest.Fault{Path: "/manifests/", Status: 200, Body: "<html>"}, fault.Invalid,
-			"the manifest of @/app:v1 is not one: it is not JSON of its form; build or push the image again"},
+			"the manifest of @/app:v1 is not a valid image manifest: it is not JSON of its form; build or push the " +
+				"image again"},
 		"teapot": {imagetest.Fault{Status: 418}, fault.Invalid,
 			"the registry @ answered 418 when asked for the image @/app:v1; is it a registry of images?"},
 		"both": {imagetest.Fault{Path: "/manifests/", Status: 200,
 			Body: `{"schemaVersion":2,"manifests":[],"layers":[]}`},
-			fault.Invalid, "the manifest of @/app:v1 is not one: it has the parts of both an index and an image, or " +
-				"of " +
-				"neither; build or push the image again"},
+			fault.Invalid, "the manifest of @/app:v1 is not a valid image manifest: it has the parts of both an " +
+				"index and an image, or of neither; build or push the image again"},
 		"schema 1": {imagetest.Fault{Path: "/manifests/", Status: 200, Body: `{"schemaVersion":1,"fsLayers":[]}`},
 			fault.Unimplemented, "@/app:v1 is in docker's first format of images, which is given up; push it again " +
 				"with a " +
@@ -170,25 +170,25 @@ func TestPullReportsEachRegistryFailure(t *testing.T) {
 				"manifest is " +
 				"that long"},
 		"wrong bytes": {imagetest.Fault{Path: first, Wrong: true}, fault.Invalid,
-			"what came as the blob " + first + " has the digest DIGEST: it was changed or mixed up on the way; " +
+			"the data received as the blob " + first + " has the digest DIGEST: it was changed on the way; " +
 				"nothing of it " +
 				"was kept"},
 		"cut": {imagetest.Fault{Path: first, CutAfter: 5000, NoRange: true}, fault.Unavailable,
 			"the registry @ broke off in the middle of the blob " + first +
-				" of @/app:v1; pull again, which goes on there"},
+				" of @/app:v1; pull again, and the pull continues there"},
 		"short": {imagetest.Fault{Path: first, Short: 5000, NoRange: true}, fault.Unavailable,
 			"the registry @ sent 5000 of the 302080 bytes of the blob " + first +
-				" of @/app:v1; pull again, which goes on there"},
+				" of @/app:v1; pull again, and the pull continues there"},
 		"loops": {imagetest.Fault{Status: 307, Header: map[string]string{"Location": "/v2/"}}, fault.Unavailable,
-			"the registry @ redirects without an end when asked for the image @/app:v1; ask its operator"},
+			"the registry @ redirects endlessly when asked for the image @/app:v1; ask its operator"},
 		"sent to the cloud's own address": {imagetest.Fault{Path: first, Status: 307,
 			Header: map[string]string{"Location": "http://169.254.169.254/latest"}}, fault.Denied,
-			"the registry sent souk to 169.254.169.254:80, which is not as public as the registry itself; it was " +
-				"not asked"},
+			"the registry redirects to 169.254.169.254:80, a more private address than its own, which souk does not " +
+				"follow"},
 		"token at the cloud's own address": {imagetest.Fault{Status: 401, Header: map[string]string{
 			"WWW-Authenticate": `Bearer realm="http://169.254.169.254/token",service="x"`}}, fault.Denied,
-			"the registry sent souk to 169.254.169.254:80, which is not as public as the registry itself; it was " +
-				"not asked"},
+			"the registry redirects to 169.254.169.254:80, a more private address than its own, which souk does not " +
+				"follow"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			reg, dir := imagetest.NewRegistry(t), t.TempDir()
@@ -356,8 +356,7 @@ func TestPullSendsCredentialsOnlyToTheirRegistry(t *testing.T) {
 			Header: map[string]string{"WWW-Authenticate": `Basic realm="x"`}})
 		must(open(t, t.TempDir(), login(t, reg.Host, "me:secret")).Pull(t.Context(), ref, image.PullOptions{}))(t)
 		_, err := open(t, t.TempDir(), login(t, reg.Host, "me:wrong")).Pull(t.Context(), ref, image.PullOptions{})
-		wantFault(t, err, fault.Denied, "the registry @ does not take the credentials that are configured for the "+
-			"image "+
+		wantFault(t, err, fault.Denied, "the registry @ rejects the credentials that are configured for the image "+
 			"@/me/app:v1 (or there is no such image)")
 		_, err = open(t, t.TempDir(), login(t, "other", "me:secret")).Pull(t.Context(), ref, image.PullOptions{})
 		wantFault(t, err, fault.Denied, "the registry @ wants credentials for the image @/me/app:v1, and none are "+

@@ -244,8 +244,8 @@ func (s *Store) tarOnce(ctx context.Context, i *Image, n int, use func(*layer.St
 	}
 	if have := in.DiffID(); have.String() != i.Layers[n].DiffID {
 		return fault.New(fault.Invalid, layer.CodeImageLayer,
-			"the image %s cannot be unpacked: its layer %s has the tar %s, and its config says %s; build or push it "+
-				"again",
+			"the image %s cannot be unpacked: the tar of its layer %s has the digest %s, and its config says %s; "+
+				"build or push it again",
 			i.displayName(), i.Layers[n].Digest, have, i.Layers[n].DiffID)
 	}
 	return nil

@@ -125,7 +125,7 @@ func TestUnpackRefusesInvalidImages(t *testing.T) {
 		"cut": {imagetest.Tar(t, imagetest.File{Name: "a", Body: strings.Repeat("a", 2000)})[:1500],
 			"a layer is not a tar, or breaks off; build or push the image again"},
 		"escape": {imagetest.Tar(t, imagetest.File{Name: "../a"}),
-			`a layer has the entry "../a", which leads out of the image; nothing of it was kept`},
+			`souk refused a layer for its entry "../a", which leads out of the image; nothing of the layer was kept`},
 		"bomb": {zeros, "a layer is larger than this host allows: its first 2"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -162,8 +162,8 @@ func TestPullOnAFullDiskLeavesNothing(t *testing.T) {
 		Layers: [][]byte{imagetest.Tar(t, imagetest.File{Name: "a", Size: 3 << 20})}})
 	s := open(t, dir)
 	_, err := s.Pull(t.Context(), reg.Push(t, "big:v1", big), image.PullOptions{})
-	wantFault(t, err, fault.Exhausted, "the image @/big:v1 takes 7 MB or more, and of the 1 MB that the disk "+
-		"of the images has free 0 are kept; nothing of it was pulled: remove images, or give it more disk")
+	wantFault(t, err, fault.Exhausted, "the image @/big:v1 needs 7 MB or more, and the disk of the images has 1 MB "+
+		"free, of which souk keeps 0 MB free; nothing was pulled: remove images, or enlarge the disk")
 	must(s.Pull(t.Context(), reg.Push(t, "zeros:v1", zeros), image.PullOptions{}))(t)
 	_, err = s.Unpack(t.Context(), reg.Host+"/zeros:v1")
 	wantFault(t, err, fault.Exhausted,

@@ -308,7 +308,7 @@ func diskFault(err error, file string) error {
 		return fault.Wrap(err, fault.Exhausted, fault.CodeDisk, "the worker's disk has no room for %s", name)
 	}
 	return fault.Wrap(err, fault.Unavailable, fault.CodeDisk,
-		"the worker's disk does not do for %s what it should", name)
+		"an operation on %s failed on the worker's disk", name)
 }
 
 func devicePath(n int) string { return "/dev/loop" + strconv.Itoa(n) }

@@ -40,7 +40,7 @@ func Able(engine string) error {
 	}
 	var u unix.Utsname
 	if err := unix.Uname(&u); err != nil {
-		return fault.Wrap(err, fault.Precondition, runtime.CodeContainers, "the kernel does not say what it is")
+		return fault.Wrap(err, fault.Precondition, runtime.CodeContainers, "the version of the kernel cannot be read")
 	}
 	release := unix.ByteSliceToString(u.Release[:])
 	if !atLeast(release, leastKernel) {

@@ -75,7 +75,7 @@ func (s Stored) Look(ctx context.Context, ref string) (Image, error) {
 	}
 	if root.Xattrs {
 		return Image{}, fault.New(fault.Precondition, runtime.CodeRootfs,
-			"the layers of %s were unpacked by somebody who is not root, and cannot be mounted for others", ref)
+			"the layers of %s were unpacked by a souk that was not root, and cannot be mounted for other users", ref)
 	}
 	c := root.Image.Config
 	env := withDefaults(c.Env, []string{"PATH=" + defaultPath})

@@ -64,7 +64,8 @@ func (r *Runtime) connectNetwork(s runtime.Spec, e program, in *frame.Container)
 		}
 		p, err := netip.ParsePrefix(e)
 		if err != nil {
-			return fault.New(fault.Invalid, fault.CodeNetwork, "%q is no network to be reached, as 10.0.0.0/8 is", e)
+			return fault.New(fault.Invalid, fault.CodeNetwork, "%q is not a network in CIDR form, such as 10.0.0.0/8",
+				e)
 		}
 		out.Egress = append(out.Egress, p)
 	}

@@ -108,8 +108,8 @@ func Open(o Options) (*Runtime, error) {
 		p := program{name: filepath.Base(path), path: path, unconnected: Connectable(context.Background(), path)}
 		if (engine.Engine{Path: path}).Sandboxes() {
 			p.unshared = fault.New(fault.Precondition, fault.CodeNetwork,
-				"a machine by %s has a kernel of its own, which "+
-					"cannot share the host's network: run it by another runtime, or with a network of its own", p.name)
+				"a machine run by %s has a kernel of its own, which cannot share the host's network: run it by "+
+					"another runtime, or with a network of its own", p.name)
 		}
 		engines = append(engines, p)
 	}
@@ -235,7 +235,7 @@ func (r *Runtime) completeSpec(s *runtime.Spec, img Image) (*frame.Container, er
 	}
 	if len(s.Argv) == 0 {
 		return nil, fault.New(fault.Invalid, runtime.CodeNoProgram,
-			"the image %s names no program and the machine neither: say which it is to run", s.Image)
+			"neither the image %s nor the machine names a program: say which one to run", s.Image)
 	}
 	s.Env = withDefaults(s.Env, img.Env)
 	if s.User == "" {

@@ -68,7 +68,7 @@ func tryAs(ctx context.Context, path, id string) (err error) {
 }
 
 func unreadyError(err error) error {
-	return fault.Wrap(err, fault.Unavailable, runtime.CodeContainers, "no container can be made ready to be tried")
+	return fault.Wrap(err, fault.Unavailable, runtime.CodeContainers, "the container for the test cannot be prepared")
 }
 
 // exitProgram returns a program that ends at once and needs no files: an ELF file with three instructions. nil: this

@@ -147,7 +147,7 @@ func checkConnectable(path, said string) error {
 		return nil
 	}
 	return fault.New(fault.Precondition, fault.CodeNetwork,
-		"machines by %s can have no network: it is older than %s, and "+
-			"%s; install a newer one, or run them with --network none", filepath.Base(path), leastConnected,
+		"machines run by %s can have no network: it is older than %s, and %s; install a newer one, or run them with "+
+			"--network none", filepath.Base(path), leastConnected,
 		leastConnected.because)
 }

@@ -20,7 +20,7 @@ import (
 func (r *Runtime) attachTerminal(ctx context.Context, id string, q runtime.ExecRequest) (int, error) {
 	if q.Terminal == nil {
 		return 0, fault.New(fault.Invalid, fault.CodeTerminal,
-			"nobody can be attached to machine %s without a terminal", id)
+			"an attach to machine %s needs a terminal", id)
 	}
 	if q.Stdout == nil {
 		q.Stdout = io.Discard
@@ -32,7 +32,7 @@ func (r *Runtime) attachTerminal(ctx context.Context, id string, q runtime.ExecR
 		switch {
 		case ctx.Err() != nil:
 			return 0, fault.Wrap(ctx.Err(), fault.Timeout, codeDetached,
-				"nobody looks at machine %s any more; it goes on", id)
+				"the client detached from machine %s, which continues", id)
 		case !again:
 			return code, err
 		case r.done.Err() != nil || !r.link.waitMoment(ctx):
@@ -69,7 +69,7 @@ func (r *Runtime) attachOnce(ctx context.Context, id string, k *keyboard) (code 
 		if f.Kind == frame.KindOutput {
 			if _, err := k.q.Stdout.Write(f.Body); err != nil {
 				return 0, false, fault.Wrap(err, fault.Unavailable, runtime.CodeExecOutput,
-					"what machine %s writes cannot be passed on", id)
+					"the output of machine %s cannot be forwarded", id)
 			}
 			continue
 		}

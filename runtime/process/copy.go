@@ -122,8 +122,7 @@ func (r *Runtime) serverOf(ctx context.Context, id string) (int, error) {
 		return pid, nil
 	}
 	return 0, fault.New(fault.Unavailable, runtime.CodeDirectory,
-		"the root of machine %s cannot be opened: its sandbox has "+
-			"nobody who opens files for it", id)
+		"the root of machine %s cannot be opened: its sandbox has no process that opens files for it", id)
 }
 
 func closeRoot(root *os.Root) error {
@@ -334,7 +333,7 @@ func (r *Runtime) CopyIn(ctx context.Context, to runtime.Place, src io.Reader) e
 			return u.finishDirs()
 		}
 		if err != nil {
-			return fault.Wrap(err, fault.Invalid, fault.CodeTar, "what came is not a tar stream")
+			return fault.Wrap(err, fault.Invalid, fault.CodeTar, "the data received is not a tar stream")
 		}
 		if entries > maxCopyEntries {
 			return fault.New(fault.Invalid, fault.CodeTar, "the tar stream holds more than %d files", maxCopyEntries)
@@ -388,7 +387,7 @@ func (u *unpacking) unpackEntry(h *tar.Header, t io.Reader) error {
 	}
 	if h.Mode&0o7000 != 0 {
 		return fault.New(fault.Invalid, fault.CodeTar,
-			"%s has a setuid, setgid or sticky bit, which is not taken over: clear it", h.Name)
+			"%s has a setuid, setgid or sticky bit, which is not copied: clear it", h.Name)
 	}
 	name, err := u.root.resolvePath(path.Join(u.base, rel), false)
 	if err != nil {
@@ -424,7 +423,7 @@ func (u *unpacking) unpackEntry(h *tar.Header, t io.Reader) error {
 		return u.unpackFile(name, mode, h, t)
 	}
 	return fault.New(fault.Invalid, fault.CodeTar,
-		"%s is neither a file nor a directory nor a symlink, and nothing else is taken over", h.Name)
+		"%s is neither a file nor a directory nor a symlink, and nothing else is copied", h.Name)
 }
 
 func (u *unpacking) chownEntry(name string) error {

@@ -125,8 +125,8 @@ func (l *link) connectSession(ctx context.Context) (*session, error) {
 		}
 		_ = s.conn.Close()
 		return nil, fault.New(fault.Precondition, codeMoved,
-			"the directory %s was moved to %s while its reaper ran, which cannot follow now: end the commands that "+
-				"run in its machines, or move it back", s.welcome.Dir, l.o.Dir)
+			"the directory %s was moved to %s while its reaper ran, and the reaper cannot follow now: end the "+
+				"commands that run in its machines, or move the directory back", s.welcome.Dir, l.o.Dir)
 	case s.welcome.Build != Build() && !l.asked:
 		l.asked = true // only once: it works now or with the next start of souk
 		if n := l.upgradeReaper(ctx, s); n != nil {

@@ -172,7 +172,7 @@ func ownDir(dir string) error {
 	if st.Mode()&0o066 != 0 { // 0711 is what machines with their own users need
 		if err := os.Chmod(dir, 0o700); err != nil {
 			return fault.Wrap(err, fault.Precondition, fault.CodeDir,
-				"the directory %s cannot be closed to others", dir)
+				"the mode of the directory %s cannot be changed to keep other users out", dir)
 		}
 	}
 	return nil

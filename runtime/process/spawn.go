@@ -114,7 +114,7 @@ func (l *link) spawnReaper() error {
 		if ended, stop, err := untilEnd(pid); err == nil {
 			go func() { defer stop(); l.reapEnding(pid, ended) }()
 		}
-		return fault.Wrap(err, fault.Unavailable, codeReaper, "the reaper could not begin (%s); see %s", said,
+		return fault.Wrap(err, fault.Unavailable, codeReaper, "the reaper could not start (%s); see %s", said,
 			filepath.Join(l.o.Dir, reaper.LogFile))
 	}
 	return nil

@@ -63,8 +63,8 @@ func (r *Runtime) Processes(ctx context.Context, id string) ([]machine.Process, 
 	if in.sandbox != nil {
 		if in.paused {
 			return nil, fault.New(fault.Precondition, fault.CodePaused,
-				"machine %s is suspended, and its sandbox with it, "+
-					"which alone knows what runs in there: resume it first", id)
+				"machine %s is suspended with its sandbox, and only the sandbox knows what runs inside: resume the "+
+					"machine first", id)
 		}
 		out, err := inSandbox(ctx, in)
 		if err != nil {

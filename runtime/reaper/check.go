@@ -23,7 +23,8 @@ func checkStart(r *Reaper, id string, s *frame.Start) error {
 		return err
 	}
 	if s == nil {
-		return fault.New(fault.Invalid, fault.CodeCheck, "a check of machine %s needs the start that is meant", id)
+		return fault.New(fault.Invalid, fault.CodeCheck, "a check of machine %s needs the start that it is to check",
+			id)
 	}
 	if err := r.lockMachine(m); err != nil {
 		return err

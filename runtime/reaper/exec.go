@@ -224,7 +224,8 @@ func spaceOf(r *Reaper, l *life) (*os.File, error) {
 		return nil, notRunning(l.m.id)
 	}
 	if err != nil {
-		return nil, fault.Wrap(err, fault.Unavailable, codeNamespace, "machine %s's view of files cannot be entered",
+		return nil, fault.Wrap(err, fault.Unavailable, codeNamespace, "the mount namespace of machine %s cannot be "+
+			"entered",
 			l.m.id)
 	}
 	return f, nil

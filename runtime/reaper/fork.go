@@ -93,7 +93,8 @@ func (c *child) goThere(v *space.View) (err error) {
 	case c.join != nil:
 		c.spoiled = v != nil
 		if err := v.Join(c.join); err != nil {
-			return fault.Wrap(err, fault.Unavailable, codeNamespace, "the machine's view of files cannot be entered")
+			return fault.Wrap(err, fault.Unavailable, codeNamespace, "the machine's mount namespace cannot be "+
+				"entered")
 		}
 	}
 	if c.chosen {
@@ -168,8 +169,8 @@ func (r *Reaper) forkExec(c *child, attr *syscall.ProcAttr) (pid int, err error)
 		}
 		if c.into != nil && errors.Is(err, syscall.EPERM) && noTracing() {
 			return 0, fault.New(fault.Precondition, codePtrace,
-				"commands beside a machine need ptrace, which this worker's host rules out: set "+
-					"kernel.yama.ptrace_scope to 2 or less and boot, for it cannot be lowered")
+				"commands beside a machine need ptrace, which this worker's host forbids: set "+
+					"kernel.yama.ptrace_scope to 2 or less and reboot, because a running kernel cannot lower it")
 		}
 		return 0, execFault(err, c.argv[0], c.dir, c.owner)
 	}
@@ -221,7 +222,8 @@ func (c *child) moveToGroups(pid int) error {
 		moved = err
 	}
 	if moved != nil {
-		return fault.Wrap(moved, fault.Unavailable, runtime.CodeCgroup, "the command cannot be put beside its machine")
+		return fault.Wrap(moved, fault.Unavailable, runtime.CodeCgroup, "the command cannot be moved into the "+
+			"cgroup of its machine")
 	}
 	return nil
 }

@@ -75,8 +75,9 @@ func (h home) refuseCopy(was line, all map[string]*known) error {
 		if k.life != nil && proc.Running(k.life.PID, k.life.Ticks) {
 			if was.Dir == h.dir {
 				return fault.New(fault.Precondition, codeCopied,
-					"the directory %s was put back from a copy, and its machine %s still runs and would run twice; "+
-						"end what runs (kill %d) or boot the host before the copy is used", h.dir, id, k.life.PID)
+					"the directory %s was put back from a copy while its machine %s still runs, which would run "+
+						"twice; end the running one (kill %d) or reboot the host before you use the copy",
+					h.dir, id, k.life.PID)
 			}
 			return fault.New(fault.Precondition, codeCopied,
 				"the directory %s is a copy of %s, whose machine %s still runs as process %d and would run twice; "+

@@ -256,7 +256,7 @@ func (r *Reaper) recordLine(n line, apply func()) error {
 	r.compact.RUnlock()
 	if err != nil {
 		return fault.Wrap(err, fault.Unavailable, fault.CodeLives,
-			"the reaper cannot write its file of lives; free space in %s", r.dir)
+			"the reaper cannot write its file of running programs; free space in %s", r.dir)
 	}
 	if full {
 		select {

@@ -179,7 +179,7 @@ func (a *apart) letIn(m *machine, o *owner) error {
 	}
 	if err := os.Chmod(dir, 0o700); err != nil {
 		return fault.Wrap(err, fault.Unavailable, runtime.CodeDirectory,
-			"the directory of machine %s cannot be closed to others",
+			"the mode of machine %s's directory cannot be changed to keep other users out",
 			m.id)
 	}
 	m.owned = o.uid

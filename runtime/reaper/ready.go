@@ -28,7 +28,7 @@ func keyOf(attempt uint64, s *frame.Start, data []byte) (key [sha256.Size]byte, 
 	same.Fresh = false // about the machine, not the container
 	raw, err := json.Marshal(&same)
 	if err != nil {
-		return key, fault.Wrap(err, fault.Internal, codeStart, "a start cannot be told from another")
+		return key, fault.Wrap(err, fault.Internal, codeStart, "a start cannot be encoded as JSON")
 	}
 	h := sha256.New()
 	for _, part := range [][]byte{strconv.AppendUint(nil, attempt, 10), raw, data} {
@@ -42,7 +42,8 @@ func keyOf(attempt uint64, s *frame.Start, data []byte) (key [sha256.Size]byte, 
 func (c *containers) getReady(q frame.Request, data []byte) error {
 	r := c.r
 	if q.Attempt == 0 || q.Keep < 1 || q.Start == nil || q.Start.Container == nil {
-		return fault.New(fault.Invalid, fault.CodeReady, "nothing can be made ahead of a start that is in no container")
+		return fault.New(fault.Invalid, fault.CodeReady, "a container can be made ahead only of a start in a "+
+			"container, with an attempt and the number to keep")
 	}
 	key, err := keyOf(q.Attempt, q.Start, data)
 	if err != nil {

@@ -83,14 +83,14 @@ func whyNoHibernate(r *Reaper, l *life) error {
 	switch {
 	case rec.Container == "":
 		return fault.New(fault.Precondition, "",
-			"what it runs are processes of the host, and only containers by runsc go to disk")
+			"the machine runs processes of the host, and only containers run by runsc go to disk")
 	case rec.Terminal:
-		return fault.New(fault.Precondition, "", "it has a terminal, which cannot be put away")
+		return fault.New(fault.Precondition, "", "the machine has a terminal, which cannot be suspended to disk")
 	case rec.Network:
 		return fault.New(fault.Precondition, "",
-			"its network is the kernel's, which knows its connections: run it with --network none")
+			"the host's kernel holds the connections of the machine's network: run it with --network none")
 	case rec.Paused:
-		return fault.New(fault.Precondition, "", "it is suspended in memory already: start it first")
+		return fault.New(fault.Precondition, "", "the machine is suspended in memory already: start it first")
 	}
 	if err := r.containers.store.Checkpoints(nameOf(l)); err != nil {
 		return err
@@ -102,7 +102,8 @@ func whyNoHibernate(r *Reaper, l *life) error {
 	u, _ := l.slot.group.Usage()
 	if free := int64(st.Bavail) * st.Bsize; free < u.Cached+keptFree {
 		return fault.New(fault.Precondition, "",
-			"it has up to %d MiB in memory, and the disk has %d MiB left of which %d stay free", u.Cached>>20, free>>20,
+			"the machine has up to %d MiB in memory, and the disk has %d MiB free, of which souk keeps %d MiB free",
+			u.Cached>>20, free>>20,
 			keptFree>>20)
 	}
 	return nil
@@ -337,7 +338,7 @@ func (c *containers) wakeContainer(m *machine, old *life, s *frame.Start, data [
 			return err
 		}
 		return fault.Wrap(why, fault.Precondition, runtime.CodeForgotten,
-			"what machine %s had in memory cannot be had from its checkpoint", m.id)
+			"the memory of machine %s cannot be restored from its checkpoint", m.id)
 	}
 	if s.Container == nil || !engine.HasCheckpoint(checkpointDir(r.dir, m.id)) {
 		return forget(notRunning(m.id))

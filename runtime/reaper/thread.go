@@ -250,7 +250,7 @@ func (p *threads) makeThread(settle func() error) (*parkedThread, error) {
 	defer p.requestCheck()
 	s, err := newThread(settle, &p.made)
 	if err != nil {
-		return nil, fault.Wrap(err, fault.Unavailable, codeThread, "no thread can be made that starts machines")
+		return nil, fault.Wrap(err, fault.Unavailable, codeThread, "no thread to start machines can be made")
 	}
 	return s, nil
 }
@@ -282,7 +282,7 @@ func (p *threads) keepThreads(ctx context.Context) {
 			p.short.Store(false)
 			s, err := newThread(p.settleThread, &p.made)
 			if err != nil {
-				p.log.Error("no thread can be made that starts machines", "err", err)
+				p.log.Error("no thread to start machines can be made", "err", err)
 				break
 			}
 			p.giveBackThread(s)

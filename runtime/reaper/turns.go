@@ -46,7 +46,8 @@ func (t *turns) queueRequest(q *frame.Request) (wait func() error, done func()) 
 		t.of[id] = l
 	case l.count >= maxTurns:
 		return func() error {
-			return fault.New(fault.Unavailable, codeTurns, "%d requests for machine %s wait for one that takes long",
+			return fault.New(fault.Unavailable, codeTurns, "%d requests for machine %s wait already for one that "+
+				"takes long; try again when it has ended",
 				maxTurns, id)
 		}, func() {}
 	}

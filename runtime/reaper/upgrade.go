@@ -35,10 +35,11 @@ const quietPatience = 5 * time.Second
 // upgradeTo executes argv in the reaper's place. It returns only if that failed; then everything is as before.
 func (r *Reaper) upgradeTo(argv []string) error {
 	if len(argv) == 0 {
-		return fault.New(fault.Invalid, fault.CodeUpgrade, "no program is named that the reaper should become")
+		return fault.New(fault.Invalid, fault.CodeUpgrade, "no program is named that is to replace the reaper")
 	}
 	if err := syscall.Access(argv[0], 1); err != nil { // X_OK
-		return fault.Wrap(err, fault.Precondition, fault.CodeUpgrade, "the reaper cannot become %s", argv[0])
+		return fault.Wrap(err, fault.Precondition, fault.CodeUpgrade, "the program %s cannot replace the reaper",
+			argv[0])
 	}
 	if err := r.lockGateIfIdle(); err != nil {
 		return err
@@ -70,7 +71,7 @@ func (r *Reaper) upgradeTo(argv []string) error {
 	_ = unix.Close(fd)
 	r.keepPipes(lives, true)
 	resume()
-	return fault.Wrap(err, fault.Unavailable, fault.CodeUpgrade, "the reaper cannot become %s", argv[0])
+	return fault.Wrap(err, fault.Unavailable, fault.CodeUpgrade, "the program %s cannot replace the reaper", argv[0])
 }
 
 // lockGateIfIdle locks the gate once no request is in progress, no command runs and no life is being cleaned up.

@@ -81,8 +81,8 @@ func (a *Releases) Find(app, ref string) (catalog.ReleaseEntry, error) {
 			len(found), app, fault.Clip(ref, 80))
 	case found[0].Body == nil:
 		return none, fault.New(fault.NotFound, codeReleaseBody,
-			"what release %s of %s says is not here: it is too old "+
-				"to be kept, or another member has it yet", fault.Clip(ref, 80), app)
+			"the content of release %s of %s is not here: it is too old to be kept, or only another member has it "+
+				"so far", fault.Clip(ref, 80), app)
 	}
 	return found[0], nil
 }

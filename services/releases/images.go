@@ -84,8 +84,8 @@ func (a *Releases) meant(ctx context.Context, group, name string, ask bool) (ima
 		x, known := a.Images.Known(name)
 		if !known {
 			return x, fault.New(fault.Denied, fault.CodeRole,
-				"group %s has the image %s, which is not at this member, and a token that may not deploy does not "+
-					"have its registry asked: name the image with its digest, or use a token with the role %s", group,
+				"group %s has the image %s, which is not at this member, and souk asks no registry for a token that "+
+					"may not deploy: name the image with its digest, or use a token with the role %s", group,
 				fault.Clip(name, 120), api.RoleOperator)
 		}
 		return x, nil
@@ -104,7 +104,7 @@ func unresolved(group, name string, err error) error {
 		kind, code = fault.Unavailable, fault.CodeRegistrySlow
 		err = fmt.Errorf("the registry %s did not answer within %v", machine.ParseImage(name).Registry, pinTime)
 	}
-	return fault.New(kind, code, "group %s has the image %s, and nobody says which that is now: %v; nothing was "+
-		"changed: see to the name or the registry, name the image with its digest, or load it at this member (souk "+
-		"image load)", group, fault.Clip(name, 120), err)
+	return fault.New(kind, code, "group %s has the image %s, and souk cannot find out its digest now: %v; nothing "+
+		"was changed: check the name and the registry, name the image with its digest, or load it at this member "+
+		"(souk image load)", group, fault.Clip(name, 120), err)
 }

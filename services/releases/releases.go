@@ -126,8 +126,8 @@ func (a *Releases) release(ctx context.Context, app *catalog.App, in *api.NewRel
 			Timeout: in.ReleaseCommandTimeout}
 	} else if in.ReleaseCommandGroup != "" || in.ReleaseCommandTimeout != nil {
 		return nil, nil, nil, fault.New(fault.Invalid, fault.CodeRelease,
-			"release_command_group and release_command_timeout "+
-				"are of a release_command, and there is none: say one, or leave them out")
+			"release_command_group and release_command_timeout need a release_command, and there is none: add one, "+
+				"or leave them out")
 	}
 	for _, g := range in.Groups {
 		if err := a.group(app.Name, &g); err != nil {

@@ -137,7 +137,7 @@ func Run(arch scheduler.Strategy, workers int, src trace.Source, opt Options) (T
 	var ok bool
 	if r.mortal, ok = arch.(scheduler.Mortal); !ok && (len(opt.Deaths) > 0 || opt.Loss > 0) {
 		return r.tot, fault.New(fault.Invalid, CodeScheduler,
-			"this scheduler has no answer to lost messages or to the death of a worker; choose market")
+			"this scheduler cannot handle lost messages or the death of a worker; choose market")
 	}
 	if len(opt.Deaths) > 0 {
 		r.runs = make([]running, workers)

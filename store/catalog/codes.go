@@ -25,8 +25,8 @@ const (
 	codeSecretName         fault.Code = "secret_name"          // the text cannot be a secret's name
 	codeSecretsVersion     fault.Code = "secrets_version"      // the app's secrets are at an earlier version
 	codeSecretValue        fault.Code = "secret_value"         // the secret cannot be a variable
-	codeTooManyApps        fault.Code = "too_many_apps"        // there are as many apps as are kept
-	codeTooManyNamespaces  fault.Code = "too_many_namespaces"  // there are as many namespaces as are kept
-	codeTooManySecrets     fault.Code = "too_many_secrets"     // the app has as many secrets as are kept
+	codeTooManyApps        fault.Code = "too_many_apps"        // the limit of apps is reached
+	codeTooManyNamespaces  fault.Code = "too_many_namespaces"  // the limit of namespaces is reached
+	codeTooManySecrets     fault.Code = "too_many_secrets"     // the app's limit of secrets is reached
 	codeUnseal             fault.Code = "unseal"               // the secret cannot be opened with this key
 )

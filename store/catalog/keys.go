@@ -157,7 +157,7 @@ func (t *keyTable) sort(spaceOf func(app string) string) {
 }
 
 func (t *keyTable) accept(string, []byte) (x change, same bool, err error) {
-	return x, false, fault.New(fault.Invalid, fault.CodeCatalog, "gateways share no rows of %s", bucketKey)
+	return x, false, fault.New(fault.Invalid, fault.CodeCatalog, "members do not share rows of %s", bucketKey)
 }
 
 func (t *keyTable) has(name string) bool {

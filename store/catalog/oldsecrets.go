@@ -101,8 +101,8 @@ func (c *Secrets) OpenSecrets(m *machine.Machine) (map[string]string, error) {
 		row, there := c.secretAt(m.App, name, at)
 		if !there && strict {
 			return nil, fault.New(fault.Unavailable, codeSecretMissing,
-				"the value of the secret %s that its release has is not here: another member has it yet, or it was "+
-					"erased; \"souk secrets deploy --app %s\" makes a release with the newest", name, m.App)
+				"the value of the secret %s that its release has is not here: only another member has it so far, or "+
+					"it was erased; \"souk secrets deploy --app %s\" makes a release with the newest", name, m.App)
 		}
 		if !there {
 			if row, there = c.rows.byApp[m.App][name]; !there {

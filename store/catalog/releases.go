@@ -213,8 +213,8 @@ func checkParent(app string, h *release.Head, parent *string) error {
 		return nil
 	case h == nil:
 		return fault.New(fault.Conflict, codeHeadMoved,
-			"the service %s was to follow on %s, and it has no release: read it again, and leave the parent out to go "+
-				"on", app, fault.Clip(*parent, 40))
+			"the change of the service %s names the parent %s, but the service has no release: read it again, and "+
+				"leave the parent out to continue", app, fault.Clip(*parent, 40))
 	}
 	return fault.New(fault.Conflict, codeHeadMoved,
 		"the service %s has changed: number %d (%s of release %s) was written by %s at %s; read it again, then repeat "+
@@ -241,7 +241,7 @@ func (c *Services) noRelease(app, id string) error {
 func (c *Services) unusableHead(app string) error {
 	v := c.heads.all[app]
 	return fault.Wrap(v.unusable(), fault.Precondition, fault.CodeSchema,
-		"what is wanted of %s cannot be used", app)
+		"the wanted state of %s cannot be used", app)
 }
 
 // trim removes the oldest predecessors from a head that is too large to share.
@@ -419,7 +419,7 @@ func checkRelease(key, sum string, r *release.Release) error {
 func namedInApp(key, sum, id string) error {
 	app, last, _ := strings.Cut(key, "/")
 	if !machine.ValidLabel(app) || last != sum && last != id {
-		return fault.New(fault.Invalid, fault.CodeCatalog, "its key is not an app's name and %q", sum)
+		return fault.New(fault.Invalid, fault.CodeCatalog, "the key of the row is not an app's name and %q", sum)
 	}
 	return nil
 }

@@ -103,7 +103,7 @@ func named(key, want string) error {
 	if key == want {
 		return nil
 	}
-	return fault.New(fault.Invalid, fault.CodeCatalog, "its key is not %q", fault.Clip(want, 80))
+	return fault.New(fault.Invalid, fault.CodeCatalog, "the key of the row is not %q", fault.Clip(want, 80))
 }
 
 // unusable returns the error for an unusable row of another member.

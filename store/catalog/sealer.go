@@ -33,12 +33,14 @@ func openSealer(path string, fresh bool) (sealer, error) {
 		return s, fault.Wrap(err, fault.Invalid, codeKeyFile,
 			"the key of the secrets is gone; put %s back from a backup, or the secrets cannot be read", path)
 	case err != nil:
-		return s, fault.Wrap(err, fault.Unavailable, codeKeyFile, "the key of the secrets cannot be read; see to %s",
+		return s, fault.Wrap(err, fault.Unavailable, codeKeyFile, "the key of the secrets cannot be read; check the "+
+			"file %s",
 			path)
 	}
 	info, err := os.Stat(path)
 	if err != nil {
-		return s, fault.Wrap(err, fault.Unavailable, codeKeyFile, "the key of the secrets cannot be read; see to %s",
+		return s, fault.Wrap(err, fault.Unavailable, codeKeyFile, "the key of the secrets cannot be read; check the "+
+			"file %s",
 			path)
 	}
 	if info.Mode().Perm()&0o077 != 0 {
@@ -66,7 +68,8 @@ func (s sealer) write(path string) error {
 		return err
 	}
 	if err := journal.WriteWhole(path, data, 0o600); err != nil {
-		return fault.Wrap(err, fault.Unavailable, codeKeyFile, "the key of the secrets cannot be written; see to %s",
+		return fault.Wrap(err, fault.Unavailable, codeKeyFile, "the key of the secrets cannot be written; check the "+
+			"file %s",
 			path)
 	}
 	return nil

@@ -114,7 +114,7 @@ func (e *engine) imported(bucket, key string,
 	newest func() (value []byte, there bool)) (keep, tell []change, err error) {
 	b := e.buckets[bucket]
 	if b == nil || b.private {
-		return nil, nil, fault.New(fault.Invalid, fault.CodeCatalog, "gateways share no rows of %s",
+		return nil, nil, fault.New(fault.Invalid, fault.CodeCatalog, "members do not share rows of %s",
 			fault.Clip(bucket, 40))
 	}
 	value, there := newest()

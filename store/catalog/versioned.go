@@ -83,7 +83,7 @@ func (v *versioned[T]) UnmarshalJSON(raw []byte) error {
 		of.broken = err
 	case said.Schema > release.Schema:
 		of.newer = fault.New(fault.Precondition, fault.CodeSchema,
-			"it has schema %d and this souk knows %d: a newer souk wrote it, so upgrade this one", said.Schema,
+			"the data has schema %d and this souk knows %d: a newer souk wrote it, so upgrade this one", said.Schema,
 			release.Schema)
 	default:
 		d := json.NewDecoder(bytes.NewReader(raw))
@@ -94,7 +94,7 @@ func (v *versioned[T]) UnmarshalJSON(raw []byte) error {
 		}
 		if of.broken = json.Unmarshal(raw, new(T)); of.broken == nil {
 			of.newer = fault.New(fault.Precondition, fault.CodeSchema,
-				"this souk does not know all of its fields (%v): a newer souk wrote it, so upgrade this one", err)
+				"this souk does not know all fields of the data (%v): a newer souk wrote it, so upgrade this one", err)
 		}
 	}
 	return nil

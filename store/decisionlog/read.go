@@ -67,8 +67,8 @@ func (r *reader) close() {
 // damagedAt returns the error for a damaged file.
 func (r *reader) damagedAt(at int64, what string) error {
 	return fault.New(fault.Invalid, CodeLogDamaged,
-		"the decision log's file %s is damaged at byte %d: %s; what lies before is whole, and so are the other files: "+
-			"move this one away, or bring it back from a copy", r.name, at, what)
+		"the decision log's file %s is damaged at byte %d: %s; the part before that byte and the other files are "+
+			"intact: move this file away, or restore it from a copy", r.name, at, what)
 }
 
 // readFrames reads the headers of a file. A file that was not closed cleanly may have a torn end, which is reported

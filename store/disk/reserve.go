@@ -55,7 +55,7 @@ func GiveUp(dir string) error {
 	}
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fault.Wrap(err, fault.Unavailable, codeReserve,
-			"the disk of %s is full, and the room that is kept for that in %s cannot be given up", dir, path)
+			"the disk of %s is full, and the space that souk reserves in %s for that cannot be freed", dir, path)
 	}
 	return nil
 }
@@ -207,8 +207,8 @@ func (r *Reserve) judgeFree(free int64) {
 	switch {
 	case full && was == nil:
 		e := fault.New(fault.Exhausted, codeDiskFull,
-			"the disk of %s is full: %d MiB are free, and souk has %d of the %d MiB that it keeps back; nothing new "+
-				"is taken until %d MiB are free: destroy machines and volumes, or remove other files",
+			"the disk of %s is full: %d MiB are free, and souk has %d of the %d MiB that it reserves; souk accepts "+
+				"nothing new until %d MiB are free: destroy machines and volumes, or remove other files",
 			r.dir, free>>20, r.held>>20, Bytes>>20, 2*Bytes>>20)
 		e.Scope, e.Resource, e.RetryAfter = fault.ScopeHost, "disk", 5*time.Second
 		r.full.Store(e)
@@ -222,7 +222,8 @@ func (r *Reserve) judgeFree(free int64) {
 func freeBytes(dir string) (int64, error) {
 	var s unix.Statfs_t
 	if err := unix.Statfs(dir, &s); err != nil {
-		return 0, fault.Wrap(err, fault.Unavailable, codeReserve, "the disk of %s does not tell how full it is", dir)
+		return 0, fault.Wrap(err, fault.Unavailable, codeReserve, "the free space on the disk of %s cannot be read",
+			dir)
 	}
 	return int64(s.Bavail) * s.Bsize, nil
 }

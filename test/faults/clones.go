@@ -31,7 +31,7 @@ const (
 // Texts of /readyz for a member with a twin, and for one that must not live.
 const (
 	saysTwo  = "another worker with the id"
-	saysGone = "lives on another host"
+	saysGone = "belongs to another host"
 )
 
 // clone brings a copy of a member's disk up on another host, while the member goes on. Both must report the twin, and
@@ -157,7 +157,8 @@ func (m *member) lives(ctx context.Context, reason string) error {
 			return nil
 		}
 		if wait(ctx, askPause) != nil {
-			return fault.Wrap(err, fault.Timeout, fault.CodeLives, "%s did not become the one that lives", m.id)
+			return fault.Wrap(err, fault.Timeout, fault.CodeLives, "%s did not become the only valid member with "+
+				"its id", m.id)
 		}
 	}
 }

@@ -65,7 +65,7 @@ type run struct {
 // the report.
 func Run(ctx context.Context, hosts netns.Hosts, o Options) (rep Report, err error) {
 	if err := o.settle(); err != nil {
-		return rep, fault.Wrap(err, fault.Invalid, codeFault, "there can be no such run")
+		return rep, fault.Wrap(err, fault.Invalid, codeFault, "the options of the run are invalid")
 	}
 	if len(hosts) < o.Nodes+Extra {
 		return rep, fault.New(fault.Invalid, codeHosts, "%d members need as many hosts and %d more; there are %d",

@@ -150,7 +150,8 @@ func (h *Host) newDelayer(d time.Duration) (*delayer, error) {
 	}
 	if err := q.RegisterWithErrorFunc(ctx, take, func(error) int { return 0 }); err != nil {
 		cancel()
-		return nil, fault.Wrap(err, fault.Internal, codeNfqueue, "nobody can be had for the queue of host %s", h.Name)
+		return nil, fault.Wrap(err, fault.Internal, codeNfqueue, "no reader can be started for the packet queue of "+
+			"host %s", h.Name)
 	}
 	go l.release(ctx)
 	return l, nil

@@ -175,7 +175,7 @@ func NewBoot() error {
 		err = os.WriteFile(bootID, raw, 0o600) // in place: it is mounted
 	}
 	if err != nil {
-		return fault.Wrap(err, fault.Internal, codeBootID, "the boot id cannot be made another")
+		return fault.Wrap(err, fault.Internal, codeBootID, "the boot id cannot be changed")
 	}
 	return nil
 }

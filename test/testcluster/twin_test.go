@@ -107,7 +107,7 @@ func TestCopiedDiskStartsNothing(t *testing.T) {
 	c.Until("the original is ready, and the copy knows that its id is gone", func() bool {
 		one, _ := c.Ready(original)
 		two, text := c.Ready(twin)
-		return one && !two && strings.Contains(text, "lives on another host")
+		return one && !two && strings.Contains(text, "belongs to another host")
 	})
 	c.Until("the others reach the original", func() bool {
 		m, err := c.Client(0).Machine(t.Context(), app, of.ID)
@@ -121,7 +121,7 @@ func TestCopiedDiskStartsNothing(t *testing.T) {
 	c.Restart(twin)
 	c.Until("the copy knows it still", func() bool {
 		ok, text := c.Ready(twin)
-		return !ok && strings.Contains(text, "lives on another host")
+		return !ok && strings.Contains(text, "belongs to another host")
 	})
 	if ok, text := c.Ready(original); !ok {
 		t.Error("the original after the copy's restart: ", text)

@@ -51,7 +51,8 @@ func openAttemptLog(dir string, write journal.Writing,
 }
 
 func (g *attemptLog) wrapFault(err error) error {
-	return fault.Wrap(err, fault.Unavailable, codeGiven, "the file %s of tasks that were given out cannot be used",
+	return fault.Wrap(err, fault.Unavailable, codeGiven, "the file %s, which records the tasks that were handed "+
+		"out, cannot be used",
 		g.path)
 }
 

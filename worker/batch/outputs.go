@@ -21,7 +21,7 @@ import (
 
 // The codes of this package's errors.
 const (
-	codeGiven  fault.Code = "given"  // the file of tasks given out cannot be used
+	codeGiven  fault.Code = "given"  // the file of tasks that were handed out cannot be used
 	codeOutput fault.Code = "output" // the output of the task is not kept
 )
 
@@ -244,8 +244,9 @@ func (o *outputs) readOutput(r *jobs.Result, job string, tail *int, emit func(ma
 	case r.Bytes > 0:
 	case r.Cut:
 		return fault.New(fault.NotFound, codeOutput,
-			"the output of this task was not kept: of one job %d MiB are kept, of a namespace's %d, of all %d, "+
-				"and no more than the disk takes", maxJobOutput>>20, maxNamespaceOutput>>20, maxAllOutput>>20)
+			"the output of this task was not kept: %d MiB are kept for one job, %d MiB for a namespace's jobs, %d "+
+				"MiB for all jobs, and no more than the disk has room for",
+			maxJobOutput>>20, maxNamespaceOutput>>20, maxAllOutput>>20)
 	default:
 		return nil
 	}
@@ -253,8 +254,8 @@ func (o *outputs) readOutput(r *jobs.Result, job string, tail *int, emit func(ma
 	dropped := o.of[job] == nil || o.of[job].dropped
 	o.mu.Unlock()
 	if dropped {
-		return fault.New(fault.NotFound, codeOutput, "the output of job %s is kept no longer; it made room for newer "+
-			"output, as of a namespace's jobs %d MiB are kept, and of all %d", job, maxNamespaceOutput>>20,
+		return fault.New(fault.NotFound, codeOutput, "the output of job %s was removed to make room for newer "+
+			"output: %d MiB are kept for a namespace's jobs, and %d MiB for all jobs", job, maxNamespaceOutput>>20,
 			maxAllOutput>>20)
 	}
 	raw := make([]byte, r.Bytes)
@@ -266,7 +267,7 @@ func (o *outputs) readOutput(r *jobs.Result, job string, tail *int, emit func(ma
 	switch {
 	case errors.Is(err, fs.ErrNotExist) || errors.Is(err, io.EOF):
 		return fault.Wrap(err, fault.Unavailable, codeOutput,
-			"the output of this task is not there any more; the host went down before it was on disk")
+			"the output of this task is lost: the host went down before it was on disk")
 	case err != nil:
 		return fault.Wrap(err, fault.Unavailable, codeOutput, "the output of job %s cannot be read", job)
 	}

@@ -100,7 +100,8 @@ func (c *Checker) getHTTP(ctx context.Context, conn net.Conn, m *machine.Machine
 		body, _ := io.ReadAll(io.LimitReader(resp.Body, maxBody)) // the status is known, and decides
 		return answer{resp.StatusCode, resp.Header.Get("Location"), body}, nil
 	}
-	return answer{}, fault.New(fault.Unavailable, fault.CodeCheck, "it answers with nothing but interim statuses")
+	return answer{}, fault.New(fault.Unavailable, fault.CodeCheck, "the server answers with interim (1xx) statuses "+
+		"only")
 }
 
 // checkRequest makes the request of a check.

@@ -132,7 +132,7 @@ func TestInvalidHTTPAnswersAreCritical(t *testing.T) {
 		"an endless header": {"HTTP/1.1 200 OK\r\nA: " + strings.Repeat("b", 1<<20),
 			"the connection was closed before a whole answer"},
 		"interim for ever": {strings.Repeat("HTTP/1.1 102 Processing\r\n\r\n", 100),
-			"it answers with nothing but interim statuses"},
+			"the server answers with interim (1xx) statuses only"},
 		"a line that colours": {"\x1b[31mHTTP\r\n", `malformed HTTP response "\x1b[31mHTTP"`},
 	} {
 		port := serve(t, func(conn net.Conn) {

@@ -90,14 +90,15 @@ func (p *Partial) Reset() error {
 func (p *Partial) Commit() error {
 	if p.offset != p.size {
 		return fault.New(fault.Unavailable, fault.CodeImageCut,
-			"the blob %s has %d bytes, and only %d came; pull again, which goes on there", p.want, p.size, p.offset)
+			"the blob %s has %d bytes, and only %d came; pull again, and the pull continues there",
+			p.want, p.size, p.offset)
 	}
 	if have := sumOf(p.sum); have != p.want {
 		if err := p.Reset(); err != nil {
 			return err
 		}
 		return fault.New(fault.Invalid, fault.CodeImageDigest,
-			"what came as the blob %s has the digest %s: it was changed or mixed up on the way; nothing of it was kept",
+			"the data received as the blob %s has the digest %s: it was changed on the way; nothing of it was kept",
 			p.want, have)
 	}
 	return p.d.settleBlob(p.f, p.f.Name(), p.want)

@@ -29,44 +29,44 @@ func TestUnsafeEntriesAreRefused(t *testing.T) {
 		files []imagetest.File
 		text  string
 	}{
-		"above": {[]imagetest.File{file("../evil")}, `the entry "../evil", which leads out of the image`},
+		"above": {[]imagetest.File{file("../evil")}, `entry "../evil", which leads out of the image`},
 		"above after a while": {[]imagetest.File{file("a/../../evil")},
-			`the entry "a/../../evil", which leads out of the image`},
+			`entry "a/../../evil", which leads out of the image`},
 		"through a link": {[]imagetest.File{link("l", "../../../"+outside), file("l/secret")},
-			`the entry "l/secret", which goes through a link that leads out of the image`},
+			`entry "l/secret", which goes through a link that leads out of the image`},
 		"a loop": {[]imagetest.File{link("l", "l"), file("l/x")},
-			`the entry "l/x", which goes through more than 40 links`},
+			`entry "l/x", which goes through more than 40 links`},
 		"a hard link above": {[]imagetest.File{hard("l", "../../etc/passwd")},
-			`the entry "../../etc/passwd", which leads out of the image`},
-		"a hard link to nothing": {[]imagetest.File{hard("l", secret)}, `the entry "l", a link to "` + secret +
+			`entry "../../etc/passwd", which leads out of the image`},
+		"a hard link to nothing": {[]imagetest.File{hard("l", secret)}, `entry "l", a link to "` + secret +
 			`", which is no file of the image`},
 		"a hard link to a directory": {[]imagetest.File{dir("d"), hard("l", "d")},
-			`the entry "l", a link to "d", which is no file of the image`},
+			`entry "l", a link to "d", which is no file of the image`},
 		"overlayfs's attributes": {[]imagetest.File{{Name: "x",
 			Xattrs: map[string]string{"trusted.overlay.redirect": "/"}}},
-			`the entry "x", which has the extended attribute "trusted.overlay.redirect", and that is not for an image to set`},
+			`entry "x", which has the extended attribute "trusted.overlay.redirect", and that is not for an image to set`},
 		"a user's overlayfs's": {[]imagetest.File{{Name: "x", Xattrs: map[string]string{"user.overlay.opaque": "y"}}},
-			`the entry "x", which has the extended attribute "user.overlay.opaque", and that is not for an image to set`},
+			`entry "x", which has the extended attribute "user.overlay.opaque", and that is not for an image to set`},
 		"below a file": {[]imagetest.File{file("f"), file("f/x")},
-			`the entry "f/x", which is below something that is no directory`},
-		"a whiteout of nothing": {[]imagetest.File{file("d/.wh.")}, `the entry "d/.wh.", a whiteout of nothing`},
-		"a whiteout of above":   {[]imagetest.File{file("d/.wh...")}, `the entry "d/.wh...", a whiteout of nothing`},
-		"in a whiteout":         {[]imagetest.File{file(".wh.a/b")}, `the entry ".wh.a/b", which is in a whiteout`},
-		"a long part": {[]imagetest.File{file(long)}, `the entry "` + long[:200] +
+			`entry "f/x", which is below something that is no directory`},
+		"a whiteout of nothing": {[]imagetest.File{file("d/.wh.")}, `entry "d/.wh.", a whiteout of nothing`},
+		"a whiteout of above":   {[]imagetest.File{file("d/.wh...")}, `entry "d/.wh...", a whiteout of nothing`},
+		"in a whiteout":         {[]imagetest.File{file(".wh.a/b")}, `entry ".wh.a/b", which is in a whiteout`},
+		"a long part": {[]imagetest.File{file(long)}, `entry "` + long[:200] +
 			`", of which a part has more than 255 bytes`},
 		"nobody's": {[]imagetest.File{{Name: "x", UID: 1 << 32}},
-			`the entry "x", which belongs to the user 4294967296 and the group 0, and there are none`},
+			`entry "x", which belongs to the user 4294967296 and the group 0, and there are none`},
 		"a root that is a file": {[]imagetest.File{file("./")},
-			`the entry "./", which is the image's root and no directory`},
+			`entry "./", which is the image's root and no directory`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if name == "a root that is a file" {
 				c.files[0].Name, c.files[0].Type, c.files[0].Link = ".", tar.TypeSymlink, "/"
-				c.files[0].Body, c.text = "", `the entry ".", which is the image's root and no directory`
+				c.files[0].Body, c.text = "", `entry ".", which is the image's root and no directory`
 			}
 			raw := imagetest.Tar(t, c.files...)
 			_, err := unpack(t, t.TempDir(), layer.Options{Form: layer.Form{Xattrs: "user.overlay."}}, raw)
-			want := "a layer has " + c.text + "; nothing of it was kept"
+			want := "souk refused a layer for its " + c.text + "; nothing of the layer was kept"
 			if !fault.Is(err, fault.Invalid) || fault.As(err).Text != want {
 				t.Errorf("the error is\n\t%v\nand should be\n\t%s", err, want)
 			}

@@ -424,7 +424,7 @@ func Count(dir string) (t Tally, err error) {
 		}
 		st, ok := info.Sys().(*syscall.Stat_t)
 		if !ok {
-			return fault.New(fault.Internal, "", "the file %s has no inode", path)
+			return fault.New(fault.Internal, "", "the inode of %s cannot be read", path)
 		}
 		if st.Nlink > 1 {
 			key := inode{st.Dev, st.Ino}

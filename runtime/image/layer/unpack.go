@@ -169,7 +169,8 @@ func unreadableError(err error) error {
 
 // refuseEntry returns the error for an entry that is not allowed.
 func refuseEntry(name, why string, args ...any) error {
-	return fault.New(fault.Invalid, codeImageEntry, "a layer has the entry %q, %s; nothing of it was kept",
+	return fault.New(fault.Invalid, codeImageEntry, "souk refused a layer for its entry %q, %s; nothing of the "+
+		"layer was kept",
 		fault.Clip(name, 200), fmt.Sprintf(why, args...))
 }
 

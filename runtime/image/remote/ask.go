@@ -105,7 +105,7 @@ func (c *Client) getRedirected(ctx context.Context, q question, authorization st
 		to, err := url.Parse(a.header.Get("Location"))
 		if err != nil || hops == redirects {
 			return nil, fault.New(fault.Unavailable, codeRegistryRedirect,
-				"the registry %s redirects without an end when asked for %s; ask its operator", q.name, q.what)
+				"the registry %s redirects endlessly when asked for %s; ask its operator", q.name, q.what)
 		}
 		from, _ := url.Parse(at)
 		to = from.ResolveReference(to)
@@ -127,7 +127,8 @@ func (q question) mayFollow(to *url.URL) error {
 		return nil
 	}
 	return fault.New(fault.Denied, codeRegistryReach,
-		"the registry %s sent souk from TLS to %s://%s for %s; it was not asked", q.name, to.Scheme, to.Host, q.what)
+		"the registry %s redirects from TLS to %s://%s for %s, which souk does not follow",
+		q.name, to.Scheme, to.Host, q.what)
 }
 
 // sendRequest sends one request.
@@ -206,7 +207,7 @@ func (c *Client) brokenError(ctx, within context.Context, q question, err error)
 				"with --mirror %s=http://%s", q.name, q.what, q.name, q.name)
 	case errors.Is(err, io.ErrUnexpectedEOF):
 		return fault.New(fault.Unavailable, fault.CodeImageCut,
-			"the registry %s broke off in the middle of %s; pull again, which goes on there", q.name, q.what)
+			"the registry %s broke off in the middle of %s; pull again, and the pull continues there", q.name, q.what)
 	}
 	// The sentence includes the cause, since clients of the API see only the sentence.
 	return fault.New(fault.Unavailable, codeRegistryUnreachable,
@@ -233,11 +234,11 @@ func (q question) refusedError(a *answer, credentials bool) error {
 			q.name, q.what, said)
 	case s == http.StatusUnauthorized:
 		return fault.New(fault.Denied, codeRegistryLogin,
-			"the registry %s does not take the credentials that are configured for %s (or there is no such image)%s",
+			"the registry %s rejects the credentials that are configured for %s (or there is no such image)%s",
 			q.name, q.what, said)
 	case s == http.StatusForbidden:
 		return fault.New(fault.Denied, codeRegistryForbidden,
-			"the registry %s forbids %s to whom the configured credentials belong%s", q.name, q.what, said)
+			"the registry %s denies access to %s with the configured credentials%s", q.name, q.what, said)
 	case s == http.StatusNotFound:
 		return fault.New(fault.NotFound, fault.CodeImageUnknown,
 			"the registry %s does not have %s%s", q.name, q.what, said)

@@ -73,7 +73,7 @@ func (c *Client) fetchToken(ctx context.Context, q question, by netip.Addr, keys
 	realm, err := url.Parse(p["realm"])
 	if err != nil || realm.Host == "" {
 		return "", fault.New(fault.Invalid, codeRegistryAnswer,
-			"the registry %s names no place that gives tokens for %s; ask its operator", q.name, q.what)
+			"the registry %s names no valid token server for %s; ask its operator", q.name, q.what)
 	}
 	if err := q.mayFollow(realm); err != nil {
 		return "", err
@@ -105,8 +105,7 @@ func (c *Client) fetchToken(ctx context.Context, q question, by netip.Addr, keys
 	if a.status != http.StatusOK {
 		if a.status >= 300 && a.status < 400 {
 			return "", fault.New(fault.Denied, codeRegistryReach,
-				"the place that gives tokens for the registry %s redirects; it was not followed with "+
-					"credentials", q.name)
+				"the token server of the registry %s redirects, and souk follows no redirect with credentials", q.name)
 		}
 		return "", q.refusedError(a, keys != Credentials{})
 	}
@@ -120,7 +119,7 @@ func (c *Client) fetchToken(ctx context.Context, q question, by netip.Addr, keys
 	}
 	if err := json.Unmarshal(raw, &doc); err != nil || doc.Token == "" && doc.AccessToken == "" {
 		return "", fault.New(fault.Unavailable, codeRegistryAnswer,
-			"%s, which gives tokens for the registry %s, gave none; try again later", realm.Host, q.name)
+			"%s, the token server of the registry %s, gave no token; try again later", realm.Host, q.name)
 	}
 	if doc.Token == "" {
 		doc.Token = doc.AccessToken

@@ -12,7 +12,7 @@ const (
 	codeRegistryHangs       fault.Code = "registry_hangs"       // the registry sent nothing
 	codeRegistryLogin       fault.Code = "registry_login"       // the registry rejects the credentials
 	codeRegistryPlain       fault.Code = "registry_plain"       // the registry speaks HTTP without TLS
-	codeRegistryReach       fault.Code = "registry_reach"       // the registry sent souk to a forbidden address
+	codeRegistryReach       fault.Code = "registry_reach"       // the registry leads to a forbidden address
 	codeRegistryRedirect    fault.Code = "registry_redirect"    // the registry redirects endlessly
 	codeRegistryUnreachable fault.Code = "registry_unreachable" // the registry cannot be reached
 )

@@ -83,8 +83,7 @@ func (c *Client) streamBlob(ctx context.Context, q question, size int64, to Sink
 				return err
 			}
 			return fault.New(fault.Unavailable, fault.CodeImageCut,
-				"the registry %s was asked for %s from byte %d on and sent %q; it is asked for all of "+
-					"it", q.name, q.what,
+				"the registry %s was asked for %s from byte %d on and sent %q; souk asks for all of it", q.name, q.what,
 				q.from, got)
 		}
 	} else if q.from > 0 { // the registry sent the whole blob
@@ -97,8 +96,8 @@ func (c *Client) streamBlob(ctx context.Context, q question, size int64, to Sink
 	}
 	if to.Offset() < size {
 		return fault.New(fault.Unavailable, fault.CodeImageCut,
-			"the registry %s sent %d of the %d bytes of %s; pull again, which goes on "+
-				"there", q.name, to.Offset(), size, q.what)
+			"the registry %s sent %d of the %d bytes of %s; pull again, and the pull continues there",
+			q.name, to.Offset(), size, q.what)
 	}
 	return nil
 }

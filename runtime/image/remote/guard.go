@@ -157,11 +157,11 @@ func (g *guard) checkAddress(a netip.Addr, to string, literal bool) error {
 	}
 	if g.limit == nil {
 		return fault.New(fault.Denied, codeRegistryReach,
-			"the registry's name resolves to %s, where no registry is but a link's or a cloud's own services; it was "+
-				"not asked", to)
+			"the registry's name resolves to %s, a link-local, cloud metadata or multicast address, which souk does "+
+				"not ask", to)
 	}
 	return fault.New(fault.Denied, codeRegistryReach,
-		"the registry sent souk to %s, which is not as public as the registry itself; it was not asked", to)
+		"the registry redirects to %s, a more private address than its own, which souk does not follow", to)
 }
 
 // proxyFor returns the proxy from the environment. With a proxy, the proxy makes the connection, so only the host in

@@ -194,7 +194,7 @@ func TestRegistryCannotRedirectToPrivateAddresses(t *testing.T) {
 				if of != "" { // the error is that of the registry, which is nowhere, and says the mirror's
 					asked.Store(0)
 					err = ask(t, client(t, mirrored), "mirrored.test", way)
-					denied = strings.Contains(fmt.Sprint(err), "not as public as the registry itself")
+					denied = strings.Contains(fmt.Sprint(err), "a more private address than its own")
 				}
 				if n := asked.Swap(0); c.may == (n == 0) || c.may == denied {
 					t.Errorf("%s%s at %s names %s: it was asked %d times, and the error is %v", way, of, c.registry,

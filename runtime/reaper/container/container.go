@@ -52,7 +52,7 @@ func (s Store) Open() error {
 	}
 	if err != nil {
 		return fault.Wrap(err, fault.Precondition, runtime.CodeContainers,
-			"%s cannot be made, which containers need", s.Dir)
+			"the directory %s, which containers need, cannot be made", s.Dir)
 	}
 	return os.Setenv("XDG_RUNTIME_DIR", s.Dir) // where go-runc writes process specifications with their environment
 }
@@ -193,7 +193,7 @@ func (s Store) Create(ctx context.Context, p Plan) (pid int, near *os.File, err 
 	}
 	if err != nil {
 		return 0, nil, fault.Wrap(err, fault.Unavailable, runtime.CodeContainers,
-			"the container %s cannot be described",
+			"the config of container %s cannot be written",
 			p.Name.ID)
 	}
 	e, bundle := s.engineOf(p.Name), s.bundleDir(p.Name.ID)
@@ -234,7 +234,7 @@ func (s Store) Exec(ctx context.Context, n Name, argv []string, as As, files eng
 	}
 	if err != nil || full.Process == nil {
 		return c, nil, fault.Wrap(err, fault.Unavailable, runtime.CodeContainers,
-			"what container %s runs as cannot be read",
+			"the config of container %s cannot be read",
 			n.ID)
 	}
 	p := spec.Command(full.Process, argv, t)
@@ -297,7 +297,7 @@ func (s Store) describeContainer(p Plan, at inside) (*specs.Spec, error) {
 	bundle := s.bundleDir(p.Name.ID)
 	if err := os.MkdirAll(bundle, 0o700); err != nil {
 		return nil, fault.Wrap(err, fault.Unavailable, runtime.CodeContainers,
-			"the container %s cannot be described", p.Name.ID)
+			"the config of container %s cannot be written", p.Name.ID)
 	}
 	c := spec.Container{
 		Hostname: in.Hostname, Init: in.Init, Argv: p.Start.Argv, Env: p.Start.Env, Dir: in.Dir, User: at.who,
@@ -337,7 +337,7 @@ func (s Store) describeContainer(p Plan, at inside) (*specs.Spec, error) {
 	if s.engineOf(p.Name).Sandboxes() {
 		if err := p.bringNear(c.Mounts); err != nil {
 			return nil, fault.Wrap(err, fault.Unavailable, spec.CodeMount,
-				"what machine %s mounts cannot be shown to its sandbox", in.Hostname)
+				"the mounts of machine %s cannot be shown to its sandbox", in.Hostname)
 		}
 	}
 	full, err := spec.New(c)

@@ -24,7 +24,8 @@ import (
 func putNames(bundle string, in *frame.Container, has []spec.Mount, ids []users.ID) ([]spec.Mount, error) {
 	texts, err := textsOf(in)
 	if err != nil {
-		return nil, fault.Wrap(err, fault.Unavailable, fault.CodeNetwork, "what the host finds names by cannot be read")
+		return nil, fault.Wrap(err, fault.Unavailable, fault.CodeNetwork, "the host's files for name resolution "+
+			"(/etc/hosts, /etc/resolv.conf) cannot be read")
 	}
 	return putEtc(bundle, texts, has, ids)
 }

@@ -62,7 +62,8 @@ func Executable(root, at, name, where string, covered func(string) bool) error {
 				"is %s", name, where, interpreter, plain)
 	}
 	return fault.New(fault.Precondition, runtime.CodeNoProgram,
-		"the interpreter of the script %s is not %s: its first line names %s; install that, or change the line",
+		"the interpreter of the script %s does not exist %s: its first line names %s; install that, or change the "+
+			"line",
 		name, where, interpreter)
 }
 

@@ -41,8 +41,8 @@ func TestUnrunnableProgramIsRefusedBeforeStart(t *testing.T) {
 		"/long": "", "/in-mount": "",
 		"/crlf": `the script /crlf in the image has lines that end in CRLF, so that its interpreter is "/bin/sh\r": ` +
 			`save it with LF, then it is /bin/sh`,
-		"/bash": "the interpreter of the script /bash is not in the image: its first line names " +
-			"/bin/bash; install that, or change the line",
+		"/bash": "the interpreter of the script /bash does not exist in the image: its first line names /bin/bash; " +
+			"install that, or change the line",
 		"/crlfenv": `the script /crlfenv in the image has lines that end in CRLF, so that its interpreter is ` +
 			`"/usr/bin/env\r": save it with LF, then it is /usr/bin/env`,
 		"/mips": "/mips in the image is a program for mips, and this host is " + runtime.GOARCH + ": build it for that",

@@ -25,7 +25,8 @@ const volumesDir = "volumes"
 // owners mapped to the container's users, and changes the start's mounts to these paths.
 func (p Plan) showVolumes(ctx context.Context, in inside) error {
 	if err := os.RemoveAll(filepath.Join(p.Dir, volumesDir)); err != nil { // of the previous life
-		return fault.Wrap(err, fault.Unavailable, fault.CodeVolume, "there is no room to mount volumes in")
+		return fault.Wrap(err, fault.Unavailable, fault.CodeVolume, "the directory to mount volumes in cannot be "+
+			"made")
 	}
 	for i, v := range p.Volumes {
 		m := &p.Start.Mounts[i]
@@ -136,7 +137,7 @@ func placeOf(root string, m runtime.Mount) (*os.File, error) {
 				"a file, or a link that leads to none: mount it at another path", m.Volume, m.Path)
 	}
 	return nil, fault.Wrap(err, fault.Unavailable, fault.CodeVolume,
-		"what the image has at %s cannot be looked at", m.Path)
+		"the path %s in the image cannot be examined", m.Path)
 }
 
 // beginVolume initializes a volume that no machine has used: it gets the owner and mode of the image's directory at its

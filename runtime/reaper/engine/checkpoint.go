@@ -22,8 +22,8 @@ func (e Engine) Checkpoints() error {
 		return nil
 	}
 	return fault.New(fault.Precondition, runtime.CodeEngine,
-		"%s has the kernel keep a container's memory; one by runsc can go "+
-			"to disk (--runtime runsc)", filepath.Base(e.Path))
+		"a container run by %s has its memory in the host's kernel and cannot go to disk; one run by runsc can "+
+			"(--runtime runsc)", filepath.Base(e.Path))
 }
 
 // Checkpoint writes a container's memory into a directory, which must not contain a checkpoint yet. The container ends

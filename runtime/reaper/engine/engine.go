@@ -111,7 +111,7 @@ func (e Engine) Delete(ctx context.Context, id string) error {
 			return nil
 		}
 		return fault.Wrap(err, fault.Unavailable, runtime.CodeEngine,
-			"what is left of container %s cannot be removed by %s", id,
+			"the remains of container %s cannot be removed by %s", id,
 			filepath.Base(e.Path))
 	}
 	return nil

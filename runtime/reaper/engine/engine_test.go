@@ -28,15 +28,15 @@ func TestRepeatedEngineErrorIsFinal(t *testing.T) {
 	}
 	for _, c := range []struct{ first, second, want string }{
 		{"mkdir /file: not a directory", "mkdir /file: not a directory",
-			"the program cannot begin in the directory /file: not a directory; change the image's WORKDIR, or what " +
-				"is there"},
+			"the program cannot begin in the directory /file: not a directory; change the image's WORKDIR, or the " +
+				"directory itself"},
 		{`chdir to cwd ("/x") set in config.json failed: permission denied`,
 			`chdir to cwd ("/x") set in config.json failed: permission denied`,
-			"the program cannot begin in the directory /x: permission denied; change the image's WORKDIR, or what is " +
-				"there"},
+			"the program cannot begin in the directory /x: permission denied; change the image's WORKDIR, or the " +
+				"directory itself"},
 		{`error mounting "/run/m-1-0badcafe/hosts" to rootfs at "/etc/hosts": not a directory`,
 			`error mounting "/run/m-1-deadbeef/hosts" to rootfs at "/etc/hosts": not a directory`,
-			`the container can be made neither now nor later: error mounting "/run/m-1/hosts" to rootfs at "/etc/hosts": ` +
+			`the container can never be made: error mounting "/run/m-1/hosts" to rootfs at "/etc/hosts": ` +
 				`not a directory; change the image or the launch`},
 		{"a", "b", ""},
 		{"fork: cannot allocate memory", "fork: cannot allocate memory", ""},

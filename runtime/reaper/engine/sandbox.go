@@ -161,7 +161,7 @@ func (e Engine) Processes(ctx context.Context, id string) ([]Process, error) {
 	out, err := e.commandOutput(ctx, "ps", "--format", "table", id)
 	if err != nil {
 		return nil, fault.Wrap(err, fault.Unavailable, runtime.CodeEngine,
-			"what runs in container %s cannot be listed", id)
+			"the processes of container %s cannot be listed", id)
 	}
 	return parseProcesses(string(out)), nil
 }

@@ -72,7 +72,7 @@ func (e Engine) loggedError(log string, err error) error {
 	for _, msg := range all {
 		if strings.Contains(msg, "uids and gids must be in range") { // from runc; files may belong to such users
 			return fault.New(fault.Precondition, runtime.CodeUser,
-				"the container runtime runs nobody with a number above 2147483647: give the machine another user")
+				"the container runtime accepts no user or group id above 2147483647: give the machine another user")
 		}
 		if wrong := programError(msg); wrong != nil {
 			return wrong
@@ -173,12 +173,12 @@ func Refused(first, second error) error {
 	for _, re := range noDirectory {
 		if m := re.FindStringSubmatch(two.why); m != nil {
 			return fault.New(fault.Precondition, runtime.CodeContainer,
-				"the program cannot begin in the directory %s: %s; change the image's WORKDIR, or what is there", m[1],
-				m[2])
+				"the program cannot begin in the directory %s: %s; change the image's WORKDIR, or the directory itself",
+				m[1], m[2])
 		}
 	}
 	return fault.New(fault.Precondition, runtime.CodeContainer,
-		"the container can be made neither now nor later: %s; change the image or the launch", two.why)
+		"the container can never be made: %s; change the image or the launch", two.why)
 }
 
 // EndedSilently reports whether a container's first process ended without an error message: a retry may succeed. Its

@@ -146,7 +146,7 @@ func TestInstalledEnginesErrorsAreRecognized(t *testing.T) {
 				"a mount below a file": {func(s *specs.Spec) {
 					s.Mounts = append(s.Mounts, specs.Mount{Destination: "/etc/text/x", Type: "bind",
 						Source: "/etc/hosts", Options: []string{"rbind"}})
-				}, "neither now nor later"},
+				}, "can never be made"},
 			} {
 				first, second := x.run("/bin/sh", c.change), x.run("/bin/sh", c.change)
 				err := engine.Refused(first, second)

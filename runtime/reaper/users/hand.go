@@ -36,8 +36,8 @@ func HandOver(dir string, uid, gid int) error {
 	}
 	if st.Mode&(unix.S_ISVTX|unix.S_IWOTH) == unix.S_ISVTX|unix.S_IWOTH {
 		return fault.New(fault.Precondition, codeHandOver,
-			"the directory %s is for everybody to write to, as /tmp is, and cannot be given to user %d: name one "+
-				"that is nobody else's", dir, uid)
+			"every user may write to the directory %s, as to /tmp, so it cannot be given to user %d: name one that "+
+				"no other user has", dir, uid)
 	}
 	was := st.Uid
 	c := chowning{owners: ownersTo(uid, gid, func(u uint32) bool { return u == was })}

@@ -84,11 +84,11 @@ func openPool(dir, claims string, used []int, look func(low, high int) error) (*
 	}
 	if err := p.claimRange(claims); err != nil {
 		return nil, fault.Wrap(err, fault.Unavailable, codeUsers,
-			"no users can be had for machines, because %s cannot be kept; make it writable, or give machines a user "+
-				"of their own with --user", claims)
+			"machines cannot get users of their own, because %s cannot be written; make it writable, or name the "+
+				"machines' user with --user", claims)
 	}
 	if err := p.nextBlock(); err != nil {
-		return nil, fault.Wrap(err, fault.Unavailable, codeUsers, "the users of machines cannot be written down in %s",
+		return nil, fault.Wrap(err, fault.Unavailable, codeUsers, "the users of machines cannot be saved in %s",
 			dir)
 	}
 	return p, nil
@@ -245,7 +245,7 @@ func (p *Pool) Take() (int, error) {
 			if err := p.nextBlock(); err != nil {
 				p.mu.Unlock()
 				return 0, fault.Wrap(err, fault.Unavailable, codeUsers,
-					"the users of machines cannot be written down in %s", p.dir)
+					"the users of machines cannot be saved in %s", p.dir)
 			}
 		}
 		uid := First + p.rec.Range*size + p.rec.Block*block + p.next
@@ -262,7 +262,7 @@ func (p *Pool) Take() (int, error) {
 		if <-s.done; s.err != nil {
 			p.Give(uid)
 			return 0, fault.Wrap(s.err, fault.Unavailable, codeUsers,
-				"it cannot be told what earlier machines have left, so that no machine gets a user now")
+				"the files that earlier machines left cannot be examined, so no machine gets a user of its own now")
 		}
 		return uid, nil
 	}

@@ -152,8 +152,8 @@ func (v *Volume) Take(first func(empty bool) error) error {
 	if err == nil && v.ownNumber(st.Uid) == 0 { // it belongs to root, so nobody was given it yet
 		if st.Mode&(unix.S_ISVTX|unix.S_IWOTH) == unix.S_ISVTX|unix.S_IWOTH {
 			return fault.New(fault.Precondition, fault.CodeVolume,
-				"the directory %s is for everybody to write to, as /tmp "+
-					"is, and cannot be a volume: name one that is nobody else's", v.at)
+				"every user may write to the directory %s, as to /tmp, so it cannot be a volume: name one that no "+
+					"other user has", v.at)
 		}
 		err = first(none)
 	}

@@ -38,7 +38,7 @@ func readKnown(inner journal.Journal) (k known, err error) {
 		}
 		if err := json.Unmarshal(r.Value, &k); err != nil || k.Applied > k.Prepared || k.Prepared-k.Applied > 2 {
 			return fault.New(fault.Internal, fault.CodeJournalDamaged,
-				"the journal's own record of its logs does not read; restore the journal from a backup")
+				"the journal's own record of its logs cannot be read; restore the journal from a backup")
 		}
 		return nil
 	})
@@ -174,7 +174,7 @@ func damagedLog(path string, cause error) error {
 // mismatchedLog returns the error for a journal and a log that do not belong together.
 func mismatchedLog(base, log string) error {
 	return fault.New(fault.Internal, fault.CodeJournalDamaged,
-		"the log %s goes on from another journal than %s, which was lost or replaced: put the journal of the same "+
+		"the log %s belongs to another journal than %s, which was lost or replaced: put the journal of the same "+
 			"time back, restore both from one backup, or give up all they hold: souk agent without %s", log, base, base)
 }
 
