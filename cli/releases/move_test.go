@@ -50,9 +50,9 @@ func TestMoveProgressIsPrintedUntilItEnds(t *testing.T) {
 		"over, asleep":  {nil, comes(asleep), "", ""},
 		"went first":    {nil, nil, "it has no machine", ""},
 		"and comes":     {nil, comes(), "m2 is coming up at b", ""},
-		"elsewhere":     {nil, comes(ready, at("c")), "is at c now", "elsewhere"},
-		"taken back":    {leaves(to("")), nil, "not to go to b any more", "overtaken"},
-		"to another":    {leaves(to("c")), comes(), "not to go to b any more", "overtaken"},
+		"elsewhere":     {nil, comes(ready, at("c")), "went to c instead", "elsewhere"},
+		"taken back":    {leaves(to("")), nil, "no longer moves to b", "overtaken"},
+		"to another":    {leaves(to("c")), comes(), "no longer moves to b", "overtaken"},
 	} {
 		s := api.ServiceStatus{Groups: []api.GroupStatus{{Name: "db"}, {Name: "web", Slots: []api.SlotStatus{{Index: 0,
 			Machine: "m9", Ready: true}}}}}

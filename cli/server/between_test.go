@@ -23,7 +23,7 @@ func TestUnusableNetworkModeIsRefusedAtStart(t *testing.T) {
 		{"ipsec", "10.0.0.1", false, "", `none, vxlan or wireguard, not "ipsec"`},
 		{"wireguard", "h1", false, "", `needs an IP address at which the other hosts reach this one, not "h1"`},
 		{"wireguard", "127.0.0.1", false, "", "give --host"},
-		{"wireguard", "10.0.0.1", true, "", "none are run here: --containers is off"},
+		{"wireguard", "10.0.0.1", true, "", "this worker runs none: --containers is off"},
 	} {
 		o := &agentFlags{Between: c.way, Host: c.host, Wire: defaultWire}
 		p := containerPlan{how: new(node.Containers)}

@@ -328,7 +328,7 @@ func TestDeviceChangesAreReported(t *testing.T) {
 	if !s.Look(t.Context()) || !slices.Contains(offer(), second+" "+devices.Gone) {
 		t.Errorf("one is gone: %v", offer())
 	}
-	if _, err := s.Give([]string{second}); err == nil || !strings.Contains(err.Error(), "is not there") {
+	if _, err := s.Give([]string{second}); err == nil || !strings.Contains(err.Error(), "is missing") {
 		t.Errorf("one that is gone is given: %v", err)
 	}
 	r.says[query] = strings.Replace(r.says[query], "Enabled, 0", "Disabled, 7", 1)
