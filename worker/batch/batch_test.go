@@ -212,7 +212,7 @@ func TestOldestJobOutputIsDroppedFirst(t *testing.T) {
 			t.Errorf("the new output is %q, %v", text, err)
 		}
 		text, err := written(jobs.ID(0))
-		if text != "" || !fault.Is(err, fault.NotFound) || !strings.Contains(err.Error(), "made room") {
+		if text != "" || !fault.Is(err, fault.NotFound) || !strings.Contains(err.Error(), "to make room") {
 			t.Errorf("the output of the oldest job is %q, %v", text, err)
 		}
 		for _, id := range []string{jobs.ID(1), other} {

@@ -101,7 +101,7 @@ func (w *files) write(job string) bool {
 func (w *files) has(job string) bool {
 	w.t.Helper()
 	err := w.readOutput(&jobs.Result{Bytes: len(line)}, job, nil, func(machine.LogLine) error { return nil })
-	if err != nil && (!fault.Is(err, fault.NotFound) || !strings.Contains(err.Error(), "kept no longer")) {
+	if err != nil && (!fault.Is(err, fault.NotFound) || !strings.Contains(err.Error(), "was removed to make room")) {
 		w.t.Error(err)
 	}
 	return err == nil
