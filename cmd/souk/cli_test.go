@@ -137,7 +137,7 @@ func TestDevTokenIsSentOnlyToItsAddress(t *testing.T) {
 		t.Errorf("its own saw %q, another %q", own.seen, other.seen)
 	}
 	if code, _, errs := invoke(t, map[string]string{"XDG_STATE_HOME": home}, "apps"); code != 69 ||
-		!strings.Contains(errs, "has no socket") {
+		!strings.Contains(errs, "no souk runs on this host") {
 		t.Errorf("code %d: %s", code, errs)
 	}
 }
