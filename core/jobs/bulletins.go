@@ -187,7 +187,10 @@ func (d *Dispatcher) grantTask(s *workerState, sh *shapeQueue, o SlotOffer) bool
 func (d *Dispatcher) savePassedOver(now time.Time, s *workerState, passed []Shape) {
 	for _, shape := range passed {
 		sh := d.findQueue(shape)
-		if sh == nil || sh.queue.Tasks() == 0 || sh.saver != nil && !now.After(sh.until) {
+		if sh == nil || sh.queue.Tasks() == 0 || d.savesForOther(now, s, sh) {
+			continue
+		}
+		if sh.saver != nil && !now.After(sh.until) {
 			continue
 		}
 		sh.saver, sh.until = s, now.Add(saveFor)

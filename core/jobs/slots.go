@@ -109,11 +109,13 @@ func (s *Slots) Hear(buyer cluster.WorkerID, b *Bulletin) {
 		s.buyers[buyer] = x
 	}
 	x.bids = slices.Clone(b.Bids)
-	for shape := range x.passed {
-		if !slices.ContainsFunc(x.bids, func(y ShapeBid) bool { return y.Shape == shape }) {
-			delete(x.passed, shape)
-		}
+	hasBid := func(shape Shape) bool {
+		return slices.ContainsFunc(x.bids, func(b ShapeBid) bool { return b.Shape == shape })
 	}
+	if v := s.saved; v != nil && v.buyer == buyer && !hasBid(v.shape) {
+		s.saved = nil // no task waits for the room any more
+	}
+	maps.DeleteFunc(x.passed, func(shape Shape, _ time.Time) bool { return !hasBid(shape) })
 }
 
 // Save keeps room for a task of a shape: until it fits, but at most for saveFor, no other bid gets an offer.
