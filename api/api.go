@@ -76,7 +76,7 @@ type SetValue struct {
 	Value *string `json:"value"`
 }
 
-// OK is the answer without other content; for a verb on a machine it says whether the verb is done.
+// OK is the answer of calls that return nothing else. For a verb on a machine, Begun reports that it is not done yet.
 type OK struct {
 	OK    bool           `json:"ok"`
 	Begun *machine.Begun `json:"begun,omitempty"` // nil: the verb is done

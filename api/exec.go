@@ -24,7 +24,7 @@ type ExecResult struct {
 
 // ExecCommand is the first line of the body of an exec stream; the command's raw stdin follows it. With a terminal,
 // lines follow instead, each an ExecInput. Attach replaces Command, and needs a Terminal: it attaches to the terminal
-// of the machine's own program, which goes on when the stream ends.
+// of the machine's own program. That program keeps running when the stream ends.
 type ExecCommand struct {
 	Command  []string          `json:"command,omitempty"`
 	User     string            `json:"user,omitempty"`    // as in ExecRequest

@@ -6,7 +6,7 @@ import (
 	"github.com/soukhq/souk/core/release"
 )
 
-// Fit says whether there is room for the machines that a rollout makes first.
+// Fit tells when there is room for the machines that a rollout makes first.
 type Fit string
 
 // The values of Fit.
@@ -20,8 +20,8 @@ const (
 type ReleasePlan struct {
 	App     string `json:"app"`
 	Changes bool   `json:"changes"` // false: every machine stays
-	// Fits says whether all groups have room for their first step (the machines made before any of them must be ready),
-	// whether the release's command has room, and whether each job could ever have room.
+	// Fits covers the first step of each group (the machines made before any of them must be ready), the release's
+	// command, and each job, which only needs room that there could ever be.
 	Fits   Fit            `json:"fits"`
 	Why    string         `json:"why,omitempty"` // why it does not fit now
 	Help   []PlanHelp     `json:"help"`          // the smallest change that would make it fit; empty: none

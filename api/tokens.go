@@ -72,7 +72,7 @@ func Least(to Route) Role {
 	return least
 }
 
-// TokenState says whether a token is valid.
+// TokenState is good for a valid token, else the reason why it is not valid.
 type TokenState string
 
 // The states of tokens.

@@ -10,8 +10,8 @@ import (
 )
 
 // Another copies a machine under a new name: same config, same region, its own files. A machine with a volume cannot be
-// copied. The copy is placed like any launch, and placing goes on when ctx is cancelled. A warm one is not started; it
-// is woken later.
+// copied. The copy is placed like any launch; cancelling ctx does not stop that. A warm copy is not started: a request
+// wakes it later.
 func (b *Broker) Another(ctx context.Context, app, like, name string, warm bool) (*machine.Machine, error) {
 	_, m, err := b.directory.Find(ctx, app, like)
 	if err != nil {

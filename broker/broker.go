@@ -51,7 +51,7 @@ type Broker struct {
 	gang       Strategy
 	spread     Strategy // for one machine that must be spread, if no strategy is named
 
-	// Work that goes on after the answer: releases of a race's losers, batches.
+	// Background work that outlives its request: releasing holds of a race's losers, and batches.
 	life   context.Context //nolint:containedctx // it is the broker's own life, which Close ends
 	end    context.CancelFunc
 	mu     sync.Mutex
@@ -83,8 +83,7 @@ func New(o Options) *Broker {
 // closeGrace is how long Close lets running work end by itself.
 const closeGrace = 5 * time.Second
 
-// Close waits for work that goes on after its answers, and cancels it after closeGrace. The broker must not be used
-// afterwards.
+// Close waits for background work, and cancels it after closeGrace. The broker must not be used afterwards.
 func (b *Broker) Close() {
 	b.mu.Lock()
 	b.closed = true

@@ -356,7 +356,7 @@ func hashOf(t *testing.T, l *machine.Launch) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// TestRefusedCreateFreesItsKey: not only for want of room. What was asked of no worker has made nothing.
+// TestRefusedCreateFreesItsKey: a create that was refused before any worker was asked leaves its key unused.
 func TestRefusedCreateFreesItsKey(t *testing.T) {
 	w := newTown(t, "w1")
 	wrong := idle("")
@@ -372,7 +372,8 @@ func TestRefusedCreateFreesItsKey(t *testing.T) {
 	}
 }
 
-// TestTakenGeneratedNameIsDrawnAgain: two members drew the same name at once. Who sent none gets another, and no error.
+// TestTakenGeneratedNameIsDrawnAgain: if two members draw the same name at once, a create without a name of its own gets
+// another one, not an error.
 func TestTakenGeneratedNameIsDrawnAgain(t *testing.T) {
 	w := newTown(t, "w1", "w2")
 	var names []string

@@ -96,7 +96,7 @@ func TestLoadReadsAFullManifest(t *testing.T) {
 	}
 }
 
-// TestRefusedManifestNamesLineAndFix: each mistake is told where it is, with what was wanted.
+// TestRefusedManifestNamesLineAndFix: the error for a mistake has its line and column, and what was wanted there.
 func TestRefusedManifestNamesLineAndFix(t *testing.T) {
 	for _, x := range []struct{ text, want string }{
 		{"", `1:1: it has no group, so there is nothing to run: add one, as in [groups.web] with an image`},

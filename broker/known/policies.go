@@ -36,7 +36,7 @@ func (p Policies) PolicyFor(r *placement.Request) (placement.Policy, error) {
 	return p.Catalog.BoundPolicy(name)
 }
 
-// Watcher returns the shadow policy, which places nothing; false if there is none.
+// Watcher returns the shadow policy, whose choices are only recorded; false if there is none.
 func (p Policies) Watcher() (placement.Policy, bool) {
 	name := p.Catalog.PolicyChoice().Shadow
 	if name == "" {
