@@ -13,6 +13,9 @@ import (
 // DecideBy sets what decides the claims that other members ask this one for. Call it before Run.
 func (m *Member) DecideBy(d wire.Decider) { m.decider = d }
 
+// RunTasksBy sets the runner of tasks that buyers of other members use. Call it before Run.
+func (m *Member) RunTasksBy(t wire.Tasks) { m.tasks = t }
+
 // CarryBy sets what carries services at this member. Call it before Run.
 func (m *Member) CarryBy(s wire.Stewards) { m.stewards = s }
 

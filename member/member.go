@@ -72,6 +72,7 @@ type Member struct {
 	own      *fleet.Own // of the own worker; set when begun
 	decider  wire.Decider
 	stewards wire.Stewards
+	tasks    wire.Tasks
 	tell     reporter
 	telling  sync.Mutex   // held while a machine's news goes to fleet and gossip, so both see one order
 	proxy    wire.Proxied // serves what other members' proxies send here; nil: there is no proxy
@@ -256,7 +257,7 @@ func (m *Member) Run(ctx context.Context) error {
 	server, err := wire.NewServer(wire.Options{Identity: m.identity, Worker: examinedWorker{m.worker, m},
 		Signer:  m.certSigner(),
 		Members: m.gossipAddresses,
-		Known:   m.isKnown, Denied: deniedAt(m), Claims: m.decider, Stewards: m.stewards, Learner: m,
+		Known:   m.isKnown, Denied: deniedAt(m), Claims: m.decider, Stewards: m.stewards, Tasks: m.tasks, Learner: m,
 		Log: m.o.Log, Now: m.o.Now, Boot: m.client.Boot(), Twin: m.twins.noteTwin, Proxy: m.proxy, Certs: m.certs,
 		MemberAt:  m.cluster.MemberAt,
 		LetsIn:    func(digests []string) []string { return m.tokens.Load().letIn(digests) },

@@ -64,6 +64,9 @@ func (m *Member) Removed() []cluster.Removal {
 	return slices.DeleteFunc(remover{m}.removalList(), func(r cluster.Removal) bool { return !m.removedFor(r.Member) })
 }
 
+// IsRemoved reports whether a member was removed and has not joined again.
+func (m *Member) IsRemoved(id cluster.WorkerID) bool { return m.removedFor(id) }
+
 // removalList lists all removals by id, including those of members that joined again.
 func (m remover) removalList() []cluster.Removal {
 	all := *m.removals.Load()

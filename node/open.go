@@ -81,7 +81,11 @@ func (n *Node) openWorker(ctx context.Context, p Worker) error {
 	if err != nil {
 		return err
 	}
-	tasks := batch.NewRunner(batch.RunnerOptions{Worker: p.ID, Runtime: r, Log: n.o.Log})
+	ro := batch.RunnerOptions{Worker: p.ID, Runtime: r, Log: n.o.Log}
+	if n.o.Member != nil {
+		ro.Removed = n.o.Member.IsRemoved
+	}
+	tasks := batch.NewRunner(ro)
 	own := n.fleet.Own(p.ID)
 	var observer worker.Observer = own
 	if n.o.Member != nil { // the member informs the fleet and the other members
@@ -210,10 +214,15 @@ func (n *Node) openBuyer() error {
 	if err != nil {
 		return err
 	}
-	n.buyer, err = batch.OpenBuyer(
-		batch.BuyerOptions{Journal: j, Dir: n.pathBelow(jobsDir), Boot: proc.BootID(),
-			Write: n.reserve.Write, Log: n.o.Log})
-	if err != nil {
+	o := batch.BuyerOptions{Journal: j, Dir: n.pathBelow(jobsDir), Boot: proc.BootID(),
+		Write: n.reserve.Write, Log: n.o.Log}
+	if m := n.o.Member; m != nil {
+		n.farRunners = &farRunners{member: m, buyer: func() *batch.Buyer { return n.buyer }, log: n.o.Log,
+			conns: map[cluster.WorkerID]*farRunner{}}
+		o.Member, o.Peers = m.ID(), n.farRunners
+		m.RunTasksBy(servedRunner{n.runners[0]})
+	}
+	if n.buyer, err = batch.OpenBuyer(o); err != nil {
 		return err
 	}
 	n.closers = append(n.closers, n.buyer.Close)

@@ -30,6 +30,9 @@ func (n *Node) Run(ctx context.Context, at ...net.Listener) error {
 		g.Go(func() error { return w.Run(gctx) })
 		g.Go(func() error { n.runners[i].Run(gctx, w); return nil })
 	}
+	if n.farRunners != nil {
+		n.farRunners.begin(gctx)
+	}
 	g.Go(func() error { return n.buyer.Run(gctx) })
 	if n.o.DNS != nil {
 		g.Go(func() error { return n.o.DNS.Run(gctx) })

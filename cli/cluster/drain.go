@@ -47,8 +47,7 @@ What is never moved: a machine with a volume, whose lease somebody holds, or tha
 
 Tasks (souk submit) are not moved: no new one begins, and the drain waits until those that run have ended. With
 --end-tasks they get SIGTERM, SIGKILL after 5 s, and go back to their job's queue: they run again from their
-beginning, and do not count as failed. A queue is at the member that took the job, and has that member's workers
-only: where there is no other, its tasks wait until the host is uncordoned.
+beginning, and do not count as failed: at another worker, or here once the host is uncordoned.
 
 The plan is printed first. Without --yes nothing is done. A drain that was interrupted goes on when it is asked for
 again. The exit code is 0 when nothing is left, 65 when something stays.`,

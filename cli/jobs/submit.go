@@ -41,8 +41,9 @@ type submitFlags struct {
 	wait     bool
 }
 
-const submitLong = `Submit a job: CMD once, or with --array once for each index. Workers pull the tasks as they have room for them,
-those of the job with the least work left first; a task occupies its CPU and memory only while it runs.
+const submitLong = `Submit a job: CMD once, or with --array once for each index. The workers of all members pull the tasks as they have
+room for them, those of the job with the least work left first; a task occupies its CPU and memory only while it runs.
+The member that takes the job keeps it: its tasks go on while that member is down, and new ones begin when it is back.
 
 Each task has SOUK_INDEX, SOUK_COUNT (of tasks), SOUK_ATTEMPT and SOUK_JOB in its environment, and a directory of
 its own that is gone when it has ended. CMD is executed as it stands, without a shell. What a task writes is kept

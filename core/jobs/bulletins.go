@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/core/auction"
 	"github.com/soukhq/souk/core/placement"
 )
@@ -67,16 +68,59 @@ func (d *Dispatcher) tellWorkers(now time.Time) {
 		d.bidAtWorkers(now, sh)
 	}
 	for _, s := range d.inOrder {
-		if !s.here || len(s.bids) == 0 && !s.bidAt {
-			continue
+		switch {
+		case len(s.bids) == 0 && !s.bidAt:
+		case s.here:
+			s.bidAt = len(s.bids) > 0
+			d.ordersTo(s.id).Bulletin = &Bulletin{Bids: s.bids}
+		case len(s.bids) > 0:
+			d.out.Connect = append(d.out.Connect, s.id)
 		}
-		s.bidAt = len(s.bids) > 0
-		d.ordersTo(s.id).Bulletin = &Bulletin{Bids: s.bids}
+		if len(s.bids) > 0 {
+			s.used = now
+		}
 	}
 	d.out.Wake = time.Time{}
 	if wait, due := d.tellDue(now); due {
 		d.out.Wake = now.Add(wait)
 	}
+}
+
+// keepIdle is how long a worker stays connected without a use.
+const keepIdle = time.Minute
+
+// Peers sets the workers that can be connected, by their newest records: tasks are bid there, too, once they are
+// (Out.Connect). Those that are connected keep the record of their own reports.
+func (d *Dispatcher) Peers(now time.Time, records []cluster.Record) {
+	for _, s := range d.inOrder {
+		s.near = false
+	}
+	for _, rec := range records {
+		s := d.workerOf(rec.Worker)
+		if s.near = !s.here; s.near {
+			if s.record = rec; len(s.running) > 0 || s.strays {
+				d.out.Connect = append(d.out.Connect, s.id)
+			}
+			continue
+		}
+		if s.used.IsZero() || len(s.bids)+len(s.running)+len(s.open) > 0 {
+			s.used = now
+		}
+		if now.Sub(s.used) >= keepIdle {
+			d.out.Disconnect = append(d.out.Disconnect, s.id)
+		}
+	}
+}
+
+// workerOf returns what is known of a worker.
+func (d *Dispatcher) workerOf(id cluster.WorkerID) *workerState {
+	s := d.workers[id]
+	if s == nil {
+		s = &workerState{id: id, open: map[Offer]*openGrant{}, running: map[Life]*job{}}
+		d.workers[id] = s
+		d.inOrder = append(d.inOrder, s)
+	}
+	return s
 }
 
 // bidAtWorkers adds the bids of one shape to the workers' bulletins. If the workers have room for all waiting tasks, only
@@ -95,7 +139,7 @@ func (d *Dispatcher) bidAtWorkers(now time.Time, sh *shapeQueue) {
 	room := make(map[*workerState]int, len(d.inOrder))
 	total := 0
 	byRoom := slices.DeleteFunc(slices.Clone(d.inOrder), func(s *workerState) bool {
-		if !s.here {
+		if !s.here && !s.near {
 			return true
 		}
 		v := placement.Judge(placement.Request{Resources: sh.shape.Resources()}, s.record)

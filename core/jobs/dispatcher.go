@@ -45,7 +45,8 @@ type Dispatcher struct {
 	sentAt  time.Time      // when bulletins were last sent
 	unpaid  []*job         // jobs that are out of the queue, as their namespace cannot pay for them
 	dirty   map[*job]bool
-	saving  []*job // jobs in the commit in progress
+	requeue map[*job]bool // jobs with tasks in the queue that do not wait
+	saving  []*job        // jobs in the commit in progress
 	heads   []restored
 	groups  map[string][]group
 	done    []*job // finished, oldest first
@@ -68,12 +69,15 @@ type shapeQueue struct {
 type workerState struct {
 	id      cluster.WorkerID
 	record  cluster.Record
-	here    bool
+	here    bool                 // it is connected
+	near    bool                 // it is not connected, and can be
 	free    int                  // slots that are neither busy nor offered
 	open    map[Offer]*openGrant // grants that are not answered yet
 	running map[Life]*job
 	bids    []ShapeBid // of its next bulletin
 	bidAt   bool       // its last bulletin had bids
+	used    time.Time  // when a task was last bid or ran there
+	strays  bool       // it was given up, and may run tasks that are unwanted now
 }
 
 type openGrant struct {
@@ -142,18 +146,26 @@ type Out struct {
 	Ended   []string        // IDs of jobs whose end has become durable, oldest first
 	Purged  []string        // IDs of jobs that are no longer kept
 	Wake    time.Time       // when Open must be called again; zero: no change
+
+	Connect    []cluster.WorkerID // of Peers: tasks are bid there
+	Disconnect []cluster.WorkerID // connected workers of Peers that are of no use for a while
 }
 
 // NewDispatcher makes a dispatcher without jobs. It gives out no tasks before Open.
 func NewDispatcher(rules auction.Rules) *Dispatcher {
 	return &Dispatcher{rules: rules, jobs: map[string]*job{}, numbers: map[int32]*job{},
-		workers: map[cluster.WorkerID]*workerState{}, dirty: map[*job]bool{}}
+		workers: map[cluster.WorkerID]*workerState{}, dirty: map[*job]bool{},
+		requeue: map[*job]bool{}}
 }
 
 // Open begins to give out tasks. Call it once every worker that may already run some has reported or is given up. Call
 // it again now and then: it retries jobs that wait for a time.
 func (d *Dispatcher) Open(now time.Time) {
 	d.ready = true
+	for j := range d.requeue {
+		d.requeueWaiting(j)
+	}
+	clear(d.requeue)
 	d.tryUnpaid(now)
 	d.announceWork(now)
 }

@@ -57,13 +57,14 @@ var stateNames = [...]string{waiting: "waiting", granted: "granted", running: "r
 
 // task is one task of a job.
 type task struct {
-	state   state
-	lost    uint8
-	fails   uint16
-	attempt int32 // the newest attempt; 0: none yet
-	worker  cluster.WorkerID
-	began   int64   // unix microseconds
-	result  *Result // of the newest attempt that ended
+	state       state
+	lost        uint8
+	unconfirmed bool // with running: whether it has reached the worker is not known
+	fails       uint16
+	attempt     int32 // the newest attempt; 0: none yet
+	worker      cluster.WorkerID
+	began       int64   // unix microseconds
+	result      *Result // of the newest attempt that ended
 }
 
 // Result is how one attempt ended. Times are unix microseconds.
@@ -134,7 +135,7 @@ func (j *job) placeOf(index int) (int, bool) {
 
 func (j *job) setState(i int, s state) {
 	j.counts[j.tasks[i].state]--
-	j.tasks[i].state = s
+	j.tasks[i].state, j.tasks[i].unconfirmed = s, false
 	j.counts[s]++
 }
 

@@ -29,7 +29,8 @@ type world struct {
 	started    map[string]int // lives that were begun, by their text
 	ids        []string
 	given      []jobs.Life // as written down before a worker hears of it
-	unpaid     int         // grants that workers refuse next, as nobody can pay for them
+	givenTo    []cluster.WorkerID
+	unpaid     int // grants that workers refuse next, as nobody can pay for them
 	evicted    int
 }
 
@@ -107,7 +108,7 @@ func (w *world) obey() {
 		}
 		for _, o := range out.Orders {
 			for _, g := range o.Grants {
-				w.given = append(w.given, g.Life)
+				w.given, w.givenTo = append(w.given, g.Life), append(w.givenTo, o.Worker)
 			}
 			for _, p := range w.workers {
 				if p.id == o.Worker && p.connected {
@@ -216,8 +217,8 @@ func (w *world) crash(back int) {
 		}
 	}
 	w.dispatcher.Resume()
-	for _, l := range w.given {
-		w.dispatcher.NoteAttempt(l.Job, l.Index, l.Attempt)
+	for i, l := range w.given {
+		w.dispatcher.NoteAttempt(l.Job, l.Index, l.Attempt, w.givenTo[i])
 	}
 	for i, p := range w.workers {
 		if p.connected = back&(1<<i) != 0; p.connected {

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/core/fsm"
 	"github.com/soukhq/souk/fault"
 )
@@ -244,24 +245,49 @@ func (d *Dispatcher) queueRestored(j *job) {
 	}
 }
 
-// NoteAttempt reports, after Resume, that an attempt was given out before: its number is not used again, whether the
-// attempt reached a worker or not.
-func (d *Dispatcher) NoteAttempt(id string, index, attempt int) {
+// NoteAttempt reports, after Resume, that an attempt was given out before, to a worker: its number is not used again,
+// whether the attempt reached the worker or not. The task is not given out again before the worker says whether it
+// runs, or is gone.
+func (d *Dispatcher) NoteAttempt(id string, index, attempt int, worker cluster.WorkerID) {
 	j := d.jobs[id]
 	if j == nil {
 		return
 	}
-	if i, ok := j.placeOf(index); ok && j.tasks[i].state < finished {
-		j.tasks[i].attempt = max(j.tasks[i].attempt, int32(min(attempt, MaxAttempt)))
+	i, ok := j.placeOf(index)
+	if !ok || j.tasks[i].state >= finished || j.tasks[i].isPastAttempt(attempt) || attempt > MaxAttempt {
+		return
 	}
+	t := &j.tasks[i]
+	if t.state == running { // an older attempt, which was noted first
+		delete(d.workers[t.worker].running, j.lifeOf(i))
+	}
+	j.setState(i, running)
+	d.requeue[j] = true
+	t.attempt, t.worker, t.unconfirmed = int32(attempt), worker, true
+	d.workerOf(worker).running[j.lifeOf(i)] = j
 }
 
-// SkipAttempts reports, after NoteAttempt, that the host went down: it lost what ran, and attempts that were not on
-// disk yet. The next attempt of each task skips one number.
-func (d *Dispatcher) SkipAttempts() {
+// Unconfirmed lists the workers that may run tasks which they have not reported since Resume.
+func (d *Dispatcher) Unconfirmed() (out []cluster.WorkerID) {
+	for _, s := range d.inOrder {
+		if !s.here && len(s.running) > 0 {
+			out = append(out, s.id)
+		}
+	}
+	return out
+}
+
+// SkipAttempts reports, after NoteAttempt, that the host went down: it lost what ran on its own workers, and attempts
+// that were not on disk yet. The next attempt of each task skips one number, except for tasks that may run elsewhere.
+func (d *Dispatcher) SkipAttempts(own func(cluster.WorkerID) bool) {
 	for _, j := range d.order {
 		for i := range j.tasks {
-			if t := &j.tasks[i]; t.state < finished && t.attempt < MaxAttempt {
+			t := &j.tasks[i]
+			if t.state == running && own(t.worker) {
+				delete(d.workers[t.worker].running, j.lifeOf(i))
+				d.putTaskBack(j, i)
+			}
+			if t.state == waiting && t.attempt < MaxAttempt {
 				t.attempt++
 			}
 		}
@@ -269,11 +295,11 @@ func (d *Dispatcher) SkipAttempts() {
 }
 
 // EachAttempt calls f with the newest attempt of each task that was given out and has not ended.
-func (d *Dispatcher) EachAttempt(f func(id string, index, attempt int)) {
+func (d *Dispatcher) EachAttempt(f func(id string, index, attempt int, worker cluster.WorkerID)) {
 	for _, j := range d.order {
 		for i := range j.tasks {
 			if t := &j.tasks[i]; t.state < finished && t.attempt > 0 {
-				f(j.id, j.spec.First+i, int(t.attempt))
+				f(j.id, j.spec.First+i, int(t.attempt), t.worker)
 			}
 		}
 	}

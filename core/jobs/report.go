@@ -12,19 +12,15 @@ import (
 
 // Report handles a worker's report.
 func (d *Dispatcher) Report(now time.Time, r Report) {
-	s := d.workers[r.Worker]
-	if s == nil {
-		s = &workerState{id: r.Worker, open: map[Offer]*openGrant{}, running: map[Life]*job{}}
-		d.workers[r.Worker] = s
-		d.inOrder = append(d.inOrder, s)
-	}
+	s := d.workerOf(r.Worker)
 	if r.Full {
+		s.strays = false
 		d.reconcileWorker(now, s, r.Running, r.Results)
 		for _, sh := range d.queues {
 			sh.stale = true // it knows no bids
 		}
 	}
-	s.here = true
+	s.here, s.near = true, false
 	s.record, s.free = r.Record, r.Free
 	for _, a := range r.Replies {
 		d.takeReply(now, s, a)
@@ -184,6 +180,7 @@ func (d *Dispatcher) Gone(now time.Time, id cluster.WorkerID) {
 	}
 	d.voidWorkerState(now, s)
 	s.here = false
+	s.strays = s.strays || len(s.running) > 0
 	for _, l := range sortedLives(s.running) {
 		d.endLostAttempt(now, s, l, "worker "+string(id)+" was not heard of again")
 	}
@@ -200,9 +197,23 @@ func (d *Dispatcher) Silent(now time.Time, id cluster.WorkerID) {
 
 // endLostAttempt ends an attempt whose result will not come.
 func (d *Dispatcher) endLostAttempt(now time.Time, s *workerState, l Life, why string) {
+	if j, i, ok := d.findTask(l); ok && j.tasks[i].unconfirmed {
+		delete(s.running, l)
+		d.requeueUnconfirmed(now, j, i)
+		return
+	}
 	r := NewResult(l, s.id)
 	r.Code, r.Lost, r.Error, r.Ended = -1, true, why, now.UnixMicro()
 	d.takeResult(now, s, r)
+}
+
+// requeueUnconfirmed returns a task to the queue that has not reached its worker, as far as anybody knows.
+func (d *Dispatcher) requeueUnconfirmed(now time.Time, j *job, i int) {
+	if j.isUnwanted(i) {
+		d.endTask(now, j, i, cancelled)
+		return
+	}
+	d.putTaskBack(j, i)
 }
 
 // takeResult handles the result of an attempt. A result of an older attempt changes nothing, and the worker may forget

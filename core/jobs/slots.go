@@ -128,7 +128,9 @@ func (s *Slots) Save(now time.Time, buyer cluster.WorkerID, shape Shape) {
 // Pause stops or resumes offers to a buyer.
 func (s *Slots) Pause(buyer cluster.WorkerID, paused bool) {
 	if x := s.buyers[buyer]; x != nil {
-		x.paused = paused
+		if x.paused = paused; paused {
+			clear(x.passed)
+		}
 	}
 }
 

@@ -92,6 +92,9 @@ func (d *Dispatcher) Status(now time.Time, id string) (Job, error) {
 	return d.statusOf(now, j, true), nil
 }
 
+// HasWork reports whether there are unfinished jobs.
+func (d *Dispatcher) HasWork() bool { return len(d.order) > len(d.done) }
+
 // JobIDs lists all jobs, oldest first.
 func (d *Dispatcher) JobIDs() []string {
 	out := make([]string, len(d.order))
@@ -203,7 +206,7 @@ func (d *Dispatcher) explainWaiting(now time.Time, j *job) string {
 		}
 	}
 	if here == 0 {
-		return "no worker is connected"
+		return d.explainUnconnected(sh)
 	}
 	text := fmt.Sprintf("%s busy with %s", countNoun(here, "worker is", "workers are"),
 		countNoun(tasks, "task", "tasks"))
@@ -233,6 +236,28 @@ func (d *Dispatcher) explainWaiting(now time.Time, j *job) string {
 			countNoun(int(lots), "job", "jobs"))
 	}
 	return text
+}
+
+// explainUnconnected says why no worker is connected that could take a task of a shape.
+func (d *Dispatcher) explainUnconnected(sh *shapeQueue) string {
+	near := 0
+	var never []machine.Clause
+	for _, s := range d.inOrder {
+		if !s.near {
+			continue
+		}
+		near++
+		if v := placement.Judge(placement.Request{Resources: sh.shape.Resources()}, s.record); v.Never {
+			never = append(never, v.Failing[0])
+		}
+	}
+	switch {
+	case near == 0:
+		return "no worker is connected"
+	case near == len(never):
+		return fmt.Sprintf("%s (on all of %d)", placement.ClauseText(never[0]), near)
+	}
+	return countNoun(near-len(never), "worker is", "workers are") + " being connected"
 }
 
 // savesForOther reports whether a worker saves room for tasks of another shape.

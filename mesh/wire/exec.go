@@ -51,11 +51,13 @@ type execEnd struct {
 }
 
 func writeFrame(w io.Writer, kind byte, payload []byte) error {
-	frame := make([]byte, 5, 5+len(payload))
-	frame[0] = kind
-	binary.BigEndian.PutUint32(frame[1:], uint32(len(payload)))
-	_, err := w.Write(append(frame, payload...))
+	_, err := w.Write(appendFrame(make([]byte, 0, 5+len(payload)), kind, payload))
 	return err
+}
+
+func appendFrame(to []byte, kind byte, payload []byte) []byte {
+	to = binary.BigEndian.AppendUint32(append(to, kind), uint32(len(payload)))
+	return append(to, payload...)
 }
 
 func readFrame(r io.Reader) (kind byte, payload []byte, err error) {
@@ -191,8 +193,13 @@ func (o *execOrder) splitInput(ctx context.Context, stdin *stdinReader) (*runtim
 	return &runtime.Terminal{Terminal: *o.Terminal, Resize: sizes}, typed
 }
 
-// readOrder reads the first frame, within bodyTime. Later frames may take any time: a person may be typing them.
+// readOrder reads the first frame of a command.
 func (s *Server) readOrder(control *http.ResponseController, in io.Reader, order checked) error {
+	return s.readFirst(control, in, frameOrder, order)
+}
+
+// readFirst reads the first frame, within bodyTime. Later frames may take any time: a person may be typing them.
+func (s *Server) readFirst(control *http.ResponseController, in io.Reader, want byte, order checked) error {
 	if err := control.SetReadDeadline(time.Now().Add(s.bodyTime)); err != nil {
 		return fault.Wrap(err, fault.Internal, fault.CodeDeadline, "this connection cannot be given a deadline")
 	}
@@ -204,8 +211,8 @@ func (s *Server) readOrder(control *http.ResponseController, in io.Reader, order
 	if err == nil {
 		err = json.Unmarshal(payload, order)
 	}
-	if err != nil || kind != frameOrder {
-		return fault.Wrap(err, fault.Invalid, fault.CodeFrame, "the first frame must be the request")
+	if err != nil || kind != want {
+		return fault.Wrap(err, fault.Invalid, fault.CodeFrame, "the first frame must be an order")
 	}
 	if err := control.SetReadDeadline(time.Time{}); err != nil {
 		return fault.Wrap(err, fault.Internal, fault.CodeDeadline, "this connection's deadline cannot be lifted")

@@ -12,6 +12,7 @@ type Limits struct {
 	Reads       int // calls that change nothing; 0: 512
 	Changes     int // grants and verbs; 0: 256
 	Streams     int // watches, events, logs, commands, copies; 0: 512
+	Buyers      int // connections of buyers of tasks, two of each member at most; 0: 4096
 	Connections int // members' connections; 0: 4096; further ones are closed at once
 	Proxied     int // connections of members' proxies, one for each request; 0: 16384
 }
@@ -25,6 +26,7 @@ func (l Limits) orDefaults() Limits {
 	def(&l.Reads, 512)
 	def(&l.Changes, 256)
 	def(&l.Streams, 512)
+	def(&l.Buyers, 4096)
 	def(&l.Connections, 4096)
 	def(&l.Proxied, 16384)
 	return l
@@ -37,6 +39,7 @@ const (
 	read class = iota
 	change
 	stream
+	buyers
 	classes
 )
 

@@ -65,6 +65,7 @@ type Options struct {
 	// Claims decides claims of values that must be unique in an app; nil: this member decides none.
 	Claims   Decider
 	Stewards Stewards // nil: this member has no steward
+	Tasks    Tasks    // nil: this member runs no tasks
 	Learner  Learner  // nil: this member does not learn from others on request
 	Limits   Limits
 	Log      *slog.Logger
@@ -132,7 +133,8 @@ func NewServer(o Options) (*Server, error) {
 	o.Limits = l
 	s := &Server{o: o, odd: strangers.Few(o.Log, 20, time.Second),
 		joins: newGate(16), arriving: newGate(4 * l.Changes), asks: newAsks(),
-		gates: [classes]*gate{newGate(l.Reads), newGate(l.Changes), newGate(l.Streams)}}
+		gates: [classes]*gate{newGate(l.Reads), newGate(l.Changes), newGate(l.Streams),
+			newGate(l.Buyers)}}
 	s.headTime, s.bodyTime = headTime, bodyTime
 	s.setCapability(capability{Capability, Oldest})
 	s.routes = allRoutes()
@@ -146,7 +148,8 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	d := newDoor(s, ln)
 	members, unknown := s.httpServer(ctx, d.conf), s.httpServer(ctx, d.conf)
 	members.Handler = s
-	members.HTTP2.MaxConcurrentStreams = s.o.Limits.Reads + s.o.Limits.Changes + s.o.Limits.Streams
+	members.HTTP2.MaxConcurrentStreams = s.o.Limits.Reads + s.o.Limits.Changes + s.o.Limits.Streams +
+		s.o.Limits.Buyers
 	unknown.Handler, unknown.ConnContext = s.strangersHandler()
 	unknown.HTTP2.MaxConcurrentStreams, unknown.IdleTimeout = strangerStreams, s.bodyTime
 	g, until := errgroup.WithContext(ctx)
@@ -235,7 +238,7 @@ func (s *Server) runRoute(rt route, w http.ResponseWriter, r *http.Request, by P
 		return busyError(fault.Unavailable, s.o.Identity.Name().ID)
 	}
 	defer g.leaveCaller(by.ID)
-	if rt.class == stream {
+	if rt.class == stream || rt.class == buyers {
 		ctx, end := s.whileMember(r, by)
 		defer end()
 		r = r.WithContext(ctx)

@@ -161,6 +161,7 @@ func allRoutes() map[string]route {
 	}
 	maps.Copy(all, workerVerbs())
 	maps.Copy(all, workerStreams())
+	maps.Copy(all, taskRoutes())
 	return all
 }
 

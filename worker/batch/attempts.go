@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/core/jobs"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/store/journal"
@@ -29,22 +30,23 @@ type attemptLog struct {
 
 const (
 	attemptsFile    = "given"
-	maxAttemptLines = 20_000 // unused lines, beyond which the file is rewritten
+	attemptLine     = "%s %d %d %s .\n" // job, index, attempt, worker
+	maxAttemptLines = 20_000            // unused lines, beyond which the file is rewritten
 )
 
 // openAttemptLog calls f with each attempt in the file. It skips torn or damaged lines.
 func openAttemptLog(dir string, write journal.Writing,
-	f func(job string, index, attempt int)) (*attemptLog, error) {
+	f func(job string, index, attempt int, worker cluster.WorkerID)) (*attemptLog, error) {
 	g := &attemptLog{path: filepath.Join(dir, attemptsFile), write: write}
 	raw, err := os.ReadFile(g.path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, g.wrapFault(err)
 	}
 	for line := range bytes.Lines(raw) {
-		var job string
+		var job, worker string
 		var index, attempt int
-		if n, err := fmt.Sscanf(string(line), "%s %d %d.\n", &job, &index, &attempt); err == nil && n == 3 {
-			f(job, index, attempt)
+		if n, err := fmt.Sscanf(string(line), attemptLine, &job, &index, &attempt, &worker); err == nil && n == 4 {
+			f(job, index, attempt, cluster.WorkerID(worker))
 		}
 	}
 	return g, nil
@@ -61,7 +63,7 @@ func (g *attemptLog) noteGrants(orders []*jobs.Orders) error {
 	g.buf = g.buf[:0]
 	for _, o := range orders {
 		for _, t := range o.Grants {
-			g.buf = fmt.Appendf(g.buf, "%s %d %d.\n", t.Life.Job, t.Life.Index, t.Life.Attempt)
+			g.buf = fmt.Appendf(g.buf, attemptLine, t.Life.Job, t.Life.Index, t.Life.Attempt, o.Worker)
 			g.lines++
 		}
 	}
@@ -88,18 +90,18 @@ func (g *attemptLog) appendBuffer() error {
 func (g *attemptLog) needsRewrite() bool { return g.lines > 2*g.live+maxAttemptLines }
 
 // rewriteFile replaces the file by one with only the attempts still in use.
-func (g *attemptLog) rewriteFile(each func(f func(job string, index, attempt int))) error {
+func (g *attemptLog) rewriteFile(each func(f func(job string, index, attempt int, worker cluster.WorkerID))) error {
 	return g.write(func() error { return g.rewriteOnce(each) })
 }
 
-func (g *attemptLog) rewriteOnce(each func(f func(job string, index, attempt int))) error {
+func (g *attemptLog) rewriteOnce(each func(f func(job string, index, attempt int, worker cluster.WorkerID))) error {
 	f, err := os.OpenFile(g.path+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC|os.O_APPEND, 0o600)
 	if err != nil {
 		return g.wrapFault(err)
 	}
 	w, lines, size := bufio.NewWriter(f), 0, 0
-	each(func(job string, index, attempt int) {
-		n, _ := fmt.Fprintf(w, "%s %d %d.\n", job, index, attempt) // Flush returns the error
+	each(func(job string, index, attempt int, worker cluster.WorkerID) {
+		n, _ := fmt.Fprintf(w, attemptLine, job, index, attempt, worker) // Flush returns the error
 		lines, size = lines+1, size+n
 	})
 	if err = w.Flush(); err == nil {

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/core/jobs"
 	"github.com/soukhq/souk/store/disk/disktest"
 )
@@ -31,16 +32,16 @@ func TestHalfWrittenAttemptsAreCutOff(t *testing.T) {
 		}
 		return nil
 	}
-	g, err := openAttemptLog(dir, write, func(string, int, int) {})
+	g, err := openAttemptLog(dir, write, func(string, int, int, cluster.WorkerID) {})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := g.rewriteFile(func(func(string, int, int)) {}); err != nil {
+	if err := g.rewriteFile(func(func(string, int, int, cluster.WorkerID)) {}); err != nil {
 		t.Fatal(err)
 	}
 	const each = 100
 	for n := range 10 {
-		o := &jobs.Orders{}
+		o := &jobs.Orders{Worker: "w1"}
 		for i := range each {
 			o.Grants = append(o.Grants, jobs.Grant{Life: jobs.Life{Job: "job", Index: n*each + i, Attempt: 1}})
 		}
@@ -52,7 +53,7 @@ func TestHalfWrittenAttemptsAreCutOff(t *testing.T) {
 		t.Fatal(err)
 	}
 	seen := map[string]int{}
-	if _, err := openAttemptLog(dir, write, func(job string, index, attempt int) {
+	if _, err := openAttemptLog(dir, write, func(job string, index, attempt int, _ cluster.WorkerID) {
 		seen[fmt.Sprint(job, index, attempt)]++
 	}); err != nil {
 		t.Fatal(err)

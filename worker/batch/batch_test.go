@@ -36,6 +36,7 @@ type host struct {
 	rt     *fake.Runtime
 	j      *mem.Journal
 	runner *batch.Runner
+	conn   batch.RunnerConn // the newest with the runner
 	stop   func()
 }
 
@@ -43,10 +44,15 @@ var twoAtOnce = cluster.Resources{CPU: 2000, Memory: 1024, Disk: 1000}
 
 func openHost(t testing.TB, id cluster.WorkerID, rt *fake.Runtime, j *mem.Journal) *host {
 	t.Helper()
-	h := &host{t: t, id: id, rt: rt, j: j}
-	h.runner = batch.NewRunner(batch.RunnerOptions{Worker: id, Runtime: rt, Slots: 4})
+	return openHostWith(t, rt, j, batch.RunnerOptions{Worker: id, Slots: 4})
+}
+
+func openHostWith(t testing.TB, rt *fake.Runtime, j *mem.Journal, o batch.RunnerOptions) *host {
+	t.Helper()
+	o.Runtime = rt
+	h := &host{t: t, id: o.Worker, rt: rt, j: j, runner: batch.NewRunner(o)}
 	var err error
-	h.Worker, err = worker.New(t.Context(), worker.Options{ID: id, Region: "local", Dir: t.TempDir(),
+	h.Worker, err = worker.New(t.Context(), worker.Options{ID: o.Worker, Region: "local", Dir: t.TempDir(),
 		Capacity: twoAtOnce, Journal: j, Runtime: rt, Tasks: h.runner})
 	if err != nil {
 		t.Fatal(err)
@@ -82,7 +88,7 @@ func openShop(t testing.TB, j *mem.Journal, dir, boot string, hosts ...*host) *s
 		t.Fatal(err)
 	}
 	for _, h := range hosts {
-		s.attach(batch.Local(h.runner))
+		s.attach(h.local())
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
@@ -94,6 +100,12 @@ func openShop(t testing.TB, j *mem.Journal, dir, boot string, hosts ...*host) *s
 	})
 	t.Cleanup(s.stop)
 	return s
+}
+
+// local returns a new connection with the host's runner.
+func (h *host) local() batch.RunnerConn {
+	h.conn = batch.Local(h.runner)
+	return h.conn
 }
 
 // attach connects a runner.
@@ -345,12 +357,12 @@ func TestWorkerDeathKeepsRunningTasks(t *testing.T) {
 	}
 	s.until(job1, 2)
 	h.stop()
-	s.Detach("w1")
+	s.Detach(h.conn)
 	h2 := openHost(t, "w1", h.rt.Reopen(), h.j.Reopen())
 	if rec, err := h2.Record(t.Context()); err != nil || rec.Used.CPU != 2000 {
 		t.Fatalf("two tasks run and the ledger has %v, %v", rec.Used, err)
 	}
-	s.attach(batch.Local(h2.runner))
+	s.attach(h2.local())
 	h2.run()
 	for ended := range 3 {
 		s.until(job1, min(2, 3-ended))

@@ -32,6 +32,7 @@ const selfBucket = "buyer"
 // BuyerOptions say what a buyer is made of.
 type BuyerOptions struct {
 	Member  cluster.WorkerID // the member of the buyer; "": there is no cluster
+	Peers   Peers            // nil: there are no workers but those that are attached
 	Journal journal.Journal
 	Dir     string // for output; made if it does not exist
 	// Boot identifies the present boot of the host of the workers: after a reboot, what ran has been lost. "":
@@ -39,6 +40,16 @@ type BuyerOptions struct {
 	Boot  string
 	Write journal.Writing // carries out file writes outside the journal; nil: each is tried once
 	Log   *slog.Logger    // nil: nothing is logged
+}
+
+// Peers are the workers of other members. Its calls do not wait.
+type Peers interface {
+	// Peers returns the newest records of those that can be reached.
+	Peers() []cluster.Record
+	// Connect attaches a worker, soon. It is asked for again until that has succeeded.
+	Connect(id cluster.WorkerID)
+	// Disconnect ends a worker's connection.
+	Disconnect(id cluster.WorkerID)
 }
 
 // Buyer owns jobs. Its methods may be called from many goroutines, once Run has begun.
@@ -59,6 +70,7 @@ type Buyer struct {
 	silent  map[cluster.WorkerID]time.Time // owned by the loop
 	runs    atomic.Bool                    // Run has begun
 	waiters []commitWaiter                 // owned by the loop: callers that wait for a commit
+	looked  time.Time                      // owned by the loop: when it last looked at its peers
 	wake    *time.Timer                    // owned by the loop: fires when bulletins are due
 	changes changes
 }
@@ -105,10 +117,13 @@ func OpenBuyer(o BuyerOptions) (*Buyer, error) {
 		return nil, err
 	}
 	if boot != "" && o.Boot != "" && boot != o.Boot {
-		b.dispatcher.SkipAttempts()
+		b.dispatcher.SkipAttempts(func(w cluster.WorkerID) bool { return o.Member == "" || w == o.Member })
 	}
 	if err := b.attempts.rewriteFile(b.dispatcher.EachAttempt); err != nil {
 		return nil, err
+	}
+	for _, w := range b.dispatcher.Unconfirmed() {
+		b.silent[w] = time.Now()
 	}
 	if raw, err := json.Marshal(o.Boot); err == nil && boot != o.Boot {
 		if err := o.Journal.Commit([]fsm.Record{{Bucket: selfBucket, Key: "boot", Value: raw}}); err != nil {
@@ -122,7 +137,7 @@ func OpenBuyer(o BuyerOptions) (*Buyer, error) {
 // a new connection. The error is the runner's refusal to connect.
 func (b *Buyer) Attach(ctx context.Context, s RunnerConn) error {
 	sink := &connection{b: b, begun: make(chan struct{})}
-	first, err := s.Connect(ctx, Hello{Buyer: b.o.Member, Jobs: b.jobIDs(ctx)}, sink)
+	first, err := s.Connect(ctx, jobs.Hello{Buyer: b.o.Member, Jobs: b.jobIDs(ctx)}, sink)
 	if err != nil {
 		return err
 	}
@@ -151,16 +166,23 @@ type connection struct {
 }
 
 // Report implements ReportSink.
-func (c *connection) Report(m Message) {
+func (c *connection) Report(m jobs.Message) {
 	<-c.begun
 	c.b.Report(m)
 }
 
-// Detach reports that a connection has ended.
-func (b *Buyer) Detach(w cluster.WorkerID) {
+// Detach reports that a connection has ended. One that was replaced by a newer one changes nothing.
+func (b *Buyer) Detach(c RunnerConn) {
+	w := c.Worker()
 	b.connsMu.Lock()
-	delete(b.conns, w)
+	is := b.conns[w] == c
+	if is {
+		delete(b.conns, w)
+	}
 	b.connsMu.Unlock()
+	if !is {
+		return
+	}
 	b.postFunc(func(now time.Time) {
 		b.dispatcher.Silent(now, w)
 		b.silent[w] = now
@@ -169,7 +191,7 @@ func (b *Buyer) Detach(w cluster.WorkerID) {
 
 // Report handles a message; the caller keeps the order of messages. Output is in its file before the dispatcher gets
 // the results.
-func (b *Buyer) Report(m Message) {
+func (b *Buyer) Report(m jobs.Message) {
 	for i, out := range m.Outputs {
 		r := &m.Results[i]
 		r.Offset, r.Bytes, r.Cut = b.files.keepOutput(r.Job, out, r.Cut)
@@ -252,10 +274,33 @@ func (b *Buyer) tickDispatcher(now time.Time) {
 	b.dispatcher.Open(now) // saved room may be free again
 }
 
+// lookEvery is how often a buyer with unfinished jobs looks at the workers of other members.
+const lookEvery = 100 * time.Millisecond
+
+func (b *Buyer) lookAtPeers(now time.Time) {
+	since := now.Sub(b.looked)
+	if b.o.Peers != nil && (since >= tickEvery || since >= lookEvery && b.dispatcher.HasWork()) {
+		b.looked = now
+		b.dispatcher.Peers(now, b.o.Peers.Peers())
+	}
+}
+
+// connectPeers connects and disconnects workers of other members.
+func (b *Buyer) connectPeers(out *jobs.Out) {
+	for _, id := range out.Connect {
+		b.o.Peers.Connect(id)
+	}
+	for _, id := range out.Disconnect {
+		b.o.Peers.Disconnect(id)
+	}
+}
+
 // settleOrders sends orders, and commits when the journal is free: everything that arrived meanwhile shares one
 // commit.
 func (b *Buyer) settleOrders() error {
+	b.lookAtPeers(time.Now())
 	out := b.dispatcher.Take()
+	b.connectPeers(&out)
 	if !out.Wake.IsZero() {
 		b.wake.Reset(time.Until(out.Wake))
 	}

@@ -17,7 +17,6 @@ import (
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/runtime/fake"
 	"github.com/soukhq/souk/store/journal/mem"
-	"github.com/soukhq/souk/worker/batch"
 )
 
 // service asks a worker for a machine of one CPU that may evict.
@@ -117,12 +116,12 @@ func TestTasksAreChargedAndEvictableAfterRestart(t *testing.T) {
 		t.Fatalf("%+v, not %v an hour", got, want)
 	}
 	h.stop()
-	s.Detach("w1")
+	s.Detach(h.conn)
 	h2 := openHost(t, "w1", h.rt.Reopen(), h.j.Reopen())
 	if got := ml(h2); got.Rate != 0 {
 		t.Fatalf("%+v, and nobody has said whose the tasks are", got)
 	}
-	s.attach(batch.Local(h2.runner))
+	s.attach(h2.local())
 	h2.run()
 	waittest.Until(t, "they are charged again", func() bool { return ml(h2).Rate == want })
 	m, err := h2.service(1, machine.BandService)

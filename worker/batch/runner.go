@@ -20,6 +20,7 @@ import (
 const (
 	DefaultSlots = 64                  // tasks at once, regardless of room
 	maxHeld      = 4096                // unrecorded results of one buyer; beyond it the buyer gets no offers
+	maxHeldBytes = 4 << 20             // of their output, likewise
 	marketSlots  = 64                  // of the market, for the auction: only a scale
 	maxOutput    = 64 << 10            // bytes kept of one task's output, the last ones
 	endGrace     = lifecycle.TaskGrace // between SIGTERM and SIGKILL
@@ -45,6 +46,8 @@ type RunnerOptions struct {
 	Runtime runtime.Runtime
 	Slots   int          // 0: DefaultSlots
 	Log     *slog.Logger // nil: nothing is logged
+	// Removed reports whether a buyer's member was removed from the cluster; nil: none was.
+	Removed func(buyer cluster.WorkerID) bool
 }
 
 // Runner runs tasks on one worker. Make it before the worker, as the worker's Options.Tasks, then call Run.
@@ -61,21 +64,30 @@ type Runner struct {
 	ended       bool // Run has ended
 	buyers      map[cluster.WorkerID]*connectedBuyer
 	slots       *jobs.Slots
-	answered    uint64                // number of grants answered so far
-	tasks       map[string]*task      // running, or about to run
-	evicted     map[string]bool       // evicted before they have begun
-	unannounced []lifecycle.Task      // tasks to describe to the worker once Run has begun
-	held        map[string]heldResult // results not recorded yet
-	gone        []string              // lives to remove
+	answered    uint64                         // number of grants answered so far
+	tasks       map[string]*task               // running, or about to run
+	evicted     map[string]bool                // evicted before they have begun
+	unannounced []lifecycle.Task               // tasks to describe to the worker once Run has begun
+	held        map[string]heldResult          // results not recorded yet
+	gone        []string                       // lives to remove
+	left        map[cluster.WorkerID]time.Time // when buyers that are not connected were last connected
+	began       time.Time                      // when the runner was made
 }
 
 // connectedBuyer is a buyer's connection. A new one replaces it.
 type connectedBuyer struct {
 	sink     ReportSink
-	out      Message         // not reported yet
+	out      jobs.Message    // not reported yet
 	held     int             // its results in Runner.held
+	bytes    int             // of their output
 	reported *cluster.Record // as last reported on this connection; nil: not yet
 	changed  bool            // the record may have changed
+}
+
+// countHeld adds a result to those that are held, or removes it with n = -1.
+func (b *connectedBuyer) countHeld(n int, x *heldResult) {
+	b.held += n
+	b.bytes += n * len(x.output)
 }
 
 // task is one life that runs here.
@@ -106,11 +118,15 @@ func NewRunner(o RunnerOptions) *Runner {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
+	if o.Removed == nil {
+		o.Removed = func(cluster.WorkerID) bool { return false }
+	}
 	return &Runner{o: o, log: o.Log.With("worker", o.Worker), poke: make(chan struct{}, 1),
 		drop:   make(chan struct{}, 1),
 		slots:  jobs.NewSlots(o.Slots, auction.DefaultRules(marketSlots)),
 		buyers: map[cluster.WorkerID]*connectedBuyer{},
-		tasks:  map[string]*task{}, evicted: map[string]bool{}, held: map[string]heldResult{}}
+		left:   map[cluster.WorkerID]time.Time{}, began: time.Now(),
+		tasks: map[string]*task{}, evicted: map[string]bool{}, held: map[string]heldResult{}}
 }
 
 // Run works for a worker until ctx ends. Tasks keep running after that.
@@ -131,8 +147,12 @@ func (r *Runner) Run(ctx context.Context, host Host) {
 	r.wg.Go(r.lookForLives)
 	wakeUp(r.drop)
 	wakeUp(r.poke)
+	look := time.NewTicker(orphansEvery)
+	defer look.Stop()
 	for {
 		select {
+		case now := <-look.C:
+			r.endOrphans(now)
 		case <-ctx.Done():
 			r.mu.Lock()
 			r.ended = true // nothing is started from now on
@@ -192,7 +212,7 @@ func (r *Runner) freshRecord() (rec cluster.Record, ok bool) {
 // addressed is a message to a buyer.
 type addressed struct {
 	to ReportSink
-	Message
+	jobs.Message
 }
 
 // messages makes the next message to each buyer that has one.
@@ -200,7 +220,7 @@ func (r *Runner) messages(now time.Time, rec cluster.Record) (out []addressed) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for id, b := range r.buyers {
-		r.slots.Pause(id, b.held >= maxHeld)
+		r.slots.Pause(id, b.held >= maxHeld || b.bytes >= maxHeldBytes)
 	}
 	offers := r.slots.Offers(now, rec)
 	for id, b := range r.buyers {
@@ -210,7 +230,7 @@ func (r *Runner) messages(now time.Time, rec cluster.Record) (out []addressed) {
 		if same && len(m.Offers)+len(m.Passed)+len(m.Replies)+len(m.Results) == 0 {
 			continue
 		}
-		b.out, b.changed, b.reported = Message{}, false, &rec
+		b.out, b.changed, b.reported = jobs.Message{}, false, &rec
 		m.Worker, m.Record = r.o.Worker, rec
 		out = append(out, addressed{b.sink, m})
 	}
@@ -227,7 +247,7 @@ func judgedAlike(a, b cluster.Record) bool {
 func (r *Runner) Worker() cluster.WorkerID { return r.o.Worker }
 
 // Connect begins a connection with a buyer, and returns the tasks and results of its jobs.
-func (r *Runner) Connect(h Hello, sink ReportSink) Message {
+func (r *Runner) Connect(h jobs.Hello, sink ReportSink) jobs.Message {
 	r.mu.Lock()
 	host, ctx := r.host, r.ctx
 	r.mu.Unlock()
@@ -240,6 +260,7 @@ func (r *Runner) Connect(h Hello, sink ReportSink) Message {
 	r.slots.Leave(h.Buyer)
 	b := &connectedBuyer{sink: sink}
 	r.buyers[h.Buyer] = b
+	delete(r.left, h.Buyer)
 	jobsOf := make(map[string]bool, len(h.Jobs))
 	for _, id := range h.Jobs {
 		jobsOf[id] = true
@@ -250,7 +271,7 @@ func (r *Runner) Connect(h Hello, sink ReportSink) Message {
 		}
 		return *buyer == h.Buyer
 	}
-	m := Message{Report: jobs.Report{Full: true, Worker: r.o.Worker, Record: rec, Free: r.slots.NumFree()}}
+	m := jobs.Message{Report: jobs.Report{Full: true, Worker: r.o.Worker, Record: rec, Free: r.slots.NumFree()}}
 	for _, t := range r.tasks {
 		if is(&t.buyer, t.life.Job) {
 			m.Running = append(m.Running, t.life)
@@ -259,7 +280,7 @@ func (r *Runner) Connect(h Hello, sink ReportSink) Message {
 	for name, x := range r.held {
 		if is(&x.buyer, x.result.Job) {
 			r.held[name] = x
-			b.held++
+			b.countHeld(1, &x)
 			m.Results = append(m.Results, x.result)
 			m.Outputs = append(m.Outputs, x.output)
 		}
@@ -274,6 +295,7 @@ func (r *Runner) Disconnect(buyer cluster.WorkerID, sink ReportSink) {
 	defer r.mu.Unlock()
 	if b := r.buyers[buyer]; b != nil && b.sink == sink {
 		delete(r.buyers, buyer)
+		r.left[buyer] = time.Now()
 		r.slots.Leave(buyer)
 		wakeUp(r.poke)
 	}
@@ -306,7 +328,7 @@ func (r *Runner) Order(buyer cluster.WorkerID, o *jobs.Orders) {
 		if x, is := r.held[name]; is && x.buyer == buyer {
 			delete(r.held, name)
 			if b := r.buyers[buyer]; b != nil {
-				b.held--
+				b.countHeld(-1, &x)
 			}
 			r.gone = append(r.gone, name)
 		}

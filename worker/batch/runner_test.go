@@ -34,12 +34,12 @@ func (h *slowHost) Record(ctx context.Context) (cluster.Record, error) {
 }
 
 // hello is of the only buyer there is.
-var hello = batch.Hello{Buyer: "b"}
+var hello = jobs.Hello{Buyer: "b"}
 
 // reports are what a buyer was told.
-type reports chan batch.Message
+type reports chan jobs.Message
 
-func (r reports) Report(m batch.Message) { r <- m }
+func (r reports) Report(m jobs.Message) { r <- m }
 
 // A buyer that connects while a report to the one before it is under way is told what is used as every other is: it may
 // know it from a moment in which the tasks of the one before held all room.
@@ -79,12 +79,12 @@ type told struct {
 	once  sync.Once
 }
 
-func (t *told) Report(m batch.Message) {
+func (t *told) Report(m jobs.Message) {
 	t.ReportSink.Report(m)
 	t.once.Do(func() { close(t.first) })
 }
 
-func (e eager) Connect(ctx context.Context, b batch.Hello, sink batch.ReportSink) (batch.Message, error) {
+func (e eager) Connect(ctx context.Context, b jobs.Hello, sink batch.ReportSink) (jobs.Message, error) {
 	t := &told{ReportSink: sink, first: make(chan struct{})}
 	m, err := e.RunnerConn.Connect(ctx, b, t)
 	select {
@@ -101,7 +101,7 @@ func TestConnectionReadsItsGreetingFirst(t *testing.T) {
 		h := openHost(t, "w1", fake.New(fake.Options{}), mem.New())
 		s := openShop(t, mem.New(), t.TempDir(), "boot")
 		h.run()
-		s.attach(eager{batch.Local(h.runner)})
+		s.attach(eager{h.local()})
 		if j := s.submit(job1, spec(4, "true")); j.Succeeded != 4 {
 			t.Errorf("%+v", j)
 		}

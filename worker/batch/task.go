@@ -187,6 +187,7 @@ func (r *Runner) finishTask(t *task, res jobs.Result) {
 func (r *Runner) holdResult(name string, h heldResult) {
 	r.held[name] = h
 	if b := r.buyers[h.buyer]; b != nil {
+		b.countHeld(1, &h)
 		b.out.Results = append(b.out.Results, h.result)
 		b.out.Outputs = append(b.out.Outputs, h.output)
 	}

@@ -1,0 +1,172 @@
+package wire
+
+import (
+	"time"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/auction"
+	"github.com/soukhq/souk/core/jobs"
+	"github.com/soukhq/souk/fault"
+)
+
+// taskOrders is jobs.Orders for the wire: lives are text, and the terms of a job are sent before, once.
+type taskOrders struct {
+	Bulletin *jobs.Bulletin `json:"bulletin,omitempty"`
+	Back     []jobs.Offer   `json:"back,omitempty"`
+	Save     []jobs.Shape   `json:"save,omitempty"`
+	Grants   []taskGrant    `json:"grants,omitempty"`
+	Watch    []taskLife     `json:"watch,omitempty"`
+	Kill     []taskLife     `json:"kill,omitempty"`
+	Recorded []taskLife     `json:"recorded,omitempty"`
+}
+
+type taskGrant struct {
+	Slot  int32    `json:"s"`
+	Offer int32    `json:"o"`
+	Job   int32    `json:"j"`
+	Task  int32    `json:"t"`
+	Life  taskLife `json:"l"`
+}
+
+// taskReport is a jobs.Message for the wire, or a part of one.
+type taskReport struct {
+	Record  cluster.Record   `json:"record"`
+	Full    bool             `json:"full,omitempty"`
+	More    bool             `json:"more,omitempty"` // the next frame goes on with it
+	Running []taskLife       `json:"running,omitempty"`
+	Offers  []jobs.SlotOffer `json:"offers,omitempty"`
+	Free    int              `json:"free,omitempty"`
+	Passed  []jobs.Shape     `json:"passed,omitempty"`
+	Replies []taskReply      `json:"replies,omitempty"`
+	Results []taskResult     `json:"results,omitempty"`
+}
+
+type taskReply struct {
+	jobs.Offer
+	Answer auction.Reply `json:"a"`
+	Life   taskLife      `json:"l"`
+	Unpaid time.Duration `json:"u,omitempty"`
+}
+
+type taskResult struct {
+	jobs.Result
+	Life   taskLife `json:"life"`
+	Output []byte   `json:"output,omitempty"`
+}
+
+// taskLife is a jobs.Life as its text.
+type taskLife jobs.Life
+
+// MarshalText implements encoding.TextMarshaler.
+func (l taskLife) MarshalText() ([]byte, error) { return []byte(jobs.Life(l).String()), nil }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (l *taskLife) UnmarshalText(b []byte) error {
+	life, ok := jobs.ParseLife(string(b))
+	if !ok {
+		return fault.New(fault.Invalid, fault.CodeFrame, "%.60q names no attempt of a task", b)
+	}
+	*l = taskLife(life)
+	return nil
+}
+
+func toLives(list []jobs.Life) (out []taskLife) {
+	for _, l := range list {
+		out = append(out, taskLife(l))
+	}
+	return out
+}
+
+func fromLives(list []taskLife) (out []jobs.Life) {
+	for _, l := range list {
+		out = append(out, jobs.Life(l))
+	}
+	return out
+}
+
+// termsOf lists the terms that orders name, some of them more than once.
+func termsOf(o *jobs.Orders) (out []*jobs.Terms) {
+	for _, g := range o.Grants {
+		out = append(out, g.Terms)
+	}
+	for _, w := range o.Watch {
+		out = append(out, w.Terms)
+	}
+	return out
+}
+
+// encodeOrders makes orders for the wire.
+func encodeOrders(o *jobs.Orders) *taskOrders {
+	out := &taskOrders{Bulletin: o.Bulletin, Back: o.Back, Save: o.Save, Kill: toLives(o.Kill),
+		Recorded: toLives(o.Recorded)}
+	for _, g := range o.Grants {
+		x := taskGrant{g.Slot, g.Granted.Offer, g.Granted.Job, g.Granted.Task, taskLife(g.Life)}
+		out.Grants = append(out.Grants, x)
+	}
+	for _, w := range o.Watch {
+		out.Watch = append(out.Watch, taskLife(w.Life))
+	}
+	return out
+}
+
+// decodeOrders reads orders. known are the terms of jobs so far. A grant without terms is refused: Invalid.
+func decodeOrders(worker cluster.WorkerID, in *taskOrders, known map[string]*jobs.Terms) (*jobs.Orders, error) {
+	out := &jobs.Orders{Worker: worker, Bulletin: in.Bulletin, Back: in.Back, Save: in.Save, Kill: fromLives(in.Kill),
+		Recorded: fromLives(in.Recorded)}
+	for _, g := range in.Grants {
+		t := known[g.Life.Job]
+		if t == nil {
+			return nil, fault.New(fault.Invalid, fault.CodeFrame,
+				"a task of job %s was granted, but the buyer has not sent the terms of that job", g.Life.Job)
+		}
+		out.Grants = append(out.Grants, jobs.Grant{Slot: g.Slot, Life: jobs.Life(g.Life), Terms: t,
+			Granted: auction.TaskGrant{Offer: g.Offer, Job: g.Job, Task: g.Task}})
+	}
+	for _, l := range in.Watch {
+		if t := known[l.Job]; t != nil {
+			out.Watch = append(out.Watch, jobs.Watch{Life: jobs.Life(l), Terms: t})
+		}
+	}
+	return out, nil
+}
+
+// encodeReport makes a message for the wire, in parts of about reportBytes.
+func encodeReport(m jobs.Message) (parts []*taskReport) {
+	part := &taskReport{Record: m.Record, Full: m.Full, Running: toLives(m.Running), Offers: m.Offers, Free: m.Free,
+		Passed: m.Passed}
+	for _, r := range m.Replies {
+		part.Replies = append(part.Replies, taskReply{r.Offer, r.Answer, taskLife(r.Life), r.Unpaid})
+	}
+	size := 0
+	for i, r := range m.Results {
+		x := taskResult{Result: r, Life: taskLife(r.Life())}
+		if i < len(m.Outputs) {
+			x.Output = m.Outputs[i]
+		}
+		if size += len(x.Output)*4/3 + 400; size > reportBytes {
+			part.More = true
+			parts = append(parts, part)
+			part, size = &taskReport{Record: m.Record, Full: m.Full, Free: m.Free}, len(x.Output)*4/3+400
+		}
+		part.Results = append(part.Results, x)
+	}
+	return append(parts, part)
+}
+
+// addPart adds a part of a report to a message.
+func addPart(m *jobs.Message, worker cluster.WorkerID, part *taskReport) {
+	m.Worker, m.Record, m.Full, m.Free = worker, part.Record, part.Full, part.Free
+	m.Running = append(m.Running, fromLives(part.Running)...)
+	m.Offers = append(m.Offers, part.Offers...)
+	m.Passed = append(m.Passed, part.Passed...)
+	for _, r := range part.Replies {
+		x := jobs.Reply{Offer: r.Offer, Answer: r.Answer, Life: jobs.Life(r.Life), Unpaid: r.Unpaid}
+		m.Replies = append(m.Replies, x)
+	}
+	for _, x := range part.Results {
+		r := x.Result
+		r.Job, r.Index, r.Attempt = x.Life.Job, x.Life.Index, x.Life.Attempt
+		r.CPU, r.Memory, r.GPUs, r.Worker = x.Life.CPU, x.Life.Memory, x.Life.GPUs, worker
+		m.Results, m.Outputs = append(m.Results, r), append(m.Outputs, x.Output)
+	}
+}
