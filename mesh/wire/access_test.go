@@ -37,7 +37,7 @@ func post(t *testing.T, l *Link, path string, body io.Reader, size int64, header
 // reaches the worker; what it may is answered, or fails for another reason.
 func TestRolesLimitEveryRoute(t *testing.T) {
 	c, k := newCast(t, time.Now()), newStub()
-	addr := c.serve(t, "i1", Options{Worker: k, Signer: c.ca, Pull: func(_ context.Context, _ Peer,
+	addr := c.serve(t, "i1", Options{Worker: k, Jobs: jobStub{k}, Signer: c.ca, Pull: func(_ context.Context, _ Peer,
 		b []byte) ([]byte, error) {
 		return b, nil
 	}}, nil)

@@ -24,7 +24,7 @@ func (timed) SetWriteDeadline(time.Time) error { return nil }
 // the server.
 func FuzzRequestsNeverBreakTheServer(f *testing.F) {
 	c, k := newCast(f, time.Now()), newStub()
-	s, err := NewServer(Options{Identity: c.all["i1"], Worker: k, Signer: c.ca})
+	s, err := NewServer(Options{Identity: c.all["i1"], Worker: k, Signer: c.ca, Jobs: jobStub{k}})
 	must(f, err)
 	leaf := leafOf(f, c, "i1")
 	k.give["Record"], k.give["Grant"], k.give["Machine"], k.give["Do"] = aRecord(), aMachine(), aMachine(), refusal()

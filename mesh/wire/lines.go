@@ -29,6 +29,13 @@ const maxItems = 1 << 18
 // that the caller knows that the stream is open; items are sent as pace.Writer decides. A caller that reads slowly
 // delays only its own stream.
 func streamVerb[In, T any](f func(ctx context.Context, k Served, in In, emit func(T) error) error) route {
+	return streamOf(func(ctx context.Context, s *Server, in In, emit func(T) error) error {
+		return f(ctx, s.o.Worker, in, emit)
+	})
+}
+
+// streamOf is streamVerb for a verb that is not the worker's.
+func streamOf[In, T any](f func(ctx context.Context, s *Server, in In, emit func(T) error) error) route {
 	return route{role: pki.Gateway, class: stream, serve: func(s *Server, w http.ResponseWriter, r *http.Request,
 		_ Peer) error {
 		var in In
@@ -36,7 +43,7 @@ func streamVerb[In, T any](f func(ctx context.Context, k Served, in In, emit fun
 			return err
 		}
 		o := &out{w: w, control: http.NewResponseController(w)}
-		writeLines(o, func(emit func(T) error) error { return f(r.Context(), s.o.Worker, in, emit) })
+		writeLines(o, func(emit func(T) error) error { return f(r.Context(), s, in, emit) })
 		return nil
 	}}
 }

@@ -66,6 +66,7 @@ type Options struct {
 	Claims   Decider
 	Stewards Stewards // nil: this member has no steward
 	Tasks    Tasks    // nil: this member runs no tasks
+	Jobs     Jobs     // nil: this member keeps no jobs
 	Learner  Learner  // nil: this member does not learn from others on request
 	Limits   Limits
 	Log      *slog.Logger

@@ -162,6 +162,7 @@ func allRoutes() map[string]route {
 	maps.Copy(all, workerVerbs())
 	maps.Copy(all, workerStreams())
 	maps.Copy(all, taskRoutes())
+	maps.Copy(all, jobVerbs())
 	return all
 }
 
@@ -277,6 +278,13 @@ func unaryVerb[In, Out any](c class, f func(ctx context.Context, k Served, in In
 
 // unaryBy is unaryVerb for a verb that needs the caller.
 func unaryBy[In, Out any](c class, f func(ctx context.Context, k Served, by Peer, in In) (Out, error)) route {
+	return unaryOf(c, func(ctx context.Context, s *Server, by Peer, in In) (Out, error) {
+		return f(ctx, s.o.Worker, by, in)
+	})
+}
+
+// unaryOf is a verb for members with the role gateway, with one answer.
+func unaryOf[In, Out any](c class, f func(ctx context.Context, s *Server, by Peer, in In) (Out, error)) route {
 	return route{role: pki.Gateway, class: c, serve: func(s *Server, w http.ResponseWriter, r *http.Request,
 		by Peer) error {
 		var in In
@@ -290,7 +298,7 @@ func unaryBy[In, Out any](c class, f func(ctx context.Context, k Served, by Peer
 			}
 			defer g.leaveCaller(by.ID)
 		}
-		out, err := f(r.Context(), s.o.Worker, by, in)
+		out, err := f(r.Context(), s, by, in)
 		if err != nil {
 			return err
 		}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/jobs"
 	"github.com/soukhq/souk/core/lifecycle"
 	"github.com/soukhq/souk/core/placement"
 	"github.com/soukhq/souk/fault"
@@ -188,6 +189,40 @@ func workerCalls(id, mark, witness string) []call {
 	}
 }
 
+// jobCalls asks everything that a member may be asked about jobs, of one that nobody submitted.
+func jobCalls() []call {
+	const job = "jfefefefefe"
+	return []call{
+		{route: "jobs", ask: func(ctx context.Context, w *wire.Worker) error {
+			_, err := w.Jobs().List(ctx, "", true)
+			return answered(err)
+		}},
+		{route: "job", ask: func(ctx context.Context, w *wire.Worker) error {
+			_, err := w.Jobs().Status(ctx, job)
+			return answered(err)
+		}},
+		{route: "job-tasks", ask: func(ctx context.Context, w *wire.Worker) error {
+			_, _, err := w.Jobs().Tasks(ctx, job, jobs.TaskQuery{Limit: 1})
+			return answered(err)
+		}},
+		{route: "job-cancel", ask: func(ctx context.Context, w *wire.Worker) error {
+			_, err := w.Jobs().Cancel(ctx, job)
+			return answered(err)
+		}},
+		{route: "job-tasks-cancel", ask: func(ctx context.Context, w *wire.Worker) error {
+			_, _, err := w.Jobs().CancelTasks(ctx, job, jobs.Indices{{First: 1, Last: 1}})
+			return answered(err)
+		}},
+		{route: "job-wait", ask: func(ctx context.Context, w *wire.Worker) error {
+			_, err := w.Jobs().Wait(ctx, job, 0, time.Second)
+			return answered(err)
+		}},
+		{route: "job-logs", ask: func(ctx context.Context, w *wire.Worker) error {
+			return answered(w.Jobs().Logs(ctx, job, 0, machine.LogQuery{}, func(machine.LogLine) error { return nil }))
+		}},
+	}
+}
+
 // issuersRoute is the one that only an issuer may ask, which nobody here is who tries it.
 const issuersRoute = "keys"
 
@@ -242,7 +277,7 @@ func answered(err error) error {
 
 // routesOfTheWire reads from the source which routes there are, so that none is forgotten here.
 func routesOfTheWire() (all []string, err error) {
-	for _, file := range []string{"verbs.go", "claim.go", "certs.go", "cordon.go", "term.go", "steward.go"} {
+	for _, file := range []string{"verbs.go", "claim.go", "certs.go", "cordon.go", "term.go", "steward.go", "jobs.go"} {
 		raw, err := os.ReadFile("../../mesh/wire/" + file)
 		if err != nil {
 			return nil, err
@@ -264,8 +299,8 @@ func (x *thief) wireAttacks() (all []attack) {
 		calls := func(x *thief) []call {
 			client := wire.NewClient(x.id, nil)
 			witness, _ := x.witness()
-			return append(workerCalls(x.machineAt(at), fmt.Sprintf("%012d", x.n), witness),
-				memberCalls(client.Renew, client.Refresh, func() string { return at.said.Wire }, fmt.Sprint(x.n))...)
+			return slices.Concat(workerCalls(x.machineAt(at), fmt.Sprintf("%012d", x.n), witness), jobCalls(),
+				memberCalls(client.Renew, client.Refresh, func() string { return at.said.Wire }, fmt.Sprint(x.n)))
 		}
 		for i, k := range calls(x) {
 			tried = append(tried, k.route)

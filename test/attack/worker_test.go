@@ -72,8 +72,8 @@ func (x *thief) callsOfAWorker() (all []tryout) {
 		"tokens": "ask which digests are let in: those of its own list, which are no tokens",
 		"pull":   "offer its own records in an exchange, which no member answers"}
 	var refused []string
-	for _, k := range append(workerCalls(machineID, "000000000099", witness), memberCalls(client.Renew, client.Refresh,
-		func() string { return x.a.said.Wire }, "99")...) {
+	for _, k := range slices.Concat(workerCalls(machineID, "000000000099", witness), jobCalls(),
+		memberCalls(client.Renew, client.Refresh, func() string { return x.a.said.Wire }, "99")) {
 		ctx, cancel := context.WithTimeout(x.t.Context(), soon)
 		err := k.ask(ctx, link)
 		cancel()

@@ -1,0 +1,292 @@
+package wire
+
+import (
+	"context"
+	"time"
+
+	"github.com/soukhq/souk/core/jobs"
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/machine"
+)
+
+const (
+	pathJobs        = "/wire/jobs"
+	pathJob         = "/wire/job"
+	pathJobTasks    = "/wire/job-tasks"
+	pathJobCancel   = "/wire/job-cancel"
+	pathTasksCancel = "/wire/job-tasks-cancel"
+	pathJobWait     = "/wire/job-wait"
+	pathJobLogs     = "/wire/job-logs"
+)
+
+// Limits of the calls about jobs.
+const (
+	// jobTime is how long an answer about jobs may take, or the next job of a list: all members are asked at once, and
+	// the slowest delays the answer.
+	jobTime     = 2 * time.Second
+	maxJobWait  = time.Minute
+	maxJobTasks = 10_000   // of one page
+	maxIndices  = 32 << 10 // bytes of a list of indices
+	maxStates   = 16
+)
+
+// Jobs are the jobs that one member keeps: those that were submitted there. A job is named by its id, or by its name,
+// which means the newest job of that name there. All errors are *fault.Error.
+type Jobs interface {
+	Status(ctx context.Context, job string) (jobs.Job, error)
+	// List lists the jobs of an app, "" for all, oldest first.
+	List(ctx context.Context, app string) ([]jobs.Job, error)
+	// Tasks lists tasks in order of index; next is the index to continue with; -1 at the end.
+	Tasks(ctx context.Context, job string, q jobs.TaskQuery) (out []jobs.Task, next int, err error)
+	Cancel(ctx context.Context, job string) (jobs.Job, error)
+	CancelTasks(ctx context.Context, job string, list jobs.Indices) (jobs.Job, jobs.TasksCancelled, error)
+	// Wait returns when the job has ended, when more than done of its tasks have ended, or at the end of ctx.
+	Wait(ctx context.Context, job string, done int) (jobs.Job, error)
+	Logs(ctx context.Context, job string, index int, q machine.LogQuery, emit func(machine.LogLine) error) error
+}
+
+type jobsArgs struct {
+	App   string `json:"app,omitempty"`
+	Ended bool   `json:"ended,omitempty"` // jobs that have ended too
+}
+
+func (a *jobsArgs) check() error { return checkLengths(a.App) }
+
+type jobArgs struct {
+	Job string `json:"job"`
+}
+
+func (a *jobArgs) check() error {
+	if a.Job == "" {
+		return fault.New(fault.Invalid, fault.CodeJob, "a job is named by its id or its name")
+	}
+	return checkLengths(a.Job)
+}
+
+type jobTasksArgs struct {
+	jobArgs
+	From   int      `json:"from,omitempty"`
+	Limit  int      `json:"limit"`
+	States []string `json:"states,omitempty"`
+}
+
+func (a *jobTasksArgs) check() error {
+	if a.From < 0 || a.From > jobs.MaxIndex || a.Limit < 1 || a.Limit > maxJobTasks || len(a.States) > maxStates {
+		return fault.New(fault.Invalid, fault.CodeJob, "a page of tasks begins at an index from 0 to %d, has 1 to %d "+
+			"tasks and is of at most %d states", jobs.MaxIndex, maxJobTasks, maxStates)
+	}
+	if err := checkLengths(a.States...); err != nil {
+		return err
+	}
+	return a.jobArgs.check()
+}
+
+type jobTasksPage struct {
+	Tasks []jobs.Task `json:"tasks"`
+	Next  int         `json:"next"` // -1 at the end
+}
+
+type tasksCancelArgs struct {
+	jobArgs
+	Tasks string       `json:"tasks"` // as jobs.Indices writes them
+	list  jobs.Indices // of Tasks; check sets it
+}
+
+func (a *tasksCancelArgs) check() (err error) {
+	if len(a.Tasks) > maxIndices {
+		return fault.New(fault.Invalid, fault.CodeJob, "a list of indices has %d bytes; at most %d", len(a.Tasks),
+			maxIndices)
+	}
+	if a.list, err = jobs.ParseIndices(a.Tasks); err != nil {
+		return err
+	}
+	return a.jobArgs.check()
+}
+
+type tasksCancelled struct {
+	Job  jobs.Job            `json:"job"`
+	Done jobs.TasksCancelled `json:"done"`
+}
+
+type jobWaitArgs struct {
+	jobArgs
+	Done  int           `json:"done"`
+	Limit time.Duration `json:"limit_ns"`
+}
+
+func (a *jobWaitArgs) check() error {
+	if a.Done < 0 || a.Limit <= 0 || a.Limit > maxJobWait {
+		return fault.New(fault.Invalid, fault.CodeJob, "a wait for a job counts from 0 tasks on and takes at most %v, "+
+			"not %d and %v", maxJobWait, a.Done, a.Limit)
+	}
+	return a.jobArgs.check()
+}
+
+type jobLogArgs struct {
+	jobArgs
+	Index  int  `json:"index"`
+	Tail   *int `json:"tail,omitempty"`
+	Follow bool `json:"follow,omitempty"`
+}
+
+func (a *jobLogArgs) check() error {
+	if a.Index < 0 || a.Index > jobs.MaxIndex || a.Tail != nil && *a.Tail < 0 {
+		return fault.New(fault.Invalid, fault.CodeJob, "a task has an index from 0 to %d, and of its output the last "+
+			"0 or more lines are read", jobs.MaxIndex)
+	}
+	return a.jobArgs.check()
+}
+
+// jobsOrError returns the jobs of this member.
+func (s *Server) jobsOrError() (Jobs, error) {
+	if s.o.Jobs == nil {
+		return nil, fault.New(fault.Unimplemented, jobs.CodeJobs, "%s keeps no jobs", s.o.Identity.Name().ID)
+	}
+	return s.o.Jobs, nil
+}
+
+// jobVerbs are the calls about the jobs that this member keeps.
+func jobVerbs() map[string]route {
+	return map[string]route{
+		pathJob: jobVerb(read, func(ctx context.Context, k Jobs, a jobArgs) (jobs.Job, error) {
+			return k.Status(ctx, a.Job)
+		}),
+		pathJobTasks: jobVerb(read, func(ctx context.Context, k Jobs, a jobTasksArgs) (jobTasksPage, error) {
+			list, next, err := k.Tasks(ctx, a.Job, jobs.TaskQuery{From: a.From, Limit: a.Limit, States: a.States})
+			return jobTasksPage{list, next}, err
+		}),
+		pathJobCancel: jobVerb(change, func(ctx context.Context, k Jobs, a jobArgs) (jobs.Job, error) {
+			return k.Cancel(ctx, a.Job)
+		}),
+		pathTasksCancel: jobVerb(change, func(ctx context.Context, k Jobs, a tasksCancelArgs) (tasksCancelled, error) {
+			j, done, err := k.CancelTasks(ctx, a.Job, a.list)
+			return tasksCancelled{j, done}, err
+		}),
+		pathJobs: jobStream(func(ctx context.Context, k Jobs, a jobsArgs, emit func(jobs.Job) error) error {
+			list, err := k.List(ctx, a.App)
+			for i := range list {
+				if err == nil && (a.Ended || !list[i].State.Final()) {
+					err = emit(list[i])
+				}
+			}
+			return err
+		}),
+		// a stream, so that many waits keep nobody from asking what is answered at once
+		pathJobWait: jobStream(func(ctx context.Context, k Jobs, a jobWaitArgs, emit func(jobs.Job) error) error {
+			ctx, cancel := context.WithTimeout(ctx, a.Limit)
+			defer cancel()
+			j, err := k.Wait(ctx, a.Job, a.Done)
+			if err != nil {
+				return err
+			}
+			return emit(j)
+		}),
+		pathJobLogs: jobStream(func(ctx context.Context, k Jobs, a jobLogArgs,
+			emit func(machine.LogLine) error) error {
+			return k.Logs(ctx, a.Job, a.Index, machine.LogQuery{Tail: a.Tail, Follow: a.Follow}, emit)
+		}),
+	}
+}
+
+// jobVerb is a call about jobs with one answer.
+func jobVerb[In, Out any](c class, f func(ctx context.Context, k Jobs, in In) (Out, error)) route {
+	return unaryOf(c, func(ctx context.Context, s *Server, _ Peer, in In) (out Out, err error) {
+		k, err := s.jobsOrError()
+		if err != nil {
+			return out, err
+		}
+		return f(ctx, k, in)
+	})
+}
+
+// jobStream is a call about jobs that answers piece by piece.
+func jobStream[In, T any](f func(ctx context.Context, k Jobs, in In, emit func(T) error) error) route {
+	return streamOf(func(ctx context.Context, s *Server, in In, emit func(T) error) error {
+		k, err := s.jobsOrError()
+		if err != nil {
+			return err
+		}
+		return f(ctx, k, in, emit)
+	})
+}
+
+// FarJobs are the jobs that another member keeps. A call whose answer takes too long is Unavailable "lost".
+type FarJobs struct{ link *Link }
+
+// Jobs returns the jobs that the member keeps.
+func (l *Link) Jobs() FarJobs { return FarJobs{l} }
+
+// Status returns a job.
+func (f FarJobs) Status(ctx context.Context, job string) (j jobs.Job, err error) {
+	err = f.link.callMember(ctx, pathJob, jobTime, jobArgs{job}, &j)
+	return j, err
+}
+
+// List lists the jobs of an app, "" for all, oldest first; those that have ended only if ended is set.
+func (f FarJobs) List(ctx context.Context, app string, ended bool) ([]jobs.Job, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	slow := time.AfterFunc(jobTime, func() { cancel(errSlow(jobTime)) })
+	defer slow.Stop()
+	list := []jobs.Job{}
+	err := followStream(ctx, f.link, pathJobs, jobsArgs{app, ended}, func(j jobs.Job) error {
+		slow.Reset(jobTime)
+		if list = append(list, j); len(list) > maxItems {
+			return fault.New(fault.Unavailable, fault.CodeTooLarge, "%s lists more than %d jobs", f.link.memberName(),
+				maxItems)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return list, nil
+}
+
+// Tasks lists tasks in order of index; next is the index to continue with; -1 at the end.
+func (f FarJobs) Tasks(ctx context.Context, job string, q jobs.TaskQuery) (out []jobs.Task, next int, err error) {
+	var p jobTasksPage
+	err = f.link.callMember(ctx, pathJobTasks, readTime, jobTasksArgs{jobArgs{job}, q.From, q.Limit, q.States}, &p)
+	if err != nil {
+		return nil, -1, err
+	}
+	return p.Tasks, p.Next, nil
+}
+
+// Cancel drops the job's tasks that wait and ends those that run. The answer is durable.
+func (f FarJobs) Cancel(ctx context.Context, job string) (j jobs.Job, err error) {
+	err = f.link.callMember(ctx, pathJobCancel, changeTime, jobArgs{job}, &j)
+	return j, err
+}
+
+// CancelTasks cancels some tasks of a job. The answer is durable.
+func (f FarJobs) CancelTasks(ctx context.Context, job string, list jobs.Indices) (jobs.Job, jobs.TasksCancelled,
+	error) {
+	var out tasksCancelled
+	err := f.link.callMember(ctx, pathTasksCancel, changeTime,
+		tasksCancelArgs{jobArgs: jobArgs{job}, Tasks: list.String()}, &out)
+	return out.Job, out.Done, err
+}
+
+// Wait returns when the job has ended, when more than done of its tasks have ended, or after limit.
+func (f FarJobs) Wait(ctx context.Context, job string, done int, limit time.Duration) (j jobs.Job, err error) {
+	within := limit + readTime
+	ctx, cancel := context.WithTimeoutCause(ctx, within, errSlow(within))
+	defer cancel()
+	there := false
+	err = followStream(ctx, f.link, pathJobWait, jobWaitArgs{jobArgs{job}, done, limit}, func(x jobs.Job) error {
+		j, there = x, true
+		return nil
+	})
+	if err == nil && !there {
+		err = fault.New(fault.Unavailable, fault.CodeLost, "%s answers a wait for a job without the job",
+			f.link.memberName())
+	}
+	return j, err
+}
+
+// Logs calls emit with each line of a task's output.
+func (f FarJobs) Logs(ctx context.Context, job string, index int, q machine.LogQuery,
+	emit func(machine.LogLine) error) error {
+	return followStream(ctx, f.link, pathJobLogs, jobLogArgs{jobArgs{job}, index, q.Tail, q.Follow}, emit)
+}
