@@ -30,6 +30,16 @@
 // repeats a create says with the header Souk-Key-Age how many seconds ago it drew the key: a worker that had died by then
 // is not waited for.
 //
+// # Jobs
+//
+// A job is kept by one member, the one where it was submitted: "member" names it. Any member answers for it. Where the
+// member that keeps a job does not answer, or may keep it and cannot be asked, the error is of the kind unavailable, has
+// the code job_member and names that member: ask again. A job is found by its name though a silent member may keep a
+// newer one, which the header Souk-Missing then names; but nothing is cancelled by that name. A job that is submitted
+// again under its id is answered as it is, at any member. A client that has just drawn the id says so with the header
+// "Souk-New-Key: 1", and no other member is asked; one that submits the job again says with the header Souk-Key-Age how
+// many seconds ago it drew the id: a member that had died by then is not waited for.
+//
 // # Streams
 //
 // An NDJSON answer is one JSON value a line. A stream that breaks off ends with a line {"error": "..."}, in the shape
@@ -45,7 +55,7 @@
 // # Lists
 //
 // A list answers though a worker cannot be asked: the header Souk-Missing then names the worker. What it last told of
-// its machines stands in, with the host_status "unreachable"; its volumes and destroyed machines are left out.
+// its machines stands in, with the host_status "unreachable"; its volumes, destroyed machines and jobs are left out.
 //
 // # Errors
 //

@@ -22,8 +22,8 @@ func jobRoutes() []Route {
 	return []Route{
 		{Op: SubmitJob, Verb: VerbCreate, Kind: KindJob, About: "Submit a job: one task, or an array of them.",
 			In: NewJob{}, Out: jobs.Job{}, Code: 201},
-		{Op: ListJobs, Verb: VerbList, Kind: KindJob, About: "List jobs, oldest first.",
-			Query: "app", Out: JobList{}},
+		{Op: ListJobs, Verb: VerbList, Kind: KindJob, About: "List the jobs of all members, oldest first.",
+			Query: "app unfinished", Out: JobList{}},
 		{Op: GetJob, Verb: VerbGet, Kind: KindJob, About: "Describe a job, and why its tasks wait.",
 			Out: jobs.Job{}},
 		{Op: WaitJob, Verb: VerbWatch, Kind: KindJob,

@@ -2,6 +2,8 @@ package client
 
 import (
 	"context"
+	"crypto/rand"
+	"encoding/binary"
 	"net/url"
 	"strconv"
 	"time"
@@ -11,19 +13,34 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// SubmitJob submits a job. id is chosen by the caller, who may then repeat the call: nothing is submitted twice. "":
-// the server chooses.
+// SubmitJob submits a job. id is chosen by the caller, who may then repeat the call, at any member: nothing is submitted
+// twice. "": the client chooses one that is new.
 func (c *Client) SubmitJob(ctx context.Context, id string, spec jobs.Spec) (jobs.Job, error) {
-	in := api.NewJob{ID: id, Spec: spec}
+	k := newCall(api.SubmitJob)
+	if id == "" {
+		var random [8]byte
+		rand.Read(random[:]) // never fails: it ends the program instead
+		id = jobs.ID(binary.BigEndian.Uint64(random[:]))
+		k = k.withHeader(api.NewKeyHeader, "1")
+	}
+	k = k.withHeader(api.IdempotencyHeader, id).withBody(api.NewJob{ID: id, Spec: spec})
 	var j jobs.Job
-	err := c.doCall(ctx, newCall(api.SubmitJob).withBody(in), &j)
+	err := c.doCall(ctx, k, &j)
 	return j, err
 }
 
 // Jobs lists the jobs of an app, "" for all, oldest first.
 func (c *Client) Jobs(ctx context.Context, app string) ([]jobs.Job, error) {
+	return c.listJobs(ctx, app, url.Values{})
+}
+
+// UnfinishedJobs lists the jobs of an app, "" for all, that have not ended, oldest first.
+func (c *Client) UnfinishedJobs(ctx context.Context, app string) ([]jobs.Job, error) {
+	return c.listJobs(ctx, app, url.Values{"unfinished": {"true"}})
+}
+
+func (c *Client) listJobs(ctx context.Context, app string, q url.Values) ([]jobs.Job, error) {
 	var a api.JobList
-	q := url.Values{}
 	if app != "" {
 		q.Set("app", app)
 	}

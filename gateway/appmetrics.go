@@ -133,7 +133,7 @@ func namedApps(sizes map[string]int) func(app string) string {
 }
 
 // jobCollector reports the jobs that this member keeps.
-type jobCollector struct{ jobs Jobs }
+type jobCollector struct{ jobs OwnJobs }
 
 // Describe describes nothing, as workerCollector's does.
 func (jobCollector) Describe(chan<- *prometheus.Desc) {}

@@ -42,10 +42,18 @@ func (d *directory) doCommand(r *http.Request, c lifecycle.Command) (lifecycle.O
 // nameMissing lists in a header the workers that a list may be incomplete for: those not asked, and those that have not
 // reported yet.
 func (d *directory) nameMissing(w http.ResponseWriter, silent []find.Unanswered) {
-	ids := d.Fleet.Snapshot().MustAsk()
+	setMissing(w, append(d.Fleet.Snapshot().MustAsk(), workersOf(silent)...))
+}
+
+func workersOf(silent []find.Unanswered) (ids []cluster.WorkerID) {
 	for _, s := range silent {
 		ids = append(ids, s.Worker)
 	}
+	return ids
+}
+
+// setMissing names workers in the header for those that an answer may lack.
+func setMissing(w http.ResponseWriter, ids []cluster.WorkerID) {
 	slices.Sort(ids)
 	ids = slices.Compact(ids)
 	if len(ids) == 0 {

@@ -21,6 +21,7 @@ import (
 	"github.com/soukhq/souk/broker"
 	"github.com/soukhq/souk/broker/known"
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/jobs"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/fleet/find"
 	"github.com/soukhq/souk/internal/strangers"
@@ -37,7 +38,8 @@ type Options struct {
 	Catalog   *catalog.Catalog
 	Broker    Broker
 	Claims    Claims
-	Jobs      Jobs // nil: jobs are not taken
+	Jobs      Jobs    // nil: jobs are not taken
+	OwnJobs   OwnJobs // for metrics; nil: this member keeps no jobs
 	// Cluster is this process as a member of a cluster; nil: it is alone.
 	Cluster Cluster
 	Self    cluster.WorkerID // this process's member id; "": it is alone
@@ -82,6 +84,12 @@ type Broker interface {
 	Collectors() []prometheus.Collector
 }
 
+// OwnJobs is what a gateway needs of its process's own buyer of tasks.
+type OwnJobs interface {
+	// List lists the jobs of an app, "" for all, oldest first.
+	List(ctx context.Context, app string) ([]jobs.Job, error)
+}
+
 // Claims is what a gateway needs of the broker's Claimant.
 type Claims interface {
 	// KeyPairs asks all members for keys that a network partition has left bound to several machines.
@@ -113,7 +121,7 @@ func New(o Options) (*Gateway, error) {
 		Broker: o.Broker, Directory: o.Directory, Self: o.Self, Stewards: o.Stewards, LostAfter: o.LostAfter,
 		Images: o.Images, Agree: o.Agree, Rand: o.Rand}
 	counts := append(o.Broker.Collectors(), workerCollector{g.directory}, decisionCollector{o.Decisions},
-		clusterCollector{o.Cluster}, appCollector{services}, jobCollector{o.Jobs},
+		clusterCollector{o.Cluster}, appCollector{services}, jobCollector{o.OwnJobs},
 		certCollector{o.Certs})
 	if o.Proxy != nil {
 		counts = append(counts, o.Proxy.Collectors()...)

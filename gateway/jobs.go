@@ -14,24 +14,31 @@ import (
 	"github.com/soukhq/souk/core/jobs"
 	"github.com/soukhq/souk/core/placement"
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/fleet/find"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/store/catalog"
 )
 
-// Jobs is what a gateway needs of a buyer of tasks. A job is named by its id, or by its name, which means the newest
-// job of that name. All errors are *fault.Error.
+// Jobs is what a gateway needs of the buyers of tasks of all members. A job is named by its id, or by its name, which
+// means the newest job of that name. All errors are *fault.Error.
 type Jobs interface {
-	// Submit accepts a job; the answer is durable. Repeating an id returns the existing job.
+	// Submitted returns the job that a client may have submitted before under an id, drawn at a time (zero: unknown);
+	// NotFound: there is none.
+	Submitted(ctx context.Context, id string, drawn time.Time) (jobs.Job, error)
+	// Submit accepts a job; the answer is durable. Repeating an id at the same member returns the existing job.
 	Submit(ctx context.Context, id string, spec jobs.Spec) (jobs.Job, error)
-	Status(ctx context.Context, job string) (jobs.Job, error)
-	List(ctx context.Context, app string) ([]jobs.Job, error)
+	// Status returns a job and, if it is named by its name, the members that could not be asked.
+	Status(ctx context.Context, job string) (jobs.Job, []find.Unanswered, error)
+	// List lists the jobs of an app, "" for all, oldest first, those that have ended only if ended is set; and the
+	// members that could not be asked.
+	List(ctx context.Context, app string, ended bool) ([]jobs.Job, []find.Unanswered, error)
 	// Tasks lists tasks in order of index; next is the index to continue with; -1 at the end.
 	Tasks(ctx context.Context, job string, q jobs.TaskQuery) (out []jobs.Task, next int, err error)
 	Cancel(ctx context.Context, job string) (jobs.Job, error)
 	// CancelTasks cancels some tasks of a job.
 	CancelTasks(ctx context.Context, job string, list jobs.Indices) (jobs.Job, jobs.TasksCancelled, error)
-	// Wait returns when the job has ended, when more than done of its tasks have ended, or at the end of ctx.
-	Wait(ctx context.Context, job string, done int) (jobs.Job, error)
+	// Wait returns when the job has ended, when more than done of its tasks have ended, or after limit.
+	Wait(ctx context.Context, job string, done int, limit time.Duration) (jobs.Job, error)
 	Logs(ctx context.Context, job string, index int, q machine.LogQuery, emit func(machine.LogLine) error) error
 }
 
@@ -93,6 +100,12 @@ func (a *jobsAPI) submitJob(w http.ResponseWriter, r *http.Request) error {
 	if err := n.Settle(); err != nil {
 		return err
 	}
+	if j, err := a.submittedBefore(r, n.ID); !fault.Is(err, fault.NotFound) {
+		if err == nil {
+			answerJSON(w, http.StatusCreated, j)
+		}
+		return err
+	}
 	if err := a.fitsEver(r.Context(), n.Spec); err != nil {
 		return err
 	}
@@ -115,6 +128,19 @@ func (a *jobsAPI) submitJob(w http.ResponseWriter, r *http.Request) error {
 	}
 	answerJSON(w, http.StatusCreated, j)
 	return nil
+}
+
+// submittedBefore returns the job that the client may have submitted before under this id, at this member or another;
+// NotFound: there is none.
+func (a *jobsAPI) submittedBefore(r *http.Request, id string) (jobs.Job, error) {
+	if !jobs.ValidID(id) || r.Header.Get(api.NewKeyHeader) != "" {
+		return jobs.Job{}, fault.New(fault.NotFound, fault.CodeJobNotFound, "the job was not submitted before")
+	}
+	drawn, err := drawnAt(r.Header.Get(api.KeyAgeHeader))
+	if err != nil {
+		return jobs.Job{}, err
+	}
+	return a.jobs.Submitted(r.Context(), id, drawn)
 }
 
 // fillMeans sets in a job which namespace pays, and how often its tasks may be evicted: its app decides both, not the
@@ -157,10 +183,15 @@ func (a *jobsAPI) listJobs(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	list, err := b.List(r.Context(), r.URL.Query().Get("app"))
+	unfinished, err := queryBool(r, "unfinished")
 	if err != nil {
 		return err
 	}
+	list, silent, err := b.List(r.Context(), r.URL.Query().Get("app"), !unfinished)
+	if err != nil {
+		return err
+	}
+	setMissing(w, workersOf(silent))
 	answerJSON(w, http.StatusOK, api.JobList{Jobs: append([]jobs.Job{}, list...)})
 	return nil
 }
@@ -170,10 +201,11 @@ func (a *jobsAPI) getJob(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	j, err := b.Status(r.Context(), r.PathValue("job"))
+	j, silent, err := b.Status(r.Context(), r.PathValue("job"))
 	if err != nil {
 		return err
 	}
+	setMissing(w, workersOf(silent))
 	answerJSON(w, http.StatusOK, j)
 	return nil
 }
@@ -191,9 +223,7 @@ func (a *jobsAPI) waitJob(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), time.Duration(seconds)*time.Second)
-	defer cancel()
-	j, err := b.Wait(ctx, r.PathValue("job"), done)
+	j, err := b.Wait(r.Context(), r.PathValue("job"), done, time.Duration(seconds)*time.Second)
 	if err != nil {
 		return err
 	}

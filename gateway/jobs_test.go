@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 	"github.com/soukhq/souk/core/auction"
 	"github.com/soukhq/souk/core/jobs"
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/fleet/buyers"
 	"github.com/soukhq/souk/machine"
 )
 
@@ -102,8 +104,129 @@ func (d *deskJobs) Logs(ctx context.Context, job string, _ int, _ machine.LogQue
 func jobShop(t *testing.T) (*shop, *deskJobs) {
 	t.Helper()
 	s, d := newShop(t), newDeskJobs()
-	s.with(func(o *Options) { o.Jobs = d })
+	s.with(func(o *Options) { o.Jobs, o.OwnJobs = buyers.New(buyers.Options{Own: d}), d })
 	return s, d
+}
+
+// farDesk is another member's buyer.
+type farDesk struct {
+	*deskJobs
+	down atomic.Bool
+}
+
+func (f *farDesk) err() error {
+	if f.down.Load() {
+		return fault.New(fault.Unavailable, fault.CodeUnreachable, "w2 cannot be reached")
+	}
+	return nil
+}
+
+func (f *farDesk) Status(ctx context.Context, job string) (jobs.Job, error) {
+	if err := f.err(); err != nil {
+		return jobs.Job{}, err
+	}
+	return f.deskJobs.Status(ctx, job)
+}
+
+func (f *farDesk) List(ctx context.Context, app string, _ bool) ([]jobs.Job, error) {
+	if err := f.err(); err != nil {
+		return nil, err
+	}
+	return f.deskJobs.List(ctx, app)
+}
+
+func (f *farDesk) Wait(ctx context.Context, job string, _ int, _ time.Duration) (jobs.Job, error) {
+	return f.Status(ctx, job)
+}
+
+// TestJobsOfAnotherMember: each route answers for a job that another member keeps, whose silence is said.
+func TestJobsOfAnotherMember(t *testing.T) {
+	s, own := jobShop(t)
+	far := &farDesk{deskJobs: newDeskJobs()}
+	other := buyers.Other{ID: "w2", Buyer: far, Gone: func() (since time.Time, why error) { return since, nil }}
+	s.with(func(o *Options) {
+		o.Jobs = buyers.New(buyers.Options{Own: own, Self: "w1",
+			Others: func() []buyers.Other { return []buyers.Other{other} },
+			Other:  func(id cluster.WorkerID) (buyers.Other, bool) { return other, id == "w2" }})
+	})
+	const id, never = "j00000000aa", "j00000000ff"
+	spec := jobs.Spec{App: "app", Name: "sweep", Command: []string{"true"}, Last: 9}
+	if err := spec.Settle(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := far.Submit(t.Context(), id, spec); err != nil {
+		t.Fatal(err)
+	}
+	body := map[string]any{"id": id, "app": "app", "command": []string{"false"}}
+	var j jobs.Job
+	job := func(code int, method, path string, body any) {
+		t.Helper()
+		if s.want(code, method, path, body).into(t, &j); j.ID != id || j.Member != "w2" || j.Spec.Name != "sweep" {
+			t.Errorf("%s: %+v", path, j)
+		}
+	}
+	job(201, "POST", "/v1/souk/jobs", body) // the id again, here
+	for _, ref := range []string{id, "sweep"} {
+		job(200, "GET", "/v1/souk/jobs/"+ref, nil)
+		job(200, "GET", "/v1/souk/jobs/"+ref+"/wait?timeout=1", nil)
+		s.want(200, "GET", "/v1/souk/jobs/"+ref+"/tasks", nil)
+		if r := s.want(200, "GET", "/v1/souk/jobs/"+ref+"/tasks/3/logs", nil); !strings.Contains(r.raw, "hello") {
+			t.Error(r.raw)
+		}
+	}
+	var cut api.TasksCancelled
+	if s.want(200, "POST", "/v1/souk/jobs/sweep/tasks/1-2/cancel", nil).into(t, &cut); cut.Tasks != 2 ||
+		cut.Job.Member != "w2" {
+		t.Errorf("%+v", cut)
+	}
+	var list api.JobList
+	r := s.want(200, "GET", "/v1/souk/jobs?unfinished=true", nil)
+	if r.into(t, &list); len(list.Jobs) != 1 || list.Jobs[0].Member != "w2" || r.header.Get(api.MissingHeader) != "" {
+		t.Errorf("%+v", list)
+	}
+	if own.count() != 0 {
+		t.Error("the own buyer got a job")
+	}
+	if text := s.want(200, "GET", "/metrics", nil).raw; !strings.Contains(text, "souk_jobs{state=\"waiting\"} 0") {
+		t.Error("the metrics count another member's job")
+	}
+	job(200, "POST", "/v1/souk/jobs/sweep/cancel", nil)
+	if s.want(200, "GET", "/v1/souk/jobs?unfinished=true", nil).into(t, &list); len(list.Jobs) != 0 {
+		t.Errorf("%+v", list)
+	}
+
+	far.down.Store(true)
+	for _, path := range []string{"GET /v1/souk/jobs/" + id, "GET /v1/souk/jobs/" + never, "GET /v1/souk/jobs/nope",
+		"GET /v1/souk/jobs/" + id + "/wait", "POST /v1/souk/jobs/" + never + "/cancel"} {
+		method, path, _ := strings.Cut(path, " ")
+		r := s.do(method, path, nil)
+		if f := r.failure(t); r.code != 500 || f.Souk.Code != "job_member" || !strings.Contains(f.Error, "w2") {
+			t.Errorf("%s: %d %s", path, r.code, r.raw)
+		}
+	}
+	r = s.want(200, "GET", "/v1/souk/jobs", nil)
+	if r.into(t, &list); len(list.Jobs) != 0 || r.header.Get(api.MissingHeader) != "w2" {
+		t.Errorf("%s lacks %q", r.raw, r.header.Get(api.MissingHeader))
+	}
+	if r := s.do("POST", "/v1/souk/jobs", body); r.code != 500 || r.failure(t).Souk.Code != "job_member" {
+		t.Errorf("an id that w2 may have: %d %s", r.code, r.raw)
+	}
+	body["id"] = never
+	if r := s.do("POST", "/v1/souk/jobs", body, api.NewKeyHeader+": 1"); r.code != 201 || own.count() != 1 {
+		t.Errorf("a new id: %d %s", r.code, r.raw)
+	}
+	if r := s.do("POST", "/v1/souk/jobs", body, api.KeyAgeHeader+": -1"); r.code != 400 && r.code != 422 {
+		t.Errorf("a bad age: %d %s", r.code, r.raw)
+	}
+	if r := s.do("GET", "/v1/souk/jobs?unfinished=perhaps", nil); r.code/100 != 4 {
+		t.Errorf("%d %s", r.code, r.raw)
+	}
+}
+
+func (d *deskJobs) count() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return len(d.dispatcher.JobIDs())
 }
 
 // TestJobRoutesSubmitListAndCancel walks through the routes of a job. Every answer is held against the description by the harness.

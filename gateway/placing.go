@@ -8,6 +8,7 @@ import (
 	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/broker"
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/jobs"
 	"github.com/soukhq/souk/core/market"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
@@ -81,16 +82,33 @@ func (a *placingAPI) planDrain(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	for i := range plan.Tasks {
-		if a.jobs == nil {
-			break
-		}
-		if j, err := a.jobs.Status(r.Context(), plan.Tasks[i].Job); err == nil { // otherwise another member has the job
-			plan.Tasks[i].Name = j.Spec.Name
-		}
-	}
+	a.nameTasks(r.Context(), plan.Tasks)
 	answerJSON(w, http.StatusOK, plan)
 	return nil
+}
+
+// namesTime bounds how long an answer waits for the names of jobs.
+const namesTime = time.Second
+
+// nameTasks sets the names of the tasks' jobs, as far as they are found in time.
+func (a *placingAPI) nameTasks(ctx context.Context, tasks []api.DrainTasks) {
+	if a.jobs == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, namesTime)
+	defer cancel()
+	names := map[string]string{}
+	for i := range tasks {
+		id := tasks[i].Job
+		if _, asked := names[id]; !asked && ctx.Err() == nil {
+			j, _, err := a.jobs.Status(ctx, id)
+			if err != nil {
+				j = jobs.Job{} // it stays without a name
+			}
+			names[id] = j.Spec.Name
+		}
+		tasks[i].Name = names[id]
+	}
 }
 
 // createGang places a gang, all or nothing.

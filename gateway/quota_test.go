@@ -15,6 +15,7 @@ import (
 	"github.com/soukhq/souk/core/placement"
 	"github.com/soukhq/souk/core/quota"
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/fleet/buyers"
 	"github.com/soukhq/souk/machine"
 )
 
@@ -132,7 +133,7 @@ func TestQuotaRefusesAStartAtTheWorker(t *testing.T) {
 func TestJobsAndVolumesCarryTheirNamespace(t *testing.T) {
 	w1, w2 := newMemWorker("w1", "local", room), newMemWorker("w2", "local", room)
 	s := newShop(t, w1, w2).open()
-	s.with(func(o *Options) { o.Jobs = newDeskJobs() })
+	s.with(func(o *Options) { o.Jobs = buyers.New(buyers.Options{Own: newDeskJobs()}) })
 	s.want(201, "POST", "/v1/souk/namespaces", `{"name":"ml"}`)
 	s.want(200, "PUT", "/v1/souk/apps/a/namespace", `{"namespace":"ml"}`)
 	s.want(200, "PUT", "/v1/souk/apps/a/eviction-budget", `{"eviction_budget":{"max":3,"window":"1m0s"}}`)

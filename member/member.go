@@ -73,6 +73,7 @@ type Member struct {
 	decider  wire.Decider
 	stewards wire.Stewards
 	tasks    wire.Tasks
+	jobs     wire.Jobs // kept here; nil: none are
 	tell     reporter
 	telling  sync.Mutex   // held while a machine's news goes to fleet and gossip, so both see one order
 	proxy    wire.Proxied // serves what other members' proxies send here; nil: there is no proxy
@@ -257,8 +258,9 @@ func (m *Member) Run(ctx context.Context) error {
 	server, err := wire.NewServer(wire.Options{Identity: m.identity, Worker: examinedWorker{m.worker, m},
 		Signer:  m.certSigner(),
 		Members: m.gossipAddresses,
-		Known:   m.isKnown, Denied: deniedAt(m), Claims: m.decider, Stewards: m.stewards, Tasks: m.tasks, Learner: m,
-		Log: m.o.Log, Now: m.o.Now, Boot: m.client.Boot(), Twin: m.twins.noteTwin, Proxy: m.proxy, Certs: m.certs,
+		Known:   m.isKnown, Denied: deniedAt(m), Claims: m.decider, Stewards: m.stewards, Tasks: m.tasks, Jobs: m.jobs,
+		Learner: m,
+		Log:     m.o.Log, Now: m.o.Now, Boot: m.client.Boot(), Twin: m.twins.noteTwin, Proxy: m.proxy, Certs: m.certs,
 		MemberAt:  m.cluster.MemberAt,
 		LetsIn:    func(digests []string) []string { return m.tokens.Load().letIn(digests) },
 		NewerKeys: m.issuers.announced,

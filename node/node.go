@@ -19,6 +19,7 @@ import (
 	"github.com/soukhq/souk/broker"
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fleet"
+	"github.com/soukhq/souk/fleet/buyers"
 	"github.com/soukhq/souk/fleet/find"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/member"
@@ -138,6 +139,7 @@ type Node struct {
 	runtimes []Runtime       // of the workers, in the same order
 	runners  []*batch.Runner // of the workers, in the same order
 	buyer    *batch.Buyer
+	jobs     *buyers.Jobs // of all members
 
 	farRunners *farRunners // nil: there are no other members
 	catalog    *catalog.Catalog

@@ -9,6 +9,7 @@ import (
 	"github.com/soukhq/souk/broker/known"
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/fleet/buyers"
 	"github.com/soukhq/souk/fleet/find"
 	"github.com/soukhq/souk/gateway"
 	"github.com/soukhq/souk/internal/atrest"
@@ -275,12 +276,23 @@ func (n *Node) openBroker(ctx context.Context, decisions *decisionlog.Log) error
 			return n.o.Member.Other(id)
 		}}
 	o.Directory = n.directory
+	n.jobs = n.jobsOfAll()
 	n.broker, n.claims = known.New(o)
 	n.closers = append(n.closers, func() error { n.broker.Close(); return nil })
 	if m := n.o.Member; m != nil {
 		m.DecideBy(n.claims)
 	}
 	return nil
+}
+
+// jobsOfAll makes the jobs of all members: those of the own buyer and, in a cluster, those of the others.
+func (n *Node) jobsOfAll() *buyers.Jobs {
+	o := buyers.Options{Own: n.buyer, Called: n.directory.Contact.Called}
+	if m := n.o.Member; m != nil {
+		m.KeepJobs(n.buyer)
+		o.Self, o.Others, o.Other = m.ID(), m.Buyers, m.Buyer
+	}
+	return buyers.New(o)
 }
 
 // twinOf returns why this member may make no machines: another process with its id is alive. A removed member goes on
@@ -299,7 +311,8 @@ func (n *Node) openGateway(decisions *decisionlog.Log) error {
 		Catalog:   n.catalog,
 		Broker:    n.broker,
 		Claims:    n.claims,
-		Jobs:      n.buyer,
+		Jobs:      n.jobs,
+		OwnJobs:   n.buyer,
 		Decisions: decisions,
 		Full:      n.reserve.Full,
 		Token:     n.o.Token,

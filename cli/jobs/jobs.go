@@ -26,8 +26,8 @@ func Job(c *cli.Env) *cobra.Command {
 		Short:   "Look at jobs, wait for them, end them",
 		Example: "  souk job ls --all\n  souk job wait sweep && souk job logs sweep 17",
 		Long: "A job is named by its id or its name; of several of one name the newest is meant. \"souk submit\" " +
-			"makes " +
-			"one."},
+			"makes one.\nIt is kept by the member where it was submitted, and any member answers for it. While that " +
+			"member does not answer,\nits tasks run on, and nothing can be said of the job."},
 		cmdJobLs(c), cmdJobStatus(c), cmdJobTasks(c), cmdJobWait(c), cmdJobCancel(c), cmdJobLogs(c))
 }
 
@@ -68,21 +68,19 @@ func cmdJobLs(c *cli.Env) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		list, err := cl.Jobs(cmd.Context(), c.AppGiven())
+		ask := cl.UnfinishedJobs
+		if all {
+			ask = cl.Jobs
+		}
+		shown, err := ask(cmd.Context(), c.AppGiven())
 		if err != nil {
 			return err
-		}
-		var shown []jobs.Job
-		for _, j := range list {
-			if all || !j.State.Final() {
-				shown = append(shown, j)
-			}
 		}
 		switch {
 		case c.JSON:
 			cli.JSONList(c, shown)
-		case len(shown) == 0 && len(list) > 0:
-			c.Printf("no job runs; \"souk job ls --all\" lists those that have ended (%d)\n", len(list))
+		case len(shown) == 0 && !all:
+			c.Printf("no job runs; \"souk job ls --all\" lists those that have ended\n")
 		case len(shown) == 0:
 			c.Printf("no jobs; \"souk submit -- CMD\" makes one\n")
 		default:
@@ -150,6 +148,9 @@ func printJob(c *cli.Env, j *jobs.Job) {
 	line := c.Field
 	c.Printf("%s %s\n", jobLabel(j), stateText(j.State))
 	line("command", "%s", strings.Join(s.Command, " "))
+	if j.Member != "" {
+		line("kept by", "member %s", j.Member)
+	}
 	indices := fmt.Sprintf("%d to %d", s.First, s.Last)
 	if s.First == s.Last {
 		indices = strconv.Itoa(s.First)
@@ -282,11 +283,10 @@ cancelled, while none failed, is cancelled at its end, and "souk job wait" ends 
 		if cmd.Flags().Changed("task") {
 			return cancelTasks(cmd.Context(), c, refs, tasks)
 		}
-		ids, err := allJobs(cmd.Context(), c, refs)
-		if err != nil {
+		if err := allJobs(cmd.Context(), c, refs); err != nil {
 			return err
 		}
-		return eachJob(cmd.Context(), c, ids, func(ctx context.Context, cl *client.Client, ref string) error {
+		return eachJob(cmd.Context(), c, refs, func(ctx context.Context, cl *client.Client, ref string) error {
 			j, err := cl.CancelJob(ctx, ref)
 			switch {
 			case err != nil:
@@ -357,28 +357,24 @@ func cancelTasks(ctx context.Context, c *cli.Env, refs, tasks []string) error {
 	return nil
 }
 
-// allJobs returns the ids of the jobs that are named, or an error if one does not exist, so that nothing is done to the
-// others. A number after a job is a task's index, as in souk job logs.
-func allJobs(ctx context.Context, c *cli.Env, refs []string) (ids []string, err error) {
+// allJobs returns an error if one of the named jobs does not exist, so that nothing is done to the others. A number
+// after a job is a task's index, as in souk job logs.
+func allJobs(ctx context.Context, c *cli.Env, refs []string) error {
 	cl, err := c.Client()
-	if err != nil {
-		return nil, err
+	if err != nil || len(refs) == 1 {
+		return err // the server says whether the one exists
 	}
 	for i, ref := range refs {
-		j, err := cl.Job(ctx, ref)
+		_, err := cl.Job(ctx, ref)
 		if _, no := strconv.Atoi(ref); i > 0 && no == nil && fault.Is(err, fault.NotFound) {
-			return nil, cli.Usagef("%s is no job, so nothing was cancelled; one task is cancelled by: souk job "+
+			return cli.Usagef("%s is no job, so nothing was cancelled; one task is cancelled by: souk job "+
 				"cancel %s --task %[1]s", ref, refs[0])
 		}
-		if err != nil && len(refs) > 1 {
-			return nil, fmt.Errorf("nothing was cancelled: %w", err)
-		}
 		if err != nil {
-			return nil, err
+			return fmt.Errorf("nothing was cancelled: %w", err)
 		}
-		ids = append(ids, j.ID)
 	}
-	return ids, nil
+	return nil
 }
 
 func cmdJobLogs(c *cli.Env) *cobra.Command {

@@ -2,8 +2,6 @@ package jobs
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/binary"
 	"fmt"
 	"os"
 	"strconv"
@@ -112,9 +110,7 @@ func doSubmit(ctx context.Context, c *cli.Env, o *submitFlags, argv []string) er
 	if err != nil {
 		return err
 	}
-	var random [8]byte
-	rand.Read(random[:]) // never fails: it ends the program instead
-	j, err := cl.SubmitJob(ctx, jobs.ID(binary.BigEndian.Uint64(random[:])), spec)
+	j, err := cl.SubmitJob(ctx, "", spec)
 	if err != nil {
 		return err
 	}

@@ -53,6 +53,8 @@ type Job struct {
 	Left      *Span      `json:"left,omitempty"`       // time until the end at the present rate; nil: unknown
 	Elapsed   float64    `json:"elapsed_ms"`           // since it was submitted
 	PerSecond float64    `json:"per_second,omitempty"` // finished tasks per second since the submission
+	// Member is the member that keeps the job; "": this process is alone. A Dispatcher leaves it empty.
+	Member cluster.WorkerID `json:"member,omitempty"`
 }
 
 // Span is a range of times. Took is the range that eight of ten recent tasks fell in.

@@ -10,12 +10,12 @@ import (
 const askedAtOnce = 64
 
 // AskAll asks workers side by side and returns the answers in the workers' order. Errors are at the same indexes.
-func AskAll[T any](workers []Worker, ask func(Worker) (T, error)) ([]T, []error) {
+func AskAll[W, T any](workers []W, ask func(W) (T, error)) ([]T, []error) {
 	return AskSome(askedAtOnce, workers, ask)
 }
 
 // AskSome is AskAll with at most most concurrent calls.
-func AskSome[T any](most int, workers []Worker, ask func(Worker) (T, error)) ([]T, []error) {
+func AskSome[W, T any](most int, workers []W, ask func(W) (T, error)) ([]T, []error) {
 	out, errs := make([]T, len(workers)), make([]error, len(workers))
 	if len(workers) == 1 {
 		out[0], errs[0] = ask(workers[0])

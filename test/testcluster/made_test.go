@@ -14,6 +14,7 @@ import (
 
 	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/client"
+	"github.com/soukhq/souk/core/jobs"
 	"github.com/soukhq/souk/core/quota"
 	"github.com/soukhq/souk/core/release"
 	"github.com/soukhq/souk/fault"
@@ -150,7 +151,7 @@ func has[T any](list []T, err error, want bool, is func(T) bool) error {
 func nounLives(c *testcluster.Cluster) lives {
 	return lives{
 		"app": appLife, "volume": volumeLife, "secret": secretLife, "policy": policyLife, "namespace": namespaceLife,
-		"machine": machineLife, "release": releaseLife,
+		"machine": machineLife, "release": releaseLife, "job": jobLife,
 		"token": func(ctx context.Context, i int) []aStep { return tokenLife(ctx, c, i) },
 	}
 }
@@ -414,6 +415,60 @@ func machineLife(ctx context.Context, i int) []aStep {
 				list, err := cl.Machines(ctx, app, client.ListOptions{})
 				return has(list, err, false, is)
 			}},
+	}
+}
+
+func jobLife(ctx context.Context, i int) []aStep {
+	var j jobs.Job
+	name, id := fmt.Sprint("job-", i%5), ""
+	in := func(states ...jobs.JobState) func(cl *client.Client) error {
+		return func(cl *client.Client) error {
+			got, err := cl.Job(ctx, id)
+			if err == nil && (got.Member != j.Member || !slices.Contains(states, got.State)) {
+				err = fmt.Errorf("it is %s at %s", got.State, got.Member)
+			}
+			named, byName := cl.Job(ctx, name)
+			if byName == nil && named.ID != id {
+				byName = fmt.Errorf("its name means %s", named.ID)
+			}
+			list, listed := cl.Jobs(ctx, app)
+			return errors.Join(err, byName, has(list, listed, true, func(x jobs.Job) bool { return x.ID == id }))
+		}
+	}
+	return []aStep{
+		{"submit", func(cl *client.Client) (err error) {
+			j, err = cl.SubmitJob(ctx, "", endless(name))
+			id = j.ID
+			return err
+		}, in(jobs.Waiting, jobs.Running)},
+		{"cancel a task of", func(cl *client.Client) error {
+			out, err := cl.CancelTasks(ctx, id, jobs.Indices{{First: 1, Last: 1}})
+			if err == nil && out.Tasks != 1 {
+				err = fmt.Errorf("%d tasks were cancelled", out.Tasks)
+			}
+			return err
+		}, func(cl *client.Client) error {
+			got, err := cl.JobTasks(ctx, id, "waiting") // one that runs may still be ending
+			if err == nil && slices.ContainsFunc(got, func(x jobs.Task) bool { return x.Index == 1 }) {
+				err = errStill
+			}
+			return err
+		}},
+		{"cancel", func(cl *client.Client) error { _, err := cl.CancelJob(ctx, id); return err },
+			func(cl *client.Client) error {
+				got, err := cl.Job(ctx, id)
+				if err == nil && got.Why == "" && got.State != jobs.Cancelled {
+					err = fmt.Errorf("it is %s", got.State)
+				}
+				return err
+			}},
+		{"wait for", func(cl *client.Client) error {
+			got, err := cl.WaitJob(ctx, id, jobs.MaxTasks, time.Minute)
+			if err == nil && got.State != jobs.Cancelled {
+				err = fmt.Errorf("it is %s", got.State)
+			}
+			return err
+		}, in(jobs.Cancelled)},
 	}
 }
 

@@ -1,0 +1,262 @@
+// Package buyers finds jobs at the buyers of tasks of all members, and asks there. Each job is kept by one buyer, that of
+// the member where it was submitted; any member answers for it.
+//
+// Where a job is found is remembered, so that a job is looked for once. What is remembered may be wrong at any time: a
+// member that answers "not found", or does not answer, makes all others be asked.
+package buyers
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/jobs"
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/fleet/find"
+	"github.com/soukhq/souk/machine"
+)
+
+// Own is the buyer of tasks of this process. A job is named by its id, or by its name, which means the newest job of
+// that name there. All errors are *fault.Error.
+type Own interface {
+	reader
+	// Submit accepts a job; the answer is durable. Repeating an id returns the existing job.
+	Submit(ctx context.Context, id string, spec jobs.Spec) (jobs.Job, error)
+	// List lists the jobs of an app, "" for all, oldest first.
+	List(ctx context.Context, app string) ([]jobs.Job, error)
+	// Wait returns when the job has ended, when more than done of its tasks have ended, or at the end of ctx.
+	Wait(ctx context.Context, job string, done int) (jobs.Job, error)
+}
+
+// Buyer is the buyer of tasks of another member.
+type Buyer interface {
+	reader
+	// List lists the jobs of an app, "" for all, oldest first; those that have ended only if ended is set.
+	List(ctx context.Context, app string, ended bool) ([]jobs.Job, error)
+	// Wait returns when the job has ended, when more than done of its tasks have ended, or after limit.
+	Wait(ctx context.Context, job string, done int, limit time.Duration) (jobs.Job, error)
+}
+
+// reader are the calls that Own and Buyer share.
+type reader interface {
+	Status(ctx context.Context, job string) (jobs.Job, error)
+	// Tasks lists tasks in order of index; next is the index to continue with; -1 at the end.
+	Tasks(ctx context.Context, job string, q jobs.TaskQuery) (out []jobs.Task, next int, err error)
+	Cancel(ctx context.Context, job string) (jobs.Job, error)
+	CancelTasks(ctx context.Context, job string, list jobs.Indices) (jobs.Job, jobs.TasksCancelled, error)
+	Logs(ctx context.Context, job string, index int, q machine.LogQuery, emit func(machine.LogLine) error) error
+}
+
+// Other is another member.
+type Other struct {
+	ID    cluster.WorkerID
+	Buyer Buyer
+	// Gone returns since when the member is not heard of, and why it is not asked; nil: it is asked.
+	Gone func() (since time.Time, why error)
+}
+
+// Options are what Jobs are made of.
+type Options struct {
+	Own  Own
+	Self cluster.WorkerID // "": this process is alone
+	// Others lists the other members, and Other returns one of them; nil: there are none.
+	Others func() []Other
+	Other  func(id cluster.WorkerID) (Other, bool)
+	// Called is called with whether a member answered a call; nil: nobody wants to know.
+	Called func(id cluster.WorkerID, answered bool)
+}
+
+// Jobs are the jobs of all members. Their methods may be called from many goroutines.
+type Jobs struct {
+	own    ownBuyer
+	self   cluster.WorkerID
+	others func() []Other
+	other  func(id cluster.WorkerID) (Other, bool)
+	called func(id cluster.WorkerID, answered bool)
+	known  whereabouts
+}
+
+// New makes the jobs of all members.
+func New(o Options) *Jobs {
+	if o.Others == nil {
+		o.Others = func() []Other { return nil }
+		o.Other = func(cluster.WorkerID) (Other, bool) { return Other{}, false }
+	}
+	if o.Called == nil {
+		o.Called = func(cluster.WorkerID, bool) {}
+	}
+	return &Jobs{own: ownBuyer{o.Own}, self: o.Self, others: o.Others, other: o.Other, called: o.Called}
+}
+
+// ownBuyer is this process's buyer as a Buyer.
+type ownBuyer struct{ Own }
+
+// List lists jobs.
+func (o ownBuyer) List(ctx context.Context, app string, ended bool) ([]jobs.Job, error) {
+	list, err := o.Own.List(ctx, app)
+	return keepListed(list, app, ended), err
+}
+
+// Wait waits for a job.
+func (o ownBuyer) Wait(ctx context.Context, job string, done int, limit time.Duration) (jobs.Job, error) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	return o.Own.Wait(ctx, job, done)
+}
+
+// Submit accepts a job at this member. Repeating an id returns the existing job, if this member keeps it: see
+// Submitted.
+func (b *Jobs) Submit(ctx context.Context, id string, spec jobs.Spec) (jobs.Job, error) {
+	j, err := b.own.Submit(ctx, id, spec)
+	j.Member = b.self
+	return j, err
+}
+
+// Submitted returns the job that a client may have submitted before under an id, whichever member keeps it; NotFound:
+// there is none. drawn is when the client drew the id; zero: unknown. A member that was given up for dead before that
+// cannot keep it. With an unknown time, one that was given up find.PatienceUnheard ago is not waited for.
+//
+// Two submissions of one id that reach two members within milliseconds may still make two jobs: each is looked for
+// before the other is entered.
+func (b *Jobs) Submitted(ctx context.Context, id string, drawn time.Time) (jobs.Job, error) {
+	if drawn.IsZero() {
+		drawn = time.Now().Add(-find.PatienceUnheard)
+	}
+	at, silent, err := b.findJob(ctx, id, nil)
+	switch {
+	case err == nil && at.job.ID == id:
+		return at.job, nil
+	case err != nil && len(silent) == 0:
+		return jobs.Job{}, err
+	}
+	silent = slices.DeleteFunc(silent, func(s find.Unanswered) bool {
+		o, known := b.other(s.Worker)
+		if !known {
+			return false
+		}
+		since, why := o.Gone()
+		return why != nil && !since.IsZero() && since.Before(drawn)
+	})
+	if len(silent) > 0 {
+		return jobs.Job{}, fault.Wrap(silent[0].Err, fault.Unavailable, codeJobMember,
+			"job %.80q may have been submitted already to %s, which could not be asked; ask again when it answers, or "+
+				"submit the job under another id", id, namesOf(silent))
+	}
+	return jobs.Job{}, errNoJob(id)
+}
+
+// Status returns a job. For a job that is named by its name it also returns the members that could not be asked: they
+// may keep a newer one.
+func (b *Jobs) Status(ctx context.Context, ref string) (j jobs.Job, silent []find.Unanswered, err error) {
+	o, again, err := b.askRemembered(ctx, ref, func(at Buyer) (err error) {
+		j, err = at.Status(ctx, ref)
+		return err
+	})
+	if !again {
+		j.Member = o.ID
+		return j, nil, err
+	}
+	at, silent, err := b.findJob(ctx, ref, lostAt(o, err))
+	if err == nil && at.job.ID == ref {
+		silent = nil
+	}
+	return at.job, silent, err
+}
+
+// List lists the jobs of an app, "" for all, of all members, oldest first; those that have ended only if ended is set.
+// It also returns the members that could not be asked.
+func (b *Jobs) List(ctx context.Context, app string, ended bool) ([]jobs.Job, []find.Unanswered, error) {
+	all, err := b.own.List(ctx, app, ended)
+	if err != nil {
+		return nil, nil, err
+	}
+	for i := range all {
+		all[i].Member = b.self
+	}
+	others := b.others()
+	lists, errs := find.AskAll(others, func(o Other) (list []jobs.Job, err error) {
+		err = b.callOther(ctx, o, func(at Buyer) error {
+			list, err = at.List(ctx, app, ended)
+			return err
+		})
+		return list, err
+	})
+	if err := ctx.Err(); err != nil {
+		return nil, nil, err
+	}
+	var silent []find.Unanswered
+	for i, list := range lists {
+		if errs[i] != nil && !keepsNot(errs[i]) {
+			silent = append(silent, find.Unanswered{Worker: others[i].ID, Err: errs[i]})
+			continue
+		}
+		for _, j := range keepListed(list, app, ended) { // whatever the other member took the question for
+			j.Member = others[i].ID
+			all = append(all, j)
+		}
+	}
+	slices.SortFunc(all, submittedBefore)
+	return all, silent, nil
+}
+
+// Tasks lists a job's tasks in order of index; next is the index to continue with; -1 at the end.
+func (b *Jobs) Tasks(ctx context.Context, ref string, q jobs.TaskQuery) (out []jobs.Task, next int, err error) {
+	_, err = b.askMember(ctx, ref, false, func(at Buyer, id string) (err error) {
+		out, next, err = at.Tasks(ctx, id, q)
+		return err
+	})
+	return out, next, err
+}
+
+// Cancel drops the job's tasks that wait and ends those that run. A job that is named by its name is cancelled only if
+// all members answer: one that does not may keep a newer one.
+func (b *Jobs) Cancel(ctx context.Context, ref string) (j jobs.Job, err error) {
+	member, err := b.askMember(ctx, ref, true, func(at Buyer, id string) (err error) {
+		j, err = at.Cancel(ctx, id)
+		return err
+	})
+	j.Member = member
+	return j, err
+}
+
+// CancelTasks cancels some tasks of a job. See Cancel for names.
+func (b *Jobs) CancelTasks(ctx context.Context, ref string, list jobs.Indices) (j jobs.Job, out jobs.TasksCancelled,
+	err error) {
+	member, err := b.askMember(ctx, ref, true, func(at Buyer, id string) (err error) {
+		j, out, err = at.CancelTasks(ctx, id, list)
+		return err
+	})
+	j.Member = member
+	return j, out, err
+}
+
+// Wait returns when the job has ended, when more than done of its tasks have ended, or after limit.
+func (b *Jobs) Wait(ctx context.Context, ref string, done int, limit time.Duration) (j jobs.Job, err error) {
+	end := time.Now().Add(limit)
+	member, err := b.askMember(ctx, ref, false, func(at Buyer, id string) (err error) {
+		j, err = at.Wait(ctx, id, done, max(time.Until(end), time.Millisecond))
+		return err
+	})
+	j.Member = member
+	return j, err
+}
+
+// Logs calls emit with each line of a task's output.
+func (b *Jobs) Logs(ctx context.Context, ref string, index int, q machine.LogQuery,
+	emit func(machine.LogLine) error) error {
+	emitted, broke := false, error(nil)
+	_, err := b.askMember(ctx, ref, false, func(at Buyer, id string) error {
+		err := at.Logs(ctx, id, index, q, func(l machine.LogLine) error {
+			emitted = true
+			return emit(l)
+		})
+		if emitted { // no other member may begin anew
+			broke = err
+			return nil
+		}
+		return err
+	})
+	return cmp.Or(err, broke)
+}
