@@ -19,13 +19,17 @@ const outlasts = 30 * time.Second
 // have a moment later.
 const settles = 5 * time.Second
 
+// outlastPauses are the pauses between tries.
+var outlastPauses = backoff.Doubling{Base: 50 * time.Millisecond, Most: time.Second} //nolint:gochecknoglobals // a constant
+
 // Outlast runs f, which waits for or follows something, and runs it again if souk ends meanwhile and comes back: souk's
 // state is on disk, so f can continue. f must make only repeatable requests. If souk does not come back in time the
-// error is Unavailable; it says that what goes on without souk, and that the command next follows it again.
+// error is Unavailable; it says that what goes on without souk, and that the command next follows it again. If souk
+// answers that the member which keeps a job does not, f is tried for as long, and the error is souk's own.
 func (c *Env) Outlast(ctx context.Context, cl *client.Client, what, next string,
 	f func(context.Context) error) error {
 	var lost time.Time // when souk was lost; zero before that
-	for {
+	for tries := 0; ; tries++ {
 		begun := time.Now()
 		err := f(ctx)
 		again := !lost.IsZero() && time.Since(begun) < settles // souk has not come back for good yet
@@ -37,9 +41,23 @@ func (c *Env) Outlast(ctx context.Context, cl *client.Client, what, next string,
 		default:
 			return err
 		}
+		answered := fault.CodeOf(err) == fault.CodeJobMember
 		if !again {
-			lost = time.Now()
-			c.Note("souk has been lost (%v); trying for %s to reach it again", err, outlasts)
+			lost, tries = time.Now(), 0
+			if answered {
+				c.Note("%v; trying for %s", err, outlasts)
+			} else {
+				c.Note("souk has been lost (%v); trying for %s to reach it again", err, outlasts)
+			}
+		}
+		if answered {
+			if time.Since(lost) > outlasts {
+				return err
+			}
+			if err := Pause(ctx, outlastPauses.After(tries)); err != nil {
+				return err
+			}
+			continue
 		}
 		if err := c.awaitSouk(ctx, cl, lost.Add(outlasts), again, err); err != nil {
 			if ctx.Err() != nil || !fault.Is(err, fault.Unavailable) {
@@ -54,10 +72,9 @@ func (c *Env) Outlast(ctx context.Context, cl *client.Client, what, next string,
 
 // awaitSouk waits until souk answers again, and says so, unless it answers at once after an earlier wait.
 func (c *Env) awaitSouk(ctx context.Context, cl *client.Client, end time.Time, again bool, lost error) error {
-	pauses := backoff.Doubling{Base: 50 * time.Millisecond, Most: time.Second}
 	quiet := again
 	for try := 0; ; try++ {
-		pause := pauses.After(try)
+		pause := outlastPauses.After(try)
 		if err := Pause(ctx, pause/2+rand.N(pause/2)); err != nil {
 			return err
 		}

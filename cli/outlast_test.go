@@ -37,3 +37,33 @@ func TestRetryOfLostConnectionEndsWithExitCode69(t *testing.T) {
 		}
 	})
 }
+
+// TestUnreachableMemberOfAJobIsAskedForAgain: where souk answers, and the member that it needs does not, the command tries
+// for half a minute at a slow pace, goes on when that member is back, and else ends with souk's own sentence.
+func TestUnreachableMemberOfAJobIsAskedForAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		silent := fault.New(fault.Unavailable, fault.CodeJobMember, "job x is kept by m3, which does not answer")
+		for _, x := range []struct {
+			back time.Duration // when the member is back
+			code int
+		}{{10 * time.Second, 0}, {time.Hour, 69}} {
+			var errs bytes.Buffer
+			c := &Env{Err: &errs}
+			tries, begin := 0, time.Now()
+			err := c.Outlast(t.Context(), client.New("127.0.0.1:1", "t"), "x", "souk job wait x",
+				func(context.Context) error {
+					if tries++; time.Since(begin) >= x.back {
+						return nil
+					}
+					return silent
+				})
+			if ExitCode(err) != x.code || tries > 40 || strings.Contains(errs.String(), "souk has been lost") ||
+				strings.Count(errs.String(), "is kept by m3") != 1 {
+				t.Errorf("after %d tries and %s: %v, and it says %q", tries, time.Since(begin), err, errs.String())
+			}
+			if took := time.Since(begin); took > outlasts+2*time.Second {
+				t.Errorf("it took %s", took)
+			}
+		}
+	})
+}

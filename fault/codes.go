@@ -42,6 +42,7 @@ const (
 	CodeImageSize        Code = "image_size"         // the part of an image is larger than it may be
 	CodeImageUnknown     Code = "image_unknown"      // the registry does not have the image
 	CodeJob              Code = "job"                // the name is that of a job, or the job failed
+	CodeJobMember        Code = "job_member"         // the member that keeps the job, or may keep it, does not answer
 	CodeJobNotFound      Code = "job_not_found"      // no job has this name
 	CodeJournal          Code = "journal"            // the journal cannot be written
 	CodeJournalDamaged   Code = "journal_damaged"    // the journal is damaged

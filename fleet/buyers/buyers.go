@@ -140,7 +140,7 @@ func (b *Jobs) Submitted(ctx context.Context, id string, drawn time.Time) (jobs.
 		return why != nil && !since.IsZero() && since.Before(drawn)
 	})
 	if len(silent) > 0 {
-		return jobs.Job{}, fault.Wrap(silent[0].Err, fault.Unavailable, codeJobMember,
+		return jobs.Job{}, fault.Wrap(silent[0].Err, fault.Unavailable, fault.CodeJobMember,
 			"job %.80q may have been submitted already to %s, which could not be asked; ask again when it answers, or "+
 				"submit the job under another id", id, namesOf(silent))
 	}

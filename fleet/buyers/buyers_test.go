@@ -184,7 +184,7 @@ const (
 
 func wantSilent(t *testing.T, err error, says ...string) {
 	t.Helper()
-	if !fault.Is(err, fault.Unavailable) || fault.CodeOf(err) != codeJobMember {
+	if !fault.Is(err, fault.Unavailable) || fault.CodeOf(err) != fault.CodeJobMember {
 		t.Fatalf("got %v", err)
 	}
 	for _, s := range says {

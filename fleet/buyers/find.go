@@ -73,7 +73,7 @@ func (b *Jobs) askMember(ctx context.Context, ref string, surely bool,
 		return "", err
 	}
 	if surely && found.job.ID != ref && len(silent) > 0 {
-		return "", fault.Wrap(silent[0].Err, fault.Unavailable, codeJobMember,
+		return "", fault.Wrap(silent[0].Err, fault.Unavailable, fault.CodeJobMember,
 			"%s could not be asked and may keep a newer job named %.80q, so nothing was changed; name the job by its "+
 				"id, as \"souk job ls\" lists it", namesOf(silent), ref)
 	}
@@ -167,7 +167,7 @@ func (b *Jobs) findJob(ctx context.Context, ref string, lost *find.Unanswered) (
 	case lost != nil:
 		return none, silent, errSilent(ref, *lost)
 	case len(silent) > 0:
-		return none, silent, fault.Wrap(silent[0].Err, fault.Unavailable, codeJobMember,
+		return none, silent, fault.Wrap(silent[0].Err, fault.Unavailable, fault.CodeJobMember,
 			"no member that answers keeps job %.80q, and %s could not be asked; ask again when it answers", ref,
 			namesOf(silent))
 	}
@@ -218,7 +218,7 @@ func errNoJob(id string) error {
 
 // errSilent is the error where the member that keeps a job does not answer.
 func errSilent(job string, at find.Unanswered) error {
-	return fault.Wrap(at.Err, fault.Unavailable, codeJobMember,
+	return fault.Wrap(at.Err, fault.Unavailable, fault.CodeJobMember,
 		"job %.80q is kept by %s, which does not answer; ask again when it does", job, at.Worker)
 }
 
