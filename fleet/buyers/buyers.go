@@ -140,9 +140,9 @@ func (b *Jobs) Submitted(ctx context.Context, id string, drawn time.Time) (jobs.
 		return why != nil && !since.IsZero() && since.Before(drawn)
 	})
 	if len(silent) > 0 {
-		return jobs.Job{}, fault.Wrap(silent[0].Err, fault.Unavailable, fault.CodeJobMember,
+		return jobs.Job{}, withCause(silent[0], fault.New(fault.Unavailable, fault.CodeJobMember,
 			"job %.80q may have been submitted already to %s, which could not be asked; ask again when it answers, or "+
-				"submit the job under another id", id, namesOf(silent))
+				"submit the job under another id", id, namesOf(silent)))
 	}
 	return jobs.Job{}, errNoJob(id)
 }

@@ -73,9 +73,9 @@ func (b *Jobs) askMember(ctx context.Context, ref string, surely bool,
 		return "", err
 	}
 	if surely && found.job.ID != ref && len(silent) > 0 {
-		return "", fault.Wrap(silent[0].Err, fault.Unavailable, fault.CodeJobMember,
+		return "", withCause(silent[0], fault.New(fault.Unavailable, fault.CodeJobMember,
 			"%s could not be asked and may keep a newer job named %.80q, so nothing was changed; name the job by its "+
-				"id, as \"souk job ls\" lists it", namesOf(silent), ref)
+				"id, as \"souk job ls\" lists it", namesOf(silent), ref))
 	}
 	err = b.callOther(ctx, found.at, func(at Buyer) error { return f(at, found.job.ID) })
 	if found.at.ID != b.self && find.NoAnswer(err) && ctx.Err() == nil {
@@ -167,9 +167,9 @@ func (b *Jobs) findJob(ctx context.Context, ref string, lost *find.Unanswered) (
 	case lost != nil:
 		return none, silent, errSilent(ref, *lost)
 	case len(silent) > 0:
-		return none, silent, fault.Wrap(silent[0].Err, fault.Unavailable, fault.CodeJobMember,
+		return none, silent, withCause(silent[0], fault.New(fault.Unavailable, fault.CodeJobMember,
 			"no member that answers keeps job %.80q, and %s could not be asked; ask again when it answers", ref,
-			namesOf(silent))
+			namesOf(silent)))
 	}
 	return none, nil, missing
 }
@@ -218,8 +218,16 @@ func errNoJob(id string) error {
 
 // errSilent is the error where the member that keeps a job does not answer.
 func errSilent(job string, at find.Unanswered) error {
-	return fault.Wrap(at.Err, fault.Unavailable, fault.CodeJobMember,
-		"job %.80q is kept by %s, which does not answer; ask again when it does", job, at.Worker)
+	return withCause(at, fault.New(fault.Unavailable, fault.CodeJobMember,
+		"job %.80q is kept by %s, which does not answer; ask again when it does", job, at.Worker))
+}
+
+// withCause adds why a member could not be asked, unless it just did not answer, which e says.
+func withCause(at find.Unanswered, e *fault.Error) error {
+	if !find.NoAnswer(at.Err) {
+		e.Err = at.Err
+	}
+	return e
 }
 
 // namesOf lists the members that could not be asked, as a sentence has them.
