@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/soukhq/souk/api"
@@ -15,6 +16,7 @@ import (
 	"github.com/soukhq/souk/core/jobs"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/fleet/buyers"
+	"github.com/soukhq/souk/fleet/find"
 	"github.com/soukhq/souk/machine"
 )
 
@@ -221,6 +223,38 @@ func TestJobsOfAnotherMember(t *testing.T) {
 	if r := s.do("GET", "/v1/souk/jobs?unfinished=perhaps", nil); r.code/100 != 4 {
 		t.Errorf("%d %s", r.code, r.raw)
 	}
+}
+
+// TestNamesOfJobsAreNotWaitedForLong: a drain's plan has the names of other members' jobs that are found in a second.
+func TestNamesOfJobsAreNotWaitedForLong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		known := jobsByName{"j0000000001": "sweep"}
+		a := &placingAPI{jobs: known}
+		tasks := []api.DrainTasks{{Job: "j0000000001"}, {Job: "j00000000ff"}, {Job: "j00000000ff"},
+			{Job: "j0000000001"}}
+		begin := time.Now()
+		a.nameTasks(t.Context(), tasks)
+		if took := time.Since(begin); took != namesTime {
+			t.Errorf("it took %v", took)
+		}
+		for i, want := range []string{"sweep", "", "", "sweep"} {
+			if tasks[i].Name != want {
+				t.Errorf("task %d is of the job %q, want %q", i, tasks[i].Name, want)
+			}
+		}
+		(&placingAPI{}).nameTasks(t.Context(), tasks) // no jobs are taken
+	})
+}
+
+// jobsByName are the names of jobs by id; of no other one anything is ever heard.
+type jobsByName map[string]string
+
+func (s jobsByName) Status(ctx context.Context, id string) (j jobs.Job, silent []find.Unanswered, err error) {
+	if name, known := s[id]; known {
+		return jobs.Job{ID: id, Spec: jobs.Spec{Name: name}}, nil, nil
+	}
+	<-ctx.Done()
+	return j, nil, ctx.Err()
 }
 
 func (d *deskJobs) count() int {

@@ -11,6 +11,7 @@ import (
 	"github.com/soukhq/souk/core/jobs"
 	"github.com/soukhq/souk/core/market"
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/fleet/find"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/store/catalog"
 )
@@ -20,7 +21,12 @@ type placingAPI struct {
 	catalog   appOpener
 	broker    placingBroker
 	directory *directory
-	jobs      Jobs // nil: jobs are not accepted, and their names are unknown here
+	jobs      jobNames // nil: jobs are not accepted, and their names are unknown here
+}
+
+// jobNames is what placingAPI needs of the jobs of all members.
+type jobNames interface {
+	Status(ctx context.Context, job string) (jobs.Job, []find.Unanswered, error)
 }
 
 // placingBroker is what placingAPI needs of the broker.

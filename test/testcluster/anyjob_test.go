@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -37,15 +38,17 @@ func TestJobIsAnsweredByEveryMember(t *testing.T) {
 		}
 		made = append(made, j)
 	}
+	var reads sync.WaitGroup
 	for at := range 3 {
 		list, err := c.Client(at).Jobs(t.Context(), app)
 		if d := cmp.Diff(idsOf(made), idsOf(list)); d != "" || err != nil {
 			t.Errorf("at %d: %s, %v", at, d, err)
 		}
 		for i, j := range made {
-			readAt(t, c.Client(at), j, c.Worker(i))
+			reads.Go(func() { readAt(t, c.Client(at), j, c.Worker(i)) })
 		}
 	}
+	reads.Wait()
 	for i, j := range made {
 		cancelledEverywhere(t, c, (i+1)%3, j)
 	}
