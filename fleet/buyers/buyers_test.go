@@ -466,6 +466,13 @@ func TestBrokenStreamIsNotBegunAnew(t *testing.T) {
 	}
 	_, err := m.Wait(t.Context(), idB, 0, time.Second)
 	wantSilent(t, err, "is kept by b")
+	m.known = whereabouts{}
+	for range 2 { // one that is busy says so itself: found, then remembered
+		b.breaks = fault.New(fault.Unavailable, fault.CodeBusy, "as many waits as it takes at once")
+		if _, err := m.Wait(t.Context(), idB, 0, time.Second); fault.CodeOf(err) != fault.CodeBusy {
+			t.Errorf("got %v", err)
+		}
+	}
 	b.breaks = fault.New(fault.Invalid, fault.CodeJob, "no")
 	if _, err := m.Wait(t.Context(), idB, 0, time.Second); !fault.Is(err, fault.Invalid) {
 		t.Errorf("got %v", err)

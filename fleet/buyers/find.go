@@ -78,7 +78,7 @@ func (b *Jobs) askMember(ctx context.Context, ref string, surely bool,
 				"id, as \"souk job ls\" lists it", namesOf(silent), ref))
 	}
 	err = b.callOther(ctx, found.at, func(at Buyer) error { return f(at, found.job.ID) })
-	if found.at.ID != b.self && find.NoAnswer(err) && ctx.Err() == nil {
+	if found.at.ID != b.self && isSilence(err) && ctx.Err() == nil {
 		err = errSilent(found.job.ID, find.Unanswered{Worker: found.at.ID, Err: err})
 	}
 	return found.at.ID, err
@@ -102,8 +102,11 @@ func (b *Jobs) askRemembered(ctx context.Context, ref string, f func(at Buyer) e
 		b.known.forget(ref)
 		return o, true, nil
 	}
-	return o, find.NoAnswer(err), err
+	return o, isSilence(err), err
 }
+
+// isSilence reports whether an error means that a member did not answer. One that is busy has answered.
+func isSilence(err error) bool { return find.NoAnswer(err) && fault.CodeOf(err) != fault.CodeBusy }
 
 // lostAt is a member that was asked for a job and did not answer; nil: none was.
 func lostAt(o Other, err error) *find.Unanswered {
@@ -122,7 +125,7 @@ func (b *Jobs) callOther(ctx context.Context, o Other, f func(at Buyer) error) e
 		return why
 	}
 	err := f(o.Buyer)
-	if silent := find.NoAnswer(err); !silent || ctx.Err() == nil {
+	if silent := isSilence(err); !silent || ctx.Err() == nil {
 		b.called(o.ID, !silent)
 	}
 	return err
@@ -224,7 +227,7 @@ func errSilent(job string, at find.Unanswered) error {
 
 // withCause adds why a member could not be asked, unless it just did not answer, which e says.
 func withCause(at find.Unanswered, e *fault.Error) error {
-	if !find.NoAnswer(at.Err) {
+	if !isSilence(at.Err) {
 		e.Err = at.Err
 	}
 	return e
