@@ -2,6 +2,7 @@ package member
 
 import (
 	"context"
+	"reflect"
 	"sync"
 	"time"
 
@@ -15,14 +16,20 @@ import (
 // A Member is its own worker's observer: the worker's news goes into the fleet at once, and to the other members soon
 // after.
 
-// tellEvery bounds how often the worker's record is sent: each time it is signed and sent to all.
-const tellEvery = 10 * time.Millisecond
+// How often the worker's record is sent: each time it is signed, sent to all, and verified by all. What tasks use
+// changes with each of them, and is of use to nobody for longer than they run.
+const (
+	tellEvery    = 10 * time.Millisecond
+	tellUseEvery = 100 * time.Millisecond // if nothing but what is used has changed
+)
 
 // reporter holds the worker's newest record until it is sent to the others.
 type reporter struct {
-	mu   sync.Mutex
-	rec  *cluster.Record // nil: sent already
-	wake chan struct{}
+	mu     sync.Mutex
+	rec    *cluster.Record // nil: sent already
+	sent   cluster.Record  // the last one that was sent
+	sentAt time.Time
+	wake   chan struct{}
 
 	telling sync.Mutex // held while rec is taken and sent
 }
@@ -40,8 +47,29 @@ func (t *reporter) putRecord(r cluster.Record) {
 func (t *reporter) takeRecord() (r *cluster.Record) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	r, t.rec = t.rec, nil
+	if r, t.rec = t.rec, nil; r != nil {
+		t.sent, t.sentAt = *r, time.Now()
+	}
 	return r
+}
+
+// waitTime returns how long the newest record waits to be sent.
+func (t *reporter) waitTime() time.Duration {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.rec == nil || !differInUse(&t.sent, t.rec) {
+		return 0
+	}
+	return time.Until(t.sentAt.Add(tellUseEvery))
+}
+
+// differInUse reports whether two records of a worker differ in nothing but what is used, as far as a short look shows.
+func differInUse(a, b *cluster.Record) bool {
+	return a.Incarnation == b.Incarnation && a.State == b.State && a.Machines == b.Machines &&
+		a.Starting == b.Starting && reflect.DeepEqual(a.Capacity, b.Capacity) &&
+		reflect.DeepEqual(a.Promised, b.Promised) && reflect.DeepEqual(a.Headroom, b.Headroom) &&
+		a.Cordon == b.Cordon && len(a.Apps) == len(b.Apps) && len(a.Images) == len(b.Images) &&
+		len(a.Volumes) == len(b.Volumes) && len(a.Full) == len(b.Full) && len(a.GPUs) == len(b.GPUs)
 }
 
 // tellRecords sends the worker's records to the others until ctx ends.
@@ -51,6 +79,14 @@ func (m *Member) tellRecords(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-m.tell.wake:
+		}
+		for wait := m.tell.waitTime(); wait > 0; wait = m.tell.waitTime() {
+			select {
+			case <-ctx.Done():
+				return
+			case <-m.tell.wake: // perhaps more than use has changed
+			case <-time.After(wait):
+			}
 		}
 		m.tellRecord()
 		select {

@@ -194,3 +194,28 @@ func TestInvalidAllowedAppsAreIgnored(t *testing.T) {
 		}
 	}
 }
+
+// TestRecordsOfUseAreSentLessOften: what tasks use is sent ten times a second at most; anything else is sent at once.
+func TestRecordsOfUseAreSentLessOften(t *testing.T) {
+	r := &reporter{wake: make(chan struct{}, 1)}
+	rec := cluster.Record{Worker: "w", Machines: 1, Apps: map[string]int{"a": 1}}
+	wait := func(change func()) time.Duration {
+		change()
+		r.putRecord(rec)
+		return r.waitTime()
+	}
+	if w := wait(func() {}); w > 0 {
+		t.Errorf("the first record waits for %v", w)
+	}
+	r.takeRecord()
+	if w := wait(func() { rec.Used.CPU = 5 }); w <= 0 || w > tellUseEvery {
+		t.Errorf("what a task uses waits for %v", w)
+	}
+	if w := wait(func() { rec.Machines = 2 }); w > 0 {
+		t.Errorf("a machine waits for %v", w)
+	}
+	r.takeRecord()
+	if w := wait(func() { rec.State = cluster.Cordoned }); w > 0 {
+		t.Errorf("a cordon waits for %v", w)
+	}
+}

@@ -76,6 +76,16 @@ func (d *Dispatcher) Flush() ([]fsm.Record, error) {
 	return out, nil
 }
 
+// IsUrgent reports whether a flush has more than results of tasks: a job was submitted or cancelled, or has ended.
+func (d *Dispatcher) IsUrgent() bool {
+	for j := range d.dirty {
+		if j.headDirty {
+			return true
+		}
+	}
+	return false
+}
+
 // Saved reports that the records of the last Flush are durable.
 func (d *Dispatcher) Saved(now time.Time) {
 	for _, j := range d.saving {

@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"reflect"
 	"time"
 
 	"github.com/soukhq/souk/cluster"
@@ -30,15 +31,16 @@ type taskGrant struct {
 
 // taskReport is a jobs.Message for the wire, or a part of one.
 type taskReport struct {
-	Record  cluster.Record   `json:"record"`
-	Full    bool             `json:"full,omitempty"`
-	More    bool             `json:"more,omitempty"` // the next frame goes on with it
-	Running []taskLife       `json:"running,omitempty"`
-	Offers  []jobs.SlotOffer `json:"offers,omitempty"`
-	Free    int              `json:"free,omitempty"`
-	Passed  []jobs.Shape     `json:"passed,omitempty"`
-	Replies []taskReply      `json:"replies,omitempty"`
-	Results []taskResult     `json:"results,omitempty"`
+	Record  *cluster.Record    `json:"record,omitempty"` // nil: that of the last report, with other use
+	Used    *cluster.Resources `json:"used,omitempty"`
+	Full    bool               `json:"full,omitempty"`
+	More    bool               `json:"more,omitempty"` // the next frame goes on with it
+	Running []taskLife         `json:"running,omitempty"`
+	Offers  []jobs.SlotOffer   `json:"offers,omitempty"`
+	Free    int                `json:"free,omitempty"`
+	Passed  []jobs.Shape       `json:"passed,omitempty"`
+	Replies []taskReply        `json:"replies,omitempty"`
+	Results []taskResult       `json:"results,omitempty"`
 }
 
 type taskReply struct {
@@ -130,10 +132,17 @@ func decodeOrders(worker cluster.WorkerID, in *taskOrders, known map[string]*job
 	return out, nil
 }
 
+// reportEncoder makes a runner's messages for the wire. The record is sent again only when more than use has changed.
+type reportEncoder struct{ last *cluster.Record }
+
 // encodeReport makes a message for the wire, in parts of about reportBytes.
-func encodeReport(m jobs.Message) (parts []*taskReport) {
-	part := &taskReport{Record: m.Record, Full: m.Full, Running: toLives(m.Running), Offers: m.Offers, Free: m.Free,
-		Passed: m.Passed}
+func (e *reportEncoder) encodeReport(m jobs.Message) (parts []*taskReport) {
+	part := &taskReport{Full: m.Full, Running: toLives(m.Running), Offers: m.Offers, Free: m.Free, Passed: m.Passed}
+	if e.last != nil && differInUse(*e.last, m.Record) {
+		part.Used = &m.Record.Used
+	} else {
+		e.last, part.Record = &m.Record, &m.Record
+	}
 	for _, r := range m.Replies {
 		part.Replies = append(part.Replies, taskReply{r.Offer, r.Answer, taskLife(r.Life), r.Unpaid})
 	}
@@ -146,16 +155,36 @@ func encodeReport(m jobs.Message) (parts []*taskReport) {
 		if size += len(x.Output)*4/3 + 400; size > reportBytes {
 			part.More = true
 			parts = append(parts, part)
-			part, size = &taskReport{Record: m.Record, Full: m.Full, Free: m.Free}, len(x.Output)*4/3+400
+			part, size = &taskReport{Full: m.Full, Free: m.Free}, len(x.Output)*4/3+400
 		}
 		part.Results = append(part.Results, x)
 	}
 	return append(parts, part)
 }
 
+// differInUse reports whether two records of a worker differ in nothing but what is used by whom.
+func differInUse(a, b cluster.Record) bool {
+	a.Used, a.Version, a.At, a.Spending, a.Evictable, a.Backlog = b.Used, b.Version, b.At, b.Spending, b.Evictable,
+		b.Backlog
+	return reflect.DeepEqual(a, b)
+}
+
+// reportDecoder reads a runner's messages.
+type reportDecoder struct {
+	worker cluster.WorkerID
+	last   cluster.Record
+}
+
 // addPart adds a part of a report to a message.
-func addPart(m *jobs.Message, worker cluster.WorkerID, part *taskReport) {
-	m.Worker, m.Record, m.Full, m.Free = worker, part.Record, part.Full, part.Free
+func (d *reportDecoder) addPart(m *jobs.Message, part *taskReport) {
+	if part.Record != nil {
+		d.last = *part.Record
+	}
+	if part.Used != nil {
+		d.last.Used = *part.Used
+	}
+	worker := d.worker
+	m.Worker, m.Record, m.Full, m.Free = worker, d.last, part.Full, part.Free
 	m.Running = append(m.Running, fromLives(part.Running)...)
 	m.Offers = append(m.Offers, part.Offers...)
 	m.Passed = append(m.Passed, part.Passed...)

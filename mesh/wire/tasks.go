@@ -77,8 +77,9 @@ func (s *Server) tasks(w http.ResponseWriter, r *http.Request, by Peer) error {
 		_ = o.control.SetWriteDeadline(time.Now()) // HTTP/2 supports deadlines
 	})
 	box := newOutbox(cancel)
+	var encoder reportEncoder
 	put := func(m jobs.Message) {
-		for _, part := range encodeReport(m) {
+		for _, part := range encoder.encodeReport(m) {
 			box.putFrame(frameReport, part)
 		}
 	}
@@ -169,9 +170,9 @@ func (w *Worker) Tasks(ctx context.Context, h jobs.Hello, report func(jobs.Messa
 		return first, nil, err
 	}
 	stop := context.AfterFunc(ctx, func() { _ = res.Body.Close() })
-	from := bufio.NewReader(res.Body)
+	from, decoder := bufio.NewReader(res.Body), &reportDecoder{worker: w.ID()}
 	end := func() { stop(); cancel(); body.Close(); res.Body.Close() }
-	if first, err = w.readReport(from); err != nil {
+	if first, err = decoder.readReport(from); err != nil {
 		end()
 		return first, nil, w.lostError(ctx, err)
 	}
@@ -179,7 +180,7 @@ func (w *Worker) Tasks(ctx context.Context, h jobs.Hello, report func(jobs.Messa
 		defer ended()
 		defer end()
 		for {
-			m, err := w.readReport(from)
+			m, err := decoder.readReport(from)
 			if err != nil {
 				return
 			}
@@ -190,7 +191,7 @@ func (w *Worker) Tasks(ctx context.Context, h jobs.Hello, report func(jobs.Messa
 }
 
 // readReport reads one whole report.
-func (w *Worker) readReport(from io.Reader) (m jobs.Message, err error) {
+func (d *reportDecoder) readReport(from io.Reader) (m jobs.Message, err error) {
 	for {
 		kind, raw, err := readFrame(from)
 		if err != nil {
@@ -203,7 +204,7 @@ func (w *Worker) readReport(from io.Reader) (m jobs.Message, err error) {
 		if err := json.Unmarshal(raw, &part); err != nil {
 			return m, err
 		}
-		if addPart(&m, w.ID(), &part); !part.More {
+		if d.addPart(&m, &part); !part.More {
 			return m, nil
 		}
 	}

@@ -290,3 +290,30 @@ func FuzzOrdersEndOrAreObeyed(f *testing.F) {
 	f.Add([]byte(strings.Repeat("r\x00\x00\x00\x02{}", 3)))
 	f.Fuzz(func(_ *testing.T, body []byte) { s.takeOrders(bytes.NewReader(body), &taskStub{}) })
 }
+
+// TestRecordIsSentAgainOnlyWhenMoreThanUseHasChanged: the buyer knows what is used, and everything else, after each report.
+func TestRecordIsSentAgainOnlyWhenMoreThanUseHasChanged(t *testing.T) {
+	rec := cluster.Record{Worker: "w1", Capacity: cluster.Resources{CPU: 4000},
+		Attributes: cluster.Attributes{"zone": cluster.Text("a")}}
+	s := &taskStub{first: jobs.Message{Report: jobs.Report{Full: true, Record: rec}}}
+	b := connect(t, taskPair(t, s), jobs.Hello{})
+	var e reportEncoder
+	for i, change := range []func(){
+		func() {},
+		func() { rec.Used, rec.Version = cluster.Resources{CPU: 1000}, 7 },
+		func() { rec.Used = cluster.Resources{} },
+		func() { rec.State = cluster.Cordoned },
+		func() { rec.Used = cluster.Resources{CPU: 3000} },
+	} {
+		change()
+		parts := e.encodeReport(jobs.Message{Report: jobs.Report{Record: rec}})
+		if whole := parts[0].Record != nil; whole != (i == 0 || i == 3) {
+			t.Errorf("report %d has the whole record: %v", i, whole)
+		}
+		s.reports()(jobs.Message{Report: jobs.Report{Record: rec}})
+		got := (<-b.reports).Record
+		if got.Version = rec.Version; !reflect.DeepEqual(got, rec) {
+			t.Errorf("after report %d the record is %+v, not %+v", i, got, rec)
+		}
+	}
+}

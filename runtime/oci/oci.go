@@ -20,6 +20,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
@@ -74,6 +75,8 @@ type Runtime struct {
 	init    string    // path; "": none
 	ahead   *ahead
 	awake   error // why no machine is suspended to disk; nil: it is allowed
+	// fresh has the IDs of fresh lives of souk/host, which pin nothing: Release reads all pins of this host.
+	fresh sync.Map
 }
 
 var (
@@ -174,6 +177,7 @@ func (r *Runtime) Pull(ctx context.Context, id, image string) (runtime.Pulled, e
 	if machine.IsHostImage(image) {
 		return runtime.Pulled{}, nil
 	}
+	r.fresh.Delete(id)
 	return r.images.Bring(ctx, id, image)
 }
 
@@ -183,14 +187,21 @@ func (r *Runtime) Remove(ctx context.Context, id string) error {
 	if err := r.Runtime.Remove(ctx, id); err != nil {
 		return err
 	}
+	if _, unpinned := r.fresh.LoadAndDelete(id); unpinned {
+		return nil
+	}
 	return r.images.Release(ctx, id)
 }
 
 // Start starts a container, or a process if the image is souk/host.
 func (r *Runtime) Start(ctx context.Context, s runtime.Spec) (runtime.Status, error) {
 	if machine.IsHostImage(s.Image) {
+		if s.Fresh {
+			r.fresh.Store(s.Machine, true)
+		}
 		return r.Runtime.Start(ctx, s)
 	}
+	r.fresh.Delete(s.Machine)
 	r.ahead.forgetMachine(s.Machine)
 	img, err := r.images.Hold(ctx, s.Machine, s.Image)
 	if fault.Is(err, fault.NotFound) { // something removed it although it is pinned

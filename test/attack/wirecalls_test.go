@@ -247,6 +247,18 @@ func memberCalls(renew func(ctx context.Context, at string) error, refresh func(
 				Value: "stolen-" + mark, Holder: mark, Machine: "fe" + mark})
 			return err
 		}},
+		{route: "buyer", ask: func(ctx context.Context, w *wire.Worker) error {
+			_, conn, err := w.Tasks(ctx, jobs.Hello{}, func(jobs.Message) {}, func() {})
+			if err == nil {
+				conn.End()
+			}
+			return err
+		}},
+		{route: "task-output", ask: func(ctx context.Context, w *wire.Worker) error {
+			err := w.TaskOutput(ctx, jobs.Life{Job: jobs.ID(1), Attempt: 1, CPU: 100, Memory: 64}, machine.LogQuery{},
+				func(machine.LogLine) error { return nil })
+			return answered(err) // no such task runs
+		}},
 		{route: "steward", ask: func(ctx context.Context, w *wire.Worker) error {
 			_, err := w.Stuck(ctx)
 			return err
@@ -277,7 +289,8 @@ func answered(err error) error {
 
 // routesOfTheWire reads from the source which routes there are, so that none is forgotten here.
 func routesOfTheWire() (all []string, err error) {
-	for _, file := range []string{"verbs.go", "claim.go", "certs.go", "cordon.go", "term.go", "steward.go", "jobs.go"} {
+	for _, file := range []string{"verbs.go", "claim.go", "certs.go", "cordon.go", "term.go", "steward.go", "jobs.go",
+		"tasks.go"} {
 		raw, err := os.ReadFile("../../mesh/wire/" + file)
 		if err != nil {
 			return nil, err

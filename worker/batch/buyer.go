@@ -21,9 +21,10 @@ import (
 const (
 	maxInputs = 1024
 	maxBatch  = 256
-	tickEvery = time.Second // saved room ends, silent workers are given up
-	GoneAfter = time.Minute // for saved room that ends and silent workers that are given up
-	roughly   = 64          // after this silence of a worker, its tasks are given to others
+	tickEvery = time.Second           // for saved room that ends and silent workers that are given up
+	GoneAfter = time.Minute           // after this silence of a worker, its tasks are given to others
+	commitGap = 20 * time.Millisecond // from one commit to the next, if that has only results of tasks
+	roughly   = 64                    // workers, for the auction: only a scale
 )
 
 // selfBucket has one record: the host's boot in which the journal was last written.
@@ -59,7 +60,9 @@ type Buyer struct {
 	dispatcher *jobs.Dispatcher // owned by the loop
 	inputs     chan func(now time.Time)
 	saved      chan error
-	busy       bool // a commit is in progress
+	busy       bool        // a commit is in progress
+	commitAt   time.Time   // owned by the loop: when the next commit of results may begin
+	commit     *time.Timer // owned by the loop: fires then
 	files      *outputs
 	attempts   *attemptLog
 
@@ -93,7 +96,7 @@ func OpenBuyer(o BuyerOptions) (*Buyer, error) {
 	b := &Buyer{o: o, log: o.Log, dispatcher: jobs.NewDispatcher(auction.DefaultRules(roughly)),
 		inputs: make(chan func(time.Time), maxInputs),
 		saved:  make(chan error, 1), stopped: make(chan struct{}), conns: map[cluster.WorkerID]RunnerConn{},
-		silent: map[cluster.WorkerID]time.Time{}, wake: time.NewTimer(time.Hour)}
+		silent: map[cluster.WorkerID]time.Time{}, wake: time.NewTimer(time.Hour), commit: time.NewTimer(time.Hour)}
 	b.changes.of = map[string]chan struct{}{}
 	var err error
 	if b.files, err = openOutputs(o.Dir); err != nil {
@@ -217,6 +220,7 @@ func (b *Buyer) Run(ctx context.Context) error {
 	tick := time.NewTicker(tickEvery)
 	defer tick.Stop()
 	defer b.wake.Stop()
+	defer b.commit.Stop()
 	b.postFunc(func(now time.Time) { b.dispatcher.Open(now) }) // after the first reports of attached runners
 	for {
 		now := time.Now()
@@ -240,6 +244,7 @@ func (b *Buyer) Run(ctx context.Context) error {
 			b.tickDispatcher(now)
 		case now = <-b.wake.C:
 			b.dispatcher.Open(now)
+		case <-b.commit.C:
 		}
 		if err := b.settleOrders(); err != nil {
 			return err
@@ -325,6 +330,10 @@ func (b *Buyer) settleOrders() error {
 	if b.busy {
 		return nil
 	}
+	if wait := time.Until(b.commitAt); wait > 0 && len(b.waiters) == 0 && !b.dispatcher.IsUrgent() {
+		b.commit.Reset(wait)
+		return nil
+	}
 	batch, err := b.dispatcher.Flush()
 	if err != nil {
 		return err
@@ -337,7 +346,7 @@ func (b *Buyer) settleOrders() error {
 		b.reportCommitted(nil)
 		return nil
 	}
-	b.busy = true
+	b.busy, b.commitAt = true, time.Now().Add(commitGap)
 	go func() { b.saved <- b.o.Journal.Commit(batch) }()
 	return nil
 }

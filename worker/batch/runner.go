@@ -18,14 +18,16 @@ import (
 
 // Bounds of one runner.
 const (
-	DefaultSlots = 64                  // tasks at once, regardless of room
-	maxHeld      = 4096                // unrecorded results of one buyer; beyond it the buyer gets no offers
-	maxHeldBytes = 4 << 20             // of their output, likewise
-	marketSlots  = 64                  // of the market, for the auction: only a scale
-	maxOutput    = 64 << 10            // bytes kept of one task's output, the last ones
-	endGrace     = lifecycle.TaskGrace // between SIGTERM and SIGKILL
-	effectTime   = 30 * time.Second    // for one call of the runtime
-	removers     = 2                   // lives removed concurrently
+	DefaultSlots = 64                    // tasks at once, regardless of room
+	maxHeld      = 4096                  // unrecorded results of one buyer; beyond it the buyer gets no offers
+	maxHeldBytes = 4 << 20               // of their output, likewise
+	marketSlots  = 64                    // of the market, for the auction: only a scale
+	maxOutput    = 64 << 10              // bytes kept of one task's output, the last ones
+	endGrace     = lifecycle.TaskGrace   // between SIGTERM and SIGKILL
+	effectTime   = 30 * time.Second      // for one call of the runtime
+	removers     = 2                     // lives removed concurrently
+	linger       = 10 * time.Millisecond // how long replies, and results of many tasks, wait for a report
+	fewTasks     = 4                     // with fewer tasks running, results are reported at once
 )
 
 // Host is what a runner needs of its worker.
@@ -58,6 +60,7 @@ type Runner struct {
 	ctx  context.Context
 	wg   sync.WaitGroup
 	poke chan struct{} // there is something to report
+	soon chan struct{} // there is something to report within linger
 	drop chan struct{} // there are lives to remove
 
 	mu          sync.Mutex
@@ -122,6 +125,7 @@ func NewRunner(o RunnerOptions) *Runner {
 		o.Removed = func(cluster.WorkerID) bool { return false }
 	}
 	return &Runner{o: o, log: o.Log.With("worker", o.Worker), poke: make(chan struct{}, 1),
+		soon:   make(chan struct{}, 1),
 		drop:   make(chan struct{}, 1),
 		slots:  jobs.NewSlots(o.Slots, auction.DefaultRules(marketSlots)),
 		buyers: map[cluster.WorkerID]*connectedBuyer{},
@@ -147,12 +151,21 @@ func (r *Runner) Run(ctx context.Context, host Host) {
 	r.wg.Go(r.lookForLives)
 	wakeUp(r.drop)
 	wakeUp(r.poke)
-	look := time.NewTicker(orphansEvery)
+	look, late := time.NewTicker(orphansEvery), time.NewTimer(time.Hour)
 	defer look.Stop()
+	defer late.Stop()
+	waits := false // late fires within linger
 	for {
 		select {
 		case now := <-look.C:
 			r.endOrphans(now)
+		case <-r.soon:
+			if !waits {
+				waits = true
+				late.Reset(linger)
+			}
+			continue
+		case <-late.C:
 		case <-ctx.Done():
 			r.mu.Lock()
 			r.ended = true // nothing is started from now on
@@ -161,10 +174,14 @@ func (r *Runner) Run(ctx context.Context, host Host) {
 			r.wg.Wait()
 			return
 		case <-r.poke:
-			r.reportAll()
 		}
+		waits = false
+		r.reportAll()
 	}
 }
+
+// reportSoon has what waits reported within linger.
+func (r *Runner) reportSoon() { wakeUp(r.soon) }
 
 func wakeUp(c chan struct{}) {
 	select {

@@ -43,7 +43,7 @@ func (r *Runner) acceptGrant(buyer cluster.WorkerID, g jobs.Grant) {
 	t.buyer = buyer
 	r.tasks[name] = t
 	r.mu.Unlock()
-	wakeUp(r.poke)
+	r.reportSoon()
 	spec := runtime.Spec{Machine: name, Attempt: uint64(g.Life.Attempt), Fresh: true, App: g.Terms.App,
 		Image: "souk/host", Argv: g.Terms.Command,
 		Env: g.Terms.Environ(g.Life, string(r.o.Worker)), Resources: g.Life.Shape(), SharedCPU: g.Terms.Shared,
@@ -179,8 +179,13 @@ func (r *Runner) finishTask(t *task, res jobs.Result) {
 	delete(r.tasks, name)
 	h.buyer = t.buyer
 	r.holdResult(name, h)
+	few := len(r.tasks) < fewTasks
 	r.mu.Unlock()
-	wakeUp(r.poke)
+	if few { // somebody may wait for it
+		wakeUp(r.poke)
+	} else {
+		r.reportSoon()
+	}
 }
 
 // holdResult keeps a result until it is recorded, and reports it. The runner's mu is held.
@@ -285,7 +290,7 @@ func (r *Runner) Changed(rec *cluster.Record) {
 	for _, b := range r.buyers {
 		b.changed = true
 	}
-	wakeUp(r.poke)
+	r.reportSoon()
 }
 
 // Known implements worker.Tasks: before Run it takes up what runs, later it looks for what has drifted.
