@@ -97,6 +97,9 @@ func (d *Dispatcher) Peers(now time.Time, records []cluster.Record) {
 	}
 	for _, rec := range records {
 		s := d.workerOf(rec.Worker)
+		if d.rebooted && !s.met {
+			s.met, s.strays = true, true
+		}
 		if s.near = !s.here; s.near {
 			if s.record = rec; len(s.running) > 0 || s.strays {
 				d.out.Connect = append(d.out.Connect, s.id)

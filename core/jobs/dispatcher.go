@@ -51,6 +51,9 @@ type Dispatcher struct {
 	groups  map[string][]group
 	done    []*job // finished, oldest first
 	out     Out
+
+	// the host went down, so attempts may have been given out that are not in the file: each worker must report once
+	rebooted bool
 }
 
 // shapeQueue is the unstarted tasks of one shape, and how they are bid.
@@ -77,7 +80,8 @@ type workerState struct {
 	bids    []ShapeBid // of its next bulletin
 	bidAt   bool       // its last bulletin had bids
 	used    time.Time  // when a task was last bid or ran there
-	strays  bool       // it was given up, and may run tasks that are unwanted now
+	strays  bool       // it may run tasks that this dispatcher does not know of, or has given up
+	met     bool       // it has reported all that runs, or is to be asked for that
 }
 
 type openGrant struct {

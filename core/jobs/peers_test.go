@@ -148,3 +148,28 @@ func TestAttemptsOfTheProcessBeforeAreNotRepeated(t *testing.T) {
 		t.Errorf("%v are to be connected for nothing", out.Connect)
 	}
 }
+
+// TestEachWorkerReportsOnceAfterAReboot: attempts that were not on disk yet may run at any worker, though their job was cancelled and bids
+// nowhere. Each worker is connected until it has reported once, and ends them.
+func TestEachWorkerReportsOnceAfterAReboot(t *testing.T) {
+	b := newBuying(t, 1, 1)
+	if err := b.Cancel(b.now, b.id, "enough"); err != nil {
+		t.Fatal(err)
+	}
+	if out := b.look(time.Second, "w1", "w2"); len(out.Connect) != 0 {
+		t.Fatalf("without a reboot %v are to be connected", out.Connect)
+	}
+	b.SkipAttempts(func(cluster.WorkerID) bool { return false })
+	if out := b.look(time.Second, "w1", "w2"); len(out.Connect) != 2 {
+		t.Fatalf("after a reboot only %v are to be connected", out.Connect)
+	}
+	shape := settled(t, jobs.Spec{CPUKind: "performance", CPUs: 1})
+	lost := jobs.Life{Job: b.id, Index: 0, Attempt: 1, CPU: shape.Shape().CPU, Memory: shape.Shape().Memory}
+	out := b.report("w1", lost)
+	if len(out.Orders) != 1 || !slices.Equal(out.Orders[0].Kill, []jobs.Life{lost}) {
+		t.Errorf("the task that nobody knew is not ended: %+v", out.Orders)
+	}
+	if out = b.look(time.Second, "w1", "w2"); !slices.Equal(out.Connect, []cluster.WorkerID{"w2"}) {
+		t.Errorf("with the report of w1 %v are to be connected", out.Connect)
+	}
+}
