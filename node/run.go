@@ -31,7 +31,7 @@ func (n *Node) Run(ctx context.Context, at ...net.Listener) error {
 		g.Go(func() error { n.runners[i].Run(gctx, w); return nil })
 	}
 	if n.farRunners != nil {
-		n.farRunners.begin(gctx)
+		g.Go(func() error { n.farRunners.begin(gctx); return nil })
 	}
 	g.Go(func() error { return n.buyer.Run(gctx) })
 	if n.o.DNS != nil {
@@ -67,7 +67,7 @@ func (n *Node) Run(ctx context.Context, at ...net.Listener) error {
 	}
 	if m := n.o.Member; m != nil {
 		g.Go(func() error { return m.Run(gctx) })
-		g.Go(func() error { return m.FollowTwins(gctx, n.workers[0].Halt) })
+		g.Go(func() error { return m.FollowTwins(gctx, n.halt) })
 		g.Go(func() error { m.Import(gctx, n.catalog); return nil })
 		g.Go(func() error { n.tokens.Keep(gctx); return nil })
 	}
@@ -83,6 +83,14 @@ func (n *Node) Run(ctx context.Context, at ...net.Listener) error {
 	g.Go(func() error { n.catalog.Keys.Tend(gctx); return nil })
 	g.Go(func() error { <-gctx.Done(); return n.shutDownAPI(gctx) })
 	return g.Wait()
+}
+
+// halt has the own worker start nothing, and the buyer give out nothing, while there is a reason why.
+func (n *Node) halt(ctx context.Context, why func() string) error {
+	if n.farRunners != nil {
+		n.farRunners.halt(why())
+	}
+	return n.workers[0].Halt(ctx, why)
 }
 
 // relieveEvery is how often the disk is checked for lack of room for images.

@@ -88,6 +88,9 @@ const retryAfter = 500 * time.Millisecond
 // Peers implements batch.Peers: the records of the workers of other members that can be reached.
 func (f *farRunners) Peers() (out []cluster.Record) {
 	s := f.member.Fleet().Snapshot()
+	if f.member.Unfit() != nil {
+		return nil
+	}
 	for w := range s.Workers() {
 		if w.ID != f.member.ID() && w.Reachable() && w.Record != nil {
 			out = append(out, *w.Record)
@@ -96,18 +99,32 @@ func (f *farRunners) Peers() (out []cluster.Record) {
 	return out
 }
 
-// begin allows connections until ctx ends.
+// begin allows connections until ctx ends, once it is known that no other member with this one's id is alive: of two
+// with one disk, both would give out the same tasks.
 func (f *farRunners) begin(ctx context.Context) {
+	_ = f.member.MayBegin(ctx, false) // if it may not, it is unfit
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.run = ctx
+}
+
+// halt ends all connections if there is a reason why this member may start nothing. Until that has gone, there are no
+// new ones.
+func (f *farRunners) halt(why string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, r := range f.conns {
+		if why != "" && r != nil {
+			r.conn.End()
+		}
+	}
 }
 
 // Connect implements batch.Peers.
 func (f *farRunners) Connect(id cluster.WorkerID) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if _, under := f.conns[id]; under || f.run == nil || f.run.Err() != nil {
+	if _, under := f.conns[id]; under || f.run == nil || f.run.Err() != nil || f.member.Unfit() != nil {
 		return
 	}
 	far, known := f.member.Other(id)
@@ -126,6 +143,9 @@ func (f *farRunners) connect(far *member.Far) {
 	if err == nil {
 		f.mu.Lock()
 		f.conns[id] = r
+		if f.member.Unfit() != nil { // since it was begun: halt may have come before
+			r.conn.End()
+		}
 		f.mu.Unlock()
 		close(r.attached)
 		return
