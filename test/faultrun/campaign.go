@@ -139,9 +139,10 @@ func (c *campaign) note(j job, rep faults.Report) bool {
 		c.err = errors.Join(c.err, err)
 	}
 	fmt.Fprintf(os.Stderr,
-		"faultrun: %s, seed %d: %d launches, %d started, %d violations, agreed after %.1f s, took %.0f s %s\n",
-		rep.Fault,
-		rep.Seed, rep.Launches, rep.Started, len(rep.Violations), rep.Agreed, rep.TookSecs, rep.Harness)
+		"faultrun: %s, seed %d: %d launches, %d started, %d jobs of %d tasks, %d violations, agreed after %.1f s, "+
+			"took %.0f s %s\n",
+		rep.Fault, rep.Seed, rep.Launches, rep.Started, rep.Jobs, rep.Tasks, len(rep.Violations), rep.Agreed,
+		rep.TookSecs, rep.Harness)
 	if rep.Harness == "" {
 		if len(rep.Violations) > 0 {
 			c.violated++
@@ -162,10 +163,7 @@ func (c *campaign) child(ctx context.Context, j job) faults.Report {
 	if err != nil {
 		return faults.Report{Fault: j.fault, Seed: j.seed, Harness: err.Error()}
 	}
-	cmd := exec.CommandContext(ctx, "/proc/self/exe", "--fault", j.fault, "--seed", fmt.Sprint(j.seed), "--nodes",
-		fmt.Sprint(o.Nodes), "--clients", fmt.Sprint(o.Clients), "--rate", fmt.Sprint(o.Rate), "--launches",
-		fmt.Sprint(o.Most), "--for", o.lasts.of(j.fault).String(), "--souk", o.Exe, "--old", o.Old,
-		"--keep", dir, "--json")
+	cmd := exec.CommandContext(ctx, "/proc/self/exe", o.childArgs(j, dir)...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: unix.SIGKILL}
 	cmd.Cancel = func() error { return cmd.Process.Signal(unix.SIGTERM) }
 	var out, said bytes.Buffer
@@ -188,6 +186,14 @@ func (c *campaign) child(ctx context.Context, j job) faults.Report {
 	}
 	lines := strings.Split(strings.TrimSpace(said.String()), "\n")
 	return faults.Report{Fault: j.fault, Seed: j.seed, Harness: fmt.Sprintf("%v: %.300s", err, lines[len(lines)-1])}
+}
+
+// childArgs returns the arguments of the process of one run, which are the options of the campaign.
+func (o *options) childArgs(j job, dir string) []string {
+	return []string{"--fault", j.fault, "--seed", fmt.Sprint(j.seed), "--nodes", fmt.Sprint(o.Nodes), "--clients",
+		fmt.Sprint(o.Clients), "--rate", fmt.Sprint(o.Rate), "--launches", fmt.Sprint(o.Most), "--for",
+		o.lasts.of(j.fault).String(), "--images", fmt.Sprint(o.Images), "--services", fmt.Sprint(o.Services), "--jobs",
+		fmt.Sprint(o.Jobs), "--souk", o.Exe, "--old", o.Old, "--keep", dir, "--json"}
 }
 
 // commitOf returns the commit that a program was built from; "": unknown.

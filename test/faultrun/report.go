@@ -36,6 +36,7 @@ type tally struct {
 	least, most              uint64 // seeds
 	commits                  map[string]bool
 	members, harness, unwell int
+	jobsEnded                []float64
 }
 
 func (t *tally) add(r faults.Report) {
@@ -67,6 +68,11 @@ func (t *tally) add(r faults.Report) {
 		t.whole = append(t.whole, r.Whole)
 	}
 	t.answered = append(t.answered, r.Answered)
+	if r.Jobs > 0 {
+		t.jobsEnded = append(t.jobsEnded, r.JobsEnded)
+	}
+	t.Jobs, t.Tasks, t.Attempts, t.Away = t.Jobs+r.Jobs, t.Tasks+r.Tasks, t.Attempts+r.Attempts, t.Away+r.Away
+	t.Cancelled, t.Lost = t.Cancelled+r.Cancelled, t.Lost+r.Lost
 	if r.Agreed > 0 {
 		t.agreed = append(t.agreed, r.Agreed)
 	}
@@ -140,6 +146,7 @@ func writeReport(w io.Writer, path string) error {
 		fmt.Fprintf(w, "Of what was started during partitions, %d were asked of members on the smaller side.\n",
 			sum.Smaller)
 	}
+	writeJobs(w, reports)
 	for _, r := range bad {
 		fmt.Fprintf(w, "\n`%s`\n\n", r.Repeat)
 		for i, v := range r.Violations {
@@ -151,4 +158,41 @@ func writeReport(w io.Writer, path string) error {
 		}
 	}
 	return nil
+}
+
+const jobsHead = `
+## Jobs
+
+Runs with ` + "`--jobs`" + ` submit jobs of short tasks at random members as well, cancel some, and look at all of them again and
+again at the member that was asked. Each task notes itself when it begins, and holds a lock while a process of it lives. A
+violation is: an answered job, or the result of a task, that is missing or different later; a job that has not ended 90 s after
+the clients; a task of it without a result, or with that of an attempt that never began; an attempt that began twice; a
+cancelled task that goes on; a process or room of a task that is left. Jobs of a member whose disk went back in time are not
+judged.
+
+"Away" counts tasks with a result of another member than the job's, "lost" those that failed for they were lost too often. The
+last but one is in seconds from the end of the fault, median and most.
+
+| fault | runs | seconds | jobs | tasks | attempts | away | cancelled | lost | all ended | runs with violations |
+| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |
+`
+
+// writeJobs writes the table of the runs with jobs, if there are any.
+func writeJobs(w io.Writer, reports []faults.Report) {
+	head := jobsHead
+	for _, name := range faults.All() {
+		var t tally
+		for _, r := range reports {
+			if r.Fault == name && r.Jobs > 0 {
+				t.add(r)
+			}
+		}
+		if t.runs == 0 {
+			continue
+		}
+		fmt.Fprint(w, head)
+		head = ""
+		fmt.Fprintf(w, "| %s | %d | %.0f | %d | %d | %d | %d | %d | %d | %s | %d |\n", name, t.runs, t.FaultSecs,
+			t.Jobs, t.Tasks, t.Attempts, t.Away, t.Cancelled, t.Lost, spread(t.jobsEnded), t.bad)
+	}
 }

@@ -121,7 +121,7 @@ func (r *run) copyLives(ctx context.Context, m, twin *member, copied time.Time, 
 	m.powerOff()
 	r.rep.Kills++
 	stop()
-	r.forgot = true
+	r.forgot, r.forgotten[m.id] = true, true
 	r.say("%s is dead; its copy is to live", m.id)
 	if err := twin.lives(ctx, "the other's host is dead"); err != nil {
 		return err

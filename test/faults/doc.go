@@ -65,6 +65,7 @@ type Options struct {
 	Most     int           // most launches; 0: no bound
 	Images   int           // percent of launches that use an image; the others use a host program
 	Services int           // services besides, at most MaxServices
+	Jobs     int           // jobs submitted besides, spread over the run, at most MaxJobs
 	Log      io.Writer     // progress, a line each; nil: nowhere
 	Flags    []string      // further flags of each agent
 }
@@ -89,6 +90,9 @@ func (o *Options) settle() error {
 	}
 	if o.Services < 0 || o.Services > MaxServices {
 		return fmt.Errorf("%d services cannot be kept; %d at most", o.Services, MaxServices)
+	}
+	if o.Jobs < 0 || o.Jobs > MaxJobs {
+		return fmt.Errorf("%d jobs cannot be submitted; %d at most", o.Jobs, MaxJobs)
 	}
 	if o.Nodes < 2 {
 		return fmt.Errorf("a cluster of %d cannot be broken; 2 is the least", o.Nodes)
@@ -132,8 +136,16 @@ type Report struct {
 	Repeat     string   `json:"repeat"`             // the command line that repeats the run
 	Services   int      `json:"services,omitempty"` // services besides
 	Releases   int      `json:"releases,omitempty"` // releases of those services
-	Commit     string   `json:"commit,omitempty"`
-	Harness    string   `json:"harness,omitempty"` // why the run is void: the harness failed
-	Kills      int      `json:"kills"`             // of agents, or hosts
-	Answers    []string `json:"odd_answers"`       // neither yes, nor no room, nor no answer; at most 5
+	Jobs       int      `json:"jobs,omitempty"`     // jobs that ended
+	Tasks      int      `json:"tasks,omitempty"`    // of those jobs
+	Attempts   int      `json:"attempts,omitempty"` // of those tasks, as they noted themselves
+	Away       int      `json:"away,omitempty"`     // tasks that ran at another member than their job's keeper
+	Cancelled  int      `json:"cancelled,omitempty"`
+	Lost       int      `json:"lost,omitempty"` // tasks that were lost so often that they count as failed
+	// seconds from the end of the fault until all jobs had ended, which is looked for when every call has its answer
+	JobsEnded float64  `json:"jobs_ended_s,omitempty"`
+	Commit    string   `json:"commit,omitempty"`
+	Harness   string   `json:"harness,omitempty"` // why the run is void: the harness failed
+	Kills     int      `json:"kills"`             // of agents, or hosts
+	Answers   []string `json:"odd_answers"`       // neither yes, nor no room, nor no answer; at most 5
 }

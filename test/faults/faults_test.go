@@ -23,6 +23,7 @@ import (
 var (
 	seed     = flag.Uint64("seed", 0, "of the runs; 0: drawn, and printed")
 	services = flag.Int("services", 1, "kept beside the clients of each run")
+	batch    = flag.Int("jobs", 3, "jobs submitted beside the clients of each run")
 )
 
 // envApart says that this process is to have hosts: it runs one test, or one part of it.
@@ -87,13 +88,34 @@ func apart(t *testing.T, test func()) {
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run="+name, "-test.v", "-test.count=1",
 		fmt.Sprint("-seed=", *seed), fmt.Sprint("-rollouts=", *rollouts), fmt.Sprint("-deaths=", *deaths),
 		fmt.Sprint("-per-host=", *perHost), fmt.Sprint("-bad-for=", *badFor), fmt.Sprint("-services=", *services),
-		fmt.Sprint("-drawn=", *drawn))
+		fmt.Sprint("-drawn=", *drawn), fmt.Sprint("-jobs=", *batch))
 	cmd.Env = append(os.Environ(), envApart+"=1")
 	out, err := cmd.CombinedOutput()
 	if err != nil || !strings.Contains(string(out), "--- PASS: "+t.Name()) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	t.Logf("%s", out)
+}
+
+// TestDrawnJobsKeepTheirResults does one run of agents that are killed, with many jobs and few machines. A campaign
+// (faultrun --jobs) has all faults.
+func TestDrawnJobsKeepTheirResults(t *testing.T) {
+	t.Parallel()
+	apart(t, func() {
+		exe, err := soukexe.Path(false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if *seed == 0 {
+			*seed = rand.Uint64N(1 << 32)
+		}
+		hosts, err := allHosts()
+		if err != nil {
+			t.Fatal(err)
+		}
+		runOne(t, hosts, faults.Options{Fault: faults.Kill, Seed: *seed, Exe: exe, Dir: t.TempDir(), Nodes: 3,
+			Clients: 2, Rate: 4, Jobs: 8, For: 5 * time.Second, Log: t.Output()})
+	})
 }
 
 // allHosts makes the hosts of all runs of a process, one after the other: a process makes hosts once.
@@ -122,7 +144,7 @@ func runAll(t *testing.T, names []string, lasts time.Duration, launches int) {
 	for _, name := range names {
 		t.Run(name, func(t *testing.T) {
 			o := faults.Options{Fault: name, Seed: *seed, Exe: exe, Dir: t.TempDir(), Nodes: 3, Clients: 6, For: lasts,
-				Most: launches, Images: images, Services: *services, Log: t.Output()}
+				Most: launches, Images: images, Services: *services, Jobs: *batch, Log: t.Output()}
 			if slices.Contains(kinds["network"], name) {
 				o.Images = 0 // containers are the same as processes here: a campaign (faultrun --images) has them
 			}
@@ -146,7 +168,7 @@ func runOne(t *testing.T, hosts netns.Hosts, o faults.Options) {
 		warnings(t, o.Dir)
 		t.Logf("repeat it with: go test ./test/faults -run %s -seed %d", t.Name(), *seed)
 	}
-	if rep.Started == 0 || rep.Undecided > 0 {
+	if rep.Started == 0 || rep.Undecided > 0 || o.Jobs > 0 && rep.Tasks == 0 {
 		t.Errorf("the run says little: %+v", rep)
 	}
 }

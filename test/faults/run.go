@@ -48,6 +48,7 @@ type run struct {
 	rec     *history.Recorder
 	load    *load
 	kept    []*keeper
+	batch   *submitter
 	witness witness
 	inside  *containers
 	rep     Report
@@ -57,8 +58,10 @@ type run struct {
 
 	smaller []string // members on the smaller side of a partition
 	forgot  bool     // a worker's disk went back in time
-	extra   *netns.Host
-	ended   []*member // copies or originals that must not live
+	// the members whose disk went back in time
+	forgotten map[string]bool
+	extra     *netns.Host
+	ended     []*member // copies or originals that must not live
 }
 
 // Run does one run on intact hosts, and leaves them intact. An error is the harness's; violations of the cluster are in
@@ -87,6 +90,8 @@ func Run(ctx context.Context, hosts netns.Hosts, o Options) (rep Report, err err
 		rng:   rand.New(rand.NewPCG(o.Seed, 1)),
 		rec:   history.NewRecorder(file),
 		begin: time.Now(),
+
+		forgotten: map[string]bool{},
 	}
 	r.rep = Report{
 		Fault:      o.Fault,
@@ -98,8 +103,8 @@ func Run(ctx context.Context, hosts netns.Hosts, o Options) (rep Report, err err
 		Violations: []string{},
 		Answers:    []string{},
 		Repeat: fmt.Sprintf("go run ./test/faultrun --fault %s --seed %d --nodes %d --clients %d --rate %g "+
-			"--for %s --images %d --services %d",
-			o.Fault, o.Seed, o.Nodes, o.Clients, o.Rate, o.For, o.Images, o.Services),
+			"--for %s --images %d --services %d --jobs %d",
+			o.Fault, o.Seed, o.Nodes, o.Clients, o.Rate, o.For, o.Images, o.Services, o.Jobs),
 	}
 	defer func() {
 		if err != nil {
@@ -174,7 +179,12 @@ func (r *run) breakIt(ctx context.Context) error {
 	if r.kept, err = r.keepers(ctx); err != nil {
 		return err
 	}
+	if r.batch, err = r.newSubmitter(); err != nil {
+		return err
+	}
 	r.load.work(ctx)
+	r.load.wg.Go(func() { r.batch.work(ctx) })
+	r.load.wg.Go(func() { r.batch.watch(ctx) })
 	for _, k := range r.kept {
 		r.load.wg.Go(func() { k.work(ctx) })
 	}
@@ -253,6 +263,9 @@ func (r *run) judge(ctx context.Context) error {
 	}
 	r.exits()
 	if err := r.keeps(ctx); err != nil {
+		return err
+	}
+	if err := r.jobsEnd(ctx); err != nil {
 		return err
 	}
 	if err := r.doctor(ctx); err != nil {

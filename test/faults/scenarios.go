@@ -222,7 +222,7 @@ func (r *run) oldDisk(ctx context.Context) error {
 	}
 	m.powerOff()
 	r.rep.Kills++
-	r.forgot = true
+	r.forgot, r.forgotten[m.id] = true, true
 	r.say("%s is dead, its disk is the one of %v ago", m.id, r.o.For)
 	if err := errors.Join(os.RemoveAll(m.dir), os.Rename(backup, m.dir), m.start(), m.ready(ctx)); err != nil {
 		return err
