@@ -173,3 +173,76 @@ func TestEachWorkerReportsOnceAfterAReboot(t *testing.T) {
 		t.Errorf("with the report of w1 %v are to be connected", out.Connect)
 	}
 }
+
+// TestCancelledTasksEndOverARestart: a task that was cancelled while it ran has not ended because its buyer was started again. Its worker
+// is connected, and ends it; the job has ended when it has.
+func TestCancelledTasksEndOverARestart(t *testing.T) {
+	for _, all := range []bool{true, false} {
+		b := newBuying(t, 1, 1)
+		b.report("w1", b.first())
+		var err error
+		if all {
+			err = b.Cancel(b.now, b.id, "enough")
+		} else {
+			_, err = b.CancelTasks(b.now, b.id, jobs.Indices{{First: 0, Last: 0}})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.restart()
+		b.NoteAttempt(b.id, 0, 1, "w1")
+		if j := b.status(); j.State.Final() || j.Running != 1 {
+			t.Fatalf("before its worker has reported: %+v", j)
+		}
+		if out := b.look(time.Second, "w1", "w2"); !slices.Equal(out.Connect, []cluster.WorkerID{"w1"}) {
+			t.Fatalf("%v are to be connected", out.Connect)
+		}
+		b.report("w1") // it is gone
+		if j := b.status(); j.Running != 0 || j.Cancelled != 1 {
+			t.Errorf("after its worker has reported: %+v", j)
+		}
+		b.restart()
+		b.NoteAttempt(b.id, 0, 1, "w1")
+		if j := b.status(); !j.State.Final() || j.Cancelled != 1 {
+			t.Errorf("after another restart: %+v", j)
+		}
+	}
+}
+
+// first is the first attempt of the job's first task.
+func (b *buying) first() jobs.Life {
+	spec := settled(b.t, jobs.Spec{CPUKind: "performance", CPUs: 1})
+	return jobs.Life{Job: b.id, Attempt: 1, CPU: spec.Shape().CPU, Memory: spec.Shape().Memory}
+}
+
+// restart replaces the dispatcher by one that has the records of the last flush alone.
+func (b *buying) restart() {
+	b.t.Helper()
+	records, err := b.Flush()
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.Dispatcher = jobs.NewDispatcher(auction.DefaultRules(64))
+	for _, r := range records {
+		if err := b.Restore(r); err != nil {
+			b.t.Fatal(err)
+		}
+	}
+	b.Resume()
+}
+
+// TestRebootEndsCancelledTasksOfItsHost: what ran on a host that went down has ended, so a task that was cancelled there is not given out
+// again.
+func TestRebootEndsCancelledTasksOfItsHost(t *testing.T) {
+	b := newBuying(t, 1, 1)
+	b.report("w1", b.first())
+	if err := b.Cancel(b.now, b.id, "enough"); err != nil {
+		t.Fatal(err)
+	}
+	b.restart()
+	b.NoteAttempt(b.id, 0, 1, "w1")
+	b.SkipAttempts(func(cluster.WorkerID) bool { return true })
+	if j := b.status(); j.Cancelled != 1 || j.Waiting != 0 {
+		t.Errorf("after the reboot: %+v", j)
+	}
+}

@@ -244,15 +244,21 @@ func (d *Dispatcher) queueRestored(j *job) {
 	}
 	d.done = append(d.done, j)
 	if j.sealed = !j.ended.IsZero(); !j.sealed {
-		j.ended = j.submitted
-		for i := range j.tasks {
-			if r := j.tasks[i].result; r != nil && time.UnixMicro(r.Ended).After(j.ended) {
-				j.ended = time.UnixMicro(r.Ended)
-			}
-		}
+		j.ended = j.lastEnd()
 		j.headDirty = true
 		d.dirty[j] = true
 	}
+}
+
+// lastEnd returns when the last of the job's tasks with a result ended.
+func (j *job) lastEnd() time.Time {
+	last := j.submitted
+	for i := range j.tasks {
+		if r := j.tasks[i].result; r != nil && time.UnixMicro(r.Ended).After(last) {
+			last = time.UnixMicro(r.Ended)
+		}
+	}
+	return last
 }
 
 // NoteAttempt reports, after Resume, that an attempt was given out before, to a worker: its number is not used again,
@@ -264,10 +270,16 @@ func (d *Dispatcher) NoteAttempt(id string, index, attempt int, worker cluster.W
 		return
 	}
 	i, ok := j.placeOf(index)
-	if !ok || j.tasks[i].state >= finished || j.tasks[i].isPastAttempt(attempt) || attempt > MaxAttempt {
+	if !ok || j.tasks[i].isPastAttempt(attempt) || attempt > MaxAttempt || j.sealed {
 		return
 	}
 	t := &j.tasks[i]
+	switch {
+	case t.state == cancelled && t.result == nil: // it was cancelled, and may not have ended
+		d.reopenJob(j)
+	case t.state >= finished:
+		return
+	}
 	if t.state == running { // an older attempt, which was noted first
 		delete(d.workers[t.worker].running, j.lifeOf(i))
 	}
@@ -275,6 +287,14 @@ func (d *Dispatcher) NoteAttempt(id string, index, attempt int, worker cluster.W
 	d.requeue[j] = true
 	t.attempt, t.worker, t.unconfirmed = int32(attempt), worker, true
 	d.workerOf(worker).running[j.lifeOf(i)] = j
+}
+
+// reopenJob takes back that a restored job has ended, which is not durable yet.
+func (d *Dispatcher) reopenJob(j *job) {
+	if !j.ended.IsZero() {
+		j.ended = time.Time{}
+		d.done = slices.DeleteFunc(d.done, func(o *job) bool { return o == j })
+	}
 }
 
 // Unconfirmed lists the workers that may run tasks which they have not reported since Resume.
@@ -297,7 +317,7 @@ func (d *Dispatcher) SkipAttempts(own func(cluster.WorkerID) bool) {
 			t := &j.tasks[i]
 			if t.state == running && own(t.worker) {
 				delete(d.workers[t.worker].running, j.lifeOf(i))
-				d.putTaskBack(j, i)
+				d.requeueUnconfirmed(j.lastEnd(), j, i)
 			}
 			if t.state == waiting && t.attempt < MaxAttempt {
 				t.attempt++
