@@ -86,6 +86,12 @@ func (d *Dispatcher) tellWorkers(now time.Time) {
 	}
 }
 
+// Of the workers that may run what is not wanted, so many are connected at once, and each so often.
+const (
+	mostStrays = 16
+	strayPause = time.Second
+)
+
 // keepIdle is how long a worker stays connected without a use.
 const keepIdle = time.Minute
 
@@ -95,13 +101,17 @@ func (d *Dispatcher) Peers(now time.Time, records []cluster.Record) {
 	for _, s := range d.inOrder {
 		s.near = false
 	}
+	strays := 0
 	for _, rec := range records {
 		s := d.workerOf(rec.Worker)
 		if d.rebooted && !s.met {
 			s.met, s.strays = true, true
 		}
 		if s.near = !s.here; s.near {
-			if s.record = rec; len(s.running) > 0 || s.strays {
+			if s.record = rec; len(s.running) > 0 {
+				d.out.Connect = append(d.out.Connect, s.id)
+			} else if s.strays && strays < mostStrays && now.Sub(s.asked) >= strayPause {
+				strays, s.asked = strays+1, now
 				d.out.Connect = append(d.out.Connect, s.id)
 			}
 			continue

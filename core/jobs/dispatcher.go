@@ -81,6 +81,7 @@ type workerState struct {
 	bidAt   bool       // its last bulletin had bids
 	used    time.Time  // when a task was last bid or ran there
 	strays  bool       // it may run tasks that this dispatcher does not know of, or has given up
+	asked   time.Time  // when it was last to be connected for that
 	met     bool       // it has reported all that runs, or is to be asked for that
 }
 

@@ -149,8 +149,8 @@ func TestAttemptsOfTheProcessBeforeAreNotRepeated(t *testing.T) {
 	}
 }
 
-// TestEachWorkerReportsOnceAfterAReboot: attempts that were not on disk yet may run at any worker, though their job was cancelled and bids
-// nowhere. Each worker is connected until it has reported once, and ends them.
+// TestEachWorkerReportsOnceAfterAReboot: attempts that were not on disk may run at any worker, though their job was cancelled or lost, and
+// bids nowhere. Each worker is connected until it has reported once, and ends them.
 func TestEachWorkerReportsOnceAfterAReboot(t *testing.T) {
 	b := newBuying(t, 1, 1)
 	if err := b.Cancel(b.now, b.id, "enough"); err != nil {
@@ -159,6 +159,7 @@ func TestEachWorkerReportsOnceAfterAReboot(t *testing.T) {
 	if out := b.look(time.Second, "w1", "w2"); len(out.Connect) != 0 {
 		t.Fatalf("without a reboot %v are to be connected", out.Connect)
 	}
+	b.Dispatcher = jobs.NewDispatcher(auction.DefaultRules(64)) // not even the job is on disk
 	b.SkipAttempts(func(cluster.WorkerID) bool { return false })
 	if out := b.look(time.Second, "w1", "w2"); len(out.Connect) != 2 {
 		t.Fatalf("after a reboot only %v are to be connected", out.Connect)
@@ -168,6 +169,9 @@ func TestEachWorkerReportsOnceAfterAReboot(t *testing.T) {
 	out := b.report("w1", lost)
 	if len(out.Orders) != 1 || !slices.Equal(out.Orders[0].Kill, []jobs.Life{lost}) {
 		t.Errorf("the task that nobody knew is not ended: %+v", out.Orders)
+	}
+	if out = b.look(time.Millisecond, "w1", "w2"); len(out.Connect) != 0 {
+		t.Errorf("a moment later %v are to be connected again", out.Connect)
 	}
 	if out = b.look(time.Second, "w1", "w2"); !slices.Equal(out.Connect, []cluster.WorkerID{"w2"}) {
 		t.Errorf("with the report of w1 %v are to be connected", out.Connect)

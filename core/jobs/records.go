@@ -311,7 +311,7 @@ func (d *Dispatcher) Unconfirmed() (out []cluster.WorkerID) {
 // that were not on disk yet. The next attempt of each task skips one number, except for tasks that may run elsewhere.
 // Each worker is connected once, so that it ends tasks that are not wanted any more.
 func (d *Dispatcher) SkipAttempts(own func(cluster.WorkerID) bool) {
-	d.rebooted = len(d.order) > 0
+	d.rebooted = true
 	for _, j := range d.order {
 		for i := range j.tasks {
 			t := &j.tasks[i]
