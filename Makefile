@@ -103,7 +103,7 @@ RUNS ?= 20
 FOR ?= 8s,partition=60s,stall=60s,diskfull=60s
 faults:
 	@mkdir -p bin
-	$(GO) run ./test/faultrun --fault $(FAULTS) --runs $(RUNS) --for $(FOR) --rate 20 --services 2 --parallel 3 --results bin/fault-runs; \
+	$(GO) run ./test/faultrun --fault $(FAULTS) --runs $(RUNS) --for $(FOR) --rate 20 --services 2 --jobs 10 --parallel 3 --results bin/fault-runs; \
 		code=$$?; $(GO) run ./test/faultrun --report bin/fault-runs > docs/results-faults.md; exit $$code
 
 # What tests run and a bare Debian lacks. INSTALL=no installs none of it.
