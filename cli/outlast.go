@@ -24,8 +24,8 @@ var outlastPauses = backoff.Doubling{Base: 50 * time.Millisecond, Most: time.Sec
 
 // Outlast runs f, which waits for or follows something, and runs it again if souk ends meanwhile and comes back: souk's
 // state is on disk, so f can continue. f must make only repeatable requests. If souk does not come back in time the
-// error is Unavailable; it says that what goes on without souk, and that the command next follows it again. If souk
-// answers that the member which keeps a job does not, f is tried for as long, and the error is souk's own.
+// error is Unavailable: it tells the user that "what" goes on without souk, and to run the command "next". If souk
+// answers, but the member that keeps a job does not, f is tried for the same time, and the error is souk's own.
 func (c *Env) Outlast(ctx context.Context, cl *client.Client, what, next string,
 	f func(context.Context) error) error {
 	var lost time.Time // when souk was lost; zero before that

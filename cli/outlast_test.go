@@ -38,8 +38,8 @@ func TestRetryOfLostConnectionEndsWithExitCode69(t *testing.T) {
 	})
 }
 
-// TestUnreachableMemberOfAJobIsAskedForAgain: where souk answers, and the member that it needs does not, the command tries
-// for half a minute at a slow pace, goes on when that member is back, and else ends with souk's own sentence.
+// TestUnreachableMemberOfAJobIsAskedForAgain: souk answers, but the member that keeps the job does not. The command tries
+// for half a minute at a slow pace. It goes on when that member is back; otherwise it ends with souk's own sentence.
 func TestUnreachableMemberOfAJobIsAskedForAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		silent := fault.New(fault.Unavailable, fault.CodeJobMember, "job x is kept by m3, which does not answer")

@@ -3,6 +3,7 @@
 package cluster
 
 import (
+	"reflect"
 	"strconv"
 	"strings"
 	"time"
@@ -62,6 +63,14 @@ type Record struct {
 	Promised Resources `json:"promised,omitzero"`
 	// the limit of Used plus Promised, in thousandths of Capacity; 0: no limit
 	PromiseLimit int64 `json:"promise_limit_milli,omitempty"`
+}
+
+// SameButUse reports whether two records of a worker differ in nothing but what is used, and by whom.
+func (r *Record) SameButUse(o *Record) bool {
+	a := *r
+	a.Used, a.Spending, a.Evictable, a.Backlog, a.Version, a.At = o.Used, o.Spending, o.Evictable, o.Backlog, o.Version,
+		o.At
+	return reflect.DeepEqual(a, *o)
 }
 
 // MaxPromiseLimit bounds PromiseLimit.

@@ -2,7 +2,6 @@ package member
 
 import (
 	"context"
-	"reflect"
 	"sync"
 	"time"
 
@@ -57,19 +56,10 @@ func (t *reporter) takeRecord() (r *cluster.Record) {
 func (t *reporter) waitTime() time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.rec == nil || !differInUse(&t.sent, t.rec) {
+	if t.rec == nil || !t.sent.SameButUse(t.rec) {
 		return 0
 	}
 	return time.Until(t.sentAt.Add(tellUseEvery))
-}
-
-// differInUse reports whether two records of a worker differ in nothing but what is used, as far as a short look shows.
-func differInUse(a, b *cluster.Record) bool {
-	return a.Incarnation == b.Incarnation && a.State == b.State && a.Machines == b.Machines &&
-		a.Starting == b.Starting && reflect.DeepEqual(a.Capacity, b.Capacity) &&
-		reflect.DeepEqual(a.Promised, b.Promised) && reflect.DeepEqual(a.Headroom, b.Headroom) &&
-		a.Cordon == b.Cordon && len(a.Apps) == len(b.Apps) && len(a.Images) == len(b.Images) &&
-		len(a.Volumes) == len(b.Volumes) && len(a.Full) == len(b.Full) && len(a.GPUs) == len(b.GPUs)
 }
 
 // tellRecords sends the worker's records to the others until ctx ends.

@@ -122,35 +122,34 @@ type Worker struct {
 
 // Node is the workers and the gateway of one process.
 type Node struct {
-	o        Options
-	fleet    *fleet.Fleet     // the picture of these workers and, in a cluster, of the others
-	images   *image.Store     // shared by all workers here; nil: none
-	network  *oci.Network     // the containers' network; nil: they have only loopback
-	inside   []*names.Server  // the containers' DNS servers; may be empty
-	between  *between         // the tunnel to other hosts' containers; nil: none
-	opening  *hostnet.Opening // the rules in the host's own firewall; nil: none
-	entry    *entry           // the containers' entry to sleeping and remote apps; nil: none
-	workers  []*worker.Worker
-	ports    worker.Ports    // this host's ports in use
-	owns     []*fleet.Own    // feeds of the fleet, if this process is alone
-	proxy    *proxy.Proxy    // nil: there is none
-	certs    *certs.Certs    // the proxy's; nil: none
-	loads    *fleet.Loads    // the proxy's loads, if this process is alone
-	runtimes []Runtime       // of the workers, in the same order
-	runners  []*batch.Runner // of the workers, in the same order
-	buyer    *batch.Buyer
-	jobs     *buyers.Jobs // of all members
-
-	farRunners *farRunners // nil: there are no other members
-	catalog    *catalog.Catalog
-	tokens     *member.Tokens  // nil: this process is alone
-	directory  *find.Directory // finds the workers and their machines
-	broker     *broker.Broker
-	claims     *broker.Claimant // keeps names and keys unique in an app
-	services   *services.Services
-	server     *http.Server
-	reserve    *disk.Reserve  // nil: no reserve
-	closers    []func() error // in the order of opening
+	o         Options
+	fleet     *fleet.Fleet     // the picture of these workers and, in a cluster, of the others
+	images    *image.Store     // shared by all workers here; nil: none
+	network   *oci.Network     // the containers' network; nil: they have only loopback
+	inside    []*names.Server  // the containers' DNS servers; may be empty
+	between   *between         // the tunnel to other hosts' containers; nil: none
+	opening   *hostnet.Opening // the rules in the host's own firewall; nil: none
+	entry     *entry           // the containers' entry to sleeping and remote apps; nil: none
+	workers   []*worker.Worker
+	ports     worker.Ports    // this host's ports in use
+	owns      []*fleet.Own    // feeds of the fleet, if this process is alone
+	proxy     *proxy.Proxy    // nil: there is none
+	certs     *certs.Certs    // the proxy's; nil: none
+	loads     *fleet.Loads    // the proxy's loads, if this process is alone
+	runtimes  []Runtime       // of the workers, in the same order
+	runners   []*batch.Runner // of the workers, in the same order
+	buyer     *batch.Buyer
+	far       *farRunners  // connects the buyer with other members' runners; nil: there are none
+	jobs      *buyers.Jobs // of all members
+	catalog   *catalog.Catalog
+	tokens    *member.Tokens  // nil: this process is alone
+	directory *find.Directory // finds the workers and their machines
+	broker    *broker.Broker
+	claims    *broker.Claimant // keeps names and keys unique in an app
+	services  *services.Services
+	server    *http.Server
+	reserve   *disk.Reserve  // nil: no reserve
+	closers   []func() error // in the order of opening
 }
 
 // New opens all that the process is made of. On an error it closes again what it had opened.

@@ -218,9 +218,9 @@ func (n *Node) openBuyer() error {
 	o := batch.BuyerOptions{Journal: j, Dir: n.pathBelow(jobsDir), Boot: proc.BootID(),
 		Write: n.reserve.Write, Log: n.o.Log}
 	if m := n.o.Member; m != nil {
-		n.farRunners = &farRunners{member: m, buyer: func() *batch.Buyer { return n.buyer }, log: n.o.Log,
+		n.far = &farRunners{member: m, buyer: func() *batch.Buyer { return n.buyer }, log: n.o.Log,
 			conns: map[cluster.WorkerID]*farRunner{}}
-		o.Member, o.Peers = m.ID(), n.farRunners
+		o.Member, o.Peers = m.ID(), n.far
 		m.RunTasksBy(servedRunner{n.runners[0]})
 	}
 	if n.buyer, err = batch.OpenBuyer(o); err != nil {

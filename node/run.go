@@ -30,8 +30,8 @@ func (n *Node) Run(ctx context.Context, at ...net.Listener) error {
 		g.Go(func() error { return w.Run(gctx) })
 		g.Go(func() error { n.runners[i].Run(gctx, w); return nil })
 	}
-	if n.farRunners != nil {
-		g.Go(func() error { n.farRunners.begin(gctx); return nil })
+	if n.far != nil {
+		g.Go(func() error { n.far.begin(gctx); return nil })
 	}
 	g.Go(func() error { return n.buyer.Run(gctx) })
 	if n.o.DNS != nil {
@@ -87,8 +87,8 @@ func (n *Node) Run(ctx context.Context, at ...net.Listener) error {
 
 // halt has the own worker start nothing, and the buyer give out nothing, while there is a reason why.
 func (n *Node) halt(ctx context.Context, why func() string) error {
-	if n.farRunners != nil {
-		n.farRunners.halt(why())
+	if n.far != nil {
+		n.far.halt(why())
 	}
 	return n.workers[0].Halt(ctx, why)
 }

@@ -232,7 +232,7 @@ func TestImageCommandsNeedAWorkerWhenStoresDiffer(t *testing.T) {
 	}
 }
 
-// TestFailedImagePullHasSentenceAndExitCode: each is a sentence, and its exit code says of which kind it is.
+// TestFailedImagePullHasSentenceAndExitCode: each failed pull ends with one sentence, and with the exit code of its kind.
 func TestFailedImagePullHasSentenceAndExitCode(t *testing.T) {
 	w := newTown(t, map[string]string{"w1": "one"})
 	from := imagetest.NewRegistry(t)

@@ -362,7 +362,7 @@ func cancelTasks(ctx context.Context, c *cli.Env, refs, tasks []string) error {
 func allJobs(ctx context.Context, c *cli.Env, refs []string) error {
 	cl, err := c.Client()
 	if err != nil || len(refs) == 1 {
-		return err // the server says whether the one exists
+		return err // one job is cancelled at once: the server says if there is none
 	}
 	for i, ref := range refs {
 		_, err := cl.Job(ctx, ref)

@@ -15,7 +15,8 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
-// TestRolloutTextSuggestsNextStepForEachState: each state of a rollout is told with what one can do, and is the error that it is.
+// TestRolloutTextSuggestsNextStepForEachState: the text of each state names the next command, if there is one; a state that
+// ends a wait without success has its code.
 func TestRolloutTextSuggestsNextStepForEachState(t *testing.T) {
 	now := time.Now()
 	for _, x := range []struct {

@@ -102,7 +102,7 @@ func gpus(w *cluster.Record) {
 	w.GPUs = []cluster.GPU{{Kind: "t4", Free: 500}, {Kind: "t4", Free: 500}}
 }
 
-// TestExplanationsMatchGoldenFile has the judge say each of its Nos, and holds what is told of it: the explanation, the typed
+// TestExplanationsMatchGoldenFile: the judge refuses for each of its reasons. The golden file has the explanation, the typed
 // reason, and what would help.
 func TestExplanationsMatchGoldenFile(t *testing.T) {
 	var b strings.Builder

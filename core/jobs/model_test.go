@@ -64,7 +64,7 @@ func newWorld(t *rapid.T, workers, slots int) *world {
 	return w
 }
 
-// connect begins anew: what runs, and what is not recorded.
+// connect begins a new connection with a full report: what runs, and the results that are not recorded.
 func (p *peer) connect() {
 	p.connected = true
 	p.slots.Leave(buyer)

@@ -261,9 +261,9 @@ func (j *job) lastEnd() time.Time {
 	return last
 }
 
-// NoteAttempt reports, after Resume, that an attempt was given out before, to a worker: its number is not used again,
-// whether the attempt reached the worker or not. The task is not given out again before the worker says whether it
-// runs, or is gone.
+// NoteAttempt reports, after Resume, that an attempt was given to a worker before. Its number is not used again, even if
+// the attempt never reached the worker. The task is given out again only after the worker has reported that it does not
+// run, or after Gone.
 func (d *Dispatcher) NoteAttempt(id string, index, attempt int, worker cluster.WorkerID) {
 	j := d.jobs[id]
 	if j == nil {

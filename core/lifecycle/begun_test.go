@@ -10,8 +10,8 @@ import (
 	"github.com/soukhq/souk/machine"
 )
 
-// TestAcknowledgedStopCompletesAfterRestart: a stop that is answered when it has begun is answered while the machine still stops, and goes on to
-// its end also when souk ends right behind the answer.
+// TestAcknowledgedStopCompletesAfterRestart: a stop that does not wait is answered while the machine still stops. It
+// completes even if souk ends right after the answer.
 func TestAcknowledgedStopCompletesAfterRestart(t *testing.T) {
 	w := newWorld()
 	d := newDriver(w)

@@ -183,8 +183,8 @@ func TestParkedLaunchKeepsItsStartedProcess(t *testing.T) {
 	}
 }
 
-// TestGrantOfAMachineWithOnlyARunIsRefused: a grant repeated for a machine of which the journal has only a run, not the
-// row.
+// TestGrantOfAMachineWithOnlyARunIsRefused: a grant is repeated for a machine whose run is in the journal, but whose row is
+// not.
 func TestGrantOfAMachineWithOnlyARunIsRefused(t *testing.T) {
 	w := newWorld()
 	d := newDriver(w)

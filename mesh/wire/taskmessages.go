@@ -1,7 +1,6 @@
 package wire
 
 import (
-	"reflect"
 	"time"
 
 	"github.com/soukhq/souk/cluster"
@@ -138,7 +137,7 @@ type reportEncoder struct{ last *cluster.Record }
 // encodeReport makes a message for the wire, in parts of about reportBytes.
 func (e *reportEncoder) encodeReport(m jobs.Message) (parts []*taskReport) {
 	part := &taskReport{Full: m.Full, Running: toLives(m.Running), Offers: m.Offers, Free: m.Free, Passed: m.Passed}
-	if e.last != nil && differInUse(*e.last, m.Record) {
+	if e.last != nil && e.last.SameButUse(&m.Record) {
 		part.Used = &m.Record.Used
 	} else {
 		e.last, part.Record = &m.Record, &m.Record
@@ -160,13 +159,6 @@ func (e *reportEncoder) encodeReport(m jobs.Message) (parts []*taskReport) {
 		part.Results = append(part.Results, x)
 	}
 	return append(parts, part)
-}
-
-// differInUse reports whether two records of a worker differ in nothing but what is used by whom.
-func differInUse(a, b cluster.Record) bool {
-	a.Used, a.Version, a.At, a.Spending, a.Evictable, a.Backlog = b.Used, b.Version, b.At, b.Spending, b.Evictable,
-		b.Backlog
-	return reflect.DeepEqual(a, b)
 }
 
 // reportDecoder reads a runner's messages.

@@ -138,3 +138,54 @@ func logOf(t *testing.T, r *oci.Runtime, id string) (out []string) {
 	}
 	return out
 }
+
+// countedImages counts the machines whose pins were removed.
+type countedImages struct {
+	oci.Images
+	released []string
+}
+
+func (c *countedImages) Release(ctx context.Context, machine string) error {
+	c.released = append(c.released, machine)
+	return c.Images.Release(ctx, machine)
+}
+
+// TestProgramOfTheHostReleasesNoImage: the pins of all machines are read to remove those of one, so they are not read for
+// each task. One that has got an image since is released.
+func TestProgramOfTheHostReleasesNoImage(t *testing.T) {
+	t.Parallel()
+	images := &countedImages{Images: busybox(t)}
+	o := oci.Options{Images: images, Process: process.Options{Dir: filepath.Join(t.TempDir(), "oci"),
+		ReaperCommand: []string{os.Args[0]}}}
+	t.Cleanup(func() { stopReaper(t, o) })
+	r, err := oci.Open(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = r.Close() })
+	for _, id := range []string{"task", "updated"} {
+		s := runtime.Spec{Machine: id, Attempt: 1, Fresh: true, SwapMB: -1, Image: "souk/host", Argv: []string{"true"},
+			Env: []string{"PATH=/usr/bin:/bin"}}
+		s.Resources.CPU, s.Resources.Memory = 100, 64
+		if _, err := r.Start(t.Context(), s); err != nil {
+			t.Fatal(err)
+		}
+		if x := <-r.Exits(); x.Machine != id || x.Code != 0 {
+			t.Fatalf("%+v", x)
+		}
+		if err := r.Ack(t.Context(), id, 1); err != nil {
+			t.Fatal(err)
+		}
+		if id == "updated" {
+			if _, err := r.Pull(t.Context(), id, "busybox"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := r.Remove(t.Context(), id); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !slices.Equal(images.released, []string{"updated"}) {
+		t.Errorf("the pins of %v were removed", images.released)
+	}
+}

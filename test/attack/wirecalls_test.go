@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"reflect"
 	"regexp"
 	"slices"
@@ -259,6 +260,7 @@ func memberCalls(renew func(ctx context.Context, at string) error, refresh func(
 				func(machine.LogLine) error { return nil })
 			return answered(err) // no such task runs
 		}},
+		{route: "agree", ask: func(ctx context.Context, w *wire.Worker) error { return w.Agree(ctx, false) }},
 		{route: "steward", ask: func(ctx context.Context, w *wire.Worker) error {
 			_, err := w.Stuck(ctx)
 			return err
@@ -289,9 +291,15 @@ func answered(err error) error {
 
 // routesOfTheWire reads from the source which routes there are, so that none is forgotten here.
 func routesOfTheWire() (all []string, err error) {
-	for _, file := range []string{"verbs.go", "claim.go", "certs.go", "cordon.go", "term.go", "steward.go", "jobs.go",
-		"tasks.go"} {
-		raw, err := os.ReadFile("../../mesh/wire/" + file)
+	files, err := filepath.Glob("../../mesh/wire/*.go")
+	if err != nil {
+		return nil, err
+	}
+	for _, file := range files {
+		if strings.HasSuffix(file, "_test.go") {
+			continue
+		}
+		raw, err := os.ReadFile(file)
 		if err != nil {
 			return nil, err
 		}

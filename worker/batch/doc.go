@@ -12,7 +12,8 @@
 //
 // # When somebody dies
 //
-// Without its buyer, a runner keeps its tasks running and keeps each result until that buyer connects. A buyer with
+// Without its buyer, a runner keeps its tasks running and keeps each result until that buyer connects, for a day, or
+// until the buyer's member is removed. A buyer with
 // maxHeld results that it has not recorded gets no offers. Nothing queues at a worker, so only grants that are not
 // answered yet are returned, which a new connection voids. A task of a runner that is not heard of for GoneAfter is
 // given to another worker, with a larger attempt.
