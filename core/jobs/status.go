@@ -55,6 +55,9 @@ type Job struct {
 	PerSecond float64    `json:"per_second,omitempty"` // finished tasks per second since the submission
 	// Member is the member that keeps the job; "": this process is alone. A Dispatcher leaves it empty.
 	Member cluster.WorkerID `json:"member,omitempty"`
+	// Heir is the member that keeps a copy of the job; "": none.
+	Heir  cluster.WorkerID `json:"heir,omitempty"`
+	Epoch int              `json:"epoch,omitempty"` // how often it was taken over or got another heir
 }
 
 // Span is a range of times. Took is the range that eight of ten recent tasks fell in.
