@@ -43,6 +43,7 @@ type Jobs interface {
 	// Wait returns when the job has ended, when more than done of its tasks have ended, or at the end of ctx.
 	Wait(ctx context.Context, job string, done int) (jobs.Job, error)
 	Logs(ctx context.Context, job string, index int, q machine.LogQuery, emit func(machine.LogLine) error) error
+	JobCopies
 }
 
 type jobsArgs struct {
@@ -79,6 +80,10 @@ func (a *jobTasksArgs) check() error {
 		return err
 	}
 	return a.jobArgs.check()
+}
+
+func (a *jobTasksArgs) query() jobs.TaskQuery {
+	return jobs.TaskQuery{From: a.From, Limit: a.Limit, States: a.States}
 }
 
 type jobTasksPage struct {
@@ -152,7 +157,7 @@ func jobVerbs() map[string]route {
 			return k.Status(ctx, a.Job)
 		}),
 		pathJobTasks: jobVerb(read, func(ctx context.Context, k Jobs, a jobTasksArgs) (jobTasksPage, error) {
-			list, next, err := k.Tasks(ctx, a.Job, jobs.TaskQuery{From: a.From, Limit: a.Limit, States: a.States})
+			list, next, err := k.Tasks(ctx, a.Job, a.query())
 			return jobTasksPage{list, next}, err
 		}),
 		pathJobCancel: jobVerb(change, func(ctx context.Context, k Jobs, a jobArgs) (jobs.Job, error) {
@@ -224,13 +229,18 @@ func (f FarJobs) Status(ctx context.Context, job string) (j jobs.Job, err error)
 
 // List lists the jobs of an app, "" for all, oldest first; those that have ended only if ended is set.
 func (f FarJobs) List(ctx context.Context, app string, ended bool) ([]jobs.Job, error) {
+	return f.gatherJobs(ctx, pathJobs, jobTime, jobsArgs{app, ended})
+}
+
+// gatherJobs collects the jobs of a stream, the next of which may take so long.
+func (f FarJobs) gatherJobs(ctx context.Context, path string, within time.Duration, in any) ([]jobs.Job, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	slow := time.AfterFunc(jobTime, func() { cancel(errSlow(jobTime)) })
+	slow := time.AfterFunc(within, func() { cancel(errSlow(within)) })
 	defer slow.Stop()
 	list := []jobs.Job{}
-	err := followStream(ctx, f.link, pathJobs, jobsArgs{app, ended}, func(j jobs.Job) error {
-		slow.Reset(jobTime)
+	err := followStream(ctx, f.link, path, in, func(j jobs.Job) error {
+		slow.Reset(within)
 		if list = append(list, j); len(list) > maxItems {
 			return fault.New(fault.Unavailable, fault.CodeTooLarge, "%s lists more than %d jobs", f.link.memberName(),
 				maxItems)
@@ -245,8 +255,13 @@ func (f FarJobs) List(ctx context.Context, app string, ended bool) ([]jobs.Job, 
 
 // Tasks lists tasks in order of index; next is the index to continue with; -1 at the end.
 func (f FarJobs) Tasks(ctx context.Context, job string, q jobs.TaskQuery) (out []jobs.Task, next int, err error) {
+	return f.tasksBy(ctx, pathJobTasks, job, q)
+}
+
+func (f FarJobs) tasksBy(ctx context.Context, path, job string, q jobs.TaskQuery) (out []jobs.Task, next int,
+	err error) {
 	var p jobTasksPage
-	err = f.link.callMember(ctx, pathJobTasks, readTime, jobTasksArgs{jobArgs{job}, q.From, q.Limit, q.States}, &p)
+	err = f.link.callMember(ctx, path, readTime, jobTasksArgs{jobArgs{job}, q.From, q.Limit, q.States}, &p)
 	if err != nil {
 		return nil, -1, err
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/core/jobs"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
@@ -35,6 +36,24 @@ func (s jobStub) List(ctx context.Context, app string) ([]jobs.Job, error) {
 
 func (s jobStub) Tasks(_ context.Context, job string, q jobs.TaskQuery) ([]jobs.Task, int, error) {
 	list, err := answer[[]jobs.Task](s.stub, "Tasks", jobTasksArgs{jobArgs{job}, q.From, q.Limit, q.States})
+	return list, q.From + q.Limit, err
+}
+
+func (s jobStub) StatusOfCopy(_ context.Context, job string) (jobs.Job, error) {
+	return answer[jobs.Job](s.stub, "StatusOfCopy", job)
+}
+
+func (s jobStub) ListCopies(ctx context.Context, app string, ended bool, keepers []cluster.WorkerID) ([]jobs.Job,
+	error) {
+	given := s.hear("ListCopies", jobCopiesArgs{jobsArgs{app, ended}, keepers})
+	if f, ok := given.(func(context.Context) ([]jobs.Job, error)); ok {
+		return f(ctx)
+	}
+	return as[[]jobs.Job](given)
+}
+
+func (s jobStub) TasksOfCopy(_ context.Context, job string, q jobs.TaskQuery) ([]jobs.Task, int, error) {
+	list, err := answer[[]jobs.Task](s.stub, "TasksOfCopy", jobTasksArgs{jobArgs{job}, q.From, q.Limit, q.States})
 	return list, q.From + q.Limit, err
 }
 
@@ -185,12 +204,12 @@ func TestBadJobArgumentsReachNoJobs(t *testing.T) {
 func FuzzJobArguments(f *testing.F) {
 	for _, seed := range []string{`{"job":"j0123456789","limit":7,"from":3,"states":["x"]}`,
 		`{"job":"x","tasks":"1-7,9"}`, `{"job":"x","done":1,"limit_ns":5}`, `{"job":"x","index":2,"tail":0,"follow":true}`,
-		`{"job":"x","tail":null,"limit":1e9}`, `{"JOB":"x"}`} {
+		`{"job":"x","tail":null,"limit":1e9}`, `{"JOB":"x"}`, `{"app":"a","ended":true,"keepers":["w2","w3"]}`} {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		for _, a := range []checked{&jobsArgs{}, &jobArgs{}, &jobTasksArgs{}, &tasksCancelArgs{}, &jobWaitArgs{},
-			&jobLogArgs{}} {
+			&jobLogArgs{}, &jobCopiesArgs{}} {
 			if json.Unmarshal(raw, a) != nil || a.check() != nil {
 				continue
 			}
@@ -205,6 +224,10 @@ func FuzzJobArguments(f *testing.F) {
 				}
 			case *jobWaitArgs:
 				if a.Job == "" || a.Limit <= 0 || a.Limit > maxJobWait || a.Done < 0 {
+					t.Errorf("%q passes as %+v", raw, a)
+				}
+			case *jobCopiesArgs:
+				if len(a.App) > maxName || len(a.Keepers) < 1 || len(a.Keepers) > maxKeepers {
 					t.Errorf("%q passes as %+v", raw, a)
 				}
 			case *jobLogArgs:

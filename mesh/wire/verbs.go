@@ -163,6 +163,7 @@ func allRoutes() map[string]route {
 	maps.Copy(all, workerStreams())
 	maps.Copy(all, taskRoutes())
 	maps.Copy(all, jobVerbs())
+	maps.Copy(all, copyVerbs())
 	return all
 }
 

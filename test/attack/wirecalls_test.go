@@ -221,6 +221,18 @@ func jobCalls() []call {
 		{route: "job-logs", ask: func(ctx context.Context, w *wire.Worker) error {
 			return answered(w.Jobs().Logs(ctx, job, 0, machine.LogQuery{}, func(machine.LogLine) error { return nil }))
 		}},
+		{route: "job-copy", ask: func(ctx context.Context, w *wire.Worker) error {
+			_, err := w.Jobs().StatusOfCopy(ctx, job)
+			return answered(err)
+		}},
+		{route: "job-copies", ask: func(ctx context.Context, w *wire.Worker) error {
+			_, err := w.Jobs().ListCopies(ctx, "", true, []cluster.WorkerID{"nobody"})
+			return answered(err)
+		}},
+		{route: "job-copy-tasks", ask: func(ctx context.Context, w *wire.Worker) error {
+			_, _, err := w.Jobs().TasksOfCopy(ctx, job, jobs.TaskQuery{Limit: 1})
+			return answered(err)
+		}},
 	}
 }
 
