@@ -32,13 +32,16 @@
 //
 // # Jobs
 //
-// A job is kept by one member, the one where it was submitted: "member" names it. Any member answers for it. Where the
-// member that keeps a job does not answer, or may keep it and cannot be asked, the error is of the kind unavailable, has
-// the code job_member and names that member: ask again. A job is found by its name though a silent member may keep a
-// newer one, which the header Souk-Missing then names; but nothing is cancelled by that name. A job that is submitted
-// again under its id is answered as it is, at any member. A client that has just drawn the id says so with the header
-// "Souk-New-Key: 1", and no other member is asked; one that submits the job again says with the header Souk-Key-Age how
-// many seconds ago it drew the id: a member that had died by then is not waited for.
+// A job is kept by one member, the one where it was submitted: "member" names it. Any member answers for it. "heir" names
+// the member that has a copy of the job and takes over when the keeper is given up for dead. While the keeper does not
+// answer, any member answers from the copy, and "why" says so; but what changes the job, or asks for the output of its
+// tasks, ends with an error of the kind unavailable and the code job_member, which names both: ask again. Where there is
+// no copy, every call about the job ends so; likewise where a member that cannot be asked may keep the job. A job is
+// found by its name though a silent member may keep a newer one, which the header Souk-Missing then names; but nothing
+// is cancelled by that name. A job that is submitted again under its id is answered as it is, at any member. A client
+// that has just drawn the id says so with the header "Souk-New-Key: 1", and no other member is asked; one that submits
+// the job again says with the header Souk-Key-Age how many seconds ago it drew the id: a member that had died by then is
+// not waited for.
 //
 // # Streams
 //

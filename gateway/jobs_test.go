@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -24,6 +25,7 @@ import (
 type deskJobs struct {
 	mu         sync.Mutex
 	dispatcher *jobs.Dispatcher
+	copies     []jobs.Job // of another member's jobs; the test sets them before it asks
 }
 
 func newDeskJobs() *deskJobs {
@@ -103,6 +105,24 @@ func (d *deskJobs) Logs(ctx context.Context, job string, _ int, _ machine.LogQue
 	return emit(machine.LogLine{At: time.Now(), Stream: "stdout", Text: "hello"})
 }
 
+func (d *deskJobs) StatusOfCopy(_ context.Context, job string) (jobs.Job, error) {
+	for _, j := range d.copies {
+		if j.ID == job || j.Spec.Name == job {
+			return j, nil
+		}
+	}
+	return jobs.Job{}, fault.New(fault.NotFound, fault.CodeJobNotFound, "no copy of %s", job)
+}
+
+func (d *deskJobs) ListCopies(context.Context, string, bool, []cluster.WorkerID) ([]jobs.Job, error) {
+	return slices.Clone(d.copies), nil
+}
+
+func (d *deskJobs) TasksOfCopy(ctx context.Context, job string, _ jobs.TaskQuery) ([]jobs.Task, int, error) {
+	_, err := d.StatusOfCopy(ctx, job)
+	return []jobs.Task{{Index: 3, State: "succeeded"}}, -1, err
+}
+
 func jobShop(t *testing.T) (*shop, *deskJobs) {
 	t.Helper()
 	s, d := newShop(t), newDeskJobs()
@@ -135,6 +155,13 @@ func (f *farDesk) List(ctx context.Context, app string, _ bool) ([]jobs.Job, err
 		return nil, err
 	}
 	return f.deskJobs.List(ctx, app)
+}
+
+func (f *farDesk) Cancel(ctx context.Context, job string) (jobs.Job, error) {
+	if err := f.err(); err != nil {
+		return jobs.Job{}, err
+	}
+	return f.deskJobs.Cancel(ctx, job)
 }
 
 func (f *farDesk) Wait(ctx context.Context, job string, _ int, _ time.Duration) (jobs.Job, error) {
@@ -216,6 +243,21 @@ func TestJobsOfAnotherMember(t *testing.T) {
 	body["id"] = never
 	if r := s.do("POST", "/v1/souk/jobs", body, api.NewKeyHeader+": 1"); r.code != 201 || own.count() != 1 {
 		t.Errorf("a new id: %d %s", r.code, r.raw)
+	}
+	own.copies = []jobs.Job{{ID: id, State: jobs.Running, Spec: spec, Tasks: 10, Member: "w2"}}
+	for _, path := range []string{id, "sweep", id + "/wait?timeout=1"} {
+		r := s.want(200, "GET", "/v1/souk/jobs/"+path, nil)
+		if r.into(t, &j); j.ID != id || j.Member != "w2" || j.Heir != "w1" ||
+			!strings.Contains(j.Why, "w1 has a copy") || (r.header.Get(api.MissingHeader) != "") != (path == "sweep") {
+			t.Errorf("the copy: %s, without %q", r.raw, r.header.Get(api.MissingHeader))
+		}
+	}
+	if r := s.want(200, "GET", "/v1/souk/jobs/sweep/tasks", nil); !strings.Contains(r.raw, `"index":3`) {
+		t.Errorf("the tasks of the copy: %s", r.raw)
+	}
+	if r := s.do("POST", "/v1/souk/jobs/"+id+"/cancel", nil); r.code != 500 ||
+		!strings.Contains(r.failure(t).Error, "nothing was changed") {
+		t.Errorf("a copy was cancelled: %d %s", r.code, r.raw)
 	}
 	if r := s.do("POST", "/v1/souk/jobs", body, api.KeyAgeHeader+": -1"); r.code != 400 && r.code != 422 {
 		t.Errorf("a bad age: %d %s", r.code, r.raw)

@@ -3,11 +3,15 @@
 //
 // Where a job is found is remembered, so that a job is looked for once. What is remembered may be wrong at any time: a
 // member that answers "not found", or does not answer, makes all others be asked.
+//
+// The keeper of a job may have a copy of it kept by another member, the job's heir, which takes over when the keeper is
+// given up for dead. Until then a job whose keeper does not answer is shown from the copy, and cannot be changed.
 package buyers
 
 import (
 	"cmp"
 	"context"
+	"maps"
 	"slices"
 	"time"
 
@@ -41,6 +45,7 @@ type Buyer interface {
 
 // reader are the calls that Own and Buyer share.
 type reader interface {
+	Copies
 	Status(ctx context.Context, job string) (jobs.Job, error)
 	// Tasks lists tasks in order of index; next is the index to continue with; -1 at the end.
 	Tasks(ctx context.Context, job string, q jobs.TaskQuery) (out []jobs.Task, next int, err error)
@@ -147,7 +152,7 @@ func (b *Jobs) Submitted(ctx context.Context, id string, drawn time.Time) (jobs.
 	return jobs.Job{}, errNoJob(id)
 }
 
-// Status returns a job. For a job that is named by its name it also returns the members that could not be asked: they
+// Status returns a job, from a copy while the member that keeps it does not answer. For a job that is named by its name it also returns the members that could not be asked: they
 // may keep a newer one.
 func (b *Jobs) Status(ctx context.Context, ref string) (j jobs.Job, silent []find.Unanswered, err error) {
 	o, again, err := b.askRemembered(ctx, ref, func(at Buyer) (err error) {
@@ -166,7 +171,7 @@ func (b *Jobs) Status(ctx context.Context, ref string) (j jobs.Job, silent []fin
 }
 
 // List lists the jobs of an app, "" for all, of all members, oldest first; those that have ended only if ended is set.
-// It also returns the members that could not be asked.
+// It also returns the members that could not be asked, of whose jobs it lists the copies that others have.
 func (b *Jobs) List(ctx context.Context, app string, ended bool) ([]jobs.Job, []find.Unanswered, error) {
 	all, err := b.own.List(ctx, app, ended)
 	if err != nil {
@@ -197,6 +202,14 @@ func (b *Jobs) List(ctx context.Context, app string, ended bool) ([]jobs.Job, []
 			all = append(all, j)
 		}
 	}
+	copies := b.listCopies(ctx, app, ended, silent)
+	if err := ctx.Err(); err != nil {
+		return nil, nil, err
+	}
+	for i := range all {
+		delete(copies, all[i].ID) // its keeper answers
+	}
+	all = slices.AppendSeq(all, maps.Values(copies))
 	slices.SortFunc(all, submittedBefore)
 	return all, silent, nil
 }
@@ -205,6 +218,9 @@ func (b *Jobs) List(ctx context.Context, app string, ended bool) ([]jobs.Job, []
 func (b *Jobs) Tasks(ctx context.Context, ref string, q jobs.TaskQuery) (out []jobs.Task, next int, err error) {
 	_, err = b.askMember(ctx, ref, false, func(at Buyer, id string) (err error) {
 		out, next, err = at.Tasks(ctx, id, q)
+		return err
+	}, func(p place) (err error) {
+		out, next, err = b.tasksOfCopy(ctx, p, q)
 		return err
 	})
 	return out, next, err
@@ -216,7 +232,7 @@ func (b *Jobs) Cancel(ctx context.Context, ref string) (j jobs.Job, err error) {
 	member, err := b.askMember(ctx, ref, true, func(at Buyer, id string) (err error) {
 		j, err = at.Cancel(ctx, id)
 		return err
-	})
+	}, refuseChange)
 	j.Member = member
 	return j, err
 }
@@ -227,20 +243,38 @@ func (b *Jobs) CancelTasks(ctx context.Context, ref string, list jobs.Indices) (
 	member, err := b.askMember(ctx, ref, true, func(at Buyer, id string) (err error) {
 		j, out, err = at.CancelTasks(ctx, id, list)
 		return err
-	})
+	}, refuseChange)
 	j.Member = member
 	return j, out, err
 }
 
+// refuseChange is the answer to a change of a job whose keeper does not answer.
+func refuseChange(p place) error {
+	if p.lost {
+		return errCopied(p, "whether it was changed is not known")
+	}
+	return errCopied(p, "nothing was changed")
+}
+
 // Wait returns when the job has ended, when more than done of its tasks have ended, or after limit.
-func (b *Jobs) Wait(ctx context.Context, ref string, done int, limit time.Duration) (j jobs.Job, err error) {
+func (b *Jobs) Wait(ctx context.Context, ref string, done int, limit time.Duration) (jobs.Job, error) {
 	end := time.Now().Add(limit)
-	member, err := b.askMember(ctx, ref, false, func(at Buyer, id string) (err error) {
-		j, err = at.Wait(ctx, id, done, max(time.Until(end), time.Millisecond))
-		return err
-	})
-	j.Member = member
-	return j, err
+	for {
+		var j jobs.Job
+		var p place
+		member, err := b.askMember(ctx, ref, false, func(at Buyer, id string) (err error) {
+			j, err = at.Wait(ctx, id, done, max(time.Until(end), time.Millisecond))
+			return err
+		}, func(found place) error { p = found; return nil })
+		if !p.copied {
+			j.Member = member
+			return j, err
+		}
+		if j, ended := b.waitAtCopy(ctx, p, done, end); ended {
+			return j, nil
+		}
+		ref = p.job.ID
+	}
 }
 
 // Logs calls emit with each line of a task's output.
@@ -257,6 +291,6 @@ func (b *Jobs) Logs(ctx context.Context, ref string, index int, q machine.LogQue
 			return nil
 		}
 		return err
-	})
+	}, func(p place) error { return errCopied(p, "the output of its tasks is there") })
 	return cmp.Or(err, broke)
 }

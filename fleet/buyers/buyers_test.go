@@ -1,8 +1,10 @@
 package buyers
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -19,12 +21,15 @@ import (
 
 // fakeBuyer is a buyer whose jobs the test sets.
 type fakeBuyer struct {
-	mu     sync.Mutex
-	jobs   []jobs.Job
-	down   error         // what each call returns
-	slow   time.Duration // how long each call takes
-	calls  []string      // made, in order
-	breaks error         // what Logs returns after a line, and Wait at its end
+	mu      sync.Mutex
+	jobs    []jobs.Job
+	down    error         // what each call returns
+	slow    time.Duration // how long each call takes
+	copies  []jobs.Job    // of other members' jobs
+	answers jobs.Job      // the copy that it answers with, whatever it is asked for
+	ends    error         // what TasksOfCopy returns
+	calls   []string      // made, in order
+	breaks  error         // what Logs returns after a line, and Wait at its end
 }
 
 func (f *fakeBuyer) hear(ctx context.Context, call string) error {
@@ -109,6 +114,44 @@ func (f *fakeBuyer) Wait(ctx context.Context, ref string, _ int, _ time.Duration
 		err = f.breaks
 	}
 	return j, err
+}
+
+func (f *fakeBuyer) copied(ctx context.Context, call, ref string) (best jobs.Job, err error) {
+	if err := f.hear(ctx, call+" "+ref); err != nil {
+		return best, err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.answers.ID != "" {
+		return f.answers, nil
+	}
+	for _, j := range f.copies {
+		if j.ID == ref || j.Spec.Name == ref && submittedBefore(best, j) < 0 {
+			best = j
+		}
+	}
+	if best.ID == "" {
+		return best, fault.New(fault.NotFound, fault.CodeJobNotFound, "no copy of %s", ref)
+	}
+	return best, nil
+}
+
+func (f *fakeBuyer) StatusOfCopy(ctx context.Context, ref string) (jobs.Job, error) {
+	return f.copied(ctx, "copy", ref)
+}
+
+func (f *fakeBuyer) TasksOfCopy(ctx context.Context, ref string, q jobs.TaskQuery) ([]jobs.Task, int, error) {
+	_, err := f.copied(ctx, "tasks of copy", ref)
+	err = cmp.Or(err, f.ends)
+	return []jobs.Task{{Index: q.From}}, -1, err
+}
+
+func (f *fakeBuyer) ListCopies(ctx context.Context, _ string, _ bool, keepers []cluster.WorkerID) ([]jobs.Job,
+	error) {
+	err := f.hear(ctx, fmt.Sprint("copies ", keepers))
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.copies), err
 }
 
 // fakeOwn is a fakeBuyer as the own one.

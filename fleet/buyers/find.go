@@ -17,6 +17,9 @@ import (
 // findTime bounds a search at all members, side by side: those that have not answered by then could not be asked.
 const findTime = 5 * time.Second
 
+// lostFindTime is findTime where the job's keeper was waited for before, so that copies are asked for soon.
+const lostFindTime = 750 * time.Millisecond
+
 // maxRemembered bounds the jobs of other members whose place is remembered.
 const maxRemembered = 10_000
 
@@ -56,23 +59,34 @@ func (w *whereabouts) of(job string) (cluster.WorkerID, bool) {
 
 // place is where a job was found, and the job.
 type place struct {
-	at  Other
-	job jobs.Job
+	at     Other
+	job    jobs.Job
+	copied bool // at has a copy of the job, which job.Member keeps
+	lost   bool // the keeper was asked, and its answer was lost: it may have done what it was asked
+}
+
+// isMeantBefore reports whether ref means a job rather than another one: ref is its id, or it is the newer of that name.
+func (p place) isMeantBefore(other place, ref string) bool {
+	return p.job.ID == ref || other.job.ID != ref && submittedBefore(other.job, p.job) < 0
 }
 
 // askMember calls f with the buyer that keeps a job, and the job's id. It returns the member that keeps it. surely says
-// that f changes the job, so a name must be certain to mean it.
-func (b *Jobs) askMember(ctx context.Context, ref string, surely bool,
-	f func(at Buyer, id string) error) (cluster.WorkerID, error) {
+// that f changes the job, so a name must be certain to mean it. If that member does not answer and another has a copy of
+// the job, askMember calls ofCopy instead.
+func (b *Jobs) askMember(ctx context.Context, ref string, surely bool, f func(at Buyer, id string) error,
+	ofCopy func(p place) error) (cluster.WorkerID, error) {
 	o, again, err := b.askRemembered(ctx, ref, func(at Buyer) error { return f(at, ref) })
 	if !again {
 		return o.ID, err
 	}
-	found, silent, err := b.findJob(ctx, ref, lostAt(o, err))
-	if err != nil {
-		return "", err
-	}
-	if surely && found.job.ID != ref && len(silent) > 0 {
+	found, silent, unknown := b.findJob(ctx, ref, lostAt(o, err))
+	switch {
+	case unknown != nil:
+		return "", unknown
+	case found.copied:
+		found.lost = isAnswerLost(err)
+		return found.job.Member, ofCopy(found)
+	case surely && found.job.ID != ref && len(silent) > 0:
 		return "", withCause(silent[0], fault.New(fault.Unavailable, fault.CodeJobMember,
 			"%s could not be asked and may keep a newer job named %.80q, so nothing was changed; name the job by its "+
 				"id, as \"souk job ls\" lists it", namesOf(silent), ref))
@@ -108,6 +122,11 @@ func (b *Jobs) askRemembered(ctx context.Context, ref string, f func(at Buyer) e
 // isSilence reports whether an error means that a member did not answer. One that is busy has answered.
 func isSilence(err error) bool { return find.NoAnswer(err) && fault.CodeOf(err) != fault.CodeBusy }
 
+// isAnswerLost reports whether a member that did not answer may have done what it was asked.
+func isAnswerLost(err error) bool {
+	return fault.CodeOf(err) == fault.CodeLost || fault.Is(err, fault.Timeout)
+}
+
 // lostAt is a member that was asked for a job and did not answer; nil: none was.
 func lostAt(o Other, err error) *find.Unanswered {
 	if err == nil {
@@ -138,14 +157,15 @@ func keepsNot(err error) bool {
 
 // findJob looks for a job at this member, then at all others, side by side. The job with this id counts, else the newest
 // with this name. It also returns the members that could not be asked, all the same where there is an error. lost is
-// one that keeps the job as far as is known, and did not answer just now; nil: there is none.
+// one that keeps the job as far as is known, and did not answer just now; nil: there is none. While nobody who answers
+// keeps the job and a member is silent, a copy of it counts.
 func (b *Jobs) findJob(ctx context.Context, ref string, lost *find.Unanswered) (place, []find.Unanswered, error) {
 	var none, best place
 	j, missing := b.own.Status(ctx, ref)
 	switch {
 	case missing == nil:
 		j.Member = b.self
-		best = place{Other{ID: b.self, Buyer: b.own}, j}
+		best = place{at: Other{ID: b.self, Buyer: b.own}, job: j}
 		if j.ID == ref {
 			return best, nil, nil
 		}
@@ -157,13 +177,22 @@ func (b *Jobs) findJob(ctx context.Context, ref string, lost *find.Unanswered) (
 		return none, nil, err
 	}
 	for _, x := range found {
-		if best.job.ID == "" || x.job.ID == ref || best.job.ID != ref && submittedBefore(best.job, x.job) < 0 {
+		if best.job.ID == "" || x.isMeantBefore(best, ref) {
 			best = x
+		}
+	}
+	if best.job.ID != ref && (len(silent) > 0 || lost != nil) {
+		c, there := b.findCopy(ctx, ref, silent)
+		if err := ctx.Err(); err != nil {
+			return none, nil, err
+		}
+		if there && c.job.ID != best.job.ID && (best.job.ID == "" || c.isMeantBefore(best, ref)) {
+			best = c
 		}
 	}
 	switch {
 	case best.job.ID != "":
-		if best.at.ID != b.self {
+		if best.at.ID != b.self && !best.copied {
 			b.known.remember(best.job.ID, best.at.ID)
 		}
 		return best, silent, nil
@@ -180,7 +209,11 @@ func (b *Jobs) findJob(ctx context.Context, ref string, lost *find.Unanswered) (
 // askOthers asks all other members for a job, but for the lost one. It ends as soon as one has the job with this id.
 func (b *Jobs) askOthers(ctx context.Context, ref string, lost *find.Unanswered) (found []place,
 	silent []find.Unanswered) {
-	ctx, enough := context.WithTimeout(ctx, findTime)
+	within := findTime
+	if lost != nil {
+		within = lostFindTime
+	}
+	ctx, enough := context.WithTimeout(ctx, within)
 	defer enough()
 	others := b.others()
 	got, errs := find.AskAll(others, func(o Other) (j jobs.Job, err error) {
@@ -189,7 +222,7 @@ func (b *Jobs) askOthers(ctx context.Context, ref string, lost *find.Unanswered)
 		}
 		if ctx.Err() != nil {
 			return j, fault.Wrap(ctx.Err(), fault.Unavailable, fault.CodeDeadline, "%s was not asked within %v", o.ID,
-				findTime)
+				within)
 		}
 		err = b.callOther(ctx, o, func(at Buyer) error {
 			j, err = at.Status(ctx, ref)
@@ -207,7 +240,7 @@ func (b *Jobs) askOthers(ctx context.Context, ref string, lost *find.Unanswered)
 		switch {
 		case err == nil:
 			got[i].Member = others[i].ID
-			found = append(found, place{others[i], got[i]})
+			found = append(found, place{at: others[i], job: got[i]})
 		case !keepsNot(err):
 			silent = append(silent, find.Unanswered{Worker: others[i].ID, Err: err})
 		}
