@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/soukhq/souk/cli"
+	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/core/jobs"
 )
 
@@ -78,6 +79,31 @@ func TestTimeSpansAreRoundedForReading(t *testing.T) {
 	} {
 		if got := spanText(jobs.Span{LowMS: x.low.Seconds() * 1000, HighMS: x.high.Seconds() * 1000}); got != x.want {
 			t.Errorf("%v to %v: %q, want %q", x.low, x.high, got, x.want)
+		}
+	}
+}
+
+// TestStatusNamesTheMembersOfAJob: the one that keeps it and the one with a copy; of an unfinished job also that there is
+// none.
+func TestStatusNamesTheMembersOfAJob(t *testing.T) {
+	for _, x := range []struct {
+		member, heir cluster.WorkerID
+		state        jobs.JobState
+		want         string
+	}{
+		{"a", "b", jobs.Running, "  kept by     member a\n  copy at     member b\n"},
+		{"a", "b", jobs.Failed, "  kept by     member a\n  copy at     member b\n"},
+		{"a", "", jobs.Waiting,
+			"  kept by     member a\n  copy at     no member: it is lost with that member's disk\n"},
+		{"a", "", jobs.Failed, "  kept by     member a\n"},
+		{"", "", jobs.Running, ""},
+	} {
+		var out bytes.Buffer
+		j := busyJob()
+		j.Member, j.Heir, j.State = x.member, x.heir, x.state
+		printJob(&cli.Env{Out: &out, Getenv: func(string) string { return "" }}, j)
+		if _, after, _ := strings.Cut(out.String(), "command     \n"); !strings.HasPrefix(after, x.want+"  tasks ") {
+			t.Errorf("%+v: got\n%s", x, out.String())
 		}
 	}
 }

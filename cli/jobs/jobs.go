@@ -27,7 +27,8 @@ func Job(c *cli.Env) *cobra.Command {
 		Example: "  souk job ls --all\n  souk job wait sweep && souk job logs sweep 17",
 		Long: "A job is named by its id or its name; of several of one name the newest is meant. \"souk submit\" " +
 			"makes one.\nIt is kept by the member where it was submitted, and any member answers for it. While that " +
-			"member does not answer,\nits tasks run on, and nothing can be said of the job."},
+			"member does not answer,\nits tasks run on, and the job is shown from the copy of another member, which " +
+			"takes it over when the first is\ngiven up for dead."},
 		cmdJobLs(c), cmdJobStatus(c), cmdJobTasks(c), cmdJobWait(c), cmdJobCancel(c), cmdJobLogs(c))
 }
 
@@ -150,6 +151,12 @@ func printJob(c *cli.Env, j *jobs.Job) {
 	line("command", "%s", strings.Join(s.Command, " "))
 	if j.Member != "" {
 		line("kept by", "member %s", j.Member)
+	}
+	switch {
+	case j.Heir != "":
+		line("copy at", "member %s", j.Heir)
+	case j.Member != "" && !j.State.Final():
+		line("copy at", "no member: it is lost with that member's disk")
 	}
 	indices := fmt.Sprintf("%d to %d", s.First, s.Last)
 	if s.First == s.Last {
