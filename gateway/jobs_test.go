@@ -302,7 +302,7 @@ func (s jobsByName) Status(ctx context.Context, id string) (j jobs.Job, silent [
 func (d *deskJobs) count() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return len(d.dispatcher.JobIDs())
+	return len(d.dispatcher.Hello("").Jobs)
 }
 
 // TestJobRoutesSubmitListAndCancel walks through the routes of a job. Every answer is held against the description by the harness.

@@ -11,6 +11,9 @@ import (
 // KeepJobs has the member answer the other members' questions about the jobs that are kept here. Call it before Run.
 func (m *Member) KeepJobs(j wire.Jobs) { m.jobs = j }
 
+// KeepCopies has the member keep copies of the other members' jobs. Call it before Run.
+func (m *Member) KeepCopies(h wire.Heirs) { m.heirs = h }
+
 // Buyers lists the buyers of tasks of the other members, but of those that have left for good.
 func (m *Member) Buyers() []buyers.Other {
 	known := m.fleet.Snapshot()

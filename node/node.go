@@ -46,6 +46,7 @@ const (
 	catalogFile   = "catalog.journal"
 	secretsFile   = "secrets.key"
 	jobsFile      = "jobs.journal"
+	copiesFile    = "copies.journal" // of the jobs of other members
 	jobsDir       = "jobs"
 	workerJournal = "journal" // in the worker's own directory
 	workerRun     = "run"

@@ -220,7 +220,10 @@ func (n *Node) openBuyer() error {
 	if m := n.o.Member; m != nil {
 		n.far = &farRunners{member: m, buyer: func() *batch.Buyer { return n.buyer }, log: n.o.Log,
 			conns: map[cluster.WorkerID]*farRunner{}}
-		o.Member, o.Peers = m.ID(), n.far
+		o.Member, o.Peers, o.Members = m.ID(), n.far, jobMembers{n.far}
+		if o.Copies, err = n.openJournal(n.pathBelow(copiesFile)); err != nil {
+			return err
+		}
 		m.RunTasksBy(servedRunner{n.runners[0]})
 	}
 	if n.buyer, err = batch.OpenBuyer(o); err != nil {
@@ -290,6 +293,7 @@ func (n *Node) jobsOfAll() *buyers.Jobs {
 	o := buyers.Options{Own: n.buyer, Called: n.directory.Contact.Called}
 	if m := n.o.Member; m != nil {
 		m.KeepJobs(n.buyer)
+		m.KeepCopies(n.buyer)
 		o.Self, o.Others, o.Other = m.ID(), m.Buyers, m.Buyer
 	}
 	return buyers.New(o)

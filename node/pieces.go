@@ -138,6 +138,7 @@ func (n *Node) pieceNames() []string {
 			filepath.Join(dir, workerRun, reaper.LivesFile), filepath.Join(dir, workerRun, reaper.LockFile))
 	}
 	if n.o.Member != nil {
+		names = append(names, copiesFile)
 		names = append(names, member.Pieces()...)
 	}
 	return names

@@ -78,7 +78,8 @@ type farRunners struct {
 	log    *slog.Logger
 
 	mu    sync.Mutex
-	run   context.Context                 //nolint:containedctx // of the process; nil: not yet
+	run   context.Context //nolint:containedctx // of the process; nil: not yet
+	begun time.Time
 	conns map[cluster.WorkerID]*farRunner // nil: it is being connected, or was tried a moment ago
 }
 
@@ -105,7 +106,7 @@ func (f *farRunners) begin(ctx context.Context) {
 	_ = f.member.MayBegin(ctx, false) // if it may not, it is unfit
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.run = ctx
+	f.run, f.begun = ctx, time.Now()
 }
 
 // halt ends all connections if there is a reason why this member may start nothing. Until that has gone, there are no

@@ -123,6 +123,7 @@ func (d *Dispatcher) Peers(now time.Time, records []cluster.Record) {
 			d.out.Disconnect = append(d.out.Disconnect, s.id)
 		}
 	}
+	d.releaseAdopted(now)
 }
 
 // workerOf returns what is known of a worker.
@@ -227,7 +228,7 @@ func (d *Dispatcher) grantTask(s *workerState, sh *shapeQueue, o SlotOffer) bool
 	j, i := d.numbers[next.Job], int(n)
 	t := &j.tasks[i]
 	j.setState(i, granted)
-	t.attempt++
+	t.attempt = int32(NewAttempt(j.epoch, TryOf(int(t.attempt))+1))
 	t.worker = s.id
 	if sh.saver == s {
 		sh.saver = nil
@@ -260,7 +261,7 @@ func (d *Dispatcher) savePassedOver(now time.Time, s *workerState, passed []Shap
 func (d *Dispatcher) putTaskBack(j *job, i int) {
 	j.setState(i, waiting)
 	j.tasks[i].worker = ""
-	if j.unpaid.IsZero() {
+	if j.isQueued() {
 		sh := d.queueOf(j.shape())
 		sh.queue.Return(j.tasksOf(), int32(i))
 		sh.stale = true // workers may have no quota left
@@ -291,6 +292,9 @@ func (d *Dispatcher) tryUnpaid(now time.Time) {
 			return false
 		}
 		j.unpaid = time.Time{}
+		if j.held {
+			return true
+		}
 		sh := d.queueOf(j.shape())
 		sh.queue.AddTasks(j.tasksOf(), j.waitingPlaces())
 		sh.stale = true

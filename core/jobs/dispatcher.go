@@ -52,8 +52,15 @@ type Dispatcher struct {
 	done    []*job // finished, oldest first
 	out     Out
 
-	// the host went down, so attempts may have been given out that are not in the file: each worker must report once
+	// attempts may have been given out that this dispatcher does not know of, since the host went down or a job was
+	// taken over: each worker must report once
 	rebooted bool
+
+	best      []cluster.WorkerID // members that may be heirs, the best first
+	heirs     []*heirState
+	adopting  []adoption
+	forgotten []*job          // handed over, and not removed from the journal yet
+	lostTo    map[string]bool // IDs of jobs that were handed over: their tasks are left alone
 }
 
 // shapeQueue is the unstarted tasks of one shape, and how they are bid.
@@ -124,6 +131,7 @@ type Report struct {
 	Passed  []Shape // shapes that have had the best bid, but no room, for passPatience
 	Replies []Reply
 	Results []Result
+	Rivals  []Claim // of jobs of this buyer that another member keeps
 }
 
 // Orders is a message to a worker.
@@ -150,6 +158,7 @@ type Out struct {
 	Changed map[string]bool // IDs of jobs whose status has changed
 	Ended   []string        // IDs of jobs whose end has become durable, oldest first
 	Purged  []string        // IDs of jobs that are no longer kept
+	Renew   bool            // all workers must be connected anew: jobs were taken over
 	Wake    time.Time       // when Open must be called again; zero: no change
 
 	Connect    []cluster.WorkerID // of Peers: tasks are bid there
@@ -206,14 +215,17 @@ func (d *Dispatcher) Submit(now time.Time, id string, spec Spec) error {
 		return fault.New(fault.Invalid, codeJobID,
 			"%.40q is no id of a job; use a j and ten hexadecimal digits, or none", id)
 	}
-	if old := d.jobs[id]; old != nil {
+	if old := d.jobs[id]; old != nil && old.rival == nil {
 		return nil
+	} else if old != nil {
+		return errKeptBy(old)
 	}
 	if err := d.checkJobBounds(&spec); err != nil {
 		return err
 	}
 	j := d.enterJob(id, spec, now)
 	j.headDirty, j.fresh = true, true
+	d.giveHeir(j)
 	d.dirty[j] = true
 	d.noteChanged(j)
 	return nil

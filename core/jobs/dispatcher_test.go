@@ -152,7 +152,7 @@ func TestTaskLifeRoundTripsThroughText(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		l := jobs.Life{Job: jobs.ID(rapid.Uint64().Draw(t, "job")), Index: rapid.IntRange(0, jobs.MaxIndex).Draw(t,
 			"index"),
-			Attempt: rapid.IntRange(1, jobs.MaxAttempt).Draw(t, "attempt"),
+			Attempt: rapid.IntRange(1, jobs.MaxTry).Draw(t, "attempt"),
 			CPU:     rapid.Int64Range(0, 1<<31).Draw(t, "cpu"),
 			Memory:  rapid.Int64Range(0, 1<<31).Draw(t, "memory"),
 			GPUs:    rapid.IntRange(0, machine.MaxGPUs).Draw(t, "gpus")}

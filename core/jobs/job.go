@@ -34,10 +34,23 @@ type job struct {
 
 	headDirty bool
 	fresh     bool // not durable yet: no task is given out before
+	held      bool // no task is given out: it is not certain that this member keeps the job, or what runs of it
 	unsaved   []Result
 	saving    []Result // results in the commit in progress
+	newHead   uint32   // checksum of the head in the commit in progress; 0: none
+	head      uint32   // checksum of the head in the journal
 	ending    bool     // its end is in the commit in progress
+	endSaved  bool     // its end is in the journal
 	records   int      // finished groups of results in the journal
+	past      []Past
+
+	epoch   int              // see Claim
+	heir    cluster.WorkerID // the member with a copy of it; "": none
+	copying copying
+	// the member that has taken it over, so that this one hands it over; nil: none
+	rival     *Claim
+	rivalLost bool // rival does not keep it any more
+	adopted   bool // it is being taken over: its results are recorded already
 }
 
 // state is the state of a task.
@@ -85,9 +98,11 @@ type Result struct {
 	Ended   int64            `json:"d"`
 	Offset  int64            `json:"o,omitempty"` // of its output in the job's output file
 	Bytes   int              `json:"n,omitempty"`
-	Cut     bool             `json:"x,omitempty"` // the output was longer than the limit
-	Retry   bool             `json:"r,omitempty"` // the task was run again
-	Dropped bool             `json:"k,omitempty"` // it ended because the task or its job was cancelled
+	// the member with that file; "": the one that recorded the result
+	OutputAt cluster.WorkerID `json:"p,omitempty"`
+	Cut      bool             `json:"x,omitempty"` // the output was longer than the limit
+	Retry    bool             `json:"r,omitempty"` // the task was run again
+	Dropped  bool             `json:"k,omitempty"` // it ended because the task or its job was cancelled
 
 	CPU    int64 `json:"-"`
 	Memory int64 `json:"-"`
@@ -109,6 +124,9 @@ func (r *Result) isSuccess() bool { return r.Code == 0 && r.Error == "" && !r.Lo
 
 // isUnwanted reports whether a task is not to run any more, because it or its job was cancelled.
 func (j *job) isUnwanted(i int) bool { return j.why != "" || j.dropped.Has(j.spec.First+i) }
+
+// isQueued reports whether the waiting tasks of a job are in its queue.
+func (j *job) isQueued() bool { return j.unpaid.IsZero() && !j.held && !j.fresh }
 
 // waitingPlaces lists the places of waiting tasks.
 func (j *job) waitingPlaces() (list []int32) {

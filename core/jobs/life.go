@@ -12,7 +12,7 @@ import (
 type Life struct {
 	Job     string // its id
 	Index   int
-	Attempt int // from 1
+	Attempt int // see NewAttempt
 	CPU     int64
 	Memory  int64
 	GPUs    int // whole GPUs
@@ -23,23 +23,47 @@ func (l Life) Shape() cluster.Resources {
 	return cluster.Resources{CPU: l.CPU, Memory: l.Memory, GPU: 1000 * int64(l.GPUs)}
 }
 
-// MaxAttempt bounds the attempts of one task.
-const MaxAttempt = 1<<16 - 1
-
-// A life's text has fixed fields, all hexadecimal but the first letter, which no machine's id begins with.
+// Bounds of an attempt's number.
 const (
-	lifeFormat = "t%s%06x%04x%08x%08x%02x"
-	jobDigits  = 10
-	lifeLen    = 1 + jobDigits + 6 + 4 + 8 + 8 + 2
+	MaxTry   = 1<<tryBits - 1
+	MaxEpoch = 1<<15 - 1
+	tryBits  = 16
+)
+
+// NewAttempt returns the number of an attempt: the job's epoch and, within it, the try, from 1. Of two attempts of one
+// task the later one has the larger number, and no two have the same: a member that takes a job over does not know which
+// tries its predecessor has begun, but raises the epoch.
+func NewAttempt(epoch, try int) int { return epoch<<tryBits | try }
+
+// TryOf returns the try of an attempt's number.
+func TryOf(attempt int) int { return attempt & MaxTry }
+
+// EpochOf returns the job's epoch in an attempt's number.
+func EpochOf(attempt int) int { return attempt >> tryBits }
+
+// A life's text has fixed fields, all hexadecimal but the first letter, which no machine's id begins with. The epoch is
+// the last field, and is left out while it is 0.
+const (
+	lifeFormat  = "t%s%06x%04x%08x%08x%02x"
+	epochFormat = "%04x"
+	jobDigits   = 10
+	epochDigits = 4
+	lifeLen     = 1 + jobDigits + 6 + 4 + 8 + 8 + 2
 )
 
 // String returns the life's text.
 func (l Life) String() string {
-	return fmt.Sprintf(lifeFormat, l.Job[1:], l.Index, l.Attempt, l.CPU, l.Memory, l.GPUs)
+	s := fmt.Sprintf(lifeFormat, l.Job[1:], l.Index, TryOf(l.Attempt), l.CPU, l.Memory, l.GPUs)
+	if e := EpochOf(l.Attempt); e > 0 {
+		s += fmt.Sprintf(epochFormat, e)
+	}
+	return s
 }
 
 // IsLife reports whether a name in the runtime is that of a task's life.
-func IsLife(name string) bool { return len(name) == lifeLen && name[0] == 't' }
+func IsLife(name string) bool {
+	return (len(name) == lifeLen || len(name) == lifeLen+epochDigits) && name[0] == 't'
+}
 
 // ParseLife reads a life's text.
 func ParseLife(s string) (l Life, ok bool) {
@@ -55,9 +79,15 @@ func ParseLife(s string) (l Life, ok bool) {
 	}
 	ok = true
 	l.Job = "j" + s[1:at]
-	l.Index, l.Attempt = int(field(6)), int(field(4))
+	l.Index = int(field(6))
+	try := int(field(4))
 	l.CPU, l.Memory, l.GPUs = field(8), field(8), int(field(2))
-	return l, ok && l.Attempt > 0
+	epoch := 0
+	if len(s) > lifeLen {
+		epoch = int(field(epochDigits))
+	}
+	l.Attempt = NewAttempt(epoch, try)
+	return l, ok && try > 0 && epoch <= MaxEpoch && (epoch > 0) == (len(s) > lifeLen)
 }
 
 // ValidID reports whether s has the form of a job's ID: a j and ten hexadecimal digits.

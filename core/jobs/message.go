@@ -6,6 +6,8 @@ import "github.com/soukhq/souk/cluster"
 type Hello struct {
 	Buyer cluster.WorkerID `json:"buyer"`          // its member
 	Jobs  []string         `json:"jobs,omitempty"` // IDs of all its jobs
+	// Epochs are the epochs of those jobs for which they are not 0: it has these from others.
+	Epochs map[string]int `json:"epochs,omitempty"`
 }
 
 // Message is a report with the output of the tasks in its results.

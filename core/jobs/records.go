@@ -3,7 +3,9 @@ package jobs
 import (
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"hash/crc32"
 	"maps"
 	"slices"
 	"strconv"
@@ -28,6 +30,26 @@ type head struct {
 	Cancelled string    `json:"cancelled,omitempty"` // why
 	Dropped   Indices   `json:"dropped,omitempty"`   // tasks that were cancelled one by one
 	Ended     time.Time `json:"ended,omitzero"`
+
+	Epoch int              `json:"epoch,omitempty"`
+	Heir  cluster.WorkerID `json:"heir,omitempty"`
+	Past  []Past           `json:"past,omitempty"`
+}
+
+// Past counts attempts of one task whose results are not kept: the job was taken over.
+type Past struct {
+	Index int    `json:"i"`
+	Fails uint16 `json:"f,omitempty"`
+	Lost  uint8  `json:"l,omitempty"`
+}
+
+// encodeHead returns a job's head and its checksum, which is never 0.
+func (j *job) encodeHead(past []Past) (raw []byte, sum uint32, err error) {
+	h := head{j.spec, j.submitted, j.why, j.dropped, j.ended, j.epoch, j.heir, past}
+	if raw, err = json.Marshal(h); err != nil {
+		return nil, 0, fault.Wrap(err, fault.Internal, fault.CodeJournal, "job %s cannot be written as JSON", j.id)
+	}
+	return raw, max(1, crc32.ChecksumIEEE(raw)), nil
 }
 
 type restored struct {
@@ -49,23 +71,23 @@ func (d *Dispatcher) Flush() ([]fsm.Record, error) {
 	out := d.purgeFinished()
 	for _, j := range slices.SortedFunc(maps.Keys(d.dirty),
 		func(a, b *job) int { return cmp.Compare(a.number, b.number) }) {
-		if len(j.unsaved) > 0 {
-			b, err := json.Marshal(j.unsaved)
+		for _, g := range splitGroups(j.unsaved) {
+			b, err := json.Marshal(g)
 			if err != nil {
 				return nil, fault.Wrap(err, fault.Internal, fault.CodeJournal,
 					"the results of job %s cannot be written as JSON", j.id)
 			}
 			out = append(out, fsm.Record{Bucket: groupBucket, Key: groupKey(j.id, j.records), Value: b})
 			j.records++
-			j.saving, j.unsaved = j.unsaved, nil
 		}
+		j.saving, j.unsaved = j.unsaved, nil
 		if j.headDirty {
-			b, err := json.Marshal(head{j.spec, j.submitted, j.why, j.dropped, j.ended})
+			b, sum, err := j.encodeHead(j.past)
 			if err != nil {
-				return nil, fault.Wrap(err, fault.Internal, fault.CodeJournal, "job %s cannot be written as JSON", j.id)
+				return nil, err
 			}
 			out = append(out, fsm.Record{Bucket: headBucket, Key: j.id, Value: b})
-			j.headDirty, j.ending = false, !j.ended.IsZero()
+			j.headDirty, j.newHead, j.ending = false, sum, !j.ended.IsZero()
 		}
 		d.saving = append(d.saving, j)
 	}
@@ -89,29 +111,88 @@ func (d *Dispatcher) IsUrgent() bool {
 // Saved reports that the records of the last Flush are durable.
 func (d *Dispatcher) Saved(now time.Time) {
 	for _, j := range d.saving {
-		for _, r := range j.saving {
-			o := d.ordersTo(r.Worker)
-			o.Recorded = append(o.Recorded, r.Life())
+		results := j.saving
+		j.saving, j.endSaved, j.ending = nil, j.endSaved || j.ending, false
+		if j.newHead != 0 {
+			j.head, j.newHead = j.newHead, 0
 		}
-		j.saving = nil
-		if j.ending && !j.sealed {
-			j.sealed = true
-			d.out.Ended = append(d.out.Ended, j.id)
+		if j.rival != nil {
+			continue
 		}
-		if j.fresh && j.why == "" {
-			queue := d.queueOf(j.shape()).queue
-			queue.Observe(j.tasksOf())
-			if len(j.dropped) == 0 {
-				queue.Add(j.tasksOf())
-			} else { // some tasks were cancelled meanwhile
-				queue.AddTasks(j.tasksOf(), j.waitingPlaces())
-			}
+		switch {
+		case j.adopted: // workers forgot its results long ago, and the heir gets a whole copy
+			j.adopted = false
+		case j.heir == "":
+			d.recordResults(results)
+		default:
+			j.copying.addGroups(splitGroups(results))
 		}
-		j.fresh = false
+		d.queueCopy(j)
+		d.settleSaved(j)
 		d.noteChanged(j)
 	}
 	d.saving = nil
 	d.announceWork(now)
+}
+
+// recordResults has the workers forget results that are durable.
+func (d *Dispatcher) recordResults(results []Result) {
+	for _, r := range results {
+		o := d.ordersTo(r.Worker)
+		o.Recorded = append(o.Recorded, r.Life())
+	}
+}
+
+// settleSaved does what waits until a job's head is durable: its end is shown, or its first tasks are given out.
+func (d *Dispatcher) settleSaved(j *job) {
+	if !j.isHeadSafe() {
+		return
+	}
+	if j.endSaved && !j.sealed {
+		j.sealed = true
+		d.out.Ended = append(d.out.Ended, j.id)
+		d.noteChanged(j)
+	}
+	if j.fresh {
+		j.fresh = false
+		d.enqueueJob(j)
+	}
+}
+
+// enqueueJob puts the waiting tasks of a job into its queue, where none of it is.
+func (d *Dispatcher) enqueueJob(j *job) {
+	if j.why != "" || j.isOver() || !j.isQueued() {
+		return
+	}
+	queue := d.queueOf(j.shape()).queue
+	queue.Observe(j.tasksOf())
+	if j.counts[waiting] == len(j.tasks) {
+		queue.Add(j.tasksOf())
+	} else if rest := j.waitingPlaces(); len(rest) > 0 {
+		queue.AddTasks(j.tasksOf(), rest)
+	}
+}
+
+// Bounds of one group of results, in results and in bytes.
+const (
+	groupResults = 2048
+	groupBytes   = 512 << 10
+)
+
+// splitGroups splits results into groups, one for each journal record.
+func splitGroups(all []Result) (out [][]Result) {
+	first, size := 0, 0
+	for i := range all {
+		n := sizeOf(all[i : i+1])
+		if i > first && (i-first >= groupResults || size+n > groupBytes) {
+			out, first, size = append(out, all[first:i]), i, 0
+		}
+		size += n
+	}
+	if len(all) > 0 {
+		out = append(out, all[first:])
+	}
+	return out
 }
 
 // purgeFinished removes the oldest finished jobs beyond MaxKept, and more when tasks approach MaxAllTasks.
@@ -121,17 +202,29 @@ func (d *Dispatcher) purgeFinished() []fsm.Record {
 		j := d.done[0]
 		d.done[0] = nil // so that the backing array does not keep the job
 		d.done = d.done[1:]
-		d.order = slices.DeleteFunc(d.order, func(o *job) bool { return o == j })
-		delete(d.jobs, j.id)
-		delete(d.numbers, j.number)
-		delete(d.dirty, j)
-		d.tasks -= len(j.tasks)
-		out = append(out, fsm.Record{Bucket: headBucket, Key: j.id})
-		for n := range j.records {
-			out = append(out, fsm.Record{Bucket: groupBucket, Key: groupKey(j.id, n)})
-		}
-		d.out.Purged = append(d.out.Purged, j.id)
+		out = append(out, d.removeJob(j)...)
 	}
+	for _, j := range d.forgotten {
+		d.done = slices.DeleteFunc(d.done, func(o *job) bool { return o == j })
+		out = append(out, d.removeJob(j)...)
+	}
+	d.forgotten = nil
+	return out
+}
+
+// removeJob removes a job that is not in done, and returns the records that remove it from the journal.
+func (d *Dispatcher) removeJob(j *job) []fsm.Record {
+	d.order = slices.DeleteFunc(d.order, func(o *job) bool { return o == j })
+	delete(d.jobs, j.id)
+	delete(d.numbers, j.number)
+	delete(d.dirty, j)
+	delete(d.requeue, j)
+	d.tasks -= len(j.tasks)
+	out := []fsm.Record{{Bucket: headBucket, Key: j.id}}
+	for n := range j.records {
+		out = append(out, fsm.Record{Bucket: groupBucket, Key: groupKey(j.id, n)})
+	}
+	d.out.Purged = append(d.out.Purged, j.id)
 	return out
 }
 
@@ -145,14 +238,11 @@ func (d *Dispatcher) Restore(r fsm.Record) error {
 	}
 	switch r.Bucket {
 	case headBucket:
-		h := restored{id: r.Key}
-		if err := json.Unmarshal(r.Value, &h.head); err != nil {
+		h, err := decodeHead(r.Key, r.Value)
+		if err != nil {
 			return damaged(err)
 		}
-		if err := h.Spec.Settle(); err != nil || !ValidID(r.Key) {
-			return damaged(err)
-		}
-		d.heads = append(d.heads, h)
+		d.heads = append(d.heads, restored{r.Key, *h})
 	case groupBucket:
 		id, n, _ := strings.Cut(r.Key, "/")
 		number, err := strconv.Atoi(n)
@@ -182,23 +272,61 @@ func (d *Dispatcher) Resume() {
 	})
 	for _, h := range d.heads {
 		j := d.enterJob(h.id, h.Spec, h.Submitted)
-		j.why, j.dropped, j.ended = h.Cancelled, h.Dropped, h.Ended
+		j.applyHead(&h.head)
 		groups := d.groups[h.id]
 		slices.SortFunc(groups, func(a, b group) int { return cmp.Compare(a.number, b.number) })
 		for _, g := range groups {
 			j.records = max(j.records, g.number+1)
 			for _, r := range g.results {
-				d.replayResult(j, r)
+				j.replayResult(r)
 			}
 		}
+		j.addPast()
+		d.askHeir(j)
 		d.queueRestored(j)
 	}
 	slices.SortFunc(d.done, func(a, b *job) int { return a.ended.Compare(b.ended) })
 	d.heads, d.groups = nil, nil
 }
 
+// decodeHead reads the head of a job.
+func decodeHead(id string, raw []byte) (*head, error) {
+	h := &head{}
+	err := json.Unmarshal(raw, h)
+	switch {
+	case err != nil:
+	case !ValidID(id):
+		err = errors.New("its id is none")
+	case h.Epoch < 0 || h.Epoch > MaxEpoch:
+		err = errors.New("its epoch is out of range")
+	default:
+		err = h.Spec.Settle()
+	}
+	if err != nil {
+		return nil, fault.Wrap(err, fault.Invalid, fault.CodeJob, "the head of job %.80q cannot be read", id)
+	}
+	return h, nil
+}
+
+// applyHead takes over a head, but for the spec and the time of submission.
+func (j *job) applyHead(h *head) {
+	j.why, j.dropped, j.ended = h.Cancelled, h.Dropped, h.Ended
+	j.epoch, j.heir, j.past = h.Epoch, h.Heir, h.Past
+}
+
+// addPast counts the attempts whose results are not kept.
+func (j *job) addPast() {
+	for _, p := range j.past {
+		if i, ok := j.placeOf(p.Index); ok {
+			t := &j.tasks[i]
+			t.fails, t.lost = t.fails+p.Fails, t.lost+p.Lost
+			j.retried, j.lost = j.retried+int(p.Fails), j.lost+int(p.Lost)
+		}
+	}
+}
+
 // replayResult applies one result of the journal.
-func (d *Dispatcher) replayResult(j *job, r Result) {
+func (j *job) replayResult(r Result) {
 	i, ok := j.placeOf(r.Index)
 	if !ok || j.tasks[i].state != waiting {
 		return
@@ -236,10 +364,8 @@ func (d *Dispatcher) queueRestored(j *job) {
 			j.setState(i, cancelled)
 		}
 	}
-	if rest := j.waitingPlaces(); len(rest) > 0 {
-		queue := d.queueOf(j.shape()).queue
-		queue.Observe(j.tasksOf())
-		queue.AddTasks(j.tasksOf(), rest)
+	if j.counts[waiting] > 0 {
+		d.enqueueJob(j)
 		return
 	}
 	d.done = append(d.done, j)
@@ -270,7 +396,7 @@ func (d *Dispatcher) NoteAttempt(id string, index, attempt int, worker cluster.W
 		return
 	}
 	i, ok := j.placeOf(index)
-	if !ok || j.tasks[i].isPastAttempt(attempt) || attempt > MaxAttempt || j.sealed {
+	if !ok || j.tasks[i].isPastAttempt(attempt) || EpochOf(attempt) > MaxEpoch || j.sealed {
 		return
 	}
 	t := &j.tasks[i]
@@ -319,7 +445,7 @@ func (d *Dispatcher) SkipAttempts(own func(cluster.WorkerID) bool) {
 				delete(d.workers[t.worker].running, j.lifeOf(i))
 				d.requeueUnconfirmed(j.lastEnd(), j, i)
 			}
-			if t.state == waiting && t.attempt < MaxAttempt {
+			if t.state == waiting && TryOf(int(t.attempt)) < MaxTry {
 				t.attempt++
 			}
 		}

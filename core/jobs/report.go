@@ -22,6 +22,9 @@ func (d *Dispatcher) Report(now time.Time, r Report) {
 	}
 	s.here, s.near = true, false
 	s.record, s.free = r.Record, r.Free
+	for _, c := range r.Rivals {
+		d.Rival(now, c)
+	}
 	for _, a := range r.Replies {
 		d.takeReply(now, s, a)
 	}
@@ -32,6 +35,7 @@ func (d *Dispatcher) Report(now time.Time, r Report) {
 		d.answerOffer(s, o)
 	}
 	d.savePassedOver(now, s, r.Passed)
+	d.releaseAdopted(now)
 	d.announceWork(now)
 }
 
@@ -45,7 +49,9 @@ func (d *Dispatcher) reconcileWorker(now time.Time, s *workerState, lives []Life
 	}
 	o := d.ordersTo(s.id)
 	for _, l := range lives {
-		there[l] = true
+		if there[l] = true; d.isOthers(l.Job) {
+			continue
+		}
 		j, i, ok := d.findTask(l)
 		if !ok || j.tasks[i].state >= finished || j.tasks[i].isPastAttempt(l.Attempt) {
 			o.Kill = append(o.Kill, l) // its result is not wanted any more
@@ -221,6 +227,9 @@ func (d *Dispatcher) requeueUnconfirmed(now time.Time, j *job, i int) {
 func (d *Dispatcher) takeResult(now time.Time, s *workerState, r Result) {
 	l := r.Life()
 	delete(s.running, l)
+	if d.isOthers(l.Job) {
+		return // the worker keeps it for that member
+	}
 	j, i, ok := d.findTask(l)
 	recorded := func() {
 		o := d.ordersTo(s.id)
@@ -232,7 +241,11 @@ func (d *Dispatcher) takeResult(now time.Time, s *workerState, r Result) {
 	}
 	t := &j.tasks[i]
 	if old := t.result; t.isPastAttempt(r.Attempt) {
-		if old == nil || old.Attempt != r.Attempt || j.isSaved(r) {
+		switch {
+		case old != nil && old.Attempt == r.Attempt && !j.isSaved(r): // its commit is in progress
+		case old != nil && old.Attempt == r.Attempt && !j.isHeadSafe() && j.heir != "":
+			j.copying.late = append(j.copying.late, r)
+		default:
 			recorded()
 		}
 		return
@@ -275,7 +288,7 @@ func (d *Dispatcher) settleAttempt(now time.Time, j *job, i int, r Result) {
 		j.retried++
 		again = true
 	}
-	if again && t.attempt < MaxAttempt {
+	if again && TryOf(int(t.attempt)) < MaxTry {
 		r.Retry = true
 		t.result = &r
 		j.unsaved = append(j.unsaved, r)
@@ -316,10 +329,11 @@ func (d *Dispatcher) endTask(now time.Time, j *job, i int, s state) {
 	}
 }
 
-// isSaved reports whether a result that is already known is in the journal.
+// isSaved reports whether a result that is already known is in the journal, and has been sent to the heir.
 func (j *job) isSaved(r Result) bool {
 	same := func(u Result) bool { return u.Index == r.Index && u.Attempt == r.Attempt }
-	return !slices.ContainsFunc(j.unsaved, same) && !slices.ContainsFunc(j.saving, same)
+	in := func(list []Result) bool { return slices.ContainsFunc(list, same) }
+	return !in(j.unsaved) && !in(j.saving) && !slices.ContainsFunc(j.copying.groups, in)
 }
 
 // sortedLives returns lives in a fixed order, so that a run is repeatable.

@@ -188,7 +188,7 @@ func (s *Spec) termsOf(id string) *Terms {
 		"LANG": "C.UTF-8"}
 	maps.Copy(env, s.Env)
 	maps.Copy(env, map[string]string{"SOUK_APP": s.App, "SOUK_JOB": id, "SOUK_COUNT": strconv.Itoa(s.Tasks())})
-	for _, own := range []string{"SOUK_WORKER", "SOUK_INDEX", "SOUK_ATTEMPT"} {
+	for _, own := range []string{"SOUK_WORKER", "SOUK_INDEX", "SOUK_ATTEMPT", "SOUK_EPOCH"} {
 		delete(env, own)
 	}
 	for _, k := range slices.Sorted(maps.Keys(env)) {
@@ -200,5 +200,5 @@ func (s *Spec) termsOf(id string) *Terms {
 // Environ returns the whole environment of one attempt.
 func (t *Terms) Environ(l Life, worker string) []string {
 	return append(slices.Clip(t.Env), "SOUK_WORKER="+worker, "SOUK_INDEX="+strconv.Itoa(l.Index),
-		"SOUK_ATTEMPT="+strconv.Itoa(l.Attempt))
+		"SOUK_ATTEMPT="+strconv.Itoa(TryOf(l.Attempt)), "SOUK_EPOCH="+strconv.Itoa(EpochOf(l.Attempt)))
 }

@@ -100,33 +100,50 @@ func (d *Dispatcher) Status(now time.Time, id string) (Job, error) {
 // HasWork reports whether there are unfinished jobs.
 func (d *Dispatcher) HasWork() bool { return len(d.order) > len(d.done) }
 
-// JobIDs lists all jobs, oldest first.
-func (d *Dispatcher) JobIDs() []string {
-	out := make([]string, len(d.order))
-	for i, j := range d.order {
-		out[i] = j.id
+// Hello returns the first message of this member's buyer to a worker.
+func (d *Dispatcher) Hello(self cluster.WorkerID) Hello {
+	h := Hello{Buyer: self, Epochs: map[string]int{}}
+	for _, j := range d.order {
+		if j.rival != nil {
+			continue
+		}
+		h.Jobs = append(h.Jobs, j.id)
+		if j.epoch > 0 {
+			h.Epochs[j.id] = j.epoch
+		}
 	}
-	return out
+	return h
 }
 
 // jobNamed returns a job by its ID, or else the newest job of that name.
 func (d *Dispatcher) jobNamed(ref string) *job {
-	if j := d.jobs[ref]; j != nil || ref == "" {
+	if ref == "" {
+		return nil
+	}
+	if j := d.jobs[ref]; j != nil && j.rival == nil {
 		return j
 	}
 	for _, j := range slices.Backward(d.order) {
-		if j.spec.Name == ref {
+		if j.spec.Name == ref && j.rival == nil {
 			return j
 		}
 	}
 	return nil
 }
 
+// IDOf returns the ID of a job that is named by its ID or its name; "": there is none.
+func (d *Dispatcher) IDOf(ref string) string {
+	if j := d.jobNamed(ref); j != nil {
+		return j.id
+	}
+	return ""
+}
+
 // List returns the status of an app's jobs, of all jobs for "", oldest first.
 func (d *Dispatcher) List(now time.Time, app string) []Job {
 	out := []Job{}
 	for _, j := range d.order {
-		if app == "" || j.spec.App == app {
+		if (app == "" || j.spec.App == app) && j.rival == nil {
 			out = append(out, d.statusOf(now, j, false))
 		}
 	}
@@ -138,7 +155,10 @@ func (d *Dispatcher) statusOf(now time.Time, j *job, why bool) Job {
 		j.counts[running],
 		Succeeded: j.ok, Failed: j.counts[finished] - j.ok, Cancelled: j.counts[cancelled], Retried: j.retried,
 		Evicted: j.evicted, Lost: j.lost, Submitted: j.submitted,
-		TaskMS: float64(j.estimate) / 1000, Why: j.why}
+		TaskMS: float64(j.estimate) / 1000, Why: j.why, Epoch: j.epoch}
+	if j.heir != "" && j.isHeadSafe() {
+		s.Heir = j.heir
+	}
 	end := now
 	switch {
 	case j.isOver() && j.sealed:
@@ -188,7 +208,12 @@ func (j *job) taskSpans(waiting, running int) (took, left *Span) {
 // explainWaiting says in one sentence why a job's tasks wait: the judge's reason on the workers, and the tasks ahead
 // of them.
 func (d *Dispatcher) explainWaiting(now time.Time, j *job) string {
-	if !j.unpaid.IsZero() {
+	switch {
+	case j.held && d.isAdopting(j):
+		return "this member has just taken the job over, and asks the workers which of its tasks run"
+	case j.held:
+		return "it is being asked whether member " + string(j.heir) + " has taken the job over meanwhile"
+	case !j.unpaid.IsZero():
 		return "namespace " + cmp.Or(j.spec.Namespace, "default") +
 			" cannot pay for another task of it now; it is tried again every few seconds"
 	}
@@ -338,7 +363,7 @@ func (d *Dispatcher) Output(id string, index int) (r *Result, live *Life, worker
 
 func (j *job) taskStatus(now time.Time, i int) Task {
 	t := &j.tasks[i]
-	s := Task{Index: j.spec.First + i, State: stateNames[t.state], Attempt: int(t.attempt), Worker: t.worker}
+	s := Task{Index: j.spec.First + i, State: stateNames[t.state], Attempt: TryOf(int(t.attempt)), Worker: t.worker}
 	if t.state == granted {
 		s.State = stateNames[running]
 	}

@@ -67,6 +67,7 @@ type Options struct {
 	Stewards Stewards // nil: this member has no steward
 	Tasks    Tasks    // nil: this member runs no tasks
 	Jobs     Jobs     // nil: this member keeps no jobs
+	Heirs    Heirs    // nil: this member keeps no copies of jobs
 	Learner  Learner  // nil: this member does not learn from others on request
 	Limits   Limits
 	Log      *slog.Logger

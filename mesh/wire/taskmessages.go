@@ -40,6 +40,7 @@ type taskReport struct {
 	Passed  []jobs.Shape       `json:"passed,omitempty"`
 	Replies []taskReply        `json:"replies,omitempty"`
 	Results []taskResult       `json:"results,omitempty"`
+	Rivals  []jobs.Claim       `json:"rivals,omitempty"`
 }
 
 type taskReply struct {
@@ -136,7 +137,8 @@ type reportEncoder struct{ last *cluster.Record }
 
 // encodeReport makes a message for the wire, in parts of about reportBytes.
 func (e *reportEncoder) encodeReport(m jobs.Message) (parts []*taskReport) {
-	part := &taskReport{Full: m.Full, Running: toLives(m.Running), Offers: m.Offers, Free: m.Free, Passed: m.Passed}
+	part := &taskReport{Full: m.Full, Running: toLives(m.Running), Offers: m.Offers, Free: m.Free, Passed: m.Passed,
+		Rivals: m.Rivals}
 	if e.last != nil && e.last.SameButUse(&m.Record) {
 		part.Used = &m.Record.Used
 	} else {
@@ -180,6 +182,7 @@ func (d *reportDecoder) addPart(m *jobs.Message, part *taskReport) {
 	m.Running = append(m.Running, fromLives(part.Running)...)
 	m.Offers = append(m.Offers, part.Offers...)
 	m.Passed = append(m.Passed, part.Passed...)
+	m.Rivals = append(m.Rivals, part.Rivals...)
 	for _, r := range part.Replies {
 		x := jobs.Reply{Offer: r.Offer, Answer: r.Answer, Life: jobs.Life(r.Life), Unpaid: r.Unpaid}
 		m.Replies = append(m.Replies, x)

@@ -162,6 +162,7 @@ func allRoutes() map[string]route {
 	maps.Copy(all, workerVerbs())
 	maps.Copy(all, workerStreams())
 	maps.Copy(all, taskRoutes())
+	maps.Copy(all, heirVerbs())
 	maps.Copy(all, jobVerbs())
 	maps.Copy(all, copyVerbs())
 	return all

@@ -11,7 +11,10 @@ import (
 
 // Submit accepts a job. The answer is durable; submitting the same id again returns the existing job.
 func (b *Buyer) Submit(ctx context.Context, id string, spec jobs.Spec) (s jobs.Job, err error) {
-	err = b.doDurably(ctx, func(now time.Time) error {
+	err = b.doDurably(ctx, id, func(now time.Time) error {
+		if b.heirs != nil {
+			b.giveHeirs(now) // there may be members since a moment ago
+		}
 		err := b.dispatcher.Submit(now, id, spec)
 		if err == nil {
 			b.files.addJob(id, spec.Namespace, 0)
@@ -49,7 +52,7 @@ func (b *Buyer) Tasks(ctx context.Context, id string, q jobs.TaskQuery) (out []j
 
 // Cancel ends a job. The answer is durable; running tasks get a moment to end.
 func (b *Buyer) Cancel(ctx context.Context, id string) (s jobs.Job, err error) {
-	err = b.doDurably(ctx, func(now time.Time) error { return b.dispatcher.Cancel(now, id, "it was cancelled") })
+	err = b.doDurably(ctx, id, func(now time.Time) error { return b.dispatcher.Cancel(now, id, "it was cancelled") })
 	if err != nil {
 		return s, err
 	}
@@ -59,7 +62,7 @@ func (b *Buyer) Cancel(ctx context.Context, id string) (s jobs.Job, err error) {
 // CancelTasks ends tasks of a job. The answer is durable; running tasks get a moment to end.
 func (b *Buyer) CancelTasks(ctx context.Context, id string, list jobs.Indices) (s jobs.Job, out jobs.TasksCancelled,
 	err error) {
-	err = b.doDurably(ctx, func(now time.Time) (err error) {
+	err = b.doDurably(ctx, id, func(now time.Time) (err error) {
 		out, err = b.dispatcher.CancelTasks(now, id, list)
 		return err
 	})

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -34,6 +35,8 @@ const selfBucket = "buyer"
 type BuyerOptions struct {
 	Member  cluster.WorkerID // the member of the buyer; "": there is no cluster
 	Peers   Peers            // nil: there are no workers but those that are attached
+	Members Members          // nil: there are no other members
+	Copies  journal.Journal  // of the jobs that other members keep; set with Members
 	Journal journal.Journal
 	Dir     string // for output; made if it does not exist
 	// Boot identifies the present boot of the host of the workers: after a reboot, what ran has been lost. "":
@@ -75,6 +78,8 @@ type Buyer struct {
 	waiters []commitWaiter                 // owned by the loop: callers that wait for a commit
 	looked  time.Time                      // owned by the loop: when it last looked at its peers
 	wake    *time.Timer                    // owned by the loop: fires when bulletins are due
+	heirs   *heirs                         // nil: there are no other members
+	run     context.Context                //nolint:containedctx // of Run
 	changes changes
 }
 
@@ -83,6 +88,8 @@ type Buyer struct {
 type commitWaiter struct {
 	behind int
 	done   chan error
+	job    string // the job that was changed; it must have been copied too
+	saved  bool   // its commit has ended
 }
 
 // OpenBuyer loads the jobs. Run gives out tasks.
@@ -99,7 +106,7 @@ func OpenBuyer(o BuyerOptions) (*Buyer, error) {
 		silent: map[cluster.WorkerID]time.Time{}, wake: time.NewTimer(time.Hour), commit: time.NewTimer(time.Hour)}
 	b.changes.of = map[string]chan struct{}{}
 	var err error
-	if b.files, err = openOutputs(o.Dir); err != nil {
+	if b.files, err = openOutputs(o.Dir, o.Member); err != nil {
 		return nil, err
 	}
 	var boot string
@@ -113,7 +120,18 @@ func OpenBuyer(o BuyerOptions) (*Buyer, error) {
 		return nil, err
 	}
 	b.dispatcher.Resume()
-	if err := b.files.restoreFiles(b.dispatcher.List(time.Time{}, "")); err != nil {
+	if o.Members == nil {
+		b.dispatcher.Heirs(time.Now(), nil, func(cluster.WorkerID) bool { return true })
+	} else {
+		if b.heirs, err = openHeirs(&o, b.dispatcher); err != nil {
+			return nil, err
+		}
+	}
+	known := b.dispatcher.List(time.Time{}, "")
+	if b.heirs != nil {
+		known = append(known, b.heirs.Copies.All(time.Time{})...)
+	}
+	if err := b.files.restoreFiles(known); err != nil {
 		return nil, err
 	}
 	if b.attempts, err = openAttemptLog(o.Dir, o.Write, b.dispatcher.NoteAttempt); err != nil {
@@ -140,7 +158,7 @@ func OpenBuyer(o BuyerOptions) (*Buyer, error) {
 // a new connection. The error is the runner's refusal to connect.
 func (b *Buyer) Attach(ctx context.Context, s RunnerConn) error {
 	sink := &connection{b: b, begun: make(chan struct{})}
-	first, err := s.Connect(ctx, jobs.Hello{Buyer: b.o.Member, Jobs: b.jobIDs(ctx)}, sink)
+	first, err := s.Connect(ctx, b.hello(ctx), sink)
 	if err != nil {
 		return err
 	}
@@ -152,13 +170,16 @@ func (b *Buyer) Attach(ctx context.Context, s RunnerConn) error {
 	return nil
 }
 
-// jobIDs lists the IDs of all jobs.
-func (b *Buyer) jobIDs(ctx context.Context) []string {
+// hello returns the first message to a worker.
+func (b *Buyer) hello(ctx context.Context) jobs.Hello {
 	if !b.runs.Load() {
-		return b.dispatcher.JobIDs()
+		return b.dispatcher.Hello(b.o.Member)
 	}
-	ids, _ := askLoop(ctx, b, func(time.Time) ([]string, error) { return b.dispatcher.JobIDs(), nil })
-	return ids
+	h, err := askLoop(ctx, b, func(time.Time) (jobs.Hello, error) { return b.dispatcher.Hello(b.o.Member), nil })
+	if err != nil {
+		h.Buyer = b.o.Member
+	}
+	return h
 }
 
 // connection passes on a runner's reports after its first one. The first describes the whole worker: after a later
@@ -216,9 +237,14 @@ func (b *Buyer) postFunc(f func(now time.Time)) {
 // keep running, and the runners keep their results.
 func (b *Buyer) Run(ctx context.Context) error {
 	defer b.once.Do(func() { close(b.stopped) })
+	b.run = ctx
 	b.runs.Store(true)
 	tick := time.NewTicker(tickEvery)
 	defer tick.Stop()
+	var copiesSaved chan error // nil: there are none
+	if b.heirs != nil {
+		copiesSaved = b.heirs.saved
+	}
 	defer b.wake.Stop()
 	defer b.commit.Stop()
 	b.postFunc(func(now time.Time) { b.dispatcher.Open(now) }) // after the first reports of attached runners
@@ -226,6 +252,9 @@ func (b *Buyer) Run(ctx context.Context) error {
 		now := time.Now()
 		select {
 		case <-ctx.Done():
+			if b.heirs != nil && b.heirs.busy {
+				<-b.heirs.saved
+			}
 			if b.busy {
 				return <-b.saved
 			}
@@ -239,7 +268,14 @@ func (b *Buyer) Run(ctx context.Context) error {
 			}
 			b.busy = false
 			b.dispatcher.Saved(time.Now())
-			b.reportCommitted(nil)
+			b.reportCommitted()
+		case err := <-copiesSaved:
+			if err != nil {
+				return fault.Wrap(err, fault.Unavailable, fault.CodeJournal,
+					"jobs stop, because the journal of copies cannot be written")
+			}
+			b.heirs.busy = false
+			b.heirs.reportCommitted(nil)
 		case now = <-tick.C:
 			b.tickDispatcher(now)
 		case now = <-b.wake.C:
@@ -304,8 +340,17 @@ func (b *Buyer) connectPeers(out *jobs.Out) {
 // commit.
 func (b *Buyer) settleOrders() error {
 	b.lookAtPeers(time.Now())
+	if b.heirs != nil {
+		b.lookAtMembers(time.Now())
+		b.sendCopies()
+		b.commitCopies()
+		b.purgeOutputs(b.heirs.Copies.Dropped())
+	}
 	out := b.dispatcher.Take()
 	b.connectPeers(&out)
+	if out.Renew {
+		b.renewWorkers()
+	}
 	if !out.Wake.IsZero() {
 		b.wake.Reset(time.Until(out.Wake))
 	}
@@ -327,10 +372,11 @@ func (b *Buyer) settleOrders() error {
 	}
 	b.files.endJobs(out.Ended)
 	b.changes.notifyChanged(out.Changed)
+	unsaved := b.reportSafe()
 	if b.busy {
 		return nil
 	}
-	if wait := time.Until(b.commitAt); wait > 0 && len(b.waiters) == 0 && !b.dispatcher.IsUrgent() {
+	if wait := time.Until(b.commitAt); wait > 0 && unsaved == 0 && !b.dispatcher.IsUrgent() {
 		b.commit.Reset(wait)
 		return nil
 	}
@@ -341,9 +387,9 @@ func (b *Buyer) settleOrders() error {
 	for i := range b.waiters {
 		b.waiters[i].behind = 0
 	}
-	b.files.purgeJobs(b.dispatcher.Take().Purged)
+	b.purgeOutputs(b.dispatcher.Take().Purged)
 	if len(batch) == 0 {
-		b.reportCommitted(nil)
+		b.reportCommitted()
 		return nil
 	}
 	b.busy, b.commitAt = true, time.Now().Add(commitGap)
@@ -351,17 +397,31 @@ func (b *Buyer) settleOrders() error {
 	return nil
 }
 
-// reportCommitted notifies the callers whose changes were in the commit that has ended.
-func (b *Buyer) reportCommitted(err error) {
-	var later []commitWaiter
-	for _, s := range b.waiters {
-		if s.behind == 0 {
-			s.done <- err
-		} else {
-			later = append(later, s)
+// reportCommitted notes that the commit has ended, for the callers whose changes were in it.
+func (b *Buyer) reportCommitted() {
+	for i := range b.waiters {
+		if w := &b.waiters[i]; w.behind == 0 {
+			w.saved = true
 		}
 	}
-	b.waiters = later
+	b.reportSafe()
+}
+
+// reportSafe notifies the callers whose changes are durable here and at the heir. It returns the number of those whose
+// commit has not ended.
+func (b *Buyer) reportSafe() (unsaved int) {
+	b.waiters = slices.DeleteFunc(b.waiters, func(w commitWaiter) bool {
+		if !w.saved {
+			unsaved++
+			return false
+		}
+		safe := b.dispatcher.IsSafe(w.job)
+		if safe {
+			w.done <- nil
+		}
+		return safe
+	})
+	return unsaved
 }
 
 var errStopped = errors.New("the buyer has stopped")
@@ -393,19 +453,25 @@ func askLoop[T any](ctx context.Context, b *Buyer, f func(now time.Time) (T, err
 	}
 }
 
-// doDurably runs f in the loop, and, unless it fails, waits until its changes are in the journal.
-func (b *Buyer) doDurably(ctx context.Context, f func(now time.Time) error) error {
+// doDurably runs f in the loop, and, unless it fails, waits until its changes to a job are in the journal, and at the
+// job's heir.
+func (b *Buyer) doDurably(ctx context.Context, job string, f func(now time.Time) error) error {
 	done := make(chan error, 1)
 	_, err := askLoop(ctx, b, func(now time.Time) (struct{}, error) {
 		err := f(now)
 		if err == nil {
-			b.waiters = append(b.waiters, commitWaiter{1, done})
+			b.waiters = append(b.waiters, commitWaiter{behind: 1, done: done, job: b.dispatcher.IDOf(job)})
 		}
 		return struct{}{}, err
 	})
 	if err != nil {
 		return err
 	}
+	return b.awaitCommit(ctx, done)
+}
+
+// awaitCommit waits for the end of a commit.
+func (b *Buyer) awaitCommit(ctx context.Context, done <-chan error) error {
 	select {
 	case err := <-done:
 		return err

@@ -2,6 +2,8 @@ package batch
 
 import (
 	"context"
+	"slices"
+	"time"
 
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/core/jobs"
@@ -10,20 +12,41 @@ import (
 
 // StatusOfCopy returns the status of a job of another member, by its id or its name, from the copy that is kept here;
 // NotFound: there is none.
-func (b *Buyer) StatusOfCopy(_ context.Context, id string) (jobs.Job, error) {
-	return jobs.Job{}, noCopy(id)
+func (b *Buyer) StatusOfCopy(ctx context.Context, id string) (jobs.Job, error) {
+	if b.heirs == nil {
+		return jobs.Job{}, noCopy(id)
+	}
+	return askLoop(ctx, b, func(now time.Time) (jobs.Job, error) { return b.heirs.Copies.Status(now, b.o.Member, id) })
 }
 
 // ListCopies returns the status of an app's jobs, "" for all, from the copies that are kept here of these members'
 // jobs, oldest first; of jobs that have ended only if ended is set.
-func (b *Buyer) ListCopies(context.Context, string, bool, []cluster.WorkerID) ([]jobs.Job, error) {
-	return nil, nil
+func (b *Buyer) ListCopies(ctx context.Context, app string, ended bool, keepers []cluster.WorkerID) ([]jobs.Job,
+	error) {
+	if b.heirs == nil {
+		return nil, nil
+	}
+	list, err := askLoop(ctx, b, func(now time.Time) ([]jobs.Job, error) {
+		return b.heirs.Copies.List(now, b.o.Member, app, keepers), nil
+	})
+	return slices.DeleteFunc(list, func(j jobs.Job) bool { return !ended && j.State.Final() }), err
 }
 
 // TasksOfCopy returns the tasks of a job of another member in order, from the copy that is kept here; next is the index
 // to continue at, -1 at the end.
-func (b *Buyer) TasksOfCopy(_ context.Context, id string, _ jobs.TaskQuery) (out []jobs.Task, next int, err error) {
-	return nil, -1, noCopy(id)
+func (b *Buyer) TasksOfCopy(ctx context.Context, id string, q jobs.TaskQuery) (out []jobs.Task, next int, err error) {
+	if b.heirs == nil {
+		return nil, -1, noCopy(id)
+	}
+	type page struct {
+		tasks []jobs.Task
+		next  int
+	}
+	p, err := askLoop(ctx, b, func(now time.Time) (page, error) {
+		tasks, next, err := b.heirs.Copies.Tasks(now, id, q)
+		return page{tasks, next}, err
+	})
+	return p.tasks, p.next, err
 }
 
 func noCopy(id string) error {

@@ -10,10 +10,11 @@ import (
 const (
 	orphansEvery = 10 * time.Second
 	orphanAfter  = 24 * time.Hour // a buyer that was not connected for so long has no claim any more
+	heirAfter    = time.Minute    // the heir of a member that was removed claims the tasks within this time
 )
 
 // endOrphans ends the tasks, and drops the results, of buyers that do not come back: their member was removed from the
-// cluster, or they were not connected for orphanAfter.
+// cluster and no other has taken over their jobs, or they were not connected for orphanAfter.
 func (r *Runner) endOrphans(now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -49,5 +50,6 @@ func (r *Runner) isOrphan(now time.Time, buyer cluster.WorkerID) bool {
 	if !known {
 		since = r.began
 	}
-	return now.Sub(since) > orphanAfter || buyer != "" && r.o.Removed(buyer)
+	away := now.Sub(since)
+	return away > orphanAfter || buyer != "" && away > heirAfter && r.o.Removed(buyer)
 }

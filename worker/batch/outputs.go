@@ -41,7 +41,8 @@ const outputSuffix = ".ndjson"
 // outputs are the files of tasks' output: one for each job, append-only. They are not fsynced: a power loss may cost
 // output, never a result.
 type outputs struct {
-	dir string
+	dir  string
+	self cluster.WorkerID // this member
 
 	mu    sync.Mutex
 	of    map[string]*outputFile // by job
@@ -61,12 +62,12 @@ type outputFile struct {
 }
 
 // openOutputs makes the directory. restoreFiles counts the files in it.
-func openOutputs(dir string) (*outputs, error) {
+func openOutputs(dir string, self cluster.WorkerID) (*outputs, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fault.Wrap(err, fault.Unavailable, fault.CodeDir,
 			"the directory %s of jobs' output cannot be made", dir)
 	}
-	return &outputs{dir: dir, of: map[string]*outputFile{}, space: map[string]int64{},
+	return &outputs{dir: dir, self: self, of: map[string]*outputFile{}, space: map[string]int64{},
 		open: map[string]*outputFile{}}, nil
 }
 
@@ -241,6 +242,9 @@ func (o *outputs) ensureOpen(f *outputFile) (err error) {
 // readOutput emits the last tail lines of one task's output; nil: all.
 func (o *outputs) readOutput(r *jobs.Result, job string, tail *int, emit func(machine.LogLine) error) error {
 	switch {
+	case r.OutputAt != "" && r.OutputAt != o.self:
+		return fault.New(fault.NotFound, codeOutput, "the output of this task was kept by member %s, from which the "+
+			"job was taken over before the output was copied", r.OutputAt)
 	case r.Bytes > 0:
 	case r.Cut:
 		return fault.New(fault.NotFound, codeOutput,
@@ -258,12 +262,7 @@ func (o *outputs) readOutput(r *jobs.Result, job string, tail *int, emit func(ma
 			"output: %d MiB are kept for a namespace's jobs, and %d MiB for all jobs", job, maxNamespaceOutput>>20,
 			maxAllOutput>>20)
 	}
-	raw := make([]byte, r.Bytes)
-	f, err := os.Open(o.path(job))
-	if err == nil {
-		_, err = f.ReadAt(raw, r.Offset)
-		_ = f.Close()
-	}
+	raw, err := o.readRaw(r, job)
 	switch {
 	case errors.Is(err, fs.ErrNotExist) || errors.Is(err, io.EOF):
 		return fault.Wrap(err, fault.Unavailable, codeOutput,
@@ -286,6 +285,44 @@ func (o *outputs) readOutput(r *jobs.Result, job string, tail *int, emit func(ma
 		}
 	}
 	return nil
+}
+
+func (o *outputs) readRaw(r *jobs.Result, job string) ([]byte, error) {
+	raw := make([]byte, r.Bytes)
+	f, err := os.Open(o.path(job))
+	if err == nil {
+		_, err = f.ReadAt(raw, r.Offset)
+		_ = f.Close()
+	}
+	return raw, err
+}
+
+// rawOutput returns what a task wrote, as NDJSON of machine.LogLine; nil: nothing, or it is not here.
+func (o *outputs) rawOutput(r *jobs.Result, job string) []byte {
+	if r.Bytes == 0 || r.OutputAt != "" && r.OutputAt != o.self {
+		return nil
+	}
+	o.mu.Lock()
+	here := o.of[job] != nil && !o.of[job].dropped
+	o.mu.Unlock()
+	if !here {
+		return nil
+	}
+	raw, err := o.readRaw(r, job)
+	if err != nil {
+		return nil // the result says where it should be
+	}
+	return raw
+}
+
+// namespaceOf returns the namespace of a job that was added.
+func (o *outputs) namespaceOf(job string) string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if f := o.of[job]; f != nil {
+		return f.namespace
+	}
+	return ""
 }
 
 // purgeJobs removes the files of jobs that are no longer kept.

@@ -50,7 +50,7 @@ func (w *files) restart() {
 		}
 	}
 	var err error
-	if w.outputs, err = openOutputs(w.dir); err != nil {
+	if w.outputs, err = openOutputs(w.dir, ""); err != nil {
 		w.t.Fatal(err)
 	}
 	if err := w.restoreFiles(w.list); err != nil {

@@ -67,6 +67,7 @@ type Runner struct {
 	ended       bool // Run has ended
 	buyers      map[cluster.WorkerID]*connectedBuyer
 	slots       *jobs.Slots
+	keepers     jobs.Keepers
 	answered    uint64                         // number of grants answered so far
 	tasks       map[string]*task               // running, or about to run
 	evicted     map[string]bool                // evicted before they have begun
@@ -244,7 +245,7 @@ func (r *Runner) messages(now time.Time, rec cluster.Record) (out []addressed) {
 		m := b.out
 		m.Offers, m.Passed, m.Free = offers[id], r.slots.PassedOver(now, id), r.slots.NumFree()
 		same := b.reported != nil && (!b.changed || judgedAlike(*b.reported, rec))
-		if same && len(m.Offers)+len(m.Passed)+len(m.Replies)+len(m.Results) == 0 {
+		if same && len(m.Offers)+len(m.Passed)+len(m.Replies)+len(m.Results)+len(m.Rivals) == 0 {
 			continue
 		}
 		b.out, b.changed, b.reported = jobs.Message{}, false, &rec
@@ -278,17 +279,21 @@ func (r *Runner) Connect(h jobs.Hello, sink ReportSink) jobs.Message {
 	b := &connectedBuyer{sink: sink}
 	r.buyers[h.Buyer] = b
 	delete(r.left, h.Buyer)
+	m := jobs.Message{Report: jobs.Report{Full: true, Worker: r.o.Worker, Record: rec, Free: r.slots.NumFree(),
+		Rivals: r.keepers.Hear(&h)}}
 	jobsOf := make(map[string]bool, len(h.Jobs))
 	for _, id := range h.Jobs {
 		jobsOf[id] = true
 	}
+	for _, c := range m.Rivals {
+		delete(jobsOf, c.Job)
+	}
 	is := func(buyer *cluster.WorkerID, job string) bool {
-		if *buyer == "" && jobsOf[job] {
+		if jobsOf[job] && (*buyer == "" || h.Epochs[job] > 0) { // with an epoch, it may have the job from another
 			*buyer = h.Buyer
 		}
 		return *buyer == h.Buyer
 	}
-	m := jobs.Message{Report: jobs.Report{Full: true, Worker: r.o.Worker, Record: rec, Free: r.slots.NumFree()}}
 	for _, t := range r.tasks {
 		if is(&t.buyer, t.life.Job) {
 			m.Running = append(m.Running, t.life)

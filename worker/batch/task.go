@@ -25,9 +25,14 @@ func (r *Runner) acceptGrant(buyer cluster.WorkerID, g jobs.Grant) {
 		reply.Unpaid = max(time.Second, f.RetryAfter)
 	}
 	r.answered++
-	reply.Answer = r.slots.Answer(buyer, reply.Offer, g.Granted, err == nil && r.tasks[name] == nil && !r.evicted[name])
+	rival := r.keepers.RivalOf(buyer, g.Life)
+	reply.Answer = r.slots.Answer(buyer, reply.Offer, g.Granted,
+		err == nil && rival == nil && r.tasks[name] == nil && !r.evicted[name])
 	if b := r.buyers[buyer]; b != nil {
 		b.out.Replies = append(b.out.Replies, reply)
+		if rival != nil {
+			b.out.Rivals = append(b.out.Rivals, *rival)
+		}
 	}
 	if reply.Answer != auction.Accept {
 		runs := r.tasks[name] != nil
