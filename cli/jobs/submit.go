@@ -41,7 +41,8 @@ type submitFlags struct {
 
 const submitLong = `Submit a job: CMD once, or with --array once for each index. The workers of all members pull the tasks as they have
 room for them, those of the job with the least work left first; a task occupies its CPU and memory only while it runs.
-The member that takes the job keeps it: its tasks go on while that member is down, and new ones begin when it is back.
+In a cluster a second member has a copy of the job before the answer comes, and of each result. If the member that keeps
+the job is down for some seconds, the second one takes it over; tasks that run go on. If both are lost, so is the job.
 
 Each task has SOUK_INDEX, SOUK_COUNT (of tasks), SOUK_ATTEMPT and SOUK_JOB in its environment, and a directory of
 its own that is gone when it has ended. CMD is executed as it stands, without a shell. What a task writes is kept
@@ -50,7 +51,8 @@ namespace have 2 GiB, all together 4 GiB, and those that ended first make room. 
 is the oldest of a thousand finished ones.
 
 A task runs AT LEAST once: it is run again, with a larger SOUK_ATTEMPT, when it fails and --retries allows, when
-its worker was lost before its result was recorded, and when it had to make room for a machine of a higher band.
+its worker was lost before its result was recorded, and when it had to make room for a machine of a higher band. When
+its job is taken over, it may be run again with a larger SOUK_EPOCH.
 When souk itself ends or is killed, tasks that run go on, and no result is lost or recorded twice.
 
 With --wait souk's exit code is that of the task that failed first, else 0. ^C then ends the waiting, not the job.`
