@@ -40,6 +40,17 @@ func (a *copiesArgs) check() error {
 			return fault.New(fault.Invalid, fault.CodeJob, "%.40q, epoch %d, version %d, piece %d are no part of a job",
 				x.Job, x.Epoch, x.Version, x.Piece)
 		}
+		var wrong *jobs.Result
+		x.EachResult(func(_ int, r *jobs.Result) {
+			if r.Index < 0 || r.Index > jobs.MaxIndex || jobs.TryOf(r.Attempt) == 0 || r.Attempt < 0 ||
+				jobs.EpochOf(r.Attempt) > jobs.MaxEpoch {
+				wrong = r
+			}
+		})
+		if wrong != nil {
+			return fault.New(fault.Invalid, fault.CodeJob, "task %d, attempt %d name no result of job %s", wrong.Index,
+				wrong.Attempt, x.Job)
+		}
 	}
 	return nil
 }

@@ -221,6 +221,14 @@ func jobCalls() []call {
 		{route: "job-logs", ask: func(ctx context.Context, w *wire.Worker) error {
 			return answered(w.Jobs().Logs(ctx, job, 0, machine.LogQuery{}, func(machine.LogLine) error { return nil }))
 		}},
+		{route: "job-keep", ask: func(ctx context.Context, w *wire.Worker) error {
+			_, err := w.CopyJobs(ctx, []jobs.Copy{{Job: job, Probe: true}})
+			return answered(err)
+		}},
+		{route: "job-claims", ask: func(ctx context.Context, w *wire.Worker) error {
+			_, err := w.JobClaims(ctx, []string{job})
+			return answered(err)
+		}},
 		{route: "job-copy", ask: func(ctx context.Context, w *wire.Worker) error {
 			_, err := w.Jobs().StatusOfCopy(ctx, job)
 			return answered(err)
