@@ -34,8 +34,8 @@ func (k *heirStub) Claims(_ context.Context, ids []string) ([]jobs.Claim, error)
 
 // someCopy is a part of a job with all fields that travel.
 func someCopy() jobs.Copy {
-	r := jobs.Result{Index: 4, Attempt: jobs.NewAttempt(2, 3), Code: 1, Error: "it failed", Worker: "w", Began: 5, Ended: 6,
-		Offset: 7, Bytes: 3, OutputAt: "a", Retry: true}
+	r := jobs.Result{Index: 4, Attempt: jobs.NewAttempt(2, 3), Code: 1, Error: "it failed", Worker: "w", Began: 5,
+		Ended: 6, Offset: 7, Bytes: 3, OutputAt: "a", Retry: true}
 	return jobs.Copy{Job: "j0123456789", Epoch: 2, Head: []byte(`{"spec":{}}`), Sum: 9, Version: 3,
 		Groups: [][]jobs.Result{{r}, {r, r}}, Outputs: [][]byte{[]byte("out"), nil, []byte("more")}, Namespace: "n",
 		Piece: 2, More: true, Merge: true}
