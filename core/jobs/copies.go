@@ -52,6 +52,7 @@ type CopiedJob struct {
 	staged  *staged   // a whole copy that is arriving; nil: none
 	asked   time.Time // when its keeper was last asked whether it is up to date
 	due     time.Time // since when its keeper is gone; zero: it is not
+	orphan  bool      // its keeper does not know it
 }
 
 // staged is a whole copy that is arriving.
@@ -94,14 +95,9 @@ func (c *Copies) Take(now time.Time, keeper cluster.WorkerID, x *Copy) CopyAnswe
 	old := c.of[x.Job]
 	if old != nil && old.job != nil {
 		mine, theirs := old.claim(), Claim{Job: x.Job, Epoch: x.Epoch, By: keeper}
-		if mine.By != keeper && mine.Outranks(&theirs) || mine.By == keeper && mine.Epoch > x.Epoch {
+		if mine.By != keeper && mine.Outranks(&theirs) {
 			a.State, a.Rival = CopyRivaled, &mine
-			if mine.By == keeper { // a keeper with an older disk
-				a.State, a.Rival = CopyMissing, nil
-			}
-			if mine.By != keeper || x.Piece == 0 {
-				return a
-			}
+			return a
 		}
 	}
 	if x.Piece > 0 {
@@ -109,10 +105,10 @@ func (c *Copies) Take(now time.Time, keeper cluster.WorkerID, x *Copy) CopyAnswe
 		return a
 	}
 	switch {
-	case old == nil || old.job == nil || old.keeper != keeper || old.job.epoch > x.Epoch:
+	case old == nil || old.job == nil || old.keeper != keeper:
 		a.State = CopyMissing
 	case x.Probe:
-		if old.version != x.Version || old.sum != x.Sum {
+		if old.version < x.Version || old.sum != x.Sum {
 			a.State = CopyMissing
 		}
 	case x.Version-len(x.Groups) > old.version || old.sum != x.Sum && x.Head == nil:
@@ -123,7 +119,7 @@ func (c *Copies) Take(now time.Time, keeper cluster.WorkerID, x *Copy) CopyAnswe
 		}
 	}
 	if a.State == CopyKept {
-		old.asked, old.due = now, time.Time{}
+		old.asked, old.due, old.orphan = now, time.Time{}, false
 	}
 	return a
 }
@@ -161,7 +157,7 @@ func (c *Copies) takePiece(keeper cluster.WorkerID, x *Copy) CopyState {
 	if old.job != nil {
 		tasks -= len(old.job.tasks)
 	}
-	if err != nil || tasks+h.Spec.Tasks() > MaxCopiedTasks {
+	if err != nil || h.Epoch != x.Epoch || tasks+h.Spec.Tasks() > MaxCopiedTasks {
 		c.dropEmpty(x.Job)
 		return CopyRefused
 	}
@@ -277,6 +273,13 @@ func (c *Copies) Drop(id string) {
 	}
 }
 
+// dropFor forgets a copy of a job that its keeper has forgotten.
+func (c *Copies) dropFor(keeper cluster.WorkerID, x *Copy) {
+	if old := c.of[x.Job]; old != nil && old.keeper == keeper && old.job != nil && old.job.epoch <= x.Epoch {
+		c.Drop(x.Job)
+	}
+}
+
 // Flush returns the records of all that has changed, as one batch.
 func (c *Copies) Flush() []fsm.Record {
 	out := c.batch
@@ -370,19 +373,20 @@ func (c *Copies) Claims(ids []string) (out []Claim) {
 	return out
 }
 
-// Due lists the copies whose keeper is gone, and those whose keeper has to be asked whether they are up to date, by
-// keeper.
-func (c *Copies) Due(now time.Time, gone func(cluster.WorkerID) bool) (lost, ask map[cluster.WorkerID][]string) {
-	lost, ask = map[cluster.WorkerID][]string{}, map[cluster.WorkerID][]string{}
+// Due lists the copies whose keeper is gone or does not know the job, and, by keeper, those whose keeper has to be asked
+// whether they are up to date.
+func (c *Copies) Due(now time.Time, gone func(cluster.WorkerID) bool) (lost []string,
+	ask map[cluster.WorkerID][]string) {
+	ask = map[cluster.WorkerID][]string{}
 	for _, id := range slices.Sorted(maps.Keys(c.of)) {
 		x := c.of[id]
 		switch {
 		case x.job == nil:
-		case gone(x.keeper):
+		case x.orphan || gone(x.keeper):
 			if x.due.IsZero() {
 				x.due = now
 			}
-			lost[x.keeper] = append(lost[x.keeper], id)
+			lost = append(lost, id)
 		case now.Sub(x.asked) >= askPause:
 			x.asked, x.due = now, time.Time{}
 			ask[x.keeper] = append(ask[x.keeper], id)
@@ -399,19 +403,34 @@ func (c *Copies) Waits(now time.Time, id string) bool {
 	return x != nil && now.Sub(x.due) < askPatience
 }
 
-// Confirm drops the copies that are out of date by what their keeper claims about the jobs with these ids.
-func (c *Copies) Confirm(self, keeper cluster.WorkerID, ids []string, claims []Claim) {
+// isNewerThan reports whether a copy has what its keeper does not have any more, by the part of the job that it sends:
+// its disk is an old one.
+func (c *Copies) isNewerThan(keeper cluster.WorkerID, x *Copy) bool {
+	old := c.of[x.Job]
+	return old != nil && old.job != nil && old.keeper == keeper &&
+		(old.job.epoch > x.Epoch || x.Restarted && old.job.epoch == x.Epoch && old.version > x.Version)
+}
+
+// confirm drops the copies that are out of date by what their keeper claims about the jobs with these ids. It returns
+// the jobs of which the keeper has less than their copy: its disk is an old one. One that the keeper does not know at all
+// it may have handed over, so that all members are asked.
+func (c *Copies) confirm(self, keeper cluster.WorkerID, ids []string, claims []Claim) (newer []string) {
 	for _, id := range ids {
 		x := c.of[id]
 		if x == nil || x.job == nil || x.keeper != keeper {
 			continue
 		}
-		if !slices.ContainsFunc(claims, func(k Claim) bool {
-			return k.Job == id && !k.Copy && k.By == keeper && k.Heir == self
-		}) {
+		i := slices.IndexFunc(claims, func(k Claim) bool { return k.Job == id && !k.Copy && k.By == keeper })
+		switch {
+		case i >= 0 && claims[i].Epoch < x.job.epoch:
+			newer = append(newer, id)
+		case i < 0:
+			x.orphan = true
+		case claims[i].Heir != self:
 			c.Drop(id)
 		}
 	}
+	return newer
 }
 
 // IsSuperseded reports whether, by the claims of others, a copy is out of date: another member keeps the job, or has a

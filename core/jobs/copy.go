@@ -37,8 +37,12 @@ type Copy struct {
 	// dispatcher leaves it to its owner.
 	Outputs   [][]byte `json:"outputs,omitempty"`
 	Namespace string   `json:"namespace,omitempty"` // set with Outputs
-	More   bool       `json:"more,omitempty"`  // with Piece: it is not the last one
-	Probe  bool       `json:"probe,omitempty"` // the keeper only asks whether the copy is up to date
+	More      bool     `json:"more,omitempty"`      // with Piece: it is not the last one
+	Probe     bool     `json:"probe,omitempty"`     // the keeper only asks whether the copy is up to date
+	// with Probe: the keeper has just started, so a copy that has more than Version shows that its disk is an old one
+	Restarted bool `json:"restarted,omitempty"`
+	// the keeper has forgotten the job, which ended long ago
+	Drop bool `json:"drop,omitempty"`
 	// the sender kept the job, but the receiver has taken it over: it adds the results that it does not have
 	Merge bool `json:"merge,omitempty"`
 }
@@ -107,6 +111,7 @@ func (x *Copy) EachResult(f func(i int, r *Result)) {
 type copying struct {
 	queued bool       // it is in the heir's list
 	probe  bool       // whether the heir's copy is up to date is unknown
+	first  bool       // with probe: it is unknown since the start
 	whole  bool       // a whole copy is needed
 	groups [][]Result // durable here, and not at the heir, but for those of a whole copy in progress
 	theirs uint32     // checksum of the heir's head

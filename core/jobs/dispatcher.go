@@ -159,10 +159,18 @@ type Out struct {
 	Ended   []string        // IDs of jobs whose end has become durable, oldest first
 	Purged  []string        // IDs of jobs that are no longer kept
 	Renew   bool            // all workers must be connected anew: jobs were taken over
+	Adopted []Adopted       // jobs that were taken over
 	Wake    time.Time       // when Open must be called again; zero: no change
 
 	Connect    []cluster.WorkerID // of Peers: tasks are bid there
 	Disconnect []cluster.WorkerID // connected workers of Peers that are of no use for a while
+}
+
+// Adopted is a job that was taken over.
+type Adopted struct {
+	Job       string
+	Namespace string
+	From      cluster.WorkerID // the member that kept it
 }
 
 // NewDispatcher makes a dispatcher without jobs. It gives out no tasks before Open.

@@ -18,6 +18,7 @@ import (
 type fataler interface {
 	Helper()
 	Fatal(args ...any)
+	Fatalf(format string, args ...any)
 }
 
 func settled(t fataler, s jobs.Spec) jobs.Spec {

@@ -20,7 +20,8 @@ const (
 type heirState struct {
 	id      cluster.WorkerID
 	jobs    []*job // with something to send, in order
-	sent    []*job // in flight
+	sent    []*job // in flight; nil: one that does not matter any more
+	drops   []Copy // of jobs that were purged
 	sentAt  time.Time
 	failing time.Time
 	unfit   time.Time // when it was given up
@@ -50,7 +51,7 @@ func (d *Dispatcher) askHeir(j *job) {
 	j.endSaved = !j.ended.IsZero()
 	_, j.head, _ = j.encodeHead(j.past) // it was decoded from JSON
 	if j.heir != "" {
-		j.held, j.copying.probe = true, true
+		j.held, j.copying.probe, j.copying.first = true, true, true
 		d.queueCopy(j)
 	}
 }
@@ -163,11 +164,12 @@ func (h *heirState) isUrgent() bool {
 // Copies returns what is to be sent to heirs now: nothing for those that have not answered the last batch.
 func (d *Dispatcher) Copies(now time.Time) (out []CopyBatch) {
 	for _, h := range d.heirs {
-		if len(h.sent) > 0 || len(h.jobs) == 0 || now.Sub(h.sentAt) < copyGap && !h.isUrgent() {
+		if len(h.sent) > 0 || len(h.jobs)+len(h.drops) == 0 || now.Sub(h.sentAt) < copyGap && !h.isUrgent() {
 			continue
 		}
 		h.sentAt = now
-		b, size, later := CopyBatch{To: h.id}, 0, []*job(nil)
+		b, size, later := CopyBatch{To: h.id, List: h.drops}, 0, []*job(nil)
+		h.sent, h.drops = make([]*job, len(h.drops)), nil
 		for len(h.jobs) > 0 && size < batchBytes {
 			j := h.jobs[0]
 			h.jobs = h.jobs[1:]
@@ -200,7 +202,7 @@ func (d *Dispatcher) nextCopy(j *job) (x Copy, ok bool) {
 	c.sent = inFlight{head: j.head}
 	switch {
 	case c.probe:
-		x.Probe, c.sent.probe = true, true
+		x.Probe, x.Restarted, c.sent.probe = true, c.first, true
 		x.Version -= len(c.groups)
 		return x, true
 	case c.whole:
@@ -310,7 +312,8 @@ func (d *Dispatcher) Copied(now time.Time, by cluster.WorkerID, answers []CopyAn
 
 // resendWhole has a whole copy of a job sent.
 func (d *Dispatcher) resendWhole(j *job) {
-	j.copying.probe, j.copying.whole, j.copying.piece, j.copying.rest = false, true, 0, nil
+	c := &j.copying
+	c.probe, c.first, c.whole, c.piece, c.rest = false, false, true, 0, nil
 	d.queueCopy(j)
 }
 
@@ -319,7 +322,7 @@ func (d *Dispatcher) noteCopied(now time.Time, j *job) {
 	c := &j.copying
 	switch {
 	case c.sent.probe:
-		c.probe, c.theirs = false, c.sent.head
+		c.probe, c.first, c.theirs = false, false, c.sent.head
 		d.releaseCopied(j, 0)
 	case c.sent.piece > 0:
 		c.rest = c.rest[c.sent.groups:]

@@ -7,8 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"pgregory.net/rapid"
-
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/core/auction"
 	"github.com/soukhq/souk/core/fsm"
@@ -18,7 +16,7 @@ import (
 // many is several members, each with a buyer and a worker, and the network between them. Messages arrive whole, in order,
 // or not at all.
 type many struct {
-	t       *rapid.T
+	t       fataler
 	now     time.Time
 	members []*memberModel
 	cut     map[[2]int]bool
@@ -44,6 +42,7 @@ type memberModel struct {
 	since   time.Time        // when souk went down
 	journal map[string]fsm.Record
 	copies  map[string]fsm.Record
+	old     [2]map[string]fsm.Record // both, of a while ago; nil: none
 	given   []jobs.Life
 	givenTo []cluster.WorkerID
 	work    *workerModel
@@ -66,7 +65,7 @@ type taskModel struct {
 	result *jobs.Result // nil: it runs
 }
 
-func newMany(t *rapid.T, n int) *many {
+func newMany(t fataler, n int) *many {
 	m := &many{t: t, now: epoch, cut: map[[2]int]bool{}, answered: map[string]bool{}, alone: map[string]bool{},
 		recorded: map[string]jobs.Life{}, newest: map[string]jobs.Claim{}, stale: map[string]bool{}}
 	for i := range n {
@@ -130,13 +129,30 @@ func (x *memberModel) crash() {
 	}
 }
 
-// lose takes a member away for good, with its disk and what it runs.
-func (x *memberModel) lose() {
+// keepDisk remembers a member's disk, and restoreDisk starts the member with it.
+func (x *memberModel) keepDisk() {
+	x.old = [2]map[string]fsm.Record{maps.Clone(x.journal), maps.Clone(x.copies)}
+}
+
+func (x *memberModel) restoreDisk() {
+	x.noteAlone()
+	x.crash()
+	x.journal, x.copies = x.old[0], x.old[1]
+	x.start()
+}
+
+// noteAlone notes the jobs that nobody else has.
+func (x *memberModel) noteAlone() {
 	for _, j := range x.s.Dispatcher.List(x.m.now, "") {
 		if j.Heir == "" {
 			x.m.alone[j.ID] = true
 		}
 	}
+}
+
+// lose takes a member away for good, with its disk and what it runs.
+func (x *memberModel) lose() {
+	x.noteAlone()
 	x.crash()
 	x.lost = true
 }
@@ -408,21 +424,16 @@ func (x *memberModel) look() {
 	lost, ask := x.s.Copies.Due(x.m.now, gone)
 	for _, keeper := range slices.Sorted(maps.Keys(ask)) {
 		if y := x.m.at(keeper); x.m.hears(x, y) {
-			x.s.Copies.Confirm(x.id, keeper, ask[keeper], y.s.Claims(ask[keeper]))
+			x.s.Confirm(x.m.now, keeper, ask[keeper], y.s.Claims(ask[keeper]))
 		}
 	}
 	ids := d.Unclaimed(gone)
 	var claims []jobs.Claim
-	all := slices.Clone(ids)
-	for _, keeper := range slices.Sorted(maps.Keys(lost)) {
-		all = append(all, lost[keeper]...)
-	}
+	all := slices.Concat(ids, lost)
 	for _, id := range heard {
 		claims = append(claims, x.m.at(id).s.Claims(all)...)
 	}
-	for _, keeper := range slices.Sorted(maps.Keys(lost)) {
-		x.s.TakeOver(x.m.now, keeper, lost[keeper], claims, false)
-	}
+	x.s.TakeOver(x.m.now, lost, claims, false)
 	for _, c := range d.Claims(x.id, d.Hello(x.id).Jobs) {
 		if old, known := x.m.newest[c.Job]; !known || c.Epoch > old.Epoch {
 			x.m.newest[c.Job] = c

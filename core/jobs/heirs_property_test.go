@@ -10,7 +10,7 @@ import (
 	"github.com/soukhq/souk/core/jobs"
 )
 
-// TestJobsHaveOneKeeperAfterAll: members crash, are lost for good and are cut from each other, and messages between them are
+// TestJobsHaveOneKeeperAfterAll: members crash, are lost for good, come back with an old disk and are cut from each other, and messages between them are
 // lost, in any order. Once all is well again, each job that was answered is kept by one member, each of its tasks has one
 // result. It is the one that was recorded first, unless members were cut from each other, or those with the newest copies
 // were down all at once.
@@ -75,6 +75,13 @@ func TestJobsHaveOneKeeperAfterAll(t *testing.T) {
 				if x := up(); !lost && rapid.Bool().Draw(t, "really") {
 					lost = true
 					x.lose()
+				}
+			},
+			"keep disk": func(*rapid.T) { up().keepDisk() },
+			"old disk": func(t *rapid.T) {
+				if x := up(); !lost && x.old[0] != nil {
+					lost = true
+					x.restoreDisk()
 				}
 			},
 			"cut": func(t *rapid.T) {

@@ -203,6 +203,11 @@ func (d *Dispatcher) purgeFinished() []fsm.Record {
 		d.done[0] = nil // so that the backing array does not keep the job
 		d.done = d.done[1:]
 		out = append(out, d.removeJob(j)...)
+		if j.heir != "" && j.rival == nil { // if that does not arrive, the heir keeps the job
+			d.leaveHeir(j)
+			h := d.heirOf(j.heir)
+			h.drops = append(h.drops, Copy{Job: j.id, Epoch: j.epoch, Drop: true})
+		}
 	}
 	for _, j := range d.forgotten {
 		d.done = slices.DeleteFunc(d.done, func(o *job) bool { return o == j })

@@ -13,13 +13,6 @@ type Succession struct {
 	Copies     *Copies
 }
 
-// Adopted is a job that was taken over.
-type Adopted struct {
-	Job       string
-	Namespace string
-	From      cluster.WorkerID
-}
-
 // Claims returns who keeps those of these jobs that this member keeps or has a copy of.
 func (s *Succession) Claims(ids []string) []Claim {
 	return append(s.Dispatcher.Claims(s.Self, ids), s.Copies.Claims(ids)...)
@@ -44,6 +37,13 @@ func (s *Succession) Take(now time.Time, keeper cluster.WorkerID, x *Copy) CopyA
 	theirs := Claim{Job: x.Job, Epoch: x.Epoch, By: keeper}
 	switch {
 	case own == nil && x.Merge:
+	case x.Drop:
+		a.State = CopyKept
+		s.Copies.dropFor(keeper, x)
+	case own == nil && s.Copies.isNewerThan(keeper, x):
+		if s.adopt(now, x.Job) {
+			a.State, a.Rival = CopyRivaled, s.Dispatcher.ClaimOf(s.Self, x.Job)
+		}
 	case own == nil:
 		return s.Copies.Take(now, keeper, x)
 	case x.Merge:
@@ -62,29 +62,42 @@ func (s *Succession) Take(now time.Time, keeper cluster.WorkerID, x *Copy) CopyA
 func (s *Succession) HearClaims(now time.Time, by cluster.WorkerID, claims []Claim) {
 	for _, c := range claims {
 		own := s.Dispatcher.ClaimOf(s.Self, c.Job)
-		if own != nil && !c.Copy && c.By == by && c.Outranks(own) {
+		switch {
+		case own == nil:
+		case !c.Copy && c.By == by && c.Outranks(own):
 			s.Dispatcher.Rival(now, c)
+		case c.Copy && c.By == s.Self && c.Epoch > own.Epoch: // this disk is an old one; by is about to take over
+			s.Dispatcher.Rival(now, Claim{Job: c.Job, Epoch: c.Epoch, By: by})
 		}
 	}
 }
 
-// TakeOver takes over the jobs of a keeper that is gone, unless by the claims of the others another member keeps them, or
+// Confirm takes what the keeper of copies claims about the jobs with these ids: it drops the copies that are out of date,
+// and takes over the jobs of which the keeper's disk has less than the copy.
+func (s *Succession) Confirm(now time.Time, keeper cluster.WorkerID, ids []string, claims []Claim) {
+	for _, id := range s.Copies.confirm(s.Self, keeper, ids, claims) {
+		s.adopt(now, id)
+	}
+}
+
+// adopt takes over a job from its copy.
+func (s *Succession) adopt(now time.Time, id string) bool {
+	x := s.Copies.Release(id)
+	return x != nil && s.Dispatcher.Adopt(now, x)
+}
+
+// TakeOver takes over jobs whose keepers are gone, unless by the claims of the others another member keeps them, or
 // has a newer copy. silent says that not all others have answered: they are waited for, but not for ever.
-func (s *Succession) TakeOver(now time.Time, keeper cluster.WorkerID, ids []string, claims []Claim,
-	silent bool) (adopted []Adopted) {
+func (s *Succession) TakeOver(now time.Time, ids []string, claims []Claim, silent bool) {
 	for _, id := range ids {
 		switch {
 		case s.Copies.IsSuperseded(id, claims):
 			s.Copies.Drop(id)
 		case silent && s.Copies.Waits(now, id):
 		default:
-			x := s.Copies.Release(id)
-			if x != nil && s.Dispatcher.Adopt(now, x) {
-				adopted = append(adopted, Adopted{id, x.job.spec.Namespace, keeper})
-			}
+			s.adopt(now, id)
 		}
 	}
-	return adopted
 }
 
 // Reclaim finds the member that keeps a job of this one which another had taken over that is gone. If there is none, this

@@ -165,6 +165,7 @@ func (d *Dispatcher) Adopt(now time.Time, x *CopiedJob) bool {
 	}
 	d.awaitWorkers(now, j)
 	d.noteChanged(j)
+	d.out.Adopted = append(d.out.Adopted, Adopted{j.id, j.spec.Namespace, x.keeper})
 	return true
 }
 

@@ -351,6 +351,10 @@ func (b *Buyer) settleOrders() error {
 	if out.Renew {
 		b.renewWorkers()
 	}
+	for _, x := range out.Adopted {
+		b.files.addJob(x.Job, x.Namespace, 0)
+		b.log.Info("a job was taken over", "job", x.Job, "from", x.From)
+	}
 	if !out.Wake.IsZero() {
 		b.wake.Reset(time.Until(out.Wake))
 	}

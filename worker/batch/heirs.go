@@ -219,7 +219,7 @@ func (b *Buyer) lookAtMembers(now time.Time) {
 	unclaimed := b.dispatcher.Unclaimed(gone)
 	if len(lost)+len(ask)+len(unclaimed) > 0 {
 		h.asking = true
-		go b.findKeepers(heard, lost, ask, unclaimed)
+		go b.findKeepers(heard, ask, lost, unclaimed)
 	}
 }
 
@@ -271,7 +271,7 @@ func (b *Buyer) askDisputes(id cluster.WorkerID, ids []string) {
 
 // findKeepers asks who keeps jobs: the keepers of copies whether these are up to date, and, where the keeper is gone, all
 // members whether they have taken over the job. If none has, this one does.
-func (b *Buyer) findKeepers(heard []cluster.WorkerID, lost, ask map[cluster.WorkerID][]string, unclaimed []string) {
+func (b *Buyer) findKeepers(heard []cluster.WorkerID, ask map[cluster.WorkerID][]string, lost, unclaimed []string) {
 	h := b.heirs
 	type answer struct {
 		keeper cluster.WorkerID
@@ -285,25 +285,13 @@ func (b *Buyer) findKeepers(heard []cluster.WorkerID, lost, ask map[cluster.Work
 		}
 		cancel()
 	}
-	ids := unclaimed
-	for _, list := range lost {
-		ids = append(ids, list...)
-	}
-	claims, silent := b.askAll(heard, ids)
+	claims, silent := b.askAll(heard, slices.Concat(unclaimed, lost))
 	b.postFunc(func(now time.Time) {
 		h.asking = false
 		for _, a := range confirmed {
-			h.Copies.Confirm(b.o.Member, a.keeper, ask[a.keeper], a.claims)
+			h.Confirm(now, a.keeper, ask[a.keeper], a.claims)
 		}
-		for keeper, list := range lost {
-			if !h.members.Gone(keeper) {
-				continue
-			}
-			for _, x := range h.TakeOver(now, keeper, list, claims, silent) {
-				b.files.addJob(x.Job, x.Namespace, 0)
-				b.log.Info("the job of a member that is gone was taken over", "job", x.Job, "member", x.From)
-			}
-		}
+		h.TakeOver(now, lost, claims, silent)
 		for _, id := range unclaimed {
 			h.Reclaim(now, id, claims, silent)
 		}
