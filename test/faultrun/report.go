@@ -71,6 +71,8 @@ func (t *tally) add(r faults.Report) {
 	if r.Jobs > 0 {
 		t.jobsEnded = append(t.jobsEnded, r.JobsEnded)
 	}
+	t.Adopted, t.Replaced, t.Deaths = t.Adopted+r.Adopted, t.Replaced+r.Replaced, t.Deaths+r.Deaths
+	t.Shown = max(t.Shown, r.Shown)
 	t.Jobs, t.Tasks, t.Attempts, t.Away = t.Jobs+r.Jobs, t.Tasks+r.Tasks, t.Attempts+r.Attempts, t.Away+r.Away
 	t.Cancelled, t.Lost = t.Cancelled+r.Cancelled, t.Lost+r.Lost
 	if r.Agreed > 0 {
@@ -164,17 +166,24 @@ const jobsHead = `
 ## Jobs
 
 Runs with ` + "`--jobs`" + ` submit jobs of short tasks at random members as well, cancel some, and look at all of them again and
-again at the member that was asked. Each task notes itself when it begins, and holds a lock while a process of it lives. A
+again at the member that keeps each. Each task notes itself when it begins, and holds a lock while a process of it lives. A
 violation is: an answered job, or the result of a task, that is missing or different later; a job that has not ended 90 s after
-the clients; a task of it without a result, or with that of an attempt that never began; an attempt that began twice; a
-cancelled task that goes on; a process or room of a task that is left. Jobs of a member whose disk went back in time are not
-judged.
+the clients, or that then not every member lists once with the same keeper; a task of it without a result, or with that of an
+attempt that never began; an attempt of the same epoch that began twice; a cancelled task that goes on; a process or capacity of a
+task that is left; a job with an heir that a living member does not show for more than 3 s while its keeper is down. Jobs of a
+member whose disk went back in time are not judged.
 
-"Away" counts tasks with a result of another member than the job's, "lost" those that failed for they were lost too often. The
-last but one is in seconds from the end of the fault, median and most.
+A result that was shown may be replaced by another only when another member keeps the job than did then, and the members were cut
+from each other, or one of them was away for more than 3 s: its heir took the job over without knowing all of its results. Then
+two attempts of one epoch may have begun, too, at two workers.
 
-| fault | runs | seconds | jobs | tasks | attempts | away | cancelled | lost | all ended | runs with violations |
-| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |
+"Away" counts tasks with a result of another member than the one that was asked, "lost" those that failed for they were lost too
+often, "taken over" jobs that another member keeps in the end, "replaced" results as above, "deaths" how often a keeper of jobs
+with an heir was down, and "shown" is the longest time in seconds in which a living member did not show such a job. "All ended" is
+in seconds from the end of the fault, median and most.
+
+| fault | runs | seconds | jobs | tasks | attempts | away | cancelled | lost | taken over | replaced | deaths | shown | all ended | runs with violations |
+| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |
 `
 
 // writeJobs writes the table of the runs with jobs, if there are any.
@@ -192,7 +201,9 @@ func writeJobs(w io.Writer, reports []faults.Report) {
 		}
 		fmt.Fprint(w, head)
 		head = ""
-		fmt.Fprintf(w, "| %s | %d | %.0f | %d | %d | %d | %d | %d | %d | %s | %d |\n", name, t.runs, t.FaultSecs,
-			t.Jobs, t.Tasks, t.Attempts, t.Away, t.Cancelled, t.Lost, spread(t.jobsEnded), t.bad)
+		fmt.Fprintf(w, "| %s | %d | %.0f | %d | %d | %d | %d | %d | %d ", name, t.runs, t.FaultSecs, t.Jobs, t.Tasks,
+			t.Attempts, t.Away, t.Cancelled, t.Lost)
+		fmt.Fprintf(w, "| %d | %d | %d | %.1f | %s | %d |\n", t.Adopted, t.Replaced, t.Deaths, t.Shown,
+			spread(t.jobsEnded), t.bad)
 	}
 }

@@ -128,18 +128,22 @@ type Report struct {
 	Answered float64 `json:"answered_s"`
 	// until all members knew the same; checked once every call has its answer
 	Agreed     float64  `json:"agreed_s"`
-	Histories  int      `json:"histories"`          // histories of machines and workers that were checked
-	Undecided  int      `json:"undecided"`          // those whose search took too long
-	Violations []string `json:"violations"`         // sentences
-	Images     int      `json:"images,omitempty"`   // percent of the launches that were of an image
-	Containers int      `json:"containers"`         // machines whose container was seen
-	Repeat     string   `json:"repeat"`             // the command line that repeats the run
-	Services   int      `json:"services,omitempty"` // services besides
-	Releases   int      `json:"releases,omitempty"` // releases of those services
-	Jobs       int      `json:"jobs,omitempty"`     // jobs that ended
-	Tasks      int      `json:"tasks,omitempty"`    // of those jobs
-	Attempts   int      `json:"attempts,omitempty"` // of those tasks, as they noted themselves
-	Away       int      `json:"away,omitempty"`     // tasks that ran at another member than their job's keeper
+	Histories  int      `json:"histories"`               // histories of machines and workers that were checked
+	Undecided  int      `json:"undecided"`               // those whose search took too long
+	Violations []string `json:"violations"`              // sentences
+	Images     int      `json:"images,omitempty"`        // percent of the launches that were of an image
+	Containers int      `json:"containers"`              // machines whose container was seen
+	Repeat     string   `json:"repeat"`                  // the command line that repeats the run
+	Services   int      `json:"services,omitempty"`      // services besides
+	Releases   int      `json:"releases,omitempty"`      // releases of those services
+	Jobs       int      `json:"jobs,omitempty"`          // jobs that ended
+	Tasks      int      `json:"tasks,omitempty"`         // of those jobs
+	Attempts   int      `json:"attempts,omitempty"`      // of those tasks, as they noted themselves
+	Away       int      `json:"away,omitempty"`          // tasks that ran at another member than where they were submitted
+	Adopted    int      `json:"adopted,omitempty"`       // jobs that another member keeps in the end
+	Replaced   int      `json:"replaced,omitempty"`      // results that were shown and replaced when two keepers merged
+	Deaths     int      `json:"keeper_deaths,omitempty"` // how often a keeper of jobs with an heir was down
+	Shown      float64  `json:"shown_s,omitempty"`       // the longest time until another member showed such a job
 	Cancelled  int      `json:"cancelled,omitempty"`
 	Lost       int      `json:"lost,omitempty"` // tasks that were lost so often that they count as failed
 	// seconds from the end of the fault until all jobs had ended, which is looked for when every call has its answer

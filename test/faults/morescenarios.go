@@ -36,6 +36,9 @@ func (r *run) stall(ctx context.Context) error {
 			still += time.Duration(r.rng.Int64N(int64(more)))
 		}
 		r.say("%s of %s stand still for %v", strings.Join(kinds, " and "), m.id, still)
+		if slices.Contains(kinds, "agent") {
+			r.batch.isDown(m)
+		}
 		for _, k := range kinds {
 			m.signal(k, syscall.SIGSTOP)
 		}
@@ -43,6 +46,7 @@ func (r *run) stall(ctx context.Context) error {
 		for _, k := range kinds {
 			m.signal(k, syscall.SIGCONT)
 		}
+		r.batch.isUp(m.id)
 		if err != nil {
 			return err
 		}

@@ -185,6 +185,9 @@ func (r *run) breakIt(ctx context.Context) error {
 	r.load.work(ctx)
 	r.load.wg.Go(func() { r.batch.work(ctx) })
 	r.load.wg.Go(func() { r.batch.watch(ctx) })
+	watching, unwatch := context.WithCancel(ctx)
+	defer unwatch()
+	r.batch.watchMembers(watching)
 	for _, k := range r.kept {
 		r.load.wg.Go(func() { k.work(ctx) })
 	}

@@ -85,7 +85,11 @@ func (r *run) killing(ctx context.Context) error {
 		op := r.down(m)
 		m.kill(r.rng.IntN(3) == 0)
 		r.rep.Kills++
-		if err := wait(ctx, time.Duration(r.rng.Int64N(int64(1500*time.Millisecond)))); err != nil {
+		away := time.Duration(r.rng.Int64N(int64(1500 * time.Millisecond)))
+		if r.o.Jobs > 0 && r.rng.IntN(3) == 0 {
+			away += longAway // its jobs are taken over
+		}
+		if err := wait(ctx, away); err != nil {
 			return err
 		}
 		if err := m.start(); err != nil {
@@ -105,6 +109,7 @@ func (r *run) killing(ctx context.Context) error {
 // down and up record that a worker's process was away: its holds end with it.
 func (r *run) down(m *member) history.Op {
 	r.say("%s is killed", m.id)
+	r.batch.isDown(m)
 	return history.Op{
 		Kind:    history.Killed,
 		Worker:  cluster.WorkerID(m.id),
@@ -116,6 +121,7 @@ func (r *run) down(m *member) history.Op {
 func (r *run) up(op history.Op) {
 	op.Return = time.Now().UnixNano()
 	r.rec.Add(op)
+	r.batch.isUp(string(op.Worker))
 	r.say("%s serves again", op.Worker)
 }
 

@@ -43,20 +43,23 @@ const (
 	cancelAll                // the job, of whose tasks none ends by itself
 )
 
-// submitted is one job of a client, and what its keeper has said of it.
+// submitted is one job of a client, and what its keepers have said of it.
 type submitted struct {
 	id       string
-	at       *member // its keeper: the member that was asked
+	at       *member // the member where it was submitted
 	spec     jobs.Spec
 	cancel   cancelling
 	accepted bool // its submission was answered
 	unclear  bool // no answer came, but the submission may have arrived
 	answered bool // its cancel was, too
 
-	mu    sync.Mutex // only one at a time looks
-	ended *jobs.Job  // as first shown in a final state
-	shown map[int]jobs.Task
-	wrong []string // at most mostWrong
+	mu       sync.Mutex // only one at a time looks
+	asked    *member    // the next look asks this one
+	keepers  map[string]bool
+	ended    *sight // as first shown in a final state
+	shown    map[int]sight
+	replaced int      // results that were shown, and are not those of the member that keeps the job now
+	wrong    []string // at most mostWrong
 }
 
 // mostWrong bounds the violations that one job reports.
@@ -71,6 +74,7 @@ func (j *submitted) isWrong(format string, a ...any) {
 // submitter is a client that submits jobs, cancels some, and looks at all of them again and again.
 type submitter struct {
 	*load
+	absences
 	dir   string // the tasks' witness files
 	rng   *rand.Rand
 	every time.Duration // between two submissions
@@ -82,7 +86,7 @@ type submitter struct {
 
 // newSubmitter makes the client of a run's jobs.
 func (r *run) newSubmitter() (*submitter, error) {
-	s := &submitter{load: r.load, dir: filepath.Join(r.o.Dir, "tasks"),
+	s := &submitter{load: r.load, absences: absences{cut: isCut(r.o.Fault)}, dir: filepath.Join(r.o.Dir, "tasks"),
 		rng: rand.New(rand.NewPCG(r.o.Seed, 2000))}
 	if r.o.Jobs > 0 {
 		s.every = (before + r.o.For + after) / time.Duration(r.o.Jobs)
@@ -98,19 +102,21 @@ func (r *run) newSubmitter() (*submitter, error) {
 }
 
 // taskScript is a task. It holds a lock that its processes share while one lives, and notes its attempt. $0 is the
-// directory of the witnesses, $1 how many seconds it takes, $2 those of a long task, $3 which tasks are long.
+// directory of the witnesses, $1 how many seconds it takes, $2 those of a long task, $3 which tasks are long. A souk
+// from before there were heirs sets no SOUK_EPOCH.
 const taskScript = `umask 0
 exec 9>>"$0/$SOUK_JOB.lock"
 flock -s 9
-echo "$SOUK_INDEX $SOUK_ATTEMPT $SOUK_WORKER" >> "$0/$SOUK_JOB.begun"
+echo "$SOUK_INDEX ${SOUK_EPOCH:-0} $SOUK_ATTEMPT $SOUK_WORKER" >> "$0/$SOUK_JOB.begun"
 if [ $((SOUK_INDEX %% $3)) -eq 0 ]; then sleep "$2"; else sleep "$1"; fi
 [ $((SOUK_INDEX %% %d)) -ne %d ] || exit %d`
 
 // draw draws the next job.
 func (s *submitter) draw() *submitted {
 	j := &submitted{id: fmt.Sprintf("j%010x", s.rng.Uint64N(1<<40)), at: s.ms[s.rng.IntN(len(s.ms))],
-		cancel: []cancelling{cancelNothing, cancelNothing, cancelNothing, cancelLong, cancelAll}[s.rng.IntN(5)],
-		shown:  map[int]jobs.Task{}}
+		cancel:  []cancelling{cancelNothing, cancelNothing, cancelNothing, cancelLong, cancelAll}[s.rng.IntN(5)],
+		keepers: map[string]bool{}, shown: map[int]sight{}}
+	j.asked, j.keepers[j.at.id] = j.at, true
 	first, tasks, long := s.rng.IntN(3), 20+s.rng.IntN(60), jobs.MaxIndex
 	switch j.cancel {
 	case cancelLong:
@@ -209,59 +215,10 @@ func (s *submitter) watch(ctx context.Context) {
 		s.jobsMu.Unlock()
 		if j != nil {
 			try, cancel := context.WithTimeout(ctx, askTime)
-			_, _, _ = j.look(try) // what has no answer is looked at again
+			_, _, _ = s.look(try, j) // what has no answer is looked at again
 			cancel()
 		}
 		_ = wait(ctx, askPause) // it ends with ctx
-	}
-}
-
-// look asks a job's keeper for the job and its tasks, and notes what differs from what was shown before.
-func (j *submitted) look(ctx context.Context) (jobs.Job, []jobs.Task, error) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	job, err := j.at.cl.Job(ctx, j.id)
-	if err != nil {
-		if j.accepted && fault.CodeOf(err) == fault.CodeJobNotFound {
-			j.isWrong("its submission was answered, and it is not there any more")
-		}
-		return job, nil, err
-	}
-	tasks, err := j.at.cl.JobTasks(ctx, j.id)
-	if err == nil {
-		j.compare(&job, tasks)
-	}
-	return job, tasks, err
-}
-
-// compare notes what differs from what was shown before: a job that has ended, and a task that has, change no more.
-func (j *submitted) compare(job *jobs.Job, tasks []jobs.Task) {
-	if old := j.ended; old != nil && (job.State != old.State || job.Succeeded != old.Succeeded ||
-		job.Failed != old.Failed || job.Cancelled != old.Cancelled) {
-		j.isWrong("it was shown %s with %d tasks succeeded, %d failed, %d cancelled, and later %s with %d, %d, %d",
-			old.State, old.Succeeded, old.Failed, old.Cancelled, job.State, job.Succeeded, job.Failed, job.Cancelled)
-	}
-	if job.State.Final() && j.ended == nil {
-		j.ended = job
-	}
-	now := map[int]jobs.Task{}
-	for _, t := range tasks {
-		if _, again := now[t.Index]; again {
-			j.isWrong("its task %d is listed twice", t.Index)
-		}
-		now[t.Index] = t
-	}
-	for index, old := range j.shown {
-		t := now[index]
-		if t.State != old.State || t.Attempt != old.Attempt || t.Worker != old.Worker {
-			j.isWrong("its task %d was shown %s in attempt %d at %q, and later %q in attempt %d at %q", index,
-				old.State, old.Attempt, old.Worker, t.State, t.Attempt, t.Worker)
-		}
-	}
-	for index, t := range now {
-		if isEnded(t) {
-			j.shown[index] = t
-		}
 	}
 }
 
@@ -272,8 +229,8 @@ func isEnded(t jobs.Task) bool {
 
 // attempt is one attempt of a task, as it noted itself.
 type attempt struct {
-	index, number int
-	worker        string
+	index, epoch, try int
+	worker            string
 }
 
 // attemptsOf reads the attempts of a job that noted themselves.
@@ -289,7 +246,7 @@ func attemptsOf(dir, id string) (out []attempt, err error) {
 	sc := bufio.NewScanner(f)
 	for sc.Scan() {
 		var a attempt
-		if n, err := fmt.Sscan(sc.Text(), &a.index, &a.number, &a.worker); n != 3 {
+		if n, err := fmt.Sscan(sc.Text(), &a.index, &a.epoch, &a.try, &a.worker); n != 4 {
 			return nil, fmt.Errorf("the line %q of job %s is no attempt: %w", sc.Text(), id, err)
 		}
 		out = append(out, a)
@@ -299,19 +256,21 @@ func attemptsOf(dir, id string) (out []attempt, err error) {
 
 // verify notes what is wrong with a job that has ended: each task must have one result, which is that of an attempt
 // that ran, and no attempt may have begun twice. hard says that the fault kept programs from doing their work, so that
-// their exit codes say little.
-func (j *submitted) verify(job *jobs.Job, tasks []jobs.Task, ran []attempt, hard bool) {
+// their exit codes say little. divided says that two members may have kept the job for a while: each of them could begin
+// an attempt of the same epoch and try, at another worker.
+func (j *submitted) verify(job *jobs.Job, tasks []jobs.Task, ran []attempt, hard, divided bool) {
 	if len(tasks) != j.spec.Tasks() || job.Done() != j.spec.Tasks() {
 		j.isWrong("of %d tasks %d are listed, and %d counted as ended", j.spec.Tasks(), len(tasks), job.Done())
 	}
-	at := map[attempt]bool{} // without the worker
-	where := map[attempt]bool{}
+	at := map[attempt]string{}  // without the worker
+	where := map[attempt]bool{} // without the epoch, which the API does not show
 	for _, a := range ran {
-		key := attempt{a.index, a.number, ""}
-		if at[key] {
-			j.isWrong("attempt %d of task %d was begun twice, the second time at %s", a.number, a.index, a.worker)
+		key := attempt{a.index, a.epoch, a.try, ""}
+		if first, again := at[key]; again && (first == a.worker || !divided) {
+			j.isWrong("attempt %d of task %d in epoch %d was begun twice, first at %s, then at %s", a.try, a.index,
+				a.epoch, first, a.worker)
 		}
-		at[key], where[a] = true, true
+		at[key], where[attempt{a.index, 0, a.try, a.worker}] = a.worker, true
 	}
 	for _, t := range tasks {
 		switch {
@@ -327,7 +286,7 @@ func (j *submitted) verify(job *jobs.Job, tasks []jobs.Task, ran []attempt, hard
 		case *t.ExitCode != wantedCode(t.Index):
 			j.isWrong("its task %d is %s with exit code %d (%s), not %d", t.Index, t.State, *t.ExitCode, t.Detail,
 				wantedCode(t.Index))
-		case !where[attempt{t.Index, t.Attempt, string(t.Worker)}]:
+		case !where[attempt{t.Index, 0, t.Attempt, string(t.Worker)}]:
 			j.isWrong("its task %d has the result of attempt %d at %s, which never began", t.Index, t.Attempt, t.Worker)
 		}
 	}
@@ -340,54 +299,39 @@ func wantedCode(index int) int {
 	return 0
 }
 
-// settle waits until a job has ended, and checks it. It returns its tasks; none: it was never submitted, or has not
-// ended. forgot says that its keeper's disk went back in time.
+// settle waits until a job has ended and all members agree about it, and checks it. It returns its tasks; none: it was
+// never submitted, or has not ended. forgot says that the disk of a keeper went back in time.
 func (s *submitter) settle(ctx context.Context, j *submitted, forgot bool) []jobs.Task {
-	why := ""
 	for {
 		try, cancel := context.WithTimeout(ctx, askTime)
 		if j.cancel != cancelNothing && (!j.answered || forgot) {
 			j.answered = j.tell(try) == nil
 		}
-		job, tasks, err := j.look(try)
+		job, tasks, err := s.look(try, j)
+		if err == nil && !job.State.Final() {
+			err = fmt.Errorf("it is %s, with %d tasks waiting and %d running: %s", job.State, job.Waiting, job.Running,
+				job.Why)
+		}
+		if err == nil {
+			err = s.agreed(try, &job)
+		}
 		cancel()
 		switch {
-		case err == nil && job.State.Final():
+		case err == nil:
 			ran, err := attemptsOf(s.dir, j.id)
 			if err != nil {
 				j.isWrong("%v", err)
 			}
-			j.verify(&job, tasks, ran, s.o.Fault == PIDs || s.o.Fault == Exhaustion)
-			if list, err := j.named(ctx); err == nil && list != 1 {
-				j.isWrong("its keeper has %d jobs of its name", list)
-			}
+			j.verify(&job, tasks, ran, s.o.Fault == PIDs || s.o.Fault == Exhaustion, s.excuses(time.Time{}))
 			return tasks
 		case fault.CodeOf(err) == fault.CodeJobNotFound:
 			return nil // look has noted it
-		case err != nil:
-			why = err.Error()
-		default:
-			why = fmt.Sprintf("%s, with %d tasks waiting and %d running: %s", job.State, job.Waiting, job.Running,
-				job.Why)
 		}
 		if wait(ctx, askPause) != nil {
-			j.isWrong("it has not ended %v after the clients: %s", jobsIn, why)
+			j.isWrong("%v after the clients it has not ended with the same keeper at all members: %v", jobsIn, err)
 			return nil
 		}
 	}
-}
-
-// named counts the jobs of a job's name at its keeper.
-func (j *submitted) named(ctx context.Context) (n int, err error) {
-	try, cancel := context.WithTimeout(ctx, askTime)
-	defer cancel()
-	list, err := j.at.cl.Jobs(try, app)
-	for _, x := range list {
-		if x.Spec.Name == j.spec.Name {
-			n++
-		}
-	}
-	return n, err
 }
 
 // lives reports whether a process of a job's tasks lives on any host.
@@ -419,7 +363,7 @@ func (r *run) jobsEnd(ctx context.Context) error {
 	var all sync.WaitGroup
 	ended := make([][]jobs.Task, len(s.jobs))
 	for i, j := range s.jobs {
-		all.Go(func() { ended[i] = s.settle(until, j, r.forgotten[j.at.id]) })
+		all.Go(func() { ended[i] = s.settle(until, j, r.forgets(j)) })
 	}
 	all.Wait()
 	r.rep.JobsEnded = time.Since(r.till).Seconds()
@@ -431,15 +375,22 @@ func (r *run) jobsEnd(ctx context.Context) error {
 	}
 	wrong := 0
 	for _, j := range s.jobs {
-		if r.forgotten[j.at.id] {
+		if r.forgets(j) {
 			continue // its keeper has forgotten what it had answered, and which attempts it had given out
 		}
 		wrong += len(j.wrong)
 		r.rep.Violations = append(r.rep.Violations, j.wrong...)
 	}
+	s.jobsMu.Lock()
+	wrong += len(s.unshown)
+	r.rep.Violations = append(r.rep.Violations, s.unshown...)
+	r.rep.Shown, r.rep.Deaths = s.slowest.Seconds(), s.deaths
+	s.jobsMu.Unlock()
 	r.say("%d jobs of %d tasks have ended %.1f s after the fault: %d attempts began, %d tasks ran at another member, "+
-		"%d were cancelled, %d were lost too often; %d sentences", r.rep.Jobs, r.rep.Tasks, r.rep.JobsEnded,
-		r.rep.Attempts, r.rep.Away, r.rep.Cancelled, r.rep.Lost, wrong)
+		"%d were cancelled, %d were lost too often; %d jobs were taken over, %d results replaced; %d times a keeper "+
+		"of jobs was down, which others showed after %.2f s at most; %d sentences", r.rep.Jobs, r.rep.Tasks,
+		r.rep.JobsEnded, r.rep.Attempts, r.rep.Away, r.rep.Cancelled, r.rep.Lost, r.rep.Adopted, r.rep.Replaced,
+		r.rep.Deaths, r.rep.Shown, wrong)
 	return ctx.Err()
 }
 
@@ -450,6 +401,10 @@ func (r *run) countTasks(j *submitted, tasks []jobs.Task) {
 	r.rep.Jobs++
 	ran, _ := attemptsOf(r.batch.dir, j.id) // settle has noted the error
 	r.rep.Attempts += len(ran)
+	r.rep.Replaced += j.replaced
+	if j.asked != j.at {
+		r.rep.Adopted++
+	}
 	for _, t := range tasks {
 		r.rep.Tasks++
 		switch {
@@ -474,7 +429,7 @@ func (r *run) noTaskLives(ctx context.Context) error {
 		left = slices.DeleteFunc(left, func(j *submitted) bool {
 			lives, errJ := r.batch.lives(j)
 			err = errors.Join(err, errJ)
-			return !lives || r.forgotten[j.at.id] // a job that its keeper forgot is ended by nobody
+			return !lives || r.forgets(j) // a job that its keeper forgot is ended by nobody
 		})
 		if err != nil || len(left) == 0 {
 			return err

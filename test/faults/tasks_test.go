@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -22,12 +23,12 @@ type endedJob struct {
 func ended() (*submitted, *endedJob) {
 	no, yes := failCode, 0
 	j := &submitted{id: "j0123456789", at: &member{id: "m1"}, spec: jobs.Spec{First: 1, Last: 3}, accepted: true,
-		shown: map[int]jobs.Task{}}
-	return j, &endedJob{jobs.Job{State: jobs.Failed, Succeeded: 2, Failed: 1}, []jobs.Task{
+		shown: map[int]sight{}}
+	return j, &endedJob{jobs.Job{Member: "m1", State: jobs.Failed, Succeeded: 2, Failed: 1}, []jobs.Task{
 		{Index: 1, State: "succeeded", Attempt: 1, ExitCode: &yes, Worker: "m1"},
 		{Index: 2, State: "succeeded", Attempt: 2, ExitCode: &yes, Worker: "m2"},
 		{Index: 3, State: "failed", Attempt: 1, ExitCode: &no, Worker: "m1"}},
-		[]attempt{{1, 1, "m1"}, {2, 1, "m1"}, {2, 2, "m2"}, {3, 1, "m1"}}}
+		[]attempt{{1, 0, 1, "m1"}, {2, 0, 1, "m1"}, {2, 0, 2, "m2"}, {3, 0, 1, "m1"}}}
 }
 
 // TestViolationsOfJobsAreFound: each promise that a job can break is one sentence, and a job that keeps all has none.
@@ -38,9 +39,10 @@ func TestViolationsOfJobsAreFound(t *testing.T) {
 		spoil func(*endedJob)
 	}{
 		{"", func(*endedJob) {}},
-		{"attempt 1 of task 2 was begun twice, the second time at m3", func(c *endedJob) {
-			c.ran = append(c.ran, attempt{2, 1, "m3"})
+		{"attempt 1 of task 2 in epoch 0 was begun twice, first at m1, then at m3", func(c *endedJob) {
+			c.ran = append(c.ran, attempt{2, 0, 1, "m3"})
 		}},
+		{"", func(c *endedJob) { c.ran = append(c.ran, attempt{2, 1, 1, "m3"}) }}, // another keeper's
 		{"task 2 has the result of attempt 2 at m2, which never began", func(c *endedJob) {
 			c.ran = c.ran[:2]
 		}},
@@ -63,7 +65,7 @@ func TestViolationsOfJobsAreFound(t *testing.T) {
 	} {
 		j, x := ended()
 		c.spoil(x)
-		j.verify(&x.job, x.tasks, x.ran, false)
+		j.verify(&x.job, x.tasks, x.ran, false, false)
 		expectWrong(t, j, c.want)
 	}
 }
@@ -75,10 +77,10 @@ func TestChangesOfEndedTasksAreFound(t *testing.T) {
 		spoil func(*endedJob)
 	}{
 		{"", func(*endedJob) {}},
-		{"its task 1 was shown succeeded in attempt 1 at \"m1\", and later \"running\"", func(c *endedJob) {
+		{"1 was shown succeeded in attempt 1 at \"m1\", by m1 in epoch 0, and later \"running\"", func(c *endedJob) {
 			c.tasks[0].State, c.tasks[0].Attempt = "running", 2
 		}},
-		{"its task 1 was shown succeeded in attempt 1 at \"m1\", and later \"\"", func(c *endedJob) {
+		{"task 1 was shown succeeded in attempt 1 at \"m1\", by m1 in epoch 0, and later \"\"", func(c *endedJob) {
 			c.tasks = c.tasks[1:]
 		}},
 		{"its task 1 is listed twice", func(c *endedJob) { c.tasks = append(c.tasks, c.tasks[0]) }},
@@ -87,12 +89,48 @@ func TestChangesOfEndedTasksAreFound(t *testing.T) {
 		}},
 	} {
 		j, x := ended()
-		j.compare(&x.job, x.tasks)
+		j.compare(&x.job, x.tasks, time.Now(), &absences{})
 		_, x = ended()
 		c.spoil(x)
-		j.compare(&x.job, x.tasks)
+		j.compare(&x.job, x.tasks, time.Now(), &absences{cut: true}) // it excuses nothing: the keeper is the same
 		expectWrong(t, j, c.want)
 	}
+}
+
+// TestResultsOfTwoKeepersMayBeReplaced: after a cut, or while a keeper was away, another member's results count; at no
+// other time. A new keeper may learn later which attempt of a cancelled task ran.
+func TestResultsOfTwoKeepersMayBeReplaced(t *testing.T) {
+	now := time.Now()
+	for _, c := range []struct {
+		want string
+		why  *absences
+	}{
+		{"", &absences{cut: true}},
+		{"", &absences{away: []span{{now.Add(-time.Second), now}}}},
+		{"its task 1 was shown succeeded in attempt 1 at \"m1\"", &absences{}},
+		{"its task 1 was shown succeeded in attempt 1 at \"m1\"", &absences{away: []span{{now.Add(-time.Hour),
+			now.Add(-time.Minute)}}}},
+	} {
+		j, x := ended()
+		j.compare(&x.job, x.tasks, now, c.why)
+		x.job.Epoch++
+		x.tasks[0].Worker = "m2"
+		j.compare(&x.job, x.tasks, now, c.why)
+		expectWrong(t, j, c.want)
+	}
+	j, x := ended()
+	x.tasks[0] = jobs.Task{Index: 1, State: "cancelled"}
+	j.compare(&x.job, x.tasks, now, &absences{})
+	x.tasks[0].Attempt, x.tasks[0].Worker = 1, "m2"
+	j.compare(&x.job, x.tasks, now, &absences{})
+	expectWrong(t, j, "")
+	j, x = ended()
+	x.ran = append(x.ran, attempt{2, 0, 1, "m3"})
+	j.verify(&x.job, x.tasks, x.ran, false, true)
+	expectWrong(t, j, "")
+	x.ran = append(x.ran, attempt{2, 0, 1, "m3"})
+	j.verify(&x.job, x.tasks, x.ran, false, true)
+	expectWrong(t, j, "was begun twice, first at m3, then at m3")
 }
 
 func expectWrong(t *testing.T, j *submitted, want string) {
@@ -125,10 +163,10 @@ func TestProcessesOfTasksAreSeen(t *testing.T) {
 	if lives, err := s.lives(j); lives || err != nil {
 		t.Errorf("a task that has ended lives: %v, %v", lives, err)
 	}
-	if err := os.WriteFile(filepath.Join(s.dir, j.id+".begun"), []byte("1 2 m3\n"), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(s.dir, j.id+".begun"), []byte("1 4 2 m3\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if ran, err := attemptsOf(s.dir, j.id); err != nil || len(ran) != 1 || ran[0] != (attempt{1, 2, "m3"}) {
+	if ran, err := attemptsOf(s.dir, j.id); err != nil || len(ran) != 1 || ran[0] != (attempt{1, 4, 2, "m3"}) {
 		t.Errorf("the attempts are %v, %v", ran, err)
 	}
 }
