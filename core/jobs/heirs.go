@@ -144,8 +144,14 @@ func (d *Dispatcher) releaseJob(now time.Time, j *job) {
 	}
 }
 
-// ProbeHeir has a member that is heard anew asked whether its copies are up to date.
+// ProbeHeir has a member that is heard anew asked whether its copies are up to date. It may be an heir again at once: it
+// did not answer because it was down.
 func (d *Dispatcher) ProbeHeir(id cluster.WorkerID) {
+	for _, h := range d.heirs {
+		if h.id == id {
+			h.failing, h.unfit = time.Time{}, time.Time{}
+		}
+	}
 	for _, j := range d.order {
 		if j.heir == id && j.rival == nil && !j.copying.whole {
 			j.copying.probe = true

@@ -375,6 +375,7 @@ func (j *job) taskStatus(now time.Time, i int) Task {
 		s.ExitCode, s.Worker, s.Detail, s.Output = &code, r.Worker, exitDetail(r), r.Bytes
 		s.TookMS = float64(r.Ended-r.Began) / 1000
 		if t.state == finished {
+			s.Attempt = TryOf(r.Attempt) // another member's result may be of an older attempt than the newest here
 			if s.State = "failed"; r.isSuccess() {
 				s.State = "succeeded"
 			}

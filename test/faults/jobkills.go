@@ -189,9 +189,9 @@ func (k *jobKiller) killOne(ctx context.Context, j *jobs.Job) error {
 	if err != nil {
 		return err
 	}
-	after, err := k.look(ctx)
-	if err != nil {
-		return err
+	then := "no member that answers"
+	if after, err := k.look(ctx); err == nil {
+		then = claim(&after)
 	}
 	begin := time.Now()
 	if what != "reaper" {
@@ -204,14 +204,14 @@ func (k *jobKiller) killOne(ctx context.Context, j *jobs.Job) error {
 	}
 	k.agreed(ctx)
 	how := "-"
-	if m.id == string(j.Member) && what != "reaper" {
+	if m.id == string(j.Member) && what != "reaper" && j.Heir != "" {
 		how = fmt.Sprintf("%.2f", shown.Seconds())
 		if shown > showIn {
 			k.isWrong("the keeper %s was killed (%s), and the job was shown after %.2f s", m.id, what, shown.Seconds())
 		}
 	}
 	k.print("| %.0f | %s of %s | %s | %s | %d | %.1f | %s | %s | %.1f |", at.Seconds(), what, m.id, claim(j), j.Heir,
-		j.Done(), away.Seconds(), how, claim(&after), time.Since(begin).Seconds())
+		j.Done(), away.Seconds(), how, then, time.Since(begin).Seconds())
 	return nil
 }
 

@@ -1,0 +1,57 @@
+package jobs_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/jobs"
+)
+
+// TestMergedResultIsShownWithItsAttempt: a task that runs in its second attempt ends with the result that another member has of the first.
+// It is shown as the result of the first.
+func TestMergedResultIsShownWithItsAttempt(t *testing.T) {
+	b := newBuying(t, 1, 1)
+	b.NoteAttempt(b.id, 0, jobs.NewAttempt(0, 2), "w2")
+	l := b.first()
+	l.Attempt = jobs.NewAttempt(0, 2)
+	b.report("w2", l)
+	first := jobs.Result{Attempt: jobs.NewAttempt(0, 1), Worker: "w1", Began: 1, Ended: 2}
+	if err := b.Merge(b.now, &jobs.Copy{Job: b.id, Merge: true, Groups: [][]jobs.Result{{first}}}); err != nil {
+		t.Fatal(err)
+	}
+	list, _, err := b.Tasks(b.now, b.id, jobs.TaskQuery{Limit: 1})
+	if err != nil || len(list) != 1 || list[0].State != "succeeded" || list[0].Attempt != 1 || list[0].Worker != "w1" {
+		t.Errorf("%+v, %v", list, err)
+	}
+}
+
+// TestHeirThatComesBackIsOneAgain: the only other member does not answer, so that the job has no heir, for the present. Once it is heard
+// again, it is the heir.
+func TestHeirThatComesBackIsOneAgain(t *testing.T) {
+	b := newBuying(t, 1, 1)
+	alive := func(cluster.WorkerID) bool { return false }
+	look := func(after time.Duration) bool {
+		b.now = b.now.Add(after)
+		b.Heirs(b.now, []cluster.WorkerID{"h"}, alive)
+		if _, err := b.Flush(); err != nil {
+			t.Fatal(err)
+		}
+		b.Saved(b.now)
+		return len(b.Copies()) > 0
+	}
+	if !look(0) {
+		t.Fatal("nothing is copied to the heir")
+	}
+	b.NotCopied(b.now, "h")
+	if look(time.Minute - time.Second) {
+		t.Fatal("a member that does not answer is still the heir")
+	}
+	if look(time.Second) {
+		t.Fatal("a member that did not answer is the heir though it was not heard since")
+	}
+	b.ProbeHeir("h")
+	if !look(time.Second) {
+		t.Error("a member that is heard again is no heir")
+	}
+}
