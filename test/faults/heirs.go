@@ -103,7 +103,9 @@ func (s *submitter) look(ctx context.Context, j *submitted) (jobs.Job, []jobs.Ta
 		if j.accepted && fault.CodeOf(err) == fault.CodeJobNotFound {
 			j.isWrong("its submission was answered, and at %s it is not there any more", at.id)
 		}
-		j.asked = s.ms[(slices.Index(s.ms, at)+1)%len(s.ms)]
+		if !s.oldSouk {
+			j.asked = s.ms[(slices.Index(s.ms, at)+1)%len(s.ms)]
+		}
 		return job, nil, err
 	}
 	if err := j.keptAt(s, at, &job); err != nil {
@@ -114,6 +116,9 @@ func (s *submitter) look(ctx context.Context, j *submitted) (jobs.Job, []jobs.Ta
 		return job, nil, err
 	}
 	again, err := at.cl.Job(ctx, j.id)
+	if err == nil {
+		err = j.keptAt(s, at, &again)
+	}
 	if err == nil && claim(&again) != claim(&job) {
 		err = fmt.Errorf("it was kept by %s, and is by %s", claim(&job), claim(&again))
 	}
@@ -125,6 +130,9 @@ func (s *submitter) look(ctx context.Context, j *submitted) (jobs.Job, []jobs.Ta
 
 // keptAt returns an error unless the member that was asked for a job keeps it. The next look asks its keeper.
 func (j *submitted) keptAt(s *submitter, at *member, job *jobs.Job) error {
+	if s.oldSouk {
+		job.Member, job.Epoch = cluster.WorkerID(at.id), 0
+	}
 	j.keepers[string(job.Member)] = true
 	if string(job.Member) == at.id {
 		return nil
@@ -183,8 +191,12 @@ func (j *submitted) compare(job *jobs.Job, tasks []jobs.Task, when time.Time, a 
 	}
 }
 
-// agreed returns an error unless every member lists a job once, with the same keeper.
+// agreed returns an error unless every member lists a job once, with the same keeper. A souk from before there were heirs
+// lists its own jobs alone.
 func (s *submitter) agreed(ctx context.Context, job *jobs.Job) error {
+	if s.oldSouk {
+		return nil
+	}
 	for _, m := range s.ms {
 		list, err := m.cl.Jobs(ctx, app)
 		if err != nil {

@@ -78,7 +78,9 @@ type submitter struct {
 	dir   string // the tasks' witness files
 	rng   *rand.Rand
 	every time.Duration // between two submissions
-	calls sync.WaitGroup
+	// some members run a souk from before there were heirs: only the member that was asked answers for a job
+	oldSouk bool
+	calls   sync.WaitGroup
 
 	jobsMu sync.Mutex
 	jobs   []*submitted
@@ -86,7 +88,8 @@ type submitter struct {
 
 // newSubmitter makes the client of a run's jobs.
 func (r *run) newSubmitter() (*submitter, error) {
-	s := &submitter{load: r.load, absences: absences{cut: isCut(r.o.Fault)}, dir: filepath.Join(r.o.Dir, "tasks"),
+	s := &submitter{load: r.load, absences: absences{cut: isCut(r.o.Fault)},
+		oldSouk: r.o.Fault == Mixed, dir: filepath.Join(r.o.Dir, "tasks"),
 		rng: rand.New(rand.NewPCG(r.o.Seed, 2000))}
 	if r.o.Jobs > 0 {
 		s.every = (before + r.o.For + after) / time.Duration(r.o.Jobs)
