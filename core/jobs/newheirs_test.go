@@ -55,3 +55,23 @@ func TestHeirThatComesBackIsOneAgain(t *testing.T) {
 		t.Error("a member that is heard again is no heir")
 	}
 }
+
+// TestStoppedKeeperFindsThatItsJobIsAnothers: a member was stopped, and another took its job over. It goes on as if nothing had happened:
+// it has heard all others all the time, and has nothing to send. The other hears it again, and tells it.
+func TestStoppedKeeperFindsThatItsJobIsAnothers(t *testing.T) {
+	stopped, other := newBuying(t, 1, 1), newBuying(t, 1, 1)
+	keeper := &jobs.Succession{Self: "m1", Dispatcher: stopped.Dispatcher, Copies: jobs.NewCopies()}
+	taker := &jobs.Succession{Self: "m2", Dispatcher: other.Dispatcher, Copies: jobs.NewCopies()}
+	other.Rival(other.now, jobs.Claim{Job: other.id, Epoch: 1, By: "m3"})
+	other.Reclaim(other.now, other.id) // in epoch 2
+	send := taker.HearClaims(other.now, "m1", keeper.Claims([]string{other.id}))
+	for i := range send {
+		keeper.Take(stopped.now, "m2", &send[i])
+	}
+	if own := keeper.Dispatcher.ClaimOf("m1", stopped.id); own != nil {
+		t.Errorf("after %+v m1 claims %+v", send, own)
+	}
+	if own := taker.Dispatcher.ClaimOf("m2", other.id); own == nil {
+		t.Error("m2 does not keep the job")
+	}
+}

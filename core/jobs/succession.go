@@ -58,18 +58,24 @@ func (s *Succession) Take(now time.Time, keeper cluster.WorkerID, x *Copy) CopyA
 	return a
 }
 
-// HearClaims takes what another member claims about jobs of this one.
-func (s *Succession) HearClaims(now time.Time, by cluster.WorkerID, claims []Claim) {
+// HearClaims takes what another member claims about jobs of this one. It returns what to send to that member, so that it
+// finds that this one has taken over jobs which it still keeps: it may have been stopped meanwhile, and have noticed
+// nothing.
+func (s *Succession) HearClaims(now time.Time, by cluster.WorkerID, claims []Claim) (send []Copy) {
 	for _, c := range claims {
 		own := s.Dispatcher.ClaimOf(s.Self, c.Job)
 		switch {
 		case own == nil:
-		case !c.Copy && c.By == by && c.Outranks(own):
-			s.Dispatcher.Rival(now, c)
 		case c.Copy && c.By == s.Self && c.Epoch > own.Epoch: // this disk is an old one; by is about to take over
 			s.Dispatcher.Rival(now, Claim{Job: c.Job, Epoch: c.Epoch, By: by})
+		case c.Copy || c.By != by:
+		case c.Outranks(own):
+			s.Dispatcher.Rival(now, c)
+		default:
+			send = append(send, Copy{Job: c.Job, Epoch: own.Epoch, Probe: true})
 		}
 	}
+	return send
 }
 
 // Confirm takes what the keeper of copies claims about the jobs with these ids: it drops the copies that are out of date,

@@ -265,7 +265,26 @@ func (b *Buyer) askDisputes(id cluster.WorkerID, ids []string) {
 		if err != nil {
 			delete(b.heirs.heard, id) // it is asked again
 		}
-		b.heirs.HearClaims(now, id, claims)
+		if send := b.heirs.HearClaims(now, id, claims); len(send) > 0 {
+			go b.sendClaims(id, send)
+		}
+	})
+}
+
+// sendClaims has a member find that this one has taken over jobs which it still keeps.
+func (b *Buyer) sendClaims(id cluster.WorkerID, list []jobs.Copy) {
+	ctx, cancel := context.WithTimeout(b.run, copyTime)
+	defer cancel()
+	answers, err := b.heirs.members.Copy(ctx, id, list)
+	b.postFunc(func(now time.Time) {
+		if err != nil {
+			delete(b.heirs.heard, id) // it is asked again
+		}
+		for _, a := range answers {
+			if a.Rival != nil { // its claim has grown since
+				b.heirs.HearClaims(now, id, []jobs.Claim{*a.Rival})
+			}
+		}
 	})
 }
 
