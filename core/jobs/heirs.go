@@ -302,9 +302,10 @@ func (d *Dispatcher) Copied(now time.Time, by cluster.WorkerID, answers []CopyAn
 				continue
 			}
 			d.resendWhole(j)
-		case CopyRefused:
+		case CopyRefused: // Heirs gives the job another heir, so nothing is sent again to this one
 			h.unfit = now
-			d.resendWhole(j)
+			j.copying.probe, j.copying.whole, j.copying.piece, j.copying.rest = false, true, 0, nil
+			j.rivalLost = j.rival != nil
 		default:
 			if j.rival != nil {
 				j.rivalLost = true

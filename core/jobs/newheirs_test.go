@@ -75,3 +75,26 @@ func TestStoppedKeeperFindsThatItsJobIsAnothers(t *testing.T) {
 		t.Error("m2 does not keep the job")
 	}
 }
+
+// TestRefusedCopyIsNotSentAgain: a member that refuses copies gets nothing more, and the job has no heir.
+func TestRefusedCopyIsNotSentAgain(t *testing.T) {
+	b := newBuying(t, 1, 1)
+	look := func() int {
+		b.Heirs(b.now, []cluster.WorkerID{"h"}, func(cluster.WorkerID) bool { return false })
+		if _, err := b.Flush(); err != nil {
+			t.Fatal(err)
+		}
+		b.Saved(b.now)
+		return len(b.Copies())
+	}
+	if look() == 0 {
+		t.Fatal("nothing is copied to the heir")
+	}
+	b.Copied(b.now, "h", []jobs.CopyAnswer{{Job: b.id, State: jobs.CopyRefused}})
+	if list := b.Copies(); len(list) > 0 {
+		t.Errorf("it is sent at once: %+v", list)
+	}
+	if b.now = b.now.Add(time.Second); look() > 0 || b.status().Heir != "" {
+		t.Errorf("it is still the heir: %+v", b.status())
+	}
+}

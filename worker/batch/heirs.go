@@ -70,6 +70,9 @@ func (b *Buyer) sendCopies() {
 			ctx, cancel := context.WithTimeout(b.run, copyTime)
 			answers, err := b.heirs.members.Copy(ctx, batch.To, batch.List)
 			cancel()
+			if keepsNone(err) {
+				err, answers = nil, refuseAll(batch.List)
+			}
 			if err == nil {
 				b.postFunc(func(now time.Time) { b.dispatcher.Copied(now, batch.To, answers) })
 				return
@@ -124,6 +127,20 @@ func (b *Buyer) purgeOutputs(ids []string) {
 		}
 		return copied || b.dispatcher.IDOf(id) == id
 	}))
+}
+
+// keepsNone reports whether an error says that a member keeps no copies of jobs: a souk of the previous release has no
+// such call.
+func keepsNone(err error) bool {
+	return fault.Is(err, fault.NotFound) || fault.Is(err, fault.Unimplemented)
+}
+
+// refuseAll returns the answers of a member that keeps no copies.
+func refuseAll(list []jobs.Copy) (out []jobs.CopyAnswer) {
+	for i := range list {
+		out = append(out, jobs.CopyAnswer{Job: list[i].Job, State: jobs.CopyRefused})
+	}
+	return out
 }
 
 // commitCopies commits the copies of other members' jobs when their journal is free.
