@@ -38,7 +38,7 @@ func TestHeirThatComesBackIsOneAgain(t *testing.T) {
 			t.Fatal(err)
 		}
 		b.Saved(b.now)
-		return len(b.Copies()) > 0
+		return len(b.Copies(b.now)) > 0
 	}
 	if !look(0) {
 		t.Fatal("nothing is copied to the heir")
@@ -85,13 +85,13 @@ func TestRefusedCopyIsNotSentAgain(t *testing.T) {
 			t.Fatal(err)
 		}
 		b.Saved(b.now)
-		return len(b.Copies())
+		return len(b.Copies(b.now))
 	}
 	if look() == 0 {
 		t.Fatal("nothing is copied to the heir")
 	}
 	b.Copied(b.now, "h", []jobs.CopyAnswer{{Job: b.id, State: jobs.CopyRefused}})
-	if list := b.Copies(); len(list) > 0 {
+	if list := b.Copies(b.now); len(list) > 0 {
 		t.Errorf("it is sent at once: %+v", list)
 	}
 	if b.now = b.now.Add(time.Second); look() > 0 || b.status().Heir != "" {

@@ -314,13 +314,20 @@ func (b *Buyer) findKeepers(heard []cluster.WorkerID, ask map[cluster.WorkerID][
 		claims []jobs.Claim
 	}
 	var confirmed []answer
-	for keeper, ids := range ask {
-		ctx, cancel := context.WithTimeout(b.run, claimTime)
-		if claims, err := h.members.Claims(ctx, keeper, ids); err == nil {
-			confirmed = append(confirmed, answer{keeper, claims})
-		}
-		cancel()
+	var mu sync.Mutex
+	var all sync.WaitGroup
+	for keeper, ids := range ask { // side by side, since takeovers wait for the answers
+		all.Go(func() {
+			ctx, cancel := context.WithTimeout(b.run, claimTime)
+			defer cancel()
+			if claims, err := h.members.Claims(ctx, keeper, ids); err == nil {
+				mu.Lock()
+				defer mu.Unlock()
+				confirmed = append(confirmed, answer{keeper, claims})
+			}
+		})
 	}
+	all.Wait()
 	claims, silent := b.askAll(heard, slices.Concat(unclaimed, lost))
 	b.postFunc(func(now time.Time) {
 		h.asking = false
