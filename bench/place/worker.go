@@ -79,6 +79,10 @@ func (s *seller) Grant(_ context.Context, g lifecycle.Grant) (*machine.Machine, 
 	return m, nil
 }
 
+// Watch reports no change: a placement that was answered late asks whether the machine was removed since, and nobody
+// removes one here.
+func (s *seller) Watch(context.Context, string, string, func(*machine.Machine) bool) error { return nil }
+
 // CurrentLease returns that there is no lease.
 func (s *seller) CurrentLease(context.Context, string, string) (machine.Lease, error) {
 	return machine.Lease{}, fault.New(fault.NotFound, lifecycle.CodeLeaseNotFound, "lease not found")
