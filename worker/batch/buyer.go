@@ -353,7 +353,7 @@ func (b *Buyer) settleOrders() error {
 	}
 	for _, x := range out.Adopted {
 		b.files.addJob(x.Job, x.Namespace, 0)
-		b.log.Info("a job was taken over", "job", x.Job, "from", x.From)
+		b.log.Warn("a job was taken over", "job", x.Job, "from", x.From)
 	}
 	if !out.Wake.IsZero() {
 		b.wake.Reset(time.Until(out.Wake))
