@@ -329,6 +329,8 @@ func (s *submitter) settle(ctx context.Context, j *submitted, forgot bool) []job
 			return tasks
 		case fault.CodeOf(err) == fault.CodeJobNotFound:
 			return nil // look has noted it
+		case s.oldSouk && !j.accepted && fault.CodeOf(err) == fault.CodeJobMember:
+			return nil // a newer member cannot ask the older ones whether they keep it, and has not taken it
 		}
 		if wait(ctx, askPause) != nil {
 			j.isWrong("%v after the clients it has not ended with the same keeper at all members: %v", jobsIn, err)
