@@ -129,7 +129,11 @@ func (s *submitter) draw() *submitted {
 	case cancelNothing:
 		first++ // no task is long: the index 0 would be
 	}
-	took := fmt.Sprintf("%.2f", 0.05+0.3*s.rng.Float64())
+	most := 0.3
+	if s.cut {
+		most = 5 // so that tasks run at both sides when a cut begins
+	}
+	took := fmt.Sprintf("%.2f", 0.05+most*s.rng.Float64())
 	j.spec = jobs.Spec{App: app, Name: "drawn-" + j.id, First: first, Last: first + tasks - 1, MemoryMB: taskMB,
 		Retries: s.rng.IntN(2), Command: []string{"/bin/sh", "-c", fmt.Sprintf(taskScript, failMod, failsAt, failCode),
 			s.dir, took, fmt.Sprint(longTask.Seconds()), strconv.Itoa(long)}}
