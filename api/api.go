@@ -32,8 +32,8 @@
 //
 // # Jobs
 //
-// A job is kept by one member, the one where it was submitted: "member" names it. Any member answers for it. "heir" names
-// the member that has a copy of the job and takes over when the keeper is given up for dead. While the keeper does not
+// A job is kept by one member, at first the one where it was submitted: "member" names it. Any member answers for it.
+// "heir" names the member that has a copy of the job and takes over when the keeper is given up for dead. While the keeper does not
 // answer, any member answers from the copy, and "why" says so; but what changes the job, or asks for the output of its
 // tasks, ends with an error of the kind unavailable and the code job_member, which names both: ask again. Where there is
 // no copy, every call about the job ends so; likewise where a member that cannot be asked may keep the job. A job is

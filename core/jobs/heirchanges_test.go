@@ -43,7 +43,7 @@ func TestHeirThatComesBackIsOneAgain(t *testing.T) {
 	if !look(0) {
 		t.Fatal("nothing is copied to the heir")
 	}
-	b.NotCopied(b.now, "h")
+	b.NotCopied("h")
 	if look(time.Minute - time.Second) {
 		t.Fatal("a member that does not answer is still the heir")
 	}

@@ -354,10 +354,10 @@ func (d *Dispatcher) noteCopied(now time.Time, j *job) {
 }
 
 // NotCopied reports that a member could not be reached with a batch of copies.
-func (d *Dispatcher) NotCopied(now time.Time, by cluster.WorkerID) {
+func (d *Dispatcher) NotCopied(by cluster.WorkerID) {
 	h := d.heirOf(by)
 	if h.failing.IsZero() {
-		h.failing = now
+		h.failing = h.sentAt
 	}
 	for _, j := range h.sent {
 		if j == nil || d.jobs[j.id] != j {

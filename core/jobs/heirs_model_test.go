@@ -370,7 +370,7 @@ func (x *memberModel) copyJobs(fate int) {
 	for _, b := range x.s.Dispatcher.Copies(x.m.now.Add(time.Second)) {
 		y := x.m.at(b.To)
 		if fate == copyIsLost || !x.m.hears(x, y) {
-			x.s.Dispatcher.NotCopied(x.m.now, b.To)
+			x.s.Dispatcher.NotCopied(b.To)
 			continue
 		}
 		raw, err := json.Marshal(b.List)
@@ -391,7 +391,7 @@ func (x *memberModel) copyJobs(fate int) {
 			safe = safe && (!list[i].Merge || y.s.Dispatcher.IsSafe(list[i].Job))
 		}
 		if fate == answerIsLost || !safe {
-			x.s.Dispatcher.NotCopied(x.m.now, b.To)
+			x.s.Dispatcher.NotCopied(b.To)
 			continue
 		}
 		x.s.Dispatcher.Copied(x.m.now, b.To, answers)

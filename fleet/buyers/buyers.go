@@ -1,5 +1,5 @@
-// Package buyers finds jobs at the buyers of tasks of all members, and asks there. Each job is kept by one buyer, that of
-// the member where it was submitted; any member answers for it.
+// Package buyers finds jobs at the buyers of tasks of all members, and asks there. Each job is kept by one buyer, at
+// first that of the member where it was submitted; any member answers for it.
 //
 // Where a job is found is remembered, so that a job is looked for once. What is remembered may be wrong at any time: a
 // member that answers "not found", or does not answer, makes all others be asked.

@@ -79,7 +79,7 @@ func (b *Buyer) sendCopies() {
 			select {
 			case <-b.stopped:
 			case <-time.After(copyRetry):
-				b.postFunc(func(now time.Time) { b.dispatcher.NotCopied(now, batch.To) })
+				b.postFunc(func(time.Time) { b.dispatcher.NotCopied(batch.To) })
 			}
 		}()
 	}
