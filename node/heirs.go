@@ -103,12 +103,13 @@ func (f jobMembers) Copy(ctx context.Context, id cluster.WorkerID, list []jobs.C
 }
 
 // Claims implements batch.Members.
-func (f jobMembers) Claims(ctx context.Context, id cluster.WorkerID, ids []string) ([]jobs.Claim, error) {
+func (f jobMembers) Claims(ctx context.Context, id cluster.WorkerID, ids []string, started bool) ([]jobs.Claim,
+	error) {
 	far, known := f.member.Other(id)
 	if !known {
 		return nil, errNotKnown(id)
 	}
-	return far.JobClaims(ctx, ids)
+	return far.JobClaims(ctx, ids, started)
 }
 
 func errNotKnown(id cluster.WorkerID) error {

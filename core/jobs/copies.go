@@ -397,6 +397,15 @@ func (c *Copies) Due(now time.Time, gone func(cluster.WorkerID) bool) (lost []st
 	return lost, ask
 }
 
+// AskAgain has a keeper that has just started asked at once whether the copies of its jobs are up to date.
+func (c *Copies) AskAgain(keeper cluster.WorkerID) {
+	for _, x := range c.of {
+		if x.keeper == keeper {
+			x.asked = time.Time{}
+		}
+	}
+}
+
 // Waits reports whether a member that has not said who keeps a lost job is still waited for.
 func (c *Copies) Waits(now time.Time, id string) bool {
 	x := c.of[id]

@@ -20,8 +20,9 @@ const maxCopied = 20_000
 type Heirs interface {
 	// TakeCopies takes parts of jobs that the member keeps. The answers are durable, and in the same order.
 	TakeCopies(ctx context.Context, keeper cluster.WorkerID, list []jobs.Copy) ([]jobs.CopyAnswer, error)
-	// Claims returns who keeps those of these jobs that this member keeps or has a copy of.
-	Claims(ctx context.Context, ids []string) ([]jobs.Claim, error)
+	// Claims returns who keeps those of these jobs that this member keeps or has a copy of. started says that the member
+	// that asks, by, has just started, so its disk may be an old one.
+	Claims(ctx context.Context, by cluster.WorkerID, ids []string, started bool) ([]jobs.Claim, error)
 }
 
 type copiesArgs struct {
@@ -56,7 +57,8 @@ func (a *copiesArgs) check() error {
 }
 
 type claimsArgs struct {
-	Jobs []string `json:"jobs"`
+	Jobs    []string `json:"jobs"`
+	Started bool     `json:"started,omitempty"`
 }
 
 func (a *claimsArgs) check() error {
@@ -90,12 +92,13 @@ func heirVerbs() map[string]route {
 			}
 			return h.TakeCopies(ctx, cluster.WorkerID(by.ID), a.Copies)
 		}),
-		pathJobClaims: unaryOf(read, func(ctx context.Context, s *Server, _ Peer, a claimsArgs) ([]jobs.Claim, error) {
+		pathJobClaims: unaryOf(read, func(ctx context.Context, s *Server, by Peer, a claimsArgs) ([]jobs.Claim,
+			error) {
 			h, err := s.heirsOrError()
 			if err != nil {
 				return nil, err
 			}
-			return h.Claims(ctx, a.Jobs)
+			return h.Claims(ctx, cluster.WorkerID(by.ID), a.Jobs, a.Started)
 		}),
 	}
 }
@@ -106,8 +109,9 @@ func (l *Link) CopyJobs(ctx context.Context, list []jobs.Copy) (answers []jobs.C
 	return answers, err
 }
 
-// JobClaims asks the member who keeps those of these jobs that it keeps or has a copy of.
-func (l *Link) JobClaims(ctx context.Context, ids []string) (claims []jobs.Claim, err error) {
-	err = l.callMember(ctx, pathJobClaims, readTime, claimsArgs{ids}, &claims)
+// JobClaims asks the member who keeps those of these jobs that it keeps or has a copy of. started says that this member
+// has just started.
+func (l *Link) JobClaims(ctx context.Context, ids []string, started bool) (claims []jobs.Claim, err error) {
+	err = l.callMember(ctx, pathJobClaims, readTime, claimsArgs{ids, started}, &claims)
 	return claims, err
 }

@@ -27,8 +27,10 @@ func (k *heirStub) TakeCopies(_ context.Context, keeper cluster.WorkerID, list [
 	return []jobs.CopyAnswer{{Job: list[0].Job, State: jobs.CopyRivaled, Rival: &rivalsClaim}}, nil
 }
 
-func (k *heirStub) Claims(_ context.Context, ids []string) ([]jobs.Claim, error) {
-	k.ids = ids
+func (k *heirStub) Claims(_ context.Context, by cluster.WorkerID, ids []string, started bool) ([]jobs.Claim, error) {
+	if k.ids = ids; by != "g1" || !started {
+		return nil, nil
+	}
 	return []jobs.Claim{rivalsClaim}, nil
 }
 
@@ -53,7 +55,7 @@ func TestCopiesTravelWhole(t *testing.T) {
 	if d := cmp.Diff([]jobs.Copy{someCopy()}, k.list); d != "" || k.from != "g1" {
 		t.Errorf("from %s: %s", k.from, d)
 	}
-	claims, err := w.JobClaims(t.Context(), []string{"j0123456789"})
+	claims, err := w.JobClaims(t.Context(), []string{"j0123456789"}, true)
 	if d := cmp.Diff([]jobs.Claim{rivalsClaim}, claims); d != "" || err != nil || len(k.ids) != 1 {
 		t.Errorf("%s, %v", d, err)
 	}
@@ -81,7 +83,7 @@ func TestBadCopiesReachNoHeir(t *testing.T) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	if _, err := w.JobClaims(t.Context(), []string{"x"}); !fault.Is(err, fault.Invalid) || k.ids != nil {
+	if _, err := w.JobClaims(t.Context(), []string{"x"}, false); !fault.Is(err, fault.Invalid) || k.ids != nil {
 		t.Errorf("claims of what is no job: %v", err)
 	}
 }

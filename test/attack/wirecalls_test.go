@@ -226,7 +226,7 @@ func jobCalls() []call {
 			return answered(err)
 		}},
 		{route: "job-claims", ask: func(ctx context.Context, w *wire.Worker) error {
-			_, err := w.JobClaims(ctx, []string{job})
+			_, err := w.JobClaims(ctx, []string{job}, true)
 			return answered(err)
 		}},
 		{route: "job-copy", ask: func(ctx context.Context, w *wire.Worker) error {

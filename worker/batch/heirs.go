@@ -20,8 +20,9 @@ type Members interface {
 	Gone(id cluster.WorkerID) bool
 	// Copy sends a member parts of jobs, and returns its answers in the same order.
 	Copy(ctx context.Context, id cluster.WorkerID, list []jobs.Copy) ([]jobs.CopyAnswer, error)
-	// Claims asks a member which of these jobs it keeps, or has copies of.
-	Claims(ctx context.Context, id cluster.WorkerID, ids []string) ([]jobs.Claim, error)
+	// Claims asks a member which of these jobs it keeps, or has copies of. started says that this buyer has not asked it
+	// since its start.
+	Claims(ctx context.Context, id cluster.WorkerID, ids []string, started bool) ([]jobs.Claim, error)
 }
 
 // Times of heirs.
@@ -43,12 +44,14 @@ type heirs struct {
 	waiters []commitWaiter
 	looked  time.Time
 	heard   map[cluster.WorkerID]bool
-	asking  bool // members are being asked who keeps jobs
+	greeted map[cluster.WorkerID]bool // asked since the start
+	asking  bool                      // members are being asked who keeps jobs
 }
 
 // openHeirs loads the copies of other members' jobs.
 func openHeirs(o *BuyerOptions, d *jobs.Dispatcher) (*heirs, error) {
 	h := &heirs{members: o.Members, journal: o.Copies, saved: make(chan error, 1), heard: map[cluster.WorkerID]bool{},
+		greeted:    map[cluster.WorkerID]bool{},
 		Succession: jobs.Succession{Self: o.Member, Dispatcher: d, Copies: jobs.NewCopies()}}
 	if err := o.Copies.Load(h.Copies.Restore); err != nil {
 		return nil, err
@@ -165,11 +168,14 @@ func (b *Buyer) TakeCopies(ctx context.Context, keeper cluster.WorkerID, list []
 	return answers, nil
 }
 
-// Claims returns what this member knows of who keeps jobs.
-func (b *Buyer) Claims(ctx context.Context, ids []string) ([]jobs.Claim, error) {
+// Claims returns what this member knows of who keeps jobs. started says that by has just started.
+func (b *Buyer) Claims(ctx context.Context, by cluster.WorkerID, ids []string, started bool) ([]jobs.Claim, error) {
 	return askLoop(ctx, b, func(time.Time) ([]jobs.Claim, error) {
 		if b.heirs == nil {
 			return nil, nil
+		}
+		if started {
+			b.heirs.Copies.AskAgain(by)
 		}
 		return b.heirs.Claims(ids), nil
 	})

@@ -28,7 +28,7 @@ func (olderMember) Copy(context.Context, cluster.WorkerID, []jobs.Copy) ([]jobs.
 	return nil, fault.New(fault.NotFound, "route", "there is no such call")
 }
 
-func (olderMember) Claims(context.Context, cluster.WorkerID, []string) ([]jobs.Claim, error) {
+func (olderMember) Claims(context.Context, cluster.WorkerID, []string, bool) ([]jobs.Claim, error) {
 	return nil, fault.New(fault.NotFound, "route", "there is no such call")
 }
 
@@ -73,7 +73,7 @@ func (*muteMembers) Copy(context.Context, cluster.WorkerID, []jobs.Copy) ([]jobs
 	return nil, fault.New(fault.Unavailable, fault.CodeLost, "it does not answer")
 }
 
-func (*muteMembers) Claims(ctx context.Context, _ cluster.WorkerID, _ []string) ([]jobs.Claim, error) {
+func (*muteMembers) Claims(ctx context.Context, _ cluster.WorkerID, _ []string, _ bool) ([]jobs.Claim, error) {
 	<-ctx.Done()
 	return nil, fault.New(fault.Unavailable, fault.CodeLost, "it does not answer")
 }

@@ -59,18 +59,21 @@ func (b *Buyer) askNewlyHeard(heard []cluster.WorkerID) {
 		if ids == nil {
 			ids = b.dispatcher.Disputable()
 		}
-		if len(ids) > 0 {
-			go b.askDisputes(id, ids)
+		if started := !h.greeted[id]; started || len(ids) > 0 {
+			go b.askDisputes(id, ids, started)
 		}
 	}
 }
 
-func (b *Buyer) askDisputes(id cluster.WorkerID, ids []string) {
+func (b *Buyer) askDisputes(id cluster.WorkerID, ids []string, started bool) {
 	ctx, cancel := context.WithTimeout(b.run, claimTime)
 	defer cancel()
-	claims, err := b.heirs.members.Claims(ctx, id, ids)
+	claims, err := b.heirs.members.Claims(ctx, id, ids, started)
+	if keepsNone(err) {
+		err = nil
+	}
 	b.postFunc(func(now time.Time) {
-		if err != nil {
+		if b.heirs.greeted[id] = b.heirs.greeted[id] || err == nil; err != nil {
 			delete(b.heirs.heard, id) // it is asked again
 		}
 		if send := b.heirs.HearClaims(now, id, claims); len(send) > 0 {
@@ -111,7 +114,7 @@ func (b *Buyer) findKeepers(heard []cluster.WorkerID, ask map[cluster.WorkerID][
 		all.Go(func() {
 			ctx, cancel := context.WithTimeout(b.run, claimTime)
 			defer cancel()
-			if claims, err := h.members.Claims(ctx, keeper, ids); err == nil {
+			if claims, err := h.members.Claims(ctx, keeper, ids, false); err == nil {
 				mu.Lock()
 				defer mu.Unlock()
 				confirmed = append(confirmed, answer{keeper, claims})
@@ -143,7 +146,7 @@ func (b *Buyer) askAll(heard []cluster.WorkerID, ids []string) (claims []jobs.Cl
 	var wg sync.WaitGroup
 	for _, id := range heard {
 		wg.Go(func() {
-			list, err := b.heirs.members.Claims(ctx, id, ids)
+			list, err := b.heirs.members.Claims(ctx, id, ids, false)
 			mu.Lock()
 			defer mu.Unlock()
 			claims, silent = append(claims, list...), silent || err != nil
