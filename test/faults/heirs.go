@@ -100,7 +100,7 @@ func (s *submitter) look(ctx context.Context, j *submitted) (jobs.Job, []jobs.Ta
 	at := j.asked
 	job, err := at.cl.Job(ctx, j.id)
 	if err != nil {
-		if j.accepted && fault.CodeOf(err) == fault.CodeJobNotFound {
+		if j.accepted && fault.CodeOf(err) == fault.CodeJobNotFound && s.o.Fault != OldDisk { // see settle
 			j.isWrong("its submission was answered, and at %s it is not there any more", at.id)
 		}
 		if !s.oldSouk {
@@ -217,8 +217,12 @@ func (s *submitter) agreed(ctx context.Context, job *jobs.Job) error {
 	return nil
 }
 
-// forgets reports whether the disk of a member that kept a job went back in time.
+// forgets reports whether the disk of a member that kept a job went back in time while a copy of it lived, so that what it
+// had promised since cannot be judged. Where only the disk is an old one, the job's heir has what it lacks.
 func (r *run) forgets(j *submitted) bool {
+	if r.o.Fault == OldDisk {
+		return false
+	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	for id := range r.forgotten {

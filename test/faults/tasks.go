@@ -331,8 +331,8 @@ func (s *submitter) settle(ctx context.Context, j *submitted, forgot bool) []job
 			}
 			j.verify(&job, tasks, ran, s.o.Fault == PIDs || s.o.Fault == Exhaustion, s.excuses(time.Time{}))
 			return tasks
-		case fault.CodeOf(err) == fault.CodeJobNotFound:
-			return nil // look has noted it
+		case fault.CodeOf(err) == fault.CodeJobNotFound && (s.o.Fault != OldDisk || !j.accepted):
+			return nil // look has noted it; after a start with an old disk, the heir takes it over soon
 		case s.oldSouk && !j.accepted && fault.CodeOf(err) == fault.CodeJobMember:
 			return nil // a newer member cannot ask the older ones whether they keep it, and has not taken it
 		}
