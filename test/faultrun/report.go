@@ -171,7 +171,7 @@ violation is: an answered job, or the result of a task, that is missing or diffe
 the clients, or that then not every member lists once with the same keeper; a task of it without a result, or with that of an
 attempt that never began; an attempt of the same epoch that began twice; a cancelled task that goes on; a process or capacity of a
 task that is left; a job with an heir that a living member does not show for more than 3 s while its keeper is down. Jobs of a
-member whose disk went back in time are not judged.
+member of which a copy lived at the same time are not judged.
 
 A result that was shown may be replaced by another only when another member keeps the job than did then, and the members were cut
 from each other, or one of them was away for more than 3 s: its heir took the job over without knowing all of its results. Then
