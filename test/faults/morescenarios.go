@@ -131,18 +131,11 @@ func (r *run) firewall(ctx context.Context) error {
 func (r *run) lostFile(ctx context.Context) error {
 	for end := time.Now().Add(r.o.For); time.Now().Before(end); {
 		m := r.ms[r.rng.IntN(len(r.ms))]
-		files, err := filesBelow(filepath.Join(m.dir, "worker"))
-		if err != nil {
-			return err
-		}
-		if len(files) == 0 {
-			return fault.New(fault.Internal, codeFiles, "%s has no files", m.id)
-		}
 		op := r.down(m)
 		m.kill(false)
-		file := files[r.rng.IntN(len(files))]
 		away := filepath.Join(r.o.Dir, "away")
-		if err := os.Rename(file, away); err != nil {
+		file, err := r.takeFile(m, away)
+		if err != nil {
 			return err
 		}
 		r.say("%s starts without %s", m.id, strings.TrimPrefix(file, m.dir+"/"))
@@ -170,6 +163,25 @@ func (r *run) lostFile(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// takeFile renames one of a worker's files, and returns its path. The reaper lives on, and may remove a file meanwhile:
+// then it is another one.
+func (r *run) takeFile(m *member, away string) (file string, err error) {
+	for range 20 {
+		files, err := filesBelow(filepath.Join(m.dir, "worker"))
+		if err != nil {
+			return "", err
+		}
+		if len(files) == 0 {
+			break
+		}
+		file = files[r.rng.IntN(len(files))]
+		if err = os.Rename(file, away); !errors.Is(err, fs.ErrNotExist) {
+			return file, err
+		}
+	}
+	return "", fault.New(fault.Internal, codeFiles, "%s has no files", m.id)
 }
 
 // filesBelow lists a worker's persistent files, without those made at each start, and without machines' output.
