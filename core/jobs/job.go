@@ -50,7 +50,8 @@ type job struct {
 	// the member that has taken it over, so that this one hands it over; nil: none
 	rival     *Claim
 	rivalLost bool // rival does not keep it any more
-	adopted   bool // it is being taken over: its results are recorded already
+	// while it is taken over: how many of its unsaved results, the first ones, workers were told to forget long ago
+	adopted int
 }
 
 // state is the state of a task.

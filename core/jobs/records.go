@@ -119,12 +119,10 @@ func (d *Dispatcher) Saved(now time.Time) {
 		if j.rival != nil {
 			continue
 		}
-		switch {
-		case j.adopted: // workers forgot its results long ago, and the heir gets a whole copy
-			j.adopted = false
-		case j.heir == "":
+		results, j.adopted = results[j.adopted:], 0
+		if j.heir == "" {
 			d.recordResults(results)
-		default:
+		} else {
 			j.copying.addGroups(splitGroups(results))
 		}
 		d.queueCopy(j)

@@ -145,8 +145,9 @@ func (d *Dispatcher) Adopt(now time.Time, x *CopiedJob) bool {
 	d.jobs[j.id], d.numbers[j.number] = j, j
 	d.order = append(d.order, j)
 	d.tasks += len(j.tasks)
-	j.epoch, j.heir, j.records, j.adopted = min(j.epoch+1, MaxEpoch), "", 0, true
+	j.epoch, j.heir, j.records = min(j.epoch+1, MaxEpoch), "", 0
 	j.unsaved, j.past = j.savedResults()
+	j.adopted = len(j.unsaved)
 	j.endSaved = !j.ended.IsZero()
 	d.giveHeir(j)
 	j.headDirty = true
