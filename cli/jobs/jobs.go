@@ -26,7 +26,8 @@ func Job(c *cli.Env) *cobra.Command {
 		Short:   "Look at jobs, wait for them, end them",
 		Example: "  souk job ls --all\n  souk job wait sweep && souk job logs sweep 17",
 		Long: "A job is named by its id or its name; of several of one name the newest is meant. \"souk submit\" " +
-			"makes one.\nIt is kept by the member where it was submitted, and any member answers for it. While that " +
+			"makes one.\nIt is kept by one member, at first where it was submitted, and any member answers for it. " +
+			"While that " +
 			"member does not answer,\nits tasks run on, and the job is shown from the copy of another member, which " +
 			"takes it over when the first is\ngiven up for dead."},
 		cmdJobLs(c), cmdJobStatus(c), cmdJobTasks(c), cmdJobWait(c), cmdJobCancel(c), cmdJobLogs(c))

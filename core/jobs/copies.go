@@ -363,7 +363,7 @@ func (x *CopiedJob) claim() Claim {
 	return Claim{Job: x.job.id, Epoch: x.job.epoch, By: x.keeper, Heir: x.job.heir, Copy: true}
 }
 
-// Claims returns the claims of the keepers of those of these jobs of which there is a copy.
+// Claims returns, for each of these jobs that has a copy here, the claim of its keeper.
 func (c *Copies) Claims(ids []string) (out []Claim) {
 	for _, id := range ids {
 		if x := c.of[id]; x != nil && x.job != nil {
@@ -421,8 +421,8 @@ func (c *Copies) isNewerThan(keeper cluster.WorkerID, x *Copy) bool {
 }
 
 // confirm drops the copies that are out of date by what their keeper claims about the jobs with these ids. It returns
-// the jobs of which the keeper has less than their copy: its disk is an old one. One that the keeper does not know at all
-// it may have handed over, so that all members are asked.
+// the jobs of which the keeper has less than their copy: its disk is an old one. A job that the keeper does not know may
+// have been handed over, so its copy becomes an orphan, about which Due has all members asked.
 func (c *Copies) confirm(self, keeper cluster.WorkerID, ids []string, claims []Claim) (newer []string) {
 	for _, id := range ids {
 		x := c.of[id]
@@ -451,7 +451,7 @@ func (c *Copies) IsSuperseded(id string, claims []Claim) bool {
 	})
 }
 
-// Release removes a copy that is adopted, and returns it; nil: there is none.
+// Release removes and returns a copy, for Adopt; nil if there is none.
 func (c *Copies) Release(id string) *CopiedJob {
 	x := c.of[id]
 	if x == nil || x.job == nil {

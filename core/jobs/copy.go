@@ -135,6 +135,11 @@ type inFlight struct {
 	last   bool // of a whole copy
 }
 
+// needWhole has everything sent anew, instead of what is in progress.
+func (c *copying) needWhole() {
+	c.probe, c.first, c.whole, c.piece, c.rest = false, false, true, 0, nil
+}
+
 func (c *copying) addGroups(list [][]Result) { c.groups = append(c.groups, list...) }
 
 // isUpToDate reports whether the heir has everything that is durable here.

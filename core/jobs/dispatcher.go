@@ -158,7 +158,7 @@ type Out struct {
 	Changed map[string]bool // IDs of jobs whose status has changed
 	Ended   []string        // IDs of jobs whose end has become durable, oldest first
 	Purged  []string        // IDs of jobs that are no longer kept
-	Renew   bool            // all workers must be connected anew: jobs were taken over
+	Renew   bool            // jobs were taken over: the owner must reconnect all workers
 	Adopted []Adopted       // jobs that were taken over
 	Wake    time.Time       // when Open must be called again; zero: no change
 

@@ -56,9 +56,9 @@ func TestHeirThatComesBackIsOneAgain(t *testing.T) {
 	}
 }
 
-// TestStoppedKeeperFindsThatItsJobIsAnothers: a member was stopped, and another took its job over. It goes on as if nothing had happened:
-// it has heard all others all the time, and has nothing to send. The other hears it again, and tells it.
-func TestStoppedKeeperFindsThatItsJobIsAnothers(t *testing.T) {
+// TestStoppedKeeperLearnsOfTheTakeover: a member was stopped while another took its job over. It saw no member go, and has
+// nothing to send, so the other member has to say so once it hears it again.
+func TestStoppedKeeperLearnsOfTheTakeover(t *testing.T) {
 	stopped, other := newBuying(t, 1, 1), newBuying(t, 1, 1)
 	keeper := &jobs.Succession{Self: "m1", Dispatcher: stopped.Dispatcher, Copies: jobs.NewCopies()}
 	taker := &jobs.Succession{Self: "m2", Dispatcher: other.Dispatcher, Copies: jobs.NewCopies()}

@@ -88,8 +88,8 @@ func (d *Dispatcher) Heirs(now time.Time, best []cluster.WorkerID, gone func(clu
 	}
 }
 
-// changeHeir gives a job another heir, or none if there is none. The epoch grows, so that the copy at the heir of before,
-// which is out of date from now on, is known as such.
+// changeHeir gives a job another heir, or none if no member may be one. The epoch grows: it marks the copy at the previous
+// heir as out of date.
 func (d *Dispatcher) changeHeir(now time.Time, j *job) {
 	d.leaveHeir(j)
 	if j.heir != "" && j.epoch < MaxEpoch {
@@ -144,8 +144,8 @@ func (d *Dispatcher) releaseJob(now time.Time, j *job) {
 	}
 }
 
-// ProbeHeir has a member that is heard anew asked whether its copies are up to date. It may be an heir again at once: it
-// did not answer because it was down.
+// ProbeHeir asks a member that has come back whether its copies are up to date. The member may be an heir again at once:
+// that it did not answer was because it was down.
 func (d *Dispatcher) ProbeHeir(id cluster.WorkerID) {
 	for _, h := range d.heirs {
 		if h.id == id {
@@ -160,7 +160,7 @@ func (d *Dispatcher) ProbeHeir(id cluster.WorkerID) {
 	}
 }
 
-// isUrgent reports whether something is to be sent that somebody may wait for.
+// isUrgent reports whether a caller may wait for something in the list: a job's head, or a whole copy.
 func (h *heirState) isUrgent() bool {
 	return slices.ContainsFunc(h.jobs, func(j *job) bool {
 		return j.copying.probe || j.copying.whole || j.copying.theirs != j.head
@@ -304,7 +304,7 @@ func (d *Dispatcher) Copied(now time.Time, by cluster.WorkerID, answers []CopyAn
 			d.resendWhole(j)
 		case CopyRefused: // Heirs gives the job another heir, so nothing is sent again to this one
 			h.unfit = now
-			j.copying.probe, j.copying.whole, j.copying.piece, j.copying.rest = false, true, 0, nil
+			j.copying.needWhole()
 			j.rivalLost = j.rival != nil
 		default:
 			if j.rival != nil {
@@ -319,8 +319,7 @@ func (d *Dispatcher) Copied(now time.Time, by cluster.WorkerID, answers []CopyAn
 
 // resendWhole has a whole copy of a job sent.
 func (d *Dispatcher) resendWhole(j *job) {
-	c := &j.copying
-	c.probe, c.first, c.whole, c.piece, c.rest = false, false, true, 0, nil
+	j.copying.needWhole()
 	d.queueCopy(j)
 }
 

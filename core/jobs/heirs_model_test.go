@@ -26,10 +26,9 @@ type many struct {
 	alone    map[string]bool // jobs whose keeper was lost while it had no heir
 	// results that workers were allowed to forget
 	recorded map[string]jobs.Life
-	// the newest claim to each job, and the jobs of which a result was recorded by a member with an older one, or without
-	// an heir, as all others were down
-	newest map[string]jobs.Claim
-	stale  map[string]bool
+	newest   map[string]jobs.Claim // to each job
+	// jobs for which a member with an older claim, or without an heir, recorded a result while all others were down
+	stale map[string]bool
 }
 
 // memberModel is one member. Its journals and its worker outlive a crash.
