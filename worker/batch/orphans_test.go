@@ -51,7 +51,7 @@ func (h *host) runs() (running, kept int) {
 	return running, kept
 }
 
-// TestOrphansEnd: the tasks and results of a buyer that does not come back end: a day after its connection, and at once if its
+// TestOrphansEnd: the tasks and results of a buyer that does not come back end: a day after its connection, or a minute after it if its
 // member was removed. Those of a buyer that is connected stay.
 func TestOrphansEnd(t *testing.T) {
 	for name, removed := range map[string]bool{"its member was removed": true, "it is away for a day": false} {
@@ -87,7 +87,8 @@ func TestOrphansEnd(t *testing.T) {
 	}
 }
 
-// TestBuyerWithManyHeldResultsGetsNoOffers: a buyer that does not record its results is offered nothing more.
+// TestBuyerWithManyHeldResultsGetsNoOffers: a buyer that does not record its results is offered nothing more, until
+// another one has taken over their job.
 func TestBuyerWithManyHeldResultsGetsNoOffers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := openHost(t, "w1", fake.New(fake.Options{}), mem.New())
@@ -118,6 +119,20 @@ func TestBuyerWithManyHeldResultsGetsNoOffers(t *testing.T) {
 		}
 		if results < 4096 || results > 4096+4 {
 			t.Errorf("%d tasks were begun, %d have ended", begun, results)
+		}
+		// another member takes the job over, with its results
+		heir := jobs.Hello{Buyer: "heir", Jobs: []string{job1}, Epochs: map[string]int{job1: 1}}
+		if m := h.runner.Connect(heir, make(reports, 1000)); len(m.Results) != results {
+			t.Errorf("of %d results the heir gets %d", results, len(m.Results))
+		}
+		h.runner.Order(hello.Buyer, bid)
+		for offers := 0; offers == 0; {
+			select {
+			case m := <-sink:
+				offers += len(m.Offers)
+			case <-time.After(time.Minute):
+				t.Fatal("the first buyer, which has nothing left to record, gets no offers")
+			}
 		}
 	})
 }

@@ -300,7 +300,11 @@ func (r *Runner) Connect(h jobs.Hello, sink ReportSink) jobs.Message {
 		}
 	}
 	for name, x := range r.held {
+		before := r.buyers[x.buyer]
 		if is(&x.buyer, x.result.Job) {
+			if before != nil && before != b { // it was taken over from a buyer that is connected
+				before.countHeld(-1, &x)
+			}
 			r.held[name] = x
 			b.countHeld(1, &x)
 			m.Results = append(m.Results, x.result)
