@@ -24,6 +24,8 @@ const (
 	CodePipe             fault.Code = "pipe"              // a pipe of the program cannot be used
 	CodeProtocol         fault.Code = "protocol"          // the two sides speak different protocols
 	CodeRootfs           fault.Code = "rootfs"            // the container's root file system cannot be made
+	CodeSoftLimit        fault.Code = "soft_limit"        // the soft limit is unknown or cannot be set
+	CodeUmask            fault.Code = "umask"             // the umask is wrong or cannot be set
 	CodeUnknownMachine   fault.Code = "unknown_machine"   // the runtime does not know the machine
 	CodeUser             fault.Code = "user"              // the user does not exist or cannot be used
 )

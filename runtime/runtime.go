@@ -54,6 +54,7 @@ type Spec struct {
 	Args      []string // arguments of the image's entry point that replace the image's own; nil: the image's own
 	Env       []string // KEY=VALUE; complete except for what the image adds: nothing of souk's own environment
 	User      string   // "": a user of its own where souk is root, else souk's user
+	As        *As      // the user of the host to run as, only without User and Image; nil: as User says
 	Home      bool     // HOME is the machine's directory, unless Env sets it
 	Files     []File
 	Mounts    []Mount

@@ -201,6 +201,9 @@ func (r *Runtime) Start(ctx context.Context, s runtime.Spec) (runtime.Status, er
 		}
 		return r.Runtime.Start(ctx, s)
 	}
+	if err := s.As.Check(s.User, true); err != nil {
+		return runtime.Status{}, err
+	}
 	r.fresh.Delete(s.Machine)
 	r.ahead.forgetMachine(s.Machine)
 	img, err := r.images.Hold(ctx, s.Machine, s.Image)
@@ -224,6 +227,9 @@ func (r *Runtime) Start(ctx context.Context, s runtime.Spec) (runtime.Status, er
 func (r *Runtime) Check(ctx context.Context, s runtime.Spec) error {
 	if machine.IsHostImage(s.Image) {
 		return r.Runtime.Check(ctx, s)
+	}
+	if err := s.As.Check(s.User, true); err != nil {
+		return err
 	}
 	img, err := r.images.Look(ctx, s.Image)
 	if err != nil {

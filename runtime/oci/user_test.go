@@ -6,6 +6,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/internal/wait/waittest"
+	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/runtime"
 )
 
@@ -45,5 +48,39 @@ func TestUnknownUserGetsAPasswdLine(t *testing.T) {
 		if err := r.Remove(t.Context(), s.Machine); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// TestContainerTakesNoUserOfTheHost: a user of the host is refused for a container, by its start, by its wake and in
+// advance, and taken for a program of the host.
+func TestContainerTakesNoUserOfTheHost(t *testing.T) {
+	t.Parallel()
+	r := one(t)
+	s := runtime.Spec{Machine: "m", Attempt: 1, Fresh: true, SwapMB: -1, Argv: []string{"id", "-u"}, User: "1234",
+		Env: []string{"PATH=/bin:/usr/bin"}, As: &runtime.As{UID: 54321, GID: 54322}}
+	s.Resources.CPU, s.Resources.Memory = 500, 64
+	_, started := r.Start(t.Context(), s)
+	_, woken := r.Wake(t.Context(), s)
+	for how, err := range map[string]error{"start": started, "wake": woken, "check": r.Check(t.Context(), s)} {
+		if !fault.Is(err, fault.Invalid) || fault.CodeOf(err) != "user" ||
+			!strings.Contains(err.Error(), "of its image") {
+			t.Errorf("%s: %v", how, err)
+		}
+	}
+	s.Image, s.User = "souk/host", ""
+	if _, err := r.Runtime.Start(t.Context(), s); err != nil {
+		t.Fatal(err)
+	}
+	var out []string
+	waittest.Until(t, "it has said who it is", func() bool {
+		out = nil
+		err := r.Logs(t.Context(), "m", machine.LogQuery{}, func(l machine.LogLine) error {
+			out = append(out, l.Text)
+			return nil
+		})
+		return err == nil && len(out) > 0
+	})
+	if out[0] != "54321" {
+		t.Errorf("a program of the host runs as %q", out)
 	}
 }

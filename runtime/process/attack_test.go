@@ -18,7 +18,7 @@ import (
 	"github.com/soukhq/souk/runtime/reaper"
 )
 
-func asRoot(t *testing.T) {
+func asRoot(t testing.TB) {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		lacking(t, "root")

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os/exec"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -31,10 +32,21 @@ func (t times) at(p float64) time.Duration {
 }
 
 // BenchmarkStartAgainstFork times Start through the reaper and a bare fork+exec in turns, and prints both: of new machines, which
-// run on, and of one machine again and again, where the kernel is still busy with the group of the life before.
+// run on, and of one machine again and again, where the kernel is still busy with the group of the life before. "as" is
+// with a user of the host, its umask and ten soft limits.
 func BenchmarkStartAgainstFork(b *testing.B) {
-	for _, mode := range []string{"new", "again", "without cgroups"} {
+	for _, mode := range []string{"new", "again", "without cgroups", "new as", "again as"} {
 		b.Run(mode, func(b *testing.B) {
+			given := func(id string, attempt uint64) runtime.Spec { return limited(id, attempt, lasting...) }
+			fresh := strings.HasPrefix(mode, "new")
+			if strings.HasSuffix(mode, " as") {
+				asRoot(b)
+				given = func(id string, attempt uint64) runtime.Spec {
+					s := limited(id, attempt, lasting...)
+					s.As = submitter(0o027, allLimits()...)
+					return s
+				}
+			}
 			o := options(b.TempDir() + "/process")
 			o.NoCgroups = mode == "without cgroups"
 			b.Cleanup(func() { stopReaper(b, o) })
@@ -44,18 +56,18 @@ func BenchmarkStartAgainstFork(b *testing.B) {
 			id, attempt := "m", uint64(0)
 			for b.Loop() {
 				attempt++
-				if mode == "new" {
+				if fresh {
 					id = fmt.Sprintf("m%d", attempt)
 				}
 				if err := r.Prepare(ctx, limited(id, 0)); err != nil {
 					b.Fatal(err)
 				}
 				begin := time.Now()
-				if _, err := r.Start(ctx, limited(id, attempt, lasting...)); err != nil {
+				if _, err := r.Start(ctx, given(id, attempt)); err != nil {
 					b.Fatal(err)
 				}
 				ours = append(ours, time.Since(begin))
-				if mode != "new" { // those go on until the end: what they cost others is part of it
+				if !fresh { // those go on until the end: what they cost others is part of it
 					if err := r.Kill(ctx, id); err != nil {
 						b.Fatal(err)
 					}

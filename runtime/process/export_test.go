@@ -13,3 +13,6 @@ var SpawnFault = spawnFault
 
 // Undialed is the error for a connection to the reaper that could not be made.
 var Undialed = undialedError
+
+// ForgetAs makes r treat its reaper as one that does not know Start.As. Nothing may use r meanwhile.
+func ForgetAs(r *Runtime) { r.link.currentSession().welcome.As = false }

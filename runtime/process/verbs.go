@@ -53,8 +53,11 @@ func (r *Runtime) CheckIn(ctx context.Context, s runtime.Spec, in *frame.Contain
 // askStart sends a request with all arguments of a start.
 func (r *Runtime) askStart(ctx context.Context, q frame.Request, s runtime.Spec, in *frame.Container) (frame.Reply,
 	error) {
+	if err := r.checkAs(ctx, s, in); err != nil {
+		return frame.Reply{}, err
+	}
 	st := &frame.Start{
-		Argv: s.Argv, Env: s.Env, User: s.User, Mounts: s.Mounts, Fresh: s.Fresh, Home: s.Home,
+		Argv: s.Argv, Env: s.Env, User: s.User, As: s.As, Mounts: s.Mounts, Fresh: s.Fresh, Home: s.Home,
 		Root: r.o.AllowRoot, Container: in,
 		Limits: limitsOf(s),
 		Attach: s.Attach, LogBytes: r.o.LogFileBytes, LogFiles: r.o.LogFiles,

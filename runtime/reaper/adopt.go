@@ -55,9 +55,7 @@ func (r *Reaper) adoptAll() error {
 			(isChild(k.life) || proc.Running(k.life.PID, k.life.Ticks)):
 			l := &life{m: m, attempt: k.seen, rec: *k.life, done: make(chan struct{}), child: isChild(k.life),
 				saved: make(chan error, 1)}
-			if l.rec.UID >= 0 {
-				l.owner = &owner{uid: l.rec.UID, gid: l.rec.GID, groups: l.rec.Groups}
-			}
+			l.owner = l.rec.owner()
 			if r.tree != nil {
 				l.slot.group = r.tree.Group(l.rec.Group)
 				r.slots.claimSlot(l.rec.Group)
@@ -90,6 +88,14 @@ func (r *Reaper) adoptAll() error {
 			"lost in their start", unrecorded)
 	}
 	return nil
+}
+
+// owner returns the user that a recorded life runs as; nil: the reaper's own user.
+func (rec *lifeRecord) owner() *owner {
+	if rec.UID < 0 {
+		return nil
+	}
+	return &owner{uid: rec.UID, gid: rec.GID, groups: rec.Groups, umask: rec.Umask, limits: rec.Soft}
 }
 
 // compareAge sorts the earliest start first.

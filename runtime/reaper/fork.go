@@ -38,6 +38,8 @@ type child struct {
 
 	spoiled bool // its thread has left its namespace
 
+	limits []runtime.SoftLimit // to set before the first instruction; forkHere fills it in
+
 	// registered is called with the pid while nobody can reap it, and with the process's start in ticks since boot, 0
 	// if unknown.
 	registered func(pid int, ticks uint64)
@@ -133,7 +135,11 @@ func (r *Reaper) forkHere(c *child) error {
 			sys.UseCgroupFD, sys.CgroupFD = true, int(f.Fd())
 		}
 	}
-	sys.Ptrace = c.into != nil
+	path, argv, err := c.planLimits(r.apart.mayLimit())
+	if err != nil {
+		return err
+	}
+	sys.Ptrace = c.into != nil || len(c.limits) > 0
 	attr := &syscall.ProcAttr{Dir: c.dir, Env: c.env, Sys: sys}
 	for _, fd := range c.files {
 		attr.Files = append(attr.Files, uintptr(fd))
@@ -141,20 +147,26 @@ func (r *Reaper) forkHere(c *child) error {
 	if attr.Env == nil {
 		attr.Env = []string{} // nil would mean the reaper's own
 	}
-	pid, err := r.forkExec(c, attr)
+	pid, err := r.forkExec(c, path, argv, attr)
 	if err != nil || c.into == nil {
 		return err
 	}
 	return c.moveToGroups(pid)
 }
 
-// forkExec forks and executes. forkMu excludes other forks and reaping meanwhile.
-func (r *Reaper) forkExec(c *child, attr *syscall.ProcAttr) (pid int, err error) {
+// forkExec forks and executes argv: c's, or another that executes c. forkMu excludes other forks and reaping meanwhile.
+func (r *Reaper) forkExec(c *child, path string, argv []string, attr *syscall.ProcAttr) (pid int, err error) {
 	r.forkMu.Lock()
 	defer r.forkMu.Unlock()
+	restore, err := c.owner.setUmask()
+	if err != nil {
+		return 0, err
+	}
 	before := proc.Tick()
 	returned := r.boundFork(before)
-	if pid, err = syscall.ForkExec(c.path, c.argv, attr); err == nil && c.into != nil {
+	pid, err = syscall.ForkExec(path, argv, attr)
+	restore()
+	if err == nil && attr.Sys.Ptrace {
 		err = untilStopped(pid)
 	}
 	if returned() {
@@ -167,12 +179,16 @@ func (r *Reaper) forkExec(c *child, attr *syscall.ProcAttr) (pid int, err error)
 		if errors.Is(err, syscall.EAGAIN) || errors.Is(err, syscall.ENOMEM) {
 			return 0, fault.Wrap(err, fault.Unavailable, codeFork, "this worker has no room for another process now")
 		}
-		if c.into != nil && errors.Is(err, syscall.EPERM) && noTracing() {
+		if attr.Sys.Ptrace && errors.Is(err, syscall.EPERM) && noTracing() {
 			return 0, fault.New(fault.Precondition, codePtrace,
-				"commands beside a machine need ptrace, which this worker's host forbids: set "+
-					"kernel.yama.ptrace_scope to 2 or less and reboot, because a running kernel cannot lower it")
+				"commands beside a machine and programs with soft limits need ptrace, which this worker's host "+
+					"forbids: set kernel.yama.ptrace_scope to 2 or less and reboot, because a running kernel cannot "+
+					"lower it")
 		}
 		return 0, execFault(err, c.argv[0], c.dir, c.owner)
+	}
+	if err := c.limitStopped(pid); err != nil {
+		return 0, err
 	}
 	// The process started between the two readings. Usually they are the same tick, and the start is known.
 	ticks := proc.Tick()

@@ -89,6 +89,9 @@ type lifeRecord struct {
 	Terminal bool             `json:"tt,omitempty"` // Out is the near end of its terminal, and Err is unused
 	LogBytes int64            `json:"lb"`
 	LogFiles int              `json:"lf"`
+
+	Umask *uint32             `json:"um,omitempty"` // nil: the reaper's own
+	Soft  []runtime.SoftLimit `json:"so,omitempty"` // empty: the reaper's own
 }
 
 // sleep is the progress of a life's suspension to disk, or of its restoration.
@@ -265,8 +268,9 @@ func (n line) isPlain() bool {
 	if l == nil {
 		return n.Kind == lineIntent && plainTime(n.At)
 	}
-	return n.Kind == lineRun && n.At.IsZero() && len(l.Groups) == 0 && l.Container == "" && !l.Terminal &&
-		l.Sleep == "" && (l.Group == "" || CheckID(l.Group) == nil) && plainTime(l.StartedAt)
+	return n.Kind == lineRun && n.At.IsZero() && len(l.Groups) == 0 && l.Umask == nil && len(l.Soft) == 0 &&
+		l.Container == "" && !l.Terminal && l.Sleep == "" && (l.Group == "" || CheckID(l.Group) == nil) &&
+		plainTime(l.StartedAt)
 }
 
 // plainTime reports whether encoding/json and time.AppendFormat format a time alike.

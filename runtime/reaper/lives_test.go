@@ -215,6 +215,8 @@ func TestUnusualLinesFallBackToEncodingJSON(t *testing.T) {
 	for _, n := range append(story(),
 		line{Kind: lineIntent, Machine: `a"b`},
 		line{Kind: lineRun, Machine: "a", Life: &lifeRecord{Groups: []uint32{7}}},
+		line{Kind: lineRun, Machine: "a", Life: &lifeRecord{Umask: new(uint32)}},
+		line{Kind: lineRun, Machine: "a", Life: &lifeRecord{Soft: []runtime.SoftLimit{{Resource: "core"}}}},
 		line{Kind: lineRun, Machine: "a", Life: &lifeRecord{Group: `<s>`}},
 		line{Kind: lineRun, Machine: "a", Life: &lifeRecord{}},
 	) {

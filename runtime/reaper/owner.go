@@ -18,6 +18,8 @@ import (
 type owner struct {
 	uid, gid int
 	groups   []uint32
+	umask    *uint32             // nil: the reaper's own
+	limits   []runtime.SoftLimit // empty: the reaper's own
 }
 
 // apart isolates machines from souk and from each other: by users and by their view of the host.
@@ -27,6 +29,7 @@ type apart struct {
 	view    *space.View // the machines' view; nil: the host's own
 	users   *users.Pool // nil: see noUsers, or not running as root
 	noUsers error
+	limits  bool // the reaper may set the limits of other users' processes
 }
 
 // isRoot reports whether it is root.
@@ -56,7 +59,7 @@ func (p *threads) settleRoot() error {
 // openApart makes the machines' view. If there is none, letIn must make souk's directories passable for machines with
 // their own users.
 func openApart(dir string, log *slog.Logger) *apart {
-	a := &apart{dir: dir, log: log}
+	a := &apart{dir: dir, log: log, limits: mayLimitOthers()}
 	if os.Geteuid() != 0 {
 		return a
 	}
@@ -74,6 +77,9 @@ func (a *apart) seenView() *space.View {
 	}
 	return a.view
 }
+
+// mayLimit reports whether the reaper may set the limits of other users' processes.
+func (a *apart) mayLimit() bool { return a == nil || a.limits } // nil: in tests
 
 // openUsers opens the pool of machines' users, once the owners of their directories are known.
 func (a *apart) openUsers(machines map[string]*machine) {
@@ -111,6 +117,9 @@ func dirOwner(dir string) int {
 
 // ownerOf returns the user that a machine is to run as. The caller holds m.op.
 func (a *apart) ownerOf(m *machine, s *frame.Start) (*owner, error) {
+	if s.As != nil {
+		return ownerAs(s.As, s.User)
+	}
 	if s.User == "" {
 		if os.Geteuid() != 0 {
 			return nil, nil

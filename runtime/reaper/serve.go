@@ -201,7 +201,7 @@ func (c *conn) answerHello(id uint32, h *frame.Hello) {
 	r := c.r
 	w := &frame.Welcome{
 		Version: frame.Version, Build: r.build, PID: os.Getpid(), Dir: r.dir, Tree: r.tree, Lacks: r.lacks,
-		View: r.apart.view != nil,
+		View: r.apart.view != nil, As: true,
 	}
 	if r.apart.noUsers != nil {
 		w.NoUsers = r.apart.noUsers.Error()

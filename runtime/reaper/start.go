@@ -133,6 +133,7 @@ func newLife(dir string, m *machine, attempt uint64, s *frame.Start, o *owner) *
 	l.rec = lifeRecord{UID: -1, Terminal: s.Terminal != nil, LogBytes: s.LogBytes, LogFiles: s.LogFiles}
 	if o != nil {
 		l.rec.UID, l.rec.GID, l.rec.Groups = o.uid, o.gid, o.groups
+		l.rec.Umask, l.rec.Soft = o.umask, o.limits
 	}
 	l.log = output.Open(LogDir(dir, m.id), s.LogBytes, s.LogFiles, m.notifyWatchers)
 	return l

@@ -55,7 +55,7 @@ func (r *Reaper) giveVolumes(all held, s *frame.Start, o *owner) error {
 	if len(all) == 0 || o == nil {
 		return nil
 	}
-	if s.User != "" {
+	if s.User != "" || s.As != nil {
 		for _, v := range all {
 			err := v.Take(func(bool) error { return v.Give(uint32(o.uid), uint32(o.gid), 0o755) }) //nolint:gosec // the host's
 			if err != nil {

@@ -384,8 +384,11 @@ func (p Plan) bringNear(mounts []spec.Mount) error {
 	return nil
 }
 
-// Check refuses invalid paths of volumes and files, before any work is done.
+// Check refuses invalid paths of volumes and files, and a user of the host, before any work is done.
 func Check(s *frame.Start) error {
+	if err := s.As.Check(s.User, true); err != nil {
+		return err
+	}
 	for _, f := range s.Files {
 		if _, err := spec.Target(f.Path); err != nil {
 			return err

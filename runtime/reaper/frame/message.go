@@ -88,6 +88,7 @@ type Welcome struct {
 	Lacks   []string     `json:"lacks,omitempty"`
 	View    bool         `json:"view,omitempty"`     // machines have their own mount namespace
 	NoUsers string       `json:"no_users,omitempty"` // why machines have no users of their own
+	As      bool         `json:"as,omitempty"`       // it knows Start.As
 }
 
 // Start is a runtime.Spec for the wire. The contents of Files are in the body, one after the other.
@@ -95,6 +96,7 @@ type Start struct {
 	Argv   []string        `json:"argv"`
 	Env    []string        `json:"env,omitempty"`
 	User   string          `json:"user,omitempty"`
+	As     *runtime.As     `json:"as,omitempty"` // nil: as User says
 	Files  []File          `json:"files,omitempty"`
 	Mounts []runtime.Mount `json:"mounts,omitempty"`
 	Limits cgroup.Limits   `json:"limits"`
