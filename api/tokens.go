@@ -4,6 +4,7 @@ import (
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/hex"
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/machine"
 )
 
 // Role says what the holder of a token may do.
@@ -51,6 +53,9 @@ func (r Route) OfApp() bool {
 	return strings.Contains(r.Op.Pattern(), "/{app}")
 }
 
+// OfJob reports whether the operation is on jobs, whose apps and owners are in no path: its handler checks them.
+func (r Route) OfJob() bool { return r.Kind == KindJob || r.Op == TaskLogs }
+
 // OfNone reports whether the operation reveals nothing of any app, and changes nothing.
 func (r Route) OfNone() bool {
 	return r.Open || slices.Contains([]Op{GetVersion, GetOpenAPI, ListDoors}, r.Op)
@@ -58,7 +63,16 @@ func (r Route) OfNone() bool {
 
 // May reports whether the token may use a route for an app; "": for none, or for all.
 func (t Token) May(to Route, app string) bool {
-	return t.Role.May(to) && (t.App == "" || to.OfNone() || to.OfApp() && app == t.App)
+	return t.Role.May(to) && (t.App == "" || to.OfNone() || to.OfJob() || to.OfApp() && app == t.App)
+}
+
+// AppOfUser returns the app that is a Unix user's own, in which he may do what an operator may: user-NAME, or
+// user-NUMBER where the name cannot be part of an app's.
+func AppOfUser(u cluster.UnixUser) string {
+	if app := "user-" + u.Name; machine.ValidName(app) {
+		return app
+	}
+	return fmt.Sprintf("user-%d", u.UID)
 }
 
 // Least returns the least powerful role that may use a route.
@@ -108,22 +122,29 @@ type Token struct {
 	Role   Role             `json:"role"`
 	App    string           `json:"app,omitempty"`    // the only app it is valid for; "": all
 	Member cluster.WorkerID `json:"member,omitempty"` // the member that made it
-	By     string           `json:"by,omitempty"`     // the name of the token that it was made with
-	Own    bool             `json:"own,omitempty"`    // the member's own, which it renews by itself
-	Made   time.Time        `json:"made,omitzero"`
-	Ends   time.Time        `json:"ends,omitzero"`
-	State  TokenState       `json:"state"`
-	Why    string           `json:"why,omitempty"` // why it is not valid
+	// the Unix user that what is made with it belongs to and runs as; nil: none
+	UnixUser *cluster.UnixUser `json:"unix_user,omitempty"`
+	By       string            `json:"by,omitempty"`  // the name of the token that it was made with
+	Own      bool              `json:"own,omitempty"` // the member's own, which it renews by itself
+	Made     time.Time         `json:"made,omitzero"`
+	Ends     time.Time         `json:"ends,omitzero"`
+	State    TokenState        `json:"state"`
+	Why      string            `json:"why,omitempty"` // why it is not valid
 
 	Digest string `json:"-"` // the whole digest, only within the process
 }
 
 // NewToken is the request to make a token.
 type NewToken struct {
-	Name    string  `json:"name"`
-	Role    Role    `json:"role,omitempty"`    // none: viewer
-	App     string  `json:"app,omitempty"`     // the only app it is valid for; none: all
-	Expires float64 `json:"expires,omitempty"` // in seconds; 0: 720 hours
+	Name string `json:"name"`
+	Role Role   `json:"role,omitempty"` // none: viewer
+	App  string `json:"app,omitempty"`  // the only app it is valid for; none: all
+	// UnixUser is the name of a user of the answering member's host: what is made with the token is his, and runs as him.
+	// With neither Role nor App it is good for what he may do at the socket of a host: an operator's, in his own app.
+	UnixUser string  `json:"unix_user,omitempty"`
+	Expires  float64 `json:"expires,omitempty"` // in seconds; 0: 720 hours
+
+	User *cluster.UnixUser `json:"-"` // UnixUser with the number that he has there
 }
 
 // MadeToken is a token that was made, with its secret.

@@ -48,6 +48,9 @@ func (c *Env) AgentDir(given string) (string, error) {
 // SocketFile is, below its directory, the socket of a souk for the clients of its host.
 const SocketFile = "souk.sock"
 
+// UsersSocketFile is, below its directory, the socket of a souk of root for the users of its host, whom the kernel names.
+const UsersSocketFile = "users.sock"
+
 // Client makes the client for the chosen souk: --addr, SOUK_ADDR, the context that is given or used, or the one that
 // runs on this host.
 func (c *Env) Client() (*client.Client, error) {
@@ -172,24 +175,33 @@ func tokenIn(dir string) string {
 }
 
 // Home is where a souk of this host keeps its state unless told otherwise.
-type Home struct{ Name, Dir string }
+type Home struct {
+	Name, Dir string
+	Socket    string // SocketFile, or UsersSocketFile of another user's souk
+}
+
+func (h Home) socket() string { return filepath.Join(h.Dir, h.Socket) }
 
 // Addr returns the address of its socket.
-func (h Home) Addr() string { return "unix:" + filepath.Join(h.Dir, SocketFile) }
+func (h Home) Addr() string { return "unix:" + h.socket() }
 
 // The built-in contexts: the souks of this host.
 const (
 	AgentContext = "agent"
 	DevContext   = "dev"
+	HostContext  = "host" // the agent of root, for the other users of the host
 )
 
 // Homes lists where souks of this host may be.
 func (c *Env) Homes() (out []Home) {
 	if dir, err := c.AgentDir(""); err == nil {
-		out = append(out, Home{AgentContext, dir})
+		out = append(out, Home{AgentContext, dir, SocketFile})
 	}
 	if dir, err := c.DevDir(""); err == nil {
-		out = append(out, Home{DevContext, dir})
+		out = append(out, Home{DevContext, dir, SocketFile})
+	}
+	if os.Geteuid() != 0 {
+		out = append(out, Home{HostContext, rootsDir, UsersSocketFile})
 	}
 	return out
 }
@@ -202,7 +214,7 @@ func (h Home) target(token string) target {
 func (h Home) answers() bool {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	conn, err := unixsock.Dial(ctx, filepath.Join(h.Dir, SocketFile))
+	conn, err := unixsock.Dial(ctx, h.socket())
 	if err != nil {
 		return false
 	}
@@ -212,7 +224,7 @@ func (h Home) answers() bool {
 
 // left reports whether a killed souk has left its socket behind; one that ended removes it.
 func (h Home) left() bool {
-	_, err := os.Lstat(filepath.Join(h.Dir, SocketFile))
+	_, err := os.Lstat(h.socket())
 	return err == nil && !h.answers()
 }
 
@@ -246,14 +258,17 @@ func (c *Env) choose(homes []Home) (Home, error) {
 
 // noneHere is the error where no souk of this user runs.
 func noneHere(homes []Home) error {
-	dirs := make([]string, len(homes))
-	for i, h := range homes {
-		dirs[i] = h.Dir
+	var dirs []string
+	for _, h := range homes {
+		if h.Name != HostContext {
+			dirs = append(dirs, h.Dir)
+		}
 	}
-	if _, err := os.Lstat(rootsDir); err == nil && !slices.Contains(dirs, rootsDir) {
+	if _, err := os.Lstat(rootsDir); err == nil && os.Geteuid() != 0 {
 		return fault.New(fault.Unavailable, CodeNoSouk,
-			"no souk of yours runs on this host, in %s, and the one in %s belongs to root: ask that one as root, or "+
-				"with --addr and a token in SOUK_TOKEN, or start your own with \"souk dev\"",
+			"no souk of yours runs on this host, in %s, and the one in %s belongs to root and serves no other "+
+				"users (--unix-users): ask it as root, or with --addr and a token in SOUK_TOKEN, or start your own "+
+				"with \"souk dev\"",
 			strings.Join(dirs, " or "), rootsDir)
 	}
 	return fault.New(fault.Unavailable, CodeNoSouk,

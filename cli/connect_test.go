@@ -36,7 +36,7 @@ func TestLocalSoukIsChosenAndOthersAreMentioned(t *testing.T) {
 			var homes []Home
 			for i, name := range []string{AgentContext, DevContext} {
 				is, dir := []int{c.agent, c.dev}[i], filepath.Join(t.TempDir(), name)
-				homes = append(homes, Home{name, dir})
+				homes = append(homes, Home{name, dir, SocketFile})
 				if err := os.Mkdir(dir, 0o700); err != nil {
 					t.Fatal(err)
 				}

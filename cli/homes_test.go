@@ -13,7 +13,7 @@ import (
 func TestHomeFindsAgentOrDevDirectoryAndSaysWhich(t *testing.T) {
 	state := t.TempDir()
 	agent, dev := filepath.Join(state, "agent"), filepath.Join(state, "dev")
-	homes := []Home{{AgentContext, agent}, {DevContext, dev}}
+	homes := []Home{{AgentContext, agent, SocketFile}, {DevContext, dev, SocketFile}}
 	var errs bytes.Buffer
 	c := &Env{Err: &errs, Getenv: func(string) string { return "" }}
 	look := func(want, said string) {

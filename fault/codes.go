@@ -68,6 +68,7 @@ const (
 	CodeNotRunning       Code = "not_running"        // the machine does not run
 	CodeOp               Code = "op"                 // the operation is not known, or cannot be sent
 	CodeOutputGone       Code = "output_gone"        // the machine is destroyed and its output is not kept
+	CodeOwner            Code = "owner"              // it belongs to another Unix user
 	CodePanic            Code = "panic"              // souk failed on the request
 	CodePath             Code = "path"               // the path cannot be used
 	CodePaused           Code = "paused"             // the rollout or the machine is paused
@@ -100,6 +101,7 @@ const (
 	CodeTTL              Code = "ttl"                // the time to live is out of range
 	CodeTwin             Code = "twin"               // another process has the id of this member
 	CodeUnauthenticated  Code = "unauthenticated"    // the token is missing or not valid
+	CodeUnixUser         Code = "unix_user"          // the Unix user is not known, or not admitted, on a host
 	CodeUnreachable      Code = "unreachable"        // no connection could be made
 	CodeUpgrade          Code = "upgrade"            // souk cannot be replaced by the new program
 	CodeVolume           Code = "volume"             // the volume is named wrongly, missing or too small

@@ -25,6 +25,7 @@ import (
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/fleet/find"
 	"github.com/soukhq/souk/internal/strangers"
+	"github.com/soukhq/souk/internal/unixuser"
 	"github.com/soukhq/souk/services/releases"
 	"github.com/soukhq/souk/store/catalog"
 	"github.com/soukhq/souk/store/decisionlog"
@@ -66,6 +67,7 @@ type Options struct {
 	Region cluster.Region
 	// Decisions is where the broker records each placement; nil: nowhere.
 	Decisions *decisionlog.Log
+	UnixUsers UnixUsers     // of this host, for its socket for users; nil: there is none
 	Full      func() error  // why the disk takes no new objects; nil: it always does
 	Log       *slog.Logger  // nil: nothing is logged
 	Rand      io.Reader     // nil: crypto/rand
@@ -127,7 +129,7 @@ func New(o Options) (*Gateway, error) {
 		counts = append(counts, o.Proxy.Collectors()...)
 	}
 	metrics := newMetrics(append(counts, buildInfo(o.Build))...)
-	front := &front{o.tokenJudge(), o.Full, o.doorsMark(), o.Agree, o.Log, metrics}
+	front := &front{o.tokenJudge(), o.UnixUsers, o.Full, o.doorsMark(), o.Agree, o.Log, metrics}
 	var err error
 	if g.mux, err = front.newMux(g.allNouns(o, policies, services, metrics.serve)); err != nil {
 		return nil, err
@@ -138,6 +140,9 @@ func New(o Options) (*Gateway, error) {
 
 // setDefaults fills in the defaults.
 func (o *Options) setDefaults() {
+	if o.UnixUsers == nil {
+		o.UnixUsers = (*unixuser.Users)(nil)
+	}
 	if o.Region == "" {
 		o.Region = "local"
 	}
@@ -265,5 +270,6 @@ func (g *Gateway) Server() *http.Server {
 		ErrorLog: slog.NewLogLogger(strangers.Few(g.log, 20, time.Second).Handler(), slog.LevelWarn),
 	}
 	strangers.New(strangers.Most()).Attach(s)
+	identifyPeers(s)
 	return s
 }

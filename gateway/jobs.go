@@ -97,10 +97,17 @@ func (a *jobsAPI) submitJob(w http.ResponseWriter, r *http.Request) error {
 	if err := decodeStrict(raw, &n); err != nil {
 		return err
 	}
+	fillApp(r, &n.Spec)
 	if err := n.Settle(); err != nil {
 		return err
 	}
+	if err := settleOwner(r, &n.Spec); err != nil {
+		return err
+	}
 	if j, err := a.submittedBefore(r, n.ID); !fault.Is(err, fault.NotFound) {
+		if err == nil {
+			err = checkWhole(r, &j)
+		}
 		if err == nil {
 			answerJSON(w, http.StatusCreated, j)
 		}
@@ -179,42 +186,33 @@ func (a *jobsAPI) fitsEver(ctx context.Context, spec jobs.Spec) error {
 }
 
 func (a *jobsAPI) listJobs(w http.ResponseWriter, r *http.Request) error {
-	b, err := a.buyerOrError()
-	if err != nil {
+	if _, err := a.buyerOrError(); err != nil {
 		return err
 	}
 	unfinished, err := queryBool(r, "unfinished")
 	if err != nil {
 		return err
 	}
-	list, silent, err := b.List(r.Context(), r.URL.Query().Get("app"), !unfinished)
+	list, silent, err := a.listedJobs(r.Context(), r, r.URL.Query().Get("app"), !unfinished)
 	if err != nil {
 		return err
 	}
 	setMissing(w, workersOf(silent))
-	answerJSON(w, http.StatusOK, api.JobList{Jobs: append([]jobs.Job{}, list...)})
+	answerJSON(w, http.StatusOK, api.JobList{Jobs: list})
 	return nil
 }
 
 func (a *jobsAPI) getJob(w http.ResponseWriter, r *http.Request) error {
-	b, err := a.buyerOrError()
-	if err != nil {
-		return err
-	}
-	j, silent, err := b.Status(r.Context(), r.PathValue("job"))
+	j, silent, err := a.findJob(r)
 	if err != nil {
 		return err
 	}
 	setMissing(w, workersOf(silent))
-	answerJSON(w, http.StatusOK, j)
+	answerJSON(w, http.StatusOK, limitSight(r, j))
 	return nil
 }
 
 func (a *jobsAPI) waitJob(w http.ResponseWriter, r *http.Request) error {
-	b, err := a.buyerOrError()
-	if err != nil {
-		return err
-	}
 	seconds, err := queryInt(r, "timeout", maxWait, 1, maxWait)
 	if err != nil {
 		return err
@@ -223,20 +221,24 @@ func (a *jobsAPI) waitJob(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	j, err := b.Wait(r.Context(), r.PathValue("job"), done, time.Duration(seconds)*time.Second)
+	found, _, err := a.findJob(r)
 	if err != nil {
 		return err
 	}
-	answerJSON(w, http.StatusOK, j)
+	j, err := a.jobs.Wait(r.Context(), found.ID, done, time.Duration(seconds)*time.Second)
+	if err != nil {
+		return err
+	}
+	answerJSON(w, http.StatusOK, limitSight(r, j))
 	return nil
 }
 
 func (a *jobsAPI) cancelJob(w http.ResponseWriter, r *http.Request) error {
-	b, err := a.buyerOrError()
+	ref, err := a.findWhole(r)
 	if err != nil {
 		return err
 	}
-	j, err := b.Cancel(r.Context(), r.PathValue("job"))
+	j, err := a.jobs.Cancel(r.Context(), ref)
 	if err != nil {
 		return err
 	}
@@ -245,15 +247,15 @@ func (a *jobsAPI) cancelJob(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (a *jobsAPI) cancelTasks(w http.ResponseWriter, r *http.Request) error {
-	b, err := a.buyerOrError()
-	if err != nil {
-		return err
-	}
 	list, err := jobs.ParseIndices(r.PathValue("indices"))
 	if err != nil {
 		return err
 	}
-	j, done, err := b.CancelTasks(r.Context(), r.PathValue("job"), list)
+	ref, err := a.findWhole(r)
+	if err != nil {
+		return err
+	}
+	j, done, err := a.jobs.CancelTasks(r.Context(), ref, list)
 	if err != nil {
 		return err
 	}
@@ -262,10 +264,6 @@ func (a *jobsAPI) cancelTasks(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (a *jobsAPI) listTasks(w http.ResponseWriter, r *http.Request) error {
-	b, err := a.buyerOrError()
-	if err != nil {
-		return err
-	}
 	from, err := queryInt(r, "from", 0, 0, jobs.MaxIndex)
 	if err != nil {
 		return err
@@ -274,7 +272,11 @@ func (a *jobsAPI) listTasks(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	tasks, next, err := b.Tasks(r.Context(), r.PathValue("job"),
+	ref, err := a.findWhole(r)
+	if err != nil {
+		return err
+	}
+	tasks, next, err := a.jobs.Tasks(r.Context(), ref,
 		jobs.TaskQuery{From: from, Limit: limit, States: r.URL.Query()["state"]})
 	if err != nil {
 		return err
@@ -288,10 +290,6 @@ func (a *jobsAPI) listTasks(w http.ResponseWriter, r *http.Request) error {
 }
 
 func (a *jobsAPI) taskLogs(w http.ResponseWriter, r *http.Request) error {
-	b, err := a.buyerOrError()
-	if err != nil {
-		return err
-	}
 	var index int
 	if _, err := fmt.Sscanf(r.PathValue("index"), "%d", &index); err != nil ||
 		fmt.Sprint(index) != r.PathValue("index") {
@@ -306,6 +304,10 @@ func (a *jobsAPI) taskLogs(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
+	ref, err := a.findWhole(r)
+	if err != nil {
+		return err
+	}
 	l := newLines(w, a.log)
 	defer l.flushRest()
 	if follow {
@@ -313,7 +315,7 @@ func (a *jobsAPI) taskLogs(w http.ResponseWriter, r *http.Request) error {
 			return l.finishStream(r, err)
 		}
 	}
-	err = b.Logs(r.Context(), r.PathValue("job"), index, machine.LogQuery{Tail: tail, Follow: follow},
+	err = a.jobs.Logs(r.Context(), ref, index, machine.LogQuery{Tail: tail, Follow: follow},
 		func(line machine.LogLine) error { return l.sendLine(line) })
 	if err == nil {
 		err = l.sendHeaders() // the output was empty

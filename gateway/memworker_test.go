@@ -52,8 +52,15 @@ type memWorker struct {
 }
 
 func newMemWorker(id cluster.WorkerID, region cluster.Region, capacity cluster.Resources) *memWorker {
+	return newMemWorkerWith(id, region, capacity, cluster.Attributes{})
+}
+
+// newMemWorkerWith makes a worker with attributes of its own.
+func newMemWorkerWith(id cluster.WorkerID, region cluster.Region, capacity cluster.Resources,
+	attributes cluster.Attributes) *memWorker {
+	attributes[cluster.ContainersAttribute] = cluster.Text("runc")
 	rec := cluster.Record{Worker: id, Region: region, State: cluster.Ready, Incarnation: 1, Capacity: capacity,
-		Attributes: cluster.Attributes{cluster.ContainersAttribute: cluster.Text("runc")}}
+		Attributes: attributes}
 	return &memWorker{
 		id: id, rows: map[string]*machine.Machine{}, vols: map[string]*machine.Volume{},
 		held: map[string]machine.Lease{},

@@ -28,6 +28,7 @@ type request struct {
 	id    string
 	route string // the matching pattern, for metrics and the log: paths are unbounded
 	who   []api.Token
+	to    api.Route // what it asks for
 }
 
 func of(r *http.Request) *request {
@@ -69,6 +70,7 @@ func (w *recorder) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 // front handles every request before it reaches a noun.
 type front struct {
 	judge   func(secret string) (api.Token, error)
+	users   UnixUsers
 	full    func() error  // why the disk takes no new objects; nil: it does
 	doors   func() string // the mark of the list of doors; "": only this one
 	agree   func(ctx context.Context, worker bool)
@@ -202,6 +204,7 @@ func (f *front) authenticate(r *http.Request) (good []api.Token, failed error) {
 	values := r.Header.Values("Authorization")
 	failed = fault.New(fault.Denied, fault.CodeUnauthenticated,
 		"a token is needed: send the header \"Authorization: Bearer TOKEN\"")
+	refused := false
 	tokens := strings.SplitN(strings.Join(values, ","), ",", maxTokens+1)
 	for _, t := range tokens[:min(len(tokens), maxTokens)] {
 		if t = bareToken(t); t == "" {
@@ -210,20 +213,21 @@ func (f *front) authenticate(r *http.Request) (good []api.Token, failed error) {
 		x, err := f.judge(t)
 		if err == nil {
 			good = append(good, x)
-		} else if fault.CodeOf(failed) == fault.CodeUnauthenticated { // one that ended says more than an unknown one
+			continue
+		}
+		refused = true
+		if fault.CodeOf(failed) == fault.CodeUnauthenticated { // one that ended says more than an unknown one
 			failed = err
 		}
 	}
-	if len(good) > 0 {
-		return good, nil
-	}
-	return nil, failed
+	return f.addPeer(r, good, failed, refused)
 }
 
 // forWhoMay refuses requests without a token whose role may use the route.
 func (f *front) forWhoMay(to api.Route, do handler) handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		who, app := of(r).who, appOf(r)
+		of(r).to = to
 		may := func(who []api.Token) bool {
 			return to.Open || slices.ContainsFunc(who, func(t api.Token) bool { return t.May(to, app) })
 		}
@@ -281,12 +285,11 @@ func (f *front) whileLetIn(r *http.Request, may func([]api.Token) bool) (context
 }
 
 func bareToken(s string) string {
-	s = strings.TrimSpace(s)
-	if scheme, rest, ok := strings.Cut(s, " "); ok &&
-		(strings.EqualFold(scheme, "Bearer") || strings.EqualFold(scheme, "FlyV1")) {
-		return strings.TrimSpace(rest)
+	scheme, rest, _ := strings.Cut(strings.TrimSpace(s), " ")
+	if strings.EqualFold(scheme, "Bearer") || strings.EqualFold(scheme, "FlyV1") {
+		return strings.TrimSpace(rest) // "": a client without a token
 	}
-	return s
+	return strings.TrimSpace(s)
 }
 
 // sameSite refuses changes that a browser marks as sent by a foreign page. The main protection is the token: it is

@@ -8,6 +8,7 @@ import (
 	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/internal/unixuser"
 )
 
 // Tokens are the API's tokens, which all members of a cluster accept.
@@ -77,7 +78,10 @@ func (a *tokensAPI) make(w http.ResponseWriter, r *http.Request) error {
 	if err := readJSON(w, r, &in, false); err != nil {
 		return err
 	}
-	if in.App != "" {
+	if err := settleUnixUser(r.Context(), &in); err != nil {
+		return err
+	}
+	if in.App != "" && (in.User == nil || in.App != api.AppOfUser(*in.User)) { // that one exists once it is used
 		if _, err := a.apps.App(in.App); err != nil {
 			return err
 		}
@@ -87,6 +91,27 @@ func (a *tokensAPI) make(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	answerJSON(w, http.StatusCreated, out)
+	return nil
+}
+
+// settleUnixUser looks up the Unix user of a new token on this host, and gives him an operator's rights in his own app
+// unless the request says otherwise.
+func settleUnixUser(ctx context.Context, in *api.NewToken) error {
+	if in.UnixUser == "" {
+		return nil
+	}
+	a, err := unixuser.Named(ctx, in.UnixUser)
+	if err != nil {
+		return err
+	}
+	if a.UID == 0 {
+		return fault.New(fault.Invalid, fault.CodeRoot, "no token is root's: name another user, or leave "+
+			"--unix-user out")
+	}
+	in.User = &a.UnixUser
+	if in.Role == "" && in.App == "" {
+		in.Role, in.App = api.RoleOperator, api.AppOfUser(a.UnixUser)
+	}
 	return nil
 }
 

@@ -50,15 +50,16 @@ const (
 
 // tokenRow is a token as stored in its object.
 type tokenRow struct {
-	Name string     `json:"name,omitempty"`
-	Role api.Role   `json:"role,omitempty"`
-	App  string     `json:"app,omitempty"` // the only app it is valid for; "": all
-	By   string     `json:"by,omitempty"`
-	Own  bool       `json:"own,omitempty"`
-	Made time.Time  `json:"made,omitzero"`
-	Ends time.Time  `json:"ends,omitzero"`
-	Line []forebear `json:"line,omitempty"` // the chain of tokens that it was made with, oldest first
-	Keys int        `json:"keys,omitempty"` // own token: the gossip key generation when it was announced
+	Name string            `json:"name,omitempty"`
+	Role api.Role          `json:"role,omitempty"`
+	App  string            `json:"app,omitempty"` // the only app it is valid for; "": all
+	User *cluster.UnixUser `json:"unix_user,omitempty"`
+	By   string            `json:"by,omitempty"`
+	Own  bool              `json:"own,omitempty"`
+	Made time.Time         `json:"made,omitzero"`
+	Ends time.Time         `json:"ends,omitzero"`
+	Line []forebear        `json:"line,omitempty"` // the chain of tokens that it was made with, oldest first
+	Keys int               `json:"keys,omitempty"` // own token: the gossip key generation when it was announced
 }
 
 // forebear is a token with which another was made: when it becomes invalid, so does the other. Since is the start of
@@ -155,8 +156,9 @@ func (t *Tokens) findToken(d string) (x api.Token, there bool) {
 	if r.err != nil {
 		return x, false
 	}
-	x = api.Token{ID: api.TokenID(d), Name: r.row.Name, Role: r.row.Role, App: r.row.App, Member: o.Stamp.Writer,
-		By: r.row.By, Own: r.row.Own, Made: r.row.Made, Ends: r.row.Ends, State: api.TokenGood, Digest: d}
+	x = api.Token{ID: api.TokenID(d), Name: r.row.Name, Role: r.row.Role, App: r.row.App, UnixUser: r.row.User,
+		Member: o.Stamp.Writer,
+		By:     r.row.By, Own: r.row.Own, Made: r.row.Made, Ends: r.row.Ends, State: api.TokenGood, Digest: d}
 	x.State, x.Why = t.stateOf(x, r)
 	return x, true
 }
@@ -365,7 +367,7 @@ func (t *Tokens) Make(by api.Token, in api.NewToken) (out api.MadeToken, err err
 		return out, err
 	}
 	now := t.now().UTC()
-	row := tokenRow{Name: in.Name, Role: in.Role, App: in.App, By: by.Name,
+	row := tokenRow{Name: in.Name, Role: in.Role, App: in.App, User: in.User, By: by.Name,
 		Made: now, Ends: now.Add(life), Line: line}
 	if out.Secret, err = t.tellToken(row); err == nil {
 		out.Token, _ = t.findToken(api.TokenDigest(out.Secret))

@@ -21,6 +21,7 @@ import (
 	"github.com/soukhq/souk/fleet"
 	"github.com/soukhq/souk/fleet/buyers"
 	"github.com/soukhq/souk/fleet/find"
+	"github.com/soukhq/souk/internal/unixuser"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/member"
 	"github.com/soukhq/souk/mesh/names"
@@ -65,12 +66,13 @@ type Options struct {
 
 	// Reserve keeps spare room on the disk of Dir, so that the process can go on when the disk is full.
 	Reserve    bool
-	AllowRoot  bool           // machines may run as root
-	Sized      bool           // new volumes have an enforced size
-	DecisionMB int64          // size of the decision log; 0: no log
-	DNS        *names.Server  // the DNS server to run; nil: none
-	Member     *member.Member // in a cluster: the member, with one worker of the same id; nil: alone
-	Log        *slog.Logger   // nil: nothing is logged
+	AllowRoot  bool            // machines may run as root
+	UnixUsers  *unixuser.Users // whom tasks may run as; nil: nobody
+	Sized      bool            // new volumes have an enforced size
+	DecisionMB int64           // size of the decision log; 0: no log
+	DNS        *names.Server   // the DNS server to run; nil: none
+	Member     *member.Member  // in a cluster: the member, with one worker of the same id; nil: alone
+	Log        *slog.Logger    // nil: nothing is logged
 
 	// Emptying says that the Node is opened for Empty, not for Run: waiting tasks are not started.
 	Emptying bool

@@ -75,6 +75,7 @@ func (n *Node) openWorker(ctx context.Context, p Worker) error {
 	n.closers, n.runtimes = append(n.closers, r.Close), append(n.runtimes, r)
 	n.offerEngines(&p)
 	n.offerDevices(&p)
+	n.offerUsers(&p)
 	if n.between != nil {
 		n.between.addAttributes(p.Offer.Attributes)
 	}
@@ -82,11 +83,7 @@ func (n *Node) openWorker(ctx context.Context, p Worker) error {
 	if err != nil {
 		return err
 	}
-	ro := batch.RunnerOptions{Worker: p.ID, Runtime: r, Log: n.o.Log}
-	if n.o.Member != nil {
-		ro.Removed = n.o.Member.IsRemoved
-	}
-	tasks := batch.NewRunner(ro)
+	tasks := n.newRunner(p.ID, r)
 	own := n.fleet.Own(p.ID)
 	var observer worker.Observer = own
 	if n.o.Member != nil { // the member informs the fleet and the other members
@@ -134,6 +131,15 @@ func (n *Node) openWorker(ctx context.Context, p Worker) error {
 	return own.Begin(ctx, w)
 }
 
+// newRunner makes the runner of tasks of one worker.
+func (n *Node) newRunner(id cluster.WorkerID, r Runtime) *batch.Runner {
+	o := batch.RunnerOptions{Worker: id, Runtime: r, Log: n.o.Log, Users: n.o.UnixUsers}
+	if n.o.Member != nil {
+		o.Removed = n.o.Member.IsRemoved
+	}
+	return batch.NewRunner(o)
+}
+
 // offerDevices adds the host's devices to the first worker, unless the operator has set its GPUs. With two workers each
 // device would be granted twice.
 func (n *Node) offerDevices(p *Worker) {
@@ -165,6 +171,18 @@ func (n *Node) offerEngines(p *Worker) {
 	for _, e := range engines {
 		p.Offer.Attributes[cluster.RuntimeAttribute(filepath.Base(e))] = cluster.Truth(true)
 	}
+}
+
+// offerUsers adds to a worker's attributes as which Unix users it runs programs.
+func (n *Node) offerUsers(p *Worker) {
+	if n.o.UnixUsers == nil {
+		return
+	}
+	p.Offer.Attributes = maps.Clone(p.Offer.Attributes)
+	if p.Offer.Attributes == nil {
+		p.Offer.Attributes = cluster.Attributes{}
+	}
+	p.Offer.Attributes[cluster.UnixUsersAttribute] = cluster.Text(n.o.UnixUsers.String())
 }
 
 // openImages opens the store of images that the workers here share.
@@ -318,6 +336,7 @@ func (n *Node) openGateway(decisions *decisionlog.Log) error {
 		Jobs:      n.jobs,
 		OwnJobs:   n.buyer,
 		Decisions: decisions,
+		UnixUsers: n.o.UnixUsers,
 		Full:      n.reserve.Full,
 		Token:     n.o.Token,
 		Region:    n.o.Region,

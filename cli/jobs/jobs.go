@@ -104,7 +104,8 @@ func printJobs(c *cli.Env, list []jobs.Job) {
 		}
 		rows = append(
 			rows,
-			[]cli.Cell{{Text: j.ID}, {Text: name}, {Text: j.Spec.App}, jobStateCell(j.State),
+			[]cli.Cell{{Text: j.ID}, {Text: name}, {Text: cmp.Or(j.Spec.Owner.Name(), "-")},
+				{Text: j.Spec.App}, jobStateCell(j.State),
 				{Text: thousands(j.Tasks)},
 				{
 					Text: thousands(j.Waiting),
@@ -112,7 +113,8 @@ func printJobs(c *cli.Env, list []jobs.Job) {
 				{Text: cli.Age(j.Submitted.Format(time.RFC3339Nano), now)}, {Text: cmd}},
 		)
 	}
-	c.Table([]cli.Column{cli.Drop("ID", 4), cli.Keep("NAME").Cut(8), cli.Drop("APP", 1).Cut(6),
+	c.Table([]cli.Column{cli.Drop("ID", 4), cli.Keep("NAME").Cut(8), cli.Drop("OWNER", 8).Cut(6),
+		cli.Drop("APP", 1).Cut(6),
 		cli.Keep("STATE"), cli.Drop("TASKS", 6), cli.Drop("WAITING", 3), cli.Drop("RUNNING", 5),
 		cli.Keep("OK"), cli.Keep("FAILED"), cli.Drop("AGE", 7), cli.Drop("COMMAND", 2).Cut(12)},
 		rows)
@@ -150,6 +152,9 @@ func printJob(c *cli.Env, j *jobs.Job) {
 	line := c.Field
 	c.Printf("%s %s\n", jobLabel(j), stateText(j.State))
 	line("command", "%s", strings.Join(s.Command, " "))
+	if s.Owner.Name() != "" {
+		line("owner", "%s", ownerText(&s.Owner))
+	}
 	if j.Member != "" {
 		line("kept by", "member %s", j.Member)
 	}
@@ -195,6 +200,14 @@ func printJob(c *cli.Env, j *jobs.Job) {
 	if left := leftText(j); left != "" {
 		line("left", "%s, if as many go on running", strings.TrimSuffix(left, " left"))
 	}
+}
+
+// ownerText says whose a job is.
+func ownerText(o *jobs.Owner) string {
+	if o.User != nil {
+		return fmt.Sprintf("user %s (%d): its tasks run as this user", o.User.Name, o.User.UID)
+	}
+	return "its app; submitted with the token " + o.By
 }
 
 func cmdJobTasks(c *cli.Env) *cobra.Command {

@@ -1,6 +1,7 @@
 package jobs
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -49,6 +50,10 @@ its own that is gone when it has ended. CMD is executed as it stands, without a 
 (the last 64 KiB of each, and of a job 256 MiB) for "souk job logs", until newer output needs the room: the jobs of a
 namespace have 2 GiB, all together 4 GiB, and those that ended first make room. Its exit code is kept until the job
 is the oldest of a thousand finished ones.
+
+Where the workers are started with --unix-users, tasks of a user of a host, and of a token with --unix-user, run as this
+user, with the groups and home that the user has there, and the umask and soft limits of this shell. The job is then the
+user's: others than admins cannot cancel it, or read its output. Without that each task has a user of its own.
 
 A task runs AT LEAST once: it is run again, with a larger SOUK_ATTEMPT, when it fails and --retries allows, when
 its worker was lost before its result was recorded, and when it had to make room for a machine of a higher band. When
@@ -134,7 +139,7 @@ func specOf(c *cli.Env, o *submitFlags, argv []string) (jobs.Spec, error) {
 		return jobs.Spec{}, err
 	}
 	s := jobs.Spec{
-		App:        c.AppOrDefault(),
+		App:        c.AppGiven(), // none: the token's own
 		Name:       o.name,
 		Command:    argv,
 		Env:        env,
@@ -159,7 +164,12 @@ func specOf(c *cli.Env, o *submitFlags, argv []string) (jobs.Spec, error) {
 	if s.First, s.Last, err = parseArray(o.array); err != nil {
 		return s, err
 	}
-	return s, s.Settle()
+	if s.Propagated, err = propagatedHere(); err != nil {
+		return s, err
+	}
+	checked := s
+	checked.App = cmp.Or(s.App, cli.DefaultApp)
+	return s, checked.Settle()
 }
 
 // parseArray reads FIRST-LAST.

@@ -248,7 +248,7 @@ func openAgent(ctx context.Context, o *agentFlags, dir string, knobs gossip.Knob
 	a.node, err = node.New(
 		ctx,
 		node.Options{Dir: dir, Token: token, Region: cluster.Region(o.Region), Workers: []node.Worker{a.plan}, Log: log,
-			DNS: a.dns, DecisionMB: o.DecisionMB, AllowRoot: o.offer.allowRoot, Member: a.m,
+			DNS: a.dns, DecisionMB: o.DecisionMB, AllowRoot: o.offer.allowRoot, UnixUsers: a.doors.users, Member: a.m,
 			Containers: a.containers.how, Sized: sized, Proxy: a.requests.how,
 			Build: cli.ThisBuild(), Grace: shutdownGrace, Reserve: true, Devices: o.offer.found(ctx, log),
 			KeepToken: func(token string) error { return keepToken(dir, token) }},

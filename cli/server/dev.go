@@ -135,7 +135,8 @@ func doDev(ctx context.Context, c *cli.Env, o *devFlags) error {
 	n, err := node.New(
 		ctx,
 		node.Options{Dir: dir, Token: token, Region: cluster.Region(o.region), Workers: plans, Log: log,
-			AllowRoot: o.offer.allowRoot, Containers: containers.how, Sized: sized, Proxy: requests.how,
+			AllowRoot: o.offer.allowRoot, UnixUsers: doors.users, Containers: containers.how, Sized: sized,
+			Proxy:      requests.how,
 			DecisionMB: o.decisionMB, Build: cli.ThisBuild(), Grace: shutdownGrace, Reserve: true,
 			Devices: o.offer.found(ctx, log)},
 	)

@@ -16,6 +16,7 @@ import (
 	"github.com/soukhq/souk/cli"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/internal/unixsock"
+	"github.com/soukhq/souk/internal/unixuser"
 	"github.com/soukhq/souk/mesh/tlscert"
 	"github.com/soukhq/souk/runtime/hostnet"
 )
@@ -25,6 +26,8 @@ type doorFlags struct {
 	Addr string
 	Cert string
 	Key  string
+
+	UnixUsers string
 }
 
 func (o *doorFlags) add(f *pflag.FlagSet) {
@@ -33,6 +36,9 @@ func (o *doorFlags) add(f *pflag.FlagSet) {
 	f.StringVar(&o.Cert, "tls-cert", "", "a PEM file with the API's certificate, read again when it changes (default: "+
 		"none on loopback, else one of souk's own)")
 	f.StringVar(&o.Key, "tls-key", "", "the PEM file with its key")
+	f.StringVar(&o.UnixUsers, "unix-users", "",
+		"whom this host's users.sock serves, and as whom tasks run here: alice,bob,@GROUP, or all from number 1000 "+
+			"on; never root (default: nobody)")
 }
 
 // check refuses contradictory flags.
@@ -43,15 +49,29 @@ func (o *doorFlags) check() error {
 	if (o.Cert == "") != (o.Key == "") {
 		return cli.Usagef("--tls-cert and --tls-key go together: the certificate, and the key that it was made for")
 	}
-	return nil
+	_, err := o.users()
+	return err
+}
+
+// users returns whom the socket for users serves; nil: there is none.
+func (o *doorFlags) users() (*unixuser.Users, error) {
+	u, err := unixuser.Parse(o.UnixUsers)
+	if err != nil {
+		return nil, cli.Usagef("--unix-users: %v", err)
+	}
+	if u != nil && os.Geteuid() != 0 {
+		return nil, cli.Usagef("--unix-users takes a souk that root runs: another cannot run tasks as other users")
+	}
+	return u, nil
 }
 
 // doors are where the API is served: a socket for the clients of this host, and an address for others. The API starts
 // programs, so its token never travels in clear: on loopback it stays on the host, elsewhere there is TLS.
 type doors struct {
 	listeners []net.Listener
-	addr      string // HOST:PORT, or https://HOST:PORT
-	root      string // file of the root of souk's own certificate; "": none
+	addr      string          // HOST:PORT, or https://HOST:PORT
+	root      string          // file of the root of souk's own certificate; "": none
+	users     *unixuser.Users // whom the socket for users serves; nil: there is none
 }
 
 // listenFunc opens the listener of a TCP address; name identifies it within this process.
@@ -60,6 +80,9 @@ type listenFunc func(name, addr string) (net.Listener, error)
 // openDoors opens the doors. hosts are this host's names and addresses, used if --addr names none.
 func openDoors(dir string, o *doorFlags, hosts []string, listen listenFunc, log *slog.Logger) (d *doors, err error) {
 	d = &doors{}
+	if d.users, err = o.users(); err != nil {
+		return nil, err
+	}
 	conf, err := d.tlsOf(dir, o, hosts, log)
 	if err != nil {
 		return nil, err
@@ -80,7 +103,22 @@ func openDoors(dir string, o *doorFlags, hosts []string, listen listenFunc, log 
 	d.listeners = []net.Listener{ln, unixsock.Checked(socket, func(err error) {
 		log.Warn("a connection was refused", "err", err)
 	})}
+	if d.users != nil {
+		users, err := openUsersDoor(dir)
+		if err != nil {
+			return nil, errors.Join(err, d.close())
+		}
+		d.listeners = append(d.listeners, users)
+	}
 	return d, nil
+}
+
+// openUsersDoor opens the socket for users, and lets them pass through the directory, which none of them may list.
+func openUsersDoor(dir string) (net.Listener, error) {
+	if err := os.Chmod(dir, 0o711); err != nil {
+		return nil, fault.Wrap(err, fault.Unavailable, fault.CodeDir, "users cannot be let pass through %s", dir)
+	}
+	return unixsock.ListenToAll(filepath.Join(dir, cli.UsersSocketFile))
 }
 
 // tell writes the address to a file for clients, just before the API is served.
@@ -145,6 +183,7 @@ func (d *doors) close() error {
 func (d *doors) shut(dir string) {
 	os.Remove(filepath.Join(dir, addrFile))
 	os.Remove(filepath.Join(dir, cli.SocketFile))
+	os.Remove(filepath.Join(dir, cli.UsersSocketFile))
 }
 
 // printRoot prints what clients on other hosts need.

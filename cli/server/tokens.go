@@ -25,19 +25,27 @@ is removed (souk node rm), and with it every token that was made with it.
   operator  everything but tokens, and policies it may only read
   viewer    reads, but not who has tokens
 
+With --unix-user what is made with the token belongs to that user and runs as him, as what he asks of the socket of a
+host himself (souk agent --unix-users). Without --role and --app it is good for as much: for jobs and machines of his
+own app, user-NAME.
+
 With --app an operator's or a viewer's token is good for that app alone: its machines, volumes, secrets and releases. It may
-not make or list apps, say which policy, namespace or eviction budget the app has, or use jobs.`
+not make or list apps, or say which policy, namespace or eviction budget the app has.`
 
 func cmdTokenCreate(c *cli.Env) *cobra.Command {
-	var role string
+	var role, unixUser string
 	var expires time.Duration
 	cmd := &cobra.Command{Use: "create NAME", Short: "Make a token of the API, and print its secret, once",
 		Long: `Make a token of the API, and print its secret. It is kept nowhere: who loses it
 makes another. Use it with SOUK_ADDR and SOUK_TOKEN, or in the header "Authorization: Bearer SECRET".`,
 		Example: "  souk token create ci --role operator --app shop --expires 720h\n" +
+			"  souk token create alice --unix-user alice\n" +
 			"  SOUK_TOKEN=$(souk token create graphs)",
 		Args: cli.Args(1, 1, "a name")}
-	cmd.Flags().StringVar(&role, "role", string(api.RoleViewer), "what it may do: admin, operator or viewer")
+	cmd.Flags().StringVar(&role, "role", "", "what it may do: admin, operator or viewer (default viewer; with "+
+		"--unix-user operator)")
+	cmd.Flags().StringVar(&unixUser, "unix-user", "", "the user of the host of the member asked, to whom what is made "+
+		"with it belongs")
 	cmd.Flags().DurationVar(&expires, "expires", 720*time.Hour, "how long it is good for, a year at most")
 	cmd.RunE = func(cmd *cobra.Command, argv []string) error {
 		if expires <= 0 {
@@ -52,7 +60,8 @@ makes another. Use it with SOUK_ADDR and SOUK_TOKEN, or in the header "Authoriza
 			return err
 		}
 		made, err := cl.MakeToken(cmd.Context(),
-			api.NewToken{Name: argv[0], Role: api.Role(role), App: app, Expires: expires.Seconds()})
+			api.NewToken{Name: argv[0], Role: api.Role(role), App: app, UnixUser: unixUser,
+				Expires: expires.Seconds()})
 		if err != nil {
 			return err
 		}
@@ -97,12 +106,20 @@ One that ended is listed for a week more.`,
 func printTokens(c *cli.Env, list []api.Token) {
 	rows := make([][]cli.Cell, len(list))
 	for i, t := range list {
-		rows[i] = cli.Cells(t.ID, t.Name, string(t.Role), cmp.Or(t.App, "-"), string(t.Member), t.By,
+		rows[i] = cli.Cells(t.ID, t.Name, string(t.Role), cmp.Or(t.App, "-"), unixName(&t), string(t.Member), t.By,
 			t.Made.UTC().Format(time.DateTime), t.Ends.UTC().Format(time.DateTime), string(t.State), t.Why)
 	}
 	c.Table([]cli.Column{cli.Keep("ID"), cli.Keep("NAME").Cut(8), cli.Drop("ROLE", 5),
-		cli.Drop("APP", 4).Cut(6), cli.Drop("MEMBER", 3).Cut(6), cli.Drop("WITH", 1), cli.Drop("MADE", 2),
+		cli.Drop("APP", 4).Cut(6), cli.Drop("USER", 1).Cut(6), cli.Drop("MEMBER", 3).Cut(6), cli.Drop("WITH", 1),
+		cli.Drop("MADE", 2),
 		cli.Drop("ENDS", 6), cli.Keep("STATE"), cli.Reason("WHY")}, rows)
+}
+
+func unixName(t *api.Token) string {
+	if t.UnixUser == nil {
+		return "-"
+	}
+	return t.UnixUser.Name
 }
 
 func cmdTokenRevoke(c *cli.Env) *cobra.Command {

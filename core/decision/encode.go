@@ -209,6 +209,7 @@ func (e *encoder) writeRequest(r *placement.Request) {
 	}
 	e.writeNonEmpty("namespace", r.Namespace)
 	e.writeNonEmpty("gpu_kind", r.GPUKind)
+	e.writeNonEmpty("unix_user", r.UnixUser)
 	if !reflect.ValueOf(&r.Scheduling).Elem().IsZero() {
 		e.writeKey("scheduling")
 		e.writeScheduling(&r.Scheduling)

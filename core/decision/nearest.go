@@ -213,7 +213,7 @@ func failsWithCode(r *placement.Request, w *cluster.Record, codes ...string) boo
 
 // isBuiltinLabel reports whether souk itself sets a label, so that a request cannot.
 func isBuiltinLabel(name string) bool {
-	return slices.Contains([]string{"app", "namespace", "band", "priority", "image", "gpu_kind"}, name)
+	return slices.Contains([]string{"app", "namespace", "band", "priority", "image", "gpu_kind", "unix_user"}, name)
 }
 
 // lowerForClause lowers the dimension that a clause names to what is free. If too little is left for a machine that a

@@ -7,7 +7,6 @@ import (
 
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/core/auction"
-	"github.com/soukhq/souk/core/placement"
 )
 
 // Times and bounds of bulletins.
@@ -130,7 +129,8 @@ func (d *Dispatcher) Peers(now time.Time, records []cluster.Record) {
 func (d *Dispatcher) workerOf(id cluster.WorkerID) *workerState {
 	s := d.workers[id]
 	if s == nil {
-		s = &workerState{id: id, open: map[Offer]*openGrant{}, running: map[Life]*job{}}
+		s = &workerState{id: id, open: map[Offer]*openGrant{}, running: map[Life]*job{},
+			refused: map[cluster.UnixUser]string{}}
 		d.workers[id] = s
 		d.inOrder = append(d.inOrder, s)
 	}
@@ -156,7 +156,7 @@ func (d *Dispatcher) bidAtWorkers(now time.Time, sh *shapeQueue) {
 		if !s.here && !s.near {
 			return true
 		}
-		v := placement.Judge(placement.Request{Resources: sh.shape.Resources()}, s.record)
+		v := s.judgeShape(sh.shape)
 		if v.Fits {
 			room[s] = sh.shape.timesIn(s.record.Capacity.Sub(s.record.Used), mostSlots)
 			total += room[s]
@@ -330,5 +330,9 @@ func (d *Dispatcher) queueOf(shape Shape) *shapeQueue {
 	return s
 }
 
-// shape is what one of the job's tasks occupies.
-func (j *job) shape() Shape { return ShapeOf(j.terms.Shape) }
+// shape is what one of the job's tasks needs of a worker.
+func (j *job) shape() Shape {
+	s := ShapeOf(j.terms.Shape)
+	s.User = j.terms.User
+	return s
+}

@@ -19,9 +19,11 @@ func (d *Dispatcher) Report(now time.Time, r Report) {
 		for _, sh := range d.queues {
 			sh.stale = true // it knows no bids
 		}
+		clear(s.refused)
 	}
 	s.here, s.near = true, false
 	s.record, s.free = r.Record, r.Free
+	d.hearUsers(s, r.Users)
 	for _, c := range r.Rivals {
 		d.Rival(now, c)
 	}

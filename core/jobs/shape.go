@@ -4,17 +4,25 @@ import (
 	"cmp"
 
 	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/placement"
 )
 
-// Shape is what one task occupies, in the dimensions that tasks can request.
+// Shape is what one task needs of a worker: what it occupies, in the dimensions that tasks can request, and its user.
 type Shape struct {
 	CPU    int64 `json:"c"`           // thousandths of a core
 	Memory int64 `json:"m"`           // MiB
 	GPU    int64 `json:"g,omitempty"` // thousandths of a GPU
+	// User is the Unix user that the task runs as; zero: none. Not every worker runs tasks of every user.
+	User cluster.UnixUser `json:"u,omitzero"`
 }
 
 // ShapeOf returns the shape of a task that occupies r.
-func ShapeOf(r cluster.Resources) Shape { return Shape{r.CPU, r.Memory, r.GPU} }
+func ShapeOf(r cluster.Resources) Shape { return Shape{CPU: r.CPU, Memory: r.Memory, GPU: r.GPU} }
+
+// Request returns the request that the judge judges a task of this shape by.
+func (s Shape) Request() placement.Request {
+	return placement.Request{Resources: s.Resources(), UnixUser: s.User.Name}
+}
 
 // Resources returns the shape as the ledger counts it.
 func (s Shape) Resources() cluster.Resources {
@@ -23,7 +31,8 @@ func (s Shape) Resources() cluster.Resources {
 
 // compare orders shapes, so that a run can be repeated.
 func (s Shape) compare(o Shape) int {
-	return cmp.Or(cmp.Compare(s.CPU, o.CPU), cmp.Compare(s.Memory, o.Memory), cmp.Compare(s.GPU, o.GPU))
+	return cmp.Or(cmp.Compare(s.CPU, o.CPU), cmp.Compare(s.Memory, o.Memory), cmp.Compare(s.GPU, o.GPU),
+		cmp.Compare(s.User.Name, o.User.Name), cmp.Compare(s.User.UID, o.User.UID))
 }
 
 // timesIn returns how many tasks of this shape fit into free, at most n.

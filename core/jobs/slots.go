@@ -46,6 +46,7 @@ type Slots struct {
 	buyers   map[cluster.WorkerID]*bidder
 	promised cluster.Resources
 	saved    *saving // nil: no room is saved
+	users    map[cluster.UnixUser]UserAnswer
 }
 
 // slot is a puller, and the buyer that its newest offer went to.
@@ -72,7 +73,8 @@ type saving struct {
 
 // NewSlots makes n free slots without a buyer.
 func NewSlots(n int, rules auction.Rules) *Slots {
-	s := &Slots{rules: rules, slots: make([]slot, n), buyers: map[cluster.WorkerID]*bidder{}}
+	s := &Slots{rules: rules, slots: make([]slot, n), buyers: map[cluster.WorkerID]*bidder{},
+		users: map[cluster.UnixUser]UserAnswer{}}
 	for i := n - 1; i >= 0; i-- {
 		s.freeSlot(int32(i))
 	}
@@ -236,7 +238,7 @@ func (s *Slots) candidates() (all []candidate) {
 	for _, id := range slices.Sorted(maps.Keys(s.buyers)) {
 		x := s.buyers[id]
 		for i := range x.bids {
-			if !x.paused {
+			if !x.paused && s.admits(x.bids[i].Shape.User) {
 				all = append(all, candidate{id, &x.bids[i]})
 			}
 		}
@@ -254,7 +256,7 @@ func (s *Slots) chooseBid(now time.Time, rec cluster.Record, all []candidate) (c
 		if c.bid.Quota <= 0 {
 			continue
 		}
-		v := placement.Judge(placement.Request{Resources: c.bid.Shape.Resources()}, rec)
+		v := placement.Judge(c.bid.Shape.Request(), rec)
 		if v.Never {
 			continue
 		}

@@ -48,6 +48,9 @@ type Spec struct {
 	// whatever the client sends.
 	Namespace string                  `json:"namespace,omitempty"`
 	Budget    *machine.EvictionBudget `json:"eviction_budget,omitempty"`
+
+	Owner Owner `json:"owner,omitzero"`
+	Propagated
 }
 
 // Scheduling returns how the job's tasks rank among machines.
@@ -84,6 +87,9 @@ func (s *Spec) Settle() error {
 		return fault.New(fault.Invalid, fault.CodeJob, format, args...)
 	}
 	s.settleShape()
+	if err := s.check(); err != nil {
+		return err
+	}
 	size := 0
 	for _, a := range s.Command {
 		size += len(a)
@@ -164,7 +170,11 @@ func (s *Spec) Shape() cluster.Resources {
 
 // Request returns the request that the judge judges one task by.
 func (s *Spec) Request() placement.Request {
-	return placement.Request{App: s.App, Resources: s.Shape()}
+	r := placement.Request{App: s.App, Resources: s.Shape()}
+	if s.Owner.User != nil {
+		r.UnixUser = s.Owner.User.Name
+	}
+	return r
 }
 
 // Terms is what a worker needs to know to run tasks of a job. All of a job's tasks share it: read only.
@@ -179,11 +189,17 @@ type Terms struct {
 
 	Namespace  string
 	Scheduling machine.Scheduling
+
+	User       cluster.UnixUser `json:",omitzero"` // that the tasks run as; zero: each has one of its own
+	Propagated Propagated       `json:",omitzero"` // set with User
 }
 
 func (s *Spec) termsOf(id string) *Terms {
 	t := &Terms{Job: id, App: s.App, Command: s.Command, Shape: s.Shape(), Shared: s.CPUKind != machine.Performance,
 		Timeout: time.Duration(s.TimeoutMS) * time.Millisecond, Namespace: s.Namespace, Scheduling: s.Scheduling()}
+	if s.Owner.User != nil {
+		t.User, t.Propagated = *s.Owner.User, s.Propagated
+	}
 	env := map[string]string{"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
 		"LANG": "C.UTF-8"}
 	maps.Copy(env, s.Env)

@@ -226,7 +226,7 @@ func (d *Dispatcher) explainWaiting(now time.Time, j *job) string {
 		}
 		here++
 		tasks += len(s.running) + len(s.open)
-		switch v := placement.Judge(placement.Request{Resources: sh.shape.Resources()}, s.record); {
+		switch v := s.judgeShape(sh.shape); {
 		case !v.Fits:
 			clauses = append(clauses, v.Failing[0])
 		case d.savesForOther(now, s, sh):
@@ -277,7 +277,7 @@ func (d *Dispatcher) explainUnconnected(sh *shapeQueue) string {
 			continue
 		}
 		near++
-		if v := placement.Judge(placement.Request{Resources: sh.shape.Resources()}, s.record); v.Never {
+		if v := s.judgeShape(sh.shape); v.Never {
 			never = append(never, v.Failing[0])
 		}
 	}

@@ -12,7 +12,8 @@ import (
 )
 
 // constraints are the codes of clauses that more room does not satisfy, the hardest first.
-var constraints = [...]string{placement.CodePolicy, placement.CodeRequirement, placement.CodeRegion,
+var constraints = [...]string{placement.CodePolicy, placement.CodeUnixUser, placement.CodeRequirement,
+	placement.CodeRegion,
 	placement.CodeGPUKind, placement.CodeVolume, placement.CodeWorkerRequires, placement.CodeReserved,
 	placement.CodeAffinity, placement.CodeAntiAffinity, placement.CodeSpread}
 
@@ -85,6 +86,8 @@ func adviceOf(c machine.Clause) string {
 		return "change the requirement, or give a worker what it wants"
 	case placement.CodeRegion:
 		return "ask for another region, or for \"any\""
+	case placement.CodeUnixUser:
+		return "let the user in on a worker (souk agent --unix-users), with the same name and number as here"
 	case placement.CodeGPUKind:
 		return "ask for another kind of GPU"
 	case placement.CodeVolume:

@@ -127,7 +127,7 @@ func hadText(q *cluster.Requirement, v cluster.Value, there bool) string {
 }
 
 // Label returns a label of the request that a worker's requirement may read: its own labels, and the built-in app,
-// namespace, band, priority, image and gpu_kind, which its own cannot hide.
+// namespace, band, priority, image, gpu_kind and unix_user, which its own cannot hide.
 func (r *Request) Label(name string) (cluster.Value, bool) {
 	switch name {
 	case "app":
@@ -142,9 +142,27 @@ func (r *Request) Label(name string) (cluster.Value, bool) {
 		return cluster.Text(r.Image), true
 	case "gpu_kind":
 		return cluster.Text(r.GPUKind), true
+	case "unix_user":
+		return cluster.Text(r.UnixUser), true
 	}
 	v, ok := r.Scheduling.Labels[name]
 	return v, ok
+}
+
+// judgeUnixUser judges whether the worker runs anything as the request's Unix user.
+func judgeUnixUser(r *Request, w *cluster.Record, out *judging) {
+	if r.UnixUser == "" {
+		return
+	}
+	text, there := w.Attributes[cluster.UnixUsersAttribute]
+	if s, is := text.Any().(string); there && is && cluster.AdmitsUnixUser(s, r.UnixUser) || !out.refuseClause() {
+		return
+	}
+	had := "the worker runs nothing as a Unix user"
+	if there {
+		had = "the worker runs programs as " + text.String() + " only"
+	}
+	out.addRefusal(true, CodeUnixUser, r.UnixUser, had)
 }
 
 // judgeNeighbours judges which other machines run where: required affinities and anti-affinities, and spreads with a

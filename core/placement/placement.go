@@ -29,6 +29,8 @@ type Request struct {
 	Wakes     bool   `json:"wakes,omitempty"` // requests may wake it, so its worker promises it room while it sleeps
 	Namespace string `json:"namespace,omitempty"`
 	GPUKind   string `json:"gpu_kind,omitempty"` // "" is any
+	// the name of the Unix user that it runs as; "": none. Whether the worker has the user only the worker knows
+	UnixUser string `json:"unix_user,omitempty"`
 
 	Scheduling machine.Scheduling `json:"scheduling,omitzero"`
 	Fleet      Fleet              `json:"fleet,omitzero"`  // see Resolve
@@ -98,6 +100,7 @@ const (
 	CodeGPUKind        = "gpu_kind"
 	CodeGPUDevice      = "gpu_device" // there is enough GPU, but not on suitable devices
 	CodeMachines       = "machines"   // the worker has reached its bound of machines
+	CodeUnixUser       = "unix_user"  // the worker runs nothing as this Unix user, or has no such user
 	CodePromised       = "promised"   // the worker has promised all it may to machines that requests wake
 
 	// Records do not show these: only the worker knows them, and reports them when it is asked.
@@ -176,6 +179,7 @@ func (j *judging) judgeWorker(r *Request, w *cluster.Record) {
 	}
 	judgeGPUs(r, w, j)
 	judgeAttributes(r, w, j)
+	judgeUnixUser(r, w, j)
 	judgeNeighbours(r, w, j)
 	judgeFunds(r, j)
 }
@@ -262,6 +266,8 @@ func ClauseText(c machine.Clause) string {
 		return "volume " + c.Wanted + " is " + c.Had
 	case CodeAttached:
 		return "volume " + strings.TrimSuffix(c.Wanted, " free") + " is " + c.Had
+	case CodeUnixUser:
+		return "Unix user " + c.Wanted + ": " + c.Had
 	case CodePort:
 		return "port " + strings.TrimSuffix(c.Wanted, " free") + " is not free: there is " + c.Had
 	}

@@ -120,6 +120,54 @@ func (l checked) Accept() (net.Conn, error) {
 	}
 }
 
+// ListenToAll opens the socket at path for every user of the host, replacing a stale one. Whoever connects is known by
+// Accept's connections alone: see PeerOf. A user reaches it who may pass through the directories above.
+func ListenToAll(path string) (net.Listener, error) {
+	ln, err := Listen(path)
+	if err != nil {
+		return nil, err
+	}
+	if err := os.Chmod(path, 0o666); err != nil {
+		return nil, errors.Join(fault.Wrap(err, fault.Unavailable, fault.CodeListen,
+			"the socket %s cannot be opened for other users", path), ln.Close())
+	}
+	return identified{ln}, nil
+}
+
+type identified struct{ *net.UnixListener }
+
+// peerConn is a connection of a user that the kernel named when it was made.
+type peerConn struct {
+	*net.UnixConn
+	uid uint32
+}
+
+// Accept waits for the next connection. One whose user the kernel does not name is closed.
+func (l identified) Accept() (net.Conn, error) {
+	for {
+		c, err := l.AcceptUnix()
+		if err != nil {
+			return nil, err
+		}
+		cred, err := peer(c)
+		if err != nil {
+			_ = c.Close()
+			continue
+		}
+		return &peerConn{c, cred.Uid}, nil
+	}
+}
+
+// PeerOf returns the number of the user at the other end of a connection that a listener of ListenToAll accepted; false:
+// it is another connection.
+func PeerOf(c net.Conn) (uid uint32, known bool) {
+	p, is := c.(*peerConn)
+	if !is {
+		return 0, false
+	}
+	return p.uid, true
+}
+
 // short returns a name of the socket that is short enough for the kernel, through an open directory's /proc path if
 // necessary. It is valid until done is called.
 func short(path string) (name string, done func(), err error) {

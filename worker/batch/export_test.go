@@ -6,3 +6,6 @@ func (b *Buyer) Waited() int {
 	defer b.changes.mu.Unlock()
 	return len(b.changes.of)
 }
+
+// FindUsersAgain looks up the users in bids now.
+func (r *Runner) FindUsersAgain() { r.findUsersAgain() }

@@ -12,6 +12,7 @@ import (
 	"github.com/soukhq/souk/core/auction"
 	"github.com/soukhq/souk/core/jobs"
 	"github.com/soukhq/souk/core/lifecycle"
+	"github.com/soukhq/souk/internal/unixuser"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/runtime"
 )
@@ -50,6 +51,12 @@ type RunnerOptions struct {
 	Log     *slog.Logger // nil: nothing is logged
 	// Removed reports whether a buyer's member was removed from the cluster; nil: none was.
 	Removed func(buyer cluster.WorkerID) bool
+	Users   Users // nil: no task runs as a Unix user
+}
+
+// Users looks up the Unix users that tasks may run as. *unixuser.Users is one, nil too.
+type Users interface {
+	Find(ctx context.Context, who cluster.UnixUser) (unixuser.Account, error)
 }
 
 // Runner runs tasks on one worker. Make it before the worker, as the worker's Options.Tasks, then call Run.
@@ -74,6 +81,7 @@ type Runner struct {
 	unannounced []lifecycle.Task               // tasks to describe to the worker once Run has begun
 	held        map[string]heldResult          // results not recorded yet
 	gone        []string                       // lives to remove
+	finding     map[cluster.UnixUser]bool      // users that are being looked up
 	left        map[cluster.WorkerID]time.Time // when buyers that are not connected were last connected
 	began       time.Time                      // when the runner was made
 }
@@ -125,13 +133,17 @@ func NewRunner(o RunnerOptions) *Runner {
 	if o.Removed == nil {
 		o.Removed = func(cluster.WorkerID) bool { return false }
 	}
+	if o.Users == nil {
+		o.Users = (*unixuser.Users)(nil)
+	}
 	return &Runner{o: o, log: o.Log.With("worker", o.Worker), poke: make(chan struct{}, 1),
 		soon:   make(chan struct{}, 1),
 		drop:   make(chan struct{}, 1),
 		slots:  jobs.NewSlots(o.Slots, auction.DefaultRules(marketSlots)),
 		buyers: map[cluster.WorkerID]*connectedBuyer{},
 		left:   map[cluster.WorkerID]time.Time{}, began: time.Now(),
-		tasks: map[string]*task{}, evicted: map[string]bool{}, held: map[string]heldResult{}}
+		finding: map[cluster.UnixUser]bool{},
+		tasks:   map[string]*task{}, evicted: map[string]bool{}, held: map[string]heldResult{}}
 }
 
 // Run works for a worker until ctx ends. Tasks keep running after that.
@@ -160,6 +172,7 @@ func (r *Runner) Run(ctx context.Context, host Host) {
 		select {
 		case now := <-look.C:
 			r.endOrphans(now)
+			r.findUsersAgain()
 		case <-r.soon:
 			if !waits {
 				waits = true
@@ -245,7 +258,7 @@ func (r *Runner) messages(now time.Time, rec cluster.Record) (out []addressed) {
 		m := b.out
 		m.Offers, m.Passed, m.Free = offers[id], r.slots.PassedOver(now, id), r.slots.NumFree()
 		same := b.reported != nil && (!b.changed || judgedAlike(*b.reported, rec))
-		if same && len(m.Offers)+len(m.Passed)+len(m.Replies)+len(m.Results)+len(m.Rivals) == 0 {
+		if same && len(m.Offers)+len(m.Passed)+len(m.Replies)+len(m.Results)+len(m.Rivals)+len(m.Users) == 0 {
 			continue
 		}
 		b.out, b.changed, b.reported = jobs.Message{}, false, &rec
@@ -280,7 +293,7 @@ func (r *Runner) Connect(h jobs.Hello, sink ReportSink) jobs.Message {
 	r.buyers[h.Buyer] = b
 	delete(r.left, h.Buyer)
 	m := jobs.Message{Report: jobs.Report{Full: true, Worker: r.o.Worker, Record: rec, Free: r.slots.NumFree(),
-		Rivals: r.keepers.Hear(&h)}}
+		Rivals: r.keepers.Hear(&h), Users: r.slots.RefusedUsers()}}
 	jobsOf := make(map[string]bool, len(h.Jobs))
 	for _, id := range h.Jobs {
 		jobsOf[id] = true
@@ -372,6 +385,7 @@ func (r *Runner) orderSlots(buyer cluster.WorkerID, o *jobs.Orders) {
 	}
 	if o.Bulletin != nil {
 		r.slots.Hear(buyer, o.Bulletin)
+		r.findUsers(r.slots.UsersWithoutAnswer())
 	}
 	for _, x := range o.Back {
 		r.slots.Back(buyer, x)

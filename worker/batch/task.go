@@ -56,6 +56,9 @@ func (r *Runner) acceptGrant(buyer cluster.WorkerID, g jobs.Grant) {
 	ctx, cancel := context.WithTimeout(r.ctx, effectTime)
 	var st runtime.Status
 	if err = r.giveDevices(ctx, g.Life, &spec); err == nil {
+		err = r.giveUser(ctx, g.Terms, &spec)
+	}
+	if err == nil {
 		st, err = r.o.Runtime.Start(ctx, spec)
 	}
 	cancel()

@@ -132,7 +132,7 @@ func (x *Index) classOf(r *placement.Request, p *placement.Policy) *class {
 // classRequest returns a request without its size and without what is looked up for each worker.
 func (x *Index) classRequest(r *placement.Request) placement.Request {
 	out := placement.Request{Regions: slices.Clone(r.Regions), Namespace: r.Namespace, GPUKind: r.GPUKind,
-		Scheduling: r.Scheduling}
+		UnixUser: r.UnixUser, Scheduling: r.Scheduling}
 	out.Scheduling.Affinity, out.Scheduling.Spread = nil, nil
 	out.Scheduling.Require, out.Scheduling.Prefer = slices.Clone(r.Scheduling.Require),
 		slices.Clone(r.Scheduling.Prefer)
@@ -169,6 +169,7 @@ func (x *Index) setKey(r *placement.Request) []byte {
 	}
 	text(r.Namespace)
 	text(r.GPUKind)
+	text(r.UnixUser)
 	if x.appReaders > 0 {
 		text(r.App)
 	}

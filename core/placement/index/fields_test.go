@@ -19,7 +19,7 @@ func TestIndexCoversEveryRequestAndRecordField(t *testing.T) {
 		know []string
 	}{
 		{placement.Request{}, []string{"App", "Machine", "Regions", "Resources", "Image", "Volumes", "Start", "Wakes",
-			"Namespace", "GPUKind", "Scheduling", "Fleet",
+			"Namespace", "GPUKind", "UnixUser", "Scheduling", "Fleet",
 			"Funds", "Publish"}}, // the last one is not read
 		{machine.Scheduling{}, []string{"Require", "Prefer", "Tolerate", "Affinity", "Spread", "Labels", "Band",
 			"Priority",

@@ -62,7 +62,7 @@ func drawResources(t *rapid.T, most int64) cluster.Resources {
 }
 
 var attributeNames = []string{"zone", "arch", "size", "worker", "region", "state", "nowhere"}
-var labelNames = []string{"app", "namespace", "band", "priority", "image", "team"}
+var labelNames = []string{"unix_user", "app", "namespace", "band", "priority", "image", "team"}
 
 // Request draws requests of every shape, small enough that many fit somewhere.
 func Request(t *rapid.T) placement.Request {
@@ -81,6 +81,9 @@ func Request(t *rapid.T) placement.Request {
 		r.Resources.CPU = rapid.SampledFrom([]int64{-5, cluster.MaxAmount + 1, 1 << 62}).Draw(t, "invalid cpu")
 	}
 	r.Wakes = rapid.Bool().Draw(t, "wakes")
+	if rapid.IntRange(0, 3).Draw(t, "as a user") == 0 {
+		r.UnixUser = rapid.SampledFrom([]string{"alice", "bob"}).Draw(t, "unix user")
+	}
 	s := &r.Scheduling
 	s.Require = drawSome(t, "require", 2,
 		func(t *rapid.T) cluster.Requirement { return drawRequirement(t, attributeNames) })
@@ -127,6 +130,10 @@ func Record(t *rapid.T) cluster.Record {
 		if rapid.IntRange(0, 3).Draw(t, name) > 0 {
 			w.Attributes[name] = drawValue(t)
 		}
+	}
+	if rapid.Bool().Draw(t, "admits users") {
+		w.Attributes[cluster.UnixUsersAttribute] = rapid.SampledFrom([]cluster.Value{cluster.Text("all"),
+			cluster.Text("alice"), cluster.Text("bob,@lab"), cluster.Text(""), cluster.Number(1)}).Draw(t, "whom")
 	}
 	w.Require = drawSome(t, "worker requires", 1,
 		func(t *rapid.T) cluster.Requirement { return drawRequirement(t, labelNames) })
