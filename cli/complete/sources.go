@@ -12,6 +12,7 @@ import (
 	"github.com/soukhq/souk/client"
 	"github.com/soukhq/souk/cluster"
 	job "github.com/soukhq/souk/core/jobs"
+	"github.com/soukhq/souk/internal/unixuser"
 	"github.com/soukhq/souk/machine"
 )
 
@@ -55,8 +56,10 @@ func values() map[string]value {
 		"gpus":   {list: gpus, more: true, kind: "string"},
 		"gang":   {list: gangs},
 		"worker": {list: workers, many: true}, "to": {list: nodes, kind: "string"},
-		"state": {list: words("created", "started", "stopped", "suspended", "failed", "destroyed")},
-		"dir":   dir, "traces": dir, "unit-dir": dir, "certs": dir, "cdi-dir": dir,
+		"state":      {list: words("created", "started", "stopped", "suspended", "failed", "destroyed")},
+		"unix-user":  {list: people},
+		"unix-users": {list: allOrPeople, more: true},
+		"dir":        dir, "traces": dir, "unit-dir": dir, "certs": dir, "cdi-dir": dir,
 	}
 	for _, name := range []string{"access-log", "from", "file", "env-file", "config", "tls-cert", "tls-key",
 		"token-file", "root",
@@ -225,6 +228,13 @@ func attributes(ctx context.Context, c *cli.Env) ([]string, error) {
 }
 
 // runtimes lists the OCI runtimes that some worker has.
+func people(ctx context.Context, _ *cli.Env) ([]string, error) { return unixuser.People(ctx) }
+
+func allOrPeople(ctx context.Context, _ *cli.Env) ([]string, error) {
+	names, err := unixuser.People(ctx)
+	return append([]string{cluster.AllUnixUsers}, names...), err
+}
+
 func runtimes(ctx context.Context, c *cli.Env) ([]string, error) {
 	return ofWorkers(func(w cluster.Record) (out []string) {
 		for a := range w.Attributes {

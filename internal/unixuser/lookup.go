@@ -183,3 +183,16 @@ func groupNumber(ctx context.Context, name string) (uint32, error) {
 	}
 	return uint32(n), nil
 }
+
+// People returns the names of this host's users who are not of the system, as far as the name service lists them.
+func People(ctx context.Context) (out []string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	lines, err := exec.CommandContext(ctx, getent, "passwd").Output()
+	for line := range strings.Lines(string(lines)) {
+		if a, err := parsePasswd(line); err == nil && a.isPerson() {
+			out = append(out, a.Name)
+		}
+	}
+	return out, err
+}

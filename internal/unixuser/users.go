@@ -18,6 +18,8 @@ const (
 	nobody      = 65534
 )
 
+func (a *Account) isPerson() bool { return a.UID >= firstPerson && a.UID != nobody }
+
 // How long an answer of the name service is believed.
 const (
 	believed = 30 * time.Second
@@ -132,7 +134,7 @@ func (u *Users) admit(ctx context.Context, a *Account) error {
 	for _, s := range strings.Split(u.text, ",") {
 		group, isGroup := strings.CutPrefix(s, "@")
 		switch {
-		case s == a.Name, s == cluster.AllUnixUsers && a.UID >= firstPerson && a.UID != nobody:
+		case s == a.Name, s == cluster.AllUnixUsers && a.isPerson():
 			return nil
 		case isGroup:
 			gid, err := groupNumber(ctx, group)
