@@ -361,12 +361,14 @@ func TestWaitAtACopy(t *testing.T) {
 	if j, err := m.Wait(t.Context(), idB, 9, time.Hour); err != nil || j.State != jobs.Succeeded {
 		t.Errorf("%+v, %v", j, err)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	m = silentKeeper()
-	time.AfterFunc(time.Millisecond, cancel)
-	if j, err := m.Wait(ctx, idB, 9, time.Hour); err != nil || j.ID != idB {
-		t.Errorf("%+v, %v", j, err)
-	}
+	synctest.Test(t, func(t *testing.T) { // the caller goes once it waits
+		ctx, cancel := context.WithCancel(t.Context())
+		m := silentKeeper()
+		time.AfterFunc(time.Millisecond, cancel)
+		if j, err := m.Wait(ctx, idB, 9, time.Hour); err != nil || j.ID != idB {
+			t.Errorf("%+v, %v", j, err)
+		}
+	})
 }
 
 // TestCostOfACopy counts what a wait at a copy costs in requests to others: two each time that it looks.
