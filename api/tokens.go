@@ -63,17 +63,27 @@ func (r Route) OfNone() bool {
 
 // May reports whether the token may use a route for an app; "": for none, or for all.
 func (t Token) May(to Route, app string) bool {
-	return t.Role.May(to) && (t.App == "" || to.OfNone() || to.OfJob() || to.OfApp() && app == t.App)
+	return t.Role.May(to) && (t.App == "" || to.OfNone() || to.OfJob() || to.OfApp() && app == t.App) &&
+		(to.Verb.Reads() || !IsUserApp(app) || t.Role == RoleAdmin || t.isOwnApp(app))
 }
 
-// AppOfUser returns the app that is a Unix user's own, in which he may do what an operator may: user-NAME, or
-// user-NUMBER where the name cannot be part of an app's.
+// AppOfUser returns the app that is a Unix user's own, in which he may do what an operator may: unix-NAME, or
+// unix-NUMBER where the name cannot be part of an app's.
 func AppOfUser(u cluster.UnixUser) string {
-	if app := "user-" + u.Name; machine.ValidName(app) {
+	if app := userAppPrefix + u.Name; machine.ValidName(app) {
 		return app
 	}
-	return fmt.Sprintf("user-%d", u.UID)
+	return fmt.Sprintf("%s%d", userAppPrefix, u.UID)
 }
+
+// userAppPrefix begins the names of the apps that are Unix users' own, and of no others.
+const userAppPrefix = "unix-"
+
+// IsUserApp reports whether an app is a Unix user's own. Only this user and admins change it, or what is in it.
+func IsUserApp(app string) bool { return strings.HasPrefix(app, userAppPrefix) }
+
+// isOwnApp reports whether an app is the own one of the token's Unix user.
+func (t Token) isOwnApp(app string) bool { return t.UnixUser != nil && AppOfUser(*t.UnixUser) == app }
 
 // Least returns the least powerful role that may use a route.
 func Least(to Route) Role {

@@ -41,7 +41,7 @@ func (b *Broker) Another(ctx context.Context, app, like, name string, warm bool)
 		why, c.Metadata[machine.MetadataFor] = decision.Warm, machine.MadeForWarm
 	}
 	l := &machine.Launch{Name: name, Region: string(m.Region), Config: &c, Scheduling: m.Scheduling,
-		SkipLaunch: warm}
+		SkipLaunch: warm, UnixUser: m.UnixUser}
 	placed, err := b.Place(ctx, Intent{App: app, Launch: l, why: why})
 	if err != nil {
 		return nil, err

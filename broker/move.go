@@ -260,5 +260,5 @@ func relaunchOf(m *machine.Machine, id string) *machine.Launch {
 	}
 	c.Metadata[machine.MetadataEpoch] = strconv.FormatUint(machine.FenceEpoch(m)+1, 10)
 	return &machine.Launch{ID: id, Name: m.Name, Region: string(m.Region), Config: &c, Scheduling: m.Scheduling,
-		SkipLaunch: !wantsUp(m), SkipServiceRegistration: m.Cordoned}
+		SkipLaunch: !wantsUp(m), SkipServiceRegistration: m.Cordoned, UnixUser: m.UnixUser}
 }

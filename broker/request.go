@@ -30,6 +30,7 @@ func (b *Broker) resolveRequest(ctx context.Context, o *Order) error {
 		return err
 	}
 	req.AskForRuntime(launch.Config)
+	req.AskForUser(launch.UnixUser)
 	if o.Replaces != nil {
 		elsewhere := cluster.Requirement{Attribute: "worker", Op: cluster.Unequal,
 			Values: []cluster.Value{cluster.Text(string(o.Replaces.Worker))}}

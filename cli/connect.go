@@ -15,12 +15,15 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
+	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/client"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/internal/silence"
 	"github.com/soukhq/souk/internal/unixsock"
+	"github.com/soukhq/souk/internal/unixuser"
 	"github.com/soukhq/souk/store/journal"
 )
 
@@ -204,6 +207,46 @@ func (c *Env) Homes() (out []Home) {
 		out = append(out, Home{HostContext, rootsDir, UsersSocketFile})
 	}
 	return out
+}
+
+// ownApp returns the app of the user of this host at the socket for users; "": another souk or socket is asked.
+func (c *Env) ownApp() string {
+	c.noting.Lock()
+	if c.own == nil {
+		c.own = sync.OnceValue(c.findOwnApp)
+	}
+	c.noting.Unlock()
+	return c.own()
+}
+
+func (c *Env) findOwnApp() string {
+	if os.Geteuid() == 0 || !c.asksUsersDoor() {
+		return ""
+	}
+	a, err := unixuser.Numbered(context.Background(), uint32(os.Geteuid())) //nolint:gosec // a user's number
+	if err != nil {
+		return "" // that souk will say so
+	}
+	return api.AppOfUser(a.UnixUser)
+}
+
+// asksUsersDoor reports whether the chosen souk is asked at its socket for users.
+func (c *Env) asksUsersDoor() bool {
+	if list := cmp.Or(c.addr, c.Getenv("SOUK_ADDR")); list != "" {
+		return slices.ContainsFunc(addresses(list), func(addr string) bool {
+			return strings.HasPrefix(addr, "unix:") && filepath.Base(addr) == UsersSocketFile
+		})
+	}
+	all, err := c.Contexts()
+	if err != nil {
+		return false
+	}
+	if name := cmp.Or(c.context, c.Getenv("SOUK_CONTEXT"), all.Current); name != "" {
+		return name == HostContext
+	}
+	homes := c.Homes()
+	at := slices.IndexFunc(homes, Home.answers)
+	return at >= 0 && homes[at].Socket == UsersSocketFile
 }
 
 func (h Home) target(token string) target {

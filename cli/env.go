@@ -4,6 +4,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -32,6 +33,7 @@ type Env struct {
 	context string // "": the current one
 
 	noting  sync.Mutex
+	own     func() string         // see ownApp
 	missing map[string]bool       // workers that a warning has named already
 	learn   func(context.Context) // learns a changed list of doors; nil: unchanged
 }
@@ -78,8 +80,13 @@ func (c *Env) AppOrDefault() string {
 	return DefaultApp
 }
 
-// AppGiven is the app the user named, or "".
+// AppGiven is the app that the user named, or the own app of a Unix user who asks the souk of his host; "": none.
 func (c *Env) AppGiven() string {
+	return cmp.Or(c.AppNamed(), c.ownApp())
+}
+
+// AppNamed is the app that the user named; "": none.
+func (c *Env) AppNamed() string {
 	if c.app != "" {
 		return c.app
 	}

@@ -76,6 +76,9 @@ func (a *appsAPI) createApp(w http.ResponseWriter, r *http.Request) error {
 		return fault.New(fault.Invalid, fault.CodeAppName,
 			"name is %q and app_name is %q; send one of them", clipText(name, 80), clipText(in.AppName, 80))
 	}
+	if err := checkAppsUser(r, name); err != nil {
+		return err
+	}
 	app, err := a.catalog.CreateApp(name, in.Org, in.Network, in.Role)
 	if err != nil {
 		return err

@@ -129,7 +129,7 @@ func New(o Options) (*Gateway, error) {
 		counts = append(counts, o.Proxy.Collectors()...)
 	}
 	metrics := newMetrics(append(counts, buildInfo(o.Build))...)
-	front := &front{o.tokenJudge(), o.UnixUsers, o.Full, o.doorsMark(), o.Agree, o.Log, metrics}
+	front := &front{o.tokenJudge(), o.UnixUsers, g.directory.forOwner, o.Full, o.doorsMark(), o.Agree, o.Log, metrics}
 	var err error
 	if g.mux, err = front.newMux(g.allNouns(o, policies, services, metrics.serve)); err != nil {
 		return nil, err

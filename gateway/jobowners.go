@@ -160,8 +160,11 @@ const defaultApp = "default"
 func settleOwner(r *http.Request, s *jobs.Spec) error {
 	q := of(r)
 	i := slices.IndexFunc(q.who, func(t api.Token) bool {
-		return t.Role.May(q.to) && (t.App == "" || t.App == s.App)
+		return t.May(q.to, s.App) && (t.App == "" || t.App == s.App)
 	})
+	if i < 0 && api.IsUserApp(s.App) {
+		return errUsersApp(q.to, s.App)
+	}
 	if i < 0 {
 		t := q.who[max(0, slices.IndexFunc(q.who, func(t api.Token) bool { return t.Role.May(q.to) }))]
 		return fault.New(fault.Denied, codeTokenApp,

@@ -8,15 +8,18 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
+	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/core/jobs"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/fleet/buyers"
 	"github.com/soukhq/souk/internal/unixsock"
 	"github.com/soukhq/souk/internal/unixuser"
+	"github.com/soukhq/souk/machine"
 )
 
 // forUnixUsers makes a worker that runs tasks as any Unix user.
@@ -44,8 +47,8 @@ func TestJobBelongsToItsUnixUser(t *testing.T) {
 		r.into(t, &j)
 		return j
 	}
-	alices, free := submit("operator@user-alice+alice", ""), submit("operator", "")
-	if o := alices.Spec.Owner; alices.Spec.App != "user-alice" || o.User == nil || o.User.Name != "alice" ||
+	alices, free := submit("operator@unix-alice+alice", ""), submit("operator", "")
+	if o := alices.Spec.Owner; alices.Spec.App != "unix-alice" || o.User == nil || o.User.Name != "alice" ||
 		*alices.Spec.Umask != 23 || alices.Spec.Limits["nofile"] != 33 {
 		t.Errorf("the job of alice: %+v", alices.Spec)
 	}
@@ -63,18 +66,18 @@ func TestJobBelongsToItsUnixUser(t *testing.T) {
 		{"admin", alices, 200, 200, true},
 		{"operator", alices, 403, 200, false},
 		{"viewer", alices, 403, 200, false},
-		{"operator@user-alice+alice", alices, 200, 200, true},
+		{"operator@unix-alice+alice", alices, 200, 200, true},
 		{"operator+alice", alices, 200, 200, true},
 		{"viewer+alice", alices, 403, 200, true},
 		{"operator@lab+alice", alices, 403, 200, false}, // her token is for another app
-		{"operator@user-alice", alices, 403, 404, false},
-		{"operator@user-bob+bob", alices, 403, 200, false},
+		{"operator@unix-alice", alices, 403, 404, false},
+		{"operator@unix-bob+bob", alices, 403, 200, false},
 		{"operator+bob", alices, 403, 200, false},
-		{"operator@user-alice+alice1", alices, 403, 200, false},
+		{"operator@unix-alice+alice1", alices, 403, 200, false},
 		{"operator", free, 200, 200, true},
 		{"viewer", free, 403, 200, true},
 		{"operator+bob", free, 200, 200, true},
-		{"operator@user-bob+bob", free, 404, 404, false},
+		{"operator@unix-bob+bob", free, 404, 404, false},
 		{"operator@default", free, 200, 200, true},
 	} {
 		path := "/v1/souk/jobs/" + c.job.ID
@@ -87,7 +90,7 @@ func TestJobBelongsToItsUnixUser(t *testing.T) {
 			t.Errorf("%s lists %s", c.who, listed.raw)
 		}
 		if c.who != "admin" && !c.shows && c.job.ID == alices.ID && strings.Contains(
-			s.send("GET", "/v1/souk/jobs?app=user-alice", nil, as(c.who)).raw, "hidden") {
+			s.send("GET", "/v1/souk/jobs?app=unix-alice", nil, as(c.who)).raw, "hidden") {
 			t.Errorf("%s reads the environment in the list", c.who)
 		}
 		read := 403
@@ -112,25 +115,25 @@ func TestJobBelongsToItsUnixUser(t *testing.T) {
 		}
 	}
 	// The id of another's job is no way to it.
-	again := fmt.Sprintf(`{"id":%q,"app":"user-bob","command":["/bin/true"]}`, alices.ID)
-	if r := s.send("POST", "/v1/souk/jobs", again, as("operator@user-bob+bob")); r.code != 403 ||
+	again := fmt.Sprintf(`{"id":%q,"app":"unix-bob","command":["/bin/true"]}`, alices.ID)
+	if r := s.send("POST", "/v1/souk/jobs", again, as("operator@unix-bob+bob")); r.code != 403 ||
 		strings.Contains(r.raw, "hidden") {
 		t.Errorf("another's id: %d %s", r.code, r.raw)
 	}
 	if r := s.send("POST", "/v1/souk/jobs", `{"app":"default","command":["/bin/true"]}`,
-		as("operator@user-bob+bob")); r.code != 403 || r.failure(t).Souk.Code != "token_app" {
+		as("operator@unix-bob+bob")); r.code != 403 || r.failure(t).Souk.Code != "token_app" {
 		t.Errorf("another app: %d %s", r.code, r.raw)
 	}
 	// A name is that of one's own job, though another's is newer; else it is refused.
-	bobs := submit("operator@user-bob+bob", "")
-	for who, id := range map[string]string{"operator@user-alice+alice": alices.ID, "operator@user-bob+bob": bobs.ID,
+	bobs := submit("operator@unix-bob+bob", "")
+	for who, id := range map[string]string{"operator@unix-alice+alice": alices.ID, "operator@unix-bob+bob": bobs.ID,
 		"operator+alice": alices.ID, "admin": bobs.ID} {
 		var j jobs.Job
 		if s.send("GET", "/v1/souk/jobs/sweep", nil, as(who)).into(t, &j); j.ID != id {
 			t.Errorf("sweep is %s for %s, not %s", j.ID, who, id)
 		}
 	}
-	for who, code := range map[string]int{"operator@user-carol+carol": 403, "operator@user-alice+alice": 200,
+	for who, code := range map[string]int{"operator@unix-carol+carol": 403, "operator@unix-alice+alice": 200,
 		"admin": 200} {
 		if r := s.send("POST", "/v1/souk/jobs/sweep/cancel", nil, as(who)); r.code != code {
 			t.Errorf("%s cancels sweep: %d %s", who, r.code, r.raw)
@@ -160,11 +163,11 @@ func TestSocketForUsersKnowsWhoAsks(t *testing.T) {
 		says          string
 	}{
 		{me, "", "POST", "/v1/souk/jobs", `{"command":["/bin/true"]}`, 201, `"user":{"name":"alice","uid":`},
-		{me, "", "POST", "/v1/souk/jobs", `{"app":"shop","command":["/bin/true"]}`, 403, "user-alice"},
+		{me, "", "POST", "/v1/souk/jobs", `{"app":"shop","command":["/bin/true"]}`, 403, "unix-alice"},
 		{me, "", "GET", "/v1/souk/jobs", "", 200, "jobs"},
-		{me, "", "GET", "/v1/apps", "", 403, "user-alice"},
+		{me, "", "GET", "/v1/apps", "", 403, "unix-alice"},
 		{me, "", "GET", "/v1/souk/tokens", "", 403, "role"},
-		{me, "", "GET", "/v1/apps/shop/secrets", "", 403, "user-alice"},
+		{me, "", "GET", "/v1/apps/shop/secrets", "", 403, "unix-alice"},
 		{me, "operator", "POST", "/v1/souk/jobs", `{"app":"shop","command":["/bin/true"]}`, 201, `"name":"alice"`},
 		{me, "operator+bob", "POST", "/v1/souk/jobs", `{"app":"shop","command":["/bin/true"]}`, 201, `"name":"bob"`},
 		{me, "gone", "GET", "/v1/souk/jobs", "", 401, "token_revoked"},
@@ -209,5 +212,75 @@ func TestSocketForUsersKnowsWhoAsks(t *testing.T) {
 		h.CloseIdleConnections()
 		server.Close()
 		<-served
+	}
+}
+
+// TestMachineBelongsToItsUnixUser sends every request about a machine of a Unix user with other tokens: what changes or
+// enters it, or reads its output, is refused, and nothing else.
+func TestMachineBelongsToItsUnixUser(t *testing.T) {
+	s := newShop(t, forUnixUsers()).open()
+	s.with(func(o *Options) { o.Tokens, o.Jobs = roleTokens{}, buyers.New(buyers.Options{Own: newDeskJobs()}) })
+	const alice, path = "operator@unix-alice+alice", "/v1/apps/unix-alice/machines"
+	made := s.send("POST", path, hostLaunch, as(alice)) // it makes her app, too
+	var m machine.Machine
+	made.into(t, &m)
+	if made.code != 200 || m.UnixUser == nil || m.UnixUser.Name != "alice" {
+		t.Fatalf("%d %s", made.code, made.raw)
+	}
+	forged := strings.Replace(hostLaunch, "{", `{"unix_user":{"name":"root","uid":0},`, 1)
+	var others machine.Machine
+	s.want(201, "POST", "/v1/apps", `{"name":"shop"}`)
+	if s.send("POST", "/v1/apps/shop/machines", forged, as("operator")).into(t, &others); others.UnixUser != nil {
+		t.Errorf("a client says whose it is: %+v", others.UnixUser)
+	}
+	asBob := strings.Replace(hostLaunch, `"config":{`, `"config":{"processes":[{"user":"bob"}],`, 1)
+	if r := s.send("POST", path, asBob, as(alice)); r.code != 403 || r.failure(t).Souk.Code != fault.CodeOwner {
+		t.Errorf("as another user: %d %s", r.code, r.raw)
+	}
+	if r := s.send("POST", path+"/"+m.ID, asBob, as(alice)); r.code != 403 {
+		t.Errorf("an update to another user: %d %s", r.code, r.raw)
+	}
+	// Nobody else changes the app: what its secrets say is in the environment of her programs.
+	bid := strings.Replace(hostLaunch, "{", `{"app":"unix-alice","launch":{`, 1) + "}"
+	for _, x := range []struct{ method, path, body string }{
+		{"POST", "/v1/apps/unix-bob/machines", hostLaunch}, {"POST", "/v1/apps/unix-alice/secrets/KEY", `{"value":"v"}`},
+		{"POST", "/v1/apps", `{"name":"unix-carol"}`}, {"DELETE", "/v1/apps/unix-alice", ""},
+		{"POST", "/v1/souk/workers/w1/holds", bid}, {"POST", "/v1/souk/workers/w1/machines", bid},
+		{"POST", "/v1/souk/jobs", `{"app":"unix-alice","command":["/bin/true"]}`},
+	} {
+		for _, who := range []string{"operator", "operator+bob1", "operator@unix-bob+bob1"} {
+			if r := s.send(x.method, x.path, x.body, as(who)); r.code != 403 {
+				t.Errorf("%s %s as %s: %d %s", x.method, x.path, who, r.code, r.raw)
+			}
+		}
+	}
+	rest := regexp.MustCompile(`{.*?}`)
+	for _, rt := range api.Routes() {
+		if !strings.Contains(rt.Op.Pattern(), "/machines/{id}") {
+			continue
+		}
+		guarded := !rt.Verb.Reads() || rt.Kind == api.KindLog
+		at := rest.ReplaceAllString(strings.NewReplacer("{id}", m.ID, "{app}", "unix-alice").Replace(rt.Op.Pattern()),
+			"x")
+		for _, who := range []string{"operator", "operator@unix-alice", "operator+bob", "viewer@unix-alice", alice,
+			"admin"} {
+			if guarded && (who == alice || who == "admin") || rt.Verb == api.VerbWatch && !guarded {
+				continue // it would be done, or waited for
+			}
+			r := s.send(rt.Op.Method(), at, nil, as(who))
+			refused := r.code == 403 && r.failure(t).Souk.Code == fault.CodeOwner
+			if role, _, _ := strings.Cut(who, "@"); guarded && !refused && !(role == "viewer" && r.code == 403) ||
+				!guarded && refused {
+				t.Errorf("%s as %s: %d %s", rt.Op, who, r.code, r.raw)
+			}
+		}
+	}
+	for _, who := range []string{alice, "operator+alice", "admin"} {
+		if r := s.send("POST", path+"/"+m.ID+"/metadata/k", `{"value":"v"}`, as(who)); r.code >= 300 {
+			t.Errorf("%s changes it: %d %s", who, r.code, r.raw)
+		}
+	}
+	if r := s.send("DELETE", path+"/"+m.ID+"?force=true", nil, as(alice)); r.code != 200 {
+		t.Errorf("she destroys it: %d %s", r.code, r.raw)
 	}
 }

@@ -28,7 +28,7 @@ type machinesAPI struct {
 // machineCatalog is what machinesAPI needs of the catalog.
 type machineCatalog interface {
 	App(name string) (catalog.App, error)
-	OpenApp(name string) (catalog.App, error)
+	ownAppMaker
 	SecretsReach(app string, version uint64) error
 }
 
@@ -158,6 +158,9 @@ func (a *machinesAPI) updateMachine(w http.ResponseWriter, r *http.Request) erro
 	if c.Launch, err = readLaunch(w, r); err != nil {
 		return err
 	}
+	if err := settleOwnerOf(r, c.App, c.Launch); err != nil { // the machine stays whose it is
+		return err
+	}
 	if v := c.Launch.MinSecretsVersion; v != nil {
 		if err := a.catalog.SecretsReach(c.App, *v); err != nil {
 			return err
@@ -234,12 +237,15 @@ func (a *machinesAPI) listVersions(w http.ResponseWriter, r *http.Request) error
 // createMachine makes a machine exactly once: under the client's own id, the id that its idempotency key is bound to,
 // or a new one.
 func (a *machinesAPI) createMachine(w http.ResponseWriter, r *http.Request) error {
-	app, err := a.catalog.OpenApp(r.PathValue("app"))
+	app, err := openAppFor(r, a.catalog, r.PathValue("app"))
 	if err != nil {
 		return err
 	}
 	launch, err := readLaunch(w, r)
 	if err != nil {
+		return err
+	}
+	if err := settleOwnerOf(r, app.Name, launch); err != nil {
 		return err
 	}
 	drawn, err := drawnAt(r.Header.Get(api.KeyAgeHeader))

@@ -149,6 +149,7 @@ func (w *memWorker) Grant(_ context.Context, g lifecycle.Grant) (*machine.Machin
 	m := &machine.Machine{ID: id, App: g.Request.App, Name: name, State: machine.Created, Region: g.Region,
 		InstanceID: w.last, Version: w.last,
 		CreatedAt: now, UpdatedAt: now, Config: l.Config, HostStatus: "ok", Worker: w.id, Placement: g.Placement,
+		UnixUser: l.UnixUser,
 		Events:   []machine.Event{},
 		ImageRef: machine.ParseImage(l.Config.Image), Cordoned: l.SkipServiceRegistration}
 	w.rows[id], w.all = m, append(w.all, id)

@@ -18,7 +18,7 @@ import (
 
 // placingAPI serves plans and gangs.
 type placingAPI struct {
-	catalog   appOpener
+	catalog   ownAppMaker
 	broker    placingBroker
 	directory *directory
 	jobs      jobNames // nil: jobs are not accepted, and their names are unknown here
@@ -48,6 +48,9 @@ func (a *placingAPI) opHandlers() handlers {
 func (a *placingAPI) planLaunch(w http.ResponseWriter, r *http.Request) error {
 	launch, err := readLaunch(w, r)
 	if err != nil {
+		return err
+	}
+	if err := settleOwnerOf(r, r.PathValue("app"), launch); err != nil {
 		return err
 	}
 	p, err := a.broker.Plan(r.Context(), broker.Intent{App: r.PathValue("app"), Launch: launch})
@@ -119,7 +122,7 @@ func (a *placingAPI) nameTasks(ctx context.Context, tasks []api.DrainTasks) {
 
 // createGang places a gang, all or nothing.
 func (a *placingAPI) createGang(w http.ResponseWriter, r *http.Request) error {
-	app, err := a.catalog.OpenApp(r.PathValue("app"))
+	app, err := openAppFor(r, a.catalog, r.PathValue("app"))
 	if err != nil {
 		return err
 	}
@@ -129,6 +132,9 @@ func (a *placingAPI) createGang(w http.ResponseWriter, r *http.Request) error {
 	}
 	gang, err := gangOf(&body)
 	if err != nil {
+		return err
+	}
+	if err := settleOwnerOf(r, app.Name, body.Launch); err != nil {
 		return err
 	}
 	placed, err := a.broker.Place(r.Context(), broker.Intent{App: app.Name, Launch: body.Launch, Gang: gang})
@@ -203,6 +209,9 @@ func (a *bidsAPI) readBid(w http.ResponseWriter, r *http.Request) (*api.Bid, bro
 		return nil, broker.Offer{}, fault.New(fault.Invalid, codeBid, "a bid needs an app and a launch with a config")
 	}
 	if _, err := a.catalog.OpenApp(b.App); err != nil {
+		return nil, broker.Offer{}, err
+	}
+	if err := settleOwnerOf(r, b.App, b.Launch); err != nil {
 		return nil, broker.Offer{}, err
 	}
 	return &b, broker.Offer{App: b.App, Launch: b.Launch, Worker: worker.ID()}, broker.CheckLaunch(b.Launch)

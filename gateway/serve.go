@@ -71,8 +71,9 @@ func (w *recorder) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 type front struct {
 	judge   func(secret string) (api.Token, error)
 	users   UnixUsers
-	full    func() error  // why the disk takes no new objects; nil: it does
-	doors   func() string // the mark of the list of doors; "": only this one
+	owned   func(to api.Route, do handler) handler // refuses what is a Unix user's to others
+	full    func() error                           // why the disk takes no new objects; nil: it does
+	doors   func() string                          // the mark of the list of doors; "": only this one
 	agree   func(ctx context.Context, worker bool)
 	log     *slog.Logger
 	metrics *metrics
@@ -243,6 +244,9 @@ func (f *front) forWhoMay(to api.Route, do handler) handler {
 		if len(who) > 0 {
 			t = who[0]
 		}
+		if t.Role.May(to) && api.IsUserApp(app) && (t.App == "" || t.App == app) {
+			return errUsersApp(to, app)
+		}
 		if t.Role.May(to) {
 			return fault.New(fault.Denied, codeTokenApp,
 				"the token %s is valid for the app %s only, and it takes a token for all apps to %s %s here",
@@ -340,7 +344,7 @@ func (f *front) newMux(nouns []noun) (*http.ServeMux, error) {
 		if rt.Shared() {
 			do = f.awaitAgreement(rt, do)
 		}
-		do = f.forWhoMay(rt, do)
+		do = f.forWhoMay(rt, f.owned(rt, do))
 		mux.Handle(string(rt.Op), f.asHTTP(path, do))
 		allow[path] = append(allow[path], rt.Op.Method())
 		if rt.Op.Method() == http.MethodGet {

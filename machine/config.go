@@ -1,5 +1,7 @@
 package machine
 
+import "github.com/soukhq/souk/cluster"
+
 // Config is a user's whole description of how a machine runs. An update replaces it completely; it is never merged.
 // docs/reference/config.md describes what souk does with each field; a test compares it with this type.
 type Config struct {
@@ -315,4 +317,7 @@ type Launch struct {
 
 	// souk's extension; an update without it keeps the present scheduling
 	Scheduling *Scheduling `json:"scheduling,omitempty"`
+
+	// UnixUser is whose machine it is, see Machine.UnixUser. A gateway sets it, whatever the client sends.
+	UnixUser *cluster.UnixUser `json:"unix_user,omitempty"`
 }

@@ -98,6 +98,9 @@ type Machine struct {
 	Rests bool `json:"rests,omitempty"`
 	// mark of the Idempotency-Key of its create
 	KeyMark cluster.KeyMark `json:"key_mark,omitempty"`
+	// UnixUser is the Unix user whose machine it is: a program of the host runs as this user, and only this user and
+	// admins change the machine, enter it, or read its output. nil: it is its app's.
+	UnixUser *cluster.UnixUser `json:"unix_user,omitempty"`
 	// its last eviction; nil once it has been started again
 	Preempted *Preemption `json:"preempted,omitempty"`
 	// it was evicted, and is started again once there is room

@@ -110,6 +110,7 @@ func (n *Node) openWorker(ctx context.Context, p Worker) error {
 			Wanted:   n.catalog.Services.WantedImages,
 			Sized:    n.o.Sized,
 			Secrets:  awaitSecrets(ctx, n.catalog.Secrets.OpenSecrets),
+			Users:    n.o.UnixUsers,
 			Tasks:    tasks,
 			Drain:    n.drainMachine,
 			MayBegin: mayBegin,

@@ -60,6 +60,7 @@ func (w *Worker) Grant(ctx context.Context, g lifecycle.Grant) (*machine.Machine
 	var done func()
 	g.Connection, done = w.machineConnection(ctx, g.Request.App, g.Request.Machine, g.Launch.Config)
 	defer done()
+	g.Connection.No = append(g.Connection.No, w.ownerClauses(ctx, g.Launch)...)
 	r, err := w.loop.callSupervisor(ctx, func(now time.Time, ticket uint64) lifecycle.Out {
 		return w.loop.sup.Grant(now, ticket, g)
 	})

@@ -24,7 +24,8 @@ type effects struct {
 	runtime runtime.Runtime
 	disks   disks
 	secrets func(*machine.Machine) (map[string]string, error) // nil: none
-	drain   Drain                                             // nil: machines have no requests
+	users   UnixUsers
+	drain   Drain // nil: machines have no requests
 	log     *slog.Logger
 	acks    *acks
 	kept    *kept
@@ -38,8 +39,8 @@ type effects struct {
 }
 
 func newEffects(o *Options, a *acks, k *kept, exited func(runtime.Exit), result func(fsm.Result)) *effects {
-	return &effects{runtime: o.Runtime, disks: disks{o.ID, o.Dir, o.Sized}, secrets: o.Secrets, drain: o.Drain,
-		log: o.Log, acks: a, kept: k,
+	return &effects{runtime: o.Runtime, disks: disks{o.ID, o.Dir, o.Sized}, secrets: o.Secrets, users: o.Users,
+		drain: o.Drain, log: o.Log, acks: a, kept: k,
 		exited: exited, result: result,
 		queues: map[string]*effectQueue{}}
 }

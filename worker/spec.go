@@ -10,6 +10,7 @@ import (
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/runtime"
+	"github.com/soukhq/souk/runtime/devices"
 )
 
 // defaultPath is the PATH of a machine that runs a host program and whose config sets none.
@@ -40,6 +41,10 @@ func (e *effects) runtimeSpec(t lifecycle.Target, launch bool) (runtime.Spec, er
 		return s, nil
 	}
 	s.Attach = t.Attach
+	login, err := e.runAsOwner(m, &s)
+	if err != nil {
+		return s, err
+	}
 	secrets := map[string]string{}
 	if e.secrets != nil && !t.SkipSecrets {
 		got, err := e.secrets(m)
@@ -53,8 +58,7 @@ func (e *effects) runtimeSpec(t lifecycle.Target, launch bool) (runtime.Spec, er
 		return s, fault.New(fault.Precondition, fault.CodeSecret,
 			"the machine wants the secrets %q, and the app has none of these names; set them first", missing)
 	}
-	var err error
-	s.Env = environmentOf(m, string(e.disks.worker), t, given)
+	s.Env = devices.SetEnv(login, environmentOf(m, string(e.disks.worker), t, given))
 	s.Files, err = configFiles(c, secrets)
 	return s, err
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
+	"github.com/soukhq/souk/internal/unixuser"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/runtime"
 	"github.com/soukhq/souk/runtime/image"
@@ -40,6 +41,7 @@ type Options struct {
 	Wanted   func() []string                                   // images that a prune keeps; nil: none
 	Sized    bool                                              // volumes have an enforced size (package loopfs)
 	Secrets  func(*machine.Machine) (map[string]string, error) // returns the secrets that a machine reads; nil: none
+	Users    UnixUsers                                         // nil: no program runs as a Unix user
 	Tasks    Tasks                                             // nil: none
 	Observer Observer                                          // nil: none
 	// Dial connects to a port of a machine for its health checks; nil: package reach does it
@@ -118,6 +120,9 @@ func New(ctx context.Context, o Options) (*Worker, error) {
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Users == nil {
+		o.Users = (*unixuser.Users)(nil)
 	}
 	dialer := new(reach.Dialer)
 	own := (*reach.Own)(nil)

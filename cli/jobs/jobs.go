@@ -74,7 +74,7 @@ func cmdJobLs(c *cli.Env) *cobra.Command {
 		if all {
 			ask = cl.Jobs
 		}
-		shown, err := ask(cmd.Context(), c.AppGiven())
+		shown, err := ask(cmd.Context(), c.AppNamed())
 		if err != nil {
 			return err
 		}

@@ -139,7 +139,7 @@ func specOf(c *cli.Env, o *submitFlags, argv []string) (jobs.Spec, error) {
 		return jobs.Spec{}, err
 	}
 	s := jobs.Spec{
-		App:        c.AppGiven(), // none: the token's own
+		App:        c.AppNamed(), // none: the token's own
 		Name:       o.name,
 		Command:    argv,
 		Env:        env,

@@ -213,6 +213,9 @@ func printMachine(ctx context.Context, c *cli.Env, cl *client.Client, m *machine
 		line("restarts", "%d by its policy since it last ran for 5 minutes", m.Restarts)
 	}
 	line("app", "%s", m.App)
+	if u := m.UnixUser; u != nil {
+		line("owner", "user %s (%d)", u.Name, u.UID)
+	}
 	if m.Replica != nil {
 		line("replica", "%s", strings.Map(cli.Printable, m.Replica.String()))
 	}

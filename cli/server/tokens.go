@@ -27,7 +27,7 @@ is removed (souk node rm), and with it every token that was made with it.
 
 With --unix-user what is made with the token belongs to that user and runs as him, as what he asks of the socket of a
 host himself (souk agent --unix-users). Without --role and --app it is good for as much: for jobs and machines of his
-own app, user-NAME.
+own app, unix-NAME.
 
 With --app an operator's or a viewer's token is good for that app alone: its machines, volumes, secrets and releases. It may
 not make or list apps, or say which policy, namespace or eviction budget the app has.`
@@ -53,7 +53,7 @@ makes another. Use it with SOUK_ADDR and SOUK_TOKEN, or in the header "Authoriza
 		}
 		app := ""
 		if f := cmd.Flag("app"); f != nil && f.Changed { // not SOUK_APP: a token's scope must be given explicitly
-			app = c.AppGiven()
+			app = c.AppNamed()
 		}
 		cl, err := c.Client()
 		if err != nil {

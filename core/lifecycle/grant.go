@@ -114,7 +114,7 @@ func (s *commands) enterMachine(g Grant) *row {
 		CreatedAt: formatTime(s.now), Config: l.Config,
 		HostStatus: "ok", Cordoned: l.SkipServiceRegistration, Worker: s.seller.Record(s.now).Worker,
 		Placement:  g.Placement,
-		Scheduling: l.Scheduling, KeyMark: g.KeyMark, Replica: g.Replica, Rests: l.SkipLaunch,
+		Scheduling: l.Scheduling, KeyMark: g.KeyMark, Replica: g.Replica, Rests: l.SkipLaunch, UnixUser: l.UnixUser,
 	}
 	if r.Machine.Name == "" {
 		r.Machine.Name = s.freeName(g.Request.App)
@@ -151,7 +151,7 @@ func (s *Supervisor) Grant(now time.Time, ticket uint64, g Grant) Out {
 // Connection is the runtime's answer about the network that a config asks for (runtime.Connector).
 type Connection struct {
 	Address string           // of the machine's own; "": it shares its host's
-	No      []machine.Clause // why the network cannot be had
+	No      []machine.Clause // why the network cannot be had, or the machine not run as its owner
 }
 
 // hostAddress is the address of a machine that shares its host's network.

@@ -59,6 +59,14 @@ func (r *Request) AskForRuntime(c *machine.Config) {
 	r.Scheduling.Require = append(slices.Clone(r.Scheduling.Require), able)
 }
 
+// AskForUser adds the requirement of a worker that runs programs as the Unix user whose machine it is; nil: none. An
+// image has users of its own. Set Image first.
+func (r *Request) AskForUser(u *cluster.UnixUser) {
+	if u != nil && r.Image == machine.HostImage {
+		r.UnixUser = u.Name
+	}
+}
+
 // Occupies returns what the machine occupies once it is made: only its disk if it is not started.
 func (r *Request) Occupies() cluster.Resources {
 	if r.Start {

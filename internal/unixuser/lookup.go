@@ -26,6 +26,11 @@ type Account struct {
 	Shell  string
 }
 
+// LoginEnv returns the variables that a login as this user sets, as KEY=VALUE, sorted.
+func (a *Account) LoginEnv() []string {
+	return []string{"HOME=" + a.Home, "LOGNAME=" + a.Name, "SHELL=" + a.Shell, "USER=" + a.Name}
+}
+
 // patience bounds one question to the name service: a directory server that is down may hold an answer for long.
 const patience = 5 * time.Second
 

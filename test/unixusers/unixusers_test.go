@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"syscall"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/soukhq/souk/core/jobs"
 	"github.com/soukhq/souk/internal/wait/waittest"
+	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/test/netns"
 	"github.com/soukhq/souk/test/soukexe"
 )
@@ -254,10 +256,10 @@ func ownDir(t *testing.T, path string, uid int) string {
 	return path
 }
 
-// TestJobsOfTwoUsersOfOneHost: tasks of each own what they write, with the umask and limits of the shell that submitted
+// TestTwoUsersOfOneHost: tasks of each own what they write, with the umask and limits of the shell that submitted
 // them and the groups of their user, on the hosts that have the user with this number; neither changes, reads or signals
 // what is the other's.
-func TestJobsOfTwoUsersOfOneHost(t *testing.T) {
+func TestTwoUsersOfOneHost(t *testing.T) {
 	hosts := openHosts(t)
 	h1 := hosts[0]
 	root := filepath.Dir(h1.dir)
@@ -365,9 +367,74 @@ func TestJobsOfTwoUsersOfOneHost(t *testing.T) {
 		t.Errorf("she cancels by her token: %d %s", code, out)
 	}
 	waittest.Until(t, "her task has ended", func() bool { return h1.job(run).State.Final() })
+	testMachines(t, hosts)
 	if out := h1.want(denied, "daemon", "submit", "--", "true"); !strings.Contains(out, "not among those") {
 		t.Errorf("a user of the system: %s", out)
 	}
+}
+
+// testMachines: a machine runs as the user who made it, where the host has the user, and others than
+// the owner and admins neither change it, enter it nor read its output.
+func testMachines(t *testing.T, hosts []*host) {
+	h1 := hosts[0]
+	var launched struct {
+		Machine machine.Machine `json:"machine"`
+	}
+	for i := range 4 { // on h1 or h2: h3 has another alice
+		name := fmt.Sprintf("web%d", i)
+		told := h1.want(0, "alice", "run", "--json", "--name", name, "--cpus", "1", "--", "sh", "-c",
+			`echo "$(id -un) $HOME"; umask 022; exec sleep 600`)
+		if err := json.Unmarshal([]byte(told), &launched); err != nil {
+			t.Fatal(err)
+		}
+		m := launched.Machine
+		if m.App != "unix-alice" || m.UnixUser == nil || m.UnixUser.UID != aliceID || m.Worker == "h3" {
+			t.Fatalf("%s", told)
+		}
+	}
+	waittest.Until(t, "its output is there", func() bool {
+		out, code := h1.run("alice", h1.exe, "logs", "web0")
+		return code == 0 && strings.Contains(out, "alice /home/alice")
+	})
+	if out := h1.want(0, "alice", "exec", "web0", "--", "id", "-u"); out != strconv.Itoa(aliceID) {
+		t.Errorf("a command in it runs as %q", out)
+	}
+	if out := h1.want(0, "alice", "ps"); strings.Count(out, "web") != 4 {
+		t.Errorf("her machines: %s", out)
+	}
+	if out := h1.want(0, "", "status", "--app", "unix-alice", "web0"); !strings.Contains(out, "user alice (54321)") {
+		t.Errorf("%s", out)
+	}
+	if out := h1.want(denied, "alice", "run", "--user", "bob", "--", "true"); !strings.Contains(out, "runs as alice") {
+		t.Errorf("as another user: %s", out)
+	}
+	ops := h1.want(0, "", "token", "create", "ops2", "--role", "operator")
+	for _, argv := range [][]string{{"stop", "web0"}, {"exec", "web0", "--", "id"}, {"logs", "web0"},
+		{"destroy", "--force", "web0"}, {"cp", "web0:/etc/hostname", "-"}} {
+		argv = append([]string{argv[0], "--app", "unix-alice"}, argv[1:]...)
+		if out := h1.want(denied, "bob", argv...); strings.Contains(out, "/home/alice") {
+			t.Errorf("bob: %q: %s", argv, out)
+		}
+		env := []string{"env", "SOUK_ADDR=127.0.0.1:4280", "SOUK_TOKEN=" + ops, h1.exe}
+		out, code := h1.run("", append(env, argv...)...)
+		if code != denied || !strings.Contains(out, "Unix user") {
+			t.Errorf("an operator: %q: %d %s", argv, code, out)
+		}
+	}
+	out, code := h1.run("alice", h1.exe, "run", "--require", "worker == h3", "--", "true")
+	id := regexp.MustCompile(`souk explain ([0-9A-Z]+)`).FindStringSubmatch(out)
+	if code == 0 || id == nil {
+		t.Errorf("where alice has another number: %d %s", code, out)
+	} else if out := h1.want(0, "", "explain", id[1]); !strings.Contains(out, "has the number 54322 on this host") {
+		t.Errorf("why not: %s", out)
+	}
+	h1.want(0, "alice", "stop", "web1")
+	h1.want(0, "alice", "start", "web1")
+	if out := h1.want(0, "alice", "exec", "web1", "--", "id", "-u"); out != strconv.Itoa(aliceID) {
+		t.Errorf("after a restart a command in it runs as %q", out)
+	}
+	h1.want(0, "", "destroy", "--app", "unix-alice", "--force", "web2") // an admin may
+	h1.want(0, "alice", "destroy", "--force", "web0", "web1", "web3")
 }
 
 // submit1 is submit from a shell that a script prepares.

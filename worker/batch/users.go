@@ -64,7 +64,7 @@ func (r *Runner) giveUser(ctx context.Context, t *jobs.Terms, s *runtime.Spec) e
 		return err
 	}
 	s.As, s.Home = asAccount(&a, &t.Propagated), false
-	s.Env = devices.SetEnv(accountEnv(&a), s.Env)
+	s.Env = devices.SetEnv(a.LoginEnv(), s.Env)
 	return nil
 }
 
@@ -83,9 +83,4 @@ func asAccount(a *unixuser.Account, h *jobs.Propagated) *runtime.As {
 		as.Limits = append(as.Limits, runtime.SoftLimit{Resource: name, Soft: soft})
 	}
 	return as
-}
-
-// accountEnv returns the variables that a login sets, for those that a job does not.
-func accountEnv(a *unixuser.Account) []string {
-	return []string{"HOME=" + a.Home, "LOGNAME=" + a.Name, "SHELL=" + a.Shell, "USER=" + a.Name}
 }
