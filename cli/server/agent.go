@@ -342,6 +342,7 @@ func (a *agent) print(c *cli.Env, took time.Duration) {
 	a.containers.say(c)
 	a.requests.say(c)
 	a.doors.printRoot(c, a.dir)
+	a.doors.printUsersDoor(c, a.dir)
 	next, given := "souk members, which finds this agent by itself", ""
 	if home, err := c.AgentDir(""); err != nil || home != a.dir {
 		given, next = a.dir, "export SOUK_ADDR=unix:"+filepath.Join(a.dir, cli.SocketFile)+", then souk members"

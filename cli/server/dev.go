@@ -223,6 +223,7 @@ func printReady(ctx context.Context, c *cli.Env, dir string, d *doors, n *node.N
 		fmt.Fprintf(c.Out, "  machines from before that go on: %d\n", running)
 	}
 	d.printRoot(c, dir)
+	d.printUsersDoor(c, dir)
 	fmt.Fprintf(c.Out,
 		"Other clients of the Machines API want:\n  export SOUK_ADDR=%s\n  export SOUK_TOKEN=$(cat %s)\n",
 		d.addr, filepath.Join(dir, "token"))

@@ -195,6 +195,14 @@ func (d *doors) printRoot(c *cli.Env, dir string) {
 		"api-root.pem --token-file FILE\n", d.root, d.addr)
 }
 
+// printUsersDoor prints whom the socket for users serves.
+func (d *doors) printUsersDoor(c *cli.Env, dir string) {
+	if d.users != nil {
+		fmt.Fprintf(c.Out, "  users   %s, for the Unix users %s of this host\n",
+			filepath.Join(dir, cli.UsersSocketFile), d.users)
+	}
+}
+
 // hostsHere lists the names and addresses that other hosts may reach this one at, the given one first.
 func hostsHere(given string) (hosts []string) {
 	if given != "" {
