@@ -21,8 +21,9 @@ type Machine struct {
 	Updated  time.Time
 	Worker   cluster.WorkerID
 	Region   cluster.Region
-	Apart    bool            // it has its own address, not its host's
-	KeyMark  cluster.KeyMark // of the Idempotency-Key of its create
+	Apart    bool              // it has its own address, not its host's
+	KeyMark  cluster.KeyMark   // of the Idempotency-Key of its create
+	UnixUser *cluster.UnixUser // see machine.Machine. Read only
 
 	// Read by stewards.
 	Replica *machine.Replica // which replica of a service it is; nil: none. Read only
@@ -68,8 +69,9 @@ func Summary(x *machine.Machine) Machine {
 	_, apart := x.OwnAddress()
 	return Machine{ID: x.ID, App: x.App, Name: x.Name, State: x.State, Instance: x.InstanceID, Updated: at,
 		Worker: x.Worker,
-		Region: cluster.Region(x.Region), Apart: apart, KeyMark: x.KeyMark, Services: servicesOf(x),
-		Replica: x.Replica, Ready: x.Ready(), Died: x.Died, Rests: x.Rests || x.Preempted != nil, Loops: x.Loops(),
+		Region: cluster.Region(x.Region), Apart: apart, KeyMark: x.KeyMark, UnixUser: x.UnixUser,
+		Services: servicesOf(x),
+		Replica:  x.Replica, Ready: x.Ready(), Died: x.Died, Rests: x.Rests || x.Preempted != nil, Loops: x.Loops(),
 		Deaths: len(x.Deaths), Evicted: x.Preempted != nil, Ended: howEnded(x), Unfit: whyUnfit(x),
 		Missed:  whyMissed(x),
 		Exit:    exitCode(x),
@@ -137,7 +139,7 @@ func (m *Machine) LastKnown(silent time.Duration) *machine.Machine {
 	return &machine.Machine{ID: m.ID, App: m.App, Name: m.Name, State: m.State, Region: string(m.Region),
 		InstanceID: m.Instance, Version: m.Instance, Replica: m.Replica, CreatedAt: at, UpdatedAt: at, Worker: m.Worker,
 		HostStatus: "unreachable", SilentMS: silent.Milliseconds(), Events: []machine.Event{},
-		Config: &machine.Config{}}
+		Config: &machine.Config{}, UnixUser: m.UnixUser}
 }
 
 // Admits reports whether machines of an app may connect to this one. Its firewall rules allow the same.

@@ -218,7 +218,8 @@ func TestSocketForUsersKnowsWhoAsks(t *testing.T) {
 // TestMachineBelongsToItsUnixUser sends every request about a machine of a Unix user with other tokens: what changes or
 // enters it, or reads its output, is refused, and nothing else.
 func TestMachineBelongsToItsUnixUser(t *testing.T) {
-	s := newShop(t, forUnixUsers()).open()
+	w := forUnixUsers()
+	s := newShop(t, w).open()
 	s.with(func(o *Options) { o.Tokens, o.Jobs = roleTokens{}, buyers.New(buyers.Options{Own: newDeskJobs()}) })
 	const alice, path = "operator@unix-alice+alice", "/v1/apps/unix-alice/machines"
 	made := s.send("POST", path, hostLaunch, as(alice)) // it makes her app, too
@@ -282,5 +283,17 @@ func TestMachineBelongsToItsUnixUser(t *testing.T) {
 	}
 	if r := s.send("DELETE", path+"/"+m.ID+"?force=true", nil, as(alice)); r.code != 200 {
 		t.Errorf("she destroys it: %d %s", r.code, r.raw)
+	}
+	// In an app that others change, too, and while its worker does not answer.
+	s.send("POST", "/v1/apps/shop/machines", hostLaunch, as("operator+alice")).into(t, &m)
+	w.mu.Lock()
+	w.down = unavailable()
+	w.mu.Unlock()
+	for who, owner := range map[string]bool{"operator": false, "operator@shop": false, "operator+alice": true,
+		"admin": true} {
+		r := s.send("POST", "/v1/apps/shop/machines/"+m.ID+"/stop", nil, as(who))
+		if refused := r.failure(t).Souk.Code == fault.CodeOwner; refused == owner {
+			t.Errorf("%s stops it while its worker does not answer: %d %s", who, r.code, r.raw)
+		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/soukhq/souk/api"
+	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/store/catalog"
@@ -34,20 +35,31 @@ func (d *directory) checkOwner(r *http.Request, to api.Route) error {
 	}) {
 		return nil
 	}
-	f, err := d.machineNamed(r)
-	switch {
-	case fault.Is(err, fault.NotFound):
+	owner, err := d.unixUserOf(r)
+	if fault.Is(err, fault.NotFound) {
 		return nil // the handler says what is missing
-	case err != nil:
-		return err
-	case f.Machine.UnixUser == nil || slices.ContainsFunc(of(r).who, func(t api.Token) bool {
-		return may(t) && t.UnixUser != nil && *t.UnixUser == *f.Machine.UnixUser
-	}):
-		return nil
 	}
-	name := f.Machine.UnixUser.Name
+	if err != nil || owner == nil || slices.ContainsFunc(of(r).who, func(t api.Token) bool {
+		return may(t) && t.UnixUser != nil && *t.UnixUser == *owner
+	}) {
+		return err
+	}
 	return fault.New(fault.Denied, fault.CodeOwner, "machine %s belongs to the Unix user %s: only %s and a token "+
-		"with the role admin may do this", f.Machine.ID, name, name)
+		"with the role admin may do this", clipText(r.PathValue("id"), 80), owner.Name, owner.Name)
+}
+
+// unixUserOf returns the Unix user whose machine a request is about; nil: it is its app's. That never changes, so the
+// fleet's report of it does; a destroyed machine is asked for at its worker.
+func (d *directory) unixUserOf(r *http.Request) (*cluster.UnixUser, error) {
+	app, id := r.PathValue("app"), r.PathValue("id")
+	if x, known := d.Fleet.Snapshot().Machine(id); known && x.App == app {
+		return x.UnixUser, nil
+	}
+	f, err := d.machineNamed(r)
+	if err != nil {
+		return nil, err
+	}
+	return f.Machine.UnixUser, nil
 }
 
 // checkAppsUser refuses a request that changes something in the own app of a Unix user, where it is not his, nor an

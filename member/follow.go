@@ -219,8 +219,9 @@ const mostEnded = 200
 func machineOf(x gossip.Machine) fleet.Machine {
 	m := fleet.Machine{ID: x.ID, App: x.App, Name: x.Name, State: machine.State(x.State), Instance: x.Instance,
 		Updated: x.UpdatedAt,
-		Worker:  x.Worker, Region: x.Region, Apart: x.Apart, KeyMark: x.KeyMark, Services: x.Services,
-		Replica: x.Replica, Ready: x.Ready, Died: x.Died, Rests: x.Rests, Loops: x.Loops,
+		Worker:  x.Worker, Region: x.Region, Apart: x.Apart, KeyMark: x.KeyMark, UnixUser: x.UnixUser,
+		Services: x.Services,
+		Replica:  x.Replica, Ready: x.Ready, Died: x.Died, Rests: x.Rests, Loops: x.Loops,
 		Deaths: x.Deaths, Evicted: x.Evicted, Ended: fault.Clip(x.Ended, mostEnded),
 		Unfit: fault.Clip(x.Unfit, mostEnded), Missed: fault.Clip(x.Missed, mostEnded), Exit: x.Exit,
 		Failing:  x.Failing,

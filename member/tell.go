@@ -169,7 +169,8 @@ func (m *Member) logUnreported(what string, err error) {
 func summaryOf(f fleet.Machine) gossip.Machine {
 	return gossip.Machine{ID: f.ID, App: f.App, Name: f.Name, State: string(f.State), Instance: f.Instance,
 		UpdatedAt: f.Updated, Worker: f.Worker, Region: f.Region, Apart: f.Apart, KeyMark: f.KeyMark,
-		Replica: f.Replica, Ready: f.Ready, Died: f.Died, Rests: f.Rests, Loops: f.Loops,
+		UnixUser: f.UnixUser,
+		Replica:  f.Replica, Ready: f.Ready, Died: f.Died, Rests: f.Rests, Loops: f.Loops,
 		Deaths: f.Deaths, Evicted: f.Evicted, Ended: f.Ended, Unfit: f.Unfit, Missed: f.Missed, Exit: f.Exit,
 		Services: f.Services, Failing: f.Failing, Cordoned: f.Cordoned, From: f.From, Load: f.Load, CPU: f.CPU}
 }

@@ -22,16 +22,17 @@ const (
 
 // Machine is a worker's public record of a machine: enough to route to it and to list it.
 type Machine struct {
-	ID        string           `json:"id"`
-	App       string           `json:"app"`
-	Name      string           `json:"name,omitempty"`
-	State     string           `json:"state"`
-	Instance  string           `json:"instance_id,omitempty"`
-	UpdatedAt time.Time        `json:"updated_at"`
-	Worker    cluster.WorkerID `json:"worker"`
-	Region    cluster.Region   `json:"region,omitempty"`
-	Apart     bool             `json:"apart,omitempty"` // the machine has its own address
-	KeyMark   cluster.KeyMark  `json:"key_mark,omitempty"`
+	ID        string            `json:"id"`
+	App       string            `json:"app"`
+	Name      string            `json:"name,omitempty"`
+	State     string            `json:"state"`
+	Instance  string            `json:"instance_id,omitempty"`
+	UpdatedAt time.Time         `json:"updated_at"`
+	Worker    cluster.WorkerID  `json:"worker"`
+	Region    cluster.Region    `json:"region,omitempty"`
+	Apart     bool              `json:"apart,omitempty"` // the machine has its own address
+	KeyMark   cluster.KeyMark   `json:"key_mark,omitempty"`
+	UnixUser  *cluster.UnixUser `json:"unix_user,omitempty"` // whose it is; see package machine
 
 	// Read by stewards; see package fleet.
 	Replica *machine.Replica `json:"replica,omitempty"`

@@ -3,6 +3,7 @@
 package unixusers
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -266,9 +267,13 @@ func TestTwoUsersOfOneHost(t *testing.T) {
 	hers, his := ownDir(t, filepath.Join(root, "of-alice"), aliceID), ownDir(t, filepath.Join(root, "of-bob"), bobID)
 
 	// 24 tasks of one core on hosts of four: no single host can hold those that run at once.
-	shell := `umask 027; ulimit -S -n 333; exec "$@"`
+	shell := `umask 027; ulimit -S -n 333; exec nice -n 5 "$@"`
+	nice, err := exec.Command("nice").Output() // of this process, and so of the agents
+	if err != nil {
+		t.Fatal(err)
+	}
 	id := h1.submit1(t, "alice", shell, "--name", "sweep", "--array", "1-24", "--env", "KEY=hidden-value", "--", "sh",
-		"-c", `{ echo "$(id -u) $(id -G) $(umask) $(ulimit -S -n) $HOME $USER"; } > "$0/$SOUK_INDEX.$SOUK_WORKER"; sleep 0.3`,
+		"-c", `{ echo "$(id -u) $(id -G) $(umask) $(ulimit -S -n) $(nice) $HOME $USER"; } > "$0/$SOUK_INDEX.$SOUK_WORKER"; sleep 0.3`,
 		hers)
 	h1.want(0, "alice", "job", "wait", id)
 	files, err := os.ReadDir(hers)
@@ -282,7 +287,7 @@ func TestTwoUsersOfOneHost(t *testing.T) {
 			t.Fatal(err)
 		}
 		sys := st.Sys().(*syscall.Stat_t)
-		want := fmt.Sprintf("%d %d %d 0027 333 /home/alice alice", aliceID, aliceID, labID)
+		want := fmt.Sprintf("%d %d %d 0027 333 %s /home/alice alice", aliceID, aliceID, labID, bytes.TrimSpace(nice))
 		if got := strings.TrimSpace(string(h1.read(filepath.Join(hers, f.Name())))); got != want ||
 			sys.Uid != aliceID || st.Mode().Perm() != 0o640 {
 			t.Errorf("%s is of %d, %v: %q, not %q", f.Name(), sys.Uid, st.Mode(), got, want)
