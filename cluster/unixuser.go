@@ -15,6 +15,13 @@ type UnixUser struct {
 // IsZero reports whether it is no user.
 func (u UnixUser) IsZero() bool { return u == UnixUser{} }
 
+// IsPerson reports whether a number of a user or group is a person's on Linux: those below are of the system, and nobody
+// owns what has no owner.
+func IsPerson(id uint32) bool {
+	const first, nobody = 1000, 65534
+	return id >= first && id != nobody
+}
+
 // UnixUsersAttribute names the attribute by which a worker says as which Unix users it runs programs: a text that
 // AdmitsUnixUser reads. Without it the worker runs none as them.
 const UnixUsersAttribute = "unix-users"

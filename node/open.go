@@ -202,7 +202,8 @@ func (n *Node) openImages() (err error) {
 
 // openRuntime opens the runtime of one worker, with its state in dir.
 func (n *Node) openRuntime(w Worker, dir string) (Runtime, error) {
-	p := process.Options{Dir: dir, Log: n.o.Log, AllowRoot: n.o.AllowRoot, Devices: n.o.Devices}
+	p := process.Options{Dir: dir, Log: n.o.Log, AllowRoot: n.o.AllowRoot, Devices: n.o.Devices,
+		OwnUsersOnly: n.o.UnixUsers != nil}
 	switch {
 	case n.o.Runtime != nil:
 		return n.o.Runtime(w, dir)

@@ -195,7 +195,7 @@ func People(ctx context.Context) (out []string, err error) {
 	defer cancel()
 	lines, err := exec.CommandContext(ctx, getent, "passwd").Output()
 	for line := range strings.Lines(string(lines)) {
-		if a, err := parsePasswd(line); err == nil && a.isPerson() {
+		if a, err := parsePasswd(line); err == nil && cluster.IsPerson(a.UID) {
 			out = append(out, a.Name)
 		}
 	}

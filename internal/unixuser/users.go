@@ -12,14 +12,6 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
-// People begin at this number on Linux; below are users of the system. nobody owns what has no owner.
-const (
-	firstPerson = 1000
-	nobody      = 65534
-)
-
-func (a *Account) isPerson() bool { return a.UID >= firstPerson && a.UID != nobody }
-
 // How long an answer of the name service is believed.
 const (
 	believed = 30 * time.Second
@@ -134,7 +126,7 @@ func (u *Users) admit(ctx context.Context, a *Account) error {
 	for _, s := range strings.Split(u.text, ",") {
 		group, isGroup := strings.CutPrefix(s, "@")
 		switch {
-		case s == a.Name, s == cluster.AllUnixUsers && a.isPerson():
+		case s == a.Name, s == cluster.AllUnixUsers && cluster.IsPerson(a.UID):
 			return nil
 		case isGroup:
 			gid, err := groupNumber(ctx, group)

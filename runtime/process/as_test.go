@@ -332,3 +332,27 @@ func TestVolumeOfAUserOfTheHost(t *testing.T) {
 		}
 	}
 }
+
+// TestUserIsNoPersonWherePeopleHaveTheirOwn: on a worker that serves the users of its host nobody else runs a program as
+// one of them, or with a group of theirs.
+func TestUserIsNoPersonWherePeopleHaveTheirOwn(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root has programs of other users")
+	}
+	for _, own := range []bool{true, false} {
+		r := open(t, func(o *process.Options) { o.OwnUsersOnly = own })
+		for i, user := range []string{"54321", "54321:54322", "1:54322", "daemon:54322", "nobody", "daemon", "33:33"} {
+			id := fmt.Sprintf("m%v%d", own, i)
+			s := limited(id, 1, self...)
+			s.User = user
+			if err := r.Prepare(t.Context(), s); err != nil {
+				t.Fatal(err)
+			}
+			_, err := r.Start(t.Context(), s)
+			if refused := own && strings.Contains(user, "5432"); refused != (fault.CodeOf(err) == runtime.CodeUser) ||
+				!refused && err != nil {
+				t.Errorf("own users only: %v: --user %s: %v", own, user, err)
+			}
+		}
+	}
+}

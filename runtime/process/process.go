@@ -63,6 +63,7 @@ type Options struct {
 	ReaperCommand []string
 
 	AllowRoot    bool          // machines may run as root, if their config asks for it
+	OwnUsersOnly bool          // programs run as people of the host by Spec.As alone, never by Spec.User
 	LogFileBytes int64         // size of one log file; 0: 1 MiB
 	LogFiles     int           // log files kept per machine; 0: 4
 	ReaperIdle   time.Duration // how long an idle reaper stays; 0: a minute; takes effect when the reaper is started

@@ -58,7 +58,7 @@ func (r *Runtime) askStart(ctx context.Context, q frame.Request, s runtime.Spec,
 	}
 	st := &frame.Start{
 		Argv: s.Argv, Env: s.Env, User: s.User, As: s.As, Mounts: s.Mounts, Fresh: s.Fresh, Home: s.Home,
-		Root: r.o.AllowRoot, Container: in,
+		Root: r.o.AllowRoot, NoPeople: r.o.OwnUsersOnly, Container: in,
 		Limits: limitsOf(s),
 		Attach: s.Attach, LogBytes: r.o.LogFileBytes, LogFiles: r.o.LogFiles,
 	}

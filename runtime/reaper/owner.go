@@ -7,6 +7,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/runtime"
 	"github.com/soukhq/souk/runtime/reaper/frame"
@@ -145,9 +146,14 @@ func (a *apart) ownerOf(m *machine, s *frame.Start) (*owner, error) {
 			"the user %q is kept for a machine of this host: leave the user out, and the machine gets one of its own",
 			s.User)
 	}
-	privileged := o.uid == 0 || o.gid == 0
+	privileged, person := o.uid == 0 || o.gid == 0, isPerson(o.uid) || isPerson(o.gid)
 	for _, g := range o.groups {
-		privileged = privileged || g == 0
+		privileged, person = privileged || g == 0, person || cluster.IsPerson(g)
+	}
+	if person && s.NoPeople {
+		return nil, fault.New(fault.Precondition, runtime.CodeUser,
+			"this worker runs programs as the people of its host for themselves alone (--unix-users), and the user %q "+
+				"is one, or in a group of people: leave the user out, or ask as that user", s.User)
 	}
 	if privileged && !s.Root {
 		return nil, fault.New(fault.Precondition, fault.CodeRoot,
@@ -156,6 +162,8 @@ func (a *apart) ownerOf(m *machine, s *frame.Start) (*owner, error) {
 	}
 	return o, nil
 }
+
+func isPerson(id int) bool { return id >= 0 && cluster.IsPerson(uint32(id)) } //nolint:gosec // not negative
 
 // workDir is the path of a machine's directory as the machine sees it.
 func (a *apart) workDir(id string) string {

@@ -104,6 +104,8 @@ type Start struct {
 	Home   bool            `json:"home,omitempty"`  // set HOME to the machine's directory, unless Env has it
 
 	Root bool `json:"root,omitempty"` // User may be root
+	// NoPeople refuses a User who is a person, or in a group of people: As alone runs programs for them.
+	NoPeople bool `json:"no_people,omitempty"`
 
 	Attach   bool  `json:"attach,omitempty"` // wait for a reader of the log
 	LogBytes int64 `json:"log_bytes"`        // of one log file
