@@ -79,10 +79,31 @@ func (d *Dispatcher) tellWorkers(now time.Time) {
 			s.used = now
 		}
 	}
+	d.dropIdleQueues()
 	d.out.Wake = time.Time{}
 	if wait, due := d.tellDue(now); due {
 		d.out.Wake = now.Add(wait)
 	}
+}
+
+// fewQueues is how many queues are kept whether or not they have tasks.
+const fewQueues = 64
+
+// dropIdleQueues drops the queues of shapes that no unfinished job has. There would be ever more, as the tasks of each
+// Unix user have shapes of their own.
+func (d *Dispatcher) dropIdleQueues() {
+	if len(d.queues) <= fewQueues {
+		return
+	}
+	used := map[Shape]bool{}
+	for _, j := range d.order {
+		if !j.isOver() {
+			used[j.shape()] = true
+		}
+	}
+	d.queues = slices.DeleteFunc(d.queues, func(sh *shapeQueue) bool {
+		return !used[sh.shape] && sh.queue.Tasks() == 0
+	})
 }
 
 // Of the workers that may run what is not wanted, so many are connected at once, and each so often.

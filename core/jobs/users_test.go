@@ -136,3 +136,36 @@ func TestPropagatedLimitsAreChecked(t *testing.T) {
 		}
 	}
 }
+
+// TestUsersThatHaveNoTaskLeaveNoQueue: a thousand users come and go, and what is kept of them is bounded.
+func TestUsersThatHaveNoTaskLeaveNoQueue(t *testing.T) {
+	d := jobs.NewDispatcher(auction.DefaultRules(8))
+	d.Open(epoch)
+	now := epoch
+	for n := range uint32(1000) {
+		now = now.Add(time.Second)
+		user := cluster.UnixUser{Name: "u", UID: 1000 + n}
+		id := jobs.ID(uint64(n))
+		if err := d.Submit(now, id, settled(t, jobs.Spec{Owner: jobs.Owner{User: &user}})); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := d.Flush(); err != nil {
+			t.Fatal(err)
+		}
+		d.Saved(now)
+		if n%10 == 0 {
+			continue // it waits on
+		}
+		if err := d.Cancel(now, id, "enough"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	now = now.Add(time.Second)
+	d.Open(now)
+	if n := d.NumQueues(); n < 100 || n > 200 {
+		t.Errorf("%d queues for 100 jobs that wait", n)
+	}
+	if n := d.List(now, ""); len(n) != 1000 {
+		t.Errorf("%d jobs", len(n))
+	}
+}
