@@ -67,7 +67,7 @@ type Options struct {
 	Region cluster.Region
 	// Decisions is where the broker records each placement; nil: nowhere.
 	Decisions *decisionlog.Log
-	UnixUsers UnixUsers     // of this host, for its socket for users; nil: there is none
+	UnixUsers UnixUsers     // of this host, that users.sock serves; nil: there is no such socket
 	Full      func() error  // why the disk takes no new objects; nil: it always does
 	Log       *slog.Logger  // nil: nothing is logged
 	Rand      io.Reader     // nil: crypto/rand

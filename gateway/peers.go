@@ -43,7 +43,11 @@ func (f *front) addPeer(r *http.Request, good []api.Token, failed error, refused
 	}
 	a, err := f.users.Numbered(r.Context(), uid)
 	if err != nil {
-		return nil, fault.Wrap(err, fault.Denied, fault.CodeUnixUser, "the souk of this host does not serve user %d",
+		kind := fault.Denied
+		if fault.Is(err, fault.Unavailable) { // the name service does not answer: worth a retry
+			kind = fault.Unavailable
+		}
+		return nil, fault.Wrap(err, kind, fault.CodeUnixUser, "the souk of this host does not serve user %d",
 			uid)
 	}
 	who := a.UnixUser

@@ -301,6 +301,7 @@ func requestOf(m *machine.Machine) placement.Request {
 		Start:   true,
 	}
 	r.AskFor(m.Config)
+	r.AskForUser(m.UnixUser)
 	if m.Region != "" {
 		r.Regions = []cluster.Region{cluster.Region(m.Region), "any"}
 	}

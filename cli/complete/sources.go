@@ -227,7 +227,6 @@ func attributes(ctx context.Context, c *cli.Env) ([]string, error) {
 	return ofWorkers(func(w cluster.Record) []string { return slices.Collect(maps.Keys(w.Attributes)) })(ctx, c)
 }
 
-// runtimes lists the OCI runtimes that some worker has.
 func people(ctx context.Context, _ *cli.Env) ([]string, error) { return unixuser.People(ctx) }
 
 func allOrPeople(ctx context.Context, _ *cli.Env) ([]string, error) {
@@ -235,6 +234,7 @@ func allOrPeople(ctx context.Context, _ *cli.Env) ([]string, error) {
 	return append([]string{cluster.AllUnixUsers}, names...), err
 }
 
+// runtimes lists the OCI runtimes that some worker has.
 func runtimes(ctx context.Context, c *cli.Env) ([]string, error) {
 	return ofWorkers(func(w cluster.Record) (out []string) {
 		for a := range w.Attributes {

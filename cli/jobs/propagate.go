@@ -3,7 +3,6 @@ package jobs
 import (
 	"bufio"
 	"bytes"
-	"os"
 	"os/exec"
 	"slices"
 	"strconv"
@@ -21,22 +20,14 @@ var limitTitles = map[string]string{ //nolint:gochecknoglobals // a constant
 }
 
 // propagatedHere returns the umask and the soft limits of the shell that this command runs in. The limits are read by a
-// child: the Go runtime raises its own limit of open files when it begins, and gives children the one before. A host
-// that does not tell them sends none.
-func propagatedHere() (h jobs.Propagated, err error) {
+// child: the Go runtime raises its own limit of open files when it begins, and gives children the one before. Where they
+// cannot be read, as on systems other than Linux, none are sent.
+func propagatedHere() jobs.Propagated {
 	mask := syscall.Umask(0)
 	syscall.Umask(mask)
-	umask := uint32(mask) //nolint:gosec // at most 0777
-	h.Umask = &umask
-	out, err := exec.Command("cat", "/proc/self/limits").Output()
-	if err != nil {
-		if _, missing := os.Stat("/proc/self/limits"); missing != nil {
-			return h, nil //nolint:nilerr // another system: the worker's limits hold
-		}
-		return h, err
-	}
-	h.Limits = parseLimits(out)
-	return h, nil
+	umask := uint32(mask)                                       //nolint:gosec // at most 0777
+	out, _ := exec.Command("cat", "/proc/self/limits").Output() // on an error it is empty
+	return jobs.Propagated{Umask: &umask, Limits: parseLimits(out)}
 }
 
 // parseLimits reads the soft limits of /proc/PID/limits that travel.

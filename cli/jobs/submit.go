@@ -164,9 +164,7 @@ func specOf(c *cli.Env, o *submitFlags, argv []string) (jobs.Spec, error) {
 	if s.First, s.Last, err = parseArray(o.array); err != nil {
 		return s, err
 	}
-	if s.Propagated, err = propagatedHere(); err != nil {
-		return s, err
-	}
+	s.Propagated = propagatedHere()
 	checked := s
 	checked.App = cmp.Or(s.App, cli.DefaultApp)
 	return s, checked.Settle()

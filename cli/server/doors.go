@@ -53,7 +53,7 @@ func (o *doorFlags) check() error {
 	return err
 }
 
-// users returns whom the socket for users serves; nil: there is none.
+// users returns the Unix users that users.sock serves; nil: there is no such socket.
 func (o *doorFlags) users() (*unixuser.Users, error) {
 	u, err := unixuser.Parse(o.UnixUsers)
 	if err != nil {
@@ -71,7 +71,7 @@ type doors struct {
 	listeners []net.Listener
 	addr      string          // HOST:PORT, or https://HOST:PORT
 	root      string          // file of the root of souk's own certificate; "": none
-	users     *unixuser.Users // whom the socket for users serves; nil: there is none
+	users     *unixuser.Users // that users.sock serves; nil: there is no such socket
 }
 
 // listenFunc opens the listener of a TCP address; name identifies it within this process.
@@ -195,7 +195,7 @@ func (d *doors) printRoot(c *cli.Env, dir string) {
 		"api-root.pem --token-file FILE\n", d.root, d.addr)
 }
 
-// printUsersDoor prints whom the socket for users serves.
+// printUsersDoor prints which Unix users users.sock serves.
 func (d *doors) printUsersDoor(c *cli.Env, dir string) {
 	if d.users != nil {
 		fmt.Fprintf(c.Out, "  users   %s, for the Unix users %s of this host\n",

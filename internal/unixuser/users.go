@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/singleflight"
+
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
 )
@@ -15,13 +17,15 @@ import (
 // How long an answer of the name service is believed.
 const (
 	believed = 30 * time.Second
-	doubted  = 2 * time.Second // that there is no such user
+	doubted  = 2 * time.Second // that there is no such user, or no answer
 	most     = 4096            // answers kept
 )
 
 // Users are the Unix users as whom a worker runs programs. root is never one of them.
 type Users struct {
 	text string // cluster.UnixUsersAttribute
+
+	asking singleflight.Group
 
 	mu      sync.Mutex
 	answers map[string]answer // by name, and by number in digits, which no name consists of
@@ -69,52 +73,78 @@ func (u *Users) String() string {
 	return u.text
 }
 
-// Numbered returns the admitted user of a number on this host. Denied: he is not admitted.
+// Numbered returns the admitted user of a number on this host. Denied: the user is not admitted.
 func (u *Users) Numbered(ctx context.Context, uid uint32) (Account, error) {
-	return u.remember(fmt.Sprintf("%d", uid), func() (Account, error) { return Numbered(ctx, uid) },
-		func(a *Account) error { return u.admit(ctx, a) })
+	return u.lookUp(ctx, fmt.Sprintf("%d", uid),
+		func(ctx context.Context) (Account, error) { return Numbered(ctx, uid) })
 }
 
 // Find returns the user that another host knows by a name and number. It is an error if the number is another here.
 func (u *Users) Find(ctx context.Context, who cluster.UnixUser) (Account, error) {
-	a, err := u.remember(who.Name, func() (Account, error) { return Named(ctx, who.Name) },
-		func(a *Account) error { return u.admit(ctx, a) })
+	a, err := u.lookUp(ctx, who.Name, func(ctx context.Context) (Account, error) { return Named(ctx, who.Name) })
 	if err == nil && a.UID != who.UID {
 		return Account{}, fault.New(fault.Precondition, fault.CodeUnixUser,
 			"user %s has the number %d on this host and %d where it was asked for: a user needs one number on all "+
-				"hosts",
-			who.Name, a.UID, who.UID)
+				"hosts", who.Name, a.UID, who.UID)
 	}
 	return a, err
 }
 
-// remember returns the answer under a key, a name or a number in digits, and asks if there is none or it is too old.
-func (u *Users) remember(key string, look func() (Account, error), admit func(*Account) error) (Account, error) {
+// lookUp returns the answer kept under a key, a name or a number in digits. Without one, or if it is too old, it asks the
+// name service, once for all that want this answer at the same time: any user of the host can make souk ask.
+func (u *Users) lookUp(ctx context.Context, key string, ask func(context.Context) (Account, error)) (Account, error) {
 	if u == nil {
 		return Account{}, fault.New(fault.Denied, fault.CodeUnixUser,
 			"this worker runs nothing as a Unix user: start souk there with --unix-users")
 	}
-	u.mu.Lock()
-	x, known := u.answers[key]
-	u.mu.Unlock()
-	if known && time.Now().Before(x.until) {
+	if x, current := u.kept(key); current {
 		return x.account, x.err
 	}
-	x.account, x.err = look()
-	if x.err == nil {
-		x.err = admit(&x.account)
+	asked := u.asking.DoChan(key, func() (any, error) {
+		return u.keep(key, u.askService(context.WithoutCancel(ctx), ask)), nil // others wait for it, too
+	})
+	select {
+	case x := <-asked:
+		got := x.Val.(answer) // what keep returns
+		return got.account, got.err
+	case <-ctx.Done():
+		return Account{}, fault.Wrap(ctx.Err(), fault.Timeout, fault.CodeDeadline,
+			"this host's name service did not answer in the time given")
 	}
-	x.until = time.Now().Add(believed)
-	if x.err != nil {
-		x.until = time.Now().Add(doubted)
+}
+
+// askService asks for a user, and whether the operator admits the user.
+func (u *Users) askService(ctx context.Context, ask func(context.Context) (Account, error)) answer {
+	a, err := ask(ctx)
+	if err == nil {
+		err = u.admit(ctx, &a)
 	}
+	return answer{account: a, err: err}
+}
+
+// kept returns the answer under a key, and whether it is recent enough.
+func (u *Users) kept(key string) (x answer, current bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
+	x, known := u.answers[key]
+	return x, known && time.Now().Before(x.until)
+}
+
+// keep keeps an answer, and returns the one that holds: while the name service does not answer, the last good one.
+func (u *Users) keep(key string, x answer) answer {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if last, known := u.answers[key]; known && last.err == nil && fault.Is(x.err, fault.Unavailable) {
+		x = last
+		x.until = time.Now().Add(doubted)
+	} else if x.until = time.Now().Add(believed); x.err != nil {
+		x.until = time.Now().Add(doubted)
+	}
 	if len(u.answers) >= most {
 		clear(u.answers)
 	}
 	u.answers[key] = x
-	return x.account, x.err
+	return x
 }
 
 // admit refuses a user that the operator has not admitted.

@@ -1,15 +1,21 @@
 package unixuser_test
 
 import (
+	"context"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/internal/unixuser"
+	"github.com/soukhq/souk/internal/wait/waittest"
 )
 
 func TestParseRefusesWhatAdmitsNobodyForCertain(t *testing.T) {
@@ -110,4 +116,81 @@ func TestNobodyIsAdmittedUnasked(t *testing.T) {
 			t.Errorf("root by number: %v", err)
 		}
 	}
+}
+
+// nameService puts programs of its own in the place of getent and id, and returns the file that says how getent ends:
+// "0" the service knows alice, "1" the service does not answer. Each question adds a line to the second file.
+func nameService(t *testing.T) (mode, asked string) {
+	t.Helper()
+	dir := t.TempDir()
+	mode, asked = filepath.Join(dir, "mode"), filepath.Join(dir, "asked")
+	for name, script := range map[string]string{
+		"getent": `echo "$@" >> ` + asked + `; [ "$(cat ` + mode + `)" = 0 ] || exit 1
+echo alice:x:1001:1001::/home/alice:/bin/sh`,
+		"id": "echo 1001 2000",
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte("#!/bin/sh\n"+script+"\n"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+	return mode, asked
+}
+
+func write(t *testing.T, file, text string) {
+	t.Helper()
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestManyAskAndTheNameServiceIsAskedOnce: any user of a host can make souk ask, and souk is root.
+func TestManyAskAndTheNameServiceIsAskedOnce(t *testing.T) {
+	mode, asked := nameService(t)
+	write(t, mode, "0")
+	u, err := unixuser.Parse("all")
+	if err != nil {
+		t.Fatal(err)
+	}
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := u.Numbered(gone, 1001); err != nil && !fault.Is(err, fault.Timeout) {
+		t.Errorf("a caller that is gone: %v", err)
+	}
+	var all sync.WaitGroup
+	for range 50 {
+		all.Go(func() {
+			if a, err := u.Numbered(t.Context(), 1001); err != nil || a.Name != "alice" || len(a.Groups) != 2 {
+				t.Errorf("%+v, %v", a, err)
+			}
+		})
+	}
+	all.Wait()
+	raw, err := os.ReadFile(asked)
+	if err != nil || strings.Count(string(raw), "\n") != 1 {
+		t.Errorf("it was asked %q, %v", raw, err)
+	}
+}
+
+// TestUserStaysWhileTheNameServiceIsDown: the last good answer holds; one who was never known is not let in.
+func TestUserStaysWhileTheNameServiceIsDown(t *testing.T) {
+	mode, _ := nameService(t)
+	write(t, mode, "0")
+	synctest.Test(t, func(t *testing.T) {
+		u, err := unixuser.Parse("all")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := u.Numbered(t.Context(), 1001); err != nil {
+			t.Fatal(err)
+		}
+		write(t, mode, "1")
+		waittest.Pass(time.Minute)
+		if a, err := u.Numbered(t.Context(), 1001); err != nil || a.Name != "alice" {
+			t.Errorf("a minute later, with the name service down: %+v, %v", a, err)
+		}
+		if _, err := u.Numbered(t.Context(), 1002); !fault.Is(err, fault.Unavailable) {
+			t.Errorf("one who is not known: %v", err)
+		}
+	})
 }
