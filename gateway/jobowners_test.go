@@ -165,8 +165,10 @@ func TestSocketForUsersKnowsWhoAsks(t *testing.T) {
 		{me, "", "POST", "/v1/souk/jobs", `{"command":["/bin/true"]}`, 201, `"user":{"name":"alice","uid":`},
 		{me, "", "POST", "/v1/souk/jobs", `{"app":"shop","command":["/bin/true"]}`, 403, "unix-alice"},
 		{me, "", "GET", "/v1/souk/jobs", "", 200, "jobs"},
-		{me, "", "GET", "/v1/apps", "", 403, "unix-alice"},
-		{me, "", "GET", "/v1/souk/tokens", "", 403, "role"},
+		{me, "", "GET", "/v1/apps", "", 403, "the Unix user alice may do this in the app unix-alice only"},
+		{me, "", "GET", "/v1/souk/tokens", "", 403, "without a token the Unix user alice may not list token"},
+		{me, "", "GET", "/v1/souk/machines?app=unix-alice", "", 200, `"machines":[]`}, // not there before it is used
+		{me, "", "GET", "/v1/souk/machines?app=unix-bob", "", 403, "unix-alice"},
 		{me, "", "GET", "/v1/apps/shop/secrets", "", 403, "unix-alice"},
 		{me, "operator", "POST", "/v1/souk/jobs", `{"app":"shop","command":["/bin/true"]}`, 201, `"name":"alice"`},
 		{me, "operator+bob", "POST", "/v1/souk/jobs", `{"app":"shop","command":["/bin/true"]}`, 201, `"name":"bob"`},

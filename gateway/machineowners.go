@@ -107,12 +107,17 @@ type ownAppMaker interface {
 	CreateApp(name, org, network, role string) (catalog.App, error)
 }
 
+// isSendersApp reports whether an app is the own one of the Unix user who sent a request. It is there once it is used.
+func isSendersApp(r *http.Request, app string) bool {
+	return slices.ContainsFunc(of(r).who, func(t api.Token) bool {
+		return t.UnixUser != nil && t.App == app && api.AppOfUser(*t.UnixUser) == app
+	})
+}
+
 // openAppFor is OpenApp, which makes the own app of the Unix user who asks when he first needs it.
 func openAppFor(r *http.Request, apps ownAppMaker, name string) (catalog.App, error) {
 	app, err := apps.OpenApp(name)
-	if !fault.Is(err, fault.NotFound) || !slices.ContainsFunc(of(r).who, func(t api.Token) bool {
-		return t.UnixUser != nil && t.App == name && api.AppOfUser(*t.UnixUser) == name
-	}) {
+	if !fault.Is(err, fault.NotFound) || !isSendersApp(r, name) {
 		return app, err
 	}
 	if app, err = apps.CreateApp(name, "", "", ""); fault.Is(err, fault.Conflict) {

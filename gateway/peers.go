@@ -31,6 +31,9 @@ func identifyPeers(s *http.Server) {
 	}
 }
 
+// isPeer reports whether a token is no token, but the rights of the user at the socket for users.
+func isPeer(t *api.Token) bool { return t.ID == "" && t.UnixUser != nil }
+
 // addPeer adds to the tokens of a request what the user of this host may do who sent it over the socket for users: what
 // an operator may, in his own app. His tokens are his: what is made with them belongs to him.
 func (f *front) addPeer(r *http.Request, good []api.Token, failed error, refused bool) ([]api.Token, error) {

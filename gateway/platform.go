@@ -278,7 +278,7 @@ func (a *orgsAPI) listLines(w http.ResponseWriter, r *http.Request) error {
 	}
 	q := r.URL.Query()
 	app, name, region, cursor := q.Get("app"), q.Get("name"), q.Get("region"), q.Get("cursor")
-	if app != "" {
+	if app != "" && !isSendersApp(r, app) {
 		if _, err := a.catalog.App(app); err != nil {
 			return err
 		}

@@ -248,14 +248,34 @@ func (f *front) forWhoMay(to api.Route, do handler) handler {
 			return errUsersApp(to, app)
 		}
 		if t.Role.May(to) {
-			return fault.New(fault.Denied, codeTokenApp,
-				"the token %s is valid for the app %s only, and it takes a token for all apps to %s %s here",
-				t.Name, t.App, to.Verb, to.Kind)
+			return errOtherApp(&t, to)
 		}
-		return fault.New(fault.Denied, fault.CodeRole,
-			"the token %s has the role %s, which may not %s %s; use one with the role %s",
-			t.Name, t.Role, to.Verb, to.Kind, api.Least(to))
+		return errRole(&t, to)
 	}
+}
+
+// errOtherApp is the error of a token that is valid for another app.
+func errOtherApp(t *api.Token, to api.Route) error {
+	if isPeer(t) {
+		return fault.New(fault.Denied, codeTokenApp,
+			"without a token the Unix user %s may do this in the app %s only, and it takes a token for all apps to "+
+				"%s %s here", t.Name, t.App, to.Verb, to.Kind)
+	}
+	return fault.New(fault.Denied, codeTokenApp,
+		"the token %s is valid for the app %s only, and it takes a token for all apps to %s %s here",
+		t.Name, t.App, to.Verb, to.Kind)
+}
+
+// errRole is the error of a token whose role may not use a route.
+func errRole(t *api.Token, to api.Route) error {
+	if isPeer(t) {
+		return fault.New(fault.Denied, fault.CodeRole,
+			"without a token the Unix user %s may not %s %s; it takes one with the role %s", t.Name, to.Verb, to.Kind,
+			api.Least(to))
+	}
+	return fault.New(fault.Denied, fault.CodeRole,
+		"the token %s has the role %s, which may not %s %s; use one with the role %s",
+		t.Name, t.Role, to.Verb, to.Kind, api.Least(to))
 }
 
 // appOf returns the app of a request, from its path or its query; "": none, or several.
