@@ -25,6 +25,7 @@ const (
 	CodeProtocol         fault.Code = "protocol"          // the two sides speak different protocols
 	CodeRootfs           fault.Code = "rootfs"            // the container's root file system cannot be made
 	CodeSoftLimit        fault.Code = "soft_limit"        // the soft limit is unknown or cannot be set
+	CodeStdio            fault.Code = "stdio"             // a file for the program's input or output cannot be used
 	CodeUmask            fault.Code = "umask"             // the umask is wrong or cannot be set
 	CodeUnknownMachine   fault.Code = "unknown_machine"   // the runtime does not know the machine
 	CodeUser             fault.Code = "user"              // the user does not exist or cannot be used

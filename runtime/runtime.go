@@ -45,17 +45,21 @@ import (
 // Spec is everything that a runtime is told about a machine. Env and Files may hold secrets: they are never logged,
 // listed or journalled.
 type Spec struct {
-	Machine   string
-	Attempt   uint64 // 0 in Prepare
-	Fresh     bool   // Start first does the work of Prepare, which saves a call for a new machine
-	App       string
-	Image     string
-	Argv      []string // empty: the image's command, with Args
-	Args      []string // arguments of the image's entry point that replace the image's own; nil: the image's own
-	Env       []string // KEY=VALUE; complete except for what the image adds: nothing of souk's own environment
-	User      string   // "": a user of its own where souk is root, else souk's user
-	As        *As      // the user of the host to run as, only without User and Image; nil: as User says
-	Home      bool     // HOME is the machine's directory, unless Env sets it
+	Machine string
+	Attempt uint64 // 0 in Prepare
+	Fresh   bool   // Start first does the work of Prepare, which saves a call for a new machine
+	App     string
+	Image   string
+	Argv    []string // empty: the image's command, with Args
+	Args    []string // arguments of the image's entry point that replace the image's own; nil: the image's own
+	Env     []string // KEY=VALUE; complete except for what the image adds: nothing of souk's own environment
+	User    string   // "": a user of its own where souk is root, else souk's user
+	As      *As      // the user of the host to run as, only without User and Image; nil: as User says
+	Home    bool     // HOME is the machine's directory, unless Env sets it
+	// Dir is the directory of the host, absolute, that a program of the host starts in, and the commands beside it; "":
+	// the machine's own. It is entered with the rights of the program's user.
+	Dir       string
+	Stdio     Stdio // files of the host for a program of the host; zero: none
 	Files     []File
 	Mounts    []Mount
 	Resources cluster.Resources
