@@ -86,6 +86,7 @@ var (
 	_ runtime.Checker = (*Runtime)(nil)
 
 	_ runtime.Hibernator = (*Runtime)(nil)
+	_ runtime.DirFinder  = (*Runtime)(nil)
 )
 
 // program is an installed OCI runtime.
@@ -201,7 +202,7 @@ func (r *Runtime) Start(ctx context.Context, s runtime.Spec) (runtime.Status, er
 		}
 		return r.Runtime.Start(ctx, s)
 	}
-	if err := s.As.Check(s.User, true); err != nil {
+	if err := checkHostOnly(&s); err != nil {
 		return runtime.Status{}, err
 	}
 	r.fresh.Delete(s.Machine)
@@ -222,13 +223,21 @@ func (r *Runtime) Start(ctx context.Context, s runtime.Spec) (runtime.Status, er
 	return r.StartIn(ctx, s, in)
 }
 
+// checkHostOnly refuses for a container what only a program of the host has.
+func checkHostOnly(s *runtime.Spec) error {
+	if err := s.As.Check(s.User, true); err != nil {
+		return err
+	}
+	return s.Stdio.Check(s.Dir, true, false)
+}
+
 // Check checks that the image has the machine's program and user, and for other reasons to refuse its start. The image
 // has been pulled already.
 func (r *Runtime) Check(ctx context.Context, s runtime.Spec) error {
 	if machine.IsHostImage(s.Image) {
 		return r.Runtime.Check(ctx, s)
 	}
-	if err := s.As.Check(s.User, true); err != nil {
+	if err := checkHostOnly(&s); err != nil {
 		return err
 	}
 	img, err := r.images.Look(ctx, s.Image)

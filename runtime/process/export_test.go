@@ -16,3 +16,6 @@ var Undialed = undialedError
 
 // ForgetAs makes r treat its reaper as one that does not know Start.As. Nothing may use r meanwhile.
 func ForgetAs(r *Runtime) { r.link.currentSession().welcome.As = false }
+
+// ForgetStdio makes r treat its reaper as one that does not know Start.Stdio. Nothing may use r meanwhile.
+func ForgetStdio(r *Runtime) { r.link.currentSession().welcome.Stdio = false }

@@ -9,12 +9,13 @@
 //
 // # What a machine gets
 //
-//   - a directory of its own, which is its current directory; files and mounts are placed below it by their paths
+//   - a directory of its own, which is its current directory unless Spec.Dir names another; files and mounts are placed
+//     below it by their paths
 //   - if souk is root, an unprivileged user of its own, and its files and mounts also at their real paths (packages
 //     users and space; docs/decisions/0038-a-machine-is-not-souk.md)
 //   - a session and process group of its own, and exactly the environment it was given
 //   - if the host allows it, cgroups: limits on CPU, memory and processes, and a way to kill all of them at once
-//   - its stdout and stderr kept in files of bounded size
+//   - its stdout and stderr kept in files of bounded size, unless Spec.Stdio names files for them
 //
 // A machine ends with its main process: remaining processes are killed.
 //
@@ -99,6 +100,8 @@ var (
 	_ runtime.Doctor  = (*Runtime)(nil)
 	_ runtime.Acker   = (*Runtime)(nil)
 	_ runtime.Pinger  = (*Runtime)(nil)
+
+	_ runtime.DirFinder = (*Runtime)(nil)
 )
 
 // Open connects to the reaper of o.Dir, and starts one if there is none. Running machines are visible at once.

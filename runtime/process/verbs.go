@@ -56,10 +56,13 @@ func (r *Runtime) askStart(ctx context.Context, q frame.Request, s runtime.Spec,
 	if err := r.checkAs(ctx, s, in); err != nil {
 		return frame.Reply{}, err
 	}
+	if err := r.checkStdio(ctx, s, in); err != nil {
+		return frame.Reply{}, err
+	}
 	st := &frame.Start{
 		Argv: s.Argv, Env: s.Env, User: s.User, As: s.As, Mounts: s.Mounts, Fresh: s.Fresh, Home: s.Home,
 		Root: r.o.AllowRoot, NoPeople: r.o.OwnUsersOnly, Container: in,
-		Limits: limitsOf(s),
+		Limits: limitsOf(s), Dir: s.Dir, Stdio: s.Stdio,
 		Attach: s.Attach, LogBytes: r.o.LogFileBytes, LogFiles: r.o.LogFiles,
 	}
 	if err := r.giveDevices(s, st); err != nil {

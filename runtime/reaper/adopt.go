@@ -154,6 +154,7 @@ func (r *Reaper) endUnrecorded(ids []string, sameBoot bool) {
 		for _, id := range ids {
 			pids = append(pids, proc.Within(RootDir(r.dir, id))...)
 			pids = append(pids, proc.Within(r.apart.workDir(id))...)
+			pids = append(pids, proc.Having(runtime.EnvMachine+"="+id)...) // in a directory of the user's choice
 		}
 		return pids
 	}
@@ -226,6 +227,9 @@ func (r *Reaper) adoptLife(l *life) {
 	for i, name := range []string{"stdout", "stderr"} {
 		if l.rec.Terminal && i > 0 {
 			break
+		}
+		if inode := [2]uint64{l.rec.Out, l.rec.Err}[i]; inode == 0 && !l.rec.Terminal {
+			continue // it writes to a file
 		}
 		sink := r.out.sinkFor(l, name)
 		s, err := r.pipeOf(l, i, name, sink)

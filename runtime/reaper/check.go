@@ -26,6 +26,9 @@ func checkStart(r *Reaper, id string, s *frame.Start) error {
 		return fault.New(fault.Invalid, fault.CodeCheck, "a check of machine %s needs the start that it is to check",
 			id)
 	}
+	if err := s.CheckStdio(); err != nil {
+		return err
+	}
 	if err := r.lockMachine(m); err != nil {
 		return err
 	}
@@ -33,16 +36,33 @@ func checkStart(r *Reaper, id string, s *frame.Start) error {
 	if s.Container != nil {
 		return r.containers.checkImage(m, s)
 	}
-	if _, err := r.apart.ownerOf(m, s); err != nil {
+	o, err := r.apart.ownerOf(m, s)
+	if err != nil {
 		return err
 	}
-	if _, err := r.apart.planShown(s); err != nil {
+	shown, err := r.apart.planShown(s)
+	if err != nil {
 		return err
 	}
 	for _, f := range s.Files {
 		if err := checkOutsideVolumes(f.Path, s.Mounts); err != nil && os.Geteuid() == 0 {
 			return err
 		}
+	}
+	if s.Dir == "" {
+		return r.apart.checkProgram(id, s)
+	}
+	below := len(s.Argv) > 0 && strings.Contains(s.Argv[0], "/") && !filepath.IsAbs(s.Argv[0])
+	if shown == nil { // otherwise only its start can tell what is in the directory
+		got, err := r.openDir(s.Dir, o, nil, s.Argv, s.Env)
+		if err != nil {
+			return err
+		}
+		below = strings.HasPrefix(got.path, "./")
+		got.close()
+	}
+	if below { // the program is in that directory
+		return nil
 	}
 	return r.apart.checkProgram(id, s)
 }

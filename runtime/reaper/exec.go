@@ -74,7 +74,7 @@ func (c *conn) serveAttach(id uint32, q *frame.Request) {
 			"machine %s has lost its terminal, for the reaper and "+
 				"the keeper of terminals were killed at once: start it again", q.Machine))
 		return
-	case s.screen == nil:
+	case s == nil || s.screen == nil:
 		c.sendError(id, fault.New(fault.Precondition, runtime.CodeNoTerminal,
 			"machine %s has no terminal: souk run -t gives one to a new machine, souk exec -t to a command beside "+
 				"this one, and souk logs -f shows what it writes", q.Machine))
@@ -125,6 +125,7 @@ func (r *Reaper) executeCommand(q *frame.Request, fds *frame.Receiver) (*executi
 	if err != nil {
 		return nil, err
 	}
+	defer k.at.close()
 	l.slotMu.Lock() // from here on it is neither suspended nor cleared away
 	defer l.slotMu.Unlock()
 	if err := r.checkAwake(l); err != nil {
@@ -162,8 +163,8 @@ func (r *Reaper) executeCommand(q *frame.Request, fds *frame.Receiver) (*executi
 	return x, nil
 }
 
-// commandBeside returns a command beside a program of the host: with the same user, and in its directory unless another
-// is requested.
+// commandBeside returns a command beside a program of the host: with the same user, and in the directory that it
+// started in unless another is requested. The caller closes its opened directory.
 func (r *Reaper) commandBeside(l *life, q *frame.Request) (*child, error) {
 	if q.User != "" {
 		return nil, fault.New(fault.Precondition, runtime.CodeUser,
@@ -183,7 +184,21 @@ func (r *Reaper) commandBeside(l *life, q *frame.Request) (*child, error) {
 	k := &child{argv: q.Argv, env: env, dir: r.apart.dirOf(l), owner: l.owner}
 	if q.Dir != "" {
 		k.dir, k.chosen = q.Dir, true
+		return k, nil
 	}
+	if l.rec.Dir == "" {
+		return k, nil
+	}
+	in, err := spaceOf(r, l)
+	if err != nil {
+		return nil, err
+	}
+	defer in.Close() // closing nil only returns an error
+	at, err := r.openDir(l.rec.Dir, l.owner, in, k.argv, k.env)
+	if err != nil {
+		return nil, err
+	}
+	k.useOpened(at)
 	return k, nil
 }
 

@@ -24,7 +24,8 @@ type child struct {
 	argv   []string
 	env    []string
 	dir    string
-	chosen bool // dir is not the machine's own, and may be missing
+	chosen bool    // dir is not the machine's own, and may be missing
+	at     *opened // dir and files that were opened with the owner's rights; nil: none
 	owner  *owner
 	space  *space.Plan   // the view of files to build for it; nil: its thread's view
 	join   *os.File      // the mount namespace to enter; nil: none
@@ -83,20 +84,28 @@ func (r *Reaper) forkChild(c *child) error {
 	return t.runInGroup(job)
 }
 
+// useOpened has the child start in the directory, and with the files, that were opened for it.
+func (c *child) useOpened(at *opened) {
+	c.at, c.path, c.dir = at, at.path, at.DirPath()
+	for i, fd := range []int{at.In, at.Out, at.Err} {
+		if fd >= 0 {
+			c.files[i] = fd
+		}
+	}
+}
+
 // goThere moves this thread to the child's namespace, and finds its program there.
 func (c *child) goThere(v *space.View) (err error) {
 	switch {
 	case c.space != nil:
 		c.spoiled = true
 		if err := space.Build(c.space); err != nil {
-			return fault.Wrap(err, fault.Precondition, codeNamespace,
-				"volumes and files cannot be shown to the machine at their paths: %s", err)
+			return spaceFault(err)
 		}
 	case c.join != nil:
 		c.spoiled = v != nil
 		if err := v.Join(c.join); err != nil {
-			return fault.Wrap(err, fault.Unavailable, codeNamespace, "the machine's mount namespace cannot be "+
-				"entered")
+			return joinFault(err)
 		}
 	}
 	if c.chosen {
@@ -185,7 +194,11 @@ func (r *Reaper) forkExec(c *child, path string, argv []string, attr *syscall.Pr
 					"forbids: set kernel.yama.ptrace_scope to 2 or less and reboot, because a running kernel cannot "+
 					"lower it")
 		}
-		return 0, execFault(err, c.argv[0], c.dir, c.owner)
+		dir := c.dir
+		if c.at != nil {
+			dir = c.at.named
+		}
+		return 0, execFault(err, c.argv[0], dir, c.owner)
 	}
 	if err := c.limitStopped(pid); err != nil {
 		return 0, err

@@ -90,6 +90,7 @@ type lifeRecord struct {
 	LogBytes int64            `json:"lb"`
 	LogFiles int              `json:"lf"`
 
+	Dir   string              `json:"d,omitempty"`  // that it started in, of the user's choice; "": its own
 	Umask *uint32             `json:"um,omitempty"` // nil: the reaper's own
 	Soft  []runtime.SoftLimit `json:"so,omitempty"` // empty: the reaper's own
 }
@@ -270,7 +271,7 @@ func (n line) isPlain() bool {
 	}
 	return n.Kind == lineRun && n.At.IsZero() && len(l.Groups) == 0 && l.Umask == nil && len(l.Soft) == 0 &&
 		l.Container == "" && !l.Terminal && l.Sleep == "" && (l.Group == "" || CheckID(l.Group) == nil) &&
-		plainTime(l.StartedAt)
+		l.Dir == "" && plainTime(l.StartedAt)
 }
 
 // plainTime reports whether encoding/json and time.AppendFormat format a time alike.

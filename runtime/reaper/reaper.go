@@ -57,24 +57,25 @@ const (
 
 // Reaper is the state of a running reaper. Locks are taken in this order: gate, machine.op, forkMu, compact, mu.
 type Reaper struct {
-	dir     string
-	home    home
-	build   string
-	log     *slog.Logger
-	ctx     context.Context
-	tree    *cgroup.Tree // nil: no cgroups
-	slots   *slots       // nil if tree is nil
-	threads *threads     // the threads that fork; nil only in tests: any thread forks
-	apart   *apart
-	lacks   []string
-	lives   *lives
-	out     *outputs
-	stock   *stock
-	young   *young
-	null    *os.File
-	held    *os.File // the lock file of the directory
-	old     handover // from the program before an upgrade; zero: there was none
-	at      func(Point)
+	dir      string
+	home     home
+	build    string
+	log      *slog.Logger
+	ctx      context.Context
+	tree     *cgroup.Tree // nil: no cgroups
+	slots    *slots       // nil if tree is nil
+	threads  *threads     // the threads that fork; nil only in tests: any thread forks
+	openings *openings    // for programs of the host
+	apart    *apart
+	lacks    []string
+	lives    *lives
+	out      *outputs
+	stock    *stock
+	young    *young
+	null     *os.File
+	held     *os.File // the lock file of the directory
+	old      handover // from the program before an upgrade; zero: there was none
+	at       func(Point)
 
 	gate sync.RWMutex // read-locked by requests, write-locked by an upgrade
 	// held for fork and registration, and for reaping: no child is reaped before it is registered
@@ -232,6 +233,7 @@ func (r *Reaper) settleProcess(o Options) error {
 		return err
 	}
 	r.threads = newThreads(r.ctx, r.tree, r.apart.view, r.log)
+	r.openings = newOpenings(r.threads)
 	if r.tree != nil {
 		r.slots = newSlots(r.tree, r.threads)
 	}

@@ -201,7 +201,7 @@ func (c *conn) answerHello(id uint32, h *frame.Hello) {
 	r := c.r
 	w := &frame.Welcome{
 		Version: frame.Version, Build: r.build, PID: os.Getpid(), Dir: r.dir, Tree: r.tree, Lacks: r.lacks,
-		View: r.apart.view != nil, As: true,
+		View: r.apart.view != nil, As: true, Stdio: true,
 	}
 	if r.apart.noUsers != nil {
 		w.NoUsers = r.apart.noUsers.Error()
@@ -292,6 +292,8 @@ func (r *Reaper) doRequest(q frame.Request, a *frame.Reply) error {
 		return r.prepareMachine(q.Machine)
 	case frame.OpCheck:
 		return checkStart(r, q.Machine, q.Start)
+	case frame.OpFindDir:
+		return findDir(r, q.Dir, q.Start)
 	case frame.OpSignal:
 		return r.signalMachine(q.Machine, syscall.Signal(q.Signal))
 	case frame.OpKill:

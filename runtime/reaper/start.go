@@ -13,7 +13,6 @@ import (
 	"github.com/soukhq/souk/runtime/reaper/output"
 	"github.com/soukhq/souk/runtime/reaper/proc"
 	"github.com/soukhq/souk/runtime/reaper/pty"
-	"github.com/soukhq/souk/runtime/reaper/space"
 )
 
 // maxStarting bounds the concurrent starts; more wait. They would wait for the fork anyway, each with four ends of
@@ -47,8 +46,13 @@ func (r *Reaper) startAttempt(id string, attempt uint64, s *frame.Start, data []
 		tell(st)
 		return nil
 	}
-	r.startSlots <- struct{}{}
-	defer func() { <-r.startSlots }()
+	if err := s.CheckStdio(); err != nil {
+		return err
+	}
+	if !s.OpensFiles() { // with files it takes a slot once they are open, which may take long
+		r.startSlots <- struct{}{}
+		defer func() { <-r.startSlots }()
+	}
 	return r.launchAttempt(m, attempt, s, data, tell)
 }
 
@@ -94,7 +98,7 @@ func (r *Reaper) launchAttempt(m *machine, attempt uint64, s *frame.Start, data 
 	if err != nil {
 		return err
 	}
-	defer held.close()
+	defer func() { held.close() }()
 	o, err := r.apart.ownerOf(m, s)
 	if err != nil {
 		return err
@@ -103,8 +107,8 @@ func (r *Reaper) launchAttempt(m *machine, attempt uint64, s *frame.Start, data 
 	if err != nil {
 		return err
 	}
-	path := "" // with its own view, the program is looked up in there
-	if shown == nil {
+	path := "" // with its own view or directory, the program is looked up in there
+	if shown == nil && !s.OpensFiles() {
 		if path, err = r.apart.programPath(m.id, s); err != nil {
 			return err
 		}
@@ -118,19 +122,36 @@ func (r *Reaper) launchAttempt(m *machine, attempt uint64, s *frame.Start, data 
 	if err := r.giveVolumes(held, s, o); err != nil {
 		return err
 	}
+	var at *opened
+	if s.OpensFiles() {
+		volumes := held
+		held = nil
+		if at, err = r.openFor(m, s, o, shown, volumes.close); err != nil {
+			return err
+		}
+		defer at.close()
+		r.startSlots <- struct{}{}
+		defer func() { <-r.startSlots }()
+	}
 	if s.Home && !slices.ContainsFunc(s.Env, func(kv string) bool { return strings.HasPrefix(kv, "HOME=") }) {
 		s.Env = append(s.Env, "HOME="+r.apart.workDir(m.id))
 	}
 	l := newLife(r.dir, m, attempt, s, o)
 	l.env, l.rec.View = s.Env, r.apart.view != nil
 	return r.startLife(l, s, func(ends [2]int) error {
-		return l.beginProgram(r, func() error { return r.forkMain(l, path, shown, s, ends, tell) })
+		c := &child{path: path, dir: r.apart.workDir(m.id), space: shown,
+			files: [3]int{int(r.null.Fd()), ends[0], ends[1]}}
+		if at != nil {
+			c.space, c.join = nil, at.space
+			c.useOpened(at)
+		}
+		return l.beginProgram(r, func() error { return r.forkMain(l, c, s, tell) })
 	})
 }
 
 func newLife(dir string, m *machine, attempt uint64, s *frame.Start, o *owner) *life {
 	l := &life{m: m, attempt: attempt, owner: o, child: true, done: make(chan struct{}), saved: make(chan error, 1)}
-	l.rec = lifeRecord{UID: -1, Terminal: s.Terminal != nil, LogBytes: s.LogBytes, LogFiles: s.LogFiles}
+	l.rec = lifeRecord{UID: -1, Dir: s.Dir, Terminal: s.Terminal != nil, LogBytes: s.LogBytes, LogFiles: s.LogFiles}
 	if o != nil {
 		l.rec.UID, l.rec.GID, l.rec.Groups = o.uid, o.gid, o.groups
 		l.rec.Umask, l.rec.Soft = o.umask, o.limits
@@ -224,13 +245,21 @@ func (l *life) beginProgram(r *Reaper, do func() error) error {
 // openEnds makes a life's output pipes or terminal. A container's terminal is made later, with the container.
 func openEnds(r *Reaper, l *life, s *frame.Start) (ends [2]int, done func(), err error) {
 	switch {
+	case s.Terminal == nil && s.Stdio.Out != "" && s.Stdio.Err != "":
+		return [2]int{int(r.null.Fd()), int(r.null.Fd())}, func() {}, nil // replaced by the files
 	case s.Terminal == nil:
 		pair, err := r.stock.takePipes()
 		if err != nil {
 			return ends, nil, err
 		}
 		l.streams = pair.openStreams(func(name string) *output.Sink { return r.out.sinkFor(l, name) })
-		l.rec.Out, l.rec.Err = l.streams[0].inode, l.streams[1].inode
+		for i, file := range []string{s.Stdio.Out, s.Stdio.Err} {
+			if file != "" {
+				_ = l.streams[i].file.Close()
+				l.streams[i] = nil
+			}
+		}
+		l.rec.Out, l.rec.Err = l.streams[0].pipe(), l.streams[1].pipe()
 		return [2]int{pair[0].end, pair[1].end}, pair.closeEnds, nil
 	case s.Container != nil:
 		return [2]int{int(r.null.Fd()), int(r.null.Fd())}, func() {}, nil
@@ -259,23 +288,18 @@ func keepTerminal(r *Reaper, l *life, near *os.File) error {
 	return nil
 }
 
-// forkMain forks the main process of a life that is not a container.
-func (r *Reaper) forkMain(l *life, path string, shown *space.Plan, s *frame.Start, ends [2]int,
-	tell func(runtime.Status)) error {
-	c := &child{
-		path: path, argv: s.Argv, env: s.Env, dir: r.apart.workDir(l.m.id), owner: l.owner, space: shown,
-		thread: l.slot.thread, v2: l.slot.meter.Dir(),
-		files:      [3]int{int(r.null.Fd()), ends[0], ends[1]},
-		registered: func(pid int, ticks uint64) { r.registerLife(l, pid, ticks) },
-		forked: func() {
-			r.mu.Lock()
-			st := l.statusNow()
-			r.mu.Unlock()
-			tell(st)
-		},
+// forkMain forks the main process of a life that is not a container: c, which has its place and its files.
+func (r *Reaper) forkMain(l *life, c *child, s *frame.Start, tell func(runtime.Status)) error {
+	c.argv, c.env, c.owner, c.thread, c.v2 = s.Argv, s.Env, l.owner, l.slot.thread, l.slot.meter.Dir()
+	c.registered = func(pid int, ticks uint64) { r.registerLife(l, pid, ticks) }
+	c.forked = func() {
+		r.mu.Lock()
+		st := l.statusNow()
+		r.mu.Unlock()
+		tell(st)
 	}
 	if s.Terminal != nil {
-		c.files[0], c.terminal = ends[0], true
+		c.files[0], c.terminal = c.files[1], true
 		c.env = s.Terminal.Env(c.env)
 	}
 	if r.tree != nil {

@@ -31,6 +31,14 @@ type stream struct {
 	screen *screen // set for a terminal; nil for a pipe
 }
 
+// pipe returns the inode of the stream's pipe; 0: the program writes to a file, and there is no stream (nil).
+func (s *stream) pipe() uint64 {
+	if s == nil {
+		return 0
+	}
+	return s.inode
+}
+
 // screen sends a terminal's output to those who are attached. A viewer that does not accept output for sendPatience is
 // disconnected; until then the terminal's programs wait, as on any terminal.
 type screen struct {

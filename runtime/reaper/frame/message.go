@@ -35,6 +35,8 @@ const (
 	OpPing    = "ping"
 	OpLeave   = "leave" // souk ends, and believes that nothing runs: the reaper need not wait for another souk
 
+	OpFindDir = "find_dir" // Dir, and Start.As: checks whether a program of that user could start there
+
 	OpHibernate = "hibernate" // Machine, Attempt
 	OpWake      = "wake"      // same arguments as OpStart
 )
@@ -47,7 +49,7 @@ type Request struct {
 	Signal  int      `json:"signal,omitempty"`
 	Argv    []string `json:"argv,omitempty"`
 	User    string   `json:"user,omitempty"` // of an exec in a container; "": the container's own
-	Dir     string   `json:"dir,omitempty"`  // of an exec, absolute; "": the machine's own
+	Dir     string   `json:"dir,omitempty"`  // of an exec or OpFindDir, absolute; "": the machine's own
 	Hello   *Hello   `json:"hello,omitempty"`
 	Start   *Start   `json:"start,omitempty"`
 
@@ -89,6 +91,7 @@ type Welcome struct {
 	View    bool         `json:"view,omitempty"`     // machines have their own mount namespace
 	NoUsers string       `json:"no_users,omitempty"` // why machines have no users of their own
 	As      bool         `json:"as,omitempty"`       // it knows Start.As
+	Stdio   bool         `json:"stdio,omitempty"`    // it knows Start.Dir, Start.Stdio and OpFindDir
 }
 
 // Start is a runtime.Spec for the wire. The contents of Files are in the body, one after the other.
@@ -114,6 +117,17 @@ type Start struct {
 	Container *Container `json:"container,omitempty"` // nil: a process of the host
 
 	Terminal *machine.Terminal `json:"terminal,omitempty"` // nil: its output goes to pipes, and it has no input
+
+	Dir   string        `json:"dir,omitempty"` // of a process of the host, absolute; "": the machine's own
+	Stdio runtime.Stdio `json:"stdio,omitzero"`
+}
+
+// OpensFiles reports whether the start looks for a directory or files of the host with the rights of its user.
+func (s *Start) OpensFiles() bool { return s.Dir != "" || !s.Stdio.IsZero() }
+
+// CheckStdio refuses a Dir and a Stdio that are invalid on every host.
+func (s *Start) CheckStdio() error {
+	return s.Stdio.Check(s.Dir, s.Container != nil, s.Terminal != nil || s.Attach)
 }
 
 // Container makes the start that of a container; User, Files and Mounts then apply inside it.

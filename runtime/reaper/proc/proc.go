@@ -235,6 +235,21 @@ func Has(pid int, variable string) bool {
 	return err == nil && slices.Contains(env, variable)
 }
 
+// Having returns the processes that were started with a variable in their environment, given as NAME=VALUE.
+func Having(variable string) []int {
+	all, err := All()
+	if err != nil {
+		return nil
+	}
+	var pids []int
+	for _, s := range all {
+		if s.State != 'Z' && Has(s.PID, variable) {
+			pids = append(pids, s.PID)
+		}
+	}
+	return pids
+}
+
 // User returns the uid of a process, -1 if there is no such process. It does not use the owner of a /proc file, which a
 // process can hide.
 func User(pid int) int {
