@@ -31,7 +31,7 @@ import (
 const codeExecAs fault.Code = "exec_as"
 
 // Call names one call of a runtime: op is prepare, check, start, signal, kill, remove, list, ack, exec, pause,
-// resume, resize, hibernate, wake.
+// resume, resize, hibernate, wake, find_dir.
 type Call struct {
 	Op      string
 	Machine string
@@ -56,6 +56,8 @@ type Options struct {
 	Awake func(machine string) error
 	// Image accepts an image besides souk/host; nil: none.
 	Image func(string) bool
+	// Dir returns why no program can start in a directory; nil: all can.
+	Dir func(as *runtime.As, dir string) error
 }
 
 // exitBuffer is the capacity of the channel of exits. Further exits wait for the next Ack.
@@ -95,6 +97,8 @@ type life struct {
 	pid     int
 	argv    []string
 	env     []string
+	dir     string
+	stdio   runtime.Stdio
 	started time.Time
 	paused  bool
 	onDisk  bool
@@ -113,6 +117,7 @@ var (
 	_ runtime.Checker = (*Runtime)(nil)
 
 	_ runtime.Hibernator = (*Runtime)(nil)
+	_ runtime.DirFinder  = (*Runtime)(nil)
 )
 
 // New makes an empty world and attaches to it.
@@ -287,8 +292,8 @@ func (r *Runtime) Start(ctx context.Context, s runtime.Spec) (runtime.Status, er
 			return err
 		}
 		r.w.nextPID++
-		l := &life{attempt: s.Attempt, pid: r.w.nextPID, argv: s.Argv, env: s.Env, started: time.Now(),
-			cpu: s.Resources.CPU, memory: s.Resources.Memory}
+		l := &life{attempt: s.Attempt, pid: r.w.nextPID, argv: s.Argv, env: s.Env, dir: s.Dir, stdio: s.Stdio,
+			started: time.Now(), cpu: s.Resources.CPU, memory: s.Resources.Memory}
 		u.seen, u.life = s.Attempt, l
 		r.w.effect(c)
 		st = u.status()

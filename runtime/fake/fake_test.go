@@ -95,3 +95,28 @@ func BenchmarkStartToExit(b *testing.B) {
 		}
 	}
 }
+
+// TestFakeKeepsDirectoryAndFiles: a test sees what a machine was started with, and can refuse a directory.
+func TestFakeKeepsDirectoryAndFiles(t *testing.T) {
+	no := errors.New("no")
+	f := fake.New(fake.Options{Dir: func(as *runtime.As, dir string) error {
+		if as != nil && dir == "/none" {
+			return no
+		}
+		return nil
+	}})
+	s := runtime.Spec{Machine: "m", Attempt: 1, Fresh: true, Argv: []string{"sleep", "1000"}, Dir: "/srv",
+		Stdio: runtime.Stdio{Out: "out", Append: true}}
+	if _, err := f.Start(t.Context(), s); err != nil {
+		t.Fatal(err)
+	}
+	if dir, files := f.Reopen().Stdio("m"); dir != s.Dir || files != s.Stdio {
+		t.Errorf("%s, %+v", dir, files)
+	}
+	if err := f.FindDir(t.Context(), new(runtime.As), "/none"); !errors.Is(err, no) {
+		t.Errorf("%v", err)
+	}
+	if err := f.FindDir(t.Context(), nil, "/none"); err != nil {
+		t.Error(err)
+	}
+}

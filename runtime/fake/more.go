@@ -11,6 +11,26 @@ import (
 	"github.com/soukhq/souk/runtime"
 )
 
+// Stdio returns the directory and the files that the machine's latest attempt was started with; zero: it never was.
+func (r *Runtime) Stdio(id string) (dir string, files runtime.Stdio) {
+	r.w.mu.Lock()
+	defer r.w.mu.Unlock()
+	if u := r.w.machines[id]; u != nil && u.life != nil {
+		return u.life.dir, u.life.stdio
+	}
+	return "", runtime.Stdio{}
+}
+
+// FindDir finds every directory unless Options.Dir refuses it.
+func (r *Runtime) FindDir(ctx context.Context, as *runtime.As, dir string) error {
+	return r.do(ctx, Call{Op: "find_dir"}, func() error {
+		if r.o.Dir == nil {
+			return nil
+		}
+		return r.o.Dir(as, dir)
+	})
+}
+
 // Pause suspends the machine in memory.
 func (r *Runtime) Pause(ctx context.Context, id string) error { return r.pause(ctx, "pause", id, true) }
 
