@@ -33,17 +33,22 @@ func (t times) at(p float64) time.Duration {
 
 // BenchmarkStartAgainstFork times Start through the reaper and a bare fork+exec in turns, and prints both: of new machines, which
 // run on, and of one machine again and again, where the kernel is still busy with the group of the life before. "as" is
-// with a user of the host, its umask and ten soft limits.
+// with a user of the host, its umask and ten soft limits, "files" also with a directory and files of that user.
 func BenchmarkStartAgainstFork(b *testing.B) {
-	for _, mode := range []string{"new", "again", "without cgroups", "new as", "again as"} {
+	for _, mode := range []string{"new", "again", "without cgroups", "new as", "again as", "new as files",
+		"again as files"} {
 		b.Run(mode, func(b *testing.B) {
 			given := func(id string, attempt uint64) runtime.Spec { return limited(id, attempt, lasting...) }
 			fresh := strings.HasPrefix(mode, "new")
-			if strings.HasSuffix(mode, " as") {
+			if strings.Contains(mode, " as") {
 				asRoot(b)
+				pub := public(b)
 				given = func(id string, attempt uint64) runtime.Spec {
 					s := limited(id, attempt, lasting...)
 					s.As = submitter(0o027, allLimits()...)
+					if strings.HasSuffix(mode, " files") {
+						s.Dir, s.Stdio = pub, runtime.Stdio{In: "/dev/null", Out: id + ".out", Err: id + ".err"}
+					}
 					return s
 				}
 			}
