@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -21,19 +22,26 @@ type openings struct {
 	threads  *threads
 	patience time.Duration
 
-	places chan struct{} // a semaphore: held until the files are closed again, which may block too
-	left   atomic.Int32  // threads left behind
+	mu    sync.Mutex
+	all   openingCount
+	users map[int]openingCount // by uid
+	freed chan struct{}        // closed, and replaced, when a place becomes free
 }
+
+// openingCount counts places: each is held until the files are closed again, which may block too.
+type openingCount struct{ held, left int } // left: those whose thread was left behind
 
 const (
 	// maxOpenings bounds the openings at once, and with them the threads left behind. More wait.
 	maxOpenings = 8
+	// maxUserOpenings bounds those of one user, who can have a file system that does not answer on purpose.
+	maxUserOpenings = 6
 	// openPatience is how long an opening may take, with the wait for its place.
 	openPatience = 10 * time.Second
 )
 
 func newOpenings(t *threads) *openings {
-	return &openings{threads: t, patience: openPatience, places: make(chan struct{}, maxOpenings)}
+	return &openings{threads: t, patience: openPatience, users: make(map[int]openingCount), freed: make(chan struct{})}
 }
 
 // opened is what an opening has opened.
@@ -81,10 +89,11 @@ type openingResult struct {
 
 // run calls open, and waits for it no longer than p.patience. what names the files for people. The caller closes the
 // result. If open is not called, unused is.
-func (p *openings) run(what string, open openFunc, unused func()) (*opened, error) {
+func (p *openings) run(o *owner, what string, open openFunc, unused func()) (*opened, error) {
 	timer := time.NewTimer(p.patience)
 	defer timer.Stop()
-	t, err := p.takePlace(what, timer.C)
+	user := o.number()
+	t, err := p.takeThread(user, what, timer.C)
 	if err != nil {
 		unused()
 		return nil, err
@@ -99,54 +108,97 @@ func (p *openings) run(what string, open openFunc, unused func()) (*opened, erro
 	select {
 	case r := <-done:
 		if r.err != nil {
-			p.release()
+			p.count(user, -1, 0)
 			return nil, r.err
 		}
-		r.got.release = p.release
+		r.got.release = func() { p.count(user, -1, 0) }
 		return r.got, nil
 	case <-timer.C:
 		state.CompareAndSwap(0, openingGivenUp)
-		p.leaveBehind(done)
+		p.count(user, 0, 1)
+		go func() {
+			if r := <-done; r.err == nil {
+				r.got.closeNow()
+			}
+			p.count(user, -1, -1)
+		}()
 		return nil, p.lateFault(what)
 	}
 }
 
-// takePlace waits for a place until late, and takes a thread.
-func (p *openings) takePlace(what string, late <-chan time.Time) (*parkedThread, error) {
-	if n := p.left.Load(); n >= maxOpenings {
-		return nil, fault.New(fault.Unavailable, runtime.CodeStdio, "%s cannot be opened now on this worker: %d "+
-			"threads wait already for file systems that do not answer; try again when they do", what, n)
-	}
-	select {
-	case p.places <- struct{}{}:
-	case <-late:
-		return nil, p.lateFault(what)
+// takeThread waits for a place until late, and takes a thread.
+func (p *openings) takeThread(user int, what string, late <-chan time.Time) (*parkedThread, error) {
+	for {
+		got, left, freed := p.tryPlace(user)
+		if got {
+			break
+		}
+		if left > 0 {
+			return nil, fault.New(fault.Unavailable, runtime.CodeStdio, "%s cannot be opened now on this worker: %d "+
+				"threads wait already for file systems that do not answer; try again when they do", what, left)
+		}
+		select {
+		case <-freed:
+		case <-late:
+			return nil, p.lateFault(what)
+		}
 	}
 	t, err := p.threads.takeThread()
 	if err != nil {
-		p.release()
+		p.count(user, -1, 0)
 	}
 	return t, err
+}
+
+// tryPlace takes a place for a user if one is free. left is the number of threads left behind, if they have all places
+// that the user could have; otherwise, freed is closed when a place becomes free.
+func (p *openings) tryPlace(user int) (got bool, left int, freed <-chan struct{}) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	u := p.users[user]
+	switch {
+	case p.all.left >= maxOpenings || u.left >= maxUserOpenings:
+		return false, p.all.left, nil
+	case p.all.held >= maxOpenings || u.held >= maxUserOpenings:
+		return false, 0, p.freed
+	}
+	p.countLocked(user, 1, 0)
+	return true, 0, nil
+}
+
+// count adds to the places of a user.
+func (p *openings) count(user, held, left int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.countLocked(user, held, left)
+	if held < 0 {
+		close(p.freed)
+		p.freed = make(chan struct{})
+	}
+}
+
+func (p *openings) countLocked(user, held, left int) {
+	u := p.users[user]
+	u.held, u.left = u.held+held, u.left+left
+	p.all.held, p.all.left = p.all.held+held, p.all.left+left
+	p.users[user] = u
+	if u.held == 0 {
+		delete(p.users, user)
+	}
+}
+
+// number is the uid; -1: the reaper's own user.
+func (o *owner) number() int {
+	if o == nil {
+		return -1
+	}
+	return o.uid
 }
 
 func (p *openings) lateFault(what string) error {
 	return fault.New(fault.Unavailable, runtime.CodeStdio, "%s cannot be opened in %v on this worker: the file system "+
 		"does not answer, as that of a dead server; try again when it does, or name another", what, p.patience)
 }
-
-// leaveBehind counts a thread that is left behind until it has ended.
-func (p *openings) leaveBehind(done <-chan openingResult) {
-	p.left.Add(1)
-	go func() {
-		if r := <-done; r.err == nil {
-			r.got.closeNow()
-		}
-		p.left.Add(-1)
-		p.release()
-	}()
-}
-
-func (p *openings) release() { <-p.places }
 
 // openFor opens the directory and the files of a start, where its program will see them. It calls closeVolumes once
 // they are shown there, in any case.
@@ -157,7 +209,7 @@ func (r *Reaper) openFor(m *machine, s *frame.Start, o *owner, shown *space.Plan
 	if q.Dir == "" {
 		q.Dir = r.apart.workDir(m.id)
 	}
-	return r.openings.run(what, func(begin func() bool) (got *opened, err error) {
+	return r.openings.run(o, what, func(begin func() bool) (got *opened, err error) {
 		defer closeVolumes()
 		got = &opened{named: q.Dir}
 		if shown != nil {
@@ -234,7 +286,7 @@ func (o *owner) fileUser() *stdio.User {
 // openDir opens a directory for a command, where a life sees it, and looks for its program. space is the life's mount
 // namespace; nil: there is one for all. Without argv no program is looked for.
 func (r *Reaper) openDir(dir string, o *owner, in *os.File, argv, env []string) (*opened, error) {
-	return r.openings.run(dir, func(func() bool) (got *opened, err error) {
+	return r.openings.run(o, dir, func(func() bool) (got *opened, err error) {
 		got = &opened{named: dir}
 		q := &stdio.Request{User: o.fileUser(), Dir: dir}
 		if argv != nil {

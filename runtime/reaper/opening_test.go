@@ -31,7 +31,15 @@ func openRootDir(func() bool) (*opened, error) {
 	return &opened{Opened: o}, err
 }
 
-// TestOpeningThatHangsIsLeftBehind: its caller goes on, it truncates nothing later, and only so many are left behind.
+// placesOf returns how many places are held, and how many of them by threads left behind.
+func placesOf(p *openings) (held, left int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.all.held, p.all.left
+}
+
+// TestOpeningThatHangsIsLeftBehind: its caller goes on, it truncates nothing later, and only so many are left behind,
+// and of one user fewer.
 func TestOpeningThatHangsIsLeftBehind(t *testing.T) {
 	p := testOpenings(t, 20*time.Millisecond)
 	answer, began := make(chan struct{}), make(chan bool, maxOpenings)
@@ -41,19 +49,32 @@ func TestOpeningThatHangsIsLeftBehind(t *testing.T) {
 		return openRootDir(begin)
 	}
 	unused := 0
-	for range maxOpenings {
-		if _, err := p.run("/dead", hang, func() { unused++ }); !fault.Is(err, fault.Unavailable) ||
-			!strings.Contains(err.Error(), "/dead cannot be opened in 20ms") {
-			t.Fatal(err)
+	hangs := func(o *owner, says string) {
+		t.Helper()
+		if _, err := p.run(o, "/dead", hang, func() { unused++ }); !fault.Is(err, fault.Unavailable) ||
+			!strings.Contains(err.Error(), says) {
+			t.Error(err)
 		}
 	}
-	if unused > 0 {
-		t.Errorf("%d were not called", unused)
+	one, other := &owner{uid: 1}, &owner{uid: 2}
+	for range maxUserOpenings {
+		hangs(one, "/dead cannot be opened in 20ms")
 	}
 	p.patience = waittest.Patience // the next one does not wait for it
-	_, err := p.run("/srv", openRootDir, func() { unused++ })
-	if !fault.Is(err, fault.Unavailable) || !strings.Contains(err.Error(), "8 threads wait already") || unused != 1 {
-		t.Errorf("beyond the most: %v, %d", err, unused)
+	hangs(one, "6 threads wait already")
+	got, err := p.run(other, "/", openRootDir, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got.close()
+	p.patience = 20 * time.Millisecond
+	for range maxOpenings - maxUserOpenings {
+		hangs(other, "/dead cannot be opened in 20ms")
+	}
+	p.patience = waittest.Patience
+	hangs(nil, "8 threads wait already")
+	if unused != 2 {
+		t.Errorf("%d were not called", unused)
 	}
 	close(answer)
 	for range maxOpenings {
@@ -61,39 +82,46 @@ func TestOpeningThatHangsIsLeftBehind(t *testing.T) {
 			t.Error("an opening that was given up may truncate files")
 		}
 	}
-	waittest.Until(t, "none is left behind", func() bool { return p.left.Load() == 0 && len(p.places) == 0 })
-	got, err := p.run("/", openRootDir, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(p.places) != 1 {
-		t.Errorf("with open files, %d places are taken", len(p.places))
-	}
-	got.close()
-	waittest.Until(t, "its place is free", func() bool { return len(p.places) == 0 })
-	_, err = p.run("/", func(func() bool) (*opened, error) { return nil, errors.ErrUnsupported }, nil)
-	if !errors.Is(err, errors.ErrUnsupported) || len(p.places) != 0 {
-		t.Errorf("after an error: %v, %d places", err, len(p.places))
+	waittest.Until(t, "none is left behind", func() bool { held, left := placesOf(p); return held+left == 0 })
+	if len(p.users) != 0 {
+		t.Errorf("users are left: %v", p.users)
 	}
 }
 
-// TestOpeningsWaitForAPlace: no more than so many at once, and not for ever.
+// TestOpeningsWaitForAPlace: no more than so many at once, and not for ever. A place is held until the files are
+// closed.
 func TestOpeningsWaitForAPlace(t *testing.T) {
-	p := testOpenings(t, time.Millisecond)
-	for range maxOpenings {
-		p.places <- struct{}{}
+	p := testOpenings(t, waittest.Patience)
+	var all []*opened
+	for uid := range maxOpenings {
+		got, err := p.run(&owner{uid: uid}, "/", openRootDir, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, got)
 	}
+	p.patience = time.Millisecond
 	unused := false
-	if _, err := p.run("/srv", openRootDir, func() { unused = true }); !fault.Is(err, fault.Unavailable) || !unused {
+	_, err := p.run(nil, "/srv", openRootDir, func() { unused = true })
+	if !fault.Is(err, fault.Unavailable) || !unused {
 		t.Errorf("%v, %v", err, unused)
 	}
 	p.patience = waittest.Patience
-	go p.release()
-	got, err := p.run("/", openRootDir, nil)
-	if err != nil {
-		t.Fatal(err)
+	for i, o := range all {
+		if o.close(); i > 0 {
+			continue
+		}
+		got, err := p.run(nil, "/", openRootDir, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer got.close()
 	}
-	got.close()
+	_, err = p.run(nil, "/", func(func() bool) (*opened, error) { return nil, errors.ErrUnsupported }, nil)
+	if !errors.Is(err, errors.ErrUnsupported) {
+		t.Errorf("after an error: %v", err)
+	}
+	waittest.Until(t, "one place is held", func() bool { held, left := placesOf(p); return held == 1 && left == 0 })
 }
 
 // deadMount mounts a FUSE file system of a user that never answers. abort ends all waits for it.
@@ -153,8 +181,11 @@ func TestFileSystemThatDoesNotAnswerIsNotWaitedFor(t *testing.T) {
 	dir, abort := deadMount(t, 0)
 	r := &Reaper{openings: testOpenings(t, 200*time.Millisecond)}
 	if _, err := r.openDir(dir+"/sub", nil, nil, nil, nil); !fault.Is(err, fault.Unavailable) ||
-		!strings.Contains(err.Error(), "does not answer") || r.openings.left.Load() != 1 {
-		t.Fatalf("%v, %d left behind", err, r.openings.left.Load())
+		!strings.Contains(err.Error(), "does not answer") {
+		t.Fatal(err)
+	}
+	if _, left := placesOf(r.openings); left != 1 {
+		t.Errorf("%d are left behind", left)
 	}
 	r.openings.patience = waittest.Patience
 	got, err := r.openDir("/", nil, nil, nil, nil)
@@ -163,7 +194,10 @@ func TestFileSystemThatDoesNotAnswerIsNotWaitedFor(t *testing.T) {
 	}
 	got.close()
 	abort()
-	waittest.Until(t, "the thread has ended", func() bool { return r.openings.left.Load() == 0 })
+	waittest.Until(t, "the thread has ended", func() bool {
+		_, left := placesOf(r.openings)
+		return left == 0
+	})
 }
 
 // TestFileSystemOfAUsersOwnIsRefused: the user's program answers for it, or does not.
