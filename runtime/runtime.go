@@ -117,6 +117,13 @@ type Exit struct {
 	OOM     bool
 	Lost    bool // nobody saw the end (the whole host went down): Code is -1
 	At      time.Time
+	// CPU is the user and system time that the life used. It includes processes that the main process did not wait for
+	// only where the life has a cgroup. 0: not known.
+	CPU time.Duration `json:",omitempty"`
+	// MaxRSS is the largest amount of memory in bytes that the life had in use at once; 0: not known. With a cgroup
+	// whose peak can be had for one life, it is that of all processes together, with page cache. Otherwise it is that of
+	// the largest single process, as wait4(2) reports it, which is not less than what the forking runtime itself used.
+	MaxRSS int64 `json:",omitempty"`
 }
 
 // ExecRequest runs another command beside the machine's main process, with its directory, environment and limits. Stdin

@@ -107,6 +107,7 @@ type life struct {
 	memory  int64 // MiB
 	over    bool
 	timer   *time.Timer
+	program program
 }
 
 var (
@@ -331,6 +332,7 @@ func (u *unit) status() runtime.Status {
 
 // run prints the program's output, then ends it at once, later, or never.
 func (w *world) run(u *unit, l *life, p program) {
+	l.program = p
 	u.print("stdout", p.stdout)
 	u.print("stderr", p.stderr)
 	if p.forever {
@@ -354,7 +356,8 @@ func (w *world) end(u *unit, l *life, code int, lost bool) {
 	if l.timer != nil {
 		l.timer.Stop()
 	}
-	x := runtime.Exit{Machine: u.id, Attempt: l.attempt, Code: code, Lost: lost, At: time.Now()}
+	x := runtime.Exit{Machine: u.id, Attempt: l.attempt, Code: code, Lost: lost, At: time.Now(),
+		CPU: l.program.cpu, MaxRSS: l.program.rss}
 	if code > 128 && code <= 128+64 {
 		x.Signal = code - 128
 	}

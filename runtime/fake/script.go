@@ -16,6 +16,8 @@ type program struct {
 	sleep          time.Duration
 	forever        bool
 	code           int
+	cpu            time.Duration // that its exit reports
+	rss            int64         // bytes that its exit reports
 }
 
 // forever is the shortest sleep that counts as endless.
@@ -23,11 +25,11 @@ const forever = time.Hour / 4
 
 // parse understands
 //
-//	true | false | echo WORD... | cat | sleep SECONDS
+//	true | false | echo WORD... | cat | sleep SECONDS | use CPU_SECONDS MIB
 //	sh -c 'COMMAND; COMMAND...'   with the above, exit N, and echo ... >&2
 //
 // with or without a directory before the program's name. Any other program does not exist. Output after a sleep is
-// printed at the start; only the exit waits for the sleep.
+// printed at the start; only the exit waits for the sleep. use uses nothing: the exit says that it did.
 func parse(argv []string) (program, error) {
 	var p program
 	if len(argv) == 0 || argv[0] == "" {
@@ -67,8 +69,8 @@ func base(path string) string { return path[strings.LastIndexByte(path, '/')+1:]
 
 func unknown(name string) error {
 	return fault.New(fault.Precondition, runtime.CodeNoProgram,
-		"the program %q does not exist on this worker (it is a fake, and knows true, false, echo, cat, sleep and sh "+
-			"-c)", name)
+		"the program %q does not exist on this worker (it is a fake, and knows true, false, echo, cat, sleep, use "+
+			"and sh -c)", name)
 }
 
 func (p *program) command(words []string) error {
@@ -95,8 +97,24 @@ func (p *program) command(words []string) error {
 		}
 		p.sleep += time.Duration(s * float64(time.Second))
 		p.forever = p.forever || p.sleep >= forever
+	case "use":
+		return p.use(words)
 	default:
 		return unknown(words[0])
 	}
+	return nil
+}
+
+func (p *program) use(words []string) error {
+	if len(words) != 3 {
+		return unknown(strings.Join(words, " "))
+	}
+	s, err := strconv.ParseFloat(words[1], 64)
+	mib, errMiB := strconv.ParseInt(words[2], 10, 32)
+	if err != nil || errMiB != nil {
+		return unknown(strings.Join(words, " "))
+	}
+	p.cpu += time.Duration(s * float64(time.Second))
+	p.rss = max(p.rss, mib<<20)
 	return nil
 }

@@ -64,7 +64,7 @@ func (r *Reaper) adoptAll() error {
 			m.life = l
 			found = append(found, l)
 		case k.life != nil:
-			x := unseenExit(id, k, sameBoot)
+			x := r.unseenExit(id, k, sameBoot)
 			m.exits[x.Attempt] = x
 			lost = append(lost, x)
 		}
@@ -120,13 +120,16 @@ func (r *Reaper) listDirs() error {
 
 // unseenExit returns the exit of a life that ended while no reaper ran. If the process is still a zombie, the kernel
 // has its status.
-func unseenExit(id string, k *known, sameBoot bool) runtime.Exit {
+func (r *Reaper) unseenExit(id string, k *known, sameBoot bool) runtime.Exit {
 	x := runtime.Exit{Machine: id, Attempt: k.seen, Code: -1, Lost: true, At: time.Now()}
 	if !sameBoot {
 		return x
 	}
 	if st, err := proc.Read(k.life.PID); err == nil && st.Start == k.life.Ticks && st.State == 'Z' {
 		setStatus(&x, st.Exit)
+	}
+	if r.tree != nil && k.life.Sleep == "" && k.life.Group != "" {
+		addCounted(r.tree.Group(k.life.Group), k.life, &x)
 	}
 	return x
 }

@@ -78,6 +78,7 @@ type lifeRecord struct {
 	Group     string    `json:"g,omitempty"`  // its cgroup; "" without cgroups
 	BaseCPU   int64     `json:"bc,omitempty"` // nanoseconds of CPU counted by the group before this life
 	BaseSlow  int64     `json:"bs,omitempty"` // nanoseconds throttled before this life
+	BasePeak  int64     `json:"bp,omitempty"` // bytes that the group's peak must exceed to be of this life
 	Container string    `json:"c,omitempty"`  // the OCI runtime's name for it; "": a process of the host
 	Engine    string    `json:"en,omitempty"` // path of the OCI runtime
 	Network   bool      `json:"nw,omitempty"` // it has its own network
@@ -321,6 +322,7 @@ func (n line) appendPlain(b []byte) []byte {
 	}
 	number(`,"bc":`, l.BaseCPU)
 	number(`,"bs":`, l.BaseSlow)
+	number(`,"bp":`, l.BasePeak)
 	b = strconv.AppendInt(append(b, `,"lb":`...), l.LogBytes, 10)
 	b = strconv.AppendInt(append(b, `,"lf":`...), int64(l.LogFiles), 10)
 	return append(b, "}}"...)

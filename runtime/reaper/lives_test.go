@@ -194,6 +194,7 @@ func TestPlainLinesMatchEncodingJSON(t *testing.T) {
 				Out: rapid.Uint64().Draw(t, "out"), Err: rapid.Uint64().Draw(t, "err"),
 				Paused: rapid.Bool().Draw(t, "paused"), Group: rapid.SampledFrom([]string{"", "s12"}).Draw(t, "group"),
 				BaseCPU: rapid.Int64().Draw(t, "cpu"), BaseSlow: rapid.Int64().Draw(t, "slow"),
+				BasePeak: rapid.Int64().Draw(t, "peak"),
 				LogBytes: rapid.Int64().Draw(t, "log"), LogFiles: rapid.Int().Draw(t, "files"),
 			}
 		}

@@ -37,6 +37,7 @@ type slot struct {
 	there  bool          // the group exists
 	limits cgroup.Limits // zero: none set yet
 	base   cgroup.Usage
+	peak   int64         // what Group.Peak must exceed to be of this life
 	killed bool          // must be removed after use
 	thread *parkedThread // nil: none is parked, or none is needed
 	meter  *cgroup.Meter // nil: not open
@@ -202,6 +203,7 @@ func (s *slots) giveBackSlot(g slot) error {
 	full := len(s.free) >= maxFreeSlots
 	if !full {
 		g.base = u
+		g.restartPeak()
 		delete(s.used, g.group.Name())
 		s.free = append(s.free, g)
 	}
@@ -212,17 +214,32 @@ func (s *slots) giveBackSlot(g slot) error {
 	return nil
 }
 
+// restartPeak makes the group's peak of memory count from now on, as far as the kernel can.
+func (g *slot) restartPeak() {
+	if g.meter == nil {
+		g.peak = g.group.Peak()
+		return
+	}
+	g.peak = g.meter.RestartPeak()
+}
+
+// openMeter opens the meter of a group, unless it is open or as many are open as may be.
+func (s *slots) openMeter(g *slot) {
+	if g.meter != nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.meters < maxFreeSlots {
+		if g.meter = g.group.OpenMeter(); g.meter != nil {
+			s.meters++
+		}
+	}
+}
+
 // readUsage reads a group's counters, and whether it is empty. The files stay open for groups that are returned often.
 func (s *slots) readUsage(g *slot) (u cgroup.Usage, empty bool) {
-	if g.meter == nil {
-		s.mu.Lock()
-		if s.meters < maxFreeSlots {
-			if g.meter = g.group.OpenMeter(); g.meter != nil {
-				s.meters++
-			}
-		}
-		s.mu.Unlock()
-	}
+	s.openMeter(g)
 	if g.meter == nil {
 		u, _ = g.group.Counters()
 		return u, g.group.Empty()

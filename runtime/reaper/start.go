@@ -204,6 +204,7 @@ func (l *life) equipLife(r *Reaper, s *frame.Start) (ends [2]int, closeEnds func
 		} else {
 			l.rec.Group = l.slot.group.Name()
 			l.rec.BaseCPU, l.rec.BaseSlow = int64(l.slot.base.CPU), int64(l.slot.base.Throttled)
+			l.rec.BasePeak = l.slot.peak
 		}
 	}
 	if err != nil {

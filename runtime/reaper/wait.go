@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/soukhq/souk/runtime"
+	"github.com/soukhq/souk/runtime/reaper/cgroup"
 	"github.com/soukhq/souk/runtime/reaper/proc"
 )
 
@@ -34,7 +35,8 @@ func (r *Reaper) reapChildren() {
 	defer r.forkMu.Unlock()
 	for {
 		var raw unix.Siginfo
-		err := unix.Waitid(unix.P_ALL, 0, &raw, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil)
+		var used unix.Rusage
+		err := unix.Waitid(unix.P_ALL, 0, &raw, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, &used)
 		if errors.Is(err, unix.EINTR) {
 			continue
 		}
@@ -48,20 +50,21 @@ func (r *Reaper) reapChildren() {
 			signal = int(info.Status)
 			code = 128 + signal
 		}
+		ended := runtime.Exit{Code: code, Signal: signal, At: time.Now(), CPU: cpuOf(&used), MaxRSS: used.Maxrss << 10}
 		r.mu.Lock()
 		who := r.procs[pid]
 		delete(r.procs, pid)
 		if who == nil {
-			r.containers.strayLocked(pid, runtime.Exit{Code: code, Signal: signal, At: time.Now()})
+			r.containers.strayLocked(pid, ended)
 		}
 		r.mu.Unlock()
 		var exit runtime.Exit
 		l, is := who.(*life)
 		saves := is && endsSaving(r, l)
 		if saves {
-			exit = runtime.Exit{Code: code, Signal: signal, At: time.Now()}
+			exit = ended
 		} else if is {
-			exit = r.recordEnd(l, runtime.Exit{Code: code, Signal: signal, At: time.Now()})
+			exit = r.recordEnd(l, ended)
 		} else if x, is := who.(*execution); is {
 			x.ended <- code
 		}
@@ -77,6 +80,49 @@ func (r *Reaper) reapChildren() {
 		case is:
 			r.pool.runBeside(func() { r.finishLife(l, exit) })
 		}
+	}
+}
+
+// cpuOf returns the user and system time of a process and of its children that it waited for.
+func cpuOf(u *unix.Rusage) time.Duration { return time.Duration(u.Utime.Nano() + u.Stime.Nano()) }
+
+// addUsed adds to an exit what the life's cgroup has counted. What the kernel says of the process itself stays where the
+// group counts nothing, or cannot tell this life from earlier ones.
+func (r *Reaper) addUsed(l *life, x *runtime.Exit) {
+	r.mu.Lock()
+	s, none := l.slot, l.rec.Group == "" || l.isAsleep()
+	r.mu.Unlock()
+	if r.tree == nil || none {
+		return
+	}
+	if !s.killed && s.meter == nil && l.child {
+		r.slots.openMeter(&s)
+		r.mu.Lock()
+		l.slot.meter = s.meter // giveBackSlot needs it, too
+		r.mu.Unlock()
+	}
+	if s.meter == nil {
+		addCounted(s.group, &l.rec, x)
+		return
+	}
+	peak, anew := s.meter.Peak()
+	l.rec.addUsage(x, s.meter.CPU(), peak, anew)
+}
+
+// addCounted adds to an exit what the cgroup of its life has counted.
+func addCounted(g cgroup.Group, rec *lifeRecord, x *runtime.Exit) {
+	cpu, _ := g.CPU()
+	rec.addUsage(x, cpu, g.Peak(), false)
+}
+
+// addUsage adds to an exit the counters of its life's cgroup. anew says that peak is of this life.
+func (rec *lifeRecord) addUsage(x *runtime.Exit, cpu time.Duration, peak int64, anew bool) {
+	x.CPU = max(x.CPU, cpu-time.Duration(rec.BaseCPU))
+	switch {
+	case anew || peak > rec.BasePeak:
+		x.MaxRSS = peak
+	case peak > 0: // of this life or an earlier one, so this one had no more
+		x.MaxRSS = min(x.MaxRSS, peak)
 	}
 }
 
@@ -98,6 +144,7 @@ func (r *Reaper) recordEnd(l *life, x runtime.Exit) runtime.Exit {
 	if r.tree != nil && !shot && x.Code == 128+int(syscall.SIGKILL) && l.slot.group.OOMKills() > 0 {
 		x.OOM = true
 	}
+	r.addUsed(l, &x)
 	apply := func() {
 		l.ended, l.rec.Paused, l.rec.Sleep = true, false, ""
 		if l.m.exits == nil {

@@ -89,6 +89,7 @@ func Run(t *testing.T, make func(t *testing.T) Subject) {
 		{"PauseStopsCPU", true, testPauseStops},
 		{"PauseRacesExec", true, testPauseRacesExec},
 		{"HibernateKeeps", true, testHibernateKeeps},
+		{"ExitSaysWhatWasUsed", true, testUsed},
 		{"LeftoversEnd", true, testLeftovers},
 		{"LogLines", true, testLogLines},
 		{"LogBound", true, testLogBound},

@@ -11,7 +11,11 @@ import (
 // Meter reads a group's accounting repeatedly, through files that stay open: opening a control file costs several times
 // what reading it does. It must not be used concurrently.
 type Meter struct {
-	cpu, slow, memory, oom, populated meterFile
+	cpu, slow, memory, oom, populated, peak meterFile
+
+	v1Peak bool  // peak is that of v1, where a restart is visible to all readers
+	all    int64 // v2: the group's largest Peak before the last restart
+	anew   bool  // Peak counts since a restart
 
 	dir int // the group's directory on the v2 mount
 }
@@ -57,6 +61,16 @@ func (g Group) OpenMeter() *Meter {
 		add(&m.memory, g.t.V1["memory"], "memory.usage_in_bytes", "")
 		add(&m.oom, g.t.V1["memory"], "memory.oom_control", "oom_kill")
 	}
+	m.v1Peak = !v2("memory")
+	if path := g.peakFile(); path != "" {
+		fd, err := openFD(path, syscall.O_RDWR)
+		if err != nil { // a kernel that cannot restart it
+			fd, err = openFD(path, syscall.O_RDONLY)
+		}
+		if err == nil { // otherwise the kernel does not count it
+			m.peak.fd = fd
+		}
+	}
 	if !ok {
 		m.Close()
 		return nil
@@ -64,9 +78,41 @@ func (g Group) OpenMeter() *Meter {
 	return m
 }
 
+// CPU is Group.CPU.
+func (m *Meter) CPU() time.Duration { return time.Duration(m.cpu.readNumber()) * time.Microsecond }
+
+// Peak returns the most memory in bytes that the group has had charged at once since RestartPeak succeeded, as anew
+// reports, else since the group was made; 0: that is not counted.
+func (m *Meter) Peak() (bytes int64, anew bool) { return m.peak.readNumber(), m.anew }
+
+// RestartPeak makes Peak count from now on, where the kernel can: on v1, and on v2 since Linux 6.12, there only for this
+// meter. It returns the value that a later Group.Peak must exceed to be of the time from now on.
+func (m *Meter) RestartPeak() int64 {
+	if m.v1Peak {
+		if m.anew = m.peak.restart(); m.anew {
+			return 0
+		}
+	}
+	now, _ := m.Peak()
+	m.all, m.anew = max(m.all, now), m.peak.restart()
+	return m.all
+}
+
+// restart writes to the file, which makes the kernel count its peak from now on, and reports whether it could.
+func (f *meterFile) restart() bool {
+	if f.fd == 0 {
+		return false
+	}
+	_, err := syscall.Pwrite(f.fd, []byte("0"), 0)
+	for err == syscall.EINTR {
+		_, err = syscall.Pwrite(f.fd, []byte("0"), 0)
+	}
+	return err == nil
+}
+
 // Counters is Group.Counters.
 func (m *Meter) Counters() Usage {
-	u := Usage{CPU: time.Duration(m.cpu.readNumber()) * time.Microsecond, Cached: m.memory.readNumber(),
+	u := Usage{CPU: m.CPU(), Cached: m.memory.readNumber(),
 		OOMKills: m.oom.readNumber()}
 	u.Throttled = time.Duration(m.slow.readNumber())
 	if m.slow.key == "throttled_usec" {
@@ -94,7 +140,7 @@ func (m *Meter) Close() {
 	if m.slow.fd == m.cpu.fd {
 		m.slow.fd = 0
 	}
-	for _, f := range []*meterFile{&m.cpu, &m.slow, &m.memory, &m.oom, &m.populated} {
+	for _, f := range []*meterFile{&m.cpu, &m.slow, &m.memory, &m.oom, &m.populated, &m.peak} {
 		if f.fd != 0 {
 			_ = syscall.Close(f.fd)
 			f.fd = 0

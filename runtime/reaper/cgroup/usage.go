@@ -40,15 +40,7 @@ func (g Group) Counters() (u Usage, ok bool) {
 	v2 := func(f string) string { return filepath.Join(g.t.V2, g.name, f) }
 	v1 := func(c, f string) string { return filepath.Join(g.t.V1[c], g.name, f) }
 	cpu, memory := false, false
-	if g.t.V2 != "" {
-		if us := parseNumber(fieldValue(v2("cpu.stat"), "usage_usec")); us >= 0 {
-			u.CPU, cpu = time.Duration(us)*time.Microsecond, true
-		}
-	} else if g.t.V1["cpuacct"] != "" {
-		if ns := parseNumber(readControl(v1("cpuacct", "cpuacct.usage"))); ns >= 0 {
-			u.CPU, cpu = time.Duration(ns), true
-		}
-	}
+	u.CPU, cpu = g.CPU()
 	if slices.Contains(g.t.Controllers, "cpu") {
 		u.Throttled = time.Duration(max(0,
 			parseNumber(fieldValue(v2("cpu.stat"), "throttled_usec")))) * time.Microsecond
@@ -66,6 +58,34 @@ func (g Group) Counters() (u Usage, ok bool) {
 	}
 	u.OOMKills = g.OOMKills()
 	return u, cpu && memory
+}
+
+// CPU returns the CPU time that the group's processes have used since it was made; ok: it is counted.
+func (g Group) CPU() (d time.Duration, ok bool) {
+	if g.t.V2 != "" {
+		us := parseNumber(fieldValue(filepath.Join(g.t.V2, g.name, "cpu.stat"), "usage_usec"))
+		return time.Duration(max(0, us)) * time.Microsecond, us >= 0
+	}
+	if g.t.V1["cpuacct"] != "" {
+		ns := parseNumber(readControl(filepath.Join(g.t.V1["cpuacct"], g.name, "cpuacct.usage")))
+		return time.Duration(max(0, ns)), ns >= 0
+	}
+	return 0, false
+}
+
+// Peak returns the most memory in bytes, with page cache, that the group has had charged at once since it was made, or
+// on v1 since a Meter's RestartPeak; 0: that is not counted.
+func (g Group) Peak() int64 { return max(0, parseNumber(readControl(g.peakFile()))) }
+
+// peakFile returns the path of the control file with the group's peak; "" without a memory controller.
+func (g Group) peakFile() string {
+	switch {
+	case slices.Contains(g.t.Controllers, "memory"):
+		return filepath.Join(g.t.V2, g.name, "memory.peak") // since Linux 5.19
+	case g.t.V1["memory"] != "":
+		return filepath.Join(g.t.V1["memory"], g.name, "memory.max_usage_in_bytes")
+	}
+	return ""
 }
 
 // Headroom returns how many more processes and threads can be made in the tree, by the limits of its groups and those
