@@ -11,6 +11,7 @@ const (
 	ListJobs  Op = "GET /v1/souk/jobs"
 	GetJob    Op = "GET /v1/souk/jobs/{job}"
 	WaitJob   Op = "GET /v1/souk/jobs/{job}/wait"
+	ReportJob Op = "GET /v1/souk/jobs/{job}/report"
 	CancelJob Op = "POST /v1/souk/jobs/{job}/cancel"
 	ListTasks Op = "GET /v1/souk/jobs/{job}/tasks"
 	TaskLogs  Op = "GET /v1/souk/jobs/{job}/tasks/{index}/logs"
@@ -29,6 +30,8 @@ func jobRoutes() []Route {
 		{Op: WaitJob, Verb: VerbWatch, Kind: KindJob,
 			About: "Answer when the job has ended, or more than done of its tasks have.",
 			Query: "timeout done", Out: jobs.Job{}},
+		{Op: ReportJob, Verb: VerbGet, Kind: KindJob,
+			About: "Report what a job asked for, waited for and used.", Out: jobs.JobReport{}},
 		{Op: CancelJob, Verb: VerbOperate, Kind: KindJob, About: "Drop the tasks that wait, end those that run.",
 			Out: jobs.Job{}},
 		{Op: CancelTasks, Verb: VerbOperate, Kind: KindJob,

@@ -65,6 +65,13 @@ func (c *Client) WaitJob(ctx context.Context, ref string, done int, limit time.D
 	return j, err
 }
 
+// JobReport returns what a job asked for, waited for and used.
+func (c *Client) JobReport(ctx context.Context, ref string) (jobs.JobReport, error) {
+	var r jobs.JobReport
+	err := c.doCall(ctx, newCall(api.ReportJob, ref), &r)
+	return r, err
+}
+
 // CancelJob drops the tasks that wait and ends those that run.
 func (c *Client) CancelJob(ctx context.Context, ref string) (jobs.Job, error) {
 	var j jobs.Job

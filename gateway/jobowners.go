@@ -12,7 +12,7 @@ import (
 	"github.com/soukhq/souk/fleet/find"
 )
 
-// A job that runs as a Unix user is his: only he and admins change it, or read its environment and what its tasks wrote.
+// A job that runs as a Unix user is his: only he and admins change it, or read its environment, what its tasks wrote and what they used.
 // Any other job is its app's. Every Unix user sees the jobs of the others in the list, as in any queue.
 
 // sight is how much of a job a request may see.
@@ -49,6 +49,7 @@ func limitSight(r *http.Request, j jobs.Job) jobs.Job {
 		return j
 	}
 	j.Spec.Command, j.Spec.Env = j.Spec.Command[:1:1], nil
+	j.Usage = nil
 	if j.FirstFail != nil {
 		j.FirstFail = &jobs.FirstFail{Index: j.FirstFail.Index, ExitCode: j.FirstFail.ExitCode}
 	}

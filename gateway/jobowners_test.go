@@ -30,6 +30,17 @@ func forUnixUsers() *memWorker {
 
 func as(secret string) string { return "Authorization: Bearer " + secret }
 
+// usedJobs returns the ids of the jobs in a list that say what they used.
+func usedJobs(t *testing.T, r reply) map[string]bool {
+	var list api.JobList
+	r.into(t, &list)
+	out := map[string]bool{}
+	for _, j := range list.Jobs {
+		out[j.ID] = j.Usage != nil
+	}
+	return out
+}
+
 // TestJobBelongsToItsUnixUser: what each token may do with each job. Only the owner and admins get hold of a job with an
 // owner, whatever the client says of whose it is.
 func TestJobBelongsToItsUnixUser(t *testing.T) {
@@ -82,7 +93,7 @@ func TestJobBelongsToItsUnixUser(t *testing.T) {
 	} {
 		path := "/v1/souk/jobs/" + c.job.ID
 		if r := s.send("GET", path, nil, as(c.who)); r.code != c.look ||
-			strings.Contains(r.raw, "hidden") != c.shows || strings.Contains(r.raw, `"arg"`) != c.shows {
+			strings.Contains(r.raw, "hidden") != c.shows || strings.Contains(r.raw, `"arg"`) != c.shows || strings.Contains(r.raw, `"usage"`) != c.shows {
 			t.Errorf("%s looks at the job of %s: %d %s", c.who, c.job.Spec.Owner.Name(), r.code, r.raw)
 		}
 		listed := s.send("GET", "/v1/souk/jobs", nil, as(c.who))
@@ -93,6 +104,9 @@ func TestJobBelongsToItsUnixUser(t *testing.T) {
 			s.send("GET", "/v1/souk/jobs?app=unix-alice", nil, as(c.who)).raw, "hidden") {
 			t.Errorf("%s reads the environment in the list", c.who)
 		}
+		if got := usedJobs(t, listed); got[c.job.ID] != (c.shows && c.look == 200) {
+			t.Errorf("%s sees the use of %v, of %s: %v", c.who, got, c.job.ID, c.shows)
+		}
 		read := 403
 		switch {
 		case c.shows:
@@ -100,7 +114,7 @@ func TestJobBelongsToItsUnixUser(t *testing.T) {
 		case c.look == 404:
 			read = 404
 		}
-		for _, path := range []string{path + "/tasks", path + "/tasks/0/logs"} {
+		for _, path := range []string{path + "/tasks", path + "/report", path + "/tasks/0/logs"} {
 			if r := s.send("GET", path, nil, as(c.who)); r.code != read && (read != 200 || r.code == 403) {
 				t.Errorf("%s reads %s of %s: %d %s", c.who, path, c.job.Spec.Owner.Name(), r.code, r.raw)
 			}

@@ -32,6 +32,8 @@ type Jobs interface {
 	// List lists the jobs of an app, "" for all, oldest first, those that have ended only if ended is set; and the
 	// members that could not be asked.
 	List(ctx context.Context, app string, ended bool) ([]jobs.Job, []find.Unanswered, error)
+	// JobReport returns what a job asked for and used.
+	JobReport(ctx context.Context, job string) (jobs.JobReport, error)
 	// Tasks lists tasks in order of index; next is the index to continue with; -1 at the end.
 	Tasks(ctx context.Context, job string, q jobs.TaskQuery) (out []jobs.Task, next int, err error)
 	Cancel(ctx context.Context, job string) (jobs.Job, error)
@@ -65,6 +67,7 @@ func (a *jobsAPI) opHandlers() handlers {
 		"GET /v1/souk/jobs":                          a.listJobs,
 		"GET /v1/souk/jobs/{job}":                    a.getJob,
 		"GET /v1/souk/jobs/{job}/wait":               a.waitJob,
+		"GET /v1/souk/jobs/{job}/report":             a.reportJob,
 		"POST /v1/souk/jobs/{job}/cancel":            a.cancelJob,
 		"GET /v1/souk/jobs/{job}/tasks":              a.listTasks,
 		"GET /v1/souk/jobs/{job}/tasks/{index}/logs": a.taskLogs,
@@ -260,6 +263,19 @@ func (a *jobsAPI) cancelTasks(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	answerJSON(w, http.StatusOK, api.TasksCancelled{Job: j, Tasks: done.Tasks, Ending: done.Ending})
+	return nil
+}
+
+func (a *jobsAPI) reportJob(w http.ResponseWriter, r *http.Request) error {
+	ref, err := a.findWhole(r)
+	if err != nil {
+		return err
+	}
+	report, err := a.jobs.JobReport(r.Context(), ref)
+	if err != nil {
+		return err
+	}
+	answerJSON(w, http.StatusOK, report)
 	return nil
 }
 

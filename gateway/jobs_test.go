@@ -105,6 +105,17 @@ func (d *deskJobs) Logs(ctx context.Context, job string, _ int, _ machine.LogQue
 	return emit(machine.LogLine{At: time.Now(), Stream: "stdout", Text: "hello"})
 }
 
+func (d *deskJobs) JobReport(_ context.Context, job string) (jobs.JobReport, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.dispatcher.JobReport(time.Now(), job)
+}
+
+func (d *deskJobs) ReportOfCopy(ctx context.Context, job string) (jobs.JobReport, error) {
+	j, err := d.StatusOfCopy(ctx, job)
+	return jobs.JobReport{Job: j, Advice: "of a copy"}, err
+}
+
 func (d *deskJobs) StatusOfCopy(_ context.Context, job string) (jobs.Job, error) {
 	for _, j := range d.copies {
 		if j.ID == job || j.Spec.Name == job {
@@ -199,6 +210,11 @@ func TestJobsOfAnotherMember(t *testing.T) {
 		job(200, "GET", "/v1/souk/jobs/"+ref, nil)
 		job(200, "GET", "/v1/souk/jobs/"+ref+"/wait?timeout=1", nil)
 		s.want(200, "GET", "/v1/souk/jobs/"+ref+"/tasks", nil)
+		var report jobs.JobReport
+		if s.want(200, "GET", "/v1/souk/jobs/"+ref+"/report", nil).into(t, &report); report.Job.ID != id ||
+			report.Job.Member != "w2" || report.MemoryBytes != 256<<20 || report.Job.Usage == nil {
+			t.Errorf("the report of %s: %+v", ref, report)
+		}
 		if r := s.want(200, "GET", "/v1/souk/jobs/"+ref+"/tasks/3/logs", nil); !strings.Contains(r.raw, "hello") {
 			t.Error(r.raw)
 		}
@@ -254,6 +270,10 @@ func TestJobsOfAnotherMember(t *testing.T) {
 	}
 	if r := s.want(200, "GET", "/v1/souk/jobs/sweep/tasks", nil); !strings.Contains(r.raw, `"index":3`) {
 		t.Errorf("the tasks of the copy: %s", r.raw)
+	}
+	if r := s.want(200, "GET", "/v1/souk/jobs/sweep/report", nil); !strings.Contains(r.raw, `"of a copy"`) ||
+		!strings.Contains(r.raw, "w1 has a copy") {
+		t.Errorf("the report of the copy: %s", r.raw)
 	}
 	if r := s.do("POST", "/v1/souk/jobs/"+id+"/cancel", nil); r.code != 500 ||
 		!strings.Contains(r.failure(t).Error, "nothing was changed") {

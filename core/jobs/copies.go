@@ -487,6 +487,15 @@ func (c *Copies) List(now time.Time, self cluster.WorkerID, app string, keepers 
 	return out
 }
 
+// JobReport returns the report of a copied job, by its ID or its name, as its keeper last copied it.
+func (c *Copies) JobReport(now time.Time, self cluster.WorkerID, ref string) (JobReport, error) {
+	j := c.jobs.jobNamed(ref)
+	if j == nil {
+		return JobReport{}, noJob(ref)
+	}
+	return j.report(c.statusOf(now, self, j)), nil
+}
+
 // Tasks returns a copied job's tasks. See Dispatcher.Tasks.
 func (c *Copies) Tasks(now time.Time, ref string, q TaskQuery) ([]Task, int, error) {
 	return c.jobs.Tasks(now, ref, q)

@@ -84,7 +84,7 @@ type CopyBatch struct {
 const (
 	batchBytes  = 1 << 20
 	pieceBytes  = 512 << 10
-	resultBytes = 180 // of a result without its texts, at most
+	resultBytes = 220 // of a result without its texts, at most
 )
 
 // sizeOf returns about how long results are as JSON, with what their tasks wrote.

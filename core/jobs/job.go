@@ -29,6 +29,7 @@ type job struct {
 	retried   int                // attempts that failed and were retried
 	evicted   int                // attempts that were evicted, for a machine or a drain
 	lost      int                // attempts that were lost and retried
+	used      tally              // by the attempts that ended
 	// until when no task of it is given out, as its namespace cannot pay; zero: the job is in the queue
 	unpaid time.Time
 
@@ -104,6 +105,9 @@ type Result struct {
 	Cut      bool             `json:"x,omitempty"` // the output was longer than the limit
 	Retry    bool             `json:"r,omitempty"` // the task was run again
 	Dropped  bool             `json:"k,omitempty"` // it ended because the task or its job was cancelled
+	// microseconds of CPU time, and KiB of memory at its peak, as in runtime.Exit; 0: not known
+	UsedCPU int64 `json:"u,omitempty"`
+	PeakKiB int64 `json:"h,omitempty"`
 
 	CPU    int64 `json:"-"`
 	Memory int64 `json:"-"`

@@ -181,6 +181,7 @@ func (p *peer) end(l jobs.Life, code int) {
 		p.w.evicted++
 	}
 	r.Code, r.Lost, r.Began, r.Ended = code, code == -1, p.w.now.UnixMicro()-1000, p.w.now.UnixMicro()
+	r.UsedCPU, r.PeakKiB = 900, int64(100+l.Index)
 	p.results[name] = r
 	p.out.Results = append(p.out.Results, r)
 	p.slots.Free(p.at[name])

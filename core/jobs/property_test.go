@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
 	"github.com/soukhq/souk/core/jobs"
@@ -231,6 +232,9 @@ func (w *world) checkJournal() {
 		if a.State != b.State || a.Succeeded != b.Succeeded || a.Failed != b.Failed || a.Cancelled != b.Cancelled ||
 			a.Retried != b.Retried || a.Evicted != b.Evicted || a.Lost != b.Lost {
 			w.t.Fatalf("before a restart %+v, after it %+v", b, a)
+		}
+		if d := cmp.Diff(b.Usage, a.Usage); d != "" {
+			w.t.Fatalf("use of job %s (-before a restart +after it):\n%s", a.ID, d)
 		}
 		if a.Cancelled == 0 {
 			n := 0

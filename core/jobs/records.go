@@ -331,6 +331,9 @@ func (j *job) addPast() {
 // replayResult applies one result of the journal.
 func (j *job) replayResult(r Result) {
 	i, ok := j.placeOf(r.Index)
+	if ok {
+		j.used.addResult(&r)
+	}
 	if !ok || j.tasks[i].state != waiting {
 		return
 	}

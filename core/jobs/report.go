@@ -212,6 +212,9 @@ func (d *Dispatcher) endLostAttempt(now time.Time, s *workerState, l Life, why s
 	}
 	r := NewResult(l, s.id)
 	r.Code, r.Lost, r.Error, r.Ended = -1, true, why, now.UnixMicro()
+	if j, i, ok := d.findTask(l); ok && int(j.tasks[i].attempt) == l.Attempt {
+		r.Began = min(j.tasks[i].began, r.Ended)
+	}
 	d.takeResult(now, s, r)
 }
 
@@ -256,6 +259,7 @@ func (d *Dispatcher) takeResult(now time.Time, s *workerState, r Result) {
 		r.Dropped = t.state == cancelled
 		r.Retry = !r.Dropped || t.result != nil && t.result.Dropped // only one result is final
 		j.unsaved = append(j.unsaved, r)
+		j.used.addResult(&r)
 		d.dirty[j] = true
 		if r.Dropped {
 			t.attempt, t.result = int32(r.Attempt), &r
@@ -294,6 +298,7 @@ func (d *Dispatcher) settleAttempt(now time.Time, j *job, i int, r Result) {
 		r.Retry = true
 		t.result = &r
 		j.unsaved = append(j.unsaved, r)
+		j.used.addResult(&r)
 		d.putTaskBack(j, i)
 		d.announceWork(now)
 		return
@@ -304,6 +309,7 @@ func (d *Dispatcher) settleAttempt(now time.Time, j *job, i int, r Result) {
 	}
 	t.result = &r
 	j.unsaved = append(j.unsaved, r)
+	j.used.addResult(&r)
 	d.endTask(now, j, i, to)
 	if r.isSuccess() {
 		j.ok++

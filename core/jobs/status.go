@@ -58,6 +58,8 @@ type Job struct {
 	// Heir is the member that keeps a copy of the job; "": none.
 	Heir  cluster.WorkerID `json:"heir,omitempty"`
 	Epoch int              `json:"epoch,omitempty"` // how often it was taken over or got another heir
+	// Usage is what its tasks used; nil: the request may not see it, or the member that keeps the job does not know.
+	Usage *Usage `json:"usage,omitempty"`
 }
 
 // Span is a range of times. Took is the range that eight of ten recent tasks fell in.
@@ -83,9 +85,14 @@ type Task struct {
 	Attempt  int              `json:"attempt,omitempty"`   // the newest; 0: none was started
 	ExitCode *int             `json:"exit_code,omitempty"` // of the newest attempt that ended
 	Worker   cluster.WorkerID `json:"worker,omitempty"`
+	BeganAt  *time.Time       `json:"began_at,omitempty"` // of the running attempt, else the newest that ended
+	EndedAt  *time.Time       `json:"ended_at,omitempty"` // of the newest attempt that ended
 	TookMS   float64          `json:"took_ms,omitempty"`
-	Detail   string           `json:"detail,omitempty"`
-	Output   int              `json:"output_bytes"`
+	// of the newest attempt that ended: its CPU time, user and system, and its memory at its peak; 0: not known
+	CPUMS     float64 `json:"cpu_ms,omitempty"`
+	PeakBytes int64   `json:"peak_memory_bytes,omitempty"`
+	Detail    string  `json:"detail,omitempty"`
+	Output    int     `json:"output_bytes"`
 }
 
 // Status returns the status of a job, by its ID or its name.
@@ -155,7 +162,8 @@ func (d *Dispatcher) statusOf(now time.Time, j *job, why bool) Job {
 		j.counts[running],
 		Succeeded: j.ok, Failed: j.counts[finished] - j.ok, Cancelled: j.counts[cancelled], Retried: j.retried,
 		Evicted: j.evicted, Lost: j.lost, Submitted: j.submitted,
-		TaskMS: float64(j.estimate) / 1000, Why: j.why, Epoch: j.epoch}
+		TaskMS: float64(j.estimate) / 1000, Why: j.why, Epoch: j.epoch,
+		Usage: j.used.usage()}
 	if j.heir != "" && j.isHeadSafe() {
 		s.Heir = j.heir
 	}
@@ -368,12 +376,13 @@ func (j *job) taskStatus(now time.Time, i int) Task {
 		s.State = stateNames[running]
 	}
 	if t.state == running && t.began > 0 {
-		s.TookMS = float64(now.UnixMicro()-t.began) / 1000
+		s.BeganAt, s.TookMS = timeOf(t.began), float64(now.UnixMicro()-t.began)/1000
 	}
 	if r := t.result; r != nil && t.state != running {
 		code := r.Code
 		s.ExitCode, s.Worker, s.Detail, s.Output = &code, r.Worker, exitDetail(r), r.Bytes
-		s.TookMS = float64(r.Ended-r.Began) / 1000
+		s.BeganAt, s.EndedAt, s.TookMS = timeOf(r.Began), timeOf(r.Ended), float64(r.ranFor())/1000
+		s.CPUMS, s.PeakBytes = float64(r.UsedCPU)/1000, r.PeakKiB<<10
 		if t.state == finished {
 			s.Attempt = TryOf(r.Attempt) // another member's result may be of an older attempt than the newest here
 			if s.State = "failed"; r.isSuccess() {
@@ -382,6 +391,15 @@ func (j *job) taskStatus(now time.Time, i int) Task {
 		}
 	}
 	return s
+}
+
+// timeOf returns a time in unix microseconds; nil for 0, which is not known.
+func timeOf(us int64) *time.Time {
+	if us <= 0 {
+		return nil
+	}
+	t := time.UnixMicro(us).UTC()
+	return &t
 }
 
 // exitDetail describes what the exit code does not show.

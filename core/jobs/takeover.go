@@ -148,6 +148,10 @@ func (d *Dispatcher) Adopt(now time.Time, x *CopiedJob) bool {
 	j.epoch, j.heir, j.records = min(j.epoch+1, MaxEpoch), "", 0
 	j.unsaved, j.past = j.savedResults()
 	j.adopted = len(j.unsaved)
+	j.used = tally{} // of what is kept from here on, so that a restart changes nothing
+	for i := range j.unsaved {
+		j.used.addResult(&j.unsaved[i])
+	}
 	j.endSaved = !j.ended.IsZero()
 	d.giveHeir(j)
 	j.headDirty = true
@@ -246,6 +250,7 @@ func (d *Dispatcher) mergeResult(now time.Time, j *job, i int, r Result) {
 	t.attempt = max(t.attempt, int32(r.Attempt))
 	t.result = &r
 	j.unsaved = append(j.unsaved, r)
+	j.used.addResult(&r)
 	if r.Dropped {
 		d.endTask(now, j, i, cancelled)
 		return

@@ -47,6 +47,8 @@ type Buyer interface {
 type reader interface {
 	Copies
 	Status(ctx context.Context, job string) (jobs.Job, error)
+	// JobReport returns what a job asked for and used.
+	JobReport(ctx context.Context, job string) (jobs.JobReport, error)
 	// Tasks lists tasks in order of index; next is the index to continue with; -1 at the end.
 	Tasks(ctx context.Context, job string, q jobs.TaskQuery) (out []jobs.Task, next int, err error)
 	Cancel(ctx context.Context, job string) (jobs.Job, error)
@@ -224,6 +226,19 @@ func (b *Jobs) Tasks(ctx context.Context, ref string, q jobs.TaskQuery) (out []j
 		return err
 	})
 	return out, next, err
+}
+
+// JobReport returns what a job asked for and used.
+func (b *Jobs) JobReport(ctx context.Context, ref string) (r jobs.JobReport, err error) {
+	member, err := b.askMember(ctx, ref, false, func(at Buyer, id string) (err error) {
+		r, err = at.JobReport(ctx, id)
+		return err
+	}, func(p place) (err error) {
+		r, err = b.reportOfCopy(ctx, p)
+		return err
+	})
+	r.Job.Member = member
+	return r, err
 }
 
 // Cancel drops the job's tasks that wait and ends those that run. A job that is named by its name is cancelled only if

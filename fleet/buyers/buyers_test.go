@@ -88,6 +88,11 @@ func (f *fakeBuyer) CancelTasks(ctx context.Context, ref string, _ jobs.Indices)
 	return j, jobs.TasksCancelled{Tasks: 1}, err
 }
 
+func (f *fakeBuyer) JobReport(ctx context.Context, ref string) (jobs.JobReport, error) {
+	j, err := f.answer(ctx, "report", ref)
+	return jobs.JobReport{Job: j}, err
+}
+
 func (f *fakeBuyer) Tasks(ctx context.Context, ref string, q jobs.TaskQuery) ([]jobs.Task, int, error) {
 	_, err := f.answer(ctx, "tasks", ref)
 	return []jobs.Task{{Index: q.From}}, -1, err
@@ -138,6 +143,11 @@ func (f *fakeBuyer) copied(ctx context.Context, call, ref string) (best jobs.Job
 
 func (f *fakeBuyer) StatusOfCopy(ctx context.Context, ref string) (jobs.Job, error) {
 	return f.copied(ctx, "copy", ref)
+}
+
+func (f *fakeBuyer) ReportOfCopy(ctx context.Context, ref string) (jobs.JobReport, error) {
+	j, err := f.copied(ctx, "report of copy", ref)
+	return jobs.JobReport{Job: j}, cmp.Or(err, f.ends)
 }
 
 func (f *fakeBuyer) TasksOfCopy(ctx context.Context, ref string, q jobs.TaskQuery) ([]jobs.Task, int, error) {
@@ -253,7 +263,8 @@ func TestEveryCallReachesTheMemberThatKeepsTheJob(t *testing.T) {
 			}
 			return j, err
 		},
-		"wait": func(ref string) (jobs.Job, error) { return m.Wait(ctx, ref, 0, time.Second) },
+		"wait":   func(ref string) (jobs.Job, error) { return m.Wait(ctx, ref, 0, time.Second) },
+		"report": func(ref string) (jobs.Job, error) { r, err := m.JobReport(ctx, ref); return r.Job, err },
 		"tasks": func(ref string) (jobs.Job, error) {
 			out, next, err := m.Tasks(ctx, ref, jobs.TaskQuery{From: 7})
 			if len(out) != 1 || out[0].Index != 7 || next != -1 {

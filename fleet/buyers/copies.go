@@ -34,6 +34,8 @@ type Copies interface {
 	ListCopies(ctx context.Context, app string, ended bool, keepers []cluster.WorkerID) ([]jobs.Job, error)
 	// TasksOfCopy lists tasks in order of index; next is the index to continue with; -1 at the end.
 	TasksOfCopy(ctx context.Context, job string, q jobs.TaskQuery) (out []jobs.Task, next int, err error)
+	// ReportOfCopy returns what a job asked for and used.
+	ReportOfCopy(ctx context.Context, job string) (jobs.JobReport, error)
 }
 
 // answering lists the members that are not silent, this one first.
@@ -140,6 +142,19 @@ func (b *Jobs) tasksOfCopy(ctx context.Context, p place, q jobs.TaskQuery) (out 
 		err = errSilent(p.job.ID, find.Unanswered{Worker: p.job.Member, Err: err})
 	}
 	return out, next, err
+}
+
+// reportOfCopy asks for a report where a copy was found.
+func (b *Jobs) reportOfCopy(ctx context.Context, p place) (r jobs.JobReport, err error) {
+	err = b.callOther(ctx, p.at, func(at Buyer) (err error) {
+		r, err = at.ReportOfCopy(ctx, p.job.ID)
+		return err
+	})
+	if ctx.Err() == nil && (keepsNot(err) || isSilence(err)) { // it has just taken the job over, or died, too
+		err = errSilent(p.job.ID, find.Unanswered{Worker: p.job.Member, Err: err})
+	}
+	r.Job = copyAt(p.at.ID, r.Job)
+	return r, err
 }
 
 // errCopied is the error where only a copy of a job can be asked, which is not enough: why says so.

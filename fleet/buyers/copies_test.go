@@ -67,6 +67,8 @@ func TestJobOfASilentKeeperIsShownFromItsCopy(t *testing.T) {
 				if err != nil || len(list) != 1 || list[0].Index != 7 || next != -1 {
 					t.Errorf("%s: %v, %d, %v", ref, list, next, err)
 				}
+				r, err := m.JobReport(ctx, ref)
+				wantCopy(t, r.Job, err)
 				_, err = m.Cancel(ctx, ref)
 				wantSilent(t, err, "kept by b", "nothing was changed", "c takes the job over", "ask again in a few")
 				_, _, err = m.CancelTasks(ctx, ref, nil)

@@ -13,6 +13,8 @@ const (
 	pathJobCopy      = "/wire/job-copy"
 	pathJobCopies    = "/wire/job-copies"
 	pathJobCopyTasks = "/wire/job-copy-tasks"
+
+	pathJobCopyReport = "/wire/job-copy-report"
 )
 
 const (
@@ -32,6 +34,8 @@ type JobCopies interface {
 	ListCopies(ctx context.Context, app string, ended bool, keepers []cluster.WorkerID) ([]jobs.Job, error)
 	// TasksOfCopy lists tasks in order of index; next is the index to continue with; -1 at the end.
 	TasksOfCopy(ctx context.Context, job string, q jobs.TaskQuery) (out []jobs.Task, next int, err error)
+	// ReportOfCopy returns what a job asked for and used.
+	ReportOfCopy(ctx context.Context, job string) (jobs.JobReport, error)
 }
 
 type jobCopiesArgs struct {
@@ -71,6 +75,9 @@ func copyVerbs() map[string]route {
 			list, next, err := k.TasksOfCopy(ctx, a.Job, a.query())
 			return jobTasksPage{list, next}, err
 		}),
+		pathJobCopyReport: jobVerb(read, func(ctx context.Context, k Jobs, a jobArgs) (jobs.JobReport, error) {
+			return k.ReportOfCopy(ctx, a.Job)
+		}),
 	}
 }
 
@@ -93,6 +100,12 @@ func (f FarJobs) TasksOfCopy(ctx context.Context, job string, q jobs.TaskQuery) 
 	err error) {
 	out, next, err = f.tasksBy(ctx, pathJobCopyTasks, job, q)
 	return out, next, noCopies(err)
+}
+
+// ReportOfCopy returns what a job asked for and used, from the member's copy.
+func (f FarJobs) ReportOfCopy(ctx context.Context, job string) (r jobs.JobReport, err error) {
+	err = f.link.callMember(ctx, pathJobCopyReport, readTime, jobArgs{job}, &r)
+	return r, noCopies(err)
 }
 
 // noCopies is the error that there is no copy where a souk of the previous release, or a member without jobs, says that

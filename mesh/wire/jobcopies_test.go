@@ -35,6 +35,8 @@ func TestCopyCallsRoundTrip(t *testing.T) {
 					States: []string{"failed"}})
 				return jobTasksPage{list, next}, err
 			}},
+		{"ReportOfCopy", copied.ID, aReport(), aReport(),
+			func() (any, error) { return f.ReportOfCopy(ctx, copied.ID) }},
 	} {
 		t.Run(c.call, func(t *testing.T) {
 			k.give[c.call] = c.give
@@ -76,6 +78,8 @@ func TestMemberWithoutTheCallsHasNoCopies(t *testing.T) {
 			wantFault(t, err, fault.NotFound, fault.CodeJobNotFound)
 			_, _, err = f.TasksOfCopy(t.Context(), "x", jobs.TaskQuery{Limit: 1})
 			wantFault(t, err, fault.NotFound, fault.CodeJobNotFound)
+			_, err = f.ReportOfCopy(t.Context(), "x")
+			wantFault(t, err, fault.NotFound, fault.CodeJobNotFound)
 		})
 	}
 }
@@ -86,7 +90,8 @@ func TestBadCopyArgumentsReachNoJobs(t *testing.T) {
 	w := c.worker(t, "g1", c.serve(t, "w1", Options{Worker: newStub(), Jobs: k}, nil), nil)
 	long := strings.Repeat("n", maxName+1)
 	for path, bodies := range map[string][]string{
-		pathJobCopy: {`{}`, `{"job":"` + long + `"}`, `{"job":7}`, ``},
+		pathJobCopyReport: {`{}`, `{"job":"` + long + `"}`},
+		pathJobCopy:       {`{}`, `{"job":"` + long + `"}`, `{"job":7}`, ``},
 		pathJobCopies: {`{}`, `{"keepers":[]}`, `{"keepers":"w1"}`, `{"keepers":["` + long + `"]}`,
 			`{"app":"` + long + `","keepers":["w2"]}`, `{"keepers":[` + strings.Repeat(`"w2",`, maxKeepers) + `"w2"]}`},
 		pathJobCopyTasks: {`{"job":"x"}`, `{"job":"x","limit":10001}`, `{"job":"x","limit":1,"from":-1}`, `{"limit":1}`},

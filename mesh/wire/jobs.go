@@ -12,6 +12,7 @@ import (
 const (
 	pathJobs        = "/wire/jobs"
 	pathJob         = "/wire/job"
+	pathJobReport   = "/wire/job-report"
 	pathJobTasks    = "/wire/job-tasks"
 	pathJobCancel   = "/wire/job-cancel"
 	pathTasksCancel = "/wire/job-tasks-cancel"
@@ -36,6 +37,8 @@ type Jobs interface {
 	Status(ctx context.Context, job string) (jobs.Job, error)
 	// List lists the jobs of an app, "" for all, oldest first.
 	List(ctx context.Context, app string) ([]jobs.Job, error)
+	// JobReport returns what a job asked for and used.
+	JobReport(ctx context.Context, job string) (jobs.JobReport, error)
 	// Tasks lists tasks in order of index; next is the index to continue with; -1 at the end.
 	Tasks(ctx context.Context, job string, q jobs.TaskQuery) (out []jobs.Task, next int, err error)
 	Cancel(ctx context.Context, job string) (jobs.Job, error)
@@ -156,6 +159,9 @@ func jobVerbs() map[string]route {
 		pathJob: jobVerb(read, func(ctx context.Context, k Jobs, a jobArgs) (jobs.Job, error) {
 			return k.Status(ctx, a.Job)
 		}),
+		pathJobReport: jobVerb(read, func(ctx context.Context, k Jobs, a jobArgs) (jobs.JobReport, error) {
+			return k.JobReport(ctx, a.Job)
+		}),
 		pathJobTasks: jobVerb(read, func(ctx context.Context, k Jobs, a jobTasksArgs) (jobTasksPage, error) {
 			list, next, err := k.Tasks(ctx, a.Job, a.query())
 			return jobTasksPage{list, next}, err
@@ -251,6 +257,23 @@ func (f FarJobs) gatherJobs(ctx context.Context, path string, within time.Durati
 		return nil, err
 	}
 	return list, nil
+}
+
+// JobReport returns what a job asked for and used.
+func (f FarJobs) JobReport(ctx context.Context, job string) (r jobs.JobReport, err error) {
+	err = f.link.callMember(ctx, pathJobReport, readTime, jobArgs{job}, &r)
+	return r, f.noReports(err)
+}
+
+// noReports is the error where a souk of an earlier release has no such call.
+func (f FarJobs) noReports(err error) error {
+	code := fault.CodeOf(err)
+	if code == fault.CodeJobNotFound || code == jobs.CodeJobs || // it has the call, but not the job, or no jobs at all
+		!fault.Is(err, fault.NotFound) && !fault.Is(err, fault.Unimplemented) {
+		return err
+	}
+	return fault.Wrap(err, fault.Precondition, jobs.CodeJobs, "%s runs an older souk, which makes no reports of jobs; "+
+		"upgrade it, or read \"souk job tasks --json\"", f.link.memberName())
 }
 
 // Tasks lists tasks in order of index; next is the index to continue with; -1 at the end.

@@ -39,6 +39,14 @@ func (s jobStub) Tasks(_ context.Context, job string, q jobs.TaskQuery) ([]jobs.
 	return list, q.From + q.Limit, err
 }
 
+func (s jobStub) JobReport(_ context.Context, job string) (jobs.JobReport, error) {
+	return answer[jobs.JobReport](s.stub, "JobReport", job)
+}
+
+func (s jobStub) ReportOfCopy(_ context.Context, job string) (jobs.JobReport, error) {
+	return answer[jobs.JobReport](s.stub, "ReportOfCopy", job)
+}
+
 func (s jobStub) StatusOfCopy(_ context.Context, job string) (jobs.Job, error) {
 	return answer[jobs.Job](s.stub, "StatusOfCopy", job)
 }
@@ -101,6 +109,24 @@ func aJob(n int) jobs.Job {
 		FirstFail: &jobs.FirstFail{Index: 1, ExitCode: 7}, Took: &jobs.Span{LowMS: 1, HighMS: 2}}
 }
 
+func aReport() jobs.JobReport {
+	return jobs.JobReport{Job: aJob(1), WaitedMS: new(2.5), Cores: 2, MemoryBytes: 1 << 30, CPUEfficiency: new(0.5),
+		Peak: &jobs.PeakSpread{Tasks: 2, MedianBytes: 3, LargestBytes: 4}, Advice: "ask for less"}
+}
+
+// TestOlderSoukMakesNoReports: its error says so, not that there is no job.
+func TestOlderSoukMakesNoReports(t *testing.T) {
+	c := newCast(t, time.Now())
+	f := c.worker(t, "g1", c.serve(t, "w1", Options{Worker: newStub(), Jobs: jobStub{newStub()}}, func(s *Server) {
+		delete(s.routes, pathJobReport)
+	}), nil).Jobs()
+	_, err := f.JobReport(t.Context(), "x")
+	wantFault(t, err, fault.Precondition, jobs.CodeJobs)
+	f = c.worker(t, "g1", c.serve(t, "w1", Options{Worker: newStub()}, nil), nil).Jobs()
+	_, err = f.JobReport(t.Context(), "x")
+	wantFault(t, err, fault.Unimplemented, jobs.CodeJobs)
+}
+
 // TestJobCallsRoundTrip: each question reaches the member's jobs as it was asked, and each answer and error comes back.
 func TestJobCallsRoundTrip(t *testing.T) {
 	f, k := farJobs(t)
@@ -125,6 +151,7 @@ func TestJobCallsRoundTrip(t *testing.T) {
 			jobTasksPage{[]jobs.Task{task}, 15}, func() (any, error) {
 				return page(f.Tasks(ctx, "sweep", jobs.TaskQuery{From: 5, Limit: 10, States: []string{"failed"}}))
 			}},
+		{"JobReport", id, aReport(), aReport(), func() (any, error) { return f.JobReport(ctx, id) }},
 		{"Cancel", id, aJob(1), aJob(1), func() (any, error) { return f.Cancel(ctx, id) }},
 		{"CancelTasks", pair{id, "3,10-20"}, cancelled, cancelled, func() (any, error) {
 			j, done, err := f.CancelTasks(ctx, id, jobs.Indices{{First: 3, Last: 3}, {First: 10, Last: 20}})
@@ -173,6 +200,7 @@ func TestBadJobArgumentsReachNoJobs(t *testing.T) {
 		pathJob:       {`{}`, `{"job":"` + long + `"}`, `{"job":7}`, `[]`, ``},
 		pathJobs:      {`{"app":"` + long + `"}`, `{"ended":"yes"}`},
 		pathJobCancel: {`{}`, `{"job":"` + long + `"}`},
+		pathJobReport: {`{}`, `{"job":"` + long + `"}`},
 		pathJobTasks: {`{"job":"x"}`, `{"job":"x","limit":10001}`, `{"job":"x","limit":1,"from":-1}`,
 			`{"job":"x","limit":1,"from":99999999}`, `{"limit":1}`, `{"job":"x","limit":1,"states":["` + long + `"]}`,
 			`{"job":"x","limit":1,"states":[` + strings.Repeat(`"a",`, maxStates) + `"a"]}`},

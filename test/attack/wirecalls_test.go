@@ -202,6 +202,10 @@ func jobCalls() []call {
 			_, err := w.Jobs().Status(ctx, job)
 			return answered(err)
 		}},
+		{route: "job-report", ask: func(ctx context.Context, w *wire.Worker) error {
+			_, err := w.Jobs().JobReport(ctx, job)
+			return answered(err)
+		}},
 		{route: "job-tasks", ask: func(ctx context.Context, w *wire.Worker) error {
 			_, _, err := w.Jobs().Tasks(ctx, job, jobs.TaskQuery{Limit: 1})
 			return answered(err)
@@ -235,6 +239,10 @@ func jobCalls() []call {
 		}},
 		{route: "job-copies", ask: func(ctx context.Context, w *wire.Worker) error {
 			_, err := w.Jobs().ListCopies(ctx, "", true, []cluster.WorkerID{"nobody"})
+			return answered(err)
+		}},
+		{route: "job-copy-report", ask: func(ctx context.Context, w *wire.Worker) error {
+			_, err := w.Jobs().ReportOfCopy(ctx, job)
 			return answered(err)
 		}},
 		{route: "job-copy-tasks", ask: func(ctx context.Context, w *wire.Worker) error {

@@ -186,6 +186,7 @@ func deadAnswers(ctx context.Context, cl *client.Client, id string) map[string]e
 	_, out["status"] = cl.Job(ctx, id)
 	_, out["wait"] = cl.WaitJob(ctx, id, 0, time.Second)
 	_, out["tasks"] = cl.JobTasks(ctx, id)
+	_, out["report"] = cl.JobReport(ctx, id)
 	_, out["submit again"] = cl.SubmitJob(ctx, id, endless(""))
 	return out
 }

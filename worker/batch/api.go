@@ -50,6 +50,11 @@ func (b *Buyer) Tasks(ctx context.Context, id string, q jobs.TaskQuery) (out []j
 	return p.tasks, p.next, err
 }
 
+// JobReport returns what a job asked for and used.
+func (b *Buyer) JobReport(ctx context.Context, id string) (jobs.JobReport, error) {
+	return askLoop(ctx, b, func(now time.Time) (jobs.JobReport, error) { return b.dispatcher.JobReport(now, id) })
+}
+
 // Cancel ends a job. The answer is durable; running tasks get a moment to end.
 func (b *Buyer) Cancel(ctx context.Context, id string) (s jobs.Job, err error) {
 	err = b.doDurably(ctx, id, func(now time.Time) error { return b.dispatcher.Cancel(now, id, "it was cancelled") })

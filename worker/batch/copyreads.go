@@ -49,6 +49,16 @@ func (b *Buyer) TasksOfCopy(ctx context.Context, id string, q jobs.TaskQuery) (o
 	return p.tasks, p.next, err
 }
 
+// ReportOfCopy returns what a job of another member asked for and used, from the copy that is kept here.
+func (b *Buyer) ReportOfCopy(ctx context.Context, id string) (jobs.JobReport, error) {
+	if b.heirs == nil {
+		return jobs.JobReport{}, noCopy(id)
+	}
+	return askLoop(ctx, b, func(now time.Time) (jobs.JobReport, error) {
+		return b.heirs.Copies.JobReport(now, b.o.Member, id)
+	})
+}
+
 func noCopy(id string) error {
 	return fault.New(fault.NotFound, fault.CodeJobNotFound, "this member has no copy of job %.80q", id)
 }

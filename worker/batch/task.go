@@ -153,6 +153,7 @@ func (r *Runner) followTask(t *task, timeout time.Duration) {
 			res.Code, res.Signal, res.OOM, res.Lost = x.Code, x.Signal, x.OOM, x.Lost || told && x.Code != 0
 			res.TimedOut = timedOut && x.Code != 0
 			res.Ended = x.At.UnixMicro()
+			res.UsedCPU, res.PeakKiB = x.CPU.Microseconds(), x.MaxRSS>>10
 			res.Began = min(res.Ended, r.beganAt(t).UnixMicro())
 			if evicted != "" && res.Code != 0 && !timedOut {
 				res.Lost, res.Evicted, res.Error = false, evicted, evicted
