@@ -30,7 +30,7 @@ func Job(c *cli.Env) *cobra.Command {
 			"While that " +
 			"member does not answer,\nits tasks run on, and the job is shown from the copy of another member, which " +
 			"takes it over when the first is\ngiven up for dead."},
-		cmdJobLs(c), cmdJobStatus(c), cmdJobTasks(c), cmdJobWait(c), cmdJobCancel(c), cmdJobLogs(c))
+		cmdJobLs(c), cmdJobStatus(c), cmdJobTasks(c), cmdJobReport(c), cmdJobWait(c), cmdJobCancel(c), cmdJobLogs(c))
 }
 
 func jobLabel(j *jobs.Job) string {
@@ -215,7 +215,10 @@ func cmdJobTasks(c *cli.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "tasks JOB",
 		Short: "List a job's tasks",
-		Args:  cli.Args(1, 1, "one job, by id or name"),
+		Long: "List a job's tasks. BEGAN and TOOK are of the attempt that runs, else of the last; CPU (user and " +
+			"system time) and MEMORY (at its peak)\nare of the last that ended, and \"souk job report --help\" says " +
+			"how they are measured.",
+		Args: cli.Args(1, 1, "one job, by id or name"),
 		Example: "  souk job tasks sweep --state failed\n  souk job tasks sweep --json | jq -r '.[] | " +
 			"select(.exit_code != 0).index'",
 	}
@@ -236,30 +239,45 @@ func cmdJobTasks(c *cli.Env) *cobra.Command {
 			cli.JSONList(c, tasks)
 			return nil
 		}
-		rows := make([][]cli.Cell, 0, len(tasks))
-		for _, t := range tasks {
-			code, took := "-", "-"
-			if t.ExitCode != nil {
-				code = strconv.Itoa(*t.ExitCode)
-			}
-			if t.TookMS > 0 {
-				took = shortTime(t.TookMS)
-			}
-			rows = append(rows, []cli.Cell{
-				{Text: strconv.Itoa(t.Index)},
-				jobStateCell(jobs.JobState(t.State)),
-				{Text: strconv.Itoa(t.Attempt)},
-				{Text: code},
-				{Text: string(t.Worker)},
-				{Text: took},
-				{Text: t.Detail},
-			})
-		}
-		c.Table([]cli.Column{cli.Keep("INDEX"), cli.Keep("STATE"), cli.Drop("ATTEMPT", 1), cli.Keep("EXIT"),
-			cli.Drop("WORKER", 2).Cut(6), cli.Drop("TOOK", 3), cli.Reason("")}, rows)
+		printTasks(c, tasks)
 		return nil
 	}
 	return cmd
+}
+
+func printTasks(c *cli.Env, tasks []jobs.Task) {
+	now := time.Now()
+	rows := make([][]cli.Cell, 0, len(tasks))
+	for _, t := range tasks {
+		code, took, cpu, memory := "-", "-", "-", "-"
+		if t.ExitCode != nil {
+			code = strconv.Itoa(*t.ExitCode)
+		}
+		if t.TookMS > 0 {
+			took = shortTime(t.TookMS)
+		}
+		if t.CPUMS > 0 {
+			cpu = shortTime(t.CPUMS)
+		}
+		if t.PeakBytes > 0 {
+			memory = memoryText(t.PeakBytes)
+		}
+		rows = append(rows, []cli.Cell{
+			{Text: strconv.Itoa(t.Index)},
+			jobStateCell(jobs.JobState(t.State)),
+			{Text: strconv.Itoa(t.Attempt)},
+			{Text: code},
+			{Text: string(t.Worker)},
+			{Text: sinceText(t.BeganAt, now)},
+			{Text: took},
+			{Text: cpu},
+			{Text: memory},
+			{Text: t.Detail},
+		})
+	}
+	c.Table([]cli.Column{cli.Keep("INDEX"), cli.Keep("STATE"), cli.Drop("ATTEMPT", 1), cli.Keep("EXIT"),
+		cli.Drop("WORKER", 2).Cut(6), cli.Drop("BEGAN", 3), cli.Drop("TOOK", 5), cli.Drop("CPU", 4),
+		cli.Drop("MEMORY", 6), cli.Reason("")}, rows)
 }
 
 func cmdJobWait(c *cli.Env) *cobra.Command {

@@ -66,6 +66,12 @@ func fixedAnswers() map[api.Op]any {
 		api.ListMembers:     fixedMembers(),
 		api.ListJobs:        api.JobList{Jobs: []jobs.Job{job}},
 		api.GetJob:          job,
+		api.ListTasks:       api.TaskPage{Tasks: fixedTasks()},
+		api.ReportJob: jobs.JobReport{Job: job, WaitedMS: new(1500.0), Cores: 0.125, MemoryBytes: 256 << 20,
+			CPUEfficiency: new(0.93),
+			Peak:          &jobs.PeakSpread{Tasks: 7970, MedianBytes: 61 << 20, LargestBytes: 98 << 20},
+			Advice: "each task asked for 256 MiB of memory and none used more than 98: --memory 128m would leave " +
+				"memory for 2 times as many at once"},
 		api.ListPolicies: api.PolicyList{Policies: []api.PolicyInfo{{Name: "spread", Default: true,
 			Summary: "filters: none; " +
 				"scores: spread 1, headroom 1, region 10", Apps: []string{"shop", "warehouse"}},
@@ -208,7 +214,21 @@ func fixedJob() jobs.Job {
 		FirstFail: &jobs.FirstFail{Index: 17, ExitCode: 143, Error: "it ran for longer than --timeout allows"},
 		Why:       "2 workers are busy with 30 tasks; memory: wanted 256 MiB, had 12 MiB free of 32768 MiB (on 2 of 2)",
 		Submitted: time.Now().Add(-210 * time.Minute), Elapsed: 12_600_000, PerSecond: 0.6,
-		Took: &jobs.Span{LowMS: 31_000, HighMS: 64_000}, Left: &jobs.Span{LowMS: 12_400_000, HighMS: 25_600_000}}
+		Took: &jobs.Span{LowMS: 31_000, HighMS: 64_000}, Left: &jobs.Span{LowMS: 12_400_000, HighMS: 25_600_000},
+		Usage: &jobs.Usage{Attempts: 7972, RanMS: 370_000_000, RepeatedMS: 60_000, MeasuredMS: 370_000_000,
+			CPUMS: 43_000_000, PeakBytes: 98 << 20}}
+}
+
+func fixedTasks() []jobs.Task {
+	began := time.Now().Add(-210 * time.Minute)
+	return []jobs.Task{
+		{Index: 0, State: "succeeded", Attempt: 1, ExitCode: new(0), Worker: "fra-1", BeganAt: &began, EndedAt: &began,
+			TookMS: 44_000, CPUMS: 41_300, PeakBytes: 61 << 20},
+		{Index: 17, State: "failed", Attempt: 2, ExitCode: new(143), Worker: "fra-2-with-a-long-name", BeganAt: &began,
+			EndedAt: &began, TookMS: 600_000, CPUMS: 3, PeakBytes: 900 << 10,
+			Detail: "it ran for longer than --timeout allows"},
+		{Index: 18, State: "running", Attempt: 1, Worker: "fra-1", BeganAt: &began, TookMS: 12_600_000},
+		{Index: 19999, State: "waiting"}}
 }
 
 func fixedTop() api.UsageList {

@@ -63,8 +63,8 @@ func notThereSteps() []readmeStep {
 		{run: `souk submit --array 1-10%2 -- /bin/true; echo "exit code $?"`},
 		{say: "No job waits for another one:"},
 		{run: `souk submit --dependency afterok:7 -- /bin/true; echo "exit code $?"`},
-		{say: "What a task used of CPU and memory is not kept:"},
-		{run: `souk submit --wait --name once -- /bin/true 2> /dev/null; souk job tasks once --json`},
+		{say: "What an owner used is known of the jobs that are still kept, not of a month or a year:"},
+		{run: `souk job report --since 2026-01-01; echo "exit code $?"`},
 	}
 }
 
