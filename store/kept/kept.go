@@ -1,0 +1,329 @@
+// Package kept keeps the files that tasks leave, at their workers, until they are fetched.
+//
+//	DIR/promised/TASK   which files of a task that runs are to be kept
+//	DIR/files/TASK      what a task that has ended left
+package kept
+
+import (
+	"archive/tar"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/soukhq/souk/fault"
+)
+
+// Bounds of what is kept.
+const (
+	KeepFor    = 7 * 24 * time.Hour
+	keepShort  = 24 * time.Hour // at least so long it is not removed for what comes later
+	share      = 5              // of the disk, in fifths: one
+	MaxEntries = 100_000        // files and directories of one task
+	sweepEvery = time.Hour
+)
+
+// Options are what a store is made of.
+type Options struct {
+	Dir string       // made if it does not exist; on the file system with the tasks' directories
+	Max int64        // bytes of all files; 0: a fifth of the disk
+	Log *slog.Logger // nil: nothing is logged
+}
+
+// Store keeps files of tasks. Its methods may be called from many goroutines, but for one task by one at a time.
+type Store struct {
+	o   Options
+	log *slog.Logger
+
+	mu    sync.Mutex
+	sizes map[string]int64 // bytes by task
+	all   int64
+}
+
+// Open opens a store.
+func Open(o Options) (*Store, error) {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	s := &Store{o: o, log: o.Log, sizes: map[string]int64{}}
+	files := filepath.Join(o.Dir, "files")
+	err := errors.Join(os.MkdirAll(filepath.Join(o.Dir, "promised"), 0o700), os.MkdirAll(files, 0o700))
+	tasks, readErr := os.ReadDir(files)
+	if err = errors.Join(err, readErr); err != nil {
+		return nil, fault.Wrap(err, fault.Precondition, fault.CodeDir,
+			"the directory %s of the files that tasks leave cannot be used", o.Dir)
+	}
+	if s.o.Max == 0 {
+		var st unix.Statfs_t
+		if err := unix.Statfs(o.Dir, &st); err == nil {
+			s.o.Max = int64(st.Blocks) * st.Bsize / share //nolint:gosec // less than 8 EiB
+		}
+	}
+	for _, t := range tasks {
+		if _, is := s.promised(t.Name()); !is { // otherwise Settle counts it
+			c := s.countFiles(t.Name())
+			s.sizes[t.Name()] = c.Bytes
+			s.all += c.Bytes
+		}
+	}
+	return s, nil
+}
+
+// Promise notes, before a task begins, which of its files will be kept.
+func (s *Store) Promise(task string, patterns []string) error {
+	raw, err := json.Marshal(patterns)
+	if err == nil {
+		err = os.WriteFile(s.promisePath(task), raw, 0o600)
+	}
+	if err != nil {
+		return fault.Wrap(err, fault.Unavailable, fault.CodeDisk, "it cannot be noted which files of the task are kept")
+	}
+	return nil
+}
+
+func (s *Store) promisePath(task string) string { return filepath.Join(s.o.Dir, "promised", task) }
+
+// promised returns which files of a task are to be kept, and whether there is such a task.
+func (s *Store) promised(task string) (patterns []string, is bool) {
+	raw, err := os.ReadFile(s.promisePath(task))
+	return patterns, err == nil && json.Unmarshal(raw, &patterns) == nil
+}
+
+// Files counts what a task left.
+type Files struct {
+	Files int
+	Bytes int64
+	Why   string // why not all that was to be kept is; "": it is
+}
+
+// Keep keeps the promised files of a task that has ended; move moves those that match patterns into a directory. It may
+// be repeated. Without a promise it does nothing, and returns false.
+func (s *Store) Keep(task string, move func(patterns []string, to string) error) (f Files, promised bool) {
+	patterns, is := s.promised(task)
+	if !is {
+		return f, false
+	}
+	to := s.dir(task)
+	err := os.MkdirAll(to, 0o700)
+	if err == nil {
+		err = move(patterns, to)
+	}
+	f = s.countFiles(task)
+	if err != nil {
+		f.Why = err.Error()
+	} else if f.Files == 0 {
+		f.Why = "it left no file that matches " + strings.Join(patterns, " or ")
+	}
+	f = s.admit(task, f)
+	if f.Files == 0 {
+		_ = os.RemoveAll(to) // the next sweep tries again
+	}
+	_ = os.Remove(s.promisePath(task)) // likewise: Keep may be repeated
+	return f, true
+}
+
+func (s *Store) dir(task string) string { return filepath.Join(s.o.Dir, "files", task) }
+
+// countFiles counts a task's files, and removes what is neither a file nor a directory nor a symlink.
+func (s *Store) countFiles(task string) (f Files) {
+	root, err := os.OpenRoot(s.dir(task))
+	if err != nil {
+		return f
+	}
+	defer root.Close()
+	entries := 0
+	_ = fs.WalkDir(root.FS(), ".", func(p string, d fs.DirEntry, err error) error {
+		if entries++; err != nil || entries > MaxEntries {
+			return fs.SkipAll // Pack says so
+		}
+		st, err := d.Info()
+		switch {
+		case err != nil || d.IsDir():
+		case d.Type() == 0:
+			f.Files++
+			f.Bytes += st.Size()
+		case d.Type() == fs.ModeSymlink:
+			f.Files++
+		default:
+			_ = root.Remove(p) // Pack leaves it out
+		}
+		return nil
+	})
+	return f
+}
+
+// admit counts what a task left, after removing what is older if needed; what does not fit is removed.
+func (s *Store) admit(task string, f Files) Files {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.all += f.Bytes - s.sizes[task]
+	s.sizes[task] = f.Bytes
+	if s.all <= s.o.Max {
+		return f
+	}
+	for _, old := range s.olderThan(time.Now().Add(-keepShort)) {
+		if s.forget(old); s.all <= s.o.Max {
+			return f
+		}
+	}
+	s.forget(task)
+	return Files{Why: "the files that it left, " + mib(f.Bytes) + ", are not kept: a worker keeps " + mib(s.o.Max) +
+		" of them, and removes none within a day"}
+}
+
+// forget removes what a task left. s.mu is held.
+func (s *Store) forget(task string) {
+	if err := os.RemoveAll(s.dir(task)); err != nil {
+		s.log.Warn("the files that a task left could not be removed", "task", task, "err", err)
+		return
+	}
+	s.all -= s.sizes[task]
+	delete(s.sizes, task)
+}
+
+// Forget removes what a task left.
+func (s *Store) Forget(task string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.forget(task)
+}
+
+// Tasks lists the tasks of which files are kept, sorted.
+func (s *Store) Tasks() (out []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for task := range s.sizes {
+		out = append(out, task)
+	}
+	slices.Sort(out)
+	return out
+}
+
+// olderThan lists the tasks whose files are older than a time, the oldest first. s.mu is held.
+func (s *Store) olderThan(at time.Time) (out []string) {
+	type aged struct {
+		task string
+		at   time.Time
+	}
+	var all []aged
+	for task := range s.sizes {
+		if st, err := os.Stat(s.dir(task)); err == nil && st.ModTime().Before(at) {
+			all = append(all, aged{task, st.ModTime()})
+		}
+	}
+	slices.SortFunc(all, func(a, b aged) int { return cmp.Or(a.at.Compare(b.at), cmp.Compare(a.task, b.task)) })
+	for _, x := range all {
+		out = append(out, x.task)
+	}
+	return out
+}
+
+// Run removes what was kept for KeepFor, until ctx ends.
+func (s *Store) Run(ctx context.Context) {
+	t := time.NewTicker(sweepEvery)
+	defer t.Stop()
+	for {
+		s.Sweep(time.Now())
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// Sweep removes what was kept for KeepFor before now.
+func (s *Store) Sweep(now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, old := range s.olderThan(now.Add(-KeepFor)) {
+		s.forget(old)
+	}
+}
+
+// Pack writes what a task left as a tar stream, with paths as they were below the task's directory. NotFound: nothing
+// is kept of it.
+func (s *Store) Pack(ctx context.Context, task string, w io.Writer) error {
+	root, err := os.OpenRoot(s.dir(task))
+	if errors.Is(err, fs.ErrNotExist) {
+		return fault.New(fault.NotFound, codeNotKept, "no files of this task are kept here any more: they are kept "+
+			"for %d days, and removed earlier if the disk lacks room", int(KeepFor.Hours()/24))
+	} else if err != nil {
+		return fault.Wrap(err, fault.Unavailable, fault.CodeDisk, "the files of the task cannot be read")
+	}
+	defer root.Close()
+	out := tar.NewWriter(w)
+	entries := 0
+	err = fs.WalkDir(root.FS(), ".", func(p string, d fs.DirEntry, err error) error {
+		if err == nil {
+			err = context.Cause(ctx)
+		}
+		if err != nil || p == "." {
+			return err
+		}
+		if entries++; entries > MaxEntries {
+			return fault.New(fault.Precondition, codeNotKept, "the task left more than %d files; pack them into "+
+				"one", MaxEntries)
+		}
+		return packEntry(out, root, p)
+	})
+	if err = errors.Join(err, out.Close()); err != nil {
+		if _, is := errors.AsType[*fault.Error](err); is {
+			return err
+		}
+		return fault.Wrap(err, fault.Unavailable, fault.CodeDisk, "the files of the task cannot be read")
+	}
+	return nil
+}
+
+func packEntry(out *tar.Writer, root *os.Root, p string) error {
+	st, err := root.Lstat(p)
+	if err != nil {
+		return err
+	}
+	h := &tar.Header{Name: p, Mode: int64(st.Mode().Perm()), ModTime: st.ModTime(), Format: tar.FormatPAX}
+	switch mode := st.Mode(); {
+	case mode.IsDir():
+		h.Typeflag, h.Name = tar.TypeDir, p+"/"
+		return out.WriteHeader(h)
+	case mode&fs.ModeSymlink != 0:
+		h.Typeflag = tar.TypeSymlink
+		if h.Linkname, err = root.Readlink(p); err != nil {
+			return err
+		}
+		return out.WriteHeader(h)
+	case !mode.IsRegular():
+		return nil
+	}
+	f, err := root.OpenFile(p, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	h.Typeflag, h.Size = tar.TypeReg, st.Size()
+	if err := out.WriteHeader(h); err != nil {
+		return err
+	}
+	_, err = io.CopyN(out, f, h.Size)
+	return err
+}
+
+func mib(n int64) string {
+	if n >= 10<<30 {
+		return fmt.Sprintf("%d GiB", n>>30)
+	}
+	return fmt.Sprintf("%d MiB", n>>20)
+}
