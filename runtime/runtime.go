@@ -62,6 +62,7 @@ type Spec struct {
 	Stdio     Stdio // files of the host for a program of the host; zero: none
 	Files     []File
 	Mounts    []Mount
+	Shown     []Shown
 	Resources cluster.Resources
 	SharedCPU bool // cpu is a share that may burst, not a quota
 	SwapMB    int  // -1: no limit is stated
@@ -94,6 +95,13 @@ type Mount struct {
 	Volume string
 	Dir    string
 	Path   string
+}
+
+// Shown shows in the machine's directory, before a start, what is in the worker's directory Dir: directories are made
+// anew for the machine, and files are hard links to those in Dir, so that they take no room and the machine can remove but
+// not change them, if Dir belongs to another user. A container has none.
+type Shown struct {
+	Dir string `json:"dir"` // absolute, on the file system of the machine's directory
 }
 
 // Status is one life of a machine, as the runtime knows it.
@@ -326,6 +334,15 @@ type Place struct {
 type Copier interface {
 	CopyOut(ctx context.Context, from Place, w io.Writer) error
 	CopyIn(ctx context.Context, to Place, r io.Reader) error
+}
+
+// FileKeeper is a runtime that can keep files of a machine that has ended, before Remove.
+type FileKeeper interface {
+	// KeepFiles moves what matches patterns from the machine's directory into the directory to, which exists on the same
+	// file system, under the same paths. A pattern is a path below the machine's directory, each part a pattern of
+	// path.Match; a directory is moved whole. Symlinks are moved, not followed. What is moved already is left alone, so
+	// it may be repeated.
+	KeepFiles(ctx context.Context, machine string, patterns []string, to string) error
 }
 
 // Connector is a runtime that gives machines networks of their own.

@@ -19,3 +19,6 @@ func ForgetAs(r *Runtime) { r.link.currentSession().welcome.As = false }
 
 // ForgetStdio makes r treat its reaper as one that does not know Start.Stdio. Nothing may use r meanwhile.
 func ForgetStdio(r *Runtime) { r.link.currentSession().welcome.Stdio = false }
+
+// DirOf is the directory of a runtime.
+func DirOf(r *Runtime) string { return r.o.Dir }

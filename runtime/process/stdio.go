@@ -26,15 +26,15 @@ func (r *Runtime) checkStdio(ctx context.Context, s runtime.Spec, in *frame.Cont
 	if err := s.Stdio.Check(s.Dir, in != nil, s.TTY || s.Attach); err != nil {
 		return err
 	}
-	if s.Dir == "" && s.Stdio.IsZero() {
+	if s.Dir == "" && s.Stdio.IsZero() && len(s.Shown) == 0 {
 		return nil
 	}
 	session, err := r.link.liveSession(ctx)
 	if err != nil {
 		return err
 	}
-	// Compatible until 0.3.0: an older reaper does not know Start.Dir and Start.Stdio, and would run the program in
-	// another directory and keep what it writes.
+	// Compatible until 0.3.0: an older reaper does not know Start.Dir, Start.Stdio and Start.Shown, and would run the
+	// program in another directory, without what it was to find there, and keep what it writes.
 	if !session.welcome.Stdio {
 		return fault.New(fault.Precondition, runtime.CodeProtocol, "the reaper of this worker is of a build (%s) that "+
 			"starts no program in a directory or with files of the user's choice: end the commands that run in its "+

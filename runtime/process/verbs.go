@@ -60,7 +60,8 @@ func (r *Runtime) askStart(ctx context.Context, q frame.Request, s runtime.Spec,
 		return frame.Reply{}, err
 	}
 	st := &frame.Start{
-		Argv: s.Argv, Env: s.Env, User: s.User, As: s.As, Mounts: s.Mounts, Fresh: s.Fresh, Home: s.Home,
+		Argv: s.Argv, Env: s.Env, User: s.User, As: s.As, Mounts: s.Mounts, Shown: s.Shown, Fresh: s.Fresh,
+		Home: s.Home,
 		Root: r.o.AllowRoot, NoPeople: r.o.OwnUsersOnly, Container: in,
 		Limits: limitsOf(s), Dir: s.Dir, Stdio: s.Stdio,
 		Attach: s.Attach, LogBytes: r.o.LogFileBytes, LogFiles: r.o.LogFiles,

@@ -92,6 +92,9 @@ func (r *Reaper) judgeAttempt(m *machine, attempt uint64) (st runtime.Status, do
 func (r *Reaper) launchAttempt(m *machine, attempt uint64, s *frame.Start, data []byte,
 	tell func(runtime.Status)) error {
 	if s.Container != nil {
+		if err := checkShown(s.Shown); err != nil {
+			return err
+		}
 		return r.containers.launchContainer(m, attempt, s, data, tell)
 	}
 	held, err := openVolumes(s)
@@ -107,20 +110,23 @@ func (r *Reaper) launchAttempt(m *machine, attempt uint64, s *frame.Start, data 
 	if err != nil {
 		return err
 	}
-	path := "" // with its own view or directory, the program is looked up in there
-	if shown == nil && !s.OpensFiles() {
+	// with its own view or directory, the program is looked up in there
+	path, find := "", shown == nil && !s.OpensFiles()
+	if find && len(s.Shown) == 0 {
 		if path, err = r.apart.programPath(m.id, s); err != nil {
 			return err
 		}
 	}
-	if err := r.apart.letIn(m, o); err != nil {
-		return err
-	}
-	if err := placeFiles(RootDir(r.dir, m.id), s.Files, data, s.Mounts, o, shown != nil); err != nil {
+	if err := r.fillDir(m, s, o, data, shown != nil); err != nil {
 		return err
 	}
 	if err := r.giveVolumes(held, s, o); err != nil {
 		return err
+	}
+	if find && len(s.Shown) > 0 { // it may be among what is shown
+		if path, err = r.apart.programPath(m.id, s); err != nil {
+			return err
+		}
 	}
 	var at *opened
 	if s.OpensFiles() {
@@ -147,6 +153,18 @@ func (r *Reaper) launchAttempt(m *machine, attempt uint64, s *frame.Start, data 
 		}
 		return l.beginProgram(r, func() error { return r.forkMain(l, c, s, tell) })
 	})
+}
+
+// fillDir lets a machine's user into the machine's directory, and puts there what the start brings.
+func (r *Reaper) fillDir(m *machine, s *frame.Start, o *owner, data []byte, spaced bool) error {
+	if err := r.apart.letIn(m, o); err != nil {
+		return err
+	}
+	dir := RootDir(r.dir, m.id)
+	if err := placeFiles(dir, s.Files, data, s.Mounts, o, spaced); err != nil {
+		return err
+	}
+	return placeShown(dir, s.Shown, o)
 }
 
 func newLife(dir string, m *machine, attempt uint64, s *frame.Start, o *owner) *life {

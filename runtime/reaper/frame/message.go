@@ -102,6 +102,7 @@ type Start struct {
 	As     *runtime.As     `json:"as,omitempty"` // nil: as User says
 	Files  []File          `json:"files,omitempty"`
 	Mounts []runtime.Mount `json:"mounts,omitempty"`
+	Shown  []runtime.Shown `json:"shown,omitempty"`
 	Limits cgroup.Limits   `json:"limits"`
 	Fresh  bool            `json:"fresh,omitempty"` // prepare the machine first
 	Home   bool            `json:"home,omitempty"`  // set HOME to the machine's directory, unless Env has it
