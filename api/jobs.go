@@ -1,6 +1,9 @@
 package api
 
-import "github.com/soukhq/souk/core/jobs"
+import (
+	"github.com/soukhq/souk/cluster"
+	"github.com/soukhq/souk/core/jobs"
+)
 
 // NewJob is the request to submit a job. A client that chooses the ID can ask again when an answer was lost.
 type NewJob struct {
@@ -24,4 +27,11 @@ type TasksCancelled struct {
 type TaskPage struct {
 	Tasks []jobs.Task `json:"tasks"`
 	Next  *int        `json:"next,omitempty"` // the index to continue from; none at the end
+}
+
+// SentFiles is a file or directory that was sent for the tasks of an app's jobs.
+type SentFiles struct {
+	Digest string             `json:"digest"` // of its archive
+	Bytes  int64              `json:"bytes"`  // of its archive
+	At     []cluster.WorkerID `json:"at"`     // members that have it; empty if this process is alone
 }

@@ -16,6 +16,10 @@ const (
 	ListTasks Op = "GET /v1/souk/jobs/{job}/tasks"
 	TaskLogs  Op = "GET /v1/souk/jobs/{job}/tasks/{index}/logs"
 
+	GetSent   Op = "GET /v1/souk/sent/{digest}"
+	PutSent   Op = "PUT /v1/souk/sent/{digest}"
+	TaskFiles Op = "GET /v1/souk/jobs/{job}/tasks/{index}/files"
+
 	CancelTasks Op = "POST /v1/souk/jobs/{job}/tasks/{indices}/cancel"
 )
 
@@ -39,6 +43,14 @@ func jobRoutes() []Route {
 			Out:   TasksCancelled{}},
 		{Op: ListTasks, Verb: VerbGet, Kind: KindJob, About: "List a job's tasks, in order of index.",
 			Query: "from limit state*", Out: TaskPage{}},
+		{Op: GetSent, Verb: VerbWatch, Kind: KindJob,
+			About: "Tell whether this member has what was sent under a digest to an app's jobs.",
+			Query: "app", Out: SentFiles{}},
+		{Op: PutSent, Verb: VerbOperate, Kind: KindJob,
+			About: "Send a file or directory for the tasks of an app's jobs: an archive, under its digest.",
+			Query: "app", Out: SentFiles{}},
+		{Op: TaskFiles, Verb: VerbWatch, Kind: KindJob, About: "Read the files that a task left, as a tar stream.",
+			Media: Tar},
 		{Op: TaskLogs, Verb: VerbWatch, Kind: KindLog, About: "Stream what a task wrote.",
 			Query: "tail follow", Out: machine.LogLine{}, Media: NDJSON},
 	}

@@ -106,7 +106,7 @@ func TestVerbsAndKindsAreUsedAndMatchTheMethod(t *testing.T) {
 func TestRoutePathsUseOneNamePerParameter(t *testing.T) {
 	parameters := []string{"app", "id", "name", "key", "org", "volume", "worker", "hold", "member", "job",
 		"index", "indices",
-		"decision", "policy", "namespace", "token", "port", "request", "release"}
+		"digest", "decision", "policy", "namespace", "token", "port", "request", "release"}
 	for _, r := range Routes() {
 		for _, m := range regexp.MustCompile(`{(.*?)}`).FindAllStringSubmatch(r.Op.Pattern(), -1) {
 			if !slices.Contains(parameters, m[1]) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/binary"
+	"io"
 	"net/url"
 	"strconv"
 	"time"
@@ -101,6 +102,41 @@ func (c *Client) JobTasks(ctx context.Context, ref string, states ...string) ([]
 		}
 		from = *a.Next
 	}
+}
+
+// Sent returns what was sent under a digest for an app's jobs, "" for the token's app; NotFound: the member does not
+// have it.
+func (c *Client) Sent(ctx context.Context, app, digest string) (s api.SentFiles, err error) {
+	err = c.doCall(ctx, newCall(api.GetSent, digest).withQuery(ofApp(app)), &s)
+	return s, err
+}
+
+// SendFiles sends a file or directory for the tasks of an app's jobs, as an archive in the form of package sent. The
+// archive is sent as it is read.
+func (c *Client) SendFiles(ctx context.Context, app, digest string, archive io.Reader) (s api.SentFiles, err error) {
+	k := newCall(api.PutSent, digest).withQuery(ofApp(app)).withBody(archive).withHeader("Content-Type", api.Tar)
+	err = c.doCall(ctx, k, &s)
+	return s, err
+}
+
+func ofApp(app string) url.Values {
+	if app == "" {
+		return url.Values{}
+	}
+	return url.Values{"app": {app}}
+}
+
+// TaskFiles writes the files that a task left to w, as a tar stream.
+func (c *Client) TaskFiles(ctx context.Context, ref string, index int, w io.Writer) error {
+	resp, err := c.sendCall(ctx, newCall(api.TaskFiles, ref, strconv.Itoa(index)))
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if _, err := io.Copy(w, resp.Body); err != nil {
+		return brokenError(ctx, err)
+	}
+	return nil
 }
 
 // TaskLogs returns the last Tail lines of a task's output; nil: all that is kept. With Follow it waits for more of a

@@ -11,6 +11,7 @@ const (
 	codeCrossSite       fault.Code = "cross_site"        // the request comes from another site's page
 	codeDecision        fault.Code = "decision"          // the decision is not kept here
 	codeDuplex          fault.Code = "duplex"            // the connection cannot carry both directions at once
+	codeSent            fault.Code = "sent"              // what a job is sent, or the files of a task, are not here
 	codeIndex           fault.Code = "index"             // the text is no index of a task
 	codeJSONField       fault.Code = "json_field"        // the JSON has a field that is not known
 	codeJSONType        fault.Code = "json_type"         // a field of the JSON has the wrong type

@@ -39,8 +39,9 @@ type Options struct {
 	Catalog   *catalog.Catalog
 	Broker    Broker
 	Claims    Claims
-	Jobs      Jobs    // nil: jobs are not taken
-	OwnJobs   OwnJobs // for metrics; nil: this member keeps no jobs
+	Jobs      Jobs     // nil: jobs are not taken
+	OwnJobs   OwnJobs  // for metrics; nil: this member keeps no jobs
+	JobFiles  JobFiles // nil: jobs are sent no files, and no files of tasks are kept
 	// Cluster is this process as a member of a cluster; nil: it is alone.
 	Cluster Cluster
 	Self    cluster.WorkerID // this process's member id; "": it is alone
@@ -239,7 +240,7 @@ func (g *Gateway) allNouns(o Options, policies known.Policies, services *release
 		&releasesAPI{appsAndServices{c.Apps, c.Services}, services},
 		&movesAPI{o.Broker, services, d},
 		&volumesAPI{appsAndNamespaces{c.Apps, c.Namespaces}, o.Broker, policies, d, o.Rand},
-		&jobsAPI{o.Jobs, appsAndNamespaces{c.Apps, c.Namespaces}, d, o.Rand, o.Log},
+		&jobsAPI{o.Jobs, o.JobFiles, appsAndNamespaces{c.Apps, c.Namespaces}, d, o.Rand, o.Log},
 		&bidsAPI{c.Apps, o.Broker, d},
 		&placingAPI{c.Apps, o.Broker, d, o.Jobs},
 		&platformAPI{o.Region, o.Broker, policies, d},

@@ -176,6 +176,7 @@ func settleOwner(r *http.Request, s *jobs.Spec) error {
 	if s.Owner.User == nil {
 		s.Propagated = jobs.Propagated{} // each task has a user of its own, which inherits nothing
 	}
+	s.StartInSharedDir()
 	return nil
 }
 

@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"strconv"
 	"strings"
 	"time"
 
@@ -48,7 +49,8 @@ const maxTasksPage = 10_000
 
 // jobsAPI serves jobs.
 type jobsAPI struct {
-	jobs      Jobs // nil: jobs are not taken
+	jobs      Jobs     // nil: jobs are not taken
+	files     JobFiles // nil: there are none
 	catalog   jobCatalog
 	directory *directory
 	rand      io.Reader
@@ -71,6 +73,10 @@ func (a *jobsAPI) opHandlers() handlers {
 		"POST /v1/souk/jobs/{job}/cancel":            a.cancelJob,
 		"GET /v1/souk/jobs/{job}/tasks":              a.listTasks,
 		"GET /v1/souk/jobs/{job}/tasks/{index}/logs": a.taskLogs,
+
+		"GET /v1/souk/sent/{digest}":                  a.getSent,
+		"PUT /v1/souk/sent/{digest}":                  a.putSent,
+		"GET /v1/souk/jobs/{job}/tasks/{index}/files": a.taskFiles,
 
 		"POST /v1/souk/jobs/{job}/tasks/{indices}/cancel": a.cancelTasks,
 	}
@@ -120,6 +126,9 @@ func (a *jobsAPI) submitJob(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if err := a.fillMeans(&n.Spec); err != nil {
+		return err
+	}
+	if err := a.secureSent(r.Context(), &n.Spec); err != nil {
 		return err
 	}
 	if n.ID == "" {
@@ -305,12 +314,20 @@ func (a *jobsAPI) listTasks(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
+// indexOf returns the index of the task that a path names.
+func indexOf(r *http.Request) (int, error) {
+	text := r.PathValue("index")
+	index, err := strconv.Atoi(text)
+	if err != nil || index < 0 || strconv.Itoa(index) != text {
+		return 0, fault.New(fault.Invalid, codeIndex, "%q is no index of a task; write a number", clipText(text, 40))
+	}
+	return index, nil
+}
+
 func (a *jobsAPI) taskLogs(w http.ResponseWriter, r *http.Request) error {
-	var index int
-	if _, err := fmt.Sscanf(r.PathValue("index"), "%d", &index); err != nil ||
-		fmt.Sprint(index) != r.PathValue("index") {
-		return fault.New(fault.Invalid, codeIndex, "%q is no index of a task; write a number",
-			clipText(r.PathValue("index"), 40))
+	index, err := indexOf(r)
+	if err != nil {
+		return err
 	}
 	tail, err := queryTail(r)
 	if err != nil {

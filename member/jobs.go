@@ -14,6 +14,10 @@ func (m *Member) KeepJobs(j wire.Jobs) { m.jobs = j }
 // KeepCopies has the member keep copies of the other members' jobs. Call it before Run.
 func (m *Member) KeepCopies(h wire.Heirs) { m.heirs = h }
 
+// KeepSent has the member keep what users send for the tasks of jobs, as far as other members ask for it. Call it before
+// Run.
+func (m *Member) KeepSent(s wire.Sent) { m.sent = s }
+
 // Buyers lists the buyers of tasks of the other members, but of those that have left for good.
 func (m *Member) Buyers() []buyers.Other {
 	known := m.fleet.Snapshot()

@@ -75,6 +75,7 @@ type Member struct {
 	tasks    wire.Tasks
 	jobs     wire.Jobs // kept here; nil: none are
 	heirs    wire.Heirs
+	sent     wire.Sent
 	tell     reporter
 	telling  sync.Mutex   // held while a machine's news goes to fleet and gossip, so both see one order
 	proxy    wire.Proxied // serves what other members' proxies send here; nil: there is no proxy
@@ -260,7 +261,7 @@ func (m *Member) Run(ctx context.Context) error {
 		Signer:  m.certSigner(),
 		Members: m.gossipAddresses,
 		Known:   m.isKnown, Denied: deniedAt(m), Claims: m.decider, Stewards: m.stewards, Tasks: m.tasks, Jobs: m.jobs,
-		Heirs:   m.heirs,
+		Heirs: m.heirs, Sent: m.sent,
 		Learner: m,
 		Log:     m.o.Log, Now: m.o.Now, Boot: m.client.Boot(), Twin: m.twins.noteTwin, Proxy: m.proxy, Certs: m.certs,
 		MemberAt:  m.cluster.MemberAt,

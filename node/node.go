@@ -37,6 +37,8 @@ import (
 	"github.com/soukhq/souk/services"
 	"github.com/soukhq/souk/store/catalog"
 	"github.com/soukhq/souk/store/disk"
+	"github.com/soukhq/souk/store/kept"
+	"github.com/soukhq/souk/store/sent"
 	"github.com/soukhq/souk/worker"
 	"github.com/soukhq/souk/worker/batch"
 )
@@ -49,6 +51,8 @@ const (
 	jobsFile      = "jobs.journal"
 	copiesFile    = "copies.journal" // of the jobs of other members
 	jobsDir       = "jobs"
+	sentDir       = "sent"
+	workerKept    = "kept"
 	workerJournal = "journal" // in the worker's own directory
 	workerRun     = "run"
 	imagesDir     = "images"
@@ -142,8 +146,10 @@ type Node struct {
 	runtimes  []Runtime       // of the workers, in the same order
 	runners   []*batch.Runner // of the workers, in the same order
 	buyer     *batch.Buyer
-	far       *farRunners  // connects the buyer with other members' runners; nil: there are none
-	jobs      *buyers.Jobs // of all members
+	sent      *sent.Store   // what jobs are sent
+	kept      []*kept.Store // the files that tasks leave, of the workers, in the same order
+	far       *farRunners   // connects the buyer with other members' runners; nil: there are none
+	jobs      *buyers.Jobs  // of all members
 	catalog   *catalog.Catalog
 	tokens    *member.Tokens  // nil: this process is alone
 	directory *find.Directory // finds the workers and their machines
@@ -184,6 +190,9 @@ func (n *Node) openParts(ctx context.Context) error {
 		return err
 	}
 	if err := n.openNetwork(); err != nil {
+		return err
+	}
+	if err := n.openSent(); err != nil {
 		return err
 	}
 	for _, w := range n.o.Workers {

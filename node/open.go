@@ -73,17 +73,15 @@ func (n *Node) openWorker(ctx context.Context, p Worker) error {
 		return err
 	}
 	n.closers, n.runtimes = append(n.closers, r.Close), append(n.runtimes, r)
-	n.offerEngines(&p)
-	n.offerDevices(&p)
-	n.offerUsers(&p)
-	if n.between != nil {
-		n.between.addAttributes(p.Offer.Attributes)
-	}
+	n.completeOffer(&p)
 	anew, err := n.canBeginAnew(p)
 	if err != nil {
 		return err
 	}
-	tasks := n.newRunner(p.ID, r)
+	tasks, err := n.newRunner(&p, r)
+	if err != nil {
+		return err
+	}
 	own := n.fleet.Own(p.ID)
 	var observer worker.Observer = own
 	if n.o.Member != nil { // the member informs the fleet and the other members
@@ -132,13 +130,27 @@ func (n *Node) openWorker(ctx context.Context, p Worker) error {
 	return own.Begin(ctx, w)
 }
 
+// completeOffer adds to a worker's offer what its host has.
+func (n *Node) completeOffer(p *Worker) {
+	n.offerEngines(p)
+	n.offerDevices(p)
+	n.offerUsers(p)
+	if n.between != nil {
+		n.between.addAttributes(p.Offer.Attributes)
+	}
+}
+
 // newRunner makes the runner of tasks of one worker.
-func (n *Node) newRunner(id cluster.WorkerID, r Runtime) *batch.Runner {
-	o := batch.RunnerOptions{Worker: id, Runtime: r, Log: n.o.Log, Users: n.o.UnixUsers}
+func (n *Node) newRunner(w *Worker, r Runtime) (*batch.Runner, error) {
+	files, err := n.openKept(*w)
+	if err != nil {
+		return nil, err
+	}
+	o := batch.RunnerOptions{Worker: w.ID, Runtime: r, Log: n.o.Log, Users: n.o.UnixUsers, Sent: n.sent, Kept: files}
 	if n.o.Member != nil {
 		o.Removed = n.o.Member.IsRemoved
 	}
-	return batch.NewRunner(o)
+	return batch.NewRunner(o), nil
 }
 
 // offerDevices adds the host's devices to the first worker, unless the operator has set its GPUs. With two workers each
@@ -314,6 +326,7 @@ func (n *Node) jobsOfAll() *buyers.Jobs {
 	if m := n.o.Member; m != nil {
 		m.KeepJobs(n.buyer)
 		m.KeepCopies(n.buyer)
+		m.KeepSent(jobFiles{n})
 		o.Self, o.Others, o.Other = m.ID(), m.Buyers, m.Buyer
 	}
 	return buyers.New(o)
@@ -337,6 +350,7 @@ func (n *Node) openGateway(decisions *decisionlog.Log) error {
 		Claims:    n.claims,
 		Jobs:      n.jobs,
 		OwnJobs:   n.buyer,
+		JobFiles:  jobFiles{n},
 		Decisions: decisions,
 		UnixUsers: n.o.UnixUsers,
 		Full:      n.reserve.Full,

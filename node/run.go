@@ -34,6 +34,7 @@ func (n *Node) Run(ctx context.Context, at ...net.Listener) error {
 		g.Go(func() error { n.far.begin(gctx); return nil })
 	}
 	g.Go(func() error { return n.buyer.Run(gctx) })
+	n.runFiles(gctx, g)
 	if n.o.DNS != nil {
 		g.Go(func() error { return n.o.DNS.Run(gctx) })
 	}

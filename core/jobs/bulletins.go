@@ -151,7 +151,7 @@ func (d *Dispatcher) workerOf(id cluster.WorkerID) *workerState {
 	s := d.workers[id]
 	if s == nil {
 		s = &workerState{id: id, open: map[Offer]*openGrant{}, running: map[Life]*job{},
-			refused: map[cluster.UnixUser]string{}}
+			refused: map[Place]string{}}
 		d.workers[id] = s
 		d.inOrder = append(d.inOrder, s)
 	}
@@ -354,6 +354,6 @@ func (d *Dispatcher) queueOf(shape Shape) *shapeQueue {
 // shape is what one of the job's tasks needs of a worker.
 func (j *job) shape() Shape {
 	s := ShapeOf(j.terms.Shape)
-	s.User = j.terms.User
+	s.Place, s.Files = Place{j.terms.User, j.terms.Files.Dir}, !j.terms.Files.IsZero()
 	return s
 }

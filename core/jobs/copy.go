@@ -85,6 +85,7 @@ const (
 	batchBytes  = 1 << 20
 	pieceBytes  = 512 << 10
 	resultBytes = 220 // of a result without its texts, at most
+	leftBytes   = 60  // of its Left, likewise
 )
 
 // sizeOf returns about how long results are as JSON, with what their tasks wrote.
@@ -92,6 +93,9 @@ func sizeOf(list []Result) (n int) {
 	for i := range list {
 		r := &list[i]
 		n += resultBytes + len(r.Error) + len(r.Evicted) + len(r.Worker) + r.Bytes
+		if r.Left != nil {
+			n += leftBytes + len(r.Left.Why)
+		}
 	}
 	return n
 }

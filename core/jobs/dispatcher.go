@@ -84,13 +84,13 @@ type workerState struct {
 	free    int                  // slots that are neither busy nor offered
 	open    map[Offer]*openGrant // grants that are not answered yet
 	running map[Life]*job
-	bids    []ShapeBid                  // of its next bulletin
-	bidAt   bool                        // its last bulletin had bids
-	used    time.Time                   // when a task was last bid or ran there
-	strays  bool                        // it may run tasks that this dispatcher does not know of, or has given up
-	asked   time.Time                   // when it was last to be connected for that
-	refused map[cluster.UnixUser]string // Unix users that it does not run tasks as, and why
-	met     bool                        // it has reported all that runs, or is to be asked for that
+	bids    []ShapeBid       // of its next bulletin
+	bidAt   bool             // its last bulletin had bids
+	used    time.Time        // when a task was last bid or ran there
+	strays  bool             // it may run tasks that this dispatcher does not know of, or has given up
+	asked   time.Time        // when it was last to be connected for that
+	refused map[Place]string // places where it does not run tasks, and why
+	met     bool             // it has reported all that runs, or is to be asked for that
 }
 
 type openGrant struct {
@@ -132,7 +132,7 @@ type Report struct {
 	Passed  []Shape // shapes that have had the best bid, but no room, for passPatience
 	Replies []Reply
 	Results []Result
-	Users   []UserAnswer
+	Places  []PlaceAnswer
 	Rivals  []Claim // of jobs of this buyer that another member keeps
 }
 

@@ -103,6 +103,7 @@ type Result struct {
 	// the member with that file; "": the one that recorded the result
 	OutputAt cluster.WorkerID `json:"p,omitempty"`
 	Cut      bool             `json:"x,omitempty"` // the output was longer than the limit
+	Left     *Left            `json:"f,omitempty"` // the files that it left; nil: none were to be kept
 	Retry    bool             `json:"r,omitempty"` // the task was run again
 	Dropped  bool             `json:"k,omitempty"` // it ended because the task or its job was cancelled
 	// microseconds of CPU time, and KiB of memory at its peak, as in runtime.Exit; 0: not known
@@ -112,6 +113,13 @@ type Result struct {
 	CPU    int64 `json:"-"`
 	Memory int64 `json:"-"`
 	GPUs   int   `json:"-"`
+}
+
+// Left counts the files that an attempt left, and that its worker keeps.
+type Left struct {
+	Files int    `json:"n,omitempty"`
+	Bytes int64  `json:"b,omitempty"`
+	Why   string `json:"w,omitempty"` // why not all that was to be kept is; "": it is
 }
 
 // NewResult returns a result with the fields that a life determines.

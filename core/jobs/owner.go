@@ -1,6 +1,7 @@
 package jobs
 
 import (
+	"path"
 	"slices"
 
 	"github.com/soukhq/souk/cluster"
@@ -10,8 +11,8 @@ import (
 // Owner is who a job belongs to. The gateway sets it from the token or the socket that the job came by, whatever the
 // client sends.
 type Owner struct {
-	// User is the Unix user that its tasks run as. Only this user and admins may change the job, or read its environment
-	// and output. nil: the job belongs to its app, and each task has a user of its own.
+	// User is the Unix user that its tasks run as. Only this user and admins may change the job, or read its
+	// environment and output. nil: the job belongs to its app, and each task has a user of its own.
 	User *cluster.UnixUser `json:"user,omitempty"`
 	// By is the name of the token that it was submitted with, or of the Unix user of the socket.
 	By string `json:"by,omitempty"`
@@ -32,6 +33,9 @@ type Propagated struct {
 	// Limits are soft limits by the names of limits.conf(5), such as nofile; Unlimited: none. A worker lowers them to
 	// its own hard limits.
 	Limits map[string]int64 `json:"limits,omitempty"`
+	// SharedDir is the directory that the job was submitted in, if it is on a file system that hosts share: the tasks
+	// start there, unless the job says where, or is sent files, or keeps some.
+	SharedDir string `json:"shared_dir,omitempty"`
 }
 
 // Unlimited is the value of a limit that is none.
@@ -46,9 +50,13 @@ func LimitNames() []string {
 const maxUmask = 0o777
 
 // check refuses what no process can have.
-func (h *Propagated) check() error {
+func (h *Propagated) checkPropagated() error {
 	if h.Umask != nil && *h.Umask > maxUmask {
 		return fault.New(fault.Invalid, fault.CodeJob, "a umask is from 0 to 0777, not %#o", *h.Umask)
+	}
+	if d := h.SharedDir; d != "" && (!path.IsAbs(d) || path.Clean(d) != d || !isPath(d)) {
+		return fault.New(fault.Invalid, fault.CodeJob, "the directory that a job is submitted in has an absolute "+
+			"path, not %.80q", d)
 	}
 	for name, n := range h.Limits {
 		if !slices.Contains(LimitNames(), name) {

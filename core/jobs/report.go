@@ -23,7 +23,7 @@ func (d *Dispatcher) Report(now time.Time, r Report) {
 	}
 	s.here, s.near = true, false
 	s.record, s.free = r.Record, r.Free
-	d.hearUsers(s, r.Users)
+	d.hearPlaces(s, r.Places)
 	for _, c := range r.Rivals {
 		d.Rival(now, c)
 	}

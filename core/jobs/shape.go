@@ -7,13 +7,15 @@ import (
 	"github.com/soukhq/souk/core/placement"
 )
 
-// Shape is what one task needs of a worker: what it occupies, in the dimensions that tasks can request, and its user.
+// Shape is what one task needs of a worker: what it occupies, in the dimensions that tasks can request, and its place.
 type Shape struct {
 	CPU    int64 `json:"c"`           // thousandths of a core
 	Memory int64 `json:"m"`           // MiB
 	GPU    int64 `json:"g,omitempty"` // thousandths of a GPU
-	// User is the Unix user that the task runs as; zero: none. Not every worker runs tasks of every user.
-	User cluster.UnixUser `json:"u,omitzero"`
+	Place
+	// Files says that the task has Files. A worker of a build that does not know them offers no slot for such a task: what
+	// it offers lacks this.
+	Files bool `json:"f,omitempty"`
 }
 
 // ShapeOf returns the shape of a task that occupies r.
@@ -32,7 +34,17 @@ func (s Shape) Resources() cluster.Resources {
 // compare orders shapes, so that a run can be repeated.
 func (s Shape) compare(o Shape) int {
 	return cmp.Or(cmp.Compare(s.CPU, o.CPU), cmp.Compare(s.Memory, o.Memory), cmp.Compare(s.GPU, o.GPU),
-		cmp.Compare(s.User.Name, o.User.Name), cmp.Compare(s.User.UID, o.User.UID))
+		s.Place.compare(o.Place), compareBool(s.Files, o.Files))
+}
+
+func compareBool(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case a:
+		return 1
+	}
+	return -1
 }
 
 // timesIn returns how many tasks of this shape fit into free, at most n.

@@ -46,7 +46,7 @@ type Slots struct {
 	buyers   map[cluster.WorkerID]*bidder
 	promised cluster.Resources
 	saved    *saving // nil: no room is saved
-	users    map[cluster.UnixUser]UserAnswer
+	places   map[Place]PlaceAnswer
 }
 
 // slot is a puller, and the buyer that its newest offer went to.
@@ -74,7 +74,7 @@ type saving struct {
 // NewSlots makes n free slots without a buyer.
 func NewSlots(n int, rules auction.Rules) *Slots {
 	s := &Slots{rules: rules, slots: make([]slot, n), buyers: map[cluster.WorkerID]*bidder{},
-		users: map[cluster.UnixUser]UserAnswer{}}
+		places: map[Place]PlaceAnswer{}}
 	for i := n - 1; i >= 0; i-- {
 		s.freeSlot(int32(i))
 	}
@@ -238,7 +238,7 @@ func (s *Slots) candidates() (all []candidate) {
 	for _, id := range slices.Sorted(maps.Keys(s.buyers)) {
 		x := s.buyers[id]
 		for i := range x.bids {
-			if !x.paused && s.admits(x.bids[i].Shape.User) {
+			if !x.paused && s.admits(x.bids[i].Shape.Place) {
 				all = append(all, candidate{id, &x.bids[i]})
 			}
 		}

@@ -51,6 +51,7 @@ type Spec struct {
 
 	Owner Owner `json:"owner,omitzero"`
 	Propagated
+	Files
 }
 
 // Scheduling returns how the job's tasks rank among machines.
@@ -87,7 +88,7 @@ func (s *Spec) Settle() error {
 		return fault.New(fault.Invalid, fault.CodeJob, format, args...)
 	}
 	s.settleShape()
-	if err := s.check(); err != nil {
+	if err := cmp.Or(s.checkPropagated(), s.checkFiles()); err != nil {
 		return err
 	}
 	size := 0
@@ -190,13 +191,16 @@ type Terms struct {
 	Namespace  string
 	Scheduling machine.Scheduling
 
-	User       cluster.UnixUser `json:",omitzero"` // that the tasks run as; zero: each has one of its own
-	Propagated Propagated       `json:",omitzero"` // set with User
+	User       cluster.UnixUser `json:",omitzero"`  // that the tasks run as; zero: each has one of its own
+	Propagated Propagated       `json:",omitzero"`  // set with User
+	Name       string           `json:",omitempty"` // of the job, for the names of files
+	Files      Files            `json:",omitzero"`
 }
 
 func (s *Spec) termsOf(id string) *Terms {
 	t := &Terms{Job: id, App: s.App, Command: s.Command, Shape: s.Shape(), Shared: s.CPUKind != machine.Performance,
-		Timeout: time.Duration(s.TimeoutMS) * time.Millisecond, Namespace: s.Namespace, Scheduling: s.Scheduling()}
+		Timeout: time.Duration(s.TimeoutMS) * time.Millisecond, Namespace: s.Namespace, Scheduling: s.Scheduling(),
+		Name: s.Name, Files: s.Files}
 	if s.Owner.User != nil {
 		t.User, t.Propagated = *s.Owner.User, s.Propagated
 	}

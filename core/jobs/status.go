@@ -89,10 +89,20 @@ type Task struct {
 	EndedAt  *time.Time       `json:"ended_at,omitempty"` // of the newest attempt that ended
 	TookMS   float64          `json:"took_ms,omitempty"`
 	// of the newest attempt that ended: its CPU time, user and system, and its memory at its peak; 0: not known
-	CPUMS     float64 `json:"cpu_ms,omitempty"`
-	PeakBytes int64   `json:"peak_memory_bytes,omitempty"`
-	Detail    string  `json:"detail,omitempty"`
-	Output    int     `json:"output_bytes"`
+	CPUMS     float64    `json:"cpu_ms,omitempty"`
+	PeakBytes int64      `json:"peak_memory_bytes,omitempty"`
+	Detail    string     `json:"detail,omitempty"`
+	Output    int        `json:"output_bytes"`
+	Files     *TaskFiles `json:"files,omitempty"` // of the newest attempt that ended; nil: none were to be kept
+}
+
+// TaskFiles are the files that a task left. Its worker keeps them.
+type TaskFiles struct {
+	Files int    `json:"files"`
+	Bytes int64  `json:"bytes"`
+	Why   string `json:"why,omitempty"` // why not all that was to be kept is; "": it is
+	// Life is the attempt that left them, as its worker knows it.
+	Life string `json:"life"`
 }
 
 // Status returns the status of a job, by its ID or its name.
@@ -383,6 +393,11 @@ func (j *job) taskStatus(now time.Time, i int) Task {
 		s.ExitCode, s.Worker, s.Detail, s.Output = &code, r.Worker, exitDetail(r), r.Bytes
 		s.BeganAt, s.EndedAt, s.TookMS = timeOf(r.Began), timeOf(r.Ended), float64(r.ranFor())/1000
 		s.CPUMS, s.PeakBytes = float64(r.UsedCPU)/1000, r.PeakKiB<<10
+		if r.Left != nil {
+			l := j.lifeOf(i)
+			l.Attempt = r.Attempt
+			s.Files = &TaskFiles{r.Left.Files, r.Left.Bytes, r.Left.Why, l.String()}
+		}
 		if t.state == finished {
 			s.Attempt = TryOf(r.Attempt) // another member's result may be of an older attempt than the newest here
 			if s.State = "failed"; r.isSuccess() {

@@ -88,6 +88,8 @@ func adviceOf(c machine.Clause) string {
 		return "ask for another region, or for \"any\""
 	case placement.CodeUnixUser:
 		return "let the user in on a worker (souk agent --unix-users), with the same name and number as here"
+	case placement.CodeDirectory:
+		return "name a directory that the workers have, such as one of a shared file system, or leave it out"
 	case placement.CodeGPUKind:
 		return "ask for another kind of GPU"
 	case placement.CodeVolume:

@@ -109,6 +109,7 @@ const (
 	CodeGPUDevice      = "gpu_device" // there is enough GPU, but not on suitable devices
 	CodeMachines       = "machines"   // the worker has reached its bound of machines
 	CodeUnixUser       = "unix_user"  // the worker runs nothing as this Unix user, or has no such user
+	CodeDirectory      = "directory"  // the worker lacks the directory, or the user may not enter it there
 	CodePromised       = "promised"   // the worker has promised all it may to machines that requests wake
 
 	// Records do not show these: only the worker knows them, and reports them when it is asked.
@@ -276,6 +277,8 @@ func ClauseText(c machine.Clause) string {
 		return "volume " + strings.TrimSuffix(c.Wanted, " free") + " is " + c.Had
 	case CodeUnixUser:
 		return "Unix user " + c.Wanted + ": " + c.Had
+	case CodeDirectory:
+		return "directory " + c.Wanted + ": " + c.Had
 	case CodePort:
 		return "port " + strings.TrimSuffix(c.Wanted, " free") + " is not free: there is " + c.Had
 	}

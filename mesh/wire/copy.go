@@ -10,14 +10,21 @@ import (
 	"github.com/soukhq/souk/fault"
 )
 
-// copyOut streams a tar. The result follows in a trailer: a stream that just stops would look complete.
+// copyOut streams a tar.
 func (s *Server) copyOut(w http.ResponseWriter, r *http.Request, _ Peer) error {
 	var in pathArgs
 	if err := s.readArgs(w, r, &in); err != nil {
 		return err
 	}
+	return sendBytes(w, func(to io.Writer) error {
+		return s.o.Worker.CopyOut(r.Context(), in.App, in.Machine, in.Path, to)
+	})
+}
+
+// sendBytes answers with what f writes. The result follows in a trailer: a stream that just stops would look complete.
+func sendBytes(w http.ResponseWriter, f func(io.Writer) error) error {
 	b := &begun{w: w}
-	err := s.o.Worker.CopyOut(r.Context(), in.App, in.Machine, in.Path, b)
+	err := f(b)
 	if err != nil && !b.begun {
 		return err
 	}
@@ -48,13 +55,18 @@ func (b *begun) Write(p []byte) (int, error) {
 }
 
 func (l *Link) copyOut(ctx context.Context, in pathArgs, to io.Writer) error {
+	return l.receiveBytes(ctx, pathCopyOut, in, to)
+}
+
+// receiveBytes makes a call that is answered by sendBytes, and writes the answer to to.
+func (l *Link) receiveBytes(ctx context.Context, path string, in any, to io.Writer) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	raw, err := marshal(in)
 	if err != nil {
 		return err
 	}
-	res, err := l.sendRequest(ctx, l.currentWires().streams, l.newRequest(ctx, pathCopyOut, raw))
+	res, err := l.sendRequest(ctx, l.currentWires().streams, l.newRequest(ctx, path, raw))
 	if err != nil {
 		return err
 	}

@@ -68,6 +68,7 @@ type Options struct {
 	Tasks    Tasks    // nil: this member runs no tasks
 	Jobs     Jobs     // nil: this member keeps no jobs
 	Heirs    Heirs    // nil: this member keeps no copies of jobs
+	Sent     Sent     // nil: this member keeps nothing of what jobs are sent
 	Learner  Learner  // nil: this member does not learn from others on request
 	Limits   Limits
 	Log      *slog.Logger

@@ -40,7 +40,7 @@ type taskReport struct {
 	Passed  []jobs.Shape       `json:"passed,omitempty"`
 	Replies []taskReply        `json:"replies,omitempty"`
 	Results []taskResult       `json:"results,omitempty"`
-	Users   []jobs.UserAnswer  `json:"users,omitempty"`
+	Places  []jobs.PlaceAnswer `json:"places,omitempty"`
 	Rivals  []jobs.Claim       `json:"rivals,omitempty"`
 }
 
@@ -139,7 +139,7 @@ type reportEncoder struct{ last *cluster.Record }
 // encodeReport makes a message for the wire, in parts of about reportBytes.
 func (e *reportEncoder) encodeReport(m jobs.Message) (parts []*taskReport) {
 	part := &taskReport{Full: m.Full, Running: toLives(m.Running), Offers: m.Offers, Free: m.Free, Passed: m.Passed,
-		Users: m.Users, Rivals: m.Rivals}
+		Places: m.Places, Rivals: m.Rivals}
 	if e.last != nil && e.last.SameButUse(&m.Record) {
 		part.Used = &m.Record.Used
 	} else {
@@ -183,7 +183,7 @@ func (d *reportDecoder) addPart(m *jobs.Message, part *taskReport) {
 	m.Running = append(m.Running, fromLives(part.Running)...)
 	m.Offers = append(m.Offers, part.Offers...)
 	m.Passed = append(m.Passed, part.Passed...)
-	m.Users = append(m.Users, part.Users...)
+	m.Places = append(m.Places, part.Places...)
 	m.Rivals = append(m.Rivals, part.Rivals...)
 	for _, r := range part.Replies {
 		x := jobs.Reply{Offer: r.Offer, Answer: r.Answer, Life: jobs.Life(r.Life), Unpaid: r.Unpaid}

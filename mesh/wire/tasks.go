@@ -44,6 +44,8 @@ type Tasks interface {
 	Accept(h jobs.Hello, report func(jobs.Message)) TaskSession
 	// Output emits what a running task has written.
 	Output(ctx context.Context, l jobs.Life, q machine.LogQuery, emit func(machine.LogLine) error) error
+	// Files writes the files that an attempt left as a tar stream.
+	Files(ctx context.Context, l jobs.Life, w io.Writer) error
 }
 
 // TaskSession is a connection with a buyer.
@@ -270,5 +272,8 @@ func taskRoutes() map[string]route {
 	return map[string]route{
 		pathBuyer:      {role: pki.Gateway, class: buyers, serve: (*Server).tasks},
 		pathTaskOutput: {role: pki.Gateway, class: stream, serve: (*Server).taskOutput},
+		pathTaskFiles:  {role: pki.Gateway, class: stream, serve: (*Server).taskFiles},
+		pathSentRead:   {role: pki.Gateway, class: stream, serve: (*Server).readSent},
+		pathSentSecure: {role: pki.Gateway, class: stream, serve: (*Server).secureSent},
 	}
 }

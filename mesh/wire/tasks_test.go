@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"reflect"
 	"strings"
 	"sync"
@@ -56,6 +57,11 @@ func (s *taskStub) End() {
 func (s *taskStub) Output(_ context.Context, l jobs.Life, q machine.LogQuery,
 	emit func(machine.LogLine) error) error {
 	return emit(machine.LogLine{Text: fmt.Sprintf("%s %v", l, q.Follow)})
+}
+
+func (s *taskStub) Files(_ context.Context, l jobs.Life, w io.Writer) error {
+	_, err := io.WriteString(w, l.String())
+	return err
 }
 
 // obeyed returns the orders so far.

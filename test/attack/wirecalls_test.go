@@ -288,6 +288,15 @@ func memberCalls(renew func(ctx context.Context, at string) error, refresh func(
 				func(machine.LogLine) error { return nil })
 			return answered(err) // no such task runs
 		}},
+		{route: "task-files", ask: func(ctx context.Context, w *wire.Worker) error {
+			return answered(w.TaskFiles(ctx, jobs.Life{Job: jobs.ID(1), Attempt: 1, CPU: 100, Memory: 64}, io.Discard))
+		}},
+		{route: "sent", ask: func(ctx context.Context, w *wire.Worker) error {
+			return answered(w.ReadSent(ctx, app, "no digest", io.Discard))
+		}},
+		{route: "sent-secure", ask: func(ctx context.Context, w *wire.Worker) error {
+			return answered(w.SecureSent(ctx, app, "no digest", w.ID()))
+		}},
 		{route: "agree", ask: func(ctx context.Context, w *wire.Worker) error { return w.Agree(ctx, false) }},
 		{route: "steward", ask: func(ctx context.Context, w *wire.Worker) error {
 			_, err := w.Stuck(ctx)

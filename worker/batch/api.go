@@ -141,3 +141,19 @@ func (b *Buyer) Logs(ctx context.Context, id string, index int, q machine.LogQue
 	}
 	return b.files.readOutput(p.result, id, q.Tail, emit)
 }
+
+// Unfinished returns the specs of the unfinished jobs that this member keeps, or has a copy of.
+func (b *Buyer) Unfinished(ctx context.Context) ([]jobs.Spec, error) {
+	return askLoop(ctx, b, func(now time.Time) (out []jobs.Spec, err error) {
+		list := b.dispatcher.List(now, "")
+		if b.heirs != nil {
+			list = append(list, b.heirs.Copies.All(now)...)
+		}
+		for i := range list {
+			if !list[i].State.Final() {
+				out = append(out, list[i].Spec)
+			}
+		}
+		return out, nil
+	})
+}

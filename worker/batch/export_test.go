@@ -7,5 +7,5 @@ func (b *Buyer) Waited() int {
 	return len(b.changes.of)
 }
 
-// FindUsersAgain looks up the users in bids now.
-func (r *Runner) FindUsersAgain() { r.findUsersAgain() }
+// FindPlacesAgain looks up the users in bids now.
+func (r *Runner) FindPlacesAgain() { r.findPlacesAgain() }

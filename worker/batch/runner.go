@@ -15,6 +15,8 @@ import (
 	"github.com/soukhq/souk/internal/unixuser"
 	"github.com/soukhq/souk/machine"
 	"github.com/soukhq/souk/runtime"
+	"github.com/soukhq/souk/store/kept"
+	"github.com/soukhq/souk/store/sent"
 )
 
 // Bounds of one runner.
@@ -51,7 +53,16 @@ type RunnerOptions struct {
 	Log     *slog.Logger // nil: nothing is logged
 	// Removed reports whether a buyer's member was removed from the cluster; nil: none was.
 	Removed func(buyer cluster.WorkerID) bool
-	Users   Users // nil: no task runs as a Unix user
+	Users   Users       // nil: no task runs as a Unix user
+	Sent    Sent        // what jobs are sent; nil: tasks that need any of it do not start
+	Kept    *kept.Store // for the files that tasks leave; nil: none are kept
+}
+
+// Sent has what jobs are sent. *sent.Store is one.
+type Sent interface {
+	// Tree returns the directory with what was sent under a key, which one of the members at has, and what to call when
+	// it is not used any more.
+	Tree(ctx context.Context, k sent.Key, at []cluster.WorkerID) (dir string, release func(), err error)
 }
 
 // Users looks up the Unix users that tasks may run as. *unixuser.Users is one, nil too.
@@ -81,7 +92,7 @@ type Runner struct {
 	unannounced []lifecycle.Task               // tasks to describe to the worker once Run has begun
 	held        map[string]heldResult          // results not recorded yet
 	gone        []string                       // lives to remove
-	finding     map[cluster.UnixUser]bool      // users that are being looked up
+	finding     map[jobs.Place]bool            // places that are being looked up
 	left        map[cluster.WorkerID]time.Time // when buyers that are not connected were last connected
 	began       time.Time                      // when the runner was made
 }
@@ -142,7 +153,7 @@ func NewRunner(o RunnerOptions) *Runner {
 		slots:  jobs.NewSlots(o.Slots, auction.DefaultRules(marketSlots)),
 		buyers: map[cluster.WorkerID]*connectedBuyer{},
 		left:   map[cluster.WorkerID]time.Time{}, began: time.Now(),
-		finding: map[cluster.UnixUser]bool{},
+		finding: map[jobs.Place]bool{},
 		tasks:   map[string]*task{}, evicted: map[string]bool{}, held: map[string]heldResult{}}
 }
 
@@ -172,7 +183,7 @@ func (r *Runner) Run(ctx context.Context, host Host) {
 		select {
 		case now := <-look.C:
 			r.endOrphans(now)
-			r.findUsersAgain()
+			r.findPlacesAgain()
 		case <-r.soon:
 			if !waits {
 				waits = true
@@ -258,7 +269,7 @@ func (r *Runner) messages(now time.Time, rec cluster.Record) (out []addressed) {
 		m := b.out
 		m.Offers, m.Passed, m.Free = offers[id], r.slots.PassedOver(now, id), r.slots.NumFree()
 		same := b.reported != nil && (!b.changed || judgedAlike(*b.reported, rec))
-		if same && len(m.Offers)+len(m.Passed)+len(m.Replies)+len(m.Results)+len(m.Rivals)+len(m.Users) == 0 {
+		if same && len(m.Offers)+len(m.Passed)+len(m.Replies)+len(m.Results)+len(m.Rivals)+len(m.Places) == 0 {
 			continue
 		}
 		b.out, b.changed, b.reported = jobs.Message{}, false, &rec
@@ -293,7 +304,7 @@ func (r *Runner) Connect(h jobs.Hello, sink ReportSink) jobs.Message {
 	r.buyers[h.Buyer] = b
 	delete(r.left, h.Buyer)
 	m := jobs.Message{Report: jobs.Report{Full: true, Worker: r.o.Worker, Record: rec, Free: r.slots.NumFree(),
-		Rivals: r.keepers.Hear(&h), Users: r.slots.RefusedUsers()}}
+		Rivals: r.keepers.Hear(&h), Places: r.slots.RefusedPlaces()}}
 	jobsOf := make(map[string]bool, len(h.Jobs))
 	for _, id := range h.Jobs {
 		jobsOf[id] = true
@@ -385,7 +396,7 @@ func (r *Runner) orderSlots(buyer cluster.WorkerID, o *jobs.Orders) {
 	}
 	if o.Bulletin != nil {
 		r.slots.Hear(buyer, o.Bulletin)
-		r.findUsers(r.slots.UsersWithoutAnswer())
+		r.findPlaces(r.slots.PlacesWithoutAnswer())
 	}
 	for _, x := range o.Back {
 		r.slots.Back(buyer, x)

@@ -53,15 +53,7 @@ func (r *Runner) acceptGrant(buyer cluster.WorkerID, g jobs.Grant) {
 		Image: "souk/host", Argv: g.Terms.Command,
 		Env: g.Terms.Environ(g.Life, string(r.o.Worker)), Resources: g.Life.Shape(), SharedCPU: g.Terms.Shared,
 		SwapMB: -1, Home: true}
-	ctx, cancel := context.WithTimeout(r.ctx, effectTime)
-	var st runtime.Status
-	if err = r.giveDevices(ctx, g.Life, &spec); err == nil {
-		err = r.giveUser(ctx, g.Terms, &spec)
-	}
-	if err == nil {
-		st, err = r.o.Runtime.Start(ctx, spec)
-	}
-	cancel()
+	st, err := r.startLife(&spec, &g)
 	if r.ctx.Err() != nil {
 		return // the next start finds out whether it runs
 	}
@@ -77,6 +69,24 @@ func (r *Runner) acceptGrant(buyer cluster.WorkerID, g jobs.Grant) {
 	t.beganAt(st.StartedAt)
 	r.mu.Unlock()
 	r.followTask(t, g.Terms.Timeout)
+}
+
+// startLife completes the spec of a life, and starts it.
+func (r *Runner) startLife(spec *runtime.Spec, g *jobs.Grant) (st runtime.Status, err error) {
+	release, err := r.giveFiles(spec, g)
+	if err != nil {
+		return st, err
+	}
+	defer release()
+	ctx, cancel := context.WithTimeout(r.ctx, effectTime)
+	defer cancel()
+	if err := r.giveDevices(ctx, g.Life, spec); err != nil {
+		return st, err
+	}
+	if err := r.giveUser(ctx, g.Terms, spec); err != nil {
+		return st, err
+	}
+	return r.o.Runtime.Start(ctx, *spec)
 }
 
 // giveDevices adds the task's granted GPUs to its spec.
@@ -183,6 +193,7 @@ func (r *Runner) finishTask(t *task, res jobs.Result) {
 	r.mu.Unlock()
 	wakeUp(r.poke)
 	h := heldResult{result: res}
+	r.keepFiles(name, &h.result)
 	h.output, h.result.Cut = r.readOutput(name)
 	r.mu.Lock()
 	delete(r.tasks, name)
@@ -209,12 +220,12 @@ func (r *Runner) holdResult(name string, h heldResult) {
 
 // readOutput reads the end of a task's output as NDJSON; cut: there was more.
 func (r *Runner) readOutput(name string) (out []byte, cut bool) {
-	var lines []kept
+	var lines []keptLine
 	size, lost := 0, int64(0)
 	ctx, cancel := context.WithTimeout(r.ctx, effectTime)
 	defer cancel()
 	err := r.o.Runtime.Logs(ctx, name, machine.LogQuery{}, func(l machine.LogLine) error {
-		k := kept{line: l}
+		k := keptLine{line: l}
 		if err := k.encodeKept(); err != nil {
 			return err
 		}
@@ -239,13 +250,13 @@ func (r *Runner) readOutput(name string) (out []byte, cut bool) {
 	return out, cut
 }
 
-// kept is a line of a task's output, and its JSON for the buyer.
-type kept struct {
+// keptLine is a line of a task's output, and its JSON for the buyer.
+type keptLine struct {
 	line machine.LogLine
 	json []byte
 }
 
-func (k *kept) encodeKept() error {
+func (k *keptLine) encodeKept() error {
 	k.line.Cursor = ""
 	b, err := json.Marshal(k.line)
 	k.json = append(b, '\n')

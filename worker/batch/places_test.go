@@ -148,7 +148,7 @@ func TestJobWaitsForItsUser(t *testing.T) {
 	users.mu.Lock()
 	users.has[alice] = unixuser.Account{UnixUser: alice, GID: 1001, Groups: []uint32{1001}}
 	users.mu.Unlock()
-	h.runner.FindUsersAgain()
+	h.runner.FindPlacesAgain()
 	if j := s.end(job1); j.Succeeded != 1 {
 		t.Errorf("%+v", j)
 	}

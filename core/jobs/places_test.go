@@ -35,26 +35,26 @@ func TestNoSlotIsOfferedForAUserWithoutAnswer(t *testing.T) {
 		return hers, others
 	}
 	s.Hear("a", bids)
-	if got := s.UsersWithoutAnswer(); !slices.Equal(got, []cluster.UnixUser{alice}) {
+	if got := s.PlacesWithoutAnswer(); !slices.Equal(got, []jobs.Place{{User: alice}}) {
 		t.Fatalf("to be looked up: %v", got)
 	}
 	if hers, others := offered(); hers != 0 || others != 1 {
 		t.Fatalf("before an answer: %d for alice, %d for others", hers, others)
 	}
-	s.SetUser(jobs.UserAnswer{User: alice, Why: "she has another number here"})
-	if hers, _ := offered(); hers != 0 || len(s.UsersWithoutAnswer()) != 0 || len(s.RefusedUsers()) != 1 {
-		t.Fatalf("after a bad answer: %d, %v, %v", hers, s.UsersWithoutAnswer(), s.RefusedUsers())
+	s.SetPlace(jobs.PlaceAnswer{Place: jobs.Place{User: alice}, Why: "she has another number here"})
+	if hers, _ := offered(); hers != 0 || len(s.PlacesWithoutAnswer()) != 0 || len(s.RefusedPlaces()) != 1 {
+		t.Fatalf("after a bad answer: %d, %v, %v", hers, s.PlacesWithoutAnswer(), s.RefusedPlaces())
 	}
-	s.SetUser(jobs.UserAnswer{User: alice})
-	if hers, _ := offered(); hers != 2 || len(s.RefusedUsers()) != 0 {
-		t.Fatalf("after a good answer: %d, %v", hers, s.RefusedUsers())
+	s.SetPlace(jobs.PlaceAnswer{Place: jobs.Place{User: alice}})
+	if hers, _ := offered(); hers != 2 || len(s.RefusedPlaces()) != 0 {
+		t.Fatalf("after a good answer: %d, %v", hers, s.RefusedPlaces())
 	}
 	s.Hear("a", &jobs.Bulletin{})
-	if left := s.KeepUsers(); len(left) != 0 {
+	if left := s.KeepPlaces(); len(left) != 0 {
 		t.Errorf("kept though no bid has them: %v", left)
 	}
 	s.Hear("a", bids)
-	if got := s.UsersWithoutAnswer(); len(got) != 1 {
+	if got := s.PlacesWithoutAnswer(); len(got) != 1 {
 		t.Errorf("to be looked up anew: %v", got)
 	}
 }
@@ -71,14 +71,14 @@ func TestJobOfAUserSaysWhyItWaits(t *testing.T) {
 	}
 	d.Saved(epoch)
 	now := epoch
-	report := func(id cluster.WorkerID, whom string, users ...jobs.UserAnswer) (bids int) {
+	report := func(id cluster.WorkerID, whom string, users ...jobs.PlaceAnswer) (bids int) {
 		t.Helper()
 		now = now.Add(time.Second)
 		rec := twoCPUs(id)
 		if whom != "" {
 			rec.Attributes = cluster.Attributes{cluster.UnixUsersAttribute: cluster.Text(whom)}
 		}
-		d.Report(now, jobs.Report{Worker: id, Record: rec, Full: true, Free: 4, Users: users})
+		d.Report(now, jobs.Report{Worker: id, Record: rec, Full: true, Free: 4, Places: users})
 		d.Open(now)
 		for _, o := range d.Take().Orders {
 			if o.Worker == id && o.Bulletin != nil {
@@ -102,7 +102,7 @@ func TestJobOfAUserSaysWhyItWaits(t *testing.T) {
 	if n := report("w1", "bob,carol"); n != 0 || !strings.Contains(why(), "only") {
 		t.Errorf("%d bids; %s", n, why())
 	}
-	refusal := jobs.UserAnswer{User: alice, Why: "user alice has the number 1002 on this host"}
+	refusal := jobs.PlaceAnswer{Place: jobs.Place{User: alice}, Why: "user alice has the number 1002 on this host"}
 	if n := report("w1", "all", refusal); n != 1 || !strings.Contains(why(),
 		"Unix user alice: user alice has the number 1002") {
 		t.Errorf("%d bids; %s", n, why())
