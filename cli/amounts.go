@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"fmt"
 	"strconv"
 	"strings"
 
@@ -112,4 +113,17 @@ func Mebibytes(flag, text string) (int, error) {
 		return 0, Usagef("%s", fault.As(err).Text)
 	}
 	return mib, nil
+}
+
+// Bytes writes a number of bytes in a unit that keeps it short: "12 KB", "1.5 MB", "3.0 GB", of 1024 each.
+func Bytes(n int64) string {
+	switch f := float64(n); {
+	case n < 1<<20:
+		return fmt.Sprintf("%d KB", (n+1023)>>10)
+	case n < 10<<20:
+		return fmt.Sprintf("%.1f MB", f/(1<<20))
+	case n < 1<<30:
+		return fmt.Sprintf("%.0f MB", f/(1<<20))
+	}
+	return fmt.Sprintf("%.1f GB", float64(n)/(1<<30))
 }

@@ -59,12 +59,14 @@ func values() map[string]value {
 		"state":      {list: words("created", "started", "stopped", "suspended", "failed", "destroyed")},
 		"unix-user":  {list: people},
 		"unix-users": {list: allOrPeople, more: true},
-		"dir":        dir, "traces": dir, "unit-dir": dir, "certs": dir, "cdi-dir": dir,
+		"dir":        dir, "traces": dir, "unit-dir": dir, "certs": dir, "cdi-dir": dir, "chdir": dir,
+		"open-mode": {list: words("append", "truncate")},
 	}
 	for _, name := range []string{"access-log", "from", "file", "env-file", "config", "tls-cert", "tls-key",
 		"token-file", "root",
 		"registry-config",
-		"trace", "report", "history", "html", "log", "tasks", "workers", "jobs", "against", "with", "out", "exec"} {
+		"trace", "report", "history", "html", "log", "tasks", "workers", "jobs", "against", "with", "out", "exec",
+		"send", "stdin", "stdout", "stderr"} {
 		v[name] = file
 	}
 	return v

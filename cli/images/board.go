@@ -153,9 +153,9 @@ func (l *line) text() string {
 	case len(l.order) == 0:
 		return text + asking
 	case all == 0: // a load of unknown size
-		return text + size(done)
+		return text + cli.Bytes(done)
 	}
 	full := int(barWidth * min(done, all) / all)
 	return fmt.Sprintf("%s[%s%s] %s of %s, %d of %d parts", text, strings.Repeat("#", full),
-		strings.Repeat(".", barWidth-full), size(done), size(all), ready, len(l.order))
+		strings.Repeat(".", barWidth-full), cli.Bytes(done), cli.Bytes(all), ready, len(l.order))
 }

@@ -63,7 +63,7 @@ func TestProgressBoardErasesItself(t *testing.T) {
 func TestSizesArePrintedInBinaryUnits(t *testing.T) {
 	for n, want := range map[int64]string{0: "0 KB", 1: "1 KB", 1<<20 - 1: "1024 KB", 1 << 20: "1.0 MB",
 		54 << 20: "54 MB", 3 << 30: "3.0 GB"} {
-		if got := size(n); got != want {
+		if got := cli.Bytes(n); got != want {
 			t.Errorf("%d bytes are %q, not %q", n, got, want)
 		}
 	}

@@ -142,19 +142,6 @@ func few(all []store) string {
 	return strings.Join(names, ", ")
 }
 
-// size prints bytes.
-func size(n int64) string {
-	switch f := float64(n); {
-	case n < 1<<20:
-		return fmt.Sprintf("%d KB", (n+1023)>>10)
-	case n < 10<<20:
-		return fmt.Sprintf("%.1f MB", f/(1<<20))
-	case n < 1<<30:
-		return fmt.Sprintf("%.0f MB", f/(1<<20))
-	}
-	return fmt.Sprintf("%.1f GB", float64(n)/(1<<30))
-}
-
 // short returns an image name without docker.io/ and library/.
 func short(name string) string {
 	name = strings.TrimPrefix(name, "docker.io/")
@@ -259,7 +246,7 @@ need an image: such a one is not removed.`,
 		var rows [][]cli.Cell
 		for _, r := range rowsOf(all) {
 			name := ending(cmp.Or(short(r.name), "-"), c.Columns()*9/20)
-			rows = append(rows, cli.Cells(name, shortDigest(r.image.Digest), size(r.image.Size),
+			rows = append(rows, cli.Cells(name, shortDigest(r.image.Digest), cli.Bytes(r.image.Size),
 				used(r.image.Used), fmt.Sprint(r.pins), whose(r.workers, total)))
 		}
 		c.Table([]cli.Column{cli.Keep("NAME"), cli.Drop("DIGEST", 2), cli.Keep("SIZE"), cli.Drop("USED", 3),

@@ -54,7 +54,7 @@ tar, also compressed; or the directory of an OCI layout. "-" is stdin. The file 
 		for _, i := range images {
 			out = append(out, brought{Workers: at.workers, StoredImage: i})
 			if !c.JSON {
-				c.Printf("%s is at %s (%s): %s\n", label(i), at, shortDigest(i.Digest), size(i.Size))
+				c.Printf("%s is at %s (%s): %s\n", label(i), at, shortDigest(i.Digest), cli.Bytes(i.Size))
 			}
 		}
 		if c.JSON {

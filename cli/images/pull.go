@@ -83,9 +83,10 @@ func pullAt(ctx context.Context, cl *client.Client, at store, name string, l *li
 	}
 	_, _, sent, _ := l.sums()
 	if sent == 0 {
-		return i, fmt.Sprintf("all of its %s were there", size(i.Size)), nil
+		return i, fmt.Sprintf("all of its %s were there", cli.Bytes(i.Size)), nil
 	}
-	return i, fmt.Sprintf("%s of %s pulled in %.1f s", size(sent), size(i.Size), time.Since(begun).Seconds()), nil
+	return i, fmt.Sprintf("%s of %s pulled in %.1f s", cli.Bytes(sent), cli.Bytes(i.Size),
+		time.Since(begun).Seconds()), nil
 }
 
 // atOnce bounds how many workers pull side by side: all of them ask one registry.

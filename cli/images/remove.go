@@ -80,7 +80,7 @@ func removeOne(ctx context.Context, c *cli.Env, cl *client.Client, all []store, 
 			c.JSONLine(c.Out, removed{name, s.workers, bytes})
 			continue
 		}
-		c.Printf("%s is removed at %s: %s freed\n", ref, s, size(bytes))
+		c.Printf("%s is removed at %s: %s freed\n", ref, s, cli.Bytes(bytes))
 	}
 	if !there {
 		failed = append(failed, fault.New(fault.NotFound, machine.CodeImage,
@@ -125,7 +125,7 @@ Without --yes nothing is done.`,
 			case c.JSON:
 				c.JSONLine(c.Out, removed{"", s.workers, bytes})
 			default:
-				c.Printf("%s: %s freed\n", s, size(bytes))
+				c.Printf("%s: %s freed\n", s, cli.Bytes(bytes))
 			}
 		}
 		return several(c, failed)
@@ -144,5 +144,5 @@ func ask(all []store) error {
 		}
 	}
 	return cli.Usagef("%s of %s, which no machine needs, would be removed; say --yes",
-		cli.NumberOf(images, "image", "images"), size(bytes))
+		cli.NumberOf(images, "image", "images"), cli.Bytes(bytes))
 }

@@ -21,13 +21,13 @@ var limitTitles = map[string]string{ //nolint:gochecknoglobals // a constant
 
 // propagatedHere returns the umask and the soft limits of the shell that this command runs in. The limits are read by a
 // child: the Go runtime raises its own limit of open files when it begins, and gives children the one before. Where they
-// cannot be read, as on systems other than Linux, none are sent.
+// cannot be read, as on systems other than Linux, none are sent. And its directory, if hosts share it.
 func propagatedHere() jobs.Propagated {
 	mask := syscall.Umask(0)
 	syscall.Umask(mask)
 	umask := uint32(mask)                                       //nolint:gosec // at most 0777
 	out, _ := exec.Command("cat", "/proc/self/limits").Output() // on an error it is empty
-	return jobs.Propagated{Umask: &umask, Limits: parseLimits(out)}
+	return jobs.Propagated{Umask: &umask, Limits: parseLimits(out), SharedDir: sharedDirHere()}
 }
 
 // parseLimits reads the soft limits of /proc/PID/limits that travel.

@@ -38,6 +38,14 @@ type submitFlags struct {
 	priority string
 	band     string
 	wait     bool
+
+	chdir    string
+	stdin    string
+	stdout   string
+	stderr   string
+	openMode string
+	send     []string
+	keep     []string
 }
 
 const submitLong = `Submit a job: CMD once, or with --array once for each index. The workers of all members pull the tasks as they have
@@ -45,11 +53,16 @@ room for them, those of the job with the least work left first; a task occupies 
 In a cluster a second member has a copy of the job before the answer comes, and of each result. If the member that keeps
 the job is down for some seconds, the second one takes it over; tasks that run go on. If both are lost, so is the job.
 
-Each task has SOUK_INDEX, SOUK_COUNT (of tasks), SOUK_ATTEMPT and SOUK_JOB in its environment, and a directory of
-its own that is gone when it has ended. CMD is executed as it stands, without a shell. What a task writes is kept
-(the last 64 KiB of each, and of a job 256 MiB) for "souk job logs", until newer output needs the room: the jobs of a
-namespace have 2 GiB, all together 4 GiB, and those that ended first make room. Its exit code is kept until the job
-is the oldest of a thousand finished ones.
+Each task has SOUK_INDEX, SOUK_COUNT (of tasks), SOUK_ATTEMPT and SOUK_JOB in its environment. CMD is executed as it
+stands, without a shell. What a task writes is kept (the last 64 KiB of each, and of a job 256 MiB) for "souk job logs",
+until newer output needs the room: the jobs of a namespace have 2 GiB, all together 4 GiB, and those that ended first
+make room. Its exit code is kept until the job is the oldest of a thousand finished ones.
+
+A task starts in a directory of its own, with what --send brings, read-only; what --out names of it is kept for
+"souk job fetch", by its worker, for 7 days. With --chdir it starts in a directory that the workers have, as it does by
+itself if a user of a host submits in a directory on a file system that hosts share. --stdin, --stdout and --stderr name
+files there, opened as the task's user, which may have patterns: %a is the task's index, %3a the same with zeros, %j the
+job's id, %x its name, %u the user, %N the worker. Each start truncates its files, unless --open-mode is append.
 
 Where the workers are started with --unix-users, tasks of a user of a host, and of a token with --unix-user, run as this
 user, with the groups and home that the user has there, and the umask and soft limits of this shell. The job is then the
@@ -71,6 +84,7 @@ func Submit(c *cli.Env) *cobra.Command {
 		Long:  submitLong,
 		Example: `  souk submit --array 1-200 --wait -- /bin/sh -c 'echo task $SOUK_INDEX of $SOUK_JOB'
   souk submit --name sweep --array 0-99 --cpus 2 --retries 1 --max-fails 5 -- /bin/sh -c 'sleep $((SOUK_INDEX % 3))'
+  souk submit --name count --send /etc/os-release --out words --wait -- /bin/sh -c 'wc -w < os-release > words'
   souk submit --json -- /bin/true | jq -r .id`,
 		Args: cli.Args(1, -1, "a command to run, after --"),
 	}
@@ -95,26 +109,55 @@ func Submit(c *cli.Env) *cobra.Command {
 	f.StringVar(&o.priority, "priority", "normal", "high, normal or low: each goes before the next")
 	f.StringVar(&o.band, "band", "batch",
 		"free, batch, service or system: what its tasks cost, and what machines may evict them; they evict nothing")
+	o.registerFiles(f)
 	f.BoolVar(&o.wait, "wait", false, "wait for the end, with a progress bar on a terminal")
 	cmd.RunE = func(cmd *cobra.Command, argv []string) error {
 		if err := machines.NotAVerb(cmd, argv, "souk job"); err != nil {
 			return err
 		}
-		if err := c.RefuseStdin("a task"); err != nil {
-			return err
+		if o.stdin != jobs.StdinName {
+			if err := c.RefuseStdin("a task"); err != nil {
+				return err
+			}
 		}
 		return doSubmit(cmd.Context(), c, o, argv)
 	}
 	return cmd
 }
 
+// registerFiles registers the flags about files.
+func (o *submitFlags) registerFiles(f *pflag.FlagSet) {
+	f.StringVarP(&o.chdir, "chdir", "D", "",
+		"the directory of the workers that the tasks start in; a worker without it runs none (default: one of their "+
+			"own)")
+	f.StringVarP(&o.stdin, "stdin", "i", "",
+		"a file that each task reads, there; with %a its index; - sends what comes in here to each")
+	f.StringVarP(&o.stdout, "stdout", "o", "",
+		"a file that each task writes to, there; %a is its index, %j the job, %x its name, %N the worker (default: "+
+			"kept)")
+	f.StringVar(&o.stderr, "stderr", "", "the same for what it writes to stderr (default: where --stdout goes)")
+	f.StringVar(&o.openMode, "open-mode", "", "append, or truncate at the start of each task (default)")
+	f.StringArrayVar(&o.send, "send", nil,
+		"a file or directory of this host that each task finds in its directory, read-only; repeatable")
+	f.StringArrayVar(&o.keep, "out", nil,
+		"files of each task's directory to keep for souk job fetch, such as 'result/*.csv'; repeatable")
+}
+
 func doSubmit(ctx context.Context, c *cli.Env, o *submitFlags, argv []string) error {
-	spec, err := specOf(c, o, argv)
+	parcels, done, err := parcelsOf(c, o)
+	defer done()
+	if err != nil {
+		return err
+	}
+	spec, err := specOf(c, o, argv, sentOf(parcels))
 	if err != nil {
 		return err
 	}
 	cl, err := c.Client()
 	if err != nil {
+		return err
+	}
+	if err := sendParcels(ctx, c, cl, parcels, &spec); err != nil {
 		return err
 	}
 	j, err := cl.SubmitJob(ctx, "", spec)
@@ -133,7 +176,7 @@ func doSubmit(ctx context.Context, c *cli.Env, o *submitFlags, argv []string) er
 	return nil
 }
 
-func specOf(c *cli.Env, o *submitFlags, argv []string) (jobs.Spec, error) {
+func specOf(c *cli.Env, o *submitFlags, argv []string, sent []jobs.Sent) (jobs.Spec, error) {
 	env, err := machines.KeyValues("--env", o.env, os.LookupEnv)
 	if err != nil {
 		return jobs.Spec{}, err
@@ -165,9 +208,26 @@ func specOf(c *cli.Env, o *submitFlags, argv []string) (jobs.Spec, error) {
 		return s, err
 	}
 	s.Propagated = propagatedHere()
+	if s.Files, err = o.files(sent); err != nil {
+		return s, err
+	}
 	checked := s
 	checked.App = cmp.Or(s.App, cli.DefaultApp)
 	return s, checked.Settle()
+}
+
+// files returns where the tasks start, and what they read, write and leave.
+func (o *submitFlags) files(sent []jobs.Sent) (f jobs.Files, err error) {
+	f = jobs.Files{Stdin: o.stdin, Stdout: o.stdout, Stderr: o.stderr, Append: o.openMode == "append", Sent: sent,
+		Keep: o.keep}
+	if f.Stdin == jobs.StdinName {
+		f.Stdin = ""
+	}
+	if o.openMode != "" && o.openMode != "append" && o.openMode != "truncate" {
+		return f, cli.Usagef("--open-mode is append or truncate, not %q", o.openMode)
+	}
+	f.Dir, err = dirOf(o.chdir)
+	return f, err
 }
 
 // parseArray reads FIRST-LAST.

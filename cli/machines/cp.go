@@ -154,6 +154,14 @@ func notCopied(left []string) error {
 		"everything was copied except %s: only files, directories and symlinks can be", strings.Join(left, ", "))
 }
 
+// Unpack unpacks a tar stream of files that the cluster sends below root, and counts the files. left is an error that
+// names what is neither a file nor a directory nor a symlink; nil: nothing was left out.
+func Unpack(root *os.Root, r io.Reader) (count int, left, err error) {
+	in := &untarring{root: root}
+	count, err = in.all(r, "", "")
+	return count, notCopied(in.left), err
+}
+
 // untarring unpacks what a machine sends.
 type untarring struct {
 	root *os.Root

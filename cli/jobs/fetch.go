@@ -1,0 +1,192 @@
+package jobs
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	"github.com/soukhq/souk/cli"
+	"github.com/soukhq/souk/cli/machines"
+	"github.com/soukhq/souk/client"
+	"github.com/soukhq/souk/core/jobs"
+	"github.com/soukhq/souk/fault"
+)
+
+func cmdJobFetch(c *cli.Env) *cobra.Command {
+	var to string
+	cmd := &cobra.Command{Use: "fetch JOB [INDEX...]", Short: "Fetch the files that tasks left",
+		Long: `Fetch the files that tasks left and that "souk submit --out" keeps: of all tasks that have ended, or of these.
+They are written to a directory named after the job, each task's to one named after its index there; those of a job
+with one task to the directory itself. What was fetched before is left as it is, so a fetch can be repeated while tasks
+run.`,
+		Example: "  souk job fetch sweep\n  souk job fetch sweep 17 20-29 --to results",
+		Args:    cli.Args(1, -1, "a job, by id or name, and any number of indices of tasks")}
+	cmd.Flags().StringVar(&to, "to", "", "the directory to write to; it is made (default: one with the name of the "+
+		"job)")
+	_ = cmd.MarkFlagDirname("to") // there is such a flag
+	cmd.RunE = func(cmd *cobra.Command, given []string) error {
+		var list jobs.Indices
+		for _, text := range given[1:] {
+			more, err := jobs.ParseIndices(text)
+			if err != nil {
+				return cli.Usagef("%q is no index of a task; write INDEX or FIRST-LAST, as 7 or 10-20", text)
+			}
+			list = list.With(more)
+		}
+		return fetchJob(cmd.Context(), c, given[0], list, to)
+	}
+	return cmd
+}
+
+// fetched is what was fetched of one task.
+type fetched struct {
+	Index int    `json:"index"`
+	Dir   string `json:"dir,omitempty"`
+	Files int    `json:"files"`
+	Here  bool   `json:"here,omitempty"` // it was fetched before
+	Error string `json:"error,omitempty"`
+}
+
+func fetchJob(ctx context.Context, c *cli.Env, ref string, list jobs.Indices, to string) error {
+	cl, err := c.Client()
+	if err != nil {
+		return err
+	}
+	j, err := cl.Job(ctx, ref)
+	if err != nil {
+		return err
+	}
+	if len(j.Spec.Keep) == 0 {
+		return fault.New(fault.Precondition, fault.CodeJob, "%s keeps no files of its tasks: submit it with --out "+
+			"PATTERN",
+			jobLabel(&j))
+	}
+	tasks, err := cl.JobTasks(ctx, j.ID)
+	if err != nil {
+		return err
+	}
+	if list != nil {
+		all := tasks
+		tasks = slices.DeleteFunc(slices.Clone(all), func(t jobs.Task) bool { return !list.Has(t.Index) })
+		if len(tasks) < list.Len() {
+			return fault.New(fault.NotFound, fault.CodeJobNotFound, "%s has the tasks %d to %d, not all of %s",
+				jobLabel(&j),
+				j.Spec.First, j.Spec.Last, list)
+		}
+	}
+	to = cmp.Or(to, jobRef(&j))
+	var out []fetched
+	var failed []error
+	unended, files := 0, 0
+	for i := range tasks {
+		t := &tasks[i]
+		if t.Files == nil && t.ExitCode == nil {
+			unended++
+			continue
+		}
+		x := fetched{Index: t.Index, Dir: to}
+		if j.Tasks > 1 {
+			x.Dir = filepath.Join(to, strconv.Itoa(t.Index))
+		}
+		err := fetchTask(ctx, cl, j.ID, t, &x)
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if err != nil {
+			x.Dir, x.Error = "", err.Error()
+			failed = append(failed, fmt.Errorf("task %d: %w", t.Index, err))
+		}
+		files += x.Files
+		out = append(out, x)
+	}
+	if c.JSON {
+		cli.JSONList(c, out)
+	} else {
+		if n := len(out) - len(failed); n > 0 {
+			c.Printf("%s of %s in %s\n", countOf(files, "file", "files"), countOf(n, "task", "tasks"), to)
+		}
+		if unended > 0 {
+			c.Note("%s not ended yet; fetch again later", countOf(unended, "task has", "tasks have"))
+		}
+	}
+	return severalErrors(c, failed)
+}
+
+// severalErrors prints errors, but for one alone, which is returned.
+func severalErrors(c *cli.Env, failed []error) error {
+	if len(failed) < 2 {
+		return errors.Join(failed...)
+	}
+	const most = 10
+	for _, err := range failed[:min(len(failed), most)] {
+		c.PrintError(err)
+	}
+	return cli.Several{Errs: failed}
+}
+
+// fetchTask fetches the files of one task into x.Dir, which is there only once it has all of them.
+func fetchTask(ctx context.Context, cl *client.Client, job string, t *jobs.Task, x *fetched) error {
+	if st, err := os.Stat(x.Dir); err == nil && st.IsDir() {
+		x.Files, x.Here = countFiles(x.Dir), true
+		return nil
+	}
+	if t.Files == nil || t.Files.Files == 0 {
+		why := "it left none"
+		if t.Files != nil {
+			why = cmp.Or(t.Files.Why, why)
+		}
+		return fault.New(fault.NotFound, fault.CodePath, "no files are kept: %s", why)
+	}
+	part := x.Dir + ".part"
+	err := os.RemoveAll(part)
+	if err == nil {
+		err = os.MkdirAll(part, 0o755)
+	}
+	if err != nil {
+		return fault.Wrap(err, fault.Precondition, fault.CodeWrite, "the directory %s cannot be made", part)
+	}
+	root, err := os.OpenRoot(part)
+	if err != nil {
+		return fault.Wrap(err, fault.Precondition, fault.CodeWrite, "the directory %s cannot be used", part)
+	}
+	defer root.Close()
+	pr, pw := io.Pipe()
+	sent := make(chan error, 1)
+	go func() {
+		err := cl.TaskFiles(ctx, job, t.Index, pw)
+		pw.CloseWithError(err) // never fails
+		sent <- err
+	}()
+	n, left, err := machines.Unpack(root, pr)
+	pr.CloseWithError(err) // never fails
+	if serr := <-sent; serr != nil && !errors.Is(serr, io.ErrClosedPipe) {
+		return serr
+	}
+	if err != nil {
+		return err
+	}
+	if err := os.Rename(part, x.Dir); err != nil {
+		return fault.Wrap(err, fault.Precondition, fault.CodeWrite, "%s cannot be renamed to %s", part, x.Dir)
+	}
+	x.Files = n
+	return left
+}
+
+func countFiles(dir string) (n int) {
+	_ = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
+		if err == nil && !d.IsDir() {
+			n++
+		}
+		return nil
+	})
+	return n
+}
