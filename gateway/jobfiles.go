@@ -5,6 +5,7 @@ import (
 	"context"
 	"io"
 	"net/http"
+	"slices"
 
 	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/cluster"
@@ -39,7 +40,16 @@ func (a *jobsAPI) filesOrError() (JobFiles, error) {
 func sentApp(r *http.Request) (string, error) {
 	s := jobs.Spec{App: r.URL.Query().Get("app")}
 	fillApp(r, &s)
-	return s.App, settleOwner(r, &s)
+	if err := settleOwner(r, &s); err != nil {
+		return "", err
+	}
+	// to ask is to learn what somebody else has, if it can be guessed
+	if q := of(r); api.IsUserApp(s.App) && !slices.ContainsFunc(q.who, func(t api.Token) bool {
+		return t.Role == api.RoleAdmin || t.UnixUser != nil && api.AppOfUser(*t.UnixUser) == s.App
+	}) {
+		return "", errUsersApp(q.to, s.App)
+	}
+	return s.App, nil
 }
 
 func (a *jobsAPI) getSent(w http.ResponseWriter, r *http.Request) error {

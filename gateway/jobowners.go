@@ -48,7 +48,7 @@ func limitSight(r *http.Request, j jobs.Job) jobs.Job {
 	if sightOf(r, &j.Spec) == whole {
 		return j
 	}
-	j.Spec.Command, j.Spec.Env = j.Spec.Command[:1:1], nil
+	j.Spec.Command, j.Spec.Env, j.Spec.Files = j.Spec.Command[:1:1], nil, jobs.Files{}
 	j.Usage = nil
 	if j.FirstFail != nil {
 		j.FirstFail = &jobs.FirstFail{Index: j.FirstFail.Index, ExitCode: j.FirstFail.ExitCode}
