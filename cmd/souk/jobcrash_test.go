@@ -54,8 +54,9 @@ func jobsOverKill9(t *testing.T, tasks, kills int) {
 		Command: []string{
 			"/bin/sh",
 			"-c",
-			`echo "$SOUK_INDEX $SOUK_ATTEMPT" >> "$RAN"; echo "out $SOUK_INDEX"; exec sleep ` + nap,
+			`echo "$SOUK_INDEX $SOUK_ATTEMPT" | tee left >> "$RAN"; echo "out $SOUK_INDEX"; exec sleep ` + nap,
 		}}
+	spec.Keep = []string{"left"}
 	j, err := own.Client.SubmitJob(t.Context(), "j0123456789", spec)
 	if err != nil {
 		t.Fatal(err)
@@ -92,7 +93,24 @@ func jobsOverKill9(t *testing.T, tasks, kills int) {
 		t.Fatalf("%+v, failed: %+v (%v)\n%s", j, failed, err, log.String())
 	}
 	checkRuns(t, own, ran, tasks)
+	checkFiles(t, own)
 	checkNothingLeft(t, own)
+}
+
+// checkFiles holds the files that the tasks left against which attempts are recorded.
+func checkFiles(t *testing.T, own *live.Souk) {
+	t.Helper()
+	tasks, err := own.Client.JobTasks(t.Context(), "crash")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, x := range tasks {
+		var b strings.Builder
+		err := own.Client.TaskFiles(t.Context(), "crash", x.Index, &b)
+		if want := fmt.Sprintf("%d %d\n", x.Index, x.Attempt); err != nil || !strings.Contains(b.String(), want) {
+			t.Fatalf("task %d, attempt %d: its files have no %q: %v, %+v", x.Index, x.Attempt, want, err, x.Files)
+		}
+	}
 }
 
 // openTo lets machines, which have users of their own, write to a file in a directory of the test.

@@ -73,11 +73,9 @@ func Open(o Options) (*Store, error) {
 		}
 	}
 	for _, t := range tasks {
-		if _, is := s.promised(t.Name()); !is { // otherwise Settle counts it
-			c := s.countFiles(t.Name())
-			s.sizes[t.Name()] = c.Bytes
-			s.all += c.Bytes
-		}
+		c := s.countFiles(t.Name())
+		s.sizes[t.Name()] = c.Bytes
+		s.all += c.Bytes
 	}
 	return s, nil
 }
@@ -110,7 +108,7 @@ type Files struct {
 }
 
 // Keep keeps the promised files of a task that has ended; move moves those that match patterns into a directory. It may
-// be repeated. Without a promise it does nothing, and returns false.
+// be repeated until Settle. Without a promise it does nothing, and returns false.
 func (s *Store) Keep(task string, move func(patterns []string, to string) error) (f Files, promised bool) {
 	patterns, is := s.promised(task)
 	if !is {
@@ -129,10 +127,27 @@ func (s *Store) Keep(task string, move func(patterns []string, to string) error)
 	}
 	f = s.admit(task, f)
 	if f.Files == 0 {
-		_ = os.RemoveAll(to) // the next sweep tries again
+		s.Forget(task)
 	}
-	_ = os.Remove(s.promisePath(task)) // likewise: Keep may be repeated
 	return f, true
+}
+
+// Settle forgets the promise of a task, once what it left will not be asked for again: until then Keep may be repeated,
+// since souk may be killed between that and the recording of the task's result.
+func (s *Store) Settle(task string) {
+	if err := os.Remove(s.promisePath(task)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		s.log.Warn("the note of which files of a task are kept could not be removed", "task", task, "err", err)
+	}
+}
+
+// SettleOthers is Settle of all tasks but the keys of but. Call it before any task begins.
+func (s *Store) SettleOthers(but map[string]bool) {
+	all, _ := os.ReadDir(filepath.Join(s.o.Dir, "promised")) // what cannot be read stays
+	for _, e := range all {
+		if _, stays := but[e.Name()]; !stays {
+			s.Settle(e.Name())
+		}
+	}
 }
 
 func (s *Store) dir(task string) string { return filepath.Join(s.o.Dir, "files", task) }

@@ -84,8 +84,14 @@ func TestKeptFilesCanBeRead(t *testing.T) {
 	if got := strings.Join(namesIn(t, s, "t1"), " "); got != "res/ res/link res/x/ res/x/y" {
 		t.Error(got)
 	}
+	// souk was killed before the result was recorded
+	again, _ := s.Keep("t1", func([]string, string) error { return nil })
+	if again != f {
+		t.Errorf("%+v, and again %+v", f, again)
+	}
+	s.Settle("t1")
 	if _, promised := s.Keep("t1", nil); promised {
-		t.Error("it was kept twice")
+		t.Error("it is still promised")
 	}
 	if err := s.Pack(t.Context(), "t2", io.Discard); !fault.Is(err, fault.NotFound) {
 		t.Error(err)
@@ -131,6 +137,14 @@ func TestPromiseOutlivesARestart(t *testing.T) {
 		t.Errorf("%+v, %v", f, promised)
 	}
 	s = openStore(t, kept.Options{Dir: dir})
+	s.SettleOthers(map[string]bool{"t1": true})
+	if _, promised := s.Keep("t1", func([]string, string) error { return nil }); !promised {
+		t.Error("the promise of a task that is there is forgotten")
+	}
+	s.SettleOthers(map[string]bool{"t2": true})
+	if _, promised := s.Keep("t1", nil); promised {
+		t.Error("the promise of a task that is gone is kept")
+	}
 	if got := s.Tasks(); !slices.Equal(got, []string{"t1"}) {
 		t.Error(got)
 	}

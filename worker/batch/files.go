@@ -92,6 +92,13 @@ func (r *Runner) keepFiles(task string, res *jobs.Result) {
 	}
 }
 
+// settleFiles forgets which files of a task were to be kept, when its result is recorded and it is removed.
+func (r *Runner) settleFiles(task string) {
+	if r.o.Kept != nil {
+		r.o.Kept.Settle(task)
+	}
+}
+
 // forgetOlderFiles removes what earlier attempts of a task left here.
 func (r *Runner) forgetOlderFiles(res *jobs.Result) {
 	for _, task := range r.o.Kept.Tasks() {

@@ -472,6 +472,8 @@ func (r *Runner) removeRecorded() {
 		ctx, cancel := context.WithTimeout(r.ctx, effectTime)
 		if err := r.o.Runtime.Remove(ctx, name); err != nil && r.ctx.Err() == nil {
 			r.log.Warn("a task that has ended could not be removed; the audit tries again", "task", name, "err", err)
+		} else if err == nil {
+			r.settleFiles(name)
 		}
 		cancel()
 	}

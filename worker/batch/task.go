@@ -360,6 +360,9 @@ func (r *Runner) Known(asked time.Time, lives []runtime.Status) {
 			}
 		}
 	}
+	if first && r.o.Kept != nil {
+		r.o.Kept.SettleOthers(seen) // souk was killed before it did
+	}
 	wakeUp(r.drop)
 }
 
