@@ -14,6 +14,7 @@ const (
 	ReportJob Op = "GET /v1/souk/jobs/{job}/report"
 	CancelJob Op = "POST /v1/souk/jobs/{job}/cancel"
 	ListTasks Op = "GET /v1/souk/jobs/{job}/tasks"
+	JobLogs   Op = "GET /v1/souk/jobs/{job}/logs"
 	TaskLogs  Op = "GET /v1/souk/jobs/{job}/tasks/{index}/logs"
 
 	GetSent   Op = "GET /v1/souk/sent/{digest}"
@@ -51,6 +52,9 @@ func jobRoutes() []Route {
 			Query: "app", Out: SentFiles{}},
 		{Op: TaskFiles, Verb: VerbWatch, Kind: KindJob, About: "Read the files that a task left, as a tar stream.",
 			Media: Tar},
+		{Op: JobLogs, Verb: VerbWatch, Kind: KindLog,
+			About: "Stream what a job's tasks wrote, in order of index; of some of them alone, as 7 or 3,10-20.",
+			Query: "tasks tail", Out: jobs.TaskLine{}, Media: NDJSON},
 		{Op: TaskLogs, Verb: VerbWatch, Kind: KindLog, About: "Stream what a task wrote.",
 			Query: "tail follow", Out: machine.LogLine{}, Media: NDJSON},
 	}

@@ -54,7 +54,7 @@ func (r Route) OfApp() bool {
 }
 
 // OfJob reports whether the operation is on jobs, whose apps and owners are in no path: its handler checks them.
-func (r Route) OfJob() bool { return r.Kind == KindJob || r.Op == TaskLogs }
+func (r Route) OfJob() bool { return r.Kind == KindJob || r.Op == TaskLogs || r.Op == JobLogs }
 
 // OfNone reports whether the operation reveals nothing of any app, and changes nothing.
 func (r Route) OfNone() bool {

@@ -157,3 +157,21 @@ func (c *Client) TaskLogs(ctx context.Context, ref string, index int, q machine.
 	defer resp.Body.Close()
 	return eachLine(ctx, resp.Body, emit)
 }
+
+// JobLogs calls emit with what several tasks of a job wrote, in order of index: of all that have begun, or of those that q
+// names. Output that is not there does not end it: see jobs.TaskLine.
+func (c *Client) JobLogs(ctx context.Context, ref string, q jobs.OutputQuery, emit func(jobs.TaskLine) error) error {
+	v := url.Values{}
+	if q.Tail != nil {
+		v.Set("tail", strconv.Itoa(*q.Tail))
+	}
+	if len(q.Tasks) > 0 {
+		v.Set("tasks", q.Tasks.String())
+	}
+	resp, err := c.sendCall(ctx, newCall(api.JobLogs, ref).withQuery(v))
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	return eachLine(ctx, resp.Body, emit)
+}

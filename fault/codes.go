@@ -67,7 +67,7 @@ const (
 	CodeNotReady         Code = "not_ready"          // the replica or its port is not ready
 	CodeNotRunning       Code = "not_running"        // the machine does not run
 	CodeOp               Code = "op"                 // the operation is not known, or cannot be sent
-	CodeOutputGone       Code = "output_gone"        // the machine is destroyed and its output is not kept
+	CodeOutputGone       Code = "output_gone"        // the output of the machine or task is not kept
 	CodeOwner            Code = "owner"              // it belongs to another Unix user
 	CodePanic            Code = "panic"              // souk failed on the request
 	CodePath             Code = "path"               // the path cannot be used

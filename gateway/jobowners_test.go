@@ -114,7 +114,7 @@ func TestJobBelongsToItsUnixUser(t *testing.T) {
 		case c.look == 404:
 			read = 404
 		}
-		for _, path := range []string{path + "/tasks", path + "/report", path + "/tasks/0/logs"} {
+		for _, path := range []string{path + "/tasks", path + "/report", path + "/tasks/0/logs", path + "/logs"} {
 			if r := s.send("GET", path, nil, as(c.who)); r.code != read && (read != 200 || r.code == 403) {
 				t.Errorf("%s reads %s of %s: %d %s", c.who, path, c.job.Spec.Owner.Name(), r.code, r.raw)
 			}

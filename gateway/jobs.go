@@ -43,6 +43,8 @@ type Jobs interface {
 	// Wait returns when the job has ended, when more than done of its tasks have ended, or after limit.
 	Wait(ctx context.Context, job string, done int, limit time.Duration) (jobs.Job, error)
 	Logs(ctx context.Context, job string, index int, q machine.LogQuery, emit func(machine.LogLine) error) error
+	// TaskOutput emits the output of those tasks that have begun, in order of index.
+	TaskOutput(ctx context.Context, job string, q jobs.OutputQuery, emit func(jobs.TaskLine) error) error
 }
 
 const maxTasksPage = 10_000
@@ -72,6 +74,7 @@ func (a *jobsAPI) opHandlers() handlers {
 		"GET /v1/souk/jobs/{job}/report":             a.reportJob,
 		"POST /v1/souk/jobs/{job}/cancel":            a.cancelJob,
 		"GET /v1/souk/jobs/{job}/tasks":              a.listTasks,
+		"GET /v1/souk/jobs/{job}/logs":               a.jobLogs,
 		"GET /v1/souk/jobs/{job}/tasks/{index}/logs": a.taskLogs,
 
 		"GET /v1/souk/sent/{digest}":                  a.getSent,
@@ -352,6 +355,31 @@ func (a *jobsAPI) taskLogs(w http.ResponseWriter, r *http.Request) error {
 		func(line machine.LogLine) error { return l.sendLine(line) })
 	if err == nil {
 		err = l.sendHeaders() // the output was empty
+	}
+	return l.finishStream(r, err)
+}
+
+// jobLogs streams the output of several tasks.
+func (a *jobsAPI) jobLogs(w http.ResponseWriter, r *http.Request) error {
+	var q jobs.OutputQuery
+	var err error
+	if q.Tail, err = queryTail(r); err != nil {
+		return err
+	}
+	if list := r.URL.Query().Get("tasks"); list != "" {
+		if q.Tasks, err = jobs.ParseIndices(list); err != nil {
+			return err
+		}
+	}
+	ref, err := a.findWhole(r)
+	if err != nil {
+		return err
+	}
+	l := newLines(w, a.log)
+	defer l.flushRest()
+	err = a.jobs.TaskOutput(r.Context(), ref, q, func(line jobs.TaskLine) error { return l.sendLine(line) })
+	if err == nil {
+		err = l.sendHeaders() // no task has written anything
 	}
 	return l.finishStream(r, err)
 }

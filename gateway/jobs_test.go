@@ -116,6 +116,20 @@ func (d *deskJobs) ReportOfCopy(ctx context.Context, job string) (jobs.JobReport
 	return jobs.JobReport{Job: j, Advice: "of a copy"}, err
 }
 
+func (d *deskJobs) TaskOutput(ctx context.Context, job string, q jobs.OutputQuery,
+	emit func(jobs.TaskLine) error) error {
+	if _, err := d.Status(ctx, job); err != nil {
+		return err
+	}
+	for _, r := range q.Tasks {
+		line := jobs.TaskLine{Index: r.First, LogLine: machine.LogLine{Stream: "stdout", Text: "hello"}}
+		if err := emit(line); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func (d *deskJobs) StatusOfCopy(_ context.Context, job string) (jobs.Job, error) {
 	for _, j := range d.copies {
 		if j.ID == job || j.Spec.Name == job {
@@ -218,6 +232,12 @@ func TestJobsOfAnotherMember(t *testing.T) {
 		if r := s.want(200, "GET", "/v1/souk/jobs/"+ref+"/tasks/3/logs", nil); !strings.Contains(r.raw, "hello") {
 			t.Error(r.raw)
 		}
+		r := s.want(200, "GET", "/v1/souk/jobs/"+ref+"/logs?tasks=3,7", nil)
+		if n := strings.Count(r.raw, "hello"); n != 2 || !strings.Contains(r.raw, `{"index":7,`) {
+			t.Error(r.raw)
+		}
+		s.want(200, "GET", "/v1/souk/jobs/"+ref+"/logs", nil)
+		s.want(400, "GET", "/v1/souk/jobs/"+ref+"/logs?tasks=x", nil)
 	}
 	var cut api.TasksCancelled
 	if s.want(200, "POST", "/v1/souk/jobs/sweep/tasks/1-2/cancel", nil).into(t, &cut); cut.Tasks != 2 ||

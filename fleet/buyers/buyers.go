@@ -54,6 +54,7 @@ type reader interface {
 	Cancel(ctx context.Context, job string) (jobs.Job, error)
 	CancelTasks(ctx context.Context, job string, list jobs.Indices) (jobs.Job, jobs.TasksCancelled, error)
 	Logs(ctx context.Context, job string, index int, q machine.LogQuery, emit func(machine.LogLine) error) error
+	TaskOutput(ctx context.Context, job string, q jobs.OutputQuery, emit func(jobs.TaskLine) error) error
 }
 
 // Other is another member.
@@ -295,9 +296,24 @@ func (b *Jobs) Wait(ctx context.Context, ref string, done int, limit time.Durati
 // Logs calls emit with each line of a task's output.
 func (b *Jobs) Logs(ctx context.Context, ref string, index int, q machine.LogQuery,
 	emit func(machine.LogLine) error) error {
+	return readStream(ctx, b, ref, emit, func(at Buyer, id string, emit func(machine.LogLine) error) error {
+		return at.Logs(ctx, id, index, q, emit)
+	})
+}
+
+// TaskOutput calls emit with each line of the output of those tasks that have begun, in order of index.
+func (b *Jobs) TaskOutput(ctx context.Context, ref string, q jobs.OutputQuery, emit func(jobs.TaskLine) error) error {
+	return readStream(ctx, b, ref, emit, func(at Buyer, id string, emit func(jobs.TaskLine) error) error {
+		return at.TaskOutput(ctx, id, q, emit)
+	})
+}
+
+// readStream reads a stream of output with the buyer that keeps a job. One that breaks off is not begun again.
+func readStream[T any](ctx context.Context, b *Jobs, ref string, emit func(T) error,
+	read func(at Buyer, id string, emit func(T) error) error) error {
 	emitted, broke := false, error(nil)
 	_, err := b.askMember(ctx, ref, false, func(at Buyer, id string) error {
-		err := at.Logs(ctx, id, index, q, func(l machine.LogLine) error {
+		err := read(at, id, func(l T) error {
 			emitted = true
 			return emit(l)
 		})

@@ -106,6 +106,14 @@ func (f *fakeBuyer) Logs(ctx context.Context, ref string, _ int, _ machine.LogQu
 	return errors.Join(emit(machine.LogLine{Text: ref}), f.breaks)
 }
 
+func (f *fakeBuyer) TaskOutput(ctx context.Context, ref string, _ jobs.OutputQuery,
+	emit func(jobs.TaskLine) error) error {
+	if _, err := f.answer(ctx, "output", ref); err != nil {
+		return err
+	}
+	return errors.Join(emit(jobs.TaskLine{Missing: ref}), f.breaks)
+}
+
 func (f *fakeBuyer) List(ctx context.Context, _ string, _ bool) ([]jobs.Job, error) {
 	err := f.hear(ctx, "list")
 	f.mu.Lock()
@@ -275,6 +283,14 @@ func TestEveryCallReachesTheMemberThatKeepsTheJob(t *testing.T) {
 		"logs": func(ref string) (jobs.Job, error) {
 			lines := 0
 			err := m.Logs(ctx, ref, 0, machine.LogQuery{}, func(machine.LogLine) error { lines++; return nil })
+			if lines != 1 {
+				t.Errorf("%d lines", lines)
+			}
+			return jobs.Job{}, err
+		},
+		"output": func(ref string) (jobs.Job, error) {
+			lines := 0
+			err := m.TaskOutput(ctx, ref, jobs.OutputQuery{}, func(jobs.TaskLine) error { lines++; return nil })
 			if lines != 1 {
 				t.Errorf("%d lines", lines)
 			}
@@ -516,6 +532,11 @@ func TestBrokenStreamIsNotBegunAnew(t *testing.T) {
 		err := m.Logs(t.Context(), idB, 0, machine.LogQuery{}, func(machine.LogLine) error { lines++; return nil })
 		if !fault.Is(err, fault.Unavailable) || lines != 1 {
 			t.Errorf("%d lines, %v", lines, err)
+		}
+		lines = 0
+		err = m.TaskOutput(t.Context(), idB, jobs.OutputQuery{}, func(jobs.TaskLine) error { lines++; return nil })
+		if !fault.Is(err, fault.Unavailable) || lines != 1 {
+			t.Errorf("%d lines of all tasks, %v", lines, err)
 		}
 	}
 	_, err := m.Wait(t.Context(), idB, 0, time.Second)

@@ -18,6 +18,7 @@ const (
 	pathTasksCancel = "/wire/job-tasks-cancel"
 	pathJobWait     = "/wire/job-wait"
 	pathJobLogs     = "/wire/job-logs"
+	pathTasksLogs   = "/wire/job-tasks-logs"
 )
 
 // Limits of the calls about jobs.
@@ -46,6 +47,8 @@ type Jobs interface {
 	// Wait returns when the job has ended, when more than done of its tasks have ended, or at the end of ctx.
 	Wait(ctx context.Context, job string, done int) (jobs.Job, error)
 	Logs(ctx context.Context, job string, index int, q machine.LogQuery, emit func(machine.LogLine) error) error
+	// TaskOutput emits the output of those tasks that have begun, in order of index.
+	TaskOutput(ctx context.Context, job string, q jobs.OutputQuery, emit func(jobs.TaskLine) error) error
 	JobCopies
 }
 
@@ -101,14 +104,18 @@ type tasksCancelArgs struct {
 }
 
 func (a *tasksCancelArgs) check() (err error) {
-	if len(a.Tasks) > maxIndices {
-		return fault.New(fault.Invalid, fault.CodeJob, "a list of indices has %d bytes; at most %d", len(a.Tasks),
-			maxIndices)
-	}
-	if a.list, err = jobs.ParseIndices(a.Tasks); err != nil {
+	if a.list, err = readIndices(a.Tasks); err != nil {
 		return err
 	}
 	return a.jobArgs.check()
+}
+
+func readIndices(text string) (jobs.Indices, error) {
+	if len(text) > maxIndices {
+		return nil, fault.New(fault.Invalid, fault.CodeJob, "a list of indices has %d bytes; at most %d", len(text),
+			maxIndices)
+	}
+	return jobs.ParseIndices(text)
 }
 
 type tasksCancelled struct {
@@ -141,6 +148,26 @@ func (a *jobLogArgs) check() error {
 	if a.Index < 0 || a.Index > jobs.MaxIndex || a.Tail != nil && *a.Tail < 0 {
 		return fault.New(fault.Invalid, fault.CodeJob, "a task has an index from 0 to %d, and of its output the last "+
 			"0 or more lines are read", jobs.MaxIndex)
+	}
+	return a.jobArgs.check()
+}
+
+type tasksLogArgs struct {
+	jobArgs
+	Tasks string       `json:"tasks,omitempty"` // as jobs.Indices writes them; "": all
+	Tail  *int         `json:"tail,omitempty"`
+	list  jobs.Indices // of Tasks; check sets it
+}
+
+func (a *tasksLogArgs) check() (err error) {
+	if a.Tail != nil && *a.Tail < 0 {
+		return fault.New(fault.Invalid, fault.CodeJob, "of a task's output the last 0 or more lines are read, not %d",
+			*a.Tail)
+	}
+	if a.Tasks != "" {
+		if a.list, err = readIndices(a.Tasks); err != nil {
+			return err
+		}
 	}
 	return a.jobArgs.check()
 }
@@ -195,6 +222,10 @@ func jobVerbs() map[string]route {
 		pathJobLogs: jobStream(func(ctx context.Context, k Jobs, a jobLogArgs,
 			emit func(machine.LogLine) error) error {
 			return k.Logs(ctx, a.Job, a.Index, machine.LogQuery{Tail: a.Tail, Follow: a.Follow}, emit)
+		}),
+		pathTasksLogs: jobStream(func(ctx context.Context, k Jobs, a tasksLogArgs,
+			emit func(jobs.TaskLine) error) error {
+			return k.TaskOutput(ctx, a.Job, jobs.OutputQuery{Tasks: a.list, Tail: a.Tail}, emit)
 		}),
 	}
 }
@@ -327,4 +358,11 @@ func (f FarJobs) Wait(ctx context.Context, job string, done int, limit time.Dura
 func (f FarJobs) Logs(ctx context.Context, job string, index int, q machine.LogQuery,
 	emit func(machine.LogLine) error) error {
 	return followStream(ctx, f.link, pathJobLogs, jobLogArgs{jobArgs{job}, index, q.Tail, q.Follow}, emit)
+}
+
+// TaskOutput calls emit with each line of the output of those tasks that have begun, in order of index.
+func (f FarJobs) TaskOutput(ctx context.Context, job string, q jobs.OutputQuery,
+	emit func(jobs.TaskLine) error) error {
+	return followStream(ctx, f.link, pathTasksLogs,
+		tasksLogArgs{jobArgs: jobArgs{job}, Tasks: q.Tasks.String(), Tail: q.Tail}, emit)
 }

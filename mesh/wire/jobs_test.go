@@ -93,6 +93,18 @@ func (s jobStub) Logs(ctx context.Context, job string, index int, q machine.LogQ
 	return nil
 }
 
+func (s jobStub) TaskOutput(ctx context.Context, job string, q jobs.OutputQuery,
+	emit func(jobs.TaskLine) error) error {
+	asked := tasksLogArgs{jobArgs: jobArgs{job}, Tasks: q.Tasks.String(), Tail: q.Tail}
+	switch g := s.hear("TaskOutput", asked).(type) {
+	case func(context.Context, func(jobs.TaskLine) error) error:
+		return g(ctx, emit)
+	case error:
+		return g
+	}
+	return nil
+}
+
 // farJobs gives gateway g1's link to the jobs of w1, and the member's answers.
 func farJobs(t testing.TB) (FarJobs, jobStub) {
 	t.Helper()
@@ -167,12 +179,23 @@ func TestJobCallsRoundTrip(t *testing.T) {
 					func(l machine.LogLine) error { got = append(got, l); return nil })
 				return got, err
 			}},
+		{"TaskOutput", tasksLogArgs{jobArgs: jobArgs{id}, Tasks: "7-9", Tail: new(3)},
+			func(_ context.Context, emit func(jobs.TaskLine) error) error {
+				return errors.Join(emit(jobs.TaskLine{Index: 7, LogLine: machine.LogLine{Text: "1", Stream: "stderr"}}),
+					emit(jobs.TaskLine{Index: 9, Missing: "no"}))
+			}, []jobs.TaskLine{{Index: 7, LogLine: machine.LogLine{Text: "1", Stream: "stderr"}},
+				{Index: 9, Missing: "no"}}, func() (any, error) {
+				var got []jobs.TaskLine
+				err := f.TaskOutput(ctx, id, jobs.OutputQuery{Tasks: jobs.Indices{{First: 7, Last: 9}}, Tail: new(3)},
+					func(l jobs.TaskLine) error { got = append(got, l); return nil })
+				return got, err
+			}},
 	} {
 		t.Run(c.call, func(t *testing.T) {
 			k.give[c.call] = c.give
 			got, err := c.ask()
 			must(t, err)
-			opt := cmp.AllowUnexported(jobTasksPage{}, tasksCancelled{}, jobTasksArgs{}, jobLogArgs{})
+			opt := cmp.AllowUnexported(jobTasksPage{}, tasksCancelled{}, jobTasksArgs{}, jobLogArgs{}, tasksLogArgs{})
 			if d := cmp.Diff(c.want, got, opt); d != "" {
 				t.Errorf("the answer became another: %s", d)
 			}
@@ -210,6 +233,8 @@ func TestBadJobArgumentsReachNoJobs(t *testing.T) {
 		pathJobWait: {`{"job":"x"}`, `{"job":"x","limit_ns":-1}`, `{"job":"x","limit_ns":60000000001}`,
 			`{"job":"x","done":-1,"limit_ns":1}`, `{"limit_ns":1}`},
 		pathJobLogs: {`{}`, `{"job":"x","index":-1}`, `{"job":"x","index":99999999}`, `{"job":"x","tail":-1}`},
+		pathTasksLogs: {`{}`, `{"job":"x","tail":-1}`, `{"job":"x","tasks":"9-1"}`,
+			`{"job":"x","tasks":"` + strings.Repeat("1,", maxIndices) + `1"}`},
 	} {
 		for _, body := range bodies {
 			err := post(t, w.Link, path, strings.NewReader(body), int64(len(body)))
@@ -237,7 +262,7 @@ func FuzzJobArguments(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		for _, a := range []checked{&jobsArgs{}, &jobArgs{}, &jobTasksArgs{}, &tasksCancelArgs{}, &jobWaitArgs{},
-			&jobLogArgs{}, &jobCopiesArgs{}} {
+			&jobLogArgs{}, &tasksLogArgs{}, &jobCopiesArgs{}} {
 			if json.Unmarshal(raw, a) != nil || a.check() != nil {
 				continue
 			}
@@ -256,6 +281,11 @@ func FuzzJobArguments(f *testing.F) {
 				}
 			case *jobCopiesArgs:
 				if len(a.App) > maxName || len(a.Keepers) < 1 || len(a.Keepers) > maxKeepers {
+					t.Errorf("%q passes as %+v", raw, a)
+				}
+			case *tasksLogArgs:
+				if a.Job == "" || a.Tail != nil && *a.Tail < 0 || len(a.list) > jobs.MaxRanges ||
+					(a.Tasks == "") != (a.list == nil) {
 					t.Errorf("%q passes as %+v", raw, a)
 				}
 			case *jobLogArgs:

@@ -225,6 +225,10 @@ func jobCalls() []call {
 		{route: "job-logs", ask: func(ctx context.Context, w *wire.Worker) error {
 			return answered(w.Jobs().Logs(ctx, job, 0, machine.LogQuery{}, func(machine.LogLine) error { return nil }))
 		}},
+		{route: "job-tasks-logs", ask: func(ctx context.Context, w *wire.Worker) error {
+			return answered(w.Jobs().TaskOutput(ctx, job, jobs.OutputQuery{},
+				func(jobs.TaskLine) error { return nil }))
+		}},
 		{route: "job-keep", ask: func(ctx context.Context, w *wire.Worker) error {
 			_, err := w.CopyJobs(ctx, []jobs.Copy{{Job: job, Probe: true}})
 			return answered(err)
