@@ -13,7 +13,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/soukhq/souk/cli"
-	"github.com/soukhq/souk/cli/machines"
 	"github.com/soukhq/souk/client"
 	"github.com/soukhq/souk/core/jobs"
 	"github.com/soukhq/souk/fault"
@@ -415,48 +414,6 @@ func allJobs(ctx context.Context, c *cli.Env, refs []string) error {
 		}
 	}
 	return nil
-}
-
-func cmdJobLogs(c *cli.Env) *cobra.Command {
-	var q machine.LogQuery
-	var tail machines.Tail
-	cmd := &cobra.Command{Use: "logs JOB [INDEX]", Short: "Print what a task wrote",
-		Long: "Print what a task wrote: its stdout on stdout, its stderr on stderr. Of each task the last 64 KiB are " +
-			"kept. INDEX may be left out\nwhen the job has one task.",
-		Example: "  souk job logs sweep 17\n  souk job logs -f " +
-			"sweep 17", Args: cli.Args(1, 2, "a job, by id or name, and the index of a "+
-			"task")}
-	cmd.Flags().BoolVarP(&q.Follow, "follow", "f", false, "wait for more while the task runs")
-	tail.Register(cmd.Flags())
-	cmd.RunE = func(cmd *cobra.Command, refs []string) error {
-		ctx := cmd.Context()
-		q.Tail = tail.Lines()
-		cl, err := c.Client()
-		if err != nil {
-			return err
-		}
-		j, err := cl.Job(ctx, refs[0])
-		if err != nil {
-			return err
-		}
-		index := j.Spec.First
-		switch {
-		case len(refs) == 2:
-			if index, err = strconv.Atoi(refs[1]); err != nil {
-				return cli.Usagef("%q is no index of a task; %s has %d to %d", refs[1], jobLabel(&j), j.Spec.First,
-					j.Spec.Last)
-			}
-		case j.Tasks > 1:
-			return cli.Usagef("%s has tasks %d to %d; say which, as in souk job logs %s %d", jobLabel(&j), j.Spec.First,
-				j.Spec.Last, jobRef(&j), j.Spec.First)
-		}
-		out := machines.NewOutput(c)
-		p := out.Printer()
-		p.Whole = q.Tail == nil
-		err = cl.TaskLogs(ctx, j.ID, index, q, p.Print)
-		return cmp.Or(err, out.Close(), p.Err())
-	}
-	return cmd
 }
 
 // eachJob does f for each job and passes on the largest exit code. Errors are printed as they come.

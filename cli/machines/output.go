@@ -55,6 +55,8 @@ type Printer struct {
 	Before string // each line
 	Stamps bool   // print each line's time
 	Whole  bool   // missing output before the first line is an error, too
+	// JSON returns what a line is printed as with --json; nil: as it is.
+	JSON func(machine.LogLine) any
 
 	to   *Output
 	seen bool
@@ -79,7 +81,11 @@ func (p *Printer) Print(l machine.LogLine) error {
 		return err
 	}
 	if p.to.c.JSON {
-		p.to.c.JSONLine(w, l)
+		var line any = l
+		if p.JSON != nil {
+			line = p.JSON(l)
+		}
+		p.to.c.JSONLine(w, line)
 		return nil
 	}
 	text := l.Raw()
@@ -93,6 +99,48 @@ func (p *Printer) Print(l machine.LogLine) error {
 	p.in[l.Stream] = l.Part
 	_, err = w.Write(text)
 	return err
+}
+
+// PrintJSON prints something else than a line, with --json.
+func (p *Printer) PrintJSON(v any) error {
+	p.to.mu.Lock()
+	defer p.to.mu.Unlock()
+	w, err := p.to.to(false)
+	if err == nil {
+		p.to.c.JSONLine(w, v)
+	}
+	return err
+}
+
+// Note prints a note in the place of output.
+func (p *Printer) Note(format string, args ...any) error {
+	p.to.mu.Lock()
+	defer p.to.mu.Unlock()
+	_, err := p.to.to(true)
+	if err == nil {
+		p.to.c.Note(format, args...)
+	}
+	return err
+}
+
+// EndLine ends the lines that the last prints ended within, so that those of another printer begin at the margin.
+func (p *Printer) EndLine() error {
+	p.to.mu.Lock()
+	defer p.to.mu.Unlock()
+	for stream, in := range p.in {
+		if !in || p.to.c.JSON {
+			continue
+		}
+		w, err := p.to.to(stream == "stderr")
+		if err == nil {
+			_, err = w.Write([]byte("\n"))
+		}
+		if err != nil {
+			return err
+		}
+		p.in[stream] = false
+	}
+	return nil
 }
 
 // Err is the error for output that is missing; nil: none is.
