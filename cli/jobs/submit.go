@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"strconv"
 	"strings"
@@ -35,6 +36,7 @@ type submitFlags struct {
 	timeout  time.Duration
 	estimate time.Duration
 	env      []string
+	export   string
 	priority string
 	band     string
 	wait     bool
@@ -64,6 +66,9 @@ itself if a user of a host submits in a directory on a file system that hosts sh
 files there, opened as the task's user, which may have patterns: %a is the task's index, %3a the same with zeros, %j the
 job's id, %x its name, %u the user, %N the worker. Each start truncates its files, unless --open-mode is append.
 
+The environment of this shell stays here, but for what --export and --env name. --export ALL leaves out SOUK_TOKEN,
+SOUK_ADDR, and what the host of a task sets: HOME, USER, LOGNAME, SHELL, PWD.
+
 Where the workers are started with --unix-users, tasks of a user of a host, and of a token with --unix-user, run as this
 user, with the groups and home that the user has there, and the umask and soft limits of this shell. The job is then the
 user's: others than admins cannot cancel it, or read its output. Without that each task has a user of its own.
@@ -85,6 +90,7 @@ func Submit(c *cli.Env) *cobra.Command {
 		Example: `  souk submit --array 1-200 --wait -- /bin/sh -c 'echo task $SOUK_INDEX of $SOUK_JOB'
   souk submit --name sweep --array 0-99 --cpus 2 --retries 1 --max-fails 5 -- /bin/sh -c 'sleep $((SOUK_INDEX % 3))'
   souk submit --name count --send /etc/os-release --out words --wait -- /bin/sh -c 'wc -w < os-release > words'
+  souk submit --export ALL,OMP_NUM_THREADS=1 -- /bin/sh -c 'echo $PATH $OMP_NUM_THREADS'
   souk submit --json -- /bin/true | jq -r .id`,
 		Args: cli.Args(1, -1, "a command to run, after --"),
 	}
@@ -106,6 +112,8 @@ func Submit(c *cli.Env) *cobra.Command {
 	f.DurationVar(&o.estimate, "estimate", 0, "what one task takes, about; it is learned from the tasks that finish")
 	f.StringArrayVarP(&o.env, "env", "e", nil,
 		"an environment variable, NAME=VALUE, or NAME for its value here; repeatable")
+	f.StringVar(&o.export, "export", "NONE",
+		"of this shell's environment: ALL, NONE, or names; with NAME=VALUE, too, as ALL,A=1; --env goes before it")
 	f.StringVar(&o.priority, "priority", "normal", "high, normal or low: each goes before the next")
 	f.StringVar(&o.band, "band", "batch",
 		"free, batch, service or system: what its tasks cost, and what machines may evict them; they evict nothing")
@@ -181,11 +189,16 @@ func specOf(c *cli.Env, o *submitFlags, argv []string, sent []jobs.Sent) (jobs.S
 	if err != nil {
 		return jobs.Spec{}, err
 	}
+	all, err := exported(o.export, os.Environ())
+	if err != nil {
+		return jobs.Spec{}, err
+	}
+	maps.Copy(all, env)
 	s := jobs.Spec{
 		App:        c.AppNamed(), // none: the token's own
 		Name:       o.name,
 		Command:    argv,
-		Env:        env,
+		Env:        all,
 		CPUKind:    o.cpuKind,
 		MemoryMB:   int(o.memory),
 		GPUs:       o.gpus,

@@ -91,15 +91,8 @@ func (s *Spec) Settle() error {
 	if err := cmp.Or(s.checkPropagated(), s.checkFiles()); err != nil {
 		return err
 	}
-	size := 0
-	for _, a := range s.Command {
-		size += len(a)
-	}
-	for k, v := range s.Env {
-		size += len(k) + len(v)
-		if k == "" || strings.ContainsAny(k, "=\x00") || strings.ContainsRune(v, 0) {
-			return no("%.40q is no name of an environment variable with a value that a process can be given", k)
-		}
+	if err := s.checkText(); err != nil {
+		return err
 	}
 	switch n := s.Tasks(); {
 	case len(s.Command) == 0 || s.Command[0] == "":
@@ -114,8 +107,6 @@ func (s *Spec) Settle() error {
 		return no("an array is from a first to a last index, both from 0 to %d; got %d-%d", MaxIndex, s.First, s.Last)
 	case n > MaxTasks:
 		return no("a job has at most %d tasks, and this one has %d; split it", MaxTasks, n)
-	case size > maxText:
-		return no("command and environment have %d bytes, more than %d; put them in a file", size, maxText)
 	case s.CPUKind != machine.Shared && s.CPUKind != machine.Performance:
 		return no("%.40q is no kind of CPU; use shared or performance", s.CPUKind)
 	case s.CPUs != 0 && s.CPUMilli != 0:
@@ -142,6 +133,34 @@ func (s *Spec) Settle() error {
 		return no("%s", s.Scheduling().Valid())
 	}
 	return nil
+}
+
+// checkText refuses an environment that no process can be given, and a command and environment that are too large.
+func (s *Spec) checkText() error {
+	size, largest := 0, ""
+	for _, a := range s.Command {
+		size += len(a)
+	}
+	command := size
+	for k, v := range s.Env {
+		size += len(k) + len(v)
+		if k == "" || strings.ContainsAny(k, "=\x00") || strings.ContainsRune(v, 0) {
+			return fault.New(fault.Invalid, fault.CodeJob,
+				"%.40q is no name of an environment variable with a value that a process can be given", k)
+		}
+		if d := len(k) + len(v) - len(largest) - len(s.Env[largest]); d > 0 || d == 0 && k < largest {
+			largest = k
+		}
+	}
+	switch n := len(largest) + len(s.Env[largest]); {
+	case size <= maxText:
+		return nil
+	case n > command:
+		return fault.New(fault.Invalid, fault.CodeJob, "command and environment have %d bytes, more than %d; the "+
+			"largest variable is %.80q, with %d bytes: leave it out, or put it in a file", size, maxText, largest, n)
+	}
+	return fault.New(fault.Invalid, fault.CodeJob,
+		"command and environment have %d bytes, more than %d; put them in a file", size, maxText)
 }
 
 // settleShape fills in defaults of the shape.
