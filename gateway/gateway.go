@@ -218,6 +218,11 @@ type (
 		*catalog.Apps
 		*catalog.Namespaces
 	}
+	appsNamespacesSecrets struct {
+		*catalog.Apps
+		*catalog.Namespaces
+		*catalog.Secrets
+	}
 )
 
 // allNouns returns all nouns, each with its dependencies.
@@ -240,7 +245,7 @@ func (g *Gateway) allNouns(o Options, policies known.Policies, services *release
 		&releasesAPI{appsAndServices{c.Apps, c.Services}, services},
 		&movesAPI{o.Broker, services, d},
 		&volumesAPI{appsAndNamespaces{c.Apps, c.Namespaces}, o.Broker, policies, d, o.Rand},
-		&jobsAPI{o.Jobs, o.JobFiles, appsAndNamespaces{c.Apps, c.Namespaces}, d, o.Rand, o.Log},
+		&jobsAPI{o.Jobs, o.JobFiles, appsNamespacesSecrets{c.Apps, c.Namespaces, c.Secrets}, d, o.Rand, o.Log},
 		&bidsAPI{c.Apps, o.Broker, d},
 		&placingAPI{c.Apps, o.Broker, d, o.Jobs},
 		&platformAPI{o.Region, o.Broker, policies, d},

@@ -49,7 +49,7 @@ func limitSight(r *http.Request, j jobs.Job) jobs.Job {
 		return j
 	}
 	j.Spec.Command, j.Spec.Env, j.Spec.Files = j.Spec.Command[:1:1], nil, jobs.Files{}
-	j.Usage = nil
+	j.Spec.TaskSecrets, j.Usage = jobs.TaskSecrets{}, nil
 	if j.FirstFail != nil {
 		j.FirstFail = &jobs.FirstFail{Index: j.FirstFail.Index, ExitCode: j.FirstFail.ExitCode}
 	}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -63,6 +64,7 @@ type jobsAPI struct {
 type jobCatalog interface {
 	App(name string) (catalog.App, error)
 	NamespaceOf(app string) (catalog.Namespace, error)
+	SecretsOf(app string) ([]catalog.Secret, uint64, error)
 }
 
 func (a *jobsAPI) opHandlers() handlers {
@@ -131,6 +133,9 @@ func (a *jobsAPI) submitJob(w http.ResponseWriter, r *http.Request) error {
 	if err := a.fillMeans(&n.Spec); err != nil {
 		return err
 	}
+	if err := a.checkSecrets(&n.Spec); err != nil {
+		return err
+	}
 	if err := a.secureSent(r.Context(), &n.Spec); err != nil {
 		return err
 	}
@@ -174,6 +179,28 @@ func (a *jobsAPI) fillMeans(spec *jobs.Spec) error {
 	}
 	app, _ := a.catalog.App(spec.App)
 	spec.Namespace, spec.Budget = space.Name, app.Budget
+	return nil
+}
+
+// checkSecrets refuses a job that is to have secrets which its app does not have, and notes in it the version of the
+// app's secrets, which workers are to reach.
+func (a *jobsAPI) checkSecrets(spec *jobs.Spec) error {
+	spec.SecretsVersion = 0
+	if len(spec.Secrets) == 0 {
+		return nil
+	}
+	list, version, err := a.catalog.SecretsOf(spec.App)
+	if err != nil {
+		return err
+	}
+	for _, x := range spec.Secrets {
+		if !slices.ContainsFunc(list, func(s catalog.Secret) bool { return s.Name == x.Name }) {
+			return fault.New(fault.Precondition, fault.CodeSecret,
+				"app %s has no secret %.80q; set it first, with \"souk secrets set --app %s\"", spec.App, x.Name,
+				spec.App)
+		}
+	}
+	spec.SecretsVersion = version
 	return nil
 }
 

@@ -146,7 +146,8 @@ func (n *Node) newRunner(w *Worker, r Runtime) (*batch.Runner, error) {
 	if err != nil {
 		return nil, err
 	}
-	o := batch.RunnerOptions{Worker: w.ID, Runtime: r, Log: n.o.Log, Users: n.o.UnixUsers, Sent: n.sent, Kept: files}
+	o := batch.RunnerOptions{Worker: w.ID, Runtime: r, Log: n.o.Log, Users: n.o.UnixUsers, Sent: n.sent, Kept: files,
+		Secrets: openForTask(n.catalog.Secrets.OpenNamed)}
 	if n.o.Member != nil {
 		o.Removed = n.o.Member.IsRemoved
 	}

@@ -7,6 +7,7 @@ import (
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/internal/wait"
 	"github.com/soukhq/souk/machine"
+	"github.com/soukhq/souk/worker/batch"
 )
 
 // A release that another member made reaches a worker some milliseconds after the order to start a machine of it. So a
@@ -15,6 +16,19 @@ const (
 	secretsWithin = 3 * time.Second
 	secretsEvery  = 5 * time.Millisecond
 )
+
+// openForTask opens secrets for a task. It waits for those that another member has set and that are about to arrive.
+func openForTask(open func(app string, names []string, version uint64) (map[string]string, error)) batch.OpenSecrets {
+	return func(ctx context.Context, app string, names []string, version uint64) (values map[string]string, err error) {
+		ctx, cancel := context.WithTimeout(ctx, secretsWithin)
+		defer cancel()
+		_ = wait.Until(ctx, secretsEvery, func() bool { // on a timeout err is the last error of open
+			values, err = open(app, names, version)
+			return !fault.Is(err, fault.Unavailable) && !fault.Is(err, fault.NotFound)
+		})
+		return values, err
+	}
+}
 
 // awaitSecrets returns open, but waits for secrets that another member has set and that are about to arrive.
 func awaitSecrets(ctx context.Context,

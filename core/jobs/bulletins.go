@@ -354,6 +354,7 @@ func (d *Dispatcher) queueOf(shape Shape) *shapeQueue {
 // shape is what one of the job's tasks needs of a worker.
 func (j *job) shape() Shape {
 	s := ShapeOf(j.terms.Shape)
-	s.Place, s.Files = Place{j.terms.User, j.terms.Files.Dir}, !j.terms.Files.IsZero()
+	s.Place = Place{j.terms.User, j.terms.Files.Dir}
+	s.Extended = !j.terms.Files.IsZero() || len(j.terms.Secrets) > 0
 	return s
 }

@@ -13,9 +13,9 @@ type Shape struct {
 	Memory int64 `json:"m"`           // MiB
 	GPU    int64 `json:"g,omitempty"` // thousandths of a GPU
 	Place
-	// Files says that the task has Files. A worker of a build that does not know them offers no slot for such a task: what
-	// it offers lacks this.
-	Files bool `json:"f,omitempty"`
+	// Extended says that the task has Files or TaskSecrets. A worker of a build that does not know them offers no slot for
+	// such a task: what it offers lacks this.
+	Extended bool `json:"f,omitempty"`
 }
 
 // ShapeOf returns the shape of a task that occupies r.
@@ -34,7 +34,7 @@ func (s Shape) Resources() cluster.Resources {
 // compare orders shapes, so that a run can be repeated.
 func (s Shape) compare(o Shape) int {
 	return cmp.Or(cmp.Compare(s.CPU, o.CPU), cmp.Compare(s.Memory, o.Memory), cmp.Compare(s.GPU, o.GPU),
-		s.Place.compare(o.Place), compareBool(s.Files, o.Files))
+		s.Place.compare(o.Place), compareBool(s.Extended, o.Extended))
 }
 
 func compareBool(a, b bool) int {

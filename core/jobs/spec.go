@@ -52,6 +52,7 @@ type Spec struct {
 	Owner Owner `json:"owner,omitzero"`
 	Propagated
 	Files
+	TaskSecrets
 }
 
 // Scheduling returns how the job's tasks rank among machines.
@@ -88,7 +89,7 @@ func (s *Spec) Settle() error {
 		return fault.New(fault.Invalid, fault.CodeJob, format, args...)
 	}
 	s.settleShape()
-	if err := cmp.Or(s.checkPropagated(), s.checkFiles()); err != nil {
+	if err := cmp.Or(s.checkPropagated(), s.checkFiles(), s.settleSecrets()); err != nil {
 		return err
 	}
 	if err := s.checkText(); err != nil {
@@ -214,12 +215,13 @@ type Terms struct {
 	Propagated Propagated       `json:",omitzero"`  // set with User
 	Name       string           `json:",omitempty"` // of the job, for the names of files
 	Files      Files            `json:",omitzero"`
+	TaskSecrets
 }
 
 func (s *Spec) termsOf(id string) *Terms {
 	t := &Terms{Job: id, App: s.App, Command: s.Command, Shape: s.Shape(), Shared: s.CPUKind != machine.Performance,
 		Timeout: time.Duration(s.TimeoutMS) * time.Millisecond, Namespace: s.Namespace, Scheduling: s.Scheduling(),
-		Name: s.Name, Files: s.Files}
+		Name: s.Name, Files: s.Files, TaskSecrets: s.TaskSecrets}
 	if s.Owner.User != nil {
 		t.User, t.Propagated = *s.Owner.User, s.Propagated
 	}

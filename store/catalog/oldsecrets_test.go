@@ -328,3 +328,38 @@ func TestReleaseNeedsItsSecretsToExist(t *testing.T) {
 		t.Fatalf("%s, %v", raw, err)
 	}
 }
+
+// TestTaskSecretsAreLateOrGone: a member that has not heard of a secret yet is told apart from one where it is gone.
+func TestTaskSecretsAreLateOrGone(t *testing.T) {
+	a, b := newTeller(t), newTeller(t)
+	one, two := "one", "two"
+	if _, err := a.Apps.CreateApp("shop", "", "", ""); err != nil {
+		t.Fatal(err)
+	}
+	b.hear(t, a.told...)
+	a.told = nil
+	version, _, err := a.Secrets.SetSecrets("shop", map[string]*string{"A": &one, "B": &two})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := a.Secrets.OpenNamed("shop", []string{"A"}, version); err != nil || len(got) != 1 || got["A"] != one {
+		t.Errorf("%v, %v", got, err)
+	}
+	if _, err := b.Secrets.OpenNamed("shop", []string{"A"}, version); fault.CodeOf(err) != codeSecretMissing ||
+		!fault.Is(err, fault.Unavailable) {
+		t.Errorf("before it is there: %v", err)
+	}
+	b.hear(t, a.told...)
+	if got, err := b.Secrets.OpenNamed("shop", []string{"A", "B"}, version); err != nil || got["B"] != two {
+		t.Errorf("%v, %v", got, err)
+	}
+	if _, _, err := b.Secrets.SetSecrets("shop", map[string]*string{"A": nil}); err != nil {
+		t.Fatal(err)
+	}
+	for app, code := range map[string]fault.Code{"shop": fault.CodeSecret, "other": fault.CodeAppNotFound} {
+		if _, err := b.Secrets.OpenNamed(app, []string{"A"}, version); fault.CodeOf(err) != code ||
+			!fault.Is(err, fault.NotFound) {
+			t.Errorf("gone of %s: %v", app, err)
+		}
+	}
+}

@@ -259,6 +259,36 @@ func (c *Secrets) SecretsOf(app string) ([]Secret, uint64, error) {
 	return out, a.Secrets, nil
 }
 
+// OpenNamed returns the values of some secrets of an app, by name. Only workers call it, at the start of a task. The
+// secrets were there at a version of the app's secrets. Unavailable, code secret_missing: this member has not reached that
+// version yet.
+func (c *Secrets) OpenNamed(app string, names []string, version uint64) (map[string]string, error) {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	a, there := c.apps.rows.all[app]
+	if !there {
+		return nil, NoApp()
+	}
+	out := make(map[string]string, len(names))
+	for _, name := range names {
+		row, there := c.rows.byApp[app][name]
+		if !there && a.Secrets < version {
+			return nil, fault.New(fault.Unavailable, codeSecretMissing, "the secret %.80q of app %s is not here yet: "+
+				"this member knows the app's secrets up to version %d, and the task needs version %d", name, app,
+				a.Secrets, version)
+		}
+		if !there {
+			return nil, fault.New(fault.NotFound, fault.CodeSecret,
+				"app %s has no secret %.80q any more; set it with \"souk secrets set --app %s\"", app, name, app)
+		}
+		var err error
+		if out[name], err = c.sealer.open(a.ID+"/"+name, row.Sealed); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
 // SecretsReach returns an error if an app's secrets have not reached a version yet.
 func (c *Secrets) SecretsReach(app string, version uint64) error {
 	a, err := c.apps.App(app)

@@ -62,11 +62,17 @@ func (s *seen) starts() []runtime.Spec {
 // openHostOf makes a worker that runs tasks as the users of its host.
 func openHostOf(t *testing.T, id cluster.WorkerID, users *hostUsers) (*host, *seen) {
 	t.Helper()
+	return openSeen(t, batch.RunnerOptions{Worker: id, Slots: 4, Users: users})
+}
+
+// openSeen makes a worker whose starts of tasks are seen.
+func openSeen(t *testing.T, o batch.RunnerOptions) (*host, *seen) {
+	t.Helper()
 	rt := &seen{Runtime: fake.New(fake.Options{})}
-	h := &host{t: t, id: id, rt: rt.Runtime, j: mem.New(),
-		runner: batch.NewRunner(batch.RunnerOptions{Worker: id, Slots: 4, Runtime: rt, Users: users})}
+	o.Runtime = rt
+	h := &host{t: t, id: o.Worker, rt: rt.Runtime, j: mem.New(), runner: batch.NewRunner(o)}
 	var err error
-	h.Worker, err = worker.New(t.Context(), worker.Options{ID: id, Region: "local", Dir: t.TempDir(),
+	h.Worker, err = worker.New(t.Context(), worker.Options{ID: o.Worker, Region: "local", Dir: t.TempDir(),
 		Capacity: twoAtOnce, Journal: h.j, Runtime: rt.Runtime, Tasks: h.runner, Offer: worker.Offer{
 			Attributes: cluster.Attributes{cluster.UnixUsersAttribute: cluster.Text("all")}}})
 	if err != nil {

@@ -56,7 +56,12 @@ type RunnerOptions struct {
 	Users   Users       // nil: no task runs as a Unix user
 	Sent    Sent        // what jobs are sent; nil: tasks that need any of it do not start
 	Kept    *kept.Store // for the files that tasks leave; nil: none are kept
+	Secrets OpenSecrets // nil: tasks that need secrets do not start
 }
+
+// OpenSecrets returns the values of secrets of an app, by name. They were there at a version of the app's secrets.
+// Unavailable: they have not arrived yet; NotFound: they are gone.
+type OpenSecrets func(ctx context.Context, app string, names []string, version uint64) (map[string]string, error)
 
 // Sent has what jobs are sent. *sent.Store is one.
 type Sent interface {

@@ -83,6 +83,9 @@ func (r *Runner) startLife(spec *runtime.Spec, g *jobs.Grant) (st runtime.Status
 	if err := r.giveDevices(ctx, g.Life, spec); err != nil {
 		return st, err
 	}
+	if err := r.giveSecrets(ctx, g.Terms, spec); err != nil {
+		return st, err
+	}
 	if err := r.giveUser(ctx, g.Terms, spec); err != nil {
 		return st, err
 	}
@@ -102,6 +105,22 @@ func (r *Runner) giveDevices(ctx context.Context, l jobs.Life, s *runtime.Spec) 
 	for name, value := range lifecycle.DevicesEnv(numbers, ids) {
 		s.Env = devices.SetEnv(s.Env, []string{name + "=" + value})
 	}
+	return nil
+}
+
+// giveSecrets adds the secrets that a task needs to its environment.
+func (r *Runner) giveSecrets(ctx context.Context, t *jobs.Terms, s *runtime.Spec) error {
+	if len(t.Secrets) == 0 {
+		return nil
+	}
+	if r.o.Secrets == nil {
+		return fault.New(fault.Unimplemented, fault.CodeSecret, "this worker has no secrets to give to tasks")
+	}
+	values, err := r.o.Secrets(ctx, t.App, t.SecretNames(), t.SecretsVersion)
+	if err != nil {
+		return err
+	}
+	s.Env = devices.SetEnv(t.SecretEnviron(values), s.Env) // what souk itself sets stays
 	return nil
 }
 
