@@ -37,6 +37,7 @@ type submitFlags struct {
 	estimate time.Duration
 	env      []string
 	export   string
+	secrets  []string
 	priority string
 	band     string
 	wait     bool
@@ -67,7 +68,9 @@ files there, opened as the task's user, which may have patterns: %a is the task'
 job's id, %x its name, %u the user, %N the worker. Each start truncates its files, unless --open-mode is append.
 
 The environment of this shell stays here, but for what --export and --env name. --export ALL leaves out SOUK_TOKEN,
-SOUK_ADDR, and what the host of a task sets: HOME, USER, LOGNAME, SHELL, PWD.
+SOUK_ADDR, and what the host of a task sets: HOME, USER, LOGNAME, SHELL, PWD. Passwords and tokens belong to the app's
+secrets ("souk secrets set"): --secret puts one into the environment of each task. The job has only the secret's name;
+the worker reads the value when it starts a task.
 
 Where the workers are started with --unix-users, tasks of a user of a host, and of a token with --unix-user, run as this
 user, with the groups and home that the user has there, and the umask and soft limits of this shell. The job is then the
@@ -91,6 +94,7 @@ func Submit(c *cli.Env) *cobra.Command {
   souk submit --name sweep --array 0-99 --cpus 2 --retries 1 --max-fails 5 -- /bin/sh -c 'sleep $((SOUK_INDEX % 3))'
   souk submit --name count --send /etc/os-release --out words --wait -- /bin/sh -c 'wc -w < os-release > words'
   souk submit --export ALL,OMP_NUM_THREADS=1 -- /bin/sh -c 'echo $PATH $OMP_NUM_THREADS'
+  souk submit --app graphs --secret S3_KEY --secret HUB=HF_TOKEN -- /bin/sh -c 'echo ${#HF_TOKEN}'
   souk submit --json -- /bin/true | jq -r .id`,
 		Args: cli.Args(1, -1, "a command to run, after --"),
 	}
@@ -114,6 +118,8 @@ func Submit(c *cli.Env) *cobra.Command {
 		"an environment variable, NAME=VALUE, or NAME for its value here; repeatable")
 	f.StringVar(&o.export, "export", "NONE",
 		"of this shell's environment: ALL, NONE, or names; with NAME=VALUE, too, as ALL,A=1; --env goes before it")
+	f.StringArrayVar(&o.secrets, "secret", nil,
+		"a secret of the app that each task has in its environment, NAME, or NAME=VARIABLE; repeatable")
 	f.StringVar(&o.priority, "priority", "normal", "high, normal or low: each goes before the next")
 	f.StringVar(&o.band, "band", "batch",
 		"free, batch, service or system: what its tasks cost, and what machines may evict them; they evict nothing")
@@ -193,6 +199,13 @@ func specOf(c *cli.Env, o *submitFlags, argv []string, sent []jobs.Sent) (jobs.S
 	if err != nil {
 		return jobs.Spec{}, err
 	}
+	secrets, err := secretsNamed(o.secrets)
+	if err != nil {
+		return jobs.Spec{}, err
+	}
+	for _, x := range secrets {
+		delete(all, x.EnvVar) // of --export, so that no value of it travels in clear
+	}
 	maps.Copy(all, env)
 	s := jobs.Spec{
 		App:        c.AppNamed(), // none: the token's own
@@ -220,13 +233,26 @@ func specOf(c *cli.Env, o *submitFlags, argv []string, sent []jobs.Sent) (jobs.S
 	if s.First, s.Last, err = parseArray(o.array); err != nil {
 		return s, err
 	}
-	s.Propagated = propagatedHere()
+	s.Propagated, s.Secrets = propagatedHere(), secrets
 	if s.Files, err = o.files(sent); err != nil {
 		return s, err
 	}
 	checked := s
 	checked.App = cmp.Or(s.App, cli.DefaultApp)
 	return s, checked.Settle()
+}
+
+// secretsNamed reads NAME and NAME=VARIABLE.
+func secretsNamed(list []string) (out []machine.SecretRef, err error) {
+	for _, text := range list {
+		name, variable, given := strings.Cut(text, "=")
+		if name == "" || given && variable == "" {
+			return nil, cli.Usagef(
+				"--secret is written NAME or NAME=VARIABLE, not %q; a value is set with souk secrets set", text)
+		}
+		out = append(out, machine.SecretRef{Name: name, EnvVar: cmp.Or(variable, name)})
+	}
+	return out, nil
 }
 
 // files returns where the tasks start, and what they read, write and leave.
