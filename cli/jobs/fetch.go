@@ -65,14 +65,14 @@ func fetchJob(ctx context.Context, c *cli.Env, ref string, list jobs.Indices, to
 	if err != nil {
 		return err
 	}
+	tasks, err := cl.JobTasks(ctx, j.ID) // first: of another's job nothing is told, not even that it keeps files
+	if err != nil {
+		return err
+	}
 	if len(j.Spec.Keep) == 0 {
 		return fault.New(fault.Precondition, fault.CodeJob, "%s keeps no files of its tasks: submit it with --out "+
 			"PATTERN",
 			jobLabel(&j))
-	}
-	tasks, err := cl.JobTasks(ctx, j.ID)
-	if err != nil {
-		return err
 	}
 	if list != nil {
 		all := tasks

@@ -20,7 +20,8 @@ func testUsed(h *harness) {
 	}
 	h.ok(h.rt.Ack(h.ctx(), "m", 1))
 	h.start(spec("m", 2, "true"))
-	if x := h.exitOf("m", 2); x.CPU <= 0 || x.CPU > first.CPU/2 || x.MaxRSS <= 0 || x.MaxRSS > touched*9/10 {
+	// without cgroups its memory is at least that of the reaper that forked it
+	if x := h.exitOf("m", 2); x.CPU <= 0 || x.CPU > first.CPU/2 || x.MaxRSS <= 0 || x.MaxRSS >= first.MaxRSS {
 		h.Errorf("a short life after it says: %+v, the first one: %+v", x, first)
 	}
 }

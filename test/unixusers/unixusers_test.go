@@ -13,6 +13,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -23,6 +24,9 @@ import (
 	"github.com/soukhq/souk/test/netns"
 	"github.com/soukhq/souk/test/soukexe"
 )
+
+// newNets makes the hosts' networks, which a process can make once: a test leaves no agent there.
+var newNets = sync.OnceValues(func() (netns.Hosts, error) { return netns.New(3) })
 
 func TestMain(m *testing.M) { os.Exit(netns.Main(m.Run)) }
 
@@ -131,7 +135,7 @@ func openHosts(t *testing.T) []*host {
 		}
 	}
 	exe, agent := copyOfSouk(t, root, false), copyOfSouk(t, root, true)
-	nets, err := netns.New(3)
+	nets, err := newNets()
 	if err != nil {
 		t.Fatal(err)
 	}
