@@ -14,6 +14,7 @@ const (
 	tellGap   = 10 * time.Millisecond  // least time between two bulletins to up to gapPeers workers
 	gapPeers  = 20                     // with more workers the gap grows in proportion, which bounds the message rate
 	inviteFor = 50 * time.Millisecond  // how long tasks are bid only at workers with room, and then everywhere
+	preferFor = 2 * time.Second        // how long tasks are bid only at the workers that they prefer
 	tellAgain = 500 * time.Millisecond // while tasks wait, bulletins are repeated this often
 	mostSlots = 4096                   // of one worker
 )
@@ -160,7 +161,8 @@ func (d *Dispatcher) workerOf(id cluster.WorkerID) *workerState {
 
 // bidAtWorkers adds the bids of one shape to the workers' bulletins. If the workers have room for all waiting tasks, only
 // workers with room get bids, and quotas add up to the tasks. If there is too little room, or tasks have waited longer
-// than inviteFor all the same, every worker that can ever hold such a task gets a bid, without a bound.
+// than inviteFor all the same, every worker that can ever hold such a task gets a bid, without a bound. Until tasks have
+// waited for preferFor, all of this is about the workers that the shape prefers, if there are any.
 func (d *Dispatcher) bidAtWorkers(now time.Time, sh *shapeQueue) {
 	sh.sent, sh.stale = sh.queue.Bid(), false
 	left := int(sh.queue.Tasks())
@@ -171,13 +173,17 @@ func (d *Dispatcher) bidAtWorkers(now time.Time, sh *shapeQueue) {
 	if sh.since.IsZero() {
 		sh.since = now
 	}
+	reserved := now.Sub(sh.since) < preferFor && d.isPreferred(sh)
 	room := make(map[*workerState]int, len(d.inOrder))
 	total := 0
 	byRoom := slices.DeleteFunc(slices.Clone(d.inOrder), func(s *workerState) bool {
 		if !s.here && !s.near {
 			return true
 		}
-		v := s.judgeShape(sh.shape)
+		v := s.judgeShape(sh)
+		if reserved && !sh.prefers(s) {
+			return true
+		}
 		if v.Fits {
 			room[s] = sh.shape.timesIn(s.record.Capacity.Sub(s.record.Used), mostSlots)
 			total += room[s]
@@ -347,6 +353,8 @@ func (d *Dispatcher) queueOf(shape Shape) *shapeQueue {
 		return s
 	}
 	s := &shapeQueue{shape: shape, queue: auction.NewTaskQueue(d.rules), sent: auction.NoBid()}
+	s.request, _ = shape.request() // this build wrote the texts
+	s.preferred, _ = parseConditions(shape.Prefer)
 	d.queues = append(d.queues, s)
 	return s
 }
@@ -356,5 +364,6 @@ func (j *job) shape() Shape {
 	s := ShapeOf(j.terms.Shape)
 	s.Place = Place{j.terms.User, j.terms.Files.Dir}
 	s.Extended = !j.terms.Files.IsZero() || len(j.terms.Secrets) > 0
+	s.Require, s.Prefer = j.terms.require, j.terms.prefer
 	return s
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/core/auction"
+	"github.com/soukhq/souk/core/placement"
 	"github.com/soukhq/souk/fault"
 )
 
@@ -66,6 +67,8 @@ type Dispatcher struct {
 // shapeQueue is the unstarted tasks of one shape, and how they are bid.
 type shapeQueue struct {
 	shape     Shape
+	request   placement.Request     // of a task of it
+	preferred []cluster.Requirement // of a worker
 	queue     *auction.TaskQueue
 	sent      auction.Bid  // the bid in the last bulletins
 	stale     bool         // new bulletins are needed though the bid is the same: workers may have no quota left

@@ -106,8 +106,8 @@ func (d *Dispatcher) hearPlaces(s *workerState, answers []PlaceAnswer) {
 
 // judgeShape is the judge's verdict on a task of a shape at a worker, with the worker's answer about its place, which no
 // record has.
-func (s *workerState) judgeShape(shape Shape) placement.Verdict {
-	v := placement.Judge(shape.Request(), s.record)
+func (s *workerState) judgeShape(sh *shapeQueue) placement.Verdict {
+	v, shape := placement.JudgeAt(&sh.request, &s.record), &sh.shape
 	why := s.refused[shape.Place]
 	if why == "" {
 		return v

@@ -4,7 +4,6 @@ import (
 	"cmp"
 
 	"github.com/soukhq/souk/cluster"
-	"github.com/soukhq/souk/core/placement"
 )
 
 // Shape is what one task needs of a worker: what it occupies, in the dimensions that tasks can request, and its place.
@@ -16,15 +15,13 @@ type Shape struct {
 	// Extended says that the task has Files or TaskSecrets. A worker of a build that does not know them offers no slot for
 	// such a task: what it offers lacks this.
 	Extended bool `json:"f,omitempty"`
+	// Require and Prefer are the task's Wants in their canonical form: see conditionText.
+	Require string `json:"r,omitempty"`
+	Prefer  string `json:"p,omitempty"`
 }
 
 // ShapeOf returns the shape of a task that occupies r.
 func ShapeOf(r cluster.Resources) Shape { return Shape{CPU: r.CPU, Memory: r.Memory, GPU: r.GPU} }
-
-// Request returns the request that the judge judges a task of this shape by.
-func (s Shape) Request() placement.Request {
-	return placement.Request{Resources: s.Resources(), UnixUser: s.User.Name}
-}
 
 // Resources returns the shape as the ledger counts it.
 func (s Shape) Resources() cluster.Resources {
@@ -34,7 +31,8 @@ func (s Shape) Resources() cluster.Resources {
 // compare orders shapes, so that a run can be repeated.
 func (s Shape) compare(o Shape) int {
 	return cmp.Or(cmp.Compare(s.CPU, o.CPU), cmp.Compare(s.Memory, o.Memory), cmp.Compare(s.GPU, o.GPU),
-		s.Place.compare(o.Place), compareBool(s.Extended, o.Extended))
+		s.Place.compare(o.Place), compareBool(s.Extended, o.Extended),
+		cmp.Compare(s.Require, o.Require), cmp.Compare(s.Prefer, o.Prefer))
 }
 
 func compareBool(a, b bool) int {

@@ -59,9 +59,10 @@ type slot struct {
 
 // bidder is a connected buyer.
 type bidder struct {
-	bids   []ShapeBid
-	paused bool
-	passed map[Shape]time.Time // since when a shape has the best bid but no room
+	bids     []ShapeBid
+	requests []placement.Request // of a task of each bid
+	paused   bool
+	passed   map[Shape]time.Time // since when a shape has the best bid but no room
 }
 
 // saving is a shape that room is saved for.
@@ -110,7 +111,12 @@ func (s *Slots) Hear(buyer cluster.WorkerID, b *Bulletin) {
 		x = &bidder{passed: map[Shape]time.Time{}}
 		s.buyers[buyer] = x
 	}
-	x.bids = slices.Clone(b.Bids)
+	x.bids, x.requests = x.bids[:0], x.requests[:0]
+	for _, bid := range b.Bids {
+		if r, ok := bid.Shape.request(); ok {
+			x.bids, x.requests = append(x.bids, bid), append(x.requests, r)
+		}
+	}
 	hasBid := func(shape Shape) bool {
 		return slices.ContainsFunc(x.bids, func(b ShapeBid) bool { return b.Shape == shape })
 	}
@@ -227,8 +233,9 @@ func (s *Slots) Offers(now time.Time, rec cluster.Record) map[cluster.WorkerID][
 
 // candidate is one bid of one buyer.
 type candidate struct {
-	buyer cluster.WorkerID
-	bid   *ShapeBid
+	buyer   cluster.WorkerID
+	bid     *ShapeBid
+	request *placement.Request
 }
 
 func (v *saving) isFor(c candidate) bool { return v.buyer == c.buyer && v.shape == c.bid.Shape }
@@ -239,7 +246,7 @@ func (s *Slots) candidates() (all []candidate) {
 		x := s.buyers[id]
 		for i := range x.bids {
 			if !x.paused && s.admits(x.bids[i].Shape.Place) {
-				all = append(all, candidate{id, &x.bids[i]})
+				all = append(all, candidate{id, &x.bids[i], &x.requests[i]})
 			}
 		}
 	}
@@ -256,7 +263,7 @@ func (s *Slots) chooseBid(now time.Time, rec cluster.Record, all []candidate) (c
 		if c.bid.Quota <= 0 {
 			continue
 		}
-		v := placement.Judge(c.bid.Shape.Request(), rec)
+		v := placement.JudgeAt(c.request, &rec)
 		if v.Never {
 			continue
 		}

@@ -53,6 +53,7 @@ type Spec struct {
 	Propagated
 	Files
 	TaskSecrets
+	Wants
 }
 
 // Scheduling returns how the job's tasks rank among machines.
@@ -89,7 +90,7 @@ func (s *Spec) Settle() error {
 		return fault.New(fault.Invalid, fault.CodeJob, format, args...)
 	}
 	s.settleShape()
-	if err := cmp.Or(s.checkPropagated(), s.checkFiles(), s.settleSecrets()); err != nil {
+	if err := cmp.Or(s.checkPropagated(), s.checkFiles(), s.settleSecrets(), s.checkWants()); err != nil {
 		return err
 	}
 	if err := s.checkText(); err != nil {
@@ -192,6 +193,7 @@ func (s *Spec) Shape() cluster.Resources {
 // Request returns the request that the judge judges one task by.
 func (s *Spec) Request() placement.Request {
 	r := placement.Request{App: s.App, Resources: s.Shape()}
+	r.Scheduling.Require = s.Require
 	if s.Owner.User != nil {
 		r.UnixUser = s.Owner.User.Name
 	}
@@ -216,12 +218,15 @@ type Terms struct {
 	Name       string           `json:",omitempty"` // of the job, for the names of files
 	Files      Files            `json:",omitzero"`
 	TaskSecrets
+
+	require, prefer string // of the job's Wants, for shapes; no worker needs them
 }
 
 func (s *Spec) termsOf(id string) *Terms {
 	t := &Terms{Job: id, App: s.App, Command: s.Command, Shape: s.Shape(), Shared: s.CPUKind != machine.Performance,
 		Timeout: time.Duration(s.TimeoutMS) * time.Millisecond, Namespace: s.Namespace, Scheduling: s.Scheduling(),
-		Name: s.Name, Files: s.Files, TaskSecrets: s.TaskSecrets}
+		Name: s.Name, Files: s.Files, TaskSecrets: s.TaskSecrets,
+		require: conditionText(s.Require), prefer: conditionText(s.Prefer)}
 	if s.Owner.User != nil {
 		t.User, t.Propagated = *s.Owner.User, s.Propagated
 	}

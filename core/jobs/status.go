@@ -244,7 +244,7 @@ func (d *Dispatcher) explainWaiting(now time.Time, j *job) string {
 		}
 		here++
 		tasks += len(s.running) + len(s.open)
-		switch v := s.judgeShape(sh.shape); {
+		switch v := s.judgeShape(sh); {
 		case !v.Fits:
 			clauses = append(clauses, v.Failing[0])
 		case d.savesForOther(now, s, sh):
@@ -295,7 +295,7 @@ func (d *Dispatcher) explainUnconnected(sh *shapeQueue) string {
 			continue
 		}
 		near++
-		if v := s.judgeShape(sh.shape); v.Never {
+		if v := s.judgeShape(sh); v.Never {
 			never = append(never, v.Failing[0])
 		}
 	}
