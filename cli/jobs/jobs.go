@@ -14,6 +14,7 @@ import (
 
 	"github.com/soukhq/souk/cli"
 	"github.com/soukhq/souk/client"
+	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/core/jobs"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/machine"
@@ -173,6 +174,12 @@ func printJob(c *cli.Env, j *jobs.Job) {
 		shape += ", " + countOf(s.GPUs, "GPU", "GPUs")
 	}
 	line("tasks", "%s (index %s), each %s", thousands(j.Tasks), indices, shape)
+	if len(s.Require) > 0 {
+		line("require", "%s", conditionsText(s.Require))
+	}
+	if len(s.Prefer) > 0 {
+		line("prefer", "%s", conditionsText(s.Prefer))
+	}
 	line("now", "%s waiting, %s running, %s succeeded, %s failed, %s cancelled", thousands(j.Waiting),
 		thousands(j.Running), thousands(j.Succeeded), thousands(j.Failed), thousands(j.Cancelled))
 	if j.Retried > 0 {
@@ -200,6 +207,14 @@ func printJob(c *cli.Env, j *jobs.Job) {
 	if left := leftText(j); left != "" {
 		line("left", "%s, if as many go on running", strings.TrimSuffix(left, " left"))
 	}
+}
+
+func conditionsText(list []cluster.Requirement) string {
+	parts := make([]string, len(list))
+	for i, q := range list {
+		parts[i] = q.String()
+	}
+	return strings.Join(parts, "; ")
 }
 
 // ownerText says whose a job is.

@@ -38,6 +38,8 @@ type submitFlags struct {
 	env      []string
 	export   string
 	secrets  []string
+	require  []string
+	prefer   []string
 	priority string
 	band     string
 	wait     bool
@@ -95,6 +97,7 @@ func Submit(c *cli.Env) *cobra.Command {
   souk submit --name count --send /etc/os-release --out words --wait -- /bin/sh -c 'wc -w < os-release > words'
   souk submit --export ALL,OMP_NUM_THREADS=1 -- /bin/sh -c 'echo $PATH $OMP_NUM_THREADS'
   souk submit --app graphs --secret S3_KEY --secret HUB=HF_TOKEN -- /bin/sh -c 'echo ${#HF_TOKEN}'
+  souk submit --require 'arch == amd64' --prefer 'disk == ssd' --array 0-99 -- /bin/sh -c 'echo $SOUK_WORKER'
   souk submit --json -- /bin/true | jq -r .id`,
 		Args: cli.Args(1, -1, "a command to run, after --"),
 	}
@@ -120,6 +123,10 @@ func Submit(c *cli.Env) *cobra.Command {
 		"of this shell's environment: ALL, NONE, or names; with NAME=VALUE, too, as ALL,A=1; --env goes before it")
 	f.StringArrayVar(&o.secrets, "secret", nil,
 		"a secret of the app that each task has in its environment, NAME, or NAME=VARIABLE; repeatable")
+	f.StringArrayVar(&o.require, "require", nil,
+		"a condition over the worker's attributes: 'arch == arm64', 'zone in a,b', '!spot'; repeatable")
+	f.StringArrayVar(&o.prefer, "prefer", nil,
+		"as --require, but other workers run tasks, too, once some have waited for 2 s; repeatable")
 	f.StringVar(&o.priority, "priority", "normal", "high, normal or low: each goes before the next")
 	f.StringVar(&o.band, "band", "batch",
 		"free, batch, service or system: what its tasks cost, and what machines may evict them; they evict nothing")
@@ -231,6 +238,12 @@ func specOf(c *cli.Env, o *submitFlags, argv []string, sent []jobs.Sent) (jobs.S
 		s.MaxFails = &o.maxFails
 	}
 	if s.First, s.Last, err = parseArray(o.array); err != nil {
+		return s, err
+	}
+	if s.Require, err = cli.Requirements("--require", o.require); err != nil {
+		return s, err
+	}
+	if s.Prefer, err = cli.Requirements("--prefer", o.prefer); err != nil {
 		return s, err
 	}
 	s.Propagated, s.Secrets = propagatedHere(), secrets
