@@ -14,6 +14,7 @@ import (
 	"io"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -51,6 +52,7 @@ type Store struct {
 	mu    sync.Mutex
 	sizes map[string]int64 // bytes by task
 	all   int64
+	noted map[string]bool // tasks with a promise
 }
 
 // Open opens a store.
@@ -58,11 +60,12 @@ func Open(o Options) (*Store, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	s := &Store{o: o, log: o.Log, sizes: map[string]int64{}}
+	s := &Store{o: o, log: o.Log, sizes: map[string]int64{}, noted: map[string]bool{}}
 	files := filepath.Join(o.Dir, "files")
 	err := errors.Join(os.MkdirAll(filepath.Join(o.Dir, "promised"), 0o700), os.MkdirAll(files, 0o700))
 	tasks, readErr := os.ReadDir(files)
-	if err = errors.Join(err, readErr); err != nil {
+	notes, notesErr := os.ReadDir(filepath.Join(o.Dir, "promised"))
+	if err = errors.Join(err, readErr, notesErr); err != nil {
 		return nil, fault.Wrap(err, fault.Precondition, fault.CodeDir,
 			"the directory %s of the files that tasks leave cannot be used", o.Dir)
 	}
@@ -71,6 +74,9 @@ func Open(o Options) (*Store, error) {
 		if err := unix.Statfs(o.Dir, &st); err == nil {
 			s.o.Max = int64(st.Blocks) * st.Bsize / share //nolint:gosec // less than 8 EiB
 		}
+	}
+	for _, n := range notes {
+		s.noted[n.Name()] = true
 	}
 	for _, t := range tasks {
 		c := s.countFiles(t.Name())
@@ -89,6 +95,9 @@ func (s *Store) Promise(task string, patterns []string) error {
 	if err != nil {
 		return fault.Wrap(err, fault.Unavailable, fault.CodeDisk, "it cannot be noted which files of the task are kept")
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.noted[task] = true
 	return nil
 }
 
@@ -96,6 +105,12 @@ func (s *Store) promisePath(task string) string { return filepath.Join(s.o.Dir, 
 
 // promised returns which files of a task are to be kept, and whether there is such a task.
 func (s *Store) promised(task string) (patterns []string, is bool) {
+	s.mu.Lock()
+	noted := s.noted[task]
+	s.mu.Unlock()
+	if !noted { // most tasks keep nothing, and touch no file for it
+		return nil, false
+	}
 	raw, err := os.ReadFile(s.promisePath(task))
 	return patterns, err == nil && json.Unmarshal(raw, &patterns) == nil
 }
@@ -135,6 +150,13 @@ func (s *Store) Keep(task string, move func(patterns []string, to string) error)
 // Settle forgets the promise of a task, once what it left will not be asked for again: until then Keep may be repeated,
 // since souk may be killed between that and the recording of the task's result.
 func (s *Store) Settle(task string) {
+	s.mu.Lock()
+	noted := s.noted[task]
+	delete(s.noted, task)
+	s.mu.Unlock()
+	if !noted {
+		return
+	}
 	if err := os.Remove(s.promisePath(task)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		s.log.Warn("the note of which files of a task are kept could not be removed", "task", task, "err", err)
 	}
@@ -142,10 +164,12 @@ func (s *Store) Settle(task string) {
 
 // SettleOthers is Settle of all tasks but the keys of but. Call it before any task begins.
 func (s *Store) SettleOthers(but map[string]bool) {
-	all, _ := os.ReadDir(filepath.Join(s.o.Dir, "promised")) // what cannot be read stays
-	for _, e := range all {
-		if _, stays := but[e.Name()]; !stays {
-			s.Settle(e.Name())
+	s.mu.Lock()
+	all := slices.Collect(maps.Keys(s.noted))
+	s.mu.Unlock()
+	for _, task := range all {
+		if _, stays := but[task]; !stays {
+			s.Settle(task)
 		}
 	}
 }
