@@ -48,7 +48,8 @@ func limitSight(r *http.Request, j jobs.Job) jobs.Job {
 	if sightOf(r, &j.Spec) == whole {
 		return j
 	}
-	j.Spec.Command, j.Spec.Env, j.Spec.Files = j.Spec.Command[:1:1], nil, jobs.Files{}
+	shown := min(1, len(j.Spec.Command)) // an image may have its own
+	j.Spec.Command, j.Spec.Env, j.Spec.Files = j.Spec.Command[:shown:shown], nil, jobs.Files{}
 	j.Spec.TaskSecrets, j.Usage = jobs.TaskSecrets{}, nil
 	if j.FirstFail != nil {
 		j.FirstFail = &jobs.FirstFail{Index: j.FirstFail.Index, ExitCode: j.FirstFail.ExitCode}

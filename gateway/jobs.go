@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"fmt"
@@ -14,10 +15,12 @@ import (
 
 	"github.com/soukhq/souk/api"
 	"github.com/soukhq/souk/core/jobs"
+	"github.com/soukhq/souk/core/market"
 	"github.com/soukhq/souk/core/placement"
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/fleet/find"
 	"github.com/soukhq/souk/machine"
+	"github.com/soukhq/souk/services/releases"
 	"github.com/soukhq/souk/store/catalog"
 )
 
@@ -52,8 +55,9 @@ const maxTasksPage = 10_000
 
 // jobsAPI serves jobs.
 type jobsAPI struct {
-	jobs      Jobs     // nil: jobs are not taken
-	files     JobFiles // nil: there are none
+	jobs      Jobs            // nil: jobs are not taken
+	files     JobFiles        // nil: there are none
+	images    releases.Images // nil: names of images are used as they are
 	catalog   jobCatalog
 	directory *directory
 	rand      io.Reader
@@ -136,6 +140,9 @@ func (a *jobsAPI) submitJob(w http.ResponseWriter, r *http.Request) error {
 	if err := a.checkSecrets(&n.Spec); err != nil {
 		return err
 	}
+	if err := a.pinImage(r.Context(), &n.Spec); err != nil {
+		return err
+	}
 	if err := a.secureSent(r.Context(), &n.Spec); err != nil {
 		return err
 	}
@@ -212,17 +219,21 @@ func (a *jobsAPI) fitsEver(ctx context.Context, spec jobs.Spec) error {
 			"no worker answers, so whether a task of this job could ever run is not known; try again when one does")
 	}
 	var why []string
+	var verdicts []placement.Verdict
+	req := spec.Request()
 	for _, rec := range view.Workers {
-		v := placement.Judge(spec.Request(), rec)
+		v := placement.Judge(req, rec)
 		if !v.Never {
 			return nil
 		}
+		verdicts = append(verdicts, v)
 		why = append(why, fmt.Sprintf("%s: %s", rec.Worker, placement.VerdictText(v)))
 	}
+	advice := cmp.Or(market.ConstraintAdvice(&req, view, verdicts),
+		"ask for less for each task, or add a larger worker")
 	e := fault.New(fault.Exhausted, fault.CodeNeverFits,
-		"no worker could ever take a task of this job, even if it were empty (%s); ask for less for each task, or "+
-			"add a larger worker",
-		strings.Join(why[:min(len(why), 3)], "; "))
+		"no worker could ever take a task of this job, even if it were empty (%s); %s",
+		strings.Join(why[:min(len(why), 3)], "; "), advice)
 	e.Scope = fault.ScopeRegion
 	return e
 }

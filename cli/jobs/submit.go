@@ -44,6 +44,7 @@ type submitFlags struct {
 	band     string
 	wait     bool
 
+	image    string
 	chdir    string
 	stdin    string
 	stdout   string
@@ -63,7 +64,8 @@ stands, without a shell. What a task writes is kept (the last 64 KiB of each, an
 until newer output needs the room: the jobs of a namespace have 2 GiB, all together 4 GiB, and those that ended first
 make room. Its exit code is kept until the job is the oldest of a thousand finished ones.
 
-A task starts in a directory of its own, with what --send brings, read-only; what --out names of it is kept for
+With --image tasks run in containers of the image that the name means now, and have its files alone. Otherwise a task
+starts in a directory of its own, with what --send brings, read-only; what --out names of it is kept for
 "souk job fetch", by its worker, for 7 days. With --chdir it starts in a directory that the workers have, as it does by
 itself if a user of a host submits in a directory on a file system that hosts share. --stdin, --stdout and --stderr name
 files there, opened as the task's user, which may have patterns: %a is the task's index, %3a the same with zeros, %j the
@@ -99,7 +101,12 @@ func Submit(c *cli.Env) *cobra.Command {
   souk submit --app graphs --secret S3_KEY --secret HUB=HF_TOKEN -- /bin/sh -c 'echo ${#HF_TOKEN}'
   souk submit --require 'arch == amd64' --prefer 'disk == ssd' --array 0-99 -- /bin/sh -c 'echo $SOUK_WORKER'
   souk submit --json -- /bin/true | jq -r .id`,
-		Args: cli.Args(1, -1, "a command to run, after --"),
+		Args: func(cmd *cobra.Command, argv []string) error {
+			if o.image != "" {
+				return nil // it has a command of its own
+			}
+			return cli.Args(1, -1, "a command to run, after --")(cmd, argv)
+		},
 	}
 	f := cmd.Flags()
 	f.SetInterspersed(false) // flags after the command's name belong to the command
@@ -148,6 +155,9 @@ func Submit(c *cli.Env) *cobra.Command {
 
 // registerFiles registers the flags about files.
 func (o *submitFlags) registerFiles(f *pflag.FlagSet) {
+	f.StringVar(&o.image, "image", "",
+		"run each task in a container of this image, by its entry point if it has one; without CMD its own (default: "+
+			"CMD is the host's)")
 	f.StringVarP(&o.chdir, "chdir", "D", "",
 		"the directory of the workers that the tasks start in; a worker without it runs none (default: one of their "+
 			"own)")
@@ -218,6 +228,7 @@ func specOf(c *cli.Env, o *submitFlags, argv []string, sent []jobs.Sent) (jobs.S
 		App:        c.AppNamed(), // none: the token's own
 		Name:       o.name,
 		Command:    argv,
+		Image:      o.image,
 		Env:        all,
 		CPUKind:    o.cpuKind,
 		MemoryMB:   int(o.memory),

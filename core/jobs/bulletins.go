@@ -363,7 +363,7 @@ func (d *Dispatcher) queueOf(shape Shape) *shapeQueue {
 func (j *job) shape() Shape {
 	s := ShapeOf(j.terms.Shape)
 	s.Place = Place{j.terms.User, j.terms.Files.Dir}
-	s.Extended = !j.terms.Files.IsZero() || len(j.terms.Secrets) > 0
+	s.Extended = !j.terms.Files.IsZero() || len(j.terms.Secrets) > 0 || j.terms.Image != ""
 	s.Require, s.Prefer = j.terms.require, j.terms.prefer
 	return s
 }

@@ -84,6 +84,33 @@ func TestFilesAreChecked(t *testing.T) {
 	}
 }
 
+// TestTasksOfAnImage: need a worker that runs images, have no command if the image has one, and no files of the host.
+func TestTasksOfAnImage(t *testing.T) {
+	settle := func(s jobs.Spec) (jobs.Spec, error) {
+		s.App, s.Owner.User = "a", &cluster.UnixUser{Name: "alice", UID: 1001}
+		err := s.Settle()
+		return s, err
+	}
+	s, err := settle(jobs.Spec{Image: "nginx:1.29"})
+	if r := s.Request(); err != nil || r.UnixUser != "" || len(r.Scheduling.Require) != 1 ||
+		r.Scheduling.Require[0].String() != "exists containers" {
+		t.Errorf("%v, %+v", err, r)
+	}
+	s, err = settle(jobs.Spec{Image: "souk/host", Command: []string{"true"}})
+	if r := s.Request(); err != nil || s.Image != "" || r.UnixUser != "alice" || len(r.Scheduling.Require) != 0 {
+		t.Errorf("%v, %+v", err, s)
+	}
+	for want, s := range map[string]jobs.Spec{
+		"needs a command": {Image: "souk/host"},
+		"of the image":    {Image: "nginx", Files: jobs.Files{Dir: "/srv"}},
+		"image":           {Image: "BAD IMAGE"},
+	} {
+		if _, err := settle(s); !fault.Is(err, fault.Invalid) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%+v: %v", s, err)
+		}
+	}
+}
+
 // TestTasksStartWhereTheJobWasSubmitted: if hosts share that directory, and the job says nothing else.
 func TestTasksStartWhereTheJobWasSubmitted(t *testing.T) {
 	shared := jobs.Propagated{SharedDir: "/nfs/alice"}

@@ -12,7 +12,7 @@ type Shape struct {
 	Memory int64 `json:"m"`           // MiB
 	GPU    int64 `json:"g,omitempty"` // thousandths of a GPU
 	Place
-	// Extended says that the task has Files or TaskSecrets. A worker of a build that does not know them offers no slot for
+	// Extended says that the task has Files, TaskSecrets or an image. A worker of a build that does not know them offers no slot for
 	// such a task: what it offers lacks this.
 	Extended bool `json:"f,omitempty"`
 	// Require and Prefer are the task's Wants in their canonical form: see conditionText.

@@ -28,6 +28,7 @@ type Spec struct {
 	App      string            `json:"app"`
 	Name     string            `json:"name,omitempty"`
 	Command  []string          `json:"command"`
+	Image    string            `json:"image,omitempty"` // "": Command is a program of the worker's host
 	Env      map[string]string `json:"env,omitempty"`
 	First    int               `json:"first,omitempty"` // index of the first task
 	Last     int               `json:"last,omitempty"`  // index of the last; both 0: one task
@@ -90,6 +91,9 @@ func (s *Spec) Settle() error {
 		return fault.New(fault.Invalid, fault.CodeJob, format, args...)
 	}
 	s.settleShape()
+	if err := s.settleImage(); err != nil {
+		return err
+	}
 	if err := cmp.Or(s.checkPropagated(), s.checkFiles(), s.settleSecrets(), s.checkWants()); err != nil {
 		return err
 	}
@@ -97,7 +101,7 @@ func (s *Spec) Settle() error {
 		return err
 	}
 	switch n := s.Tasks(); {
-	case len(s.Command) == 0 || s.Command[0] == "":
+	case len(s.Command) == 0 && s.Image == "" || len(s.Command) > 0 && s.Command[0] == "":
 		return no("a job needs a command")
 	case slices.ContainsFunc(s.Command, func(a string) bool { return strings.ContainsRune(a, 0) }):
 		return no("a command cannot hold a zero byte")
@@ -193,8 +197,8 @@ func (s *Spec) Shape() cluster.Resources {
 // Request returns the request that the judge judges one task by.
 func (s *Spec) Request() placement.Request {
 	r := placement.Request{App: s.App, Resources: s.Shape()}
-	r.Scheduling.Require = s.Require
-	if s.Owner.User != nil {
+	r.Scheduling.Require = s.conditions()
+	if s.Owner.User != nil && s.Image == "" {
 		r.UnixUser = s.Owner.User.Name
 	}
 	return r
@@ -204,7 +208,8 @@ func (s *Spec) Request() placement.Request {
 type Terms struct {
 	Job     string
 	App     string
-	Command []string
+	Command []string // empty: that of Image
+	Image   string   `json:",omitempty"` // "": Command is a program of the host
 	Env     []string // KEY=VALUE, sorted; without what differs from task to task
 	Shape   cluster.Resources
 	Shared  bool // its CPU is a share
@@ -225,13 +230,16 @@ type Terms struct {
 func (s *Spec) termsOf(id string) *Terms {
 	t := &Terms{Job: id, App: s.App, Command: s.Command, Shape: s.Shape(), Shared: s.CPUKind != machine.Performance,
 		Timeout: time.Duration(s.TimeoutMS) * time.Millisecond, Namespace: s.Namespace, Scheduling: s.Scheduling(),
-		Name: s.Name, Files: s.Files, TaskSecrets: s.TaskSecrets,
-		require: conditionText(s.Require), prefer: conditionText(s.Prefer)}
-	if s.Owner.User != nil {
-		t.User, t.Propagated = *s.Owner.User, s.Propagated
+		Name: s.Name, Image: s.Image, Files: s.Files, TaskSecrets: s.TaskSecrets,
+		require: conditionText(s.conditions()), prefer: conditionText(s.Prefer)}
+	env := map[string]string{}
+	if s.Image == "" { // an image has users and a PATH of its own
+		env = map[string]string{"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+			"LANG": "C.UTF-8"}
+		if s.Owner.User != nil {
+			t.User, t.Propagated = *s.Owner.User, s.Propagated
+		}
 	}
-	env := map[string]string{"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-		"LANG": "C.UTF-8"}
 	maps.Copy(env, s.Env)
 	maps.Copy(env, map[string]string{"SOUK_APP": s.App, "SOUK_JOB": id, "SOUK_COUNT": strconv.Itoa(s.Tasks())})
 	for _, own := range []string{"SOUK_WORKER", "SOUK_INDEX", "SOUK_ATTEMPT", "SOUK_EPOCH"} {

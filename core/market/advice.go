@@ -17,9 +17,9 @@ var constraints = [...]string{placement.CodePolicy, placement.CodeUnixUser, plac
 	placement.CodeGPUKind, placement.CodeVolume, placement.CodeWorkerRequires, placement.CodeReserved,
 	placement.CodeAffinity, placement.CodeAntiAffinity, placement.CodeSpread}
 
-// constraintAdvice says what would help a request that every worker refuses for a reason other than room; "" if room
+// ConstraintAdvice says what would help a request that every worker refuses for a reason other than room; "" if room
 // would help on at least one. verdicts are the workers' verdicts.
-func constraintAdvice(r *placement.Request, view cluster.View, verdicts []placement.Verdict) string {
+func ConstraintAdvice(r *placement.Request, view cluster.View, verdicts []placement.Verdict) string {
 	first := map[string]machine.Clause{}
 	for _, v := range verdicts {
 		blocked := false

@@ -244,7 +244,7 @@ func (b *Buyer) exhaustedError() error {
 	if unseen {
 		return networkError(e, b.refusedFor(placement.CodePort))
 	}
-	advice := constraintAdvice(&b.req, b.view, verdicts)
+	advice := ConstraintAdvice(&b.req, b.view, verdicts)
 	if never {
 		e.Code = fault.CodeNeverFits
 	} else {

@@ -1,6 +1,7 @@
 package batch
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"time"
@@ -50,7 +51,7 @@ func (r *Runner) acceptGrant(buyer cluster.WorkerID, g jobs.Grant) {
 	r.mu.Unlock()
 	r.reportSoon()
 	spec := runtime.Spec{Machine: name, Attempt: uint64(g.Life.Attempt), Fresh: true, App: g.Terms.App,
-		Image: "souk/host", Argv: g.Terms.Command,
+		Image: cmp.Or(g.Terms.Image, machine.HostImage), Argv: g.Terms.Command,
 		Env: g.Terms.Environ(g.Life, string(r.o.Worker)), Resources: g.Life.Shape(), SharedCPU: g.Terms.Shared,
 		SwapMB: -1, Home: true}
 	st, err := r.startLife(&spec, &g)
@@ -71,8 +72,33 @@ func (r *Runner) acceptGrant(buyer cluster.WorkerID, g jobs.Grant) {
 	r.followTask(t, g.Terms.Timeout)
 }
 
+// pullTime is how long an image may take to come: as long as a machine's.
+const pullTime = 15 * time.Minute
+
+// pullImage brings the image of a task to the host, if it has one and it is not there.
+func (r *Runner) pullImage(s *runtime.Spec) error {
+	if machine.IsHostImage(s.Image) {
+		return nil
+	}
+	if len(s.Argv) > 0 { // as with souk run: the arguments of the image's entry point, if it has one
+		s.Argv, s.Args = nil, s.Argv
+	}
+	s.Network = machine.NetworkOf(&machine.Config{Image: s.Image})
+	p, is := r.o.Runtime.(runtime.Puller)
+	if !is {
+		return r.o.Runtime.CanRun(s.Image, "")
+	}
+	ctx, cancel := context.WithTimeout(r.ctx, pullTime)
+	defer cancel()
+	_, err := p.Pull(ctx, s.Machine, s.Image)
+	return err
+}
+
 // startLife completes the spec of a life, and starts it.
 func (r *Runner) startLife(spec *runtime.Spec, g *jobs.Grant) (st runtime.Status, err error) {
+	if err := r.pullImage(spec); err != nil {
+		return st, err
+	}
 	release, err := r.giveFiles(spec, g)
 	if err != nil {
 		return st, err
