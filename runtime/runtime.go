@@ -341,7 +341,7 @@ type FileKeeper interface {
 	// KeepFiles moves what matches patterns from the machine's directory into the directory to, which exists on the same
 	// file system, under the same paths. A pattern is a path below the machine's directory, each part a pattern of
 	// path.Match; a directory is moved whole. Symlinks are moved, not followed. What is moved already is left alone, so
-	// it may be repeated.
+	// it may be repeated. The directory to is given to the machine's user, so that whose files are in it can be told.
 	KeepFiles(ctx context.Context, machine string, patterns []string, to string) error
 }
 

@@ -35,6 +35,13 @@ func (r *Runtime) KeepFiles(ctx context.Context, id string, patterns []string, t
 		return keepError(err)
 	}
 	defer unix.Close(into)
+	var st unix.Stat_t
+	if err := unix.Fstat(from, &st); err != nil {
+		return keepError(err)
+	}
+	if err := unix.Fchown(into, int(st.Uid), int(st.Gid)); err != nil {
+		return keepError(err)
+	}
 	// what is above goes first, so that a directory is moved whole
 	for _, p := range slices.SortedFunc(slices.Values(patterns), func(a, b string) int {
 		return strings.Count(a, "/") - strings.Count(b, "/")

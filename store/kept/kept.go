@@ -122,8 +122,8 @@ type Files struct {
 	Why   string // why not all that was to be kept is; "": it is
 }
 
-// Keep keeps the promised files of a task that has ended; move moves those that match patterns into a directory. It may
-// be repeated until Settle. Without a promise it does nothing, and returns false.
+// Keep keeps the promised files of a task that has ended; move moves those that match patterns into a directory, and
+// gives the directory to the task's user. It may be repeated until Settle. Without a promise it does nothing, and returns false.
 func (s *Store) Keep(task string, move func(patterns []string, to string) error) (f Files, promised bool) {
 	patterns, is := s.promised(task)
 	if !is {
@@ -137,7 +137,7 @@ func (s *Store) Keep(task string, move func(patterns []string, to string) error)
 	f = s.countFiles(task)
 	if err != nil {
 		f.Why = err.Error()
-	} else if f.Files == 0 {
+	} else if f.Files == 0 && f.Why == "" {
 		f.Why = "it left no file that matches " + strings.Join(patterns, " or ")
 	}
 	f = s.admit(task, f)
@@ -176,14 +176,15 @@ func (s *Store) SettleOthers(but map[string]bool) {
 
 func (s *Store) dir(task string) string { return filepath.Join(s.o.Dir, "files", task) }
 
-// countFiles counts a task's files, and removes what is neither a file nor a directory nor a symlink.
+// countFiles counts a task's files, and removes what is neither a file nor a directory nor a symlink, and what others'
+// rights keep from its user.
 func (s *Store) countFiles(task string) (f Files) {
 	root, err := os.OpenRoot(s.dir(task))
 	if err != nil {
 		return f
 	}
 	defer root.Close()
-	entries := 0
+	entries, others, owner := 0, 0, ownerOf(root)
 	_ = fs.WalkDir(root.FS(), ".", func(p string, d fs.DirEntry, err error) error {
 		if entries++; err != nil || entries > MaxEntries {
 			return fs.SkipAll // Pack says so
@@ -191,6 +192,9 @@ func (s *Store) countFiles(task string) (f Files) {
 		st, err := d.Info()
 		switch {
 		case err != nil || d.IsDir():
+		case d.Type() == 0 && !mayRead(st, owner):
+			others++
+			_ = root.Remove(p) // Pack leaves it out
 		case d.Type() == 0:
 			f.Files++
 			f.Bytes += st.Size()
@@ -201,8 +205,32 @@ func (s *Store) countFiles(task string) (f Files) {
 		}
 		return nil
 	})
+	if others > 0 {
+		f.Why = fmt.Sprintf("%d of the files that it left are not its user's own, and not readable for all", others)
+	}
 	return f
 }
+
+// ownerOf returns the user of the task whose files are in a directory: who moves them there gives the directory to the
+// user; -1: unknown.
+func ownerOf(root *os.Root) int {
+	st, err := root.Stat(".")
+	if err != nil {
+		return -1
+	}
+	return uidOf(st)
+}
+
+func uidOf(st fs.FileInfo) int {
+	if sys, is := st.Sys().(*syscall.Stat_t); is {
+		return int(sys.Uid)
+	}
+	return -1
+}
+
+// mayRead reports whether the task's user may read a file. A hard link to another user's file may be among what a task
+// leaves where the host lets users make one (fs.protected_hardlinks is 0).
+func mayRead(st fs.FileInfo, owner int) bool { return uidOf(st) == owner || st.Mode()&0o004 != 0 }
 
 // admit counts what a task left, after removing what is older if needed; what does not fit is removed.
 func (s *Store) admit(task string, f Files) Files {
@@ -305,7 +333,7 @@ func (s *Store) Pack(ctx context.Context, task string, w io.Writer) error {
 	}
 	defer root.Close()
 	out := tar.NewWriter(w)
-	entries := 0
+	entries, owner := 0, ownerOf(root)
 	err = fs.WalkDir(root.FS(), ".", func(p string, d fs.DirEntry, err error) error {
 		if err == nil {
 			err = context.Cause(ctx)
@@ -317,7 +345,7 @@ func (s *Store) Pack(ctx context.Context, task string, w io.Writer) error {
 			return fault.New(fault.Precondition, codeNotKept, "the task left more than %d files; pack them into "+
 				"one", MaxEntries)
 		}
-		return packEntry(out, root, p)
+		return packEntry(out, root, p, owner)
 	})
 	if err = errors.Join(err, out.Close()); err != nil {
 		if _, is := errors.AsType[*fault.Error](err); is {
@@ -328,7 +356,7 @@ func (s *Store) Pack(ctx context.Context, task string, w io.Writer) error {
 	return nil
 }
 
-func packEntry(out *tar.Writer, root *os.Root, p string) error {
+func packEntry(out *tar.Writer, root *os.Root, p string, owner int) error {
 	st, err := root.Lstat(p)
 	if err != nil {
 		return err
@@ -344,7 +372,7 @@ func packEntry(out *tar.Writer, root *os.Root, p string) error {
 			return err
 		}
 		return out.WriteHeader(h)
-	case !mode.IsRegular():
+	case !mode.IsRegular() || !mayRead(st, owner):
 		return nil
 	}
 	f, err := root.OpenFile(p, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)

@@ -98,6 +98,29 @@ func TestKeptFilesCanBeRead(t *testing.T) {
 	}
 }
 
+// TestFilesOfOthersAreNotKept: a hard link to a file that the task's user may not read is no way to it.
+func TestFilesOfOthersAreNotKept(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("it needs root, to make files of two users")
+	}
+	s := openStore(t, kept.Options{})
+	if err := s.Promise("t1", []string{"*"}); err != nil {
+		t.Fatal(err)
+	}
+	f, _ := s.Keep("t1", func(_ []string, to string) error {
+		own := filepath.Join(to, "own")
+		return errors.Join(os.Chown(to, 54321, 54321), os.WriteFile(own, []byte("own"), 0o600),
+			os.Chown(own, 54321, 54321), os.WriteFile(filepath.Join(to, "hidden"), []byte("hidden"), 0o640),
+			os.WriteFile(filepath.Join(to, "sent"), []byte("sent"), 0o444))
+	})
+	if f.Files != 2 || f.Bytes != 7 || !strings.Contains(f.Why, "1 of the files") {
+		t.Errorf("%+v", f)
+	}
+	if got := strings.Join(namesIn(t, s, "t1"), " "); got != "own sent" {
+		t.Error(got)
+	}
+}
+
 // TestWhatIsNotKeptSaysWhy: nothing matches, or the disk fails.
 func TestWhatIsNotKeptSaysWhy(t *testing.T) {
 	s := openStore(t, kept.Options{})
