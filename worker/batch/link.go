@@ -2,6 +2,7 @@ package batch
 
 import (
 	"context"
+	"sync/atomic"
 
 	"github.com/soukhq/souk/cluster"
 	"github.com/soukhq/souk/core/jobs"
@@ -28,7 +29,7 @@ type RunnerConn interface {
 // LocalConn connects a buyer with a runner of the same process.
 type LocalConn struct {
 	*Runner
-	buyer cluster.WorkerID
+	buyer atomic.Pointer[cluster.WorkerID] // a buyer connects anew, while it orders, when it takes jobs over
 }
 
 // Local returns a connection with a runner of this process.
@@ -36,9 +37,13 @@ func Local(r *Runner) *LocalConn { return &LocalConn{Runner: r} }
 
 // Connect implements RunnerConn.
 func (c *LocalConn) Connect(_ context.Context, h jobs.Hello, sink ReportSink) (jobs.Message, error) {
-	c.buyer = h.Buyer
+	c.buyer.Store(&h.Buyer)
 	return c.Runner.Connect(h, sink), nil
 }
 
 // Order implements RunnerConn.
-func (c *LocalConn) Order(o *jobs.Orders) { c.Runner.Order(c.buyer, o) }
+func (c *LocalConn) Order(o *jobs.Orders) {
+	if by := c.buyer.Load(); by != nil {
+		c.Runner.Order(*by, o)
+	}
+}

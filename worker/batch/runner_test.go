@@ -138,3 +138,23 @@ func TestCordonIsToldToBuyers(t *testing.T) {
 		}
 	}
 }
+
+// TestLocalConnectionIsRenewedWhileItOrders: as when a buyer takes jobs over.
+func TestLocalConnectionIsRenewedWhileItOrders(t *testing.T) {
+	h := openHost(t, "w1", fake.New(fake.Options{}), mem.New())
+	s := openShop(t, mem.New(), t.TempDir(), "boot", h)
+	h.run()
+	if _, err := s.List(t.Context(), ""); err != nil { // its loop runs
+		t.Fatal(err)
+	}
+	var renewed sync.WaitGroup
+	renewed.Go(func() {
+		for range 20 {
+			s.attach(h.conn)
+		}
+	})
+	if j := s.submit(job1, spec(20, "sh", "-c", "exit 0")); j.Succeeded != 20 {
+		t.Errorf("%+v", j)
+	}
+	renewed.Wait()
+}
