@@ -197,7 +197,7 @@ func (p *threads) parkThread(g cgroup.Group) (*parkedThread, error) {
 	if err != nil {
 		return nil, err
 	}
-	return s, enterGroup(s, g)
+	return enterGroup(s, g)
 }
 
 // parkFor is parkThread for a process that runs as o. Ready threads cannot fork a process that is root.
@@ -210,18 +210,19 @@ func (p *threads) parkFor(o *owner, g *cgroup.Group) (s *parkedThread, err error
 	if err != nil || g == nil {
 		return s, err
 	}
-	return s, enterGroup(s, *g)
+	return enterGroup(s, *g)
 }
 
-func enterGroup(s *parkedThread, g cgroup.Group) error {
+// enterGroup puts a thread into g. On an error it gives the thread up and returns none, so that it is not given up twice.
+func enterGroup(s *parkedThread, g cgroup.Group) (*parkedThread, error) {
 	if !g.NeedsEnter() {
-		return nil
+		return s, nil
 	}
 	if err := s.runInGroup(g.Enter); err != nil {
 		s.giveUpThread() // Enter has already undone a partial move
-		return err
+		return nil, err
 	}
-	return nil
+	return s, nil
 }
 
 func (p *threads) takeThread() (*parkedThread, error) {

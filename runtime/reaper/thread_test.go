@@ -9,6 +9,7 @@ import (
 
 	"github.com/soukhq/souk/fault"
 	"github.com/soukhq/souk/internal/wait/waittest"
+	"github.com/soukhq/souk/runtime/reaper/cgroup"
 	"github.com/soukhq/souk/runtime/reaper/proc"
 )
 
@@ -70,4 +71,17 @@ func TestThreadsAreCreatedInAdvance(t *testing.T) {
 	if now := count(); now > before {
 		t.Errorf("%d threads were made after the first %d", now-before, before)
 	}
+}
+
+// TestThreadWhoseGroupIsGoneIsGivenUpOnce: who asked for the group removes it, with the thread that it has; a thread that
+// was given up already would end the reaper.
+func TestThreadWhoseGroupIsGoneIsGivenUpOnce(t *testing.T) {
+	p := newThreadsWithin(t.Context(), proc.Headroom, nil, slog.New(slog.DiscardHandler))
+	tree := &cgroup.Tree{V1: map[string]string{"cpu": t.TempDir()}}
+	got := slot{group: tree.Group("gone"), there: true}
+	err := got.makeGroup(p)
+	if err == nil || got.thread != nil {
+		t.Fatalf("a thread is in a group that is not there: %v", err)
+	}
+	got.thread.giveUpThread()
 }
